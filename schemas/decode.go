@@ -1,0 +1,110 @@
+package schemas
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// The defaults of Limits.
+const (
+	DefaultBytes = 1 << 20
+	DefaultDepth = 32
+)
+
+// Limits bounds what Decode reads. Zero values mean the documented defaults.
+type Limits struct {
+	// Bytes is the size of the largest payload, by default 1 MiB. A tree takes some thirty times the
+	// memory of its text at worst.
+	Bytes int
+	// Depth is how deep arrays and objects may nest, by default 32. A payload that is one array or
+	// object without others in it is 1 deep.
+	Depth int
+}
+
+func (l Limits) orDefault() Limits {
+	if l.Bytes <= 0 {
+		l.Bytes = DefaultBytes
+	}
+	if l.Depth <= 0 {
+		l.Depth = DefaultDepth
+	}
+	return l
+}
+
+// Decode reads data as exactly one JSON value. It is strict: it refuses invalid UTF-8 and a byte order
+// mark, two members of one name however they are spelled, lone surrogates, numbers that overflow a
+// float64 such as 1e400, anything but white space after the value, and payloads beyond lim. A number
+// becomes the closest float64, and -0 becomes 0. A payload may hold at most 1000 numbers of more than
+// 25 characters or with an exponent beyond ±99, as those may take a thousand times longer to read.
+//
+// The tree is made of map[string]any, []any, string, float64, bool and nil; it shares no memory with
+// data. It returns nil and a *ValidationError with one violation and CodePayloadTooLarge (too many
+// bytes, nothing was read) or CodeInvalidJSON (all else). Time and memory are linear in len(data).
+func Decode(data []byte, lim Limits) (any, error) {
+	lim = lim.orDefault()
+	if len(data) > lim.Bytes {
+		msg := fmt.Sprintf("must have at most %d bytes but has %d", lim.Bytes, len(data))
+		return nil, refused(CodePayloadTooLarge, "", msg)
+	}
+	dec := decoders.Get().(*jsontext.Decoder)
+	dec.Reset(bytes.NewBuffer(data))
+	defer func() {
+		dec.Reset(nothing{}) // let go of data
+		decoders.Put(dec)
+	}()
+	r := reader{dec: dec, depth: lim.Depth}
+	tree, err := r.value()
+	if err == nil {
+		err = r.end(data)
+	}
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return tree, nil
+}
+
+var decoders = sync.Pool{New: func() any { return jsontext.NewDecoder(nothing{}) }}
+
+// nothing is an empty stream.
+type nothing struct{}
+
+func (nothing) Read([]byte) (int, error) { return 0, io.EOF }
+
+// refusal turns whatever reading failed with into a *ValidationError.
+func refusal(err error) *ValidationError {
+	if ve, ok := errors.AsType[*ValidationError](err); ok {
+		return ve
+	}
+	syn, ok := errors.AsType[*jsontext.SyntacticError](err)
+	if !ok { // io.EOF: there was no value
+		return refused(CodeInvalidJSON, "", "must be a JSON value but is empty")
+	}
+	if errors.Is(syn, jsontext.ErrDuplicateName) {
+		msg := fmt.Sprintf("is a second member of this name, at byte %d", syn.ByteOffset)
+		return refused(CodeInvalidJSON, string(syn.JSONPointer), msg)
+	}
+	what := strings.TrimPrefix(syn.Err.Error(), "jsontext: ")
+	msg := fmt.Sprintf("is not valid JSON: %s at byte %d", what, syn.ByteOffset)
+	return refused(CodeInvalidJSON, string(syn.JSONPointer), msg)
+}
+
+func refused(code Code, path, msg string) *ValidationError {
+	if short := cut(path); short != path {
+		path, msg = short, farDown+msg
+	}
+	return &ValidationError{Code: code, Violations: []Violation{{Path: path, Message: msg}}}
+}
+
+// cut shortens a JSON Pointer to that of the closest array or object that maxPath has room for.
+func cut(path string) string {
+	if len(path) <= maxPath {
+		return path
+	}
+	return path[:strings.LastIndexByte(path[:maxPath+1], '/')]
+}

@@ -1,0 +1,106 @@
+package schemas
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Violation is one thing wrong with a payload and where. Path is an RFC 6901 JSON Pointer into the
+// payload ("" is the whole payload). Message goes after "the value" in a sentence and ends without a
+// full stop, e.g. "must be >= 0 but is -1".
+type Violation struct {
+	Path    string `json:"path"`
+	Message string `json:"message"`
+}
+
+// Code is the machine code of a refusal, the code of the error reply that it becomes.
+type Code string
+
+// The codes of a refused payload.
+const (
+	// CodeInvalidJSON says that the bytes are not one JSON value, or one that Decode is too strict for.
+	CodeInvalidJSON Code = "INVALID_JSON"
+	// CodeSchemaValidation says that the JSON value is not what its schema, or a check beyond it, asks.
+	CodeSchemaValidation Code = "SCHEMA_VALIDATION_FAILED"
+	// CodePayloadTooLarge says that the payload has more bytes than its limit; it was not looked at.
+	CodePayloadTooLarge Code = "PAYLOAD_TOO_LARGE"
+)
+
+// ValidationError is what Decode, Validate and Parse return for bad input. Nothing was done with the
+// payload; the sender has to correct it. Violations has at least one entry, sorted by path and then
+// message. Schema is empty when the payload was refused without regard to a schema.
+type ValidationError struct {
+	Schema     Name
+	Code       Code
+	Violations []Violation
+}
+
+// named is how many violations Error spells out.
+const named = 3
+
+// Error says in one sentence which schema refused the payload, and where and why, naming the first
+// few violations.
+func (e *ValidationError) Error() string {
+	var b strings.Builder
+	b.WriteString("schemas: ")
+	if e.Schema != "" {
+		b.WriteString(string(e.Schema) + ": ")
+	}
+	for i, v := range e.Violations {
+		if i == named {
+			b.WriteString("; and " + e.rest(i) + " more")
+			break
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		if v.Path != "" {
+			b.WriteString(v.Path + ": ")
+		}
+		b.WriteString(v.Message)
+	}
+	if len(e.Violations) == 0 {
+		b.WriteString(string(e.Code))
+	}
+	return b.String()
+}
+
+// rest says how many violations there are from the i-th on.
+func (e *ValidationError) rest(i int) string {
+	if len(e.Violations) >= maxViolations { // the list may have been cut
+		return "many"
+	}
+	return strconv.Itoa(len(e.Violations) - i)
+}
+
+// Invalid returns the error of a payload that its schema accepts but a check in code does not, such as
+// an echo that differs. Its code is CodeSchemaValidation.
+func Invalid(n Name, v ...Violation) *ValidationError {
+	return &ValidationError{Schema: n, Code: CodeSchemaValidation, Violations: v}
+}
+
+// Pointer builds an RFC 6901 JSON Pointer from member names and array indexes, escaping "~" and "/":
+// Pointer("args", "a/b", 2) is "/args/a~1b/2". Without parts it is "", the whole payload.
+func Pointer(parts ...any) string {
+	var b strings.Builder
+	for _, p := range parts {
+		b.WriteByte('/')
+		switch p := p.(type) {
+		case string:
+			b.WriteString(escape(p))
+		case int:
+			b.WriteString(strconv.Itoa(p))
+		default:
+			b.WriteString(escape(fmt.Sprint(p)))
+		}
+	}
+	return b.String()
+}
+
+func escape(name string) string {
+	if !strings.ContainsAny(name, "~/") {
+		return name
+	}
+	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
+}

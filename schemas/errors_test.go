@@ -1,0 +1,58 @@
+package schemas_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/schemas"
+)
+
+func TestErrorSentence(t *testing.T) {
+	t.Parallel()
+	v := func(i int) schemas.Violation { return violation(fmt.Sprint("/", i), "is wrong") }
+	invalid := func(v ...schemas.Violation) *schemas.ValidationError {
+		return schemas.Invalid(schemas.Proposal, v...)
+	}
+	const first = "schemas: proposal.v2: /0: is wrong"
+	for want, err := range map[string]*schemas.ValidationError{
+		first:                                  invalid(v(0)),
+		first + "; /1: is wrong":               invalid(v(0), v(1)),
+		first + "; /1: is wrong; /2: is wrong": invalid(v(0), v(1), v(2)),
+		first + "; /1: is wrong; /2: is wrong; and 1 more":        invalid(v(0), v(1), v(2), v(3)),
+		"schemas: proposal.v2: is wrong":                          invalid(violation("", "is wrong")),
+		"schemas: proposal.v2: SCHEMA_VALIDATION_FAILED":          invalid(),
+		"schemas: must be a JSON value but is empty":              decodeError(t, ""),
+		"schemas: /a: is a second member of this name, at byte 7": decodeError(t, `{"a":1,"a":2}`),
+	} {
+		require.EqualError(t, err, want)
+	}
+	require.Equal(t, schemas.CodeSchemaValidation, schemas.Invalid(schemas.Proposal).Code)
+}
+
+func decodeError(t testing.TB, text string) *schemas.ValidationError {
+	_, err := schemas.Decode([]byte(text), schemas.Limits{})
+	return refusal(t, err)
+}
+
+// TestViolationIsADetail: violations go into an error.v1 as they are.
+func TestViolationIsADetail(t *testing.T) {
+	t.Parallel()
+	ve := decodeError(t, `{`)
+	body, err := json.Marshal(map[string]any{"error": map[string]any{
+		"code": ve.Code, "message": ve.Error(), "details": ve.Violations,
+	}})
+	require.NoError(t, err)
+	_, err = schemas.Parse(schemas.Error, body, schemas.Limits{})
+	require.NoError(t, err)
+}
+
+func TestPointer(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "", schemas.Pointer())
+	require.Equal(t, "/", schemas.Pointer(""))
+	require.Equal(t, "/args/a~1b~0c/2/~01", schemas.Pointer("args", "a/b~c", 2, "~1"))
+	require.Equal(t, "/日本/3", schemas.Pointer("日本", uint8(3)))
+}

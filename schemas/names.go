@@ -1,0 +1,98 @@
+package schemas
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Name names one schema of this package, e.g. "execution-handoff.v1". It is the name of the schema
+// document without ".schema.json", and ends in the major version of the payload.
+type Name string
+
+// The schemas of this package. A request is exact, so that a misspelt member is not overlooked; a
+// reply tolerates members that are not named, so that an older client can read a newer server.
+const (
+	// ExecutionHandoff is what an agent sends to have a proposal executed.
+	ExecutionHandoff Name = "execution-handoff.v1"
+	// Proposal is the advice inside a handoff.
+	Proposal Name = "proposal.v2"
+	// ExecutionResult is what the world engine decided about a handoff.
+	ExecutionResult Name = "execution-result.v1"
+	// Snapshot is the authoritative state of one town.
+	Snapshot Name = "snapshot.v1"
+	// RunEventWrite is a run event as its producer hands it to the append authority; exact.
+	RunEventWrite Name = "run-event-write.v2"
+	// RunEventRecord is a run event as the append authority persisted it; tolerant.
+	RunEventRecord Name = "run-event-record.v2"
+	// Error is the body of every error reply.
+	Error Name = "error.v1"
+	// TownGetRequest asks for the state of a town.
+	TownGetRequest Name = "town-get-request.v1"
+	// TownGetReply is the state of a town; it answers town.put as well.
+	TownGetReply Name = "town-get-reply.v1"
+	// TownListRequest asks for a page of the list of towns.
+	TownListRequest Name = "town-list-request.v1"
+	// TownListReply is a page of the list of towns.
+	TownListReply Name = "town-list-reply.v1"
+	// TownPutRequest creates a town, or replaces exactly one state of it.
+	TownPutRequest Name = "town-put-request.v1"
+	// ResultGetRequest asks for the result that a key was accepted with.
+	ResultGetRequest Name = "result-get-request.v1"
+	// ResultGetReply is the result that a key was accepted with.
+	ResultGetReply Name = "result-get-reply.v1"
+	// RunEventsRequest asks for a page of the events of a run.
+	RunEventsRequest Name = "run-events-request.v1"
+	// RunEventsReply is a page of the events of a run.
+	RunEventsReply Name = "run-events-reply.v1"
+)
+
+// ErrUnknownSchema is returned by Source, Validate and Parse for a Name that is none of this
+// package's. It is a mistake in the program, not in a payload: it is never a *ValidationError.
+var ErrUnknownSchema = errors.New("schemas: unknown schema")
+
+const suffix = ".schema.json"
+
+//go:embed *.schema.json
+var documents embed.FS
+
+// sources holds every embedded document by its name; read-only after init.
+var sources = readSources()
+
+// Names returns the names of all schemas, sorted.
+func Names() []Name {
+	return slices.Sorted(maps.Keys(sources))
+}
+
+// Source returns the schema document of n as it is embedded, a copy that the caller may keep. It
+// fails with ErrUnknownSchema when there is none of that name.
+func Source(n Name) ([]byte, error) {
+	doc, ok := sources[n]
+	if !ok {
+		return nil, unknown(n)
+	}
+	return slices.Clone(doc), nil
+}
+
+func unknown(n Name) error {
+	return fmt.Errorf("%w %q", ErrUnknownSchema, string(n))
+}
+
+func readSources() map[Name][]byte {
+	entries, err := documents.ReadDir(".")
+	if err != nil {
+		panic(err)
+	}
+	out := make(map[Name][]byte, len(entries))
+	for _, e := range entries {
+		doc, err := documents.ReadFile(e.Name())
+		if err != nil {
+			panic(err)
+		}
+		out[Name(strings.TrimSuffix(e.Name(), suffix))] = doc
+	}
+	return out
+}

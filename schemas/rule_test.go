@@ -1,0 +1,61 @@
+package schemas
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestHexPatterns holds the shortcut for hashes and ids against the regular expression it stands for.
+func TestHexPatterns(t *testing.T) {
+	t.Parallel()
+	for _, pattern := range []string{`^[0-9a-f]{64}$`, `^handoff_[0-9a-f]{64}$`, `^result_[0-9a-f]{8}$`} {
+		prefix, digits, ok := hexPattern(pattern)
+		require.True(t, ok, pattern)
+		re := regexp.MustCompile(pattern)
+		good := prefix + strings.Repeat("09af", digits/4)
+		require.True(t, isHex(good, prefix, digits))
+		tries := []string{"", prefix, good + "0", good[1:], good[:len(good)-1], good + "\n", "\n" + good,
+			strings.ToUpper(good), strings.Replace(good, "f", "g", 1), strings.Replace(good, "9", ":", 1),
+			strings.Replace(good, "0", "/", 1), strings.Replace(good, "a", "`", 1),
+			strings.Replace(good, "af", "é", 1), strings.Replace(good, "_", "-", 1)}
+		for _, s := range append(tries, good) {
+			require.Equal(t, re.MatchString(s), isHex(s, prefix, digits), "%s: %q", pattern, s)
+		}
+	}
+	for _, pattern := range []string{`[0-9a-f]{64}`, `^[0-9a-f]+$`, `^[0-9a-fA-F]{64}$`, `^a.b[0-9a-f]{64}$`,
+		`^[0-9a-f]{1,64}$`, `^[0-9a-f]{64}`, `^[^|]+$`} {
+		_, _, ok := hexPattern(pattern)
+		require.False(t, ok, pattern)
+	}
+}
+
+func TestHardNumbers(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]bool{
+		"0": false, "-1.5e-99": false, "1E+000099": false, "1.2345678901234567890123": false,
+		"1e100": true, "1e-100": true, "1E+0100": true, "1.23456789012345678901234567": true,
+	} {
+		require.Equal(t, want, isHard(text), text)
+	}
+}
+
+// TestRulesRefuseWhatTheyCannotCheck: a document that asks for more must not pass silently.
+func TestRulesRefuseWhatTheyCannotCheck(t *testing.T) {
+	t.Parallel()
+	require.Panics(t, func() { newKinds([]string{"date"}) })
+	require.Panics(t, func() { newOnly([]any{1.0}, nil) })
+	require.Panics(t, func() { newOnly(nil, []any{[]any{}}) })
+}
+
+func TestNothingIsLoadedFromElsewhere(t *testing.T) {
+	t.Parallel()
+	c := newCompiler()
+	elsewhere := []string{base + "nonsense.v1" + suffix, "https://example.com/x.json", "file:///x.json"}
+	for _, url := range elsewhere {
+		_, err := c.Compile(url)
+		require.ErrorContains(t, err, "is not embedded", url)
+	}
+}
