@@ -1,0 +1,149 @@
+package handoff
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Hash returns the lower-case hex SHA-256 of canonical, which must be canonical JSON in UTF-8.
+// It is the contract's only hash: snapshotHash is Hash alone, ids are a prefix and Hash.
+func Hash(canonical []byte) string {
+	sum := sha256.Sum256(canonical)
+	return hex.EncodeToString(sum[:])
+}
+
+// AppendCanonical appends the canonical JSON (RFC 8785) of tree: no white space, members sorted
+// by the UTF-16 code units of their names, ES6 strings and numbers, arrays in their order.
+//
+// A tree is what schemas.Decode gives: map[string]any, []any, string, float64, bool or nil;
+// int and int64 are taken as numbers too, and must lie within ±2^53. It panics on anything else
+// and on a number that is not finite, since no decoder gives them: that is a programming error.
+func AppendCanonical(dst []byte, tree any) []byte {
+	switch v := tree.(type) {
+	case nil:
+		return append(dst, "null"...)
+	case bool:
+		return strconv.AppendBool(dst, v)
+	case string:
+		return AppendString(dst, v)
+	case float64:
+		return AppendNumber(dst, v)
+	case int:
+		return AppendNumber(dst, float64(v))
+	case int64:
+		return AppendNumber(dst, float64(v))
+	case []any:
+		dst = append(dst, '[')
+		for i, element := range v {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = AppendCanonical(dst, element)
+		}
+		return append(dst, ']')
+	case map[string]any:
+		return appendObject(dst, v)
+	}
+	panic(fmt.Sprintf("handoff: no canonical JSON for a %T", tree))
+}
+
+func appendObject(dst []byte, object map[string]any) []byte {
+	names := make([]string, 0, len(object))
+	for name := range object {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, compareUTF16)
+	dst = append(dst, '{')
+	for i, name := range names {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(AppendString(dst, name), ':')
+		dst = AppendCanonical(dst, object[name])
+	}
+	return append(dst, '}')
+}
+
+// compareUTF16 orders two strings by their UTF-16 code units. That is the order of their bytes,
+// save that a rune beyond the BMP (surrogates D800..DFFF) comes before U+E000..U+FFFF.
+func compareUTF16(a, b string) int {
+	for a != "" && b != "" {
+		ra, na := utf8.DecodeRuneInString(a)
+		rb, nb := utf8.DecodeRuneInString(b)
+		if ra != rb {
+			return firstUnit(ra, rb) - firstUnit(rb, ra)
+		}
+		a, b = a[na:], b[nb:]
+	}
+	return len(a) - len(b)
+}
+
+// firstUnit is a number that orders r against other as UTF-16 does: the rune itself between two
+// runes of one kind, and r's leading code unit between a BMP rune and one beyond the BMP.
+func firstUnit(r, other rune) int {
+	const bmpEnd = 0x10000
+	if r < bmpEnd || other >= bmpEnd {
+		return int(r)
+	}
+	return 0xD800 + int(r-bmpEnd)>>10
+}
+
+// AppendString appends s as an ES6 JSON string: only the quote, the backslash and the control
+// characters below U+0020 are escaped. s must be valid UTF-8.
+func AppendString(dst []byte, s string) []byte {
+	const hexDigits = "0123456789abcdef"
+	dst = append(dst, '"')
+	start := 0
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		if c >= 0x20 && c != '"' && c != '\\' {
+			continue
+		}
+		dst = append(dst, s[start:i]...)
+		start = i + 1
+		switch c {
+		case '"', '\\':
+			dst = append(dst, '\\', c)
+		case '\b':
+			dst = append(dst, `\b`...)
+		case '\t':
+			dst = append(dst, `\t`...)
+		case '\n':
+			dst = append(dst, `\n`...)
+		case '\f':
+			dst = append(dst, `\f`...)
+		case '\r':
+			dst = append(dst, `\r`...)
+		default:
+			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xF])
+		}
+	}
+	return append(append(dst, s[start:]...), '"')
+}
+
+// AppendNumber appends f as ECMAScript's Number::toString does: the shortest digits that read
+// back as f, an exponent below 1e-6 and from 1e21 on (1e-7, 1e+21), and 0 for -0. It panics on
+// NaN and the infinities, which JSON does not have.
+func AppendNumber(dst []byte, f float64) []byte {
+	if math.IsNaN(f) || math.IsInf(f, 0) {
+		panic("handoff: no canonical JSON for a number that is not finite")
+	}
+	if f == 0 {
+		return append(dst, '0')
+	}
+	if abs := math.Abs(f); abs >= 1e-6 && abs < 1e21 {
+		return strconv.AppendFloat(dst, f, 'f', -1, 64)
+	}
+	start := len(dst)
+	dst = strconv.AppendFloat(dst, f, 'e', -1, 64)
+	// Go pads an exponent to two digits (1e-07), ECMAScript does not.
+	if n := len(dst); n-start >= 4 && dst[n-2] == '0' && (dst[n-3] == '-' || dst[n-3] == '+') {
+		dst = append(dst[:n-2], dst[n-1])
+	}
+	return dst
+}

@@ -1,0 +1,150 @@
+package handoff
+
+import (
+	"fmt"
+
+	"worldengine/schemas"
+)
+
+// SchemaVersion is the only schemaVersion of a handoff that this engine takes.
+const SchemaVersion = "execution-handoff.v1"
+
+// proposalVersion is the only schemaVersion of a proposal inside a handoff.
+const proposalVersion = "proposal.v2"
+
+// Handoff is a valid execution-handoff.v1: its schema holds, its echoes agree, its id is its hash
+// and its command is the mapping of its proposal. Parse and New are the ways to get one. It is
+// not changed after that, so goroutines may share it.
+type Handoff struct {
+	SchemaVersion  string       `json:"schemaVersion"`
+	HandoffID      string       `json:"handoffId"`
+	Advisory       bool         `json:"advisory"`
+	ProposalID     string       `json:"proposalId"`
+	IdempotencyKey string       `json:"idempotencyKey"`
+	SnapshotHash   string       `json:"snapshotHash"`
+	DecisionEpoch  int64        `json:"decisionEpoch"`
+	Proposal       Proposal     `json:"proposal"`
+	Command        string       `json:"command"`
+	Requirements   Requirements `json:"executionRequirements"`
+}
+
+// Requirements is the state that the proposal was made from, and what must hold of the true one.
+type Requirements struct {
+	ExpectedSnapshotHash  string         `json:"expectedSnapshotHash"`
+	ExpectedDecisionEpoch int64          `json:"expectedDecisionEpoch"`
+	Preconditions         []Precondition `json:"preconditions"`
+}
+
+// Parse reads one handoff from data. The error is a *schemas.ValidationError that names every
+// violation with its JSON path; nothing that Parse refuses may be recorded against a key.
+func Parse(data []byte, limits schemas.Limits) (*Handoff, error) {
+	tree, err := schemas.Parse(schemas.ExecutionHandoff, data, limits)
+	if err != nil {
+		return nil, err
+	}
+	return fromTree(tree.(map[string]any))
+}
+
+// FromTree is Parse for a payload that schemas.Decode has already read, such as a handoff within
+// a fixture.
+func FromTree(tree any) (*Handoff, error) {
+	if err := schemas.Validate(schemas.ExecutionHandoff, tree); err != nil {
+		return nil, err
+	}
+	return fromTree(tree.(map[string]any))
+}
+
+func fromTree(tree map[string]any) (*Handoff, error) {
+	requirements := tree["executionRequirements"].(map[string]any)
+	h := &Handoff{
+		SchemaVersion:  SchemaVersion,
+		HandoffID:      text(tree, "handoffId"),
+		Advisory:       true,
+		ProposalID:     text(tree, "proposalId"),
+		IdempotencyKey: text(tree, "idempotencyKey"),
+		SnapshotHash:   text(tree, "snapshotHash"),
+		DecisionEpoch:  integer(tree, "decisionEpoch"),
+		Proposal:       proposalOf(tree["proposal"].(map[string]any)),
+		Command:        text(tree, "command"),
+		Requirements: Requirements{
+			ExpectedSnapshotHash:  text(requirements, "expectedSnapshotHash"),
+			ExpectedDecisionEpoch: integer(requirements, "expectedDecisionEpoch"),
+			Preconditions:         preconditionsOf(requirements["preconditions"]),
+		},
+	}
+	if violations := h.disagreements(); len(violations) > 0 {
+		return nil, schemas.Invalid(schemas.ExecutionHandoff, violations...)
+	}
+	return h, nil
+}
+
+// New makes the handoff of a proposal: the echoes, the command, the ids and the requirements
+// follow from it. With an empty ProposalID the proposal is named by DeriveProposalID. It returns
+// the error that Parse would give for what it made, so that a bad proposal is refused here.
+func New(p Proposal) (*Handoff, error) {
+	p.SchemaVersion = proposalVersion
+	if p.ReasonTags == nil {
+		p.ReasonTags = []string{}
+	}
+	if p.ProposalID == "" {
+		p.ProposalID = p.DeriveProposalID()
+	}
+	command := p.Command()
+	h := &Handoff{
+		SchemaVersion:  SchemaVersion,
+		HandoffID:      deriveHandoffID(p.ProposalID, command),
+		Advisory:       true,
+		ProposalID:     p.ProposalID,
+		IdempotencyKey: p.ProposalID,
+		SnapshotHash:   p.SnapshotHash,
+		DecisionEpoch:  p.DecisionEpoch,
+		Proposal:       p,
+		Command:        command,
+		Requirements: Requirements{
+			ExpectedSnapshotHash:  p.SnapshotHash,
+			ExpectedDecisionEpoch: p.DecisionEpoch,
+			Preconditions:         append([]Precondition{}, p.Preconditions...),
+		},
+	}
+	data, err := h.MarshalWire()
+	if err != nil {
+		return nil, fmt.Errorf("handoff: a new handoff cannot be written: %w", err)
+	}
+	return Parse(data, schemas.Limits{})
+}
+
+// disagreements returns what the schema cannot say: echoes that differ, an id that is not its
+// hash, a command that is not the mapping.
+func (h *Handoff) disagreements() []schemas.Violation {
+	var found []schemas.Violation
+	differ := func(got, want any, source string, path ...any) {
+		if got != want {
+			found = append(found, violation(fmt.Sprintf("must equal %s", source), path...))
+		}
+	}
+	p, r := &h.Proposal, &h.Requirements
+	differ(p.ProposalID, h.ProposalID, "/proposalId", "proposal", "proposalId")
+	differ(h.IdempotencyKey, h.ProposalID, "/proposalId", "idempotencyKey")
+	differ(p.SnapshotHash, h.SnapshotHash, "/snapshotHash", "proposal", "snapshotHash")
+	differ(r.ExpectedSnapshotHash, h.SnapshotHash, "/snapshotHash",
+		"executionRequirements", "expectedSnapshotHash")
+	differ(p.DecisionEpoch, h.DecisionEpoch, "/decisionEpoch", "proposal", "decisionEpoch")
+	differ(r.ExpectedDecisionEpoch, h.DecisionEpoch, "/decisionEpoch",
+		"executionRequirements", "expectedDecisionEpoch")
+	if want := p.Command(); h.Command != want {
+		found = append(found, violation(fmt.Sprintf(
+			"must be the mapping of the proposal's type and args, %q", want), "command"))
+	}
+	if want := deriveHandoffID(h.ProposalID, h.Command); h.HandoffID != want {
+		found = append(found, violation("must be the hash of {proposalId, command}, "+want, "handoffId"))
+	}
+	return found
+}
+
+// deriveHandoffID returns `handoff_` + Hash of {command, proposalId}.
+func deriveHandoffID(proposalID, command string) string {
+	preimage := append(make([]byte, 0, 256), `{"command":`...)
+	preimage = append(AppendString(preimage, command), `,"proposalId":`...)
+	preimage = append(AppendString(preimage, proposalID), '}')
+	return "handoff_" + Hash(preimage)
+}

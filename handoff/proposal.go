@@ -1,0 +1,168 @@
+package handoff
+
+import "worldengine/schemas"
+
+// ProposalType says what an agent proposes. The set is closed: another value is refused.
+type ProposalType string
+
+// The proposal types of proposal.v2, each with its one argument and its command.
+const (
+	// AcceptMission has args {missionId} and maps to `mission accept <townId> <missionId>`.
+	AcceptMission ProposalType = "MAYOR_ACCEPT_MISSION"
+	// AdvanceProject has args {projectId} and maps to `project advance <townId> <projectId>`.
+	AdvanceProject ProposalType = "PROJECT_ADVANCE"
+	// PlanSalvage has args {focus} and maps to `salvage initiate <townId> <focus>`.
+	PlanSalvage ProposalType = "SALVAGE_PLAN"
+	// TalkToTownsfolk has args {talkType} and maps to `townsfolk talk <townId> <talkType>`.
+	TalkToTownsfolk ProposalType = "TOWNSFOLK_TALK"
+)
+
+// ProposalTypes returns the known types in alphabetical order.
+func ProposalTypes() []ProposalType {
+	return []ProposalType{AcceptMission, AdvanceProject, PlanSalvage, TalkToTownsfolk}
+}
+
+// mapping is a row of the contract's table of proposal types.
+type mapping struct{ argument, verb string }
+
+var mappings = map[ProposalType]mapping{
+	AcceptMission:   {"missionId", "mission accept"},
+	AdvanceProject:  {"projectId", "project advance"},
+	PlanSalvage:     {"focus", "salvage initiate"},
+	TalkToTownsfolk: {"talkType", "townsfolk talk"},
+}
+
+// ArgumentName returns the name of the one member that args has for this type ("missionId",
+// "projectId", "focus" or "talkType"), and "" for an unknown type.
+func (t ProposalType) ArgumentName() string { return mappings[t].argument }
+
+// Proposal is a proposal.v2, as an agent selected it. Members that an agent added of its own are
+// tolerated on the wire and not kept.
+type Proposal struct {
+	SchemaVersion string            `json:"schemaVersion"`
+	ProposalID    string            `json:"proposalId"`
+	SnapshotHash  string            `json:"snapshotHash"`
+	DecisionEpoch int64             `json:"decisionEpoch"`
+	Type          ProposalType      `json:"type"`
+	ActorID       string            `json:"actorId"`
+	TownID        string            `json:"townId"`
+	Priority      float64           `json:"priority"`
+	Reason        string            `json:"reason"`
+	ReasonTags    []string          `json:"reasonTags"`
+	Args          map[string]string `json:"args"`
+	Preconditions []Precondition    `json:"preconditions,omitempty"`
+}
+
+// Argument returns the value of the proposal's one argument: the mission, project, focus or talk
+// type that it is about. A command string is never parsed to get it back.
+func (p *Proposal) Argument() string { return p.Args[p.Type.ArgumentName()] }
+
+// Command returns the command that the proposal maps to, byte for byte.
+func (p *Proposal) Command() string {
+	return mappings[p.Type].verb + " " + p.TownID + " " + p.Argument()
+}
+
+// DeriveProposalID returns `proposal_` + Hash of {actorId, townId, type, args, priority,
+// decisionEpoch, snapshotHash}: how the reference agent names a proposal. The engine never
+// checks this preimage, since other agents name theirs otherwise.
+func (p *Proposal) DeriveProposalID() string {
+	args := make(map[string]any, len(p.Args))
+	for name, value := range p.Args {
+		args[name] = value
+	}
+	return "proposal_" + Hash(AppendCanonical(nil, map[string]any{
+		"actorId": p.ActorID, "townId": p.TownID, "type": string(p.Type), "args": args,
+		"priority": p.Priority, "decisionEpoch": p.DecisionEpoch, "snapshotHash": p.SnapshotHash,
+	}))
+}
+
+// Precondition is one advisory precondition: the engine evaluates it against the true state.
+// TargetID and Field are "" where absent; Expected is a string, float64, bool, or nil where it is
+// null or absent.
+type Precondition struct {
+	Kind     PreconditionKind `json:"kind"`
+	TargetID string           `json:"targetId,omitempty"`
+	Field    string           `json:"field,omitempty"`
+	Expected any              `json:"expected,omitempty"`
+}
+
+// PreconditionKind says what a precondition is about. A kind that the engine does not know is
+// valid on the wire and fails when it is evaluated.
+type PreconditionKind string
+
+// The kinds that agents emit, and (from MissionActive on) the further ones this engine knows.
+const (
+	// MissionAbsent holds when no mission is active.
+	MissionAbsent PreconditionKind = "mission_absent"
+	// SideQuestExists holds when the side quest TargetID is on the list.
+	SideQuestExists PreconditionKind = "side_quest_exists"
+	// ProjectExists holds when the project TargetID exists.
+	ProjectExists PreconditionKind = "project_exists"
+	// SalvageFocusSupported holds when Expected is a focus that the rules know.
+	SalvageFocusSupported PreconditionKind = "salvage_focus_supported"
+	// TalkTypeSupported holds when Expected is a talk type that the rules know.
+	TalkTypeSupported PreconditionKind = "talk_type_supported"
+	// MissionActive holds when a mission is active; with TargetID, when it is that one.
+	MissionActive PreconditionKind = "mission_active"
+	// ProjectStatus holds when the project TargetID has the status Expected.
+	ProjectStatus PreconditionKind = "project_status"
+	// PressureAtLeast holds when the pressure Field is at least the number Expected.
+	PressureAtLeast PreconditionKind = "pressure_at_least"
+	// PressureAtMost holds when the pressure Field is at most the number Expected.
+	PressureAtMost PreconditionKind = "pressure_at_most"
+	// TownExists holds when the handoff's town exists; with TargetID, when it is that town.
+	TownExists PreconditionKind = "town_exists"
+)
+
+func proposalOf(tree map[string]any) Proposal {
+	p := Proposal{
+		SchemaVersion: text(tree, "schemaVersion"),
+		ProposalID:    text(tree, "proposalId"),
+		SnapshotHash:  text(tree, "snapshotHash"),
+		DecisionEpoch: integer(tree, "decisionEpoch"),
+		Type:          ProposalType(text(tree, "type")),
+		ActorID:       text(tree, "actorId"),
+		TownID:        text(tree, "townId"),
+		Priority:      tree["priority"].(float64),
+		Reason:        text(tree, "reason"),
+		ReasonTags:    []string{},
+		Args:          map[string]string{},
+		Preconditions: preconditionsOf(tree["preconditions"]),
+	}
+	for _, tag := range tree["reasonTags"].([]any) {
+		p.ReasonTags = append(p.ReasonTags, tag.(string))
+	}
+	for name, value := range tree["args"].(map[string]any) {
+		p.Args[name] = value.(string)
+	}
+	return p
+}
+
+func preconditionsOf(tree any) []Precondition {
+	list, _ := tree.([]any)
+	preconditions := make([]Precondition, 0, len(list))
+	for _, element := range list {
+		member := element.(map[string]any)
+		preconditions = append(preconditions, Precondition{
+			Kind:     PreconditionKind(text(member, "kind")),
+			TargetID: text(member, "targetId"),
+			Field:    text(member, "field"),
+			Expected: member["expected"],
+		})
+	}
+	return preconditions
+}
+
+// text and integer read a member of a tree that its schema has passed; text gives "" for an
+// absent one.
+func text(tree map[string]any, name string) string {
+	s, _ := tree[name].(string)
+	return s
+}
+
+func integer(tree map[string]any, name string) int64 { return int64(tree[name].(float64)) }
+
+// violation is shorthand for one violation of a cross-field rule.
+func violation(message string, path ...any) schemas.Violation {
+	return schemas.Violation{Path: schemas.Pointer(path...), Message: message}
+}
