@@ -1,0 +1,151 @@
+package town
+
+import (
+	"fmt"
+
+	"worldengine/handoff"
+)
+
+// Evaluate checks the preconditions against the true state of the town and returns those that do
+// not hold, in their own order; none means that all hold. The details of the kinds that agents
+// emit are fixed by the contract (wire facts, proposal.v2).
+func Evaluate(preconditions []handoff.Precondition, s *Snapshot) []handoff.Failure {
+	failures := []handoff.Failure{}
+	for i := range preconditions {
+		if detail := evaluate(&preconditions[i], s); detail != "" {
+			failures = append(failures, handoff.Failure{Kind: preconditions[i].Kind, Detail: detail})
+		}
+	}
+	return failures
+}
+
+// evaluate returns why p does not hold, or "".
+func evaluate(p *handoff.Precondition, s *Snapshot) string {
+	switch p.Kind {
+	case handoff.MissionAbsent:
+		return unless(s.Mission == nil, "Mission is already active")
+	case handoff.SideQuestExists:
+		return unless(s.sideQuest(p.TargetID) >= 0, "Missing side quest: "+target(p))
+	case handoff.ProjectExists:
+		return unless(s.project(p.TargetID) >= 0, "Missing project: "+target(p))
+	case handoff.SalvageFocusSupported:
+		focus, _ := p.Expected.(string)
+		return unless(Focus(focus).known(), "Unsupported salvage focus: "+expected(p))
+	case handoff.TalkTypeSupported:
+		talk, _ := p.Expected.(string)
+		return unless(TalkType(talk).known(), "Unsupported talk type: "+expected(p))
+	case handoff.MissionActive:
+		return missionActive(p, s)
+	case handoff.ProjectStatus:
+		return projectStatus(p, s)
+	case handoff.PressureAtLeast, handoff.PressureAtMost:
+		return pressureBound(p, s)
+	case handoff.TownExists:
+		return unless(p.TargetID == "" || p.TargetID == s.TownID,
+			"Not the town of this handoff: "+p.TargetID)
+	}
+	return "Unsupported precondition kind"
+}
+
+func missionActive(p *handoff.Precondition, s *Snapshot) string {
+	switch {
+	case s.Mission == nil:
+		return "No mission is active"
+	case p.TargetID != "" && p.TargetID != s.Mission.ID:
+		return "Another mission is active: " + s.Mission.ID
+	}
+	return ""
+}
+
+func projectStatus(p *handoff.Precondition, s *Snapshot) string {
+	i := s.project(p.TargetID)
+	if i < 0 {
+		return "Missing project: " + target(p)
+	}
+	want, _ := p.Expected.(string)
+	return unless(s.Projects[i].Status == ProjectStatus(want), fmt.Sprintf(
+		"Project %s is %s, expected %s", p.TargetID, s.Projects[i].Status, expected(p)))
+}
+
+func pressureBound(p *handoff.Precondition, s *Snapshot) string {
+	value, ok := s.Pressure.field(p.Field)
+	if !ok {
+		return "Unknown pressure field: " + orNone(p.Field)
+	}
+	bound, ok := p.Expected.(float64)
+	if !ok {
+		return "Expected is not a number: " + expected(p)
+	}
+	if p.Kind == handoff.PressureAtLeast {
+		return unless(value >= bound, fmt.Sprintf("Pressure %s is %s, expected at least %s",
+			p.Field, number(value), number(bound)))
+	}
+	return unless(value <= bound, fmt.Sprintf("Pressure %s is %s, expected at most %s",
+		p.Field, number(value), number(bound)))
+}
+
+// field returns the pressure of that name.
+func (p *Pressure) field(name string) (float64, bool) {
+	switch name {
+	case "threat":
+		return p.Threat, true
+	case "scarcity":
+		return p.Scarcity, true
+	case "hope":
+		return p.Hope, true
+	case "dread":
+		return p.Dread, true
+	}
+	return 0, false
+}
+
+// sideQuest and project return the index of the element with that id, or -1. An empty id is no
+// id, so it is never found.
+func (s *Snapshot) sideQuest(id string) int {
+	for i := range s.SideQuests {
+		if s.SideQuests[i].ID == id {
+			return i
+		}
+	}
+	return -1
+}
+
+func (s *Snapshot) project(id string) int {
+	for i := range s.Projects {
+		if s.Projects[i].ID == id {
+			return i
+		}
+	}
+	return -1
+}
+
+func unless(holds bool, detail string) string {
+	if holds {
+		return ""
+	}
+	return detail
+}
+
+func target(p *handoff.Precondition) string { return orNone(p.TargetID) }
+
+func orNone(s string) string {
+	if s == "" {
+		return "(none given)"
+	}
+	return s
+}
+
+// expected renders the expected value as a reader would write it: a string as it is, anything
+// else as JSON.
+func expected(p *handoff.Precondition) string {
+	switch v := p.Expected.(type) {
+	case nil:
+		return orNone("")
+	case string:
+		return v
+	default:
+		return string(handoff.AppendCanonical(nil, v))
+	}
+}
+
+func number(f float64) string { return string(handoff.AppendNumber(nil, f)) }

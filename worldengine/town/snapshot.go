@@ -1,0 +1,201 @@
+// Package town is the authoritative state of one town and the rules that change it: the
+// snapshot.v1, its canonical form and hash, the preconditions, and the built-in rules of the
+// four commands.
+//
+// It is pure: no I/O, no clock, no randomness. Every value is immutable once made, so goroutines
+// may share it; what changes a snapshot returns a new one.
+package town
+
+import (
+	"fmt"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+)
+
+// SchemaVersion is the schemaVersion of every snapshot.
+const SchemaVersion = "snapshot.v1"
+
+// MaxDay is the last decision epoch: 2^53-1, the largest integer that every reader of JSON keeps.
+const MaxDay = 1<<53 - 1
+
+// Snapshot is a snapshot.v1, the state of one town, in canonical order.
+type Snapshot struct {
+	SchemaVersion     string      `json:"schemaVersion"`
+	Day               int64       `json:"day"`
+	TownID            string      `json:"townId"`
+	Mission           *Mission    `json:"mission"`
+	SideQuests        []SideQuest `json:"sideQuests"`
+	Pressure          Pressure    `json:"pressure"`
+	Projects          []Project   `json:"projects"`
+	LatestNetherEvent *string     `json:"latestNetherEvent"`
+}
+
+// Mission is the active mission. Description and Reward are nil where absent.
+type Mission struct {
+	ID          string   `json:"id"`
+	Title       string   `json:"title"`
+	Description *string  `json:"description,omitempty"`
+	Reward      *float64 `json:"reward,omitempty"`
+}
+
+// SideQuest is one quest that can become the mission. Complexity (0..10) is nil where absent.
+type SideQuest struct {
+	ID         string   `json:"id"`
+	Title      string   `json:"title"`
+	Complexity *float64 `json:"complexity,omitempty"`
+}
+
+// Pressure is what weighs on a town, each 0..1.
+type Pressure struct {
+	Threat   float64 `json:"threat"`
+	Scarcity float64 `json:"scarcity"`
+	Hope     float64 `json:"hope"`
+	Dread    float64 `json:"dread"`
+}
+
+// Project is one project of a town; Progress is 0..1.
+type Project struct {
+	ID       string        `json:"id"`
+	Name     string        `json:"name"`
+	Progress float64       `json:"progress"`
+	Status   ProjectStatus `json:"status"`
+}
+
+// ProjectStatus is where a project stands. The set is closed.
+type ProjectStatus string
+
+// The statuses of a project.
+const (
+	Planning ProjectStatus = "planning"
+	Active   ProjectStatus = "active"
+	Blocked  ProjectStatus = "blocked"
+	Complete ProjectStatus = "complete"
+)
+
+// State is a snapshot with its hash. The zero State is no town.
+type State struct {
+	Snapshot *Snapshot
+	// Hash is the snapshotHash: lower-case hex SHA-256 of the canonical JSON, no prefix.
+	Hash string
+	// Canonical is that canonical JSON.
+	Canonical []byte
+}
+
+// Exists says whether there is such a town.
+func (s State) Exists() bool { return s.Snapshot != nil }
+
+// Epoch is the decisionEpoch: the snapshot's day.
+func (s State) Epoch() int64 { return s.Snapshot.Day }
+
+// Parse reads a snapshot.v1 from data, in any order of its members and lists. The error is a
+// *schemas.ValidationError that names every violation with its JSON path.
+func Parse(data []byte, limits schemas.Limits) (State, error) {
+	tree, err := schemas.Decode(data, limits)
+	if err != nil {
+		return State{}, err
+	}
+	return FromTree(tree)
+}
+
+// FromTree is Parse for a payload that schemas.Decode has already read.
+func FromTree(tree any) (State, error) {
+	if err := schemas.Validate(schemas.Snapshot, tree); err != nil {
+		return State{}, err
+	}
+	snapshot := snapshotOf(tree.(map[string]any))
+	if violations := repeatedIDs(snapshot); len(violations) > 0 {
+		return State{}, schemas.Invalid(schemas.Snapshot, violations...)
+	}
+	return NewState(snapshot), nil
+}
+
+// NewState puts snapshot, which must be valid, into canonical order and hashes it. The snapshot
+// belongs to the State from then on.
+func NewState(snapshot *Snapshot) State {
+	sortQuests(snapshot.SideQuests)
+	sortProjects(snapshot.Projects)
+	return stateOf(snapshot)
+}
+
+// stateOf hashes a snapshot that is in canonical order.
+func stateOf(snapshot *Snapshot) State {
+	canonical := snapshot.appendCanonical(make([]byte, 0, 512))
+	return State{Snapshot: snapshot, Hash: handoff.Hash(canonical), Canonical: canonical}
+}
+
+// repeatedIDs returns what the schema cannot say: ids are unique within a list.
+func repeatedIDs(s *Snapshot) []schemas.Violation {
+	var found []schemas.Violation
+	first := make(map[string]int, max(len(s.SideQuests), len(s.Projects)))
+	check := func(list string, i int, id string) {
+		if j, ok := first[id]; ok {
+			found = append(found, schemas.Violation{
+				Path:    schemas.Pointer(list, i, "id"),
+				Message: fmt.Sprintf("must be unique, but %s has the same id", schemas.Pointer(list, j)),
+			})
+			return
+		}
+		first[id] = i
+	}
+	for i := range s.SideQuests {
+		check("sideQuests", i, s.SideQuests[i].ID)
+	}
+	clear(first)
+	for i := range s.Projects {
+		check("projects", i, s.Projects[i].ID)
+	}
+	return found
+}
+
+// snapshotOf builds the snapshot of a tree that its schema has passed.
+func snapshotOf(tree map[string]any) *Snapshot {
+	pressure := tree["pressure"].(map[string]any)
+	s := &Snapshot{
+		SchemaVersion: SchemaVersion,
+		Day:           int64(tree["day"].(float64)),
+		TownID:        tree["townId"].(string),
+		SideQuests:    []SideQuest{},
+		Pressure: Pressure{
+			Threat:   pressure["threat"].(float64),
+			Scarcity: pressure["scarcity"].(float64),
+			Hope:     pressure["hope"].(float64),
+			Dread:    pressure["dread"].(float64),
+		},
+		Projects:          []Project{},
+		LatestNetherEvent: optional[string](tree, "latestNetherEvent"),
+	}
+	if mission, ok := tree["mission"].(map[string]any); ok {
+		s.Mission = &Mission{
+			ID:          mission["id"].(string),
+			Title:       mission["title"].(string),
+			Description: optional[string](mission, "description"),
+			Reward:      optional[float64](mission, "reward"),
+		}
+	}
+	for _, element := range tree["sideQuests"].([]any) {
+		quest := element.(map[string]any)
+		s.SideQuests = append(s.SideQuests, SideQuest{
+			ID:         quest["id"].(string),
+			Title:      quest["title"].(string),
+			Complexity: optional[float64](quest, "complexity"),
+		})
+	}
+	for _, element := range tree["projects"].([]any) {
+		project := element.(map[string]any)
+		s.Projects = append(s.Projects, Project{
+			ID:       project["id"].(string),
+			Name:     project["name"].(string),
+			Progress: project["progress"].(float64),
+			Status:   ProjectStatus(project["status"].(string)),
+		})
+	}
+	return s
+}
+
+func optional[T string | float64](tree map[string]any, name string) *T {
+	if v, ok := tree[name].(T); ok {
+		return &v
+	}
+	return nil
+}
