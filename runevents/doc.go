@@ -1,0 +1,17 @@
+// Package runevents is the contract of run events (RunEvents v2.0.1): their envelope, how an
+// idempotency key is derived, which transitions are valid, and how the events of one run are
+// produced, stored and read.
+//
+// One delivery of a handoff is one run. Its events are produced in order by a Producer, stored
+// together in one message of the commit log as a Run, and expanded from there into records:
+//
+//	Producer ── Emit ──> Run (in the commit log) ── Records ──> RunEventRecord on the bus
+//
+// The append authority is the commit log's stream: it gives every run's events their place
+// (runSeq, from 1 without gaps within a run) and their persistedAt (the time at which the stream
+// stored the message), together or not at all.
+//
+// On the bus every record is a plain message, the JSON of one RunEventRecord, on
+// runevents.v2.<world>.<town token>.<runId>, with the headers Event-Type and Nats-Msg-Id (the
+// eventId). Consumers are idempotent by eventId or (runId, runSeq) and order by runSeq only.
+package runevents

@@ -1,0 +1,121 @@
+package runevents
+
+import (
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// EventType names what happened. The set is open: consumers tolerate types they do not know.
+type EventType string
+
+// The known lifecycle events (RunEvents v2.0.1, section 1.2).
+const (
+	RunQueued     EventType = "RunQueued"
+	RunStarted    EventType = "RunStarted"
+	StepStarted   EventType = "StepStarted"
+	StepCompleted EventType = "StepCompleted"
+	StepFailed    EventType = "StepFailed"
+	StepSkipped   EventType = "StepSkipped"
+	RunPaused     EventType = "RunPaused"
+	RunResumed    EventType = "RunResumed"
+	RunCompleted  EventType = "RunCompleted"
+	RunFailed     EventType = "RunFailed"
+	RunCancelled  EventType = "RunCancelled"
+)
+
+// OfStep says whether t is a known step-level event, which carries a stepId. Every other known
+// event is of the run and carries none.
+func (t EventType) OfStep() bool {
+	switch t {
+	case StepStarted, StepCompleted, StepFailed, StepSkipped:
+		return true
+	}
+	return false
+}
+
+// Write is a RunEventWrite: an event as its producer emits it. Its JSON is the contract's.
+type Write struct {
+	EventID          string         `json:"eventId"` // UUID v4
+	EventType        EventType      `json:"eventType"`
+	EmittedAt        string         `json:"emittedAt"` // RFC 3339 UTC, the producer's clock
+	RunID            string         `json:"runId"`
+	TenantID         string         `json:"tenantId"`
+	ProjectID        string         `json:"projectId"`
+	EnvironmentID    string         `json:"environmentId"`
+	PlanID           string         `json:"planId"`
+	PlanVersion      string         `json:"planVersion"`
+	EngineAttemptID  int64          `json:"engineAttemptId"`
+	LogicalAttemptID int64          `json:"logicalAttemptId"`
+	IdempotencyKey   string         `json:"idempotencyKey"`
+	StepID           string         `json:"stepId,omitzero"`
+	Payload          jsontext.Value `json:"payload,omitzero"`
+}
+
+// Record is a RunEventRecord: an event as the append authority persisted it. It never changes.
+type Record struct {
+	Write       `json:",inline"`
+	RunSeq      int64  `json:"runSeq"`      // strictly increasing within the run, from 1
+	PersistedAt string `json:"persistedAt"` // RFC 3339 UTC, the append authority's clock
+}
+
+// Identity is what all events of one run share.
+type Identity struct {
+	RunID         string `json:"runId"` // UUID v4
+	TenantID      string `json:"tenantId"`
+	ProjectID     string `json:"projectId"`
+	EnvironmentID string `json:"environmentId"`
+	PlanID        string `json:"planId"`
+	PlanVersion   string `json:"planVersion"`
+}
+
+// engineAttempt is the engineAttemptId of every event: NATS shows no attempts of its own, and a
+// producer must not count them up artificially (section 2.4).
+const engineAttempt = 1
+
+// Run is the events of one run as one message of the commit log stores them: the envelope's
+// shared members once, and for each event what is its own. Records gives the full events.
+type Run struct {
+	Identity
+	// FirstSeq is the runSeq of the first event; the rest follow without gaps.
+	FirstSeq int64   `json:"firstSeq"`
+	Events   []Event `json:"events"`
+}
+
+// Event is what one event of a Run has of its own.
+type Event struct {
+	EventID          string         `json:"eventId"`
+	EventType        EventType      `json:"eventType"`
+	StepID           string         `json:"stepId,omitzero"`
+	LogicalAttemptID int64          `json:"logicalAttemptId"`
+	EmittedAt        string         `json:"emittedAt"`
+	Payload          jsontext.Value `json:"payload,omitzero"`
+}
+
+// Records expands the run into the records that the append authority persisted at persistedAt.
+// It is a pure function of the run and that time, so every reader of the log gets the same.
+func (r *Run) Records(persistedAt time.Time) []Record {
+	records := make([]Record, len(r.Events))
+	at := Timestamp(persistedAt)
+	for i := range r.Events {
+		records[i] = Record{Write: r.write(&r.Events[i]), RunSeq: r.FirstSeq + int64(i), PersistedAt: at}
+	}
+	return records
+}
+
+func (r *Run) write(e *Event) Write {
+	return Write{
+		EventID: e.EventID, EventType: e.EventType, EmittedAt: e.EmittedAt,
+		RunID: r.RunID, TenantID: r.TenantID, ProjectID: r.ProjectID, EnvironmentID: r.EnvironmentID,
+		PlanID: r.PlanID, PlanVersion: r.PlanVersion,
+		EngineAttemptID: engineAttempt, LogicalAttemptID: e.LogicalAttemptID,
+		IdempotencyKey: IdempotencyKey(KeyFields{
+			RunID: r.RunID, StepID: e.StepID, LogicalAttemptID: e.LogicalAttemptID,
+			EventType: e.EventType, PlanID: r.PlanID, PlanVersion: r.PlanVersion,
+		}),
+		StepID: e.StepID, Payload: e.Payload,
+	}
+}
+
+// Timestamp renders t as every timestamp of an event is written: RFC 3339, UTC, milliseconds.
+func Timestamp(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }

@@ -1,0 +1,64 @@
+package runevents
+
+// RunStatus is the derived status of a run.
+type RunStatus string
+
+// The statuses of a run.
+const (
+	RunPending   RunStatus = "PENDING"
+	RunRunning   RunStatus = "RUNNING"
+	RunIsPaused  RunStatus = "PAUSED"
+	RunSucceeded RunStatus = "COMPLETED"
+	RunHasFailed RunStatus = "FAILED"
+	RunAborted   RunStatus = "CANCELLED"
+)
+
+// StepStatus is the derived status of one logical attempt of a step.
+type StepStatus string
+
+// The statuses of a step attempt.
+const (
+	StepPending    StepStatus = "PENDING"
+	StepRunning    StepStatus = "RUNNING"
+	StepSucceeded  StepStatus = "SUCCESS"
+	StepHasFailed  StepStatus = "FAILED"
+	StepWasSkipped StepStatus = "SKIPPED"
+)
+
+// NextRunStatus returns the status that a run-level event moves a run to, and whether the event
+// is valid there. The terminal statuses are immutable (RunEvents v2.0.1, section 5.1).
+func NextRunStatus(now RunStatus, event EventType) (RunStatus, bool) {
+	switch event {
+	case RunQueued:
+		return now, now == RunPending
+	case RunStarted:
+		return RunRunning, now == RunPending
+	case RunPaused:
+		return RunIsPaused, now == RunRunning
+	case RunResumed:
+		return RunRunning, now == RunIsPaused
+	case RunCompleted:
+		return RunSucceeded, now == RunRunning
+	case RunFailed:
+		return RunHasFailed, now == RunRunning
+	case RunCancelled:
+		return RunAborted, now == RunRunning || now == RunIsPaused
+	}
+	return now, false
+}
+
+// NextStepStatus returns the status that a step-level event moves a step attempt to, and whether
+// the event is valid there (section 5.2).
+func NextStepStatus(now StepStatus, event EventType) (StepStatus, bool) {
+	switch event {
+	case StepStarted:
+		return StepRunning, now == StepPending
+	case StepCompleted:
+		return StepSucceeded, now == StepRunning
+	case StepFailed:
+		return StepHasFailed, now == StepRunning
+	case StepSkipped:
+		return StepWasSkipped, now == StepPending
+	}
+	return now, false
+}
