@@ -1,0 +1,386 @@
+// Package follow keeps a derived stream equal to what the commit log says.
+//
+// A Follower reads the log in order and publishes what its Derive function makes of each message,
+// pipelined, each message guarded by the sequence that the derived stream must be at. Its position
+// is nowhere but in the derived stream itself: the headers Log-Seq and Log-Part of its last
+// message. So the derived stream is the log's image, in order and once, after a crash at any point
+// and with any number of followers at work: one that loses a race reads the position again.
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// The headers of every derived message: the sequence of the log message it was derived from, and
+// its place, from 0, among the messages derived from that one.
+const (
+	LogSeqHeader  = "Log-Seq"
+	LogPartHeader = "Log-Part"
+)
+
+// window is how many derived messages may be on their way at once.
+const window = 1024
+
+// Pauses before a follower tries again: short after a lost race, since a racing follower has done
+// the work meanwhile; growing after an error, since the derived stream may be gone for long.
+const (
+	racePause = 20 * time.Millisecond
+	minPause  = 50 * time.Millisecond
+	maxPause  = 5 * time.Second
+)
+
+// Config says what a follower reads and writes.
+type Config struct {
+	// Name names the follower in logs.
+	Name string
+	// JetStream publishes to the derived stream. It must have a publish-async timeout, which
+	// bounds the wait for an ack.
+	JetStream jetstream.JetStream
+	// Log is the source, Filter the subjects of it that matter.
+	Log    jetstream.Stream
+	Filter []string
+	// Derived is the stream that is written. Nobody but followers may write it.
+	Derived jetstream.Stream
+	// Retention is the age at which derived messages expire, 0 for never. An empty derived
+	// stream needs nothing of the log that is older.
+	Retention time.Duration
+	// Derive returns the messages derived from one message of the log, without their guards. It
+	// must be a pure function of the message. An error skips the message, is logged with its
+	// subject and sequence, and is no reason to stop: the rest of the world goes on.
+	Derive func(jetstream.Msg) ([]*nats.Msg, error)
+	// Advanced, where set, is called whenever the derived stream is known to hold all up to seq,
+	// from one goroutine. A seq lower than before means that the stream was seen to be behind.
+	Advanced func(seq uint64)
+	// Logger is where trouble is told; nil for slog.Default.
+	Logger *slog.Logger
+}
+
+// Follower follows one log into one derived stream.
+type Follower struct {
+	config  Config
+	restart chan struct{}
+
+	mu       sync.Mutex
+	followed uint64
+	floor    uint64        // below it nothing counts as followed: see Restart
+	moved    chan struct{} // closed and replaced whenever followed changes
+}
+
+// New makes a follower; Run starts it.
+func New(config Config) *Follower {
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	config.Logger = config.Logger.With("follower", config.Name)
+	return &Follower{
+		config: config, restart: make(chan struct{}, 1), moved: make(chan struct{}),
+	}
+}
+
+// Position returns the log sequence up to which the derived stream is known to be complete.
+func (f *Follower) Position() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.followed
+}
+
+// Wait returns once the derived stream is complete up to log sequence seq, or with ctx's error.
+func (f *Follower) Wait(ctx context.Context, seq uint64) error {
+	for {
+		f.mu.Lock()
+		followed, moved := f.followed, f.moved
+		seq = max(seq, f.floor)
+		f.mu.Unlock()
+		if followed >= seq {
+			return nil
+		}
+		select {
+		case <-moved:
+		case <-ctx.Done():
+			return fmt.Errorf("follow: %s has followed the log to %d, not yet to %d: %w",
+				f.config.Name, followed, seq, ctx.Err())
+		}
+	}
+}
+
+// Restart makes the follower read its position again, because the derived stream may have lost
+// its tail: the server that holds it was away. Nothing counts as followed any more before the
+// follower has come back to where it was, or to logEnd, the last sequence that the log still has.
+func (f *Follower) Restart(logEnd uint64) {
+	f.mu.Lock()
+	f.floor = min(max(f.floor, f.followed), logEnd)
+	f.followed = 0
+	f.mu.Unlock()
+	select {
+	case f.restart <- struct{}{}:
+	default:
+	}
+}
+
+var (
+	errRace    = errors.New("follow: another follower was first")
+	errRestart = errors.New("follow: restart asked for")
+)
+
+// Run follows until ctx is done. It never gives up: what goes wrong is logged once per change and
+// tried again with growing pauses.
+func (f *Follower) Run(ctx context.Context) {
+	pause := minPause
+	for ctx.Err() == nil {
+		before := f.Position()
+		err := f.follow(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		switch {
+		case errors.Is(err, errRestart):
+			continue
+		case errors.Is(err, errRace):
+			sleep(ctx, jitter(racePause))
+			continue
+		case f.Position() != before:
+			pause = minPause
+		}
+		f.config.Logger.Warn("derived stream cannot be followed; will try again",
+			"error", err, "pause", pause)
+		sleep(ctx, jitter(pause))
+		pause = min(2*pause, maxPause)
+	}
+}
+
+// position is where a derived stream stands.
+type position struct {
+	logSeq uint64 // of the last derived message; 0 for an empty stream
+	parts  int    // how many messages derived from logSeq are there
+	last   uint64 // the sequence of the derived stream's last message
+}
+
+func (f *Follower) readPosition(ctx context.Context) (position, error) {
+	info, err := f.config.Derived.Info(ctx)
+	if err != nil {
+		return position{}, fmt.Errorf("follow: state of the derived stream: %w", err)
+	}
+	pos := position{last: info.State.LastSeq}
+	if info.State.Msgs == 0 {
+		return pos, nil
+	}
+	msg, err := f.config.Derived.GetMsg(ctx, pos.last)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return pos, nil // expired meanwhile, and everything before it too
+	}
+	if err != nil {
+		return position{}, fmt.Errorf("follow: last derived message: %w", err)
+	}
+	part, err := strconv.Atoi(msg.Header.Get(LogPartHeader))
+	if err != nil {
+		return position{}, fmt.Errorf("follow: message %d of the derived stream has no %s: %w",
+			pos.last, LogPartHeader, err)
+	}
+	pos.logSeq, err = strconv.ParseUint(msg.Header.Get(LogSeqHeader), 10, 64)
+	if err != nil {
+		return position{}, fmt.Errorf("follow: message %d of the derived stream has no %s: %w",
+			pos.last, LogSeqHeader, err)
+	}
+	pos.parts = part + 1
+	return pos, nil
+}
+
+// start returns where in the log to begin: at the last followed message, which may be followed in
+// part only.
+func (f *Follower) start(pos position) jetstream.OrderedConsumerConfig {
+	config := jetstream.OrderedConsumerConfig{FilterSubjects: f.config.Filter}
+	switch {
+	case pos.logSeq > 0:
+		config.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
+		config.OptStartSeq = pos.logSeq
+	case f.config.Retention > 0:
+		from := time.Now().Add(-f.config.Retention)
+		config.DeliverPolicy = jetstream.DeliverByStartTimePolicy
+		config.OptStartTime = &from
+	}
+	return config
+}
+
+// follow reads the position and follows from there until something goes wrong.
+func (f *Follower) follow(ctx context.Context) error {
+	pos, err := f.readPosition(ctx)
+	if err != nil {
+		return err
+	}
+	if pos.logSeq > 0 {
+		f.advance(pos.logSeq - 1)
+	}
+	consumer, err := f.config.Log.OrderedConsumer(ctx, f.start(pos))
+	if err != nil {
+		return fmt.Errorf("follow: consumer of the log: %w", err)
+	}
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(window / 2))
+	if err != nil {
+		return fmt.Errorf("follow: messages of the log: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	sent := make(chan delivery, window)
+	collected := make(chan struct{})
+	go func() {
+		defer close(collected)
+		f.collect(sent, cancel)
+	}()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case <-ctx.Done():
+		case <-f.restart:
+			cancel(errRestart)
+		}
+		messages.Stop()
+	}()
+	err = f.relay(ctx, messages, pos, sent)
+	close(sent)
+	<-collected
+	cancel(err)
+	<-stopped
+	if cause := context.Cause(ctx); cause != nil {
+		return cause
+	}
+	return err
+}
+
+// delivery is one derived message on its way, or (without a future) the end of a log message.
+type delivery struct {
+	future   jetstream.PubAckFuture
+	sequence uint64 // where the derived stream must have put it
+	logSeq   uint64
+}
+
+// relay publishes what is derived from each message of the log. It does not wait for the acks.
+func (f *Follower) relay(
+	ctx context.Context, messages jetstream.MessagesContext, pos position, sent chan<- delivery,
+) error {
+	last := pos.last
+	for {
+		msg, err := messages.Next()
+		if err != nil {
+			return fmt.Errorf("follow: next message of the log: %w", err)
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return fmt.Errorf("follow: a message of the log without metadata: %w", err)
+		}
+		logSeq := meta.Sequence.Stream
+		derived, err := f.config.Derive(msg)
+		if err != nil {
+			f.config.Logger.Error("a message of the log cannot be read and is skipped",
+				"subject", msg.Subject(), "sequence", logSeq, "error", err)
+		}
+		done := 0
+		if logSeq == pos.logSeq {
+			done = min(pos.parts, len(derived))
+		}
+		for part := done; part < len(derived); part++ {
+			future, err := f.publish(derived[part], logSeq, part, last)
+			if err != nil {
+				return err
+			}
+			last++
+			select {
+			case sent <- delivery{future: future, sequence: last, logSeq: logSeq}:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+		select {
+		case sent <- delivery{logSeq: logSeq}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (f *Follower) publish(m *nats.Msg, logSeq uint64, part int, last uint64) (jetstream.PubAckFuture, error) {
+	m.Header.Set(LogSeqHeader, strconv.FormatUint(logSeq, 10))
+	m.Header.Set(LogPartHeader, strconv.Itoa(part))
+	future, err := f.config.JetStream.PublishMsgAsync(m,
+		jetstream.WithExpectLastSequence(last), jetstream.WithStallWait(10*time.Second))
+	if err != nil {
+		return nil, fmt.Errorf("follow: publish what log sequence %d says: %w", logSeq, err)
+	}
+	return future, nil
+}
+
+// collect takes the acks in order and moves the position on. After the first bad one it cancels
+// and drains.
+func (f *Follower) collect(sent <-chan delivery, cancel context.CancelCauseFunc) {
+	failed := false
+	for d := range sent {
+		if failed {
+			continue
+		}
+		if d.future == nil {
+			f.advance(d.logSeq)
+			continue
+		}
+		if err := d.acknowledged(); err != nil {
+			failed = true
+			cancel(err)
+		}
+	}
+}
+
+func (d delivery) acknowledged() error {
+	select {
+	case ack := <-d.future.Ok():
+		if ack.Sequence != d.sequence {
+			return errRace
+		}
+		return nil
+	case err := <-d.future.Err():
+		if IsWrongLastSequence(err) {
+			return errRace
+		}
+		return fmt.Errorf("follow: the derived stream refused a message: %w", err)
+	}
+}
+
+func (f *Follower) advance(seq uint64) {
+	f.mu.Lock()
+	f.followed = seq
+	close(f.moved)
+	f.moved = make(chan struct{})
+	f.mu.Unlock()
+	if f.config.Advanced != nil {
+		f.config.Advanced(seq)
+	}
+}
+
+// IsWrongLastSequence says whether err is JetStream's answer to a guard that did not hold: 10071,
+// or 10164 on replicated streams.
+func IsWrongLastSequence(err error) bool {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	const constantSequence = 10164
+	return api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == constantSequence
+}
+
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
+
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
