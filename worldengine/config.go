@@ -1,0 +1,98 @@
+package worldengine
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/google/uuid"
+
+	"worldengine/dedupe"
+	"worldengine/worldengine/town"
+)
+
+// Config says how an engine works. The zero value of every member means its documented default;
+// Open validates it once.
+type Config struct {
+	// World is the world's name, a subject token; "main".
+	World string
+	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
+	Rules *town.Rules
+	// DedupeRetention is how long a receipt is kept; 30 days. At least 1 s.
+	DedupeRetention time.Duration
+	// EventRetention is how long the run events are kept on the bus; 30 days. At least 1 s.
+	EventRetention time.Duration
+	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town;
+	// 10,000. The last commit, the town's state, never expires.
+	HistoryPerTown int64
+	// Replicas is how many servers of a cluster keep each stream; 1.
+	Replicas int
+	// Workers is how many towns are worked on at once; 256.
+	Workers int
+	// QueuePerTown is how many requests may wait for one town; 256.
+	QueuePerTown int
+	// QueueTotal is how many requests may be in hand altogether; 4,096.
+	QueueTotal int
+	// TenantID, ProjectID and EnvironmentID stand in every run event; "default", the world's
+	// name, and "local".
+	TenantID, ProjectID, EnvironmentID string
+	// Now is the producer's clock and NewID draws a UUID v4; time.Now and uuid.NewString. They
+	// reach run events and never a result.
+	Now   func() time.Time
+	NewID func() string
+	// Logger is where trouble is told; slog.Default.
+	Logger *slog.Logger
+}
+
+func (c Config) withDefaults() (Config, error) {
+	c.World = orDefault(c.World, DefaultWorld)
+	c.DedupeRetention = orDefault(c.DedupeRetention, dedupe.DefaultRetention)
+	c.EventRetention = orDefault(c.EventRetention, dedupe.DefaultRetention)
+	c.HistoryPerTown = orDefault(c.HistoryPerTown, DefaultHistoryPerTown)
+	c.Replicas = orDefault(c.Replicas, 1)
+	c.Workers = orDefault(c.Workers, 256)
+	c.QueuePerTown = orDefault(c.QueuePerTown, 256)
+	c.QueueTotal = orDefault(c.QueueTotal, 4096)
+	c.TenantID = orDefault(c.TenantID, "default")
+	c.ProjectID = orDefault(c.ProjectID, c.World)
+	c.EnvironmentID = orDefault(c.EnvironmentID, "local")
+	if c.Rules == nil {
+		rules := town.DefaultRules()
+		c.Rules = &rules
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.NewID == nil {
+		c.NewID = uuid.NewString
+	}
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return c, c.validate()
+}
+
+func (c *Config) validate() error {
+	problems := []error{ValidateWorld(c.World), c.Rules.Validate()}
+	if c.DedupeRetention < time.Second || c.EventRetention < time.Second {
+		problems = append(problems, errors.New("worldengine: a retention is at least 1 s"))
+	}
+	for name, value := range map[string]int64{
+		"history per town": c.HistoryPerTown, "replicas": int64(c.Replicas),
+		"workers": int64(c.Workers), "queue per town": int64(c.QueuePerTown), "queue": int64(c.QueueTotal),
+	} {
+		if value < 1 {
+			problems = append(problems, fmt.Errorf("worldengine: %s must be at least 1, not %d", name, value))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+func orDefault[T comparable](v, or T) T {
+	var zero T
+	if v == zero {
+		return or
+	}
+	return v
+}

@@ -1,0 +1,254 @@
+// Package worldengine is the authoritative engine of a world: it judges handoffs against the true
+// state of their town, applies the accepted ones, and commits what it decided.
+//
+//	*handoff.Handoff ── Check ──> accepted? ── rules ──> state after ── one record ──> commit log
+//	                                                                        │
+//	                                         receipts, run events <── followers
+//
+// The commit log is the truth (see commitLog): one message per decision, holding the town's new
+// state, the result and the run's events together or not at all, guarded so that JetStream itself
+// makes one line of a town's history across any number of engines. Receipts and run events are
+// derived from it. Package service puts the engine on NATS.
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/follow"
+)
+
+// Bounds of one request's work.
+const (
+	// operationTimeout is how long one request may take once it has its town.
+	operationTimeout = 10 * time.Second
+	// maxRaces is how often one request is judged again because another instance was first.
+	maxRaces = 64
+)
+
+// Engine is the authoritative engine of one world. It is safe for concurrent use, and any number
+// of engines may work on the same world.
+type Engine struct {
+	config   Config
+	log      *commitLog
+	towns    *towns
+	keys     keyLocks
+	receipts *dedupe.Receipts
+	events   jetstream.Stream
+	queues   *queues
+
+	receiptFollower *follow.Follower
+	eventFollower   *follow.Follower
+
+	stop       context.CancelFunc
+	background sync.WaitGroup
+}
+
+// Open starts an engine on nc, whose account must have JetStream, and makes or updates the
+// world's streams. It does not replay the log: it serves at once. Close ends it; nc stays open.
+func Open(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
+	config, err := config.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
+	}
+	stream := func(c jetstream.StreamConfig) jetstream.Stream {
+		s, streamErr := js.CreateOrUpdateStream(ctx, c)
+		if streamErr != nil {
+			err = errors.Join(err, fmt.Errorf("worldengine: stream %s: %w", c.Name, streamErr))
+		}
+		return s
+	}
+	logStream := stream(logConfig(config.World, config.HistoryPerTown, config.Replicas))
+	receiptStream := stream(dedupe.StreamConfig(config.World, config.DedupeRetention, config.Replicas))
+	eventStream := stream(eventConfig(config.World, config.EventRetention, config.Replicas))
+	if err != nil {
+		return nil, err
+	}
+	log := &commitLog{world: config.World, js: js, stream: logStream, maxPayload: nc.MaxPayload}
+	e := &Engine{
+		config: config, log: log, towns: newTowns(log),
+		receipts: dedupe.New(config.World, receiptStream), events: eventStream,
+	}
+	if err := e.startFollowers(nc, logStream, receiptStream, eventStream); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// startFollowers starts what works in the background until Close: the workers of the queues, the
+// followers of the log, and the watch over the connection.
+func (e *Engine) startFollowers(nc *nats.Conn, log, receipts, events jetstream.Stream) error {
+	base := follow.Config{Log: log, Logger: e.config.Logger}
+	newFollower := func(c follow.Config) (*follow.Follower, error) {
+		js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(2048),
+			jetstream.WithPublishAsyncTimeout(operationTimeout))
+		if err != nil {
+			return nil, fmt.Errorf("worldengine: JetStream: %w", err)
+		}
+		c.JetStream = js
+		return follow.New(c), nil
+	}
+	var err error
+	receiptConfig := base
+	receiptConfig.Name, receiptConfig.Derived = "receipts", receipts
+	receiptConfig.Retention = e.config.DedupeRetention
+	receiptConfig.Derive, receiptConfig.Advanced = deriveReceipts(e.config.World), e.receipts.Followed
+	if e.receiptFollower, err = newFollower(receiptConfig); err != nil {
+		return err
+	}
+	eventConfig := base
+	eventConfig.Name, eventConfig.Derived = "run events", events
+	eventConfig.Retention = e.config.EventRetention
+	eventConfig.Derive = deriveEvents(e.config.World)
+	if e.eventFollower, err = newFollower(eventConfig); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	e.stop = cancel
+	e.queues = newQueues(ctx, e.config.Workers, e.config.QueuePerTown, e.config.QueueTotal)
+	e.background.Go(func() { e.receiptFollower.Run(ctx) })
+	e.background.Go(func() { e.eventFollower.Run(ctx) })
+	e.background.Go(func() { e.watchConnection(ctx, nc) })
+	return nil
+}
+
+// watchConnection forgets what a NATS server that was away may have lost: derived streams may have
+// lost their tail, so nothing counts as followed until it is seen again.
+func (e *Engine) watchConnection(ctx context.Context, nc *nats.Conn) {
+	status := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(status)
+	for {
+		select {
+		case <-status:
+			end, err := e.log.end(ctx)
+			if err != nil {
+				e.config.Logger.Warn("the log cannot be read after a reconnect", "error", err)
+			}
+			e.receiptFollower.Restart(end)
+			e.eventFollower.Restart(end)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// Close stops taking requests, finishes those in hand, and stops the followers. ctx bounds the
+// wait for what is in hand; what is cut off was not answered.
+func (e *Engine) Close(ctx context.Context) error {
+	err := e.queues.drain(ctx)
+	e.stop()
+	e.background.Wait()
+	return err
+}
+
+// Answer is what a handoff gets.
+type Answer struct {
+	// RunID is the run that judged this delivery of the handoff.
+	RunID string
+	// Result is the decision and JSON its bytes on the wire.
+	Result *handoff.Result
+	JSON   []byte
+}
+
+// Submit queues h for its town and returns; done is called once, from another goroutine, when the
+// answer is committed, or with the error that kept it from being so. Handoffs of one town are
+// judged in the order of their submission. An error of Submit itself (ErrOverloaded, ErrStopping)
+// means that done is not called.
+func (e *Engine) Submit(h *handoff.Handoff, done func(Answer, error)) error {
+	return e.queues.submit(h.Proposal.TownID, func(ctx context.Context, queued bool) {
+		answer, err := Answer{}, error(errPanicked)
+		defer func() { done(answer, err) }()
+		answer, err = e.judge(ctx, h, queued)
+	})
+}
+
+// errPanicked is what done gets when a defect of the engine kept it from an answer.
+var errPanicked = errors.New("worldengine: internal error; it is in the server's log")
+
+// Execute is Submit for a caller that waits.
+func (e *Engine) Execute(ctx context.Context, h *handoff.Handoff) (Answer, error) {
+	return wait(ctx, func(done func(Answer, error)) error { return e.Submit(h, done) })
+}
+
+// wait submits work and waits for it. When ctx ends first the work goes on unobserved.
+func wait[T any](ctx context.Context, submit func(done func(T, error)) error) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	outcomes := make(chan outcome, 1)
+	if err := submit(func(v T, err error) { outcomes <- outcome{v, err} }); err != nil {
+		return *new(T), err
+	}
+	select {
+	case o := <-outcomes:
+		return o.value, o.err
+	case <-ctx.Done():
+		return *new(T), ctx.Err()
+	}
+}
+
+// judge decides h and commits the decision. It owns the handoff's town and key meanwhile.
+func (e *Engine) judge(ctx context.Context, h *handoff.Handoff, queued bool) (Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	defer e.keys.hold(h.IdempotencyKey)()
+	producer := runevents.NewProducer(runevents.Identity{
+		RunID: e.config.NewID(), TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
+		EnvironmentID: e.config.EnvironmentID,
+		PlanID:        h.ProposalID, PlanVersion: h.Proposal.SchemaVersion,
+	}, runevents.Source{Now: e.config.Now, NewID: e.config.NewID})
+	for range maxRaces {
+		answer, err := e.decide(ctx, h, producer, queued)
+		if !errors.Is(err, errLostRace) {
+			return answer, err
+		}
+		e.towns.forget(h.Proposal.TownID)
+		producer.Restart()
+	}
+	return Answer{}, ErrContended
+}
+
+// decide judges h once against what this instance knows, and commits. It returns errLostRace when
+// what it knows is behind the log.
+func (e *Engine) decide(
+	ctx context.Context, h *handoff.Handoff, producer *runevents.Producer, queued bool,
+) (Answer, error) {
+	current, err := e.towns.get(ctx, h.Proposal.TownID)
+	if err != nil {
+		return Answer{}, err
+	}
+	if err := e.receiptFollower.Wait(ctx, current.loadedSeq); err != nil {
+		return Answer{}, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+	}
+	prior, err := e.receipts.Lookup(ctx, h.IdempotencyKey)
+	if err != nil {
+		return Answer{}, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+	}
+	checked := Check(h, prior, current.state)
+	d := decision{handoff: h, producer: producer, queued: queued, before: current}
+	if !checked.Accepted {
+		d.result = handoff.NewResult(h, checked.Outcome)
+		return e.commitRefused(ctx, &d)
+	}
+	after, reason := e.config.Rules.Apply(current.state.Snapshot, &h.Proposal)
+	if reason == "" {
+		d.after, d.result = after, handoff.NewResult(h, checked.Executed(after))
+	} else {
+		d.after, d.result = current.state, handoff.NewResult(h, checked.Failed(reason, current.state))
+	}
+	return e.commitAccepted(ctx, &d)
+}

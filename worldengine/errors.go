@@ -1,0 +1,52 @@
+package worldengine
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Errors that a caller of the engine meets. Bad input is a *schemas.ValidationError; every other
+// error is the engine's own trouble, and whoever asked may ask again: nothing was changed, or the
+// same question finds what was done.
+var (
+	// ErrOverloaded: a bounded queue is full. Ask again after a pause.
+	ErrOverloaded = errors.New("worldengine: too many requests are waiting for this town or world")
+	// ErrStopping: the engine is draining. Ask another instance, or this one after its restart.
+	ErrStopping = errors.New("worldengine: the engine is stopping")
+	// ErrLogUnavailable: the commit log did not answer, or not definitely, in time. What was asked
+	// may or may not have been stored; asking again with the same key is safe and tells.
+	ErrLogUnavailable = errors.New("worldengine: the commit log does not answer")
+	// ErrContended: other instances kept moving the town while this one judged. Ask again.
+	ErrContended = errors.New("worldengine: the town is changed too often by other instances")
+	// ErrRecordTooLarge: the commit would exceed the server's maximal payload. Nothing was stored.
+	ErrRecordTooLarge = errors.New("worldengine: the commit record exceeds the largest NATS payload")
+	// ErrUnknownTown: there is no such town.
+	ErrUnknownTown = errors.New("worldengine: there is no such town")
+	// ErrTownExists: a town is created that exists already. Give expectedSnapshotHash to replace it.
+	ErrTownExists = errors.New("worldengine: the town exists; " +
+		"give expectedSnapshotHash, the hash of the state to replace")
+	// ErrUnknownResult: no handoff with that key was accepted within the dedupe retention.
+	ErrUnknownResult = errors.New("worldengine: no handoff with this key was accepted")
+	// ErrUnknownRun: no events of that run are kept.
+	ErrUnknownRun = errors.New("worldengine: there is no such run")
+	// ErrEventsBehind: the run may exist, but the event stream has not followed the log to it yet.
+	ErrEventsBehind = errors.New("worldengine: the run events have not followed the log yet")
+)
+
+// ConflictError says that a town is not in the state that a put expects. Get it and put again.
+type ConflictError struct{ Expected, Actual string }
+
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("worldengine: the town's snapshotHash is %s, not the expected %s", e.Actual, e.Expected)
+}
+
+// RegressionError says that a put would lower a town's day. Days only move on.
+type RegressionError struct{ Day, Current int64 }
+
+func (e *RegressionError) Error() string {
+	return fmt.Sprintf("worldengine: the town is at day %d, so it cannot be put back to day %d", e.Current, e.Day)
+}
+
+// errLostRace says that another instance changed the town since its state was read: load it and
+// judge again. It never leaves the engine.
+var errLostRace = errors.New("worldengine: lost the race for a town")

@@ -1,0 +1,188 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/follow"
+	"worldengine/worldengine/town"
+)
+
+// commitLog is the commit log of a world: the stream WORLD_<world>_LOG.
+//
+// A town's subject, world.<world>.log.<town token>, holds its history; the last message is its
+// current state and never expires. Every append there is guarded by the sequence of the message
+// that it was decided on, so JetStream itself makes one line of a town's history across any number
+// of instances. Refused runs stand on world.<world>.refused.<town token>.
+type commitLog struct {
+	world      string
+	js         jetstream.JetStream
+	stream     jetstream.Stream
+	maxPayload func() int64
+}
+
+// logConfig is the stream of a world's commit log.
+func logConfig(world string, history int64, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:              LogStream(world),
+		Description:       "Commit log of the world " + world + ": the truth, everything else follows it",
+		Subjects:          []string{logSubject(world, "*"), refusedSubject(world, "*")},
+		MaxMsgsPerSubject: history,
+		AllowDirect:       replicas <= 1, // a follower's copy may be behind its leader
+		Replicas:          max(replicas, 1),
+		Duplicates:        refusedWindow,
+		DenyDelete:        true,
+		DenyPurge:         true,
+	}
+}
+
+// refusedWindow is how long an append of a refused run that got no answer may be tried again
+// without being stored twice.
+const refusedWindow = 30 * time.Second
+
+// appendTimeout bounds one attempt to append.
+const appendTimeout = 3 * time.Second
+
+// entry is a town as the log has it: its state, and the sequence of the message that holds it.
+// The zero entry is a town that the log does not know.
+type entry struct {
+	seq uint64
+	// loadedSeq is the sequence at which this instance read the town from the log; what it has
+	// committed since, it remembers.
+	loadedSeq uint64
+	state     town.State
+}
+
+// load reads the current entry of a town.
+func (l *commitLog) load(ctx context.Context, townID string) (entry, error) {
+	msg, err := l.stream.GetLastMsgForSubject(ctx, logSubject(l.world, TownToken(townID)))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return entry{}, nil
+	}
+	if err != nil {
+		return entry{}, fmt.Errorf("%w: last message of town %q: %w", ErrLogUnavailable, townID, err)
+	}
+	rec, err := readRecord(msg.Data)
+	if err != nil {
+		return entry{}, fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
+	}
+	state, err := rec.state(msg.Header.Get(hashHeader))
+	if err != nil {
+		return entry{}, fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
+	}
+	return entry{seq: msg.Sequence, loadedSeq: msg.Sequence, state: state}, nil
+}
+
+// end returns the sequence of the log's last message, of whatever subject.
+func (l *commitLog) end(ctx context.Context) (uint64, error) {
+	info, err := l.stream.Info(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%w: state of the log: %w", ErrLogUnavailable, err)
+	}
+	return info.State.LastSeq, nil
+}
+
+// commit appends what changes a town that was at sequence guard. It returns errLostRace when the
+// town has moved on meanwhile, and ErrLogUnavailable when nobody knows whether it was stored.
+//
+// An append that gets no answer is not assumed to have failed: it is tried again with the same
+// guard, and when the guard no longer holds, the message that took the place tells whose it was.
+func (l *commitLog) commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
+	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
+	inDoubt := false
+	for {
+		seq, err := l.append(ctx, msg)
+		switch {
+		case err == nil:
+			return seq, nil
+		case follow.IsWrongLastSequence(err) && inDoubt:
+			return l.successor(ctx, msg, guard)
+		case follow.IsWrongLastSequence(err):
+			return 0, errLostRace
+		case isDefinite(err) && !inDoubt:
+			return 0, err
+		case pause(ctx) != nil:
+			return 0, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+		}
+		inDoubt = true
+	}
+}
+
+// pause waits a little before an append is tried again, unless ctx is done.
+func pause(ctx context.Context) error {
+	select {
+	case <-time.After(50 * time.Millisecond):
+		return ctx.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// successor resolves an append in doubt: the message that followed guard on its subject is either
+// the appended one, or proof that it was never stored.
+func (l *commitLog) successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
+	next, err := l.stream.GetMsg(ctx, guard+1, jetstream.WithGetMsgSubject(msg.Subject))
+	if err != nil {
+		return 0, fmt.Errorf("%w: an append is in doubt: %w", ErrLogUnavailable, err)
+	}
+	if next.Header.Get(RunIDHeader) == msg.Header.Get(RunIDHeader) && string(next.Data) == string(msg.Data) {
+		return next.Sequence, nil
+	}
+	return 0, errLostRace
+}
+
+// refuse appends a refused run. With judged set the run was judged on the state of its town at
+// sequence *judged, and is stored only if that still is the town's state: so a refusal is never
+// one of the past, whatever another instance does. A duplicate needs no guard, since a key once
+// accepted stays so.
+func (l *commitLog) refuse(ctx context.Context, msg *nats.Msg, townID string, judged *uint64) error {
+	if judged != nil {
+		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(*judged, 10)}
+		msg.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{logSubject(l.world, TownToken(townID))}
+	}
+	// The run's id makes a second attempt within refusedWindow harmless.
+	msg.Header[jetstream.MsgIDHeader] = msg.Header[RunIDHeader]
+	for {
+		_, err := l.append(ctx, msg)
+		switch {
+		case err == nil:
+			return nil
+		case follow.IsWrongLastSequence(err):
+			return errLostRace
+		case isDefinite(err):
+			return err
+		case pause(ctx) != nil:
+			return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+		}
+	}
+}
+
+// append tries once to store msg.
+func (l *commitLog) append(ctx context.Context, msg *nats.Msg) (uint64, error) {
+	if size := int64(msg.Size()); size > l.maxPayload() {
+		return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrRecordTooLarge, size, l.maxPayload())
+	}
+	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
+	defer cancel()
+	ack, err := l.js.PublishMsg(ctx, msg)
+	switch {
+	case err == nil:
+		return ack.Sequence, nil
+	case follow.IsWrongLastSequence(err):
+		return 0, err
+	}
+	return 0, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+}
+
+// isDefinite says whether err means that the message was not stored. Silence does not.
+func isDefinite(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) || errors.Is(err, ErrRecordTooLarge) ||
+		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrMaxPayload)
+}

@@ -1,0 +1,111 @@
+package worldengine
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/town"
+)
+
+// recordKind says what a message of the log is.
+type recordKind string
+
+// The kinds of a record. The first two stand on a town's subject and hold its state; a refused
+// run changes no town and stands on the refused subject.
+const (
+	kindHandoff recordKind = "handoff" // an accepted handoff: state, result and events together
+	kindPut     recordKind = "put"     // a state that town.put or the world file gave
+	kindRefused recordKind = "refused" // a refused handoff: result and events
+)
+
+// recordVersion is the schemaVersion of a record.
+const recordVersion = "commit-record.v1"
+
+// record is one message of the commit log: everything that one decision changed, together or not
+// at all. Members that a kind does not have are absent.
+type record struct {
+	SchemaVersion string         `json:"schemaVersion"`
+	Kind          recordKind     `json:"kind"`
+	TownID        string         `json:"townId"`
+	Snapshot      jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after it
+	Result        jsontext.Value `json:"result,omitzero"`
+	Run           *runevents.Run `json:"run,omitzero"`
+}
+
+// message returns the log message of a record. state is the town's state after it, or nil for a
+// refused run.
+func (rec *record) message(subject string, state *town.State) (*nats.Msg, error) {
+	rec.SchemaVersion = recordVersion
+	header := nats.Header{
+		kindHeader: {string(rec.Kind)},
+		townHeader: {percentEncode(rec.TownID)},
+	}
+	if state != nil {
+		rec.Snapshot = state.Canonical
+		header[hashHeader] = []string{state.Hash}
+		header[epochHeader] = []string{strconv.FormatInt(state.Epoch(), 10)}
+	}
+	if rec.Run != nil {
+		header[RunIDHeader] = []string{rec.Run.RunID}
+	}
+	body, err := rec.marshal()
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: cannot write the record of %q: %w", rec.TownID, err)
+	}
+	return &nats.Msg{Subject: subject, Header: header, Data: body}, nil
+}
+
+// marshal writes the record. Snapshot and result are JSON already and go in as they are.
+func (rec *record) marshal() ([]byte, error) {
+	b := append(make([]byte, 0, 4096), `{"schemaVersion":"`+recordVersion+`","kind":"`...)
+	b = append(append(b, rec.Kind...), `","townId":`...)
+	b = handoff.AppendString(b, rec.TownID)
+	if rec.Snapshot != nil {
+		b = append(append(b, `,"snapshot":`...), rec.Snapshot...)
+	}
+	if rec.Result != nil {
+		b = append(append(b, `,"result":`...), rec.Result...)
+	}
+	if rec.Run != nil {
+		run, err := json.Marshal(rec.Run)
+		if err != nil {
+			return nil, err
+		}
+		b = append(append(b, `,"run":`...), run...)
+	}
+	return append(b, '}'), nil
+}
+
+// readRecord reads the body of a log message.
+func readRecord(data []byte) (*record, error) {
+	rec := new(record)
+	if err := json.Unmarshal(data, rec); err != nil {
+		return nil, fmt.Errorf("worldengine: not a commit record: %w", err)
+	}
+	if rec.SchemaVersion != recordVersion {
+		return nil, fmt.Errorf("worldengine: a commit record of version %q; this engine reads %s",
+			rec.SchemaVersion, recordVersion)
+	}
+	return rec, nil
+}
+
+// state returns the town's state that the record holds. What is stored was valid, so a snapshot
+// that is not, or not the one that the header's hash names, is damage.
+func (rec *record) state(hash string) (town.State, error) {
+	state, err := town.Parse(rec.Snapshot, schemas.Limits{Bytes: len(rec.Snapshot) + 1})
+	if err != nil {
+		return town.State{}, fmt.Errorf("worldengine: the stored state of %q: %w", rec.TownID, err)
+	}
+	if state.Hash != hash {
+		return town.State{}, fmt.Errorf("worldengine: the stored state of %q has the hash %s, "+
+			"but its message says %s", rec.TownID, state.Hash, hash)
+	}
+	return state, nil
+}

@@ -1,0 +1,100 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+)
+
+// Events are some events of a run, each the JSON of a RunEventRecord, in the order of runSeq.
+type Events struct {
+	Events []jsontext.Value
+	// LastEventSeq is the highest runSeq that the run has, on this page or not.
+	LastEventSeq int64
+}
+
+// Events returns up to limit events of a run whose runSeq is above afterSeq. A run that has just
+// been answered is complete here; ErrUnknownRun says that no events of it are kept, and
+// ErrEventsBehind that the event stream is too far behind the log to tell.
+func (e *Engine) Events(ctx context.Context, runID string, afterSeq int64, limit int) (Events, error) {
+	last, err := e.lastEvent(ctx, runID)
+	if err != nil {
+		return Events{}, err
+	}
+	if last == nil || !last.terminal() {
+		if err := e.catchUp(ctx, e.eventFollower); err != nil {
+			return Events{}, fmt.Errorf("%w: %w", ErrEventsBehind, err)
+		}
+		if last, err = e.lastEvent(ctx, runID); err != nil {
+			return Events{}, err
+		}
+	}
+	if last == nil {
+		return Events{}, ErrUnknownRun
+	}
+	page := Events{Events: []jsontext.Value{}, LastEventSeq: last.RunSeq}
+	// The events of a run are the messages of one subject, in the order of runSeq.
+	for from := uint64(1); len(page.Events) < limit; {
+		next, err := e.event(ctx, jetstream.WithGetMsgSubject(last.subject), from)
+		if err != nil {
+			return Events{}, err
+		}
+		if next == nil {
+			break
+		}
+		from = next.streamSeq + 1
+		if next.RunSeq > afterSeq {
+			page.Events = append(page.Events, next.data)
+		}
+	}
+	return page, nil
+}
+
+// storedEvent is a message of the event stream, with what reading a run needs of its record.
+type storedEvent struct {
+	RunSeq    int64               `json:"runSeq"`
+	EventType runevents.EventType `json:"eventType"`
+
+	data      jsontext.Value
+	subject   string
+	streamSeq uint64
+}
+
+// terminal says whether no event of the run can follow.
+func (s *storedEvent) terminal() bool {
+	switch s.EventType {
+	case runevents.RunCompleted, runevents.RunFailed, runevents.RunCancelled:
+		return true
+	}
+	return false
+}
+
+// lastEvent returns the last stored event of a run, or nil.
+func (e *Engine) lastEvent(ctx context.Context, runID string) (*storedEvent, error) {
+	return readEvent(e.events.GetLastMsgForSubject(ctx, EventSubject(e.config.World, "*", runID)))
+}
+
+// event returns the first stored event from sequence from on that option lets through, or nil.
+func (e *Engine) event(ctx context.Context, option jetstream.GetMsgOpt, from uint64) (*storedEvent, error) {
+	return readEvent(e.events.GetMsg(ctx, from, option))
+}
+
+func readEvent(msg *jetstream.RawStreamMsg, err error) (*storedEvent, error) {
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: run events: %w", ErrLogUnavailable, err)
+	}
+	stored := &storedEvent{data: msg.Data, subject: msg.Subject, streamSeq: msg.Sequence}
+	if err := json.Unmarshal(msg.Data, stored); err != nil {
+		return nil, fmt.Errorf("worldengine: event stream sequence %d: %w", msg.Sequence, err)
+	}
+	return stored, nil
+}

@@ -1,0 +1,115 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+)
+
+// maxPayload is the largest message that the embedded NATS takes. It is larger than anything that
+// the engine reads, so that a payload that is too large gets a precise 413 and not a closed
+// connection.
+const maxPayload = 16 << 20
+
+// ErrDataInUse says that another server works on the data directory. Stop it, or give another.
+var ErrDataInUse = errors.New("server: another server uses this data directory")
+
+// embedded is a NATS server within this process, with JetStream on files in a data directory that
+// it alone uses.
+type embedded struct {
+	nats *natsserver.Server
+	lock *os.File
+}
+
+// startEmbedded starts a NATS server on listen (HOST:PORT, port 0 for a free one).
+func startEmbedded(listen, dataDir string, mode Sync, interval time.Duration, logger *slog.Logger) (*embedded, error) {
+	host, portText, err := net.SplitHostPort(listen)
+	if err != nil {
+		return nil, fmt.Errorf("server: --listen must be HOST:PORT, not %q: %w", listen, err)
+	}
+	port, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return nil, fmt.Errorf("server: --listen has the port %q, which is not a number up to 65535", portText)
+	}
+	lock, err := lockDataDir(dataDir)
+	if err != nil {
+		return nil, err
+	}
+	options := &natsserver.Options{
+		ServerName: "handoffd", Host: host, Port: int(port),
+		JetStream: true, StoreDir: dataDir,
+		SyncAlways: mode == SyncAlways, SyncInterval: interval,
+		MaxPayload: maxPayload, NoSigs: true,
+	}
+	if port == 0 {
+		options.Port = natsserver.RANDOM_PORT
+	}
+	ns, err := natsserver.NewServer(options)
+	if err != nil {
+		lock.Close()
+		return nil, fmt.Errorf("server: embedded NATS: %w", err)
+	}
+	ns.SetLoggerV2(natsLogger{logger.With("component", "nats")}, false, false, false)
+	ns.Start()
+	if !ns.ReadyForConnections(30 * time.Second) {
+		ns.Shutdown()
+		lock.Close()
+		return nil, fmt.Errorf("server: embedded NATS does not listen on %s (is the port in use?)", listen)
+	}
+	return &embedded{nats: ns, lock: lock}, nil
+}
+
+// lockDataDir makes the directory and takes it for this process. The kernel gives it back when the
+// process ends, however it ends.
+func lockDataDir(dir string) (*os.File, error) {
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return nil, fmt.Errorf("server: data directory: %w", err)
+	}
+	path := filepath.Join(dir, "handoffd.lock")
+	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o640)
+	if err != nil {
+		return nil, fmt.Errorf("server: data directory: %w", err)
+	}
+	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+		lock.Close()
+		if errors.Is(err, syscall.EWOULDBLOCK) {
+			return nil, fmt.Errorf("%w: %s", ErrDataInUse, dir)
+		}
+		return nil, fmt.Errorf("server: data directory: lock %s: %w", path, err)
+	}
+	return lock, nil
+}
+
+// close ends the NATS server, which flushes its files, and gives the data directory back.
+func (e *embedded) close() {
+	e.nats.Shutdown()
+	e.nats.WaitForShutdown()
+	e.lock.Close()
+}
+
+// natsLogger passes what the NATS server says to slog.
+type natsLogger struct{ logger *slog.Logger }
+
+func (l natsLogger) Noticef(format string, v ...any) { l.logger.Debug(fmt.Sprintf(format, v...)) }
+func (l natsLogger) Errorf(format string, v ...any)  { l.logger.Error(fmt.Sprintf(format, v...)) }
+func (l natsLogger) Fatalf(format string, v ...any)  { l.logger.Error(fmt.Sprintf(format, v...)) }
+
+// Warnf leaves out the advice against a maximal payload over 8 MB: see maxPayload.
+func (l natsLogger) Warnf(format string, v ...any) {
+	if strings.HasPrefix(format, "Maximum payloads over") {
+		return
+	}
+	l.logger.Warn(fmt.Sprintf(format, v...))
+}
+
+func (l natsLogger) Debugf(format string, v ...any) {}
+func (l natsLogger) Tracef(format string, v ...any) {}

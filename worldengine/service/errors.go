@@ -1,0 +1,133 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+
+	"worldengine/schemas"
+	"worldengine/worldengine"
+)
+
+// wireError is what an error is on the wire.
+type wireError struct {
+	status     int    // Nats-Service-Error-Code
+	code       string // the machine code
+	retryAfter int    // milliseconds; 0 where asking again makes no sense
+}
+
+// Pauses that a client is asked to make, in milliseconds.
+const (
+	retrySoon  = 50
+	retryLater = 1000
+)
+
+// wireErrorOf maps every error of the engine to the wire. It is the only place that does.
+func wireErrorOf(err error) wireError {
+	var conflict *worldengine.ConflictError
+	var regression *worldengine.RegressionError
+	switch {
+	case errors.Is(err, worldengine.ErrUnknownTown):
+		return wireError{404, "UNKNOWN_TOWN", 0}
+	case errors.Is(err, worldengine.ErrUnknownResult):
+		return wireError{404, "UNKNOWN_RESULT", 0}
+	case errors.Is(err, worldengine.ErrUnknownRun):
+		return wireError{404, "UNKNOWN_RUN", 0}
+	case errors.Is(err, worldengine.ErrTownExists):
+		return wireError{409, "TOWN_EXISTS", 0}
+	case errors.As(err, &conflict):
+		return wireError{409, "SNAPSHOT_CONFLICT", 0}
+	case errors.As(err, &regression):
+		return wireError{409, "EPOCH_REGRESSION", 0}
+	case errors.Is(err, worldengine.ErrRecordTooLarge):
+		return wireError{413, "RECORD_TOO_LARGE", 0}
+	case errors.Is(err, worldengine.ErrOverloaded):
+		return wireError{429, "OVERLOADED", retrySoon}
+	case errors.Is(err, worldengine.ErrContended):
+		return wireError{503, "CONTENDED", retrySoon}
+	case errors.Is(err, worldengine.ErrEventsBehind):
+		return wireError{503, "EVENTS_BEHIND", retryLater}
+	case errors.Is(err, worldengine.ErrStopping):
+		return wireError{503, "STOPPING", retryLater}
+	case errors.Is(err, worldengine.ErrLogUnavailable), errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, context.Canceled):
+		return wireError{503, "LOG_UNAVAILABLE", retryLater}
+	}
+	return wireError{500, "INTERNAL", 0}
+}
+
+// errorBody is the body of an error reply (schema error.v1).
+type errorBody struct {
+	Error errorDetail `json:"error"`
+}
+
+type errorDetail struct {
+	Code    string              `json:"code"`
+	Message string              `json:"message"`
+	Details []schemas.Violation `json:"details"`
+}
+
+// fail answers with err. What is the client's doing is said in full; what is ours is logged in
+// full and said in short.
+func (s *Service) fail(replyTo string, err error) {
+	body := errorDetail{Details: []schemas.Violation{}}
+	var wire wireError
+	var invalid *schemas.ValidationError
+	if errors.As(err, &invalid) {
+		wire = wireError{status: 400, code: string(invalid.Code)}
+		if invalid.Code == schemas.CodePayloadTooLarge {
+			wire.status = 413
+		}
+		body.Message, body.Details = sentence(err), invalid.Violations
+	} else {
+		wire = wireErrorOf(err)
+		body.Message = sentence(err)
+		if wire.status >= 500 {
+			s.config.Logger.Error("a request failed", "code", wire.code, "error", err)
+		}
+	}
+	body.Code = wire.code
+	data, marshalErr := json.Marshal(errorBody{body})
+	if marshalErr != nil {
+		s.config.Logger.Error("an error cannot be written", "error", marshalErr)
+		return
+	}
+	header := nats.Header{
+		micro.ErrorCodeHeader: {strconv.Itoa(wire.status)},
+		micro.ErrorHeader:     {headerText(body.Message)},
+	}
+	if wire.retryAfter > 0 {
+		header[worldengine.RetryAfterHeader] = []string{strconv.Itoa(wire.retryAfter)}
+	}
+	s.respond(&nats.Msg{Subject: replyTo, Data: data, Header: header})
+}
+
+// tooLarge refuses a payload before it is read.
+func tooLarge(size, limit int) error {
+	return &schemas.ValidationError{
+		Code: schemas.CodePayloadTooLarge,
+		Violations: []schemas.Violation{{
+			Message: fmt.Sprintf("has %d bytes, at most %d are read", size, limit),
+		}},
+	}
+}
+
+// under returns err, a *schemas.ValidationError of the member of a payload, as one of the payload.
+func under(name schemas.Name, member string, err error) error {
+	var invalid *schemas.ValidationError
+	if !errors.As(err, &invalid) {
+		return err
+	}
+	moved := &schemas.ValidationError{Schema: name, Code: invalid.Code}
+	for _, v := range invalid.Violations {
+		moved.Violations = append(moved.Violations, schemas.Violation{
+			Path: schemas.Pointer(member) + v.Path, Message: v.Message,
+		})
+	}
+	return moved
+}

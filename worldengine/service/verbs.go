@@ -1,0 +1,168 @@
+package service
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/town"
+)
+
+// Pages of the lists.
+const (
+	defaultTowns  = 10_000
+	defaultEvents = 1_000
+)
+
+// request reads a payload into T after its schema has passed it.
+func request[T any](name schemas.Name, data []byte, maxBytes int) (T, error) {
+	var v T
+	if _, err := schemas.Parse(name, data, schemas.Limits{Bytes: maxBytes}); err != nil {
+		return v, err
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return v, schemas.Invalid(name, schemas.Violation{Message: err.Error()})
+	}
+	return v, nil
+}
+
+func reply(v any) ([]byte, error) {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("service: an answer cannot be written: %w", err)
+	}
+	return data, nil
+}
+
+// townReply is the answer of town.get and town.put.
+type townReply struct {
+	TownID        string         `json:"townId"`
+	Snapshot      *town.Snapshot `json:"snapshot"`
+	SnapshotHash  string         `json:"snapshotHash"`
+	DecisionEpoch int64          `json:"decisionEpoch"`
+	Revision      uint64         `json:"revision"`
+}
+
+func townReplyOf(t worldengine.Town) ([]byte, error) {
+	return reply(townReply{
+		TownID: t.State.Snapshot.TownID, Snapshot: t.State.Snapshot, SnapshotHash: t.State.Hash,
+		DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
+	})
+}
+
+func (s *Service) townGet(ctx context.Context, data []byte) ([]byte, error) {
+	r, err := request[struct {
+		TownID string `json:"townId"`
+	}](schemas.TownGetRequest, data, maxRequest)
+	if err != nil {
+		return nil, err
+	}
+	t, err := s.engine.Town(ctx, r.TownID)
+	if err != nil {
+		return nil, err
+	}
+	return townReplyOf(t)
+}
+
+func (s *Service) townList(ctx context.Context, data []byte) ([]byte, error) {
+	if len(data) == 0 {
+		data = []byte("{}") // what `nats request` sends when it is given no body
+	}
+	r, err := request[struct {
+		After string `json:"after"`
+		Limit int    `json:"limit"`
+	}](schemas.TownListRequest, data, maxRequest)
+	if err != nil {
+		return nil, err
+	}
+	if r.Limit == 0 {
+		r.Limit = defaultTowns
+	}
+	towns, more, err := s.engine.List(ctx, r.After, r.Limit)
+	if err != nil {
+		return nil, err
+	}
+	towns, more = s.thatFit(towns, more)
+	page := struct {
+		Towns []worldengine.Summary `json:"towns"`
+		Next  string                `json:"next,omitzero"`
+	}{Towns: towns}
+	if more {
+		page.Next = towns[len(towns)-1].TownID
+	}
+	return reply(page)
+}
+
+// thatFit cuts a page to what one message can hold.
+func (s *Service) thatFit(towns []worldengine.Summary, more bool) ([]worldengine.Summary, bool) {
+	const perTown = 256 // beside the id, with room to spare; an id's byte takes at most six
+	room := s.replies.MaxPayload() - 1024
+	for i := range towns {
+		room -= perTown + 6*int64(len(towns[i].TownID))
+		if room < 0 && i > 0 {
+			return towns[:i], true
+		}
+	}
+	return towns, more
+}
+
+func (s *Service) townPut(ctx context.Context, data []byte) ([]byte, error) {
+	tree, err := schemas.Parse(schemas.TownPutRequest, data, schemas.Limits{Bytes: s.config.MaxSnapshot})
+	if err != nil {
+		return nil, err
+	}
+	request := tree.(map[string]any)
+	state, err := town.FromTree(request["snapshot"])
+	if err != nil {
+		return nil, under(schemas.TownPutRequest, "snapshot", err)
+	}
+	expected, _ := request["expectedSnapshotHash"].(string)
+	t, err := s.engine.Put(ctx, state, expected)
+	if err != nil {
+		return nil, err
+	}
+	return townReplyOf(t)
+}
+
+func (s *Service) resultGet(ctx context.Context, data []byte) ([]byte, error) {
+	r, err := request[struct {
+		Key string `json:"idempotencyKey"`
+	}](schemas.ResultGetRequest, data, maxRequest)
+	if err != nil {
+		return nil, err
+	}
+	receipt, err := s.engine.Receipt(ctx, r.Key)
+	if err != nil {
+		return nil, err
+	}
+	return reply(struct {
+		RunID  string         `json:"runId"`
+		Result jsontext.Value `json:"result"`
+	}{receipt.RunID, receipt.Result})
+}
+
+func (s *Service) runEvents(ctx context.Context, data []byte) ([]byte, error) {
+	r, err := request[struct {
+		RunID    string `json:"runId"`
+		AfterSeq int64  `json:"afterSeq"`
+		Limit    int    `json:"limit"`
+	}](schemas.RunEventsRequest, data, maxRequest)
+	if err != nil {
+		return nil, err
+	}
+	if r.Limit == 0 {
+		r.Limit = defaultEvents
+	}
+	page, err := s.engine.Events(ctx, r.RunID, r.AfterSeq, r.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return reply(struct {
+		Events       []jsontext.Value `json:"events"`
+		LastEventSeq int64            `json:"lastEventSeq"`
+	}{page.Events, page.LastEventSeq})
+}

@@ -1,0 +1,93 @@
+package worldengine
+
+import (
+	"context"
+	"sync"
+)
+
+// maxCachedTowns bounds the memory of the cache; a town beyond it is read from the log.
+const maxCachedTowns = 50_000
+
+// towns is what this instance knows of the towns: a cache over the log. An entry may be behind the
+// log when another instance has moved the town, which the guard of every append finds out.
+type towns struct {
+	log *commitLog
+
+	mu    sync.Mutex
+	known map[string]entry
+}
+
+func newTowns(log *commitLog) *towns {
+	return &towns{log: log, known: map[string]entry{}}
+}
+
+// get returns the town's entry from memory, or from the log. A town that does not exist is asked
+// for each time: its zero entry is not kept.
+func (t *towns) get(ctx context.Context, townID string) (entry, error) {
+	t.mu.Lock()
+	e, ok := t.known[townID]
+	t.mu.Unlock()
+	if ok {
+		return e, nil
+	}
+	e, err := t.log.load(ctx, townID)
+	if err != nil || e.seq == 0 {
+		return e, err
+	}
+	t.set(townID, e)
+	return e, nil
+}
+
+func (t *towns) set(townID string, e entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, ok := t.known[townID]; !ok && len(t.known) >= maxCachedTowns {
+		for other := range t.known {
+			delete(t.known, other)
+			break
+		}
+	}
+	t.known[townID] = e
+}
+
+func (t *towns) forget(townID string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.known, townID)
+}
+
+// keyLocks lets one handoff at a time be judged for an idempotency key: two handoffs with the same
+// key may be of different towns, whose queues run side by side.
+type keyLocks struct {
+	mu   sync.Mutex
+	held map[string]*keyLock
+}
+
+type keyLock struct {
+	sync.Mutex
+	users int
+}
+
+// hold waits until key is free, takes it, and returns what gives it back.
+func (k *keyLocks) hold(key string) (release func()) {
+	k.mu.Lock()
+	if k.held == nil {
+		k.held = map[string]*keyLock{}
+	}
+	lock := k.held[key]
+	if lock == nil {
+		lock = &keyLock{}
+		k.held[key] = lock
+	}
+	lock.users++
+	k.mu.Unlock()
+	lock.Lock()
+	return func() {
+		lock.Unlock()
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if lock.users--; lock.users == 0 {
+			delete(k.held, key)
+		}
+	}
+}
