@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/testdata/worlds"
+	"worldengine/worldengine"
+	"worldengine/worldengine/server"
+)
+
+// demoCommand starts the real server on a free port and sends it, over NATS, handoffs that end in
+// each of the five statuses.
+type demoCommand struct{}
+
+const demoTown = "town-threatened"
+
+// Run prints what was sent, what came back and which run events it left.
+func (demoCommand) Run(ctx context.Context, s streams) (err error) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	data, err := os.MkdirTemp("", "handoffd-demo-")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer os.RemoveAll(data)
+	srv, err := server.Start(ctx, server.Config{
+		Listen: "127.0.0.1:0", Data: data, World: worlds.Frontier,
+		Logger: newLogger(s.log, "text", slog.LevelWarn),
+	})
+	if err != nil {
+		return err
+	}
+	defer func() {
+		stop, cancel := context.WithTimeout(context.Background(), server.DefaultDrainTimeout)
+		defer cancel()
+		err = errors.Join(err, srv.Close(stop))
+	}()
+	nc, err := nats.Connect(srv.URL(), nats.Name("handoffd demo"))
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	defer nc.Close()
+	fmt.Fprintf(s.out, "A world engine serves %d towns at %s. An agent sends handoffs for %s:\n\n",
+		srv.Created(), srv.URL(), demoTown)
+	d := demo{ctx: ctx, nc: nc, out: s.out}
+	if err := d.play(); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "\nNow your own: go run ./cmd/handoffd --world-file testdata/worlds/frontier.json\n")
+	return nil
+}
+
+// demo plays the agent.
+type demo struct {
+	ctx  context.Context
+	nc   *nats.Conn
+	out  io.Writer
+	rows []demoRow
+}
+
+type demoRow struct {
+	what   string
+	result *handoff.Result
+	events []runevents.Record
+}
+
+// scene is one handoff: what it shows, what is proposed, and from which snapshot.
+type scene struct {
+	what     string
+	want     handoff.Status
+	proposal handoff.Proposal
+}
+
+// play sends the scenes and prints the table. The wall is advanced once, so the handoff that was
+// made before is a duplicate after it, and one made from the old snapshot is stale.
+func (d *demo) play() error {
+	before, err := d.town()
+	if err != nil {
+		return err
+	}
+	project := func(id string) handoff.Proposal {
+		return handoff.Proposal{
+			Type: handoff.AdvanceProject, ActorID: "mayor-1", TownID: demoTown, Priority: 0.8,
+			Reason: "Threat level 82% demands project advancement for defense.", Args: map[string]string{"projectId": id},
+			SnapshotHash: before.SnapshotHash, DecisionEpoch: before.DecisionEpoch,
+			Preconditions: []handoff.Precondition{{Kind: handoff.ProjectExists, TargetID: id}},
+		}
+	}
+	talk := project("")
+	talk.Type, talk.Args, talk.Preconditions = handoff.TalkToTownsfolk, map[string]string{"talkType": "casual"}, nil
+	scenes := []scene{
+		{"a project that the town does not have", handoff.Rejected, project("moat")},
+		{"a project that is blocked", handoff.Failed, project("bridge-east")},
+		{"the perimeter wall", handoff.Executed, project("wall-perimeter")},
+		{"the same handoff once more", handoff.Duplicate, project("wall-perimeter")},
+		{"a talk, decided before the wall grew", handoff.Stale, talk},
+	}
+	for _, scene := range scenes {
+		if err := d.send(scene); err != nil {
+			return fmt.Errorf("demo: %s: %w", scene.what, err)
+		}
+	}
+	after, err := d.town()
+	if err != nil {
+		return err
+	}
+	return d.print(before, after)
+}
+
+func (d *demo) send(scene scene) error {
+	h, err := handoff.New(scene.proposal)
+	if err != nil {
+		return err
+	}
+	wire, err := h.MarshalWire()
+	if err != nil {
+		return err
+	}
+	reply, err := d.request("handoff", wire)
+	if err != nil {
+		return err
+	}
+	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
+	if err != nil {
+		return err
+	}
+	if result.Status != scene.want {
+		return fmt.Errorf("ended %s (%s), not %s", result.Status, result.ReasonCode, scene.want)
+	}
+	run, err := json.Marshal(map[string]string{"runId": reply.Header.Get(worldengine.RunIDHeader)})
+	if err != nil {
+		return err
+	}
+	eventsReply, err := d.request("run.events", run)
+	if err != nil {
+		return err
+	}
+	var page struct {
+		Events []runevents.Record `json:"events"`
+	}
+	if err := json.Unmarshal(eventsReply.Data, &page); err != nil {
+		return err
+	}
+	d.rows = append(d.rows, demoRow{scene.what, result, page.Events})
+	return nil
+}
+
+// demoState is the part of a town.get reply that an agent makes its proposals from.
+type demoState struct {
+	SnapshotHash  string `json:"snapshotHash"`
+	DecisionEpoch int64  `json:"decisionEpoch"`
+}
+
+func (d *demo) town() (demoState, error) {
+	var state demoState
+	reply, err := d.request("town.get", []byte(`{"townId":"`+demoTown+`"}`))
+	if err != nil {
+		return state, fmt.Errorf("demo: %w", err)
+	}
+	return state, json.Unmarshal(reply.Data, &state)
+}
+
+func (d *demo) request(verb string, body []byte) (*nats.Msg, error) {
+	reply, err := d.nc.RequestWithContext(d.ctx, worldengine.Subject(worldengine.DefaultWorld, verb), body)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", verb, err)
+	}
+	if code := reply.Header.Get("Nats-Service-Error-Code"); code != "" {
+		return nil, fmt.Errorf("%s: the server refused with %s: %s", verb, code, reply.Data)
+	}
+	return reply, nil
+}
+
+func (d *demo) print(before, after demoState) error {
+	table := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "HANDOFF\tSTATUS\tREASON\tRESULT\tRUN EVENTS")
+	for _, row := range d.rows {
+		lead := fmt.Sprintf("%s\t%s\t%s\t%s", row.what, row.result.Status, row.result.ReasonCode,
+			row.result.ResultID[:len("result_")+12]+"…")
+		for _, line := range eventLines(row.events) {
+			fmt.Fprintf(table, "%s\t%s\n", lead, line)
+			lead = "\t\t\t"
+		}
+	}
+	if err := table.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(d.out, "\n%s moved from day %d (%s…) to day %d (%s…): one handoff was executed.\n",
+		demoTown, before.DecisionEpoch, before.SnapshotHash[:12], after.DecisionEpoch, after.SnapshotHash[:12])
+	return err
+}
+
+// eventLines says a run's events in short: one line for the run and one for each step.
+func eventLines(events []runevents.Record) []string {
+	var run []string
+	var steps []string
+	step := map[string]int{}
+	for _, e := range events {
+		if e.StepID == "" {
+			run = append(run, fmt.Sprintf("%d %s", e.RunSeq, e.EventType))
+			continue
+		}
+		text := fmt.Sprintf("%d %s", e.RunSeq, strings.TrimPrefix(string(e.EventType), "Step"))
+		if i, ok := step[e.StepID]; ok {
+			steps[i] += ", " + text
+			continue
+		}
+		step[e.StepID] = len(steps)
+		steps = append(steps, e.StepID+": "+text)
+	}
+	return append([]string{strings.Join(run, " … ")}, steps...)
+}

@@ -1,0 +1,97 @@
+// Command handoffd is the authoritative world engine as a server: it takes execution-handoff.v1
+// over NATS and answers with execution-result.v1.
+//
+//	handoffd [serve] [flags]   serve a world (the default)
+//	handoffd demo              start a server, send it handoffs that end in every status
+//	handoffd version           print the version
+//
+// Every flag is also an environment variable, HANDOFFD_<FLAG>. Exit status: 0 when it was stopped
+// and finished its work, 1 when it could not start or finish, 2 for a bad command line.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// commandLine is the whole command line.
+type commandLine struct {
+	Serve   serveCommand   `cmd:"" default:"withargs" help:"Serve a world (the default command)."`
+	Demo    demoCommand    `cmd:"" help:"Start a server on a free port and send it handoffs that end in every status."`
+	Version versionCommand `cmd:"" help:"Print the version."`
+}
+
+// streams are where a command writes: what it has to say, and its log.
+type streams struct{ out, log io.Writer }
+
+// run is the program. It returns the exit status.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	var line commandLine
+	exited := -1
+	parser, err := kong.New(&line, kong.Name("handoffd"),
+		kong.Description("The authoritative world engine: execution handoffs in, execution results out, over NATS."),
+		kong.DefaultEnvars("HANDOFFD"), kong.Writers(stdout, stderr), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Exit(func(code int) { exited = code }))
+	if err != nil {
+		fmt.Fprintln(stderr, "handoffd:", err)
+		return 1
+	}
+	command, err := parser.Parse(args)
+	if exited >= 0 {
+		return exited // --help was asked for
+	}
+	if err != nil {
+		fmt.Fprintf(stderr, "handoffd: %v\nTry 'handoffd --help'.\n", err)
+		return 2
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	if err := command.Run(streams{stdout, stderr}); err != nil {
+		fmt.Fprintln(stderr, "handoffd:", err)
+		if errors.Is(err, errUsage) {
+			return 2
+		}
+		return 1
+	}
+	return 0
+}
+
+// errUsage marks an error of the command line that the parser cannot see.
+var errUsage = errors.New("bad command line")
+
+type versionCommand struct{}
+
+func (versionCommand) Run(s streams) error {
+	_, err := fmt.Fprintln(s.out, "handoffd", version())
+	return err
+}
+
+// version is the module's version, or that of the commit which it was built from.
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "0.0.0"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			return "0.0.0+" + setting.Value
+		}
+	}
+	return "0.0.0"
+}

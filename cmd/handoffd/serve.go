@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+	"time"
+
+	"worldengine/worldengine"
+	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/town"
+)
+
+// serveCommand serves a world until the program is told to stop.
+type serveCommand struct {
+	Listen       string           `help:"Where the embedded NATS listens, HOST:PORT; port 0 picks a free one." default:"127.0.0.1:4222"`
+	Data         string           `help:"Directory of the embedded NATS, which one server uses at a time." default:"./handoffd-data" type:"path"`
+	World        string           `help:"Name of the world." default:"main"`
+	WorldFile    string           `help:"JSON array of snapshot.v1; its towns are created where they do not exist yet." type:"existingfile"`
+	Sync         server.Sync      `help:"When a commit is brought to the disk: before it is answered (always), or every --sync-interval (interval; faster, a loss of power may cost the last ones)." enum:"always,interval" default:"always"`
+	SyncInterval time.Duration    `help:"How often the disk is synced with --sync=interval." default:"2s"`
+	Apply        string           `help:"Who applies commands: the built-in rules (local)." enum:"local" default:"local"`
+	NATS         string           `name:"nats" help:"URL of an existing NATS with JetStream to join; nothing is embedded then." placeholder:"URL"`
+	Connection   natsconn.Options `embed:""`
+
+	DedupeRetention    time.Duration `help:"How long the receipt of an accepted handoff is kept." default:"720h"`
+	RunEventsRetention time.Duration `name:"runevents-retention" help:"How long run events are kept on the bus." default:"720h"`
+	HistoryPerTown     int64         `help:"How many commits, and how many refused runs, are kept of a town." default:"10000"`
+	Replicas           int           `help:"How many servers of a NATS cluster keep each stream." default:"1"`
+	TenantID           string        `help:"tenantId of the run events." default:"default"`
+	ProjectID          string        `help:"projectId of the run events; the world's name where it is not given."`
+	EnvironmentID      string        `help:"environmentId of the run events." default:"local"`
+	Rules              rulesFlags    `embed:"" prefix:"rules-"`
+
+	DrainTimeout time.Duration `help:"How long requests in hand may take to finish at the end." default:"20s"`
+	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text"`
+	LogLevel     slog.Level    `help:"Least level of the log: DEBUG, INFO, WARN or ERROR." default:"INFO"`
+}
+
+// rulesFlags are the amounts of the built-in rules.
+type rulesFlags struct {
+	ProjectStep    float64 `help:"What project advance adds to the progress." default:"0.1"`
+	SalvageFocused float64 `help:"What salvage takes off scarcity or dread." default:"0.1"`
+	SalvageGeneral float64 `help:"What salvage takes off both, with the focus general." default:"0.05"`
+	MoraleBoost    float64 `help:"What the talk morale-boost adds to hope." default:"0.1"`
+	CasualTalk     float64 `help:"What the talk casual adds to hope." default:"0.03"`
+}
+
+func (c *serveCommand) config(log io.Writer) server.Config {
+	rules := town.Rules(c.Rules)
+	return server.Config{
+		Listen: c.Listen, Data: c.Data, Sync: c.Sync, SyncInterval: c.SyncInterval,
+		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile,
+		Engine: worldengine.Config{
+			World: c.World, Rules: &rules,
+			DedupeRetention: c.DedupeRetention, EventRetention: c.RunEventsRetention,
+			HistoryPerTown: c.HistoryPerTown, Replicas: c.Replicas,
+			TenantID: c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
+		},
+		Logger: newLogger(log, c.LogFormat, c.LogLevel),
+	}
+}
+
+func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
+	options := &slog.HandlerOptions{Level: level}
+	if format == "json" {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// Run serves until ctx is done, then finishes what is in hand.
+func (c *serveCommand) Run(ctx context.Context, s streams) error {
+	config := c.config(s.log)
+	srv, err := server.Start(ctx, config)
+	if err != nil {
+		return err
+	}
+	c.announce(s.out, srv)
+	<-ctx.Done()
+	config.Logger.Info("stopping: no more requests are taken, those in hand are finished")
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.DrainTimeout)
+	defer cancel()
+	if err := srv.Close(stop); err != nil {
+		return err
+	}
+	config.Logger.Info("stopped")
+	return nil
+}
+
+// announce says what is served and what to try, and last the line that scripts wait for.
+func (c *serveCommand) announce(out io.Writer, srv *server.Server) {
+	var b strings.Builder
+	fmt.Fprintf(&b, "world     %s\n", c.World)
+	if c.NATS == "" {
+		fmt.Fprintf(&b, "listening %s (embedded NATS with JetStream)\n", srv.URL())
+		fmt.Fprintf(&b, "data      %s (sync: %s)\n", c.Data, c.Sync)
+	} else {
+		fmt.Fprintf(&b, "joined    %s\n", srv.URL())
+	}
+	if c.WorldFile != "" {
+		fmt.Fprintf(&b, "towns     %d created from %s\n", srv.Created(), c.WorldFile)
+	}
+	flags := ""
+	if srv.URL() != "nats://"+server.DefaultListen {
+		flags += " --server " + srv.URL()
+	}
+	if c.World != worldengine.DefaultWorld {
+		flags += " --world " + c.World
+	}
+	fmt.Fprintf(&b, "try       handoffctl%s town list\n", flags)
+	fmt.Fprintf(&b, "ready %s\n", srv.URL())
+	io.WriteString(out, b.String())
+}
