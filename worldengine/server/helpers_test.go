@@ -1,0 +1,247 @@
+package server_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/town"
+)
+
+// start starts a real server on a free port and ends it with the test.
+func start(t testing.TB, change ...func(*server.Config)) *server.Server {
+	t.Helper()
+	data := func(config *server.Config) { config.Data = t.TempDir() }
+	srv, err := server.Start(t.Context(), configure(append([]func(*server.Config){data}, change...)...))
+	require.NoError(t, err)
+	t.Cleanup(func() { stop(t, srv) })
+	return srv
+}
+
+func configure(change ...func(*server.Config)) server.Config {
+	config := server.Config{Listen: "127.0.0.1:0", Sync: server.SyncInterval, Logger: quiet()}
+	for _, c := range change {
+		c(&config)
+	}
+	return config
+}
+
+func stop(t testing.TB, srv *server.Server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	require.NoError(t, srv.Close(ctx))
+}
+
+func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
+
+// client talks to a server as an agent does: over its own connection, with the fixed interface.
+type client struct {
+	t     testing.TB
+	nc    *nats.Conn
+	world string
+}
+
+func connect(t testing.TB, srv *server.Server) *client {
+	t.Helper()
+	nc, err := nats.Connect(srv.URL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return &client{t: t, nc: nc, world: worldengine.DefaultWorld}
+}
+
+func (c *client) request(verb string, body []byte) *nats.Msg {
+	c.t.Helper()
+	reply, err := c.nc.Request(worldengine.Subject(c.world, verb), body, 20*time.Second)
+	require.NoError(c.t, err)
+	return reply
+}
+
+// call makes a request that must succeed, checks the answer against its schema, and reads it.
+func call[T any](c *client, verb string, schema schemas.Name, request any) T {
+	c.t.Helper()
+	reply := c.request(verb, mustJSON(c.t, request))
+	require.Empty(c.t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
+	_, err := schemas.Parse(schema, reply.Data, schemas.Limits{Bytes: 64 << 20})
+	require.NoError(c.t, err)
+	var v T
+	require.NoError(c.t, json.Unmarshal(reply.Data, &v))
+	return v
+}
+
+// failure is an error reply.
+type failure struct {
+	Status     int
+	Code       string
+	Message    string
+	Details    []schemas.Violation
+	RetryAfter string
+}
+
+// refused makes a request that must be refused, and checks the error reply against its schema.
+func (c *client) refused(verb string, body []byte) failure {
+	c.t.Helper()
+	return c.failureOf(c.request(verb, body))
+}
+
+func (c *client) failureOf(reply *nats.Msg) failure {
+	c.t.Helper()
+	status, err := strconv.Atoi(reply.Header.Get("Nats-Service-Error-Code"))
+	require.NoError(c.t, err, "no error reply: %s", reply.Data)
+	require.NotEmpty(c.t, reply.Header.Get("Nats-Service-Error"))
+	_, err = schemas.Parse(schemas.Error, reply.Data, schemas.Limits{})
+	require.NoError(c.t, err)
+	var body struct {
+		Error struct {
+			Code    string
+			Message string
+			Details []schemas.Violation
+		}
+	}
+	require.NoError(c.t, json.Unmarshal(reply.Data, &body))
+	return failure{
+		Status: status, Code: body.Error.Code, Message: body.Error.Message,
+		Details: body.Error.Details, RetryAfter: reply.Header.Get(worldengine.RetryAfterHeader),
+	}
+}
+
+// outcome is the answer to a handoff.
+type outcome struct {
+	runID  string
+	bytes  []byte
+	result *handoff.Result
+}
+
+// send sends a handoff that must get a result, which must verify.
+func (c *client) send(body []byte) outcome {
+	c.t.Helper()
+	reply := c.request("handoff", body)
+	require.Empty(c.t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
+	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
+	require.NoError(c.t, err)
+	runID := reply.Header.Get("Run-Id")
+	require.NotEmpty(c.t, runID)
+	return outcome{runID: runID, bytes: reply.Data, result: result}
+}
+
+// townReply is the answer of town.get and town.put.
+type townReply struct {
+	TownID        string
+	Snapshot      json.RawMessage
+	SnapshotHash  string
+	DecisionEpoch int64
+	Revision      uint64
+}
+
+func (c *client) town(id string) townReply {
+	c.t.Helper()
+	return call[townReply](c, "town.get", schemas.TownGetReply, map[string]any{"townId": id})
+}
+
+func (c *client) put(snapshot any, expected string) townReply {
+	c.t.Helper()
+	return call[townReply](c, "town.put", schemas.TownGetReply, putRequest(snapshot, expected))
+}
+
+func putRequest(snapshot any, expected string) map[string]any {
+	request := map[string]any{"snapshot": snapshot}
+	if expected != "" {
+		request["expectedSnapshotHash"] = expected
+	}
+	return request
+}
+
+func (c *client) events(runID string) []runevents.Record {
+	c.t.Helper()
+	page := call[struct {
+		Events       []runevents.Record
+		LastEventSeq int64
+	}](c, "run.events", schemas.RunEventsReply, map[string]any{"runId": runID})
+	require.NotEmpty(c.t, page.Events)
+	require.Equal(c.t, page.Events[len(page.Events)-1].RunSeq, page.LastEventSeq)
+	return page.Events
+}
+
+func mustJSON(t testing.TB, v any) []byte {
+	t.Helper()
+	if raw, ok := v.(json.RawMessage); ok {
+		return raw
+	}
+	data, err := json.Marshal(v)
+	require.NoError(t, err)
+	return data
+}
+
+// wire makes the bytes of a handoff.
+func wire(t testing.TB, p handoff.Proposal) []byte {
+	t.Helper()
+	h, err := handoff.New(p)
+	require.NoError(t, err)
+	data, err := h.MarshalWire()
+	require.NoError(t, err)
+	return data
+}
+
+// snapshot is a town to try everything on.
+func snapshot(id string) *town.Snapshot {
+	return &town.Snapshot{
+		SchemaVersion: town.SchemaVersion, TownID: id, Day: 15,
+		SideQuests: []town.SideQuest{{ID: "q-escort", Title: "Escort"}, {ID: "q-scout", Title: "Scout"}},
+		Pressure:   town.Pressure{Threat: 0.8, Scarcity: 0.4, Hope: 0.3, Dread: 0.6},
+		Projects: []town.Project{
+			{ID: "bridge", Name: "Bridge", Progress: 0.4, Status: town.Blocked},
+			{ID: "wall", Name: "Wall", Progress: 0.6, Status: town.Active},
+		},
+	}
+}
+
+// propose makes a proposal from the state that town.get shows.
+func propose(at townReply, kind handoff.ProposalType, argument string, pre ...handoff.Precondition) handoff.Proposal {
+	return handoff.Proposal{
+		Type: kind, ActorID: "mayor-1", TownID: at.TownID, Priority: 0.5, Reason: "Because.",
+		Args:         map[string]string{kind.ArgumentName(): argument},
+		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch, Preconditions: pre,
+	}
+}
+
+// vector is an entry of the vectors that the agents' own library printed.
+type vector struct {
+	Name         string
+	SnapshotName string
+	From         string
+	Snapshot     json.RawMessage
+	SnapshotHash string
+	Handoff      json.RawMessage
+}
+
+func vectors(t testing.TB, file string) []vector {
+	t.Helper()
+	data, err := os.ReadFile("../../testdata/vectors/" + file)
+	require.NoError(t, err)
+	var list []vector
+	require.NoError(t, json.Unmarshal(data, &list))
+	require.NotEmpty(t, list)
+	return list
+}
+
+func compact(t testing.TB, data []byte) string {
+	t.Helper()
+	var b bytes.Buffer
+	require.NoError(t, json.Compact(&b, data))
+	return b.String()
+}
+
+func ptr[T any](v T) *T { return &v }
