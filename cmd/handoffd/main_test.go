@@ -1,0 +1,212 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine"
+)
+
+// asHandoffd makes the test binary behave as handoffd, so that tests can start, stop and kill the
+// real program as a process of its own.
+const asHandoffd = "HANDOFFD_TEST_AS_PROGRAM"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asHandoffd) != "" {
+		ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// program is a handoffd process.
+type program struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	stderr *bytes.Buffer
+	url    string
+	said   []string      // the lines before ready
+	ended  chan struct{} // closed when the process has ended
+	err    error         // of its end
+}
+
+// launch starts handoffd with args and waits for its ready line, or for its end.
+func launch(t testing.TB, env []string, args ...string) *program {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	p := &program{t: t, cmd: exec.Command(self, args...), stderr: &bytes.Buffer{}, ended: make(chan struct{})}
+	p.cmd.Env = append(append(os.Environ(), asHandoffd+"=1"), env...)
+	p.cmd.Dir = t.TempDir()
+	p.cmd.Stderr = p.stderr
+	stdout, err := p.cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, p.cmd.Start())
+	ready := make(chan struct{})
+	go func() {
+		defer close(p.ended)
+		lines := bufio.NewScanner(stdout)
+		for lines.Scan() {
+			if url, found := strings.CutPrefix(lines.Text(), "ready "); found {
+				p.url = url
+				close(ready)
+				break
+			}
+			p.said = append(p.said, lines.Text())
+		}
+		for lines.Scan() {
+		}
+		p.err = p.cmd.Wait()
+	}()
+	t.Cleanup(func() { p.end(syscall.SIGKILL) })
+	select {
+	case <-ready:
+	case <-p.ended:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("handoffd is not ready: %s", p.stderr)
+	}
+	return p
+}
+
+// end sends a signal and waits for the end of the process.
+func (p *program) end(signal syscall.Signal) {
+	p.t.Helper()
+	_ = p.cmd.Process.Signal(signal)
+	select {
+	case <-p.ended:
+	case <-time.After(30 * time.Second):
+		p.t.Errorf("handoffd does not end: %s", p.stderr)
+	}
+}
+
+func (p *program) connect() *nats.Conn {
+	p.t.Helper()
+	nc, err := nats.Connect(p.url, nats.NoReconnect())
+	require.NoError(p.t, err, "%s", p.stderr)
+	p.t.Cleanup(nc.Close)
+	return nc
+}
+
+func worldFile(t testing.TB) string {
+	t.Helper()
+	path, err := filepath.Abs("../../testdata/worlds/frontier.json")
+	require.NoError(t, err)
+	return path
+}
+
+func TestServeSaysWhatItServes(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data, "--world", "w-1", "--world-file", worldFile(t))
+	require.Regexp(t, `^nats://127\.0\.0\.1:[1-9][0-9]*$`, p.url)
+	said := strings.Join(p.said, "\n")
+	require.Contains(t, said, "w-1")
+	require.Contains(t, said, p.url)
+	require.Contains(t, said, data)
+	require.Contains(t, said, "3 created")
+	require.Contains(t, said, "handoffctl --server "+p.url+" --world w-1 town list")
+	reply, err := p.connect().Request(worldengine.Subject("w-1", "town.get"), []byte(`{"townId":"town-threatened"}`), 5*time.Second)
+	require.NoError(t, err)
+	require.Contains(t, string(reply.Data), `"decisionEpoch":15`)
+}
+
+func TestEveryFlagIsAnEnvironmentVariable(t *testing.T) {
+	t.Parallel()
+	p := launch(t, []string{
+		"HANDOFFD_LISTEN=127.0.0.1:0", "HANDOFFD_DATA=" + t.TempDir(), "HANDOFFD_WORLD=env",
+		"HANDOFFD_WORLD_FILE=" + worldFile(t), "HANDOFFD_SYNC=interval", "HANDOFFD_LOG_FORMAT=json",
+	})
+	reply, err := p.connect().Request(worldengine.Subject("env", "town.list"), nil, 5*time.Second)
+	require.NoError(t, err, "%s", p.stderr)
+	require.Contains(t, string(reply.Data), "town-threatened")
+	p.end(syscall.SIGTERM)
+	require.Contains(t, p.stderr.String(), `"msg":"stopped"`)
+}
+
+// SIGTERM: what was taken is finished and answered, and the exit status is 0.
+func TestTerminate(t *testing.T) {
+	t.Parallel()
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir())
+	nc := p.connect()
+	w := newHammer(t, 8)
+	w.create(nc)
+	answered := make(chan int)
+	go func() { answered <- w.run(nc, func(int) bool { return false }) }()
+	require.Eventually(t, func() bool { return w.answers() > 50 }, 30*time.Second, time.Millisecond)
+	p.end(syscall.SIGTERM)
+	require.NoError(t, p.err, "%s", p.stderr)
+	require.Positive(t, <-answered)
+	require.Empty(t, w.unanswered(), "a request that was taken was not answered")
+}
+
+func TestSecondServerIsRefused(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
+	second := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
+	<-second.ended
+	require.Equal(t, 1, second.cmd.ProcessState.ExitCode())
+	require.Contains(t, second.stderr.String(), "another server uses this data directory: "+data)
+}
+
+func TestBadCommandLines(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		exit int
+		says string
+	}{
+		{[]string{"--sync", "never"}, 2, "--sync must be one of"},
+		{[]string{"--world-file", "/nowhere.json"}, 2, "/nowhere.json"},
+		{[]string{"nonsense"}, 2, "nonsense"},
+		{[]string{"--world", "a.b", "--listen", "127.0.0.1:0"}, 1, `not "a.b"`},
+		{[]string{"--listen", "nowhere"}, 1, "HOST:PORT"},
+		{[]string{"--apply", "plugin"}, 2, "--apply must be one of"},
+		{[]string{"--history-per-town=-1", "--listen", "127.0.0.1:0"}, 1, "history per town"},
+		{[]string{"--nats", "nats://user:secret@127.0.0.1:1"}, 1, "nats://127.0.0.1:1"},
+	} {
+		var out, errs bytes.Buffer
+		if c.exit == 1 {
+			c.args = append(c.args, "--data", t.TempDir())
+		}
+		require.Equal(t, c.exit, run(t.Context(), c.args, &out, &errs), "%v: %s", c.args, &errs)
+		require.Contains(t, errs.String(), c.says)
+		require.NotContains(t, errs.String(), "secret")
+	}
+}
+
+func TestVersionAndHelp(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"version"}, &out, &errs))
+	require.Regexp(t, `^handoffd \S+\n$`, out.String())
+	out.Reset()
+	require.Zero(t, run(t.Context(), []string{"serve", "--help"}, &out, &errs))
+	require.Contains(t, out.String(), "--world-file")
+	require.Contains(t, out.String(), "HANDOFFD_WORLD_FILE")
+}
+
+func TestDemo(t *testing.T) {
+	t.Parallel()
+	var out, errs bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"demo"}, &out, &errs), "%s", &errs)
+	for _, status := range []string{"executed", "rejected", "stale", "duplicate", "failed"} {
+		require.Regexp(t, `\s`+status+`\s`, out.String())
+	}
+	require.Contains(t, out.String(), "town-threatened moved from day 15")
+	require.Contains(t, out.String(), "10 RunFailed")
+	require.Empty(t, errs.String())
+}

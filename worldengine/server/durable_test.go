@@ -1,0 +1,202 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/server"
+)
+
+// After a restart the towns, the receipts and the runs are those of before, also when everything
+// that is derived was thrown away meanwhile: it is made again from the log, the same to the byte.
+func TestRestart(t *testing.T) {
+	t.Parallel()
+	for _, lose := range []string{"nothing", "the derived streams"} {
+		t.Run(lose+" is lost", func(t *testing.T) {
+			t.Parallel()
+			data := t.TempDir()
+			with := func(c *server.Config) { c.Data = data }
+			srv, err := server.Start(t.Context(), configure(with))
+			require.NoError(t, err)
+			c := connect(t, srv)
+			var bodies [][]byte
+			var first []outcome
+			for i := range 20 {
+				at := c.put(snapshot(fmt.Sprintf("town %d", i)), "")
+				bodies = append(bodies, wire(t, propose(at, handoff.TalkToTownsfolk, "casual")))
+				first = append(first, c.send(bodies[i]))
+			}
+			events := mustJSON(t, c.events(first[7].runID))
+			before := list(c)
+			if lose != "nothing" {
+				js, err := jetstream.New(c.nc)
+				require.NoError(t, err)
+				require.NoError(t, js.DeleteStream(t.Context(), dedupe.StreamName("main")))
+				require.NoError(t, js.DeleteStream(t.Context(), worldengine.EventStream("main")))
+			}
+			stop(t, srv)
+
+			c = connect(t, start(t, with))
+			require.Equal(t, before, list(c))
+			for i, body := range bodies {
+				again := c.send(body)
+				require.Equal(t, handoff.Duplicate, again.result.Status)
+				require.Equal(t, first[i].result.ResultID, *again.result.Evaluation.DuplicateCheck.DuplicateOf)
+			}
+			require.JSONEq(t, string(events), string(mustJSON(t, c.events(first[7].runID))))
+			require.Equal(t, before, list(c))
+		})
+	}
+}
+
+// A receipt that has outlived its retention is gone: the handoff is judged again, and the epoch is
+// what keeps it from being applied twice.
+func TestDedupeRetention(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, func(config *server.Config) { config.Engine.DedupeRetention = time.Second }))
+	at := c.put(snapshot("t"), "")
+	body := wire(t, propose(at, handoff.TalkToTownsfolk, "casual"))
+	require.Equal(t, handoff.Executed, c.send(body).result.Status)
+	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
+	require.Eventually(t, func() bool {
+		return c.send(body).result.ReasonCode == handoff.ReasonStaleEpoch
+	}, 10*time.Second, 50*time.Millisecond)
+}
+
+// Two servers on one NATS share the requests of a world and race for its towns; between them every
+// handoff is executed once, and the history of a town is one line.
+func TestTwoServersRace(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	second := start(t, func(c *server.Config) { c.NATS = srv.URL() })
+	const towns, rounds, rivals = 4, 25, 3
+	c := connect(t, srv)
+	ats := make([]townReply, towns)
+	for i := range ats {
+		ats[i] = c.put(snapshot(fmt.Sprintf("town-%d", i)), "")
+	}
+	engines := []*worldengine.Engine{srv.Engine(), second.Engine()}
+	for round := range rounds {
+		// Rivals propose different things from the same state, at both engines at once.
+		var mu sync.Mutex
+		executed := map[string][]*handoff.Result{}
+		var wg sync.WaitGroup
+		for i := range towns {
+			for rival := range rivals {
+				for _, engine := range engines {
+					p := propose(ats[i], handoff.TalkToTownsfolk, "casual")
+					p.ActorID = fmt.Sprintf("rival-%d", rival)
+					h, err := handoff.Parse(wire(t, p), schemas.Limits{})
+					require.NoError(t, err)
+					wg.Go(func() {
+						answer, err := engine.Execute(t.Context(), h)
+						if err != nil {
+							t.Error(err)
+							return
+						}
+						mu.Lock()
+						defer mu.Unlock()
+						if answer.Result.Executed {
+							executed[p.TownID] = append(executed[p.TownID], answer.Result)
+						}
+					})
+				}
+			}
+		}
+		wg.Wait()
+		for i := range ats {
+			require.Len(t, executed[ats[i].TownID], 1, "round %d: one of %d handoffs", round, 2*rivals)
+			ats[i] = c.town(ats[i].TownID)
+			require.Equal(t, *executed[ats[i].TownID][0].WorldState.SnapshotHash, ats[i].SnapshotHash)
+			require.Equal(t, int64(16+round), ats[i].DecisionEpoch)
+		}
+	}
+	requireHistory(t, c, towns, rounds)
+}
+
+// requireHistory reads the whole log and checks that each town's epochs follow one another without
+// a gap, and that receipts and run events are exactly what the log says.
+func requireHistory(t *testing.T, c *client, towns, rounds int) {
+	t.Helper()
+	js, err := jetstream.New(c.nc)
+	require.NoError(t, err)
+	log, err := js.Stream(t.Context(), worldengine.LogStream("main"))
+	require.NoError(t, err)
+	info, err := log.Info(t.Context())
+	require.NoError(t, err)
+	epochs := map[string]int{}
+	accepted, events := 0, 0
+	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
+		msg, err := log.GetMsg(t.Context(), seq)
+		require.NoError(t, err)
+		var rec struct {
+			Kind   string
+			TownID string
+			Run    struct{ Events []json.RawMessage }
+		}
+		require.NoError(t, json.Unmarshal(msg.Data, &rec))
+		events += len(rec.Run.Events)
+		if rec.Kind == "handoff" {
+			accepted++
+			epochs[rec.TownID]++
+			require.Equal(t, fmt.Sprint(15+epochs[rec.TownID]), msg.Header.Get("Decision-Epoch"))
+		}
+	}
+	require.Equal(t, towns*rounds, accepted)
+	require.Eventually(t, func() bool {
+		return streamSize(t, js, dedupe.StreamName("main")) == accepted &&
+			streamSize(t, js, worldengine.EventStream("main")) == events
+	}, 10*time.Second, 10*time.Millisecond, "derived streams hold exactly what the log says")
+}
+
+func streamSize(t *testing.T, js jetstream.JetStream, name string) int {
+	t.Helper()
+	s, err := js.Stream(t.Context(), name)
+	require.NoError(t, err)
+	info, err := s.Info(t.Context())
+	require.NoError(t, err)
+	return int(info.State.Msgs)
+}
+
+// A town that another instance has moved is judged by its true state: nothing is refused for a
+// state of the past.
+func TestOtherInstanceIsSeen(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	second := start(t, func(c *server.Config) { c.NATS = srv.URL() })
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	engines := []*worldengine.Engine{srv.Engine(), second.Engine()}
+	for i := range 40 {
+		h, err := handoff.Parse(wire(t, propose(at, handoff.TalkToTownsfolk, "casual")), schemas.Limits{})
+		require.NoError(t, err)
+		answer, err := engines[i%2].Execute(t.Context(), h)
+		require.NoError(t, err)
+		require.Equal(t, handoff.Executed, answer.Result.Status, "handoff %d", i)
+		again, err := engines[(i+1)%2].Execute(t.Context(), h)
+		require.NoError(t, err)
+		require.Equal(t, handoff.Duplicate, again.Result.Status, "handoff %d at the other engine", i)
+		at.SnapshotHash = *answer.Result.WorldState.SnapshotHash
+		at.DecisionEpoch = *answer.Result.WorldState.DecisionEpoch
+	}
+}
+
+// One data directory has one server.
+func TestDataDirectoryIsLocked(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	start(t, func(c *server.Config) { c.Data = data })
+	_, err := server.Start(t.Context(), configure(func(c *server.Config) { c.Data = data }))
+	require.ErrorIs(t, err, server.ErrDataInUse)
+	require.ErrorContains(t, err, data)
+}
