@@ -1,0 +1,74 @@
+package server_test
+
+import (
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/town"
+)
+
+// chain makes handoffs of one town, each from the state that the one before leads to.
+type chain struct {
+	t     testing.TB
+	state town.State
+	at    townReply
+}
+
+func newChain(t testing.TB, c *client, id string) *chain {
+	t.Helper()
+	state := town.NewState(snapshot(id))
+	return &chain{t: t, state: state, at: c.put(state.Snapshot, "")}
+}
+
+// next returns the next handoff and moves on to the state after it.
+func (c *chain) next() []byte {
+	c.t.Helper()
+	p := propose(c.at, handoff.TalkToTownsfolk, "casual")
+	body := wire(c.t, p)
+	after, reason := town.DefaultRules().Apply(c.state.Snapshot, &p)
+	require.Empty(c.t, reason)
+	c.state = after
+	c.at.SnapshotHash, c.at.DecisionEpoch = after.Hash, after.Epoch()
+	return body
+}
+
+// external is a NATS server that is not the engine's own.
+type external struct {
+	t       *testing.T
+	options natsserver.Options
+	server  *natsserver.Server
+}
+
+func startExternal(t *testing.T) *external {
+	t.Helper()
+	e := &external{t: t, options: natsserver.Options{
+		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
+	}}
+	e.start()
+	t.Cleanup(func() { e.server.Shutdown() })
+	return e
+}
+
+func (e *external) start() {
+	e.t.Helper()
+	options := e.options
+	ns, err := natsserver.NewServer(&options)
+	require.NoError(e.t, err)
+	ns.Start()
+	require.True(e.t, ns.ReadyForConnections(20*time.Second))
+	e.server = ns
+	e.options.Port = options.Port // the same one after a restart
+}
+
+func (e *external) url() string { return e.server.ClientURL() }
+
+func (e *external) restart() {
+	e.t.Helper()
+	e.server.Shutdown()
+	e.server.WaitForShutdown()
+	e.start()
+}
