@@ -45,6 +45,7 @@ type Engine struct {
 	receipts *dedupe.Receipts
 	events   jetstream.Stream
 	queues   *queues
+	results  resultCounts
 
 	receiptFollower *follow.Follower
 	eventFollower   *follow.Follower
@@ -213,6 +214,9 @@ func (e *Engine) judge(ctx context.Context, h *handoff.Handoff, queued bool) (An
 	}, runevents.Source{Now: e.config.Now, NewID: e.config.NewID})
 	for range maxRaces {
 		answer, err := e.decide(ctx, h, producer, queued)
+		if err == nil {
+			e.results.count(answer.Result.Status)
+		}
 		if !errors.Is(err, errLostRace) {
 			return answer, err
 		}

@@ -48,14 +48,17 @@ func TestDiscovery(t *testing.T) {
 		Endpoints []struct {
 			Name        string
 			NumRequests int `json:"num_requests"`
+			Data        worldengine.Stats
 		}
 	}
+	c.send(wire(t, propose(c.town("t"), handoff.AdvanceProject, "wall")))
 	ask("$SRV.STATS.worldengine", &stats)
 	counted := map[string]int{}
 	for _, e := range stats.Endpoints {
 		counted[e.Name] = e.NumRequests
 	}
 	require.Equal(t, 1, counted["town-put"])
+	require.Equal(t, int64(1), stats.Endpoints[0].Data.Results[handoff.Executed])
 }
 
 // Events are paged by runSeq, and every page says how far the run goes.

@@ -140,6 +140,8 @@ func (s *Service) addEndpoints() error {
 		Version:     s.config.Version,
 		Description: "Authoritative world engine: takes execution-handoff.v1, answers execution-result.v1",
 		Metadata:    map[string]string{"world": s.config.World},
+		// The same for every endpoint: what the engine has done, and where it stands.
+		StatsHandler: func(*micro.Endpoint) any { return s.engine.Stats() },
 	})
 	if err != nil {
 		return fmt.Errorf("service: %w", err)

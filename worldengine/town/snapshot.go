@@ -35,15 +35,15 @@ type Snapshot struct {
 type Mission struct {
 	ID          string   `json:"id"`
 	Title       string   `json:"title"`
-	Description *string  `json:"description,omitempty"`
-	Reward      *float64 `json:"reward,omitempty"`
+	Description *string  `json:"description,omitzero"`
+	Reward      *float64 `json:"reward,omitzero"`
 }
 
 // SideQuest is one quest that can become the mission. Complexity (0..10) is nil where absent.
 type SideQuest struct {
 	ID         string   `json:"id"`
 	Title      string   `json:"title"`
-	Complexity *float64 `json:"complexity,omitempty"`
+	Complexity *float64 `json:"complexity,omitzero"`
 }
 
 // Pressure is what weighs on a town, each 0..1.

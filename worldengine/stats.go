@@ -1,0 +1,42 @@
+package worldengine
+
+import (
+	"sync/atomic"
+
+	"worldengine/handoff"
+)
+
+// Stats is what an engine has done since it was opened, and where it stands.
+type Stats struct {
+	// Results counts the results by status.
+	Results map[handoff.Status]int64 `json:"results"`
+	// Waiting is how many requests are queued or in hand.
+	Waiting int `json:"waiting"`
+	// ReceiptsFollowed and EventsFollowed are the log sequences up to which the derived streams
+	// are complete.
+	ReceiptsFollowed uint64 `json:"receiptsFollowed"`
+	EventsFollowed   uint64 `json:"eventsFollowed"`
+}
+
+// Stats returns the engine's statistics. It is cheap and reads no stream.
+func (e *Engine) Stats() Stats {
+	s := Stats{
+		Results: map[handoff.Status]int64{}, Waiting: e.queues.depth(),
+		ReceiptsFollowed: e.receiptFollower.Position(), EventsFollowed: e.eventFollower.Position(),
+	}
+	for i, status := range handoff.Statuses() {
+		s.Results[status] = e.results[i].Load()
+	}
+	return s
+}
+
+// resultCounts counts results, in the order of handoff.Statuses.
+type resultCounts [5]atomic.Int64
+
+func (c *resultCounts) count(status handoff.Status) {
+	for i, s := range handoff.Statuses() {
+		if s == status {
+			c[i].Add(1)
+		}
+	}
+}

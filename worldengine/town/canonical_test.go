@@ -1,0 +1,313 @@
+package town_test
+
+import (
+	stdjson "encoding/json"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/text/collate"
+	"golang.org/x/text/language"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/town"
+)
+
+func TestEverySnapshotVectorHasItsCanonicalBytesAndHash(t *testing.T) {
+	t.Parallel()
+	all := vectors[snapshotVector](t, "snapshots.json")
+	require.Len(t, all, 60)
+	for _, vector := range all {
+		t.Run(vector.Name, func(t *testing.T) {
+			t.Parallel()
+			state := parsed(t, vector.Snapshot)
+			require.Equal(t, vector.CanonicalJSON, string(state.Canonical))
+			require.Equal(t, vector.SnapshotHash, state.Hash)
+			require.Equal(t, vector.SnapshotHash, handoff.Hash(state.Canonical))
+			require.True(t, state.Exists())
+			require.Equal(t, state.Snapshot.Day, state.Epoch())
+
+			general := handoff.AppendCanonical(nil, decoded(t, []byte(vector.CanonicalJSON)))
+			require.Equal(t, string(general), string(state.Canonical))
+
+			again := parsed(t, state.Canonical)
+			require.Equal(t, state, again, "the canonical form is a fixed point")
+		})
+	}
+}
+
+func TestTheZeroStateIsNoTown(t *testing.T) {
+	t.Parallel()
+	require.False(t, town.State{}.Exists())
+}
+
+// TestAnyJSONOfASnapshotIsTheSameState: whichever encoder writes a Snapshot, nothing gets lost,
+// an empty description neither.
+func TestAnyJSONOfASnapshotIsTheSameState(t *testing.T) {
+	t.Parallel()
+	encoders := map[string]func(any) ([]byte, error){
+		"v1": stdjson.Marshal,
+		"v2": func(v any) ([]byte, error) { return json.Marshal(v) },
+	}
+	empty, none := "", 0.0
+	special := snapshot()
+	special.Mission = &town.Mission{ID: "m", Title: "M", Description: &empty, Reward: &none}
+	special.SideQuests[1].Complexity = &none
+	special.LatestNetherEvent = &empty
+	states := []town.State{town.NewState(special)}
+	for _, vector := range vectors[snapshotVector](t, "snapshots.json") {
+		states = append(states, parsed(t, vector.Snapshot))
+	}
+	for name, encode := range encoders {
+		for _, state := range states {
+			data, err := encode(state.Snapshot)
+			require.NoError(t, err)
+			require.Equal(t, string(state.Canonical), string(parsed(t, data).Canonical), name)
+		}
+	}
+}
+
+func TestTheCanonicalFormIsTheGeneralOneForAnySnapshot(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(11)
+	for range 2000 {
+		state := stateOf(t, g.snapshot())
+		tree := decoded(t, state.Canonical)
+		require.Equal(t, string(handoff.AppendCanonical(nil, tree)), string(state.Canonical))
+		require.NoError(t, schemas.Validate(schemas.Snapshot, tree))
+		requireOrdered(t, tree.(map[string]any))
+	}
+}
+
+// requireOrdered asserts that the lists of a snapshot's tree are in canonical order, pair by pair.
+func requireOrdered(t *testing.T, tree map[string]any) {
+	t.Helper()
+	root := collate.New(language.Und)
+	for list, keys := range map[string][]string{
+		"sideQuests": {"id", "title", "complexity"},
+		"projects":   {"id", "name", "progress", "status"},
+	} {
+		elements := tree[list].([]any)
+		for i := 1; i < len(elements); i++ {
+			before, after := elements[i-1].(map[string]any), elements[i].(map[string]any)
+			require.LessOrEqual(t, compareBy(root, keys, before, after), 0, "%v, then %v", before, after)
+		}
+	}
+}
+
+func compareBy(root *collate.Collator, keys []string, a, b map[string]any) int {
+	for _, key := range keys {
+		order := 0
+		switch x := a[key].(type) {
+		case string:
+			order = root.CompareString(x, b[key].(string))
+		case float64:
+			switch y, ok := b[key].(float64); {
+			case !ok || x < y:
+				order = -1
+			case x > y:
+				order = 1
+			}
+		case nil: // absent: last
+			if _, ok := b[key]; ok {
+				order = 1
+			}
+		}
+		if order != 0 {
+			return order
+		}
+	}
+	return 0
+}
+
+func TestTheOrderOfTheListsDoesNotMatterWhereTheKeysDiffer(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(12)
+	root := collate.New(language.Und)
+	for range 1000 {
+		tree := g.snapshot()
+		for _, list := range []string{"sideQuests", "projects"} {
+			tree[list] = distinct(root, tree[list].([]any))
+		}
+		want := stateOf(t, tree)
+		for range 3 {
+			for _, list := range []string{"sideQuests", "projects"} {
+				elements := tree[list].([]any)
+				g.Shuffle(len(elements), func(i, j int) {
+					elements[i], elements[j] = elements[j], elements[i]
+				})
+			}
+			require.Equal(t, want, stateOf(t, tree))
+		}
+	}
+}
+
+// distinct drops what compares as equal by id to an element before it.
+func distinct(root *collate.Collator, elements []any) []any {
+	kept := []any{}
+	for _, element := range elements {
+		id := element.(map[string]any)["id"].(string)
+		if !slices.ContainsFunc(kept, func(other any) bool {
+			return root.CompareString(id, other.(map[string]any)["id"].(string)) == 0
+		}) {
+			kept = append(kept, element)
+		}
+	}
+	return kept
+}
+
+// Two ids that differ in their bytes and not in their collation: é in one code point and in two.
+const composed, decomposed = "\u00e9", "e\u0301"
+
+func quest(id, title string, complexity ...float64) town.SideQuest {
+	q := town.SideQuest{ID: id, Title: title}
+	for _, c := range complexity {
+		q.Complexity = &c
+	}
+	return q
+}
+
+func TestIDsThatCollateAsEqualAreOrderedByTheNextKeys(t *testing.T) {
+	t.Parallel()
+	require.Zero(t, collate.New(language.Und).CompareString(composed, decomposed))
+	for _, row := range []struct {
+		name   string
+		quests []town.SideQuest // in canonical order
+	}{
+		{"by title", []town.SideQuest{quest(decomposed, "a"), quest(composed, "B"), quest("f", "a")}},
+		{"by complexity", []town.SideQuest{quest(decomposed, "a", 0), quest(composed, "a", 0.5)}},
+		{"an absent complexity last", []town.SideQuest{quest(decomposed, "a", 10), quest(composed, "a")}},
+		{"by letters before case", []town.SideQuest{quest("a", ""), quest("B", ""), quest("b-a", ""), quest("ba", "")}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			for _, reverse := range []bool{false, true} {
+				s := snapshot()
+				s.SideQuests = slices.Clone(row.quests)
+				if reverse {
+					slices.Reverse(s.SideQuests)
+				}
+				require.Equal(t, row.quests, town.NewState(s).Snapshot.SideQuests)
+			}
+		})
+	}
+	t.Run("projects by name, progress and status", func(t *testing.T) {
+		t.Parallel()
+		want := []town.Project{
+			{ID: composed, Name: "a", Progress: 0.5, Status: town.Planning},
+			{ID: decomposed, Name: "b", Progress: 0.25, Status: town.Planning},
+			{ID: composed, Name: "b", Progress: 0.5, Status: town.Active},
+			{ID: decomposed, Name: "b", Progress: 0.5, Status: town.Blocked},
+		}
+		s := snapshot()
+		s.Projects = slices.Clone(want)
+		slices.Reverse(s.Projects)
+		require.Equal(t, want, town.NewState(s).Snapshot.Projects)
+	})
+}
+
+func TestWhatComparesAsEqualKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	for _, ids := range [][]string{{composed, decomposed}, {decomposed, composed}} {
+		s := snapshot()
+		s.SideQuests, s.Projects = nil, nil
+		for _, id := range ids {
+			s.SideQuests = append(s.SideQuests, quest(id, "same"))
+			s.Projects = append(s.Projects, town.Project{ID: id, Name: "same", Status: town.Active})
+		}
+		state := town.NewState(s)
+		for i, id := range ids {
+			require.Equal(t, id, state.Snapshot.SideQuests[i].ID)
+			require.Equal(t, id, state.Snapshot.Projects[i].ID)
+		}
+		require.Equal(t, state.Hash, parsed(t, state.Canonical).Hash)
+	}
+}
+
+func TestParseRefusesABadSnapshotWithItsPlace(t *testing.T) {
+	t.Parallel()
+	base := func() map[string]any {
+		return decoded(t, town.NewState(snapshot()).Canonical).(map[string]any)
+	}
+	repeat := func(tree map[string]any, list string, from int) {
+		elements := tree[list].([]any)
+		tree[list] = append(elements, elements[from])
+	}
+	for _, row := range []struct {
+		name  string
+		spoil func(tree map[string]any)
+		paths []string
+	}{
+		{"a side quest twice", func(tree map[string]any) { repeat(tree, "sideQuests", 0) }, []string{"/sideQuests/2/id"}},
+		{"a project three times", func(tree map[string]any) {
+			repeat(tree, "projects", 1)
+			repeat(tree, "projects", 1)
+		}, []string{"/projects/4/id", "/projects/5/id"}},
+		{"both lists", func(tree map[string]any) {
+			repeat(tree, "sideQuests", 1)
+			repeat(tree, "projects", 0)
+		}, []string{"/projects/4/id", "/sideQuests/2/id"}},
+		{"no town id", func(tree map[string]any) { tree["townId"] = "" }, []string{"/townId"}},
+		{"a day beyond 2^53-1", func(tree map[string]any) { tree["day"] = float64(1 << 53) }, []string{"/day"}},
+		{"a member too many", func(tree map[string]any) { tree["mayor"] = "x" }, []string{"/mayor"}},
+		{"no nether event", func(tree map[string]any) { delete(tree, "latestNetherEvent") }, []string{"/latestNetherEvent"}},
+		{"hope above 1", func(tree map[string]any) { tree["pressure"].(map[string]any)["hope"] = 1.01 }, []string{"/pressure/hope"}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			tree := base()
+			row.spoil(tree)
+			state, err := town.Parse(handoff.AppendCanonical(nil, tree), schemas.Limits{})
+			require.Equal(t, row.paths, refusal(t, err))
+			require.False(t, state.Exists())
+			_, err = town.FromTree(tree)
+			require.Equal(t, row.paths, refusal(t, err))
+		})
+	}
+	t.Run("one id in both lists is fine", func(t *testing.T) {
+		t.Parallel()
+		tree := base()
+		tree["sideQuests"].([]any)[0].(map[string]any)["id"] = "wall"
+		require.True(t, stateOf(t, tree).Exists())
+	})
+	t.Run("not JSON", func(t *testing.T) {
+		t.Parallel()
+		_, err := town.Parse([]byte(`{`), schemas.Limits{})
+		require.Error(t, err)
+	})
+	t.Run("too large", func(t *testing.T) {
+		t.Parallel()
+		_, err := town.Parse(town.NewState(snapshot()).Canonical, schemas.Limits{Bytes: 10})
+		require.Error(t, err)
+	})
+}
+
+// FuzzParse: nothing makes Parse panic, and what it accepts has one canonical form.
+func FuzzParse(f *testing.F) {
+	for _, vector := range vectors[snapshotVector](f, "snapshots.json") {
+		f.Add([]byte(vector.Snapshot), uint64(1))
+	}
+	f.Fuzz(func(t *testing.T, data []byte, seed uint64) {
+		state, err := town.Parse(data, schemas.Limits{})
+		if err != nil {
+			return
+		}
+		tree := decoded(t, data).(map[string]any)
+		require.Equal(t, state, parsed(t, state.Canonical))
+		require.NoError(t, schemas.Validate(schemas.Snapshot, decoded(t, state.Canonical)))
+		requireOrdered(t, decoded(t, state.Canonical).(map[string]any))
+
+		root, g := collate.New(language.Und), rand.New(rand.NewPCG(seed, 0))
+		for _, list := range []string{"sideQuests", "projects"} {
+			elements := tree[list].([]any)
+			if len(distinct(root, elements)) < len(elements) {
+				return // the order of what compares as equal counts
+			}
+			g.Shuffle(len(elements), func(i, j int) { elements[i], elements[j] = elements[j], elements[i] })
+		}
+		require.Equal(t, state.Hash, stateOf(t, tree).Hash)
+	})
+}

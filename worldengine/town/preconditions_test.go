@@ -1,0 +1,139 @@
+package town_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/town"
+)
+
+// TestPreconditions has every kind where it holds (detail ""), where it fails, and without what
+// it is about. The details of the first five kinds are the contract's, byte for byte.
+func TestPreconditions(t *testing.T) {
+	t.Parallel()
+	withMission := func(s *town.Snapshot) { s.Mission = &town.Mission{ID: "sq-9", Title: "Nine"} }
+	for _, row := range []struct {
+		name   string
+		change func(*town.Snapshot)
+		p      handoff.Precondition
+		detail string
+	}{
+		{"no mission", nil, handoff.Precondition{Kind: "mission_absent"}, ""},
+		{"a mission", withMission, handoff.Precondition{Kind: "mission_absent"}, "Mission is already active"},
+
+		{"a side quest", nil, handoff.Precondition{Kind: "side_quest_exists", TargetID: "sq-2"}, ""},
+		{"no such side quest", nil, handoff.Precondition{Kind: "side_quest_exists", TargetID: "wall"}, "Missing side quest: wall"},
+		{"a side quest that became the mission", withMission, handoff.Precondition{Kind: "side_quest_exists", TargetID: "sq-9"}, "Missing side quest: sq-9"},
+		{"which side quest?", nil, handoff.Precondition{Kind: "side_quest_exists"}, "Missing side quest: (none given)"},
+
+		{"a project", nil, handoff.Precondition{Kind: "project_exists", TargetID: "gate"}, ""},
+		{"no such project", nil, handoff.Precondition{Kind: "project_exists", TargetID: "sq-1"}, "Missing project: sq-1"},
+		{"which project?", nil, handoff.Precondition{Kind: "project_exists"}, "Missing project: (none given)"},
+
+		{"salvage for scarcity", nil, handoff.Precondition{Kind: "salvage_focus_supported", Expected: "scarcity"}, ""},
+		{"salvage for dread", nil, handoff.Precondition{Kind: "salvage_focus_supported", Expected: "dread"}, ""},
+		{"salvage in general", nil, handoff.Precondition{Kind: "salvage_focus_supported", Expected: "general"}, ""},
+		{"salvage for gold", nil, handoff.Precondition{Kind: "salvage_focus_supported", Expected: "gold"}, "Unsupported salvage focus: gold"},
+		{"salvage for a number", nil, handoff.Precondition{Kind: "salvage_focus_supported", Expected: 1e21}, "Unsupported salvage focus: 1e+21"},
+		{"salvage for what?", nil, handoff.Precondition{Kind: "salvage_focus_supported"}, "Unsupported salvage focus: (none given)"},
+		{"a salvage focus is no target", nil, handoff.Precondition{Kind: "salvage_focus_supported", TargetID: "dread"}, "Unsupported salvage focus: (none given)"},
+
+		{"a boost of morale", nil, handoff.Precondition{Kind: "talk_type_supported", Expected: "morale-boost"}, ""},
+		{"casual talk", nil, handoff.Precondition{Kind: "talk_type_supported", Expected: "casual"}, ""},
+		{"a rant", nil, handoff.Precondition{Kind: "talk_type_supported", Expected: "rant"}, "Unsupported talk type: rant"},
+		{"true talk", nil, handoff.Precondition{Kind: "talk_type_supported", Expected: true}, "Unsupported talk type: true"},
+		{"what talk?", nil, handoff.Precondition{Kind: "talk_type_supported"}, "Unsupported talk type: (none given)"},
+
+		{"any mission", withMission, handoff.Precondition{Kind: "mission_active"}, ""},
+		{"that mission", withMission, handoff.Precondition{Kind: "mission_active", TargetID: "sq-9"}, ""},
+		{"another mission", withMission, handoff.Precondition{Kind: "mission_active", TargetID: "sq-1"}, "Another mission is active: sq-9"},
+		{"no mission at all", nil, handoff.Precondition{Kind: "mission_active"}, "No mission is active"},
+
+		{"a status", nil, handoff.Precondition{Kind: "project_status", TargetID: "gate", Expected: "blocked"}, ""},
+		{"another status", nil, handoff.Precondition{Kind: "project_status", TargetID: "gate", Expected: "active"}, "Project gate is blocked, expected active"},
+		{"which status?", nil, handoff.Precondition{Kind: "project_status", TargetID: "gate"}, "Project gate is blocked, expected (none given)"},
+		{"the status of no project", nil, handoff.Precondition{Kind: "project_status", TargetID: "moat", Expected: "active"}, "Missing project: moat"},
+		{"the status of what?", nil, handoff.Precondition{Kind: "project_status", Expected: "active"}, "Missing project: (none given)"},
+
+		{"threat high enough", nil, handoff.Precondition{Kind: "pressure_at_least", Field: "threat", Expected: 0.7}, ""},
+		{"threat too low", nil, handoff.Precondition{Kind: "pressure_at_least", Field: "threat", Expected: 0.71}, "Pressure threat is 0.7, expected at least 0.71"},
+		{"scarcity low enough", nil, handoff.Precondition{Kind: "pressure_at_most", Field: "scarcity", Expected: 0.3}, ""},
+		{"dread low enough", nil, handoff.Precondition{Kind: "pressure_at_most", Field: "dread", Expected: 1.0}, ""},
+		{"hope too high", nil, handoff.Precondition{Kind: "pressure_at_most", Field: "hope", Expected: 1e-7}, "Pressure hope is 0.55, expected at most 1e-7"},
+		{"a field that does not exist", nil, handoff.Precondition{Kind: "pressure_at_most", Field: "joy", Expected: 1.0}, "Unknown pressure field: joy"},
+		{"which field?", nil, handoff.Precondition{Kind: "pressure_at_least", Expected: 0.0}, "Unknown pressure field: (none given)"},
+		{"a bound in words", nil, handoff.Precondition{Kind: "pressure_at_least", Field: "hope", Expected: "much"}, "Expected is not a number: much"},
+		{"a bound that is true", nil, handoff.Precondition{Kind: "pressure_at_least", Field: "hope", Expected: true}, "Expected is not a number: true"},
+		{"which bound?", nil, handoff.Precondition{Kind: "pressure_at_most", Field: "hope"}, "Expected is not a number: (none given)"},
+
+		{"a town that exists", nil, handoff.Precondition{Kind: "town_exists"}, ""},
+		{"this town", nil, handoff.Precondition{Kind: "town_exists", TargetID: "town-threatened"}, ""},
+		{"another town", nil, handoff.Precondition{Kind: "town_exists", TargetID: "alpha"}, "Not the town of this handoff: alpha"},
+
+		{"a kind of another engine", nil, handoff.Precondition{Kind: "moon_is_full"}, "Unsupported precondition kind"},
+		{"kinds are exact", nil, handoff.Precondition{Kind: "Mission_Absent"}, "Unsupported precondition kind"},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			s := snapshot()
+			if row.change != nil {
+				row.change(s)
+			}
+			state := town.NewState(s)
+			same := parsed(t, state.Canonical)
+			want := []handoff.Failure{}
+			if row.detail != "" {
+				want = append(want, handoff.Failure{Kind: row.p.Kind, Detail: row.detail})
+			}
+			require.Equal(t, want, town.Evaluate([]handoff.Precondition{row.p}, state.Snapshot))
+			require.Equal(t, same, state)
+		})
+	}
+}
+
+func TestFailuresAreInTheOrderOfThePreconditions(t *testing.T) {
+	t.Parallel()
+	s := town.NewState(snapshot()).Snapshot
+	missing := func(id string) handoff.Precondition {
+		return handoff.Precondition{Kind: handoff.ProjectExists, TargetID: id}
+	}
+	require.Equal(t, []handoff.Failure{
+		{Kind: "project_exists", Detail: "Missing project: z"},
+		{Kind: "z_unknown", Detail: "Unsupported precondition kind"},
+		{Kind: "project_exists", Detail: "Missing project: a"},
+		{Kind: "project_exists", Detail: "Missing project: z"},
+	}, town.Evaluate([]handoff.Precondition{
+		missing("z"), missing("wall"), {Kind: "z_unknown"}, {Kind: handoff.MissionAbsent}, missing("a"), missing("z"),
+	}, s))
+}
+
+func TestNoPreconditionsAllHold(t *testing.T) {
+	t.Parallel()
+	s := town.NewState(snapshot()).Snapshot
+	for _, none := range [][]handoff.Precondition{nil, {}} {
+		require.Equal(t, []handoff.Failure{}, town.Evaluate(none, s), "a list, so that it is [] on the wire")
+	}
+}
+
+// TestTheVectorsPreconditionsHold: what agents emit holds in the state that they saw.
+func TestTheVectorsPreconditionsHold(t *testing.T) {
+	t.Parallel()
+	snapshots := map[string]*town.Snapshot{}
+	for _, vector := range vectors[snapshotVector](t, "snapshots.json") {
+		snapshots[vector.Name] = parsed(t, vector.Snapshot).Snapshot
+	}
+	type handoffVector struct {
+		Name, SnapshotName string
+		Handoff            any
+	}
+	for _, vector := range vectors[handoffVector](t, "handoffs.valid.json") {
+		h, err := handoff.FromTree(vector.Handoff)
+		require.NoError(t, err)
+		s := snapshots[vector.SnapshotName]
+		require.Equal(t, s.Day, h.DecisionEpoch)
+		require.Equal(t, s.TownID, h.Proposal.TownID)
+		require.Empty(t, town.Evaluate(h.Requirements.Preconditions, s), vector.Name)
+	}
+}
