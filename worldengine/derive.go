@@ -91,7 +91,7 @@ func deriveEvents(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
 func eventMessages(world, token string, records []runevents.Record) ([]*nats.Msg, error) {
 	messages := make([]*nats.Msg, len(records))
 	for i := range records {
-		body, err := json.Marshal(&records[i])
+		body, err := records[i].AppendJSON(make([]byte, 0, 1024))
 		if err != nil {
 			return nil, fmt.Errorf("worldengine: event %s: %w", records[i].EventID, err)
 		}

@@ -74,11 +74,10 @@ func (rec *record) marshal() ([]byte, error) {
 		b = append(append(b, `,"result":`...), rec.Result...)
 	}
 	if rec.Run != nil {
-		run, err := json.Marshal(rec.Run)
-		if err != nil {
+		var err error
+		if b, err = rec.Run.AppendJSON(append(b, `,"run":`...)); err != nil {
 			return nil, err
 		}
-		b = append(append(b, `,"run":`...), run...)
 	}
 	return append(b, '}'), nil
 }

@@ -28,8 +28,8 @@ const (
 	LogPartHeader = "Log-Part"
 )
 
-// window is how many derived messages may be on their way at once.
-const window = 1024
+// window is how many messages of the log may be on their way into the derived stream at once.
+const window = 512
 
 // Pauses before a follower tries again: short after a lost race, since a racing follower has done
 // the work meanwhile; growing after an error, since the derived stream may be gone for long.
@@ -224,7 +224,7 @@ func (f *Follower) follow(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("follow: consumer of the log: %w", err)
 	}
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(window / 2))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(window))
 	if err != nil {
 		return fmt.Errorf("follow: messages of the log: %w", err)
 	}
@@ -256,10 +256,10 @@ func (f *Follower) follow(ctx context.Context) error {
 	return err
 }
 
-// delivery is one derived message on its way, or (without a future) the end of a log message.
+// delivery is what is derived from one message of the log, on its way.
 type delivery struct {
-	future   jetstream.PubAckFuture
-	sequence uint64 // where the derived stream must have put it
+	future   jetstream.PubAckFuture // of the last derived message; nil where there is none
+	sequence uint64                 // where the derived stream must have put that one
 	logSeq   uint64
 }
 
@@ -287,35 +287,45 @@ func (f *Follower) relay(
 		if logSeq == pos.logSeq {
 			done = min(pos.parts, len(derived))
 		}
-		for part := done; part < len(derived); part++ {
-			future, err := f.publish(derived[part], logSeq, part, last)
-			if err != nil {
-				return err
-			}
-			last++
-			select {
-			case sent <- delivery{future: future, sequence: last, logSeq: logSeq}:
-			case <-ctx.Done():
-				return ctx.Err()
-			}
+		d := delivery{logSeq: logSeq, sequence: last + uint64(len(derived)-done)}
+		if d.future, err = f.publish(derived, done, logSeq, last); err != nil {
+			return err
 		}
+		last = d.sequence
 		select {
-		case sent <- delivery{logSeq: logSeq}:
+		case sent <- d:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-func (f *Follower) publish(m *nats.Msg, logSeq uint64, part int, last uint64) (jetstream.PubAckFuture, error) {
-	m.Header.Set(LogSeqHeader, strconv.FormatUint(logSeq, 10))
-	m.Header.Set(LogPartHeader, strconv.Itoa(part))
-	future, err := f.config.JetStream.PublishMsgAsync(m,
-		jetstream.WithExpectLastSequence(last), jetstream.WithStallWait(10*time.Second))
-	if err != nil {
-		return nil, fmt.Errorf("follow: publish what log sequence %d says: %w", logSeq, err)
+// publish sends what is derived from one message of the log, from part done on, each message
+// guarded by the sequence that the derived stream must be at. Only the last one asks for an ack:
+// where one before it was refused, its guard cannot hold either. There is no ack to wait for when
+// there is nothing to send.
+func (f *Follower) publish(
+	derived []*nats.Msg, done int, logSeq, last uint64,
+) (jetstream.PubAckFuture, error) {
+	for part := done; part < len(derived); part++ {
+		m := derived[part]
+		m.Header.Set(LogSeqHeader, strconv.FormatUint(logSeq, 10))
+		m.Header.Set(LogPartHeader, strconv.Itoa(part))
+		m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(last, 10))
+		last++
+		if part < len(derived)-1 {
+			if err := f.config.JetStream.Conn().PublishMsg(m); err != nil {
+				return nil, fmt.Errorf("follow: publish what log sequence %d says: %w", logSeq, err)
+			}
+			continue
+		}
+		future, err := f.config.JetStream.PublishMsgAsync(m, jetstream.WithStallWait(10*time.Second))
+		if err != nil {
+			return nil, fmt.Errorf("follow: publish what log sequence %d says: %w", logSeq, err)
+		}
+		return future, nil
 	}
-	return future, nil
+	return nil, nil
 }
 
 // collect takes the acks in order and moves the position on. After the first bad one it cancels
@@ -326,18 +336,19 @@ func (f *Follower) collect(sent <-chan delivery, cancel context.CancelCauseFunc)
 		if failed {
 			continue
 		}
-		if d.future == nil {
-			f.advance(d.logSeq)
-			continue
-		}
 		if err := d.acknowledged(); err != nil {
 			failed = true
 			cancel(err)
+			continue
 		}
+		f.advance(d.logSeq)
 	}
 }
 
 func (d delivery) acknowledged() error {
+	if d.future == nil {
+		return nil
+	}
 	select {
 	case ack := <-d.future.Ok():
 		if ack.Sequence != d.sequence {

@@ -1,0 +1,42 @@
+package runevents
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+)
+
+// The JSON written by hand is what the library writes, for records with and without what is
+// optional.
+func TestAppendJSON(t *testing.T) {
+	t.Parallel()
+	for _, event := range []Event{
+		{EventID: "e", EventType: RunStarted, LogicalAttemptID: 1, EmittedAt: "t"},
+		{EventID: "e", EventType: StepStarted, StepID: "step \"№\" <1>\n\u2028", LogicalAttemptID: 3, EmittedAt: "t"},
+		{EventID: "e", EventType: "Unknown", StepID: "s", LogicalAttemptID: 2, EmittedAt: "t", Payload: []byte(`{"a":[1,"b"]}`)},
+	} {
+		run := Run{
+			Identity: Identity{RunID: "r", TenantID: "t", ProjectID: "p", EnvironmentID: "e", PlanID: "id", PlanVersion: "v"},
+			FirstSeq: 7, Events: []Event{event, event},
+		}
+		want, err := json.Marshal(&run)
+		require.NoError(t, err)
+		got, err := run.AppendJSON([]byte("x"))
+		require.NoError(t, err)
+		require.Equal(t, "x"+string(want), string(got))
+		for _, record := range run.Records(time.Unix(0, 0)) {
+			want, err := json.Marshal(&record)
+			require.NoError(t, err)
+			got, err := record.AppendJSON(nil)
+			require.NoError(t, err)
+			require.Equal(t, string(want), string(got))
+		}
+		run.Events[1].StepID = "\xff"
+		_, err = run.AppendJSON(nil)
+		require.Error(t, err)
+		_, err = run.Records(time.Unix(0, 0))[1].AppendJSON(nil)
+		require.Error(t, err)
+	}
+}

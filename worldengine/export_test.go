@@ -1,0 +1,4 @@
+package worldengine
+
+// Narrate is narrate for the tests outside the package.
+var Narrate = narrate
