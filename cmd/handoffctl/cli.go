@@ -1,0 +1,86 @@
+package main
+
+import (
+	"io"
+	"strings"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"worldengine/worldengine/natsconn"
+)
+
+// commandLine is the whole command line. A command's Help is what its --help says beside the
+// flags: what it does, and one example.
+type commandLine struct {
+	globalFlags `embed:""`
+
+	Send   sendCommand   `cmd:"" help:"Send one handoff and show its result."`
+	Replay replayCommand `cmd:"" help:"Send the handoffs of fixture files and check what is expected of them."`
+	New    newCommand    `cmd:"" help:"Make a valid handoff for a town, to try without an agent."`
+	Verify verifyCommand `cmd:"" help:"Check handoffs, results and snapshots offline."`
+	Town   townCommands  `cmd:"" help:"Show and put towns."`
+	Result struct {
+		Get resultGetCommand `cmd:"" help:"Show the result that a key was accepted with."`
+	} `cmd:"" help:"Look up results."`
+	Run struct {
+		Events runEventsCommand `cmd:"" help:"Show the events of a run."`
+	} `cmd:"" help:"Look up runs."`
+	Bench  benchCommand  `cmd:"" help:"Measure executed handoffs against plain NATS request-reply."`
+	Schema schemaCommand `cmd:"" help:"Print a JSON Schema of the wire, or list their names."`
+}
+
+// globalFlags are the flags of every command.
+type globalFlags struct {
+	Server     string           `short:"s" help:"URL of the NATS server, ${default} by default." default:"nats://127.0.0.1:4222" env:"NATS_URL" placeholder:"URL" group:"connection"`
+	Connection natsconn.Options `embed:""`
+	World      string           `help:"Name of the world, ${default} by default." default:"main" env:"HANDOFFCTL_WORLD" placeholder:"NAME"`
+	Timeout    time.Duration    `help:"How long a request may take, its repetitions after 429 and 503 included." default:"5s"`
+	Output     string           `short:"o" help:"What to print: text for people or json for scripts." enum:"text,json" default:"text"`
+}
+
+const description = `For people who write agents and plugins for a world engine, and who test them.
+
+Exit status: 0 done; 1 an expectation failed, or a verified document is invalid; 2 the command line, or a file that it names, cannot be used; 3 the server refused (4xx); 4 the server could not be reached or is in trouble (5xx).`
+
+// newParser makes the parser of a command line. exit is called where kong would end the program,
+// which is after --help.
+func newParser(
+	line *commandLine, env func(string) (string, bool), stdout, stderr io.Writer, exit func(int),
+) (*kong.Kong, error) {
+	return kong.New(line,
+		kong.Name("handoffctl"), kong.Description(description),
+		kong.Writers(stdout, stderr), kong.Exit(exit),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.ExplicitGroups([]kong.Group{{Key: "connection", Title: "Connection, as with the nats command:"}}),
+		environment(env))
+}
+
+// environment makes kong take the flags' environment variables from env instead of the process's.
+func environment(env func(string) (string, bool)) kong.Option {
+	names := map[*kong.Value][]string{}
+	resolve := func(_ *kong.Context, _ *kong.Path, flag *kong.Flag) (any, error) {
+		for _, name := range names[flag.Value] {
+			if value, ok := env(name); ok {
+				return value, nil
+			}
+		}
+		return nil, nil
+	}
+	return kong.OptionFunc(func(k *kong.Kong) error {
+		if err := kong.Resolvers(kong.ResolverFunc(resolve)).Apply(k); err != nil {
+			return err
+		}
+		return kong.PostBuild(func(k *kong.Kong) error {
+			return kong.Visit(k.Model, func(node kong.Visitable, next kong.Next) error {
+				if flag, ok := node.(*kong.Flag); ok && len(flag.Tag.Envs) > 0 {
+					names[flag.Value] = flag.Tag.Envs
+					flag.Help = strings.TrimSuffix(flag.Help, ".") +
+						" ($" + strings.Join(flag.Tag.Envs, ", $") + ")."
+					flag.Tag.Envs, flag.Envs = nil, nil
+				}
+				return next(nil)
+			})
+		}).Apply(k)
+	})
+}

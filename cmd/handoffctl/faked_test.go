@@ -1,0 +1,140 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine"
+)
+
+// faked returns a cli whose server answers with what a test wants, by verb: a body that starts with
+// a digit is an error reply of that status. The server asks for a user and a password.
+func faked(t *testing.T, answers map[string]string) *cli {
+	t.Parallel()
+	ns, err := natsserver.NewServer(&natsserver.Options{
+		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, Username: "agent", Password: "secret",
+	})
+	require.NoError(t, err)
+	ns.Start()
+	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
+	require.True(t, ns.ReadyForConnections(10*time.Second))
+	nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo("agent", "secret"))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	for verb, body := range answers {
+		reply := &nats.Msg{Data: []byte(body), Header: nats.Header{}}
+		if body != "" && body[0] >= '0' && body[0] <= '9' {
+			reply.Header.Set(micro.ErrorCodeHeader, body[:3])
+			reply.Header.Set(micro.ErrorHeader, strings.TrimSpace(body[3:]))
+			reply.Data = nil
+		}
+		_, err := nc.Subscribe(worldengine.Subject("main", verb), func(request *nats.Msg) {
+			_ = request.RespondMsg(reply)
+		})
+		require.NoError(t, err)
+	}
+	require.NoError(t, nc.Flush())
+	return &cli{t: t, env: map[string]string{
+		"NATS_URL": ns.ClientURL(), "NATS_USER": "agent", "NATS_PASSWORD": "secret",
+	}}
+}
+
+func TestConnectionFlags(t *testing.T) {
+	c := faked(t, map[string]string{"town.list": `{"towns": []}`})
+	assert.Equal(t, "TOWN  EPOCH  SNAPSHOT  REVISION\n", c.ok("town", "list"), "credentials of the environment")
+
+	delete(c.env, "NATS_USER")
+	delete(c.env, "NATS_PASSWORD")
+	got := c.run("town", "list")
+	assert.Equal(t, exitUnavailable, got.status)
+	assert.Contains(t, got.err, "Authorization Violation")
+	c.ok("town", "list", "--user", "agent", "--password", "secret")
+	got = c.run("town", "list", "--user", "agent", "--password", "wrong")
+	assert.Equal(t, exitUnavailable, got.status)
+	assert.NotContains(t, got.err, "wrong", "secrets are not told")
+}
+
+func TestTroubleOfTheServerExits4(t *testing.T) {
+	c := faked(t, map[string]string{
+		"handoff":    `{"schemaVersion": "execution-result.v1"}`,
+		"town.get":   `500 the disk is full`,
+		"town.list":  `no JSON`,
+		"result.get": `{"runId": "r", "result": {}}`,
+		"run.events": `{"events": [], "lastEventSeq": 3}`,
+	})
+	for args, wants := range map[string]string{
+		"send -":       "INVALID_RESULT: the server's answer is not a valid result: ",
+		"replay -":     "INVALID_RESULT: ",
+		"town get x":   "UNKNOWN (500): the disk is full",
+		"town list":    "the server's answer cannot be read: ",
+		"result get x": "the stored result is not valid: ",
+		"run events x": "the server's events break off at 0 of 3",
+	} {
+		got := c.pipe("{}", strings.Fields(args)...)
+		assert.Equal(t, exitUnavailable, got.status, args)
+		assert.Contains(t, got.err, "handoffctl: "+wants, args)
+	}
+}
+
+func TestNewDistrustsASnapshotThatIsNotItsHash(t *testing.T) {
+	c := faked(t, map[string]string{
+		"town.get": `{"townId": "x", "snapshotHash": "beef", "snapshot": ` + string(newTown(t, "x", 1)) + `}`,
+	})
+	got := c.run("new", "x", "talk", "casual")
+	assert.Equal(t, exitUnavailable, got.status)
+	assert.Contains(t, got.err, "the server's snapshotHash is not the hash of its snapshot: beef, not ")
+}
+
+func TestAListThatGoesRoundIsNotFollowedForEver(t *testing.T) {
+	c := faked(t, map[string]string{"town.list": `{"towns": [], "next": "a"}`})
+	got := c.run("town", "list")
+	assert.Equal(t, exitUnavailable, got.status)
+	assert.Contains(t, got.err, `the server's list comes back to "a" after "a"`)
+}
+
+func TestNoAnswerExits4(t *testing.T) {
+	c := faked(t, nil)
+	nc, err := nats.Connect(c.env["NATS_URL"], nats.UserInfo("agent", "secret"))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	asked := make(chan struct{}, 2)
+	_, err = nc.Subscribe(worldengine.Subject("main", "handoff"), func(*nats.Msg) { asked <- struct{}{} })
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+
+	got := c.pipe("{}", "send", "-", "--timeout", "30ms")
+	assert.Equal(t, exitUnavailable, got.status)
+	assert.Equal(t, "handoffctl: TIMEOUT: no answer to handoff within 30ms\n", got.err)
+	<-asked
+
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { <-asked; cancel() }()
+	var out, errs bytes.Buffer
+	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
+	status := run(ctx, []string{"replay", "-"}, strings.NewReader("[{}, {}]"), &out, &errs, lookup)
+	assert.Equal(t, exitUnavailable, status)
+	assert.Contains(t, errs.String(), "INTERRUPTED: ")
+	assert.Regexp(t, `(?m)^not replayed  2$`, out.String())
+}
+
+func TestShowKeepsATerminalSafe(t *testing.T) {
+	t.Parallel()
+	for text, wants := range map[string]string{
+		"town": "town", "Fort Ашера № 2": "Fort Ашера № 2", "": `""`, " x": `" x"`,
+		"a\tb": `"a\tb"`, "\x1b[31m": `"\x1b[31m"`, "say \"hi\"": `say "hi"`,
+	} {
+		assert.Equal(t, wants, show(text))
+	}
+	assert.Equal(t, strings.Repeat("é", maxShort-1)+"…", short([]byte(strings.Repeat("é", maxShort+1))))
+	assert.Equal(t, "-", short(nil))
+	assert.Equal(t, "-", orDash(""))
+}

@@ -1,0 +1,125 @@
+package bench
+
+import (
+	"runtime"
+	"slices"
+	"time"
+
+	"worldengine/handoff"
+)
+
+// Report is what a run measured. Its JSON is what handoffctl bench -o json prints.
+type Report struct {
+	// Server is the URL of what was measured.
+	Server string `json:"server"`
+	// Sync is the sync mode of a server that was started for the run; its caller sets it.
+	Sync string `json:"sync,omitzero"`
+	// InProcess says whether the server ran in this process, so that CPUMicros counts it too; the
+	// caller sets it.
+	InProcess bool `json:"inProcess"`
+
+	World       string  `json:"world"`
+	Towns       int     `json:"towns"`
+	Concurrency int     `json:"concurrency"`
+	Connections int     `json:"connections"`
+	Seconds     float64 `json:"seconds"`
+	Mix         string  `json:"mix"`
+	Go          string  `json:"go"`
+	Platform    string  `json:"platform"`
+	GOMAXPROCS  int     `json:"gomaxprocs"`
+	// HandoffBytes and ResultBytes are the sizes of the bodies, the echo's too.
+	HandoffBytes int `json:"handoffBytes"`
+	ResultBytes  int `json:"resultBytes"`
+
+	Echo     Rate `json:"echo"`
+	Handoffs Rate `json:"handoffs"`
+	// Statuses are the handoffs by status, a second.
+	Statuses map[handoff.Status]float64 `json:"statusesPerSecond"`
+	// Executed is the executed handoffs a second, Ratio that to the echo.
+	Executed float64 `json:"executedPerSecond"`
+	Ratio    float64 `json:"ratio"`
+	// CPUMicros is the processor time of this process for one handoff, in microseconds.
+	CPUMicros float64 `json:"cpuMicrosPerHandoff"`
+	// Retries counts the answers of 429 and 503 after which a handoff was sent again.
+	Retries int `json:"retries"`
+	// PauseShare is what share of their time the workers made further handoffs, 0 to 1.
+	PauseShare float64 `json:"pauseShare"`
+	// Wrong counts the answers, and towns at the end, that are not as predicted; Examples tells some.
+	Wrong    int      `json:"wrong"`
+	Examples []string `json:"wrongExamples,omitempty"`
+	// Followers is what is derived from the log; FollowersUnknown why it could not be read.
+	Followers        []Lag  `json:"followers,omitempty"`
+	FollowersUnknown string `json:"followersUnknown,omitzero"`
+}
+
+// Rate is how often something was done, and how long each took.
+type Rate struct {
+	Count     int     `json:"count"`
+	PerSecond float64 `json:"perSecond"`
+	// The latencies in milliseconds.
+	P50 float64 `json:"p50Ms"`
+	P90 float64 `json:"p90Ms"`
+	P99 float64 `json:"p99Ms"`
+	Max float64 `json:"maxMs"`
+}
+
+func newReport(config *Config) *Report {
+	return &Report{
+		World: config.World, Towns: config.Towns, Concurrency: config.Concurrency,
+		Connections: config.Connections, Seconds: config.Duration.Seconds(), Mix: config.Mix.String(),
+		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
+		GOMAXPROCS: runtime.GOMAXPROCS(0),
+	}
+}
+
+// addHandoffs enters what the workers did.
+func (r *Report) addHandoffs(p *phase, workers []*worker) {
+	r.Handoffs = rateOf(p.latencies, p.elapsed)
+	r.Statuses = map[handoff.Status]float64{}
+	var pause time.Duration
+	for _, w := range workers {
+		for status, n := range w.counts {
+			r.Statuses[status] += float64(n) / p.elapsed.Seconds()
+		}
+		r.Retries += w.retries
+		pause += w.pause
+		r.Wrong += w.wrong
+		r.Examples = append(r.Examples, w.examples...)
+	}
+	r.Examples = r.Examples[:min(len(r.Examples), maxExamples)]
+	r.Executed = r.Statuses[handoff.Executed]
+	if r.Echo.PerSecond > 0 {
+		r.Ratio = r.Executed / r.Echo.PerSecond
+	}
+	if n := len(p.latencies); n > 0 {
+		r.CPUMicros = float64(p.cpu.Microseconds()) / float64(n)
+	}
+	r.PauseShare = pause.Seconds() / (p.elapsed.Seconds() * float64(len(workers)))
+}
+
+func (r *Report) blame(example string) {
+	r.Wrong++
+	if len(r.Examples) < maxExamples {
+		r.Examples = append(r.Examples, example)
+	}
+}
+
+// rateOf sorts the latencies of what was done in some time.
+func rateOf(latencies []time.Duration, elapsed time.Duration) Rate {
+	r := Rate{Count: len(latencies), PerSecond: float64(len(latencies)) / elapsed.Seconds()}
+	if len(latencies) == 0 {
+		return r
+	}
+	slices.Sort(latencies)
+	r.P50, r.P90, r.P99 = percentile(latencies, 50), percentile(latencies, 90), percentile(latencies, 99)
+	r.Max = milliseconds(latencies[len(latencies)-1])
+	return r
+}
+
+// percentile returns the nearest-rank percentile of sorted latencies, in milliseconds.
+func percentile(sorted []time.Duration, p int) float64 {
+	rank := (len(sorted)*p + 99) / 100
+	return milliseconds(sorted[max(rank, 1)-1])
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,134 @@
+package bench
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/cmd/handoffctl/internal/client"
+	"worldengine/handoff"
+	"worldengine/worldengine"
+	"worldengine/worldengine/server"
+)
+
+// start starts a server and returns the config of a short run on it.
+func start(t *testing.T) Config {
+	t.Helper()
+	t.Parallel()
+	srv, err := server.Start(t.Context(), server.Config{
+		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		assert.NoError(t, srv.Close(ctx))
+	})
+	return Config{
+		Connect: func(name string) (*nats.Conn, error) { return nats.Connect(srv.URL(), nats.Name(name)) },
+		World:   "main", Towns: 3, Concurrency: 2, Connections: 1, Duration: 100 * time.Millisecond,
+		Mix: Mix{handoff.Executed: 1}, Timeout: 10 * time.Second,
+	}
+}
+
+// pretend serves a world that is not the server's, with answers of the test's choosing.
+func pretend(t *testing.T, config *Config, answer func(verb string, request *nats.Msg) *nats.Msg) {
+	t.Helper()
+	config.World = "pretended"
+	nc, err := config.Connect("pretender")
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	for _, verb := range []string{client.Handoff, client.TownGet, client.TownPut} {
+		_, err := nc.Subscribe(worldengine.Subject(config.World, verb), func(request *nats.Msg) {
+			_ = request.RespondMsg(answer(verb, request))
+		})
+		require.NoError(t, err)
+	}
+	require.NoError(t, nc.Flush())
+}
+
+func TestRunDrivesEveryTown(t *testing.T) {
+	config := start(t)
+	report, err := Run(t.Context(), config)
+	require.NoError(t, err)
+	assert.Zero(t, report.Wrong, report.Examples)
+	assert.GreaterOrEqual(t, report.Handoffs.Count, 3)
+	assert.Len(t, report.Followers, 2)
+	assert.Positive(t, report.HandoffBytes)
+	assert.Positive(t, report.ResultBytes)
+}
+
+func TestRunEndsWhenItsContextDoes(t *testing.T) {
+	config := start(t)
+	config.Duration = time.Hour
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	_, err := Run(ctx, config)
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+func TestRunReportsAnswersThatAreNoResults(t *testing.T) {
+	config := start(t)
+	pretend(t, &config, func(verb string, request *nats.Msg) *nats.Msg {
+		return &nats.Msg{Data: []byte(`{}`), Header: nats.Header{worldengine.RunIDHeader: {"r"}}}
+	})
+	report, err := Run(t.Context(), config)
+	require.NoError(t, err)
+	assert.Equal(t, 3, report.Wrong)
+	assert.Contains(t, report.Examples[0], "expected executed, got what is not a valid result")
+	assert.Zero(t, report.Handoffs.Count)
+	assert.NotEmpty(t, report.FollowersUnknown, "that world has no streams")
+}
+
+func TestRunAsksAgainAndReportsRefusals(t *testing.T) {
+	config := start(t)
+	asked := 0
+	pretend(t, &config, func(verb string, request *nats.Msg) *nats.Msg {
+		if verb != client.Handoff {
+			return &nats.Msg{Data: []byte(`{}`)}
+		}
+		header := nats.Header{micro.ErrorCodeHeader: {"429"}, worldengine.RetryAfterHeader: {"1"}}
+		if asked++; asked > 2 { // one subscription calls back one at a time
+			header = nats.Header{micro.ErrorCodeHeader: {"400"}, micro.ErrorHeader: {"no"}}
+		}
+		return &nats.Msg{Header: header}
+	})
+	config.Towns, config.Concurrency = 1, 1
+	report, err := Run(t.Context(), config)
+	require.NoError(t, err)
+	assert.Equal(t, 1, report.Wrong)
+	assert.Equal(t, []string{report.Examples[0]}, report.Examples)
+	assert.Contains(t, report.Examples[0], "expected executed, got the error UNKNOWN (400): no")
+}
+
+func TestAnAnswerToARepeatedHandoffMayBeADuplicate(t *testing.T) {
+	t.Parallel()
+	c := newChain("town", Mix{handoff.Executed: 1}, 0)
+	executed, err := c.next()
+	require.NoError(t, err)
+	wire, err := handoff.NewResult(c.accepted, c.duplicate()).MarshalWire()
+	require.NoError(t, err)
+	reply := &nats.Msg{Data: wire}
+	assert.Empty(t, disagreement(&executed, reply, true))
+	assert.Contains(t, disagreement(&executed, reply, false), "got duplicate DUPLICATE_HANDOFF")
+}
+
+func TestAnAnswerMayBeWrittenOtherwise(t *testing.T) {
+	t.Parallel()
+	c := newChain("town", Mix{handoff.Executed: 1}, 0)
+	first, err := c.next()
+	require.NoError(t, err)
+	duplicate, err := handoff.NewResult(c.accepted, c.duplicate()).MarshalWire()
+	require.NoError(t, err)
+	spaced := append([]byte(" \n"), duplicate...)
+	made, _ := finish(c.accepted, c.sent, c.duplicate())
+	assert.Empty(t, disagreement(&made, &nats.Msg{Data: spaced}, false))
+	assert.NotEmpty(t, disagreement(&first, &nats.Msg{Data: spaced}, false))
+}

@@ -1,0 +1,60 @@
+// Command handoffctl is for people who write agents and plugins, and who test them: it sends
+// handoffs to a world engine, replays fixtures, shows and puts towns, looks up results and run
+// events, checks documents offline, and measures.
+//
+//	handoffctl new town-threatened PROJECT_ADVANCE wall-perimeter | handoffctl send -
+//
+// What a command has to say goes to standard output, for people by default and as one JSON value
+// with -o json; errors go to standard error: the machine code, a sentence, and each detail as
+// "path: message". With -o json an error is also one JSON value {"error": {…}} on standard output.
+//
+// Exit status:
+//
+//	0  done; send exits 0 for any result that the engine gives
+//	1  an expectation failed, a verified document is invalid, a benchmark saw a wrong result
+//	2  the command line, or a file that it names, cannot be used
+//	3  the server refused: an error reply of 4xx
+//	4  the server could not be reached or is in trouble: no responder, no answer, 5xx
+package main
+
+import (
+	"context"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/alecthomas/kong"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr, os.LookupEnv))
+}
+
+// run is the program. It returns the exit status; env looks an environment variable up.
+func run(
+	ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer,
+	env func(name string) (string, bool),
+) int {
+	var line commandLine
+	a := &app{flags: &line.globalFlags, in: stdin, out: stdout, err: stderr}
+	helped := false
+	parser, err := newParser(&line, env, stdout, stderr, func(int) { helped = true })
+	if err != nil {
+		return a.fail(err)
+	}
+	var command *kong.Context
+	if command, err = parser.Parse(args); helped {
+		return exitOK
+	}
+	if err != nil {
+		return a.fail(&usageError{message: err.Error() + "\nTry 'handoffctl --help'."})
+	}
+	command.BindTo(ctx, (*context.Context)(nil))
+	if err := command.Run(a); err != nil {
+		return a.fail(err)
+	}
+	return exitOK
+}

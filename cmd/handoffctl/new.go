@@ -1,0 +1,154 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/town"
+)
+
+// newCommand makes a handoff.
+type newCommand struct {
+	Town string `arg:"" help:"The town's id."`
+	Type string `arg:"" help:"MAYOR_ACCEPT_MISSION, PROJECT_ADVANCE, SALVAGE_PLAN or TOWNSFOLK_TALK; or accept-mission, advance-project, salvage, talk."`
+	Arg  string `arg:"" help:"What it is about: the mission's id, the project's id, scarcity, dread or general, morale-boost or casual."`
+
+	Actor           string  `help:"actorId of the proposal." default:"mayor-1"`
+	Priority        float64 `help:"Priority of the proposal, 0 to 1." default:"0.5"`
+	Reason          string  `help:"Reason of the proposal." default:"Tried by hand."`
+	NoPreconditions bool    `help:"Leave the preconditions out that an agent would give."`
+	Snapshot        string  `help:"Take the town's state from this file instead of the server: a snapshot.v1, or a reply of town get -o json." placeholder:"FILE"`
+}
+
+// Help is the command's long help.
+func (newCommand) Help() string {
+	return `Makes a valid execution-handoff.v1 for the state that the town has now, with the preconditions that the
+reference agent gives for the type, and prints it: indented, or on one line with -o json. What will
+not hold is noted on standard error; the handoff is made all the same.
+
+Example:
+
+    handoffctl new town-threatened advance-project wall-perimeter | handoffctl send -`
+}
+
+// proposalTypes are the types with their other names.
+var proposalTypes = map[string]handoff.ProposalType{
+	"accept-mission":  handoff.AcceptMission,
+	"advance-project": handoff.AdvanceProject,
+	"salvage":         handoff.PlanSalvage,
+	"talk":            handoff.TalkToTownsfolk,
+}
+
+func proposalType(name string) (handoff.ProposalType, error) {
+	if t, ok := proposalTypes[strings.ToLower(name)]; ok {
+		return t, nil
+	}
+	var names []string
+	for _, t := range handoff.ProposalTypes() {
+		if strings.EqualFold(name, string(t)) {
+			return t, nil
+		}
+		names = append(names, string(t))
+	}
+	return "", usagef("there is no proposal type %q, but %s (or accept-mission, advance-project, salvage, talk)",
+		name, strings.Join(names, ", "))
+}
+
+// Run makes the handoff.
+func (c *newCommand) Run(ctx context.Context, a *app) error {
+	kind, err := proposalType(c.Type)
+	if err != nil {
+		return err
+	}
+	current, err := c.state(ctx, a)
+	if err != nil {
+		return err
+	}
+	p := handoff.Proposal{
+		SnapshotHash: current.Hash, DecisionEpoch: current.Epoch(), Type: kind, ActorID: c.Actor,
+		TownID: c.Town, Priority: c.Priority, Reason: c.Reason, ReasonTags: []string{"by_hand"},
+		Args: map[string]string{kind.ArgumentName(): c.Arg},
+	}
+	if !c.NoPreconditions {
+		p.Preconditions = preconditions(kind, c.Arg)
+	}
+	h, err := handoff.New(p)
+	if err != nil {
+		return invalid("the handoff", err)
+	}
+	for _, f := range town.Evaluate(h.Requirements.Preconditions, current.Snapshot) {
+		fmt.Fprintf(a.err, "handoffctl: note: this will be rejected now: %s\n", show(f.Detail))
+	}
+	wire, err := h.MarshalWire()
+	if err != nil {
+		return err
+	}
+	if !a.json() {
+		indented := jsontext.Value(wire)
+		if err := indented.Indent(jsontext.WithIndent("  ")); err != nil {
+			return fmt.Errorf("the handoff cannot be indented: %w", err)
+		}
+		wire = indented
+	}
+	return a.printRaw(wire)
+}
+
+// state returns the town's state, from the file or the server.
+func (c *newCommand) state(ctx context.Context, a *app) (town.State, error) {
+	if c.Snapshot == "" {
+		return c.stateOfServer(ctx, a)
+	}
+	data, err := a.read(c.Snapshot)
+	if err != nil {
+		return town.State{}, err
+	}
+	current, err := town.Parse(snapshotIn(data), schemas.Limits{})
+	if err != nil {
+		return town.State{}, invalid(c.Snapshot, err)
+	}
+	if current.Snapshot.TownID != c.Town {
+		return town.State{}, usagef("%s is the town %q, not %q", c.Snapshot, current.Snapshot.TownID, c.Town)
+	}
+	return current, nil
+}
+
+func (c *newCommand) stateOfServer(ctx context.Context, a *app) (town.State, error) {
+	server, err := a.connect()
+	if err != nil {
+		return town.State{}, err
+	}
+	defer server.Conn.Close()
+	got, _, err := getTown(ctx, server, c.Town)
+	if err != nil {
+		return town.State{}, err
+	}
+	current := town.NewState(&got.Snapshot)
+	if current.Hash != got.SnapshotHash {
+		return town.State{}, errors.New("the server's snapshotHash is not the hash of its snapshot: " +
+			got.SnapshotHash + ", not " + current.Hash)
+	}
+	return current, nil
+}
+
+// preconditions returns what the reference agent gives for a type.
+func preconditions(t handoff.ProposalType, arg string) []handoff.Precondition {
+	switch t {
+	case handoff.AcceptMission:
+		return []handoff.Precondition{
+			{Kind: handoff.MissionAbsent}, {Kind: handoff.SideQuestExists, TargetID: arg},
+		}
+	case handoff.AdvanceProject:
+		return []handoff.Precondition{{Kind: handoff.ProjectExists, TargetID: arg}}
+	case handoff.PlanSalvage:
+		return []handoff.Precondition{{Kind: handoff.SalvageFocusSupported, Expected: arg}}
+	case handoff.TalkToTownsfolk:
+		return []handoff.Precondition{{Kind: handoff.TalkTypeSupported, Expected: arg}}
+	}
+	return nil
+}

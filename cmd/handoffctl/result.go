@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/go-json-experiment/json"
+
+	"worldengine/cmd/handoffctl/internal/client"
+	"worldengine/handoff"
+	"worldengine/schemas"
+)
+
+// resultGetCommand looks up the result of an accepted handoff.
+type resultGetCommand struct {
+	Key string `arg:"" help:"The idempotency key: the handoff's proposalId."`
+}
+
+// Help is the command's long help.
+func (resultGetCommand) Help() string {
+	return `Shows the result that a key was accepted with, as long as the server's dedupe retention keeps it. A
+handoff that was refused (rejected or stale) did not consume its key, so it is not found.
+
+Example:
+
+    handoffctl result get proposal_26ab0db90d72e28ad0ba1e22ee510510a2d6c1a1f1e5b0f3c3ba9e0b3f7bd3a1`
+}
+
+// Run looks the result up.
+func (c *resultGetCommand) Run(ctx context.Context, a *app) error {
+	server, err := a.connect()
+	if err != nil {
+		return err
+	}
+	defer server.Conn.Close()
+	body, err := json.Marshal(map[string]string{"idempotencyKey": c.Key})
+	if err != nil {
+		return usagef("the key cannot be sent: %v", err)
+	}
+	msg, err := server.Request(ctx, client.ResultGet, body)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.printRaw(msg.Data)
+	}
+	var found answer
+	if err := json.Unmarshal(msg.Data, &found); err != nil {
+		return fmt.Errorf("the server's answer cannot be read: %w", err)
+	}
+	result, err := handoff.ParseResult(found.Result, schemas.Limits{})
+	if err != nil {
+		return fmt.Errorf("the stored result is not valid: %w", err)
+	}
+	return a.printResult(found.RunID, result)
+}
+
+// printResult prints a result for people.
+func (a *app) printResult(runID string, r *handoff.Result) error {
+	return a.printTable(func(w io.Writer) {
+		fmt.Fprintf(w, "status\t%s (%s)\n", r.Status, r.ReasonCode)
+		fmt.Fprintf(w, "command\t%s\n", show(r.Command))
+		fmt.Fprintf(w, "result\t%s\n", r.ResultID)
+		fmt.Fprintf(w, "run\t%s\n", runID)
+		if of := r.Evaluation.DuplicateCheck.DuplicateOf; of != nil {
+			fmt.Fprintf(w, "duplicate of\t%s\n", *of)
+		}
+		if stale := r.Evaluation.StaleCheck; stale.Evaluated && !stale.Passed {
+			fmt.Fprintf(w, "expected\t%s\n", state(&r.DecisionEpoch, &r.SnapshotHash))
+			fmt.Fprintf(w, "actual\t%s\n", state(stale.ActualDecisionEpoch, stale.ActualSnapshotHash))
+		}
+		for _, f := range r.Evaluation.Preconditions.Failures {
+			fmt.Fprintf(w, "failure\t%s: %s\n", f.Kind, show(f.Detail))
+		}
+		if r.WorldState != nil {
+			fmt.Fprintf(w, "world\t%s\n", state(r.WorldState.DecisionEpoch, r.WorldState.SnapshotHash))
+		}
+	})
+}
+
+// state renders what identifies a town's state; either may be nil.
+func state(epoch *int64, hash *string) string {
+	e, h := "unknown", "unknown"
+	if epoch != nil {
+		e = strconv.FormatInt(*epoch, 10)
+	}
+	if hash != nil {
+		h = *hash
+	}
+	return "epoch " + e + ", snapshot " + h
+}
+
+// printTable prints the tab-separated cells that fill writes, in columns.
+func (a *app) printTable(fill func(w io.Writer)) error {
+	var rows bytes.Buffer
+	w := tabwriter.NewWriter(&rows, 0, 0, 2, ' ', 0)
+	fill(w)
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := a.out.Write(rows.Bytes())
+	return err
+}
+
+// show renders a text that may hold anything, so that it cannot upset a terminal or a table.
+func show(text string) string {
+	if text == "" || strings.TrimSpace(text) != text || strings.ContainsFunc(text, unprintable) {
+		return strconv.QuoteToGraphic(text)
+	}
+	return text
+}
+
+func unprintable(r rune) bool { return !strconv.IsPrint(r) }

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"errors"
+	"strings"
+
+	"worldengine/schemas"
+)
+
+// schemaCommand prints a schema.
+type schemaCommand struct {
+	Name string `arg:"" optional:"" help:"Name of the schema; without it the names are listed."`
+}
+
+// Help is the command's long help.
+func (schemaCommand) Help() string {
+	return `Prints one of the JSON Schemas (draft 2020-12) that the server checks payloads with.
+
+Example:
+
+    handoffctl schema execution-handoff.v1`
+}
+
+// Run prints the schema, or the names.
+func (c *schemaCommand) Run(a *app) error {
+	if c.Name == "" {
+		if a.json() {
+			return a.printJSON(schemas.Names())
+		}
+		return a.printf("%s\n", schemaNames("\n"))
+	}
+	source, err := schemas.Source(schemas.Name(c.Name))
+	if errors.Is(err, schemas.ErrUnknownSchema) {
+		return usagef("there is no schema %q, but %s", c.Name, schemaNames(", "))
+	}
+	if err != nil {
+		return err
+	}
+	return a.printRaw(source)
+}
+
+func schemaNames(separator string) string {
+	names := make([]string, 0, len(schemas.Names()))
+	for _, name := range schemas.Names() {
+		names = append(names, string(name))
+	}
+	return strings.Join(names, separator)
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestTownGet(t *testing.T) {
+	c := online(t)
+	text := c.ok("town", "get", threatened)
+	assert.Regexp(t, `(?m)^town          town-threatened$`, text)
+	assert.Regexp(t, `(?m)^epoch         15 \(the day\)$`, text)
+	assert.Regexp(t, `(?m)^mission       -$`, text)
+	assert.Regexp(t, `(?m)^project       wall-perimeter: Perimeter Wall, active, progress 0.6$`, text)
+	assert.Contains(t, c.ok("town", "get", "Fort Ашера № 2"), "side quest  первый дозор: First watch")
+
+	reply := decode[townReply](t, c.ok("town", "get", threatened, "-o", "json"))
+	assert.Equal(t, threatened, reply.Snapshot.TownID)
+	assert.Equal(t, threatened, reply.TownID)
+
+	got := c.run("town", "get", "nowhere")
+	assert.Equal(t, exitRefused, got.status)
+	assert.Contains(t, got.err, "UNKNOWN_TOWN (404): there is no such town")
+}
+
+func TestTownPut(t *testing.T) {
+	c := online(t)
+	snapshot := string(newTown(t, "north", 2))
+	got := c.pipe(snapshot, "town", "put", "-")
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Regexp(t, `^stored north: epoch 2, snapshot [0-9a-f]{64}, revision \d+\n$`, got.out)
+
+	got = c.pipe(snapshot, "town", "put", "-", "-o", "json")
+	assert.Equal(t, exitRefused, got.status)
+	assert.Equal(t, "TOWN_EXISTS", errorCode(t, got.out))
+
+	first := c.ok("town", "get", "north", "-o", "json")
+	later := c.file(string(newTown(t, "north", 3)))
+	got = c.run("town", "put", later, "--expect", strings.Repeat("0", 64))
+	assert.Equal(t, exitRefused, got.status)
+	assert.Contains(t, got.err, "SNAPSHOT_CONFLICT (409)")
+	c.ok("town", "put", later, "--expect", decode[townReply](t, first).SnapshotHash)
+
+	got = c.pipe(first, "town", "put", "-", "--replace")
+	assert.Equal(t, exitRefused, got.status, "a reply of town get is understood, and days never go back")
+	assert.Contains(t, got.err, "EPOCH_REGRESSION (409)")
+	c.ok("town", "put", c.file(string(newTown(t, "north", 9))), "--replace")
+	reply := decode[townReply](t, c.ok("town", "put", c.file(string(newTown(t, "south", 0))), "--replace", "-o", "json"))
+	assert.Equal(t, "south", reply.TownID, "what does not exist is created")
+}
+
+func TestTownPutExplainsABadSnapshot(t *testing.T) {
+	c := online(t)
+	got := c.pipe(edited(t, string(newTown(t, "north", 2)), map[string]any{"day": -1}), "town", "put", "-")
+	assert.Equal(t, exitRefused, got.status)
+	assert.Regexp(t, `(?m)^  /snapshot/day: .+`, got.err)
+
+	got = c.pipe("{", "town", "put", "-")
+	assert.Equal(t, exitUsage, got.status)
+	got = c.pipe("{", "town", "put", "-", "--replace")
+	assert.Equal(t, exitUsage, got.status)
+}
+
+func TestTownListReadsEveryPage(t *testing.T) {
+	c := online(t)
+	table := strings.Split(strings.TrimSpace(c.ok("town", "list")), "\n")
+	require.Len(t, table, 4)
+	assert.Regexp(t, `^TOWN +EPOCH +SNAPSHOT +REVISION$`, table[0])
+	assert.Regexp(t, `^Fort Ашера № 2 +0 +[0-9a-f]{64} +\d+$`, table[1])
+
+	page := decode[townPage](t, c.ok("town", "list", "-o", "json"))
+	require.Len(t, page.Towns, 3)
+	assert.Equal(t, threatened, page.Towns[2].TownID)
+}
+
+// A page of towns is bounded by the largest message, so long ids make pages short.
+func TestTownListFollowsNext(t *testing.T) {
+	if testing.Short() {
+		t.Skip("puts many towns")
+	}
+	c := online(t)
+	const many = 80
+	for i := range many {
+		id := fmt.Sprintf("%02d%s", i, strings.Repeat("x", 40_000))
+		got := c.pipe(string(newTown(t, id, 0)), "town", "put", "-")
+		require.Equal(t, exitOK, got.status, got.err)
+	}
+	page := decode[townPage](t, c.ok("town", "list", "-o", "json"))
+	require.Len(t, page.Towns, many+3)
+	assert.Empty(t, page.Next)
+}

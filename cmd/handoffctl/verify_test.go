@@ -1,0 +1,95 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// vectors returns the path of a file of the contract's vectors.
+func vectors(name string) string { return filepath.Join("..", "..", "testdata", "vectors", name) }
+
+// documents is what verify prints with -o json.
+type documents struct {
+	Valid     bool      `json:"valid"`
+	Documents []verdict `json:"documents"`
+}
+
+func TestVerifyPassesTheVectors(t *testing.T) {
+	c := offline(t)
+	for _, name := range []string{"handoffs.valid.json", "results.json", "snapshots.json"} {
+		found := decode[documents](t, c.ok("verify", vectors(name), "-o", "json"))
+		assert.True(t, found.Valid)
+		assert.NotEmpty(t, found.Documents)
+		assert.NotContains(t, c.ok("verify", vectors(name)), "invalid")
+	}
+}
+
+func TestVerifyRefusesEveryInvalidVector(t *testing.T) {
+	c := offline(t)
+	data, err := os.ReadFile(vectors("handoffs.invalid.json"))
+	require.NoError(t, err)
+	all := decode[[]struct {
+		Name    string         `json:"name"`
+		Handoff jsontext.Value `json:"handoff"`
+	}](t, string(data))
+	for _, vector := range all {
+		got := c.pipe(string(vector.Handoff), "verify", "-")
+		assert.Equal(t, exitFailed, got.status, vector.Name)
+		assert.Regexp(t, `(?s)^invalid.*\n  (/\S*|\(the whole\)): .+`, got.out, vector.Name)
+		assert.Equal(t, "handoffctl: 1 of 1 documents are invalid\n", got.err, vector.Name)
+	}
+
+	got := c.run("verify", vectors("handoffs.invalid.json"), "-o", "json")
+	assert.Equal(t, exitFailed, got.status)
+	found := decode[documents](t, got.out)
+	require.Len(t, found.Documents, len(all))
+	for _, document := range found.Documents {
+		assert.False(t, document.Valid, document.Name)
+		assert.NotEmpty(t, document.Violations, document.Name)
+	}
+}
+
+func TestVerifySaysWhatIsWrong(t *testing.T) {
+	c := offline(t)
+	for name, test := range map[string]struct{ document, wants string }{
+		"not JSON":        {`{"a": `, "  /a: is not valid JSON: "},
+		"empty":           {``, "  (the whole): must be a JSON value but is empty"},
+		"a member twice":  {`{"schemaVersion": "snapshot.v1", "day": 1, "day": 2}`, "  /day: is a second member of this name"},
+		"no version":      {`{"a": 1}`, `  /schemaVersion: must be "execution-handoff.v1", "execution-result.v1" or "snapshot.v1"`},
+		"unknown version": {`{"schemaVersion": "snapshot.v9"}`, "invalid snapshot.v9\n  /schemaVersion: must be "},
+		"no object":       {`7`, "  /schemaVersion: must be "},
+		"a bad snapshot":  {edited(t, string(newTown(t, "n", 1)), map[string]any{"day": -1}), "invalid snapshot.v1\n  /day: "},
+	} {
+		got := c.pipe(test.document, "verify", "-")
+		assert.Equal(t, exitFailed, got.status, name)
+		assert.Contains(t, got.out, test.wants, name)
+	}
+}
+
+func TestVerifyFindsATamperedResult(t *testing.T) {
+	c := online(t)
+	sent := c.pipe(c.handoff(), "send", "-", "-o", "json").out
+	got := c.pipe(sent, "verify", "-")
+	assert.Equal(t, exitOK, got.status, "what send prints is understood")
+	assert.Regexp(t, `^valid execution-result.v1 /result\n  resultId result_[0-9a-f]{64}\n  handoffId `, got.out)
+
+	got = c.pipe(strings.Replace(sent, "EXECUTED", "LUCKY", 1), "verify", "-")
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.out, "  /resultId: must be the hash of ")
+}
+
+func TestSchema(t *testing.T) {
+	c := offline(t)
+	names := strings.Fields(c.ok("schema"))
+	assert.Contains(t, names, "execution-handoff.v1")
+	assert.Equal(t, names, decode[[]string](t, c.ok("schema", "-o", "json")))
+	for _, name := range names {
+		assert.Equal(t, name, decode[map[string]any](t, c.ok("schema", name))["title"])
+	}
+}
