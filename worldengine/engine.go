@@ -55,8 +55,10 @@ type Engine struct {
 }
 
 // Open starts an engine on nc, whose account must have JetStream, and makes or updates the
-// world's streams. It does not replay the log: it serves at once. Close ends it; nc stays open.
-func Open(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
+// world's streams. It does not replay the log: it serves at once. Close ends it; the connections
+// stay open. What is derived from the log goes over followers, which may be nc too: on a
+// connection of its own it does not stand in the way of commits.
+func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
@@ -83,7 +85,7 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
 		config: config, log: log, towns: newTowns(log),
 		receipts: dedupe.New(config.World, receiptStream), events: eventStream,
 	}
-	if err := e.startFollowers(nc, logStream, receiptStream, eventStream); err != nil {
+	if err := e.startFollowers(ctx, nc, followers); err != nil {
 		return nil, err
 	}
 	return e, nil
@@ -91,39 +93,45 @@ func Open(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
 
 // startFollowers starts what works in the background until Close: the workers of the queues, the
 // followers of the log, and the watch over the connection.
-func (e *Engine) startFollowers(nc *nats.Conn, log, receipts, events jetstream.Stream) error {
-	base := follow.Config{Log: log, Logger: e.config.Logger}
-	newFollower := func(c follow.Config) (*follow.Follower, error) {
-		js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(2048),
-			jetstream.WithPublishAsyncTimeout(operationTimeout))
-		if err != nil {
-			return nil, fmt.Errorf("worldengine: JetStream: %w", err)
-		}
-		c.JetStream = js
-		return follow.New(c), nil
-	}
+func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) error {
 	var err error
-	receiptConfig := base
-	receiptConfig.Name, receiptConfig.Derived = "receipts", receipts
-	receiptConfig.Retention = e.config.DedupeRetention
-	receiptConfig.Derive, receiptConfig.Advanced = deriveReceipts(e.config.World), e.receipts.Followed
-	if e.receiptFollower, err = newFollower(receiptConfig); err != nil {
+	e.receiptFollower, err = newFollower(ctx, followers, e.config.World, follow.Config{
+		Name: dedupe.StreamName(e.config.World), Retention: e.config.DedupeRetention,
+		Derive: deriveReceipts(e.config.World), Advanced: e.receipts.Followed, Logger: e.config.Logger,
+	})
+	if err != nil {
 		return err
 	}
-	eventConfig := base
-	eventConfig.Name, eventConfig.Derived = "run events", events
-	eventConfig.Retention = e.config.EventRetention
-	eventConfig.Derive = deriveEvents(e.config.World)
-	if e.eventFollower, err = newFollower(eventConfig); err != nil {
+	e.eventFollower, err = newFollower(ctx, followers, e.config.World, follow.Config{
+		Name: EventStream(e.config.World), Retention: e.config.EventRetention,
+		Derive: deriveEvents(e.config.World), Logger: e.config.Logger,
+	})
+	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	e.stop = cancel
+	ctx, e.stop = context.WithCancel(context.Background())
 	e.queues = newQueues(ctx, e.config.Workers, e.config.QueuePerTown, e.config.QueueTotal)
 	e.background.Go(func() { e.receiptFollower.Run(ctx) })
 	e.background.Go(func() { e.eventFollower.Run(ctx) })
 	e.background.Go(func() { e.watchConnection(ctx, nc) })
 	return nil
+}
+
+// newFollower makes the follower of a world's log into the derived stream that config names.
+func newFollower(ctx context.Context, nc *nats.Conn, world string, config follow.Config) (*follow.Follower, error) {
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(2048),
+		jetstream.WithPublishAsyncTimeout(operationTimeout))
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
+	}
+	config.JetStream = js
+	if config.Log, err = js.Stream(ctx, LogStream(world)); err != nil {
+		return nil, fmt.Errorf("worldengine: stream %s: %w", LogStream(world), err)
+	}
+	if config.Derived, err = js.Stream(ctx, config.Name); err != nil {
+		return nil, fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
+	}
+	return follow.New(config), nil
 }
 
 // watchConnection forgets what a NATS server that was away may have lost: derived streams may have

@@ -28,6 +28,10 @@ const (
 // recordVersion is the schemaVersion of a record.
 const recordVersion = "commit-record.v1"
 
+// maxTownHeader bounds the header with a town's id, since NATS bounds all headers together; the id
+// of a town whose header would be longer is read from the record.
+const maxTownHeader = 4096
+
 // record is one message of the commit log: everything that one decision changed, together or not
 // at all. Members that a kind does not have are absent.
 type record struct {
@@ -43,12 +47,12 @@ type record struct {
 // refused run.
 func (rec *record) message(subject string, state *town.State) (*nats.Msg, error) {
 	rec.SchemaVersion = recordVersion
-	header := nats.Header{
-		kindHeader: {string(rec.Kind)},
-		townHeader: {percentEncode(rec.TownID)},
-	}
+	header := nats.Header{kindHeader: {string(rec.Kind)}}
 	if state != nil {
 		rec.Snapshot = state.Canonical
+		if encoded := percentEncode(rec.TownID); len(encoded) <= maxTownHeader {
+			header[townHeader] = []string{encoded}
+		}
 		header[hashHeader] = []string{state.Hash}
 		header[epochHeader] = []string{strconv.FormatInt(state.Epoch(), 10)}
 	}

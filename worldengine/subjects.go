@@ -29,7 +29,7 @@ const (
 	EventTypeHeader = "Event-Type"
 
 	kindHeader  = "Kind"           // of a log message: see recordKind
-	townHeader  = "Town-Id"        // of a log message: the town id, percent-encoded, never hashed
+	townHeader  = "Town-Id"        // of a town's message: the town id, percent-encoded, where it is not too long
 	hashHeader  = "Snapshot-Hash"  // of a town's message: the hash of its state
 	epochHeader = "Decision-Epoch" // of a town's message: the epoch of its state
 )

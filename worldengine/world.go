@@ -145,7 +145,7 @@ func (e *Engine) list(ctx context.Context) ([]Summary, error) {
 		}
 		before := len(all)
 		for msg := range batch.Messages() {
-			summary, err := summaryOf(msg)
+			summary, err := e.summaryOf(ctx, msg)
 			if err != nil {
 				return nil, err
 			}
@@ -158,24 +158,41 @@ func (e *Engine) list(ctx context.Context) ([]Summary, error) {
 	return all, nil
 }
 
-func summaryOf(msg jetstream.Msg) (Summary, error) {
+func (e *Engine) summaryOf(ctx context.Context, msg jetstream.Msg) (Summary, error) {
 	header := msg.Headers()
 	meta, err := msg.Metadata()
 	if err != nil {
 		return Summary{}, fmt.Errorf("worldengine: a log message without metadata: %w", err)
 	}
-	townID, err := percentDecode(header.Get(townHeader))
+	seq := meta.Sequence.Stream
+	townID, err := e.townIDOf(ctx, header.Get(townHeader), seq)
 	if err != nil {
-		return Summary{}, fmt.Errorf("log sequence %d: %w", meta.Sequence.Stream, err)
+		return Summary{}, fmt.Errorf("log sequence %d: %w", seq, err)
 	}
 	epoch, err := strconv.ParseInt(header.Get(epochHeader), 10, 64)
 	if err != nil {
-		return Summary{}, fmt.Errorf("log sequence %d: header %s: %w", meta.Sequence.Stream, epochHeader, err)
+		return Summary{}, fmt.Errorf("log sequence %d: header %s: %w", seq, epochHeader, err)
 	}
 	return Summary{
-		TownID: townID, SnapshotHash: header.Get(hashHeader),
-		DecisionEpoch: epoch, Revision: meta.Sequence.Stream,
+		TownID: townID, SnapshotHash: header.Get(hashHeader), DecisionEpoch: epoch, Revision: seq,
 	}, nil
+}
+
+// townIDOf returns the town id of a log message: from its header, or from its record where the id
+// is too long for one.
+func (e *Engine) townIDOf(ctx context.Context, header string, seq uint64) (string, error) {
+	if header != "" {
+		return percentDecode(header)
+	}
+	msg, err := e.log.stream.GetMsg(ctx, seq)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+	}
+	rec, err := readRecord(msg.Data)
+	if err != nil {
+		return "", err
+	}
+	return rec.TownID, nil
 }
 
 // LoadWorld creates the towns of a world file, a JSON array of snapshot.v1, that do not exist yet,

@@ -90,12 +90,13 @@ func (c Config) withDefaults() Config {
 
 // Server is a running world engine. Start makes one, Close ends it.
 type Server struct {
-	url      string
-	created  int
-	embedded *embedded // nil where an existing NATS was joined
-	conn     *nats.Conn
-	engine   *worldengine.Engine
-	service  *service.Service
+	url       string
+	created   int
+	embedded  *embedded  // nil where an existing NATS was joined
+	conn      *nats.Conn // commits, reads and answers
+	followers *nats.Conn // what is derived from the log
+	engine    *worldengine.Engine
+	service   *service.Service
 }
 
 // Start starts a server. When it returns, requests are answered. ctx bounds the start only.
@@ -120,7 +121,10 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	if s.conn, err = s.connect(config, "engine"); err != nil {
 		return nil, err
 	}
-	if s.engine, err = worldengine.Open(ctx, s.conn, config.Engine); err != nil {
+	if s.followers, err = s.connect(config, "followers"); err != nil {
+		return nil, err
+	}
+	if s.engine, err = worldengine.Open(ctx, s.conn, s.followers, config.Engine); err != nil {
 		return nil, err
 	}
 	if err := s.loadWorld(ctx, config); err != nil {
@@ -202,6 +206,7 @@ func (s *Server) Close(ctx context.Context) error {
 		err = errors.Join(err, fmt.Errorf("server: last answers: %w", flushErr))
 	}
 	s.conn.Close()
+	s.followers.Close()
 	if s.embedded != nil {
 		s.embedded.close()
 	}
@@ -215,8 +220,10 @@ func (s *Server) abandon() {
 		defer cancel()
 		_ = s.engine.Close(ctx) // nothing was taken, so there is nothing to finish
 	}
-	if s.conn != nil {
-		s.conn.Close()
+	for _, nc := range []*nats.Conn{s.conn, s.followers} {
+		if nc != nil {
+			nc.Close()
+		}
 	}
 	if s.embedded != nil {
 		s.embedded.close()

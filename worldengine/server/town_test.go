@@ -116,7 +116,7 @@ func TestStrangeTowns(t *testing.T) {
 	c := connect(t, start(t))
 	ids := []string{
 		"Town 1", "a.b", "*", ">", `"quoted" 'town'`, "日本", "new\nline", "\u0001", "%20", "=abc",
-		strings.Repeat("😀", 1024), strings.Repeat("x", 129), "..", "/etc/passwd", " ",
+		strings.Repeat("😀", 1024), strings.Repeat("x", 129), strings.Repeat("é", 22_000), "..", "/etc/passwd", " ",
 	}
 	for _, id := range ids {
 		at := c.put(snapshot(id), "")
