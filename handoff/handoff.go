@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"fmt"
+	"math"
 
 	"worldengine/schemas"
 )
@@ -82,6 +83,10 @@ func fromTree(tree map[string]any) (*Handoff, error) {
 // follow from it. With an empty ProposalID the proposal is named by DeriveProposalID. It returns
 // the error that Parse would give for what it made, so that a bad proposal is refused here.
 func New(p Proposal) (*Handoff, error) {
+	if math.IsNaN(p.Priority) || math.IsInf(p.Priority, 0) {
+		return nil, schemas.Invalid(schemas.ExecutionHandoff,
+			violation("must be a finite number", "proposal", "priority"))
+	}
 	p.SchemaVersion = proposalVersion
 	if p.ReasonTags == nil {
 		p.ReasonTags = []string{}

@@ -83,7 +83,7 @@ type Precondition struct {
 	Kind     PreconditionKind `json:"kind"`
 	TargetID string           `json:"targetId,omitempty"`
 	Field    string           `json:"field,omitempty"`
-	Expected any              `json:"expected,omitempty"`
+	Expected any              `json:"expected,omitzero"` // an empty string is a value
 }
 
 // PreconditionKind says what a precondition is about. A kind that the engine does not know is

@@ -3,6 +3,8 @@ package handoff
 import (
 	"strconv"
 
+	"github.com/go-json-experiment/json"
+
 	"worldengine/schemas"
 )
 
@@ -141,12 +143,14 @@ func NewResult(h *Handoff, outcome Outcome) *Result {
 // ParseResult reads and verifies a result: its schema, and that its id is its hash. The error is
 // a *schemas.ValidationError that names every violation with its JSON path.
 func ParseResult(data []byte, limits schemas.Limits) (*Result, error) {
-	if _, err := schemas.Parse(schemas.ExecutionResult, data, limits); err != nil {
-		return nil, err
-	}
-	r, err := unmarshal[Result](data)
+	tree, err := schemas.Parse(schemas.ExecutionResult, data, limits)
 	if err != nil {
 		return nil, err
+	}
+	// The canonical form writes an integer as such, however the sender did: 1.5e1 is 15.
+	r := new(Result)
+	if err := json.Unmarshal(AppendCanonical(nil, tree), r); err != nil {
+		return nil, unreadable(schemas.ExecutionResult, err)
 	}
 	if want := r.DeriveID(); r.ResultID != want {
 		return nil, schemas.Invalid(schemas.ExecutionResult, violation("must be the hash of "+

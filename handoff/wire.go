@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/go-json-experiment/json"
@@ -23,11 +24,15 @@ func marshal(v any) ([]byte, error) {
 	return data, nil
 }
 
-// unmarshal reads data, which its schema has passed, into a T.
-func unmarshal[T any](data []byte) (*T, error) {
-	v := new(T)
-	if err := json.Unmarshal(data, v); err != nil {
-		return nil, schemas.Invalid("", schemas.Violation{Message: err.Error()})
+// unreadable is the refusal of a payload that its schema has passed and our types cannot hold, such
+// as an epoch beyond an int64.
+func unreadable(name schemas.Name, err error) error {
+	v := schemas.Violation{Message: "cannot be read: " + err.Error()}
+	if semantic, ok := errors.AsType[*json.SemanticError](err); ok {
+		v = schemas.Violation{Path: string(semantic.JSONPointer), Message: "cannot be read"}
+		if semantic.Err != nil {
+			v.Message += ": " + semantic.Err.Error()
+		}
 	}
-	return v, nil
+	return schemas.Invalid(name, v)
 }

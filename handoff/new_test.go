@@ -1,0 +1,177 @@
+package handoff_test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+)
+
+func TestCommandIsTheMappingOfTypeAndArgs(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		kind            handoff.ProposalType
+		argument, value string
+		want            string
+	}{
+		{handoff.AcceptMission, "missionId", "sq-1", "mission accept Town 1 sq-1"},
+		{handoff.AdvanceProject, "projectId", "wall perimeter", "project advance Town 1 wall perimeter"},
+		{handoff.PlanSalvage, "focus", "general", "salvage initiate Town 1 general"},
+		{handoff.TalkToTownsfolk, "talkType", "morale-boost", "townsfolk talk Town 1 morale-boost"},
+	} {
+		t.Run(string(row.kind), func(t *testing.T) {
+			t.Parallel()
+			p := proposal()
+			p.Type, p.TownID = row.kind, "Town 1"
+			p.Args = map[string]string{row.argument: row.value}
+			require.Equal(t, row.argument, row.kind.ArgumentName())
+			require.Equal(t, row.value, p.Argument())
+			require.Equal(t, row.want, p.Command())
+
+			h, err := handoff.New(p)
+			require.NoError(t, err)
+			require.Equal(t, row.want, h.Command)
+			require.Equal(t, handoffID(h.ProposalID, row.want), h.HandoffID)
+		})
+	}
+}
+
+func TestProposalTypesAreAClosedSet(t *testing.T) {
+	t.Parallel()
+	types := handoff.ProposalTypes()
+	require.Len(t, types, 4)
+	require.True(t, slices.IsSorted(types))
+	for _, known := range types {
+		require.NotEmpty(t, known.ArgumentName())
+	}
+	require.Empty(t, handoff.ProposalType("NUKE_TOWN").ArgumentName())
+}
+
+func TestNewFillsInWhatFollowsFromTheProposal(t *testing.T) {
+	t.Parallel()
+	p := proposal()
+	h, err := handoff.New(p)
+	require.NoError(t, err)
+	require.Equal(t, handoff.SchemaVersion, h.SchemaVersion)
+	require.True(t, h.Advisory)
+	require.Equal(t, p.DeriveProposalID(), h.ProposalID)
+	require.Equal(t, h.ProposalID, h.Proposal.ProposalID)
+	require.Equal(t, h.ProposalID, h.IdempotencyKey)
+	require.Equal(t, p.SnapshotHash, h.SnapshotHash)
+	require.Equal(t, p.DecisionEpoch, h.DecisionEpoch)
+	require.Equal(t, "proposal.v2", h.Proposal.SchemaVersion)
+	require.Equal(t, handoff.Requirements{
+		ExpectedSnapshotHash:  p.SnapshotHash,
+		ExpectedDecisionEpoch: p.DecisionEpoch,
+		Preconditions:         p.Preconditions,
+	}, h.Requirements)
+	require.Equal(t, proposal(), p, "the caller's proposal is left as it is")
+}
+
+func TestNewKeepsAnAgentsOwnProposalID(t *testing.T) {
+	t.Parallel()
+	p := proposal()
+	p.ProposalID = "proposal_" + strings.Repeat("0", 64)
+	h, err := handoff.New(p)
+	require.NoError(t, err)
+	require.Equal(t, p.ProposalID, h.IdempotencyKey)
+}
+
+func TestNewWorksWithoutTagsAndPreconditions(t *testing.T) {
+	t.Parallel()
+	p := proposal()
+	p.ReasonTags, p.Preconditions = nil, nil
+	wire := wireOf(t, p)
+	require.Contains(t, wire, `"reasonTags":[]`)
+	require.Contains(t, wire, `"preconditions":[]`, "the requirements always have them")
+	require.Empty(t, parsed(t, []byte(wire)).Requirements.Preconditions)
+}
+
+func TestNewTakesATownIDOfFourKilobytesOfEmoji(t *testing.T) {
+	t.Parallel()
+	p := proposal()
+	p.TownID = strings.Repeat("😀", 1024)
+	h, err := handoff.New(p)
+	require.NoError(t, err)
+	require.Equal(t, "project advance "+p.TownID+" wall-perimeter", h.Command)
+	require.Equal(t, p.TownID, parsed(t, []byte(wireOf(t, p))).Proposal.TownID)
+}
+
+func TestNewRefusesABadProposalAsParseWould(t *testing.T) {
+	t.Parallel()
+	for path, spoil := range map[string]func(*handoff.Proposal){
+		"/proposal/type":           func(p *handoff.Proposal) { p.Type = "NUKE_TOWN" },
+		"/proposal/townId":         func(p *handoff.Proposal) { p.TownID = "" },
+		"/proposal/actorId":        func(p *handoff.Proposal) { p.ActorID = "" },
+		"/proposal/reason":         func(p *handoff.Proposal) { p.Reason = "" },
+		"/proposal/priority":       func(p *handoff.Proposal) { p.Priority = 1.5 },
+		"/proposal/snapshotHash":   func(p *handoff.Proposal) { p.SnapshotHash = "ABC" },
+		"/proposal/proposalId":     func(p *handoff.Proposal) { p.ProposalID = "proposal_1" },
+		"/proposal/decisionEpoch":  func(p *handoff.Proposal) { p.DecisionEpoch = -1 },
+		"/proposal/args/projectId": func(p *handoff.Proposal) { p.Args = nil },
+		"/proposal/args/more":      func(p *handoff.Proposal) { p.Args["more"] = "x" },
+		"/proposal/preconditions/0/kind": func(p *handoff.Proposal) {
+			p.Preconditions[0].Kind = ""
+		},
+		"/proposal/preconditions/0/expected": func(p *handoff.Proposal) {
+			p.Preconditions[0].Expected = []string{"a list"}
+		},
+	} {
+		t.Run(path, func(t *testing.T) {
+			t.Parallel()
+			p := proposal()
+			spoil(&p)
+			_, err := handoff.New(p)
+			require.Contains(t, refusal(t, err), path)
+		})
+	}
+}
+
+func TestNewRefusesAPriorityThatIsNoNumber(t *testing.T) {
+	t.Parallel()
+	for _, priority := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		p := proposal()
+		p.Priority = priority
+		_, err := handoff.New(p)
+		require.Equal(t, []string{"/proposal/priority"}, refusal(t, err), "%v", priority)
+	}
+}
+
+func TestNewRefusesWhatIsNoJSON(t *testing.T) {
+	t.Parallel()
+	p := proposal()
+	p.TownID = "\xff"
+	_, err := handoff.New(p)
+	require.ErrorContains(t, err, "a new handoff cannot be written")
+
+	p = proposal()
+	p.Preconditions[0].Expected = make(chan int)
+	_, err = handoff.New(p)
+	require.ErrorContains(t, err, "a new handoff cannot be written")
+}
+
+// TestDeriveProposalIDHashesSevenMembers: each of them changes the id, nothing else does.
+func TestDeriveProposalIDHashesSevenMembers(t *testing.T) {
+	t.Parallel()
+	base := proposal()
+	for name, change := range map[string]func(*handoff.Proposal){
+		"actorId":       func(p *handoff.Proposal) { p.ActorID = "x" },
+		"townId":        func(p *handoff.Proposal) { p.TownID = "x" },
+		"type":          func(p *handoff.Proposal) { p.Type = handoff.PlanSalvage },
+		"args":          func(p *handoff.Proposal) { p.Args = map[string]string{"projectId": "x"} },
+		"priority":      func(p *handoff.Proposal) { p.Priority = 0.81 },
+		"decisionEpoch": func(p *handoff.Proposal) { p.DecisionEpoch++ },
+		"snapshotHash":  func(p *handoff.Proposal) { p.SnapshotHash = strings.Repeat("0", 64) },
+	} {
+		p := proposal()
+		change(&p)
+		require.NotEqual(t, base.DeriveProposalID(), p.DeriveProposalID(), name)
+	}
+	p := proposal()
+	p.ProposalID, p.Reason, p.ReasonTags, p.Preconditions = "x", "x", nil, nil
+	require.Equal(t, base.DeriveProposalID(), p.DeriveProposalID())
+}

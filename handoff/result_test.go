@@ -1,0 +1,222 @@
+package handoff_test
+
+import (
+	"encoding/json"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+)
+
+// hashed are the members of a result that resultId covers.
+var hashed = []string{
+	"accepted", "evaluation", "executed", "handoffId", "reasonCode", "status", "worldState",
+}
+
+// mutants returns every value that differs from v in a single place and keeps the JSON types
+// plausible: flipped, counted up, retyped to null and back, with a failure or a member more or
+// fewer.
+func mutants(v any) []any {
+	switch v := v.(type) {
+	case bool:
+		return []any{!v}
+	case float64:
+		return []any{v + max(1, math.Trunc(v/1024)), nil} // another one beyond 2^53, too
+	case string:
+		out := []any{v[:len(v)-1] + flipped(v[len(v)-1]), v + "0", nil}
+		if upper := strings.ToUpper(v); upper != v {
+			out = append(out, upper)
+		}
+		return out
+	case nil:
+		return []any{1.0, "x", strings.Repeat("0", 64)}
+	case []any:
+		out := []any{append(slices.Clone(v), map[string]any{"kind": "k", "detail": "d"})}
+		for i, element := range v {
+			for _, mutant := range mutants(element) {
+				changed := slices.Clone(v)
+				changed[i] = mutant
+				out = append(out, changed)
+			}
+			out = append(out, slices.Delete(slices.Clone(v), i, i+1))
+		}
+		return out
+	case map[string]any:
+		var out []any
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			for _, mutant := range mutants(v[name]) {
+				changed := maps.Clone(v)
+				changed[name] = mutant
+				out = append(out, changed)
+			}
+			fewer := maps.Clone(v)
+			delete(fewer, name)
+			out = append(out, fewer)
+		}
+		return out
+	}
+	panic("not JSON")
+}
+
+// flipped returns another lower-case hex digit.
+func flipped(c byte) string {
+	if c == '0' {
+		return "1"
+	}
+	return "0"
+}
+
+func TestParseResultRefusesEverySingleMutationOfWhatIsHashed(t *testing.T) {
+	t.Parallel()
+	for _, vector := range vectors[resultVector](t, "results.json") {
+		t.Run(vector.Name, func(t *testing.T) {
+			t.Parallel()
+			whole := decoded(t, vector.Result).(map[string]any)
+			tried := 0
+			for _, name := range hashed {
+				value, ok := whole[name]
+				if !ok { // worldState: adding one is a mutation
+					value = map[string]any{}
+					mutant := maps.Clone(whole)
+					mutant[name] = map[string]any{
+						"postExecutionSnapshotHash": nil, "postExecutionDecisionEpoch": nil,
+					}
+					requireRefused(t, mutant, name)
+				}
+				for _, changed := range mutants(value) {
+					mutant := maps.Clone(whole)
+					mutant[name] = changed
+					requireRefused(t, mutant, name)
+					tried++
+				}
+			}
+			require.Greater(t, tried, 30)
+		})
+	}
+}
+
+func requireRefused(t *testing.T, tree map[string]any, name string) {
+	t.Helper()
+	data, err := json.Marshal(tree)
+	require.NoError(t, err)
+	r, err := handoff.ParseResult(data, schemas.Limits{})
+	require.Nil(t, r)
+	paths := refusal(t, err)
+	require.True(t, slices.ContainsFunc(paths, func(path string) bool {
+		return path == "/resultId" || strings.HasPrefix(path, "/"+name) ||
+			name == "status" && (path == "/accepted" || path == "/executed")
+	}), "%v for a mutation of %s: %s", paths, name, data)
+}
+
+func TestParseResultSaysWhatItRefuses(t *testing.T) {
+	t.Parallel()
+	r := someResult(t)
+	wire, err := r.MarshalWire()
+	require.NoError(t, err)
+	good := string(wire)
+	_, err = handoff.ParseResult(wire, schemas.Limits{})
+	require.NoError(t, err)
+
+	for _, row := range []struct {
+		name, wire string
+		paths      []string
+	}{
+		{"another reason", strings.Replace(good, "EXECUTED", "DONE", 1), []string{"/resultId"}},
+		{"a forged epoch", strings.Replace(good, `"actualDecisionEpoch":15`, `"actualDecisionEpoch":14`, 1), []string{"/resultId"}},
+		{"no reason", strings.Replace(good, "EXECUTED", "", 1), []string{"/reasonCode"}},
+		{"executed but not accepted", strings.Replace(good, `"accepted":true`, `"accepted":false`, 1), []string{"/accepted"}},
+		{"a member too many", strings.Replace(good, `"accepted"`, `"at":1,"accepted"`, 1), []string{"/at"}},
+		{"a member twice", strings.Replace(good, `"accepted"`, `"accepted":true,"accepted"`, 1), []string{"/accepted"}},
+		{
+			"an epoch beyond an int64",
+			strings.Replace(good, `"actualDecisionEpoch":15`, `"actualDecisionEpoch":1e30`, 1),
+			[]string{"/evaluation/staleCheck/actualDecisionEpoch"},
+		},
+		{"not JSON", good[1:], []string{""}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			require.NotEqual(t, good, row.wire)
+			_, err := handoff.ParseResult([]byte(row.wire), schemas.Limits{})
+			require.Equal(t, row.paths, refusal(t, err))
+		})
+	}
+}
+
+// TestParseResultTakesAnEpochHoweverItIsWritten: 15, 15.0 and 1.5e1 are one number, in a result
+// as in a handoff.
+func TestParseResultTakesAnEpochHoweverItIsWritten(t *testing.T) {
+	t.Parallel()
+	r := someResult(t)
+	wire, err := r.MarshalWire()
+	require.NoError(t, err)
+	for _, text := range []string{"15.0", "1.5e1", "150E-1"} {
+		again, err := handoff.ParseResult([]byte(strings.ReplaceAll(string(wire),
+			`ecisionEpoch":15`, `ecisionEpoch":`+text)), schemas.Limits{})
+		require.NoError(t, err, text)
+		require.Equal(t, r, again, text)
+	}
+}
+
+// someResult returns the result of an executed handoff that went from epoch 15 to 16.
+func someResult(t testing.TB) *handoff.Result {
+	t.Helper()
+	h, err := handoff.New(proposal())
+	require.NoError(t, err)
+	before, after := int64(15), int64(16)
+	return handoff.NewResult(h, handoff.Outcome{
+		Status: handoff.Executed, ReasonCode: handoff.ReasonExecuted,
+		Evaluation: handoff.Evaluation{
+			Preconditions:  handoff.PreconditionReport{Evaluated: true, Passed: true, Failures: []handoff.Failure{}},
+			DuplicateCheck: handoff.DuplicateReport{Evaluated: true},
+			StaleCheck: handoff.StaleReport{
+				Evaluated: true, Passed: true,
+				ActualSnapshotHash: &h.SnapshotHash, ActualDecisionEpoch: &before,
+			},
+		},
+		WorldState: &handoff.WorldState{SnapshotHash: &h.SnapshotHash, DecisionEpoch: &after},
+	})
+}
+
+func TestNewResultDerivesTheBooleansFromTheStatus(t *testing.T) {
+	t.Parallel()
+	h, err := handoff.New(proposal())
+	require.NoError(t, err)
+	for _, row := range []struct {
+		status             handoff.Status
+		accepted, executed bool
+	}{
+		{handoff.Executed, true, true},
+		{handoff.Failed, true, false},
+		{handoff.Rejected, false, false},
+		{handoff.Stale, false, false},
+		{handoff.Duplicate, false, false},
+	} {
+		r := handoff.NewResult(h, handoff.Outcome{Status: row.status})
+		require.Equal(t, row.accepted, r.Accepted, row.status)
+		require.Equal(t, row.executed, r.Executed, row.status)
+		require.Equal(t, row.accepted, row.status.Accepted(), row.status)
+	}
+	require.Len(t, handoff.Statuses(), 5)
+}
+
+func TestNewResultEchoesTheHandoff(t *testing.T) {
+	t.Parallel()
+	h, err := handoff.New(proposal())
+	require.NoError(t, err)
+	r := someResult(t)
+	require.Equal(t, handoff.ResultVersion, r.SchemaVersion)
+	require.Equal(t, h.HandoffID, r.HandoffID)
+	require.Equal(t, h.ProposalID, r.ProposalID)
+	require.Equal(t, h.IdempotencyKey, r.IdempotencyKey)
+	require.Equal(t, h.SnapshotHash, r.SnapshotHash)
+	require.Equal(t, h.DecisionEpoch, r.DecisionEpoch)
+	require.Equal(t, h.Command, r.Command)
+	require.Equal(t, someResult(t), r, "the same outcome makes the same result")
+}
