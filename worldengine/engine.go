@@ -110,7 +110,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 		return err
 	}
 	ctx, e.stop = context.WithCancel(context.Background())
-	e.queues = newQueues(ctx, e.config.Workers, e.config.QueuePerTown, e.config.QueueTotal)
+	e.queues = newQueues(ctx, e.config.Logger, e.config.Workers, e.config.QueuePerTown, e.config.QueueTotal)
 	e.background.Go(func() { e.receiptFollower.Run(ctx) })
 	e.background.Go(func() { e.eventFollower.Run(ctx) })
 	e.background.Go(func() { e.watchConnection(ctx, nc) })

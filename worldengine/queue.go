@@ -13,6 +13,7 @@ import (
 // queue refuses, it never spawns.
 type queues struct {
 	perTown, total int
+	logger         *slog.Logger
 
 	mu      sync.Mutex
 	work    sync.Cond
@@ -36,8 +37,8 @@ type task struct {
 	queued bool
 }
 
-func newQueues(ctx context.Context, workers, perTown, total int) *queues {
-	q := &queues{perTown: perTown, total: total, towns: map[string]*townQueue{}}
+func newQueues(ctx context.Context, logger *slog.Logger, workers, perTown, total int) *queues {
+	q := &queues{perTown: perTown, total: total, logger: logger, towns: map[string]*townQueue{}}
 	q.work.L, q.idle.L = &q.mu, &q.mu
 	for range workers {
 		q.workers.Go(func() { q.worker(ctx) })
@@ -87,7 +88,7 @@ func (q *queues) worker(ctx context.Context) {
 		next := t.tasks[0]
 		t.tasks = t.tasks[1:]
 		q.mu.Unlock()
-		runSafely(ctx, t.town, next)
+		q.runSafely(ctx, t.town, next)
 		q.mu.Lock()
 		q.finished(t)
 	}
@@ -113,10 +114,10 @@ func (q *queues) finished(t *townQueue) {
 
 // runSafely keeps a defect in one task from taking the world down. The task has answered, or its
 // client asks again.
-func runSafely(ctx context.Context, townID string, t task) {
+func (q *queues) runSafely(ctx context.Context, townID string, t task) {
 	defer func() {
 		if p := recover(); p != nil {
-			slog.Error("a task of a town panicked", "town", townID, "panic", p,
+			q.logger.Error("a task of a town panicked", "town", townID, "panic", p,
 				"stack", string(debug.Stack()))
 		}
 	}()

@@ -2,6 +2,7 @@ package town_test
 
 import (
 	stdjson "encoding/json"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -225,6 +226,48 @@ func TestWhatComparesAsEqualKeepsItsOrder(t *testing.T) {
 		}
 		require.Equal(t, state.Hash, parsed(t, state.Canonical).Hash)
 	}
+}
+
+// TestALongListOfEqualsKeepsItsOrder: short lists and lists of nothing but equals stay in order
+// whichever way they are sorted; these have four titles for ids that all collate as equal.
+func TestALongListOfEqualsKeepsItsOrder(t *testing.T) {
+	t.Parallel()
+	s, titles := snapshot(), []string{"a", "b", "c", "d"}
+	s.SideQuests, s.Projects = nil, nil
+	for _, i := range newGenerator(13).Perm(64) { // every way to write six é
+		id := ""
+		for bit := range 6 {
+			id += []string{composed, decomposed}[i>>bit&1]
+		}
+		s.SideQuests = append(s.SideQuests, quest(id, titles[i%4]))
+		s.Projects = append(s.Projects, town.Project{ID: id, Name: titles[i%4], Status: town.Active})
+	}
+	var quests []town.SideQuest
+	var projects []town.Project
+	for _, title := range titles {
+		for i := range 64 {
+			if s.SideQuests[i].Title == title {
+				quests, projects = append(quests, s.SideQuests[i]), append(projects, s.Projects[i])
+			}
+		}
+	}
+	state := town.NewState(s)
+	require.Equal(t, quests, state.Snapshot.SideQuests)
+	require.Equal(t, projects, state.Snapshot.Projects)
+}
+
+func TestEveryRepetitionOfAnIDNamesTheFirst(t *testing.T) {
+	t.Parallel()
+	tree := decoded(t, town.NewState(snapshot()).Canonical).(map[string]any)
+	projects := tree["projects"].([]any)
+	tree["projects"] = append(projects, projects[1], projects[1])
+	_, err := town.FromTree(tree)
+	invalid, ok := errors.AsType[*schemas.ValidationError](err)
+	require.True(t, ok)
+	require.Equal(t, []schemas.Violation{
+		{Path: "/projects/4/id", Message: "must be unique, but /projects/1 has the same id"},
+		{Path: "/projects/5/id", Message: "must be unique, but /projects/1 has the same id"},
+	}, invalid.Violations)
 }
 
 func TestParseRefusesABadSnapshotWithItsPlace(t *testing.T) {
