@@ -34,14 +34,29 @@ func sortQuests(quests []SideQuest) {
 func sortProjects(projects []Project) {
 	collator := collators.Get().(*collate.Collator)
 	defer collators.Put(collator)
-	slices.SortStableFunc(projects, func(a, b Project) int {
-		if c := collator.CompareString(a.ID, b.ID); c != 0 {
-			return c
-		}
-		return cmp.Or(collator.CompareString(a.Name, b.Name),
-			cmp.Compare(a.Progress, b.Progress),
-			collator.CompareString(string(a.Status), string(b.Status)))
-	})
+	slices.SortStableFunc(projects, func(a, b Project) int { return compareProjects(collator, &a, &b) })
+}
+
+// resortProject puts projects, of which only the one at i has changed, in canonical order again.
+// Ids are unique but may collate as equal, and then the progress counts: rarely, so its neighbours
+// are asked first.
+func resortProject(projects []Project, i int) {
+	collator := collators.Get().(*collate.Collator)
+	inOrder := (i == 0 || compareProjects(collator, &projects[i-1], &projects[i]) <= 0) &&
+		(i == len(projects)-1 || compareProjects(collator, &projects[i], &projects[i+1]) <= 0)
+	collators.Put(collator)
+	if !inOrder {
+		sortProjects(projects)
+	}
+}
+
+func compareProjects(collator *collate.Collator, a, b *Project) int {
+	if c := collator.CompareString(a.ID, b.ID); c != 0 {
+		return c
+	}
+	return cmp.Or(collator.CompareString(a.Name, b.Name),
+		cmp.Compare(a.Progress, b.Progress),
+		collator.CompareString(string(a.Status), string(b.Status)))
 }
 
 func absentLast(a, b *float64) int {

@@ -144,7 +144,7 @@ func (r Rules) advanceProject(next *Snapshot, id string) handoff.ReasonCode {
 	}
 	next.Projects = append([]Project{}, next.Projects...)
 	next.Projects[i] = project
-	sortProjects(next.Projects) // ids that collate as equal are ordered by progress too
+	resortProject(next.Projects, i)
 	return ""
 }
 
