@@ -314,7 +314,7 @@ func TestAPanicDoesNotStopTheRest(t *testing.T) {
 func TestTasksGetTheContextOfTheQueues(t *testing.T) {
 	t.Parallel()
 	type key struct{}
-	q := newQueues(context.WithValue(t.Context(), slog.New(slog.DiscardHandler), key{}, "x"), 1, 1, 1)
+	q := newQueues(context.WithValue(t.Context(), key{}, "x"), slog.New(slog.DiscardHandler), 1, 1, 1)
 	got := make(chan any, 1)
 	require.NoError(t, q.submit("a", func(ctx context.Context, _ bool) { got <- ctx.Value(key{}) }))
 	require.Equal(t, "x", <-got)
