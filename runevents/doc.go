@@ -14,4 +14,10 @@
 // On the bus every record is a plain message, the JSON of one RunEventRecord, on
 // runevents.v2.<world>.<town token>.<runId>, with the headers Event-Type and Nats-Msg-Id (the
 // eventId). Consumers are idempotent by eventId or (runId, runSeq) and order by runSeq only.
+//
+// Project derives a run's Snapshot from its records, Incremental the next one from a Snapshot and
+// later records; both are pure. A Projector does that for many runs as their records come in, and
+// reads a run again from the StateStore when they do not follow each other:
+//
+//	RunEventRecord ── Projector.Apply ──> Snapshot, Alert
 package runevents

@@ -1,6 +1,7 @@
 package runevents
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -24,6 +25,11 @@ const (
 	RunCancelled  EventType = "RunCancelled"
 )
 
+// RunApproved is the planner's event of ExecutionSemantics v1 (section 1.2). The catalog of v2 no
+// longer has it, but its semantics stay documented, so consumers may still apply it (RunEvents
+// v2.0.1, section 1.3); the engine emits none.
+const RunApproved EventType = "RunApproved"
+
 // OfStep says whether t is a known step-level event, which carries a stepId. Every other known
 // event is of the run and carries none.
 func (t EventType) OfStep() bool {
@@ -33,6 +39,18 @@ func (t EventType) OfStep() bool {
 	}
 	return false
 }
+
+// ofRun says whether t is a known run-level event.
+func (t EventType) ofRun() bool {
+	switch t {
+	case RunQueued, RunApproved, RunStarted, RunPaused, RunResumed, RunCompleted, RunFailed, RunCancelled:
+		return true
+	}
+	return false
+}
+
+// known says whether consumers apply t; they tolerate every other type and change nothing for it.
+func (t EventType) known() bool { return t.OfStep() || t.ofRun() }
 
 // Write is a RunEventWrite: an event as its producer emits it. Its JSON is the contract's.
 type Write struct {
@@ -69,8 +87,8 @@ type Identity struct {
 	PlanVersion   string `json:"planVersion"`
 }
 
-// engineAttempt is the engineAttemptId of every event: NATS shows no attempts of its own, and a
-// producer must not count them up artificially (section 2.4).
+// engineAttempt is the engineAttemptId of every event of the engine: NATS shows no attempts of its
+// own, and a producer must not count them up artificially (section 2.4).
 const engineAttempt = 1
 
 // Run is the events of one run as one message of the commit log stores them: the envelope's
@@ -88,6 +106,7 @@ type Event struct {
 	EventType        EventType      `json:"eventType"`
 	StepID           string         `json:"stepId,omitzero"`
 	LogicalAttemptID int64          `json:"logicalAttemptId"`
+	EngineAttemptID  int64          `json:"engineAttemptId,omitzero"` // 0 for 1, which is not written
 	EmittedAt        string         `json:"emittedAt"`
 	Payload          jsontext.Value `json:"payload,omitzero"`
 }
@@ -108,12 +127,16 @@ func (r *Run) write(e *Event) Write {
 		EventID: e.EventID, EventType: e.EventType, EmittedAt: e.EmittedAt,
 		RunID: r.RunID, TenantID: r.TenantID, ProjectID: r.ProjectID, EnvironmentID: r.EnvironmentID,
 		PlanID: r.PlanID, PlanVersion: r.PlanVersion,
-		EngineAttemptID: engineAttempt, LogicalAttemptID: e.LogicalAttemptID,
-		IdempotencyKey: IdempotencyKey(KeyFields{
-			RunID: r.RunID, StepID: e.StepID, LogicalAttemptID: e.LogicalAttemptID,
-			EventType: e.EventType, PlanID: r.PlanID, PlanVersion: r.PlanVersion,
-		}),
-		StepID: e.StepID, Payload: e.Payload,
+		EngineAttemptID: cmp.Or(e.EngineAttemptID, engineAttempt), LogicalAttemptID: e.LogicalAttemptID,
+		IdempotencyKey: IdempotencyKey(r.keyFields(e)),
+		StepID:         e.StepID, Payload: e.Payload,
+	}
+}
+
+func (r *Run) keyFields(e *Event) KeyFields {
+	return KeyFields{
+		RunID: r.RunID, StepID: e.StepID, LogicalAttemptID: e.LogicalAttemptID,
+		EventType: e.EventType, PlanID: r.PlanID, PlanVersion: r.PlanVersion,
 	}
 }
 

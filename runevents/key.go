@@ -3,7 +3,9 @@ package runevents
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"strconv"
+	"strings"
 )
 
 // runLevel is the stepIdNormalized of an event of the run.
@@ -11,7 +13,7 @@ const runLevel = "RUN"
 
 // KeyFields are the six fields of an idempotency key, and no others: tenantId, projectId,
 // environmentId and engineAttemptId must not take part (section 3.1). StepID is "" for an event
-// of the run. None may contain '|', which Validate of the append authority sees to.
+// of the run. None may contain '|', which Validate sees to and a Producer asks.
 type KeyFields struct {
 	RunID            string
 	StepID           string
@@ -19,6 +21,31 @@ type KeyFields struct {
 	EventType        EventType
 	PlanID           string
 	PlanVersion      string
+}
+
+// Validate says why the fields cannot make a key, or nil: every one but StepID is non-empty, none
+// contains the delimiter, a known event has a stepId if and only if it is of a step, and attempts
+// start at 1 (sections 2.2, 2.4 and 3.1).
+func (f KeyFields) Validate() error {
+	for _, field := range [...]struct{ name, value string }{
+		{"runId", f.RunID}, {"eventType", string(f.EventType)},
+		{"planId", f.PlanID}, {"planVersion", f.PlanVersion},
+	} {
+		if field.value == "" || strings.Contains(field.value, "|") {
+			return fmt.Errorf("runevents: %s must not be empty or contain '|': %q", field.name, field.value)
+		}
+	}
+	switch {
+	case strings.Contains(f.StepID, "|"):
+		return fmt.Errorf("runevents: stepId must not contain '|': %q", f.StepID)
+	case f.EventType.OfStep() && f.StepID == "":
+		return fmt.Errorf("runevents: %s needs a stepId", f.EventType)
+	case f.EventType.ofRun() && f.StepID != "":
+		return fmt.Errorf("runevents: %s has no stepId, but got %q", f.EventType, f.StepID)
+	case f.LogicalAttemptID < firstAttempt:
+		return fmt.Errorf("runevents: logicalAttemptId starts at 1, not at %d", f.LogicalAttemptID)
+	}
+	return nil
 }
 
 // IdempotencyKey returns the lower-case hex of

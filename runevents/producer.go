@@ -2,6 +2,7 @@ package runevents
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -94,8 +95,11 @@ func (p *Producer) OfStep(event EventType, stepID string, payload any) error {
 	if !ok {
 		now = StepPending
 	}
+	if p.status != RunRunning {
+		return &InvalidTransitionError{Actual: string(p.status), Attempted: event}
+	}
 	next, ok := NextStepStatus(now, event)
-	if !ok || p.status != RunRunning {
+	if !ok {
 		return &InvalidTransitionError{StepID: stepID, Actual: string(now), Attempted: event}
 	}
 	if err := p.emit(event, stepID, payload); err != nil {
@@ -110,10 +114,19 @@ func (p *Producer) emit(event EventType, stepID string, payload any) error {
 		EventType: event, StepID: stepID, LogicalAttemptID: firstAttempt,
 		EmittedAt: Timestamp(p.source.Now()),
 	}
+	if err := p.run.keyFields(&e).Validate(); err != nil {
+		return err
+	}
+	if p.emitted(&e) {
+		return fmt.Errorf("runevents: %s was emitted before, and a second one would have its key", event)
+	}
 	if payload != nil {
 		data, err := json.Marshal(payload, json.Deterministic(true))
 		if err != nil {
 			return fmt.Errorf("runevents: the payload of %s is not JSON: %w", event, err)
+		}
+		if data[0] != '{' {
+			return fmt.Errorf("runevents: the payload of %s is not a JSON object: %s", event, data)
 		}
 		e.Payload = data
 	}
@@ -126,4 +139,12 @@ func (p *Producer) emit(event EventType, stepID string, payload any) error {
 	e.EventID = id
 	p.run.Events = append(p.run.Events, e)
 	return nil
+}
+
+// emitted says whether the run has the event already.
+func (p *Producer) emitted(e *Event) bool {
+	return slices.ContainsFunc(p.run.Events, func(other Event) bool {
+		return other.EventType == e.EventType && other.StepID == e.StepID &&
+			other.LogicalAttemptID == e.LogicalAttemptID
+	})
 }

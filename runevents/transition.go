@@ -5,13 +5,19 @@ type RunStatus string
 
 // The statuses of a run.
 const (
-	RunPending   RunStatus = "PENDING"
-	RunRunning   RunStatus = "RUNNING"
-	RunIsPaused  RunStatus = "PAUSED"
-	RunSucceeded RunStatus = "COMPLETED"
-	RunHasFailed RunStatus = "FAILED"
-	RunAborted   RunStatus = "CANCELLED"
+	RunPending    RunStatus = "PENDING"
+	RunIsApproved RunStatus = "APPROVED"
+	RunRunning    RunStatus = "RUNNING"
+	RunIsPaused   RunStatus = "PAUSED"
+	RunSucceeded  RunStatus = "COMPLETED"
+	RunHasFailed  RunStatus = "FAILED"
+	RunAborted    RunStatus = "CANCELLED"
 )
+
+// Terminal says whether a run has ended: no event moves it from there.
+func (s RunStatus) Terminal() bool {
+	return s == RunSucceeded || s == RunHasFailed || s == RunAborted
+}
 
 // StepStatus is the derived status of one logical attempt of a step.
 type StepStatus string
@@ -26,13 +32,22 @@ const (
 )
 
 // NextRunStatus returns the status that a run-level event moves a run to, and whether the event
-// is valid there. The terminal statuses are immutable (RunEvents v2.0.1, section 5.1).
+// is valid there; where it is not, the status is the one that was attempted. The targets are those
+// of RunEvents v2.0.1, section 5.1, the sources those of the diagram of ExecutionSemantics v1,
+// section 1.2, and the terminal statuses are immutable. Two sources go beyond the diagram, because
+// v2 no longer has RunApproved: a run starts from PENDING too, and RunQueued, which moves nothing,
+// is valid until then.
 func NextRunStatus(now RunStatus, event EventType) (RunStatus, bool) {
 	switch event {
 	case RunQueued:
-		return now, now == RunPending
+		if now == RunIsApproved {
+			return now, true
+		}
+		return RunPending, now == RunPending
+	case RunApproved:
+		return RunIsApproved, now == RunPending
 	case RunStarted:
-		return RunRunning, now == RunPending
+		return RunRunning, now == RunPending || now == RunIsApproved
 	case RunPaused:
 		return RunIsPaused, now == RunRunning
 	case RunResumed:
@@ -48,7 +63,7 @@ func NextRunStatus(now RunStatus, event EventType) (RunStatus, bool) {
 }
 
 // NextStepStatus returns the status that a step-level event moves a step attempt to, and whether
-// the event is valid there (section 5.2).
+// the event is valid there; where it is not, the status is the one that was attempted (section 5.2).
 func NextStepStatus(now StepStatus, event EventType) (StepStatus, bool) {
 	switch event {
 	case StepStarted:

@@ -79,6 +79,9 @@ func (w *objectWriter) event(e *Event) {
 		w.text(`,"stepId":`, e.StepID)
 	}
 	w.number(`,"logicalAttemptId":`, e.LogicalAttemptID)
+	if e.EngineAttemptID != 0 {
+		w.number(`,"engineAttemptId":`, e.EngineAttemptID)
+	}
 	w.text(`,"emittedAt":`, e.EmittedAt)
 	if e.Payload != nil {
 		w.b = append(append(w.b, `,"payload":`...), e.Payload...)

@@ -1,0 +1,114 @@
+package runevents
+
+// AlertCode is the machine-readable code of an alert.
+type AlertCode string
+
+// The alerts of the contracts.
+const (
+	// InvalidTransition: an event that its run or step cannot make from where it is was ignored
+	// (RunEvents v2.0.1, section 5.4).
+	InvalidTransition AlertCode = "INVALID_TRANSITION"
+	// ProjectorLagHigh: projections are more than 5 s behind what was persisted (v1, section 1.4).
+	ProjectorLagHigh AlertCode = "PROJECTOR_LAG_HIGH"
+	// NonContiguousFetch: a projector was given an event that does not follow the last one it had
+	// of the run. It hints at lag, not at loss (v1, sections 1.0 and 1.5).
+	NonContiguousFetch AlertCode = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
+	// CausalViolation: an effect has a lower runSeq than its cause. It asks for nothing unless it
+	// persists (v1, section 1.0.1).
+	CausalViolation AlertCode = "PROJECTOR_CAUSAL_VIOLATION"
+	// EventBusDeliveryFailed: an event was given up on its way to the bus (v1, section 4).
+	EventBusDeliveryFailed AlertCode = "EVENT_BUS_DELIVERY_FAILED"
+	// PauseDrainTimeout: a run was paused while tasks in flight had not ended (v1, section 6).
+	PauseDrainTimeout AlertCode = "PAUSE_DRAIN_TIMEOUT"
+)
+
+// Severity is how urgent an alert is.
+type Severity string
+
+// The severities, the most urgent first.
+const (
+	P1 Severity = "P1"
+	P2 Severity = "P2"
+	P3 Severity = "P3"
+)
+
+// Severity returns the severity of the alerts with this code: the contract's, or P2 for
+// INVALID_TRANSITION and P3 for PAUSE_DRAIN_TIMEOUT, which the contracts leave open.
+func (c AlertCode) Severity() Severity {
+	switch c {
+	case EventBusDeliveryFailed:
+		return P1
+	case CausalViolation, PauseDrainTimeout:
+		return P3
+	}
+	return P2
+}
+
+// Alert is an operational alert about an event of a run. Receivers treat alerts with the same code,
+// runId and eventId as one; a projector raises each of them once, as far as its memory reaches.
+// The members up to PersistedAt are those of the event, and PriorState and AttemptedState what an
+// INVALID_TRANSITION was between (RunEvents v2.0.1, section 5.4).
+type Alert struct {
+	Code             AlertCode `json:"code"`
+	Severity         Severity  `json:"severity"`
+	RunID            string    `json:"runId"`
+	TenantID         string    `json:"tenantId"`
+	ProjectID        string    `json:"projectId"`
+	EnvironmentID    string    `json:"environmentId"`
+	EventID          string    `json:"eventId"`
+	EventType        EventType `json:"eventType"`
+	StepID           string    `json:"stepId,omitzero"`
+	LogicalAttemptID int64     `json:"logicalAttemptId"`
+	RunSeq           int64     `json:"runSeq"`
+	PersistedAt      string    `json:"persistedAt"`
+	PriorState       string    `json:"priorState,omitzero"`
+	AttemptedState   string    `json:"attemptedState,omitzero"`
+	Message          string    `json:"message"`
+	// At is when it was raised, by the clock of the Projector; the pure functions leave it empty.
+	At string `json:"at,omitzero"`
+}
+
+// NewAlert returns an alert about r.
+func NewAlert(code AlertCode, r *Record, message string) Alert {
+	return Alert{
+		Code: code, Severity: code.Severity(), RunID: r.RunID, TenantID: r.TenantID,
+		ProjectID: r.ProjectID, EnvironmentID: r.EnvironmentID, EventID: r.EventID,
+		EventType: r.EventType, StepID: r.StepID, LogicalAttemptID: r.LogicalAttemptID,
+		RunSeq: r.RunSeq, PersistedAt: r.PersistedAt, Message: message,
+	}
+}
+
+// alertID is what makes two alerts the same.
+type alertID struct {
+	code    AlertCode
+	runID   string
+	eventID string
+}
+
+// alertFilter remembers the last alerts that went through it, up to a bound.
+type alertFilter struct {
+	limit int
+	known map[alertID]struct{}
+	order []alertID // a ring once it is full
+	next  int
+}
+
+// first says whether a is not one of those remembered, and remembers it.
+func (f *alertFilter) first(a *Alert) bool {
+	id := alertID{a.Code, a.RunID, a.EventID}
+	if _, ok := f.known[id]; ok {
+		return false
+	}
+	if f.known == nil {
+		f.known = make(map[alertID]struct{})
+	}
+	f.known[id] = struct{}{}
+	if len(f.order) < f.limit {
+		f.order = append(f.order, id)
+		return true
+	}
+	delete(f.known, f.order[f.next])
+	f.order[f.next] = id
+	f.next = (f.next + 1) % f.limit
+	return true
+}

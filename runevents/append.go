@@ -1,0 +1,263 @@
+package runevents
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"worldengine/schemas"
+)
+
+// ReservedSeq is the first runSeq that is kept for the last commit of a run of the engine: until
+// the engine has ended such a run, other writers' events stay below.
+const ReservedSeq = 1001
+
+// Appended is what an append authority says about a write: how the event is persisted. The producer
+// adopts the EventID.
+type Appended struct {
+	EventID     string `json:"eventId"`
+	RunSeq      int64  `json:"runSeq"`
+	PersistedAt string `json:"persistedAt"`
+	// Idempotent says that an event with the same runId and idempotencyKey was there before, so
+	// that nothing was stored for the write.
+	Idempotent bool `json:"idempotent"`
+}
+
+// TransitionError refuses an append because of an event that its run or step cannot make from where
+// it is (RunEvents v2.0.1, section 5.3, layer 2). Nothing of the append was stored. The error is a
+// function of the write and not of the state that refused it, so that whoever appends it again gets
+// the same error while it is invalid, whatever was appended meanwhile. Its code is INVALID_TRANSITION.
+type TransitionError struct {
+	Index            int // of the write in the append
+	RunID            string
+	IdempotencyKey   string
+	EventType        EventType
+	StepID           string // "" for the run
+	LogicalAttemptID int64
+	AttemptedState   string
+}
+
+func (e *TransitionError) Error() string {
+	entity := "the run"
+	if e.StepID != "" {
+		entity = fmt.Sprintf("step %q, attempt %d,", e.StepID, e.LogicalAttemptID)
+	}
+	return fmt.Sprintf("runevents: %s is not valid for %s of run %s: it cannot go to %s from where it is",
+		e.EventType, entity, e.RunID, e.AttemptedState)
+}
+
+// ReservedError refuses an append because a run that the engine has not ended yet has no runSeq left
+// for other writers: those from ReservedSeq on are for what the engine has still to say. Nothing was
+// stored. Append again when the run has ended.
+type ReservedError struct {
+	RunID string
+	Next  int64 // the runSeq that the first event would have had
+	Count int   // how many new events there were
+}
+
+func (e *ReservedError) Error() string {
+	return fmt.Sprintf("runevents: run %s has room for %d more events of other writers until the engine "+
+		"ends it, not for %d", e.RunID, max(ReservedSeq-e.Next, 0), e.Count)
+}
+
+// RunState is what an append authority has to know of a run to decide about its writes. It is not
+// safe for concurrent use.
+type RunState struct {
+	runID   string
+	keys    map[string]Appended // by idempotencyKey
+	ids     map[string]struct{} // the eventIds
+	lastSeq int64
+	owner   Identity // of the first record; the zero Identity without records
+	// engine says that the engine made the run, and ended that it has ended it.
+	engine, ended bool
+	// derived is the state that the events lead to, as a projector sees it, where transitions are
+	// validated; else it stays empty.
+	validates bool
+	derived   Snapshot
+}
+
+// NewRunState returns the state of a run without events. With transitions its plans validate them.
+func NewRunState(runID string, transitions bool) *RunState {
+	return &RunState{
+		runID: runID, keys: map[string]Appended{}, ids: map[string]struct{}{},
+		validates: transitions, derived: NewSnapshot(runID),
+	}
+}
+
+// Len returns how many events the state knows of.
+func (s *RunState) Len() int { return len(s.keys) }
+
+// Open says whether the run is one of the engine that the engine has not ended.
+func (s *RunState) Open() bool { return s.engine && !s.ended }
+
+// Add takes in persisted records of the run, those of byEngine from the engine itself. Records that
+// are known change nothing. Those of one call may be in any order; those of later calls follow. The
+// error is that of Incremental, and then the state is of no use any more.
+func (s *RunState) Add(byEngine bool, records ...Record) error {
+	fresh := make([]Record, 0, len(records))
+	for i := range records {
+		r := &records[i]
+		if byEngine {
+			s.engine = true
+			s.ended = s.ended || endsRun(r.EventType)
+		}
+		if _, known := s.keys[r.IdempotencyKey]; known {
+			continue
+		}
+		if s.owner == (Identity{}) {
+			s.owner = r.identity()
+		}
+		s.keys[r.IdempotencyKey] = Appended{EventID: r.EventID, RunSeq: r.RunSeq, PersistedAt: r.PersistedAt, Idempotent: true}
+		s.ids[r.EventID] = struct{}{}
+		s.lastSeq = max(s.lastSeq, r.RunSeq)
+		fresh = append(fresh, withoutPayload(*r))
+	}
+	if !s.validates {
+		return nil
+	}
+	var err error
+	s.derived, _, err = Incremental(s.derived, fresh)
+	return err
+}
+
+// endsRun says whether a run is over with an event of this type.
+func endsRun(t EventType) bool {
+	return t == RunCompleted || t == RunFailed || t == RunCancelled
+}
+
+// withoutPayload spares a state the payloads, which no transition depends on.
+func withoutPayload(r Record) Record {
+	r.Payload = nil
+	return r
+}
+
+// Plan is what is to be done for an append: the events to store, and what to answer then.
+type Plan struct {
+	// Run holds the new events, none when all writes are of known ones.
+	Run      Run
+	appended []Appended
+}
+
+// Results returns what to answer, in the order of the writes, once the new events were persisted at
+// that time.
+func (p *Plan) Results(persistedAt time.Time) []Appended {
+	results := slices.Clone(p.appended)
+	for i := range results {
+		if results[i].PersistedAt == "" {
+			results[i].PersistedAt = Timestamp(persistedAt)
+		}
+	}
+	return results
+}
+
+// Plan decides about writes that CheckAppend has passed, without changing the state. A write whose
+// idempotencyKey the run has, or an earlier write of the same append, is answered with what that
+// event has, whatever else it says; all others get the next places of the run.
+//
+// The error refuses the append as a whole: *TransitionError, *ReservedError, or a
+// *schemas.ValidationError with the paths of a run-append-request.v1, of a new event that has the
+// eventId of another event of the run or is not of the tenant, project and environment of the run.
+func (s *RunState) Plan(writes []Write) (Plan, error) {
+	d := planner{
+		state: s, keys: map[string]int{}, ids: map[string]struct{}{}, derived: s.derived,
+		plan: Plan{
+			Run:      Run{Identity: writes[0].identity(), FirstSeq: s.lastSeq + 1},
+			appended: make([]Appended, 0, len(writes)),
+		},
+	}
+	for i := range writes {
+		if err := d.take(i, &writes[i]); err != nil {
+			return Plan{}, err
+		}
+	}
+	count := len(d.plan.Run.Events)
+	if s.Open() && count > 0 && d.plan.Run.FirstSeq+int64(count) > ReservedSeq {
+		return Plan{}, &ReservedError{RunID: s.runID, Next: d.plan.Run.FirstSeq, Count: count}
+	}
+	return d.plan, invalidAppend(d.violations)
+}
+
+// planner is a plan being made.
+type planner struct {
+	state      *RunState
+	plan       Plan
+	keys       map[string]int      // of the new events, to the write that each is of
+	ids        map[string]struct{} // the eventIds of the new events
+	derived    Snapshot
+	violations []schemas.Violation
+}
+
+func (d *planner) take(i int, w *Write) error {
+	if known, ok := d.state.keys[w.IdempotencyKey]; ok {
+		d.plan.appended = append(d.plan.appended, known)
+		return nil
+	}
+	if first, ok := d.keys[w.IdempotencyKey]; ok {
+		again := d.plan.appended[first]
+		again.Idempotent = true
+		d.plan.appended = append(d.plan.appended, again)
+		return nil
+	}
+	d.check(i, w)
+	seq := d.plan.Run.FirstSeq + int64(len(d.plan.Run.Events))
+	if d.state.validates {
+		if err := d.move(i, w, seq); err != nil {
+			return err
+		}
+	}
+	event, err := w.event()
+	if err != nil {
+		return err
+	}
+	d.keys[w.IdempotencyKey], d.ids[w.EventID] = i, struct{}{}
+	d.plan.Run.Events = append(d.plan.Run.Events, event)
+	d.plan.appended = append(d.plan.appended, Appended{EventID: w.EventID, RunSeq: seq})
+	return nil
+}
+
+// check finds fault with a new event that does not fit its run.
+func (d *planner) check(i int, w *Write) {
+	at := schemas.Pointer("events", i)
+	_, known := d.state.ids[w.EventID]
+	_, before := d.ids[w.EventID]
+	if known || before {
+		d.violations = append(d.violations, schemas.Violation{
+			Path: at + "/eventId", Message: "must be new, but is that of another event of the run",
+		})
+	}
+	if owner := d.state.owner; owner != (Identity{}) {
+		owner.PlanID, owner.PlanVersion = w.PlanID, w.PlanVersion // a run's plan may move on
+		d.violations = append(d.violations, under(at, differences(owner, w.identity()))...)
+	}
+}
+
+// move validates the transition of a new event: a projector must not have to ignore it.
+func (d *planner) move(i int, w *Write, seq int64) error {
+	next, invalid, err := advance(d.derived, w, seq)
+	if err != nil {
+		return err
+	}
+	if invalid != nil {
+		return &TransitionError{
+			Index: i, RunID: w.RunID, IdempotencyKey: w.IdempotencyKey, EventType: w.EventType,
+			StepID: w.StepID, LogicalAttemptID: w.LogicalAttemptID, AttemptedState: invalid.AttemptedState,
+		}
+	}
+	d.derived = next
+	return nil
+}
+
+// advance returns the state that w leads to from s, or the alert that a projector would raise on
+// ignoring it: what a projector says is what a producer and an append authority say.
+func advance(s Snapshot, w *Write, seq int64) (Snapshot, *Alert, error) {
+	next, alerts, err := Incremental(s, []Record{withoutPayload(Record{Write: *w, RunSeq: seq})})
+	if err != nil {
+		return s, nil, err
+	}
+	for i := range alerts {
+		if alerts[i].Code == InvalidTransition {
+			return s, &alerts[i], nil
+		}
+	}
+	return next, nil, nil
+}

@@ -1,0 +1,52 @@
+package runevents
+
+import (
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// details are the members of a payload that a snapshot has a place for. A member of another shape
+// than expected counts as absent: no payload fails a projection.
+type details struct {
+	StartedAt    jsontext.Value `json:"startedAt"`
+	EngineRunRef jsontext.Value `json:"engineRunRef"`
+	Reason       jsontext.Value `json:"reason"`
+	Error        jsontext.Value `json:"error"`
+	Artifacts    jsontext.Value `json:"artifacts"`
+	ArtifactRefs jsontext.Value `json:"artifactRefs"` // as v1, section 2, names them
+}
+
+func detailsOf(e *Record) details {
+	return decoded[details](e.Payload)
+}
+
+func (d details) artifacts() []Artifact {
+	artifacts := decoded[[]Artifact](d.Artifacts)
+	if artifacts == nil {
+		artifacts = decoded[[]Artifact](d.ArtifactRefs)
+	}
+	if artifacts == nil {
+		return []Artifact{}
+	}
+	return artifacts
+}
+
+// decoded returns v as a T, or the zero T if v is absent or not one.
+func decoded[T any](v jsontext.Value) T {
+	var value, zero T
+	if len(v) == 0 || json.Unmarshal(v, &value) != nil {
+		return zero
+	}
+	return value
+}
+
+// parsedTime returns the zero time for what is no RFC 3339.
+func parsedTime(s string) time.Time {
+	at, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return time.Time{}
+	}
+	return at
+}

@@ -1,0 +1,252 @@
+package runevents
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// Project derives the snapshot of a run from its events (ExecutionSemantics v1, section 1.5). It is
+// Incremental from NewSnapshot.
+func Project(runID string, events []Record) (Snapshot, []Alert, error) {
+	return Incremental(NewSnapshot(runID), events)
+}
+
+// Incremental derives the snapshot that follows s when events are taken in, and the alerts about
+// them. It is pure and deterministic and changes neither s nor events; with a as the events of a
+// run up to some runSeq and b as the later ones, Incremental(Project(a), b) is Project(a+b). The
+// error is ErrOtherRun or ErrNoRunSeq, and then the snapshot is s.
+//
+// Events count in the order of runSeq, whatever order they come in; gaps are natural. Each is
+// brought into the shape of v2 first (Normalize). Then, by the first rule that fits:
+//
+//   - One whose runSeq is not above the watermark was taken in before: it changes nothing.
+//   - One of an unknown type advances the watermark and changes nothing else (RunEvents v2.0.1,
+//     section 1.3).
+//   - So does one whose idempotency key an earlier event had, be that event valid or not: the first
+//     one counts (ExecutionSemantics v2, section 4).
+//   - One that is invalid advances the watermark, is ignored otherwise, marks the run INCONSISTENT
+//     and gives an INVALID_TRANSITION, once for its eventId (policy A of section 5.3).
+//   - Any other moves its run or its step attempt.
+//
+// Valid are the transitions of NextRunStatus and NextStepStatus, an event that has a stepId if and
+// only if it is of a step, and no event of a step once its run has ended, since what has ended is
+// immutable. While a run is PAUSED the steps in flight go on (v1, section 6, option A). A step
+// event before RunStarted is taken in, and a StepCompleted or StepFailed before its StepStarted is
+// invalid; either is an effect before its cause and gives a PROJECTOR_CAUSAL_VIOLATION (v1, section
+// 1.0.1).
+func Incremental(s Snapshot, events []Record) (Snapshot, []Alert, error) {
+	if err := checkRun(s.RunID, events); err != nil {
+		return s, nil, err
+	}
+	s, alerts := reduce(s, inOrder(events))
+	return s, alerts, nil
+}
+
+// reduce takes events of the run in, which are in order.
+func reduce(s Snapshot, events []Record) (Snapshot, []Alert) {
+	r := reduction{Snapshot: s.clone(len(events))}
+	for i := range events {
+		r.take(&events[i])
+	}
+	return r.Snapshot, r.alerts
+}
+
+func checkRun(runID string, events []Record) error {
+	for i := range events {
+		if events[i].RunID != runID {
+			return fmt.Errorf("%w: %q, not %q", ErrOtherRun, events[i].RunID, runID)
+		}
+		if events[i].RunSeq < 1 {
+			return fmt.Errorf("%w: run %q, event %q", ErrNoRunSeq, runID, events[i].EventID)
+		}
+	}
+	return nil
+}
+
+// inOrder returns events in the order of runSeq, the same slice if they are. Two events with the
+// same runSeq cannot be; the lower eventId goes first, so that the order they came in never counts.
+func inOrder(events []Record) []Record {
+	compare := func(a, b Record) int {
+		return cmp.Or(cmp.Compare(a.RunSeq, b.RunSeq), strings.Compare(a.EventID, b.EventID))
+	}
+	if slices.IsSortedFunc(events, compare) {
+		return events
+	}
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, compare)
+	return events
+}
+
+// reduction is a projection under way. It owns the slices of its snapshot.
+type reduction struct {
+	Snapshot
+	alerts []Alert
+}
+
+func (r *reduction) take(stored *Record) {
+	if stored.RunSeq <= r.LastEventSeq {
+		return
+	}
+	r.LastEventSeq = stored.RunSeq
+	if !stored.EventType.known() {
+		return
+	}
+	e := Normalize(*stored)
+	at, duplicate := slices.BinarySearch(r.SeenKeys, e.IdempotencyKey)
+	if duplicate {
+		return
+	}
+	r.SeenKeys = slices.Insert(r.SeenKeys, at, e.IdempotencyKey)
+	if e.EventType.OfStep() {
+		r.takeOfStep(&e)
+	} else {
+		r.takeOfRun(&e)
+	}
+}
+
+func (r *reduction) takeOfRun(e *Record) {
+	next, valid := NextRunStatus(r.Status, e.EventType)
+	if !valid || e.StepID != "" {
+		r.ignore(e, string(r.Status), string(next))
+		return
+	}
+	r.identify(e)
+	r.Status = next
+	switch {
+	case e.EventType == RunStarted:
+		r.start(e)
+	case next.Terminal():
+		r.end(e)
+	}
+}
+
+func (r *reduction) takeOfStep(e *Record) {
+	i := r.find(e)
+	prior := StepPending
+	if i >= 0 {
+		prior = r.Steps[i].Status
+	}
+	next, valid := NextStepStatus(prior, e.EventType)
+	switch {
+	case r.Status.Terminal() || e.StepID == "":
+		r.ignore(e, string(r.Status), string(next))
+		return
+	case !valid:
+		r.ignore(e, string(prior), string(next))
+		if prior == StepPending {
+			r.invert(e, "its StepStarted")
+		}
+		return
+	case r.Status != RunRunning && r.Status != RunIsPaused:
+		r.invert(e, "RunStarted")
+	}
+	r.identify(e)
+	if i < 0 {
+		i = len(r.Steps)
+		r.Steps = append(r.Steps, StepSnapshot{
+			StepID: e.StepID, LogicalAttemptID: e.LogicalAttemptID, Artifacts: []Artifact{},
+		})
+	}
+	r.move(&r.Steps[i], next, e)
+}
+
+// find returns the index of the step attempt that e is of, or -1. The latest are the likely ones.
+func (r *reduction) find(e *Record) int {
+	for i := len(r.Steps) - 1; i >= 0; i-- {
+		if r.Steps[i].StepID == e.StepID && r.Steps[i].LogicalAttemptID == e.LogicalAttemptID {
+			return i
+		}
+	}
+	return -1
+}
+
+func (r *reduction) move(step *StepSnapshot, next StepStatus, e *Record) {
+	step.Status, step.EngineAttemptID = next, e.EngineAttemptID
+	if e.EventType == StepStarted {
+		step.StartedAt = e.EmittedAt
+		return
+	}
+	d := detailsOf(e)
+	switch e.EventType {
+	case StepCompleted:
+		step.CompletedAt, step.Artifacts = e.EmittedAt, d.artifacts()
+	case StepFailed:
+		step.CompletedAt, step.Artifacts = e.EmittedAt, d.artifacts()
+		step.Error = decoded[*StepError](d.Error)
+		r.Metadata.FailedSteps++
+	case StepSkipped:
+		step.Reason = decoded[string](d.Reason)
+	}
+}
+
+func (r *reduction) start(e *Record) {
+	d := detailsOf(e)
+	r.EngineRunRef = decoded[string](d.EngineRunRef)
+	r.StartedAt = e.EmittedAt
+	if at := decoded[string](d.StartedAt); !parsedTime(at).IsZero() {
+		r.StartedAt = at
+	}
+	r.Metadata.Started = decoded[jsontext.Value](e.Payload)
+}
+
+func (r *reduction) end(e *Record) {
+	r.CompletedAt = e.EmittedAt
+	if from, to := parsedTime(r.StartedAt), parsedTime(r.CompletedAt); !from.IsZero() && !to.IsZero() {
+		duration := max(to.Sub(from).Milliseconds(), 0)
+		r.TotalDurationMs = &duration
+	}
+	r.Metadata.Outcome = decoded[jsontext.Value](e.Payload)
+	if e.EventType != RunCompleted {
+		return
+	}
+	artifacts := []Artifact{}
+	for i := range r.Steps {
+		artifacts = append(artifacts, r.Steps[i].Artifacts...)
+	}
+	r.Artifacts = append(artifacts, detailsOf(e).artifacts()...)
+}
+
+// identify takes the ids of the run from its first valid event.
+func (r *reduction) identify(e *Record) {
+	m := &r.Metadata
+	if m.TenantID != "" || m.PlanID != "" {
+		return
+	}
+	m.TenantID, m.ProjectID, m.EnvironmentID = e.TenantID, e.ProjectID, e.EnvironmentID
+	m.PlanID, m.PlanVersion = e.PlanID, e.PlanVersion
+}
+
+// ignore is policy A.
+func (r *reduction) ignore(e *Record, prior, attempted string) {
+	m := &r.Metadata
+	m.Consistency = Inconsistent
+	if slices.Contains(m.IgnoredEvents, e.EventID) {
+		return
+	}
+	m.IgnoredEvents = append(m.IgnoredEvents, e.EventID)
+	why := "is not valid in " + prior
+	if (e.StepID != "") != e.EventType.OfStep() {
+		why = "has a stepId if and only if it must not"
+	}
+	a := NewAlert(InvalidTransition, e, fmt.Sprintf(
+		"%s at runSeq %d %s and was ignored", subject(e), e.RunSeq, why))
+	a.PriorState, a.AttemptedState = prior, attempted
+	r.alerts = append(r.alerts, a)
+}
+
+// invert reports that e comes before its cause.
+func (r *reduction) invert(e *Record, cause string) {
+	r.alerts = append(r.alerts, NewAlert(CausalViolation, e, fmt.Sprintf(
+		"%s at runSeq %d comes before %s", subject(e), e.RunSeq, cause)))
+}
+
+func subject(e *Record) string {
+	if e.StepID == "" {
+		return string(e.EventType)
+	}
+	return fmt.Sprintf("%s of step %s, attempt %d,", e.EventType, e.StepID, e.LogicalAttemptID)
+}

@@ -1,0 +1,234 @@
+package runevents_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+)
+
+// oracle is a projector as dumb as can be, written from the tables of the tests: it takes the
+// events in order, one at a time, and keeps everything.
+type oracle struct {
+	run     runevents.RunStatus
+	steps   map[string]runevents.StepStatus // by "step attempt"
+	order   []string
+	keys    map[[4]string]bool
+	ignored []string
+	causal  []string
+	last    int64
+}
+
+func newOracle() *oracle {
+	return &oracle{run: "PENDING", steps: map[string]runevents.StepStatus{}, keys: map[[4]string]bool{}}
+}
+
+func attemptOf(r *runevents.Record) string {
+	return fmt.Sprintf("%s %d", r.StepID, max(r.LogicalAttemptID, 1))
+}
+
+func (o *oracle) stepStatus(attempt string) runevents.StepStatus {
+	if status, ok := o.steps[attempt]; ok {
+		return status
+	}
+	return "PENDING"
+}
+
+func (o *oracle) take(r *runevents.Record) {
+	o.last = r.RunSeq
+	if attempted[r.EventType] == "" {
+		return
+	}
+	key := [4]string{string(r.EventType), attemptOf(r)}
+	if o.keys[key] {
+		return
+	}
+	o.keys[key] = true
+	if !r.EventType.OfStep() {
+		next, ok := runTransitions[o.run][r.EventType]
+		if !ok {
+			o.ignored = append(o.ignored, r.EventID)
+			return
+		}
+		o.run = next
+		return
+	}
+	attempt := attemptOf(r)
+	now := o.stepStatus(attempt)
+	ended := slices.Contains([]runevents.RunStatus{"COMPLETED", "FAILED", "CANCELLED"}, o.run)
+	next, ok := stepTransitions[now][r.EventType]
+	switch {
+	case ended:
+		o.ignored = append(o.ignored, r.EventID)
+	case !ok:
+		o.ignored = append(o.ignored, r.EventID)
+		if now == "PENDING" {
+			o.causal = append(o.causal, r.EventID)
+		}
+	default:
+		if o.run == "PENDING" || o.run == "APPROVED" {
+			o.causal = append(o.causal, r.EventID)
+		}
+		if _, known := o.steps[attempt]; !known {
+			o.order = append(o.order, attempt)
+		}
+		o.steps[attempt] = next
+	}
+}
+
+// requireAgreement holds a projection against the oracle.
+func (o *oracle) requireAgreement(t *testing.T, s *runevents.Snapshot, alerts []runevents.Alert) {
+	t.Helper()
+	require.Equal(t, o.run, s.Status)
+	require.Equal(t, o.last, s.LastEventSeq)
+	require.Equal(t, o.ignored, s.Metadata.IgnoredEvents)
+	require.Equal(t, len(o.ignored) > 0, s.Metadata.Consistency == runevents.Inconsistent)
+	var order []string
+	for _, step := range s.Steps {
+		attempt := fmt.Sprintf("%s %d", step.StepID, step.LogicalAttemptID)
+		order = append(order, attempt)
+		require.Equal(t, o.steps[attempt], step.Status, attempt)
+		require.Equal(t, step.Status != "SKIPPED", step.StartedAt != "")
+		require.Equal(t, step.Status == "SUCCESS" || step.Status == "FAILED", step.CompletedAt != "")
+	}
+	require.Equal(t, o.order, order)
+	require.Equal(t, o.run.Terminal(), s.CompletedAt != "")
+	require.Equal(t, o.ignored, eventIDs(alerts, runevents.InvalidTransition))
+	require.Equal(t, o.causal, eventIDs(alerts, runevents.CausalViolation))
+}
+
+func eventIDs(alerts []runevents.Alert, code runevents.AlertCode) (ids []string) {
+	for _, a := range alerts {
+		if a.Code == code {
+			ids = append(ids, a.EventID)
+		}
+	}
+	return ids
+}
+
+// anyStream is a run as a careless world might leave it: mostly valid events, but also invalid and
+// unknown ones, duplicates under new runSeqs, gaps, and keys of v1.
+func anyStream(g *rand.Rand) []runevents.Record {
+	o := newOracle()
+	var records []runevents.Record
+	seq := int64(0)
+	for len(records) < 4+g.IntN(24) {
+		e := on(allEvents[g.IntN(len(allEvents))], "", 1+g.Int64N(2))
+		if e.EventType.OfStep() {
+			e.StepID = []string{"a", "b", "c"}[g.IntN(3)]
+		}
+		r := told(happening(e).with(fmt.Sprintf(`{"n":%d}`, len(records))))[0]
+		if _, valid := runTransitions[o.run][r.EventType]; !valid && !r.EventType.OfStep() && g.IntN(5) > 0 {
+			continue
+		}
+		if o.run == "PENDING" && r.EventType.OfStep() && g.IntN(5) > 0 {
+			continue
+		}
+		if r.EventType == "RunCompleted" && g.IntN(4) > 0 {
+			continue
+		}
+		if seq++; g.IntN(6) == 0 {
+			seq += 1 + g.Int64N(3)
+		}
+		r = again(r, seq)
+		if g.IntN(5) == 0 {
+			r.IdempotencyKey = keyV1Of(r)
+		}
+		o.take(&r)
+		records = append(records, r)
+	}
+	return records
+}
+
+// someDelivery is a part of the records in any order, some of them more than once.
+func someDelivery(g *rand.Rand, records []runevents.Record) (delivered []runevents.Record) {
+	for _, r := range records {
+		for range []int{0, 1, 1, 1, 2, 3}[g.IntN(6)] {
+			delivered = append(delivered, r)
+		}
+	}
+	g.Shuffle(len(delivered), func(i, j int) { delivered[i], delivered[j] = delivered[j], delivered[i] })
+	return delivered
+}
+
+func deepCopy[T any](t testing.TB, v T) (copied T) {
+	t.Helper()
+	data, err := json.Marshal(&v)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(data, &copied))
+	return copied
+}
+
+func TestProjectionsAgreeWithTheOracle(t *testing.T) {
+	t.Parallel()
+	g := rand.New(rand.NewPCG(3, 1))
+	statuses := map[runevents.RunStatus]int{}
+	for range 2000 {
+		records := anyStream(g)
+		o := newOracle()
+		for i := range records {
+			o.take(&records[i])
+		}
+		s, alerts := project(t, records)
+		o.requireAgreement(t, &s, alerts)
+		statuses[s.Status]++
+	}
+	require.Len(t, statuses, len(runStatuses), "every status was reached: %v", statuses)
+}
+
+// TestIncrementalIsProject: wherever a run is cut, whether the snapshot was stored in between or
+// not, and with duplicates on either side.
+func TestIncrementalIsProject(t *testing.T) {
+	t.Parallel()
+	g := rand.New(rand.NewPCG(3, 2))
+	for range 1000 {
+		records := anyStream(g)
+		want, wantAlerts := project(t, records)
+		s, alerts := project(t, nil)
+		for at := 0; at < len(records); {
+			n := at + g.IntN(len(records)-at+1)
+			part := append(slices.Clone(records[at:n]), someDelivery(g, records[:n])...)
+			if g.IntN(2) == 0 {
+				s = deepCopy(t, s)
+			}
+			next, more := incremental(t, s, part)
+			s, at, alerts = next, n, append(alerts, more...)
+		}
+		require.Equal(t, want, s)
+		require.Equal(t, wantAlerts, alerts)
+	}
+}
+
+func TestProjectionsLeaveWhatTheyGetAsItIs(t *testing.T) {
+	t.Parallel()
+	g := rand.New(rand.NewPCG(3, 3))
+	for range 500 {
+		records := anyStream(g)
+		cut := g.IntN(len(records) + 1)
+		s, _ := project(t, records[:cut])
+		rest := someDelivery(g, records)
+		was, had := deepCopy(t, s), deepCopy(t, rest)
+		first, firstAlerts := incremental(t, s, rest)
+		kept := deepCopy(t, first)
+		require.Equal(t, was, s)
+		require.Equal(t, had, rest)
+
+		// Another course from the same snapshot shows in neither.
+		other := told(of("RunCancelled"), on("StepStarted", "z", 9), on("StepFailed", "a", 1), of("RunPaused"))
+		for i := range other {
+			other[i].RunSeq += s.LastEventSeq
+		}
+		incremental(t, s, other)
+		require.Equal(t, was, s)
+		require.Equal(t, kept, first)
+
+		second, secondAlerts := incremental(t, s, rest)
+		require.Equal(t, first, second, "and it is deterministic")
+		require.Equal(t, firstAlerts, secondAlerts)
+	}
+}

@@ -1,0 +1,73 @@
+package runevents_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+)
+
+// allEvents are the known lifecycle events and some that are none.
+var allEvents = []runevents.EventType{
+	runevents.RunQueued, runevents.RunStarted, runevents.StepStarted, runevents.StepCompleted,
+	runevents.StepFailed, runevents.StepSkipped, runevents.RunPaused, runevents.RunResumed,
+	runevents.RunCompleted, runevents.RunFailed, runevents.RunCancelled, runevents.RunApproved,
+	"CostAttributed", "runStarted", "",
+}
+
+var runStatuses = []runevents.RunStatus{"PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"}
+
+// runTransitions are all valid ones; whatever is not here is invalid.
+var runTransitions = map[runevents.RunStatus]map[runevents.EventType]runevents.RunStatus{
+	"PENDING":  {"RunQueued": "PENDING", "RunApproved": "APPROVED", "RunStarted": "RUNNING"},
+	"APPROVED": {"RunQueued": "APPROVED", "RunStarted": "RUNNING"},
+	"RUNNING": {
+		"RunPaused": "PAUSED", "RunCompleted": "COMPLETED", "RunFailed": "FAILED", "RunCancelled": "CANCELLED",
+	},
+	"PAUSED": {"RunResumed": "RUNNING", "RunCancelled": "CANCELLED"},
+}
+
+var stepStatuses = []runevents.StepStatus{"PENDING", "RUNNING", "SUCCESS", "FAILED", "SKIPPED"}
+
+// stepTransitions are all valid ones; whatever is not here is invalid.
+var stepTransitions = map[runevents.StepStatus]map[runevents.EventType]runevents.StepStatus{
+	"PENDING": {"StepStarted": "RUNNING", "StepSkipped": "SKIPPED"},
+	"RUNNING": {"StepCompleted": "SUCCESS", "StepFailed": "FAILED"},
+}
+
+func TestEveryRunStatusWithEveryEvent(t *testing.T) {
+	t.Parallel()
+	for _, status := range append(runStatuses, "", "NONSENSE") {
+		for _, event := range allEvents {
+			want, valid := runTransitions[status][event]
+			next, ok := runevents.NextRunStatus(status, event)
+			require.Equal(t, valid, ok, "%s in %s", event, status)
+			if valid {
+				require.Equal(t, want, next, "%s in %s", event, status)
+			}
+		}
+	}
+}
+
+func TestEveryStepStatusWithEveryEvent(t *testing.T) {
+	t.Parallel()
+	for _, status := range append(stepStatuses, "", "NONSENSE") {
+		for _, event := range allEvents {
+			want, valid := stepTransitions[status][event]
+			next, ok := runevents.NextStepStatus(status, event)
+			require.Equal(t, valid, ok, "%s in %s", event, status)
+			if valid {
+				require.Equal(t, want, next, "%s in %s", event, status)
+			}
+		}
+	}
+}
+
+func TestStepEventsAreTheFourOfTheContract(t *testing.T) {
+	t.Parallel()
+	for _, event := range allEvents {
+		want := event == "StepStarted" || event == "StepCompleted" || event == "StepFailed" || event == "StepSkipped"
+		require.Equal(t, want, event.OfStep(), event)
+	}
+}
