@@ -35,7 +35,8 @@ func TestNames(t *testing.T) {
 		schemas.RunEventWrite, schemas.RunEventRecord, schemas.Error,
 		schemas.TownGetRequest, schemas.TownGetReply, schemas.TownListRequest, schemas.TownListReply,
 		schemas.TownPutRequest, schemas.ResultGetRequest, schemas.ResultGetReply,
-		schemas.RunEventsRequest, schemas.RunEventsReply,
+		schemas.RunEventsRequest, schemas.RunEventsReply, schemas.RunAppendRequest, schemas.RunAppendReply,
+		schemas.RunGetRequest, schemas.RunGetReply, schemas.RunListRequest, schemas.RunListReply,
 	}
 	slices.Sort(want)
 	require.Equal(t, want, schemas.Names())

@@ -48,6 +48,18 @@ const (
 	RunEventsRequest Name = "run-events-request.v1"
 	// RunEventsReply is a page of the events of a run.
 	RunEventsReply Name = "run-events-reply.v1"
+	// RunGetRequest asks for the state of a run.
+	RunGetRequest Name = "run-get-request.v1"
+	// RunGetReply is the state of a run: a RunSnapshot.
+	RunGetReply Name = "run-get-reply.v1"
+	// RunListRequest asks for a page of the list of runs.
+	RunListRequest Name = "run-list-request.v1"
+	// RunListReply is a page of the list of runs.
+	RunListReply Name = "run-list-reply.v1"
+	// RunAppendRequest asks the append authority to persist events of a run.
+	RunAppendRequest Name = "run-append-request.v1"
+	// RunAppendReply is what the append authority persisted, or had persisted before.
+	RunAppendReply Name = "run-append-reply.v1"
 )
 
 // ErrUnknownSchema is returned by Source, Validate and Parse for a Name that is none of this

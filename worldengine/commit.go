@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/runevents"
@@ -45,6 +47,7 @@ func (e *Engine) commitAccepted(ctx context.Context, d *decision) (Answer, error
 	if err != nil {
 		return Answer{}, err
 	}
+	msg.Header[jetstream.MsgIDHeader] = []string{d.result.IdempotencyKey}
 	seq, err := e.log.commit(ctx, msg, d.before.seq)
 	if err != nil {
 		e.towns.forget(townID) // whatever it is now, the log knows

@@ -34,6 +34,10 @@ type Config struct {
 	QueuePerTown int
 	// QueueTotal is how many requests may be in hand altogether; 4,096.
 	QueueTotal int
+	// ValidateTransitions makes AppendEvents refuse an event that a projector would have to ignore,
+	// with INVALID_TRANSITION, at the cost of a projection of the run for every append to it; false:
+	// it is stored, and projectors deal with it.
+	ValidateTransitions bool
 	// TenantID, ProjectID and EnvironmentID stand in every run event; "default", the world's
 	// name, and "local".
 	TenantID, ProjectID, EnvironmentID string

@@ -22,7 +22,7 @@ func eventConfig(world string, retention time.Duration, replicas int) jetstream.
 		MaxAge:      retention,
 		AllowDirect: replicas <= 1,
 		Replicas:    max(replicas, 1),
-		Duplicates:  min(time.Second, retention),
+		Duplicates:  100 * time.Millisecond, // the least; guards do its work, and it stalls a follower
 	}
 	if replicas <= 1 {
 		config.PersistMode = jetstream.AsyncPersistMode
@@ -66,7 +66,8 @@ func deriveReceipts(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
 // at which the log's stream stored the message: it is the append authority.
 func deriveEvents(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
 	return func(msg jetstream.Msg) ([]*nats.Msg, error) {
-		if recordKind(msg.Headers().Get(kindHeader)) == kindPut {
+		kind := recordKind(msg.Headers().Get(kindHeader))
+		if kind == kindPut {
 			return nil, nil
 		}
 		meta, err := msg.Metadata()
@@ -83,7 +84,13 @@ func deriveEvents(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
 		if rec.Run == nil {
 			return nil, nil
 		}
-		return eventMessages(world, TownToken(rec.TownID), rec.Run.Records(meta.Timestamp))
+		messages, err := eventMessages(world, TownToken(rec.TownID), rec.Run.Records(meta.Timestamp))
+		if kind == kindEvents {
+			for _, m := range messages {
+				m.Header[kindHeader] = []string{string(kind)}
+			}
+		}
+		return messages, err
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"time"
 
@@ -31,6 +32,8 @@ import (
 const (
 	// operationTimeout is how long one request may take once it has its town.
 	operationTimeout = 10 * time.Second
+	// receiptsTimeout is how long one request waits for the receipts to follow the log.
+	receiptsTimeout = 2 * time.Second
 	// maxRaces is how often one request is judged again because another instance was first.
 	maxRaces = 64
 )
@@ -45,6 +48,7 @@ type Engine struct {
 	receipts *dedupe.Receipts
 	events   jetstream.Stream
 	queues   *queues
+	runs     runCache
 	results  resultCounts
 
 	receiptFollower *follow.Follower
@@ -95,15 +99,17 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 // followers of the log, and the watch over the connection.
 func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) error {
 	var err error
+	receipts := dedupe.StreamConfig(e.config.World, e.config.DedupeRetention, e.config.Replicas)
 	e.receiptFollower, err = newFollower(ctx, followers, e.config.World, follow.Config{
-		Name: dedupe.StreamName(e.config.World), Retention: e.config.DedupeRetention,
+		Name: receipts.Name, Recreate: &receipts, Retention: e.config.DedupeRetention,
 		Derive: deriveReceipts(e.config.World), Advanced: e.receipts.Followed, Logger: e.config.Logger,
 	})
 	if err != nil {
 		return err
 	}
+	events := eventConfig(e.config.World, e.config.EventRetention, e.config.Replicas)
 	e.eventFollower, err = newFollower(ctx, followers, e.config.World, follow.Config{
-		Name: EventStream(e.config.World), Retention: e.config.EventRetention,
+		Name: events.Name, Recreate: &events, Retention: e.config.EventRetention,
 		Derive: deriveEvents(e.config.World), Logger: e.config.Logger,
 	})
 	if err != nil {
@@ -142,13 +148,28 @@ func (e *Engine) watchConnection(ctx context.Context, nc *nats.Conn) {
 	for {
 		select {
 		case <-status:
-			end, err := e.log.end(ctx)
-			if err != nil {
-				e.config.Logger.Warn("the log cannot be read after a reconnect", "error", err)
-			}
+			e.rewind(ctx)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// rewind makes the followers read their positions again. Until the log's own end is known, which
+// may be lower than it was, nothing that was followed before counts.
+func (e *Engine) rewind(ctx context.Context) {
+	e.receiptFollower.Restart(math.MaxUint64)
+	e.eventFollower.Restart(math.MaxUint64)
+	e.runs.clear()
+	for {
+		end, err := e.log.end(ctx)
+		if err == nil {
 			e.receiptFollower.Restart(end)
 			e.eventFollower.Restart(end)
-		case <-ctx.Done():
+			return
+		}
+		e.config.Logger.Warn("the log cannot be read after a reconnect; will try again", "error", err)
+		if pause(ctx) != nil {
 			return
 		}
 	}
@@ -225,10 +246,17 @@ func (e *Engine) judge(ctx context.Context, h *handoff.Handoff, queued bool) (An
 		if err == nil {
 			e.results.count(answer.Result.Status)
 		}
-		if !errors.Is(err, errLostRace) {
+		var taken *keyTakenError
+		switch {
+		case errors.As(err, &taken):
+			if err := e.waitReceipts(ctx, taken.seq); err != nil {
+				return Answer{}, err
+			}
+		case errors.Is(err, errLostRace):
+			e.towns.forget(h.Proposal.TownID)
+		default:
 			return answer, err
 		}
-		e.towns.forget(h.Proposal.TownID)
 		producer.Restart()
 	}
 	return Answer{}, ErrContended
@@ -243,12 +271,12 @@ func (e *Engine) decide(
 	if err != nil {
 		return Answer{}, err
 	}
-	if err := e.receiptFollower.Wait(ctx, current.loadedSeq); err != nil {
-		return Answer{}, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+	if err := e.waitReceipts(ctx, current.loadedSeq); err != nil {
+		return Answer{}, err
 	}
-	prior, err := e.receipts.Lookup(ctx, h.IdempotencyKey)
+	prior, err := e.lookup(ctx, h.IdempotencyKey)
 	if err != nil {
-		return Answer{}, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+		return Answer{}, err
 	}
 	checked := Check(h, prior, current.state)
 	d := decision{handoff: h, producer: producer, queued: queued, before: current}

@@ -16,6 +16,9 @@ var (
 	// ErrLogUnavailable: the commit log did not answer, or not definitely, in time. What was asked
 	// may or may not have been stored; asking again with the same key is safe and tells.
 	ErrLogUnavailable = errors.New("worldengine: the commit log does not answer")
+	// ErrReceiptsBehind: the receipts have not followed the log yet, so nobody knows whether a key
+	// is free. Nothing was judged; ask again.
+	ErrReceiptsBehind = errors.New("worldengine: the receipts have not followed the log yet")
 	// ErrContended: other instances kept moving the town while this one judged. Ask again.
 	ErrContended = errors.New("worldengine: the town is changed too often by other instances")
 	// ErrRecordTooLarge: the commit would exceed the server's maximal payload. Nothing was stored.
@@ -45,6 +48,14 @@ type RegressionError struct{ Day, Current int64 }
 
 func (e *RegressionError) Error() string {
 	return fmt.Sprintf("worldengine: the town is at day %d, so it cannot be put back to day %d", e.Current, e.Day)
+}
+
+// keyTakenError says that another instance accepted the key of a handoff at sequence seq of the log,
+// so lately that no receipt told: wait for it and judge again. It never leaves the engine.
+type keyTakenError struct{ seq uint64 }
+
+func (e *keyTakenError) Error() string {
+	return fmt.Sprintf("worldengine: the key was accepted at log sequence %d", e.seq)
 }
 
 // errLostRace says that another instance changed the town since its state was read: load it and

@@ -19,7 +19,8 @@ import (
 // A town's subject, world.<world>.log.<town token>, holds its history; the last message is its
 // current state and never expires. Every append there is guarded by the sequence of the message
 // that it was decided on, so JetStream itself makes one line of a town's history across any number
-// of instances. Refused runs stand on world.<world>.refused.<town token>.
+// of instances. Refused runs stand on world.<world>.refused.<town token>, and events that others than
+// the engine appended on world.<world>.run.<runId>, guarded alike and with a time to live.
 type commitLog struct {
 	world      string
 	js         jetstream.JetStream
@@ -32,19 +33,23 @@ func logConfig(world string, history int64, replicas int) jetstream.StreamConfig
 	return jetstream.StreamConfig{
 		Name:              LogStream(world),
 		Description:       "Commit log of the world " + world + ": the truth, everything else follows it",
-		Subjects:          []string{logSubject(world, "*"), refusedSubject(world, "*")},
+		Subjects:          []string{logSubject(world, "*"), refusedSubject(world, "*"), runSubject(world, "*")},
+		AllowMsgTTL:       true, // of appended events
 		MaxMsgsPerSubject: history,
 		AllowDirect:       replicas <= 1, // a follower's copy may be behind its leader
 		Replicas:          max(replicas, 1),
-		Duplicates:        refusedWindow,
+		Duplicates:        duplicateWindow,
 		DenyDelete:        true,
 		DenyPurge:         true,
 	}
 }
 
-// refusedWindow is how long an append of a refused run that got no answer may be tried again
-// without being stored twice.
-const refusedWindow = 30 * time.Second
+// duplicateWindow is how long the log itself knows the Nats-Msg-Id of a message: the key of an
+// accepted handoff, so that two instances cannot accept one key for two towns before the receipt
+// of the first is there, and the id of a refused run, or of appended events, so that an append
+// that got no answer may be tried again without being stored twice. It is not dedupe: the receipts
+// are.
+const duplicateWindow = 30 * time.Second
 
 // appendTimeout bounds one attempt to append.
 const appendTimeout = 3 * time.Second
@@ -89,7 +94,9 @@ func (l *commitLog) end(ctx context.Context) (uint64, error) {
 }
 
 // commit appends what changes a town that was at sequence guard. It returns errLostRace when the
-// town has moved on meanwhile, and ErrLogUnavailable when nobody knows whether it was stored.
+// town has moved on meanwhile, *keyTakenError when the message's Nats-Msg-Id, the key of an accepted
+// handoff, was accepted elsewhere within the log's duplicate window, and ErrLogUnavailable when
+// nobody knows whether it was stored.
 //
 // An append that gets no answer is not assumed to have failed: it is tried again with the same
 // guard, and when the guard no longer holds, the message that took the place tells whose it was.
@@ -97,10 +104,12 @@ func (l *commitLog) commit(ctx context.Context, msg *nats.Msg, guard uint64) (ui
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
 	inDoubt := false
 	for {
-		seq, err := l.append(ctx, msg)
+		ack, err := l.append(ctx, msg)
 		switch {
+		case err == nil && ack.Duplicate:
+			return l.original(ctx, msg, ack.Sequence)
 		case err == nil:
-			return seq, nil
+			return ack.Sequence, nil
 		case follow.IsWrongLastSequence(err) && inDoubt:
 			return l.successor(ctx, msg, guard)
 		case follow.IsWrongLastSequence(err):
@@ -112,6 +121,19 @@ func (l *commitLog) commit(ctx context.Context, msg *nats.Msg, guard uint64) (ui
 		}
 		inDoubt = true
 	}
+}
+
+// original resolves an append whose Nats-Msg-Id the log has seen: at seq stands an earlier attempt
+// of the same append, or another's.
+func (l *commitLog) original(ctx context.Context, msg *nats.Msg, seq uint64) (uint64, error) {
+	stored, err := l.stream.GetMsg(ctx, seq)
+	if err != nil {
+		return 0, fmt.Errorf("%w: an append is in doubt: %w", ErrLogUnavailable, err)
+	}
+	if stored.Header.Get(RunIDHeader) == msg.Header.Get(RunIDHeader) && string(stored.Data) == string(msg.Data) {
+		return seq, nil
+	}
+	return 0, &keyTakenError{seq: seq}
 }
 
 // pause waits a little before an append is tried again, unless ctx is done.
@@ -131,7 +153,9 @@ func (l *commitLog) successor(ctx context.Context, msg *nats.Msg, guard uint64) 
 	if err != nil {
 		return 0, fmt.Errorf("%w: an append is in doubt: %w", ErrLogUnavailable, err)
 	}
-	if next.Header.Get(RunIDHeader) == msg.Header.Get(RunIDHeader) && string(next.Data) == string(msg.Data) {
+	if next.Header.Get(RunIDHeader) == msg.Header.Get(RunIDHeader) &&
+		next.Header.Get(jetstream.MsgIDHeader) == msg.Header.Get(jetstream.MsgIDHeader) &&
+		string(next.Data) == string(msg.Data) {
 		return next.Sequence, nil
 	}
 	return 0, errLostRace
@@ -146,7 +170,7 @@ func (l *commitLog) refuse(ctx context.Context, msg *nats.Msg, townID string, ju
 		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(*judged, 10)}
 		msg.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{logSubject(l.world, TownToken(townID))}
 	}
-	// The run's id makes a second attempt within refusedWindow harmless.
+	// The run's id makes a second attempt within duplicateWindow harmless.
 	msg.Header[jetstream.MsgIDHeader] = msg.Header[RunIDHeader]
 	for {
 		_, err := l.append(ctx, msg)
@@ -164,20 +188,17 @@ func (l *commitLog) refuse(ctx context.Context, msg *nats.Msg, townID string, ju
 }
 
 // append tries once to store msg.
-func (l *commitLog) append(ctx context.Context, msg *nats.Msg) (uint64, error) {
+func (l *commitLog) append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	if size := int64(msg.Size()); size > l.maxPayload() {
-		return 0, fmt.Errorf("%w: %d bytes, at most %d", ErrRecordTooLarge, size, l.maxPayload())
+		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrRecordTooLarge, size, l.maxPayload())
 	}
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
 	ack, err := l.js.PublishMsg(ctx, msg)
-	switch {
-	case err == nil:
-		return ack.Sequence, nil
-	case follow.IsWrongLastSequence(err):
-		return 0, err
+	if err == nil || follow.IsWrongLastSequence(err) {
+		return ack, err
 	}
-	return 0, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+	return nil, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 }
 
 // isDefinite says whether err means that the message was not stored. Silence does not.

@@ -18,11 +18,12 @@ import (
 type recordKind string
 
 // The kinds of a record. The first two stand on a town's subject and hold its state; a refused
-// run changes no town and stands on the refused subject.
+// run changes no town and stands on the refused subject, appended events on that of their run.
 const (
 	kindHandoff recordKind = "handoff" // an accepted handoff: state, result and events together
 	kindPut     recordKind = "put"     // a state that town.put or the world file gave
 	kindRefused recordKind = "refused" // a refused handoff: result and events
+	kindEvents  recordKind = "events"  // events of a run that others than the engine appended
 )
 
 // recordVersion is the schemaVersion of a record.

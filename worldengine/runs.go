@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -28,12 +29,15 @@ func (e *Engine) Events(ctx context.Context, runID string, afterSeq int64, limit
 		return Events{}, err
 	}
 	if last == nil || !last.terminal() {
-		if err := e.catchUp(ctx, e.eventFollower); err != nil {
-			return Events{}, fmt.Errorf("%w: %w", ErrEventsBehind, err)
-		}
-		if last, err = e.lastEvent(ctx, runID); err != nil {
-			return Events{}, err
-		}
+		err = e.catchUp(ctx, e.eventFollower)
+	} else {
+		err = e.catchUpAppended(ctx, runID)
+	}
+	if err != nil {
+		return Events{}, fmt.Errorf("%w: %w", ErrEventsBehind, err)
+	}
+	if last, err = e.lastEvent(ctx, runID); err != nil {
+		return Events{}, err
 	}
 	if last == nil {
 		return Events{}, ErrUnknownRun
@@ -56,6 +60,18 @@ func (e *Engine) Events(ctx context.Context, runID string, afterSeq int64, limit
 	return page, nil
 }
 
+// catchUpAppended waits until what others than the engine appended to a run is in the event stream:
+// they may do so after its end.
+func (e *Engine) catchUpAppended(ctx context.Context, runID string) error {
+	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
+	defer cancel()
+	last, err := e.log.lastEvents(ctx, runID)
+	if err != nil || last == nil {
+		return err
+	}
+	return e.eventFollower.Wait(ctx, last.Sequence)
+}
+
 // storedEvent is a message of the event stream, with what reading a run needs of its record.
 type storedEvent struct {
 	RunSeq    int64               `json:"runSeq"`
@@ -66,7 +82,7 @@ type storedEvent struct {
 	streamSeq uint64
 }
 
-// terminal says whether no event of the run can follow.
+// terminal says whether no event of the engine can follow.
 func (s *storedEvent) terminal() bool {
 	switch s.EventType {
 	case runevents.RunCompleted, runevents.RunFailed, runevents.RunCancelled:
@@ -77,7 +93,12 @@ func (s *storedEvent) terminal() bool {
 
 // lastEvent returns the last stored event of a run, or nil.
 func (e *Engine) lastEvent(ctx context.Context, runID string) (*storedEvent, error) {
-	return readEvent(e.events.GetLastMsgForSubject(ctx, EventSubject(e.config.World, "*", runID)))
+	msg, err := e.events.GetLastMsgForSubject(ctx, EventSubject(e.config.World, "*", runID))
+	if err != nil && isStreamGone(err) {
+		e.eventFollower.Restart(math.MaxUint64) // it makes the stream again
+		return nil, fmt.Errorf("%w: %w", ErrEventsBehind, err)
+	}
+	return readEvent(msg, err)
 }
 
 // event returns the first stored event from sequence from on that option lets through, or nil.

@@ -28,7 +28,7 @@ const (
 	// EventTypeHeader is the eventType of a run event on the bus.
 	EventTypeHeader = "Event-Type"
 
-	kindHeader  = "Kind"           // of a log message: see recordKind
+	kindHeader  = "Kind"           // of a log message, and of the events that were appended: see recordKind
 	townHeader  = "Town-Id"        // of a town's message: the town id, percent-encoded, where it is not too long
 	hashHeader  = "Snapshot-Hash"  // of a town's message: the hash of its state
 	epochHeader = "Decision-Epoch" // of a town's message: the epoch of its state
@@ -65,6 +65,7 @@ func logSubject(world, townToken string) string { return "world." + world + ".lo
 func refusedSubject(world, townToken string) string {
 	return "world." + world + ".refused." + townToken
 }
+func runSubject(world, runID string) string { return "world." + world + ".run." + runID }
 
 // maxToken bounds a town token: NATS bounds its control line.
 const maxToken = 128

@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/schemas"
+	"worldengine/worldengine/follow"
 	"worldengine/worldengine/town"
 )
 
@@ -135,23 +136,29 @@ func (e *Engine) list(ctx context.Context) ([]Summary, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: list of the towns: %w", ErrLogUnavailable, err)
 	}
-	pending := consumer.CachedInfo().NumPending
+	defer follow.Release(e.log.stream, consumer)
+	pending, read := consumer.CachedInfo().NumPending, uint64(0)
 	all := make([]Summary, 0, pending)
-	for uint64(len(all)) < pending {
-		batch, err := consumer.Fetch(int(min(pending-uint64(len(all)), 1000)),
+	for read < pending {
+		batch, err := consumer.Fetch(int(min(pending-read, 1000)),
 			jetstream.FetchMaxWait(2*time.Second))
 		if err != nil {
 			return nil, fmt.Errorf("%w: list of the towns: %w", ErrLogUnavailable, err)
 		}
-		before := len(all)
+		before := read
 		for msg := range batch.Messages() {
+			read++
 			summary, err := e.summaryOf(ctx, msg)
-			if err != nil {
+			if errors.Is(err, ErrLogUnavailable) {
 				return nil, err
+			}
+			if err != nil { // damage to one town is no reason to show none
+				e.config.Logger.Error("a town cannot be listed", "subject", msg.Subject(), "error", err)
+				continue
 			}
 			all = append(all, summary)
 		}
-		if len(all) == before {
+		if read == before {
 			return nil, fmt.Errorf("%w: the list of the towns breaks off: %w", ErrLogUnavailable, batch.Error())
 		}
 	}

@@ -24,6 +24,8 @@ type commandLine struct {
 		Get resultGetCommand `cmd:"" help:"Show the result that a key was accepted with."`
 	} `cmd:"" help:"Look up results."`
 	Run struct {
+		Get    runGetCommand    `cmd:"" help:"Show what became of a run."`
+		List   runListCommand   `cmd:"" help:"List runs by town and time."`
 		Events runEventsCommand `cmd:"" help:"Show the events of a run."`
 	} `cmd:"" help:"Look up runs."`
 	Bench  benchCommand  `cmd:"" help:"Measure executed handoffs against plain NATS request-reply."`

@@ -31,13 +31,17 @@ const (
 // window is how many messages of the log may be on their way into the derived stream at once.
 const window = 512
 
-// Pauses before a follower tries again: short after a lost race, since a racing follower has done
-// the work meanwhile; growing after an error, since the derived stream may be gone for long.
+// Pauses before a follower tries again: after a lost race, since a racing follower does the work
+// meanwhile, unless somebody waits for this one; growing after an error, since the derived stream
+// may be gone for long.
 const (
-	racePause = 20 * time.Millisecond
+	racePause = 200 * time.Millisecond
 	minPause  = 50 * time.Millisecond
 	maxPause  = 5 * time.Second
 )
+
+// inactiveThreshold is how long the server keeps a consumer of a reader that went without a word.
+const inactiveThreshold = 5 * time.Second
 
 // Config says what a follower reads and writes.
 type Config struct {
@@ -51,6 +55,8 @@ type Config struct {
 	Filter []string
 	// Derived is the stream that is written. Nobody but followers may write it.
 	Derived jetstream.Stream
+	// Recreate, where set, makes the derived stream again when it is gone.
+	Recreate *jetstream.StreamConfig
 	// Retention is the age at which derived messages expire, 0 for never. An empty derived
 	// stream needs nothing of the log that is older.
 	Retention time.Duration
@@ -69,6 +75,7 @@ type Config struct {
 type Follower struct {
 	config  Config
 	restart chan struct{}
+	urgent  chan struct{} // somebody waits
 
 	mu       sync.Mutex
 	followed uint64
@@ -83,7 +90,8 @@ func New(config Config) *Follower {
 	}
 	config.Logger = config.Logger.With("follower", config.Name)
 	return &Follower{
-		config: config, restart: make(chan struct{}, 1), moved: make(chan struct{}),
+		config: config, restart: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
+		moved: make(chan struct{}),
 	}
 }
 
@@ -103,6 +111,10 @@ func (f *Follower) Wait(ctx context.Context, seq uint64) error {
 		f.mu.Unlock()
 		if followed >= seq {
 			return nil
+		}
+		select {
+		case f.urgent <- struct{}{}:
+		default:
 		}
 		select {
 		case <-moved:
@@ -146,7 +158,7 @@ func (f *Follower) Run(ctx context.Context) {
 		case errors.Is(err, errRestart):
 			continue
 		case errors.Is(err, errRace):
-			sleep(ctx, jitter(racePause))
+			f.rest(ctx, jitter(racePause))
 			continue
 		case f.Position() != before:
 			pause = minPause
@@ -167,38 +179,51 @@ type position struct {
 
 func (f *Follower) readPosition(ctx context.Context) (position, error) {
 	info, err := f.config.Derived.Info(ctx)
+	if errors.Is(err, jetstream.ErrStreamNotFound) && f.config.Recreate != nil {
+		f.config.Logger.Warn("the derived stream is gone and is made again")
+		if f.config.Derived, err = f.config.JetStream.CreateOrUpdateStream(ctx, *f.config.Recreate); err == nil {
+			info, err = f.config.Derived.Info(ctx)
+		}
+	}
 	if err != nil {
 		return position{}, fmt.Errorf("follow: state of the derived stream: %w", err)
 	}
 	pos := position{last: info.State.LastSeq}
-	if info.State.Msgs == 0 {
-		return pos, nil
+	// The last message tells, unless somebody else has written there: then the last one of ours.
+	for seq := info.State.LastSeq; seq >= info.State.FirstSeq && seq > 0 && info.State.Msgs > 0; seq-- {
+		msg, err := f.config.Derived.GetMsg(ctx, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // expired or removed
+		}
+		if err != nil {
+			return position{}, fmt.Errorf("follow: last derived message: %w", err)
+		}
+		if pos.of(msg) {
+			return pos, nil
+		}
+		f.config.Logger.Error("a message of the derived stream is not from a follower",
+			"subject", msg.Subject, "sequence", seq)
 	}
-	msg, err := f.config.Derived.GetMsg(ctx, pos.last)
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return pos, nil // expired meanwhile, and everything before it too
-	}
-	if err != nil {
-		return position{}, fmt.Errorf("follow: last derived message: %w", err)
-	}
-	part, err := strconv.Atoi(msg.Header.Get(LogPartHeader))
-	if err != nil {
-		return position{}, fmt.Errorf("follow: message %d of the derived stream has no %s: %w",
-			pos.last, LogPartHeader, err)
-	}
-	pos.logSeq, err = strconv.ParseUint(msg.Header.Get(LogSeqHeader), 10, 64)
-	if err != nil {
-		return position{}, fmt.Errorf("follow: message %d of the derived stream has no %s: %w",
-			pos.last, LogSeqHeader, err)
-	}
-	pos.parts = part + 1
 	return pos, nil
+}
+
+// of reads the position from a derived message, and says whether it is one.
+func (p *position) of(msg *jetstream.RawStreamMsg) bool {
+	part, partErr := strconv.Atoi(msg.Header.Get(LogPartHeader))
+	logSeq, seqErr := strconv.ParseUint(msg.Header.Get(LogSeqHeader), 10, 64)
+	if partErr != nil || seqErr != nil {
+		return false
+	}
+	p.logSeq, p.parts = logSeq, part+1
+	return true
 }
 
 // start returns where in the log to begin: at the last followed message, which may be followed in
 // part only.
 func (f *Follower) start(pos position) jetstream.OrderedConsumerConfig {
-	config := jetstream.OrderedConsumerConfig{FilterSubjects: f.config.Filter}
+	config := jetstream.OrderedConsumerConfig{
+		FilterSubjects: f.config.Filter, InactiveThreshold: inactiveThreshold,
+	}
 	switch {
 	case pos.logSeq > 0:
 		config.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
@@ -217,13 +242,13 @@ func (f *Follower) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if pos.logSeq > 0 {
-		f.advance(pos.logSeq - 1)
-	}
 	consumer, err := f.config.Log.OrderedConsumer(ctx, f.start(pos))
 	if err != nil {
 		return fmt.Errorf("follow: consumer of the log: %w", err)
 	}
+	defer Release(f.config.Log, consumer)
+	// All that lies before where the consumer starts is followed, or expired.
+	f.rewind(consumer.CachedInfo().Delivered.Stream)
 	messages, err := consumer.Messages(jetstream.PullMaxMessages(window))
 	if err != nil {
 		return fmt.Errorf("follow: messages of the log: %w", err)
@@ -254,6 +279,15 @@ func (f *Follower) follow(ctx context.Context) error {
 		return cause
 	}
 	return err
+}
+
+// Release deletes a consumer that was made to read a stream once, which its Stop does not.
+func Release(stream jetstream.Stream, consumer jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if info := consumer.CachedInfo(); info != nil {
+		_ = stream.DeleteConsumer(ctx, info.Name) // else the server does, after inactiveThreshold
+	}
 }
 
 // delivery is what is derived from one message of the log, on its way.
@@ -363,6 +397,17 @@ func (d delivery) acknowledged() error {
 	}
 }
 
+// rewind sets the position to seq. Where the derived stream turns out to be behind what it was, it
+// has lost something, and nothing counts before it is there again.
+func (f *Follower) rewind(seq uint64) {
+	f.mu.Lock()
+	if f.followed > seq {
+		f.floor = max(f.floor, f.followed)
+	}
+	f.mu.Unlock()
+	f.advance(seq)
+}
+
 func (f *Follower) advance(seq uint64) {
 	f.mu.Lock()
 	f.followed = seq
@@ -383,6 +428,18 @@ func IsWrongLastSequence(err error) bool {
 	}
 	const constantSequence = 10164
 	return api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == constantSequence
+}
+
+// rest pauses for d, or until somebody waits.
+func (f *Follower) rest(ctx context.Context, d time.Duration) {
+	sleep(ctx, minPause/5) // the other follower's write is on its way
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-f.urgent:
+	case <-ctx.Done():
+	}
 }
 
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }

@@ -221,6 +221,68 @@ func TestRestart(t *testing.T) {
 	done.Wait()
 }
 
+// A derived stream that is deleted under a running follower is made again, and nothing counts as
+// followed before it is what it was.
+func TestRecreates(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write(0, 20)
+	f, _ := w.run(func(c *Config) {
+		config := w.derived.CachedInfo().Config
+		c.Recreate = &config
+	})
+	w.wait(f, 20)
+	require.NoError(t, w.js.DeleteStream(t.Context(), "DERIVED"))
+	f.Restart(20)
+	w.wait(f, 1)
+	require.Equal(t, uint64(20), f.Position())
+	var err error
+	w.derived, err = w.js.Stream(t.Context(), "DERIVED")
+	require.NoError(t, err)
+	w.requireImage(20)
+}
+
+// A message that is not a follower's does not hide the position, and is reported.
+func TestStrayMessage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write(0, 10)
+	f, stop := w.run()
+	w.wait(f, 10)
+	stop()
+	_, err := w.js.Publish(t.Context(), "derived.stray", []byte("stray"))
+	require.NoError(t, err)
+	f, _ = w.run()
+	w.write(10, 20)
+	w.wait(f, 20)
+	info, err := w.derived.Info(t.Context())
+	require.NoError(t, err)
+	want := uint64(1)
+	for n := range 20 {
+		want += uint64(parts(n))
+	}
+	require.Equal(t, want, info.State.LastSeq)
+}
+
+// However often followers race and restart, they leave no consumers behind.
+func TestNoConsumersAreLeft(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f, stop := w.run()
+	other, stopOther := w.run()
+	for n := range 30 {
+		w.write(n, n+1)
+		f.Restart(uint64(n + 1))
+		w.wait(f, uint64(n+1))
+		w.wait(other, uint64(n+1))
+	}
+	stop()
+	stopOther()
+	info, err := w.log.Info(t.Context())
+	require.NoError(t, err)
+	require.LessOrEqual(t, info.State.Consumers, 2)
+}
+
 // A message of the log that cannot be read is skipped; what comes behind it is followed.
 func TestSkipsDamage(t *testing.T) {
 	t.Parallel()
@@ -247,6 +309,7 @@ func TestRetention(t *testing.T) {
 	stop()
 	require.NoError(t, w.derived.Purge(t.Context()))
 	f, _ = w.run(func(c *Config) { c.Retention = time.Nanosecond })
+	w.wait(f, 8) // though nothing comes: what has expired needs no following
 	w.write(8, 10)
 	w.wait(f, 10)
 	info, err := w.derived.Info(t.Context())

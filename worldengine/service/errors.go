@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
 )
@@ -31,6 +32,8 @@ const (
 func wireErrorOf(err error) wireError {
 	var conflict *worldengine.ConflictError
 	var regression *worldengine.RegressionError
+	var transition *runevents.TransitionError
+	var reserved *runevents.ReservedError
 	switch {
 	case errors.Is(err, worldengine.ErrUnknownTown):
 		return wireError{404, "UNKNOWN_TOWN", 0}
@@ -44,12 +47,18 @@ func wireErrorOf(err error) wireError {
 		return wireError{409, "SNAPSHOT_CONFLICT", 0}
 	case errors.As(err, &regression):
 		return wireError{409, "EPOCH_REGRESSION", 0}
+	case errors.As(err, &transition):
+		return wireError{409, string(runevents.InvalidTransition), 0}
+	case errors.As(err, &reserved):
+		return wireError{409, "RUN_SEQ_RESERVED", 0}
 	case errors.Is(err, worldengine.ErrRecordTooLarge):
 		return wireError{413, "RECORD_TOO_LARGE", 0}
 	case errors.Is(err, worldengine.ErrOverloaded):
 		return wireError{429, "OVERLOADED", retrySoon}
 	case errors.Is(err, worldengine.ErrContended):
 		return wireError{503, "CONTENDED", retrySoon}
+	case errors.Is(err, worldengine.ErrReceiptsBehind):
+		return wireError{503, "RECEIPTS_BEHIND", retrySoon}
 	case errors.Is(err, worldengine.ErrEventsBehind):
 		return wireError{503, "EVENTS_BEHIND", retryLater}
 	case errors.Is(err, worldengine.ErrStopping):
@@ -87,6 +96,7 @@ func (s *Service) fail(replyTo string, err error) {
 	} else {
 		wire = wireErrorOf(err)
 		body.Message = sentence(err)
+		body.Details = append(body.Details, detailsOf(err)...)
 		if wire.status >= 500 {
 			s.config.Logger.Error("a request failed", "code", wire.code, "error", err)
 		}
@@ -105,6 +115,18 @@ func (s *Service) fail(replyTo string, err error) {
 		header[worldengine.RetryAfterHeader] = []string{strconv.Itoa(wire.retryAfter)}
 	}
 	s.respond(&nats.Msg{Subject: replyTo, Data: data, Header: header})
+}
+
+// detailsOf returns the places of a request that an error of the engine is about.
+func detailsOf(err error) []schemas.Violation {
+	var transition *runevents.TransitionError
+	if !errors.As(err, &transition) {
+		return nil
+	}
+	return []schemas.Violation{{
+		Path:    schemas.Pointer("events", transition.Index, "eventType"),
+		Message: "must be a valid transition, but " + transition.AttemptedState + " cannot follow",
+	}}
 }
 
 // tooLarge refuses a payload before it is read.

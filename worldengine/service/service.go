@@ -158,7 +158,10 @@ func (s *Service) addEndpoints() error {
 	add("town-list", "town.list", s.takeRead(s.townList))
 	add("town-put", "town.put", s.takeRead(s.townPut))
 	add("result-get", "result.get", s.takeRead(s.resultGet))
+	add("run-get", "run.get", s.takeRead(s.runGet))
+	add("run-list", "run.list", s.takeRead(s.runList))
 	add("run-events", "run.events", s.takeRead(s.runEvents))
+	add("run-append", "run.append", s.takeAppend)
 	return err
 }
 

@@ -3,10 +3,12 @@ package service
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/town"
@@ -16,6 +18,7 @@ import (
 const (
 	defaultTowns  = 10_000
 	defaultEvents = 1_000
+	defaultRuns   = 50
 )
 
 // request reads a payload into T after its schema has passed it.
@@ -165,4 +168,45 @@ func (s *Service) runEvents(ctx context.Context, data []byte) ([]byte, error) {
 		Events       []jsontext.Value `json:"events"`
 		LastEventSeq int64            `json:"lastEventSeq"`
 	}{page.Events, page.LastEventSeq})
+}
+
+func (s *Service) runGet(ctx context.Context, data []byte) ([]byte, error) {
+	r, err := request[struct {
+		RunID string `json:"runId"`
+	}](schemas.RunGetRequest, data, maxRequest)
+	if err != nil {
+		return nil, err
+	}
+	run, err := s.engine.Run(ctx, r.RunID)
+	if err != nil {
+		return nil, err
+	}
+	return reply(run)
+}
+
+func (s *Service) runList(ctx context.Context, data []byte) ([]byte, error) {
+	if len(data) == 0 {
+		data = []byte("{}")
+	}
+	r, err := request[struct {
+		TownID string    `json:"townId"`
+		From   time.Time `json:"from"`
+		To     time.Time `json:"to"`
+		After  uint64    `json:"after"`
+		Limit  int       `json:"limit"`
+	}](schemas.RunListRequest, data, maxRequest)
+	if err != nil {
+		return nil, err
+	}
+	if r.Limit == 0 {
+		r.Limit = defaultRuns
+	}
+	page, err := s.engine.Runs(ctx, worldengine.RunFilter{TownID: r.TownID, From: r.From, To: r.To}, r.After, r.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return reply(struct {
+		Runs []runevents.Snapshot `json:"runs"`
+		Next uint64               `json:"next,omitzero"`
+	}{page.Runs, page.Next})
 }

@@ -23,6 +23,8 @@ const (
 	TownList  = "town.list"
 	TownPut   = "town.put"
 	ResultGet = "result.get"
+	RunGet    = "run.get"
+	RunList   = "run.list"
 	RunEvents = "run.events"
 )
 

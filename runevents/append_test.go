@@ -1,0 +1,333 @@
+package runevents_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+)
+
+// plain is a dumb append authority: a list, searched from the front.
+type plain struct {
+	engine  int // how many of the records are the engine's
+	records []runevents.Record
+}
+
+func (p *plain) find(key string) *runevents.Record {
+	for i := range p.records {
+		if p.records[i].IdempotencyKey == key {
+			return &p.records[i]
+		}
+	}
+	return nil
+}
+
+// storedAt is when the log stored its nth message.
+func storedAt(n int) time.Time {
+	return time.Date(2026, 2, 16, 12, 0, n, 0, time.UTC)
+}
+
+// writer is an append authority in a process of its own: it knows the log up to some message.
+type writer struct {
+	state *runevents.RunState
+	at    int // how many messages of the log it knows
+}
+
+// sharedLog is the log's subject of one run: messages that are only stored on their guard.
+type sharedLog struct {
+	messages []runevents.Run
+}
+
+func (l *sharedLog) catchUp(t testing.TB, w *writer) {
+	for ; w.at < len(l.messages); w.at++ {
+		require.NoError(t, w.state.Add(false, l.messages[w.at].Records(storedAt(w.at))...))
+	}
+}
+
+// engineRun is what the engine itself has committed of the run.
+func engineRun(t testing.TB) []runevents.Record {
+	t.Helper()
+	p := runevents.NewProducer(identity, source())
+	wholeRun(t, p)
+	return p.Run().Records(storedAt(0))
+}
+
+// anyWrite is one of few writes, so that there are many duplicates, with a new eventId.
+func anyWrite(g *rand.Rand) runevents.Write {
+	types := []runevents.EventType{
+		runevents.RunStarted, runevents.RunPaused, runevents.RunResumed, runevents.RunCompleted,
+		runevents.RunCancelled, runevents.StepStarted, runevents.StepCompleted, runevents.StepFailed,
+		runevents.StepSkipped, "Told", "Heard",
+	}
+	event, stepID := types[g.IntN(len(types))], ""
+	if event.OfStep() || g.IntN(4) == 0 && (event == "Told" || event == "Heard") {
+		stepID = string(rune('a' + g.IntN(3)))
+	}
+	return newWrite(event, stepID, int64(1+g.IntN(2)))
+}
+
+func anyBatch(g *rand.Rand) []runevents.Write {
+	writes := make([]runevents.Write, 1+g.IntN(5))
+	for i := range writes {
+		writes[i] = anyWrite(g)
+	}
+	return writes
+}
+
+// Writers in several processes, each of which knows the log up to some point, append at random. What
+// they store and answer is what one dumb authority stores and answers that gets the same appends in
+// the order of the log.
+func TestPlanAgainstPlain(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(300) {
+		g := rand.New(rand.NewPCG(seed, 1))
+		transitions := seed%2 == 1
+		model, log := &plain{}, &sharedLog{}
+		writers := make([]*writer, 1+g.IntN(4))
+		for i := range writers {
+			writers[i] = &writer{state: runevents.NewRunState(identity.RunID, transitions)}
+		}
+		if seed%3 == 0 {
+			model.records = engineRun(t)
+			model.engine = len(model.records)
+			for _, w := range writers {
+				require.NoError(t, w.state.Add(true, engineRun(t)...))
+			}
+		}
+		for range 40 {
+			w := writers[g.IntN(len(writers))]
+			if g.IntN(3) == 0 {
+				log.catchUp(t, w)
+			}
+			appendOnce(t, model, log, w, anyBatch(g), transitions)
+		}
+		requireOneOfEachKey(t, model.records)
+		for _, w := range writers {
+			log.catchUp(t, w)
+			require.Equal(t, len(model.records), w.state.Len())
+		}
+	}
+}
+
+// appendOnce appends as an authority does, by the log's guard, and checks all of it on the model.
+func appendOnce(
+	t testing.TB, model *plain, log *sharedLog, w *writer, writes []runevents.Write, transitions bool,
+) {
+	t.Helper()
+	plan, err := w.state.Plan(writes)
+	if w.at < len(log.messages) && (err != nil || len(plan.Run.Events) > 0) {
+		log.catchUp(t, w) // the guard did not hold, or a refusal was not read afresh
+		plan, err = w.state.Plan(writes)
+	}
+	seq := int64(len(model.records))
+	var want []runevents.Appended
+	grown := slices.Clone(model.records)
+	for i := range writes {
+		known := (&plain{records: grown}).find(writes[i].IdempotencyKey)
+		if known != nil {
+			want = append(want, runevents.Appended{
+				EventID: known.EventID, RunSeq: known.RunSeq, PersistedAt: known.PersistedAt, Idempotent: true,
+			})
+			continue
+		}
+		seq++
+		r := runevents.Record{Write: writes[i], RunSeq: seq, PersistedAt: runevents.Timestamp(storedAt(len(log.messages)))}
+		if grown = append(grown, r); transitions && ignored(t, grown) {
+			require.Error(t, err)
+			invalid, ok := err.(*runevents.TransitionError)
+			require.True(t, ok, "%v", err)
+			require.Equal(t, i, invalid.Index)
+			again, second := w.state.Plan(writes)
+			require.Equal(t, err, second, "deterministic")
+			require.Empty(t, again)
+			return
+		}
+		want = append(want, runevents.Appended{EventID: r.EventID, RunSeq: r.RunSeq, PersistedAt: r.PersistedAt})
+	}
+	require.NoError(t, err)
+	require.Equal(t, want, plan.Results(storedAt(len(log.messages))))
+	require.Equal(t, grown[len(model.records):], plan.Run.Records(storedAt(len(log.messages))))
+	if len(plan.Run.Events) == 0 {
+		return
+	}
+	log.messages = append(log.messages, plan.Run)
+	model.records = grown
+	log.catchUp(t, w)
+}
+
+// ignored says whether a projector ignores the last of the records, which is what layer 2 is for.
+func ignored(t testing.TB, records []runevents.Record) bool {
+	t.Helper()
+	snapshot, _, err := runevents.Project(identity.RunID, records)
+	require.NoError(t, err)
+	return slices.Contains(snapshot.Metadata.IgnoredEvents, records[len(records)-1].EventID)
+}
+
+func requireOneOfEachKey(t testing.TB, records []runevents.Record) {
+	t.Helper()
+	keys, last := map[string]bool{}, int64(0)
+	for i := range records {
+		require.Greater(t, records[i].RunSeq, last)
+		require.False(t, keys[records[i].IdempotencyKey])
+		last, keys[records[i].IdempotencyKey] = records[i].RunSeq, true
+	}
+}
+
+// An event that was stored is what was written: nothing is lost on the way to its record.
+func TestPlanStoresWhatWasWritten(t *testing.T) {
+	t.Parallel()
+	w := newWrite("Told", "a", 3)
+	w.EngineAttemptID, w.Payload = 7, []byte("{ \"n\": 1.50 }\n")
+	before := w
+	plan, err := runevents.NewRunState(identity.RunID, true).Plan([]runevents.Write{w})
+	require.NoError(t, err)
+	require.Equal(t, before, w)
+	records := plan.Run.Records(storedAt(1))
+	require.Len(t, records, 1)
+	require.JSONEq(t, string(mustMarshal(w)), string(mustMarshal(records[0].Write)))
+	require.Equal(t, `{"n":1.50}`, string(records[0].Payload))
+	require.Equal(t, int64(1), records[0].RunSeq)
+	require.Equal(t, runevents.Timestamp(storedAt(1)), records[0].PersistedAt)
+}
+
+// A duplicate is answered with what is persisted, whatever else it says.
+func TestDuplicateOfAnotherTenantIsOne(t *testing.T) {
+	t.Parallel()
+	first := newWrite("Told", "", 1)
+	state := stateOf(t, first)
+	again := newWrite("Told", "", 1)
+	again.TenantID, again.EngineAttemptID, again.Payload = "other", 9, []byte(`{}`)
+	plan, err := state.Plan([]runevents.Write{again})
+	require.NoError(t, err)
+	require.Empty(t, plan.Run.Events)
+	require.Equal(t, []runevents.Appended{{
+		EventID: first.EventID, RunSeq: 1, PersistedAt: runevents.Timestamp(storedAt(0)), Idempotent: true,
+	}}, plan.Results(storedAt(5)))
+}
+
+func stateOf(t testing.TB, writes ...runevents.Write) *runevents.RunState {
+	t.Helper()
+	state := runevents.NewRunState(identity.RunID, false)
+	plan, err := state.Plan(writes)
+	require.NoError(t, err)
+	require.NoError(t, state.Add(false, plan.Run.Records(storedAt(0))...))
+	return state
+}
+
+func TestPlanRefusesWhatIsOfAnotherRun(t *testing.T) {
+	t.Parallel()
+	first := newWrite("Told", "", 1)
+	state := stateOf(t, first)
+	for path, change := range map[string]func(*runevents.Write){
+		"/tenantId":      func(w *runevents.Write) { w.TenantID = "other" },
+		"/projectId":     func(w *runevents.Write) { w.ProjectID = "other" },
+		"/environmentId": func(w *runevents.Write) { w.EnvironmentID = "other" },
+		"/eventId":       func(w *runevents.Write) { w.EventID = first.EventID },
+	} {
+		w := newWrite("Told", "", 2)
+		change(&w)
+		_, err := state.Plan([]runevents.Write{w})
+		require.Equal(t, []string{"/events/0" + path}, pathsOf(t, err))
+	}
+	a, b := newWrite("Told", "", 2), newWrite("Told", "", 3)
+	b.EventID = a.EventID
+	_, err := state.Plan([]runevents.Write{a, b})
+	require.Equal(t, []string{"/events/1/eventId"}, pathsOf(t, err))
+
+	moved := newWrite("Told", "", 1)
+	moved.PlanVersion = "3"
+	plan, err := state.Plan([]runevents.Write{sealed(moved)})
+	require.NoError(t, err, "the plan of a run may move on")
+	require.Equal(t, int64(2), plan.Run.FirstSeq)
+}
+
+// While the engine has not ended its run, the places from ReservedSeq on are its own.
+func TestPlanLeavesReservedPlaces(t *testing.T) {
+	t.Parallel()
+	state := runevents.NewRunState(identity.RunID, false)
+	all := engineRun(t)
+	require.NoError(t, state.Add(true, all[:len(all)-1]...))
+	require.True(t, state.Open())
+	ended := newWrite(runevents.RunCancelled, "", 1)
+	plan, err := state.Plan([]runevents.Write{ended})
+	require.NoError(t, err)
+	require.NoError(t, state.Add(false, plan.Run.Records(storedAt(1))...))
+	require.True(t, state.Open(), "others do not end a run of the engine")
+
+	next := 0
+	told := func(n int) (writes []runevents.Write) {
+		for range n {
+			next++
+			writes = append(writes, newWrite("Told", "a", int64(next)))
+		}
+		return writes
+	}
+	for state.Len() < runevents.ReservedSeq-1 {
+		writes := told(min(runevents.MaxAppend, runevents.ReservedSeq-1-state.Len()))
+		plan, err := state.Plan(writes)
+		require.NoError(t, err)
+		require.NoError(t, state.Add(false, plan.Run.Records(storedAt(2))...))
+	}
+	_, err = state.Plan(told(2))
+	require.Equal(t, &runevents.ReservedError{RunID: identity.RunID, Next: runevents.ReservedSeq, Count: 2}, err)
+	require.ErrorContains(t, err, "room for 0 more events")
+	duplicates, err := state.Plan([]runevents.Write{ended})
+	require.NoError(t, err, "a duplicate needs no place")
+	require.Empty(t, duplicates.Run.Events)
+
+	last := all[len(all)-1:]
+	last[0].RunSeq = runevents.ReservedSeq
+	require.NoError(t, state.Add(true, last...))
+	plan, err = state.Plan(told(2))
+	require.NoError(t, err)
+	require.Equal(t, int64(runevents.ReservedSeq+1), plan.Run.FirstSeq)
+}
+
+// A rejection is the same while an append is invalid, though the run moves on meanwhile.
+func TestRejectionIsDeterministic(t *testing.T) {
+	t.Parallel()
+	state := runevents.NewRunState(identity.RunID, true)
+	invalid := []runevents.Write{newWrite("Told", "", 1), newWrite(runevents.RunResumed, "", 1)}
+	_, first := state.Plan(invalid)
+	require.Equal(t, &runevents.TransitionError{
+		Index: 1, RunID: identity.RunID, IdempotencyKey: invalid[1].IdempotencyKey,
+		EventType: runevents.RunResumed, LogicalAttemptID: 1, AttemptedState: "RUNNING",
+	}, first)
+	for _, event := range []runevents.EventType{runevents.RunStarted, runevents.RunCompleted} {
+		plan, err := state.Plan([]runevents.Write{newWrite(event, "", 1)})
+		require.NoError(t, err)
+		require.NoError(t, state.Add(false, plan.Run.Records(storedAt(1))...))
+		_, again := state.Plan(invalid)
+		require.Equal(t, first, again)
+	}
+}
+
+func BenchmarkPlan(b *testing.B) {
+	for _, size := range []int{10, 1000} {
+		for _, transitions := range []bool{false, true} {
+			b.Run(fmt.Sprintf("events=%d/transitions=%v", size, transitions), func(b *testing.B) {
+				state := runevents.NewRunState(identity.RunID, transitions)
+				for i := range size {
+					w := newWrite(runevents.StepStarted, "a", int64(i+1))
+					require.NoError(b, state.Add(false, runevents.Record{Write: w, RunSeq: int64(i + 1)}))
+				}
+				w := newWrite(runevents.StepStarted, "b", 1)
+				w.EventID = uuid.NewString()
+				for b.Loop() {
+					if err := runevents.CheckAppend([]runevents.Write{w}); err != nil {
+						b.Fatal(err)
+					}
+					if _, err := state.Plan([]runevents.Write{w}); err != nil {
+						b.Fatal(err)
+					}
+				}
+			})
+		}
+	}
+}

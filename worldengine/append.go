@@ -1,0 +1,254 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/schemas"
+)
+
+// AppendEvents is the append authority for writers other than the engine itself: it persists events
+// of one run, together or not at all, and returns how each is persisted, in the order of writes.
+//
+// What is new gets the next places of its run, unique and strictly increasing whoever appends where,
+// and the time at which the log's stream stored it as its persistedAt. A write whose (runId,
+// idempotencyKey) the run has, as far back as EventRetention, stores nothing and gets that event's
+// eventId, runSeq and persistedAt. Events of unknown types are stored like any others.
+//
+// Writes are refused as a whole: with a *schemas.ValidationError with the paths of a
+// run-append-request.v1, a *runevents.TransitionError where Config.ValidateTransitions asks for it,
+// or a *runevents.ReservedError while the run is one that the engine has not ended. After any other
+// error the writes may have been stored; appending them again is safe and tells.
+func (e *Engine) AppendEvents(
+	ctx context.Context, townID string, writes []runevents.Write,
+) ([]runevents.Appended, error) {
+	return wait(ctx, func(done func([]runevents.Appended, error)) error {
+		return e.SubmitEvents(townID, writes, done)
+	})
+}
+
+// SubmitEvents is AppendEvents for a caller that does not wait: done is called once, from another
+// goroutine. Appends to one run are worked on in the order of their submission. An error of
+// SubmitEvents itself (a *schemas.ValidationError, ErrOverloaded, ErrStopping) means that done is not
+// called. The writes must not be changed before it is.
+func (e *Engine) SubmitEvents(
+	townID string, writes []runevents.Write, done func([]runevents.Appended, error),
+) error {
+	if townID == "" {
+		return invalidTown("must not be empty")
+	}
+	if err := runevents.CheckAppend(writes); err != nil {
+		return err
+	}
+	// A run has its turns as a town has; a town whose id reads like this shares them, no more.
+	return e.queues.submit("run "+writes[0].RunID, func(ctx context.Context, _ bool) {
+		appended, err := []runevents.Appended(nil), error(errPanicked)
+		defer func() { done(appended, err) }()
+		appended, err = e.appendEvents(ctx, townID, writes)
+	})
+}
+
+func invalidTown(message string) error {
+	return schemas.Invalid(schemas.RunAppendRequest, schemas.Violation{Path: "/townId", Message: message})
+}
+
+// appendEvents decides about writes on what this instance knows of their run, and stores what is
+// new, guarded by the run's last message in the log. It owns the run within this instance.
+//
+// What is known may be behind the log, so a refusal counts only when it was read afresh. A duplicate
+// is one for good: what is persisted does not change.
+func (e *Engine) appendEvents(
+	ctx context.Context, townID string, writes []runevents.Write,
+) ([]runevents.Appended, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	run, fresh := e.runs.take(writes[0].RunID), false
+	for range maxRaces {
+		var err error
+		if run == nil {
+			if run, err = e.loadRun(ctx, writes[0].RunID); err != nil {
+				return nil, err
+			}
+			fresh = true
+		}
+		plan, err := run.plan(townID, writes)
+		if err == nil {
+			var appended []runevents.Appended
+			if appended, err = e.store(ctx, run, townID, &plan); err == nil {
+				e.runs.keep(run)
+				return appended, nil
+			}
+			if !errors.Is(err, errLostRace) {
+				return nil, err
+			}
+		} else if fresh {
+			e.runs.keep(run)
+			return nil, err
+		}
+		if run, err = e.refreshRun(ctx, run); err != nil {
+			return nil, err
+		}
+		fresh = true
+	}
+	return nil, ErrContended
+}
+
+// plan is RunState.Plan for a run of which the town is known too.
+func (r *knownRun) plan(townID string, writes []runevents.Write) (runevents.Plan, error) {
+	if r.token != "" && r.token != TownToken(townID) {
+		return runevents.Plan{}, invalidTown("must be the town that the run is of")
+	}
+	return r.state.Plan(writes)
+}
+
+// store commits what is new and returns what to answer. The run is up to date then.
+func (e *Engine) store(
+	ctx context.Context, run *knownRun, townID string, plan *runevents.Plan,
+) ([]runevents.Appended, error) {
+	if len(plan.Run.Events) == 0 {
+		return plan.Results(time.Time{}), nil
+	}
+	msg, err := e.eventsMessage(townID, &plan.Run)
+	if err != nil {
+		return nil, err
+	}
+	seq, err := e.log.commit(ctx, msg, run.guard)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := e.log.stream.GetMsg(ctx, seq)
+	if err != nil {
+		return nil, fmt.Errorf("%w: when log sequence %d was stored: %w", ErrLogUnavailable, seq, err)
+	}
+	if err := run.add(seq, TownToken(townID), &plan.Run, stored.Time); err != nil {
+		return nil, err
+	}
+	return plan.Results(stored.Time), nil
+}
+
+// eventsMessage is the log message of events that were appended. It expires with the events that
+// are derived from it, so that runs that are over cost nothing, and its id tells it from another
+// instance's message with the same content.
+func (e *Engine) eventsMessage(townID string, run *runevents.Run) (*nats.Msg, error) {
+	rec := record{Kind: kindEvents, TownID: townID, Run: run}
+	msg, err := rec.message(runSubject(e.config.World, run.RunID), nil)
+	if err != nil {
+		return nil, err
+	}
+	msg.Header[jetstream.MsgIDHeader] = []string{uuid.NewString()}
+	msg.Header[jetstream.MsgTTLHeader] = []string{e.config.EventRetention.String()}
+	return msg, nil
+}
+
+// loadRun reads all that a run has: from the event stream once that has followed the log to its end,
+// where the engine's own events are too, and from the run's last message in the log.
+func (e *Engine) loadRun(ctx context.Context, runID string) (*knownRun, error) {
+	run := &knownRun{
+		runID: runID, epoch: e.runs.now(),
+		state: runevents.NewRunState(runID, e.config.ValidateTransitions),
+	}
+	last, err := e.log.lastEvents(ctx, runID)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.catchUp(ctx, e.eventFollower); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrEventsBehind, err)
+	}
+	if err := e.readRun(ctx, run); err != nil {
+		return nil, err
+	}
+	if last != nil {
+		if err := run.take(last); err != nil {
+			return nil, err
+		}
+	}
+	return run, nil
+}
+
+// readRun adds what the event stream has of a run.
+func (e *Engine) readRun(ctx context.Context, run *knownRun) error {
+	last, err := e.lastEvent(ctx, run.runID)
+	if err != nil || last == nil {
+		return err
+	}
+	tokens := strings.Split(last.subject, ".")
+	run.token = tokens[len(tokens)-2]
+	type stored struct {
+		runevents.Record
+		byEngine bool
+	}
+	var all []stored
+	for from := uint64(1); from <= last.streamSeq; {
+		msg, err := e.events.GetMsg(ctx, from, jetstream.WithGetMsgSubject(last.subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break // expired meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("%w: run events: %w", ErrLogUnavailable, err)
+		}
+		r := stored{byEngine: recordKind(msg.Header.Get(kindHeader)) != kindEvents}
+		if err := json.Unmarshal(msg.Data, &r.Record); err != nil {
+			return fmt.Errorf("worldengine: event stream sequence %d: %w", msg.Sequence, err)
+		}
+		all, from = append(all, r), msg.Sequence+1
+	}
+	slices.SortFunc(all, func(a, b stored) int { return int(a.RunSeq - b.RunSeq) })
+	for i := range all {
+		if err := run.state.Add(all[i].byEngine, all[i].Record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refreshRun takes in what other instances have appended to a run meanwhile. A run that has lost
+// its place in the log, and one that the engine may have gone on with, is loaded anew.
+func (e *Engine) refreshRun(ctx context.Context, run *knownRun) (*knownRun, error) {
+	before := run.guard
+	for !run.state.Open() {
+		next, err := e.log.eventsAfter(ctx, run.runID, run.guard)
+		if err != nil {
+			return nil, err
+		}
+		if next == nil {
+			break
+		}
+		if err := run.take(next); err != nil {
+			return nil, err
+		}
+	}
+	if run.guard == before {
+		return e.loadRun(ctx, run.runID)
+	}
+	return run, nil
+}
+
+// lastEvents returns the last message that was appended to a run, or nil.
+func (l *commitLog) lastEvents(ctx context.Context, runID string) (*jetstream.RawStreamMsg, error) {
+	return eventsOrNil(l.stream.GetLastMsgForSubject(ctx, runSubject(l.world, runID)))
+}
+
+// eventsAfter returns the first message that was appended to a run after log sequence seq, or nil.
+func (l *commitLog) eventsAfter(ctx context.Context, runID string, seq uint64) (*jetstream.RawStreamMsg, error) {
+	return eventsOrNil(l.stream.GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(runSubject(l.world, runID))))
+}
+
+func eventsOrNil(msg *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: events of a run: %w", ErrLogUnavailable, err)
+	}
+	return msg, nil
+}

@@ -1,0 +1,203 @@
+package worldengine
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+)
+
+// told is a valid write of the run "run" that tells something for the nth time.
+func told(n int64) runevents.Write {
+	w := runevents.Write{
+		EventID: uuid.NewString(), EventType: "Told", EmittedAt: "2026-02-16T10:00:00.123Z",
+		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1, LogicalAttemptID: n,
+	}
+	w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
+		RunID: w.RunID, LogicalAttemptID: n, EventType: w.EventType, PlanID: w.PlanID, PlanVersion: w.PlanVersion,
+	})
+	return w
+}
+
+// openEngine opens an engine on the NATS of a log.
+func openEngine(t *testing.T, l *commitLog, change ...func(*Config)) *Engine {
+	t.Helper()
+	config := Config{}
+	for _, c := range change {
+		c(&config)
+	}
+	e, err := Open(t.Context(), l.js.Conn(), l.js.Conn(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, e.Close(t.Context())) })
+	return e
+}
+
+// An append whose answer is lost is stored once, and is nobody's duplicate.
+func TestAppendWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	e := openEngine(t, newLog(t))
+	lossy := &lossyJetStream{JetStream: e.log.js}
+	e.log.js = lossy
+	for i := range int64(3) {
+		lossy.lose = int(i)
+		answers, err := e.AppendEvents(t.Context(), "t", []runevents.Write{told(i + 1)})
+		require.NoError(t, err)
+		require.Equal(t, i+1, answers[0].RunSeq)
+		require.False(t, answers[0].Idempotent)
+	}
+	end, err := e.log.end(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, uint64(3), end)
+}
+
+// Another instance's message with the very same content is not taken for one's own.
+func TestSuccessorOfAnAppend(t *testing.T) {
+	t.Parallel()
+	e := openEngine(t, newLog(t))
+	w := told(1)
+	plan, err := runevents.NewRunState("run", false).Plan([]runevents.Write{w})
+	require.NoError(t, err)
+	message := func() *nats.Msg {
+		msg, err := e.eventsMessage("t", &plan.Run)
+		require.NoError(t, err)
+		return msg
+	}
+	theirs, ours := message(), message()
+	require.Equal(t, theirs.Data, ours.Data)
+	seq, err := e.log.commit(t.Context(), theirs, 0)
+	require.NoError(t, err)
+	found, err := e.log.successor(t.Context(), theirs, 0)
+	require.NoError(t, err)
+	require.Equal(t, seq, found)
+	_, err = e.log.successor(t.Context(), ours, 0)
+	require.ErrorIs(t, err, errLostRace)
+	answers, err := e.AppendEvents(t.Context(), "t", []runevents.Write{w})
+	require.NoError(t, err)
+	require.True(t, answers[0].Idempotent)
+}
+
+// An instance that has fallen behind another, and one whose memory was cleared, know all the same.
+func TestAppendsOfOtherInstancesAreKnown(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	a, b := openEngine(t, l), openEngine(t, l)
+	first, err := a.AppendEvents(t.Context(), "t", []runevents.Write{told(1)})
+	require.NoError(t, err)
+	for n := int64(2); n <= 6; n++ {
+		answers, err := b.AppendEvents(t.Context(), "t", []runevents.Write{told(n)})
+		require.NoError(t, err)
+		require.Equal(t, n, answers[0].RunSeq)
+	}
+	answers, err := a.AppendEvents(t.Context(), "t", []runevents.Write{told(7), told(3), told(1)})
+	require.NoError(t, err)
+	require.Equal(t, []int64{7, 3, 1}, []int64{answers[0].RunSeq, answers[1].RunSeq, answers[2].RunSeq})
+	first[0].Idempotent = true
+	require.Equal(t, first[0], answers[2])
+	a.runs.clear()
+	answers, err = a.AppendEvents(t.Context(), "t", []runevents.Write{told(6), told(8)})
+	require.NoError(t, err)
+	require.Equal(t, []int64{6, 8}, []int64{answers[0].RunSeq, answers[1].RunSeq})
+}
+
+// While the engine has not ended its run its own places stay free, and nothing about it is kept in
+// memory; after that the others follow.
+func TestAppendToOpenRun(t *testing.T) {
+	t.Parallel()
+	e := openEngine(t, newLog(t))
+	p := runevents.NewProducer(runevents.Identity{
+		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
+	}, runevents.Source{Now: e.config.Now, NewID: e.config.NewID})
+	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+	commit := func(run *runevents.Run) {
+		rec := record{Kind: kindRefused, TownID: "t", Run: run}
+		msg, err := rec.message(refusedSubject("main", "t"), nil)
+		require.NoError(t, err)
+		_, err = e.log.append(t.Context(), msg)
+		require.NoError(t, err)
+	}
+	commit(p.Run())
+	answers, err := e.AppendEvents(t.Context(), "t", []runevents.Write{told(1)})
+	require.NoError(t, err)
+	require.Equal(t, int64(2), answers[0].RunSeq)
+	require.Empty(t, e.runs.known)
+	var writes []runevents.Write
+	for n := int64(2); n <= runevents.ReservedSeq-2; n++ {
+		writes = append(writes, told(n))
+	}
+	for len(writes) > 0 {
+		n := min(len(writes), runevents.MaxAppend)
+		_, err = e.AppendEvents(t.Context(), "t", writes[:n])
+		require.NoError(t, err)
+		writes = writes[n:]
+	}
+	_, err = e.AppendEvents(t.Context(), "t", []runevents.Write{told(2000)})
+	require.Equal(t, &runevents.ReservedError{RunID: "run", Next: runevents.ReservedSeq, Count: 1}, err)
+
+	ended := runevents.Run{Identity: p.Run().Identity, FirstSeq: runevents.ReservedSeq, Events: []runevents.Event{{
+		EventID: uuid.NewString(), EventType: runevents.RunCompleted, LogicalAttemptID: 1, EmittedAt: "2026-02-16T10:00:00.123Z",
+	}}}
+	commit(&ended)
+	answers, err = e.AppendEvents(t.Context(), "t", []runevents.Write{told(2000), told(5)})
+	require.NoError(t, err)
+	require.Equal(t, []int64{runevents.ReservedSeq + 1, 6}, []int64{answers[0].RunSeq, answers[1].RunSeq})
+	require.Len(t, e.runs.known, 1)
+}
+
+// The cache holds what fits, whatever order runs come in, and nothing from before it was cleared.
+func TestRunCache(t *testing.T) {
+	t.Parallel()
+	c := &runCache{}
+	require.Nil(t, c.take("a"))
+	run := func(id string) *knownRun {
+		return &knownRun{runID: id, epoch: c.now(), state: runevents.NewRunState(id, false)}
+	}
+	a := run("a")
+	c.keep(a)
+	require.Same(t, a, c.take("a"))
+	require.Nil(t, c.take("a"), "whoever takes a run has it alone")
+	c.clear()
+	c.keep(a)
+	require.Nil(t, c.take("a"))
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for range maxCachedEvents / 10 / 2 {
+				c.keep(run(uuid.NewString()))
+			}
+		})
+	}
+	group.Wait()
+	require.LessOrEqual(t, c.events, maxCachedEvents)
+	require.Len(t, c.known, maxCachedEvents/10)
+}
+
+// A log from before there were appends takes them.
+func TestOldLogIsUpdated(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	require.NoError(t, l.js.DeleteStream(t.Context(), LogStream("main")))
+	old := logConfig("main", 100, 1)
+	old.Subjects, old.AllowMsgTTL = old.Subjects[:2], false
+	_, err := l.js.CreateStream(t.Context(), old)
+	require.NoError(t, err)
+	events := eventConfig("main", time.Hour, 1)
+	events.Duplicates = time.Second
+	_, err = l.js.CreateStream(t.Context(), events)
+	require.NoError(t, err)
+	seq, err := l.commit(t.Context(), putMessage(t, 1), 0)
+	require.NoError(t, err)
+	e := openEngine(t, l)
+	answers, err := e.AppendEvents(t.Context(), "t", []runevents.Write{told(1)})
+	require.NoError(t, err)
+	require.Equal(t, int64(1), answers[0].RunSeq)
+	town, err := e.Town(t.Context(), "t")
+	require.NoError(t, err)
+	require.Equal(t, seq, town.Revision)
+}

@@ -1,0 +1,456 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/server"
+)
+
+// written is a valid write of a run, with an eventId of its own.
+func written(runID string, event runevents.EventType, stepID string, attempt int64) runevents.Write {
+	return sealed(runevents.Write{
+		EventID: uuid.NewString(), EventType: event, EmittedAt: "2026-02-16T10:00:00.123Z",
+		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: "plan_abc", PlanVersion: "2", EngineAttemptID: 1, LogicalAttemptID: attempt, StepID: stepID,
+		Payload: []byte(`{"told":[1.5,"№"]}`),
+	})
+}
+
+// sealed gives a write the key that its fields derive.
+func sealed(w runevents.Write) runevents.Write {
+	w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
+		RunID: w.RunID, StepID: w.StepID, LogicalAttemptID: w.LogicalAttemptID,
+		EventType: w.EventType, PlanID: w.PlanID, PlanVersion: w.PlanVersion,
+	})
+	return w
+}
+
+func appendRequest(townID string, writes ...runevents.Write) map[string]any {
+	return map[string]any{"townId": townID, "events": writes}
+}
+
+// append appends over NATS what must be accepted.
+func (c *client) append(townID string, writes ...runevents.Write) []runevents.Appended {
+	c.t.Helper()
+	reply := call[struct{ Appended []runevents.Appended }](
+		c, "run.append", schemas.RunAppendReply, appendRequest(townID, writes...))
+	require.Len(c.t, reply.Appended, len(writes))
+	return reply.Appended
+}
+
+// record is the record that a write becomes.
+func record(w runevents.Write, a runevents.Appended) runevents.Record {
+	return runevents.Record{Write: w, RunSeq: a.RunSeq, PersistedAt: a.PersistedAt}
+}
+
+func idempotent(a runevents.Appended) runevents.Appended {
+	a.Idempotent = true
+	return a
+}
+
+// twoEngines are two servers on one NATS.
+func twoEngines(t *testing.T, change ...func(*server.Config)) [2]*server.Server {
+	t.Helper()
+	first := start(t, change...)
+	join := func(c *server.Config) { c.NATS = first.URL() }
+	return [2]*server.Server{first, start(t, append(change, join)...)}
+}
+
+// ledger is what all writers together were answered, by idempotencyKey.
+type ledger struct {
+	mu     sync.Mutex
+	wrote  map[string]map[string]runevents.Write // by eventId
+	answer map[string]runevents.Appended
+	stored map[string]int // how often an answer was not Idempotent
+}
+
+func (l *ledger) take(t *testing.T, writes []runevents.Write, answers []runevents.Appended) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, a := range answers {
+		key := writes[i].IdempotencyKey
+		if l.wrote[key] == nil {
+			l.wrote[key] = map[string]runevents.Write{}
+		}
+		l.wrote[key][writes[i].EventID] = writes[i]
+		if !a.Idempotent {
+			l.stored[key]++
+		}
+		a.Idempotent = true
+		if before, ok := l.answer[key]; ok && before != a {
+			t.Errorf("%s is answered with %+v and %+v", key, before, a)
+		}
+		l.answer[key] = a
+	}
+}
+
+// Eight writers append the same and different events to the same runs through two engines at once:
+// every key is stored once, everybody gets the same metadata for it, and what the bus and run.events
+// have is exactly that, in the order of runSeq.
+func TestWritersRaceThroughTwoEngines(t *testing.T) {
+	t.Parallel()
+	servers := twoEngines(t)
+	c := connect(t, servers[1])
+	const runs, writers, shared, own = 3, 8, 30, 15
+	l := &ledger{wrote: map[string]map[string]runevents.Write{}, answer: map[string]runevents.Appended{}, stored: map[string]int{}}
+	var group sync.WaitGroup
+	for run := range runs {
+		for writer := range writers {
+			group.Go(func() {
+				g := rand.New(rand.NewPCG(uint64(run), uint64(writer)))
+				engine, runID := servers[writer%2].Engine(), fmt.Sprintf("run-%d", run)
+				var todo []runevents.Write
+				for i := range shared {
+					todo = append(todo, written(runID, "Shared", "", int64(i+1)))
+				}
+				for i := range own {
+					todo = append(todo, written(runID, runevents.StepStarted, fmt.Sprintf("writer-%d", writer), int64(i+1)))
+				}
+				g.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
+				for len(todo) > 0 {
+					n := min(1+g.IntN(4), len(todo))
+					answers, err := engine.AppendEvents(t.Context(), "t", todo[:n])
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					l.take(t, todo[:n], answers)
+					todo = todo[n:]
+				}
+			})
+		}
+	}
+	group.Wait()
+	require.False(t, t.Failed())
+	const each = shared + writers*own
+	require.Len(t, l.answer, runs*each)
+	for key, n := range l.stored {
+		require.Equal(t, 1, n, key)
+	}
+	require.Len(t, l.stored, runs*each)
+
+	for runID, records := range busOf(t, c, runs*each) {
+		require.Len(t, records, each)
+		require.True(t, slices.EqualFunc(c.events(runID), records, func(a, b runevents.Record) bool {
+			return string(mustJSON(t, a)) == string(mustJSON(t, b))
+		}), runID)
+		for i, r := range records {
+			require.Equal(t, int64(i+1), r.RunSeq)
+			a := l.answer[r.IdempotencyKey]
+			require.Equal(t, record(l.wrote[r.IdempotencyKey][a.EventID], a), r)
+		}
+	}
+}
+
+// busOf reads the stream of the bus, which must hold n events, by run.
+func busOf(t *testing.T, c *client, n int) map[string][]runevents.Record {
+	t.Helper()
+	js, err := jetstream.New(c.nc)
+	require.NoError(t, err)
+	stream, err := js.Stream(t.Context(), worldengine.EventStream("main"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return streamSize(t, js, worldengine.EventStream("main")) >= n },
+		10*time.Second, 10*time.Millisecond)
+	consumer, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
+	require.NoError(t, err)
+	require.Equal(t, uint64(n), consumer.CachedInfo().NumPending, "none is there twice")
+	messages, err := consumer.Messages()
+	require.NoError(t, err)
+	defer messages.Stop()
+	byRun := map[string][]runevents.Record{}
+	for range n {
+		msg, err := messages.Next(jetstream.NextMaxWait(10 * time.Second))
+		require.NoError(t, err)
+		var r runevents.Record
+		require.NoError(t, json.Unmarshal(msg.Data(), &r))
+		require.Equal(t, worldengine.EventSubject("main", "t", r.RunID), msg.Subject())
+		require.Equal(t, r.EventID, msg.Headers().Get(jetstream.MsgIDHeader))
+		byRun[r.RunID] = append(byRun[r.RunID], r)
+	}
+	return byRun
+}
+
+// Events follow those of the engine, whose own events are duplicates like any others, and run.events
+// has them at once, after a restart too.
+func TestAppendToFinishedRun(t *testing.T) {
+	t.Parallel()
+	data := func(config *server.Config) { config.Data = t.TempDir() }
+	config := configure(data)
+	srv, err := server.Start(t.Context(), config)
+	require.NoError(t, err)
+	c := connect(t, srv)
+	o := c.send(wire(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
+	before := c.events(o.runID)
+	again := before[3].Write
+	again.EventID, again.Payload = uuid.NewString(), nil
+	fresh := written(o.runID, "PluginTold", "apply", 1)
+	fresh.PlanID, fresh.PlanVersion = again.PlanID, again.PlanVersion
+	fresh = sealed(fresh)
+	answers := c.append("t", fresh, again, fresh)
+	require.Equal(t, runevents.Appended{
+		EventID: before[3].EventID, RunSeq: 4, PersistedAt: before[3].PersistedAt, Idempotent: true,
+	}, answers[1])
+	require.Equal(t, int64(len(before)+1), answers[0].RunSeq)
+	require.False(t, answers[0].Idempotent)
+	require.Equal(t, idempotent(answers[0]), answers[2], "a duplicate within one append")
+	require.Equal(t, append(before, record(fresh, answers[0])), c.events(o.runID))
+
+	late := written(o.runID, "PluginTold", "apply", 2) // the plan of a run may move on
+	c.append("t", late)
+	all := c.events(o.runID)
+	stop(t, srv)
+	srv, err = server.Start(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { stop(t, srv) })
+	c = connect(t, srv)
+	last := written(o.runID, "PluginTold", "apply", 3)
+	require.Equal(t, []runevents.Appended{idempotent(answers[0]), answers[1]}, c.append("t", fresh, again))
+	after := c.append("t", late, last)
+	require.Equal(t, int64(len(before)+2), after[0].RunSeq)
+	require.True(t, after[0].Idempotent)
+	require.Equal(t, int64(len(before)+3), after[1].RunSeq)
+	require.Equal(t, append(all, record(last, after[1])), c.events(o.runID))
+}
+
+// A bad append is refused as a whole with the place of what is wrong, and nothing is stored.
+func TestBadAppends(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	const runID = "run-1"
+	first := written(runID, runevents.RunStarted, "", 1)
+	c.append("t", first)
+	// changed is an append of a good write and one that a change made bad.
+	changed := func(change func(w map[string]any)) map[string]any {
+		var bad map[string]any
+		require.NoError(t, json.Unmarshal(mustJSON(t, written(runID, runevents.StepStarted, "a", 1)), &bad))
+		change(bad)
+		return map[string]any{"townId": "t", "events": []any{written(runID, "Told", "", 1), bad}}
+	}
+	many := make([]runevents.Write, 257)
+	for i := range many {
+		many[i] = written(runID, "Told", "b", int64(i+1))
+	}
+	otherTenant, otherPlan := written(runID, "Told", "", 9), written(runID, "Told", "", 1)
+	otherTenant.TenantID, otherPlan.PlanID = "other", "other"
+	taken := written(runID, "Told", "", 9)
+	taken.EventID = first.EventID
+	for name, bad := range map[string]struct {
+		request any
+		path    string
+	}{
+		"no stepId":            {changed(func(w map[string]any) { delete(w, "stepId") }), "/events/1/stepId"},
+		"stepId of a run":      {changed(func(w map[string]any) { w["eventType"] = "RunPaused" }), "/events/1/stepId"},
+		"| in a field":         {changed(func(w map[string]any) { w["planId"] = "a|b" }), "/events/1/planId"},
+		"attempt 0":            {changed(func(w map[string]any) { w["logicalAttemptId"] = 0 }), "/events/1/logicalAttemptId"},
+		"no engine attempt":    {changed(func(w map[string]any) { delete(w, "engineAttemptId") }), "/events/1/engineAttemptId"},
+		"another key":          {changed(func(w map[string]any) { w["idempotencyKey"] = strings.Repeat("0", 64) }), "/events/1/idempotencyKey"},
+		"occurredAt":           {changed(func(w map[string]any) { w["occurredAt"] = w["emittedAt"] }), "/events/1/occurredAt"},
+		"runSeq":               {changed(func(w map[string]any) { w["runSeq"] = 1 }), "/events/1/runSeq"},
+		"no time":              {changed(func(w map[string]any) { w["emittedAt"] = "2026-02-30T10:00:00Z" }), "/events/1/emittedAt"},
+		"payload null":         {changed(func(w map[string]any) { w["payload"] = nil }), "/events/1/payload"},
+		"no events":            {appendRequest("t"), "/events"},
+		"none":                 {map[string]any{"townId": "t", "events": []any{}}, "/events"},
+		"many":                 {appendRequest("t", many...), "/events"},
+		"no town":              {map[string]any{"events": []any{first}}, "/townId"},
+		"another town":         {appendRequest("u", written(runID, "Told", "", 1)), "/townId"},
+		"a duplicate's town":   {appendRequest("u", first), "/townId"},
+		"another tenant":       {appendRequest("t", otherTenant), "/events/0/tenantId"},
+		"two plans":            {appendRequest("t", written(runID, "Told", "", 2), sealed(otherPlan)), "/events/1/planId"},
+		"two runs":             {appendRequest("t", written(runID, "Told", "", 2), written("run-2", "Told", "", 1)), "/events/1/runId"},
+		"another's eventId":    {appendRequest("t", taken), "/events/0/eventId"},
+		"runId with wildcards": {appendRequest("t", written("*", "Told", "", 1)), "/events/0/runId"},
+	} {
+		f := c.refused("run.append", mustJSON(t, bad.request))
+		require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED"}, []any{f.Status, f.Code}, name)
+		var paths []string
+		for _, d := range f.Details {
+			paths = append(paths, d.Path)
+		}
+		require.Contains(t, paths, bad.path, name)
+	}
+	f := c.refused("run.append", []byte(`{"townId":`))
+	require.Equal(t, []any{400, "INVALID_JSON"}, []any{f.Status, f.Code})
+	require.Len(t, c.events(runID), 1)
+	for i := range 20 { // that an append is too large to be stored
+		many[i].Payload = mustJSON(t, map[string]string{"x": strings.Repeat("x", 52_400)})
+	}
+	f = c.refused("run.append", mustJSON(t, appendRequest("t", many[:20]...)))
+	require.Equal(t, []any{413, "PAYLOAD_TOO_LARGE"}, []any{f.Status, f.Code})
+	require.Len(t, c.events(runID), 1)
+}
+
+// With ValidateTransitions an event that a projector would ignore is refused, the same on each retry,
+// until the run has come to where it is valid; unknown types are none of its business.
+func TestInvalidTransitions(t *testing.T) {
+	t.Parallel()
+	servers := twoEngines(t, func(c *server.Config) { c.Engine.ValidateTransitions = true })
+	c := connect(t, servers[0])
+	const runID = "run-1"
+	c.append("t", written(runID, runevents.RunStarted, "", 1), written(runID, runevents.StepStarted, "a", 1))
+	bad := appendRequest("t", written(runID, "Told", "", 1), written(runID, runevents.StepSkipped, "a", 1))
+	f := c.refused("run.append", mustJSON(t, bad))
+	require.Equal(t, []any{409, "INVALID_TRANSITION"}, []any{f.Status, f.Code})
+	require.Equal(t, "/events/1/eventType", f.Details[0].Path)
+	for range 4 { // by either engine
+		require.Equal(t, f, c.refused("run.append", mustJSON(t, bad)))
+	}
+	require.Len(t, c.events(runID), 2, "nothing was stored")
+	// What one engine knows is behind the log; it must not refuse what has become valid.
+	for i, event := range []runevents.EventType{
+		runevents.RunPaused, runevents.RunResumed, runevents.StepFailed, runevents.RunFailed, "Told",
+	} {
+		step := ""
+		if event.OfStep() {
+			step = "a"
+		}
+		_, err := servers[i%2].Engine().AppendEvents(t.Context(), "t", []runevents.Write{written(runID, event, step, 1)})
+		require.NoError(t, err, event)
+	}
+	f = c.refused("run.append", mustJSON(t, appendRequest("t", written(runID, runevents.RunCancelled, "", 1))))
+	require.Equal(t, "INVALID_TRANSITION", f.Code)
+}
+
+// Without ValidateTransitions they are stored, and so is every unknown type.
+func TestTransitionsAreNotValidatedByDefault(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	writes := []runevents.Write{
+		written("run-1", runevents.RunCompleted, "", 1), written("run-1", "Täglich", "step", 5),
+		written("run-1", "Told", "", 1), written("run-1", "Told", "x", 1),
+	}
+	writes[1].EngineAttemptID, writes[3].Payload = 9, nil
+	answers := c.append("Town 1", writes...)
+	records := c.events("run-1")
+	for i := range writes {
+		require.Equal(t, record(writes[i], answers[i]), records[i])
+	}
+}
+
+// An event that has the eventId of one of another run is not lost on the bus.
+func TestEventIDOfAnotherRun(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	a, b := written("run-a", "Told", "", 1), written("run-b", "Told", "", 1)
+	b.EventID = a.EventID
+	c.append("t", a)
+	answer := c.append("t", b)
+	require.Equal(t, []runevents.Record{record(b, answer[0])}, c.events("run-b"))
+}
+
+// What is appended expires with the events, from the log too, and the run may begin again.
+func TestAppendedEventsExpire(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, func(c *server.Config) { c.Engine.EventRetention = time.Second }))
+	first := written("run-1", "Told", "", 1)
+	c.append("t", first)
+	js, err := jetstream.New(c.nc)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		reply := c.request("run.events", mustJSON(t, map[string]any{"runId": "run-1"}))
+		return streamSize(t, js, worldengine.LogStream("main")) == 0 && reply.Header.Get("Nats-Service-Error-Code") == "404"
+	}, 20*time.Second, 50*time.Millisecond)
+	again := c.append("t", written("run-1", "Told", "", 2))
+	require.Equal(t, int64(1), again[0].RunSeq)
+}
+
+// Without its log the authority says that it is away, and to ask again.
+func TestAppendWithoutLog(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	c.append("t", written("run-1", "Told", "", 1))
+	js, err := jetstream.New(c.nc)
+	require.NoError(t, err)
+	require.NoError(t, js.DeleteStream(t.Context(), worldengine.LogStream("main")))
+	for _, runID := range []string{"run-1", "run-2"} {
+		f := c.refused("run.append", mustJSON(t, appendRequest("t", written(runID, "Told", "", 2))))
+		require.Equal(t, 503, f.Status, f.Code)
+		require.NotEmpty(t, f.RetryAfter)
+	}
+}
+
+// A worker emits into a run of the engine; its successor has the same registry and emits the same
+// events, and one that has lost it adopts what is persisted.
+func TestEmitterIntoRunOfEngine(t *testing.T) {
+	t.Parallel()
+	servers := twoEngines(t)
+	c := connect(t, servers[1])
+	require.Equal(t, worldengine.Subject("main", "run.append"), runevents.AppendSubject("main"))
+	o := c.send(wire(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
+	before := c.events(o.runID)
+	js, err := jetstream.New(c.nc)
+	require.NoError(t, err)
+	durable, err := runevents.OpenRegistry(t.Context(), js, "main", 0, 1)
+	require.NoError(t, err)
+	emit := func(registry runevents.EventIDRegistry) (ids []string) {
+		e, err := runevents.NewEmitter(runevents.EmitterConfig{
+			Conn: c.nc, TownID: "t", Registry: registry, EngineAttemptID: 2,
+			Identity: runevents.Identity{
+				RunID: o.runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+				PlanID: "plan", PlanVersion: "1",
+			},
+		})
+		require.NoError(t, err)
+		for _, event := range []runevents.EventType{runevents.StepStarted, "BlockPlaced", runevents.StepCompleted} {
+			a, err := e.Emit(t.Context(), event, "build", 1, map[string]any{"block": "stone"})
+			require.NoError(t, err)
+			ids = append(ids, a.EventID)
+		}
+		return ids
+	}
+	ids := emit(durable)
+	require.Equal(t, ids, emit(durable))
+	lost := runevents.NewMemoryRegistry()
+	require.Equal(t, ids, emit(lost))
+	require.Equal(t, ids, emit(lost))
+	after := c.events(o.runID)
+	require.Equal(t, before, after[:len(before)])
+	require.Len(t, after, len(before)+3)
+	for i, id := range ids {
+		require.Equal(t, id, after[len(before)+i].EventID)
+		require.Equal(t, int64(2), after[len(before)+i].EngineAttemptID)
+	}
+}
+
+// Appends beyond what may wait for a run are told to come back, and what was taken is answered.
+func TestAppendOverload(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, func(c *server.Config) { c.Engine.QueuePerTown, c.Service.Readers = 2, 1 }))
+	inbox := nats.NewInbox()
+	replies, err := c.nc.SubscribeSync(inbox)
+	require.NoError(t, err)
+	const flood = 300
+	for i := range flood {
+		body := mustJSON(t, appendRequest("t", written("run-1", "Told", "", int64(i+1))))
+		require.NoError(t, c.nc.PublishRequest(worldengine.Subject("main", "run.append"), inbox, body))
+	}
+	stored := 0
+	for range flood {
+		reply, err := replies.NextMsg(20 * time.Second)
+		require.NoError(t, err)
+		if reply.Header.Get("Nats-Service-Error-Code") == "" {
+			stored++
+			continue
+		}
+		f := c.failureOf(reply)
+		require.Equal(t, 429, f.Status)
+		require.NotEmpty(t, f.RetryAfter)
+	}
+	require.Positive(t, stored)
+	require.Len(t, c.events("run-1"), stored)
+}
