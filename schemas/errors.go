@@ -1,7 +1,9 @@
 package schemas
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -103,4 +105,18 @@ func escape(name string) string {
 		return name
 	}
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
+}
+
+// Under returns err, the *ValidationError of a part of a payload, as one of the payload n: parts says
+// where the part is, as for Pointer. Another error is returned as it is.
+func Under(n Name, err error, parts ...any) error {
+	part, ok := errors.AsType[*ValidationError](err)
+	if !ok {
+		return err
+	}
+	whole := &ValidationError{Schema: n, Code: part.Code, Violations: slices.Clone(part.Violations)}
+	for i := range whole.Violations {
+		whole.Violations[i].Path = Pointer(parts...) + whole.Violations[i].Path
+	}
+	return whole
 }

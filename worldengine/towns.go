@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// maxCachedTowns bounds the memory of the cache; a town beyond it is read from the log.
-const maxCachedTowns = 50_000
+// maxCacheBytes bounds the memory of the cache, counted as twice the canonical JSON of the states
+// and a little for each town; a town beyond it is read from the log.
+const maxCacheBytes = 256 << 20
 
 // towns is what this instance knows of the towns: a cache over the log. An entry may be behind the
 // log when another instance has moved the town, which the guard of every append finds out.
@@ -15,6 +16,7 @@ type towns struct {
 
 	mu    sync.Mutex
 	known map[string]entry
+	bytes int
 }
 
 func newTowns(log *commitLog) *towns {
@@ -41,20 +43,32 @@ func (t *towns) get(ctx context.Context, townID string) (entry, error) {
 func (t *towns) set(townID string, e entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if _, ok := t.known[townID]; !ok && len(t.known) >= maxCachedTowns {
-		for other := range t.known {
-			delete(t.known, other)
-			break
-		}
-	}
+	t.remove(townID)
 	t.known[townID] = e
+	t.bytes += cost(townID, e)
+	for other := range t.known {
+		if t.bytes <= maxCacheBytes {
+			return
+		}
+		t.remove(other)
+	}
 }
 
 func (t *towns) forget(townID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	delete(t.known, townID)
+	t.remove(townID)
 }
+
+// remove forgets a town. The caller holds the lock.
+func (t *towns) remove(townID string) {
+	if e, ok := t.known[townID]; ok {
+		t.bytes -= cost(townID, e)
+		delete(t.known, townID)
+	}
+}
+
+func cost(townID string, e entry) int { return 512 + len(townID) + 2*len(e.state.Canonical) }
 
 // keyLocks lets one handoff at a time be judged for an idempotency key: two handoffs with the same
 // key may be of different towns, whose queues run side by side.

@@ -49,12 +49,16 @@ func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 // exactly the state of that hash, or refuses with *ConflictError, ErrUnknownTown, or
 // *RegressionError where the day would be lowered.
 func (e *Engine) Put(ctx context.Context, state town.State, expected string) (Town, error) {
-	return wait(ctx, func(done func(Town, error)) error {
-		return e.queues.submit(state.Snapshot.TownID, func(ctx context.Context, _ bool) {
-			stored, err := Town{}, error(errPanicked)
-			defer func() { done(stored, err) }()
-			stored, err = e.put(ctx, state, expected)
-		})
+	return wait(ctx, func(done func(Town, error)) error { return e.SubmitPut(state, expected, done) })
+}
+
+// SubmitPut is Put for a caller that does not wait: done is called once, from another goroutine,
+// unless SubmitPut itself fails.
+func (e *Engine) SubmitPut(state town.State, expected string, done func(Town, error)) error {
+	return e.queues.submit(state.Snapshot.TownID, func(ctx context.Context, _ bool) {
+		stored, err := Town{}, error(errPanicked)
+		defer func() { done(stored, err) }()
+		stored, err = e.put(ctx, state, expected)
 	})
 }
 
@@ -240,7 +244,10 @@ func parseWorld(file []byte) ([]town.State, error) {
 	for i, element := range list {
 		state, err := town.FromTree(element)
 		if err != nil {
-			violations = append(violations, under(schemas.Pointer(i), err)...)
+			var invalid *schemas.ValidationError
+			if errors.As(schemas.Under(schemas.Snapshot, err, i), &invalid) {
+				violations = append(violations, invalid.Violations...)
+			}
 			continue
 		}
 		if j, ok := first[state.Snapshot.TownID]; ok {
@@ -256,18 +263,4 @@ func parseWorld(file []byte) ([]town.State, error) {
 		return nil, schemas.Invalid(schemas.Snapshot, violations...)
 	}
 	return states, nil
-}
-
-// under returns the violations of err, a *schemas.ValidationError of a part of a payload, with
-// their paths below prefix.
-func under(prefix string, err error) []schemas.Violation {
-	var invalid *schemas.ValidationError
-	if !errors.As(err, &invalid) {
-		return []schemas.Violation{{Path: prefix, Message: err.Error()}}
-	}
-	moved := slices.Clone(invalid.Violations)
-	for i := range moved {
-		moved[i].Path = prefix + moved[i].Path
-	}
-	return moved
 }

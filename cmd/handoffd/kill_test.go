@@ -90,8 +90,7 @@ func (h *hammer) step(nc *nats.Conn, d *driven) bool {
 		return false
 	}
 	if reply.Header.Get("Nats-Service-Error-Code") == "503" {
-		d.open = nil // said not to be judged
-		return false
+		return false // it may or may not have been stored: asking again tells
 	}
 	return h.take(d, reply.Data)
 }

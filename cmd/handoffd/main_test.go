@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -164,6 +165,9 @@ func TestSecondServerIsRefused(t *testing.T) {
 
 func TestBadCommandLines(t *testing.T) {
 	t.Parallel()
+	busy, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { busy.Close() })
 	for _, c := range []struct {
 		args []string
 		exit int
@@ -171,17 +175,21 @@ func TestBadCommandLines(t *testing.T) {
 	}{
 		{[]string{"--sync", "never"}, 2, "--sync must be one of"},
 		{[]string{"--world-file", "/nowhere.json"}, 2, "/nowhere.json"},
-		{[]string{"nonsense"}, 2, "nonsense"},
-		{[]string{"--world", "a.b", "--listen", "127.0.0.1:0"}, 1, `not "a.b"`},
+		{[]string{"serve", "nonsense"}, 2, "nonsense"},
+		{[]string{"--world", "a.b", "--listen", "127.0.0.1:0"}, 2, `not "a.b"`},
 		{[]string{"--listen", "nowhere"}, 1, "HOST:PORT"},
+		{[]string{"--listen", busy.Addr().String()}, 1, "cannot listen on " + busy.Addr().String()},
 		{[]string{"--apply", "plugin"}, 2, "--apply must be one of"},
-		{[]string{"--history-per-town=-1", "--listen", "127.0.0.1:0"}, 1, "history per town"},
+		{[]string{"--history-per-town=-1"}, 2, "--history-per-town must be above 0"},
+		{[]string{"--history-per-town=0"}, 2, "--history-per-town must be above 0"},
+		{[]string{"--sync-interval=-1s"}, 2, "--sync-interval must be above 0"},
+		{[]string{"--drain-timeout=0s"}, 2, "--drain-timeout must be above 0"},
+		{[]string{"--dedupe-retention=10ms"}, 2, "--dedupe-retention must be at least 1s"},
+		{[]string{"--rules-casual-talk=2"}, 2, "0..1"},
 		{[]string{"--nats", "nats://user:secret@127.0.0.1:1"}, 1, "nats://127.0.0.1:1"},
 	} {
 		var out, errs bytes.Buffer
-		if c.exit == 1 {
-			c.args = append(c.args, "--data", t.TempDir())
-		}
+		c.args = append(c.args, "--data", t.TempDir())
 		require.Equal(t, c.exit, run(t.Context(), c.args, &out, &errs), "%v: %s", c.args, &errs)
 		require.Contains(t, errs.String(), c.says)
 		require.NotContains(t, errs.String(), "secret")

@@ -66,6 +66,33 @@ func (c *serveCommand) config(log io.Writer) server.Config {
 	}
 }
 
+// validate refuses what would be taken for "the default" further down, or makes no sense.
+func (c *serveCommand) validate() error {
+	for flag, value := range map[string]int64{
+		"--sync-interval": int64(c.SyncInterval), "--drain-timeout": int64(c.DrainTimeout),
+		"--dedupe-retention": int64(c.DedupeRetention), "--runevents-retention": int64(c.RunEventsRetention),
+		"--history-per-town": c.HistoryPerTown, "--replicas": int64(c.Replicas),
+	} {
+		if value <= 0 {
+			return fmt.Errorf("%w: %s must be above 0", errUsage, flag)
+		}
+	}
+	for flag, retention := range map[string]time.Duration{
+		"--dedupe-retention": c.DedupeRetention, "--runevents-retention": c.RunEventsRetention,
+	} {
+		if retention < time.Second {
+			return fmt.Errorf("%w: %s must be at least 1s", errUsage, flag)
+		}
+	}
+	if err := worldengine.ValidateWorld(c.World); err != nil {
+		return fmt.Errorf("%w: --world: %w", errUsage, err)
+	}
+	if err := town.Rules(c.Rules).Validate(); err != nil {
+		return fmt.Errorf("%w: --rules-…: %w", errUsage, err)
+	}
+	return nil
+}
+
 func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
 	if format == "json" {
@@ -81,6 +108,9 @@ const gcPercent = 300
 
 // Run serves until ctx is done, then finishes what is in hand.
 func (c *serveCommand) Run(ctx context.Context, s streams) error {
+	if err := c.validate(); err != nil {
+		return err
+	}
 	config := c.config(s.log)
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)

@@ -40,6 +40,9 @@ func startEmbedded(listen, dataDir string, mode Sync, interval time.Duration, lo
 	if err != nil {
 		return nil, fmt.Errorf("server: --listen has the port %q, which is not a number up to 65535", portText)
 	}
+	if err := portIsFree(listen); err != nil {
+		return nil, err
+	}
 	lock, err := lockDataDir(dataDir)
 	if err != nil {
 		return nil, err
@@ -63,9 +66,18 @@ func startEmbedded(listen, dataDir string, mode Sync, interval time.Duration, lo
 	if !ns.ReadyForConnections(30 * time.Second) {
 		ns.Shutdown()
 		lock.Close()
-		return nil, fmt.Errorf("server: embedded NATS does not listen on %s (is the port in use?)", listen)
+		return nil, fmt.Errorf("server: embedded NATS does not listen on %s", listen)
 	}
 	return &embedded{nats: ns, lock: lock}, nil
+}
+
+// portIsFree says at once what the NATS server would only log.
+func portIsFree(listen string) error {
+	probe, err := net.Listen("tcp", listen)
+	if err != nil {
+		return fmt.Errorf("server: cannot listen on %s: %w", listen, err)
+	}
+	return probe.Close()
 }
 
 // lockDataDir makes the directory and takes it for this process. The kernel gives it back when the

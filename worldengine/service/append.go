@@ -6,7 +6,6 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 )
 
 // maxAppend is the largest run.append in bytes that is read.
@@ -20,27 +19,15 @@ func (s *Service) takeAppend(r micro.Request) {
 		s.fail(reply, tooLarge(len(data), maxAppend))
 		return
 	}
-	work := func() {
-		defer func() {
-			if p := recover(); p != nil {
-				s.fail(reply, s.panicked(p))
-			}
-		}()
+	s.enqueue(reply, func() error {
 		townID, writes, err := runevents.ParseAppend(data, schemas.Limits{Bytes: maxAppend})
-		if err == nil {
-			err = s.engine.SubmitEvents(townID, writes, func(appended []runevents.Appended, err error) {
-				s.answerAppend(reply, appended, err)
-			})
-		}
 		if err != nil {
-			s.fail(reply, err)
+			return err
 		}
-	}
-	select {
-	case s.reads <- work:
-	default:
-		s.fail(reply, worldengine.ErrOverloaded)
-	}
+		return s.engine.SubmitEvents(townID, writes, func(appended []runevents.Appended, err error) {
+			s.answerAppend(reply, appended, err)
+		})
+	})
 }
 
 func (s *Service) answerAppend(replyTo string, appended []runevents.Appended, err error) {

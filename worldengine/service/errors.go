@@ -95,7 +95,7 @@ func (s *Service) fail(replyTo string, err error) {
 		body.Message, body.Details = sentence(err), invalid.Violations
 	} else {
 		wire = wireErrorOf(err)
-		body.Message = sentence(err)
+		body.Message = sentence(inShort(err, wire.status))
 		body.Details = append(body.Details, detailsOf(err)...)
 		if wire.status >= 500 {
 			s.config.Logger.Error("a request failed", "code", wire.code, "error", err)
@@ -117,6 +117,25 @@ func (s *Service) fail(replyTo string, err error) {
 	s.respond(&nats.Msg{Subject: replyTo, Data: data, Header: header})
 }
 
+// inShort leaves out of the engine's own troubles what is only of use in its log.
+func inShort(err error, status int) error {
+	if status < 500 {
+		return err
+	}
+	for _, known := range []error{
+		worldengine.ErrReceiptsBehind, worldengine.ErrEventsBehind, worldengine.ErrContended,
+		worldengine.ErrStopping, worldengine.ErrLogUnavailable,
+	} {
+		if errors.Is(err, known) {
+			return known
+		}
+	}
+	return errInternal
+}
+
+// errInternal is what a client is told of a defect.
+var errInternal = errors.New("internal error; it is in the server's log")
+
 // detailsOf returns the places of a request that an error of the engine is about.
 func detailsOf(err error) []schemas.Violation {
 	var transition *runevents.TransitionError
@@ -137,19 +156,4 @@ func tooLarge(size, limit int) error {
 			Message: fmt.Sprintf("has %d bytes, at most %d are read", size, limit),
 		}},
 	}
-}
-
-// under returns err, a *schemas.ValidationError of the member of a payload, as one of the payload.
-func under(name schemas.Name, member string, err error) error {
-	var invalid *schemas.ValidationError
-	if !errors.As(err, &invalid) {
-		return err
-	}
-	moved := &schemas.ValidationError{Schema: name, Code: invalid.Code}
-	for _, v := range invalid.Violations {
-		moved.Violations = append(moved.Violations, schemas.Violation{
-			Path: schemas.Pointer(member) + v.Path, Message: v.Message,
-		})
-	}
-	return moved
 }

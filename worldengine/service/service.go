@@ -49,9 +49,9 @@ type Config struct {
 	MaxHandoff, MaxSnapshot int
 	// Intake is how many handoffs may be on their way to their town's queue; 1,024.
 	Intake int
-	// Readers is how many of the other requests are worked on at once, and as many times eight
-	// may wait; 16.
-	Readers int
+	// Readers is how many of the other requests are worked on at once, and Waiting how many may
+	// wait for that; 16 and 4,096.
+	Readers, Waiting int
 	// Logger is where trouble is told; slog.Default.
 	Logger *slog.Logger
 }
@@ -66,6 +66,7 @@ func (c Config) withDefaults() Config {
 	set(&c.MaxSnapshot, DefaultMaxSnapshot)
 	set(&c.Intake, 1024)
 	set(&c.Readers, 16)
+	set(&c.Waiting, 4096)
 	if c.World == "" {
 		c.World = worldengine.DefaultWorld
 	}
@@ -112,7 +113,7 @@ func Serve(requests, replies *nats.Conn, engine *worldengine.Engine, config Conf
 		config: config, engine: engine, requests: requests, replies: replies,
 		decode:  make(chan *arrival, config.Intake),
 		ordered: make(chan *arrival, config.Intake),
-		reads:   make(chan func(), 8*config.Readers),
+		reads:   make(chan func(), config.Waiting),
 		ctx:     ctx, stop: cancel,
 	}
 	for range runtime.GOMAXPROCS(0) {
@@ -156,7 +157,7 @@ func (s *Service) addEndpoints() error {
 	add("handoff", "handoff", s.takeHandoff)
 	add("town-get", "town.get", s.takeRead(s.townGet))
 	add("town-list", "town.list", s.takeRead(s.townList))
-	add("town-put", "town.put", s.takeRead(s.townPut))
+	add("town-put", "town.put", s.takePut)
 	add("result-get", "result.get", s.takeRead(s.resultGet))
 	add("run-get", "run.get", s.takeRead(s.runGet))
 	add("run-list", "run.list", s.takeRead(s.runList))
@@ -202,7 +203,7 @@ func (s *Service) decodeSafely(a *arrival, limits schemas.Limits) {
 // panicked logs a defect and returns what its client is told.
 func (s *Service) panicked(p any) error {
 	s.config.Logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
-	return errors.New("internal error; it is in the server's log")
+	return errInternal
 }
 
 func (s *Service) submitHandoffs() {
@@ -241,28 +242,39 @@ func (s *Service) respond(msg *nats.Msg) {
 	}
 }
 
-// takeRead hands a request to a reader, or refuses it when too many wait.
+// takeRead hands a request to a reader.
 func (s *Service) takeRead(handle func(context.Context, []byte) ([]byte, error)) func(micro.Request) {
 	return func(r micro.Request) {
 		reply, data := r.Reply(), r.Data()
-		work := func() {
-			defer func() {
-				if p := recover(); p != nil {
-					s.fail(reply, s.panicked(p))
-				}
-			}()
+		s.enqueue(reply, func() error {
 			body, err := handle(s.ctx, data)
-			if err != nil {
-				s.fail(reply, err)
-				return
+			if err == nil {
+				s.respond(&nats.Msg{Subject: reply, Data: body})
 			}
-			s.respond(&nats.Msg{Subject: reply, Data: body})
+			return err
+		})
+	}
+}
+
+// enqueue leaves work to a reader, or refuses it when too much waits. An error of work, and a
+// panic, is answered.
+func (s *Service) enqueue(reply string, work func() error) {
+	safely := func() (err error) {
+		defer func() {
+			if p := recover(); p != nil {
+				err = s.panicked(p)
+			}
+		}()
+		return work()
+	}
+	select {
+	case s.reads <- func() {
+		if err := safely(); err != nil {
+			s.fail(reply, err)
 		}
-		select {
-		case s.reads <- work:
-		default:
-			s.fail(reply, worldengine.ErrOverloaded)
-		}
+	}:
+	default:
+		s.fail(reply, worldengine.ErrOverloaded)
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/micro"
 
 	"worldengine/runevents"
 	"worldengine/schemas"
@@ -113,22 +115,44 @@ func (s *Service) thatFit(towns []worldengine.Summary, more bool) ([]worldengine
 	return towns, more
 }
 
-func (s *Service) townPut(ctx context.Context, data []byte) ([]byte, error) {
-	tree, err := schemas.Parse(schemas.TownPutRequest, data, schemas.Limits{Bytes: s.config.MaxSnapshot})
+// takePut hands a town.put to a reader, who reads it and leaves it to the engine; the answer goes
+// out when the town is stored.
+func (s *Service) takePut(r micro.Request) {
+	replyTo, data := r.Reply(), r.Data()
+	if len(data) > s.config.MaxSnapshot {
+		s.fail(replyTo, tooLarge(len(data), s.config.MaxSnapshot))
+		return
+	}
+	s.enqueue(replyTo, func() error {
+		state, expected, err := parsePut(data, schemas.Limits{Bytes: s.config.MaxSnapshot})
+		if err != nil {
+			return err
+		}
+		return s.engine.SubmitPut(state, expected, func(t worldengine.Town, err error) {
+			var body []byte
+			if err == nil {
+				body, err = townReplyOf(t)
+			}
+			if err != nil {
+				s.fail(replyTo, err)
+				return
+			}
+			s.respond(&nats.Msg{Subject: replyTo, Data: body})
+		})
+	})
+}
+
+func parsePut(data []byte, limits schemas.Limits) (state town.State, expected string, err error) {
+	tree, err := schemas.Parse(schemas.TownPutRequest, data, limits)
 	if err != nil {
-		return nil, err
+		return town.State{}, "", err
 	}
 	request := tree.(map[string]any)
-	state, err := town.FromTree(request["snapshot"])
-	if err != nil {
-		return nil, under(schemas.TownPutRequest, "snapshot", err)
+	if state, err = town.FromTree(request["snapshot"]); err != nil {
+		return town.State{}, "", schemas.Under(schemas.TownPutRequest, err, "snapshot")
 	}
-	expected, _ := request["expectedSnapshotHash"].(string)
-	t, err := s.engine.Put(ctx, state, expected)
-	if err != nil {
-		return nil, err
-	}
-	return townReplyOf(t)
+	expected, _ = request["expectedSnapshotHash"].(string)
+	return state, expected, nil
 }
 
 func (s *Service) resultGet(ctx context.Context, data []byte) ([]byte, error) {
