@@ -1,0 +1,130 @@
+package natsconn
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+	"github.com/stretchr/testify/require"
+)
+
+// startNATS starts a server that asks for what options say.
+func startNATS(t *testing.T, options *natsserver.Options) string {
+	t.Helper()
+	options.Host, options.Port, options.NoSigs, options.NoLog = "127.0.0.1", natsserver.RANDOM_PORT, true, true
+	ns, err := natsserver.NewServer(options)
+	require.NoError(t, err)
+	ns.Start()
+	t.Cleanup(ns.Shutdown)
+	require.True(t, ns.ReadyForConnections(20*time.Second))
+	return ns.ClientURL()
+}
+
+// requireOnly checks that the options connect, and that none do not.
+func requireOnly(t *testing.T, url string, options Options) {
+	t.Helper()
+	nc, err := options.Connect(url, "test")
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	nc.Close()
+	_, err = Options{}.Connect(url, "test")
+	require.Error(t, err)
+}
+
+func TestUserAndPassword(t *testing.T) {
+	t.Parallel()
+	url := startNATS(t, &natsserver.Options{Username: "mara", Password: "secret"})
+	requireOnly(t, url, Options{User: "mara", Password: "secret"})
+	_, err := Options{User: "mara", Password: "wrong"}.Connect(url, "test")
+	require.ErrorContains(t, err, "Authorization")
+	require.NotContains(t, err.Error(), "wrong")
+}
+
+func TestToken(t *testing.T) {
+	t.Parallel()
+	url := startNATS(t, &natsserver.Options{Authorization: "s3cr3t"})
+	requireOnly(t, url, Options{Token: "s3cr3t"})
+	requireOnly(t, url, Options{User: "s3cr3t"})
+}
+
+func TestNKey(t *testing.T) {
+	t.Parallel()
+	pair, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	public, err := pair.PublicKey()
+	require.NoError(t, err)
+	seed, err := pair.Seed()
+	require.NoError(t, err)
+	file := filepath.Join(t.TempDir(), "user.nk")
+	require.NoError(t, os.WriteFile(file, seed, 0o600))
+	url := startNATS(t, &natsserver.Options{Nkeys: []*natsserver.NkeyUser{{Nkey: public}}})
+	requireOnly(t, url, Options{NKey: file})
+}
+
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	ca, certFile, keyFile := certificates(t)
+	pool := x509.NewCertPool()
+	require.True(t, pool.AppendCertsFromPEM(ca))
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	require.NoError(t, err)
+	caFile := filepath.Join(t.TempDir(), "ca.pem")
+	require.NoError(t, os.WriteFile(caFile, ca, 0o600))
+	for _, first := range []bool{false, true} {
+		url := startNATS(t, &natsserver.Options{
+			TLSVerify: true, TLSHandshakeFirst: first, TLSConfig: &tls.Config{
+				Certificates: []tls.Certificate{pair}, ClientCAs: pool,
+				ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
+			},
+		})
+		requireOnly(t, url, Options{TLSCA: caFile, TLSCert: certFile, TLSKey: keyFile, TLSFirst: first})
+	}
+	_, err = Options{TLSCert: certFile}.Connect("nats://127.0.0.1:1", "test")
+	require.ErrorContains(t, err, "--tlskey")
+}
+
+// certificates makes an authority that is its own server and client certificate.
+func certificates(t *testing.T) (ca []byte, certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	ca = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	require.NoError(t, os.WriteFile(certFile, ca, 0o600))
+	require.NoError(t, os.WriteFile(keyFile,
+		pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: keyDER}), 0o600))
+	return ca, certFile, keyFile
+}
+
+func TestSecretsAreNotShown(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"nats://user:pass@host:1":     "nats://host:1",
+		"token@host:1,nats://b:2":     "nats://host:1,nats://b:2",
+		"tls://u:p@a:1, nats://x@y@b": "tls://a:1,nats://b",
+	} {
+		require.Equal(t, want, withoutSecrets(url))
+	}
+}
