@@ -1,6 +1,8 @@
 package worldengine
 
 import (
+	"context"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -27,7 +29,7 @@ func told(n int64) runevents.Write {
 }
 
 // openEngine opens an engine on the NATS of a log.
-func openEngine(t *testing.T, l *commitLog, change ...func(*Config)) *Engine {
+func openEngine(t testing.TB, l *commitLog, change ...func(*Config)) *Engine {
 	t.Helper()
 	config := Config{}
 	for _, c := range change {
@@ -35,7 +37,7 @@ func openEngine(t *testing.T, l *commitLog, change ...func(*Config)) *Engine {
 	}
 	e, err := Open(t.Context(), l.js.Conn(), l.js.Conn(), config)
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, e.Close(t.Context())) })
+	t.Cleanup(func() { require.NoError(t, e.Close(context.Background())) })
 	return e
 }
 
@@ -106,8 +108,7 @@ func TestAppendsOfOtherInstancesAreKnown(t *testing.T) {
 	require.Equal(t, []int64{6, 8}, []int64{answers[0].RunSeq, answers[1].RunSeq})
 }
 
-// While the engine has not ended its run its own places stay free, and nothing about it is kept in
-// memory; after that the others follow.
+// While the engine has not ended its run its own places stay free; after that the others follow.
 func TestAppendToOpenRun(t *testing.T) {
 	t.Parallel()
 	e := openEngine(t, newLog(t))
@@ -126,7 +127,6 @@ func TestAppendToOpenRun(t *testing.T) {
 	answers, err := e.AppendEvents(t.Context(), "t", []runevents.Write{told(1)})
 	require.NoError(t, err)
 	require.Equal(t, int64(2), answers[0].RunSeq)
-	require.Empty(t, e.runs.known)
 	var writes []runevents.Write
 	for n := int64(2); n <= runevents.ReservedSeq-2; n++ {
 		writes = append(writes, told(n))
@@ -147,7 +147,12 @@ func TestAppendToOpenRun(t *testing.T) {
 	answers, err = e.AppendEvents(t.Context(), "t", []runevents.Write{told(2000), told(5)})
 	require.NoError(t, err)
 	require.Equal(t, []int64{runevents.ReservedSeq + 1, 6}, []int64{answers[0].RunSeq, answers[1].RunSeq})
-	require.Len(t, e.runs.known, 1)
+	again := told(2001)
+	again.EventType, again.IdempotencyKey = runevents.RunCompleted, ended.Records(time.Time{})[0].IdempotencyKey
+	again.LogicalAttemptID = 1
+	answers, err = e.AppendEvents(t.Context(), "t", []runevents.Write{again})
+	require.NoError(t, err)
+	require.Equal(t, ended.Events[0].EventID, answers[0].EventID, "what the engine said last is known")
 }
 
 // The cache holds what fits, whatever order runs come in, and nothing from before it was cleared.
@@ -176,6 +181,40 @@ func TestRunCache(t *testing.T) {
 	group.Wait()
 	require.LessOrEqual(t, c.events, maxCachedEvents)
 	require.Len(t, c.known, maxCachedEvents/10)
+
+	large := run("large")
+	records := make([]runevents.Record, maxCachedEvents+1)
+	for i := range records {
+		records[i] = runevents.Record{RunSeq: int64(i + 1)}
+		records[i].IdempotencyKey = strconv.Itoa(i)
+	}
+	require.NoError(t, large.state.Add(false, records...))
+	c.keep(large)
+	require.Len(t, c.known, 1)
+	require.Same(t, large, c.take("large"))
+	require.Zero(t, c.events)
+}
+
+// BenchmarkLoadRun reads a run of so many events, as the first append to it does.
+func BenchmarkLoadRun(b *testing.B) {
+	for _, size := range []int64{10, 1000, 10_000} {
+		b.Run(strconv.FormatInt(size, 10), func(b *testing.B) {
+			e := openEngine(b, newLog(b))
+			for n := int64(0); n < size; n += min(size, 250) {
+				var writes []runevents.Write
+				for i := range min(size, 250) {
+					writes = append(writes, told(n+i+1))
+				}
+				_, err := e.AppendEvents(b.Context(), "t", writes)
+				require.NoError(b, err)
+			}
+			for b.Loop() {
+				run := e.newKnownRun("run")
+				require.NoError(b, e.readRun(b.Context(), run))
+				require.Equal(b, int(size), run.state.Len())
+			}
+		})
+	}
 }
 
 // A log from before there were appends takes them.
@@ -183,7 +222,7 @@ func TestOldLogIsUpdated(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
 	require.NoError(t, l.js.DeleteStream(t.Context(), LogStream("main")))
-	old := logConfig("main", 100, 1)
+	old := logConfig("main", 100, time.Hour, 1)
 	old.Subjects, old.AllowMsgTTL = old.Subjects[:2], false
 	_, err := l.js.CreateStream(t.Context(), old)
 	require.NoError(t, err)

@@ -78,7 +78,7 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 		}
 		return s
 	}
-	logStream := stream(logConfig(config.World, config.HistoryPerTown, config.Replicas))
+	logStream := stream(logConfig(config.World, config.HistoryPerTown, config.DedupeRetention, config.Replicas))
 	receiptStream := stream(dedupe.StreamConfig(config.World, config.DedupeRetention, config.Replicas))
 	eventStream := stream(eventConfig(config.World, config.EventRetention, config.Replicas))
 	if err != nil {

@@ -29,7 +29,7 @@ type commitLog struct {
 }
 
 // logConfig is the stream of a world's commit log.
-func logConfig(world string, history int64, replicas int) jetstream.StreamConfig {
+func logConfig(world string, history int64, retention time.Duration, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:              LogStream(world),
 		Description:       "Commit log of the world " + world + ": the truth, everything else follows it",
@@ -38,7 +38,7 @@ func logConfig(world string, history int64, replicas int) jetstream.StreamConfig
 		MaxMsgsPerSubject: history,
 		AllowDirect:       replicas <= 1, // a follower's copy may be behind its leader
 		Replicas:          max(replicas, 1),
-		Duplicates:        duplicateWindow,
+		Duplicates:        min(duplicateWindow, retention), // a key is free when its receipt has expired
 		DenyDelete:        true,
 		DenyPurge:         true,
 	}

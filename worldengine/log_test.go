@@ -15,7 +15,7 @@ import (
 )
 
 // newLog makes a commit log on a real NATS.
-func newLog(t *testing.T) *commitLog {
+func newLog(t testing.TB) *commitLog {
 	t.Helper()
 	ns, err := natsserver.NewServer(&natsserver.Options{
 		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
@@ -29,7 +29,7 @@ func newLog(t *testing.T) *commitLog {
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), logConfig("main", 100, 1))
+	stream, err := js.CreateStream(t.Context(), logConfig("main", 100, time.Hour, 1))
 	require.NoError(t, err)
 	return &commitLog{world: "main", js: js, stream: stream, maxPayload: nc.MaxPayload}
 }

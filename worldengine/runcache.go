@@ -17,6 +17,8 @@ type knownRun struct {
 	token string // of the run's town; "" while the run has no events
 	guard uint64 // the log sequence of the last message on the run's subject that the state has
 	epoch uint64 // of the cache when the run was loaded
+	// streamSeq is how far the run was read in the event stream.
+	streamSeq uint64
 }
 
 // add takes in events that the log holds at seq.
@@ -37,8 +39,8 @@ func (r *knownRun) take(msg *jetstream.RawStreamMsg) error {
 	return r.add(msg.Sequence, TownToken(rec.TownID), rec.Run, msg.Time)
 }
 
-// maxCachedEvents bounds the memory of the cache, at some 400 bytes an event; a run beyond it is
-// read again.
+// maxCachedEvents bounds the memory of the cache, at some 400 bytes an event; runs beyond it are read
+// again. The run that was appended to last is kept whatever its size.
 const maxCachedEvents = 100_000
 
 // runCache keeps the runs that were appended to last. Whoever takes a run has it alone.
@@ -58,12 +60,11 @@ func (c *runCache) take(runID string) *knownRun {
 	return run
 }
 
-// keep puts a run back, unless what was loaded then may not be true any more: the engine may go on
-// with an open run, and clear forgets every run.
+// keep puts a run back, unless clear was called since it was loaded.
 func (c *runCache) keep(run *knownRun) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if run.epoch != c.epoch || run.state.Open() {
+	if run.epoch != c.epoch {
 		return
 	}
 	if c.known == nil {
@@ -75,7 +76,9 @@ func (c *runCache) keep(run *knownRun) {
 		if c.events <= maxCachedEvents {
 			break
 		}
-		c.drop(other)
+		if other != run { // which is larger than the cache by itself, at worst
+			c.drop(other)
+		}
 	}
 }
 

@@ -73,6 +73,23 @@ func TestDedupeRetention(t *testing.T) {
 	}, 10*time.Second, 50*time.Millisecond)
 }
 
+// A failed handoff whose receipt has expired may be tried again: its town never moved.
+func TestFailedKeyIsFreeAfterTheRetention(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, func(config *server.Config) { config.Engine.DedupeRetention = time.Second }))
+	body := wire(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "bridge"))
+	first := c.send(body)
+	require.Equal(t, handoff.Failed, first.result.Status)
+	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
+	require.Eventually(t, func() bool {
+		reply := c.request("handoff", body)
+		if reply.Header.Get("Nats-Service-Error-Code") != "" {
+			return false
+		}
+		return string(reply.Data) == string(first.bytes)
+	}, 20*time.Second, 50*time.Millisecond, "the same handoff against the same state gets the same bytes")
+}
+
 // Two servers on one NATS share the requests of a world and race for its towns; between them every
 // handoff is executed once, and the history of a town is one line.
 func TestTwoServersRace(t *testing.T) {
