@@ -107,7 +107,9 @@ func (s *RunState) Add(byEngine bool, records ...Record) error {
 		if s.owner == (Identity{}) {
 			s.owner = r.identity()
 		}
-		s.keys[r.IdempotencyKey] = Appended{EventID: r.EventID, RunSeq: r.RunSeq, PersistedAt: r.PersistedAt, Idempotent: true}
+		s.keys[r.IdempotencyKey] = Appended{
+			EventID: r.EventID, RunSeq: r.RunSeq, PersistedAt: r.PersistedAt, Idempotent: true,
+		}
 		s.ids[r.EventID] = struct{}{}
 		s.lastSeq = max(s.lastSeq, r.RunSeq)
 		fresh = append(fresh, withoutPayload(*r))

@@ -8,8 +8,11 @@
 //	Producer ── Emit ──> Run (in the commit log) ── Records ──> RunEventRecord on the bus
 //
 // The append authority is the commit log's stream: it gives every run's events their place
-// (runSeq, from 1 without gaps within a run) and their persistedAt (the time at which the stream
-// stored the message), together or not at all.
+// (runSeq, from 1) and their persistedAt (the time at which the stream stored the message), together
+// or not at all. Writers other than the engine go through a RunState, which plans what an append
+// stores and answers, and reach it by the verb run.append, with an Emitter and its EventIDRegistry:
+//
+//	Emitter ── run.append ──> RunState.Plan ──> Run (in the commit log, on the run's own subject)
 //
 // On the bus every record is a plain message, the JSON of one RunEventRecord, on
 // runevents.v2.<world>.<town token>.<runId>, with the headers Event-Type and Nats-Msg-Id (the

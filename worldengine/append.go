@@ -1,6 +1,7 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,15 +73,11 @@ func (e *Engine) appendEvents(
 ) ([]runevents.Appended, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	run, fresh := e.runs.take(writes[0].RunID), false
+	run, fresh, err := e.knownRun(ctx, writes[0].RunID)
+	if err != nil {
+		return nil, err
+	}
 	for range maxRaces {
-		var err error
-		if run == nil {
-			if run, err = e.loadRun(ctx, writes[0].RunID); err != nil {
-				return nil, err
-			}
-			fresh = true
-		}
 		plan, err := run.plan(townID, writes)
 		if err == nil {
 			var appended []runevents.Appended
@@ -101,6 +98,24 @@ func (e *Engine) appendEvents(
 		fresh = true
 	}
 	return nil, ErrContended
+}
+
+// knownRun returns what is known of a run, and whether it was read afresh: a run that this instance
+// does not know, and one that the engine may have gone on with, is.
+func (e *Engine) knownRun(ctx context.Context, runID string) (run *knownRun, fresh bool, err error) {
+	if run = e.runs.take(runID); run == nil {
+		run = e.newKnownRun(runID)
+	} else if !run.state.Open() {
+		return run, false, nil
+	}
+	return run, true, e.readRun(ctx, run)
+}
+
+func (e *Engine) newKnownRun(runID string) *knownRun {
+	return &knownRun{
+		runID: runID, epoch: e.runs.now(),
+		state: runevents.NewRunState(runID, e.config.ValidateTransitions),
+	}
 }
 
 // plan is RunState.Plan for a run of which the town is known too.
@@ -150,46 +165,45 @@ func (e *Engine) eventsMessage(townID string, run *runevents.Run) (*nats.Msg, er
 	return msg, nil
 }
 
-// loadRun reads all that a run has: from the event stream once that has followed the log to its end,
-// where the engine's own events are too, and from the run's last message in the log.
-func (e *Engine) loadRun(ctx context.Context, runID string) (*knownRun, error) {
-	run := &knownRun{
-		runID: runID, epoch: e.runs.now(),
-		state: runevents.NewRunState(runID, e.config.ValidateTransitions),
-	}
-	last, err := e.log.lastEvents(ctx, runID)
+// readRun reads all that a run has and this instance does not know: from the event stream once that
+// has followed the log to its end, where the engine's own events are too, and from the run's last
+// message in the log.
+func (e *Engine) readRun(ctx context.Context, run *knownRun) error {
+	last, err := e.log.lastEvents(ctx, run.runID)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := e.catchUp(ctx, e.eventFollower); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrEventsBehind, err)
+		return fmt.Errorf("%w: %w", ErrEventsBehind, err)
 	}
-	if err := e.readRun(ctx, run); err != nil {
-		return nil, err
+	if err := e.readStream(ctx, run); err != nil {
+		return err
 	}
-	if last != nil {
-		if err := run.take(last); err != nil {
-			return nil, err
-		}
+	if last == nil {
+		run.guard = 0 // nothing was appended, or it has expired
+		return nil
 	}
-	return run, nil
+	return run.take(last)
 }
 
-// readRun adds what the event stream has of a run.
-func (e *Engine) readRun(ctx context.Context, run *knownRun) error {
+// readStream adds what the event stream has of a run beyond what was read of it before.
+func (e *Engine) readStream(ctx context.Context, run *knownRun) error {
 	last, err := e.lastEvent(ctx, run.runID)
 	if err != nil || last == nil {
 		return err
 	}
 	tokens := strings.Split(last.subject, ".")
 	run.token = tokens[len(tokens)-2]
+	if last.streamSeq < run.streamSeq { // the stream is another one
+		run.streamSeq = 0
+	}
 	type stored struct {
 		runevents.Record
 		byEngine bool
 	}
 	var all []stored
-	for from := uint64(1); from <= last.streamSeq; {
-		msg, err := e.events.GetMsg(ctx, from, jetstream.WithGetMsgSubject(last.subject))
+	for run.streamSeq < last.streamSeq {
+		msg, err := e.events.GetMsg(ctx, run.streamSeq+1, jetstream.WithGetMsgSubject(last.subject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break // expired meanwhile
 		}
@@ -200,9 +214,9 @@ func (e *Engine) readRun(ctx context.Context, run *knownRun) error {
 		if err := json.Unmarshal(msg.Data, &r.Record); err != nil {
 			return fmt.Errorf("worldengine: event stream sequence %d: %w", msg.Sequence, err)
 		}
-		all, from = append(all, r), msg.Sequence+1
+		all, run.streamSeq = append(all, r), msg.Sequence
 	}
-	slices.SortFunc(all, func(a, b stored) int { return int(a.RunSeq - b.RunSeq) })
+	slices.SortFunc(all, func(a, b stored) int { return cmp.Compare(a.RunSeq, b.RunSeq) })
 	for i := range all {
 		if err := run.state.Add(all[i].byEngine, all[i].Record); err != nil {
 			return err
@@ -212,10 +226,13 @@ func (e *Engine) readRun(ctx context.Context, run *knownRun) error {
 }
 
 // refreshRun takes in what other instances have appended to a run meanwhile. A run that has lost
-// its place in the log, and one that the engine may have gone on with, is loaded anew.
+// its place in the log is read anew.
 func (e *Engine) refreshRun(ctx context.Context, run *knownRun) (*knownRun, error) {
+	if run.state.Open() {
+		return run, e.readRun(ctx, run)
+	}
 	before := run.guard
-	for !run.state.Open() {
+	for {
 		next, err := e.log.eventsAfter(ctx, run.runID, run.guard)
 		if err != nil {
 			return nil, err
@@ -228,7 +245,8 @@ func (e *Engine) refreshRun(ctx context.Context, run *knownRun) (*knownRun, erro
 		}
 	}
 	if run.guard == before {
-		return e.loadRun(ctx, run.runID)
+		run = e.newKnownRun(run.runID)
+		return run, e.readRun(ctx, run)
 	}
 	return run, nil
 }
@@ -239,8 +257,11 @@ func (l *commitLog) lastEvents(ctx context.Context, runID string) (*jetstream.Ra
 }
 
 // eventsAfter returns the first message that was appended to a run after log sequence seq, or nil.
-func (l *commitLog) eventsAfter(ctx context.Context, runID string, seq uint64) (*jetstream.RawStreamMsg, error) {
-	return eventsOrNil(l.stream.GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(runSubject(l.world, runID))))
+func (l *commitLog) eventsAfter(
+	ctx context.Context, runID string, seq uint64,
+) (*jetstream.RawStreamMsg, error) {
+	filter := jetstream.WithGetMsgSubject(runSubject(l.world, runID))
+	return eventsOrNil(l.stream.GetMsg(ctx, seq+1, filter))
 }
 
 func eventsOrNil(msg *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
