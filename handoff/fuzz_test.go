@@ -85,7 +85,7 @@ func FuzzParseResult(f *testing.F) {
 func FuzzNew(f *testing.F) {
 	f.Add(0, "alpha", "😀", "mayor-1", 0.5, int64(15), "side_quest_exists", "😀", 1.0)
 	f.Add(1, "Town 1", "a b", "x", 0.0, int64(0), "project_exists", "", math.Inf(1))
-	f.Add(2, "o'town", "general", "x", 1.0, int64(1)<<53, "", "\x00", -0.0)
+	f.Add(2, "o'town", "general", "x", 1.0, int64(1)<<53, "", "\x00", math.Copysign(0, -1))
 	f.Add(3, "東京", "casual", "", math.NaN(), int64(-1), "k", "\xff", 5e-324)
 	f.Fuzz(func(t *testing.T, kind int, town, argument, actor string, priority float64, epoch int64,
 		precondition, target string, expected float64,

@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nuid"
 
 	"worldengine/cmd/handoffctl/internal/client"
 	"worldengine/worldengine"
@@ -87,7 +87,7 @@ func (b *bench) setUp(ctx context.Context) (err error) {
 		}
 		b.clients = append(b.clients, nc)
 	}
-	if b.targets, err = createTowns(ctx, b.server(), &b.config, nuid.Next()[:12]); err != nil {
+	if b.targets, err = createTowns(ctx, b.server(), &b.config, uuid.NewString()[:8]); err != nil {
 		return err
 	}
 	for i := range b.config.Concurrency {
