@@ -1,0 +1,116 @@
+package dedupe
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// newReceipts makes receipts on a real NATS.
+func newReceipts(t *testing.T) (*Receipts, jetstream.JetStream) {
+	t.Helper()
+	ns, err := natsserver.NewServer(&natsserver.Options{
+		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
+	})
+	require.NoError(t, err)
+	ns.Start()
+	t.Cleanup(ns.Shutdown)
+	require.True(t, ns.ReadyForConnections(20*time.Second))
+	nc, err := nats.Connect(ns.ClientURL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	stream, err := js.CreateStream(t.Context(), StreamConfig("w", time.Hour, 1))
+	require.NoError(t, err)
+	return New("w", stream), js
+}
+
+func key(digit string) string { return "proposal_" + strings.Repeat(digit, 64) }
+
+func receipt(digit string, logSeq uint64) *Receipt {
+	return &Receipt{
+		Key: key(digit), LogSeq: logSeq, RunID: "run-" + digit, HandoffID: "handoff-" + digit,
+		ResultID: "result-" + digit, Result: []byte(`{"resultId":"result-` + digit + `"}`),
+	}
+}
+
+// Until the follower has passed a receipt, the instance that committed it answers from memory; from
+// then on the stream does, and knows the same.
+func TestLookup(t *testing.T) {
+	t.Parallel()
+	r, js := newReceipts(t)
+	none, err := r.Lookup(t.Context(), key("1"))
+	require.NoError(t, err)
+	require.Nil(t, none)
+
+	own := receipt("1", 7)
+	r.Remember(own)
+	got, err := r.Lookup(t.Context(), key("1"))
+	require.NoError(t, err)
+	require.Equal(t, own, got)
+	r.Followed(6)
+	got, err = r.Lookup(t.Context(), key("1"))
+	require.NoError(t, err)
+	require.Equal(t, own, got, "it was not followed yet")
+
+	msg, err := own.Message("w")
+	require.NoError(t, err)
+	require.Equal(t, "world.w.receipts."+key("1"), msg.Subject)
+	_, err = js.PublishMsg(t.Context(), msg)
+	require.NoError(t, err)
+	r.Followed(7)
+	require.Empty(t, r.pending, "memory is given back")
+	require.Empty(t, r.order)
+	got, err = r.Lookup(t.Context(), key("1"))
+	require.NoError(t, err)
+	want := *own
+	want.LogSeq = 0 // the stream does not tell
+	require.Equal(t, &want, got)
+}
+
+// Towns commit side by side: receipts may be remembered in another order than the log's, or when
+// they have been followed already.
+func TestRememberOutOfOrder(t *testing.T) {
+	t.Parallel()
+	r, _ := newReceipts(t)
+	r.Remember(receipt("2", 12))
+	r.Remember(receipt("1", 11))
+	r.Followed(11)
+	r.Followed(12)
+	require.Empty(t, r.pending)
+	r.Remember(receipt("3", 12))
+	require.Empty(t, r.pending, "it is in the stream already")
+}
+
+// What cannot be asked, or read, is an error: nobody may take the key for free.
+func TestLookupFails(t *testing.T) {
+	t.Parallel()
+	r, js := newReceipts(t)
+	_, err := js.Publish(t.Context(), Subject("w", key("1")), []byte("damaged"))
+	require.NoError(t, err)
+	_, err = r.Lookup(t.Context(), key("1"))
+	require.ErrorContains(t, err, "at sequence 1 is not readable")
+	require.NoError(t, js.DeleteStream(t.Context(), StreamName("w")))
+	_, err = r.Lookup(t.Context(), key("2"))
+	require.ErrorContains(t, err, "cannot look up "+key("2"))
+}
+
+// A receipt is the last message of its key, lives as long as the retention, and is derived: an
+// unreplicated stream is persisted asynchronously, a replicated one cannot be.
+func TestStreamConfig(t *testing.T) {
+	t.Parallel()
+	single, replicated := StreamConfig("w", time.Minute, 1), StreamConfig("w", time.Minute, 3)
+	require.Equal(t, jetstream.AsyncPersistMode, single.PersistMode)
+	require.True(t, single.AllowDirect)
+	require.Equal(t, jetstream.DefaultPersistMode, replicated.PersistMode)
+	require.False(t, replicated.AllowDirect, "a follower's copy may be behind its leader")
+	require.Equal(t, 3, replicated.Replicas)
+	require.Equal(t, time.Minute, single.MaxAge)
+	require.Equal(t, int64(1), single.MaxMsgsPerSubject)
+}
