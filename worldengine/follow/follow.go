@@ -15,6 +15,7 @@ import (
 	"math/rand/v2"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -76,6 +77,8 @@ type Follower struct {
 	config  Config
 	restart chan struct{}
 	urgent  chan struct{} // somebody waits
+
+	failures atomic.Int64 // tries that ended with an error
 
 	mu       sync.Mutex
 	followed uint64
@@ -163,6 +166,7 @@ func (f *Follower) Run(ctx context.Context) {
 		case f.Position() != before:
 			pause = minPause
 		}
+		f.failures.Add(1)
 		f.config.Logger.Warn("derived stream cannot be followed; will try again",
 			"error", err, "pause", pause)
 		sleep(ctx, jitter(pause))

@@ -242,6 +242,30 @@ func TestRecreates(t *testing.T) {
 	w.requireImage(20)
 }
 
+// A derived stream that cannot be made again, because another took its subjects, is tried for until
+// it can.
+func TestRecreatesWhenItCan(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write(0, 20)
+	f, _ := w.run(func(c *Config) {
+		config := w.derived.CachedInfo().Config
+		c.Recreate = &config
+	})
+	w.wait(f, 20)
+	require.NoError(t, w.js.DeleteStream(t.Context(), "DERIVED"))
+	_, err := w.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "SQUATTER", Subjects: []string{"derived.>"}})
+	require.NoError(t, err)
+	f.Restart(20)
+	// Two failed tries: each ends with a pause, which a look at the stream's absence cannot shorten.
+	require.Eventually(t, func() bool { return f.failures.Load() >= 2 }, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, w.js.DeleteStream(t.Context(), "SQUATTER"))
+	w.wait(f, 1)
+	w.derived, err = w.js.Stream(t.Context(), "DERIVED")
+	require.NoError(t, err)
+	w.requireImage(20)
+}
+
 // A message that is not a follower's does not hide the position, and is reported.
 func TestStrayMessage(t *testing.T) {
 	t.Parallel()

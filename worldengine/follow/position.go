@@ -21,8 +21,10 @@ func (f *Follower) readPosition(ctx context.Context) (position, error) {
 	info, err := f.config.Derived.Info(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && f.config.Recreate != nil {
 		f.config.Logger.Warn("the derived stream is gone and is made again")
-		if f.config.Derived, err = f.config.JetStream.CreateOrUpdateStream(ctx, *f.config.Recreate); err == nil {
-			info, err = f.config.Derived.Info(ctx)
+		var again jetstream.Stream
+		if again, err = f.config.JetStream.CreateOrUpdateStream(ctx, *f.config.Recreate); err == nil {
+			f.config.Derived = again
+			info, err = again.Info(ctx)
 		}
 	}
 	if err != nil {
