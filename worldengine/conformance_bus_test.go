@@ -1,0 +1,65 @@
+package worldengine
+
+import (
+	"log/slog"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/town"
+)
+
+// TestTheBusMayBeDown: while nothing can be written to the bus handoffs are judged all the same, and
+// what they did comes when it can, each run's events in their order.
+func TestTheBusMayBeDown(t *testing.T) {
+	t.Parallel()
+	l := newLog(t)
+	conn := l.js.Conn()
+	followers, err := nats.Connect(conn.ConnectedUrl())
+	require.NoError(t, err)
+	t.Cleanup(followers.Close)
+	e, err := Open(t.Context(), conn, followers, Config{Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "t"})
+	_, err = e.Put(t.Context(), state, "")
+	require.NoError(t, err)
+
+	followers.Close()
+	var runs []string
+	for range 5 {
+		h, err := handoff.New(handoff.Proposal{
+			Type: handoff.TalkToTownsfolk, Args: map[string]string{"talkType": "casual"}, ActorID: "a", TownID: "t",
+			Priority: 0.5, Reason: "Because.", SnapshotHash: state.Hash, DecisionEpoch: state.Epoch(),
+		})
+		require.NoError(t, err)
+		answer, err := e.Execute(t.Context(), h)
+		require.NoError(t, err)
+		require.Equal(t, handoff.Executed, answer.Result.Status)
+		runs = append(runs, answer.RunID)
+		state, _ = town.DefaultRules().Apply(state.Snapshot, &h.Proposal)
+		require.Equal(t, state.Hash, *answer.Result.WorldState.SnapshotHash)
+	}
+	_, err = e.Events(t.Context(), runs[4], 0, 100)
+	require.ErrorIs(t, err, ErrEventsBehind, "they are not lost")
+	require.NoError(t, e.Close(t.Context()))
+
+	again := openEngine(t, l)
+	for _, runID := range runs {
+		page, err := again.Events(t.Context(), runID, 0, 100)
+		require.NoError(t, err)
+		require.Len(t, page.Events, 10)
+		for i, data := range page.Events {
+			var r runevents.Record
+			require.NoError(t, json.Unmarshal(data, &r))
+			require.Equal(t, int64(i+1), r.RunSeq)
+			require.Equal(t, runID, r.RunID)
+		}
+		run, err := again.Run(t.Context(), runID)
+		require.NoError(t, err)
+		require.Equal(t, runevents.RunSucceeded, run.Status)
+	}
+}
