@@ -4,59 +4,69 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
-	"sync"
-
-	"golang.org/x/text/collate"
-	"golang.org/x/text/language"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/town/internal/collation"
 )
 
-// collators hands out collators of the CLDR root table; one is not safe for concurrent use.
-var collators = sync.Pool{New: func() any { return collate.New(language.Und) }}
-
 // sortQuests puts quests in canonical order: by id, title and complexity (an absent one last).
-// Strings compare by the Unicode Collation Algorithm with the CLDR root table, and the sort is
-// stable.
+// Strings compare as package collation says, and the sort is stable.
 func sortQuests(quests []SideQuest) {
-	collator := collators.Get().(*collate.Collator)
-	defer collators.Put(collator)
-	slices.SortStableFunc(quests, func(a, b SideQuest) int {
-		if c := collator.CompareString(a.ID, b.ID); c != 0 {
-			return c
-		}
-		return cmp.Or(collator.CompareString(a.Title, b.Title),
-			absentLast(a.Complexity, b.Complexity))
+	sortByID(quests, func(q *SideQuest) string { return q.ID }, func(a, b *SideQuest) int {
+		return cmp.Or(collation.Compare(a.Title, b.Title), absentLast(a.Complexity, b.Complexity))
 	})
 }
 
 // sortProjects puts projects in canonical order: by id, name, progress and status.
 func sortProjects(projects []Project) {
-	collator := collators.Get().(*collate.Collator)
-	defer collators.Put(collator)
-	slices.SortStableFunc(projects, func(a, b Project) int { return compareProjects(collator, &a, &b) })
+	sortByID(projects, func(p *Project) string { return p.ID }, compareBesideID)
+}
+
+// sortByID sorts a list by its ids, by the rest where these compare as equal, and stably.
+func sortByID[T any](list []T, id func(*T) string, compareRest func(a, b *T) int) {
+	type keyed struct {
+		key collation.Key
+		i   int // in unsorted
+	}
+	keys := make([]keyed, len(list))
+	memory := make(collation.Key, 0, 16*len(list)) // for all of the keys, if these are short
+	for i := range list {
+		start := len(memory)
+		memory = collation.AppendKey(memory, id(&list[i]))
+		keys[i] = keyed{memory[start:], i}
+	}
+	unsorted := slices.Clone(list)
+	slices.SortFunc(keys, func(a, b keyed) int {
+		if c := a.key.Compare(b.key); c != 0 {
+			return c
+		}
+		return cmp.Or(compareRest(&unsorted[a.i], &unsorted[b.i]), cmp.Compare(a.i, b.i))
+	})
+	for i := range keys {
+		list[i] = unsorted[keys[i].i]
+	}
 }
 
 // resortProject puts projects, of which only the one at i has changed, in canonical order again.
 // Ids are unique but may collate as equal, and then the progress counts: rarely, so its neighbours
 // are asked first.
 func resortProject(projects []Project, i int) {
-	collator := collators.Get().(*collate.Collator)
-	inOrder := (i == 0 || compareProjects(collator, &projects[i-1], &projects[i]) <= 0) &&
-		(i == len(projects)-1 || compareProjects(collator, &projects[i], &projects[i+1]) <= 0)
-	collators.Put(collator)
-	if !inOrder {
+	inOrder := func(a, b *Project) bool {
+		if c := collation.Compare(a.ID, b.ID); c != 0 {
+			return c < 0
+		}
+		return compareBesideID(a, b) <= 0
+	}
+	if i > 0 && !inOrder(&projects[i-1], &projects[i]) ||
+		i < len(projects)-1 && !inOrder(&projects[i], &projects[i+1]) {
 		sortProjects(projects)
 	}
 }
 
-func compareProjects(collator *collate.Collator, a, b *Project) int {
-	if c := collator.CompareString(a.ID, b.ID); c != 0 {
-		return c
-	}
-	return cmp.Or(collator.CompareString(a.Name, b.Name),
+func compareBesideID(a, b *Project) int {
+	return cmp.Or(collation.Compare(a.Name, b.Name),
 		cmp.Compare(a.Progress, b.Progress),
-		collator.CompareString(string(a.Status), string(b.Status)))
+		collation.Compare(string(a.Status), string(b.Status)))
 }
 
 func absentLast(a, b *float64) int {

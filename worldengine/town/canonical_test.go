@@ -9,12 +9,11 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/text/collate"
-	"golang.org/x/text/language"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/internal/collation"
 )
 
 func TestEverySnapshotVectorHasItsCanonicalBytesAndHash(t *testing.T) {
@@ -86,7 +85,6 @@ func TestTheCanonicalFormIsTheGeneralOneForAnySnapshot(t *testing.T) {
 // requireOrdered asserts that the lists of a snapshot's tree are in canonical order, pair by pair.
 func requireOrdered(t *testing.T, tree map[string]any) {
 	t.Helper()
-	root := collate.New(language.Und)
 	for list, keys := range map[string][]string{
 		"sideQuests": {"id", "title", "complexity"},
 		"projects":   {"id", "name", "progress", "status"},
@@ -94,17 +92,17 @@ func requireOrdered(t *testing.T, tree map[string]any) {
 		elements := tree[list].([]any)
 		for i := 1; i < len(elements); i++ {
 			before, after := elements[i-1].(map[string]any), elements[i].(map[string]any)
-			require.LessOrEqual(t, compareBy(root, keys, before, after), 0, "%v, then %v", before, after)
+			require.LessOrEqual(t, compareBy(keys, before, after), 0, "%v, then %v", before, after)
 		}
 	}
 }
 
-func compareBy(root *collate.Collator, keys []string, a, b map[string]any) int {
+func compareBy(keys []string, a, b map[string]any) int {
 	for _, key := range keys {
 		order := 0
 		switch x := a[key].(type) {
 		case string:
-			order = root.CompareString(x, b[key].(string))
+			order = collation.Compare(x, b[key].(string))
 		case float64:
 			switch y, ok := b[key].(float64); {
 			case !ok || x < y:
@@ -127,11 +125,10 @@ func compareBy(root *collate.Collator, keys []string, a, b map[string]any) int {
 func TestTheOrderOfTheListsDoesNotMatterWhereTheKeysDiffer(t *testing.T) {
 	t.Parallel()
 	g := newGenerator(12)
-	root := collate.New(language.Und)
 	for range 1000 {
 		tree := g.snapshot()
 		for _, list := range []string{"sideQuests", "projects"} {
-			tree[list] = distinct(root, tree[list].([]any))
+			tree[list] = distinct(tree[list].([]any))
 		}
 		want := stateOf(t, tree)
 		for range 3 {
@@ -147,12 +144,12 @@ func TestTheOrderOfTheListsDoesNotMatterWhereTheKeysDiffer(t *testing.T) {
 }
 
 // distinct drops what compares as equal by id to an element before it.
-func distinct(root *collate.Collator, elements []any) []any {
+func distinct(elements []any) []any {
 	kept := []any{}
 	for _, element := range elements {
 		id := element.(map[string]any)["id"].(string)
 		if !slices.ContainsFunc(kept, func(other any) bool {
-			return root.CompareString(id, other.(map[string]any)["id"].(string)) == 0
+			return collation.Compare(id, other.(map[string]any)["id"].(string)) == 0
 		}) {
 			kept = append(kept, element)
 		}
@@ -173,7 +170,7 @@ func quest(id, title string, complexity ...float64) town.SideQuest {
 
 func TestIDsThatCollateAsEqualAreOrderedByTheNextKeys(t *testing.T) {
 	t.Parallel()
-	require.Zero(t, collate.New(language.Und).CompareString(composed, decomposed))
+	require.Zero(t, collation.Compare(composed, decomposed))
 	for _, row := range []struct {
 		name   string
 		quests []town.SideQuest // in canonical order
@@ -182,6 +179,11 @@ func TestIDsThatCollateAsEqualAreOrderedByTheNextKeys(t *testing.T) {
 		{"by complexity", []town.SideQuest{quest(decomposed, "a", 0), quest(composed, "a", 0.5)}},
 		{"an absent complexity last", []town.SideQuest{quest(decomposed, "a", 10), quest(composed, "a")}},
 		{"by letters before case", []town.SideQuest{quest("a", ""), quest("B", ""), quest("b-a", ""), quest("ba", "")}},
+		{"by newer characters, as Node.js has them", []town.SideQuest{
+			quest("-", ""), quest("\U0001f5fc", ""), quest("\U0001f9f1", ""), quest("\u20bf", ""), quest("1", ""),
+			quest("wall \U0001f9f1", ""), quest("wall \U0001f6e1\ufe0f", ""), quest("wall a", ""),
+			quest("\u0500", ""), quest("\U0001e900", ""), quest("\U000323af", ""),
+		}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -343,10 +345,10 @@ func FuzzParse(f *testing.F) {
 		require.NoError(t, schemas.Validate(schemas.Snapshot, decoded(t, state.Canonical)))
 		requireOrdered(t, decoded(t, state.Canonical).(map[string]any))
 
-		root, g := collate.New(language.Und), rand.New(rand.NewPCG(seed, 0))
+		g := rand.New(rand.NewPCG(seed, 0))
 		for _, list := range []string{"sideQuests", "projects"} {
 			elements := tree[list].([]any)
-			if len(distinct(root, elements)) < len(elements) {
+			if len(distinct(elements)) < len(elements) {
 				return // the order of what compares as equal counts
 			}
 			g.Shuffle(len(elements), func(i, j int) { elements[i], elements[j] = elements[j], elements[i] })
