@@ -28,6 +28,7 @@ type commandLine struct {
 		List   runListCommand   `cmd:"" help:"List runs by town and time."`
 		Events runEventsCommand `cmd:"" help:"Show the events of a run."`
 	} `cmd:"" help:"Look up runs."`
+	Watch  watchCommand  `cmd:"" help:"Show what happens in the world, live."`
 	Bench  benchCommand  `cmd:"" help:"Measure executed handoffs against plain NATS request-reply."`
 	Schema schemaCommand `cmd:"" help:"Print a JSON Schema of the wire, or list their names."`
 }
