@@ -29,6 +29,7 @@ type commandLine struct {
 		Events runEventsCommand `cmd:"" help:"Show the events of a run."`
 	} `cmd:"" help:"Look up runs."`
 	Watch  watchCommand  `cmd:"" help:"Show what happens in the world, live."`
+	Fsck   fsckCommand   `cmd:"" help:"Prove that what is derived equals the log, and repair it."`
 	Bench  benchCommand  `cmd:"" help:"Measure executed handoffs against plain NATS request-reply."`
 	Schema schemaCommand `cmd:"" help:"Print a JSON Schema of the wire, or list their names."`
 }

@@ -1,0 +1,149 @@
+package worldengine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/schemas"
+)
+
+// fsckEvents checks the stream of run events: it is the events of the log, in order, once.
+type fsckEvents struct{ fsckDerived }
+
+// check checks the events of the next message of the log.
+func (d *fsckEvents) check(ctx context.Context, m *fsckMessage) error {
+	if !d.checked() {
+		return nil
+	}
+	if err := d.pass(ctx); err != nil {
+		return err
+	}
+	derived, err := d.derive(m)
+	if err != nil {
+		return nil // a finding about the log
+	}
+	for part, want := range derived {
+		if err := d.expect(ctx, m, want, logPosition{m.seq, part}); err != nil || d.stalled {
+			return err
+		}
+	}
+	return nil
+}
+
+// expect finds the message that has to be next. Where another is, it tells an insertion from an
+// omission and from a change, so that one damage is one finding.
+func (d *fsckEvents) expect(ctx context.Context, m *fsckMessage, want *nats.Msg, at logPosition) error {
+	for {
+		got, err := d.cursor.peek(ctx, 0)
+		if got == nil && err == nil {
+			if d.expired(m) {
+				d.missing(m, want, "")
+				return nil
+			}
+			if got, err = d.wait(ctx); got == nil && err == nil {
+				d.stall(m, want)
+				return nil
+			}
+		}
+		if err != nil {
+			return err
+		}
+		if got.is(want, at) {
+			*d.same++
+			d.cursor.take()
+			return nil
+		}
+		if got.placed && d.gap.has(got.at.seq) {
+			d.outlived(got)
+			d.cursor.take()
+			continue
+		}
+		later, err := d.ahead(ctx, want, at)
+		switch {
+		case err != nil:
+			return err
+		case !later && got.isVersionOf(want, at):
+			what, wanted, is := difference(want, got)
+			if what == "" {
+				what = "the headers do not say the event's place in the log"
+			}
+			got.town = m.town
+			d.wrong(got, what, wanted, is)
+			d.cursor.take()
+			return nil
+		case !later && got.placed && at.before(got.at):
+			d.missing(m, want, "the event is missing")
+			return nil
+		}
+		d.cursor.take()
+		if err := d.stray(ctx, got); err != nil {
+			return err
+		}
+	}
+}
+
+// isVersionOf says whether the message stands in the place of the one that is wanted, or has its id.
+func (m *fsckMessage) isVersionOf(want *nats.Msg, at logPosition) bool {
+	if m.placed {
+		return m.at == at
+	}
+	return m.Subject() == want.Subject &&
+		m.Headers().Get(jetstream.MsgIDHeader) == want.Header.Get(jetstream.MsgIDHeader)
+}
+
+// stray deals with an event that is not where the log has one.
+func (d *fsckEvents) stray(ctx context.Context, got *fsckMessage) error {
+	if got.placed && got.at.seq <= d.end {
+		source, err := stored(ctx, d.log, got.at.seq)
+		if err != nil {
+			return err
+		}
+		if source == nil {
+			d.outlived(got)
+			return nil
+		}
+	}
+	d.wrong(got, "the log has no such event here", "", string(got.Data()))
+	return nil
+}
+
+// finish checks what the stream has beyond the events of the log.
+func (d *fsckEvents) finish(ctx context.Context) error {
+	if !d.checked() {
+		return nil
+	}
+	return d.rest(ctx, func(got *fsckMessage) error { return d.stray(ctx, got) })
+}
+
+// eventAlone says what is wrong with an event that can only be checked by itself.
+func eventAlone(m *fsckMessage) string {
+	if _, err := schemas.Parse(schemas.RunEventRecord, m.Data(), schemas.Limits{Bytes: len(m.Data()) + 1}); err != nil {
+		return err.Error()
+	}
+	var r runevents.Record
+	if err := json.Unmarshal(m.Data(), &r); err != nil {
+		return err.Error()
+	}
+	key := runevents.IdempotencyKey(runevents.KeyFields{
+		RunID: r.RunID, StepID: r.StepID, LogicalAttemptID: r.LogicalAttemptID, EventType: r.EventType,
+		PlanID: r.PlanID, PlanVersion: r.PlanVersion,
+	})
+	header := m.Headers()
+	switch {
+	case key != r.IdempotencyKey:
+		return fmt.Sprintf("idempotencyKey %s, not %s", r.IdempotencyKey, key)
+	case header.Get(EventTypeHeader) != string(r.EventType):
+		return fmt.Sprintf("header %s %s, not %s", EventTypeHeader, header.Get(EventTypeHeader), r.EventType)
+	case header.Get(jetstream.MsgIDHeader) != r.EventID:
+		return fmt.Sprintf("header %s %s, not %s", jetstream.MsgIDHeader, header.Get(jetstream.MsgIDHeader), r.EventID)
+	case !strings.HasSuffix(m.Subject(), "."+r.RunID):
+		return "the subject is of another run than " + r.RunID
+	}
+	return ""
+}
