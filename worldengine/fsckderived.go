@@ -223,7 +223,7 @@ func (m *fsckMessage) is(want *nats.Msg, at logPosition) bool {
 		return false
 	}
 	for name := range m.Headers() {
-		if _, ok := want.Header[name]; !ok && !ofStream(name) {
+		if _, ok := want.Header[name]; !ok && !ofFollower(name) {
 			return false
 		}
 	}
@@ -242,7 +242,7 @@ func difference(want *nats.Msg, got *fsckMessage) (what, wanted, is string) {
 		return "the subject is not what the log says", want.Subject, got.Subject()
 	}
 	for _, name := range slices.Sorted(maps.Keys(got.Headers())) {
-		if _, ok := want.Header[name]; !ok && !ofStream(name) {
+		if _, ok := want.Header[name]; !ok && !ofFollower(name) {
 			return "the log says nothing of the header " + name, "", got.Headers().Get(name)
 		}
 	}
@@ -257,6 +257,10 @@ func difference(want *nats.Msg, got *fsckMessage) (what, wanted, is string) {
 	}
 	return "", "", ""
 }
+
+// ofFollower says whether a header may stand beside those that are derived: a follower gives an id to
+// a message that has none.
+func ofFollower(header string) bool { return ofStream(header) || header == jetstream.MsgIDHeader }
 
 // ofStream says whether a header is about the message's place in the stream, or the server's own.
 func ofStream(header string) bool {

@@ -24,17 +24,18 @@ const repairSettle = 500 * time.Millisecond
 // the one that they had come to, so that whoever reads the position then goes on from there.
 func (f *fsck) repairReceipts(ctx context.Context, done *FsckRepair) (err error) {
 	d := &f.receipts
-	if err := f.fence(ctx); err != nil {
-		return err
-	}
 	defer func() {
-		// However the repair ends, followers must be let in again.
+		// However the repair ends, followers must be let in again, also where the fence went up
+		// and its answer was lost.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), operationTimeout)
 		defer cancel()
 		if openErr := f.unfence(ctx); openErr != nil && err == nil {
 			err = openErr
 		}
 	}()
+	if err := f.fence(ctx); err != nil {
+		return err
+	}
 	if err := f.rewrite(ctx); err != nil {
 		return err
 	}

@@ -230,7 +230,7 @@ type delivery struct {
 func (f *Follower) relay(
 	ctx context.Context, messages jetstream.MessagesContext, pos position, sent chan<- delivery,
 ) error {
-	last := pos.last
+	tail := chain{seq: pos.last}
 	for {
 		msg, err := messages.Next()
 		if err != nil {
@@ -250,11 +250,11 @@ func (f *Follower) relay(
 		if logSeq == pos.logSeq {
 			done = min(pos.parts, len(derived))
 		}
-		d := delivery{logSeq: logSeq, sequence: last + uint64(len(derived)-done)}
-		if d.future, err = f.publish(derived, done, logSeq, last); err != nil {
+		d := delivery{logSeq: logSeq}
+		if d.future, err = f.publish(derived, done, logSeq, &tail); err != nil {
 			return err
 		}
-		last = d.sequence
+		d.sequence = tail.seq
 		select {
 		case sent <- d:
 		case <-ctx.Done():
@@ -263,19 +263,35 @@ func (f *Follower) relay(
 	}
 }
 
+// chain is the end of the derived stream once all is stored that is on its way. Each message names
+// it twice: by its sequence, and, from the second message on, by its Nats-Msg-Id. The sequence
+// alone would not do: where somebody else's message has taken the place of one of ours, the next of
+// ours finds the stream as long as it expects.
+type chain struct {
+	seq uint64
+	id  string
+}
+
 // publish sends what is derived from one message of the log, from part done on, each message
-// guarded by the sequence that the derived stream must be at. Only the last one asks for an ack:
+// guarded by the end of the derived stream, and moves that on. Only the last one asks for an ack:
 // where one before it was refused, its guard cannot hold either. There is no ack to wait for when
 // there is nothing to send.
 func (f *Follower) publish(
-	derived []*nats.Msg, done int, logSeq, last uint64,
+	derived []*nats.Msg, done int, logSeq uint64, tail *chain,
 ) (jetstream.PubAckFuture, error) {
 	for part := done; part < len(derived); part++ {
 		m := derived[part]
-		m.Header.Set(LogSeqHeader, strconv.FormatUint(logSeq, 10))
+		seq := strconv.FormatUint(logSeq, 10)
+		m.Header.Set(LogSeqHeader, seq)
 		m.Header.Set(LogPartHeader, strconv.Itoa(part))
-		m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(last, 10))
-		last++
+		m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(tail.seq, 10))
+		if tail.id != "" {
+			m.Header.Set(jetstream.ExpectedLastMsgIDHeader, tail.id)
+		}
+		if m.Header.Get(jetstream.MsgIDHeader) == "" {
+			m.Header.Set(jetstream.MsgIDHeader, seq+"."+strconv.Itoa(part))
+		}
+		tail.seq, tail.id = tail.seq+1, m.Header.Get(jetstream.MsgIDHeader)
 		if part < len(derived)-1 {
 			if err := f.config.JetStream.Conn().PublishMsg(m); err != nil {
 				return nil, fmt.Errorf("follow: publish what log sequence %d says: %w", logSeq, err)
@@ -319,7 +335,7 @@ func (d delivery) acknowledged() error {
 		}
 		return nil
 	case err := <-d.future.Err():
-		if IsWrongLastSequence(err) {
+		if IsWrongLastSequence(err) || isWrongLastID(err) {
 			return errRace
 		}
 		return fmt.Errorf("follow: the derived stream refused a message: %w", err)
@@ -357,6 +373,13 @@ func IsWrongLastSequence(err error) bool {
 	}
 	const constantSequence = 10164
 	return api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == constantSequence
+}
+
+// isWrongLastID says whether err is JetStream's answer to a chain that somebody else broke.
+func isWrongLastID(err error) bool {
+	var api *jetstream.APIError
+	const wrongLastMsgID = 10070
+	return errors.As(err, &api) && api.ErrorCode == wrongLastMsgID
 }
 
 // rest pauses for d, or until somebody waits.

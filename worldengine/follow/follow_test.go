@@ -288,6 +288,41 @@ func TestStrayMessage(t *testing.T) {
 	require.Equal(t, want, info.State.LastSeq)
 }
 
+// A foreign message in the midst of the load costs no derived one its place, wherever it falls.
+func TestStrayMessagesUnderLoad(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	f, _ := w.run()
+	const messages = 400
+	stray := 0
+	for n := range messages {
+		w.write(n, n+1)
+		if n%7 == 0 {
+			_, err := w.js.Publish(t.Context(), "derived.stray", []byte("stray"))
+			require.NoError(t, err)
+			stray++
+		}
+	}
+	w.wait(f, messages)
+	info, err := w.derived.Info(t.Context())
+	require.NoError(t, err)
+	var got []string
+	for seq := uint64(1); seq <= info.State.LastSeq; seq++ {
+		msg, err := w.derived.GetMsg(t.Context(), seq)
+		require.NoError(t, err)
+		if msg.Subject != "derived.stray" {
+			got = append(got, string(msg.Data))
+		}
+	}
+	var want []string
+	for n := range messages {
+		for part := range parts(n) {
+			want = append(want, fmt.Sprintf("%d/%d", n, part))
+		}
+	}
+	require.Equal(t, want, got)
+}
+
 // However often followers race and restart, they leave no consumers behind.
 func TestNoConsumersAreLeft(t *testing.T) {
 	t.Parallel()
