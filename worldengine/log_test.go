@@ -7,27 +7,18 @@ import (
 	"testing"
 	"time"
 
-	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/town"
 )
 
 // newLog makes a commit log on a real NATS.
 func newLog(t testing.TB) *commitLog {
 	t.Helper()
-	ns, err := natsserver.NewServer(&natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
-	})
-	require.NoError(t, err)
-	ns.Start()
-	t.Cleanup(ns.Shutdown)
-	require.True(t, ns.ReadyForConnections(20*time.Second))
-	nc, err := nats.Connect(ns.ClientURL())
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
+	nc := natstest.Connect(t)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	stream, err := js.CreateStream(t.Context(), logConfig("main", 100, time.Hour, 1))

@@ -51,9 +51,8 @@ type Config struct {
 	// JetStream publishes to the derived stream. It must have a publish-async timeout, which
 	// bounds the wait for an ack.
 	JetStream jetstream.JetStream
-	// Log is the source, Filter the subjects of it that matter.
-	Log    jetstream.Stream
-	Filter []string
+	// Log is the source; all of it is read.
+	Log jetstream.Stream
 	// Derived is the stream that is written. Nobody but followers may write it.
 	Derived jetstream.Stream
 	// Recreate, where set, makes the derived stream again when it is gone.

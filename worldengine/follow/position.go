@@ -63,9 +63,7 @@ func (p *position) of(msg *jetstream.RawStreamMsg) bool {
 // start returns where in the log to begin: at the last followed message, which may be followed in
 // part only.
 func (f *Follower) start(pos position) jetstream.OrderedConsumerConfig {
-	config := jetstream.OrderedConsumerConfig{
-		FilterSubjects: f.config.Filter, InactiveThreshold: inactiveThreshold,
-	}
+	config := jetstream.OrderedConsumerConfig{InactiveThreshold: inactiveThreshold}
 	switch {
 	case pos.logSeq > 0:
 		config.DeliverPolicy = jetstream.DeliverByStartSequencePolicy
