@@ -37,6 +37,7 @@ func TestNames(t *testing.T) {
 		schemas.TownPutRequest, schemas.ResultGetRequest, schemas.ResultGetReply,
 		schemas.RunEventsRequest, schemas.RunEventsReply, schemas.RunAppendRequest, schemas.RunAppendReply,
 		schemas.RunGetRequest, schemas.RunGetReply, schemas.RunListRequest, schemas.RunListReply,
+		schemas.CommandApply, schemas.CommandApplied,
 	}
 	slices.Sort(want)
 	require.Equal(t, want, schemas.Names())
@@ -111,6 +112,10 @@ func TestExamplesCarryTrueHashes(t *testing.T) {
 		"evaluation", "worldState")), r["resultId"])
 	require.Equal(t, r, example(t, schemas.ResultGetReply)["result"])
 	require.Equal(t, snapshot, example(t, schemas.TownGetReply)["snapshotHash"])
+	c := example(t, schemas.CommandApply)
+	require.Equal(t, hash(c["snapshot"]), c["snapshotHash"])
+	require.Equal(t, hash(c["expectedSnapshot"]), c["expectedSnapshotHash"])
+	require.Equal(t, h["handoffId"], c["applyId"])
 	for _, n := range []schemas.Name{schemas.RunEventWrite, schemas.RunEventRecord} {
 		e := example(t, n)
 		key := sha256.Sum256(fmt.Appendf(nil, "%v|%v|%v|%v|%v|%v", e["runId"], e["stepId"],

@@ -58,6 +58,10 @@ const (
 	RunListReply Name = "run-list-reply.v1"
 	// RunAppendRequest asks the append authority to persist events of a run.
 	RunAppendRequest Name = "run-append-request.v1"
+	// CommandApply asks a game server's plugin to apply an accepted command; tolerant.
+	CommandApply Name = "command-apply.v1"
+	// CommandApplied is what a plugin answers to a CommandApply; tolerant.
+	CommandApplied Name = "command-applied.v1"
 	// RunAppendReply is what the append authority persisted, or had persisted before.
 	RunAppendReply Name = "run-append-reply.v1"
 )

@@ -1,0 +1,103 @@
+package apply
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/schemas"
+)
+
+// AnswerVersion is the schemaVersion of every Answer.
+const AnswerVersion = "command-applied.v1"
+
+// Status is what became of a command. The set is closed.
+type Status string
+
+// The statuses. The first two are definite: a plugin answers the same id with them for ever, but for
+// a retryable refusal, which the next attempt may turn into another.
+const (
+	// Applied: it is done, now or before.
+	Applied Status = "applied"
+	// Refused: it is not done, and will not be in this attempt.
+	Refused Status = "refused"
+	// Busy: it is not begun. Ask again after RetryAfter.
+	Busy Status = "busy"
+	// InProgress: it is begun. Ask again for the outcome.
+	InProgress Status = "in-progress"
+)
+
+// Answer is a command-applied.v1.
+type Answer struct {
+	SchemaVersion string `json:"schemaVersion"`
+	ApplyID       string `json:"applyId"`
+	Status        Status `json:"status"`
+	// ReasonCode (upper-case words) and Message say why a command is Refused, to machines and people.
+	ReasonCode string `json:"reasonCode,omitzero"`
+	Message    string `json:"message,omitzero"`
+	// Retryable says of a Refused one that a new attempt makes sense.
+	Retryable bool `json:"retryable,omitzero"`
+	// RetryAfterMs says of Busy and InProgress when to ask again; 0 leaves it to the engine.
+	RetryAfterMs int64 `json:"retryAfterMs,omitzero"`
+	// Snapshot is, of Applied, the town's true state after it, a snapshot.v1; absent where it is the
+	// expected one. It is not validated: what is wrong with it is no reason to forget that the command
+	// was applied.
+	Snapshot jsontext.Value `json:"snapshot,omitzero"`
+}
+
+// ReasonUnspecified is the reason code of a refusal that gives none.
+const ReasonUnspecified = "UNSPECIFIED"
+
+// Done answers a command that is applied, and leaves the town as it was expected.
+func Done(c *Command) Answer { return answer(c, Applied) }
+
+// Refuse answers a command that is not applied.
+func Refuse(c *Command, reasonCode, message string, retryable bool) Answer {
+	a := answer(c, Refused)
+	a.ReasonCode, a.Message, a.Retryable = reasonCode, message, retryable
+	return a
+}
+
+// Later answers a command that is not begun (Busy) or not done (InProgress).
+func Later(c *Command, status Status, after time.Duration) Answer {
+	a := answer(c, status)
+	a.RetryAfterMs = after.Milliseconds()
+	return a
+}
+
+func answer(c *Command, status Status) Answer {
+	return Answer{SchemaVersion: AnswerVersion, ApplyID: c.ApplyID, Status: status}
+}
+
+// MarshalWire returns the bytes of the reply.
+func (a *Answer) MarshalWire() ([]byte, error) {
+	data, err := json.Marshal(a)
+	if err != nil {
+		return nil, fmt.Errorf("apply: an answer cannot be written: %w", err)
+	}
+	return data, nil
+}
+
+// ParseAnswer reads the reply to the command with applyID. The error is a *schemas.ValidationError,
+// for an answer to another command too.
+func ParseAnswer(data []byte, applyID string, limits schemas.Limits) (Answer, error) {
+	if _, err := schemas.Parse(schemas.CommandApplied, data, limits); err != nil {
+		return Answer{}, err
+	}
+	var a Answer
+	if err := json.Unmarshal(data, &a); err != nil {
+		return Answer{}, schemas.Invalid(schemas.CommandApplied, schemas.Violation{Message: err.Error()})
+	}
+	if a.ApplyID != applyID {
+		return Answer{}, schemas.Invalid(schemas.CommandApplied, schemas.Violation{
+			Path: schemas.Pointer("applyId"), Message: "must be that of the request, " + applyID,
+		})
+	}
+	if a.Status == Refused {
+		a.ReasonCode = cmp.Or(a.ReasonCode, ReasonUnspecified)
+	}
+	return a, nil
+}

@@ -1,0 +1,84 @@
+package apply
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/town"
+)
+
+// CommandVersion is the schemaVersion of every Command.
+const CommandVersion = "command-apply.v1"
+
+// Command is a command-apply.v1: an accepted command, to be applied by the game server that hosts
+// its town.
+type Command struct {
+	SchemaVersion string `json:"schemaVersion"`
+	// ApplyID is the handoffId. The same id asks for the same application again.
+	ApplyID string `json:"applyId"`
+	RunID   string `json:"runId"`
+	// LogicalAttemptID counts the attempts of the engine's policy, from 1.
+	LogicalAttemptID int64  `json:"logicalAttemptId"`
+	TownID           string `json:"townId"`
+	ActorID          string `json:"actorId"`
+	// Type and Args say what is to be done. Command says the same for people; it is text of agents and
+	// never goes to a console.
+	Type    handoff.ProposalType `json:"type"`
+	Args    map[string]string    `json:"args"`
+	Command string               `json:"command"`
+	// Snapshot is the town's true state before the command, ExpectedSnapshot what the world's rules
+	// expect after it.
+	DecisionEpoch        int64          `json:"decisionEpoch"`
+	Snapshot             *town.Snapshot `json:"snapshot"`
+	SnapshotHash         string         `json:"snapshotHash"`
+	ExpectedSnapshot     *town.Snapshot `json:"expectedSnapshot"`
+	ExpectedSnapshotHash string         `json:"expectedSnapshotHash"`
+	// Deadline is when this attempt ends by the engine's clock, and TimeoutMs how long that was when the
+	// request was sent. A plugin does not begin to apply a command after it.
+	Deadline  time.Time `json:"deadline"`
+	TimeoutMs int64     `json:"timeoutMs"`
+}
+
+// NewCommand returns the command of an accepted handoff that takes its town from before to expected.
+// The attempt and its times are the caller's to set.
+func NewCommand(h *handoff.Handoff, runID string, before, expected town.State) *Command {
+	return &Command{
+		SchemaVersion: CommandVersion, ApplyID: h.HandoffID, RunID: runID, LogicalAttemptID: 1,
+		TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID,
+		Type: h.Proposal.Type, Args: h.Proposal.Args, Command: h.Command,
+		DecisionEpoch: before.Epoch(),
+		Snapshot:      before.Snapshot, SnapshotHash: before.Hash,
+		ExpectedSnapshot: expected.Snapshot, ExpectedSnapshotHash: expected.Hash,
+	}
+}
+
+// Argument returns the command's one argument: the mission, project, focus or talk type.
+func (c *Command) Argument() string { return c.Args[c.Type.ArgumentName()] }
+
+// MarshalWire returns the bytes of the request. timeoutMs is counted from now.
+func (c *Command) MarshalWire(now time.Time) ([]byte, error) {
+	wire := *c
+	wire.Deadline = c.Deadline.UTC().Truncate(time.Millisecond)
+	wire.TimeoutMs = max(wire.Deadline.Sub(now).Milliseconds(), 0)
+	data, err := json.Marshal(&wire, json.Deterministic(true))
+	if err != nil {
+		return nil, fmt.Errorf("apply: a command cannot be written: %w", err)
+	}
+	return data, nil
+}
+
+// ParseCommand reads a request. The error is a *schemas.ValidationError.
+func ParseCommand(data []byte, limits schemas.Limits) (*Command, error) {
+	if _, err := schemas.Parse(schemas.CommandApply, data, limits); err != nil {
+		return nil, err
+	}
+	c := new(Command)
+	if err := json.Unmarshal(data, c); err != nil {
+		return nil, schemas.Invalid(schemas.CommandApply, schemas.Violation{Message: err.Error()})
+	}
+	return c, nil
+}
