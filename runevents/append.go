@@ -1,16 +1,13 @@
 package runevents
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
 	"worldengine/schemas"
 )
-
-// ReservedSeq is the first runSeq that is kept for the last commit of a run of the engine: until
-// the engine has ended such a run, other writers' events stay below.
-const ReservedSeq = 1001
 
 // Appended is what an append authority says about a write: how the event is persisted. The producer
 // adopts the EventID.
@@ -46,19 +43,9 @@ func (e *TransitionError) Error() string {
 		e.EventType, entity, e.RunID, e.AttemptedState)
 }
 
-// ReservedError refuses an append because a run that the engine has not ended yet has no runSeq left
-// for other writers: those from ReservedSeq on are for what the engine has still to say. Nothing was
-// stored. Append again when the run has ended.
-type ReservedError struct {
-	RunID string
-	Next  int64 // the runSeq that the first event would have had
-	Count int   // how many new events there were
-}
-
-func (e *ReservedError) Error() string {
-	return fmt.Sprintf("runevents: run %s has room for %d more events of other writers until the engine "+
-		"ends it, not for %d", e.RunID, max(ReservedSeq-e.Next, 0), e.Count)
-}
+// ErrRunEnding refuses an append because the engine is about to end its run, and says itself what comes
+// next. Nothing was stored. Append again: within moments the run has ended, and takes events again.
+var ErrRunEnding = errors.New("runevents: the engine is ending the run; append again when it has")
 
 // RunState is what an append authority has to know of a run to decide about its writes. It is not
 // safe for concurrent use.
@@ -68,8 +55,8 @@ type RunState struct {
 	ids     map[string]struct{} // the eventIds
 	lastSeq int64
 	owner   Identity // of the first record; the zero Identity without records
-	// engine says that the engine made the run, and ended that it has ended it.
-	engine, ended bool
+	// engine says that the engine made the run, closing that it is about to end it, and ended that it has.
+	engine, closing, ended bool
 	// derived is the state that the events lead to, as a projector sees it, where transitions are
 	// validated; else it stays empty.
 	validates bool
@@ -122,6 +109,9 @@ func (s *RunState) Add(byEngine bool, records ...Record) error {
 	return err
 }
 
+// Close says that the engine is about to end the run: until it has, nobody else goes on with it.
+func (s *RunState) Close() { s.closing = true }
+
 // endsRun says whether a run is over with an event of this type.
 func endsRun(t EventType) bool {
 	return t == RunCompleted || t == RunFailed || t == RunCancelled
@@ -156,7 +146,7 @@ func (p *Plan) Results(persistedAt time.Time) []Appended {
 // idempotencyKey the run has, or an earlier write of the same append, is answered with what that
 // event has, whatever else it says; all others get the next places of the run.
 //
-// The error refuses the append as a whole: *TransitionError, *ReservedError, or a
+// The error refuses the append as a whole: *TransitionError, ErrRunEnding, or a
 // *schemas.ValidationError with the paths of a run-append-request.v1, of a new event that has the
 // eventId of another event of the run or is not of the tenant, project and environment of the run.
 func (s *RunState) Plan(writes []Write) (Plan, error) {
@@ -173,8 +163,8 @@ func (s *RunState) Plan(writes []Write) (Plan, error) {
 		}
 	}
 	count := len(d.plan.Run.Events)
-	if s.Open() && count > 0 && d.plan.Run.FirstSeq+int64(count) > ReservedSeq {
-		return Plan{}, &ReservedError{RunID: s.runID, Next: d.plan.Run.FirstSeq, Count: count}
+	if s.Open() && s.closing && count > 0 {
+		return Plan{}, ErrRunEnding
 	}
 	return d.plan, invalidAppend(d.violations)
 }

@@ -247,8 +247,8 @@ func TestPlanRefusesWhatIsOfAnotherRun(t *testing.T) {
 	require.Equal(t, int64(2), plan.Run.FirstSeq)
 }
 
-// While the engine has not ended its run, the places from ReservedSeq on are its own.
-func TestPlanLeavesReservedPlaces(t *testing.T) {
+// While the engine is ending its run, what comes next is its own to say.
+func TestPlanLeavesTheEndToTheEngine(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID, false)
 	all := engineRun(t)
@@ -260,33 +260,20 @@ func TestPlanLeavesReservedPlaces(t *testing.T) {
 	require.NoError(t, state.Add(false, plan.Run.Records(storedAt(1))...))
 	require.True(t, state.Open(), "others do not end a run of the engine")
 
-	next := 0
-	told := func(n int) (writes []runevents.Write) {
-		for range n {
-			next++
-			writes = append(writes, newWrite("Told", "a", int64(next)))
-		}
-		return writes
-	}
-	for state.Len() < runevents.ReservedSeq-1 {
-		writes := told(min(runevents.MaxAppend, runevents.ReservedSeq-1-state.Len()))
-		plan, err := state.Plan(writes)
-		require.NoError(t, err)
-		require.NoError(t, state.Add(false, plan.Run.Records(storedAt(2))...))
-	}
-	_, err = state.Plan(told(2))
-	require.Equal(t, &runevents.ReservedError{RunID: identity.RunID, Next: runevents.ReservedSeq, Count: 2}, err)
-	require.ErrorContains(t, err, "room for 0 more events")
+	told := newWrite("Told", "a", 1)
+	state.Close()
+	_, err = state.Plan([]runevents.Write{told})
+	require.ErrorIs(t, err, runevents.ErrRunEnding)
 	duplicates, err := state.Plan([]runevents.Write{ended})
 	require.NoError(t, err, "a duplicate needs no place")
 	require.Empty(t, duplicates.Run.Events)
 
 	last := all[len(all)-1:]
-	last[0].RunSeq = runevents.ReservedSeq
+	last[0].RunSeq++ // behind what was appended
 	require.NoError(t, state.Add(true, last...))
-	plan, err = state.Plan(told(2))
+	plan, err = state.Plan([]runevents.Write{told})
 	require.NoError(t, err)
-	require.Equal(t, int64(runevents.ReservedSeq+1), plan.Run.FirstSeq)
+	require.Equal(t, last[0].RunSeq+1, plan.Run.FirstSeq)
 }
 
 // A rejection is the same while an append is invalid, though the run moves on meanwhile.

@@ -37,7 +37,7 @@ func TestNames(t *testing.T) {
 		schemas.TownPutRequest, schemas.ResultGetRequest, schemas.ResultGetReply,
 		schemas.RunEventsRequest, schemas.RunEventsReply, schemas.RunAppendRequest, schemas.RunAppendReply,
 		schemas.RunGetRequest, schemas.RunGetReply, schemas.RunListRequest, schemas.RunListReply,
-		schemas.CommandApply, schemas.CommandApplied,
+		schemas.CommandApply, schemas.CommandApplied, schemas.TownPatchRequest,
 	}
 	slices.Sort(want)
 	require.Equal(t, want, schemas.Names())

@@ -40,6 +40,8 @@ const (
 	TownListReply Name = "town-list-reply.v1"
 	// TownPutRequest creates a town, or replaces exactly one state of it.
 	TownPutRequest Name = "town-put-request.v1"
+	// TownPatchRequest changes members of exactly one state of a town.
+	TownPatchRequest Name = "town-patch-request.v1"
 	// ResultGetRequest asks for the result that a key was accepted with.
 	ResultGetRequest Name = "result-get-request.v1"
 	// ResultGetReply is the result that a key was accepted with.

@@ -28,7 +28,7 @@ import (
 //
 // Writes are refused as a whole: with a *schemas.ValidationError with the paths of a
 // run-append-request.v1, a *runevents.TransitionError where Config.ValidateTransitions asks for it,
-// or a *runevents.ReservedError while the run is one that the engine has not ended. After any other
+// or runevents.ErrRunEnding while the engine is about to end the run. After any other
 // error the writes may have been stored; appending them again is safe and tells.
 func (e *Engine) AppendEvents(
 	ctx context.Context, townID string, writes []runevents.Write,
@@ -133,7 +133,7 @@ func (e *Engine) store(
 	if len(plan.Run.Events) == 0 {
 		return plan.Results(time.Time{}), nil
 	}
-	msg, err := e.eventsMessage(townID, &plan.Run)
+	msg, err := e.runMessage(&record{Kind: kindEvents, TownID: townID, Run: &plan.Run})
 	if err != nil {
 		return nil, err
 	}
@@ -145,18 +145,17 @@ func (e *Engine) store(
 	if err != nil {
 		return nil, fmt.Errorf("%w: when log sequence %d was stored: %w", ErrLogUnavailable, seq, err)
 	}
-	if err := run.add(seq, TownToken(townID), &plan.Run, stored.Time); err != nil {
+	if err := run.add(false, seq, TownToken(townID), &plan.Run, stored.Time); err != nil {
 		return nil, err
 	}
 	return plan.Results(stored.Time), nil
 }
 
-// eventsMessage is the log message of events that were appended. It expires with the events that
-// are derived from it, so that runs that are over cost nothing, and its id tells it from another
+// runMessage is the log message of a record on a run's subject. It expires with the events that are
+// derived from it, so that runs that are over cost nothing, and its id tells it from another
 // instance's message with the same content.
-func (e *Engine) eventsMessage(townID string, run *runevents.Run) (*nats.Msg, error) {
-	rec := record{Kind: kindEvents, TownID: townID, Run: run}
-	msg, err := rec.message(runSubject(e.config.World, run.RunID), nil)
+func (e *Engine) runMessage(rec *record) (*nats.Msg, error) {
+	msg, err := rec.message(runSubject(e.config.World, rec.Run.RunID), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -67,7 +67,7 @@ func TestSuccessorOfAnAppend(t *testing.T) {
 	plan, err := runevents.NewRunState("run", false).Plan([]runevents.Write{w})
 	require.NoError(t, err)
 	message := func() *nats.Msg {
-		msg, err := e.eventsMessage("t", &plan.Run)
+		msg, err := e.runMessage(&record{Kind: kindEvents, TownID: "t", Run: &plan.Run})
 		require.NoError(t, err)
 		return msg
 	}
@@ -108,7 +108,7 @@ func TestAppendsOfOtherInstancesAreKnown(t *testing.T) {
 	require.Equal(t, []int64{6, 8}, []int64{answers[0].RunSeq, answers[1].RunSeq})
 }
 
-// While the engine has not ended its run its own places stay free; after that the others follow.
+// While the engine is ending its run nobody else goes on with it; after that the others follow.
 func TestAppendToOpenRun(t *testing.T) {
 	t.Parallel()
 	e := openEngine(t, newLog(t))
@@ -127,26 +127,22 @@ func TestAppendToOpenRun(t *testing.T) {
 	answers, err := e.AppendEvents(t.Context(), "t", []runevents.Write{told(1)})
 	require.NoError(t, err)
 	require.Equal(t, int64(2), answers[0].RunSeq)
-	var writes []runevents.Write
-	for n := int64(2); n <= runevents.ReservedSeq-2; n++ {
-		writes = append(writes, told(n))
-	}
-	for len(writes) > 0 {
-		n := min(len(writes), runevents.MaxAppend)
-		_, err = e.AppendEvents(t.Context(), "t", writes[:n])
-		require.NoError(t, err)
-		writes = writes[n:]
-	}
-	_, err = e.AppendEvents(t.Context(), "t", []runevents.Write{told(2000)})
-	require.Equal(t, &runevents.ReservedError{RunID: "run", Next: runevents.ReservedSeq, Count: 1}, err)
+	tail, err := e.extendRun(t.Context(), "t", &runevents.Run{Identity: p.Run().Identity}, 1, true)
+	require.NoError(t, err)
+	require.Equal(t, int64(3), tail.next)
+	_, err = e.AppendEvents(t.Context(), "t", []runevents.Write{told(2)})
+	require.ErrorIs(t, err, runevents.ErrRunEnding)
+	answers, err = e.AppendEvents(t.Context(), "t", []runevents.Write{told(1)})
+	require.NoError(t, err, "a duplicate needs no place")
+	require.True(t, answers[0].Idempotent)
 
-	ended := runevents.Run{Identity: p.Run().Identity, FirstSeq: runevents.ReservedSeq, Events: []runevents.Event{{
+	ended := runevents.Run{Identity: p.Run().Identity, FirstSeq: tail.next, Events: []runevents.Event{{
 		EventID: uuid.NewString(), EventType: runevents.RunCompleted, LogicalAttemptID: 1, EmittedAt: "2026-02-16T10:00:00.123Z",
 	}}}
 	commit(&ended)
-	answers, err = e.AppendEvents(t.Context(), "t", []runevents.Write{told(2000), told(5)})
+	answers, err = e.AppendEvents(t.Context(), "t", []runevents.Write{told(2), told(1)})
 	require.NoError(t, err)
-	require.Equal(t, []int64{runevents.ReservedSeq + 1, 6}, []int64{answers[0].RunSeq, answers[1].RunSeq})
+	require.Equal(t, []int64{4, 2}, []int64{answers[0].RunSeq, answers[1].RunSeq})
 	again := told(2001)
 	again.EventType, again.IdempotencyKey = runevents.RunCompleted, ended.Records(time.Time{})[0].IdempotencyKey
 	again.LogicalAttemptID = 1

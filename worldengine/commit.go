@@ -2,33 +2,32 @@ package worldengine
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/worldengine/town"
 )
 
-// decision is a judged handoff on its way into the log.
-type decision struct {
-	handoff  *handoff.Handoff
-	producer *runevents.Producer
-	queued   bool
-	before   entry
-	after    town.State // of an accepted handoff
-	result   *handoff.Result
+// judgement is a judged delivery on its way into the log.
+type judgement struct {
+	*delivery
+	before entry
+	after  town.State // of an accepted handoff
+	result *handoff.Result
 }
 
 // answer makes the answer and the record's parts: the result's bytes and the run's events.
-func (d *decision) answer() (Answer, error) {
+func (d *judgement) answer() (Answer, error) {
 	wire, err := d.result.MarshalWire()
 	if err != nil {
 		return Answer{}, err
 	}
-	if err := narrate(d.producer, d.handoff, d.result, d.queued); err != nil {
+	if err := narrate(d.producer, d.handoff, d.result, d.start); err != nil {
 		return Answer{}, fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
 	return Answer{RunID: d.producer.Run().RunID, Result: d.result, JSON: wire}, nil
@@ -36,33 +35,73 @@ func (d *decision) answer() (Answer, error) {
 
 // commitAccepted stores an executed or failed handoff: the state, the receipt and the events in
 // one guarded message. Only then is there an answer.
-func (e *Engine) commitAccepted(ctx context.Context, d *decision) (Answer, error) {
+func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, error) {
 	answer, err := d.answer()
 	if err != nil {
 		return Answer{}, err
 	}
 	townID := d.handoff.Proposal.TownID
 	rec := record{Kind: kindHandoff, TownID: townID, Result: answer.JSON, Run: d.producer.Run()}
-	msg, err := rec.message(logSubject(e.config.World, TownToken(townID)), &d.after)
+	after := d.before
+	after.state = d.after
+	msg, err := rec.message(logSubject(e.config.World, TownToken(townID)), &after)
 	if err != nil {
 		return Answer{}, err
 	}
 	msg.Header[jetstream.MsgIDHeader] = []string{d.result.IdempotencyKey}
-	seq, err := e.log.commit(ctx, msg, d.before.seq)
-	if err != nil {
+	if after.seq, err = e.log.commit(ctx, msg, d.before.seq); err != nil {
 		e.towns.forget(townID) // whatever it is now, the log knows
 		return Answer{}, err
 	}
 	e.receipts.Remember(&dedupe.Receipt{
-		Key: d.result.IdempotencyKey, LogSeq: seq, RunID: answer.RunID,
+		Key: d.result.IdempotencyKey, LogSeq: after.seq, RunID: answer.RunID,
 		HandoffID: d.result.HandoffID, ResultID: d.result.ResultID, Result: answer.JSON,
 	})
-	e.towns.set(townID, entry{seq: seq, loadedSeq: d.before.loadedSeq, state: d.after})
+	e.towns.set(townID, after)
 	return answer, nil
 }
 
+// commitPending stores an accepted handoff whose command is to be applied outside the engine: the first
+// commit of two. It returns errApplying; the answer comes with the second.
+func (e *Engine) commitPending(
+	ctx context.Context, d *judgement, evaluation *handoff.Evaluation, expected town.State, via Binding,
+) error {
+	townID, h := d.handoff.Proposal.TownID, d.handoff
+	wire, err := h.MarshalWire()
+	if err != nil {
+		return err
+	}
+	if err := narrateAccepted(d.producer, h, evaluation, d.start); err != nil {
+		return fmt.Errorf("worldengine: the events of a run: %w", err)
+	}
+	if err := e.marks.put(ctx, townID); err != nil {
+		return err
+	}
+	run, now, after := d.producer.Run(), time.Now().UTC(), d.before
+	after.pending = &pending{
+		Via: via, Handoff: wire, Expected: expected.Canonical, Run: run.Identity,
+		Emitted: run.FirstSeq + int64(len(run.Events)) - 1, IDSeed: rand.Text(),
+		Attempt: 1, NotBefore: now, Deadline: now.Add(e.config.Plugin.Deadline),
+	}
+	rec := record{Kind: kindPending, TownID: townID, Run: run}
+	msg, err := rec.message(logSubject(e.config.World, TownToken(townID)), &after)
+	if err != nil {
+		return err
+	}
+	msg.Header[jetstream.MsgIDHeader] = []string{h.IdempotencyKey}
+	if after.seq, err = e.log.commit(ctx, msg, d.before.seq); err != nil {
+		e.towns.forget(townID) // whatever it is now, the log knows
+		return err
+	}
+	e.towns.set(townID, after)
+	if err := e.see(townID, after, d.done); err != nil {
+		return err
+	}
+	return errApplying
+}
+
 // commitRefused stores the run of a refused handoff. It changes no town and consumes no key.
-func (e *Engine) commitRefused(ctx context.Context, d *decision) (Answer, error) {
+func (e *Engine) commitRefused(ctx context.Context, d *judgement) (Answer, error) {
 	answer, err := d.answer()
 	if err != nil {
 		return Answer{}, err

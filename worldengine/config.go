@@ -19,6 +19,13 @@ type Config struct {
 	World string
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules
+	// Apply is who applies the accepted commands of the towns that have no binding of their own;
+	// ApplyLocal. ApplyRCON needs RCON.
+	Apply Binding
+	// Plugin is the policy of asking whoever applies commands outside the engine.
+	Plugin PluginPolicy
+	// RCON applies the commands of towns that are bound to it; nil where none may be.
+	RCON Applier
 	// DedupeRetention is how long a receipt is kept; 30 days. At least 1 s.
 	DedupeRetention time.Duration
 	// EventRetention is how long the run events are kept on the bus; 30 days. At least 1 s.
@@ -51,6 +58,8 @@ type Config struct {
 
 func (c Config) withDefaults() (Config, error) {
 	c.World = orDefault(c.World, DefaultWorld)
+	c.Apply = orDefault(c.Apply, ApplyLocal)
+	c.Plugin = c.Plugin.withDefaults()
 	c.DedupeRetention = orDefault(c.DedupeRetention, dedupe.DefaultRetention)
 	c.EventRetention = orDefault(c.EventRetention, dedupe.DefaultRetention)
 	c.HistoryPerTown = orDefault(c.HistoryPerTown, DefaultHistoryPerTown)
@@ -78,7 +87,10 @@ func (c Config) withDefaults() (Config, error) {
 }
 
 func (c *Config) validate() error {
-	problems := []error{ValidateWorld(c.World), c.Rules.Validate()}
+	problems := []error{ValidateWorld(c.World), c.Rules.Validate(), c.Apply.validate(), c.Plugin.validate()}
+	if c.Apply == ApplyRCON && c.RCON == nil {
+		problems = append(problems, errors.New("worldengine: to apply commands by rcon takes a console to do it"))
+	}
 	if c.DedupeRetention < time.Second || c.EventRetention < time.Second {
 		problems = append(problems, errors.New("worldengine: a retention is at least 1 s"))
 	}

@@ -51,6 +51,13 @@ type Engine struct {
 	runs     runCache
 	results  resultCounts
 
+	// What is applied outside the engine: by whom it is asked, and until when.
+	inbox        *inbox
+	marks        *marks
+	applyings    applyings
+	applyContext context.Context
+	stopApplying context.CancelFunc
+
 	receiptFollower *follow.Follower
 	eventFollower   *follow.Follower
 
@@ -81,6 +88,7 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 	logStream := stream(logConfig(config.World, config.HistoryPerTown, config.DedupeRetention, config.Replicas))
 	receiptStream := stream(dedupe.StreamConfig(config.World, config.DedupeRetention, config.Replicas))
 	eventStream := stream(eventConfig(config.World, config.EventRetention, config.Replicas))
+	markStream := stream(markConfig(config.World, config.Replicas))
 	if err != nil {
 		return nil, err
 	}
@@ -88,6 +96,10 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 	e := &Engine{
 		config: config, log: log, towns: newTowns(log),
 		receipts: dedupe.New(config.World, receiptStream), events: eventStream,
+		marks: &marks{world: config.World, js: js, stream: markStream},
+	}
+	if e.inbox, err = openInbox(nc, e.lateAnswer); err != nil {
+		return nil, err
 	}
 	if err := e.startFollowers(ctx, nc, followers); err != nil {
 		return nil, err
@@ -116,10 +128,12 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 		return err
 	}
 	ctx, e.stop = context.WithCancel(context.Background())
+	e.applyContext, e.stopApplying = context.WithCancel(ctx)
 	e.queues = newQueues(ctx, e.config.Logger, e.config.Workers, e.config.QueuePerTown, e.config.QueueTotal)
 	e.background.Go(func() { e.receiptFollower.Run(ctx) })
 	e.background.Go(func() { e.eventFollower.Run(ctx) })
 	e.background.Go(func() { e.watchConnection(ctx, nc) })
+	e.background.Go(func() { e.recover(ctx) })
 	return nil
 }
 
@@ -176,10 +190,13 @@ func (e *Engine) rewind(ctx context.Context) {
 }
 
 // Close stops taking requests, finishes those in hand, and stops the followers. ctx bounds the
-// wait for what is in hand; what is cut off was not answered.
+// wait for what is in hand; what is cut off was not answered. A command that is being applied stays
+// pending, unless its answer comes within moments: whoever serves the world next goes on with it.
 func (e *Engine) Close(ctx context.Context) error {
+	e.applyings.stop(ctx, e.stopApplying)
 	err := e.queues.drain(ctx)
 	e.stop()
+	e.inbox.close()
 	e.background.Wait()
 	return err
 }
@@ -195,14 +212,58 @@ type Answer struct {
 
 // Submit queues h for its town and returns; done is called once, from another goroutine, when the
 // answer is committed, or with the error that kept it from being so. Handoffs of one town are
-// judged in the order of their submission. An error of Submit itself (ErrOverloaded, ErrStopping)
-// means that done is not called.
+// judged in the order of their submission. An error of Submit itself (ErrOverloaded, ErrStopping,
+// ErrInProgress) means that done is not called.
 func (e *Engine) Submit(h *handoff.Handoff, done func(Answer, error)) error {
-	return e.queues.submit(h.Proposal.TownID, func(ctx context.Context, queued bool) {
-		answer, err := Answer{}, error(errPanicked)
-		defer func() { done(answer, err) }()
-		answer, err = e.judge(ctx, h, queued)
-	})
+	townID := h.Proposal.TownID
+	if e.applyings.has(townID, h.IdempotencyKey) {
+		return ErrInProgress
+	}
+	d := &delivery{handoff: h, done: done}
+	return e.queues.submitWork(townID, func(ctx context.Context, t turn) bool { return e.take(ctx, d, t) })
+}
+
+// delivery is one delivery of a handoff on its way to an answer.
+type delivery struct {
+	handoff *handoff.Handoff
+	done    func(Answer, error)
+	// producer emits the events of its run; nil before its first turn.
+	producer *runevents.Producer
+	start    beginning
+}
+
+// take gives a delivery its turn. It says false when the town cannot go on yet.
+func (e *Engine) take(ctx context.Context, d *delivery, t turn) (finished bool) {
+	answer, err := Answer{}, error(errPanicked)
+	defer func() {
+		if finished = !errors.Is(err, errRest); finished && !errors.Is(err, errApplying) {
+			d.done(answer, err)
+		}
+	}()
+	if d.producer == nil {
+		d.producer = e.newProducer(e.newRun(d.handoff))
+	}
+	if t.queued && d.start == atOnce {
+		d.start = queued
+	}
+	answer, err = e.judge(ctx, d)
+	if errors.Is(err, errRest) && t.closing {
+		err = ErrStopping
+	}
+	return true
+}
+
+// newRun returns the identity of a new run of h.
+func (e *Engine) newRun(h *handoff.Handoff) runevents.Identity {
+	return runevents.Identity{
+		RunID: e.config.NewID(), TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
+		EnvironmentID: e.config.EnvironmentID,
+		PlanID:        h.ProposalID, PlanVersion: h.Proposal.SchemaVersion,
+	}
+}
+
+func (e *Engine) newProducer(run runevents.Identity) *runevents.Producer {
+	return runevents.NewProducer(run, runevents.Source{Now: e.config.Now, NewID: e.config.NewID})
 }
 
 // errPanicked is what done gets when a defect of the engine kept it from an answer.
@@ -231,44 +292,56 @@ func wait[T any](ctx context.Context, submit func(done func(T, error)) error) (T
 	}
 }
 
-// judge decides h and commits the decision. It owns the handoff's town and key meanwhile.
-func (e *Engine) judge(ctx context.Context, h *handoff.Handoff, queued bool) (Answer, error) {
+// judge decides about a delivery and commits the decision. It owns the handoff's town and key
+// meanwhile. errRest says that the town cannot go on yet, errApplying that the command is being
+// applied, and the answer comes from there.
+func (e *Engine) judge(ctx context.Context, d *delivery) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	defer e.keys.hold(h.IdempotencyKey)()
-	producer := runevents.NewProducer(runevents.Identity{
-		RunID: e.config.NewID(), TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
-		EnvironmentID: e.config.EnvironmentID,
-		PlanID:        h.ProposalID, PlanVersion: h.Proposal.SchemaVersion,
-	}, runevents.Source{Now: e.config.Now, NewID: e.config.NewID})
+	defer e.keys.hold(d.handoff.IdempotencyKey)()
 	for range maxRaces {
-		answer, err := e.decide(ctx, h, producer, queued)
+		answer, err := e.decide(ctx, d)
 		if err == nil {
 			e.results.count(answer.Result.Status)
 		}
 		var taken *keyTakenError
 		switch {
 		case errors.As(err, &taken):
-			if err := e.waitReceipts(ctx, taken.seq); err != nil {
+			if err := e.waitTaken(ctx, taken.seq); err != nil {
 				return Answer{}, err
 			}
 		case errors.Is(err, errLostRace):
-			e.towns.forget(h.Proposal.TownID)
+			e.towns.forget(d.handoff.Proposal.TownID)
 		default:
 			return answer, err
 		}
-		producer.Restart()
+		d.producer.Restart()
 	}
 	return Answer{}, ErrContended
 }
 
-// decide judges h once against what this instance knows, and commits. It returns errLostRace when
-// what it knows is behind the log.
-func (e *Engine) decide(
-	ctx context.Context, h *handoff.Handoff, producer *runevents.Producer, queued bool,
-) (Answer, error) {
+// waitTaken waits for the receipt of a handoff that was accepted at log sequence seq. One that is being
+// applied has none yet.
+func (e *Engine) waitTaken(ctx context.Context, seq uint64) error {
+	msg, err := e.log.stream.GetMsg(ctx, seq)
+	if err != nil {
+		return fmt.Errorf("%w: log sequence %d: %w", ErrLogUnavailable, seq, err)
+	}
+	if recordKind(msg.Header.Get(kindHeader)) == kindPending {
+		return ErrInProgress
+	}
+	return e.waitReceipts(ctx, seq)
+}
+
+// decide judges a delivery once against what this instance knows, and commits. It returns errLostRace
+// when what it knows is behind the log.
+func (e *Engine) decide(ctx context.Context, d *delivery) (Answer, error) {
+	h := d.handoff
 	current, err := e.towns.get(ctx, h.Proposal.TownID)
 	if err != nil {
+		return Answer{}, err
+	}
+	if err := e.mayGoOn(h, current); err != nil {
 		return Answer{}, err
 	}
 	if err := e.waitReceipts(ctx, current.loadedSeq); err != nil {
@@ -279,16 +352,36 @@ func (e *Engine) decide(
 		return Answer{}, err
 	}
 	checked := Check(h, prior, current.state)
-	d := decision{handoff: h, producer: producer, queued: queued, before: current}
+	j := judgement{delivery: d, before: current}
 	if !checked.Accepted {
-		d.result = handoff.NewResult(h, checked.Outcome)
-		return e.commitRefused(ctx, &d)
+		j.result = handoff.NewResult(h, checked.Outcome)
+		return e.commitRefused(ctx, &j)
 	}
 	after, reason := e.config.Rules.Apply(current.state.Snapshot, &h.Proposal)
-	if reason == "" {
-		d.after, d.result = after, handoff.NewResult(h, checked.Executed(after))
-	} else {
-		d.after, d.result = current.state, handoff.NewResult(h, checked.Failed(reason, current.state))
+	via := orDefault(current.apply, e.config.Apply)
+	switch {
+	case reason != "":
+		j.after, j.result = current.state, handoff.NewResult(h, checked.Failed(reason, current.state))
+	case via != ApplyLocal:
+		return Answer{}, e.commitPending(ctx, &j, &checked.Outcome.Evaluation, after, via)
+	default:
+		j.after, j.result = after, handoff.NewResult(h, checked.Executed(after))
 	}
-	return e.commitAccepted(ctx, &d)
+	return e.commitAccepted(ctx, &j)
+}
+
+// mayGoOn says nil when the town may be gone on with. While a command is applied to it, it may not;
+// whoever finds one that nobody in this instance sees to sees to that.
+func (e *Engine) mayGoOn(h *handoff.Handoff, current entry) error {
+	if current.pending == nil {
+		return nil
+	}
+	townID := h.Proposal.TownID
+	if err := e.see(townID, current, nil); err != nil {
+		return err
+	}
+	if e.applyings.has(townID, h.IdempotencyKey) {
+		return ErrInProgress
+	}
+	return errRest
 }

@@ -23,6 +23,12 @@ var (
 	ErrContended = errors.New("worldengine: the town is changed too often by other instances")
 	// ErrRecordTooLarge: the commit would exceed the server's maximal payload. Nothing was stored.
 	ErrRecordTooLarge = errors.New("worldengine: the commit record exceeds the largest NATS payload")
+	// ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will be a
+	// result.
+	ErrInProgress = errors.New("worldengine: the handoff is accepted and its command is being applied; ask again")
+	// ErrRunCancelled: an operator cancelled the run of a handoff that was waiting. Nothing was judged
+	// and its key is free.
+	ErrRunCancelled = errors.New("worldengine: an operator cancelled the run while the handoff was waiting")
 	// ErrUnknownTown: there is no such town.
 	ErrUnknownTown = errors.New("worldengine: there is no such town")
 	// ErrTownExists: a town is created that exists already. Give expectedSnapshotHash to replace it.
@@ -57,6 +63,14 @@ type keyTakenError struct{ seq uint64 }
 func (e *keyTakenError) Error() string {
 	return fmt.Sprintf("worldengine: the key was accepted at log sequence %d", e.seq)
 }
+
+// What a turn of a town's work ends with, beside an answer. They never leave the engine.
+var (
+	// errRest: the work cannot go on yet.
+	errRest = errors.New("worldengine: the town cannot go on yet")
+	// errApplying: the handoff is accepted, and whoever applies it answers.
+	errApplying = errors.New("worldengine: the command is being applied")
+)
 
 // errLostRace says that another instance changed the town since its state was read: load it and
 // judge again. It never leaves the engine.

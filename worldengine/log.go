@@ -31,9 +31,11 @@ type commitLog struct {
 // logConfig is the stream of a world's commit log.
 func logConfig(world string, history int64, retention time.Duration, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name:              LogStream(world),
-		Description:       "Commit log of the world " + world + ": the truth, everything else follows it",
-		Subjects:          []string{logSubject(world, "*"), refusedSubject(world, "*"), runSubject(world, "*")},
+		Name:        LogStream(world),
+		Description: "Commit log of the world " + world + ": the truth, everything else follows it",
+		Subjects: []string{
+			logSubject(world, "*"), refusedSubject(world, "*"), runSubject(world, "*"), controlSubject(world),
+		},
 		AllowMsgTTL:       true, // of appended events
 		MaxMsgsPerSubject: history,
 		AllowDirect:       replicas <= 1, // a follower's copy may be behind its leader
@@ -62,6 +64,11 @@ type entry struct {
 	// committed since, it remembers.
 	loadedSeq uint64
 	state     town.State
+	// apply is the town's own binding, "" for the engine's default; paused says that an operator has
+	// paused the town, and pending what is being applied to it.
+	apply   Binding
+	paused  *pausedBy
+	pending *pending
 }
 
 // load reads the current entry of a town.
@@ -81,8 +88,12 @@ func (l *commitLog) load(ctx context.Context, townID string) (entry, error) {
 	if err != nil {
 		return entry{}, fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
 	}
-	return entry{seq: msg.Sequence, loadedSeq: msg.Sequence, state: state}, nil
+	return entry{
+		seq: msg.Sequence, loadedSeq: msg.Sequence, state: state,
+		apply: rec.Apply, paused: rec.Paused, pending: rec.Pending,
+	}, nil
 }
+
 
 // end returns the sequence of the log's last message, of whatever subject.
 func (l *commitLog) end(ctx context.Context) (uint64, error) {

@@ -36,7 +36,7 @@ func townMessage(t testing.TB, townID string, day int64) *nats.Msg {
 	t.Helper()
 	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: townID, Day: day})
 	rec := record{Kind: kindPut, TownID: townID}
-	msg, err := rec.message(logSubject("main", TownToken(townID)), &state)
+	msg, err := rec.message(logSubject("main", TownToken(townID)), &entry{state: state})
 	require.NoError(t, err)
 	return msg
 }

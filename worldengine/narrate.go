@@ -30,9 +30,9 @@ type (
 		Error stepError `json:"error"`
 	}
 	stepError struct {
-		Code      handoff.ReasonCode `json:"code"`
-		Message   string             `json:"message"`
-		Retryable bool               `json:"retryable"`
+		Code      string `json:"code"`
+		Message   string `json:"message"`
+		Retryable bool   `json:"retryable"`
 	}
 	endedPayload struct {
 		Status     handoff.Status     `json:"status"`
@@ -44,27 +44,44 @@ type (
 // narrate emits the events of a whole run: what was asked, each step, how it ended. A check that
 // the result calls evaluated is started and completed, one that is not is skipped with the reason
 // that made it needless.
-func narrate(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, queued bool) error {
+func narrate(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, start beginning) error {
 	n := narrator{producer: p}
-	if queued {
-		n.run(runevents.RunQueued, nil)
+	n.begin(h, start)
+	n.checks(&r.Evaluation, r.ReasonCode)
+	if r.Accepted {
+		n.attempt(runevents.StepStarted, 1, nil)
+	} else {
+		n.step(runevents.StepSkipped, stepApply, skippedPayload{Reason: r.ReasonCode})
 	}
-	n.run(runevents.RunStarted, startedPayload{
-		TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID,
-		HandoffID: h.HandoffID, Type: h.Proposal.Type, Command: h.Command,
-	})
-	e := &r.Evaluation
-	n.check(stepDuplicate, e.DuplicateCheck.Evaluated, e.DuplicateCheck, r.ReasonCode)
-	n.check(stepStale, e.StaleCheck.Evaluated, e.StaleCheck, r.ReasonCode)
-	n.check(stepPrecondition, e.Preconditions.Evaluated, e.Preconditions, r.ReasonCode)
-	n.apply(r)
-	end := runevents.RunCompleted
-	if r.Status == handoff.Failed {
-		end = runevents.RunFailed
-	}
-	n.run(end, endedPayload{Status: r.Status, ReasonCode: r.ReasonCode, ResultID: r.ResultID})
+	n.end(r, 1, nil)
 	return n.err
 }
+
+// narrateAccepted emits the events of a run up to the application of its command, which is left to
+// somebody else.
+func narrateAccepted(p *runevents.Producer, h *handoff.Handoff, e *handoff.Evaluation, start beginning) error {
+	n := narrator{producer: p}
+	n.begin(h, start)
+	n.checks(e, "")
+	n.attempt(runevents.StepStarted, 1, nil)
+	return n.err
+}
+
+// narrateEnd emits how the last attempt to apply a command ended, and with it the run.
+func narrateEnd(p *runevents.Producer, r *handoff.Result, attempt int64, failed *applyFailed) error {
+	n := narrator{producer: p}
+	n.end(r, attempt, failed)
+	return n.err
+}
+
+// beginning is how a run begins.
+type beginning int
+
+const (
+	atOnce  beginning = iota
+	queued            // it had to wait for its town
+	resumed           // it was told of when its town was paused, and goes on
+)
 
 // narrator emits until the first error, which it keeps.
 type narrator struct {
@@ -84,6 +101,32 @@ func (n *narrator) step(event runevents.EventType, step string, payload any) {
 	}
 }
 
+func (n *narrator) attempt(event runevents.EventType, attempt int64, payload any) {
+	if n.err == nil {
+		n.err = n.producer.OfAttempt(event, stepApply, attempt, payload)
+	}
+}
+
+func (n *narrator) begin(h *handoff.Handoff, start beginning) {
+	switch start {
+	case resumed:
+		n.run(runevents.RunResumed, nil)
+		return
+	case queued:
+		n.run(runevents.RunQueued, nil)
+	}
+	n.run(runevents.RunStarted, startedPayload{
+		TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID,
+		HandoffID: h.HandoffID, Type: h.Proposal.Type, Command: h.Command,
+	})
+}
+
+func (n *narrator) checks(e *handoff.Evaluation, reason handoff.ReasonCode) {
+	n.check(stepDuplicate, e.DuplicateCheck.Evaluated, e.DuplicateCheck, reason)
+	n.check(stepStale, e.StaleCheck.Evaluated, e.StaleCheck, reason)
+	n.check(stepPrecondition, e.Preconditions.Evaluated, e.Preconditions, reason)
+}
+
 func (n *narrator) check(step string, evaluated bool, verdict any, reason handoff.ReasonCode) {
 	if !evaluated {
 		n.step(runevents.StepSkipped, step, skippedPayload{Reason: reason})
@@ -93,17 +136,27 @@ func (n *narrator) check(step string, evaluated bool, verdict any, reason handof
 	n.step(runevents.StepCompleted, step, verdict)
 }
 
-func (n *narrator) apply(r *handoff.Result) {
-	if !r.Accepted {
-		n.step(runevents.StepSkipped, stepApply, skippedPayload{Reason: r.ReasonCode})
-		return
+// end ends the attempt to apply the command, where it was accepted, and the run.
+func (n *narrator) end(r *handoff.Result, attempt int64, failed *applyFailed) {
+	ended := runevents.RunCompleted
+	switch {
+	case r.Executed:
+		n.attempt(runevents.StepCompleted, attempt, r.WorldState)
+	case r.Accepted:
+		if failed == nil {
+			failed = &applyFailed{
+				Reason: r.ReasonCode, Message: "The command could not be applied; the town is unchanged.",
+			}
+		}
+		n.attempt(runevents.StepFailed, attempt, failurePayload(failed))
+		ended = runevents.RunFailed
 	}
-	n.step(runevents.StepStarted, stepApply, nil)
-	if r.Executed {
-		n.step(runevents.StepCompleted, stepApply, r.WorldState)
-		return
-	}
-	n.step(runevents.StepFailed, stepApply, failedPayload{Error: stepError{
-		Code: r.ReasonCode, Message: "The command could not be applied; the town is unchanged.",
-	}})
+	n.run(ended, endedPayload{Status: r.Status, ReasonCode: r.ReasonCode, ResultID: r.ResultID})
+}
+
+// failurePayload says why an attempt failed, with the words of whoever refused it.
+func failurePayload(f *applyFailed) failedPayload {
+	return failedPayload{Error: stepError{
+		Code: orDefault(f.Code, string(f.Reason)), Message: f.Message, Retryable: f.Retryable,
+	}}
 }

@@ -4,13 +4,16 @@ import (
 	"context"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
+	"time"
 )
 
 // queues gives every town one owner at a time: the tasks of a town run one after another in the
 // order of their submission, those of different towns side by side on a fixed number of workers,
-// town by town in turn, so that a busy town cannot starve the rest. Everything is bounded: a full
-// queue refuses, it never spawns.
+// town by town in turn, so that a busy town cannot starve the rest. A task that cannot go on yet
+// keeps its place and lets its town rest, which takes no worker. Everything is bounded: a full queue
+// refuses, it never spawns.
 type queues struct {
 	perTown, total int
 	logger         *slog.Logger
@@ -28,13 +31,31 @@ type queues struct {
 type townQueue struct {
 	town  string
 	tasks []task
-	busy  bool // in ready or with a worker
+	busy  bool // in ready, with a worker, or resting
+	// resting is what ends the town's rest, nil while it does not rest.
+	resting *time.Timer
+	// woken says that the town was woken while a worker had it.
+	woken bool
 }
 
-// task is one piece of a town's work. queued says whether it had to wait for its town.
+// work is one piece of a town's work. It returns false where it cannot go on yet: then it keeps its
+// place at the head of its town, which rests until wake, or for restPause. While the queues are
+// closing it must return true.
+type work func(ctx context.Context, t turn) (done bool)
+
+// turn is what a task is told about its turn.
+type turn struct {
+	queued  bool // it had to wait for its town
+	closing bool // the queues are closing: there will be no other turn
+}
+
+// restPause is how long a town rests at most before its first task has another turn.
+const restPause = 250 * time.Millisecond
+
 type task struct {
-	run    func(ctx context.Context, queued bool)
+	work   work
 	queued bool
+	first  bool // by submitFirst
 }
 
 func newQueues(ctx context.Context, logger *slog.Logger, workers, perTown, total int) *queues {
@@ -46,9 +67,17 @@ func newQueues(ctx context.Context, logger *slog.Logger, workers, perTown, total
 	return q
 }
 
-// submit queues run for the town. It refuses with ErrOverloaded when a bound is reached and with
-// ErrStopping after drain.
+// submit queues run, which never has to let its town rest, for the town. It refuses with
+// ErrOverloaded when a bound is reached and with ErrStopping after drain.
 func (q *queues) submit(townID string, run func(ctx context.Context, queued bool)) error {
+	return q.submitWork(townID, func(ctx context.Context, t turn) bool {
+		run(ctx, t.queued)
+		return true
+	})
+}
+
+// submitWork is submit for work that may have to let its town rest.
+func (q *queues) submitWork(townID string, w work) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -58,18 +87,79 @@ func (q *queues) submit(townID string, run func(ctx context.Context, queued bool
 	if q.waiting >= q.total || t != nil && len(t.tasks) >= q.perTown {
 		return ErrOverloaded
 	}
+	t = q.town(townID)
+	q.waiting++
+	t.tasks = append(t.tasks, task{work: w, queued: t.busy})
+	if !t.busy {
+		t.busy = true
+		q.line(t)
+	}
+	return nil
+}
+
+// submitFirst puts run, which concludes work that was taken long ago, before all that waits for the
+// town, and ends its rest. No bound refuses it, only drain does.
+func (q *queues) submitFirst(townID string, run func(ctx context.Context)) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return ErrStopping
+	}
+	t := q.town(townID)
+	q.waiting++
+	t.tasks = slices.Insert(t.tasks, 0, task{first: true, work: func(ctx context.Context, _ turn) bool {
+		run(ctx)
+		return true
+	}})
+	if !t.busy {
+		t.busy = true
+		q.line(t)
+	}
+	q.rouse(t)
+	return nil
+}
+
+// wake ends the rest of a town, if it rests.
+func (q *queues) wake(townID string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t := q.towns[townID]; t != nil {
+		q.rouse(t)
+	}
+}
+
+// wakeAll ends the rest of every town.
+func (q *queues) wakeAll() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, t := range q.towns {
+		q.rouse(t)
+	}
+}
+
+// town returns the queue of a town. The caller holds the lock, as with what follows.
+func (q *queues) town(townID string) *townQueue {
+	t := q.towns[townID]
 	if t == nil {
 		t = &townQueue{town: townID}
 		q.towns[townID] = t
 	}
-	q.waiting++
-	t.tasks = append(t.tasks, task{run: run, queued: t.busy})
-	if !t.busy {
-		t.busy = true
-		q.ready = append(q.ready, t)
-		q.work.Signal()
+	return t
+}
+
+func (q *queues) line(t *townQueue) {
+	q.ready = append(q.ready, t)
+	q.work.Signal()
+}
+
+func (q *queues) rouse(t *townQueue) {
+	if t.resting == nil {
+		t.woken = true
+		return
 	}
-	return nil
+	t.resting.Stop()
+	t.resting = nil
+	q.line(t)
 }
 
 // worker runs one task of one town at a time until the queues are closed and empty.
@@ -86,11 +176,16 @@ func (q *queues) worker(ctx context.Context) {
 		t := q.ready[0]
 		q.ready = q.ready[1:]
 		next := t.tasks[0]
-		t.tasks = t.tasks[1:]
+		t.tasks, t.woken = t.tasks[1:], false
+		closing := q.closed
 		q.mu.Unlock()
-		q.runSafely(ctx, t.town, next)
+		done := q.runSafely(ctx, t.town, next, closing)
 		q.mu.Lock()
-		q.finished(t)
+		if done {
+			q.finished(t)
+		} else {
+			q.rest(t, next)
+		}
 	}
 }
 
@@ -98,8 +193,7 @@ func (q *queues) worker(ctx context.Context) {
 func (q *queues) finished(t *townQueue) {
 	q.waiting--
 	if len(t.tasks) > 0 {
-		q.ready = append(q.ready, t)
-		q.work.Signal()
+		q.line(t)
 		return
 	}
 	t.busy = false
@@ -112,22 +206,48 @@ func (q *queues) finished(t *townQueue) {
 	}
 }
 
+// rest gives a task its place back and lets its town rest, unless there is a reason not to. The
+// caller holds the lock.
+func (q *queues) rest(t *townQueue, again task) {
+	again.queued = true
+	head := 0
+	for head < len(t.tasks) && t.tasks[head].first { // submitted meanwhile
+		head++
+	}
+	t.tasks = slices.Insert(t.tasks, head, again)
+	if t.woken || q.closed {
+		q.line(t)
+		return
+	}
+	t.resting = time.AfterFunc(restPause, func() {
+		q.mu.Lock()
+		defer q.mu.Unlock()
+		if t.resting != nil {
+			q.rouse(t)
+		}
+	})
+}
+
 // runSafely keeps a defect in one task from taking the world down. The task has answered, or its
 // client asks again.
-func (q *queues) runSafely(ctx context.Context, townID string, t task) {
+func (q *queues) runSafely(ctx context.Context, townID string, t task, closing bool) (done bool) {
 	defer func() {
 		if p := recover(); p != nil {
 			q.logger.Error("a task of a town panicked", "town", townID, "panic", p,
 				"stack", string(debug.Stack()))
+			done = true
 		}
 	}()
-	t.run(ctx, t.queued)
+	return t.work(ctx, turn{queued: t.queued, closing: closing})
 }
 
 // drain stops taking tasks and returns when all are finished, or with ctx's error.
 func (q *queues) drain(ctx context.Context) error {
 	q.mu.Lock()
 	q.closed = true
+	for _, t := range q.towns {
+		q.rouse(t)
+	}
 	q.work.Broadcast()
 	q.mu.Unlock()
 	stop := context.AfterFunc(ctx, func() {

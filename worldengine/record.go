@@ -1,6 +1,7 @@
 package worldengine
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 
@@ -17,14 +18,23 @@ import (
 // recordKind says what a message of the log is.
 type recordKind string
 
-// The kinds of a record. The first two stand on a town's subject and hold its state; a refused
-// run changes no town and stands on the refused subject, appended events on that of their run.
+// The kinds of a record. The first four stand on a town's subject and hold its state; a refused
+// run changes no town and stands on the refused subject, events of a run on that of their run, and
+// the control of the whole world on the control subject.
 const (
 	kindHandoff recordKind = "handoff" // an accepted handoff: state, result and events together
-	kindPut     recordKind = "put"     // a state that town.put or the world file gave
-	kindRefused recordKind = "refused" // a refused handoff: result and events
+	kindPending recordKind = "pending" // an accepted handoff that is being applied: its first events, or its next attempt
+	kindPut     recordKind = "put"     // a state that town.put, town.patch or the world file gave
+	kindControl recordKind = "control" // a signal of an operator: a town, or the world, is paused or resumed
+	kindRefused recordKind = "refused" // a refused handoff, or a refused signal: result and events
 	kindEvents  recordKind = "events"  // events of a run that others than the engine appended
+	kindRun     recordKind = "run"     // events of a run that the engine emits between its commits
 )
+
+// ofTown says whether a record of this kind holds a town's state.
+func (k recordKind) ofTown() bool {
+	return k == kindHandoff || k == kindPending || k == kindPut || k == kindControl
+}
 
 // recordVersion is the schemaVersion of a record.
 const recordVersion = "commit-record.v1"
@@ -36,20 +46,28 @@ const maxTownHeader = 4096
 // record is one message of the commit log: everything that one decision changed, together or not
 // at all. Members that a kind does not have are absent.
 type record struct {
-	SchemaVersion string         `json:"schemaVersion"`
-	Kind          recordKind     `json:"kind"`
-	TownID        string         `json:"townId"`
-	Snapshot      jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after it
-	Result        jsontext.Value `json:"result,omitzero"`
-	Run           *runevents.Run `json:"run,omitzero"`
+	SchemaVersion string     `json:"schemaVersion"`
+	Kind          recordKind `json:"kind"`
+	TownID        string     `json:"townId"`
+	// Apply, Paused and Pending are what else is known of a town, and stand in each of its records.
+	Apply   Binding   `json:"apply,omitzero"` // "" for the engine's default
+	Paused  *pausedBy `json:"paused,omitzero"`
+	Pending *pending  `json:"pending,omitzero"`
+	// Closing says of a record on a run's subject that nobody but the engine goes on with the run.
+	Closing  bool           `json:"closing,omitzero"`
+	Snapshot jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after it
+	Result   jsontext.Value `json:"result,omitzero"`
+	Run      *runevents.Run `json:"run,omitzero"`
 }
 
-// message returns the log message of a record. state is the town's state after it, or nil for a
-// refused run.
-func (rec *record) message(subject string, state *town.State) (*nats.Msg, error) {
+// message returns the log message of a record. after is what the town is with it, or nil for a
+// record of no town.
+func (rec *record) message(subject string, after *entry) (*nats.Msg, error) {
 	rec.SchemaVersion = recordVersion
 	header := nats.Header{kindHeader: {string(rec.Kind)}}
-	if state != nil {
+	if after != nil {
+		rec.Apply, rec.Paused, rec.Pending = after.apply, after.paused, after.pending
+		state := &after.state
 		rec.Snapshot = state.Canonical
 		if encoded := percentEncode(rec.TownID); len(encoded) <= maxTownHeader {
 			header[townHeader] = []string{encoded}
@@ -72,6 +90,10 @@ func (rec *record) marshal() ([]byte, error) {
 	b := append(make([]byte, 0, 4096), `{"schemaVersion":"`+recordVersion+`","kind":"`...)
 	b = append(append(b, rec.Kind...), `","townId":`...)
 	b = handoff.AppendString(b, rec.TownID)
+	b, err := rec.appendAttributes(b)
+	if err != nil {
+		return nil, err
+	}
 	if rec.Snapshot != nil {
 		b = append(append(b, `,"snapshot":`...), rec.Snapshot...)
 	}
@@ -79,12 +101,35 @@ func (rec *record) marshal() ([]byte, error) {
 		b = append(append(b, `,"result":`...), rec.Result...)
 	}
 	if rec.Run != nil {
-		var err error
 		if b, err = rec.Run.AppendJSON(append(b, `,"run":`...)); err != nil {
 			return nil, err
 		}
 	}
 	return append(b, '}'), nil
+}
+
+// appendAttributes writes what most records do not have.
+func (rec *record) appendAttributes(b []byte) ([]byte, error) {
+	member := func(name string, v any) error {
+		data, err := json.Marshal(v)
+		b = append(append(append(b, `,"`...), name...), `":`...)
+		b = append(b, data...)
+		return err
+	}
+	var err error
+	if rec.Apply != "" {
+		err = errors.Join(err, member("apply", rec.Apply))
+	}
+	if rec.Paused != nil {
+		err = errors.Join(err, member("paused", rec.Paused))
+	}
+	if rec.Pending != nil {
+		err = errors.Join(err, member("pending", rec.Pending))
+	}
+	if rec.Closing {
+		err = errors.Join(err, member("closing", true))
+	}
+	return b, err
 }
 
 // readRecord reads the body of a log message.

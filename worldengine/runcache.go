@@ -22,9 +22,11 @@ type knownRun struct {
 }
 
 // add takes in events that the log holds at seq.
-func (r *knownRun) add(seq uint64, token string, run *runevents.Run, persistedAt time.Time) error {
+func (r *knownRun) add(
+	byEngine bool, seq uint64, token string, run *runevents.Run, persistedAt time.Time,
+) error {
 	r.guard, r.token = seq, token
-	return r.state.Add(false, run.Records(persistedAt)...)
+	return r.state.Add(byEngine, run.Records(persistedAt)...)
 }
 
 // take takes in a message of the run's subject.
@@ -36,7 +38,10 @@ func (r *knownRun) take(msg *jetstream.RawStreamMsg) error {
 	if err != nil {
 		return fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
 	}
-	return r.add(msg.Sequence, TownToken(rec.TownID), rec.Run, msg.Time)
+	if rec.Closing {
+		r.state.Close()
+	}
+	return r.add(rec.Kind == kindRun, msg.Sequence, TownToken(rec.TownID), rec.Run, msg.Time)
 }
 
 // maxCachedEvents bounds the memory of the cache, at some 400 bytes an event; runs beyond it are read

@@ -61,10 +61,21 @@ func EventSubject(world, townToken, runID string) string {
 	return "runevents.v2." + world + "." + townToken + "." + runID
 }
 
+// pendingStream is the name of the stream of the marks that commands are being applied: see marks.
+func pendingStream(world string) string { return "WORLD_" + world + "_PENDING" }
+
+func pendingSubject(world, townToken string) string {
+	return "world." + world + ".pending." + townToken
+}
+
+// ApplySubject returns the subject on which the plugin that hosts a town is asked.
+func ApplySubject(world, townToken string) string { return Subject(world, "apply."+townToken) }
+
 func logSubject(world, townToken string) string { return "world." + world + ".log." + townToken }
 func refusedSubject(world, townToken string) string {
 	return "world." + world + ".refused." + townToken
 }
+func controlSubject(world string) string    { return "world." + world + ".control" }
 func runSubject(world, runID string) string { return "world." + world + ".run." + runID }
 
 // maxToken bounds a town token: NATS bounds its control line.

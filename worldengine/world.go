@@ -21,6 +21,12 @@ type Town struct {
 	State town.State
 	// Revision is the log sequence of the message that holds the state. It grows with every change.
 	Revision uint64
+	// Apply is who applies the town's commands.
+	Apply Binding
+	// PendingRunID is the run whose command is being applied to the town, "" for none.
+	PendingRunID string
+	// Paused says that an operator has paused the town.
+	Paused bool
 }
 
 // Summary is one town of a list.
@@ -41,7 +47,7 @@ func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	if current.seq == 0 {
 		return Town{}, ErrUnknownTown
 	}
-	return Town{State: current.state, Revision: current.seq}, nil
+	return e.townOf(current), nil
 }
 
 // Put stores state as the state of its town, in its turn among the town's requests. With expected
@@ -49,47 +55,132 @@ func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 // exactly the state of that hash, or refuses with *ConflictError, ErrUnknownTown, or
 // *RegressionError where the day would be lowered.
 func (e *Engine) Put(ctx context.Context, state town.State, expected string) (Town, error) {
-	return wait(ctx, func(done func(Town, error)) error { return e.SubmitPut(state, expected, done) })
+	return e.putBound(ctx, state, expected, "")
+}
+
+func (e *Engine) putBound(ctx context.Context, state town.State, expected string, binding Binding) (Town, error) {
+	return wait(ctx, func(done func(Town, error)) error { return e.SubmitPut(state, expected, binding, done) })
 }
 
 // SubmitPut is Put for a caller that does not wait: done is called once, from another goroutine,
-// unless SubmitPut itself fails.
-func (e *Engine) SubmitPut(state town.State, expected string, done func(Town, error)) error {
-	return e.queues.submit(state.Snapshot.TownID, func(ctx context.Context, _ bool) {
-		stored, err := Town{}, error(errPanicked)
-		defer func() { done(stored, err) }()
-		stored, err = e.put(ctx, state, expected)
+// unless SubmitPut itself fails. binding, unless it is "", becomes the town's own.
+func (e *Engine) SubmitPut(state town.State, expected string, binding Binding, done func(Town, error)) error {
+	if binding != "" {
+		if err := e.mayBind(binding); err != nil {
+			return err
+		}
+	}
+	return e.submitChange(state.Snapshot.TownID, done, func(current entry) (entry, error) {
+		if err := mayPut(current.state, state, expected); err != nil {
+			return entry{}, err
+		}
+		current.state = state
+		current.apply = orDefault(binding, current.apply)
+		return current, nil
 	})
 }
 
-func (e *Engine) put(ctx context.Context, state town.State, expected string) (Town, error) {
+// mayBind refuses a binding that this engine cannot serve.
+func (e *Engine) mayBind(binding Binding) error {
+	err := binding.validate()
+	if err == nil && binding == ApplyRCON && e.config.RCON == nil {
+		err = errors.New("worldengine: no console is configured to apply commands by rcon")
+	}
+	if err != nil {
+		return schemas.Invalid(schemas.TownPutRequest, schemas.Violation{Path: "/apply", Message: err.Error()})
+	}
+	return nil
+}
+
+// SubmitPatch changes members of a town's state: patch is a JSON Merge Patch (RFC 7396) of the state
+// of the hash expected. What comes out must be a valid state of the same town that Put would take; the
+// error is Put's, with the paths of a town-patch-request.v1.
+func (e *Engine) SubmitPatch(townID string, patch any, expected string, done func(Town, error)) error {
+	return e.submitChange(townID, done, func(current entry) (entry, error) {
+		switch {
+		case !current.state.Exists():
+			return entry{}, ErrUnknownTown
+		case current.state.Hash != expected:
+			return entry{}, &ConflictError{Expected: expected, Actual: current.state.Hash}
+		}
+		state, err := current.state.Patch(patch)
+		if err != nil {
+			return entry{}, schemas.Under(schemas.TownPatchRequest, err, "patch")
+		}
+		if err := mayPut(current.state, state, expected); err != nil {
+			return entry{}, err
+		}
+		current.state = state
+		return current, nil
+	})
+}
+
+// change is what a request makes of a town, or why it may not.
+type change func(current entry) (entry, error)
+
+// submitChange queues a change of a town's state that no handoff makes. It waits for what is pending.
+func (e *Engine) submitChange(townID string, done func(Town, error), c change) error {
+	return e.queues.submitWork(townID, func(ctx context.Context, t turn) (finished bool) {
+		stored, err := Town{}, error(errPanicked)
+		defer func() {
+			if finished = !errors.Is(err, errRest); finished {
+				done(stored, err)
+			}
+		}()
+		stored, err = e.commitChange(ctx, townID, c)
+		if errors.Is(err, errRest) && t.closing {
+			err = ErrStopping
+		}
+		return true
+	})
+}
+
+// commitChange commits a change to the town as the log has it.
+func (e *Engine) commitChange(ctx context.Context, townID string, c change) (Town, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	townID := state.Snapshot.TownID
-	rec := record{Kind: kindPut, TownID: townID}
 	for range maxRaces {
 		current, err := e.log.load(ctx, townID)
 		if err != nil {
 			return Town{}, err
 		}
-		if err := mayPut(current.state, state, expected); err != nil {
-			return Town{}, err
+		if current.pending != nil {
+			if err := e.see(townID, current, nil); err != nil {
+				return Town{}, err
+			}
+			return Town{}, errRest
 		}
-		msg, err := rec.message(logSubject(e.config.World, TownToken(townID)), &state)
+		after, err := c(current)
 		if err != nil {
 			return Town{}, err
 		}
-		seq, err := e.log.commit(ctx, msg, current.seq)
+		rec := record{Kind: kindPut, TownID: townID}
+		msg, err := rec.message(logSubject(e.config.World, TownToken(townID)), &after)
+		if err != nil {
+			return Town{}, err
+		}
+		after.seq, err = e.log.commit(ctx, msg, current.seq)
 		switch {
 		case err == nil:
-			e.towns.set(townID, entry{seq: seq, loadedSeq: current.seq, state: state})
-			return Town{State: state, Revision: seq}, nil
+			after.loadedSeq = current.seq
+			e.towns.set(townID, after)
+			return e.townOf(after), nil
 		case !errors.Is(err, errLostRace):
 			e.towns.forget(townID)
 			return Town{}, err
 		}
 	}
 	return Town{}, ErrContended
+}
+
+// townOf returns what callers are told of a town.
+func (e *Engine) townOf(current entry) Town {
+	t := Town{State: current.state, Revision: current.seq, Apply: orDefault(current.apply, e.config.Apply)}
+	if current.pending != nil {
+		t.PendingRunID = current.pending.Run.RunID
+	}
+	t.Paused = current.paused != nil
+	return t
 }
 
 // mayPut says why state may not take the place of current, or nil.
@@ -206,21 +297,22 @@ func (e *Engine) townIDOf(ctx context.Context, header string, seq uint64) (strin
 	return rec.TownID, nil
 }
 
-// LoadWorld creates the towns of a world file, a JSON array of snapshot.v1, that do not exist yet,
-// and leaves the others as they are. The whole file is checked before anything is stored; the
-// error names what is wrong with its JSON path.
+// LoadWorld creates the towns of a world file that do not exist yet, and leaves the others as they are.
+// The file is a JSON array whose elements are each a snapshot.v1, or {"snapshot": a snapshot.v1, "apply":
+// the town's Binding}. The whole file is checked before anything is stored; the error names what is wrong
+// with its JSON path.
 func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err error) {
-	states, err := parseWorld(file)
+	towns, err := parseWorld(file, e.mayBind)
 	if err != nil {
 		return 0, err
 	}
-	for _, state := range states {
-		_, err := e.Put(ctx, state, "")
+	for _, t := range towns {
+		_, err := e.putBound(ctx, t.state, "", t.binding)
 		switch {
 		case err == nil:
 			created++
 		case !errors.Is(err, ErrTownExists):
-			return created, fmt.Errorf("worldengine: town %q of the world file: %w", state.Snapshot.TownID, err)
+			return created, fmt.Errorf("worldengine: town %q of the world file: %w", t.state.Snapshot.TownID, err)
 		}
 	}
 	return created, nil
@@ -229,7 +321,13 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 // maxWorldFile bounds a world file.
 const maxWorldFile = 256 << 20
 
-func parseWorld(file []byte) ([]town.State, error) {
+// worldTown is one element of a world file.
+type worldTown struct {
+	state   town.State
+	binding Binding // "" where the file says nothing
+}
+
+func parseWorld(file []byte, mayBind func(Binding) error) ([]worldTown, error) {
 	tree, err := schemas.Decode(file, schemas.Limits{Bytes: maxWorldFile})
 	if err != nil {
 		return nil, err
@@ -238,11 +336,11 @@ func parseWorld(file []byte) ([]town.State, error) {
 	if !ok {
 		return nil, schemas.Invalid("", schemas.Violation{Message: "must be an array of snapshot.v1"})
 	}
-	var states []town.State
+	var towns []worldTown
 	var violations []schemas.Violation
 	first := map[string]int{}
 	for i, element := range list {
-		state, err := town.FromTree(element)
+		t, err := parseWorldTown(element, mayBind)
 		if err != nil {
 			var invalid *schemas.ValidationError
 			if errors.As(schemas.Under(schemas.Snapshot, err, i), &invalid) {
@@ -250,17 +348,40 @@ func parseWorld(file []byte) ([]town.State, error) {
 			}
 			continue
 		}
-		if j, ok := first[state.Snapshot.TownID]; ok {
+		id := t.state.Snapshot.TownID
+		if j, ok := first[id]; ok {
 			violations = append(violations, schemas.Violation{
 				Path:    schemas.Pointer(i, "townId"),
 				Message: fmt.Sprintf("must be unique, but %s is the same town", schemas.Pointer(j)),
 			})
 		}
-		first[state.Snapshot.TownID] = i
-		states = append(states, state)
+		first[id] = i
+		towns = append(towns, t)
 	}
 	if len(violations) > 0 {
 		return nil, schemas.Invalid(schemas.Snapshot, violations...)
 	}
-	return states, nil
+	return towns, nil
+}
+
+// parseWorldTown reads an element of a world file. One with a snapshot says as town.put does.
+func parseWorldTown(element any, mayBind func(Binding) error) (worldTown, error) {
+	members, _ := element.(map[string]any)
+	if _, bound := members["snapshot"]; !bound {
+		state, err := town.FromTree(element)
+		return worldTown{state: state}, err
+	}
+	if err := schemas.Validate(schemas.TownPutRequest, element); err != nil {
+		return worldTown{}, err
+	}
+	state, err := town.FromTree(members["snapshot"])
+	if err != nil {
+		return worldTown{}, schemas.Under(schemas.Snapshot, err, "snapshot")
+	}
+	t := worldTown{state: state}
+	if apply, ok := members["apply"].(string); ok {
+		t.binding = Binding(apply)
+		err = mayBind(t.binding)
+	}
+	return t, err
 }

@@ -24,7 +24,8 @@ type serveCommand struct {
 	WorldFile    string           `help:"JSON array of snapshot.v1; its towns are created where they do not exist yet." type:"existingfile"`
 	Sync         server.Sync      `help:"When a commit is brought to the disk: before it is answered (always), or every --sync-interval (interval; faster, a loss of power may cost the last ones)." enum:"always,interval" default:"always"`
 	SyncInterval time.Duration    `help:"How often the disk is synced with --sync=interval." default:"2s"`
-	Apply        string           `help:"Who applies commands: the built-in rules (local)." enum:"local" default:"local"`
+	Apply        string           `help:"Who applies the commands of towns that do not say it themselves: the built-in rules (local), or the plugin of the game server that hosts the town (plugin)." enum:"local,plugin" default:"local"`
+	Plugin       pluginFlags      `embed:"" prefix:"plugin-"`
 	NATS         string           `name:"nats" help:"URL of an existing NATS with JetStream to join; nothing is embedded then." placeholder:"URL"`
 	Connection   natsconn.Options `embed:""`
 
@@ -40,6 +41,14 @@ type serveCommand struct {
 	DrainTimeout time.Duration `help:"How long requests in hand may take to finish at the end." default:"20s"`
 	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text"`
 	LogLevel     slog.Level    `help:"Least level of the log: DEBUG, INFO, WARN or ERROR." default:"INFO"`
+}
+
+// pluginFlags are the policy of asking plugins.
+type pluginFlags struct {
+	Deadline time.Duration `help:"How long one attempt to have a command applied may take." default:"10s"`
+	Attempts int64         `help:"How many attempts there are before a handoff fails." default:"3"`
+	Backoff  time.Duration `help:"Pause before the second attempt; it doubles with each." default:"1s"`
+	Resend   time.Duration `help:"After what silence a plugin is sent the same request again." default:"2s"`
 }
 
 // rulesFlags are the amounts of the built-in rules.
@@ -58,6 +67,7 @@ func (c *serveCommand) config(log io.Writer) server.Config {
 		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile,
 		Engine: worldengine.Config{
 			World: c.World, Rules: &rules,
+			Apply: worldengine.Binding(c.Apply), Plugin: worldengine.PluginPolicy(c.Plugin),
 			DedupeRetention: c.DedupeRetention, EventRetention: c.RunEventsRetention,
 			HistoryPerTown: c.HistoryPerTown, Replicas: c.Replicas,
 			TenantID: c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
@@ -72,6 +82,8 @@ func (c *serveCommand) validate() error {
 		"--sync-interval": int64(c.SyncInterval), "--drain-timeout": int64(c.DrainTimeout),
 		"--dedupe-retention": int64(c.DedupeRetention), "--runevents-retention": int64(c.RunEventsRetention),
 		"--history-per-town": c.HistoryPerTown, "--replicas": int64(c.Replicas),
+		"--plugin-deadline": int64(c.Plugin.Deadline), "--plugin-attempts": c.Plugin.Attempts,
+		"--plugin-backoff": int64(c.Plugin.Backoff), "--plugin-resend": int64(c.Plugin.Resend),
 	} {
 		if value <= 0 {
 			return fmt.Errorf("%w: %s must be above 0", errUsage, flag)

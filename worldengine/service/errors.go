@@ -24,8 +24,9 @@ type wireError struct {
 
 // Pauses that a client is asked to make, in milliseconds.
 const (
-	retrySoon  = 50
-	retryLater = 1000
+	retrySoon    = 50
+	retryLater   = 1000
+	retryApplied = 250 // a game's answer is a few ticks away
 )
 
 // wireErrorOf maps every error of the engine to the wire. It is the only place that does.
@@ -33,7 +34,6 @@ func wireErrorOf(err error) wireError {
 	var conflict *worldengine.ConflictError
 	var regression *worldengine.RegressionError
 	var transition *runevents.TransitionError
-	var reserved *runevents.ReservedError
 	switch {
 	case errors.Is(err, worldengine.ErrUnknownTown):
 		return wireError{404, "UNKNOWN_TOWN", 0}
@@ -49,10 +49,14 @@ func wireErrorOf(err error) wireError {
 		return wireError{409, "EPOCH_REGRESSION", 0}
 	case errors.As(err, &transition):
 		return wireError{409, string(runevents.InvalidTransition), 0}
-	case errors.As(err, &reserved):
-		return wireError{409, "RUN_SEQ_RESERVED", 0}
+	case errors.Is(err, runevents.ErrRunEnding):
+		return wireError{503, "RUN_ENDING", retrySoon}
 	case errors.Is(err, worldengine.ErrRecordTooLarge):
 		return wireError{413, "RECORD_TOO_LARGE", 0}
+	case errors.Is(err, worldengine.ErrRunCancelled):
+		return wireError{409, "RUN_CANCELLED", 0}
+	case errors.Is(err, worldengine.ErrInProgress):
+		return wireError{503, "EXECUTION_IN_PROGRESS", retryApplied}
 	case errors.Is(err, worldengine.ErrOverloaded):
 		return wireError{429, "OVERLOADED", retrySoon}
 	case errors.Is(err, worldengine.ErrContended):
@@ -97,7 +101,7 @@ func (s *Service) fail(replyTo string, err error) {
 		wire = wireErrorOf(err)
 		body.Message = sentence(inShort(err, wire.status))
 		body.Details = append(body.Details, detailsOf(err)...)
-		if wire.status >= 500 {
+		if wire.status >= 500 && !errors.Is(err, worldengine.ErrInProgress) {
 			s.config.Logger.Error("a request failed", "code", wire.code, "error", err)
 		}
 	}
@@ -124,7 +128,7 @@ func inShort(err error, status int) error {
 	}
 	for _, known := range []error{
 		worldengine.ErrReceiptsBehind, worldengine.ErrEventsBehind, worldengine.ErrContended,
-		worldengine.ErrStopping, worldengine.ErrLogUnavailable,
+		worldengine.ErrStopping, worldengine.ErrLogUnavailable, worldengine.ErrInProgress, runevents.ErrRunEnding,
 	} {
 		if errors.Is(err, known) {
 			return known

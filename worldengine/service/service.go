@@ -158,6 +158,7 @@ func (s *Service) addEndpoints() error {
 	add("town-get", "town.get", s.takeRead(s.townGet))
 	add("town-list", "town.list", s.takeRead(s.townList))
 	add("town-put", "town.put", s.takePut)
+	add("town-patch", "town.patch", s.takePatch)
 	add("result-get", "result.get", s.takeRead(s.resultGet))
 	add("run-get", "run.get", s.takeRead(s.runGet))
 	add("run-list", "run.list", s.takeRead(s.runList))

@@ -43,19 +43,23 @@ func reply(v any) ([]byte, error) {
 	return data, nil
 }
 
-// townReply is the answer of town.get and town.put.
+// townReply is the answer of town.get, town.put and town.patch.
 type townReply struct {
 	TownID        string         `json:"townId"`
 	Snapshot      *town.Snapshot `json:"snapshot"`
 	SnapshotHash  string         `json:"snapshotHash"`
 	DecisionEpoch int64          `json:"decisionEpoch"`
 	Revision      uint64         `json:"revision"`
+	Apply         string         `json:"apply"`
+	PendingRunID  string         `json:"pendingRunId,omitzero"`
+	Paused        bool           `json:"paused,omitzero"`
 }
 
 func townReplyOf(t worldengine.Town) ([]byte, error) {
 	return reply(townReply{
 		TownID: t.State.Snapshot.TownID, Snapshot: t.State.Snapshot, SnapshotHash: t.State.Hash,
 		DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
+		Apply: string(t.Apply), PendingRunID: t.PendingRunID, Paused: t.Paused,
 	})
 }
 
@@ -118,17 +122,39 @@ func (s *Service) thatFit(towns []worldengine.Summary, more bool) ([]worldengine
 // takePut hands a town.put to a reader, who reads it and leaves it to the engine; the answer goes
 // out when the town is stored.
 func (s *Service) takePut(r micro.Request) {
+	s.takeChange(r, func(data []byte, limits schemas.Limits, done func(worldengine.Town, error)) error {
+		p, err := parsePut(data, limits)
+		if err != nil {
+			return err
+		}
+		return s.engine.SubmitPut(p.state, p.expected, p.binding, done)
+	})
+}
+
+// takePatch does for a town.patch what takePut does for a town.put.
+func (s *Service) takePatch(r micro.Request) {
+	s.takeChange(r, func(data []byte, limits schemas.Limits, done func(worldengine.Town, error)) error {
+		tree, err := schemas.Parse(schemas.TownPatchRequest, data, limits)
+		if err != nil {
+			return err
+		}
+		request := tree.(map[string]any)
+		return s.engine.SubmitPatch(request["townId"].(string), request["patch"],
+			request["expectedSnapshotHash"].(string), done)
+	})
+}
+
+// takeChange hands a request that changes a town's state to a reader.
+func (s *Service) takeChange(
+	r micro.Request, submit func([]byte, schemas.Limits, func(worldengine.Town, error)) error,
+) {
 	replyTo, data := r.Reply(), r.Data()
 	if len(data) > s.config.MaxSnapshot {
 		s.fail(replyTo, tooLarge(len(data), s.config.MaxSnapshot))
 		return
 	}
 	s.enqueue(replyTo, func() error {
-		state, expected, err := parsePut(data, schemas.Limits{Bytes: s.config.MaxSnapshot})
-		if err != nil {
-			return err
-		}
-		return s.engine.SubmitPut(state, expected, func(t worldengine.Town, err error) {
+		return submit(data, schemas.Limits{Bytes: s.config.MaxSnapshot}, func(t worldengine.Town, err error) {
 			var body []byte
 			if err == nil {
 				body, err = townReplyOf(t)
@@ -142,17 +168,26 @@ func (s *Service) takePut(r micro.Request) {
 	})
 }
 
-func parsePut(data []byte, limits schemas.Limits) (state town.State, expected string, err error) {
+// put is a town.put that was read.
+type put struct {
+	state    town.State
+	expected string
+	binding  worldengine.Binding
+}
+
+func parsePut(data []byte, limits schemas.Limits) (put, error) {
 	tree, err := schemas.Parse(schemas.TownPutRequest, data, limits)
 	if err != nil {
-		return town.State{}, "", err
+		return put{}, err
 	}
 	request := tree.(map[string]any)
-	if state, err = town.FromTree(request["snapshot"]); err != nil {
-		return town.State{}, "", schemas.Under(schemas.TownPutRequest, err, "snapshot")
+	state, err := town.FromTree(request["snapshot"])
+	if err != nil {
+		return put{}, schemas.Under(schemas.TownPutRequest, err, "snapshot")
 	}
-	expected, _ = request["expectedSnapshotHash"].(string)
-	return state, expected, nil
+	expected, _ := request["expectedSnapshotHash"].(string)
+	binding, _ := request["apply"].(string)
+	return put{state, expected, worldengine.Binding(binding)}, nil
 }
 
 func (s *Service) resultGet(ctx context.Context, data []byte) ([]byte, error) {

@@ -1,0 +1,322 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/town"
+)
+
+// applying is a pending handoff that this instance sees to: it asks whoever applies the command, and
+// commits what came of it. Its goroutine owns what is not behind the lock of applyings.
+type applying struct {
+	application
+	town   string
+	runID  string
+	before town.State
+	token  string // of the reply subject
+	// own says that this instance committed the pending handoff; another one's is left to it for a
+	// while.
+	own     bool
+	replies chan *nats.Msg
+	done    func(Answer, error) // nil where nobody waits
+}
+
+// applyings are the applications that this instance sees to, one a town at most.
+type applyings struct {
+	mu     sync.Mutex
+	towns  map[string]*applying
+	closed bool
+	work   sync.WaitGroup
+}
+
+// has says whether a handoff with that key is being applied to the town.
+func (s *applyings) has(townID, key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.towns[townID]
+	return a != nil && a.handoff.IdempotencyKey == key
+}
+
+// sees says whether this instance sees to a run.
+func (s *applyings) sees(townID, runID string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.towns[townID]
+	return a != nil && a.runID == runID
+}
+
+// add takes an application in and starts it, unless it is there already. It takes the place of one that
+// is concluded and about to leave. It says false when no more are taken.
+func (s *applyings) add(a *applying, start func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	if known := s.towns[a.town]; known != nil && known.runID == a.runID {
+		return true
+	}
+	if s.towns == nil {
+		s.towns = map[string]*applying{}
+	}
+	s.towns[a.town] = a
+	s.work.Go(start)
+	return true
+}
+
+func (s *applyings) remove(a *applying) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.towns[a.town] == a {
+		delete(s.towns, a.town)
+	}
+}
+
+func (s *applyings) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.towns)
+}
+
+// applyGrace is how long Close waits for plugins that are about to answer. What is not answered then
+// stays pending; whoever serves the world next goes on with it.
+const applyGrace = 2 * time.Second
+
+// stop takes no more applications, and ends those in hand.
+func (s *applyings) stop(ctx context.Context, cancel context.CancelFunc) {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	grace, done := context.WithTimeout(ctx, applyGrace)
+	defer done()
+	context.AfterFunc(grace, cancel)
+	s.work.Wait()
+	cancel()
+}
+
+// see sees to the pending handoff of a town, unless this instance does already. done, which is nil but
+// for the handoff that this instance has just committed, gets its answer. It is an error when what is
+// stored cannot be read.
+func (e *Engine) see(townID string, current entry, done func(Answer, error)) error {
+	if e.applyings.sees(townID, current.pending.Run.RunID) {
+		return nil
+	}
+	app, err := current.pending.read()
+	if err != nil {
+		return err
+	}
+	a := &applying{
+		application: app, town: townID, runID: app.pending.Run.RunID, before: current.state,
+		own: done != nil, done: done, token: nuid.Next(), replies: make(chan *nats.Msg, 16),
+	}
+	if !e.applyings.add(a, func() { e.seeThrough(e.applyContext, a) }) && done != nil {
+		done(Answer{}, ErrInProgress)
+	}
+	return nil
+}
+
+// seeThrough works on an application until it is concluded, here or elsewhere, or ctx is done.
+func (e *Engine) seeThrough(ctx context.Context, a *applying) {
+	answer, gaveUp, err := Answer{}, false, error(ErrInProgress)
+	defer func() {
+		e.inbox.forget(a, gaveUp)
+		e.applyings.remove(a)
+		if a.done != nil {
+			a.done(answer, err)
+		}
+		e.queues.wake(a.town)
+	}()
+	if !a.own && !e.takeOver(ctx, a) {
+		return
+	}
+	for ctx.Err() == nil {
+		v, ok := e.attempt(ctx, a)
+		if !ok {
+			return
+		}
+		settled, found, settleErr := e.settle(ctx, a, v)
+		if settled {
+			answer, err = found, settleErr
+			gaveUp = !v.applied && v.failed.Code == "" && v.reached
+			return
+		}
+	}
+}
+
+// takeOver leaves another instance's application to it until that has had its time, and says whether
+// it is this instance's then.
+func (e *Engine) takeOver(ctx context.Context, a *applying) bool {
+	until := time.Now().Add(e.config.Plugin.Resend)
+	if a.pending.Via == ApplyRCON { // a second console command would be a second application
+		until = a.pending.Deadline.Add(e.config.Plugin.Resend)
+	}
+	for ctx.Err() == nil {
+		current, err := e.log.load(ctx, a.town)
+		if err == nil && (current.pending == nil || current.pending.Run.RunID != a.runID) {
+			e.towns.forget(a.town)
+			return false
+		}
+		if err == nil && time.Now().After(until) {
+			a.pending = current.pending
+			return true
+		}
+		sleep(ctx, min(restPause, time.Until(until)+time.Millisecond))
+	}
+	return false
+}
+
+// sleep waits for d, or until ctx is done.
+func sleep(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// attempt makes one logical attempt. It says false when ctx ended it.
+func (e *Engine) attempt(ctx context.Context, a *applying) (verdict, bool) {
+	sleep(ctx, time.Until(a.pending.NotBefore))
+	if a.pending.Attempt > 1 {
+		if err := e.tellAttempts(ctx, a); err != nil { // the conclusion tells them too
+			e.config.Logger.Warn("the attempts of a run are not told yet", "run", a.pending.Run.RunID, "error", err)
+		}
+	}
+	command := apply.NewCommand(a.handoff, a.pending.Run.RunID, a.before, a.expected)
+	command.LogicalAttemptID, command.Deadline = a.pending.Attempt, a.pending.Deadline
+	if a.pending.Via == ApplyRCON {
+		return e.console(ctx, a, command)
+	}
+	return e.ask(ctx, a, command)
+}
+
+// console has a command applied by RCON: at most once.
+func (e *Engine) console(ctx context.Context, a *applying, command *apply.Command) (verdict, bool) {
+	inDoubt := func(why string) (verdict, bool) {
+		return verdict{reached: true, failed: &applyFailed{Reason: ReasonRCONInDoubt, Message: clipped(why)}}, true
+	}
+	if !a.own {
+		return inDoubt("The engine ended while the command was on its way to the console.")
+	}
+	if e.config.RCON == nil {
+		return verdict{failed: &applyFailed{Reason: ReasonPluginUnavailable, Message: "No console is configured."}}, true
+	}
+	bounded, cancel := context.WithDeadline(ctx, command.Deadline)
+	defer cancel()
+	answer, err := e.config.RCON.Apply(bounded, command)
+	switch {
+	case errors.Is(err, apply.ErrUnavailable) && ctx.Err() != nil:
+		return verdict{}, false
+	case errors.Is(err, apply.ErrUnavailable):
+		return verdict{failed: silence(false, err)}, true
+	case err != nil:
+		return inDoubt(err.Error())
+	case answer.Status == apply.Applied:
+		return verdict{applied: true, reached: true}, true
+	}
+	return verdict{failed: refusal(answer), reached: true}, true
+}
+
+// Pauses before a plugin is asked again.
+const (
+	absentPause = 250 * time.Millisecond // nobody is subscribed
+	laterPause  = 500 * time.Millisecond // busy or in-progress, without a wish of the plugin's
+)
+
+// ask asks the plugin until it gives a definite answer or the attempt's deadline passes. It says
+// false when ctx ended it.
+func (e *Engine) ask(ctx context.Context, a *applying, command *apply.Command) (verdict, bool) {
+	subject := ApplySubject(e.config.World, TownToken(a.town))
+	reached := a.pending.Reached || !a.own
+	var last error
+	for {
+		left := time.Until(command.Deadline)
+		if left <= 0 {
+			return verdict{failed: silence(reached, last), reached: reached}, true
+		}
+		data, err := command.MarshalWire(time.Now())
+		if err == nil {
+			err = e.inbox.ask(subject, a, data)
+		}
+		last = orError(err, last)
+		absent := false
+		for wait := min(e.config.Plugin.Resend, left); wait > 0; {
+			reply := a.next(ctx, wait)
+			if ctx.Err() != nil {
+				return verdict{}, false
+			}
+			if reply == nil {
+				break
+			}
+			if isNoResponders(reply) {
+				absent, wait = true, min(absentPause, time.Until(command.Deadline))
+				continue
+			}
+			absent = false
+			answer, err := apply.ParseAnswer(reply.Data, command.ApplyID, schemas.Limits{})
+			if v, definite := a.definite(answer, err); definite {
+				return v, true
+			}
+			reached = true
+			if err != nil {
+				e.config.Logger.Warn("a plugin's answer cannot be read", "town", a.town, "error", err)
+				last = err
+			}
+			wait = min(pauseAfter(answer, e.config.Plugin.Resend), time.Until(command.Deadline))
+		}
+		reached = reached || !absent
+	}
+}
+
+func orError(err, or error) error {
+	if err != nil {
+		return err
+	}
+	return or
+}
+
+// next returns the next reply, or nil when none comes for so long.
+func (a *applying) next(ctx context.Context, wait time.Duration) *nats.Msg {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case reply := <-a.replies:
+		return reply
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return nil
+}
+
+// definite returns the verdict of a definite answer.
+func (a *applying) definite(answer apply.Answer, err error) (verdict, bool) {
+	switch {
+	case err != nil:
+		return verdict{}, false
+	case answer.Status == apply.Applied:
+		return verdict{applied: true, snapshot: answer.Snapshot, reached: true}, true
+	case answer.Status == apply.Refused:
+		return verdict{failed: refusal(answer), reached: true}, true
+	}
+	return verdict{}, false
+}
+
+// pauseAfter is how long to wait after an answer that is not definite, or cannot be read.
+func pauseAfter(answer apply.Answer, unreadable time.Duration) time.Duration {
+	switch {
+	case answer.Status == "":
+		return unreadable
+	case answer.RetryAfterMs > 0:
+		return time.Duration(answer.RetryAfterMs) * time.Millisecond
+	}
+	return laterPause
+}

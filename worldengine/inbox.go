@@ -1,0 +1,96 @@
+package worldengine
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+)
+
+// inbox receives what plugins answer. An application has one reply subject for all its requests, so
+// that an answer counts whichever of them it is to, and however late: the answer to one that was
+// given up is an alert.
+type inbox struct {
+	nc     *nats.Conn
+	prefix string
+	sub    *nats.Subscription
+	late   func(*lateAnswer, *nats.Msg)
+
+	mu    sync.Mutex
+	open  map[string]*applying
+	ended map[string]*lateAnswer
+	order []string // the keys of ended, the oldest first
+}
+
+// lateAnswer is an application that was given up, whose answer may still come.
+type lateAnswer struct{ townID, handoffID, runID string }
+
+// maxLate bounds how many given-up applications are remembered.
+const maxLate = 4096
+
+// openInbox subscribes. late is called for what arrives for an application that was given up.
+func openInbox(nc *nats.Conn, late func(*lateAnswer, *nats.Msg)) (*inbox, error) {
+	i := &inbox{
+		nc: nc, prefix: nc.NewInbox() + ".", late: late,
+		open: map[string]*applying{}, ended: map[string]*lateAnswer{},
+	}
+	var err error
+	if i.sub, err = nc.Subscribe(i.prefix+"*", i.take); err != nil {
+		return nil, fmt.Errorf("worldengine: replies of plugins: %w", err)
+	}
+	return i, nil
+}
+
+func (i *inbox) close() { _ = i.sub.Unsubscribe() } // fails only when the connection is gone
+
+func (i *inbox) take(msg *nats.Msg) {
+	token := strings.TrimPrefix(msg.Subject, i.prefix)
+	i.mu.Lock()
+	a, ended := i.open[token], i.ended[token]
+	i.mu.Unlock()
+	switch {
+	case a != nil:
+		select {
+		case a.replies <- msg:
+		default: // it has more answers than it can read, one of which will do
+		}
+	case ended != nil:
+		i.late(ended, msg)
+	}
+}
+
+// ask sends a request of an application. The answer comes to its replies.
+func (i *inbox) ask(subject string, a *applying, data []byte) error {
+	i.mu.Lock()
+	i.open[a.token] = a
+	i.mu.Unlock()
+	if err := i.nc.PublishRequest(subject, i.prefix+a.token, data); err != nil {
+		return fmt.Errorf("worldengine: the request could not be sent: %w", err)
+	}
+	return nil
+}
+
+// forget ends the replies of an application. With gaveUp they are remembered for a while.
+func (i *inbox) forget(a *applying, gaveUp bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if _, asked := i.open[a.token]; !asked {
+		return
+	}
+	delete(i.open, a.token)
+	if !gaveUp {
+		return
+	}
+	i.ended[a.token] = &lateAnswer{townID: a.town, handoffID: a.handoff.HandoffID, runID: a.runID}
+	i.order = append(i.order, a.token)
+	if len(i.order) > maxLate {
+		delete(i.ended, i.order[0])
+		i.order = i.order[1:]
+	}
+}
+
+// isNoResponders says whether a reply is NATS's, that nobody is subscribed.
+func isNoResponders(msg *nats.Msg) bool {
+	return len(msg.Data) == 0 && msg.Header.Get("Status") == "503"
+}

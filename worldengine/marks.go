@@ -1,0 +1,138 @@
+package worldengine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/follow"
+)
+
+// marks are where an engine looks for what is being applied when it starts, and when another instance
+// dies: the stream WORLD_<world>_PENDING, one message for each command that is given away, stored
+// before the commit that accepts it. A mark is a hint and no more: the last message of the town tells
+// whether anything is pending, and a mark of a town where nothing is gets removed.
+type marks struct {
+	world  string
+	js     jetstream.JetStream
+	stream jetstream.Stream
+}
+
+func markConfig(world string, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        pendingStream(world),
+		Description: "Where commands are being applied in " + world + ": hints for the recovery of an engine",
+		Subjects:    []string{pendingSubject(world, "*")},
+		AllowDirect: replicas <= 1,
+		Replicas:    max(replicas, 1),
+	}
+}
+
+// put marks a town.
+func (m *marks) put(ctx context.Context, townID string) error {
+	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
+	defer cancel()
+	msg := &nats.Msg{Subject: pendingSubject(m.world, TownToken(townID)), Data: []byte(townID)}
+	if _, err := m.js.PublishMsg(ctx, msg); err != nil {
+		return fmt.Errorf("%w: the mark of a pending command: %w", ErrLogUnavailable, err)
+	}
+	return nil
+}
+
+// mark is a mark that was read.
+type mark struct {
+	townID string
+	due    time.Time // when to look at the town
+}
+
+// recover looks after the marked towns until ctx is done: what is pending there and nobody sees to, this
+// instance does.
+func (e *Engine) recover(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := e.followMarks(ctx); err != nil && ctx.Err() == nil {
+			e.config.Logger.Warn("the marks of pending commands cannot be followed; will try again", "error", err)
+			sleep(ctx, time.Second)
+		}
+	}
+}
+
+func (e *Engine) followMarks(ctx context.Context) error {
+	consumer, err := e.marks.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{})
+	if err != nil {
+		return fmt.Errorf("worldengine: consumer of the marks: %w", err)
+	}
+	defer follow.Release(e.marks.stream, consumer)
+	messages, err := consumer.Messages()
+	if err != nil {
+		return fmt.Errorf("worldengine: marks: %w", err)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	arrived := make(chan jetstream.Msg)
+	go func() {
+		for {
+			msg, err := messages.Next()
+			if err != nil {
+				cancel(err)
+				return
+			}
+			select {
+			case arrived <- msg:
+			case <-ctx.Done():
+			}
+		}
+	}()
+	defer messages.Stop()
+	return e.lookAfter(ctx, arrived)
+}
+
+// lookAfter keeps the marks that arrive until their town has nothing pending.
+func (e *Engine) lookAfter(ctx context.Context, arrived <-chan jetstream.Msg) error {
+	known := map[uint64]mark{}
+	ticker := time.NewTicker(restPause)
+	defer ticker.Stop()
+	for {
+		select {
+		case msg := <-arrived:
+			meta, err := msg.Metadata()
+			if err != nil {
+				return fmt.Errorf("worldengine: a mark without metadata: %w", err)
+			}
+			due := meta.Timestamp.Add(e.config.Plugin.Resend)
+			known[meta.Sequence.Stream] = mark{townID: string(msg.Data()), due: due}
+			if !time.Now().Before(due) {
+				e.lookAt(ctx, known)
+			}
+		case <-ticker.C:
+			e.lookAt(ctx, known)
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// lookAt looks at the towns whose marks are due.
+func (e *Engine) lookAt(ctx context.Context, known map[uint64]mark) {
+	now := time.Now()
+	for seq, m := range maps.Clone(known) {
+		if now.Before(m.due) {
+			continue
+		}
+		current, err := e.log.load(ctx, m.townID)
+		if err == nil && current.pending != nil {
+			err = e.see(m.townID, current, nil)
+			known[seq] = mark{townID: m.townID, due: now.Add(e.config.Plugin.Resend)}
+		} else if err == nil {
+			// Any instance may have removed it before.
+			_ = e.marks.stream.DeleteMsg(ctx, seq)
+			delete(known, seq)
+		}
+		if err != nil && ctx.Err() == nil {
+			e.config.Logger.Error("a pending command cannot be looked after", "town", m.townID, "error", err)
+		}
+	}
+}

@@ -1,0 +1,79 @@
+package town_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/town"
+)
+
+const patched = `{"schemaVersion":"snapshot.v1","day":3,"townId":"t","mission":{"id":"m","title":"M","reward":5},
+	"sideQuests":[{"id":"b","title":"B"},{"id":"a","title":"A"}],
+	"pressure":{"threat":0.1,"scarcity":0.2,"hope":0.3,"dread":0.4},"projects":[],"latestNetherEvent":"gate"}`
+
+func patchOf(t *testing.T, patch string) (town.State, error) {
+	t.Helper()
+	before, err := town.Parse([]byte(patched), schemas.Limits{})
+	require.NoError(t, err)
+	canonical := string(before.Canonical)
+	tree, err := schemas.Decode([]byte(patch), schemas.Limits{})
+	require.NoError(t, err)
+	after, err := before.Patch(tree)
+	require.Equal(t, canonical, string(before.Canonical), "what was there stays as it is")
+	again, parseErr := town.Parse([]byte(patched), schemas.Limits{})
+	require.NoError(t, parseErr)
+	require.Equal(t, again, before)
+	return after, err
+}
+
+func TestPatch(t *testing.T) {
+	t.Parallel()
+	after, err := patchOf(t, `{"day":4,"pressure":{"hope":1},"mission":{"reward":null,"title":"N"},
+		"sideQuests":[{"id":"c","title":"C"},{"id":"b","title":"B"}]}`)
+	require.NoError(t, err)
+	want, err := town.Parse([]byte(`{"schemaVersion":"snapshot.v1","day":4,"townId":"t","mission":{"id":"m","title":"N"},
+		"sideQuests":[{"id":"b","title":"B"},{"id":"c","title":"C"}],
+		"pressure":{"threat":0.1,"scarcity":0.2,"hope":1,"dread":0.4},"projects":[],"latestNetherEvent":"gate"}`), schemas.Limits{})
+	require.NoError(t, err)
+	require.Equal(t, want, after)
+	same, err := patchOf(t, `{}`)
+	require.NoError(t, err)
+	require.Equal(t, int64(3), same.Epoch())
+}
+
+func TestAPatchEndsAMission(t *testing.T) {
+	t.Parallel()
+	after, err := patchOf(t, `{"mission":null,"latestNetherEvent":null}`)
+	require.NoError(t, err)
+	require.Nil(t, after.Snapshot.Mission)
+	require.Nil(t, after.Snapshot.LatestNetherEvent)
+}
+
+func TestWhatAPatchMayNotDo(t *testing.T) {
+	t.Parallel()
+	for path, patch := range map[string]string{
+		"/townId":              `{"townId":"other"}`,
+		"/pressure/hope":       `{"pressure":{"hope":2}}`,
+		"/weather":             `{"weather":"rain"}`,
+		"/sideQuests/1/id":     `{"sideQuests":[{"id":"a","title":"1"},{"id":"a","title":"2"}]}`,
+		"":                     `[]`,
+		"/pressure":            `{"pressure":7}`,
+		"/mission/description": `{"mission":{"description":{"no":null}}}`,
+		"/day":                 `{"day":null}`,
+	} {
+		_, err := patchOf(t, patch)
+		var invalid *schemas.ValidationError
+		require.True(t, errors.As(err, &invalid), patch)
+		var paths []string
+		for _, v := range invalid.Violations {
+			paths = append(paths, v.Path)
+		}
+		if path == "/day" { // a member that is missing is told of where it should be
+			path = ""
+		}
+		require.Contains(t, paths, path, patch)
+	}
+}
