@@ -30,6 +30,13 @@ const (
 // v2.0.1, section 1.3); the engine emits none.
 const RunApproved EventType = "RunApproved"
 
+// The decisions about signals, which change no status (ExecutionSemantics v1, section 1.2). The catalog
+// of v2 leaves them out (section 1.1), so consumers of v2 take them for unknown types.
+const (
+	SignalAccepted EventType = "SignalAccepted"
+	SignalRejected EventType = "SignalRejected"
+)
+
 // OfStep says whether t is a known step-level event, which carries a stepId. Every other known
 // event is of the run and carries none.
 func (t EventType) OfStep() bool {

@@ -38,6 +38,7 @@ func TestNames(t *testing.T) {
 		schemas.RunEventsRequest, schemas.RunEventsReply, schemas.RunAppendRequest, schemas.RunAppendReply,
 		schemas.RunGetRequest, schemas.RunGetReply, schemas.RunListRequest, schemas.RunListReply,
 		schemas.CommandApply, schemas.CommandApplied, schemas.TownPatchRequest,
+		schemas.ControlSignalRequest, schemas.ControlGetRequest, schemas.ControlReply, schemas.RunCancelRequest,
 	}
 	slices.Sort(want)
 	require.Equal(t, want, schemas.Names())

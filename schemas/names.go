@@ -60,6 +60,14 @@ const (
 	RunListReply Name = "run-list-reply.v1"
 	// RunAppendRequest asks the append authority to persist events of a run.
 	RunAppendRequest Name = "run-append-request.v1"
+	// ControlSignalRequest pauses or resumes a town, or the whole world.
+	ControlSignalRequest Name = "control-signal-request.v1"
+	// ControlGetRequest asks whether a town, or the whole world, is paused.
+	ControlGetRequest Name = "control-get-request.v1"
+	// ControlReply says whether a town, or the whole world, is paused.
+	ControlReply Name = "control-reply.v1"
+	// RunCancelRequest cancels a run that waits for the end of a pause.
+	RunCancelRequest Name = "run-cancel-request.v1"
 	// CommandApply asks a game server's plugin to apply an accepted command; tolerant.
 	CommandApply Name = "command-apply.v1"
 	// CommandApplied is what a plugin answers to a CommandApply; tolerant.

@@ -84,7 +84,7 @@ func deriveEvents(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
 		if rec.Run == nil {
 			return nil, nil
 		}
-		messages, err := eventMessages(world, TownToken(rec.TownID), rec.Run.Records(meta.Timestamp))
+		messages, err := eventMessages(world, tokenOf(rec.TownID), rec.Run.Records(meta.Timestamp))
 		if kind == kindEvents {
 			for _, m := range messages {
 				m.Header[kindHeader] = []string{string(kind)}

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -57,6 +58,9 @@ type Engine struct {
 	applyings    applyings
 	applyContext context.Context
 	stopApplying context.CancelFunc
+	// What operators say: the pause of the world, and the runs that were cancelled lately.
+	worldPause atomic.Pointer[PausedBy]
+	cancelled  runSet
 
 	receiptFollower *follow.Follower
 	eventFollower   *follow.Follower
@@ -98,6 +102,11 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 		receipts: dedupe.New(config.World, receiptStream), events: eventStream,
 		marks: &marks{world: config.World, js: js, stream: markStream},
 	}
+	_, paused, err := log.worldPause(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e.worldPause.Store(paused)
 	if e.inbox, err = openInbox(nc, e.lateAnswer); err != nil {
 		return nil, err
 	}
@@ -134,6 +143,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.background.Go(func() { e.eventFollower.Run(ctx) })
 	e.background.Go(func() { e.watchConnection(ctx, nc) })
 	e.background.Go(func() { e.recover(ctx) })
+	e.background.Go(func() { e.followSignals(ctx) })
 	return nil
 }
 
@@ -220,7 +230,7 @@ func (e *Engine) Submit(h *handoff.Handoff, done func(Answer, error)) error {
 		return ErrInProgress
 	}
 	d := &delivery{handoff: h, done: done}
-	return e.queues.submitWork(townID, func(ctx context.Context, t turn) bool { return e.take(ctx, d, t) })
+	return e.queues.submitDelivery(townID, d, func(ctx context.Context, t turn) bool { return e.take(ctx, d, t) })
 }
 
 // delivery is one delivery of a handoff on its way to an answer.
@@ -230,10 +240,16 @@ type delivery struct {
 	// producer emits the events of its run; nil before its first turn.
 	producer *runevents.Producer
 	start    beginning
+	// closed says that its run was paused and nobody else goes on with it; answered that its run was
+	// cancelled and its client knows.
+	closed, answered bool
 }
 
 // take gives a delivery its turn. It says false when the town cannot go on yet.
 func (e *Engine) take(ctx context.Context, d *delivery, t turn) (finished bool) {
+	if d.answered {
+		return true
+	}
 	answer, err := Answer{}, error(errPanicked)
 	defer func() {
 		if finished = !errors.Is(err, errRest); finished && !errors.Is(err, errApplying) {
@@ -248,6 +264,7 @@ func (e *Engine) take(ctx context.Context, d *delivery, t turn) (finished bool) 
 	}
 	answer, err = e.judge(ctx, d)
 	if errors.Is(err, errRest) && t.closing {
+		e.abandon(ctx, d)
 		err = ErrStopping
 	}
 	return true
@@ -341,7 +358,7 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (Answer, error) {
 	if err != nil {
 		return Answer{}, err
 	}
-	if err := e.mayGoOn(h, current); err != nil {
+	if err := e.mayGoOn(ctx, d, current); err != nil {
 		return Answer{}, err
 	}
 	if err := e.waitReceipts(ctx, current.loadedSeq); err != nil {
@@ -370,18 +387,26 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (Answer, error) {
 	return e.commitAccepted(ctx, &j)
 }
 
-// mayGoOn says nil when the town may be gone on with. While a command is applied to it, it may not;
-// whoever finds one that nobody in this instance sees to sees to that.
-func (e *Engine) mayGoOn(h *handoff.Handoff, current entry) error {
-	if current.pending == nil {
-		return nil
+// mayGoOn says nil when the town may be gone on with. While a command is applied to it, it may not, and
+// whoever finds one that nobody in this instance sees to sees to that; nor while it is paused.
+func (e *Engine) mayGoOn(ctx context.Context, d *delivery, current entry) error {
+	if current.pending != nil {
+		townID := d.handoff.Proposal.TownID
+		if err := e.see(townID, current, nil); err != nil {
+			return err
+		}
+		if e.applyings.has(townID, d.handoff.IdempotencyKey) {
+			return ErrInProgress
+		}
 	}
-	townID := h.Proposal.TownID
-	if err := e.see(townID, current, nil); err != nil {
-		return err
+	if by := e.pauseOf(current); by != nil {
+		if current.paused != nil {
+			e.towns.forget(d.handoff.Proposal.TownID) // another instance may resume it
+		}
+		return e.hold(ctx, d, by)
 	}
-	if e.applyings.has(townID, h.IdempotencyKey) {
-		return ErrInProgress
+	if current.pending != nil {
+		return errRest
 	}
-	return errRest
+	return e.resume(ctx, d)
 }

@@ -35,6 +35,7 @@ func logConfig(world string, history int64, retention time.Duration, replicas in
 		Description: "Commit log of the world " + world + ": the truth, everything else follows it",
 		Subjects: []string{
 			logSubject(world, "*"), refusedSubject(world, "*"), runSubject(world, "*"), controlSubject(world),
+			signalSubject(world),
 		},
 		AllowMsgTTL:       true, // of appended events
 		MaxMsgsPerSubject: history,
@@ -67,7 +68,7 @@ type entry struct {
 	// apply is the town's own binding, "" for the engine's default; paused says that an operator has
 	// paused the town, and pending what is being applied to it.
 	apply   Binding
-	paused  *pausedBy
+	paused  *PausedBy
 	pending *pending
 }
 
@@ -93,7 +94,6 @@ func (l *commitLog) load(ctx context.Context, townID string) (entry, error) {
 		apply: rec.Apply, paused: rec.Paused, pending: rec.Pending,
 	}, nil
 }
-
 
 // end returns the sequence of the log's last message, of whatever subject.
 func (l *commitLog) end(ctx context.Context) (uint64, error) {

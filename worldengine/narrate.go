@@ -34,6 +34,22 @@ type (
 		Message   string `json:"message"`
 		Retryable bool   `json:"retryable"`
 	}
+	pausedPayload struct {
+		SignalID string `json:"signalId"`
+		Reason   string `json:"reason,omitzero"`
+	}
+	cancelledPayload struct {
+		SignalID string `json:"signalId,omitzero"`
+		Reason   string `json:"reason,omitzero"`
+	}
+	signalPayload struct {
+		Signal  SignalKind `json:"signal"`
+		TownID  string     `json:"townId,omitzero"`
+		RunID   string     `json:"runId,omitzero"`
+		ActorID string     `json:"actorId"`
+		Reason  string     `json:"reason,omitzero"`
+		Code    string     `json:"code,omitzero"`
+	}
 	endedPayload struct {
 		Status     handoff.Status     `json:"status"`
 		ReasonCode handoff.ReasonCode `json:"reasonCode"`
@@ -72,6 +88,33 @@ func narrateEnd(p *runevents.Producer, r *handoff.Result, attempt int64, failed 
 	n := narrator{producer: p}
 	n.end(r, attempt, failed)
 	return n.err
+}
+
+// signalVersion is the planVersion of the runs of signals.
+const signalVersion = "signal.v1"
+
+// narrateSignal emits the events of an operator's signal: a run of its own. refused is the code of a
+// refusal, "" for a signal that is accepted.
+func narrateSignal(p *runevents.Producer, s *Signal, refused string) error {
+	n := narrator{producer: p}
+	said := signalPayload{Signal: s.Kind, TownID: s.TownID, RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
+	decision, ended := runevents.SignalAccepted, runevents.RunCompleted
+	if refused != "" {
+		decision, ended = runevents.SignalRejected, runevents.RunFailed
+	}
+	n.run(runevents.RunStarted, said)
+	said.Code = refused
+	if n.err == nil {
+		n.err = p.Signal(decision, said)
+	}
+	n.run(ended, nil)
+	return n.err
+}
+
+// cancelled emits that a paused run is cancelled, by a signal or because the engine stops. The producer
+// may be one that has not emitted what came before.
+func cancelled(p *runevents.Producer, signalID, reason string) error {
+	return p.Signal(runevents.RunCancelled, cancelledPayload{SignalID: signalID, Reason: reason})
 }
 
 // beginning is how a run begins.

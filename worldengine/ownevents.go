@@ -16,6 +16,8 @@ type runTail struct {
 	keys  map[string]struct{}
 	// closed says that nobody but the engine goes on with the run, cancelled that an operator ended it.
 	closed, cancelled bool
+	// paused is the record that says that the run waits for the end of a pause, or nil.
+	paused *record
 }
 
 // tail reads the end of a run whose first events, emitted many, stand in another record. It asks the
@@ -37,6 +39,9 @@ func (l *commitLog) tail(ctx context.Context, runID string, emitted int64) (runT
 		for _, r := range rec.Run.Records(msg.Time) {
 			t.keys[r.IdempotencyKey] = struct{}{}
 			t.cancelled = t.cancelled || rec.Kind == kindRun && r.EventType == runevents.RunCancelled
+			if rec.Kind == kindRun && r.EventType == runevents.RunPaused {
+				t.paused = rec
+			}
 		}
 	}
 }

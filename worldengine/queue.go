@@ -53,9 +53,10 @@ type turn struct {
 const restPause = 250 * time.Millisecond
 
 type task struct {
-	work   work
-	queued bool
-	first  bool // by submitFirst
+	work     work
+	delivery *delivery // nil for other work
+	queued   bool
+	first    bool // by submitFirst
 }
 
 func newQueues(ctx context.Context, logger *slog.Logger, workers, perTown, total int) *queues {
@@ -77,7 +78,10 @@ func (q *queues) submit(townID string, run func(ctx context.Context, queued bool
 }
 
 // submitWork is submit for work that may have to let its town rest.
-func (q *queues) submitWork(townID string, w work) error {
+func (q *queues) submitWork(townID string, w work) error { return q.submitDelivery(townID, nil, w) }
+
+// submitDelivery is submitWork for the work of a delivery, which deliveries finds.
+func (q *queues) submitDelivery(townID string, d *delivery, w work) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -89,7 +93,7 @@ func (q *queues) submitWork(townID string, w work) error {
 	}
 	t = q.town(townID)
 	q.waiting++
-	t.tasks = append(t.tasks, task{work: w, queued: t.busy})
+	t.tasks = append(t.tasks, task{work: w, delivery: d, queued: t.busy})
 	if !t.busy {
 		t.busy = true
 		q.line(t)
@@ -135,6 +139,24 @@ func (q *queues) wakeAll() {
 	for _, t := range q.towns {
 		q.rouse(t)
 	}
+}
+
+// deliveries returns the deliveries that wait for a town, but for the one whose turn it is. Only the work
+// whose turn it is may look into them.
+func (q *queues) deliveries(townID string) []*delivery {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.towns[townID]
+	if t == nil {
+		return nil
+	}
+	var waiting []*delivery
+	for i := range t.tasks {
+		if d := t.tasks[i].delivery; d != nil {
+			waiting = append(waiting, d)
+		}
+	}
+	return waiting
 }
 
 // town returns the queue of a town. The caller holds the lock, as with what follows.

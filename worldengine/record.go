@@ -19,14 +19,15 @@ import (
 type recordKind string
 
 // The kinds of a record. The first four stand on a town's subject and hold its state; a refused
-// run changes no town and stands on the refused subject, events of a run on that of their run, and
-// the control of the whole world on the control subject.
+// run changes no town and stands on the refused subject, events of a run on that of their run, what
+// pauses the whole world on the control subject, and other signals on theirs.
 const (
 	kindHandoff recordKind = "handoff" // an accepted handoff: state, result and events together
 	kindPending recordKind = "pending" // an accepted handoff that is being applied: its first events, or its next attempt
 	kindPut     recordKind = "put"     // a state that town.put, town.patch or the world file gave
 	kindControl recordKind = "control" // a signal of an operator: a town, or the world, is paused or resumed
-	kindRefused recordKind = "refused" // a refused handoff, or a refused signal: result and events
+	kindSignal  recordKind = "signal"  // a signal that changes no town's record: a refused one, or a cancellation
+	kindRefused recordKind = "refused" // a refused handoff: result and events
 	kindEvents  recordKind = "events"  // events of a run that others than the engine appended
 	kindRun     recordKind = "run"     // events of a run that the engine emits between its commits
 )
@@ -51,7 +52,7 @@ type record struct {
 	TownID        string     `json:"townId"`
 	// Apply, Paused and Pending are what else is known of a town, and stand in each of its records.
 	Apply   Binding   `json:"apply,omitzero"` // "" for the engine's default
-	Paused  *pausedBy `json:"paused,omitzero"`
+	Paused  *PausedBy `json:"paused,omitzero"`
 	Pending *pending  `json:"pending,omitzero"`
 	// Closing says of a record on a run's subject that nobody but the engine goes on with the run.
 	Closing  bool           `json:"closing,omitzero"`

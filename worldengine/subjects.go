@@ -76,7 +76,20 @@ func refusedSubject(world, townToken string) string {
 	return "world." + world + ".refused." + townToken
 }
 func controlSubject(world string) string    { return "world." + world + ".control" }
+func signalSubject(world string) string     { return "world." + world + ".signal" }
 func runSubject(world, runID string) string { return "world." + world + ".run." + runID }
+
+// worldToken stands for the town in the subjects of events that are of no town, such as a pause of the
+// world. No town has this token.
+const worldToken = "=world"
+
+// tokenOf returns the town token of a record's events.
+func tokenOf(townID string) string {
+	if townID == "" {
+		return worldToken
+	}
+	return TownToken(townID)
+}
 
 // maxToken bounds a town token: NATS bounds its control line.
 const maxToken = 128

@@ -400,7 +400,9 @@ func TestWhileATownIsPending(t *testing.T) {
 	require.Equal(t, handoff.Duplicate, c.send(first).result.Status)
 }
 
-func short(f failure) failure { return failure{Status: f.Status, Code: f.Code, RetryAfter: f.RetryAfter} }
+func short(f failure) failure {
+	return failure{Status: f.Status, Code: f.Code, RetryAfter: f.RetryAfter}
+}
 
 // refusedSoon sends a handoff until the queue that it finds is as full as the test has made it.
 func (c *client) refusedSoon(body []byte) failure {

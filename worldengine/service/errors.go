@@ -34,7 +34,10 @@ func wireErrorOf(err error) wireError {
 	var conflict *worldengine.ConflictError
 	var regression *worldengine.RegressionError
 	var transition *runevents.TransitionError
+	var signal *worldengine.SignalError
 	switch {
+	case errors.As(err, &signal):
+		return wireError{409, signal.Code, 0}
 	case errors.Is(err, worldengine.ErrUnknownTown):
 		return wireError{404, "UNKNOWN_TOWN", 0}
 	case errors.Is(err, worldengine.ErrUnknownResult):

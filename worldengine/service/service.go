@@ -163,6 +163,10 @@ func (s *Service) addEndpoints() error {
 	add("run-get", "run.get", s.takeRead(s.runGet))
 	add("run-list", "run.list", s.takeRead(s.runList))
 	add("run-events", "run.events", s.takeRead(s.runEvents))
+	add("run-cancel", "run.cancel", s.takeRead(s.signal(worldengine.SignalCancel, schemas.RunCancelRequest)))
+	add("control-pause", "control.pause", s.takeRead(s.signal(worldengine.SignalPause, schemas.ControlSignalRequest)))
+	add("control-resume", "control.resume", s.takeRead(s.signal(worldengine.SignalResume, schemas.ControlSignalRequest)))
+	add("control-get", "control.get", s.takeRead(s.controlGet))
 	add("run-append", "run.append", s.takeAppend)
 	return err
 }

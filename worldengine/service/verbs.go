@@ -78,13 +78,10 @@ func (s *Service) townGet(ctx context.Context, data []byte) ([]byte, error) {
 }
 
 func (s *Service) townList(ctx context.Context, data []byte) ([]byte, error) {
-	if len(data) == 0 {
-		data = []byte("{}") // what `nats request` sends when it is given no body
-	}
 	r, err := request[struct {
 		After string `json:"after"`
 		Limit int    `json:"limit"`
-	}](schemas.TownListRequest, data, maxRequest)
+	}](schemas.TownListRequest, orEmpty(data), maxRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -244,16 +241,13 @@ func (s *Service) runGet(ctx context.Context, data []byte) ([]byte, error) {
 }
 
 func (s *Service) runList(ctx context.Context, data []byte) ([]byte, error) {
-	if len(data) == 0 {
-		data = []byte("{}")
-	}
 	r, err := request[struct {
 		TownID string    `json:"townId"`
 		From   time.Time `json:"from"`
 		To     time.Time `json:"to"`
 		After  uint64    `json:"after"`
 		Limit  int       `json:"limit"`
-	}](schemas.RunListRequest, data, maxRequest)
+	}](schemas.RunListRequest, orEmpty(data), maxRequest)
 	if err != nil {
 		return nil, err
 	}

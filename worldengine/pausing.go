@@ -1,0 +1,187 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/follow"
+)
+
+// hold keeps a paused town's deliveries: d, whose turn it is, and those behind it. Each is told of by a
+// run that is paused, and one whose run was cancelled is answered. It owns the town. It returns
+// errRest, or why d needs no other turn.
+func (e *Engine) hold(ctx context.Context, d *delivery, by *PausedBy) error {
+	townID := d.handoff.Proposal.TownID
+	waiting := append([]*delivery{d}, e.queues.deliveries(townID)...)
+	for i, w := range waiting {
+		if w.answered {
+			continue
+		}
+		if i > 0 && w.start == atOnce {
+			w.start = queued
+		}
+		if err := e.tellPaused(ctx, w, by); err != nil {
+			return err
+		}
+		if e.cancelled.has(w.producer.Run().RunID) && w != d {
+			w.answered = true
+			w.done(Answer{}, ErrRunCancelled)
+		}
+	}
+	if e.cancelled.has(d.producer.Run().RunID) {
+		return ErrRunCancelled
+	}
+	return errRest
+}
+
+// tellPaused stores that the run of a waiting delivery has started and is paused, once.
+func (e *Engine) tellPaused(ctx context.Context, d *delivery, by *PausedBy) error {
+	if d.start == resumed {
+		return nil
+	}
+	if d.producer == nil {
+		d.producer = e.newProducer(e.newRun(d.handoff))
+	}
+	d.producer.Restart()
+	n := narrator{producer: d.producer}
+	n.begin(d.handoff, d.start)
+	n.run(runevents.RunPaused, pausedPayload{SignalID: by.SignalID, Reason: by.Reason})
+	if n.err != nil {
+		return fmt.Errorf("worldengine: the events of a run: %w", n.err)
+	}
+	tail, err := e.extendRun(ctx, d.handoff.Proposal.TownID, d.producer.Run(), 0, false)
+	if err != nil {
+		return err
+	}
+	d.producer.Persisted(tail.next)
+	d.start = resumed
+	return nil
+}
+
+// resume closes the run of a delivery that was paused, so that its end follows what others have
+// appended meanwhile. It returns ErrRunCancelled where an operator was first.
+func (e *Engine) resume(ctx context.Context, d *delivery) error {
+	if d.start != resumed || d.closed {
+		return nil
+	}
+	run := runevents.Run{Identity: d.producer.Run().Identity}
+	tail, err := e.extendRun(ctx, d.handoff.Proposal.TownID, &run, 0, true)
+	if err != nil {
+		return err
+	}
+	d.producer.Persisted(tail.next)
+	d.closed = true
+	return nil
+}
+
+// abandon ends the run of a delivery that was paused and is not going to be judged, because the engine
+// stops.
+func (e *Engine) abandon(ctx context.Context, d *delivery) {
+	if d.start != resumed {
+		return
+	}
+	d.producer.Restart()
+	if err := cancelled(d.producer, "", "The engine stopped while the handoff was waiting."); err != nil {
+		return
+	}
+	if _, err := e.extendRun(ctx, d.handoff.Proposal.TownID, d.producer.Run(), 0, true); err != nil {
+		e.config.Logger.Warn("a paused run is left without an end", "run", d.producer.Run().RunID, "error", err)
+	}
+}
+
+// setWorldPause takes in whether the world is paused.
+func (e *Engine) setWorldPause(by *PausedBy) {
+	before := e.worldPause.Swap(by)
+	if (before == nil) != (by == nil) {
+		e.queues.wakeAll()
+	}
+}
+
+// followSignals takes in what operators tell any instance, until ctx is done.
+func (e *Engine) followSignals(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := e.readSignals(ctx); err != nil && ctx.Err() == nil {
+			e.config.Logger.Warn("operators' signals cannot be followed; will try again", "error", err)
+			sleep(ctx, time.Second)
+		}
+	}
+}
+
+func (e *Engine) readSignals(ctx context.Context) error {
+	consumer, err := e.log.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{controlSubject(e.config.World), runSubject(e.config.World, "*")},
+		DeliverPolicy:  jetstream.DeliverNewPolicy,
+	})
+	if err != nil {
+		return fmt.Errorf("worldengine: consumer of the signals: %w", err)
+	}
+	defer follow.Release(e.log.stream, consumer)
+	// What was said before the consumer was there.
+	_, paused, err := e.log.worldPause(ctx)
+	if err != nil {
+		return err
+	}
+	e.setWorldPause(paused)
+	messages, err := consumer.Messages()
+	if err != nil {
+		return fmt.Errorf("worldengine: signals: %w", err)
+	}
+	defer context.AfterFunc(ctx, messages.Stop)()
+	defer messages.Stop()
+	for {
+		msg, err := messages.Next()
+		if err != nil {
+			return fmt.Errorf("worldengine: signals: %w", err)
+		}
+		e.takeSignal(msg)
+	}
+}
+
+// takeSignal takes in a message of the control subject, or of a run's.
+func (e *Engine) takeSignal(msg jetstream.Msg) {
+	kind := recordKind(msg.Headers().Get(kindHeader))
+	if kind != kindControl && kind != kindRun {
+		return
+	}
+	rec, err := readRecord(msg.Data())
+	switch {
+	case err != nil:
+		e.config.Logger.Error("a signal cannot be read", "subject", msg.Subject(), "error", err)
+	case kind == kindControl:
+		e.setWorldPause(rec.Paused)
+	case rec.Run != nil:
+		for i := range rec.Run.Events {
+			if rec.Run.Events[i].EventType == runevents.RunCancelled {
+				e.cancelled.add(rec.Run.RunID)
+				e.queues.wake(rec.TownID)
+			}
+		}
+	}
+}
+
+// watchDrain raises PAUSE_DRAIN_TIMEOUT where commands are still being applied when a pause's drain
+// timeout passes.
+func (e *Engine) watchDrain(s *Signal, by *PausedBy) {
+	if by == nil {
+		return
+	}
+	e.background.Go(func() {
+		for by.draining(time.Now()) {
+			if sleep(e.applyContext, restPause); e.applyContext.Err() != nil {
+				return
+			}
+			c, err := e.Control(e.applyContext, s.TownID)
+			if errors.Is(err, ErrUnknownTown) || err == nil && (c.By == nil || c.By.SignalID != by.SignalID || c.Applying == 0) {
+				return // drained, or resumed
+			}
+		}
+		e.raise(e.applyAlert(runevents.PauseDrainTimeout, by.SignalID, fmt.Sprintf(
+			"Commands were still being applied %s after the pause of %s.",
+			time.Duration(by.DrainTimeoutMs)*time.Millisecond, orDefault(s.TownID, "the world"))))
+	})
+}
