@@ -1,0 +1,112 @@
+package rcon
+
+import (
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+)
+
+// compile checks what the values of cfg mean and returns its templates, ready to be rendered. The
+// error is a *schemas.ValidationError with the paths of a configuration file.
+func compile(cfg *Config) (map[handoff.ProposalType][]template, error) {
+	var s shape
+	if !isAddress(cfg.Address) {
+		s.add("/address", "must be a host and a port in 1..65535, such as 127.0.0.1:25575")
+	}
+	if problem := checkPassword(cfg.Password); problem != "" {
+		s.add("/password", "%s", problem)
+	}
+	if cfg.Timeout < 0 || cfg.Timeout > MaxTimeout {
+		s.add("/timeoutMs", "must be in 1..%d", MaxTimeout.Milliseconds())
+	}
+	for name, text := range cfg.Names {
+		if !isText(text) {
+			s.add(schemas.Pointer("names", name), "must be 1 to %d bytes of letters, digits, single "+
+				"spaces between words, and the characters %s", MaxText, punctuation)
+		}
+	}
+	if len(cfg.Commands) == 0 {
+		s.add("/commands", "must have the commands of at least one proposal type")
+	}
+	compiled := make(map[handoff.ProposalType][]template, len(cfg.Commands))
+	for t, list := range cfg.Commands {
+		compiled[t] = s.compileType(t, list)
+	}
+	return compiled, s.err()
+}
+
+func (s *shape) compileType(t handoff.ProposalType, list []Template) []template {
+	path := schemas.Pointer("commands", string(t))
+	if !slices.Contains(handoff.ProposalTypes(), t) {
+		s.add(path, "is no proposal type; there are %v", handoff.ProposalTypes())
+		return nil
+	}
+	if len(list) < 1 || len(list) > MaxCommands {
+		s.add(path, "must have 1 to %d commands; leave the type out to refuse it", MaxCommands)
+	}
+	compiled := make([]template, len(list))
+	for i, configured := range list {
+		at := path + schemas.Pointer(i)
+		var err error
+		if compiled[i].parts, err = parseTemplate(configured.Run, t); err != nil {
+			s.add(at+"/run", "%s", err)
+		}
+		if configured.Expect == "" {
+			continue
+		}
+		if compiled[i].expect, err = regexp.Compile(configured.Expect); err != nil {
+			s.add(at+"/expect", "must be a regular expression: %s", err)
+		}
+	}
+	return compiled
+}
+
+func isAddress(address string) bool {
+	host, port, err := net.SplitHostPort(address)
+	n, notANumber := strconv.ParseUint(port, 10, 16)
+	return err == nil && notANumber == nil && host != "" && n > 0
+}
+
+// checkPassword returns what is wrong with s, without a word of it.
+func checkPassword(s Secret) string {
+	if s == "" || len(s) > MaxCommand || !isPrintable(string(s)) {
+		return "must be 1 to " + strconv.Itoa(MaxCommand) + " bytes of text in one line"
+	}
+	return ""
+}
+
+// isPrintable says whether text is UTF-8 that cannot end a line or hide something: without control
+// characters, format characters and the like.
+func isPrintable(text string) bool {
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) })
+}
+
+// punctuation are the characters that a text in the names may have besides words. None of them
+// quotes, escapes, selects or ends anything on a console.
+const punctuation = "_-.,:!?()+’"
+
+// isText says whether text is words that a console takes for nothing else.
+func isText(text string) bool {
+	for word := range strings.SplitSeq(text, " ") {
+		if word == "" || strings.ContainsFunc(word, func(r rune) bool {
+			return !unicode.In(r, unicode.Letter, unicode.Mark, unicode.Digit) && !strings.ContainsRune(punctuation, r)
+		}) {
+			return false
+		}
+	}
+	return utf8.ValidString(text) && len(text) <= MaxText
+}
+
+// isID says whether text is 1 to 64 characters of A-Z, a-z, 0-9, _ and -.
+func isID(text string) bool {
+	return len(text) >= 1 && len(text) <= maxID && !strings.ContainsFunc(text, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-')
+	})
+}

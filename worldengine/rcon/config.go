@@ -1,0 +1,121 @@
+package rcon
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+)
+
+// ConfigName names the configuration file in a *schemas.ValidationError.
+const ConfigName schemas.Name = "rcon-config"
+
+// The bounds of a Config.
+const (
+	DefaultTimeout = 5 * time.Second
+	MaxTimeout     = time.Minute
+	// MaxCommands is the most commands of one proposal type.
+	MaxCommands = 32
+	// MaxText is the size of the longest text in Names, in bytes.
+	MaxText = 256
+)
+
+// Config says which console to use and what runs there. New checks it.
+type Config struct {
+	// Address is the host and the rcon.port of the game server. The password goes there in clear.
+	Address string
+	// Password is the server's rcon.password.
+	Password Secret
+	// Timeout bounds connecting, the login, and each command, one by one. 0 means DefaultTimeout.
+	Timeout time.Duration
+	// Names has texts that may stand in a command, by the id, title or name that they stand for.
+	Names map[string]string
+	// Commands has what to run for each proposal type, in order. A type without any is refused.
+	Commands map[handoff.ProposalType][]Template
+}
+
+// Template is one console command.
+type Template struct {
+	// Run is the command, without a slash. {town}, {argument} and the like stand for values.
+	Run string
+	// Expect, unless it is "", is a regular expression that the response, without line ends at its end,
+	// matches when the command was done, and only then. Without it every response means that it was done.
+	Expect string
+}
+
+// ReadConfig reads a configuration file and the password that it points to, a file (seen from the
+// directory of the configuration) or an environment variable, which lookup gives, as os.LookupEnv
+// does. Errors in the file are a *schemas.ValidationError.
+func ReadConfig(file string, lookup func(string) (string, bool)) (Config, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return Config{}, fmt.Errorf("rcon: the configuration cannot be read: %w", err)
+	}
+	cfg, source, err := parseConfig(data)
+	if err != nil {
+		return Config{}, fmt.Errorf("rcon: the configuration %s is wrong: %w", file, err)
+	}
+	if cfg.Password, err = source.read(filepath.Dir(file), lookup); err != nil {
+		return Config{}, fmt.Errorf("rcon: the configuration %s gives no password: %w", file, err)
+	}
+	return cfg, nil
+}
+
+// passwordSource says where the password is; one of the two is "".
+type passwordSource struct{ file, env string }
+
+func (s passwordSource) read(dir string, lookup func(string) (string, bool)) (Secret, error) {
+	var found shape
+	path, value := "/passwordEnv", ""
+	if s.file == "" {
+		value, _ = lookup(s.env)
+	} else {
+		path = "/passwordFile"
+		if !filepath.IsAbs(s.file) {
+			s.file = filepath.Join(dir, s.file)
+		}
+		data, err := os.ReadFile(s.file)
+		if err != nil {
+			found.add(path, "must be a file that can be read: %s", err)
+			return "", found.err()
+		}
+		value = strings.TrimRight(string(data), "\r\n")
+	}
+	if problem := checkPassword(Secret(value)); problem != "" {
+		found.add(path, "must lead to a password, which %s", problem)
+	}
+	return Secret(value), found.err()
+}
+
+// parseConfig reads the shape of a configuration. What its values mean is for New to check.
+func parseConfig(data []byte) (Config, passwordSource, error) {
+	tree, err := schemas.Decode(data, schemas.Limits{})
+	if err != nil {
+		return Config{}, passwordSource{}, err
+	}
+	var s shape
+	o := s.object(tree, "", "address", "passwordFile", "passwordEnv", "timeoutMs", "names", "commands")
+	cfg := Config{
+		Address:  s.text(o, "", "address", true),
+		Timeout:  time.Duration(s.integer(o, "", "timeoutMs", MaxTimeout.Milliseconds())) * time.Millisecond,
+		Names:    map[string]string{},
+		Commands: map[handoff.ProposalType][]Template{},
+	}
+	source := passwordSource{s.text(o, "", "passwordFile", false), s.text(o, "", "passwordEnv", false)}
+	if (source.file == "") == (source.env == "") {
+		s.add("", "must have either passwordFile or passwordEnv")
+	}
+	names := s.member(o, "", "names", false)
+	for name := range names {
+		cfg.Names[name] = s.text(names, "/names", name, true)
+	}
+	for name, list := range s.member(o, "", "commands", true) {
+		path := schemas.Pointer("commands", name)
+		cfg.Commands[handoff.ProposalType(name)] = s.templates(list, path)
+	}
+	return cfg, source, s.err()
+}

@@ -1,0 +1,165 @@
+package rcon
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/apply"
+)
+
+// Console applies commands on one game server. Any number of goroutines may use it; one command is
+// applied at a time.
+type Console struct {
+	cfg      Config
+	commands map[handoff.ProposalType][]template
+	// turn has room for one: whoever put something in has the fields below.
+	turn   chan struct{}
+	link   *link // nil while there is no connection
+	closed bool
+}
+
+// New returns the console of cfg. It does not connect: Apply does, and keeps the connection. The
+// error is a *schemas.ValidationError with the paths of a configuration file.
+func New(cfg Config) (*Console, error) {
+	commands, err := compile(&cfg)
+	if err != nil {
+		return nil, fmt.Errorf("rcon: the configuration is wrong: %w", err)
+	}
+	cfg.Names = maps.Clone(cfg.Names)
+	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
+	return &Console{cfg: cfg, commands: commands, turn: make(chan struct{}, 1)}, nil
+}
+
+// Apply runs the console commands for c, which must be valid, in order, each after the response to
+// the one before. Nothing is ever sent twice.
+//
+// An answer is definite: applied, when every command was answered, as its Expect asks; or refused,
+// with one of this package's reasons, when nothing was done. An error wraps apply.ErrUnavailable if
+// nothing was done and c may be given again; or apply.ErrInDoubt from the moment that the first
+// command may have left, and then c must not be given again. The end of ctx is such an error, too.
+func (k *Console) Apply(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+	templates := k.commands[c.Type]
+	if len(templates) == 0 {
+		return apply.Refuse(c, ReasonNotConfigured, "The console has no commands for "+string(c.Type)+".", false), nil
+	}
+	lines := make([]string, len(templates))
+	for i := range templates {
+		var err error
+		if lines[i], err = templates[i].render(c, k.cfg.Names); err != nil {
+			return apply.Refuse(c, ReasonUnsafeArgument, "Not for a console: "+err.Error()+".", false), nil
+		}
+	}
+	if err := k.begin(ctx); err != nil {
+		return apply.Answer{}, unavailable(err)
+	}
+	defer k.end()
+	if err := k.connect(ctx); err != nil {
+		return apply.Answer{}, unavailable(err)
+	}
+	return k.run(ctx, c, templates, lines)
+}
+
+// Close waits for the command that is being applied and closes the connection. Later commands are
+// unavailable.
+func (k *Console) Close() {
+	k.turn <- struct{}{}
+	defer k.end()
+	k.closed = true
+	k.drop()
+}
+
+// begin waits for the caller's turn, which end ends.
+func (k *Console) begin(ctx context.Context) error {
+	select {
+	case k.turn <- struct{}{}:
+	case <-ctx.Done():
+		return fmt.Errorf("rcon: the console was busy: %w", context.Cause(ctx))
+	}
+	if k.closed {
+		k.end()
+		return ErrClosed
+	}
+	return nil
+}
+
+func (k *Console) end() { <-k.turn }
+
+// connect leaves a link that is logged in. A link of before logs in again: that shows, before a
+// command is at stake, whether it still leads to the server, which may have been restarted.
+func (k *Console) connect(ctx context.Context) error {
+	password := string(k.cfg.Password)
+	if k.link != nil {
+		if k.link.login(ctx, password) == nil {
+			return nil
+		}
+		k.drop()
+	}
+	l, err := dial(ctx, k.cfg.Address, k.cfg.Timeout)
+	if err != nil {
+		return err
+	}
+	if err := l.login(ctx, password); err != nil {
+		l.close()
+		return fmt.Errorf("rcon: no login at %s: %w", k.cfg.Address, err)
+	}
+	k.link = l
+	return nil
+}
+
+// run sends the commands. Every line is that of its template.
+func (k *Console) run(
+	ctx context.Context, c *apply.Command, templates []template, lines []string,
+) (apply.Answer, error) {
+	for i, line := range lines {
+		response, left, err := k.link.command(ctx, line)
+		if err != nil {
+			k.drop()
+			if i == 0 && !left {
+				return apply.Answer{}, unavailable(err)
+			}
+			return apply.Answer{}, k.inDoubt(lines, i, err)
+		}
+		response = strings.TrimRight(response, "\r\n") // some servers end each message with one
+		if expect := templates[i].expect; expect == nil || expect.MatchString(response) {
+			continue
+		}
+		answered := excerpt(k.cfg.Password.remove(response))
+		if i > 0 {
+			return apply.Answer{}, k.inDoubt(lines, i, fmt.Errorf("%w: %s", errUnexpected, answered))
+		}
+		return apply.Refuse(c, ReasonUnexpectedResponse,
+			fmt.Sprintf("The game server answered %s to command 1 of %d.", answered, len(lines)), false), nil
+	}
+	return apply.Done(c), nil
+}
+
+// inDoubt says which commands were done, and at which the trouble began.
+func (k *Console) inDoubt(lines []string, done int, err error) error {
+	return fmt.Errorf("%w: rcon: %d of %d commands were answered as expected; then at %s: %w",
+		apply.ErrInDoubt, done, len(lines), excerpt(k.cfg.Password.remove(lines[done])), err)
+}
+
+func unavailable(err error) error { return fmt.Errorf("%w: %w", apply.ErrUnavailable, err) }
+
+func (k *Console) drop() {
+	if k.link != nil {
+		k.link.close()
+		k.link = nil
+	}
+}
+
+// maxExcerpt is how many bytes of a text from outside a message quotes.
+const maxExcerpt = 200
+
+// excerpt quotes the beginning of text, in ASCII.
+func excerpt(text string) string {
+	if len(text) > maxExcerpt {
+		return strconv.QuoteToASCII(text[:maxExcerpt]) + "..."
+	}
+	return strconv.QuoteToASCII(text)
+}

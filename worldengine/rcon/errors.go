@@ -1,0 +1,33 @@
+package rcon
+
+import "errors"
+
+// The reason codes of a refusal. In each case nothing was changed in the game, and a new attempt
+// would be refused again.
+const (
+	// ReasonNotConfigured: the configuration has no commands for the proposal's type.
+	ReasonNotConfigured = "RCON_NOT_CONFIGURED"
+	// ReasonUnsafeArgument: a value is neither in the configuration's names nor an id of harmless
+	// characters. The operator adds it to the names, or nobody proposes it again.
+	ReasonUnsafeArgument = "RCON_UNSAFE_ARGUMENT"
+	// ReasonUnexpectedResponse: the first command was answered otherwise than its expect asks, which
+	// is how the operator says that it did nothing.
+	ReasonUnexpectedResponse = "RCON_UNEXPECTED_RESPONSE"
+)
+
+// Errors of the connection. Apply wraps each together with apply.ErrUnavailable or
+// apply.ErrInDoubt, which say what to do; these say why.
+var (
+	// ErrLoginRefused: the game server does not take the password. Compare it with rcon.password in
+	// server.properties; a restart of this program reads it again.
+	ErrLoginRefused = errors.New("rcon: the game server refuses the password")
+	// ErrProtocol: what came is not RCON as Minecraft speaks it. Check that the address is that of
+	// rcon.port, not of the game.
+	ErrProtocol = errors.New("rcon: the other side does not speak RCON")
+	// ErrTimeout: the configured timeout passed without an answer.
+	ErrTimeout = errors.New("rcon: no answer within the timeout")
+	// ErrClosed: the Console was closed.
+	ErrClosed = errors.New("rcon: the console is closed")
+	// errUnexpected: an answer does not match its expect, after commands that did.
+	errUnexpected = errors.New("rcon: the answer does not match expect")
+)

@@ -1,0 +1,150 @@
+package rcon
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"net"
+	"strings"
+	"time"
+)
+
+const (
+	// fullBody is the least that the body of a packet has where more may follow: vanilla cuts after
+	// 4,096 characters, others before 4,096 bytes with the packet's head.
+	fullBody = 4000
+	// maxResponse bounds a whole response.
+	maxResponse = 64 << 10
+)
+
+// link is a connection to a console. One goroutine uses it at a time. After an error it is of no use
+// any more.
+type link struct {
+	conn    net.Conn
+	timeout time.Duration // of each exchange
+	lastID  int32
+}
+
+// dial connects, within the timeout.
+func dial(ctx context.Context, address string, timeout time.Duration) (*link, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, timeout, ErrTimeout)
+	defer cancel()
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	if err != nil && ctx.Err() != nil {
+		err = fmt.Errorf("dial %s: %w", address, context.Cause(ctx))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rcon: cannot connect: %w", err)
+	}
+	return &link{conn: conn, timeout: timeout}, nil
+}
+
+// login gives the password. It may be given again at any time, and changes nothing then.
+func (l *link) login(ctx context.Context, password string) error {
+	return l.within(ctx, func() error {
+		id := l.nextID()
+		if _, err := l.send(packet{id, kindLogin, password}); err != nil {
+			return err
+		}
+		p, err := readPacket(l.conn)
+		switch {
+		case err != nil:
+			return err
+		case p.kind == kindCommand && p.id == refusedID:
+			return ErrLoginRefused
+		case p.kind != kindCommand || p.id != id:
+			return fmt.Errorf("%w: it answered login %d with id %d of kind %d", ErrProtocol, id, p.id, p.kind)
+		}
+		return nil
+	})
+}
+
+// command runs one command and returns the response to it. left says, of an error, whether the
+// command may have reached the server.
+func (l *link) command(ctx context.Context, line string) (response string, left bool, err error) {
+	err = l.within(ctx, func() error {
+		id := l.nextID()
+		var err error
+		if left, err = l.send(packet{id, kindCommand, line}); err != nil {
+			return err
+		}
+		response, err = l.response(id)
+		return err
+	})
+	return response, left, err
+}
+
+// response reads the response to the request id, in as many packets as it comes.
+//
+// Nothing marks the last packet. One that is not full is the last. After a full one, a request that
+// is no command asks for a sign of life: vanilla answers it ("Unknown request 0"), and answers in
+// order, so what comes before that answer is the rest. It must not be sent along with the command:
+// vanilla hangs up when it reads two packets at once.
+func (l *link) response(id int32) (string, error) {
+	first, err := l.receive(id, id)
+	if err != nil || len(first.body) < fullBody {
+		return first.body, err
+	}
+	end := l.nextID()
+	if _, err := l.send(packet{end, kindResponse, ""}); err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	for p := first; p.id == id; {
+		if text.WriteString(p.body); text.Len() > maxResponse {
+			return "", fmt.Errorf("%w: a response has more than %d bytes", ErrProtocol, maxResponse)
+		}
+		if p, err = l.receive(id, end); err != nil {
+			return "", err
+		}
+	}
+	return text.String(), nil
+}
+
+// receive reads a response to the request id or end.
+func (l *link) receive(id, end int32) (packet, error) {
+	p, err := readPacket(l.conn)
+	if err != nil {
+		return packet{}, err
+	}
+	if p.kind != kindResponse || p.id != id && p.id != end {
+		return packet{}, fmt.Errorf("%w: it answered request %d with id %d of kind %d",
+			ErrProtocol, id, p.id, p.kind)
+	}
+	return p, nil
+}
+
+// send writes p in one piece, as vanilla asks. left says whether any of it was taken.
+func (l *link) send(p packet) (left bool, err error) {
+	n, err := l.conn.Write(p.wire())
+	if err != nil {
+		return n > 0, lost(err)
+	}
+	return true, nil
+}
+
+// within bounds an exchange by the timeout and by ctx: when they end, the connection is closed,
+// which ends whatever the exchange waits for. An exchange that ended in time just before may find
+// the connection closed afterwards.
+func (l *link) within(ctx context.Context, exchange func() error) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, l.timeout, ErrTimeout)
+	defer cancel()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	stop := context.AfterFunc(ctx, l.close)
+	defer stop()
+	err := exchange()
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return err
+}
+
+func (l *link) nextID() int32 {
+	l.lastID = l.lastID%math.MaxInt32 + 1
+	return l.lastID
+}
+
+// close is the end of the link. There is nothing to do about an error.
+func (l *link) close() { _ = l.conn.Close() }

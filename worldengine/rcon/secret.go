@@ -1,0 +1,21 @@
+package rcon
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Secret is a text that formatting, logging and encoding do not show.
+type Secret string
+
+const hidden = "(secret)"
+
+// Format writes that there is a secret, for every verb.
+func (Secret) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, hidden) }
+
+// MarshalText is Format for encoders such as JSON.
+func (Secret) MarshalText() ([]byte, error) { return []byte(hidden), nil }
+
+// remove returns text without s, which is not empty.
+func (s Secret) remove(text string) string { return strings.ReplaceAll(text, string(s), hidden) }

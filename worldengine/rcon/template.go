@@ -1,0 +1,184 @@
+package rcon
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/town"
+)
+
+const (
+	// maxID is the length of the longest id that needs no entry in the names.
+	maxID = 64
+	// maxNumber is that of the longest number: a day up to 2^53-1.
+	maxNumber = 16
+)
+
+// placeholder is a value that may stand in a command. Exactly one of text and number is set.
+type placeholder struct {
+	// text comes from outside: it is looked up in the names, or has to be an id.
+	text func(*apply.Command) string
+	// number is one of the town as it is expected after the command.
+	number func(*apply.Command) int64
+	// only lists the types that have such a value; nil means all.
+	only []handoff.ProposalType
+}
+
+// placeholders is the closed list of what may stand in braces.
+var placeholders = map[string]placeholder{
+	"town":     {text: func(c *apply.Command) string { return c.TownID }},
+	"actor":    {text: func(c *apply.Command) string { return c.ActorID }},
+	"argument": {text: func(c *apply.Command) string { return c.Argument() }},
+	"run":      {text: func(c *apply.Command) string { return c.RunID }},
+	"title":    {text: title, only: []handoff.ProposalType{handoff.AcceptMission, handoff.AdvanceProject}},
+	"day":      {number: func(c *apply.Command) int64 { return c.ExpectedSnapshot.Day }},
+	"progress": {number: progress, only: []handoff.ProposalType{handoff.AdvanceProject}},
+	"threat":   {number: pressure(func(p town.Pressure) float64 { return p.Threat })},
+	"scarcity": {number: pressure(func(p town.Pressure) float64 { return p.Scarcity })},
+	"hope":     {number: pressure(func(p town.Pressure) float64 { return p.Hope })},
+	"dread":    {number: pressure(func(p town.Pressure) float64 { return p.Dread })},
+}
+
+// title is the title of the mission, or the name of the project, that the command is about.
+func title(c *apply.Command) string {
+	if c.Type == handoff.AdvanceProject {
+		return project(c).Name
+	}
+	if mission := c.ExpectedSnapshot.Mission; mission != nil {
+		return mission.Title
+	}
+	return ""
+}
+
+func progress(c *apply.Command) int64 { return percent(project(c).Progress) }
+
+func pressure(of func(town.Pressure) float64) func(*apply.Command) int64 {
+	return func(c *apply.Command) int64 { return percent(of(c.ExpectedSnapshot.Pressure)) }
+}
+
+// project is the project that the command is about; the zero Project if there is none.
+func project(c *apply.Command) town.Project {
+	for _, p := range c.ExpectedSnapshot.Projects {
+		if p.ID == c.Argument() {
+			return p
+		}
+	}
+	return town.Project{}
+}
+
+// percent returns a value of 0..1 as a whole number of percent.
+func percent(value float64) int64 { return int64(math.Round(100 * value)) }
+
+// template is a checked Template.
+type template struct {
+	parts  []part
+	expect *regexp.Regexp // nil if every response will do
+}
+
+// part is a piece of a template: the name of a placeholder, or else text as it is.
+type part struct{ literal, name string }
+
+// inBraces finds what is, or is meant to be, a placeholder: a bare word in braces, which neither
+// JSON nor the game's own notation has. Other braces stand for themselves.
+var inBraces = regexp.MustCompile(`\{ *[A-Za-z][A-Za-z0-9_.-]* *\}`)
+
+// parseTemplate checks a command for t and takes it apart. What can be rendered from it is a command
+// of MaxCommand bytes at most and in one line, whose name, and whose names after "run", the operator
+// wrote.
+func parseTemplate(run string, t handoff.ProposalType) ([]part, error) {
+	if !isPrintable(run) {
+		return nil, fmt.Errorf("must be text in one line, without control characters")
+	}
+	if run == "" || !isID(run[:1]) {
+		return nil, fmt.Errorf("must begin with the name of a command, without a slash or space before it")
+	}
+	var parts []part
+	longest, end := 0, 0
+	for _, at := range inBraces.FindAllStringIndex(run, -1) {
+		name := run[at[0]+1 : at[1]-1]
+		p, ok := placeholders[name]
+		if !ok {
+			return nil, fmt.Errorf("has {%s}, but there are only %s", name, known(t))
+		}
+		if p.only != nil && !slices.Contains(p.only, t) {
+			return nil, fmt.Errorf("has {%s}, but commands of this type have only %s", name, known(t))
+		}
+		parts = append(parts, part{literal: run[end:at[0]]}, part{name: name})
+		longest += at[0] - end + p.longest()
+		end = at[1]
+	}
+	parts = append(parts, part{literal: run[end:]})
+	if longest += len(run) - end; longest > MaxCommand {
+		return nil, fmt.Errorf("must have at most %d bytes, but may have %d with its values", MaxCommand, longest)
+	}
+	return parts, checkNames(run)
+}
+
+// checkNames refuses a placeholder in the name of a command: a value must not choose what runs.
+func checkNames(run string) error {
+	words := strings.Fields(run)
+	for i, word := range words {
+		if (i == 0 || words[i-1] == "run") && inBraces.MatchString(word) {
+			return fmt.Errorf("must not have %s where the name of a command stands", word)
+		}
+	}
+	return nil
+}
+
+// longest is how many bytes the value may have.
+func (p placeholder) longest() int {
+	if p.text != nil {
+		return max(maxID, MaxText)
+	}
+	return maxNumber
+}
+
+// known lists the placeholders that commands of type t have.
+func known(t handoff.ProposalType) string {
+	var list []string
+	for _, name := range slices.Sorted(maps.Keys(placeholders)) {
+		if only := placeholders[name].only; only == nil || slices.Contains(only, t) {
+			list = append(list, "{"+name+"}")
+		}
+	}
+	return strings.Join(list, " ")
+}
+
+// render returns the console command for c. The error says which value is not safe.
+func (t *template) render(c *apply.Command, names map[string]string) (string, error) {
+	var line strings.Builder
+	for _, part := range t.parts {
+		value := part.literal
+		if part.name != "" {
+			var err error
+			if value, err = valueOf(part.name, c, names); err != nil {
+				return "", err
+			}
+		}
+		line.WriteString(value)
+	}
+	return line.String(), nil
+}
+
+func valueOf(name string, c *apply.Command, names map[string]string) (string, error) {
+	p := placeholders[name]
+	if p.number != nil {
+		return strconv.FormatInt(p.number(c), 10), nil
+	}
+	value := p.text(c)
+	if text, ok := names[value]; ok {
+		return text, nil
+	}
+	if !isID(value) {
+		return "", fmt.Errorf("{%s} is %s, which is not 1 to %d characters of A-Z a-z 0-9 _ - and has no entry in "+
+			"the names of the console's configuration", name, excerpt(value), maxID)
+	}
+	return value, nil
+}
