@@ -71,9 +71,6 @@ func TestWhatAPatchMayNotDo(t *testing.T) {
 		for _, v := range invalid.Violations {
 			paths = append(paths, v.Path)
 		}
-		if path == "/day" { // a member that is missing is told of where it should be
-			path = ""
-		}
 		require.Contains(t, paths, path, patch)
 	}
 }
