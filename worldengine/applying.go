@@ -11,6 +11,7 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/town"
 )
 
@@ -188,8 +189,9 @@ func (e *Engine) attempt(ctx context.Context, a *applying) (verdict, bool) {
 	sleep(ctx, time.Until(a.pending.NotBefore))
 	if a.pending.Attempt > 1 {
 		if err := e.tellAttempts(ctx, a); err != nil { // the conclusion tells them too
-			e.config.Logger.Warn("the attempts of a run are not told yet", "run", a.pending.Run.RunID, "error", err)
+			e.config.Logger.Warn("the attempts of a run are not told yet", "run", a.runID, "error", err)
 		}
+		failpoint.At(failpoint.Told)
 	}
 	command := apply.NewCommand(a.handoff, a.pending.Run.RunID, a.before, a.expected)
 	command.LogicalAttemptID, command.Deadline = a.pending.Attempt, a.pending.Deadline
@@ -247,6 +249,7 @@ func (e *Engine) ask(ctx context.Context, a *applying, command *apply.Command) (
 		if err == nil {
 			err = e.inbox.ask(subject, a, data)
 		}
+		failpoint.At(failpoint.Asked)
 		last = orError(err, last)
 		absent := false
 		for wait := min(e.config.Plugin.Resend, left); wait > 0; {
@@ -264,6 +267,7 @@ func (e *Engine) ask(ctx context.Context, a *applying, command *apply.Command) (
 			absent = false
 			answer, err := apply.ParseAnswer(reply.Data, command.ApplyID, schemas.Limits{})
 			if v, definite := a.definite(answer, err); definite {
+				failpoint.At(failpoint.Answered)
 				return v, true
 			}
 			reached = true

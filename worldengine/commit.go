@@ -10,6 +10,7 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
+	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/town"
 )
 
@@ -53,6 +54,7 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 		e.towns.forget(townID) // whatever it is now, the log knows
 		return Answer{}, err
 	}
+	failpoint.At(failpoint.Committed)
 	e.receipts.Remember(&dedupe.Receipt{
 		Key: d.result.IdempotencyKey, LogSeq: after.seq, RunID: answer.RunID,
 		HandoffID: d.result.HandoffID, ResultID: d.result.ResultID, Result: answer.JSON,
@@ -77,6 +79,7 @@ func (e *Engine) commitPending(
 	if err := e.marks.put(ctx, townID); err != nil {
 		return err
 	}
+	failpoint.At(failpoint.Marked)
 	run, now, after := d.producer.Run(), time.Now().UTC(), d.before
 	after.pending = &pending{
 		Via: via, Handoff: wire, Expected: expected.Canonical, Run: run.Identity,
@@ -93,6 +96,7 @@ func (e *Engine) commitPending(
 		e.towns.forget(townID) // whatever it is now, the log knows
 		return err
 	}
+	failpoint.At(failpoint.Accepted)
 	e.towns.set(townID, after)
 	if err := e.see(townID, after, d.done); err != nil {
 		return err
@@ -123,6 +127,7 @@ func (e *Engine) commitRefused(ctx context.Context, d *judgement) (Answer, error
 	if err := e.log.refuse(ctx, msg, townID, judged); err != nil {
 		return Answer{}, err
 	}
+	failpoint.At(failpoint.Committed)
 	return answer, nil
 }
 

@@ -26,6 +26,7 @@ import (
 	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/follow"
 )
 
@@ -369,6 +370,7 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (Answer, error) {
 		return Answer{}, err
 	}
 	checked := Check(h, prior, current.state)
+	failpoint.At(failpoint.Judged)
 	j := judgement{delivery: d, before: current}
 	if !checked.Accepted {
 		j.result = handoff.NewResult(h, checked.Outcome)

@@ -10,6 +10,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/failpoint"
 )
 
 // settle commits what follows from a verdict, in the town's turn. It says whether the application is
@@ -109,6 +110,7 @@ func (e *Engine) commitAttempt(
 	if next.seq, err = e.log.commit(ctx, msg, current.seq); err != nil {
 		return err
 	}
+	failpoint.At(failpoint.Again)
 	e.towns.set(a.town, next)
 	a.pending = next.pending
 	return nil
@@ -144,9 +146,11 @@ func (e *Engine) commitConclusion(ctx context.Context, a *applying, current entr
 	if err != nil {
 		return Answer{}, err
 	}
+	failpoint.At(failpoint.Closing)
 	if after.seq, err = e.log.commit(ctx, msg, current.seq); err != nil {
 		return Answer{}, err
 	}
+	failpoint.At(failpoint.Concluded)
 	e.receipts.Remember(&dedupe.Receipt{
 		Key: result.IdempotencyKey, LogSeq: after.seq, RunID: run.RunID,
 		HandoffID: result.HandoffID, ResultID: result.ResultID, Result: wire,
