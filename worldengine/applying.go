@@ -34,16 +34,16 @@ type applying struct {
 type applyings struct {
 	mu     sync.Mutex
 	towns  map[string]*applying
+	keys   map[string]*applying // by the idempotency key of the handoff
 	closed bool
 	work   sync.WaitGroup
 }
 
-// has says whether a handoff with that key is being applied to the town.
-func (s *applyings) has(townID, key string) bool {
+// has says whether a handoff with that key is being applied, to whatever town.
+func (s *applyings) has(key string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a := s.towns[townID]
-	return a != nil && a.handoff.IdempotencyKey == key
+	return s.keys[key] != nil
 }
 
 // sees says whether this instance sees to a run.
@@ -66,9 +66,9 @@ func (s *applyings) add(a *applying, start func()) bool {
 		return true
 	}
 	if s.towns == nil {
-		s.towns = map[string]*applying{}
+		s.towns, s.keys = map[string]*applying{}, map[string]*applying{}
 	}
-	s.towns[a.town] = a
+	s.towns[a.town], s.keys[a.handoff.IdempotencyKey] = a, a
 	s.work.Go(start)
 	return true
 }
@@ -78,6 +78,9 @@ func (s *applyings) remove(a *applying) {
 	defer s.mu.Unlock()
 	if s.towns[a.town] == a {
 		delete(s.towns, a.town)
+	}
+	if key := a.handoff.IdempotencyKey; s.keys[key] == a {
+		delete(s.keys, key)
 	}
 }
 
@@ -139,10 +142,12 @@ func (e *Engine) seeThrough(ctx context.Context, a *applying) {
 		return
 	}
 	for ctx.Err() == nil {
+		attempt := a.pending.Attempt
 		v, ok := e.attempt(ctx, a)
 		if !ok {
 			return
 		}
+		v.attempt = attempt
 		settled, found, settleErr := e.settle(ctx, a, v)
 		if settled {
 			answer, err = found, settleErr

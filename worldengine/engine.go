@@ -227,7 +227,7 @@ type Answer struct {
 // ErrInProgress) means that done is not called.
 func (e *Engine) Submit(h *handoff.Handoff, done func(Answer, error)) error {
 	townID := h.Proposal.TownID
-	if e.applyings.has(townID, h.IdempotencyKey) {
+	if e.applyings.has(h.IdempotencyKey) {
 		return ErrInProgress
 	}
 	d := &delivery{handoff: h, done: done}
@@ -393,13 +393,12 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (Answer, error) {
 // whoever finds one that nobody in this instance sees to sees to that; nor while it is paused.
 func (e *Engine) mayGoOn(ctx context.Context, d *delivery, current entry) error {
 	if current.pending != nil {
-		townID := d.handoff.Proposal.TownID
-		if err := e.see(townID, current, nil); err != nil {
+		if err := e.see(d.handoff.Proposal.TownID, current, nil); err != nil {
 			return err
 		}
-		if e.applyings.has(townID, d.handoff.IdempotencyKey) {
-			return ErrInProgress
-		}
+	}
+	if e.applyings.has(d.handoff.IdempotencyKey) {
+		return ErrInProgress
 	}
 	if by := e.pauseOf(current); by != nil {
 		if current.paused != nil {

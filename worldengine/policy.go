@@ -80,6 +80,7 @@ func (p *PluginPolicy) backoff(attempt int64) time.Duration {
 
 // verdict is how an attempt to apply a command ended.
 type verdict struct {
+	attempt  int64
 	applied  bool
 	snapshot jsontext.Value // the state that was reported; nil for the expected one
 	failed   *applyFailed   // where it was not applied

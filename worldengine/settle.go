@@ -56,6 +56,9 @@ func (e *Engine) settleNow(ctx context.Context, a *applying, v verdict) (bool, A
 			return true, answer, err
 		}
 		a.pending = current.pending
+		if v.attempt != a.pending.Attempt && !v.applied {
+			return false, Answer{}, nil // another instance has begun the next attempt
+		}
 		c := a.conclude(v, &e.config.Plugin)
 		if c.again {
 			err = e.commitAttempt(ctx, a, current, c.failed, v.reached)

@@ -12,6 +12,8 @@ type Stats struct {
 	Results map[handoff.Status]int64 `json:"results"`
 	// Waiting is how many requests are queued or in hand.
 	Waiting int `json:"waiting"`
+	// Applying is how many commands are being applied outside the engine, as far as it sees to them.
+	Applying int `json:"applying"`
 	// ReceiptsFollowed and EventsFollowed are the log sequences up to which the derived streams
 	// are complete.
 	ReceiptsFollowed uint64 `json:"receiptsFollowed"`
@@ -21,7 +23,7 @@ type Stats struct {
 // Stats returns the engine's statistics. It is cheap and reads no stream.
 func (e *Engine) Stats() Stats {
 	s := Stats{
-		Results: map[handoff.Status]int64{}, Waiting: e.queues.depth(),
+		Results: map[handoff.Status]int64{}, Waiting: e.queues.depth(), Applying: e.applyings.count(),
 		ReceiptsFollowed: e.receiptFollower.Position(), EventsFollowed: e.eventFollower.Position(),
 	}
 	for i, status := range handoff.Statuses() {
