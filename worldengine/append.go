@@ -141,9 +141,9 @@ func (e *Engine) store(
 	if err != nil {
 		return nil, err
 	}
-	stored, err := e.log.stream.GetMsg(ctx, seq)
+	stored, err := e.log.message(ctx, seq)
 	if err != nil {
-		return nil, fmt.Errorf("%w: when log sequence %d was stored: %w", ErrLogUnavailable, seq, err)
+		return nil, err
 	}
 	if err := run.add(false, seq, TownToken(townID), &plan.Run, stored.Time); err != nil {
 		return nil, err
@@ -252,21 +252,17 @@ func (e *Engine) refreshRun(ctx context.Context, run *knownRun) (*knownRun, erro
 
 // lastEvents returns the last message that was appended to a run, or nil.
 func (l *commitLog) lastEvents(ctx context.Context, runID string) (*jetstream.RawStreamMsg, error) {
-	return eventsOrNil(l.stream.GetLastMsgForSubject(ctx, runSubject(l.world, runID)))
+	return ofRun(l.store.last(ctx, runSubject(l.world, runID)))
 }
 
 // eventsAfter returns the first message that was appended to a run after log sequence seq, or nil.
 func (l *commitLog) eventsAfter(
 	ctx context.Context, runID string, seq uint64,
 ) (*jetstream.RawStreamMsg, error) {
-	filter := jetstream.WithGetMsgSubject(runSubject(l.world, runID))
-	return eventsOrNil(l.stream.GetMsg(ctx, seq+1, filter))
+	return ofRun(l.store.next(ctx, runSubject(l.world, runID), seq+1))
 }
 
-func eventsOrNil(msg *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
-	}
+func ofRun(msg *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: events of a run: %w", ErrLogUnavailable, err)
 	}

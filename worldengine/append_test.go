@@ -35,7 +35,7 @@ func openEngine(t testing.TB, l *commitLog, change ...func(*Config)) *Engine {
 	for _, c := range change {
 		c(&config)
 	}
-	e, err := Open(t.Context(), l.js.Conn(), l.js.Conn(), config)
+	e, err := Open(t.Context(), l.jetStream().Conn(), l.jetStream().Conn(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close(context.Background())) })
 	return e
@@ -45,8 +45,7 @@ func openEngine(t testing.TB, l *commitLog, change ...func(*Config)) *Engine {
 func TestAppendWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	e := openEngine(t, newLog(t))
-	lossy := &lossyJetStream{JetStream: e.log.js}
-	e.log.js = lossy
+	lossy := e.log.lose()
 	for i := range int64(3) {
 		lossy.lose = int(i)
 		answers, err := e.AppendEvents(t.Context(), "t", []runevents.Write{told(i + 1)})
@@ -217,14 +216,14 @@ func BenchmarkLoadRun(b *testing.B) {
 func TestOldLogIsUpdated(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
-	require.NoError(t, l.js.DeleteStream(t.Context(), LogStream("main")))
+	require.NoError(t, l.jetStream().DeleteStream(t.Context(), LogStream("main")))
 	old := logConfig("main", 100, time.Hour, 1)
 	old.Subjects, old.AllowMsgTTL = old.Subjects[:2], false
-	_, err := l.js.CreateStream(t.Context(), old)
+	_, err := l.jetStream().CreateStream(t.Context(), old)
 	require.NoError(t, err)
 	events := eventConfig("main", time.Hour, 1)
 	events.Duplicates = time.Second
-	_, err = l.js.CreateStream(t.Context(), events)
+	_, err = l.jetStream().CreateStream(t.Context(), events)
 	require.NoError(t, err)
 	seq, err := l.commit(t.Context(), putMessage(t, 1), 0)
 	require.NoError(t, err)

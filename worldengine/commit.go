@@ -76,7 +76,7 @@ func (e *Engine) commitPending(
 	if err := narrateAccepted(d.producer, h, evaluation, d.start); err != nil {
 		return fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
-	if err := e.marks.put(ctx, townID); err != nil {
+	if err := e.mark(ctx, townID); err != nil {
 		return err
 	}
 	failpoint.At(failpoint.Marked)

@@ -18,7 +18,7 @@ import (
 func TestTheBusMayBeDown(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
-	conn := l.js.Conn()
+	conn := l.jetStream().Conn()
 	followers, err := nats.Connect(conn.ConnectedUrl())
 	require.NoError(t, err)
 	t.Cleanup(followers.Close)

@@ -19,7 +19,7 @@ func TestTheLogIsAppendOnly(t *testing.T) {
 	require.Error(t, l.stream.Purge(t.Context()))
 	config := logConfig("main", 100, time.Hour, 1)
 	config.DenyDelete, config.DenyPurge = false, false
-	_, err = l.js.UpdateStream(t.Context(), config)
+	_, err = l.jetStream().UpdateStream(t.Context(), config)
 	require.Error(t, err)
 	current, err := l.load(t.Context(), "t")
 	require.NoError(t, err)

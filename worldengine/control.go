@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"worldengine/runevents"
 )
 
@@ -268,12 +266,12 @@ func (e *Engine) signalRun(s *Signal, refused string) (*runevents.Run, error) {
 
 // worldPause reads whether the world is paused, and the log sequence of the message that says so.
 func (l *commitLog) worldPause(ctx context.Context) (uint64, *PausedBy, error) {
-	msg, err := l.stream.GetLastMsgForSubject(ctx, controlSubject(l.world))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return 0, nil, nil
-	}
+	msg, err := l.store.last(ctx, controlSubject(l.world))
 	if err != nil {
 		return 0, nil, fmt.Errorf("%w: the pause of the world: %w", ErrLogUnavailable, err)
+	}
+	if msg == nil {
+		return 0, nil, nil
 	}
 	rec, err := readRecord(msg.Data)
 	if err != nil {

@@ -54,7 +54,8 @@ type Engine struct {
 	results  resultCounts
 
 	// What is applied outside the engine: by whom it is asked, and until when.
-	inbox        *inbox
+	inbox        postbox
+	mark         func(ctx context.Context, townID string) error
 	marks        *marks
 	applyings    applyings
 	applyContext context.Context
@@ -63,11 +64,19 @@ type Engine struct {
 	worldPause atomic.Pointer[PausedBy]
 	cancelled  runSet
 
-	receiptFollower *follow.Follower
-	eventFollower   *follow.Follower
+	receiptFollower follower
+	eventFollower   follower
 
 	stop       context.CancelFunc
 	background sync.WaitGroup
+}
+
+// follower is what the engine needs of a follow.Follower.
+type follower interface {
+	Run(ctx context.Context)
+	Wait(ctx context.Context, seq uint64) error
+	Restart(logEnd uint64)
+	Position() uint64
 }
 
 // Open starts an engine on nc, whose account must have JetStream, and makes or updates the
@@ -97,12 +106,15 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 	if err != nil {
 		return nil, err
 	}
-	log := &commitLog{world: config.World, js: js, stream: logStream, maxPayload: nc.MaxPayload}
+	log := &commitLog{
+		world: config.World, store: &streamStore{js, logStream}, stream: logStream, maxPayload: nc.MaxPayload,
+	}
 	e := &Engine{
 		config: config, log: log, towns: newTowns(log),
 		receipts: dedupe.New(config.World, receiptStream), events: eventStream,
 		marks: &marks{world: config.World, js: js, stream: markStream},
 	}
+	e.mark = e.marks.put
 	_, paused, err := log.worldPause(ctx)
 	if err != nil {
 		return nil, err
@@ -341,9 +353,9 @@ func (e *Engine) judge(ctx context.Context, d *delivery) (Answer, error) {
 // waitTaken waits for the receipt of a handoff that was accepted at log sequence seq. One that is being
 // applied has none yet.
 func (e *Engine) waitTaken(ctx context.Context, seq uint64) error {
-	msg, err := e.log.stream.GetMsg(ctx, seq)
+	msg, err := e.log.message(ctx, seq)
 	if err != nil {
-		return fmt.Errorf("%w: log sequence %d: %w", ErrLogUnavailable, seq, err)
+		return err
 	}
 	if recordKind(msg.Header.Get(kindHeader)) == kindPending {
 		return ErrInProgress

@@ -8,6 +8,15 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
+// postbox is what an application needs to ask a plugin.
+type postbox interface {
+	// ask sends a request of an application. The answer comes to its replies.
+	ask(subject string, a *applying, data []byte) error
+	// forget ends the replies of an application. With gaveUp they are remembered for a while.
+	forget(a *applying, gaveUp bool)
+	close()
+}
+
 // inbox receives what plugins answer. An application has one reply subject for all its requests, so
 // that an answer counts whichever of them it is to, and however late: the answer to one that was
 // given up is an alert.
@@ -60,7 +69,6 @@ func (i *inbox) take(msg *nats.Msg) {
 	}
 }
 
-// ask sends a request of an application. The answer comes to its replies.
 func (i *inbox) ask(subject string, a *applying, data []byte) error {
 	i.mu.Lock()
 	i.open[a.token] = a
@@ -71,7 +79,6 @@ func (i *inbox) ask(subject string, a *applying, data []byte) error {
 	return nil
 }
 
-// forget ends the replies of an application. With gaveUp they are remembered for a while.
 func (i *inbox) forget(a *applying, gaveUp bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -23,8 +23,8 @@ import (
 // the engine appended on world.<world>.run.<runId>, guarded alike and with a time to live.
 type commitLog struct {
 	world      string
-	js         jetstream.JetStream
-	stream     jetstream.Stream
+	store      logStore
+	stream     jetstream.Stream // for what is read of it in bulk
 	maxPayload func() int64
 }
 
@@ -74,12 +74,12 @@ type entry struct {
 
 // load reads the current entry of a town.
 func (l *commitLog) load(ctx context.Context, townID string) (entry, error) {
-	msg, err := l.stream.GetLastMsgForSubject(ctx, logSubject(l.world, TownToken(townID)))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return entry{}, nil
-	}
+	msg, err := l.store.last(ctx, logSubject(l.world, TownToken(townID)))
 	if err != nil {
 		return entry{}, fmt.Errorf("%w: last message of town %q: %w", ErrLogUnavailable, townID, err)
+	}
+	if msg == nil {
+		return entry{}, nil
 	}
 	rec, err := readRecord(msg.Data)
 	if err != nil {
@@ -97,11 +97,11 @@ func (l *commitLog) load(ctx context.Context, townID string) (entry, error) {
 
 // end returns the sequence of the log's last message, of whatever subject.
 func (l *commitLog) end(ctx context.Context) (uint64, error) {
-	info, err := l.stream.Info(ctx)
+	end, err := l.store.end(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("%w: state of the log: %w", ErrLogUnavailable, err)
 	}
-	return info.State.LastSeq, nil
+	return end, nil
 }
 
 // commit appends what changes a town that was at sequence guard. It returns errLostRace when the
@@ -134,12 +134,24 @@ func (l *commitLog) commit(ctx context.Context, msg *nats.Msg, guard uint64) (ui
 	}
 }
 
+// message returns the message at a sequence, which must be there.
+func (l *commitLog) message(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	msg, err := l.store.at(ctx, seq)
+	if err == nil && msg == nil {
+		err = jetstream.ErrMsgNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: log sequence %d: %w", ErrLogUnavailable, seq, err)
+	}
+	return msg, nil
+}
+
 // original resolves an append whose Nats-Msg-Id the log has seen: at seq stands an earlier attempt
 // of the same append, or another's.
 func (l *commitLog) original(ctx context.Context, msg *nats.Msg, seq uint64) (uint64, error) {
-	stored, err := l.stream.GetMsg(ctx, seq)
+	stored, err := l.message(ctx, seq)
 	if err != nil {
-		return 0, fmt.Errorf("%w: an append is in doubt: %w", ErrLogUnavailable, err)
+		return 0, err
 	}
 	if stored.Header.Get(RunIDHeader) == msg.Header.Get(RunIDHeader) && string(stored.Data) == string(msg.Data) {
 		return seq, nil
@@ -160,7 +172,10 @@ func pause(ctx context.Context) error {
 // successor resolves an append in doubt: the message that followed guard on its subject is either
 // the appended one, or proof that it was never stored.
 func (l *commitLog) successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
-	next, err := l.stream.GetMsg(ctx, guard+1, jetstream.WithGetMsgSubject(msg.Subject))
+	next, err := l.store.next(ctx, msg.Subject, guard+1)
+	if err == nil && next == nil {
+		err = jetstream.ErrMsgNotFound
+	}
 	if err != nil {
 		return 0, fmt.Errorf("%w: an append is in doubt: %w", ErrLogUnavailable, err)
 	}
@@ -205,7 +220,7 @@ func (l *commitLog) append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAc
 	}
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
-	ack, err := l.js.PublishMsg(ctx, msg)
+	ack, err := l.store.publish(ctx, msg)
 	if err == nil || follow.IsWrongLastSequence(err) {
 		return ack, err
 	}

@@ -23,7 +23,19 @@ func newLog(t testing.TB) *commitLog {
 	require.NoError(t, err)
 	stream, err := js.CreateStream(t.Context(), logConfig("main", 100, time.Hour, 1))
 	require.NoError(t, err)
-	return &commitLog{world: "main", js: js, stream: stream, maxPayload: nc.MaxPayload}
+	return &commitLog{
+		world: "main", store: &streamStore{js, stream}, stream: stream, maxPayload: nc.MaxPayload,
+	}
+}
+
+// jetStream returns the JetStream that a log is on.
+func (l *commitLog) jetStream() jetstream.JetStream { return l.store.(*streamStore).js }
+
+// lose makes a log lose the answers to appends.
+func (l *commitLog) lose() *lossyJetStream {
+	lossy := &lossyJetStream{JetStream: l.jetStream()}
+	l.store.(*streamStore).js = lossy
+	return lossy
 }
 
 // putMessage is the log message that puts a town at a day.
@@ -83,8 +95,8 @@ func TestSuccessor(t *testing.T) {
 func TestCommitWithoutAnswer(t *testing.T) {
 	t.Parallel()
 	l := newLog(t)
-	lossy := &lossyJetStream{JetStream: l.js, lose: 1}
-	l.js = lossy
+	lossy := l.lose()
+	lossy.lose = 1
 	guard, err := l.commit(t.Context(), putMessage(t, 1), 0)
 	require.NoError(t, err)
 	require.Equal(t, uint64(1), guard)
@@ -132,7 +144,7 @@ func TestRefuseIsGuarded(t *testing.T) {
 
 	before, err := l.end(t.Context())
 	require.NoError(t, err)
-	l.js = &lossyJetStream{JetStream: l.js, lose: 1}
+	l.lose().lose = 1
 	require.NoError(t, l.refuse(t.Context(), refused("run-4"), "t", &current))
 	end, err := l.end(t.Context())
 	require.NoError(t, err)

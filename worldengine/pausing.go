@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
@@ -114,7 +115,7 @@ func (e *Engine) followSignals(ctx context.Context) {
 
 func (e *Engine) readSignals(ctx context.Context) error {
 	consumer, err := e.log.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{controlSubject(e.config.World), runSubject(e.config.World, "*")},
+		FilterSubjects: []string{controlSubject(e.config.World), signalSubject(e.config.World)},
 		DeliverPolicy:  jetstream.DeliverNewPolicy,
 	})
 	if err != nil {
@@ -142,25 +143,31 @@ func (e *Engine) readSignals(ctx context.Context) error {
 	}
 }
 
-// takeSignal takes in a message of the control subject, or of a run's.
+// takeSignal takes in a message of the control subject, or of the signals'.
 func (e *Engine) takeSignal(msg jetstream.Msg) {
-	kind := recordKind(msg.Headers().Get(kindHeader))
-	if kind != kindControl && kind != kindRun {
-		return
-	}
 	rec, err := readRecord(msg.Data())
 	switch {
 	case err != nil:
 		e.config.Logger.Error("a signal cannot be read", "subject", msg.Subject(), "error", err)
-	case kind == kindControl:
+	case rec.Kind == kindControl:
 		e.setWorldPause(rec.Paused)
-	case rec.Run != nil:
+	case rec.Kind == kindSignal && rec.Run != nil:
 		for i := range rec.Run.Events {
-			if rec.Run.Events[i].EventType == runevents.RunCancelled {
-				e.cancelled.add(rec.Run.RunID)
-				e.queues.wake(rec.TownID)
-			}
+			e.takeCancel(&rec.Run.Events[i], rec.TownID)
 		}
+	}
+}
+
+// takeCancel takes in an event of a signal, if it accepts a cancellation. That a signal is missed is no
+// harm: before a run goes on, the log is asked.
+func (e *Engine) takeCancel(event *runevents.Event, townID string) {
+	var said signalPayload
+	if event.EventType != runevents.SignalAccepted || json.Unmarshal(event.Payload, &said) != nil {
+		return
+	}
+	if said.Signal == SignalCancel {
+		e.cancelled.add(said.RunID)
+		e.queues.wake(townID)
 	}
 }
 

@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/dedupe"
-	"worldengine/worldengine/follow"
 )
 
 // catchUpTimeout is how long a reader waits for a follower to catch up with the log before it says
@@ -64,7 +63,7 @@ func (e *Engine) waitReceipts(ctx context.Context, seq uint64) error {
 }
 
 // catchUp waits until f has followed the log to where its end is now.
-func (e *Engine) catchUp(ctx context.Context, f *follow.Follower) error {
+func (e *Engine) catchUp(ctx context.Context, f follower) error {
 	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
 	end, err := e.log.end(ctx)

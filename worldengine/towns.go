@@ -77,8 +77,9 @@ type keyLocks struct {
 	held map[string]*keyLock
 }
 
+// keyLock is taken by who sends to free.
 type keyLock struct {
-	sync.Mutex
+	free  chan struct{}
 	users int
 }
 
@@ -90,14 +91,14 @@ func (k *keyLocks) hold(key string) (release func()) {
 	}
 	lock := k.held[key]
 	if lock == nil {
-		lock = &keyLock{}
+		lock = &keyLock{free: make(chan struct{}, 1)}
 		k.held[key] = lock
 	}
 	lock.users++
 	k.mu.Unlock()
-	lock.Lock()
+	lock.free <- struct{}{}
 	return func() {
-		lock.Unlock()
+		<-lock.free
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		if lock.users--; lock.users == 0 {

@@ -286,9 +286,9 @@ func (e *Engine) townIDOf(ctx context.Context, header string, seq uint64) (strin
 	if header != "" {
 		return percentDecode(header)
 	}
-	msg, err := e.log.stream.GetMsg(ctx, seq)
+	msg, err := e.log.message(ctx, seq)
 	if err != nil {
-		return "", fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+		return "", err
 	}
 	rec, err := readRecord(msg.Data)
 	if err != nil {

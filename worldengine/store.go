@@ -1,0 +1,61 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// logStore is what the engine needs of the stream that holds its log, message by message. Its errors
+// are those of JetStream.
+type logStore interface {
+	// publish stores a message, if the guards in its headers hold.
+	publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error)
+	// at returns the message at a sequence, last the last one of a subject, and next the first one of a
+	// subject at or after a sequence; nil where there is none.
+	at(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error)
+	last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error)
+	next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error)
+	// end returns the sequence of the last message of whatever subject.
+	end(ctx context.Context) (uint64, error)
+}
+
+// streamStore is the logStore that is a stream.
+type streamStore struct {
+	js     jetstream.JetStream
+	stream jetstream.Stream
+}
+
+func (s *streamStore) publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	return s.js.PublishMsg(ctx, msg)
+}
+
+func (s *streamStore) at(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	return orNil(s.stream.GetMsg(ctx, seq))
+}
+
+func (s *streamStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	return orNil(s.stream.GetLastMsgForSubject(ctx, subject))
+}
+
+func (s *streamStore) next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+	return orNil(s.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject)))
+}
+
+func (s *streamStore) end(ctx context.Context) (uint64, error) {
+	info, err := s.stream.Info(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return info.State.LastSeq, nil
+}
+
+// orNil makes nil of a message that is not there.
+func orNil(msg *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	return msg, err
+}
