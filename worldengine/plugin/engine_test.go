@@ -1,0 +1,134 @@
+package plugin_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/testdata/worlds"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/town"
+)
+
+const threatened = "town-threatened"
+
+// world starts a real engine whose towns are applied by plugins, and returns a connection to its NATS.
+func world(t *testing.T, policy worldengine.PluginPolicy) *nats.Conn {
+	t.Helper()
+	srv, err := server.Start(t.Context(), server.Config{
+		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
+		Engine: worldengine.Config{Apply: worldengine.ApplyPlugin, Plugin: policy},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		assert.NoError(t, srv.Close(ctx))
+	})
+	nc, err := nats.Connect(srv.URL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+func stateOf(t *testing.T, nc *nats.Conn) town.State {
+	t.Helper()
+	msg, err := nc.Request(worldengine.Subject("main", "town.get"), []byte(`{"townId":"`+threatened+`"}`), soon)
+	require.NoError(t, err)
+	var reply struct{ Snapshot json.RawMessage }
+	require.NoError(t, json.Unmarshal(msg.Data, &reply))
+	state, err := town.Parse(reply.Snapshot, schemas.Limits{})
+	require.NoError(t, err)
+	return state
+}
+
+// execute hands off the next advance of the wall, and waits for its result.
+func execute(t *testing.T, nc *nats.Conn) *handoff.Result {
+	t.Helper()
+	before := stateOf(t, nc)
+	h, err := handoff.New(handoff.Proposal{
+		SnapshotHash: before.Hash, DecisionEpoch: before.Epoch(), Type: handoff.AdvanceProject, ActorID: "ada",
+		TownID: threatened, Reason: "because", Args: map[string]string{"projectId": "wall-perimeter"},
+	})
+	require.NoError(t, err)
+	body, err := h.MarshalWire()
+	require.NoError(t, err)
+	reply, err := nc.Request(worldengine.Subject("main", "handoff"), body, soon)
+	require.NoError(t, err)
+	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
+	require.NoError(t, err, string(reply.Data))
+	return result
+}
+
+// With a real engine: a refusal and another attempt, a doubt that the game clears up, a town that the
+// plugin knows better, and a plugin that is not there.
+func TestWithTheEngine(t *testing.T) {
+	t.Parallel()
+	nc := world(t, worldengine.PluginPolicy{Deadline: 3 * time.Second, Backoff: time.Millisecond})
+	e, g := &engine{t, nc}, newGame()
+	path := filepath.Join(t.TempDir(), "memory")
+	var attempts []int64
+	config := plugin.Config{RetryAfter: time.Millisecond, Recover: g.recover, Towns: []string{threatened},
+		Apply: func(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+			attempts = append(attempts, c.LogicalAttemptID)
+			switch len(attempts) {
+			case 1:
+				return apply.Refuse(c, "CHUNK_NOT_LOADED", "Nobody is near.", true), nil
+			case 2:
+				return g.apply(ctx, c)
+			case 3:
+				_, _ = g.apply(ctx, c)
+				panic("the game's thread is gone")
+			}
+			moved := *c.ExpectedSnapshot
+			moved.Pressure.Hope = 0.875
+			answer := apply.Done(c)
+			answer.Snapshot = town.NewState(&moved).Canonical
+			return answer, nil
+		}}
+	serve := func() func() {
+		file, err := plugin.OpenFile(path, plugin.FileConfig{})
+		require.NoError(t, err)
+		config.Memory = file
+		p := e.serve(config)
+		return func() {
+			e.close(p)
+			require.NoError(t, file.Close())
+		}
+	}
+	stop := serve()
+	require.Equal(t, handoff.Executed, execute(t, nc).Status)
+	require.Equal(t, []int64{1, 2}, attempts)
+	require.Equal(t, handoff.Executed, execute(t, nc).Status, "the game has it")
+	require.Equal(t, []int64{1, 2, 1}, attempts)
+	stop()
+
+	stop = serve()
+	require.Equal(t, handoff.Executed, execute(t, nc).Status)
+	require.InDelta(t, 0.875, stateOf(t, nc).Snapshot.Pressure.Hope, 0)
+	for id, times := range g.applied {
+		require.Equal(t, 1, times, id)
+	}
+	stop()
+}
+
+func TestTheEngineGivesUpOnAPluginThatIsNotThere(t *testing.T) {
+	t.Parallel()
+	nc := world(t, worldengine.PluginPolicy{Deadline: 20 * time.Millisecond, Backoff: time.Millisecond, Attempts: 2})
+	result := execute(t, nc)
+	require.Equal(t, handoff.Failed, result.Status)
+	require.Equal(t, worldengine.ReasonPluginUnavailable, result.ReasonCode)
+}

@@ -1,0 +1,217 @@
+package plugin_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/town"
+)
+
+// soon bounds every wait: a test that is right never comes near it.
+const soon = 20 * time.Second
+
+// command makes the nth command of a town, with ten seconds to go.
+func command(t testing.TB, townID string, n int) *apply.Command {
+	t.Helper()
+	before := town.NewState(&town.Snapshot{
+		SchemaVersion: town.SchemaVersion, Day: int64(n), TownID: townID, SideQuests: []town.SideQuest{},
+		Projects: []town.Project{{ID: "wall", Name: "Wall", Status: town.Active}},
+	})
+	h, err := handoff.New(handoff.Proposal{
+		SnapshotHash: before.Hash, DecisionEpoch: int64(n), Type: handoff.AdvanceProject, ActorID: "ada",
+		TownID: townID, Reason: "because", Args: map[string]string{"projectId": "wall"},
+	})
+	require.NoError(t, err)
+	after, reason := town.DefaultRules().Apply(before.Snapshot, &h.Proposal)
+	require.Empty(t, reason)
+	c := apply.NewCommand(h, "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a", before, after)
+	c.Deadline = time.Now().Add(10 * time.Second)
+	return c
+}
+
+// attempt returns the command as another logical attempt asks for it.
+func attempt(c *apply.Command, n int64) *apply.Command {
+	again := *c
+	again.LogicalAttemptID = n
+	return &again
+}
+
+// engine asks as the world engine does.
+type engine struct {
+	t  testing.TB
+	nc *nats.Conn
+}
+
+func newEngine(t testing.TB) *engine { return &engine{t: t, nc: natstest.Connect(t)} }
+
+// serve starts a plugin of the test's; it is closed with the test, at the latest.
+func (e *engine) serve(config plugin.Config) *plugin.Plugin {
+	e.t.Helper()
+	if config.Memory == nil {
+		config.Memory = plugin.NewVolatileMemory()
+	}
+	if config.Logger == nil {
+		config.Logger = slog.New(slog.DiscardHandler)
+	}
+	p, err := plugin.Serve(e.nc, config)
+	require.NoError(e.t, err)
+	e.t.Cleanup(func() { e.close(p) })
+	return p
+}
+
+func (e *engine) close(p *plugin.Plugin) {
+	e.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), soon)
+	defer cancel()
+	assert.NoError(e.t, p.Close(ctx))
+}
+
+// asked is a request that was sent.
+type asked struct {
+	t       testing.TB
+	applyID string
+	replies *nats.Subscription
+}
+
+// send sends a request without waiting.
+func (e *engine) send(c *apply.Command) *asked {
+	e.t.Helper()
+	data, err := c.MarshalWire(time.Now())
+	require.NoError(e.t, err)
+	return e.sendBytes(worldengine.ApplySubject("main", worldengine.TownToken(c.TownID)), c.ApplyID, data)
+}
+
+func (e *engine) sendBytes(subject, applyID string, data []byte) *asked {
+	e.t.Helper()
+	inbox := e.nc.NewInbox()
+	replies, err := e.nc.SubscribeSync(inbox)
+	require.NoError(e.t, err)
+	require.NoError(e.t, e.nc.PublishRequest(subject, inbox, data))
+	return &asked{e.t, applyID, replies}
+}
+
+// answer waits for the next answer to a request.
+func (a *asked) answer() apply.Answer {
+	a.t.Helper()
+	msg, err := a.replies.NextMsg(soon)
+	require.NoError(a.t, err)
+	answer, err := apply.ParseAnswer(msg.Data, a.applyID, schemas.Limits{})
+	require.NoError(a.t, err, string(msg.Data))
+	return answer
+}
+
+// none says that no answer has come so far.
+func (a *asked) none() {
+	a.t.Helper()
+	pending, _, err := a.replies.Pending()
+	require.NoError(a.t, err)
+	require.Zero(a.t, pending)
+}
+
+// ask sends a request and waits for its first answer.
+func (e *engine) ask(c *apply.Command) apply.Answer {
+	e.t.Helper()
+	return e.send(c).answer()
+}
+
+// game is what Apply changes: it counts how often each command was applied.
+type game struct {
+	mu      sync.Mutex
+	applied map[string]int
+	order   []string
+}
+
+func newGame() *game { return &game{applied: map[string]int{}} }
+
+func (g *game) apply(_ context.Context, c *apply.Command) (apply.Answer, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.applied[c.ApplyID]++
+	g.order = append(g.order, fmt.Sprintf("%s %d", c.TownID, c.DecisionEpoch))
+	return apply.Done(c), nil
+}
+
+// recover looks whether a command is in the game.
+func (g *game) recover(_ context.Context, c *apply.Command) (apply.Answer, error) {
+	if g.times(c) > 0 {
+		return apply.Done(c), nil
+	}
+	return apply.Refuse(c, "NOT_APPLIED", "The game does not have it.", true), nil
+}
+
+func (g *game) times(c *apply.Command) int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.applied[c.ApplyID]
+}
+
+// gate is an Apply that waits until it is let through.
+type gate struct {
+	entered chan *apply.Command
+	leave   chan apply.Answer
+}
+
+func newGate() *gate { return &gate{make(chan *apply.Command), make(chan apply.Answer)} }
+
+func (g *gate) apply(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+	select {
+	case g.entered <- c:
+	case <-ctx.Done():
+		return apply.Answer{}, ctx.Err()
+	}
+	select {
+	case answer := <-g.leave:
+		return answer, nil
+	case <-ctx.Done():
+		return apply.Answer{}, ctx.Err()
+	}
+}
+
+// begun waits for the next command that is begun.
+func (g *gate) begun(t *testing.T) *apply.Command {
+	t.Helper()
+	select {
+	case c := <-g.entered:
+		return c
+	case <-time.After(soon):
+		t.Fatal("no command is begun")
+		return nil
+	}
+}
+
+// end lets a command through with an answer.
+func (g *gate) end(t *testing.T, answer apply.Answer) {
+	t.Helper()
+	select {
+	case g.leave <- answer:
+	case <-time.After(soon):
+		t.Fatal("no command waits for its answer")
+	}
+}
+
+// firstExample returns the first of a schema's examples.
+func firstExample(source []byte) []byte {
+	var schema struct {
+		Examples []jsontext.Value `json:"examples"`
+	}
+	if err := json.Unmarshal(source, &schema); err != nil || len(schema.Examples) == 0 {
+		panic("the schema has no example")
+	}
+	return schema.Examples[0]
+}

@@ -1,0 +1,129 @@
+package plugin
+
+import (
+	"slices"
+
+	"worldengine/worldengine/apply"
+)
+
+// job is a command that waits for its turn or is being applied.
+type job struct {
+	request // the one with the latest deadline of those that came before its turn
+	begun   bool
+	waiting []waiter
+}
+
+// waiter is where the outcome goes.
+type waiter struct {
+	reply string
+	// attempt is that of the last request with this reply subject.
+	attempt int64
+	// told says that it was answered busy or in-progress meanwhile.
+	told bool
+}
+
+// maxWaiters bounds how many reply subjects of one command get its outcome: the last ones.
+const maxWaiters = 16
+
+// admit decides where a request goes: to its command's job, to the memory's answer, or to the end of
+// its town's queue. It returns the answer that can be given at once, if any.
+func (p *Plugin) admit(r request) (apply.Answer, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	c := r.command
+	if j := p.jobs[c.ApplyID]; j != nil {
+		return apply.Later(c, j.join(r), p.config.RetryAfter), true
+	}
+	if record, known := p.recall(c.ApplyID); known {
+		if answer, ok := record.AnswerTo(c.LogicalAttemptID); ok {
+			return answer, true
+		}
+	}
+	if p.closed || len(p.jobs) >= p.config.Queue {
+		return apply.Later(c, apply.Busy, p.config.RetryAfter), true
+	}
+	p.enqueue(&job{request: r, waiting: []waiter{{reply: r.reply, attempt: c.LogicalAttemptID}}})
+	return apply.Answer{}, false
+}
+
+// join adds a repeated request, and returns what it is told.
+func (j *job) join(r request) apply.Status {
+	again := waiter{reply: r.reply, attempt: r.command.LogicalAttemptID, told: true}
+	// An engine has one reply subject for all its requests of a command: it gets one outcome there.
+	same := func(w waiter) bool { return w.reply == r.reply }
+	if at := slices.IndexFunc(j.waiting, same); at >= 0 {
+		j.waiting[at] = again
+	} else {
+		j.waiting = append(j.waiting, again)
+	}
+	if len(j.waiting) > maxWaiters {
+		j.waiting = j.waiting[1:]
+	}
+	if j.begun {
+		return apply.InProgress
+	}
+	if r.until.After(j.until) {
+		j.request = r
+	}
+	return apply.Busy
+}
+
+// enqueue puts a job behind those of its town. A town with jobs has a worker; there are no more of
+// them than Config.Queue, and no more at work than Config.Concurrency. The caller holds mu.
+func (p *Plugin) enqueue(j *job) {
+	townID := j.command.TownID
+	p.jobs[j.command.ApplyID] = j
+	p.towns[townID] = append(p.towns[townID], j)
+	if len(p.towns[townID]) == 1 {
+		p.workers.Go(func() { p.work(townID) })
+	}
+}
+
+// work does a town's jobs, one after another, until there is none. Between two of them another town
+// may take the slot.
+func (p *Plugin) work(townID string) {
+	for more := true; more; {
+		p.slots <- struct{}{}
+		j, r := p.begin(townID)
+		answer := p.outcome(r)
+		var waiting []waiter
+		waiting, more = p.finish(townID, j)
+		<-p.slots
+		for _, w := range waiting {
+			if w.gets(&answer, r.command.LogicalAttemptID) {
+				p.send(w.reply, &answer)
+			}
+		}
+	}
+}
+
+// begin returns the first job of a town, whose request is settled from now on.
+func (p *Plugin) begin(townID string) (*job, request) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	j := p.towns[townID][0]
+	j.begun = true
+	return j, j.request
+}
+
+// finish takes the first job of a town away. It returns who waits for its outcome, and whether the
+// town has more.
+func (p *Plugin) finish(townID string, j *job) (waiting []waiter, more bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.jobs, j.command.ApplyID)
+	if p.towns[townID] = p.towns[townID][1:]; len(p.towns[townID]) == 0 {
+		delete(p.towns, townID)
+		return j.waiting, false
+	}
+	return j.waiting, true
+}
+
+// gets says whether an answer, given in a logical attempt, is one for this request: who was told to
+// ask again waits for what is definite, and a retryable refusal is about its own attempt alone.
+func (w *waiter) gets(a *apply.Answer, attempt int64) bool {
+	if retryable(a) && w.attempt != attempt {
+		return false
+	}
+	return !w.told || definite(a)
+}

@@ -1,0 +1,130 @@
+package plugin
+
+import (
+	"sync"
+	"time"
+
+	"worldengine/worldengine/apply"
+)
+
+// Memory remembers what became of commands. It is safe for concurrent use.
+type Memory interface {
+	// Get returns what was last put of an id. It is called for every request, on the goroutine that
+	// receives them, and does not wait for a disk.
+	Get(applyID string) (Record, bool)
+	// Put remembers r in place of what was known of its id. When it returns nil, r survives the end of
+	// the process; when it returns an error, r is not known.
+	Put(r Record) error
+}
+
+// Record is what is known of a command.
+type Record struct {
+	ApplyID string `json:"applyId"`
+	TownID  string `json:"townId"`
+	// Attempt is the logical attempt that it was last begun or answered in.
+	Attempt int64     `json:"attempt"`
+	At      time.Time `json:"at"`
+	// Answer is what became of it: nil where it is begun and not known to be done, apply.Busy where it
+	// turned out not to be begun after all.
+	Answer *apply.Answer `json:"answer,omitzero"`
+}
+
+// Begun says whether the command is begun and not known to be done.
+func (r Record) Begun() bool { return r.Answer == nil }
+
+// AnswerTo returns the answer that a repeated request of a logical attempt gets, if there is one: a
+// retryable refusal is the answer to its own attempt alone.
+func (r Record) AnswerTo(attempt int64) (apply.Answer, bool) {
+	switch {
+	case r.Begun() || !definite(r.Answer):
+		return apply.Answer{}, false
+	case retryable(r.Answer) && attempt != r.Attempt:
+		return apply.Answer{}, false
+	}
+	return *r.Answer, true
+}
+
+func definite(a *apply.Answer) bool { return a.Status == apply.Applied || a.Status == apply.Refused }
+
+func retryable(a *apply.Answer) bool { return a.Status == apply.Refused && a.Retryable }
+
+// Defaults of what a memory keeps.
+const (
+	// DefaultMaxRecords is how many commands a memory keeps.
+	DefaultMaxRecords = 20_000
+	// DefaultRetention is how long it keeps them: longer than an engine may be away and then ask again.
+	DefaultRetention = 30 * 24 * time.Hour
+)
+
+// NewVolatileMemory returns a Memory that does not survive the process, for tests and toys.
+func NewVolatileMemory() Memory {
+	return &volatile{known: newIndex(DefaultMaxRecords, DefaultRetention)}
+}
+
+type volatile struct {
+	mu    sync.Mutex
+	known *index
+}
+
+// Get implements Memory.
+func (v *volatile) Get(applyID string) (Record, bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	r, ok := v.known.records[applyID]
+	return r, ok
+}
+
+// Put implements Memory.
+func (v *volatile) Put(r Record) error {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.known.put(r)
+	v.known.forget(r.At)
+	return nil
+}
+
+// index holds the records of a memory, and forgets the oldest of too many.
+type index struct {
+	most      int
+	retention time.Duration
+	records   map[string]Record
+	order     []string // the ids, in the order in which they were first put
+}
+
+func newIndex(most int, retention time.Duration) *index {
+	return &index{most: most, retention: retention, records: map[string]Record{}}
+}
+
+func (x *index) put(r Record) {
+	if _, known := x.records[r.ApplyID]; !known {
+		x.order = append(x.order, r.ApplyID)
+	}
+	x.records[r.ApplyID] = r
+}
+
+// forget drops what is too old or too much. What is begun is only dropped for its age: whether it is
+// applied is still to be found out.
+func (x *index) forget(now time.Time) {
+	for range len(x.order) {
+		oldest := x.records[x.order[0]]
+		expired := now.Sub(oldest.At) > x.retention
+		if !expired && len(x.records) <= x.most {
+			return
+		}
+		x.order = x.order[1:]
+		if oldest.Begun() && !expired {
+			x.order = append(x.order, oldest.ApplyID)
+			continue
+		}
+		delete(x.records, oldest.ApplyID)
+	}
+}
+
+// inOrder returns the records in the order in which their ids were first put.
+func (x *index) inOrder() []Record {
+	records := make([]Record, 0, len(x.order))
+	for _, id := range x.order {
+		records = append(records, x.records[id])
+	}
+	return records
+}

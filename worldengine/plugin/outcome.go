@@ -1,0 +1,160 @@
+package plugin
+
+import (
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+)
+
+var errNoRecover = errors.New("plugin: it was begun before, and there is no Config.Recover to ask")
+
+// outcome does what a command asks for, at most once. It is called for one command of a town at a
+// time, and for one of an applyId.
+func (p *Plugin) outcome(r request) apply.Answer {
+	c := r.command
+	before, known := p.known(c.ApplyID)
+	begun := known && before.Begun()
+	switch {
+	case begun && p.ctx.Err() != nil:
+		return apply.Later(c, apply.InProgress, p.config.RetryAfter)
+	case begun:
+		return p.askRecover(c)
+	case p.ctx.Err() != nil:
+		return apply.Later(c, apply.Busy, p.config.RetryAfter)
+	}
+	if why := p.passed(&r); why != "" {
+		refused := apply.Refuse(c, ReasonDeadlinePassed, why, true)
+		p.remember(c, &refused)
+		return refused
+	}
+	if err := p.put(p.record(c, nil)); err != nil {
+		p.config.Logger.Error("the memory cannot be written, so a command is not begun",
+			"applyId", c.ApplyID, "error", err)
+		return apply.Refuse(c, ReasonMemoryFailed, "The plugin's memory cannot be written.", true)
+	}
+	// The memory says begun: from here on the command may be in the game, whatever happens.
+	return p.askApply(c)
+}
+
+// passed says why a command comes too late, "" where it does not. The engine's clock may be another:
+// timeoutMs leaves out how long the request was on its way, and the deadline is only held against it
+// where no difference of the clocks explains it.
+func (p *Plugin) passed(r *request) string {
+	now := p.config.Now()
+	if !now.Before(r.until) {
+		return "The command's time was over before its turn came."
+	}
+	if late := now.Sub(r.command.Deadline); late > p.config.ClockSkew {
+		return fmt.Sprintf("The deadline passed %s ago by the clock of the game server's machine; "+
+			"where that is wrong, set the clocks.", late.Round(time.Second))
+	}
+	return ""
+}
+
+func (p *Plugin) askApply(c *apply.Command) apply.Answer {
+	answer, err := p.call(p.config.Apply, c)
+	if errors.Is(err, apply.ErrUnavailable) {
+		p.config.Logger.Warn("a command reached nobody", "applyId", c.ApplyID, "town", c.TownID, "error", err)
+		answer, err = apply.Later(c, apply.Busy, p.config.RetryAfter), nil
+	}
+	return p.settle(c, answer, err)
+}
+
+func (p *Plugin) askRecover(c *apply.Command) apply.Answer {
+	if p.config.Recover == nil {
+		return p.settle(c, apply.Answer{}, errNoRecover)
+	}
+	answer, err := p.call(p.config.Recover, c)
+	return p.settle(c, answer, err)
+}
+
+// settle remembers the answer of Apply or Recover. Where there is none yet, the command stays begun
+// and the next request asks Recover; without a Recover it is refused for good.
+func (p *Plugin) settle(c *apply.Command, answer apply.Answer, err error) apply.Answer {
+	if err == nil && answer.Status != apply.InProgress {
+		p.remember(c, &answer)
+		return answer
+	}
+	if err != nil {
+		p.config.Logger.Error("it is not known whether a command is applied", "applyId", c.ApplyID,
+			"run", c.RunID, "town", c.TownID, "type", string(c.Type), "argument", c.Argument(), "error", err)
+		answer = apply.Later(c, apply.InProgress, p.config.RetryAfter)
+	}
+	if p.config.Recover != nil {
+		return answer
+	}
+	answer = apply.Refuse(c, ReasonOutcomeUnknown,
+		"The plugin began this command and does not know whether it is in the game: compare, and town.put what is true.",
+		false)
+	p.remember(c, &answer)
+	return answer
+}
+
+// call calls a function of the config and makes its answer one for the wire. A panic is an error.
+func (p *Plugin) call(f Func, c *apply.Command) (answer apply.Answer, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = fmt.Errorf("plugin: it panicked: %v\n%s", v, debug.Stack())
+		}
+	}()
+	if answer, err = f(p.ctx, c); err != nil {
+		return answer, err
+	}
+	answer.SchemaVersion, answer.ApplyID = apply.AnswerVersion, c.ApplyID
+	data, err := answer.MarshalWire()
+	if err == nil {
+		answer, err = apply.ParseAnswer(data, c.ApplyID, schemas.Limits{})
+	}
+	if err != nil {
+		return answer, fmt.Errorf("plugin: its answer is not valid: %w", err)
+	}
+	return answer, nil
+}
+
+// remember tells the memory what became of a command. Where that fails this process knows it all the
+// same; for the next one it is begun, and Recover is asked.
+func (p *Plugin) remember(c *apply.Command, answer *apply.Answer) {
+	record := p.record(c, answer)
+	if err := p.put(record); err != nil {
+		p.mu.Lock()
+		p.unwritten[c.ApplyID] = record
+		p.mu.Unlock()
+		p.config.Logger.Error("the memory cannot be told what became of a command",
+			"applyId", c.ApplyID, "status", string(answer.Status), "error", err)
+	}
+}
+
+// put tells the memory, which knows better than unwritten from then on.
+func (p *Plugin) put(record Record) error {
+	if err := p.config.Memory.Put(record); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.unwritten, record.ApplyID)
+	return nil
+}
+
+func (p *Plugin) record(c *apply.Command, answer *apply.Answer) Record {
+	return Record{
+		ApplyID: c.ApplyID, TownID: c.TownID, Attempt: c.LogicalAttemptID, At: p.config.Now(), Answer: answer,
+	}
+}
+
+func (p *Plugin) known(applyID string) (Record, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.recall(applyID)
+}
+
+// recall returns what is known of a command. The caller holds mu.
+func (p *Plugin) recall(applyID string) (Record, bool) {
+	if record, ok := p.unwritten[applyID]; ok {
+		return record, true
+	}
+	return p.config.Memory.Get(applyID)
+}
