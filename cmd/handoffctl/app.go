@@ -167,10 +167,24 @@ func violations(err error) []schemas.Violation {
 // sentence returns an error's text without the name of the package that it comes from.
 func sentence(err error) string {
 	text := err.Error()
-	for _, prefix := range []string{"natsconn: ", "schemas: ", "handoff: ", "server: ", "bench: "} {
+	for _, prefix := range []string{"natsconn: ", "schemas: ", "handoff: ", "server: ", "bench: ", "worldengine: "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
 	return text
+}
+
+// isTerminal says whether a person is at an input or output.
+func isTerminal(stream any) bool {
+	file, ok := stream.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	if err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return false
+	}
+	nothing, err := os.Stat(os.DevNull) // a character device as well
+	return err != nil || !os.SameFile(info, nothing)
 }
 
 // orWhole names the path of a violation.

@@ -28,6 +28,9 @@ type commandLine struct {
 		List   runListCommand   `cmd:"" help:"List runs by town and time."`
 		Events runEventsCommand `cmd:"" help:"Show the events of a run."`
 	} `cmd:"" help:"Look up runs."`
+	Plugin struct {
+		Try pluginTryCommand `cmd:"" help:"Play a game server's plugin by hand: show its commands and answer them."`
+	} `cmd:"" help:"For authors of game-server plugins."`
 	Watch  watchCommand  `cmd:"" help:"Show what happens in the world, live."`
 	Fsck   fsckCommand   `cmd:"" help:"Prove that what is derived equals the log, and repair it."`
 	Bench  benchCommand  `cmd:"" help:"Measure executed handoffs against plain NATS request-reply."`

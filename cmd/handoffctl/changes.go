@@ -1,0 +1,81 @@
+package main
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/town"
+)
+
+// change is one value that differs between two states of a town. Path is a JSON Pointer in which the
+// members of a list stand by their ids.
+type change struct {
+	Path string `json:"path"`
+	// Before and After are nil where there is no such value.
+	Before jsontext.Value `json:"before,omitzero"`
+	After  jsontext.Value `json:"after,omitzero"`
+}
+
+// changesBetween returns what differs between two states of a town, in the order of the paths.
+func changesBetween(before, after *town.Snapshot) []change {
+	return changed([]change{}, "", treeOf(before), treeOf(after))
+}
+
+// treeOf returns a snapshot as a tree of objects: its lists are objects by id.
+func treeOf(s *town.Snapshot) any {
+	tree, err := schemas.Decode(town.NewState(s).Canonical, schemas.Limits{})
+	if err != nil {
+		return nil // what was read before can be read again
+	}
+	root := tree.(map[string]any)
+	for name, value := range root {
+		if list, ok := value.([]any); ok {
+			root[name] = byID(list)
+		}
+	}
+	return root
+}
+
+func byID(list []any) map[string]any {
+	object := make(map[string]any, len(list))
+	for _, item := range list {
+		if member, ok := item.(map[string]any); ok {
+			id, _ := member["id"].(string)
+			object[id] = member
+		}
+	}
+	return object
+}
+
+func changed(found []change, path string, before, after any) []change {
+	was, both := before.(map[string]any)
+	is, ok := after.(map[string]any)
+	if !both || !ok {
+		if b, a := valueOf(before), valueOf(after); string(b) != string(a) {
+			found = append(found, change{path, b, a})
+		}
+		return found
+	}
+	names := maps.Clone(was)
+	maps.Copy(names, is)
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		below := path + schemas.Pointer(name)
+		b, had := was[name]
+		a, has := is[name]
+		switch {
+		case !had:
+			found = append(found, change{Path: below, After: valueOf(a)})
+		case !has:
+			found = append(found, change{Path: below, Before: valueOf(b)})
+		default:
+			found = changed(found, below, b, a)
+		}
+	}
+	return found
+}
+
+func valueOf(tree any) jsontext.Value { return handoff.AppendCanonical(nil, tree) }

@@ -1,0 +1,383 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/town"
+)
+
+// terminal is an output that a test waits at.
+type terminal struct {
+	mu      sync.Mutex
+	text    bytes.Buffer
+	written chan struct{}
+}
+
+func newTerminal() *terminal { return &terminal{written: make(chan struct{}, 1)} }
+
+func (o *terminal) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	select {
+	case o.written <- struct{}{}:
+	default:
+	}
+	return o.text.Write(p)
+}
+
+func (o *terminal) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.text.String()
+}
+
+// await waits until so many of a text are there.
+func (o *terminal) await(t *testing.T, text string, times int) {
+	t.Helper()
+	deadline := time.After(20 * time.Second)
+	for strings.Count(o.String(), text) < times {
+		select {
+		case <-o.written:
+		case <-deadline:
+			require.Fail(t, "it does not come", "%q, %d times, in\n%s", text, times, o)
+		}
+	}
+}
+
+// trial is a `plugin try` at work.
+type trial struct {
+	t        *testing.T
+	nc       *nats.Conn
+	keys     *io.PipeWriter
+	out, err *terminal
+	stop     context.CancelFunc
+	status   chan int
+}
+
+// try starts a `plugin try` and waits until it serves.
+func try(t *testing.T, args ...string) *trial {
+	t.Helper()
+	c := faked(t, nil)
+	nc, err := nats.Connect(c.env["NATS_URL"], nats.UserInfo("agent", "secret"))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	ctx, cancel := context.WithCancel(t.Context())
+	in, keys := io.Pipe()
+	tr := &trial{t, nc, keys, newTerminal(), newTerminal(), cancel, make(chan int, 1)}
+	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
+	go func() { tr.status <- run(ctx, append([]string{"plugin", "try"}, args...), in, tr.out, tr.err, lookup) }()
+	t.Cleanup(func() { cancel(); _ = keys.Close() })
+	tr.err.await(t, "ready worldengine.v1.main.apply.", 1)
+	return tr
+}
+
+// ended waits for the end of the program.
+func (tr *trial) ended() int {
+	tr.t.Helper()
+	select {
+	case status := <-tr.status:
+		return status
+	case <-time.After(20 * time.Second):
+		require.Fail(tr.t, "it does not end", "%s", tr.err)
+		return -1
+	}
+}
+
+// key types a line.
+func (tr *trial) key(line string) {
+	tr.t.Helper()
+	_, err := io.WriteString(tr.keys, line+"\n")
+	require.NoError(tr.t, err)
+}
+
+// send sends a request, and returns where its answers arrive.
+func (tr *trial) send(c *apply.Command) *nats.Subscription {
+	tr.t.Helper()
+	replies, err := tr.nc.SubscribeSync(tr.nc.NewInbox())
+	require.NoError(tr.t, err)
+	data, err := c.MarshalWire(time.Now())
+	require.NoError(tr.t, err)
+	subject := worldengine.ApplySubject("main", worldengine.TownToken(c.TownID))
+	require.NoError(tr.t, tr.nc.PublishRequest(subject, replies.Subject, data))
+	return replies
+}
+
+// ask sends a request and waits for its first answer.
+func (tr *trial) ask(c *apply.Command) apply.Answer {
+	tr.t.Helper()
+	return next(tr.t, tr.send(c), c)
+}
+
+func next(t *testing.T, replies *nats.Subscription, c *apply.Command) apply.Answer {
+	t.Helper()
+	msg, err := replies.NextMsg(20 * time.Second)
+	require.NoError(t, err)
+	answer, err := apply.ParseAnswer(msg.Data, c.ApplyID, schemas.Limits{})
+	require.NoError(t, err)
+	return answer
+}
+
+// toApply makes the command of a town that accepts its one quest.
+func toApply(t *testing.T, townID string) *apply.Command {
+	t.Helper()
+	before := town.NewState(&town.Snapshot{
+		SchemaVersion: town.SchemaVersion, Day: 3, TownID: townID, Projects: []town.Project{},
+		SideQuests: []town.SideQuest{{ID: "gate", Title: "Guard the gate"}, {ID: "well", Title: "Dig"}},
+	})
+	h, err := handoff.New(handoff.Proposal{
+		SnapshotHash: before.Hash, DecisionEpoch: 3, Type: handoff.AcceptMission, ActorID: "mayor\x1b[31m",
+		TownID: townID, Reason: "because", Args: map[string]string{"missionId": "gate"},
+	})
+	require.NoError(t, err)
+	after, reason := town.DefaultRules().Apply(before.Snapshot, &h.Proposal)
+	require.Empty(t, reason)
+	c := apply.NewCommand(h, "run-1", before, after)
+	c.Deadline = time.Now().Add(time.Hour)
+	return c
+}
+
+func TestPluginTryAnswersAsToldOnTheCommandLine(t *testing.T) {
+	c := toApply(t, "Town 1")
+	for args, want := range map[string]apply.Answer{
+		"":                                  apply.Done(c),
+		"--answer applied":                  apply.Done(c),
+		"--answer refused":                  apply.Refuse(c, "REFUSED_BY_HAND", "Refused by handoffctl plugin try.", false),
+		"--answer refused --reason NO":      apply.Refuse(c, "NO", "Refused by handoffctl plugin try.", false),
+		"--answer refused-retryable":        apply.Refuse(c, "REFUSED_BY_HAND", "Refused by handoffctl plugin try.", true),
+		"--answer busy":                     apply.Later(c, apply.Busy, time.Second),
+		"--answer in-progress --town Town1": apply.Later(c, apply.InProgress, time.Second),
+	} {
+		t.Run(args, func(t *testing.T) {
+			args := append(strings.Fields(args), "--count", "1", "--town", "Town 1")
+			tr := try(t, args...)
+			require.Equal(t, want, tr.ask(c))
+			assert.Equal(t, exitOK, tr.ended())
+			out := tr.out.String()
+			assert.Contains(t, out, `  Town 1  "mayor\x1b[31m"  MAYOR_ACCEPT_MISSION gate  (`+c.ApplyID[:20])
+			assert.Contains(t, out, "\n  /day: 3 -> 4\n  /mission: null -> {\"id\":\"gate\",\"title\":\"Guard the gate\"}\n"+
+				"  /sideQuests/gate: {\"id\":\"gate\",\"title\":\"Guard the gate\"} -> none\n  -> "+string(want.Status))
+			assert.Equal(t, 1, strings.Count(out, "->"+" "+string(want.Status)))
+		})
+	}
+}
+
+func TestPluginTryKeepsToTheProtocol(t *testing.T) {
+	tr := try(t, "--answer", "refused-retryable", "--count", "2", "-o", "json")
+	c := toApply(t, "a")
+	again := *c
+	again.LogicalAttemptID = 2
+	first := tr.ask(c)
+	require.Equal(t, first, tr.ask(c), "the same attempt")
+	require.True(t, tr.ask(&again).Retryable, "the next one is asked for again")
+	require.Equal(t, exitOK, tr.ended())
+
+	lines := strings.Split(strings.TrimSpace(tr.out.String()), "\n")
+	require.Len(t, lines, 3)
+	for i, want := range []struct {
+		attempt int64
+		repeat  bool
+	}{{1, false}, {1, true}, {2, false}} {
+		got := decode[triedRequest](t, lines[i])
+		require.Equal(t, want.attempt, got.LogicalAttemptID)
+		require.Equal(t, want.repeat, got.Repeat)
+		require.Equal(t, first, *got.Answer)
+		require.Equal(t, []string{"a", "gate", "run-1"}, []string{got.TownID, got.Argument, got.RunID})
+		require.Len(t, got.Changes, 3)
+		require.Equal(t, change{Path: "/day", Before: []byte("3"), After: []byte("4")}, got.Changes[0])
+	}
+}
+
+func TestPluginTryRepeatsWhatIsDefinite(t *testing.T) {
+	tr := try(t)
+	c := toApply(t, "a")
+	again := *c
+	again.LogicalAttemptID = 2
+	require.Equal(t, apply.Done(c), tr.ask(c))
+	require.Equal(t, apply.Done(c), tr.ask(&again))
+	tr.out.await(t, "repeat of "+c.ApplyID[:20]+"…, attempt 2 -> applied\n", 1)
+	tr.stop()
+	assert.Equal(t, exitOK, tr.ended(), "Ctrl-C")
+}
+
+func TestPluginTryIsSilent(t *testing.T) {
+	tr := try(t, "--answer", "silence", "--count", "2", "-o", "json")
+	c := toApply(t, "a")
+	first, second := tr.send(c), tr.send(c)
+	require.Equal(t, exitOK, tr.ended())
+	for _, replies := range []*nats.Subscription{first, second} {
+		pending, _, err := replies.Pending()
+		require.NoError(t, err)
+		require.Zero(t, pending)
+	}
+	require.Equal(t, 2, strings.Count(tr.out.String(), `"answer":null`))
+}
+
+func TestPluginTryAsks(t *testing.T) {
+	tr := try(t, "--answer", "ask")
+	c := toApply(t, "a")
+	another := *c
+	another.ApplyID = "handoff_" + handoff.Hash([]byte("another"))
+	first := tr.send(c)
+	tr.err.await(t, "? > ", 1)
+	waits := tr.send(&another)
+	require.Equal(t, apply.Busy, tr.ask(&another).Status, "it is not shown yet")
+	require.Equal(t, apply.InProgress, tr.ask(c).Status, "it is asked about")
+	for n, wrong := range []string{"?", "", "x", "a NOW", "r no", "r A B"} {
+		tr.key(wrong)
+		tr.err.await(t, "? > ", n+2)
+	}
+	tr.key("b")
+	require.Equal(t, apply.Busy, next(t, first, c).Status)
+	tr.err.await(t, "? > ", 8)
+	tr.key("r PROTECTED_AREA")
+	require.Equal(t, "PROTECTED_AREA", next(t, waits, &another).ReasonCode)
+
+	for n, line := range []string{"p", "s", "R", "a"} {
+		c.LogicalAttemptID++
+		first = tr.send(c)
+		tr.err.await(t, "? > ", n+9)
+		tr.key(line)
+	}
+	require.Equal(t, apply.Done(c), next(t, first, c))
+	for _, want := range []string{
+		"-> busy (asked 2 times)\n", "-> refused PROTECTED_AREA (asked 2 times)\n", "-> in-progress\n", "-> silence\n",
+		"-> refused REFUSED_BY_HAND\n", "-> applied\n",
+	} {
+		tr.out.await(t, want, 1)
+	}
+	require.NoError(t, tr.keys.Close())
+	assert.Equal(t, exitOK, tr.ended(), "the end of the keyboard")
+}
+
+// In JSON the person is spoken to on standard error.
+func TestPluginTryAsksBesideJSON(t *testing.T) {
+	tr := try(t, "--answer", "ask", "-o", "json", "--count", "1")
+	c := toApply(t, "a")
+	first := tr.send(c)
+	tr.err.await(t, "/day: 3 -> 4\n", 1)
+	require.Equal(t, apply.InProgress, tr.ask(c).Status)
+	tr.key("a")
+	require.Equal(t, apply.Done(c), next(t, first, c))
+	require.Equal(t, exitOK, tr.ended())
+	lines := strings.Split(strings.TrimSpace(tr.out.String()), "\n")
+	require.Len(t, lines, 2)
+	require.True(t, decode[triedRequest](t, lines[0]).Repeat)
+	require.False(t, decode[triedRequest](t, lines[1]).Repeat)
+}
+
+func TestPluginTryDoesNotBeginWhatWaitedTooLong(t *testing.T) {
+	tr := try(t, "--answer", "ask", "--count", "2")
+	c := toApply(t, "a")
+	first := tr.send(c)
+	tr.err.await(t, "? > ", 1)
+	late := *toApply(t, "b")
+	late.Deadline = time.Now()
+	second := tr.send(&late)
+	require.Equal(t, apply.Busy, tr.ask(&late).Status, "it has arrived")
+	tr.key("a")
+	require.Equal(t, apply.Done(c), next(t, first, c))
+	got := next(t, second, &late)
+	require.Equal(t, plugin.ReasonDeadlinePassed, got.ReasonCode)
+	require.True(t, got.Retryable)
+	require.Equal(t, exitOK, tr.ended())
+}
+
+func TestPluginTryTellsWhatIsNoCommand(t *testing.T) {
+	tr := try(t, "--count", "1")
+	require.NoError(t, tr.nc.Publish("worldengine.v1.main.apply.a", []byte("{}")))
+	c := toApply(t, "a")
+	data, err := c.MarshalWire(time.Now())
+	require.NoError(t, err)
+	require.NoError(t, tr.nc.Publish("worldengine.v1.main.apply.a", data))
+	require.Equal(t, apply.Applied, tr.ask(c).Status)
+	require.Equal(t, exitOK, tr.ended())
+	assert.Contains(t, tr.err.String(), "handoffctl: a request is not answered, on worldengine.v1.main.apply.a\n")
+	assert.Contains(t, tr.err.String(), "it has no reply subject")
+}
+
+func TestPluginTryThatCannotBeUsed(t *testing.T) {
+	c := offline(t)
+	for args, want := range map[string]string{
+		"--answer maybe": "--answer must be one of", "--count -1": "--count", "--reason no": "PROTECTED_AREA",
+		"--town=": "--town must not be empty", "--world a.b": "--world: a world's name",
+	} {
+		got := c.run(append([]string{"plugin", "try"}, strings.Fields(args)...)...)
+		assert.Equal(t, exitUsage, got.status, args)
+		assert.Contains(t, got.err, want, args)
+	}
+	assert.Equal(t, exitUnavailable, c.run("plugin", "try").status)
+}
+
+func TestChangesBetweenTowns(t *testing.T) {
+	t.Parallel()
+	before := &town.Snapshot{
+		SchemaVersion: town.SchemaVersion, TownID: "a", Day: 1,
+		SideQuests: []town.SideQuest{{ID: "b/c", Title: "Guard"}}, Projects: []town.Project{{ID: "wall", Name: "Wall"}},
+	}
+	event := "storm"
+	after := *before
+	after.SideQuests = []town.SideQuest{{ID: "well", Title: "Dig"}}
+	after.Projects = []town.Project{{ID: "wall", Name: "Wall", Progress: 0.5}}
+	after.Pressure.Hope, after.LatestNetherEvent = 0.25, &event
+	assert.Empty(t, changesBetween(before, before))
+	assert.Equal(t, []change{
+		{"/latestNetherEvent", []byte("null"), []byte(`"storm"`)},
+		{"/pressure/hope", []byte("0"), []byte("0.25")},
+		{"/projects/wall/progress", []byte("0"), []byte("0.5")},
+		{"/sideQuests/b~1c", []byte(`{"id":"b/c","title":"Guard"}`), nil},
+		{"/sideQuests/well", nil, []byte(`{"id":"well","title":"Dig"}`)},
+	}, changesBetween(before, &after))
+}
+
+func TestNothingIsNoTerminal(t *testing.T) {
+	t.Parallel()
+	assert.False(t, isTerminal(strings.NewReader("")))
+	nothing, err := os.Open(os.DevNull)
+	require.NoError(t, err)
+	defer nothing.Close()
+	assert.False(t, isTerminal(nothing), "what a service's standard input is")
+}
+
+// The whole way: an agent's handoff, the engine, and the person who is the plugin.
+func TestPluginTryWithTheEngine(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{
+		Apply: worldengine.ApplyPlugin, Plugin: worldengine.PluginPolicy{Backoff: time.Millisecond},
+	})
+	tried := func(args ...string) (*terminal, chan int) {
+		out, errs, status := newTerminal(), newTerminal(), make(chan int, 1)
+		lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
+		go func() {
+			status <- run(t.Context(), append([]string{"plugin", "try"}, args...), strings.NewReader(""), out, errs, lookup)
+		}()
+		errs.await(t, "ready ", 1)
+		return out, status
+	}
+	out, status := tried("--count", "1", "--town", threatened)
+	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-", "--expect", "executed").status)
+	require.Equal(t, exitOK, <-status)
+	assert.Contains(t, out.String(), "PROJECT_ADVANCE wall-perimeter")
+	assert.Contains(t, out.String(), "/projects/wall-perimeter/progress: 0.6 -> 0.7\n  -> applied\n")
+
+	out, status = tried("--count", "3", "--answer", "refused-retryable", "--reason", "CHUNK_NOT_LOADED")
+	got := c.pipe(c.handoff(), "send", "-", "--expect", "failed")
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Contains(t, got.out, "PLUGIN_REJECTED")
+	require.Equal(t, exitOK, <-status)
+	assert.Contains(t, out.String(), "attempt 3")
+}
