@@ -1,0 +1,81 @@
+package docs_test
+
+import (
+	"encoding/json"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/plugin"
+)
+
+func protocol(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile("plugin-protocol.md")
+	require.NoError(t, err)
+	return string(text)
+}
+
+// under returns what stands under a heading of the second level.
+func under(t *testing.T, text, heading string) string {
+	t.Helper()
+	_, rest, found := strings.Cut(text, "\n## "+heading+"\n")
+	require.True(t, found, heading)
+	rest, _, _ = strings.Cut(rest, "\n## ")
+	return rest
+}
+
+func TestTheProtocolNamesEveryMember(t *testing.T) {
+	t.Parallel()
+	text := protocol(t)
+	for heading, name := range map[string]schemas.Name{
+		"The request: command-apply.v1":  schemas.CommandApply,
+		"The answer: command-applied.v1": schemas.CommandApplied,
+	} {
+		source, err := schemas.Source(name)
+		require.NoError(t, err)
+		var schema struct{ Properties map[string]json.RawMessage }
+		require.NoError(t, json.Unmarshal(source, &schema))
+		table := under(t, text, heading)
+		for member := range schema.Properties {
+			require.Contains(t, table, "\n| `"+member+"` | ", name)
+		}
+	}
+}
+
+func TestTheProtocolNamesEveryCode(t *testing.T) {
+	t.Parallel()
+	text := protocol(t)
+	want := []string{
+		string(apply.Applied), string(apply.Refused), string(apply.Busy), string(apply.InProgress),
+		string(worldengine.ReasonPluginRejected), string(worldengine.ReasonPluginStateInvalid),
+		string(worldengine.ReasonPluginTimeout), string(worldengine.ReasonPluginUnavailable),
+		plugin.ReasonDeadlinePassed, plugin.ReasonOutcomeUnknown,
+	}
+	for _, kind := range handoff.ProposalTypes() {
+		want = append(want, string(kind), kind.ArgumentName())
+	}
+	for _, binding := range worldengine.Bindings() {
+		want = append(want, string(binding))
+	}
+	for _, code := range want {
+		require.Contains(t, text, "`"+code+"`")
+	}
+}
+
+func TestTheProtocolsTownTokensAreTrue(t *testing.T) {
+	t.Parallel()
+	rows := regexp.MustCompile("(?m)^\\| `(.*)` \\| `(.*)` \\|$").
+		FindAllStringSubmatch(under(t, protocol(t), "Subjects and the town token"), -1)
+	require.Len(t, rows, 4)
+	for _, row := range rows {
+		require.Equal(t, worldengine.TownToken(row[1]), row[2])
+	}
+}
