@@ -1,0 +1,110 @@
+//go:build minecraft
+
+// Package plugin_test plays the whole way of a command on real parts: an agent's handoff, the engine
+// with its NATS, the plugin in a Minecraft server, and a player who sees what happens. It needs Node.js
+// and `npm ci`, hence the build tag; with the tag it fails where they are missing, and never skips.
+package plugin_test
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/testdata/worlds"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/server"
+)
+
+func TestAPlayerSeesEveryCommandOnce(t *testing.T) {
+	srv := startEngine(t)
+	g := startGame(t, srv.URL(), world)
+	s := &scene{t: t, nc: connect(t, srv), game: g, player: join(t, g)}
+
+	// The world is new, so the first advance builds what stood in the snapshot too.
+	advance := s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 70))
+	s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 10))
+	s.mustCarryOut(handoff.AcceptMission, "sq-scout-ridge", chatWith(townID, "Scout the northern ridge"))
+	s.mustCarryOut(handoff.PlanSalvage, "general", blocks("trapped_chest", 1))
+	talk := s.mustCarryOut(handoff.TalkToTownsfolk, "casual", chatWith("mayor 4Ada: ")) // no § and line feed
+
+	// A repeated handoff is a duplicate. Expectations name everything that is seen, in order, so the
+	// chat of the next command proves that what came before it changed nothing.
+	for _, d := range []deed{advance, talk} {
+		again, err := s.send(d.handoff)
+		require.NoError(t, err)
+		require.Equal(t, handoff.Duplicate, again.Status)
+		require.Equal(t, d.result.ResultID, *again.Evaluation.DuplicateCheck.DuplicateOf)
+	}
+	s.mustCarryOut(handoff.TalkToTownsfolk, "morale-boost", chatWith("stand together"))
+
+	// The plugin itself knows what it has applied, after a restart of the game too.
+	s.repeat(advance, talk)
+	s.mustCarryOut(handoff.TalkToTownsfolk, "morale-boost", chatWith("stand together"))
+	g.kill()
+	g.start()
+	s.player = join(t, g)
+	s.repeat(advance, talk)
+	s.mustCarryOut(handoff.TalkToTownsfolk, "morale-boost", chatWith("stand together"))
+	// flying-squid made a new world: the next advance builds the whole wall in it.
+	s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 90))
+}
+
+// The check of the test above must notice a plugin that answers and does nothing.
+func TestAPluginThatOnlySaysSoIsNoticed(t *testing.T) {
+	srv := startEngine(t)
+	g := startGame(t, srv.URL(), "another-world")
+	s := &scene{t: t, nc: connect(t, srv), game: g, player: join(t, g)}
+	asked := make(chan string, 16)
+	_, err := s.nc.Subscribe(worldengine.Subject(world, "apply.*"), func(m *nats.Msg) {
+		c, err := apply.ParseCommand(m.Data, schemas.Limits{})
+		if err != nil {
+			return // and the handoff fails for want of an answer
+		}
+		asked <- c.ApplyID
+		done := apply.Done(c)
+		body, err := done.MarshalWire()
+		if err == nil {
+			_ = m.Respond(body)
+		}
+	})
+	require.NoError(t, err)
+	require.NoError(t, s.nc.Flush())
+
+	_, err = s.carryOut(time.Second, handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 70))
+	require.ErrorIs(t, err, errNotSeen)
+	_, err = s.carryOut(time.Second, handoff.TalkToTownsfolk, "casual", chatWith("Nice weather"))
+	require.ErrorIs(t, err, errNotSeen)
+	require.Len(t, asked, 2)
+}
+
+// startEngine starts an engine that has its towns' commands applied by a plugin.
+func startEngine(t testing.TB) *server.Server {
+	t.Helper()
+	srv, err := server.Start(t.Context(), server.Config{
+		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
+		Engine: worldengine.Config{Apply: worldengine.ApplyPlugin},
+		Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), soon)
+		defer cancel()
+		require.NoError(t, srv.Close(ctx))
+	})
+	return srv
+}
+
+func connect(t testing.TB, srv *server.Server) *nats.Conn {
+	t.Helper()
+	nc, err := nats.Connect(srv.URL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}

@@ -1,0 +1,89 @@
+//go:build minecraft
+
+package plugin_test
+
+import (
+	"encoding/json"
+	"net"
+	"testing"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/testdata/worlds"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/town"
+)
+
+// The game starts without NATS, and the plugin finds it when it is there, and again when it was away.
+func TestTheGameDoesNotWaitForNATS(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	port := listener.Addr().(*net.TCPAddr).Port
+	require.NoError(t, listener.Close())
+	g := startGame(t, "nats://"+listener.Addr().String(), world)
+	s := &scene{t: t, game: g, player: join(t, g)}
+
+	stop := startNATS(t, port)
+	s.nc, err = nats.Connect("nats://"+listener.Addr().String(), nats.MaxReconnects(-1))
+	require.NoError(t, err)
+	t.Cleanup(s.nc.Close)
+	wall, chest := example(t, handoff.AdvanceProject, "wall-perimeter"), example(t, handoff.PlanSalvage, "general")
+	require.Equal(t, apply.Done(wall), s.ask(wall))
+	require.NoError(t, s.player.sees(soon, blocks("stone_bricks", 70)))
+
+	stop()
+	startNATS(t, port)
+	require.Equal(t, apply.Done(wall), s.ask(wall))
+	require.Equal(t, apply.Done(chest), s.ask(chest))
+	require.NoError(t, s.player.sees(soon, blocks("trapped_chest", 1)), "and no block of the wall again")
+}
+
+func TestOperatorsSeeAndReloadThePlugin(t *testing.T) {
+	nc := natstest.Connect(t)
+	g := startGame(t, nc.ConnectedUrl(), world)
+	s := &scene{t: t, nc: nc, game: g, player: join(t, g)}
+	talk := example(t, handoff.TalkToTownsfolk, "casual")
+	require.Equal(t, apply.Done(talk), s.ask(talk))
+	require.NoError(t, s.player.sees(soon, chatWith("Nice weather")))
+	g.console("worldengine status", "NATS connected; in hand 0 of 64; since the start 1 applied, 0 refused")
+
+	g.configure(world, map[string]any{"allow": []string{"TOWNSFOLK_TALK"}})
+	g.console("worldengine reload", "[worldengine] NATS: closed")
+	wall := example(t, handoff.AdvanceProject, "wall-perimeter")
+	require.Equal(t, "NOT_ALLOWED", s.ask(wall).ReasonCode)
+	require.Equal(t, apply.Done(talk), s.ask(talk))
+
+	s.player.command(t, "worldengine status")
+	require.NoError(t, s.player.sees(soon, chatWith("You do not have permission")))
+}
+
+func startNATS(t testing.TB, port int) (stop func()) {
+	t.Helper()
+	ns, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: port, NoSigs: true})
+	require.NoError(t, err)
+	ns.Start()
+	require.True(t, ns.ReadyForConnections(soon))
+	stop = func() {
+		ns.Shutdown()
+		ns.WaitForShutdown()
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+// example is a command for the first town of the example world.
+func example(t testing.TB, kind handoff.ProposalType, argument string) *apply.Command {
+	t.Helper()
+	var snapshots []json.RawMessage
+	require.NoError(t, json.Unmarshal(worlds.Frontier, &snapshots))
+	var snapshot town.Snapshot
+	require.NoError(t, json.Unmarshal(snapshots[0], &snapshot))
+	state := town.NewState(&snapshot)
+	h, err := propose(townReply{SnapshotHash: state.Hash, DecisionEpoch: state.Epoch()}, kind, argument)
+	require.NoError(t, err)
+	return commandOf(t, h, snapshots[0])
+}
