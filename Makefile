@@ -1,5 +1,5 @@
 # The commands of everyday work. `make verify` is what continuous integration runs.
-.PHONY: build test verify demo bench
+.PHONY: build test verify demo bench minecraft
 
 build:
 	go build -o bin/ ./cmd/...
@@ -15,3 +15,7 @@ demo:
 
 bench:
 	go run ./cmd/handoffctl bench
+
+# The example plugin in a real Minecraft server; needs Node with npm.
+minecraft:
+	.ci/minecraft
