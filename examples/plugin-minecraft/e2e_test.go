@@ -7,7 +7,10 @@ package plugin_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -56,7 +59,45 @@ func TestAPlayerSeesEveryCommandOnce(t *testing.T) {
 	s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 90))
 }
 
-// The check of the test above must notice a plugin that answers and does nothing.
+// A game that is killed while it builds, with a command begun and not ended on its disk, completes it
+// when the engine asks again, and the agent's one request is answered.
+func TestAGameThatIsKilledAtWorkCompletesIt(t *testing.T) {
+	srv := startEngine(t)
+	g := startGame(t, srv.URL(), world, map[string]any{"limits": map[string]int{"blocksPerTick": 2}})
+	s := &scene{t: t, nc: connect(t, srv), game: g, player: join(t, g)}
+	at, err := s.town()
+	require.NoError(t, err)
+	h, err := propose(at, handoff.AdvanceProject, "wall-perimeter")
+	require.NoError(t, err)
+
+	var result *handoff.Result
+	answered := make(chan error, 1)
+	go func() {
+		var err error
+		result, err = s.send(h)
+		answered <- err
+	}()
+	require.NoError(t, s.player.sees(soon, func(seen []sighting) error {
+		if len(seen) < 10 {
+			return fmt.Errorf("saw %d blocks", len(seen))
+		}
+		return nil
+	}))
+	g.kill()
+	state, err := os.ReadFile(filepath.Join(filepath.Dir(g.config), "state", "applied.jsonl"))
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprintf("{\"begin\":%q}\n", h.HandoffID), string(state))
+
+	g.start()
+	s.player = join(t, g)
+	require.NoError(t, <-answered)
+	require.Equal(t, handoff.Executed, result.Status)
+	// The player may have joined after the first blocks; all 70 stand if the next advance adds just 10.
+	s.mustCarryOut(handoff.TalkToTownsfolk, "casual", lastly(chatWith("Nice weather")))
+	s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 10))
+}
+
+// The checks of the tests above must notice a plugin that answers and does nothing.
 func TestAPluginThatOnlySaysSoIsNoticed(t *testing.T) {
 	srv := startEngine(t)
 	g := startGame(t, srv.URL(), "another-world")

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,10 +37,10 @@ type game struct {
 
 // startGame starts a game that hosts town-threatened of a world, and ends it with the test. NATS need
 // not be there yet.
-func startGame(t testing.TB, nats, world string) *game {
+func startGame(t testing.TB, nats, world string, settings ...map[string]any) *game {
 	t.Helper()
 	g := &game{t: t, config: filepath.Join(t.TempDir(), "config.json"), nats: nats, log: new(syncBuffer)}
-	g.configure(world, map[string]any{})
+	g.configure(world, settings...)
 	t.Cleanup(func() {
 		g.kill()
 		if t.Failed() {
@@ -50,15 +51,20 @@ func startGame(t testing.TB, nats, world string) *game {
 	return g
 }
 
-// configure writes the settings of a world, with more of them.
-func (g *game) configure(world string, settings map[string]any) {
+// configure writes the settings of a world, and more of them.
+func (g *game) configure(world string, settings ...map[string]any) {
 	g.t.Helper()
-	settings["world"] = world
-	settings["towns"] = map[string]any{townID: map[string]int{"x": 8, "y": 5, "z": 8}}
-	settings["game"] = map[string]any{"port": 0}
-	config, err := json.Marshal(settings)
+	config := map[string]any{
+		"world": world,
+		"towns": map[string]any{townID: map[string]int{"x": 8, "y": 5, "z": 8}},
+		"game":  map[string]any{"port": 0},
+	}
+	for _, more := range settings {
+		maps.Copy(config, more)
+	}
+	data, err := json.Marshal(config)
 	require.NoError(g.t, err)
-	require.NoError(g.t, os.WriteFile(g.config, config, 0o600))
+	require.NoError(g.t, os.WriteFile(g.config, data, 0o600))
 }
 
 // start starts the process and waits until players can join.

@@ -141,6 +141,11 @@ func chatWith(parts ...string) expectation {
 	}
 }
 
+// lastly expects what it is given of the last sighting, whatever came before.
+func lastly(want expectation) expectation {
+	return func(seen []sighting) error { return want(seen[max(len(seen)-1, 0):]) }
+}
+
 // blocks expects count blocks of a name, each at a place of its own, all in one line on the map.
 func blocks(name string, count int) expectation {
 	return func(seen []sighting) error {
