@@ -12,6 +12,7 @@ import (
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
 )
@@ -24,7 +25,8 @@ type serveCommand struct {
 	WorldFile    string           `help:"JSON array of snapshot.v1; its towns are created where they do not exist yet." type:"existingfile"`
 	Sync         server.Sync      `help:"When a commit is brought to the disk: before it is answered (always), or every --sync-interval (interval; faster, a loss of power may cost the last ones)." enum:"always,interval" default:"always"`
 	SyncInterval time.Duration    `help:"How often the disk is synced with --sync=interval." default:"2s"`
-	Apply        string           `help:"Who applies the commands of towns that do not say it themselves: the built-in rules (local), or the plugin of the game server that hosts the town (plugin)." enum:"local,plugin" default:"local"`
+	Apply        string           `help:"Who applies the commands of towns that do not say it themselves: the built-in rules (local), the plugin of the game server that hosts the town (plugin), or commands on the console of a game server without one (rcon)." enum:"local,plugin,rcon" default:"local"`
+	RCONConfig   string           `name:"rcon-config" help:"Which console applies the commands of towns bound to rcon, and what runs there: see docs/rcon.md." type:"existingfile"`
 	Plugin       pluginFlags      `embed:"" prefix:"plugin-"`
 	NATS         string           `name:"nats" help:"URL of an existing NATS with JetStream to join; nothing is embedded then." placeholder:"URL"`
 	Connection   natsconn.Options `embed:""`
@@ -60,11 +62,19 @@ type rulesFlags struct {
 	CasualTalk     float64 `help:"What the talk casual adds to hope." default:"0.03"`
 }
 
-func (c *serveCommand) config(log io.Writer) server.Config {
+func (c *serveCommand) config(log io.Writer) (server.Config, error) {
+	var console *rcon.Config
+	if c.RCONConfig != "" {
+		read, err := rcon.ReadConfig(c.RCONConfig, os.LookupEnv)
+		if err != nil {
+			return server.Config{}, err
+		}
+		console = &read
+	}
 	rules := town.Rules(c.Rules)
 	return server.Config{
 		Listen: c.Listen, Data: c.Data, Sync: c.Sync, SyncInterval: c.SyncInterval,
-		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile,
+		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
 		Engine: worldengine.Config{
 			World: c.World, Rules: &rules,
 			Apply: worldengine.Binding(c.Apply), Plugin: worldengine.PluginPolicy(c.Plugin),
@@ -73,7 +83,7 @@ func (c *serveCommand) config(log io.Writer) server.Config {
 			TenantID: c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
 		},
 		Logger: newLogger(log, c.LogFormat, c.LogLevel),
-	}
+	}, nil
 }
 
 // validate refuses what would be taken for "the default" further down, or makes no sense.
@@ -95,6 +105,10 @@ func (c *serveCommand) validate() error {
 		if retention < time.Second {
 			return fmt.Errorf("%w: %s must be at least 1s", errUsage, flag)
 		}
+	}
+	if c.Apply == string(worldengine.ApplyRCON) && c.RCONConfig == "" {
+		return fmt.Errorf("%w: --apply rcon needs --rcon-config FILE, which says which console to use and what runs there",
+			errUsage)
 	}
 	if err := worldengine.ValidateWorld(c.World); err != nil {
 		return fmt.Errorf("%w: --world: %w", errUsage, err)
@@ -123,7 +137,10 @@ func (c *serveCommand) Run(ctx context.Context, s streams) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	config := c.config(s.log)
+	config, err := c.config(s.log)
+	if err != nil {
+		return err
+	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
@@ -131,7 +148,7 @@ func (c *serveCommand) Run(ctx context.Context, s streams) error {
 	if err != nil {
 		return err
 	}
-	c.announce(s.out, srv)
+	c.announce(s.out, srv, &config)
 	<-ctx.Done()
 	config.Logger.Info("stopping: no more requests are taken, those in hand are finished")
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.DrainTimeout)
@@ -144,7 +161,7 @@ func (c *serveCommand) Run(ctx context.Context, s streams) error {
 }
 
 // announce says what is served and what to try, and last the line that scripts wait for.
-func (c *serveCommand) announce(out io.Writer, srv *server.Server) {
+func (c *serveCommand) announce(out io.Writer, srv *server.Server, config *server.Config) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "world     %s\n", c.World)
 	if c.NATS == "" {
@@ -153,6 +170,7 @@ func (c *serveCommand) announce(out io.Writer, srv *server.Server) {
 	} else {
 		fmt.Fprintf(&b, "joined    %s\n", srv.URL())
 	}
+	fmt.Fprintf(&b, "apply     %s\n", whoApplies(config))
 	if c.WorldFile != "" {
 		fmt.Fprintf(&b, "towns     %d created from %s\n", srv.Created(), c.WorldFile)
 	}
@@ -166,4 +184,26 @@ func (c *serveCommand) announce(out io.Writer, srv *server.Server) {
 	fmt.Fprintf(&b, "try       handoffctl%s town list\n", flags)
 	fmt.Fprintf(&b, "ready %s\n", srv.URL())
 	io.WriteString(out, b.String())
+}
+
+// whoApplies says who applies accepted commands: of towns that do not say it themselves, and what else a
+// town may say.
+func whoApplies(config *server.Config) string {
+	console := ""
+	if config.RCON != nil {
+		console = "the console at " + config.RCON.Address
+	}
+	text := string(config.Engine.Apply)
+	switch config.Engine.Apply {
+	case worldengine.ApplyRCON:
+		return text + " (" + console + ")"
+	case worldengine.ApplyPlugin:
+		text += " (asked on " + worldengine.ApplySubject(config.Engine.World, "<town token>") + ")"
+	default:
+		text += " (the built-in rules)"
+	}
+	if console != "" {
+		text += "; rcon (" + console + ") for towns that say so"
+	}
+	return text
 }

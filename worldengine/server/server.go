@@ -15,6 +15,7 @@ import (
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/service"
 )
 
@@ -57,6 +58,9 @@ type Config struct {
 	// World is the same as bytes.
 	WorldFile string
 	World     []byte
+	// RCON is the console that applies the commands of towns bound to worldengine.ApplyRCON; nil where
+	// there is none. With it, Engine.RCON is the server's own.
+	RCON *rcon.Config
 	// Engine and Service are the settings of the parts. Service.World follows Engine.World.
 	Engine  worldengine.Config
 	Service service.Config
@@ -92,9 +96,10 @@ func (c Config) withDefaults() Config {
 type Server struct {
 	url       string
 	created   int
-	embedded  *embedded  // nil where an existing NATS was joined
-	conn      *nats.Conn // commits, reads and answers
-	followers *nats.Conn // what is derived from the log
+	embedded  *embedded     // nil where an existing NATS was joined
+	conn      *nats.Conn    // commits, reads and answers
+	followers *nats.Conn    // what is derived from the log
+	console   *rcon.Console // nil where none is configured
 	engine    *worldengine.Engine
 	service   *service.Service
 }
@@ -110,6 +115,12 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	}()
 	if err := worldengine.ValidateWorld(config.Engine.World); err != nil {
 		return nil, err
+	}
+	if config.RCON != nil {
+		if s.console, err = rcon.New(*config.RCON); err != nil {
+			return nil, err
+		}
+		config.Engine.RCON = s.console
 	}
 	if config.NATS == "" {
 		s.embedded, err = startEmbedded(config.Listen, config.Data, config.Sync, config.SyncInterval, config.Logger)
@@ -201,6 +212,9 @@ func (s *Server) Engine() *worldengine.Engine { return s.engine }
 func (s *Server) Close(ctx context.Context) error {
 	err := s.service.Stop(ctx)
 	err = errors.Join(err, s.engine.Close(ctx))
+	if s.console != nil {
+		s.console.Close()
+	}
 	// The last answers must have left before the connection goes.
 	if flushErr := s.conn.FlushWithContext(ctx); flushErr != nil {
 		err = errors.Join(err, fmt.Errorf("server: last answers: %w", flushErr))
@@ -219,6 +233,9 @@ func (s *Server) abandon() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
 		_ = s.engine.Close(ctx) // nothing was taken, so there is nothing to finish
+	}
+	if s.console != nil {
+		s.console.Close()
 	}
 	for _, nc := range []*nats.Conn{s.conn, s.followers} {
 		if nc != nil {
