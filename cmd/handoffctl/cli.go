@@ -19,7 +19,7 @@ type commandLine struct {
 	Replay replayCommand `cmd:"" help:"Send the handoffs of fixture files and check what is expected of them."`
 	New    newCommand    `cmd:"" help:"Make a valid handoff for a town, to try without an agent."`
 	Verify verifyCommand `cmd:"" help:"Check handoffs, results and snapshots offline."`
-	Town   townCommands  `cmd:"" help:"Show and put towns."`
+	Town   townCommands  `cmd:"" help:"Show, put and patch towns."`
 	Result struct {
 		Get resultGetCommand `cmd:"" help:"Show the result that a key was accepted with."`
 	} `cmd:"" help:"Look up results."`
@@ -27,7 +27,11 @@ type commandLine struct {
 		Get    runGetCommand    `cmd:"" help:"Show what became of a run."`
 		List   runListCommand   `cmd:"" help:"List runs by town and time."`
 		Events runEventsCommand `cmd:"" help:"Show the events of a run."`
-	} `cmd:"" help:"Look up runs."`
+		Cancel runCancelCommand `cmd:"" help:"Cancel a run that waits for the end of a pause."`
+	} `cmd:"" help:"Look up runs, and cancel one that waits."`
+	Pause  pauseCommand  `cmd:"" help:"Pause a town, or the world: its handoffs wait."`
+	Resume resumeCommand `cmd:"" help:"End the pause of a town, or of the world."`
+	Status statusCommand `cmd:"" help:"Show whether a town, or the world, is paused."`
 	Plugin struct {
 		Try pluginTryCommand `cmd:"" help:"Play a game server's plugin by hand: show its commands and answer them."`
 	} `cmd:"" help:"For authors of game-server plugins."`
@@ -46,7 +50,7 @@ type globalFlags struct {
 	Output     string           `short:"o" help:"What to print: text for people or json for scripts." enum:"text,json" default:"text"`
 }
 
-const description = `For people who write agents and plugins for a world engine, and who test them.
+const description = `For people who write agents and plugins for a world engine, who test them, and who operate it.
 
 Exit status: 0 done; 1 an expectation failed, or a verified document is invalid; 2 the command line, or a file that it names, cannot be used; 3 the server refused (4xx); 4 the server could not be reached or is in trouble (5xx).`
 

@@ -1,6 +1,7 @@
-// Command handoffctl is for people who write agents and plugins, and who test them: it sends
-// handoffs to a world engine, replays fixtures, shows and puts towns, looks up results and run
-// events, checks documents offline, plays a game server's plugin (plugin try), and measures.
+// Command handoffctl is for people who write agents and plugins, who test them, and who operate a
+// world engine: it sends handoffs, replays fixtures, shows, puts and patches towns, pauses and resumes
+// them, looks up results and run events, checks documents offline, plays a game server's plugin
+// (plugin try), and measures.
 //
 //	handoffctl new town-threatened PROJECT_ADVANCE wall-perimeter | handoffctl send -
 //

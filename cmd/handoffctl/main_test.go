@@ -150,8 +150,8 @@ func TestHelpSaysWhatEachCommandDoes(t *testing.T) {
 	assert.Contains(t, help, "Exit status: 0 done;")
 	assert.Contains(t, help, "$NATS_URL")
 	for _, command := range []string{
-		"send", "replay", "new", "verify", "town get", "town list", "town put", "result get", "run events",
-		"bench", "schema", "plugin try",
+		"send", "replay", "new", "verify", "town get", "town list", "town put", "town patch", "result get",
+		"run events", "run cancel", "pause", "resume", "status", "bench", "schema", "plugin try",
 	} {
 		assert.Contains(t, help, "\n  "+command+" ", "the command is listed")
 		help := c.ok(append(strings.Fields(command), "--help")...)
@@ -171,6 +171,10 @@ func TestAnUnusableCommandLineExits2(t *testing.T) {
 		"unknown status":      {"send", "-", "--expect", "done"},
 		"no timeout":          {"town", "list", "--timeout", "0s"},
 		"expect and replace":  {"town", "put", "-", "--replace", "--expect", "abc"},
+		"unknown binding":     {"town", "put", "-", "--apply", "magic"},
+		"no drain timeout":    {"pause", "--drain-timeout", "0s"},
+		"no patch":            {"town", "patch", threatened},
+		"no run to cancel":    {"run", "cancel"},
 		"no such path":        {"replay", filepath.Join(t.TempDir(), "missing")},
 		"empty directory":     {"replay", t.TempDir()},
 		"no concurrency":      {"replay", "-", "--concurrency", "0"},

@@ -149,7 +149,7 @@ func (p *player) replay(ctx context.Context, f *fixture) (replayed, error) {
 
 // prepare makes the fixture's snapshot the state of its town.
 func (p *player) prepare(ctx context.Context, f *fixture) error {
-	_, _, err := putTown(ctx, p.server, f.snapshot, "")
+	_, _, err := putTown(ctx, p.server, f.snapshot, "", "")
 	var refused *client.ReplyError
 	if !errors.As(err, &refused) || refused.Code != "TOWN_EXISTS" {
 		return err
@@ -161,6 +161,6 @@ func (p *player) prepare(ctx context.Context, f *fixture) error {
 	if wanted, err := town.Parse(f.snapshot, schemas.Limits{}); err == nil && wanted.Hash == current {
 		return nil
 	}
-	_, _, err = putTown(ctx, p.server, f.snapshot, current)
+	_, _, err = putTown(ctx, p.server, f.snapshot, current, "")
 	return err
 }

@@ -141,9 +141,35 @@ func (c *runListCommand) page(ctx context.Context, server *client.Client, after 
 func command(run *runevents.Snapshot) string {
 	var started struct {
 		Command string `json:"command"`
+		said `json:",inline"`
 	}
 	_ = json.Unmarshal(run.Metadata.Started, &started) // a run of another producer may not say
+	if started.Signal != "" {
+		return started.String()
+	}
 	return started.Command
+}
+
+// said is what an operator's signal says in the payloads of its events.
+type said struct {
+	Signal  string `json:"signal"`
+	TownID  string `json:"townId"`
+	RunID   string `json:"runId"`
+	ActorID string `json:"actorId"`
+	Code    string `json:"code"`
+}
+
+// String says it in short.
+func (s *said) String() string {
+	about := whole(s.TownID)
+	if s.RunID != "" {
+		about = "run " + s.RunID
+	}
+	text := s.Signal + " " + about + " by " + s.ActorID
+	if s.Code != "" {
+		text += ": " + s.Code
+	}
+	return text
 }
 
 // outcomeOf is how a run ended.

@@ -15,9 +15,10 @@ import (
 
 // townCommands are the commands of towns.
 type townCommands struct {
-	Get  townGetCommand  `cmd:"" help:"Show a town."`
-	List townListCommand `cmd:"" help:"List the towns."`
-	Put  townPutCommand  `cmd:"" help:"Create a town, or replace its state."`
+	Get   townGetCommand   `cmd:"" help:"Show a town."`
+	List  townListCommand  `cmd:"" help:"List the towns."`
+	Put   townPutCommand   `cmd:"" help:"Create a town, or replace its state."`
+	Patch townPatchCommand `cmd:"" help:"Change members of a town's state."`
 }
 
 // townGetCommand shows a town.
@@ -52,10 +53,13 @@ func (c *townGetCommand) Run(ctx context.Context, a *app) error {
 	return a.printTown(got)
 }
 
-// townReply is the reply of town.get and town.put.
+// townReply is the reply of town.get, town.put and town.patch.
 type townReply struct {
 	worldengine.Summary `json:",inline"`
 	Snapshot            town.Snapshot `json:"snapshot"`
+	Apply               string        `json:"apply"`
+	PendingRunID        string        `json:"pendingRunId"`
+	Paused              bool          `json:"paused"`
 }
 
 func getTown(ctx context.Context, server *client.Client, id string) (*townReply, []byte, error) {
@@ -85,6 +89,15 @@ func (a *app) printTown(t *townReply) error {
 		fmt.Fprintf(w, "epoch\t%d (the day)\n", t.DecisionEpoch)
 		fmt.Fprintf(w, "snapshot\t%s\n", t.SnapshotHash)
 		fmt.Fprintf(w, "revision\t%d\n", t.Revision)
+		if t.Apply != "" { // an older server does not say
+			fmt.Fprintf(w, "apply\t%s\n", show(t.Apply))
+		}
+		if t.PendingRunID != "" {
+			fmt.Fprintf(w, "applying\tthe command of run %s\n", show(t.PendingRunID))
+		}
+		if t.Paused {
+			fmt.Fprintf(w, "paused\tyes (see handoffctl status --town)\n")
+		}
 		if s.Mission == nil {
 			fmt.Fprintf(w, "mission\t-\n")
 		} else {

@@ -93,3 +93,54 @@ func TestTownListFollowsNext(t *testing.T) {
 	require.Len(t, page.Towns, many+3)
 	assert.Empty(t, page.Next)
 }
+
+func TestTownPatch(t *testing.T) {
+	c := online(t)
+	before := decode[townReply](t, c.ok("town", "get", threatened, "-o", "json"))
+	got := c.pipe(`{"pressure": {"hope": 0.75}, "latestNetherEvent": "A ghast was seen."}`, "town", "patch", threatened, "-")
+	require.Equal(t, exitOK, got.status, got.err)
+	assert.Regexp(t, `^stored town-threatened: epoch 15, snapshot [0-9a-f]{64}, revision \d+\n$`, got.out)
+	text := c.ok("town", "get", threatened)
+	assert.Contains(t, text, "hope 0.75")
+	assert.Contains(t, text, "A ghast was seen.")
+
+	calm := c.file(`{"pressure": {"threat": 0}}`)
+	got = c.run("town", "patch", threatened, calm, "--expect", before.SnapshotHash)
+	assert.Equal(t, exitRefused, got.status)
+	assert.Contains(t, got.err, "SNAPSHOT_CONFLICT (409)")
+	now := decode[townReply](t, c.ok("town", "get", threatened, "-o", "json"))
+	reply := decode[townReply](t, c.ok("town", "patch", threatened, calm, "--expect", now.SnapshotHash, "-o", "json"))
+	assert.Zero(t, reply.Snapshot.Pressure.Threat)
+
+	for patch, wants := range map[string]struct {
+		status int
+		says   string
+	}{
+		`{"day": 1}`:                {exitRefused, "EPOCH_REGRESSION (409)"},
+		`{"pressure": {"hope": 2}}`: {exitRefused, "/patch/pressure/hope: "},
+		`[]`:                        {exitRefused, "/patch: "},
+		`{`:                         {exitUsage, "the patch is not JSON: "},
+	} {
+		got := c.pipe(patch, "town", "patch", threatened, "-")
+		assert.Equal(t, wants.status, got.status, patch)
+		assert.Contains(t, got.err, wants.says, patch)
+	}
+	got = c.pipe("{}", "town", "patch", "nowhere", "-")
+	assert.Equal(t, exitRefused, got.status)
+	assert.Contains(t, got.err, "UNKNOWN_TOWN (404)")
+}
+
+func TestTownPutSaysWhoApplies(t *testing.T) {
+	c := online(t)
+	assert.Regexp(t, `(?m)^apply +local$`, c.ok("town", "get", threatened))
+	file := c.file(string(newTown(t, "north", 2)))
+	c.ok("town", "put", file, "--apply", "plugin")
+	assert.Regexp(t, `(?m)^apply +plugin$`, c.ok("town", "get", "north"))
+	c.ok("town", "put", file, "--replace")
+	assert.Regexp(t, `(?m)^apply +plugin$`, c.ok("town", "get", "north"), "it stays as it is")
+	c.ok("town", "put", file, "--replace", "--apply", "local")
+	assert.Regexp(t, `(?m)^apply +local$`, c.ok("town", "get", "north"))
+	got := c.run("town", "put", file, "--replace", "--apply", "rcon")
+	assert.Equal(t, exitRefused, got.status)
+	assert.Contains(t, got.err, "/apply: ", "the server has no console")
+}

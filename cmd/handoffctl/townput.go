@@ -15,6 +15,7 @@ type townPutCommand struct {
 	File    string `arg:"" help:"File with a snapshot.v1, or a reply of town get -o json; - for standard input."`
 	Expect  string `help:"Replace the state of this snapshotHash, and no other." xor:"replace" placeholder:"HASH"`
 	Replace bool   `help:"Replace whatever state the town has now, or create it." xor:"replace"`
+	Apply   string `help:"Who applies the town's commands from now on: the built-in rules (local), a plugin, or rcon. It stays as it is by default." enum:",local,plugin,rcon" default:"" placeholder:"WHO"`
 }
 
 // Help is the command's long help.
@@ -24,7 +25,7 @@ the state that the town has now. A town's day is never lowered.
 
 Example:
 
-    handoffctl town put town.json --replace`
+    handoffctl town put town.json --replace --apply plugin`
 }
 
 // Run puts the town.
@@ -45,10 +46,15 @@ func (c *townPutCommand) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	got, raw, err := putTown(ctx, server, snapshot, expected)
+	got, raw, err := putTown(ctx, server, snapshot, expected, c.Apply)
 	if err != nil {
 		return err
 	}
+	return a.printStored(got, raw)
+}
+
+// printStored prints the state of a town that was stored.
+func (a *app) printStored(got *townReply, raw []byte) error {
 	if a.json() {
 		return a.printRaw(raw)
 	}
@@ -87,14 +93,16 @@ func currentHash(ctx context.Context, server *client.Client, snapshot jsontext.V
 	return got.SnapshotHash, nil
 }
 
-// putTown creates a town, or replaces the state of the expected hash.
+// putTown creates a town, or replaces the state of the expected hash; apply says who applies its
+// commands, "" leaves that as it is.
 func putTown(
-	ctx context.Context, server *client.Client, snapshot jsontext.Value, expected string,
+	ctx context.Context, server *client.Client, snapshot jsontext.Value, expected, apply string,
 ) (*townReply, []byte, error) {
 	body, err := json.Marshal(struct {
 		Snapshot jsontext.Value `json:"snapshot"`
 		Expected string         `json:"expectedSnapshotHash,omitzero"`
-	}{snapshot, expected}, lenient)
+		Apply    string         `json:"apply,omitzero"`
+	}{snapshot, expected, apply}, lenient)
 	if err != nil {
 		return nil, nil, usagef("the snapshot is not JSON: %v", err)
 	}

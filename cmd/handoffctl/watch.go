@@ -126,6 +126,9 @@ func townOfSubject(subject string) string {
 		return subject
 	}
 	token := tokens[len(tokens)-2]
+	if token == "=world" { // the events of a signal to the world
+		return "the world"
+	}
 	if id, err := url.PathUnescape(token); err == nil {
 		return id
 	}
@@ -151,11 +154,14 @@ func sense(e *runevents.Record) string {
 			Code    string `json:"code"`
 			Message string `json:"message"`
 		} `json:"error"`
+		said `json:",inline"`
 	}
 	if json.Unmarshal(e.Payload, &p) != nil {
 		return short(e.Payload)
 	}
 	switch {
+	case p.Signal != "":
+		return p.String()
 	case p.Command != "":
 		return p.Command
 	case p.Status != "":

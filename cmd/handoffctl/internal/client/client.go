@@ -18,14 +18,19 @@ import (
 
 // The verbs of the service.
 const (
-	Handoff   = "handoff"
-	TownGet   = "town.get"
-	TownList  = "town.list"
-	TownPut   = "town.put"
-	ResultGet = "result.get"
-	RunGet    = "run.get"
-	RunList   = "run.list"
-	RunEvents = "run.events"
+	Handoff       = "handoff"
+	TownGet       = "town.get"
+	TownList      = "town.list"
+	TownPut       = "town.put"
+	TownPatch     = "town.patch"
+	ResultGet     = "result.get"
+	RunGet        = "run.get"
+	RunList       = "run.list"
+	RunEvents     = "run.events"
+	RunCancel     = "run.cancel"
+	ControlPause  = "control.pause"
+	ControlResume = "control.resume"
+	ControlGet    = "control.get"
 )
 
 // Client asks one world over one connection. It is safe for concurrent use.
@@ -39,8 +44,8 @@ type Client struct {
 }
 
 // Request sends body to a verb and returns the reply. A reply of 429 or 503 is asked again after
-// the pause that it asks for, as long as Timeout has room for it; a town.put is repeated after a
-// 429 only, since a 503 may have stored it. The error is a *ReplyError or an *UnavailableError.
+// the pause that it asks for, as long as Timeout has room for it; what changes a town or gives a signal
+// is repeated after a 429 only, since a 503 may have stored it. The error is a *ReplyError or an *UnavailableError.
 func (c *Client) Request(ctx context.Context, verb string, body []byte) (*nats.Msg, error) {
 	deadline := time.Now().Add(c.Timeout)
 	ctx, cancel := context.WithDeadline(ctx, deadline)
@@ -67,7 +72,16 @@ func repeatable(verb string, refused *ReplyError) bool {
 	case http.StatusTooManyRequests:
 		return refused.RetryAfter > 0
 	case http.StatusServiceUnavailable:
-		return refused.RetryAfter > 0 && verb != TownPut
+		return refused.RetryAfter > 0 && !changes(verb)
+	}
+	return false
+}
+
+// changes says whether a verb, asked again, may refuse what it did the first time.
+func changes(verb string) bool {
+	switch verb {
+	case TownPut, TownPatch, RunCancel, ControlPause, ControlResume:
+		return true
 	}
 	return false
 }

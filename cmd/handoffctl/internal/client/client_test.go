@@ -84,6 +84,8 @@ func TestRequestDoesNotAskAgain(t *testing.T) {
 		"after a pause that is too long":      {Handoff, busy("429", "60000")},
 		"when it is not told when":            {Handoff, busy("503", "")},
 		"after a 503 that may have put":       {TownPut, busy("503", "1")},
+		"after a 503 that may have patched":   {TownPatch, busy("503", "1")},
+		"after a 503 that may have paused":    {ControlPause, busy("503", "1")},
 		"after what asking again cannot mend": {Handoff, busy("409", "1")},
 	} {
 		t.Run(name, func(t *testing.T) {

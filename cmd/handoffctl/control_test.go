@@ -1,0 +1,157 @@
+package main
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine"
+)
+
+// sendLater sends a handoff without waiting, and returns where its exit status comes.
+func (c *cli) sendLater(made string) <-chan outcome {
+	done := make(chan outcome, 1)
+	go func() { done <- c.pipe(made, "send", "-", "--timeout", "30s") }()
+	return done
+}
+
+// waiting returns the runs that wait for the end of a pause, once there are so many.
+func (c *cli) waiting(count int) []string {
+	c.t.Helper()
+	var ids []string
+	require.Eventually(c.t, func() bool {
+		ids = nil
+		for _, run := range decode[runPage](c.t, c.ok("run", "list", "-o", "json")).Runs {
+			if run.Status == runevents.RunIsPaused {
+				ids = append(ids, run.RunID)
+			}
+		}
+		return len(ids) == count
+	}, 20*time.Second, 10*time.Millisecond)
+	return ids
+}
+
+func TestPauseAndResumeATown(t *testing.T) {
+	c := online(t)
+	made := c.handoff()
+	assert.Regexp(t, `(?m)^status +RUNNING$`, c.ok("status"))
+	said := c.ok("pause", "--town", threatened, "--actor", "ada", "--reason", "repairs", "--drain-timeout", "90s")
+	require.Regexp(t, `^paused town-threatened \(signal [0-9a-f-]{36}\)\n$`, said)
+	signal := regexp.MustCompile(`signal (\S+)\)`).FindStringSubmatch(said)[1]
+
+	text := c.ok("status", "--town", threatened)
+	assert.Regexp(t, `(?m)^town +town-threatened$`, text)
+	assert.Regexp(t, `(?m)^status +PAUSED$`, text)
+	assert.Regexp(t, `(?m)^applying +0$`, text)
+	assert.Regexp(t, `(?m)^paused by +ada$`, text)
+	assert.Regexp(t, `(?m)^reason +repairs$`, text)
+	assert.Regexp(t, `(?m)^signal +`+signal+`$`, text)
+	reply := decode[controlReply](t, c.ok("status", "--town", threatened, "-o", "json"))
+	assert.EqualValues(t, 90_000, reply.PausedBy.DrainTimeoutMs)
+	assert.Regexp(t, `(?m)^status +RUNNING$`, c.ok("status"), "the world is not paused")
+	assert.Regexp(t, `(?m)^paused +yes `, c.ok("town", "get", threatened))
+	assert.Regexp(t, `(?m)^`+signal+` .* COMPLETED +PAUSE town-threatened by ada +-$`, c.ok("run", "list"))
+	assert.Regexp(t, ` SignalAccepted .* PAUSE town-threatened by ada\n$`,
+		c.ok("watch", "--since", "1h", "--run", signal, "--type", "SignalAccepted", "--count", "1"))
+
+	sent := c.sendLater(made)
+	c.waiting(1)
+	got := c.run("pause", "--town", threatened, "-o", "json")
+	assert.Equal(t, exitRefused, got.status)
+	assert.Equal(t, "ALREADY_PAUSED", errorCode(t, got.out))
+
+	assert.Regexp(t, `^resumed town-threatened \(signal `, c.ok("resume", "--town", threatened))
+	ended := <-sent
+	require.Equal(t, exitOK, ended.status, ended.err)
+	assert.Contains(t, ended.out, "executed")
+	got = c.run("resume", "--town", threatened)
+	assert.Equal(t, exitRefused, got.status)
+	assert.Contains(t, got.err, "NOT_PAUSED (409)")
+	assert.Contains(t, c.ok("run", "list"), "RESUME town-threatened by operator")
+	assert.Equal(t, exitRefused, c.run("pause", "--town", "nowhere").status)
+}
+
+func TestPauseTheWorld(t *testing.T) {
+	c := online(t)
+	c.ok("pause", "--town", threatened)
+	assert.Regexp(t, `^paused the world \(signal `, c.ok("pause"))
+	text := c.ok("status")
+	assert.Regexp(t, `(?m)^world +main$`, text)
+	assert.Regexp(t, `(?m)^status +PAUSED$`, text)
+	assert.Regexp(t, `(?m)^reason +-$`, text)
+	assert.Regexp(t, `^ended the pause of town-threatened; the world is paused still`, c.ok("resume", "--town", threatened))
+	reply := decode[controlReply](t, c.ok("resume", "-o", "json"))
+	assert.Equal(t, "RUNNING", reply.Status)
+	assert.NotEmpty(t, reply.SignalID)
+	assert.Contains(t, c.ok("watch", "--since", "1h", "--type", "SignalAccepted", "--count", "2"), " the world ")
+}
+
+func TestRunCancel(t *testing.T) {
+	c := online(t)
+	made := c.handoff()
+	c.ok("pause")
+	sent := c.sendLater(made)
+	id := c.waiting(1)[0]
+	assert.Regexp(t, `^cancelled run `+id+` \(signal `, c.ok("run", "cancel", id, "--reason", "too late"))
+	ended := <-sent
+	assert.Equal(t, exitRefused, ended.status)
+	assert.Contains(t, ended.err, "RUN_CANCELLED (409)")
+	assert.Regexp(t, `(?m)^status +CANCELLED `, c.ok("run", "get", id))
+
+	got := c.run("run", "cancel", id)
+	assert.Equal(t, exitRefused, got.status)
+	assert.Contains(t, got.err, "RUN_NOT_WAITING (409)")
+	assert.Contains(t, c.ok("run", "list"), "CANCEL run "+id+" by operator")
+	assert.Contains(t, c.ok("watch", "--since", "1h", "--type", "SignalRejected", "--count", "1"),
+		"CANCEL run "+id+" by operator: RUN_NOT_WAITING")
+	c.ok("resume")
+	again := c.pipe(made, "send", "-", "--expect", "executed")
+	assert.Equal(t, exitOK, again.status, "the key was free")
+}
+
+// A town whose command a game server is applying drains.
+func TestPauseWhileACommandIsApplied(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{
+		Apply:  worldengine.ApplyPlugin,
+		Plugin: worldengine.PluginPolicy{Deadline: 20 * time.Second, Resend: 20 * time.Millisecond},
+	})
+	nc, err := nats.Connect(c.env["NATS_URL"])
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	asked := make(chan *nats.Msg, 1024)
+	_, err = nc.ChanSubscribe(worldengine.ApplySubject("main", "*"), asked)
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	assert.Regexp(t, `(?m)^apply +plugin$`, c.ok("town", "get", threatened))
+
+	sent := c.sendLater(c.handoff())
+	command := decode[struct {
+		ApplyID string `json:"applyId"`
+		RunID   string `json:"runId"`
+	}](t, string((<-asked).Data))
+	assert.Regexp(t, `(?m)^applying +the command of run `+command.RunID+`$`, c.ok("town", "get", threatened))
+	assert.Regexp(t, `^paused town-threatened; it drains, 1 command is still being applied \(`,
+		c.ok("pause", "--town", threatened))
+	text := c.ok("status", "--town", threatened)
+	assert.Regexp(t, `(?m)^status +PAUSED DRAINING$`, text)
+	assert.Regexp(t, `(?m)^applying +1$`, text)
+
+	answer := `{"schemaVersion": "command-applied.v1", "applyId": "` + command.ApplyID + `", "status": "applied"}`
+	require.NoError(t, (<-asked).Respond([]byte(answer)))
+	ended := <-sent
+	require.Equal(t, exitOK, ended.status, ended.err)
+	assert.Contains(t, ended.out, "executed")
+	assert.Regexp(t, `(?m)^status +PAUSED$`, c.ok("status", "--town", threatened))
+}
+
+func TestStillApplying(t *testing.T) {
+	t.Parallel()
+	assert.Equal(t, "2 commands are still being applied", stillApplying(2))
+	assert.Equal(t, "a.b", strings.TrimSpace(townOfSubject("runevents.v2.main.a%2Eb.run")))
+}
