@@ -66,6 +66,8 @@ func TestPauseAndResumeATown(t *testing.T) {
 	assert.Equal(t, exitRefused, got.status)
 	assert.Equal(t, "ALREADY_PAUSED", errorCode(t, got.out))
 
+	assert.Regexp(t, ` RunPaused .* by signal `+signal[:8]+`: repairs\n$`,
+		c.ok("watch", "--since", "1h", "--type", "RunPaused", "--count", "1"))
 	assert.Regexp(t, `^resumed town-threatened \(signal `, c.ok("resume", "--town", threatened))
 	ended := <-sent
 	require.Equal(t, exitOK, ended.status, ended.err)

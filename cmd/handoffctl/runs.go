@@ -141,7 +141,7 @@ func (c *runListCommand) page(ctx context.Context, server *client.Client, after 
 func command(run *runevents.Snapshot) string {
 	var started struct {
 		Command string `json:"command"`
-		said `json:",inline"`
+		said    `json:",inline"`
 	}
 	_ = json.Unmarshal(run.Metadata.Started, &started) // a run of another producer may not say
 	if started.Signal != "" {

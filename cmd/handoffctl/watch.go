@@ -115,7 +115,7 @@ func (c *watchCommand) show(a *app, msg jetstream.Msg) error {
 	if persisted, err := time.Parse(time.RFC3339, at); err == nil {
 		at = persisted.Local().Format("15:04:05.000")
 	}
-	return a.printf("%s  %-20s  %.8s %2d  %-13s  %-18s  %s\n", at, show(townOfSubject(msg.Subject())),
+	return a.printf("%s  %-20s  %.8s %2d  %-14s  %-18s  %s\n", at, show(townOfSubject(msg.Subject())),
 		show(e.RunID), e.RunSeq, show(string(e.EventType)), show(e.StepID), show(sense(&e)))
 }
 
@@ -141,6 +141,7 @@ func sense(e *runevents.Record) string {
 		Command     string `json:"command"`
 		Status      string `json:"status"`
 		Reason      string `json:"reason"`
+		SignalID    string `json:"signalId"`
 		ReasonCode  string `json:"reasonCode"`
 		Evaluated   bool   `json:"evaluated"`
 		Passed      *bool  `json:"passed"`
@@ -166,6 +167,8 @@ func sense(e *runevents.Record) string {
 		return p.Command
 	case p.Status != "":
 		return strings.TrimSpace(p.Status + " " + p.ReasonCode)
+	case p.SignalID != "":
+		return strings.TrimSuffix(fmt.Sprintf("by signal %.8s: %s", p.SignalID, p.Reason), ": ")
 	case p.Reason != "":
 		return "because of " + p.Reason
 	case p.Error.Code != "":
