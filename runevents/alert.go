@@ -1,5 +1,10 @@
 package runevents
 
+import (
+	"cmp"
+	"sync"
+)
+
 // AlertCode is the machine-readable code of an alert.
 type AlertCode string
 
@@ -85,22 +90,29 @@ type alertID struct {
 	eventID string
 }
 
-// alertFilter remembers the last alerts that went through it, up to a bound.
-type alertFilter struct {
+// AlertFilter remembers the last alerts that went through it, so that each is raised once. It is
+// safe for concurrent use.
+type AlertFilter struct {
 	limit int
+
+	mu    sync.Mutex
 	known map[alertID]struct{}
 	order []alertID // a ring once it is full
 	next  int
 }
 
-// first says whether a is not one of those remembered, and remembers it.
-func (f *alertFilter) first(a *Alert) bool {
+// NewAlertFilter returns a filter that remembers so many alerts; DefaultMaxAlerts for 0.
+func NewAlertFilter(limit int) *AlertFilter {
+	return &AlertFilter{limit: cmp.Or(limit, DefaultMaxAlerts), known: make(map[alertID]struct{})}
+}
+
+// First says whether a is not one of those remembered, and remembers it.
+func (f *AlertFilter) First(a *Alert) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	id := alertID{a.Code, a.RunID, a.EventID}
 	if _, ok := f.known[id]; ok {
 		return false
-	}
-	if f.known == nil {
-		f.known = make(map[alertID]struct{})
 	}
 	f.known[id] = struct{}{}
 	if len(f.order) < f.limit {

@@ -27,7 +27,8 @@ type ProjectorConfig struct {
 	// Alert is given each alert, one at a time, by the goroutine of the call that raises it. It must
 	// not call the Projector. By default alerts go nowhere.
 	Alert func(Alert)
-	// MaxRuns bounds how many runs are held; DefaultMaxRuns by default.
+	// MaxRuns bounds how many runs are held; DefaultMaxRuns by default. Those that have ended go
+	// first.
 	MaxRuns int
 	// MaxAlerts bounds how many alerts are remembered as raised; DefaultMaxAlerts by default.
 	MaxAlerts int
@@ -62,25 +63,31 @@ func (c ProjectorConfig) withDefaults() ProjectorConfig {
 // store is complete (ExecutionSemantics v1, section 1.5, rule 1): the watermark advanced, and the
 // observed events are in the snapshot or follow it. A gap that the store has too is natural, and
 // the run goes on behind it. There are two such observations: an event that skips a runSeq asks
-// for FROM_SNAPSHOT (FULL for a run that is not held); an event below the watermark that the
-// snapshot has never seen, because the store showed it late, takes the trusted watermark back to
-// before it and asks for FULL. A pause that its first resync does not end is tried again with the
-// run's next events and by ResumeStale.
+// for FROM_SNAPSHOT; an event below the watermark that the snapshot has never seen, because the
+// store showed it late, takes the trusted watermark back to before it and asks for FULL. A pause
+// that its first resync does not end is tried again with the run's next events and by ResumeStale.
+// A jump to ReservedSeq skips nothing: it is the place that the append authority keeps for it.
 //
-// When more than MaxRuns runs are held, the one that was longest without events is forgotten;
-// should it have more, it is read from the store again.
+// A run that is not held and comes with a later event than its first is looked at with FULL. That
+// is an observation, and an alert, only if the store does not have the run up to there: nobody
+// knows what was seen of the run before.
+//
+// When more than MaxRuns runs are held, one is forgotten: of those that have ended the one that was
+// longest without events, else of all. Should it have more, it is looked at again.
 type Projector struct {
 	config ProjectorConfig
 
-	turn    sync.Mutex // held by the calls that take events; guards alerts and lagging
-	alerts  alertFilter
+	turn    sync.Mutex // held by the calls that take events; guards lagging
+	alerts  *AlertFilter
 	lagging bool
 
 	mu     sync.Mutex // guards what follows; never held while the store or Alert is called
 	runs   map[string]*list.Element
-	recent *list.List // of liveRun, the latest first
+	open   *list.List // of liveRun, the latest first: those that may go on
+	ended  *list.List // of liveRun, the latest first: the others
 	paused map[string]*pause
-	last   delay // of the last call that took events in
+	since  time.Time // see Behind
+	front  Record    // the last one that was given to Apply, without its payload
 }
 
 // liveRun is a run that is held. pause is nil unless it is paused.
@@ -94,9 +101,10 @@ func NewProjector(config ProjectorConfig) *Projector {
 	config = config.withDefaults()
 	return &Projector{
 		config: config,
-		alerts: alertFilter{limit: config.MaxAlerts},
+		alerts: NewAlertFilter(config.MaxAlerts),
 		runs:   make(map[string]*list.Element),
-		recent: list.New(),
+		open:   list.New(),
+		ended:  list.New(),
 		paused: make(map[string]*pause),
 	}
 }
@@ -115,6 +123,11 @@ func (p *Projector) Apply(ctx context.Context, records []Record) ([]Snapshot, er
 			order = append(order, r.RunID)
 		}
 		byRun[r.RunID] = append(byRun[r.RunID], r)
+	}
+	if len(records) > 0 {
+		p.mu.Lock()
+		p.front = withoutPayload(records[len(records)-1])
+		p.mu.Unlock()
 	}
 	return p.applyAll(ctx, order, byRun)
 }
@@ -176,9 +189,8 @@ func (p *Projector) applyAll(
 	ctx context.Context, order []string, byRun map[string][]Record,
 ) (snapshots []Snapshot, err error) {
 	var errs []error
-	var oldest oldestRecord
 	for _, runID := range order {
-		s, changed, err := p.apply(ctx, runID, byRun[runID], &oldest)
+		s, changed, err := p.apply(ctx, runID, byRun[runID])
 		if err != nil {
 			errs = append(errs, err)
 		}
@@ -186,31 +198,33 @@ func (p *Projector) applyAll(
 			snapshots = append(snapshots, s)
 		}
 	}
-	p.watchLag(&oldest)
+	p.watchLag()
 	return snapshots, errors.Join(errs...)
 }
 
 func (p *Projector) apply(
-	ctx context.Context, runID string, records []Record, oldest *oldestRecord,
+	ctx context.Context, runID string, records []Record,
 ) (s Snapshot, changed bool, err error) {
 	if err := checkRun(runID, records); err != nil {
 		return Snapshot{}, false, err
 	}
 	records = inOrder(records)
 	live := p.load(runID)
-	before, resync := live, live.pause != nil
-	if !resync {
+	before := live
+	if before.pause == nil {
 		p.goOn(&live, records)
-		if live.pause != nil {
-			p.raise(nonContiguous(&live))
-			resync = true
-		}
+	}
+	resync, first := live.pause != nil, live.snapshot.LastEventSeq == 0
+	if resync && before.pause == nil && !first {
+		p.raise(nonContiguous(&live))
 	}
 	if resync {
 		err = p.resync(ctx, &live, live.pause.request(runID), records)
 	}
+	if live.pause != nil && before.pause == nil && first {
+		p.raise(nonContiguous(&live))
+	}
 	p.store(live)
-	oldest.among(records, &before, &live)
 	changed = live.pause == nil && (resync || live.snapshot.LastEventSeq > before.snapshot.LastEventSeq)
 	return live.snapshot, changed, err
 }
@@ -254,7 +268,7 @@ func (p *Projector) resync(
 // raise hands on the alerts that were not raised before.
 func (p *Projector) raise(alerts ...Alert) {
 	for _, a := range alerts {
-		if p.alerts.first(&a) {
+		if p.alerts.First(&a) {
 			a.At = Timestamp(p.config.Now())
 			p.config.Alert(a)
 		}
@@ -271,24 +285,37 @@ func (p *Projector) load(runID string) liveRun {
 	return liveRun{snapshot: NewSnapshot(runID)}
 }
 
-// store holds live as the latest run and forgets the oldest ones beyond the bound.
+// store holds live as the latest run and forgets others beyond the bound.
 func (p *Projector) store(live liveRun) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	runID := live.snapshot.RunID
-	if held, ok := p.runs[runID]; ok {
-		held.Value = live
-		p.recent.MoveToFront(held)
-	} else {
-		p.runs[runID] = p.recent.PushFront(live)
+	p.forget(p.runs[runID])
+	list := p.open
+	if live.pause == nil && live.snapshot.Status.Terminal() {
+		list = p.ended
 	}
-	delete(p.paused, runID)
+	p.runs[runID] = list.PushFront(live)
 	if live.pause != nil {
 		p.paused[runID] = live.pause
 	}
-	for p.recent.Len() > p.config.MaxRuns {
-		forgotten := p.recent.Remove(p.recent.Back()).(liveRun).snapshot.RunID
-		delete(p.runs, forgotten)
-		delete(p.paused, forgotten)
+	for len(p.runs) > p.config.MaxRuns {
+		oldest := p.ended.Back()
+		if oldest == nil {
+			oldest = p.open.Back()
+		}
+		p.forget(oldest)
 	}
+}
+
+// forget lets go of a run that is held; nil for none. The caller holds mu.
+func (p *Projector) forget(held *list.Element) {
+	if held == nil {
+		return
+	}
+	runID := held.Value.(liveRun).snapshot.RunID
+	p.open.Remove(held) // an element is in one of the two; the other leaves it as it is
+	p.ended.Remove(held)
+	delete(p.runs, runID)
+	delete(p.paused, runID)
 }

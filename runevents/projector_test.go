@@ -37,13 +37,15 @@ func watch(t *testing.T, store runevents.StateStore, change ...func(*runevents.P
 	return w
 }
 
-// apply returns the new snapshots, which are what the projector then holds.
+// apply returns the new snapshots, which are what the projector then holds, if it holds them.
 func (w *watched) apply(records ...runevents.Record) []runevents.Snapshot {
 	w.t.Helper()
 	snapshots, err := w.Apply(w.t.Context(), records)
 	require.NoError(w.t, err)
 	for _, s := range snapshots {
-		require.Equal(w.t, s, w.held(s.RunID))
+		if held, ok := w.Snapshot(s.RunID); ok {
+			require.Equal(w.t, s, held)
+		}
 	}
 	return snapshots
 }
@@ -163,8 +165,40 @@ func TestAFirstEventThatIsNotTheFirstIsAFullResync(t *testing.T) {
 	want, _ := project(t, records)
 	require.Equal(t, []runevents.Snapshot{want}, w.apply(records[4]))
 	require.Equal(t, []string{"events after 0"}, store.calls())
-	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 05"}, w.codes())
+	require.Empty(t, w.codes(), "nobody has seen anything skipped")
 	require.Empty(t, w.apply(records...), "all of it was in the store")
+
+	store.hidden = upTo(3)
+	w = watch(t, store)
+	require.Empty(t, w.apply(records[4]))
+	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 05"}, w.codes(), "the store is behind")
+	require.Equal(t, []string{identity.RunID}, w.Stale())
+	require.Empty(t, w.resume())
+	require.Len(t, w.codes(), 1, "once")
+}
+
+// TestAJumpToTheReservedPlaceSkipsNothing: a run that the engine ends in a second commit has gaps by
+// design.
+func TestAJumpToTheReservedPlaceSkipsNothing(t *testing.T) {
+	t.Parallel()
+	records := executedRun(t)
+	for i := range records[6:] {
+		records[6+i].RunSeq = runevents.ReservedSeq + int64(i)
+	}
+	store := storing(records...)
+	w := watch(t, store)
+	w.apply(records[:6]...)
+	w.apply(records[6:8]...)
+	w.apply(records[8:]...)
+	want, _ := project(t, records)
+	require.Equal(t, want, w.held(identity.RunID))
+	require.Empty(t, w.codes())
+	require.Empty(t, store.calls())
+
+	w = watch(t, store)
+	w.apply(records[6])
+	require.Equal(t, want, w.held(identity.RunID), "but it is not where a run begins")
+	require.NotEmpty(t, store.calls())
 }
 
 // TestAGapThatTheStoreHasTooIsNatural: the watermark advanced, so the run goes on behind it.
@@ -376,78 +410,111 @@ func TestTheRunThatWasLongestWithoutEventsIsForgotten(t *testing.T) {
 	records := executedRun(t)
 	store := storing(ofRun(records, "a")...)
 	w := watch(t, store, func(c *runevents.ProjectorConfig) { c.MaxRuns = 2 })
-	holds := func(want ...string) {
-		t.Helper()
-		for _, runID := range []string{"a", "b", "c"} {
-			_, ok := w.Snapshot(runID)
-			require.Equal(t, slices.Contains(want, runID), ok, runID)
-		}
-	}
 	w.apply(ofRun(records, "a")[:2]...)
 	w.apply(ofRun(records, "b")[:2]...)
 	w.apply(ofRun(records, "a")[2:4]...)
-	holds("a", "b")
+	w.holds("a", "b")
 	w.apply(ofRun(records, "c")[1]) // The store does not know it: it is held as paused.
-	holds("a", "c")
+	w.holds("a", "c")
 	require.Equal(t, []string{"c"}, w.Stale())
 	w.apply(ofRun(records, "b")[:1]...)
-	holds("b", "c")
-	w.apply(ofRun(records, "a")[4:]...)
-	holds("a", "b")
+	w.holds("b", "c")
+	store.hidden = upTo(5)
+	w.apply(ofRun(records, "a")[4])
+	w.holds("a", "b")
 	require.Empty(t, w.Stale(), "forgotten with its run")
-	require.Equal(t, runevents.RunSucceeded, w.held("a").Status, "read from the store again")
+	require.Len(t, w.held("a").Steps, 2, "read from the store again")
+}
+
+// holds asserts which of the runs a, b and c are held.
+func (w *watched) holds(want ...string) {
+	w.t.Helper()
+	for _, runID := range []string{"a", "b", "c"} {
+		_, ok := w.Snapshot(runID)
+		require.Equal(w.t, slices.Contains(want, runID), ok, runID)
+	}
+}
+
+func TestRunsThatHaveEndedAreForgottenFirst(t *testing.T) {
+	t.Parallel()
+	records := executedRun(t)
+	w := watch(t, storing(), func(c *runevents.ProjectorConfig) { c.MaxRuns = 2 })
+	w.apply(ofRun(records, "a")[:2]...)
+	w.apply(ofRun(records, "b")...)
+	w.holds("a", "b")
+	w.apply(ofRun(records, "c")...)
+	w.holds("a", "c")
+	w.apply(ofRun(records, "b")[:2]...)
+	w.holds("a", "b")
+	w.apply(ofRun(records, "c")...)
+	w.holds("a", "b")
+	w.apply(ofRun(records, "a")[2:]...)
+	w.apply(ofRun(records, "c")[:2]...)
+	w.holds("b", "c")
 }
 
 func TestLag(t *testing.T) {
 	t.Parallel()
 	records := executedRun(t)
-	at := func(ms int) string {
-		return runevents.Timestamp(time.Date(2026, 2, 16, 10, 0, 0, ms*1e6, time.UTC))
-	}
+	noon := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
 	for i := range records {
-		records[i].PersistedAt = at(100 * i)
+		records[i].PersistedAt = runevents.Timestamp(noon.Add(time.Duration(i) * 100 * time.Millisecond))
 	}
 	store := storing()
 	w := watch(t, store)
+	w.now = noon.Add(time.Hour)
+	w.Behind(noon)
+	require.Equal(t, time.Hour, w.Lag())
+	require.Empty(t, w.codes(), "there is no event to tell it by")
+	w.Behind(time.Time{})
 	require.Zero(t, w.Lag())
 	w.apply(records[:3]...)
-	require.Equal(t, time.Second, w.Lag(), "of the oldest of the call")
-	w.now = w.now.Add(time.Hour)
-	require.Equal(t, time.Second, w.Lag(), "no event, no lag")
-	w.apply(records[:3]...)
-	require.Equal(t, time.Second, w.Lag(), "nor is there with duplicates")
+	require.Zero(t, w.Lag(), "nothing waits")
 
-	w.now = time.Date(2026, 2, 16, 10, 0, 5, 300e6, time.UTC)
-	w.apply(records[3])
+	w.now = noon.Add(5300 * time.Millisecond)
+	w.Behind(noon.Add(300 * time.Millisecond))
 	require.Equal(t, 5*time.Second, w.Lag())
-	require.Empty(t, w.alerts, "just not too high")
-	w.now = w.now.Add(101 * time.Millisecond)
-	w.apply(records[4])
-	require.Equal(t, 5*time.Second+time.Millisecond, w.Lag())
+	require.Empty(t, w.codes(), "just not too high")
+	w.now = w.now.Add(time.Millisecond)
+	require.Equal(t, 5001*time.Millisecond, w.Lag(), "it grows by itself")
+	w.apply(records[3])
 	w.now = w.now.Add(time.Second)
-	w.apply(records[5])
-	require.Equal(t, []string{"PROJECTOR_LAG_HIGH 05"}, w.codes(), "once, until it has been lower")
+	w.apply(records[4])
+	require.Equal(t, []string{"PROJECTOR_LAG_HIGH 04"}, w.codes(), "once, until it has been lower")
 	require.Equal(t, runevents.P2, w.alerts[0].Severity)
-	require.Equal(t, records[4].PersistedAt, w.alerts[0].PersistedAt)
-	require.Equal(t, int64(5), w.alerts[0].RunSeq)
+	require.Equal(t, records[3].PersistedAt, w.alerts[0].PersistedAt)
+	require.Equal(t, int64(4), w.alerts[0].RunSeq)
 	require.Equal(t, "projections are 5.001s behind, more than 5s", w.alerts[0].Message)
+	require.Equal(t, runevents.Timestamp(noon.Add(5301*time.Millisecond)), w.alerts[0].At)
 
-	w.now = time.Date(2026, 2, 16, 9, 0, 0, 0, time.UTC)
-	w.apply(records[6])
+	w.now = noon.Add(-time.Hour)
 	require.Zero(t, w.Lag(), "never negative, whatever the clocks")
+	w.now = noon.Add(7 * time.Second)
+	w.Behind(time.Time{})
+	w.Behind(noon.Add(time.Second))
+	require.Equal(t, []string{"PROJECTOR_LAG_HIGH 04", "PROJECTOR_LAG_HIGH 05"}, w.codes())
+}
 
-	w.now = time.Date(2026, 2, 16, 10, 0, 2, 0, time.UTC)
+func TestTheLagOfAPausedRun(t *testing.T) {
+	t.Parallel()
+	records := executedRun(t)
+	for i := range records {
+		records[i].PersistedAt = runevents.Timestamp(time.Date(2026, 2, 16, 10, 0, i, 0, time.UTC))
+	}
+	store := storing(records[:2]...)
+	w := watch(t, store)
+	w.now = time.Date(2026, 2, 16, 10, 0, 10, 0, time.UTC)
+	w.apply(records[:2]...)
 	w.apply(records[9])
-	require.Equal(t, 1100*time.Millisecond, w.Lag(), "a paused run waits for 10")
+	require.Equal(t, time.Second, w.Lag(), "it waits for 10")
 	w.now = w.now.Add(time.Minute)
-	require.Equal(t, 61100*time.Millisecond, w.Lag())
+	require.Equal(t, 61*time.Second, w.Lag())
 	w.resume()
-	require.Equal(t, []string{
-		"PROJECTOR_LAG_HIGH 05", "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 10", "PROJECTOR_LAG_HIGH 10",
-	}, w.codes())
+	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 10", "PROJECTOR_LAG_HIGH 10"}, w.codes())
 	store.records = records
 	w.resume()
-	require.Equal(t, 61100*time.Millisecond, w.Lag(), "as it was when 10 was projected")
+	require.Zero(t, w.Lag())
+	require.Empty(t, w.Stale())
 }
 
 // TestAnyDeliveryEndsInTheSameSnapshot: any order of any subset with duplicates, in any batches,
@@ -579,6 +646,7 @@ func TestTheDefaultsOfAProjector(t *testing.T) {
 	p := runevents.NewProjector(runevents.ProjectorConfig{Store: storing()})
 	_, err := p.Apply(t.Context(), told(of("RunPaused"), of("RunStarted"), of("RunResumed")))
 	require.NoError(t, err)
+	p.Behind(time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC))
 	require.Greater(t, p.Lag(), time.Hour, "the clock is the machine's")
 	_, ok := p.Snapshot(identity.RunID)
 	require.True(t, ok)
