@@ -146,6 +146,11 @@ func (p *Plan) Results(persistedAt time.Time) []Appended {
 // idempotencyKey the run has, or an earlier write of the same append, is answered with what that
 // event has, whatever else it says; all others get the next places of the run.
 //
+// A logicalAttemptId above 1 is taken whether the run has the attempt before it or not. That attempts
+// start at 1 and count up is the producers' to keep (RunEvents v2.0.1, section 2.4); an append
+// authority that held them to it could not answer the same forever, since the attempt before may
+// come later from another writer, or have expired.
+//
 // The error refuses the append as a whole: *TransitionError, ErrRunEnding, or a
 // *schemas.ValidationError with the paths of a run-append-request.v1, of a new event that has the
 // eventId of another event of the run or is not of the tenant, project and environment of the run.

@@ -15,4 +15,7 @@ var (
 	// ErrNotAdvanced is returned by a resync after which the watermark is where it was, so that it
 	// does not count as complete. A paused run stays paused; ask again later.
 	ErrNotAdvanced = errors.New("runevents: the resync did not advance the watermark")
+	// ErrBadID is returned for an id that a Source drew and that is no UUID v4. Nothing was emitted;
+	// whoever made the Source has to draw others.
+	ErrBadID = errors.New("runevents: an id that was drawn is not a UUID v4")
 )

@@ -16,7 +16,7 @@ import (
 type Source struct {
 	// Now is the producer's clock.
 	Now func() time.Time
-	// NewID returns a new UUID v4.
+	// NewID returns a new UUID v4, as IsID wants it; nothing is emitted with another id.
 	NewID func() string
 
 	seed string // what ids are derived from once NewID is nil
@@ -180,19 +180,25 @@ func (p *Producer) emit(event EventType, step stepAttempt, payload any) error {
 		}
 		e.Payload = data
 	}
-	e.EventID = p.id(key, &e)
+	var err error
+	if e.EventID, err = p.id(key, &e); err != nil {
+		return err
+	}
 	p.now.emitted = append(p.now.emitted, key)
 	p.run.Events = append(p.run.Events, e)
 	return nil
 }
 
-func (p *Producer) id(key registryKey, e *Event) string {
+// id returns the stable id of an event.
+func (p *Producer) id(key registryKey, e *Event) (string, error) {
 	id, ok := p.registry[key]
 	if !ok {
-		id = p.draw(e)
+		if id = p.draw(e); !IsID(id) {
+			return "", fmt.Errorf("%w: %q, for %s", ErrBadID, id, e.EventType)
+		}
 		p.registry[key] = id
 	}
-	return id
+	return id, nil
 }
 
 // draw returns a new id for an event, or the one that the seed gives it.

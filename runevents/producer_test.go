@@ -308,3 +308,19 @@ func TestNoSequenceOfCallsEmitsAnInvalidTransition(t *testing.T) {
 	}
 	require.Len(t, emitted, 12, "every known event was emitted: %v", emitted)
 }
+
+func TestAProducerEmitsNothingWithABadID(t *testing.T) {
+	t.Parallel()
+	ids := []string{"00000000-0000-4000-8000-000000000001", "", "not a UUID", "00000000-0000-1000-8000-000000000001"}
+	from := source()
+	from.NewID = func() string { id := ids[0]; ids = ids[1:]; return id }
+	p := runevents.NewProducer(identity, from)
+	require.NoError(t, p.OfRun(runevents.RunQueued, nil))
+	for len(ids) > 0 {
+		require.ErrorIs(t, p.OfRun(runevents.RunStarted, nil), runevents.ErrBadID)
+		require.Len(t, p.Run().Events, 1)
+	}
+	from.NewID = source().NewID
+	p = runevents.NewProducer(identity, from)
+	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+}

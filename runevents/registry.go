@@ -54,6 +54,35 @@ func (r *MemoryRegistry) Adopt(_ context.Context, runID, idempotencyKey, eventID
 	return nil
 }
 
+// IsID says whether id is what an eventId must be: a UUID v4 of lower-case hex in five groups.
+func IsID(id string) bool {
+	if len(id) != 36 {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		switch i {
+		case 8, 13, 18, 23:
+			if c != '-' {
+				return false
+			}
+		case 14:
+			if c != '4' {
+				return false
+			}
+		case 19:
+			if c != '8' && c != '9' && c != 'a' && c != 'b' {
+				return false
+			}
+		default:
+			if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // DefaultRegistryRetention is how long a durable registry keeps an eventId: as long as the server
 // keeps run events by default.
 const DefaultRegistryRetention = 30 * 24 * time.Hour

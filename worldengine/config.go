@@ -9,6 +9,7 @@ import (
 	"github.com/google/uuid"
 
 	"worldengine/dedupe"
+	"worldengine/runevents"
 	"worldengine/worldengine/town"
 )
 
@@ -48,8 +49,8 @@ type Config struct {
 	// TenantID, ProjectID and EnvironmentID stand in every run event; "default", the world's
 	// name, and "local".
 	TenantID, ProjectID, EnvironmentID string
-	// Now is the producer's clock and NewID draws a UUID v4; time.Now and uuid.NewString. They
-	// reach run events and never a result.
+	// Now is the producer's clock and NewID draws a UUID v4, as runevents.IsID wants it; time.Now and
+	// uuid.NewString. They reach run events and never a result. No handoff is judged with another id.
 	Now   func() time.Time
 	NewID func() string
 	// Logger is where trouble is told; slog.Default.
@@ -84,6 +85,15 @@ func (c Config) withDefaults() (Config, error) {
 		c.Logger = slog.Default()
 	}
 	return c, c.validate()
+}
+
+// newRunID draws the id of a run.
+func (c *Config) newRunID() (string, error) {
+	id := c.NewID()
+	if !runevents.IsID(id) {
+		return "", fmt.Errorf("%w: %q, for a run", runevents.ErrBadID, id)
+	}
+	return id, nil
 }
 
 func (c *Config) validate() error {

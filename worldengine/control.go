@@ -254,10 +254,11 @@ func (e *Engine) acceptedSignal(s *Signal) (*runevents.Run, error) { return e.si
 
 // signalRun returns the run of a signal; refused is "" for one that is accepted.
 func (e *Engine) signalRun(s *Signal, refused string) (*runevents.Run, error) {
-	p := e.newProducer(runevents.Identity{
-		RunID: e.config.NewID(), TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
-		EnvironmentID: e.config.EnvironmentID, PlanID: "signal", PlanVersion: signalVersion,
-	})
+	run, err := e.newRun("signal", signalVersion)
+	if err != nil {
+		return nil, err
+	}
+	p := e.newProducer(run)
 	if err := narrateSignal(p, s, refused); err != nil {
 		return nil, fmt.Errorf("worldengine: the events of a signal: %w", err)
 	}

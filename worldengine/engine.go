@@ -269,8 +269,8 @@ func (e *Engine) take(ctx context.Context, d *delivery, t turn) (finished bool) 
 			d.done(answer, err)
 		}
 	}()
-	if d.producer == nil {
-		d.producer = e.newProducer(e.newRun(d.handoff))
+	if err = e.begin(d); err != nil {
+		return true
 	}
 	if t.queued && d.start == atOnce {
 		d.start = queued
@@ -283,13 +283,26 @@ func (e *Engine) take(ctx context.Context, d *delivery, t turn) (finished bool) 
 	return true
 }
 
-// newRun returns the identity of a new run of h.
-func (e *Engine) newRun(h *handoff.Handoff) runevents.Identity {
-	return runevents.Identity{
-		RunID: e.config.NewID(), TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
-		EnvironmentID: e.config.EnvironmentID,
-		PlanID:        h.ProposalID, PlanVersion: h.Proposal.SchemaVersion,
+// begin gives a delivery its run, once.
+func (e *Engine) begin(d *delivery) error {
+	if d.producer != nil {
+		return nil
 	}
+	run, err := e.newRun(d.handoff.ProposalID, d.handoff.Proposal.SchemaVersion)
+	if err != nil {
+		return err
+	}
+	d.producer = e.newProducer(run)
+	return nil
+}
+
+// newRun returns the identity of a new run.
+func (e *Engine) newRun(planID, planVersion string) (runevents.Identity, error) {
+	runID, err := e.config.newRunID()
+	return runevents.Identity{
+		RunID: runID, TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
+		EnvironmentID: e.config.EnvironmentID, PlanID: planID, PlanVersion: planVersion,
+	}, err
 }
 
 func (e *Engine) newProducer(run runevents.Identity) *runevents.Producer {

@@ -45,8 +45,8 @@ func (e *Engine) tellPaused(ctx context.Context, d *delivery, by *PausedBy) erro
 	if d.start == resumed {
 		return nil
 	}
-	if d.producer == nil {
-		d.producer = e.newProducer(e.newRun(d.handoff))
+	if err := e.begin(d); err != nil {
+		return err
 	}
 	d.producer.Restart()
 	n := narrator{producer: d.producer}
