@@ -15,17 +15,13 @@ func continues(s *Snapshot, records []Record) int {
 	last := s.LastEventSeq
 	for i := range records {
 		r := &records[i]
-		if DetectNonContiguous(last, r.RunSeq) && !reserved(last, r) || cameLate(s, r) {
+		if DetectNonContiguous(last, r.RunSeq) || cameLate(s, r) {
 			return i
 		}
 		last = max(last, r.RunSeq)
 	}
 	return len(records)
 }
-
-// reserved says whether r is at the first of the places that the append authority keeps for the end
-// of a run that has begun: nobody else gets one of those that it leaves free.
-func reserved(last int64, r *Record) bool { return last > 0 && r.RunSeq == ReservedSeq }
 
 // cameLate says whether r is below the watermark without having been taken in.
 func cameLate(s *Snapshot, r *Record) bool {

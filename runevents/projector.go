@@ -66,7 +66,6 @@ func (c ProjectorConfig) withDefaults() ProjectorConfig {
 // for FROM_SNAPSHOT; an event below the watermark that the snapshot has never seen, because the
 // store showed it late, takes the trusted watermark back to before it and asks for FULL. A pause
 // that its first resync does not end is tried again with the run's next events and by ResumeStale.
-// A jump to ReservedSeq skips nothing: it is the place that the append authority keeps for it.
 //
 // A run that is not held and comes with a later event than its first is looked at with FULL. That
 // is an observation, and an alert, only if the store does not have the run up to there: nobody

@@ -177,30 +177,6 @@ func TestAFirstEventThatIsNotTheFirstIsAFullResync(t *testing.T) {
 	require.Len(t, w.codes(), 1, "once")
 }
 
-// TestAJumpToTheReservedPlaceSkipsNothing: a run that the engine ends in a second commit has gaps by
-// design.
-func TestAJumpToTheReservedPlaceSkipsNothing(t *testing.T) {
-	t.Parallel()
-	records := executedRun(t)
-	for i := range records[6:] {
-		records[6+i].RunSeq = runevents.ReservedSeq + int64(i)
-	}
-	store := storing(records...)
-	w := watch(t, store)
-	w.apply(records[:6]...)
-	w.apply(records[6:8]...)
-	w.apply(records[8:]...)
-	want, _ := project(t, records)
-	require.Equal(t, want, w.held(identity.RunID))
-	require.Empty(t, w.codes())
-	require.Empty(t, store.calls())
-
-	w = watch(t, store)
-	w.apply(records[6])
-	require.Equal(t, want, w.held(identity.RunID), "but it is not where a run begins")
-	require.NotEmpty(t, store.calls())
-}
-
 // TestAGapThatTheStoreHasTooIsNatural: the watermark advanced, so the run goes on behind it.
 func TestAGapThatTheStoreHasTooIsNatural(t *testing.T) {
 	t.Parallel()

@@ -46,6 +46,9 @@ type Config struct {
 	// with INVALID_TRANSITION, at the cost of a projection of the run for every append to it; false:
 	// it is stored, and projectors deal with it.
 	ValidateTransitions bool
+	// Projector projects the run events as they come, so that invalid transitions are alerted about
+	// and Stats tells how far projections are behind; false.
+	Projector bool
 	// TenantID, ProjectID and EnvironmentID stand in every run event; "default", the world's
 	// name, and "local".
 	TenantID, ProjectID, EnvironmentID string

@@ -28,6 +28,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/follow"
+	"worldengine/worldengine/projection"
 )
 
 // Bounds of one request's work.
@@ -66,6 +67,8 @@ type Engine struct {
 
 	receiptFollower follower
 	eventFollower   follower
+	projector       *projection.Runner // nil without Config.Projector
+	alerts          *runevents.AlertFilter
 
 	stop       context.CancelFunc
 	background sync.WaitGroup
@@ -112,7 +115,8 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 	e := &Engine{
 		config: config, log: log, towns: newTowns(log),
 		receipts: dedupe.New(config.World, receiptStream), events: eventStream,
-		marks: &marks{world: config.World, js: js, stream: markStream},
+		alerts: runevents.NewAlertFilter(0),
+		marks:  &marks{world: config.World, js: js, stream: markStream},
 	}
 	e.mark = e.marks.put
 	_, paused, err := log.worldPause(ctx)
@@ -149,11 +153,17 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	if err != nil {
 		return err
 	}
+	if e.projector, err = e.newProjector(followers); err != nil {
+		return err
+	}
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.applyContext, e.stopApplying = context.WithCancel(ctx)
 	e.queues = newQueues(ctx, e.config.Logger, e.config.Workers, e.config.QueuePerTown, e.config.QueueTotal)
 	e.background.Go(func() { e.receiptFollower.Run(ctx) })
 	e.background.Go(func() { e.eventFollower.Run(ctx) })
+	if e.projector != nil {
+		e.background.Go(func() { e.projector.Run(ctx) })
+	}
 	e.background.Go(func() { e.watchConnection(ctx, nc) })
 	e.background.Go(func() { e.recover(ctx) })
 	e.background.Go(func() { e.followSignals(ctx) })

@@ -13,8 +13,9 @@ import (
 	"worldengine/worldengine/follow"
 )
 
-// Run returns the state of a run, projected from all of its events: what Events gives, reduced. It
-// fails as Events does.
+// Run returns the state of a run, projected from all of its events: what Events gives, reduced. A
+// reader sees by metadata.consistency that some of them are invalid; operators get an alert about
+// each of those, once. It fails as Events does.
 func (e *Engine) Run(ctx context.Context, runID string) (runevents.Snapshot, error) {
 	snapshot := runevents.NewSnapshot(runID)
 	const page = 1000
@@ -32,10 +33,11 @@ func (e *Engine) Run(ctx context.Context, runID string) (runevents.Snapshot, err
 				return runevents.Snapshot{}, fmt.Errorf("worldengine: an event of run %s: %w", runID, err)
 			}
 		}
-		// Alerts are the projector's to raise; a reader sees metadata.consistency.
-		if snapshot, _, err = runevents.Incremental(snapshot, records); err != nil {
+		var alerts []runevents.Alert
+		if snapshot, alerts, err = runevents.Incremental(snapshot, records); err != nil {
 			return runevents.Snapshot{}, fmt.Errorf("worldengine: run %s: %w", runID, err)
 		}
+		e.alertReader(alerts)
 	}
 }
 

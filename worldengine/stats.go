@@ -18,6 +18,10 @@ type Stats struct {
 	// are complete.
 	ReceiptsFollowed uint64 `json:"receiptsFollowed"`
 	EventsFollowed   uint64 `json:"eventsFollowed"`
+	// ProjectorLagMs is how far projections are behind what was persisted, in milliseconds, and
+	// ProjectorBehind by how many run events; both are absent without Config.Projector.
+	ProjectorLagMs  *int64  `json:"projectorLagMs,omitempty"`
+	ProjectorBehind *uint64 `json:"projectorBehind,omitempty"`
 }
 
 // Stats returns the engine's statistics. It is cheap and reads no stream.
@@ -28,6 +32,10 @@ func (e *Engine) Stats() Stats {
 	}
 	for i, status := range handoff.Statuses() {
 		s.Results[status] = e.results[i].Load()
+	}
+	if e.projector != nil {
+		lag, behind := e.projector.Lag().Milliseconds(), e.projector.Behind()
+		s.ProjectorLagMs, s.ProjectorBehind = &lag, &behind
 	}
 	return s
 }

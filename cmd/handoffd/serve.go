@@ -38,6 +38,7 @@ type serveCommand struct {
 	TenantID           string        `help:"tenantId of the run events." default:"default"`
 	ProjectID          string        `help:"projectId of the run events; the world's name where it is not given."`
 	EnvironmentID      string        `help:"environmentId of the run events." default:"local"`
+	Projector          bool          `help:"Project the run events as they come, alert about invalid ones, and tell how far that is behind."`
 	Rules              rulesFlags    `embed:"" prefix:"rules-"`
 
 	DrainTimeout time.Duration `help:"How long requests in hand may take to finish at the end." default:"20s"`
@@ -81,6 +82,7 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 			DedupeRetention: c.DedupeRetention, EventRetention: c.RunEventsRetention,
 			HistoryPerTown: c.HistoryPerTown, Replicas: c.Replicas,
 			TenantID: c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
+			Projector: c.Projector,
 		},
 		Logger: newLogger(log, c.LogFormat, c.LogLevel),
 	}, nil

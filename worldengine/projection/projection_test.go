@@ -1,0 +1,224 @@
+package projection_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/projection"
+)
+
+// lookBack makes a runner begin so many events before the end.
+func lookBack(events uint64) func(*projection.Config) {
+	return func(c *projection.Config) { c.Lookback = events }
+}
+
+func TestRunsAreProjectedAsTheyCome(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	w := b.run()
+	for i := range 3 {
+		records := lifecycle(fmt.Sprintf("run-%d", i))
+		b.publish(records...)
+		want, _, err := runevents.Project(records[0].RunID, records)
+		require.NoError(t, err)
+		require.Equal(t, want, w.reaches(records[0].RunID, 10))
+	}
+	w.settles()
+	require.Empty(t, w.codes())
+	_, ok := w.Snapshot("run-3")
+	require.False(t, ok)
+}
+
+// An invalid transition is alerted about once, however often it is read.
+func TestAnInvalidTransitionIsAnAlert(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	w := b.run(func(c *projection.Config) { c.Now = func() time.Time { return time.Unix(1, 0) } })
+	records := invalid("run")
+	b.publish(records...)
+	b.publish(records...)
+	b.publish(lifecycle("another")...)
+	w.reaches("another", 10)
+	require.Equal(t, []string{
+		"INVALID_TRANSITION run-5", "PROJECTOR_CAUSAL_VIOLATION run-5",
+	}, w.codes())
+	s := w.reaches("run", 5)
+	require.Equal(t, runevents.Inconsistent, s.Metadata.Consistency)
+	a := w.alerts[0]
+	require.Equal(t, []any{"run", int64(4), records[3].PersistedAt, "PENDING", "SUCCESS", "1970-01-01T00:00:01.000Z"},
+		[]any{a.RunID, a.RunSeq, a.PersistedAt, a.PriorState, a.AttemptedState, a.At})
+}
+
+// What came before the runner is looked at as far back as it is told, without an alert about the
+// runs that begin before that.
+func TestItBeginsBeforeTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	b.publish(invalid("too-early")...)
+	b.publish(lifecycle("long-ago")...)
+	old := invalid("missed")
+	for i := range old {
+		old[i].PersistedAt = "2020-01-01T00:00:00.000Z"
+	}
+	b.publish(old...)
+	w := b.run(lookBack(uint64(len(old) + 3)))
+	w.reaches("missed", 5)
+	s := w.reaches("long-ago", 10)
+	require.Equal(t, runevents.RunSucceeded, s.Status, "read from its beginning")
+	w.settles()
+	require.Equal(t, []string{
+		"INVALID_TRANSITION missed-5", "PROJECTOR_CAUSAL_VIOLATION missed-5",
+	}, w.codes(), "and what is old does not lag")
+	_, ok := w.Snapshot("too-early")
+	require.False(t, ok)
+}
+
+// A gap is read again from the stream, and is natural when the stream has it too.
+func TestAGapIsAnAlert(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	w := b.run()
+	records := lifecycle("run")
+	for i := range records[4:] {
+		records[4+i].RunSeq += 3
+	}
+	b.publish(records...)
+	want, _, err := runevents.Project("run", records)
+	require.NoError(t, err)
+	require.Equal(t, want, w.reaches("run", 13))
+	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED run-5"}, w.codes())
+	w.settles()
+}
+
+// A run that was forgotten is read again when it goes on.
+func TestARunThatWasForgottenGoesOn(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	w := b.run(func(c *projection.Config) { c.MaxRuns = 2 })
+	records := lifecycle("run")
+	b.publish(records[:5]...)
+	w.reaches("run", 5)
+	for i := range 3 {
+		b.publish(lifecycle(fmt.Sprintf("open-%d", i))[:2]...)
+	}
+	w.reaches("open-2", 2)
+	_, ok := w.Snapshot("run")
+	require.False(t, ok)
+	b.publish(records[5:7]...)
+	want, _, err := runevents.Project("run", records[:7])
+	require.NoError(t, err)
+	require.Equal(t, want, w.reaches("run", 7))
+	require.Empty(t, w.codes())
+}
+
+func TestDamageIsSkipped(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	w := b.run()
+	records := lifecycle("run")
+	b.publish(records[:2]...)
+	b.put("run", []byte("no JSON"))
+	b.put("run", []byte(`{"runId":"run","runSeq":0}`))
+	b.publish(records[4:]...)
+	require.Equal(t, int64(10), w.reaches("run", 10).LastEventSeq)
+	require.Equal(t, []string{
+		"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED run-5", "INVALID_TRANSITION run-5", "PROJECTOR_CAUSAL_VIOLATION run-5",
+	}, w.codes())
+	w.settles()
+}
+
+// What was removed from the end of the stream is not waited for.
+func TestRemovedEventsAreNoLag(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	w := b.run()
+	b.publish(lifecycle("run")...)
+	w.reaches("run", 10)
+	w.stop()
+	b.publish(lifecycle("removed")...)
+	stream, err := b.js.Stream(t.Context(), streamName)
+	require.NoError(t, err)
+	require.NoError(t, stream.Purge(t.Context()))
+	again := b.run()
+	again.settles()
+	b.publish(lifecycle("next")...)
+	again.reaches("next", 10)
+}
+
+func TestItSurvivesTheStream(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	w := b.run()
+	first, second := lifecycle("first"), lifecycle("second")
+	b.publish(first...)
+	b.publish(second[:4]...)
+	w.reaches("second", 4)
+	require.NoError(t, b.js.DeleteStream(t.Context(), streamName))
+	b.create()
+	b.publish(first...)
+	b.publish(second...)
+	b.publish(invalid("third")...)
+	w.reaches("second", 10)
+	w.reaches("third", 5)
+	w.settles()
+	require.Equal(t, []string{"INVALID_TRANSITION third-5", "PROJECTOR_CAUSAL_VIOLATION third-5"}, w.codes())
+}
+
+func TestItSurvivesNATS(t *testing.T) {
+	t.Parallel()
+	server := newMortal(t)
+	nc, err := nats.Connect(server.server.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	b := busOn(t, nc)
+	w := b.run()
+	first, second := lifecycle("first"), lifecycle("second")
+	b.publish(first[:5]...)
+	w.reaches("first", 5)
+	for _, part := range [][]runevents.Record{first[5:], second} {
+		server.restart()
+		w.eventually(nc.IsConnected, "reconnected")
+		b.publish(part...)
+		w.reaches(part[0].RunID, 10)
+	}
+	w.settles()
+	require.Empty(t, slices.DeleteFunc(w.codes(), func(code string) bool {
+		return strings.HasPrefix(code, "PROJECTOR_LAG_HIGH ") // that it was away may be long enough
+	}))
+}
+
+// Events that come late are a lag, which grows as long as they wait.
+func TestALagIsAnAlert(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	var late atomic.Int64
+	entered, open := make(chan runevents.Alert), make(chan struct{})
+	w := b.run(func(c *projection.Config) {
+		c.Now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
+		c.Alert = func(a runevents.Alert) { entered <- a; <-open }
+	})
+	b.publish(lifecycle("first")...)
+	w.reaches("first", 10)
+	w.settles()
+	late.Store(int64(time.Minute))
+	b.publish(lifecycle("second")...)
+	a := <-entered
+	require.Equal(t, runevents.ProjectorLagHigh, a.Code)
+	require.Equal(t, "first-10", a.EventID, "the last one that was projected")
+	w.eventually(func() bool { return w.Behind() == 10 }, "all of them wait")
+	require.GreaterOrEqual(t, w.Lag(), time.Minute)
+	late.Store(int64(time.Hour))
+	require.GreaterOrEqual(t, w.Lag(), time.Hour)
+	late.Store(0)
+	close(open)
+	w.reaches("second", 10)
+	w.settles()
+}

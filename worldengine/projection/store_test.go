@@ -1,0 +1,104 @@
+package projection
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/natstest"
+)
+
+// newStore returns a store over a stream that has the records, each run's amid those of others.
+func newStore(t *testing.T, records []runevents.Record) *store {
+	t.Helper()
+	js, err := jetstream.New(natstest.Connect(t))
+	require.NoError(t, err)
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "EVENTS", Subjects: []string{"events.*.*"}, AllowDirect: true,
+	})
+	require.NoError(t, err)
+	for i := range records {
+		data, err := records[i].AppendJSON(nil)
+		require.NoError(t, err)
+		for subject, body := range map[string][]byte{"events.t." + records[i].RunID: data, "events.t.other": []byte("x")} {
+			_, err = js.Publish(t.Context(), subject, body)
+			require.NoError(t, err)
+		}
+	}
+	return &store{
+		stream: stream, subject: func(runID string) string { return "events.*." + runID },
+		held: func(string) (runevents.Snapshot, bool) { return runevents.Snapshot{}, false },
+	}
+}
+
+// someRun is a run with a gap behind its fourth event.
+func someRun() []runevents.Record {
+	run := runevents.Run{FirstSeq: 1, Identity: runevents.Identity{RunID: "run", PlanID: "p", PlanVersion: "1"}}
+	for i, event := range []runevents.EventType{
+		runevents.RunStarted, runevents.StepStarted, runevents.StepCompleted, "Told", runevents.RunPaused, runevents.RunResumed,
+	} {
+		e := runevents.Event{EventID: fmt.Sprint(i), EventType: event, LogicalAttemptID: 1}
+		if event.OfStep() {
+			e.StepID = "build"
+		}
+		run.Events = append(run.Events, e)
+	}
+	records := run.Records(theDay)
+	for i := range records[4:] {
+		records[4+i].RunSeq += 10
+	}
+	return records
+}
+
+func TestARunIsReadFromTheStream(t *testing.T) {
+	t.Parallel()
+	records := someRun()
+	s := newStore(t, records)
+	for after := range int64(20) {
+		var want []runevents.Record
+		for i := range records {
+			if records[i].RunSeq > after {
+				want = append(want, records[i])
+			}
+		}
+		got, err := s.Events(t.Context(), "run", after)
+		require.NoError(t, err)
+		require.Equal(t, want, got, "after %d", after)
+	}
+	got, err := s.Events(t.Context(), "unknown", 0)
+	require.NoError(t, err)
+	require.Empty(t, got)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = s.Events(ctx, "run", 0)
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// Both modes give the same, with any snapshot that is held, and without one.
+func TestBothModesOfAResync(t *testing.T) {
+	t.Parallel()
+	records := someRun()
+	s := newStore(t, records)
+	want, _, err := runevents.Resync(t.Context(), s, runevents.ResyncRequest{Mode: runevents.Full, RunID: "run"})
+	require.NoError(t, err)
+	require.Equal(t, records[5].RunSeq, want.LastEventSeq)
+	for held := range len(records) + 1 {
+		snapshot, _, err := runevents.Project("run", records[:held])
+		require.NoError(t, err)
+		s.held = func(string) (runevents.Snapshot, bool) { return snapshot, held > 0 }
+		for atMost := range int64(20) {
+			_, ok, err := s.Snapshot(t.Context(), "run", atMost)
+			require.NoError(t, err)
+			require.Equal(t, held > 0 && snapshot.LastEventSeq <= atMost, ok)
+			got, _, err := runevents.Resync(t.Context(), s, runevents.ResyncRequest{
+				Mode: runevents.FromSnapshot, RunID: "run", SnapshotSeq: atMost,
+			})
+			require.NoError(t, err)
+			require.Equal(t, want, got, "%d events held, at most %d", held, atMost)
+		}
+	}
+}

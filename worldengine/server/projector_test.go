@@ -1,0 +1,115 @@
+package server_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine"
+	"worldengine/worldengine/server"
+)
+
+// journal is a log that a test reads.
+type journal struct {
+	mu  sync.Mutex
+	out bytes.Buffer
+}
+
+func (j *journal) Write(p []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.out.Write(p)
+}
+
+// alerts returns what was alerted about: the codes and the eventIds.
+func (j *journal) alerts(t *testing.T) (alerts []string) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, line := range strings.Split(strings.TrimSpace(j.out.String()), "\n") {
+		var entry struct{ Msg, Code, EventID string }
+		if line != "" {
+			require.NoError(t, json.Unmarshal([]byte(line), &entry))
+		}
+		if strings.HasPrefix(entry.Msg, "run event alert: ") {
+			alerts = append(alerts, entry.Code+" "+entry.EventID)
+		}
+	}
+	return alerts
+}
+
+func projecting(projector bool, j *journal) func(*server.Config) {
+	return func(c *server.Config) {
+		c.Engine.Projector = projector
+		c.Logger = slog.New(slog.NewJSONHandler(j, nil))
+	}
+}
+
+// stats are the statistics of a server, as an operator asks for them.
+type stats struct{ ProjectorLagMs, ProjectorBehind *int64 }
+
+func (c *client) stats() stats {
+	c.t.Helper()
+	reply, err := c.nc.Request("$SRV.STATS."+worldengine.ServiceName, nil, 10*time.Second)
+	require.NoError(c.t, err)
+	var s struct{ Endpoints []struct{ Data stats } }
+	require.NoError(c.t, json.Unmarshal(reply.Data, &s))
+	require.NotEmpty(c.t, s.Endpoints)
+	return s.Endpoints[0].Data
+}
+
+// With a projector, an invalid event is alerted about without anybody asking; without one, when a
+// reader's projection meets it. Either way it is one alert, and the reader sees what the run is.
+func TestInvalidEventsAreAlertedAbout(t *testing.T) {
+	t.Parallel()
+	for _, projector := range []bool{true, false} {
+		t.Run(fmt.Sprintf("projector %v", projector), func(t *testing.T) {
+			t.Parallel()
+			var log journal
+			c := connect(t, start(t, projecting(projector, &log)))
+			good := c.send(newChain(t, c, "t").next())
+			bad := written(good.runID, runevents.StepFailed, "apply", 2)
+			c.append("t", bad)
+			want := []string{"INVALID_TRANSITION " + bad.EventID}
+			if projector {
+				require.Eventually(t, func() bool { return len(log.alerts(t)) > 0 }, 20*time.Second, time.Millisecond)
+			} else {
+				require.Empty(t, log.alerts(t))
+			}
+			for range 2 {
+				run := c.run(good.runID)
+				require.Equal(t, runevents.RunSucceeded, run.Status, "as it ended")
+				require.Equal(t, runevents.Inconsistent, run.Metadata.Consistency)
+				require.Equal(t, []string{bad.EventID}, run.Metadata.IgnoredEvents)
+				require.Equal(t, []runevents.Snapshot{run}, c.listRuns(map[string]any{"limit": 5}))
+			}
+			require.Equal(t, want, log.alerts(t))
+		})
+	}
+}
+
+// The statistics say how far the projector is behind, and nothing where there is none.
+func TestProjectorStats(t *testing.T) {
+	t.Parallel()
+	var log journal
+	c := connect(t, start(t, projecting(true, &log)))
+	chain := newChain(t, c, "t")
+	for range 20 {
+		require.Equal(t, handoff.Executed, c.send(chain.next()).result.Status)
+	}
+	require.Eventually(t, func() bool {
+		s := c.stats()
+		return *s.ProjectorLagMs == 0 && *s.ProjectorBehind == 0
+	}, 20*time.Second, time.Millisecond)
+	require.Empty(t, log.alerts(t))
+
+	require.Equal(t, stats{}, connect(t, start(t)).stats())
+}
