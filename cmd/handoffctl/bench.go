@@ -22,8 +22,10 @@ type benchCommand struct {
 	Concurrency int           `help:"How many requests are in flight; at most one a town." default:"64"`
 	Connections int           `help:"How many client connections they share." default:"4"`
 	Duration    time.Duration `help:"How long each of the two phases is." default:"5s"`
+	Rate        float64       `help:"How many handoffs a second are offered; 0 for as many as are answered." default:"0"`
 	Mix         string        `help:"What share of the handoffs ends in which status." default:"executed=100" placeholder:"STATUS=SHARE,…"`
 	Sync        server.Sync   `help:"When the private server brings a commit to the disk: every two seconds (interval) or before it is answered (always)." enum:"interval,always" default:"interval"`
+	Projector   bool          `help:"Let the private server project the run events too."`
 	Join        bool          `help:"Measure the server of --server instead of a private one. The towns of the run stay in its world."`
 }
 
@@ -38,6 +40,9 @@ from the rules, so every answer is known before it is asked for and is held agai
 end every town is compared with what its answers said: a wrong one makes the exit status 1. The
 handoffs are made ahead; when they run out, a worker makes more and the time counts as a pause. A
 server that is joined must have the default rules.
+
+With --rate the handoffs come at that rate, and latencies count from when each is due. Where the server
+projects run events (--projector), how far that is behind is asked for all along.
 
 In the mix: executed is a casual talk, which never exhausts a town; duplicate sends the last accepted
 handoff again; stale was made an epoch ago; rejected asks for a project that is not there; failed
@@ -56,7 +61,7 @@ func (c *benchCommand) Run(ctx context.Context, a *app) error {
 	}
 	config := bench.Config{
 		World: a.flags.World, Towns: c.Towns, Concurrency: c.Concurrency, Connections: c.Connections,
-		Duration: c.Duration, Mix: mix, Timeout: a.flags.Timeout,
+		Duration: c.Duration, Rate: c.Rate, Mix: mix, Timeout: a.flags.Timeout,
 		Connect: func(name string) (*nats.Conn, error) { return a.dial(name) },
 	}
 	if err := errors.Join(config.Validate(), worldengine.ValidateWorld(config.World)); err != nil {
@@ -91,7 +96,7 @@ func (c *benchCommand) runPrivate(ctx context.Context, config bench.Config) (_ *
 	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
 	srv, err := server.Start(ctx, server.Config{
 		Listen: "127.0.0.1:0", Data: data, Sync: c.Sync,
-		Engine: worldengine.Config{World: config.World}, Logger: slog.New(slog.DiscardHandler),
+		Engine: worldengine.Config{World: config.World, Projector: c.Projector}, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the private server does not start: %w", err)

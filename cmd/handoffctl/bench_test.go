@@ -35,6 +35,19 @@ func TestBenchOfAPrivateServer(t *testing.T) {
 	}
 }
 
+// At a rate there are no more handoffs than are due, and a server that projects says how far behind.
+func TestBenchAtARate(t *testing.T) {
+	c := offline(t)
+	report := decode[bench.Report](t, c.ok("bench", "--duration", "1s", "--towns", "8", "--concurrency", "4",
+		"--rate", "50", "--projector", "-o", "json"))
+	assert.Zero(t, report.Wrong, report.Examples)
+	assert.GreaterOrEqual(t, report.Handoffs.Count, 1)
+	assert.LessOrEqual(t, report.Handoffs.Count, 51)
+	require.NotNil(t, report.Projections)
+	assert.Positive(t, report.Projections.Samples)
+	assert.Equal(t, 50.0, report.Rate)
+}
+
 func TestBenchOfEveryStatus(t *testing.T) {
 	c := online(t)
 	text := c.ok(append(small, "--join", "--mix", "executed=4,duplicate=2,stale=2,rejected=1,failed=1")...)

@@ -27,6 +27,9 @@ type Config struct {
 	Connections int
 	// Duration is how long each of the two phases is.
 	Duration time.Duration
+	// Rate is how many handoffs a second are offered; 0 for as many as are answered. Their latency is
+	// from when they are due, so that a server that falls behind is not flattered.
+	Rate float64
 	// Mix is what share of the handoffs ends in which status.
 	Mix Mix
 	// Timeout bounds one request.
@@ -50,6 +53,9 @@ func (c *Config) Validate() error {
 	}
 	if c.Duration < 10*time.Millisecond || c.Timeout <= 0 {
 		problems = append(problems, errors.New("bench: the duration must be at least 10ms, the timeout above 0"))
+	}
+	if c.Rate < 0 || c.Rate != 0 && c.Rate*c.Duration.Seconds() < 1 {
+		problems = append(problems, errors.New("bench: the rate must be 0 or make a handoff within the duration"))
 	}
 	if c.Mix.total() == 0 {
 		problems = append(problems, errors.New("bench: the mix is empty"))

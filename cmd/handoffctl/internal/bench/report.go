@@ -23,6 +23,7 @@ type Report struct {
 	Concurrency int     `json:"concurrency"`
 	Connections int     `json:"connections"`
 	Seconds     float64 `json:"seconds"`
+	Rate        float64 `json:"rate,omitzero"`
 	Mix         string  `json:"mix"`
 	Go          string  `json:"go"`
 	Platform    string  `json:"platform"`
@@ -50,6 +51,8 @@ type Report struct {
 	// Followers is what is derived from the log; FollowersUnknown why it could not be read.
 	Followers        []Lag  `json:"followers,omitempty"`
 	FollowersUnknown string `json:"followersUnknown,omitzero"`
+	// Projections is absent where the server projects nothing.
+	Projections *Projections `json:"projections,omitzero"`
 }
 
 // Rate is how often something was done, and how long each took.
@@ -66,7 +69,7 @@ type Rate struct {
 func newReport(config *Config) *Report {
 	return &Report{
 		World: config.World, Towns: config.Towns, Concurrency: config.Concurrency,
-		Connections: config.Connections, Seconds: config.Duration.Seconds(), Mix: config.Mix.String(),
+		Connections: config.Connections, Seconds: config.Duration.Seconds(), Rate: config.Rate, Mix: config.Mix.String(),
 		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		GOMAXPROCS: runtime.GOMAXPROCS(0),
 	}

@@ -52,11 +52,14 @@ func TestReportSaysWhatIsNotKnown(t *testing.T) {
 	r := newReport(&Config{})
 	r.Followers = []Lag{{Stream: "S", Behind: 7, CaughtUpMs: -1}}
 	r.FollowersUnknown = "no permission"
+	r.Rate, r.Projections = 12.5, &Projections{Samples: 3, LagP50: 4, LagMax: 50, BehindMax: 60}
 	r.blame("town x: something")
 	var text bytes.Buffer
 	assert.NoError(t, r.WriteText(&text))
 	assert.Contains(t, text.String(), "S: 7 log messages behind at the end, not caught up after 15s\n")
 	assert.Contains(t, text.String(), "followers    unknown: no permission\n")
+	assert.Contains(t, text.String(), "\n12.5 handoffs a second are offered; ")
+	assert.Contains(t, text.String(), "\nprojections  4 ms behind, at most 50 ms and 60 run events\n")
 	assert.Contains(t, text.String(), "wrong        1\n             town x: something\n")
 	assert.ErrorIs(t, r.WriteText(broken{}), errBroken)
 }
@@ -80,6 +83,8 @@ func TestConfigValidate(t *testing.T) {
 		"connections must be at least 1":   func(c *Config) { c.Connections = 0 },
 		"a concurrency of 3 needs as many": func(c *Config) { c.Concurrency = 3 },
 		"the duration must be":             func(c *Config) { c.Duration = time.Millisecond },
+		"the rate must be 0 or make":       func(c *Config) { c.Rate = -1 },
+		"make a handoff within":            func(c *Config) { c.Rate = 0.5 },
 		"the mix is empty":                 func(c *Config) { c.Mix = Mix{} },
 	} {
 		bad := good

@@ -48,6 +48,9 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	if err := b.measureEcho(ctx, report); err != nil {
 		return nil, err
 	}
+	if config.Rate > 0 {
+		rate = min(rate, config.Rate)
+	}
 	each := int(1.5*rate*config.Duration.Seconds())/config.Towns + refillSteps
 	if err := prepare(ctx, b.targets, min(each, maxPrepared/config.Towns+1)); err != nil {
 		return nil, err
@@ -112,7 +115,7 @@ func (b *bench) warmUp(ctx context.Context) (rate float64, err error) {
 	if err := prepare(ctx, b.targets, 2*refillSteps); err != nil {
 		return 0, err
 	}
-	phase, err := b.handoffs(ctx, min(max(b.config.Duration/5, 50*time.Millisecond), time.Second))
+	phase, err := b.handoffs(ctx, min(max(b.config.Duration/5, 50*time.Millisecond), time.Second), 0)
 	if err != nil {
 		return 0, err
 	}
@@ -166,14 +169,17 @@ type phase struct {
 
 func (p *phase) perSecond() float64 { return float64(len(p.latencies)) / p.elapsed.Seconds() }
 
-// handoffs lets the workers drive their towns for so long.
-func (b *bench) handoffs(ctx context.Context, duration time.Duration) (*phase, error) {
+// handoffs lets the workers drive their towns for so long, at a rate in all, 0 for as fast as they
+// can.
+func (b *bench) handoffs(ctx context.Context, duration time.Duration, rate float64) (*phase, error) {
 	runs := make([]func(context.Context, time.Time) error, len(b.workers))
+	runtime.GC()
+	pace := &pacer{rate: rate, start: time.Now()}
 	for i, w := range b.workers {
 		w.reset()
+		w.pace = pace
 		runs[i] = w.run
 	}
-	runtime.GC()
 	before := cpuTime()
 	elapsed, err := timed(ctx, duration, runs)
 	if err != nil {
@@ -187,7 +193,13 @@ func (b *bench) handoffs(ctx context.Context, duration time.Duration) (*phase, e
 }
 
 func (b *bench) measureHandoffs(ctx context.Context, report *Report) error {
-	phase, err := b.handoffs(ctx, b.config.Duration)
+	watching, stop := context.WithCancel(ctx)
+	defer stop()
+	projections := make(chan *Projections, 1)
+	go func() { projections <- watchProjections(watching, b.control, b.config.World) }()
+	phase, err := b.handoffs(ctx, b.config.Duration, b.config.Rate)
+	stop()
+	report.Projections = <-projections
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,9 @@ func (r *Report) WriteText(out io.Writer) error {
 	text := &lines{out: out}
 	text.printf("%d towns, %d in flight over %d connections, %gs each phase, mix %s\n",
 		r.Towns, r.Concurrency, r.Connections, r.Seconds, r.Mix)
+	if r.Rate > 0 {
+		text.printf("%g handoffs a second are offered; latencies count from when they are due\n", r.Rate)
+	}
 	kind := "joined"
 	if r.InProcess {
 		kind = "private, sync " + r.Sync
@@ -43,6 +46,9 @@ func (r *Report) WriteText(out io.Writer) error {
 	}
 	if r.FollowersUnknown != "" {
 		text.printf("followers    unknown: %s\n", r.FollowersUnknown)
+	}
+	if p := r.Projections; p != nil {
+		text.printf("projections  %.0f ms behind, at most %.0f ms and %d run events\n", p.LagP50, p.LagMax, p.BehindMax)
 	}
 	return text.err
 }

@@ -28,6 +28,7 @@ type worker struct {
 	subject string
 	timeout time.Duration
 	targets []*target
+	pace    *pacer
 
 	latencies []time.Duration
 	counts    map[handoff.Status]int
@@ -63,7 +64,11 @@ func (w *worker) run(ctx context.Context, deadline time.Time) error {
 				}
 				w.pause += time.Since(now)
 			}
-			if err := w.send(ctx, t); err != nil {
+			due, ok := w.pace.next(ctx, deadline)
+			if !ok {
+				return ctx.Err()
+			}
+			if err := w.send(ctx, t, due); err != nil {
 				return err
 			}
 		}
@@ -71,10 +76,10 @@ func (w *worker) run(ctx context.Context, deadline time.Time) error {
 	return nil
 }
 
-// send sends the town's next handoff and holds the answer against what it must be.
-func (w *worker) send(ctx context.Context, t *target) error {
+// send sends the town's next handoff, which was due at start, and holds the answer against what it
+// must be.
+func (w *worker) send(ctx context.Context, t *target, start time.Time) error {
 	next := &t.steps[0]
-	start := time.Now()
 	reply, retried, err := w.request(ctx, next.data)
 	if err != nil {
 		return err
