@@ -48,6 +48,7 @@ type app struct {
 	flags    *globalFlags
 	in       io.Reader
 	out, err io.Writer
+	colours  bool // whether out shows them
 }
 
 // connect connects to the server. The caller closes the client's connection.
@@ -63,8 +64,8 @@ func (a *app) connect() (*client.Client, error) {
 }
 
 // dial makes one connection to the server, under a name that its operator sees.
-func (a *app) dial(name string) (*nats.Conn, error) {
-	nc, err := a.flags.Connection.Connect(a.flags.Server, name)
+func (a *app) dial(name string, more ...nats.Option) (*nats.Conn, error) {
+	nc, err := a.flags.Connection.Connect(a.flags.Server, name, more...)
 	if err != nil {
 		return nil, &client.UnavailableError{Code: "CONNECTION", Message: sentence(err), Cause: err}
 	}
@@ -197,3 +198,16 @@ func orWhole(path string) string {
 
 // lenient reads JSON for a tester who may want to send what is wrong with it.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+
+// colourful says whether out is a terminal that is to have colours (https://no-color.org).
+func colourful(out io.Writer, env func(string) (string, bool)) bool {
+	if without, _ := env("NO_COLOR"); without != "" {
+		return false
+	}
+	file, ok := out.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := file.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}

@@ -40,7 +40,7 @@ func run(
 	env func(name string) (string, bool),
 ) int {
 	var line commandLine
-	a := &app{flags: &line.globalFlags, in: stdin, out: stdout, err: stderr}
+	a := &app{flags: &line.globalFlags, in: stdin, out: stdout, err: stderr, colours: colourful(stdout, env)}
 	helped := false
 	parser, err := newParser(&line, env, stdout, stderr, func(int) { helped = true })
 	if err != nil {

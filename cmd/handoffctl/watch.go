@@ -2,17 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"net/url"
-	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/cmd/handoffctl/internal/client"
-	"worldengine/runevents"
 	"worldengine/worldengine"
 	"worldengine/worldengine/follow"
 )
@@ -29,7 +24,9 @@ type watchCommand struct {
 // Help is the command's long help.
 func (watchCommand) Help() string {
 	return `Shows what happens in the world, an event a line, until Ctrl-C. It reads the event stream, so it goes
-on where it was when the server was away. With -o json: a RunEventRecord a line.
+on where it was when the server was away, however long. A line with the date comes before the first
+event of each day. What ended well is green and what failed is red, at a terminal and unless $NO_COLOR
+is set. With -o json: a RunEventRecord a line.
 
 Example:
 
@@ -38,7 +35,9 @@ Example:
 
 // Run shows events until ctx is done.
 func (c *watchCommand) Run(ctx context.Context, a *app) error {
-	nc, err := a.dial("handoffctl watch")
+	closed := make(chan struct{})
+	nc, err := a.dial("handoffctl watch", nats.MaxReconnects(-1),
+		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
 	if err != nil {
 		return err
 	}
@@ -53,37 +52,55 @@ func (c *watchCommand) Run(ctx context.Context, a *app) error {
 			Code: "NO_EVENTS", Message: "the world " + a.flags.World + " has no event stream here", Cause: err,
 		}
 	}
-	consumer, err := stream.OrderedConsumer(ctx, c.consumer(a.flags.World))
+	consumer, err := stream.OrderedConsumer(ctx, c.consumer(a.flags.World, stream.CachedInfo().State.LastSeq+1))
 	if err != nil {
 		return &client.UnavailableError{Code: "NO_EVENTS", Message: sentence(err), Cause: err}
 	}
-	defer follow.Release(stream, consumer)
-	messages, err := consumer.Messages()
+	events := make(chan jetstream.Msg)
+	// It is ended by the end of the connection: its own Stop waits for a server that is away.
+	_, err = consumer.Consume(func(msg jetstream.Msg) {
+		select {
+		case events <- msg:
+		case <-closed:
+		}
+	})
 	if err != nil {
 		return &client.UnavailableError{Code: "NO_EVENTS", Message: sentence(err), Cause: err}
 	}
-	defer context.AfterFunc(ctx, messages.Stop)()
+	err = c.follow(ctx, a, events, closed)
+	if nc.IsConnected() {
+		follow.Release(stream, consumer)
+	}
+	return err
+}
+
+// follow shows events until ctx is done, enough were shown, or the connection is closed for good.
+func (c *watchCommand) follow(
+	ctx context.Context, a *app, events <-chan jetstream.Msg, closed <-chan struct{},
+) error {
+	view := &eventView{app: a}
 	for shown := 0; c.MaxCount == 0 || shown < c.MaxCount; {
-		msg, err := messages.Next()
-		switch {
-		case ctx.Err() != nil || errors.Is(err, jetstream.ErrMsgIteratorClosed):
+		select {
+		case msg := <-events:
+			if c.Type != "" && msg.Headers().Get(worldengine.EventTypeHeader) != c.Type {
+				continue
+			}
+			if err := view.show(msg); err != nil {
+				return err
+			}
+			shown++
+		case <-closed:
+			return &client.UnavailableError{Code: "CONNECTION", Message: "the server has closed the connection"}
+		case <-ctx.Done():
 			return nil
-		case errors.Is(err, jetstream.ErrNoHeartbeat):
-			continue // the server is away; the consumer is made again when it is back
-		case err != nil:
-			return &client.UnavailableError{Code: "NO_EVENTS", Message: sentence(err), Cause: err}
-		case c.Type != "" && msg.Headers().Get(worldengine.EventTypeHeader) != c.Type:
-			continue
 		}
-		if err := c.show(a, msg); err != nil {
-			return err
-		}
-		shown++
 	}
 	return nil
 }
 
-func (c *watchCommand) consumer(world string) jetstream.OrderedConsumerConfig {
+// consumer is the consumer of what is watched. From now on means from the sequence next on: a
+// consumer that is made again before the first event must not begin at a later now.
+func (c *watchCommand) consumer(world string, next uint64) jetstream.OrderedConsumerConfig {
 	token, runID := "*", "*"
 	if c.Town != "" {
 		token = worldengine.TownToken(c.Town)
@@ -93,98 +110,11 @@ func (c *watchCommand) consumer(world string) jetstream.OrderedConsumerConfig {
 	}
 	config := jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{worldengine.EventSubject(world, token, runID)},
-		DeliverPolicy:  jetstream.DeliverNewPolicy,
+		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
 	}
 	if c.Since > 0 {
 		from := time.Now().Add(-c.Since)
-		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
+		config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &from
 	}
 	return config
-}
-
-// show prints one event.
-func (c *watchCommand) show(a *app, msg jetstream.Msg) error {
-	if a.json() {
-		return a.printRaw(msg.Data())
-	}
-	var e runevents.Record
-	if err := json.Unmarshal(msg.Data(), &e); err != nil {
-		return fmt.Errorf("an event of the server cannot be read: %w", err)
-	}
-	at := e.PersistedAt
-	if persisted, err := time.Parse(time.RFC3339, at); err == nil {
-		at = persisted.Local().Format("15:04:05.000")
-	}
-	return a.printf("%s  %-20s  %.8s %2d  %-14s  %-18s  %s\n", at, show(townOfSubject(msg.Subject())),
-		show(e.RunID), e.RunSeq, show(string(e.EventType)), show(e.StepID), show(sense(&e)))
-}
-
-// townOfSubject returns the town of an event's subject: its id, or the token of one whose id is too long.
-func townOfSubject(subject string) string {
-	tokens := strings.Split(subject, ".")
-	if len(tokens) < 2 {
-		return subject
-	}
-	token := tokens[len(tokens)-2]
-	if token == "=world" { // the events of a signal to the world
-		return "the world"
-	}
-	if id, err := url.PathUnescape(token); err == nil {
-		return id
-	}
-	return token
-}
-
-// sense says in short what an event's payload means.
-func sense(e *runevents.Record) string {
-	var p struct {
-		Command     string `json:"command"`
-		Status      string `json:"status"`
-		Reason      string `json:"reason"`
-		SignalID    string `json:"signalId"`
-		ReasonCode  string `json:"reasonCode"`
-		Evaluated   bool   `json:"evaluated"`
-		Passed      *bool  `json:"passed"`
-		Duplicate   *bool  `json:"duplicate"`
-		ActualEpoch *int64 `json:"actualDecisionEpoch"`
-		PostEpoch   *int64 `json:"postExecutionDecisionEpoch"`
-		Failures    []struct {
-			Detail string `json:"detail"`
-		} `json:"failures"`
-		Error struct {
-			Code    string `json:"code"`
-			Message string `json:"message"`
-		} `json:"error"`
-		said `json:",inline"`
-	}
-	if json.Unmarshal(e.Payload, &p) != nil {
-		return short(e.Payload)
-	}
-	switch {
-	case p.Signal != "":
-		return p.String()
-	case p.Command != "":
-		return p.Command
-	case p.Status != "":
-		return strings.TrimSpace(p.Status + " " + p.ReasonCode)
-	case p.SignalID != "":
-		return strings.TrimSuffix(fmt.Sprintf("by signal %.8s: %s", p.SignalID, p.Reason), ": ")
-	case p.Reason != "":
-		return "because of " + p.Reason
-	case p.Error.Code != "":
-		return p.Error.Code + ": " + p.Error.Message
-	case p.Duplicate != nil && *p.Duplicate:
-		return "the key was accepted before"
-	case p.Duplicate != nil:
-		return "the key is free"
-	case p.PostEpoch != nil:
-		return fmt.Sprintf("the town is at day %d", *p.PostEpoch)
-	case p.Passed != nil && !*p.Passed && p.ActualEpoch != nil:
-		return fmt.Sprintf("the town is at day %d and not as the agent saw it", *p.ActualEpoch)
-	case p.Passed != nil && !*p.Passed && len(p.Failures) > 0:
-		return p.Failures[0].Detail
-	case p.Passed != nil && *p.Passed:
-		return "passed"
-	}
-	return short(e.Payload)
 }

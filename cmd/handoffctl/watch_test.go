@@ -2,13 +2,24 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine"
 )
 
 func TestWatch(t *testing.T) {
@@ -18,6 +29,8 @@ func TestWatch(t *testing.T) {
 	require.Equal(t, exitOK, c.pipe(made, "send", "-").status)
 
 	lines := strings.Split(strings.TrimSpace(c.ok("watch", "--since", "1h", "--count", "17")), "\n")
+	require.Regexp(t, `^\d{4}-\d\d-\d\d$`, lines[0])
+	lines = slices.DeleteFunc(lines[1:], func(line string) bool { return len(line) == len(lines[0]) }) // at midnight
 	require.Len(t, lines, 17, "ten events of the executed one, seven of the duplicate")
 	assert.Regexp(t, `^\d\d:\d\d:\d\d\.\d{3}  town-threatened .* 1  RunStarted .* townsfolk talk town-threatened casual$`, lines[0])
 	assert.Regexp(t, ` RunCompleted .* executed EXECUTED$`, lines[9])
@@ -30,7 +43,8 @@ func TestWatch(t *testing.T) {
 		assert.Equal(t, runevents.RunCompleted, decode[runevents.Record](t, line).EventType)
 	}
 	run := decode[runevents.Record](t, ends[1]).RunID
-	assert.Len(t, strings.Split(strings.TrimSpace(c.ok("watch", "--since", "1h", "--run", run, "--count", "7")), "\n"), 7)
+	assert.Len(t, strings.Split(strings.TrimSpace(
+		c.ok("watch", "--since", "1h", "--run", run, "--count", "7", "-o", "json")), "\n"), 7)
 	assert.Equal(t, exitUnavailable, c.run("watch", "--world", "nowhere").status)
 }
 
@@ -39,12 +53,12 @@ func TestWatchEnds(t *testing.T) {
 	c := online(t)
 	require.Equal(t, exitOK, c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-").status)
 	ctx, cancel := context.WithCancel(t.Context())
-	out := &signalled{cancel: cancel, after: 10}
+	out := &signalled{cancel: cancel, after: 11}
 	var errs strings.Builder
 	status := run(ctx, []string{"--server", c.env["NATS_URL"], "watch", "--since", "1h"},
 		strings.NewReader(""), out, &errs, func(string) (string, bool) { return "", false })
 	assert.Equal(t, exitOK, status, errs.String())
-	assert.Equal(t, 10, strings.Count(out.String(), "\n"))
+	assert.Equal(t, 11, strings.Count(out.String(), "\n"), "the date and ten events")
 }
 
 // signalled is a terminal at which Ctrl-C is pressed after some lines.
@@ -59,4 +73,188 @@ func (s *signalled) Write(line []byte) (int, error) {
 		s.cancel()
 	}
 	return s.Builder.Write(line)
+}
+
+// screen is where a watch prints while a test goes on.
+type screen struct {
+	mu  sync.Mutex
+	out strings.Builder
+}
+
+func (t *screen) Write(line []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.out.Write(line)
+}
+
+func (t *screen) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.out.String()
+}
+
+// watched is a watch that runs, on a NATS server of the test's that has a stream of run events.
+type watched struct {
+	t       *testing.T
+	options natsserver.Options
+	server  *natsserver.Server
+	out     screen
+	ended   chan int
+	stop    context.CancelFunc
+}
+
+func startWatch(t *testing.T, args ...string) *watched {
+	t.Parallel()
+	w := &watched{t: t, ended: make(chan int, 1), options: natsserver.Options{
+		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
+	}}
+	w.start()
+	t.Cleanup(func() { w.server.Shutdown() })
+	w.with(func(js jetstream.JetStream) error {
+		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+			Name: worldengine.EventStream("main"), Subjects: []string{"runevents.v2.main.*.*"},
+		})
+		return err
+	})
+	ctx, cancel := context.WithCancel(context.Background())
+	w.stop = cancel
+	t.Cleanup(cancel)
+	go func() {
+		w.ended <- run(ctx, append([]string{"--server", w.server.ClientURL(), "watch"}, args...), strings.NewReader(""),
+			&w.out, io.Discard, func(string) (string, bool) { return "", false })
+	}()
+	return w
+}
+
+func (w *watched) start() {
+	w.t.Helper()
+	options := w.options
+	ns, err := natsserver.NewServer(&options)
+	require.NoError(w.t, err)
+	ns.Start()
+	require.True(w.t, ns.ReadyForConnections(20*time.Second))
+	w.server, w.options.Port = ns, options.Port
+}
+
+func (w *watched) shutdown() {
+	w.server.Shutdown()
+	w.server.WaitForShutdown()
+}
+
+// with does something on a connection of its own.
+func (w *watched) with(do func(jetstream.JetStream) error) {
+	w.t.Helper()
+	nc, err := nats.Connect(w.server.ClientURL())
+	require.NoError(w.t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(w.t, err)
+	require.NoError(w.t, do(js))
+}
+
+// consumers returns how many consumers the stream has.
+func (w *watched) consumers() (n int) {
+	w.with(func(js jetstream.JetStream) error {
+		stream, err := js.Stream(w.t.Context(), worldengine.EventStream("main"))
+		if err == nil {
+			n = stream.CachedInfo().State.Consumers
+		}
+		return err
+	})
+	return n
+}
+
+func (w *watched) publish(event runevents.EventType, persistedAt time.Time) {
+	w.t.Helper()
+	record := runevents.Record{PersistedAt: runevents.Timestamp(persistedAt), RunSeq: 1}
+	record.RunID, record.EventType = "run", event
+	data, err := record.AppendJSON(nil)
+	require.NoError(w.t, err)
+	w.with(func(js jetstream.JetStream) error {
+		_, err := js.Publish(w.t.Context(), "runevents.v2.main.town.run", data)
+		return err
+	})
+}
+
+// shows waits for a text.
+func (w *watched) shows(text string) {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool { return strings.Contains(w.out.String(), text) },
+		60*time.Second, 5*time.Millisecond, text)
+}
+
+// From now on means from the start of the watch on, also when the server went away and events came
+// before the watch was back.
+func TestWatchMissesNothing(t *testing.T) {
+	w := startWatch(t)
+	require.Eventually(t, func() bool { return w.consumers() == 1 }, 20*time.Second, 5*time.Millisecond)
+	w.shutdown()
+	w.start()
+	w.publish("FirstAfterRestart", time.Now())
+	w.shows("FirstAfterRestart")
+	w.publish("Second", time.Now())
+	w.shows("Second")
+	require.Equal(t, 1, strings.Count(w.out.String(), "FirstAfterRestart"))
+	w.stop()
+	require.Equal(t, exitOK, <-w.ended)
+}
+
+// Ctrl-C ends it at once, also while the server is away.
+func TestWatchEndsWithoutAServer(t *testing.T) {
+	w := startWatch(t)
+	require.Eventually(t, func() bool { return w.consumers() == 1 }, 20*time.Second, 5*time.Millisecond)
+	w.shutdown()
+	w.stop()
+	select {
+	case status := <-w.ended:
+		require.Equal(t, exitOK, status)
+	case <-time.After(20 * time.Second):
+		t.Fatal("it goes on")
+	}
+}
+
+func TestWatchSaysTheDateWhenItChanges(t *testing.T) {
+	w := startWatch(t, "--since", "1h", "--count", "4")
+	noon := time.Date(2026, 2, 16, 12, 0, 0, 0, time.Local)
+	for i, event := range []runevents.EventType{"A", "B", "C", "D"} {
+		w.publish(event, noon.Add(time.Duration(i/2)*24*time.Hour+time.Duration(i)*time.Second))
+	}
+	require.Equal(t, exitOK, <-w.ended)
+	require.Regexp(t, `^2026-02-16
+12:00:00.000  town .* A .*
+12:00:01.000 .* B .*
+2026-02-17
+12:00:02.000 .* C .*
+12:00:03.000 .* D .*
+$`, w.out.String())
+}
+
+func TestColours(t *testing.T) {
+	t.Parallel()
+	plain, colours := &eventView{app: &app{}}, &eventView{app: &app{colours: true}}
+	for event, want := range map[runevents.EventType]string{
+		"RunStarted": "RunStarted   ", "RunCompleted": "\x1b[32mRunCompleted \x1b[0m", "RunFailed": "\x1b[31mRunFailed    \x1b[0m",
+		"StepFailed": "\x1b[31mStepFailed   \x1b[0m", "Told": "Told         ",
+	} {
+		require.Equal(t, want, colours.eventType(event))
+		require.Equal(t, fmt.Sprintf("%-13s", event), plain.eventType(event))
+	}
+	env := func(name string) func(string) (string, bool) {
+		return func(asked string) (string, bool) {
+			if asked != name {
+				return "", false
+			}
+			return "1", true
+		}
+	}
+	require.False(t, colourful(new(strings.Builder), env("TERM")))
+	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	require.NoError(t, err)
+	defer file.Close()
+	require.False(t, colourful(file, env("TERM")), "not a terminal")
+	device, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // what a terminal is told by, it is too
+	require.NoError(t, err)
+	defer device.Close()
+	require.True(t, colourful(device, env("TERM")))
+	require.False(t, colourful(device, env("NO_COLOR")))
 }
