@@ -23,4 +23,8 @@
 // reads a run again from the StateStore when they do not follow each other:
 //
 //	RunEventRecord ── Projector.Apply ──> Snapshot, Alert
+//
+// Its alerts are INVALID_TRANSITION, PROJECTOR_CAUSAL_VIOLATION, PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED
+// and PROJECTOR_LAG_HIGH, each once for its event (see AlertCode). Whoever reads the bus for it says how
+// far behind it is with Behind; worldengine/projection does all that for a world.
 package runevents

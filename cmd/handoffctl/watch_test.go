@@ -233,11 +233,11 @@ func TestColours(t *testing.T) {
 	t.Parallel()
 	plain, colours := &eventView{app: &app{}}, &eventView{app: &app{colours: true}}
 	for event, want := range map[runevents.EventType]string{
-		"RunStarted": "RunStarted   ", "RunCompleted": "\x1b[32mRunCompleted \x1b[0m", "RunFailed": "\x1b[31mRunFailed    \x1b[0m",
-		"StepFailed": "\x1b[31mStepFailed   \x1b[0m", "Told": "Told         ",
+		"RunStarted": "RunStarted    ", "RunCompleted": "\x1b[32mRunCompleted  \x1b[0m", "RunFailed": "\x1b[31mRunFailed     \x1b[0m",
+		"StepFailed": "\x1b[31mStepFailed    \x1b[0m", "Told": "Told          ",
 	} {
 		require.Equal(t, want, colours.eventType(event))
-		require.Equal(t, fmt.Sprintf("%-13s", event), plain.eventType(event))
+		require.Equal(t, fmt.Sprintf("%-14s", event), plain.eventType(event))
 	}
 	env := func(name string) func(string) (string, bool) {
 		return func(asked string) (string, bool) {
