@@ -21,7 +21,7 @@ import (
 
 // Defaults of a Config.
 const (
-	// DefaultMaxRuns is how many runs are held. One of the engine takes about 5 KB.
+	// DefaultMaxRuns is how many runs are held, some 3 KB each.
 	DefaultMaxRuns = 2_000
 	// DefaultLookback is how many events before the end of the stream a Runner begins.
 	DefaultLookback = 1_000
