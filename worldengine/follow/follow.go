@@ -5,6 +5,9 @@
 // is nowhere but in the derived stream itself: the headers Log-Seq and Log-Part of its last
 // message. So the derived stream is the log's image, in order and once, after a crash at any point
 // and with any number of followers at work: one that loses a race reads the position again.
+//
+// What the derived stream refuses for good is given up after a number of tries and left out, see
+// Config.GiveUp; any other trouble is tried again for ever.
 package follow
 
 import (
@@ -13,7 +16,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -61,9 +63,18 @@ type Config struct {
 	// stream needs nothing of the log that is older.
 	Retention time.Duration
 	// Derive returns the messages derived from one message of the log, without their guards. It
-	// must be a pure function of the message. An error skips the message, is logged with its
-	// subject and sequence, and is no reason to stop: the rest of the world goes on.
+	// must be a pure function of the message. An error means that the message cannot be read. It
+	// is given up, which is no reason to stop: the rest of the world goes on.
 	Derive func(jetstream.Msg) ([]*nats.Msg, error)
+	// Attempts is how often the derived stream may refuse one message for a reason that lies in
+	// the message before that is given up; 0 for DefaultAttempts.
+	Attempts int
+	// GiveUp keeps what is given up; the follower goes on behind it once GiveUp has returned
+	// without an error, and else tries again. It is called from the goroutine of Run, and again
+	// for the same message after a restart, and by any number of followers, so it must be
+	// idempotent. Where it is not set nothing is refused for good, and what cannot be read is only
+	// logged.
+	GiveUp func(context.Context, Letter) error
 	// Advanced, where set, is called whenever the derived stream is known to hold all up to seq,
 	// from one goroutine. A seq lower than before means that the stream was seen to be behind.
 	Advanced func(seq uint64)
@@ -77,7 +88,10 @@ type Follower struct {
 	restart chan struct{}
 	urgent  chan struct{} // somebody waits
 
-	failures atomic.Int64 // tries that ended with an error
+	failures atomic.Int64  // tries that ended with an error
+	refusals map[place]int // of messages at or behind the position; Run's own
+	givenUp  int           // how many messages were given up; Run's own
+	began    place         // what the last try began behind; Run's own
 
 	mu       sync.Mutex
 	followed uint64
@@ -91,9 +105,12 @@ func New(config Config) *Follower {
 		config.Logger = slog.Default()
 	}
 	config.Logger = config.Logger.With("follower", config.Name)
+	if config.Attempts == 0 {
+		config.Attempts = DefaultAttempts
+	}
 	return &Follower{
 		config: config, restart: make(chan struct{}, 1), urgent: make(chan struct{}, 1),
-		moved: make(chan struct{}),
+		moved: make(chan struct{}), refusals: map[place]int{},
 	}
 }
 
@@ -146,12 +163,12 @@ var (
 	errRestart = errors.New("follow: restart asked for")
 )
 
-// Run follows until ctx is done. It never gives up: what goes wrong is logged once per change and
-// tried again with growing pauses.
+// Run follows until ctx is done, and is called once. It never gives up as a whole: what goes wrong
+// is logged and tried again with growing pauses.
 func (f *Follower) Run(ctx context.Context) {
 	pause := minPause
 	for ctx.Err() == nil {
-		before := f.Position()
+		before, givenUp := f.Position(), f.givenUp
 		err := f.follow(ctx)
 		if ctx.Err() != nil {
 			return
@@ -162,7 +179,7 @@ func (f *Follower) Run(ctx context.Context) {
 		case errors.Is(err, errRace):
 			f.rest(ctx, jitter(racePause))
 			continue
-		case f.Position() != before:
+		case f.Position() != before || f.givenUp != givenUp:
 			pause = minPause
 		}
 		f.failures.Add(1)
@@ -179,6 +196,10 @@ func (f *Follower) follow(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	f.forgetBefore(pos)
+	at := place{pos.logSeq, pos.parts}
+	careful := f.began == at
+	f.began = at
 	consumer, err := f.config.Log.OrderedConsumer(ctx, f.start(pos))
 	if err != nil {
 		return fmt.Errorf("follow: consumer of the log: %w", err)
@@ -207,7 +228,7 @@ func (f *Follower) follow(ctx context.Context) error {
 		}
 		messages.Stop()
 	}()
-	err = f.relay(ctx, messages, pos, sent)
+	err = f.relay(ctx, messages, pos, careful, sent)
 	close(sent)
 	<-collected
 	cancel(err)
@@ -216,94 +237,6 @@ func (f *Follower) follow(ctx context.Context) error {
 		return cause
 	}
 	return err
-}
-
-// delivery is what is derived from one message of the log, on its way.
-type delivery struct {
-	future   jetstream.PubAckFuture // of the last derived message; nil where there is none
-	sequence uint64                 // where the derived stream must have put that one
-	logSeq   uint64
-}
-
-// relay publishes what is derived from each message of the log. It does not wait for the acks.
-func (f *Follower) relay(
-	ctx context.Context, messages jetstream.MessagesContext, pos position, sent chan<- delivery,
-) error {
-	tail := chain{seq: pos.last}
-	for {
-		msg, err := messages.Next()
-		if err != nil {
-			return fmt.Errorf("follow: next message of the log: %w", err)
-		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return fmt.Errorf("follow: a message of the log without metadata: %w", err)
-		}
-		logSeq := meta.Sequence.Stream
-		derived, err := f.config.Derive(msg)
-		if err != nil {
-			f.config.Logger.Error("a message of the log cannot be read and is skipped",
-				"subject", msg.Subject(), "sequence", logSeq, "error", err)
-		}
-		done := 0
-		if logSeq == pos.logSeq {
-			done = min(pos.parts, len(derived))
-		}
-		d := delivery{logSeq: logSeq}
-		if d.future, err = f.publish(derived, done, logSeq, &tail); err != nil {
-			return err
-		}
-		d.sequence = tail.seq
-		select {
-		case sent <- d:
-		case <-ctx.Done():
-			return ctx.Err()
-		}
-	}
-}
-
-// chain is the end of the derived stream once all is stored that is on its way. Each message names
-// it twice: by its sequence, and, from the second message on, by its Nats-Msg-Id. The sequence
-// alone would not do: where somebody else's message has taken the place of one of ours, the next of
-// ours finds the stream as long as it expects.
-type chain struct {
-	seq uint64
-	id  string
-}
-
-// publish sends what is derived from one message of the log, from part done on, each message
-// guarded by the end of the derived stream, and moves that on. Only the last one asks for an ack:
-// where one before it was refused, its guard cannot hold either. There is no ack to wait for when
-// there is nothing to send.
-func (f *Follower) publish(
-	derived []*nats.Msg, done int, logSeq uint64, tail *chain,
-) (jetstream.PubAckFuture, error) {
-	for part := done; part < len(derived); part++ {
-		m := derived[part]
-		seq := strconv.FormatUint(logSeq, 10)
-		m.Header.Set(LogSeqHeader, seq)
-		m.Header.Set(LogPartHeader, strconv.Itoa(part))
-		m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(tail.seq, 10))
-		if tail.id != "" {
-			m.Header.Set(jetstream.ExpectedLastMsgIDHeader, tail.id)
-		}
-		if m.Header.Get(jetstream.MsgIDHeader) == "" {
-			m.Header.Set(jetstream.MsgIDHeader, seq+"."+strconv.Itoa(part))
-		}
-		tail.seq, tail.id = tail.seq+1, m.Header.Get(jetstream.MsgIDHeader)
-		if part < len(derived)-1 {
-			if err := f.config.JetStream.Conn().PublishMsg(m); err != nil {
-				return nil, fmt.Errorf("follow: publish what log sequence %d says: %w", logSeq, err)
-			}
-			continue
-		}
-		future, err := f.config.JetStream.PublishMsgAsync(m, jetstream.WithStallWait(10*time.Second))
-		if err != nil {
-			return nil, fmt.Errorf("follow: publish what log sequence %d says: %w", logSeq, err)
-		}
-		return future, nil
-	}
-	return nil, nil
 }
 
 // collect takes the acks in order and moves the position on. After the first bad one it cancels
@@ -320,24 +253,6 @@ func (f *Follower) collect(sent <-chan delivery, cancel context.CancelCauseFunc)
 			continue
 		}
 		f.advance(d.logSeq)
-	}
-}
-
-func (d delivery) acknowledged() error {
-	if d.future == nil {
-		return nil
-	}
-	select {
-	case ack := <-d.future.Ok():
-		if ack.Sequence != d.sequence {
-			return errRace
-		}
-		return nil
-	case err := <-d.future.Err():
-		if IsWrongLastSequence(err) || isWrongLastID(err) {
-			return errRace
-		}
-		return fmt.Errorf("follow: the derived stream refused a message: %w", err)
 	}
 }
 
@@ -361,24 +276,6 @@ func (f *Follower) advance(seq uint64) {
 	if f.config.Advanced != nil {
 		f.config.Advanced(seq)
 	}
-}
-
-// IsWrongLastSequence says whether err is JetStream's answer to a guard that did not hold: 10071,
-// or 10164 on replicated streams.
-func IsWrongLastSequence(err error) bool {
-	var api *jetstream.APIError
-	if !errors.As(err, &api) {
-		return false
-	}
-	const constantSequence = 10164
-	return api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence || api.ErrorCode == constantSequence
-}
-
-// isWrongLastID says whether err is JetStream's answer to a chain that somebody else broke.
-func isWrongLastID(err error) bool {
-	var api *jetstream.APIError
-	const wrongLastMsgID = 10070
-	return errors.As(err, &api) && api.ErrorCode == wrongLastMsgID
 }
 
 // rest pauses for d, or until somebody waits.

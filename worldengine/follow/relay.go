@@ -1,0 +1,189 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// delivery is what is derived from one message of the log, on its way.
+type delivery struct {
+	future   jetstream.PubAckFuture // of the last derived message; nil where there is none
+	sequence uint64                 // where the derived stream must have put that one
+	logSeq   uint64
+}
+
+// relay publishes what is derived from each message of the log, and does not wait for the acks.
+//
+// Where the last try did not move the position, it begins with care and waits for each ack: the next
+// message to send may be the one that stops the follower, and it must be known which one is refused,
+// and why. It waits no more once the position has moved on over a whole message of the log.
+func (f *Follower) relay(
+	ctx context.Context, messages jetstream.MessagesContext, pos position, careful bool,
+	sent chan<- delivery,
+) error {
+	tail := chain{seq: pos.last}
+	for {
+		msg, err := messages.Next()
+		if err != nil {
+			return fmt.Errorf("follow: next message of the log: %w", err)
+		}
+		meta, err := msg.Metadata()
+		if err != nil {
+			return fmt.Errorf("follow: a message of the log without metadata: %w", err)
+		}
+		logSeq := meta.Sequence.Stream
+		derived, err := f.config.Derive(msg)
+		if err != nil {
+			if err := f.unreadable(ctx, msg, logSeq, err); err != nil {
+				return err
+			}
+			derived = nil
+		}
+		done := 0
+		if logSeq == pos.logSeq {
+			done = min(pos.parts, len(derived))
+		}
+		d := delivery{logSeq: logSeq}
+		if careful {
+			careful, err = f.deliver(ctx, derived, done, logSeq, &tail)
+		} else {
+			d.future, err = f.publish(derived, done, logSeq, &tail)
+		}
+		if err != nil {
+			return err
+		}
+		d.sequence = tail.seq
+		select {
+		case sent <- d:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// chain is the end of the derived stream once all is stored that is on its way. Each message names
+// it twice: by its sequence, and, from the second message on, by its Nats-Msg-Id. The sequence
+// alone would not do: where somebody else's message has taken the place of one of ours, the next of
+// ours finds the stream as long as it expects.
+type chain struct {
+	seq uint64
+	id  string
+}
+
+// link gives m its place in the log, guards it by the end of the derived stream, and returns the
+// end that there is behind it.
+func (c chain) link(m *nats.Msg, at place) chain {
+	seq, part := strconv.FormatUint(at.logSeq, 10), strconv.Itoa(at.part)
+	m.Header.Set(LogSeqHeader, seq)
+	m.Header.Set(LogPartHeader, part)
+	m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(c.seq, 10))
+	if c.id != "" {
+		m.Header.Set(jetstream.ExpectedLastMsgIDHeader, c.id)
+	}
+	if m.Header.Get(jetstream.MsgIDHeader) == "" {
+		m.Header.Set(jetstream.MsgIDHeader, seq+"."+part)
+	}
+	return chain{seq: c.seq + 1, id: m.Header.Get(jetstream.MsgIDHeader)}
+}
+
+// stallWait bounds the wait for room among the messages on their way.
+const stallWait = 10 * time.Second
+
+// publish sends what is derived from one message of the log, from part done on, each message
+// guarded by the end of the derived stream, and moves that on. Only the last one asks for an ack:
+// where one before it was refused, its guard cannot hold either. There is no ack to wait for when
+// there is nothing to send.
+func (f *Follower) publish(
+	derived []*nats.Msg, done int, logSeq uint64, tail *chain,
+) (jetstream.PubAckFuture, error) {
+	for part := done; part < len(derived); part++ {
+		m := derived[part]
+		*tail = tail.link(m, place{logSeq, part})
+		if part < len(derived)-1 {
+			if err := f.config.JetStream.Conn().PublishMsg(m); err != nil {
+				return nil, fmt.Errorf("follow: publish what log sequence %d says: %w", logSeq, err)
+			}
+			continue
+		}
+		future, err := f.config.JetStream.PublishMsgAsync(m, jetstream.WithStallWait(stallWait))
+		if err != nil {
+			return nil, fmt.Errorf("follow: publish what log sequence %d says: %w", logSeq, err)
+		}
+		return future, nil
+	}
+	return nil, nil
+}
+
+// deliver is publish with care: it waits for each message by itself. One that is given up is left
+// out, and the next one takes its place in the derived stream. It says whether care is needed on:
+// unless the last of these messages was stored, a follower that restarts comes to them again.
+func (f *Follower) deliver(
+	ctx context.Context, derived []*nats.Msg, done int, logSeq uint64, tail *chain,
+) (careful bool, err error) {
+	careful = true
+	for part := done; part < len(derived); part++ {
+		m, at := derived[part], place{logSeq, part}
+		end := tail.link(m, at)
+		err := f.send(m, end.seq)
+		switch {
+		case err == nil:
+			*tail, careful = end, false
+		case IsRefusal(err):
+			if err := f.refused(ctx, m, at, err); err != nil {
+				return true, err
+			}
+			careful = true
+		default:
+			return true, err
+		}
+	}
+	return careful, nil
+}
+
+// send stores one message, which has to get the given sequence of the derived stream.
+func (f *Follower) send(m *nats.Msg, sequence uint64) error {
+	future, err := f.config.JetStream.PublishMsgAsync(m, jetstream.WithStallWait(stallWait))
+	if err != nil {
+		return fmt.Errorf("follow: publish %s: %w", m.Subject, err)
+	}
+	return delivery{future: future, sequence: sequence}.acknowledged()
+}
+
+func (d delivery) acknowledged() error {
+	if d.future == nil {
+		return nil
+	}
+	select {
+	case ack := <-d.future.Ok():
+		if ack.Sequence != d.sequence {
+			return errRace
+		}
+		return nil
+	case err := <-d.future.Err():
+		if IsWrongLastSequence(err) || isWrongLastID(err) {
+			return errRace
+		}
+		return fmt.Errorf("follow: the derived stream refused a message: %w", err)
+	}
+}
+
+// IsWrongLastSequence says whether err is JetStream's answer to a guard that did not hold: 10071,
+// or 10164 on replicated streams.
+func IsWrongLastSequence(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
+		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
+}
+
+// isWrongLastID says whether err is JetStream's answer to a chain that somebody else broke.
+func isWrongLastID(err error) bool {
+	var api *jetstream.APIError
+	const wrongLastMsgID = 10070
+	return errors.As(err, &api) && api.ErrorCode == wrongLastMsgID
+}
