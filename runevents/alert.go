@@ -27,6 +27,18 @@ const (
 	PauseDrainTimeout AlertCode = "PAUSE_DRAIN_TIMEOUT"
 )
 
+// The engine's own alerts, about the application of a command by a game. They have the runId of the
+// run that applies it and its handoffId, and an eventId only where they are about one event.
+const (
+	// PluginLateAnswer: a game answered for a command after the engine had given it up, so game and
+	// engine may disagree about whether it happened.
+	PluginLateAnswer AlertCode = "PLUGIN_LATE_ANSWER"
+	// PluginStateInvalid: the state that a game reported for a town cannot be one.
+	PluginStateInvalid AlertCode = "PLUGIN_STATE_INVALID"
+	// ApplyInDoubt: nobody knows whether a game has applied a command.
+	ApplyInDoubt AlertCode = "APPLY_IN_DOUBT"
+)
+
 // Severity is how urgent an alert is.
 type Severity string
 
@@ -37,11 +49,12 @@ const (
 	P3 Severity = "P3"
 )
 
-// Severity returns the severity of the alerts with this code: the contract's, or P2 for
-// INVALID_TRANSITION and P3 for PAUSE_DRAIN_TIMEOUT, which the contracts leave open.
+// Severity returns the severity of the alerts with this code: the contract's; where the contracts
+// leave it open P2 for INVALID_TRANSITION and P3 for PAUSE_DRAIN_TIMEOUT; of the engine's own P1
+// where game and engine may disagree, and P2 for a state that was refused.
 func (c AlertCode) Severity() Severity {
 	switch c {
-	case EventBusDeliveryFailed:
+	case EventBusDeliveryFailed, PluginLateAnswer, ApplyInDoubt:
 		return P1
 	case CausalViolation, PauseDrainTimeout:
 		return P3
@@ -49,10 +62,11 @@ func (c AlertCode) Severity() Severity {
 	return P2
 }
 
-// Alert is an operational alert about an event of a run. Receivers treat alerts with the same code,
-// runId and eventId as one; a projector raises each of them once, as far as its memory reaches.
-// The members up to PersistedAt are those of the event, and PriorState and AttemptedState what an
-// INVALID_TRANSITION was between (RunEvents v2.0.1, section 5.4).
+// Alert is an operational alert about an event of a run. Receivers treat alerts with the same ID as
+// one; a projector raises each of them once, as far as its memory reaches. The members up to
+// PersistedAt are those of the event, and PriorState and AttemptedState what an INVALID_TRANSITION
+// was between (RunEvents v2.0.1, section 5.4). An alert that is about no single event has an empty
+// eventId, and HandoffID or DeadLetter instead.
 type Alert struct {
 	Code             AlertCode `json:"code"`
 	Severity         Severity  `json:"severity"`
@@ -68,9 +82,19 @@ type Alert struct {
 	PersistedAt      string    `json:"persistedAt"`
 	PriorState       string    `json:"priorState,omitzero"`
 	AttemptedState   string    `json:"attemptedState,omitzero"`
-	Message          string    `json:"message"`
+	// HandoffID is the handoff whose command is being applied, or whose receipt could not be kept.
+	HandoffID string `json:"handoffId,omitzero"`
+	// DeadLetter is the subject at which an EVENT_BUS_DELIVERY_FAILED keeps what was given up.
+	DeadLetter string `json:"deadLetter,omitzero"`
+	Message    string `json:"message"`
 	// At is when it was raised, by the clock of the Projector; the pure functions leave it empty.
 	At string `json:"at,omitzero"`
+}
+
+// ID is what makes two alerts the same: code|runId|eventId, and where there is no eventId the
+// handoffId in its place, or else the subject of the dead letter.
+func (a *Alert) ID() string {
+	return string(a.Code) + "|" + a.RunID + "|" + cmp.Or(a.EventID, a.HandoffID, a.DeadLetter)
 }
 
 // NewAlert returns an alert about r.

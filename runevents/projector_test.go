@@ -634,6 +634,7 @@ func TestEveryAlertHasASeverity(t *testing.T) {
 	for code, want := range map[runevents.AlertCode]runevents.Severity{
 		"INVALID_TRANSITION": "P2", "PROJECTOR_LAG_HIGH": "P2", "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED": "P2",
 		"PROJECTOR_CAUSAL_VIOLATION": "P3", "EVENT_BUS_DELIVERY_FAILED": "P1", "PAUSE_DRAIN_TIMEOUT": "P3",
+		"PLUGIN_LATE_ANSWER": "P1", "PLUGIN_STATE_INVALID": "P2", "APPLY_IN_DOUBT": "P1",
 	} {
 		require.Equal(t, runevents.Alert{
 			Code: code, Severity: want, RunID: r.RunID, TenantID: r.TenantID, ProjectID: r.ProjectID,
@@ -641,4 +642,15 @@ func TestEveryAlertHasASeverity(t *testing.T) {
 			LogicalAttemptID: 2, RunSeq: 1, PersistedAt: r.PersistedAt, Message: "m",
 		}, runevents.NewAlert(code, &r, "m"))
 	}
+}
+
+// Two alerts are the same by their code, their run, and what in it they are about.
+func TestTheIDOfAnAlert(t *testing.T) {
+	t.Parallel()
+	a := runevents.Alert{Code: runevents.ApplyInDoubt, RunID: "r", DeadLetter: "d"}
+	require.Equal(t, "APPLY_IN_DOUBT|r|d", a.ID())
+	a.HandoffID = "h"
+	require.Equal(t, "APPLY_IN_DOUBT|r|h", a.ID())
+	a.EventID = "e"
+	require.Equal(t, "APPLY_IN_DOUBT|r|e", a.ID())
 }
