@@ -10,13 +10,6 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// The alerts about commands that are applied outside the engine.
-const (
-	pluginLateAnswer   runevents.AlertCode = "PLUGIN_LATE_ANSWER"
-	pluginStateInvalid runevents.AlertCode = "PLUGIN_STATE_INVALID"
-	applyInDoubt       runevents.AlertCode = "APPLY_IN_DOUBT"
-)
-
 // lateAnswer takes an answer to an application that was given up. One that says that the command is
 // applied changes nothing: the world and the engine have parted, which somebody has to look at.
 func (e *Engine) lateAnswer(l *lateAnswer, msg *nats.Msg) {
@@ -24,7 +17,7 @@ func (e *Engine) lateAnswer(l *lateAnswer, msg *nats.Msg) {
 	if err != nil || answer.Status != apply.Applied {
 		return
 	}
-	e.raise(e.applyAlert(pluginLateAnswer, l.runID, fmt.Sprintf("The plugin of town %q says that it applied %s "+
+	e.raise(e.applyAlert(runevents.PluginLateAnswer, l.runID, l.handoffID, fmt.Sprintf("The plugin of town %q says that it applied %s "+
 		"after the handoff had failed. The town was left as it was: put its true state.", l.townID, l.handoffID)))
 }
 
@@ -35,22 +28,24 @@ func (e *Engine) alertFailure(a *applying, failed *applyFailed) {
 	}
 	switch failed.Reason {
 	case ReasonRCONInDoubt:
-		e.raise(e.applyAlert(applyInDoubt, a.runID, fmt.Sprintf("Nobody knows whether %s was applied to town %q. "+
+		e.raise(e.applyAlert(runevents.ApplyInDoubt, a.runID, a.handoff.HandoffID, fmt.Sprintf("Nobody knows whether %s was applied to town %q. "+
 			"The town was left as it was: look at the game and put its true state.", a.handoff.HandoffID, a.town)))
 	case ReasonPluginStateInvalid:
-		e.raise(e.applyAlert(pluginStateInvalid, a.runID, fmt.Sprintf("The plugin applied %s to town %q and reported "+
+		e.raise(e.applyAlert(runevents.PluginStateInvalid, a.runID, a.handoff.HandoffID, fmt.Sprintf("The plugin applied %s to town %q and reported "+
 			"a state that cannot be its. The town was left as it was: put its true state.", a.handoff.HandoffID, a.town)))
 	}
 }
 
-func (e *Engine) applyAlert(code runevents.AlertCode, runID, message string) runevents.Alert {
+func (e *Engine) applyAlert(code runevents.AlertCode, runID, handoffID, message string) runevents.Alert {
 	return runevents.Alert{
 		Code: code, Severity: code.Severity(), RunID: runID, TenantID: e.config.TenantID,
-		ProjectID: e.config.ProjectID, EnvironmentID: e.config.EnvironmentID, Message: message,
+		ProjectID: e.config.ProjectID, EnvironmentID: e.config.EnvironmentID, HandoffID: handoffID, Message: message,
 	}
 }
 
-// raise tells an alert.
+// raise tells an alert, once however often it is found.
 func (e *Engine) raise(a runevents.Alert) {
-	e.config.Logger.Error("alert", "code", a.Code, "run", a.RunID, "message", a.Message)
+	if e.raised.First(&a) {
+		e.alerts.raise(a)
+	}
 }

@@ -10,6 +10,7 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/runevents"
+	"worldengine/worldengine/follow"
 	"worldengine/worldengine/town"
 )
 
@@ -42,6 +43,9 @@ type Config struct {
 	QueuePerTown int
 	// QueueTotal is how many requests may be in hand altogether; 4,096.
 	QueueTotal int
+	// DeliveryAttempts is how often the bus may refuse a message for a reason that lies in the message
+	// before that becomes a dead letter; 8.
+	DeliveryAttempts int
 	// ValidateTransitions makes AppendEvents refuse an event that a projector would have to ignore,
 	// with INVALID_TRANSITION, at the cost of a projection of the run for every append to it; false:
 	// it is stored, and projectors deal with it.
@@ -56,6 +60,9 @@ type Config struct {
 	// uuid.NewString. They reach run events and never a result. No handoff is judged with another id.
 	Now   func() time.Time
 	NewID func() string
+	// OnAlert, where set, is called with every alert, beside its way into the log and the stream of
+	// alerts. It must not block and must be safe for concurrent use.
+	OnAlert func(runevents.Alert)
 	// Logger is where trouble is told; slog.Default.
 	Logger *slog.Logger
 }
@@ -71,6 +78,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Workers = orDefault(c.Workers, 256)
 	c.QueuePerTown = orDefault(c.QueuePerTown, 256)
 	c.QueueTotal = orDefault(c.QueueTotal, 4096)
+	c.DeliveryAttempts = orDefault(c.DeliveryAttempts, follow.DefaultAttempts)
 	c.TenantID = orDefault(c.TenantID, "default")
 	c.ProjectID = orDefault(c.ProjectID, c.World)
 	c.EnvironmentID = orDefault(c.EnvironmentID, "local")
@@ -110,6 +118,7 @@ func (c *Config) validate() error {
 	for name, value := range map[string]int64{
 		"history per town": c.HistoryPerTown, "replicas": int64(c.Replicas),
 		"workers": int64(c.Workers), "queue per town": int64(c.QueuePerTown), "queue": int64(c.QueueTotal),
+		"delivery attempts": int64(c.DeliveryAttempts),
 	} {
 		if value < 1 {
 			problems = append(problems, fmt.Errorf("worldengine: %s must be at least 1, not %d", name, value))

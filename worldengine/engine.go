@@ -53,6 +53,7 @@ type Engine struct {
 	queues   *queues
 	runs     runCache
 	results  resultCounts
+	alerts   *alerts
 
 	// What is applied outside the engine: by whom it is asked, and until when.
 	inbox        postbox
@@ -68,7 +69,7 @@ type Engine struct {
 	receiptFollower follower
 	eventFollower   follower
 	projector       *projection.Runner // nil without Config.Projector
-	alerts          *runevents.AlertFilter
+	raised          *runevents.AlertFilter
 
 	stop       context.CancelFunc
 	background sync.WaitGroup
@@ -106,6 +107,8 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 	receiptStream := stream(dedupe.StreamConfig(config.World, config.DedupeRetention, config.Replicas))
 	eventStream := stream(eventConfig(config.World, config.EventRetention, config.Replicas))
 	markStream := stream(markConfig(config.World, config.Replicas))
+	stream(deadLetterConfig(config.World, config.Replicas))
+	stream(alertConfig(config.World, config.Replicas))
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +118,7 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 	e := &Engine{
 		config: config, log: log, towns: newTowns(log),
 		receipts: dedupe.New(config.World, receiptStream), events: eventStream,
-		alerts: runevents.NewAlertFilter(0),
+		raised: runevents.NewAlertFilter(0),
 		marks:  &marks{world: config.World, js: js, stream: markStream},
 	}
 	e.mark = e.marks.put
@@ -136,11 +139,15 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 // startFollowers starts what works in the background until Close: the workers of the queues, the
 // followers of the log, and the watch over the connection.
 func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) error {
-	var err error
+	letters, err := e.openLetters(followers)
+	if err != nil {
+		return err
+	}
 	receipts := dedupe.StreamConfig(e.config.World, e.config.DedupeRetention, e.config.Replicas)
 	e.receiptFollower, err = newFollower(ctx, followers, e.config.World, follow.Config{
 		Name: receipts.Name, Recreate: &receipts, Retention: e.config.DedupeRetention,
-		Derive: deriveReceipts(e.config.World), Advanced: e.receipts.Followed, Logger: e.config.Logger,
+		Derive: deriveReceipts(e.config.World), Advanced: e.receipts.Followed, GiveUp: letters.keep,
+		Attempts: e.config.DeliveryAttempts, Logger: e.config.Logger,
 	})
 	if err != nil {
 		return err
@@ -148,7 +155,8 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	events := eventConfig(e.config.World, e.config.EventRetention, e.config.Replicas)
 	e.eventFollower, err = newFollower(ctx, followers, e.config.World, follow.Config{
 		Name: events.Name, Recreate: &events, Retention: e.config.EventRetention,
-		Derive: deriveEvents(e.config.World), Logger: e.config.Logger,
+		Derive: deriveEvents(e.config.World), GiveUp: letters.keep,
+		Attempts: e.config.DeliveryAttempts, Logger: e.config.Logger,
 	})
 	if err != nil {
 		return err
@@ -159,6 +167,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.applyContext, e.stopApplying = context.WithCancel(ctx)
 	e.queues = newQueues(ctx, e.config.Logger, e.config.Workers, e.config.QueuePerTown, e.config.QueueTotal)
+	e.alerts.start()
 	e.background.Go(func() { e.receiptFollower.Run(ctx) })
 	e.background.Go(func() { e.eventFollower.Run(ctx) })
 	if e.projector != nil {
@@ -222,15 +231,17 @@ func (e *Engine) rewind(ctx context.Context) {
 	}
 }
 
-// Close stops taking requests, finishes those in hand, and stops the followers. ctx bounds the
-// wait for what is in hand; what is cut off was not answered. A command that is being applied stays
-// pending, unless its answer comes within moments: whoever serves the world next goes on with it.
+// Close stops taking requests, finishes those in hand, stops the followers, and publishes the alerts
+// that were raised. ctx bounds the wait for what is in hand; what is cut off was not answered. A command
+// that is being applied stays pending, unless its answer comes within moments: whoever serves the world
+// next goes on with it.
 func (e *Engine) Close(ctx context.Context) error {
 	e.applyings.stop(ctx, e.stopApplying)
 	err := e.queues.drain(ctx)
 	e.stop()
 	e.inbox.close()
 	e.background.Wait()
+	e.alerts.close(ctx)
 	return err
 }
 

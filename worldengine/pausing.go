@@ -187,7 +187,7 @@ func (e *Engine) watchDrain(s *Signal, by *PausedBy) {
 				return // drained, or resumed
 			}
 		}
-		e.raise(e.applyAlert(runevents.PauseDrainTimeout, by.SignalID, fmt.Sprintf(
+		e.raise(e.applyAlert(runevents.PauseDrainTimeout, by.SignalID, "", fmt.Sprintf(
 			"Commands were still being applied %s after the pause of %s.",
 			time.Duration(by.DrainTimeoutMs)*time.Millisecond, orDefault(s.TownID, "the world"))))
 	})

@@ -24,7 +24,7 @@ func (e *Engine) newProjector(nc *nats.Conn) (*projection.Runner, error) {
 	return projection.New(projection.Config{
 		JetStream: js, Stream: EventStream(world),
 		Subject: func(runID string) string { return EventSubject(world, "*", runID) },
-		Alert:   e.alert,
+		Alert:   e.raise,
 		Logger:  e.config.Logger,
 	}), nil
 }
@@ -33,17 +33,6 @@ func (e *Engine) newProjector(nc *nats.Conn) (*projection.Runner, error) {
 func (e *Engine) alertReader(alerts []runevents.Alert) {
 	for _, a := range alerts {
 		a.At = runevents.Timestamp(e.config.Now())
-		e.alert(a)
+		e.raise(a)
 	}
-}
-
-// alert raises an alert of a projection, once however many projections find it.
-func (e *Engine) alert(a runevents.Alert) {
-	if !e.alerts.First(&a) {
-		return
-	}
-	e.config.Logger.Warn("run event alert: "+a.Message, "code", a.Code, "severity", a.Severity,
-		"runId", a.RunID, "tenantId", a.TenantID, "projectId", a.ProjectID, "environmentId", a.EnvironmentID,
-		"eventId", a.EventID, "eventType", a.EventType, "runSeq", a.RunSeq, "persistedAt", a.PersistedAt,
-		"priorState", a.PriorState, "attemptedState", a.AttemptedState)
 }

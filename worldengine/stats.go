@@ -4,6 +4,7 @@ import (
 	"sync/atomic"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 )
 
 // Stats is what an engine has done since it was opened, and where it stands.
@@ -22,6 +23,10 @@ type Stats struct {
 	// ProjectorBehind by how many run events; both are absent without Config.Projector.
 	ProjectorLagMs  *int64  `json:"projectorLagMs,omitempty"`
 	ProjectorBehind *uint64 `json:"projectorBehind,omitempty"`
+	// Alerts counts the alerts that were raised, by code, and AlertsLost those of them that did not
+	// come into the stream of alerts.
+	Alerts     map[runevents.AlertCode]int64 `json:"alerts"`
+	AlertsLost int64                         `json:"alertsLost"`
 }
 
 // Stats returns the engine's statistics. It is cheap and reads no stream.
@@ -37,6 +42,7 @@ func (e *Engine) Stats() Stats {
 		lag, behind := e.projector.Lag().Milliseconds(), e.projector.Behind()
 		s.ProjectorLagMs, s.ProjectorBehind = &lag, &behind
 	}
+	s.Alerts, s.AlertsLost = e.alerts.stats()
 	return s
 }
 

@@ -71,6 +71,22 @@ func pendingSubject(world, townToken string) string {
 // ApplySubject returns the subject on which the plugin that hosts a town is asked.
 func ApplySubject(world, townToken string) string { return Subject(world, "apply."+townToken) }
 
+// DeadLetterStream returns the name of the stream of what could not be brought onto the bus.
+func DeadLetterStream(world string) string { return "WORLD_" + world + "_DEADLETTER" }
+
+// DeadLetterSubject returns the subject of a dead letter: the name of the derived stream that did
+// not take it, the sequence of its log message, and its part of what is derived from that one. "*"
+// and ">" may stand for the tokens.
+func DeadLetterSubject(world, stream, logSeq, part string) string {
+	return "deadletter.v1." + world + "." + stream + "." + logSeq + "." + part
+}
+
+// AlertStream returns the name of the stream of a world's alerts.
+func AlertStream(world string) string { return "WORLD_" + world + "_ALERTS" }
+
+// AlertSubject returns the subject of the alerts with a code. "*" may stand for it.
+func AlertSubject(world, code string) string { return "alerts.v1." + world + "." + code }
+
 func logSubject(world, townToken string) string { return "world." + world + ".log." + townToken }
 func refusedSubject(world, townToken string) string {
 	return "world." + world + ".refused." + townToken
