@@ -91,9 +91,10 @@ type fsck struct {
 	report  *FsckReport
 
 	log      jetstream.Stream
-	end      uint64        // the log's last sequence when the check began
-	logNow   uint64        // the same, as it was seen last
-	ahead    time.Duration // of the NATS server's clock
+	end      uint64           // the log's last sequence when the check began
+	logNow   uint64           // the same, as it was seen last
+	ahead    time.Duration    // of the NATS server's clock
+	letters  jetstream.Stream // of dead letters; nil where there is none
 	receipts fsckReceipts
 	events   fsckEvents
 }
@@ -124,6 +125,9 @@ func (f *fsck) check(ctx context.Context) error {
 	}
 	if f.log == nil {
 		return fmt.Errorf("%w: %s", ErrNoWorld, f.world)
+	}
+	if f.letters, err = f.openStream(ctx, DeadLetterStream(f.world)); err != nil {
+		return err
 	}
 	info := f.log.CachedInfo()
 	f.end, f.logNow = info.State.LastSeq, info.State.LastSeq

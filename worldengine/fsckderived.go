@@ -5,6 +5,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -33,6 +34,7 @@ type fsckDerived struct {
 	cursor  *fsckCursor // nil where there is no such stream
 	maxAge  time.Duration
 	gap     fsckGap
+	ended   bool   // the end of the stream was waited at for what turned out to be given up
 	stalled bool   // the stream did not come up to the log in time, and is not checked from there on
 	damage  int    // findings but for that one
 	lost    int64  // messages that could not be derived again: they have outlived their log message
@@ -198,6 +200,26 @@ func (d *fsckDerived) missing(m *fsckMessage, want *nats.Msg, what string) {
 		Stream: d.name, LogSequence: m.seq, Subject: want.Subject, Town: m.town,
 		What: what, Want: wantText(want),
 	})
+}
+
+// givenUp says whether a message is not there because it was given up, and reports that.
+func (d *fsckDerived) givenUp(
+	ctx context.Context, m *fsckMessage, want *nats.Msg, at logPosition,
+) (bool, error) {
+	if d.letters == nil {
+		return false, nil
+	}
+	subject := DeadLetterSubject(d.world, d.name, strconv.FormatUint(at.seq, 10), strconv.Itoa(at.part))
+	letter, err := lastStored(ctx, d.letters, subject)
+	if letter == nil || err != nil {
+		return false, err
+	}
+	d.report.Counts.DeadLettered++
+	d.find(FsckFinding{
+		Kind: FsckDeadLettered, Stream: d.name, LogSequence: m.seq, Subject: want.Subject, Town: m.town,
+		What: "it was given up, and is a dead letter", Want: wantText(want), Got: subject,
+	})
+	return true, nil
 }
 
 // wantText names a derived message: an event by its type and id.

@@ -42,16 +42,9 @@ func (d *fsckEvents) expect(ctx context.Context, m *fsckMessage, want *nats.Msg,
 	for {
 		got, err := d.cursor.peek(ctx, 0)
 		if got == nil && err == nil {
-			if d.expired(m) {
-				d.missing(m, want, "")
-				return nil
-			}
-			if got, err = d.wait(ctx); got == nil && err == nil {
-				d.stall(m, want)
-				return nil
-			}
+			got, err = d.await(ctx, m, want, at)
 		}
-		if err != nil {
+		if got == nil || err != nil {
 			return err
 		}
 		if got.is(want, at) {
@@ -78,14 +71,47 @@ func (d *fsckEvents) expect(ctx context.Context, m *fsckMessage, want *nats.Msg,
 			d.cursor.take()
 			return nil
 		case !later && got.placed && at.before(got.at):
-			d.missing(m, want, "the event is missing")
-			return nil
+			return d.lacks(ctx, m, want, at)
 		}
 		d.cursor.take()
 		if err := d.stray(ctx, got); err != nil {
 			return err
 		}
 	}
+}
+
+// await waits at the end of the stream for a message. It returns nil once it is said why none comes.
+func (d *fsckEvents) await(
+	ctx context.Context, m *fsckMessage, want *nats.Msg, at logPosition,
+) (*fsckMessage, error) {
+	if d.expired(m) {
+		d.missing(m, want, "")
+		return nil, nil
+	}
+	if d.ended {
+		if gone, err := d.givenUp(ctx, m, want, at); gone || err != nil {
+			return nil, err
+		}
+	}
+	got, err := d.wait(ctx)
+	if got != nil || err != nil {
+		return got, err
+	}
+	if d.ended, err = d.givenUp(ctx, m, want, at); !d.ended && err == nil {
+		d.stall(m, want)
+	}
+	return nil, err
+}
+
+// lacks reports an event that is not there though what comes behind it is.
+func (d *fsckEvents) lacks(ctx context.Context, m *fsckMessage, want *nats.Msg, at logPosition) error {
+	if !d.expired(m) {
+		if gone, err := d.givenUp(ctx, m, want, at); gone || err != nil {
+			return err
+		}
+	}
+	d.missing(m, want, "the event is missing")
+	return nil
 }
 
 // isVersionOf says whether the message stands in the place of the one that is wanted, or has its id.

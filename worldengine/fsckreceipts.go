@@ -26,6 +26,7 @@ type fsckReceipts struct {
 	// reached is the log sequence of the last accepted handoff that the stream has followed the log
 	// to, 0 where its receipts have all expired.
 	reached uint64
+	letter  uint64 // the log sequence of the last receipt that was given up
 	// rewrite are the log sequences whose receipts are missing or wrong, remove the sequences of
 	// the receipts that nothing in the log has.
 	rewrite, remove []uint64
@@ -47,7 +48,7 @@ func (d *fsckReceipts) check(ctx context.Context, m *fsckMessage) error {
 	if err := d.expect(ctx, m, derived[0]); err != nil {
 		return err
 	}
-	if !d.stalled && !d.expired(m) {
+	if !d.stalled && !d.expired(m) && d.letter != m.seq {
 		d.reached = m.seq
 	}
 	return nil
@@ -97,11 +98,28 @@ func (d *fsckReceipts) await(ctx context.Context, m *fsckMessage, want *nats.Msg
 	case d.expired(m) || got != nil && got.seq <= d.cursor.last:
 		return true, d.look(ctx, m, want)
 	}
+	if d.ended { // it was waited here before
+		if gone, err := d.givenUp(ctx, m, want); gone || err != nil {
+			return true, err
+		}
+	}
 	next, err := d.wait(ctx)
-	if next == nil && err == nil {
+	if next != nil || err != nil {
+		return next == nil, err
+	}
+	if d.ended, err = d.givenUp(ctx, m, want); !d.ended && err == nil {
 		d.stall(m, want)
 	}
-	return next == nil, err
+	return true, err
+}
+
+// givenUp is fsckDerived.givenUp of a receipt, which a repair then cannot have written again.
+func (d *fsckReceipts) givenUp(ctx context.Context, m *fsckMessage, want *nats.Msg) (bool, error) {
+	gone, err := d.fsckDerived.givenUp(ctx, m, want, logPosition{seq: m.seq})
+	if gone {
+		d.letter = m.seq
+	}
+	return gone, err
 }
 
 // absent says whether the receipt that is wanted is not to come: a wrong one with its key is in its
@@ -120,6 +138,9 @@ func (d *fsckReceipts) absent(
 // look looks for a receipt that is not in its place, and reports it where it is nowhere.
 func (d *fsckReceipts) look(ctx context.Context, m *fsckMessage, want *nats.Msg) error {
 	found, err := d.elsewhere(ctx, m, want)
+	if !found && err == nil {
+		found, err = d.givenUp(ctx, m, want)
+	}
 	if !found && err == nil {
 		d.missing(m, want, "the receipt is missing")
 		d.rewrite = append(d.rewrite, m.seq)

@@ -24,6 +24,10 @@ const repairJump = 1024 // a follower has what is derived from 514 messages of t
 // repairRounds is how often a repair may be needed in a world that is at work meanwhile.
 const repairRounds = 3
 
+// repairAttempts is how often the follower of a repair tries what is refused: a repair stands still
+// meanwhile, and the next one tries again.
+const repairAttempts = 2
+
 // repairable says whether a derived stream is not what the log says.
 func (f *fsck) repairable() bool {
 	return !f.receipts.checked() || !f.events.checked() || f.receipts.damage > 0 || f.events.damage > 0
@@ -96,8 +100,13 @@ func (f *fsck) catchUp(ctx context.Context, d *fsckDerived) error {
 			return fmt.Errorf("%w: stream %s cannot be made: %w", ErrLogUnavailable, d.name, err)
 		}
 	}
+	letters, err := newDeadLetters(f.nc, f.world, f.log.CachedInfo().Config.Replicas, f.options.Logger)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+	}
 	follower, err := newFollower(ctx, f.nc, f.world, follow.Config{
 		Name: d.name, Derive: d.derive, Retention: d.maxAge, Logger: f.options.Logger,
+		Attempts: repairAttempts, GiveUp: letters.keep,
 	})
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrLogUnavailable, err)

@@ -34,11 +34,23 @@ type FsckCounts struct {
 	// checked by themselves.
 	Expired  int64 `json:"expired"`
 	Outlived int64 `json:"outlived"`
+	// DeadLettered is how many derived messages are not there because they were given up and are
+	// dead letters; each is a finding of its own kind.
+	DeadLettered int64 `json:"deadLettered"`
 }
+
+// FsckKind is the kind of a finding that is no plain difference.
+type FsckKind string
+
+// FsckDeadLettered: what is derived from the log is missing because it was given up, and is kept as
+// a dead letter. A repair is not made because of it: see docs/contracts.md for what to do.
+const FsckDeadLettered FsckKind = "dead-lettered"
 
 // FsckFinding is one place where the world is not as it has to be.
 type FsckFinding struct {
-	Stream string `json:"stream"`
+	// Kind is empty for what is wrong or missing.
+	Kind   FsckKind `json:"kind,omitzero"`
+	Stream string   `json:"stream"`
 	// Sequence is the message's place in Stream, 0 for one that is missing. LogSequence is the
 	// log message that a derived one comes from, as far as that is known.
 	Sequence    uint64 `json:"sequence"`
