@@ -15,13 +15,17 @@ import (
 // eventView prints events as they come: a line each, and a line with the date where that changes.
 type eventView struct {
 	*app
-	date string // of the last event
+	alerts bool   // they are alerts
+	date   string // of the last event
 }
 
 // show prints one event.
 func (v *eventView) show(msg jetstream.Msg) error {
 	if v.json() {
 		return v.printRaw(msg.Data())
+	}
+	if v.alerts {
+		return v.printAlert(msg.Data())
 	}
 	var e runevents.Record
 	if err := json.Unmarshal(msg.Data(), &e); err != nil {
@@ -56,6 +60,20 @@ func (v *eventView) eventType(event runevents.EventType) string {
 		return green + text + "\x1b[0m"
 	}
 	return text
+}
+
+// printAlert prints an alert.
+func (v *eventView) printAlert(data []byte) error {
+	var alert runevents.Alert
+	if err := json.Unmarshal(data, &alert); err != nil {
+		return fmt.Errorf("an alert of the server cannot be read: %w", err)
+	}
+	at := show(alert.At)
+	if raised, err := time.Parse(time.RFC3339, alert.At); err == nil {
+		at = raised.Local().Format(time.DateTime)
+	}
+	return v.printf("%s  %s  %-26s  %.8s  %s\n", at, show(string(alert.Severity)), show(string(alert.Code)),
+		show(alert.RunID), show(alert.Message))
 }
 
 // townOfSubject returns the town of an event's subject: its id, or the token of one whose id is too long.

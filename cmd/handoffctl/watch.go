@@ -12,11 +12,12 @@ import (
 	"worldengine/worldengine/follow"
 )
 
-// watchCommand shows run events as they come.
+// watchCommand shows run events, or alerts, as they come.
 type watchCommand struct {
-	Town     string        `help:"Only the events of this town."`
-	Type     string        `help:"Only events of this type, such as RunCompleted."`
-	RunID    string        `name:"run" help:"Only the events of this run."`
+	Alerts   bool          `help:"Show operational alerts instead of events." xor:"town,run,type"`
+	Town     string        `help:"Only the events of this town." xor:"town"`
+	Type     string        `help:"Only events of this type, such as RunCompleted." xor:"type"`
+	RunID    string        `name:"run" help:"Only the events of this run." xor:"run"`
 	Since    time.Duration `help:"Begin with the events of this long ago, such as 10m."`
 	MaxCount int           `name:"count" help:"End after this many events; 0 goes on until Ctrl-C."`
 }
@@ -26,11 +27,12 @@ func (watchCommand) Help() string {
 	return `Shows what happens in the world, an event a line, until Ctrl-C. It reads the event stream, so it goes
 on where it was when the server was away, however long. A line with the date comes before the first
 event of each day. What ended well is green and what failed is red, at a terminal and unless $NO_COLOR
-is set. With -o json: a RunEventRecord a line.
+is set. With -o json: a RunEventRecord a line. With --alerts it reads the stream of alerts in the same way.
 
-Example:
+Examples:
 
-    handoffctl watch --town town-threatened --type RunCompleted`
+    handoffctl watch --town town-threatened --type RunCompleted
+    handoffctl watch --alerts --since 24h`
 }
 
 // Run shows events until ctx is done.
@@ -46,10 +48,14 @@ func (c *watchCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	stream, err := js.Stream(ctx, worldengine.EventStream(a.flags.World))
+	name := worldengine.EventStream(a.flags.World)
+	if c.Alerts {
+		name = worldengine.AlertStream(a.flags.World)
+	}
+	stream, err := js.Stream(ctx, name)
 	if err != nil {
 		return &client.UnavailableError{
-			Code: "NO_EVENTS", Message: "the world " + a.flags.World + " has no event stream here", Cause: err,
+			Code: "NO_EVENTS", Message: "the world " + a.flags.World + " has no stream " + name + " here", Cause: err,
 		}
 	}
 	consumer, err := stream.OrderedConsumer(ctx, c.consumer(a.flags.World, stream.CachedInfo().State.LastSeq+1))
@@ -78,7 +84,7 @@ func (c *watchCommand) Run(ctx context.Context, a *app) error {
 func (c *watchCommand) follow(
 	ctx context.Context, a *app, events <-chan jetstream.Msg, closed <-chan struct{},
 ) error {
-	view := &eventView{app: a}
+	view := &eventView{app: a, alerts: c.Alerts}
 	for shown := 0; c.MaxCount == 0 || shown < c.MaxCount; {
 		select {
 		case msg := <-events:
@@ -111,6 +117,9 @@ func (c *watchCommand) consumer(world string, next uint64) jetstream.OrderedCons
 	config := jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{worldengine.EventSubject(world, token, runID)},
 		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
+	}
+	if c.Alerts {
+		config.FilterSubjects = []string{worldengine.AlertSubject(world, "*")}
 	}
 	if c.Since > 0 {
 		from := time.Now().Add(-c.Since)

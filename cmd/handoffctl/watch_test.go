@@ -48,6 +48,24 @@ func TestWatch(t *testing.T) {
 	assert.Equal(t, exitUnavailable, c.run("watch", "--world", "nowhere").status)
 }
 
+// Alerts are shown as they come, one a line.
+func TestWatchAlerts(t *testing.T) {
+	c := online(t)
+	nc, err := nats.Connect(c.env["NATS_URL"])
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	alert := `{"code":"APPLY_IN_DOUBT","severity":"P1","runId":"0d3c6a9e-4f0c","message":"Who knows?",` +
+		`"at":"2026-02-16T10:00:00.000Z"}`
+	_, err = js.Publish(t.Context(), worldengine.AlertSubject("main", "APPLY_IN_DOUBT"), []byte(alert))
+	require.NoError(t, err)
+	assert.Regexp(t, `^2026-02-1\d \d\d:\d\d:00  P1  APPLY_IN_DOUBT +0d3c6a9e  Who knows\?\n$`,
+		c.ok("watch", "--alerts", "--since", "1h", "--count", "1"))
+	assert.JSONEq(t, alert, c.ok("watch", "--alerts", "--since", "1h", "--count", "1", "-o", "json"))
+	assert.Equal(t, exitUsage, c.run("watch", "--alerts", "--town", "t").status)
+}
+
 // Ctrl-C ends it cleanly after what came.
 func TestWatchEnds(t *testing.T) {
 	c := online(t)
