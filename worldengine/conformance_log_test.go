@@ -52,7 +52,7 @@ func TestAWriteHasABudget(t *testing.T) {
 	msg := putMessage(t, 1)
 	synctest.Test(t, func(t *testing.T) {
 		silent := &silentJetStream{}
-		l := &commitLog{world: "main", js: silent, maxPayload: func() int64 { return 1 << 20 }}
+		l := &commitLog{world: "main", store: &streamStore{js: silent}, maxPayload: func() int64 { return 1 << 20 }}
 		ctx, cancel := context.WithTimeout(t.Context(), operationTimeout)
 		defer cancel()
 		began := time.Now()
