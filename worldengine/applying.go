@@ -26,7 +26,7 @@ type applying struct {
 	// own says that this instance committed the pending handoff; another one's is left to it for a
 	// while.
 	own     bool
-	replies chan *nats.Msg
+	replies chan reply
 	done    func(Answer, error) // nil where nobody waits
 }
 
@@ -119,7 +119,7 @@ func (e *Engine) see(townID string, current entry, done func(Answer, error)) err
 	}
 	a := &applying{
 		application: app, town: townID, runID: app.pending.Run.RunID, before: current.state,
-		own: done != nil, done: done, token: nuid.Next(), replies: make(chan *nats.Msg, 16),
+		own: done != nil, done: done, token: nuid.Next(), replies: make(chan reply, 16),
 	}
 	if !e.applyings.add(a, func() { e.seeThrough(e.applyContext, a) }) && done != nil {
 		done(Answer{}, ErrInProgress)
@@ -161,17 +161,19 @@ func (e *Engine) seeThrough(ctx context.Context, a *applying) {
 // it is this instance's then.
 func (e *Engine) takeOver(ctx context.Context, a *applying) bool {
 	until := time.Now().Add(e.config.Plugin.Resend)
-	if a.pending.Via == ApplyRCON { // a second console command would be a second application
-		until = a.pending.Deadline.Add(e.config.Plugin.Resend)
-	}
 	for ctx.Err() == nil {
 		current, err := e.log.load(ctx, a.town)
 		if err == nil && (current.pending == nil || current.pending.Run.RunID != a.runID) {
 			e.towns.forget(a.town)
 			return false
 		}
-		if err == nil && time.Now().After(until) {
+		if err == nil {
 			a.pending = current.pending
+		}
+		if a.pending.Via == ApplyRCON { // a second console command would be a second application
+			until = a.pending.Deadline.Add(e.config.Plugin.Resend)
+		}
+		if err == nil && time.Now().After(until) {
 			return true
 		}
 		sleep(ctx, min(restPause, time.Until(until)+time.Millisecond))
@@ -217,20 +219,32 @@ func (e *Engine) console(ctx context.Context, a *applying, command *apply.Comman
 	if e.config.RCON == nil {
 		return verdict{failed: &applyFailed{Reason: ReasonPluginUnavailable, Message: "No console is configured."}}, true
 	}
+	if a.pending.Attempt > 1 && !e.stillOwn(ctx, a) {
+		return verdict{}, false
+	}
 	bounded, cancel := context.WithDeadline(ctx, command.Deadline)
 	defer cancel()
 	answer, err := e.config.RCON.Apply(bounded, command)
-	switch {
-	case errors.Is(err, apply.ErrUnavailable) && ctx.Err() != nil:
+	switch unavailable := errors.Is(err, apply.ErrUnavailable) && !errors.Is(err, apply.ErrInDoubt); {
+	case unavailable && ctx.Err() != nil:
 		return verdict{}, false
-	case errors.Is(err, apply.ErrUnavailable):
-		return verdict{failed: silence(false, err)}, true
+	case unavailable:
+		return verdict{failed: &applyFailed{
+			Reason: ReasonPluginUnavailable, Message: clipped(err.Error()), Retryable: true,
+		}}, true
 	case err != nil:
 		return inDoubt(err.Error())
 	case answer.Status == apply.Applied:
 		return verdict{applied: true, reached: true}, true
 	}
 	return verdict{failed: refusal(answer), reached: true}, true
+}
+
+// stillOwn says whether the attempt of a is still the town's: another instance may have given it up.
+func (e *Engine) stillOwn(ctx context.Context, a *applying) bool {
+	current, err := e.log.load(ctx, a.town)
+	return err == nil && current.pending != nil && current.pending.Run.RunID == a.runID &&
+		current.pending.Attempt == a.pending.Attempt
 }
 
 // Pauses before a plugin is asked again.
@@ -258,19 +272,22 @@ func (e *Engine) ask(ctx context.Context, a *applying, command *apply.Command) (
 		last = orError(err, last)
 		absent := false
 		for wait := min(e.config.Plugin.Resend, left); wait > 0; {
-			reply := a.next(ctx, wait)
+			r := a.next(ctx, wait)
 			if ctx.Err() != nil {
 				return verdict{}, false
 			}
-			if reply == nil {
+			if r.msg == nil {
 				break
 			}
-			if isNoResponders(reply) {
+			if isNoResponders(r.msg) {
 				absent, wait = true, min(absentPause, time.Until(command.Deadline))
 				continue
 			}
 			absent = false
-			answer, err := apply.ParseAnswer(reply.Data, command.ApplyID, schemas.Limits{})
+			answer, err := apply.ParseAnswer(r.msg.Data, command.ApplyID, schemas.Limits{})
+			if err == nil && r.attempt != command.LogicalAttemptID && answer.Status != apply.Applied {
+				continue // what an earlier attempt was told
+			}
 			if v, definite := a.definite(answer, err); definite {
 				failpoint.At(failpoint.Answered)
 				return v, true
@@ -293,17 +310,23 @@ func orError(err, or error) error {
 	return or
 }
 
-// next returns the next reply, or nil when none comes for so long.
-func (a *applying) next(ctx context.Context, wait time.Duration) *nats.Msg {
+// reply is a message for an application, to a request of an attempt.
+type reply struct {
+	msg     *nats.Msg
+	attempt int64
+}
+
+// next returns the next reply, or the zero reply when none comes for so long.
+func (a *applying) next(ctx context.Context, wait time.Duration) reply {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
-	case reply := <-a.replies:
-		return reply
+	case r := <-a.replies:
+		return r
 	case <-timer.C:
 	case <-ctx.Done():
 	}
-	return nil
+	return reply{}
 }
 
 // definite returns the verdict of a definite answer.

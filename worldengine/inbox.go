@@ -2,6 +2,7 @@ package worldengine
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -17,9 +18,9 @@ type postbox interface {
 	close()
 }
 
-// inbox receives what plugins answer. An application has one reply subject for all its requests, so
-// that an answer counts whichever of them it is to, and however late: the answer to one that was
-// given up is an alert.
+// inbox receives what plugins answer. An application has one reply subject for the requests of each
+// attempt, so that an answer counts whichever of them it is to, and however late: that a command is
+// applied counts in whatever attempt, and is an alert where it was given up.
 type inbox struct {
 	nc     *nats.Conn
 	prefix string
@@ -45,7 +46,7 @@ func openInbox(nc *nats.Conn, late func(*lateAnswer, *nats.Msg)) (*inbox, error)
 		open: map[string]*applying{}, ended: map[string]*lateAnswer{},
 	}
 	var err error
-	if i.sub, err = nc.Subscribe(i.prefix+"*", i.take); err != nil {
+	if i.sub, err = nc.Subscribe(i.prefix+"*.*", i.take); err != nil {
 		return nil, fmt.Errorf("worldengine: replies of plugins: %w", err)
 	}
 	return i, nil
@@ -54,14 +55,15 @@ func openInbox(nc *nats.Conn, late func(*lateAnswer, *nats.Msg)) (*inbox, error)
 func (i *inbox) close() { _ = i.sub.Unsubscribe() } // fails only when the connection is gone
 
 func (i *inbox) take(msg *nats.Msg) {
-	token := strings.TrimPrefix(msg.Subject, i.prefix)
+	token, number, _ := strings.Cut(strings.TrimPrefix(msg.Subject, i.prefix), ".")
+	attempt, _ := strconv.ParseInt(number, 10, 64) // 0, which is no attempt, where it is no number
 	i.mu.Lock()
 	a, ended := i.open[token], i.ended[token]
 	i.mu.Unlock()
 	switch {
 	case a != nil:
 		select {
-		case a.replies <- msg:
+		case a.replies <- reply{msg, attempt}:
 		default: // it has more answers than it can read, one of which will do
 		}
 	case ended != nil:
@@ -73,7 +75,7 @@ func (i *inbox) ask(subject string, a *applying, data []byte) error {
 	i.mu.Lock()
 	i.open[a.token] = a
 	i.mu.Unlock()
-	if err := i.nc.PublishRequest(subject, i.prefix+a.token, data); err != nil {
+	if err := i.nc.PublishRequest(subject, fmt.Sprint(i.prefix, a.token, ".", a.pending.Attempt), data); err != nil {
 		return fmt.Errorf("worldengine: the request could not be sent: %w", err)
 	}
 	return nil

@@ -46,8 +46,13 @@ func (m *marks) put(ctx context.Context, townID string) error {
 // mark is a mark that was read.
 type mark struct {
 	townID string
+	stored time.Time
 	due    time.Time // when to look at the town
 }
+
+// markAge is how old a mark is at least when it is removed: the commit that it was stored for has come
+// or failed by then.
+const markAge = 2 * operationTimeout
 
 // recover looks after the marked towns until ctx is done: what is pending there and nobody sees to, this
 // instance does.
@@ -103,7 +108,7 @@ func (e *Engine) lookAfter(ctx context.Context, arrived <-chan jetstream.Msg) er
 				return fmt.Errorf("worldengine: a mark without metadata: %w", err)
 			}
 			due := meta.Timestamp.Add(e.config.Plugin.Resend)
-			known[meta.Sequence.Stream] = mark{townID: string(msg.Data()), due: due}
+			known[meta.Sequence.Stream] = mark{townID: string(msg.Data()), stored: meta.Timestamp, due: due}
 			if !time.Now().Before(due) {
 				e.lookAt(ctx, known)
 			}
@@ -125,7 +130,11 @@ func (e *Engine) lookAt(ctx context.Context, known map[uint64]mark) {
 		current, err := e.log.load(ctx, m.townID)
 		if err == nil && current.pending != nil {
 			err = e.see(m.townID, current, nil)
-			known[seq] = mark{townID: m.townID, due: now.Add(e.config.Plugin.Resend)}
+			m.due = now.Add(e.config.Plugin.Resend)
+			known[seq] = m
+		} else if err == nil && now.Before(m.stored.Add(markAge)) {
+			m.due = m.stored.Add(markAge)
+			known[seq] = m
 		} else if err == nil {
 			// Any instance may have removed it before.
 			_ = e.marks.stream.DeleteMsg(ctx, seq)

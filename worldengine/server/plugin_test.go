@@ -482,3 +482,96 @@ func TestPatchATown(t *testing.T) {
 	require.Equal(t, "EPOCH_REGRESSION", c.refused("town.patch", mustJSON(t, patch(map[string]any{"day": 1}, after.SnapshotHash))).Code)
 	require.Equal(t, "UNKNOWN_TOWN", c.refused("town.patch", []byte(`{"townId":"x","patch":{},"expectedSnapshotHash":"`+at.SnapshotHash+`"}`)).Code)
 }
+
+// answerBy has every request answered by take, as often as that likes.
+func answerBy(t testing.TB, srv *server.Server, take func(c *apply.Command, respond func(apply.Answer))) {
+	t.Helper()
+	nc, err := nats.Connect(srv.URL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	_, err = nc.Subscribe(worldengine.ApplySubject(worldengine.DefaultWorld, "*"), func(msg *nats.Msg) {
+		c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
+		if err != nil {
+			t.Errorf("not a command-apply.v1: %v", err)
+			return
+		}
+		take(c, func(a apply.Answer) {
+			data, err := a.MarshalWire()
+			if err == nil {
+				err = msg.Respond(data)
+			}
+			if err != nil {
+				t.Errorf("an answer cannot be sent: %v", err)
+			}
+		})
+	})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+}
+
+// A second copy of what an earlier attempt was told is no answer to the next one.
+func TestARefusalCountsForItsAttempt(t *testing.T) {
+	t.Parallel()
+	srv := start(t, byPlugin)
+	c := connect(t, srv)
+	answerBy(t, srv, func(command *apply.Command, respond func(apply.Answer)) {
+		if command.LogicalAttemptID == 3 {
+			respond(apply.Done(command))
+			return
+		}
+		for range 5 {
+			respond(apply.Refuse(command, "NOT_NOW", "", true))
+		}
+	})
+	at := c.put(snapshot("t"), "")
+	got := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	require.Equal(t, handoff.Executed, got.result.Status)
+}
+
+// That a command is applied counts whichever request it answers, and however late within the policy.
+func TestAnAnswerToAnEarlierAttempt(t *testing.T) {
+	t.Parallel()
+	srv := start(t, byPlugin, func(config *server.Config) { config.Engine.Plugin.Deadline = 200 * time.Millisecond })
+	c := connect(t, srv)
+	var late func()
+	answerBy(t, srv, func(command *apply.Command, respond func(apply.Answer)) {
+		if late == nil {
+			late = func() { respond(apply.Done(command)) }
+		}
+		if command.LogicalAttemptID == 2 {
+			late()
+		}
+	})
+	at := c.put(snapshot("t"), "")
+	got := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	require.Equal(t, handoff.Executed, got.result.Status)
+	story := c.story(got.runID)
+	require.Equal(t, "StepCompleted apply 2", story[len(story)-2])
+}
+
+// An answer to a command that was given up changes nothing and is an alert.
+func TestALateAnswer(t *testing.T) {
+	t.Parallel()
+	srv := start(t, byPlugin, func(config *server.Config) {
+		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 150*time.Millisecond, 1
+	})
+	c := connect(t, srv)
+	late := make(chan func(), 64)
+	answerBy(t, srv, func(command *apply.Command, respond func(apply.Answer)) {
+		late <- func() { respond(apply.Done(command)) }
+	})
+	alerts, err := c.nc.SubscribeSync(worldengine.AlertSubject(worldengine.DefaultWorld, "*"))
+	require.NoError(t, err)
+	at := c.put(snapshot("t"), "")
+	got := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	require.Equal(t, worldengine.ReasonPluginTimeout, got.result.ReasonCode)
+	(<-late)()
+	msg, err := alerts.NextMsg(20 * time.Second)
+	require.NoError(t, err)
+	var alert runevents.Alert
+	require.NoError(t, json.Unmarshal(msg.Data, &alert))
+	require.Equal(t, runevents.PluginLateAnswer, alert.Code)
+	require.Equal(t, []string{got.runID, got.result.HandoffID}, []string{alert.RunID, alert.HandoffID})
+	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
+	require.Equal(t, int64(1), srv.Engine().Stats().Alerts[runevents.PluginLateAnswer])
+}
