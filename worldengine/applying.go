@@ -27,7 +27,7 @@ type applying struct {
 	// while.
 	own     bool
 	replies chan reply
-	done    func(Answer, error) // nil where nobody waits
+	waiting []func(Answer, error) // who gets the answer; behind the lock of applyings
 }
 
 // applyings are the applications that this instance sees to, one a town at most.
@@ -46,16 +46,22 @@ func (s *applyings) has(key string) bool {
 	return s.keys[key] != nil
 }
 
-// sees says whether this instance sees to a run.
-func (s *applyings) sees(townID, runID string) bool {
+// join says whether this instance sees to a run, and has done, unless it is nil, get its answer then.
+func (s *applyings) join(townID, runID string, done func(Answer, error)) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.towns[townID]
-	return a != nil && a.runID == runID
+	if a == nil || a.runID != runID {
+		return false
+	}
+	if done != nil {
+		a.waiting = append(a.waiting, done)
+	}
+	return true
 }
 
-// add takes an application in and starts it, unless it is there already. It takes the place of one that
-// is concluded and about to leave. It says false when no more are taken.
+// add takes an application in and starts it; where it is there already, that one gets who waits. It takes
+// the place of one that is concluded and about to leave. It says false when no more are taken.
 func (s *applyings) add(a *applying, start func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -63,6 +69,7 @@ func (s *applyings) add(a *applying, start func()) bool {
 		return false
 	}
 	if known := s.towns[a.town]; known != nil && known.runID == a.runID {
+		known.waiting = append(known.waiting, a.waiting...)
 		return true
 	}
 	if s.towns == nil {
@@ -73,7 +80,8 @@ func (s *applyings) add(a *applying, start func()) bool {
 	return true
 }
 
-func (s *applyings) remove(a *applying) {
+// remove ends an application and returns who waits for its answer.
+func (s *applyings) remove(a *applying) []func(Answer, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.towns[a.town] == a {
@@ -82,6 +90,9 @@ func (s *applyings) remove(a *applying) {
 	if key := a.handoff.IdempotencyKey; s.keys[key] == a {
 		delete(s.keys, key)
 	}
+	waiting := a.waiting
+	a.waiting = nil
+	return waiting
 }
 
 func (s *applyings) count() int {
@@ -106,11 +117,12 @@ func (s *applyings) stop(ctx context.Context, cancel context.CancelFunc) {
 	cancel()
 }
 
-// see sees to the pending handoff of a town, unless this instance does already. done, which is nil but
-// for the handoff that this instance has just committed, gets its answer. It is an error when what is
+// see sees to the pending handoff of a town, unless this instance does already, as it may even to one
+// that it has only just committed: whoever finds it in the log does. done, which is nil but for the
+// handoff that this instance has just committed, gets its answer. It is an error when what is
 // stored cannot be read.
 func (e *Engine) see(townID string, current entry, done func(Answer, error)) error {
-	if e.applyings.sees(townID, current.pending.Run.RunID) {
+	if e.applyings.join(townID, current.pending.Run.RunID, done) {
 		return nil
 	}
 	app, err := current.pending.read()
@@ -119,7 +131,10 @@ func (e *Engine) see(townID string, current entry, done func(Answer, error)) err
 	}
 	a := &applying{
 		application: app, town: townID, runID: app.pending.Run.RunID, before: current.state,
-		own: done != nil, done: done, token: nuid.Next(), replies: make(chan reply, 16),
+		own: done != nil, token: nuid.Next(), replies: make(chan reply, 16),
+	}
+	if done != nil {
+		a.waiting = append(a.waiting, done)
 	}
 	if !e.applyings.add(a, func() { e.seeThrough(e.applyContext, a) }) && done != nil {
 		done(Answer{}, ErrInProgress)
@@ -132,9 +147,8 @@ func (e *Engine) seeThrough(ctx context.Context, a *applying) {
 	answer, gaveUp, err := Answer{}, false, error(ErrInProgress)
 	defer func() {
 		e.inbox.forget(a, gaveUp)
-		e.applyings.remove(a)
-		if a.done != nil {
-			a.done(answer, err)
+		for _, done := range e.applyings.remove(a) {
+			done(answer, err)
 		}
 		e.queues.wake(a.town)
 	}()

@@ -84,7 +84,7 @@ func (e *Engine) commitPending(
 	after.pending = &pending{
 		Via: via, Handoff: wire, Expected: expected.Canonical, Run: run.Identity,
 		Emitted: run.FirstSeq + int64(len(run.Events)) - 1, IDSeed: rand.Text(),
-		Attempt: 1, NotBefore: now, Deadline: now.Add(e.config.Plugin.Deadline),
+		Accepted: now, Attempt: 1, NotBefore: now, Deadline: now.Add(e.config.Plugin.Deadline),
 	}
 	rec := record{Kind: kindPending, TownID: townID, Run: run}
 	msg, err := rec.message(logSubject(e.config.World, TownToken(townID)), &after)

@@ -28,6 +28,8 @@ type pending struct {
 	Emitted int64              `json:"emitted"`
 	// IDSeed is what the ids of the events still to come derive from: the run's durable EventIdRegistry.
 	IDSeed string `json:"idSeed"`
+	// Accepted is when the first commit was made.
+	Accepted time.Time `json:"accepted"`
 	// Attempt counts the logical attempts, from 1. NotBefore is when this one begins, and Deadline when it
 	// ends.
 	Attempt   int64     `json:"attempt"`

@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/runevents"
@@ -150,7 +153,7 @@ func (e *Engine) commitConclusion(ctx context.Context, a *applying, current entr
 		return Answer{}, err
 	}
 	failpoint.At(failpoint.Closing)
-	if after.seq, err = e.log.commit(ctx, msg, current.seq); err != nil {
+	if after.seq, err = e.commitKey(ctx, msg, result.IdempotencyKey, current); err != nil {
 		return Answer{}, err
 	}
 	failpoint.At(failpoint.Concluded)
@@ -162,6 +165,23 @@ func (e *Engine) commitConclusion(ctx context.Context, a *applying, current entr
 	e.results.count(result.Status)
 	e.alertFailure(a, c.failed)
 	return Answer{RunID: run.RunID, Result: result, JSON: wire}, nil
+}
+
+// commitKey commits a conclusion. The first commit told the log's duplicate window of the key; where that
+// is about to forget it, or has, this one does, so that no moment is left before the receipt in which
+// another instance could accept the key for another town.
+func (e *Engine) commitKey(ctx context.Context, msg *nats.Msg, key string, current entry) (uint64, error) {
+	if time.Since(current.pending.Accepted) < duplicateWindow/2 {
+		return e.log.commit(ctx, msg, current.seq)
+	}
+	msg.Header[jetstream.MsgIDHeader] = []string{key}
+	seq, err := e.log.commit(ctx, msg, current.seq)
+	var taken *keyTakenError
+	if errors.As(err, &taken) { // it has not forgotten
+		delete(msg.Header, jetstream.MsgIDHeader)
+		return e.log.commit(ctx, msg, current.seq)
+	}
+	return seq, err
 }
 
 // lastEvents returns the events that end the run of a. Nobody else can go on with the run from then on.

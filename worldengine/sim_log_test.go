@@ -1,0 +1,208 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// simMessage is a message of a simulated log. It is a jetstream.Msg, as followers get it.
+type simMessage struct {
+	jetstream.Msg
+	subject string
+	header  nats.Header
+	data    []byte
+	seq     uint64
+	stored  time.Time
+}
+
+func (m *simMessage) Subject() string      { return m.subject }
+func (m *simMessage) Headers() nats.Header { return m.header }
+func (m *simMessage) Data() []byte         { return m.data }
+
+func (m *simMessage) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: m.seq}, Timestamp: m.stored}, nil
+}
+
+func (m *simMessage) raw() *jetstream.RawStreamMsg {
+	return &jetstream.RawStreamMsg{Subject: m.subject, Sequence: m.seq, Header: m.header, Data: m.data, Time: m.stored}
+}
+
+// simLog is what JetStream does for a log, in memory: guards, the duplicate window, reading.
+type simLog struct {
+	messages []*simMessage
+	window   map[string]uint64 // the sequences of the Nats-Msg-Ids of late
+	// unguarded is a bug that a test plants: guards are not looked at.
+	unguarded bool
+}
+
+// errSimGuard is JetStream's answer to a guard that does not hold.
+var errSimGuard = &jetstream.APIError{Code: 400, ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}
+
+func (l *simLog) store(msg *nats.Msg, now time.Time) (*jetstream.PubAck, error) {
+	id := msg.Header.Get(jetstream.MsgIDHeader)
+	if seq, known := l.window[id]; known && id != "" && now.Sub(l.messages[seq-1].stored) < duplicateWindow {
+		return &jetstream.PubAck{Sequence: seq, Duplicate: true}, nil
+	}
+	if guard := msg.Header.Get(jetstream.ExpectedLastSubjSeqHeader); guard != "" && !l.unguarded {
+		subject := msg.Header.Get(jetstream.ExpectedLastSubjSeqSubjHeader)
+		if subject == "" {
+			subject = msg.Subject
+		}
+		at := uint64(0)
+		if last := l.last(subject); last != nil {
+			at = last.seq
+		}
+		if guard != strconv.FormatUint(at, 10) {
+			return nil, errSimGuard
+		}
+	}
+	m := &simMessage{subject: msg.Subject, header: nats.Header{}, data: append([]byte{}, msg.Data...), stored: now}
+	for name, values := range msg.Header {
+		m.header[name] = append([]string{}, values...)
+	}
+	m.seq = uint64(len(l.messages) + 1)
+	l.messages = append(l.messages, m)
+	if id != "" {
+		l.window[id] = m.seq
+	}
+	return &jetstream.PubAck{Sequence: m.seq}, nil
+}
+
+func (l *simLog) last(subject string) *simMessage {
+	for i := len(l.messages) - 1; i >= 0; i-- {
+		if l.messages[i].subject == subject {
+			return l.messages[i]
+		}
+	}
+	return nil
+}
+
+func (l *simLog) next(subject string, from uint64) *simMessage {
+	for i := max(from, 1) - 1; i < uint64(len(l.messages)); i++ {
+		if l.messages[i].subject == subject {
+			return l.messages[i]
+		}
+	}
+	return nil
+}
+
+// simOp is an operation of an engine that waits for its turn.
+type simOp struct {
+	name   string
+	engine *simEngine
+	run    func(lost, unanswered bool)
+	turn   chan struct{}
+}
+
+// errSimLost is what an operation gets that has no answer, and errSimDead what a killed engine gets.
+var (
+	errSimLost = errors.New("simulation: no answer")
+	errSimDead = errors.New("simulation: the engine was killed")
+)
+
+// simStore is the log as one engine sees it: every operation waits for its turn, may be lost on its
+// way, or its answer on the way back.
+type simStore struct {
+	sim    *sim
+	engine *simEngine
+}
+
+// do waits for the operation's turn.
+func simDo[T any](
+	ctx context.Context, s *sim, engine *simEngine, name string, operate func() (T, error),
+) (value T, err error) {
+	op := &simOp{name: name, engine: engine, turn: make(chan struct{})}
+	op.run = func(lost, unanswered bool) {
+		if engine.dead {
+			err = errSimDead
+			return
+		}
+		if err = ctx.Err(); err != nil { // it was not sent
+			return
+		}
+		if lost {
+			err = errSimLost
+			return
+		}
+		if value, err = operate(); unanswered {
+			var none T
+			value, err = none, errSimLost
+		}
+	}
+	s.wait(op)
+	return value, err
+}
+
+func (s *simStore) publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	return simDo(ctx, s.sim, s.engine, "publish "+msg.Subject, func() (*jetstream.PubAck, error) {
+		return s.sim.log.store(msg, time.Now())
+	})
+}
+
+func (s *simStore) read(ctx context.Context, name string, find func() *simMessage) (*jetstream.RawStreamMsg, error) {
+	return simDo(ctx, s.sim, s.engine, name, func() (*jetstream.RawStreamMsg, error) {
+		if m := find(); m != nil {
+			return m.raw(), nil
+		}
+		return nil, nil
+	})
+}
+
+func (s *simStore) at(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	return s.read(ctx, "at", func() *simMessage {
+		if seq < 1 || seq > uint64(len(s.sim.log.messages)) {
+			return nil
+		}
+		return s.sim.log.messages[seq-1]
+	})
+}
+
+func (s *simStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	return s.read(ctx, "last "+subject, func() *simMessage { return s.sim.log.last(subject) })
+}
+
+func (s *simStore) next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+	return s.read(ctx, "next "+subject, func() *simMessage { return s.sim.log.next(subject, from) })
+}
+
+func (s *simStore) end(ctx context.Context) (uint64, error) {
+	return simDo(ctx, s.sim, s.engine, "end", func() (uint64, error) { return uint64(len(s.sim.log.messages)), nil })
+}
+
+// simReceipts is the stream of receipts as one engine sees it.
+type simReceipts struct {
+	jetstream.Stream
+	sim    *sim
+	engine *simEngine
+}
+
+func (s *simReceipts) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	msg, err := simDo(ctx, s.sim, s.engine, "receipt", func() (*jetstream.RawStreamMsg, error) {
+		return s.sim.receipts[subject], nil
+	})
+	if err == nil && msg == nil {
+		return nil, jetstream.ErrMsgNotFound
+	}
+	return msg, err
+}
+
+// simFollower is a follower whose position the simulation moves.
+type simFollower struct{ sim *sim }
+
+func (f *simFollower) Run(context.Context) {}
+func (f *simFollower) Restart(uint64)      {}
+func (f *simFollower) Position() uint64    { return f.sim.followed }
+
+func (f *simFollower) Wait(ctx context.Context, seq uint64) error {
+	for f.sim.position() < seq && !f.sim.impatient {
+		if sleep(ctx, 5*time.Millisecond); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	return nil
+}

@@ -1,0 +1,292 @@
+package worldengine
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/town"
+)
+
+// simClient sends one handoff after another, each until it has a result.
+type simClient struct {
+	sim   *sim
+	name  string
+	open  *handoff.Handoff
+	asked *simEngine // who has the open one, nil where nobody does
+	past  []*handoff.Handoff
+}
+
+// act sends the open handoff to some engine, or makes the next one.
+func (c *simClient) act() {
+	if c.asked != nil {
+		return
+	}
+	if c.open == nil {
+		if c.sim.quiet {
+			return
+		}
+		c.open = c.next()
+		c.sim.sent[c.open.HandoffID+c.open.SnapshotHash] = c.open
+	}
+	engine := c.sim.engines[c.sim.rng.IntN(len(c.sim.engines))]
+	sent := c.open
+	c.asked = engine
+	c.sim.trace("%s sends %s to engine %d", c.name, sent.Command, slices.Index(c.sim.engines, engine))
+	err := engine.Submit(sent, func(answer Answer, err error) {
+		if engine.dead || c.asked != engine || c.open != sent {
+			return // nobody hears it
+		}
+		c.asked = nil
+		if err != nil {
+			return
+		}
+		c.past, c.open = append(c.past, sent), nil
+		c.sim.answered(sent, answer)
+	})
+	if err != nil {
+		c.asked = nil
+	}
+}
+
+// next makes a handoff: of the present state or an old one, a repeated one, or one that cannot be.
+func (c *simClient) next() *handoff.Handoff {
+	rng := c.sim.rng
+	if len(c.past) > 0 && rng.IntN(5) == 0 {
+		return c.past[rng.IntN(len(c.past))]
+	}
+	townID := fmt.Sprint("town ", rng.IntN(simTowns))
+	state := c.sim.stateOf(townID)
+	p := handoff.Proposal{
+		Type: handoff.TalkToTownsfolk, ActorID: fmt.Sprint(c.name, len(c.sim.sent)), TownID: townID, Reason: "because",
+		Args:         map[string]string{"talkType": "casual"},
+		SnapshotHash: state.Hash, DecisionEpoch: state.Epoch(),
+	}
+	switch rng.IntN(8) {
+	case 0:
+		p.Preconditions = []handoff.Precondition{{Kind: handoff.MissionActive}}
+	case 1:
+		p.Type, p.Args = handoff.AdvanceProject, map[string]string{"projectId": "blocked"}
+	case 2:
+		p.Type, p.Args = handoff.AdvanceProject, map[string]string{"projectId": "wall"}
+	case 3:
+		p.TownID = "nowhere"
+	case 4:
+		if len(c.past) > 0 { // another handoff with a key that was used
+			p.Type, p.Args = handoff.PlanSalvage, map[string]string{"focus": "dread"}
+			p.ProposalID = c.past[rng.IntN(len(c.past))].ProposalID
+		}
+	}
+	h, err := handoff.New(p)
+	if err != nil {
+		panic(err)
+	}
+	return h
+}
+
+// stateOf returns a town's present state.
+func (s *sim) stateOf(townID string) town.State {
+	m := s.log.last(logSubject("main", TownToken(townID)))
+	rec, err := readRecord(m.data)
+	if err != nil {
+		panic(err)
+	}
+	state, err := rec.state(m.header.Get(hashHeader))
+	if err != nil {
+		panic(err)
+	}
+	return state
+}
+
+// answered checks that what a client was told is in the log.
+func (s *sim) answered(h *handoff.Handoff, answer Answer) {
+	for i := len(s.log.messages) - 1; i >= 0; i-- {
+		m := s.log.messages[i]
+		if m.header.Get(RunIDHeader) != answer.RunID {
+			continue
+		}
+		rec, err := readRecord(m.data)
+		if err == nil && rec.Result != nil {
+			s.must(string(rec.Result) == string(answer.JSON), "%s was told %s, the log has %s", h.Command, answer.JSON, rec.Result)
+			return
+		}
+	}
+	s.must(false, "%s was told %s, of which the log knows nothing", h.Command, answer.JSON)
+}
+
+// simHistory is what a reader of the log knows so far.
+type simHistory struct {
+	*sim
+	towns    map[string]entry
+	receipts map[string]*dedupe.Receipt
+	keyTowns map[string]string // the town that a key was accepted for
+	runs     map[string][]runevents.Record
+}
+
+// checkLog reads the whole log and recomputes every decision from what stood before it.
+func (s *sim) checkLog() {
+	h := &simHistory{
+		sim: s, towns: map[string]entry{}, receipts: map[string]*dedupe.Receipt{},
+		keyTowns: map[string]string{}, runs: map[string][]runevents.Record{},
+	}
+	for _, m := range s.log.messages {
+		rec, err := readRecord(m.data)
+		if err != nil {
+			panic(err)
+		}
+		if rec.Run != nil {
+			h.runs[rec.Run.RunID] = append(h.runs[rec.Run.RunID], rec.Run.Records(m.stored)...)
+		}
+		before := h.towns[rec.TownID]
+		switch rec.Kind {
+		case kindRefused:
+			h.refused(rec, before)
+		case kindPending:
+			h.pending(rec, before)
+		case kindHandoff:
+			h.concluded(rec, before)
+		}
+		if rec.Kind.ofTown() {
+			state, err := rec.state(m.header.Get(hashHeader))
+			if err != nil {
+				panic(err)
+			}
+			h.towns[rec.TownID] = entry{seq: m.seq, state: state, apply: rec.Apply, pending: rec.Pending}
+		}
+	}
+	h.checkRuns()
+}
+
+// result returns the result of a record and its handoff.
+func (h *simHistory) result(rec *record) (*handoff.Result, *handoff.Handoff) {
+	r, err := handoff.ParseResult(rec.Result, schemas.Limits{})
+	if err != nil {
+		panic(err)
+	}
+	return r, h.sent[r.HandoffID+r.SnapshotHash]
+}
+
+// same checks that a result is what the checks say.
+func (h *simHistory) same(rec *record, asked *handoff.Handoff, outcome handoff.Outcome) {
+	want, err := handoff.NewResult(asked, outcome).MarshalWire()
+	if err != nil {
+		panic(err)
+	}
+	h.must(string(want) == string(rec.Result), "the log has %s, where it had to be %s", rec.Result, want)
+}
+
+func (h *simHistory) refused(rec *record, before entry) {
+	r, asked := h.result(rec)
+	prior := h.receipts[asked.IdempotencyKey]
+	if h.keyTowns[asked.IdempotencyKey] != rec.TownID && r.Status != handoff.Duplicate {
+		// That another instance has just accepted the key for another town is told by its receipt, and by
+		// the log where it is to be accepted again.
+		prior = nil
+	}
+	checked := Check(asked, prior, before.state)
+	h.must(!checked.Accepted, "%s was refused, and had to be accepted: %s", asked.Command, rec.Result)
+	h.same(rec, asked, checked.Outcome)
+}
+
+func (h *simHistory) pending(rec *record, before entry) {
+	if before.pending != nil {
+		h.must(rec.Pending.Attempt == before.pending.Attempt+1, "an attempt follows attempt %d", before.pending.Attempt)
+		return
+	}
+	asked := h.accepted(rec.Pending.Handoff)
+	h.must(Check(asked, h.receipts[asked.IdempotencyKey], before.state).Accepted, "%s was accepted", asked.Command)
+	h.receipts[asked.IdempotencyKey] = &dedupe.Receipt{} // until it is concluded
+	h.keyTowns[asked.IdempotencyKey] = rec.TownID
+}
+
+func (h *simHistory) accepted(wire []byte) *handoff.Handoff {
+	asked, err := handoff.Parse(wire, schemas.Limits{})
+	if err != nil {
+		panic(err)
+	}
+	return asked
+}
+
+func (h *simHistory) concluded(rec *record, before entry) {
+	r, asked := h.result(rec)
+	if before.pending != nil {
+		delete(h.receipts, asked.IdempotencyKey)
+		h.must(h.accepted(before.pending.Handoff).HandoffID == asked.HandoffID, "another handoff was concluded")
+	}
+	checked := Check(asked, h.receipts[asked.IdempotencyKey], before.state)
+	h.must(checked.Accepted, "%s was accepted, and had to be refused: %s", asked.Command, checked.Outcome.ReasonCode)
+	after, reason := town.DefaultRules().Apply(before.state.Snapshot, &asked.Proposal)
+	if before.pending != nil {
+		changes, definite := h.game.changes[asked.HandoffID], h.game.definite[asked.HandoffID]
+		switch r.ReasonCode {
+		case handoff.ReasonExecuted:
+			h.must(changes == 1, "%s is executed, and the game was changed %d times", asked.Command, changes)
+		case ReasonPluginRejected:
+			h.must(definite.Status != "applied" || h.late(asked), "%s is rejected, and the game has applied it", asked.Command)
+			reason = r.ReasonCode
+		default:
+			reason = r.ReasonCode
+		}
+	}
+	h.must(h.game.changes[asked.HandoffID] <= 1, "the game was changed twice")
+	if reason == "" {
+		h.same(rec, asked, checked.Executed(after))
+	} else {
+		h.same(rec, asked, checked.Failed(reason, before.state))
+	}
+	h.receipts[asked.IdempotencyKey] = &dedupe.Receipt{HandoffID: r.HandoffID, ResultID: r.ResultID}
+	h.keyTowns[asked.IdempotencyKey] = rec.TownID
+}
+
+// late says whether the game may have applied a command that it had refused for a while before: a
+// request that was delayed may arrive when the engine has given up.
+func (h *simHistory) late(asked *handoff.Handoff) bool {
+	return h.game.definite[asked.HandoffID].Retryable || h.game.changes[asked.HandoffID] == 1
+}
+
+// checkRuns checks that the events of every run have places of their own without gaps, ids of their own,
+// and one end at most.
+func (h *simHistory) checkRuns() {
+	for id, records := range h.runs {
+		ids, ends := map[string]bool{}, 0
+		for i, r := range records {
+			h.trace("run %s: %s %d %s %s", id, r.PersistedAt, r.RunSeq, r.EventType, r.StepID)
+			h.must(r.RunSeq == int64(i+1), "run %s has %d in the place %d", id, r.RunSeq, i+1)
+			h.must(!ids[r.EventID], "run %s has the event %s twice", id, r.EventID)
+			ids[r.EventID] = true
+			if terminal(r.EventType) {
+				ends++
+			}
+		}
+		snapshot, alerts, err := runevents.Project(id, records)
+		h.must(err == nil && len(alerts) == 0, "run %s: %v %v", id, alerts, err)
+		h.must(ends <= 1 && (ends == 1) == snapshot.Status.Terminal(), "run %s ends %d times", id, ends)
+	}
+}
+
+// The simulation finds what it is for: with each bug that is planted it does, within few seeds.
+func TestSimulationFindsBugs(t *testing.T) {
+	t.Parallel()
+	for name, plant := range map[string]func(*sim){
+		"appends are not guarded":             func(s *sim) { s.log.unguarded = true },
+		"a game that forgets what it applied": func(s *sim) { s.game.forgets = true },
+		"receipts that are not waited for":    func(s *sim) { s.impatient = true },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for seed := uint64(1); seed <= 200; seed++ {
+				if found := simulate(t, seed, nil, plant); len(found) > 0 {
+					t.Logf("seed %d: %s", seed, found[0])
+					return
+				}
+			}
+			require.Fail(t, "the bug is not found")
+		})
+	}
+}

@@ -1,0 +1,414 @@
+package worldengine
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/town"
+)
+
+var (
+	simSeed  = flag.Uint64("sim.seed", 0, "run this seed of the simulation alone, and tell its steps")
+	simSeeds = flag.Uint64("sim.seeds", 300, "how many seeds of the simulation to run")
+)
+
+// sim is a world in which everything that happens is decided by a seed: which engine goes on when, what
+// is lost, who is killed, what a game does. The engines are the real ones; their log, receipts, plugins
+// and clock are simulated.
+type sim struct {
+	rng   *rand.Rand
+	quiet bool // no more faults
+	// impatient is a bug that a test plants: nobody waits for the receipts to follow the log.
+	impatient bool
+	trace     func(format string, args ...any)
+
+	mu       sync.Mutex
+	waiting  []*simOp
+	followed uint64
+	found    []string // what must not be
+
+	log      simLog
+	receipts map[string]*jetstream.RawStreamMsg
+	engines  []*simEngine
+	game     simGame
+	clients  []*simClient
+	sent     map[string]*handoff.Handoff // by handoffId and snapshotHash
+	ids      int
+}
+
+// simEngine is an engine and its process.
+type simEngine struct {
+	*Engine
+	dead bool
+	kill context.CancelFunc
+}
+
+const simTowns = 3
+
+func newSim(seed uint64) *sim {
+	s := &sim{
+		rng: rand.New(rand.NewPCG(seed, 1)), trace: func(string, ...any) {},
+		receipts: map[string]*jetstream.RawStreamMsg{}, sent: map[string]*handoff.Handoff{},
+	}
+	s.log.window = map[string]uint64{}
+	s.game = simGame{sim: s, changes: map[string]int{}, definite: map[string]apply.Answer{}}
+	for i := range simTowns {
+		state := town.NewState(&town.Snapshot{
+			SchemaVersion: town.SchemaVersion, TownID: fmt.Sprint("town ", i),
+			SideQuests: []town.SideQuest{{ID: "q", Title: "Q"}}, Pressure: town.Pressure{Scarcity: 1},
+			Projects: []town.Project{{ID: "blocked", Name: "B", Status: town.Blocked}, {ID: "wall", Name: "W", Status: town.Active}},
+		})
+		after := entry{state: state}
+		if i > 0 {
+			after.apply = ApplyPlugin
+		}
+		rec := record{Kind: kindPut, TownID: state.Snapshot.TownID}
+		msg, err := rec.message(logSubject("main", TownToken(state.Snapshot.TownID)), &after)
+		if err != nil {
+			panic(err)
+		}
+		if _, err := s.log.store(msg, time.Now()); err != nil {
+			panic(err)
+		}
+	}
+	for i := range 4 {
+		s.clients = append(s.clients, &simClient{sim: s, name: fmt.Sprint("client ", i)})
+	}
+	s.follow(len(s.log.messages))
+	s.engines = []*simEngine{s.start(), s.start()}
+	return s
+}
+
+// start starts an engine as Open does.
+func (s *sim) start() *simEngine {
+	config, err := Config{
+		NewID: s.id, Logger: slog.New(slog.DiscardHandler), Workers: 4,
+		Plugin: PluginPolicy{Deadline: 3 * time.Second, Attempts: 2, Backoff: 50 * time.Millisecond, Resend: 300 * time.Millisecond},
+	}.withDefaults()
+	if err != nil {
+		panic(err)
+	}
+	process := &simEngine{}
+	log := &commitLog{
+		world: "main", store: &simStore{s, process}, maxPayload: func() int64 { return 1 << 20 },
+	}
+	e := &Engine{
+		config: config, log: log, towns: newTowns(log), inbox: &simPostbox{s, process},
+		receipts: dedupe.New("main", &simReceipts{sim: s, engine: process}),
+		mark:     func(context.Context, string) error { return nil },
+		raised:   runevents.NewAlertFilter(0),
+	}
+	e.receiptFollower, e.eventFollower = &simFollower{s}, &simFollower{s}
+	e.receipts.Followed(s.followed)
+	ctx, cancel := context.WithCancel(context.Background())
+	e.applyContext, e.stopApplying = context.WithCancel(ctx)
+	e.queues = newQueues(ctx, config.Logger, config.Workers, config.QueuePerTown, config.QueueTotal)
+	process.Engine, process.kill = e, cancel
+	go s.lookAfter(process)
+	return process
+}
+
+// id draws a UUID v4 that the seed decides.
+func (s *sim) id() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ids++
+	id := uuid.UUID{6: 0x40, 8: 0x80, 12: byte(s.ids >> 24), 13: byte(s.ids >> 16), 14: byte(s.ids >> 8), 15: byte(s.ids)}
+	return id.String()
+}
+
+// lookAfter is what an engine does when it starts, and for ever: it sees to what is pending.
+func (s *sim) lookAfter(e *simEngine) {
+	for !e.isDead() {
+		for i := range simTowns {
+			townID := fmt.Sprint("town ", i)
+			if current, err := e.log.load(e.applyContext, townID); err == nil && current.pending != nil {
+				_ = e.see(townID, current, nil)
+			}
+		}
+		sleep(e.applyContext, time.Second)
+	}
+}
+
+func (e *simEngine) isDead() bool { return e.applyContext.Err() != nil }
+
+// wait gives an operation its place among those that wait for their turn, and waits.
+func (s *sim) wait(op *simOp) {
+	s.mu.Lock()
+	s.waiting = append(s.waiting, op)
+	s.mu.Unlock()
+	<-op.turn
+}
+
+func (s *sim) position() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.followed
+}
+
+// must notes what must not be.
+func (s *sim) must(holds bool, format string, args ...any) {
+	if !holds {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.found = append(s.found, fmt.Sprintf(format, args...))
+	}
+}
+
+// chance says yes in one of n cases, as long as there are faults.
+func (s *sim) chance(n int) bool { return !s.quiet && s.rng.IntN(n) == 0 }
+
+// step lets one thing happen.
+func (s *sim) step() {
+	synctest.Wait() // everybody waits for a turn, or for time to pass
+	s.mu.Lock()
+	waiting := len(s.waiting)
+	s.mu.Unlock()
+	switch n := s.rng.IntN(20); {
+	case n == 0 && s.chance(6):
+		s.crash()
+	case n == 1 && waiting == 0 && s.chance(4):
+		s.follow(len(s.log.messages)) // which takes moments, not half a minute
+		time.Sleep(duplicateWindow)
+	case n <= 4:
+		s.clients[s.rng.IntN(len(s.clients))].act()
+	case n <= 6 && s.followed < uint64(len(s.log.messages)):
+		s.follow(1 + s.rng.IntN(3))
+	case n == 7 && len(s.game.delayed) > 0:
+		s.game.deliverLate()
+	case waiting > 0 && n < 19:
+		s.turn(s.rng.IntN(waiting))
+	default:
+		time.Sleep(time.Duration(1+s.rng.IntN(200)) * time.Millisecond)
+	}
+}
+
+// turn gives the ith operation that waits its turn.
+func (s *sim) turn(i int) {
+	s.mu.Lock()
+	op := s.waiting[i]
+	s.waiting = slices.Delete(s.waiting, i, i+1)
+	s.mu.Unlock()
+	lost, unanswered := s.chance(25), s.chance(25)
+	s.trace("%s, lost %v, unanswered %v", op.name, lost, unanswered)
+	op.run(lost, unanswered)
+	close(op.turn)
+}
+
+// crash kills an engine, with all that it has in hand, and starts another in its place.
+func (s *sim) crash() {
+	i := s.rng.IntN(len(s.engines))
+	s.trace("engine %d is killed", i)
+	s.kill(i)
+	s.engines[i] = s.start()
+}
+
+func (s *sim) kill(i int) {
+	e := s.engines[i]
+	e.dead = true
+	e.applyings.mu.Lock()
+	e.applyings.closed = true
+	e.applyings.mu.Unlock()
+	e.kill()
+	go func() { _ = e.queues.drain(context.Background()) }() // what it had in hand finds that it is dead
+	for _, c := range s.clients {
+		if c.asked == e {
+			c.asked = nil // nobody answers it any more
+		}
+	}
+}
+
+// follow derives the receipts of some messages of the log.
+func (s *sim) follow(count int) {
+	derive := deriveReceipts("main")
+	for ; count > 0 && s.followed < uint64(len(s.log.messages)); count-- {
+		derived, err := derive(s.log.messages[s.followed])
+		if err != nil {
+			panic(err)
+		}
+		s.mu.Lock()
+		s.followed++
+		s.mu.Unlock()
+		for _, m := range derived {
+			s.receipts[m.Subject] = &jetstream.RawStreamMsg{Subject: m.Subject, Data: m.Data}
+		}
+	}
+	for _, e := range s.engines {
+		e.receipts.Followed(s.followed)
+	}
+}
+
+// simPostbox carries an engine's requests to the game, which gets them, gets them late, or does not.
+type simPostbox struct {
+	sim    *sim
+	engine *simEngine
+}
+
+func (p *simPostbox) ask(_ string, a *applying, data []byte) error {
+	_, err := simDo(p.engine.applyContext, p.sim, p.engine, "ask", func() (struct{}, error) {
+		if p.sim.chance(5) {
+			p.sim.game.delayed = append(p.sim.game.delayed, simRequest{a, data})
+		} else {
+			p.sim.game.take(a, data)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (p *simPostbox) forget(*applying, bool) {}
+func (p *simPostbox) close()                 {}
+
+type simRequest struct {
+	a    *applying
+	data []byte
+}
+
+// simGame is a game server whose plugin keeps to the protocol.
+type simGame struct {
+	sim      *sim
+	changes  map[string]int // how often an applyId changed the game
+	definite map[string]apply.Answer
+	delayed  []simRequest
+	forgets  bool // a bug that a test plants: it does not remember what it applied
+}
+
+func (g *simGame) deliverLate() {
+	i := g.sim.rng.IntN(len(g.delayed))
+	r := g.delayed[i]
+	g.delayed = slices.Delete(g.delayed, i, i+1)
+	g.take(r.a, r.data)
+}
+
+// take answers a request, if the answer arrives.
+func (g *simGame) take(a *applying, data []byte) {
+	c, err := apply.ParseCommand(data, schemas.Limits{})
+	if err != nil {
+		panic(err)
+	}
+	answer, known := g.definite[c.ApplyID]
+	if !known || g.forgets {
+		answer = g.decide(c)
+	}
+	g.sim.trace("the game answers %s to attempt %d of %s", answer.Status, c.LogicalAttemptID, c.TownID)
+	if g.sim.chance(6) {
+		return
+	}
+	wire, err := answer.MarshalWire()
+	if err != nil {
+		panic(err)
+	}
+	select {
+	case a.replies <- reply{&nats.Msg{Data: wire}, c.LogicalAttemptID}:
+	default:
+	}
+}
+
+func (g *simGame) decide(c *apply.Command) apply.Answer {
+	switch n := g.sim.rng.IntN(10); {
+	case !time.Now().Before(c.Deadline):
+		return apply.Refuse(c, "DEADLINE_PASSED", "", true)
+	case n == 0 && !g.sim.quiet:
+		return apply.Later(c, apply.Busy, 20*time.Millisecond)
+	case n == 1 && !g.sim.quiet:
+		return apply.Refuse(c, "NOT_NOW", "", true)
+	case n == 2:
+		g.definite[c.ApplyID] = apply.Refuse(c, "NEVER", "", false)
+	default:
+		g.changes[c.ApplyID]++
+		g.definite[c.ApplyID] = apply.Done(c)
+	}
+	return g.definite[c.ApplyID]
+}
+
+// run runs a seed and returns what must not be.
+func (s *sim) run(steps int) []string {
+	for range steps {
+		s.step()
+	}
+	s.quiet = true
+	for range 200 * steps {
+		if !slices.ContainsFunc(s.clients, func(c *simClient) bool { return c.open != nil }) && !s.pending() {
+			break
+		}
+		s.step()
+	}
+	for _, c := range s.clients {
+		s.must(c.open == nil, "%s has no answer", c.name)
+	}
+	s.must(!s.pending(), "a town is pending for ever")
+	for i := range s.engines {
+		s.kill(i)
+	}
+	for range 200 { // what waits for a turn is dead
+		synctest.Wait()
+		if len(s.waiting) > 0 {
+			s.turn(0)
+		} else {
+			time.Sleep(100 * time.Millisecond)
+		}
+	}
+	s.checkLog()
+	return s.found
+}
+
+func (s *sim) pending() bool {
+	for i := range simTowns {
+		rec, err := readRecord(s.log.last(logSubject("main", TownToken(fmt.Sprint("town ", i)))).data)
+		if err != nil || rec.Pending != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// TestSimulation runs the real engines through schedules that seeds decide: crashes, lost messages and
+// answers, expired windows, races of two engines, late requests to a game. A seed that finds something
+// is run again, with its steps told, by the command that the failure prints.
+func TestSimulation(t *testing.T) {
+	t.Parallel()
+	if *simSeed != 0 {
+		simulate(t, *simSeed, t.Logf, nil)
+		return
+	}
+	for seed := uint64(1); seed <= *simSeeds; seed++ {
+		if found := simulate(t, seed, nil, nil); len(found) > 0 {
+			t.Fatalf("%.1000s\n\ngo test ./worldengine -run '^TestSimulation$' -sim.seed=%d -v", found[0], seed)
+		}
+	}
+}
+
+// simulate runs a seed, with a bug that change plants.
+func simulate(t *testing.T, seed uint64, trace func(string, ...any), change func(*sim)) (found []string) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(seed)
+		if trace != nil {
+			s.trace = trace
+		}
+		if change != nil {
+			change(s)
+		}
+		found = s.run(400)
+		if trace != nil && len(found) > 0 {
+			t.Errorf("%.1000s", found[0])
+		}
+	})
+	return found
+}
