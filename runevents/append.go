@@ -109,8 +109,8 @@ func (s *RunState) Add(byEngine bool, records ...Record) error {
 	return err
 }
 
-// Close says that the engine is about to end the run: until it has, nobody else goes on with it.
-func (s *RunState) Close() { s.closing = true }
+// SetClosing says whether the engine is about to end the run: until it has, nobody else goes on with it.
+func (s *RunState) SetClosing(closing bool) { s.closing = closing }
 
 // endsRun says whether a run is over with an event of this type.
 func endsRun(t EventType) bool {

@@ -261,7 +261,7 @@ func TestPlanLeavesTheEndToTheEngine(t *testing.T) {
 	require.True(t, state.Open(), "others do not end a run of the engine")
 
 	told := newWrite("Told", "a", 1)
-	state.Close()
+	state.SetClosing(true)
 	_, err = state.Plan([]runevents.Write{told})
 	require.ErrorIs(t, err, runevents.ErrRunEnding)
 	duplicates, err := state.Plan([]runevents.Write{ended})

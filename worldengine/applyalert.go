@@ -17,6 +17,11 @@ func (e *Engine) lateAnswer(l *lateAnswer, msg *nats.Msg) {
 	if err != nil || answer.Status != apply.Applied {
 		return
 	}
+	e.raiseLate(l)
+}
+
+// raiseLate tells that a game has applied a command that failed here.
+func (e *Engine) raiseLate(l *lateAnswer) {
 	e.raise(e.applyAlert(runevents.PluginLateAnswer, l.runID, l.handoffID, fmt.Sprintf("The plugin of town %q says that it applied %s "+
 		"after the handoff had failed. The town was left as it was: put its true state.", l.townID, l.handoffID)))
 }
@@ -27,7 +32,7 @@ func (e *Engine) alertFailure(a *applying, failed *applyFailed) {
 		return
 	}
 	switch failed.Reason {
-	case ReasonRCONInDoubt:
+	case ReasonRCONInDoubt, ReasonPluginTimeout:
 		e.raise(e.applyAlert(runevents.ApplyInDoubt, a.runID, a.handoff.HandoffID, fmt.Sprintf("Nobody knows whether %s was applied to town %q. "+
 			"The town was left as it was: look at the game and put its true state.", a.handoff.HandoffID, a.town)))
 	case ReasonPluginStateInvalid:

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nuid"
 
+	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/failpoint"
@@ -131,7 +132,7 @@ func (e *Engine) see(townID string, current entry, done func(Answer, error)) err
 	}
 	a := &applying{
 		application: app, town: townID, runID: app.pending.Run.RunID, before: current.state,
-		own: done != nil, token: nuid.Next(), replies: make(chan reply, 16),
+		own: done != nil, token: nuid.Next(), replies: make(chan reply, 64),
 	}
 	if done != nil {
 		a.waiting = append(a.waiting, done)
@@ -165,7 +166,10 @@ func (e *Engine) seeThrough(ctx context.Context, a *applying) {
 		settled, found, settleErr := e.settle(ctx, a, v)
 		if settled {
 			answer, err = found, settleErr
-			gaveUp = !v.applied && v.failed.Code == "" && v.reached
+			gaveUp = err == nil && answer.Result.Status == handoff.Failed
+			if gaveUp && v.applied { // another instance had given up before
+				e.raiseLate(&lateAnswer{townID: a.town, handoffID: a.handoff.HandoffID, runID: a.runID})
+			}
 			return
 		}
 	}
@@ -188,6 +192,7 @@ func (e *Engine) takeOver(ctx context.Context, a *applying) bool {
 			until = a.pending.Deadline.Add(e.config.Plugin.Resend)
 		}
 		if err == nil && time.Now().After(until) {
+			e.towns.forget(a.town)
 			return true
 		}
 		sleep(ctx, min(restPause, time.Until(until)+time.Millisecond))
@@ -233,8 +238,8 @@ func (e *Engine) console(ctx context.Context, a *applying, command *apply.Comman
 	if e.config.RCON == nil {
 		return verdict{failed: &applyFailed{Reason: ReasonPluginUnavailable, Message: "No console is configured."}}, true
 	}
-	if a.pending.Attempt > 1 && !e.stillOwn(ctx, a) {
-		return verdict{}, false
+	if a.pending.Attempt > 1 && e.moved(ctx, a) {
+		return verdict{failed: silence(false, nil)}, true // which settle finds to be of the past
 	}
 	bounded, cancel := context.WithDeadline(ctx, command.Deadline)
 	defer cancel()
@@ -254,13 +259,6 @@ func (e *Engine) console(ctx context.Context, a *applying, command *apply.Comman
 	return verdict{failed: refusal(answer), reached: true}, true
 }
 
-// stillOwn says whether the attempt of a is still the town's: another instance may have given it up.
-func (e *Engine) stillOwn(ctx context.Context, a *applying) bool {
-	current, err := e.log.load(ctx, a.town)
-	return err == nil && current.pending != nil && current.pending.Run.RunID == a.runID &&
-		current.pending.Attempt == a.pending.Attempt
-}
-
 // Pauses before a plugin is asked again.
 const (
 	absentPause = 250 * time.Millisecond // nobody is subscribed
@@ -271,11 +269,14 @@ const (
 // false when ctx ended it.
 func (e *Engine) ask(ctx context.Context, a *applying, command *apply.Command) (verdict, bool) {
 	subject := ApplySubject(e.config.World, TownToken(a.town))
-	reached := a.pending.Reached || !a.own
+	reached, until := a.pending.Reached || !a.own, command.Deadline
+	if !a.own { // who finds it asks once at least: the plugin may have applied it in time
+		until = later(until, time.Now().Add(e.config.Plugin.Resend))
+	}
 	var last error
-	for {
-		left := time.Until(command.Deadline)
-		if left <= 0 {
+	for sent := 0; ; sent++ {
+		left := time.Until(until)
+		if left <= 0 || sent > 0 && e.moved(ctx, a) {
 			return verdict{failed: silence(reached, last), reached: reached}, true
 		}
 		data, err := command.MarshalWire(time.Now())
@@ -285,8 +286,8 @@ func (e *Engine) ask(ctx context.Context, a *applying, command *apply.Command) (
 		failpoint.At(failpoint.Asked)
 		last = orError(err, last)
 		absent := false
-		for wait := min(e.config.Plugin.Resend, left); wait > 0; {
-			r := a.next(ctx, wait)
+		for next := time.Now().Add(min(e.config.Plugin.Resend, left)); ; {
+			r := a.next(ctx, time.Until(next))
 			if ctx.Err() != nil {
 				return verdict{}, false
 			}
@@ -294,7 +295,7 @@ func (e *Engine) ask(ctx context.Context, a *applying, command *apply.Command) (
 				break
 			}
 			if isNoResponders(r.msg) {
-				absent, wait = true, min(absentPause, time.Until(command.Deadline))
+				absent, next = true, earlier(until, time.Now().Add(absentPause))
 				continue
 			}
 			absent = false
@@ -311,10 +312,39 @@ func (e *Engine) ask(ctx context.Context, a *applying, command *apply.Command) (
 				e.config.Logger.Warn("a plugin's answer cannot be read", "town", a.town, "error", err)
 				last = err
 			}
-			wait = min(pauseAfter(answer, e.config.Plugin.Resend), time.Until(command.Deadline))
+			next = earlier(until, time.Now().Add(pauseAfter(answer, e.config.Plugin.Resend)))
 		}
 		reached = reached || !absent
 	}
+}
+
+// moved says whether the log says that another instance has gone on with the application of a: concluded
+// it, or begun its next attempt.
+func (e *Engine) moved(ctx context.Context, a *applying) bool {
+	current, err := e.log.load(ctx, a.town)
+	if err != nil {
+		return false
+	}
+	gone := current.pending == nil || current.pending.Run.RunID != a.runID ||
+		current.pending.Attempt != a.pending.Attempt
+	if gone {
+		e.towns.forget(a.town)
+	}
+	return gone
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func orError(err, or error) error {

@@ -97,6 +97,9 @@ func (e *Engine) commitPending(
 		return err
 	}
 	failpoint.At(failpoint.Accepted)
+	if d.closed {
+		e.reopenRun(ctx, townID, run.Identity, after.pending.Emitted)
+	}
 	e.towns.set(townID, after)
 	if err := e.see(townID, after, d.done); err != nil {
 		return err

@@ -175,18 +175,16 @@ func (e *Engine) signalWorld(ctx context.Context, s *Signal) (Control, error) {
 		if err != nil {
 			return Control{}, err
 		}
-		_, err = e.log.commit(ctx, msg, guard)
+		seq, err := e.log.commit(ctx, msg, guard)
 		if errors.Is(err, errLostRace) {
 			continue
 		}
 		if err != nil {
 			return Control{}, err
 		}
-		e.setWorldPause(rec.Paused)
+		e.setWorldPause(seq, rec.Paused)
 		e.watchDrain(s, rec.Paused)
-		control := e.controlOfWorld()
-		control.SignalID = run.RunID
-		return control, nil
+		return e.controlOfWorld(rec.Paused, run.RunID), nil
 	}
 	return Control{}, ErrContended
 }
@@ -222,6 +220,8 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (Control, error) {
 		if err != nil {
 			return Control{}, err
 		}
+		e.cancelled.add(s.RunID)
+		e.queues.wake(s.TownID)
 		return Control{TownID: s.TownID, SignalID: signal.RunID}, e.recordSignal(ctx, s.TownID, signal)
 	}
 	return Control{}, ErrContended
@@ -288,8 +288,7 @@ func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
 		if err != nil {
 			return Control{}, err
 		}
-		e.setWorldPause(paused)
-		return e.controlOfWorld(), nil
+		return e.controlOfWorld(paused, ""), nil
 	}
 	current, err := e.log.load(ctx, townID)
 	if err != nil {
@@ -311,8 +310,8 @@ func (e *Engine) controlOf(townID string, current entry, signalID string) Contro
 	return c
 }
 
-func (e *Engine) controlOfWorld() Control {
-	c := Control{By: e.worldPause.Load(), Applying: e.applyings.count()}
+func (e *Engine) controlOfWorld(by *PausedBy, signalID string) Control {
+	c := Control{By: by, Applying: e.applyings.count(), SignalID: signalID}
 	c.Paused = c.By != nil
 	c.Draining = c.Paused && c.Applying > 0 && c.By.draining(time.Now())
 	return c
@@ -323,5 +322,5 @@ func (e *Engine) pauseOf(current entry) *PausedBy {
 	if current.paused != nil {
 		return current.paused
 	}
-	return e.worldPause.Load()
+	return e.worldPause.Load().by
 }

@@ -63,7 +63,7 @@ type Engine struct {
 	applyContext context.Context
 	stopApplying context.CancelFunc
 	// What operators say: the pause of the world, and the runs that were cancelled lately.
-	worldPause atomic.Pointer[PausedBy]
+	worldPause atomic.Pointer[worldPause]
 	cancelled  runSet
 
 	receiptFollower follower
@@ -122,15 +122,16 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 		marks:  &marks{world: config.World, js: js, stream: markStream},
 	}
 	e.mark = e.marks.put
-	_, paused, err := log.worldPause(ctx)
+	seq, paused, err := log.worldPause(ctx)
 	if err != nil {
 		return nil, err
 	}
-	e.worldPause.Store(paused)
+	e.worldPause.Store(&worldPause{seq, paused})
 	if e.inbox, err = openInbox(nc, e.lateAnswer); err != nil {
 		return nil, err
 	}
 	if err := e.startFollowers(ctx, nc, followers); err != nil {
+		e.inbox.close()
 		return nil, err
 	}
 	return e, nil
@@ -219,7 +220,14 @@ func (e *Engine) rewind(ctx context.Context) {
 	e.runs.clear()
 	for {
 		end, err := e.log.end(ctx)
+		var seq uint64
+		var paused *PausedBy
 		if err == nil {
+			seq, paused, err = e.log.worldPause(ctx)
+		}
+		if err == nil {
+			e.worldPause.Store(&worldPause{seq, paused})
+			e.queues.wakeAll()
 			e.receiptFollower.Restart(end)
 			e.eventFollower.Restart(end)
 			return
@@ -298,8 +306,10 @@ func (e *Engine) take(ctx context.Context, d *delivery, t turn) (finished bool) 
 	}
 	answer, err = e.judge(ctx, d)
 	if errors.Is(err, errRest) && t.closing {
-		e.abandon(ctx, d)
 		err = ErrStopping
+	}
+	if err != nil && !errors.Is(err, errRest) && !errors.Is(err, errApplying) && !errors.Is(err, ErrRunCancelled) {
+		e.abandon(ctx, d, "The handoff was not judged: "+err.Error())
 	}
 	return true
 }

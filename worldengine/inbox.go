@@ -64,7 +64,7 @@ func (i *inbox) take(msg *nats.Msg) {
 	case a != nil:
 		select {
 		case a.replies <- reply{msg, attempt}:
-		default: // it has more answers than it can read, one of which will do
+		default: // it has more answers than it can read, and asks again
 		}
 	case ended != nil:
 		i.late(ended, msg)
@@ -82,21 +82,35 @@ func (i *inbox) ask(subject string, a *applying, data []byte) error {
 }
 
 func (i *inbox) forget(a *applying, gaveUp bool) {
+	l := &lateAnswer{townID: a.town, handoffID: a.handoff.HandoffID, runID: a.runID}
+	if !i.end(a.token, l, gaveUp) {
+		return
+	}
+	for { // what came while nobody looked
+		select {
+		case r := <-a.replies:
+			i.late(l, r.msg)
+		default:
+			return
+		}
+	}
+}
+
+// end moves an application from open to ended, and says whether it is remembered there.
+func (i *inbox) end(token string, l *lateAnswer, gaveUp bool) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if _, asked := i.open[a.token]; !asked {
-		return
+	_, asked := i.open[token]
+	delete(i.open, token)
+	if !asked || !gaveUp {
+		return false
 	}
-	delete(i.open, a.token)
-	if !gaveUp {
-		return
-	}
-	i.ended[a.token] = &lateAnswer{townID: a.town, handoffID: a.handoff.HandoffID, runID: a.runID}
-	i.order = append(i.order, a.token)
-	if len(i.order) > maxLate {
+	i.ended[token] = l
+	if i.order = append(i.order, token); len(i.order) > maxLate {
 		delete(i.ended, i.order[0])
 		i.order = i.order[1:]
 	}
+	return true
 }
 
 // isNoResponders says whether a reply is NATS's, that nobody is subscribed.

@@ -24,11 +24,12 @@ type marks struct {
 
 func markConfig(world string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name:        pendingStream(world),
-		Description: "Where commands are being applied in " + world + ": hints for the recovery of an engine",
-		Subjects:    []string{pendingSubject(world, "*")},
-		AllowDirect: replicas <= 1,
-		Replicas:    max(replicas, 1),
+		Name:              pendingStream(world),
+		Description:       "Where commands are being applied in " + world + ": hints for the recovery of an engine",
+		Subjects:          []string{pendingSubject(world, "*")},
+		MaxMsgsPerSubject: 1, // the last one of a town will do
+		AllowDirect:       replicas <= 1,
+		Replicas:          max(replicas, 1),
 	}
 }
 
@@ -45,7 +46,7 @@ func (m *marks) put(ctx context.Context, townID string) error {
 
 // mark is a mark that was read.
 type mark struct {
-	townID string
+	seq    uint64
 	stored time.Time
 	due    time.Time // when to look at the town
 }
@@ -97,7 +98,7 @@ func (e *Engine) followMarks(ctx context.Context) error {
 
 // lookAfter keeps the marks that arrive until their town has nothing pending.
 func (e *Engine) lookAfter(ctx context.Context, arrived <-chan jetstream.Msg) error {
-	known := map[uint64]mark{}
+	known := map[string]mark{} // by town
 	ticker := time.NewTicker(restPause)
 	defer ticker.Stop()
 	for {
@@ -108,7 +109,7 @@ func (e *Engine) lookAfter(ctx context.Context, arrived <-chan jetstream.Msg) er
 				return fmt.Errorf("worldengine: a mark without metadata: %w", err)
 			}
 			due := meta.Timestamp.Add(e.config.Plugin.Resend)
-			known[meta.Sequence.Stream] = mark{townID: string(msg.Data()), stored: meta.Timestamp, due: due}
+			known[string(msg.Data())] = mark{seq: meta.Sequence.Stream, stored: meta.Timestamp, due: due}
 			if !time.Now().Before(due) {
 				e.lookAt(ctx, known)
 			}
@@ -121,27 +122,27 @@ func (e *Engine) lookAfter(ctx context.Context, arrived <-chan jetstream.Msg) er
 }
 
 // lookAt looks at the towns whose marks are due.
-func (e *Engine) lookAt(ctx context.Context, known map[uint64]mark) {
+func (e *Engine) lookAt(ctx context.Context, known map[string]mark) {
 	now := time.Now()
-	for seq, m := range maps.Clone(known) {
+	for townID, m := range maps.Clone(known) {
 		if now.Before(m.due) {
 			continue
 		}
-		current, err := e.log.load(ctx, m.townID)
+		current, err := e.log.load(ctx, townID)
 		if err == nil && current.pending != nil {
-			err = e.see(m.townID, current, nil)
+			err = e.see(townID, current, nil)
 			m.due = now.Add(e.config.Plugin.Resend)
-			known[seq] = m
+			known[townID] = m
 		} else if err == nil && now.Before(m.stored.Add(markAge)) {
 			m.due = m.stored.Add(markAge)
-			known[seq] = m
+			known[townID] = m
 		} else if err == nil {
-			// Any instance may have removed it before.
-			_ = e.marks.stream.DeleteMsg(ctx, seq)
-			delete(known, seq)
+			// Any instance may have removed it before, or a later mark.
+			_ = e.marks.stream.DeleteMsg(ctx, m.seq)
+			delete(known, townID)
 		}
 		if err != nil && ctx.Err() == nil {
-			e.config.Logger.Error("a pending command cannot be looked after", "town", m.townID, "error", err)
+			e.config.Logger.Error("a pending command cannot be looked after", "town", townID, "error", err)
 		}
 	}
 }

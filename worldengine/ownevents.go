@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
+
 	"worldengine/runevents"
 )
 
@@ -35,7 +37,9 @@ func (l *commitLog) tail(ctx context.Context, runID string, emitted int64) (runT
 		}
 		t.guard = msg.Sequence
 		t.next = max(t.next, rec.Run.FirstSeq+int64(len(rec.Run.Events)))
-		t.closed = t.closed || rec.Closing
+		if rec.Kind == kindRun {
+			t.closed = rec.Closing
+		}
 		for _, r := range rec.Run.Records(msg.Time) {
 			t.keys[r.IdempotencyKey] = struct{}{}
 			t.cancelled = t.cancelled || rec.Kind == kindRun && r.EventType == runevents.RunCancelled
@@ -85,6 +89,26 @@ func (e *Engine) extendRun(
 		}
 	}
 	return runTail{}, ErrContended
+}
+
+// reopenRun lets others go on with a run that was closed, because its end is not near after all. Who finds
+// it closed for longer than it has to be loses nothing, so an error is only told.
+func (e *Engine) reopenRun(ctx context.Context, townID string, identity runevents.Identity, emitted int64) {
+	tail, err := e.log.tail(ctx, identity.RunID, emitted)
+	if err == nil && !tail.closed {
+		return
+	}
+	var msg *nats.Msg
+	if err == nil {
+		open := runevents.Run{Identity: identity, FirstSeq: tail.next}
+		msg, err = e.runMessage(&record{Kind: kindRun, TownID: townID, Run: &open})
+	}
+	if err == nil {
+		_, err = e.log.commit(ctx, msg, tail.guard)
+	}
+	if err != nil {
+		e.config.Logger.Warn("a run takes no events of others until its end", "run", identity.RunID, "error", err)
+	}
 }
 
 // noTime is for what does not look at persistedAt.

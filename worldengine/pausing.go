@@ -14,8 +14,8 @@ import (
 )
 
 // hold keeps a paused town's deliveries: d, whose turn it is, and those behind it. Each is told of by a
-// run that is paused, and one whose run was cancelled is answered. It owns the town. It returns
-// errRest, or why d needs no other turn.
+// run that is paused, and one whose run was cancelled is answered; puts and patches behind them have
+// their turn. It owns the town. It returns errRest, or why d needs no other turn.
 func (e *Engine) hold(ctx context.Context, d *delivery, by *PausedBy) error {
 	townID := d.handoff.Proposal.TownID
 	waiting := append([]*delivery{d}, e.queues.deliveries(townID)...)
@@ -27,7 +27,11 @@ func (e *Engine) hold(ctx context.Context, d *delivery, by *PausedBy) error {
 			w.start = queued
 		}
 		if err := e.tellPaused(ctx, w, by); err != nil {
-			return err
+			if w == d {
+				return err
+			}
+			e.config.Logger.Warn("a waiting handoff cannot be told of yet", "town", townID, "error", err)
+			continue
 		}
 		if e.cancelled.has(w.producer.Run().RunID) && w != d {
 			w.answered = true
@@ -37,6 +41,7 @@ func (e *Engine) hold(ctx context.Context, d *delivery, by *PausedBy) error {
 	if e.cancelled.has(d.producer.Run().RunID) {
 		return ErrRunCancelled
 	}
+	e.queues.passBy(ctx, townID) // what an operator puts right does not wait for the end of the pause
 	return errRest
 }
 
@@ -80,14 +85,13 @@ func (e *Engine) resume(ctx context.Context, d *delivery) error {
 	return nil
 }
 
-// abandon ends the run of a delivery that was paused and is not going to be judged, because the engine
-// stops.
-func (e *Engine) abandon(ctx context.Context, d *delivery) {
+// abandon ends the run of a delivery that was paused and is not going to be judged.
+func (e *Engine) abandon(ctx context.Context, d *delivery, why string) {
 	if d.start != resumed {
 		return
 	}
 	d.producer.Restart()
-	if err := cancelled(d.producer, "", "The engine stopped while the handoff was waiting."); err != nil {
+	if err := cancelled(d.producer, "", why); err != nil {
 		return
 	}
 	if _, err := e.extendRun(ctx, d.handoff.Proposal.TownID, d.producer.Run(), 0, true); err != nil {
@@ -95,11 +99,26 @@ func (e *Engine) abandon(ctx context.Context, d *delivery) {
 	}
 }
 
-// setWorldPause takes in whether the world is paused.
-func (e *Engine) setWorldPause(by *PausedBy) {
-	before := e.worldPause.Swap(by)
-	if (before == nil) != (by == nil) {
-		e.queues.wakeAll()
+// worldPause is what the log says about the pause of the world at a sequence; by is nil where it is not
+// paused.
+type worldPause struct {
+	seq uint64
+	by  *PausedBy
+}
+
+// setWorldPause takes in what the log says about the pause of the world at seq, unless something later is
+// known.
+func (e *Engine) setWorldPause(seq uint64, by *PausedBy) {
+	next := &worldPause{seq, by}
+	for {
+		before := e.worldPause.Load()
+		if before.seq >= seq {
+			return
+		}
+		if e.worldPause.CompareAndSwap(before, next) {
+			e.queues.wakeAll()
+			return
+		}
 	}
 }
 
@@ -123,11 +142,11 @@ func (e *Engine) readSignals(ctx context.Context) error {
 	}
 	defer follow.Release(e.log.stream, consumer)
 	// What was said before the consumer was there.
-	_, paused, err := e.log.worldPause(ctx)
+	seq, paused, err := e.log.worldPause(ctx)
 	if err != nil {
 		return err
 	}
-	e.setWorldPause(paused)
+	e.setWorldPause(seq, paused)
 	messages, err := consumer.Messages()
 	if err != nil {
 		return fmt.Errorf("worldengine: signals: %w", err)
@@ -146,11 +165,12 @@ func (e *Engine) readSignals(ctx context.Context) error {
 // takeSignal takes in a message of the control subject, or of the signals'.
 func (e *Engine) takeSignal(msg jetstream.Msg) {
 	rec, err := readRecord(msg.Data())
+	meta, metaErr := msg.Metadata()
 	switch {
-	case err != nil:
-		e.config.Logger.Error("a signal cannot be read", "subject", msg.Subject(), "error", err)
+	case err != nil || metaErr != nil:
+		e.config.Logger.Error("a signal cannot be read", "subject", msg.Subject(), "error", errors.Join(err, metaErr))
 	case rec.Kind == kindControl:
-		e.setWorldPause(rec.Paused)
+		e.setWorldPause(meta.Sequence.Stream, rec.Paused)
 	case rec.Kind == kindSignal && rec.Run != nil:
 		for i := range rec.Run.Events {
 			e.takeCancel(&rec.Run.Events[i], rec.TownID)
@@ -177,14 +197,18 @@ func (e *Engine) watchDrain(s *Signal, by *PausedBy) {
 	if by == nil {
 		return
 	}
+	seen := time.Now().Add(2 * e.config.Plugin.Resend) // what others apply shows by then, by its mark
 	e.background.Go(func() {
 		for by.draining(time.Now()) {
 			if sleep(e.applyContext, restPause); e.applyContext.Err() != nil {
 				return
 			}
 			c, err := e.Control(e.applyContext, s.TownID)
-			if errors.Is(err, ErrUnknownTown) || err == nil && (c.By == nil || c.By.SignalID != by.SignalID || c.Applying == 0) {
-				return // drained, or resumed
+			if errors.Is(err, ErrUnknownTown) || err == nil && (c.By == nil || c.By.SignalID != by.SignalID) {
+				return // resumed
+			}
+			if err == nil && c.Applying == 0 && (s.TownID != "" || time.Now().After(seen)) {
+				return // drained
 			}
 		}
 		e.raise(e.applyAlert(runevents.PauseDrainTimeout, by.SignalID, "", fmt.Sprintf(

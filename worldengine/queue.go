@@ -159,6 +159,39 @@ func (q *queues) deliveries(townID string) []*delivery {
 	return waiting
 }
 
+// passBy gives the other work that waits for a town behind deliveries its turn now. The work whose turn it
+// is calls it, because the deliveries have to wait for longer.
+func (q *queues) passBy(ctx context.Context, townID string) {
+	for _, next := range q.takeOthers(townID) {
+		done := q.runSafely(ctx, townID, next, false)
+		q.mu.Lock()
+		if done {
+			q.waiting-- // it is not the last one: there is the caller's
+		} else {
+			t := q.town(townID)
+			t.tasks = append(t.tasks, next)
+		}
+		q.mu.Unlock()
+	}
+}
+
+// takeOthers takes out of a town's queue what is neither a delivery nor first.
+func (q *queues) takeOthers(townID string) []task {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.town(townID)
+	var others, kept []task
+	for _, next := range t.tasks {
+		if next.delivery == nil && !next.first {
+			others = append(others, next)
+		} else {
+			kept = append(kept, next)
+		}
+	}
+	t.tasks = kept
+	return others
+}
+
 // town returns the queue of a town. The caller holds the lock, as with what follows.
 func (q *queues) town(townID string) *townQueue {
 	t := q.towns[townID]

@@ -38,8 +38,8 @@ func (r *knownRun) take(msg *jetstream.RawStreamMsg) error {
 	if err != nil {
 		return fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
 	}
-	if rec.Closing {
-		r.state.Close()
+	if rec.Kind == kindRun {
+		r.state.SetClosing(rec.Closing)
 	}
 	return r.add(rec.Kind == kindRun, msg.Sequence, TownToken(rec.TownID), rec.Run, msg.Time)
 }

@@ -72,6 +72,11 @@ func (e *Engine) settleNow(ctx context.Context, a *applying, v verdict) (bool, A
 			}
 		}
 		switch {
+		case errors.Is(err, ErrRecordTooLarge) && c.failed == nil && v.snapshot != nil:
+			v.applied, v.failed = false, &applyFailed{
+				Reason: ReasonPluginStateInvalid, Message: "The reported state is too large to be stored.",
+			}
+			continue
 		case err == nil:
 			return false, Answer{}, nil
 		case !errors.Is(err, errLostRace):

@@ -113,10 +113,11 @@ func (s *sim) start() *simEngine {
 		config: config, log: log, towns: newTowns(log), inbox: &simPostbox{s, process},
 		receipts: dedupe.New("main", &simReceipts{sim: s, engine: process}),
 		mark:     func(context.Context, string) error { return nil },
-		raised:   runevents.NewAlertFilter(0),
+		raised:   runevents.NewAlertFilter(0), alerts: newAlerts(nil, config),
 	}
 	e.receiptFollower, e.eventFollower = &simFollower{s}, &simFollower{s}
 	e.receipts.Followed(s.followed)
+	e.worldPause.Store(&worldPause{})
 	ctx, cancel := context.WithCancel(context.Background())
 	e.applyContext, e.stopApplying = context.WithCancel(ctx)
 	e.queues = newQueues(ctx, config.Logger, config.Workers, config.QueuePerTown, config.QueueTotal)

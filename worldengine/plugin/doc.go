@@ -16,7 +16,7 @@
 // as many as Config.Concurrency. What does not fit into Config.Queue is answered busy, and so is a
 // repeated request whose command still waits; one whose command is being applied is answered
 // in-progress. Whoever asked gets the outcome as well, when that is there: once on each reply subject,
-// since an engine has one for all its requests of a command. A command whose deadline passes before
+// since an engine has one for all its requests of an attempt. A command whose deadline passes before
 // its turn comes is not begun.
 //
 // # What it cannot know

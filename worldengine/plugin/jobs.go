@@ -49,7 +49,7 @@ func (p *Plugin) admit(r request) (apply.Answer, bool) {
 // join adds a repeated request, and returns what it is told.
 func (j *job) join(r request) apply.Status {
 	again := waiter{reply: r.reply, attempt: r.command.LogicalAttemptID, told: true}
-	// An engine has one reply subject for all its requests of a command: it gets one outcome there.
+	// An engine has one reply subject for all its requests of an attempt: it gets one outcome there.
 	same := func(w waiter) bool { return w.reply == r.reply }
 	if at := slices.IndexFunc(j.waiting, same); at >= 0 {
 		j.waiting[at] = again

@@ -108,8 +108,8 @@ func TestARetryableRefusalIsNotTheNextAttemptsAnswer(t *testing.T) {
 	second.none()
 }
 
-// The engine has one reply subject for all requests of a command. It takes a refusal there for the
-// attempt that it is in, so it must not get one twice, nor that of the attempt before.
+// An engine has one reply subject for the requests of an attempt, and another engine may have one for
+// those of all: nobody gets a refusal there twice, nor that of the attempt before.
 func TestOneReplySubjectGetsOneOutcome(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGate()

@@ -154,3 +154,43 @@ func TestPauseDrains(t *testing.T) {
 	c.signal("control.resume", map[string]any{"townId": "t"})
 	require.Equal(t, handoff.Stale, c.resultOf(<-waiting).result.Status)
 }
+
+// What an operator puts right in a paused town does not wait for the end of the pause.
+func TestPutIntoAPausedTown(t *testing.T) {
+	t.Parallel()
+	srv := start(t)
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	c.signal("control.pause", map[string]any{"townId": "t"})
+	waiting := c.sendLater(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	c.paused("t", 1)
+	changed := snapshot("t")
+	changed.Pressure.Hope = 1
+	after := c.put(changed, at.SnapshotHash)
+	require.NotEqual(t, at.SnapshotHash, after.SnapshotHash)
+	require.Equal(t, "PAUSED", c.signal("control.get", map[string]any{"townId": "t"}).Status, "it stays paused")
+	c.signal("control.resume", map[string]any{"townId": "t"})
+	require.Equal(t, handoff.Stale, c.resultOf(<-waiting).result.Status)
+}
+
+// A waiting handoff that is not judged in the end leaves no paused run behind.
+func TestNoRunStaysPaused(t *testing.T) {
+	t.Parallel()
+	srv := start(t, byPlugin)
+	c := connect(t, srv)
+	host(t, srv, agree)
+	at := c.put(snapshot("t"), "")
+	c.signal("control.pause", map[string]any{"townId": "t"})
+	body := wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	first := c.sendLater(body)
+	c.paused("t", 1)
+	second := c.sendLater(body)
+	ids := c.paused("t", 2)
+	c.signal("control.resume", map[string]any{"townId": "t"})
+	require.Equal(t, handoff.Executed, c.resultOf(<-first).result.Status)
+	<-second // in progress, or a duplicate where the game was quick
+	for _, id := range ids {
+		story := c.story(id)
+		require.Contains(t, []string{"RunCompleted", "RunCancelled"}, story[len(story)-1])
+	}
+}

@@ -565,13 +565,76 @@ func TestALateAnswer(t *testing.T) {
 	at := c.put(snapshot("t"), "")
 	got := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Equal(t, worldengine.ReasonPluginTimeout, got.result.ReasonCode)
+	next := func() runevents.Alert {
+		msg, err := alerts.NextMsg(20 * time.Second)
+		require.NoError(t, err)
+		var alert runevents.Alert
+		require.NoError(t, json.Unmarshal(msg.Data, &alert))
+		require.Equal(t, []string{got.runID, got.result.HandoffID}, []string{alert.RunID, alert.HandoffID})
+		return alert
+	}
+	require.Equal(t, runevents.ApplyInDoubt, next().Code, "a request may have arrived")
 	(<-late)()
-	msg, err := alerts.NextMsg(20 * time.Second)
-	require.NoError(t, err)
-	var alert runevents.Alert
-	require.NoError(t, json.Unmarshal(msg.Data, &alert))
-	require.Equal(t, runevents.PluginLateAnswer, alert.Code)
-	require.Equal(t, []string{got.runID, got.result.HandoffID}, []string{alert.RunID, alert.HandoffID})
+	require.Equal(t, runevents.PluginLateAnswer, next().Code)
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
 	require.Equal(t, int64(1), srv.Engine().Stats().Alerts[runevents.PluginLateAnswer])
+}
+
+// Who finds a command whose time is over asks once more: the plugin may have applied it in time.
+func TestRestartAfterTheDeadline(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	change := []func(*server.Config){byPlugin, func(config *server.Config) {
+		config.Data = data
+		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 300*time.Millisecond, 1
+	}}
+	srv, err := server.Start(t.Context(), configure(change...))
+	require.NoError(t, err)
+	c := connect(t, srv)
+	asked := make(chan struct{}, 64)
+	answerBy(t, srv, func(*apply.Command, func(apply.Answer)) { asked <- struct{}{} })
+	at := c.put(snapshot("t"), "")
+	body := wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	c.sendLater(body)
+	<-asked
+	deadline := time.Now().Add(300 * time.Millisecond)
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel() // at once: it must not wait for the answer
+	_ = srv.Close(ctx)
+	require.Eventually(t, func() bool { return time.Now().After(deadline) }, time.Second, time.Millisecond)
+
+	srv = start(t, change...)
+	host(t, srv, agree)
+	c = connect(t, srv)
+	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second, time.Millisecond)
+	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
+}
+
+// A plugin that answers an earlier attempt for ever keeps no town pending.
+func TestAnswersToAnEarlierAttemptForEver(t *testing.T) {
+	t.Parallel()
+	srv := start(t, byPlugin, func(config *server.Config) {
+		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 200*time.Millisecond, 2
+	})
+	c := connect(t, srv)
+	stop := make(chan struct{})
+	defer close(stop)
+	answerBy(t, srv, func(command *apply.Command, respond func(apply.Answer)) {
+		if command.LogicalAttemptID > 1 {
+			return
+		}
+		go func() {
+			for {
+				select {
+				case <-stop:
+					return
+				case <-time.After(10 * time.Millisecond):
+					respond(apply.Later(command, apply.InProgress, 0))
+				}
+			}
+		}()
+	})
+	at := c.put(snapshot("t"), "")
+	got := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	require.Equal(t, worldengine.ReasonPluginTimeout, got.result.ReasonCode)
 }
