@@ -107,6 +107,24 @@ func TestAppendsOfOtherInstancesAreKnown(t *testing.T) {
 	require.Equal(t, []int64{6, 8}, []int64{answers[0].RunSeq, answers[1].RunSeq})
 }
 
+// A run stays closed when the engine tells more of it, also for whoever reads its last message alone.
+func TestAppendToClosedRunThatGoesOn(t *testing.T) {
+	t.Parallel()
+	e := openEngine(t, newLog(t))
+	p := e.newProducer(runevents.Identity{
+		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
+	})
+	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+	tail, err := e.extendRun(t.Context(), "t", p.Run(), 0, true)
+	require.NoError(t, err)
+	p.Persisted(tail.next)
+	require.NoError(t, p.OfAttempt(runevents.StepStarted, stepApply, 1, nil))
+	_, err = e.extendRun(t.Context(), "t", p.Run(), 1, false)
+	require.NoError(t, err)
+	_, err = e.AppendEvents(t.Context(), "t", []runevents.Write{told(1)})
+	require.ErrorIs(t, err, runevents.ErrRunEnding)
+}
+
 // While the engine is ending its run nobody else goes on with it; after that the others follow.
 func TestAppendToOpenRun(t *testing.T) {
 	t.Parallel()

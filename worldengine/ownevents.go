@@ -80,7 +80,9 @@ func (e *Engine) extendRun(
 			return tail, nil
 		}
 		batch := runevents.Run{Identity: run.Identity, FirstSeq: tail.next, Events: fresh}
-		msg, err := e.runMessage(&record{Kind: kindRun, TownID: townID, Run: &batch, Closing: closing})
+		// Whoever reads the last message alone has to see it too when the run was closed before.
+		rec := record{Kind: kindRun, TownID: townID, Run: &batch, Closing: closing || tail.closed}
+		msg, err := e.runMessage(&rec)
 		if err != nil {
 			return tail, err
 		}
