@@ -76,7 +76,8 @@ func (e *Engine) resume(ctx context.Context, d *delivery) error {
 		return nil
 	}
 	run := runevents.Run{Identity: d.producer.Run().Identity}
-	tail, err := e.extendRun(ctx, d.handoff.Proposal.TownID, &run, 0, true)
+	told := d.producer.Run().FirstSeq - 1 // even where the messages have expired that told it
+	tail, err := e.extendRun(ctx, d.handoff.Proposal.TownID, &run, told, true)
 	if err != nil {
 		return err
 	}
@@ -94,7 +95,8 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, why string) {
 	if err := cancelled(d.producer, "", why); err != nil {
 		return
 	}
-	if _, err := e.extendRun(ctx, d.handoff.Proposal.TownID, d.producer.Run(), 0, true); err != nil {
+	told := d.producer.Run().FirstSeq - 1
+	if _, err := e.extendRun(ctx, d.handoff.Proposal.TownID, d.producer.Run(), told, true); err != nil {
 		e.config.Logger.Warn("a paused run is left without an end", "run", d.producer.Run().RunID, "error", err)
 	}
 }
