@@ -44,9 +44,9 @@ var ErrNoWorld = errors.New("worldengine: there is no such world")
 //
 // The error, ErrNoWorld or ErrLogUnavailable, means that the check or the repair could not be
 // finished; whatever is wrong with the world is in the report. All streams are read once, side by side. The memory that
-// it takes grows with the number of towns (some 300 bytes each), of unfinished runs that others
-// append to, and of receipts that are wrong (8 bytes each), not with the length of the log; beside
-// that it has up to 8 MiB of each stream in hand, or two of the largest messages.
+// it takes grows with the number of towns (some 300 bytes each), of handoffs that are being applied, of
+// runs that have not ended, and of receipts that are wrong (8 bytes each), not with the length of the
+// log; beside that it has up to 8 MiB of each stream in hand, or two of the largest messages.
 //
 // A key that was accepted twice is found by its receipt, so within the retention of the receipts.
 func Fsck(ctx context.Context, nc *nats.Conn, world string, options FsckOptions) (*FsckReport, error) {
@@ -157,10 +157,7 @@ func (f *fsck) check(ctx context.Context) error {
 
 // compare goes through the log up to its end.
 func (f *fsck) compare(ctx context.Context, cursor *fsckCursor) error {
-	log := fsckLog{
-		world: f.world, counts: &f.report.Counts,
-		towns: map[string]fsckTown{}, runs: map[string]fsckRun{},
-	}
+	log := newFsckLog(f.world, &f.report.Counts)
 	last := uint64(0)
 	for {
 		m, err := cursor.next(ctx)

@@ -23,6 +23,7 @@ import (
 // checkedWorld is a world on a real server, for fsck.
 type checkedWorld struct {
 	t      *testing.T
+	config server.Config
 	srv    *server.Server
 	engine *worldengine.Engine
 	nc     *nats.Conn
@@ -36,22 +37,34 @@ type checkedWorld struct {
 func newCheckedWorld(t *testing.T, config worldengine.Config) *checkedWorld {
 	t.Helper()
 	t.Parallel()
-	srv, err := server.Start(t.Context(), server.Config{
+	w := &checkedWorld{t: t, config: server.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, Engine: config,
 		Logger: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		require.NoError(t, srv.Close(ctx))
-	})
-	nc, err := nats.Connect(srv.URL())
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
-	return &checkedWorld{t: t, srv: srv, engine: srv.Engine(), nc: nc, js: js}
+	}}
+	w.open()
+	t.Cleanup(w.close)
+	return w
+}
+
+// open starts the world's server, close ends it; both in turn are a restart.
+func (w *checkedWorld) open() {
+	w.t.Helper()
+	var err error
+	w.srv, err = server.Start(w.t.Context(), w.config)
+	require.NoError(w.t, err)
+	w.engine = w.srv.Engine()
+	w.nc, err = nats.Connect(w.srv.URL())
+	require.NoError(w.t, err)
+	w.js, err = jetstream.New(w.nc)
+	require.NoError(w.t, err)
+}
+
+func (w *checkedWorld) close() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	require.NoError(w.t, w.srv.Close(ctx))
+	w.nc.Close()
 }
 
 // strangeTowns are ids that have to be encoded in a subject, or are too long for one or for a header.

@@ -3,9 +3,6 @@ package worldengine
 import (
 	"strconv"
 
-	"github.com/nats-io/nats.go/jetstream"
-
-	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/town"
 )
@@ -13,18 +10,15 @@ import (
 // fsckLog checks the messages of the log, each by itself and against what came before it: the state
 // of its town, the events of its run. It does no I/O.
 type fsckLog struct {
-	world  string
-	counts *FsckCounts
-	towns  map[string]fsckTown // by the subject of the town's history
-	runs   map[string]fsckRun  // that others than the engine append to, until they end
+	world   string
+	counts  *FsckCounts
+	towns   map[string]fsckTown // by the subject of the town's history
+	control fsckControl
+	runs    map[string]*fsckRun // until they end
 }
 
-// fsckTown is what the last message read of a town said. One that could not be read is not known.
-type fsckTown struct {
-	known bool
-	seq   uint64
-	epoch int64
-	hash  string
+func newFsckLog(world string, counts *FsckCounts) *fsckLog {
+	return &fsckLog{world: world, counts: counts, towns: map[string]fsckTown{}, runs: map[string]*fsckRun{}}
 }
 
 // fsckVerdict is what is wrong with one message of the log. What is wrong with its place in the
@@ -72,24 +66,35 @@ func (l *fsckLog) check(m *fsckMessage) *fsckVerdict {
 	m.town = rec.TownID
 	v.want("the header does not say the kind of the record",
 		string(rec.Kind), m.Headers().Get(kindHeader))
-	switch rec.Kind {
-	case kindHandoff, kindPut:
-		l.ofTown(v, rec)
-	case kindRefused:
-		l.counts.Refused++
-		l.refused(v, rec)
-	case kindEvents:
-		l.counts.Appended++
-		l.appended(v, rec)
-	default:
-		v.want("a record of a kind that this program does not know", "", string(rec.Kind))
-		l.forget(m)
-	}
+	l.ofKind(v, rec)
 	return v
+}
+
+func (l *fsckLog) ofKind(v *fsckVerdict, rec *record) {
+	switch kind := rec.Kind; {
+	case kind == kindControl && rec.TownID == "":
+		l.ofWorld(v, rec)
+	case kind.ofTown():
+		l.ofTown(v, rec)
+	case kind == kindSignal:
+		l.signal(v, rec)
+	case kind == kindRefused:
+		l.refused(v, rec)
+	case kind == kindEvents:
+		l.appended(v, rec)
+	case kind == kindRun:
+		l.between(v, rec)
+	default:
+		v.want("a record of a kind that this program does not know", "", string(kind))
+		l.forget(v.message)
+	}
 }
 
 // forget makes the town of an unreadable message one whose state is not known.
 func (l *fsckLog) forget(m *fsckMessage) {
+	if m.Subject() == controlSubject(l.world) {
+		l.control = fsckControl{}
+	}
 	if _, ok := l.towns[m.Subject()]; ok {
 		l.towns[m.Subject()] = fsckTown{}
 	}
@@ -97,109 +102,56 @@ func (l *fsckLog) forget(m *fsckMessage) {
 
 // ofTown checks a message of a town's history.
 func (l *fsckLog) ofTown(v *fsckVerdict, rec *record) {
-	m, header := v.message, v.message.Headers()
-	prior, seen := l.towns[m.Subject()]
+	subject := v.message.Subject()
+	prior, seen := l.towns[subject]
 	if !seen {
 		l.counts.Towns++
 	}
-	v.want("the record stands on the subject of another town",
-		logSubject(l.world, TownToken(rec.TownID)), m.Subject())
+	v.want("the record stands on the subject of another town", logSubject(l.world, TownToken(rec.TownID)), subject)
+	state := checkState(v, rec)
+	if state == nil {
+		l.towns[subject] = fsckTown{}
+		return
+	}
+	l.towns[subject] = fsckTown{
+		known: true, seq: v.message.seq, epoch: state.Epoch(), hash: state.Hash,
+		apply: rec.Apply, paused: rec.Paused, pending: rec.Pending,
+	}
+	if now := l.towns[subject]; prior.known {
+		v.before = prior.seq
+		v.carries(rec.Kind, &prior, &now)
+	}
+	switch rec.Kind {
+	case kindPut:
+		l.counts.Puts++
+		v.settled(rec)
+	case kindControl:
+		l.ofTownControl(v, rec, state, &prior)
+	case kindPending:
+		l.pending(v, rec, state, &prior)
+	case kindHandoff:
+		l.counts.Accepted++
+		v.settled(rec)
+		l.handoff(v, rec, state, &prior)
+	}
+}
+
+// checkState checks the state of a town's record by itself, and returns it, or nil.
+func checkState(v *fsckVerdict, rec *record) *town.State {
+	header := v.message.Headers()
 	if encoded := percentEncode(rec.TownID); len(encoded) <= maxTownHeader {
 		v.want("the header does not name the town", encoded, header.Get(townHeader))
 	}
 	state, err := town.Parse(rec.Snapshot, schemas.Limits{Bytes: len(rec.Snapshot) + 1})
 	if err != nil {
 		v.want("the stored state is not a snapshot.v1", "", err.Error())
-		l.towns[m.Subject()] = fsckTown{}
-		return
+		return nil
 	}
-	l.towns[m.Subject()] = fsckTown{known: true, seq: m.seq, epoch: state.Epoch(), hash: state.Hash}
 	v.want("the stored state is not in its canonical form", string(state.Canonical), string(rec.Snapshot))
 	v.want("the header is not the hash of the stored state", state.Hash, header.Get(hashHeader))
 	v.want("the header is not the day of the stored state", text(state.Epoch()), header.Get(epochHeader))
 	v.want("the stored state is that of another town", rec.TownID, state.Snapshot.TownID)
-	if prior.known {
-		v.before = prior.seq
-		v.follows("the commit was not guarded by the town's message before it",
-			strconv.FormatUint(prior.seq, 10), header.Get(jetstream.ExpectedLastSubjSeqHeader))
-		if state.Epoch() < prior.epoch {
-			v.follows("the town's day was lowered", text(prior.epoch)+" or later", text(state.Epoch()))
-		}
-	}
-	if rec.Kind == kindPut {
-		l.counts.Puts++
-		return
-	}
-	l.counts.Accepted++
-	if result := parseFsckResult(v, rec); result != nil {
-		accepted(v, result, &state, prior)
-		checkEngineRun(v, rec, result)
-	}
-}
-
-// parseFsckResult returns the verified result of a record, or nil.
-func parseFsckResult(v *fsckVerdict, rec *record) *handoff.Result {
-	result, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})
-	if err != nil {
-		v.want("the result does not verify", "", err.Error())
-		return nil
-	}
-	return result
-}
-
-// accepted checks what the result of an accepted handoff says about its town.
-func accepted(v *fsckVerdict, r *handoff.Result, state *town.State, prior fsckTown) {
-	e := &r.Evaluation
-	after := handoff.WorldState{}
-	if r.WorldState != nil {
-		after = *r.WorldState
-	}
-	v.want("an accepted handoff has the status of a refused one", "true", strconv.FormatBool(r.Status.Accepted()))
-	v.want("an accepted handoff has not passed every check", "true", strconv.FormatBool(
-		e.DuplicateCheck.Evaluated && !e.DuplicateCheck.Duplicate && e.StaleCheck.Evaluated &&
-			e.StaleCheck.Passed && e.Preconditions.Evaluated && e.Preconditions.Passed))
-	v.want("the result does not say the state after it",
-		stateText(&state.Hash, new(state.Epoch())), stateText(after.SnapshotHash, after.DecisionEpoch))
-	judged := stateText(&r.SnapshotHash, &r.DecisionEpoch)
-	v.want("the stale check does not say the state that the handoff was made from",
-		judged, stateText(e.StaleCheck.ActualSnapshotHash, e.StaleCheck.ActualDecisionEpoch))
-	if r.Status == handoff.Failed {
-		v.want("a failed handoff changed its town", judged, stateText(&state.Hash, new(state.Epoch())))
-	} else {
-		v.want("an executed handoff did not move its town on by one day",
-			text(r.DecisionEpoch+1), text(state.Epoch()))
-	}
-	if prior.known {
-		v.follows("the handoff was not judged on the town's state before it",
-			stateText(&prior.hash, &prior.epoch), judged)
-	}
-}
-
-// refused checks the message of a refused run.
-func (l *fsckLog) refused(v *fsckVerdict, rec *record) {
-	result := parseFsckResult(v, rec)
-	if result == nil {
-		return
-	}
-	checkEngineRun(v, rec, result)
-	v.want("a refused handoff has the status of an accepted one", "false", strconv.FormatBool(result.Status.Accepted()))
-	subject := refusedSubject(l.world, TownToken(rec.TownID))
-	prior, exists := l.towns[logSubject(l.world, TownToken(rec.TownID))]
-	// A duplicate is stored without a guard, so its town may have been made meanwhile.
-	if unknown := refusedSubject(l.world, unknownTownToken); v.message.Subject() == unknown &&
-		(!exists || result.Status == handoff.Duplicate) {
-		subject = unknown
-	}
-	if result.ReasonCode == handoff.ReasonUnknownTown {
-		v.want("a town that exists is called unknown", "false", strconv.FormatBool(exists))
-	}
-	v.want("the refused run stands on the subject of another town", subject, v.message.Subject())
-	stale := &result.Evaluation.StaleCheck
-	if stale.Evaluated && prior.known {
-		v.before = prior.seq
-		v.follows("the handoff was not judged on the town's state before it",
-			stateText(&prior.hash, &prior.epoch), stateText(stale.ActualSnapshotHash, stale.ActualDecisionEpoch))
-	}
+	return &state
 }
 
 func stateText(hash *string, epoch *int64) string {

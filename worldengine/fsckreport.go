@@ -26,9 +26,20 @@ type FsckCounts struct {
 	Puts     int64 `json:"puts"`
 	Accepted int64 `json:"accepted"`
 	Refused  int64 `json:"refused"`
-	Appended int64 `json:"appended"` // records with events that others than the engine appended
-	Receipts int64 `json:"receipts"` // that are what the log says
-	Events   int64 `json:"events"`   // that are what the log says
+	// Pending counts the handoffs that were given away to be applied outside the engine, and Attempts
+	// the attempts at them after the first. Those that were concluded are among Accepted.
+	Pending  int64 `json:"pending"`
+	Attempts int64 `json:"attempts"`
+	// Controls counts the pauses and resumptions, Signals the operators' other signals: cancellations
+	// and refused ones.
+	Controls int64 `json:"controls"`
+	Signals  int64 `json:"signals"`
+	// RunRecords counts records with events that the engine emitted between its commits, Appended
+	// those with events that others appended.
+	RunRecords int64 `json:"runRecords"`
+	Appended   int64 `json:"appended"`
+	Receipts   int64 `json:"receipts"` // that are what the log says
+	Events     int64 `json:"events"`   // that are what the log says
 	// Expired is how many derived messages have outlived their retention and are gone, Outlived how
 	// many are there although their log message has left its town's history; those can only be
 	// checked by themselves.

@@ -80,9 +80,11 @@ func (c *fsckCommand) print(a *app, r *worldengine.FsckReport) error {
 // printReport prints what was read and what was found.
 func (a *app) printReport(r *worldengine.FsckReport) error {
 	n := r.Counts
-	if err := a.printf("world %s, log up to %d: %d messages (%d puts, %d accepted, %d refused, %d appended) of %d towns; "+
-		"%d receipts and %d events are what the log says\n", r.World, r.LogEnd, n.Messages, n.Puts, n.Accepted,
-		n.Refused, n.Appended, n.Towns, n.Receipts, n.Events); err != nil {
+	if err := a.printf("world %s, log up to %d: %d messages of %d towns (%d puts, %d accepted, %d refused, "+
+		"%d given away to be applied, %d further attempts, %d pauses and resumptions, %d other signals, "+
+		"%d with events between commits, %d with appended events); %d receipts and %d events are what the log says\n",
+		r.World, r.LogEnd, n.Messages, n.Towns, n.Puts, n.Accepted, n.Refused, n.Pending, n.Attempts,
+		n.Controls, n.Signals, n.RunRecords, n.Appended, n.Receipts, n.Events); err != nil {
 		return err
 	}
 	if r.FindingCount == 0 {

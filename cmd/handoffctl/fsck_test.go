@@ -15,7 +15,7 @@ func TestFsckCommand(t *testing.T) {
 	c := online(t)
 	require.Equal(t, exitOK, c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-").status)
 	text := c.ok("fsck")
-	assert.Contains(t, text, "1 accepted")
+	assert.Contains(t, text, "1 accepted, 0 refused, 0 given away to be applied, 0 further attempts, 0 pauses")
 	assert.Contains(t, text, "nothing is wrong")
 
 	nc, err := nats.Connect(c.env["NATS_URL"])

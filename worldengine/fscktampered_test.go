@@ -1,0 +1,121 @@
+package worldengine_test
+
+import (
+	"testing"
+)
+
+const eventDiffers = "an event does not say what the record does: "
+
+// tamperedPending are broken rules about what is pending.
+var tamperedPending = []tamper{
+	{"a handoff that is none", change("pending", 4, `"advisory":true`, `"advisory":false`), []string{
+		"the pending handoff, or the state expected of it, is not valid",
+		"a signal changed what is pending",
+	}},
+	{"an expected state that is none", change("pending", 4, `"expected":{"day":`, `"expected":{"night":`), []string{
+		"the pending handoff, or the state expected of it, is not valid",
+		"a signal changed what is pending",
+	}},
+	{"an expected state of another town", change("pending", 4, `"townId":"t"},"run"`, `"townId":"u"},"run"`), []string{
+		"the expected state is that of another town",
+		"a signal changed what is pending",
+	}},
+	{"an expected state that is not canonical", change("pending", 4, `"expected":{`, `"expected":{ `), []string{
+		"the expected state is not in its canonical form",
+	}},
+	{"an expected state of another day", change("pending", 4, `"expected":{"day":24`, `"expected":{"day":25`), []string{
+		"the expected state is not one day later",
+		"a signal changed what is pending",
+	}},
+	{"a handoff of another state", swap("pending", 3, "handoff", "expected", "pending", 0), []string{
+		"the pending handoff was not made from the town's state",
+		"the run is of another plan than the pending handoff",
+		"the result is not that of the pending handoff",
+	}},
+	{"nobody applies it", change("pending", 4, `"via":"plugin"`, `"via":"local"`), []string{
+		"nobody outside the engine applies the pending handoff",
+		"a signal changed what is pending",
+	}},
+	{"no seed", replace("pending", 4, "idSeed", "attempt", `"idSeed":""`), []string{
+		"the ids of the events to come are not drawn",
+		"a signal changed what is pending",
+	}},
+	{"another run", change("pending", 4, `"run":{"runId":"`, `"run":{"runId":"0`), []string{
+		"the pending handoff is of another run than its events",
+		"a signal changed what is pending",
+	}},
+	{"events that are not counted", change("pending", 4, `"emitted":8`, `"emitted":9`), []string{
+		"the record does not say how many events its run has",
+		"a signal changed what is pending",
+	}},
+	{"an attempt before the first", change("pending", 4, `"attempt":1`, `"attempt":0`), []string{
+		"an attempt is not counted from 1",
+		"a signal changed what is pending",
+	}},
+	{"an attempt too far", change("pending", 2, `"attempt":3`, `"attempt":4`), []string{
+		"the attempt is not the next one",
+		"the attempt that was concluded is not the pending one",
+	}},
+	{"an attempt again", change("pending", 1, `"attempt":2`, `"attempt":1`), []string{
+		"an attempt does not say what became of the one before it",
+		"the record has no run",
+		"a handoff was judged while another was being applied to its town",
+		"the attempt is not the next one",
+	}},
+	{"a deadline before the attempt", change("pending", 4, `"deadline":"2`, `"deadline":"1`), []string{
+		"an attempt ends before it begins",
+		"a signal changed what is pending",
+	}},
+	{"no reason for another attempt", change("pending", 1, `"last":{`, `"lost":{`), []string{
+		"an attempt does not say what became of the one before it",
+	}},
+	{"a request forgotten", change("pending", 2, `"reached":true,`, ``), []string{
+		"another attempt forgets that a request may have reached somebody",
+	}},
+	{"another attempt at something else", change("pending", 1, `"emitted":8`, `"emitted":7`), []string{
+		"another attempt changed what is pending",
+		"another attempt changed what is pending",
+	}},
+	{"a state that moves while pending", change("pending", 1, `"snapshot":{"day":15`, `"snapshot":{"day":16`), []string{
+		"the header is not the hash of the stored state",
+		"the header is not the day of the stored state",
+		"a record that changes no state has another one",
+		"the town's day was lowered",
+		"a record that changes no state has another one",
+	}},
+	{"a put while pending", change("pending", 1, `"kind":"pending"`, `"kind":"put"`), []string{
+		"the header does not say the kind of the record",
+		"the record says that a command is being applied",
+		"the town was put while a command was being applied to it",
+	}},
+	{"nothing pending", change("pending", 4, `"pending":{`, `"pended":{`), []string{
+		"the record has no pending handoff",
+		"a signal changed what is pending",
+	}},
+	{"a signal that takes it away", change("control", 4, `"pending":{`, `"pended":{`), []string{
+		"a signal changed what is pending",
+	}},
+	{"a signal that changes it", change("control", 4, `"emitted":8`, `"emitted":7`), []string{
+		"a signal changed what is pending",
+	}},
+	{"a conclusion that leaves it", func(t *testing.T, log logMessages) (logMessages, uint64) {
+		pending := member(t, log[nth(t, log, "control", 4)].Data, "pending", "snapshot")
+		return change("handoff", 2, `"townId":"t"`, `"townId":"t",`+pending)(t, log)
+	}, []string{
+		"the record says that a command is being applied",
+		"a handoff was judged while another was being applied to its town",
+		"a handoff was judged while another was being applied to its town",
+	}},
+	{"an attempt of nothing", remove("pending", 0), []string{
+		"the commit was not guarded by the town's message before it",
+		"another attempt follows none",
+	}},
+	{"a conclusion of nothing", remove("pending", 3), []string{
+		"the commit was not guarded by the town's message before it",
+		"the run that ends was not pending",
+	}},
+	{"a conclusion too early", remove("pending", 2), []string{
+		"the commit was not guarded by the town's message before it",
+		"the attempt that was concluded is not the pending one",
+	}},
+}
