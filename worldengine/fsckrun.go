@@ -11,6 +11,7 @@ import (
 
 // fsckRun is a run that has not ended, as far as the log was read.
 type fsckRun struct {
+	closed bool   // by its last record
 	seq    uint64 // of the last message on the run's subject, 0 for none
 	runSeq int64  // of the last event, whosever it is
 	// story is what the engine's own events tell; nil where there was none.
@@ -86,14 +87,15 @@ func (l *fsckLog) appended(v *fsckVerdict, rec *record) {
 }
 
 // between checks events of a run that the engine emitted between its commits, or a record that keeps
-// others from going on with the run.
+// others from going on with the run, or lets them again.
 func (l *fsckLog) between(v *fsckVerdict, rec *record) {
 	l.counts.RunRecords++
 	run := rec.Run
-	if run == nil || len(run.Events) == 0 && !rec.Closing {
+	if run == nil || len(run.Events) == 0 && !rec.Closing && !l.wasClosed(run.RunID) {
 		v.noRun()
 		return
 	}
+	l.run(run.RunID).closed = rec.Closing
 	l.onRunSubject(v, rec)
 	l.tell(v, rec)
 	for i := range run.Events {
@@ -108,6 +110,12 @@ func (l *fsckLog) between(v *fsckVerdict, rec *record) {
 			v.want("an event is not one that is emitted between commits", "", eventText(run, i))
 		}
 	}
+}
+
+// wasClosed says whether the last record of a run closed it, as far as one is known.
+func (l *fsckLog) wasClosed(runID string) bool {
+	known := l.runs[runID]
+	return known == nil || known.seq == 0 || known.closed
 }
 
 // isBetween says whether the engine emits such an event between its commits: a run that waits for the

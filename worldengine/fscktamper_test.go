@@ -16,9 +16,9 @@ import (
 // storied makes a world with one of everything that is told over several records, and returns its log:
 //
 //	pending 0, 1, 2  three attempts of a handoff, told of by run 0 and 1 and closed by run 2; handoff 0
-//	control 0, 1     a pause of the town, for which a handoff waits: run 3, closed by run 4; others append
-//	                 to it meanwhile; pending 3 and handoff 1, which fails
-//	control 2, 3     a pause of the world, for which one waits (run 5) and is cancelled (run 6, signal 1);
+//	control 0, 1     a pause of the town, for which a handoff waits: run 3, closed by run 4, opened by run 5
+//	                 and closed by run 6; others append to it meanwhile; pending 3 and handoff 1, which fails
+//	control 2, 3     a pause of the world, for which one waits (run 7) and is cancelled (run 8, signal 1);
 //	                 signal 0 is refused
 //	handoff 2        fails by the rules at once; refused 0 is its duplicate, refused 1 is stale
 //	pending 4        is being applied at the end, when control 4 pauses its town
@@ -100,7 +100,7 @@ func TestFsckOfAStoriedLog(t *testing.T) {
 	require.Empty(t, found)
 	require.Equal(t, worldengine.FsckCounts{
 		Messages: int64(len(log)), Towns: 1, Puts: 1, Accepted: 3, Refused: 2, Pending: 3, Attempts: 2,
-		Controls: 5, Signals: 2, RunRecords: 7, Appended: 1,
+		Controls: 5, Signals: 2, RunRecords: 9, Appended: 1,
 	}, counts)
 	require.Equal(t, 1, open, "of the runs only the one that is not over is remembered")
 	// What is left of a log tells no lies, wherever it begins; nor where only the town's history does, or

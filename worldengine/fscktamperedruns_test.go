@@ -111,7 +111,7 @@ var tamperedRuns = []tamper{
 	{"an empty record that closes nothing", change("run", 2, `"closing":true`, `"closing":false`), []string{
 		"the record has no run",
 	}},
-	{"a cancelled run that is not closed", change("run", 6, `"closing":true`, `"closing":false`), []string{
+	{"a cancelled run that is not closed", change("run", 8, `"closing":true`, `"closing":false`), []string{
 		"a run that is cancelled is not closed to others",
 	}},
 	{"a pause by nobody", change("run", 3, `"payload":{"signalId":`, `"payload":{"signal":`), []string{

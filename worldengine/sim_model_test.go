@@ -260,7 +260,7 @@ func (h *simHistory) checkRuns() {
 			h.must(r.RunSeq == int64(i+1), "run %s has %d in the place %d", id, r.RunSeq, i+1)
 			h.must(!ids[r.EventID], "run %s has the event %s twice", id, r.EventID)
 			ids[r.EventID] = true
-			if terminal(r.EventType) {
+			if slices.Contains([]runevents.EventType{runevents.RunCompleted, runevents.RunFailed, runevents.RunCancelled}, r.EventType) {
 				ends++
 			}
 		}
