@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
 
 	"worldengine/dedupe"
 	"worldengine/runevents"
@@ -24,6 +25,9 @@ type Config struct {
 	// Apply is who applies the accepted commands of the towns that have no binding of their own;
 	// ApplyLocal. ApplyRCON needs RCON.
 	Apply Binding
+	// Plugins is the connection over which plugins are asked; that of the engine. It is another one
+	// where plugins are in another NATS account.
+	Plugins *nats.Conn
 	// Plugin is the policy of asking whoever applies commands outside the engine.
 	Plugin PluginPolicy
 	// RCON applies the commands of towns that are bound to it; nil where none may be.

@@ -12,6 +12,7 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,7 +128,7 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 		return nil, err
 	}
 	e.worldPause.Store(&worldPause{seq, paused})
-	if e.inbox, err = openInbox(nc, e.lateAnswer); err != nil {
+	if e.inbox, err = openInbox(cmp.Or(config.Plugins, nc), e.lateAnswer); err != nil {
 		return nil, err
 	}
 	if err := e.startFollowers(ctx, nc, followers); err != nil {

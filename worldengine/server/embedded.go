@@ -26,12 +26,14 @@ var ErrDataInUse = errors.New("server: another server uses this data directory")
 // embedded is a NATS server within this process, with JetStream on files in a data directory that
 // it alone uses.
 type embedded struct {
-	nats *natsserver.Server
-	lock *os.File
+	nats     *natsserver.Server
+	lock     *os.File
+	accounts *accounts // nil without access control
 }
 
-// startEmbedded starts a NATS server on listen (HOST:PORT, port 0 for a free one).
-func startEmbedded(listen, dataDir string, mode Sync, interval time.Duration, logger *slog.Logger) (*embedded, error) {
+// startEmbedded starts the NATS server of a configuration.
+func startEmbedded(config *Config) (*embedded, error) {
+	listen, logger := config.Listen, config.Logger
 	host, portText, err := net.SplitHostPort(listen)
 	if err != nil {
 		return nil, fmt.Errorf("server: --listen must be HOST:PORT, not %q: %w", listen, err)
@@ -40,22 +42,31 @@ func startEmbedded(listen, dataDir string, mode Sync, interval time.Duration, lo
 	if err != nil {
 		return nil, fmt.Errorf("server: --listen has the port %q, which is not a number up to 65535", portText)
 	}
+	if err := CheckListen(config); err != nil {
+		return nil, err
+	}
 	if err := portIsFree(listen); err != nil {
 		return nil, err
 	}
-	lock, err := lockDataDir(dataDir)
+	lock, err := lockDataDir(config.Data)
 	if err != nil {
 		return nil, err
 	}
 	options := &natsserver.Options{
 		ServerName: "handoffd", Host: host, Port: int(port),
-		JetStream: true, StoreDir: dataDir,
-		SyncAlways: mode == SyncAlways, SyncInterval: interval,
+		JetStream: true, StoreDir: config.Data,
+		SyncAlways: config.Sync == SyncAlways, SyncInterval: config.SyncInterval,
 		MaxPayload: maxPayload, NoSigs: true,
 	}
 	if port == 0 {
 		options.Port = natsserver.RANDOM_PORT
 	}
+	accounts, err := accountsOf(config)
+	if err != nil {
+		lock.Close()
+		return nil, err
+	}
+	accounts.configure(options)
 	ns, err := natsserver.NewServer(options)
 	if err != nil {
 		lock.Close()
@@ -68,7 +79,12 @@ func startEmbedded(listen, dataDir string, mode Sync, interval time.Duration, lo
 		lock.Close()
 		return nil, fmt.Errorf("server: embedded NATS does not listen on %s", listen)
 	}
-	return &embedded{nats: ns, lock: lock}, nil
+	if err := accounts.connect(ns); err != nil {
+		ns.Shutdown()
+		lock.Close()
+		return nil, err
+	}
+	return &embedded{nats: ns, lock: lock, accounts: accounts}, nil
 }
 
 // portIsFree says at once what the NATS server would only log.
@@ -115,9 +131,11 @@ func (l natsLogger) Noticef(format string, v ...any) { l.logger.Debug(fmt.Sprint
 func (l natsLogger) Errorf(format string, v ...any)  { l.logger.Error(fmt.Sprintf(format, v...)) }
 func (l natsLogger) Fatalf(format string, v ...any)  { l.logger.Error(fmt.Sprintf(format, v...)) }
 
-// Warnf leaves out the advice against a maximal payload over 8 MB: see maxPayload.
+// Warnf leaves out the advice against a maximal payload over 8 MB: see maxPayload; and that against
+// passwords in a configuration file, where there are none: those that are not hashed come from files of
+// their own or from the environment.
 func (l natsLogger) Warnf(format string, v ...any) {
-	if strings.HasPrefix(format, "Maximum payloads over") {
+	if strings.HasPrefix(format, "Maximum payloads over") || strings.HasPrefix(format, "Plaintext passwords") {
 		return
 	}
 	l.logger.Warn(fmt.Sprintf(format, v...))

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/access"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/service"
@@ -61,6 +62,13 @@ type Config struct {
 	// RCON is the console that applies the commands of towns bound to worldengine.ApplyRCON; nil where
 	// there is none. With it, Engine.RCON is the server's own.
 	RCON *rcon.Config
+	// Access is who may connect and do what; nil where everybody may do everything. An embedded server
+	// then listens on loopback only, unless InsecureListen says that it need not. With NATS the users and
+	// accounts are that server's, Connection must lead into the world's account, and Clients into that of
+	// the clients.
+	Access         *access.Config
+	InsecureListen bool
+	Clients        natsconn.Options
 	// Engine and Service are the settings of the parts. Service.World follows Engine.World.
 	Engine  worldengine.Config
 	Service service.Config
@@ -89,6 +97,9 @@ func (c Config) withDefaults() Config {
 		c.Logger = slog.Default()
 	}
 	c.Engine.Logger, c.Service.Logger = c.Logger, c.Logger
+	if c.Access != nil {
+		c.Service.Access = access.NewDirectory(c.Access.Users)
+	}
 	return c
 }
 
@@ -99,6 +110,7 @@ type Server struct {
 	embedded  *embedded     // nil where an existing NATS was joined
 	conn      *nats.Conn    // commits, reads and answers
 	followers *nats.Conn    // what is derived from the log
+	asking    *nats.Conn    // asks plugins, in the clients' account; nil without access control
 	console   *rcon.Console // nil where none is configured
 	engine    *worldengine.Engine
 	service   *service.Service
@@ -123,7 +135,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		config.Engine.RCON = s.console
 	}
 	if config.NATS == "" {
-		s.embedded, err = startEmbedded(config.Listen, config.Data, config.Sync, config.SyncInterval, config.Logger)
+		s.embedded, err = startEmbedded(&config)
 		if err != nil {
 			return nil, err
 		}
@@ -134,6 +146,12 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	}
 	if s.followers, err = s.connect(config, "followers"); err != nil {
 		return nil, err
+	}
+	if config.Access != nil {
+		if s.asking, err = s.connect(config, asking); err != nil {
+			return nil, err
+		}
+		config.Engine.Plugins = s.asking
 	}
 	if s.engine, err = worldengine.Open(ctx, s.conn, s.followers, config.Engine); err != nil {
 		return nil, err
@@ -153,6 +171,9 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	return s, nil
 }
 
+// asking is the purpose of the connection to the clients' account.
+const asking = "asking"
+
 // connect makes one of the server's own connections.
 func (s *Server) connect(config Config, purpose string) (*nats.Conn, error) {
 	name := "handoffd " + config.Engine.World + " " + purpose
@@ -170,9 +191,15 @@ func (s *Server) connect(config Config, purpose string) (*nats.Conn, error) {
 		}),
 	}
 	if s.embedded == nil {
-		return config.Connection.Connect(config.NATS, name, options...)
+		connection := config.Connection
+		if purpose == asking {
+			connection = config.Clients
+		}
+		return connection.Connect(config.NATS, name, options...)
 	}
-	nc, err := nats.Connect("", append(options, nats.Name(name), nats.InProcessServer(s.embedded.nats))...)
+	options = append(options, nats.Name(name), nats.InProcessServer(s.embedded.nats),
+		s.embedded.accounts.option(purpose == asking))
+	nc, err := nats.Connect("", options...)
 	if err != nil {
 		return nil, fmt.Errorf("server: connection to the embedded NATS: %w", err)
 	}
@@ -221,6 +248,9 @@ func (s *Server) Close(ctx context.Context) error {
 	}
 	s.conn.Close()
 	s.followers.Close()
+	if s.asking != nil {
+		s.asking.Close()
+	}
 	if s.embedded != nil {
 		s.embedded.close()
 	}
@@ -237,7 +267,7 @@ func (s *Server) abandon() {
 	if s.console != nil {
 		s.console.Close()
 	}
-	for _, nc := range []*nats.Conn{s.conn, s.followers} {
+	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking} {
 		if nc != nil {
 			nc.Close()
 		}

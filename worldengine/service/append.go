@@ -19,9 +19,13 @@ func (s *Service) takeAppend(r micro.Request) {
 		s.fail(reply, tooLarge(len(data), maxAppend))
 		return
 	}
+	rights := s.rightsOf(r)
 	s.enqueue(reply, func() error {
 		townID, writes, err := runevents.ParseAppend(data, schemas.Limits{Bytes: maxAppend})
 		if err != nil {
+			return err
+		}
+		if err := rights.Town(townID); err != nil {
 			return err
 		}
 		return s.engine.SubmitEvents(townID, writes, func(appended []runevents.Appended, err error) {

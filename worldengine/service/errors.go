@@ -13,6 +13,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/access"
 )
 
 // wireError is what an error is on the wire.
@@ -36,6 +37,10 @@ func wireErrorOf(err error) wireError {
 	var transition *runevents.TransitionError
 	var signal *worldengine.SignalError
 	switch {
+	case errors.Is(err, access.ErrForbidden):
+		return wireError{403, "FORBIDDEN", 0}
+	case errors.Is(err, access.ErrActorNotAllowed):
+		return wireError{403, "ACTOR_NOT_ALLOWED", 0}
 	case errors.As(err, &signal):
 		return wireError{409, signal.Code, 0}
 	case errors.Is(err, worldengine.ErrUnknownTown):

@@ -26,6 +26,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/access"
 )
 
 // Defaults of what operators may set.
@@ -52,6 +53,8 @@ type Config struct {
 	// Readers is how many of the other requests are worked on at once, and Waiting how many may
 	// wait for that; 16 and 4,096.
 	Readers, Waiting int
+	// Access knows for which towns and actors the users may speak; nil where everybody may for all.
+	Access *access.Directory
 	// Logger is where trouble is told; slog.Default.
 	Logger *slog.Logger
 }
@@ -99,6 +102,7 @@ type Service struct {
 type arrival struct {
 	reply   string
 	data    []byte
+	rights  access.Rights
 	parsed  chan struct{} // closed when handoff and err are set
 	handoff *handoff.Handoff
 	err     error
@@ -178,7 +182,9 @@ func (s *Service) takeHandoff(r micro.Request) {
 		s.fail(r.Reply(), tooLarge(len(r.Data()), s.config.MaxHandoff))
 		return
 	}
-	a := &arrival{reply: r.Reply(), data: r.Data(), parsed: make(chan struct{})}
+	a := &arrival{
+		reply: r.Reply(), data: r.Data(), rights: s.rightsOf(r), parsed: make(chan struct{}),
+	}
 	select {
 	case s.ordered <- a:
 		s.decode <- a // as large as ordered, and emptied first: never blocks for long
@@ -202,7 +208,9 @@ func (s *Service) decodeSafely(a *arrival, limits schemas.Limits) {
 			a.err = s.panicked(p)
 		}
 	}()
-	a.handoff, a.err = handoff.Parse(a.data, limits)
+	if a.handoff, a.err = handoff.Parse(a.data, limits); a.err == nil {
+		a.err = mayHandOff(a.rights, a.handoff)
+	}
 }
 
 // panicked logs a defect and returns what its client is told.

@@ -119,9 +119,13 @@ func (s *Service) thatFit(towns []worldengine.Summary, more bool) ([]worldengine
 // takePut hands a town.put to a reader, who reads it and leaves it to the engine; the answer goes
 // out when the town is stored.
 func (s *Service) takePut(r micro.Request) {
+	rights := s.rightsOf(r)
 	s.takeChange(r, func(data []byte, limits schemas.Limits, done func(worldengine.Town, error)) error {
 		p, err := parsePut(data, limits)
 		if err != nil {
+			return err
+		}
+		if err := rights.Town(p.state.Snapshot.TownID); err != nil {
 			return err
 		}
 		return s.engine.SubmitPut(p.state, p.expected, p.binding, done)
@@ -130,13 +134,18 @@ func (s *Service) takePut(r micro.Request) {
 
 // takePatch does for a town.patch what takePut does for a town.put.
 func (s *Service) takePatch(r micro.Request) {
+	rights := s.rightsOf(r)
 	s.takeChange(r, func(data []byte, limits schemas.Limits, done func(worldengine.Town, error)) error {
 		tree, err := schemas.Parse(schemas.TownPatchRequest, data, limits)
 		if err != nil {
 			return err
 		}
 		request := tree.(map[string]any)
-		return s.engine.SubmitPatch(request["townId"].(string), request["patch"],
+		townID := request["townId"].(string)
+		if err := rights.Town(townID); err != nil {
+			return err
+		}
+		return s.engine.SubmitPatch(townID, request["patch"],
 			request["expectedSnapshotHash"].(string), done)
 	})
 }

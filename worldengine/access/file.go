@@ -1,0 +1,174 @@
+package access
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/nats-io/nkeys"
+
+	"worldengine/schemas"
+)
+
+// ConfigName names the shape of an access file in errors.
+const ConfigName schemas.Name = "access"
+
+// Config is who may connect, and how.
+type Config struct {
+	// TLS is how the embedded NATS server encrypts; its zero value is not at all.
+	TLS   TLS
+	Users []User
+}
+
+// TLS are the files of a TLS server.
+type TLS struct {
+	// CertFile and KeyFile are the server's certificate and its key.
+	CertFile, KeyFile string
+	// ClientCAFile, where it is given, has the authorities that a client's certificate must be of.
+	ClientCAFile string
+}
+
+// ReadFile reads an access file, the files that it points to, as seen from its own directory, and the
+// environment variables, which lookup gives, as os.LookupEnv does. What is wrong in the file is a
+// *schemas.ValidationError. No error holds a secret.
+func ReadFile(file string, lookup func(string) (string, bool)) (Config, error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return Config{}, fmt.Errorf("access: the file cannot be read: %w", err)
+	}
+	cfg, err := parse(data, filepath.Dir(file), lookup)
+	if err != nil {
+		return Config{}, fmt.Errorf("access: the file %s is wrong: %w", file, err)
+	}
+	return cfg, nil
+}
+
+func parse(data []byte, dir string, lookup func(string) (string, bool)) (Config, error) {
+	tree, err := schemas.Decode(data, schemas.Limits{})
+	if err != nil {
+		return Config{}, err
+	}
+	r := reader{dir: dir, lookup: lookup}
+	o := r.object(tree, "", "tls", "users")
+	cfg := Config{TLS: r.tls(o)}
+	list, ok := o["users"].([]any)
+	if o != nil && (!ok || len(list) == 0) {
+		r.add("/users", "must be a list of at least one user")
+	}
+	for i, element := range list {
+		cfg.Users = append(cfg.Users, r.user(element, schemas.Pointer("users", i)))
+	}
+	r.unique(cfg.Users)
+	return cfg, r.err()
+}
+
+// tls reads where TLS files are, and whether they are any.
+func (r *reader) tls(o map[string]any) TLS {
+	if _, given := o["tls"]; !given {
+		return TLS{}
+	}
+	m := r.object(o["tls"], "/tls", "certFile", "keyFile", "clientCAFile")
+	t := TLS{
+		CertFile:     r.path(r.text(m, "/tls", "certFile", true)),
+		KeyFile:      r.path(r.text(m, "/tls", "keyFile", true)),
+		ClientCAFile: r.path(r.text(m, "/tls", "clientCAFile", false)),
+	}
+	if t.CertFile != "" && t.KeyFile != "" {
+		if _, err := t.Config(); err != nil {
+			r.add("/tls", "must name files that TLS can use: %s", err)
+		}
+	}
+	return t
+}
+
+// reserved is what no user's name starts with: the server's own users do.
+const reserved = "handoffd-"
+
+var userName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+func (r *reader) user(v any, at string) User {
+	o := r.object(v, at, "name", "role", "nkey", "passwordHash", "passwordEnv", "passwordFile", "towns", "actors")
+	if o == nil {
+		return User{}
+	}
+	u := User{
+		Name: r.text(o, at, "name", true), Role: Role(r.text(o, at, "role", true)),
+		NKey: r.text(o, at, "nkey", false), PasswordEnv: r.text(o, at, "passwordEnv", false),
+		PasswordHash: Secret(r.text(o, at, "passwordHash", false)),
+		Towns:        r.texts(o, at, "towns"), Actors: r.texts(o, at, "actors"),
+	}
+	if u.Name != "" && (!userName.MatchString(u.Name) || strings.HasPrefix(u.Name, reserved)) {
+		r.add(at+"/name", "must be 1 to 64 of A-Z a-z 0-9 _ - and not start with %s", reserved)
+	}
+	if u.Role != "" && !slices.Contains(Roles(), u.Role) {
+		r.add(at+"/role", "must be one of %v", Roles())
+	}
+	if len(u.Towns) > 0 && !u.Role.hasTowns() {
+		r.add(at+"/towns", "is only for agents and plugins")
+	}
+	if len(u.Actors) > 0 && !u.Role.hasActors() {
+		r.add(at+"/actors", "is only for agents")
+	}
+	r.credentials(o, at, &u)
+	return u
+}
+
+// bcryptHash is a bcrypt hash of a cost of at least 10.
+var bcryptHash = regexp.MustCompile(`^\$2[aby]\$(1[0-9]|2[0-9]|3[01])\$[./A-Za-z0-9]{53}$`)
+
+// credentials checks how a user is known, and reads a password from where it is.
+func (r *reader) credentials(o map[string]any, at string, u *User) {
+	given := 0
+	for _, name := range []string{"nkey", "passwordHash", "passwordEnv", "passwordFile"} {
+		if _, ok := o[name]; ok {
+			given++
+		}
+	}
+	if given != 1 {
+		r.add(at, "must have one of nkey, passwordHash, passwordEnv and passwordFile")
+	}
+	if u.NKey != "" && !nkeys.IsValidPublicUserKey(u.NKey) {
+		r.add(at+"/nkey", "must be the public NKey of a user, which starts with U")
+	}
+	if u.PasswordHash != "" && !bcryptHash.MatchString(string(u.PasswordHash)) {
+		r.add(at+"/passwordHash", "must be a bcrypt hash with a cost of at least 10, and never a password")
+	}
+	if u.PasswordEnv != "" {
+		value, _ := r.lookup(u.PasswordEnv)
+		u.Password = r.password(at+"/passwordEnv", value)
+	}
+	if file := r.text(o, at, "passwordFile", false); file != "" {
+		data, err := os.ReadFile(r.path(file))
+		if err != nil {
+			r.add(at+"/passwordFile", "must be a file that can be read: %s", err)
+			return
+		}
+		u.Password = r.password(at+"/passwordFile", strings.TrimRight(string(data), "\r\n"))
+	}
+}
+
+// minPassword is the least length of a password in bytes.
+const minPassword = 12
+
+func (r *reader) password(at, value string) Secret {
+	if len(value) < minPassword || strings.HasPrefix(value, "$2") || strings.ContainsAny(value, "\x00\r\n") {
+		r.add(at, "must lead to a password of at least %d bytes on one line, which is no bcrypt hash", minPassword)
+	}
+	return Secret(value)
+}
+
+// unique refuses two users of one name or key.
+func (r *reader) unique(users []User) {
+	first := map[string]int{}
+	for i := range users {
+		for member, id := range map[string]string{"name": users[i].Name, "nkey": users[i].NKey} {
+			if j, taken := first[member+id]; taken && id != "" {
+				r.add(schemas.Pointer("users", i, member), "must be unique, but %s has it too", schemas.Pointer("users", j))
+			}
+			first[member+id] = i
+		}
+	}
+}

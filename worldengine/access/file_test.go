@@ -1,0 +1,130 @@
+package access
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/schemas"
+)
+
+const (
+	hash     = "$2a$11$oW3ZBTuFuB9C2kBJWvOFuuJ0W3cVdkFxGnyTn4ICVWZ1IzJbXbm0S"
+	nkey     = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
+	sentinel = "sentinel-password"
+)
+
+func nothing(string) (string, bool) { return "", false }
+
+func readText(t *testing.T, text string, lookup func(string) (string, bool)) (Config, error) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "access.json")
+	require.NoError(t, os.WriteFile(file, []byte(text), 0o600))
+	return ReadFile(file, lookup)
+}
+
+func TestReadFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "pw"), []byte(sentinel+"\n"), 0o600))
+	file := filepath.Join(dir, "access.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"users": [
+		{"name": "a", "role": "agent", "passwordHash": "`+hash+`", "towns": ["Town 1"], "actors": ["m"]},
+		{"name": "p", "role": "plugin", "nkey": "`+nkey+`"},
+		{"name": "o", "role": "operator", "passwordFile": "pw"},
+		{"name": "w", "role": "observer", "passwordEnv": "W"}]}`), 0o600))
+	cfg, err := ReadFile(file, func(name string) (string, bool) { return sentinel + name, true })
+	require.NoError(t, err)
+	require.Equal(t, []User{
+		{Name: "a", Role: Agent, PasswordHash: hash, Towns: []string{"Town 1"}, Actors: []string{"m"}},
+		{Name: "p", Role: Plugin, NKey: nkey},
+		{Name: "o", Role: Operator, Password: sentinel},
+		{Name: "w", Role: Observer, Password: sentinel + "W", PasswordEnv: "W"},
+	}, cfg.Users)
+	shown, err := json.Marshal(cfg)
+	require.NoError(t, err)
+	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s", cfg, cfg, cfg, shown), sentinel)
+}
+
+// Every mistake has its path, and no message quotes what might be a secret.
+func TestWhatIsWrongInAFile(t *testing.T) {
+	t.Parallel()
+	user := func(members string) string { return `{"users": [{"name": "a", "role": "agent", ` + members + `}]}` }
+	const ok = `"nkey": "` + nkey + `"`
+	for text, paths := range map[string][]string{
+		`{`:                                    {""},
+		`[]`:                                   {""},
+		`{}`:                                   {"/users"},
+		`{"users": []}`:                        {"/users"},
+		`{"users": [1]}`:                       {"/users/0"},
+		`{"user": [], "users": [{}]}`:          {"/user", "/users/0", "/users/0/name", "/users/0/role"},
+		user(`"password": "` + sentinel + `"`): {"/users/0", "/users/0/password"},
+		user(`"passwordHash": "` + sentinel + `"`):                              {"/users/0/passwordHash"},
+		user(`"nkey": "` + sentinel + `"`):                                      {"/users/0/nkey"},
+		user(`"passwordEnv": "SHORT"`):                                          {"/users/0/passwordEnv"},
+		user(`"passwordEnv": "NONE"`):                                           {"/users/0/passwordEnv"},
+		user(`"passwordEnv": "LINES"`):                                          {"/users/0/passwordEnv"},
+		user(`"passwordFile": "/nowhere"`):                                      {"/users/0/passwordFile"},
+		user(ok + `, "passwordEnv": "LONG"`):                                    {"/users/0"},
+		user(ok + `, "towns": []`):                                              {"/users/0/towns"},
+		user(ok + `, "towns": "t"`):                                             {"/users/0/towns"},
+		user(ok + `, "towns": ["t", 1]`):                                        {"/users/0/towns/1"},
+		user(ok + `, "actors": [""]`):                                           {"/users/0/actors/0"},
+		`{"users": [{"name": "a b", "role": "king", ` + ok + `}]}`:              {"/users/0/name", "/users/0/role"},
+		`{"users": [{"name": "handoffd-engine", "role": "agent", ` + ok + `}]}`: {"/users/0/name"},
+		`{"users": [{"name": "a", "role": "observer", "towns": ["t"], "actors": ["m"], ` + ok + `}]}`:         {"/users/0/actors", "/users/0/towns"},
+		`{"users": [{"name": "a", "role": "agent", ` + ok + `}, {"name": "a", "role": "agent", ` + ok + `}]}`: {"/users/1/name", "/users/1/nkey"},
+		`{"tls": {}, "users": [{"name": "a", "role": "agent", ` + ok + `}]}`:                                  {"/tls/certFile", "/tls/keyFile"},
+		`{"tls": {"certFile": "x", "keyFile": "y"}, "users": [{"name": "a", "role": "agent", ` + ok + `}]}`:   {"/tls"},
+	} {
+		_, err := readText(t, text, func(name string) (string, bool) {
+			value := map[string]string{"SHORT": "sentinel-pa", "LINES": sentinel + "\nx", "LONG": sentinel}[name]
+			return value, value != ""
+		})
+		var invalid *schemas.ValidationError
+		require.True(t, errors.As(err, &invalid), "%s: %v", text, err)
+		var found []string
+		for _, v := range invalid.Violations {
+			found = append(found, v.Path)
+		}
+		require.Equal(t, paths, found, "%s: %v", text, err)
+		require.NotContains(t, err.Error(), "sentinel")
+	}
+	_, err := ReadFile("/nowhere.json", nothing)
+	require.ErrorContains(t, err, "/nowhere.json")
+}
+
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	d := NewDirectory([]User{
+		{Name: "a", Role: Agent, Towns: []string{"t"}, Actors: []string{"m"}},
+		{Name: "k", NKey: nkey, Role: Plugin}, {Name: "o", Role: Operator},
+	})
+	for _, c := range []struct {
+		mark                         []string
+		town, other, actor, stranger bool
+	}{
+		{nil, true, true, true, true},
+		{[]string{`{"user":"a"}`}, true, false, true, false},
+		{[]string{`{"user":"` + nkey + `"}`}, true, true, true, true},
+		{[]string{`{"user":"k"}`}, false, false, false, false},
+		{[]string{`{"user":"o"}`}, false, false, false, false},
+		{[]string{`{"acc":"CLIENTS"}`}, false, false, false, false},
+		{[]string{``}, false, false, false, false},
+		{[]string{`{"user":"a"}`, `{"user":"a"}`}, false, false, false, false},
+	} {
+		r := d.Of(map[string][]string{UserHeader: c.mark})
+		require.Equal(t, c.town, r.Town("t") == nil, c.mark)
+		require.Equal(t, c.other, r.Town("u") == nil, c.mark)
+		require.Equal(t, c.actor, r.Actor("m") == nil, c.mark)
+		require.Equal(t, c.stranger, r.Actor("n") == nil, c.mark)
+	}
+	require.NoError(t, (*Directory)(nil).Of(map[string][]string{UserHeader: {"x"}}).Town("t"))
+	require.ErrorIs(t, d.Of(map[string][]string{UserHeader: {`{"user":"a"}`}}).Town("u"), ErrForbidden)
+	require.ErrorIs(t, d.Of(map[string][]string{UserHeader: {`{"user":"a"}`}}).Actor("u"), ErrActorNotAllowed)
+}

@@ -1,0 +1,58 @@
+package access
+
+// Role is what kind of user somebody is.
+type Role string
+
+// The roles.
+const (
+	// Agent proposes: it sends handoffs and reads.
+	Agent Role = "agent"
+	// Plugin applies commands in a game, and reports what is true there.
+	Plugin Role = "plugin"
+	// Operator does everything but write to the streams.
+	Operator Role = "operator"
+	// Observer reads.
+	Observer Role = "observer"
+	// Engine does everything. It is for repairs (handoffctl fsck --repair) and for handoffd itself.
+	Engine Role = "engine"
+)
+
+// Roles returns all roles.
+func Roles() []Role { return []Role{Agent, Plugin, Operator, Observer, Engine} }
+
+// IsClient says whether users of the role are in the clients' account.
+func (r Role) IsClient() bool { return r == Agent || r == Plugin || r == Observer }
+
+// hasTowns says whether the rights of a user of the role may be bound to towns, and hasActors to actors.
+func (r Role) hasTowns() bool  { return r == Agent || r == Plugin }
+func (r Role) hasActors() bool { return r == Agent }
+
+// User is somebody who may connect. Exactly one of NKey, PasswordHash and Password is set.
+type User struct {
+	// Name is the user name, and part of the user's inbox; 1 to 64 of A-Z a-z 0-9 _ -.
+	Name string
+	Role Role
+	// NKey is the public key of a user without a password.
+	NKey string
+	// PasswordHash is the bcrypt hash of the password, and Password the password itself, where it came
+	// from PasswordEnv or a file.
+	PasswordHash Secret
+	Password     Secret
+	PasswordEnv  string
+	// Towns are the ids of the towns that the user may act on; empty for all.
+	Towns []string
+	// Actors are the actorIds that the user may speak for; empty for all.
+	Actors []string
+}
+
+// ID is how NATS names the user of a connection: the NKey where there is one, or else the name.
+func (u *User) ID() string {
+	if u.NKey != "" {
+		return u.NKey
+	}
+	return u.Name
+}
+
+// InboxPrefix is what the user's inboxes start with, so that nobody else reads its replies. Clients
+// have to be told: NATS_INBOX_PREFIX, nats.CustomInboxPrefix.
+func (u *User) InboxPrefix() string { return "_INBOX_" + u.Name }

@@ -1,0 +1,230 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/server"
+)
+
+// pass is the password of every user of these tests.
+const pass = "a password of the tests"
+
+// person is a user of a role.
+func person(role access.Role, change ...func(*access.User)) access.User {
+	u := access.User{Name: string(role), Role: role, Password: pass}
+	for _, c := range change {
+		c(&u)
+	}
+	return u
+}
+
+// everybody is a user of each role, named as it.
+func everybody() []access.User {
+	var users []access.User
+	for _, role := range access.Roles() {
+		users = append(users, person(role))
+	}
+	return users
+}
+
+func withUsers(users ...access.User) func(*server.Config) {
+	return func(c *server.Config) { c.Access = &access.Config{Users: users} }
+}
+
+// as connects a user.
+func as(t testing.TB, url string, u access.User, options ...nats.Option) *client {
+	t.Helper()
+	options = append(options, nats.UserInfo(u.Name, pass), nats.CustomInboxPrefix(u.InboxPrefix()),
+		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+	nc, err := nats.Connect(url, options...)
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return &client{t: t, nc: nc, world: worldengine.DefaultWorld}
+}
+
+// mayPublish and maySubscribe say what the NATS server thinks. A violation arrives before the answer of
+// the flush.
+func (c *client) mayPublish(subject string) bool {
+	c.t.Helper()
+	require.NoError(c.t, c.nc.Publish(subject, []byte("{")))
+	require.NoError(c.t, c.nc.FlushTimeout(20*time.Second))
+	return !c.violated("publish", subject)
+}
+
+func (c *client) maySubscribe(subject string) bool {
+	c.t.Helper()
+	sub, err := c.nc.SubscribeSync(subject)
+	require.NoError(c.t, err)
+	defer func() { _ = sub.Unsubscribe() }()
+	require.NoError(c.t, c.nc.FlushTimeout(20*time.Second))
+	return !c.violated("subscription", subject)
+}
+
+func (c *client) violated(what, subject string) bool {
+	err := c.nc.LastError()
+	return err != nil && strings.Contains(strings.ToLower(err.Error()), strings.ToLower(what+` to "`+subject+`"`))
+}
+
+// subjects is the decision about every subject of the product: who may publish, and who may subscribe,
+// of "agent plugin operator observer". The engine may do all.
+var subjects = []struct{ subject, publish, subscribe string }{
+	{"worldengine.v1.main.handoff", "agent operator", ""},
+	{"worldengine.v1.main.town.get", "agent plugin operator observer", ""},
+	{"worldengine.v1.main.town.list", "agent plugin operator observer", ""},
+	{"worldengine.v1.main.town.put", "plugin operator", ""},
+	{"worldengine.v1.main.town.patch", "plugin operator", ""},
+	{"worldengine.v1.main.result.get", "agent plugin operator observer", ""},
+	{"worldengine.v1.main.run.get", "agent plugin operator observer", ""},
+	{"worldengine.v1.main.run.list", "agent plugin operator observer", ""},
+	{"worldengine.v1.main.run.events", "agent plugin operator observer", ""},
+	{"worldengine.v1.main.run.append", "plugin operator", ""},
+	{"worldengine.v1.main.run.cancel", "operator", ""},
+	{"worldengine.v1.main.control.pause", "operator", ""},
+	{"worldengine.v1.main.control.resume", "operator", ""},
+	{"worldengine.v1.main.control.get", "agent plugin operator observer", ""},
+	{"worldengine.v1.main.unheard-of", "", ""},
+	{"worldengine.v1.main.apply.t", "", "plugin"},
+	{"runevents.v2.main.t.run-1", "", "agent plugin operator observer"},
+	{"alerts.v1.main.APPLY_IN_DOUBT", "", "operator observer"},
+	{"deadletter.v1.main.WORLD_main_RUNEVENTS.1.0", "", "operator observer"},
+	{"world.main.log.t", "", ""},
+	{"world.main.refused.t", "", ""},
+	{"world.main.run.run-1", "", ""},
+	{"world.main.control", "", ""},
+	{"world.main.signal", "", ""},
+	{"world.main.pending.t", "", ""},
+	{"world.main.receipts.a", "", ""},
+	{"$SRV.INFO.worldengine", "operator observer", ""},
+	{"$JS.API.INFO", "operator", ""},
+	{"$JS.API.STREAM.NAMES", "operator", ""},
+	{"$JS.API.STREAM.INFO.WORLD_main_LOG", "operator", ""},
+	{"$JS.API.STREAM.INFO.WORLD_other_LOG", "", ""},
+	{"$JS.API.STREAM.MSG.GET.WORLD_main_LOG", "operator", ""},
+	{"$JS.API.DIRECT.GET.WORLD_main_RECEIPTS", "operator", ""},
+	{"$JS.API.CONSUMER.CREATE.WORLD_main_RUNEVENTS.c", "operator", ""},
+	{"$JS.API.CONSUMER.MSG.NEXT.WORLD_main_RUNEVENTS.c", "operator", ""},
+	{"$JS.API.STREAM.CREATE.WORLD_main_OWN", "", ""},
+	{"$JS.API.STREAM.UPDATE.WORLD_main_LOG", "", ""},
+	{"$JS.API.STREAM.DELETE.WORLD_main_RUNEVENTS", "", ""},
+	{"$JS.API.STREAM.PURGE.WORLD_main_ALERTS", "", ""},
+	{"$JS.API.STREAM.MSG.DELETE.WORLD_main_DEADLETTER", "", ""},
+	{"$JS.API.STREAM.SNAPSHOT.WORLD_main_LOG", "", ""},
+	{"$JS.API.STREAM.RESTORE.WORLD_main_LOG", "", ""},
+	{"$SYS.REQ.SERVER.PING", "", ""},
+	{"_INBOX.somebody.1", "", ""},
+	{"_INBOX_agent.1", "", "agent"},
+	{"anything.else", "", ""},
+}
+
+// Each role may publish and subscribe what was decided, and nothing else.
+func TestEachRoleOnEachSubject(t *testing.T) {
+	t.Parallel()
+	srv := start(t, withUsers(everybody()...))
+	requireRoles(t, srv.URL())
+}
+
+// requireRoles tries every role on every subject at a NATS server.
+func requireRoles(t *testing.T, url string) {
+	for _, u := range everybody() {
+		if u.Role == access.Engine {
+			continue
+		}
+		c := as(t, url, u)
+		for _, s := range subjects {
+			name := fmt.Sprintf("%s on %s", u.Role, s.subject)
+			require.Equal(t, allowed(s.publish, u.Role), c.mayPublish(s.subject), "publish: "+name)
+			require.Equal(t, allowed(s.subscribe, u.Role), c.maySubscribe(s.subject), "subscribe: "+name)
+		}
+		require.True(t, c.maySubscribe(u.InboxPrefix()+".>"))
+		for _, wide := range []string{">", "_INBOX.>", "world.>", "worldengine.>", "$JS.>", "_R_.>", "$SRV.>"} {
+			require.False(t, c.maySubscribe(wide), "%s on %s", u.Role, wide)
+		}
+	}
+	engine := as(t, url, person(access.Engine))
+	for _, s := range subjects {
+		require.True(t, engine.maySubscribe(s.subject), s.subject)
+	}
+	require.True(t, engine.mayPublish("anything.else"))
+	require.True(t, engine.mayPublish("$JS.API.STREAM.DELETE.WORLD_main_NOTHING"))
+}
+
+func allowed(roles string, role access.Role) bool {
+	return slices.Contains(strings.Fields(roles), string(role))
+}
+
+// What a running server listens on and stores is in the table, so nothing new goes undecided.
+func TestEverySubjectIsDecided(t *testing.T) {
+	t.Parallel()
+	srv := start(t, withUsers(everybody()...), func(c *server.Config) { c.Engine.Projector = true })
+	c := as(t, srv.URL(), person(access.Engine))
+	decided := func(filter string) bool {
+		return slices.ContainsFunc(subjects, func(s struct{ subject, publish, subscribe string }) bool {
+			return covers(filter, s.subject)
+		})
+	}
+	reply, err := c.nc.Request("$SRV.INFO.worldengine", nil, 20*time.Second)
+	require.NoError(t, err)
+	var info struct{ Endpoints []struct{ Subject string } }
+	require.NoError(t, json.Unmarshal(reply.Data, &info))
+	var verbs []string
+	for _, e := range info.Endpoints {
+		require.True(t, decided(e.Subject), e.Subject)
+		verbs = append(verbs, strings.TrimPrefix(e.Subject, "worldengine.v1.main."))
+	}
+	require.ElementsMatch(t, verbs, access.Verbs())
+
+	js, err := jetstream.New(c.nc)
+	require.NoError(t, err)
+	var names []string
+	streams := js.ListStreams(t.Context())
+	for stream := range streams.Info() {
+		names = append(names, stream.Config.Name)
+		for _, subject := range stream.Config.Subjects {
+			require.True(t, decided(subject), subject)
+		}
+	}
+	require.NoError(t, streams.Err())
+	require.ElementsMatch(t, names, access.Streams("main"))
+}
+
+// covers says whether a filter of a stream matches a subject.
+func covers(filter, subject string) bool {
+	f, s := strings.Split(filter, "."), strings.Split(subject, ".")
+	for i := range f {
+		if f[i] == ">" {
+			return len(s) > i
+		}
+		if i >= len(s) || f[i] != "*" && f[i] != s[i] {
+			return false
+		}
+	}
+	return len(f) == len(s)
+}
+
+// Rights of a town: what its plugin is asked, and what it and an agent may hear.
+func TestSubjectsOfATown(t *testing.T) {
+	t.Parallel()
+	mine := func(u *access.User) { u.Towns = []string{"Town 1"} }
+	srv := start(t, withUsers(person(access.Plugin, mine), person(access.Agent, mine)))
+	for _, role := range []access.Role{access.Plugin, access.Agent} {
+		c := as(t, srv.URL(), person(role))
+		require.Equal(t, role == access.Plugin, c.maySubscribe("worldengine.v1.main.apply.Town%201"))
+		require.False(t, c.maySubscribe("worldengine.v1.main.apply.other"))
+		require.False(t, c.maySubscribe("worldengine.v1.main.apply.*"))
+		require.True(t, c.maySubscribe("runevents.v2.main.Town%201.>"))
+		require.True(t, c.maySubscribe("runevents.v2.main.Town%201.run-1"))
+		require.False(t, c.maySubscribe("runevents.v2.main.other.>"))
+		require.False(t, c.maySubscribe("runevents.v2.main.>"))
+	}
+}

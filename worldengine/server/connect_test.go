@@ -1,0 +1,130 @@
+package server_test
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/server"
+)
+
+// Who is not known does not come in, and no secret comes into the log, whatever goes wrong.
+func TestOnlyUsersConnect(t *testing.T) {
+	t.Parallel()
+	pair, err := nkeys.CreateUser()
+	require.NoError(t, err)
+	public, err := pair.PublicKey()
+	require.NoError(t, err)
+	hashed := access.User{Name: "hashed", Role: access.Observer,
+		PasswordHash: "$2a$11$3kIDaCxw.Glsl1.u5nKa6eUnNDLV5HV9tIuUp7EHhMt6Nm9myW1aS"}
+	log := &logText{}
+	srv := start(t, withUsers(person(access.Agent), hashed, access.User{Name: "k", Role: access.Plugin, NKey: public}),
+		func(c *server.Config) {
+			c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+		})
+	try := func(options ...nats.Option) error {
+		nc, err := nats.Connect(srv.URL(), append(options, nats.Timeout(20*time.Second))...)
+		if err == nil {
+			nc.Close()
+		}
+		return err
+	}
+	require.NoError(t, try(nats.UserInfo("agent", pass)))
+	require.NoError(t, try(nats.Nkey(public, pair.Sign)))
+	require.Error(t, try())
+	for _, wrong := range []string{"sentinel-password", string(hashed.PasswordHash), ""} {
+		for _, name := range []string{"agent", "hashed", "nobody", "handoffd-engine"} {
+			err := try(nats.UserInfo(name, wrong))
+			require.Error(t, err)
+			require.NotContains(t, err.Error(), "sentinel")
+		}
+	}
+	require.Error(t, try(nats.Token("sentinel-token")))
+	c := as(t, srv.URL(), person(access.Agent))
+	require.False(t, c.mayPublish("world.main.log.t"))
+	require.Eventually(t, func() bool { return len(log.String()) > 0 }, 20*time.Second, time.Millisecond)
+	for _, secret := range []string{"sentinel", pass, string(hashed.PasswordHash)} {
+		require.NotContains(t, log.String(), secret)
+	}
+}
+
+// With TLS nobody connects without it, but the server itself; and with a client CA, nobody without a
+// certificate of it.
+func TestTLS(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	for _, ca := range []string{"", cert} {
+		srv := start(t, func(c *server.Config) {
+			c.Access = &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key, ClientCAFile: ca}}
+		})
+		login := []nats.Option{nats.UserInfo("operator", pass), nats.CustomInboxPrefix("_INBOX_operator")}
+		try := func(more ...nats.Option) error {
+			nc, err := nats.Connect(srv.URL(), append(login, more...)...)
+			if err != nil {
+				return err
+			}
+			defer nc.Close()
+			_, err = nc.Request("worldengine.v1.main.town.list", nil, 20*time.Second)
+			return err
+		}
+		require.Regexp(t, "^tls://", srv.URL())
+		require.Error(t, try(), "the authority is not known")
+		require.Equal(t, ca == "", try(nats.RootCAs(cert)) == nil)
+		require.NoError(t, try(nats.RootCAs(cert), nats.ClientCert(cert, key)))
+	}
+}
+
+// certificate makes a certificate of 127.0.0.1 that is its own authority.
+func certificate(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	keyDER, err := x509.MarshalECPrivateKey(key)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	for file, block := range map[string]*pem.Block{
+		certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "EC PRIVATE KEY", Bytes: keyDER},
+	} {
+		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
+	}
+	return certFile, keyFile
+}
+
+// Without access control only this machine is served, unless that is asked for.
+func TestOnlyLoopbackWithoutAccess(t *testing.T) {
+	t.Parallel()
+	for _, listen := range []string{"0.0.0.0:0", ":0", "[::]:0", "192.0.2.1:0", "example.org:0"} {
+		_, err := server.Start(t.Context(), configure(func(c *server.Config) {
+			c.Listen, c.Data = listen, t.TempDir()
+		}))
+		require.ErrorIs(t, err, server.ErrOpenListen, listen)
+	}
+	for _, listen := range []string{"127.0.0.1:0", "localhost:0", "127.1.2.3:0"} {
+		start(t, func(c *server.Config) { c.Listen = listen })
+	}
+	start(t, func(c *server.Config) { c.Listen, c.InsecureListen = "0.0.0.0:0", true })
+	start(t, withUsers(everybody()...), func(c *server.Config) { c.Listen = "0.0.0.0:0" })
+}
