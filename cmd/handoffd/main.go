@@ -3,6 +3,8 @@
 //
 //	handoffd [serve] [flags]   serve a world (the default)
 //	handoffd demo              start a server, send it handoffs that end in every status
+//	handoffd --check-config    say what would be served, or what is wrong
+//	handoffd permissions       print the configuration of an external NATS server
 //	handoffd version           print the version
 //
 // Every flag is also an environment variable, HANDOFFD_<FLAG>. Exit status: 0 when it was stopped
@@ -31,9 +33,10 @@ func main() {
 
 // commandLine is the whole command line.
 type commandLine struct {
-	Serve   serveCommand   `cmd:"" default:"withargs" help:"Serve a world (the default command)."`
-	Demo    demoCommand    `cmd:"" help:"Start a server on a free port and send it handoffs that end in every status."`
-	Version versionCommand `cmd:"" help:"Print the version."`
+	Serve       serveCommand       `cmd:"" default:"withargs" help:"Serve a world (the default command)."`
+	Demo        demoCommand        `cmd:"" help:"Start a server on a free port and send it handoffs that end in every status."`
+	Permissions permissionsCommand `cmd:"" help:"Print the accounts and permissions of a world for the configuration of a nats-server."`
+	Version     versionCommand     `cmd:"" help:"Print the version."`
 }
 
 // streams are where a command writes: what it has to say, and its log.
@@ -62,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	command.BindTo(ctx, (*context.Context)(nil))
 	if err := command.Run(streams{stdout, stderr}); err != nil {
 		fmt.Fprintln(stderr, "handoffd:", err)
-		if errors.Is(err, errUsage) {
+		if errors.Is(err, errUsage) || errors.Is(err, errSettings) {
 			return 2
 		}
 		return 1
@@ -70,8 +73,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// errUsage marks an error of the command line that the parser cannot see.
-var errUsage = errors.New("bad command line")
+// errUsage marks an error of the command line that the parser cannot see, and errSettings what
+// --check-config found.
+var (
+	errUsage    = errors.New("bad command line")
+	errSettings = errors.New("the settings are not valid")
+)
 
 type versionCommand struct{}
 

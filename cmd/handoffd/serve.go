@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/access"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
@@ -30,6 +31,11 @@ type serveCommand struct {
 	Plugin       pluginFlags      `embed:"" prefix:"plugin-"`
 	NATS         string           `name:"nats" help:"URL of an existing NATS with JetStream to join; nothing is embedded then." placeholder:"URL"`
 	Connection   natsconn.Options `embed:""`
+
+	Access         string       `help:"Who may connect and do what: see docs/access.md. Without it everybody may do everything." type:"existingfile"`
+	InsecureListen bool         `help:"Listen beyond this machine without --access."`
+	Clients        clientsFlags `embed:"" prefix:"clients-" group:"connection"`
+	CheckConfig    bool         `help:"Say what would be served, or what is wrong with the settings, and end."`
 
 	DedupeRetention    time.Duration `help:"How long the receipt of an accepted handoff is kept." default:"720h"`
 	RunEventsRetention time.Duration `name:"runevents-retention" help:"How long run events are kept on the bus." default:"720h"`
@@ -54,6 +60,21 @@ type pluginFlags struct {
 	Resend   time.Duration `help:"After what silence a plugin is sent the same request again." default:"2s"`
 }
 
+// clientsFlags are who handoffd is in the clients' account of an existing NATS with --access.
+type clientsFlags struct {
+	User     string `help:"With --nats and --access: the user in the clients' account, which asks plugins."`
+	Password string `help:"Its password."`
+	Creds    string `help:"Its file with user credentials (JWT and seed)." type:"existingfile"`
+	NKey     string `name:"nkey" help:"Its file with an NKey seed." type:"existingfile"`
+}
+
+// connection returns how to connect as that user, in all else as the server does.
+func (f clientsFlags) connection(as natsconn.Options) natsconn.Options {
+	as.Token = ""
+	as.User, as.Password, as.Creds, as.NKey = f.User, f.Password, f.Creds, f.NKey
+	return as
+}
+
 // rulesFlags are the amounts of the built-in rules.
 type rulesFlags struct {
 	ProjectStep    float64 `help:"What project advance adds to the progress." default:"0.1"`
@@ -72,8 +93,17 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 		}
 		console = &read
 	}
+	var users *access.Config
+	if c.Access != "" {
+		read, err := access.ReadFile(c.Access, os.LookupEnv)
+		if err != nil {
+			return server.Config{}, err
+		}
+		users = &read
+	}
 	rules := town.Rules(c.Rules)
 	return server.Config{
+		Access: users, InsecureListen: c.InsecureListen, Clients: c.Clients.connection(c.Connection),
 		Listen: c.Listen, Data: c.Data, Sync: c.Sync, SyncInterval: c.SyncInterval,
 		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
 		Engine: worldengine.Config{
@@ -112,6 +142,10 @@ func (c *serveCommand) validate() error {
 		return fmt.Errorf("%w: --apply rcon needs --rcon-config FILE, which says which console to use and what runs there",
 			errUsage)
 	}
+	if c.NATS != "" && c.Access != "" && c.Clients == (clientsFlags{}) {
+		return fmt.Errorf("%w: --nats with --access needs the server's user in the clients' account: --clients-user, …",
+			errUsage)
+	}
 	if err := worldengine.ValidateWorld(c.World); err != nil {
 		return fmt.Errorf("%w: --world: %w", errUsage, err)
 	}
@@ -140,8 +174,14 @@ func (c *serveCommand) Run(ctx context.Context, s streams) error {
 		return err
 	}
 	config, err := c.config(s.log)
+	if c.CheckConfig && err != nil {
+		return fmt.Errorf("%w: %w", errSettings, err)
+	}
 	if err != nil {
 		return err
+	}
+	if c.CheckConfig {
+		return c.check(s.out, &config)
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -165,26 +205,20 @@ func (c *serveCommand) Run(ctx context.Context, s streams) error {
 // announce says what is served and what to try, and last the line that scripts wait for.
 func (c *serveCommand) announce(out io.Writer, srv *server.Server, config *server.Config) {
 	var b strings.Builder
-	fmt.Fprintf(&b, "world     %s\n", c.World)
-	if c.NATS == "" {
-		fmt.Fprintf(&b, "listening %s (embedded NATS with JetStream)\n", srv.URL())
-		fmt.Fprintf(&b, "data      %s (sync: %s)\n", c.Data, c.Sync)
-	} else {
-		fmt.Fprintf(&b, "joined    %s\n", srv.URL())
-	}
-	fmt.Fprintf(&b, "apply     %s\n", whoApplies(config))
+	url := natsconn.WithoutSecrets(srv.URL())
+	c.describe(&b, config, url)
 	if c.WorldFile != "" {
 		fmt.Fprintf(&b, "towns     %d created from %s\n", srv.Created(), c.WorldFile)
 	}
 	flags := ""
-	if srv.URL() != "nats://"+server.DefaultListen {
-		flags += " --server " + srv.URL()
+	if url != "nats://"+server.DefaultListen {
+		flags += " --server " + url
 	}
 	if c.World != worldengine.DefaultWorld {
 		flags += " --world " + c.World
 	}
 	fmt.Fprintf(&b, "try       handoffctl%s town list\n", flags)
-	fmt.Fprintf(&b, "ready %s\n", srv.URL())
+	fmt.Fprintf(&b, "ready %s\n", url)
 	io.WriteString(out, b.String())
 }
 

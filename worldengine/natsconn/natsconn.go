@@ -36,7 +36,7 @@ func (o Options) Connect(url, name string, more ...nats.Option) (*nats.Conn, err
 	options = append(options, nats.Name(name))
 	nc, err := nats.Connect(url, append(options, more...)...)
 	if err != nil {
-		return nil, fmt.Errorf("natsconn: cannot connect to %s: %w", withoutSecrets(url), err)
+		return nil, fmt.Errorf("natsconn: cannot connect to %s: %w", WithoutSecrets(url), err)
 	}
 	return nc, nil
 }
@@ -80,8 +80,8 @@ func (o Options) natsOptions() ([]nats.Option, error) {
 	return options, nil
 }
 
-// withoutSecrets cuts user names, passwords and tokens out of URLs.
-func withoutSecrets(urls string) string {
+// WithoutSecrets cuts user names, passwords and tokens out of URLs.
+func WithoutSecrets(urls string) string {
 	var safe []string
 	for _, url := range strings.Split(urls, ",") {
 		scheme, rest, found := strings.Cut(url, "://")

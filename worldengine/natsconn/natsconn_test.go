@@ -125,6 +125,6 @@ func TestSecretsAreNotShown(t *testing.T) {
 		"token@host:1,nats://b:2":     "nats://host:1,nats://b:2",
 		"tls://u:p@a:1, nats://x@y@b": "tls://a:1,nats://b",
 	} {
-		require.Equal(t, want, withoutSecrets(url))
+		require.Equal(t, want, WithoutSecrets(url))
 	}
 }

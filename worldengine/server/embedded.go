@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -34,13 +33,9 @@ type embedded struct {
 // startEmbedded starts the NATS server of a configuration.
 func startEmbedded(config *Config) (*embedded, error) {
 	listen, logger := config.Listen, config.Logger
-	host, portText, err := net.SplitHostPort(listen)
+	host, port, err := splitListen(listen)
 	if err != nil {
-		return nil, fmt.Errorf("server: --listen must be HOST:PORT, not %q: %w", listen, err)
-	}
-	port, err := strconv.ParseUint(portText, 10, 16)
-	if err != nil {
-		return nil, fmt.Errorf("server: --listen has the port %q, which is not a number up to 65535", portText)
+		return nil, err
 	}
 	if err := CheckListen(config); err != nil {
 		return nil, err
@@ -53,7 +48,7 @@ func startEmbedded(config *Config) (*embedded, error) {
 		return nil, err
 	}
 	options := &natsserver.Options{
-		ServerName: "handoffd", Host: host, Port: int(port),
+		ServerName: "handoffd", Host: host, Port: port,
 		JetStream: true, StoreDir: config.Data,
 		SyncAlways: config.Sync == SyncAlways, SyncInterval: config.SyncInterval,
 		MaxPayload: maxPayload, NoSigs: true,

@@ -207,20 +207,30 @@ func (s *Server) connect(config Config, purpose string) (*nats.Conn, error) {
 }
 
 func (s *Server) loadWorld(ctx context.Context, config Config) error {
-	file := config.World
-	if config.WorldFile != "" {
-		var err error
-		if file, err = os.ReadFile(config.WorldFile); err != nil {
-			return fmt.Errorf("server: world file: %w", err)
-		}
+	file, err := config.worldFile()
+	if err != nil || file == nil {
+		return err
 	}
-	if file == nil {
-		return nil
+	s.created, err = s.engine.LoadWorld(ctx, file)
+	return config.inWorldFile(err)
+}
+
+// worldFile returns the world file, or nil where there is none.
+func (c *Config) worldFile() ([]byte, error) {
+	if c.WorldFile == "" {
+		return c.World, nil
 	}
-	created, err := s.engine.LoadWorld(ctx, file)
-	s.created = created
-	if err != nil && config.WorldFile != "" {
-		return fmt.Errorf("server: world file %s: %w", config.WorldFile, err)
+	file, err := os.ReadFile(c.WorldFile)
+	if err != nil {
+		return nil, fmt.Errorf("server: world file: %w", err)
+	}
+	return file, nil
+}
+
+// inWorldFile says in which file an error was found.
+func (c *Config) inWorldFile(err error) error {
+	if err != nil && c.WorldFile != "" {
+		return fmt.Errorf("server: world file %s: %w", c.WorldFile, err)
 	}
 	return err
 }
