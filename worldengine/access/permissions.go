@@ -62,7 +62,7 @@ const discovery = "$SRV.>"
 // Streams returns the names of all streams of a world.
 func Streams(world string) []string {
 	return []string{
-		worldengine.LogStream(world), dedupe.StreamConfig(world, dedupe.DefaultRetention, 1).Name,
+		worldengine.LogStream(world), dedupe.StreamName(world),
 		worldengine.EventStream(world), "WORLD_" + world + "_PENDING",
 		worldengine.DeadLetterStream(world), worldengine.AlertStream(world),
 	}

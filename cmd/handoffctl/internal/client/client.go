@@ -108,6 +108,11 @@ func (c *Client) unanswered(err error, verb string, size int) error {
 			"nobody serves %s of the world %q there: is handoffd running, with this world?",
 			verb, c.World), Cause: err}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		if denied := c.Conn.LastError(); errors.Is(denied, nats.ErrPermissionViolation) {
+			return &UnavailableError{Code: "PERMISSION_DENIED", Message: fmt.Sprintf(
+				"this user may not ask for %s, or not read the answer in its inbox (--inbox-prefix): %s",
+				verb, denied), Cause: err}
+		}
 		return &UnavailableError{Code: "TIMEOUT", Message: fmt.Sprintf(
 			"no answer to %s within %s", verb, c.Timeout), Cause: err}
 	case errors.Is(err, context.Canceled):
