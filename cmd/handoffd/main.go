@@ -5,6 +5,7 @@
 //	handoffd demo              start a server, send it handoffs that end in every status
 //	handoffd --check-config    say what would be served, or what is wrong
 //	handoffd permissions       print the configuration of an external NATS server
+//	handoffd password          draw a password for an access file
 //	handoffd version           print the version
 //
 // Every flag is also an environment variable, HANDOFFD_<FLAG>. Exit status: 0 when it was stopped
@@ -36,6 +37,7 @@ type commandLine struct {
 	Serve       serveCommand       `cmd:"" default:"withargs" help:"Serve a world (the default command)."`
 	Demo        demoCommand        `cmd:"" help:"Start a server on a free port and send it handoffs that end in every status."`
 	Permissions permissionsCommand `cmd:"" help:"Print the accounts and permissions of a world for the configuration of a nats-server."`
+	Password    passwordCommand    `cmd:"" help:"Draw a password for an access file, and print it with its hash."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
 }
 
