@@ -37,7 +37,7 @@ func TestAgentSpeaksForItsTownsAndActors(t *testing.T) {
 	foreign := wire(t, propose(other, handoff.AdvanceProject, "wall"))
 	f := c.refused("handoff", foreign)
 	require.Equal(t, []any{403, "FORBIDDEN"}, []any{f.Status, f.Code})
-	require.Contains(t, f.Message, `"other"`)
+	require.Equal(t, `this user may not act on that town: "other"`, f.Message)
 
 	proposal := propose(mine, handoff.AdvanceProject, "wall")
 	proposal.ActorID = "somebody else"

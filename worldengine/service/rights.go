@@ -1,8 +1,6 @@
 package service
 
 import (
-	"errors"
-
 	"github.com/nats-io/nats.go/micro"
 
 	"worldengine/handoff"
@@ -14,5 +12,8 @@ func (s *Service) rightsOf(r micro.Request) access.Rights { return s.config.Acce
 
 // mayHandOff refuses a handoff about a town or of an actor that its sender may not speak for.
 func mayHandOff(rights access.Rights, h *handoff.Handoff) error {
-	return errors.Join(rights.Town(h.Proposal.TownID), rights.Actor(h.Proposal.ActorID))
+	if err := rights.Town(h.Proposal.TownID); err != nil {
+		return err
+	}
+	return rights.Actor(h.Proposal.ActorID)
 }

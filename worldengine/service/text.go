@@ -11,7 +11,7 @@ const maxHeaderText = 512
 // sentence returns an error's text without the name of the package that it comes from.
 func sentence(err error) string {
 	text := err.Error()
-	for _, prefix := range []string{"worldengine: ", "schemas: ", "handoff: ", "service: ", "runevents: "} {
+	for _, prefix := range []string{"worldengine: ", "schemas: ", "handoff: ", "service: ", "runevents: ", "access: "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
 	return text
