@@ -26,6 +26,8 @@ func eventConfig(world string, retention time.Duration, replicas int) jetstream.
 	}
 	if replicas <= 1 {
 		config.PersistMode = jetstream.AsyncPersistMode
+	} else {
+		config.Duplicates = time.Second // there it keeps the messages of racing followers apart
 	}
 	return config
 }

@@ -72,7 +72,7 @@ func (e *Engine) followMarks(ctx context.Context) error {
 		return fmt.Errorf("worldengine: consumer of the marks: %w", err)
 	}
 	defer follow.Release(e.marks.stream, consumer)
-	messages, err := consumer.Messages()
+	messages, err := consumer.Messages(jetstream.PullHeartbeat(follow.Heartbeat))
 	if err != nil {
 		return fmt.Errorf("worldengine: marks: %w", err)
 	}

@@ -149,7 +149,7 @@ func (e *Engine) readSignals(ctx context.Context) error {
 		return err
 	}
 	e.setWorldPause(seq, paused)
-	messages, err := consumer.Messages()
+	messages, err := consumer.Messages(jetstream.PullHeartbeat(follow.Heartbeat))
 	if err != nil {
 		return fmt.Errorf("worldengine: signals: %w", err)
 	}

@@ -34,17 +34,20 @@ const (
 // window is how many messages of the log may be on their way into the derived stream at once.
 const window = 512
 
-// Pauses before a follower tries again: after a lost race, since a racing follower does the work
-// meanwhile, unless somebody waits for this one; growing after an error, since the derived stream
-// may be gone for long.
+// Pauses before a follower tries again: growing after an error, since the derived stream may be gone
+// for long. After a lost race see standBy.
 const (
-	racePause = 200 * time.Millisecond
-	minPause  = 50 * time.Millisecond
-	maxPause  = 5 * time.Second
+	minPause = 50 * time.Millisecond
+	maxPause = 5 * time.Second
 )
 
 // inactiveThreshold is how long the server keeps a consumer of a reader that went without a word.
 const inactiveThreshold = 5 * time.Second
+
+// Heartbeat is how often the server says that it still serves a reader that has nothing to get; after
+// two that fail to come the reader asks anew. In a cluster the first request to a new consumer may get
+// lost, and a consumer goes with the node that has it.
+const Heartbeat = 500 * time.Millisecond
 
 // Config says what a follower reads and writes.
 type Config struct {
@@ -88,6 +91,7 @@ type Follower struct {
 	restart chan struct{}
 	urgent  chan struct{} // somebody waits
 
+	waiting  atomic.Int64  // how many callers of Wait there are
 	failures atomic.Int64  // tries that ended with an error
 	refusals map[place]int // of messages at or behind the position; Run's own
 	givenUp  int           // how many messages were given up; Run's own
@@ -123,6 +127,8 @@ func (f *Follower) Position() uint64 {
 
 // Wait returns once the derived stream is complete up to log sequence seq, or with ctx's error.
 func (f *Follower) Wait(ctx context.Context, seq uint64) error {
+	f.waiting.Add(1)
+	defer f.waiting.Add(-1)
 	for {
 		f.mu.Lock()
 		followed, moved := f.followed, f.moved
@@ -177,7 +183,7 @@ func (f *Follower) Run(ctx context.Context) {
 		case errors.Is(err, errRestart):
 			continue
 		case errors.Is(err, errRace):
-			f.rest(ctx, jitter(racePause))
+			f.standBy(ctx)
 			continue
 		case f.Position() != before || f.givenUp != givenUp:
 			pause = minPause
@@ -207,7 +213,7 @@ func (f *Follower) follow(ctx context.Context) error {
 	defer Release(f.config.Log, consumer)
 	// All that lies before where the consumer starts is followed, or expired.
 	f.rewind(consumer.CachedInfo().Delivered.Stream)
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(window))
+	messages, err := consumer.Messages(jetstream.PullMaxMessages(window), jetstream.PullHeartbeat(Heartbeat))
 	if err != nil {
 		return fmt.Errorf("follow: messages of the log: %w", err)
 	}
@@ -275,18 +281,6 @@ func (f *Follower) advance(seq uint64) {
 	f.mu.Unlock()
 	if f.config.Advanced != nil {
 		f.config.Advanced(seq)
-	}
-}
-
-// rest pauses for d, or until somebody waits.
-func (f *Follower) rest(ctx context.Context, d time.Duration) {
-	sleep(ctx, minPause/5) // the other follower's write is on its way
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-f.urgent:
-	case <-ctx.Done():
 	}
 }
 

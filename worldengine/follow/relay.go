@@ -27,7 +27,7 @@ func (f *Follower) relay(
 	ctx context.Context, messages jetstream.MessagesContext, pos position, careful bool,
 	sent chan<- delivery,
 ) error {
-	tail := chain{seq: pos.last}
+	tail := chain{seq: pos.last, replicated: f.config.Derived.CachedInfo().Config.Replicas > 1}
 	for {
 		msg, err := messages.Next()
 		if err != nil {
@@ -71,9 +71,15 @@ func (f *Follower) relay(
 // it twice: by its sequence, and, from the second message on, by its Nats-Msg-Id. The sequence
 // alone would not do: where somebody else's message has taken the place of one of ours, the next of
 // ours finds the stream as long as it expects.
+//
+// In a replicated stream the sequence has to do, with the stream's own duplicate window: each replica
+// checks the id by itself when it applies a message, one that has just caught up does not know it, and
+// then stops for good with a critical write error (nats-server 2.15). What another follower puts in the
+// place of one of ours is the same message, unless one of the two has given something up.
 type chain struct {
-	seq uint64
-	id  string
+	seq        uint64
+	id         string
+	replicated bool
 }
 
 // link gives m its place in the log, guards it by the end of the derived stream, and returns the
@@ -83,13 +89,13 @@ func (c chain) link(m *nats.Msg, at place) chain {
 	m.Header.Set(LogSeqHeader, seq)
 	m.Header.Set(LogPartHeader, part)
 	m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(c.seq, 10))
-	if c.id != "" {
+	if c.id != "" && !c.replicated {
 		m.Header.Set(jetstream.ExpectedLastMsgIDHeader, c.id)
 	}
 	if m.Header.Get(jetstream.MsgIDHeader) == "" {
 		m.Header.Set(jetstream.MsgIDHeader, seq+"."+part)
 	}
-	return chain{seq: c.seq + 1, id: m.Header.Get(jetstream.MsgIDHeader)}
+	return chain{seq: c.seq + 1, id: m.Header.Get(jetstream.MsgIDHeader), replicated: c.replicated}
 }
 
 // stallWait bounds the wait for room among the messages on their way.
@@ -166,7 +172,7 @@ func (d delivery) acknowledged() error {
 		}
 		return nil
 	case err := <-d.future.Err():
-		if IsWrongLastSequence(err) || isWrongLastID(err) {
+		if IsWrongLastSequence(err) || isRace(err) {
 			return errRace
 		}
 		return fmt.Errorf("follow: the derived stream refused a message: %w", err)
@@ -181,9 +187,13 @@ func IsWrongLastSequence(err error) bool {
 		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// isWrongLastID says whether err is JetStream's answer to a chain that somebody else broke.
-func isWrongLastID(err error) bool {
+// isRace says whether err is JetStream's answer to a chain that somebody else broke, or to a message
+// that somebody else's copy of is on its way into a replicated stream at this moment.
+func isRace(err error) bool {
+	const (
+		wrongLastMsgID     = 10070
+		duplicateInProcess = 10158
+	)
 	var api *jetstream.APIError
-	const wrongLastMsgID = 10070
-	return errors.As(err, &api) && api.ErrorCode == wrongLastMsgID
+	return errors.As(err, &api) && (api.ErrorCode == wrongLastMsgID || api.ErrorCode == duplicateInProcess)
 }
