@@ -77,7 +77,8 @@ func (e *Engine) appendEvents(
 	if err != nil {
 		return nil, err
 	}
-	for range maxRaces {
+	for race := range maxRaces {
+		yield(ctx, race)
 		plan, err := run.plan(townID, writes)
 		if err == nil {
 			var appended []runevents.Appended

@@ -98,10 +98,11 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
 	}
 	stream := func(c jetstream.StreamConfig) jetstream.Stream {
-		s, streamErr := js.CreateOrUpdateStream(ctx, c)
-		if streamErr != nil {
-			err = errors.Join(err, fmt.Errorf("worldengine: stream %s: %w", c.Name, streamErr))
+		if err != nil {
+			return nil
 		}
+		var s jetstream.Stream
+		s, err = openStream(ctx, js, c)
 		return s
 	}
 	logStream := stream(logConfig(config.World, config.HistoryPerTown, config.DedupeRetention, config.Replicas))
@@ -374,7 +375,8 @@ func (e *Engine) judge(ctx context.Context, d *delivery) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	defer e.keys.hold(d.handoff.IdempotencyKey)()
-	for range maxRaces {
+	for race := range maxRaces {
+		yield(ctx, race)
 		answer, err := e.decide(ctx, d)
 		if err == nil {
 			e.results.count(answer.Result.Status)

@@ -67,7 +67,8 @@ func (t *runTail) without(run *runevents.Run) []runevents.Event {
 func (e *Engine) extendRun(
 	ctx context.Context, townID string, run *runevents.Run, emitted int64, closing bool,
 ) (runTail, error) {
-	for range maxRaces {
+	for race := range maxRaces {
+		yield(ctx, race)
 		tail, err := e.log.tail(ctx, run.RunID, emitted)
 		if err != nil {
 			return tail, err

@@ -49,7 +49,8 @@ const maxSettlePause = 5 * time.Second
 func (e *Engine) settleNow(ctx context.Context, a *applying, v verdict) (bool, Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	for range maxRaces {
+	for race := range maxRaces {
+		yield(ctx, race)
 		current, err := e.towns.get(ctx, a.town)
 		if err != nil {
 			return false, Answer{}, err

@@ -139,7 +139,8 @@ func (e *Engine) submitChange(townID string, done func(Town, error), c change) e
 func (e *Engine) commitChange(ctx context.Context, townID string, c change) (Town, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	for range maxRaces {
+	for race := range maxRaces {
+		yield(ctx, race)
 		current, err := e.log.load(ctx, townID)
 		if err != nil {
 			return Town{}, err
