@@ -1,0 +1,154 @@
+package cluster_test
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine"
+)
+
+// world is a cluster with an engine for each node, under load.
+type world struct {
+	*nodes
+	engines [size]*process
+	urls    [size]string // of each engine
+	clients []*nats.Conn
+	hammer  *hammer
+}
+
+// startWorld starts three engines at once, as three machines do that come up together. Pinned, engine
+// and clients of a node know no other.
+func startWorld(t testing.TB, pinned bool) *world {
+	t.Helper()
+	w := &world{nodes: startNodes(t)}
+	for i := range size {
+		w.urls[i] = w.nodes.urls(i)
+		if pinned {
+			w.urls[i] = w.url(i)
+		}
+		w.startEngine(i)
+	}
+	for i := range size {
+		w.waitEngine(i)
+		w.clients = append(w.clients, w.connect(w.urls[i]))
+	}
+	w.waitReplicas(w.clients[0])
+	return w
+}
+
+// drive puts the world under load, and waits until it works.
+func (w *world) drive() {
+	w.t.Helper()
+	w.hammer = newHammer(w.t, w.clients, 12)
+	w.hammer.start()
+	w.hammer.waitAnswers(5, everywhere...)
+}
+
+func (w *world) startEngine(i int) {
+	w.t.Helper()
+	w.engines[i] = spawn(w.t, w.logs, roleEngine, fmt.Sprintf("engine-%d", i+1), w.urls[i])
+}
+
+func (w *world) waitEngine(i int) {
+	w.t.Helper()
+	select {
+	case <-w.engines[i].ready:
+	case <-w.engines[i].ended:
+		w.t.Fatalf("engine %d: %v", i+1, w.engines[i].err)
+	case <-time.After(time.Minute):
+		w.t.Fatalf("engine %d is not ready", i+1)
+	}
+}
+
+// long skips what takes minutes where nobody asks for it: TestCluster is its short form.
+func long(t testing.TB) {
+	t.Helper()
+	if *rounds == 0 {
+		t.Skip("takes minutes; -args -cluster.rounds=1 runs it")
+	}
+}
+
+// finish holds the world against the model.
+func (w *world) finish() {
+	w.t.Helper()
+	w.hammer.verify(w.clients[0], 0)
+	w.t.Logf("%d answers; instead of one came %v", w.hammer.answers(), w.hammer.others())
+}
+
+// Each node is killed in turn under load, the leader of the log first. What was answered is there, and
+// nothing is applied twice.
+func TestNodesAreKilled(t *testing.T) {
+	long(t)
+	w := startWorld(t, false)
+	w.drive()
+	var gaps []gap
+	first := w.leader(w.clients[0], worldengine.LogStream(worldengine.DefaultWorld))
+	for k := range *rounds * size {
+		i := (first + k) % size
+		from := time.Now()
+		w.kill(i)
+		w.hammer.waitAnswers(5, everywhere...)
+		gaps = append(gaps, w.hammer.gapSince(from, everywhere...))
+		t.Logf("nats-%d killed: %v", i+1, gaps[len(gaps)-1])
+		w.start(i)
+		w.waitAll()
+		w.waitReplicas(w.clients[(i+1)%size])
+	}
+	report(t, "a node killed", gaps)
+	w.finish()
+}
+
+// Each engine is killed in turn under load; the others serve its towns.
+func TestEnginesAreKilled(t *testing.T) {
+	long(t)
+	w := startWorld(t, false)
+	w.drive()
+	var gaps []gap
+	for k := range *rounds * size {
+		i := k % size
+		from := time.Now()
+		w.engines[i].kill()
+		w.hammer.waitAnswers(5, everywhere...)
+		gaps = append(gaps, w.hammer.gapSince(from, everywhere...))
+		w.startEngine(i)
+		w.waitEngine(i)
+	}
+	report(t, "an engine killed", gaps)
+	w.finish()
+}
+
+// A rolling upgrade: engines are drained and started again one by one, then nodes. Nothing fails but
+// what may be asked again.
+func TestRollingUpgrade(t *testing.T) {
+	long(t)
+	w := startWorld(t, false)
+	w.drive()
+	var engines, nodes []gap
+	for k := range *rounds * size {
+		i, from := k%size, time.Now()
+		w.engines[i].signal(syscall.SIGTERM)
+		require.NoError(t, w.engines[i].err)
+		w.startEngine(i)
+		w.waitEngine(i)
+		w.hammer.waitAnswers(5, everywhere...)
+		engines = append(engines, w.hammer.gapSince(from, everywhere...))
+	}
+	t.Logf("engines drained: instead of an answer came %v", w.hammer.others())
+	for k := range *rounds * size {
+		i, from := k%size, time.Now()
+		w.stop(i)
+		w.start(i)
+		w.waitAll()
+		w.waitReplicas(w.clients[(i+1)%size])
+		w.hammer.waitAnswers(5, everywhere...)
+		nodes = append(nodes, w.hammer.gapSince(from, everywhere...))
+	}
+	report(t, "an engine drained and started again", engines)
+	report(t, "a node stopped and started again", nodes)
+	w.finish()
+}
