@@ -1,0 +1,219 @@
+package worldengine_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/nats-io/nats.go"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/town"
+)
+
+// linearClient makes one call after another.
+type linearClient struct {
+	*linearRun
+	id     int
+	nc     *nats.Conn
+	random *rand.Rand
+}
+
+func (c *linearClient) work() {
+	for range c.each {
+		c.call(c.next())
+	}
+}
+
+// next draws a call. Most go by what somebody saw of a town, so that they race each other.
+func (c *linearClient) next() linearCall {
+	id := fmt.Sprint("town ", c.random.IntN(linearTowns))
+	view, earlier := c.seen(id)
+	switch n := c.random.IntN(100); {
+	case n < 25 || view == nil && n < 60:
+		return linearCall{town: id}
+	case n < 30 || view == nil:
+		return linearCall{town: id, put: linearTown(id, c.random.Int64N(3))}
+	case n < 38:
+		changed := *view.Snapshot // and lists of its own, since NewState puts them in order
+		changed.SideQuests, changed.Projects = slices.Clone(changed.SideQuests), slices.Clone(changed.Projects)
+		changed.Pressure.Threat = float64(c.random.IntN(1000)) / 1000
+		changed.Day = max(0, changed.Day+c.random.Int64N(3)-1)
+		state := town.NewState(&changed)
+		return linearCall{town: id, put: &state, expected: view.Hash}
+	case n < 50 && earlier != nil:
+		return linearCall{town: earlier.Proposal.TownID, handoff: earlier}
+	case n < 55 && earlier != nil:
+		return linearCall{town: earlier.Proposal.TownID, key: earlier.IdempotencyKey}
+	case n < 60 && earlier != nil:
+		return c.handoff(view, earlier.ProposalID) // a key for another handoff, of another town or not
+	}
+	return c.handoff(view, "")
+}
+
+// seen returns what somebody last saw of a town, and a handoff that somebody sent.
+func (c *linearClient) seen(id string) (view *town.State, earlier *handoff.Handoff) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i := range slices.Backward(c.views) {
+		if c.views[i].Snapshot.TownID == id {
+			view = &c.views[i]
+			break
+		}
+	}
+	if n := len(c.sent); n > 0 {
+		earlier = c.sent[n-1-c.random.IntN(min(n, 12))]
+	}
+	return view, earlier
+}
+
+func linearTown(id string, day int64) *town.State {
+	s := town.NewState(&town.Snapshot{
+		SchemaVersion: town.SchemaVersion, TownID: id, Day: day,
+		SideQuests: []town.SideQuest{{ID: "scout", Title: "Scout"}},
+		Projects: []town.Project{
+			{ID: "bridge", Name: "Bridge", Status: town.Blocked}, {ID: "wall", Name: "Wall", Status: town.Active},
+		},
+	})
+	return &s
+}
+
+// handoff makes a handoff of some kind for the state that was seen; with key, one of another's key.
+func (c *linearClient) handoff(view *town.State, key string) linearCall {
+	kinds := []struct {
+		kind     handoff.ProposalType
+		argument string
+		pre      []handoff.Precondition
+	}{
+		{handoff.TalkToTownsfolk, "casual", nil},
+		{handoff.PlanSalvage, "general", nil},
+		{handoff.AdvanceProject, "wall", nil},
+		{handoff.AdvanceProject, "bridge", nil}, // fails
+		{handoff.AcceptMission, "scout", []handoff.Precondition{{Kind: handoff.MissionAbsent}}},
+		{handoff.AdvanceProject, "moat", []handoff.Precondition{{Kind: handoff.ProjectExists, TargetID: "moat"}}},
+	}
+	kind := kinds[c.random.IntN(len(kinds))]
+	h, err := handoff.New(handoff.Proposal{
+		ProposalID: key, Type: kind.kind, ActorID: fmt.Sprint("mayor ", c.id), TownID: view.Snapshot.TownID,
+		Reason: "Because.", Args: map[string]string{kind.kind.ArgumentName(): kind.argument},
+		Priority:     float64(c.random.IntN(1000)) / 1000,
+		SnapshotHash: view.Hash, DecisionEpoch: view.Epoch(), Preconditions: kind.pre,
+	})
+	if err != nil {
+		panic(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent = append(c.sent, h)
+	return linearCall{town: view.Snapshot.TownID, handoff: h}
+}
+
+// call makes a call and records it with its answer. One without an answer may be carried out at any
+// time from then on.
+func (c *linearClient) call(call linearCall) {
+	verb, body := call.request()
+	o := porcupine.Operation{ClientId: c.id, Input: call, Call: int64(time.Since(c.began))}
+	reply, err := c.nc.Request(worldengine.Subject("main", verb), body, linearPatience)
+	o.Return = int64(time.Since(c.began))
+	if errors.Is(err, nats.ErrNoResponders) {
+		return // nobody was asked
+	}
+	var view *town.State
+	answer := linearAnswer{}
+	if err == nil {
+		answer, view = call.read(reply)
+	}
+	if answer == (linearAnswer{}) {
+		o.Return = math.MaxInt64
+	}
+	o.Output = answer
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.history = append(c.history, o)
+	if view != nil {
+		c.views = append(c.views, *view)
+	}
+}
+
+func (call linearCall) request() (verb string, body []byte) {
+	var request any
+	switch {
+	case call.handoff != nil:
+		body, err := call.handoff.MarshalWire()
+		if err != nil {
+			panic(err)
+		}
+		return "handoff", body
+	case call.put != nil:
+		members := map[string]any{"snapshot": call.put.Snapshot}
+		if call.expected != "" {
+			members["expectedSnapshotHash"] = call.expected
+		}
+		verb, request = "town.put", members
+	case call.key != "":
+		verb, request = "result.get", map[string]any{"idempotencyKey": call.key}
+	default:
+		verb, request = "town.get", map[string]any{"townId": call.town}
+	}
+	body, err := json.Marshal(request)
+	if err != nil {
+		panic(err)
+	}
+	return verb, body
+}
+
+// read makes a reply comparable, and returns the state that a town.get or town.put shows. An error that
+// is the server's (503) is no answer.
+func (call linearCall) read(reply *nats.Msg) (linearAnswer, *town.State) {
+	if status := reply.Header.Get("Nats-Service-Error-Code"); status != "" {
+		var failed struct{ Error struct{ Code string } }
+		if err := json.Unmarshal(reply.Data, &failed); err != nil || status[0] == '5' || status == "429" {
+			return linearAnswer{}, nil
+		}
+		return linearAnswer{code: failed.Error.Code}, nil
+	}
+	if call.handoff != nil {
+		return linearResult(reply.Data), nil
+	}
+	var body struct {
+		Snapshot     json.RawMessage
+		SnapshotHash string
+		Result       struct{ ResultID string }
+	}
+	if err := json.Unmarshal(reply.Data, &body); err != nil {
+		return linearAnswer{code: err.Error()}, nil
+	}
+	answer := linearAnswer{code: "OK", state: body.SnapshotHash, resultID: body.Result.ResultID}
+	if call.key != "" {
+		return answer, nil
+	}
+	state, err := town.Parse(body.Snapshot, schemas.Limits{})
+	if err != nil {
+		return linearAnswer{code: err.Error()}, nil
+	}
+	return answer, &state
+}
+
+func linearResult(data []byte) linearAnswer {
+	result, err := handoff.ParseResult(data, schemas.Limits{})
+	if err != nil {
+		return linearAnswer{code: err.Error()}
+	}
+	answer := linearAnswer{code: fmt.Sprint(result.Status, " ", result.ReasonCode)}
+	switch {
+	case result.Status == handoff.Duplicate:
+		answer.resultID = *result.Evaluation.DuplicateCheck.DuplicateOf
+	case result.WorldState != nil:
+		answer.resultID, answer.state = result.ResultID, *result.WorldState.SnapshotHash
+	case result.Evaluation.StaleCheck.ActualSnapshotHash != nil:
+		answer.state = *result.Evaluation.StaleCheck.ActualSnapshotHash
+	}
+	return answer
+}

@@ -1,0 +1,75 @@
+package worldengine
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/dedupe"
+)
+
+// Defects are engines that break one rule each, for the tests of what has to find that.
+var Defects = map[string]func(*Engine){
+	"ignores the guard of a town": func(e *Engine) {
+		e.log.store = &defectiveStore{logStore: e.log.store, without: jetstream.ExpectedLastSubjSeqHeader}
+	},
+	"forgets receipts": func(e *Engine) {
+		e.receipts = dedupe.New("elsewhere", e.events)
+	},
+	"answers before it has stored": func(e *Engine) {
+		e.log.store = &defectiveStore{logStore: e.log.store, early: true}
+	},
+	"answers what it never stores": func(e *Engine) {
+		e.log.store = &defectiveStore{logStore: e.log.store, loses: true}
+	},
+	"reads the past": func(e *Engine) {
+		e.log.store = &defectiveStore{logStore: e.log.store, behind: true}
+	},
+}
+
+// defectiveStore is a store of the log that breaks a promise.
+type defectiveStore struct {
+	logStore
+	without string // a header that is dropped
+	early   bool   // acknowledges before it stores
+	loses   bool   // acknowledges every fourth message and does not store it
+	behind  bool   // reads the message before the last one
+	count   atomic.Int64
+}
+
+func (s *defectiveStore) publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	if s.without != "" {
+		msg.Header.Del(s.without)
+	}
+	lost := s.loses && s.count.Add(1)%4 == 0
+	if !s.early && !lost {
+		return s.logStore.publish(ctx, msg)
+	}
+	end, err := s.end(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if s.early {
+		go func() {
+			time.Sleep(20 * time.Millisecond) // the defect
+			_, _ = s.logStore.publish(context.Background(), msg)
+		}()
+	}
+	return &jetstream.PubAck{Sequence: end + 1}, nil
+}
+
+func (s *defectiveStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.logStore.last(ctx, subject)
+	if err != nil || msg == nil || !s.behind || s.count.Add(1)%4 != 0 {
+		return msg, err
+	}
+	for seq := msg.Sequence - 1; seq > 0; seq-- {
+		if before, err := s.at(ctx, seq); err == nil && before != nil && before.Subject == subject {
+			return before, nil
+		}
+	}
+	return msg, nil
+}

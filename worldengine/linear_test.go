@@ -1,0 +1,176 @@
+package worldengine_test
+
+import (
+	"cmp"
+	"flag"
+	"fmt"
+	"log/slog"
+	"maps"
+	"math/rand/v2"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/worldengine"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/service"
+	"worldengine/worldengine/town"
+)
+
+var (
+	linearSeed   = flag.Uint64("linear.seed", 0, "the seed of the first history; 0 for a random one")
+	linearRounds = flag.Int("linear.rounds", 2, "how many histories are recorded and checked")
+	linearCalls  = flag.Int("linear.calls", 60, "how many calls each client makes in a history")
+)
+
+// Sizes of a history.
+const (
+	linearTowns     = 4
+	linearClients   = 6
+	linearInstances = 3
+	linearPatience  = time.Second // of a client; longer than any answer of an instance that lives
+)
+
+// linearRun records one history of several clients with several instances on one NATS.
+type linearRun struct {
+	t       *testing.T
+	url     string
+	began   time.Time
+	plant   func(*worldengine.Engine)
+	each    int // how many calls each client makes
+	mu      sync.Mutex
+	sent    []*handoff.Handoff
+	views   []town.State
+	history []porcupine.Operation
+}
+
+// instance is a server whose connections the test owns: to close them is, for everybody else, its end
+// at whatever it was doing.
+type instance struct {
+	conns   []*nats.Conn
+	engine  *worldengine.Engine
+	service *service.Service
+}
+
+func (r *linearRun) serve() *instance {
+	i := &instance{}
+	for range 3 {
+		nc, err := nats.Connect(r.url)
+		require.NoError(r.t, err)
+		r.t.Cleanup(nc.Close)
+		i.conns = append(i.conns, nc)
+	}
+	quiet := slog.New(slog.DiscardHandler)
+	var err error
+	i.engine, err = worldengine.Open(r.t.Context(), i.conns[0], i.conns[1], worldengine.Config{Logger: quiet})
+	require.NoError(r.t, err)
+	if r.plant != nil {
+		r.plant(i.engine)
+	}
+	i.service, err = service.Serve(i.conns[2], i.conns[0], i.engine, service.Config{Logger: quiet})
+	require.NoError(r.t, err)
+	return i
+}
+
+func (i *instance) crash() {
+	for _, nc := range i.conns {
+		nc.Close()
+	}
+}
+
+// record lets the clients work until each has made its calls, while instances end and begin.
+func (r *linearRun) record(seed uint64, crashes int) []porcupine.Operation {
+	instances := make([]*instance, linearInstances)
+	for i := range instances {
+		instances[i] = r.serve()
+	}
+	var clients sync.WaitGroup
+	for id := range linearClients {
+		c := &linearClient{linearRun: r, id: id, random: rand.New(rand.NewPCG(seed, uint64(id)))}
+		var err error
+		c.nc, err = nats.Connect(r.url)
+		require.NoError(r.t, err)
+		r.t.Cleanup(c.nc.Close)
+		clients.Go(c.work)
+	}
+	for n := range crashes {
+		share := linearClients * r.each * (n + 1) / (crashes + 1)
+		require.Eventually(r.t, func() bool { return r.calls() >= share }, time.Minute, time.Millisecond)
+		instances[n%linearInstances].crash()
+		instances[n%linearInstances] = r.serve()
+	}
+	clients.Wait()
+	for _, i := range instances {
+		i.crash()
+	}
+	return r.history
+}
+
+func (r *linearRun) calls() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.history)
+}
+
+func newLinearRun(t *testing.T, each int) *linearRun {
+	return &linearRun{t: t, url: natstest.Connect(t).ConnectedUrl(), began: time.Now(), each: each}
+}
+
+func linearFirstSeed() uint64 {
+	if *linearSeed != 0 {
+		return *linearSeed
+	}
+	return rand.Uint64()
+}
+
+// What several clients see of several instances is what they would see of one, whatever instance ends
+// when: each request is carried out at one moment between its being sent and its being answered.
+func TestLinearizable(t *testing.T) {
+	t.Parallel()
+	first := linearFirstSeed()
+	codes, calls := map[string]int{}, 0
+	for round := range *linearRounds {
+		seed := first + uint64(round)
+		history := newLinearRun(t, *linearCalls).record(seed, round%3)
+		verdict, info := porcupine.CheckOperationsVerbose(linearModel(), history, time.Minute)
+		if verdict != porcupine.Ok {
+			path := filepath.Join(t.ArtifactDir(), fmt.Sprintf("history-%d.html", seed))
+			require.NoError(t, porcupine.VisualizePath(linearModel(), info, path))
+			t.Fatalf("the history of -linear.seed=%d is %s; -artifacts keeps %s", seed, verdict, path)
+		}
+		for _, o := range history {
+			codes[o.Output.(linearAnswer).code]++
+		}
+		calls += len(history)
+	}
+	t.Logf("%d histories from -linear.seed=%d, %d calls", *linearRounds, first, calls)
+	for _, code := range slices.Sorted(maps.Keys(codes)) {
+		t.Logf("%7d %s", codes[code], cmp.Or(code, "without an answer"))
+	}
+}
+
+// Each defect of an engine is found, within a few short histories.
+func TestLinearFindsDefects(t *testing.T) {
+	t.Parallel()
+	for name, plant := range worldengine.Defects {
+		t.Run(name, func(t *testing.T) {
+			first := linearFirstSeed()
+			for seed := first; seed < first+10; seed++ {
+				r := newLinearRun(t, 50)
+				r.plant = plant
+				verdict := porcupine.CheckOperationsTimeout(linearModel(), r.record(seed, 0), time.Minute)
+				if verdict == porcupine.Illegal {
+					return
+				}
+			}
+			t.Fatalf("ten histories from -linear.seed=%d show nothing", first)
+		})
+	}
+}
