@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -22,13 +24,19 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-// killAt makes a handoffd process end itself with SIGKILL the first time that it reaches a point.
-const killAt = "HANDOFFD_TEST_KILL_AT"
+// killAt makes a handoffd process end itself with SIGKILL when it reaches a point, the first time or,
+// with killAfter, after it was there so often.
+const (
+	killAt    = "HANDOFFD_TEST_KILL_AT"
+	killAfter = "HANDOFFD_TEST_KILL_AFTER"
+)
 
 func init() {
 	if point := failpoint.Point(os.Getenv(killAt)); point != "" {
+		after, _ := strconv.ParseInt(os.Getenv(killAfter), 10, 64) // 0 where it is not set
+		var times atomic.Int64
 		failpoint.Reached = func(p failpoint.Point) {
-			if p == point {
+			if p == point && times.Add(1) > after {
 				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
 				select {} // until the signal arrives
 			}

@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine"
+	"worldengine/worldengine/failpoint"
+)
+
+var (
+	tortureKills = flag.Int("torture.kills", 4, "how often TestTorture kills the server, for each way to apply commands")
+	tortureTowns = flag.Int("torture.towns", 16, "how many towns it drives at once")
+	tortureSeed  = flag.Uint64("torture.seed", 0, "what its clients draw from; 0 for a random seed")
+)
+
+// torture is a server that is killed again and again under load, and the towns that know what must
+// become of them.
+type torture struct {
+	t     *testing.T
+	seed  uint64
+	apply string
+	args  []string
+	game  *game
+	towns []*torturedTown
+	kills map[string]int
+}
+
+// A server that is killed at any moment, hundreds of times, loses nothing that it has answered, carries
+// out nothing twice, and starts again by itself: after each kill every town, the receipts and the
+// streams are held against a model. `-torture.kills=300 -timeout 1h` is the long form.
+func TestTorture(t *testing.T) {
+	t.Parallel()
+	for apply, points := range map[string][]failpoint.Point{
+		"local":  {failpoint.Judged, failpoint.Committed},
+		"plugin": failpoint.Points(),
+	} {
+		t.Run(apply, func(t *testing.T) {
+			t.Parallel()
+			r := newTorture(t, apply)
+			for kill := range *tortureKills {
+				mode := []string{"always", "interval"}[kill/2%2]
+				if kill%2 == 0 {
+					r.round("at random", mode, "")
+				} else {
+					r.round("at "+string(points[kill/2%len(points)]), mode, points[kill/2%len(points)])
+				}
+			}
+			r.verify()
+			r.tell()
+		})
+	}
+}
+
+func newTorture(t *testing.T, apply string) *torture {
+	r := &torture{
+		t: t, seed: *tortureSeed, apply: apply, kills: map[string]int{},
+		args: append([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}, quickly[2:]...),
+		game: &game{changes: map[string]int{}, asked: map[string]int{}},
+	}
+	if r.seed == 0 {
+		r.seed = rand.Uint64()
+	}
+	for n := range *tortureTowns {
+		d := newTorturedTown(n, apply, r.seed)
+		d.open = d.putOf(d.state, "")
+		r.towns = append(r.towns, d)
+	}
+	return r
+}
+
+// serve starts the server with its game.
+func (r *torture) serve(env []string, mode string) (*program, *nats.Conn) {
+	r.t.Helper()
+	p := launch(r.t, env, append(r.args, "--sync", mode)...)
+	nc := p.connect()
+	play(r.t, nc, r.game)
+	return p, nc
+}
+
+// round starts the server, lets the clients work until it is killed, and checks what it left.
+func (r *torture) round(how, mode string, point failpoint.Point) {
+	r.t.Helper()
+	random := rand.New(rand.NewPCG(r.seed, uint64(len(r.kills))+uint64(r.total())))
+	var env []string
+	if point != "" {
+		env = []string{killAt + "=" + string(point), fmt.Sprint(killAfter, "=", random.IntN(30))}
+	}
+	p, nc := r.serve(env, mode)
+	at := int64(1 + random.IntN(400))
+	var answers atomic.Int64
+	r.work(p, nc, func(*torturedTown) bool {
+		if answers.Add(1) == at && point == "" {
+			_ = p.cmd.Process.Signal(syscall.SIGKILL)
+		}
+		return true
+	})
+	<-p.ended
+	nc.Close()
+	r.kills[how]++
+	r.verify()
+}
+
+// work drives all towns until the server is gone, or more says no after a step.
+func (r *torture) work(p *program, nc *nats.Conn, more func(*torturedTown) bool) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	problems := make(chan error, len(r.towns))
+	var clients sync.WaitGroup
+	for _, d := range r.towns {
+		clients.Go(func() {
+			err := d.step(ctx, nc)
+			for err == nil && more(d) {
+				err = d.step(ctx, nc)
+			}
+			problems <- err
+		})
+	}
+	clients.Wait()
+	close(problems)
+	for err := range problems {
+		if err != nil && !errors.Is(err, errGone) {
+			r.t.Fatalf("-torture.seed=%d: %v", r.seed, err)
+		}
+	}
+	if ctx.Err() == context.DeadlineExceeded {
+		r.t.Fatalf("-torture.seed=%d: the server was to end and did not: %s", r.seed, p.stderr)
+	}
+}
+
+// verify starts the server, has what is open answered, and holds everything against the model.
+func (r *torture) verify() {
+	r.t.Helper()
+	p, nc := r.serve(nil, "interval")
+	r.work(p, nc, func(d *torturedTown) bool { return d.open != nil })
+	for _, d := range r.towns {
+		require.Nil(r.t, d.open, "-torture.seed=%d: %s", r.seed, d.id)
+		r.verifyTown(nc, d)
+	}
+	if r.apply == "local" {
+		requireSound(r.t, nc)
+	} else {
+		r.verifyGame()
+	}
+	p.end(syscall.SIGTERM)
+	require.NoError(r.t, p.err, "%s", p.stderr)
+	nc.Close()
+}
+
+func (r *torture) verifyTown(nc *nats.Conn, d *torturedTown) {
+	r.t.Helper()
+	ask := func(verb, format, value string, v any) {
+		reply, err := nc.Request(worldengine.Subject("main", verb), fmt.Appendf(nil, format, value), 20*time.Second)
+		require.NoError(r.t, err)
+		require.Empty(r.t, reply.Header.Get("Nats-Service-Error-Code"), "-torture.seed=%d: %s", r.seed, reply.Data)
+		require.NoError(r.t, json.Unmarshal(reply.Data, v))
+	}
+	var at struct{ SnapshotHash, PendingRunID string }
+	ask("town.get", `{"townId":%q}`, d.id, &at)
+	require.Equal(r.t, d.state.Hash, at.SnapshotHash, "-torture.seed=%d: %s", r.seed, d.id)
+	require.Empty(r.t, at.PendingRunID)
+	for _, k := range d.accepted[max(0, len(d.accepted)-50):] {
+		var kept struct{ Result json.RawMessage }
+		ask("result.get", `{"idempotencyKey":%q}`, k.key, &kept)
+		if k.bytes != "" {
+			require.Equal(r.t, k.bytes, string(kept.Result), "-torture.seed=%d: an answer was lost", r.seed)
+		}
+		require.Contains(r.t, string(kept.Result), k.resultID)
+	}
+}
+
+// verifyGame checks that the game was changed exactly once for each executed handoff, and for no other.
+func (r *torture) verifyGame() {
+	r.t.Helper()
+	executed := 0
+	for _, d := range r.towns {
+		executed += d.answers["executed"]
+	}
+	r.game.mu.Lock()
+	defer r.game.mu.Unlock()
+	require.Len(r.t, r.game.changes, executed, "-torture.seed=%d", r.seed)
+}
+
+func (r *torture) total() (kills int) {
+	for _, n := range r.kills {
+		kills += n
+	}
+	return kills
+}
+
+// tell says what was done.
+func (r *torture) tell() {
+	answers := map[string]int{}
+	for _, d := range r.towns {
+		for kind, n := range d.answers {
+			answers[kind] += n
+		}
+	}
+	r.t.Logf("-torture.seed=%d: %d kills: %v", r.seed, r.total(), r.kills)
+	for _, kind := range slices.Sorted(maps.Keys(answers)) {
+		r.t.Logf("%7d %s", answers[kind], kind)
+	}
+}
