@@ -67,12 +67,13 @@ func startEmbedded(config *Config) (*embedded, error) {
 		lock.Close()
 		return nil, fmt.Errorf("server: embedded NATS: %w", err)
 	}
-	ns.SetLoggerV2(natsLogger{logger.With("component", "nats")}, false, false, false)
+	gaveUp := make(chan string, 1)
+	ns.SetLoggerV2(natsLogger{logger.With("component", "nats"), gaveUp}, false, false, false)
 	ns.Start()
-	if !ns.ReadyForConnections(30 * time.Second) {
+	if err := awaitNATS(ns, gaveUp); err != nil {
 		ns.Shutdown()
 		lock.Close()
-		return nil, fmt.Errorf("server: embedded NATS does not listen on %s", listen)
+		return nil, fmt.Errorf("server: embedded NATS on %s with the data directory %s: %w", listen, dataDir, err)
 	}
 	if err := accounts.connect(ns); err != nil {
 		ns.Shutdown()
@@ -80,6 +81,21 @@ func startEmbedded(config *Config) (*embedded, error) {
 		return nil, err
 	}
 	return &embedded{nats: ns, lock: lock, accounts: accounts}, nil
+}
+
+// awaitNATS waits until a NATS server that was started listens, or has given up.
+func awaitNATS(ns *natsserver.Server, gaveUp <-chan string) error {
+	for until := time.Now().Add(30 * time.Second); time.Now().Before(until); {
+		if ns.ReadyForConnections(100 * time.Millisecond) {
+			return nil
+		}
+		select {
+		case why := <-gaveUp:
+			return errors.New(why)
+		default:
+		}
+	}
+	return errors.New("it does not listen")
 }
 
 // portIsFree says at once what the NATS server would only log.
@@ -119,12 +135,23 @@ func (e *embedded) close() {
 	e.lock.Close()
 }
 
-// natsLogger passes what the NATS server says to slog.
-type natsLogger struct{ logger *slog.Logger }
+// natsLogger passes what the NATS server says to slog, and the first reason why it gives up to gaveUp.
+type natsLogger struct {
+	logger *slog.Logger
+	gaveUp chan<- string
+}
 
 func (l natsLogger) Noticef(format string, v ...any) { l.logger.Debug(fmt.Sprintf(format, v...)) }
 func (l natsLogger) Errorf(format string, v ...any)  { l.logger.Error(fmt.Sprintf(format, v...)) }
-func (l natsLogger) Fatalf(format string, v ...any)  { l.logger.Error(fmt.Sprintf(format, v...)) }
+
+// Fatalf is what the NATS server calls before it ends.
+func (l natsLogger) Fatalf(format string, v ...any) {
+	l.Errorf(format, v...)
+	select {
+	case l.gaveUp <- fmt.Sprintf(format, v...):
+	default:
+	}
+}
 
 // Warnf leaves out the advice against a maximal payload over 8 MB: see maxPayload; and that against
 // passwords in a configuration file, where there are none: those that are not hashed come from files of
