@@ -146,7 +146,14 @@ func (r *torture) work(p *program, nc *nats.Conn, more func(*torturedTown) bool)
 		}
 	}
 	if ctx.Err() == context.DeadlineExceeded {
-		r.t.Fatalf("-torture.seed=%d: the server was to end and did not: %s", r.seed, p.stderr)
+		r.tell()
+		for _, d := range r.towns {
+			if d.open != nil {
+				r.t.Logf("%s: %s at day %d is open: %s", d.id, d.open.kind, d.state.Epoch(), d.waits)
+			}
+		}
+		p.end(syscall.SIGQUIT) // tells what its goroutines wait for
+		r.t.Fatalf("-torture.seed=%d: the towns do not come to an end: %s", r.seed, p.stderr)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -25,6 +26,7 @@ type torturedTown struct {
 	before    []town.State // that the town has left for good
 	accepted  []keptAnswer
 	open      *torturedCall // sent and not answered
+	waits     string        // what the server last said instead of an answer
 	answers   map[string]int
 }
 
@@ -138,8 +140,9 @@ func (d *torturedTown) step(ctx context.Context, nc *nats.Conn) error {
 	switch {
 	case err != nil:
 		return fmt.Errorf("%s: %w: %s", d.id, err, reply.Data)
-	case got == "503":
-		return nil // it may have been carried out: asking again tells
+	case got == "503": // it may have been carried out: asking again tells
+		d.waits = string(reply.Data)
+		return pauseBetween(ctx)
 	case got != c.want && (first || got != c.again):
 		return fmt.Errorf("%s: %s at day %d got %s", d.id, c.kind, d.state.Epoch(), reply.Data)
 	case c.of != "" && answer.resultID != c.of:
@@ -149,6 +152,16 @@ func (d *torturedTown) step(ctx context.Context, nc *nats.Conn) error {
 	}
 	d.take(c, got, answer, string(reply.Data))
 	return nil
+}
+
+// pauseBetween is the pause between two tries, as the server asks for it; not for something to happen.
+func pauseBetween(ctx context.Context) error {
+	select {
+	case <-time.After(20 * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return errGone
+	}
 }
 
 func (d *torturedTown) take(c *torturedCall, got string, answer torturedAnswer, bytes string) {

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"regexp"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/town"
+)
+
+// A data directory that cannot be used is said at once, with its place and the reason.
+func TestDataDirectoryCannotBeUsed(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	occupied := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(occupied, "jetstream"), nil, 0o600))
+	for data, says := range map[string]string{
+		file + "/data": "data directory: mkdir " + file + ": not a directory",
+		"/proc/data":   "data directory: mkdir /proc/data",
+		occupied:       "data directory " + occupied + ": Can't start JetStream: storage directory is not a directory",
+	} {
+		p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
+		<-p.ended
+		require.Equal(t, 1, p.cmd.ProcessState.ExitCode(), data)
+		require.Contains(t, p.stderr.String(), says)
+	}
+}
+
+var smallDisk = flag.String("torture.disk", "",
+	"a directory on a small file system (some 8 MB) for TestDiskFull; without it a limit on file sizes stands for it")
+
+// A disk that is full loses nothing that was answered: what cannot be stored is not answered, and a
+// server that is started again where there is room goes on.
+func TestDiskFull(t *testing.T) {
+	t.Parallel()
+	r := newTorture(t, "local")
+	if *smallDisk != "" {
+		r.args[3] = filepath.Join(*smallDisk, "data")
+		t.Cleanup(func() { os.RemoveAll(r.args[3]) })
+	}
+	p, nc := r.serve(nil, "always")
+	if *smallDisk == "" {
+		limit := unix.Rlimit{Cur: 256 << 10, Max: unix.RLIM_INFINITY}
+		require.NoError(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &limit, nil))
+	}
+	load := time.AfterFunc(8*time.Second, func() { _ = p.cmd.Process.Signal(syscall.SIGKILL) })
+	defer load.Stop()
+	r.work(p, nc, func(*torturedTown) bool { return true })
+	<-p.ended
+	require.Regexp(t, "write error|insufficient|no space|[Oo]ut of space", p.stderr.String(), "the disk was full")
+	r.tell()
+	if *smallDisk != "" {
+		small, room := r.args[3], t.TempDir()
+		require.NoError(t, os.CopyFS(room, os.DirFS(small)))
+		require.NoError(t, os.RemoveAll(small))
+		r.args[3] = room
+	}
+	r.verify()
+}
+
+// populate has a server answer some hundred requests, ends it, and returns the block of its log.
+func (r *torture) populate() (path string, block []byte) {
+	r.t.Helper()
+	r.some(400)
+	path = filepath.Join(r.args[3], "jetstream", "$G", "streams", worldengine.LogStream("main"), "msgs", "1.blk")
+	block, err := os.ReadFile(path)
+	require.NoError(r.t, err)
+	return path, block
+}
+
+// some lets the clients work for so many answers, on a server that then ends in order.
+func (r *torture) some(answers int64) {
+	r.t.Helper()
+	p, nc := r.serve(nil, "interval")
+	var n atomic.Int64
+	r.work(p, nc, func(*torturedTown) bool { return n.Add(1) < answers })
+	nc.Close()
+	p.end(syscall.SIGTERM)
+}
+
+// A message of the log in which a bit was flipped is found with its town and the place; everything else
+// is served.
+func TestAFlippedBitInTheLog(t *testing.T) {
+	t.Parallel()
+	r := newTorture(t, "local")
+	path, block := r.populate()
+	commits := regexp.MustCompile(`(?s)world\.main\.log\.town%203.{4}NATS/1\.0`).FindAllIndex(block, -1)
+	require.Greater(t, len(commits), 2)
+	block[commits[1][1]+200] ^= 1
+	require.NoError(t, os.WriteFile(path, block, 0o640))
+	_, nc := r.serve(nil, "interval")
+	for _, d := range r.towns {
+		r.verifyTown(nc, d)
+	}
+	report, err := worldengine.Fsck(t.Context(), nc, "main", worldengine.FsckOptions{})
+	require.NoError(t, err)
+	require.NotEmpty(t, report.Findings)
+	for _, f := range report.Findings {
+		require.Equal(t, "town 3", f.Town, "%+v", f)
+		require.Positive(t, f.Sequence)
+		t.Logf("%s, sequence %d: %s", f.Town, f.Sequence, f.What)
+	}
+}
+
+// A log that lost its end to damage goes on from what is left. What was derived from the lost end is in
+// the way of what comes after it: a check tells, and its repair puts it right.
+func TestTheLogLosesItsEnd(t *testing.T) {
+	t.Parallel()
+	r := newTorture(t, "local")
+	path, block := r.populate()
+	require.NoError(t, os.WriteFile(path, block[:len(block)*3/4], 0o640))
+	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(path), "index.db")))
+	p, nc := r.serve(nil, "interval")
+	for _, d := range r.towns {
+		*d = *r.asItIsNow(nc, d)
+	}
+	nc.Close()
+	p.end(syscall.SIGTERM)
+	r.some(40)
+
+	_, nc = r.serve(nil, "interval")
+	report, err := worldengine.Fsck(t.Context(), nc, "main", worldengine.FsckOptions{Repair: true})
+	require.NoError(t, err)
+	require.NotEmpty(t, report.Findings)
+	require.True(t, report.Clean(), "%+v", report.Repair)
+	for _, d := range r.towns {
+		r.verifyTown(nc, d)
+	}
+}
+
+// asItIsNow returns d as if it had been made of the state that the server has.
+func (r *torture) asItIsNow(nc *nats.Conn, d *torturedTown) *torturedTown {
+	r.t.Helper()
+	reply, err := nc.Request(worldengine.Subject("main", "town.get"), []byte(`{"townId":"`+d.id+`"}`), 20*time.Second)
+	require.NoError(r.t, err)
+	var at struct{ Snapshot json.RawMessage }
+	require.NoError(r.t, json.Unmarshal(reply.Data, &at))
+	state, err := town.Parse(at.Snapshot, schemas.Limits{})
+	require.NoError(r.t, err)
+	return &torturedTown{id: d.id, apply: d.apply, random: d.random, state: state, answers: map[string]int{}}
+}
