@@ -130,7 +130,7 @@ func (e *Engine) lookAt(ctx context.Context, known map[string]mark) {
 		}
 		current, err := e.log.load(ctx, townID)
 		if err == nil && current.pending != nil {
-			err = e.see(townID, current, nil)
+			err = e.seeInTurn(townID)
 			m.due = now.Add(e.config.Plugin.Resend)
 			known[townID] = m
 		} else if err == nil && now.Before(m.stored.Add(markAge)) {
@@ -145,4 +145,18 @@ func (e *Engine) lookAt(ctx context.Context, known map[string]mark) {
 			e.config.Logger.Error("a pending command cannot be looked after", "town", townID, "error", err)
 		}
 	}
+}
+
+// seeInTurn sees to what is pending in a town, in the town's turn: whoever has just committed it in this
+// instance sees to it first, with its client and as its own.
+func (e *Engine) seeInTurn(townID string) error {
+	return e.queues.submitFirst(townID, func(ctx context.Context) {
+		current, err := e.log.load(ctx, townID)
+		if err == nil && current.pending != nil {
+			err = e.see(townID, current, nil)
+		}
+		if err != nil && ctx.Err() == nil {
+			e.config.Logger.Error("a pending command cannot be looked after", "town", townID, "error", err)
+		}
+	})
 }
