@@ -73,7 +73,7 @@ func startEmbedded(config *Config) (*embedded, error) {
 	if err := awaitNATS(ns, gaveUp); err != nil {
 		ns.Shutdown()
 		lock.Close()
-		return nil, fmt.Errorf("server: embedded NATS on %s with the data directory %s: %w", listen, dataDir, err)
+		return nil, fmt.Errorf("server: embedded NATS on %s with the data directory %s: %w", listen, config.Data, err)
 	}
 	if err := accounts.connect(ns); err != nil {
 		ns.Shutdown()
