@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -149,4 +150,36 @@ func TestRecordTooLarge(t *testing.T) {
 	require.Equal(t, []any{413, "PAYLOAD_TOO_LARGE"}, []any{f.Status, f.Code})
 	require.Equal(t, *o.result.WorldState.SnapshotHash, c.town("t").SnapshotHash)
 	require.Equal(t, "worldengine.v1.main.handoff", worldengine.Subject("main", "handoff"))
+}
+
+// A reply subject that a client makes up does not make the engine, whose rights an answer has, write into
+// its own log, its derived streams or JetStream.
+func TestRepliesDoNotGoIntoTheStreams(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	at := c.put(snapshot("t"), "")
+	js, err := jetstream.New(c.nc)
+	require.NoError(t, err)
+	last := func() (seqs []uint64) {
+		for _, name := range []string{
+			worldengine.LogStream("main"), worldengine.EventStream("main"), worldengine.AlertStream("main"),
+		} {
+			stream, err := js.Stream(t.Context(), name)
+			require.NoError(t, err)
+			seqs = append(seqs, stream.CachedInfo().State.LastSeq)
+		}
+		return seqs
+	}
+	before := last()
+	for _, hostile := range []string{
+		"world.main.log.t", "world.main.refused.t", "world.main.control", "runevents.v2.main.t.run",
+		"alerts.v1.main.X", "deadletter.v1.main.X.1.0", "$JS.API.STREAM.DELETE." + worldengine.EventStream("main"),
+	} {
+		require.NoError(t, c.nc.PublishRequest(worldengine.Subject("main", "town.get"), hostile, []byte(`{"townId":"t"}`)))
+	}
+	// What is asked behind them is answered behind them, so they are over.
+	for range 50 {
+		require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
+	}
+	require.Equal(t, before, last())
 }

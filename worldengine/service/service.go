@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"strings"
 	"sync"
 
 	"github.com/nats-io/nats.go"
@@ -245,14 +246,29 @@ func (s *Service) answer(reply string, answer worldengine.Answer) {
 }
 
 // respond sends an answer. One that nobody waits for, because the request had no reply subject, is
-// not sent: its handoff was judged all the same.
+// not sent: its handoff was judged all the same. Nor is one that a client wants sent where only the
+// engine, whose rights the answer has, may publish.
 func (s *Service) respond(msg *nats.Msg) {
 	if msg.Subject == "" {
+		return
+	}
+	if isOwnSubject(msg.Subject) {
+		s.config.Logger.Warn("an answer is not sent to a subject that is the engine's or JetStream's", "reply", msg.Subject)
 		return
 	}
 	if err := s.replies.PublishMsg(msg); err != nil {
 		s.config.Logger.Warn("an answer could not be sent", "reply", msg.Subject, "error", err)
 	}
+}
+
+// isOwnSubject says whether a subject is one that the engine, NATS or JetStream take messages on.
+func isOwnSubject(subject string) bool {
+	for _, own := range []string{"$", "world.", "worldengine.", "runevents.", "alerts.", "deadletter."} {
+		if strings.HasPrefix(subject, own) {
+			return true
+		}
+	}
+	return false
 }
 
 // takeRead hands a request to a reader.
