@@ -126,6 +126,7 @@ func TestTheLogLosesItsEnd(t *testing.T) {
 	p, nc := r.serve(nil, "interval")
 	for _, d := range r.towns {
 		*d = *r.asItIsNow(nc, d)
+		d.noReplays = true // until the repair, what is accepted has no receipt: docs/reliability.md says so
 	}
 	nc.Close()
 	p.end(syscall.SIGTERM)

@@ -35,12 +35,12 @@ func (j *journal) alerts(t *testing.T) (alerts []string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, line := range strings.Split(strings.TrimSpace(j.out.String()), "\n") {
-		var entry struct{ Msg, Code, EventID string }
+		var entry struct{ Msg, EventID string }
 		if line != "" {
 			require.NoError(t, json.Unmarshal([]byte(line), &entry))
 		}
-		if strings.HasPrefix(entry.Msg, "run event alert: ") {
-			alerts = append(alerts, entry.Code+" "+entry.EventID)
+		if entry.Msg == string(runevents.InvalidTransition) {
+			alerts = append(alerts, entry.Msg+" "+entry.EventID)
 		}
 	}
 	return alerts
