@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -172,6 +173,9 @@ func TestFsckCannotRepairTheLog(t *testing.T) {
 	executed := w.find(`"townId":"town-1"`, `"status":"executed"`)
 	executed.Header["Snapshot-Hash"] = []string{strings.Repeat("0", 64)}
 	seq := w.forge(executed.Subject, executed.Header, string(executed.Data))
+	require.Eventually(t, func() bool { // it has taken the place of the receipt of the first
+		return w.engine.Stats().ReceiptsFollowed >= seq
+	}, 20*time.Second, time.Millisecond)
 	report := w.fsck(worldengine.FsckOptions{Repair: true})
 	require.False(t, report.Clean())
 	require.Nil(t, report.Repair, "there was nothing to repair")
