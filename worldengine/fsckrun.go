@@ -28,14 +28,18 @@ func (l *fsckLog) run(runID string) *fsckRun {
 	return known
 }
 
-// adopt takes in a run of whose records only what is pending is left.
+// adopt takes in a run by what is pending of it, where the record of its first commit is gone.
 func (l *fsckLog) adopt(rec *record) {
-	known := l.run(rec.Pending.Run.RunID)
-	known.runSeq = max(known.runSeq, rec.Pending.Emitted)
-	if known.story == nil {
-		known.story = newFsckStory(rec.TownID, &rec.Pending.Run)
+	p := rec.Pending
+	known := l.run(p.Run.RunID)
+	switch {
+	case known.story == nil:
+		known.story = newFsckStory(rec.TownID, &p.Run)
+		known.story.lose()
+	case known.runSeq < p.Emitted:
 		known.story.lose()
 	}
+	known.runSeq = max(known.runSeq, p.Emitted)
 }
 
 // takes checks that the events of a record come after those before them. Where there are events
@@ -130,8 +134,10 @@ func isBetween(e *runevents.Event) bool {
 	return false
 }
 
-func ends(e runevents.Event) bool {
-	switch e.EventType {
+func ends(e runevents.Event) bool { return terminal(e.EventType) }
+
+func terminal(event runevents.EventType) bool {
+	switch event {
 	case runevents.RunCompleted, runevents.RunFailed, runevents.RunCancelled:
 		return true
 	}

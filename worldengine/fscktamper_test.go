@@ -16,12 +16,14 @@ import (
 // storied makes a world with one of everything that is told over several records, and returns its log:
 //
 //	pending 0, 1, 2  three attempts of a handoff, told of by run 0 and 1 and closed by run 2; handoff 0
-//	control 0, 1     a pause of the town, for which a handoff waits: run 3, closed by run 4, opened by run 5
-//	                 and closed by run 6; others append to it meanwhile; pending 3 and handoff 1, which fails
-//	control 2, 3     a pause of the world, for which one waits (run 7) and is cancelled (run 8, signal 1);
+//	control 0, 1     a pause of the town, for which a handoff waits: run 3, closed by run 4, opened by run 5;
+//	                 others append to it meanwhile; pending 3, 4, 5, told of by run 6 and 7, closed by
+//	                 run 8; handoff 1, which fails in every attempt
+//	control 2, 3     a pause of the world, for which one waits (run 9) and is cancelled (run 10, signal 1);
 //	                 signal 0 is refused
 //	handoff 2        fails by the rules at once; refused 0 is its duplicate, refused 1 is stale
-//	pending 4        is being applied at the end, when control 4 pauses its town
+//	pending 6        is being applied at the end, when others append to its run and control 4 pauses
+//	                 its town
 func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	w := newCheckedWorld(t, outside())
 	g := &game{release: make(chan struct{})}
@@ -29,7 +31,7 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	first := w.found("t")
 	w.send(by("later", first), handoff.Executed)
 	w.signal(worldengine.SignalPause, "t")
-	waiting := w.later(by("hopeless", w.now("t").State))
+	waiting := w.later(by("refused", w.now("t").State))
 	id := w.pausedRun(2)
 	w.append("t", id, "Noted", "")
 	w.signal(worldengine.SignalResume, "t")
@@ -47,7 +49,7 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	w.again(w.send(proposal(w.now("t").State, handoff.AdvanceProject, "gate"), handoff.Failed))
 	w.send(by("anybody", first), handoff.Stale)
 	applied := w.later(by("waits", w.now("t").State))
-	w.pending("t")
+	w.append("t", w.pending("t"), "Noted", "")
 	w.signal(worldengine.SignalPause, "t")
 	w.clean()
 	log := w.messages()
@@ -99,24 +101,22 @@ func TestFsckOfAStoriedLog(t *testing.T) {
 	found, counts, open := worldengine.FsckLog("main", log)
 	require.Empty(t, found)
 	require.Equal(t, worldengine.FsckCounts{
-		Messages: int64(len(log)), Towns: 1, Puts: 1, Accepted: 3, Refused: 2, Pending: 3, Attempts: 2,
-		Controls: 5, Signals: 2, RunRecords: 9, Appended: 1,
+		Messages: int64(len(log)), Towns: 1, Puts: 1, Accepted: 3, Refused: 2, Pending: 3, Attempts: 4,
+		Controls: 5, Signals: 2, RunRecords: 11, Appended: 2,
 	}, counts)
 	require.Equal(t, 1, open, "of the runs only the one that is not over is remembered")
-	// What is left of a log tells no lies, wherever it begins; nor where only the town's history does, or
+	// What is left of a log tells no lies: however much of the town's history has gone, and however many
 	// records of runs have expired.
-	ofTown := func(m *jetstream.RawStreamMsg) bool { return m.Subject == "world.main.log.t" }
-	ofRun := func(m *jetstream.RawStreamMsg) bool { return strings.HasPrefix(m.Subject, "world.main.run.") }
-	all := func(*jetstream.RawStreamMsg) bool { return true }
-	for _, gone := range []func(*jetstream.RawStreamMsg) bool{all, ofTown, ofRun} {
-		for from := range log {
+	for history := range log {
+		for expired := range log {
 			i := -1
 			left := slices.DeleteFunc(slices.Clone(log), func(m *jetstream.RawStreamMsg) bool {
 				i++
-				return i < from && gone(m)
+				return i < history && m.Subject == "world.main.log.t" ||
+					i < expired && strings.HasPrefix(m.Subject, "world.main.run.")
 			})
 			found, _, _ := worldengine.FsckLog("main", left)
-			require.Empty(t, found, "from %d", from)
+			require.Empty(t, found, "the town from %d, runs from %d", history, expired)
 		}
 	}
 }

@@ -26,8 +26,8 @@ var tamperedRuns = []tamper{
 	{"a conclusion that does not end the run", change("handoff", 0, `"RunCompleted"`, `"RunPaused"`), []string{
 		"the run does not end as its result says",
 	}},
-	{"a code that is no plugin's", change("handoff", 1, `"code":"NO_SUCH_PLACE"`, `"code":""`), []string{
-		eventDiffers + "runSeq 12, StepFailed apply",
+	{"a code that is no plugin's", change("handoff", 1, `"code":"CHUNK_NOT_LOADED"`, `"code":""`), []string{
+		eventDiffers + "runSeq 16, StepFailed apply 3",
 	}},
 	{"the plugin's code where the rules failed", change("handoff", 2, `"code":"PROJECT_BLOCKED"`, `"code":"NO_SUCH_PLACE"`), []string{
 		eventDiffers + "runSeq 9, StepFailed apply",
@@ -111,7 +111,7 @@ var tamperedRuns = []tamper{
 	{"an empty record that closes nothing", change("run", 2, `"closing":true`, `"closing":false`), []string{
 		"the record has no run",
 	}},
-	{"a cancelled run that is not closed", change("run", 8, `"closing":true`, `"closing":false`), []string{
+	{"a cancelled run that is not closed", change("run", 10, `"closing":true`, `"closing":false`), []string{
 		"a run that is cancelled is not closed to others",
 	}},
 	{"a pause by nobody", change("run", 3, `"payload":{"signalId":`, `"payload":{"signal":`), []string{

@@ -367,6 +367,7 @@ func (s *sim) run(steps int) []string {
 		}
 	}
 	s.checkLog()
+	s.fsck()
 	return s.found
 }
 

@@ -1,0 +1,44 @@
+package worldengine
+
+import (
+	"slices"
+	"strings"
+)
+
+// fsck checks the log that a simulation leaves behind: whatever the engines went through, it is one that
+// Fsck finds nothing wrong with; nor with what a short history, and the expiry of run records, leave of it.
+func (s *sim) fsck() {
+	s.fsckOf("all", s.log.messages)
+	for keep := 1; keep <= 4; keep++ {
+		s.fsckOf("a history of "+text(int64(keep)), s.log.newest(keep))
+	}
+	half := uint64(len(s.log.messages) / 2)
+	left := slices.DeleteFunc(slices.Clone(s.log.messages), func(m *simMessage) bool {
+		return m.seq <= half && strings.HasPrefix(m.subject, runSubject("main", ""))
+	})
+	s.fsckOf("expired run records", left)
+}
+
+func (s *sim) fsckOf(what string, messages []*simMessage) {
+	var counts FsckCounts
+	l := newFsckLog("main", &counts)
+	for _, m := range messages {
+		v := l.check(newFsckMessage(m, m.seq, m.stored))
+		for _, f := range append(v.own, v.history...) {
+			s.must(false, "fsck of %s, log sequence %d: %s: want %s, got %s", what, f.Sequence, f.What, f.Want, f.Got)
+		}
+	}
+}
+
+// newest returns the last messages of each subject, so many at most.
+func (l *simLog) newest(keep int) []*simMessage {
+	var left []*simMessage
+	count := map[string]int{}
+	for _, m := range slices.Backward(l.messages) {
+		if count[m.subject]++; count[m.subject] <= keep {
+			left = append(left, m)
+		}
+	}
+	slices.Reverse(left)
+	return left
+}
