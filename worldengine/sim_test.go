@@ -26,7 +26,7 @@ import (
 
 var (
 	simSeed  = flag.Uint64("sim.seed", 0, "run this seed of the simulation alone, and tell its steps")
-	simSeeds = flag.Uint64("sim.seeds", 300, "how many seeds of the simulation to run")
+	simSeeds = flag.Uint64("sim.seeds", 100, "how many seeds of the simulation to run")
 )
 
 // sim is a world in which everything that happens is decided by a seed: which engine goes on when, what
@@ -346,11 +346,13 @@ func (s *sim) run(steps int) []string {
 	}
 	s.quiet = true
 	for range 200 * steps {
+		synctest.Wait() // so that what the clients know can be read
 		if !slices.ContainsFunc(s.clients, func(c *simClient) bool { return c.open != nil }) && !s.pending() {
 			break
 		}
 		s.step()
 	}
+	synctest.Wait()
 	for _, c := range s.clients {
 		s.must(c.open == nil, "%s has no answer", c.name)
 	}
