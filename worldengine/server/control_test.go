@@ -9,7 +9,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
 )
 
@@ -128,14 +127,7 @@ func TestPauseDrains(t *testing.T) {
 	srv := start(t, byPlugin)
 	c := connect(t, srv)
 	release := make(chan struct{})
-	g := host(t, srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
-		select {
-		case <-release:
-			return apply.Done(command), true
-		default:
-			return apply.Later(command, apply.InProgress, 10*time.Millisecond), true
-		}
-	})
+	g := host(t, srv, agreeAfter(release))
 	at := c.put(snapshot("t"), "")
 	first := c.sendLater(wire(t, propose(at, handoff.AdvanceProject, "wall")))
 	g.until(1)

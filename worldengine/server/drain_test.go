@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
 )
 
@@ -43,14 +42,7 @@ func TestADrainTakesTooLong(t *testing.T) {
 	})
 	c := connect(t, srv)
 	release := make(chan struct{})
-	g := host(t, srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
-		select {
-		case <-release:
-			return apply.Done(command), true
-		default:
-			return apply.Later(command, apply.InProgress, 10*time.Millisecond), true
-		}
-	})
+	g := host(t, srv, agreeAfter(release))
 	at := c.put(snapshot("t"), "")
 	reply := c.sendLater(wire(t, propose(at, handoff.AdvanceProject, "wall")))
 	g.until(1)
