@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -33,6 +35,7 @@ var (
 // is lost, who is killed, what a game does. The engines are the real ones; their log, receipts, plugins
 // and clock are simulated.
 type sim struct {
+	seed  uint64
 	rng   *rand.Rand
 	quiet bool // no more faults
 	// impatient is a bug that a test plants: nobody waits for the receipts to follow the log.
@@ -64,7 +67,7 @@ const simTowns = 3
 
 func newSim(seed uint64) *sim {
 	s := &sim{
-		rng: rand.New(rand.NewPCG(seed, 1)), trace: func(string, ...any) {},
+		seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), trace: func(string, ...any) {},
 		receipts: map[string]*jetstream.RawStreamMsg{}, sent: map[string]*handoff.Handoff{},
 	}
 	s.log.window = map[string]uint64{}
@@ -392,10 +395,16 @@ func TestSimulation(t *testing.T) {
 		simulate(t, *simSeed, t.Logf, nil)
 		return
 	}
-	for seed := uint64(1); seed <= *simSeeds; seed++ {
-		if found := simulate(t, seed, nil, nil); len(found) > 0 {
-			t.Fatalf("%.1000s\n\ngo test ./worldengine -run '^TestSimulation$' -sim.seed=%d -v", found[0], seed)
-		}
+	var next atomic.Uint64
+	for range runtime.GOMAXPROCS(0) {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			for seed := next.Add(1); seed <= *simSeeds; seed = next.Add(1) {
+				if found := simulate(t, seed, nil, nil); len(found) > 0 {
+					t.Fatalf("%.1000s\n\ngo test ./worldengine -run '^TestSimulation$' -sim.seed=%d -v", found[0], seed)
+				}
+			}
+		})
 	}
 }
 
