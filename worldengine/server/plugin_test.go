@@ -265,10 +265,16 @@ func TestWhileATownIsPending(t *testing.T) {
 	first := wire(t, propose(at, handoff.AdvanceProject, "wall"))
 	firstReply := c.sendLater(first)
 	g.until(1)
+	waiting := func(requests int) {
+		t.Helper()
+		require.Eventually(t, func() bool { return srv.Engine().Stats().Waiting == requests }, 20*time.Second, time.Millisecond)
+	}
+	waiting(0)
 	second := c.sendLater(wire(t, propose(at, handoff.PlanSalvage, "dread")))
 	put := map[string]any{"snapshot": snapshot("slow"), "expectedSnapshotHash": at.SnapshotHash}
 	third := c.sendPut(put)
-	full := c.refusedSoon(wire(t, propose(at, handoff.PlanSalvage, "general")))
+	waiting(2)
+	full := c.refused("handoff", wire(t, propose(at, handoff.PlanSalvage, "general")))
 	require.Equal(t, failure{Status: 429, Code: "OVERLOADED", RetryAfter: "50"}, short(full))
 	require.Equal(t, failure{Status: 503, Code: "EXECUTION_IN_PROGRESS", RetryAfter: "250"}, short(c.refused("handoff", first)))
 	accepted := propose(at, handoff.AdvanceProject, "wall")
@@ -285,18 +291,6 @@ func TestWhileATownIsPending(t *testing.T) {
 
 func short(f failure) failure {
 	return failure{Status: f.Status, Code: f.Code, RetryAfter: f.RetryAfter}
-}
-
-// refusedSoon sends a handoff until the queue that it finds is as full as the test has made it.
-func (c *client) refusedSoon(body []byte) failure {
-	c.t.Helper()
-	for {
-		select {
-		case reply := <-c.sendLater(body):
-			return c.failureOf(reply)
-		case <-time.After(100 * time.Millisecond): // it waits too: the queue was not full yet
-		}
-	}
 }
 
 func (c *client) sendPut(request any) <-chan *nats.Msg {
