@@ -239,7 +239,7 @@ func TestOldLogIsUpdated(t *testing.T) {
 	old.Subjects, old.AllowMsgTTL = old.Subjects[:2], false
 	_, err := l.jetStream().CreateStream(t.Context(), old)
 	require.NoError(t, err)
-	events := eventConfig("main", time.Hour, 1)
+	events := eventConfig("main", time.Hour, DefaultEventLimit, 1)
 	events.Duplicates = time.Second
 	_, err = l.jetStream().CreateStream(t.Context(), events)
 	require.NoError(t, err)

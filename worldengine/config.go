@@ -36,6 +36,9 @@ type Config struct {
 	DedupeRetention time.Duration
 	// EventRetention is how long the run events are kept on the bus; 30 days. At least 1 s.
 	EventRetention time.Duration
+	// EventLimit is how many run events are kept on the bus at most, the oldest go first; 10,000,000,
+	// those of about a million runs, for which NATS needs some 350 MB of memory. -1 for no limit.
+	EventLimit int64
 	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town;
 	// 10,000. The last commit, the town's state, never expires.
 	HistoryPerTown int64
@@ -77,6 +80,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Plugin = c.Plugin.withDefaults()
 	c.DedupeRetention = orDefault(c.DedupeRetention, dedupe.DefaultRetention)
 	c.EventRetention = orDefault(c.EventRetention, dedupe.DefaultRetention)
+	c.EventLimit = orDefault(c.EventLimit, DefaultEventLimit)
 	c.HistoryPerTown = orDefault(c.HistoryPerTown, DefaultHistoryPerTown)
 	c.Replicas = orDefault(c.Replicas, 1)
 	c.Workers = orDefault(c.Workers, 256)
@@ -118,6 +122,9 @@ func (c *Config) validate() error {
 	}
 	if c.DedupeRetention < time.Second || c.EventRetention < time.Second {
 		problems = append(problems, errors.New("worldengine: a retention is at least 1 s"))
+	}
+	if c.EventLimit < -1 {
+		problems = append(problems, fmt.Errorf("worldengine: a limit of run events is at least 1, or -1 for none, not %d", c.EventLimit))
 	}
 	for name, value := range map[string]int64{
 		"history per town": c.HistoryPerTown, "replicas": int64(c.Replicas),

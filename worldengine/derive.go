@@ -14,12 +14,13 @@ import (
 )
 
 // eventConfig is the stream of a world's run events: derived, as dedupe.StreamConfig is.
-func eventConfig(world string, retention time.Duration, replicas int) jetstream.StreamConfig {
+func eventConfig(world string, retention time.Duration, limit int64, replicas int) jetstream.StreamConfig {
 	config := jetstream.StreamConfig{
 		Name:        EventStream(world),
 		Description: "Run events (RunEvents v2.0.1), derived from the commit log of " + world,
 		Subjects:    []string{EventSubject(world, "*", "*")},
 		MaxAge:      retention,
+		MaxMsgs:     limit,
 		AllowDirect: replicas <= 1,
 		Replicas:    max(replicas, 1),
 		Duplicates:  100 * time.Millisecond, // the least; guards do its work, and it stalls a follower

@@ -104,7 +104,7 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 	}
 	logStream := stream(logConfig(config.World, config.HistoryPerTown, config.DedupeRetention, config.Replicas))
 	receiptStream := stream(dedupe.StreamConfig(config.World, config.DedupeRetention, config.Replicas))
-	eventStream := stream(eventConfig(config.World, config.EventRetention, config.Replicas))
+	eventStream := stream(eventConfig(config.World, config.EventRetention, config.EventLimit, config.Replicas))
 	markStream := stream(markConfig(config.World, config.Replicas))
 	stream(deadLetterConfig(config.World, config.Replicas))
 	stream(alertConfig(config.World, config.Replicas))
@@ -152,7 +152,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	if err != nil {
 		return err
 	}
-	events := eventConfig(e.config.World, e.config.EventRetention, e.config.Replicas)
+	events := eventConfig(e.config.World, e.config.EventRetention, e.config.EventLimit, e.config.Replicas)
 	e.eventFollower, err = newFollower(ctx, followers, e.config.World, follow.Config{
 		Name: events.Name, Recreate: &events, Retention: e.config.EventRetention,
 		Derive: deriveEvents(e.config.World), GiveUp: letters.keep,

@@ -138,7 +138,7 @@ func (f *fsck) check(ctx context.Context) error {
 		fsck: f, name: dedupe.StreamName(f.world), derive: deriveReceipts(f.world),
 		alone: receiptAlone, same: &counts.Receipts,
 	}}
-	f.events = fsckEvents{fsckDerived{
+	f.events = fsckEvents{fsckDerived: fsckDerived{
 		fsck: f, name: EventStream(f.world), derive: deriveEvents(f.world),
 		alone: eventAlone, same: &counts.Events,
 	}}

@@ -19,7 +19,8 @@ import (
 // fsckDerived is a derived stream under check, read side by side with the log. It has a message for
 // each that is derived from the log, in the order of the log, but for:
 //
-//   - what has expired: its log message is older than the stream's MaxAge;
+//   - what has expired: its log message is older than the stream's MaxAge, or it lies before the first
+//     message of a stream that is as full as it may be;
 //   - what has outlived its log message, which has left its town's history.
 type fsckDerived struct {
 	*fsck

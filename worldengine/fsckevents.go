@@ -14,7 +14,12 @@ import (
 )
 
 // fsckEvents checks the stream of run events: it is the events of the log, in order, once.
-type fsckEvents struct{ fsckDerived }
+type fsckEvents struct {
+	fsckDerived
+	// front is the place of the first event of a stream that holds as many as it may: what lies before
+	// it was discarded, as the oldest are.
+	front logPosition
+}
 
 // check checks the events of the next message of the log.
 func (d *fsckEvents) check(ctx context.Context, m *fsckMessage) error {
@@ -40,6 +45,10 @@ func (d *fsckEvents) check(ctx context.Context, m *fsckMessage) error {
 // omission and from a change, so that one damage is one finding.
 func (d *fsckEvents) expect(ctx context.Context, m *fsckMessage, want *nats.Msg, at logPosition) error {
 	for {
+		if at.before(d.front) {
+			d.report.Counts.Expired++
+			return nil
+		}
 		got, err := d.cursor.peek(ctx, 0)
 		if got == nil && err == nil {
 			got, err = d.await(ctx, m, want, at)
@@ -105,6 +114,13 @@ func (d *fsckEvents) await(
 
 // lacks reports an event that is not there though what comes behind it is.
 func (d *fsckEvents) lacks(ctx context.Context, m *fsckMessage, want *nats.Msg, at logPosition) error {
+	if err := d.findFront(ctx); err != nil {
+		return err
+	}
+	if at.before(d.front) {
+		d.report.Counts.Expired++
+		return nil
+	}
 	if !d.expired(m) {
 		if gone, err := d.givenUp(ctx, m, want, at); gone || err != nil {
 			return err
@@ -112,6 +128,23 @@ func (d *fsckEvents) lacks(ctx context.Context, m *fsckMessage, want *nats.Msg, 
 	}
 	d.missing(m, want, "the event is missing")
 	return nil
+}
+
+// findFront finds the first event of the stream, if that holds as many as it may.
+func (d *fsckEvents) findFront(ctx context.Context) error {
+	info, err := d.stream.Info(ctx)
+	if err != nil {
+		return d.cursor.broken(err)
+	}
+	held := info.State.LastSeq + 1 - info.State.FirstSeq // with those that were deleted among them
+	if limit := info.Config.MaxMsgs; limit < 1 || held < uint64(limit) {
+		return nil
+	}
+	first, err := stored(ctx, d.stream, info.State.FirstSeq)
+	if err == nil && first != nil && first.placed {
+		d.front = first.at
+	}
+	return err
 }
 
 // isVersionOf says whether the message stands in the place of the one that is wanted, or has its id.

@@ -187,6 +187,21 @@ func TestFsckKnowsRetention(t *testing.T) {
 	require.Equal(t, "a message whose log message has left the history contradicts itself", found.What)
 }
 
+// A stream of run events that holds as many as it may has lost its oldest ones, and no others.
+func TestFsckKnowsTheLimitOfEvents(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{EventLimit: 35})
+	w.populate()
+	report := w.clean()
+	require.Equal(t, int64(35), report.Counts.Events)
+	require.NotZero(t, report.Counts.Expired)
+
+	info, err := w.events().Info(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, w.events().SecureDeleteMsg(t.Context(), info.State.FirstSeq+12))
+	found := only(t, w.fsck(impatient))
+	require.Equal(t, "the event is missing", found.What)
+}
+
 // While a world is at work it can be checked and repaired: what was accepted stays so for every
 // engine, all the time.
 func TestFsckOfALiveWorld(t *testing.T) {

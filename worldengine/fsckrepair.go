@@ -88,7 +88,7 @@ func (f *fsck) emptyEvents(ctx context.Context, done *FsckRepair) error {
 func (f *fsck) catchUp(ctx context.Context, d *fsckDerived) error {
 	if d.stream == nil {
 		replicas := f.log.CachedInfo().Config.Replicas
-		config := eventConfig(f.world, d.maxAge, replicas)
+		config := eventConfig(f.world, d.maxAge, DefaultEventLimit, replicas)
 		if d == &f.receipts.fsckDerived {
 			config = dedupe.StreamConfig(f.world, d.maxAge, replicas)
 		}

@@ -23,7 +23,7 @@ func benchmarkRunsInTheStream(b *testing.B, events int) {
 	const runs = 100_000
 	js, err := jetstream.New(natstest.Connect(b))
 	require.NoError(b, err)
-	config := eventConfig("main", time.Hour, 1)
+	config := eventConfig("main", time.Hour, DefaultEventLimit, 1)
 	body := make([]byte, 600)
 	for b.Loop() {
 		_, err = js.CreateStream(b.Context(), config)

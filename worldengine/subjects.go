@@ -14,6 +14,8 @@ const (
 	DefaultWorld = "main"
 	// DefaultHistoryPerTown is how many commits (and as many refused runs) the log keeps a town.
 	DefaultHistoryPerTown = 10_000
+	// DefaultEventLimit is how many run events are kept on the bus.
+	DefaultEventLimit = 10_000_000
 )
 
 // ServiceName is the name of the NATS micro service that every verb is an endpoint of.

@@ -39,6 +39,7 @@ type serveCommand struct {
 
 	DedupeRetention    time.Duration `help:"How long the receipt of an accepted handoff is kept." default:"720h"`
 	RunEventsRetention time.Duration `name:"runevents-retention" help:"How long run events are kept on the bus." default:"720h"`
+	RunEventsLimit     int64         `name:"runevents-limit" help:"How many run events are kept on the bus at most; the oldest go first. -1 for no limit." default:"10000000"`
 	HistoryPerTown     int64         `help:"How many commits, and how many refused runs, are kept of a town." default:"10000"`
 	Replicas           int           `help:"How many servers of a NATS cluster keep each stream." default:"1"`
 	TenantID           string        `help:"tenantId of the run events." default:"default"`
@@ -109,7 +110,7 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 		Engine: worldengine.Config{
 			World: c.World, Rules: &rules,
 			Apply: worldengine.Binding(c.Apply), Plugin: worldengine.PluginPolicy(c.Plugin),
-			DedupeRetention: c.DedupeRetention, EventRetention: c.RunEventsRetention,
+			DedupeRetention: c.DedupeRetention, EventRetention: c.RunEventsRetention, EventLimit: c.RunEventsLimit,
 			HistoryPerTown: c.HistoryPerTown, Replicas: c.Replicas,
 			TenantID: c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
 			Projector: c.Projector,
@@ -130,6 +131,9 @@ func (c *serveCommand) validate() error {
 		if value <= 0 {
 			return fmt.Errorf("%w: %s must be above 0", errUsage, flag)
 		}
+	}
+	if c.RunEventsLimit < 1 && c.RunEventsLimit != -1 {
+		return fmt.Errorf("%w: --runevents-limit must be at least 1, or -1 for no limit", errUsage)
 	}
 	for flag, retention := range map[string]time.Duration{
 		"--dedupe-retention": c.DedupeRetention, "--runevents-retention": c.RunEventsRetention,
