@@ -135,10 +135,11 @@ export class Applier {
   // completed and never refused for being late.
   #judge({ command, expires }) {
     const id = command.applyId;
-    const place = this.#config.towns[command.townId];
+    const { towns, allow } = this.#config;
+    const place = Object.hasOwn(towns, command.townId) && towns[command.townId];
     if (!place) return { refusal: refused(id, "UNKNOWN_TOWN", "This server does not host the town.") };
     if (!this.#memory.get(id)) {
-      if (!this.#config.allow.includes(command.type)) {
+      if (!allow.includes(command.type)) {
         return { refusal: refused(id, "NOT_ALLOWED", "This server does not allow such commands.") };
       }
       if (this.#now() >= expires) {

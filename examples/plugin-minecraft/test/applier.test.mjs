@@ -158,8 +158,9 @@ test("what is not allowed or not known is refused for ever", async (t) => {
   const s = await start(t, { allow: ["TOWNSFOLK_TALK"] });
   s.offer(command(1));
   s.offer(talk(2, { townId: "c" }));
-  await s.answered(2);
-  assert.deepEqual(s.answers.map((a) => a.reasonCode), ["NOT_ALLOWED", "UNKNOWN_TOWN"]);
+  s.offer(talk(3, { townId: "constructor" }));
+  await s.answered(3);
+  assert.deepEqual(s.answers.map((a) => a.reasonCode), ["NOT_ALLOWED", "UNKNOWN_TOWN", "UNKNOWN_TOWN"]);
   assert.equal(s.answers[0].retryable, false);
   const after = await start(t, { path: s.path });
   after.offer(command(1));
