@@ -7,12 +7,10 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/schemas"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/town"
 )
 
@@ -224,41 +222,24 @@ func (e *Engine) List(ctx context.Context, after string, limit int) ([]Summary, 
 
 // list reads the headers of every town's last message.
 func (e *Engine) list(ctx context.Context) ([]Summary, error) {
-	consumer, err := e.log.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+	var all []Summary
+	err := each(ctx, e.log.stream, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{logSubject(e.config.World, "*")},
 		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
 		HeadersOnly:    true,
+	}, func(msg jetstream.Msg) error {
+		summary, err := e.summaryOf(ctx, msg)
+		if errors.Is(err, ErrLogUnavailable) {
+			return err
+		}
+		if err != nil { // damage to one town is no reason to show none
+			e.config.Logger.Error("a town cannot be listed", "subject", msg.Subject(), "error", err)
+			return nil
+		}
+		all = append(all, summary)
+		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: list of the towns: %w", ErrLogUnavailable, err)
-	}
-	defer follow.Release(e.log.stream, consumer)
-	pending, read := consumer.CachedInfo().NumPending, uint64(0)
-	all := make([]Summary, 0, pending)
-	for read < pending {
-		batch, err := consumer.Fetch(int(min(pending-read, 1000)),
-			jetstream.FetchMaxWait(2*time.Second))
-		if err != nil {
-			return nil, fmt.Errorf("%w: list of the towns: %w", ErrLogUnavailable, err)
-		}
-		before := read
-		for msg := range batch.Messages() {
-			read++
-			summary, err := e.summaryOf(ctx, msg)
-			if errors.Is(err, ErrLogUnavailable) {
-				return nil, err
-			}
-			if err != nil { // damage to one town is no reason to show none
-				e.config.Logger.Error("a town cannot be listed", "subject", msg.Subject(), "error", err)
-				continue
-			}
-			all = append(all, summary)
-		}
-		if read == before {
-			return nil, fmt.Errorf("%w: the list of the towns breaks off: %w", ErrLogUnavailable, batch.Error())
-		}
-	}
-	return all, nil
+	return all, err
 }
 
 func (e *Engine) summaryOf(ctx context.Context, msg jetstream.Msg) (Summary, error) {
