@@ -94,6 +94,9 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
 	}
+	if err := refuseHalfRestored(ctx, js, config.World); err != nil {
+		return nil, err
+	}
 	stream := func(c jetstream.StreamConfig) jetstream.Stream {
 		if err != nil {
 			return nil

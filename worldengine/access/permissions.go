@@ -139,7 +139,7 @@ func tokens(towns []string) []string {
 }
 
 // reading are the subjects of the JetStream API with which the streams of a world are read: what
-// handoffctl fsck (without --repair) and watch need.
+// handoffctl fsck (without --repair), watch and backup need.
 func reading(world string) []string {
 	subjects := []string{"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST"}
 	for _, name := range Streams(world) {
@@ -152,6 +152,8 @@ func reading(world string) []string {
 		} {
 			subjects = append(subjects, "$JS.API."+verb)
 		}
+		// A snapshot is sent to the inbox of who asks, as far as its chunks are acknowledged.
+		subjects = append(subjects, "$JS.API.STREAM.SNAPSHOT."+name, "$JS.SNAPSHOT.ACK."+name+".>")
 	}
 	return subjects
 }

@@ -1,0 +1,356 @@
+package backup_test
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/testdata/worlds"
+	"worldengine/worldengine"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/backup"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/server"
+)
+
+// serve serves a world in the NATS of nc until the test, or stop, ends it.
+func serve(t testing.TB, nc *nats.Conn, engine worldengine.Config) (stop func()) {
+	t.Helper()
+	srv, err := server.Start(t.Context(), configOf(nc, engine))
+	require.NoError(t, err)
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.NoError(t, srv.Close(ctx))
+	}
+	t.Cleanup(stop)
+	return stop
+}
+
+func configOf(nc *nats.Conn, engine worldengine.Config) server.Config {
+	return server.Config{
+		NATS: nc.ConnectedUrl(), World: worlds.Frontier, Engine: engine, Logger: slog.New(slog.DiscardHandler),
+	}
+}
+
+// taken makes a backup of the example world.
+func taken(t testing.TB) string {
+	t.Helper()
+	nc, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
+	serve(t, nc, worldengine.Config{})
+	_, err := backup.Take(t.Context(), nc, dir, backup.Options{})
+	require.NoError(t, err)
+	return dir
+}
+
+// streams returns the names and last sequences of all streams.
+func streams(t testing.TB, nc *nats.Conn) map[string]uint64 {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	all := map[string]uint64{}
+	list := js.ListStreams(t.Context())
+	for info := range list.Info() {
+		all[info.Config.Name] = info.State.LastSeq
+	}
+	require.NoError(t, list.Err())
+	return all
+}
+
+// commit changes a town n times.
+func commit(t testing.TB, nc *nats.Conn, n int) {
+	t.Helper()
+	for range n {
+		var at struct{ SnapshotHash string }
+		ask(t, nc, "town.get", `{"townId":"town-threatened"}`, &at)
+		ask(t, nc, "town.patch", fmt.Sprintf(
+			`{"townId":"town-threatened","patch":{},"expectedSnapshotHash":%q}`, at.SnapshotHash), &at)
+	}
+}
+
+func ask(t testing.TB, nc *nats.Conn, verb, body string, reply any) {
+	t.Helper()
+	msg, err := nc.Request(worldengine.Subject("main", verb), []byte(body), 20*time.Second)
+	require.NoError(t, err)
+	require.Empty(t, msg.Header.Get("Nats-Service-Error-Code"), "%s", msg.Data)
+	require.NoError(t, json.Unmarshal(msg.Data, reply))
+}
+
+// What is no whole backup is refused with the file and the reason, before anything is made of it.
+func TestADamagedBackupIsRefused(t *testing.T) {
+	t.Parallel()
+	whole := taken(t)
+	log := filepath.Join(worldengine.LogStream("main"), "stream.arc.s2")
+	for name, c := range map[string]struct {
+		damage func(path func(string) string) error
+		says   string
+	}{
+		"no manifest": {func(path func(string) string) error { return os.Remove(path("manifest.json")) },
+			"has no manifest.json, which is written last"},
+		"half a manifest": {func(path func(string) string) error { return os.Truncate(path("manifest.json"), 700) },
+			"manifest.json: "},
+		"a stream more": {func(path func(string) string) error {
+			return replace(path("manifest.json"), `WORLD_main_ALERTS`, `../WORLD_main_ALERTS`)
+		}, "manifest.json: stream 4 is not WORLD_main_ALERTS"},
+		"another format": {func(path func(string) string) error {
+			return replace(path("manifest.json"), backup.Format, "worldengine-backup.v2")
+		}, `the format is "worldengine-backup.v2"`},
+		"a file is missing": {func(path func(string) string) error { return os.Remove(path(log)) }, log + ": no such file"},
+		"a file is cut off": {func(path func(string) string) error { return os.Truncate(path(log), 1000) },
+			log + " has 1000 bytes"},
+		"a bit is flipped": {func(path func(string) string) error { return flip(path(log)) }, log + " was altered"},
+		"a setting is changed": {func(path func(string) string) error {
+			return replace(path("WORLD_main_LOG/backup.json"), `"max_msgs_per_subject":10000`, `"max_msgs_per_subject":10001`)
+		}, "backup.json was altered"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "backup")
+			require.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
+			require.NoError(t, c.damage(func(file string) string { return filepath.Join(dir, file) }))
+			nc := natstest.Connect(t)
+			_, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
+			require.ErrorIs(t, err, backup.ErrInvalid)
+			require.ErrorContains(t, err, c.says)
+			require.Empty(t, streams(t, nc))
+		})
+	}
+}
+
+func replace(path, old, with string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, []byte(strings.Replace(string(data), old, with, 1)), 0o600)
+}
+
+func flip(path string) error {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	data[len(data)/2] ^= 1
+	return os.WriteFile(path, data, 0o600)
+}
+
+// A backup of another world, and one where there is such a world, served or not, is refused, and what is
+// there stays as it is.
+func TestRestoreOverwritesNothing(t *testing.T) {
+	t.Parallel()
+	dir, nc := taken(t), natstest.Connect(t)
+	_, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{World: "other"})
+	require.ErrorIs(t, err, backup.ErrOtherWorld)
+	require.Empty(t, streams(t, nc))
+
+	stop := serve(t, nc, worldengine.Config{})
+	commit(t, nc, 3)
+	before := streams(t, nc)
+	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
+	require.ErrorIs(t, err, backup.ErrWorldExists)
+	require.ErrorContains(t, err, "somebody serves")
+	stop()
+	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
+	require.ErrorIs(t, err, backup.ErrWorldExists)
+	require.ErrorContains(t, err, worldengine.LogStream("main"))
+	require.Equal(t, before, streams(t, nc))
+}
+
+// As long as a restore has not come to its end nobody serves the world. Run again, it begins anew and
+// comes to its end.
+func TestARestoreIsInterrupted(t *testing.T) {
+	t.Parallel()
+	dir, nc := taken(t), natstest.Connect(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := backup.Restore(ctx, nc, dir, backup.RestoreOptions{Restored: func(s backup.Stream) {
+		if s.Name == worldengine.LogStream("main") {
+			cancel()
+		}
+	}})
+	require.ErrorIs(t, err, backup.ErrRestore)
+	require.ErrorIs(t, err, context.Canceled)
+	_, err = server.Start(t.Context(), configOf(nc, worldengine.Config{}))
+	require.ErrorIs(t, err, worldengine.ErrHalfRestored)
+
+	restored, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
+	require.NoError(t, err)
+	want := map[string]uint64{"WORLD_main_PENDING": 0}
+	for _, s := range restored.Manifest.Streams {
+		want[s.Name] = s.LastSeq
+	}
+	require.Equal(t, want, streams(t, nc))
+	serve(t, nc, worldengine.Config{})
+	commit(t, nc, 1)
+	report, err := worldengine.Fsck(t.Context(), nc, "main", worldengine.FsckOptions{})
+	require.NoError(t, err)
+	require.Empty(t, report.Findings)
+	require.EqualValues(t, 3, report.Counts.Towns)
+}
+
+// A backup that was interrupted leaves nothing, and one is not made where something is.
+func TestABackupIsInterrupted(t *testing.T) {
+	t.Parallel()
+	nc, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
+	_, err := backup.Take(t.Context(), nc, dir, backup.Options{})
+	require.ErrorIs(t, err, worldengine.ErrNoWorld)
+	require.NoDirExists(t, dir)
+	serve(t, nc, worldengine.Config{})
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err = backup.Take(ctx, nc, dir, backup.Options{Copied: func(backup.Stream) { cancel() }})
+	require.ErrorIs(t, err, context.Canceled)
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, entries)
+
+	_, err = backup.Take(t.Context(), nc, dir, backup.Options{})
+	require.NoError(t, err)
+	_, err = backup.Take(t.Context(), nc, dir, backup.Options{})
+	require.ErrorIs(t, err, backup.ErrDirectory)
+	_, err = backup.Read(dir)
+	require.NoError(t, err)
+}
+
+// A town whose whole history is replaced while it is copied may be missing in the copy: that is no
+// backup. One commit less, and it is one.
+func TestTheLogIsOverwritten(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	const history = 8
+	serve(t, nc, worldengine.Config{HistoryPerTown: history})
+	take := func(commits int) error {
+		_, err := backup.Take(t.Context(), nc, t.TempDir(), backup.Options{Copied: func(s backup.Stream) {
+			if s.Name == worldengine.EventStream("main") {
+				commit(t, nc, commits)
+			}
+			if s.Name == worldengine.LogStream("main") { // others' commits do not harm
+				ask(t, nc, "town.put", `{"snapshot":`+newTown(commits)+`}`, &struct{}{})
+			}
+		}})
+		return err
+	}
+	require.NoError(t, take(history-1))
+	err := take(history)
+	require.ErrorIs(t, err, backup.ErrOutrun)
+	require.ErrorContains(t, err, "world.main.log.town-threatened got 8 commits")
+}
+
+func newTown(n int) string {
+	return fmt.Sprintf(`{"schemaVersion":"snapshot.v1","townId":"town %d","day":0,"mission":null,"sideQuests":[],`+
+		`"pressure":{"threat":0,"scarcity":0,"hope":0,"dread":0},"projects":[],"latestNetherEvent":null}`, n)
+}
+
+// A stream many times larger than what may be on its way comes back byte for byte, also where messages,
+// and so chunks, may be no larger than a few KB.
+func TestALargeStream(t *testing.T) {
+	t.Parallel()
+	from, dir := natstest.Connect(t), t.TempDir()
+	serve(t, from, worldengine.Config{})
+	js, err := jetstream.New(from)
+	require.NoError(t, err)
+	const messages, size = 1000, 12 << 10
+	for i := range messages {
+		body := make([]byte, size)
+		_, _ = rand.Read(body) // does not compress
+		_, err := js.PublishAsync(worldengine.AlertSubject("main", fmt.Sprint("A", i%7)), body)
+		require.NoError(t, err)
+	}
+	<-js.PublishAsyncComplete()
+	_, err = backup.Take(t.Context(), from, dir, backup.Options{})
+	require.NoError(t, err)
+
+	to := narrow(t, 16<<10)
+	_, err = backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
+	require.NoError(t, err)
+	want, got := content(t, from), content(t, to)
+	require.Len(t, want, messages)
+	require.Equal(t, want, got)
+}
+
+// content returns sequence, time, subject and body of every alert.
+func content(t testing.TB, nc *nats.Conn) (all []string) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	s, err := js.Stream(t.Context(), worldengine.AlertStream("main"))
+	require.NoError(t, err)
+	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
+		msg, err := s.GetMsg(t.Context(), seq)
+		require.NoError(t, err)
+		all = append(all, fmt.Sprint(msg.Sequence, msg.Time, msg.Subject, msg.Header, msg.Data))
+	}
+	return all
+}
+
+// narrow starts a NATS that takes messages up to a size.
+func narrow(t testing.TB, maxPayload int32) *nats.Conn {
+	t.Helper()
+	ns, err := natsserver.NewServer(&natsserver.Options{
+		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
+		MaxPayload: maxPayload,
+	})
+	require.NoError(t, err)
+	ns.Start()
+	t.Cleanup(ns.Shutdown)
+	require.True(t, ns.ReadyForConnections(20*time.Second))
+	nc, err := nats.Connect(ns.ClientURL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	return nc
+}
+
+// The streams of a restored world are those that were backed up: what an operator set of them is kept.
+func TestSettingsAreKept(t *testing.T) {
+	t.Parallel()
+	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()
+	serve(t, from, worldengine.Config{
+		HistoryPerTown: 77, DedupeRetention: time.Hour, EventRetention: 2 * time.Hour, EventLimit: 555,
+	})
+	_, err := backup.Take(t.Context(), from, dir, backup.Options{})
+	require.NoError(t, err)
+	_, err = backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
+	require.NoError(t, err)
+	require.Equal(t, configs(t, from), configs(t, to))
+}
+
+func configs(t testing.TB, nc *nats.Conn) map[string]jetstream.StreamConfig {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	all := map[string]jetstream.StreamConfig{}
+	list := js.ListStreams(t.Context())
+	for info := range list.Info() {
+		info.Config.Metadata = nil // NATS's own
+		all[info.Config.Name] = info.Config
+	}
+	require.NoError(t, list.Err())
+	require.Len(t, all, 6)
+	return all
+}
+
+// Every stream of a world is in a backup, but for the marks, which a restore makes.
+func TestNoStreamIsForgotten(t *testing.T) {
+	t.Parallel()
+	names := []string{"WORLD_main_PENDING"}
+	for _, config := range worldengine.BackupStreams(worldengine.Config{World: "main"}) {
+		names = append(names, config.Name)
+	}
+	require.ElementsMatch(t, access.Streams("main"), names)
+	require.Equal(t, worldengine.LogStream("main"), names[len(names)-1], "the log is the last")
+}

@@ -1,0 +1,167 @@
+package backup
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/worldengine"
+)
+
+// Format is the format of a backup that this package writes and reads.
+const Format = "worldengine-backup.v1"
+
+// ManifestFile is the file that makes a directory a backup, and the files of each stream in it.
+const (
+	ManifestFile = "manifest.json"
+	configFile   = "backup.json"
+	dataFile     = "stream.arc.s2"
+)
+
+// Manifest says what belongs to a backup.
+type Manifest struct {
+	Format string `json:"format"`
+	World  string `json:"world"`
+	// TakenAt is when the backup began: what was answered before is in it.
+	TakenAt time.Time `json:"takenAt"`
+	// Streams are in the order in which they were copied, the log last.
+	Streams []Stream `json:"streams"`
+}
+
+// Stream is one stream of a backup.
+type Stream struct {
+	Name string `json:"name"`
+	// FirstSeq, LastSeq and Messages are of the moment at which its snapshot began. Messages that expired
+	// meanwhile are counted, and not copied.
+	FirstSeq uint64 `json:"firstSeq"`
+	LastSeq  uint64 `json:"lastSeq"`
+	Messages uint64 `json:"messages"`
+	// Config and Data are its files.
+	Config File `json:"config"`
+	Data   File `json:"data"`
+}
+
+// File is one file of a backup.
+type File struct {
+	Bytes  int64  `json:"bytes"`
+	SHA256 string `json:"sha256"` // lower-case hex
+}
+
+// Read returns the manifest of a backup after it has read every file that belongs to it. The error is
+// ErrInvalid, and names the file that is missing or not what it was.
+func Read(dir string) (*Manifest, error) {
+	path := filepath.Join(dir, ManifestFile)
+	data, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %s has no %s, which is written last: it was not finished", ErrInvalid, dir, ManifestFile)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	m := new(Manifest)
+	if err := json.Unmarshal(data, m, json.RejectUnknownMembers(true)); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+	}
+	if err := m.validate(); err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrInvalid, path, err)
+	}
+	for i := range m.Streams {
+		if err := m.Streams[i].verify(dir); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+	}
+	return m, nil
+}
+
+// validate refuses what is not of this format, and any other streams than those of the world: their
+// names become names of files.
+func (m *Manifest) validate() error {
+	if m.Format != Format {
+		return fmt.Errorf("the format is %q, and not %s", m.Format, Format)
+	}
+	if err := worldengine.ValidateWorld(m.World); err != nil {
+		return err
+	}
+	want := worldengine.BackupStreams(worldengine.Config{World: m.World})
+	for i, config := range want {
+		if i >= len(m.Streams) || m.Streams[i].Name != config.Name {
+			return fmt.Errorf("stream %d is not %s", i+1, config.Name)
+		}
+	}
+	if len(m.Streams) != len(want) {
+		return fmt.Errorf("there are %d streams, and not %d", len(m.Streams), len(want))
+	}
+	return nil
+}
+
+func (s *Stream) path(dir, file string) string { return filepath.Join(dir, s.Name, file) }
+
+func (s *Stream) verify(dir string) error {
+	for name, want := range map[string]File{configFile: s.Config, dataFile: s.Data} {
+		path := s.path(dir, name)
+		got, err := digest(path)
+		switch {
+		case err != nil:
+			return err
+		case got.Bytes != want.Bytes:
+			return fmt.Errorf("%s has %d bytes, and had %d", path, got.Bytes, want.Bytes)
+		case got.SHA256 != want.SHA256:
+			return fmt.Errorf("%s was altered: its SHA-256 is %s, and was %s", path, got.SHA256, want.SHA256)
+		}
+	}
+	return nil
+}
+
+func digest(path string) (File, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return File{}, err
+	}
+	defer f.Close()
+	hash := sha256.New()
+	n, err := io.Copy(hash, f)
+	return File{Bytes: n, SHA256: hex.EncodeToString(hash.Sum(nil))}, err
+}
+
+// write writes the manifest, whole or not at all.
+func (m *Manifest) write(dir string) error {
+	data, err := json.Marshal(m, json.Deterministic(true), jsontext.WithIndent("  "))
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(dir, ManifestFile)
+	if err := writeFile(path+".part", append(data, '\n')); err != nil {
+		return err
+	}
+	if err := os.Rename(path+".part", path); err != nil {
+		return err
+	}
+	return syncPath(dir)
+}
+
+// writeFile writes a file that is on the disk when it returns.
+func writeFile(path string, data []byte) error {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// syncPath brings a file or a directory to the disk.
+func syncPath(path string) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
+}

@@ -1,0 +1,259 @@
+package backup
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/dedupe"
+	"worldengine/worldengine"
+	"worldengine/worldengine/access"
+)
+
+// clusterTimeout is how long the servers of a cluster may take to have a restored stream.
+const clusterTimeout = 10 * time.Minute
+
+// RestoreOptions say how a world is restored. The zero value of every member means its documented
+// default.
+type RestoreOptions struct {
+	// World is the world's name; worldengine.DefaultWorld. A backup of another one is refused: its name
+	// stands in its messages.
+	World string
+	// Replicas is how many servers of a cluster keep each stream from now on, however many did when the
+	// backup was made; 1.
+	Replicas int
+	// Restored, where set, is called after each stream.
+	Restored func(Stream)
+}
+
+// Restored says what was restored.
+type Restored struct {
+	Manifest *Manifest
+	// Pending is how many towns have a command that is being applied; a server goes on with them.
+	Pending int
+}
+
+// Restore makes a world of a backup, before any server serves it. Nothing is touched before the whole
+// backup was read and found to be what it was, and where there is such a world already. As long as the
+// restore is not at its end, a mark says so: servers refuse the world, and a restore that is run again
+// takes away what the one before has made.
+func Restore(ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions) (*Restored, error) {
+	if options.World == "" {
+		options.World = worldengine.DefaultWorld
+	}
+	options.Replicas = max(options.Replicas, 1)
+	m, err := Read(dir)
+	if err != nil {
+		return nil, err
+	}
+	if m.World != options.World {
+		return nil, fmt.Errorf("%w: of %q, and not of %q", ErrOtherWorld, m.World, options.World)
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("backup: JetStream: %w", err)
+	}
+	r := &restore{nc: nc, js: js, dir: dir, manifest: m, options: options}
+	if err := r.begin(ctx); err != nil {
+		return nil, err
+	}
+	pending, err := r.all(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRestore, err)
+	}
+	return &Restored{Manifest: m, Pending: pending}, nil
+}
+
+type restore struct {
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	dir      string
+	manifest *Manifest
+	options  RestoreOptions
+}
+
+// begin leaves the mark of a restore where there is no such world, and takes away what one that did not
+// come to its end has made.
+func (r *restore) begin(ctx context.Context) error {
+	if err := r.requireUnserved(ctx); err != nil {
+		return err
+	}
+	again, err := r.exists(ctx, r.mark().Name)
+	if err != nil {
+		return err
+	}
+	for _, name := range access.Streams(r.manifest.World) {
+		there, err := r.exists(ctx, name)
+		switch {
+		case err != nil:
+			return err
+		case there && !again:
+			return fmt.Errorf("%w: the stream %s is there", ErrWorldExists, name)
+		case there:
+			if err := r.js.DeleteStream(ctx, name); err != nil {
+				return fmt.Errorf("backup: what an earlier restore has made: stream %s: %w", name, err)
+			}
+		}
+	}
+	if again {
+		return nil
+	}
+	err = r.await(ctx, func() error {
+		_, err := r.js.CreateStream(ctx, r.mark())
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("backup: the mark of a restore: %w", err)
+	}
+	return nil
+}
+
+func (r *restore) requireUnserved(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	_, err := r.nc.RequestWithContext(ctx, worldengine.Subject(r.manifest.World, "town.list"), nil)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: somebody serves %q", ErrWorldExists, r.manifest.World)
+	}
+	return fmt.Errorf("backup: whether somebody serves %q: %w", r.manifest.World, cmp.Or(r.nc.LastError(), err))
+}
+
+func (r *restore) mark() jetstream.StreamConfig {
+	return worldengine.RestoringConfig(r.manifest.World, r.options.Replicas)
+}
+
+func (r *restore) exists(ctx context.Context, stream string) (bool, error) {
+	_, err := r.js.Stream(ctx, stream)
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("backup: stream %s: %w", stream, err)
+	}
+	return true, nil
+}
+
+// all restores the streams, and takes the mark away when they are complete.
+func (r *restore) all(ctx context.Context) (pending int, err error) {
+	snapshots := make([]snapshot, len(r.manifest.Streams))
+	for i := range snapshots {
+		data, err := os.ReadFile(r.manifest.Streams[i].path(r.dir, configFile))
+		if err != nil {
+			return 0, err
+		}
+		if err := json.Unmarshal(data, &snapshots[i]); err != nil {
+			return 0, err
+		}
+	}
+	configs, err := r.configs(snapshots)
+	if err != nil {
+		return 0, err
+	}
+	for i := range configs {
+		s := &r.manifest.Streams[i]
+		if err := r.stream(ctx, s, &configs[i], &snapshots[i]); err != nil {
+			return 0, fmt.Errorf("stream %s: %w", s.Name, err)
+		}
+		if r.options.Restored != nil {
+			r.options.Restored(*s)
+		}
+	}
+	for _, config := range configs {
+		if err := r.await(ctx, func() error { return r.replicated(ctx, config.Name) }); err != nil {
+			return 0, err
+		}
+	}
+	err = r.await(ctx, func() (err error) {
+		pending, err = worldengine.MarkPending(ctx, r.nc, r.manifest.World, r.options.Replicas)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return pending, r.js.DeleteStream(ctx, r.mark().Name)
+}
+
+// configs are the streams as a server of the world makes them with so many replicas; what operators
+// set of them, the backup knows.
+func (r *restore) configs(snapshots []snapshot) ([]jetstream.StreamConfig, error) {
+	made := map[string]retained{}
+	for i := range snapshots {
+		var config retained
+		if err := json.Unmarshal(snapshots[i].Config, &config); err != nil {
+			return nil, err
+		}
+		made[r.manifest.Streams[i].Name] = config
+	}
+	world := r.manifest.World
+	return worldengine.BackupStreams(worldengine.Config{
+		World: world, Replicas: r.options.Replicas,
+		HistoryPerTown:  made[worldengine.LogStream(world)].MaxMsgsPerSubject,
+		DedupeRetention: made[dedupe.StreamName(world)].MaxAge,
+		EventRetention:  made[worldengine.EventStream(world)].MaxAge,
+		EventLimit:      made[worldengine.EventStream(world)].MaxMsgs,
+	}), nil
+}
+
+// retained is what operators set of a stream.
+type retained struct {
+	MaxAge            time.Duration `json:"max_age"`
+	MaxMsgs           int64         `json:"max_msgs"`
+	MaxMsgsPerSubject int64         `json:"max_msgs_per_subject"`
+}
+
+func (r *restore) stream(ctx context.Context, s *Stream, config *jetstream.StreamConfig, begun *snapshot) error {
+	f, err := os.Open(s.path(r.dir, dataFile))
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return restoreSnapshot(ctx, r.nc, config, begun, f)
+}
+
+// await tries until it works. In a cluster a stream that was just made may have no leader for a moment.
+func (r *restore) await(ctx context.Context, try func() error) error {
+	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
+	defer cancel()
+	for {
+		err := try()
+		if err == nil || r.options.Replicas <= 1 {
+			return err
+		}
+		select {
+		case <-time.After(100 * time.Millisecond):
+		case <-ctx.Done():
+			return err
+		}
+	}
+}
+
+// replicated returns nil when all servers that keep a stream have all of it.
+func (r *restore) replicated(ctx context.Context, name string) error {
+	stream, err := r.js.Stream(ctx, name)
+	if err != nil {
+		return fmt.Errorf("stream %s: %w", name, err)
+	}
+	if r.options.Replicas <= 1 {
+		return nil
+	}
+	cluster := stream.CachedInfo().Cluster
+	if cluster == nil || cluster.Leader == "" || len(cluster.Replicas) < r.options.Replicas-1 {
+		return fmt.Errorf("stream %s is not on %d servers", name, r.options.Replicas)
+	}
+	for _, peer := range cluster.Replicas {
+		if !peer.Current || peer.Offline {
+			return fmt.Errorf("stream %s is not complete on %s", name, peer.Name)
+		}
+	}
+	return nil
+}

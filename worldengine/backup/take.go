@@ -1,0 +1,161 @@
+package backup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine"
+)
+
+// Options say how a backup is made. The zero value of every member means its documented default.
+type Options struct {
+	// World is the world's name; worldengine.DefaultWorld.
+	World string
+	// Now is the clock of the manifest; time.Now.
+	Now func() time.Time
+	// Copied, where set, is called after each stream.
+	Copied func(Stream)
+}
+
+// Take copies a world, which may be served meanwhile, to a directory that is not there yet or empty.
+// When it fails, it leaves nothing that Restore would take for a backup.
+func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *Manifest, err error) {
+	if options.World == "" {
+		options.World = worldengine.DefaultWorld
+	}
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("backup: JetStream: %w", err)
+	}
+	log, err := js.Stream(ctx, worldengine.LogStream(options.World))
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("%w: %s", worldengine.ErrNoWorld, options.World)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("backup: %w", err)
+	}
+	if err := makeDirectory(dir); err != nil {
+		return nil, err
+	}
+	m := &Manifest{Format: Format, World: options.World, TakenAt: options.Now().UTC()}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.remove(dir))
+		}
+	}()
+	for _, config := range worldengine.BackupStreams(worldengine.Config{World: options.World}) {
+		m.Streams = append(m.Streams, Stream{Name: config.Name})
+		s := &m.Streams[len(m.Streams)-1]
+		if err := s.take(ctx, nc, dir); err != nil {
+			return nil, fmt.Errorf("backup: stream %s: %w", s.Name, err)
+		}
+		if options.Copied != nil {
+			options.Copied(*s)
+		}
+	}
+	if err := checkHistory(ctx, log, options.World); err != nil {
+		return nil, err
+	}
+	if err := m.write(dir); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
+	}
+	return m, nil
+}
+
+// makeDirectory makes a directory that only its owner may read: it will have all that a world knows.
+func makeDirectory(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrDirectory, err)
+	}
+	if len(entries) > 0 {
+		return fmt.Errorf("%w: %s is not empty", ErrDirectory, dir)
+	}
+	return nil
+}
+
+// remove takes away what an unfinished backup has written.
+func (m *Manifest) remove(dir string) error {
+	errs := []error{os.RemoveAll(filepath.Join(dir, ManifestFile+".part"))}
+	for _, s := range m.Streams {
+		errs = append(errs, os.RemoveAll(filepath.Join(dir, s.Name)))
+	}
+	return errors.Join(errs...)
+}
+
+// take copies one stream.
+func (s *Stream) take(ctx context.Context, nc *nats.Conn, dir string) error {
+	if err := os.Mkdir(filepath.Join(dir, s.Name), 0o700); err != nil {
+		return err
+	}
+	path := s.path(dir, dataFile)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	begun, err := takeSnapshot(ctx, nc, s.Name, f)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := readArchive(path); err != nil {
+		return err
+	}
+	if s.Data, err = digest(path); err != nil {
+		return err
+	}
+	var at state
+	if err := json.Unmarshal(begun.State, &at); err != nil {
+		return err
+	}
+	s.FirstSeq, s.LastSeq, s.Messages = at.FirstSeq, at.LastSeq, at.Messages
+	meta, err := json.Marshal(begun)
+	if err != nil {
+		return err
+	}
+	if err := writeFile(s.path(dir, configFile), meta); err != nil {
+		return err
+	}
+	if s.Config, err = digest(s.path(dir, configFile)); err != nil {
+		return err
+	}
+	return syncPath(filepath.Join(dir, s.Name))
+}
+
+// checkHistory finds out whether any town may have lost a message to the bound of its history that it
+// had when the backup began, or got while it was made: the state of the town could be missing then, or
+// an older one have taken its place. log has the state that the log had in the beginning. Where the log
+// did not grow by a whole history, nothing can be missing.
+func checkHistory(ctx context.Context, log jetstream.Stream, world string) error {
+	begin := log.CachedInfo().State.LastSeq
+	info, err := log.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("backup: state of the log: %w", err)
+	}
+	history := info.Config.MaxMsgsPerSubject
+	if history <= 0 || info.State.LastSeq-begin < uint64(history) {
+		return nil
+	}
+	subject, n, err := worldengine.BusiestTown(ctx, log, world, begin)
+	if err != nil {
+		return fmt.Errorf("backup: commits since its begin: %w", err)
+	}
+	if n >= history {
+		return fmt.Errorf("%w: %s got %d commits meanwhile, and %d are kept (--history-per-town)",
+			ErrOutrun, subject, n, history)
+	}
+	return nil
+}
