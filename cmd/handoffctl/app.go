@@ -168,7 +168,7 @@ func violations(err error) []schemas.Violation {
 // sentence returns an error's text without the name of the package that it comes from.
 func sentence(err error) string {
 	text := err.Error()
-	for _, prefix := range []string{"natsconn: ", "schemas: ", "handoff: ", "server: ", "bench: ", "worldengine: "} {
+	for _, prefix := range []string{"natsconn: ", "schemas: ", "handoff: ", "server: ", "bench: ", "worldengine: ", "backup: "} {
 		text = strings.TrimPrefix(text, prefix)
 	}
 	return text

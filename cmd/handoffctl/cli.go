@@ -37,6 +37,7 @@ type commandLine struct {
 	} `cmd:"" help:"For authors of game-server plugins."`
 	Watch  watchCommand  `cmd:"" help:"Show what happens in the world, live."`
 	Fsck   fsckCommand   `cmd:"" help:"Prove that what is derived equals the log, and repair it."`
+	Backup backupCommand `cmd:"" help:"Copy a world while it is served."`
 	Bench  benchCommand  `cmd:"" help:"Measure executed handoffs against plain NATS request-reply."`
 	Schema schemaCommand `cmd:"" help:"Print a JSON Schema of the wire, or list their names."`
 }

@@ -43,7 +43,7 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 		Logger: slog.New(slog.NewTextHandler(a.err, nil)),
 	})
 	if errors.Is(err, worldengine.ErrNoWorld) {
-		return &client.UnavailableError{Code: "NO_WORLD", Message: "there is no world " + a.flags.World + " on this server", Cause: err}
+		return noWorld(a, err)
 	}
 	if err != nil {
 		return &client.UnavailableError{Code: "LOG_UNAVAILABLE", Message: sentence(err), Cause: err}

@@ -151,7 +151,7 @@ func TestHelpSaysWhatEachCommandDoes(t *testing.T) {
 	assert.Contains(t, help, "$NATS_URL")
 	for _, command := range []string{
 		"send", "replay", "new", "verify", "town get", "town list", "town put", "town patch", "result get",
-		"run events", "run cancel", "pause", "resume", "status", "bench", "schema", "plugin try",
+		"run events", "run cancel", "pause", "resume", "status", "backup", "bench", "schema", "plugin try",
 	} {
 		assert.Contains(t, help, "\n  "+command+" ", "the command is listed")
 		help := c.ok(append(strings.Fields(command), "--help")...)

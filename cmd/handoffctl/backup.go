@@ -1,0 +1,65 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/cmd/handoffctl/internal/client"
+	"worldengine/worldengine"
+	"worldengine/worldengine/backup"
+)
+
+// backupCommand makes a backup of a world.
+type backupCommand struct {
+	Dir string `arg:"" help:"Directory for the backup: one that is not there yet, or empty."`
+}
+
+// Help is the command's long help.
+func (backupCommand) Help() string {
+	return `Copies a world while it is served: all that was answered before the command began is in the backup, and
+some of what is answered meanwhile. The directory has everything that the world knows; keep it as such.
+With access control it takes the role operator. "handoffd restore" makes a world of it. With -o json: the manifest.
+
+Example:
+
+    handoffctl backup backup-2026-11-21`
+}
+
+// Run makes the backup.
+func (c *backupCommand) Run(ctx context.Context, a *app) error {
+	nc, err := a.dial("handoffctl backup", nats.NoReconnect())
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	options := backup.Options{World: a.flags.World}
+	if !a.json() {
+		options.Copied = func(s backup.Stream) {
+			_ = a.printf("%s: %d messages up to sequence %d, %d bytes\n", s.Name, s.Messages, s.LastSeq, s.Data.Bytes)
+		}
+	}
+	manifest, err := backup.Take(ctx, nc, c.Dir, options)
+	switch {
+	case errors.Is(err, worldengine.ErrNoWorld):
+		return noWorld(a, err)
+	case errors.Is(err, backup.ErrDirectory):
+		return usagef("%s", sentence(err))
+	case errors.Is(err, backup.ErrOutrun):
+		return &failedError{message: sentence(err)}
+	case err != nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation):
+		return &client.UnavailableError{Code: "PERMISSION_DENIED", Message: "this user may not make a backup: " +
+			nc.LastError().Error(), Cause: err}
+	case err != nil:
+		return &client.UnavailableError{Code: "BACKUP_FAILED", Message: sentence(err), Cause: err}
+	case a.json():
+		return a.printJSON(manifest)
+	}
+	return a.printf("the backup of %s is whole; to restore it: handoffd restore %s\n", a.flags.World, c.Dir)
+}
+
+// noWorld says that the server has no streams of the world.
+func noWorld(a *app, err error) error {
+	return &client.UnavailableError{Code: "NO_WORLD", Message: "there is no world " + a.flags.World + " on this server", Cause: err}
+}
