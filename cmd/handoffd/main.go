@@ -4,6 +4,7 @@
 //	handoffd [serve] [flags]   serve a world (the default)
 //	handoffd demo              start a server, send it handoffs that end in every status
 //	handoffd --check-config    say what would be served, or what is wrong
+//	handoffd restore DIR       make a world of a backup that handoffctl has made
 //	handoffd permissions       print the configuration of an external NATS server
 //	handoffd password          draw a password for an access file
 //	handoffd version           print the version
@@ -36,6 +37,7 @@ func main() {
 type commandLine struct {
 	Serve       serveCommand       `cmd:"" default:"withargs" help:"Serve a world (the default command)."`
 	Demo        demoCommand        `cmd:"" help:"Start a server on a free port and send it handoffs that end in every status."`
+	Restore     restoreCommand     `cmd:"" help:"Make a world of a backup, before it is served."`
 	Permissions permissionsCommand `cmd:"" help:"Print the accounts and permissions of a world for the configuration of a nats-server."`
 	Password    passwordCommand    `cmd:"" help:"Draw a password for an access file, and print it with its hash."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`

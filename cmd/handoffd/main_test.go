@@ -188,6 +188,10 @@ func TestBadCommandLines(t *testing.T) {
 		{[]string{"--drain-timeout=0s"}, 2, "--drain-timeout must be above 0"},
 		{[]string{"--dedupe-retention=10ms"}, 2, "--dedupe-retention must be at least 1s"},
 		{[]string{"--rules-casual-talk=2"}, 2, "0..1"},
+		{[]string{"restore"}, 2, "<dir>"},
+		{[]string{"restore", "/nowhere", "--replicas", "3"}, 2, "--replicas must be"},
+		{[]string{"restore", "/nowhere", "--world", "a.b"}, 2, `not "a.b"`},
+		{[]string{"restore", "/nowhere"}, 1, "/nowhere has no manifest.json"},
 		{[]string{"--nats", "nats://user:secret@127.0.0.1:1"}, 1, "nats://127.0.0.1:1"},
 	} {
 		var out, errs bytes.Buffer

@@ -32,15 +32,8 @@ type embedded struct {
 
 // startEmbedded starts the NATS server of a configuration.
 func startEmbedded(config *Config) (*embedded, error) {
-	listen, logger := config.Listen, config.Logger
-	host, port, err := splitListen(listen)
+	host, port, err := listenOn(config)
 	if err != nil {
-		return nil, err
-	}
-	if err := CheckListen(config); err != nil {
-		return nil, err
-	}
-	if err := portIsFree(listen); err != nil {
 		return nil, err
 	}
 	lock, err := lockDataDir(config.Data)
@@ -51,10 +44,7 @@ func startEmbedded(config *Config) (*embedded, error) {
 		ServerName: "handoffd", Host: host, Port: port,
 		JetStream: true, StoreDir: config.Data,
 		SyncAlways: config.Sync == SyncAlways, SyncInterval: config.SyncInterval,
-		MaxPayload: maxPayload, NoSigs: true,
-	}
-	if port == 0 {
-		options.Port = natsserver.RANDOM_PORT
+		MaxPayload: maxPayload, NoSigs: true, DontListen: config.private,
 	}
 	accounts, err := accountsOf(config)
 	if err != nil {
@@ -68,12 +58,12 @@ func startEmbedded(config *Config) (*embedded, error) {
 		return nil, fmt.Errorf("server: embedded NATS: %w", err)
 	}
 	gaveUp := make(chan string, 1)
-	ns.SetLoggerV2(natsLogger{logger.With("component", "nats"), gaveUp}, false, false, false)
+	ns.SetLoggerV2(natsLogger{config.Logger.With("component", "nats"), gaveUp}, false, false, false)
 	ns.Start()
 	if err := awaitNATS(ns, gaveUp); err != nil {
 		ns.Shutdown()
 		lock.Close()
-		return nil, fmt.Errorf("server: embedded NATS on %s with the data directory %s: %w", listen, config.Data, err)
+		return nil, fmt.Errorf("server: embedded NATS on %s with the data directory %s: %w", config.Listen, config.Data, err)
 	}
 	if err := accounts.connect(ns); err != nil {
 		ns.Shutdown()
@@ -96,6 +86,23 @@ func awaitNATS(ns *natsserver.Server, gaveUp <-chan string) error {
 		}
 	}
 	return errors.New("it does not listen")
+}
+
+// listenOn returns where the NATS server listens, once that may be.
+func listenOn(config *Config) (host string, port int, err error) {
+	if config.private {
+		return "", 0, nil
+	}
+	if host, port, err = splitListen(config.Listen); err != nil {
+		return "", 0, err
+	}
+	if err := CheckListen(config); err != nil {
+		return "", 0, err
+	}
+	if port == 0 {
+		port = natsserver.RANDOM_PORT
+	}
+	return host, port, portIsFree(config.Listen)
 }
 
 // portIsFree says at once what the NATS server would only log.

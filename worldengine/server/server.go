@@ -74,6 +74,8 @@ type Config struct {
 	Service service.Config
 	// Logger is where trouble is told; slog.Default.
 	Logger *slog.Logger
+
+	private bool // the embedded NATS does not listen: only this process is connected
 }
 
 func (c Config) withDefaults() Config {
