@@ -26,6 +26,13 @@ type world struct {
 func startWorld(t testing.TB, pinned bool) *world {
 	t.Helper()
 	w := &world{nodes: startNodes(t)}
+	w.startEngines(pinned)
+	return w
+}
+
+// startEngines starts three engines on nodes that run.
+func (w *world) startEngines(pinned bool) {
+	w.t.Helper()
 	for i := range size {
 		w.urls[i] = w.nodes.urls(i)
 		if pinned {
@@ -38,13 +45,12 @@ func startWorld(t testing.TB, pinned bool) *world {
 		w.clients = append(w.clients, w.connect(w.urls[i]))
 	}
 	w.waitReplicas(w.clients[0])
-	return w
 }
 
 // drive puts the world under load, and waits until it works.
 func (w *world) drive() {
 	w.t.Helper()
-	w.hammer = newHammer(w.t, w.clients, 12)
+	w.hammer = newHammer(w.t, w.clients, 12, "local")
 	w.hammer.start()
 	w.hammer.waitAnswers(5, everywhere...)
 }
@@ -122,8 +128,8 @@ func TestEnginesAreKilled(t *testing.T) {
 	w.finish()
 }
 
-// A rolling upgrade: engines are drained and started again one by one, then nodes. Nothing fails but
-// what may be asked again.
+// A rolling upgrade: engines are drained and started again one by one, then nodes, stopped at once and in
+// lame-duck mode. Nothing fails but what may be asked again.
 func TestRollingUpgrade(t *testing.T) {
 	long(t)
 	w := startWorld(t, false)
@@ -140,15 +146,28 @@ func TestRollingUpgrade(t *testing.T) {
 	}
 	t.Logf("engines drained: instead of an answer came %v", w.hammer.others())
 	for k := range *rounds * size {
-		i, from := k%size, time.Now()
-		w.stop(i)
-		w.start(i)
-		w.waitAll()
-		w.waitReplicas(w.clients[(i+1)%size])
-		w.hammer.waitAnswers(5, everywhere...)
-		nodes = append(nodes, w.hammer.gapSince(from, everywhere...))
+		nodes = append(nodes, w.upgradeNode(k%size, w.stop))
+	}
+	stopped := w.hammer.others()
+	t.Logf("nodes stopped: instead of an answer came %v", stopped)
+	var lameDucks []gap
+	for k := range *rounds * size {
+		lameDucks = append(lameDucks, w.upgradeNode(k%size, w.lameDuck))
 	}
 	report(t, "an engine drained and started again", engines)
 	report(t, "a node stopped and started again", nodes)
+	report(t, "a node in lame-duck mode until it ends, and started again", lameDucks)
 	w.finish()
+}
+
+// upgradeNode ends a node, and starts it again.
+func (w *world) upgradeNode(i int, end func(int)) gap {
+	w.t.Helper()
+	from := time.Now()
+	end(i)
+	w.start(i)
+	w.waitAll()
+	w.waitReplicas(w.clients[(i+1)%size])
+	w.hammer.waitAnswers(5, everywhere...)
+	return w.hammer.gapSince(from, everywhere...)
 }

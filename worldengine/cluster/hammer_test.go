@@ -29,16 +29,16 @@ type hammer struct {
 
 // driven is one town of a hammer. Its goroutine owns it but for what mu guards.
 type driven struct {
-	id       string
-	home     int // the node that its client is connected to at first
-	nc       *nats.Conn
-	state    town.State // after what was answered
-	answered []answered
-	open     []byte // the handoff in hand
+	id    string
+	home  int // the node that its client is connected to at first
+	nc    *nats.Conn
+	state town.State // after what was answered
+	open  []byte     // the handoff in hand
 
-	mu     sync.Mutex
-	times  []time.Time    // of the answers
-	others map[string]int // how often what else happened
+	mu       sync.Mutex
+	answered []answered
+	times    []time.Time    // of the answers
+	others   map[string]int // how often what else happened
 }
 
 type answered struct{ key, bytes string }
@@ -47,7 +47,8 @@ type answered struct{ key, bytes string }
 const requestTimeout = 2 * time.Second
 
 // newHammer makes towns that share the given connections, one of each node's clients, and creates them.
-func newHammer(t testing.TB, clients []*nats.Conn, towns int) *hammer {
+// Their commands are applied as binding says.
+func newHammer(t testing.TB, clients []*nats.Conn, towns int, binding string) *hammer {
 	t.Helper()
 	h := &hammer{t: t}
 	for i := range towns {
@@ -57,7 +58,7 @@ func newHammer(t testing.TB, clients []*nats.Conn, towns int) *hammer {
 			SideQuests: []town.SideQuest{}, Projects: []town.Project{}})
 		h.towns = append(h.towns, d)
 		reply, err := d.nc.Request(worldengine.Subject(worldengine.DefaultWorld, "town.put"),
-			fmt.Appendf(nil, `{"snapshot":%s}`, d.state.Canonical), 20*time.Second)
+			fmt.Appendf(nil, `{"snapshot":%s,"apply":%q}`, d.state.Canonical, binding), 20*time.Second)
 		require.NoError(t, err)
 		require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
 	}
@@ -145,9 +146,9 @@ func (h *hammer) take(d *driven, data []byte) string {
 		h.t.Errorf("%s: at epoch %d answered %s", d.id, d.state.Epoch(), data)
 		return "wrong"
 	}
-	d.answered = append(d.answered, a)
 	d.state, d.open = after, nil
 	d.mu.Lock()
+	d.answered = append(d.answered, a)
 	d.times = append(d.times, time.Now())
 	d.mu.Unlock()
 	return ""

@@ -54,6 +54,8 @@ func runNode(config string) error {
 	if err != nil {
 		return err
 	}
+	// Its least from a file is 30 s, for as many clients as the tests do not have.
+	options.LameDuckDuration, options.LameDuckGracePeriod = 5*time.Second, time.Second
 	ns, err := natsserver.NewServer(options)
 	if err != nil {
 		return err

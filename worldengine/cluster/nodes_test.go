@@ -83,7 +83,7 @@ func (c *nodes) configure(i int) {
 	c.t.Helper()
 	replace := []string{
 		"nats-1", fmt.Sprintf("nats-%d", i+1), "0.0.0.0:4222", c.client[i], "0.0.0.0:6222", c.route[i],
-		"127.0.0.1:8222", "127.0.0.1:-1", "/var/lib/nats", filepath.Join(c.dir, fmt.Sprint("data", i)),
+		"127.0.0.1:8222", "127.0.0.1:-1", "/var/lib/nats", c.data(i),
 	}
 	text := strings.NewReplacer(replace...).Replace(documentedConfig(c.t))
 	before, after, found := strings.Cut(text, "routes: [")
@@ -111,6 +111,8 @@ func documentedConfig(t testing.TB) string {
 	return text
 }
 
+func (c *nodes) data(i int) string { return filepath.Join(c.dir, fmt.Sprint("data", i)) }
+
 func (c *nodes) config(i int) string { return filepath.Join(c.dir, fmt.Sprintf("nats-%d.conf", i+1)) }
 
 // start starts a node, which has what it had before. It does not wait.
@@ -119,9 +121,11 @@ func (c *nodes) start(i int) {
 	c.running[i] = spawn(c.t, c.logs, roleNode, fmt.Sprintf("nats-%d", i+1), c.config(i))
 }
 
-// kill is kill -9; stop is how an operator ends a node.
-func (c *nodes) kill(i int) { c.running[i].kill() }
-func (c *nodes) stop(i int) { c.running[i].signal(syscall.SIGTERM) }
+// kill is kill -9; stop and lameDuck are how an operator ends a node: at once, and after its streams and
+// clients were given to others.
+func (c *nodes) kill(i int)     { c.running[i].kill() }
+func (c *nodes) stop(i int)     { c.running[i].signal(syscall.SIGTERM) }
+func (c *nodes) lameDuck(i int) { c.running[i].signal(syscall.SIGUSR2) }
 
 // cut separates a node from the others, and heal joins them again.
 func (c *nodes) cut(i int)  { c.setLinks(i, true) }
