@@ -75,15 +75,14 @@ func MarkPending(ctx context.Context, nc *nats.Conn, world string, replicas int)
 	}
 	m := &marks{world: world, js: js, stream: stream}
 	marked := 0
-	err = each(ctx, log, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{logSubject(world, "*")}, DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-		HeadersOnly: true,
-	}, func(msg jetstream.Msg) error {
+	err = each(ctx, log, jetstream.ConsumerConfig{
+		FilterSubject: logSubject(world, "*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+	}, func(msg jetstream.Msg, seq uint64) error {
 		kind := recordKind(msg.Headers().Get(kindHeader))
 		if kind != kindPending && kind != kindControl { // no other record has a command that is being applied
 			return nil
 		}
-		town, err := pendingTown(ctx, log, msg)
+		town, err := pendingTown(ctx, log, seq)
 		if town == "" || err != nil {
 			return err
 		}
@@ -93,15 +92,11 @@ func MarkPending(ctx context.Context, nc *nats.Conn, world string, replicas int)
 	return marked, err
 }
 
-// pendingTown returns the town of a log message if a command is being applied to it, and else "".
-func pendingTown(ctx context.Context, log jetstream.Stream, msg jetstream.Msg) (string, error) {
-	meta, err := msg.Metadata()
+// pendingTown returns the town of a log message if a command is being applied to it there, and else "".
+func pendingTown(ctx context.Context, log jetstream.Stream, seq uint64) (string, error) {
+	whole, err := log.GetMsg(ctx, seq)
 	if err != nil {
-		return "", fmt.Errorf("worldengine: a log message without metadata: %w", err)
-	}
-	whole, err := log.GetMsg(ctx, meta.Sequence.Stream)
-	if err != nil {
-		return "", fmt.Errorf("worldengine: log sequence %d: %w", meta.Sequence.Stream, err)
+		return "", fmt.Errorf("worldengine: log sequence %d: %w", seq, err)
 	}
 	rec, err := readRecord(whole.Data)
 	if err != nil || rec.Pending == nil {
@@ -114,10 +109,10 @@ func pendingTown(ctx context.Context, log jetstream.Stream, msg jetstream.Msg) (
 // the log still has, and how many those are.
 func BusiestTown(ctx context.Context, log jetstream.Stream, world string, behind uint64) (subject string, n int64, err error) {
 	commits := map[string]int64{}
-	err = each(ctx, log, jetstream.OrderedConsumerConfig{
+	err = each(ctx, log, jetstream.ConsumerConfig{
 		FilterSubjects: []string{logSubject(world, "*"), controlSubject(world)},
-		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: behind + 1, HeadersOnly: true,
-	}, func(msg jetstream.Msg) error {
+		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: behind + 1,
+	}, func(msg jetstream.Msg, _ uint64) error {
 		commits[msg.Subject()]++
 		if c := commits[msg.Subject()]; c > n {
 			subject, n = msg.Subject(), c

@@ -10,12 +10,20 @@ import (
 	"worldengine/worldengine/follow"
 )
 
-// each reads once what a consumer of the log has when it is made, in its order. The error is that of
-// visit, or ErrLogUnavailable.
+// eachInactive is when the server forgets a consumer of each that nobody deleted.
+const eachInactive = time.Minute
+
+// each reads once what a consumer of the log has when it is made, in its order: config says which
+// messages. The error is that of visit, or ErrLogUnavailable. The consumer is not an ordered one: that
+// makes itself anew for each batch, and begins all but the first with all later messages, also where the
+// last of each subject are asked for.
 func each(
-	ctx context.Context, log jetstream.Stream, config jetstream.OrderedConsumerConfig, visit func(jetstream.Msg) error,
+	ctx context.Context, log jetstream.Stream, config jetstream.ConsumerConfig,
+	visit func(msg jetstream.Msg, seq uint64) error,
 ) error {
-	consumer, err := log.OrderedConsumer(ctx, config)
+	config.HeadersOnly, config.AckPolicy = true, jetstream.AckNonePolicy
+	config.MemoryStorage, config.Replicas, config.InactiveThreshold = true, 1, eachInactive
+	consumer, err := log.CreateConsumer(ctx, config)
 	if err != nil {
 		return fmt.Errorf("%w: consumer of the log: %w", ErrLogUnavailable, err)
 	}
@@ -29,7 +37,14 @@ func each(
 		before := read
 		for msg := range batch.Messages() {
 			read++
-			if err := visit(msg); err != nil {
+			meta, err := msg.Metadata()
+			if err != nil {
+				return fmt.Errorf("worldengine: a log message without metadata: %w", err)
+			}
+			if meta.Sequence.Consumer != read {
+				return fmt.Errorf("%w: the messages of the log have a gap", ErrLogUnavailable)
+			}
+			if err := visit(msg, meta.Sequence.Stream); err != nil {
 				return err
 			}
 		}

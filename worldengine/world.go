@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/schemas"
@@ -223,12 +224,10 @@ func (e *Engine) List(ctx context.Context, after string, limit int) ([]Summary, 
 // list reads the headers of every town's last message.
 func (e *Engine) list(ctx context.Context) ([]Summary, error) {
 	var all []Summary
-	err := each(ctx, e.log.stream, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{logSubject(e.config.World, "*")},
-		DeliverPolicy:  jetstream.DeliverLastPerSubjectPolicy,
-		HeadersOnly:    true,
-	}, func(msg jetstream.Msg) error {
-		summary, err := e.summaryOf(ctx, msg)
+	err := each(ctx, e.log.stream, jetstream.ConsumerConfig{
+		FilterSubject: logSubject(e.config.World, "*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+	}, func(msg jetstream.Msg, seq uint64) error {
+		summary, err := e.summaryOf(ctx, msg.Headers(), seq)
 		if errors.Is(err, ErrLogUnavailable) {
 			return err
 		}
@@ -242,13 +241,7 @@ func (e *Engine) list(ctx context.Context) ([]Summary, error) {
 	return all, err
 }
 
-func (e *Engine) summaryOf(ctx context.Context, msg jetstream.Msg) (Summary, error) {
-	header := msg.Headers()
-	meta, err := msg.Metadata()
-	if err != nil {
-		return Summary{}, fmt.Errorf("worldengine: a log message without metadata: %w", err)
-	}
-	seq := meta.Sequence.Stream
+func (e *Engine) summaryOf(ctx context.Context, header nats.Header, seq uint64) (Summary, error) {
 	townID, err := e.townIDOf(ctx, header.Get(townHeader), seq)
 	if err != nil {
 		return Summary{}, fmt.Errorf("log sequence %d: %w", seq, err)
