@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"worldengine/handoff"
 	"worldengine/schemas"
 )
 
@@ -84,11 +85,12 @@ func (a *Answer) MarshalWire() ([]byte, error) {
 // ParseAnswer reads the reply to the command with applyID. The error is a *schemas.ValidationError,
 // for an answer to another command too.
 func ParseAnswer(data []byte, applyID string, limits schemas.Limits) (Answer, error) {
-	if _, err := schemas.Parse(schemas.CommandApplied, data, limits); err != nil {
+	tree, err := schemas.Parse(schemas.CommandApplied, data, limits)
+	if err != nil {
 		return Answer{}, err
 	}
-	var a Answer
-	if err := json.Unmarshal(data, &a); err != nil {
+	var a Answer // of the canonical form, in which 1.5e1 is the integer 15
+	if err := json.Unmarshal(handoff.AppendCanonical(nil, tree), &a); err != nil {
 		return Answer{}, schemas.Invalid(schemas.CommandApplied, schemas.Violation{Message: err.Error()})
 	}
 	if a.ApplyID != applyID {

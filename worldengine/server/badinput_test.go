@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/schemas"
 	"worldengine/worldengine"
 )
 
@@ -182,4 +183,25 @@ func TestRepliesDoNotGoIntoTheStreams(t *testing.T) {
 		require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
 	}
 	require.Equal(t, before, last())
+}
+
+// An integer is one however it is written, and what has the form of a time has to be one: where it is
+// not, the error says which.
+func TestNumbersAndTimesOfRequests(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	at := c.put(snapshot("t"), "")
+	runID := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall"))).runID
+	for verb, body := range map[string]string{
+		"town.list":     `{"limit":1e1}`,
+		"run.events":    `{"runId":"` + runID + `","afterSeq":1.0,"limit":0.2e1}`,
+		"run.list":      `{"after":0e5,"limit":50.0,"from":"2026-02-16T10:00:00.123456789123Z"}`,
+		"control.pause": `{"townId":"t","drainTimeoutMs":1.5e3}`,
+	} {
+		reply := c.request(verb, []byte(body))
+		require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s: %s", body, reply.Data)
+	}
+	f := c.refused("run.list", []byte(`{"to":"2026-02-31T10:00:00Z"}`))
+	require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED"}, []any{f.Status, f.Code})
+	require.Equal(t, []schemas.Violation{{Path: "/to", Message: "must be a time that there is"}}, f.Details)
 }

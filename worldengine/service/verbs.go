@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/micro"
 
+	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
@@ -23,13 +24,15 @@ const (
 	defaultRuns   = 50
 )
 
-// request reads a payload into T after its schema has passed it.
+// request reads a payload into T after its schema has passed it. An integer is one however it was
+// written: 1.5e1 is 15.
 func request[T any](name schemas.Name, data []byte, maxBytes int) (T, error) {
 	var v T
-	if _, err := schemas.Parse(name, data, schemas.Limits{Bytes: maxBytes}); err != nil {
+	tree, err := schemas.Parse(name, data, schemas.Limits{Bytes: maxBytes})
+	if err != nil {
 		return v, err
 	}
-	if err := json.Unmarshal(data, &v); err != nil {
+	if err := json.Unmarshal(handoff.AppendCanonical(nil, tree), &v); err != nil {
 		return v, schemas.Invalid(name, schemas.Violation{Message: err.Error()})
 	}
 	return v, nil
@@ -251,11 +254,11 @@ func (s *Service) runGet(ctx context.Context, data []byte) ([]byte, error) {
 
 func (s *Service) runList(ctx context.Context, data []byte) ([]byte, error) {
 	r, err := request[struct {
-		TownID string    `json:"townId"`
-		From   time.Time `json:"from"`
-		To     time.Time `json:"to"`
-		After  uint64    `json:"after"`
-		Limit  int       `json:"limit"`
+		TownID string `json:"townId"`
+		From   string `json:"from"`
+		To     string `json:"to"`
+		After  uint64 `json:"after"`
+		Limit  int    `json:"limit"`
 	}](schemas.RunListRequest, orEmpty(data), maxRequest)
 	if err != nil {
 		return nil, err
@@ -263,7 +266,15 @@ func (s *Service) runList(ctx context.Context, data []byte) ([]byte, error) {
 	if r.Limit == 0 {
 		r.Limit = defaultRuns
 	}
-	page, err := s.engine.Runs(ctx, worldengine.RunFilter{TownID: r.TownID, From: r.From, To: r.To}, r.After, r.Limit)
+	from, err := timeOf("from", r.From)
+	if err != nil {
+		return nil, err
+	}
+	to, err := timeOf("to", r.To)
+	if err != nil {
+		return nil, err
+	}
+	page, err := s.engine.Runs(ctx, worldengine.RunFilter{TownID: r.TownID, From: from, To: to}, r.After, r.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -271,4 +282,18 @@ func (s *Service) runList(ctx context.Context, data []byte) ([]byte, error) {
 		Runs []runevents.Snapshot `json:"runs"`
 		Next uint64               `json:"next,omitzero"`
 	}{page.Runs, page.Next})
+}
+
+// timeOf reads a member of a run.list that has the form of a time; the zero time where it is left out.
+func timeOf(member, text string) (time.Time, error) {
+	if text == "" {
+		return time.Time{}, nil
+	}
+	t, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		return time.Time{}, schemas.Invalid(schemas.RunListRequest, schemas.Violation{
+			Path: schemas.Pointer(member), Message: "must be a time that there is",
+		})
+	}
+	return t, nil
 }
