@@ -86,7 +86,8 @@ func (e *Engine) mayBind(binding Binding) error {
 		err = errors.New("worldengine: no console is configured to apply commands by rcon")
 	}
 	if err != nil {
-		return schemas.Invalid(schemas.TownPutRequest, schemas.Violation{Path: "/apply", Message: err.Error()})
+		message := strings.TrimPrefix(err.Error(), "worldengine: ")
+		return schemas.Invalid(schemas.TownPutRequest, schemas.Violation{Path: "/apply", Message: message})
 	}
 	return nil
 }
