@@ -183,6 +183,7 @@ func TestBadCommandLines(t *testing.T) {
 		{[]string{"--apply", "rcon"}, 2, "--apply rcon needs --rcon-config FILE"},
 		{[]string{"--rcon-config", "/nowhere.json"}, 2, "/nowhere.json"},
 		{[]string{"--history-per-town=-1"}, 2, "--history-per-town must be above 0"},
+		{[]string{"--max-connections=0"}, 2, "--max-connections must be above 0"},
 		{[]string{"--history-per-town=0"}, 2, "--history-per-town must be above 0"},
 		{[]string{"--sync-interval=-1s"}, 2, "--sync-interval must be above 0"},
 		{[]string{"--drain-timeout=0s"}, 2, "--drain-timeout must be above 0"},

@@ -26,6 +26,7 @@ type serveCommand struct {
 	WorldFile    string           `help:"JSON array of snapshot.v1; its towns are created where they do not exist yet." type:"existingfile"`
 	Sync         server.Sync      `help:"When a commit is brought to the disk: before it is answered (always), or every --sync-interval (interval; faster, a loss of power may cost the last ones)." enum:"always,interval" default:"always"`
 	SyncInterval time.Duration    `help:"How often the disk is synced with --sync=interval." default:"2s"`
+	MaxConns     int              `name:"max-connections" help:"How many connections the embedded NATS takes." default:"1024"`
 	Apply        string           `help:"Who applies the commands of towns that do not say it themselves: the built-in rules (local), the plugin of the game server that hosts the town (plugin), or commands on the console of a game server without one (rcon)." enum:"local,plugin,rcon" default:"local"`
 	RCONConfig   string           `name:"rcon-config" help:"Which console applies the commands of towns bound to rcon, and what runs there: see docs/rcon.md." type:"existingfile"`
 	Plugin       pluginFlags      `embed:"" prefix:"plugin-"`
@@ -106,7 +107,8 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 	return server.Config{
 		Access: users, InsecureListen: c.InsecureListen, Clients: c.Clients.connection(c.Connection),
 		Listen: c.Listen, Data: c.Data, Sync: c.Sync, SyncInterval: c.SyncInterval,
-		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
+		MaxConnections: c.MaxConns,
+		NATS:           c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
 		Engine: worldengine.Config{
 			World: c.World, Rules: &rules,
 			Apply: worldengine.Binding(c.Apply), Plugin: worldengine.PluginPolicy(c.Plugin),
@@ -124,7 +126,7 @@ func (c *serveCommand) validate() error {
 	for flag, value := range map[string]int64{
 		"--sync-interval": int64(c.SyncInterval), "--drain-timeout": int64(c.DrainTimeout),
 		"--dedupe-retention": int64(c.DedupeRetention), "--runevents-retention": int64(c.RunEventsRetention),
-		"--history-per-town": c.HistoryPerTown, "--replicas": int64(c.Replicas),
+		"--max-connections": int64(c.MaxConns), "--history-per-town": c.HistoryPerTown, "--replicas": int64(c.Replicas),
 		"--plugin-deadline": int64(c.Plugin.Deadline), "--plugin-attempts": c.Plugin.Attempts,
 		"--plugin-backoff": int64(c.Plugin.Backoff), "--plugin-resend": int64(c.Plugin.Resend),
 	} {

@@ -19,6 +19,18 @@ import (
 // connection.
 const maxPayload = 16 << 20
 
+// Bounds of what clients may cost an embedded NATS; docs/reliability.md says what they come to. What NATS
+// keeps for a client that does not read is bounded by its own 64 MiB, and that for 10 s.
+const (
+	// maxSubscriptions bounds those of one connection.
+	maxSubscriptions = 10_000
+	// maxPings is how often a silent client is asked whether it is there before it is taken for gone.
+	maxPings = 2
+)
+
+// pingInterval is after what silence a client is asked; a variable for the tests.
+var pingInterval = 20 * time.Second
+
 // ErrDataInUse says that another server works on the data directory. Stop it, or give another.
 var ErrDataInUse = errors.New("server: another server uses this data directory")
 
@@ -44,7 +56,8 @@ func startEmbedded(config *Config) (*embedded, error) {
 		ServerName: "handoffd", Host: host, Port: port,
 		JetStream: true, StoreDir: config.Data,
 		SyncAlways: config.Sync == SyncAlways, SyncInterval: config.SyncInterval,
-		MaxPayload: maxPayload, NoSigs: true, DontListen: config.private,
+		MaxPayload: maxPayload, MaxConn: config.MaxConnections, MaxSubs: maxSubscriptions,
+		PingInterval: pingInterval, MaxPingsOut: maxPings, NoSigs: true, DontListen: config.private,
 	}
 	accounts, err := accountsOf(config)
 	if err != nil {

@@ -38,6 +38,9 @@ const (
 	DefaultData         = "./handoffd-data"
 	DefaultSyncInterval = 2 * time.Second
 	DefaultDrainTimeout = 20 * time.Second
+	// DefaultMaxConnections leaves room for many agents and bounds what those may cost that send half a
+	// message each: up to 16 MiB.
+	DefaultMaxConnections = 1024
 )
 
 // Config says what a server is made of. The zero value of every member means its documented
@@ -51,6 +54,9 @@ type Config struct {
 	// SyncInterval; DefaultSyncInterval.
 	Sync         Sync
 	SyncInterval time.Duration
+	// MaxConnections is how many connections the embedded NATS takes, the server's own included;
+	// DefaultMaxConnections.
+	MaxConnections int
 	// NATS is the URL of an existing NATS with JetStream to join, with Connection's options. With
 	// it nothing is embedded, and Listen, Data and Sync mean nothing.
 	NATS       string
@@ -90,6 +96,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.SyncInterval == 0 {
 		c.SyncInterval = DefaultSyncInterval
+	}
+	if c.MaxConnections == 0 {
+		c.MaxConnections = DefaultMaxConnections
 	}
 	if c.Engine.World == "" {
 		c.Engine.World = worldengine.DefaultWorld
