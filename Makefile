@@ -20,13 +20,14 @@ bench:
 overload:
 	go run ./cmd/handoffctl bench --overload 10 --duration 60s
 
-# What takes too long for every change: 100,000 mutated handoffs, 10,000 of each other request, and a
-# million unknown towns. SEED says which mutations; a failure prints it.
+# What takes too long for every change: 100,000 mutants of requests and as many of plugins' answers, and a
+# million towns. SEED says which mutants; a failure prints it.
 SEED ?= 1
 nightly:
-	go test ./worldengine/server -count=1 -timeout 60m -v -run TestMutated -mutations 100000 -seed $(SEED)
-	go test ./worldengine/server -count=1 -timeout 60m -v -run TestManyTowns -towns 1000000
-	go test ./worldengine/server -count=1 -timeout 10m -v -run TestHalfOpen -connections 2000
+	go test ./worldengine/server -count=1 -timeout 60m -v -run 'TestMutants$$|TestMutatedPluginAnswers' \
+		-mutants=100000 -mutants.seed=$(SEED)
+	go test ./cmd/handoffd -count=1 -timeout 60m -v -run TestManyTowns -towns=1000000
+	go test ./worldengine/server -count=1 -timeout 10m -v -run 'TestHalfOpen|TestClientsThatLeave' -connections=500
 
 vulncheck:
 	.ci/vulncheck
