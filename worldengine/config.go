@@ -46,9 +46,11 @@ type Config struct {
 	Replicas int
 	// Workers is how many towns are worked on at once; 256.
 	Workers int
-	// QueuePerTown is how many requests may wait for one town; 256.
+	// QueuePerTown is how many requests may wait for one town; 256. Nor may one town have more in hand
+	// than there are places free of QueueTotal.
 	QueuePerTown int
-	// QueueTotal is how many requests may be in hand altogether; 4,096.
+	// QueueTotal is how many requests may be in hand altogether; 4,096. It is at least twice QueuePerTown
+	// where one town alone is to have all of its places.
 	QueueTotal int
 	// DeliveryAttempts is how often the bus may refuse a message for a reason that lies in the message
 	// before that becomes a dead letter; 8.

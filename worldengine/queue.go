@@ -14,6 +14,9 @@ import (
 // town by town in turn, so that a busy town cannot starve the rest. A task that cannot go on yet
 // keeps its place and lets its town rest, which takes no worker. Everything is bounded: a full queue
 // refuses, it never spawns.
+//
+// The places are shared by a dynamic threshold (Choudhury and Hahne, 1998): a town may have at most as
+// many tasks as there are free places, so that busy towns together always leave some for the others.
 type queues struct {
 	perTown, total int
 	logger         *slog.Logger
@@ -31,6 +34,7 @@ type queues struct {
 type townQueue struct {
 	town  string
 	tasks []task
+	held  int  // tasks submitted and not finished: those that wait, and the one that a worker has
 	busy  bool // in ready, with a worker, or resting
 	// resting is what ends the town's rest, nil while it does not rest.
 	resting *time.Timer
@@ -87,12 +91,12 @@ func (q *queues) submitDelivery(townID string, d *delivery, w work) error {
 	if q.closed {
 		return ErrStopping
 	}
-	t := q.towns[townID]
-	if q.waiting >= q.total || t != nil && len(t.tasks) >= q.perTown {
+	if !q.mayWait(q.towns[townID]) {
 		return ErrOverloaded
 	}
-	t = q.town(townID)
+	t := q.town(townID)
 	q.waiting++
+	t.held++
 	t.tasks = append(t.tasks, task{work: w, delivery: d, queued: t.busy})
 	if !t.busy {
 		t.busy = true
@@ -111,6 +115,7 @@ func (q *queues) submitFirst(townID string, run func(ctx context.Context)) error
 	}
 	t := q.town(townID)
 	q.waiting++
+	t.held++
 	t.tasks = slices.Insert(t.tasks, 0, task{first: true, work: func(ctx context.Context, _ turn) bool {
 		run(ctx)
 		return true
@@ -165,10 +170,11 @@ func (q *queues) passBy(ctx context.Context, townID string) {
 	for _, next := range q.takeOthers(townID) {
 		done := q.runSafely(ctx, townID, next, false)
 		q.mu.Lock()
+		t := q.town(townID)
 		if done {
 			q.waiting-- // it is not the last one: there is the caller's
+			t.held--
 		} else {
-			t := q.town(townID)
 			t.tasks = append(t.tasks, next)
 		}
 		q.mu.Unlock()
@@ -190,6 +196,17 @@ func (q *queues) takeOthers(townID string) []task {
 	}
 	t.tasks = kept
 	return others
+}
+
+// mayWait says whether a town, which is nil while it has no tasks, may have one more. One without tasks
+// may as long as any place is free, and one with tasks never takes the last place. The caller holds the
+// lock.
+func (q *queues) mayWait(t *townQueue) bool {
+	free := q.total - q.waiting
+	if t == nil {
+		return free > 0
+	}
+	return t.held < free && len(t.tasks) < q.perTown
 }
 
 // town returns the queue of a town. The caller holds the lock, as with what follows.
@@ -247,6 +264,7 @@ func (q *queues) worker(ctx context.Context) {
 // finished puts the town back in line, or forgets it. The caller holds the lock.
 func (q *queues) finished(t *townQueue) {
 	q.waiting--
+	t.held--
 	if len(t.tasks) > 0 {
 		q.line(t)
 		return

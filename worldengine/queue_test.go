@@ -74,7 +74,7 @@ func nothing(context.Context, bool) {}
 func TestATownIsWorkedOnInOrderAndOneTaskAtATime(t *testing.T) {
 	t.Parallel()
 	const towns, tasks = 7, 200
-	q := testQueues(t, 4, tasks, towns*tasks)
+	q := testQueues(t, 4, tasks, (towns+1)*tasks)
 	order := make([][]int, towns) // without a lock: a town has one owner at a time
 	var running [towns]atomic.Int32
 	var submitters sync.WaitGroup
@@ -251,7 +251,7 @@ func TestTurnsAreTakenAsInTheModel(t *testing.T) {
 func TestDrainFinishesAllAndTakesNoMore(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		q := testQueues(t, 2, 100, 100)
+		q := testQueues(t, 2, 100, 200)
 		var finished atomic.Int32
 		running := hold(t, q, "a")
 		for range 50 {
@@ -300,7 +300,7 @@ func TestDrainEndsWithItsContext(t *testing.T) {
 
 func TestAPanicDoesNotStopTheRest(t *testing.T) {
 	t.Parallel()
-	q := testQueues(t, 1, 10, 10)
+	q := testQueues(t, 1, 10, 20)
 	var after atomic.Int32
 	for range 3 {
 		require.NoError(t, q.submit("a", func(context.Context, bool) { panic("a defect in a task, on purpose") }))
