@@ -49,7 +49,7 @@ type Config struct {
 	// QueuePerTown is how many requests may wait for one town; 256. Nor may one town have more in hand
 	// than there are places free of QueueTotal.
 	QueuePerTown int
-	// QueueTotal is how many requests may be in hand altogether; 4,096. It is at least twice QueuePerTown
+	// QueueTotal is how many requests may be in hand altogether; 2,048. It is at least twice QueuePerTown
 	// where one town alone is to have all of its places.
 	QueueTotal int
 	// DeliveryAttempts is how often the bus may refuse a message for a reason that lies in the message
@@ -87,7 +87,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.Replicas = orDefault(c.Replicas, 1)
 	c.Workers = orDefault(c.Workers, 256)
 	c.QueuePerTown = orDefault(c.QueuePerTown, 256)
-	c.QueueTotal = orDefault(c.QueueTotal, 4096)
+	c.QueueTotal = orDefault(c.QueueTotal, 2048)
 	c.DeliveryAttempts = orDefault(c.DeliveryAttempts, follow.DefaultAttempts)
 	c.TenantID = orDefault(c.TenantID, "default")
 	c.ProjectID = orDefault(c.ProjectID, c.World)

@@ -185,6 +185,7 @@ func TestBadCommandLines(t *testing.T) {
 		{[]string{"--history-per-town=-1"}, 2, "--history-per-town must be above 0"},
 		{[]string{"--max-connections=0"}, 2, "--max-connections must be above 0"},
 		{[]string{"--history-per-town=0"}, 2, "--history-per-town must be above 0"},
+		{[]string{"--max-held=0"}, 2, "--max-held must be above 0"},
 		{[]string{"--sync-interval=-1s"}, 2, "--sync-interval must be above 0"},
 		{[]string{"--drain-timeout=0s"}, 2, "--drain-timeout must be above 0"},
 		{[]string{"--dedupe-retention=10ms"}, 2, "--dedupe-retention must be at least 1s"},

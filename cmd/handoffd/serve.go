@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/service"
 	"worldengine/worldengine/town"
 )
 
@@ -43,6 +44,8 @@ type serveCommand struct {
 	RunEventsLimit     int64         `name:"runevents-limit" help:"How many run events are kept on the bus at most; the oldest go first. -1 for no limit." default:"10000000"`
 	HistoryPerTown     int64         `help:"How many commits, and how many refused runs, are kept of a town." default:"10000"`
 	Replicas           int           `help:"How many servers of a NATS cluster keep each stream." default:"1"`
+	MaxWaiting         int           `help:"How many requests that change towns may wait or be in hand; what does not fit gets 429: see docs/overload.md." default:"2048"`
+	MaxHeld            int64         `help:"How many MiB the requests that wait may take; what does not fit gets 429: see docs/overload.md." default:"64"`
 	TenantID           string        `help:"tenantId of the run events." default:"default"`
 	ProjectID          string        `help:"projectId of the run events; the world's name where it is not given."`
 	EnvironmentID      string        `help:"environmentId of the run events." default:"local"`
@@ -113,11 +116,12 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 			World: c.World, Rules: &rules,
 			Apply: worldengine.Binding(c.Apply), Plugin: worldengine.PluginPolicy(c.Plugin),
 			DedupeRetention: c.DedupeRetention, EventRetention: c.RunEventsRetention, EventLimit: c.RunEventsLimit,
-			HistoryPerTown: c.HistoryPerTown, Replicas: c.Replicas,
+			HistoryPerTown: c.HistoryPerTown, Replicas: c.Replicas, QueueTotal: c.MaxWaiting,
 			TenantID: c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
 			Projector: c.Projector,
 		},
-		Logger: newLogger(log, c.LogFormat, c.LogLevel),
+		Service: service.Config{MaxHeld: c.MaxHeld << 20},
+		Logger:  newLogger(log, c.LogFormat, c.LogLevel),
 	}, nil
 }
 
@@ -127,6 +131,7 @@ func (c *serveCommand) validate() error {
 		"--sync-interval": int64(c.SyncInterval), "--drain-timeout": int64(c.DrainTimeout),
 		"--dedupe-retention": int64(c.DedupeRetention), "--runevents-retention": int64(c.RunEventsRetention),
 		"--max-connections": int64(c.MaxConns), "--history-per-town": c.HistoryPerTown, "--replicas": int64(c.Replicas),
+		"--max-held": c.MaxHeld, "--max-waiting": int64(c.MaxWaiting),
 		"--plugin-deadline": int64(c.Plugin.Deadline), "--plugin-attempts": c.Plugin.Attempts,
 		"--plugin-backoff": int64(c.Plugin.Backoff), "--plugin-resend": int64(c.Plugin.Resend),
 	} {

@@ -93,9 +93,25 @@ type errorDetail struct {
 	Details []schemas.Violation `json:"details"`
 }
 
-// fail answers with err. What is the client's doing is said in full; what is ours is logged in
-// full and said in short.
+// fail answers with err, and logs in full what is ours.
 func (s *Service) fail(replyTo string, err error) {
+	var invalid *schemas.ValidationError
+	if wire := wireErrorOf(err); !errors.As(err, &invalid) && wire.status >= 500 &&
+		!errors.Is(err, worldengine.ErrInProgress) {
+		s.config.Logger.Error("a request failed", "code", wire.code, "error", err)
+	}
+	msg, marshalErr := errorReply(err)
+	if marshalErr != nil {
+		s.config.Logger.Error("an error cannot be written", "error", marshalErr)
+		return
+	}
+	msg.Subject = replyTo
+	s.respond(msg)
+}
+
+// errorReply returns the message that tells err. What is the client's doing is said in full; what is
+// ours is said in short.
+func errorReply(err error) (*nats.Msg, error) {
 	body := errorDetail{Details: []schemas.Violation{}}
 	var wire wireError
 	var invalid *schemas.ValidationError
@@ -109,15 +125,11 @@ func (s *Service) fail(replyTo string, err error) {
 		wire = wireErrorOf(err)
 		body.Message = sentence(inShort(err, wire.status))
 		body.Details = append(body.Details, detailsOf(err)...)
-		if wire.status >= 500 && !errors.Is(err, worldengine.ErrInProgress) {
-			s.config.Logger.Error("a request failed", "code", wire.code, "error", err)
-		}
 	}
 	body.Code = wire.code
 	data, marshalErr := json.Marshal(errorBody{body})
 	if marshalErr != nil {
-		s.config.Logger.Error("an error cannot be written", "error", marshalErr)
-		return
+		return nil, marshalErr
 	}
 	header := nats.Header{
 		micro.ErrorCodeHeader: {strconv.Itoa(wire.status)},
@@ -126,7 +138,7 @@ func (s *Service) fail(replyTo string, err error) {
 	if wire.retryAfter > 0 {
 		header[worldengine.RetryAfterHeader] = []string{strconv.Itoa(wire.retryAfter)}
 	}
-	s.respond(&nats.Msg{Subject: replyTo, Data: data, Header: header})
+	return &nats.Msg{Data: data, Header: header}, nil
 }
 
 // inShort leaves out of the engine's own troubles what is only of use in its log.

@@ -7,8 +7,9 @@
 // body {"error": {"code", "message", "details": [{"path", "message"}]}}, and, where asking again
 // makes sense (429 and 503), Retry-After-Ms.
 //
-// Handoffs are decoded side by side and submitted in the order of their arrival. Everything is
-// bounded: what does not fit is answered with 429 at once.
+// Handoffs are decoded side by side and submitted in the order of their arrival. Each other verb has
+// readers of its own. Everything is bounded, in count and in bytes, and shared between towns: what does
+// not fit is answered with 429 where it arrives, before it is read.
 package service
 
 import (
@@ -38,7 +39,22 @@ const (
 	DefaultMaxSnapshot = 512 << 10
 	// maxRequest is the largest of the other requests in bytes that is read.
 	maxRequest = 64 << 10
+	// DefaultMaxHeld bounds the memory of the requests that are held, in bytes.
+	DefaultMaxHeld = 64 << 20
 )
+
+// What NATS keeps for a verb until it is looked at: more than one message of any size that it takes. What
+// comes when that is full is lost without an answer, which is why looking must be cheap.
+const (
+	pendingHandoffs = 64 << 20
+	pendingOthers   = 20 << 20
+	pendingMessages = 500_000
+)
+
+// notWaiting is how many requests about a town may be held beside those that may wait for it: one has its
+// turn, one is applied, and some get an answer without waiting, such as that a handoff is in progress. What
+// is too much then is left to the exact bound of the engine's queue.
+const notWaiting = 4
 
 // Config says how a service works. The zero value of every member means its documented default.
 type Config struct {
@@ -49,10 +65,12 @@ type Config struct {
 	// MaxHandoff and MaxSnapshot bound a handoff and a town.put in bytes; DefaultMaxHandoff and
 	// DefaultMaxSnapshot.
 	MaxHandoff, MaxSnapshot int
-	// Intake is how many handoffs may be on their way to their town's queue; 1,024.
-	Intake int
-	// Readers is how many of the other requests are worked on at once, and Waiting how many may
-	// wait for that; 16 and 4,096.
+	// MaxHeld bounds what all requests between their arrival and their answer may count for, in bytes:
+	// their payloads, times what is taken to be kept of them; DefaultMaxHeld. One request may always be
+	// held alone.
+	MaxHeld int64
+	// Readers is how many requests of each verb but handoff are worked on at once, and Waiting how many
+	// may wait for that about one town, or about none, and twice as many altogether; 16 and 512.
 	Readers, Waiting int
 	// Access knows for which towns and actors the users may speak; nil where everybody may for all.
 	Access *access.Directory
@@ -68,9 +86,11 @@ func (c Config) withDefaults() Config {
 	}
 	set(&c.MaxHandoff, DefaultMaxHandoff)
 	set(&c.MaxSnapshot, DefaultMaxSnapshot)
-	set(&c.Intake, 1024)
 	set(&c.Readers, 16)
-	set(&c.Waiting, 4096)
+	set(&c.Waiting, 512)
+	if c.MaxHeld == 0 {
+		c.MaxHeld = DefaultMaxHeld
+	}
 	if c.World == "" {
 		c.World = worldengine.DefaultWorld
 	}
@@ -92,8 +112,13 @@ type Service struct {
 
 	decode  chan *arrival // to be decoded, by any worker
 	ordered chan *arrival // the same, in the order of their arrival
-	reads   chan func()
+	lanes   []*lane
 	workers sync.WaitGroup
+
+	changes *places   // of handoffs and all else that the engine queues for a town
+	places  []*places // all there are
+	held    heldBytes
+	refused refused
 
 	ctx  context.Context // of the reads; done when Stop has waited for them
 	stop context.CancelFunc
@@ -102,6 +127,7 @@ type Service struct {
 // arrival is a handoff on its way from the wire to its town's queue.
 type arrival struct {
 	reply   string
+	place   *place
 	data    []byte
 	rights  access.Rights
 	parsed  chan struct{} // closed when handoff and err are set
@@ -116,18 +142,16 @@ func Serve(requests, replies *nats.Conn, engine *worldengine.Engine, config Conf
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Service{
 		config: config, engine: engine, requests: requests, replies: replies,
-		decode:  make(chan *arrival, config.Intake),
-		ordered: make(chan *arrival, config.Intake),
-		reads:   make(chan func(), config.Waiting),
-		ctx:     ctx, stop: cancel,
+		ctx: ctx, stop: cancel,
 	}
+	s.held.bound = config.MaxHeld
+	perTown, total := engine.Bounds()
+	s.changes = s.addPlaces(perTown+notWaiting, total)
+	s.decode, s.ordered = make(chan *arrival, total), make(chan *arrival, total)
 	for range runtime.GOMAXPROCS(0) {
 		s.workers.Go(s.decodeHandoffs)
 	}
 	s.workers.Go(s.submitHandoffs)
-	for range config.Readers {
-		s.workers.Go(s.read)
-	}
 	if err := s.addEndpoints(); err != nil {
 		s.stopWorkers()
 		return nil, err
@@ -147,33 +171,58 @@ func (s *Service) addEndpoints() error {
 		Description: "Authoritative world engine: takes execution-handoff.v1, answers execution-result.v1",
 		Metadata:    map[string]string{"world": s.config.World},
 		// The same for every endpoint: what the engine has done, and where it stands.
-		StatsHandler: func(*micro.Endpoint) any { return s.engine.Stats() },
+		StatsHandler: func(*micro.Endpoint) any { return s.stats() },
 	})
 	if err != nil {
 		return fmt.Errorf("service: %w", err)
 	}
 	group := svc.AddGroup(worldengine.SubjectPrefix(s.config.World))
-	add := func(name, verb string, handle func(micro.Request)) {
-		if addErr := group.AddEndpoint(name, micro.HandlerFunc(handle),
-			micro.WithEndpointSubject(verb)); addErr != nil {
+	add := func(name, verb string, pendingBytes int, handle func(micro.Request)) {
+		if addErr := group.AddEndpoint(name, micro.HandlerFunc(handle), micro.WithEndpointSubject(verb),
+			micro.WithEndpointPendingLimits(pendingMessages, pendingBytes)); addErr != nil {
 			err = errors.Join(err, fmt.Errorf("service: endpoint %s: %w", verb, addErr))
 		}
 	}
-	add("handoff", "handoff", s.takeHandoff)
-	add("town-get", "town.get", s.takeRead(s.townGet))
-	add("town-list", "town.list", s.takeRead(s.townList))
-	add("town-put", "town.put", s.takePut)
-	add("town-patch", "town.patch", s.takePatch)
-	add("result-get", "result.get", s.takeRead(s.resultGet))
-	add("run-get", "run.get", s.takeRead(s.runGet))
-	add("run-list", "run.list", s.takeRead(s.runList))
-	add("run-events", "run.events", s.takeRead(s.runEvents))
-	add("run-cancel", "run.cancel", s.takeRead(s.signal(worldengine.SignalCancel, schemas.RunCancelRequest)))
-	add("control-pause", "control.pause", s.takeRead(s.signal(worldengine.SignalPause, schemas.ControlSignalRequest)))
-	add("control-resume", "control.resume", s.takeRead(s.signal(worldengine.SignalResume, schemas.ControlSignalRequest)))
-	add("control-get", "control.get", s.takeRead(s.controlGet))
-	add("run-append", "run.append", s.takeAppend)
+	add("handoff", "handoff", pendingHandoffs, s.takeHandoff)
+	for _, e := range s.endpoints() {
+		add(strings.ReplaceAll(e.verb, ".", "-"), e.verb, pendingOthers, e.handle)
+	}
 	return err
+}
+
+// endpoint is a verb with what takes its requests.
+type endpoint struct {
+	verb   string
+	handle func(micro.Request)
+}
+
+// endpoints returns the verbs but handoff.
+func (s *Service) endpoints() []endpoint {
+	waiting := s.config.Waiting
+	lists := min(waiting, waitingLists)
+	return []endpoint{
+		{"town.get", s.reads(waiting, s.townGet)},
+		{"town.list", s.reads(lists, s.townList)},
+		{"town.put", s.takePut()},
+		{"town.patch", s.takePatch()},
+		{"result.get", s.reads(waiting, s.resultGet)},
+		{"run.get", s.reads(waiting, s.runGet)},
+		{"run.list", s.reads(lists, s.runList)},
+		{"run.events", s.reads(waiting, s.runEvents)},
+		{"run.cancel", s.reads(waiting, s.signal(worldengine.SignalCancel, schemas.RunCancelRequest))},
+		{"control.pause", s.reads(waiting, s.signal(worldengine.SignalPause, schemas.ControlSignalRequest))},
+		{"control.resume", s.reads(waiting, s.signal(worldengine.SignalResume, schemas.ControlSignalRequest))},
+		{"control.get", s.reads(waiting, s.controlGet)},
+		{"run.append", s.takeAppend()},
+	}
+}
+
+// stats is what the statistics of every endpoint say.
+func (s *Service) stats() any {
+	return struct {
+		worldengine.Stats
+		Overload Overload `json:"overload"`
+	}{s.engine.Stats(), s.overload()}
 }
 
 // takeHandoff is called for one request at a time, in the order of their arrival, so it only
@@ -183,15 +232,27 @@ func (s *Service) takeHandoff(r micro.Request) {
 		s.fail(r.Reply(), tooLarge(len(r.Data()), s.config.MaxHandoff))
 		return
 	}
+	rights := s.rightsOf(r)
+	p := s.admit(r, s.changes, s.townOf(rights, r.Data()), requestBytes+handoffWeight*int64(len(r.Data())))
+	if p == nil {
+		return
+	}
 	a := &arrival{
-		reply: r.Reply(), data: r.Data(), rights: s.rightsOf(r), parsed: make(chan struct{}),
+		reply: r.Reply(), place: p, data: r.Data(), rights: rights, parsed: make(chan struct{}),
 	}
-	select {
-	case s.ordered <- a:
-		s.decode <- a // as large as ordered, and emptied first: never blocks for long
-	default:
-		s.fail(r.Reply(), worldengine.ErrOverloaded)
+	// Both have room for all that has a place.
+	s.ordered <- a
+	s.decode <- a
+}
+
+// townOf returns the town that a request from somebody with these rights counts for: none where they may
+// not speak for the town that it seems to be about, so that nobody takes places of others' towns.
+func (s *Service) townOf(rights access.Rights, data []byte) []byte {
+	town := guessTown(data)
+	if s.config.Access != nil && rights.Town(string(town)) != nil {
+		return nil
 	}
+	return town
 }
 
 func (s *Service) decodeHandoffs() {
@@ -209,7 +270,9 @@ func (s *Service) decodeSafely(a *arrival, limits schemas.Limits) {
 			a.err = s.panicked(p)
 		}
 	}()
-	if a.handoff, a.err = handoff.Parse(a.data, limits); a.err == nil {
+	data := a.data
+	a.data = nil // it is not held longer than it is needed
+	if a.handoff, a.err = handoff.Parse(data, limits); a.err == nil {
 		a.err = mayHandOff(a.rights, a.handoff)
 	}
 }
@@ -226,14 +289,15 @@ func (s *Service) submitHandoffs() {
 		if a.err == nil {
 			a.err = s.engine.Submit(a.handoff, func(answer worldengine.Answer, err error) {
 				if err != nil {
-					s.fail(a.reply, err)
+					s.failHeld(a.place, a.reply, err)
 					return
 				}
+				a.place.giveBack()
 				s.answer(a.reply, answer)
 			})
 		}
 		if a.err != nil {
-			s.fail(a.reply, a.err)
+			s.failHeld(a.place, a.reply, a.err)
 		}
 	}
 }
@@ -248,7 +312,9 @@ func (s *Service) answer(reply string, answer worldengine.Answer) {
 // respond sends an answer. One that nobody waits for, because the request had no reply subject, is
 // not sent: its handoff was judged all the same. Nor is one that a client wants sent where only the
 // engine, whose rights the answer has, may publish.
-func (s *Service) respond(msg *nats.Msg) {
+func (s *Service) respond(msg *nats.Msg) { s.respondOn(s.replies, msg) }
+
+func (s *Service) respondOn(nc *nats.Conn, msg *nats.Msg) {
 	if msg.Subject == "" {
 		return
 	}
@@ -256,7 +322,7 @@ func (s *Service) respond(msg *nats.Msg) {
 		s.config.Logger.Warn("an answer is not sent to a subject that is the engine's or JetStream's", "reply", msg.Subject)
 		return
 	}
-	if err := s.replies.PublishMsg(msg); err != nil {
+	if err := nc.PublishMsg(msg); err != nil {
 		s.config.Logger.Warn("an answer could not be sent", "reply", msg.Subject, "error", err)
 	}
 }
@@ -269,48 +335,6 @@ func isOwnSubject(subject string) bool {
 		}
 	}
 	return false
-}
-
-// takeRead hands a request to a reader.
-func (s *Service) takeRead(handle func(context.Context, []byte) ([]byte, error)) func(micro.Request) {
-	return func(r micro.Request) {
-		reply, data := r.Reply(), r.Data()
-		s.enqueue(reply, func() error {
-			body, err := handle(s.ctx, data)
-			if err == nil {
-				s.respond(&nats.Msg{Subject: reply, Data: body})
-			}
-			return err
-		})
-	}
-}
-
-// enqueue leaves work to a reader, or refuses it when too much waits. An error of work, and a
-// panic, is answered.
-func (s *Service) enqueue(reply string, work func() error) {
-	safely := func() (err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				err = s.panicked(p)
-			}
-		}()
-		return work()
-	}
-	select {
-	case s.reads <- func() {
-		if err := safely(); err != nil {
-			s.fail(reply, err)
-		}
-	}:
-	default:
-		s.fail(reply, worldengine.ErrOverloaded)
-	}
-}
-
-func (s *Service) read() {
-	for work := range s.reads {
-		work()
-	}
 }
 
 // Stop stops taking requests, and returns when every one that was taken is with the engine or
@@ -333,7 +357,9 @@ func (s *Service) Stop(ctx context.Context) error {
 func (s *Service) stopWorkers() {
 	close(s.decode)
 	close(s.ordered)
-	close(s.reads)
+	for _, l := range s.lanes {
+		close(l.work)
+	}
 	s.workers.Wait()
 	s.stop()
 }

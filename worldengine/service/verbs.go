@@ -14,6 +14,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/access"
 	"worldengine/worldengine/town"
 )
 
@@ -121,9 +122,10 @@ func (s *Service) thatFit(towns []worldengine.Summary, more bool) ([]worldengine
 
 // takePut hands a town.put to a reader, who reads it and leaves it to the engine; the answer goes
 // out when the town is stored.
-func (s *Service) takePut(r micro.Request) {
-	rights := s.rightsOf(r)
-	s.takeChange(r, func(data []byte, limits schemas.Limits, done func(worldengine.Town, error)) error {
+func (s *Service) takePut() func(micro.Request) {
+	return s.takeChange(changeWeight, func(
+		data []byte, limits schemas.Limits, rights access.Rights, done func(worldengine.Town, error),
+	) error {
 		p, err := parsePut(data, limits)
 		if err != nil {
 			return err
@@ -136,9 +138,10 @@ func (s *Service) takePut(r micro.Request) {
 }
 
 // takePatch does for a town.patch what takePut does for a town.put.
-func (s *Service) takePatch(r micro.Request) {
-	rights := s.rightsOf(r)
-	s.takeChange(r, func(data []byte, limits schemas.Limits, done func(worldengine.Town, error)) error {
+func (s *Service) takePatch() func(micro.Request) {
+	return s.takeChange(patchWeight, func(
+		data []byte, limits schemas.Limits, rights access.Rights, done func(worldengine.Town, error),
+	) error {
 		tree, err := schemas.Parse(schemas.TownPatchRequest, data, limits)
 		if err != nil {
 			return err
@@ -153,28 +156,40 @@ func (s *Service) takePatch(r micro.Request) {
 	})
 }
 
-// takeChange hands a request that changes a town's state to a reader.
+// takeChange makes the handler of a request that changes a town's state, of which a byte counts for
+// weight of what may be held.
 func (s *Service) takeChange(
-	r micro.Request, submit func([]byte, schemas.Limits, func(worldengine.Town, error)) error,
-) {
-	replyTo, data := r.Reply(), r.Data()
-	if len(data) > s.config.MaxSnapshot {
-		s.fail(replyTo, tooLarge(len(data), s.config.MaxSnapshot))
+	weight int64, submit func([]byte, schemas.Limits, access.Rights, func(worldengine.Town, error)) error,
+) func(micro.Request) {
+	l := s.addLane(s.changes, s.parsers())
+	return func(r micro.Request) {
+		replyTo, data := r.Reply(), r.Data()
+		if len(data) > s.config.MaxSnapshot {
+			s.fail(replyTo, tooLarge(len(data), s.config.MaxSnapshot))
+			return
+		}
+		rights := s.rightsOf(r)
+		p := s.admit(r, l.places, s.townOf(rights, data), requestBytes+weight*int64(len(data)))
+		s.enqueue(l, p, replyTo, func() error {
+			limits := schemas.Limits{Bytes: s.config.MaxSnapshot}
+			return submit(data, limits, rights, func(t worldengine.Town, err error) {
+				s.answerTown(p, replyTo, t, err)
+			})
+		})
+	}
+}
+
+func (s *Service) answerTown(p *place, replyTo string, t worldengine.Town, err error) {
+	var body []byte
+	if err == nil {
+		body, err = townReplyOf(t)
+	}
+	if err != nil {
+		s.failHeld(p, replyTo, err)
 		return
 	}
-	s.enqueue(replyTo, func() error {
-		return submit(data, schemas.Limits{Bytes: s.config.MaxSnapshot}, func(t worldengine.Town, err error) {
-			var body []byte
-			if err == nil {
-				body, err = townReplyOf(t)
-			}
-			if err != nil {
-				s.fail(replyTo, err)
-				return
-			}
-			s.respond(&nats.Msg{Subject: replyTo, Data: body})
-		})
-	})
+	p.giveBack()
+	s.respond(&nats.Msg{Subject: replyTo, Data: body})
 }
 
 // put is a town.put that was read.
