@@ -70,7 +70,7 @@ type Config struct {
 	// held alone.
 	MaxHeld int64
 	// Readers is how many requests of each verb but handoff are worked on at once, and Waiting how many
-	// may wait for that about one town, or about none, and twice as many altogether; 16 and 512.
+	// may wait for that about one town, or about none, and twice as many altogether; 16 and 2,048.
 	Readers, Waiting int
 	// Access knows for which towns and actors the users may speak; nil where everybody may for all.
 	Access *access.Directory
@@ -87,7 +87,7 @@ func (c Config) withDefaults() Config {
 	set(&c.MaxHandoff, DefaultMaxHandoff)
 	set(&c.MaxSnapshot, DefaultMaxSnapshot)
 	set(&c.Readers, 16)
-	set(&c.Waiting, 512)
+	set(&c.Waiting, 2048)
 	if c.MaxHeld == 0 {
 		c.MaxHeld = DefaultMaxHeld
 	}
