@@ -27,6 +27,10 @@ const (
 	PauseDrainTimeout AlertCode = "PAUSE_DRAIN_TIMEOUT"
 )
 
+// LogLost is the engine's own alert that the log does not have what a stream was derived from: it has
+// lost its end, or an older one was put in its place. No handoff is judged before fsck --repair.
+const LogLost AlertCode = "LOG_LOST"
+
 // The engine's own alerts, about the application of a command by a game. They have the runId of the
 // run that applies it and its handoffId, and an eventId only where they are about one event.
 const (
@@ -51,10 +55,10 @@ const (
 
 // Severity returns the severity of the alerts with this code: the contract's; where the contracts
 // leave it open P2 for INVALID_TRANSITION and P3 for PAUSE_DRAIN_TIMEOUT; of the engine's own P1
-// where game and engine may disagree, and P2 for a state that was refused.
+// where game and engine may disagree or the log is damaged, and P2 for a state that was refused.
 func (c AlertCode) Severity() Severity {
 	switch c {
-	case EventBusDeliveryFailed, PluginLateAnswer, ApplyInDoubt:
+	case EventBusDeliveryFailed, PluginLateAnswer, ApplyInDoubt, LogLost:
 		return P1
 	case CausalViolation, PauseDrainTimeout:
 		return P3

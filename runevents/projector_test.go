@@ -635,6 +635,7 @@ func TestEveryAlertHasASeverity(t *testing.T) {
 		"INVALID_TRANSITION": "P2", "PROJECTOR_LAG_HIGH": "P2", "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED": "P2",
 		"PROJECTOR_CAUSAL_VIOLATION": "P3", "EVENT_BUS_DELIVERY_FAILED": "P1", "PAUSE_DRAIN_TIMEOUT": "P3",
 		"PLUGIN_LATE_ANSWER": "P1", "PLUGIN_STATE_INVALID": "P2", "APPLY_IN_DOUBT": "P1",
+		"LOG_LOST": "P1",
 	} {
 		require.Equal(t, runevents.Alert{
 			Code: code, Severity: want, RunID: r.RunID, TenantID: r.TenantID, ProjectID: r.ProjectID,

@@ -5,6 +5,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/follow"
 )
 
 // Narrate is narrate for the tests outside the package.
@@ -23,7 +24,7 @@ func FsckLog(world string, log []*jetstream.RawStreamMsg) ([]FsckFinding, FsckCo
 	var found []FsckFinding
 	l := newFsckLog(world, &counts)
 	for _, raw := range log {
-		v := l.check(newFsckMessage(rawMessage{raw: raw}, raw.Sequence, raw.Time))
+		v := l.check(newFsckMessage(follow.Stored(raw), raw.Sequence, raw.Time))
 		found = append(append(found, v.own...), v.history...)
 	}
 	return found, counts, len(l.runs)

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/follow"
@@ -207,22 +206,5 @@ func readStored(stream jetstream.Stream, raw *jetstream.RawStreamMsg, err error)
 	if err != nil {
 		return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, stream.CachedInfo().Config.Name, err)
 	}
-	return newFsckMessage(rawMessage{raw: raw}, raw.Sequence, raw.Time), nil
-}
-
-// rawMessage is a message that was got by its sequence, as a consumer would have delivered it. There
-// is nothing to acknowledge.
-type rawMessage struct {
-	jetstream.Msg
-	raw *jetstream.RawStreamMsg
-}
-
-func (m rawMessage) Subject() string      { return m.raw.Subject }
-func (m rawMessage) Headers() nats.Header { return m.raw.Header }
-func (m rawMessage) Data() []byte         { return m.raw.Data }
-
-func (m rawMessage) Metadata() (*jetstream.MsgMetadata, error) {
-	return &jetstream.MsgMetadata{
-		Sequence: jetstream.SequencePair{Stream: m.raw.Sequence}, Timestamp: m.raw.Time,
-	}, nil
+	return newFsckMessage(follow.Stored(raw), raw.Sequence, raw.Time), nil
 }

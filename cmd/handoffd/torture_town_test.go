@@ -20,7 +20,6 @@ import (
 // torturedTown is a town with one client, who knows what its state must be and what each answer must
 // say, whenever the server was killed.
 type torturedTown struct {
-	noReplays bool // what was accepted is not sent again
 	id, apply string
 	random    *rand.Rand
 	state     town.State   // after what was answered
@@ -60,7 +59,7 @@ func newTorturedTown(n int, apply string, seed uint64) *torturedTown {
 func (d *torturedTown) next() *torturedCall {
 	unmet := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}
 	switch n := d.random.IntN(100); {
-	case n < 10 && len(d.accepted) > 0 && !d.noReplays:
+	case n < 10 && len(d.accepted) > 0:
 		k := d.accepted[d.random.IntN(len(d.accepted))]
 		return &torturedCall{kind: "replay", verb: "handoff", body: []byte(k.wire), want: "duplicate", of: k.resultID, after: d.state}
 	case n < 20 && len(d.before) > 0:

@@ -7,7 +7,9 @@
 // and with any number of followers at work: one that loses a race reads the position again.
 //
 // What the derived stream refuses for good is given up after a number of tries and left out, see
-// Config.GiveUp; any other trouble is tried again for ever.
+// Config.GiveUp; any other trouble is tried again for ever. Where the derived stream was derived from
+// more than the log has, or from another log, nothing is followed until somebody has put that right:
+// see ErrLogLost.
 package follow
 
 import (
@@ -81,6 +83,9 @@ type Config struct {
 	// Advanced, where set, is called whenever the derived stream is known to hold all up to seq,
 	// from one goroutine. A seq lower than before means that the stream was seen to be behind.
 	Advanced func(seq uint64)
+	// LogLost, where set, is told with ErrLogLost that the follower does not go on, once until it has
+	// gone on again; it is told again after a restart. It must not block.
+	LogLost func(error)
 	// Logger is where trouble is told; nil for slog.Default.
 	Logger *slog.Logger
 }
@@ -96,6 +101,8 @@ type Follower struct {
 	refusals map[place]int // of messages at or behind the position; Run's own
 	givenUp  int           // how many messages were given up; Run's own
 	began    place         // what the last try began behind; Run's own
+	logEnd   uint64        // the log's last sequence as it was seen last; Run's own
+	lost     int           // tries in a row that ended with ErrLogLost; Run's own
 
 	mu       sync.Mutex
 	followed uint64
@@ -189,6 +196,7 @@ func (f *Follower) Run(ctx context.Context) {
 			pause = minPause
 		}
 		f.failures.Add(1)
+		f.tellLost(err)
 		f.config.Logger.Warn("derived stream cannot be followed; will try again",
 			"error", err, "pause", pause)
 		sleep(ctx, jitter(pause))
@@ -200,6 +208,9 @@ func (f *Follower) Run(ctx context.Context) {
 func (f *Follower) follow(ctx context.Context) error {
 	pos, err := f.readPosition(ctx)
 	if err != nil {
+		return err
+	}
+	if err := f.checkLog(ctx, pos); err != nil {
 		return err
 	}
 	f.forgetBefore(pos)

@@ -41,6 +41,7 @@ func (w *world) newDerived() {
 	var err error
 	w.derived, err = w.js.CreateStream(w.t.Context(), jetstream.StreamConfig{
 		Name: "DERIVED", Subjects: []string{"derived.>"}, PersistMode: jetstream.AsyncPersistMode,
+		Duplicates: 100 * time.Millisecond, // as the engine has it
 	})
 	require.NoError(w.t, err)
 }

@@ -15,6 +15,8 @@ type position struct {
 	logSeq uint64 // of the last derived message; 0 for an empty stream
 	parts  int    // how many messages derived from logSeq are there
 	last   uint64 // the sequence of the derived stream's last message
+	// What the last derived message is: its subject and its Nats-Msg-Id.
+	subject, id string
 }
 
 func (f *Follower) readPosition(ctx context.Context) (position, error) {
@@ -57,6 +59,7 @@ func (p *position) of(msg *jetstream.RawStreamMsg) bool {
 		return false
 	}
 	p.logSeq, p.parts = logSeq, part+1
+	p.subject, p.id = msg.Subject, msg.Header.Get(jetstream.MsgIDHeader)
 	return true
 }
 

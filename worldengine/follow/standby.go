@@ -27,6 +27,9 @@ func (f *Follower) standBy(ctx context.Context) {
 		}
 		if pos != seen {
 			seen, moved = pos, time.Now()
+			if pos.logSeq > f.logEnd && f.checkLog(ctx, pos) != nil {
+				return // the next try says it
+			}
 			if pos.logSeq > 0 {
 				f.rewind(pos.logSeq - 1) // that one itself may be there in part only
 			}

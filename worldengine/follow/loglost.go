@@ -1,0 +1,103 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrLogLost: the derived stream was derived from what the log does not have: the log has lost its end,
+// or another log was put in its place. What is derived from such a log would be lost among what is
+// there already, so the follower stands still, nothing counts as followed, and it tries again. An
+// operator has to take away what the log does not have; handoffctl fsck --repair does.
+var ErrLogLost = errors.New("follow: the log has lost what the derived stream was derived from")
+
+// lostTries is how many tries in a row must find the log without its end before it counts as lost: a
+// new leader of a replicated log may not have come to its end yet.
+const lostTries = 5
+
+// checkLog returns ErrLogLost where the log cannot be what the derived stream was derived from up to pos.
+// The log only grows, so its end, read after pos, must not be before it; and where the log has grown
+// again since it lost its end, another message stands in the place of the one that was followed last.
+func (f *Follower) checkLog(ctx context.Context, pos position) error {
+	info, err := f.config.Log.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("follow: state of the log: %w", err)
+	}
+	f.logEnd = info.State.LastSeq
+	if pos.logSeq == 0 {
+		return nil
+	}
+	if pos.logSeq > f.logEnd {
+		return f.loseLog(fmt.Errorf("%w: that was at log sequence %d, and the log ends at %d",
+			ErrLogLost, pos.logSeq, f.logEnd))
+	}
+	raw, err := f.config.Log.GetMsg(ctx, pos.logSeq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil // it has left the log's history
+	}
+	if err != nil {
+		return fmt.Errorf("follow: log sequence %d: %w", pos.logSeq, err)
+	}
+	derived, err := f.config.Derive(Stored(raw))
+	if err != nil || pos.isOf(derived) {
+		return nil // what cannot be read says nothing against it
+	}
+	return f.loseLog(fmt.Errorf("%w: at log sequence %d there is another message now", ErrLogLost, pos.logSeq))
+}
+
+// isOf says whether the last derived message is one of those that are derived from its log message, by
+// what names it. What else it says may have been written by another version of the program.
+func (p *position) isOf(derived []*nats.Msg) bool {
+	if p.parts > len(derived) {
+		return false
+	}
+	m := derived[p.parts-1]
+	id := m.Header.Get(jetstream.MsgIDHeader)
+	return m.Subject == p.subject && (id == "" || id == p.id)
+}
+
+// loseLog makes nothing count as followed before the follower comes to where the log ends now.
+func (f *Follower) loseLog(err error) error {
+	f.mu.Lock()
+	f.floor, f.followed = f.logEnd, 0
+	f.mu.Unlock()
+	return err
+}
+
+// tellLost tells once that the log has lost its end, when a try has ended with err.
+func (f *Follower) tellLost(err error) {
+	if !errors.Is(err, ErrLogLost) {
+		f.lost = 0
+		return
+	}
+	if f.lost++; f.lost != lostTries {
+		return
+	}
+	f.config.Logger.Error("nothing is followed before handoffctl fsck --repair", "error", err)
+	if f.config.LogLost != nil {
+		f.config.LogLost(err)
+	}
+}
+
+// Stored makes of a message that was got by its sequence what a consumer would have delivered. There is
+// nothing to acknowledge.
+func Stored(raw *jetstream.RawStreamMsg) jetstream.Msg { return storedMsg{raw: raw} }
+
+type storedMsg struct {
+	jetstream.Msg
+	raw *jetstream.RawStreamMsg
+}
+
+func (m storedMsg) Subject() string      { return m.raw.Subject }
+func (m storedMsg) Headers() nats.Header { return m.raw.Header }
+func (m storedMsg) Data() []byte         { return m.raw.Data }
+
+func (m storedMsg) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{
+		Sequence: jetstream.SequencePair{Stream: m.raw.Sequence}, Timestamp: m.raw.Time,
+	}, nil
+}
