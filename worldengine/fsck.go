@@ -48,7 +48,8 @@ var ErrNoWorld = errors.New("worldengine: there is no such world")
 // runs that have not ended, and of receipts that are wrong (8 bytes each), not with the length of the
 // log; beside that it has up to 8 MiB of each stream in hand, or two of the largest messages.
 //
-// A key that was accepted twice is found by its receipt, so within the retention of the receipts.
+// A key that was accepted twice is found by its receipt, so within the retention of the receipts, and a
+// commit that the log has lost by its run events, so within theirs.
 func Fsck(ctx context.Context, nc *nats.Conn, world string, options FsckOptions) (*FsckReport, error) {
 	if err := ValidateWorld(world); err != nil {
 		return nil, err
@@ -90,13 +91,16 @@ type fsck struct {
 	options FsckOptions
 	report  *FsckReport
 
-	log      jetstream.Stream
-	end      uint64           // the log's last sequence when the check began
-	logNow   uint64           // the same, as it was seen last
-	ahead    time.Duration    // of the NATS server's clock
-	letters  jetstream.Stream // of dead letters; nil where there is none
-	receipts fsckReceipts
-	events   fsckEvents
+	log         jetstream.Stream
+	end         uint64              // the log's last sequence when the check began
+	logNow      uint64              // the same, as it was seen last
+	ahead       time.Duration       // of the NATS server's clock
+	letters     jetstream.Stream    // of dead letters; nil where there is none
+	towns       map[string]fsckTown // as far as the log was read: see fsckLog
+	present     map[string]bool     // towns that are known to be in the log, by the subject of their history
+	receipts    fsckReceipts
+	events      fsckEvents
+	lostCommits fsckLost
 }
 
 // find takes a finding into the report.
@@ -142,6 +146,8 @@ func (f *fsck) check(ctx context.Context) error {
 		fsck: f, name: EventStream(f.world), derive: deriveEvents(f.world),
 		alone: eventAlone, same: &counts.Events,
 	}}
+	f.receipts.lostLog, f.events.lostLog = f.receipts.logLost, f.events.logLost
+	f.present, f.lostCommits = map[string]bool{}, fsckLost{}
 	cursor, err := openFsckCursor(ctx, f.log, f.nc.MaxPayload())
 	if err != nil {
 		return err
@@ -158,6 +164,7 @@ func (f *fsck) check(ctx context.Context) error {
 // compare goes through the log up to its end.
 func (f *fsck) compare(ctx context.Context, cursor *fsckCursor) error {
 	log := newFsckLog(f.world, &f.report.Counts)
+	f.towns = log.towns
 	last := uint64(0)
 	for {
 		m, err := cursor.next(ctx)
@@ -177,20 +184,20 @@ func (f *fsck) compare(ctx context.Context, cursor *fsckCursor) error {
 	}
 	f.receipts.gap = fsckGap{after: last, before: f.end + 1}
 	f.events.gap = f.receipts.gap
-	if err := f.receipts.finish(ctx); err != nil {
+	if err := f.events.finish(ctx); err != nil { // which knows what the log has lost
 		return err
 	}
-	return f.events.finish(ctx)
+	return f.receipts.finish(ctx)
 }
 
 // follow checks what is derived from the next message of the log.
 func (f *fsck) follow(ctx context.Context, m *fsckMessage, gap fsckGap) error {
 	f.receipts.meets(m, gap)
 	f.events.meets(m, gap)
-	if err := f.receipts.check(ctx, m); err != nil {
+	if err := f.events.check(ctx, m); err != nil { // which knows what the log has lost
 		return err
 	}
-	return f.events.check(ctx, m)
+	return f.receipts.check(ctx, m)
 }
 
 // judge takes what is wrong with a message of the log into the report.

@@ -28,6 +28,8 @@ type fsckDerived struct {
 	derive func(jetstream.Msg) ([]*nats.Msg, error)
 	// alone says what is wrong with a message that has outlived its log message, or "".
 	alone func(*fsckMessage) string
+	// lostLog says whether such a message is of a commit that the log has lost, and reports it.
+	lostLog func(context.Context, *fsckMessage) (bool, error)
 	// same counts the messages that are what the log says.
 	same *int64
 
@@ -103,18 +105,24 @@ func (d *fsckDerived) pass(ctx context.Context) error {
 		if err != nil || got == nil || !got.placed || !d.gap.has(got.at.seq) {
 			return err
 		}
-		d.outlived(got)
+		if err := d.outlived(ctx, got); err != nil {
+			return err
+		}
 		d.cursor.take()
 	}
 }
 
 // outlived checks a message whose log message is gone by itself.
-func (d *fsckDerived) outlived(got *fsckMessage) {
+func (d *fsckDerived) outlived(ctx context.Context, got *fsckMessage) error {
+	if lost, err := d.lostLog(ctx, got); lost || err != nil {
+		return err
+	}
 	d.report.Counts.Outlived++
 	d.lost++
 	if wrong := d.alone(got); wrong != "" {
 		d.wrong(got, "a message whose log message has left the history contradicts itself", "", wrong)
 	}
+	return nil
 }
 
 // maxAhead is how many messages of a derived stream are looked through for one that is not next.
@@ -161,7 +169,9 @@ func (d *fsckDerived) rest(ctx context.Context, each func(*fsckMessage) error) e
 		}
 		d.cursor.take()
 		if got.placed && d.gap.has(got.at.seq) {
-			d.outlived(got)
+			if err := d.outlived(ctx, got); err != nil {
+				return err
+			}
 			continue
 		}
 		if newer, err := d.isNewer(ctx, got); err != nil {

@@ -62,7 +62,9 @@ func (d *fsckEvents) expect(ctx context.Context, m *fsckMessage, want *nats.Msg,
 			return nil
 		}
 		if got.placed && d.gap.has(got.at.seq) {
-			d.outlived(got)
+			if err := d.outlived(ctx, got); err != nil {
+				return err
+			}
 			d.cursor.take()
 			continue
 		}
@@ -164,8 +166,7 @@ func (d *fsckEvents) stray(ctx context.Context, got *fsckMessage) error {
 			return err
 		}
 		if source == nil {
-			d.outlived(got)
-			return nil
+			return d.outlived(ctx, got)
 		}
 	}
 	d.wrong(got, "the log has no such event here", "", string(got.Data()))

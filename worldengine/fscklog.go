@@ -95,8 +95,8 @@ func (l *fsckLog) forget(m *fsckMessage) {
 	if m.Subject() == controlSubject(l.world) {
 		l.control = fsckControl{}
 	}
-	if _, ok := l.towns[m.Subject()]; ok {
-		l.towns[m.Subject()] = fsckTown{}
+	if prior, ok := l.towns[m.Subject()]; ok {
+		l.towns[m.Subject()] = fsckTown{first: prior.first}
 	}
 }
 
@@ -106,15 +106,16 @@ func (l *fsckLog) ofTown(v *fsckVerdict, rec *record) {
 	prior, seen := l.towns[subject]
 	if !seen {
 		l.counts.Towns++
+		prior.first = v.message.seq
 	}
 	v.want("the record stands on the subject of another town", logSubject(l.world, TownToken(rec.TownID)), subject)
 	state := checkState(v, rec)
 	if state == nil {
-		l.towns[subject] = fsckTown{}
+		l.towns[subject] = fsckTown{first: prior.first}
 		return
 	}
 	l.towns[subject] = fsckTown{
-		known: true, seq: v.message.seq, epoch: state.Epoch(), hash: state.Hash,
+		first: prior.first, known: true, seq: v.message.seq, epoch: state.Epoch(), hash: state.Hash,
 		apply: rec.Apply, paused: rec.Paused, pending: rec.Pending,
 	}
 	if now := l.towns[subject]; prior.known {

@@ -72,7 +72,9 @@ func (d *fsckReceipts) expect(ctx context.Context, m *fsckMessage, want *nats.Ms
 			d.cursor.take()
 			return nil
 		case got.placed && d.gap.has(got.at.seq):
-			d.outlived(got)
+			if err := d.outlived(ctx, got); err != nil {
+				return err
+			}
 			d.cursor.take()
 			continue
 		}
@@ -237,8 +239,7 @@ func (d *fsckReceipts) stray(ctx context.Context, got *fsckMessage) error {
 			return err
 		}
 		if source == nil {
-			d.outlived(got)
-			return nil
+			return d.outlived(ctx, got)
 		}
 		if len(derived) > 0 && got.is(derived[0], got.at) {
 			if got.Headers().Get(repairedHeader) == "" {

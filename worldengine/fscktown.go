@@ -9,6 +9,7 @@ import (
 
 // fsckTown is what the last message read of a town said. One that could not be read is not known.
 type fsckTown struct {
+	first   uint64 // the sequence of the first message read of it
 	known   bool
 	seq     uint64
 	epoch   int64
