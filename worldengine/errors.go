@@ -31,6 +31,10 @@ var (
 	ErrRunCancelled = errors.New("worldengine: an operator cancelled the run while the handoff was waiting")
 	// ErrUnknownTown: there is no such town.
 	ErrUnknownTown = errors.New("worldengine: there is no such town")
+	// ErrTownDamaged: the log holds the town, but its last message cannot be read: NATS found that it was
+	// changed, or the state in it is not the one that its hash names. Nothing is judged or put. Restore the
+	// log from a backup.
+	ErrTownDamaged = errors.New("worldengine: the stored state of the town is damaged; fsck says where")
 	// ErrTownExists: a town is created that exists already. Give expectedSnapshotHash to replace it.
 	ErrTownExists = errors.New("worldengine: the town exists; " +
 		"give expectedSnapshotHash, the hash of the state to replace")

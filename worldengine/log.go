@@ -75,6 +75,9 @@ type entry struct {
 // load reads the current entry of a town.
 func (l *commitLog) load(ctx context.Context, townID string) (entry, error) {
 	msg, err := l.store.last(ctx, logSubject(l.world, TownToken(townID)))
+	if errors.Is(err, errUnreadable) {
+		return entry{}, fmt.Errorf("%w: town %q: %w", ErrTownDamaged, townID, err)
+	}
 	if err != nil {
 		return entry{}, fmt.Errorf("%w: last message of town %q: %w", ErrLogUnavailable, townID, err)
 	}
@@ -83,11 +86,11 @@ func (l *commitLog) load(ctx context.Context, townID string) (entry, error) {
 	}
 	rec, err := readRecord(msg.Data)
 	if err != nil {
-		return entry{}, fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
+		return entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID, msg.Sequence, err)
 	}
 	state, err := rec.state(msg.Header.Get(hashHeader))
 	if err != nil {
-		return entry{}, fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
+		return entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID, msg.Sequence, err)
 	}
 	return entry{
 		seq: msg.Sequence, loadedSeq: msg.Sequence, state: state,

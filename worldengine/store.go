@@ -36,9 +36,25 @@ func (s *streamStore) at(ctx context.Context, seq uint64) (*jetstream.RawStreamM
 	return orNil(s.stream.GetMsg(ctx, seq))
 }
 
+// last also asks, where there is no message, whether the stream counts any: NATS says of one that was
+// changed on its disk that it is not there.
 func (s *streamStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	return orNil(s.stream.GetLastMsgForSubject(ctx, subject))
+	msg, err := orNil(s.stream.GetLastMsgForSubject(ctx, subject))
+	if msg != nil || err != nil {
+		return msg, err
+	}
+	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+	if err != nil || info.State.Subjects[subject] == 0 {
+		return nil, err
+	}
+	if msg, err = orNil(s.stream.GetLastMsgForSubject(ctx, subject)); msg == nil && err == nil { // it has not just come
+		err = errUnreadable
+	}
+	return msg, err
 }
+
+// errUnreadable says that a stream counts a message that it cannot deliver.
+var errUnreadable = errors.New("worldengine: the last message of the subject was changed on the disk of NATS")
 
 func (s *streamStore) next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
 	return orNil(s.stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject)))

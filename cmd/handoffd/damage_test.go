@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"flag"
 	"os"
@@ -116,6 +117,57 @@ func TestAFlippedBitInTheLog(t *testing.T) {
 		require.Positive(t, f.Sequence)
 		t.Logf("%s, sequence %d: %s", f.Town, f.Sequence, f.What)
 	}
+}
+
+// A town whose last message was damaged is not served, with a code that says why; another town's damage in
+// the middle of its history is found beside it, and everything else is served.
+func TestAFlippedBitInTheLastMessage(t *testing.T) {
+	t.Parallel()
+	r := newTorture(t, "local")
+	path, block := r.populate()
+	commits := func(n string) [][]int {
+		found := regexp.MustCompile(`(?s)world\.main\.log\.town%20`+n+`.{4}NATS/1\.0`).FindAllIndex(block, -1)
+		require.Greater(t, len(found), 2)
+		return found
+	}
+	last, middle := commits("5"), commits("3")
+	body := last[len(last)-1][1]
+	body += bytes.Index(block[body:], []byte("\"hope\":")) + 10
+	block[body] ^= 1
+	block[middle[1][1]+200] ^= 1
+	require.NoError(t, os.WriteFile(path, block, 0o640))
+	_, nc := r.serve(nil, "interval")
+	for _, d := range r.towns {
+		if d.id != "town 5" {
+			r.verifyTown(nc, d)
+			continue
+		}
+		for _, c := range []*torturedCall{
+			{verb: "town.get", body: []byte(`{"townId":"town 5"}`)}, d.put(), d.putOf(d.state, ""),
+			d.handoff("failed", "failed", d.state, d.state, handoff.AdvanceProject, "bridge"),
+			{verb: "handoff", body: []byte(d.accepted[0].wire)},
+		} {
+			reply, err := nc.Request(worldengine.Subject("main", c.verb), c.body, 20*time.Second)
+			require.NoError(t, err)
+			require.Equal(t, "500", reply.Header.Get("Nats-Service-Error-Code"), "%s: %s", c.verb, reply.Data)
+			require.Contains(t, string(reply.Data), "TOWN_DAMAGED")
+		}
+	}
+	reply, err := nc.Request(worldengine.Subject("main", "town.list"), []byte(`{}`), 20*time.Second)
+	require.NoError(t, err)
+	var list struct{ Towns []worldengine.Summary }
+	require.NoError(t, json.Unmarshal(reply.Data, &list))
+	require.Len(t, list.Towns, len(r.towns)-1, "%s", reply.Data)
+	report, err := worldengine.Fsck(t.Context(), nc, "main", worldengine.FsckOptions{})
+	require.NoError(t, err)
+	damaged := map[string]uint64{}
+	for _, f := range report.Findings {
+		damaged[f.Town] = max(f.Sequence, f.LogSequence)
+		t.Logf("%s, sequence %d, log sequence %d: %s", f.Town, f.Sequence, f.LogSequence, f.What)
+	}
+	require.Len(t, damaged, 2)
+	require.Positive(t, damaged["town 3"])
+	require.Positive(t, damaged["town 5"])
 }
 
 // A log that lost its end to damage is not gone on with, since what was derived from the lost end is in the

@@ -45,6 +45,8 @@ func wireErrorOf(err error) wireError {
 		return wireError{409, signal.Code, 0}
 	case errors.Is(err, worldengine.ErrUnknownTown):
 		return wireError{404, "UNKNOWN_TOWN", 0}
+	case errors.Is(err, worldengine.ErrTownDamaged):
+		return wireError{500, "TOWN_DAMAGED", 0}
 	case errors.Is(err, worldengine.ErrUnknownResult):
 		return wireError{404, "UNKNOWN_RESULT", 0}
 	case errors.Is(err, worldengine.ErrUnknownRun):
@@ -149,6 +151,7 @@ func inShort(err error, status int) error {
 	for _, known := range []error{
 		worldengine.ErrReceiptsBehind, worldengine.ErrEventsBehind, worldengine.ErrContended,
 		worldengine.ErrStopping, worldengine.ErrLogUnavailable, worldengine.ErrInProgress, runevents.ErrRunEnding,
+		worldengine.ErrTownDamaged,
 	} {
 		if errors.Is(err, known) {
 			return known
