@@ -26,7 +26,11 @@ type applying struct {
 	token  string // of the reply subject
 	// own says that this instance committed the pending handoff; another one's is left to it for a
 	// while.
-	own     bool
+	own bool
+	// begun is the last attempt that this instance has committed, and ends when the present one ends, by
+	// the machine's monotonic clock.
+	begun   int64
+	ends    time.Time
 	replies chan reply
 	waiting []func(Answer, error) // who gets the answer; behind the lock of applyings
 }
@@ -135,7 +139,7 @@ func (e *Engine) see(townID string, current entry, done func(Answer, error)) err
 		own: done != nil, token: nuid.Next(), replies: make(chan reply, 64),
 	}
 	if done != nil {
-		a.waiting = append(a.waiting, done)
+		a.begun, a.waiting = a.pending.Attempt, append(a.waiting, done)
 	}
 	if !e.applyings.add(a, func() { e.seeThrough(e.applyContext, a) }) && done != nil {
 		done(Answer{}, ErrInProgress)
@@ -178,7 +182,7 @@ func (e *Engine) seeThrough(ctx context.Context, a *applying) {
 // takeOver leaves another instance's application to it until that has had its time, and says whether
 // it is this instance's then.
 func (e *Engine) takeOver(ctx context.Context, a *applying) bool {
-	until := time.Now().Add(e.config.Plugin.Resend)
+	until, known := time.Now().Add(e.config.Plugin.Resend), int64(0)
 	for ctx.Err() == nil {
 		current, err := e.log.load(ctx, a.town)
 		if err == nil && (current.pending == nil || current.pending.Run.RunID != a.runID) {
@@ -188,8 +192,10 @@ func (e *Engine) takeOver(ctx context.Context, a *applying) bool {
 		if err == nil {
 			a.pending = current.pending
 		}
-		if a.pending.Via == ApplyRCON { // a second console command would be a second application
-			until = a.pending.Deadline.Add(e.config.Plugin.Resend)
+		if a.pending.Via == ApplyRCON && a.pending.Attempt != known {
+			// A second console command would be a second application.
+			pause, lasts := e.spans(a)
+			until, known = time.Now().Add(pause+lasts+e.config.Plugin.Resend), a.pending.Attempt
 		}
 		if err == nil && time.Now().After(until) {
 			e.towns.forget(a.town)
@@ -210,9 +216,28 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
+// spans returns how long it is until the present attempt of a begins, and how long it lasts then. The times
+// in the log are by the clock of whoever committed them: where that was this instance only what lies between
+// them counts, since its clock may have been set since; and no clock makes it longer than they are apart.
+func (e *Engine) spans(a *applying) (pause, lasts time.Duration) {
+	p := a.pending
+	if p.Attempt > 1 {
+		pause = e.config.Plugin.backoff(p.Attempt - 1)
+	}
+	lasts = max(p.Deadline.Sub(p.NotBefore), 0)
+	if p.Attempt == a.begun {
+		return pause, lasts
+	}
+	now := e.config.Now()
+	pause = min(max(p.NotBefore.Sub(now), 0), pause)
+	return pause, min(max(p.Deadline.Sub(now)-pause, 0), lasts)
+}
+
 // attempt makes one logical attempt. It says false when ctx ended it.
 func (e *Engine) attempt(ctx context.Context, a *applying) (verdict, bool) {
-	sleep(ctx, time.Until(a.pending.NotBefore))
+	pause, lasts := e.spans(a)
+	sleep(ctx, pause)
+	a.ends = time.Now().Add(lasts)
 	if a.pending.Attempt > 1 {
 		if err := e.tellAttempts(ctx, a); err != nil { // the conclusion tells them too
 			e.config.Logger.Warn("the attempts of a run are not told yet", "run", a.runID, "error", err)
@@ -241,7 +266,7 @@ func (e *Engine) console(ctx context.Context, a *applying, command *apply.Comman
 	if a.pending.Attempt > 1 && e.moved(ctx, a) {
 		return verdict{failed: silence(false, nil)}, true // which settle finds to be of the past
 	}
-	bounded, cancel := context.WithDeadline(ctx, command.Deadline)
+	bounded, cancel := context.WithDeadline(ctx, a.ends)
 	defer cancel()
 	answer, err := e.config.RCON.Apply(bounded, command)
 	switch unavailable := errors.Is(err, apply.ErrUnavailable) && !errors.Is(err, apply.ErrInDoubt); {
@@ -269,7 +294,7 @@ const (
 // false when ctx ended it.
 func (e *Engine) ask(ctx context.Context, a *applying, command *apply.Command) (verdict, bool) {
 	subject := ApplySubject(e.config.World, TownToken(a.town))
-	reached, until := a.pending.Reached || !a.own, command.Deadline
+	reached, until := a.pending.Reached || !a.own, a.ends
 	if !a.own { // who finds it asks once at least: the plugin may have applied it in time
 		until = later(until, time.Now().Add(e.config.Plugin.Resend))
 	}
@@ -279,7 +304,7 @@ func (e *Engine) ask(ctx context.Context, a *applying, command *apply.Command) (
 		if left <= 0 || sent > 0 && e.moved(ctx, a) {
 			return verdict{failed: silence(reached, last), reached: reached}, true
 		}
-		data, err := command.MarshalWire(time.Now())
+		data, err := command.MarshalWire(command.Deadline.Add(-time.Until(a.ends)))
 		if err == nil {
 			err = e.inbox.ask(subject, a, data)
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -80,7 +79,7 @@ func (e *Engine) commitPending(
 		return err
 	}
 	failpoint.At(failpoint.Marked)
-	run, now, after := d.producer.Run(), time.Now().UTC(), d.before
+	run, now, after := d.producer.Run(), e.config.Now().UTC(), d.before
 	after.pending = &pending{
 		Via: via, Handoff: wire, Expected: expected.Canonical, Run: run.Identity,
 		Emitted: run.FirstSeq + int64(len(run.Events)) - 1, IDSeed: rand.Text(),

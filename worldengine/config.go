@@ -65,8 +65,9 @@ type Config struct {
 	// TenantID, ProjectID and EnvironmentID stand in every run event; "default", the world's
 	// name, and "local".
 	TenantID, ProjectID, EnvironmentID string
-	// Now is the producer's clock and NewID draws a UUID v4, as runevents.IsID wants it; time.Now and
-	// uuid.NewString. They reach run events and never a result. No handoff is judged with another id.
+	// Now is the clock of the producer, and of what the log says about when attempts to apply a command
+	// begin and end; NewID draws a UUID v4, as runevents.IsID wants it; time.Now and uuid.NewString. They
+	// never reach a result. No handoff is judged with another id.
 	Now   func() time.Time
 	NewID func() string
 	// OnAlert, where set, is called with every alert, beside its way into the log and the stream of

@@ -46,12 +46,13 @@ func (m *marks) put(ctx context.Context, townID string) error {
 
 // mark is a mark that was read.
 type mark struct {
-	seq    uint64
-	stored time.Time
-	due    time.Time // when to look at the town
+	seq uint64
+	// When it was read, and when to look at the town, by the machine's monotonic clock: that of NATS may
+	// be set.
+	seen, due time.Time
 }
 
-// markAge is how old a mark is at least when it is removed: the commit that it was stored for has come
+// markAge is how long a mark is known at least before it is removed: the commit that it was stored for has come
 // or failed by then.
 const markAge = 2 * operationTimeout
 
@@ -108,9 +109,11 @@ func (e *Engine) lookAfter(ctx context.Context, arrived <-chan jetstream.Msg) er
 			if err != nil {
 				return fmt.Errorf("worldengine: a mark without metadata: %w", err)
 			}
-			due := meta.Timestamp.Add(e.config.Plugin.Resend)
-			known[string(msg.Data())] = mark{seq: meta.Sequence.Stream, stored: meta.Timestamp, due: due}
-			if !time.Now().Before(due) {
+			now := time.Now()
+			age := min(max(now.Sub(meta.Timestamp), 0), e.config.Plugin.Resend)
+			due := now.Add(e.config.Plugin.Resend - age)
+			known[string(msg.Data())] = mark{seq: meta.Sequence.Stream, seen: now, due: due}
+			if !now.Before(due) {
 				e.lookAt(ctx, known)
 			}
 		case <-ticker.C:
@@ -133,8 +136,8 @@ func (e *Engine) lookAt(ctx context.Context, known map[string]mark) {
 			err = e.seeInTurn(townID)
 			m.due = now.Add(e.config.Plugin.Resend)
 			known[townID] = m
-		} else if err == nil && now.Before(m.stored.Add(markAge)) {
-			m.due = m.stored.Add(markAge)
+		} else if err == nil && now.Before(m.seen.Add(markAge)) {
+			m.due = m.seen.Add(markAge)
 			known[townID] = m
 		} else if err == nil {
 			// Any instance may have removed it before, or a later mark.

@@ -49,7 +49,7 @@ func TestAMarkComesDueWhileACommandIsAccepted(t *testing.T) {
 	require.NoError(t, err)
 	e.mark = func(context.Context, string) error { return nil } // the test has one of its own
 	e.log.store = &watchedStore{e.log.store, func() {
-		e.lookAt(t.Context(), map[string]mark{"t": {seq: 1, stored: time.Now()}})
+		e.lookAt(t.Context(), map[string]mark{"t": {seq: 1, seen: time.Now()}})
 	}}
 	h, err := handoff.New(handoff.Proposal{
 		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "t", Reason: "Because.",

@@ -113,7 +113,7 @@ func (e *Engine) commitAttempt(
 	ctx context.Context, a *applying, current entry, failed *applyFailed, reached bool,
 ) error {
 	next := current
-	next.pending = a.pending.next(*failed, reached, time.Now(), &e.config.Plugin)
+	next.pending = a.pending.next(*failed, reached, e.config.Now(), &e.config.Plugin)
 	rec := record{Kind: kindPending, TownID: a.town}
 	msg, err := rec.message(logSubject(e.config.World, TownToken(a.town)), &next)
 	if err != nil {
@@ -124,7 +124,7 @@ func (e *Engine) commitAttempt(
 	}
 	failpoint.At(failpoint.Again)
 	e.towns.set(a.town, next)
-	a.pending = next.pending
+	a.pending, a.begun = next.pending, next.pending.Attempt
 	return nil
 }
 
@@ -174,10 +174,10 @@ func (e *Engine) commitConclusion(ctx context.Context, a *applying, current entr
 }
 
 // commitKey commits a conclusion. The first commit told the log's duplicate window of the key; where that
-// is about to forget it, or has, this one does, so that no moment is left before the receipt in which
+// is about to forget it, or has, or the clock cannot tell, this one does, so that no moment is left before the receipt in which
 // another instance could accept the key for another town.
 func (e *Engine) commitKey(ctx context.Context, msg *nats.Msg, key string, current entry) (uint64, error) {
-	if time.Since(current.pending.Accepted) < duplicateWindow/2 {
+	if since := e.config.Now().Sub(current.pending.Accepted); 0 <= since && since < duplicateWindow/2 {
 		return e.log.commit(ctx, msg, current.seq)
 	}
 	msg.Header[jetstream.MsgIDHeader] = []string{key}

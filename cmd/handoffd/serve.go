@@ -118,12 +118,15 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 			DedupeRetention: c.DedupeRetention, EventRetention: c.RunEventsRetention, EventLimit: c.RunEventsLimit,
 			HistoryPerTown: c.HistoryPerTown, Replicas: c.Replicas, QueueTotal: c.MaxWaiting,
 			TenantID: c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
-			Projector: c.Projector,
+			Projector: c.Projector, Now: engineClock,
 		},
 		Service: service.Config{MaxHeld: c.MaxHeld << 20},
 		Logger:  newLogger(log, c.LogFormat, c.LogLevel),
 	}, nil
 }
+
+// engineClock is the clock of the engine, nil for the machine's. Tests set another.
+var engineClock func() time.Time
 
 // validate refuses what would be taken for "the default" further down, or makes no sense.
 func (c *serveCommand) validate() error {

@@ -38,6 +38,9 @@ type torture struct {
 	game  *game
 	towns []*torturedTown
 	kills map[string]int
+	// stepped gives the server a clock that is set at any moment, another one at each of its starts.
+	stepped bool
+	starts  uint64
 }
 
 // A server that is killed at any moment, hundreds of times, loses nothing that it has answered, carries
@@ -86,6 +89,10 @@ func newTorture(t *testing.T, apply string) *torture {
 // serve starts the server with its game.
 func (r *torture) serve(env []string, mode string) (*program, *nats.Conn) {
 	r.t.Helper()
+	r.starts++
+	if r.stepped {
+		env = append(env, fmt.Sprint(steppedClock, "=", r.seed+r.starts))
+	}
 	p := launch(r.t, env, append(r.args, "--sync", mode)...)
 	nc := p.connect()
 	play(r.t, nc, r.game)

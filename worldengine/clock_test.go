@@ -1,0 +1,128 @@
+package worldengine
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/town"
+)
+
+const year = 365 * 24 * time.Hour
+
+// setClock is a clock that a test sets.
+type setClock struct{ off atomic.Int64 }
+
+func (c *setClock) now() time.Time        { return time.Now().Add(time.Duration(c.off.Load())) }
+func (c *setClock) set(off time.Duration) { c.off.Store(int64(off)) }
+func (c *setClock) policy() PluginPolicy {
+	return PluginPolicy{Deadline: 800 * time.Millisecond, Attempts: 3, Backoff: time.Millisecond, Resend: 50 * time.Millisecond}
+}
+func (c *setClock) engine(t *testing.T, nc *nats.Conn) *Engine {
+	t.Helper()
+	e, err := Open(t.Context(), nc, nc, Config{Apply: ApplyPlugin, Plugin: c.policy(), Now: c.now})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = e.Close(context.Background()) })
+	return e
+}
+
+// talkIn makes a town, and a handoff for it.
+func talkIn(t *testing.T, e *Engine) *handoff.Handoff {
+	t.Helper()
+	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "t"})
+	_, err := e.Put(t.Context(), state, "")
+	require.NoError(t, err)
+	h, err := handoff.New(handoff.Proposal{
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "t", Reason: "Because.",
+		Args: map[string]string{"talkType": "casual"}, SnapshotHash: state.Hash, DecisionEpoch: 0,
+	})
+	require.NoError(t, err)
+	return h
+}
+
+// A clock that is set while a command is applied makes no attempt longer or shorter: a plugin that answers
+// the third attempt is asked for each.
+func TestAClockIsSetWhileACommandIsApplied(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]time.Duration{"back": -year, "forth": year} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nc, clock := natstest.Connect(t), new(setClock)
+			var asked [4]atomic.Int64 // by attempt
+			_, err := nc.Subscribe(ApplySubject("main", "*"), func(msg *nats.Msg) {
+				c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
+				if err != nil {
+					t.Errorf("not a command: %v", err)
+					return
+				}
+				if asked[c.LogicalAttemptID].Add(1) == 1 {
+					clock.set(time.Duration(c.LogicalAttemptID) * step)
+				}
+				if c.LogicalAttemptID == 3 {
+					answer := apply.Done(c)
+					data, _ := answer.MarshalWire()
+					_ = msg.Respond(data)
+				}
+			})
+			require.NoError(t, err)
+			e := clock.engine(t, nc)
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			answer, err := e.Execute(ctx, talkIn(t, e))
+			require.NoError(t, err)
+			require.Equal(t, handoff.Executed, answer.Result.Status)
+			require.Greater(t, asked[1].Load(), int64(1), "the first attempt lasts as long as it has to")
+			require.Greater(t, asked[2].Load(), int64(1))
+		})
+	}
+}
+
+// A clock that is set between two starts neither keeps a command pending for that long, nor gives it up
+// unasked.
+func TestAClockIsSetBetweenTwoStarts(t *testing.T) {
+	t.Parallel()
+	for name, step := range map[string]time.Duration{"back": -year, "forth": year} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nc, clock := natstest.Connect(t), new(setClock)
+			asked := make(chan *apply.Command, 1024)
+			_, err := nc.Subscribe(ApplySubject("main", "*"), func(msg *nats.Msg) {
+				if c, err := apply.ParseCommand(msg.Data, schemas.Limits{}); err == nil {
+					asked <- c // and never answers
+				}
+			})
+			require.NoError(t, err)
+			first := clock.engine(t, nc)
+			h := talkIn(t, first)
+			require.NoError(t, first.Submit(h, func(Answer, error) {}))
+			<-asked
+			first.stopApplying() // as its end does
+			require.NoError(t, first.Close(t.Context()))
+			for len(asked) > 0 {
+				<-asked
+			}
+			clock.set(step)
+			second := clock.engine(t, nc)
+			require.Eventually(t, func() bool {
+				current, err := second.Town(t.Context(), "t")
+				return err == nil && current.PendingRunID == ""
+			}, 20*time.Second, 10*time.Millisecond)
+			attempts := map[int64]bool{}
+			for len(asked) > 0 {
+				attempts[(<-asked).LogicalAttemptID] = true
+			}
+			require.Equal(t, map[int64]bool{1: true, 2: true, 3: true}, attempts)
+			receipt, err := second.Receipt(t.Context(), h.IdempotencyKey)
+			require.NoError(t, err)
+			require.Contains(t, string(receipt.Result), ReasonPluginTimeout)
+		})
+	}
+}
