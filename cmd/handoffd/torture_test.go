@@ -93,7 +93,11 @@ func (r *torture) serve(env []string, mode string) (*program, *nats.Conn) {
 	if r.stepped {
 		env = append(env, fmt.Sprint(steppedClock, "=", r.seed+r.starts))
 	}
-	p := launch(r.t, env, append(r.args, "--sync", mode)...)
+	args := r.args
+	if args[0] != "--nats" { // whose files are not handoffd's
+		args = append(slices.Clip(args), "--sync", mode)
+	}
+	p := launch(r.t, env, args...)
 	nc := p.connect()
 	play(r.t, nc, r.game)
 	return p, nc
@@ -232,7 +236,7 @@ func (r *torture) tell() {
 			answers[kind] += n
 		}
 	}
-	r.t.Logf("-torture.seed=%d: %d kills: %v", r.seed, r.total(), r.kills)
+	r.t.Logf("-torture.seed=%d: %d times: %v", r.seed, r.total(), r.kills)
 	for _, kind := range slices.Sorted(maps.Keys(answers)) {
 		r.t.Logf("%7d %s", answers[kind], kind)
 	}

@@ -18,6 +18,7 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/worldengine"
+	"worldengine/worldengine/natstest"
 )
 
 // size is the number of nodes, and of engines.
@@ -28,9 +29,9 @@ type nodes struct {
 	t       testing.TB
 	dir     string
 	logs    string
-	client  [size]string       // HOST:PORT for clients
-	route   [size]string       // HOST:PORT for other nodes
-	links   [size][size]*proxy // links[i][j] is the way from i to j
+	client  [size]string                // HOST:PORT for clients
+	route   [size]string                // HOST:PORT for other nodes
+	links   [size][size]*natstest.Proxy // links[i][j] is the way from i to j
 	running [size]*process
 }
 
@@ -50,7 +51,7 @@ func startNodes(t testing.TB) *nodes {
 	for i := range size {
 		for j := range size {
 			if i != j {
-				c.links[i][j] = newProxy(t, c.route[j])
+				c.links[i][j] = natstest.NewProxy(t, c.route[j])
 			}
 		}
 	}
@@ -93,7 +94,7 @@ func (c *nodes) configure(i int) {
 	var routes []string
 	for j, link := range c.links[i] {
 		if j != i {
-			routes = append(routes, "nats://"+link.address())
+			routes = append(routes, "nats://"+link.Address())
 		}
 	}
 	text = before + "no_advertise: true\n  advertise: \"127.0.0.1:9\"\n  routes: [" + strings.Join(routes, ", ") + "]" + after
@@ -134,8 +135,8 @@ func (c *nodes) heal(i int) { c.setLinks(i, false) }
 func (c *nodes) setLinks(i int, cut bool) {
 	for j := range size {
 		if i != j {
-			c.links[i][j].set(cut)
-			c.links[j][i].set(cut)
+			c.links[i][j].Cut(cut)
+			c.links[j][i].Cut(cut)
 		}
 	}
 }

@@ -1,17 +1,19 @@
-package cluster_test
+package natstest
 
 import (
 	"io"
 	"net"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
 
-// proxy is the only way from one node to another. Cut, it lets nothing through and closes nothing, as a
-// network does that has lost its link: what was on its way arrives when it is healed.
-type proxy struct {
+// Proxy is the only way to a server, or from one node to another. Cut, it lets nothing through and closes
+// nothing, as a network does that has lost its link: what was on its way arrives when it is healed. Slow, it
+// lets everything through late. It is safe for concurrent use.
+type Proxy struct {
 	listener net.Listener
 	target   string
 
@@ -19,24 +21,27 @@ type proxy struct {
 	open  sync.Cond
 	cut   bool
 	over  bool
+	delay time.Duration
+	rate  int // bytes a second for each connection and way; 0 for any
 	conns []net.Conn
 }
 
-// newProxy listens on a free port for connections to target.
-func newProxy(t testing.TB, target string) *proxy {
+// NewProxy listens on a free port for connections to target.
+func NewProxy(t testing.TB, target string) *Proxy {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &proxy{listener: listener, target: target}
+	p := &Proxy{listener: listener, target: target}
 	p.open.L = &p.mu
 	t.Cleanup(p.close)
 	go p.serve()
 	return p
 }
 
-func (p *proxy) address() string { return p.listener.Addr().String() }
+// Address is the HOST:PORT where it listens.
+func (p *Proxy) Address() string { return p.listener.Addr().String() }
 
-func (p *proxy) serve() {
+func (p *Proxy) serve() {
 	for {
 		conn, err := p.listener.Accept()
 		if err != nil {
@@ -47,7 +52,7 @@ func (p *proxy) serve() {
 }
 
 // join connects an accepted connection with the target, once that may be.
-func (p *proxy) join(from net.Conn) {
+func (p *Proxy) join(from net.Conn) {
 	defer from.Close()
 	if !p.keep(from) || !p.pass() {
 		return
@@ -67,11 +72,12 @@ func (p *proxy) join(from net.Conn) {
 }
 
 // copy moves what arrives until either side is gone.
-func (p *proxy) copy(to, from net.Conn) {
+func (p *Proxy) copy(to, from net.Conn) {
 	defer to.Close()
 	buffer := make([]byte, 32<<10)
 	for {
 		n, err := from.Read(buffer)
+		time.Sleep(p.takes(n))
 		if !p.pass() {
 			return
 		}
@@ -82,7 +88,7 @@ func (p *proxy) copy(to, from net.Conn) {
 }
 
 // pass waits while the link is cut, and says false when it is over.
-func (p *proxy) pass() bool {
+func (p *Proxy) pass() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.cut && !p.over {
@@ -91,21 +97,40 @@ func (p *proxy) pass() bool {
 	return !p.over
 }
 
-func (p *proxy) set(cut bool) {
+// Cut cuts the link, or heals it.
+func (p *Proxy) Cut(cut bool) {
 	p.mu.Lock()
 	p.cut = cut
 	p.mu.Unlock()
 	p.open.Broadcast()
 }
 
-func (p *proxy) keep(c net.Conn) bool {
+// Slow delays everything that goes through from now on, and lets no more than rate bytes a second through
+// each connection either way; 0 for no delay, and for any rate.
+func (p *Proxy) Slow(delay time.Duration, rate int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay, p.rate = delay, rate
+}
+
+// takes is how long n bytes are on their way.
+func (p *Proxy) takes(n int) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rate == 0 {
+		return p.delay
+	}
+	return p.delay + time.Duration(n)*time.Second/time.Duration(p.rate)
+}
+
+func (p *Proxy) keep(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.conns = append(p.conns, c)
 	return !p.over
 }
 
-func (p *proxy) close() {
+func (p *Proxy) close() {
 	p.mu.Lock()
 	p.over = true
 	all := make([]io.Closer, 0, len(p.conns)+1)

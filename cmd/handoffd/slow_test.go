@@ -1,0 +1,101 @@
+package main
+
+import (
+	"flag"
+	"math/rand/v2"
+	"net/url"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/natstest"
+)
+
+var tortureSlow = flag.Int("torture.slow", 1, "how many rounds of trouble TestSlowNATS and TestStopped make")
+
+// trouble is something that makes a server slow for a while.
+type trouble struct {
+	name  string
+	lasts time.Duration
+	begin func()
+}
+
+// suffer has the towns driven while one trouble comes after another, in an order that the seed draws, and
+// checks that each is answered again when the last has ended.
+func (r *torture) suffer(p *program, nc *nats.Conn, troubles []trouble, end func()) {
+	r.t.Helper()
+	random := rand.New(rand.NewPCG(r.seed, 1))
+	for range *tortureSlow {
+		random.Shuffle(len(troubles), func(i, j int) { troubles[i], troubles[j] = troubles[j], troubles[i] })
+		var over atomic.Bool
+		go func() {
+			defer over.Store(true)
+			for _, trouble := range troubles {
+				trouble.begin()
+				time.Sleep(trouble.lasts) // the trouble itself
+				end()
+				time.Sleep(time.Duration(random.IntN(1000)) * time.Millisecond)
+				r.kills[trouble.name]++
+			}
+		}()
+		r.work(p, nc, func(d *torturedTown) bool { return !over.Load() || d.open != nil })
+	}
+}
+
+// A NATS that is far away, has a thin line, or says nothing for longer than an append, and a whole request,
+// may take, loses nothing, has nothing carried out twice, and is served again when it comes back.
+func TestSlowNATS(t *testing.T) {
+	t.Parallel()
+	for _, apply := range []string{"local", "plugin"} {
+		t.Run(apply, func(t *testing.T) {
+			t.Parallel()
+			r, nc := newTorture(t, apply), natstest.Connect(t)
+			at, err := url.Parse(nc.ConnectedUrl())
+			require.NoError(t, err)
+			line := natstest.NewProxy(t, at.Host)
+			flags := r.args[4:]
+			r.args = append([]string{"--nats", "nats://" + line.Address()}, flags...)
+			p, _ := r.serve(nil, "")
+			play(t, nc, r.game)
+			cut := func() { line.Cut(true) }
+			r.suffer(p, nc, []trouble{
+				{"delayed by 50 ms", 2 * time.Second, func() { line.Slow(50*time.Millisecond, 0) }},
+				{"delayed by 500 ms", 3 * time.Second, func() { line.Slow(500*time.Millisecond, 0) }},
+				{"16 KB/s", 4 * time.Second, func() { line.Slow(0, 16<<10) }},
+				{"silent for 4 s", 4 * time.Second, cut},
+				{"silent for 12 s", 12 * time.Second, cut},
+			}, func() { line.Slow(0, 0); line.Cut(false) })
+			p.end(syscall.SIGTERM)
+			require.NoError(t, p.err, "%s", p.stderr)
+			r.args = append([]string{"--nats", nc.ConnectedUrl()}, flags...)
+			r.verify()
+			r.tell()
+		})
+	}
+}
+
+// A server that is stopped for seconds, and goes on, loses nothing and has nothing carried out twice.
+func TestStopped(t *testing.T) {
+	t.Parallel()
+	for _, apply := range []string{"local", "plugin"} {
+		t.Run(apply, func(t *testing.T) {
+			t.Parallel()
+			r := newTorture(t, apply)
+			p, nc := r.serve(nil, "always")
+			stop := func() { _ = p.cmd.Process.Signal(syscall.SIGSTOP) }
+			r.suffer(p, nc, []trouble{
+				{"stopped for 1 s", time.Second, stop}, {"stopped for 4 s", 4 * time.Second, stop},
+				{"stopped for 12 s", 12 * time.Second, stop},
+			}, func() { _ = p.cmd.Process.Signal(syscall.SIGCONT) })
+			nc.Close()
+			p.end(syscall.SIGTERM)
+			require.NoError(t, p.err, "%s", p.stderr)
+			r.verify()
+			r.tell()
+		})
+	}
+}
