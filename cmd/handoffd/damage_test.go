@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"sync/atomic"
@@ -14,6 +16,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
@@ -43,36 +46,79 @@ func TestDataDirectoryCannotBeUsed(t *testing.T) {
 	}
 }
 
-var smallDisk = flag.String("torture.disk", "",
-	"a directory on a small file system (some 8 MB) for TestDiskFull; without it a limit on file sizes stands for it")
+// smallDisk is the size of the file system of TestDiskFull, of which a file takes all but roomLeft: on a
+// smaller one NATS makes no streams, since it keeps room for the dead letters and the alerts.
+const (
+	smallDisk = "128m"
+	roomLeft  = 4 << 20
+)
 
 // A disk that is full loses nothing that was answered: what cannot be stored is not answered, and a
-// server that is started again where there is room goes on.
+// server that is started again where there is room goes on. The disk is a small file system that the server
+// alone sees; where the kernel lets nobody but root mount one, a limit on file sizes stands for it.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	r := newTorture(t, "local")
-	if *smallDisk != "" {
-		r.args[3] = filepath.Join(*smallDisk, "data")
-		t.Cleanup(func() { os.RemoveAll(r.args[3]) })
+	small, room := r.args[3], t.TempDir()
+	mounted := mayMount(t)
+	var env []string
+	if mounted {
+		env = []string{onSmallDisk + "=" + small}
 	}
-	p, nc := r.serve(nil, "always")
-	if *smallDisk == "" {
+	p, nc := r.serve(env, "always")
+	within := fmt.Sprintf("/proc/%d/root%s", p.cmd.Process.Pid, small)
+	if mounted {
+		takeRoom(t, within)
+	} else {
+		t.Log("no small file system can be mounted here: there is a limit on file sizes in its place")
 		limit := unix.Rlimit{Cur: 256 << 10, Max: unix.RLIM_INFINITY}
 		require.NoError(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &limit, nil))
 	}
-	load := time.AfterFunc(8*time.Second, func() { _ = p.cmd.Process.Signal(syscall.SIGKILL) })
+	load := time.AfterFunc(*diskLoad, func() {
+		if mounted { // which goes with the process
+			assert.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+			assert.NoError(t, os.CopyFS(room, os.DirFS(within)))
+		}
+		_ = p.cmd.Process.Signal(syscall.SIGKILL)
+	})
 	defer load.Stop()
 	r.work(p, nc, func(*torturedTown) bool { return true })
 	<-p.ended
 	require.Regexp(t, "write error|insufficient|no space|[Oo]ut of space", p.stderr.String(), "the disk was full")
 	r.tell()
-	if *smallDisk != "" {
-		small, room := r.args[3], t.TempDir()
-		require.NoError(t, os.CopyFS(room, os.DirFS(small)))
-		require.NoError(t, os.RemoveAll(small))
+	if mounted {
+		require.NoError(t, os.Remove(filepath.Join(room, ballast)))
 		r.args[3] = room
 	}
 	r.verify()
+}
+
+const ballast = "ballast"
+
+// takeRoom takes all room of a file system but roomLeft.
+func takeRoom(t testing.TB, dir string) {
+	t.Helper()
+	var at unix.Statfs_t
+	require.NoError(t, unix.Statfs(dir, &at))
+	free := int64(at.Bavail) * at.Bsize
+	require.Less(t, free, int64(1<<30), "it is not the small one")
+	file, err := os.Create(filepath.Join(dir, ballast))
+	require.NoError(t, err)
+	defer file.Close()
+	require.NoError(t, unix.Fallocate(int(file.Fd()), 0, 0, free-roomLeft))
+}
+
+var diskLoad = flag.Duration("torture.disk", 8*time.Second, "how long TestDiskFull asks for more than its disk takes")
+
+// mayMount says whether a process may have a file system of its own.
+func mayMount(t testing.TB) bool {
+	t.Helper()
+	probe := exec.Command("unshare", "-rm", "mount", "-t", "tmpfs", "-o", "size="+smallDisk, "tmpfs", t.TempDir())
+	said, err := probe.CombinedOutput()
+	if err != nil {
+		t.Logf("unshare: %v: %s", err, said)
+	}
+	return err == nil
 }
 
 // populate has a server answer some hundred requests, ends it, and returns the block of its log.

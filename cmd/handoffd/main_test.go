@@ -33,6 +33,21 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// onSmallDisk, in the environment for launch, names a directory where handoffd gets a small file system of
+// its own.
+const onSmallDisk = "HANDOFFD_TEST_ON_SMALL_DISK"
+
+// command returns what runs the program self.
+func command(self string, env, args []string) *exec.Cmd {
+	for _, v := range env {
+		if dir, small := strings.CutPrefix(v, onSmallDisk+"="); small {
+			mount := "mount -t tmpfs -o size=" + smallDisk + ` tmpfs "$0" && exec "$@"`
+			return exec.Command("unshare", append([]string{"-rm", "sh", "-c", mount, dir, self}, args...)...)
+		}
+	}
+	return exec.Command(self, args...)
+}
+
 // program is a handoffd process.
 type program struct {
 	t      testing.TB
@@ -49,7 +64,7 @@ func launch(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	p := &program{t: t, cmd: exec.Command(self, args...), stderr: &bytes.Buffer{}, ended: make(chan struct{})}
+	p := &program{t: t, cmd: command(self, env, args), stderr: &bytes.Buffer{}, ended: make(chan struct{})}
 	p.cmd.Env = append(append(os.Environ(), asHandoffd+"=1"), env...)
 	p.cmd.Dir = t.TempDir()
 	p.cmd.Stderr = p.stderr
