@@ -135,9 +135,15 @@ func (e *Engine) followSignals(ctx context.Context) {
 }
 
 func (e *Engine) readSignals(ctx context.Context) error {
+	end, err := e.log.end(ctx)
+	if err != nil {
+		return err
+	}
+	// From a sequence on, and not what is new: a consumer that has to be made anew before anything came
+	// would begin later.
 	consumer, err := e.log.stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{controlSubject(e.config.World), signalSubject(e.config.World)},
-		DeliverPolicy:  jetstream.DeliverNewPolicy,
+		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: end + 1,
 	})
 	if err != nil {
 		return fmt.Errorf("worldengine: consumer of the signals: %w", err)
