@@ -37,7 +37,7 @@ type Config struct {
 	// EventRetention is how long the run events are kept on the bus; 30 days. At least 1 s.
 	EventRetention time.Duration
 	// EventLimit is how many run events are kept on the bus at most, the oldest go first; 10,000,000,
-	// those of about a million runs, for which NATS needs some 350 MB of memory. -1 for no limit.
+	// those of about a million runs, for which NATS needs some 350 MB of live heap. -1 for no limit.
 	EventLimit int64
 	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town;
 	// 10,000. The last commit, the town's state, never expires.
