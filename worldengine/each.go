@@ -1,10 +1,13 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/follow"
@@ -28,7 +31,7 @@ func each(
 		return fmt.Errorf("%w: consumer of the log: %w", ErrLogUnavailable, err)
 	}
 	defer follow.Release(log, consumer)
-	pending, read := consumer.CachedInfo().NumPending, uint64(0)
+	pending, read, last := consumer.CachedInfo().NumPending, uint64(0), uint64(0)
 	for read < pending {
 		batch, err := consumer.Fetch(int(min(pending-read, 1000)), jetstream.FetchMaxWait(2*time.Second))
 		if err != nil {
@@ -44,13 +47,33 @@ func each(
 			if meta.Sequence.Consumer != read {
 				return fmt.Errorf("%w: the messages of the log have a gap", ErrLogUnavailable)
 			}
-			if err := visit(msg, meta.Sequence.Stream); err != nil {
+			last = meta.Sequence.Stream
+			if err := visit(msg, last); err != nil {
 				return err
 			}
 		}
-		if read == before {
-			return fmt.Errorf("%w: the messages of the log break off: %w", ErrLogUnavailable, batch.Error())
+		if read > before {
+			continue
 		}
+		// The server counts what is damaged, and does not deliver it.
+		more, err := hasMore(ctx, log, last, config.FilterSubject)
+		if err != nil || !more {
+			return err
+		}
+		return fmt.Errorf("%w: the messages of the log break off: %w", ErrLogUnavailable,
+			cmp.Or(batch.Error(), nats.ErrTimeout))
 	}
 	return nil
+}
+
+// hasMore says whether a stream can deliver a message behind a sequence, of a subject or with "" of any.
+func hasMore(ctx context.Context, stream jetstream.Stream, last uint64, subject string) (bool, error) {
+	_, err := stream.GetMsg(ctx, last+1, jetstream.WithGetMsgSubject(cmp.Or(subject, ">")))
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, stream.CachedInfo().Config.Name, err)
+	}
+	return true, nil
 }

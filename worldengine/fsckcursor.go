@@ -130,9 +130,9 @@ func (c *fsckCursor) next(ctx context.Context) (*fsckMessage, error) {
 }
 
 func (c *fsckCursor) read(ctx context.Context) (*fsckMessage, error) {
-	for try := 0; len(c.batch) == 0; {
-		if c.pending == 0 {
-			if more, err := c.more(ctx); err != nil || !more {
+	for try, empty := 0, false; len(c.batch) == 0; {
+		if c.pending == 0 || empty { // the server counts what is damaged too, and does not deliver it
+			if more, err := hasMore(ctx, c.stream, c.last, ""); err != nil || !more {
 				return nil, err
 			}
 		}
@@ -140,6 +140,7 @@ func (c *fsckCursor) read(ctx context.Context) (*fsckMessage, error) {
 		if err == nil && len(c.batch) > 0 {
 			break
 		}
+		empty = err == nil
 		if try++; try == fsckTries || ctx.Err() != nil {
 			return nil, c.broken(errors.Join(err, ctx.Err()))
 		}
@@ -174,18 +175,6 @@ func (c *fsckCursor) fetch(ctx context.Context) error {
 
 // errFsckGap says that a batch was not delivered whole.
 var errFsckGap = errors.New("worldengine: messages were lost on their way")
-
-// more says whether the stream has a message behind the last one read.
-func (c *fsckCursor) more(ctx context.Context) (bool, error) {
-	_, err := c.stream.GetMsg(ctx, c.last+1, jetstream.WithGetMsgSubject(">"))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return false, nil
-	}
-	if err != nil {
-		return false, c.broken(err)
-	}
-	return true, nil
-}
 
 // stored returns the message at a sequence of a stream, or nil where there is none.
 func stored(ctx context.Context, stream jetstream.Stream, seq uint64) (*fsckMessage, error) {
