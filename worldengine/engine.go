@@ -86,6 +86,18 @@ type follower interface {
 // stay open. What is derived from the log goes over followers, which may be nc too: on a
 // connection of its own it does not stand in the way of commits.
 func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine, error) {
+	e, err := prepare(ctx, nc, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.start(ctx, nc, followers); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// prepare makes an engine over the streams of its world, in which nothing runs yet.
+func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
@@ -129,14 +141,20 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 		return nil, err
 	}
 	e.worldPause.Store(&worldPause{seq, paused})
-	if e.inbox, err = openInbox(cmp.Or(config.Plugins, nc), e.lateAnswer); err != nil {
-		return nil, err
+	return e, nil
+}
+
+// start opens the inbox of the plugins' answers and starts what works in the background.
+func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
+	var err error
+	if e.inbox, err = openInbox(cmp.Or(e.config.Plugins, nc), e.lateAnswer); err != nil {
+		return err
 	}
 	if err := e.startFollowers(ctx, nc, followers); err != nil {
 		e.inbox.close()
-		return nil, err
+		return err
 	}
-	return e, nil
+	return nil
 }
 
 // startFollowers starts what works in the background until Close: the workers of the queues, the

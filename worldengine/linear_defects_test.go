@@ -30,6 +30,16 @@ var Defects = map[string]func(*Engine){
 	},
 }
 
+// OpenDefective opens an engine into which a defect was planted before anything ran in it.
+func OpenDefective(ctx context.Context, nc, followers *nats.Conn, config Config, plant func(*Engine)) (*Engine, error) {
+	e, err := prepare(ctx, nc, config)
+	if err != nil {
+		return nil, err
+	}
+	plant(e)
+	return e, e.start(ctx, nc, followers)
+}
+
 // defectiveStore is a store of the log that breaks a promise.
 type defectiveStore struct {
 	logStore

@@ -43,8 +43,8 @@ type linearRun struct {
 	t       *testing.T
 	url     string
 	began   time.Time
-	plant   func(*worldengine.Engine)
-	each    int // how many calls each client makes
+	plant   func(*worldengine.Engine) // what is wrong with the engines
+	each    int                       // how many calls each client makes
 	mu      sync.Mutex
 	sent    []*handoff.Handoff
 	views   []town.State
@@ -69,11 +69,9 @@ func (r *linearRun) serve() *instance {
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
-	i.engine, err = worldengine.Open(r.t.Context(), i.conns[0], i.conns[1], worldengine.Config{Logger: quiet})
+	i.engine, err = worldengine.OpenDefective(r.t.Context(), i.conns[0], i.conns[1],
+		worldengine.Config{Logger: quiet}, r.plant)
 	require.NoError(r.t, err)
-	if r.plant != nil {
-		r.plant(i.engine)
-	}
 	i.service, err = service.Serve(i.conns[2], i.conns[0], i.engine, service.Config{Logger: quiet})
 	require.NoError(r.t, err)
 	return i
@@ -120,7 +118,8 @@ func (r *linearRun) calls() int {
 }
 
 func newLinearRun(t *testing.T, each int) *linearRun {
-	return &linearRun{t: t, url: natstest.Connect(t).ConnectedUrl(), began: time.Now(), each: each}
+	return &linearRun{t: t, url: natstest.Connect(t).ConnectedUrl(), began: time.Now(), each: each,
+		plant: func(*worldengine.Engine) {}}
 }
 
 func linearFirstSeed() uint64 {
