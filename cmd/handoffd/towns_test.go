@@ -26,12 +26,13 @@ var (
 )
 
 // What a town may cost in resident memory, whatever the machine: far above what was measured, far below
-// what a leak of a request or an answer would be. slack is what a server may take beside its towns.
+// what a leak of a request or an answer would be. slack is what a server may take beside its towns, and
+// more of it with the shadow that the race detector keeps.
 const (
 	mostPerRefusal = 6 << 10 // an event subject, and the log's subject of the town's refused runs
 	mostPerUnknown = 8       // nothing is kept
 	mostPerTown    = 16 << 10
-	slack          = 200 << 20
+	slack          = raceOverhead * 200 << 20
 )
 
 // Of however many distinct towns a server is asked, each request is answered, and the memory of the
