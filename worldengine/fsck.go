@@ -44,7 +44,7 @@ var ErrNoWorld = errors.New("worldengine: there is no such world")
 //
 // The error, ErrNoWorld or ErrLogUnavailable, means that the check or the repair could not be
 // finished; whatever is wrong with the world is in the report. All streams are read once, side by side. The memory that
-// it takes grows with the number of towns (some 300 bytes each), of handoffs that are being applied, of
+// it takes grows with the number of towns (some 300 bytes each, and at the end their subjects), of handoffs that are being applied, of
 // runs that have not ended, and of receipts that are wrong (8 bytes each), not with the length of the
 // log; beside that it has up to 8 MiB of each stream in hand, or two of the largest messages.
 //
@@ -181,6 +181,9 @@ func (f *fsck) compare(ctx context.Context, cursor *fsckCursor) error {
 			return err
 		}
 		last = m.seq
+	}
+	if err := f.unreadable(ctx); err != nil {
+		return err
 	}
 	f.receipts.gap = fsckGap{after: last, before: f.end + 1}
 	f.events.gap = f.receipts.gap

@@ -96,7 +96,7 @@ func (l *fsckLog) forget(m *fsckMessage) {
 		l.control = fsckControl{}
 	}
 	if prior, ok := l.towns[m.Subject()]; ok {
-		l.towns[m.Subject()] = fsckTown{first: prior.first}
+		l.towns[m.Subject()] = prior.next(m.seq)
 	}
 }
 
@@ -106,19 +106,18 @@ func (l *fsckLog) ofTown(v *fsckVerdict, rec *record) {
 	prior, seen := l.towns[subject]
 	if !seen {
 		l.counts.Towns++
-		prior.first = v.message.seq
 	}
 	v.want("the record stands on the subject of another town", logSubject(l.world, TownToken(rec.TownID)), subject)
 	state := checkState(v, rec)
+	now := prior.next(v.message.seq)
 	if state == nil {
-		l.towns[subject] = fsckTown{first: prior.first}
+		l.towns[subject] = now
 		return
 	}
-	l.towns[subject] = fsckTown{
-		first: prior.first, known: true, seq: v.message.seq, epoch: state.Epoch(), hash: state.Hash,
-		apply: rec.Apply, paused: rec.Paused, pending: rec.Pending,
-	}
-	if now := l.towns[subject]; prior.known {
+	now.known, now.seq, now.epoch, now.hash = true, v.message.seq, state.Epoch(), state.Hash
+	now.apply, now.paused, now.pending = rec.Apply, rec.Paused, rec.Pending
+	l.towns[subject] = now
+	if prior.known {
 		v.before = prior.seq
 		v.carries(rec.Kind, &prior, &now)
 	}

@@ -29,16 +29,12 @@ func (d *fsckEvents) logLost(ctx context.Context, got *fsckMessage) (bool, error
 	if !ofCommit(got) {
 		return false, nil
 	}
-	token := got.Subject()[:strings.LastIndexByte(got.Subject(), '.')]
-	token = token[strings.LastIndexByte(token, '.')+1:]
+	token := lastToken(got.Subject()[:strings.LastIndexByte(got.Subject(), '.')])
 	lost, err := d.isLost(ctx, logSubject(d.world, token), got.at.seq)
 	if !lost || err != nil {
 		return false, err
 	}
-	got.town = ""
-	if id, err := percentDecode(token); err == nil && !strings.HasPrefix(token, "=") {
-		got.town = id
-	}
+	got.town = townOfToken(token)
 	d.lostCommits[got.at.seq] = got.town
 	d.wrong(got, "the log has lost the commit that this event is of", "", string(got.Data()))
 	return true, nil

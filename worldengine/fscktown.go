@@ -1,6 +1,7 @@
 package worldengine
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/go-json-experiment/json"
@@ -10,6 +11,7 @@ import (
 // fsckTown is what the last message read of a town said. One that could not be read is not known.
 type fsckTown struct {
 	first   uint64 // the sequence of the first message read of it
+	read    uint64 // how many were read
 	known   bool
 	seq     uint64
 	epoch   int64
@@ -17,6 +19,11 @@ type fsckTown struct {
 	apply   Binding
 	paused  *PausedBy
 	pending *pending
+}
+
+// next is the town after one more message of it, at a sequence, that says nothing of it.
+func (t *fsckTown) next(seq uint64) fsckTown {
+	return fsckTown{first: cmp.Or(t.first, seq), read: t.read + 1}
 }
 
 // carries checks what a record of a town has from the one before it, whatever its kind changes.

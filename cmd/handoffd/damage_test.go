@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -125,6 +126,12 @@ func mayMount(t testing.TB) bool {
 func (r *torture) populate() (path string, block []byte) {
 	r.t.Helper()
 	r.some(400)
+	return r.block()
+}
+
+// block returns the block of the log of a server that has ended.
+func (r *torture) block() (path string, block []byte) {
+	r.t.Helper()
 	path = filepath.Join(r.args[3], "jetstream", "$G", "streams", worldengine.LogStream("main"), "msgs", "1.blk")
 	block, err := os.ReadFile(path)
 	require.NoError(r.t, err)
@@ -165,34 +172,41 @@ func TestAFlippedBitInTheLog(t *testing.T) {
 	}
 }
 
-// A town whose last message was damaged is not served, with a code that says why; another town's damage in
-// the middle of its history is found beside it, and everything else is served.
+// A town whose last message was damaged is not served, with a code that says why, also where that is a put
+// that nothing was derived from, or the town's only message and the last one of the log; another town's damage
+// in the middle of its history is found beside it, and everything else is served.
 func TestAFlippedBitInTheLastMessage(t *testing.T) {
 	t.Parallel()
 	r := newTorture(t, "local")
-	path, block := r.populate()
-	commits := func(n string) [][]int {
-		found := regexp.MustCompile(`(?s)world\.main\.log\.town%20`+n+`.{4}NATS/1\.0`).FindAllIndex(block, -1)
-		require.Greater(t, len(found), 2)
-		return found
+	r.some(400)
+	alone := r.putLast("town 5", "town alone")
+	path, block := r.block()
+	commits := func(id string) [][]int {
+		return regexp.MustCompile(`(?s)world\.main\.log\.`+id+`.{4}NATS/1\.0`).FindAllIndex(block, -1)
 	}
-	last, middle := commits("5"), commits("3")
-	body := last[len(last)-1][1]
-	body += bytes.Index(block[body:], []byte("\"hope\":")) + 10
-	block[body] ^= 1
+	middle := commits("town%203")
+	require.Greater(t, len(middle), 2)
 	block[middle[1][1]+200] ^= 1
+	for _, id := range []string{"town%205", "town%20alone"} {
+		found := commits(id)
+		body := found[len(found)-1][1]
+		block[body+bytes.Index(block[body:], []byte("\"hope\":"))+10] ^= 1
+	}
 	require.NoError(t, os.WriteFile(path, block, 0o640))
 	_, nc := r.serve(nil, "interval")
-	for _, d := range r.towns {
-		if d.id != "town 5" {
+	for _, d := range append(slices.Clip(r.towns), alone) {
+		if d.id != "town 5" && d != alone {
 			r.verifyTown(nc, d)
 			continue
 		}
-		for _, c := range []*torturedCall{
-			{verb: "town.get", body: []byte(`{"townId":"town 5"}`)}, d.put(), d.putOf(d.state, ""),
+		calls := []*torturedCall{
+			{verb: "town.get", body: fmt.Appendf(nil, `{"townId":%q}`, d.id)}, d.put(), d.putOf(d.state, ""),
 			d.handoff("failed", "failed", d.state, d.state, handoff.AdvanceProject, "bridge"),
-			{verb: "handoff", body: []byte(d.accepted[0].wire)},
-		} {
+		}
+		for _, kept := range d.accepted[:min(1, len(d.accepted))] {
+			calls = append(calls, &torturedCall{verb: "handoff", body: []byte(kept.wire)})
+		}
+		for _, c := range calls {
 			reply, err := nc.Request(worldengine.Subject("main", c.verb), c.body, 20*time.Second)
 			require.NoError(t, err)
 			require.Equal(t, "500", reply.Header.Get("Nats-Service-Error-Code"), "%s: %s", c.verb, reply.Data)
@@ -208,12 +222,32 @@ func TestAFlippedBitInTheLastMessage(t *testing.T) {
 	require.NoError(t, err)
 	damaged := map[string]uint64{}
 	for _, f := range report.Findings {
-		damaged[f.Town] = max(f.Sequence, f.LogSequence)
+		damaged[f.Town] = max(damaged[f.Town], f.Sequence, f.LogSequence)
 		t.Logf("%s, sequence %d, log sequence %d: %s", f.Town, f.Sequence, f.LogSequence, f.What)
 	}
-	require.Len(t, damaged, 2)
+	require.Len(t, damaged, 3)
 	require.Positive(t, damaged["town 3"])
-	require.Positive(t, damaged["town 5"])
+	require.Equal(t, report.LogEnd-1, damaged["town 5"])
+	require.Equal(t, report.LogEnd, damaged["town alone"])
+}
+
+// putLast makes a put of a town the last but one message of the log, and another one of a new town the last.
+func (r *torture) putLast(id, newID string) *torturedTown {
+	r.t.Helper()
+	p, nc := r.serve(nil, "interval")
+	d := r.towns[slices.IndexFunc(r.towns, func(d *torturedTown) bool { return d.id == id })]
+	for d.open != nil { // what the clients left undone
+		require.NoError(r.t, d.step(r.t.Context(), nc))
+	}
+	fresh := *d.state.Snapshot
+	fresh.TownID = newID
+	alone := &torturedTown{id: newID, apply: d.apply, random: d.random, state: town.NewState(&fresh), answers: map[string]int{}}
+	alone.open, d.open = alone.putOf(alone.state, ""), d.put()
+	require.NoError(r.t, d.step(r.t.Context(), nc))
+	require.NoError(r.t, alone.step(r.t.Context(), nc))
+	nc.Close()
+	p.end(syscall.SIGTERM)
+	return alone
 }
 
 // A log that lost its end to damage is not gone on with, since what was derived from the lost end is in the
