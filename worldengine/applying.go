@@ -32,7 +32,9 @@ type applying struct {
 	begun   int64
 	ends    time.Time
 	replies chan reply
-	waiting []func(Answer, error) // who gets the answer; behind the lock of applyings
+	// concluded says that it has got its answer. It is set in the town's turn.
+	concluded bool
+	waiting   []func(Answer, error) // who gets the answer; behind the lock of applyings
 }
 
 // applyings are the applications that this instance sees to, one a town at most.
@@ -149,13 +151,11 @@ func (e *Engine) see(townID string, current entry, done func(Answer, error)) err
 
 // seeThrough works on an application until it is concluded, here or elsewhere, or ctx is done.
 func (e *Engine) seeThrough(ctx context.Context, a *applying) {
-	answer, gaveUp, err := Answer{}, false, error(ErrInProgress)
 	defer func() {
-		e.inbox.forget(a, gaveUp)
-		for _, done := range e.applyings.remove(a) {
-			done(answer, err)
+		if !a.concluded {
+			e.leave(a, false, Answer{}, ErrInProgress)
+			e.queues.wake(a.town)
 		}
-		e.queues.wake(a.town)
 	}()
 	if !a.own && !e.takeOver(ctx, a) {
 		return
@@ -167,15 +167,28 @@ func (e *Engine) seeThrough(ctx context.Context, a *applying) {
 			return
 		}
 		v.attempt = attempt
-		settled, found, settleErr := e.settle(ctx, a, v)
-		if settled {
-			answer, err = found, settleErr
-			gaveUp = err == nil && answer.Result.Status == handoff.Failed
-			if gaveUp && v.applied { // another instance had given up before
-				e.raiseLate(&lateAnswer{townID: a.town, handoffID: a.handoff.HandoffID, runID: a.runID})
-			}
+		if e.settle(ctx, a, v) {
 			return
 		}
+	}
+}
+
+// conclude ends an application that has got its answer, in the town's turn: whatever comes next for the
+// town finds it gone.
+func (e *Engine) conclude(a *applying, v verdict, answer Answer) {
+	a.concluded = true
+	gaveUp := answer.Result.Status == handoff.Failed
+	e.leave(a, gaveUp, answer, nil)
+	if gaveUp && v.applied { // another instance had given up before
+		e.raiseLate(&lateAnswer{townID: a.town, handoffID: a.handoff.HandoffID, runID: a.runID})
+	}
+}
+
+// leave ends an application and tells who waits for its answer.
+func (e *Engine) leave(a *applying, gaveUp bool, answer Answer, err error) {
+	e.inbox.forget(a, gaveUp)
+	for _, done := range e.applyings.remove(a) {
+		done(answer, err)
 	}
 }
 

@@ -16,28 +16,31 @@ import (
 	"worldengine/worldengine/failpoint"
 )
 
-// settle commits what follows from a verdict, in the town's turn. It says whether the application is
-// settled, and with what answer; otherwise a holds the next attempt.
-func (e *Engine) settle(ctx context.Context, a *applying, v verdict) (bool, Answer, error) {
+// settle commits what follows from a verdict, in the town's turn, and concludes the application if that is
+// its end. It says whether it is over; otherwise a holds the next attempt.
+func (e *Engine) settle(ctx context.Context, a *applying, v verdict) (over bool) {
 	for wait := restPause; ; wait = min(2*wait, maxSettlePause) {
-		settled, answer, err := false, Answer{}, error(errPanicked)
+		err := error(errPanicked)
 		turn := make(chan struct{})
 		submitErr := e.queues.submitFirst(a.town, func(ctx context.Context) {
 			defer close(turn)
-			settled, answer, err = e.settleNow(ctx, a, v)
+			var answer Answer
+			if over, answer, err = e.settleNow(ctx, a, v); err != nil {
+				e.towns.forget(a.town)
+			} else if over {
+				e.conclude(a, v, answer)
+			}
 		})
 		if submitErr != nil {
-			return true, Answer{}, ErrInProgress
+			return true
 		}
-		<-turn
-		if err == nil {
-			return settled, answer, nil
+		if <-turn; err == nil {
+			return over
 		}
-		e.towns.forget(a.town)
 		e.config.Logger.Warn("what became of a command cannot be committed; will try again",
 			"town", a.town, "run", a.runID, "error", err)
-		if sleep(ctx, wait); ctx.Err() != nil {
-			return true, Answer{}, ErrInProgress
+		if sleep(ctx, wait+e.config.draw(wait/4)); ctx.Err() != nil {
+			return true
 		}
 	}
 }
@@ -50,7 +53,7 @@ func (e *Engine) settleNow(ctx context.Context, a *applying, v verdict) (bool, A
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	for race := range maxRaces {
-		yield(ctx, race)
+		e.yield(ctx, race)
 		current, err := e.towns.get(ctx, a.town)
 		if err != nil {
 			return false, Answer{}, err
