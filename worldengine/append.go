@@ -78,7 +78,7 @@ func (e *Engine) appendEvents(
 		return nil, err
 	}
 	for race := range maxRaces {
-		yield(ctx, race)
+		e.yield(ctx, race)
 		plan, err := run.plan(townID, writes)
 		if err == nil {
 			var appended []runevents.Appended

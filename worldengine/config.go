@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"time"
 
 	"github.com/google/uuid"
@@ -75,6 +76,9 @@ type Config struct {
 	OnAlert func(runevents.Alert)
 	// Logger is where trouble is told; slog.Default.
 	Logger *slog.Logger
+
+	// draw returns a duration from 0 up to another, by chance: only pauses depend on it.
+	draw func(below time.Duration) time.Duration
 }
 
 func (c Config) withDefaults() (Config, error) {
@@ -105,6 +109,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()
+	}
+	if c.draw == nil {
+		c.draw = rand.N[time.Duration]
 	}
 	return c, c.validate()
 }

@@ -120,7 +120,7 @@ func (s *Signal) refusal(paused *PausedBy) (code, message string) {
 // signalTown pauses or resumes a town, whatever is pending there.
 func (e *Engine) signalTown(ctx context.Context, s *Signal) (Control, error) {
 	for race := range maxRaces {
-		yield(ctx, race)
+		e.yield(ctx, race)
 		current, err := e.log.load(ctx, s.TownID)
 		if err != nil {
 			return Control{}, err
@@ -160,7 +160,7 @@ func (e *Engine) signalTown(ctx context.Context, s *Signal) (Control, error) {
 // signalWorld pauses or resumes the world.
 func (e *Engine) signalWorld(ctx context.Context, s *Signal) (Control, error) {
 	for race := range maxRaces {
-		yield(ctx, race)
+		e.yield(ctx, race)
 		guard, paused, err := e.log.worldPause(ctx)
 		if err != nil {
 			return Control{}, err
@@ -194,7 +194,7 @@ func (e *Engine) signalWorld(ctx context.Context, s *Signal) (Control, error) {
 // cancelRun ends a run that waits for the end of a pause. Whoever has the handoff answers its client.
 func (e *Engine) cancelRun(ctx context.Context, s *Signal) (Control, error) {
 	for race := range maxRaces {
-		yield(ctx, race)
+		e.yield(ctx, race)
 		tail, err := e.log.tail(ctx, s.RunID, 0)
 		if err != nil {
 			return Control{}, err

@@ -130,7 +130,7 @@ func (e *Engine) judge(ctx context.Context, d *delivery) (Answer, error) {
 	defer cancel()
 	defer e.keys.hold(d.handoff.IdempotencyKey)()
 	for race := range maxRaces {
-		yield(ctx, race)
+		e.yield(ctx, race)
 		answer, err := e.decide(ctx, d)
 		if err == nil {
 			e.results.count(answer.Result.Status)

@@ -68,7 +68,7 @@ func (e *Engine) extendRun(
 	ctx context.Context, townID string, run *runevents.Run, emitted int64, closing bool,
 ) (runTail, error) {
 	for race := range maxRaces {
-		yield(ctx, race)
+		e.yield(ctx, race)
 		tail, err := e.log.tail(ctx, run.RunID, emitted)
 		if err != nil {
 			return tail, err

@@ -3,6 +3,7 @@ package worldengine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -105,6 +106,9 @@ var (
 	errSimDead = errors.New("simulation: the engine was killed")
 )
 
+// simAsker is the key of a context that says who asks, where that is not the one who usually does.
+type simAsker struct{}
+
 // simStore is the log as one engine sees it: every operation waits for its turn, may be lost on its
 // way, or its answer on the way back.
 type simStore struct {
@@ -116,6 +120,9 @@ type simStore struct {
 func simDo[T any](
 	ctx context.Context, s *sim, engine *simEngine, name string, operate func() (T, error),
 ) (value T, err error) {
+	if asker, ok := ctx.Value(simAsker{}).(string); ok {
+		name += ", " + asker
+	}
 	op := &simOp{name: name, engine: engine, turn: make(chan struct{})}
 	op.run = func(lost, unanswered bool) {
 		if engine.dead {
@@ -154,7 +161,7 @@ func (s *simStore) read(ctx context.Context, name string, find func() *simMessag
 }
 
 func (s *simStore) at(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
-	return s.read(ctx, "at", func() *simMessage {
+	return s.read(ctx, fmt.Sprint("at ", seq), func() *simMessage {
 		if seq < 1 || seq > uint64(len(s.sim.log.messages)) {
 			return nil
 		}
@@ -182,7 +189,7 @@ type simReceipts struct {
 }
 
 func (s *simReceipts) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	msg, err := simDo(ctx, s.sim, s.engine, "receipt", func() (*jetstream.RawStreamMsg, error) {
+	msg, err := simDo(ctx, s.sim, s.engine, "receipt "+subject, func() (*jetstream.RawStreamMsg, error) {
 		return s.sim.receipts[subject], nil
 	})
 	if err == nil && msg == nil {

@@ -2,6 +2,7 @@ package worldengine
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -38,7 +39,7 @@ func (c *simClient) act() {
 	engine := c.sim.engines[c.sim.rng.IntN(len(c.sim.engines))]
 	sent := c.open
 	c.asked = engine
-	c.sim.trace("%s sends %s to engine %d", c.name, sent.Command, slices.Index(c.sim.engines, engine))
+	c.sim.trace("%s sends %s to engine %d", c.name, sent.Command, engine.number)
 	err := engine.Submit(sent, func(answer Answer, err error) {
 		if engine.dead || c.asked != engine || c.open != sent {
 			return // nobody hears it
@@ -253,7 +254,8 @@ func (h *simHistory) late(asked *handoff.Handoff) bool {
 // checkRuns checks that the events of every run have places of their own without gaps, ids of their own,
 // and one end at most.
 func (h *simHistory) checkRuns() {
-	for id, records := range h.runs {
+	for _, id := range slices.Sorted(maps.Keys(h.runs)) {
+		records := h.runs[id]
 		ids, ends := map[string]bool{}, 0
 		for i, r := range records {
 			h.trace("run %s: %s %d %s %s", id, r.PersistedAt, r.RunSeq, r.EventType, r.StepID)

@@ -1,6 +1,7 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -29,6 +30,7 @@ import (
 var (
 	simSeed  = flag.Uint64("sim.seed", 0, "run this seed of the simulation alone, and tell its steps")
 	simSeeds = flag.Uint64("sim.seeds", 100, "how many seeds of the simulation to run")
+	simFirst = flag.Uint64("sim.first", 1, "the first of these seeds")
 )
 
 // sim is a world in which everything that happens is decided by a seed: which engine goes on when, what
@@ -43,7 +45,7 @@ type sim struct {
 	trace     func(format string, args ...any)
 
 	mu       sync.Mutex
-	waiting  []*simOp
+	waiting  []*simOp // sorted by what they are, since goroutines come in any order
 	followed uint64
 	found    []string // what must not be
 
@@ -54,13 +56,22 @@ type sim struct {
 	clients  []*simClient
 	sent     map[string]*handoff.Handoff // by handoffId and snapshotHash
 	ids      int
+	started  int // engines
 }
 
 // simEngine is an engine and its process.
 type simEngine struct {
 	*Engine
-	dead bool
-	kill context.CancelFunc
+	number int
+	drawn  atomic.Int64
+	dead   bool
+	kill   context.CancelFunc
+}
+
+// draw is what an engine draws of a pause, another part each time: where two timers end at once, nobody knows
+// who goes on first.
+func (e *simEngine) draw(below time.Duration) time.Duration {
+	return below * time.Duration(1+(int64(e.number)+11*e.drawn.Add(1))%101) / 103
 }
 
 const simTowns = 3
@@ -101,14 +112,15 @@ func newSim(seed uint64) *sim {
 
 // start starts an engine as Open does.
 func (s *sim) start() *simEngine {
+	s.started++
+	process := &simEngine{number: s.started}
 	config, err := Config{
-		NewID: s.id, Logger: slog.New(slog.DiscardHandler), Workers: 4,
+		NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Workers: 4,
 		Plugin: PluginPolicy{Deadline: 3 * time.Second, Attempts: 2, Backoff: 50 * time.Millisecond, Resend: 300 * time.Millisecond},
 	}.withDefaults()
 	if err != nil {
 		panic(err)
 	}
-	process := &simEngine{}
 	log := &commitLog{
 		world: "main", store: &simStore{s, process}, maxPayload: func() int64 { return 1 << 20 },
 	}
@@ -123,7 +135,7 @@ func (s *sim) start() *simEngine {
 	e.worldPause.Store(&worldPause{})
 	ctx, cancel := context.WithCancel(context.Background())
 	e.applyContext, e.stopApplying = context.WithCancel(ctx)
-	e.queues = newQueues(ctx, config.Logger, config.Workers, config.QueuePerTown, config.QueueTotal)
+	e.queues = newQueues(context.WithValue(ctx, simAsker{}, "in its turn"), config.Logger, config.Workers, config.QueuePerTown, config.QueueTotal)
 	process.Engine, process.kill = e, cancel
 	go s.lookAfter(process)
 	return process
@@ -143,7 +155,8 @@ func (s *sim) lookAfter(e *simEngine) {
 	for !e.isDead() {
 		for i := range simTowns {
 			townID := fmt.Sprint("town ", i)
-			if current, err := e.log.load(e.applyContext, townID); err == nil && current.pending != nil {
+			ctx := context.WithValue(e.applyContext, simAsker{}, "looks after it")
+			if current, err := e.log.load(ctx, townID); err == nil && current.pending != nil {
 				_ = e.see(townID, current, nil)
 			}
 		}
@@ -156,7 +169,10 @@ func (e *simEngine) isDead() bool { return e.applyContext.Err() != nil }
 // wait gives an operation its place among those that wait for their turn, and waits.
 func (s *sim) wait(op *simOp) {
 	s.mu.Lock()
-	s.waiting = append(s.waiting, op)
+	at, _ := slices.BinarySearchFunc(s.waiting, op, func(a, b *simOp) int {
+		return cmp.Or(cmp.Compare(a.engine.number, b.engine.number), cmp.Compare(a.name, b.name), -1)
+	})
+	s.waiting = slices.Insert(s.waiting, at, op)
 	s.mu.Unlock()
 	<-op.turn
 }
@@ -204,22 +220,32 @@ func (s *sim) step() {
 	}
 }
 
-// turn gives the ith operation that waits its turn.
+// turn gives the ith operation that waits its turn, together with those of its engine that are the same:
+// nothing tells them apart.
 func (s *sim) turn(i int) {
 	s.mu.Lock()
 	op := s.waiting[i]
-	s.waiting = slices.Delete(s.waiting, i, i+1)
+	same := func(o *simOp) bool { return o.engine == op.engine && o.name == op.name }
+	first := slices.IndexFunc(s.waiting, same)
+	end := first + 1
+	for end < len(s.waiting) && same(s.waiting[end]) {
+		end++
+	}
+	turns := slices.Clone(s.waiting[first:end])
+	s.waiting = slices.Delete(s.waiting, first, end)
 	s.mu.Unlock()
 	lost, unanswered := s.chance(25), s.chance(25)
-	s.trace("%s, lost %v, unanswered %v", op.name, lost, unanswered)
-	op.run(lost, unanswered)
-	close(op.turn)
+	s.trace("engine %d: %s, lost %v, unanswered %v", op.engine.number, op.name, lost, unanswered)
+	for _, op := range turns {
+		op.run(lost, unanswered)
+		close(op.turn)
+	}
 }
 
 // crash kills an engine, with all that it has in hand, and starts another in its place.
 func (s *sim) crash() {
 	i := s.rng.IntN(len(s.engines))
-	s.trace("engine %d is killed", i)
+	s.trace("engine %d is killed", s.engines[i].number)
 	s.kill(i)
 	s.engines[i] = s.start()
 }
@@ -266,7 +292,7 @@ type simPostbox struct {
 }
 
 func (p *simPostbox) ask(_ string, a *applying, data []byte) error {
-	_, err := simDo(p.engine.applyContext, p.sim, p.engine, "ask", func() (struct{}, error) {
+	_, err := simDo(p.engine.applyContext, p.sim, p.engine, "ask "+a.town, func() (struct{}, error) {
 		if p.sim.chance(5) {
 			p.sim.game.delayed = append(p.sim.game.delayed, simRequest{a, data})
 		} else {
@@ -395,11 +421,12 @@ func TestSimulation(t *testing.T) {
 		simulate(t, *simSeed, t.Logf, nil)
 		return
 	}
-	var next atomic.Uint64
+	next, end := atomic.Uint64{}, *simFirst+*simSeeds
+	next.Store(*simFirst - 1)
 	for range runtime.GOMAXPROCS(0) {
 		t.Run("", func(t *testing.T) {
 			t.Parallel()
-			for seed := next.Add(1); seed <= *simSeeds; seed = next.Add(1) {
+			for seed := next.Add(1); seed < end; seed = next.Add(1) {
 				if found := simulate(t, seed, nil, nil); len(found) > 0 {
 					t.Fatalf("%.1000s\n\ngo test ./worldengine -run '^TestSimulation$' -sim.seed=%d -v", found[0], seed)
 				}

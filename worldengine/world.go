@@ -140,7 +140,7 @@ func (e *Engine) commitChange(ctx context.Context, townID string, c change) (Tow
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	for race := range maxRaces {
-		yield(ctx, race)
+		e.yield(ctx, race)
 		current, err := e.log.load(ctx, townID)
 		if err != nil {
 			return Town{}, err

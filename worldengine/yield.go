@@ -2,7 +2,6 @@ package worldengine
 
 import (
 	"context"
-	"math/rand/v2"
 	"time"
 )
 
@@ -13,13 +12,13 @@ const maxYield = 32 * time.Millisecond
 // with each. A replicated stream refuses a guard as soon as another append is on its way to the subject;
 // until that one is stored the town reads as before, and judging it again at once would lose every race
 // there is.
-func yield(ctx context.Context, lost int) {
+func (e *Engine) yield(ctx context.Context, lost int) {
 	if lost < 2 {
 		return
 	}
 	longest := min(time.Millisecond<<min(lost, 10), maxYield)
 	select {
-	case <-time.After(longest/2 + rand.N(longest/2)):
+	case <-time.After(longest/2 + e.config.draw(longest/2)):
 	case <-ctx.Done():
 	}
 }
