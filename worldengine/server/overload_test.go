@@ -163,3 +163,34 @@ func TestBusyTownsLeavePlaces(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return c.overload().Held == 0 }, 20*time.Second, time.Millisecond)
 }
+
+// Ordinary bursts of reads are served, also those about one town, one key, or none.
+func TestBurstsOfReads(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	body := wire(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall"))
+	c.send(body)
+	var sent struct{ IdempotencyKey string }
+	require.NoError(t, json.Unmarshal(body, &sent))
+	for _, burst := range []struct {
+		verb, request string
+		size          int
+	}{
+		{"town.get", `{"townId":"t"}`, 3000},
+		{"result.get", `{"idempotencyKey":"` + sent.IdempotencyKey + `"}`, 3000},
+		{"town.list", `{}`, 100},
+		{"run.list", `{}`, 100},
+	} {
+		inbox := c.nc.NewInbox()
+		replies, err := c.nc.SubscribeSync(inbox)
+		require.NoError(t, err)
+		for range burst.size {
+			require.NoError(t, c.nc.PublishRequest(worldengine.Subject(c.world, burst.verb), inbox, []byte(burst.request)))
+		}
+		for range burst.size {
+			reply, err := replies.NextMsg(20 * time.Second)
+			require.NoError(t, err, burst.verb)
+			require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s: %s", burst.verb, reply.Data)
+		}
+	}
+}

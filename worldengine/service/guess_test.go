@@ -29,7 +29,7 @@ func TestGuessTown(t *testing.T) {
 		`{"townId":"` + strings.Repeat("x", maxGuess+1) + `"}`: "",
 		strings.Repeat(" ", guessWithin) + `{"townId":"a"}`:    "",
 	} {
-		require.Equal(t, want, string(guessTown([]byte(payload))), "%.80s", payload)
+		require.Equal(t, want, string(guess(aboutTown, []byte(payload))), "%.80s", payload)
 	}
 }
 
@@ -46,7 +46,7 @@ func TestGuessTownOfHandoffs(t *testing.T) {
 			Proposal struct{ TownID json.RawMessage }
 		}
 		require.NoError(t, json.Unmarshal(v.Handoff, &h))
-		require.Equal(t, strings.Trim(string(h.Proposal.TownID), `"`), string(guessTown(v.Handoff)))
+		require.Equal(t, strings.Trim(string(h.Proposal.TownID), `"`), string(guess(aboutTown, v.Handoff)))
 	}
 }
 
@@ -55,7 +55,7 @@ func FuzzGuessTown(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		id := guessTown(data)
+		id := guess(aboutTown, data)
 		require.LessOrEqual(t, len(id), maxGuess)
 		require.NotContains(t, string(id), `"`)
 		require.Contains(t, string(data), string(id))
@@ -74,10 +74,10 @@ func BenchmarkRefuse(b *testing.B) {
 	} {
 		b.Run(name, func(b *testing.B) {
 			p := newPlaces(1, 2)
-			p.take(guessTown(payload))
+			p.take(guess(aboutTown, payload))
 			b.ReportAllocs()
 			for b.Loop() {
-				p.take(guessTown(payload))
+				p.take(guess(aboutTown, payload))
 			}
 		})
 	}

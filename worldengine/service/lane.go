@@ -13,8 +13,9 @@ import (
 
 // Bounds of what readers work on, each verb by readers of its own.
 const (
-	// waitingLists takes the place of Config.Waiting for the verbs that read through a world.
-	waitingLists = 64
+	// waitingLists takes the place of Config.Waiting for the verbs that read through a world. Their requests
+	// name no town, mostly, so it is what a burst of them may be.
+	waitingLists = 128
 	// requestBytes is what a request counts for of Config.MaxHeld beside its payload.
 	requestBytes = 1 << 10
 	// What a byte of a request is taken to need in memory: its text and what was read of it. A patch is
@@ -57,10 +58,11 @@ func (s *Service) addPlaces(perTown, total int) *places {
 	return p
 }
 
-// reads makes the handler of a verb that only reads: at most waiting of its requests may wait about one
-// town, or about none, and twice as many altogether.
+// reads makes the handler of a verb that only reads, and whose member about says what it is asked about: a
+// town, a run or a key. At most waiting of its requests may wait about one of these, or about none, and twice
+// as many altogether.
 func (s *Service) reads(
-	waiting int, handle func(context.Context, []byte) ([]byte, error),
+	about member, waiting int, handle func(context.Context, []byte) ([]byte, error),
 ) func(micro.Request) {
 	l := s.addLane(s.addPlaces(waiting, 2*waiting), s.config.Readers)
 	return func(r micro.Request) {
@@ -69,7 +71,7 @@ func (s *Service) reads(
 			s.fail(reply, tooLarge(len(data), maxRequest))
 			return
 		}
-		p := s.admit(r, l.places, guessTown(data), requestBytes+readWeight*int64(len(data)))
+		p := s.admit(r, l.places, guess(about, data), requestBytes+readWeight*int64(len(data)))
 		s.enqueue(l, p, reply, func() error {
 			body, err := handle(s.ctx, data)
 			if err == nil {

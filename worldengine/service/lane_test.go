@@ -25,7 +25,7 @@ func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]func(context.Contex
 	svc, err := micro.AddService(nc, micro.Config{Name: "test", Version: "0.0.0"})
 	require.NoError(t, err)
 	for verb, handle := range verbs {
-		require.NoError(t, svc.AddEndpoint(verb, micro.HandlerFunc(s.reads(s.config.Waiting, handle))))
+		require.NoError(t, svc.AddEndpoint(verb, micro.HandlerFunc(s.reads(aboutTown, s.config.Waiting, handle))))
 	}
 	t.Cleanup(func() {
 		require.NoError(t, svc.Stop())

@@ -8,7 +8,8 @@ import (
 // places bounds how many requests are between their arrival and their answer, and shares them between
 // towns as the engine's queues do: a town may have at most as many as there are free ones, and never
 // more than perTown. So a town with none gets one as long as any is free. It is safe for concurrent
-// use, and a refusal allocates nothing.
+// use, and a refusal allocates nothing. Reads about runs and keys share theirs between those: a town stands
+// for whatever requests are about.
 type places struct {
 	perTown, total int
 

@@ -110,10 +110,10 @@ func TestBytesThatAreHeld(t *testing.T) {
 func TestARefusalAllocatesNothing(t *testing.T) {
 	p := newPlaces(1, 4)
 	body := []byte(`{"proposal":{"townId":"a town with a long name, which is no small string"}}`)
-	_, why, _ := p.take(guessTown(body))
+	_, why, _ := p.take(guess(aboutTown, body))
 	require.Equal(t, none, why)
 	require.Zero(t, testing.AllocsPerRun(100, func() {
-		if _, why, _ := p.take(guessTown(body)); why != noPlaceForTown {
+		if _, why, _ := p.take(guess(aboutTown, body)); why != noPlaceForTown {
 			t.Error("not refused")
 		}
 	}))

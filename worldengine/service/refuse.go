@@ -36,8 +36,8 @@ type Overload struct {
 	// count for of Config.MaxHeld.
 	Held      int   `json:"held"`
 	HeldBytes int64 `json:"heldBytes"`
-	// Refused counts the answers 429 by what was full: "town" and "world" the places of a town and of
-	// all, "bytes" Config.MaxHeld, "queue" the engine's queue for the town.
+	// Refused counts the answers 429 by what was full: "town" and "world" the places of a town (a run, a
+	// key) and of all, "bytes" Config.MaxHeld, "queue" the engine's queue for the town.
 	Refused map[string]int64 `json:"refused"`
 }
 
@@ -57,7 +57,7 @@ func (s *Service) overload() Overload {
 
 // admit takes a place for a request that counts for so many bytes, and answers it with 429 where there is
 // none: nil is returned then. It is called where requests arrive, one at a time for each verb, so it
-// reads nothing of the request but what guessTown does.
+// reads nothing of the request but what guess does.
 func (s *Service) admit(r micro.Request, in *places, town []byte, bytes int64) *place {
 	bytes = min(bytes, s.held.bound) // each request may be held alone
 	name, why, pause := in.take(town)

@@ -70,7 +70,8 @@ type Config struct {
 	// held alone.
 	MaxHeld int64
 	// Readers is how many requests of each verb but handoff are worked on at once, and Waiting how many
-	// may wait for that about one town, or about none, and twice as many altogether; 16 and 2,048.
+	// may wait for that about one town, run or key, or about none, and twice as many altogether; 16 and
+	// 4,096.
 	Readers, Waiting int
 	// Access knows for which towns and actors the users may speak; nil where everybody may for all.
 	Access *access.Directory
@@ -87,7 +88,7 @@ func (c Config) withDefaults() Config {
 	set(&c.MaxHandoff, DefaultMaxHandoff)
 	set(&c.MaxSnapshot, DefaultMaxSnapshot)
 	set(&c.Readers, 16)
-	set(&c.Waiting, 2048)
+	set(&c.Waiting, 4096)
 	if c.MaxHeld == 0 {
 		c.MaxHeld = DefaultMaxHeld
 	}
@@ -201,18 +202,18 @@ func (s *Service) endpoints() []endpoint {
 	waiting := s.config.Waiting
 	lists := min(waiting, waitingLists)
 	return []endpoint{
-		{"town.get", s.reads(waiting, s.townGet)},
-		{"town.list", s.reads(lists, s.townList)},
+		{"town.get", s.reads(aboutTown, waiting, s.townGet)},
+		{"town.list", s.reads(aboutTown, lists, s.townList)},
 		{"town.put", s.takePut()},
 		{"town.patch", s.takePatch()},
-		{"result.get", s.reads(waiting, s.resultGet)},
-		{"run.get", s.reads(waiting, s.runGet)},
-		{"run.list", s.reads(lists, s.runList)},
-		{"run.events", s.reads(waiting, s.runEvents)},
-		{"run.cancel", s.reads(waiting, s.signal(worldengine.SignalCancel, schemas.RunCancelRequest))},
-		{"control.pause", s.reads(waiting, s.signal(worldengine.SignalPause, schemas.ControlSignalRequest))},
-		{"control.resume", s.reads(waiting, s.signal(worldengine.SignalResume, schemas.ControlSignalRequest))},
-		{"control.get", s.reads(waiting, s.controlGet)},
+		{"result.get", s.reads(aboutKey, waiting, s.resultGet)},
+		{"run.get", s.reads(aboutRun, waiting, s.runGet)},
+		{"run.list", s.reads(aboutTown, lists, s.runList)},
+		{"run.events", s.reads(aboutRun, waiting, s.runEvents)},
+		{"run.cancel", s.reads(aboutRun, waiting, s.signal(worldengine.SignalCancel, schemas.RunCancelRequest))},
+		{"control.pause", s.reads(aboutTown, waiting, s.signal(worldengine.SignalPause, schemas.ControlSignalRequest))},
+		{"control.resume", s.reads(aboutTown, waiting, s.signal(worldengine.SignalResume, schemas.ControlSignalRequest))},
+		{"control.get", s.reads(aboutTown, waiting, s.controlGet)},
 		{"run.append", s.takeAppend()},
 	}
 }
@@ -248,7 +249,7 @@ func (s *Service) takeHandoff(r micro.Request) {
 // townOf returns the town that a request from somebody with these rights counts for: none where they may
 // not speak for the town that it seems to be about, so that nobody takes places of others' towns.
 func (s *Service) townOf(rights access.Rights, data []byte) []byte {
-	town := guessTown(data)
+	town := guess(aboutTown, data)
 	if s.config.Access != nil && rights.Town(string(town)) != nil {
 		return nil
 	}
