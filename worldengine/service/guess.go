@@ -1,11 +1,16 @@
 package service
 
-import "bytes"
+import (
+	"bytes"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
 
 // Bounds of the look for an id.
 const (
 	guessWithin = 16 << 10 // bytes of a payload that are looked at
 	maxGuess    = 512      // bytes of an id that is found
+	maxEscape   = 6        // bytes that spell one of them at most, as in \u0041
 )
 
 // member is the name of a member of requests, as it is spelled in JSON.
@@ -19,11 +24,11 @@ var (
 )
 
 // guess returns what seems to be the id that a request has in a member, without reading the request: the
-// text of the first member of that name that is a string, as it is spelled, or nothing. It serves to refuse
-// a flood about one town before it costs anything, and judges nothing. Where it is wrong, because a request
-// has another member of that name, spells the id with escapes, or has it far behind, a request is counted for
-// another town: at worst it gets a 429 that it could have done without, or is left to the exact bound of
-// the engine's queue. It allocates nothing.
+// text of the first member of that name that is a string, or nothing. It serves to refuse a flood about one
+// town before it costs anything, and judges nothing. Where it is wrong, because a request has another member of
+// that name, spells the name with escapes, or has it far behind, a request is counted for another town: at worst
+// it gets a 429 that it could have done without, or is left to the exact bound of the engine's queue. It
+// allocates nothing, unless the id is spelled with escapes.
 func guess(about member, data []byte) []byte {
 	data = data[:min(len(data), guessWithin)]
 	for {
@@ -40,11 +45,41 @@ func guess(about member, data []byte) []byte {
 		if len(value) == 0 || value[0] != '"' {
 			continue
 		}
-		id := value[1:min(len(value), maxGuess+2)]
-		end := bytes.IndexByte(id, '"')
-		if end < 0 {
-			return nil
-		}
-		return id[:end]
+		return stringAt(value)
 	}
+}
+
+// stringAt returns the text of the JSON string that data begins with, or nothing where it is none, or longer
+// than maxGuess.
+func stringAt(data []byte) []byte {
+	text := data[1:min(len(data), maxGuess+2)]
+	end := bytes.IndexByte(text, '"')
+	if end >= 0 {
+		text = text[:end]
+	}
+	switch {
+	case bytes.IndexByte(text, '\\') >= 0:
+		return unquoted(data[:min(len(data), maxEscape*maxGuess+2)])
+	case end < 0:
+		return nil
+	}
+	return text
+}
+
+// unquoted is stringAt for a string with escapes. One with escapes that there are not is none: whoever reads
+// the request will refuse it.
+func unquoted(data []byte) []byte {
+	for i := 1; i < len(data); i++ {
+		switch data[i] {
+		case '\\':
+			i++ // whatever follows does not end the string
+		case '"':
+			text, err := jsontext.AppendUnquote(nil, data[:i+1])
+			if err != nil || len(text) > maxGuess {
+				return nil
+			}
+			return text
+		}
+	}
+	return nil
 }
