@@ -201,6 +201,11 @@ func TestBadCommandLines(t *testing.T) {
 		{[]string{"--max-connections=0"}, 2, "--max-connections must be above 0"},
 		{[]string{"--history-per-town=0"}, 2, "--history-per-town must be above 0"},
 		{[]string{"--max-held=0"}, 2, "--max-held must be above 0"},
+		{[]string{"--max-held=1048577", "--check-config"}, 2, "--max-held must be at most 1048576 (MiB), not 1048577"},
+		{[]string{"--max-held=8796093022209"}, 2, "--max-held must be at most 1048576 (MiB)"},
+		{[]string{"--max-waiting=0"}, 2, "--max-waiting must be above 0"},
+		{[]string{"--max-waiting=1000001", "--check-config"}, 2, "--max-waiting must be at most 1000000 (requests), not 1000001"},
+		{[]string{"--max-held=1048576", "--max-waiting=1000000", "--check-config"}, 0, ""}, // both at their bounds
 		{[]string{"--sync-interval=-1s"}, 2, "--sync-interval must be above 0"},
 		{[]string{"--drain-timeout=0s"}, 2, "--drain-timeout must be above 0"},
 		{[]string{"--dedupe-retention=10ms"}, 2, "--dedupe-retention must be at least 1s"},

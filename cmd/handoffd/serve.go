@@ -44,8 +44,8 @@ type serveCommand struct {
 	RunEventsLimit     int64         `name:"runevents-limit" help:"How many run events are kept on the bus at most; the oldest go first. -1 for no limit." default:"10000000"`
 	HistoryPerTown     int64         `help:"How many commits, and how many refused runs, are kept of a town." default:"10000"`
 	Replicas           int           `help:"How many servers of a NATS cluster keep each stream." default:"1"`
-	MaxWaiting         int           `help:"How many requests that change towns may wait or be in hand; what does not fit gets 429: see docs/overload.md." default:"2048"`
-	MaxHeld            int64         `help:"How many MiB the requests that wait may take; what does not fit gets 429: see docs/overload.md." default:"64"`
+	MaxWaiting         int           `help:"How many requests that change towns may wait or be in hand; at most 1000000, and what does not fit gets 429: see docs/overload.md." default:"2048"`
+	MaxHeld            int64         `help:"How many MiB the requests that wait may take; at most 1048576, and what does not fit gets 429: see docs/overload.md." default:"64"`
 	TenantID           string        `help:"tenantId of the run events." default:"default"`
 	ProjectID          string        `help:"projectId of the run events; the world's name where it is not given."`
 	EnvironmentID      string        `help:"environmentId of the run events." default:"local"`
@@ -128,6 +128,12 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 // engineClock is the clock of the engine, nil for the machine's. Tests set another.
 var engineClock func() time.Time
 
+// Bounds of what an operator may let wait. A place reserves 40 bytes from the start.
+const (
+	mostWaiting = 1_000_000
+	mostHeld    = 1 << 20 // MiB
+)
+
 // validate refuses what would be taken for "the default" further down, or makes no sense.
 func (c *serveCommand) validate() error {
 	for flag, value := range map[string]int64{
@@ -141,6 +147,12 @@ func (c *serveCommand) validate() error {
 		if value <= 0 {
 			return fmt.Errorf("%w: %s must be above 0", errUsage, flag)
 		}
+	}
+	if c.MaxWaiting > mostWaiting {
+		return fmt.Errorf("%w: --max-waiting must be at most %d (requests), not %d", errUsage, mostWaiting, c.MaxWaiting)
+	}
+	if c.MaxHeld > mostHeld {
+		return fmt.Errorf("%w: --max-held must be at most %d (MiB), not %d", errUsage, mostHeld, c.MaxHeld)
 	}
 	if c.RunEventsLimit < 1 && c.RunEventsLimit != -1 {
 		return fmt.Errorf("%w: --runevents-limit must be at least 1, or -1 for no limit", errUsage)
