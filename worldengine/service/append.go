@@ -39,16 +39,13 @@ func (s *Service) takeAppend() func(micro.Request) {
 }
 
 func (s *Service) answerAppend(p *place, replyTo string, appended []runevents.Appended, err error) {
-	var body []byte
-	if err == nil {
-		body, err = reply(struct {
+	s.conclude(p, replyTo, func() (*nats.Msg, error) {
+		if err != nil {
+			return nil, err
+		}
+		body, err := reply(struct {
 			Appended []runevents.Appended `json:"appended"`
 		}{appended})
-	}
-	if err != nil {
-		s.failHeld(p, replyTo, err)
-		return
-	}
-	p.giveBack()
-	s.respond(&nats.Msg{Subject: replyTo, Data: body})
+		return &nats.Msg{Data: body}, err
+	})
 }

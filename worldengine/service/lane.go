@@ -89,19 +89,28 @@ func (s *Service) enqueue(l *lane, p *place, reply string, work func() error) {
 	if p == nil {
 		return
 	}
-	safely := func() (err error) {
-		defer func() {
-			if p := recover(); p != nil {
-				err = s.panicked(p)
-			}
-		}()
-		return work()
-	}
 	l.work <- func() {
-		if err := safely(); err != nil {
+		if err := s.safely(work); err != nil {
 			s.failHeld(p, reply, err)
 		}
 	}
+}
+
+// conclude answers a request that has a place with what answer returns, and gives its place back. An error,
+// and a panic, is answered too.
+func (s *Service) conclude(p *place, reply string, answer func() (*nats.Msg, error)) {
+	var msg *nats.Msg
+	err := s.safely(func() (err error) {
+		msg, err = answer()
+		return err
+	})
+	if err != nil {
+		s.failHeld(p, reply, err)
+		return
+	}
+	p.giveBack()
+	msg.Subject = reply
+	s.respond(msg)
 }
 
 // failHeld answers a request that has a place with err, and gives its place back.

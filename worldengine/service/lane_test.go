@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine"
 	"worldengine/worldengine/natstest"
 )
 
@@ -90,4 +91,40 @@ func TestAPanicGivesBack(t *testing.T) {
 	}
 	require.Zero(t, s.overload().Held)
 	require.Zero(t, s.overload().HeldBytes)
+}
+
+// A panic where the engine's answer is made is answered, and what the request had is given back, once. So is
+// one that comes while the engine itself panics, as its tasks tell what they have then.
+func TestAPanicInAnAnswerGivesBack(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	s := onlyReads(t, nc, nil)
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	require.NoError(t, err)
+	in := s.addPlaces(2, 4)
+	defect := func() (*nats.Msg, error) { panic("a defect, on purpose") }
+	for name, answer := range map[string]func(*place){
+		"no town":  func(p *place) { s.answerTown(p, replies.Subject, worldengine.Town{}, nil) },
+		"anything": func(p *place) { s.conclude(p, replies.Subject, defect) },
+		"while another unwinds": func(p *place) {
+			defer s.conclude(p, replies.Subject, defect)
+			panic("the engine's")
+		},
+	} {
+		p := s.admit(arriving{data: ""}, in, []byte("t"), 100)
+		require.NotNil(t, p)
+		func() {
+			defer func() { _ = recover() }() // as the engine's queue does
+			answer(p)
+		}()
+		require.Zero(t, s.overload().Held, name)
+		require.Zero(t, s.overload().HeldBytes, name)
+		require.NoError(t, nc.Flush())
+		reply, err := replies.NextMsg(20 * time.Second)
+		require.NoError(t, err, name)
+		require.Equal(t, "500", reply.Header.Get(micro.ErrorCodeHeader), name)
+		pending, _, err := replies.Pending()
+		require.NoError(t, err)
+		require.Zero(t, pending, name)
+	}
 }

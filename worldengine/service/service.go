@@ -266,22 +266,25 @@ func (s *Service) decodeHandoffs() {
 // decodeSafely keeps a defect in the reading of one handoff from taking the service down.
 func (s *Service) decodeSafely(a *arrival, limits schemas.Limits) {
 	defer close(a.parsed)
-	defer func() {
-		if p := recover(); p != nil {
-			a.err = s.panicked(p)
+	a.err = s.safely(func() (err error) {
+		data := a.data
+		a.data = nil // it is not held longer than it is needed
+		if a.handoff, err = handoff.Parse(data, limits); err != nil {
+			return err
 		}
-	}()
-	data := a.data
-	a.data = nil // it is not held longer than it is needed
-	if a.handoff, a.err = handoff.Parse(data, limits); a.err == nil {
-		a.err = mayHandOff(a.rights, a.handoff)
-	}
+		return mayHandOff(a.rights, a.handoff)
+	})
 }
 
-// panicked logs a defect and returns what its client is told.
-func (s *Service) panicked(p any) error {
-	s.config.Logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
-	return errInternal
+// safely does work for a request. A panic is logged, and what its client is told is returned.
+func (s *Service) safely(work func() error) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.config.Logger.Error("a request panicked", "panic", p, "stack", string(debug.Stack()))
+			err = errInternal
+		}
+	}()
+	return work()
 }
 
 func (s *Service) submitHandoffs() {
@@ -289,12 +292,7 @@ func (s *Service) submitHandoffs() {
 		<-a.parsed
 		if a.err == nil {
 			a.err = s.engine.Submit(a.handoff, func(answer worldengine.Answer, err error) {
-				if err != nil {
-					s.failHeld(a.place, a.reply, err)
-					return
-				}
-				a.place.giveBack()
-				s.answer(a.reply, answer)
+				s.answerHandoff(a.place, a.reply, answer, err)
 			})
 		}
 		if a.err != nil {
@@ -303,10 +301,9 @@ func (s *Service) submitHandoffs() {
 	}
 }
 
-func (s *Service) answer(reply string, answer worldengine.Answer) {
-	s.respond(&nats.Msg{
-		Subject: reply, Data: answer.JSON,
-		Header: nats.Header{worldengine.RunIDHeader: {answer.RunID}},
+func (s *Service) answerHandoff(p *place, reply string, answer worldengine.Answer, err error) {
+	s.conclude(p, reply, func() (*nats.Msg, error) {
+		return &nats.Msg{Data: answer.JSON, Header: nats.Header{worldengine.RunIDHeader: {answer.RunID}}}, err
 	})
 }
 

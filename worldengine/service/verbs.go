@@ -180,16 +180,13 @@ func (s *Service) takeChange(
 }
 
 func (s *Service) answerTown(p *place, replyTo string, t worldengine.Town, err error) {
-	var body []byte
-	if err == nil {
-		body, err = townReplyOf(t)
-	}
-	if err != nil {
-		s.failHeld(p, replyTo, err)
-		return
-	}
-	p.giveBack()
-	s.respond(&nats.Msg{Subject: replyTo, Data: body})
+	s.conclude(p, replyTo, func() (*nats.Msg, error) {
+		if err != nil {
+			return nil, err
+		}
+		body, err := townReplyOf(t)
+		return &nats.Msg{Data: body}, err
+	})
 }
 
 // put is a town.put that was read.
