@@ -107,7 +107,9 @@ func pendingTown(ctx context.Context, log jetstream.Stream, seq uint64) (string,
 
 // BusiestTown returns the subject that got the most commits behind a sequence of the log, of those that
 // the log still has, and how many those are.
-func BusiestTown(ctx context.Context, log jetstream.Stream, world string, behind uint64) (subject string, n int64, err error) {
+func BusiestTown(
+	ctx context.Context, log jetstream.Stream, world string, behind uint64,
+) (subject string, n int64, err error) {
 	commits := map[string]int64{}
 	err = each(ctx, log, jetstream.ConsumerConfig{
 		FilterSubjects: []string{logSubject(world, "*"), controlSubject(world)},

@@ -134,7 +134,8 @@ func (c *Config) validate() error {
 		problems = append(problems, errors.New("worldengine: a retention is at least 1 s"))
 	}
 	if c.EventLimit < -1 {
-		problems = append(problems, fmt.Errorf("worldengine: a limit of run events is at least 1, or -1 for none, not %d", c.EventLimit))
+		problems = append(problems,
+			fmt.Errorf("worldengine: a limit of run events is at least 1, or -1 for none, not %d", c.EventLimit))
 	}
 	for name, value := range map[string]int64{
 		"history per town": c.HistoryPerTown, "replicas": int64(c.Replicas),

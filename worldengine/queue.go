@@ -340,9 +340,6 @@ func (q *queues) drain(ctx context.Context) error {
 	return nil
 }
 
-// Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
-func (e *Engine) Bounds() (perTown, total int) { return e.queues.perTown, e.queues.total }
-
 // depth returns how many tasks are submitted and not finished.
 func (q *queues) depth() int {
 	q.mu.Lock()

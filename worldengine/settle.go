@@ -177,8 +177,8 @@ func (e *Engine) commitConclusion(ctx context.Context, a *applying, current entr
 }
 
 // commitKey commits a conclusion. The first commit told the log's duplicate window of the key; where that
-// is about to forget it, or has, or the clock cannot tell, this one does, so that no moment is left before the receipt in which
-// another instance could accept the key for another town.
+// is about to forget it, or has, or the clock cannot tell, this one does, so that no moment is left before
+// the receipt in which another instance could accept the key for another town.
 func (e *Engine) commitKey(ctx context.Context, msg *nats.Msg, key string, current entry) (uint64, error) {
 	if since := e.config.Now().Sub(current.pending.Accepted); 0 <= since && since < duplicateWindow/2 {
 		return e.log.commit(ctx, msg, current.seq)

@@ -29,6 +29,9 @@ type Stats struct {
 	AlertsLost int64                         `json:"alertsLost"`
 }
 
+// Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
+func (e *Engine) Bounds() (perTown, total int) { return e.queues.perTown, e.queues.total }
+
 // Stats returns the engine's statistics. It is cheap and reads no stream.
 func (e *Engine) Stats() Stats {
 	s := Stats{
