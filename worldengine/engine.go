@@ -168,7 +168,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.receiptFollower, err = newFollower(ctx, followers, e.config.World, follow.Config{
 		Name: receipts.Name, Recreate: &receipts, Retention: e.config.DedupeRetention,
 		Derive: deriveReceipts(e.config.World), Advanced: e.receipts.Followed, GiveUp: letters.keep,
-		Attempts: e.config.DeliveryAttempts, LogLost: e.alertLogLost, Logger: e.config.Logger,
+		Attempts: e.config.DeliveryAttempts, LogLost: e.alertLogLost("No handoff is judged"), Logger: e.config.Logger,
 	})
 	if err != nil {
 		return err
@@ -177,7 +177,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.eventFollower, err = newFollower(ctx, followers, e.config.World, follow.Config{
 		Name: events.Name, Recreate: &events, Retention: e.config.EventRetention,
 		Derive: deriveEvents(e.config.World), GiveUp: letters.keep,
-		Attempts: e.config.DeliveryAttempts, LogLost: e.alertLogLost, Logger: e.config.Logger,
+		Attempts: e.config.DeliveryAttempts, LogLost: e.alertLogLost("No run event is told"), Logger: e.config.Logger,
 	})
 	if err != nil {
 		return err
@@ -200,12 +200,15 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	return nil
 }
 
-// alertLogLost tells operators that a follower stands still.
-func (e *Engine) alertLogLost(err error) {
-	e.alerts.raise(runevents.Alert{
-		Code: runevents.LogLost, TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
-		EnvironmentID: e.config.EnvironmentID, Message: "No handoff is judged before handoffctl fsck --repair: " + err.Error(),
-	})
+// alertLogLost returns what tells operators that a follower stands still, and what does not go on until then.
+func (e *Engine) alertLogLost(what string) func(error) {
+	return func(err error) {
+		e.alerts.raise(runevents.Alert{
+			Code: runevents.LogLost, TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
+			EnvironmentID: e.config.EnvironmentID,
+			Message:       what + " before handoffctl fsck --repair: " + err.Error(),
+		})
+	}
 }
 
 // newFollower makes the follower of a world's log into the derived stream that config names.

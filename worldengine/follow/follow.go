@@ -102,11 +102,12 @@ type Follower struct {
 	givenUp  int           // how many messages were given up; Run's own
 	began    place         // what the last try began behind; Run's own
 	logEnd   uint64        // the log's last sequence as it was seen last; Run's own
-	lost     int           // tries in a row that ended with ErrLogLost; Run's own
+	lost     int           // tries in a row that did not find the log; Run's own
 
 	mu       sync.Mutex
 	followed uint64
 	floor    uint64        // below it nothing counts as followed: see Restart
+	still    bool          // nothing counts as followed: see ErrLogLost
 	moved    chan struct{} // closed and replaced whenever followed changes
 }
 
@@ -138,10 +139,10 @@ func (f *Follower) Wait(ctx context.Context, seq uint64) error {
 	defer f.waiting.Add(-1)
 	for {
 		f.mu.Lock()
-		followed, moved := f.followed, f.moved
+		followed, moved, still := f.followed, f.moved, f.still
 		seq = max(seq, f.floor)
 		f.mu.Unlock()
-		if followed >= seq {
+		if followed >= seq && !still {
 			return nil
 		}
 		select {
@@ -196,7 +197,6 @@ func (f *Follower) Run(ctx context.Context) {
 			pause = minPause
 		}
 		f.failures.Add(1)
-		f.tellLost(err)
 		f.config.Logger.Warn("derived stream cannot be followed; will try again",
 			"error", err, "pause", pause)
 		sleep(ctx, jitter(pause))
@@ -213,6 +213,7 @@ func (f *Follower) follow(ctx context.Context) error {
 	if err := f.checkLog(ctx, pos); err != nil {
 		return err
 	}
+	f.findLog()
 	f.forgetBefore(pos)
 	at := place{pos.logSeq, pos.parts}
 	careful := f.began == at

@@ -60,27 +60,27 @@ func (p *position) isOf(derived []*nats.Msg) bool {
 	return m.Subject == p.subject && (id == "" || id == p.id)
 }
 
-// loseLog makes nothing count as followed before the follower comes to where the log ends now.
+// loseLog makes nothing count as followed before the log is found again, and then not before the follower
+// comes to where the log ends now.
 func (f *Follower) loseLog(err error) error {
 	f.mu.Lock()
-	f.floor, f.followed = f.logEnd, 0
+	f.floor, f.followed, f.still = f.logEnd, 0, true
 	f.mu.Unlock()
+	if f.lost++; f.lost == lostTries {
+		f.config.Logger.Error("nothing is followed before handoffctl fsck --repair", "error", err)
+		if f.config.LogLost != nil {
+			f.config.LogLost(err)
+		}
+	}
 	return err
 }
 
-// tellLost tells once that the log has lost its end, when a try has ended with err.
-func (f *Follower) tellLost(err error) {
-	if !errors.Is(err, ErrLogLost) {
-		f.lost = 0
-		return
-	}
-	if f.lost++; f.lost != lostTries {
-		return
-	}
-	f.config.Logger.Error("nothing is followed before handoffctl fsck --repair", "error", err)
-	if f.config.LogLost != nil {
-		f.config.LogLost(err)
-	}
+// findLog is called where the log is what the derived stream was derived from.
+func (f *Follower) findLog() {
+	f.lost = 0
+	f.mu.Lock()
+	f.still = false
+	f.mu.Unlock()
 }
 
 // Stored makes of a message that was got by its sequence what a consumer would have delivered. There is

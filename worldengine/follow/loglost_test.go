@@ -2,6 +2,7 @@ package follow
 
 import (
 	"context"
+	"log/slog"
 	"strconv"
 	"testing"
 	"time"
@@ -100,6 +101,43 @@ func TestDoesNotFollowALogThatGrewAgain(t *testing.T) {
 	w.write(101, 111) // at sequence 20 stands 105, not 19
 	f, _ = w.toldOnce()
 	w.requireStill(f, w.derivedEnd())
+}
+
+// A log that lost everything is held back like one that lost its end, though nothing is left to follow.
+func TestDoesNotFollowALogThatLostEverything(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write(0, 20)
+	f, stop := w.run()
+	w.wait(f, 20)
+	stop()
+	w.putBack(0, 0)
+	f, _ = w.toldOnce()
+	w.requireStill(f, w.derivedEnd())
+	require.NoError(t, w.derived.Purge(t.Context()))
+	w.wait(f, 0)
+}
+
+// A log that is not found for a moment, as behind a new leader, is no reason to tell anybody, however often that
+// happens between times in which it is followed; and one that is lost again is told again.
+func TestTellsALossThatLasts(t *testing.T) {
+	t.Parallel()
+	told := 0
+	f := New(Config{LogLost: func(error) { told++ }, Logger: slog.New(slog.DiscardHandler)})
+	for range 3 * lostTries {
+		for range lostTries - 1 {
+			require.ErrorIs(t, f.loseLog(ErrLogLost), ErrLogLost)
+		}
+		f.findLog()
+	}
+	require.Zero(t, told)
+	for range 2 {
+		for range 3 * lostTries {
+			require.ErrorIs(t, f.loseLog(ErrLogLost), ErrLogLost)
+		}
+		f.findLog()
+	}
+	require.Equal(t, 2, told)
 }
 
 // A running follower whose log is put back counts nothing as followed any more.
