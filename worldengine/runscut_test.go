@@ -1,0 +1,163 @@
+package worldengine_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine"
+	"worldengine/worldengine/town"
+)
+
+// alertedWorld is a checkedWorld whose alerts are kept, each as its code and its runId.
+func alertedWorld(t *testing.T, config worldengine.Config) (*checkedWorld, func() []string) {
+	t.Helper()
+	raised := make(chan string, 100)
+	config.OnAlert = func(a runevents.Alert) { raised <- string(a.Code) + " " + a.RunID }
+	w := newCheckedWorld(t, config)
+	return w, func() []string {
+		all := []string{}
+		for len(raised) > 0 {
+			all = append(all, <-raised)
+		}
+		return all
+	}
+}
+
+// talks has handoffs of one town executed, each a run of ten events, and returns their runs.
+func (w *checkedWorld) talks(n int) []string {
+	w.t.Helper()
+	state := threatened(func(s *town.Snapshot) { s.TownID = "t" })
+	w.put(state, "")
+	var runs []string
+	for range n {
+		h := w.send(proposal(state, handoff.TalkToTownsfolk, "casual"), handoff.Executed)
+		receipt, err := w.engine.Receipt(w.t.Context(), h.IdempotencyKey)
+		require.NoError(w.t, err)
+		runs = append(runs, receipt.RunID)
+		next, reason := town.DefaultRules().Apply(state.Snapshot, &h.Proposal)
+		require.Empty(w.t, reason)
+		state = next
+	}
+	w.clean() // which waits for the derived streams
+	return runs
+}
+
+// listed returns the ids of the runs of a list.
+func (w *checkedWorld) listed() []string {
+	w.t.Helper()
+	page, err := w.engine.Runs(w.t.Context(), worldengine.RunFilter{}, 0, 10)
+	require.NoError(w.t, err)
+	ids := []string{}
+	for i := range page.Runs {
+		ids = append(ids, page.Runs[i].RunID)
+	}
+	return ids
+}
+
+// unknown asserts that nothing is told of a run, whatever part of it is asked for.
+func (w *checkedWorld) unknown(runID string) {
+	w.t.Helper()
+	_, err := w.engine.Run(w.t.Context(), runID)
+	require.ErrorIs(w.t, err, worldengine.ErrUnknownRun)
+	for _, after := range []int64{0, 8, 100} {
+		_, err = w.engine.Events(w.t.Context(), runID, after, 10)
+		require.ErrorIs(w.t, err, worldengine.ErrUnknownRun, "after %d", after)
+	}
+}
+
+// firstEvent returns the sequence of the first run event that is kept.
+func (w *checkedWorld) firstEvent() uint64 {
+	w.t.Helper()
+	info, err := w.events().Info(w.t.Context())
+	require.NoError(w.t, err)
+	return info.State.FirstSeq
+}
+
+// deleteEvent takes an event of a run away, as nobody may.
+func (w *checkedWorld) deleteEvent(runID string, runSeq int) {
+	w.t.Helper()
+	seq := uint64(0)
+	for range runSeq {
+		msg, err := w.events().GetMsg(w.t.Context(), seq+1,
+			jetstream.WithGetMsgSubject(worldengine.EventSubject("main", "*", runID)))
+		require.NoError(w.t, err)
+		seq = msg.Sequence
+	}
+	require.NoError(w.t, w.events().DeleteMsg(w.t.Context(), seq))
+}
+
+// A run that the limit cuts in its middle is one that is no longer kept, and no alarm.
+func TestTheLimitOfEventsCutsARun(t *testing.T) {
+	w, alerts := alertedWorld(t, worldengine.Config{EventLimit: 15})
+	runs := w.talks(3)
+	require.Equal(t, uint64(16), w.firstEvent(), "in the middle of the second run")
+	w.unknown(runs[0])
+	w.unknown(runs[1])
+	require.Equal(t, []string{runs[2]}, w.listed())
+	run, err := w.engine.Run(t.Context(), runs[2])
+	require.NoError(t, err)
+	require.Equal(t, runevents.RunSucceeded, run.Status)
+	require.Equal(t, runevents.Consistent, run.Metadata.Consistency)
+	events, err := w.engine.Events(t.Context(), runs[2], 8, 10)
+	require.NoError(t, err)
+	require.Len(t, events.Events, 2)
+	require.Empty(t, alerts())
+}
+
+// So is one whose first events have expired before its later ones.
+func TestARunExpiresInItsMiddle(t *testing.T) {
+	w, alerts := alertedWorld(t, worldengine.Config{EventRetention: 2 * time.Second})
+	write := runevents.Write{
+		EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "planner-1", TenantID: "default", ProjectID: "main",
+		EnvironmentID: "local", PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1,
+	}
+	add := func(event runevents.EventType, attempt int64) int64 {
+		write.EventID, write.EventType, write.LogicalAttemptID = uuid.NewString(), event, attempt
+		write.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
+			RunID: write.RunID, LogicalAttemptID: attempt, EventType: event, PlanID: "plan", PlanVersion: "1",
+		})
+		appended, err := w.engine.AppendEvents(t.Context(), "t", []runevents.Write{write})
+		require.NoError(t, err)
+		return appended[0].RunSeq
+	}
+	add(runevents.RunStarted, 1)
+	run, err := w.engine.Run(t.Context(), "planner-1")
+	require.NoError(t, err)
+	require.Equal(t, runevents.RunRunning, run.Status)
+	for told := int64(1); w.firstEvent() == 1; told++ {
+		require.Less(t, told, int64(400), "it expires")
+		add("Noted", told)
+		time.Sleep(50 * time.Millisecond) // the pace of the writer
+	}
+	require.Greater(t, add(runevents.RunPaused, 1), int64(2))
+	w.unknown("planner-1")
+	require.Empty(t, w.listed())
+	require.Empty(t, alerts())
+}
+
+// What is missing of a run is an alarm where nothing was discarded, or not the beginning of that run.
+func TestAHoleInARunIsAnAlarm(t *testing.T) {
+	for name, c := range map[string]struct {
+		limit   int64
+		deleted int // the runSeq
+	}{
+		"its first event in a stream that has lost nothing": {-1, 1},
+		"another one in a stream that was cut":              {15, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w, alerts := alertedWorld(t, worldengine.Config{EventLimit: c.limit})
+			run := w.talks(3)[2]
+			w.deleteEvent(run, c.deleted)
+			snapshot, err := w.engine.Run(t.Context(), run)
+			require.NoError(t, err)
+			require.Equal(t, runevents.Inconsistent, snapshot.Metadata.Consistency)
+			require.Contains(t, alerts(), "INVALID_TRANSITION "+run)
+		})
+	}
+}
