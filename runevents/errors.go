@@ -12,6 +12,10 @@ var (
 	// ErrResyncMode is returned for a resync request whose mode is not one of the two. Nothing was
 	// asked of the store.
 	ErrResyncMode = errors.New("runevents: no such resync mode")
+	// ErrDiscarded is returned by a StateStore that was asked for events of a run and had discarded
+	// some of them, or all, because of their age or number. What is left does not tell what state the
+	// run is in. Do not ask again: they do not come back.
+	ErrDiscarded = errors.New("runevents: events of the run were discarded")
 	// ErrNotAdvanced is returned by a resync after which the watermark is where it was, so that it
 	// does not count as complete. A paused run stays paused; ask again later.
 	ErrNotAdvanced = errors.New("runevents: the resync did not advance the watermark")

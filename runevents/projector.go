@@ -71,6 +71,9 @@ func (c ProjectorConfig) withDefaults() ProjectorConfig {
 // is an observation, and an alert, only if the store does not have the run up to there: nobody
 // knows what was seen of the run before.
 //
+// A run of which the store has discarded what a resync asks for is let go of, without an alert about
+// what is left of it.
+//
 // When more than MaxRuns runs are held, one is forgotten: of those that have ended the one that was
 // longest without events, else of all. Should it have more, it is looked at again.
 type Projector struct {
@@ -219,6 +222,12 @@ func (p *Projector) apply(
 	}
 	if resync {
 		err = p.resync(ctx, &live, live.pause.request(runID), records)
+	}
+	if errors.Is(err, ErrDiscarded) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.forget(p.runs[runID])
+		return Snapshot{}, false, nil
 	}
 	if live.pause != nil && before.pause == nil && first {
 		p.raise(nonContiguous(&live))

@@ -381,6 +381,36 @@ func TestTheMemoryOfAlertsIsBounded(t *testing.T) {
 	require.Len(t, w.alerts, 11)
 }
 
+// A run of which the store has discarded what is asked for is let go of, without an alert about it.
+func TestADiscardedRunIsForgotten(t *testing.T) {
+	t.Parallel()
+	records := executedRun(t)
+	store := storing()
+	w := watch(t, store)
+	discarded := fmt.Errorf("of that run: %w", runevents.ErrDiscarded)
+
+	store.err = discarded
+	w.apply(ofRun(records, "a")[6:8]...)
+	w.apply(ofRun(records, "a")[8:]...)
+	w.holds()
+	require.Empty(t, w.codes(), "its beginning was never seen")
+
+	w.apply(ofRun(records, "b")[:3]...)
+	w.apply(ofRun(records, "b")[6:]...)
+	w.holds()
+	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 07"}, w.codes(), "something was missed")
+
+	store.err = nil
+	w.apply(ofRun(records, "c")[6:]...)
+	w.holds("c")
+	before := w.codes()
+	store.err = discarded
+	w.resume()
+	w.holds()
+	require.Empty(t, w.Stale())
+	require.Equal(t, before, w.codes())
+}
+
 func TestTheRunThatWasLongestWithoutEventsIsForgotten(t *testing.T) {
 	t.Parallel()
 	records := executedRun(t)

@@ -9,7 +9,7 @@ import (
 // Implementations are safe for concurrent use.
 type StateStore interface {
 	// Events returns all records of the run whose runSeq is above afterSeq, in any order; none for
-	// a run that is not known.
+	// a run that is not known. The error wraps ErrDiscarded when some of them were discarded.
 	Events(ctx context.Context, runID string, afterSeq int64) ([]Record, error)
 	// Snapshot returns the latest stored snapshot of the run whose LastEventSeq is not above atMost;
 	// ok is false when there is none. A store without snapshots always says so.

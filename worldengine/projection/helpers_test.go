@@ -65,6 +65,14 @@ func (b *bus) put(runID string, data []byte) {
 	require.NoError(b.t, err)
 }
 
+// purge discards all before a sequence of the stream.
+func (b *bus) purge(before uint64) {
+	b.t.Helper()
+	stream, err := b.js.Stream(b.t.Context(), streamName)
+	require.NoError(b.t, err)
+	require.NoError(b.t, stream.Purge(b.t.Context(), jetstream.WithPurgeSequence(before)))
+}
+
 // lifecycle is a run of ten events that are persisted now.
 func lifecycle(runID string) []runevents.Record {
 	run := runevents.Run{FirstSeq: 1, Identity: runevents.Identity{

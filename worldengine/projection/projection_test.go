@@ -98,6 +98,43 @@ func TestAGapIsAnAlert(t *testing.T) {
 	w.settles()
 }
 
+// Of a run whose beginning was discarded before it was seen nothing is projected, and nothing is told.
+func TestARunWhoseBeginningWasDiscarded(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	records := lifecycle("run")
+	b.publish(lifecycle("before")...)
+	b.publish(records[:7]...)
+	b.purge(15)
+	w := b.run()
+	for i, part := range [][]runevents.Record{records[7:9], records[9:]} {
+		b.publish(part...)
+		next := fmt.Sprint("next-", i)
+		b.publish(lifecycle(next)...)
+		w.reaches(next, 10)
+		_, ok := w.Snapshot("run")
+		require.False(t, ok)
+	}
+	w.settles()
+	require.Empty(t, w.codes())
+}
+
+// A run that was seen from its beginning goes on, whatever of it was discarded meanwhile.
+func TestARunThatWasSeenGoesOn(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	w := b.run()
+	records := lifecycle("run")
+	b.publish(records[:5]...)
+	w.reaches("run", 5)
+	b.purge(5)
+	b.publish(records[5:]...)
+	want, _, err := runevents.Project("run", records)
+	require.NoError(t, err)
+	require.Equal(t, want, w.reaches("run", 10))
+	require.Empty(t, w.codes())
+}
+
 // A run that was forgotten is read again when it goes on.
 func TestARunThatWasForgottenGoesOn(t *testing.T) {
 	t.Parallel()

@@ -22,11 +22,13 @@ type store struct {
 	stream jetstream.Stream // set before it is used, by whoever reads the stream
 }
 
-// Events returns the records of a run above afterSeq, in the order in which the stream has them.
+// Events returns the records of a run above afterSeq, in the order in which the stream has them. The
+// error is runevents.ErrDiscarded when the stream has discarded some of them with all that was before
+// them, by age or by number.
 func (s *store) Events(ctx context.Context, runID string, afterSeq int64) ([]runevents.Record, error) {
 	last, err := s.stream.GetLastMsgForSubject(ctx, s.subject(runID))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, nil
+		return nil, s.checkDiscarded(ctx, runID, afterSeq)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("projection: last event of run %q: %w", runID, err)
@@ -49,7 +51,33 @@ func (s *store) Events(ctx context.Context, runID string, afterSeq int64) ([]run
 			records = append(records, record)
 		}
 	}
+	if err := s.checkDiscarded(ctx, runID, afterSeq); err != nil {
+		return nil, err
+	}
 	return records, nil
+}
+
+// checkDiscarded returns runevents.ErrDiscarded when the stream has lost its beginning, and the first
+// event of a run that it still has leaves a gap behind afterSeq. It is asked after the events were
+// read: the oldest go first. Where the stream has lost nothing the gap is the run's own.
+func (s *store) checkDiscarded(ctx context.Context, runID string, afterSeq int64) error {
+	first, err := s.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s.subject(runID)))
+	if err == nil {
+		record, err := decode(first.Data)
+		if err != nil || !runevents.DetectNonContiguous(afterSeq, record.RunSeq) {
+			return nil
+		}
+	} else if !errors.Is(err, jetstream.ErrMsgNotFound) {
+		return fmt.Errorf("projection: first event of run %q: %w", runID, err)
+	}
+	info, err := s.stream.Info(ctx)
+	if err != nil {
+		return fmt.Errorf("projection: state of the stream %s: %w", s.name, err)
+	}
+	if info.State.FirstSeq > 1 {
+		return fmt.Errorf("projection: run %q: %w", runID, runevents.ErrDiscarded)
+	}
+	return nil
 }
 
 // Snapshot returns what the projector holds of a run, unless that is above atMost.

@@ -3,6 +3,7 @@ package projection
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -76,6 +77,51 @@ func TestARunIsReadFromTheStream(t *testing.T) {
 	cancel()
 	_, err = s.Events(ctx, "run", 0)
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// What was discarded of a run is an error for whoever asks for it.
+func TestADiscardedRunIsReadFromTheStream(t *testing.T) {
+	t.Parallel()
+	records := someRun()
+	s := newStore(t, records)
+	discard := func(before uint64) {
+		require.NoError(t, s.stream.Purge(t.Context(), jetstream.WithPurgeSequence(before)))
+	}
+	discard(5) // two messages of a record: 1 and 2 are gone
+	for after := range int64(20) {
+		got, err := s.Events(t.Context(), "run", after)
+		if after < 2 {
+			require.ErrorIs(t, err, runevents.ErrDiscarded, "after %d", after)
+			continue
+		}
+		require.NoError(t, err, "after %d", after)
+		require.Len(t, got, len(slices.DeleteFunc(slices.Clone(records), func(r runevents.Record) bool {
+			return r.RunSeq <= after
+		})), "after %d", after)
+	}
+	s.stream = &discarding{Stream: s.stream, before: 9}
+	_, err := s.Events(t.Context(), "run", 2)
+	require.ErrorIs(t, err, runevents.ErrDiscarded, "while it was read")
+	discard(100)
+	_, err = s.Events(t.Context(), "run", 16)
+	require.ErrorIs(t, err, runevents.ErrDiscarded, "nothing is left")
+}
+
+// discarding discards all before a sequence once its first message was read.
+type discarding struct {
+	jetstream.Stream
+	before uint64
+}
+
+func (d *discarding) GetMsg(
+	ctx context.Context, seq uint64, opts ...jetstream.GetMsgOpt,
+) (*jetstream.RawStreamMsg, error) {
+	msg, err := d.Stream.GetMsg(ctx, seq, opts...)
+	if err == nil && d.before > 0 {
+		err = d.Purge(ctx, jetstream.WithPurgeSequence(d.before))
+		d.before = 0
+	}
+	return msg, err
 }
 
 // Both modes give the same, with any snapshot that is held, and without one.
