@@ -23,8 +23,10 @@ import (
 //
 // What is new gets the next places of its run, unique and strictly increasing whoever appends where,
 // and the time at which the log's stream stored it as its persistedAt. A write whose (runId,
-// idempotencyKey) the run has, as far back as EventRetention, stores nothing and gets that event's
-// eventId, runSeq and persistedAt. Events of unknown types are stored like any others.
+// idempotencyKey) the run has stores nothing and gets that event's eventId, runSeq and persistedAt, as
+// long as the event is kept: one that Config.EventRetention or Config.EventLimit has discarded may be
+// stored again, at a new place. A run of which nothing is kept begins at runSeq 1 again. Events of
+// unknown types are stored like any others.
 //
 // Writes are refused as a whole: with a *schemas.ValidationError with the paths of a
 // run-append-request.v1, a *runevents.TransitionError where Config.ValidateTransitions asks for it,

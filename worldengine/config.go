@@ -38,7 +38,9 @@ type Config struct {
 	// EventRetention is how long the run events are kept on the bus; 30 days. At least 1 s.
 	EventRetention time.Duration
 	// EventLimit is how many run events are kept on the bus at most, the oldest go first; 10,000,000,
-	// those of about a million runs, for which NATS needs some 350 MB of live heap. -1 for no limit.
+	// those of about a million runs, for which NATS needs some 350 MB of live heap. -1 for no limit. A
+	// run of which it has discarded the first ones is unknown, and AppendEvents stores again what it has
+	// discarded. What is over a limit that is lowered goes when the engine is opened.
 	EventLimit int64
 	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town;
 	// 10,000. The last commit, the town's state, never expires.
