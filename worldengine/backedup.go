@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -69,7 +70,7 @@ func MarkPending(ctx context.Context, nc *nats.Conn, world string, replicas int)
 	if err != nil {
 		return 0, fmt.Errorf("worldengine: stream %s: %w", LogStream(world), err)
 	}
-	stream, err := openStream(ctx, js, markConfig(world, replicas))
+	stream, err := openStream(ctx, js, markConfig(world, replicas), slog.Default())
 	if err != nil {
 		return 0, err
 	}

@@ -114,7 +114,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 			return nil
 		}
 		var s jetstream.Stream
-		s, err = openStream(ctx, js, c)
+		s, err = openStream(ctx, js, c, config.Logger)
 		return s
 	}
 	logStream := stream(logConfig(config.World, config.HistoryPerTown, config.DedupeRetention, config.Replicas))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,11 +22,13 @@ const (
 // an answer for ever; and while the cluster has no leader it refuses all. So a try is bounded, and what
 // passes is tried again. The stream is made before it is updated: a request to make what is there
 // already changes nothing, and leaves the others' requests their answers.
-func openStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) (jetstream.Stream, error) {
+func openStream(
+	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
+) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	for {
-		stream, err := tryStream(ctx, js, config)
+		stream, err := tryStream(ctx, js, config, logger)
 		if err == nil {
 			return stream, nil
 		}
@@ -35,14 +38,38 @@ func openStream(ctx context.Context, js jetstream.JetStream, config jetstream.St
 	}
 }
 
-func tryStream(ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig) (jetstream.Stream, error) {
+func tryStream(
+	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
+) (jetstream.Stream, error) {
 	ctx, cancel := context.WithTimeout(ctx, streamTimeout)
 	defer cancel()
 	stream, err := js.CreateStream(ctx, config)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		if err := tellDiscarded(ctx, js, config, logger); err != nil {
+			return nil, err
+		}
 		return js.UpdateStream(ctx, config)
 	}
 	return stream, err
+}
+
+// tellDiscarded warns of the messages of a stream that are over the limit of config: the update to it
+// discards them.
+func tellDiscarded(
+	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
+) error {
+	if config.MaxMsgs < 1 {
+		return nil
+	}
+	stream, err := js.Stream(ctx, config.Name)
+	if err != nil {
+		return err
+	}
+	if held, limit := stream.CachedInfo().State.Msgs, uint64(config.MaxMsgs); held > limit {
+		logger.Warn("the oldest messages of a stream are over its limit and are discarded",
+			"stream", config.Name, "messages", held-limit, "limit", limit)
+	}
+	return nil
 }
 
 // passes says whether a request to the cluster that failed so may succeed later as it is: it got no
