@@ -104,11 +104,12 @@ func (e *Engine) runStarts(ctx context.Context, filter RunFilter, after uint64, 
 				continue // what the batch holds beyond the page
 			}
 			scanned++
-			first, seq, err := firstEvent(msg)
+			first, meta, err := firstEvent(msg)
 			if err != nil {
 				return nil, 0, err
 			}
-			last = seq
+			last = meta.Sequence.Stream
+			pending = min(pending, scanned+meta.NumPending) // less where some were discarded meanwhile
 			switch {
 			case first == nil || first.persisted.Before(filter.From):
 			case !filter.To.IsZero() && !first.persisted.Before(filter.To):
@@ -155,22 +156,22 @@ type runStart struct {
 	persisted time.Time
 }
 
-// firstEvent returns the start of the run whose first event msg is, or nil, and its place.
-func firstEvent(msg jetstream.Msg) (*runStart, uint64, error) {
+// firstEvent returns the start of the run whose first event msg is, or nil, and where msg stands.
+func firstEvent(msg jetstream.Msg) (*runStart, *jetstream.MsgMetadata, error) {
 	meta, err := msg.Metadata()
 	if err != nil {
-		return nil, 0, fmt.Errorf("worldengine: a run event without metadata: %w", err)
+		return nil, nil, fmt.Errorf("worldengine: a run event without metadata: %w", err)
 	}
 	seq := meta.Sequence.Stream
 	start := new(runStart)
 	if err := json.Unmarshal(msg.Data(), start); err != nil {
-		return nil, 0, fmt.Errorf("worldengine: event stream sequence %d: %w", seq, err)
+		return nil, nil, fmt.Errorf("worldengine: event stream sequence %d: %w", seq, err)
 	}
 	if start.RunSeq != 1 {
-		return nil, seq, nil
+		return nil, meta, nil
 	}
 	if start.persisted, err = time.Parse(time.RFC3339, start.PersistedAt); err != nil {
-		return nil, 0, fmt.Errorf("worldengine: event stream sequence %d: %w", seq, err)
+		return nil, nil, fmt.Errorf("worldengine: event stream sequence %d: %w", seq, err)
 	}
-	return start, seq, nil
+	return start, meta, nil
 }

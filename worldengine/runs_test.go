@@ -10,7 +10,8 @@ import (
 	"worldengine/runevents"
 )
 
-// discardingStream discards all before a sequence once its first message was read.
+// discardingStream discards all before a sequence once, when its first message was read or a consumer of
+// it was made.
 type discardingStream struct {
 	jetstream.Stream
 	before uint64
@@ -27,6 +28,18 @@ func (s *discardingStream) GetMsg(
 	return msg, err
 }
 
+// OrderedConsumer discards before the consumer has read anything.
+func (s *discardingStream) OrderedConsumer(
+	ctx context.Context, config jetstream.OrderedConsumerConfig,
+) (jetstream.Consumer, error) {
+	consumer, err := s.Stream.OrderedConsumer(ctx, config)
+	if err == nil && s.before > 0 {
+		err = s.Purge(ctx, jetstream.WithPurgeSequence(s.before))
+		s.before = 0
+	}
+	return consumer, err
+}
+
 // A run that is cut while it is read is not told with a hole in it.
 func TestARunIsCutWhileItIsRead(t *testing.T) {
 	t.Parallel()
@@ -41,4 +54,27 @@ func TestARunIsCutWhileItIsRead(t *testing.T) {
 	e.events = &discardingStream{Stream: e.events, before: 4}
 	_, err = e.Events(t.Context(), "run", 0, 10)
 	require.ErrorIs(t, err, ErrUnknownRun)
+}
+
+// A list does not fail because of what is discarded while it is made.
+func TestARunIsCutWhileItIsListed(t *testing.T) {
+	t.Parallel()
+	e := openEngine(t, newLog(t))
+	for n := range int64(4) {
+		w := told(n + 1)
+		if n == 3 {
+			w.RunID = "another"
+			w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
+				RunID: w.RunID, LogicalAttemptID: 4, EventType: w.EventType, PlanID: w.PlanID, PlanVersion: w.PlanVersion,
+			})
+		}
+		_, err := e.AppendEvents(t.Context(), "t", []runevents.Write{w})
+		require.NoError(t, err)
+	}
+	e.events = &discardingStream{Stream: e.events, before: 3}
+	page, err := e.Runs(t.Context(), RunFilter{}, 0, 10)
+	require.NoError(t, err)
+	require.Len(t, page.Runs, 1)
+	require.Equal(t, "another", page.Runs[0].RunID)
+	require.Zero(t, page.Next)
 }
