@@ -2,6 +2,7 @@ package projection_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -13,6 +14,7 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
@@ -61,7 +63,12 @@ func (b *bus) publish(records ...runevents.Record) {
 
 func (b *bus) put(runID string, data []byte) {
 	b.t.Helper()
-	_, err := b.js.Publish(b.t.Context(), "events.town."+runID, data)
+	id := jetstream.WithMsgID(nuid.Next())
+	_, err := b.js.Publish(b.t.Context(), "events.town."+runID, data, id)
+	// A server that has just come back may not answer the first.
+	for try := 0; try < 5 && errors.Is(err, context.DeadlineExceeded); try++ {
+		_, err = b.js.Publish(b.t.Context(), "events.town."+runID, data, id)
+	}
 	require.NoError(b.t, err)
 }
 
