@@ -45,11 +45,11 @@ var ErrNoWorld = errors.New("worldengine: there is no such world")
 // The error, ErrNoWorld or ErrLogUnavailable, means that the check or the repair could not be
 // finished; whatever is wrong with the world is in the report. All streams are read once, side by side. The memory that
 // it takes grows with the number of towns (some 300 bytes each, and at the end their subjects), of handoffs that are being applied, of
-// runs that have not ended, and of receipts that are wrong (8 bytes each), not with the length of the
-// log; beside that it has up to 8 MiB of each stream in hand, or two of the largest messages.
+// runs that have not ended, of receipts that are wrong (8 bytes each), and of commits that fell to damage, not with
+// the length of the log; beside that it has up to 8 MiB of each stream in hand, or two of the largest messages.
 //
 // A key that was accepted twice is found by its receipt, so within the retention of the receipts, and a
-// commit that the log has lost by its run events, so within theirs.
+// commit that the log has lost, or cannot deliver, by its run events, so within theirs.
 func Fsck(ctx context.Context, nc *nats.Conn, world string, options FsckOptions) (*FsckReport, error) {
 	if err := ValidateWorld(world); err != nil {
 		return nil, err
@@ -91,16 +91,17 @@ type fsck struct {
 	options FsckOptions
 	report  *FsckReport
 
-	log         jetstream.Stream
-	end         uint64              // the log's last sequence when the check began
-	logNow      uint64              // the same, as it was seen last
-	ahead       time.Duration       // of the NATS server's clock
-	letters     jetstream.Stream    // of dead letters; nil where there is none
-	towns       map[string]fsckTown // as far as the log was read: see fsckLog
-	present     map[string]bool     // towns that are known to be in the log, by the subject of their history
-	receipts    fsckReceipts
-	events      fsckEvents
-	lostCommits fsckLost
+	log      jetstream.Stream
+	end      uint64              // the log's last sequence when the check began
+	logNow   uint64              // the same, as it was seen last
+	ahead    time.Duration       // of the NATS server's clock
+	letters  jetstream.Stream    // of dead letters; nil where there is none
+	towns    map[string]fsckTown // as far as the log was read: see fsckLog
+	present  map[string]bool     // towns that are known to be in the log, by the subject of their history
+	receipts fsckReceipts
+	events   fsckEvents
+	// absentCommits are the commits that fell to damage, by their log sequence.
+	absentCommits map[uint64]fsckAbsent
 }
 
 // find takes a finding into the report.
@@ -147,7 +148,7 @@ func (f *fsck) check(ctx context.Context) error {
 		alone: eventAlone, same: &counts.Events,
 	}}
 	f.receipts.lostLog, f.events.lostLog = f.receipts.logLost, f.events.logLost
-	f.present, f.lostCommits = map[string]bool{}, fsckLost{}
+	f.present, f.absentCommits = map[string]bool{}, map[uint64]fsckAbsent{}
 	cursor, err := openFsckCursor(ctx, f.log, f.nc.MaxPayload())
 	if err != nil {
 		return err

@@ -188,6 +188,12 @@ func lastStored(ctx context.Context, stream jetstream.Stream, subject string) (*
 	return readStored(stream, raw, err)
 }
 
+// nextStored returns the first message of a subject at or behind a sequence, or nil where there is none.
+func nextStored(ctx context.Context, stream jetstream.Stream, subject string, seq uint64) (*fsckMessage, error) {
+	raw, err := stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(subject))
+	return readStored(stream, raw, err)
+}
+
 func readStored(stream jetstream.Stream, raw *jetstream.RawStreamMsg, err error) (*fsckMessage, error) {
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, nil

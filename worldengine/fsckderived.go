@@ -117,12 +117,17 @@ func (d *fsckDerived) outlived(ctx context.Context, got *fsckMessage) error {
 	if lost, err := d.lostLog(ctx, got); lost || err != nil {
 		return err
 	}
+	d.byItself(got)
+	return nil
+}
+
+// byItself checks a message that cannot be derived again by itself.
+func (d *fsckDerived) byItself(got *fsckMessage) {
 	d.report.Counts.Outlived++
 	d.lost++
 	if wrong := d.alone(got); wrong != "" {
 		d.wrong(got, "a message whose log message has left the history contradicts itself", "", wrong)
 	}
-	return nil
 }
 
 // maxAhead is how many messages of a derived stream are looked through for one that is not next.
@@ -241,9 +246,12 @@ func wantText(want *nats.Msg) string {
 	return string(want.Data)
 }
 
-// wrong reports a message that is there.
+// wrong reports a message that is there. What is left of a damaged commit is no reason for a repair, which
+// could only lose it.
 func (d *fsckDerived) wrong(got *fsckMessage, what, want, is string) {
-	d.damage++
+	if d.absentCommits[got.at.seq].fate != fateDamaged {
+		d.damage++
+	}
 	d.find(FsckFinding{
 		Stream: d.name, Sequence: got.seq, LogSequence: got.at.seq, Subject: got.Subject(), Town: got.town,
 		What: what, Want: want, Got: is,

@@ -168,6 +168,10 @@ func (d *fsckEvents) stray(ctx context.Context, got *fsckMessage) error {
 		if source == nil {
 			return d.outlived(ctx, got)
 		}
+		if _, err := d.derive(source); err != nil { // a finding about the log
+			d.byItself(got)
+			return nil
+		}
 	}
 	d.wrong(got, "the log has no such event here", "", string(got.Data()))
 	return nil

@@ -1,9 +1,7 @@
 package worldengine_test
 
 import (
-	"encoding/binary"
 	"os"
-	"path/filepath"
 	"strconv"
 	"testing"
 
@@ -20,14 +18,10 @@ import (
 func (w *checkedWorld) cutLog(from uint64) {
 	w.t.Helper()
 	w.close()
-	path := filepath.Join(w.config.Data, "jetstream", "$G", "streams", worldengine.LogStream("main"), "msgs", "1.blk")
-	block, err := os.ReadFile(path)
+	block, err := os.ReadFile(w.logBlock())
 	require.NoError(w.t, err)
-	at := uint32(0) // a message begins with its length, whose highest bit says that it has headers, and its sequence
-	for binary.LittleEndian.Uint64(block[at+4:]) < from {
-		at += binary.LittleEndian.Uint32(block[at:]) &^ (1 << 31)
-	}
-	require.NoError(w.t, os.WriteFile(path, block[:at], 0o640))
+	at, _ := placeInBlock(block, from)
+	require.NoError(w.t, os.WriteFile(w.logBlock(), block[:at], 0o640))
 	w.open()
 }
 

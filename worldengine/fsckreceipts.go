@@ -241,6 +241,10 @@ func (d *fsckReceipts) stray(ctx context.Context, got *fsckMessage) error {
 		if source == nil {
 			return d.outlived(ctx, got)
 		}
+		if _, err := d.derive(source); err != nil { // a finding about the log
+			d.byItself(got)
+			return nil
+		}
 		if len(derived) > 0 && got.is(derived[0], got.at) {
 			if got.Headers().Get(repairedHeader) == "" {
 				d.wrong(got, "the receipt is not in the order of the log", "", "")

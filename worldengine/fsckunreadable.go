@@ -39,25 +39,12 @@ func (f *fsck) unreadable(ctx context.Context) error {
 
 // checkLast reports the last message of a subject of the log if it is not delivered.
 func (f *fsck) checkLast(ctx context.Context, subject string) error {
-	store := &streamStore{stream: f.log}
-	_, err := store.last(ctx, subject)
-	if !errors.Is(err, errUnreadable) {
-		if err != nil {
-			err = fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, LogStream(f.world), err)
-		}
+	seq, err := f.unreadableLast(ctx, subject)
+	if seq == 0 || err != nil {
 		return err
 	}
-	// A consumer that begins with the last message stands before it, though it cannot be delivered.
-	consumer, err := f.log.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		FilterSubject: subject, DeliverPolicy: jetstream.DeliverLastPolicy, AckPolicy: jetstream.AckNonePolicy,
-		MemoryStorage: true, Replicas: 1, InactiveThreshold: eachInactive,
-	})
-	if err != nil {
-		return fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, LogStream(f.world), err)
-	}
-	defer follow.Release(f.log, consumer)
 	finding := FsckFinding{
-		Stream: LogStream(f.world), Sequence: consumer.CachedInfo().Delivered.Stream + 1, Subject: subject,
+		Stream: LogStream(f.world), Sequence: seq, Subject: subject,
 		What: "the last message was changed on the disk of NATS, which does not deliver it",
 	}
 	if subject != controlSubject(f.world) {
@@ -65,6 +52,24 @@ func (f *fsck) checkLast(ctx context.Context, subject string) error {
 	}
 	f.find(finding)
 	return nil
+}
+
+// unreadableLast returns the sequence of the last message of a subject of the log where it is counted and
+// not delivered, and else 0.
+func (f *fsck) unreadableLast(ctx context.Context, subject string) (uint64, error) {
+	if _, err := f.lastOf(ctx, subject); !errors.Is(err, errUnreadable) {
+		return 0, err
+	}
+	// A consumer that begins with the last message stands before it, though it cannot be delivered.
+	consumer, err := f.log.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		FilterSubject: subject, DeliverPolicy: jetstream.DeliverLastPolicy, AckPolicy: jetstream.AckNonePolicy,
+		MemoryStorage: true, Replicas: 1, InactiveThreshold: eachInactive,
+	})
+	if err != nil {
+		return 0, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, LogStream(f.world), err)
+	}
+	defer follow.Release(f.log, consumer)
+	return consumer.CachedInfo().Delivered.Stream + 1, nil
 }
 
 // lastToken returns what follows the last dot of a subject.

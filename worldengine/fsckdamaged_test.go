@@ -1,0 +1,185 @@
+package worldengine_test
+
+import (
+	"encoding/binary"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine"
+	"worldengine/worldengine/town"
+)
+
+// logBlock is the file with the messages of the log.
+func (w *checkedWorld) logBlock() string {
+	return filepath.Join(w.config.Data, "jetstream", "$G", "streams", worldengine.LogStream("main"), "msgs", "1.blk")
+}
+
+// placeInBlock is where the message at a sequence, or the next one, begins in a block. A message begins with
+// its length, whose highest bit says that it has headers, and its sequence.
+func placeInBlock(block []byte, seq uint64) (at, length uint32) {
+	for {
+		length = binary.LittleEndian.Uint32(block[at:]) &^ (1 << 31)
+		if binary.LittleEndian.Uint64(block[at+4:]) >= seq {
+			return at, length
+		}
+		at += length
+	}
+}
+
+// flipInLog flips a bit in each of some messages of the log, while no server runs: NATS does not deliver
+// them, and counts them.
+func (w *checkedWorld) flipInLog(seqs ...uint64) {
+	w.t.Helper()
+	w.close()
+	block, err := os.ReadFile(w.logBlock())
+	require.NoError(w.t, err)
+	for _, seq := range seqs {
+		at, length := placeInBlock(block, seq)
+		block[at+length/2] ^= 1
+	}
+	require.NoError(w.t, os.WriteFile(w.logBlock(), block, 0o640))
+	w.open()
+}
+
+// talked has n more handoffs of a town executed, and returns them with the state behind them.
+func (w *checkedWorld) talked(at town.State, n int) (all []*handoff.Handoff, now town.State) {
+	w.t.Helper()
+	for range n {
+		h := w.send(proposal(at, handoff.TalkToTownsfolk, "casual"), handoff.Executed)
+		next, reason := town.DefaultRules().Apply(at.Snapshot, &h.Proposal)
+		require.Empty(w.t, reason)
+		all, at = append(all, h), next
+	}
+	return all, at
+}
+
+// derived returns all messages of the streams of receipts and run events, as they are.
+func (w *checkedWorld) derived() (all []string) {
+	w.t.Helper()
+	for _, stream := range []string{w.receipts().CachedInfo().Config.Name, w.events().CachedInfo().Config.Name} {
+		s := w.stream(stream)
+		for seq := s.CachedInfo().State.FirstSeq; seq <= s.CachedInfo().State.LastSeq; seq++ {
+			msg, err := s.GetMsg(w.t.Context(), seq)
+			require.NoError(w.t, err)
+			all = append(all, strings.Join([]string{stream, msg.Subject, msg.Header.Get("Log-Seq"), string(msg.Data)}, " "))
+		}
+	}
+	return all
+}
+
+// named returns the sequences of the log that a report says NATS does not deliver.
+func named(report *worldengine.FsckReport) (seqs []uint64) {
+	for _, f := range report.Findings {
+		if strings.HasSuffix(f.What, "which does not deliver it") {
+			seqs = append(seqs, f.Sequence)
+		}
+	}
+	slices.Sort(seqs)
+	return seqs
+}
+
+// A commit that the log has and cannot deliver was applied: what was derived from it is all that tells of it,
+// and no repair takes that away, nor what is left of runs that have left a full history.
+func TestFsckKeepsWhatIsLeftOfADamagedCommit(t *testing.T) {
+	for name, damaged := range map[string][]int{
+		"in the middle": {3}, "two in a row": {2, 3}, "the last": {5}, "the last two": {4, 5}, "here and there": {1, 3, 5},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newCheckedWorld(t, worldengine.Config{HistoryPerTown: 8})
+			full, now := w.talked(w.found("full"), 6)
+			w.clean() // before the first of them leave the history
+			_, now = w.talked(now, 6)
+			done, behind := w.talked(w.found("t"), 6)
+			w.clean()
+			kept, places := w.derived(), []uint64{}
+			for _, i := range damaged {
+				places = append(places, w.placeOf(done[i]))
+			}
+			w.flipInLog(places...)
+			for _, repair := range []bool{false, true} {
+				report := w.fsck(worldengine.FsckOptions{Repair: repair})
+				require.False(t, report.Clean())
+				require.Nil(t, report.Repair, "%+v", report.Findings)
+				require.Equal(t, places, named(report), "%+v", report.Findings)
+				for _, f := range report.Findings {
+					require.Equal(t, worldengine.LogStream("main"), f.Stream, "%+v", f)
+					require.Equal(t, "t", f.Town)
+				}
+				require.Equal(t, kept, w.derived())
+			}
+			for _, h := range done {
+				receipt, err := w.engine.Receipt(t.Context(), h.IdempotencyKey)
+				require.NoError(t, err)
+				run, err := w.engine.Run(t.Context(), receipt.RunID)
+				require.NoError(t, err)
+				require.Equal(t, runevents.RunSucceeded, run.Status)
+			}
+			if slices.Contains(damaged, 5) {
+				_, err := w.engine.Execute(t.Context(), done[5])
+				require.ErrorIs(t, err, worldengine.ErrTownDamaged)
+			} else {
+				w.again(done[damaged[0]])
+				w.talk(behind)
+			}
+			w.again(full[0])
+			w.talk(now)
+		})
+	}
+}
+
+// A repair that takes away what is of a lost commit leaves the receipt of a damaged one.
+func TestFsckTellsADamagedCommitFromALostOne(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	kept, _ := w.talked(w.found("kept"), 3)
+	before := w.found("cut")
+	lost, _ := w.talked(before, 1)
+	w.clean()
+	gone := w.placeOf(lost[0])
+	w.cutLog(gone)
+	other := w.send(proposal(before, handoff.TalkToTownsfolk, "morale-boost"), handoff.Executed)
+	damaged := w.placeOf(kept[1])
+	w.flipInLog(damaged)
+	report := w.fsck(worldengine.FsckOptions{Repair: true})
+	require.Equal(t, []uint64{damaged}, named(report))
+	require.Equal(t, 1, report.Repair.ReceiptsRemoved)
+	require.True(t, report.Repair.EventsRebuilt)
+	require.Empty(t, named(report.Repair.After), "its run events, which told of it, went with the others")
+	for _, f := range report.Repair.After.Findings {
+		require.Equal(t, worldengine.LogStream("main"), f.Stream, "%+v", f)
+	}
+	w.send(lost[0].Proposal, handoff.Stale)
+	w.again(other)
+	for _, h := range kept {
+		w.again(h)
+	}
+}
+
+// What was derived from a log message that cannot be read any more, as one of another version of the program,
+// is kept too.
+func TestFsckKeepsWhatIsLeftOfAnUnreadableRecord(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{}).populate()
+	at := w.publish("world.main.refused.t", nats.Header{"Kind": {"refused"}}, []byte("{of another version"))
+	w.state = w.talk(w.state)
+	require.Equal(t, "the record cannot be read", only(t, w.fsck(worldengine.FsckOptions{})).What)
+	end, err := w.events().Info(t.Context())
+	require.NoError(t, err)
+	event, err := w.events().GetMsg(t.Context(), end.State.LastSeq)
+	require.NoError(t, err)
+	event.Header.Set("Log-Seq", strconv.FormatUint(at, 10))
+	w.publish(event.Subject, event.Header, event.Data)
+	for _, repair := range []bool{false, true} {
+		report := w.fsck(worldengine.FsckOptions{Repair: repair})
+		require.Nil(t, report.Repair, "%+v", report.Findings)
+		require.Equal(t, at, report.Findings[0].Sequence)
+		require.Equal(t, int64(1), report.Counts.Outlived)
+	}
+}
