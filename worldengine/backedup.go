@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -104,6 +105,13 @@ func pendingTown(ctx context.Context, log jetstream.Stream, seq uint64) (string,
 		return "", err
 	}
 	return rec.TownID, nil
+}
+
+// IsHistory says whether a subject of the log holds the history of a town, or of the pauses of the world. Each
+// message there is guarded by the sequence of the one before it.
+func IsHistory(world, subject string) bool {
+	token, ofTown := strings.CutPrefix(subject, logSubject(world, ""))
+	return subject == controlSubject(world) || ofTown && token != "" && !strings.ContainsAny(token, ".*>")
 }
 
 // BusiestTown returns the subject that got the most commits behind a sequence of the log, of those that

@@ -15,6 +15,8 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine"
+	"worldengine/worldengine/backup"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
 )
 
@@ -182,4 +184,32 @@ func TestFsckKeepsWhatIsLeftOfAnUnreadableRecord(t *testing.T) {
 		require.Equal(t, at, report.Findings[0].Sequence)
 		require.Equal(t, int64(1), report.Counts.Outlived)
 	}
+}
+
+// A backup of a damaged world has what the world still delivers: the history before the damaged commit is kept,
+// and the restored world is told the same of it.
+func TestABackupOfADamagedHistory(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	done, now := w.talked(w.found("t"), 5)
+	w.clean()
+	damaged, history := w.placeOf(done[2]), w.placeOf(done[0])
+	w.flipInLog(damaged)
+	dir, data := filepath.Join(t.TempDir(), "backup"), t.TempDir()
+	m, err := backup.Take(t.Context(), w.nc, dir, backup.Options{})
+	require.NoError(t, err)
+	require.Empty(t, m.Left)
+	restored := w.config
+	restored.Data = data
+	_, err = server.Restore(t.Context(), restored, dir, backup.RestoreOptions{})
+	require.NoError(t, err)
+	w.close()
+	w.config.Data = data
+	w.open()
+	_, err = w.log().GetMsg(t.Context(), history)
+	require.NoError(t, err)
+	report := w.fsck(worldengine.FsckOptions{Repair: true})
+	require.Nil(t, report.Repair)
+	require.Equal(t, []uint64{damaged}, named(report), "%+v", report.Findings)
+	w.again(done[2])
+	w.talk(now)
 }

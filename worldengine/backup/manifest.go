@@ -34,6 +34,8 @@ type Manifest struct {
 	TakenAt time.Time `json:"takenAt"`
 	// Streams are in the order in which they were copied, the log last.
 	Streams []Stream `json:"streams"`
+	// Left is what left the log's histories while they were copied.
+	Left []Left `json:"left,omitzero"`
 }
 
 // Stream is one stream of a backup.
@@ -98,6 +100,12 @@ func (m *Manifest) validate() error {
 	}
 	if len(m.Streams) != len(want) {
 		return fmt.Errorf("there are %d streams, and not %d", len(m.Streams), len(want))
+	}
+	log := &m.Streams[len(want)-1]
+	for _, left := range m.Left {
+		if !worldengine.IsHistory(m.World, left.Subject) || left.Before == 0 || left.Before > log.LastSeq {
+			return fmt.Errorf("what left the log is not of it: %s before %d", left.Subject, left.Before)
+		}
 	}
 	return nil
 }

@@ -173,6 +173,9 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 			return 0, err
 		}
 	}
+	if err := r.cut(ctx, configs[len(configs)-1]); err != nil {
+		return 0, err
+	}
 	err = r.await(ctx, func() (err error) {
 		pending, err = worldengine.MarkPending(ctx, r.nc, r.manifest.World, r.options.Replicas)
 		return err
@@ -217,7 +220,35 @@ func (r *restore) stream(ctx context.Context, s *Stream, config *jetstream.Strea
 		return err
 	}
 	defer f.Close()
-	return restoreSnapshot(ctx, r.nc, config, begun, f)
+	made := *config
+	made.DenyPurge = config.DenyPurge && len(r.manifest.Left) == 0
+	return restoreSnapshot(ctx, r.nc, &made, begun, f)
+}
+
+// cut takes what had left the histories while they were copied away from the log, which then becomes one that
+// nothing can be taken away from.
+func (r *restore) cut(ctx context.Context, config jetstream.StreamConfig) error {
+	if len(r.manifest.Left) == 0 {
+		return nil
+	}
+	for _, left := range r.manifest.Left {
+		err := r.await(ctx, func() error {
+			log, err := r.js.Stream(ctx, config.Name)
+			if err != nil {
+				return err
+			}
+			return log.Purge(ctx, jetstream.WithPurgeSubject(left.Subject), jetstream.WithPurgeSequence(left.Before))
+		})
+		if err != nil {
+			return fmt.Errorf("stream %s: what left %s before %d: %w", config.Name, left.Subject, left.Before, err)
+		}
+	}
+	return r.await(ctx, func() error {
+		if _, err := r.js.UpdateStream(ctx, config); err != nil {
+			return fmt.Errorf("stream %s: %w", config.Name, err)
+		}
+		return nil
+	})
 }
 
 // await tries until it works. In a cluster a stream that was just made may have no leader for a moment.

@@ -129,9 +129,13 @@ func answer(subject string, data []byte, reply any) error {
 	return json.Unmarshal(data, reply)
 }
 
+// visitor gets a message of a snapshot: entry names its subject and sequence, and content begins with as many
+// bytes of headers as entry says. What it does not read is skipped.
+type visitor func(entry *archive.Header, content io.Reader) error
+
 // readArchive reads the messages of a snapshot to the mark behind the last one, and so proves that it
-// is whole.
-func readArchive(path string) error {
+// is whole. visit, where set, gets each of them.
+func readArchive(path string, visit visitor) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return err
@@ -145,6 +149,12 @@ func readArchive(path string) error {
 		}
 		if entry.Name == "" && entry.Sequence == 0 {
 			return nil
+		}
+		if visit == nil || entry.Sequence == 0 {
+			continue
+		}
+		if err := visit(entry, entries); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrIncomplete, path, err)
 		}
 	}
 }

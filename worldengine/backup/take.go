@@ -54,10 +54,15 @@ func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *M
 			err = errors.Join(err, m.remove(dir))
 		}
 	}()
+	copied := &holes{world: options.World, last: map[string]uint64{}}
 	for _, config := range worldengine.BackupStreams(worldengine.Config{World: options.World}) {
 		m.Streams = append(m.Streams, Stream{Name: config.Name})
 		s := &m.Streams[len(m.Streams)-1]
-		if err := s.take(ctx, nc, dir); err != nil {
+		visit := copied.visit
+		if s.Name != worldengine.LogStream(options.World) {
+			visit = nil
+		}
+		if err := s.take(ctx, nc, dir, visit); err != nil {
 			return nil, fmt.Errorf("backup: stream %s: %w", s.Name, err)
 		}
 		if options.Copied != nil {
@@ -65,6 +70,9 @@ func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *M
 		}
 	}
 	if err := checkHistory(ctx, log, options.World); err != nil {
+		return nil, err
+	}
+	if m.Left, err = copied.left(ctx, log); err != nil {
 		return nil, err
 	}
 	if err := m.write(dir); err != nil {
@@ -97,8 +105,8 @@ func (m *Manifest) remove(dir string) error {
 	return errors.Join(errs...)
 }
 
-// take copies one stream.
-func (s *Stream) take(ctx context.Context, nc *nats.Conn, dir string) error {
+// take copies one stream. visit, where set, gets the messages of the copy.
+func (s *Stream) take(ctx context.Context, nc *nats.Conn, dir string, visit visitor) error {
 	if err := os.Mkdir(filepath.Join(dir, s.Name), 0o700); err != nil {
 		return err
 	}
@@ -111,7 +119,7 @@ func (s *Stream) take(ctx context.Context, nc *nats.Conn, dir string) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := readArchive(path); err != nil {
+	if err := readArchive(path, visit); err != nil {
 		return err
 	}
 	if s.Data, err = digest(path); err != nil {
@@ -138,7 +146,8 @@ func (s *Stream) take(ctx context.Context, nc *nats.Conn, dir string) error {
 // checkHistory finds out whether any town may have lost a message to the bound of its history that it
 // had when the backup began, or got while it was made: the state of the town could be missing then, or
 // an older one have taken its place. log has the state that the log had in the beginning. Where the log
-// did not grow by a whole history, nothing can be missing.
+// did not grow by a whole history, every town's last message is there; older ones may have left between two
+// that are: see holes.
 func checkHistory(ctx context.Context, log jetstream.Stream, world string) error {
 	begin := log.CachedInfo().State.LastSeq
 	info, err := log.Info(ctx)

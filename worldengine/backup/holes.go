@@ -1,0 +1,85 @@
+package backup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strconv"
+
+	"github.com/nats-io/nats-server/v2/server/archive"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine"
+)
+
+// Left says that the messages of a subject of the log before a sequence left its history while it was
+// copied, though the copy has some of them. A restore takes those away.
+type Left struct {
+	Subject string `json:"subject"`
+	Before  uint64 `json:"before"`
+}
+
+// holes finds where the copy of the log lacks messages within a history: each message there is guarded by
+// the sequence of the one before it. It keeps a sequence for each town.
+type holes struct {
+	world string
+	last  map[string]uint64 // by subject
+	found []hole
+}
+
+// hole is a place in a history where messages are missing between two that are there.
+type hole struct {
+	subject        string
+	before, behind uint64
+}
+
+// visit takes the next message of the copy.
+func (h *holes) visit(entry *archive.Header, content io.Reader) error {
+	if !worldengine.IsHistory(h.world, entry.Name) {
+		return nil
+	}
+	before, seen := h.last[entry.Name]
+	h.last[entry.Name] = entry.Sequence
+	if !seen {
+		return nil // the history begins here
+	}
+	data, err := io.ReadAll(io.LimitReader(content, entry.HeaderSize))
+	if err != nil {
+		return err
+	}
+	header, err := nats.DecodeHeadersMsg(data)
+	if err != nil {
+		return nil // no commit of an engine
+	}
+	guard, err := strconv.ParseUint(header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
+	if err == nil && guard > before {
+		h.found = append(h.found, hole{entry.Name, before, entry.Sequence})
+	}
+	return nil
+}
+
+// left returns what left the log while it was copied, up to the last such hole of each history. A history gives
+// up its oldest messages first, so the message before a hole has left it too; where it is still there, the
+// hole is damage, which the copy has as the world does.
+func (h *holes) left(ctx context.Context, log jetstream.Stream) ([]Left, error) {
+	var all []Left
+	place := map[string]int{} // in all, by subject
+	for _, at := range h.found {
+		_, err := log.GetMsg(ctx, at.before)
+		switch {
+		case err == nil:
+			continue
+		case !errors.Is(err, jetstream.ErrMsgNotFound):
+			return nil, fmt.Errorf("backup: log sequence %d: %w", at.before, err)
+		}
+		i, known := place[at.subject]
+		if !known {
+			i, all = len(all), append(all, Left{Subject: at.subject})
+			place[at.subject] = i
+		}
+		all[i].Before = at.behind
+	}
+	return all, nil
+}

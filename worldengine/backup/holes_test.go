@@ -1,0 +1,174 @@
+package backup_test
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/worldengine"
+	"worldengine/worldengine/backup"
+	"worldengine/worldengine/natstest"
+)
+
+// talk returns a handoff for the town as it is now, on the wire.
+func talk(t testing.TB, nc *nats.Conn) string {
+	t.Helper()
+	var at struct {
+		SnapshotHash  string
+		DecisionEpoch int64
+	}
+	ask(t, nc, "town.get", `{"townId":"town-threatened"}`, &at)
+	h, err := handoff.New(handoff.Proposal{
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "town-threatened", Priority: 0.5, Reason: "Because.",
+		Args:         map[string]string{handoff.TalkToTownsfolk.ArgumentName(): "casual"},
+		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
+	})
+	require.NoError(t, err)
+	wire, err := h.MarshalWire()
+	require.NoError(t, err)
+	return string(wire)
+}
+
+// status sends a handoff and returns what became of it.
+func status(t testing.TB, nc *nats.Conn, wire string) string {
+	t.Helper()
+	var result struct{ Status string }
+	ask(t, nc, "handoff", wire, &result)
+	return result.Status
+}
+
+// pad fills the log between two commits, with what does not compress: more than is on its way of a snapshot,
+// which every processor compresses a part of.
+func pad(t testing.TB, nc *nats.Conn) {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	body := make([]byte, 512<<10)
+	for i := range 16 + 4*runtime.GOMAXPROCS(0) {
+		_, _ = rand.Read(body)
+		_, err := js.PublishMsg(t.Context(), &nats.Msg{
+			Subject: fmt.Sprint("world.main.refused.pad", i), Data: body, Header: nats.Header{"Kind": {"put"}},
+		})
+		require.NoError(t, err)
+	}
+}
+
+// takeWhile makes a backup, and lets work be done when the copy of the log has begun and cannot go on.
+func takeWhile(t testing.TB, nc *nats.Conn, dir string, work func()) *backup.Manifest {
+	t.Helper()
+	begun := make(chan struct{}, 1)
+	_, err := nc.Subscribe("$JS.SNAPSHOT.ACK."+worldengine.LogStream("main")+".>", func(*nats.Msg) {
+		select {
+		case begun <- struct{}{}:
+		default:
+		}
+	})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	proxy := natstest.NewProxy(t, nc.ConnectedAddr())
+	through, err := nats.Connect("nats://" + proxy.Address())
+	require.NoError(t, err)
+	defer through.Close()
+	var m *backup.Manifest
+	ended := make(chan error, 1)
+	go func() {
+		var err error
+		m, err = backup.Take(t.Context(), through, dir, backup.Options{})
+		ended <- err
+	}()
+	select {
+	case <-begun:
+	case err := <-ended:
+		t.Fatalf("the copy ended without a chunk: %v", err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the copy of the log does not begin")
+	}
+	proxy.Cut(true)
+	work()
+	proxy.Cut(false)
+	require.NoError(t, <-ended)
+	return m
+}
+
+// oldest returns the first message of a town's history.
+func oldest(t testing.TB, nc *nats.Conn) uint64 {
+	t.Helper()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	log, err := js.Stream(t.Context(), worldengine.LogStream("main"))
+	require.NoError(t, err)
+	msg, err := log.GetMsg(t.Context(), 1, jetstream.WithGetMsgSubject("world.main.log.town-threatened"))
+	require.NoError(t, err)
+	return msg.Sequence
+}
+
+// A full history goes on while it is copied: its oldest message is copied, leaves, and the next one with it,
+// which is not copied. What the copy has before that hole is not restored, so that the history is one line, and
+// a check of the restored world finds no damage that a repair could take for a loss.
+func TestAHistoryGoesOnWhileItIsCopied(t *testing.T) {
+	t.Parallel()
+	from, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
+	serve(t, from, worldengine.Config{HistoryPerTown: 3})
+	pad(t, from)
+	missing := talk(t, from)
+	require.Equal(t, "executed", status(t, from, missing))
+	commit(t, from, 1)
+	_, err := worldengine.Fsck(t.Context(), from, "main", worldengine.FsckOptions{}) // which waits for what is derived
+	require.NoError(t, err)
+	first := oldest(t, from)
+	m := takeWhile(t, from, dir, func() { commit(t, from, 2) })
+	left := oldest(t, from) - 1
+	require.Equal(t, []backup.Left{{Subject: "world.main.log.town-threatened", Before: m.Streams[4].LastSeq}}, m.Left)
+	require.Less(t, first, left)
+
+	to := natstest.Connect(t)
+	_, err = backup.Restore(t.Context(), to, dir, backup.RestoreOptions{})
+	require.NoError(t, err)
+	require.Equal(t, configs(t, from), configs(t, to))
+	require.Equal(t, m.Left[0].Before, oldest(t, to))
+	serve(t, to, worldengine.Config{HistoryPerTown: 3})
+	for _, repair := range []bool{false, true} {
+		report, err := worldengine.Fsck(t.Context(), to, "main", worldengine.FsckOptions{Repair: repair})
+		require.NoError(t, err)
+		require.Nil(t, report.Repair)
+		for _, f := range report.Findings {
+			require.Equal(t, "the record cannot be read", f.What, "%+v", f) // what fills the log
+		}
+		require.Equal(t, "duplicate", status(t, to, missing))
+	}
+	require.Equal(t, "executed", status(t, to, talk(t, to)))
+}
+
+// A manifest that says of anything but a history that it has left the log, or of all of one, is none.
+func TestWhatLeftIsOfTheLog(t *testing.T) {
+	t.Parallel()
+	whole := taken(t)
+	for _, left := range []backup.Left{
+		{Subject: "world.main.log.*", Before: 2}, {Subject: "world.main.log.>", Before: 2},
+		{Subject: "world.other.log.town", Before: 2}, {Subject: "world.main.log.", Before: 2},
+		{Subject: "world.main.refused.town", Before: 2}, {Subject: "world.main.log.town"},
+		{Subject: "world.main.log.town", Before: 1000},
+	} {
+		m, err := backup.Read(whole)
+		require.NoError(t, err)
+		m.Left = []backup.Left{left}
+		data, err := json.Marshal(m)
+		require.NoError(t, err)
+		dir := t.TempDir()
+		require.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, backup.ManifestFile), data, 0o600))
+		_, err = backup.Read(dir)
+		require.ErrorIs(t, err, backup.ErrInvalid)
+		require.ErrorContains(t, err, "what left the log is not of it")
+	}
+}
