@@ -3,11 +3,11 @@ package worldengine
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/follow"
@@ -16,8 +16,9 @@ import (
 // eachInactive is when the server forgets a consumer of each that nobody deleted.
 const eachInactive = time.Minute
 
-// each reads once what a consumer of the log has when it is made, in its order: config says which
-// messages. The error is that of visit, or ErrLogUnavailable. The consumer is not an ordered one: that
+// each reads once what a consumer of the log has when it is made: config says which messages. What was
+// changed on the disk of NATS is left out; behind that the last messages of subjects come in another order,
+// and those that came meanwhile are visited too. The error is that of visit, or ErrLogUnavailable. The consumer is not an ordered one: that
 // makes itself anew for each batch, and begins all but the first with all later messages, also where the
 // last of each subject are asked for.
 func each(
@@ -55,25 +56,72 @@ func each(
 		if read > before {
 			continue
 		}
-		// The server counts what is damaged, and does not deliver it.
-		more, err := hasMore(ctx, log, last, config.FilterSubject)
-		if err != nil || !more {
-			return err
+		// The server counts what was changed on its disk, and delivers neither that nor, before it has looked
+		// through the block, what is behind it.
+		if config.DeliverPolicy == jetstream.DeliverLastPerSubjectPolicy {
+			return eachLastBehind(ctx, log, config.FilterSubject, last, visit)
 		}
-		return fmt.Errorf("%w: the messages of the log break off: %w", ErrLogUnavailable,
-			cmp.Or(batch.Error(), nats.ErrTimeout))
+		return eachBehind(ctx, log, filters(config), last, pending-read, visit)
 	}
 	return nil
 }
 
-// hasMore says whether a stream can deliver a message behind a sequence, of a subject or with "" of any.
-func hasMore(ctx context.Context, stream jetstream.Stream, last uint64, subject string) (bool, error) {
-	_, err := stream.GetMsg(ctx, last+1, jetstream.WithGetMsgSubject(cmp.Or(subject, ">")))
-	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return false, nil
-	}
+// eachLastBehind reads, one by one, the last messages of the subjects of a filter that are behind a
+// sequence. One that came while each was reading is visited again.
+func eachLastBehind(
+	ctx context.Context, log jetstream.Stream, filter string, last uint64,
+	visit func(msg jetstream.Msg, seq uint64) error,
+) error {
+	info, err := log.Info(ctx, jetstream.WithSubjectFilter(filter))
 	if err != nil {
-		return false, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, stream.CachedInfo().Config.Name, err)
+		return fmt.Errorf("%w: subjects of the log: %w", ErrLogUnavailable, err)
 	}
-	return true, nil
+	for _, subject := range slices.Sorted(maps.Keys(info.State.Subjects)) {
+		msg, err := lastStored(ctx, log, subject)
+		if err != nil {
+			return err
+		}
+		if msg == nil || msg.seq <= last {
+			continue
+		}
+		if err := visit(msg, msg.seq); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// eachBehind reads, one by one, at most so many messages of some filters behind a sequence.
+func eachBehind(
+	ctx context.Context, log jetstream.Stream, filters []string, last, most uint64,
+	visit func(msg jetstream.Msg, seq uint64) error,
+) error {
+	for ; most > 0; most-- {
+		var first *fsckMessage
+		for _, filter := range filters {
+			msg, err := nextStored(ctx, log, filter, last+1)
+			if err != nil {
+				return err
+			}
+			if msg != nil && (first == nil || msg.seq < first.seq) {
+				first = msg
+			}
+		}
+		if first == nil {
+			return nil
+		}
+		last = first.seq
+		if err := visit(first, last); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// filters returns the subjects that a consumer is to have.
+func filters(config jetstream.ConsumerConfig) []string {
+	if len(config.FilterSubjects) > 0 {
+		return config.FilterSubjects
+	}
+	return []string{cmp.Or(config.FilterSubject, ">")}
 }

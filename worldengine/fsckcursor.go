@@ -130,9 +130,9 @@ func (c *fsckCursor) next(ctx context.Context) (*fsckMessage, error) {
 }
 
 func (c *fsckCursor) read(ctx context.Context) (*fsckMessage, error) {
-	for try, empty := 0, false; len(c.batch) == 0; {
-		if c.pending == 0 || empty { // the server counts what is damaged too, and does not deliver it
-			if more, err := hasMore(ctx, c.stream, c.last, ""); err != nil || !more {
+	for try := 0; len(c.batch) == 0; {
+		if c.pending == 0 {
+			if more, err := nextStored(ctx, c.stream, ">", c.last+1); more == nil || err != nil {
 				return nil, err
 			}
 		}
@@ -140,7 +140,15 @@ func (c *fsckCursor) read(ctx context.Context) (*fsckMessage, error) {
 		if err == nil && len(c.batch) > 0 {
 			break
 		}
-		empty = err == nil
+		if err == nil {
+			// The server counts what was changed on its disk, and delivers neither that nor, before it has
+			// looked through the block, what is behind it.
+			more, err := nextStored(ctx, c.stream, ">", c.last+1)
+			if more == nil || err != nil {
+				return nil, err
+			}
+			c.last = more.seq - 1
+		}
 		if try++; try == fsckTries || ctx.Err() != nil {
 			return nil, c.broken(errors.Join(err, ctx.Err()))
 		}

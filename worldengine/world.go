@@ -1,6 +1,7 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -208,7 +209,10 @@ func (e *Engine) List(ctx context.Context, after string, limit int) ([]Summary, 
 	if err != nil {
 		return nil, false, err
 	}
-	slices.SortFunc(all, func(a, b Summary) int { return strings.Compare(a.TownID, b.TownID) })
+	slices.SortFunc(all, func(a, b Summary) int {
+		return cmp.Or(strings.Compare(a.TownID, b.TownID), cmp.Compare(b.Revision, a.Revision))
+	})
+	all = slices.CompactFunc(all, func(a, b Summary) bool { return a.TownID == b.TownID })
 	first, _ := slices.BinarySearchFunc(all, after, func(s Summary, id string) int {
 		if s.TownID <= id && id != "" {
 			return -1
