@@ -213,3 +213,21 @@ func TestABackupOfADamagedHistory(t *testing.T) {
 	w.again(done[2])
 	w.talk(now)
 }
+
+// A backup says which towns it has not as they were, since their last message cannot be read.
+func TestABackupOfAnUnreadableTown(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	done, _ := w.talked(w.found("t"), 3)
+	w.found("alone")
+	_, _ = w.talked(w.found("other"), 2)
+	w.clean()
+	alone := w.last(w.log(), "world.main.log.alone").Sequence
+	last := w.placeOf(done[2])
+	w.flipInLog(last, alone)
+	m, err := backup.Take(t.Context(), w.nc, filepath.Join(t.TempDir(), "backup"), backup.Options{})
+	require.NoError(t, err)
+	require.Equal(t, []worldengine.Unreadable{
+		{Town: "alone", Subject: "world.main.log.alone", Sequence: alone},
+		{Town: "t", Subject: "world.main.log.t", Sequence: last},
+	}, m.Unreadable)
+}

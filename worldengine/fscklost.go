@@ -91,7 +91,7 @@ func (d *fsckEvents) fateOf(ctx context.Context, subject string, seq uint64) (fs
 	if next != nil {
 		return fateBefore(next, seq), nil
 	}
-	last, err := d.unreadableLast(ctx, subject)
+	last, err := unreadableLast(ctx, d.log, subject)
 	switch {
 	case err != nil:
 		return fateLeft, err

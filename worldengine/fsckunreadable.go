@@ -16,59 +16,79 @@ import (
 // NATS does not deliver a message that was changed on its disk, but counts it. Inside a town's history its
 // successor tells; at the end of one, nothing that is delivered does.
 
-// unreadable reports the towns, and the world's pause, whose last message is counted and not delivered.
-func (f *fsck) unreadable(ctx context.Context) error {
+// Unreadable is a history of the log whose last message NATS counts and does not deliver: that of a town, or
+// that of the pauses of the world, which has no Town.
+type Unreadable struct {
+	Town     string `json:"town,omitzero"` // "" too where the id is too long for a subject
+	Subject  string `json:"subject"`
+	Sequence uint64 `json:"sequence"` // of the last message
+}
+
+// FindUnreadable returns the histories of a log that are unreadable, by their subjects. read says how many
+// messages of a subject were read: only where it is not as many as NATS counts, it looks. The error is
+// ErrLogUnavailable.
+func FindUnreadable(
+	ctx context.Context, log jetstream.Stream, world string, read func(subject string) uint64,
+) (all []Unreadable, err error) {
 	subjects := map[string]uint64{}
-	for _, filter := range []string{logSubject(f.world, "*"), controlSubject(f.world)} {
-		info, err := f.log.Info(ctx, jetstream.WithSubjectFilter(filter))
+	for _, filter := range []string{logSubject(world, "*"), controlSubject(world)} {
+		info, err := log.Info(ctx, jetstream.WithSubjectFilter(filter))
 		if err != nil {
-			return fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, LogStream(f.world), err)
+			return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, LogStream(world), err)
 		}
 		maps.Copy(subjects, info.State.Subjects)
 	}
 	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
-		if f.towns[subject].read == subjects[subject] {
+		if read(subject) == subjects[subject] {
 			continue
 		}
-		if err := f.checkLast(ctx, subject); err != nil {
-			return err
+		seq, err := unreadableLast(ctx, log, subject)
+		if err != nil {
+			return nil, err
 		}
+		if seq == 0 {
+			continue
+		}
+		found := Unreadable{Subject: subject, Sequence: seq}
+		if subject != controlSubject(world) {
+			found.Town = townOfToken(lastToken(subject))
+		}
+		all = append(all, found)
 	}
-	return nil
+	return all, nil
 }
 
-// checkLast reports the last message of a subject of the log if it is not delivered.
-func (f *fsck) checkLast(ctx context.Context, subject string) error {
-	seq, err := f.unreadableLast(ctx, subject)
-	if seq == 0 || err != nil {
-		return err
+// unreadable reports the histories that are unreadable.
+func (f *fsck) unreadable(ctx context.Context) error {
+	all, err := FindUnreadable(ctx, f.log, f.world, func(subject string) uint64 { return f.towns[subject].read })
+	for _, u := range all {
+		f.find(FsckFinding{
+			Stream: LogStream(f.world), Sequence: u.Sequence, Subject: u.Subject, Town: u.Town,
+			What: "the last message was changed on the disk of NATS, which does not deliver it",
+		})
 	}
-	finding := FsckFinding{
-		Stream: LogStream(f.world), Sequence: seq, Subject: subject,
-		What: "the last message was changed on the disk of NATS, which does not deliver it",
-	}
-	if subject != controlSubject(f.world) {
-		finding.Town = townOfToken(lastToken(subject))
-	}
-	f.find(finding)
-	return nil
+	return err
 }
 
 // unreadableLast returns the sequence of the last message of a subject of the log where it is counted and
 // not delivered, and else 0.
-func (f *fsck) unreadableLast(ctx context.Context, subject string) (uint64, error) {
-	if _, err := f.lastOf(ctx, subject); !errors.Is(err, errUnreadable) {
-		return 0, err
+func unreadableLast(ctx context.Context, log jetstream.Stream, subject string) (uint64, error) {
+	_, err := (&streamStore{stream: log}).last(ctx, subject)
+	if err == nil {
+		return 0, nil
+	}
+	if !errors.Is(err, errUnreadable) {
+		return 0, fmt.Errorf("%w: last message of %s: %w", ErrLogUnavailable, subject, err)
 	}
 	// A consumer that begins with the last message stands before it, though it cannot be delivered.
-	consumer, err := f.log.CreateConsumer(ctx, jetstream.ConsumerConfig{
+	consumer, err := log.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		FilterSubject: subject, DeliverPolicy: jetstream.DeliverLastPolicy, AckPolicy: jetstream.AckNonePolicy,
 		MemoryStorage: true, Replicas: 1, InactiveThreshold: eachInactive,
 	})
 	if err != nil {
-		return 0, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, LogStream(f.world), err)
+		return 0, fmt.Errorf("%w: last message of %s: %w", ErrLogUnavailable, subject, err)
 	}
-	defer follow.Release(f.log, consumer)
+	defer follow.Release(log, consumer)
 	return consumer.CachedInfo().Delivered.Stream + 1, nil
 }
 

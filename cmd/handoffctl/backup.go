@@ -1,8 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go"
 
@@ -20,6 +23,7 @@ type backupCommand struct {
 func (backupCommand) Help() string {
 	return `Copies a world while it is served: all that was answered before the command began is in the backup, and
 some of what is answered meanwhile. The directory has everything that the world knows; keep it as such.
+Where a town's last message is damaged, the backup is made without it, and the exit status is 1.
 With access control it takes the role operator. "handoffd restore" makes a world of it. With -o json: the manifest.
 
 Example:
@@ -54,9 +58,24 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	case err != nil:
 		return &client.UnavailableError{Code: "BACKUP_FAILED", Message: sentence(err), Cause: err}
 	case a.json():
-		return a.printJSON(manifest)
+		err = a.printJSON(manifest)
+	default:
+		err = a.printf("the backup of %s is whole; to restore it: handoffd restore %s\n", a.flags.World, c.Dir)
 	}
-	return a.printf("the backup of %s is whole; to restore it: handoffd restore %s\n", a.flags.World, c.Dir)
+	if err != nil || len(manifest.Unreadable) == 0 {
+		return err
+	}
+	return &failedError{message: lacks(manifest.Unreadable)}
+}
+
+// lacks says what a backup could not have.
+func lacks(all []worldengine.Unreadable) string {
+	var towns []string
+	for _, u := range all {
+		towns = append(towns, fmt.Sprintf("%s (log sequence %d)", cmp.Or(u.Town, u.Subject), u.Sequence))
+	}
+	return "the backup is made, and has what can be read; the last message of these towns was changed on the disk, so " +
+		"a restore has them as they were before it, or not at all: " + strings.Join(towns, ", ")
 }
 
 // noWorld says that the server has no streams of the world.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/backup"
 )
@@ -45,4 +46,13 @@ func TestBackupTakesAnOperator(t *testing.T) {
 	assert.Equal(t, exitUnavailable, got.status)
 	assert.Contains(t, got.err, "PERMISSION_DENIED: this user may not make a backup")
 	assert.NoDirExists(t, dir)
+}
+
+// What a backup could not have is named by its town, or by its subject where that tells no town.
+func TestWhatABackupLacks(t *testing.T) {
+	t.Parallel()
+	said := lacks([]worldengine.Unreadable{
+		{Town: "fort", Subject: "world.main.log.fort", Sequence: 7}, {Subject: "world.main.control", Sequence: 9},
+	})
+	assert.Contains(t, said, ": fort (log sequence 7), world.main.control (log sequence 9)")
 }

@@ -22,12 +22,15 @@ type Left struct {
 }
 
 // holes finds where the copy of the log lacks messages within a history: each message there is guarded by
-// the sequence of the one before it. It keeps a sequence for each town.
+// the sequence of the one before it. It keeps two numbers for each town.
 type holes struct {
-	world string
-	last  map[string]uint64 // by subject
-	found []hole
+	world     string
+	histories map[string]copied // by subject
+	found     []hole
 }
+
+// copied is what was copied of a history: how many messages, and the last one's sequence.
+type copied struct{ messages, last uint64 }
 
 // hole is a place in a history where messages are missing between two that are there.
 type hole struct {
@@ -40,9 +43,10 @@ func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 	if !worldengine.IsHistory(h.world, entry.Name) {
 		return nil
 	}
-	before, seen := h.last[entry.Name]
-	h.last[entry.Name] = entry.Sequence
-	if !seen {
+	history := h.histories[entry.Name]
+	before := history.last
+	h.histories[entry.Name] = copied{history.messages + 1, entry.Sequence}
+	if before == 0 {
 		return nil // the history begins here
 	}
 	data, err := io.ReadAll(io.LimitReader(content, entry.HeaderSize))

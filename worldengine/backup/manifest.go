@@ -34,6 +34,9 @@ type Manifest struct {
 	TakenAt time.Time `json:"takenAt"`
 	// Streams are in the order in which they were copied, the log last.
 	Streams []Stream `json:"streams"`
+	// Unreadable are the towns whose last message NATS could not read. A restore has them as they were before
+	// it, or not at all.
+	Unreadable []worldengine.Unreadable `json:"unreadable,omitzero"`
 	// Left is what left the log's histories while they were copied.
 	Left []Left `json:"left,omitzero"`
 }

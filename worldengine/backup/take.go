@@ -25,8 +25,8 @@ type Options struct {
 	Copied func(Stream)
 }
 
-// Take copies a world, which may be served meanwhile, to a directory that is not there yet or empty.
-// When it fails, it leaves nothing that Restore would take for a backup.
+// Take copies a world, which may be served meanwhile, to a directory that is not there yet or empty. What NATS
+// cannot read is not in a backup: see Manifest.Unreadable. When it fails, it leaves nothing that Restore would take for a backup.
 func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *Manifest, err error) {
 	if options.World == "" {
 		options.World = worldengine.DefaultWorld
@@ -54,11 +54,11 @@ func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *M
 			err = errors.Join(err, m.remove(dir))
 		}
 	}()
-	copied := &holes{world: options.World, last: map[string]uint64{}}
+	found := &holes{world: options.World, histories: map[string]copied{}}
 	for _, config := range worldengine.BackupStreams(worldengine.Config{World: options.World}) {
 		m.Streams = append(m.Streams, Stream{Name: config.Name})
 		s := &m.Streams[len(m.Streams)-1]
-		visit := copied.visit
+		visit := found.visit
 		if s.Name != worldengine.LogStream(options.World) {
 			visit = nil
 		}
@@ -72,8 +72,14 @@ func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *M
 	if err := checkHistory(ctx, log, options.World); err != nil {
 		return nil, err
 	}
-	if m.Left, err = copied.left(ctx, log); err != nil {
+	if m.Left, err = found.left(ctx, log); err != nil {
 		return nil, err
+	}
+	m.Unreadable, err = worldengine.FindUnreadable(ctx, log, options.World, func(subject string) uint64 {
+		return found.histories[subject].messages
+	})
+	if err != nil {
+		return nil, fmt.Errorf("backup: %w", err)
 	}
 	if err := m.write(dir); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
