@@ -12,6 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// newFollowed makes a world with a log of twenty messages, all of which were followed.
+func newFollowed(t *testing.T) *world {
+	t.Helper()
+	w := newWorld(t)
+	w.write(0, 20)
+	f, stop := w.run()
+	w.wait(f, 20)
+	stop()
+	return w
+}
+
 // putBack puts a log with the messages of from to below to in the place of the log.
 func (w *world) putBack(from, to int) {
 	w.t.Helper()
@@ -63,11 +74,7 @@ func (w *world) requireStill(f *Follower, end uint64) {
 // stream has lost the same, the follower goes on by itself.
 func TestDoesNotFollowALogThatLostItsEnd(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.write(0, 20)
-	f, stop := w.run()
-	w.wait(f, 20)
-	stop()
+	w := newFollowed(t)
 	w.putBack(0, 15)
 	end := w.derivedEnd()
 	f, told := w.toldOnce()
@@ -92,27 +99,19 @@ func TestDoesNotFollowALogThatLostItsEnd(t *testing.T) {
 // Neither is one that lost its end and has grown beyond it again, by other messages.
 func TestDoesNotFollowALogThatGrewAgain(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.write(0, 20)
-	f, stop := w.run()
-	w.wait(f, 20)
-	stop()
+	w := newFollowed(t)
 	w.putBack(0, 15)
 	w.write(101, 111) // at sequence 20 stands 105, not 19
-	f, _ = w.toldOnce()
+	f, _ := w.toldOnce()
 	w.requireStill(f, w.derivedEnd())
 }
 
 // A log that lost everything is held back like one that lost its end, though nothing is left to follow.
 func TestDoesNotFollowALogThatLostEverything(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.write(0, 20)
-	f, stop := w.run()
-	w.wait(f, 20)
-	stop()
+	w := newFollowed(t)
 	w.putBack(0, 0)
-	f, _ = w.toldOnce()
+	f, _ := w.toldOnce()
 	w.requireStill(f, w.derivedEnd())
 	require.NoError(t, w.derived.Purge(t.Context()))
 	w.wait(f, 0)
@@ -164,14 +163,10 @@ func TestARunningFollowerLosesItsLog(t *testing.T) {
 // What was followed last may have left the log's history, and what names it may be less than an id.
 func TestFollowsOnBehindWhatHasLeftTheLog(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	w.write(0, 20)
-	f, stop := w.run()
-	w.wait(f, 20)
-	stop()
+	w := newFollowed(t)
 	require.NoError(t, w.log.DeleteMsg(t.Context(), 20))
 	w.write(20, 24)
-	f, _ = w.run(func(c *Config) { c.LogLost = func(err error) { t.Error(err) } })
+	f, _ := w.run(func(c *Config) { c.LogLost = func(err error) { t.Error(err) } })
 	w.wait(f, 24)
 	require.Empty(t, f.failures.Load())
 }
