@@ -182,7 +182,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 			play(t, nc, g)
 			result := insist(t, func() *nats.Conn { return nc }, body)
 			requireOnce(t, nc, g, body, result)
-			//requireSound(t, nc)
+			requireSound(t, nc)
 		})
 	}
 }
@@ -208,7 +208,7 @@ func TestKillWhereTheRulesApply(t *testing.T) {
 			}
 			result := insist(t, func() *nats.Conn { return nc }, body)
 			require.Equal(t, want, result.Status)
-			//requireSound(t, nc)
+			requireSound(t, nc)
 		})
 	}
 }
@@ -257,7 +257,7 @@ func TestKillOneOfTwo(t *testing.T) {
 			for i, d := range h.towns {
 				requireOnce(t, nc, g, d.open, results[i])
 			}
-			//requireSound(t, nc)
+			requireSound(t, nc)
 		})
 	}
 }
