@@ -3,6 +3,7 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -26,14 +27,14 @@ func TestMutatedPluginAnswers(t *testing.T) { // alone: see TestMutants
 	srv := start(t, byPlugin, func(config *server.Config) {
 		config.Engine.Plugin.Attempts = 1
 	})
-	p := &liar{t: t, m: &mutator{g: rand.New(rand.NewPCG(*mutantSeed, 4)), docs: readDocuments(t)}, told: map[string]lie{}, ended: map[string]int{}}
+	p := &liar{t: t, docs: readDocuments(t), told: map[string]lie{}, ended: map[string]int{}}
 	c := connect(t, srv)
 	_, err := connect(t, srv).nc.Subscribe(worldengine.ApplySubject(worldengine.DefaultWorld, "*"), p.take)
 	require.NoError(t, err)
 	other := wire(t, propose(c.put(snapshot("another-town"), ""), handoff.AdvanceProject, "wall"))
 	h, err := handoff.Parse(other, schemas.Limits{})
 	require.NoError(t, err)
-	p.m.ids = []string{h.HandoffID, h.SnapshotHash, "another-town", h.IdempotencyKey}
+	p.ids = []string{h.HandoffID, h.SnapshotHash, "another-town", h.IdempotencyKey}
 
 	const sideBySide = 16
 	var work sync.WaitGroup
@@ -54,8 +55,10 @@ func TestMutatedPluginAnswers(t *testing.T) { // alone: see TestMutants
 type liar struct {
 	t testing.TB
 
-	mu    sync.Mutex // a mutator is for one goroutine
-	m     *mutator
+	docs *documents
+	ids  []string // see mutator
+
+	mu    sync.Mutex
 	told  map[string]lie // by applyId
 	ended map[string]int
 }
@@ -87,25 +90,29 @@ func (p *liar) take(msg *nats.Msg) {
 	_ = msg.Respond(data)
 }
 
-// lieAbout returns a mutant of a valid answer to a command.
+// lieAbout returns a mutant of a valid answer to a command: which one, the seed and the town decide,
+// whenever the command comes.
 func (p *liar) lieAbout(c *apply.Command) lie {
 	snapshot, err := json.Marshal(c.ExpectedSnapshot)
 	if err != nil {
 		p.t.Errorf("a snapshot cannot be written: %v", err)
 	}
+	name := fnv.New64a()
+	_, _ = name.Write([]byte(c.TownID))
+	m := &mutator{g: rand.New(rand.NewPCG(*mutantSeed, name.Sum64())), docs: p.docs, ids: p.ids}
 	answers := []apply.Answer{
 		apply.Done(c), apply.Done(c), apply.Refuse(c, "PROTECTED_AREA", "No.", false),
 		apply.Later(c, apply.Busy, time.Millisecond), apply.Later(c, apply.InProgress, time.Millisecond),
 	}
 	answers[1].Snapshot = snapshot
-	a := pick(p.m.g, answers)
+	a := pick(m.g, answers)
 	data, err := a.MarshalWire()
 	if err != nil {
 		p.t.Errorf("an answer cannot be written: %v", err)
 	}
 	l := lie{data: data, how: "unchanged"}
-	if p.m.g.IntN(20) > 0 {
-		l.data, l.how = p.m.mutant(schemas.CommandApplied, nodeOf(p.t, data))
+	if m.g.IntN(20) > 0 {
+		l.data, l.how = m.mutant(schemas.CommandApplied, nodeOf(p.t, data))
 	}
 	return l
 }
@@ -120,10 +127,10 @@ func (p *liar) judge(c *client, n int) {
 	l := p.told[o.result.HandoffID]
 	delete(p.told, o.result.HandoffID)
 	p.ended[string(o.result.ReasonCode)]++
-	tree, mayBe := p.m.docs.mayBe(schemas.CommandApplied, l.data)
+	tree, mayBe := p.docs.mayBe(schemas.CommandApplied, l.data)
 	says, _ := tree.(map[string]any)
 	ours := mayBe && says["applyId"] == o.result.HandoffID
-	what := fmt.Sprintf("-mutants.seed=%d, %s: %.3000q ended as %s", *mutantSeed, l.how, l.data, o.bytes)
+	what := fmt.Sprintf("-mutants.seed=%d, %s, %s: %.3000q ended as %s", *mutantSeed, at.TownID, l.how, l.data, o.bytes)
 
 	assert.Equal(p.t, *o.result.WorldState.SnapshotHash, after.SnapshotHash, what)
 	if o.result.Status == handoff.Executed {

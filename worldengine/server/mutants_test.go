@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ import (
 var (
 	mutantCount = flag.Int("mutants", 3000, "how many mutants of valid payloads are sent")
 	mutantSeed  = flag.Uint64("mutants.seed", 1, "which mutants are sent")
+	mutantVerb  = flag.String("mutants.verb", "", "send mutants of requests of this verb alone, such as handoff")
 )
 
 // Each mutant of a valid request gets exactly one answer, which is what its schema says: a result or an
@@ -137,8 +139,18 @@ type valid struct {
 	body           any
 }
 
-// requests returns a valid request of each verb, and of each type of handoff.
+// requests returns the valid requests that mutants are made of.
 func (h *hostile) requests() []valid {
+	list := h.allRequests()
+	if *mutantVerb != "" {
+		list = slices.DeleteFunc(list, func(v valid) bool { return v.verb != *mutantVerb })
+		require.NotEmpty(h.t, list, "-mutants.verb=%s", *mutantVerb)
+	}
+	return list
+}
+
+// allRequests returns a valid request of each verb, and of each type of handoff.
+func (h *hostile) allRequests() []valid {
 	id, hash, runID := h.at.TownID, h.at.SnapshotHash, h.result.runID
 	signal := map[string]any{"townId": id, "actorId": "ada", "reason": "by hand", "drainTimeoutMs": 1000}
 	list := []valid{
