@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -13,21 +14,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dependencies.md lists the direct dependencies, each with a reason and a licence, and no others.
+// dependencies.md lists the direct dependencies and all modules that are in the programs, each with a
+// reason and a licence, and no others; and it says which are in the programs.
 func TestDependenciesAreListed(t *testing.T) {
 	t.Parallel()
-	listed := map[string]bool{}
-	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]*) \\| ([^|]*) \\|")
+	listed, said := map[string]bool{}, map[string]bool{}
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]*) \\| ([^|]*) \\|(?: (yes|no, tests only) \\|)?$")
 	for _, cells := range row.FindAllStringSubmatch(read(t, "dependencies.md"), -1) {
 		require.NotEmpty(t, strings.TrimSpace(cells[2]), "why is %s there?", cells[1])
 		require.NotEmpty(t, strings.TrimSpace(cells[3]), "what is the licence of %s?", cells[1])
 		listed[cells[1]] = true
+		if cells[4] == "yes" {
+			said[cells[1]] = true
+		}
 	}
-	direct := map[string]bool{}
+	linked := modulesInPrograms(t)
+	require.Equal(t, slices.Sorted(maps.Keys(linked)), slices.Sorted(maps.Keys(said)), "what is in the programs")
+
+	expected := maps.Clone(linked)
 	for _, line := range strings.Split(read(t, "../go.mod"), "\n") {
 		path, version, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "require ")), " ")
 		if strings.HasPrefix(version, "v") && !strings.Contains(version, "// indirect") {
-			direct[path] = true
+			expected[path] = true
 		}
 	}
 	examples, err := filepath.Glob("../examples/*/package.json")
@@ -35,11 +43,24 @@ func TestDependenciesAreListed(t *testing.T) {
 	for _, file := range examples {
 		var example struct{ Dependencies, DevDependencies map[string]string }
 		require.NoError(t, json.Unmarshal([]byte(read(t, file)), &example), file)
-		maps.Copy(direct, names(example.Dependencies))
-		maps.Copy(direct, names(example.DevDependencies))
+		maps.Copy(expected, names(example.Dependencies))
+		maps.Copy(expected, names(example.DevDependencies))
 	}
-	require.Greater(t, len(direct), 5)
-	require.Equal(t, slices.Sorted(maps.Keys(direct)), slices.Sorted(maps.Keys(listed)))
+	require.Equal(t, slices.Sorted(maps.Keys(expected)), slices.Sorted(maps.Keys(listed)))
+}
+
+// modulesInPrograms are the modules that have a package in a program, as it is built for Linux.
+func modulesInPrograms(t *testing.T) map[string]bool {
+	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "../cmd/...")
+	list.Env = append(os.Environ(), "GOOS=linux")
+	out, err := list.Output()
+	require.NoError(t, err)
+	modules := map[string]bool{}
+	for _, path := range strings.Fields(string(out)) {
+		modules[path] = true
+	}
+	require.Greater(t, len(modules), 5)
+	return modules
 }
 
 func names(versions map[string]string) map[string]bool {
