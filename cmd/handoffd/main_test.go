@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"net"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strings"
@@ -14,7 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine"
@@ -31,89 +28,6 @@ func TestMain(m *testing.M) {
 		os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
-}
-
-// onSmallDisk, in the environment for launch, names a directory where handoffd gets a small file system of
-// its own.
-const onSmallDisk = "HANDOFFD_TEST_ON_SMALL_DISK"
-
-// command returns what runs the program self.
-func command(self string, env, args []string) *exec.Cmd {
-	for _, v := range env {
-		if dir, small := strings.CutPrefix(v, onSmallDisk+"="); small {
-			mount := "mount -t tmpfs -o size=" + smallDisk + ` tmpfs "$0" && exec "$@"`
-			return exec.Command("unshare", append([]string{"-rm", "sh", "-c", mount, dir, self}, args...)...)
-		}
-	}
-	return exec.Command(self, args...)
-}
-
-// program is a handoffd process.
-type program struct {
-	t      testing.TB
-	cmd    *exec.Cmd
-	stderr *bytes.Buffer
-	url    string
-	said   []string      // the lines before ready
-	ended  chan struct{} // closed when the process has ended
-	err    error         // of its end
-}
-
-// launch starts handoffd with args and waits for its ready line, or for its end.
-func launch(t testing.TB, env []string, args ...string) *program {
-	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	p := &program{t: t, cmd: command(self, env, args), stderr: &bytes.Buffer{}, ended: make(chan struct{})}
-	p.cmd.Env = append(append(os.Environ(), asHandoffd+"=1"), env...)
-	p.cmd.Dir = t.TempDir()
-	p.cmd.Stderr = p.stderr
-	stdout, err := p.cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, p.cmd.Start())
-	ready := make(chan struct{})
-	go func() {
-		defer close(p.ended)
-		lines := bufio.NewScanner(stdout)
-		for lines.Scan() {
-			if url, found := strings.CutPrefix(lines.Text(), "ready "); found {
-				p.url = url
-				close(ready)
-				break
-			}
-			p.said = append(p.said, lines.Text())
-		}
-		for lines.Scan() {
-		}
-		p.err = p.cmd.Wait()
-	}()
-	t.Cleanup(func() { p.end(syscall.SIGKILL) })
-	select {
-	case <-ready:
-	case <-p.ended:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("handoffd is not ready: %s", p.stderr)
-	}
-	return p
-}
-
-// end sends a signal and waits for the end of the process.
-func (p *program) end(signal syscall.Signal) {
-	p.t.Helper()
-	_ = p.cmd.Process.Signal(signal)
-	select {
-	case <-p.ended:
-	case <-time.After(30 * time.Second):
-		p.t.Errorf("handoffd does not end: %s", p.stderr)
-	}
-}
-
-func (p *program) connect() *nats.Conn {
-	p.t.Helper()
-	nc, err := nats.Connect(p.url, nats.NoReconnect())
-	require.NoError(p.t, err, "%s", p.stderr)
-	p.t.Cleanup(nc.Close)
-	return nc
 }
 
 func worldFile(t testing.TB) string {

@@ -1,0 +1,180 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+)
+
+// onSmallDisk, in the environment for launch, names a directory where handoffd gets a small file system of
+// its own.
+const onSmallDisk = "HANDOFFD_TEST_ON_SMALL_DISK"
+
+// command returns what runs the program self.
+func command(self string, env, args []string) *exec.Cmd {
+	for _, v := range env {
+		if dir, small := strings.CutPrefix(v, onSmallDisk+"="); small {
+			mount := "mount -t tmpfs -o size=" + smallDisk + ` tmpfs "$0" && exec "$@"`
+			return exec.Command("unshare", append([]string{"-rm", "sh", "-c", mount, dir, self}, args...)...)
+		}
+	}
+	return exec.Command(self, args...)
+}
+
+// program is a handoffd process.
+type program struct {
+	t      testing.TB
+	cmd    *exec.Cmd
+	stderr *output
+	url    string
+	said   []string      // the lines before ready
+	ended  chan struct{} // closed when the process has ended
+	err    error         // of its end
+}
+
+// output is what a process has written so far.
+type output struct {
+	mu    sync.Mutex
+	bytes bytes.Buffer
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bytes.Write(p)
+}
+
+func (o *output) String() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.bytes.String()
+}
+
+// launch starts handoffd with args and waits for its ready line, or for its end. The process ends with the
+// test, however that ends.
+func launch(t testing.TB, env []string, args ...string) *program {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	p := &program{t: t, cmd: command(self, env, args), stderr: &output{}, ended: make(chan struct{})}
+	p.cmd.Env = append(append(os.Environ(), asHandoffd+"=1"), env...)
+	p.cmd.Dir = t.TempDir()
+	p.cmd.Stderr = p.stderr
+	started, ready := make(chan error), make(chan struct{})
+	go p.follow(started, ready)
+	require.NoError(t, <-started)
+	t.Cleanup(func() { p.end(syscall.SIGKILL) })
+	select {
+	case <-ready:
+	case <-p.ended:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("handoffd is not ready: %s", p.stderr)
+	}
+	return p
+}
+
+// follow runs the process from its start to its end. It gets SIGKILL when this thread ends, and so when the
+// tests do without a cleanup, as in the panic of go test -timeout; a process that is stopped gets it too.
+func (p *program) follow(started chan<- error, ready chan<- struct{}) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	stdout, err := p.cmd.StdoutPipe()
+	if err == nil {
+		err = p.cmd.Start()
+	}
+	started <- err
+	if err != nil {
+		return
+	}
+	defer close(p.ended)
+	lines := bufio.NewScanner(stdout)
+	for lines.Scan() {
+		if url, found := strings.CutPrefix(lines.Text(), "ready "); found {
+			p.url = url
+			close(ready)
+			break
+		}
+		p.said = append(p.said, lines.Text())
+	}
+	for lines.Scan() {
+	}
+	p.err = p.cmd.Wait()
+}
+
+// end sends a signal and waits for the end of the process.
+func (p *program) end(signal syscall.Signal) {
+	p.t.Helper()
+	_ = p.cmd.Process.Signal(signal)
+	select {
+	case <-p.ended:
+	case <-time.After(30 * time.Second):
+		p.t.Errorf("handoffd does not end: %s", p.stderr)
+	}
+}
+
+func (p *program) connect() *nats.Conn {
+	p.t.Helper()
+	nc, err := nats.Connect(p.url, nats.NoReconnect())
+	require.NoError(p.t, err, "%s", p.stderr)
+	p.t.Cleanup(nc.Close)
+	return nc
+}
+
+// leaves makes TestServersEndWithTheirTest end in the middle.
+const leaves = "HANDOFFD_TEST_LEAVES"
+
+// Servers do not outlive a test that ends without cleaning up: one that runs, one that is stopped, and one
+// with a file system of its own.
+func TestServersEndWithTheirTest(t *testing.T) {
+	t.Parallel()
+	if os.Getenv(leaves) != "" {
+		disk := t.TempDir()
+		servers := []*program{
+			launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir()),
+			launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir()),
+		}
+		if mayMount(t) {
+			servers = append(servers, launch(t, []string{onSmallDisk + "=" + disk}, "--listen", "127.0.0.1:0", "--data", disk))
+		}
+		require.NoError(t, servers[0].cmd.Process.Signal(syscall.SIGSTOP))
+		for _, p := range servers {
+			fmt.Println("left:", p.cmd.Process.Pid)
+		}
+		os.Exit(3)
+	}
+	self, err := os.Executable()
+	require.NoError(t, err)
+	test := exec.Command(self, "-test.run", "^TestServersEndWithTheirTest$")
+	test.Env = append(os.Environ(), leaves+"=1", "TMPDIR="+t.TempDir())
+	out, err := test.Output()
+	require.Error(t, err, "%s", out)
+	var left []int
+	for _, line := range strings.Split(string(out), "\n") {
+		var pid int
+		if _, err := fmt.Sscanf(line, "left: %d", &pid); err == nil {
+			left = append(left, pid)
+		}
+	}
+	require.GreaterOrEqual(t, len(left), 2, "%s", out)
+	for _, pid := range left {
+		require.Eventually(t, func() bool { return !runs(pid) }, 30*time.Second, 10*time.Millisecond, "%d runs on", pid)
+	}
+}
+
+// runs says whether a process has not ended; one that nobody has waited for yet has.
+func runs(pid int) bool {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	return err == nil && !bytes.Contains(status, []byte("State:\tZ"))
+}
