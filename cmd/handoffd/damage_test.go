@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -75,23 +77,47 @@ func TestDiskFull(t *testing.T) {
 		limit := unix.Rlimit{Cur: 256 << 10, Max: unix.RLIM_INFINITY}
 		require.NoError(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &limit, nil))
 	}
-	load := time.AfterFunc(*diskLoad, func() {
-		if mounted { // which goes with the process
+	r.patience += *diskLoad
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		if !p.waitWriteError(r.patience / 2) {
+			return
+		}
+		time.Sleep(*diskLoad) // the trouble itself
+		if mounted {          // which goes with the process
 			assert.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
 			assert.NoError(t, os.CopyFS(room, os.DirFS(within)))
 		}
 		_ = p.cmd.Process.Signal(syscall.SIGKILL)
 	})
-	defer load.Stop()
 	r.work(p, nc, func(*torturedTown) bool { return true })
 	<-p.ended
-	require.Regexp(t, "write error|insufficient|no space|[Oo]ut of space", p.stderr.String(), "the disk was full")
+	watch.Wait()
+	require.Regexp(t, writeError, p.stderr.String(), "the disk was full")
 	r.tell()
 	if mounted {
 		require.NoError(t, os.Remove(filepath.Join(room, ballast)))
 		r.args[3] = room
 	}
 	r.verify()
+}
+
+var writeError = regexp.MustCompile("write error|insufficient|no space|[Oo]ut of space")
+
+// waitWriteError waits until a server has said that it cannot write, or for so long, and says whether it
+// still runs.
+func (p *program) waitWriteError(patience time.Duration) bool {
+	late := time.After(patience)
+	for !writeError.MatchString(p.stderr.String()) {
+		select {
+		case <-p.ended:
+			return false
+		case <-late:
+			return true
+		case <-time.After(20 * time.Millisecond): // between two looks
+		}
+	}
+	return true
 }
 
 const ballast = "ballast"
@@ -109,7 +135,7 @@ func takeRoom(t testing.TB, dir string) {
 	require.NoError(t, unix.Fallocate(int(file.Fd()), 0, 0, free-roomLeft))
 }
 
-var diskLoad = flag.Duration("torture.disk", 8*time.Second, "how long TestDiskFull asks for more than its disk takes")
+var diskLoad = flag.Duration("torture.disk", 2*time.Second, "how long TestDiskFull goes on asking when its disk is full")
 
 // mayMount says whether a process may have a file system of its own.
 func mayMount(t testing.TB) bool {
@@ -236,18 +262,26 @@ func (r *torture) putLast(id, newID string) *torturedTown {
 	r.t.Helper()
 	p, nc := r.serve(nil, "interval")
 	d := r.towns[slices.IndexFunc(r.towns, func(d *torturedTown) bool { return d.id == id })]
-	for d.open != nil { // what the clients left undone
-		require.NoError(r.t, d.step(r.t.Context(), nc))
-	}
+	r.conclude(nc, d) // what the clients left undone
 	fresh := *d.state.Snapshot
 	fresh.TownID = newID
 	alone := &torturedTown{id: newID, apply: d.apply, random: d.random, state: town.NewState(&fresh), answers: map[string]int{}}
 	alone.open, d.open = alone.putOf(alone.state, ""), d.put()
-	require.NoError(r.t, d.step(r.t.Context(), nc))
-	require.NoError(r.t, alone.step(r.t.Context(), nc))
+	r.conclude(nc, d)
+	r.conclude(nc, alone)
 	nc.Close()
 	p.end(syscall.SIGTERM)
 	return alone
+}
+
+// conclude asks until what a town waits for is answered.
+func (r *torture) conclude(nc *nats.Conn, d *torturedTown) {
+	r.t.Helper()
+	ctx, cancel := context.WithTimeout(r.t.Context(), r.patience)
+	defer cancel()
+	for d.open != nil {
+		require.NoError(r.t, d.step(ctx, nc), "%s: %s", d.id, d.waits)
+	}
 }
 
 // A log that lost its end to damage is not gone on with, since what was derived from the lost end is in the

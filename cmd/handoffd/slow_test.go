@@ -29,6 +29,9 @@ type trouble struct {
 func (r *torture) suffer(p *program, nc *nats.Conn, troubles []trouble, end func()) {
 	r.t.Helper()
 	random := rand.New(rand.NewPCG(r.seed, 1))
+	for _, trouble := range troubles { // and a second after each
+		r.patience += trouble.lasts + time.Second
+	}
 	for range *tortureSlow {
 		random.Shuffle(len(troubles), func(i, j int) { troubles[i], troubles[j] = troubles[j], troubles[i] })
 		var over atomic.Bool

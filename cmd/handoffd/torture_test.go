@@ -38,6 +38,8 @@ type torture struct {
 	game  *game
 	towns []*torturedTown
 	kills map[string]int
+	// patience is how long the towns may take to come to an end.
+	patience time.Duration
 	// stepped gives the server a clock that is set at any moment, another one at each of its starts.
 	stepped bool
 	starts  uint64
@@ -71,7 +73,7 @@ func TestTorture(t *testing.T) {
 
 func newTorture(t *testing.T, apply string) *torture {
 	r := &torture{
-		t: t, seed: *tortureSeed, apply: apply, kills: map[string]int{},
+		t: t, seed: *tortureSeed, apply: apply, kills: map[string]int{}, patience: time.Minute,
 		args: append([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}, quickly[2:]...),
 		game: &game{changes: map[string]int{}, asked: map[string]int{}},
 	}
@@ -129,7 +131,7 @@ func (r *torture) round(how, mode string, point failpoint.Point) {
 // work drives all towns until the server is gone, or more says no after a step.
 func (r *torture) work(p *program, nc *nats.Conn, more func(*torturedTown) bool) {
 	r.t.Helper()
-	ctx, cancel := context.WithTimeout(r.t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(r.t.Context(), r.patience)
 	defer cancel()
 	go func() {
 		select {

@@ -140,9 +140,7 @@ func (a *askers) ask(from, to int, body func(n int) []byte) {
 		nc := a.conns[i%len(a.conns)]
 		work.Go(func() {
 			for n := range next {
-				for !a.askOne(nc, body(n)) { // it has too much to do
-					time.Sleep(20 * time.Millisecond) // as Retry-After-Ms asks
-				}
+				a.insist(nc, body(n))
 				answered[i]++
 			}
 		})
@@ -157,6 +155,17 @@ func (a *askers) ask(from, to int, body func(n int) []byte) {
 		all += n
 	}
 	require.Equal(a.t, to-from, all)
+}
+
+// insist asks until there is an answer: a server that has too much to do says so.
+func (a *askers) insist(nc *nats.Conn, body []byte) {
+	for until := time.Now().Add(2 * time.Minute); !a.askOne(nc, body); {
+		if time.Now().After(until) {
+			a.t.Errorf("it has too much to do all the time: %s", body)
+			return
+		}
+		time.Sleep(20 * time.Millisecond) // as Retry-After-Ms asks
+	}
 }
 
 // askOne says false where it has to be asked again.

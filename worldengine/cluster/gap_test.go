@@ -36,6 +36,20 @@ func (h *hammer) gapSince(from time.Time, homes ...int) gap {
 	return g
 }
 
+// answersSince counts the answers from a moment on, for the towns whose client is at home at home.
+func (h *hammer) answersSince(from time.Time, home int) (answers int) {
+	for _, d := range h.towns {
+		if d.home != home {
+			continue
+		}
+		d.mu.Lock()
+		first, _ := slices.BinarySearchFunc(d.times, from, time.Time.Compare)
+		answers += len(d.times) - first
+		d.mu.Unlock()
+	}
+	return answers
+}
+
 func longest(from time.Time, times []time.Time, to time.Time) time.Duration {
 	var d time.Duration
 	for _, t := range append(times, to) {
