@@ -3,7 +3,7 @@
 // off under load, and nothing that was answered may be lost or applied twice.
 //
 // A node is NATS with the configuration of docs/deploy.md. Each gap in service is logged; run it with
-// -v and -cluster.rounds to measure. Without that only TestCluster runs.
+// -v and -cluster.rounds to measure. Without that the tests that kill, stop or cut off anything are skipped.
 package cluster_test
 
 import (
