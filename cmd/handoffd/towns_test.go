@@ -25,13 +25,14 @@ var (
 	townArgs  = flag.String("towns.args", "", "further arguments of that server, such as --runevents-limit=100000")
 )
 
-// What a town may cost in resident memory, whatever the machine: far above what was measured, far below
-// what a leak of a request or an answer would be. slack is what a server may take beside its towns, and
-// more of it with the shadow that the race detector keeps.
+// What a town may cost in resident memory, whatever the machine: about twice what was measured with a million
+// of them. slack is what a server may take beside its towns, and more of it with the shadow that the race
+// detector keeps. With a few thousand towns it is most of the bound, and only a leak of tens of kilobytes a
+// town is seen; with a million, one of a kilobyte.
 const (
-	mostPerRefusal = 6 << 10 // an event subject, and the log's subject of the town's refused runs
-	mostPerUnknown = 8       // nothing is kept
-	mostPerTown    = 16 << 10
+	mostPerRefusal = 5 << 10 / 2 // an event subject, and the log's subject of the town's refused runs
+	mostPerUnknown = 8           // nothing is kept
+	mostPerTown    = 4 << 10
 	slack          = raceOverhead * 200 << 20
 )
 
