@@ -49,6 +49,25 @@ func TestDataDirectoryCannotBeUsed(t *testing.T) {
 	}
 }
 
+// A server does not start on a file system that has become read-only, and says so; what was answered is
+// there when it can be written to again.
+func TestDataDirectoryIsReadOnly(t *testing.T) {
+	t.Parallel()
+	if !mayMount(t) {
+		t.Skip("NOT TRIED: no file system can be mounted here")
+	}
+	r := newTorture(t, "local")
+	r.some(100)
+	data := r.args[3]
+	p := launch(t, []string{onReadOnlyDisk + "=" + data}, "--listen", "127.0.0.1:0", "--data", data)
+	require.Empty(t, p.url, "it serves")
+	<-p.ended
+	require.Equal(t, 1, p.cmd.ProcessState.ExitCode())
+	require.Contains(t, p.stderr.String(), "data directory: open "+data)
+	require.Contains(t, p.stderr.String(), "read-only file system")
+	r.verify()
+}
+
 // smallDisk is the size of the file system of TestDiskFull, of which a file takes all but roomLeft: on a
 // smaller one NATS makes no streams, since it keeps room for the dead letters and the alerts.
 const (

@@ -18,15 +18,22 @@ import (
 )
 
 // onSmallDisk, in the environment for launch, names a directory where handoffd gets a small file system of
-// its own.
-const onSmallDisk = "HANDOFFD_TEST_ON_SMALL_DISK"
+// its own, and onReadOnlyDisk one that it cannot write to.
+const (
+	onSmallDisk    = "HANDOFFD_TEST_ON_SMALL_DISK"
+	onReadOnlyDisk = "HANDOFFD_TEST_ON_READ_ONLY_DISK"
+)
 
 // command returns what runs the program self.
 func command(self string, env, args []string) *exec.Cmd {
+	mounts := map[string]string{
+		onSmallDisk:    "mount -t tmpfs -o size=" + smallDisk + ` tmpfs "$0"`,
+		onReadOnlyDisk: `mount --bind "$0" "$0" && mount -o remount,bind,ro "$0"`,
+	}
 	for _, v := range env {
-		if dir, small := strings.CutPrefix(v, onSmallDisk+"="); small {
-			mount := "mount -t tmpfs -o size=" + smallDisk + ` tmpfs "$0" && exec "$@"`
-			return exec.Command("unshare", append([]string{"-rm", "sh", "-c", mount, dir, self}, args...)...)
+		name, dir, _ := strings.Cut(v, "=")
+		if mount := mounts[name]; mount != "" {
+			return exec.Command("unshare", append([]string{"-rm", "sh", "-c", mount + ` && exec "$@"`, dir, self}, args...)...)
 		}
 	}
 	return exec.Command(self, args...)
