@@ -3,15 +3,12 @@ package worldengine
 import (
 	"cmp"
 	"context"
-	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
-	"testing"
 	"testing/synctest"
 	"time"
 
@@ -25,12 +22,6 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/town"
-)
-
-var (
-	simSeed  = flag.Uint64("sim.seed", 0, "run this seed of the simulation alone, and tell its steps")
-	simSeeds = flag.Uint64("sim.seeds", 100, "how many seeds of the simulation to run")
-	simFirst = flag.Uint64("sim.first", 1, "the first of these seeds")
 )
 
 // sim is a world in which everything that happens is decided by a seed: which engine goes on when, what
@@ -410,45 +401,4 @@ func (s *sim) pending() bool {
 		}
 	}
 	return false
-}
-
-// TestSimulation runs the real engines through schedules that seeds decide: crashes, lost messages and
-// answers, expired windows, races of two engines, late requests to a game. A seed that finds something
-// is run again, with its steps told, by the command that the failure prints.
-func TestSimulation(t *testing.T) {
-	t.Parallel()
-	if *simSeed != 0 {
-		simulate(t, *simSeed, t.Logf, nil)
-		return
-	}
-	next, end := atomic.Uint64{}, *simFirst+*simSeeds
-	next.Store(*simFirst - 1)
-	for range runtime.GOMAXPROCS(0) {
-		t.Run("", func(t *testing.T) {
-			t.Parallel()
-			for seed := next.Add(1); seed < end; seed = next.Add(1) {
-				if found := simulate(t, seed, nil, nil); len(found) > 0 {
-					t.Fatalf("%.1000s\n\ngo test ./worldengine -run '^TestSimulation$' -sim.seed=%d -v", found[0], seed)
-				}
-			}
-		})
-	}
-}
-
-// simulate runs a seed, with a bug that change plants.
-func simulate(t *testing.T, seed uint64, trace func(string, ...any), change func(*sim)) (found []string) {
-	synctest.Test(t, func(t *testing.T) {
-		s := newSim(seed)
-		if trace != nil {
-			s.trace = trace
-		}
-		if change != nil {
-			change(s)
-		}
-		found = s.run(400)
-		if trace != nil && len(found) > 0 {
-			t.Errorf("%.1000s", found[0])
-		}
-	})
-	return found
 }

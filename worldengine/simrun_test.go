@@ -1,0 +1,79 @@
+package worldengine
+
+import (
+	"flag"
+	"fmt"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	simSeed    = flag.Uint64("sim.seed", 0, "run this seed of the simulation alone, and tell its steps")
+	simSeeds   = flag.Uint64("sim.seeds", 100, "how many seeds of the simulation to run")
+	simFirst   = flag.Uint64("sim.first", 1, "the first of these seeds")
+	simReplays = flag.Uint64("sim.replays", 20, "how many seeds of the simulation to run twice")
+)
+
+// TestSimulation runs the real engines through schedules that seeds decide: crashes, lost messages and
+// answers, expired windows, races of two engines, late requests to a game. A seed that finds something
+// is run again, with its steps told, by the command that the failure prints.
+func TestSimulation(t *testing.T) {
+	t.Parallel()
+	if *simSeed != 0 {
+		simulate(t, *simSeed, t.Logf, nil)
+		return
+	}
+	next, end := atomic.Uint64{}, *simFirst+*simSeeds
+	next.Store(*simFirst - 1)
+	for range runtime.GOMAXPROCS(0) {
+		t.Run("", func(t *testing.T) {
+			t.Parallel()
+			for seed := next.Add(1); seed < end; seed = next.Add(1) {
+				if found := simulate(t, seed, nil, nil); len(found) > 0 {
+					t.Fatalf("%.1000s\n\ngo test ./worldengine -run '^TestSimulation$' -sim.seed=%d -v", found[0], seed)
+				}
+			}
+		})
+	}
+}
+
+// simulate runs a seed, with a bug that change plants.
+func simulate(t *testing.T, seed uint64, trace func(string, ...any), change func(*sim)) (found []string) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newSim(seed)
+		if trace != nil {
+			s.trace = trace
+		}
+		if change != nil {
+			change(s)
+		}
+		found = s.run(400)
+		if trace != nil && len(found) > 0 {
+			t.Errorf("%.1000s", found[0])
+		}
+	})
+	return found
+}
+
+// A seed decides everything: whenever it is run, it takes the same steps.
+func TestSimulationReplays(t *testing.T) {
+	t.Parallel()
+	for seed := *simFirst; seed < *simFirst+*simReplays; seed++ {
+		first, again := simulatedSteps(t, seed), simulatedSteps(t, seed)
+		for i := range min(len(first), len(again)) {
+			require.Equal(t, first[i], again[i], "seed %d, step %d", seed, i)
+		}
+		require.Len(t, again, len(first), "seed %d", seed)
+	}
+}
+
+func simulatedSteps(t *testing.T, seed uint64) (steps []string) {
+	found := simulate(t, seed, func(format string, args ...any) {
+		steps = append(steps, fmt.Sprintf(format, args...))
+	}, nil)
+	return append(steps, found...)
+}
