@@ -68,7 +68,7 @@ func (s *applyings) join(townID, runID string, done func(Answer, error)) bool {
 }
 
 // add takes an application in and starts it; where it is there already, that one gets who waits. It takes
-// the place of one that is concluded and about to leave. It says false when no more are taken.
+// the place of one that another instance has concluded. It says false when no more are taken.
 func (s *applyings) add(a *applying, start func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -24,10 +24,13 @@ func (e *Engine) settle(ctx context.Context, a *applying, v verdict) (over bool)
 		turn := make(chan struct{})
 		submitErr := e.queues.submitFirst(a.town, func(ctx context.Context) {
 			defer close(turn)
+			defer func() {
+				if err != nil { // a panic too
+					e.towns.forget(a.town)
+				}
+			}()
 			var answer Answer
-			if over, answer, err = e.settleNow(ctx, a, v); err != nil {
-				e.towns.forget(a.town)
-			} else if over {
+			if over, answer, err = e.settleNow(ctx, a, v); err == nil && over {
 				e.conclude(a, v, answer)
 			}
 		})
