@@ -205,6 +205,8 @@ func mayPut(current, state town.State, expected string) error {
 // List returns up to limit towns whose id comes after the given one, in the order of their ids'
 // bytes, and whether there are more.
 func (e *Engine) List(ctx context.Context, after string, limit int) ([]Summary, bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
 	all, err := e.list(ctx)
 	if err != nil {
 		return nil, false, err
