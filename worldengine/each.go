@@ -18,9 +18,9 @@ const eachInactive = time.Minute
 
 // each reads once what a consumer of the log has when it is made: config says which messages. What was
 // changed on the disk of NATS is left out; behind that the last messages of subjects come in another order,
-// and those that came meanwhile are visited too. The error is that of visit, or ErrLogUnavailable. The consumer is not an ordered one: that
-// makes itself anew for each batch, and begins all but the first with all later messages, also where the
-// last of each subject are asked for.
+// and those that came meanwhile are visited too. The error is that of visit, or ErrLogUnavailable. The
+// consumer is not an ordered one: that makes itself anew for each batch, and begins all but the first with all
+// later messages, also where the last of each subject are asked for.
 func each(
 	ctx context.Context, log jetstream.Stream, config jetstream.ConsumerConfig,
 	visit func(msg jetstream.Msg, seq uint64) error,
@@ -72,11 +72,11 @@ func eachLastBehind(
 	ctx context.Context, log jetstream.Stream, filter string, last uint64,
 	visit func(msg jetstream.Msg, seq uint64) error,
 ) error {
-	info, err := log.Info(ctx, jetstream.WithSubjectFilter(filter))
+	subjects, err := subjectsOf(ctx, log, filter)
 	if err != nil {
-		return fmt.Errorf("%w: subjects of the log: %w", ErrLogUnavailable, err)
+		return err
 	}
-	for _, subject := range slices.Sorted(maps.Keys(info.State.Subjects)) {
+	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
 		msg, err := lastStored(ctx, log, subject)
 		if err != nil {
 			return err

@@ -43,10 +43,11 @@ var ErrNoWorld = errors.New("worldengine: there is no such world")
 // begins, and waits for the derived streams to come there.
 //
 // The error, ErrNoWorld or ErrLogUnavailable, means that the check or the repair could not be
-// finished; whatever is wrong with the world is in the report. All streams are read once, side by side. The memory that
-// it takes grows with the number of towns (some 300 bytes each, and at the end their subjects), of handoffs that are being applied, of
-// runs that have not ended, of receipts that are wrong (8 bytes each), and of commits that fell to damage, not with
-// the length of the log; beside that it has up to 8 MiB of each stream in hand, or two of the largest messages.
+// finished; whatever is wrong with the world is in the report. All streams are read once, side by side. The
+// memory that it takes grows with the number of towns (some 300 bytes each, and at the end their subjects), of
+// handoffs that are being applied, of runs that have not ended, of receipts that are wrong (8 bytes each), and
+// of commits that fell to damage, not with the length of the log; beside that it has up to 8 MiB of each stream
+// in hand, or two of the largest messages.
 //
 // A key that was accepted twice is found by its receipt, so within the retention of the receipts, and a
 // commit that the log has lost, or cannot deliver, by its run events, so within theirs.

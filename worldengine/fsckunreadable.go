@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -30,13 +31,9 @@ type Unreadable struct {
 func FindUnreadable(
 	ctx context.Context, log jetstream.Stream, world string, read func(subject string) uint64,
 ) (all []Unreadable, err error) {
-	subjects := map[string]uint64{}
-	for _, filter := range []string{logSubject(world, "*"), controlSubject(world)} {
-		info, err := log.Info(ctx, jetstream.WithSubjectFilter(filter))
-		if err != nil {
-			return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, LogStream(world), err)
-		}
-		maps.Copy(subjects, info.State.Subjects)
+	subjects, err := subjectsOf(ctx, log, logSubject(world, "*"), controlSubject(world))
+	if err != nil {
+		return nil, err
 	}
 	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
 		if read(subject) == subjects[subject] {
@@ -56,6 +53,24 @@ func FindUnreadable(
 		all = append(all, found)
 	}
 	return all, nil
+}
+
+// subjectsTimeout is how long NATS may take to list the subjects of a log: for a million it takes some 20 s.
+const subjectsTimeout = 5 * time.Minute
+
+// subjectsOf returns the subjects of a log that match filters, with their numbers of messages.
+func subjectsOf(ctx context.Context, log jetstream.Stream, filters ...string) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, subjectsTimeout) // in place of the client's 5 s
+	defer cancel()
+	subjects := map[string]uint64{}
+	for _, filter := range filters {
+		info, err := log.Info(ctx, jetstream.WithSubjectFilter(filter))
+		if err != nil {
+			return nil, fmt.Errorf("%w: subjects of stream %s: %w", ErrLogUnavailable, log.CachedInfo().Config.Name, err)
+		}
+		maps.Copy(subjects, info.State.Subjects)
+	}
+	return subjects, nil
 }
 
 // unreadable reports the histories that are unreadable.

@@ -59,7 +59,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 		return &client.UnavailableError{Code: "BACKUP_FAILED", Message: sentence(err), Cause: err}
 	case a.json():
 		err = a.printJSON(manifest)
-	default:
+	case len(manifest.Unreadable) == 0:
 		err = a.printf("the backup of %s is whole; to restore it: handoffd restore %s\n", a.flags.World, c.Dir)
 	}
 	if err != nil || len(manifest.Unreadable) == 0 {

@@ -25,6 +25,7 @@ type Left struct {
 // the sequence of the one before it. It keeps two numbers for each town.
 type holes struct {
 	world     string
+	messages  uint64            // all of the copy
 	histories map[string]copied // by subject
 	found     []hole
 }
@@ -40,6 +41,7 @@ type hole struct {
 
 // visit takes the next message of the copy.
 func (h *holes) visit(entry *archive.Header, content io.Reader) error {
+	h.messages++
 	if !worldengine.IsHistory(h.world, entry.Name) {
 		return nil
 	}
@@ -62,6 +64,23 @@ func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 		h.found = append(h.found, hole{entry.Name, before, entry.Sequence})
 	}
 	return nil
+}
+
+// unreadable returns the histories whose last message NATS cannot read, where the copy lacks any of so many
+// messages.
+func (h *holes) unreadable(
+	ctx context.Context, log jetstream.Stream, messages uint64,
+) ([]worldengine.Unreadable, error) {
+	if h.messages == messages {
+		return nil, nil
+	}
+	all, err := worldengine.FindUnreadable(ctx, log, h.world, func(subject string) uint64 {
+		return h.histories[subject].messages
+	})
+	if err != nil {
+		return nil, fmt.Errorf("backup: %w", err)
+	}
+	return all, nil
 }
 
 // left returns what left the log while it was copied, up to the last such hole of each history. A history gives

@@ -25,8 +25,8 @@ type Options struct {
 	Copied func(Stream)
 }
 
-// Take copies a world, which may be served meanwhile, to a directory that is not there yet or empty. What NATS
-// cannot read is not in a backup: see Manifest.Unreadable. When it fails, it leaves nothing that Restore would take for a backup.
+// Take copies a world, which may be served meanwhile, to a directory that is not there yet or empty. What
+// NATS cannot read is not in a backup: see Manifest.Unreadable. When it fails, it leaves nothing that Restore would take for a backup.
 func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *Manifest, err error) {
 	if options.World == "" {
 		options.World = worldengine.DefaultWorld
@@ -75,11 +75,8 @@ func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *M
 	if m.Left, err = found.left(ctx, log); err != nil {
 		return nil, err
 	}
-	m.Unreadable, err = worldengine.FindUnreadable(ctx, log, options.World, func(subject string) uint64 {
-		return found.histories[subject].messages
-	})
-	if err != nil {
-		return nil, fmt.Errorf("backup: %w", err)
+	if m.Unreadable, err = found.unreadable(ctx, log, m.Streams[len(m.Streams)-1].Messages); err != nil {
+		return nil, err
 	}
 	if err := m.write(dir); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
