@@ -40,7 +40,8 @@ var (
 		"give expectedSnapshotHash, the hash of the state to replace")
 	// ErrUnknownResult: no handoff with that key was accepted within the dedupe retention.
 	ErrUnknownResult = errors.New("worldengine: no handoff with this key was accepted")
-	// ErrUnknownRun: no events of that run are kept, or not its first ones: it is too old.
+	// ErrUnknownRun: no events of that run are kept, or not the first of those that were asked for: it is
+	// too old.
 	ErrUnknownRun = errors.New("worldengine: there is no such run")
 	// ErrEventsBehind: the run may exist, but the event stream has not followed the log to it yet.
 	ErrEventsBehind = errors.New("worldengine: the run events have not followed the log yet")

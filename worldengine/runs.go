@@ -21,8 +21,8 @@ type Events struct {
 }
 
 // Events returns up to limit events of a run whose runSeq is above afterSeq. A run that has just
-// been answered is complete here; ErrUnknownRun says that no events of it are kept, or not its first
-// ones, and ErrEventsBehind that the event stream is too far behind the log to tell.
+// been answered is complete here; ErrUnknownRun says that no events of it are kept, or not the first
+// ones above afterSeq, and ErrEventsBehind that the event stream is too far behind the log to tell.
 func (e *Engine) Events(ctx context.Context, runID string, afterSeq int64, limit int) (Events, error) {
 	last, err := e.lastEvent(ctx, runID)
 	if err != nil {
@@ -57,17 +57,17 @@ func (e *Engine) Events(ctx context.Context, runID string, afterSeq int64, limit
 			page.Events = append(page.Events, next.data)
 		}
 	}
-	if err := e.checkBeginning(ctx, last.subject); err != nil {
+	if err := e.checkBeginning(ctx, last.subject, afterSeq); err != nil {
 		return Events{}, err
 	}
 	return page, nil
 }
 
-// checkBeginning returns ErrUnknownRun for a run whose beginning was discarded with all that was
-// before it, by age or by number: what is left would tell another run. It is asked after the events
-// were read: the oldest go first, so that with the first one they all were there. Where the stream has
-// lost nothing, a run without its first event is damage, which its readers are to see.
-func (e *Engine) checkBeginning(ctx context.Context, subject string) error {
+// checkBeginning returns ErrUnknownRun for a run of which an event above afterSeq was discarded with all
+// that was before it, by age or by number: what is left would tell another run. It is asked after the
+// events were read: the oldest go first, so that with the first one they all were there. Where the stream
+// has lost nothing, a run without its first event is damage, which its readers are to see.
+func (e *Engine) checkBeginning(ctx context.Context, subject string, afterSeq int64) error {
 	first, err := e.event(ctx, jetstream.WithGetMsgSubject(subject), 1)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func (e *Engine) checkBeginning(ctx context.Context, subject string) error {
 	if first == nil {
 		return ErrUnknownRun
 	}
-	if first.RunSeq == 1 {
+	if first.RunSeq-1 <= afterSeq {
 		return nil
 	}
 	info, err := e.events.Info(ctx)

@@ -52,8 +52,11 @@ func TestARunIsCutWhileItIsRead(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, page.Events, 4)
 	e.events = &discardingStream{Stream: e.events, before: 4}
-	_, err = e.Events(t.Context(), "run", 0, 10)
+	_, err = e.Events(t.Context(), "run", 2, 10)
 	require.ErrorIs(t, err, ErrUnknownRun)
+	page, err = e.Events(t.Context(), "run", 3, 10)
+	require.NoError(t, err)
+	require.Len(t, page.Events, 1)
 }
 
 // A list does not fail because of what is discarded while it is made.

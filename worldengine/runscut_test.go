@@ -1,6 +1,7 @@
 package worldengine_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -60,14 +61,27 @@ func (w *checkedWorld) listed() []string {
 	return ids
 }
 
-// unknown asserts that nothing is told of a run, whatever part of it is asked for.
-func (w *checkedWorld) unknown(runID string) {
+// unknown asserts that nothing is told of a run to those who ask for all of it, or for what is behind one
+// of some events.
+func (w *checkedWorld) unknown(runID string, after ...int64) {
 	w.t.Helper()
 	_, err := w.engine.Run(w.t.Context(), runID)
 	require.ErrorIs(w.t, err, worldengine.ErrUnknownRun)
-	for _, after := range []int64{0, 8, 100} {
+	for _, after := range append(after, 0) {
 		_, err = w.engine.Events(w.t.Context(), runID, after, 10)
 		require.ErrorIs(w.t, err, worldengine.ErrUnknownRun, "after %d", after)
+	}
+}
+
+// toldFrom asserts that of a run the events from one to the last are told, to those who know what is before.
+func (w *checkedWorld) toldFrom(runID string, first, last int64) {
+	w.t.Helper()
+	w.unknown(runID, first-2)
+	for _, after := range []int64{first - 1, first, last - 1, last, math.MaxInt64} {
+		page, err := w.engine.Events(w.t.Context(), runID, after, 1000)
+		require.NoError(w.t, err, "after %d", after)
+		require.Equal(w.t, last, page.LastEventSeq)
+		require.Len(w.t, page.Events, int(max(last-after, 0)), "after %d", after)
 	}
 }
 
@@ -92,13 +106,14 @@ func (w *checkedWorld) deleteEvent(runID string, runSeq int) {
 	require.NoError(w.t, w.events().DeleteMsg(w.t.Context(), seq))
 }
 
-// A run that the limit cuts in its middle is one that is no longer kept, and no alarm.
+// A run that the limit cuts in its middle is no longer kept, but for those who have read what is gone, and
+// no alarm.
 func TestTheLimitOfEventsCutsARun(t *testing.T) {
 	w, alerts := alertedWorld(t, worldengine.Config{EventLimit: 15})
 	runs := w.talks(3)
 	require.Equal(t, uint64(16), w.firstEvent(), "in the middle of the second run")
-	w.unknown(runs[0])
-	w.unknown(runs[1])
+	w.unknown(runs[0], 8, 10, 100)
+	w.toldFrom(runs[1], 6, 10)
 	require.Equal(t, []string{runs[2]}, w.listed())
 	run, err := w.engine.Run(t.Context(), runs[2])
 	require.NoError(t, err)
@@ -135,8 +150,12 @@ func TestARunExpiresInItsMiddle(t *testing.T) {
 		add("Noted", told)
 		time.Sleep(50 * time.Millisecond) // the pace of the writer
 	}
-	require.Greater(t, add(runevents.RunPaused, 1), int64(2))
+	last := add(runevents.RunPaused, 1)
+	require.Greater(t, last, int64(2))
 	w.unknown("planner-1")
+	page, err := w.engine.Events(t.Context(), "planner-1", last-1, 10)
+	require.NoError(t, err, "whoever has read the others reads on")
+	require.Len(t, page.Events, 1)
 	require.Empty(t, w.listed())
 	require.Empty(t, alerts())
 }
