@@ -21,8 +21,11 @@ import (
 )
 
 // logBlock is the file with the messages of the log.
-func (w *checkedWorld) logBlock() string {
-	return filepath.Join(w.config.Data, "jetstream", "$G", "streams", worldengine.LogStream("main"), "msgs", "1.blk")
+func (w *checkedWorld) logBlock() string { return w.block(worldengine.LogStream("main")) }
+
+// block is the file with the messages of a stream.
+func (w *checkedWorld) block(stream string) string {
+	return filepath.Join(w.config.Data, "jetstream", "$G", "streams", stream, "msgs", "1.blk")
 }
 
 // placeInBlock is where the message at a sequence, or the next one, begins in a block. A message begins with
@@ -41,14 +44,20 @@ func placeInBlock(block []byte, seq uint64) (at, length uint32) {
 // them, and counts them.
 func (w *checkedWorld) flipInLog(seqs ...uint64) {
 	w.t.Helper()
+	w.flipIn(w.logBlock(), seqs...)
+}
+
+// flipIn is flipInLog for the file with the messages of any stream.
+func (w *checkedWorld) flipIn(path string, seqs ...uint64) {
+	w.t.Helper()
 	w.close()
-	block, err := os.ReadFile(w.logBlock())
+	block, err := os.ReadFile(path)
 	require.NoError(w.t, err)
 	for _, seq := range seqs {
 		at, length := placeInBlock(block, seq)
 		block[at+length/2] ^= 1
 	}
-	require.NoError(w.t, os.WriteFile(w.logBlock(), block, 0o640))
+	require.NoError(w.t, os.WriteFile(path, block, 0o640))
 	w.open()
 }
 

@@ -79,53 +79,111 @@ func (e *Engine) Runs(ctx context.Context, filter RunFilter, after uint64, limit
 	return page, nil
 }
 
-// maxScan bounds how many events one page of a list may look at; a page may be short of its limit
-// and still have a next one.
-const maxScan = 20_000
+// maxScan bounds how many events one page of a list may look at, and maxScanBehind how many of those one
+// by one; a page may be short of its limit and still have a next one.
+const (
+	maxScan       = 20_000
+	maxScanBehind = 1_000
+)
+
+// runScan looks for the runs of a page.
+type runScan struct {
+	filter RunFilter
+	limit  int
+	starts []string // the runs that were found
+	// last is the sequence of the last event that was looked at, and scanned how many were.
+	last, scanned uint64
+	past          bool // an event of filter.To or later has come
+}
+
+// look takes in the next event. Events are in the order of the log, and so of persistedAt.
+func (s *runScan) look(data []byte, seq uint64) error {
+	first, err := firstEvent(data, seq)
+	if err != nil {
+		return err
+	}
+	s.last, s.scanned = seq, s.scanned+1
+	switch {
+	case first == nil || first.persisted.Before(s.filter.From):
+	case !s.filter.To.IsZero() && !first.persisted.Before(s.filter.To):
+		s.past = true
+	default:
+		s.starts = append(s.starts, first.RunID)
+	}
+	return nil
+}
+
+// over says that the page needs no more events.
+func (s *runScan) over() bool { return s.past || len(s.starts) == s.limit }
+
+// page returns what was found, and where to go on where there are more events.
+func (s *runScan) page(more bool) ([]string, uint64, error) {
+	if s.past || !more {
+		return s.starts, 0, nil
+	}
+	return s.starts, s.last, nil
+}
 
 // runStarts reads the event stream from after on and returns the runs that start there, and where
-// to go on, 0 at the end of the stream or of the time window.
+// to go on, 0 at the end of the stream or of the time window. What was changed on the disk of NATS is
+// left out.
 func (e *Engine) runStarts(ctx context.Context, filter RunFilter, after uint64, limit int) ([]string, uint64, error) {
-	consumer, err := e.events.OrderedConsumer(ctx, e.scanConfig(filter, after))
+	config := e.scanConfig(filter, after)
+	consumer, err := e.events.OrderedConsumer(ctx, config)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: run events: %w", ErrLogUnavailable, err)
 	}
 	defer follow.Release(e.events, consumer)
-	pending, scanned, last := consumer.CachedInfo().NumPending, uint64(0), after
-	var starts []string
-	for scanned < min(pending, maxScan) && len(starts) < limit {
-		batch, err := consumer.Fetch(int(min(pending-scanned, 500)), jetstream.FetchMaxWait(2*time.Second))
+	scan := runScan{filter: filter, limit: limit, last: after}
+	pending := consumer.CachedInfo().NumPending
+	for scan.scanned < min(pending, maxScan) && !scan.over() {
+		batch, err := consumer.Fetch(int(min(pending-scan.scanned, 500)), jetstream.FetchMaxWait(2*time.Second))
 		if err != nil {
 			return nil, 0, fmt.Errorf("%w: run events: %w", ErrLogUnavailable, err)
 		}
-		before := scanned
+		before := scan.scanned
 		for msg := range batch.Messages() {
-			if len(starts) == limit {
+			if scan.over() {
 				continue // what the batch holds beyond the page
 			}
-			scanned++
-			first, meta, err := firstEvent(msg)
+			meta, err := msg.Metadata()
 			if err != nil {
+				return nil, 0, fmt.Errorf("worldengine: a run event without metadata: %w", err)
+			}
+			if err := scan.look(msg.Data(), meta.Sequence.Stream); err != nil {
 				return nil, 0, err
 			}
-			last = meta.Sequence.Stream
-			pending = min(pending, scanned+meta.NumPending) // less where some were discarded meanwhile
-			switch {
-			case first == nil || first.persisted.Before(filter.From):
-			case !filter.To.IsZero() && !first.persisted.Before(filter.To):
-				return starts, 0, nil // events are in the order of the log, and so of persistedAt
-			default:
-				starts = append(starts, first.RunID)
-			}
+			pending = min(pending, scan.scanned+meta.NumPending) // less where some were discarded meanwhile
 		}
-		if scanned == before {
-			return nil, 0, fmt.Errorf("%w: run events break off: %w", ErrLogUnavailable, batch.Error())
+		if err := batch.Error(); err != nil && scan.scanned == before {
+			return nil, 0, fmt.Errorf("%w: run events break off: %w", ErrLogUnavailable, err)
+		}
+		if scan.scanned == before {
+			return e.scanBehind(ctx, &scan, config.FilterSubjects[0])
 		}
 	}
-	if scanned < pending {
-		return starts, last, nil
+	return scan.page(scan.scanned < pending)
+}
+
+// scanBehind goes on with a scan, one by one, behind what the server counts and does not deliver: what was
+// changed on its disk, and, before it has looked through the block, what is behind that.
+func (e *Engine) scanBehind(ctx context.Context, scan *runScan, subject string) ([]string, uint64, error) {
+	for range maxScanBehind {
+		msg, err := nextStored(ctx, e.events, subject, scan.last+1)
+		if err != nil {
+			return nil, 0, err
+		}
+		if msg == nil {
+			return scan.page(false)
+		}
+		if err := scan.look(msg.Data(), msg.seq); err != nil {
+			return nil, 0, err
+		}
+		if scan.over() {
+			break
+		}
 	}
-	return starts, 0, nil
+	return scan.page(true)
 }
 
 // scanConfig is the consumer of a scan: a town's events or all, from a place or a time on. A
@@ -156,22 +214,18 @@ type runStart struct {
 	persisted time.Time
 }
 
-// firstEvent returns the start of the run whose first event msg is, or nil, and where msg stands.
-func firstEvent(msg jetstream.Msg) (*runStart, *jetstream.MsgMetadata, error) {
-	meta, err := msg.Metadata()
-	if err != nil {
-		return nil, nil, fmt.Errorf("worldengine: a run event without metadata: %w", err)
-	}
-	seq := meta.Sequence.Stream
+// firstEvent returns the start of the run whose first event is data, at a sequence of the event stream, or nil.
+func firstEvent(data []byte, seq uint64) (*runStart, error) {
 	start := new(runStart)
-	if err := json.Unmarshal(msg.Data(), start); err != nil {
-		return nil, nil, fmt.Errorf("worldengine: event stream sequence %d: %w", seq, err)
+	err := json.Unmarshal(data, start)
+	if err == nil && start.RunSeq != 1 {
+		return nil, nil
 	}
-	if start.RunSeq != 1 {
-		return nil, meta, nil
+	if err == nil {
+		start.persisted, err = time.Parse(time.RFC3339, start.PersistedAt)
 	}
-	if start.persisted, err = time.Parse(time.RFC3339, start.PersistedAt); err != nil {
-		return nil, nil, fmt.Errorf("worldengine: event stream sequence %d: %w", seq, err)
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: event stream sequence %d: %w", seq, err)
 	}
-	return start, meta, nil
+	return start, nil
 }

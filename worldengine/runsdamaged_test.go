@@ -1,0 +1,57 @@
+package worldengine_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine"
+)
+
+// flipInEvents flips a bit in each of some run events.
+func (w *checkedWorld) flipInEvents(seqs ...uint64) {
+	w.t.Helper()
+	w.flipIn(w.block(worldengine.EventStream("main")), seqs...)
+}
+
+// pages returns the ids of the runs of a list of so many on each page.
+func (w *checkedWorld) pages(filter worldengine.RunFilter, limit int) []string {
+	w.t.Helper()
+	ids := []string{}
+	for after, next := uint64(0), uint64(1); next > 0; after = next {
+		page, err := w.engine.Runs(w.t.Context(), filter, after, limit)
+		require.NoError(w.t, err)
+		for i := range page.Runs {
+			ids = append(ids, page.Runs[i].RunID)
+		}
+		next = page.Next
+		require.True(w.t, next == 0 || next > after, "the list goes on")
+	}
+	return ids
+}
+
+// Damage of the events of a run takes no other run off the list. NATS counts events that were changed on its
+// disk, and delivers neither those nor, at first, what is behind them.
+func TestDamagedRunEventsAreListedOver(t *testing.T) {
+	for name, c := range map[string]struct {
+		damaged []uint64 // each run has ten events
+		left    []int    // the runs that are on the list
+	}{
+		"in the middle of a run":    {[]uint64{15}, []int{0, 1, 2}},
+		"the first event of a run":  {[]uint64{11}, []int{0, 2}},
+		"the first of all":          {[]uint64{1}, []int{1, 2}},
+		"many, in different places": {[]uint64{5, 6, 11, 13, 22}, []int{0, 2}},
+		"all events of a run":       {[]uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, []int{0, 2}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newCheckedWorld(t, worldengine.Config{})
+			runs, want := w.talks(3), []string{}
+			for _, i := range c.left {
+				want = append(want, runs[i])
+			}
+			w.flipInEvents(c.damaged...)
+			require.Equal(t, want, w.pages(worldengine.RunFilter{}, 10))
+			require.Equal(t, want, w.pages(worldengine.RunFilter{TownID: "t"}, 1), "a page each")
+		})
+	}
+}
