@@ -56,7 +56,7 @@ type Runs struct {
 }
 
 // Runs returns up to limit runs, in the order in which they were committed, that come after the
-// given place (0 for the first, then the Next of the page before).
+// given place (0 for the first, then the Next of the page before). Those that are damaged are left out.
 func (e *Engine) Runs(ctx context.Context, filter RunFilter, after uint64, limit int) (Runs, error) {
 	if err := e.catchUp(ctx, e.eventFollower); err != nil {
 		return Runs{}, fmt.Errorf("%w: %w", ErrEventsBehind, err)
@@ -68,8 +68,8 @@ func (e *Engine) Runs(ctx context.Context, filter RunFilter, after uint64, limit
 	page := Runs{Runs: make([]runevents.Snapshot, 0, len(starts)), Next: next}
 	for _, runID := range starts {
 		run, err := e.Run(ctx, runID)
-		if errors.Is(err, ErrUnknownRun) {
-			continue // it expired meanwhile
+		if errors.Is(err, ErrUnknownRun) || errors.Is(err, ErrRunDamaged) {
+			continue // it expired meanwhile, or nobody can tell how it stands
 		}
 		if err != nil {
 			return Runs{}, err

@@ -22,7 +22,8 @@ type Events struct {
 
 // Events returns up to limit events of a run whose runSeq is above afterSeq. A run that has just
 // been answered is complete here; ErrUnknownRun says that no events of it are kept, or not the first
-// ones above afterSeq, and ErrEventsBehind that the event stream is too far behind the log to tell.
+// ones above afterSeq, ErrRunDamaged that the last of them cannot be read, and ErrEventsBehind that the
+// event stream is too far behind the log to tell.
 func (e *Engine) Events(ctx context.Context, runID string, afterSeq int64, limit int) (Events, error) {
 	last, err := e.lastEvent(ctx, runID)
 	if err != nil {
@@ -40,7 +41,7 @@ func (e *Engine) Events(ctx context.Context, runID string, afterSeq int64, limit
 		return Events{}, err
 	}
 	if last == nil {
-		return Events{}, ErrUnknownRun
+		return Events{}, e.noLastEvent(ctx, runID)
 	}
 	page := Events{Events: []jsontext.Value{}, LastEventSeq: last.RunSeq}
 	// The events of a run are the messages of one subject, in the order of runSeq.
@@ -127,6 +128,26 @@ func (e *Engine) lastEvent(ctx context.Context, runID string) (*storedEvent, err
 		return nil, fmt.Errorf("%w: %w", ErrEventsBehind, err)
 	}
 	return readEvent(msg, err)
+}
+
+// noLastEvent returns why a run has no last event: ErrUnknownRun, or, where the stream counts events of it,
+// ErrRunDamaged. NATS says of an event that was changed on its disk that it is not there.
+func (e *Engine) noLastEvent(ctx context.Context, runID string) error {
+	info, err := e.events.Info(ctx, jetstream.WithSubjectFilter(EventSubject(e.config.World, "*", runID)))
+	if err != nil {
+		return fmt.Errorf("%w: run events: %w", ErrLogUnavailable, err)
+	}
+	if len(info.State.Subjects) == 0 {
+		return ErrUnknownRun
+	}
+	last, err := e.lastEvent(ctx, runID)
+	if err != nil {
+		return err
+	}
+	if last != nil { // it has just come
+		return ErrUnknownRun
+	}
+	return fmt.Errorf("%w: run %s", ErrRunDamaged, runID)
 }
 
 // event returns the first stored event from sequence from on that option lets through, or nil.

@@ -2,6 +2,7 @@ package worldengine_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -41,6 +42,7 @@ func TestDamagedRunEventsAreListedOver(t *testing.T) {
 		"the first event of a run":  {[]uint64{11}, []int{0, 2}},
 		"the first of all":          {[]uint64{1}, []int{1, 2}},
 		"many, in different places": {[]uint64{5, 6, 11, 13, 22}, []int{0, 2}},
+		"the last event of a run":   {[]uint64{20}, []int{0, 2}},
 		"all events of a run":       {[]uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, []int{0, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -52,6 +54,37 @@ func TestDamagedRunEventsAreListedOver(t *testing.T) {
 			w.flipInEvents(c.damaged...)
 			require.Equal(t, want, w.pages(worldengine.RunFilter{}, 10))
 			require.Equal(t, want, w.pages(worldengine.RunFilter{TownID: "t"}, 1), "a page each")
+		})
+	}
+}
+
+// Of a run whose last event is damaged nobody can tell how it stands, and a repair makes it whole.
+func TestDamagedRunIsToldApartFromAnUnknownOne(t *testing.T) {
+	for name, damaged := range map[string][]uint64{
+		"the last event": {20}, "all events": {11, 12, 13, 14, 15, 16, 17, 18, 19, 20},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newCheckedWorld(t, worldengine.Config{})
+			runs := w.talks(3)
+			want, err := w.engine.Run(t.Context(), runs[1])
+			require.NoError(t, err)
+			w.flipInEvents(damaged...)
+			_, err = w.engine.Run(t.Context(), runs[1])
+			require.ErrorIs(t, err, worldengine.ErrRunDamaged)
+			_, err = w.engine.Events(t.Context(), runs[1], 5, 10)
+			require.ErrorIs(t, err, worldengine.ErrRunDamaged)
+			_, err = w.engine.Run(t.Context(), "unknown")
+			require.ErrorIs(t, err, worldengine.ErrUnknownRun)
+			reply, err := w.nc.Request("worldengine.v1.main.run.get", []byte(`{"runId":"`+runs[1]+`"}`), time.Minute)
+			require.NoError(t, err)
+			require.Equal(t, "500", reply.Header.Get("Nats-Service-Error-Code"))
+			require.Contains(t, string(reply.Data), `"RUN_DAMAGED"`)
+			require.Contains(t, string(reply.Data), "fsck --repair makes them again")
+
+			require.True(t, w.fsck(worldengine.FsckOptions{Repair: true}).Repair.EventsRebuilt)
+			got, err := w.engine.Run(t.Context(), runs[1])
+			require.NoError(t, err)
+			require.Equal(t, want, got)
 		})
 	}
 }

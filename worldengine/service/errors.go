@@ -51,6 +51,8 @@ func wireErrorOf(err error) wireError {
 		return wireError{404, "UNKNOWN_RESULT", 0}
 	case errors.Is(err, worldengine.ErrUnknownRun):
 		return wireError{404, "UNKNOWN_RUN", 0}
+	case errors.Is(err, worldengine.ErrRunDamaged):
+		return wireError{500, "RUN_DAMAGED", 0}
 	case errors.Is(err, worldengine.ErrTownExists):
 		return wireError{409, "TOWN_EXISTS", 0}
 	case errors.As(err, &conflict):
@@ -151,7 +153,7 @@ func inShort(err error, status int) error {
 	for _, known := range []error{
 		worldengine.ErrReceiptsBehind, worldengine.ErrEventsBehind, worldengine.ErrContended,
 		worldengine.ErrStopping, worldengine.ErrLogUnavailable, worldengine.ErrInProgress, runevents.ErrRunEnding,
-		worldengine.ErrTownDamaged,
+		worldengine.ErrTownDamaged, worldengine.ErrRunDamaged,
 	} {
 		if errors.Is(err, known) {
 			return known
