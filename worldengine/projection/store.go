@@ -33,6 +33,9 @@ func (s *store) Events(ctx context.Context, runID string, afterSeq int64) ([]run
 	if err != nil {
 		return nil, fmt.Errorf("projection: last event of run %q: %w", runID, err)
 	}
+	if err := s.checkDiscarded(ctx, runID, afterSeq); err != nil { // without reading all that is left
+		return nil, err
+	}
 	var records []runevents.Record
 	for seq := uint64(0); seq < last.Sequence; {
 		msg, err := s.stream.GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(last.Subject))
@@ -58,8 +61,8 @@ func (s *store) Events(ctx context.Context, runID string, afterSeq int64) ([]run
 }
 
 // checkDiscarded returns runevents.ErrDiscarded when the stream has lost its beginning, and the first
-// event of a run that it still has leaves a gap behind afterSeq. It is asked after the events were
-// read: the oldest go first. Where the stream has lost nothing the gap is the run's own.
+// event of a run that it still has leaves a gap behind afterSeq. What it says holds for events that were
+// read before it was asked: the oldest go first. Where the stream has lost nothing the gap is the run's own.
 func (s *store) checkDiscarded(ctx context.Context, runID string, afterSeq int64) error {
 	first, err := s.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s.subject(runID)))
 	if err == nil {

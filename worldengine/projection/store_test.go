@@ -124,6 +124,32 @@ func (d *discarding) GetMsg(
 	return msg, err
 }
 
+// counting counts the messages that are read.
+type counting struct {
+	jetstream.Stream
+	read int
+}
+
+func (c *counting) GetMsg(
+	ctx context.Context, seq uint64, opts ...jetstream.GetMsgOpt,
+) (*jetstream.RawStreamMsg, error) {
+	c.read++
+	return c.Stream.GetMsg(ctx, seq, opts...)
+}
+
+// A run whose beginning was discarded is refused without reading what is left of it, which a batch with each
+// of its events would do again.
+func TestADiscardedRunIsNotReadToItsEnd(t *testing.T) {
+	t.Parallel()
+	s := newStore(t, someRun())
+	require.NoError(t, s.stream.Purge(t.Context(), jetstream.WithPurgeSequence(5)))
+	counted := &counting{Stream: s.stream}
+	s.stream = counted
+	_, err := s.Events(t.Context(), "run", 0)
+	require.ErrorIs(t, err, runevents.ErrDiscarded)
+	require.Equal(t, 1, counted.read, "its first event")
+}
+
 // Both modes give the same, with any snapshot that is held, and without one.
 func TestBothModesOfAResync(t *testing.T) {
 	t.Parallel()
