@@ -1,12 +1,9 @@
 package runevents_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -341,188 +338,6 @@ func TestAskingForAResync(t *testing.T) {
 	require.False(t, ok, "nothing is held of a run that is not")
 }
 
-func TestAlertsAreRaisedOnce(t *testing.T) {
-	t.Parallel()
-	records := told(of("RunStarted"), of("StepCompleted", "a"), of("RunResumed"), of("RunCompleted"), of("RunPaused"))
-	store := storing(records...)
-	w := watch(t, store, func(c *runevents.ProjectorConfig) { c.MaxRuns = 1 })
-	want := []string{
-		"INVALID_TRANSITION 02", "PROJECTOR_CAUSAL_VIOLATION 02", "INVALID_TRANSITION 03", "INVALID_TRANSITION 05",
-	}
-	w.apply(records...)
-	require.Equal(t, want, w.codes())
-	require.Equal(t, "2026-02-16T10:00:01.000Z", w.alerts[0].At)
-	w.apply(records...)
-	_, err := w.Resync(t.Context(), runevents.ResyncRequest{Mode: runevents.Full, RunID: identity.RunID})
-	require.ErrorIs(t, err, runevents.ErrNotAdvanced)
-	w.apply(ofRun(executedRun(t), "another")...)
-	_, ok := w.Snapshot(identity.RunID)
-	require.False(t, ok, "forgotten")
-	w.apply(records...)
-	require.Equal(t, want, w.codes())
-
-	w.apply(ofRun(records, "b")...)
-	require.Len(t, w.alerts, 8, "another run, another alert")
-}
-
-func TestTheMemoryOfAlertsIsBounded(t *testing.T) {
-	t.Parallel()
-	w := watch(t, storing(), func(c *runevents.ProjectorConfig) { c.MaxRuns, c.MaxAlerts = 1, 3 })
-	invalid := told(of("RunPaused"))
-	for i := range 10 {
-		w.apply(ofRun(invalid, fmt.Sprint(i))...)
-	}
-	require.Len(t, w.alerts, 10)
-	for i := 9; i >= 7; i-- {
-		w.apply(ofRun(invalid, fmt.Sprint(i))...)
-	}
-	require.Len(t, w.alerts, 10, "the last three are remembered")
-	w.apply(ofRun(invalid, "0")...)
-	require.Len(t, w.alerts, 11)
-}
-
-// A run of which the store has discarded what is asked for is let go of, without an alert about it.
-func TestADiscardedRunIsForgotten(t *testing.T) {
-	t.Parallel()
-	records := executedRun(t)
-	store := storing()
-	w := watch(t, store)
-	discarded := fmt.Errorf("of that run: %w", runevents.ErrDiscarded)
-
-	store.err = discarded
-	w.apply(ofRun(records, "a")[6:8]...)
-	w.apply(ofRun(records, "a")[8:]...)
-	w.holds()
-	require.Empty(t, w.codes(), "its beginning was never seen")
-
-	w.apply(ofRun(records, "b")[:3]...)
-	w.apply(ofRun(records, "b")[6:]...)
-	w.holds()
-	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 07"}, w.codes(), "something was missed")
-
-	store.err = nil
-	w.apply(ofRun(records, "c")[6:]...)
-	w.holds("c")
-	before := w.codes()
-	store.err = discarded
-	w.resume()
-	w.holds()
-	require.Empty(t, w.Stale())
-	require.Equal(t, before, w.codes())
-}
-
-func TestTheRunThatWasLongestWithoutEventsIsForgotten(t *testing.T) {
-	t.Parallel()
-	records := executedRun(t)
-	store := storing(ofRun(records, "a")...)
-	w := watch(t, store, func(c *runevents.ProjectorConfig) { c.MaxRuns = 2 })
-	w.apply(ofRun(records, "a")[:2]...)
-	w.apply(ofRun(records, "b")[:2]...)
-	w.apply(ofRun(records, "a")[2:4]...)
-	w.holds("a", "b")
-	w.apply(ofRun(records, "c")[1]) // The store does not know it: it is held as paused.
-	w.holds("a", "c")
-	require.Equal(t, []string{"c"}, w.Stale())
-	w.apply(ofRun(records, "b")[:1]...)
-	w.holds("b", "c")
-	store.hidden = upTo(5)
-	w.apply(ofRun(records, "a")[4])
-	w.holds("a", "b")
-	require.Empty(t, w.Stale(), "forgotten with its run")
-	require.Len(t, w.held("a").Steps, 2, "read from the store again")
-}
-
-// holds asserts which of the runs a, b and c are held.
-func (w *watched) holds(want ...string) {
-	w.t.Helper()
-	for _, runID := range []string{"a", "b", "c"} {
-		_, ok := w.Snapshot(runID)
-		require.Equal(w.t, slices.Contains(want, runID), ok, runID)
-	}
-}
-
-func TestRunsThatHaveEndedAreForgottenFirst(t *testing.T) {
-	t.Parallel()
-	records := executedRun(t)
-	w := watch(t, storing(), func(c *runevents.ProjectorConfig) { c.MaxRuns = 2 })
-	w.apply(ofRun(records, "a")[:2]...)
-	w.apply(ofRun(records, "b")...)
-	w.holds("a", "b")
-	w.apply(ofRun(records, "c")...)
-	w.holds("a", "c")
-	w.apply(ofRun(records, "b")[:2]...)
-	w.holds("a", "b")
-	w.apply(ofRun(records, "c")...)
-	w.holds("a", "b")
-	w.apply(ofRun(records, "a")[2:]...)
-	w.apply(ofRun(records, "c")[:2]...)
-	w.holds("b", "c")
-}
-
-func TestLag(t *testing.T) {
-	t.Parallel()
-	records := executedRun(t)
-	noon := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
-	for i := range records {
-		records[i].PersistedAt = runevents.Timestamp(noon.Add(time.Duration(i) * 100 * time.Millisecond))
-	}
-	store := storing()
-	w := watch(t, store)
-	w.now = noon.Add(time.Hour)
-	w.Behind(noon)
-	require.Equal(t, time.Hour, w.Lag())
-	require.Empty(t, w.codes(), "there is no event to tell it by")
-	w.Behind(time.Time{})
-	require.Zero(t, w.Lag())
-	w.apply(records[:3]...)
-	require.Zero(t, w.Lag(), "nothing waits")
-
-	w.now = noon.Add(5300 * time.Millisecond)
-	w.Behind(noon.Add(300 * time.Millisecond))
-	require.Equal(t, 5*time.Second, w.Lag())
-	require.Empty(t, w.codes(), "just not too high")
-	w.now = w.now.Add(time.Millisecond)
-	require.Equal(t, 5001*time.Millisecond, w.Lag(), "it grows by itself")
-	w.apply(records[3])
-	w.now = w.now.Add(time.Second)
-	w.apply(records[4])
-	require.Equal(t, []string{"PROJECTOR_LAG_HIGH 04"}, w.codes(), "once, until it has been lower")
-	require.Equal(t, runevents.P2, w.alerts[0].Severity)
-	require.Equal(t, records[3].PersistedAt, w.alerts[0].PersistedAt)
-	require.Equal(t, int64(4), w.alerts[0].RunSeq)
-	require.Equal(t, "projections are 5.001s behind, more than 5s", w.alerts[0].Message)
-	require.Equal(t, runevents.Timestamp(noon.Add(5301*time.Millisecond)), w.alerts[0].At)
-
-	w.now = noon.Add(-time.Hour)
-	require.Zero(t, w.Lag(), "never negative, whatever the clocks")
-	w.now = noon.Add(7 * time.Second)
-	w.Behind(time.Time{})
-	w.Behind(noon.Add(time.Second))
-	require.Equal(t, []string{"PROJECTOR_LAG_HIGH 04", "PROJECTOR_LAG_HIGH 05"}, w.codes())
-}
-
-func TestTheLagOfAPausedRun(t *testing.T) {
-	t.Parallel()
-	records := executedRun(t)
-	for i := range records {
-		records[i].PersistedAt = runevents.Timestamp(time.Date(2026, 2, 16, 10, 0, i, 0, time.UTC))
-	}
-	store := storing(records[:2]...)
-	w := watch(t, store)
-	w.now = time.Date(2026, 2, 16, 10, 0, 10, 0, time.UTC)
-	w.apply(records[:2]...)
-	w.apply(records[9])
-	require.Equal(t, time.Second, w.Lag(), "it waits for 10")
-	w.now = w.now.Add(time.Minute)
-	require.Equal(t, 61*time.Second, w.Lag())
-	w.resume()
-	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 10", "PROJECTOR_LAG_HIGH 10"}, w.codes())
-	store.records = records
-	w.resume()
-	require.Zero(t, w.Lag())
-	require.Empty(t, w.Stale())
-}
-
 // TestAnyDeliveryEndsInTheSameSnapshot: any order of any subset with duplicates, in any batches,
 // and then a resync.
 func TestAnyDeliveryEndsInTheSameSnapshot(t *testing.T) {
@@ -612,41 +427,6 @@ func requireSettled(t *testing.T, w *watched, want runevents.Snapshot) {
 	}
 }
 
-// gate is a store that waits in each call until it is let through.
-type gate struct {
-	*fakeStore
-	entered, open chan struct{}
-}
-
-func (g gate) Events(ctx context.Context, runID string, afterSeq int64) ([]runevents.Record, error) {
-	g.entered <- struct{}{}
-	<-g.open
-	return g.fakeStore.Events(ctx, runID, afterSeq)
-}
-
-func TestReadersDoNotWaitForTheStore(t *testing.T) {
-	t.Parallel()
-	records := executedRun(t)
-	store := gate{storing(records...), make(chan struct{}), make(chan struct{})}
-	w := watch(t, store)
-	w.apply(records[:2]...)
-	var all sync.WaitGroup
-	for range 3 {
-		all.Go(func() {
-			if _, err := w.Apply(context.Background(), records[9:]); err != nil {
-				t.Error(err)
-			}
-		})
-	}
-	<-store.entered
-	require.Equal(t, int64(2), w.held(identity.RunID).LastEventSeq)
-	require.Empty(t, w.Stale())
-	w.Lag()
-	close(store.open)
-	all.Wait()
-	require.Equal(t, int64(10), w.held(identity.RunID).LastEventSeq)
-}
-
 func TestTheDefaultsOfAProjector(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProjector(runevents.ProjectorConfig{Store: storing()})
@@ -656,32 +436,4 @@ func TestTheDefaultsOfAProjector(t *testing.T) {
 	require.Greater(t, p.Lag(), time.Hour, "the clock is the machine's")
 	_, ok := p.Snapshot(identity.RunID)
 	require.True(t, ok)
-}
-
-func TestEveryAlertHasASeverity(t *testing.T) {
-	t.Parallel()
-	r := told(on("StepFailed", "a", 2))[0]
-	for code, want := range map[runevents.AlertCode]runevents.Severity{
-		"INVALID_TRANSITION": "P2", "PROJECTOR_LAG_HIGH": "P2", "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED": "P2",
-		"PROJECTOR_CAUSAL_VIOLATION": "P3", "EVENT_BUS_DELIVERY_FAILED": "P1", "PAUSE_DRAIN_TIMEOUT": "P3",
-		"PLUGIN_LATE_ANSWER": "P1", "PLUGIN_STATE_INVALID": "P2", "APPLY_IN_DOUBT": "P1",
-		"LOG_LOST": "P1",
-	} {
-		require.Equal(t, runevents.Alert{
-			Code: code, Severity: want, RunID: r.RunID, TenantID: r.TenantID, ProjectID: r.ProjectID,
-			EnvironmentID: r.EnvironmentID, EventID: r.EventID, EventType: "StepFailed", StepID: "a",
-			LogicalAttemptID: 2, RunSeq: 1, PersistedAt: r.PersistedAt, Message: "m",
-		}, runevents.NewAlert(code, &r, "m"))
-	}
-}
-
-// Two alerts are the same by their code, their run, and what in it they are about.
-func TestTheIDOfAnAlert(t *testing.T) {
-	t.Parallel()
-	a := runevents.Alert{Code: runevents.ApplyInDoubt, RunID: "r", DeadLetter: "d"}
-	require.Equal(t, "APPLY_IN_DOUBT|r|d", a.ID())
-	a.HandoffID = "h"
-	require.Equal(t, "APPLY_IN_DOUBT|r|h", a.ID())
-	a.EventID = "e"
-	require.Equal(t, "APPLY_IN_DOUBT|r|e", a.ID())
 }

@@ -1,0 +1,180 @@
+package docs_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// module resolves names of the Go module at root. It parses each package once.
+type module struct {
+	root     string
+	packages map[string]*declarations
+}
+
+// declarations are the names of a package: of its code, with methods, fields and the values of
+// constants as Type.Name, and of its tests, fuzz tests and benchmarks.
+type declarations struct {
+	code, tests map[string]bool
+}
+
+func openModule(root string) *module {
+	return &module{root: root, packages: map[string]*declarations{}}
+}
+
+// split cuts a name into the path of its package and the rest: "a/b.T.M" into "a/b" and "T.M".
+func split(name string) (dir, rest string, err error) {
+	slash := strings.LastIndexByte(name, '/')
+	last, rest, found := strings.Cut(name[slash+1:], ".")
+	if !found || last == "" || rest == "" {
+		return "", "", fmt.Errorf("%q is not a package and a name", name)
+	}
+	return name[:slash+1] + last, rest, nil
+}
+
+func (m *module) declarations(dir string) (*declarations, error) {
+	if d := m.packages[dir]; d != nil {
+		return d, nil
+	}
+	if !fs.ValidPath(dir) {
+		return nil, fmt.Errorf("%q is no path within the module", dir)
+	}
+	files, err := filepath.Glob(filepath.Join(m.root, filepath.FromSlash(dir), "*.go"))
+	if err != nil || len(files) == 0 {
+		return nil, fmt.Errorf("there is no package %q", dir)
+	}
+	d := &declarations{code: map[string]bool{}, tests: map[string]bool{}}
+	for _, name := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, fmt.Errorf("package %q cannot be read: %w", dir, err)
+		}
+		for _, decl := range file.Decls {
+			if strings.HasSuffix(name, "_test.go") {
+				d.addTest(decl)
+			} else {
+				d.addCode(decl)
+			}
+		}
+	}
+	m.packages[dir] = d
+	return d, nil
+}
+
+func (d *declarations) addTest(decl ast.Decl) {
+	f, ok := decl.(*ast.FuncDecl)
+	if !ok || f.Recv != nil || f.Type.Results != nil || len(f.Type.Params.List) != 1 {
+		return
+	}
+	pointer, ok := f.Type.Params.List[0].Type.(*ast.StarExpr)
+	if !ok {
+		return
+	}
+	of, ok := pointer.X.(*ast.SelectorExpr)
+	if !ok {
+		return
+	}
+	for prefix, param := range map[string]string{"Test": "T", "Fuzz": "F", "Benchmark": "B"} {
+		rest, ok := strings.CutPrefix(f.Name.Name, prefix)
+		if ok && of.Sel.Name == param && (rest == "" || rest[0] < 'a' || rest[0] > 'z') {
+			d.tests[f.Name.Name] = true
+		}
+	}
+}
+
+func (d *declarations) addCode(decl ast.Decl) {
+	switch decl := decl.(type) {
+	case *ast.FuncDecl:
+		name := decl.Name.Name
+		if decl.Recv != nil {
+			name = receiver(decl.Recv.List[0].Type) + "." + name
+		}
+		d.code[name] = true
+	case *ast.GenDecl:
+		for _, spec := range decl.Specs {
+			switch spec := spec.(type) {
+			case *ast.ValueSpec:
+				for _, name := range spec.Names {
+					d.code[name.Name] = true
+				}
+			case *ast.TypeSpec:
+				d.code[spec.Name.Name] = true
+				d.addMembers(spec)
+			}
+		}
+	}
+}
+
+func receiver(t ast.Expr) string {
+	switch t := t.(type) {
+	case *ast.StarExpr:
+		return receiver(t.X)
+	case *ast.IndexExpr:
+		return receiver(t.X)
+	case *ast.IndexListExpr:
+		return receiver(t.X)
+	case *ast.Ident:
+		return t.Name
+	}
+	return ""
+}
+
+func (d *declarations) addMembers(spec *ast.TypeSpec) {
+	var list *ast.FieldList
+	switch t := spec.Type.(type) {
+	case *ast.StructType:
+		list = t.Fields
+	case *ast.InterfaceType:
+		list = t.Methods
+	default:
+		return
+	}
+	for _, member := range list.List {
+		for _, name := range member.Names {
+			d.code[spec.Name.Name+"."+name.Name] = true
+		}
+	}
+}
+
+// checkTest says why name is not that of a test, fuzz test or benchmark.
+func (m *module) checkTest(name string) error {
+	dir, test, err := split(name)
+	if err != nil {
+		return err
+	}
+	d, err := m.declarations(dir)
+	if err != nil {
+		return err
+	}
+	if !d.tests[test] {
+		return fmt.Errorf("package %q has no test %s", dir, test)
+	}
+	return nil
+}
+
+// checkCode says why name is not that of something in the code, or of a JSON file of the module.
+func (m *module) checkCode(name string) error {
+	if strings.HasSuffix(name, ".json") {
+		if _, err := os.Stat(filepath.Join(m.root, filepath.FromSlash(name))); err != nil || !fs.ValidPath(name) {
+			return fmt.Errorf("there is no file %q", name)
+		}
+		return nil
+	}
+	dir, ident, err := split(name)
+	if err != nil {
+		return err
+	}
+	d, err := m.declarations(dir)
+	if err != nil {
+		return err
+	}
+	if !d.code[ident] {
+		return fmt.Errorf("package %q declares no %s", dir, ident)
+	}
+	return nil
+}

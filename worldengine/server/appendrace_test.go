@@ -1,0 +1,140 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine"
+	"worldengine/worldengine/server"
+)
+
+// twoEngines are two servers on one NATS.
+func twoEngines(t *testing.T, change ...func(*server.Config)) [2]*server.Server {
+	t.Helper()
+	first := start(t, change...)
+	join := func(c *server.Config) { c.NATS = first.URL() }
+	return [2]*server.Server{first, start(t, append(change, join)...)}
+}
+
+// ledger is what all writers together were answered, by idempotencyKey.
+type ledger struct {
+	mu     sync.Mutex
+	wrote  map[string]map[string]runevents.Write // by eventId
+	answer map[string]runevents.Appended
+	stored map[string]int // how often an answer was not Idempotent
+}
+
+func (l *ledger) take(t *testing.T, writes []runevents.Write, answers []runevents.Appended) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, a := range answers {
+		key := writes[i].IdempotencyKey
+		if l.wrote[key] == nil {
+			l.wrote[key] = map[string]runevents.Write{}
+		}
+		l.wrote[key][writes[i].EventID] = writes[i]
+		if !a.Idempotent {
+			l.stored[key]++
+		}
+		a.Idempotent = true
+		if before, ok := l.answer[key]; ok && before != a {
+			t.Errorf("%s is answered with %+v and %+v", key, before, a)
+		}
+		l.answer[key] = a
+	}
+}
+
+// Eight writers append the same and different events to the same runs through two engines at once:
+// every key is stored once, everybody gets the same metadata for it, and what the bus and run.events
+// have is exactly that, in the order of runSeq.
+func TestWritersRaceThroughTwoEngines(t *testing.T) {
+	t.Parallel()
+	servers := twoEngines(t)
+	c := connect(t, servers[1])
+	const runs, writers, shared, own = 3, 8, 30, 15
+	l := &ledger{wrote: map[string]map[string]runevents.Write{}, answer: map[string]runevents.Appended{}, stored: map[string]int{}}
+	var group sync.WaitGroup
+	for run := range runs {
+		for writer := range writers {
+			group.Go(func() {
+				g := rand.New(rand.NewPCG(uint64(run), uint64(writer)))
+				engine, runID := servers[writer%2].Engine(), fmt.Sprintf("run-%d", run)
+				var todo []runevents.Write
+				for i := range shared {
+					todo = append(todo, written(runID, "Shared", "", int64(i+1)))
+				}
+				for i := range own {
+					todo = append(todo, written(runID, runevents.StepStarted, fmt.Sprintf("writer-%d", writer), int64(i+1)))
+				}
+				g.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
+				for len(todo) > 0 {
+					n := min(1+g.IntN(4), len(todo))
+					answers, err := engine.AppendEvents(t.Context(), "t", todo[:n])
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					l.take(t, todo[:n], answers)
+					todo = todo[n:]
+				}
+			})
+		}
+	}
+	group.Wait()
+	require.False(t, t.Failed())
+	const each = shared + writers*own
+	require.Len(t, l.answer, runs*each)
+	for key, n := range l.stored {
+		require.Equal(t, 1, n, key)
+	}
+	require.Len(t, l.stored, runs*each)
+
+	for runID, records := range busOf(t, c, runs*each) {
+		require.Len(t, records, each)
+		require.True(t, slices.EqualFunc(c.events(runID), records, func(a, b runevents.Record) bool {
+			return string(mustJSON(t, a)) == string(mustJSON(t, b))
+		}), runID)
+		for i, r := range records {
+			require.Equal(t, int64(i+1), r.RunSeq)
+			a := l.answer[r.IdempotencyKey]
+			require.Equal(t, record(l.wrote[r.IdempotencyKey][a.EventID], a), r)
+		}
+	}
+}
+
+// busOf reads the stream of the bus, which must hold n events, by run.
+func busOf(t *testing.T, c *client, n int) map[string][]runevents.Record {
+	t.Helper()
+	js, err := jetstream.New(c.nc)
+	require.NoError(t, err)
+	stream, err := js.Stream(t.Context(), worldengine.EventStream("main"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return streamSize(t, js, worldengine.EventStream("main")) >= n },
+		10*time.Second, 10*time.Millisecond)
+	consumer, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
+	require.NoError(t, err)
+	require.Equal(t, uint64(n), consumer.CachedInfo().NumPending, "none is there twice")
+	messages, err := consumer.Messages()
+	require.NoError(t, err)
+	defer messages.Stop()
+	byRun := map[string][]runevents.Record{}
+	for range n {
+		msg, err := messages.Next(jetstream.NextMaxWait(10 * time.Second))
+		require.NoError(t, err)
+		var r runevents.Record
+		require.NoError(t, json.Unmarshal(msg.Data(), &r))
+		require.Equal(t, worldengine.EventSubject("main", "t", r.RunID), msg.Subject())
+		require.Equal(t, r.EventID, msg.Headers().Get(jetstream.MsgIDHeader))
+		byRun[r.RunID] = append(byRun[r.RunID], r)
+	}
+	return byRun
+}
