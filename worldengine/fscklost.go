@@ -131,7 +131,7 @@ func fateBefore(next *fsckMessage, seq uint64) fsckFate {
 
 // lastOf returns the last message of a subject of the log, nil where it has none, or errUnreadable.
 func (f *fsck) lastOf(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	msg, err := (&streamStore{stream: f.log}).last(ctx, subject)
+	msg, err := lastOrUnreadable(ctx, f.log, subject)
 	if err != nil && !errors.Is(err, errUnreadable) {
 		err = fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, LogStream(f.world), err)
 	}

@@ -88,7 +88,7 @@ func (f *fsck) unreadable(ctx context.Context) error {
 // unreadableLast returns the sequence of the last message of a subject of the log where it is counted and
 // not delivered, and else 0.
 func unreadableLast(ctx context.Context, log jetstream.Stream, subject string) (uint64, error) {
-	_, err := (&streamStore{stream: log}).last(ctx, subject)
+	_, err := lastOrUnreadable(ctx, log, subject)
 	if err == nil {
 		return 0, nil
 	}

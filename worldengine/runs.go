@@ -130,24 +130,16 @@ func (e *Engine) lastEvent(ctx context.Context, runID string) (*storedEvent, err
 	return readEvent(msg, err)
 }
 
-// noLastEvent returns why a run has no last event: ErrUnknownRun, or, where the stream counts events of it,
-// ErrRunDamaged. NATS says of an event that was changed on its disk that it is not there.
+// noLastEvent returns why a run has no last event: ErrUnknownRun, or ErrRunDamaged.
 func (e *Engine) noLastEvent(ctx context.Context, runID string) error {
-	info, err := e.events.Info(ctx, jetstream.WithSubjectFilter(EventSubject(e.config.World, "*", runID)))
-	if err != nil {
+	_, err := lastOrUnreadable(ctx, e.events, EventSubject(e.config.World, "*", runID))
+	switch {
+	case errors.Is(err, errUnreadable):
+		return fmt.Errorf("%w: run %s", ErrRunDamaged, runID)
+	case err != nil:
 		return fmt.Errorf("%w: run events: %w", ErrLogUnavailable, err)
 	}
-	if len(info.State.Subjects) == 0 {
-		return ErrUnknownRun
-	}
-	last, err := e.lastEvent(ctx, runID)
-	if err != nil {
-		return err
-	}
-	if last != nil { // it has just come
-		return ErrUnknownRun
-	}
-	return fmt.Errorf("%w: run %s", ErrRunDamaged, runID)
+	return ErrUnknownRun // or it has just come
 }
 
 // event returns the first stored event from sequence from on that option lets through, or nil.

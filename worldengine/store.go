@@ -36,18 +36,23 @@ func (s *streamStore) at(ctx context.Context, seq uint64) (*jetstream.RawStreamM
 	return orNil(s.stream.GetMsg(ctx, seq))
 }
 
-// last also asks, where there is no message, whether the stream counts any: NATS says of one that was
-// changed on its disk that it is not there.
 func (s *streamStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	msg, err := orNil(s.stream.GetLastMsgForSubject(ctx, subject))
+	return lastOrUnreadable(ctx, s.stream, subject)
+}
+
+// lastOrUnreadable returns the last message of a subject, or of the subjects that match one, and nil where
+// there is none. Then it also asks whether the stream counts any: NATS says of one that was changed on its
+// disk that it is not there, and errUnreadable is returned.
+func lastOrUnreadable(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	msg, err := orNil(stream.GetLastMsgForSubject(ctx, subject))
 	if msg != nil || err != nil {
 		return msg, err
 	}
-	info, err := s.stream.Info(ctx, jetstream.WithSubjectFilter(subject))
-	if err != nil || info.State.Subjects[subject] == 0 {
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+	if err != nil || len(info.State.Subjects) == 0 {
 		return nil, err
 	}
-	if msg, err = orNil(s.stream.GetLastMsgForSubject(ctx, subject)); msg == nil && err == nil { // it has not just come
+	if msg, err = orNil(stream.GetLastMsgForSubject(ctx, subject)); msg == nil && err == nil { // it has not just come
 		err = errUnreadable
 	}
 	return msg, err

@@ -301,18 +301,7 @@ func content(t testing.TB, nc *nats.Conn) (all []string) {
 // narrow starts a NATS that takes messages up to a size.
 func narrow(t testing.TB, maxPayload int32) *nats.Conn {
 	t.Helper()
-	ns, err := natsserver.NewServer(&natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
-		MaxPayload: maxPayload,
-	})
-	require.NoError(t, err)
-	ns.Start()
-	t.Cleanup(ns.Shutdown)
-	require.True(t, ns.ReadyForConnections(20*time.Second))
-	nc, err := nats.Connect(ns.ClientURL())
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	return nc
+	return natstest.Connect(t, func(o *natsserver.Options) { o.MaxPayload = maxPayload })
 }
 
 // The streams of a restored world are those that were backed up: what an operator set of them is kept.

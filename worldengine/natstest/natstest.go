@@ -10,13 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Connect starts a NATS server with files of its own on a free port, ends it with the test, and
-// returns a connection to it.
-func Connect(t testing.TB) *nats.Conn {
+// Connect starts a NATS server with files of its own on a free port, and with what change says, ends it
+// with the test, and returns a connection to it.
+func Connect(t testing.TB, change ...func(*natsserver.Options)) *nats.Conn {
 	t.Helper()
-	ns, err := natsserver.NewServer(&natsserver.Options{
+	options := &natsserver.Options{
 		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
-	})
+	}
+	for _, c := range change {
+		c(options)
+	}
+	ns, err := natsserver.NewServer(options)
 	require.NoError(t, err)
 	ns.Start()
 	t.Cleanup(ns.Shutdown)
