@@ -1,0 +1,28 @@
+// Package version is the version of the programs of this module.
+package version
+
+import "runtime/debug"
+
+// stamped is the version that a build was told, as that of the image is, which has no .git:
+// -ldflags "-X worldengine/cmd/internal/version.stamped=…".
+var stamped string
+
+// String returns the version that the build was told, or the module's, or that of the commit which the program was built from.
+func String() string {
+	if stamped != "" {
+		return stamped
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "0.0.0"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, setting := range info.Settings {
+		if setting.Key == "vcs.revision" {
+			return "0.0.0+" + setting.Value
+		}
+	}
+	return "0.0.0"
+}

@@ -1,0 +1,50 @@
+package backoff
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Pauses double from Min to Max, each spread from a half to one and a half, until Reset.
+func TestPausesGrow(t *testing.T) {
+	t.Parallel()
+	for _, draw := range []time.Duration{0, 1} {
+		b := Backoff{
+			Min: 50 * time.Millisecond, Max: 350 * time.Millisecond,
+			Draw: func(below time.Duration) time.Duration { return draw * below },
+		}
+		for _, want := range []time.Duration{50, 100, 200, 350, 350} {
+			require.Equal(t, want*time.Millisecond/2+draw*want*time.Millisecond, b.Next())
+		}
+		b.Reset()
+		require.Equal(t, 25*time.Millisecond+draw*50*time.Millisecond, b.Next())
+	}
+}
+
+// Without Draw a pause is drawn at random within its bounds.
+func TestPausesAreDrawn(t *testing.T) {
+	t.Parallel()
+	b := Backoff{Min: time.Second, Max: time.Second}
+	for range 1000 {
+		pause := b.Next()
+		require.GreaterOrEqual(t, pause, time.Second/2)
+		require.Less(t, pause, 3*time.Second/2)
+	}
+}
+
+func TestSleepEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		require.NoError(t, Sleep(t.Context(), time.Hour))
+		require.Equal(t, time.Hour, time.Since(began))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		require.ErrorIs(t, (&Backoff{Min: time.Hour, Max: time.Hour}).Wait(ctx), context.DeadlineExceeded)
+		require.Equal(t, time.Hour+time.Minute, time.Since(began))
+	})
+}

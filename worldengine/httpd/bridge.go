@@ -1,0 +1,151 @@
+package httpd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+)
+
+// dialTimeout bounds how long reaching NATS may take, and the answer to the upgrade.
+const dialTimeout = 5 * time.Second
+
+// Bridge is a handler that forwards the WebSockets of its own origin to the WebSocket listener of a NATS
+// server, which decides who the client is. Until Lead it says that there is none. It is safe for
+// concurrent use.
+type Bridge struct {
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	target  *url.URL
+	tls     *tls.Config
+	clients map[netip.AddrPort]net.Addr // by the address of the connection to NATS: of that to the bridge
+}
+
+// NewBridge returns a bridge that leads nowhere yet.
+func NewBridge(logger *slog.Logger) *Bridge {
+	return &Bridge{logger: logger, clients: map[netip.AddrPort]net.Addr{}}
+}
+
+// Lead says where the NATS server takes WebSockets, as ws://HOST:PORT/PATH or wss:// with the TLS
+// configuration config, nil for the default.
+func (b *Bridge) Lead(target *url.URL, config *tls.Config) {
+	to := *target
+	to.Scheme = map[string]string{"ws": "http", "wss": "https"}[target.Scheme]
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.target, b.tls = &to, config
+}
+
+// Client returns the address of the client behind a connection that the bridge has made to NATS, and
+// whether it has made it. A nil bridge has made none.
+func (b *Bridge) Client(remote net.Addr) (client net.Addr, forwarded bool) {
+	if b == nil || remote == nil {
+		return nil, false
+	}
+	at, err := netip.ParseAddrPort(remote.String())
+	if err != nil {
+		return nil, false
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	client, forwarded = b.clients[at]
+	return client, forwarded
+}
+
+// ServeHTTP forwards a WebSocket until one of its ends closes.
+func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	b.mu.Lock()
+	target, config := b.target, b.tls
+	b.mu.Unlock()
+	switch {
+	case target == nil:
+		http.Error(w, "This handoffd has joined a NATS server, and does not know where that takes WebSockets. "+
+			"Start handoffd with --nats-websocket ws://HOST:PORT.", http.StatusServiceUnavailable)
+	case !strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
+		w.Header().Set("Upgrade", "websocket")
+		http.Error(w, "This is NATS over WebSocket.", http.StatusUpgradeRequired)
+	case !sameOrigin(r):
+		http.Error(w, "Another origin may not use this WebSocket.", http.StatusForbidden)
+	default:
+		b.forward(w, r, target, config)
+	}
+}
+
+// sameOrigin reports whether a request comes from a page of this server, or from no page.
+func sameOrigin(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		return true
+	}
+	u, err := url.Parse(origin)
+	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+}
+
+// forward proxies one WebSocket. Its connection to NATS is its own, so that Client can tell whose it is.
+func (b *Bridge) forward(w http.ResponseWriter, r *http.Request, target *url.URL, config *tls.Config) {
+	client, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		http.Error(w, "the address of the client is unknown", http.StatusBadRequest)
+		return
+	}
+	transport := &http.Transport{
+		DisableKeepAlives: true, TLSClientConfig: config, ResponseHeaderTimeout: dialTimeout,
+		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			conn, err := (&net.Dialer{Timeout: dialTimeout}).DialContext(ctx, network, address)
+			if err != nil {
+				return nil, err
+			}
+			return b.remember(conn, net.TCPAddrFromAddrPort(client))
+		},
+	}
+	proxy := httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(p *httputil.ProxyRequest) {
+			p.Out.URL, p.Out.Host = target, target.Host
+			p.Out.Header.Del("Origin")
+			p.Out.Header.Del("Cookie")
+			p.SetXForwarded()
+		},
+		ErrorLog: slog.NewLogLogger(b.logger.Handler(), slog.LevelDebug),
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			b.logger.Debug("a WebSocket did not reach NATS", "error", err)
+			http.Error(w, "NATS does not take the WebSocket", http.StatusBadGateway)
+		},
+	}
+	proxy.ServeHTTP(w, r)
+}
+
+// link is a connection to NATS, which the bridge forgets when it is closed.
+type link struct {
+	net.Conn
+	close func() error
+}
+
+func (b *Bridge) remember(conn net.Conn, client net.Addr) (net.Conn, error) {
+	local, err := netip.ParseAddrPort(conn.LocalAddr().String())
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.clients[local] = client
+	// Once: a second close could forget a later connection, which has got the same port.
+	return &link{conn, sync.OnceValue(func() error {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		delete(b.clients, local)
+		return conn.Close()
+	})}, nil
+}
+
+// Close implements net.Conn.
+func (l *link) Close() error { return l.close() }

@@ -1,0 +1,101 @@
+package httpd_test
+
+import (
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/httpd"
+)
+
+var upgrade = []string{
+	"Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Version: 13",
+	"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+}
+
+// bridged starts a server with a bridge to a server of WebSockets that remembers the requests it gets.
+func bridged(t *testing.T) (s *httpd.Server, b *httpd.Bridge, requests chan *http.Request) {
+	t.Helper()
+	requests = make(chan *http.Request, 1)
+	b = httpd.NewBridge(slog.New(slog.DiscardHandler))
+	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		conn, _, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		_, _ = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"))
+		requests <- r
+		_, _ = conn.Read(make([]byte, 1)) // until the bridge closes it
+		conn.Close()
+	}))
+	t.Cleanup(target.Close)
+	at, err := url.Parse(target.URL)
+	require.NoError(t, err)
+	at.Scheme, at.Path = "ws", "/somewhere"
+	b.Lead(at, nil)
+	s = serve(t)
+	s.Handle("/nats", b)
+	return s, b, requests
+}
+
+// The NATS server sees connections of this machine only, so the bridge has to know whose they are.
+func TestBridgeKnowsTheClientOfAConnection(t *testing.T) {
+	t.Parallel()
+	s, b, requests := bridged(t)
+	conn := dial(t, s.URL())
+	_, err := io.WriteString(conn, request(s.URL(), "/nats", append(upgrade, "Origin: "+s.URL(), "Cookie: a=b",
+		"X-Forwarded-For: 192.0.2.9")...))
+	require.NoError(t, err)
+	r := <-requests
+	require.Equal(t, "/somewhere", r.URL.Path)
+	require.Empty(t, r.Header.Get("Cookie"))
+	require.Equal(t, "127.0.0.1", r.Header.Get("X-Forwarded-For")) // and not what the client says
+	client, forwarded := b.Client(addr(r.RemoteAddr))
+	require.True(t, forwarded)
+	require.Equal(t, conn.LocalAddr().String(), client.String())
+	_, forwarded = b.Client(client)
+	require.False(t, forwarded)
+	require.NoError(t, conn.Close())
+	require.Eventually(t, func() bool { _, still := b.Client(addr(r.RemoteAddr)); return !still },
+		30*time.Second, time.Millisecond)
+}
+
+func TestBridgeRefuses(t *testing.T) {
+	t.Parallel()
+	s, b, _ := bridged(t)
+	s.Handle("/nowhere", httpd.NewBridge(slog.New(slog.DiscardHandler)))
+	_, forwarded := b.Client(nil)
+	require.False(t, forwarded)
+	for _, c := range []struct {
+		path   string
+		lines  []string
+		status int
+		says   string
+	}{
+		{"/nats", nil, http.StatusUpgradeRequired, "WebSocket"},
+		{"/nats", append(upgrade, "Origin: http://evil.example"), http.StatusForbidden, "origin"},
+		{"/nats", append(upgrade, "Origin: null"), http.StatusForbidden, "origin"},
+		{"/nowhere", upgrade, http.StatusServiceUnavailable, "--nats-websocket"},
+		{"/nowhere", nil, http.StatusServiceUnavailable, "--nats-websocket"},
+	} {
+		status, _, body := ask(t, s, c.path, "", c.lines...)
+		require.Equal(t, c.status, status, c.path)
+		require.Contains(t, body, c.says)
+	}
+}
+
+func TestBridgeSaysThatNATSIsAway(t *testing.T) {
+	t.Parallel()
+	b := httpd.NewBridge(slog.New(slog.DiscardHandler))
+	b.Lead(&url.URL{Scheme: "ws", Host: "127.0.0.1:1"}, nil)
+	s := serve(t)
+	s.Handle("/nats", b)
+	status, _, _ := ask(t, s, "/nats", "", upgrade...)
+	require.Equal(t, http.StatusBadGateway, status)
+}

@@ -1,0 +1,169 @@
+package httpd
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/net/netutil"
+)
+
+// Bounds of what a request may cost. A WebSocket has none of the times: NATS has its own.
+const (
+	readHeader  = 5 * time.Second
+	readRequest = 10 * time.Second
+	writeAnswer = 30 * time.Second
+	idle        = time.Minute
+	maxHeader   = 16 << 10
+	maxBody     = 64 << 10
+)
+
+// DefaultMaxConnections is how many connections a Server takes where its Config does not say.
+const DefaultMaxConnections = 1024
+
+// Config says how a Server listens.
+type Config struct {
+	// Listen is HOST:PORT; port 0 picks a free one.
+	Listen string
+	// TLS makes it HTTPS; nil for HTTP.
+	TLS *tls.Config
+	// AnyHost answers requests whatever name they give the server. Without it that must be an IP
+	// address or localhost: a web site whose name was pointed at this machine would else be taken
+	// for the console's own origin.
+	AnyHost bool
+	// MaxConnections is how many connections may be open; DefaultMaxConnections. Others wait.
+	MaxConnections int
+	// MaxConnectionsPerAddress is how many of them may be of one address (for IPv6 one /64 network), at
+	// least 16; others are closed. 0 is a quarter of them, and all of them on loopback.
+	MaxConnectionsPerAddress int
+	// Logger gets what goes wrong; slog.Default.
+	Logger *slog.Logger
+}
+
+// Server is an HTTP server. Its methods are safe for concurrent use.
+type Server struct {
+	listener net.Listener
+	http     *http.Server
+	mux      *http.ServeMux
+	secure   bool
+	stop     context.CancelFunc // ends what outlives its request: WebSockets
+	work     sync.WaitGroup
+}
+
+// Listen takes the address, and answers nothing before Serve.
+func Listen(config Config) (*Server, error) {
+	listener, err := net.Listen("tcp", config.Listen)
+	if err != nil {
+		return nil, fmt.Errorf("httpd: cannot listen on %s: %w: give another address with --http, "+
+			"--http 127.0.0.1:0 for a free port, or --http off", config.Listen, err)
+	}
+	if config.MaxConnections == 0 {
+		config.MaxConnections = DefaultMaxConnections
+	}
+	if config.Logger == nil {
+		config.Logger = slog.Default()
+	}
+	listener = newPerAddress(netutil.LimitListener(listener, config.MaxConnections),
+		config.MaxConnectionsPerAddress, config.MaxConnections, config.Logger)
+	ctx, stop := context.WithCancel(context.Background())
+	s := &Server{listener: listener, mux: http.NewServeMux(), secure: config.TLS != nil, stop: stop}
+	s.http = &http.Server{
+		Handler:           s.guarded(config.AnyHost),
+		TLSConfig:         config.TLS,
+		ReadHeaderTimeout: readHeader, ReadTimeout: readRequest, WriteTimeout: writeAnswer, IdleTimeout: idle,
+		MaxHeaderBytes: maxHeader,
+		BaseContext:    func(net.Listener) context.Context { return ctx },
+		ErrorLog:       slog.NewLogLogger(config.Logger.Handler(), slog.LevelDebug),
+		Protocols:      new(http.Protocols),
+	}
+	s.http.Protocols.SetHTTP1(true) // a WebSocket is an upgrade of HTTP/1.1
+	return s, nil
+}
+
+// Handle registers what answers GET and HEAD for a path, or for all below it where it ends in a slash.
+func (s *Server) Handle(path string, handler http.Handler) { s.mux.Handle("GET "+path, handler) }
+
+// Serve starts to answer.
+func (s *Server) Serve() {
+	s.work.Go(func() {
+		if s.secure {
+			_ = s.http.ServeTLS(s.listener, "", "") // ErrServerClosed
+			return
+		}
+		_ = s.http.Serve(s.listener)
+	})
+}
+
+// URL returns where the server is reached from its own machine.
+func (s *Server) URL() string {
+	scheme := "http://"
+	if s.secure {
+		scheme = "https://"
+	}
+	at, err := netip.ParseAddrPort(s.listener.Addr().String())
+	if err == nil && at.Addr().IsUnspecified() {
+		return scheme + net.JoinHostPort("127.0.0.1", fmt.Sprint(at.Port()))
+	}
+	return scheme + s.listener.Addr().String()
+}
+
+// Close stops listening, waits for the answers to requests as long as ctx lets it, and ends the WebSockets.
+func (s *Server) Close(ctx context.Context) error {
+	s.stop()
+	err := s.http.Shutdown(ctx)
+	err = errors.Join(err, s.http.Close())
+	_ = s.listener.Close() // also where Serve was not called
+	s.work.Wait()
+	if err != nil {
+		return fmt.Errorf("httpd: %w", err)
+	}
+	return nil
+}
+
+// guarded puts what holds for every request before the handlers.
+func (s *Server) guarded(anyHost bool) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		secure(w.Header())
+		if !anyHost && !isAddress(r.Host) {
+			http.Error(w, "Without an access file the console is reached by the address of its machine only, "+
+				"such as 127.0.0.1, or as localhost: a web site could give its own name to that address. "+
+				"Start handoffd with --access to reach it by a name.", http.StatusMisdirectedRequest)
+			return
+		}
+		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
+		s.mux.ServeHTTP(w, r)
+	})
+}
+
+// isAddress reports whether the host of a request, with or without a port, is an IP address or localhost.
+func isAddress(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' {
+		host = host[1 : len(host)-1]
+	}
+	_, err := netip.ParseAddr(host)
+	return err == nil || host == "localhost"
+}
+
+// policy allows a page what its own origin has, and nothing else.
+const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
+	"connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
+	h.Set("Permissions-Policy", "camera=(), geolocation=(), microphone=()")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+}

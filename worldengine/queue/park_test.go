@@ -1,0 +1,160 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// parking is work that lets its town rest until it may go on.
+type parking struct {
+	may   atomic.Bool
+	turns chan Turn
+}
+
+func (r *parking) work(_ context.Context, t Turn) Result {
+	r.turns <- t
+	if r.may.Load() || t.Closing {
+		return Done
+	}
+	return Parked
+}
+
+// A town that rests takes no worker, keeps its order, and goes on when it is woken.
+func TestATownParks(t *testing.T) {
+	t.Parallel()
+	q := testQueue(t, 1, 8, 8)
+	r := &parking{turns: make(chan Turn, 64)}
+	require.NoError(t, q.SubmitWork("t", r.work))
+	require.Equal(t, Turn{}, <-r.turns)
+	behind := make(chan struct{})
+	require.NoError(t, q.Submit("t", func(context.Context, bool) {
+		require.True(t, r.may.Load(), "the order is kept")
+		close(behind)
+	}))
+	hold(t, q, "other").release() // the only worker is free for another town
+	require.Equal(t, Turn{Queued: true}, <-r.turns, "it has a turn now and then unasked")
+	r.may.Store(true)
+	q.Unpark("t")
+	await(t, behind, "the task behind")
+}
+
+func (g *gate) release() { close(g.open) }
+
+// What concludes a task of long ago comes before all that waits, and no bound refuses it.
+func TestFirst(t *testing.T) {
+	t.Parallel()
+	q := testQueue(t, 1, 2, 4)
+	r := &parking{turns: make(chan Turn, 64)}
+	require.NoError(t, q.SubmitWork("t", r.work))
+	<-r.turns
+	require.NoError(t, q.Submit("t", nothing))
+	require.ErrorIs(t, q.Submit("t", nothing), ErrOverloaded)
+	first := make(chan struct{})
+	require.NoError(t, q.SubmitFirst("t", func(context.Context) {
+		r.may.Store(true)
+		close(first)
+	}))
+	await(t, first, "what was submitted first")
+	require.NoError(t, q.SubmitFirst("nobody's", func(context.Context) {}))
+}
+
+// What is submitted first while a worker has the town comes before the task that the worker gives back.
+func TestFirstWhileATaskGoesBack(t *testing.T) {
+	t.Parallel()
+	q := testQueue(t, 2, 8, 8)
+	entered, open := make(chan struct{}), make(chan struct{})
+	var order []string
+	ended := make(chan struct{})
+	turns := 0
+	require.NoError(t, q.SubmitWork("t", func(context.Context, Turn) Result {
+		if turns++; turns == 1 {
+			close(entered)
+			<-open
+			return Parked
+		}
+		order = append(order, "again")
+		close(ended)
+		return Done
+	}))
+	await(t, entered, "the first turn")
+	require.NoError(t, q.SubmitFirst("t", func(context.Context) { order = append(order, "first") }))
+	close(open)
+	await(t, ended, "the second turn")
+	require.Equal(t, []string{"first", "again"}, order)
+}
+
+// A task that was woken while it had its turn does not rest: what woke it may have been what it waits for.
+func TestAnUnparkIsNotLost(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(t.Context(), 1, 8, 8)
+		began, turns := time.Now(), 0
+		done := make(chan struct{})
+		require.NoError(t, q.SubmitWork("t", func(context.Context, Turn) Result {
+			if turns++; turns == 1 {
+				q.Unpark("t")
+				return Parked
+			}
+			close(done)
+			return Done
+		}))
+		<-done
+		require.Equal(t, began, time.Now(), "no time has passed")
+		require.NoError(t, q.Drain(t.Context()))
+		q.workers.Wait()
+	})
+}
+
+// Draining gives every parking task a last turn.
+func TestDrainUnparks(t *testing.T) {
+	t.Parallel()
+	q := testQueue(t, 1, 8, 8)
+	r := &parking{turns: make(chan Turn, 64)}
+	require.NoError(t, q.SubmitWork("t", r.work))
+	<-r.turns
+	drain(t, q)
+	last := Turn{}
+	for len(r.turns) > 0 {
+		last = <-r.turns
+	}
+	require.True(t, last.Closing)
+	require.ErrorIs(t, q.SubmitFirst("t", func(context.Context) {}), ErrStopping)
+}
+
+// A busy world with towns that rest: all tasks are done, once, in order.
+func TestTownsAreParkedAtRandom(t *testing.T) {
+	t.Parallel()
+	const towns, tasks = 5, 100
+	q := testQueue(t, 3, tasks, (towns+1)*tasks) // a town never takes the last slots
+	order := make([][]int, towns)
+	var done sync.WaitGroup
+	for i := range towns * tasks {
+		town, n := i%towns, i/towns
+		rests := rand.IntN(3)
+		done.Add(1)
+		require.NoError(t, q.SubmitWork(fmt.Sprint(town), func(context.Context, Turn) Result {
+			if rests > 0 {
+				rests--
+				q.Unpark(fmt.Sprint(town))
+				return Parked
+			}
+			order[town] = append(order[town], n)
+			done.Done()
+			return Done
+		}))
+	}
+	done.Wait()
+	for town := range towns {
+		require.True(t, slices.IsSorted(order[town]))
+		require.Len(t, order[town], tasks)
+	}
+}

@@ -1,0 +1,115 @@
+package queue
+
+import "sync"
+
+// Slots shares a bounded number of slots between towns by a dynamic threshold (Choudhury and
+// Hahne, 1998): a town may take as many slots as are free, and never more than its own bound. So
+// busy towns together always leave some for the others, a town without a slot gets one as long as
+// any is free, and a town with slots never takes the last one.
+//
+// The service takes a slot for each request from its arrival to its answer, and a Queue for each
+// task until it is finished (docs/overload.md). A "town" is what the holders share by; the service
+// also counts by run and by idempotency key. Slots is safe for concurrent use.
+type Slots struct {
+	perTown, total int
+
+	mu    sync.Mutex
+	taken int
+	towns map[string]int // slots by town, never 0
+}
+
+// Refusal is why no slot was given. Its zero value is that one was.
+type Refusal int
+
+const (
+	// Granted: the slot was given.
+	Granted Refusal = iota
+	// TownFull: the town has as many slots as it may.
+	TownFull
+	// AllFull: no slot is free.
+	AllFull
+)
+
+// Load is how many slots a town, and all towns together, have.
+type Load struct{ Town, All int }
+
+// NewSlots returns total slots, of which a town may have perTown.
+func NewSlots(perTown, total int) *Slots {
+	return &Slots{perTown: perTown, total: total, towns: map[string]int{}}
+}
+
+// Take takes a slot for a town. With Granted the caller has to Release it.
+func (s *Slots) Take(town string) Refusal {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	has := s.towns[town]
+	refusal := s.refusal(has)
+	if refusal == Granted {
+		s.grant(town, has)
+	}
+	return refusal
+}
+
+// TakeBytes is Take for a town that the caller has as bytes. It returns the town's name to Release,
+// and the load that decided. It does not keep id, and a refusal allocates nothing.
+func (s *Slots) TakeBytes(id []byte) (town string, load Load, refusal Refusal) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	load = Load{s.towns[string(id)], s.taken}
+	if refusal = s.refusal(load.Town); refusal == Granted {
+		town = string(id)
+		s.grant(town, load.Town)
+	}
+	return town, load, refusal
+}
+
+// Force takes a slot for a town even if none is free.
+func (s *Slots) Force(town string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.grant(town, s.towns[town])
+}
+
+// Release gives back a slot of a town.
+func (s *Slots) Release(town string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.taken--
+	if s.towns[town]--; s.towns[town] == 0 {
+		delete(s.towns, town)
+	}
+}
+
+// Load returns how many slots are taken now.
+func (s *Slots) Load(town string) Load {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Load{s.towns[town], s.taken}
+}
+
+// Taken returns how many slots all towns have.
+func (s *Slots) Taken() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.taken
+}
+
+// Total returns how many slots there are.
+func (s *Slots) Total() int { return s.total }
+
+// refusal decides about a town that has so many slots. The caller holds the lock.
+func (s *Slots) refusal(has int) Refusal {
+	free := s.total - s.taken
+	switch {
+	case free <= 0:
+		return AllFull
+	case has >= s.perTown || has >= free:
+		return TownFull
+	}
+	return Granted
+}
+
+func (s *Slots) grant(town string, has int) {
+	s.taken++
+	s.towns[town] = has + 1
+}

@@ -1,0 +1,107 @@
+package queue
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Whatever is taken and released: a slot is given and refused as a list of the taken ones says, a
+// town without any gets one as long as one is free, and no town with some gets the last one.
+func TestSlotsAreSharedAsInTheModel(t *testing.T) {
+	t.Parallel()
+	g := rand.New(rand.NewPCG(3, 3))
+	for range 300 {
+		perTown, total := 1+g.IntN(10), 1+g.IntN(40)
+		s := NewSlots(perTown, total)
+		var taken []string
+		for range 300 {
+			if len(taken) > 0 && g.IntN(3) == 0 {
+				at := g.IntN(len(taken))
+				s.Release(taken[at])
+				taken = slices.Delete(taken, at, at+1)
+				continue
+			}
+			town := fmt.Sprint("hot ", g.IntN(5))
+			if g.IntN(8) == 0 {
+				town = fmt.Sprint("cold ", g.IntN(40))
+			}
+			has := 0
+			for _, other := range taken {
+				if other == town {
+					has++
+				}
+			}
+			want, free := Granted, total-len(taken)
+			switch {
+			case free <= 0:
+				want = AllFull
+			case has >= perTown, has > 0 && has >= free:
+				want = TownFull
+			}
+			switch g.IntN(10) {
+			case 0:
+				s.Force(town)
+				want = Granted
+			case 1, 2, 3, 4:
+				require.Equal(t, want, s.Take(town), "%s has %d of %d, %d are free", town, has, perTown, free)
+			default:
+				name, load, refusal := s.TakeBytes([]byte(town))
+				require.Equal(t, want, refusal, "%s has %d of %d, %d are free", town, has, perTown, free)
+				require.Equal(t, Load{has, len(taken)}, load)
+				require.Equal(t, refusal == Granted, name == town)
+			}
+			if want == Granted {
+				taken = append(taken, town)
+				has++
+			}
+			require.Equal(t, Load{has, len(taken)}, s.Load(town))
+			require.Equal(t, len(taken), s.Taken())
+		}
+		for _, town := range taken {
+			s.Release(town)
+		}
+		require.Zero(t, s.Taken())
+		require.Empty(t, s.towns, "a town without slots takes no memory")
+	}
+}
+
+// However many take at once, no bound is exceeded.
+func TestSlotsAreSafeForConcurrentUse(t *testing.T) {
+	t.Parallel()
+	s := NewSlots(3, 8)
+	var takers sync.WaitGroup
+	for n := range 8 {
+		takers.Go(func() {
+			town := fmt.Sprint(n % 4)
+			for range 2000 {
+				if s.Take(town) != Granted {
+					continue
+				}
+				if load := s.Load(town); load.Town > 3 || load.All > 8 {
+					t.Errorf("%+v", load)
+				}
+				s.Release(town)
+			}
+		})
+	}
+	takers.Wait()
+	require.Zero(t, s.Taken())
+}
+
+// A refusal costs no memory.
+func TestARefusedSlotAllocatesNothing(t *testing.T) {
+	s := NewSlots(1, 4)
+	id := []byte("a town with a long name, which is no small string")
+	_, _, refusal := s.TakeBytes(id)
+	require.Equal(t, Granted, refusal)
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		if _, _, refusal := s.TakeBytes(id); refusal != TownFull {
+			t.Error("not refused")
+		}
+	}))
+}

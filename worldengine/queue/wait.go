@@ -1,0 +1,29 @@
+package queue
+
+import (
+	"context"
+	"errors"
+)
+
+// ErrPanicked is what a caller gets when a defect kept its task from an answer; the stack is in the
+// log of the server. Submitting again is safe.
+var ErrPanicked = errors.New("worldengine: internal error; it is in the server's log")
+
+// Wait submits work that answers once through done, and returns the answer. When ctx ends first it
+// returns ctx's error, and the work goes on unobserved.
+func Wait[T any](ctx context.Context, submit func(done func(T, error)) error) (T, error) {
+	type outcome struct {
+		value T
+		err   error
+	}
+	outcomes := make(chan outcome, 1)
+	if err := submit(func(v T, err error) { outcomes <- outcome{v, err} }); err != nil {
+		return *new(T), err
+	}
+	select {
+	case o := <-outcomes:
+		return o.value, o.err
+	case <-ctx.Done():
+		return *new(T), ctx.Err()
+	}
+}

@@ -1,0 +1,139 @@
+// Package storage watches the disk that a world is stored on, so that the engine stops storing
+// before the disk is full, and goes on when there is room again.
+//
+// An embedded NATS server that has met a full disk stores nothing more in the stream that met it,
+// room or not, until it is started again. So a Room keeps a part of the disk free: below it the
+// engine refuses what it would have to store. Where NATS could not write all the same, the Room has
+// failed, and only a new start helps.
+package storage
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// ErrFull: there is too little room on the disk. What is asked to be stored is refused until there
+// is more.
+var ErrFull = errors.New("storage: the disk is full")
+
+// ErrFailed: the disk refused a write. Nothing can be stored before the server has started again.
+var ErrFailed = errors.New("storage: a write to the disk failed")
+
+// Bounds of what is kept free where the operator does not say how much: a fiftieth of the disk.
+const (
+	leastKept = 1 << 20
+	mostKept  = 256 << 20
+	// mostMore is how much more there must be at most before something is stored again.
+	mostMore = 64 << 20
+)
+
+// lookEvery is how long the room that was seen last counts. A server writes some 10 MiB within it
+// at most.
+const lookEvery = 20 * time.Millisecond
+
+// Disk is the state of a file system, in bytes.
+type Disk struct{ Free, Total uint64 }
+
+// Room watches the free room of one directory. It is safe for concurrent use.
+type Room struct {
+	dir    string
+	keep   uint64
+	look   func(dir string) (Disk, error)
+	failed chan struct{} // closed with the first call of Fail
+
+	mu     sync.Mutex
+	looked time.Time
+	disk   Disk
+	full   bool
+	why    string // of Fail
+}
+
+// Open returns the Room of a directory that is there. keep is how many bytes stay free; 0 for a
+// fiftieth of the disk, at least 1 MiB and at most 256 MiB.
+func Open(dir string, keep int64) (*Room, error) { return open(dir, keep, stat) }
+
+func open(dir string, keep int64, look func(string) (Disk, error)) (*Room, error) {
+	disk, err := look(dir)
+	if err != nil {
+		return nil, fmt.Errorf("storage: room on the disk of %s: %w", dir, err)
+	}
+	r := &Room{dir: dir, keep: uint64(keep), look: look, failed: make(chan struct{})}
+	if keep == 0 {
+		r.keep = min(max(disk.Total/50, leastKept), mostKept)
+	}
+	if r.keep >= disk.Total && disk.Total > 0 { // a file system without blocks does not say
+		return nil, fmt.Errorf("storage: the disk of %s has %s in all, and %s of it are to stay free "+
+			"(--min-free-disk): use a larger disk, or keep less free", dir, Size(disk.Total), Size(r.keep))
+	}
+	return r, nil
+}
+
+// Keep returns how many bytes stay free.
+func (r *Room) Keep() uint64 { return r.keep }
+
+// Disk returns the state of the disk as it was seen last.
+func (r *Room) Disk() Disk {
+	_ = r.Check()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.disk
+}
+
+// Check returns nil where something may be stored, and else ErrFull or ErrFailed with the reason.
+// After ErrFull a little more than Keep must be free. It is cheap: the disk is asked every 20 ms at
+// most.
+func (r *Room) Check() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now := time.Now(); now.Sub(r.looked) >= lookEvery {
+		if disk, err := r.look(r.dir); err == nil { // else what was seen last holds
+			r.disk, r.looked = disk, now
+			r.full = disk.Free < r.keep || r.full && disk.Free < r.keep+min(r.keep/4, mostMore)
+		}
+	}
+	if r.why != "" {
+		return fmt.Errorf("%w: %s", ErrFailed, r.why)
+	}
+	if r.full {
+		return fmt.Errorf("%w: %s has %s free of %s, and %s are to stay free: make room, or set less with "+
+			"--min-free-disk", ErrFull, r.dir, Size(r.disk.Free), Size(r.disk.Total), Size(r.keep))
+	}
+	return nil
+}
+
+// Fail tells the room that a write has failed, and why.
+func (r *Room) Fail(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.why == "" {
+		r.why = why
+		close(r.failed)
+	}
+}
+
+// Failed returns a channel that is closed once a write has failed.
+func (r *Room) Failed() <-chan struct{} { return r.failed }
+
+// Full reports whether there is too little room, also after a write has failed.
+func (r *Room) Full() bool {
+	_ = r.Check()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.full
+}
+
+// Size returns a number of bytes for people.
+func Size(bytes uint64) string {
+	const unit = 1024
+	if bytes < unit {
+		return fmt.Sprintf("%d B", bytes)
+	}
+	value, exponent := float64(bytes)/unit, 0
+	for value >= unit && exponent < len("KMGTPE")-1 {
+		value /= unit
+		exponent++
+	}
+	return fmt.Sprintf("%.1f %ciB", value, "KMGTPE"[exponent])
+}

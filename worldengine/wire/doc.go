@@ -1,0 +1,30 @@
+// Package wire names what a world has on NATS: subjects, verbs, headers, streams and error codes.
+// It is the one place for each of these names. It imports no other package of the module, holds no
+// state, and is safe for concurrent use.
+//
+// # Requests and replies
+//
+// A client asks on worldengine.v1.<world>.<verb> (see Verb) and gives an inbox as the reply
+// subject. Every verb is an endpoint of the NATS micro service named ServiceName, in one queue
+// group, so all servers of a world share its requests.
+//
+// The servers judge the handoffs of one town one after another. NATS keeps the order of one
+// client's requests on one connection; it keeps no order between clients, verbs or servers.
+//
+// A reply to a handoff is an execution-result.v1 with the header RunIDHeader. An error reply has
+// the headers ErrorCodeHeader (the status), ErrorHeader (one line for people) and, where the client
+// should ask again, RetryAfterHeader; its body is {"error": {"code", "message", "details"}} with a
+// Code. docs/contracts.md lists the verbs and the codes.
+//
+// # Messages
+//
+// A world's servers publish
+//
+//	runevents.v2.<world>.<town token>.<runId>           a run event
+//	alerts.v1.<world>.<CODE>                            an alert
+//	deadletter.v1.<world>.<stream>.<log seq>.<part>     what could not be derived
+//	worldengine.v1.<world>.apply.<town token>           a command for the plugin of a town
+//
+// and keep their own streams on world.<world>.>, which no client publishes to. TownToken says how a
+// town id becomes a town token.
+package wire

@@ -1,0 +1,66 @@
+package wire
+
+// Headers of a reply.
+const (
+	// RunIDHeader names the run that judged a handoff, on the reply and on the log's messages.
+	RunIDHeader = "Run-Id"
+	// ResultRevisionHeader is the revision of the result in the reply, 0 or 1. On a request it asks
+	// for that revision.
+	ResultRevisionHeader = "Execution-Result-Revision"
+	// DryRunHeader is "true" on a handoff that is only to be judged: nothing is stored. The reply
+	// has it too. A server that does not know it executes the handoff.
+	DryRunHeader = "Dry-Run"
+	// DryRunApplyHeader is on the reply of a dry run what would apply the command, where that is
+	// not the engine: plugin or rcon. The result is then what the rules expect, and the game may
+	// decide otherwise.
+	DryRunApplyHeader = "Dry-Run-Apply"
+	// RetryAfterHeader is how many milliseconds a 429 or 503 asks the client to wait.
+	RetryAfterHeader = "Retry-After-Ms"
+	// ErrorCodeHeader is the status of an error reply, such as 404. NATS micro services name it.
+	ErrorCodeHeader = "Nats-Service-Error-Code"
+	// ErrorHeader is the message of an error reply: one line of printable ASCII.
+	ErrorHeader = "Nats-Service-Error"
+)
+
+// UserHeader is the header in which a NATS server names the user that made a request that crosses
+// accounts: JSON with "user", "acc" and more. The server writes it last, after the headers of the
+// client.
+const UserHeader = "Nats-Request-Info"
+
+// EventTypeHeader is the eventType of a run event on the bus.
+const EventTypeHeader = "Event-Type"
+
+// Headers of the log's messages. Those of a town's message describe the state after the commit.
+const (
+	// KindHeader is the kind of a commit record; run events that were appended have it too.
+	KindHeader = "Kind"
+	// TownHeader is the town id, percent-encoded. A message leaves it out where it is too long.
+	TownHeader = "Town-Id"
+	// HashHeader is the hash of the town's state.
+	HashHeader = "Snapshot-Hash"
+	// EpochHeader is the decision epoch of the town's state.
+	EpochHeader = "Decision-Epoch"
+)
+
+// Headers of every message that is derived from the log.
+const (
+	// LogSeqHeader is the stream sequence of the log message that the message was derived from.
+	LogSeqHeader = "Log-Seq"
+	// LogPartHeader is the place of the message, from 0, among those derived from that one.
+	LogPartHeader = "Log-Part"
+)
+
+// Headers of a dead letter, beside LogSeqHeader, LogPartHeader and those of the message itself.
+const (
+	// DeadLetterReasonHeader is why the follower gave the message up.
+	DeadLetterReasonHeader = "Dead-Letter-Reason"
+	// OriginalSubjectHeader is the subject that the message should have had on the bus, or that of
+	// the log message where that message cannot be read.
+	OriginalSubjectHeader = "Original-Subject"
+	// OriginalSizeHeader is the size in bytes of a body that the dead letter does not have because
+	// no message may be so large. The log has the record it was made of, at LogSeqHeader.
+	OriginalSizeHeader = "Original-Size"
+)
+
+// ServerHeaderPrefix is how the names of headers begin that NATS itself gives a meaning.
+const ServerHeaderPrefix = "Nats-"

@@ -1,0 +1,53 @@
+package wire
+
+// Defaults and bounds of what the streams keep.
+const (
+	// DefaultHistoryPerTown is how many commits (and as many refused runs) the log keeps per town.
+	DefaultHistoryPerTown = 10_000
+	// LeastHistoryPerTown is the least that handoffd takes. A follower may have 512 messages of the
+	// log on their way, and a kill can undo what it wrote last: the log must still have a town's
+	// commits from there on.
+	LeastHistoryPerTown = 1_000
+	// DefaultEventLimit is how many run events are kept on the bus.
+	DefaultEventLimit = 10_000_000
+)
+
+// LogStream returns the name of the stream that is the commit log of a world.
+func LogStream(world string) string { return stream(world, "LOG") }
+
+// ReceiptStream returns the name of the stream of a world's receipts, derived from the log.
+func ReceiptStream(world string) string { return stream(world, "RECEIPTS") }
+
+// EventStream returns the name of the stream of a world's run events, derived from the log.
+func EventStream(world string) string { return stream(world, "RUNEVENTS") }
+
+// PendingStream returns the name of the stream of the towns where a command may be being applied.
+func PendingStream(world string) string { return stream(world, "PENDING") }
+
+// DeadLetterStream returns the name of the stream of what could not be brought onto the bus.
+func DeadLetterStream(world string) string { return stream(world, "DEADLETTER") }
+
+// AlertStream returns the name of the stream of a world's alerts.
+func AlertStream(world string) string { return stream(world, "ALERTS") }
+
+// RestoringStream returns the name of the stream that exists while a restore of the world has not
+// come to its end.
+func RestoringStream(world string) string { return stream(world, "RESTORING") }
+
+// Streams returns the names of all streams that a served world has. RestoringStream is not one.
+func Streams(world string) []string {
+	return []string{
+		LogStream(world), ReceiptStream(world), EventStream(world), PendingStream(world),
+		DeadLetterStream(world), AlertStream(world),
+	}
+}
+
+// RegistryBucket returns the name of the key-value bucket in which producers of run events keep the
+// eventIds of a world.
+func RegistryBucket(world string) string { return stream(world, "EVENTIDS") }
+
+// ProjectorBucket returns the name of the key-value bucket that keeps up to where the run events of
+// a world are projected.
+func ProjectorBucket(world string) string { return stream(world, "PROJECTOR") }
+
+func stream(world, name string) string { return "WORLD_" + world + "_" + name }

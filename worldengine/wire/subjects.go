@@ -1,0 +1,159 @@
+package wire
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// DefaultWorld is the name of the world unless the operator gives another.
+const DefaultWorld = "main"
+
+var worldName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
+
+// ValidateWorld refuses a world name that cannot be a subject token.
+func ValidateWorld(world string) error {
+	if !worldName.MatchString(world) {
+		return fmt.Errorf("worldengine: a world's name is 1 to 64 of A-Z a-z 0-9 _ -, not %q", world)
+	}
+	return nil
+}
+
+// SubjectPrefix returns how the subjects of all verbs of a world begin, without the last dot.
+func SubjectPrefix(world string) string { return "worldengine.v1." + world }
+
+// Subject returns the subject of a verb: worldengine.v1.<world>.<verb>. A verb is a Verb, or a
+// string where a caller has to name one that the service may not have.
+func Subject[V ~string](world string, verb V) string {
+	return SubjectPrefix(world) + "." + string(verb)
+}
+
+// VerbOf returns the verb of a subject that Subject returned.
+func VerbOf(subject string) Verb {
+	_, verb, _ := strings.Cut(strings.TrimPrefix(subject, SubjectPrefix("")), ".")
+	return Verb(verb)
+}
+
+// ApplySubject returns the subject on which the engine asks the plugin that hosts a town to apply a
+// command (docs/plugin-protocol.md). "*" may stand for the token.
+func ApplySubject(world, townToken string) string { return Subject(world, "apply."+townToken) }
+
+// DiscoverySubjects match the subjects of NATS micro discovery: $SRV.PING, $SRV.INFO, $SRV.STATS.
+const DiscoverySubjects = "$SRV.>"
+
+// EventSubject returns the subject of a run's events. "*" and ">" may stand for the tokens.
+func EventSubject(world, townToken, runID string) string {
+	return "runevents.v2." + world + "." + townToken + "." + runID
+}
+
+// AlertSubject returns the subject of the alerts with a code. "*" may stand for it.
+func AlertSubject(world, code string) string { return "alerts.v1." + world + "." + code }
+
+// DeadLetterSubject returns the subject of a dead letter: the name of the derived stream that did
+// not take it, the sequence of its log message, and its part of what is derived from that one. "*"
+// and ">" may stand for the tokens.
+func DeadLetterSubject(world, stream, logSeq, part string) string {
+	return "deadletter.v1." + world + "." + stream + "." + logSeq + "." + part
+}
+
+// LogSubject returns the subject of a town's commits. ">" may stand for the token.
+func LogSubject(world, townToken string) string { return own(world, "log", townToken) }
+
+// RefusedSubject returns the subject of a town's refused runs.
+func RefusedSubject(world, townToken string) string { return own(world, "refused", townToken) }
+
+// ControlSubject returns the subject of the pauses of the world.
+func ControlSubject(world string) string { return own(world, "control") }
+
+// SignalSubject returns the subject of the signals that change no state.
+func SignalSubject(world string) string { return own(world, "signal") }
+
+// RunSubject returns the subject of what a run has in the log between commits of its town.
+func RunSubject(world, runID string) string { return own(world, "run", runID) }
+
+// PendingSubject returns the subject of the hint that a command is being applied in a town.
+func PendingSubject(world, townToken string) string { return own(world, "pending", townToken) }
+
+// WaitingSubject returns the subject of the hint that runs of a town wait in a server. "*" may
+// stand for the token and the server.
+func WaitingSubject(world, townToken, server string) string {
+	return own(world, "waiting", townToken, server)
+}
+
+// RestoringSubject returns the subject of RestoringStream. There are no messages on it.
+func RestoringSubject(world string) string { return own(world, "restoring") }
+
+// receipts is the third token of the subject of a receipt.
+const receipts = "receipts"
+
+// ReceiptSubject returns the subject of the receipt of a town for an idempotency key, which needs
+// no encoding. "*" may stand for the token and the key.
+func ReceiptSubject(world, townToken, key string) string {
+	return own(world, receipts, townToken, key)
+}
+
+// ReceiptOf returns the town token and the key of the subject of a receipt; ok is false for any
+// other subject.
+func ReceiptOf(subject string) (townToken, key string, ok bool) {
+	tokens := strings.Split(subject, ".")
+	if len(tokens) != 5 || tokens[2] != receipts {
+		return "", "", false
+	}
+	return tokens[3], tokens[4], true
+}
+
+// OldReceiptSubjects match the subjects that receipts had before a key belonged to its town, and no
+// others.
+func OldReceiptSubjects(world string) string { return own(world, receipts, "*") }
+
+// RepairReceiptSubject returns the subject on which ReceiptStream listens during a repair, in place
+// of ReceiptSubject.
+func RepairReceiptSubject(world, townToken, key string) string {
+	return own(world, "receipts-repair", townToken, key)
+}
+
+// own returns a subject of the streams that only a world's servers write to.
+func own(world string, tokens ...string) string {
+	return "world." + world + "." + strings.Join(tokens, ".")
+}
+
+// CrossedSubject returns the subject in the world's account on which a client's request on subject
+// arrives. Clients cannot publish on it; NATS carries their requests across.
+func CrossedSubject(subject string) string { return "clients." + subject }
+
+// AstraySubject returns the subject, without subscribers, to which NATS diverts what clients
+// publish on a subject that is not theirs. "*" in subject becomes "$1", "$2" and so on, as NATS
+// mappings have it.
+func AstraySubject(subject string) string {
+	tokens := strings.Split(subject, ".")
+	for i, wildcards := 0, 0; i < len(tokens); i++ {
+		if tokens[i] == "*" {
+			wildcards++
+			tokens[i] = "$" + strconv.Itoa(wildcards)
+		}
+	}
+	return "astray." + strings.Join(tokens, ".")
+}
+
+// inboxes are how the reply subjects begin that the service answers on: inboxes, and the subjects
+// by which a NATS server takes the answer back to another account.
+var inboxes = []string{"_INBOX.", userInbox, "_R_."}
+
+// userInbox is how the inboxes of users begin that have inboxes of their own.
+const userInbox = "_INBOX_"
+
+// InboxPrefix returns how the inboxes of a user begin in a world with access control, so that no
+// other user reads its replies.
+func InboxPrefix(user string) string { return userInbox + user }
+
+// IsInbox reports whether the service may answer on a reply subject. A reply on any other subject
+// could be taken for a command or an event.
+func IsInbox(reply string) bool {
+	for _, prefix := range inboxes {
+		if strings.HasPrefix(reply, prefix) {
+			return true
+		}
+	}
+	return false
+}

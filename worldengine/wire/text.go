@@ -1,0 +1,24 @@
+package wire
+
+import (
+	"slices"
+	"strings"
+)
+
+// Sentence returns the text of an error for a person or a client: without the names of the packages
+// that it begins with.
+func Sentence(err error) string {
+	text := err.Error()
+	for {
+		name, rest, found := strings.Cut(text, ": ")
+		if !found || !slices.Contains(prefixes, name) {
+			return text
+		}
+		text = rest
+	}
+}
+
+// prefixes are the names of packages that the texts of errors begin with.
+var prefixes = []string{
+	"access", "backup", "bench", "handoff", "natsconn", "runevents", "schemas", "server", "service", "worldengine",
+}

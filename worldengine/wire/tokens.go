@@ -1,0 +1,79 @@
+package wire
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+// worldToken stands for the town in the subjects of events that are of no town, such as a pause of
+// the world. No town has this token.
+const worldToken = "=world"
+
+// UnknownTownToken stands for the town in the subject of the refused runs of towns that do not
+// exist. They share it because NATS keeps memory for each subject, and clients can make up any
+// number of town ids. No town has this token.
+const UnknownTownToken = "=unknown"
+
+// TokenOf returns the town token of a record's events; "" is the world.
+func TokenOf(townID string) string {
+	if townID == "" {
+		return worldToken
+	}
+	return TownToken(townID)
+}
+
+// maxToken bounds a town token in bytes: NATS bounds its control line.
+const maxToken = 128
+
+// TownToken returns the subject token of a town: the UTF-8 of its id with every byte outside
+// A-Z a-z 0-9 _ - percent-encoded; one longer than 128 bytes becomes '=' and the lower-case hex
+// SHA-256 of the id. Two ids have the same token only if they are the same.
+func TownToken(townID string) string {
+	token := PercentEncode(townID)
+	if len(token) <= maxToken {
+		return token
+	}
+	sum := sha256.Sum256([]byte(townID))
+	return "=" + hex.EncodeToString(sum[:])
+}
+
+// PercentEncode returns s with every byte outside A-Z a-z 0-9 _ - as % and two upper-case hex
+// digits.
+func PercentEncode(s string) string {
+	plain := 0
+	for plain < len(s) && isPlain(s[plain]) {
+		plain++
+	}
+	if plain == len(s) {
+		return s
+	}
+	const hexDigits = "0123456789ABCDEF"
+	var b strings.Builder
+	b.Grow(3 * len(s))
+	for i := 0; i < len(s); i++ {
+		if c := s[i]; isPlain(c) {
+			b.WriteByte(c)
+		} else {
+			b.Write([]byte{'%', hexDigits[c>>4], hexDigits[c&0xF]})
+		}
+	}
+	return b.String()
+}
+
+func isPlain(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' ||
+		c == '_' || c == '-'
+}
+
+// PercentDecode undoes PercentEncode. It returns an error for a string that is cut off within an
+// encoded byte, or has no two hex digits after a %.
+func PercentDecode(s string) (string, error) {
+	decoded, err := url.PathUnescape(s)
+	if err != nil {
+		return "", fmt.Errorf("worldengine: %q has a bad percent-encoded byte: %w", s, err)
+	}
+	return decoded, nil
+}
