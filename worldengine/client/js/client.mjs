@@ -1,0 +1,333 @@
+import { headers as newHeaders } from "@nats-io/nats-core";
+import { exchange } from "./exchange.mjs";
+import { UnavailableError } from "./errors.mjs";
+import { follow } from "./events.mjs";
+import { isRevision1, verifyResult } from "./result.mjs";
+import { verbSubject } from "./subjects.mjs";
+
+/** @import { NatsConnection } from "@nats-io/nats-core" */
+/** @import { ReplyError, RunError } from "./errors.mjs" */
+/** @import { Handoff, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
+
+/** Verbs that are not sent again where they may have been carried out: the server would refuse. */
+const changing = ["town.put", "town.patch", "run.cancel", "control.pause", "control.resume"];
+
+/**
+ * @typedef {object} RequestOptions
+ * @property {number} [timeout] how long the call may take with all its repetitions, in milliseconds
+ * @property {AbortSignal} [signal] gives the call up
+ * @property {Record<string, string>} [headers]
+ * @property {0 | 1} [revision] of `send` and `result`: the revision of the result; the server's default
+ */
+
+/**
+ * The outcome of a handoff.
+ * @typedef {object} Outcome
+ * @property {Result} result
+ * @property {string} runId the run that led to the result
+ * @property {Result} [duplicate] the answer, where the result is the first one that it names: an
+ *   attempt of the same call had been accepted and its answer was lost
+ */
+
+/**
+ * A client of one world over one connection. It is made by `connect`, or of a connection that its
+ * caller has made.
+ */
+export class Client {
+  #served = false;
+  /** @type {Set<() => void>} */
+  #reconnects = new Set();
+  /** @type {Set<() => void>} */
+  #disconnects = new Set();
+
+  /**
+   * @param {NatsConnection} nc
+   * @param {{ world?: string, timeout?: number }} [options] the world, `main`, and how long a call may
+   *   take, 30,000 milliseconds
+   */
+  constructor(nc, { world = "main", timeout = 30_000 } = {}) {
+    /** The connection; `close` closes it. */
+    this.nc = nc;
+    this.world = world;
+    this.timeout = timeout;
+    this.#watch();
+  }
+
+  async #watch() {
+    for await (const status of this.nc.status()) {
+      if (status.type === "reconnect") for (const listener of this.#reconnects) listener();
+      if (status.type === "disconnect") for (const listener of this.#disconnects) listener();
+    }
+  }
+
+  /**
+   * Calls a listener after each loss of the connection, until the function that it returns is called.
+   * @param {() => void} listener
+   * @returns {() => void}
+   */
+  onDisconnect(listener) {
+    this.#disconnects.add(listener);
+    return () => this.#disconnects.delete(listener);
+  }
+
+  /**
+   * Calls a listener after each reconnection, until the function that it returns is called.
+   * @param {() => void} listener
+   * @returns {() => void}
+   */
+  onReconnect(listener) {
+    this.#reconnects.add(listener);
+    return () => this.#reconnects.delete(listener);
+  }
+
+  /**
+   * Asks a verb, and returns its answer. After 429 and 503 it waits as long as the server says, and
+   * asks again; where no answer comes it asks again too, unless that could be refused because the
+   * first request was carried out. It throws a ReplyError or an UnavailableError.
+   * @param {string} verb such as "town.get"
+   * @param {unknown} [body]
+   * @param {RequestOptions} [options]
+   * @returns {Promise<any>}
+   */
+  async request(verb, body = {}, options = {}) {
+    return json((await this.#ask(verb, body, options)).msg);
+  }
+
+  /**
+   * @param {string} verb
+   * @param {unknown} body
+   * @param {RequestOptions} options
+   * @param {() => Promise<UnavailableError | null>} [waits]
+   * @param {(error: ReplyError | UnavailableError) => void} [refused]
+   */
+  async #ask(verb, body, options, waits = async () => null, refused = () => {}) {
+    const headers = newHeaders();
+    if (options.revision !== undefined) headers.set("Execution-Result-Revision", String(options.revision));
+    for (const [name, value] of Object.entries(options.headers ?? {})) headers.set(name, value);
+    const answer = await exchange({
+      nc: this.nc, subject: verbSubject(this.world, verb), headers,
+      payload: new TextEncoder().encode(JSON.stringify(body)),
+      timeout: options.timeout ?? this.timeout, signal: options.signal,
+      safe: !changing.includes(verb), served: () => this.#served, waits, refused,
+      onReconnect: (listener) => this.onReconnect(listener),
+    });
+    this.#served = true;
+    return answer;
+  }
+
+  /**
+   * Returns a town.
+   * @param {string} townId
+   * @param {RequestOptions} [options]
+   * @returns {Promise<Town>}
+   */
+  town(townId, options) { return this.request("town.get", { townId }, options); }
+
+  /**
+   * Goes through the towns, in the order of their ids.
+   * @param {RequestOptions & { after?: string, limit?: number }} [options] the town behind which to
+   *   begin, and how many to ask for at once
+   * @returns {AsyncGenerator<TownSummary>}
+   */
+  async *towns({ after, limit, ...options } = {}) {
+    for (let next = after; ;) {
+      const page = await this.request("town.list", { after: next, limit }, options);
+      yield* page.towns;
+      if (page.next === undefined) return;
+      next = page.next;
+    }
+  }
+
+  /**
+   * Creates a town, or, with expectedSnapshotHash, replaces exactly that state of it.
+   * @param {Snapshot} snapshot
+   * @param {RequestOptions & { expectedSnapshotHash?: string, apply?: Town["apply"] }} [options]
+   * @returns {Promise<Town>}
+   */
+  putTown(snapshot, { expectedSnapshotHash, apply, ...options } = {}) {
+    return this.request("town.put", { snapshot, expectedSnapshotHash, apply }, options);
+  }
+
+  /**
+   * Sends a handoff until it is answered, and verifies the result. It may always be sent again,
+   * since the server accepts a key once. Where an attempt of this call was accepted and its answer
+   * lost, the next one is a duplicate; then the first result is returned.
+   *
+   * It throws a ReplyError, or an UnavailableError; where the town is paused its code is TOWN_PAUSED
+   * or WORLD_PAUSED.
+   * @param {Handoff} handoff
+   * @param {RequestOptions & { onPaused?: (why: UnavailableError) => void }} [options] onPaused is
+   *   called when the handoff is found to wait for the end of a pause
+   * @returns {Promise<Outcome>}
+   */
+  async send(handoff, { onPaused, ...options } = {}) {
+    const townId = handoff.proposal?.townId;
+    const { msg, doubt } = await this.#ask("handoff", handoff, options, () => this.#pauseOf(townId), (why) => {
+      const { code, message } = why;
+      if (code === "TOWN_PAUSED" || code === "WORLD_PAUSED") onPaused?.(new UnavailableError(code, message));
+    });
+    const result = await verified(json(msg), options.revision);
+    const runId = msg.headers?.get("Run-Id") ?? "";
+    if (!doubt || result.status !== "duplicate") return { result, runId };
+    const first = await this.#firstOf(handoff, result, options);
+    return first ? { ...first, duplicate: result } : { result, runId };
+  }
+
+  /**
+   * Returns the result that a handoff would get now. Nothing is stored, and the key stays free. `apply` is
+   * what would apply the command, where that is not the engine and the result is what the rules expect.
+   * @param {Handoff} handoff
+   * @param {RequestOptions} [options]
+   * @returns {Promise<{ result: Result, apply?: string }>}
+   */
+  async dryRun(handoff, options = {}) {
+    const headers = { ...options.headers, "Dry-Run": "true" };
+    const { msg } = await this.#ask("handoff", handoff, { ...options, headers });
+    const result = await verified(json(msg), options.revision);
+    if (msg.headers?.get("Dry-Run") !== "true") {
+      throw new UnavailableError("INVALID_ANSWER",
+        `this server does not know dry runs: it carried the handoff out as run ${msg.headers?.get("Run-Id")}`);
+    }
+    return { result, apply: msg.headers.get("Dry-Run-Apply") || undefined };
+  }
+
+  /**
+   * Returns the result that a duplicate names, if it is that of the same handoff.
+   * @param {Handoff} handoff
+   * @param {Result} duplicate
+   * @param {RequestOptions} options
+   */
+  async #firstOf(handoff, duplicate, options) {
+    try {
+      const first = await this.result(handoff.idempotencyKey, { ...options, townId: handoff.proposal.townId });
+      const named = duplicate.evaluation.duplicateCheck.duplicateOf;
+      return first.result.resultId === named && first.result.handoffId === handoff.handoffId ? first : null;
+    } catch {
+      return null; // the duplicate is an answer too
+    }
+  }
+
+  /**
+   * Returns why a handoff for a town waits for the end of a pause, or null where it does not.
+   * @param {string} townId
+   */
+  async #pauseOf(townId) {
+    /** @param {object} body */
+    const paused = async (body) => {
+      try {
+        const control = await this.request("control.get", body, { timeout: 2000 });
+        return control.status === "PAUSED" ? control : null;
+      } catch {
+        return null; // it is not known
+      }
+    };
+    const town = await paused({ townId });
+    if (!town) return null;
+    const world = await paused({});
+    const by = town.pausedBy;
+    return new UnavailableError(world ? "WORLD_PAUSED" : "TOWN_PAUSED",
+      `${world ? "the world" : `the town ${JSON.stringify(townId)}`} is paused` +
+      (by ? ` by ${by.actorId}${by.reason ? `: ${by.reason}` : ""}` : "") +
+      "; the handoff waits, and is judged when the pause ends");
+  }
+
+  /**
+   * Returns the result of the handoff that a town accepted with a key. Without townId it is that of
+   * the last town that accepted the key.
+   * @param {string} idempotencyKey
+   * @param {RequestOptions & { townId?: string }} [options]
+   * @returns {Promise<{ runId: string, result: Result }>}
+   */
+  async result(idempotencyKey, { townId, ...options } = {}) {
+    const found = await this.request("result.get", { idempotencyKey, townId }, options);
+    await verified(found.result, options.revision);
+    return { runId: found.runId, result: found.result };
+  }
+
+  /**
+   * Returns the state of a run.
+   * @param {string} runId
+   * @param {RequestOptions} [options]
+   * @returns {Promise<Run>}
+   */
+  run(runId, options) { return this.request("run.get", { runId }, options); }
+
+  /**
+   * Goes through the runs that have begun from a time on, the newest first unless `order` is "oldest".
+   * @param {RequestOptions & { townId?: string, from?: string, to?: string, status?: string,
+   *   order?: "newest" | "oldest", limit?: number }} [options]
+   * @returns {AsyncGenerator<Run>}
+   */
+  async *runs({ townId, from, to, status, order, limit, ...options } = {}) {
+    for (let after; ;) {
+      /** @type {{ runs: Run[], next?: number }} */
+      const page = await this.request("run.list", { townId, from, to, status, order, after, limit }, options);
+      yield* page.runs;
+      if (page.next === undefined) return;
+      after = page.next;
+    }
+  }
+
+  /**
+   * Goes through the events that a run has by now, behind afterSeq.
+   * @param {string} runId
+   * @param {RequestOptions & { afterSeq?: number, limit?: number }} [options]
+   * @returns {AsyncGenerator<RunEvent>}
+   */
+  async *runEvents(runId, { afterSeq = 0, limit, ...options } = {}) {
+    for (let last = afterSeq; ;) {
+      const page = await this.request("run.events", { runId, afterSeq: last, limit }, options);
+      for (const event of page.events) {
+        yield event;
+        last = event.runSeq;
+      }
+      if (last >= page.lastEventSeq) return;
+      if (page.events.length === 0) {
+        throw new UnavailableError("INVALID_ANSWER",
+          `the events of run ${runId} break off at ${last} of ${page.lastEventSeq}`);
+      }
+    }
+  }
+
+  /**
+   * Follows run events: each one once, those of a run in their order, through losses of the connection
+   * too, however long they are. It ends by `break`, by signal, when the connection is closed and, of one
+   * run, with the run. It asks again, without end, while the server is away (no answer, 429, 503). The
+   * clocks of this process and of the servers have to agree to a minute.
+   *
+   * - `{ runId, afterSeq }`: the events of one run behind afterSeq.
+   * - `{ townId, from }`: those of a town; of all towns without townId. Runs that began at the time
+   *   `from` or later are followed from their first event; without it, from now on. Of a run that
+   *   began before, there is what comes from now on. `openSince` is how long before, in milliseconds, a
+   *   run may have begun and still be followed through losses of the connection: an hour.
+   *
+   * Of many runs, one whose events cannot be had is told to `onRunError`, once, and then left out; the others
+   * go on. Without onRunError that RunError is thrown. Any other error is thrown.
+   * @param {RequestOptions & { runId?: string, afterSeq?: number, townId?: string, from?: string,
+   *   openSince?: number, onRunError?: (error: RunError) => void }} [options]
+   * @returns {AsyncGenerator<RunEvent>}
+   */
+  events(options = {}) { return follow(this, options); }
+
+  /** Closes the connection when what is under way is answered. */
+  async close() { await this.nc.drain(); }
+}
+
+/** @param {import("@nats-io/nats-core").Msg} msg */
+function json(msg) {
+  try {
+    return msg.json();
+  } catch (error) {
+    throw new UnavailableError("INVALID_ANSWER", "the answer is no JSON", error);
+  }
+}
+
+/** @param {any} result @param {0 | 1} [revision] @returns {Promise<Result>} */
+async function verified(result, revision) {
+  let wrong = await verifyResult(result);
+  if (!wrong && revision !== undefined && isRevision1(result) !== (revision === 1)) {
+    wrong = `it is not of revision ${revision}`;
+  }
+  if (wrong) throw new UnavailableError("INVALID_ANSWER", `the answer is not a valid result: ${wrong}`);
+  return result;
+}

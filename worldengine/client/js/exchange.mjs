@@ -1,0 +1,178 @@
+import { ReplyError, UnavailableError } from "./errors.mjs";
+
+/** @import { NatsConnection, MsgHdrs, Msg } from "@nats-io/nats-core" */
+
+/**
+ * One request with its repetitions.
+ * @typedef {object} Exchange
+ * @property {NatsConnection} nc
+ * @property {string} subject
+ * @property {Uint8Array} payload
+ * @property {MsgHdrs} headers
+ * @property {number} timeout how long all of it may take, in milliseconds
+ * @property {boolean} safe whether it may be sent again where it may have been carried out
+ * @property {() => boolean} served whether somebody has answered on this connection before
+ * @property {() => Promise<UnavailableError | null>} waits why it may have to wait, asked before it
+ *   is sent again because no answer came
+ * @property {(error: ReplyError | UnavailableError) => void} refused is told of each refusal that is asked
+ *   again, and why it waits
+ * @property {(listener: () => void) => () => void} onReconnect
+ * @property {AbortSignal} [signal]
+ */
+
+/** How long the first attempt may be without an answer before there is another: so long, or half of
+ * the call where that is less. It doubles, up to the longest. */
+const resendAfter = 2000, longestResend = 30_000;
+/** How long to wait where nobody was subscribed. */
+const absentPause = 250;
+/** Errors after which the request may have been carried out, or is being carried out. */
+const doubtful = ["LOG_UNAVAILABLE", "EXECUTION_IN_PROGRESS"];
+
+/** @typedef {{ msg: Msg } | { error: unknown } | { due: true } | { back: true }
+ *   | { paused: UnavailableError | null } | { aborted: unknown }} Happening */
+
+/**
+ * Makes a request until it is answered. After 429 and 503 it waits as long as the server says, and
+ * some random time more. Where no answer comes it sends the same bytes again, and takes the first
+ * answer to any of them. `doubt` says that an attempt before may have been carried out.
+ * @param {Exchange} x
+ * @returns {Promise<{ msg: Msg, doubt: boolean }>}
+ */
+export async function exchange(x) {
+  const deadline = performance.now() + x.timeout; // no clock that may be set back
+  /** @type {Happening[]} */
+  const happened = [];
+  let wake = () => {};
+  const happens = (/** @type {Happening} */ what) => { happened.push(what); wake(); };
+  const left = () => deadline - performance.now();
+
+  let unanswered = 0, doubt = false, checking = false;
+  let interval = Math.min(resendAfter, x.timeout / 2);
+  /** @type {UnavailableError | null} */
+  let paused = null;
+  /** @type {unknown} */
+  let lastError;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  let timer;
+  const dueIn = (/** @type {number} */ ms) => {
+    clearTimeout(timer);
+    timer = setTimeout(happens, Math.max(1, Math.min(ms, left())), { due: true });
+  };
+  const attempt = () => {
+    if (unanswered > 0) {
+      if (!x.safe) { // it may have been carried out
+        dueIn(left());
+        return;
+      }
+      doubt = true;
+    }
+    unanswered++;
+    x.nc.request(x.subject, x.payload, { timeout: Math.max(1, left()), headers: x.headers }).then(
+      (msg) => happens({ msg }), (error) => happens({ error }));
+    dueIn(x.safe ? interval : left());
+    interval = Math.min(2 * interval, longestResend);
+  };
+  const abort = () => happens({ aborted: x.signal?.reason });
+  x.signal?.addEventListener("abort", abort);
+  const off = x.onReconnect(() => happens({ back: true }));
+  try {
+    if (x.signal?.aborted) abort(); else attempt();
+    for (;;) {
+      while (happened.length === 0) await new Promise((resolve) => { wake = () => resolve(null); });
+      const what = /** @type {Happening} */ (happened.shift());
+      if ("aborted" in what) throw new UnavailableError("ABORTED", "given up by its caller", what.aborted);
+      if ("msg" in what) {
+        unanswered--;
+        const refused = replyError(what.msg);
+        if (!refused) return { msg: what.msg, doubt };
+        const rest = left() - refused.retryAfterMs;
+        if (!isRepeatable(refused, x.safe) || rest <= 0) throw refused;
+        if (doubtful.includes(refused.code)) doubt = true;
+        lastError = refused;
+        x.refused(refused);
+        // Some random time more keeps clients apart that were refused together.
+        dueIn(refused.retryAfterMs + Math.random() * Math.min(refused.retryAfterMs, rest / 2));
+      } else if ("error" in what) {
+        unanswered--;
+        const error = unanswerable(what.error, x.subject);
+        if (error.code === "NO_RESPONDERS" && x.served() && absentPause < left()) {
+          lastError = error;
+          dueIn(absentPause);
+        } else if (error.code === "TIMEOUT") {
+          unanswered++; // it still is; at the deadline this is due
+        } else {
+          throw error;
+        }
+      } else if ("back" in what) {
+        if (x.safe && unanswered > 0 && left() > 0) attempt();
+      } else if ("paused" in what) {
+        checking = false;
+        paused = what.paused;
+        if (paused) x.refused(paused);
+        if (left() <= 0) throw paused ?? timedOut(x);
+        if (unanswered > 0 && paused) dueIn(resendAfter); // it waits, in the town's queue
+        else attempt();
+      } else if (left() <= 0) {
+        if (!unanswered && lastError) throw lastError;
+        throw paused ?? timedOut(x);
+      } else if (unanswered > 0 && x.safe && !checking) {
+        checking = true;
+        x.waits().then((why) => happens({ paused: why }));
+        dueIn(left());
+      } else if (unanswered === 0 || !x.safe) {
+        attempt();
+      }
+    }
+  } finally {
+    clearTimeout(timer);
+    off();
+    x.signal?.removeEventListener("abort", abort);
+  }
+}
+
+/** @param {ReplyError} refused @param {boolean} safe */
+function isRepeatable(refused, safe) {
+  if (refused.retryAfterMs <= 0) return false;
+  return refused.status === 429 || (refused.status === 503 && safe);
+}
+
+/** @param {Exchange} x */
+function timedOut(x) {
+  return new UnavailableError("TIMEOUT",
+    `no answer on ${x.subject} within ${x.timeout} ms; the request may have been carried out`);
+}
+
+/**
+ * Returns why a request got no answer.
+ * @param {any} error
+ * @param {string} subject
+ */
+function unanswerable(error, subject) {
+  const names = [error?.name, error?.cause?.name];
+  if (names.includes("NoResponders")) {
+    return new UnavailableError("NO_RESPONDERS",
+      `no server answers on ${subject}: start handoffd with this world, or use the world that it serves`, error);
+  }
+  if (names.includes("TimeoutError")) return new UnavailableError("TIMEOUT", "no answer came in time", error);
+  if (names.includes("PermissionViolationError")) {
+    return new UnavailableError("PERMISSION_DENIED", `this user may not ask on ${subject}, or not read ` +
+      "the answer in its inbox: use inboxPrefix _INBOX_<user>", error);
+  }
+  return new UnavailableError("CONNECTION", `the connection failed: ${error?.message ?? error}`, error);
+}
+
+/**
+ * Returns what an error reply says, or null for any other reply.
+ * @param {Msg} msg
+ * @returns {ReplyError | null}
+ */
+export function replyError(msg) {
+  const status = msg.headers?.get("Nats-Service-Error-Code");
+  if (!status) return null;
+  let { code = "UNKNOWN", message = "", details = [] } = /** @type {any} */ ({});
+  try {
+    ({ code = code, message = message, details = details } = JSON.parse(msg.string()).error ?? {});
+  } catch { /* the headers say enough */ }
+  return new ReplyError(Number(status) || 500, code, message || msg.headers?.get("Nats-Service-Error") || code,
+    details, Number(msg.headers?.get("Retry-After-Ms")) || 0);
+}

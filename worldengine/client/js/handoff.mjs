@@ -1,0 +1,57 @@
+import { hash } from "./canonical.mjs";
+
+/** @import { Handoff, Precondition, ProposalType, TownSummary } from "./types.mjs" */
+
+/** The one argument of each proposal type, and how its command begins.
+ * @type {Record<ProposalType, [string, string]>} */
+const mappings = {
+  MAYOR_ACCEPT_MISSION: ["missionId", "mission accept"],
+  PROJECT_ADVANCE: ["projectId", "project advance"],
+  SALVAGE_PLAN: ["focus", "salvage initiate"],
+  TOWNSFOLK_TALK: ["talkType", "townsfolk talk"],
+};
+
+/**
+ * What an agent wants for a town.
+ * @typedef {object} Wish
+ * @property {ProposalType} type
+ * @property {string} actorId
+ * @property {Record<string, string>} args the type's one argument, such as `{ projectId: "wall" }`
+ * @property {string} reason
+ * @property {number} [priority] 0 to 1; 0.5
+ * @property {string[]} [reasonTags]
+ * @property {Precondition[]} [preconditions]
+ * @property {string} [proposalId] for agents that name their proposals themselves
+ */
+
+/**
+ * Makes the handoff of what an agent wants for a town, as it looked when the agent decided: the
+ * ids, the command and the echoes follow from it. The server checks it.
+ * @param {Pick<TownSummary, "townId" | "snapshotHash" | "decisionEpoch">} town
+ * @param {Wish} wish
+ * @returns {Promise<Handoff>}
+ */
+export async function makeHandoff(town, wish) {
+  const { townId, snapshotHash, decisionEpoch } = town;
+  const { type, actorId, args, reason, priority = 0.5, reasonTags = [], preconditions = [] } = wish;
+  const mapping = mappings[type];
+  if (!mapping) throw new TypeError(`type must be one of ${Object.keys(mappings).join(", ")}, not ${type}`);
+  const [argument, verb] = mapping;
+  if (!args?.[argument]) throw new TypeError(`args must have ${argument}`);
+  const proposalId = wish.proposalId ??
+    `proposal_${await hash({ actorId, townId, type, args, priority, decisionEpoch, snapshotHash })}`;
+  const command = `${verb} ${townId} ${args[argument]}`;
+  return {
+    schemaVersion: "execution-handoff.v1",
+    handoffId: `handoff_${await hash({ proposalId, command })}`,
+    advisory: true, proposalId, idempotencyKey: proposalId, snapshotHash, decisionEpoch,
+    proposal: {
+      schemaVersion: "proposal.v2", proposalId, snapshotHash, decisionEpoch, type, actorId, townId,
+      priority, reason, reasonTags, args, preconditions,
+    },
+    command,
+    executionRequirements: {
+      expectedSnapshotHash: snapshotHash, expectedDecisionEpoch: decisionEpoch, preconditions,
+    },
+  };
+}

@@ -1,0 +1,31 @@
+// worldengine-client asks a world engine over NATS: in Node over TCP, in browsers over WebSocket.
+// docs/agents.md shows how to use it; docs/contracts.md has the verbs and the codes of errors.
+import { Client } from "./client.mjs";
+import { transport } from "#transport";
+
+export { canonicalJson, hash, sha256 } from "./canonical.mjs";
+export { Client } from "./client.mjs";
+export { ReplyError, RunError, UnavailableError } from "./errors.mjs";
+export { makeHandoff } from "./handoff.mjs";
+export { deriveResultId, isRevision1, verifyResult } from "./result.mjs";
+export { eventSubject, townToken, verbSubject } from "./subjects.mjs";
+export { environment } from "#transport";
+
+/** @import { ConnectionOptions } from "@nats-io/nats-core" */
+
+/**
+ * Connects to a world, and reconnects for as long as it is not closed. The inbox of a user is
+ * `_INBOX_<user>`, as worlds with access control have it, unless inboxPrefix says otherwise. The
+ * options are those of NATS; `world` and `callTimeout` are the client's: `main`, and how long a call
+ * may take, 30,000 milliseconds.
+ * @param {ConnectionOptions & { world?: string, callTimeout?: number }} [options]
+ * @returns {Promise<Client>}
+ */
+export async function connect({ world, callTimeout, ...options } = {}) {
+  const nc = await transport({
+    name: "worldengine-client", maxReconnectAttempts: -1,
+    ...(options.user && options.pass && { inboxPrefix: `_INBOX_${options.user}` }),
+    ...options,
+  });
+  return new Client(nc, { world, timeout: callTimeout });
+}

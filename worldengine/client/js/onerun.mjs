@@ -1,0 +1,90 @@
+import { ReplyError, UnavailableError } from "./errors.mjs";
+
+/** @import { Client } from "./client.mjs" */
+/** @import { Events, Followed } from "./events.mjs" */
+/** @import { RunEvent } from "./types.mjs" */
+
+const ends = ["RunCompleted", "RunFailed", "RunCancelled"];
+
+/**
+ * Reports whether an error may be over after a pause. That the connection is closed ends the events.
+ * @param {unknown} error
+ */
+export function isAway(error) {
+  if (error instanceof ReplyError) return error.status === 429 || error.status === 503;
+  if (error instanceof UnavailableError) return ["TIMEOUT", "NO_RESPONDERS", "CONNECTION"].includes(error.code);
+  return /** @type {any} */ (error)?.name?.endsWith("ConnectionError") ?? false; // of a flush
+}
+
+/**
+ * Returns the event that a message is; it throws where it is none of the run in its subject.
+ * @param {import("@nats-io/nats-core").Msg} msg
+ * @returns {RunEvent}
+ */
+export function eventOf(msg) {
+  /** @type {any} */
+  let event;
+  try {
+    event = msg.json();
+  } catch { /* it is none */ }
+  if (event?.runId !== runOf(msg) || !(event.runSeq >= 1)) {
+    throw new UnavailableError("INVALID_ANSWER", `on ${msg.subject} came what is no event of the run`);
+  }
+  return event;
+}
+
+/** Returns the id of the run that a message is of. @param {import("@nats-io/nats-core").Msg} msg */
+export const runOf = (msg) => msg.subject.slice(msg.subject.lastIndexOf(".") + 1);
+
+/** The events of one run that were yielded. */
+export class OneRun {
+  ended = false;
+  /** Whether the connection was lost since it caught up. */
+  lost = false;
+
+  /** @param {Client} client @param {string} runId @param {Followed} what */
+  constructor(client, runId, { afterSeq = 0, timeout, signal }) {
+    this.client = client;
+    this.runId = runId;
+    this.last = afterSeq;
+    this.options = { timeout, signal };
+  }
+
+  /** @returns {Events} */
+  async *begin() {}
+
+  /** Yields the events that the server has behind the last one. @returns {Events} */
+  async *fetch() {
+    for await (const event of this.client.runEvents(this.runId, { ...this.options, afterSeq: this.last })) {
+      if (event.runSeq > this.last + 1) {
+        throw new UnavailableError("INVALID_ANSWER", `run ${this.runId} has no event ${this.last + 1}`);
+      }
+      yield* this.next(event);
+    }
+  }
+
+  /** Yields what the server has and was not yielded. @returns {Events} */
+  async *catchUp() {
+    const before = this.last;
+    yield* this.fetch();
+    if (this.last > before || this.ended) return;
+    const run = await this.client.run(this.runId, this.options);
+    this.ended = ["COMPLETED", "FAILED", "CANCELLED"].includes(run.status) && run.lastEventSeq <= this.last;
+  }
+
+  /** Yields an event that came, behind those that are missing before it.
+   * @param {import("@nats-io/nats-core").Msg} msg @returns {Events} */
+  async *take(msg) {
+    const event = eventOf(msg);
+    if (event.runSeq > this.last + 1) yield* this.fetch();
+    yield* this.next(event);
+  }
+
+  /** @param {RunEvent} event @returns {Events} */
+  async *next(event) {
+    if (event.runSeq <= this.last) return;
+    this.last = event.runSeq;
+    this.ended ||= ends.includes(event.eventType);
+    yield event;
+  }
+}

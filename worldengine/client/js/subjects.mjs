@@ -1,0 +1,25 @@
+import { sha256 } from "./canonical.mjs";
+
+/** @param {string} world @param {string} verb */
+export const verbSubject = (world, verb) => `worldengine.v1.${world}.${verb}`;
+
+/**
+ * Returns the token that a town id has in a subject: its UTF-8 with every byte but A-Z a-z 0-9 _ -
+ * percent-encoded, and one longer than 128 bytes as `=` and the SHA-256 of the town id.
+ * @param {string} townId
+ * @returns {Promise<string>}
+ */
+export async function townToken(townId) {
+  const token = Array.from(new TextEncoder().encode(townId), (byte) => {
+    const char = String.fromCharCode(byte);
+    return /[A-Za-z0-9_-]/.test(char) ? char : `%${byte.toString(16).toUpperCase().padStart(2, "0")}`;
+  }).join("");
+  return token.length <= 128 ? token : `=${await sha256(townId)}`;
+}
+
+/**
+ * Returns the subject of the run events of one run, of a town, or of all towns.
+ * @param {string} world @param {string} [townId] @param {string} [runId]
+ */
+export const eventSubject = async (world, townId, runId) =>
+  `runevents.v2.${world}.${townId === undefined ? "*" : await townToken(townId)}.${runId ?? "*"}`;

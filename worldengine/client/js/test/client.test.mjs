@@ -1,0 +1,243 @@
+import assert from "node:assert/strict";
+import { before, after, describe, test } from "node:test";
+import { isRevision1, makeHandoff, ReplyError, UnavailableError, verifyResult } from "../index.mjs";
+import { collect, fake, joined, serve } from "./world.mjs";
+
+/** @import { Client } from "../index.mjs" */
+
+/** @param {Client} engine @param {string} [reason] @param {string} [townId] */
+async function talk(engine, reason = "They are sad.", townId = "town-threatened") {
+  const town = await engine.town(townId);
+  return makeHandoff(town, {
+    type: "TOWNSFOLK_TALK", actorId: "mayor-1", args: { talkType: "casual" }, reason, priority: 0.5,
+    preconditions: [{ kind: "talk_type_supported", expected: "casual" }],
+  });
+}
+
+describe("a world", () => {
+  /** @type {Awaited<ReturnType<typeof serve>>} */
+  let world;
+  /** @type {(() => Promise<void>)[]} */
+  const cleanups = [];
+  before(async () => { world = await serve({ after: (f) => cleanups.push(f) }); });
+  after(async () => { for (const f of cleanups) await f(); });
+
+  test("an agent looks, proposes, sends, and reads what became of it", async (t) => {
+    const engine = await joined(t, world.url);
+    const town = await engine.town("town-threatened");
+    const handoff = await talk(engine);
+    const would = await engine.dryRun(handoff);
+    const { result, runId, duplicate } = await engine.send(handoff);
+    assert.deepEqual(would, { result, apply: undefined });
+    assert.equal(result.status, "executed");
+    assert.equal(duplicate, undefined);
+    assert.equal(await verifyResult(result), null);
+    assert.equal(result.worldState?.postExecutionDecisionEpoch, town.decisionEpoch + 1);
+
+    assert.deepEqual(await engine.result(handoff.idempotencyKey, { townId: town.townId }), { runId, result });
+    assert.equal((await engine.run(runId)).status, "COMPLETED");
+    const events = await collect(engine.runEvents(runId, { limit: 3 }));
+    assert.deepEqual(events.map((e) => e.runSeq), [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+
+    const again = await engine.send(handoff);
+    assert.equal(again.result.status, "duplicate", "an answer that was not lost is not replaced");
+    assert.equal(again.result.evaluation.duplicateCheck.duplicateOf, result.resultId);
+  });
+
+  test("towns are listed page by page, put and replaced", async (t) => {
+    const engine = await joined(t, world.url);
+    const { snapshot } = await engine.town("town-threatened");
+    const ids = ["aaa", "b c", "d.é", "x".repeat(200)];
+    for (const townId of ids) await engine.putTown({ ...snapshot, townId });
+    const listed = await collect(engine.towns({ limit: 2 }));
+    for (const id of ids) assert.ok(listed.some(({ townId }) => townId === id), id);
+
+    const stored = await engine.town("aaa");
+    await assert.rejects(engine.putTown(stored.snapshot), { name: "ReplyError", code: "TOWN_EXISTS", status: 409 });
+    const next = await engine.putTown({ ...stored.snapshot, day: stored.snapshot.day + 1 },
+      { expectedSnapshotHash: stored.snapshotHash });
+    assert.equal(next.decisionEpoch, stored.decisionEpoch + 1);
+  });
+
+  test("an error has its code, its sentence and its paths", async (t) => {
+    const engine = await joined(t, world.url);
+    await assert.rejects(engine.town("nowhere"), { code: "UNKNOWN_TOWN", status: 404 });
+    const wrong = { ...await talk(engine), command: "op me" };
+    await assert.rejects(engine.send(wrong), (/** @type {ReplyError} */ error) => {
+      assert.equal(error.code, "SCHEMA_VALIDATION_FAILED");
+      assert.ok(error.details.some(({ path }) => path === "/command"));
+      return true;
+    });
+    const nowhere = await joined(t, world.url, { world: "nowhere" });
+    await assert.rejects(nowhere.town("x"), { name: "UnavailableError", code: "NO_RESPONDERS" });
+  });
+
+  test("a handoff of a paused town waits, and its caller is told", async (t) => {
+    const engine = await joined(t, world.url);
+    const { snapshot } = await engine.town("town-threatened");
+    await engine.putTown({ ...snapshot, townId: "asleep" });
+    const handoff = await talk(engine, "Wake up.", "asleep");
+    await engine.request("control.pause", { townId: "asleep", actorId: "ada", reason: "a festival" });
+    /** @type {UnavailableError[]} */
+    const told = [];
+    const { result } = await engine.send(handoff, {
+      onPaused: (why) => {
+        if (told.push(why) === 1) engine.request("control.resume", { townId: "asleep" });
+      },
+    });
+    assert.equal(told[0].code, "TOWN_PAUSED");
+    assert.match(told[0].message, /"asleep" is paused by ada/);
+    assert.match(result.status, /executed|duplicate/);
+  });
+
+  test("onPaused is not called when the handoff is answered", async (t) => {
+    const engine = await joined(t, world.url);
+    const late = await joined(t, world.url, { world: "late" });
+    const handoff = await talk(engine, "Are you awake?");
+    const { result } = await engine.send(handoff);
+    let answer = (/** @type {{ body: unknown }} */ _) => {};
+    fake(late, "handoff", () => new Promise((resolve) => { answer = resolve; }));
+    /** @type {Promise<unknown>} */
+    let sent = Promise.resolve();
+    const asked = fake(late, "control.get", async () => {
+      answer({ body: result });
+      await sent;
+      return { body: { status: "PAUSED" } };
+    });
+    await late.nc.flush();
+    let told = 0;
+    sent = late.send(handoff, { onPaused: () => told++ });
+    await sent;
+    while (asked.length < 2) await late.nc.flush(); // the town, and the world
+    for (let i = 0; i < 10; i++) await late.nc.flush();
+    assert.equal(told, 0);
+  });
+
+  test("a handoff that waits until its deadline fails with the pause", async (t) => {
+    const engine = await joined(t, world.url);
+    const { snapshot } = await engine.town("town-threatened");
+    await engine.putTown({ ...snapshot, townId: "still" });
+    const handoff = await talk(engine, "Wake up.", "still");
+    await engine.request("control.pause", { townId: "still" });
+    await assert.rejects(engine.send(handoff, { timeout: 3000 }), { code: "TOWN_PAUSED" });
+  });
+
+  test("events of a run are followed to its end, from any place", async (t) => {
+    const engine = await joined(t, world.url);
+    const { runId } = await engine.send(await talk(engine, "Again."));
+    const all = await collect(engine.events({ runId }));
+    assert.equal(all.at(-1)?.eventType, "RunCompleted");
+    assert.deepEqual(all.map((e) => e.runSeq), all.map((_, i) => i + 1));
+    assert.deepEqual(await collect(engine.events({ runId, afterSeq: 4 })), all.slice(4));
+    assert.deepEqual(await collect(engine.events({ runId, afterSeq: all.length })), []);
+    await assert.rejects(collect(engine.events({ runId: crypto.randomUUID() })), { code: "UNKNOWN_RUN" });
+  });
+
+  test("a call is given up by its signal", async (t) => {
+    const engine = await joined(t, world.url, { world: "silent" });
+    fake(engine, "town.get", () => null);
+    await engine.nc.flush();
+    const gone = new AbortController();
+    const asked = engine.town("x", { signal: gone.signal });
+    gone.abort("enough");
+    await assert.rejects(asked, { code: "ABORTED" });
+    await assert.rejects(engine.town("x", { signal: AbortSignal.abort() }), { code: "ABORTED" });
+  });
+
+  test("429 and 503 are asked again as the server says, but not what it may have carried out", async (t) => {
+    const engine = await joined(t, world.url, { world: "busy" });
+    /** @type {[number, string, number][]} */
+    const busy = [[429, "OVERLOADED", 1], [503, "CONTENDED", 1]];
+    const asked = fake(engine, "town.get", (n) => busy[n - 1] ? { error: busy[n - 1] } : { body: { townId: "x" } });
+    const put = fake(engine, "town.put", () => ({ error: [503, "LOG_UNAVAILABLE", 1] }));
+    const list = fake(engine, "town.list", () => ({ error: [429, "OVERLOADED", 60_000] }));
+    await engine.nc.flush();
+    assert.deepEqual(await engine.town("x"), { townId: "x" });
+    assert.equal(asked.length, 3);
+    await assert.rejects(engine.request("town.put"), { code: "LOG_UNAVAILABLE" });
+    assert.equal(put.length, 1);
+    await assert.rejects(engine.request("town.list"), { code: "OVERLOADED" });
+    assert.equal(list.length, 1, "its pause is longer than the call");
+  });
+
+  test("what may have been carried out is not sent again, also where the clock is set back", async (t) => {
+    const engine = await joined(t, world.url, { world: "once" });
+    const asked = ["town.put", "town.patch", "run.cancel"].map((verb) => fake(engine, verb, () => null));
+    await engine.nc.flush();
+    const { now } = Date;
+    t.mock.method(Date, "now", () => now() - (asked.some((bodies) => bodies.length) ? 60_000 : 0));
+    await Promise.all(["town.put", "town.patch", "run.cancel"].map((verb) =>
+      assert.rejects(engine.request(verb, {}, { timeout: 200 }), { code: "TIMEOUT" })));
+    await engine.nc.flush();
+    assert.deepEqual(asked.map((bodies) => bodies.length), [1, 1, 1]);
+  });
+
+  test("a lost answer is asked for again, and its duplicate is the first result", async (t) => {
+    const engine = await joined(t, world.url);
+    const lossy = await joined(t, world.url, { world: "lossy" });
+    // The world lossy hands everything to the real one, and loses the first answer to a handoff.
+    const handoffs = fake(lossy, "handoff", async (n, body) => {
+      const outcome = await engine.send(body);
+      return n === 1 ? null : { body: outcome.result, runId: outcome.runId };
+    });
+    fake(lossy, "result.get", async (_, body) => ({ body: await engine.request("result.get", body) }));
+    await lossy.nc.flush();
+    const { result, duplicate } = await lossy.send(await talk(engine, "Can you hear me?"));
+    assert.equal(handoffs.length, 2);
+    assert.deepEqual(handoffs[1], handoffs[0]);
+    assert.equal(result.status, "executed");
+    assert.equal(duplicate?.status, "duplicate");
+    assert.equal(duplicate?.evaluation.duplicateCheck.duplicateOf, result.resultId);
+  });
+
+  test("a result comes in the revision that is asked for", async (t) => {
+    const engine = await joined(t, world.url);
+    const handoff = await talk(engine, "In another form.");
+    const { result } = await engine.send(handoff, { revision: 1 });
+    assert.ok(isRevision1(result));
+    assert.equal(result.executionId, result.resultId);
+    assert.deepEqual(result.authorityCommands, [handoff.command]);
+    const [zero, one] = await Promise.all([0, 1].map((revision) =>
+      engine.result(handoff.idempotencyKey, { revision: /** @type {0 | 1} */ (revision) })));
+    assert.deepEqual(one.result, result);
+    assert.ok(!isRevision1(zero.result));
+    const again = await engine.send(handoff, { revision: 1 });
+    assert.equal(again.result.evaluation.duplicateCheck.duplicateOf, result.resultId);
+
+    const old = await joined(t, world.url, { world: "old" });
+    fake(old, "handoff", () => ({ body: zero.result }));
+    await old.nc.flush();
+    await assert.rejects(old.send(handoff, { revision: 1 }), { code: "INVALID_ANSWER", message: /revision 1/ });
+  });
+
+  test("a result that is not its hash is not believed", async (t) => {
+    const engine = await joined(t, world.url);
+    const { result } = await engine.send(await talk(engine, "Honestly."));
+    const liar = await joined(t, world.url, { world: "liar" });
+    fake(liar, "handoff", () => ({ body: { ...result, reasonCode: "BECAUSE" } }));
+    await liar.nc.flush();
+    await assert.rejects(liar.send(await talk(engine, "Really?")), { code: "INVALID_ANSWER" });
+  });
+});
+
+test("a handoff and its events survive the death of the server", async (t) => {
+  const world = await serve(t);
+  const engine = await joined(t, world.url);
+  const until = new AbortController();
+  const followed = collect(engine.events({ townId: "town-threatened", signal: until.signal }), 30);
+  await engine.nc.flush();
+  const first = await engine.send(await talk(engine, "One."));
+  const second = await talk(engine, "Two.");
+  await world.stop("SIGKILL");
+  const sent = engine.send(second);
+  await world.start();
+  const outcome = await sent;
+  assert.equal(outcome.result.status, "executed");
+  const third = await engine.send(await talk(engine, "Three."));
+  const events = await followed;
+  const runs = [first, outcome, third].map(({ runId }) => runId);
+  for (const runId of runs) {
+    const own = events.filter((e) => e.runId === runId).map((e) => e.runSeq);
+    assert.deepEqual(own, [1, 2, 3, 4, 5, 6, 7, 8, 9, 10], "no gap and no double");
+  }
+});

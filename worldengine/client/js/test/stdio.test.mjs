@@ -1,0 +1,122 @@
+import assert from "node:assert/strict";
+import { spawn } from "node:child_process";
+import { tmpdir } from "node:os";
+import { test } from "node:test";
+import { isRevision1, makeHandoff, verifyResult } from "../index.mjs";
+import { joined, serve } from "./world.mjs";
+
+const script = new URL("../worldengine-stdio.mjs", import.meta.url).pathname;
+
+/**
+ * Starts the script as the mineflayer bridge starts its engine: another directory, an environment of its
+ * own, pipes. `results` are the lines that the bridge takes, `errors` the other lines that are JSON.
+ * @param {{ after: (f: () => void) => void }} t
+ * @param {string} url
+ */
+function bridge(t, url) {
+  const child = spawn("node", [script], {
+    cwd: tmpdir(), env: { PATH: process.env.PATH, NATS_URL: url }, stdio: ["pipe", "pipe", "inherit"],
+  });
+  t.after(() => child.kill("SIGKILL"));
+  const it = {
+    child, results: /** @type {any[]} */ ([]), errors: /** @type {any[]} */ ([]), online: false,
+    /** @param {unknown} line */
+    write: (line) => child.stdin.write(`${typeof line === "string" ? line : JSON.stringify(line)}\n`),
+    ended: new Promise((resolve) => { child.once("close", (code, signal) => resolve(code ?? signal)); }),
+    until,
+  };
+  /** @type {() => void} */
+  let changed = () => {};
+  /** @param {() => boolean} condition */
+  async function until(condition) {
+    const late = Date.now() + 60_000;
+    while (!condition()) {
+      assert.ok(Date.now() < late, JSON.stringify([it.online, it.results.length, it.errors]));
+      await new Promise((resolve) => {
+        const timer = setTimeout(resolve, 100, null);
+        changed = () => { clearTimeout(timer); resolve(null); };
+      });
+    }
+  }
+  let buffered = "";
+  child.stdout.on("data", (chunk) => {
+    buffered += chunk;
+    const lines = buffered.split("\n");
+    buffered = lines.pop() ?? "";
+    for (const line of lines) {
+      if (line.includes("--- WORLD ONLINE ---")) it.online = true;
+      let value;
+      try { value = JSON.parse(line); } catch { continue; }
+      (value.type === "execution-result.v1" ? it.results : it.errors).push(value);
+    }
+    changed();
+  });
+  return it;
+}
+
+/** @param {import("../index.mjs").Client} engine @param {string} actorId @param {string} [townId] */
+async function talk(engine, actorId, townId = "town-threatened") {
+  return makeHandoff(await engine.town(townId),
+    { type: "TOWNSFOLK_TALK", actorId, args: { talkType: "casual" }, reason: "They are sad." });
+}
+
+test("the mineflayer bridge starts it as its engine", async (t) => {
+  const world = await serve(t);
+  const engine = await joined(t, world.url);
+  const it = bridge(t, world.url);
+  await it.until(() => it.online);
+
+  const handoff = await talk(engine, "mayor-1");
+  it.write(handoff);
+  await it.until(() => it.results.length === 1);
+  const [result] = it.results;
+  assert.ok(isRevision1(result));
+  assert.equal(await verifyResult(result), null);
+  assert.equal(result.handoffId, handoff.handoffId);
+  assert.equal(result.status, "executed");
+  assert.deepEqual(result.authorityCommands, [handoff.command]);
+
+  it.write(handoff);
+  await it.until(() => it.results.length === 2);
+  assert.equal(it.results[1].evaluation.duplicateCheck.duplicateOf, result.executionId);
+
+  for (const line of ["talk Ada hello", "god smite", "{", "7", { ...handoff, command: "op me" }]) it.write(line);
+  await it.until(() => it.errors.length === 5);
+  const codes = it.errors.map(({ type, code, message }) => (assert.equal(type, "error"), assert.ok(message), code));
+  assert.deepEqual(codes.sort(),
+    ["INVALID_JSON", "NOT_SERVED", "NOT_SERVED", "SCHEMA_VALIDATION_FAILED", "SCHEMA_VALIDATION_FAILED"]);
+
+  it.write("exit");
+  assert.equal(await it.ended, 0);
+});
+
+test("each handoff gets one line, whatever becomes of the server", async (t) => {
+  const world = await serve(t);
+  const engine = await joined(t, world.url);
+  const { snapshot } = await engine.town("town-threatened");
+  const towns = Array.from({ length: 8 }, (_, i) => `town-${i}`);
+  for (const townId of towns) await engine.putTown({ ...snapshot, townId });
+  const handoffs = await Promise.all(towns.map((townId) => talk(engine, "mayor-1", townId)));
+  const it = bridge(t, world.url);
+  await it.until(() => it.online);
+  for (const handoff of handoffs.slice(0, 4)) it.write(handoff);
+  await world.stop("SIGKILL");
+  for (const handoff of handoffs.slice(4)) it.write(handoff);
+  await world.start();
+  await it.until(() => it.results.length >= handoffs.length);
+  it.write("exit");
+  assert.equal(await it.ended, 0);
+  assert.deepEqual(it.errors, []);
+  assert.deepEqual(it.results.map((r) => r.handoffId).sort(), handoffs.map((h) => h.handoffId).sort());
+  for (const result of it.results) assert.equal(result.status, "executed", "a lost answer is not a duplicate");
+});
+
+test("it ends with its input, and when what it was given is answered", async (t) => {
+  const world = await serve(t);
+  const engine = await joined(t, world.url);
+  const it = bridge(t, world.url);
+  it.write(await talk(engine, "mayor-1"));
+  it.child.stdin.end();
+  assert.equal(await it.ended, 0);
+  assert.equal(it.results.length, 1);
+});

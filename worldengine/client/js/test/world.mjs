@@ -1,0 +1,146 @@
+// What the tests share: a real server, and a world of which a test answers the requests itself.
+import { execFileSync, spawn } from "node:child_process";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createConnection, createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { headers } from "@nats-io/nats-core";
+import { connect } from "../index.mjs";
+
+const root = new URL("../../../../", import.meta.url).pathname;
+
+/** Returns the server's program: $HANDOFFD, or else it is built. @param {string} dir */
+function program(dir) {
+  if (process.env.HANDOFFD) return process.env.HANDOFFD;
+  execFileSync("go", ["build", "-o", join(dir, "handoffd"), "./cmd/handoffd"], { cwd: root, stdio: "inherit" });
+  return join(dir, "handoffd");
+}
+
+/**
+ * Starts a server with the towns of the examples. `stop` ends it with a signal and `start` starts it
+ * again on its port.
+ * @param {{ after: (f: () => Promise<void>) => void }} t
+ * @param {...string} flags
+ */
+export async function serve(t, ...flags) {
+  const dir = mkdtempSync(join(tmpdir(), "worldengine-client-"));
+  const handoffd = program(dir);
+  const world = { url: "127.0.0.1:0", data: join(dir, "data"), start, stop };
+  /** @type {import("node:child_process").ChildProcess} */
+  let child;
+  async function start() {
+    child = spawn(handoffd, ["--listen", world.url.replace("nats://", ""), "--data", world.data,
+      "--world-file", join(root, "testdata/worlds/frontier.json"), "--log-level", "ERROR", ...flags],
+    { stdio: ["ignore", "pipe", "inherit"] });
+    const lines = createInterface({ input: /** @type {import("node:stream").Readable} */ (child.stdout) });
+    for await (const line of lines) {
+      if (!line.startsWith("ready ")) continue;
+      world.url = line.slice("ready ".length);
+      return;
+    }
+    throw new Error("handoffd is not ready");
+  }
+  /** @param {NodeJS.Signals} signal */
+  async function stop(signal = "SIGTERM") {
+    if (child.exitCode !== null || child.signalCode !== null) return;
+    const ended = new Promise((resolve) => child.once("exit", resolve));
+    child.kill(signal);
+    await ended;
+  }
+  t.after(async () => {
+    await stop();
+    rmSync(dir, { recursive: true, force: true });
+  });
+  await start();
+  return world;
+}
+
+/**
+ * Connects to a server, until the test ends.
+ * @param {{ after: (f: () => Promise<void>) => void }} t
+ * @param {string} url
+ * @param {Parameters<typeof connect>[0]} [options]
+ */
+export async function joined(t, url, options) {
+  const engine = await connect({ servers: url, reconnectTimeWait: 50, ...options });
+  t.after(() => engine.nc.close());
+  return engine;
+}
+
+/**
+ * Starts a link to a server that can be cut and mended: its connections end, and no new one is taken.
+ * @param {{ after: (f: () => Promise<void>) => void }} t
+ * @param {string} url
+ */
+export async function link(t, url) {
+  const { hostname, port } = new URL(url);
+  /** @type {Set<import("node:net").Socket>} */
+  const sockets = new Set();
+  let isCut = false;
+  const proxy = createServer((from) => {
+    if (isCut) {
+      from.destroy();
+      return;
+    }
+    const to = createConnection(Number(port), hostname);
+    for (const [a, b] of [[from, to], [to, from]]) {
+      sockets.add(a);
+      a.pipe(b);
+      a.on("error", () => {}).on("close", () => { sockets.delete(a); b.destroy(); });
+    }
+  });
+  /** @param {boolean} cut */
+  const set = (cut) => {
+    isCut = cut;
+    for (const socket of sockets) socket.destroy();
+  };
+  t.after(async () => { set(true); proxy.close(); });
+  await new Promise((resolve) => { proxy.listen(0, "127.0.0.1", () => resolve(null)); });
+  return { url: `127.0.0.1:${/** @type {import("node:net").AddressInfo} */ (proxy.address()).port}`, set };
+}
+
+/** @typedef {{ body?: unknown, error?: [status: number, code: string, retryAfterMs?: number], runId?: string }} Answer */
+
+/**
+ * Answers a verb of a world that no server has: the n-th request, from 1, with answer(n, body); null is no
+ * answer. It returns the bodies of the requests.
+ * @param {import("../index.mjs").Client} engine
+ * @param {string} verb
+ * @param {(n: number, body: any) => Answer | null | Promise<Answer | null>} answer
+ */
+export function fake(engine, verb, answer) {
+  /** @type {any[]} */
+  const asked = [];
+  engine.nc.subscribe(`worldengine.v1.${engine.world}.${verb}`, {
+    callback: (error, msg) => {
+      if (error) throw error;
+      const body = msg.json();
+      Promise.resolve(answer(asked.push(body), body)).then((reply) => reply && respond(msg, reply));
+    },
+  });
+  return asked;
+}
+
+/** @param {import("@nats-io/nats-core").Msg} msg @param {Answer} reply */
+function respond(msg, reply) {
+  const h = headers();
+  if (reply.runId) h.set("Run-Id", reply.runId);
+  let { body } = reply;
+  if (reply.error) {
+    const [status, code, retryAfterMs] = reply.error;
+    h.set("Nats-Service-Error-Code", String(status));
+    h.set("Nats-Service-Error", code);
+    if (retryAfterMs) h.set("Retry-After-Ms", String(retryAfterMs));
+    body = { error: { code, message: code, details: [] } };
+  }
+  msg.respond(JSON.stringify(body), { headers: h });
+}
+
+/** Collects what an iterator yields. @template T @param {AsyncIterable<T>} iterator @param {number} [count] */
+export async function collect(iterator, count = Infinity) {
+  /** @type {T[]} */
+  const all = [];
+  for await (const item of iterator) if (all.push(item) >= count) break;
+  return all;
+}

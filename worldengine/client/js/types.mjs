@@ -1,0 +1,140 @@
+// The shapes of what goes over the wire. JSON Schemas of all of them: `handoffctl schema`.
+
+/**
+ * A snapshot.v1: the state of one town.
+ * @typedef {object} Snapshot
+ * @property {"snapshot.v1"} schemaVersion
+ * @property {string} townId
+ * @property {number} day
+ * @property {{ id: string, title: string, description?: string, reward?: number } | null} mission
+ * @property {{ id: string, title: string, complexity?: number }[]} sideQuests
+ * @property {{ threat: number, scarcity: number, hope: number, dread: number }} pressure
+ * @property {{ id: string, name: string, progress: number,
+ *   status: "planning" | "active" | "blocked" | "complete" }[]} projects
+ * @property {string | null} latestNetherEvent
+ */
+
+/**
+ * A town of a list.
+ * @typedef {object} TownSummary
+ * @property {string} townId
+ * @property {string} snapshotHash
+ * @property {number} decisionEpoch
+ * @property {number} revision
+ */
+
+/**
+ * A town with its state.
+ * @typedef {TownSummary & { snapshot: Snapshot, apply: "local" | "plugin" | "rcon",
+ *   pendingRunId?: string, paused?: boolean }} Town
+ */
+
+/** @typedef {"MAYOR_ACCEPT_MISSION" | "PROJECT_ADVANCE" | "SALVAGE_PLAN" | "TOWNSFOLK_TALK"} ProposalType */
+
+/**
+ * @typedef {object} Precondition
+ * @property {string} kind
+ * @property {string} [targetId]
+ * @property {string} [field]
+ * @property {string | number | boolean | null} [expected]
+ */
+
+/**
+ * A proposal.v2.
+ * @typedef {object} Proposal
+ * @property {"proposal.v2"} schemaVersion
+ * @property {string} proposalId
+ * @property {string} snapshotHash
+ * @property {number} decisionEpoch
+ * @property {ProposalType} type
+ * @property {string} actorId
+ * @property {string} townId
+ * @property {number} priority
+ * @property {string} reason
+ * @property {string[]} reasonTags
+ * @property {Record<string, string>} args
+ * @property {Precondition[]} [preconditions]
+ */
+
+/**
+ * An execution-handoff.v1.
+ * @typedef {object} Handoff
+ * @property {"execution-handoff.v1"} schemaVersion
+ * @property {string} handoffId
+ * @property {true} advisory
+ * @property {string} proposalId
+ * @property {string} idempotencyKey
+ * @property {string} snapshotHash
+ * @property {number} decisionEpoch
+ * @property {Proposal} proposal
+ * @property {string} command
+ * @property {{ expectedSnapshotHash: string, expectedDecisionEpoch: number,
+ *   preconditions: Precondition[] }} executionRequirements
+ */
+
+/** @typedef {"executed" | "failed" | "rejected" | "stale" | "duplicate"} Status */
+
+/**
+ * @typedef {object} Evaluation
+ * @property {{ evaluated: boolean, passed: boolean,
+ *   failures: { kind: string, detail: string }[] }} preconditions
+ * @property {{ evaluated: boolean, passed: boolean, actualSnapshotHash: string | null,
+ *   actualDecisionEpoch: number | null }} staleCheck
+ * @property {{ evaluated: boolean, duplicate: boolean, duplicateOf: string | null }} duplicateCheck
+ */
+
+/**
+ * The members that both revisions of an execution-result.v1 have.
+ * @typedef {object} ResultCore
+ * @property {string} resultId
+ * @property {string} handoffId
+ * @property {string} proposalId
+ * @property {string} idempotencyKey
+ * @property {string} snapshotHash
+ * @property {number} decisionEpoch
+ * @property {string} command
+ * @property {Status} status
+ * @property {boolean} accepted
+ * @property {boolean} executed
+ * @property {string} reasonCode
+ * @property {Evaluation} evaluation
+ * @property {{ postExecutionSnapshotHash: string | null,
+ *   postExecutionDecisionEpoch: number | null }} [worldState]
+ */
+
+/** @typedef {ResultCore & { schemaVersion: "execution-result.v1" }} Result0 */
+
+/**
+ * @typedef {ResultCore & { type: "execution-result.v1", schemaVersion: 1, executionId: string,
+ *   actorId: string, townId: string, proposalType: string, authorityCommands: string[],
+ *   embodiment?: { backendHint?: string | null, actions?: object[] } }} Result1
+ */
+
+/** An execution-result.v1, of either revision.
+ * @typedef {Result0 | Result1} Result */
+
+/**
+ * A run event, as it is stored.
+ * @typedef {object} RunEvent
+ * @property {string} eventId
+ * @property {string} eventType
+ * @property {string} runId
+ * @property {number} runSeq
+ * @property {string} emittedAt
+ * @property {string} persistedAt
+ * @property {string} planId
+ * @property {string} [stepId]
+ * @property {number} logicalAttemptId
+ * @property {Record<string, unknown>} [payload]
+ */
+
+/**
+ * The state of a run, as `run.get` gives it.
+ * @typedef {object} Run
+ * @property {string} runId
+ * @property {string} status
+ * @property {number} lastEventSeq
+ * @property {Record<string, unknown>} [metadata]
+ */
+
+export {};
