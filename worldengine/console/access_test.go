@@ -1,0 +1,113 @@
+//go:build browser
+
+package console_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
+)
+
+// signIn fills in the form as a person does.
+func (b *tab) signIn(user, word string) {
+	b.t.Helper()
+	b.is(`document.querySelector("input[type=password]") !== null`)
+	b.do(chromedp.SendKeys(chromedp.CSS(`input[autocomplete=username]`), user),
+		chromedp.SendKeys(chromedp.CSS(`input[type=password]`), word+"\n"))
+}
+
+// A user does what the role allows, and is not offered anything else.
+func TestRoles(t *testing.T) {
+	bound := servertest.Person(access.Agent, func(u *access.User) {
+		u.Towns, u.Read, u.Actors = []string{threatened}, []string{threatened}, []string{"mayor-1"}
+	})
+	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator), servertest.Person(access.Observer), bound))
+	w.nc = w.connect(nats.UserInfo("operator", servertest.Password), nats.CustomInboxPrefix("_INBOX_operator"))
+	w.play()
+
+	b := open(t, w.srv.HTTP())
+	b.sees("World main", "Sign in")
+	b.picture("sign-in")
+	b.signIn("operator", "wrong")
+	b.sees("not right")
+	require.NotContains(t, b.shown(), "Overview")
+
+	b = open(t, w.srv.HTTP())
+	b.signIn("operator", servertest.Password)
+	b.sees("LIVE", "Pause the world", "Executed", "executed", "Sign out operator", "Alerts", "Send")
+	b.goTo("#/towns/" + threatened)
+	b.sees("Pause the town")
+	b.do(chromedp.Click(`//button[text()="Pause the town"]`))
+	b.sees("New handoffs for the town wait until it is resumed")
+	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "the wall is rebuilt by hand\n"))
+	b.sees("The town is paused", "By operator", "the wall is rebuilt by hand", "Resume the town")
+	b.picture("town-paused")
+
+	observer := open(t, w.srv.HTTP()+"#/towns/"+threatened)
+	observer.signIn("observer", servertest.Password)
+	observer.sees("LIVE", "The town is paused", "Alerts")
+	for _, hidden := range []string{"Resume", "Send"} {
+		require.NotContains(t, observer.shown(), hidden)
+	}
+	observer.goTo("#/send")
+	observer.sees("This user may not send handoffs")
+
+	agent := open(t, w.srv.HTTP())
+	agent.signIn("agent", servertest.Password)
+	agent.sees("LIVE", "Send", "salvage")
+	require.NotContains(t, agent.shown(), "Alerts")
+	agent.goTo("#/towns")
+	agent.sees("1 towns", threatened)
+	agent.goTo("#/towns/town-quiet")
+	agent.sees("FORBIDDEN")
+
+	b.do(chromedp.Click(`//button[text()="Resume the town"]`))
+	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "it stands\n"))
+	b.sees("Pause the town")
+	observer.is(`!document.body.innerText.includes("The town is paused")`)
+}
+
+// A user whose rights end while the page is open is asked to sign in again, and told why.
+func TestRightsEnd(t *testing.T) {
+	data := t.TempDir()
+	w := serve(t, servertest.WithUsers(servertest.Person(access.Observer)), func(c *server.Config) { c.Data = data })
+	b := open(t, w.srv.HTTP())
+	b.signIn("observer", servertest.Password)
+	b.sees("LIVE", "Overview")
+	b.mayBeAway()
+	address := strings.TrimPrefix(w.srv.HTTP(), "http://")
+	w.stop()
+	config := server.Config{Listen: "127.0.0.1:0", HTTP: address, Data: data, Sync: server.SyncInterval}
+	servertest.WithUsers(servertest.Person(access.Operator))(&config)
+	w.start(config)
+	b.sees("Sign in", "The rights of the user may have changed")
+	require.NotContains(t, b.shown(), "Overview")
+}
+
+// A user who gets other rights while the page is open is offered what these allow; one who is taken out of the
+// access file is asked to sign in again.
+func TestRightsChange(t *testing.T) {
+	named := func(u *access.User) { u.Name = "mara" }
+	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator, named)))
+	b := open(t, w.srv.HTTP())
+	b.signIn("mara", servertest.Password)
+	b.sees("LIVE", "Pause the world", "Send")
+	b.mayBeAway()
+	_, err := w.srv.ReloadAccess(&access.Config{Users: []access.User{servertest.Person(access.Observer, named)}})
+	require.NoError(t, err)
+	b.is(`!/Pause the world|Send/.test(document.body.innerText) && document.body.innerText.includes("LIVE")`)
+	b.sees("Overview", "No runs yet", "Sign out mara")
+	_, err = w.srv.ReloadAccess(&access.Config{Users: []access.User{servertest.Person(access.Observer)}})
+	require.NoError(t, err)
+	b.sees("Sign in", "The rights of the user may have changed")
+	require.NotContains(t, b.shown(), "Overview")
+	b.signIn("observer", servertest.Password)
+	b.sees("LIVE", "Overview", "Sign out observer")
+}

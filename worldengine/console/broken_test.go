@@ -1,0 +1,103 @@
+//go:build browser
+
+package console_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"testing"
+
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+)
+
+// garble changes what a page gets over its WebSocket, as window.garble says: what stands there by what is as long.
+const garble = `
+	window.garble = {};
+	const text = new TextDecoder("latin1");
+	window.WebSocket = class extends WebSocket {
+		set onmessage(take) {
+			super.onmessage = take && ((e) => {
+				let said = text.decode(e.data);
+				for (const [from, to] of Object.entries(window.garble)) said = said.replaceAll(from, to);
+				take({ data: Uint8Array.from(said, (c) => c.charCodeAt(0)).buffer });
+			});
+		}
+	};`
+
+// openGarbled opens a page whose answers a test can make unreadable by garbled.
+func openGarbled(t *testing.T, url string) *tab {
+	t.Helper()
+	b := open(t, "about:blank")
+	_, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument,
+		page.AddScriptToEvaluateOnNewDocumentParams{Source: garble})
+	require.NoError(t, err)
+	b.do(chromedp.Navigate(url))
+	return b
+}
+
+func (b *tab) garbled(from, to string) {
+	b.t.Helper()
+	require.Len(b.t, to, len(from))
+	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("window.garble = {%q: %q}", from, to)))
+}
+
+// What the server answers and cannot be read is told, and the rest of the console goes on.
+func TestUnreadableAnswers(t *testing.T) {
+	w := serve(t)
+	runs := w.play()
+	b := openGarbled(t, w.srv.HTTP()+"#/send")
+	b.sees("LIVE", "Paste or drop")
+
+	// A result that is no JSON.
+	b.garbled(`"schemaVersion":"execution-result.v1"`, `"schemaVersion"!"execution-result.v1"`)
+	body, err := json.Marshal(string(w.made(threatened, handoff.PlanSalvage, "dread")))
+	require.NoError(t, err)
+	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`(() => {
+		const field = document.getElementById("handoff");
+		field.value = %s;
+		field.dispatchEvent(new Event("input", { bubbles: true }));
+	})()`, body)))
+	b.sees("UNREADABLE_ANSWER", "Nothing was carried out")
+	b.do(chromedp.Click(`//button[text()="Send"]`))
+	b.sees("UNREADABLE_ANSWER", "may have been carried out")
+	b.goTo("#/runs/" + runs["duplicate"])
+	b.sees("accepted before", "The first result cannot be read")
+
+	// Answers that are no JSON, and ones of another shape.
+	b.garbled(`"snapshotHash"`, `"snapshotHash'`)
+	b.goTo("#/towns/" + threatened)
+	b.sees("INVALID_ANSWER", "the answer is no JSON")
+	b.garbled(`"pressure"`, `"pleasure"`)
+	b.goTo("#/towns/town-quiet")
+	b.sees("This page cannot be shown", "UNREADABLE_ANSWER", "Overview")
+	b.garbled(`"steps"`, `"stops"`)
+	b.goTo("#/runs/" + runs["executed"])
+	b.sees("Run " + runs["executed"][:8])
+	b.garbled(`"eventType"`, `"eventTyqe"`)
+	b.goTo("#/runs")
+	b.sees("executed")
+	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
+	b.garbled("a", "a")
+	b.goTo("#/towns/" + threatened)
+	b.sees("Day 20", "dread")
+}
+
+// A page that is not there any more, as after another version was started, is told and not blank.
+func TestMissingPage(t *testing.T) {
+	w := serve(t)
+	b := open(t, "about:blank")
+	b.mayBeAway()
+	_, err := chromedp.Call(b.ctx, network.SetBlockedURLs, network.SetBlockedURLsParams{
+		URLPatterns: []*network.BlockPattern{{URLPattern: w.srv.HTTP() + "/" + later(t), Block: true}},
+	})
+	require.NoError(t, err)
+	b.do(chromedp.Navigate(w.srv.HTTP() + "#/send"))
+	b.sees("LIVE", "PAGE_MISSING", "Load the page again")
+	b.goTo("#/towns")
+	b.sees("3 towns")
+}

@@ -1,0 +1,191 @@
+//go:build browser
+
+package console_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	cdpruntime "github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+	"github.com/stretchr/testify/require"
+)
+
+// patience is how long a page may take for what it must do: machines that test are busy.
+const patience = 60 * time.Second
+
+// screenshots is where the pictures of the pages are kept; empty for nowhere.
+var screenshots = os.Getenv("CONSOLE_SCREENSHOTS")
+
+// chromium starts one browser for all tests; each has a tab of its own.
+var chromium = sync.OnceValues(func() (context.Context, error) {
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		return nil, fmt.Errorf("these tests need Debian's chromium: %w", err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 900),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
+	allocator, _ := chromedp.NewExecAllocator(context.Background(), options...)
+	ctx, _ := chromedp.NewContext(allocator)
+	return ctx, chromedp.Do(ctx)
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if ctx, err := chromium(); err == nil {
+		_ = chromedp.Cancel(ctx) // the browser ends with the tests
+	}
+	os.Exit(code)
+}
+
+// tab is a page as a person sees it. When its test ends, nothing may have gone wrong in it.
+type tab struct {
+	t   testing.TB
+	ctx context.Context
+
+	mu      sync.Mutex
+	trouble []string
+	away    bool // the server is meant to be away, and the browser says so
+}
+
+func open(t testing.TB, url string) *tab {
+	t.Helper()
+	browser, err := chromium()
+	require.NoError(t, err)
+	ctx, cancel := chromedp.NewContext(browser)
+	b := &tab{t: t, ctx: ctx}
+	require.NoError(t, chromedp.Listen(ctx, b.heard))
+	t.Cleanup(func() {
+		cancel()
+		require.Empty(t, b.trouble, "errors in the browser's console")
+	})
+	b.do(chromedp.Navigate(url))
+	return b
+}
+
+// heard takes note of what the browser's console says.
+func (b *tab) heard(event any) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	switch e := event.(type) {
+	case *cdpruntime.EventExceptionThrown:
+		b.trouble = append(b.trouble, fmt.Sprintf("%s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception))
+	case *cdpruntime.EventConsoleAPICalled:
+		if e.Type == cdpruntime.ConsoleAPICalledTypeError || e.Type == cdpruntime.ConsoleAPICalledTypeWarning {
+			b.trouble = append(b.trouble, fmt.Sprintf("%s: %s", e.Type, e.Args[0].Value))
+		}
+	case *log.EventEntryAdded:
+		network := e.Entry.Source == log.EntrySourceNetwork || strings.Contains(e.Entry.Text, "WebSocket connection")
+		if e.Entry.Level == log.EntryLevelError && !(b.away && network) {
+			b.trouble = append(b.trouble, e.Entry.Text)
+		}
+	}
+}
+
+// do does what a person does, step by step.
+func (b *tab) do(steps ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	require.NoError(b.t, chromedp.Do(ctx, steps...))
+}
+
+// run runs an action that has a value.
+func run[T any](b *tab, action chromedp.Action[T]) T {
+	b.t.Helper()
+	ctx, cancel := context.WithTimeout(b.ctx, patience)
+	defer cancel()
+	v, err := chromedp.Run(ctx, action)
+	require.NoError(b.t, err)
+	return v
+}
+
+// eval returns the value of a JavaScript expression.
+func eval[T any](b *tab, expression string) T {
+	b.t.Helper()
+	return run(b, chromedp.Evaluate[T](expression))
+}
+
+// shown returns the text of the page.
+func (b *tab) shown() string {
+	b.t.Helper()
+	return eval[string](b, "document.body.innerText")
+}
+
+// goTo goes to a page of the console by its route.
+func (b *tab) goTo(hash string) {
+	b.t.Helper()
+	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("location.hash = %q", hash)))
+}
+
+// sees waits until the page shows every text.
+func (b *tab) sees(texts ...string) {
+	b.t.Helper()
+	var shown string
+	ok := func() bool {
+		shown = b.shown()
+		for _, text := range texts {
+			if !strings.Contains(shown, text) {
+				return false
+			}
+		}
+		return true
+	}
+	for until := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(until) {
+			require.Fail(b.t, "the page does not show "+strings.Join(texts, ", "), "%s\n%s", shown, b.trouble)
+		}
+	}
+}
+
+// is waits until a JavaScript expression is true.
+func (b *tab) is(expression string) {
+	b.t.Helper()
+	for until := time.Now().Add(patience); !eval[bool](b, expression); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(until) {
+			require.Fail(b.t, "it does not come true: "+expression, "%s\n%s", b.shown(), b.trouble)
+		}
+	}
+}
+
+// picture keeps a picture of the page, light and dark.
+func (b *tab) picture(name string) {
+	b.t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		b.scheme(scheme)
+		png := run(b, chromedp.CaptureScreenshot())
+		if screenshots != "" {
+			require.NoError(b.t, os.MkdirAll(screenshots, 0o750))
+			require.NoError(b.t, os.WriteFile(filepath.Join(screenshots, name+"-"+scheme+".png"), png, 0o640))
+		}
+	}
+}
+
+// scheme is light or dark, as a person's machine is set.
+func (b *tab) scheme(scheme string) {
+	b.t.Helper()
+	_, err := chromedp.Call(b.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{
+		Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}},
+	})
+	require.NoError(b.t, err)
+}
+
+// mayBeAway says that the server goes away, which the browser reports.
+func (b *tab) mayBeAway() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.away = true
+}
+
+// narrow makes the window that of a phone.
+func (b *tab) narrow() { b.do(chromedp.EmulateViewport(390, 844)) }

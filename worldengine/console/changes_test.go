@@ -1,0 +1,70 @@
+//go:build browser
+
+package console_test
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/wire"
+)
+
+// A run that waits for its turn is shown as it comes, with what it was asked to do, and goes on there.
+func TestWaitingRun(t *testing.T) {
+	w := serve(t)
+	b := open(t, w.srv.HTTP()+"#/runs?status=PENDING")
+	b.sees("LIVE", "No runs yet")
+	runID := uuid.NewString()
+	w.ask(wire.RunAppend, map[string]any{"townId": threatened, "events": []runevents.Write{
+		asked(t, runID, runevents.RunQueued),
+	}}, nil)
+	b.sees(runID[:8], "pending", "talk", "harbour", threatened, "mayor-9")
+	w.ask(wire.RunAppend, map[string]any{"townId": threatened, "events": []runevents.Write{
+		asked(t, runID, runevents.RunStarted),
+	}}, nil)
+	b.is(`!document.querySelector("tbody")`) // it waits no longer
+	b.goTo("#/runs")
+	b.sees(runID[:8], "running")
+}
+
+// asked is an event that says what a run was asked to do.
+func asked(t *testing.T, runID string, event runevents.EventType) runevents.Write {
+	t.Helper()
+	payload, err := json.Marshal(map[string]string{
+		"townId": threatened, "actorId": "mayor-9", "type": string(handoff.TalkToTownsfolk),
+		"command": "townsfolk talk " + threatened + " harbour",
+	})
+	require.NoError(t, err)
+	e := written(runID, event, "")
+	e.Payload = payload
+	return e
+}
+
+// No run event tells of a put or a patch; the pages of the town show them all the same.
+func TestPutsAndPatches(t *testing.T) {
+	w := serve(t)
+	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
+	history := open(t, w.srv.HTTP()+"#/towns/"+threatened+"/history")
+	b.sees("LIVE", "Day 15", "Activity", "put by a client")
+	history.sees("LIVE", "Revision")
+	var at struct {
+		Snapshot     map[string]any
+		SnapshotHash string
+	}
+	w.ask(wire.TownGet, map[string]string{"townId": threatened}, &at)
+	at.Snapshot["day"] = 40
+	w.ask(wire.TownPut, map[string]any{"snapshot": at.Snapshot, "expectedSnapshotHash": at.SnapshotHash}, nil)
+	b.sees("Day 40")
+	b.is(`[...document.querySelectorAll("tbody tr")].filter(r => r.innerText.includes("put by a client")).length === 2`)
+	history.sees("day", "40")
+	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
+	b.is(`document.querySelector("tbody tr").innerText.includes("salvage")`) // the newest first
+	b.do(chromedp.Click(`//tbody/tr[2]//a`))
+	b.sees("Revision", "15", "40")
+}

@@ -1,0 +1,101 @@
+package console_test
+
+import (
+	"compress/gzip"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/console"
+)
+
+func get(t *testing.T, path string, headers ...string) *http.Response {
+	t.Helper()
+	handler, err := console.Handler(console.Config{World: "main", SignIn: true})
+	require.NoError(t, err)
+	request := httptest.NewRequest(http.MethodGet, path, nil)
+	for i := 0; i < len(headers); i += 2 {
+		request.Header.Set(headers[i], headers[i+1])
+	}
+	answer := httptest.NewRecorder()
+	handler.ServeHTTP(answer, request)
+	return answer.Result()
+}
+
+func body(t *testing.T, r io.Reader) string {
+	t.Helper()
+	text, err := io.ReadAll(r)
+	require.NoError(t, err)
+	return string(text)
+}
+
+func TestHandlerServesThePage(t *testing.T) {
+	t.Parallel()
+	for path, kind := range map[string]string{
+		"/": "text/html; charset=utf-8", "/app.js": "text/javascript; charset=utf-8", "/app.css": "text/css; charset=utf-8",
+		"/icon.svg": "image/svg+xml", "/config.json": "application/json",
+	} {
+		plain := get(t, path)
+		require.Equal(t, []any{200, kind}, []any{plain.StatusCode, plain.Header.Get("Content-Type")}, path)
+		packed := get(t, path, "Accept-Encoding", "br, gzip")
+		require.Equal(t, "gzip", packed.Header.Get("Content-Encoding"))
+		unpacked, err := gzip.NewReader(packed.Body)
+		require.NoError(t, err)
+		require.Equal(t, body(t, plain.Body), body(t, unpacked), path)
+		same := get(t, path, "If-None-Match", plain.Header.Get("ETag"))
+		require.Equal(t, http.StatusNotModified, same.StatusCode)
+	}
+	require.JSONEq(t, `{"world": "main", "signIn": true}`, body(t, get(t, "/config.json").Body))
+	require.Equal(t, http.StatusNotFound, get(t, "/dist/app.js").StatusCode)
+}
+
+// The policy of the server forbids what is written into the page, and the page works below any path.
+func TestPageHasNothingInlineAndNoAbsolutePaths(t *testing.T) {
+	t.Parallel()
+	page := body(t, get(t, "/").Body)
+	for _, forbidden := range []string{"<style", "style=", "onclick", `="/`, "http:", "https:"} {
+		require.NotContains(t, page, forbidden)
+	}
+	require.Equal(t, 1, strings.Count(page, "<script"))
+	files, err := os.ReadDir("dist")
+	require.NoError(t, err)
+	for _, file := range files {
+		if strings.HasSuffix(file.Name(), ".js") {
+			require.NotContains(t, body(t, get(t, "/"+file.Name()).Body), "eval(", file.Name())
+		}
+	}
+}
+
+// imported are the files that a module needs before it runs.
+var imported = regexp.MustCompile(`(?:from|import)"\./([A-Za-z0-9]+\.js)"`)
+
+// What a browser loads before it shows anything is small; the other pages come behind it.
+func TestTheFirstLoadIsSmall(t *testing.T) {
+	t.Parallel()
+	const most = 56 << 10
+	size := func(path string) int { return len(body(t, get(t, path, "Accept-Encoding", "gzip").Body)) }
+	app := body(t, get(t, "/app.js").Body)
+	first := size("/app.js") + size("/app.css")
+	needed := imported.FindAllStringSubmatch(app, -1)
+	require.NotEmpty(t, needed)
+	for _, file := range needed {
+		first += size("/" + file[1])
+	}
+	require.Less(t, first, most)
+	require.Equal(t, http.StatusOK, get(t, "/"+later(t)).StatusCode)
+}
+
+// later returns the file of the pages that are loaded behind the first one.
+func later(t *testing.T) string {
+	t.Helper()
+	app := body(t, get(t, "/app.js").Body)
+	found := regexp.MustCompile(`import\("\./([A-Za-z0-9]+\.js)"\)`).FindAllStringSubmatch(app, -1)
+	require.Len(t, found, 1)
+	return found[0][1]
+}

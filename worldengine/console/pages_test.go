@@ -1,0 +1,71 @@
+//go:build browser
+
+package console_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Every page shows what an agent's handoffs have left.
+func TestPages(t *testing.T) {
+	w := serve(t)
+	runs := w.play()
+	b := open(t, w.srv.HTTP())
+	b.sees("LIVE", "Newest runs", "Executed", "Overload", "accept mission", "executed", "rejected", "stale", "duplicate", "failed")
+	b.picture("overview")
+
+	b.goTo("#/towns")
+	b.sees("3 towns", threatened, "Fort Ашера № 2", "local")
+	b.picture("towns")
+
+	b.goTo("#/towns/" + threatened)
+	b.sees("Day 18", "Perimeter Wall", "70 %", "threat", "Scout the northern ridge", "executed")
+	b.picture("town")
+
+	b.goTo("#/towns/" + threatened + "/history")
+	b.sees("Revision", "mission", "Scout the northern ridge", "mission accept")
+	b.picture("history")
+
+	b.goTo("#/runs")
+	b.sees("duplicate", "PRECONDITION_FAILED", "mayor-1")
+	b.picture("runs")
+
+	b.goTo("#/runs/" + runs["executed"])
+	b.sees("a new key", "all hold", "applied", "What it changed", "RunCompleted")
+	b.picture("run")
+	b.goTo("#/runs/" + runs["rejected"])
+	b.sees("1 did not hold", "Missing project: moat", "not evaluated")
+	b.picture("run-rejected")
+	b.goTo("#/runs/" + runs["stale"])
+	b.sees("the town had changed", "day 16")
+	b.goTo("#/runs/" + runs["duplicate"])
+	b.sees("accepted before", "The same key was accepted before")
+	require.Equal(t, "#/runs/"+runs["executed"], eval[string](b, `[...document.querySelectorAll("main a")].find(a => a.textContent.startsWith("run ")).getAttribute("href")`))
+	b.goTo("#/runs/" + runs["failed"])
+	b.sees("PROJECT_BLOCKED")
+
+	b.goTo("#/send")
+	b.sees("Paste or drop")
+	b.picture("send")
+	b.goTo("#/alerts")
+	b.sees("No alert was raised")
+	b.picture("alerts")
+	b.goTo("#/nowhere")
+	b.sees("No such page")
+
+	b.narrow()
+	for page, shows := range map[string]string{
+		"": "salvage", "towns": threatened, "towns/" + threatened: "Scout the northern ridge", "runs": "salvage",
+		"towns/" + threatened + "/history": "mission accept", "runs/" + runs["executed"]: "RunCompleted",
+		"runs/" + runs["rejected"]: "RunCompleted", "send": "Paste or drop", "alerts": "No alert was raised",
+	} {
+		b.goTo("#/" + page)
+		b.sees("LIVE", shows)
+		require.LessOrEqual(t, eval[int](b, "document.documentElement.scrollWidth"), 390, "%q is wider than a phone", page)
+	}
+	b.goTo("#/towns/" + threatened)
+	b.sees("Day 18", "executed")
+	b.picture("phone-town")
+}

@@ -1,0 +1,5 @@
+/** The pages that are not there at once: a file of their own, which is loaded behind the first page. */
+export { Alerts } from "./alerts.jsx";
+export { History } from "./history.jsx";
+export { Run } from "./run.jsx";
+export { Send } from "./send.jsx";

@@ -1,0 +1,231 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import { EventList } from "../eventlist.js";
+import { feed } from "../feed.js";
+import { useLoad, useSoon } from "../load.js";
+import { href } from "../route.js";
+import { ended } from "../rows.js";
+import { nameOf } from "../runtable.jsx";
+import { ask, can, session } from "../session.js";
+import { useStore } from "../store.js";
+import { Reason, Said, Short, Status, Time, count, duration, visible } from "../text.jsx";
+import { Copy, Dialog, Heading, Trouble, download } from "../ui.jsx";
+
+/** The events of a run, live. */
+function useEvents(runId) {
+  const { epoch } = useStore(session);
+  const [view, setView] = useState({ events: [], error: null, loading: true });
+  const list = useRef(null);
+  const show = useSoon(() => {
+    const { events, error, loading } = list.current;
+    setView({ events: [...events], error, loading });
+  }, 100);
+  useEffect(() => {
+    if (list.current?.runId !== runId) list.current = new EventList(runId, ask);
+    const l = list.current;
+    const off = feed.listen((events, dropped) => {
+      const mine = events.filter((e) => e.runId === runId);
+      if (mine.length > 0) l.add(mine).then(show);
+      if (dropped > 0) l.catchUp().then(show);
+    });
+    l.catchUp().then(show);
+    return off;
+  }, [runId, epoch]);
+  return { ...view, older: () => list.current.older().then(show), retry: () => list.current.catchUp().then(show) };
+}
+
+export function Run({ runId }) {
+  const run = useLoad(() => ask("run.get", { runId }), [runId]);
+  const events = useEvents(runId);
+  const last = events.events.at(-1)?.runSeq ?? 0;
+  const behind = run.data && last > run.data.lastEventSeq;
+  const soon = useSoon(run.reload, 300);
+  useEffect(() => { if (behind) soon(); }, [last, run.data]);
+  const [cancelling, setCancelling] = useState(false);
+  const [problem, setProblem] = useState(null);
+  const orSay = (work) => async () => {
+    setProblem(null);
+    try {
+      return await work();
+    } catch (error) {
+      setProblem(error);
+      return undefined;
+    }
+  };
+  const waits = run.data?.status === "PAUSED" && run.data.substatus !== "DRAINING"; // else it is in hand
+  const started = run.data?.metadata?.started ?? {};
+  const outcome = run.data?.metadata?.outcome ?? {};
+  const world = session.get().config.world;
+  const toWorld = world === "main" ? "" : ` --world ${world}`;
+  return (
+    <>
+      <Heading title={<>Run <Short id={runId} /></>}>
+        {run.data && ( // the address may hold anything; the id of a run that there is holds no shell text
+          <>
+            <Copy label="Copy handoffctl" text={`handoffctl${toWorld} run get ${runId}`} />
+            <Copy label="Copy nats request" text={`nats request worldengine.v1.${world}.run.get '${JSON.stringify({ runId })}'`} />
+            <Copy label="Copy JSON" text={orSay(async () => JSON.stringify({ run: run.data, events: await everyEvent(runId) }, null, 2))} />
+            {outcome.status && <Copy label="Copy as fixture" text={orSay(() => fixtureOf(runId))} />}
+            {outcome.status && <button type="button" onClick={orSay(async () => download(`fixture-${runId.slice(0, 8)}.json`, await fixtureOf(runId)))}>Save as a fixture</button>}
+          </>
+        )}
+        {waits && can("run.cancel") && <button type="button" onClick={() => setCancelling(true)}>Cancel the run</button>}
+      </Heading>
+      {cancelling && (
+        <Dialog title="Cancel the run?" danger action="Cancel the run" onClose={() => setCancelling(false)}
+          says="The agent is answered RUN_CANCELLED. Nothing was judged, and the handoff's key stays free."
+          onDone={async (reason) => { await ask("run.cancel", { runId, reason, actorId: session.get().me.user ?? "console" }); run.reload(); }} />
+      )}
+      <Trouble error={run.error} retry={run.reload} />
+      <Trouble error={problem} />
+      {run.data && (
+        <p class="facts">
+          <Status of={outcome.status ?? run.data.status} substatus={run.data.substatus} reason={outcome.reasonCode} />
+          <Reason code={outcome.reasonCode} status={outcome.status} />
+          <span><Said text={started.command ?? nameOf(started.signal)} most={100} /></span>
+          {started.townId && <span>Town <a href={href(["towns", started.townId])}><Said text={started.townId} most={48} /></a></span>}
+          {started.actorId && <span>By <Said text={started.actorId} most={48} /></span>}
+          <span><Time at={run.data.startedAt} /> · {ended(run.data) ? duration(new Date(run.data.completedAt) - new Date(run.data.startedAt)) : "goes on"}</span>
+          {run.data.metadata?.consistency === "INCONSISTENT" && <span class="status bad">inconsistent</span>}
+        </p>
+      )}
+      {started.reason && <p class="soft">Reason: <Said text={started.reason} most={200} /></p>}
+      <Checks events={events.events} />
+      <Effects runId={runId} run={run.data} outcome={outcome} started={started} events={events.events} />
+      <Attempts run={run.data} />
+      <Events list={events} />
+    </>
+  );
+}
+
+/** Asks for all events of a run. */
+async function everyEvent(runId) {
+  const all = [];
+  for await (const event of session.get().client.runEvents(runId)) all.push(event);
+  return all;
+}
+
+/** Returns what handoffctl replay --fresh answers as the run was answered. */
+async function fixtureOf(runId) {
+  const { fixtures, leftOut } = await ask("run.get", { runId, fixtures: true });
+  if (leftOut) throw Object.assign(new Error(`Of this run there is none: ${leftOut}.`), { name: "No fixture" });
+  return `[\n${fixtures.map((f) => JSON.stringify(f)).join(",\n")}\n]\n`;
+}
+
+const checks = [["duplicate-check", "Duplicate"], ["stale-check", "Stale"], ["precondition-check", "Preconditions"], ["apply", "Apply"]];
+
+/** The checks as lights, in their order: what was asked, and what was found. */
+function Checks({ events }) {
+  const ends = new Map(events.filter((e) => e.stepId && e.eventType !== "StepStarted").map((e) => [e.stepId, e]));
+  const begun = new Set(events.filter((e) => e.stepId).map((e) => e.stepId));
+  if (begun.size === 0) return null;
+  return (
+    <ol class="checks" aria-label="Checks">
+      {checks.map(([step, name]) => {
+        const [tone, text, detail] = verdict(step, ends.get(step), begun.has(step));
+        return <li key={step} class={tone}><strong>{name}</strong> <span>{text}</span>{detail}</li>;
+      })}
+    </ol>
+  );
+}
+
+function verdict(step, event, begun) {
+  const p = event?.payload ?? {};
+  if (!event) return begun ? ["busy", "under way"] : ["calm", "not reached"];
+  if (event.eventType === "StepSkipped") return ["calm", "not evaluated"];
+  if (event.eventType === "StepFailed") {
+    return ["bad", visible(p.error?.code ?? "failed"), <div class="detail"><Said text={p.error?.message} most={300} /></div>];
+  }
+  if (step === "duplicate-check") {
+    return p.duplicate ? ["wait", "accepted before", <div class="detail">first result <Short id={p.duplicateOf} size={12} /></div>] : ["good", "a new key"];
+  }
+  if (step === "stale-check") {
+    const now = <div class="detail">the town was at day {count(p.actualDecisionEpoch)}, <Short id={p.actualSnapshotHash} /></div>;
+    return p.passed ? ["good", "decided on the state of now", now] : ["wait", "the town had changed", now];
+  }
+  if (step === "precondition-check") {
+    return p.passed ? ["good", "all hold"] : ["bad", `${p.failures?.length ?? 0} did not hold`,
+      <ul class="detail plain">{(p.failures ?? []).slice(0, 20).map((f, i) => <li key={i}><code><Said text={f.kind} /></code> <Said text={f.detail} most={200} /></li>)}</ul>];
+  }
+  return ["good", "applied", p.postExecutionDecisionEpoch !== undefined && <div class="detail">day {count(p.postExecutionDecisionEpoch)}, <Short id={p.postExecutionSnapshotHash} /></div>];
+}
+
+/** What the run did to its town, and the first run of a duplicate. */
+function Effects({ runId, run, outcome, started, events }) {
+  const done = run && ended(run);
+  const effect = useLoad(async () => {
+    if (!done || !started.townId || !["executed", "failed"].includes(outcome.status)) return null;
+    const { revisions } = await ask("town.history", { townId: started.townId, limit: 500 });
+    const at = revisions.findIndex((r) => r.runId === runId);
+    return at < 0 ? null : { after: revisions[at].revision, before: revisions[at + 1]?.revision };
+  }, [runId, done]);
+  const first = useLoad(async () => {
+    if (outcome.status !== "duplicate") return null;
+    const found = await ask("result.get", { idempotencyKey: run.metadata.planId, townId: started.townId });
+    const named = events.find((e) => e.stepId === "duplicate-check" && e.payload)?.payload.duplicateOf;
+    return !named || found.result.resultId === named ? found : null;
+  }, [runId, outcome.status, events.length > 0]);
+  return (
+    <>
+      {effect.data && (
+        <p>
+          {effect.data.before
+            ? <a href={href(["towns", started.townId, "history", `${effect.data.before}..${effect.data.after}`])}>What it changed: revision {count(effect.data.before)} → {count(effect.data.after)}</a>
+            : <a href={href(["towns", started.townId, "history", String(effect.data.after)])}>Revision {count(effect.data.after)}</a>}
+        </p>
+      )}
+      {first.data && <p>The same key was accepted before, by <a href={href(["runs", first.data.runId])}>run <Short id={first.data.runId} /></a> (<Status of={first.data.result.status} />).</p>}
+      {first.error && <p class="soft">The first result cannot be read: <Said text={first.error.message} most={200} /></p>}
+    </>
+  );
+}
+
+/** The attempts to apply the command, as bars in time. */
+function Attempts({ run }) {
+  const attempts = (run?.steps ?? []).filter((s) => s.stepId === "apply" && s.startedAt);
+  if (attempts.length < 2) return null;
+  const start = new Date(attempts[0].startedAt).getTime();
+  const end = Math.max(...attempts.map((s) => new Date(s.completedAt ?? Date.now()).getTime()), start + 1);
+  const place = (at) => ((new Date(at).getTime() - start) / (end - start)) * 100;
+  return (
+    <section>
+      <h2>Attempts</h2>
+      <ol class="attempts">
+        {attempts.map((s) => (
+          <li key={s.logicalAttemptId}>
+            <span>{s.logicalAttemptId}</span>
+            <svg viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label={`attempt ${s.logicalAttemptId}: ${s.status}`}>
+              <rect class={s.status === "SUCCESS" ? "good" : "bad"} x={place(s.startedAt)} width={Math.max(1, place(s.completedAt ?? end) - place(s.startedAt))} height="8" rx="2" />
+            </svg>
+            <span class="soft">{s.error ? visible(s.error.code) : s.status.toLowerCase()}</span>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}
+
+function Events({ list }) {
+  const { events, error, loading, older, retry } = list;
+  const first = events[0]?.runSeq ?? 1;
+  return (
+    <section>
+      <h2>Events</h2>
+      <Trouble error={error} retry={retry} />
+      {loading && <p class="soft">Asking…</p>}
+      {first > 1 && <button type="button" onClick={older}>Older events ({count(first - 1)})</button>}
+      <ol class="events" start={first}>
+        {events.map((e) => (
+          <li key={e.runSeq} value={e.runSeq}>
+            <details>
+              <summary data-row>
+                <span class="number soft">{e.runSeq}</span> <Said text={e.eventType} most={48} />{" "}
+                <span class="soft"><Said text={e.stepId ?? ""} most={48} />{e.logicalAttemptId > 1 && ` attempt ${e.logicalAttemptId}`} · <Time at={e.persistedAt} /></span>
+              </summary>
+              <pre tabIndex={0}>{visible(JSON.stringify(e.payload ?? {}, null, 2).slice(0, 20_000)).replaceAll("\\u000a", "\n")}</pre>
+            </details>
+          </li>
+        ))}
+      </ol>
+    </section>
+  );
+}

@@ -1,0 +1,154 @@
+import { useEffect, useRef, useState } from "preact/hooks";
+import { townToken } from "../../../../client/js/subjects.mjs";
+import { feed } from "../feed.js";
+import { eachOf, useLoad, useSoon } from "../load.js";
+import { href } from "../route.js";
+import { RunTable } from "../runtable.jsx";
+import { ask, session } from "../session.js";
+import { Said, Short, count } from "../text.jsx";
+import { Copy, Heading, Trouble, download } from "../ui.jsx";
+import { useRuns } from "../useruns.js";
+import { Paused } from "./overview.jsx";
+import { PauseButton } from "./pause.jsx";
+
+/** How often a town that is shown is asked for its revision: no run event tells of puts and patches. */
+const again = 3000;
+
+/** Calls work when a town has changed, or an event of it has come. shown is the revision that is shown. */
+export function useTownChanges(townId, shown, work) {
+  const soon = useSoon(work, 300);
+  const have = useRef(shown);
+  have.current = shown;
+  useEffect(() => {
+    let token = "="; // until it is known, and where the browser has no SHA-256 for it
+    townToken(townId).then((t) => { token = t; }, () => {});
+    const mine = ({ town }) => town === token || town === "=world" || (token === "=" && town.startsWith("="));
+    const off = feed.listen((events, dropped) => { if (dropped > 0 || events.some(mine)) soon(); });
+    const timer = setInterval(async () => {
+      if (document.hidden || have.current === undefined || session.get().link !== "live") return;
+      try {
+        const { revisions } = await ask("town.history", { townId, limit: 1 }, { timeout: again });
+        if (revisions[0]?.revision > have.current) soon();
+      } catch { /* the next time; what is shown says by itself whether it is live */ }
+    }, again);
+    return () => { off(); clearInterval(timer); };
+  }, [townId]);
+}
+
+export function Town({ townId }) {
+  const town = useLoad(() => ask("town.get", { townId }), [townId]);
+  const control = useLoad(() => ask("control.get", { townId }), [townId]);
+  const past = useLoad(() => pastOf(townId), [townId]);
+  const runs = useRuns({ townId }, 30);
+  useTownChanges(townId, town.data?.revision, () => { town.reload(); control.reload(); past.reload(); });
+  const s = town.data?.snapshot;
+  return (
+    <>
+      <Heading title={<Said text={townId} most={120} />}>
+        <a class="button" href={href(["towns", townId, "history"])}>History</a>
+        <PauseButton control={control} townId={townId} />
+        {s && <button type="button" onClick={() => download(`${townId.replace(/[^\w-]/g, "_").slice(0, 64)}.json`, `${JSON.stringify([s], null, 2)}\n`)}>Export</button>}
+      </Heading>
+      <Trouble error={town.error} retry={town.reload} />
+      <Paused control={control.data} what="The town" />
+      {town.data && <Facts town={town.data} />}
+      {s && (
+        <div class="columns">
+          <section><h2>Pressure</h2><Pressures now={s.pressure} past={past.data?.pressures ?? []} /></section>
+          <section><h2>Projects</h2><Projects projects={s.projects} /></section>
+          <section><h2>Mission</h2><Mission snapshot={s} /></section>
+        </div>
+      )}
+      <h2>Activity</h2>
+      <RunTable list={runs} town={townId} changes={past.data?.changes} />
+      {runs.rows.length >= 30 && <a href={href(["runs"], { town: townId })}>All runs of the town</a>}
+    </>
+  );
+}
+
+function Facts({ town }) {
+  return (
+    <p class="facts">
+      <span>Day <strong>{count(town.decisionEpoch)}</strong></span>
+      <span>Revision {count(town.revision)}</span>
+      <span>Applied by {town.apply}</span>
+      <span>Hash <Short id={town.snapshotHash} size={12} /> <Copy text={town.snapshotHash} label="Copy" /></span>
+      {town.pendingRunId && <span>Being applied: <a href={href(["runs", town.pendingRunId])}><Short id={town.pendingRunId} /></a></span>}
+    </p>
+  );
+}
+
+/** How many of the last revisions a trend shows, and among how many changes without a run are looked for. */
+const trendOf = 12;
+const changesOf = 30;
+
+/** Returns the pressures of the last revisions, the oldest first, and the changes that no run has made. */
+async function pastOf(townId) {
+  const { revisions } = await ask("town.history", { townId, limit: changesOf });
+  const states = new Map();
+  const trend = revisions.slice(0, trendOf);
+  await eachOf(trend, async ({ revision }) => {
+    try {
+      states.set(revision, (await ask("town.get", { townId, revision })).snapshot.pressure);
+    } catch { /* it has left the history meanwhile */ }
+  });
+  return { pressures: trend.map((r) => states.get(r.revision)).filter(Boolean).reverse(), changes: revisions.filter((r) => !r.runId) };
+}
+
+function Pressures({ now, past }) {
+  return (
+    <dl class="bars">
+      {["threat", "scarcity", "dread", "hope"].map((name) => {
+        const line = past.map((p) => p[name]);
+        const before = line.length > 1 ? line[line.length - 2] : now[name];
+        const change = now[name] - before;
+        return (
+          <div key={name} class={name}>
+            <dt>{name}</dt>
+            <dd>
+              <meter aria-label={name} min="0" max="1" value={now[name]} />
+              <span class="number">{now[name].toFixed(2)}</span>
+              <Trend line={line} />
+              <span class="change">{Math.abs(change) < 0.00005 ? "" : `${change > 0 ? "+" : "−"}${Math.abs(change).toFixed(2)}`}</span>
+            </dd>
+          </div>
+        );
+      })}
+    </dl>
+  );
+}
+
+function Trend({ line }) {
+  if (line.length < 2) return <svg class="trend" aria-hidden="true" />;
+  const points = line.map((v, i) => `${(i / (line.length - 1)) * 58 + 1},${19 - v * 18}`).join(" ");
+  return <svg class="trend" viewBox="0 0 60 20" aria-hidden="true"><polyline points={points} /></svg>;
+}
+
+function Projects({ projects }) {
+  if (projects.length === 0) return <p class="soft">None.</p>;
+  return (
+    <ul class="plain projects">
+      {projects.slice(0, 200).map((p) => (
+        <li key={p.id}>
+          <div><Said text={p.name || p.id} most={48} /> <span class={`status ${{ complete: "good", blocked: "bad", active: "busy" }[p.status] ?? "calm"}`}>{p.status}</span></div>
+          <progress aria-label={`progress of ${p.id.slice(0, 80)}`} max="1" value={p.progress} /> <span class="number">{Math.round(p.progress * 100)} %</span>
+        </li>
+      ))}
+      {projects.length > 200 && <li class="soft">and {count(projects.length - 200)} more</li>}
+    </ul>
+  );
+}
+
+function Mission({ snapshot }) {
+  const [all, setAll] = useState(false);
+  const quests = all ? snapshot.sideQuests : snapshot.sideQuests.slice(0, 8);
+  return (
+    <>
+      <p>{snapshot.mission ? <Said text={snapshot.mission.title || snapshot.mission.id} /> : <span class="soft">None accepted.</span>}</p>
+      <h3>Side quests</h3>
+      {quests.length === 0 && <p class="soft">None.</p>}
+      <ul class="plain">{quests.map((q) => <li key={q.id}><Said text={q.title || q.id} /> <code class="soft"><Said text={q.id} most={24} /></code></li>)}</ul>
+      {quests.length < snapshot.sideQuests.length && <button type="button" onClick={() => setAll(true)}>All {snapshot.sideQuests.length}</button>}
+    </>
+  );
+}

@@ -1,0 +1,109 @@
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { feed } from "../feed.js";
+import { eachOf, useLoad, useSoon } from "../load.js";
+import { href, route, setQuery } from "../route.js";
+import { ask, session } from "../session.js";
+import { useStore } from "../store.js";
+import { Said, Short, count } from "../text.jsx";
+import { Command, Empty, Heading, Trouble } from "../ui.jsx";
+import { townToken } from "../../../../client/js/subjects.mjs";
+
+const pageSize = 100;
+
+async function allTowns() {
+  const towns = [];
+  for (let after; ;) {
+    const page = await ask("town.list", { after });
+    towns.push(...page.towns);
+    if (!page.next || towns.length >= 50_000) return { towns, more: Boolean(page.next) };
+    after = page.next;
+  }
+}
+
+export function Towns() {
+  const { query } = useStore(route);
+  const q = query.get("q") ?? "";
+  const list = useLoad(allTowns, []);
+  const [shown, setShown] = useState(pageSize);
+  const found = useMemo(() => {
+    const needle = q.toLowerCase();
+    return (list.data?.towns ?? []).filter((t) => t.townId.toLowerCase().includes(needle) || (q && t.snapshotHash.startsWith(q)));
+  }, [list.data, q]);
+  const visible = found.slice(0, shown);
+  const [states, flash, need] = useStates(visible);
+  useEffect(() => need(), [visible.map((t) => t.townId).join("\n")]);
+  const { config } = useStore(session);
+  return (
+    <>
+      <Heading title="Towns">
+        <label class="filter">Filter <input type="search" value={q} onInput={(e) => { setShown(pageSize); setQuery({ q: e.target.value }); }} /></label>
+        <button type="button" onClick={list.reload}>Refresh</button>
+      </Heading>
+      <Trouble error={list.error} retry={list.reload} />
+      {list.data && <p class="soft" aria-live="polite">{q ? `${count(found.length)} of ` : ""}{count(list.data.towns.length)}{list.data.more ? " and more" : ""} towns</p>}
+      {list.data?.towns.length === 0 && (
+        <Empty>
+          <p>This world has no towns yet. Create one:</p>
+          <Command text={`handoffctl${config.world === "main" ? "" : ` --world ${config.world}`} town put town.json`} />
+        </Empty>
+      )}
+      {list.data?.towns.length > 0 && found.length === 0 && <Empty>No town has “<Said text={q} />” in its id.</Empty>}
+      {visible.length > 0 && (
+        <table class="rows">
+          <caption class="unseen">Towns</caption>
+          <thead><tr><th scope="col">Town</th><th scope="col" class="number">Day</th><th scope="col">State</th><th scope="col" class="wide">Applied by</th><th scope="col" class="wide number">Revision</th><th scope="col" class="wide">Hash</th></tr></thead>
+          <tbody>{visible.map((t) => <Row key={t.townId} town={states.get(t.townId) ?? t} flash={flash.has(t.townId)} />)}</tbody>
+        </table>
+      )}
+      {found.length > shown && <button type="button" onClick={() => setShown(shown + 5 * pageSize)}>Show more ({count(found.length - shown)})</button>}
+    </>
+  );
+}
+
+function Row({ town, flash }) {
+  return (
+    <tr class={flash ? "flash" : ""}>
+      <td><a data-row href={href(["towns", town.townId])}><Said text={town.townId} most={64} /></a></td>
+      <td class="number">{count(town.decisionEpoch)}</td>
+      <td>{town.paused ? <span class="status wait">paused</span> : town.pendingRunId ? <span class="status busy">applying</span> : <span class="soft">–</span>}</td>
+      <td class="wide soft">{town.apply ?? "…"}</td>
+      <td class="wide number soft">{count(town.revision)}</td>
+      <td class="wide soft"><Short id={town.snapshotHash} /></td>
+    </tr>
+  );
+}
+
+/** The states of the towns that are shown: asked for once, and again when a run of theirs has ended. */
+function useStates(visible) {
+  const [states, setStates] = useState(new Map());
+  const [flash, setFlash] = useState(new Set());
+  const known = useRef({ states: new Map(), tokens: new Map(), dirty: new Set() });
+  const need = useSoon(async () => {
+    const { states: have, tokens, dirty } = known.current;
+    const missing = visible.filter((t) => !have.has(t.townId) || dirty.has(t.townId)).map((t) => t.townId);
+    const changed = new Set();
+    await eachOf(missing, async (townId) => {
+      const again = dirty.delete(townId);
+      try {
+        const before = have.get(townId);
+        const state = await ask("town.get", { townId });
+        have.set(townId, state);
+        tokens.set(await townToken(townId), townId);
+        if (again && before?.revision !== state.revision) changed.add(townId);
+      } catch { /* the row shows what the list says */ }
+    });
+    setStates(new Map(have));
+    if (changed.size > 0) {
+      setFlash(changed);
+      setTimeout(() => setFlash(new Set()), 1500);
+    }
+  }, 150);
+  useEffect(() => feed.listen((events) => {
+    for (const event of events) {
+      const townId = known.current.tokens.get(event.town);
+      if (townId) known.current.dirty.add(townId);
+    }
+    if (known.current.dirty.size > 0) need();
+  }), []);
+  return [states, flash, need];
+}

@@ -1,0 +1,83 @@
+import { ended } from "./rows.js";
+import { href } from "./route.js";
+import { Reason, Said, Short, Status, Time, count, duration } from "./text.jsx";
+import { Empty, Trouble } from "./ui.jsx";
+
+const names = {
+  MAYOR_ACCEPT_MISSION: "accept mission", PROJECT_ADVANCE: "advance project", SALVAGE_PLAN: "salvage",
+  TOWNSFOLK_TALK: "talk",
+};
+export const nameOf = (type) => names[type] ?? (type ?? "").toLowerCase();
+
+/** What a run was asked to do, without the town that stands beside it. */
+function What({ row }) {
+  const words = (row.command ?? "").split(" ");
+  const about = row.command && row.townId ? row.command.slice(words.slice(0, 2).join(" ").length + 1 + row.townId.length) : "";
+  return <><span>{nameOf(row.type)}</span> <span class="soft"><Said text={about.trim()} most={48} /></span></>;
+}
+
+/** Returns runs and the changes that no run has made, the newest first. */
+function merged(rows, changes, all) {
+  const waiting = all ? [...changes] : changes.filter((c) => rows.length > 0 && c.at > rows.at(-1).startedAt);
+  const out = [];
+  for (const row of rows) {
+    while (waiting.length > 0 && waiting[0].at > row.startedAt) out.push(waiting.shift());
+    out.push(row);
+  }
+  return [...out, ...waiting];
+}
+
+/** What changed a town: the causes of town.history. */
+export const causes = { handoff: "handoff", pending: "accepted, being applied", put: "put by a client", control: "pause or resume", mend: "repair" };
+
+/** A change of the town that no run has made, such as a put. */
+function Change({ change, town }) {
+  return (
+    <tr>
+      <td class="id"><a data-row href={href(["towns", town, "history", String(change.revision)])}>revision {count(change.revision)}</a></td>
+      <td class="at"><Time at={change.at} /></td>
+      <td class="what">{causes[change.cause] ?? change.cause}</td>
+      <td class="wide"></td><td class="end"><span class="status calm">changed</span></td><td class="wide"></td><td class="wide"></td>
+    </tr>
+  );
+}
+
+/** A table of runs: rows of useRuns. Of one town, changes are those of its history that no run has made. */
+export function RunTable({ list, town, changes = [], label = "Runs" }) {
+  const { rows, newer, loading, error, retry, release } = list;
+  const all = merged(rows, changes, !list.more);
+  return (
+    <>
+      <Trouble error={error} retry={retry} />
+      {newer > 0 && <button type="button" class="held" onClick={release}>{count(newer)} newer</button>}
+      {all.length === 0 && loading && <p class="soft">Asking…</p>}
+      {all.length === 0 && !loading && !error && <Empty>No runs yet. They appear here as agents send handoffs.</Empty>}
+      {all.length > 0 && (
+        <table class="rows cards">
+          <caption class="unseen">{label}</caption>
+          <thead>
+            <tr>
+              <th scope="col">Run</th><th scope="col">Began</th>{!town && <th scope="col">Town</th>}
+              <th scope="col">What</th><th scope="col" class="wide">Who</th><th scope="col">Outcome</th>
+              <th scope="col" class="wide">Reason</th><th scope="col" class="wide number">Took</th>
+            </tr>
+          </thead>
+          <tbody>
+            {all.map((row) => (row.cause ? <Change key={row.revision} change={row} town={town} /> : (
+              <tr key={row.runId}>
+                <td class="id"><a data-row href={href(["runs", row.runId])}><Short id={row.runId} /></a></td>
+                <td class="at"><Time at={row.startedAt} /></td>
+                {!town && <td class="of">{row.townId ? <a href={href(["towns", row.townId])} tabIndex={-1}><Said text={row.townId} most={32} /></a> : "world"}</td>}
+                <td class="what"><What row={row} /></td>
+                <td class="wide"><Said text={row.actorId} most={24} /></td>
+                <td class="end"><Status of={row.result ?? row.status} reason={row.reason} /></td>
+                <td class="wide soft"><Reason code={row.reason} status={row.result} most={32} /></td>
+                <td class="wide number">{ended(row) ? duration(new Date(row.completedAt) - new Date(row.startedAt)) : "…"}</td>
+              </tr>
+            )))}
+          </tbody>
+        </table>
+      )}
+    </>
+  );
+}

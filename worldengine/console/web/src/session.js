@@ -1,0 +1,149 @@
+import { wsconnect } from "@nats-io/nats-core";
+import { Client } from "../../../client/js/client.mjs";
+import { eventSubject } from "../../../client/js/subjects.mjs";
+import { feed } from "./feed.js";
+import { createStore } from "./store.js";
+
+/** How long a lost connection counts as about to come back. */
+const soon = 15_000;
+/** How long a request of the page may take, with its repetitions. */
+const patience = 10_000;
+/** Towns of a user that are heard one by one. */
+const mostTowns = 200;
+
+/**
+ * Where the page stands. phase is "starting", "signin" (with why), "away" (with why; it goes on trying) or
+ * "ready". Then link is "live", "reconnecting" or "stale", since a time, and epoch counts the connections.
+ */
+export const session = createStore({ phase: "starting", why: "", link: "live", since: Date.now(), epoch: 0 });
+
+let nc = null;
+
+/** Starts with what the server says of itself. */
+export async function start() {
+  try {
+    const answer = await fetch("config.json");
+    if (!answer.ok) throw new Error(await answer.text());
+    const config = await answer.json();
+    session.set({ config });
+    document.title = `${config.world} · world engine`;
+    if (config.signIn) session.set({ phase: "signin", why: "" });
+    else await signIn({});
+  } catch (error) {
+    session.set({ phase: "away", why: `The server cannot be reached (${error.message}).` });
+    setTimeout(start, 3000);
+  }
+}
+
+const natsURL = () => new URL("nats", location.href.split("#")[0]).href.replace(/^http/, "ws");
+
+/** Connects as a user, whose password is kept in memory for as long as the page is open. */
+export async function signIn({ user, pass }) {
+  session.set({ phase: "starting", why: "" });
+  try {
+    nc = await wsconnect({
+      servers: natsURL(), name: "console", maxReconnectAttempts: -1, reconnectTimeWait: 500,
+      reconnectJitter: 500, pingInterval: 10_000, maxPingOut: 2, timeout: 8000, ignoreClusterUpdates: true,
+      ...(user && { user, pass, inboxPrefix: `_INBOX_${user}` }),
+    });
+  } catch (error) {
+    await refused(error, { user, pass });
+    return;
+  }
+  watch(nc, user);
+  const client = new Client(nc, { world: session.get().config.world, timeout: patience });
+  try {
+    const me = await client.request("whoami");
+    session.set({ phase: "ready", client, me: { user, ...me }, link: "live", since: Date.now(), epoch: 1 });
+    listen(client, me);
+  } catch (error) {
+    await nc.close();
+    await refused(error, { user, pass });
+  }
+}
+
+/** Says why there is no connection, and tries again where that can help. */
+async function refused(error, login) {
+  const signInAgain = session.get().config.signIn;
+  if (/authorization/i.test(`${error.name} ${error.message}`)) {
+    session.set({ phase: "signin", why: "The user or the password is not right, or there were too many tries." });
+    return;
+  }
+  let why = `NATS cannot be reached: ${error.message}.`;
+  try {
+    const answer = await fetch("nats");
+    if (answer.status === 503) why = await answer.text();
+  } catch { /* the server is away, as said */ }
+  if (signInAgain) session.set({ phase: "signin", why });
+  else {
+    session.set({ phase: "away", why });
+    setTimeout(() => signIn(login), 3000);
+  }
+}
+
+export async function signOut() {
+  const { client } = session.get();
+  session.set({ phase: "signin", why: "", client: null, me: null });
+  await client?.nc.close();
+}
+
+/** Keeps the chip true to the connection. */
+async function watch(connection, user) {
+  let stale;
+  connection.closed().then((error) => {
+    clearTimeout(stale);
+    if (session.get().client?.nc !== connection) return;
+    session.set({
+      phase: "signin", client: null,
+      why: `The connection was ended${error ? `: ${error.message}` : ""}. ` +
+        (user ? "The rights of the user may have changed." : ""),
+    });
+  });
+  for await (const status of connection.status()) {
+    if (status.type === "disconnect" && session.get().link === "live") { // and not each try to come back
+      session.set({ link: "reconnecting", since: Date.now() });
+      stale = setTimeout(() => session.set({ link: "stale" }), soon);
+    } else if (status.type === "reconnect") {
+      clearTimeout(stale);
+      session.set({ link: "live", since: Date.now(), epoch: session.get().epoch + 1 });
+      rightsAgain(connection, user);
+    }
+  }
+}
+
+/** Asks whether the user has other rights since the connection was lost, as after a change of the access file. */
+async function rightsAgain(connection, user) {
+  const { client, me } = session.get();
+  if (client?.nc !== connection) return;
+  try {
+    const now = { user, ...await client.request("whoami") };
+    if (JSON.stringify(now) === JSON.stringify(me) || session.get().client !== client) return;
+    session.set({ me: now });
+    listen(client, now);
+  } catch { /* the pages say what they may not do */ }
+}
+
+let subscriptions = [];
+
+/** Hears the run events and alerts that the user may hear. */
+async function listen(client, me) {
+  for (const sub of subscriptions) if (!sub.isClosed()) sub.unsubscribe();
+  subscriptions = [];
+  const bound = me.read ?? (["agent", "plugin"].includes(me.role) ? me.towns : undefined);
+  const towns = bound ? bound.slice(0, mostTowns) : [undefined];
+  session.set({ unheard: bound ? bound.length - towns.length : 0, deaf: "" });
+  const refuse = (error) => session.set({ deaf: error.message });
+  for (const town of towns) {
+    const subject = await eventSubject(client.world, town);
+    subscriptions.push(client.nc.subscribe(subject, { callback: (error, msg) => (error ? refuse(error) : feed.take(msg)) }));
+  }
+  if (can("alert.list")) {
+    subscriptions.push(client.nc.subscribe(`alerts.v1.${client.world}.>`, { callback: (error, msg) => !error && feed.alert(msg) }));
+  }
+}
+
+/** Reports whether the user may ask a verb. */
+export const can = (verb) => session.get().me?.verbs.includes(verb) ?? false;
+
+/** Asks a verb. */
+export const ask = (verb, body, options) => session.get().client.request(verb, body, options);

@@ -1,0 +1,73 @@
+import { useEffect, useState } from "preact/hooks";
+
+/** Characters that change the direction of what follows, or cannot be seen. */
+const hidden = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
+const code = (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`;
+
+/** Returns a text that others wrote with its invisible characters spelled out. */
+export const visible = (text) => String(text ?? "").replace(hidden, code);
+
+/** A text that others wrote: always text, of one line, cut where it is long. */
+export function Said({ text, most = 80 }) {
+  const all = visible(text);
+  const short = all.length > most ? `${all.slice(0, most)}…` : all;
+  return <bdi class="said" title={all.length > most ? all.slice(0, 1000) : undefined}>{short}</bdi>;
+}
+
+/** A hash or a run's id, of which the beginning is enough to tell it from others. */
+export function Short({ id, size = 8 }) {
+  return <code title={visible(id).slice(0, 200)}>{visible(id).replace(/^[a-z]+_/, "").slice(0, size)}</code>;
+}
+
+const clock = new Intl.DateTimeFormat(undefined, { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const day = new Intl.DateTimeFormat(undefined, {
+  month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", second: "2-digit",
+});
+
+/** A time as this machine's clock has it; in UTC on hover. */
+export function Time({ at }) {
+  const date = new Date(at ?? NaN);
+  if (Number.isNaN(date.getTime())) return <span>–</span>;
+  const today = date.toDateString() === new Date().toDateString();
+  return <time datetime={date.toISOString()} title={date.toISOString()}>{(today ? clock : day).format(date)}</time>;
+}
+
+/** How long ago something was, growing as it is looked at. */
+export function Age({ since }) {
+  const [, tick] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => tick((n) => n + 1), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  return <>{duration(Date.now() - new Date(since).getTime())}</>;
+}
+
+export function duration(ms) {
+  if (!Number.isFinite(ms)) return "–";
+  if (ms < 0) return "0 s";
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
+  if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min`;
+  if (ms < 172_800_000) return `${Math.floor(ms / 3_600_000)} h`;
+  return `${Math.floor(ms / 86_400_000)} days`;
+}
+
+const plain = new Intl.NumberFormat();
+export const count = (n) => plain.format(n ?? 0);
+
+const verdicts = {
+  executed: "good", COMPLETED: "good", RUNNING: "busy", PENDING: "busy", APPROVED: "busy", PAUSED: "wait",
+  failed: "bad", FAILED: "bad", rejected: "bad", INCONSISTENT: "bad", stale: "wait", duplicate: "calm",
+  CANCELLED: "calm",
+};
+
+/** A reason, where it says more than the status beside it. */
+export function Reason({ code, status, most = 48 }) {
+  return code && code !== String(status).toUpperCase() ? <Said text={code} most={most} /> : null;
+}
+
+/** The status of a run or a result, in its colour and its word. */
+export function Status({ of, substatus, reason }) {
+  if (!of) return <span class="status calm">–</span>;
+  return <span class={`status ${verdicts[of] ?? "calm"}`} title={reason}>{[of, substatus].filter(Boolean).map((word) => visible(word).toLowerCase()).join(", ")}</span>;
+}

@@ -1,0 +1,134 @@
+import { Component } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { session } from "./session.js";
+import { useStore } from "./store.js";
+import { visible } from "./text.jsx";
+
+/** What went wrong, and what to do. */
+export function Trouble({ error, retry }) {
+  if (!error) return null;
+  const advice = {
+    TIMEOUT: "The server did not answer in time; it may be busy or away.",
+    NO_RESPONDERS: "No engine serves this world now.",
+    PERMISSION_DENIED: "This user has no right to ask that.",
+    FORBIDDEN: "This user has no right to that.",
+  }[error.code];
+  return (
+    <div class="trouble" role="alert">
+      <strong>{visible(error.code ?? error.name)}</strong> {advice ?? visible(error.message)}
+      {(error.details ?? []).map((d) => (
+        <div key={d.path}><code>{visible(d.path || "/")}</code> {visible(d.message)}</div>
+      ))}
+      {retry && <button type="button" onClick={retry}>Try again</button>}
+    </div>
+  );
+}
+
+/** Says what went wrong in place of a page that cannot be shown: an answer that is not what it should be. Another
+    path is another page. */
+export class Boundary extends Component {
+  state = { error: null };
+
+  static getDerivedStateFromError(error) { return { error }; }
+
+  componentDidUpdate({ path }) {
+    if (this.state.error && path !== this.props.path) this.setState({ error: null });
+  }
+
+  render({ children }, { error }) {
+    if (!error) return children;
+    return (
+      <>
+        <Heading title="This page cannot be shown" />
+        <Trouble error={{ name: "UNREADABLE_ANSWER", message: `What the server answered is not what it should be (${error.message}). The other pages go on.` }}
+          retry={() => this.setState({ error: null })} />
+      </>
+    );
+  }
+}
+
+/** A page's title, what belongs to it, and what can be done. */
+export function Heading({ title, children }) {
+  return <div class="heading"><h1>{title}</h1><div class="actions">{children}</div></div>;
+}
+
+export function Empty({ children }) { return <div class="empty">{children}</div>; }
+
+export function Command({ text }) {
+  return <div class="command"><code>{text}</code><Copy text={text} label="Copy" /></div>;
+}
+
+/** Copies a text, or what a function returns. */
+export function Copy({ text, label }) {
+  const [done, setDone] = useState("");
+  const copy = async () => {
+    const whole = typeof text === "function" ? await text() : text;
+    if (whole === undefined) return; // there is none, which text has said
+    try {
+      await navigator.clipboard.writeText(whole);
+      setDone("Copied");
+    } catch {
+      setDone("Not copied: the browser refused"); // on http beyond localhost it has no clipboard
+    }
+    setTimeout(() => setDone(""), 2000);
+  };
+  return <button type="button" onClick={copy}>{done || label}</button>;
+}
+
+/** Hands a file to the browser's downloads. */
+export function download(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  const a = Object.assign(document.createElement("a"), { href: url, download: name });
+  a.click();
+  setTimeout(() => URL.revokeObjectURL(url), 1000);
+}
+
+/** Tells whether what is shown is true now. */
+export function Link() {
+  const { link, since, deaf, unheard } = useStore(session);
+  const at = new Date(since).toLocaleTimeString();
+  const text = {
+    live: deaf ? "NOT LIVE" : "LIVE", reconnecting: "RECONNECTING", stale: `STALE since ${at}`,
+  }[link];
+  const why = {
+    live: deaf ? `This user may not hear run events: ${deaf}. Reload to see what is new.`
+      : `Connected since ${at}.${unheard ? ` ${unheard} more towns of this user are not heard.` : ""}`,
+    reconnecting: `The connection was lost at ${at}.`,
+    stale: "What you see is as it was then. The page goes on trying to reconnect.",
+  }[link];
+  return <span class={`link ${deaf ? "stale" : link}`} role="status" title={why}>{text}</span>;
+}
+
+/** Asks for a reason before something is changed. */
+export function Dialog({ title, says, action, danger, onClose, onDone }) {
+  const ref = useRef(null);
+  const [reason, setReason] = useState("");
+  const [error, setError] = useState(null);
+  const [busy, setBusy] = useState(false);
+  useEffect(() => { ref.current.showModal(); }, []);
+  const submit = async (e) => {
+    e.preventDefault();
+    setBusy(true);
+    try {
+      await onDone(reason);
+      onClose();
+    } catch (why) {
+      setError(why);
+      setBusy(false);
+    }
+  };
+  return (
+    <dialog ref={ref} onClose={onClose} aria-labelledby="dialog-title">
+      <form onSubmit={submit}>
+        <h2 id="dialog-title">{title}</h2>
+        <p>{says}</p>
+        <label>Reason <input required maxLength={200} value={reason} onInput={(e) => setReason(e.target.value)} /></label>
+        <Trouble error={error} />
+        <div class="actions">
+          <button type="button" onClick={onClose}>Leave it</button>
+          <button type="submit" class={danger ? "danger" : "primary"} disabled={busy}>{action}</button>
+        </div>
+      </form>
+    </dialog>
+  );
+}
