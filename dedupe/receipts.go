@@ -1,15 +1,18 @@
-// Package dedupe knows which idempotency keys the world has accepted, and with what result.
+// Package dedupe knows which idempotency keys each town of the world has accepted, and with what
+// result.
 //
-// A receipt is derived from the commit log: one message per accepted handoff in the stream
-// WORLD_<world>_RECEIPTS, on world.<world>.receipts.<idempotency key>. Receipts live as long as
-// the dedupe retention, which is the stream's MaxAge. A follower of the log writes them; until it
-// has written one, the instance that committed the handoff answers from memory.
+// A key belongs to its town: the same key in two towns is two keys. A receipt is derived from the
+// commit log: one message per accepted handoff in the stream WORLD_<world>_RECEIPTS, on
+// world.<world>.receipts.<town token>.<idempotency key>. Receipts live as long as the dedupe
+// retention, which is the stream's MaxAge. A follower of the log writes them; until it has written
+// one, the instance that committed the handoff answers from memory.
 //
 // Before the no of Lookup counts for a town that was read from the log, the follower must have
 // followed the log up to there (follow.Follower.Wait).
 package dedupe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,36 +23,52 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/wire"
 )
 
 // DefaultRetention is how long a receipt is kept unless the operator says otherwise.
 const DefaultRetention = 30 * 24 * time.Hour
 
-// Receipt says that a key was accepted. Its JSON is the body of its message.
+// Place is where a receipt stands: a town, by its token in subjects, and an idempotency key.
+type Place struct{ Town, Key string }
+
+// Receipt says that a town accepted a key. Its JSON is the body of its message.
 type Receipt struct {
-	Key       string         `json:"-"` // the idempotency key, the last token of the subject
+	Place     `json:"-"`
 	LogSeq    uint64         `json:"-"` // where in the log it was committed
+	TownID    string         `json:"townId"`
 	RunID     string         `json:"runId"`
 	HandoffID string         `json:"handoffId"`
 	ResultID  string         `json:"resultId"`
-	Result    jsontext.Value `json:"result"` // the execution-result.v1, as it was answered
+	Result    jsontext.Value `json:"result"` // the execution-result.v1, revision 0, as it was decided
+	// Addition is what revision 1 of the result says beyond it; nil in receipts of earlier engines.
+	Addition *handoff.Addition `json:"addition,omitzero"`
 }
 
-// StreamName returns the name of the stream of a world's receipts.
-func StreamName(world string) string { return "WORLD_" + world + "_RECEIPTS" }
+// Subject returns the subject of the receipt at the place.
+func (at Place) Subject(world string) string {
+	return wire.ReceiptSubject(world, at.Town, at.Key)
+}
 
-// Subject returns the subject of a key's receipt. A key is `proposal_` and 64 hex digits, so it
-// needs no encoding.
-func Subject(world, key string) string { return "world." + world + ".receipts." + key }
+// PlaceOf returns the place of a receipt's subject, the zero place for another subject.
+func PlaceOf(subject string) Place {
+	town, key, _ := wire.ReceiptOf(subject)
+	return Place{town, key}
+}
+
+// All is the place of all receipts, for subjects that match them.
+var All = Place{"*", "*"}
 
 // StreamConfig returns the stream of a world's receipts. It is derived, so it may be persisted
 // asynchronously: what a crash cuts off is written again from the log. Replicated streams do not
 // offer that.
 func StreamConfig(world string, retention time.Duration, replicas int) jetstream.StreamConfig {
 	config := jetstream.StreamConfig{
-		Name:              StreamName(world),
+		Name:              wire.ReceiptStream(world),
 		Description:       "Receipts of accepted handoffs, derived from the commit log of " + world,
-		Subjects:          []string{Subject(world, "*")},
+		Subjects:          []string{All.Subject(world)},
 		MaxAge:            retention,
 		MaxMsgsPerSubject: 1,
 		AllowDirect:       replicas <= 1, // a follower's copy may be behind its leader
@@ -62,13 +81,31 @@ func StreamConfig(world string, retention time.Duration, replicas int) jetstream
 	return config
 }
 
-// Message returns the message that stores the receipt.
+// Message returns the message that stores the receipt. Its body is what json.Marshal gives, where
+// the result has no white space.
 func (r *Receipt) Message(world string) (*nats.Msg, error) {
-	body, err := json.Marshal(r)
-	if err != nil {
-		return nil, fmt.Errorf("dedupe: receipt of %s: %w", r.Key, err)
+	body := make([]byte, 0, len(r.Result)+512)
+	var failed error
+	for _, member := range [...]struct{ before, value string }{
+		{`{"townId":`, r.TownID}, {`,"runId":`, r.RunID}, {`,"handoffId":`, r.HandoffID}, {`,"resultId":`, r.ResultID},
+	} {
+		var err error
+		body, err = jsontext.AppendQuote(append(body, member.before...), member.value)
+		failed = cmp.Or(failed, err)
 	}
-	return &nats.Msg{Subject: Subject(world, r.Key), Data: body, Header: nats.Header{}}, nil
+	if failed != nil {
+		return nil, fmt.Errorf("dedupe: receipt of %s: %w", r.Key, failed)
+	}
+	body = append(append(body, `,"result":`...), r.Result...)
+	if r.Addition != nil {
+		addition, err := json.Marshal(r.Addition)
+		if err != nil {
+			return nil, fmt.Errorf("dedupe: receipt of %s: %w", r.Key, err)
+		}
+		body = append(append(body, `,"addition":`...), addition...)
+	}
+	body = append(body, '}')
+	return &nats.Msg{Subject: r.Place.Subject(world), Data: body, Header: nats.Header{}}, nil
 }
 
 // Receipts answers whether a key was accepted. It is safe for concurrent use.
@@ -77,39 +114,85 @@ type Receipts struct {
 	stream jetstream.Stream
 
 	mu       sync.Mutex
-	pending  map[string]*Receipt // committed here, not yet known to be followed
-	order    []*Receipt          // the pending ones in the order of the log
+	pending  map[Place]*Receipt // committed here, not yet known to be followed
+	order    []*Receipt         // the pending ones in the order of the log
 	followed uint64
+
+	// created says which stream it is that is followed, and seen when it was seen last: see
+	// confirm.
+	created time.Time
+	seen    time.Time
+	losses  int
+	asking  sync.Mutex
+
+	replaced func()
 }
 
-// New reads receipts from stream, which was made of StreamConfig.
-func New(world string, stream jetstream.Stream) *Receipts {
+// New reads receipts from stream, which was made of StreamConfig. replaced is called when the
+// stream turns out to be another one than it was: from then on nothing must count as followed that
+// was followed before. It must not call the Receipts.
+func New(world string, stream jetstream.Stream, replaced func()) *Receipts {
 	return &Receipts{
-		world: world, stream: stream,
-		pending: map[string]*Receipt{},
+		world: world, stream: stream, created: stream.CachedInfo().Created, replaced: replaced,
+		pending: map[Place]*Receipt{},
 	}
 }
 
-// Lookup returns the receipt of key, or nil when the key was not accepted. An error means that
-// nobody knows, and the caller must not treat the key as free.
-func (r *Receipts) Lookup(ctx context.Context, key string) (*Receipt, error) {
+// Lookup returns the receipt at a place, or nil when the town has not accepted the key. An error
+// means that it is not known, and the caller must not treat the key as free.
+func (r *Receipts) Lookup(ctx context.Context, at Place) (*Receipt, error) {
 	r.mu.Lock()
-	own := r.pending[key]
+	own := r.pending[at]
 	r.mu.Unlock()
 	if own != nil {
 		return own, nil
 	}
-	msg, err := r.stream.GetLastMsgForSubject(ctx, Subject(r.world, key))
+	return r.stored(ctx, at)
+}
+
+// LookupAny returns the receipt of the town that was the last to accept key, nil when no town has
+// accepted it: the last one that this instance has committed and not seen followed, or else the
+// last one of the stream. The order of the stream is that of the log but for receipts that a repair
+// wrote again. It costs more than Lookup: NATS walks through the towns.
+func (r *Receipts) LookupAny(ctx context.Context, key string) (*Receipt, error) {
+	if own := r.lastOwn(key); own != nil {
+		return own, nil
+	}
+	return r.stored(ctx, Place{"*", key})
+}
+
+// lastOwn returns the last receipt of a key that this instance committed and that is not known to
+// be followed, or nil.
+func (r *Receipts) lastOwn(key string) (last *Receipt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, own := range r.order {
+		if own.Key == key && (last == nil || own.LogSeq > last.LogSeq) {
+			last = own
+		}
+	}
+	return last
+}
+
+// stored returns the last receipt that the stream has at a place, or nil.
+func (r *Receipts) stored(ctx context.Context, at Place) (*Receipt, error) {
+	if err := r.confirm(ctx); err != nil {
+		return nil, err
+	}
+	msg, err := r.stream.GetLastMsgForSubject(ctx, at.Subject(r.world))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		if r.age() >= RecreateAfter {
+			return nil, ErrReplaced
+		}
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("dedupe: cannot look up %s: %w", key, err)
+		return nil, fmt.Errorf("dedupe: cannot look up %s: %w", at.Key, err)
 	}
-	receipt := &Receipt{Key: key}
+	receipt := &Receipt{Place: PlaceOf(msg.Subject)}
 	if err := json.Unmarshal(msg.Data, receipt); err != nil {
 		return nil, fmt.Errorf("dedupe: the receipt of %s at sequence %d is not readable: %w",
-			key, msg.Sequence, err)
+			at.Key, msg.Sequence, err)
 	}
 	return receipt, nil
 }
@@ -121,7 +204,7 @@ func (r *Receipts) Remember(receipt *Receipt) {
 	if receipt.LogSeq <= r.followed {
 		return
 	}
-	r.pending[receipt.Key] = receipt
+	r.pending[receipt.Place] = receipt
 	r.order = append(r.order, receipt)
 }
 
@@ -133,8 +216,8 @@ func (r *Receipts) Followed(seq uint64) {
 	// Towns commit side by side, so the order of Remember is that of the log but for neighbours.
 	kept := 0
 	for kept < len(r.order) && r.order[kept].LogSeq <= seq {
-		if r.pending[r.order[kept].Key] == r.order[kept] {
-			delete(r.pending, r.order[kept].Key)
+		if at := r.order[kept].Place; r.pending[at] == r.order[kept] {
+			delete(r.pending, at)
 		}
 		kept++
 	}

@@ -5,10 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
 )
 
 // newReceipts makes receipts on a real NATS.
@@ -19,14 +22,17 @@ func newReceipts(t *testing.T) (*Receipts, jetstream.JetStream) {
 	require.NoError(t, err)
 	stream, err := js.CreateStream(t.Context(), StreamConfig("w", time.Hour, 1))
 	require.NoError(t, err)
-	return New("w", stream), js
+	return New("w", stream, func() {}), js
 }
+
+// at is where receipts of these tests stand.
+func at(digit string) Place { return Place{"t", key(digit)} }
 
 func key(digit string) string { return "proposal_" + strings.Repeat(digit, 64) }
 
 func receipt(digit string, logSeq uint64) *Receipt {
 	return &Receipt{
-		Key: key(digit), LogSeq: logSeq, RunID: "run-" + digit, HandoffID: "handoff-" + digit,
+		Place: at(digit), TownID: "t", LogSeq: logSeq, RunID: "run-" + digit, HandoffID: "handoff-" + digit,
 		ResultID: "result-" + digit, Result: []byte(`{"resultId":"result-` + digit + `"}`),
 	}
 }
@@ -36,29 +42,29 @@ func receipt(digit string, logSeq uint64) *Receipt {
 func TestLookup(t *testing.T) {
 	t.Parallel()
 	r, js := newReceipts(t)
-	none, err := r.Lookup(t.Context(), key("1"))
+	none, err := r.Lookup(t.Context(), at("1"))
 	require.NoError(t, err)
 	require.Nil(t, none)
 
 	own := receipt("1", 7)
 	r.Remember(own)
-	got, err := r.Lookup(t.Context(), key("1"))
+	got, err := r.Lookup(t.Context(), at("1"))
 	require.NoError(t, err)
 	require.Equal(t, own, got)
 	r.Followed(6)
-	got, err = r.Lookup(t.Context(), key("1"))
+	got, err = r.Lookup(t.Context(), at("1"))
 	require.NoError(t, err)
 	require.Equal(t, own, got, "it was not followed yet")
 
 	msg, err := own.Message("w")
 	require.NoError(t, err)
-	require.Equal(t, "world.w.receipts."+key("1"), msg.Subject)
+	require.Equal(t, "world.w.receipts.t."+key("1"), msg.Subject)
 	_, err = js.PublishMsg(t.Context(), msg)
 	require.NoError(t, err)
 	r.Followed(7)
 	require.Empty(t, r.pending, "memory is given back")
 	require.Empty(t, r.order)
-	got, err = r.Lookup(t.Context(), key("1"))
+	got, err = r.Lookup(t.Context(), at("1"))
 	require.NoError(t, err)
 	want := *own
 	want.LogSeq = 0 // the stream does not tell
@@ -83,12 +89,12 @@ func TestRememberOutOfOrder(t *testing.T) {
 func TestLookupFails(t *testing.T) {
 	t.Parallel()
 	r, js := newReceipts(t)
-	_, err := js.Publish(t.Context(), Subject("w", key("1")), []byte("damaged"))
+	_, err := js.Publish(t.Context(), at("1").Subject("w"), []byte("damaged"))
 	require.NoError(t, err)
-	_, err = r.Lookup(t.Context(), key("1"))
+	_, err = r.Lookup(t.Context(), at("1"))
 	require.ErrorContains(t, err, "at sequence 1 is not readable")
-	require.NoError(t, js.DeleteStream(t.Context(), StreamName("w")))
-	_, err = r.Lookup(t.Context(), key("2"))
+	require.NoError(t, js.DeleteStream(t.Context(), wire.ReceiptStream("w")))
+	_, err = r.Lookup(t.Context(), at("2"))
 	require.ErrorContains(t, err, "cannot look up "+key("2"))
 }
 
@@ -104,4 +110,24 @@ func TestStreamConfig(t *testing.T) {
 	require.Equal(t, 3, replicated.Replicas)
 	require.Equal(t, time.Minute, single.MaxAge)
 	require.Equal(t, int64(1), single.MaxMsgsPerSubject)
+}
+
+// The body that is written by hand is what the library writes.
+func TestTheBodyOfAReceipt(t *testing.T) {
+	t.Parallel()
+	r := receipt("1", 7)
+	for i, townID := range []string{"t", "\"№\" <1>\n\u2028"} {
+		r.TownID = townID
+		if i > 0 {
+			r.Addition = &handoff.Addition{ActorID: "a", ProposalType: handoff.TalkToTownsfolk}
+		}
+		want, err := json.Marshal(r)
+		require.NoError(t, err)
+		got, err := r.Message("w")
+		require.NoError(t, err)
+		require.Equal(t, string(want), string(got.Data))
+	}
+	r.TownID = "\xff"
+	_, err := r.Message("w")
+	require.Error(t, err)
 }

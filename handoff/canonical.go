@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Hash returns the lower-case hex SHA-256 of canonical, which must be canonical JSON in UTF-8.
@@ -94,41 +96,17 @@ func firstUnit(r, other rune) int {
 }
 
 // AppendString appends s as an ES6 JSON string: only the quote, the backslash and the control
-// characters below U+0020 are escaped. s must be valid UTF-8.
+// characters below U+0020 are escaped. s must be valid UTF-8, as a decoder gives it; every byte
+// that is not becomes U+FFFD. It is deterministic and safe for concurrent use.
 func AppendString(dst []byte, s string) []byte {
-	const hexDigits = "0123456789abcdef"
-	dst = append(dst, '"')
-	start := 0
-	for i := 0; i < len(s); i++ {
-		c := s[i]
-		if c >= 0x20 && c != '"' && c != '\\' {
-			continue
-		}
-		dst = append(dst, s[start:i]...)
-		start = i + 1
-		switch c {
-		case '"', '\\':
-			dst = append(dst, '\\', c)
-		case '\b':
-			dst = append(dst, `\b`...)
-		case '\t':
-			dst = append(dst, `\t`...)
-		case '\n':
-			dst = append(dst, `\n`...)
-		case '\f':
-			dst = append(dst, `\f`...)
-		case '\r':
-			dst = append(dst, `\r`...)
-		default:
-			dst = append(dst, '\\', 'u', '0', '0', hexDigits[c>>4], hexDigits[c&0xF])
-		}
-	}
-	return append(append(dst, s[start:]...), '"')
+	dst, _ = jsontext.AppendQuote(dst, s) // the error only tells of invalid UTF-8
+	return dst
 }
 
 // AppendNumber appends f as ECMAScript's Number::toString does: the shortest digits that read
 // back as f, an exponent below 1e-6 and from 1e21 on (1e-7, 1e+21), and 0 for -0. It panics on
-// NaN and the infinities, which JSON does not have.
+// NaN and the infinities, which JSON does not have. It writes what jsontext does but for -0, but
+// without the two allocations of a jsontext.Token: a commit writes every number of its town.
 func AppendNumber(dst []byte, f float64) []byte {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		panic("handoff: no canonical JSON for a number that is not finite")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"testing"
 	"testing/quick"
 
@@ -161,6 +162,23 @@ func TestNumbersEqualTheOracle(t *testing.T) {
 	}
 }
 
+// TestNumbersEqualJSONText holds numbers of all magnitudes against a second writer, whose -0 is the
+// one difference.
+func TestNumbersEqualJSONText(t *testing.T) {
+	t.Parallel()
+	g := rand.New(rand.NewPCG(8, 8))
+	for range 200_000 {
+		f := math.Float64frombits(g.Uint64())
+		if math.IsNaN(f) || math.IsInf(f, 0) || f == 0 {
+			continue
+		}
+		if want := jsontext.Float(f).String(); want != string(handoff.AppendNumber(nil, f)) {
+			t.Fatalf("%s, not %s", handoff.AppendNumber(nil, f), want)
+		}
+	}
+	require.Equal(t, "0", string(handoff.AppendNumber(nil, math.Copysign(0, -1))))
+}
+
 func TestStringsEqualTheOracleAndReadBack(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, quick.Check(func(points []rune) bool {
@@ -169,6 +187,12 @@ func TestStringsEqualTheOracleAndReadBack(t *testing.T) {
 		var back string
 		return got == naiveString(s) && json.Unmarshal([]byte(got), &back) == nil && back == s
 	}, nil))
+}
+
+// TestStringsThatAreNotUTF8: no decoder gives one; its bad bytes are replaced, not written.
+func TestStringsThatAreNotUTF8(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "\"a\ufffdb\ufffd\"", string(handoff.AppendString(nil, "a\xffb\xc3")))
 }
 
 // requireCanonical holds our canonical form of a tree against both oracles, and asserts that it

@@ -3,8 +3,6 @@ package handoff
 import (
 	"strconv"
 
-	"github.com/go-json-experiment/json"
-
 	"worldengine/schemas"
 )
 
@@ -31,7 +29,8 @@ const (
 // Statuses returns the five statuses in the order of the contract.
 func Statuses() []Status { return []Status{Executed, Rejected, Stale, Duplicate, Failed} }
 
-// Accepted says whether the status requires accepted: true. An accepted handoff consumes its key.
+// Accepted reports whether the status requires accepted: true. An accepted handoff consumes its
+// key.
 func (s Status) Accepted() bool { return s == Executed || s == Failed }
 
 // ReasonCode says why. Codes are the engine's to choose; these are the ones that do not come from
@@ -143,14 +142,9 @@ func NewResult(h *Handoff, outcome Outcome) *Result {
 // ParseResult reads and verifies a result: its schema, and that its id is its hash. The error is
 // a *schemas.ValidationError that names every violation with its JSON path.
 func ParseResult(data []byte, limits schemas.Limits) (*Result, error) {
-	tree, err := schemas.Parse(schemas.ExecutionResult, data, limits)
+	r, err := parse[Result](schemas.ExecutionResult, data, limits)
 	if err != nil {
 		return nil, err
-	}
-	// The canonical form writes an integer as such, however the sender did: 1.5e1 is 15.
-	r := new(Result)
-	if err := json.Unmarshal(AppendCanonical(nil, tree), r); err != nil {
-		return nil, unreadable(schemas.ExecutionResult, err)
 	}
 	if want := r.DeriveID(); r.ResultID != want {
 		return nil, schemas.Invalid(schemas.ExecutionResult, violation("must be the hash of "+

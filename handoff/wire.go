@@ -24,6 +24,20 @@ func marshal(v any) ([]byte, error) {
 	return data, nil
 }
 
+// parse reads a payload by its schema into a T. The error is a *schemas.ValidationError.
+func parse[T any](name schemas.Name, data []byte, limits schemas.Limits) (*T, error) {
+	tree, err := schemas.Parse(name, data, limits)
+	if err != nil {
+		return nil, err
+	}
+	// The canonical form writes an integer as such, however the sender did: 1.5e1 is 15.
+	v := new(T)
+	if err := json.Unmarshal(AppendCanonical(nil, tree), v); err != nil {
+		return nil, unreadable(name, err)
+	}
+	return v, nil
+}
+
 // unreadable is the refusal of a payload that its schema has passed and our types cannot hold, such
 // as an epoch beyond an int64.
 func unreadable(name schemas.Name, err error) error {

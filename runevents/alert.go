@@ -2,7 +2,8 @@ package runevents
 
 import (
 	"cmp"
-	"sync"
+
+	"worldengine/runevents/recent"
 )
 
 // AlertCode is the machine-readable code of an alert.
@@ -27,9 +28,31 @@ const (
 	PauseDrainTimeout AlertCode = "PAUSE_DRAIN_TIMEOUT"
 )
 
-// LogLost is the engine's own alert that the log does not have what a stream was derived from: it has
-// lost its end, or an older one was put in its place. No handoff is judged before fsck --repair.
+// The engine's own alerts about a town that no plugin is subscribed for. They have the townId, and
+// the run and handoff whose command found it so.
+const (
+	// PluginAbsent: commands of the town wait, or fail, until PluginReturned.
+	PluginAbsent AlertCode = "PLUGIN_ABSENT"
+	// PluginReturned: the town has a plugin again.
+	PluginReturned AlertCode = "PLUGIN_RETURNED"
+)
+
+// LogLost is the engine's own alert that the log does not have what a stream was derived from: it
+// has lost its end, or an older one was put in its place. No handoff is judged before fsck
+// --repair.
 const LogLost AlertCode = "LOG_LOST"
+
+// TownMended is the alert of fsck --repair that it put a town back to its last readable record.
+const TownMended AlertCode = "TOWN_MENDED"
+
+// The engine's own alerts about its disk.
+const (
+	// StorageFailed: the disk is full, or refused a write. Nothing is stored until
+	// StorageRecovered.
+	StorageFailed AlertCode = "STORAGE_FAILED"
+	// StorageRecovered: the engine stores again.
+	StorageRecovered AlertCode = "STORAGE_RECOVERED"
+)
 
 // The engine's own alerts, about the application of a command by a game. They have the runId of the
 // run that applies it and its handoffId, and an eventId only where they are about one event.
@@ -37,11 +60,17 @@ const (
 	// PluginLateAnswer: a game answered for a command after the engine had given it up, so game and
 	// engine may disagree about whether it happened.
 	PluginLateAnswer AlertCode = "PLUGIN_LATE_ANSWER"
+	// PluginDoubleAnswer: more plugins than one answered that they applied a command to a town.
+	PluginDoubleAnswer AlertCode = "PLUGIN_DOUBLE_ANSWER"
 	// PluginStateInvalid: the state that a game reported for a town cannot be one.
 	PluginStateInvalid AlertCode = "PLUGIN_STATE_INVALID"
-	// ApplyInDoubt: nobody knows whether a game has applied a command.
+	// ApplyInDoubt: the engine cannot find out whether a game has applied a command.
 	ApplyInDoubt AlertCode = "APPLY_IN_DOUBT"
 )
+
+// RunLeftWaiting is the engine's own alert about the run of a handoff that waited in a server which
+// died. Another server, or the same one after its start, cancels the run.
+const RunLeftWaiting AlertCode = "RUN_LEFT_WAITING"
 
 // Severity is how urgent an alert is.
 type Severity string
@@ -58,9 +87,9 @@ const (
 // where game and engine may disagree or the log is damaged, and P2 for a state that was refused.
 func (c AlertCode) Severity() Severity {
 	switch c {
-	case EventBusDeliveryFailed, PluginLateAnswer, ApplyInDoubt, LogLost:
+	case EventBusDeliveryFailed, PluginLateAnswer, PluginDoubleAnswer, ApplyInDoubt, LogLost, TownMended, StorageFailed:
 		return P1
-	case CausalViolation, PauseDrainTimeout:
+	case CausalViolation, PauseDrainTimeout, StorageRecovered, RunLeftWaiting, PluginReturned:
 		return P3
 	}
 	return P2
@@ -88,6 +117,10 @@ type Alert struct {
 	AttemptedState   string    `json:"attemptedState,omitzero"`
 	// HandoffID is the handoff whose command is being applied, or whose receipt could not be kept.
 	HandoffID string `json:"handoffId,omitzero"`
+	// TownID is the town that the alert is about, where that is what it is about.
+	TownID string `json:"townId,omitzero"`
+	// Since is when what the alert is about began, where it can begin more than once in a run.
+	Since string `json:"since,omitzero"`
 	// DeadLetter is the subject at which an EVENT_BUS_DELIVERY_FAILED keeps what was given up.
 	DeadLetter string `json:"deadLetter,omitzero"`
 	Message    string `json:"message"`
@@ -96,9 +129,14 @@ type Alert struct {
 }
 
 // ID is what makes two alerts the same: code|runId|eventId, and where there is no eventId the
-// handoffId in its place, or else the subject of the dead letter.
+// handoffId in its place, or else the subject of the dead letter. Where it has since it ends in |since,
+// and the townId is in that place where there is no other.
 func (a *Alert) ID() string {
-	return string(a.Code) + "|" + a.RunID + "|" + cmp.Or(a.EventID, a.HandoffID, a.DeadLetter)
+	about := cmp.Or(a.EventID, a.HandoffID, a.DeadLetter)
+	if a.Since != "" {
+		about = cmp.Or(about, a.TownID) + "|" + a.Since
+	}
+	return string(a.Code) + "|" + a.RunID + "|" + about
 }
 
 // NewAlert returns an alert about r.
@@ -116,39 +154,21 @@ type alertID struct {
 	code    AlertCode
 	runID   string
 	eventID string
+	since   string
 }
 
 // AlertFilter remembers the last alerts that went through it, so that each is raised once. It is
 // safe for concurrent use.
 type AlertFilter struct {
-	limit int
-
-	mu    sync.Mutex
-	known map[alertID]struct{}
-	order []alertID // a ring once it is full
-	next  int
+	known *recent.Map[alertID, struct{}]
 }
 
-// NewAlertFilter returns a filter that remembers so many alerts; DefaultMaxAlerts for 0.
+// NewAlertFilter returns a filter that remembers at most limit alerts; DefaultMaxAlerts for 0.
 func NewAlertFilter(limit int) *AlertFilter {
-	return &AlertFilter{limit: cmp.Or(limit, DefaultMaxAlerts), known: make(map[alertID]struct{})}
+	return &AlertFilter{recent.NewMap[alertID, struct{}](cmp.Or(limit, DefaultMaxAlerts))}
 }
 
-// First says whether a is not one of those remembered, and remembers it.
+// First reports whether the filter does not remember a, and makes it remember a.
 func (f *AlertFilter) First(a *Alert) bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	id := alertID{a.Code, a.RunID, a.EventID}
-	if _, ok := f.known[id]; ok {
-		return false
-	}
-	f.known[id] = struct{}{}
-	if len(f.order) < f.limit {
-		f.order = append(f.order, id)
-		return true
-	}
-	delete(f.known, f.order[f.next])
-	f.order[f.next] = id
-	f.next = (f.next + 1) % f.limit
-	return true
+	return f.known.Add(alertID{a.Code, a.RunID, a.EventID, a.Since}, struct{}{})
 }

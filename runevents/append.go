@@ -23,7 +23,8 @@ type Appended struct {
 // TransitionError refuses an append because of an event that its run or step cannot make from where
 // it is (RunEvents v2.0.1, section 5.3, layer 2). Nothing of the append was stored. The error is a
 // function of the write and not of the state that refused it, so that whoever appends it again gets
-// the same error while it is invalid, whatever was appended meanwhile. Its code is INVALID_TRANSITION.
+// the same error while it is invalid, whatever was appended meanwhile. Its code is
+// INVALID_TRANSITION.
 type TransitionError struct {
 	Index            int // of the write in the append
 	RunID            string
@@ -43,38 +44,70 @@ func (e *TransitionError) Error() string {
 		e.EventType, entity, e.RunID, e.AttemptedState)
 }
 
-// ErrRunEnding refuses an append because the engine is about to end its run, and says itself what comes
-// next. Nothing was stored. Append again: within moments the run has ended, and takes events again.
+// ErrRunEnding refuses an append because the engine is about to end its run, and says itself what
+// comes next. Nothing was stored. Append again: within moments the run has ended, and takes events
+// again.
 var ErrRunEnding = errors.New("runevents: the engine is ending the run; append again when it has")
+
+// OwnedError refuses an append of another producer to a run of the engine, because of an event that
+// only the engine emits there: one of the run, or of a step of the engine. Nothing of the append
+// was stored, and it never will be. Its code is RUN_OWNED.
+type OwnedError struct {
+	Index     int // of the write in the append
+	RunID     string
+	EventType EventType
+	StepID    string // "" for the run
+}
+
+func (e *OwnedError) Error() string {
+	entity := "the run itself"
+	if e.StepID != "" {
+		entity = fmt.Sprintf("its step %q", e.StepID)
+	}
+	return fmt.Sprintf("runevents: run %s is the engine's, and so is %s of %s: "+
+		"append events of steps of your own, or to a run of your own", e.RunID, e.EventType, entity)
+}
+
+// AppendPolicy is what an append authority holds the events of other producers to.
+type AppendPolicy struct {
+	// TenantID is the tenant whose new events are taken; "" for every tenant's.
+	TenantID string
+	// EngineSteps are the steps that, in a run of the engine, only the engine emits events of.
+	EngineSteps []string
+	// Transitions refuses events that a projector would have to ignore (RunEvents v2.0.1, section
+	// 5.3, layer 2).
+	Transitions bool
+}
 
 // RunState is what an append authority has to know of a run to decide about its writes. It is not
 // safe for concurrent use.
 type RunState struct {
 	runID   string
+	policy  AppendPolicy
 	keys    map[string]Appended // by idempotencyKey
 	ids     map[string]struct{} // the eventIds
 	lastSeq int64
 	owner   Identity // of the first record; the zero Identity without records
-	// engine says that the engine made the run, closing that it is about to end it, and ended that it has.
+	// engine says that the engine made the run, closing that it is about to end it, and ended that
+	// it has.
 	engine, closing, ended bool
 	// derived is the state that the events lead to, as a projector sees it, where transitions are
 	// validated; else it stays empty.
-	validates bool
-	derived   Snapshot
+	derived Snapshot
 }
 
-// NewRunState returns the state of a run without events. With transitions its plans validate them.
-func NewRunState(runID string, transitions bool) *RunState {
+// NewRunState returns the state of a run without events.
+func NewRunState(runID string, policy AppendPolicy) *RunState {
 	return &RunState{
-		runID: runID, keys: map[string]Appended{}, ids: map[string]struct{}{},
-		validates: transitions, derived: NewSnapshot(runID),
+		runID: runID, policy: policy, keys: map[string]Appended{}, ids: map[string]struct{}{},
+		derived: NewSnapshot(runID),
 	}
 }
 
 // Len returns how many events the state knows of.
 func (s *RunState) Len() int { return len(s.keys) }
 
-// Open says whether the run is one of the engine that the engine has not ended.
+// Open reports whether the engine made the run and has not ended it.
 func (s *RunState) Open() bool { return s.engine && !s.ended }
 
 // Add takes in persisted records of the run, those of byEngine from the engine itself. Records that
@@ -101,7 +134,7 @@ func (s *RunState) Add(byEngine bool, records ...Record) error {
 		s.lastSeq = max(s.lastSeq, r.RunSeq)
 		fresh = append(fresh, withoutPayload(*r))
 	}
-	if !s.validates {
+	if !s.policy.Transitions {
 		return nil
 	}
 	var err error
@@ -109,10 +142,11 @@ func (s *RunState) Add(byEngine bool, records ...Record) error {
 	return err
 }
 
-// SetClosing says whether the engine is about to end the run: until it has, nobody else goes on with it.
+// SetClosing sets whether the engine is about to end the run. Until the end is added,
+// plans refuse new events of other producers.
 func (s *RunState) SetClosing(closing bool) { s.closing = closing }
 
-// endsRun says whether a run is over with an event of this type.
+// endsRun reports whether a run is over with an event of this type.
 func endsRun(t EventType) bool {
 	return t == RunCompleted || t == RunFailed || t == RunCancelled
 }
@@ -146,14 +180,15 @@ func (p *Plan) Results(persistedAt time.Time) []Appended {
 // idempotencyKey the run has, or an earlier write of the same append, is answered with what that
 // event has, whatever else it says; all others get the next places of the run.
 //
-// A logicalAttemptId above 1 is taken whether the run has the attempt before it or not. That attempts
-// start at 1 and count up is the producers' to keep (RunEvents v2.0.1, section 2.4); an append
-// authority that held them to it could not answer the same forever, since the attempt before may
-// come later from another writer, or have expired.
+// A logicalAttemptId above 1 is taken whether the run has the attempt before it or not. That
+// attempts start at 1 and count up is the producers' to keep (RunEvents v2.0.1, section 2.4); an
+// append authority that held them to it could not answer the same forever, since the attempt before
+// may come later from another writer, or have expired.
 //
-// The error refuses the append as a whole: *TransitionError, ErrRunEnding, or a
+// The error refuses the append as a whole: *OwnedError, *TransitionError, ErrRunEnding, or a
 // *schemas.ValidationError with the paths of a run-append-request.v1, of a new event that has the
-// eventId of another event of the run or is not of the tenant, project and environment of the run.
+// eventId of another event of the run, is not of the tenant, project and environment of the run, or
+// not of the tenant of the policy.
 func (s *RunState) Plan(writes []Write) (Plan, error) {
 	d := planner{
 		state: s, keys: map[string]int{}, ids: map[string]struct{}{}, derived: s.derived,
@@ -195,9 +230,12 @@ func (d *planner) take(i int, w *Write) error {
 		d.plan.appended = append(d.plan.appended, again)
 		return nil
 	}
+	if err := d.state.owned(i, w); err != nil {
+		return err
+	}
 	d.check(i, w)
 	seq := d.plan.Run.FirstSeq + int64(len(d.plan.Run.Events))
-	if d.state.validates {
+	if d.state.policy.Transitions {
 		if err := d.move(i, w, seq); err != nil {
 			return err
 		}
@@ -212,6 +250,14 @@ func (d *planner) take(i int, w *Write) error {
 	return nil
 }
 
+// owned returns the error for a new event of another producer that is the engine's to emit.
+func (s *RunState) owned(i int, w *Write) error {
+	if !s.engine || w.StepID != "" && !slices.Contains(s.policy.EngineSteps, w.StepID) {
+		return nil
+	}
+	return &OwnedError{Index: i, RunID: w.RunID, EventType: w.EventType, StepID: w.StepID}
+}
+
 // check finds fault with a new event that does not fit its run.
 func (d *planner) check(i int, w *Write) {
 	at := schemas.Pointer("events", i)
@@ -220,6 +266,11 @@ func (d *planner) check(i int, w *Write) {
 	if known || before {
 		d.violations = append(d.violations, schemas.Violation{
 			Path: at + "/eventId", Message: "must be new, but is that of another event of the run",
+		})
+	}
+	if tenant := d.state.policy.TenantID; tenant != "" && w.TenantID != tenant {
+		d.violations = append(d.violations, schemas.Violation{
+			Path: at + "/tenantId", Message: fmt.Sprintf("must be %q, the tenant of this server", tenant),
 		})
 	}
 	if owner := d.state.owner; owner != (Identity{}) {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/schemas/schemastest"
 )
 
 // plain is a dumb append authority: a list, searched from the front.
@@ -91,7 +92,9 @@ func TestPlanAgainstPlain(t *testing.T) {
 		model, log := &plain{}, &sharedLog{}
 		writers := make([]*writer, 1+g.IntN(4))
 		for i := range writers {
-			writers[i] = &writer{state: runevents.NewRunState(identity.RunID, transitions)}
+			writers[i] = &writer{state: runevents.NewRunState(identity.RunID, runevents.AppendPolicy{
+				Transitions: transitions, EngineSteps: []string{"apply", "c"},
+			})}
 		}
 		if seed%3 == 0 {
 			model.records = engineRun(t)
@@ -136,6 +139,10 @@ func appendOnce(
 			})
 			continue
 		}
+		if model.engine > 0 && (writes[i].StepID == "" || writes[i].StepID == "c") {
+			requireOwned(t, err, i, &writes[i])
+			return
+		}
 		seq++
 		r := runevents.Record{Write: writes[i], RunSeq: seq, PersistedAt: runevents.Timestamp(storedAt(len(log.messages)))}
 		if grown = append(grown, r); transitions && ignored(t, grown) {
@@ -159,6 +166,13 @@ func appendOnce(
 	log.messages = append(log.messages, plan.Run)
 	model.records = grown
 	log.catchUp(t, w)
+}
+
+func requireOwned(t testing.TB, err error, index int, w *runevents.Write) {
+	t.Helper()
+	require.Equal(t, &runevents.OwnedError{
+		Index: index, RunID: identity.RunID, EventType: w.EventType, StepID: w.StepID,
+	}, err)
 }
 
 // ignored says whether a projector ignores the last of the records, which is what layer 2 is for.
@@ -185,7 +199,7 @@ func TestPlanStoresWhatWasWritten(t *testing.T) {
 	w := newWrite("Told", "a", 3)
 	w.EngineAttemptID, w.Payload = 7, []byte("{ \"n\": 1.50 }\n")
 	before := w
-	plan, err := runevents.NewRunState(identity.RunID, true).Plan([]runevents.Write{w})
+	plan, err := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{Transitions: true}).Plan([]runevents.Write{w})
 	require.NoError(t, err)
 	require.Equal(t, before, w)
 	records := plan.Run.Records(storedAt(1))
@@ -213,11 +227,48 @@ func TestDuplicateOfAnotherTenantIsOne(t *testing.T) {
 
 func stateOf(t testing.TB, writes ...runevents.Write) *runevents.RunState {
 	t.Helper()
-	state := runevents.NewRunState(identity.RunID, false)
+	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{})
 	plan, err := state.Plan(writes)
 	require.NoError(t, err)
 	require.NoError(t, state.Add(false, plan.Run.Records(storedAt(0))...))
 	return state
+}
+
+// An append authority of one tenant stores nothing of another, also where the run has no events yet.
+func TestPlanRefusesAnotherTenant(t *testing.T) {
+	t.Parallel()
+	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{TenantID: identity.TenantID})
+	theirs := newWrite("Told", "", 1)
+	theirs.TenantID = "other"
+	_, err := state.Plan([]runevents.Write{theirs})
+	require.Equal(t, []string{"/events/0/tenantId"}, schemastest.Paths(t, err))
+	plan, err := state.Plan([]runevents.Write{newWrite("Told", "", 1)})
+	require.NoError(t, err)
+	require.NoError(t, state.Add(false, plan.Run.Records(storedAt(0))...))
+	plan, err = state.Plan([]runevents.Write{theirs})
+	require.NoError(t, err, "a duplicate is one, whatever else it says")
+	require.Empty(t, plan.Run.Events)
+}
+
+// In a run of the engine others emit events of steps of their own, and nothing else; what the engine
+// has emitted is a duplicate all the same.
+func TestOthersOwnTheirStepsAlone(t *testing.T) {
+	t.Parallel()
+	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{EngineSteps: []string{"apply"}})
+	require.NoError(t, state.Add(true, engineRun(t)...))
+	own := []runevents.Write{newWrite(runevents.StepStarted, "build", 1), newWrite("BlockPlaced", "build", 1)}
+	plan, err := state.Plan(own)
+	require.NoError(t, err)
+	require.Len(t, plan.Run.Events, 2)
+	for _, theirs := range []runevents.Write{
+		newWrite(runevents.RunFailed, "", 1), newWrite(runevents.RunResumed, "", 7), newWrite("Told", "", 1),
+		newWrite(runevents.StepStarted, "apply", 1), newWrite("BlockPlaced", "apply", 3),
+	} {
+		_, err := state.Plan(append(own[:1:1], theirs))
+		requireOwned(t, err, 1, &theirs)
+	}
+	_, err = state.Plan([]runevents.Write{newWrite(runevents.RunCompleted, "", 1)})
+	require.NoError(t, err)
 }
 
 func TestPlanRefusesWhatIsOfAnotherRun(t *testing.T) {
@@ -233,12 +284,12 @@ func TestPlanRefusesWhatIsOfAnotherRun(t *testing.T) {
 		w := newWrite("Told", "", 2)
 		change(&w)
 		_, err := state.Plan([]runevents.Write{w})
-		require.Equal(t, []string{"/events/0" + path}, pathsOf(t, err))
+		require.Equal(t, []string{"/events/0" + path}, schemastest.Paths(t, err))
 	}
 	a, b := newWrite("Told", "", 2), newWrite("Told", "", 3)
 	b.EventID = a.EventID
 	_, err := state.Plan([]runevents.Write{a, b})
-	require.Equal(t, []string{"/events/1/eventId"}, pathsOf(t, err))
+	require.Equal(t, []string{"/events/1/eventId"}, schemastest.Paths(t, err))
 
 	moved := newWrite("Told", "", 1)
 	moved.PlanVersion = "3"
@@ -250,26 +301,29 @@ func TestPlanRefusesWhatIsOfAnotherRun(t *testing.T) {
 // While the engine is ending its run, what comes next is its own to say.
 func TestPlanLeavesTheEndToTheEngine(t *testing.T) {
 	t.Parallel()
-	state := runevents.NewRunState(identity.RunID, false)
+	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{})
 	all := engineRun(t)
 	require.NoError(t, state.Add(true, all[:len(all)-1]...))
 	require.True(t, state.Open())
-	ended := newWrite(runevents.RunCancelled, "", 1)
-	plan, err := state.Plan([]runevents.Write{ended})
+	before := newWrite("Heard", "a", 1)
+	plan, err := state.Plan([]runevents.Write{before})
 	require.NoError(t, err)
 	require.NoError(t, state.Add(false, plan.Run.Records(storedAt(1))...))
-	require.True(t, state.Open(), "others do not end a run of the engine")
+	// An earlier version took it: others do not end a run of the engine.
+	ended := runevents.Record{Write: newWrite(runevents.RunCancelled, "", 1), RunSeq: plan.Run.FirstSeq + 1}
+	require.NoError(t, state.Add(false, ended))
+	require.True(t, state.Open())
 
 	told := newWrite("Told", "a", 1)
 	state.SetClosing(true)
 	_, err = state.Plan([]runevents.Write{told})
 	require.ErrorIs(t, err, runevents.ErrRunEnding)
-	duplicates, err := state.Plan([]runevents.Write{ended})
+	duplicates, err := state.Plan([]runevents.Write{before})
 	require.NoError(t, err, "a duplicate needs no place")
 	require.Empty(t, duplicates.Run.Events)
 
 	last := all[len(all)-1:]
-	last[0].RunSeq++ // behind what was appended
+	last[0].RunSeq += 2 // behind what was appended
 	require.NoError(t, state.Add(true, last...))
 	plan, err = state.Plan([]runevents.Write{told})
 	require.NoError(t, err)
@@ -279,7 +333,7 @@ func TestPlanLeavesTheEndToTheEngine(t *testing.T) {
 // A rejection is the same while an append is invalid, though the run moves on meanwhile.
 func TestRejectionIsDeterministic(t *testing.T) {
 	t.Parallel()
-	state := runevents.NewRunState(identity.RunID, true)
+	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{Transitions: true})
 	invalid := []runevents.Write{newWrite("Told", "", 1), newWrite(runevents.RunResumed, "", 1)}
 	_, first := state.Plan(invalid)
 	require.Equal(t, &runevents.TransitionError{
@@ -299,7 +353,7 @@ func BenchmarkPlan(b *testing.B) {
 	for _, size := range []int{10, 1000} {
 		for _, transitions := range []bool{false, true} {
 			b.Run(fmt.Sprintf("events=%d/transitions=%v", size, transitions), func(b *testing.B) {
-				state := runevents.NewRunState(identity.RunID, transitions)
+				state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{Transitions: transitions})
 				for i := range size {
 					w := newWrite(runevents.StepStarted, "a", int64(i+1))
 					require.NoError(b, state.Add(false, runevents.Record{Write: w, RunSeq: int64(i + 1)}))

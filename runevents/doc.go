@@ -7,12 +7,14 @@
 //
 //	Producer ── Emit ──> Run (in the commit log) ── Records ──> RunEventRecord on the bus
 //
-// The append authority is the commit log's stream: it gives every run's events their place
-// (runSeq, from 1) and their persistedAt (the time at which the stream stored the message), together
-// or not at all. Writers other than the engine go through a RunState, which plans what an append
-// stores and answers, and reach it by the verb run.append, with an Emitter and its EventIDRegistry:
+// The append authority is the commit log's stream: it gives every run's events their place (runSeq,
+// from 1) and their persistedAt (the time at which the stream stored the message), together or not
+// at all. Other producers ask it by the verb run.append, as worldengine/emit does; a Guard keeps
+// them from invalid transitions, and a RunState plans what an append stores and answers:
 //
-//	Emitter ── run.append ──> RunState.Plan ──> Run (in the commit log, on the run's own subject)
+//	Guard.Check ── run.append ──> RunState.Plan ──> Run (in the commit log, on a subject of its own)
+//
+// The package imports no NATS.
 //
 // On the bus every record is a plain message, the JSON of one RunEventRecord, on
 // runevents.v2.<world>.<town token>.<runId>, with the headers Event-Type and Nats-Msg-Id (the
@@ -24,7 +26,8 @@
 //
 //	RunEventRecord ── Projector.Apply ──> Snapshot, Alert
 //
-// Its alerts are INVALID_TRANSITION, PROJECTOR_CAUSAL_VIOLATION, PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED
-// and PROJECTOR_LAG_HIGH, each once for its event (see AlertCode). Whoever reads the bus for it says how
-// far behind it is with Behind; worldengine/projection does all that for a world.
+// Its alerts are INVALID_TRANSITION, PROJECTOR_CAUSAL_VIOLATION,
+// PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED and PROJECTOR_LAG_HIGH, each once for its event (see
+// AlertCode). The reader of the bus tells the Projector how far behind it is with Behind;
+// worldengine/projection reads the bus of a world.
 package runevents

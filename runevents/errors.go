@@ -13,13 +13,13 @@ var (
 	// asked of the store.
 	ErrResyncMode = errors.New("runevents: no such resync mode")
 	// ErrDiscarded is returned by a StateStore that was asked for events of a run and had discarded
-	// some of them, or all, because of their age or number. What is left does not tell what state the
-	// run is in. Do not ask again: they do not come back.
+	// some of them, or all, because of their age or number. What is left does not tell what state
+	// the run is in. Do not ask again: they do not come back.
 	ErrDiscarded = errors.New("runevents: events of the run were discarded")
 	// ErrNotAdvanced is returned by a resync after which the watermark is where it was, so that it
 	// does not count as complete. A paused run stays paused; ask again later.
 	ErrNotAdvanced = errors.New("runevents: the resync did not advance the watermark")
-	// ErrBadID is returned for an id that a Source drew and that is no UUID v4. Nothing was emitted;
-	// whoever made the Source has to draw others.
+	// ErrBadID is returned for an id that a Source drew and that is no UUID v4. Nothing was
+	// emitted; the maker of the Source has to draw others.
 	ErrBadID = errors.New("runevents: an id that was drawn is not a UUID v4")
 )

@@ -30,14 +30,14 @@ const (
 // v2.0.1, section 1.3); the engine emits none.
 const RunApproved EventType = "RunApproved"
 
-// The decisions about signals, which change no status (ExecutionSemantics v1, section 1.2). The catalog
-// of v2 leaves them out (section 1.1), so consumers of v2 take them for unknown types.
+// The decisions about signals, which change no status (ExecutionSemantics v1, section 1.2). The
+// catalog of v2 leaves them out (section 1.1), so consumers of v2 take them for unknown types.
 const (
 	SignalAccepted EventType = "SignalAccepted"
 	SignalRejected EventType = "SignalRejected"
 )
 
-// OfStep says whether t is a known step-level event, which carries a stepId. Every other known
+// OfStep reports whether t is a known step-level event, which carries a stepId. Every other known
 // event is of the run and carries none.
 func (t EventType) OfStep() bool {
 	switch t {
@@ -47,7 +47,7 @@ func (t EventType) OfStep() bool {
 	return false
 }
 
-// ofRun says whether t is a known run-level event.
+// ofRun reports whether t is a known run-level event.
 func (t EventType) ofRun() bool {
 	switch t {
 	case RunQueued, RunApproved, RunStarted, RunPaused, RunResumed, RunCompleted, RunFailed, RunCancelled:
@@ -56,7 +56,21 @@ func (t EventType) ofRun() bool {
 	return false
 }
 
-// known says whether consumers apply t; they tolerate every other type and change nothing for it.
+// EndsRun reports whether t is a run-level event that ends its run. After one that the engine
+// emitted, only other producers append to the run.
+func (t EventType) EndsRun() bool {
+	switch t {
+	case RunCompleted, RunFailed, RunCancelled:
+		return true
+	}
+	return false
+}
+
+// ofSignal reports whether t is a decision about a signal.
+func (t EventType) ofSignal() bool { return t == SignalAccepted || t == SignalRejected }
+
+// known reports whether consumers apply t; they tolerate every other type and change nothing for
+// it.
 func (t EventType) known() bool { return t.OfStep() || t.ofRun() }
 
 // Write is a RunEventWrite: an event as its producer emits it. Its JSON is the contract's.
@@ -127,6 +141,17 @@ func (r *Run) Records(persistedAt time.Time) []Record {
 		records[i] = Record{Write: r.write(&r.Events[i]), RunSeq: r.FirstSeq + int64(i), PersistedAt: at}
 	}
 	return records
+}
+
+// NewWrite returns the write of an event of the run that identity names, with its idempotency key.
+// The error is that of KeyFields.Validate; the other members are left to Write.Validate. It is safe
+// for concurrent use.
+func NewWrite(identity Identity, e Event) (Write, error) {
+	run := Run{Identity: identity}
+	if err := run.keyFields(&e).Validate(); err != nil {
+		return Write{}, err
+	}
+	return run.write(&e), nil
 }
 
 func (r *Run) write(e *Event) Write {

@@ -23,9 +23,9 @@ type KeyFields struct {
 	PlanVersion      string
 }
 
-// Validate says why the fields cannot make a key, or nil: every one but StepID is non-empty, none
-// contains the delimiter, a known event has a stepId if and only if it is of a step, and attempts
-// start at 1 (sections 2.2, 2.4 and 3.1).
+// Validate returns the reason why the fields cannot make a key, or nil: every one but StepID is
+// non-empty, none contains the delimiter, a known event has a stepId if and only if it is of a
+// step, and attempts start at 1 (sections 2.2, 2.4 and 3.1).
 func (f KeyFields) Validate() error {
 	for _, field := range [...]struct{ name, value string }{
 		{"runId", f.RunID}, {"eventType", string(f.EventType)},
@@ -55,8 +55,11 @@ func (f KeyFields) Validate() error {
 // over the UTF-8 preimage with the literal delimiter '|', fields verbatim, the attempt in base 10
 // (RunEvents v2.0.1, section 3.1). It is deterministic and safe for concurrent use.
 func IdempotencyKey(f KeyFields) string {
-	sum := sha256.Sum256(f.appendPreimage(make([]byte, 0, 256)))
-	return hex.EncodeToString(sum[:])
+	var buffer [256]byte
+	sum := sha256.Sum256(f.appendPreimage(buffer[:0]))
+	var text [2 * sha256.Size]byte
+	hex.Encode(text[:], sum[:])
+	return string(text[:])
 }
 
 // Preimage returns the string that IdempotencyKey hashes.

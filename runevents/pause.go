@@ -23,9 +23,9 @@ func continues(s *Snapshot, records []Record) int {
 	return len(records)
 }
 
-// cameLate says whether r is below the watermark without having been taken in.
+// cameLate reports whether r is below the watermark without having been taken in.
 func cameLate(s *Snapshot, r *Record) bool {
-	return r.RunSeq <= s.LastEventSeq && r.EventType.known() && !s.seen(Normalize(*r).IdempotencyKey)
+	return r.RunSeq <= s.LastEventSeq && r.EventType.known() && !s.seen(r.IdempotencyKey)
 }
 
 // newPause pauses a run whose snapshot observed does not continue.

@@ -10,6 +10,7 @@ import (
 // details are the members of a payload that a snapshot has a place for. A member of another shape
 // than expected counts as absent: no payload fails a projection.
 type details struct {
+	OccurredAt   jsontext.Value `json:"sourceOccurredAt"`
 	StartedAt    jsontext.Value `json:"startedAt"`
 	EngineRunRef jsontext.Value `json:"engineRunRef"`
 	Reason       jsontext.Value `json:"reason"`
@@ -20,6 +21,15 @@ type details struct {
 
 func detailsOf(e *Record) details {
 	return decoded[details](e.Payload)
+}
+
+// at returns when the event with these details happened: at its source, where it says so, else when
+// it was emitted (v1, appendix A.1: durations are of these times).
+func (d details) at(e *Record) string {
+	if at := decoded[string](d.OccurredAt); !parsedTime(at).IsZero() {
+		return at
+	}
+	return e.EmittedAt
 }
 
 func (d details) artifacts() []Artifact {

@@ -1,15 +1,12 @@
 package runevents
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"fmt"
 	"maps"
 	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/google/uuid"
 )
 
 // Source is where a producer takes what is not deterministic from: its clock and its event ids.
@@ -18,8 +15,40 @@ type Source struct {
 	Now func() time.Time
 	// NewID returns a new UUID v4, as IsID wants it; nothing is emitted with another id.
 	NewID func() string
+}
 
-	seed string // what ids are derived from once NewID is nil
+// DrawnID is the eventId that was drawn for an event before it is emitted. A list of them that is
+// stored is the durable EventIdRegistry of a run that goes on later (section 2.5.1).
+type DrawnID struct {
+	IdempotencyKey string `json:"idempotencyKey"`
+	EventID        string `json:"eventId"`
+}
+
+// DrawIDs returns ids for events of a run: those that drawn has for them, and new ones for the
+// others. Of each event only the members of its idempotency key count. The error is ErrBadID.
+func DrawIDs(run Identity, newID func() string, drawn []DrawnID, events ...Event) ([]DrawnID, error) {
+	ids := make([]DrawnID, len(events))
+	of := Run{Identity: run}
+	for i := range events {
+		ids[i].IdempotencyKey = IdempotencyKey(of.keyFields(&events[i]))
+		if ids[i].EventID = drawnID(drawn, ids[i].IdempotencyKey); ids[i].EventID != "" {
+			continue
+		}
+		if ids[i].EventID = newID(); !IsID(ids[i].EventID) {
+			return nil, fmt.Errorf("%w: %q, for %s", ErrBadID, ids[i].EventID, events[i].EventType)
+		}
+	}
+	return ids, nil
+}
+
+// drawnID returns the id of the event with an idempotency key, or "".
+func drawnID(drawn []DrawnID, key string) string {
+	for i := range drawn {
+		if drawn[i].IdempotencyKey == key {
+			return drawn[i].EventID
+		}
+	}
+	return ""
 }
 
 // InvalidTransitionError says that a producer was asked for an event that its run or step cannot
@@ -27,6 +56,7 @@ type Source struct {
 // surface the error (section 5.3, layer 1).
 type InvalidTransitionError struct {
 	StepID    string // "" for the run
+	Expected  string // the states in which the event is valid, joined by " or "; "" for none
 	Actual    string
 	Attempted EventType
 }
@@ -36,8 +66,11 @@ func (e *InvalidTransitionError) Error() string {
 	if e.StepID != "" {
 		entity = "step " + e.StepID
 	}
-	return fmt.Sprintf("runevents: %s is %s, so %s is not a valid transition",
-		entity, e.Actual, e.Attempted)
+	text := fmt.Sprintf("runevents: %s is %s, so %s is not a valid transition", entity, e.Actual, e.Attempted)
+	if e.Expected != "" {
+		text += ": it has to be " + e.Expected
+	}
+	return text
 }
 
 // Producer emits the events of one run, in order, and never an invalid transition. The ids that it
@@ -53,6 +86,8 @@ type Producer struct {
 	// that can differ within one run: two events have the same entry if and only if they have
 	// the same idempotency key.
 	registry map[registryKey]string
+	// drawn has the ids of events that another producer drew for this one.
+	drawn []DrawnID
 }
 
 // progress is where a run is: its status, that of its step attempts, and what it has emitted.
@@ -102,34 +137,58 @@ func (p *Producer) Persisted(next int64) {
 	p.Restart()
 }
 
-// DrawIDs makes seed, a string that nobody else can guess, what the eventIds of the events to come are
-// derived from. Whoever has the seed gets the same ids for the same events, so a seed that is written
-// down is a durable EventIdRegistry of events that are not emitted yet.
-func (p *Producer) DrawIDs(seed string) {
-	clear(p.registry)
-	p.source.NewID = nil
-	p.source.seed = seed
+// UseIDs gives the events to come that drawn has an id for that id. The caller must not change
+// drawn.
+func (p *Producer) UseIDs(drawn []DrawnID) { p.drawn = drawn }
+
+// HappenedAt says when what the last emitted event tells of happened, where that was before it was
+// emitted: its emittedAt is that time. A zero time changes nothing.
+func (p *Producer) HappenedAt(at time.Time) {
+	if n := len(p.run.Events); n > 0 && !at.IsZero() {
+		p.run.Events[n-1].EmittedAt = Timestamp(at)
+	}
 }
 
 // Run returns what was emitted so far. It shares memory with the producer.
 func (p *Producer) Run() *Run { return &p.run }
 
-// OfRun emits a run-level event. payload is nil or marshals to a JSON object.
+// ResumeAt says that events which another producer emitted have brought the run to status.
+func (p *Producer) ResumeAt(status RunStatus) {
+	p.persisted.status, p.now.status = status, status
+}
+
+// Status returns where the events that were emitted so far have brought the run.
+func (p *Producer) Status() RunStatus { return p.now.status }
+
+// OfRun emits a run-level event, or the decision about a signal. payload is nil or marshals to a
+// JSON object.
 func (p *Producer) OfRun(event EventType, payload any) error {
-	next, ok := NextRunStatus(p.now.status, event)
+	return p.OfRunAgain(event, firstAttempt, payload)
+}
+
+// OfRunAgain emits a run-level event for the nth time, from 1: a run may be paused and resumed more
+// than once, and the number tells the idempotency keys of these events apart.
+func (p *Producer) OfRunAgain(event EventType, n int64, payload any) error {
+	return p.ofRun(event, n, 0, payload)
+}
+
+// OfRunBefore emits a run-level event that happened some time ago.
+func (p *Producer) OfRunBefore(event EventType, ago time.Duration, payload any) error {
+	return p.ofRun(event, firstAttempt, ago, payload)
+}
+
+func (p *Producer) ofRun(event EventType, n int64, ago time.Duration, payload any) error {
+	next, ok := nextEmitted(p.now.status, event)
 	if !ok {
-		return &InvalidTransitionError{Actual: string(p.now.status), Attempted: event}
+		return &InvalidTransitionError{
+			Expected: validIn(event, ""), Actual: string(p.now.status), Attempted: event,
+		}
 	}
-	if err := p.emit(event, stepAttempt{attempt: firstAttempt}, payload); err != nil {
+	if err := p.emit(event, stepAttempt{attempt: n}, ago, payload); err != nil {
 		return err
 	}
 	p.now.status = next
 	return nil
-}
-
-// Signal emits a run-level event that moves nothing, such as SignalAccepted.
-func (p *Producer) Signal(event EventType, payload any) error {
-	return p.emit(event, stepAttempt{attempt: firstAttempt}, payload)
 }
 
 // OfStep emits a step-level event of the step's first attempt. payload is as for OfRun.
@@ -137,31 +196,37 @@ func (p *Producer) OfStep(event EventType, stepID string, payload any) error {
 	return p.OfAttempt(event, stepID, firstAttempt, payload)
 }
 
-// OfAttempt emits a step-level event of a logical attempt, from 1. payload is as for OfRun.
+// OfAttempt emits a step-level event of a logical attempt, from 1. payload is as for OfRun. While
+// the run is paused a step that is in flight may end.
 func (p *Producer) OfAttempt(event EventType, stepID string, attempt int64, payload any) error {
 	step := stepAttempt{stepID, attempt}
 	now, ok := p.now.steps[step]
 	if !ok {
 		now = StepPending
 	}
-	if p.now.status != RunRunning {
-		return &InvalidTransitionError{Actual: string(p.now.status), Attempted: event}
+	drains := p.now.status == RunIsPaused && (event == StepCompleted || event == StepFailed)
+	if p.now.status != RunRunning && !drains {
+		return &InvalidTransitionError{
+			Expected: string(RunRunning), Actual: string(p.now.status), Attempted: event,
+		}
 	}
 	next, ok := NextStepStatus(now, event)
 	if !ok {
-		return &InvalidTransitionError{StepID: stepID, Actual: string(now), Attempted: event}
+		return &InvalidTransitionError{
+			StepID: stepID, Expected: validIn(event, stepID), Actual: string(now), Attempted: event,
+		}
 	}
-	if err := p.emit(event, step, payload); err != nil {
+	if err := p.emit(event, step, 0, payload); err != nil {
 		return err
 	}
 	p.now.steps[step] = next
 	return nil
 }
 
-func (p *Producer) emit(event EventType, step stepAttempt, payload any) error {
+func (p *Producer) emit(event EventType, step stepAttempt, ago time.Duration, payload any) error {
 	e := Event{
 		EventType: event, StepID: step.stepID, LogicalAttemptID: step.attempt,
-		EmittedAt: Timestamp(p.source.Now()),
+		EmittedAt: Timestamp(p.source.Now().Add(-ago)),
 	}
 	if err := p.run.keyFields(&e).Validate(); err != nil {
 		return err
@@ -201,15 +266,12 @@ func (p *Producer) id(key registryKey, e *Event) (string, error) {
 	return id, nil
 }
 
-// draw returns a new id for an event, or the one that the seed gives it.
+// draw returns the id that was drawn for an event before, or a new one.
 func (p *Producer) draw(e *Event) string {
-	if p.source.NewID != nil {
-		return p.source.NewID()
+	if len(p.drawn) > 0 {
+		if id := drawnID(p.drawn, IdempotencyKey(p.run.keyFields(e))); id != "" {
+			return id
+		}
 	}
-	mac := hmac.New(sha256.New, []byte(p.source.seed))
-	mac.Write([]byte(IdempotencyKey(p.run.keyFields(e))))
-	id := uuid.UUID(mac.Sum(nil)[:16])
-	id[6] = id[6]&0x0f | 0x40 // version 4
-	id[8] = id[8]&0x3f | 0x80 // the variant of RFC 9562
-	return id.String()
+	return p.source.NewID()
 }

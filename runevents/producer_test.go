@@ -142,39 +142,54 @@ func TestTheErrorNamesWhatIsAndWhatWasAttempted(t *testing.T) {
 		{
 			"a run that has not started cannot end", nil,
 			func(p *runevents.Producer) error { return p.OfRun(runevents.RunCompleted, nil) },
-			runevents.InvalidTransitionError{Actual: "PENDING", Attempted: "RunCompleted"},
-			"runevents: the run is PENDING, so RunCompleted is not a valid transition",
+			runevents.InvalidTransitionError{Expected: "RUNNING", Actual: "PENDING", Attempted: "RunCompleted"},
+			"runevents: the run is PENDING, so RunCompleted is not a valid transition: it has to be RUNNING",
 		},
 		{
 			"a run starts once", []func(*runevents.Producer) error{running}, running,
-			runevents.InvalidTransitionError{Actual: "RUNNING", Attempted: "RunStarted"},
-			"runevents: the run is RUNNING, so RunStarted is not a valid transition",
+			runevents.InvalidTransitionError{Expected: "PENDING or APPROVED", Actual: "RUNNING", Attempted: "RunStarted"},
+			"runevents: the run is RUNNING, so RunStarted is not a valid transition: it has to be PENDING or APPROVED",
 		},
 		{
 			"a step of a run that has not started", nil,
 			func(p *runevents.Producer) error { return p.OfStep(runevents.StepStarted, "apply", nil) },
-			runevents.InvalidTransitionError{Actual: "PENDING", Attempted: "StepStarted"},
-			"runevents: the run is PENDING, so StepStarted is not a valid transition",
+			runevents.InvalidTransitionError{Expected: "RUNNING", Actual: "PENDING", Attempted: "StepStarted"},
+			"runevents: the run is PENDING, so StepStarted is not a valid transition: it has to be RUNNING",
 		},
 		{
 			"a step of a run that has ended", []func(*runevents.Producer) error{running, func(p *runevents.Producer) error {
 				return p.OfRun(runevents.RunFailed, nil)
 			}},
 			func(p *runevents.Producer) error { return p.OfStep(runevents.StepSkipped, "apply", nil) },
-			runevents.InvalidTransitionError{Actual: "FAILED", Attempted: "StepSkipped"},
-			"runevents: the run is FAILED, so StepSkipped is not a valid transition",
+			runevents.InvalidTransitionError{Expected: "RUNNING", Actual: "FAILED", Attempted: "StepSkipped"},
+			"runevents: the run is FAILED, so StepSkipped is not a valid transition: it has to be RUNNING",
 		},
 		{
 			"a step completes only after its start", []func(*runevents.Producer) error{running},
 			func(p *runevents.Producer) error { return p.OfStep(runevents.StepCompleted, "apply", nil) },
-			runevents.InvalidTransitionError{StepID: "apply", Actual: "PENDING", Attempted: "StepCompleted"},
-			"runevents: step apply is PENDING, so StepCompleted is not a valid transition",
+			runevents.InvalidTransitionError{StepID: "apply", Expected: "RUNNING", Actual: "PENDING", Attempted: "StepCompleted"},
+			"runevents: step apply is PENDING, so StepCompleted is not a valid transition: it has to be RUNNING",
 		},
 		{
 			"a run event is none of a step", []func(*runevents.Producer) error{running},
 			func(p *runevents.Producer) error { return p.OfStep(runevents.RunCompleted, "apply", nil) },
 			runevents.InvalidTransitionError{StepID: "apply", Actual: "PENDING", Attempted: "RunCompleted"},
 			"runevents: step apply is PENDING, so RunCompleted is not a valid transition",
+		},
+		{
+			"a signal is decided while its run goes on", nil,
+			func(p *runevents.Producer) error { return p.OfRun(runevents.SignalAccepted, nil) },
+			runevents.InvalidTransitionError{Expected: "RUNNING or PAUSED", Actual: "PENDING", Attempted: "SignalAccepted"},
+			"runevents: the run is PENDING, so SignalAccepted is not a valid transition: it has to be RUNNING or PAUSED",
+		},
+		{
+			"a paused run ends only by a cancellation", nil,
+			func(p *runevents.Producer) error {
+				p.ResumeAt(runevents.RunIsPaused)
+				return p.OfRun(runevents.RunCompleted, nil)
+			},
+			runevents.InvalidTransitionError{Expected: "RUNNING", Actual: "PAUSED", Attempted: "RunCompleted"},
+			"runevents: the run is PAUSED, so RunCompleted is not a valid transition: it has to be RUNNING",
 		},
 		{
 			"a step event is none of the run", []func(*runevents.Producer) error{running},
@@ -288,7 +303,8 @@ func TestNoSequenceOfCallsEmitsAnInvalidTransition(t *testing.T) {
 			}
 			step := []string{"a", "b"}[g.IntN(2)]
 			next, valid := stepTransitions[steps[step]][event]
-			valid = valid && run == "RUNNING"
+			ends := event == runevents.StepCompleted || event == runevents.StepFailed
+			valid = valid && (run == "RUNNING" || run == "PAUSED" && ends)
 			require.Equal(t, valid, p.OfStep(event, step, nil) == nil)
 			if valid {
 				steps[step], want = next, append(want, string(event)+" "+step)
@@ -323,4 +339,18 @@ func TestAProducerEmitsNothingWithABadID(t *testing.T) {
 	from.NewID = source().NewID
 	p = runevents.NewProducer(identity, from)
 	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+}
+
+// TestARestartIsNoEngineAttempt is section 2.4: what a producer does again counts up no
+// engineAttemptId.
+func TestARestartIsNoEngineAttempt(t *testing.T) {
+	t.Parallel()
+	p := runevents.NewProducer(identity, source())
+	for range 3 {
+		wholeRun(t, p)
+		for _, r := range p.Run().Records(persistedAt) {
+			require.Equal(t, int64(1), r.EngineAttemptID)
+		}
+		p.Restart()
+	}
 }

@@ -20,8 +20,8 @@ func Project(runID string, events []Record) (Snapshot, []Alert, error) {
 // run up to some runSeq and b as the later ones, Incremental(Project(a), b) is Project(a+b). The
 // error is ErrOtherRun or ErrNoRunSeq, and then the snapshot is s.
 //
-// Events count in the order of runSeq, whatever order they come in; gaps are natural. Each is
-// brought into the shape of v2 first (Normalize). Then, by the first rule that fits:
+// Events count in the order of runSeq, whatever order they come in; gaps are natural. By the first
+// rule that fits:
 //
 //   - One whose runSeq is not above the watermark was taken in before: it changes nothing.
 //   - One of an unknown type advances the watermark and changes nothing else (RunEvents v2.0.1,
@@ -95,16 +95,15 @@ func (r *reduction) take(stored *Record) {
 	if !stored.EventType.known() {
 		return
 	}
-	e := Normalize(*stored)
-	at, duplicate := slices.BinarySearch(r.SeenKeys, e.IdempotencyKey)
+	at, duplicate := slices.BinarySearch(r.SeenKeys, stored.IdempotencyKey)
 	if duplicate {
 		return
 	}
-	r.SeenKeys = slices.Insert(r.SeenKeys, at, e.IdempotencyKey)
-	if e.EventType.OfStep() {
-		r.takeOfStep(&e)
+	r.SeenKeys = slices.Insert(r.SeenKeys, at, stored.IdempotencyKey)
+	if stored.EventType.OfStep() {
+		r.takeOfStep(stored)
 	} else {
-		r.takeOfRun(&e)
+		r.takeOfRun(stored)
 	}
 }
 
@@ -117,6 +116,8 @@ func (r *reduction) takeOfRun(e *Record) {
 	r.identify(e)
 	r.Status = next
 	switch {
+	case e.EventType == RunQueued:
+		r.Metadata.Started = decoded[jsontext.Value](e.Payload)
 	case e.EventType == RunStarted:
 		r.start(e)
 	case next.Terminal():
@@ -166,16 +167,14 @@ func (r *reduction) find(e *Record) int {
 
 func (r *reduction) move(step *StepSnapshot, next StepStatus, e *Record) {
 	step.Status, step.EngineAttemptID = next, e.EngineAttemptID
-	if e.EventType == StepStarted {
-		step.StartedAt = e.EmittedAt
-		return
-	}
 	d := detailsOf(e)
 	switch e.EventType {
+	case StepStarted:
+		step.StartedAt = d.at(e)
 	case StepCompleted:
-		step.CompletedAt, step.Artifacts = e.EmittedAt, d.artifacts()
+		step.CompletedAt, step.Artifacts = d.at(e), d.artifacts()
 	case StepFailed:
-		step.CompletedAt, step.Artifacts = e.EmittedAt, d.artifacts()
+		step.CompletedAt, step.Artifacts = d.at(e), d.artifacts()
 		step.Error = decoded[*StepError](d.Error)
 		r.Metadata.FailedSteps++
 	case StepSkipped:
@@ -186,7 +185,7 @@ func (r *reduction) move(step *StepSnapshot, next StepStatus, e *Record) {
 func (r *reduction) start(e *Record) {
 	d := detailsOf(e)
 	r.EngineRunRef = decoded[string](d.EngineRunRef)
-	r.StartedAt = e.EmittedAt
+	r.StartedAt = d.at(e)
 	if at := decoded[string](d.StartedAt); !parsedTime(at).IsZero() {
 		r.StartedAt = at
 	}
@@ -194,7 +193,8 @@ func (r *reduction) start(e *Record) {
 }
 
 func (r *reduction) end(e *Record) {
-	r.CompletedAt = e.EmittedAt
+	d := detailsOf(e)
+	r.CompletedAt = d.at(e)
 	if from, to := parsedTime(r.StartedAt), parsedTime(r.CompletedAt); !from.IsZero() && !to.IsZero() {
 		duration := max(to.Sub(from).Milliseconds(), 0)
 		r.TotalDurationMs = &duration
@@ -207,7 +207,7 @@ func (r *reduction) end(e *Record) {
 	for i := range r.Steps {
 		artifacts = append(artifacts, r.Steps[i].Artifacts...)
 	}
-	r.Artifacts = append(artifacts, detailsOf(e).artifacts()...)
+	r.Artifacts = append(artifacts, d.artifacts()...)
 }
 
 // identify takes the ids of the run from its first valid event.

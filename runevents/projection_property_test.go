@@ -136,9 +136,6 @@ func anyStream(g *rand.Rand) []runevents.Record {
 			seq += 1 + g.Int64N(3)
 		}
 		r = again(r, seq)
-		if g.IntN(5) == 0 {
-			r.IdempotencyKey = keyV1Of(r)
-		}
 		o.take(&r)
 		records = append(records, r)
 	}

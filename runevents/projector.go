@@ -1,6 +1,7 @@
 package runevents
 
 import (
+	"cmp"
 	"container/list"
 	"context"
 	"errors"
@@ -24,8 +25,8 @@ type ProjectorConfig struct {
 	Store StateStore
 	// Now is the clock that persistedAt is compared with; time.Now by default.
 	Now func() time.Time
-	// Alert is given each alert, one at a time, by the goroutine of the call that raises it. It must
-	// not call the Projector. By default alerts go nowhere.
+	// Alert is given each alert, one at a time, by the goroutine of the call that raises it. It
+	// must not call the Projector. By default alerts go nowhere.
 	Alert func(Alert)
 	// MaxRuns bounds how many runs are held; DefaultMaxRuns by default. Those that have ended go
 	// first.
@@ -43,15 +44,9 @@ func (c ProjectorConfig) withDefaults() ProjectorConfig {
 	if c.Alert == nil {
 		c.Alert = func(Alert) {}
 	}
-	if c.MaxRuns <= 0 {
-		c.MaxRuns = DefaultMaxRuns
-	}
-	if c.MaxAlerts <= 0 {
-		c.MaxAlerts = DefaultMaxAlerts
-	}
-	if c.LagHigh <= 0 {
-		c.LagHigh = DefaultLagHigh
-	}
+	c.MaxRuns = cmp.Or(max(c.MaxRuns, 0), DefaultMaxRuns)
+	c.MaxAlerts = cmp.Or(max(c.MaxAlerts, 0), DefaultMaxAlerts)
+	c.LagHigh = cmp.Or(max(c.LagHigh, 0), DefaultLagHigh)
 	return c
 }
 
@@ -71,8 +66,8 @@ func (c ProjectorConfig) withDefaults() ProjectorConfig {
 // is an observation, and an alert, only if the store does not have the run up to there: nobody
 // knows what was seen of the run before.
 //
-// A run of which the store has discarded what a resync asks for is let go of, without an alert about
-// what is left of it.
+// A run of which the store has discarded what a resync asks for is let go of, without an alert
+// about what is left of it.
 //
 // When more than MaxRuns runs are held, one is forgotten: of those that have ended the one that was
 // longest without events, else of all. Should it have more, it is looked at again.

@@ -11,8 +11,8 @@ type StateStore interface {
 	// Events returns all records of the run whose runSeq is above afterSeq, in any order; none for
 	// a run that is not known. The error wraps ErrDiscarded when some of them were discarded.
 	Events(ctx context.Context, runID string, afterSeq int64) ([]Record, error)
-	// Snapshot returns the latest stored snapshot of the run whose LastEventSeq is not above atMost;
-	// ok is false when there is none. A store without snapshots always says so.
+	// Snapshot returns the latest stored snapshot of the run whose LastEventSeq is not above
+	// atMost; ok is false when there is none. A store without snapshots always says so.
 	Snapshot(ctx context.Context, runID string, atMost int64) (s Snapshot, ok bool, err error)
 }
 
@@ -35,7 +35,7 @@ type ResyncRequest struct {
 	SnapshotSeq int64 `json:"snapshotSeq,omitzero"`
 }
 
-// DetectNonContiguous says whether nextSeq skips something after lastSeq. That is never a loss,
+// DetectNonContiguous reports whether nextSeq skips something after lastSeq. That is never a loss,
 // since gaps are natural: it asks for a resync (v1, sections 1.0 and 1.5).
 func DetectNonContiguous(lastSeq, nextSeq int64) bool { return nextSeq > lastSeq+1 }
 

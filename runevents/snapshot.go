@@ -8,13 +8,13 @@ import (
 
 // Snapshot is the state of a run that a projector derived from its events (ExecutionSemantics v1,
 // section 1.4). Snapshots are immutable: a projection makes a new one, which may share memory with
-// the one it went on from, so nobody may write to what a snapshot refers to. Its JSON keeps
+// the one it went on from, so no caller may write to what a snapshot refers to. Its JSON keeps
 // everything, so a snapshot that was stored can be gone on from.
 //
-// Its times are of the producer's clock: the emittedAt of the events, so that differences between
-// them are durations (startedAt is the payload's own startedAt when RunStarted has one, v1 appendix
-// A.1). They are not for time windows, which take the events' persistedAt (RunEvents v2.0.1,
-// section 2.3).
+// Its times are of the producer's clock, so that differences between them are durations: the
+// sourceOccurredAt of an event's payload, else its emittedAt (startedAt is the payload's own
+// startedAt when RunStarted has one, v1 appendix A.1). They are not for time windows, which take
+// the events' persistedAt (RunEvents v2.0.1, section 2.3).
 type Snapshot struct {
 	RunID  string    `json:"runId"`
 	Status RunStatus `json:"status"`
@@ -60,13 +60,16 @@ type StepError struct {
 // Artifact refers to something that a run left elsewhere, never to its bytes (v1, section 2).
 type Artifact struct {
 	URI       string `json:"uri"`
-	Kind      string `json:"kind"`
+	Kind      string `json:"kind,omitzero"`
 	SHA256    string `json:"sha256,omitzero"`
-	SizeBytes int64  `json:"sizeBytes,omitzero"`
-	ExpiresAt string `json:"expiresAt,omitzero"`
+	Size      int64  `json:"size,omitzero"`
+	SizeBytes int64  `json:"sizeBytes,omitzero"` // what v1 calls Size
+	// ContentType is its media type.
+	ContentType string `json:"contentType,omitzero"`
+	ExpiresAt   string `json:"expiresAt,omitzero"`
 }
 
-// Consistency says whether a run's events were all valid.
+// Consistency tells whether a run's events were all valid.
 type Consistency string
 
 // The two values of Consistency. An INCONSISTENT run never becomes consistent again.
@@ -90,7 +93,7 @@ type Metadata struct {
 	IgnoredEvents []string `json:"ignoredEvents,omitzero"`
 	// FailedSteps counts the step attempts that failed (v1, section 1.5, rule 3).
 	FailedSteps int64 `json:"failedSteps,omitzero"`
-	// Started is the payload of RunStarted: what was asked for.
+	// Started is the payload of RunStarted, and of RunQueued until then: what was asked for.
 	Started jsontext.Value `json:"started,omitzero"`
 	// Outcome is the payload of the event that ended the run: the result, or the root cause.
 	Outcome jsontext.Value `json:"outcome,omitzero"`
@@ -111,7 +114,7 @@ func (s Snapshot) View() Snapshot {
 	return s
 }
 
-// seen says whether an event with this idempotency key was taken in.
+// seen reports whether an event with this idempotency key was taken in.
 func (s *Snapshot) seen(key string) bool {
 	_, found := slices.BinarySearch(s.SeenKeys, key)
 	return found

@@ -1,5 +1,7 @@
 package runevents
 
+import "strings"
+
 // RunStatus is the derived status of a run.
 type RunStatus string
 
@@ -14,7 +16,7 @@ const (
 	RunAborted    RunStatus = "CANCELLED"
 )
 
-// Terminal says whether a run has ended: no event moves it from there.
+// Terminal reports whether a run has ended: no event moves it from there.
 func (s RunStatus) Terminal() bool {
 	return s == RunSucceeded || s == RunHasFailed || s == RunAborted
 }
@@ -63,7 +65,8 @@ func NextRunStatus(now RunStatus, event EventType) (RunStatus, bool) {
 }
 
 // NextStepStatus returns the status that a step-level event moves a step attempt to, and whether
-// the event is valid there; where it is not, the status is the one that was attempted (section 5.2).
+// the event is valid there; where it is not, the status is the one that was attempted (section
+// 5.2).
 func NextStepStatus(now StepStatus, event EventType) (StepStatus, bool) {
 	switch event {
 	case StepStarted:
@@ -76,4 +79,42 @@ func NextStepStatus(now StepStatus, event EventType) (StepStatus, bool) {
 		return StepWasSkipped, now == StepPending
 	}
 	return now, false
+}
+
+// runStatuses and stepStatuses are all that there are, in the order in which a run and a step go
+// through them.
+var (
+	runStatuses = []RunStatus{
+		RunPending, RunIsApproved, RunRunning, RunIsPaused, RunSucceeded, RunHasFailed, RunAborted,
+	}
+	stepStatuses = []StepStatus{StepPending, StepRunning, StepSucceeded, StepHasFailed, StepWasSkipped}
+)
+
+// nextEmitted is NextRunStatus for a producer, which emits decisions about signals too: they move
+// nothing, and are valid from the start of the run to its end.
+func nextEmitted(now RunStatus, event EventType) (RunStatus, bool) {
+	if event.ofSignal() {
+		return now, now == RunRunning || now == RunIsPaused
+	}
+	return NextRunStatus(now, event)
+}
+
+// validIn returns the statuses of the step, or with "" of the run, in which event is valid, joined
+// by " or ".
+func validIn(event EventType, stepID string) string {
+	var in []string
+	if stepID == "" {
+		for _, status := range runStatuses {
+			if _, ok := nextEmitted(status, event); ok {
+				in = append(in, string(status))
+			}
+		}
+	} else {
+		for _, status := range stepStatuses {
+			if _, ok := NextStepStatus(status, event); ok {
+				in = append(in, string(status))
+			}
+		}
+	}
+	return strings.Join(in, " or ")
 }

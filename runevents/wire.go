@@ -1,6 +1,7 @@
 package runevents
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -10,16 +11,42 @@ import (
 // what json.Marshal gives, written by hand since every handoff leaves ten of them. The error is
 // that of a string which is not valid UTF-8.
 func (r *Record) AppendJSON(b []byte) ([]byte, error) {
+	identity, err := r.identity().appendMembers(nil)
+	b, eventErr := r.appendJSON(b, identity)
+	return b, cmp.Or(err, eventErr)
+}
+
+// AppendRecords appends what AppendJSON gives of each record, one behind the other, and returns
+// where each ends. There is a record at least, and all are of one run.
+func AppendRecords(b []byte, records []Record) (all []byte, ends []int, err error) {
+	identity, err := records[0].identity().appendMembers(nil)
+	ends = make([]int, len(records))
+	for i := range records {
+		var eventErr error
+		b, eventErr = records[i].appendJSON(b, identity)
+		ends[i], err = len(b), cmp.Or(err, eventErr)
+	}
+	return b, ends, err
+}
+
+// appendMembers appends the members that the events of a run share.
+func (id Identity) appendMembers(b []byte) ([]byte, error) {
+	w := objectWriter{b: b}
+	w.text(`,"runId":`, id.RunID)
+	w.text(`,"tenantId":`, id.TenantID)
+	w.text(`,"projectId":`, id.ProjectID)
+	w.text(`,"environmentId":`, id.EnvironmentID)
+	w.text(`,"planId":`, id.PlanID)
+	w.text(`,"planVersion":`, id.PlanVersion)
+	return w.b, w.err
+}
+
+func (r *Record) appendJSON(b, identity []byte) ([]byte, error) {
 	w := objectWriter{b: b}
 	w.text(`{"eventId":`, r.EventID)
 	w.text(`,"eventType":`, string(r.EventType))
 	w.text(`,"emittedAt":`, r.EmittedAt)
-	w.text(`,"runId":`, r.RunID)
-	w.text(`,"tenantId":`, r.TenantID)
-	w.text(`,"projectId":`, r.ProjectID)
-	w.text(`,"environmentId":`, r.EnvironmentID)
-	w.text(`,"planId":`, r.PlanID)
-	w.text(`,"planVersion":`, r.PlanVersion)
+	w.b = append(w.b, identity...)
 	w.number(`,"engineAttemptId":`, r.EngineAttemptID)
 	w.number(`,"logicalAttemptId":`, r.LogicalAttemptID)
 	w.text(`,"idempotencyKey":`, r.IdempotencyKey)

@@ -27,17 +27,24 @@ func TestAppendJSON(t *testing.T) {
 		got, err := run.AppendJSON([]byte("x"))
 		require.NoError(t, err)
 		require.Equal(t, "x"+string(want), string(got))
-		for _, record := range run.Records(time.Unix(0, 0)) {
+		all, ends, err := AppendRecords(nil, run.Records(time.Unix(0, 0)))
+		require.NoError(t, err)
+		start := 0
+		for i, record := range run.Records(time.Unix(0, 0)) {
 			want, err := json.Marshal(&record)
 			require.NoError(t, err)
 			got, err := record.AppendJSON(nil)
 			require.NoError(t, err)
 			require.Equal(t, string(want), string(got))
+			require.Equal(t, string(want), string(all[start:ends[i]]))
+			start = ends[i]
 		}
 		run.Events[1].StepID = "\xff"
 		_, err = run.AppendJSON(nil)
 		require.Error(t, err)
 		_, err = run.Records(time.Unix(0, 0))[1].AppendJSON(nil)
+		require.Error(t, err)
+		_, _, err = AppendRecords(nil, run.Records(time.Unix(0, 0)))
 		require.Error(t, err)
 	}
 }

@@ -3,7 +3,6 @@ package runevents
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,24 +16,6 @@ import (
 
 // MaxAppend is how many events one append may have.
 const MaxAppend = 256
-
-// runToken is what a runId must be beyond its schema: it is a token of a subject.
-var runToken = regexp.MustCompile(`^[A-Za-z0-9_-]{1,128}$`)
-
-// ParseWrite reads one RunEventWrite. The error is a *schemas.ValidationError with paths into it:
-// that of its schema run-event-write.v2, or of Validate.
-func ParseWrite(data []byte, limits schemas.Limits) (Write, error) {
-	tree, err := schemas.Parse(schemas.RunEventWrite, data, limits)
-	if err != nil {
-		return Write{}, err
-	}
-	var raw rawWrite
-	if err := json.Unmarshal(data, &raw); err != nil {
-		return Write{}, schemas.Invalid(schemas.RunEventWrite, schemas.Violation{Message: err.Error()})
-	}
-	w := raw.over(tree)
-	return w, w.Validate()
-}
 
 // ParseAppend reads a run-append-request.v1: the town of a run and writes of it. It checks their
 // schema and leaves the rest to CheckAppend.
@@ -79,10 +60,11 @@ func (raw *rawWrite) over(tree any) Write {
 	}
 }
 
-// Validate says why an append authority refuses w, whoever made it: a *schemas.ValidationError with
-// paths into it, or nil. Beyond the schema run-event-write.v2, emittedAt is a time that there is,
-// runId is a token of a subject (1 to 128 of A-Z a-z 0-9 _ -), and idempotencyKey is what
-// IdempotencyKey derives.
+// Validate returns the reason why an append authority refuses w from every producer, a
+// *schemas.ValidationError with paths into it, or nil. Beyond the schema run-event-write.v2, and
+// that of the payload of its type where the type is known, emittedAt is a time that there is, runId
+// is a token of a subject (1 to 128 of A-Z a-z 0-9 _ -), and idempotencyKey is what IdempotencyKey
+// derives.
 func (w *Write) Validate() error {
 	if v := w.violations(); len(v) > 0 {
 		return schemas.Invalid(schemas.RunEventWrite, v...)
@@ -96,6 +78,11 @@ func (w *Write) violations() []schemas.Violation {
 	if errors.As(schemas.Validate(schemas.RunEventWrite, tree), &invalid) {
 		violations = append(violations, invalid.Violations...)
 	}
+	if w.Payload != nil && (w.EventType.known() || w.EventType.ofSignal()) && len(violations) == 0 {
+		if errors.As(schemas.Validate(schemas.Name(w.EventType), tree["payload"]), &invalid) {
+			violations = under("/payload", invalid.Violations)
+		}
+	}
 	if len(violations) > 0 {
 		return violations
 	}
@@ -108,9 +95,9 @@ func (w *Write) violations() []schemas.Violation {
 		violations = append(violations, schemas.Violation{Path: "/idempotencyKey", Message: fmt.Sprintf(
 			"must be %s, the SHA-256 of %q", IdempotencyKey(fields), fields.Preimage())})
 	}
-	if !runToken.MatchString(w.RunID) {
+	if !IsRunID(w.RunID) {
 		violations = append(violations, schemas.Violation{
-			Path: "/runId", Message: "must match " + runToken.String() + ", as a token of a subject",
+			Path: "/runId", Message: "must match " + RunIDPattern + ", as a token of a subject",
 		})
 	}
 	return violations
@@ -192,7 +179,7 @@ func (w *Write) event() (Event, error) {
 	return e, nil
 }
 
-// CheckAppend says why an append authority refuses writes as one append, whatever their run has: a
+// CheckAppend returns the reason why an append authority refuses writes as one append to any run, a
 // *schemas.ValidationError with the paths of a run-append-request.v1 ("/events/3/stepId"), or nil.
 // There are 1 to MaxAppend, each valid by Validate, and all have the same runId, tenantId,
 // projectId, environmentId, planId and planVersion, since they are stored as one.
@@ -228,7 +215,7 @@ func invalidAppend(violations []schemas.Violation) error {
 	return schemas.Invalid(schemas.RunAppendRequest, violations[:min(len(violations), maxViolations)]...)
 }
 
-// differences says where got is another identity than first.
+// differences returns a violation for each member in which got differs from first.
 func differences(first, got Identity) []schemas.Violation {
 	if first == got {
 		return nil

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// check reports what is wrong with v, the value that rep stands at. A value of a wrong type gets that
-// one violation and is not looked into.
+// check reports what is wrong with v, the value that rep stands at. A value of a wrong type gets
+// that one violation and is not looked into.
 func (r *rule) check(rep *report, v any) {
 	switch {
 	case r.never:

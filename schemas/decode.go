@@ -2,6 +2,7 @@ package schemas
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -17,37 +18,37 @@ const (
 	DefaultDepth = 32
 )
 
-// Limits bounds what Decode reads. Zero values mean the documented defaults.
+// Limits bounds what Decode reads. Values of 0 or less mean the documented defaults.
 type Limits struct {
-	// Bytes is the size of the largest payload, by default 1 MiB. A tree takes some thirty times the
-	// memory of its text at worst.
+	// Bytes is the size of the largest payload, by default 1 MiB. A tree takes some thirty times
+	// the memory of its text at worst.
 	Bytes int
 	// Depth is how deep arrays and objects may nest, by default 32. A payload that is one array or
 	// object without others in it is 1 deep.
 	Depth int
 }
 
-func (l Limits) orDefault() Limits {
-	if l.Bytes <= 0 {
-		l.Bytes = DefaultBytes
+// withDefaults returns l with the defaults for what is 0 or less.
+func (l Limits) withDefaults() Limits {
+	return Limits{
+		Bytes: cmp.Or(max(l.Bytes, 0), DefaultBytes),
+		Depth: cmp.Or(max(l.Depth, 0), DefaultDepth),
 	}
-	if l.Depth <= 0 {
-		l.Depth = DefaultDepth
-	}
-	return l
 }
 
-// Decode reads data as exactly one JSON value. It is strict: it refuses invalid UTF-8 and a byte order
-// mark, two members of one name however they are spelled, lone surrogates, numbers that overflow a
-// float64 such as 1e400, anything but white space after the value, and payloads beyond lim. A number
-// becomes the closest float64, and -0 becomes 0. A payload may hold at most 1000 numbers of more than
-// 25 characters or with an exponent beyond ±99, as those may take a thousand times longer to read.
+// Decode reads data as exactly one JSON value. It is strict: it refuses invalid UTF-8 and a byte
+// order mark, two members of one name however they are spelled, lone surrogates, numbers that
+// overflow a float64 such as 1e400, anything but white space after the value, and payloads beyond
+// lim. A number becomes the closest float64, and -0 becomes 0. A payload may hold at most 1000
+// numbers of more than 25 characters or with an exponent beyond ±99, as those may take a thousand
+// times longer to read.
 //
-// The tree is made of map[string]any, []any, string, float64, bool and nil; it shares no memory with
-// data. It returns nil and a *ValidationError with one violation and CodePayloadTooLarge (too many
-// bytes, nothing was read) or CodeInvalidJSON (all else). Time and memory are linear in len(data).
+// The tree is made of map[string]any, []any, string, float64, bool and nil; it shares no memory
+// with data. It returns nil and a *ValidationError with one violation and CodePayloadTooLarge (too
+// many bytes, nothing was read) or CodeInvalidJSON (all else). Time and memory are linear in
+// len(data).
 func Decode(data []byte, lim Limits) (any, error) {
-	lim = lim.orDefault()
+	lim = lim.withDefaults()
 	if len(data) > lim.Bytes {
 		msg := fmt.Sprintf("must have at most %d bytes but has %d", lim.Bytes, len(data))
 		return nil, refused(CodePayloadTooLarge, "", msg)

@@ -28,18 +28,54 @@ func document(t testing.TB, n schemas.Name) map[string]any {
 	return tree.(map[string]any)
 }
 
+// payloads are the schemas of the payloads of run events.
+var payloads = []schemas.Name{
+	"RunQueued", "RunApproved", "RunStarted", "StepStarted", "StepCompleted", "StepFailed", "StepSkipped",
+	"RunPaused", "RunResumed", "RunCompleted", "RunFailed", "RunCancelled", "SignalAccepted", "SignalRejected",
+}
+
+// A payload may say when its event happened at its source, and may be empty.
+func TestPayloads(t *testing.T) {
+	t.Parallel()
+	for _, n := range payloads {
+		require.NoError(t, schemas.Validate(n, map[string]any{}), n)
+		require.NoError(t, schemas.Validate(n, map[string]any{"sourceOccurredAt": "2026-02-16T10:00:00Z", "own": 1.0}), n)
+		require.Error(t, schemas.Validate(n, map[string]any{"sourceOccurredAt": "yesterday"}), n)
+	}
+}
+
+// An artifact is a reference. Nothing that holds its bytes passes.
+func TestArtifacts(t *testing.T) {
+	t.Parallel()
+	valid := map[string]any{"uri": "s3://bucket/key", "sha256": strings.Repeat("0", 64), "size": 7.0, "contentType": "text/plain"}
+	require.NoError(t, schemas.Validate(schemas.Artifact, valid))
+	for _, bad := range []map[string]any{
+		{}, {"uri": "log.txt"}, {"uri": "data:text/plain,hello"}, {"uri": "DATA:text/plain,hello"},
+		{"uri": "s3://bucket/key", "data": "aGVsbG8="}, {"uri": "s3://bucket/key", "sha256": "0"},
+		{"uri": "s3://bucket/key", "size": -1.0},
+	} {
+		require.Error(t, schemas.Validate(schemas.Artifact, bad), "%v", bad)
+		for _, n := range []schemas.Name{"StepCompleted", "StepFailed", "RunCompleted"} {
+			require.Error(t, schemas.Validate(n, map[string]any{"artifacts": []any{valid, bad}}), "%v", bad)
+		}
+	}
+}
+
 func TestNames(t *testing.T) {
 	t.Parallel()
 	want := []schemas.Name{
-		schemas.ExecutionHandoff, schemas.Proposal, schemas.ExecutionResult, schemas.Snapshot,
-		schemas.RunEventWrite, schemas.RunEventRecord, schemas.Error,
+		schemas.ExecutionHandoff, schemas.Proposal, schemas.ExecutionResult, schemas.ExecutionResult1, schemas.Snapshot,
+		schemas.RunEventWrite, schemas.RunEventRecord, schemas.Artifact, schemas.Error,
 		schemas.TownGetRequest, schemas.TownGetReply, schemas.TownListRequest, schemas.TownListReply,
 		schemas.TownPutRequest, schemas.ResultGetRequest, schemas.ResultGetReply,
 		schemas.RunEventsRequest, schemas.RunEventsReply, schemas.RunAppendRequest, schemas.RunAppendReply,
 		schemas.RunGetRequest, schemas.RunGetReply, schemas.RunListRequest, schemas.RunListReply,
 		schemas.CommandApply, schemas.CommandApplied, schemas.TownPatchRequest,
 		schemas.ControlSignalRequest, schemas.ControlGetRequest, schemas.ControlReply, schemas.RunCancelRequest,
+		schemas.TownHistoryRequest, schemas.TownHistoryReply,
+		schemas.AlertListRequest, schemas.AlertListReply, schemas.WhoAmIRequest, schemas.WhoAmIReply,
 	}
+	want = append(want, payloads...)
 	slices.Sort(want)
 	require.Equal(t, want, schemas.Names())
 

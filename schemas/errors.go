@@ -9,8 +9,8 @@ import (
 )
 
 // Violation is one thing wrong with a payload and where. Path is an RFC 6901 JSON Pointer into the
-// payload ("" is the whole payload). Message goes after "the value" in a sentence and ends without a
-// full stop, e.g. "must be >= 0 but is -1".
+// payload ("" is the whole payload). Message goes after "the value" in a sentence and ends without
+// a full stop, e.g. "must be >= 0 but is -1".
 type Violation struct {
 	Path    string `json:"path"`
 	Message string `json:"message"`
@@ -21,17 +21,20 @@ type Code string
 
 // The codes of a refused payload.
 const (
-	// CodeInvalidJSON says that the bytes are not one JSON value, or one that Decode is too strict for.
+	// CodeInvalidJSON says that the bytes are not one JSON value, or one that Decode is too strict
+	// for.
 	CodeInvalidJSON Code = "INVALID_JSON"
-	// CodeSchemaValidation says that the JSON value is not what its schema, or a check beyond it, asks.
+	// CodeSchemaValidation says that the JSON value is not what its schema, or a check beyond it,
+	// asks.
 	CodeSchemaValidation Code = "SCHEMA_VALIDATION_FAILED"
-	// CodePayloadTooLarge says that the payload has more bytes than its limit; it was not looked at.
+	// CodePayloadTooLarge says that the payload has more bytes than its limit; it was not looked
+	// at.
 	CodePayloadTooLarge Code = "PAYLOAD_TOO_LARGE"
 )
 
-// ValidationError is what Decode, Validate and Parse return for bad input. Nothing was done with the
-// payload; the sender has to correct it. Violations has at least one entry, sorted by path and then
-// message. Schema is empty when the payload was refused without regard to a schema.
+// ValidationError is what Decode, Validate and Parse return for bad input. Nothing was done with
+// the payload; the sender has to correct it. Violations has at least one entry, sorted by path and
+// then message. Schema is empty when the payload was refused without regard to a schema.
 type ValidationError struct {
 	Schema     Name
 	Code       Code
@@ -76,14 +79,14 @@ func (e *ValidationError) rest(i int) string {
 	return strconv.Itoa(len(e.Violations) - i)
 }
 
-// Invalid returns the error of a payload that its schema accepts but a check in code does not, such as
-// an echo that differs. Its code is CodeSchemaValidation.
+// Invalid returns the error of a payload that its schema accepts but a check in code does not, such
+// as an echo that differs. Its code is CodeSchemaValidation.
 func Invalid(n Name, v ...Violation) *ValidationError {
 	return &ValidationError{Schema: n, Code: CodeSchemaValidation, Violations: v}
 }
 
-// Pointer builds an RFC 6901 JSON Pointer from member names and array indexes, escaping "~" and "/":
-// Pointer("args", "a/b", 2) is "/args/a~1b/2". Without parts it is "", the whole payload.
+// Pointer builds an RFC 6901 JSON Pointer from member names and array indexes, escaping "~" and
+// "/": Pointer("args", "a/b", 2) is "/args/a~1b/2". Without parts it is "", the whole payload.
 func Pointer(parts ...any) string {
 	var b strings.Builder
 	for _, p := range parts {
@@ -107,8 +110,8 @@ func escape(name string) string {
 	return strings.ReplaceAll(strings.ReplaceAll(name, "~", "~0"), "/", "~1")
 }
 
-// Under returns err, the *ValidationError of a part of a payload, as one of the payload n: parts says
-// where the part is, as for Pointer. Another error is returned as it is.
+// Under returns err, the *ValidationError of a part of a payload, as one of the payload n: parts
+// says where the part is, as for Pointer. Another error is returned as it is.
 func Under(n Name, err error, parts ...any) error {
 	part, ok := errors.AsType[*ValidationError](err)
 	if !ok {

@@ -10,7 +10,8 @@ import (
 )
 
 // Name names one schema of this package, e.g. "execution-handoff.v1". It is the name of the schema
-// document without ".schema.json", and ends in the major version of the payload.
+// document without ".schema.json", and ends in the major version of the payload. The schema of the
+// payload of a run event has the name of the event's type, such as "StepFailed".
 type Name string
 
 // The schemas of this package. A request is exact, so that a misspelt member is not overlooked; a
@@ -22,18 +23,27 @@ const (
 	Proposal Name = "proposal.v2"
 	// ExecutionResult is what the world engine decided about a handoff.
 	ExecutionResult Name = "execution-result.v1"
+	// ExecutionResult1 is revision 1 of an ExecutionResult; tolerant.
+	ExecutionResult1 Name = "execution-result-revision-1.v1"
 	// Snapshot is the authoritative state of one town.
 	Snapshot Name = "snapshot.v1"
 	// RunEventWrite is a run event as its producer hands it to the append authority; exact.
 	RunEventWrite Name = "run-event-write.v2"
 	// RunEventRecord is a run event as the append authority persisted it; tolerant.
 	RunEventRecord Name = "run-event-record.v2"
+	// Artifact is a reference to what a step left elsewhere; exact, so that it never holds its
+	// bytes.
+	Artifact Name = "artifact.v1"
 	// Error is the body of every error reply.
 	Error Name = "error.v1"
 	// TownGetRequest asks for the state of a town.
 	TownGetRequest Name = "town-get-request.v1"
 	// TownGetReply is the state of a town; it answers town.put as well.
 	TownGetReply Name = "town-get-reply.v1"
+	// TownHistoryRequest asks for a page of the revisions of a town.
+	TownHistoryRequest Name = "town-history-request.v1"
+	// TownHistoryReply is a page of the revisions of a town.
+	TownHistoryReply Name = "town-history-reply.v1"
 	// TownListRequest asks for a page of the list of towns.
 	TownListRequest Name = "town-list-request.v1"
 	// TownListReply is a page of the list of towns.
@@ -66,6 +76,14 @@ const (
 	ControlGetRequest Name = "control-get-request.v1"
 	// ControlReply says whether a town, or the whole world, is paused.
 	ControlReply Name = "control-reply.v1"
+	// AlertListRequest asks for a page of the alerts.
+	AlertListRequest Name = "alert-list-request.v1"
+	// AlertListReply is a page of the alerts.
+	AlertListReply Name = "alert-list-reply.v1"
+	// WhoAmIRequest asks what its sender may do.
+	WhoAmIRequest Name = "whoami-request.v1"
+	// WhoAmIReply says what the sender may do.
+	WhoAmIReply Name = "whoami-reply.v1"
 	// RunCancelRequest cancels a run that waits for the end of a pause.
 	RunCancelRequest Name = "run-cancel-request.v1"
 	// CommandApply asks a game server's plugin to apply an accepted command; tolerant.

@@ -13,13 +13,14 @@ const (
 	// maxViolations is how many entries a *ValidationError of Validate has at most. When there are
 	// more violations, the last entry says how many.
 	maxViolations = 50
-	// maxPath is how long a path gets at most, in bytes. A longer one ends at the last array or object
-	// whose path is short enough, and the message says so.
+	// maxPath is how long a path gets at most, in bytes. A longer one ends at the last array or
+	// object whose path is short enough, and the message says so.
 	maxPath = 1024
 	farDown = "in a member whose path is too long to show: "
 )
 
-// report collects violations and knows where in the payload the check stands. It is for one goroutine.
+// report collects violations and knows where in the payload the check stands. It is for one
+// goroutine.
 type report struct {
 	at     []step // from the whole payload down
 	silent int    // only count while above 0
@@ -91,8 +92,8 @@ func (r *report) violations() []Violation {
 	return r.found
 }
 
-// pointer returns the JSON Pointer of where r stands. When that is longer than maxPath it returns the
-// pointer of the closest array or object above that is not, and false.
+// pointer returns the JSON Pointer of where r stands. When that is longer than maxPath it returns
+// the pointer of the closest array or object above that is not, and false.
 func (r *report) pointer() (path string, whole bool) {
 	var b strings.Builder
 	for _, s := range r.at {

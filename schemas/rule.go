@@ -12,8 +12,8 @@ import (
 	"github.com/santhosh-tekuri/jsonschema/v5"
 )
 
-// rule is one compiled schema, made ready for checking. It is read-only once it is built. Its keywords
-// apply to values of their own type only, as in JSON Schema.
+// rule is one compiled schema, made ready for checking. It is read-only once it is built. Its
+// keywords apply to values of their own type only, as in JSON Schema.
 type rule struct {
 	never     bool   // the schema false
 	types     kinds  // 0: any
@@ -141,8 +141,8 @@ func newMatch(re *regexp.Regexp, format string) (func(string) bool, string) {
 
 var hexForm = regexp.MustCompile(`^\^([a-z_]*)\[0-9a-f\]\{([1-9][0-9]*)\}\$$`)
 
-// hexPattern takes apart a pattern such as ^handoff_[0-9a-f]{64}$, which a handoff is matched against
-// eight times: isHex takes a tenth of the time of the regular expression.
+// hexPattern takes apart a pattern such as ^handoff_[0-9a-f]{64}$, which a handoff is matched
+// against eight times: isHex takes a tenth of the time of the regular expression.
 func hexPattern(pattern string) (prefix string, digits int, ok bool) {
 	m := hexForm.FindStringSubmatch(pattern)
 	if m == nil {

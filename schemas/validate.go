@@ -13,8 +13,8 @@ import (
 // base is what the $id of every document starts with. Nothing is ever fetched from there.
 const base = "https://worldengine.example/schemas/"
 
-// rules holds the root of every schema, ready for checking. It panics when a document is not a schema
-// that this package can check, which the tests rule out.
+// rules holds the root of every schema, ready for checking. It panics when a document is not a
+// schema that this package can check, which the tests rule out.
 var rules = sync.OnceValue(func() map[Name]*rule {
 	c := newCompiler()
 	b := builder{}
@@ -26,9 +26,9 @@ var rules = sync.OnceValue(func() map[Name]*rule {
 })
 
 // Validate checks tree, which is as Decode returns it, against the schema n. It returns nil, a
-// *ValidationError with CodeSchemaValidation and at most 50 violations, or ErrUnknownSchema. It does
-// not change the tree, and it takes time linear in its size. A Go value of a type that Decode does not
-// produce is a violation wherever the schema asks for a type.
+// *ValidationError with CodeSchemaValidation and at most 50 violations, or ErrUnknownSchema. It
+// does not change the tree, and it takes time linear in its size. A Go value of a type that Decode
+// does not produce is a violation wherever the schema asks for a type.
 func Validate(n Name, tree any) error {
 	r, ok := rules()[n]
 	if !ok {

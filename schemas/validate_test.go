@@ -162,8 +162,6 @@ func TestAccepted(t *testing.T) {
 		{h, "/proposal/reasonTags", []any{}},
 		{h, "/proposal/townId", "a b.c/d|e\x00\u2028"},
 		{h, "/decisionEpoch", 1.0*(1<<53) - 1},
-		{s, "/projects/0/name", ""},
-		{s, "/sideQuests/0/title", ""},
 		{s, "/sideQuests/0/complexity", remove},
 		{s, "/mission", object{"id": "m", "title": "t", "description": "", "reward": 1e300}},
 		{s, "/latestNetherEvent", ""},

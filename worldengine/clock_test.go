@@ -14,6 +14,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 const year = 365 * 24 * time.Hour
@@ -23,12 +24,12 @@ type setClock struct{ off atomic.Int64 }
 
 func (c *setClock) now() time.Time        { return time.Now().Add(time.Duration(c.off.Load())) }
 func (c *setClock) set(off time.Duration) { c.off.Store(int64(off)) }
-func (c *setClock) policy() PluginPolicy {
-	return PluginPolicy{Deadline: 800 * time.Millisecond, Attempts: 3, Backoff: time.Millisecond, Resend: 50 * time.Millisecond}
+func (c *setClock) policy() apply.Policy {
+	return apply.Policy{Deadline: 2500 * time.Millisecond, Attempts: 3, Backoff: time.Millisecond, Resend: 50 * time.Millisecond}
 }
 func (c *setClock) engine(t *testing.T, nc *nats.Conn) *Engine {
 	t.Helper()
-	e, err := Open(t.Context(), nc, nc, Config{Apply: ApplyPlugin, Plugin: c.policy(), Now: c.now})
+	e, err := Open(t.Context(), nc, nc, Config{Apply: apply.Plugin, Plugin: c.policy(), Now: c.now})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = e.Close(context.Background()) })
 	return e
@@ -57,7 +58,7 @@ func TestAClockIsSetWhileACommandIsApplied(t *testing.T) {
 			t.Parallel()
 			nc, clock := natstest.Connect(t), new(setClock)
 			var asked [4]atomic.Int64 // by attempt
-			_, err := nc.Subscribe(ApplySubject("main", "*"), func(msg *nats.Msg) {
+			_, err := nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
 				c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 				if err != nil {
 					t.Errorf("not a command: %v", err)
@@ -94,7 +95,7 @@ func TestAClockIsSetBetweenTwoStarts(t *testing.T) {
 			t.Parallel()
 			nc, clock := natstest.Connect(t), new(setClock)
 			asked := make(chan *apply.Command, 1024)
-			_, err := nc.Subscribe(ApplySubject("main", "*"), func(msg *nats.Msg) {
+			_, err := nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
 				if c, err := apply.ParseCommand(msg.Data, schemas.Limits{}); err == nil {
 					asked <- c // and never answers
 				}
@@ -120,9 +121,9 @@ func TestAClockIsSetBetweenTwoStarts(t *testing.T) {
 				attempts[(<-asked).LogicalAttemptID] = true
 			}
 			require.Equal(t, map[int64]bool{1: true, 2: true, 3: true}, attempts)
-			receipt, err := second.Receipt(t.Context(), h.IdempotencyKey)
+			receipt, err := second.Receipt(t.Context(), h.Proposal.TownID, h.IdempotencyKey)
 			require.NoError(t, err)
-			require.Contains(t, string(receipt.Result), ReasonPluginTimeout)
+			require.Contains(t, string(receipt.Result), apply.ReasonPluginTimeout)
 		})
 	}
 }

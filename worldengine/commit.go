@@ -2,35 +2,42 @@ package worldengine
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
+	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // judgement is a judged delivery on its way into the log.
 type judgement struct {
 	*delivery
-	before entry
+	before commitlog.Entry
 	after  town.State // of an accepted handoff
 	result *handoff.Result
+	first  *dedupe.Receipt // of a duplicate
+	// encoded is the handoff as the record has it, once there is an answer.
+	encoded []byte
 }
 
 // answer makes the answer and the record's parts: the result's bytes and the run's events.
 func (d *judgement) answer() (Answer, error) {
-	wire, err := d.result.MarshalWire()
+	encoded, err := d.result.MarshalWire()
 	if err != nil {
 		return Answer{}, err
 	}
-	if err := narrate(d.producer, d.handoff, d.result, d.start); err != nil {
+	if d.encoded, err = d.Handoff.MarshalWire(); err != nil {
+		return Answer{}, err
+	}
+	if err := lifecycle.EmitRun(d.Producer, d.Handoff, d.result, d.Start, d.Waited()); err != nil {
 		return Answer{}, fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
-	return Answer{RunID: d.producer.Run().RunID, Result: d.result, JSON: wire}, nil
+	return Answer{RunID: d.Producer.Run().RunID, Result: d.result, JSON: encoded, First: d.first}, nil
 }
 
 // commitAccepted stores an executed or failed handoff: the state, the receipt and the events in
@@ -40,70 +47,81 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 	if err != nil {
 		return Answer{}, err
 	}
-	townID := d.handoff.Proposal.TownID
-	rec := record{Kind: kindHandoff, TownID: townID, Result: answer.JSON, Run: d.producer.Run()}
+	townID := d.Handoff.Proposal.TownID
+	addition := handoff.AdditionOf(d.Handoff)
+	rec := commitlog.Record{
+		Kind: commitlog.KindHandoff, TownID: townID, Result: answer.JSON, Handoff: d.encoded, Addition: &addition,
+		Run: d.Producer.Run(),
+	}
 	after := d.before
-	after.state = d.after
-	msg, err := rec.message(logSubject(e.config.World, TownToken(townID)), &after)
+	after.State = d.after
+	msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(townID)), &after)
 	if err != nil {
 		return Answer{}, err
 	}
-	msg.Header[jetstream.MsgIDHeader] = []string{d.result.IdempotencyKey}
-	if after.seq, err = e.log.commit(ctx, msg, d.before.seq); err != nil {
-		e.towns.forget(townID) // whatever it is now, the log knows
+	e.handover.Add(msg, &rec, d.result)
+	if after.Seq, err = e.log.Commit(ctx, msg, d.before.Seq); err != nil {
+		e.towns.Forget(townID) // whatever it is now, the log knows
 		return Answer{}, err
 	}
 	failpoint.At(failpoint.Committed)
 	e.receipts.Remember(&dedupe.Receipt{
-		Key: d.result.IdempotencyKey, LogSeq: after.seq, RunID: answer.RunID,
-		HandoffID: d.result.HandoffID, ResultID: d.result.ResultID, Result: answer.JSON,
+		Place:  commitlog.ReceiptPlace(townID, d.result.IdempotencyKey),
+		TownID: townID, LogSeq: after.Seq, RunID: answer.RunID,
+		HandoffID: d.result.HandoffID, ResultID: d.result.ResultID, Result: answer.JSON, Addition: &addition,
 	})
-	e.towns.set(townID, after)
+	e.towns.Set(townID, after)
+	e.sample(answer.RunID, after.Seq)
 	return answer, nil
 }
 
-// commitPending stores an accepted handoff whose command is to be applied outside the engine: the first
-// commit of two. It returns errApplying; the answer comes with the second.
+// sample offers the projector a run that has ended with the commit at a sequence of the log.
+func (e *Engine) sample(runID string, seq uint64) {
+	if e.projector != nil {
+		e.projector.Sample(runID, seq)
+	}
+}
+
+// commitPending stores an accepted handoff whose command is to be applied outside the engine: the
+// first commit of two. The answer comes with the second.
 func (e *Engine) commitPending(
-	ctx context.Context, d *judgement, evaluation *handoff.Evaluation, expected town.State, via Binding,
+	ctx context.Context, d *judgement, evaluation *handoff.Evaluation, expected town.State, via apply.Binding,
 ) error {
-	townID, h := d.handoff.Proposal.TownID, d.handoff
-	wire, err := h.MarshalWire()
+	townID, h := d.Handoff.Proposal.TownID, d.Handoff
+	encoded, err := h.MarshalWire()
 	if err != nil {
 		return err
 	}
-	if err := narrateAccepted(d.producer, h, evaluation, d.start); err != nil {
+	if err := lifecycle.EmitAccepted(d.Producer, h, evaluation, d.Start, d.Waited()); err != nil {
 		return fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
-	if err := e.mark(ctx, townID); err != nil {
+	if err := e.indexPending(ctx, townID); err != nil {
 		return err
 	}
-	failpoint.At(failpoint.Marked)
-	run, now, after := d.producer.Run(), e.config.Now().UTC(), d.before
-	after.pending = &pending{
-		Via: via, Handoff: wire, Expected: expected.Canonical, Run: run.Identity,
-		Emitted: run.FirstSeq + int64(len(run.Events)) - 1, IDSeed: rand.Text(),
-		Accepted: now, Attempt: 1, NotBefore: now, Deadline: now.Add(e.config.Plugin.Deadline),
+	failpoint.At(failpoint.Indexed)
+	run, now, after := d.Producer.Run(), e.config.Now().UTC(), d.before
+	after.Pending = &apply.Pending{
+		Via: via, Handoff: encoded, Expected: expected.Canonical, Run: run.Identity,
+		Emitted: run.FirstSeq + int64(len(run.Events)) - 1, Accepted: now, Attempt: 1, NotBefore: now, Deadline: now.Add(e.config.Plugin.Deadline),
 	}
-	rec := record{Kind: kindPending, TownID: townID, Run: run}
-	msg, err := rec.message(logSubject(e.config.World, TownToken(townID)), &after)
+	if err := e.drawIDs(after.Pending); err != nil {
+		return err
+	}
+	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: townID, Run: run}
+	msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(townID)), &after)
 	if err != nil {
 		return err
 	}
-	msg.Header[jetstream.MsgIDHeader] = []string{h.IdempotencyKey}
-	if after.seq, err = e.log.commit(ctx, msg, d.before.seq); err != nil {
-		e.towns.forget(townID) // whatever it is now, the log knows
+	if after.Seq, err = e.log.Commit(ctx, msg, d.before.Seq); err != nil {
+		e.towns.Forget(townID) // whatever it is now, the log knows
 		return err
 	}
 	failpoint.At(failpoint.Accepted)
-	if d.closed {
-		e.reopenRun(ctx, townID, run.Identity, after.pending.Emitted)
+	if d.Closed {
+		e.runs.Reopen(ctx, townID, run.Identity, after.Pending.Emitted)
 	}
-	e.towns.set(townID, after)
-	if err := e.see(townID, after, d.done); err != nil {
-		return err
-	}
-	return errApplying
+	e.towns.Set(townID, after)
+	return e.ensureApplication(townID, after, d.done)
 }
 
 // commitRefused stores the run of a refused handoff. It changes no town and consumes no key.
@@ -112,28 +130,26 @@ func (e *Engine) commitRefused(ctx context.Context, d *judgement) (Answer, error
 	if err != nil {
 		return Answer{}, err
 	}
-	townID := d.handoff.Proposal.TownID
-	rec := record{Kind: kindRefused, TownID: townID, Result: answer.JSON, Run: d.producer.Run()}
-	token := TownToken(townID)
-	if !d.before.state.Exists() {
-		token = unknownTownToken
+	townID := d.Handoff.Proposal.TownID
+	rec := commitlog.Record{
+		Kind: commitlog.KindRefused, TownID: townID, Result: answer.JSON, Handoff: d.encoded, Run: d.Producer.Run(),
 	}
-	msg, err := rec.message(refusedSubject(e.config.World, token), nil)
+	token := wire.TownToken(townID)
+	if !d.before.State.Exists() {
+		token = wire.UnknownTownToken
+	}
+	msg, err := rec.Message(wire.RefusedSubject(e.config.World, token), nil)
 	if err != nil {
 		return Answer{}, err
 	}
-	judged := &d.before.seq
+	e.handover.Add(msg, &rec, d.result)
+	judged := &d.before.Seq
 	if d.result.Status == handoff.Duplicate {
 		judged = nil
 	}
-	if err := e.log.refuse(ctx, msg, townID, judged); err != nil {
+	if err := e.log.Refuse(ctx, msg, townID, judged); err != nil {
 		return Answer{}, err
 	}
 	failpoint.At(failpoint.Committed)
 	return answer, nil
 }
-
-// unknownTownToken is where the refused runs of towns that do not exist stand together: a subject
-// of its own for every town id that anybody makes up would cost memory for ever. No town has this
-// token.
-const unknownTownToken = "=unknown"

@@ -1,6 +1,7 @@
 package worldengine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -10,10 +11,14 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
-	"worldengine/dedupe"
 	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+	"worldengine/worldengine/worldfile"
 )
 
 // Config says how an engine works. The zero value of every member means its documented default;
@@ -23,24 +28,34 @@ type Config struct {
 	World string
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules
-	// Apply is who applies the accepted commands of the towns that have no binding of their own;
-	// ApplyLocal. ApplyRCON needs RCON.
-	Apply Binding
+	// Apply is the binding of the towns that have none of their own: what applies their accepted
+	// commands. RCON needs RCON. It is one of the world's settings, as are DedupeRetention,
+	// EventRetention, EventLimit and HistoryPerTown: where they are not given, those hold that are
+	// stored with the world, and for a new world commitlog.DefaultSettings. Open refuses other ones
+	// than the world's; see DiscardHistory.
+	Apply apply.Binding
 	// Plugins is the connection over which plugins are asked; that of the engine. It is another one
 	// where plugins are in another NATS account.
 	Plugins *nats.Conn
-	// Plugin is the policy of asking whoever applies commands outside the engine.
-	Plugin PluginPolicy
+	// Plugin is the policy of asking plugins and consoles to apply commands.
+	Plugin apply.Policy
 	// RCON applies the commands of towns that are bound to it; nil where none may be.
-	RCON Applier
+	RCON apply.Applier
+	// MayStore returns why nothing can be stored at the moment, such as a full disk, and nil where
+	// something can; nil where only NATS knows. It is asked before each commit.
+	MayStore func() error
+	// DiscardHistory makes the settings that are given the world's, also where that discards
+	// messages.
+	DiscardHistory bool
 	// DedupeRetention is how long a receipt is kept; 30 days. At least 1 s.
 	DedupeRetention time.Duration
 	// EventRetention is how long the run events are kept on the bus; 30 days. At least 1 s.
 	EventRetention time.Duration
-	// EventLimit is how many run events are kept on the bus at most, the oldest go first; 10,000,000,
-	// those of about a million runs, for which NATS needs some 350 MB of live heap. -1 for no limit. A
-	// run of which it has discarded the first ones is unknown, and AppendEvents stores again what it has
-	// discarded. What is over a limit that is lowered goes when the engine is opened.
+	// EventLimit is how many run events are kept on the bus at most, the oldest go first;
+	// 10,000,000, those of about a million runs, for which NATS needs some 350 MB of live heap. -1
+	// for no limit. A run of which it has discarded the first ones is unknown, and Runs().Append
+	// stores again what it has discarded. What is over a limit that is lowered goes when the engine
+	// is opened.
 	EventLimit int64
 	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town;
 	// 10,000. The last commit, the town's state, never expires.
@@ -49,30 +64,42 @@ type Config struct {
 	Replicas int
 	// Workers is how many towns are worked on at once; 256.
 	Workers int
-	// QueuePerTown is how many requests may wait for one town; 256. Nor may one town have more in hand
-	// than there are places free of QueueTotal.
+	// QueuePerTown is how many requests may wait for one town; 256. Nor may one town have more in
+	// hand than there are places free of QueueTotal.
 	QueuePerTown int
-	// QueueTotal is how many requests may be in hand altogether; 2,048. It is at least twice QueuePerTown
-	// where one town alone is to have all of its places.
+	// QueueTotal is how many requests may be in hand altogether; 2,048. It is at least twice
+	// QueuePerTown where one town alone is to have all of its places.
 	QueueTotal int
-	// DeliveryAttempts is how often the bus may refuse a message for a reason that lies in the message
-	// before that becomes a dead letter; 8.
+	// PauseWait is how long a handoff waits for the end of a pause, from its arrival, before it
+	// gets a PausedError; 2 s. It is to be shorter than the patience of clients.
+	PauseWait time.Duration
+	// DeliveryAttempts is how often the bus may refuse a message for a reason that lies in the
+	// message before that becomes a dead letter; 8.
 	DeliveryAttempts int
-	// ValidateTransitions makes AppendEvents refuse an event that a projector would have to ignore,
-	// with INVALID_TRANSITION, at the cost of a projection of the run for every append to it; false:
-	// it is stored, and projectors deal with it.
+	// FetchWait is how long a list waits for messages that NATS counts and does not deliver,
+	// because they were changed on its disk, before it reads what is behind them one by one; 2 s.
+	FetchWait time.Duration
+	// ValidateTransitions makes Runs().Append refuse an event that a projector would have to
+	// ignore, with INVALID_TRANSITION, at the cost of a projection of the run for every append to
+	// it; false: it is stored, and projectors deal with it.
 	ValidateTransitions bool
-	// Projector projects the run events as they come, so that invalid transitions are alerted about
-	// and Stats tells how far projections are behind; false.
+	// Projector projects the runs that others append to as they do, so that invalid transitions are
+	// alerted about and Stats tells how far projections are behind; false. handoffd sets it.
 	Projector bool
 	// TenantID, ProjectID and EnvironmentID stand in every run event; "default", the world's
 	// name, and "local".
 	TenantID, ProjectID, EnvironmentID string
-	// Now is the clock of the producer, and of what the log says about when attempts to apply a command
-	// begin and end; NewID draws a UUID v4, as runevents.IsID wants it; time.Now and uuid.NewString. They
-	// never reach a result. No handoff is judged with another id.
+	// Now is the clock of the producer, and of what the log says about when attempts to apply a
+	// command begin and end; NewID draws a UUID v4, as runevents.IsID wants it; time.Now and
+	// uuid.NewString. They never reach a result. No handoff is judged with another id.
 	Now   func() time.Time
 	NewID func() string
+	// OnCommit, where set, is called with how long NATS took to store or refuse each message of the
+	// log. It must not block and must be safe for concurrent use.
+	OnCommit func(took time.Duration)
+	// OnAttempt, where set, is called with how each attempt to have a command applied outside the
+	// engine ended, and how long it took. It must not block and must be safe for concurrent use.
+	OnAttempt func(by apply.Binding, ended apply.Result, took time.Duration)
 	// OnAlert, where set, is called with every alert, beside its way into the log and the stream of
 	// alerts. It must not block and must be safe for concurrent use.
 	OnAlert func(runevents.Alert)
@@ -84,21 +111,19 @@ type Config struct {
 }
 
 func (c Config) withDefaults() (Config, error) {
-	c.World = orDefault(c.World, DefaultWorld)
-	c.Apply = orDefault(c.Apply, ApplyLocal)
-	c.Plugin = c.Plugin.withDefaults()
-	c.DedupeRetention = orDefault(c.DedupeRetention, dedupe.DefaultRetention)
-	c.EventRetention = orDefault(c.EventRetention, dedupe.DefaultRetention)
-	c.EventLimit = orDefault(c.EventLimit, DefaultEventLimit)
-	c.HistoryPerTown = orDefault(c.HistoryPerTown, DefaultHistoryPerTown)
-	c.Replicas = orDefault(c.Replicas, 1)
-	c.Workers = orDefault(c.Workers, 256)
-	c.QueuePerTown = orDefault(c.QueuePerTown, 256)
-	c.QueueTotal = orDefault(c.QueueTotal, 2048)
-	c.DeliveryAttempts = orDefault(c.DeliveryAttempts, follow.DefaultAttempts)
-	c.TenantID = orDefault(c.TenantID, "default")
-	c.ProjectID = orDefault(c.ProjectID, c.World)
-	c.EnvironmentID = orDefault(c.EnvironmentID, "local")
+	c.World = cmp.Or(c.World, wire.DefaultWorld)
+	c.Plugin = c.Plugin.WithDefaults()
+	c = c.withSettings(c.settings().Or(commitlog.DefaultSettings()))
+	c.Replicas = cmp.Or(c.Replicas, 1)
+	c.Workers = cmp.Or(c.Workers, 256)
+	c.QueuePerTown = cmp.Or(c.QueuePerTown, 256)
+	c.QueueTotal = cmp.Or(c.QueueTotal, 2048)
+	c.PauseWait = cmp.Or(c.PauseWait, 2*time.Second)
+	c.DeliveryAttempts = cmp.Or(c.DeliveryAttempts, follow.DefaultAttempts)
+	c.FetchWait = cmp.Or(c.FetchWait, commitlog.DefaultFetchWait)
+	c.TenantID = cmp.Or(c.TenantID, "default")
+	c.ProjectID = cmp.Or(c.ProjectID, c.World)
+	c.EnvironmentID = cmp.Or(c.EnvironmentID, "local")
 	if c.Rules == nil {
 		rules := town.DefaultRules()
 		c.Rules = &rules
@@ -118,6 +143,27 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.validate()
 }
 
+// settings returns the settings of the world that the configuration has.
+func (c *Config) settings() commitlog.Settings {
+	return commitlog.Settings{
+		HistoryPerTown: c.HistoryPerTown, DedupeRetention: c.DedupeRetention,
+		EventRetention: c.EventRetention, EventLimit: c.EventLimit, Apply: c.Apply,
+	}
+}
+
+// withSettings returns the configuration with the settings of the world.
+func (c Config) withSettings(s commitlog.Settings) Config {
+	c.HistoryPerTown, c.DedupeRetention = s.HistoryPerTown, s.DedupeRetention
+	c.EventRetention, c.EventLimit, c.Apply = s.EventRetention, s.EventLimit, s.Apply
+	return c
+}
+
+func (c *Config) alerts() alerts.Config {
+	return alerts.Config{
+		World: c.World, Replicas: c.Replicas, Logger: c.Logger, Now: c.Now, Notify: c.OnAlert,
+	}
+}
+
 // newRunID draws the id of a run.
 func (c *Config) newRunID() (string, error) {
 	id := c.NewID()
@@ -128,12 +174,15 @@ func (c *Config) newRunID() (string, error) {
 }
 
 func (c *Config) validate() error {
-	problems := []error{ValidateWorld(c.World), c.Rules.Validate(), c.Apply.validate(), c.Plugin.validate()}
-	if c.Apply == ApplyRCON && c.RCON == nil {
+	problems := []error{wire.ValidateWorld(c.World), c.Rules.Validate(), c.Apply.Validate(), c.Plugin.Validate()}
+	if c.Apply == apply.RCON && c.RCON == nil {
 		problems = append(problems, errors.New("worldengine: to apply commands by rcon takes a console to do it"))
 	}
 	if c.DedupeRetention < time.Second || c.EventRetention < time.Second {
 		problems = append(problems, errors.New("worldengine: a retention is at least 1 s"))
+	}
+	if c.PauseWait < 0 {
+		problems = append(problems, errors.New("worldengine: a handoff cannot wait for a negative time in a pause"))
 	}
 	if c.EventLimit < -1 {
 		problems = append(problems,
@@ -151,10 +200,12 @@ func (c *Config) validate() error {
 	return errors.Join(problems...)
 }
 
-func orDefault[T comparable](v, or T) T {
-	var zero T
-	if v == zero {
-		return or
+// CheckConfig says how many towns a world file has, and what would keep an engine from starting
+// with a configuration and that file, which may be nil. It starts nothing.
+func CheckConfig(config Config, file []byte) (towns int, err error) {
+	if config, err = config.withDefaults(); err != nil || file == nil {
+		return 0, err
 	}
-	return v
+	list, err := worldfile.Parse(file, (&Engine{config: config}).mayBind)
+	return len(list), err
 }

@@ -3,6 +3,7 @@ package worldengine
 import (
 	"log/slog"
 	"testing"
+	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
@@ -10,6 +11,8 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
 )
 
@@ -17,8 +20,8 @@ import (
 // what they did comes when it can, each run's events in their order.
 func TestTheBusMayBeDown(t *testing.T) {
 	t.Parallel()
-	l := newLog(t)
-	conn := l.jetStream().Conn()
+	l := logtest.New(t)
+	conn := logtest.JetStream(l).Conn()
 	followers, err := nats.Connect(conn.ConnectedUrl())
 	require.NoError(t, err)
 	t.Cleanup(followers.Close)
@@ -29,7 +32,7 @@ func TestTheBusMayBeDown(t *testing.T) {
 	require.NoError(t, err)
 
 	followers.Close()
-	var runs []string
+	var page []string
 	for range 5 {
 		h, err := handoff.New(handoff.Proposal{
 			Type: handoff.TalkToTownsfolk, Args: map[string]string{"talkType": "casual"}, ActorID: "a", TownID: "t",
@@ -39,17 +42,20 @@ func TestTheBusMayBeDown(t *testing.T) {
 		answer, err := e.Execute(t.Context(), h)
 		require.NoError(t, err)
 		require.Equal(t, handoff.Executed, answer.Result.Status)
-		runs = append(runs, answer.RunID)
+		page = append(page, answer.RunID)
 		state, _ = town.DefaultRules().Apply(state.Snapshot, &h.Proposal)
 		require.Equal(t, state.Hash, *answer.Result.WorldState.SnapshotHash)
 	}
-	_, err = e.Events(t.Context(), runs[4], 0, 100)
-	require.ErrorIs(t, err, ErrEventsBehind, "they are not lost")
+	_, err = e.Runs().Events(t.Context(), page[4], 0, 100)
+	require.ErrorIs(t, err, runs.ErrEventsBehind, "they are not lost")
 	require.NoError(t, e.Close(t.Context()))
 
 	again := openEngine(t, l)
-	for _, runID := range runs {
-		page, err := again.Events(t.Context(), runID, 0, 100)
+	end, err := again.log.End(t.Context())
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return again.Stats().EventsFollowed >= end }, time.Minute, time.Millisecond)
+	for _, runID := range page {
+		page, err := again.Runs().Events(t.Context(), runID, 0, 100)
 		require.NoError(t, err)
 		require.Len(t, page.Events, 10)
 		for i, data := range page.Events {
@@ -58,7 +64,7 @@ func TestTheBusMayBeDown(t *testing.T) {
 			require.Equal(t, int64(i+1), r.RunSeq)
 			require.Equal(t, runID, r.RunID)
 		}
-		run, err := again.Run(t.Context(), runID)
+		run, err := again.Runs().Get(t.Context(), runID)
 		require.NoError(t, err)
 		require.Equal(t, runevents.RunSucceeded, run.Status)
 	}

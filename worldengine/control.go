@@ -1,36 +1,27 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"worldengine/runevents"
-)
-
-// SignalKind is what an operator tells the engine (ExecutionSemantics v1, section 1.2).
-type SignalKind string
-
-// The signals.
-const (
-	// SignalPause: no handoff of the town, or of the world, is judged until SignalResume. What waits is
-	// told of by RunPaused; a command that is being applied is not interrupted.
-	SignalPause SignalKind = "PAUSE"
-	// SignalResume ends a pause.
-	SignalResume SignalKind = "RESUME"
-	// SignalCancel ends the run of a handoff that waits for the end of a pause.
-	SignalCancel SignalKind = "CANCEL"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/waiting"
+	"worldengine/worldengine/wire"
 )
 
 // Signal is an operator's word.
 type Signal struct {
-	Kind SignalKind
+	Kind lifecycle.SignalKind
 	// TownID is the town that is paused or resumed; "" for the whole world.
 	TownID string
 	// RunID is the run that is cancelled.
 	RunID string
-	// ActorID says who gave it, and Reason why; both stand in the events. "operator" and "".
+	// ActorID names the operator, Reason is the operator's; both stand in the events. "operator" and "".
 	ActorID, Reason string
 	// DrainTimeout is how long a pause waits for the commands that are being applied before it raises
 	// PAUSE_DRAIN_TIMEOUT; 5 minutes.
@@ -40,7 +31,7 @@ type Signal struct {
 // DefaultDrainTimeout is that of ExecutionSemantics v1, section 6.
 const DefaultDrainTimeout = 5 * time.Minute
 
-// Control says whether a town, or the world, is paused.
+// Control reports whether a town, or the world, is paused.
 type Control struct {
 	// TownID is "" for the world.
 	TownID string
@@ -49,33 +40,20 @@ type Control struct {
 	// Draining says that a command is still being applied, and Applying how many are.
 	Draining bool
 	Applying int
-	// By is what paused it; nil where nothing did.
-	By *PausedBy
+	// By is the pause; nil where there is none.
+	By *commitlog.PausedBy
 	// SignalID is the run of the signal that this answers, "" where none does.
 	SignalID string
 }
 
-// PausedBy says that an operator has paused a town, or the world.
-type PausedBy struct {
-	SignalID       string    `json:"signalId"` // the run of the signal
-	ActorID        string    `json:"actorId"`
-	Reason         string    `json:"reason,omitzero"`
-	At             time.Time `json:"at"`
-	DrainTimeoutMs int64     `json:"drainTimeoutMs"`
-}
-
-// draining says whether commands that are being applied are still waited for.
-func (p *PausedBy) draining(now time.Time) bool {
-	return now.Before(p.At.Add(time.Duration(p.DrainTimeoutMs) * time.Millisecond))
-}
-
 // SignalError refuses a signal. The refusal is recorded: SignalID is its run.
 type SignalError struct {
-	Code     string // e.g. NOT_PAUSED
+	Code     wire.Code // ALREADY_PAUSED, NOT_PAUSED, RUN_NOT_WAITING or UNKNOWN_TOWN
 	SignalID string
 	Message  string
 }
 
+// Error returns the reason.
 func (e *SignalError) Error() string { return "worldengine: " + e.Message }
 
 // Signal takes an operator's signal. Each is a run of its own, whose events say whether it was accepted
@@ -84,10 +62,10 @@ func (e *SignalError) Error() string { return "worldengine: " + e.Message }
 func (e *Engine) Signal(ctx context.Context, s Signal) (Control, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	s.ActorID = orDefault(s.ActorID, "operator")
-	s.DrainTimeout = orDefault(s.DrainTimeout, DefaultDrainTimeout)
+	s.ActorID = cmp.Or(s.ActorID, "operator")
+	s.DrainTimeout = cmp.Or(s.DrainTimeout, DefaultDrainTimeout)
 	switch {
-	case s.Kind == SignalCancel:
+	case s.Kind == lifecycle.SignalCancel:
 		return e.cancelRun(ctx, &s)
 	case s.TownID == "":
 		return e.signalWorld(ctx, &s)
@@ -95,144 +73,152 @@ func (e *Engine) Signal(ctx context.Context, s Signal) (Control, error) {
 	return e.signalTown(ctx, &s)
 }
 
-// pausedBy returns what a pause leaves behind, and nil for a resumption.
-func (s *Signal) pausedBy(signalID string, now time.Time) *PausedBy {
-	if s.Kind == SignalResume {
+// Reject records that a signal is refused which never came to be looked at, with the code of the refusal.
+func (e *Engine) Reject(ctx context.Context, s Signal, code wire.Code) error {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	s.ActorID = cmp.Or(s.ActorID, "operator")
+	err := e.rejectSignal(ctx, &s, code, "")
+	if _, recorded := errors.AsType[*SignalError](err); recorded {
 		return nil
 	}
-	return &PausedBy{
+	return err
+}
+
+// pausedBy returns what a pause leaves behind, and nil for a resumption.
+func (s *Signal) pausedBy(signalID string, now time.Time) *commitlog.PausedBy {
+	if s.Kind == lifecycle.SignalResume {
+		return nil
+	}
+	return &commitlog.PausedBy{
 		SignalID: signalID, ActorID: s.ActorID, Reason: s.Reason, At: now.UTC(),
 		DrainTimeoutMs: s.DrainTimeout.Milliseconds(),
 	}
 }
 
-// refusal says why a signal makes no sense where paused is what holds, or "".
-func (s *Signal) refusal(paused *PausedBy) (code, message string) {
+// refusal returns the code and the reason why a signal is refused while paused holds, or "".
+func (s *Signal) refusal(paused *commitlog.PausedBy) (code wire.Code, message string) {
 	switch {
-	case s.Kind == SignalPause && paused != nil:
-		return "ALREADY_PAUSED", "it is paused already, by " + paused.ActorID
-	case s.Kind == SignalResume && paused == nil:
-		return "NOT_PAUSED", "it is not paused"
+	case s.Kind == lifecycle.SignalPause && paused != nil:
+		return wire.CodeAlreadyPaused, "it is paused already, by " + paused.ActorID
+	case s.Kind == lifecycle.SignalResume && paused == nil:
+		return wire.CodeNotPaused, "it is not paused"
 	}
 	return "", ""
 }
 
 // signalTown pauses or resumes a town, whatever is pending there.
-func (e *Engine) signalTown(ctx context.Context, s *Signal) (Control, error) {
-	for race := range maxRaces {
-		e.yield(ctx, race)
-		current, err := e.log.load(ctx, s.TownID)
+func (e *Engine) signalTown(ctx context.Context, s *Signal) (c Control, err error) {
+	var after commitlog.Entry
+	err = e.log.Retry(ctx, func() error {
+		current, err := e.log.Load(ctx, s.TownID)
 		if err != nil {
-			return Control{}, err
+			return err
 		}
-		if current.seq == 0 {
-			return Control{}, ErrUnknownTown
+		if current.Seq == 0 {
+			return e.rejectSignal(ctx, s, wire.CodeUnknownTown, "there is no such town")
 		}
-		if code, message := s.refusal(current.paused); code != "" {
-			return Control{}, e.rejectSignal(ctx, s, code, message)
+		if code, message := s.refusal(current.Paused); code != "" {
+			return e.rejectSignal(ctx, s, code, message)
 		}
-		run, err := e.acceptedSignal(s)
+		run, err := e.signalRun(s, "")
 		if err != nil {
-			return Control{}, err
+			return err
 		}
-		after := current
-		after.paused = s.pausedBy(run.RunID, time.Now())
-		rec := record{Kind: kindControl, TownID: s.TownID, Run: run}
-		msg, err := rec.message(logSubject(e.config.World, TownToken(s.TownID)), &after)
+		after = current
+		after.Paused = s.pausedBy(run.RunID, time.Now())
+		rec := commitlog.Record{Kind: commitlog.KindControl, TownID: s.TownID, Run: run}
+		msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(s.TownID)), &after)
 		if err != nil {
-			return Control{}, err
+			return err
 		}
-		_, err = e.log.commit(ctx, msg, current.seq)
-		e.towns.forget(s.TownID)
-		if errors.Is(err, errLostRace) {
-			continue
+		if after.Paused != nil {
+			_ = e.indexPending(ctx, s.TownID) // for the count of paused towns, which a pause does not wait for
 		}
+		_, err = e.log.Commit(ctx, msg, current.Seq)
+		e.towns.Forget(s.TownID)
 		if err != nil {
-			return Control{}, err
+			return err
 		}
-		e.queues.wake(s.TownID)
-		e.watchDrain(s, after.paused)
-		return e.controlOf(s.TownID, after, run.RunID), nil
+		e.queue.Unpark(s.TownID)
+		c = e.controlOf(s.TownID, after, run.RunID)
+		return nil
+	})
+	if err == nil && after.Pending != nil {
+		e.holdRun(ctx, s.TownID, after) // at once, so that the next reader sees it; watchHeld does it again
 	}
-	return Control{}, ErrContended
+	return c, err
 }
 
 // signalWorld pauses or resumes the world.
-func (e *Engine) signalWorld(ctx context.Context, s *Signal) (Control, error) {
-	for race := range maxRaces {
-		e.yield(ctx, race)
-		guard, paused, err := e.log.worldPause(ctx)
+func (e *Engine) signalWorld(ctx context.Context, s *Signal) (c Control, err error) {
+	err = e.log.Retry(ctx, func() error {
+		guard, paused, err := e.log.WorldPause(ctx)
 		if err != nil {
-			return Control{}, err
+			return err
 		}
 		if code, message := s.refusal(paused); code != "" {
-			return Control{}, e.rejectSignal(ctx, s, code, message)
+			return e.rejectSignal(ctx, s, code, message)
 		}
-		run, err := e.acceptedSignal(s)
+		run, err := e.signalRun(s, "")
 		if err != nil {
-			return Control{}, err
+			return err
 		}
-		rec := record{Kind: kindControl, Run: run, Paused: s.pausedBy(run.RunID, time.Now())}
-		msg, err := rec.message(controlSubject(e.config.World), nil)
+		rec := commitlog.Record{Kind: commitlog.KindControl, Run: run, Paused: s.pausedBy(run.RunID, time.Now())}
+		msg, err := rec.Message(wire.ControlSubject(e.config.World), nil)
 		if err != nil {
-			return Control{}, err
+			return err
 		}
-		seq, err := e.log.commit(ctx, msg, guard)
-		if errors.Is(err, errLostRace) {
-			continue
-		}
+		seq, err := e.log.Commit(ctx, msg, guard)
 		if err != nil {
-			return Control{}, err
+			return err
 		}
 		e.setWorldPause(seq, rec.Paused)
-		e.watchDrain(s, rec.Paused)
-		return e.controlOfWorld(rec.Paused, run.RunID), nil
-	}
-	return Control{}, ErrContended
+		c = e.controlOfWorld(rec.Paused, run.RunID)
+		return nil
+	})
+	return c, err
 }
 
-// cancelRun ends a run that waits for the end of a pause. Whoever has the handoff answers its client.
-func (e *Engine) cancelRun(ctx context.Context, s *Signal) (Control, error) {
-	for race := range maxRaces {
-		e.yield(ctx, race)
-		tail, err := e.log.tail(ctx, s.RunID, 0)
+// cancelRun ends a run that waits for the end of a pause, or behind a command. The instance that has the
+// handoff answers its client.
+func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error) {
+	err = e.log.Retry(ctx, func() error {
+		tail, err := e.log.Tail(ctx, s.RunID, 0)
 		if err != nil {
-			return Control{}, err
+			return err
 		}
-		if tail.paused == nil || tail.closed || tail.cancelled {
-			return Control{}, e.rejectSignal(ctx, s, "RUN_NOT_WAITING", "the run is not one that waits for the end of a pause")
+		if !waiting.Waits(&tail) {
+			return e.rejectSignal(ctx, s, wire.CodeRunNotWaiting, "the run is not one that waits")
 		}
-		s.TownID = tail.paused.TownID
-		signal, err := e.acceptedSignal(s)
+		s.TownID = tail.Waiting.TownID
+		// Behind the tail: what was judged before is pending there, or closed.
+		current, err := e.log.Load(ctx, s.TownID)
 		if err != nil {
-			return Control{}, err
+			return err
 		}
-		p := e.newProducer(tail.paused.Run.Identity)
-		if err := cancelled(p, signal.RunID, s.Reason); err != nil {
-			return Control{}, err
+		if current.Pending != nil && current.Pending.Run.RunID == s.RunID {
+			return e.rejectSignal(ctx, s, wire.CodeRunNotWaiting, "the command of the run is being applied")
 		}
-		p.Run().FirstSeq = tail.next
-		msg, err := e.runMessage(&record{Kind: kindRun, TownID: s.TownID, Run: p.Run(), Closing: true})
+		signal, err := e.signalRun(s, "")
 		if err != nil {
-			return Control{}, err
+			return err
 		}
-		_, err = e.log.commit(ctx, msg, tail.guard)
-		if errors.Is(err, errLostRace) {
-			continue
+		why := lifecycle.Cancellation{SignalID: signal.RunID, Reason: s.Reason}
+		if err := e.waiting.End(ctx, &tail, why); err != nil {
+			return err
 		}
-		if err != nil {
-			return Control{}, err
-		}
-		e.cancelled.add(s.RunID)
-		e.queues.wake(s.TownID)
-		return Control{TownID: s.TownID, SignalID: signal.RunID}, e.recordSignal(ctx, s.TownID, signal)
-	}
-	return Control{}, ErrContended
+		e.cancelled.Add(s.RunID, struct{}{})
+		e.queue.Unpark(s.TownID)
+		c = Control{TownID: s.TownID, SignalID: signal.RunID}
+		return e.recordSignal(ctx, s.TownID, signal)
+	})
+	return c, err
 }
 
 // rejectSignal records that a signal was refused, and returns the refusal.
-func (e *Engine) rejectSignal(ctx context.Context, s *Signal, code, message string) error {
-	run, err := e.signalRun(s, code)
+func (e *Engine) rejectSignal(ctx context.Context, s *Signal, code wire.Code, message string) error {
+	run, err := e.signalRun(s, string(code))
 	if err != nil {
 		return err
 	}
@@ -244,86 +230,70 @@ func (e *Engine) rejectSignal(ctx context.Context, s *Signal, code, message stri
 
 // recordSignal stores the run of a signal that changes no state.
 func (e *Engine) recordSignal(ctx context.Context, townID string, run *runevents.Run) error {
-	rec := record{Kind: kindSignal, TownID: townID, Run: run}
-	msg, err := rec.message(signalSubject(e.config.World), nil)
+	rec := commitlog.Record{Kind: commitlog.KindSignal, TownID: townID, Run: run}
+	msg, err := rec.Message(wire.SignalSubject(e.config.World), nil)
 	if err != nil {
 		return err
 	}
-	return e.log.refuse(ctx, msg, townID, nil)
+	return e.log.Refuse(ctx, msg, townID, nil)
 }
-
-// acceptedSignal returns the run of a signal that is accepted.
-func (e *Engine) acceptedSignal(s *Signal) (*runevents.Run, error) { return e.signalRun(s, "") }
 
 // signalRun returns the run of a signal; refused is "" for one that is accepted.
 func (e *Engine) signalRun(s *Signal, refused string) (*runevents.Run, error) {
-	run, err := e.newRun("signal", signalVersion)
+	run, err := e.newRun("signal", lifecycle.SignalVersion)
 	if err != nil {
 		return nil, err
 	}
 	p := e.newProducer(run)
-	if err := narrateSignal(p, s, refused); err != nil {
+	said := lifecycle.SignalPayload{
+		Signal: s.Kind, TownID: s.TownID, RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason,
+	}
+	if err := lifecycle.EmitSignal(p, said, refused); err != nil {
 		return nil, fmt.Errorf("worldengine: the events of a signal: %w", err)
 	}
 	return p.Run(), nil
 }
 
-// worldPause reads whether the world is paused, and the log sequence of the message that says so.
-func (l *commitLog) worldPause(ctx context.Context) (uint64, *PausedBy, error) {
-	msg, err := l.store.last(ctx, controlSubject(l.world))
-	if err != nil {
-		return 0, nil, fmt.Errorf("%w: the pause of the world: %w", ErrLogUnavailable, err)
-	}
-	if msg == nil {
-		return 0, nil, nil
-	}
-	rec, err := readRecord(msg.Data)
-	if err != nil {
-		return 0, nil, fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
-	}
-	return msg.Sequence, rec.Paused, nil
-}
-
 // Control returns whether a town, or with "" the world, is paused.
 func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
 	if townID == "" {
-		_, paused, err := e.log.worldPause(ctx)
+		_, paused, err := e.log.WorldPause(ctx)
 		if err != nil {
 			return Control{}, err
 		}
 		return e.controlOfWorld(paused, ""), nil
 	}
-	current, err := e.log.load(ctx, townID)
+	current, err := e.log.Load(ctx, townID)
 	if err != nil {
 		return Control{}, err
 	}
-	if current.seq == 0 {
+	if current.Seq == 0 {
 		return Control{}, ErrUnknownTown
 	}
 	return e.controlOf(townID, current, ""), nil
 }
 
-func (e *Engine) controlOf(townID string, current entry, signalID string) Control {
+func (e *Engine) controlOf(townID string, current commitlog.Entry, signalID string) Control {
 	c := Control{TownID: townID, By: e.pauseOf(current), SignalID: signalID}
 	c.Paused = c.By != nil
-	if current.pending != nil {
+	if current.Pending != nil {
 		c.Applying = 1
 	}
-	c.Draining = c.Paused && c.Applying > 0 && c.By.draining(time.Now())
+	c.Draining = c.Paused && c.Applying > 0 && c.By.Draining(time.Now())
 	return c
 }
 
-func (e *Engine) controlOfWorld(by *PausedBy, signalID string) Control {
-	c := Control{By: by, Applying: e.applyings.count(), SignalID: signalID}
+func (e *Engine) controlOfWorld(by *commitlog.PausedBy, signalID string) Control {
+	c := Control{By: by, Applying: e.applications.count(), SignalID: signalID}
 	c.Paused = c.By != nil
-	c.Draining = c.Paused && c.Applying > 0 && c.By.draining(time.Now())
+	c.Draining = c.Paused && c.Applying > 0 && c.By.Draining(time.Now())
 	return c
 }
 
 // pauseOf returns what keeps a town's handoffs from being judged, or nil.
-func (e *Engine) pauseOf(current entry) *PausedBy {
-	if current.paused != nil {
-		return current.paused
+func (e *Engine) pauseOf(current commitlog.Entry) *commitlog.PausedBy {
+	if current.Paused != nil {
+		return current.Paused
 	}
 	return e.worldPause.Load().by
 }

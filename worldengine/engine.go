@@ -5,7 +5,7 @@
 //	                                                                        │
 //	                                         receipts, run events <── followers
 //
-// The commit log is the truth (see commitLog): one message per decision, holding the town's new
+// The commit log is the truth (package commitlog): one message per decision, holding the town's new
 // state, the result and the run's events together or not at all, guarded so that JetStream itself
 // makes one line of a town's history across any number of engines. Receipts and run events are
 // derived from it. Package service puts the engine on NATS.
@@ -14,6 +14,7 @@ package worldengine
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"sync"
@@ -22,63 +23,77 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
 
 	"worldengine/dedupe"
 	"worldengine/runevents"
+	"worldengine/runevents/recent"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/follow"
+	"worldengine/worldengine/history"
+	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/projection"
+	"worldengine/worldengine/queue"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/storage"
+	"worldengine/worldengine/waiting"
+	"worldengine/worldengine/wire"
 )
 
 // Bounds of one request's work.
 const (
 	// operationTimeout is how long one request may take once it has its town.
 	operationTimeout = 10 * time.Second
-	// receiptsTimeout is how long one request waits for the receipts to follow the log.
-	receiptsTimeout = 2 * time.Second
-	// maxRaces is how often one request is judged again because another instance was first.
-	maxRaces = 64
+	// receiptsTimeout is how long one request waits for its receipt, and minReceiptsWait how long one that
+	// had to wait for its town does.
+	receiptsTimeout = commitlog.ReceiptsTimeout
+	minReceiptsWait = 100 * time.Millisecond
+	// pollPause is the pause between two looks at what the engine waits for.
+	pollPause = 250 * time.Millisecond
 )
 
 // Engine is the authoritative engine of one world. It is safe for concurrent use, and any number
 // of engines may work on the same world.
 type Engine struct {
 	config   Config
-	log      *commitLog
-	towns    *towns
-	keys     keyLocks
+	log      *commitlog.Log
+	history  history.Reader
+	towns    *commitlog.Towns
 	receipts *dedupe.Receipts
-	events   jetstream.Stream
-	queues   *queues
-	runs     runCache
+	queue    *queue.Queue[*delivery]
+	runs     *runs.Store
+	waiting  *waiting.Store
 	results  resultCounts
-	alerts   *alerts
+	alerts   *alerts.Alerts
 
 	// What is applied outside the engine: by whom it is asked, and until when.
-	inbox        postbox
-	mark         func(ctx context.Context, townID string) error
-	marks        *marks
-	applyings    applyings
+	plugins      apply.ReplyRouter
+	indexPending func(ctx context.Context, townID string) error
+	index        *commitlog.PendingIndex
+	applications applications
+	absent       absences
 	applyContext context.Context
 	stopApplying context.CancelFunc
 	// What operators say: the pause of the world, and the runs that were cancelled lately.
-	worldPause atomic.Pointer[worldPause]
-	cancelled  runSet
+	worldPause  atomic.Pointer[worldPause]
+	townsPaused atomic.Int64
+	cancelled   *recent.Map[string, struct{}]
+	// waitTrouble has what keeps runs that wait from being recorded told of one by one.
+	waitTrouble backoff.Seldom
 
-	receiptFollower follower
-	eventFollower   follower
+	// What is derived from the log; handover has what this engine commits.
+	handover        *commitlog.Handover
+	tail            *follow.Tail
+	receiptFollower commitlog.Follower
+	eventFollower   commitlog.Follower
 	projector       *projection.Runner // nil without Config.Projector
 	raised          *runevents.AlertFilter
 
 	stop       context.CancelFunc
 	background sync.WaitGroup
-}
-
-// follower is what the engine needs of a follow.Follower.
-type follower interface {
-	Run(ctx context.Context)
-	Wait(ctx context.Context, seq uint64) error
-	Restart(logEnd uint64)
-	Position() uint64
 }
 
 // Open starts an engine on nc, whose account must have JetStream, and makes or updates the
@@ -98,6 +113,7 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 
 // prepare makes an engine over the streams of its world, in which nothing runs yet.
 func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
+	given := config.settings()
 	config, err := config.withDefaults()
 	if err != nil {
 		return nil, err
@@ -106,37 +122,41 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
 	}
-	if err := refuseHalfRestored(ctx, js, config.World); err != nil {
+	if err := commitlog.RefuseHalfRestored(ctx, js, config.World); err != nil {
 		return nil, err
 	}
-	stream := func(c jetstream.StreamConfig) jetstream.Stream {
-		if err != nil {
-			return nil
-		}
-		var s jetstream.Stream
-		s, err = openStream(ctx, js, c, config.Logger)
-		return s
-	}
-	logStream := stream(logConfig(config.World, config.HistoryPerTown, config.DedupeRetention, config.Replicas))
-	receiptStream := stream(dedupe.StreamConfig(config.World, config.DedupeRetention, config.Replicas))
-	eventStream := stream(eventConfig(config.World, config.EventRetention, config.EventLimit, config.Replicas))
-	markStream := stream(markConfig(config.World, config.Replicas))
-	stream(deadLetterConfig(config.World, config.Replicas))
-	stream(alertConfig(config.World, config.Replicas))
+	settings, err := commitlog.AgreeSettings(ctx, js, config.World, given, config.DiscardHistory)
 	if err != nil {
 		return nil, err
 	}
-	log := &commitLog{
-		world: config.World, store: &streamStore{js, logStream}, stream: logStream, maxPayload: nc.MaxPayload,
+	if config = config.withSettings(settings); config.Apply == apply.RCON && config.RCON == nil {
+		return nil, errors.New("worldengine: the world's setting apply is rcon, which takes a console: give " +
+			"--rcon-config FILE, or another --apply with --discard-history")
+	}
+	streams, err := commitlog.OpenStreams(ctx, js, config.World, settings, config.Replicas, config.Logger)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range alerts.Streams(config.World, config.Replicas) {
+		if _, err := commitlog.OpenStream(ctx, js, c, config.Logger); err != nil {
+			return nil, err
+		}
+	}
+	log := &commitlog.Log{
+		World: config.World, Store: &commitlog.StreamStore{JetStream: js, Stream: streams.Log}, Stream: streams.Log,
+		MaxPayload: nc.MaxPayload, MayStore: config.MayStore,
+		Committed: config.OnCommit, FetchWait: config.FetchWait, Draw: config.draw,
 	}
 	e := &Engine{
-		config: config, log: log, towns: newTowns(log),
-		receipts: dedupe.New(config.World, receiptStream), events: eventStream,
-		raised: runevents.NewAlertFilter(0),
-		marks:  &marks{world: config.World, js: js, stream: markStream},
+		config: config, log: log, history: history.Reader{Log: log}, towns: commitlog.NewTowns(log), handover: commitlog.NewHandover(),
+		raised: runevents.NewAlertFilter(0), cancelled: newCancelled(),
+		index: commitlog.NewPendingIndex(config.World, js, streams.Pending),
 	}
-	e.mark = e.marks.put
-	seq, paused, err := log.worldPause(ctx)
+	e.indexPending = e.index.Put
+	e.receipts = dedupe.New(config.World, streams.Receipts, func() { e.receiptFollower.Restart(math.MaxUint64) })
+	e.runs = runs.New(log, streams.Events, e.runConfig(js))
+	e.waiting = waiting.New(log, e.runs, e.index, e.waitingConfig(nuid.Next()))
+	seq, paused, err := log.WorldPause(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -147,85 +167,166 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 // start opens the inbox of the plugins' answers and starts what works in the background.
 func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	var err error
-	if e.inbox, err = openInbox(cmp.Or(e.config.Plugins, nc), e.lateAnswer); err != nil {
+	if e.plugins, err = apply.OpenInbox(cmp.Or(e.config.Plugins, nc),
+		apply.Told{Late: e.lateAnswer, Double: e.doubleAnswer}); err != nil {
 		return err
 	}
 	if err := e.startFollowers(ctx, nc, followers); err != nil {
-		e.inbox.close()
+		e.plugins.Close()
 		return err
 	}
 	return nil
 }
 
-// startFollowers starts what works in the background until Close: the workers of the queues, the
+// startFollowers starts what works in the background until Close: the workers of the queue, the
 // followers of the log, and the watch over the connection.
 func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) error {
-	letters, err := e.openLetters(followers)
+	js, err := jetstream.New(followers)
+	if err != nil {
+		return fmt.Errorf("worldengine: JetStream: %w", err)
+	}
+	e.alerts = alerts.New(js, e.config.alerts())
+	letters := alerts.NewDeadLetters(js, e.config.World, e.config.Replicas, e.config.Logger, e.alerts.Raise)
+	e.tail, err = commitlog.NewTail(ctx, followers, e.config.World, e.handover, e.config.Logger)
 	if err != nil {
 		return err
 	}
-	receipts := dedupe.StreamConfig(e.config.World, e.config.DedupeRetention, e.config.Replicas)
-	e.receiptFollower, err = newFollower(ctx, followers, e.config.World, follow.Config{
-		Name: receipts.Name, Recreate: &receipts, Retention: e.config.DedupeRetention,
-		Derive: deriveReceipts(e.config.World), Advanced: e.receipts.Followed, GiveUp: letters.keep,
-		Attempts: e.config.DeliveryAttempts, LogLost: e.alertLogLost("No handoff is judged"), Logger: e.config.Logger,
+	follower := func(stream jetstream.StreamConfig, c follow.Config) commitlog.Follower {
+		if err != nil {
+			return nil
+		}
+		c.Name, c.Recreate, c.Retention = stream.Name, &stream, stream.MaxAge
+		c.Tail, c.GiveUp, c.Attempts, c.Logger = e.tail, letters.Keep, e.config.DeliveryAttempts, e.config.Logger
+		var f *follow.Follower
+		f, err = commitlog.NewFollower(ctx, followers, e.config.World, c)
+		return f
+	}
+	receipts, events := commitlog.DerivedStreams(e.config.World, e.config.settings(), e.config.Replicas)
+	e.receiptFollower = follower(receipts, follow.Config{
+		Derive: commitlog.DeriveReceipts(e.config.World), Advanced: e.receipts.Followed,
+		RecreateAfter: dedupe.RecreateAfter, LogLost: e.alertLogLost("No handoff is judged"),
+	})
+	e.eventFollower = follower(events, follow.Config{
+		Derive: commitlog.DeriveEvents(e.config.World), LogLost: e.alertLogLost("No run event is emitted"),
 	})
 	if err != nil {
 		return err
 	}
-	events := eventConfig(e.config.World, e.config.EventRetention, e.config.EventLimit, e.config.Replicas)
-	e.eventFollower, err = newFollower(ctx, followers, e.config.World, follow.Config{
-		Name: events.Name, Recreate: &events, Retention: e.config.EventRetention,
-		Derive: deriveEvents(e.config.World), GiveUp: letters.keep,
-		Attempts: e.config.DeliveryAttempts, LogLost: e.alertLogLost("No run event is told"), Logger: e.config.Logger,
-	})
-	if err != nil {
-		return err
-	}
-	if e.projector, err = e.newProjector(followers); err != nil {
-		return err
+	if e.config.Projector {
+		e.projector = e.newProjector(js)
 	}
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.applyContext, e.stopApplying = context.WithCancel(ctx)
-	e.queues = newQueues(ctx, e.config.Logger, e.config.Workers, e.config.QueuePerTown, e.config.QueueTotal)
-	e.alerts.start()
+	e.queue = newQueue(ctx, &e.config)
+	e.runs.Follower, e.runs.Queue = e.eventFollower, e.queue
+	e.alerts.Start()
+	e.absent.recalled = make(chan struct{})
+	e.background.Go(func() { e.recallAbsences(ctx) })
+	e.background.Go(func() { e.tail.Run(ctx) })
 	e.background.Go(func() { e.receiptFollower.Run(ctx) })
 	e.background.Go(func() { e.eventFollower.Run(ctx) })
 	if e.projector != nil {
-		e.background.Go(func() { e.projector.Run(ctx) })
+		e.background.Go(func() { e.project(ctx) })
 	}
 	e.background.Go(func() { e.watchConnection(ctx, nc) })
-	e.background.Go(func() { e.recover(ctx) })
+	e.background.Go(func() { e.resumer().Run(ctx) })
+	e.background.Go(func() { e.waiting.Reap(ctx) })
 	e.background.Go(func() { e.followSignals(ctx) })
+	e.background.Go(func() { e.watchHeld(ctx) })
+	e.background.Go(func() { storage.Watch(ctx, pollPause, e.log.Full, e.alertStorage()) })
 	return nil
+}
+
+func (e *Engine) runConfig(js jetstream.JetStream) runs.Config {
+	return runs.Config{
+		World: e.config.World, JetStream: js, Retention: e.config.EventRetention,
+		Appends: runevents.AppendPolicy{
+			TenantID: e.config.TenantID, EngineSteps: lifecycle.Steps(),
+			Transitions: e.config.ValidateTransitions,
+		},
+		FetchWait: e.config.FetchWait,
+		Alert:     e.alertReader, Logger: e.config.Logger,
+	}
+}
+
+// waitingConfig is that of the waiting runs of this engine, which has a name of its own in the world.
+func (e *Engine) waitingConfig(server string) waiting.Config {
+	return waiting.Config{
+		World: e.config.World, Server: server, NewProducer: e.newProducer, Ended: e.runEnded,
+		Left: e.alertLeft, Logger: e.config.Logger,
+	}
+}
+
+// runEnded reports whether a run has ended.
+func (e *Engine) runEnded(ctx context.Context, runID string) (bool, error) {
+	run, err := e.runs.Get(ctx, runID)
+	if errors.Is(err, runs.ErrUnknownRun) {
+		return false, nil // nothing of it is kept
+	}
+	return run.Status.Terminal(), err
+}
+
+// alertLeft tells operators of a run that its server left behind when it died.
+func (e *Engine) alertLeft(runID, townID string, err error) {
+	message := fmt.Sprintf("The server in which a handoff for town %q waited did not judge it: it has died, or it could not "+
+		"reach the log. The run was cancelled; nothing was judged, and the key is free.", townID)
+	if err != nil {
+		message = fmt.Sprintf("The server in which a handoff for town %q waited did not judge it, and the run cannot be "+
+			"cancelled: %s. It is tried again; handoffctl run cancel ends it too.", townID, err)
+	}
+	e.raise(e.applyAlert(runevents.RunLeftWaiting, runID, "", message))
+}
+
+func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
+	return queue.New[*delivery](ctx, queue.Config{
+		Workers: config.Workers, PerTown: config.QueuePerTown, Total: config.QueueTotal, Logger: config.Logger,
+	})
 }
 
 // alertLogLost returns what tells operators that a follower stands still, and what does not go on until then.
 func (e *Engine) alertLogLost(what string) func(error) {
 	return func(err error) {
-		e.alerts.raise(runevents.Alert{
-			Code: runevents.LogLost, TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
-			EnvironmentID: e.config.EnvironmentID,
-			Message:       what + " before handoffctl fsck --repair: " + err.Error(),
-		})
+		message := what + " before handoffctl fsck --repair: " + err.Error()
+		e.alerts.Raise(e.applyAlert(runevents.LogLost, "", "", message))
 	}
 }
 
-// newFollower makes the follower of a world's log into the derived stream that config names.
-func newFollower(ctx context.Context, nc *nats.Conn, world string, config follow.Config) (*follow.Follower, error) {
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(2048),
-		jetstream.WithPublishAsyncTimeout(operationTimeout))
-	if err != nil {
-		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
+// alertStorage returns what tells operators that nothing is stored any more, and that something is again.
+func (e *Engine) alertStorage() func(error) {
+	var since time.Time
+	return func(err error) {
+		code, message := runevents.StorageRecovered,
+			fmt.Sprintf("There is room again; nothing was stored since %s.", runevents.Timestamp(since))
+		if err != nil {
+			since = e.config.Now()
+			code, message = runevents.StorageFailed,
+				"Nothing is stored and every request that would have to be gets STORAGE_FULL: "+err.Error()
+		}
+		e.alerts.Raise(e.applyAlert(code, "", "", message))
 	}
-	config.JetStream = js
-	if config.Log, err = js.Stream(ctx, LogStream(world)); err != nil {
-		return nil, fmt.Errorf("worldengine: stream %s: %w", LogStream(world), err)
+}
+
+// resumer returns what applies the commands that engines have left pending.
+func (e *Engine) resumer() *commitlog.Resumer {
+	return &commitlog.Resumer{
+		Log: e.log, Index: e.index, Ensure: e.ensureInTurn, Every: e.config.Plugin.Resend, Logger: e.config.Logger,
+		Paused: func(towns int) { e.townsPaused.Store(int64(towns)) },
 	}
-	if config.Derived, err = js.Stream(ctx, config.Name); err != nil {
-		return nil, fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
-	}
-	return follow.New(config), nil
+}
+
+// ensureInTurn ensures an application of what is pending in a town, in the town's turn: where a
+// delivery has just committed it in this instance, that one has ensured it before, with its client
+// and as its own.
+func (e *Engine) ensureInTurn(townID string) error {
+	return e.queue.SubmitFirst(townID, func(ctx context.Context) {
+		current, err := e.log.Load(ctx, townID)
+		if err == nil && current.Pending != nil {
+			err = e.ensureApplication(townID, current, nil)
+		}
+		if err != nil && ctx.Err() == nil {
+			e.config.Logger.Error("a pending command cannot be resumed", "town", townID, "error", err)
+		}
+	})
 }
 
 // watchConnection forgets what a NATS server that was away may have lost: derived streams may have
@@ -246,25 +347,23 @@ func (e *Engine) watchConnection(ctx context.Context, nc *nats.Conn) {
 // rewind makes the followers read their positions again. Until the log's own end is known, which
 // may be lower than it was, nothing that was followed before counts.
 func (e *Engine) rewind(ctx context.Context) {
+	e.tail.Restart()
 	e.receiptFollower.Restart(math.MaxUint64)
 	e.eventFollower.Restart(math.MaxUint64)
-	e.runs.clear()
+	e.runs.Cache.Clear()
 	for {
-		end, err := e.log.end(ctx)
-		var seq uint64
-		var paused *PausedBy
+		end, err := e.log.End(ctx)
 		if err == nil {
-			seq, paused, err = e.log.worldPause(ctx)
+			err = e.rereadWorldPause(ctx)
 		}
 		if err == nil {
-			e.worldPause.Store(&worldPause{seq, paused})
-			e.queues.wakeAll()
+			e.tail.Restart()
 			e.receiptFollower.Restart(end)
 			e.eventFollower.Restart(end)
 			return
 		}
 		e.config.Logger.Warn("the log cannot be read after a reconnect; will try again", "error", err)
-		if pause(ctx) != nil {
+		if backoff.Sleep(ctx, commitlog.RetryDelay) != nil {
 			return
 		}
 	}
@@ -272,14 +371,52 @@ func (e *Engine) rewind(ctx context.Context) {
 
 // Close stops taking requests, finishes those in hand, stops the followers, and publishes the alerts
 // that were raised. ctx bounds the wait for what is in hand; what is cut off was not answered. A command
-// that is being applied stays pending, unless its answer comes within moments: whoever serves the world
+// that is being applied stays pending, unless its answer comes within moments: the server that serves the world
 // next goes on with it.
 func (e *Engine) Close(ctx context.Context) error {
-	e.applyings.stop(ctx, e.stopApplying)
-	err := e.queues.drain(ctx)
+	e.applications.stop(ctx, e.stopApplying)
+	err := e.queue.Drain(ctx)
 	e.stop()
-	e.inbox.close()
+	e.plugins.Close()
 	e.background.Wait()
-	e.alerts.close(ctx)
+	e.alerts.Close(ctx)
 	return err
+}
+
+// newProjector makes what projects the runs that others append to, whenever they do: see ADR 24.
+func (e *Engine) newProjector(js jetstream.JetStream) *projection.Runner {
+	world := e.config.World
+	return projection.New(projection.Config{
+		Source: projection.Source{
+			Stream: wire.LogStream(world), Subject: wire.RunSubject(world, "*"), Wait: e.eventFollower.Wait,
+			Mentions: func(h nats.Header) bool {
+				return commitlog.Kind(h.Get(wire.KindHeader)) == commitlog.KindEvents
+			},
+		},
+		JetStream: js, Stream: wire.EventStream(world),
+		Subject: func(runID string) string { return wire.EventSubject(world, "*", runID) },
+		Alert:   e.raise,
+		Bucket:  wire.ProjectorBucket(world), Replicas: e.config.Replicas,
+		Logger: e.config.Logger,
+	})
+}
+
+// knownAlerts is how many of the latest alerts count as raised when a projector starts: more than it can
+// raise again about the events that it looks back at.
+const knownAlerts = 2 * projection.DefaultLookback
+
+// project projects run events until ctx is done. What the stream of alerts has of the projectors before
+// is not raised again.
+func (e *Engine) project(ctx context.Context) {
+	if e.alerts.Recall(ctx, knownAlerts, e.raised) == nil {
+		e.projector.Run(ctx)
+	}
+}
+
+// alertReader raises what a projection for a reader found, as every projection must.
+func (e *Engine) alertReader(alerts []runevents.Alert) {
+	for _, a := range alerts {
+		a.At = runevents.Timestamp(e.config.Now())
+		e.raise(a)
+	}
 }

@@ -3,10 +3,14 @@ package worldengine
 import (
 	"slices"
 	"strings"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/wire"
 )
 
 // fsck checks the log that a simulation leaves behind: whatever the engines went through, it is one that
-// Fsck finds nothing wrong with; nor with what a short history, or the expiry of run records, leaves of it.
+// Run finds nothing wrong with; nor with what a short history, or the expiry of run records, leaves of it.
 // The seed decides which of these it is.
 func (s *sim) fsck() {
 	switch view := int(s.seed % 6); view {
@@ -15,20 +19,20 @@ func (s *sim) fsck() {
 	case 5:
 		half := uint64(len(s.log.messages) / 2)
 		left := slices.DeleteFunc(slices.Clone(s.log.messages), func(m *simMessage) bool {
-			return m.seq <= half && strings.HasPrefix(m.subject, runSubject("main", ""))
+			return m.seq <= half && strings.HasPrefix(m.subject, wire.RunSubject("main", ""))
 		})
 		s.fsckOf("expired run records", left)
 	default:
-		s.fsckOf("a history of "+text(int64(view)), s.log.newest(view))
+		s.fsckOf("a history of "+fsck.Text(int64(view)), s.log.newest(view))
 	}
 }
 
 func (s *sim) fsckOf(what string, messages []*simMessage) {
-	var counts FsckCounts
-	l := newFsckLog("main", &counts)
+	var counts fsck.Counts
+	l := fsck.NewLogCheck("main", &counts)
 	for _, m := range messages {
-		v := l.check(newFsckMessage(m, m.seq, m.stored))
-		for _, f := range append(v.own, v.history...) {
+		v := l.Check(commitlog.NewMessage(m, m.seq, m.stored))
+		for _, f := range append(v.Own, v.History...) {
 			s.must(false, "fsck of %s, log sequence %d: %s: want %s, got %s", what, f.Sequence, f.What, f.Want, f.Got)
 		}
 	}

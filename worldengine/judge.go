@@ -1,12 +1,23 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/check"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
+	"worldengine/worldengine/queue"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/waiting"
 )
 
 // Answer is what a handoff gets.
@@ -16,6 +27,10 @@ type Answer struct {
 	// Result is the decision and JSON its bytes on the wire.
 	Result *handoff.Result
 	JSON   []byte
+	// Embodiment is how a game embodied the command; nil where it did not say.
+	Embodiment jsontext.Value
+	// First is the receipt of the first result, where Result is a duplicate; else nil.
+	First *dedupe.Receipt
 }
 
 // Submit queues h for its town and returns; done is called once, from another goroutine, when the
@@ -24,63 +39,79 @@ type Answer struct {
 // ErrInProgress) means that done is not called.
 func (e *Engine) Submit(h *handoff.Handoff, done func(Answer, error)) error {
 	townID := h.Proposal.TownID
-	if e.applyings.has(h.IdempotencyKey) {
+	if e.applications.has(townID, h.IdempotencyKey) {
 		return ErrInProgress
 	}
-	d := &delivery{handoff: h, done: done}
-	return e.queues.submitDelivery(townID, d, func(ctx context.Context, t turn) bool { return e.take(ctx, d, t) })
+	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
+	if err != nil {
+		return err
+	}
+	d := &delivery{Run: waiting.Run{Identity: run, Handoff: h, Queued: time.Now()}, done: done}
+	return e.queue.SubmitItem(townID, d, func(ctx context.Context, t queue.Turn) queue.Result {
+		return e.take(ctx, d, t)
+	})
 }
 
 // delivery is one delivery of a handoff on its way to an answer.
 type delivery struct {
-	handoff *handoff.Handoff
-	done    func(Answer, error)
-	// producer emits the events of its run; nil before its first turn.
-	producer *runevents.Producer
-	start    beginning
-	// closed says that its run was paused and nobody else goes on with it; answered that its run was
-	// cancelled and its client knows.
-	closed, answered bool
+	waiting.Run
+	done func(Answer, error)
+	// answered reports whether its client has an error, and nothing is left to do.
+	answered bool
 }
 
-// take gives a delivery its turn. It says false when the town cannot go on yet.
-func (e *Engine) take(ctx context.Context, d *delivery, t turn) (finished bool) {
+// turn is how the turn of a delivery, or of a change, ended. The set is closed.
+type turn int
+
+const (
+	// answered: the client gets the answer, or the error.
+	answered turn = iota
+	// parked: the town cannot go on yet.
+	parked
+	// handedOver: the command is being applied, and its application answers the client.
+	handedOver
+)
+
+// take gives a delivery its turn, and answers its client unless the turn ended otherwise.
+func (e *Engine) take(ctx context.Context, d *delivery, t queue.Turn) queue.Result {
 	if d.answered {
-		return true
+		return queue.Done
 	}
-	answer, err := Answer{}, error(errPanicked)
+	panicked := true
 	defer func() {
-		if finished = !errors.Is(err, errRest); finished && !errors.Is(err, errApplying) {
-			d.done(answer, err)
+		if panicked {
+			e.waiting.Leave(&d.Run)
+			d.done(Answer{}, queue.ErrPanicked)
 		}
 	}()
-	if err = e.begin(d); err != nil {
-		return true
-	}
-	if t.queued && d.start == atOnce {
-		d.start = queued
-	}
-	answer, err = e.judge(ctx, d)
-	if errors.Is(err, errRest) && t.closing {
+	end, answer, err := e.judge(ctx, d, t.Queued)
+	switch {
+	case err != nil:
+	case end == handedOver:
+		panicked = false
+		e.waiting.Done(&d.Run)
+		return queue.Done
+	case end == parked && !t.Closing:
+		panicked = false
+		return queue.Parked
+	case end == parked:
 		err = ErrStopping
 	}
-	if err != nil && !errors.Is(err, errRest) && !errors.Is(err, errApplying) && !errors.Is(err, ErrRunCancelled) {
-		e.abandon(ctx, d, "The handoff was not judged: "+err.Error())
+	if err != nil {
+		e.abandon(ctx, d, err)
+	} else {
+		e.waiting.Done(&d.Run)
 	}
-	return true
+	panicked = false
+	d.done(answer, err)
+	return queue.Done
 }
 
-// begin gives a delivery its run, once.
-func (e *Engine) begin(d *delivery) error {
-	if d.producer != nil {
-		return nil
+// begin gives a delivery the producer of its run's events, once: what only waits in the queue needs none.
+func (e *Engine) begin(d *delivery) {
+	if d.Producer == nil {
+		d.Producer = e.newProducer(d.Identity)
 	}
-	run, err := e.newRun(d.handoff.ProposalID, d.handoff.Proposal.SchemaVersion)
-	if err != nil {
-		return err
-	}
-	d.producer = e.newProducer(run)
-	return nil
 }
 
 // newRun returns the identity of a new run.
@@ -96,131 +127,107 @@ func (e *Engine) newProducer(run runevents.Identity) *runevents.Producer {
 	return runevents.NewProducer(run, runevents.Source{Now: e.config.Now, NewID: e.config.NewID})
 }
 
-// errPanicked is what done gets when a defect of the engine kept it from an answer.
-var errPanicked = errors.New("worldengine: internal error; it is in the server's log")
-
 // Execute is Submit for a caller that waits.
 func (e *Engine) Execute(ctx context.Context, h *handoff.Handoff) (Answer, error) {
-	return wait(ctx, func(done func(Answer, error)) error { return e.Submit(h, done) })
+	return queue.Wait(ctx, func(done func(Answer, error)) error { return e.Submit(h, done) })
 }
 
-// wait submits work and waits for it. When ctx ends first the work goes on unobserved.
-func wait[T any](ctx context.Context, submit func(done func(T, error)) error) (T, error) {
-	type outcome struct {
-		value T
-		err   error
+// judge decides about a delivery and commits the decision. It owns the handoff's town meanwhile. waited
+// reports whether the delivery had to wait for its town.
+func (e *Engine) judge(ctx context.Context, d *delivery, waited bool) (end turn, answer Answer, err error) {
+	e.begin(d)
+	if waited {
+		d.Wait()
 	}
-	outcomes := make(chan outcome, 1)
-	if err := submit(func(v T, err error) { outcomes <- outcome{v, err} }); err != nil {
-		return *new(T), err
-	}
-	select {
-	case o := <-outcomes:
-		return o.value, o.err
-	case <-ctx.Done():
-		return *new(T), ctx.Err()
-	}
-}
-
-// judge decides about a delivery and commits the decision. It owns the handoff's town and key
-// meanwhile. errRest says that the town cannot go on yet, errApplying that the command is being
-// applied, and the answer comes from there.
-func (e *Engine) judge(ctx context.Context, d *delivery) (Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	defer e.keys.hold(d.handoff.IdempotencyKey)()
-	for race := range maxRaces {
-		e.yield(ctx, race)
-		answer, err := e.decide(ctx, d)
-		if err == nil {
-			e.results.count(answer.Result.Status)
+	err = e.log.Retry(ctx, func() (err error) {
+		if end, answer, err = e.decide(ctx, d); errors.Is(err, commitlog.ErrLostRace) {
+			e.towns.Forget(d.Handoff.Proposal.TownID)
+			d.Producer.Restart()
 		}
-		var taken *keyTakenError
-		switch {
-		case errors.As(err, &taken):
-			if err := e.waitTaken(ctx, taken.seq); err != nil {
-				return Answer{}, err
-			}
-		case errors.Is(err, errLostRace):
-			e.towns.forget(d.handoff.Proposal.TownID)
-		default:
-			return answer, err
-		}
-		d.producer.Restart()
-	}
-	return Answer{}, ErrContended
-}
-
-// waitTaken waits for the receipt of a handoff that was accepted at log sequence seq. One that is being
-// applied has none yet.
-func (e *Engine) waitTaken(ctx context.Context, seq uint64) error {
-	msg, err := e.log.message(ctx, seq)
-	if err != nil {
 		return err
+	})
+	if err == nil && end == answered {
+		e.results.count(answer.Result.Status)
 	}
-	if recordKind(msg.Header.Get(kindHeader)) == kindPending {
-		return ErrInProgress
-	}
-	return e.waitReceipts(ctx, seq)
+	return end, answer, err
 }
 
-// decide judges a delivery once against what this instance knows, and commits. It returns errLostRace
+// decide judges a delivery once against what this instance knows, and commits. It returns ErrLostRace
 // when what it knows is behind the log.
-func (e *Engine) decide(ctx context.Context, d *delivery) (Answer, error) {
-	h := d.handoff
-	current, err := e.towns.get(ctx, h.Proposal.TownID)
+func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) {
+	h := d.Handoff
+	current, err := e.towns.Get(ctx, h.Proposal.TownID)
 	if err != nil {
-		return Answer{}, err
+		return answered, Answer{}, err
 	}
-	if err := e.mayGoOn(ctx, d, current); err != nil {
-		return Answer{}, err
+	if wait, err := e.mustWait(ctx, d, current); wait || err != nil {
+		return parked, Answer{}, err
 	}
-	if err := e.waitReceipts(ctx, current.loadedSeq); err != nil {
-		return Answer{}, err
+	until := d.Queued.Add(receiptsTimeout)
+	if least := time.Now().Add(minReceiptsWait); until.Before(least) {
+		until = least
 	}
-	prior, err := e.lookup(ctx, h.IdempotencyKey)
+	prior, err := e.lookupKey(ctx, h.Proposal.TownID, h.IdempotencyKey, current.LoadedSeq, until)
 	if err != nil {
-		return Answer{}, err
+		return answered, Answer{}, err
 	}
-	checked := Check(h, prior, current.state)
+	if e.worldPause.Load().by != nil { // it came while the receipts were waited for
+		if wait, err := e.mustWait(ctx, d, current); wait || err != nil {
+			return parked, Answer{}, err
+		}
+	}
+	checked := check.Handoff(h, prior, current.State)
 	failpoint.At(failpoint.Judged)
 	j := judgement{delivery: d, before: current}
 	if !checked.Accepted {
-		j.result = handoff.NewResult(h, checked.Outcome)
-		return e.commitRefused(ctx, &j)
+		j.result, j.first = handoff.NewResult(h, checked.Outcome), prior
+		answer, err := e.commitRefused(ctx, &j)
+		return answered, answer, err
 	}
-	after, reason := e.config.Rules.Apply(current.state.Snapshot, &h.Proposal)
-	via := orDefault(current.apply, e.config.Apply)
+	after, reason := e.config.Rules.Apply(current.State.Snapshot, &h.Proposal)
+	via := cmp.Or(current.Apply, e.config.Apply)
 	switch {
 	case reason != "":
-		j.after, j.result = current.state, handoff.NewResult(h, checked.Failed(reason, current.state))
-	case via != ApplyLocal:
-		return Answer{}, e.commitPending(ctx, &j, &checked.Outcome.Evaluation, after, via)
+		j.after, j.result = current.State, handoff.NewResult(h, checked.Failed(reason, current.State))
+	case via != apply.Local:
+		return handedOver, Answer{}, e.commitPending(ctx, &j, &checked.Outcome.Evaluation, after, via)
 	default:
 		j.after, j.result = after, handoff.NewResult(h, checked.Executed(after))
 	}
-	return e.commitAccepted(ctx, &j)
+	answer, err := e.commitAccepted(ctx, &j)
+	return answered, answer, err
 }
 
-// mayGoOn says nil when the town may be gone on with. While a command is applied to it, it may not, and
-// whoever finds one that nobody in this instance sees to sees to that; nor while it is paused.
-func (e *Engine) mayGoOn(ctx context.Context, d *delivery, current entry) error {
-	if current.pending != nil {
-		if err := e.see(d.handoff.Proposal.TownID, current, nil); err != nil {
-			return err
+// mustWait reports whether a delivery has to wait: while a command is being applied to its town, which
+// this instance then sees to, and while the town or the world is paused. ErrInProgress says that the
+// command is this handoff's.
+func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.Entry) (bool, error) {
+	if current.Pending != nil {
+		if err := e.ensureApplication(d.Handoff.Proposal.TownID, current, nil); err != nil {
+			return false, err
 		}
 	}
-	if e.applyings.has(d.handoff.IdempotencyKey) {
-		return ErrInProgress
+	if e.applications.has(d.Handoff.Proposal.TownID, d.Handoff.IdempotencyKey) {
+		return false, ErrInProgress
 	}
-	if by := e.pauseOf(current); by != nil {
-		if current.paused != nil {
-			e.towns.forget(d.handoff.Proposal.TownID) // another instance may resume it
+	by := e.pauseOf(current)
+	if by != nil || current.Pending != nil {
+		e.waiting.Reopen(ctx, &d.Run)
+	}
+	if by != nil {
+		if current.Paused != nil {
+			e.towns.Forget(d.Handoff.Proposal.TownID) // another instance may resume it
 		}
-		return e.hold(ctx, d, by)
+		return true, e.park(ctx, d, wait{by, current.Paused == nil})
 	}
-	if current.pending != nil {
-		return errRest
+	if current.Pending != nil {
+		return true, e.park(ctx, d, wait{})
 	}
-	return e.resume(ctx, d)
+	err := e.waiting.Close(ctx, &d.Run)
+	if errors.Is(err, runs.ErrRunCancelled) {
+		err = &CancelledError{RunID: d.Identity.RunID}
+	}
+	return false, err
 }

@@ -14,8 +14,8 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // linearClient makes one call after another.
@@ -51,7 +51,9 @@ func (c *linearClient) next() linearCall {
 	case n < 50 && earlier != nil:
 		return linearCall{town: earlier.Proposal.TownID, handoff: earlier}
 	case n < 55 && earlier != nil:
-		return linearCall{town: earlier.Proposal.TownID, key: earlier.IdempotencyKey}
+		return linearCall{
+			town: earlier.Proposal.TownID, key: earlier.IdempotencyKey, anyTown: c.random.IntN(3) == 0,
+		}
 	case n < 60 && earlier != nil:
 		return c.handoff(view, earlier.ProposalID) // a key for another handoff, of another town or not
 	}
@@ -120,7 +122,7 @@ func (c *linearClient) handoff(view *town.State, key string) linearCall {
 func (c *linearClient) call(call linearCall) {
 	verb, body := call.request()
 	o := porcupine.Operation{ClientId: c.id, Input: call, Call: int64(time.Since(c.began))}
-	reply, err := c.nc.Request(worldengine.Subject("main", verb), body, linearPatience)
+	reply, err := c.nc.Request(wire.Subject("main", verb), body, linearPatience)
 	o.Return = int64(time.Since(c.began))
 	if errors.Is(err, nats.ErrNoResponders) {
 		return // nobody was asked
@@ -158,7 +160,11 @@ func (call linearCall) request() (verb string, body []byte) {
 		}
 		verb, request = "town.put", members
 	case call.key != "":
-		verb, request = "result.get", map[string]any{"idempotencyKey": call.key}
+		members := map[string]any{"idempotencyKey": call.key}
+		if !call.anyTown {
+			members["townId"] = call.town
+		}
+		verb, request = "result.get", members
 	default:
 		verb, request = "town.get", map[string]any{"townId": call.town}
 	}

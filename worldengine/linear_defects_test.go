@@ -9,24 +9,25 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/dedupe"
+	"worldengine/worldengine/commitlog"
 )
 
 // Defects are engines that break one rule each, for the tests of what has to find that.
 var Defects = map[string]func(*Engine){
 	"ignores the guard of a town": func(e *Engine) {
-		e.log.store = &defectiveStore{logStore: e.log.store, without: jetstream.ExpectedLastSubjSeqHeader}
+		e.log.Store = &defectiveStore{Store: e.log.Store, without: jetstream.ExpectedLastSubjSeqHeader}
 	},
 	"forgets receipts": func(e *Engine) {
-		e.receipts = dedupe.New("elsewhere", e.events)
+		e.receipts = dedupe.New("elsewhere", e.runs.Stream, func() {})
 	},
 	"answers before it has stored": func(e *Engine) {
-		e.log.store = &defectiveStore{logStore: e.log.store, early: true}
+		e.log.Store = &defectiveStore{Store: e.log.Store, early: true}
 	},
 	"answers what it never stores": func(e *Engine) {
-		e.log.store = &defectiveStore{logStore: e.log.store, loses: true}
+		e.log.Store = &defectiveStore{Store: e.log.Store, loses: true}
 	},
 	"reads the past": func(e *Engine) {
-		e.log.store = &defectiveStore{logStore: e.log.store, behind: true}
+		e.log.Store = &defectiveStore{Store: e.log.Store, behind: true}
 	},
 }
 
@@ -42,7 +43,7 @@ func OpenDefective(ctx context.Context, nc, followers *nats.Conn, config Config,
 
 // defectiveStore is a store of the log that breaks a promise.
 type defectiveStore struct {
-	logStore
+	commitlog.Store
 	without string // a header that is dropped
 	early   bool   // acknowledges before it stores
 	loses   bool   // acknowledges every fourth message and does not store it
@@ -50,34 +51,34 @@ type defectiveStore struct {
 	count   atomic.Int64
 }
 
-func (s *defectiveStore) publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+func (s *defectiveStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	if s.without != "" {
 		msg.Header.Del(s.without)
 	}
 	lost := s.loses && s.count.Add(1)%4 == 0
 	if !s.early && !lost {
-		return s.logStore.publish(ctx, msg)
+		return s.Store.Publish(ctx, msg)
 	}
-	end, err := s.end(ctx)
+	end, err := s.End(ctx)
 	if err != nil {
 		return nil, err
 	}
 	if s.early {
 		go func() {
 			time.Sleep(20 * time.Millisecond) // the defect
-			_, _ = s.logStore.publish(context.Background(), msg)
+			_, _ = s.Store.Publish(context.Background(), msg)
 		}()
 	}
 	return &jetstream.PubAck{Sequence: end + 1}, nil
 }
 
-func (s *defectiveStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	msg, err := s.logStore.last(ctx, subject)
+func (s *defectiveStore) Last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.Store.Last(ctx, subject)
 	if err != nil || msg == nil || !s.behind || s.count.Add(1)%4 != 0 {
 		return msg, err
 	}
 	for seq := msg.Sequence - 1; seq > 0; seq-- {
-		if before, err := s.at(ctx, seq); err == nil && before != nil && before.Subject == subject {
+		if before, err := s.At(ctx, seq); err == nil && before != nil && before.Subject == subject {
 			return before, nil
 		}
 	}

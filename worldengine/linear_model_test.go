@@ -1,11 +1,9 @@
 package worldengine_test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/anishathalye/porcupine"
 
@@ -17,9 +15,6 @@ import (
 // in its own words what the engine has to do; of the engine's parts it uses only the pure rules of
 // package town, which have an oracle of their own.
 
-var linearStrict = flag.Bool("linear.strict", false,
-	"expect a duplicate also for another town, where a refusal is allowed: see judge")
-
 // linearCall is what a client asks: one of a handoff, a town.put, a town.get and a result.get.
 type linearCall struct {
 	town     string
@@ -27,9 +22,10 @@ type linearCall struct {
 	put      *town.State
 	expected string // of a put: the hash of the state that it replaces
 	key      string // of a result.get
+	anyTown  bool   // of a result.get: without the town
 }
 
-// linearAnswer is what a client is told. The zero answer is none: nobody knows whether the request was
+// linearAnswer is what a client is told. The zero answer is none: it is not known whether the request was
 // carried out, or will be.
 type linearAnswer struct {
 	code     string // a reasonCode with its status, or an error code, or OK
@@ -37,13 +33,19 @@ type linearAnswer struct {
 	resultID string // of an accepted handoff; for a duplicate and a result.get, of the one that was accepted
 }
 
-// linearReceipt is an accepted handoff. Its resultID is "" until somebody is told.
-type linearReceipt struct{ town, handoffID, resultID string }
+// linearPlace is a key in a town: a key belongs to its town.
+type linearPlace struct{ town, key string }
+
+// linearReceipt is an accepted handoff, the nth of all. Its resultID is "" until somebody is told.
+type linearReceipt struct {
+	handoffID, resultID string
+	nth                 int
+}
 
 // linearWorld is the state of the model. It is never changed in place.
 type linearWorld struct {
 	towns    map[string]town.State
-	receipts map[string]linearReceipt
+	receipts map[linearPlace]linearReceipt
 }
 
 func (w linearWorld) withTown(s town.State) linearWorld {
@@ -52,9 +54,9 @@ func (w linearWorld) withTown(s town.State) linearWorld {
 	return w
 }
 
-func (w linearWorld) withReceipt(key string, r linearReceipt) linearWorld {
+func (w linearWorld) withReceipt(at linearPlace, r linearReceipt) linearWorld {
 	w.receipts = maps.Clone(w.receipts)
-	w.receipts[key] = r
+	w.receipts[at] = r
 	return w
 }
 
@@ -75,11 +77,11 @@ func (w linearWorld) step(c linearCall, told linearAnswer) (linearAnswer, linear
 		}
 		return linearAnswer{code: code, state: c.put.Hash}, w.withTown(*c.put)
 	case c.key != "":
-		r, known := w.receipts[c.key]
+		at, known := w.find(c)
 		if !known {
 			return linearAnswer{code: "UNKNOWN_RESULT"}, w
 		}
-		r, w = w.bound(c.key, r, told.resultID)
+		r, w := w.bound(at, w.receipts[at], told.resultID)
 		return linearAnswer{code: "OK", resultID: r.resultID}, w
 	case !at.Exists():
 		return linearAnswer{code: "UNKNOWN_TOWN"}, w
@@ -88,13 +90,23 @@ func (w linearWorld) step(c linearCall, told linearAnswer) (linearAnswer, linear
 	}
 }
 
+// find returns which receipt a result.get asks for: of its town, or of the last town that accepted the key.
+func (w linearWorld) find(c linearCall) (found linearPlace, known bool) {
+	for at, r := range w.receipts {
+		if at.key == c.key && (c.anyTown || at.town == c.town) && (!known || r.nth > w.receipts[found].nth) {
+			found, known = at, true
+		}
+	}
+	return found, known
+}
+
 // bound keeps the first resultID that anybody is told of a receipt: from then on it is that one.
-func (w linearWorld) bound(key string, r linearReceipt, told string) (linearReceipt, linearWorld) {
+func (w linearWorld) bound(at linearPlace, r linearReceipt, told string) (linearReceipt, linearWorld) {
 	if r.resultID != "" || told == "" {
 		return r, w
 	}
 	r.resultID = told
-	return r, w.withReceipt(key, r)
+	return r, w.withReceipt(at, r)
 }
 
 func linearPut(at town.State, put *town.State, expected string) string {
@@ -115,14 +127,10 @@ func linearPut(at town.State, put *town.State, expected string) string {
 
 // judge is the outcome table of a handoff. Of what the client was told it takes the resultID, since an id
 // is not the model's to say.
-//
-// One thing it allows that one server alone would not do: a key that one instance has just accepted for one
-// town may be refused by another instance for another town as if it were free. It is never accepted there.
 func (w linearWorld) judge(h *handoff.Handoff, told linearAnswer) (linearAnswer, linearWorld) {
-	r, used := w.receipts[h.IdempotencyKey]
-	elsewhere := used && r.town != h.Proposal.TownID
-	if used && (*linearStrict || !elsewhere || !isRefusal(told)) {
-		r, w = w.bound(h.IdempotencyKey, r, told.resultID)
+	place := linearPlace{h.Proposal.TownID, h.IdempotencyKey}
+	if r, used := w.receipts[place]; used {
+		r, w = w.bound(place, r, told.resultID)
 		code := "duplicate DUPLICATE_HANDOFF"
 		if r.handoffID != h.HandoffID {
 			code = "duplicate IDEMPOTENCY_KEY_REUSED"
@@ -140,10 +148,7 @@ func (w linearWorld) judge(h *handoff.Handoff, told linearAnswer) (linearAnswer,
 	case len(town.Evaluate(h.Requirements.Preconditions, at.Snapshot)) > 0:
 		return linearAnswer{code: "rejected PRECONDITION_FAILED", state: at.Hash}, w
 	}
-	if used {
-		return linearAnswer{code: "duplicate"}, w
-	}
-	w = w.withReceipt(h.IdempotencyKey, linearReceipt{h.Proposal.TownID, h.HandoffID, told.resultID})
+	w = w.withReceipt(place, linearReceipt{h.HandoffID, told.resultID, len(w.receipts)})
 	after, reason := town.DefaultRules().Apply(at.Snapshot, &h.Proposal)
 	if reason != "" {
 		return linearAnswer{code: "failed " + string(reason), state: at.Hash, resultID: told.resultID}, w
@@ -151,17 +156,13 @@ func (w linearWorld) judge(h *handoff.Handoff, told linearAnswer) (linearAnswer,
 	return linearAnswer{code: "executed EXECUTED", state: after.Hash, resultID: told.resultID}, w.withTown(after)
 }
 
-func isRefusal(told linearAnswer) bool {
-	return strings.HasPrefix(told.code, "stale ") || strings.HasPrefix(told.code, "rejected ")
-}
-
-// linearModel is the model for porcupine. Towns that share no key have nothing to do with each other, so
-// each group of towns that do is checked by itself.
+// linearModel is the model for porcupine. Towns that no result.get sees together have nothing to do with
+// each other, so each group of towns that one does is checked by itself.
 func linearModel() porcupine.Model {
 	return porcupine.Model{
 		Partition: linearGroups,
 		Init: func() any {
-			return linearWorld{towns: map[string]town.State{}, receipts: map[string]linearReceipt{}}
+			return linearWorld{towns: map[string]town.State{}, receipts: map[linearPlace]linearReceipt{}}
 		},
 		Step: func(state, input, output any) (bool, any) {
 			told := output.(linearAnswer)
@@ -173,7 +174,7 @@ func linearModel() porcupine.Model {
 	}
 }
 
-// linearGroups parts a history by the towns that are connected by keys that were used for both.
+// linearGroups parts a history by the towns that used a key for which a result.get asked without a town.
 func linearGroups(history []porcupine.Operation) [][]porcupine.Operation {
 	group := map[string]string{} // by town or key, another of its group; itself for the group's name
 	var find func(string) string
@@ -184,8 +185,14 @@ func linearGroups(history []porcupine.Operation) [][]porcupine.Operation {
 		}
 		return name
 	}
+	shared := map[string]bool{}
 	for _, o := range history {
-		if c := o.Input.(linearCall); c.keyOf() != "" {
+		if c := o.Input.(linearCall); c.anyTown {
+			shared[c.key] = true
+		}
+	}
+	for _, o := range history {
+		if c := o.Input.(linearCall); shared[c.keyOf()] {
 			group[find("key "+c.keyOf())] = find("town " + c.town)
 		}
 	}

@@ -26,6 +26,7 @@ func linearStory(t *testing.T) []porcupine.Operation {
 	}
 	stale, fails := propose(first, "", handoff.PlanSalvage, "general"), propose(&second, "", handoff.AdvanceProject, "bridge")
 	talk := propose(&second, "", handoff.TalkToTownsfolk, "casual")
+	elsewhere := propose(linearTown("b", 5), talk.IdempotencyKey, handoff.PlanSalvage, "general")
 	moat := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}
 	calls := []linearCall{
 		{town: "a"}, {town: "a", key: talk.IdempotencyKey},
@@ -41,6 +42,11 @@ func linearStory(t *testing.T) []porcupine.Operation {
 		{town: "a", handoff: propose(&second, talk.IdempotencyKey, handoff.PlanSalvage, "general")},
 		{town: "a", handoff: stale}, // by its epoch
 		{town: "a"},
+		// The same key in another town is another one.
+		{town: "b", put: linearTown("b", 5)}, {town: "b", key: talk.IdempotencyKey},
+		{town: "b", handoff: elsewhere}, {town: "b", handoff: elsewhere}, {town: "a", handoff: talk},
+		{town: "a", key: talk.IdempotencyKey}, {town: "b", key: talk.IdempotencyKey},
+		{town: "a", key: talk.IdempotencyKey, anyTown: true},
 	}
 	world := linearModel().Init().(linearWorld)
 	var story []porcupine.Operation

@@ -26,7 +26,7 @@ import (
 
 var (
 	linearSeed   = flag.Uint64("linear.seed", 0, "the seed of the first history; 0 for a random one")
-	linearRounds = flag.Int("linear.rounds", 2, "how many histories are recorded and checked")
+	linearRounds = flag.Int("linear.rounds", 1, "how many histories are recorded and checked")
 	linearCalls  = flag.Int("linear.calls", 60, "how many calls each client makes in a history")
 )
 
@@ -73,7 +73,8 @@ func (r *linearRun) serve() *instance {
 	i.engine, err = worldengine.OpenDefective(r.t.Context(), i.conns[0], i.conns[1],
 		worldengine.Config{Logger: quiet}, r.plant)
 	require.NoError(r.t, err)
-	i.service, err = service.Serve(i.conns[2], i.conns[0], i.engine, service.Config{Logger: quiet})
+	i.service, err = service.Serve(
+		[]service.Entrance{{Requests: i.conns[2], Replies: i.conns[0]}}, i.engine, service.Config{Logger: quiet})
 	require.NoError(r.t, err)
 	return i
 }

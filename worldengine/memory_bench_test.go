@@ -9,7 +9,9 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
 )
 
 // BenchmarkRunsInTheStream has an event stream keep 100,000 runs, of one event or of ten: B/run is
@@ -23,14 +25,14 @@ func benchmarkRunsInTheStream(b *testing.B, events int) {
 	const runs = 100_000
 	js, err := jetstream.New(natstest.Connect(b))
 	require.NoError(b, err)
-	config := eventConfig("main", time.Hour, DefaultEventLimit, 1)
+	config := commitlog.EventStreamConfig("main", time.Hour, wire.DefaultEventLimit, 1)
 	body := make([]byte, 600)
 	for b.Loop() {
 		_, err = js.CreateStream(b.Context(), config)
 		require.NoError(b, err)
 		before := liveHeap()
 		for range runs {
-			subject := EventSubject("main", "town-threatened", uuid.NewString())
+			subject := wire.EventSubject("main", "town-threatened", uuid.NewString())
 			for range events {
 				_, err := js.PublishAsync(subject, body)
 				require.NoError(b, err)

@@ -5,25 +5,30 @@ import (
 	"context"
 	"log/slog"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/wire"
 )
 
 // What the limit of an engine that is opened discards is told, when it does.
 func TestALowerLimitOfEventsIsTold(t *testing.T) {
 	t.Parallel()
-	l := newLog(t)
-	js := l.jetStream()
+	l := logtest.New(t)
+	js := logtest.JetStream(l)
 	open := func(limit int64) (kept uint64, log string) {
 		var told bytes.Buffer
 		e, err := Open(t.Context(), js.Conn(), js.Conn(), Config{
-			EventLimit: limit, Logger: slog.New(slog.NewTextHandler(&told, nil)),
+			EventLimit: limit, DiscardHistory: true, Logger: slog.New(slog.NewTextHandler(&told, nil)),
 		})
 		require.NoError(t, err)
 		require.NoError(t, e.Close(context.Background()))
-		info, err := e.events.Info(t.Context())
+		info, err := e.runs.Stream.Info(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, limit, info.Config.MaxMsgs)
 		return info.State.Msgs, told.String()
@@ -31,10 +36,10 @@ func TestALowerLimitOfEventsIsTold(t *testing.T) {
 	e, err := Open(t.Context(), js.Conn(), js.Conn(), Config{EventLimit: -1})
 	require.NoError(t, err)
 	for n := range int64(10) {
-		_, err := e.AppendEvents(t.Context(), "t", []runevents.Write{told(n + 1)})
+		_, err := e.Runs().Append(t.Context(), "t", []runevents.Write{logtest.Told(n + 1)})
 		require.NoError(t, err)
 	}
-	require.NoError(t, e.catchUp(t.Context(), e.eventFollower))
+	require.NoError(t, commitlog.CatchUp(t.Context(), e.log, e.eventFollower))
 	require.NoError(t, e.Close(context.Background()))
 	const warning = "level=WARN msg=\"the oldest messages of a stream are over its limit and are discarded\""
 	for _, c := range []struct {
@@ -53,9 +58,51 @@ func TestALowerLimitOfEventsIsTold(t *testing.T) {
 		}
 		require.Contains(t, log, warning+" "+c.told, "limit %d", c.limit)
 	}
-	require.NoError(t, js.DeleteStream(t.Context(), EventStream("main")))
-	e = openEngine(t, l, func(c *Config) { c.EventLimit = -1 })
-	page, err := e.Events(t.Context(), "run", 0, 100)
+	require.NoError(t, js.DeleteStream(t.Context(), wire.EventStream("main")))
+	e = openEngine(t, l, func(c *Config) { c.EventLimit, c.DiscardHistory = -1, true })
+	page, err := e.Runs().Events(t.Context(), "run", 0, 100)
 	require.NoError(t, err)
 	require.Len(t, page.Events, 10, "the log still has them")
+}
+
+// The run events that an engine of before stored are kept, and those behind them are compressed.
+func TestRunEventsAreCompressed(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	js := logtest.JetStream(l)
+	config := commitlog.EventStreamConfig("main", time.Hour, -1, 1)
+	config.Compression = jetstream.NoCompression
+	_, err := js.CreateStream(t.Context(), config)
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), wire.EventSubject("main", "t", "run"), []byte("{}"))
+	require.NoError(t, err)
+	e := openEngine(t, l)
+	info, err := e.runs.Stream.Info(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, jetstream.S2Compression, info.Config.Compression)
+	require.Equal(t, uint64(1), info.State.Msgs)
+}
+
+// A log from before there were appends takes them.
+func TestOldLogIsUpdated(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	require.NoError(t, logtest.JetStream(l).DeleteStream(t.Context(), wire.LogStream("main")))
+	old := commitlog.StreamConfig("main", 100, time.Hour, 1)
+	old.Subjects, old.AllowMsgTTL = old.Subjects[:2], false
+	_, err := logtest.JetStream(l).CreateStream(t.Context(), old)
+	require.NoError(t, err)
+	events := commitlog.EventStreamConfig("main", time.Hour, wire.DefaultEventLimit, 1)
+	events.Duplicates = time.Second
+	_, err = logtest.JetStream(l).CreateStream(t.Context(), events)
+	require.NoError(t, err)
+	seq, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
+	require.NoError(t, err)
+	e := openEngine(t, l)
+	answers, err := e.Runs().Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	require.NoError(t, err)
+	require.Equal(t, int64(1), answers[0].RunSeq)
+	town, err := e.Town(t.Context(), "t")
+	require.NoError(t, err)
+	require.Equal(t, seq, town.Revision)
 }

@@ -1,54 +1,96 @@
 package worldengine
 
 import (
+	"context"
 	"log/slog"
+	"slices"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/runs"
 )
 
 // What an instance knows of the pause of the world never goes back to what was said before.
 func TestWorldPauseOnlyMovesOn(t *testing.T) {
 	t.Parallel()
-	e := &Engine{queues: newQueues(t.Context(), slog.New(slog.DiscardHandler), 1, 1, 1)}
-	t.Cleanup(func() { require.NoError(t, e.queues.drain(t.Context())) })
+	e := &Engine{queue: newQueue(t.Context(), &Config{Workers: 1, QueuePerTown: 1, QueueTotal: 1, Logger: slog.New(slog.DiscardHandler)})}
+	t.Cleanup(func() { require.NoError(t, e.queue.Drain(t.Context())) })
 	e.worldPause.Store(&worldPause{})
-	by := &PausedBy{SignalID: "s"}
+	by := &commitlog.PausedBy{SignalID: "s"}
 	e.setWorldPause(7, by)
-	require.Equal(t, by, e.pauseOf(entry{}))
+	require.Equal(t, by, e.pauseOf(commitlog.Entry{}))
 	e.setWorldPause(9, nil)
 	e.setWorldPause(7, by) // read before, and told late
-	require.Nil(t, e.pauseOf(entry{}))
-	own := &PausedBy{SignalID: "own"}
-	require.Equal(t, own, e.pauseOf(entry{paused: own}), "a town's own pause stays")
+	require.Nil(t, e.pauseOf(commitlog.Entry{}))
+	own := &commitlog.PausedBy{SignalID: "own"}
+	require.Equal(t, own, e.pauseOf(commitlog.Entry{Paused: own}), "a town's own pause stays")
 }
 
 // A run that was paused takes events of others again while its command is applied, until its end.
 func TestARunIsReopened(t *testing.T) {
 	t.Parallel()
-	e := openEngine(t, newLog(t))
+	e := openEngine(t, logtest.New(t))
 	identity := runevents.Identity{
 		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
 	}
 	p := e.newProducer(identity)
 	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
-	_, err := e.extendRun(t.Context(), "t", p.Run(), 0, false)
+	_, err := e.runs.Extend(t.Context(), "t", p.Run(), 0, false)
 	require.NoError(t, err)
-	closed, err := e.extendRun(t.Context(), "t", &runevents.Run{Identity: identity}, 0, true)
+	closed, err := e.runs.Extend(t.Context(), "t", &runevents.Run{Identity: identity}, 0, true)
 	require.NoError(t, err)
-	require.Equal(t, int64(2), closed.next)
-	_, err = e.AppendEvents(t.Context(), "t", []runevents.Write{told(1)})
+	require.Equal(t, int64(2), closed.Next)
+	_, err = e.Runs().Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
 	require.ErrorIs(t, err, runevents.ErrRunEnding)
-	e.reopenRun(t.Context(), "t", identity, 8) // events 2 to 8 stand in the commit
-	tail, err := e.log.tail(t.Context(), "run", 8)
+	e.runs.Reopen(t.Context(), "t", identity, 8) // events 2 to 8 stand in the commit
+	tail, err := e.log.Tail(t.Context(), "run", 8)
 	require.NoError(t, err)
-	require.False(t, tail.closed)
-	require.Equal(t, int64(9), tail.next)
-	_, err = e.AppendEvents(t.Context(), "t", []runevents.Write{told(1)})
+	require.False(t, tail.Closed)
+	require.Equal(t, int64(9), tail.Next)
+	_, err = e.Runs().Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
 	require.NoError(t, err)
-	again, err := e.extendRun(t.Context(), "t", &runevents.Run{Identity: identity}, 8, true)
+	again, err := e.runs.Extend(t.Context(), "t", &runevents.Run{Identity: identity}, 8, true)
 	require.NoError(t, err)
-	require.True(t, again.closed)
+	require.True(t, again.Closed)
+}
+
+// What waited in a server that died has an end soon after the next start, and operators are told.
+func TestARunThatADeadServerLeft(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	dying, err := nats.Connect(nc.ConnectedUrl())
+	require.NoError(t, err)
+	first, err := Open(t.Context(), dying, dying, Config{PauseWait: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	h := talkIn(t, first)
+	_, err = first.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause, TownID: "t"})
+	require.NoError(t, err)
+	require.NoError(t, first.Submit(h, func(Answer, error) {}))
+	waits := func(e *Engine, status runevents.RunStatus) bool {
+		page, err := e.Runs().List(t.Context(), runs.RunFilter{Towns: []string{"t"}}, 0, 10)
+		return err == nil && slices.ContainsFunc(page.Runs, func(r runs.Row) bool { return r.Status == status })
+	}
+	require.Eventually(t, func() bool { return waits(first, runevents.RunIsPaused) }, 30*time.Second, 10*time.Millisecond)
+	dying.Close() // as by kill -9: nothing of it reaches NATS any more
+
+	told := make(chan runevents.Alert, 16)
+	next, err := Open(t.Context(), nc, nc, Config{OnAlert: func(a runevents.Alert) { told <- a }})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = next.Close(context.Background()) })
+	require.Eventually(t, func() bool { return waits(next, runevents.RunAborted) }, time.Minute, 50*time.Millisecond)
+	alert := <-told
+	require.Equal(t, runevents.RunLeftWaiting, alert.Code)
+	require.Contains(t, alert.Message, `town "t"`)
+	require.False(t, waits(next, runevents.RunIsPaused))
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = first.Close(over)
 }

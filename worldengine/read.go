@@ -2,73 +2,70 @@ package worldengine
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"math"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"worldengine/dedupe"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/fixtures"
+	"worldengine/worldengine/runs"
 )
 
-// catchUpTimeout is how long a reader waits for a follower to catch up with the log before it says
-// that something is not there.
-const catchUpTimeout = 2 * time.Second
+// Alerts returns a page of the alerts, the newest first, behind the place after; 0 for the newest.
+func (e *Engine) Alerts(ctx context.Context, after uint64, limit int) (alerts.Page, error) {
+	page, err := e.alerts.List(ctx, after, limit)
+	if err != nil {
+		err = fmt.Errorf("%w: %w", commitlog.ErrLogUnavailable, err)
+	}
+	return page, err
+}
 
-// Receipt returns the receipt of an accepted handoff, or ErrUnknownResult.
-func (e *Engine) Receipt(ctx context.Context, key string) (*dedupe.Receipt, error) {
-	receipt, err := e.lookup(ctx, key)
-	if err != nil || receipt != nil {
-		return receipt, err
-	}
-	// Another instance may have accepted it just now.
-	if err := e.catchUp(ctx, e.receiptFollower); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrReceiptsBehind, err)
-	}
-	receipt, err = e.lookup(ctx, key)
+// CountTowns returns how many towns there are.
+func (e *Engine) CountTowns(ctx context.Context) (uint64, error) { return e.log.CountTowns(ctx) }
+
+// Receipt returns the receipt of the handoff with a key that a town accepted, or ErrUnknownResult.
+// With townID "" it is that of the town that was the last to accept the key: see
+// commitlog.ReceiptReader.Find.
+func (e *Engine) Receipt(ctx context.Context, townID, key string) (*dedupe.Receipt, error) {
+	receipt, err := e.receiptReader().Find(ctx, townID, key)
 	if err == nil && receipt == nil {
-		return nil, ErrUnknownResult
+		err = ErrUnknownResult
 	}
 	return receipt, err
 }
 
-// lookup returns the receipt of key, or nil. When the receipts cannot be asked, their stream may be
-// gone: then the follower is told, which makes it again.
-func (e *Engine) lookup(ctx context.Context, key string) (*dedupe.Receipt, error) {
-	receipt, err := e.receipts.Lookup(ctx, key)
-	if err == nil {
-		return receipt, nil
-	}
-	if isStreamGone(err) {
-		e.receiptFollower.Restart(math.MaxUint64)
-	}
-	return nil, fmt.Errorf("%w: %w", ErrReceiptsBehind, err)
+func (e *Engine) receiptReader() commitlog.ReceiptReader {
+	return commitlog.ReceiptReader{Log: e.log, Receipts: e.receipts, Follower: e.receiptFollower}
 }
 
-// isStreamGone says whether err means that a stream that was asked is not there.
-func isStreamGone(err error) bool {
-	return errors.Is(err, nats.ErrNoResponders) || errors.Is(err, jetstream.ErrStreamNotFound)
+// lookupKey returns the receipt of a key in a town: see commitlog.ReceiptReader.Lookup.
+func (e *Engine) lookupKey(
+	ctx context.Context, townID, key string, seq uint64, until time.Time,
+) (*dedupe.Receipt, error) {
+	return e.receiptReader().Lookup(ctx, townID, key, seq, until)
 }
 
-// waitReceipts waits until the receipts have followed the log up to seq.
-func (e *Engine) waitReceipts(ctx context.Context, seq uint64) error {
-	ctx, cancel := context.WithTimeout(ctx, receiptsTimeout)
-	defer cancel()
-	if err := e.receiptFollower.Wait(ctx, seq); err != nil {
-		return fmt.Errorf("%w: %w", ErrReceiptsBehind, err)
-	}
-	return nil
+// Runs returns the runs of the engine's world.
+func (e *Engine) Runs() *runs.Store { return e.runs }
+
+// Settings returns the settings of the world that the engine was opened with.
+func (e *Engine) Settings() commitlog.Settings { return e.config.settings() }
+
+// Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
+func (e *Engine) Bounds() (perTown, total int) { return e.config.QueuePerTown, e.config.QueueTotal }
+
+// Reach returns nil where the log answers.
+func (e *Engine) Reach(ctx context.Context) error {
+	_, err := e.log.End(ctx)
+	return err
 }
 
-// catchUp waits until f has followed the log to where its end is now.
-func (e *Engine) catchUp(ctx context.Context, f follower) error {
-	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
-	defer cancel()
-	end, err := e.log.end(ctx)
-	if err != nil {
-		return err
-	}
-	return f.Wait(ctx, end)
+// MayStore returns why nothing can be stored at the moment, and nil where something can as far as
+// is known.
+func (e *Engine) MayStore() error { return e.log.Full() }
+
+// Fixtures returns what makes the fixtures of runs.
+func (e *Engine) Fixtures() *fixtures.Reader {
+	return &fixtures.Reader{Log: e.log, Runs: e.runs, Receipt: e.receiptReader().Find}
 }

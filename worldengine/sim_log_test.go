@@ -9,6 +9,9 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
 )
 
 // simMessage is a message of a simulated log. It is a jetstream.Msg, as followers get it.
@@ -46,7 +49,7 @@ var errSimGuard = &jetstream.APIError{Code: 400, ErrorCode: jetstream.JSErrCodeS
 
 func (l *simLog) store(msg *nats.Msg, now time.Time) (*jetstream.PubAck, error) {
 	id := msg.Header.Get(jetstream.MsgIDHeader)
-	if seq, known := l.window[id]; known && id != "" && now.Sub(l.messages[seq-1].stored) < duplicateWindow {
+	if seq, known := l.window[id]; known && id != "" && now.Sub(l.messages[seq-1].stored) < commitlog.DuplicateWindow {
 		return &jetstream.PubAck{Sequence: seq, Duplicate: true}, nil
 	}
 	if guard := msg.Header.Get(jetstream.ExpectedLastSubjSeqHeader); guard != "" && !l.unguarded {
@@ -145,7 +148,7 @@ func simDo[T any](
 	return value, err
 }
 
-func (s *simStore) publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+func (s *simStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	return simDo(ctx, s.sim, s.engine, "publish "+msg.Subject, func() (*jetstream.PubAck, error) {
 		return s.sim.log.store(msg, time.Now())
 	})
@@ -160,7 +163,7 @@ func (s *simStore) read(ctx context.Context, name string, find func() *simMessag
 	})
 }
 
-func (s *simStore) at(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+func (s *simStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	return s.read(ctx, fmt.Sprint("at ", seq), func() *simMessage {
 		if seq < 1 || seq > uint64(len(s.sim.log.messages)) {
 			return nil
@@ -169,15 +172,15 @@ func (s *simStore) at(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg,
 	})
 }
 
-func (s *simStore) last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+func (s *simStore) Last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
 	return s.read(ctx, "last "+subject, func() *simMessage { return s.sim.log.last(subject) })
 }
 
-func (s *simStore) next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+func (s *simStore) Next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
 	return s.read(ctx, "next "+subject, func() *simMessage { return s.sim.log.next(subject, from) })
 }
 
-func (s *simStore) end(ctx context.Context) (uint64, error) {
+func (s *simStore) End(ctx context.Context) (uint64, error) {
 	return simDo(ctx, s.sim, s.engine, "end", func() (uint64, error) { return uint64(len(s.sim.log.messages)), nil })
 }
 
@@ -186,6 +189,13 @@ type simReceipts struct {
 	jetstream.Stream
 	sim    *sim
 	engine *simEngine
+}
+
+// CachedInfo and Info say that it is the same stream for ever.
+func (s *simReceipts) CachedInfo() *jetstream.StreamInfo { return &jetstream.StreamInfo{} }
+
+func (s *simReceipts) Info(context.Context, ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+	return s.CachedInfo(), nil
 }
 
 func (s *simReceipts) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
@@ -207,7 +217,7 @@ func (f *simFollower) Position() uint64    { return f.sim.followed }
 
 func (f *simFollower) Wait(ctx context.Context, seq uint64) error {
 	for f.sim.position() < seq && !f.sim.impatient {
-		if sleep(ctx, 5*time.Millisecond); ctx.Err() != nil {
+		if _ = backoff.Sleep(ctx, 5*time.Millisecond); ctx.Err() != nil {
 			return ctx.Err()
 		}
 	}

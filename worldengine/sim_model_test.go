@@ -12,7 +12,11 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/check"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // simClient sends one handoff after another, each until it has a result.
@@ -93,12 +97,12 @@ func (c *simClient) next() *handoff.Handoff {
 
 // stateOf returns a town's present state.
 func (s *sim) stateOf(townID string) town.State {
-	m := s.log.last(logSubject("main", TownToken(townID)))
-	rec, err := readRecord(m.data)
+	m := s.log.last(wire.LogSubject("main", wire.TownToken(townID)))
+	rec, err := commitlog.ReadRecord(m.data)
 	if err != nil {
 		panic(err)
 	}
-	state, err := rec.state(m.header.Get(hashHeader))
+	state, err := rec.State(m.header.Get(wire.HashHeader))
 	if err != nil {
 		panic(err)
 	}
@@ -109,10 +113,10 @@ func (s *sim) stateOf(townID string) town.State {
 func (s *sim) answered(h *handoff.Handoff, answer Answer) {
 	for i := len(s.log.messages) - 1; i >= 0; i-- {
 		m := s.log.messages[i]
-		if m.header.Get(RunIDHeader) != answer.RunID {
+		if m.header.Get(wire.RunIDHeader) != answer.RunID {
 			continue
 		}
-		rec, err := readRecord(m.data)
+		rec, err := commitlog.ReadRecord(m.data)
 		if err == nil && rec.Result != nil {
 			s.must(string(rec.Result) == string(answer.JSON), "%s was told %s, the log has %s", h.Command, answer.JSON, rec.Result)
 			return
@@ -124,20 +128,19 @@ func (s *sim) answered(h *handoff.Handoff, answer Answer) {
 // simHistory is what a reader of the log knows so far.
 type simHistory struct {
 	*sim
-	towns    map[string]entry
-	receipts map[string]*dedupe.Receipt
-	keyTowns map[string]string // the town that a key was accepted for
+	towns    map[string]commitlog.Entry
+	receipts map[dedupe.Place]*dedupe.Receipt
 	runs     map[string][]runevents.Record
 }
 
 // checkLog reads the whole log and recomputes every decision from what stood before it.
 func (s *sim) checkLog() {
 	h := &simHistory{
-		sim: s, towns: map[string]entry{}, receipts: map[string]*dedupe.Receipt{},
-		keyTowns: map[string]string{}, runs: map[string][]runevents.Record{},
+		sim: s, towns: map[string]commitlog.Entry{}, receipts: map[dedupe.Place]*dedupe.Receipt{},
+		runs: map[string][]runevents.Record{},
 	}
 	for _, m := range s.log.messages {
-		rec, err := readRecord(m.data)
+		rec, err := commitlog.ReadRecord(m.data)
 		if err != nil {
 			panic(err)
 		}
@@ -146,26 +149,26 @@ func (s *sim) checkLog() {
 		}
 		before := h.towns[rec.TownID]
 		switch rec.Kind {
-		case kindRefused:
+		case commitlog.KindRefused:
 			h.refused(rec, before)
-		case kindPending:
+		case commitlog.KindPending:
 			h.pending(rec, before)
-		case kindHandoff:
+		case commitlog.KindHandoff:
 			h.concluded(rec, before)
 		}
-		if rec.Kind.ofTown() {
-			state, err := rec.state(m.header.Get(hashHeader))
+		if rec.Kind.OfTown() && rec.TownID != "" {
+			state, err := rec.State(m.header.Get(wire.HashHeader))
 			if err != nil {
 				panic(err)
 			}
-			h.towns[rec.TownID] = entry{seq: m.seq, state: state, apply: rec.Apply, pending: rec.Pending}
+			h.towns[rec.TownID] = commitlog.Entry{Seq: m.seq, State: state, Apply: rec.Apply, Pending: rec.Pending}
 		}
 	}
 	h.checkRuns()
 }
 
 // result returns the result of a record and its handoff.
-func (h *simHistory) result(rec *record) (*handoff.Result, *handoff.Handoff) {
+func (h *simHistory) result(rec *commitlog.Record) (*handoff.Result, *handoff.Handoff) {
 	r, err := handoff.ParseResult(rec.Result, schemas.Limits{})
 	if err != nil {
 		panic(err)
@@ -174,7 +177,7 @@ func (h *simHistory) result(rec *record) (*handoff.Result, *handoff.Handoff) {
 }
 
 // same checks that a result is what the checks say.
-func (h *simHistory) same(rec *record, asked *handoff.Handoff, outcome handoff.Outcome) {
+func (h *simHistory) same(rec *commitlog.Record, asked *handoff.Handoff, outcome handoff.Outcome) {
 	want, err := handoff.NewResult(asked, outcome).MarshalWire()
 	if err != nil {
 		panic(err)
@@ -182,53 +185,50 @@ func (h *simHistory) same(rec *record, asked *handoff.Handoff, outcome handoff.O
 	h.must(string(want) == string(rec.Result), "the log has %s, where it had to be %s", rec.Result, want)
 }
 
-func (h *simHistory) refused(rec *record, before entry) {
-	r, asked := h.result(rec)
-	prior := h.receipts[asked.IdempotencyKey]
-	if h.keyTowns[asked.IdempotencyKey] != rec.TownID && r.Status != handoff.Duplicate {
-		// That another instance has just accepted the key for another town is told by its receipt, and by
-		// the log where it is to be accepted again.
-		prior = nil
-	}
-	checked := Check(asked, prior, before.state)
+func placeOf(h *handoff.Handoff) dedupe.Place {
+	return commitlog.ReceiptPlace(h.Proposal.TownID, h.IdempotencyKey)
+}
+
+func (h *simHistory) refused(rec *commitlog.Record, before commitlog.Entry) {
+	_, asked := h.result(rec)
+	checked := check.Handoff(asked, h.receipts[placeOf(asked)], before.State)
 	h.must(!checked.Accepted, "%s was refused, and had to be accepted: %s", asked.Command, rec.Result)
 	h.same(rec, asked, checked.Outcome)
 }
 
-func (h *simHistory) pending(rec *record, before entry) {
-	if before.pending != nil {
-		h.must(rec.Pending.Attempt == before.pending.Attempt+1, "an attempt follows attempt %d", before.pending.Attempt)
+func (h *simHistory) pending(rec *commitlog.Record, before commitlog.Entry) {
+	if before.Pending != nil {
+		h.must(rec.Pending.Attempt == before.Pending.Attempt+1, "an attempt follows attempt %d", before.Pending.Attempt)
 		return
 	}
 	asked := h.accepted(rec.Pending.Handoff)
-	h.must(Check(asked, h.receipts[asked.IdempotencyKey], before.state).Accepted, "%s was accepted", asked.Command)
-	h.receipts[asked.IdempotencyKey] = &dedupe.Receipt{} // until it is concluded
-	h.keyTowns[asked.IdempotencyKey] = rec.TownID
+	h.must(check.Handoff(asked, h.receipts[placeOf(asked)], before.State).Accepted, "%s was accepted", asked.Command)
+	h.receipts[placeOf(asked)] = &dedupe.Receipt{} // until it is concluded
 }
 
-func (h *simHistory) accepted(wire []byte) *handoff.Handoff {
-	asked, err := handoff.Parse(wire, schemas.Limits{})
+func (h *simHistory) accepted(encoded []byte) *handoff.Handoff {
+	asked, err := handoff.Parse(encoded, schemas.Limits{})
 	if err != nil {
 		panic(err)
 	}
 	return asked
 }
 
-func (h *simHistory) concluded(rec *record, before entry) {
+func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry) {
 	r, asked := h.result(rec)
-	if before.pending != nil {
-		delete(h.receipts, asked.IdempotencyKey)
-		h.must(h.accepted(before.pending.Handoff).HandoffID == asked.HandoffID, "another handoff was concluded")
+	if before.Pending != nil {
+		delete(h.receipts, placeOf(asked))
+		h.must(h.accepted(before.Pending.Handoff).HandoffID == asked.HandoffID, "another handoff was concluded")
 	}
-	checked := Check(asked, h.receipts[asked.IdempotencyKey], before.state)
+	checked := check.Handoff(asked, h.receipts[placeOf(asked)], before.State)
 	h.must(checked.Accepted, "%s was accepted, and had to be refused: %s", asked.Command, checked.Outcome.ReasonCode)
-	after, reason := town.DefaultRules().Apply(before.state.Snapshot, &asked.Proposal)
-	if before.pending != nil {
+	after, reason := town.DefaultRules().Apply(before.State.Snapshot, &asked.Proposal)
+	if before.Pending != nil {
 		changes, definite := h.game.changes[asked.HandoffID], h.game.definite[asked.HandoffID]
 		switch r.ReasonCode {
 		case handoff.ReasonExecuted:
 			h.must(changes == 1, "%s is executed, and the game was changed %d times", asked.Command, changes)
-		case ReasonPluginRejected:
+		case apply.ReasonPluginRejected:
 			h.must(definite.Status != "applied" || h.late(asked), "%s is rejected, and the game has applied it", asked.Command)
 			reason = r.ReasonCode
 		default:
@@ -239,13 +239,12 @@ func (h *simHistory) concluded(rec *record, before entry) {
 	if reason == "" {
 		h.same(rec, asked, checked.Executed(after))
 	} else {
-		h.same(rec, asked, checked.Failed(reason, before.state))
+		h.same(rec, asked, checked.Failed(reason, before.State))
 	}
-	h.receipts[asked.IdempotencyKey] = &dedupe.Receipt{HandoffID: r.HandoffID, ResultID: r.ResultID}
-	h.keyTowns[asked.IdempotencyKey] = rec.TownID
+	h.receipts[placeOf(asked)] = &dedupe.Receipt{HandoffID: r.HandoffID, ResultID: r.ResultID}
 }
 
-// late says whether the game may have applied a command that it had refused for a while before: a
+// late reports whether the game may have applied a command that it had refused for a while before: a
 // request that was delayed may arrive when the engine has given up.
 func (h *simHistory) late(asked *handoff.Handoff) bool {
 	return h.game.definite[asked.HandoffID].Retryable || h.game.changes[asked.HandoffID] == 1
@@ -268,6 +267,7 @@ func (h *simHistory) checkRuns() {
 		}
 		snapshot, alerts, err := runevents.Project(id, records)
 		h.must(err == nil && len(alerts) == 0, "run %s: %v %v", id, alerts, err)
+		h.must(snapshot.Status.Terminal(), "run %s has no end", id)
 		h.must(ends <= 1 && (ends == 1) == snapshot.Status.Terminal(), "run %s ends %d times", id, ends)
 	}
 }

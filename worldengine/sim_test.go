@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -20,8 +21,15 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/history"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/waiting"
+	"worldengine/worldengine/wire"
 )
 
 // sim is a world in which everything that happens is decided by a seed: which engine goes on when, what
@@ -46,6 +54,8 @@ type sim struct {
 	game     simGame
 	clients  []*simClient
 	sent     map[string]*handoff.Handoff // by handoffId and snapshotHash
+	index    simIndexed
+	operator simOperator
 	ids      int
 	started  int // engines
 }
@@ -53,6 +63,7 @@ type sim struct {
 // simEngine is an engine and its process.
 type simEngine struct {
 	*Engine
+	sim    *sim
 	number int
 	drawn  atomic.Int64
 	dead   bool
@@ -73,6 +84,7 @@ func newSim(seed uint64) *sim {
 		receipts: map[string]*jetstream.RawStreamMsg{}, sent: map[string]*handoff.Handoff{},
 	}
 	s.log.window = map[string]uint64{}
+	s.operator.sim = s
 	s.game = simGame{sim: s, changes: map[string]int{}, definite: map[string]apply.Answer{}}
 	for i := range simTowns {
 		state := town.NewState(&town.Snapshot{
@@ -80,12 +92,12 @@ func newSim(seed uint64) *sim {
 			SideQuests: []town.SideQuest{{ID: "q", Title: "Q"}}, Pressure: town.Pressure{Scarcity: 1},
 			Projects: []town.Project{{ID: "blocked", Name: "B", Status: town.Blocked}, {ID: "wall", Name: "W", Status: town.Active}},
 		})
-		after := entry{state: state}
+		after := commitlog.Entry{State: state}
 		if i > 0 {
-			after.apply = ApplyPlugin
+			after.Apply = apply.Plugin
 		}
-		rec := record{Kind: kindPut, TownID: state.Snapshot.TownID}
-		msg, err := rec.message(logSubject("main", TownToken(state.Snapshot.TownID)), &after)
+		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: state.Snapshot.TownID}
+		msg, err := rec.Message(wire.LogSubject("main", wire.TownToken(state.Snapshot.TownID)), &after)
 		if err != nil {
 			panic(err)
 		}
@@ -104,31 +116,39 @@ func newSim(seed uint64) *sim {
 // start starts an engine as Open does.
 func (s *sim) start() *simEngine {
 	s.started++
-	process := &simEngine{number: s.started}
+	process := &simEngine{sim: s, number: s.started}
 	config, err := Config{
 		NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Workers: 4,
-		Plugin: PluginPolicy{Deadline: 3 * time.Second, Attempts: 2, Backoff: 50 * time.Millisecond, Resend: 300 * time.Millisecond},
+		PauseWait: 400 * time.Millisecond,
+		Plugin:    apply.Policy{Deadline: 3 * time.Second, Attempts: 2, Backoff: 50 * time.Millisecond, Resend: 300 * time.Millisecond},
 	}.withDefaults()
 	if err != nil {
 		panic(err)
 	}
-	log := &commitLog{
-		world: "main", store: &simStore{s, process}, maxPayload: func() int64 { return 1 << 20 },
+	log := &commitlog.Log{
+		World: "main", Store: &simStore{s, process}, MaxPayload: func() int64 { return 1 << 20 }, Draw: config.draw,
 	}
 	e := &Engine{
-		config: config, log: log, towns: newTowns(log), inbox: &simPostbox{s, process},
-		receipts: dedupe.New("main", &simReceipts{sim: s, engine: process}),
-		mark:     func(context.Context, string) error { return nil },
-		raised:   runevents.NewAlertFilter(0), alerts: newAlerts(nil, config),
+		config: config, log: log, history: history.Reader{Log: log}, towns: commitlog.NewTowns(log), plugins: &simPostbox{s, process},
+		handover:     commitlog.NewHandover(),
+		receipts:     dedupe.New("main", &simReceipts{sim: s, engine: process}, func() {}),
+		indexPending: func(context.Context, string) error { return nil },
+		raised:       runevents.NewAlertFilter(0), cancelled: newCancelled(), alerts: alerts.New(nil, config.alerts()),
 	}
 	e.receiptFollower, e.eventFollower = &simFollower{s}, &simFollower{s}
 	e.receipts.Followed(s.followed)
-	e.worldPause.Store(&worldPause{})
+	e.runs = runs.New(log, nil, e.runConfig(nil))
+	held := e.waitingConfig(fmt.Sprint("server", process.number))
+	held.Ended = process.runEnded
+	e.waiting = waiting.New(log, e.runs, &simIndex{s, process}, held)
+	e.worldPause.Store(s.worldPause())
 	ctx, cancel := context.WithCancel(context.Background())
 	e.applyContext, e.stopApplying = context.WithCancel(ctx)
-	e.queues = newQueues(context.WithValue(ctx, simAsker{}, "in its turn"), config.Logger, config.Workers, config.QueuePerTown, config.QueueTotal)
+	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
 	process.Engine, process.kill = e, cancel
 	go s.lookAfter(process)
+	go e.watchHeld(context.WithValue(e.applyContext, simAsker{}, "watches"))
+	go e.waiting.Reap(context.WithValue(e.applyContext, simAsker{}, "reaps"))
 	return process
 }
 
@@ -147,11 +167,11 @@ func (s *sim) lookAfter(e *simEngine) {
 		for i := range simTowns {
 			townID := fmt.Sprint("town ", i)
 			ctx := context.WithValue(e.applyContext, simAsker{}, "looks after it")
-			if current, err := e.log.load(ctx, townID); err == nil && current.pending != nil {
-				_ = e.see(townID, current, nil)
+			if current, err := e.log.Load(ctx, townID); err == nil && current.Pending != nil {
+				_ = e.ensureApplication(townID, current, nil)
 			}
 		}
-		sleep(e.applyContext, time.Second)
+		_ = backoff.Sleep(e.applyContext, time.Second)
 	}
 }
 
@@ -197,13 +217,17 @@ func (s *sim) step() {
 		s.crash()
 	case n == 1 && waiting == 0 && s.chance(4):
 		s.follow(len(s.log.messages)) // which takes moments, not half a minute
-		time.Sleep(duplicateWindow)
+		time.Sleep(commitlog.DuplicateWindow)
 	case n <= 4:
 		s.clients[s.rng.IntN(len(s.clients))].act()
 	case n <= 6 && s.followed < uint64(len(s.log.messages)):
 		s.follow(1 + s.rng.IntN(3))
 	case n == 7 && len(s.game.delayed) > 0:
 		s.game.deliverLate()
+	case n == 8:
+		s.operator.act()
+	case n == 9 && s.operator.told < len(s.log.messages):
+		s.operator.tell()
 	case waiting > 0 && n < 19:
 		s.turn(s.rng.IntN(waiting))
 	default:
@@ -244,11 +268,11 @@ func (s *sim) crash() {
 func (s *sim) kill(i int) {
 	e := s.engines[i]
 	e.dead = true
-	e.applyings.mu.Lock()
-	e.applyings.closed = true
-	e.applyings.mu.Unlock()
+	e.applications.mu.Lock()
+	e.applications.closed = true
+	e.applications.mu.Unlock()
 	e.kill()
-	go func() { _ = e.queues.drain(context.Background()) }() // what it had in hand finds that it is dead
+	go func() { _ = e.queue.Drain(context.Background()) }() // what it had in hand finds that it is dead
 	for _, c := range s.clients {
 		if c.asked == e {
 			c.asked = nil // nobody answers it any more
@@ -258,16 +282,16 @@ func (s *sim) kill(i int) {
 
 // follow derives the receipts of some messages of the log.
 func (s *sim) follow(count int) {
-	derive := deriveReceipts("main")
 	for ; count > 0 && s.followed < uint64(len(s.log.messages)); count-- {
-		derived, err := derive(s.log.messages[s.followed])
-		if err != nil {
-			panic(err)
+		m := s.log.messages[s.followed]
+		receipts, _ := s.derive(m)
+		for _, e := range s.engines {
+			s.deriveHandedOver(e, m)
 		}
 		s.mu.Lock()
 		s.followed++
 		s.mu.Unlock()
-		for _, m := range derived {
+		for _, m := range receipts {
 			s.receipts[m.Subject] = &jetstream.RawStreamMsg{Subject: m.Subject, Data: m.Data}
 		}
 	}
@@ -276,29 +300,50 @@ func (s *sim) follow(count int) {
 	}
 }
 
+func (s *sim) derive(msg jetstream.Msg) (receipts, events []*nats.Msg) {
+	receipts, err := commitlog.DeriveReceipts("main")(msg)
+	if err != nil {
+		panic(err)
+	}
+	if events, err = commitlog.DeriveEvents("main")(msg); err != nil {
+		panic(err)
+	}
+	return receipts, events
+}
+
+// deriveHandedOver derives from a message as an engine does that may have handed its record over: it gets
+// what the bytes of the message say, whoever committed it and whatever became of the commit.
+func (s *sim) deriveHandedOver(e *simEngine, m *simMessage) {
+	receipts, events := s.derive(m)
+	read := e.handover.Read(m)
+	handedReceipts, handedEvents := s.derive(read)
+	s.must(reflect.DeepEqual(receipts, handedReceipts) && reflect.DeepEqual(events, handedEvents),
+		"engine %d derives something else from the record that it committed at %d", e.number, m.seq)
+}
+
 // simPostbox carries an engine's requests to the game, which gets them, gets them late, or does not.
 type simPostbox struct {
 	sim    *sim
 	engine *simEngine
 }
 
-func (p *simPostbox) ask(_ string, a *applying, data []byte) error {
-	_, err := simDo(p.engine.applyContext, p.sim, p.engine, "ask "+a.town, func() (struct{}, error) {
+func (p *simPostbox) Ask(_ string, m *apply.Mailbox, _ int64, data []byte) error {
+	_, err := simDo(p.engine.applyContext, p.sim, p.engine, "ask "+m.TownID, func() (struct{}, error) {
 		if p.sim.chance(5) {
-			p.sim.game.delayed = append(p.sim.game.delayed, simRequest{a, data})
+			p.sim.game.delayed = append(p.sim.game.delayed, simRequest{m, data})
 		} else {
-			p.sim.game.take(a, data)
+			p.sim.game.take(m, data)
 		}
 		return struct{}{}, nil
 	})
 	return err
 }
 
-func (p *simPostbox) forget(*applying, bool) {}
-func (p *simPostbox) close()                 {}
+func (p *simPostbox) Forget(*apply.Mailbox, bool) {}
+func (p *simPostbox) Close()                      {}
 
 type simRequest struct {
-	a    *applying
+	to   *apply.Mailbox
 	data []byte
 }
 
@@ -315,11 +360,11 @@ func (g *simGame) deliverLate() {
 	i := g.sim.rng.IntN(len(g.delayed))
 	r := g.delayed[i]
 	g.delayed = slices.Delete(g.delayed, i, i+1)
-	g.take(r.a, r.data)
+	g.take(r.to, r.data)
 }
 
 // take answers a request, if the answer arrives.
-func (g *simGame) take(a *applying, data []byte) {
+func (g *simGame) take(to *apply.Mailbox, data []byte) {
 	c, err := apply.ParseCommand(data, schemas.Limits{})
 	if err != nil {
 		panic(err)
@@ -332,14 +377,11 @@ func (g *simGame) take(a *applying, data []byte) {
 	if g.sim.chance(6) {
 		return
 	}
-	wire, err := answer.MarshalWire()
+	encoded, err := answer.MarshalWire()
 	if err != nil {
 		panic(err)
 	}
-	select {
-	case a.replies <- reply{&nats.Msg{Data: wire}, c.LogicalAttemptID}:
-	default:
-	}
+	to.Deliver(apply.Reply{Msg: &nats.Msg{Data: encoded}, Attempt: c.LogicalAttemptID})
 }
 
 func (g *simGame) decide(c *apply.Command) apply.Answer {
@@ -367,7 +409,7 @@ func (s *sim) run(steps int) []string {
 	s.quiet = true
 	for range 200 * steps {
 		synctest.Wait() // so that what the clients know can be read
-		if !slices.ContainsFunc(s.clients, func(c *simClient) bool { return c.open != nil }) && !s.pending() {
+		if !slices.ContainsFunc(s.clients, func(c *simClient) bool { return c.open != nil }) && !s.pending() && !s.unended() {
 			break
 		}
 		s.step()
@@ -377,6 +419,7 @@ func (s *sim) run(steps int) []string {
 		s.must(c.open == nil, "%s has no answer", c.name)
 	}
 	s.must(!s.pending(), "a town is pending for ever")
+	s.must(!s.unended(), "a run has no end: %v", s.operator.open)
 	for i := range s.engines {
 		s.kill(i)
 	}
@@ -395,7 +438,7 @@ func (s *sim) run(steps int) []string {
 
 func (s *sim) pending() bool {
 	for i := range simTowns {
-		rec, err := readRecord(s.log.last(logSubject("main", TownToken(fmt.Sprint("town ", i)))).data)
+		rec, err := commitlog.ReadRecord(s.log.last(wire.LogSubject("main", wire.TownToken(fmt.Sprint("town ", i)))).data)
 		if err != nil || rec.Pending != nil {
 			return true
 		}

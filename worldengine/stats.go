@@ -2,6 +2,8 @@ package worldengine
 
 import (
 	"sync/atomic"
+	"syscall"
+	"time"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
@@ -13,7 +15,8 @@ type Stats struct {
 	Results map[handoff.Status]int64 `json:"results"`
 	// Waiting is how many requests are queued or in hand.
 	Waiting int `json:"waiting"`
-	// Applying is how many commands are being applied outside the engine, as far as it sees to them.
+	// Applying is how many commands are being applied outside the engine, as far as it sees to
+	// them.
 	Applying int `json:"applying"`
 	// ReceiptsFollowed and EventsFollowed are the log sequences up to which the derived streams
 	// are complete.
@@ -27,15 +30,23 @@ type Stats struct {
 	// come into the stream of alerts.
 	Alerts     map[runevents.AlertCode]int64 `json:"alerts"`
 	AlertsLost int64                         `json:"alertsLost"`
+	// WorldPaused is set while the world is paused.
+	WorldPaused bool `json:"worldPaused,omitzero"`
+	// TownsPaused is how many towns are paused by themselves, as far as the engine knows: of a
+	// pause that another one has taken it hears within moments.
+	TownsPaused int `json:"townsPaused"`
+	// PluginsAbsent is how many towns had no plugin when this engine last asked for one.
+	PluginsAbsent int `json:"pluginsAbsent"`
+	// StorageFull is why nothing is stored at the moment; absent where something is.
+	StorageFull string `json:"storageFull,omitzero"`
+	// ProcessorMs is the processor time that the engine's process has used, in milliseconds.
+	ProcessorMs int64 `json:"processorMs"`
 }
-
-// Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
-func (e *Engine) Bounds() (perTown, total int) { return e.queues.perTown, e.queues.total }
 
 // Stats returns the engine's statistics. It is cheap and reads no stream.
 func (e *Engine) Stats() Stats {
 	s := Stats{
-		Results: map[handoff.Status]int64{}, Waiting: e.queues.depth(), Applying: e.applyings.count(),
+		Results: map[handoff.Status]int64{}, Waiting: e.queue.Depth(), Applying: e.applications.count(),
 		ReceiptsFollowed: e.receiptFollower.Position(), EventsFollowed: e.eventFollower.Position(),
 	}
 	for i, status := range handoff.Statuses() {
@@ -45,7 +56,17 @@ func (e *Engine) Stats() Stats {
 		lag, behind := e.projector.Lag().Milliseconds(), e.projector.Behind()
 		s.ProjectorLagMs, s.ProjectorBehind = &lag, &behind
 	}
-	s.Alerts, s.AlertsLost = e.alerts.stats()
+	s.Alerts, s.AlertsLost = e.alerts.Stats()
+	s.WorldPaused = e.worldPause.Load().by != nil
+	s.TownsPaused = int(e.townsPaused.Load())
+	s.PluginsAbsent = e.absent.count()
+	if err := e.log.Full(); err != nil {
+		s.StorageFull = err.Error()
+	}
+	var used syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) == nil {
+		s.ProcessorMs = (used.Utime.Nano() + used.Stime.Nano()) / int64(time.Millisecond)
+	}
 	return s
 }
 

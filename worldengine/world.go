@@ -5,15 +5,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strconv"
 	"strings"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
+	"time"
 
 	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/history"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+	"worldengine/worldengine/worldfile"
 )
 
 // Town is a town's current state as the log has it.
@@ -21,69 +23,81 @@ type Town struct {
 	State town.State
 	// Revision is the log sequence of the message that holds the state. It grows with every change.
 	Revision uint64
-	// Apply is who applies the town's commands.
-	Apply Binding
+	// Apply is the binding of the town: what applies its commands.
+	Apply apply.Binding
 	// PendingRunID is the run whose command is being applied to the town, "" for none.
 	PendingRunID string
 	// Paused says that an operator has paused the town.
 	Paused bool
-}
-
-// Summary is one town of a list.
-type Summary struct {
-	TownID        string `json:"townId"`
-	SnapshotHash  string `json:"snapshotHash"`
-	DecisionEpoch int64  `json:"decisionEpoch"`
-	Revision      uint64 `json:"revision"`
+	// PluginAbsentSince is since when the town has had no plugin; zero where one was there when
+	// this instance asked the last time, or none is asked.
+	PluginAbsentSince time.Time
+	// LastFailure is the last handoff that failed on this state, nil where none did. Put and Patch
+	// leave it nil.
+	LastFailure *history.Failure
 }
 
 // Town reads a town from the log, so that what another instance has just committed is seen. It
 // returns ErrUnknownTown for one that does not exist.
 func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
-	current, err := e.log.load(ctx, townID)
-	if err != nil {
-		return Town{}, err
+	t, err := e.history.Last(ctx, townID)
+	told := e.townAt(t)
+	if told.Apply == apply.Plugin {
+		told.PluginAbsentSince = e.absent.since(townID)
 	}
-	if current.seq == 0 {
-		return Town{}, ErrUnknownTown
-	}
-	return e.townOf(current), nil
+	return told, err
 }
 
+// TownAt returns a town as a revision of it left it. It returns ErrUnknownTown, or ErrRevisionGone
+// where the log has no such revision of the town.
+func (e *Engine) TownAt(ctx context.Context, townID string, revision uint64) (Town, error) {
+	t, err := e.history.At(ctx, townID, revision)
+	return e.townAt(t), err
+}
+
+func (e *Engine) townAt(t history.Town) Town {
+	told := e.townOf(t.Entry)
+	told.LastFailure = t.LastFailure
+	return told
+}
+
+// History returns the history of the engine's towns.
+func (e *Engine) History() *history.Reader { return &e.history }
+
 // Put stores state as the state of its town, in its turn among the town's requests. With expected
-// "" it creates the town and refuses an existing one with ErrTownExists; otherwise it replaces
-// exactly the state of that hash, or refuses with *ConflictError, ErrUnknownTown, or
-// *RegressionError where the day would be lowered.
+// "" it creates the town and refuses an existing one with town.ErrExists; otherwise it replaces
+// exactly the state of that hash, or refuses with *town.ConflictError, ErrUnknownTown, or
+// *town.RegressionError where the day would be lowered.
 func (e *Engine) Put(ctx context.Context, state town.State, expected string) (Town, error) {
 	return e.putBound(ctx, state, expected, "")
 }
 
-func (e *Engine) putBound(ctx context.Context, state town.State, expected string, binding Binding) (Town, error) {
-	return wait(ctx, func(done func(Town, error)) error { return e.SubmitPut(state, expected, binding, done) })
+func (e *Engine) putBound(ctx context.Context, state town.State, expected string, binding apply.Binding) (Town, error) {
+	return queue.Wait(ctx, func(done func(Town, error)) error { return e.SubmitPut(state, expected, binding, done) })
 }
 
 // SubmitPut is Put for a caller that does not wait: done is called once, from another goroutine,
 // unless SubmitPut itself fails. binding, unless it is "", becomes the town's own.
-func (e *Engine) SubmitPut(state town.State, expected string, binding Binding, done func(Town, error)) error {
+func (e *Engine) SubmitPut(state town.State, expected string, binding apply.Binding, done func(Town, error)) error {
 	if binding != "" {
 		if err := e.mayBind(binding); err != nil {
 			return err
 		}
 	}
-	return e.submitChange(state.Snapshot.TownID, done, func(current entry) (entry, error) {
-		if err := mayPut(current.state, state, expected); err != nil {
-			return entry{}, err
+	return e.submitChange(state.Snapshot.TownID, done, func(current commitlog.Entry) (commitlog.Entry, error) {
+		if err := state.MayReplace(current.State, expected); err != nil {
+			return commitlog.Entry{}, err
 		}
-		current.state = state
-		current.apply = orDefault(binding, current.apply)
+		current.State = state
+		current.Apply = cmp.Or(binding, current.Apply)
 		return current, nil
 	})
 }
 
 // mayBind refuses a binding that this engine cannot serve.
-func (e *Engine) mayBind(binding Binding) error {
-	err := binding.validate()
-	if err == nil && binding == ApplyRCON && e.config.RCON == nil {
+func (e *Engine) mayBind(binding apply.Binding) error {
+	err := binding.Validate()
+	if err == nil && binding == apply.RCON && e.config.RCON == nil {
 		err = errors.New("worldengine: no console is configured to apply commands by rcon")
 	}
 	if err != nil {
@@ -93,277 +107,131 @@ func (e *Engine) mayBind(binding Binding) error {
 	return nil
 }
 
-// SubmitPatch changes members of a town's state: patch is a JSON Merge Patch (RFC 7396) of the state
-// of the hash expected. What comes out must be a valid state of the same town that Put would take; the
-// error is Put's, with the paths of a town-patch-request.v1.
+// SubmitPatch changes members of a town's state: patch is a JSON Merge Patch (RFC 7396) of the
+// state of the hash expected. What comes out must be a valid state of the same town that Put would
+// take; the error is Put's, with the paths of a town-patch-request.v1.
 func (e *Engine) SubmitPatch(townID string, patch any, expected string, done func(Town, error)) error {
-	return e.submitChange(townID, done, func(current entry) (entry, error) {
+	return e.submitChange(townID, done, func(current commitlog.Entry) (commitlog.Entry, error) {
 		switch {
-		case !current.state.Exists():
-			return entry{}, ErrUnknownTown
-		case current.state.Hash != expected:
-			return entry{}, &ConflictError{Expected: expected, Actual: current.state.Hash}
+		case !current.State.Exists():
+			return commitlog.Entry{}, ErrUnknownTown
+		case current.State.Hash != expected:
+			return commitlog.Entry{}, &town.ConflictError{Expected: expected, Actual: current.State.Hash}
 		}
-		state, err := current.state.Patch(patch)
+		state, err := current.State.Patch(patch)
 		if err != nil {
-			return entry{}, schemas.Under(schemas.TownPatchRequest, err, "patch")
+			return commitlog.Entry{}, schemas.Under(schemas.TownPatchRequest, err, "patch")
 		}
-		if err := mayPut(current.state, state, expected); err != nil {
-			return entry{}, err
+		if err := state.MayReplace(current.State, expected); err != nil {
+			return commitlog.Entry{}, err
 		}
-		current.state = state
+		current.State = state
 		return current, nil
 	})
 }
 
-// change is what a request makes of a town, or why it may not.
-type change func(current entry) (entry, error)
+// change returns the entry of a town after a request, or the reason why the request is refused.
+type change func(current commitlog.Entry) (commitlog.Entry, error)
 
-// submitChange queues a change of a town's state that no handoff makes. It waits for what is pending.
+// submitChange queues a change of a town's state that no handoff makes. It waits for what is
+// pending.
 func (e *Engine) submitChange(townID string, done func(Town, error), c change) error {
-	return e.queues.submitWork(townID, func(ctx context.Context, t turn) (finished bool) {
-		stored, err := Town{}, error(errPanicked)
+	return e.queue.SubmitWork(townID, func(ctx context.Context, t queue.Turn) queue.Result {
+		panicked := true
 		defer func() {
-			if finished = !errors.Is(err, errRest); finished {
-				done(stored, err)
+			if panicked {
+				done(Town{}, queue.ErrPanicked)
 			}
 		}()
-		stored, err = e.commitChange(ctx, townID, c)
-		if errors.Is(err, errRest) && t.closing {
+		end, stored, err := e.commitChange(ctx, townID, c)
+		panicked = false
+		switch {
+		case err == nil && end == parked && !t.Closing:
+			return queue.Parked
+		case err == nil && end == parked:
 			err = ErrStopping
 		}
-		return true
+		done(stored, err)
+		return queue.Done
 	})
 }
 
 // commitChange commits a change to the town as the log has it.
-func (e *Engine) commitChange(ctx context.Context, townID string, c change) (Town, error) {
+func (e *Engine) commitChange(
+	ctx context.Context, townID string, c change,
+) (end turn, stored Town, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	for race := range maxRaces {
-		e.yield(ctx, race)
-		current, err := e.log.load(ctx, townID)
+	err = e.log.Retry(ctx, func() error {
+		current, err := e.log.Load(ctx, townID)
 		if err != nil {
-			return Town{}, err
+			return err
 		}
-		if current.pending != nil {
-			if err := e.see(townID, current, nil); err != nil {
-				return Town{}, err
+		if current.Pending != nil {
+			if err := e.ensureApplication(townID, current, nil); err != nil {
+				return err
 			}
-			return Town{}, errRest
+			end = parked
+			return nil
 		}
 		after, err := c(current)
 		if err != nil {
-			return Town{}, err
+			return err
 		}
-		rec := record{Kind: kindPut, TownID: townID}
-		msg, err := rec.message(logSubject(e.config.World, TownToken(townID)), &after)
+		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: townID}
+		msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(townID)), &after)
 		if err != nil {
-			return Town{}, err
+			return err
 		}
-		after.seq, err = e.log.commit(ctx, msg, current.seq)
-		switch {
-		case err == nil:
-			after.loadedSeq = current.seq
-			e.towns.set(townID, after)
-			return e.townOf(after), nil
-		case !errors.Is(err, errLostRace):
-			e.towns.forget(townID)
-			return Town{}, err
+		if after.Seq, err = e.log.Commit(ctx, msg, current.Seq); err != nil {
+			e.towns.Forget(townID)
+			return err
 		}
-	}
-	return Town{}, ErrContended
+		after.LoadedSeq = current.Seq
+		e.towns.Set(townID, after)
+		stored = e.townOf(after)
+		if stored.Apply != apply.Plugin {
+			e.needsNoPlugin(townID)
+		}
+		return nil
+	})
+	return end, stored, err
 }
 
 // townOf returns what callers are told of a town.
-func (e *Engine) townOf(current entry) Town {
-	t := Town{State: current.state, Revision: current.seq, Apply: orDefault(current.apply, e.config.Apply)}
-	if current.pending != nil {
-		t.PendingRunID = current.pending.Run.RunID
+func (e *Engine) townOf(current commitlog.Entry) Town {
+	t := Town{State: current.State, Revision: current.Seq, Apply: cmp.Or(current.Apply, e.config.Apply)}
+	if current.Pending != nil {
+		t.PendingRunID = current.Pending.Run.RunID
 	}
-	t.Paused = current.paused != nil
+	t.Paused = current.Paused != nil
 	return t
-}
-
-// mayPut says why state may not take the place of current, or nil.
-func mayPut(current, state town.State, expected string) error {
-	switch {
-	case expected == "" && current.Exists():
-		return ErrTownExists
-	case expected == "":
-		return nil
-	case !current.Exists():
-		return ErrUnknownTown
-	case current.Hash != expected:
-		return &ConflictError{Expected: expected, Actual: current.Hash}
-	case state.Epoch() < current.Epoch():
-		return &RegressionError{Day: state.Epoch(), Current: current.Epoch()}
-	}
-	return nil
 }
 
 // List returns up to limit towns whose id comes after the given one, in the order of their ids'
 // bytes, and whether there are more.
-func (e *Engine) List(ctx context.Context, after string, limit int) ([]Summary, bool, error) {
+func (e *Engine) List(ctx context.Context, after string, limit int) ([]commitlog.Summary, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	all, err := e.list(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	slices.SortFunc(all, func(a, b Summary) int {
-		return cmp.Or(strings.Compare(a.TownID, b.TownID), cmp.Compare(b.Revision, a.Revision))
-	})
-	all = slices.CompactFunc(all, func(a, b Summary) bool { return a.TownID == b.TownID })
-	first, _ := slices.BinarySearchFunc(all, after, func(s Summary, id string) int {
-		if s.TownID <= id && id != "" {
-			return -1
-		}
-		return 1
-	})
-	rest := all[first:]
-	if len(rest) > limit {
-		return rest[:limit], true, nil
-	}
-	return rest, false, nil
+	return e.log.List(ctx, after, limit, e.config.Logger)
 }
 
-// list reads the headers of every town's last message.
-func (e *Engine) list(ctx context.Context) ([]Summary, error) {
-	var all []Summary
-	err := each(ctx, e.log.stream, jetstream.ConsumerConfig{
-		FilterSubject: logSubject(e.config.World, "*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-	}, func(msg jetstream.Msg, seq uint64) error {
-		summary, err := e.summaryOf(ctx, msg.Headers(), seq)
-		if errors.Is(err, ErrLogUnavailable) {
-			return err
-		}
-		if err != nil { // damage to one town is no reason to show none
-			e.config.Logger.Error("a town cannot be listed", "subject", msg.Subject(), "error", err)
-			return nil
-		}
-		all = append(all, summary)
-		return nil
-	})
-	return all, err
-}
-
-func (e *Engine) summaryOf(ctx context.Context, header nats.Header, seq uint64) (Summary, error) {
-	townID, err := e.townIDOf(ctx, header.Get(townHeader), seq)
-	if err != nil {
-		return Summary{}, fmt.Errorf("log sequence %d: %w", seq, err)
-	}
-	epoch, err := strconv.ParseInt(header.Get(epochHeader), 10, 64)
-	if err != nil {
-		return Summary{}, fmt.Errorf("log sequence %d: header %s: %w", seq, epochHeader, err)
-	}
-	return Summary{
-		TownID: townID, SnapshotHash: header.Get(hashHeader), DecisionEpoch: epoch, Revision: seq,
-	}, nil
-}
-
-// townIDOf returns the town id of a log message: from its header, or from its record where the id
-// is too long for one.
-func (e *Engine) townIDOf(ctx context.Context, header string, seq uint64) (string, error) {
-	if header != "" {
-		return percentDecode(header)
-	}
-	msg, err := e.log.message(ctx, seq)
-	if err != nil {
-		return "", err
-	}
-	rec, err := readRecord(msg.Data)
-	if err != nil {
-		return "", err
-	}
-	return rec.TownID, nil
-}
-
-// LoadWorld creates the towns of a world file that do not exist yet, and leaves the others as they are.
-// The file is a JSON array whose elements are each a snapshot.v1, or {"snapshot": a snapshot.v1, "apply":
-// the town's Binding}. The whole file is checked before anything is stored; the error names what is wrong
-// with its JSON path.
+// LoadWorld creates the towns of a world file that do not exist yet, and leaves the others as they
+// are. The whole file is checked before anything is stored; the error names what is wrong with its
+// JSON path.
 func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err error) {
-	towns, err := parseWorld(file, e.mayBind)
+	towns, err := worldfile.Parse(file, e.mayBind)
 	if err != nil {
 		return 0, err
 	}
 	for _, t := range towns {
-		_, err := e.putBound(ctx, t.state, "", t.binding)
+		_, err := e.putBound(ctx, t.State, "", t.Binding)
 		switch {
 		case err == nil:
 			created++
-		case !errors.Is(err, ErrTownExists):
-			return created, fmt.Errorf("worldengine: town %q of the world file: %w", t.state.Snapshot.TownID, err)
+		case !errors.Is(err, town.ErrExists):
+			return created, fmt.Errorf("worldengine: town %q of the world file: %w", t.State.Snapshot.TownID, err)
 		}
 	}
 	return created, nil
-}
-
-// maxWorldFile bounds a world file.
-const maxWorldFile = 256 << 20
-
-// worldTown is one element of a world file.
-type worldTown struct {
-	state   town.State
-	binding Binding // "" where the file says nothing
-}
-
-func parseWorld(file []byte, mayBind func(Binding) error) ([]worldTown, error) {
-	tree, err := schemas.Decode(file, schemas.Limits{Bytes: maxWorldFile})
-	if err != nil {
-		return nil, err
-	}
-	list, ok := tree.([]any)
-	if !ok {
-		return nil, schemas.Invalid("", schemas.Violation{Message: "must be an array of snapshot.v1"})
-	}
-	var towns []worldTown
-	var violations []schemas.Violation
-	first := map[string]int{}
-	for i, element := range list {
-		t, err := parseWorldTown(element, mayBind)
-		if err != nil {
-			var invalid *schemas.ValidationError
-			if errors.As(schemas.Under(schemas.Snapshot, err, i), &invalid) {
-				violations = append(violations, invalid.Violations...)
-			}
-			continue
-		}
-		id := t.state.Snapshot.TownID
-		if j, ok := first[id]; ok {
-			violations = append(violations, schemas.Violation{
-				Path:    schemas.Pointer(i, "townId"),
-				Message: fmt.Sprintf("must be unique, but %s is the same town", schemas.Pointer(j)),
-			})
-		}
-		first[id] = i
-		towns = append(towns, t)
-	}
-	if len(violations) > 0 {
-		return nil, schemas.Invalid(schemas.Snapshot, violations...)
-	}
-	return towns, nil
-}
-
-// parseWorldTown reads an element of a world file. One with a snapshot says as town.put does.
-func parseWorldTown(element any, mayBind func(Binding) error) (worldTown, error) {
-	members, _ := element.(map[string]any)
-	if _, bound := members["snapshot"]; !bound {
-		state, err := town.FromTree(element)
-		return worldTown{state: state}, err
-	}
-	if err := schemas.Validate(schemas.TownPutRequest, element); err != nil {
-		return worldTown{}, err
-	}
-	state, err := town.FromTree(members["snapshot"])
-	if err != nil {
-		return worldTown{}, schemas.Under(schemas.Snapshot, err, "snapshot")
-	}
-	t := worldTown{state: state}
-	if apply, ok := members["apply"].(string); ok {
-		t.binding = Binding(apply)
-		err = mayBind(t.binding)
-	}
-	return t, err
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"log/slog"
+	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,17 +13,34 @@ import (
 
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 )
 
-// guarded starts a server with access control, and returns what makes a cli of a user of a role there.
-func guarded(t *testing.T) func(access.Role) *cli {
+// guarded starts a server with access control for a user of each role, by its name, and for others. It
+// returns what makes a cli of a user there.
+func guarded(t *testing.T, others ...access.User) func(access.Role) *cli {
 	t.Parallel()
 	const password = "a password of the tests"
 	var users []access.User
 	for _, role := range access.Roles() {
 		users = append(users, access.User{Name: string(role), Role: role, Password: password})
 	}
+	for _, user := range others {
+		user.Password = password
+		users = append(users, user)
+	}
+	at := startGuarded(t, users...)
+	return func(role access.Role) *cli {
+		return &cli{t: t, env: map[string]string{
+			"NATS_URL": at, "NATS_USER": string(role), "NATS_PASSWORD": password,
+		}}
+	}
+}
+
+// startGuarded starts a server with access control for users, and returns its URL.
+func startGuarded(t *testing.T, users ...access.User) string {
+	t.Helper()
 	srv, err := server.Start(t.Context(), server.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
 		Access: &access.Config{Users: users}, Logger: slog.New(slog.DiscardHandler),
@@ -32,12 +51,7 @@ func guarded(t *testing.T) func(access.Role) *cli {
 		defer cancel()
 		assert.NoError(t, srv.Close(ctx))
 	})
-	return func(role access.Role) *cli {
-		return &cli{t: t, env: map[string]string{
-			"NATS_URL": srv.URL(), "NATS_USER": string(role), "NATS_PASSWORD": password,
-			"NATS_INBOX_PREFIX": "_INBOX_" + string(role),
-		}}
-	}
+	return srv.URL()
 }
 
 // The permissions of each role are enough for the commands that it is for.
@@ -53,6 +67,12 @@ func TestCommandsOfEachRole(t *testing.T) {
 		require.Contains(t, c.ok("run", "list"), threatened)
 		c.ok("status")
 	}
+	for _, c := range []*cli{operator, observer} {
+		require.Regexp(t, `^AT +SEVERITY +CODE`, c.ok("alerts", "list"))
+	}
+	require.Regexp(t, `(?m)^role +observer$`, observer.ok("whoami"))
+	require.Regexp(t, `(?m)^verbs +handoff town.get `, agent.ok("whoami"))
+	require.Equal(t, exitUsage, operator.run("alerts", "list", "--limit", "0").status)
 	require.Contains(t, operator.ok("fsck"), "nothing is wrong")
 	require.Contains(t, operator.ok("watch", "--since", "1h", "--count", "3"), "RunStarted")
 	require.Contains(t, engine.ok("fsck", "--repair"), "nothing is wrong")
@@ -64,4 +84,37 @@ func TestCommandsOfEachRole(t *testing.T) {
 	require.Equal(t, exitUnavailable, got.status)
 	require.Contains(t, got.err, "PERMISSION_DENIED")
 	require.Contains(t, got.err, "control.pause")
+}
+
+// handoffctl uses the inbox of the user that it knows the name of, unless it is told another prefix.
+func TestInboxOfTheUser(t *testing.T) {
+	as := guarded(t)
+	c := as(access.Agent)
+	c.env["NATS_INBOX_PREFIX"] = "_INBOX_operator"
+	got := c.run("town", "list")
+	require.Equal(t, exitUnavailable, got.status)
+	require.Contains(t, got.err, "PERMISSION_DENIED")
+	require.Contains(t, got.err, "_INBOX_operator.")
+
+	delete(c.env, "NATS_INBOX_PREFIX")
+	c.env["NATS_URL"] = strings.Replace(c.env["NATS_URL"], "://", "://"+url.UserPassword("agent", c.env["NATS_PASSWORD"]).String()+"@", 1)
+	delete(c.env, "NATS_USER")
+	delete(c.env, "NATS_PASSWORD")
+	c.ok("town", "list")
+}
+
+// NATS does not tell the name of an NKey's user without an inbox: the command says what to give.
+func TestInboxOfAnNKey(t *testing.T) {
+	t.Parallel()
+	public, seed := natstest.UserKey(t)
+	c := &cli{t: t, env: map[string]string{
+		"NATS_URL": startGuarded(t, access.User{Name: "dashboard", Role: access.Observer, NKey: public}),
+	}}
+	c.env["NATS_NKEY"] = c.file(string(seed))
+	got := c.run("town", "list")
+	require.Equal(t, exitUnavailable, got.status)
+	require.Contains(t, got.err, "PERMISSION_DENIED")
+	require.Contains(t, got.err, "--inbox-prefix _INBOX_<user>")
+	c.env["NATS_INBOX_PREFIX"] = "_INBOX_dashboard"
+	c.ok("town", "list")
 }

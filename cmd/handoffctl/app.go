@@ -12,8 +12,10 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 
-	"worldengine/cmd/handoffctl/internal/client"
 	"worldengine/schemas"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/wire"
 )
 
 // The exit statuses, as the package comment has them.
@@ -37,17 +39,18 @@ func usagef(format string, args ...any) error {
 	return &usageError{message: fmt.Sprintf(format, args...)}
 }
 
-// failedError says that what was asked for was done and did not turn out as it should. The command
-// has already printed what it found.
+// failedError means that the command did its work and an expectation failed. The command has
+// already printed what it found.
 type failedError struct{ message string }
 
 func (e *failedError) Error() string { return e.message }
 
-// app is what a command works with.
+// app is the environment of a command: its flags, its input and its outputs.
 type app struct {
 	flags    *globalFlags
 	in       io.Reader
 	out, err io.Writer
+	terminal bool // whether out is one: elsewhere nothing is cut
 	colours  bool // whether out shows them
 }
 
@@ -55,6 +58,9 @@ type app struct {
 func (a *app) connect() (*client.Client, error) {
 	if a.flags.Timeout <= 0 {
 		return nil, usagef("--timeout must be above 0, not %s", a.flags.Timeout)
+	}
+	if err := wire.ValidateWorld(a.flags.World); err != nil {
+		return nil, usagef("--world: %s", sentence(err))
 	}
 	nc, err := a.dial("handoffctl")
 	if err != nil {
@@ -65,15 +71,74 @@ func (a *app) connect() (*client.Client, error) {
 
 // dial makes one connection to the server, under a name that its operator sees.
 func (a *app) dial(name string, more ...nats.Option) (*nats.Conn, error) {
-	nc, err := a.flags.Connection.Connect(a.flags.Server, name, more...)
+	if err := a.flags.Connection.Check(); err != nil {
+		return nil, usagef("%s", sentence(err))
+	}
+	nc, err := a.flags.Connection.WithUserInbox(a.flags.Server).Connect(a.flags.Server, name, append(more, quiet)...)
 	if err != nil {
 		return nil, &client.UnavailableError{Code: "CONNECTION", Message: sentence(err), Cause: err}
+	}
+	if err := checkInbox(nc); err != nil {
+		nc.Close()
+		return nil, err
 	}
 	return nc, nil
 }
 
-// json says whether the output is for scripts.
-func (a *app) json() bool { return a.flags.Output == "json" }
+// quiet keeps NATS from writing to standard error what the commands say in words.
+var quiet = nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})
+
+// checkInbox returns an error where the user may not subscribe to its inboxes, which every request
+// takes.
+func checkInbox(nc *nats.Conn) error {
+	inbox := nc.NewInbox()
+	sub, err := nc.SubscribeSync(inbox)
+	if err == nil {
+		defer func() { _ = sub.Unsubscribe() }()
+		err = nc.Flush() // a refusal comes before its answer
+	}
+	if err != nil {
+		return &client.UnavailableError{Code: "CONNECTION", Message: sentence(err), Cause: err}
+	}
+	if denied := nc.LastError(); errors.Is(denied, nats.ErrPermissionViolation) {
+		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied, Message: fmt.Sprintf(
+			"this user may not read answers at %s: give the prefix of its own inboxes, "+
+				"--inbox-prefix _INBOX_<user> ($NATS_INBOX_PREFIX), where <user> is its name in the "+
+				"access file; handoffctl knows that name from --user, not from --nkey, --creds or "+
+				"--tlscert", inbox)}
+	}
+	return nil
+}
+
+// dialStreams makes a connection that may read and write the streams of the world: without
+// credentials, with the key of the server's local operator.
+func (a *app) dialStreams(name string, more ...nats.Option) (*nats.Conn, error) {
+	if err := wire.ValidateWorld(a.flags.World); err != nil {
+		return nil, usagef("--world: %s", sentence(err))
+	}
+	if err := a.flags.Connection.Check(); err != nil {
+		return nil, usagef("%s", sentence(err))
+	}
+	connection := a.flags.Connection.WithUserInbox(a.flags.Server)
+	nc, err := connection.ConnectOperator(a.flags.Server, name, append(more, quiet)...)
+	switch {
+	case errors.Is(err, natsconn.ErrOperatorKey):
+		return nil, &client.UnavailableError{Code: "OPERATOR_KEY", Message: sentence(err), Cause: err}
+	case err != nil:
+		return nil, &client.UnavailableError{Code: "CONNECTION", Message: sentence(err), Cause: err}
+	}
+	if err := checkInbox(nc); err != nil {
+		nc.Close()
+		return nil, err
+	}
+	return nc, nil
+}
+
+// json reports whether the output is for scripts.
+func (a *app) json() bool { return a.flags.Output == "json" || a.raw() }
+
+// raw reports whether the server's answer is printed as it came.
+func (a *app) raw() bool { return a.flags.Output == "raw" }
 
 // printf prints text for people.
 func (a *app) printf(format string, args ...any) error {
@@ -81,8 +146,17 @@ func (a *app) printf(format string, args ...any) error {
 	return err
 }
 
-// printRaw prints JSON as it came, with a newline.
+// printRaw prints JSON as it came, with a newline unless the very bytes are asked for.
 func (a *app) printRaw(data []byte) error {
+	if a.raw() {
+		_, err := a.out.Write(data)
+		return err
+	}
+	return a.printLine(data)
+}
+
+// printLine prints JSON with a newline.
+func (a *app) printLine(data []byte) error {
 	_, err := a.out.Write(append(bytes.TrimRight(data, "\n"), '\n'))
 	return err
 }
@@ -93,25 +167,10 @@ func (a *app) printJSON(v any) error {
 	if err != nil {
 		return fmt.Errorf("the answer cannot be written: %w", err)
 	}
-	return a.printRaw(data)
+	return a.printLine(data)
 }
 
-// read reads a file that the command line names, - for standard input.
-func (a *app) read(name string) ([]byte, error) {
-	var data []byte
-	var err error
-	if name == "-" {
-		data, err = io.ReadAll(a.in)
-	} else {
-		data, err = os.ReadFile(name)
-	}
-	if err != nil {
-		return nil, usagef("%v", err)
-	}
-	return data, nil
-}
-
-// fail tells an error and returns its exit status.
+// fail prints an error and returns its exit status.
 func (a *app) fail(err error) int {
 	code, status, details, body := classify(err)
 	if status != exitFailed && a.json() {
@@ -122,7 +181,13 @@ func (a *app) fail(err error) int {
 	}
 	fmt.Fprintln(a.err, "handoffctl:", sentence(err))
 	for _, d := range details {
+		if len(details) == 1 && d.Path == "" && strings.HasSuffix(sentence(err), d.Message) {
+			break // the sentence has it
+		}
 		fmt.Fprintf(a.err, "  %s: %s\n", orWhole(d.Path), d.Message)
+	}
+	if code == "CONNECTION" {
+		fmt.Fprintln(a.err, "  hint: --server or $NATS_URL says where the server is; handoffd starts one here")
 	}
 	return status
 }
@@ -165,16 +230,10 @@ func violations(err error) []schemas.Violation {
 	return []schemas.Violation{{Message: sentence(err)}}
 }
 
-// sentence returns an error's text without the name of the package that it comes from.
-func sentence(err error) string {
-	text := err.Error()
-	for _, prefix := range []string{"natsconn: ", "schemas: ", "handoff: ", "server: ", "bench: ", "worldengine: ", "backup: "} {
-		text = strings.TrimPrefix(text, prefix)
-	}
-	return text
-}
+// sentence is wire.Sentence.
+func sentence(err error) string { return wire.Sentence(err) }
 
-// isTerminal says whether a person is at an input or output.
+// isTerminal reports whether an input or output is a terminal.
 func isTerminal(stream any) bool {
 	file, ok := stream.(*os.File)
 	if !ok {
@@ -198,16 +257,3 @@ func orWhole(path string) string {
 
 // lenient reads JSON for a tester who may want to send what is wrong with it.
 var lenient = json.JoinOptions(jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-
-// colourful says whether out is a terminal that is to have colours (https://no-color.org).
-func colourful(out io.Writer, env func(string) (string, bool)) bool {
-	if without, _ := env("NO_COLOR"); without != "" {
-		return false
-	}
-	file, ok := out.(*os.File)
-	if !ok {
-		return false
-	}
-	info, err := file.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}

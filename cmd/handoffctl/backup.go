@@ -9,22 +9,24 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"worldengine/cmd/handoffctl/internal/client"
-	"worldengine/worldengine"
 	"worldengine/worldengine/backup"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/fsck"
 )
 
 // backupCommand makes a backup of a world.
 type backupCommand struct {
-	Dir string `arg:"" help:"Directory for the backup: one that is not there yet, or empty."`
+	Dir string `arg:"" help:"Directory for the backup: it must be empty or not exist."`
 }
 
 // Help is the command's long help.
 func (backupCommand) Help() string {
-	return `Copies a world while it is served: all that was answered before the command began is in the backup, and
-some of what is answered meanwhile. The directory has everything that the world knows; keep it as such.
-Where a town's last message is damaged, the backup is made without it, and the exit status is 1.
-With access control it takes the role operator. "handoffd restore" makes a world of it. With -o json: the manifest.
+	return `Copies a world while it is served. The backup has everything that was answered before the command
+began, and some of what is answered meanwhile. It holds all that the world knows: protect it as you
+protect the world. Where a town's last message is damaged, the backup leaves that message out, and
+the exit status is 1. With access control the user needs the role operator. "handoffd restore" makes
+a world from the backup. On a terminal a line says how far it
+is. With -o json it prints the manifest.
 
 Example:
 
@@ -33,20 +35,28 @@ Example:
 
 // Run makes the backup.
 func (c *backupCommand) Run(ctx context.Context, a *app) error {
-	nc, err := a.dial("handoffctl backup", nats.NoReconnect())
+	nc, err := a.dialStreams("handoffctl backup", nats.NoReconnect())
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	options := backup.Options{World: a.flags.World}
+	if err := a.mustReadStreams(ctx, nc, "make a backup"); err != nil {
+		return err
+	}
+	line := a.progressLine()
+	options := backup.Options{World: a.flags.World, Copying: func(stream string, bytes int64) {
+		line.show("%s: %s", stream, size(uint64(bytes)))
+	}}
 	if !a.json() {
 		options.Copied = func(s backup.Stream) {
+			line.clear()
 			_ = a.printf("%s: %d messages up to sequence %d, %d bytes\n", s.Name, s.Messages, s.LastSeq, s.Data.Bytes)
 		}
 	}
 	manifest, err := backup.Take(ctx, nc, c.Dir, options)
+	line.clear()
 	switch {
-	case errors.Is(err, worldengine.ErrNoWorld):
+	case errors.Is(err, fsck.ErrNoWorld):
 		return noWorld(a, err)
 	case errors.Is(err, backup.ErrDirectory):
 		return usagef("%s", sentence(err))
@@ -69,7 +79,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 }
 
 // lacks says what a backup could not have.
-func lacks(all []worldengine.Unreadable) string {
+func lacks(all []fsck.Unreadable) string {
 	var towns []string
 	for _, u := range all {
 		towns = append(towns, fmt.Sprintf("%s (log sequence %d)", cmp.Or(u.Town, u.Subject), u.Sequence))
@@ -78,7 +88,8 @@ func lacks(all []worldengine.Unreadable) string {
 		"a restore has them as they were before it, or not at all: " + strings.Join(towns, ", ")
 }
 
-// noWorld says that the server has no streams of the world.
+// noWorld returns the error of a server that has no streams of the world.
 func noWorld(a *app, err error) error {
-	return &client.UnavailableError{Code: "NO_WORLD", Message: "there is no world " + a.flags.World + " on this server", Cause: err}
+	return &client.UnavailableError{Code: "NO_WORLD", Cause: err, Message: "there is no world " +
+		a.flags.World + " on this server: check --world and --server"}
 }

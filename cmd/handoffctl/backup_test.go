@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/backup"
+	"worldengine/worldengine/fsck"
 )
 
 func TestBackupCommand(t *testing.T) {
@@ -44,14 +44,14 @@ func TestBackupTakesAnOperator(t *testing.T) {
 	dir = filepath.Join(t.TempDir(), "another")
 	got := as(access.Observer).run("backup", dir)
 	assert.Equal(t, exitUnavailable, got.status)
-	assert.Contains(t, got.err, "PERMISSION_DENIED: this user may not make a backup")
+	assert.Contains(t, got.err, "PERMISSION_DENIED: the user observer may not make a backup")
 	assert.NoDirExists(t, dir)
 }
 
 // What a backup could not have is named by its town, or by its subject where that tells no town.
 func TestWhatABackupLacks(t *testing.T) {
 	t.Parallel()
-	said := lacks([]worldengine.Unreadable{
+	said := lacks([]fsck.Unreadable{
 		{Town: "fort", Subject: "world.main.log.fort", Sequence: 7}, {Subject: "world.main.control", Sequence: 9},
 	})
 	assert.Contains(t, said, ": fort (log sequence 7), world.main.control (log sequence 9)")

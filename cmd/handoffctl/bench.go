@@ -11,9 +11,11 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/cmd/handoffctl/internal/bench"
-	"worldengine/cmd/handoffctl/internal/client"
 	"worldengine/worldengine"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // benchCommand measures.
@@ -21,7 +23,7 @@ type benchCommand struct {
 	Towns       int           `help:"How many towns are driven." default:"64"`
 	Concurrency int           `help:"How many requests are in flight; at most one a town." default:"64"`
 	Connections int           `help:"How many client connections they share." default:"4"`
-	Duration    time.Duration `help:"How long each of the two phases is." default:"5s"`
+	Duration    time.Duration `help:"How long each of the three phases is." default:"5s"`
 	Rate        float64       `help:"How many handoffs a second are offered; 0 for as many as are answered." default:"0"`
 	Mix         string        `help:"What share of the handoffs ends in which status." default:"executed=100" placeholder:"STATUS=SHARE,…"`
 	Sync        server.Sync   `help:"When the private server brings a commit to the disk: every two seconds (interval) or before it is answered (always)." enum:"interval,always" default:"interval"`
@@ -31,21 +33,25 @@ type benchCommand struct {
 
 // Help is the command's long help.
 func (benchCommand) Help() string {
-	return `Starts a private server with a data directory below $TMPDIR, or joins one with --join, and prints of one
-run: plain NATS request-reply per second (bodies as large as a handoff and a result, the responder on
-a connection of its own), executed handoffs per second, their latencies, and the ratio.
+	return `Starts a private server with a data directory below $TMPDIR, or measures a running one with --join. It
+prints plain NATS requests per second (bodies as large as a handoff and a result, the responder on a
+connection of its own), executed handoffs per second, their latencies, and the ratio of the two; and bare
+guarded appends per second of a message as large as a commit, to a stream of the same server that is removed
+in the end, and the ratio to these: no handoff is faster than its append. That takes a client that may
+use the streams. With --join it prints the processor time of the server alone too.
 
-Each worker drives towns of its own, one request at a time. The state that a handoff leaves follows
-from the rules, so every answer is known before it is asked for and is held against that, and at the
-end every town is compared with what its answers said: a wrong one makes the exit status 1. The
-handoffs are made ahead; when they run out, a worker makes more and the time counts as a pause. A
-server that is joined must have the default rules.
+Each worker drives its own towns, one request at a time. The state that a handoff leaves follows from
+the rules, so the benchmark knows every answer beforehand and compares; at the end it compares every
+town with its answers. A wrong answer makes the exit status 1. The handoffs are made beforehand; when
+they run out, a worker makes more, and that time counts as a pause. A server that is joined must have
+the default rules.
 
-With --rate the handoffs come at that rate, and latencies count from when each is due. Where the server
-projects run events (--projector), how far that is behind is asked for all along.
+With --rate the handoffs are sent at that rate, and a latency counts from when its handoff is due.
+Where the server projects run events (--projector), the benchmark also records how far the projection
+is behind.
 
 In the mix: executed is a casual talk, which never exhausts a town; duplicate sends the last accepted
-handoff again; stale was made an epoch ago; rejected asks for a project that is not there; failed
+handoff again; stale was made an epoch ago; rejected asks for a project that does not exist; failed
 advances a blocked project.
 
 Example:
@@ -63,8 +69,9 @@ func (c *benchCommand) Run(ctx context.Context, a *app) error {
 		World: a.flags.World, Towns: c.Towns, Concurrency: c.Concurrency, Connections: c.Connections,
 		Duration: c.Duration, Rate: c.Rate, Mix: mix, Timeout: a.flags.Timeout,
 		Connect: func(name string) (*nats.Conn, error) { return a.dial(name) },
+		Streams: func(name string) (*nats.Conn, error) { return a.dialStreams(name) },
 	}
-	if err := errors.Join(config.Validate(), worldengine.ValidateWorld(config.World)); err != nil {
+	if err := errors.Join(config.Validate(), wire.ValidateWorld(config.World)); err != nil {
 		return usagef("%s", sentence(err))
 	}
 	var report *bench.Report
@@ -107,11 +114,14 @@ func (c *benchCommand) runPrivate(ctx context.Context, config bench.Config) (_ *
 		err = errors.Join(err, srv.Close(stop))
 	}()
 	config.Connect = func(name string) (*nats.Conn, error) {
-		nc, err := nats.Connect(srv.URL(), nats.Name(name))
+		nc, err := natsconn.Options{}.Connect(srv.URL(), name)
 		if err != nil {
 			return nil, &client.UnavailableError{Code: "CONNECTION", Message: err.Error(), Cause: err}
 		}
 		return nc, nil
+	}
+	config.Streams = func(name string) (*nats.Conn, error) {
+		return natsconn.Options{NKey: srv.OperatorKey()}.Connect(srv.URL(), name)
 	}
 	report, err := bench.Run(ctx, config)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// change is one value that differs between two states of a town. Path is a JSON Pointer in which the
-// members of a list stand by their ids.
+// change is one value that differs between two trees. Path is a JSON Pointer; between two states of a
+// town the members of a list stand in it by their ids.
 type change struct {
 	Path string `json:"path"`
 	// Before and After are nil where there is no such value.
@@ -51,6 +51,7 @@ func byID(list []any) map[string]any {
 	return object
 }
 
+// changed appends where two trees differ, in the order of their paths.
 func changed(found []change, path string, before, after any) []change {
 	was, both := before.(map[string]any)
 	is, ok := after.(map[string]any)

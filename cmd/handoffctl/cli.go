@@ -7,6 +7,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"worldengine/cmd/internal/version"
 	"worldengine/worldengine/natsconn"
 )
 
@@ -16,30 +17,50 @@ type commandLine struct {
 	globalFlags `embed:""`
 
 	Send   sendCommand   `cmd:"" help:"Send one handoff and show its result."`
-	Replay replayCommand `cmd:"" help:"Send the handoffs of fixture files and check what is expected of them."`
+	Replay replayCommand `cmd:"" help:"Send the handoffs of fixture files and compare the results with what the files expect."`
+	Record recordCommand `cmd:"" help:"Make fixtures of the handoffs that a world has judged."`
 	New    newCommand    `cmd:"" help:"Make a valid handoff for a town, to try without an agent."`
 	Verify verifyCommand `cmd:"" help:"Check handoffs, results and snapshots offline."`
 	Town   townCommands  `cmd:"" help:"Show, put and patch towns."`
 	Result struct {
-		Get resultGetCommand `cmd:"" help:"Show the result that a key was accepted with."`
+		Get resultGetCommand `cmd:"" help:"Show the result of an accepted handoff by its idempotency key."`
 	} `cmd:"" help:"Look up results."`
 	Run struct {
-		Get    runGetCommand    `cmd:"" help:"Show what became of a run."`
+		Get    runGetCommand    `cmd:"" help:"Show the status of a run and how it ended."`
 		List   runListCommand   `cmd:"" help:"List runs by town and time."`
 		Events runEventsCommand `cmd:"" help:"Show the events of a run."`
 		Cancel runCancelCommand `cmd:"" help:"Cancel a run that waits for the end of a pause."`
 	} `cmd:"" help:"Look up runs, and cancel one that waits."`
 	Pause  pauseCommand  `cmd:"" help:"Pause a town, or the world: its handoffs wait."`
 	Resume resumeCommand `cmd:"" help:"End the pause of a town, or of the world."`
-	Status statusCommand `cmd:"" help:"Show whether a town, or the world, is paused."`
+	Status statusCommand `cmd:"" help:"Show how the world is at a glance, or whether a town is paused."`
 	Plugin struct {
-		Try pluginTryCommand `cmd:"" help:"Play a game server's plugin by hand: show its commands and answer them."`
+		Check pluginCheckCommand `cmd:"" help:"Ask a game server's plugin as the engine does, and say rule by rule whether it keeps the protocol."`
+		Try   pluginTryCommand   `cmd:"" help:"Stand in for a game server's plugin: show its commands and answer them by hand."`
 	} `cmd:"" help:"For authors of game-server plugins."`
-	Watch  watchCommand  `cmd:"" help:"Show what happens in the world, live."`
-	Fsck   fsckCommand   `cmd:"" help:"Prove that what is derived equals the log, and repair it."`
-	Backup backupCommand `cmd:"" help:"Copy a world while it is served."`
-	Bench  benchCommand  `cmd:"" help:"Measure executed handoffs against plain NATS request-reply."`
-	Schema schemaCommand `cmd:"" help:"Print a JSON Schema of the wire, or list their names."`
+	Watch  watchCommand `cmd:"" help:"Show the run events or the alerts of the world as they come."`
+	Alerts struct {
+		List alertsListCommand `cmd:"" help:"Show the alerts that were raised, the newest first."`
+	} `cmd:"" help:"Look at the alerts of the world."`
+	DeadLetter struct {
+		List deadLetterListCommand `cmd:"" help:"List what could not be brought onto the bus, and why."`
+		Show deadLetterShowCommand `cmd:"" help:"Show a dead letter with its body."`
+	} `cmd:"" name:"deadletter" help:"Look at what could not be brought onto the bus."`
+	WhoAmI  whoAmICommand `cmd:"" name:"whoami" help:"Show what this user may do."`
+	Fsck    fsckCommand   `cmd:"" help:"Check that receipts and run events equal the log, and repair them."`
+	Backup  backupCommand `cmd:"" help:"Copy a world while it is served."`
+	MCP     mcpCommand    `cmd:"" name:"mcp" help:"Serve the Model Context Protocol on standard input and output, for language models."`
+	Bench   benchCommand  `cmd:"" help:"Measure executed handoffs against plain NATS request-reply."`
+	OfWorld struct {
+		Settings struct {
+			Get settingsGetCommand `cmd:"" help:"Show the settings that all servers of the world have."`
+			Set settingsSetCommand `cmd:"" help:"Change settings of the world, for all its servers."`
+		} `cmd:"" help:"What the world keeps, and who applies its commands."`
+	} `cmd:"" name:"world" help:"Show and change the settings of the world."`
+	Version    versionCommand    `cmd:"" help:"Print the version."`
+	Schema     schemaCommand     `cmd:"" help:"Print a JSON Schema of a payload, or list their names."`
+	Completion completionCommand `cmd:"" help:"Print the completion script of a shell."`
+	Man        manCommand        `cmd:"" help:"Write the man pages."`
 }
 
 // globalFlags are the flags of every command.
@@ -47,13 +68,15 @@ type globalFlags struct {
 	Server     string           `short:"s" help:"URL of the NATS server, ${default} by default." default:"nats://127.0.0.1:4222" env:"NATS_URL" placeholder:"URL" group:"connection"`
 	Connection natsconn.Options `embed:""`
 	World      string           `help:"Name of the world, ${default} by default." default:"main" env:"HANDOFFCTL_WORLD" placeholder:"NAME"`
-	Timeout    time.Duration    `help:"How long a request may take, its repetitions after 429 and 503 included." default:"5s"`
-	Output     string           `short:"o" help:"What to print: text for people or json for scripts." enum:"text,json" default:"text"`
+	Timeout    time.Duration    `help:"How long a request may take, including its repetitions after 429 and 503." default:"5s"`
+	Output     string           `short:"o" help:"What to print: text for people, json for scripts, or raw, the very bytes of the server's answer." enum:"text,json,raw" default:"text"`
 }
 
 const description = `For people who write agents and plugins for a world engine, who test them, and who operate it.
 
-Exit status: 0 done; 1 an expectation failed, or a verified document is invalid; 2 the command line, or a file that it names, cannot be used; 3 the server refused (4xx); 4 the server could not be reached or is in trouble (5xx).`
+Exit status: 0 done; 1 an expectation failed, or a verified document is invalid; 2 the command line, or a file that it names, cannot be used; 3 the server refused (4xx); 4 the server could not be reached or is in trouble (5xx).
+
+On a terminal a status has a colour: green what was executed, red what was rejected or failed, yellow the rest; ids are cut to their first 8 characters. In a pipe, and with $NO_COLOR or TERM=dumb, there is no colour, and in a pipe nothing is cut.`
 
 // newParser makes the parser of a command line. exit is called where kong would end the program,
 // which is after --help.
@@ -95,4 +118,15 @@ func environment(env func(string) (string, bool)) kong.Option {
 			})
 		}).Apply(k)
 	})
+}
+
+// versionCommand prints the version.
+type versionCommand struct{}
+
+// Run prints the version.
+func (versionCommand) Run(a *app) error {
+	if a.json() {
+		return a.printJSON(map[string]string{"version": version.String()})
+	}
+	return a.printf("handoffctl %s\n", version.String())
 }

@@ -7,8 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"worldengine/cmd/handoffctl/internal/client"
-	"worldengine/worldengine"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
 )
 
 // signalFlags are what an operator says with every signal.
@@ -28,12 +29,12 @@ type signalRequest struct {
 
 // controlReply is the reply of the control verbs and of run.cancel.
 type controlReply struct {
-	TownID    string                `json:"townId"`
-	Status    string                `json:"status"`
-	Substatus string                `json:"substatus"`
-	Applying  int                   `json:"applying"`
-	PausedBy  *worldengine.PausedBy `json:"pausedBy"`
-	SignalID  string                `json:"signalId"`
+	TownID    string              `json:"townId"`
+	Status    string              `json:"status"`
+	Substatus string              `json:"substatus"`
+	Applying  int                 `json:"applying"`
+	PausedBy  *commitlog.PausedBy `json:"pausedBy"`
+	SignalID  string              `json:"signalId"`
 }
 
 const paused = "PAUSED"
@@ -42,15 +43,16 @@ const paused = "PAUSED"
 type pauseCommand struct {
 	Town         string        `help:"Pause this town alone; the whole world by default."`
 	Signal       signalFlags   `embed:""`
-	DrainTimeout time.Duration `help:"After how long it is an alert that commands are still being applied, ${default} by default." default:"5m"`
+	DrainTimeout time.Duration `help:"Raise an alert if commands are still being applied after this time, ${default} by default." default:"5m"`
 }
 
 // Help is the command's long help.
 func (pauseCommand) Help() string {
-	return `Handoffs that come from now on wait, in their order, until handoffctl resume. A command that is
-already being applied by a game server is not interrupted: the town drains, and handoffctl status says
-when it has. It does not wait for that. A town that is paused by itself stays paused when the world is
-resumed. handoffctl run list shows the runs that wait, PAUSED, and handoffctl run cancel ends one.
+	return `Judges no handoff until handoffctl resume. Handoffs that come meanwhile wait, in their order, for the
+server's --pause-wait; then their agents are told TOWN_PAUSED or WORLD_PAUSED. A game server that is already applying a command is not interrupted: the town drains, and handoffctl status shows when
+that has ended; pause does not wait for it. A town that was paused by itself stays paused when the
+world is resumed. handoffctl run list shows the waiting runs as PAUSED, and handoffctl run cancel
+ends one of them.
 
 Example:
 
@@ -62,7 +64,7 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 	if c.DrainTimeout < time.Millisecond {
 		return usagef("--drain-timeout must be at least 1ms, not %s", c.DrainTimeout)
 	}
-	return a.signal(ctx, client.ControlPause, signalRequest{
+	return a.signal(ctx, wire.ControlPause, signalRequest{
 		TownID: c.Town, ActorID: c.Signal.Actor, Reason: c.Signal.Reason,
 		DrainTimeoutMs: c.DrainTimeout.Milliseconds(),
 	}, func(r *controlReply) string {
@@ -81,8 +83,8 @@ type resumeCommand struct {
 
 // Help is the command's long help.
 func (resumeCommand) Help() string {
-	return `Ends a pause. What waits is judged in its order, by the state that the town has then: what was decided
-from an older one is stale.
+	return `Ends a pause. The server then judges the waiting handoffs in their order, against the state that the
+town has by then: a handoff that was made from an older state is stale.
 
 Example:
 
@@ -91,7 +93,7 @@ Example:
 
 // Run resumes the town, or the world.
 func (c *resumeCommand) Run(ctx context.Context, a *app) error {
-	return a.signal(ctx, client.ControlResume, signalRequest{
+	return a.signal(ctx, wire.ControlResume, signalRequest{
 		TownID: c.Town, ActorID: c.Signal.Actor, Reason: c.Signal.Reason,
 	}, func(r *controlReply) string {
 		if r.Status == paused {
@@ -101,19 +103,28 @@ func (c *resumeCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// statusCommand shows whether a town, or the world, is paused.
+// statusCommand shows how the world is, or whether a town is paused.
 type statusCommand struct {
-	Town string `help:"Show this town; the world by default."`
+	Town string `help:"Show the pause of this town alone."`
 }
 
 // Help is the command's long help.
 func (statusCommand) Help() string {
-	return `Shows whether a town, or the world, is paused, by whom and why, and how many commands game servers are
-applying at this moment: of the world, those that the server which answers sees to. A town is paused when
-the world is.
+	return `Shows how a world is: whether it is paused and which towns are, by whom and why; what waits and what is
+being applied; how far receipts and run events have followed the log; the alerts of the last 24 hours;
+the servers with their versions; and what the streams of the world take of the disk. What the user may
+not see is listed as not known.
 
-Example:
+Exits 1 when something needs attention, and says what: a server that stores nothing, receipts or run
+events that stay behind the log for 2 s, a town whose plugin is away, dead letters, an alert of severity
+P1 of the last hour. A pause is nothing of that kind.
 
+With --town it shows the pause of one town, and how many of its commands a game server is applying. A
+town is paused while the world is.
+
+Examples:
+
+    handoffctl status
     handoffctl status --town town-threatened`
 }
 
@@ -124,8 +135,11 @@ func (c *statusCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer server.Conn.Close()
+	if c.Town == "" && !a.raw() {
+		return a.showWorld(ctx, server)
+	}
 	var r controlReply
-	raw, err := ask(ctx, server, client.ControlGet, signalRequest{TownID: c.Town}, &r)
+	raw, err := ask(ctx, server, wire.ControlGet, signalRequest{TownID: c.Town}, &r)
 	if err != nil {
 		return err
 	}
@@ -133,32 +147,41 @@ func (c *statusCommand) Run(ctx context.Context, a *app) error {
 		return a.printRaw(raw)
 	}
 	return a.printTable(func(w io.Writer) {
-		if r.TownID == "" {
-			fmt.Fprintf(w, "world\t%s\n", show(a.flags.World))
-		} else {
-			fmt.Fprintf(w, "town\t%s\n", show(r.TownID))
-		}
-		fmt.Fprintf(w, "status\t%s\n", show(strings.TrimSpace(r.Status+" "+r.Substatus)))
-		fmt.Fprintf(w, "applying\t%d\n", r.Applying)
-		if by := r.PausedBy; by != nil {
-			fmt.Fprintf(w, "paused by\t%s\n", show(by.ActorID))
-			fmt.Fprintf(w, "since\t%s\n", by.At.Format(time.RFC3339))
-			fmt.Fprintf(w, "reason\t%s\n", orDash(by.Reason))
-			fmt.Fprintf(w, "signal\t%s\n", show(by.SignalID))
-		}
+		fmt.Fprintf(w, "town\t%s\n", show(r.TownID))
+		a.printPause(w, &r)
 	})
+}
+
+// showWorld shows the status of the world.
+func (a *app) showWorld(ctx context.Context, server *client.Client) error {
+	s, err := a.worldStatus(ctx, server)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		err = a.printJSON(s)
+	} else {
+		err = a.printWorldStatus(s)
+	}
+	if err == nil && !s.Healthy {
+		return &failedError{"the world " + s.World + " needs attention: " + strings.Join(s.Problems, "; ")}
+	}
+	return err
 }
 
 // runCancelCommand cancels a run that waits.
 type runCancelCommand struct {
-	RunID  string      `arg:"" name:"run-id" help:"The run: one that run list shows as PAUSED."`
+	RunID  string      `arg:"" name:"run-id" help:"The run: one that run list shows as PAUSED or PENDING."`
 	Signal signalFlags `embed:""`
 }
 
 // Help is the command's long help.
 func (runCancelCommand) Help() string {
-	return `Ends a run that waits for the end of a pause. The agent is answered RUN_CANCELLED; nothing was judged,
-and the handoff's key stays free. A command that is being applied cannot be cancelled.
+	return `Ends a run that waits: for the end of a pause (run list shows it as PAUSED), or behind a command that a
+game server applies (PENDING). The server answers the agent with RUN_CANCELLED;
+nothing was judged, and the handoff's key stays free. A command that is being applied cannot be
+cancelled. The beginning of an id will do where no other run has it; in a world of more than 10,000 runs
+cancel takes whole ids alone.
 
 Example:
 
@@ -167,13 +190,17 @@ Example:
 
 // Run cancels the run.
 func (c *runCancelCommand) Run(ctx context.Context, a *app) error {
-	return a.signal(ctx, client.RunCancel, signalRequest{
-		RunID: c.RunID, ActorID: c.Signal.Actor, Reason: c.Signal.Reason,
-	}, func(*controlReply) string { return "cancelled run " + show(c.RunID) })
+	runID, err := a.findRun(ctx, c.RunID, true)
+	if err != nil {
+		return err
+	}
+	return a.signal(ctx, wire.RunCancel, signalRequest{
+		RunID: runID, ActorID: c.Signal.Actor, Reason: c.Signal.Reason,
+	}, func(*controlReply) string { return "cancelled run " + show(runID) })
 }
 
 // signal gives a signal and prints its answer; say says it to people.
-func (a *app) signal(ctx context.Context, verb string, request signalRequest, say func(*controlReply) string) error {
+func (a *app) signal(ctx context.Context, verb wire.Verb, request signalRequest, say func(*controlReply) string) error {
 	server, err := a.connect()
 	if err != nil {
 		return err

@@ -12,6 +12,8 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/wire"
 )
 
 // sendLater sends a handoff without waiting, and returns where its exit status comes.
@@ -56,7 +58,7 @@ func TestPauseAndResumeATown(t *testing.T) {
 	assert.EqualValues(t, 90_000, reply.PausedBy.DrainTimeoutMs)
 	assert.Regexp(t, `(?m)^status +RUNNING$`, c.ok("status"), "the world is not paused")
 	assert.Regexp(t, `(?m)^paused +yes `, c.ok("town", "get", threatened))
-	assert.Regexp(t, `(?m)^`+signal+` .* COMPLETED +PAUSE town-threatened by ada +-$`, c.ok("run", "list"))
+	assert.Regexp(t, `(?m)^`+signal+` .* COMPLETED +ada +PAUSE town-threatened by ada +-$`, c.ok("run", "list"))
 	assert.Regexp(t, ` SignalAccepted .* PAUSE town-threatened by ada\n$`,
 		c.ok("watch", "--since", "1h", "--run", signal, "--type", "SignalAccepted", "--count", "1"))
 
@@ -66,7 +68,7 @@ func TestPauseAndResumeATown(t *testing.T) {
 	assert.Equal(t, exitRefused, got.status)
 	assert.Equal(t, "ALREADY_PAUSED", errorCode(t, got.out))
 
-	assert.Regexp(t, ` RunPaused .* by signal `+signal[:8]+`: repairs\n$`,
+	assert.Regexp(t, ` RunPaused .* by signal `+signal+`: repairs\n$`,
 		c.ok("watch", "--since", "1h", "--type", "RunPaused", "--count", "1"))
 	assert.Regexp(t, `^resumed town-threatened \(signal `, c.ok("resume", "--town", threatened))
 	ended := <-sent
@@ -120,14 +122,14 @@ func TestRunCancel(t *testing.T) {
 // A town whose command a game server is applying drains.
 func TestPauseWhileACommandIsApplied(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{
-		Apply:  worldengine.ApplyPlugin,
-		Plugin: worldengine.PluginPolicy{Deadline: 20 * time.Second, Resend: 20 * time.Millisecond},
+		Apply:  apply.Plugin,
+		Plugin: apply.Policy{Deadline: 20 * time.Second, Resend: 20 * time.Millisecond},
 	})
 	nc, err := nats.Connect(c.env["NATS_URL"])
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	asked := make(chan *nats.Msg, 1024)
-	_, err = nc.ChanSubscribe(worldengine.ApplySubject("main", "*"), asked)
+	_, err = nc.ChanSubscribe(wire.ApplySubject("main", "*"), asked)
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
 	assert.Regexp(t, `(?m)^apply +plugin$`, c.ok("town", "get", threatened))
@@ -143,6 +145,8 @@ func TestPauseWhileACommandIsApplied(t *testing.T) {
 	text := c.ok("status", "--town", threatened)
 	assert.Regexp(t, `(?m)^status +PAUSED DRAINING$`, text)
 	assert.Regexp(t, `(?m)^applying +1$`, text)
+
+	assert.Regexp(t, `(?m)^status +PAUSED, draining CONSISTENT$`, c.ok("run", "get", command.RunID))
 
 	answer := `{"schemaVersion": "command-applied.v1", "applyId": "` + command.ApplyID + `", "status": "applied"}`
 	require.NoError(t, (<-asked).Respond([]byte(answer)))

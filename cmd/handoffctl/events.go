@@ -5,22 +5,20 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"worldengine/cmd/handoffctl/internal/client"
-	"worldengine/runevents"
+	"worldengine/worldengine/client"
 )
 
 // runEventsCommand shows the events of a run.
 type runEventsCommand struct {
-	RunID string `arg:"" name:"run-id" help:"The run: what send prints, or the reply's header Run-Id."`
+	RunID string `arg:"" name:"run-id" help:"The run: what send prints, or the beginning of that."`
 }
 
 // Help is the command's long help.
 func (runEventsCommand) Help() string {
-	return `Shows all events of a run in their order; a page at a time is asked for. With -o json: the events
-as they are kept, as {"events": […], "lastEventSeq": n}.
+	return `Shows all events of a run in their order. With -o json it prints the events as they are stored, as
+{"events": […], "lastEventSeq": n}.
 
 Example:
 
@@ -40,9 +38,17 @@ func (c *runEventsCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer server.Conn.Close()
-	all, records, err := c.events(ctx, server)
+	runID, err := a.runID(ctx, server, c.RunID, false)
 	if err != nil {
 		return err
+	}
+	all, records := eventPage{Events: []jsontext.Value{}}, []client.Event{}
+	for event, err := range server.RunEvents(ctx, runID, 0) {
+		if err != nil {
+			return err
+		}
+		records = append(records, event)
+		all.Events, all.LastEventSeq = append(all.Events, event.JSON), event.RunSeq
 	}
 	if a.json() {
 		return a.printJSON(all)
@@ -52,60 +58,31 @@ func (c *runEventsCommand) Run(ctx context.Context, a *app) error {
 		for i := range records {
 			r := &records[i]
 			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", r.RunSeq, show(r.EmittedAt), show(string(r.EventType)),
-				orDash(r.StepID), show(short(r.Payload)))
+				orDash(r.StepID), show(a.brief(r.Payload)))
 		}
 	})
 }
 
-// events asks for all events, page by page: as the server gives them, and what they say.
-func (c *runEventsCommand) events(
-	ctx context.Context, server *client.Client,
-) (all eventPage, records []runevents.Record, err error) {
-	all.Events = []jsontext.Value{}
-	for after, last := int64(0), int64(0); ; after = last {
-		page, err := c.page(ctx, server, after)
-		if err != nil {
-			return all, nil, err
-		}
-		for _, event := range page.Events {
-			var record runevents.Record
-			if err := json.Unmarshal(event, &record); err != nil {
-				return all, nil, fmt.Errorf("an event of the server cannot be read: %w", err)
-			}
-			records, last = append(records, record), record.RunSeq
-		}
-		all.Events, all.LastEventSeq = append(all.Events, page.Events...), page.LastEventSeq
-		if last >= page.LastEventSeq {
-			return all, records, nil
-		}
-		if last <= after {
-			return all, nil, fmt.Errorf("the server's events break off at %d of %d", last, page.LastEventSeq)
-		}
+// brief returns a payload for a table: on a terminal no more of it than a line takes.
+func (a *app) brief(payload jsontext.Value) string {
+	if !a.terminal && len(payload) > 0 {
+		return string(payload)
 	}
+	return short(payload)
 }
 
-// page asks for the events after a runSeq, as many as the server chooses.
-func (c *runEventsCommand) page(ctx context.Context, server *client.Client, after int64) (eventPage, error) {
-	var page eventPage
-	body, err := json.Marshal(struct {
-		RunID    string `json:"runId"`
-		AfterSeq int64  `json:"afterSeq,omitzero"`
-	}{c.RunID, after})
-	if err != nil {
-		return page, usagef("the run id cannot be sent: %v", err)
+// briefID returns an id for a table: on a terminal its beginning, which handoffctl takes for the whole.
+func (a *app) briefID(id string) string {
+	if !a.terminal || len(id) <= shownOfID {
+		return orDash(id)
 	}
-	msg, err := server.Request(ctx, client.RunEvents, body)
-	if err != nil {
-		return page, err
-	}
-	if err := json.Unmarshal(msg.Data, &page); err != nil {
-		return page, fmt.Errorf("the server's answer cannot be read: %w", err)
-	}
-	return page, nil
+	return show(id[:shownOfID])
 }
 
-// maxShort is how many characters of a payload a table shows.
-const maxShort = 72
+const (
+	maxShort  = 72 // how many characters of a payload a line of a terminal shows
+	shownOfID = 8
+)
 
 func short(payload jsontext.Value) string {
 	if len(payload) == 0 {

@@ -7,9 +7,10 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/wire"
 )
 
 // eventView prints events as they come: a line each, and a line with the date where that changes.
@@ -20,46 +21,66 @@ type eventView struct {
 }
 
 // show prints one event.
-func (v *eventView) show(msg jetstream.Msg) error {
-	if v.json() {
-		return v.printRaw(msg.Data())
-	}
-	if v.alerts {
-		return v.printAlert(msg.Data())
+func (v *eventView) show(event *sighting) error {
+	switch {
+	case v.json():
+		return v.printRaw(event.data)
+	case v.alerts:
+		return v.printAlert(event.data)
+	case !event.at.IsZero():
+		return v.printPut(event)
 	}
 	var e runevents.Record
-	if err := json.Unmarshal(msg.Data(), &e); err != nil {
+	if err := json.Unmarshal(event.data, &e); err != nil {
 		return fmt.Errorf("an event of the server cannot be read: %w", err)
 	}
 	at := e.PersistedAt
 	if persisted, err := time.Parse(time.RFC3339, at); err == nil {
-		persisted = persisted.Local()
-		at = persisted.Format("15:04:05.000")
-		if date := persisted.Format(time.DateOnly); date != v.date {
-			v.date = date
-			if err := v.printf("%s\n", date); err != nil {
-				return err
-			}
+		if at, err = v.clock(persisted); err != nil {
+			return err
 		}
 	}
-	return v.printf("%s  %-20s  %.8s %2d  %s  %-18s  %s\n", at, show(townOfSubject(msg.Subject())),
-		show(e.RunID), e.RunSeq, v.eventType(e.EventType), show(e.StepID), show(sense(&e)))
+	return v.printf("%s  %-20s  %s %2d  %s  %-18s  %s\n", at, show(townOfSubject(event.subject)),
+		v.briefID(e.RunID), e.RunSeq, v.eventType(&e), show(e.StepID), show(v.sense(&e)))
 }
 
-// eventType returns the column of an event's type, in its colour.
-func (v *eventView) eventType(event runevents.EventType) string {
-	text := fmt.Sprintf("%-14s", show(string(event)))
-	if !v.colours {
-		return text
+// clock returns the time of day, and prints the date before it where that has changed.
+func (v *eventView) clock(at time.Time) (string, error) {
+	at = at.Local()
+	if date := at.Format(time.DateOnly); date != v.date {
+		v.date = date
+		if err := v.printf("%s\n", date); err != nil {
+			return "", err
+		}
 	}
-	const red, green = "\x1b[31m", "\x1b[32m"
-	switch event {
+	return at.Format("15:04:05.000"), nil
+}
+
+// printPut prints a state that town.put, town.patch or a world file gave to a town.
+func (v *eventView) printPut(event *sighting) error {
+	at, err := v.clock(event.at)
+	if err != nil {
+		return err
+	}
+	return v.printf("%s  %-20s  %s  %s\n", at, show(townOfSubject(event.subject)),
+		v.coloured(fmt.Sprintf("%-14s", "TownPut"), plain), show(fmt.Sprintf("put or patched: day %s, snapshot %s",
+			event.header.Get(wire.EpochHeader), v.briefID(event.header.Get(wire.HashHeader)))))
+}
+
+// eventType returns the column of an event's type, in the tone of what the event says.
+func (v *eventView) eventType(e *runevents.Record) string {
+	text := fmt.Sprintf("%-14s", show(string(e.EventType)))
+	switch e.EventType {
 	case runevents.RunFailed, runevents.StepFailed, runevents.RunCancelled:
-		return red + text + "\x1b[0m"
+		return v.coloured(text, bad)
 	case runevents.RunCompleted:
-		return green + text + "\x1b[0m"
+		var outcome struct {
+			Status handoff.Status `json:"status"`
+		}
+		_ = json.Unmarshal(e.Payload, &outcome) // a run of another producer may not say
+		return v.coloured(text, runTone(runevents.RunSucceeded, outcome.Status))
 	}
-	return text
+	return v.coloured(text, plain)
 }
 
 // printAlert prints an alert.
@@ -72,11 +93,12 @@ func (v *eventView) printAlert(data []byte) error {
 	if raised, err := time.Parse(time.RFC3339, alert.At); err == nil {
 		at = raised.Local().Format(time.DateTime)
 	}
-	return v.printf("%s  %s  %-26s  %.8s  %s\n", at, show(string(alert.Severity)), show(string(alert.Code)),
-		show(alert.RunID), show(alert.Message))
+	return v.printf("%s  %s  %-26s  %s  %s\n", at, v.coloured(show(string(alert.Severity)), severityTone(alert.Severity)),
+		show(string(alert.Code)), v.briefID(alert.RunID), show(alert.Message))
 }
 
-// townOfSubject returns the town of an event's subject: its id, or the token of one whose id is too long.
+// townOfSubject returns the town of an event's subject: its id, or the token of one whose id is too
+// long.
 func townOfSubject(subject string) string {
 	tokens := strings.Split(subject, ".")
 	if len(tokens) < 2 {
@@ -93,7 +115,7 @@ func townOfSubject(subject string) string {
 }
 
 // sense says in short what an event's payload means.
-func sense(e *runevents.Record) string {
+func (a *app) sense(e *runevents.Record) string {
 	var p struct {
 		Command     string `json:"command"`
 		Status      string `json:"status"`
@@ -115,7 +137,7 @@ func sense(e *runevents.Record) string {
 		said `json:",inline"`
 	}
 	if json.Unmarshal(e.Payload, &p) != nil {
-		return short(e.Payload)
+		return a.brief(e.Payload)
 	}
 	switch {
 	case p.Signal != "":
@@ -125,7 +147,7 @@ func sense(e *runevents.Record) string {
 	case p.Status != "":
 		return strings.TrimSpace(p.Status + " " + p.ReasonCode)
 	case p.SignalID != "":
-		return strings.TrimSuffix(fmt.Sprintf("by signal %.8s: %s", p.SignalID, p.Reason), ": ")
+		return strings.TrimSuffix(fmt.Sprintf("by signal %s: %s", a.briefID(p.SignalID), p.Reason), ": ")
 	case p.Reason != "":
 		return "because of " + p.Reason
 	case p.Error.Code != "":
@@ -143,5 +165,5 @@ func sense(e *runevents.Record) string {
 	case p.Passed != nil && *p.Passed:
 		return "passed"
 	}
-	return short(e.Payload)
+	return a.brief(e.Payload)
 }

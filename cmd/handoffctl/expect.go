@@ -1,16 +1,15 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"worldengine/cmd/handoffctl/internal/client"
-	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/client"
 )
 
 // replayed is what became of a fixture.
@@ -19,6 +18,13 @@ type replayed struct {
 	outcome string
 	// failure is nil where everything is as expected.
 	failure *mismatch
+	// unchecked reports that the fixture expects nothing.
+	unchecked bool
+	// answered has all that an expectation of this answer could have; nil where there was none.
+	answered *expectation
+	// updated reports that the fixture expects the answer from now on.
+	updated bool
+	took    time.Duration
 }
 
 // mismatch says how a fixture's answer differs from what was expected.
@@ -34,7 +40,7 @@ const refusedOutcome = "refused"
 
 // judgeRefusal compares an error reply with what f expects.
 func judgeRefusal(f *fixture, refused *client.ReplyError) replayed {
-	r := replayed{outcome: refusedOutcome}
+	r := replayed{outcome: refusedOutcome, answered: &expectation{Error: refused.Code}}
 	if refused.Code == f.expect.Error {
 		return r
 	}
@@ -47,9 +53,17 @@ func judgeRefusal(f *fixture, refused *client.ReplyError) replayed {
 
 // judgeResult compares a result with what f expects.
 func judgeResult(f *fixture, got answer) replayed {
-	r := replayed{outcome: string(got.parsed.Status)}
 	e := &f.expect
+	r := replayed{outcome: string(got.parsed.Status), unchecked: !e.compares(), answered: &expectation{
+		Status: got.parsed.Status, ReasonCode: got.parsed.ReasonCode,
+		Result: got.Result, ResultBytes: string(got.Result),
+	}}
 	differs := differences(e.Result, got.Result)
+	if e.ResultBytes != "" && e.ResultBytes != string(got.Result) {
+		if differs = differences(jsontext.Value(e.ResultBytes), got.Result); differs == nil {
+			differs = []string{"the bytes of the result: the same values, written in another way"}
+		}
+	}
 	if e.Error != "" || len(differs) > 0 ||
 		e.Status != "" && e.Status != got.parsed.Status ||
 		e.ReasonCode != "" && e.ReasonCode != got.parsed.ReasonCode {
@@ -72,6 +86,7 @@ func (e *expectation) String() string {
 	add(string(e.Status), e.Status != "")
 	add(string(e.ReasonCode), e.ReasonCode != "")
 	add("the result given", e.Result != nil)
+	add("the bytes of the result given", e.ResultBytes != "")
 	add("error "+e.Error, e.Error != "")
 	if len(parts) == 0 {
 		return "a result"
@@ -82,7 +97,8 @@ func (e *expectation) String() string {
 // maxDifferences bounds how many differences are told of one result.
 const maxDifferences = 8
 
-// differences says where got differs from want as JSON values; want nil means that anything will do.
+// differences says where got differs from want as JSON values; want nil means that anything will
+// do.
 func differences(want, got jsontext.Value) []string {
 	if want == nil {
 		return nil
@@ -95,40 +111,15 @@ func differences(want, got jsontext.Value) []string {
 	if err != nil {
 		return []string{"the result cannot be compared: " + sentence(err)}
 	}
-	found := differ(nil, "", wantTree, gotTree)
+	var found []string
+	for _, c := range changed(nil, "", wantTree, gotTree) {
+		found = append(found, fmt.Sprintf("%s: expected %s, got %s", orWhole(c.Path), orNone(c.Before), orNone(c.After)))
+	}
 	if len(found) > maxDifferences {
 		found = append(found[:maxDifferences], fmt.Sprintf("and %d more", len(found)-maxDifferences))
 	}
 	return found
 }
 
-// differ appends where two trees differ, in the order of their paths.
-func differ(found []string, path string, want, got any) []string {
-	wantObject, ok := want.(map[string]any)
-	gotObject, both := got.(map[string]any)
-	if !ok || !both {
-		w, g := canonical(want), canonical(got)
-		if w != g {
-			found = append(found, fmt.Sprintf("%s: expected %s, got %s", orWhole(path), w, g))
-		}
-		return found
-	}
-	names := maps.Clone(wantObject)
-	maps.Copy(names, gotObject)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		below := path + schemas.Pointer(name)
-		w, wanted := wantObject[name]
-		g, given := gotObject[name]
-		switch {
-		case !wanted:
-			found = append(found, fmt.Sprintf("%s: expected none, got %s", below, canonical(g)))
-		case !given:
-			found = append(found, fmt.Sprintf("%s: expected %s, got none", below, canonical(w)))
-		default:
-			found = differ(found, below, w, g)
-		}
-	}
-	return found
-}
-
-func canonical(tree any) string { return string(handoff.AppendCanonical(nil, tree)) }
+// orNone names a value that may be missing.
+func orNone(value jsontext.Value) string { return cmp.Or(string(value), "none") }

@@ -5,39 +5,32 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
 )
 
 // faked returns a cli whose server answers with what a test wants, by verb: a body that starts with
 // a digit is an error reply of that status. The server asks for a user and a password.
 func faked(t *testing.T, answers map[string]string) *cli {
 	t.Parallel()
-	ns, err := natsserver.NewServer(&natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true, Username: "agent", Password: "secret",
-	})
-	require.NoError(t, err)
-	ns.Start()
-	t.Cleanup(func() { ns.Shutdown(); ns.WaitForShutdown() })
-	require.True(t, ns.ReadyForConnections(10*time.Second))
+	ns := natstest.Start(t, &natsserver.Options{Username: "agent", Password: "secret"})
 	nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo("agent", "secret"))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	for verb, body := range answers {
 		reply := &nats.Msg{Data: []byte(body), Header: nats.Header{}}
 		if body != "" && body[0] >= '0' && body[0] <= '9' {
-			reply.Header.Set(micro.ErrorCodeHeader, body[:3])
-			reply.Header.Set(micro.ErrorHeader, strings.TrimSpace(body[3:]))
+			reply.Header.Set(wire.ErrorCodeHeader, body[:3])
+			reply.Header.Set(wire.ErrorHeader, strings.TrimSpace(body[3:]))
 			reply.Data = nil
 		}
-		_, err := nc.Subscribe(worldengine.Subject("main", verb), func(request *nats.Msg) {
+		_, err := nc.Subscribe(wire.Subject("main", verb), func(request *nats.Msg) {
 			_ = request.RespondMsg(reply)
 		})
 		require.NoError(t, err)
@@ -50,7 +43,7 @@ func faked(t *testing.T, answers map[string]string) *cli {
 
 func TestConnectionFlags(t *testing.T) {
 	c := faked(t, map[string]string{"town.list": `{"towns": []}`})
-	assert.Equal(t, "TOWN  EPOCH  SNAPSHOT  REVISION\n", c.ok("town", "list"), "credentials of the environment")
+	assert.Equal(t, "TOWN  EPOCH  SNAPSHOT  REVISION  APPLY  PAUSE  PENDING\n", c.ok("town", "list"), "credentials of the environment")
 
 	delete(c.env, "NATS_USER")
 	delete(c.env, "NATS_PASSWORD")
@@ -75,9 +68,9 @@ func TestTroubleOfTheServerExits4(t *testing.T) {
 		"send -":       "INVALID_RESULT: the server's answer is not a valid result: ",
 		"replay -":     "INVALID_RESULT: ",
 		"town get x":   "UNKNOWN (500): the disk is full",
-		"town list":    "the server's answer cannot be read: ",
-		"result get x": "the stored result is not valid: ",
-		"run events x": "the server's events break off at 0 of 3",
+		"town list":    "INVALID_ANSWER: the server's answer cannot be read: ",
+		"result get x": "INVALID_RESULT: the server's answer is not a valid result: ",
+		"run events x": "INVALID_ANSWER: the server's answer cannot be read: the events of run x break off at 0 of 3",
 	} {
 		got := c.pipe("{}", strings.Fields(args)...)
 		assert.Equal(t, exitUnavailable, got.status, args)
@@ -98,7 +91,7 @@ func TestAListThatGoesRoundIsNotFollowedForEver(t *testing.T) {
 	c := faked(t, map[string]string{"town.list": `{"towns": [], "next": "a"}`})
 	got := c.run("town", "list")
 	assert.Equal(t, exitUnavailable, got.status)
-	assert.Contains(t, got.err, `the server's list comes back to "a" after "a"`)
+	assert.Contains(t, got.err, `the list comes back to "a" after "a"`)
 }
 
 func TestNoAnswerExits4(t *testing.T) {
@@ -107,13 +100,14 @@ func TestNoAnswerExits4(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	asked := make(chan struct{}, 2)
-	_, err = nc.Subscribe(worldengine.Subject("main", "handoff"), func(*nats.Msg) { asked <- struct{}{} })
+	_, err = nc.Subscribe(wire.Subject("main", "handoff"), func(*nats.Msg) { asked <- struct{}{} })
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
 
 	got := c.pipe("{}", "send", "-", "--timeout", "30ms")
 	assert.Equal(t, exitUnavailable, got.status)
-	assert.Equal(t, "handoffctl: TIMEOUT: no answer to handoff within 30ms\n", got.err)
+	assert.Equal(t, "handoffctl: TIMEOUT: no answer to handoff within 30ms (--timeout); "+
+		"the request may have been carried out\n", got.err)
 	<-asked
 
 	ctx, cancel := context.WithCancel(t.Context())

@@ -2,10 +2,14 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
+	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -15,8 +19,11 @@ import (
 
 // fixture is one handoff to replay, with what has to be true before and after.
 type fixture struct {
-	// label says where the fixture comes from: the file, the index within it, the name.
-	label string
+	// file and label say where the fixture comes from: the file; the index within it, the name.
+	file, label string
+	// nth counts the fixtures of the file from 0; element is what stands there.
+	nth     int
+	element jsontext.Value
 	// handoff and snapshot are sent as they are; snapshot is nil where the fixture has none.
 	handoff, snapshot jsontext.Value
 	// town is the handoff's town, "" where it cannot be read.
@@ -30,13 +37,24 @@ type expectation struct {
 	ReasonCode handoff.ReasonCode `json:"reasonCode"`
 	// Result is a whole result; how it is formatted does not matter.
 	Result jsontext.Value `json:"result"`
+	// ResultBytes are the bytes of a whole result.
+	ResultBytes string `json:"resultBytes"`
 	// Error is the machine code of the refusal that the handoff is expected to get.
 	Error string `json:"error"`
 }
 
-// loadFixtures reads the files, and the *.json of the directories in the order of their names.
+// compares reports whether there is anything to compare an answer with.
+func (e *expectation) compares() bool {
+	return e.Status != "" || e.ReasonCode != "" || e.Result != nil || e.ResultBytes != "" || e.Error != ""
+}
+
+// fixtureEndings are how the names of the files end that are read of a directory.
+var fixtureEndings = []string{".json", ".jsonl", ".ndjson"}
+
+// loadFixtures reads the files, and those of the directories and their subdirectories in the order of
+// their names. There is one fixture at least.
 func loadFixtures(a *app, paths []string) ([]fixture, error) {
-	files, err := fixtureFiles(paths)
+	files, err := filesIn(paths)
 	if err != nil {
 		return nil, err
 	}
@@ -52,10 +70,14 @@ func loadFixtures(a *app, paths []string) ([]fixture, error) {
 		}
 		all = append(all, found...)
 	}
+	if len(all) == 0 {
+		return nil, usagef("there is no fixture in %s", strings.Join(paths, ", "))
+	}
 	return all, nil
 }
 
-func fixtureFiles(paths []string) ([]string, error) {
+// filesIn returns the files among paths, and the JSON files of the directories among them.
+func filesIn(paths []string) ([]string, error) {
 	var files []string
 	for _, path := range paths {
 		if path == "-" {
@@ -70,82 +92,121 @@ func fixtureFiles(paths []string) ([]string, error) {
 			files = append(files, path)
 			continue
 		}
-		found, err := filepath.Glob(filepath.Join(globQuoted(path), "*.json"))
+		before := len(files)
+		err = filepath.WalkDir(path, func(file string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() && slices.Contains(fixtureEndings, filepath.Ext(file)) {
+				files = append(files, file)
+			}
+			return err
+		})
 		if err != nil {
-			return nil, usagef("%s: %v", path, err)
+			return nil, usagef("%v", err)
 		}
-		if len(found) == 0 {
-			return nil, usagef("%s has no *.json", path)
+		if len(files) == before {
+			return nil, usagef("%s has no %s", path, "*"+strings.Join(fixtureEndings, ", *"))
 		}
-		slices.Sort(found)
-		files = append(files, found...)
 	}
 	return files, nil
 }
 
-// globQuoted makes a directory's name a pattern that matches only itself.
-func globQuoted(path string) string {
-	var quoted []byte
-	for _, c := range []byte(path) {
-		if bytes.IndexByte([]byte(`*?[\`), c) >= 0 {
-			quoted = append(quoted, '\\')
-		}
-		quoted = append(quoted, c)
-	}
-	return string(quoted)
-}
-
-// parseFixtures reads a file: an array of elements, or one element.
+// parseFixtures reads a file: an array of elements, or one element after another, as JSON Lines have them.
 func parseFixtures(file string, data []byte) ([]fixture, error) {
-	elements, isArray, err := elementsOf(data)
+	elements, many, err := elementsOf(data)
 	if err != nil {
-		return nil, usagef("%s is not JSON: %v", file, err)
+		return nil, usagef("%s is not JSON: %s", file, sentence(err))
 	}
 	fixtures := make([]fixture, 0, len(elements))
 	for i, element := range elements {
 		label := file
-		if isArray {
+		if many {
 			label = fmt.Sprintf("%s#%d", file, i)
 		}
 		f, err := parseFixture(label, element)
 		if err != nil {
 			return nil, err
 		}
+		f.file, f.nth, f.element = file, i, element
 		fixtures = append(fixtures, f)
 	}
 	return fixtures, nil
 }
 
-// elementsOf returns the elements of an array, and any other value as the only element.
-func elementsOf(data []byte) (elements []jsontext.Value, isArray bool, err error) {
-	var whole jsontext.Value
-	if err := json.Unmarshal(data, &whole, lenient); err != nil {
-		return nil, false, err
+// byteOrderMark stands at the beginning of files that some editors write.
+var byteOrderMark = []byte("\xef\xbb\xbf")
+
+// elementsOf returns the values in a text: the elements of an array, or one value after another. many
+// reports whether there may be more than one.
+func elementsOf(data []byte) (elements []jsontext.Value, many bool, err error) {
+	if bytes.HasPrefix(data, byteOrderMark) {
+		return nil, false, errors.New("it begins with a byte order mark (BOM); save it as UTF-8 without one")
 	}
-	if whole.Kind() != '[' {
-		return []jsontext.Value{whole}, false, nil
+	decoder := jsontext.NewDecoder(bytes.NewReader(data), lenient)
+	for {
+		value, err := decoder.ReadValue()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, false, syntaxError(err)
+		}
+		elements = append(elements, value.Clone())
 	}
-	err = json.Unmarshal(whole, &elements, lenient)
-	return elements, true, err
+	switch {
+	case len(elements) == 0:
+		return nil, false, errors.New("it is empty")
+	case len(elements) == 1 && elements[0].Kind() == '[':
+		whole := elements[0]
+		elements = nil
+		return elements, true, json.Unmarshal(whole, &elements, lenient)
+	}
+	return elements, len(elements) > 1, nil
 }
 
-// parseFixture reads an element: {handoff, snapshot?, expect?, name?}, members beyond these being
-// ignored, or a handoff by itself.
-func parseFixture(label string, element jsontext.Value) (fixture, error) {
-	var parts struct {
-		Name     string         `json:"name"`
-		Handoff  jsontext.Value `json:"handoff"`
-		Snapshot jsontext.Value `json:"snapshot"`
-		Expect   jsontext.Value `json:"expect"`
+// syntaxError says what is wrong with a text as JSON, and where.
+func syntaxError(err error) error {
+	var syntactic *jsontext.SyntacticError
+	if errors.As(err, &syntactic) {
+		return fmt.Errorf("%w at byte %d", syntactic.Err, syntactic.ByteOffset)
 	}
+	return err
+}
+
+// fixtureParts are the members of a fixture. Those that are read and not used say, in the vectors of the
+// agents' library, what a fixture was made of.
+type fixtureParts struct {
+	Name         string         `json:"name"`
+	Handoff      jsontext.Value `json:"handoff"`
+	Snapshot     jsontext.Value `json:"snapshot"`
+	Expect       jsontext.Value `json:"expect"`
+	SnapshotName jsontext.Value `json:"snapshotName"`
+	From         jsontext.Value `json:"from"`
+	Outcome      jsontext.Value `json:"outcome"`
+	Result       jsontext.Value `json:"result"`
+	Comment      jsontext.Value `json:"comment"`
+}
+
+// parseFixture reads an element: {handoff, snapshot?, expect?, name?, comment?}, or a handoff by itself.
+func parseFixture(label string, element jsontext.Value) (fixture, error) {
 	if element.Kind() != '{' {
 		return fixture{}, usagef("%s: a fixture is an object, not %s", label, short(element))
 	}
-	if err := json.Unmarshal(element, &parts, lenient); err != nil {
+	var members map[string]jsontext.Value
+	if err := json.Unmarshal(element, &members, lenient); err != nil {
 		return fixture{}, usagef("%s: %v", label, err)
 	}
-	if parts.Handoff == nil {
+	if _, wrapped := members["handoff"]; !wrapped {
+		_, isHandoff := members["proposal"] // which may have members beyond the contract's
+		for _, member := range []string{"expect", "snapshot"} {
+			if _, given := members[member]; given && !isHandoff {
+				return fixture{}, usagef("%s: a fixture with the member %s needs the member handoff", label, member)
+			}
+		}
 		return fixture{label: label, handoff: element, town: townOf(element)}, nil
+	}
+	var parts fixtureParts
+	if err := json.Unmarshal(element, &parts, lenient, json.RejectUnknownMembers(true)); err != nil {
+		return fixture{}, usagef("%s: %s", label, memberError(err,
+			"a fixture has the members name, comment, handoff, snapshot and expect"))
 	}
 	f := fixture{label: label, handoff: parts.Handoff, town: townOf(parts.Handoff)}
 	if parts.Name != "" {
@@ -156,13 +217,30 @@ func parseFixture(label string, element jsontext.Value) (fixture, error) {
 	}
 	if parts.Expect != nil {
 		if err := json.Unmarshal(parts.Expect, &f.expect, json.RejectUnknownMembers(true)); err != nil {
-			return fixture{}, usagef("%s: expect: %v", label, err)
+			return fixture{}, usagef("%s: expect: %s", label, memberError(err,
+				"it has the members status, reasonCode, result, resultBytes and error"))
 		}
 	}
 	if s := f.expect.Status; s != "" && !slices.Contains(handoff.Statuses(), s) {
 		return fixture{}, usagef("%s: expect: there is no status %q", label, s)
 	}
 	return f, nil
+}
+
+// memberError says what is wrong with a member of a fixture, in words of JSON.
+func memberError(err error, members string) string {
+	var semantic *json.SemanticError
+	if !errors.As(err, &semantic) {
+		return sentence(err)
+	}
+	path := string(semantic.JSONPointer)
+	if errors.Is(err, json.ErrUnknownName) {
+		return fmt.Sprintf("there is no member %s: %s", path, members)
+	}
+	kinds := map[jsontext.Kind]string{
+		'0': "a number", '"': "a string", 't': "a boolean", 'f': "a boolean", 'n': "null", '{': "an object", '[': "an array",
+	}
+	return fmt.Sprintf("%s cannot be %s", orWhole(path), kinds[semantic.JSONKind])
 }
 
 // townOf returns the town of a handoff, "" where it has none that can be read.

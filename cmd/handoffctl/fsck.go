@@ -1,30 +1,41 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
+	"strings"
 	"time"
 
-	"worldengine/cmd/handoffctl/internal/client"
-	"worldengine/worldengine"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/fsck"
 )
 
 // fsckCommand checks a world.
 type fsckCommand struct {
-	Repair      bool          `help:"Make what is derived again from the log where it differs."`
-	Patience    time.Duration `help:"How long a derived stream may stand still before it counts as incomplete." default:"10s"`
+	Repair      bool          `help:"Write receipts and run events again from the log where they differ."`
+	MendTowns   bool          `help:"With --repair: also put a damaged town back to its last readable commit, which loses commits that clients may have been answered."`
+	Patience    time.Duration `help:"How long a derived stream may make no progress before it counts as incomplete." default:"10s"`
 	MaxFindings int           `help:"How many findings to show at most; all are counted." default:"100"`
 }
 
 // Help is the command's long help.
 func (fsckCommand) Help() string {
-	return `Reads the whole log of a world and everything that is derived from it, computes every hash, id and key
-anew, and says what differs and where. It may be used while servers are running. --repair writes receipts
-and events again from the log; damage to the log itself can only be told. Exit status 1 when something
-is (still) wrong. With -o json: the report.
+	return `Reads the whole log of a world and everything that is derived from it, computes every hash, id and
+key again, and prints what differs and where. Servers may be running meanwhile.
+
+--repair writes receipts and run events again from the log. It also puts back a town that answers
+TOWN_DAMAGED because the last message of its history is not a commit. Where the last commit itself is
+damaged, the town can only go back to the commit before it, and the last one is lost: that takes
+--repair --mend-towns. Run fsck without --repair first; its report says what would be lost. Other
+damage to the log is reported and cannot be repaired.
+
+On a terminal a line says how far it is.
+
+Exits 1 when something is wrong, or is still wrong after a repair. With -o json it prints the report.
 
 Example:
 
@@ -33,16 +44,27 @@ Example:
 
 // Run checks, and repairs where that is asked for.
 func (c *fsckCommand) Run(ctx context.Context, a *app) error {
-	nc, err := a.dial("handoffctl fsck")
+	if c.MendTowns && !c.Repair {
+		return usagef("--mend-towns changes a world: give it with --repair")
+	}
+	nc, err := a.dialStreams("handoffctl fsck")
 	if err != nil {
 		return err
 	}
 	defer nc.Close()
-	report, err := worldengine.Fsck(ctx, nc, a.flags.World, worldengine.FsckOptions{
-		Repair: c.Repair, Patience: c.Patience, MaxFindings: c.MaxFindings,
+	if err := a.mustReadStreams(ctx, nc, "run fsck"); err != nil {
+		return err
+	}
+	line := a.progressLine()
+	report, err := fsck.Run(ctx, nc, a.flags.World, fsck.Options{
+		Repair: c.Repair, MendTowns: c.MendTowns, Patience: c.Patience, MaxFindings: c.MaxFindings,
 		Logger: slog.New(slog.NewTextHandler(a.err, nil)),
+		Progress: func(seq, end uint64) {
+			line.show("log sequence %d of %d, %d %%", seq, end, 100*seq/max(end, 1))
+		},
 	})
-	if errors.Is(err, worldengine.ErrNoWorld) {
+	line.clear()
+	if errors.Is(err, fsck.ErrNoWorld) {
 		return noWorld(a, err)
 	}
 	if err != nil {
@@ -57,7 +79,7 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-func (c *fsckCommand) print(a *app, r *worldengine.FsckReport) error {
+func (c *fsckCommand) print(a *app, r *fsck.Report) error {
 	if a.json() {
 		return a.printJSON(r)
 	}
@@ -71,6 +93,13 @@ func (c *fsckCommand) print(a *app, r *worldengine.FsckReport) error {
 		r.Repair.ReceiptsWritten, r.Repair.ReceiptsRemoved, r.Repair.EventsRebuilt, r.Repair.EventsLost); err != nil {
 		return err
 	}
+	for i := range r.Repair.TownsMended {
+		d := &r.Repair.TownsMended[i]
+		if err := a.printf("town %s was put back to log sequence %d, day %d\n%s\n",
+			show(d.Town), d.Restores, d.Day, lostText(d)); err != nil {
+			return err
+		}
+	}
 	if r.Repair.After == nil {
 		return nil
 	}
@@ -78,7 +107,7 @@ func (c *fsckCommand) print(a *app, r *worldengine.FsckReport) error {
 }
 
 // printReport prints what was read and what was found.
-func (a *app) printReport(r *worldengine.FsckReport) error {
+func (a *app) printReport(r *fsck.Report) error {
 	n := r.Counts
 	if err := a.printf("world %s, log up to %d: %d messages of %d towns (%d puts, %d accepted, %d refused, "+
 		"%d given away to be applied, %d further attempts, %d pauses and resumptions, %d other signals, "+
@@ -86,6 +115,11 @@ func (a *app) printReport(r *worldengine.FsckReport) error {
 		r.World, r.LogEnd, n.Messages, n.Towns, n.Puts, n.Accepted, n.Refused, n.Pending, n.Attempts,
 		n.Controls, n.Signals, n.RunRecords, n.Appended, n.Receipts, n.Events); err != nil {
 		return err
+	}
+	for _, note := range r.Notes {
+		if err := a.printf("note: %s\n", show(note)); err != nil {
+			return err
+		}
 	}
 	if r.FindingCount == 0 {
 		return a.printf("nothing is wrong\n")
@@ -99,5 +133,37 @@ func (a *app) printReport(r *worldengine.FsckReport) error {
 	}); err != nil {
 		return err
 	}
+	for i := range r.Damaged {
+		d := &r.Damaged[i]
+		if err := a.printf("\ntown %s answers TOWN_DAMAGED\n%s  to do: %s\n",
+			show(cmp.Or(d.Town, d.Subject)), lostText(d), show(d.Advice)); err != nil {
+			return err
+		}
+	}
+	if r.Repair == nil {
+		for _, advice := range r.Advice() {
+			if err := a.printf("to do about %s\n", advice); err != nil {
+				return err
+			}
+		}
+	}
 	return a.printf("%d findings\n", r.FindingCount)
+}
+
+// lostText names the messages of a town that cannot be read, a line each.
+func lostText(d *fsck.DamagedTown) string {
+	var b strings.Builder
+	for _, lost := range d.Lost {
+		fmt.Fprintf(&b, "  log sequence %d: %s", lost.Sequence, show(lost.Reason))
+		if lost.Delivered {
+			b.WriteString("; the message stays there to be looked at")
+		}
+		for _, member := range [][2]string{{"run", lost.RunID}, {"day", lost.Day}, {"derived from it", lost.Told}} {
+			if member[1] != "" {
+				fmt.Fprintf(&b, "; %s: %s", member[0], show(member[1]))
+			}
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
 }

@@ -3,12 +3,12 @@ package main
 import (
 	"testing"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/dedupe"
+	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/wire"
 )
 
 func TestFsckCommand(t *testing.T) {
@@ -18,21 +18,48 @@ func TestFsckCommand(t *testing.T) {
 	assert.Contains(t, text, "1 accepted, 0 refused, 0 given away to be applied, 0 further attempts, 0 pauses")
 	assert.Contains(t, text, "nothing is wrong")
 
-	nc, err := nats.Connect(c.env["NATS_URL"])
+	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	receipts, err := js.Stream(t.Context(), dedupe.StreamName("main"))
+	receipts, err := js.Stream(t.Context(), wire.ReceiptStream("main"))
 	require.NoError(t, err)
 	require.NoError(t, receipts.DeleteMsg(t.Context(), 1))
 
 	got := c.run("fsck", "--patience", "1s")
 	assert.Equal(t, exitFailed, got.status)
 	assert.Regexp(t, `(?m)^1 findings$`, got.out)
-	assert.Contains(t, got.out, dedupe.StreamName("main"))
+	assert.Contains(t, got.out, wire.ReceiptStream("main"))
+	assert.Contains(t, got.out, "to do about findings in receipts or run events: ")
 	text = c.ok("fsck", "--patience", "1s", "--repair")
 	assert.Contains(t, text, "repaired: ")
 	assert.Contains(t, c.ok("fsck"), "nothing is wrong")
 	assert.Equal(t, exitUnavailable, c.run("fsck", "--world", "nowhere").status)
+}
+
+// fsck names a town that answers TOWN_DAMAGED, with what is lost and what to run.
+func TestFsckCommandOfADamagedTown(t *testing.T) {
+	c := online(t)
+	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), "world.main.log."+threatened, []byte("garbage"))
+	require.NoError(t, err)
+
+	got := c.run("town", "get", threatened)
+	require.Contains(t, got.err, "TOWN_DAMAGED")
+	assert.Equal(t, exitUsage, c.run("fsck", "--mend-towns").status)
+	got = c.run("fsck")
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.out, "town "+threatened+" answers TOWN_DAMAGED")
+	assert.Contains(t, got.out, "the message stays there to be looked at")
+	assert.Contains(t, got.out, "to do: handoffctl fsck --repair puts the town back to log sequence")
+	got = c.run("fsck", "--repair")
+	assert.Equal(t, exitOK, got.status)
+	assert.Contains(t, got.out, "town "+threatened+" was put back to log sequence")
+	assert.Contains(t, got.err, "TOWN_MENDED")
+	c.ok("town", "get", threatened)
 }

@@ -1,7 +1,7 @@
 // Command handoffctl is for people who write agents and plugins, who test them, and who operate a
-// world engine: it sends handoffs, replays fixtures, shows, puts and patches towns, pauses and resumes
-// them, looks up results and run events, checks documents offline, plays a game server's plugin
-// (plugin try), and measures.
+// world engine: it sends handoffs, replays fixtures, shows, puts and patches towns, pauses and
+// resumes them, looks up results and run events, checks documents offline, plays a game server's
+// plugin (plugin try), and measures.
 //
 //	handoffctl new town-threatened PROJECT_ADVANCE wall-perimeter | handoffctl send -
 //
@@ -40,7 +40,10 @@ func run(
 	env func(name string) (string, bool),
 ) int {
 	var line commandLine
-	a := &app{flags: &line.globalFlags, in: stdin, out: stdout, err: stderr, colours: colourful(stdout, env)}
+	a := &app{
+		flags: &line.globalFlags, in: stdin, out: stdout, err: stderr,
+		terminal: isTerminal(stdout), colours: colourful(stdout, env),
+	}
 	helped := false
 	parser, err := newParser(&line, env, stdout, stderr, func(int) { helped = true })
 	if err != nil {
@@ -54,6 +57,7 @@ func run(
 		return a.fail(&usageError{message: err.Error() + "\nTry 'handoffctl --help'."})
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
+	command.Bind(parser.Model)
 	if err := command.Run(a); err != nil {
 		return a.fail(err)
 	}

@@ -28,9 +28,10 @@ type newCommand struct {
 
 // Help is the command's long help.
 func (newCommand) Help() string {
-	return `Makes a valid execution-handoff.v1 for the state that the town has now, with the preconditions that the
-reference agent gives for the type, and prints it: indented, or on one line with -o json. What will
-not hold is noted on standard error; the handoff is made all the same.
+	return `Makes a valid execution-handoff.v1 for the state that the town has now, with the preconditions that
+the reference agent gives for the type. Prints it indented, or on one line with -o json. Where the
+server would reject the handoff now, a note on standard error says why; the handoff is printed all
+the same.
 
 Example:
 
@@ -104,7 +105,7 @@ func (c *newCommand) state(ctx context.Context, a *app) (town.State, error) {
 	if c.Snapshot == "" {
 		return c.stateOfServer(ctx, a)
 	}
-	data, err := a.read(c.Snapshot)
+	data, err := a.readDocument(c.Snapshot, "snapshot.v1")
 	if err != nil {
 		return town.State{}, err
 	}
@@ -124,7 +125,7 @@ func (c *newCommand) stateOfServer(ctx context.Context, a *app) (town.State, err
 		return town.State{}, err
 	}
 	defer server.Conn.Close()
-	got, _, err := getTown(ctx, server, c.Town)
+	got, err := server.Town(ctx, c.Town)
 	if err != nil {
 		return town.State{}, err
 	}

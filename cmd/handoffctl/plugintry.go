@@ -11,28 +11,31 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"worldengine/cmd/handoffctl/internal/client"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/wire"
 )
 
-// pluginTryCommand is a toy plugin: the person at the terminal is the game server.
+// pluginTryCommand is a plugin by hand: the person at the terminal answers for the game server.
 type pluginTryCommand struct {
-	Town   []string `help:"Only this town; may be given several times. All towns of the world by default." sep:"none" placeholder:"TOWN"`
+	Town   []string `help:"Take the commands of this town; may be given several times. All towns of the world by default." sep:"none" placeholder:"TOWN"`
 	Answer string   `help:"What to answer: applied, refused, refused-retryable, busy, in-progress, silence, or ask, which takes a line of standard input for each command. By default ask on a terminal, applied elsewhere." enum:",ask,applied,refused,refused-retryable,busy,in-progress,silence" default:"" placeholder:"ANSWER"`
 	Reason string   `help:"Reason code of refused and refused-retryable, ${default} by default." default:"REFUSED_BY_HAND" placeholder:"CODE"`
-	Count  int      `help:"End after this many commands, without repeats of what was answered; 0 goes on until Ctrl-C."`
+	Count  int      `help:"End after this many commands, not counting repeated requests; 0 means go on until Ctrl-C."`
 }
 
 // Help is the command's long help.
 func (pluginTryCommand) Help() string {
-	return `Plays the game server's plugin: takes the commands that the engine asks a plugin to apply, shows
-what each is to change, and answers as told. A repeated request is answered as before. Nothing is
-remembered over its end. It is ready when standard error says so. With -o json: a line a request.
+	return `Stands in for a game server's plugin: it takes the commands that the engine asks a plugin to
+apply, shows what each command would change, and answers as --answer says. No game is changed; the
+engine records the answers. It answers a repeated request as it answered the first one, until it
+ends: it keeps nothing on disk. A command whose time has passed it refuses for now. It prints
+"ready" and its subjects on standard error when commands can come. With -o json it prints one line
+for each request.
 
-The lines of --answer ask:
+With --answer ask, type one of these lines for each command:
 
 ` + keyHelp + `
 
@@ -42,16 +45,16 @@ Example:
 }
 
 const keyHelp = `    a          applied
-    r [CODE]   refused for good
-    R [CODE]   refused, a new attempt makes sense
-    b          busy: not begun, ask again
-    p          in progress: begun, ask again
-    s          silence: no answer
+    r [CODE]   refused for good: the handoff fails
+    R [CODE]   refused, but a new attempt may succeed
+    b          busy: not begun; the engine asks again
+    p          in progress: begun; the engine asks again
+    s          silence: no answer; the engine asks again, then gives up
     ?          this help`
 
-// Run serves until ctx is done, the count is reached, or there is nobody to ask any more.
+// Run answers until ctx is done, the count is reached, or standard input ends.
 func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
-	toy, err := c.toy(a)
+	p, err := c.plugin(a)
 	if err != nil {
 		return err
 	}
@@ -69,25 +72,26 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	keys, noKeys := make(chan string), make(chan struct{})
-	if toy.always == nil {
+	if p.always == nil {
 		go readLines(ctx, a.in, keys, noKeys)
 	}
-	for c.Count == 0 || toy.told < c.Count {
+	for c.Count == 0 || p.settled < c.Count {
 		var asked chan string // only while there is something to ask
-		if len(toy.waiting) > 0 {
+		if len(p.waiting) > 0 {
 			asked = keys
 		}
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-lost:
-			return &client.UnavailableError{Code: "CONNECTION", Message: "the connection is lost and given up"}
+			return &client.UnavailableError{Code: "CONNECTION", Message: "the connection to the " +
+				"NATS server is lost, so no command can come; start plugin try again"}
 		case <-noKeys:
 			return nil
 		case msg := <-requests:
-			err = toy.take(msg)
+			err = p.take(msg)
 		case line := <-asked:
-			err = toy.key(line)
+			err = p.key(line)
 		}
 		if err != nil {
 			return err
@@ -97,12 +101,12 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
-// toy checks the flags.
-func (c *pluginTryCommand) toy(a *app) (*toyPlugin, error) {
+// plugin returns the plugin that the flags describe, or what is wrong with them.
+func (c *pluginTryCommand) plugin(a *app) (*manualPlugin, error) {
 	if c.Count < 0 {
 		return nil, usagef("--count must not be below 0, but is %d", c.Count)
 	}
-	if err := worldengine.ValidateWorld(a.flags.World); err != nil {
+	if err := wire.ValidateWorld(a.flags.World); err != nil {
 		return nil, usagef("--world: %s", sentence(err))
 	}
 	for _, townID := range c.Town {
@@ -113,18 +117,19 @@ func (c *pluginTryCommand) toy(a *app) (*toyPlugin, error) {
 	if !validReason(c.Reason) {
 		return nil, usagef("--reason must be upper-case words such as PROTECTED_AREA, not %q", c.Reason)
 	}
-	toy := &toyPlugin{app: a, reason: c.Reason, memory: plugin.NewVolatileMemory(), now: time.Now}
+	p := &manualPlugin{app: a, reason: c.Reason, memory: plugin.NewVolatileMemory(), now: time.Now}
 	switch {
 	case c.Answer == "ask" || c.Answer == "" && isTerminal(a.in):
 	case c.Answer == "":
-		toy.always = &reaction{name: "applied"}
+		p.always = &reaction{name: "applied"}
 	default:
-		toy.always = &reaction{name: c.Answer, reason: c.Reason}
+		p.always = &reaction{name: c.Answer, reason: c.Reason}
 	}
-	return toy, nil
+	return p, nil
 }
 
-// subscribe takes the towns' requests, and says when the server knows of it.
+// subscribe subscribes to the towns' requests, and prints "ready" when the server has the
+// subscriptions.
 func (c *pluginTryCommand) subscribe(a *app, nc *nats.Conn) (<-chan *nats.Msg, error) {
 	requests := make(chan *nats.Msg, 256)
 	subjects := plugin.Subjects(a.flags.World, c.Town...)
@@ -144,7 +149,7 @@ func (c *pluginTryCommand) subscribe(a *app, nc *nats.Conn) (<-chan *nats.Msg, e
 	return requests, nil
 }
 
-// readLines hands lines over as they are asked for, and closes ended after the last one.
+// readLines sends the lines of in one at a time, and closes ended after the last one.
 func readLines(ctx context.Context, in io.Reader, lines chan<- string, ended chan<- struct{}) {
 	defer close(ended)
 	for scanner := bufio.NewScanner(in); scanner.Scan(); {
@@ -156,7 +161,7 @@ func readLines(ctx context.Context, in io.Reader, lines chan<- string, ended cha
 	}
 }
 
-// reaction is what a command is to be answered.
+// reaction is how a command is to be answered: a name as in --answer, and a reason code.
 type reaction struct{ name, reason string }
 
 // reactionTo reads a line of the keyboard.
@@ -181,8 +186,8 @@ func reactionTo(line, reason string) (reaction, error) {
 	return v, nil
 }
 
-// toyRetry is when busy and in-progress ask the engine to come back.
-const toyRetry = time.Second
+// manualRetry is the pause that busy and in-progress ask the engine to make.
+const manualRetry = time.Second
 
 // answer returns the answer to a command, nil for silence.
 func (v reaction) answer(c *apply.Command) *apply.Answer {
@@ -193,14 +198,14 @@ func (v reaction) answer(c *apply.Command) *apply.Answer {
 	case "refused", "refused-retryable":
 		answer = apply.Refuse(c, v.reason, "Refused by handoffctl plugin try.", v.name == "refused-retryable")
 	case "busy", "in-progress":
-		answer = apply.Later(c, apply.Status(v.name), toyRetry)
+		answer = apply.Later(c, apply.Status(v.name), manualRetry)
 	default:
 		return nil
 	}
 	return &answer
 }
 
-// validReason says whether the wire takes a reason code.
+// validReason reports whether an answer may have a reason code.
 func validReason(code string) bool {
 	c := &apply.Command{ApplyID: "handoff_" + strings.Repeat("0", 64)}
 	answer := apply.Refuse(c, code, "", false)

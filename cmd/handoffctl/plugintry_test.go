@@ -1,12 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,33 +16,28 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // terminal is an output that a test waits at.
 type terminal struct {
-	mu      sync.Mutex
-	text    bytes.Buffer
+	natstest.Buffer
 	written chan struct{}
 }
 
 func newTerminal() *terminal { return &terminal{written: make(chan struct{}, 1)} }
 
 func (o *terminal) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	select {
-	case o.written <- struct{}{}:
-	default:
-	}
-	return o.text.Write(p)
-}
-
-func (o *terminal) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.text.String()
+	defer func() {
+		select {
+		case o.written <- struct{}{}:
+		default:
+		}
+	}()
+	return o.Buffer.Write(p)
 }
 
 // await waits until so many of a text are there.
@@ -113,7 +106,7 @@ func (tr *trial) send(c *apply.Command) *nats.Subscription {
 	require.NoError(tr.t, err)
 	data, err := c.MarshalWire(time.Now())
 	require.NoError(tr.t, err)
-	subject := worldengine.ApplySubject("main", worldengine.TownToken(c.TownID))
+	subject := wire.ApplySubject("main", wire.TownToken(c.TownID))
 	require.NoError(tr.t, tr.nc.PublishRequest(subject, replies.Subject, data))
 	return replies
 }
@@ -298,6 +291,20 @@ func TestPluginTryDoesNotBeginWhatWaitedTooLong(t *testing.T) {
 	require.Equal(t, exitOK, tr.ended())
 }
 
+// What is answered without a person is not begun late either.
+func TestPluginTryRefusesWhatCameTooLate(t *testing.T) {
+	tr := try(t, "--answer", "applied", "--count", "2")
+	late := *toApply(t, "a")
+	late.Deadline = time.Now()
+	got := tr.ask(&late)
+	require.Equal(t, plugin.ReasonDeadlinePassed, got.ReasonCode)
+	require.True(t, got.Retryable)
+	again := *toApply(t, "a")
+	again.LogicalAttemptID = 2
+	require.Equal(t, apply.Applied, tr.ask(&again).Status, "the next attempt is in time")
+	require.Equal(t, exitOK, tr.ended())
+}
+
 func TestPluginTryTellsWhatIsNoCommand(t *testing.T) {
 	tr := try(t, "--count", "1")
 	require.NoError(t, tr.nc.Publish("worldengine.v1.main.apply.a", []byte("{}")))
@@ -357,7 +364,7 @@ func TestNothingIsNoTerminal(t *testing.T) {
 // The whole way: an agent's handoff, the engine, and the person who is the plugin.
 func TestPluginTryWithTheEngine(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{
-		Apply: worldengine.ApplyPlugin, Plugin: worldengine.PluginPolicy{Backoff: time.Millisecond},
+		Apply: apply.Plugin, Plugin: apply.Policy{Backoff: time.Millisecond},
 	})
 	tried := func(args ...string) (*terminal, chan int) {
 		out, errs, status := newTerminal(), newTerminal(), make(chan int, 1)

@@ -7,59 +7,120 @@ import (
 	"sync"
 	"time"
 
-	"worldengine/cmd/handoffctl/internal/client"
 	"worldengine/schemas"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // replayCommand sends the handoffs of fixtures.
 type replayCommand struct {
-	Paths       []string `arg:"" name:"path" help:"Files, and directories whose *.json are read in the order of their names; - for standard input."`
+	Paths       []string `arg:"" name:"path" help:"Files, and directories whose *.json, *.jsonl and *.ndjson are read, with those of their subdirectories; - for standard input."`
 	Concurrency int      `help:"How many towns are replayed at once. The handoffs of one town stay in their order." default:"1"`
+	Strict      bool     `help:"Refuse fixtures that expect nothing, before anything is sent."`
+	Fresh       bool     `help:"Replay against throw-away servers of its own, with a new world for each file."`
+	Update      bool     `help:"Write what was answered into the fixtures, after showing the difference. Those that pass stay as they are."`
+	JUnit       string   `name:"junit" help:"Write a report in JUnit's XML to this file, too." placeholder:"FILE"`
 }
 
 // Help is the command's long help.
 func (replayCommand) Help() string {
-	return `A file holds one fixture or an array of them. A fixture is a handoff by itself, or
-{"handoff": …, "snapshot": …, "expect": {"status", "reasonCode", "result", "error"}, "name": …}, all
-but the handoff optional, other members ignored.
+	return `A file holds one fixture, an array of them, or one after another (JSON Lines). A fixture is a handoff by
+itself, or {"handoff": …, "snapshot": …, "expect": {"status", "reasonCode", "result", "resultBytes",
+"error"}, "name": …, "comment": …}. Only the handoff is required; a member of another name is refused.
 
-With a snapshot the town is put first: created, or its state replaced, which fails the fixture where
-the town's day would be lowered. Of "expect" only what is given is compared; "error" is the machine
-code of an error reply. A handoff that gets an error reply that is not expected fails. Prints how
-many ended in each status and every failure, and exits 1 when there is one. With --concurrency above
-1 a fixture takes its turn among those of its handoff's town, and the towns mix.
+Where a fixture has a snapshot, replay first creates the town or replaces its state. The server
+refuses that where it would lower the town's day, and the fixture fails. Of "expect" only the members
+that are given are compared: "result" as JSON, "resultBytes" byte for byte; "error" is the machine code
+of an error reply. A handoff that gets an error reply that the fixture does not expect fails. A fixture
+that expects nothing is sent and counted as unchecked. Prints how many handoffs ended in each status and
+every failure, and exits 1 when there is a failure. With --concurrency above 1 the fixtures of one
+town keep their order, and those of different towns run side by side.
 
-Example:
+With --update a fixture that fails, or expects nothing, expects from now on what it was answered: of a
+result the members that its "expect" has, or status, reasonCode and resultBytes where it has none. The
+difference is shown first; nothing else in the file changes. A snapshot that could not be put stays a
+failure. Nothing is written when the replay was cut short.
 
-    handoffctl replay fixtures/ --concurrency 8`
+With --fresh no server is needed, and every file begins with an empty world. Where a snapshot would
+lower the day of its town, the town goes on in another empty world.
+
+Examples:
+
+    handoffctl replay fixtures/ --fresh --strict --junit report.xml
+    handoffctl replay fixtures/ --fresh --update`
 }
 
 // Run replays the fixtures.
-func (c *replayCommand) Run(ctx context.Context, a *app) error {
+func (c *replayCommand) Run(ctx context.Context, a *app) (err error) {
 	if c.Concurrency < 1 {
 		return usagef("--concurrency must be at least 1, not %d", c.Concurrency)
+	}
+	if err := checkOutput("--junit", c.JUnit); err != nil {
+		return err
 	}
 	fixtures, err := loadFixtures(a, c.Paths)
 	if err != nil {
 		return err
 	}
-	server, err := a.connect()
-	if err != nil {
+	if err := c.checkStrict(fixtures); err != nil {
 		return err
 	}
-	defer server.Conn.Close()
-	player := &player{server: server, fixtures: fixtures, progress: newProgress(a.err, len(fixtures))}
+	if err := c.checkUpdate(fixtures); err != nil {
+		return err
+	}
+	player := &player{fixtures: fixtures, progress: newProgress(a.err, len(fixtures))}
 	player.done = make([]*replayed, len(fixtures))
+	if c.Fresh {
+		fresh := &freshWorlds{timeout: a.flags.Timeout}
+		defer func() { err = errors.Join(err, fresh.close()) }()
+		player.world = fresh.of
+	} else {
+		server, err := a.connect()
+		if err != nil {
+			return err
+		}
+		defer server.Conn.Close()
+		player.world = func(context.Context, string, int) (*client.Client, error) { return server, nil }
+	}
+	player.fresh = c.Fresh
 	start := time.Now()
 	stopped := player.play(ctx, c.Concurrency)
 	player.progress.end()
-	return errors.Join(stopped, a.printReplay(player.done, time.Since(start), stopped))
+	if c.JUnit != "" {
+		if err := writeJUnit(c.JUnit, fixtures, player.done); err != nil {
+			return err
+		}
+	}
+	took := time.Since(start)
+	var updates []update
+	if c.Update && stopped == nil {
+		if updates, err = a.update(fixtures, player.done); err != nil {
+			return err
+		}
+	}
+	return errors.Join(stopped, a.printReplay(player.done, took, updates, stopped))
+}
+
+// checkStrict refuses fixtures that expect nothing, where --strict asks for that.
+func (c *replayCommand) checkStrict(fixtures []fixture) error {
+	if !c.Strict {
+		return nil
+	}
+	for i := range fixtures {
+		if !fixtures[i].expect.compares() {
+			return usagef("%s expects nothing, and --strict refuses that", fixtures[i].label)
+		}
+	}
+	return nil
 }
 
 // player replays fixtures.
 type player struct {
-	server   *client.Client
+	// world returns the world that the fixtures of a file are sent to. With fresh, the nth of a file is
+	// empty at first.
+	world    func(ctx context.Context, file string, nth int) (*client.Client, error)
+	fresh    bool
 	fixtures []fixture
 	progress *progress
 	done     []*replayed // by fixture; nil where it was not replayed
@@ -79,11 +140,12 @@ func (p *player) play(ctx context.Context, concurrency int) error {
 	for range concurrency {
 		workers.Go(func() {
 			for lane := range lanes {
+				nth := 0 // the world of the lane, of those of its file
 				for _, i := range lane {
 					if context.Cause(ctx) != nil {
 						return
 					}
-					done, err := p.replay(ctx, &p.fixtures[i])
+					done, err := p.replayIn(ctx, &p.fixtures[i], &nth)
 					if err != nil {
 						stop(err)
 						return
@@ -104,13 +166,17 @@ func (p *player) play(ctx context.Context, concurrency int) error {
 }
 
 // lanes returns the indexes of the fixtures, each lane to be replayed in its order: all of them
-// where nothing happens at once, else those of each town.
+// where nothing happens at once, else those of each town. In fresh worlds the towns of each file are
+// apart.
 func (p *player) lanes(concurrency int) [][]int {
 	var lanes [][]int
 	of := map[string]int{}
 	for i := range p.fixtures {
 		key := p.fixtures[i].town
-		if concurrency == 1 {
+		switch {
+		case p.fresh:
+			key = p.fixtures[i].file + "\x00" + key
+		case concurrency == 1:
 			key = ""
 		}
 		lane, ok := of[key]
@@ -123,44 +189,63 @@ func (p *player) lanes(concurrency int) [][]int {
 	return slices.Clip(lanes)
 }
 
-// replay replays one fixture. An error means that no answer came.
-func (p *player) replay(ctx context.Context, f *fixture) (replayed, error) {
-	var refused *client.ReplyError
-	if f.snapshot != nil {
-		err := p.prepare(ctx, f)
-		if errors.As(err, &refused) && refused.Refused() {
-			return replayed{outcome: refusedOutcome, failure: &mismatch{
-				Fixture: f.label, Expected: "its snapshot to be put", Got: "error " + refused.Error(),
-			}}, nil
-		}
+// replayIn replays one fixture in the nth world of its file, or in the next one where that is needed. An
+// error means that no answer came.
+func (p *player) replayIn(ctx context.Context, f *fixture, nth *int) (replayed, error) {
+	start := time.Now()
+	for {
+		server, err := p.world(ctx, f.file, *nth)
 		if err != nil {
 			return replayed{}, err
 		}
+		done, lower, err := replay(ctx, server, f)
+		if p.fresh && lower {
+			*nth++
+			continue
+		}
+		done.took = time.Since(start)
+		return done, err
 	}
-	got, err := sendHandoff(ctx, p.server, f.handoff)
+}
+
+// replay replays one fixture. lower reports that its snapshot would lower the day of its town.
+func replay(ctx context.Context, server *client.Client, f *fixture) (done replayed, lower bool, err error) {
+	var refused *client.ReplyError
+	if f.snapshot != nil {
+		err := prepare(ctx, server, f)
+		if errors.As(err, &refused) && refused.Refused() {
+			return replayed{outcome: refusedOutcome, failure: &mismatch{
+				Fixture: f.label, Expected: "its snapshot to be put", Got: "error " + refused.Error(),
+			}}, refused.Code == string(wire.CodeEpochRegression), nil
+		}
+		if err != nil {
+			return replayed{}, false, err
+		}
+	}
+	got, err := sendHandoff(ctx, server, f.handoff)
 	if errors.As(err, &refused) && refused.Refused() {
-		return judgeRefusal(f, refused), nil
+		return judgeRefusal(f, refused), false, nil
 	}
 	if err != nil {
-		return replayed{}, err
+		return replayed{}, false, err
 	}
-	return judgeResult(f, got), nil
+	return judgeResult(f, got), false, nil
 }
 
 // prepare makes the fixture's snapshot the state of its town.
-func (p *player) prepare(ctx context.Context, f *fixture) error {
-	_, _, err := putTown(ctx, p.server, f.snapshot, "", "")
+func prepare(ctx context.Context, server *client.Client, f *fixture) error {
+	_, _, err := putTown(ctx, server, f.snapshot, "", "")
 	var refused *client.ReplyError
-	if !errors.As(err, &refused) || refused.Code != "TOWN_EXISTS" {
+	if !errors.As(err, &refused) || refused.Code != string(wire.CodeTownExists) {
 		return err
 	}
-	current, err := currentHash(ctx, p.server, f.snapshot)
+	current, err := currentHash(ctx, server, f.snapshot)
 	if err != nil {
 		return err
 	}
 	if wanted, err := town.Parse(f.snapshot, schemas.Limits{}); err == nil && wanted.Hash == current {
 		return nil
 	}
-	_, _, err = putTown(ctx, p.server, f.snapshot, current, "")
+	_, _, err = putTown(ctx, server, f.snapshot, current, "")
 	return err
 }

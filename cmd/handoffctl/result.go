@@ -9,22 +9,20 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/go-json-experiment/json"
-
-	"worldengine/cmd/handoffctl/internal/client"
 	"worldengine/handoff"
-	"worldengine/schemas"
 )
 
 // resultGetCommand looks up the result of an accepted handoff.
 type resultGetCommand struct {
-	Key string `arg:"" help:"The idempotency key: the handoff's proposalId."`
+	Key  string `arg:"" help:"The idempotency key: the handoff's proposalId."`
+	Town string `help:"The town that accepted the key; without it, the last one that did." placeholder:"ID"`
 }
 
 // Help is the command's long help.
 func (resultGetCommand) Help() string {
-	return `Shows the result that a key was accepted with, as long as the server's dedupe retention keeps it. A
-handoff that was refused (rejected or stale) did not consume its key, so it is not found.
+	return `Shows the result of an accepted handoff, as long as the server's --dedupe-retention keeps it. A
+rejected or stale handoff does not consume its key, so its result is not kept. A key belongs to its
+town: give --town where several towns may have used the key.
 
 Example:
 
@@ -38,35 +36,25 @@ func (c *resultGetCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer server.Conn.Close()
-	body, err := json.Marshal(map[string]string{"idempotencyKey": c.Key})
-	if err != nil {
-		return usagef("the key cannot be sent: %v", err)
-	}
-	msg, err := server.Request(ctx, client.ResultGet, body)
+	found, err := server.Result(ctx, c.Key, c.Town)
 	if err != nil {
 		return err
 	}
 	if a.json() {
-		return a.printRaw(msg.Data)
+		return a.printJSON(answerOf(found))
 	}
-	var found answer
-	if err := json.Unmarshal(msg.Data, &found); err != nil {
-		return fmt.Errorf("the server's answer cannot be read: %w", err)
-	}
-	result, err := handoff.ParseResult(found.Result, schemas.Limits{})
-	if err != nil {
-		return fmt.Errorf("the stored result is not valid: %w", err)
-	}
-	return a.printResult(found.RunID, result)
+	return a.printResult(found.RunID, found.Result)
 }
 
 // printResult prints a result for people.
 func (a *app) printResult(runID string, r *handoff.Result) error {
 	return a.printTable(func(w io.Writer) {
-		fmt.Fprintf(w, "status\t%s (%s)\n", r.Status, r.ReasonCode)
+		fmt.Fprintf(w, "status\t%s\n", a.coloured(fmt.Sprintf("%s (%s)", r.Status, r.ReasonCode), resultTone(r.Status)))
 		fmt.Fprintf(w, "command\t%s\n", show(r.Command))
 		fmt.Fprintf(w, "result\t%s\n", r.ResultID)
-		fmt.Fprintf(w, "run\t%s\n", runID)
+		if runID != "" {
+			fmt.Fprintf(w, "run\t%s\n", runID)
+		}
 		if of := r.Evaluation.DuplicateCheck.DuplicateOf; of != nil {
 			fmt.Fprintf(w, "duplicate of\t%s\n", *of)
 		}

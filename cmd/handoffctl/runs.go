@@ -4,23 +4,27 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 
-	"worldengine/cmd/handoffctl/internal/client"
+	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/wire"
 )
 
 // runGetCommand shows the state of a run.
 type runGetCommand struct {
-	RunID string `arg:"" name:"run-id" help:"The run: what send prints, or the reply's header Run-Id."`
+	RunID string `arg:"" name:"run-id" help:"The run: what send prints, or the beginning of that."`
 }
 
 // Help is the command's long help.
 func (runGetCommand) Help() string {
-	return `Shows what became of a run: its status, its steps, what was asked and how it ended. With -o json: the
-server's reply, a RunSnapshot.
+	return `Shows the status of a run, its steps, the command, and how the run ended. With -o json it prints the
+server's reply, a RunSnapshot. The beginning of an id is looked for among the newest 10,000 runs.
 
 Example:
 
@@ -34,8 +38,15 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer server.Conn.Close()
-	var run runevents.Snapshot
-	raw, err := ask(ctx, server, client.RunGet, map[string]string{"runId": c.RunID}, &run)
+	runID, err := a.runID(ctx, server, c.RunID, false)
+	if err != nil {
+		return err
+	}
+	var run struct {
+		runevents.Snapshot `json:",inline"`
+		Substatus          string `json:"substatus"`
+	}
+	raw, err := ask(ctx, server, wire.RunGet, map[string]string{"runId": runID}, &run)
 	if err != nil {
 		return err
 	}
@@ -44,7 +55,11 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 	}
 	return a.printTable(func(w io.Writer) {
 		fmt.Fprintf(w, "run\t%s\n", show(run.RunID))
-		fmt.Fprintf(w, "status\t%s\t%s\n", show(string(run.Status)), show(string(run.Metadata.Consistency)))
+		status := a.coloured(show(string(run.Status)), runTone(run.Status, resultStatus(&run.Snapshot)))
+		if run.Substatus != "" {
+			status += ", " + show(strings.ToLower(run.Substatus))
+		}
+		fmt.Fprintf(w, "status\t%s %s\n", status, show(string(run.Metadata.Consistency)))
 		fmt.Fprintf(w, "started\t%s\n", orDash(run.StartedAt))
 		fmt.Fprintf(w, "ended\t%s\n", orDash(run.CompletedAt))
 		fmt.Fprintf(w, "asked\t%s\n", orDash(string(run.Metadata.Started)))
@@ -62,79 +77,134 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 
 // runListCommand lists runs.
 type runListCommand struct {
-	Town  string    `help:"Only the runs of this town."`
-	Since time.Time `help:"Only the runs that were persisted at this time or later (RFC 3339)." placeholder:"TIME"`
-	Until time.Time `help:"Only the runs that were persisted before this time (RFC 3339)." placeholder:"TIME"`
-	Limit int       `help:"How many runs to show at most, ${default} by default." default:"100"`
+	Town   string `help:"Only the runs of this town." placeholder:"ID"`
+	Actor  string `help:"Only the runs of this actor: who proposed, or gave the signal." placeholder:"NAME"`
+	Type   string `help:"Only the runs of proposals of this type, such as PROJECT_ADVANCE, or of this signal, such as PAUSE." placeholder:"TYPE"`
+	Status string `help:"Only the runs of this status, such as RUNNING, or of whose result it is the status, such as rejected." placeholder:"STATUS"`
+	Since  string `help:"Only the runs that were persisted at this time or later: an RFC 3339 time, or how long ago, such as 1h." placeholder:"TIME"`
+	Until  string `help:"Only the runs that were persisted before this time; as --since." placeholder:"TIME"`
+	Last   int    `help:"How many runs to show at most, ${default} by default." aliases:"limit" default:"100" placeholder:"N"`
+	After  uint64 `help:"Go on where a list ended: what it printed." placeholder:"PLACE"`
+	Oldest bool   `help:"Show the oldest runs first."`
 }
 
 // Help is the command's long help.
 func (runListCommand) Help() string {
-	return `Lists runs in the order in which they were committed, a page at a time. With -o json:
-{"runs": […]}, each a RunSnapshot.
+	return `Lists runs, the newest first. With -o json it prints {"runs": […], "next": …}, each a RunSnapshot with
+its town, actor, type, command, and the status and reason code of its result.
 
 Example:
 
-    handoffctl run list --town town-threatened --since 2026-02-16T10:00:00Z`
+    handoffctl run list --town town-threatened --status rejected --since 1h`
 }
 
 // runPage is a reply of run.list.
 type runPage struct {
-	Runs []runevents.Snapshot `json:"runs"`
-	Next uint64               `json:"next,omitzero"`
+	Runs []runs.Row `json:"runs"`
+	Next uint64     `json:"next,omitzero"`
 }
 
 // maxRunPage is how many runs one request may ask for.
 const maxRunPage = 200
 
+// runListRequest is a request of run.list.
+type runListRequest struct {
+	TownID  string `json:"townId,omitzero"`
+	ActorID string `json:"actorId,omitzero"`
+	Type    string `json:"type,omitzero"`
+	Status  string `json:"status,omitzero"`
+	From    string `json:"from,omitzero"`
+	To      string `json:"to,omitzero"`
+	Order   string `json:"order,omitzero"`
+	After   uint64 `json:"after,omitzero"`
+	Limit   int    `json:"limit"`
+}
+
+// request returns the request of the first page.
+func (c *runListCommand) request(now time.Time) (runListRequest, error) {
+	r := runListRequest{TownID: c.Town, ActorID: c.Actor, Type: c.Type, Status: c.Status, After: c.After}
+	if c.Oldest {
+		r.Order = "oldest"
+	}
+	var err error
+	if r.From, err = moment("--since", c.Since, now); err != nil {
+		return r, err
+	}
+	r.To, err = moment("--until", c.Until, now)
+	return r, err
+}
+
+// moment reads a flag that has an RFC 3339 time, or how long before now; "" stays so.
+func moment(flag, text string, now time.Time) (string, error) {
+	if text == "" {
+		return "", nil
+	}
+	if ago, err := time.ParseDuration(text); err == nil && ago >= 0 {
+		return runevents.Timestamp(now.Add(-ago)), nil
+	}
+	at, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return "", usagef("%s must be a time such as 2026-02-16T10:00:00Z, or how long ago such as 90m, not %q",
+			flag, text)
+	}
+	return runevents.Timestamp(at), nil
+}
+
 // Run lists the runs.
 func (c *runListCommand) Run(ctx context.Context, a *app) error {
-	if c.Limit < 1 {
-		return usagef("--limit must be at least 1, not %d", c.Limit)
+	if c.Last < 1 {
+		return usagef("--last must be at least 1, not %d", c.Last)
+	}
+	request, err := c.request(time.Now())
+	if err != nil {
+		return err
 	}
 	server, err := a.connect()
 	if err != nil {
 		return err
 	}
 	defer server.Conn.Close()
-	all := runPage{Runs: []runevents.Snapshot{}}
-	for more := true; more && len(all.Runs) < c.Limit; more = all.Next > 0 {
-		page, err := c.page(ctx, server, all.Next, min(c.Limit-len(all.Runs), maxRunPage))
-		if err != nil {
-			return err
-		}
-		all.Runs, all.Next = append(all.Runs, page.Runs...), page.Next
+	all, err := listRuns(ctx, server, request, c.Last)
+	if err != nil {
+		return err
 	}
 	if a.json() {
 		return a.printJSON(all)
 	}
-	return a.printTable(func(w io.Writer) {
-		fmt.Fprintln(w, "RUN\tSTARTED\tSTATUS\tASKED\tOUTCOME")
-		for i := range all.Runs {
-			run := &all.Runs[i]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", show(run.RunID), orDash(run.StartedAt),
-				show(string(run.Status)), orDash(command(run)), orDash(outcomeOf(run)))
-		}
-	})
+	return a.printRuns(&all)
 }
 
-func (c *runListCommand) page(ctx context.Context, server *client.Client, after uint64, limit int) (runPage, error) {
-	request := struct {
-		TownID string `json:"townId,omitzero"`
-		From   string `json:"from,omitzero"`
-		To     string `json:"to,omitzero"`
-		After  uint64 `json:"after,omitzero"`
-		Limit  int    `json:"limit"`
-	}{TownID: c.Town, After: after, Limit: limit}
-	if !c.Since.IsZero() {
-		request.From = runevents.Timestamp(c.Since)
+func (a *app) printRuns(all *runPage) error {
+	err := a.printTable(func(w io.Writer) {
+		fmt.Fprintf(w, "RUN\tSTARTED\tENDED\t%s\tACTOR\tASKED\tOUTCOME\n", a.coloured("STATUS", plain))
+		for i := range all.Runs {
+			run := &all.Runs[i]
+			t := runTone(run.Status, resultStatus(&run.Snapshot))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.briefID(run.RunID), orDash(run.StartedAt),
+				orDash(run.CompletedAt), a.coloured(show(string(run.Status)), t), orDash(run.ActorID),
+				orDash(command(&run.Snapshot)), a.coloured(orDash(outcomeOf(&run.Snapshot)), t))
+		}
+	})
+	if err == nil && all.Next > 0 {
+		err = a.printf("showing %d of more: --after %d goes on\n", len(all.Runs), all.Next)
 	}
-	if !c.Until.IsZero() {
-		request.To = runevents.Timestamp(c.Until)
+	return err
+}
+
+// listRuns asks for up to limit runs.
+func listRuns(
+	ctx context.Context, server *client.Client, request runListRequest, limit int,
+) (runPage, error) {
+	all := runPage{Runs: []runs.Row{}}
+	for more := true; more && len(all.Runs) < limit; more = all.Next > 0 {
+		request.Limit = min(limit-len(all.Runs), maxRunPage)
+		var page runPage
+		if _, err := ask(ctx, server, wire.RunList, request, &page); err != nil {
+			return all, err
+		}
+		all.Runs, all.Next, request.After = append(all.Runs, page.Runs...), page.Next, page.Next
 	}
-	var page runPage
-	_, err := ask(ctx, server, client.RunList, request, &page)
-	return page, err
+	return all, nil
 }
 
 // command is what a run was asked to do.
@@ -172,13 +242,25 @@ func (s *said) String() string {
 	return text
 }
 
+// runOutcome is what the last event of a run says; a run of another producer may not say.
+type runOutcome struct {
+	Status     string `json:"status"`
+	ReasonCode string `json:"reasonCode"`
+}
+
+func outcomeIn(run *runevents.Snapshot) (ended runOutcome) {
+	_ = json.Unmarshal(run.Metadata.Outcome, &ended)
+	return ended
+}
+
+// resultStatus is the status of a run's result, "" for none.
+func resultStatus(run *runevents.Snapshot) handoff.Status {
+	return handoff.Status(outcomeIn(run).Status)
+}
+
 // outcomeOf is how a run ended.
 func outcomeOf(run *runevents.Snapshot) string {
-	var ended struct {
-		Status     string `json:"status"`
-		ReasonCode string `json:"reasonCode"`
-	}
-	_ = json.Unmarshal(run.Metadata.Outcome, &ended) // a run of another producer may not say
+	ended := outcomeIn(run)
 	if ended.ReasonCode == "" {
 		return ended.Status
 	}
@@ -186,7 +268,7 @@ func outcomeOf(run *runevents.Snapshot) string {
 }
 
 // ask makes a request and reads its answer, which it also returns as it came.
-func ask(ctx context.Context, server *client.Client, verb string, request, answer any) ([]byte, error) {
+func ask(ctx context.Context, server *client.Client, verb wire.Verb, request, answer any) ([]byte, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, usagef("the request cannot be sent: %v", err)

@@ -14,11 +14,13 @@ type schemaCommand struct {
 
 // Help is the command's long help.
 func (schemaCommand) Help() string {
-	return `Prints one of the JSON Schemas (draft 2020-12) that the server checks payloads with.
+	return `Prints one of the JSON Schemas (draft 2020-12) that the server checks payloads with. That of
+the payload of a run event has the name of the event's type.
 
-Example:
+Examples:
 
-    handoffctl schema execution-handoff.v1`
+    handoffctl schema execution-handoff.v1
+    handoffctl schema StepFailed`
 }
 
 // Run prints the schema, or the names.

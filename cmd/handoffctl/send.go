@@ -2,28 +2,32 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-	"github.com/nats-io/nats.go"
 
-	"worldengine/cmd/handoffctl/internal/client"
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
+	"worldengine/worldengine/client"
 )
 
 // sendCommand sends one handoff.
 type sendCommand struct {
-	File   string         `arg:"" help:"File with the handoff, - for standard input."`
+	File   string         `arg:"" help:"File with the handoff, or with one fixture that has it; - for standard input."`
 	Expect handoff.Status `help:"Exit 1 unless the result has this status: executed, rejected, stale, duplicate or failed." enum:",executed,rejected,stale,duplicate,failed" default:"" placeholder:"STATUS"`
+	DryRun bool           `help:"Ask for the result that the handoff would get now; nothing is stored and the key stays free."`
 }
 
 // Help is the command's long help.
 func (sendCommand) Help() string {
-	return `Sends the bytes as they are, so that the server judges them, and shows the result that comes back.
-A reply of 429 or 503 is asked again after the pause that it asks for, up to --timeout. Sending a
-handoff again is safe: its key tells. Exits 0 for any result, --expect asks for one.
+	return `Sends the bytes of the file as they are, of a fixture those of its handoff, and shows
+the result that the server answers. After a 429 or 503 it waits as long as the server says and
+asks again, and after a lost reply it sends the same bytes again, within --timeout: with more than
+a few seconds it outlives a restart of the server. It is safe to send a handoff again: the server
+accepts an idempotency key at most once. Exits 0 for every result; with --expect it exits 1 for
+any other status. With --dry-run the server judges the handoff and stores nothing.
 
 Example:
 
@@ -32,22 +36,32 @@ Example:
 
 // Run sends the handoff.
 func (c *sendCommand) Run(ctx context.Context, a *app) error {
-	data, err := a.read(c.File)
+	data, err := a.readUpTo(c.File, maxDocument)
 	if err != nil {
 		return err
 	}
+	data = handoffIn(data)
 	server, err := a.connect()
 	if err != nil {
 		return err
 	}
 	defer server.Conn.Close()
-	got, err := sendHandoff(ctx, server, data)
-	if err != nil {
-		return err
+	send := sendHandoff
+	if c.DryRun {
+		send = dryRunHandoff
 	}
-	if a.json() {
+	got, err := send(ctx, server, data)
+	if err != nil {
+		return hinted(err, data)
+	}
+	switch {
+	case a.raw():
+		err = a.printRaw(got.Result)
+	case a.json():
 		err = a.printJSON(got)
-	} else {
+	case c.DryRun:
+		err = a.printDryRun(&got)
+	default:
 		err = a.printResult(got.RunID, got.parsed)
 	}
 	if err != nil {
@@ -59,30 +73,72 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	return nil
 }
 
+// hinted adds to the error of a handoff that may have been carried out how to find that out.
+func hinted(err error, data []byte) error {
+	var unavailable *client.UnavailableError
+	h, unreadable := handoff.Parse(data, schemas.Limits{})
+	if !errors.As(err, &unavailable) || unavailable.Code != "TIMEOUT" || unreadable != nil {
+		return err
+	}
+	said := *unavailable
+	said.Message += fmt.Sprintf("\n  hint: send it again, which is safe, or ask: handoffctl result get %s --town %s",
+		h.IdempotencyKey, show(h.Proposal.TownID))
+	return &said
+}
+
 // answer is what a handoff got: the result's bytes as they came, and what they say.
 type answer struct {
-	RunID  string         `json:"runId"`
+	RunID  string         `json:"runId,omitzero"`
 	Result jsontext.Value `json:"result"`
+	// DryRun reports that nothing was stored, and Apply what would apply the command, where that is not
+	// the engine.
+	DryRun bool   `json:"dryRun,omitzero"`
+	Apply  string `json:"apply,omitzero"`
 	parsed *handoff.Result
 }
 
 // sendHandoff sends one handoff and verifies its result as an agent would.
 func sendHandoff(ctx context.Context, server *client.Client, data []byte) (answer, error) {
-	msg, err := server.Request(ctx, client.Handoff, data)
+	got, err := server.SendJSON(ctx, data)
 	if err != nil {
 		return answer{}, err
 	}
-	return answerOf(msg)
+	return answerOf(got), nil
 }
 
-func answerOf(msg *nats.Msg) (answer, error) {
-	got := answer{RunID: msg.Header.Get(worldengine.RunIDHeader), Result: msg.Data}
-	var err error
-	if got.parsed, err = handoff.ParseResult(msg.Data, schemas.Limits{}); err != nil {
-		return got, &client.UnavailableError{
-			Code:    "INVALID_RESULT",
-			Message: "the server's answer is not a valid result: " + sentence(err), Cause: err,
-		}
+// dryRunHandoff is sendHandoff for a dry run.
+func dryRunHandoff(ctx context.Context, server *client.Client, data []byte) (answer, error) {
+	got, err := server.DryRunJSON(ctx, data)
+	if err != nil {
+		return answer{}, err
 	}
-	return got, nil
+	return answerOf(got), nil
+}
+
+// printDryRun prints the result that a handoff would get.
+func (a *app) printDryRun(got *answer) error {
+	note := "dry run: nothing was stored\n"
+	if got.Apply != "" {
+		note = "dry run: nothing was stored; the result is what the rules expect of " + got.Apply + "\n"
+	}
+	if err := a.printf("%s", note); err != nil {
+		return err
+	}
+	return a.printResult("", got.parsed)
+}
+
+func answerOf(got *client.Outcome) answer {
+	return answer{RunID: got.RunID, Result: got.JSON, DryRun: got.DryRun, Apply: got.Apply, parsed: got.Result}
+}
+
+// handoffIn returns the handoff in a fixture, and anything else as it is.
+func handoffIn(data []byte) []byte {
+	var f struct {
+		SchemaVersion jsontext.Value `json:"schemaVersion"`
+		Handoff       jsontext.Value `json:"handoff"`
+	}
+	if json.Unmarshal(data, &f, lenient) == nil && f.SchemaVersion == nil && f.Handoff != nil {
+		return f.Handoff
+	}
+	return data
 }

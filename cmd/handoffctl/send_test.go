@@ -120,3 +120,21 @@ func TestRunEvents(t *testing.T) {
 	assert.Equal(t, exitRefused, got.status)
 	assert.Contains(t, got.err, "UNKNOWN_RUN (404)")
 }
+
+func TestSendDryRun(t *testing.T) {
+	c := online(t)
+	made := c.handoff()
+	for range 2 {
+		got := c.pipe(made, "send", "-", "--dry-run", "--expect", "executed")
+		require.Equal(t, exitOK, got.status, got.err)
+		assert.Regexp(t, `^dry run: nothing was stored\nstatus +executed \(EXECUTED\)\n`, got.out)
+		assert.NotRegexp(t, `(?m)^run `, got.out)
+	}
+	would := decode[answer](t, c.pipe(made, "send", "-", "--dry-run", "-o", "json").out)
+	assert.True(t, would.DryRun)
+	assert.Empty(t, would.RunID)
+	assert.Empty(t, decode[runPage](t, c.ok("run", "list", "-o", "json")).Runs)
+	sent := decode[answer](t, c.pipe(made, "send", "-", "-o", "json").out)
+	assert.Equal(t, string(sent.Result), string(would.Result))
+	assert.NotContains(t, c.pipe(made, "send", "-", "-o", "json").out, "dryRun")
+}

@@ -14,6 +14,14 @@ type summary struct {
 	// Outcomes counts the fixtures by the status of their result, or refused.
 	Outcomes map[string]int `json:"outcomes"`
 	Replayed int            `json:"replayed"`
+	// Passed, Failed and Unchecked are how many answered as expected, how many did not, and how many
+	// expect nothing.
+	Passed    int `json:"passed"`
+	Failed    int `json:"failed"`
+	Unchecked int `json:"unchecked"`
+	// Updated is how many of them expect something else from now on, and Updates what.
+	Updated int      `json:"updated,omitzero"`
+	Updates []update `json:"updates,omitempty"`
 	// NotReplayed is how many were left when the server could not be reached any more.
 	NotReplayed int        `json:"notReplayed"`
 	Failures    []mismatch `json:"failures"`
@@ -33,8 +41,16 @@ func summarize(done []*replayed, took time.Duration) summary {
 		}
 		s.Replayed++
 		s.Outcomes[r.outcome]++
-		if r.failure != nil {
+		switch {
+		case r.updated:
+			s.Updated++
+		case r.failure != nil:
+			s.Failed++
 			s.Failures = append(s.Failures, *r.failure)
+		case r.unchecked:
+			s.Unchecked++
+		default:
+			s.Passed++
 		}
 	}
 	return s
@@ -42,8 +58,9 @@ func summarize(done []*replayed, took time.Duration) summary {
 
 // printReplay prints what a replay found. The error, if any, makes the exit status 1; where the
 // replay was stopped by an error, that one decides.
-func (a *app) printReplay(done []*replayed, took time.Duration, stopped error) error {
+func (a *app) printReplay(done []*replayed, took time.Duration, updates []update, stopped error) error {
 	s := summarize(done, took)
+	s.Updates = updates
 	if a.json() && stopped == nil {
 		if err := a.printJSON(s); err != nil {
 			return err
@@ -72,6 +89,12 @@ func (a *app) printSummary(s *summary) error {
 			fmt.Fprintf(w, "not replayed\t%d\n", s.NotReplayed)
 		}
 	})
+	if err == nil {
+		err = a.printf("%d passed, %d failed, %d unchecked (they expect nothing)\n", s.Passed, s.Failed, s.Unchecked)
+	}
+	if err == nil && s.Updated > 0 {
+		err = a.printf("%d updated: they expect what was answered\n", s.Updated)
+	}
 	for i := range s.Failures {
 		f := &s.Failures[i]
 		if err == nil {

@@ -4,32 +4,34 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 
-	"worldengine/cmd/handoffctl/internal/client"
 	"worldengine/handoff"
-	"worldengine/worldengine"
-	"worldengine/worldengine/town"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/wire"
 )
 
 // townCommands are the commands of towns.
 type townCommands struct {
-	Get   townGetCommand   `cmd:"" help:"Show a town."`
-	List  townListCommand  `cmd:"" help:"List the towns."`
-	Put   townPutCommand   `cmd:"" help:"Create a town, or replace its state."`
-	Patch townPatchCommand `cmd:"" help:"Change members of a town's state."`
+	Get     townGetCommand     `cmd:"" help:"Show a town, now or as a revision left it."`
+	History townHistoryCommand `cmd:"" help:"List the revisions of a town: what changed it, when and by whom."`
+	List    townListCommand    `cmd:"" help:"List the towns."`
+	Put     townPutCommand     `cmd:"" help:"Create a town, or replace its state."`
+	Patch   townPatchCommand   `cmd:"" help:"Change members of a town's state."`
 }
 
 // townGetCommand shows a town.
 type townGetCommand struct {
-	Town string `arg:"" help:"The town's id."`
+	Town     string `arg:"" help:"The town's id."`
+	Revision uint64 `help:"Show the town as this revision left it, one that town history lists." placeholder:"N"`
 }
 
 // Help is the command's long help.
 func (townGetCommand) Help() string {
-	return `Shows the state of a town. With -o json: the server's reply, whose member snapshot is the
-snapshot.v1; town put and new --snapshot take that reply as it is.
+	return `Shows the state of a town. With -o json it prints the server's reply, whose member snapshot is the
+snapshot.v1; town put and new --snapshot accept that reply as it is.
 
 Example:
 
@@ -43,34 +45,20 @@ func (c *townGetCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer server.Conn.Close()
-	got, raw, err := getTown(ctx, server, c.Town)
+	got, err := server.TownAt(ctx, c.Town, c.Revision)
 	if err != nil {
 		return err
 	}
 	if a.json() {
-		return a.printRaw(raw)
+		return a.printRaw(got.JSON)
 	}
 	return a.printTown(got)
 }
 
 // townReply is the reply of town.get, town.put and town.patch.
-type townReply struct {
-	worldengine.Summary `json:",inline"`
-	Snapshot            town.Snapshot `json:"snapshot"`
-	Apply               string        `json:"apply"`
-	PendingRunID        string        `json:"pendingRunId"`
-	Paused              bool          `json:"paused"`
-}
+type townReply = client.Town
 
-func getTown(ctx context.Context, server *client.Client, id string) (*townReply, []byte, error) {
-	body, err := json.Marshal(map[string]string{"townId": id})
-	if err != nil {
-		return nil, nil, usagef("the town's id cannot be sent: %v", err)
-	}
-	return askTown(ctx, server, client.TownGet, body)
-}
-
-func askTown(ctx context.Context, server *client.Client, verb string, body []byte) (*townReply, []byte, error) {
+func askTown(ctx context.Context, server *client.Client, verb wire.Verb, body []byte) (*townReply, []byte, error) {
 	msg, err := server.Request(ctx, verb, body)
 	if err != nil {
 		return nil, nil, err
@@ -126,7 +114,8 @@ type townListCommand struct{}
 
 // Help is the command's long help.
 func (townListCommand) Help() string {
-	return `Lists all towns in the order of their ids; a page at a time is asked for.
+	return `Lists all towns in the order of their ids: who applies their commands, whether they are paused
+themselves, and the run whose command is being applied. With -o json it prints the server's replies.
 
 Example:
 
@@ -135,8 +124,8 @@ Example:
 
 // townPage is a reply of town.list.
 type townPage struct {
-	Towns []worldengine.Summary `json:"towns"`
-	Next  string                `json:"next,omitzero"`
+	Towns []client.TownSummary `json:"towns"`
+	Next  string               `json:"next,omitzero"`
 }
 
 // Run lists the towns.
@@ -146,43 +135,43 @@ func (c *townListCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer server.Conn.Close()
-	all := townPage{Towns: []worldengine.Summary{}}
-	for more := true; more; more = all.Next != "" {
-		page, err := listTowns(ctx, server, all.Next)
+	if !a.json() {
+		return a.printTowns(ctx, server)
+	}
+	all := townPage{Towns: []client.TownSummary{}}
+	for t, err := range server.Towns(ctx) {
 		if err != nil {
 			return err
 		}
-		if page.Next != "" && page.Next <= all.Next {
-			return fmt.Errorf("the server's list comes back to %q after %q", page.Next, all.Next)
-		}
-		all.Towns, all.Next = append(all.Towns, page.Towns...), page.Next
+		all.Towns = append(all.Towns, t)
 	}
-	if a.json() {
-		return a.printJSON(all)
-	}
-	return a.printTable(func(w io.Writer) {
-		fmt.Fprintln(w, "TOWN\tEPOCH\tSNAPSHOT\tREVISION")
-		for _, t := range all.Towns {
-			fmt.Fprintf(w, "%s\t%d\t%s\t%d\n", show(t.TownID), t.DecisionEpoch, t.SnapshotHash, t.Revision)
-		}
-	})
+	return a.printJSON(all)
 }
 
-// listTowns asks for the page of towns after an id, as many as the server chooses.
-func listTowns(ctx context.Context, server *client.Client, after string) (townPage, error) {
-	var page townPage
-	body, err := json.Marshal(struct {
-		After string `json:"after,omitzero"`
-	}{after})
+// printTowns prints the towns for people.
+func (a *app) printTowns(ctx context.Context, server *client.Client) error {
+	towns, err := listTowns(ctx, server)
 	if err != nil {
-		return page, fmt.Errorf("the next page cannot be asked for: %w", err)
+		return err
 	}
-	msg, err := server.Request(ctx, client.TownList, body)
-	if err != nil {
-		return page, err
+	err = a.printTable(func(w io.Writer) {
+		fmt.Fprintf(w, "TOWN\tEPOCH\tSNAPSHOT\tREVISION\tAPPLY\t%s\tPENDING\n", a.coloured("PAUSE", plain))
+		for i := range towns {
+			t := &towns[i]
+			pause := a.coloured("-", plain)
+			if t.Paused {
+				pause = a.coloured("paused", warn)
+			}
+			pending := a.briefID(t.PendingRunID)
+			if t.AbsentSince != "" {
+				pending = strings.TrimPrefix(pending+", no plugin since "+t.AbsentSince, "-, ")
+			}
+			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%s\n", show(t.TownID), t.DecisionEpoch, a.briefID(t.SnapshotHash),
+				t.Revision, orDash(t.Apply), pause, pending)
+		}
+	})
+	if err == nil && len(towns) > maxDetails {
+		err = a.printf("APPLY, PAUSE and PENDING are those of the first %d towns\n", maxDetails)
 	}
-	if err := json.Unmarshal(msg.Data, &page); err != nil {
-		return page, fmt.Errorf("the server's answer cannot be read: %w", err)
-	}
-	return page, nil
+	return err
 }

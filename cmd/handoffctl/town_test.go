@@ -69,8 +69,8 @@ func TestTownListReadsEveryPage(t *testing.T) {
 	c := online(t)
 	table := strings.Split(strings.TrimSpace(c.ok("town", "list")), "\n")
 	require.Len(t, table, 4)
-	assert.Regexp(t, `^TOWN +EPOCH +SNAPSHOT +REVISION$`, table[0])
-	assert.Regexp(t, `^Fort Ашера № 2 +0 +[0-9a-f]{64} +\d+$`, table[1])
+	assert.Regexp(t, `^TOWN +EPOCH +SNAPSHOT +REVISION +APPLY +PAUSE +PENDING$`, table[0])
+	assert.Regexp(t, `^Fort Ашера № 2 +0 +[0-9a-f]{64} +\d+ +local +- +-$`, table[1])
 
 	page := decode[townPage](t, c.ok("town", "list", "-o", "json"))
 	require.Len(t, page.Towns, 3)
@@ -118,8 +118,8 @@ func TestTownPatch(t *testing.T) {
 	}{
 		`{"day": 1}`:                {exitRefused, "EPOCH_REGRESSION (409)"},
 		`{"pressure": {"hope": 2}}`: {exitRefused, "/patch/pressure/hope: "},
-		`[]`:                        {exitRefused, "/patch: "},
-		`{`:                         {exitUsage, "the patch is not JSON: "},
+		`[]`:                        {exitUsage, "- has a list, and one merge patch is meant"},
+		`{`:                         {exitUsage, "- is not JSON: "},
 	} {
 		got := c.pipe(patch, "town", "patch", threatened, "-")
 		assert.Equal(t, wants.status, got.status, patch)
@@ -143,4 +143,31 @@ func TestTownPutSaysWhoApplies(t *testing.T) {
 	got := c.run("town", "put", file, "--replace", "--apply", "rcon")
 	assert.Equal(t, exitRefused, got.status)
 	assert.Contains(t, got.err, "/apply: ", "the server has no console")
+}
+
+func TestTownHistory(t *testing.T) {
+	c := online(t)
+	sent := decode[answer](t, c.pipe(c.handoff(), "send", "-", "-o", "json").out)
+	c.ok("pause", "--town", threatened, "--actor", "ada")
+	lines := strings.Split(c.ok("town", "history", threatened), "\n")
+	require.Len(t, lines, 5, "the head, three revisions, and the end")
+	assert.Regexp(t, `^REVISION +TIME +CAUSE +ACTOR +STATUS +EPOCH +HASH +RUN +COMMAND$`, lines[0])
+	assert.Regexp(t, `^\d+ +\S+Z +control +ada +- +16 `, lines[1])
+	assert.Regexp(t, `^\d+ +\S+Z +handoff +\S+ +executed +16 +[0-9a-f]{64} +`+sent.RunID+
+		` +project advance town-threatened wall-perimeter$`, lines[2])
+	assert.Regexp(t, `^\d+ +\S+Z +put +- +- +15 `, lines[3])
+
+	page := decode[historyPage](t, c.ok("town", "history", threatened, "--last", "2", "-o", "json"))
+	require.Len(t, page.Revisions, 2)
+	before := fmt.Sprint(page.Next)
+	assert.Contains(t, c.ok("town", "history", threatened, "--last", "2"), "\nshowing 2 of more: --before "+before+" goes on\n")
+	rest := decode[historyPage](t, c.ok("town", "history", threatened, "--before", before, "-o", "json"))
+	require.Len(t, rest.Revisions, 1)
+	assert.Zero(t, rest.Next)
+
+	first := fmt.Sprint(rest.Revisions[0].Revision)
+	assert.Regexp(t, `(?m)^epoch +15 `, c.ok("town", "get", threatened, "--revision", first))
+	got := c.run("town", "get", threatened, "--revision", "999999")
+	assert.Equal(t, exitRefused, got.status)
+	assert.Contains(t, got.err, "REVISION_GONE (404)")
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"worldengine/cmd/handoffctl/internal/client"
+	"worldengine/worldengine/wire"
 )
 
 // townPatchCommand changes members of the state of a town.
@@ -19,9 +19,9 @@ type townPatchCommand struct {
 // Help is the command's long help.
 func (townPatchCommand) Help() string {
 	return `Changes the members that the patch has, and leaves the others as they are. A list is replaced as a
-whole. The state that is changed is that of --expect, or the one that the town has now; when somebody
-else changes the town in between, the server refuses, and nothing is tried again. A town's day is never
-lowered.
+whole. The patch applies to the state of --expect, or else to the state that the town has now. If
+another client changes the town in between, the server refuses, and handoffctl does not try again.
+The server never lowers a town's day.
 
 Example:
 
@@ -32,7 +32,7 @@ where change.json has, for example, {"day": 16, "pressure": {"hope": 0.75}}.`
 
 // Run patches the town.
 func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
-	patch, err := a.read(c.File)
+	patch, err := a.readDocument(c.File, "merge patch")
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 	defer server.Conn.Close()
 	expected := c.Expect
 	if expected == "" {
-		now, _, err := getTown(ctx, server, c.Town)
+		now, err := server.Town(ctx, c.Town)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return usagef("the patch is not JSON: %v", err)
 	}
-	got, raw, err := askTown(ctx, server, client.TownPatch, body)
+	got, raw, err := askTown(ctx, server, wire.TownPatch, body)
 	if err != nil {
 		return err
 	}

@@ -7,7 +7,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"worldengine/cmd/handoffctl/internal/client"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/wire"
 )
 
 // townPutCommand stores the state of a town.
@@ -15,13 +16,13 @@ type townPutCommand struct {
 	File    string `arg:"" help:"File with a snapshot.v1, or a reply of town get -o json; - for standard input."`
 	Expect  string `help:"Replace the state of this snapshotHash, and no other." xor:"replace" placeholder:"HASH"`
 	Replace bool   `help:"Replace whatever state the town has now, or create it." xor:"replace"`
-	Apply   string `help:"Who applies the town's commands from now on: the built-in rules (local), a plugin, or rcon. It stays as it is by default." enum:",local,plugin,rcon" default:"" placeholder:"WHO"`
+	Apply   string `help:"Who applies the town's commands from now on: the built-in rules (local), a plugin, or rcon. By default this stays as it is." enum:",local,plugin,rcon" default:"" placeholder:"WHO"`
 }
 
 // Help is the command's long help.
 func (townPutCommand) Help() string {
-	return `Creates a town, which must not exist. With --expect it replaces exactly that state, with --replace
-the state that the town has now. A town's day is never lowered.
+	return `Creates a town. Where the town exists the server refuses, unless --expect names the state to replace,
+or --replace replaces the state that the town has now. The server never lowers a town's day.
 
 Example:
 
@@ -30,7 +31,7 @@ Example:
 
 // Run puts the town.
 func (c *townPutCommand) Run(ctx context.Context, a *app) error {
-	data, err := a.read(c.File)
+	data, err := a.readDocument(c.File, "snapshot.v1")
 	if err != nil {
 		return err
 	}
@@ -82,9 +83,9 @@ func currentHash(ctx context.Context, server *client.Client, snapshot jsontext.V
 	if err := json.Unmarshal(snapshot, &named, lenient); err != nil {
 		return "", usagef("the snapshot cannot be read: %v", err)
 	}
-	got, _, err := getTown(ctx, server, named.TownID)
+	got, err := server.Town(ctx, named.TownID)
 	var refused *client.ReplyError
-	if errors.As(err, &refused) && refused.Code == "UNKNOWN_TOWN" {
+	if errors.As(err, &refused) && refused.Code == string(wire.CodeUnknownTown) {
 		return "", nil
 	}
 	if err != nil {
@@ -106,5 +107,5 @@ func putTown(
 	if err != nil {
 		return nil, nil, usagef("the snapshot is not JSON: %v", err)
 	}
-	return askTown(ctx, server, client.TownPut, body)
+	return askTown(ctx, server, wire.TownPut, body)
 }

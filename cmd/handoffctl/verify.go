@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"strings"
@@ -15,16 +16,17 @@ import (
 
 // verifyCommand checks documents offline.
 type verifyCommand struct {
-	File string `arg:"" help:"File to check, - for standard input."`
+	Paths []string `arg:"" name:"path" help:"Files to check, and directories whose *.json, *.jsonl and *.ndjson are; - for standard input."`
 }
 
 // Help is the command's long help.
 func (verifyCommand) Help() string {
-	return `Checks an execution-handoff.v1, an execution-result.v1 or a snapshot.v1, told by its schemaVersion, as
-the server does: schema, echoes, hashes. Of an array each element is checked, and of an object
-without schemaVersion its members handoff, result and snapshot: fixtures, and what the other commands
-print with -o json. Prints what is valid with its ids, and of what is not every violation with its
-path; exits 1 when there is one.
+	return `Checks an execution-handoff.v1, an execution-result.v1 (of either revision) or a snapshot.v1 as the
+server does: schema, echoes, hashes. The member schemaVersion says which of them a document is; a
+result of revision 1 has the number 1 there, and a member type. Of an array, verify checks
+each element; of an object without schemaVersion, its members handoff, result and snapshot, as
+fixtures and the other commands' -o json have them. Prints the ids of each valid document, and every
+violation of an invalid one with its path. Exits 1 when a document is invalid.
 
 Example:
 
@@ -33,7 +35,9 @@ Example:
 
 // verdict is what the check of one document says.
 type verdict struct {
-	// Path is where in the file the document is, "" for the whole.
+	// File is where the document is, left out where only one was named; Path is where in the file, "" for
+	// the whole.
+	File          string              `json:"file,omitzero"`
 	Path          string              `json:"path"`
 	Name          string              `json:"name,omitzero"`
 	SchemaVersion string              `json:"schemaVersion"`
@@ -44,23 +48,27 @@ type verdict struct {
 	ids string // the same for people, in their order
 }
 
-// Run checks the file.
+// Run checks the files.
 func (c *verifyCommand) Run(a *app) error {
-	data, err := a.read(c.File)
+	files, err := filesIn(c.Paths)
 	if err != nil {
 		return err
 	}
 	var verdicts []verdict
-	elements, isArray, err := elementsOf(data)
-	if err != nil {
-		verdicts = []verdict{verify("", "", data)} // which says what is wrong with the JSON
-	}
-	for i, element := range elements {
-		path := ""
-		if isArray {
-			path = schemas.Pointer(i)
+	for _, file := range files {
+		found, err := verifyFile(a, file)
+		if err != nil {
+			return err
 		}
-		verdicts = append(verdicts, verifyElement(path, element)...)
+		for i := range found {
+			if len(files) > 1 {
+				found[i].File = file
+			}
+		}
+		verdicts = append(verdicts, found...)
+	}
+	if len(verdicts) == 0 {
+		return usagef("there is no document in %s", strings.Join(c.Paths, ", "))
 	}
 	wrong := 0
 	for i := range verdicts {
@@ -75,6 +83,31 @@ func (c *verifyCommand) Run(a *app) error {
 		return &failedError{fmt.Sprintf("%d of %d documents are invalid", wrong, len(verdicts))}
 	}
 	return nil
+}
+
+// verifyFile checks the documents of a file.
+func verifyFile(a *app, file string) ([]verdict, error) {
+	data, err := a.read(file)
+	if err != nil {
+		return nil, err
+	}
+	elements, many, err := elementsOf(data)
+	switch {
+	case bytes.HasPrefix(data, byteOrderMark):
+		v := verdict{Violations: []schemas.Violation{{Message: "is not JSON: " + sentence(err)}}}
+		return []verdict{v}, nil
+	case err != nil:
+		return []verdict{verify("", "", data)}, nil // which says what is wrong with the JSON
+	}
+	var verdicts []verdict
+	for i, element := range elements {
+		path := ""
+		if many {
+			path = schemas.Pointer(i)
+		}
+		verdicts = append(verdicts, verifyElement(path, element)...)
+	}
+	return verdicts, nil
 }
 
 // verifyElement checks a document, or the documents that an object without schemaVersion holds.
@@ -115,6 +148,9 @@ func verify(path, name string, data jsontext.Value) verdict {
 	if err == nil {
 		object, _ := tree.(map[string]any)
 		v.SchemaVersion, _ = object["schemaVersion"].(string)
+		if object["type"] == handoff.ResultVersion && object["schemaVersion"] == float64(handoff.Revision1) {
+			v.SchemaVersion = string(schemas.ExecutionResult1)
+		}
 		err = v.check(data, tree)
 	}
 	v.Valid = err == nil
@@ -141,6 +177,14 @@ func (v *verdict) check(data jsontext.Value, tree any) error {
 			return err
 		}
 		v.id("resultId", r.ResultID)
+		v.id("handoffId", r.HandoffID)
+		v.id("status", string(r.Status))
+	case schemas.ExecutionResult1:
+		r, err := handoff.ParseResult1(data, schemas.Limits{})
+		if err != nil {
+			return err
+		}
+		v.id("executionId", r.ExecutionID)
 		v.id("handoffId", r.HandoffID)
 		v.id("status", string(r.Status))
 	case schemas.Snapshot:
@@ -177,7 +221,7 @@ func (a *app) printVerdicts(verdicts []verdict, wrong int) error {
 			word = "valid"
 		}
 		fmt.Fprintf(&b, "%s", word)
-		for _, part := range []string{v.SchemaVersion, v.Path, v.Name} {
+		for _, part := range []string{v.SchemaVersion, v.File, v.Path, v.Name} {
 			if part != "" {
 				fmt.Fprintf(&b, " %s", show(part))
 			}

@@ -22,7 +22,7 @@ type documents struct {
 
 func TestVerifyPassesTheVectors(t *testing.T) {
 	c := offline(t)
-	for _, name := range []string{"handoffs.valid.json", "results.json", "snapshots.json"} {
+	for _, name := range []string{"handoffs.valid.json", "results.json", "results.revision-1.json", "snapshots.json"} {
 		found := decode[documents](t, c.ok("verify", vectors(name), "-o", "json"))
 		assert.True(t, found.Valid)
 		assert.NotEmpty(t, found.Documents)

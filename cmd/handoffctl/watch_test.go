@@ -2,13 +2,9 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,7 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine"
+	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
 )
 
 func TestWatch(t *testing.T) {
@@ -51,16 +49,16 @@ func TestWatch(t *testing.T) {
 // Alerts are shown as they come, one a line.
 func TestWatchAlerts(t *testing.T) {
 	c := online(t)
-	nc, err := nats.Connect(c.env["NATS_URL"])
+	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
 	alert := `{"code":"APPLY_IN_DOUBT","severity":"P1","runId":"0d3c6a9e-4f0c","message":"Who knows?",` +
 		`"at":"2026-02-16T10:00:00.000Z"}`
-	_, err = js.Publish(t.Context(), worldengine.AlertSubject("main", "APPLY_IN_DOUBT"), []byte(alert))
+	_, err = js.Publish(t.Context(), wire.AlertSubject("main", "APPLY_IN_DOUBT"), []byte(alert))
 	require.NoError(t, err)
-	assert.Regexp(t, `^2026-02-1\d \d\d:\d\d:00  P1  APPLY_IN_DOUBT +0d3c6a9e  Who knows\?\n$`,
+	assert.Regexp(t, `^2026-02-1\d \d\d:\d\d:00  P1  APPLY_IN_DOUBT +0d3c6a9e-4f0c  Who knows\?\n$`,
 		c.ok("watch", "--alerts", "--since", "1h", "--count", "1"))
 	assert.JSONEq(t, alert, c.ok("watch", "--alerts", "--since", "1h", "--count", "1", "-o", "json"))
 	assert.Equal(t, exitUsage, c.run("watch", "--alerts", "--town", "t").status)
@@ -93,30 +91,12 @@ func (s *signalled) Write(line []byte) (int, error) {
 	return s.Builder.Write(line)
 }
 
-// screen is where a watch prints while a test goes on.
-type screen struct {
-	mu  sync.Mutex
-	out strings.Builder
-}
-
-func (t *screen) Write(line []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.out.Write(line)
-}
-
-func (t *screen) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.out.String()
-}
-
 // watched is a watch that runs, on a NATS server of the test's that has a stream of run events.
 type watched struct {
 	t       *testing.T
 	options natsserver.Options
 	server  *natsserver.Server
-	out     screen
+	out     natstest.Buffer
 	ended   chan int
 	stop    context.CancelFunc
 }
@@ -127,10 +107,10 @@ func startWatch(t *testing.T, args ...string) *watched {
 		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
 	}}
 	w.start()
-	t.Cleanup(func() { w.server.Shutdown() })
+	t.Cleanup(w.shutdown)
 	w.with(func(js jetstream.JetStream) error {
 		_, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
-			Name: worldengine.EventStream("main"), Subjects: []string{"runevents.v2.main.*.*"},
+			Name: wire.EventStream("main"), Subjects: []string{"runevents.v2.main.*.*"},
 		})
 		return err
 	})
@@ -138,7 +118,7 @@ func startWatch(t *testing.T, args ...string) *watched {
 	w.stop = cancel
 	t.Cleanup(cancel)
 	go func() {
-		w.ended <- run(ctx, append([]string{"--server", w.server.ClientURL(), "watch"}, args...), strings.NewReader(""),
+		w.ended <- run(ctx, patient(append([]string{"--server", w.server.ClientURL(), "watch"}, args...)), strings.NewReader(""),
 			&w.out, io.Discard, func(string) (string, bool) { return "", false })
 	}()
 	return w
@@ -146,26 +126,18 @@ func startWatch(t *testing.T, args ...string) *watched {
 
 func (w *watched) start() {
 	w.t.Helper()
-	options := w.options
-	ns, err := natsserver.NewServer(&options)
-	require.NoError(w.t, err)
-	ns.Start()
-	require.True(w.t, ns.ReadyForConnections(20*time.Second))
-	w.server, w.options.Port = ns, options.Port
+	w.server = natstest.Run(w.t, &w.options) // at the same address after a restart
 }
 
-func (w *watched) shutdown() {
-	w.server.Shutdown()
-	w.server.WaitForShutdown()
-}
+func (w *watched) shutdown() { natstest.Stop(w.server) }
 
 // with does something on a connection of its own.
 func (w *watched) with(do func(jetstream.JetStream) error) {
 	w.t.Helper()
-	nc, err := nats.Connect(w.server.ClientURL())
+	nc, err := nats.Connect(w.server.ClientURL(), nats.Timeout(time.Minute))
 	require.NoError(w.t, err)
 	defer nc.Close()
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(nc, jetstream.WithDefaultTimeout(time.Minute))
 	require.NoError(w.t, err)
 	require.NoError(w.t, do(js))
 }
@@ -173,7 +145,7 @@ func (w *watched) with(do func(jetstream.JetStream) error) {
 // consumers returns how many consumers the stream has.
 func (w *watched) consumers() (n int) {
 	w.with(func(js jetstream.JetStream) error {
-		stream, err := js.Stream(w.t.Context(), worldengine.EventStream("main"))
+		stream, err := js.Stream(w.t.Context(), wire.EventStream("main"))
 		if err == nil {
 			n = stream.CachedInfo().State.Consumers
 		}
@@ -205,7 +177,7 @@ func (w *watched) shows(text string) {
 // before the watch was back.
 func TestWatchMissesNothing(t *testing.T) {
 	w := startWatch(t)
-	require.Eventually(t, func() bool { return w.consumers() == 1 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return w.consumers() == 1 }, time.Minute, 5*time.Millisecond)
 	w.shutdown()
 	w.start()
 	w.publish("FirstAfterRestart", time.Now())
@@ -220,7 +192,7 @@ func TestWatchMissesNothing(t *testing.T) {
 // Ctrl-C ends it at once, also while the server is away.
 func TestWatchEndsWithoutAServer(t *testing.T) {
 	w := startWatch(t)
-	require.Eventually(t, func() bool { return w.consumers() == 1 }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return w.consumers() == 1 }, time.Minute, 5*time.Millisecond)
 	w.shutdown()
 	w.stop()
 	select {
@@ -245,34 +217,4 @@ func TestWatchSaysTheDateWhenItChanges(t *testing.T) {
 12:00:02.000 .* C .*
 12:00:03.000 .* D .*
 $`, w.out.String())
-}
-
-func TestColours(t *testing.T) {
-	t.Parallel()
-	plain, colours := &eventView{app: &app{}}, &eventView{app: &app{colours: true}}
-	for event, want := range map[runevents.EventType]string{
-		"RunStarted": "RunStarted    ", "RunCompleted": "\x1b[32mRunCompleted  \x1b[0m", "RunFailed": "\x1b[31mRunFailed     \x1b[0m",
-		"StepFailed": "\x1b[31mStepFailed    \x1b[0m", "Told": "Told          ",
-	} {
-		require.Equal(t, want, colours.eventType(event))
-		require.Equal(t, fmt.Sprintf("%-14s", event), plain.eventType(event))
-	}
-	env := func(name string) func(string) (string, bool) {
-		return func(asked string) (string, bool) {
-			if asked != name {
-				return "", false
-			}
-			return "1", true
-		}
-	}
-	require.False(t, colourful(new(strings.Builder), env("TERM")))
-	file, err := os.Create(filepath.Join(t.TempDir(), "out"))
-	require.NoError(t, err)
-	defer file.Close()
-	require.False(t, colourful(file, env("TERM")), "not a terminal")
-	device, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0) // what a terminal is told by, it is too
-	require.NoError(t, err)
-	defer device.Close()
-	require.True(t, colourful(device, env("TERM")))
-	require.False(t, colourful(device, env("NO_COLOR")))
 }

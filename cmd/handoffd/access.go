@@ -1,19 +1,26 @@
 package main
 
 import (
+	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"os"
+	"os/signal"
+	"path/filepath"
 	"strings"
+	"syscall"
+	"time"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // check says what would be served. Whatever is wrong gives exit status 2.
-func (c *serveCommand) check(out io.Writer, config *server.Config) error {
+func (c *serveCommand) check(ctx context.Context, out io.Writer, config *server.Config) error {
 	towns, err := server.Check(*config)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errSettings, err)
@@ -23,17 +30,102 @@ func (c *serveCommand) check(out io.Writer, config *server.Config) error {
 	if c.NATS != "" {
 		at = natsconn.WithoutSecrets(c.NATS)
 	}
-	c.describe(&b, config, at)
+	c.describe(&b, config, at, config.HTTP)
 	if c.WorldFile != "" {
 		fmt.Fprintf(&b, "towns     %d in %s\n", towns, c.WorldFile)
+	}
+	if err := c.compare(ctx, &b, config); err != nil {
+		return err
 	}
 	b.WriteString("the settings are valid; nothing was started\n")
 	_, err = io.WriteString(out, b.String())
 	return err
 }
 
+// compare says which settings the world has, and returns an error where those that are given may not be
+// served with. Where the world cannot be looked at, it says so.
+func (c *serveCommand) compare(ctx context.Context, b *strings.Builder, config *server.Config) error {
+	plan, err := server.CheckSettings(ctx, *config)
+	if err != nil {
+		fmt.Fprintf(b, "settings  not compared with those of the world: %v\n", err)
+		return nil
+	}
+	if err := plan.Refusal(c.World, c.DiscardHistory); err != nil {
+		return fmt.Errorf("%w: %w", errSettings, err)
+	}
+	describeSettings(b, plan.Settings)
+	for _, d := range plan.Discards {
+		fmt.Fprintf(b, "discards  %d messages of %s (--%s, --discard-history)\n", d.Messages, d.Stream, d.Setting)
+	}
+	return nil
+}
+
+func describeSettings(b *strings.Builder, settings commitlog.Settings) {
+	b.WriteString("settings ")
+	for _, s := range settings.List() {
+		fmt.Fprintf(b, " %s=%s", s.Name, s.Value)
+	}
+	b.WriteString("\n")
+}
+
+// onHangup makes SIGHUP mean that the access file is to be read again, and returns what ends that. Without
+// one it is taken too: it would end the process.
+func (c *serveCommand) onHangup() (stop func()) {
+	reload := make(chan os.Signal, 1)
+	signal.Notify(reload, syscall.SIGHUP)
+	c.reload = reload
+	return func() { signal.Stop(reload) }
+}
+
+// reloadAccess makes the users of the access file, as it is now, those of the server. One that is not valid
+// changes nothing.
+func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
+	if c.Access == "" {
+		config.Logger.Warn("nothing to read again: there is no access file")
+		return
+	}
+	read, err := access.ReadFile(c.Access, os.LookupEnv)
+	var done server.Reloaded
+	if err == nil {
+		done, err = srv.ReloadAccess(&read)
+	}
+	if err != nil {
+		config.Logger.Error("the access file was not reloaded: the users and rights are those of before",
+			"file", c.Access, "error", err)
+		return
+	}
+	config.Access = &access.Config{TLS: config.Access.TLS, Users: read.Users} // for a server that starts again
+	config.Logger.Info("audit: the access file was reloaded", "file", c.Access, "added", done.Added, "removed", done.Removed,
+		"changed", done.Changed, "connectionsEnded", done.Ended)
+	if done.TLS {
+		config.Logger.Warn("the access file has another tls, which takes a restart", "file", c.Access)
+	}
+	if c.NATS != "" {
+		config.Logger.Warn("the users and permissions of the NATS that was joined are its own: handoffd permissions prints them")
+	}
+}
+
+// describeTowns says how many towns there are, and how many of them are new.
+func describeTowns(ctx context.Context, b *strings.Builder, srv *server.Server, worldFile string) {
+	ctx, cancel := context.WithTimeout(ctx, countTimeout)
+	defer cancel()
+	towns, err := srv.Engine().CountTowns(ctx)
+	if err != nil {
+		fmt.Fprintf(b, "towns     not counted: %v", err)
+	} else {
+		fmt.Fprintf(b, "towns     %d", towns)
+	}
+	if worldFile != "" {
+		fmt.Fprintf(b, " (%d created from %s)", srv.Created(), worldFile)
+	}
+	b.WriteString("\n")
+}
+
+// countTimeout bounds how long a start waits for the number of towns.
+const countTimeout = 5 * time.Second
+
 // describe says what is served, where, and for whom.
-func (c *serveCommand) describe(b *strings.Builder, config *server.Config, at string) {
+func (c *serveCommand) describe(b *strings.Builder, config *server.Config, at, console string) {
 	fmt.Fprintf(b, "world     %s\n", c.World)
 	if c.NATS == "" {
 		fmt.Fprintf(b, "listening %s (embedded NATS with JetStream)\n", at)
@@ -43,6 +135,7 @@ func (c *serveCommand) describe(b *strings.Builder, config *server.Config, at st
 	}
 	fmt.Fprintf(b, "access    %s\n", whoConnects(config))
 	fmt.Fprintf(b, "apply     %s\n", whoApplies(config))
+	fmt.Fprintf(b, "console   %s\n", cmp.Or(console, "off"))
 }
 
 // whoConnects says who may connect.
@@ -52,10 +145,16 @@ func whoConnects(config *server.Config) string {
 		return usersByRole(config.Access.Users) + encryption(config)
 	case config.NATS != "":
 		return "as that NATS server says; towns and actors are not checked"
-	case config.InsecureListen:
-		return "everybody may do everything (--insecure-listen)"
 	}
-	return "everybody on this machine may do everything"
+	who, what := "every client on this machine", "ask every verb; the streams are for the key in "+
+		filepath.Join(config.Data, server.OperatorKeyFile)
+	if config.InsecureListen {
+		who = "every client (--insecure-listen)"
+	}
+	if config.Open {
+		what = "do everything (--open)"
+	}
+	return who + " may " + what
 }
 
 func usersByRole(users []access.User) string {
@@ -89,12 +188,12 @@ func encryption(config *server.Config) string {
 // permissionsCommand prints what an external NATS server has to be configured with.
 type permissionsCommand struct {
 	World  string `help:"Name of the world." default:"main"`
-	Access string `help:"Access file with the users; a user of each role where it is not given." type:"existingfile"`
+	Access string `help:"Access file with the users; by default one example user of each role." type:"existingfile"`
 }
 
 // Run prints. Passwords are variables there, which the NATS server reads from its environment.
 func (c *permissionsCommand) Run(s streams) error {
-	if err := worldengine.ValidateWorld(c.World); err != nil {
+	if err := wire.ValidateWorld(c.World); err != nil {
 		return fmt.Errorf("%w: --world: %w", errUsage, err)
 	}
 	users := access.Examples()

@@ -60,10 +60,12 @@ func TestCheckConfig(t *testing.T) {
 		exit int
 		says string
 	}{
-		{nil, 0, "everybody on this machine"},
+		{nil, 0, "every client on this machine"},
 		{[]string{"--access", good, "--listen", "0.0.0.0:4222", "--world-file", worldFile(t)}, 0, "users by role: agent: 1"},
 		{[]string{"--nats", "nats://u:" + sentinel + "@127.0.0.1:1"}, 0, "joined    nats://127.0.0.1:1"},
 		{[]string{"--access", bad}, 2, "/users/0/password"},
+		{[]string{"--open"}, 0, "do everything (--open)"},
+		{[]string{"--open", "--access", good}, 2, "--open"},
 		{[]string{"--access", "/nowhere"}, 2, "/nowhere"},
 		{[]string{"--access", good, "--nats", "nats://u:" + sentinel + "@127.0.0.1:1"}, 2, "--clients-user"},
 		{[]string{"--listen", "0.0.0.0:4222"}, 2, "loopback"},

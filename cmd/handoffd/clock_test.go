@@ -55,7 +55,7 @@ func TestClockSteps(t *testing.T) {
 				d.open = d.putOf(d.state, "")
 			}
 			for _, r := range []*torture{stepped, steady} {
-				for range max(2, *tortureKills/2) {
+				for range max(1, *tortureKills/2) {
 					r.round("at random", "interval", "")
 				}
 				r.verify()

@@ -18,10 +18,11 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/failpoint"
+	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
 )
 
 // killAt makes a handoffd process end itself with SIGKILL when it reaches a point, the first time or,
@@ -56,7 +57,7 @@ type game struct {
 // play hosts all towns on nc.
 func play(t testing.TB, nc *nats.Conn, g *game) {
 	t.Helper()
-	_, err := nc.Subscribe(worldengine.ApplySubject("main", "*"), func(msg *nats.Msg) {
+	_, err := nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
 		c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 		if err != nil {
 			t.Errorf("not a command-apply.v1: %v", err)
@@ -87,7 +88,7 @@ func play(t testing.TB, nc *nats.Conn, g *game) {
 func insist(t testing.TB, connect func() *nats.Conn, body []byte) *handoff.Result {
 	t.Helper()
 	for until := time.Now().Add(60 * time.Second); time.Now().Before(until); {
-		reply, err := connect().Request(worldengine.Subject("main", "handoff"), body, 5*time.Second)
+		reply, err := connect().Request(wire.Subject("main", "handoff"), body, time.Second)
 		if err != nil || reply.Header.Get("Nats-Service-Error-Code") == "503" {
 			time.Sleep(20 * time.Millisecond) // between two tries, not for something to happen
 			continue
@@ -108,7 +109,7 @@ func requireOnce(t testing.TB, nc *nats.Conn, g *game, body []byte, result *hand
 	require.NoError(t, err)
 	ask := func(verb string, request string, v any) {
 		t.Helper()
-		reply, err := nc.Request(worldengine.Subject("main", verb), []byte(request), 10*time.Second)
+		reply, err := nc.Request(wire.Subject("main", verb), []byte(request), 10*time.Second)
 		require.NoError(t, err)
 		require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s: %s", verb, reply.Data)
 		require.NoError(t, json.Unmarshal(reply.Data, v))
@@ -171,7 +172,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 			nc := p.connect()
 			h.create(nc)
 			play(t, nc, g)
-			require.NoError(t, nc.PublishRequest(worldengine.Subject("main", "handoff"), nc.NewInbox(), body))
+			require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"), nc.NewInbox(), body))
 			select {
 			case <-p.ended:
 			case <-time.After(30 * time.Second):
@@ -198,7 +199,7 @@ func TestKillWhereTheRulesApply(t *testing.T) {
 			p := launch(t, []string{killAt + "=" + string(point)}, "--listen", "127.0.0.1:0", "--data", data)
 			nc := p.connect()
 			h.create(nc)
-			require.NoError(t, nc.PublishRequest(worldengine.Subject("main", "handoff"), nc.NewInbox(), body))
+			require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"), nc.NewInbox(), body))
 			<-p.ended
 			p = launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
 			nc = p.connect()
@@ -265,7 +266,7 @@ func TestKillOneOfTwo(t *testing.T) {
 // requireSound checks with fsck that the log and all that is derived from it are whole.
 func requireSound(t testing.TB, nc *nats.Conn) {
 	t.Helper()
-	report, err := worldengine.Fsck(context.Background(), nc, "main", worldengine.FsckOptions{})
+	report, err := fsck.Run(context.Background(), operator(t, nc), "main", fsck.Options{})
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
 }

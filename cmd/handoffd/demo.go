@@ -18,29 +18,36 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/testdata/worlds"
-	"worldengine/worldengine"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // demoCommand starts the real server on a free port and sends it, over NATS, handoffs that end in
 // each of the five statuses.
-type demoCommand struct{}
+type demoCommand struct {
+	Stay bool `help:"Go on serving until the program is told to stop, with the console on a free port."`
+}
 
 const demoTown = "town-threatened"
 
 // Run prints what was sent, what came back and which run events it left.
-func (demoCommand) Run(ctx context.Context, s streams) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
+	ctx, cancel := context.WithTimeout(stopped, time.Minute)
 	defer cancel()
 	data, err := os.MkdirTemp("", "handoffd-demo-")
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer os.RemoveAll(data)
-	srv, err := server.Start(ctx, server.Config{
+	config := server.Config{
 		Listen: "127.0.0.1:0", Data: data, World: worlds.Frontier,
 		Logger: newLogger(s.log, "text", slog.LevelWarn),
-	})
+	}
+	if c.Stay {
+		config.HTTP = "127.0.0.1:0"
+	}
+	srv, err := server.Start(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -60,7 +67,12 @@ func (demoCommand) Run(ctx context.Context, s streams) (err error) {
 	if err := d.play(); err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "\nNow your own: go run ./cmd/handoffd --world-file testdata/worlds/frontier.json\n")
+	if c.Stay {
+		fmt.Fprintf(s.out, "\nconsole %s\nready %s\n", srv.HTTP(), srv.URL())
+		<-stopped.Done()
+		return nil
+	}
+	fmt.Fprintf(s.out, "\nTo look at it: go run ./cmd/handoffd demo --stay\nNow your own: go run ./cmd/handoffd --world-file testdata/worlds/frontier.json\n")
 	return nil
 }
 
@@ -126,11 +138,11 @@ func (d *demo) send(scene scene) error {
 	if err != nil {
 		return err
 	}
-	wire, err := h.MarshalWire()
+	encoded, err := h.MarshalWire()
 	if err != nil {
 		return err
 	}
-	reply, err := d.request("handoff", wire)
+	reply, err := d.request(wire.Handoff, encoded)
 	if err != nil {
 		return err
 	}
@@ -141,11 +153,11 @@ func (d *demo) send(scene scene) error {
 	if result.Status != scene.want {
 		return fmt.Errorf("ended %s (%s), not %s", result.Status, result.ReasonCode, scene.want)
 	}
-	run, err := json.Marshal(map[string]string{"runId": reply.Header.Get(worldengine.RunIDHeader)})
+	run, err := json.Marshal(map[string]string{"runId": reply.Header.Get(wire.RunIDHeader)})
 	if err != nil {
 		return err
 	}
-	eventsReply, err := d.request("run.events", run)
+	eventsReply, err := d.request(wire.RunEvents, run)
 	if err != nil {
 		return err
 	}
@@ -167,20 +179,20 @@ type demoState struct {
 
 func (d *demo) town() (demoState, error) {
 	var state demoState
-	reply, err := d.request("town.get", []byte(`{"townId":"`+demoTown+`"}`))
+	reply, err := d.request(wire.TownGet, []byte(`{"townId":"`+demoTown+`"}`))
 	if err != nil {
 		return state, fmt.Errorf("demo: %w", err)
 	}
 	return state, json.Unmarshal(reply.Data, &state)
 }
 
-func (d *demo) request(verb string, body []byte) (*nats.Msg, error) {
-	reply, err := d.nc.RequestWithContext(d.ctx, worldengine.Subject(worldengine.DefaultWorld, verb), body)
+func (d *demo) request(verb wire.Verb, body []byte) (*nats.Msg, error) {
+	reply, err := d.nc.RequestWithContext(d.ctx, wire.Subject(wire.DefaultWorld, verb), body)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", verb, err)
 	}
-	if code := reply.Header.Get("Nats-Service-Error-Code"); code != "" {
-		return nil, fmt.Errorf("%s: the server refused with %s: %s", verb, code, reply.Data)
+	if refused := client.ReplyErrorOf(reply); refused != nil {
+		return nil, fmt.Errorf("%s: %w", verb, refused)
 	}
 	return reply, nil
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/dedupe"
-	"worldengine/worldengine"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/wire"
 )
 
 // A bit that was flipped in what is derived from the log is found with its place in the log, and no town is
@@ -23,8 +23,8 @@ func TestAFlippedBitInAReceiptOrEvent(t *testing.T) {
 		stream, what string
 		removed      bool
 	}{
-		"receipt": {dedupe.StreamName("main"), "the receipt is missing", true},
-		"event":   {worldengine.EventStream("main"), "the event is missing", false},
+		"receipt": {wire.ReceiptStream("main"), "the receipt is missing", true},
+		"event":   {wire.EventStream("main"), "the event is missing", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -38,18 +38,18 @@ func TestAFlippedBitInAReceiptOrEvent(t *testing.T) {
 			block[bodies[len(bodies)/2][1]+20] ^= 1
 			require.NoError(t, os.WriteFile(path, block, 0o640))
 			p, nc := r.serve(nil, "interval")
-			report, err := worldengine.Fsck(t.Context(), nc, "main", worldengine.FsckOptions{})
+			report, err := fsck.Run(t.Context(), operator(t, nc), "main", fsck.Options{})
 			require.NoError(t, err)
 			require.Len(t, report.Findings, 1)
 			require.Equal(t, c.what, report.Findings[0].What)
 			require.Positive(t, report.Findings[0].LogSequence)
 
 			if c.removed {
-				js, err := jetstream.New(nc)
+				js, err := jetstream.New(operator(t, nc))
 				require.NoError(t, err)
 				require.NoError(t, js.DeleteStream(t.Context(), c.stream))
 			}
-			report, err = worldengine.Fsck(t.Context(), nc, "main", worldengine.FsckOptions{Repair: true})
+			report, err = fsck.Run(t.Context(), operator(t, nc), "main", fsck.Options{Repair: true})
 			require.NoError(t, err)
 			require.True(t, report.Clean(), "%+v", report.Repair)
 			p.end(syscall.SIGTERM)

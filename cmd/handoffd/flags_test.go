@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// docs/deploy.md lists every flag of handoffd serve with its default, and no other.
+// docs/operators.md lists every flag of handoffd serve with its default, and no other.
 func TestFlagsAreListed(t *testing.T) {
 	t.Parallel()
 	parser, err := kong.New(&commandLine{}, kong.Name("handoffd"))
@@ -22,7 +22,7 @@ func TestFlagsAreListed(t *testing.T) {
 			}
 		}
 	}
-	page, err := os.ReadFile("../../docs/deploy.md")
+	page, err := os.ReadFile("../../docs/operators.md")
 	require.NoError(t, err)
 	listed := map[string]string{}
 	row := regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| (?:`([^`]+)`)? ?\\| [^|]+ \\|$")

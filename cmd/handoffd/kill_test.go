@@ -15,8 +15,8 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // hammer drives some towns with one handoff after another each, and knows what their states must
@@ -54,8 +54,8 @@ func newHammer(t testing.TB, towns int) *hammer {
 func (h *hammer) create(nc *nats.Conn) {
 	h.t.Helper()
 	for _, d := range h.towns {
-		reply, err := nc.Request(worldengine.Subject("main", "town.put"),
-			fmt.Appendf(nil, `{"snapshot":%s}`, d.state.Canonical), 10*time.Second)
+		reply, err := nc.Request(wire.Subject("main", "town.put"),
+			fmt.Appendf(nil, `{"snapshot":%s}`, d.state.Canonical), 30*time.Second)
 		require.NoError(h.t, err)
 		require.Empty(h.t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
 	}
@@ -82,7 +82,7 @@ func (h *hammer) step(nc *nats.Conn, d *driven) bool {
 	if d.open == nil {
 		d.open = d.next(h.t)
 	}
-	reply, err := nc.Request(worldengine.Subject("main", "handoff"), d.open, 10*time.Second)
+	reply, err := nc.Request(wire.Subject("main", "handoff"), d.open, 30*time.Second)
 	if err != nil {
 		if err == nats.ErrNoResponders { // it was not taken, so nothing is open
 			d.open = nil
@@ -135,19 +135,9 @@ func (d *driven) next(t testing.TB) []byte {
 	}
 	made, err := handoff.New(p)
 	require.NoError(t, err)
-	wire, err := made.MarshalWire()
+	encoded, err := made.MarshalWire()
 	require.NoError(t, err)
-	return wire
-}
-
-func (h *hammer) unanswered() [][]byte {
-	var open [][]byte
-	for _, d := range h.towns {
-		if d.open != nil {
-			open = append(open, d.open)
-		}
-	}
-	return open
+	return encoded
 }
 
 // verify holds the whole server against the model: the state of every town, and every answer that
@@ -155,15 +145,15 @@ func (h *hammer) unanswered() [][]byte {
 func (h *hammer) verify(nc *nats.Conn) {
 	h.t.Helper()
 	for _, d := range h.towns {
-		reply, err := nc.Request(worldengine.Subject("main", "town.get"),
-			fmt.Appendf(nil, `{"townId":%q}`, d.id), 10*time.Second)
+		reply, err := nc.Request(wire.Subject("main", "town.get"),
+			fmt.Appendf(nil, `{"townId":%q}`, d.id), 30*time.Second)
 		require.NoError(h.t, err)
 		var at struct{ SnapshotHash string }
 		require.NoError(h.t, json.Unmarshal(reply.Data, &at))
 		require.Equal(h.t, d.state.Hash, at.SnapshotHash, d.id)
 		for _, a := range d.answered {
-			reply, err := nc.Request(worldengine.Subject("main", "result.get"),
-				fmt.Appendf(nil, `{"idempotencyKey":%q}`, a.key), 10*time.Second)
+			reply, err := nc.Request(wire.Subject("main", "result.get"),
+				fmt.Appendf(nil, `{"idempotencyKey":%q}`, a.key), 30*time.Second)
 			require.NoError(h.t, err)
 			var kept struct{ Result json.RawMessage }
 			require.NoError(h.t, json.Unmarshal(reply.Data, &kept))

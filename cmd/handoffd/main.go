@@ -7,7 +7,10 @@
 //	handoffd restore DIR       make a world of a backup that handoffctl has made
 //	handoffd permissions       print the configuration of an external NATS server
 //	handoffd password          draw a password for an access file
+//	handoffd health            ask a server on this machine whether it is ready
 //	handoffd version           print the version
+//	handoffd completion SHELL  print the completion script of bash, zsh or fish
+//	handoffd man DIR           write the man pages
 //
 // Every flag is also an environment variable, HANDOFFD_<FLAG>. Exit status: 0 when it was stopped
 // and finished its work, 1 when it could not start or finish, 2 for a bad command line.
@@ -18,12 +21,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
+	"strings"
 	"syscall"
 
 	"github.com/alecthomas/kong"
+
+	"worldengine/cmd/internal/version"
 )
 
 func main() {
@@ -37,10 +43,13 @@ func main() {
 type commandLine struct {
 	Serve       serveCommand       `cmd:"" default:"withargs" help:"Serve a world (the default command)."`
 	Demo        demoCommand        `cmd:"" help:"Start a server on a free port and send it handoffs that end in every status."`
-	Restore     restoreCommand     `cmd:"" help:"Make a world of a backup, before it is served."`
-	Permissions permissionsCommand `cmd:"" help:"Print the accounts and permissions of a world for the configuration of a nats-server."`
-	Password    passwordCommand    `cmd:"" help:"Draw a password for an access file, and print it with its hash."`
+	Restore     restoreCommand     `cmd:"" help:"Make a world from a backup, before it is served."`
+	Permissions permissionsCommand `cmd:"" help:"Print the accounts and permissions of a world as configuration of a nats-server."`
+	Password    passwordCommand    `cmd:"" help:"Make a random password for an access file, and print it with its hash."`
+	Health      healthCommand      `cmd:"" help:"Ask a server on this machine whether it is ready."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
+	Completion  completionCommand  `cmd:"" help:"Print the completion script of a shell."`
+	Man         manCommand         `cmd:"" help:"Write the man pages."`
 }
 
 // streams are where a command writes: what it has to say, and its log.
@@ -63,18 +72,51 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exited // --help was asked for
 	}
 	if err != nil {
-		fmt.Fprintf(stderr, "handoffd: %v\nTry 'handoffd --help'.\n", err)
+		tell(stderr, args, err, "Try 'handoffd --help'.")
 		return 2
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
+	command.Bind(parser.Model)
 	if err := command.Run(streams{stdout, stderr}); err != nil {
-		fmt.Fprintln(stderr, "handoffd:", err)
+		tell(stderr, args, err, "")
 		if errors.Is(err, errUsage) || errors.Is(err, errSettings) {
 			return 2
 		}
 		return 1
 	}
 	return 0
+}
+
+// tell says why the program ends, and what to do: as a line of the log where that is to be JSON, which args and
+// the environment say also where the parser has refused them.
+func tell(stderr io.Writer, args []string, err error, hint string) {
+	if logFormat(args) == jsonLog {
+		attrs := []any{"error", err.Error()}
+		if hint != "" {
+			attrs = append(attrs, "hint", hint)
+		}
+		newLogger(stderr, jsonLog, slog.LevelInfo).Error("handoffd ends", attrs...)
+		return
+	}
+	fmt.Fprintln(stderr, "handoffd:", err)
+	if hint != "" {
+		fmt.Fprintln(stderr, hint)
+	}
+}
+
+// logFormat returns the value of --log-format in args, or else of its variable; empty where there is none.
+func logFormat(args []string) string {
+	const flag = "--log-format"
+	format := os.Getenv(variablePrefix + "LOG_FORMAT")
+	for i, arg := range args {
+		if value, given := strings.CutPrefix(arg, flag+"="); given {
+			format = value
+		}
+		if arg == flag && i+1 < len(args) {
+			format = args[i+1]
+		}
+	}
+	return format
 }
 
 // errUsage marks an error of the command line that the parser cannot see, and errSettings what
@@ -87,23 +129,6 @@ var (
 type versionCommand struct{}
 
 func (versionCommand) Run(s streams) error {
-	_, err := fmt.Fprintln(s.out, "handoffd", version())
+	_, err := fmt.Fprintln(s.out, "handoffd", version.String())
 	return err
-}
-
-// version is the module's version, or that of the commit which it was built from.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "0.0.0"
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" {
-		return v
-	}
-	for _, setting := range info.Settings {
-		if setting.Key == "vcs.revision" {
-			return "0.0.0+" + setting.Value
-		}
-	}
-	return "0.0.0"
 }

@@ -15,7 +15,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
+	"worldengine/worldengine/wire"
 )
 
 // floodInFlight bounds what a connection of the flood waits for. What is due beyond it is not offered, and
@@ -74,7 +74,7 @@ func (c *floodConn) offer(town flooded) {
 	id := c.last
 	c.inFlight[id] = call
 	c.mu.Unlock()
-	err := c.nc.PublishRequest(worldengine.Subject("main", "handoff"), c.inbox+strconv.FormatUint(id, 10), call.body)
+	err := c.nc.PublishRequest(wire.Subject("main", "handoff"), c.inbox+strconv.FormatUint(id, 10), call.body)
 	if err != nil {
 		c.flood.t.Errorf("a request cannot be sent: %v", err)
 	}
@@ -115,9 +115,9 @@ type floodCounts struct{ offered, notOffered, refused, answered, unanswered atom
 // takeRefusal checks a 429. Its body is checked against its schema when it is a new one.
 func (f *flood) takeRefusal(reply *nats.Msg) {
 	f.counts.refused.Add(1)
-	pause, err := strconv.Atoi(reply.Header.Get(worldengine.RetryAfterHeader))
+	pause, err := strconv.Atoi(reply.Header.Get(wire.RetryAfterHeader))
 	if err != nil || pause < 50 || pause > 1000 {
-		f.t.Errorf("a 429 with %s %q", worldengine.RetryAfterHeader, reply.Header.Get(worldengine.RetryAfterHeader))
+		f.t.Errorf("a 429 with %s %q", wire.RetryAfterHeader, reply.Header.Get(wire.RetryAfterHeader))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -161,9 +161,9 @@ func made(t testing.TB, d *driven, priority float64) []byte {
 		SnapshotHash: d.state.Hash, DecisionEpoch: d.state.Epoch(),
 	})
 	require.NoError(t, err)
-	wire, err := h.MarshalWire()
+	encoded, err := h.MarshalWire()
 	require.NoError(t, err)
-	return wire
+	return encoded
 }
 
 func (h *hotTown) next() floodCall {

@@ -8,13 +8,15 @@ import (
 	"os/exec"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/natstest"
 )
 
 // onSmallDisk, in the environment for launch, names a directory where handoffd gets a small file system of
@@ -43,29 +45,11 @@ func command(self string, env, args []string) *exec.Cmd {
 type program struct {
 	t      testing.TB
 	cmd    *exec.Cmd
-	stderr *output
+	stderr *natstest.Buffer
 	url    string
 	said   []string      // the lines before ready
 	ended  chan struct{} // closed when the process has ended
 	err    error         // of its end
-}
-
-// output is what a process has written so far.
-type output struct {
-	mu    sync.Mutex
-	bytes bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.bytes.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.bytes.String()
 }
 
 // launch starts handoffd with args and waits for its ready line, or for its end. The process ends with the
@@ -74,7 +58,7 @@ func launch(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	p := &program{t: t, cmd: command(self, env, args), stderr: &output{}, ended: make(chan struct{})}
+	p := &program{t: t, cmd: command(self, env, args), stderr: &natstest.Buffer{}, ended: make(chan struct{})}
 	p.cmd.Env = append(append(os.Environ(), asHandoffd+"=1"), env...)
 	p.cmd.Dir = t.TempDir()
 	p.cmd.Stderr = p.stderr
@@ -133,10 +117,19 @@ func (p *program) end(signal syscall.Signal) {
 
 func (p *program) connect() *nats.Conn {
 	p.t.Helper()
-	nc, err := nats.Connect(p.url, nats.NoReconnect())
+	nc, err := nats.Connect(p.url, nats.NoReconnect(), nats.Timeout(30*time.Second))
 	require.NoError(p.t, err, "%s", p.stderr)
 	p.t.Cleanup(nc.Close)
 	return nc
+}
+
+// operator returns a connection of the operator to the server that nc is connected to.
+func operator(t testing.TB, nc *nats.Conn) *nats.Conn {
+	t.Helper()
+	streams, err := natsconn.Options{}.ConnectOperator(nc.ConnectedUrl(), "operator")
+	require.NoError(t, err)
+	t.Cleanup(streams.Close)
+	return streams
 }
 
 // leaves makes TestServersEndWithTheirTest end in the middle.

@@ -14,7 +14,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
+	"worldengine/worldengine/wire"
 )
 
 // console starts a game server's console that answers a command with what answers sends, and returns
@@ -109,7 +109,7 @@ func TestKillWhileAConsoleIsInDoubt(t *testing.T) {
 	h.create(first.connect())
 	d := h.towns[0]
 	body := d.next(t)
-	require.NoError(t, first.connect().PublishRequest(worldengine.Subject("main", "handoff"), "nobody", body))
+	require.NoError(t, first.connect().PublishRequest(wire.Subject("main", "handoff"), "_INBOX.nobody", body))
 	require.Equal(t, "say casual", <-commands)
 	first.end(syscall.SIGKILL)
 	answers <- "" // to nobody
@@ -121,13 +121,13 @@ func TestKillWhileAConsoleIsInDoubt(t *testing.T) {
 	key := []byte(`{"idempotencyKey":"` + asked.IdempotencyKey + `"}`)
 	var kept []byte
 	require.Eventually(t, func() bool {
-		reply, err := nc.Request(worldengine.Subject("main", "result.get"), key, 10*time.Second)
+		reply, err := nc.Request(wire.Subject("main", "result.get"), key, 30*time.Second)
 		require.NoError(t, err)
 		kept = reply.Data
 		return reply.Header.Get("Nats-Service-Error-Code") == ""
 	}, 30*time.Second, 50*time.Millisecond)
 	require.Contains(t, string(kept), `"reasonCode":"RCON_IN_DOUBT"`)
-	reply, err := nc.Request(worldengine.Subject("main", "town.get"), []byte(`{"townId":"town 0"}`), 10*time.Second)
+	reply, err := nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"town 0"}`), 30*time.Second)
 	require.NoError(t, err)
 	require.Contains(t, string(reply.Data), d.state.Hash, "the town is as it was")
 
@@ -138,7 +138,7 @@ func TestKillWhileAConsoleIsInDoubt(t *testing.T) {
 	require.NoError(t, err)
 	body, err = other.MarshalWire()
 	require.NoError(t, err)
-	reply, err = nc.Request(worldengine.Subject("main", "handoff"), body, 10*time.Second)
+	reply, err = nc.Request(wire.Subject("main", "handoff"), body, 30*time.Second)
 	require.NoError(t, err)
 	require.Contains(t, string(reply.Data), `"status":"executed"`, "the town goes on")
 	require.Equal(t, "say morale-boost", <-commands, "nothing was sent in between")

@@ -6,27 +6,28 @@ import (
 	"io"
 	"log/slog"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // restoreCommand makes a world of a backup, before a server serves it.
 type restoreCommand struct {
-	Dir        string           `arg:"" help:"Directory that handoffctl backup has made."`
+	Dir        string           `arg:"" help:"Directory that handoffctl backup made."`
 	Data       string           `help:"Directory of the embedded NATS of a server that is not running; it may not have the world." default:"./handoffd-data" type:"path"`
-	World      string           `help:"Name of the world that is to be in the backup." default:"main"`
+	World      string           `help:"Name of the world, which the backup must be of." default:"main"`
 	NATS       string           `name:"nats" help:"URL of an existing NATS with JetStream to restore to, instead of a data directory." placeholder:"URL"`
 	Connection natsconn.Options `embed:""`
-	Replicas   int              `help:"How many servers of a NATS cluster keep each stream from now on: what handoffd will be started with." default:"1"`
+	Replicas   int              `help:"How many servers of a NATS cluster keep each stream from now on: the --replicas of handoffd." default:"1"`
 }
 
 // Help is the command's long help.
 func (restoreCommand) Help() string {
-	return `Reads the whole backup first and touches nothing where a file is missing or was altered, where the backup is of
-another world, or where there is such a world already. A restore that was interrupted may be run again.
-Start handoffd afterwards, with the retentions that it had, and run handoffctl fsck.
+	return `Reads the whole backup first. It changes nothing where a file is missing or was altered, where the
+backup is of another world, or where the world exists already. An interrupted restore may be run
+again. The settings of the world
+come with it. Afterwards start handoffd, and run handoffctl fsck.
 
 Example:
 
@@ -35,7 +36,7 @@ Example:
 
 // Run restores.
 func (c *restoreCommand) Run(ctx context.Context, s streams) error {
-	if err := worldengine.ValidateWorld(c.World); err != nil {
+	if err := wire.ValidateWorld(c.World); err != nil {
 		return fmt.Errorf("%w: --world: %w", errUsage, err)
 	}
 	if c.Replicas < 1 || c.NATS == "" && c.Replicas > 1 {

@@ -15,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/worldengine"
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // backedUp is what a town's client knew when a backup began, and what became of the town since.
@@ -86,7 +86,7 @@ func (r *torture) pends(nc *nats.Conn) town.State {
 	d.id, d.state = r.game.silent, town.NewState(d.state.Snapshot)
 	request(r.t, nc, "town.put", string(d.putOf(d.state, "").body))
 	d.open = d.handoff("executed", "executed", d.state, d.state, handoff.TalkToTownsfolk, "casual")
-	require.NoError(r.t, nc.PublishRequest(worldengine.Subject("main", "handoff"), nc.NewInbox(), d.open.body))
+	require.NoError(r.t, nc.PublishRequest(wire.Subject("main", "handoff"), nc.NewInbox(), d.open.body))
 	require.Eventually(r.t, func() bool { return pendingRun(r.t, nc, d.id) != "" }, 20*time.Second, 10*time.Millisecond)
 	return d.state
 }
@@ -110,7 +110,7 @@ func (r *torture) backupUnderLoad(
 	defer func() { r.towns = all }()
 	go func() {
 		defer done.Store(true)
-		m, err := backup.Take(r.t.Context(), nc, dir, backup.Options{Copied: func(backup.Stream) { more(20) }})
+		m, err := backup.Take(r.t.Context(), operator(r.t, nc), dir, backup.Options{Copied: func(backup.Stream) { more(20) }})
 		if err == nil && len(m.Streams) != 5 {
 			err = os.ErrInvalid
 		}
@@ -183,7 +183,7 @@ func pendingRun(t testing.TB, nc *nats.Conn, townID string) string {
 // request makes a request that must succeed.
 func request(t testing.TB, nc *nats.Conn, verb, body string) []byte {
 	t.Helper()
-	reply, err := nc.Request(worldengine.Subject("main", verb), []byte(body), 20*time.Second)
+	reply, err := nc.Request(wire.Subject("main", verb), []byte(body), 20*time.Second)
 	require.NoError(t, err)
 	require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
 	return reply.Data

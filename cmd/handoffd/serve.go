@@ -10,13 +10,20 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alecthomas/kong"
+	"worldengine/handoff"
+
+	"worldengine/cmd/internal/version"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/service"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // serveCommand serves a world until the program is told to stop.
@@ -25,52 +32,65 @@ type serveCommand struct {
 	Data         string           `help:"Directory of the embedded NATS, which one server uses at a time." default:"./handoffd-data" type:"path"`
 	World        string           `help:"Name of the world." default:"main"`
 	WorldFile    string           `help:"JSON array of snapshot.v1; its towns are created where they do not exist yet." type:"existingfile"`
-	Sync         server.Sync      `help:"When a commit is brought to the disk: before it is answered (always), or every --sync-interval (interval; faster, a loss of power may cost the last ones)." enum:"always,interval" default:"always"`
-	SyncInterval time.Duration    `help:"How often the disk is synced with --sync=interval." default:"2s"`
-	MaxConns     int              `name:"max-connections" help:"How many connections the embedded NATS takes." default:"1024"`
-	Apply        string           `help:"Who applies the commands of towns that do not say it themselves: the built-in rules (local), the plugin of the game server that hosts the town (plugin), or commands on the console of a game server without one (rcon)." enum:"local,plugin,rcon" default:"local"`
+	Sync         server.Sync      `help:"When a commit reaches the disk: before it is answered (always), or every --sync-interval (interval: faster, but a loss of power may cost the last commits)." enum:"always,interval" default:"always"`
+	MinFreeDisk  string           `help:"How much of the disk of --data stays free, a size such as 1GiB: requests that would have to be stored when there is less get 503 STORAGE_FULL. auto for a fiftieth of the disk, at least 1 MiB and at most 256 MiB." default:"auto"`
+	SyncInterval time.Duration    `help:"How often commits reach the disk with --sync=interval." default:"2s"`
+	MaxConns     int              `name:"max-connections" help:"How many connections of clients the embedded NATS takes." default:"1024"`
+	MaxOfAddress int              `name:"max-connections-per-address" help:"How many of them may be of one address (for IPv6 one /64 network). 0 for a quarter of them, and for all of them on loopback." default:"0"`
+	Apply        string           `help:"Who applies the commands of towns that have no binding of their own: the built-in rules (local), the plugin of the game server that hosts the town (plugin), or commands on the console of a game server without one (rcon). A setting of the world, local for a new one." enum:",local,plugin,rcon" default:""`
 	RCONConfig   string           `name:"rcon-config" help:"Which console applies the commands of towns bound to rcon, and what runs there: see docs/rcon.md." type:"existingfile"`
 	Plugin       pluginFlags      `embed:"" prefix:"plugin-"`
-	NATS         string           `name:"nats" help:"URL of an existing NATS with JetStream to join; nothing is embedded then." placeholder:"URL"`
+	NATS         string           `name:"nats" help:"URL of an existing NATS with JetStream to join, instead of embedding one." placeholder:"URL"`
 	Connection   natsconn.Options `embed:""`
+	HTTP         string           `name:"http" help:"Where the console is served over HTTP, HOST:PORT; port 0 picks a free one, off serves none." default:"127.0.0.1:8480"`
+	WebSocket    string           `name:"nats-websocket" help:"With --nats: where that NATS takes the WebSockets of the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL"`
 
-	Access         string       `help:"Who may connect and do what: see docs/access.md. Without it everybody may do everything." type:"existingfile"`
-	InsecureListen bool         `help:"Listen beyond this machine without --access."`
+	Access         string       `help:"Access file: which users may connect, and what they may do; see docs/access.md. Without it every client may ask every verb, and only a client with operator.nk of the data directory reaches the streams." type:"existingfile"`
+	Open           bool         `help:"Without --access: let every client do everything, also write to the streams and so to the log."`
+	InsecureListen bool         `help:"Without --access: allow --listen on an address that other machines reach; without its TLS: --http on one."`
 	Clients        clientsFlags `embed:"" prefix:"clients-" group:"connection"`
-	CheckConfig    bool         `help:"Say what would be served, or what is wrong with the settings, and end."`
+	CheckConfig    bool         `help:"Check the settings, print what would be served or what is wrong, and end."`
 
-	DedupeRetention    time.Duration `help:"How long the receipt of an accepted handoff is kept." default:"720h"`
-	RunEventsRetention time.Duration `name:"runevents-retention" help:"How long run events are kept on the bus." default:"720h"`
-	RunEventsLimit     int64         `name:"runevents-limit" help:"How many run events are kept on the bus at most; the oldest go first. -1 for no limit." default:"10000000"`
-	HistoryPerTown     int64         `help:"How many commits, and how many refused runs, are kept of a town." default:"10000"`
-	Replicas           int           `help:"How many servers of a NATS cluster keep each stream." default:"1"`
-	MaxWaiting         int           `help:"How many requests that change towns may wait or be in hand; at most 1000000, and what does not fit gets 429: see docs/overload.md." default:"2048"`
-	MaxHeld            int64         `help:"How many MiB the requests that wait may take; at most 1048576, and what does not fit gets 429: see docs/overload.md." default:"64"`
-	TenantID           string        `help:"tenantId of the run events." default:"default"`
-	ProjectID          string        `help:"projectId of the run events; the world's name where it is not given."`
-	EnvironmentID      string        `help:"environmentId of the run events." default:"local"`
-	Projector          bool          `help:"Project the run events as they come, alert about invalid ones, and tell how far that is behind."`
-	Rules              rulesFlags    `embed:"" prefix:"rules-"`
+	DedupeRetention    *time.Duration `help:"How long the receipt of an accepted handoff is kept. A setting of the world, 720h for a new one."`
+	RunEventsRetention *time.Duration `name:"runevents-retention" help:"How long run events are kept on the bus. A setting of the world, 720h for a new one."`
+	RunEventsLimit     *int64         `name:"runevents-limit" help:"How many run events are kept on the bus at most; the oldest go first. -1 for no limit. A setting of the world, 10000000 for a new one."`
+	HistoryPerTown     *int64         `help:"How many commits, and how many refused runs, the log keeps of each town; at least 1000. A setting of the world, 10000 for a new one."`
+	DiscardHistory     bool           `help:"Make the settings of the world that are given here the world's, also where that discards what is over them."`
+	Replicas           int            `help:"How many servers of a NATS cluster keep each stream." default:"1"`
+	MaxWaiting         int            `help:"How many requests that change towns may wait or be in hand; at most 1000000. A request that does not fit gets 429: see docs/overload.md." default:"2048"`
+	PauseWait          time.Duration  `help:"How long a handoff waits for the end of a pause before its client is told that the town or the world is paused." default:"2s"`
+	MaxHeld            int64          `help:"How many MiB the requests that wait or are in hand may take; at most 1048576. A request that does not fit gets 429: see docs/overload.md." default:"64"`
+	Memory             string         `help:"Soft memory limit of the process: a size such as 2GiB; auto for three quarters of the memory of the machine or of its control group; off for none. The variable GOMEMLIMIT wins." default:"auto"`
+	TenantID           string         `help:"tenantId of the run events." default:"default"`
+	ProjectID          string         `help:"projectId of the run events; by default the world's name."`
+	EnvironmentID      string         `help:"environmentId of the run events." default:"local"`
+	Projector          bool           `help:"Project the runs that others append events to, raise alerts about invalid events, and report in the statistics how far that is behind." default:"true" negatable:""`
+	Validate           bool           `name:"validate-transitions" help:"Refuse an event of run.append that its run or step cannot make from where it is, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT."`
+	Revision           int            `name:"result-revision" help:"Revision of the result in answers to requests that ask for none: 0, the form of the contract, or 1; see docs/contracts.md." enum:"0,1" default:"0"`
+	Rules              rulesFlags     `embed:"" prefix:"rules-"`
 
-	DrainTimeout time.Duration `help:"How long requests in hand may take to finish at the end." default:"20s"`
+	DrainTimeout time.Duration `help:"How long the server waits for requests in hand when it is told to stop." default:"20s"`
 	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text"`
 	LogLevel     slog.Level    `help:"Least level of the log: DEBUG, INFO, WARN or ERROR." default:"INFO"`
+
+	reload <-chan os.Signal // the access file is to be read again
 }
 
 // pluginFlags are the policy of asking plugins.
 type pluginFlags struct {
-	Deadline time.Duration `help:"How long one attempt to have a command applied may take." default:"10s"`
-	Attempts int64         `help:"How many attempts there are before a handoff fails." default:"3"`
+	Deadline time.Duration `help:"How long one attempt to apply a command may take." default:"10s"`
+	Attempts int64         `help:"How many attempts to apply a command there are before its handoff fails." default:"3"`
 	Backoff  time.Duration `help:"Pause before the second attempt; it doubles with each." default:"1s"`
-	Resend   time.Duration `help:"After what silence a plugin is sent the same request again." default:"2s"`
+	Resend   time.Duration `help:"After how long without an answer the engine sends a plugin the same request again." default:"2s"`
+	Absent   apply.Absent  `help:"What becomes of a command while its town has no plugin: it fails when its attempts are used up (fail), or waits until one is there (wait)." enum:"fail,wait" default:"fail"`
 }
 
 // clientsFlags are who handoffd is in the clients' account of an existing NATS with --access.
 type clientsFlags struct {
-	User     string `help:"With --nats and --access: the user in the clients' account, which asks plugins."`
-	Password string `help:"Its password."`
-	Creds    string `help:"Its file with user credentials (JWT and seed)." type:"existingfile"`
-	NKey     string `name:"nkey" help:"Its file with an NKey seed." type:"existingfile"`
+	User     string `help:"With --nats and --access: the server's user in the clients' account, with which it checks the accounts at the start."`
+	Password string `help:"Password of that user."`
+	Creds    string `help:"File with the credentials of that user (JWT and seed)." type:"existingfile"`
+	NKey     string `name:"nkey" help:"File with the NKey seed of that user." type:"existingfile"`
 }
 
 // connection returns how to connect as that user, in all else as the server does.
@@ -82,9 +102,9 @@ func (f clientsFlags) connection(as natsconn.Options) natsconn.Options {
 
 // rulesFlags are the amounts of the built-in rules.
 type rulesFlags struct {
-	ProjectStep    float64 `help:"What project advance adds to the progress." default:"0.1"`
-	SalvageFocused float64 `help:"What salvage takes off scarcity or dread." default:"0.1"`
-	SalvageGeneral float64 `help:"What salvage takes off both, with the focus general." default:"0.05"`
+	ProjectStep    float64 `help:"What PROJECT_ADVANCE adds to the progress of the project." default:"0.1"`
+	SalvageFocused float64 `help:"What SALVAGE_PLAN takes off scarcity or dread." default:"0.1"`
+	SalvageGeneral float64 `help:"What SALVAGE_PLAN with the focus general takes off both." default:"0.05"`
 	MoraleBoost    float64 `help:"What the talk morale-boost adds to hope." default:"0.1"`
 	CasualTalk     float64 `help:"What the talk casual adds to hope." default:"0.03"`
 }
@@ -106,73 +126,109 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 		}
 		users = &read
 	}
+	free, err := parseFreeDisk(c.MinFreeDisk)
+	if err != nil {
+		return server.Config{}, err
+	}
 	rules := town.Rules(c.Rules)
 	return server.Config{
-		Access: users, InsecureListen: c.InsecureListen, Clients: c.Clients.connection(c.Connection),
+		Access: users, InsecureListen: c.InsecureListen, Open: c.Open, Clients: c.Clients.connection(c.Connection),
 		Listen: c.Listen, Data: c.Data, Sync: c.Sync, SyncInterval: c.SyncInterval,
-		MaxConnections: c.MaxConns,
-		NATS:           c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
+		MinFreeDisk: free, MaxConnections: c.MaxConns, MaxConnectionsPerAddress: c.MaxOfAddress,
+		HTTP: c.http(), NATSWebSocket: c.WebSocket,
+		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
 		Engine: worldengine.Config{
 			World: c.World, Rules: &rules,
-			Apply: worldengine.Binding(c.Apply), Plugin: worldengine.PluginPolicy(c.Plugin),
-			DedupeRetention: c.DedupeRetention, EventRetention: c.RunEventsRetention, EventLimit: c.RunEventsLimit,
-			HistoryPerTown: c.HistoryPerTown, Replicas: c.Replicas, QueueTotal: c.MaxWaiting,
+			Apply: apply.Binding(c.Apply), Plugin: apply.Policy(c.Plugin),
+			DedupeRetention: given(c.DedupeRetention), EventRetention: given(c.RunEventsRetention),
+			EventLimit: given(c.RunEventsLimit), HistoryPerTown: given(c.HistoryPerTown),
+			DiscardHistory: c.DiscardHistory, Replicas: c.Replicas, QueueTotal: c.MaxWaiting, PauseWait: c.PauseWait,
 			TenantID: c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
-			Projector: c.Projector, Now: engineClock,
+			Projector: c.Projector, ValidateTransitions: c.Validate, Now: engineClock,
 		},
-		Service: service.Config{MaxHeld: c.MaxHeld << 20},
+		Service: service.Config{Version: version.String(), MaxHeld: c.MaxHeld << 20, Revision: handoff.Revision(c.Revision)},
 		Logger:  newLogger(log, c.LogFormat, c.LogLevel),
 	}, nil
+}
+
+// given returns the value of a flag, and the zero value where it is not given.
+func given[T any](flag *T) (value T) {
+	if flag != nil {
+		value = *flag
+	}
+	return value
+}
+
+// http returns where the console is served; empty where it is not.
+func (c *serveCommand) http() string {
+	if c.HTTP == "off" {
+		return ""
+	}
+	return c.HTTP
 }
 
 // engineClock is the clock of the engine, nil for the machine's. Tests set another.
 var engineClock func() time.Time
 
-// Bounds of what an operator may let wait. A place reserves 40 bytes from the start.
+// Bounds of what an operator may let wait. A slot reserves 40 bytes from the start.
 const (
 	mostWaiting = 1_000_000
 	mostHeld    = 1 << 20 // MiB
 )
 
-// validate refuses what would be taken for "the default" further down, or makes no sense.
+// validate refuses values that the engine would take for "the default", and those that make no
+// sense.
 func (c *serveCommand) validate() error {
-	for flag, value := range map[string]int64{
-		"--sync-interval": int64(c.SyncInterval), "--drain-timeout": int64(c.DrainTimeout),
-		"--dedupe-retention": int64(c.DedupeRetention), "--runevents-retention": int64(c.RunEventsRetention),
-		"--max-connections": int64(c.MaxConns), "--history-per-town": c.HistoryPerTown, "--replicas": int64(c.Replicas),
-		"--max-held": c.MaxHeld, "--max-waiting": int64(c.MaxWaiting),
-		"--plugin-deadline": int64(c.Plugin.Deadline), "--plugin-attempts": c.Plugin.Attempts,
-		"--plugin-backoff": int64(c.Plugin.Backoff), "--plugin-resend": int64(c.Plugin.Resend),
+	for _, least := range []struct {
+		flag  string
+		value int64
+	}{
+		{"--sync-interval", int64(c.SyncInterval)}, {"--drain-timeout", int64(c.DrainTimeout)},
+		{"--max-connections", int64(c.MaxConns)},
+		{"--replicas", int64(c.Replicas)},
+		{"--pause-wait", int64(c.PauseWait)},
+		{"--max-held", c.MaxHeld}, {"--max-waiting", int64(c.MaxWaiting)},
+		{"--plugin-deadline", int64(c.Plugin.Deadline)}, {"--plugin-attempts", c.Plugin.Attempts},
+		{"--plugin-backoff", int64(c.Plugin.Backoff)}, {"--plugin-resend", int64(c.Plugin.Resend)},
 	} {
-		if value <= 0 {
-			return fmt.Errorf("%w: %s must be above 0", errUsage, flag)
+		if least.value <= 0 {
+			return fmt.Errorf("%w: %s must be above 0", errUsage, least.flag)
 		}
 	}
+	if err := c.validateSettings(); err != nil {
+		return err
+	}
+	if c.MaxOfAddress < 0 {
+		return fmt.Errorf("%w: --max-connections-per-address must be at least 0", errUsage)
+	}
+	if _, err := parseMemory(c.Memory); err != nil {
+		return err
+	}
+	if _, err := parseFreeDisk(c.MinFreeDisk); err != nil {
+		return err
+	}
 	if c.MaxWaiting > mostWaiting {
-		return fmt.Errorf("%w: --max-waiting must be at most %d (requests), not %d", errUsage, mostWaiting, c.MaxWaiting)
+		return fmt.Errorf("%w: --max-waiting must be at most %d (requests), not %d",
+			errUsage, mostWaiting, c.MaxWaiting)
 	}
 	if c.MaxHeld > mostHeld {
 		return fmt.Errorf("%w: --max-held must be at most %d (MiB), not %d", errUsage, mostHeld, c.MaxHeld)
 	}
-	if c.RunEventsLimit < 1 && c.RunEventsLimit != -1 {
-		return fmt.Errorf("%w: --runevents-limit must be at least 1, or -1 for no limit", errUsage)
+	if c.Apply == string(apply.RCON) && c.RCONConfig == "" {
+		return fmt.Errorf("%w: --apply rcon needs --rcon-config FILE, "+
+			"which says which console to use and what runs there", errUsage)
 	}
-	for flag, retention := range map[string]time.Duration{
-		"--dedupe-retention": c.DedupeRetention, "--runevents-retention": c.RunEventsRetention,
-	} {
-		if retention < time.Second {
-			return fmt.Errorf("%w: %s must be at least 1s", errUsage, flag)
-		}
+	if c.WebSocket != "" && c.NATS == "" {
+		return fmt.Errorf("%w: --nats-websocket is for --nats: the embedded NATS has its own", errUsage)
 	}
-	if c.Apply == string(worldengine.ApplyRCON) && c.RCONConfig == "" {
-		return fmt.Errorf("%w: --apply rcon needs --rcon-config FILE, which says which console to use and what runs there",
-			errUsage)
+	if c.Open && (c.NATS != "" || c.Access != "") {
+		return fmt.Errorf("%w: --open is for an embedded NATS without --access: leave it out", errUsage)
 	}
 	if c.NATS != "" && c.Access != "" && c.Clients == (clientsFlags{}) {
-		return fmt.Errorf("%w: --nats with --access needs the server's user in the clients' account: --clients-user, …",
-			errUsage)
+		return fmt.Errorf("%w: --nats with --access needs the server's user in the clients' account: "+
+			"--clients-user, --clients-creds or --clients-nkey", errUsage)
 	}
-	if err := worldengine.ValidateWorld(c.World); err != nil {
+	if err := wire.ValidateWorld(c.World); err != nil {
 		return fmt.Errorf("%w: --world: %w", errUsage, err)
 	}
 	if err := town.Rules(c.Rules).Validate(); err != nil {
@@ -181,9 +237,31 @@ func (c *serveCommand) validate() error {
 	return nil
 }
 
+// validateSettings refuses settings of the world that make no sense.
+func (c *serveCommand) validateSettings() error {
+	if c.RunEventsLimit != nil && *c.RunEventsLimit < 1 && *c.RunEventsLimit != -1 {
+		return fmt.Errorf("%w: --runevents-limit must be at least 1, or -1 for no limit", errUsage)
+	}
+	if c.DedupeRetention != nil && *c.DedupeRetention < time.Second {
+		return fmt.Errorf("%w: --dedupe-retention must be at least 1s", errUsage)
+	}
+	if c.RunEventsRetention != nil && *c.RunEventsRetention < time.Second {
+		return fmt.Errorf("%w: --runevents-retention must be at least 1s", errUsage)
+	}
+	if c.HistoryPerTown != nil && *c.HistoryPerTown < wire.LeastHistoryPerTown {
+		return fmt.Errorf("%w: --history-per-town must be at least %d, not %d: receipts and run events are "+
+			"written after the commit, and those of commits that the log gives up before are lost",
+			errUsage, wire.LeastHistoryPerTown, *c.HistoryPerTown)
+	}
+	return nil
+}
+
+// jsonLog is the --log-format of a line of JSON each.
+const jsonLog = "json"
+
 func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	options := &slog.HandlerOptions{Level: level}
-	if format == "json" {
+	if format == jsonLog {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
 	return slog.New(slog.NewTextHandler(w, options))
@@ -195,7 +273,7 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 const gcPercent = 300
 
 // Run serves until ctx is done, then finishes what is in hand.
-func (c *serveCommand) Run(ctx context.Context, s streams) error {
+func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Application) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
@@ -207,40 +285,71 @@ func (c *serveCommand) Run(ctx context.Context, s streams) error {
 		return err
 	}
 	if c.CheckConfig {
-		return c.check(s.out, &config)
+		return c.check(ctx, s.out, &config)
+	}
+	for _, name := range unknownVariables(os.Environ(), model) {
+		config.Logger.Warn("an environment variable is of no flag of handoffd: it is misspelt, or of another version", "variable", name)
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
+	if err := limitMemory(c.Memory, config.Logger); err != nil {
+		return err
+	}
+	defer c.onHangup()()
 	srv, err := server.Start(ctx, config)
 	if err != nil {
 		return err
 	}
-	c.announce(s.out, srv, &config)
-	<-ctx.Done()
+	c.announce(ctx, s.out, srv, config)
+	c.tell(notifyReady, config.Logger)
+	go watchdog(ctx, func(err error) {
+		config.Logger.Warn("the supervisor cannot be told that this process lives", "error", err)
+	})
+	pauses := backoff.Backoff{Min: time.Second, Max: time.Minute}
+	for c.awaitFailure(ctx, srv, &config, &pauses) {
+		if srv, err = c.startAgain(ctx, srv, config); err != nil {
+			return err
+		}
+		if srv == nil { // stopped while it waited for room
+			return nil
+		}
+	}
+	c.tell(notifyStopping, config.Logger)
 	config.Logger.Info("stopping: no more requests are taken, those in hand are finished")
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.DrainTimeout)
-	defer cancel()
-	if err := srv.Close(stop); err != nil {
+	if err := c.stop(ctx, srv); err != nil {
 		return err
 	}
 	config.Logger.Info("stopped")
 	return nil
 }
 
+// tell tells the supervisor of the process.
+func (c *serveCommand) tell(state string, logger *slog.Logger) {
+	if err := notify(state); err != nil {
+		logger.Warn("the supervisor cannot be told", "state", state, "error", err)
+	}
+}
+
+func (c *serveCommand) stop(ctx context.Context, srv *server.Server) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.DrainTimeout)
+	defer cancel()
+	return srv.Close(ctx)
+}
+
 // announce says what is served and what to try, and last the line that scripts wait for.
-func (c *serveCommand) announce(out io.Writer, srv *server.Server, config *server.Config) {
+func (c *serveCommand) announce(ctx context.Context, out io.Writer, srv *server.Server, config server.Config) {
 	var b strings.Builder
 	url := natsconn.WithoutSecrets(srv.URL())
-	c.describe(&b, config, url)
-	if c.WorldFile != "" {
-		fmt.Fprintf(&b, "towns     %d created from %s\n", srv.Created(), c.WorldFile)
-	}
+	config.Engine.Apply = srv.Engine().Settings().Apply
+	c.describe(&b, &config, url, srv.HTTP())
+	describeSettings(&b, srv.Engine().Settings())
+	describeTowns(ctx, &b, srv, c.WorldFile)
 	flags := ""
 	if url != "nats://"+server.DefaultListen {
 		flags += " --server " + url
 	}
-	if c.World != worldengine.DefaultWorld {
+	if c.World != wire.DefaultWorld {
 		flags += " --world " + c.World
 	}
 	fmt.Fprintf(&b, "try       handoffctl%s town list\n", flags)
@@ -248,8 +357,8 @@ func (c *serveCommand) announce(out io.Writer, srv *server.Server, config *serve
 	io.WriteString(out, b.String())
 }
 
-// whoApplies says who applies accepted commands: of towns that do not say it themselves, and what else a
-// town may say.
+// whoApplies says who applies accepted commands: of towns that do not say it themselves, and what
+// else a town may say.
 func whoApplies(config *server.Config) string {
 	console := ""
 	if config.RCON != nil {
@@ -257,10 +366,10 @@ func whoApplies(config *server.Config) string {
 	}
 	text := string(config.Engine.Apply)
 	switch config.Engine.Apply {
-	case worldengine.ApplyRCON:
+	case apply.RCON:
 		return text + " (" + console + ")"
-	case worldengine.ApplyPlugin:
-		text += " (asked on " + worldengine.ApplySubject(config.Engine.World, "<town token>") + ")"
+	case apply.Plugin:
+		text += " (asked on " + wire.ApplySubject(config.Engine.World, "<town token>") + ")"
 	default:
 		text += " (the built-in rules)"
 	}

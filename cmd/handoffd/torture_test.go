@@ -18,12 +18,12 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/failpoint"
+	"worldengine/worldengine/wire"
 )
 
 var (
-	tortureKills = flag.Int("torture.kills", 4, "how often TestTorture kills the server, for each way to apply commands")
+	tortureKills = flag.Int("torture.kills", 2, "how often TestTorture kills the server, for each way to apply commands")
 	tortureTowns = flag.Int("torture.towns", 16, "how many towns it drives at once")
 	tortureSeed  = flag.Uint64("torture.seed", 0, "what its clients draw from; 0 for a random seed")
 )
@@ -191,7 +191,7 @@ func (r *torture) verify() {
 func (r *torture) verifyTown(nc *nats.Conn, d *torturedTown) {
 	r.t.Helper()
 	ask := func(verb, format, value string, v any) {
-		reply, err := nc.Request(worldengine.Subject("main", verb), fmt.Appendf(nil, format, value), 20*time.Second)
+		reply, err := nc.Request(wire.Subject("main", verb), fmt.Appendf(nil, format, value), 20*time.Second)
 		require.NoError(r.t, err)
 		require.Empty(r.t, reply.Header.Get("Nats-Service-Error-Code"), "-torture.seed=%d: %s", r.seed, reply.Data)
 		require.NoError(r.t, json.Unmarshal(reply.Data, v))

@@ -13,8 +13,8 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // torturedTown is a town with one client, who knows what its state must be and what each answer must
@@ -134,7 +134,7 @@ func (d *torturedTown) step(ctx context.Context, nc *nats.Conn) error {
 	c := d.open
 	patient, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
-	reply, err := nc.RequestWithContext(patient, worldengine.Subject("main", c.verb), c.body)
+	reply, err := nc.RequestWithContext(patient, wire.Subject("main", c.verb), c.body)
 	if ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders)) {
 		d.answers["asked again without an answer"]++
 		d.waits = err.Error()

@@ -3,45 +3,37 @@
 package main
 
 import (
-	"encoding/json"
+	"cmp"
+	"context"
 	"fmt"
 	"log"
 	"os"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/natsconn"
 )
 
 func main() {
-	if err := run(); err != nil {
+	if err := run(context.Background()); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run() error {
-	url := os.Getenv("NATS_URL")
-	if url == "" {
-		url = nats.DefaultURL
-	}
-	nc, err := nats.Connect(url)
+func run(ctx context.Context) error {
+	// The server and the credentials are those of the NATS command line: NATS_URL, NATS_USER, …
+	url, connection := natsconn.FromEnvironment(os.LookupEnv)
+	engine, err := client.Connect(cmp.Or(url, nats.DefaultURL), client.Options{Connection: connection})
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
+	defer engine.Close()
 
 	// 1. Look at the town.
-	reply, err := ask(nc, "town.get", []byte(`{"townId":"town-threatened"}`))
+	town, err := engine.Town(ctx, "town-threatened")
 	if err != nil {
-		return err
-	}
-	var town struct {
-		TownID, SnapshotHash string
-		DecisionEpoch        int64
-	}
-	if err := json.Unmarshal(reply.Data, &town); err != nil {
 		return err
 	}
 
@@ -58,32 +50,13 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	body, err := h.MarshalWire()
-	if err != nil {
-		return err
-	}
 
-	// 3. Hand it off. ParseResult verifies the result's id.
-	reply, err = ask(nc, "handoff", body)
+	// 3. Hand it off. Send asks again where that can help, and verifies the result.
+	outcome, err := engine.Send(ctx, h)
 	if err != nil {
 		return err
 	}
-	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
-	if err != nil {
-		return err
-	}
-	fmt.Println(result.Status, result.ReasonCode, result.ResultID, "run", reply.Header.Get("Run-Id"))
+	result := outcome.Result
+	fmt.Println(result.Status, result.ReasonCode, result.ResultID, "run", outcome.RunID)
 	return nil
-}
-
-// ask makes a request of the world main. An error reply says what is wrong, and where.
-func ask(nc *nats.Conn, verb string, body []byte) (*nats.Msg, error) {
-	reply, err := nc.Request("worldengine.v1.main."+verb, body, 5*time.Second)
-	if err != nil {
-		return nil, err
-	}
-	if code := reply.Header.Get("Nats-Service-Error-Code"); code != "" {
-		return nil, fmt.Errorf("%s: %s %s", verb, code, reply.Data)
-	}
-	return reply, nil
 }

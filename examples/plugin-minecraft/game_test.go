@@ -4,7 +4,6 @@ package plugin_test
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -13,12 +12,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/natstest"
 )
 
 // startsWithin is how long a Minecraft server may take to start on a busy machine.
@@ -31,15 +31,15 @@ type game struct {
 	nats   string // URL
 	port   string
 	cmd    *exec.Cmd
-	stdin  io.Writer   // the console
-	log    *syncBuffer // of every process of the game
+	stdin  io.Writer        // the console
+	log    *natstest.Buffer // of every process of the game
 }
 
 // startGame starts a game that hosts town-threatened of a world, and ends it with the test. NATS need
 // not be there yet.
 func startGame(t testing.TB, nats, world string, settings ...map[string]any) *game {
 	t.Helper()
-	g := &game{t: t, config: filepath.Join(t.TempDir(), "config.json"), nats: nats, log: new(syncBuffer)}
+	g := &game{t: t, config: filepath.Join(t.TempDir(), "config.json"), nats: nats, log: new(natstest.Buffer)}
 	g.configure(world, settings...)
 	t.Cleanup(func() {
 		g.kill()
@@ -122,21 +122,4 @@ func (g *game) kill() {
 	_ = g.cmd.Wait()
 	g.cmd = nil
 	fmt.Fprintln(g.log, "-- killed")
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

@@ -84,7 +84,10 @@ export class Link {
     return {
       name: "plugin-minecraft", servers: url.split(","), maxReconnectAttempts: -1,
       ignoreAuthErrorAbort: true, reconnectDelayHandler: () => this.#backoff(), pingInterval: 20_000,
-      ...(env.NATS_USER && { user: env.NATS_USER, pass: env.NATS_PASSWORD }),
+      ...(env.NATS_USER && {
+        user: env.NATS_USER, pass: env.NATS_PASSWORD,
+        inboxPrefix: env.NATS_INBOX_PREFIX ?? `_INBOX_${env.NATS_USER}`,
+      }),
       ...(env.NATS_TOKEN && { token: env.NATS_TOKEN }),
       ...(env.NATS_CREDS && { authenticator: credsAuthenticator(readFileSync(env.NATS_CREDS)) }),
       ...((env.NATS_CA || env.NATS_CERT) && {

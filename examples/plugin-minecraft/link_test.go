@@ -63,16 +63,8 @@ func TestOperatorsSeeAndReloadThePlugin(t *testing.T) {
 
 func startNATS(t testing.TB, port int) (stop func()) {
 	t.Helper()
-	ns, err := natsserver.NewServer(&natsserver.Options{Host: "127.0.0.1", Port: port, NoSigs: true})
-	require.NoError(t, err)
-	ns.Start()
-	require.True(t, ns.ReadyForConnections(soon))
-	stop = func() {
-		ns.Shutdown()
-		ns.WaitForShutdown()
-	}
-	t.Cleanup(stop)
-	return stop
+	ns := natstest.Start(t, &natsserver.Options{Port: port})
+	return func() { natstest.Stop(ns) }
 }
 
 // example is a command for the first town of the example world.

@@ -15,14 +15,14 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 const (
 	townID = "town-threatened"
-	world  = worldengine.DefaultWorld
+	world  = wire.DefaultWorld
 	// soon is how long what must happen may take on a busy machine.
 	soon = 20 * time.Second
 )
@@ -46,7 +46,7 @@ type townReply struct {
 }
 
 func (s *scene) request(verb string, body []byte) ([]byte, error) {
-	reply, err := s.nc.Request(worldengine.Subject(world, verb), body, soon)
+	reply, err := s.nc.Request(wire.Subject(world, verb), body, soon)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", verb, err)
 	}
@@ -149,7 +149,7 @@ func (s *scene) ask(c *apply.Command) apply.Answer {
 		c.Deadline = time.Now().Add(soon)
 		body, err := c.MarshalWire(time.Now())
 		require.NoError(s.t, err)
-		reply, err := s.nc.Request(worldengine.Subject(world, "apply."+worldengine.TownToken(townID)), body, time.Second)
+		reply, err := s.nc.Request(wire.Subject(world, "apply."+wire.TownToken(townID)), body, time.Second)
 		if err != nil {
 			continue // nobody there yet, or NATS is away
 		}

@@ -31,9 +31,9 @@ type TLS struct {
 	ClientCAFile string
 }
 
-// ReadFile reads an access file, the files that it points to, as seen from its own directory, and the
-// environment variables, which lookup gives, as os.LookupEnv does. What is wrong in the file is a
-// *schemas.ValidationError. No error holds a secret.
+// ReadFile reads an access file, the files that it points to, as seen from its own directory, and
+// the environment variables, which lookup gives, as os.LookupEnv does. What is wrong in the file is
+// a *schemas.ValidationError. No error holds a secret.
 func ReadFile(file string, lookup func(string) (string, bool)) (Config, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -84,13 +84,14 @@ func (r *reader) tls(o map[string]any) TLS {
 	return t
 }
 
-// reserved is what no user's name starts with: the server's own users do.
+// reserved is how the names of the server's own users begin, and no other user's name may.
 const reserved = "handoffd-"
 
 var userName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 func (r *reader) user(v any, at string) User {
-	o := r.object(v, at, "name", "role", "nkey", "passwordHash", "passwordEnv", "passwordFile", "towns", "actors")
+	o := r.object(v, at, "name", "role", "nkey", "passwordHash", "passwordEnv", "passwordFile",
+		"towns", "actors", "read")
 	if o == nil {
 		return User{}
 	}
@@ -99,6 +100,7 @@ func (r *reader) user(v any, at string) User {
 		NKey: r.text(o, at, "nkey", false), PasswordEnv: r.text(o, at, "passwordEnv", false),
 		PasswordHash: Secret(r.text(o, at, "passwordHash", false)),
 		Towns:        r.texts(o, at, "towns"), Actors: r.texts(o, at, "actors"),
+		Read: r.texts(o, at, "read"),
 	}
 	if u.Name != "" && (!userName.MatchString(u.Name) || strings.HasPrefix(u.Name, reserved)) {
 		r.add(at+"/name", "must be 1 to 64 of A-Z a-z 0-9 _ - and not start with %s", reserved)
@@ -111,6 +113,9 @@ func (r *reader) user(v any, at string) User {
 	}
 	if len(u.Actors) > 0 && !u.Role.hasActors() {
 		r.add(at+"/actors", "is only for agents")
+	}
+	if len(u.Read) > 0 && !u.Role.hasRead() {
+		r.add(at+"/read", "is only for agents, plugins and observers")
 	}
 	r.credentials(o, at, &u)
 	return u
@@ -134,7 +139,8 @@ func (r *reader) credentials(o map[string]any, at string, u *User) {
 		r.add(at+"/nkey", "must be the public NKey of a user, which starts with U")
 	}
 	if u.PasswordHash != "" && !bcryptHash.MatchString(string(u.PasswordHash)) {
-		r.add(at+"/passwordHash", "must be a bcrypt hash with a cost of at least 10, and never a password")
+		r.add(at+"/passwordHash", "must be a bcrypt hash with a cost of at least 10, "+
+			"and never a password: handoffd password makes one")
 	}
 	if u.PasswordEnv != "" {
 		value, _ := r.lookup(u.PasswordEnv)
@@ -154,8 +160,10 @@ func (r *reader) credentials(o map[string]any, at string, u *User) {
 const minPassword = 12
 
 func (r *reader) password(at, value string) Secret {
-	if len(value) < minPassword || strings.HasPrefix(value, "$2") || strings.ContainsAny(value, "\x00\r\n") {
-		r.add(at, "must lead to a password of at least %d bytes on one line, which is no bcrypt hash", minPassword)
+	if len(value) < minPassword || strings.HasPrefix(value, "$2") ||
+		strings.ContainsAny(value, "\x00\r\n") {
+		r.add(at, "must lead to a password of at least %d bytes on one line, which is no bcrypt hash",
+			minPassword)
 	}
 	return Secret(value)
 }
@@ -166,7 +174,8 @@ func (r *reader) unique(users []User) {
 	for i := range users {
 		for member, id := range map[string]string{"name": users[i].Name, "nkey": users[i].NKey} {
 			if j, taken := first[member+id]; taken && id != "" {
-				r.add(schemas.Pointer("users", i, member), "must be unique, but %s has it too", schemas.Pointer("users", j))
+				r.add(schemas.Pointer("users", i, member), "must be unique, but %s has it too",
+					schemas.Pointer("users", j))
 			}
 			first[member+id] = i
 		}

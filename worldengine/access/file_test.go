@@ -34,14 +34,14 @@ func TestReadFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "pw"), []byte(sentinel+"\n"), 0o600))
 	file := filepath.Join(dir, "access.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"users": [
-		{"name": "a", "role": "agent", "passwordHash": "`+hash+`", "towns": ["Town 1"], "actors": ["m"]},
+		{"name": "a", "role": "agent", "passwordHash": "`+hash+`", "towns": ["Town 1"], "actors": ["m"], "read": ["t"]},
 		{"name": "p", "role": "plugin", "nkey": "`+nkey+`"},
 		{"name": "o", "role": "operator", "passwordFile": "pw"},
 		{"name": "w", "role": "observer", "passwordEnv": "W"}]}`), 0o600))
 	cfg, err := ReadFile(file, func(name string) (string, bool) { return sentinel + name, true })
 	require.NoError(t, err)
 	require.Equal(t, []User{
-		{Name: "a", Role: Agent, PasswordHash: hash, Towns: []string{"Town 1"}, Actors: []string{"m"}},
+		{Name: "a", Role: Agent, PasswordHash: hash, Towns: []string{"Town 1"}, Actors: []string{"m"}, Read: []string{"t"}},
 		{Name: "p", Role: Plugin, NKey: nkey},
 		{Name: "o", Role: Operator, Password: sentinel},
 		{Name: "w", Role: Observer, Password: sentinel + "W", PasswordEnv: "W"},
@@ -64,19 +64,21 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 		`{"users": [1]}`:                       {"/users/0"},
 		`{"user": [], "users": [{}]}`:          {"/user", "/users/0", "/users/0/name", "/users/0/role"},
 		user(`"password": "` + sentinel + `"`): {"/users/0", "/users/0/password"},
-		user(`"passwordHash": "` + sentinel + `"`):                              {"/users/0/passwordHash"},
-		user(`"nkey": "` + sentinel + `"`):                                      {"/users/0/nkey"},
-		user(`"passwordEnv": "SHORT"`):                                          {"/users/0/passwordEnv"},
-		user(`"passwordEnv": "NONE"`):                                           {"/users/0/passwordEnv"},
-		user(`"passwordEnv": "LINES"`):                                          {"/users/0/passwordEnv"},
-		user(`"passwordFile": "/nowhere"`):                                      {"/users/0/passwordFile"},
-		user(ok + `, "passwordEnv": "LONG"`):                                    {"/users/0"},
-		user(ok + `, "towns": []`):                                              {"/users/0/towns"},
-		user(ok + `, "towns": "t"`):                                             {"/users/0/towns"},
-		user(ok + `, "towns": ["t", 1]`):                                        {"/users/0/towns/1"},
-		user(ok + `, "actors": [""]`):                                           {"/users/0/actors/0"},
-		`{"users": [{"name": "a b", "role": "king", ` + ok + `}]}`:              {"/users/0/name", "/users/0/role"},
-		`{"users": [{"name": "handoffd-engine", "role": "agent", ` + ok + `}]}`: {"/users/0/name"},
+		user(`"passwordHash": "` + sentinel + `"`):                                  {"/users/0/passwordHash"},
+		user(`"nkey": "` + sentinel + `"`):                                          {"/users/0/nkey"},
+		user(`"passwordEnv": "SHORT"`):                                              {"/users/0/passwordEnv"},
+		user(`"passwordEnv": "NONE"`):                                               {"/users/0/passwordEnv"},
+		user(`"passwordEnv": "LINES"`):                                              {"/users/0/passwordEnv"},
+		user(`"passwordFile": "/nowhere"`):                                          {"/users/0/passwordFile"},
+		user(ok + `, "passwordEnv": "LONG"`):                                        {"/users/0"},
+		user(ok + `, "towns": []`):                                                  {"/users/0/towns"},
+		user(ok + `, "towns": "t"`):                                                 {"/users/0/towns"},
+		user(ok + `, "towns": ["t", 1]`):                                            {"/users/0/towns/1"},
+		user(ok + `, "read": []`):                                                   {"/users/0/read"},
+		`{"users": [{"name": "a", "role": "operator", "read": ["t"], ` + ok + `}]}`: {"/users/0/read"},
+		user(ok + `, "actors": [""]`):                                               {"/users/0/actors/0"},
+		`{"users": [{"name": "a b", "role": "king", ` + ok + `}]}`:                  {"/users/0/name", "/users/0/role"},
+		`{"users": [{"name": "handoffd-engine", "role": "agent", ` + ok + `}]}`:     {"/users/0/name"},
 		`{"users": [{"name": "a", "role": "observer", "towns": ["t"], "actors": ["m"], ` + ok + `}]}`:         {"/users/0/actors", "/users/0/towns"},
 		`{"users": [{"name": "a", "role": "agent", ` + ok + `}, {"name": "a", "role": "agent", ` + ok + `}]}`: {"/users/1/name", "/users/1/nkey"},
 		`{"tls": {}, "users": [{"name": "a", "role": "agent", ` + ok + `}]}`:                                  {"/tls/certFile", "/tls/keyFile"},
@@ -97,34 +99,4 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 	}
 	_, err := ReadFile("/nowhere.json", nothing)
 	require.ErrorContains(t, err, "/nowhere.json")
-}
-
-func TestDirectory(t *testing.T) {
-	t.Parallel()
-	d := NewDirectory([]User{
-		{Name: "a", Role: Agent, Towns: []string{"t"}, Actors: []string{"m"}},
-		{Name: "k", NKey: nkey, Role: Plugin}, {Name: "o", Role: Operator},
-	})
-	for _, c := range []struct {
-		mark                         []string
-		town, other, actor, stranger bool
-	}{
-		{nil, true, true, true, true},
-		{[]string{`{"user":"a"}`}, true, false, true, false},
-		{[]string{`{"user":"` + nkey + `"}`}, true, true, true, true},
-		{[]string{`{"user":"k"}`}, false, false, false, false},
-		{[]string{`{"user":"o"}`}, false, false, false, false},
-		{[]string{`{"acc":"CLIENTS"}`}, false, false, false, false},
-		{[]string{``}, false, false, false, false},
-		{[]string{`{"user":"a"}`, `{"user":"a"}`}, false, false, false, false},
-	} {
-		r := d.Of(map[string][]string{UserHeader: c.mark})
-		require.Equal(t, c.town, r.Town("t") == nil, c.mark)
-		require.Equal(t, c.other, r.Town("u") == nil, c.mark)
-		require.Equal(t, c.actor, r.Actor("m") == nil, c.mark)
-		require.Equal(t, c.stranger, r.Actor("n") == nil, c.mark)
-	}
-	require.NoError(t, (*Directory)(nil).Of(map[string][]string{UserHeader: {"x"}}).Town("t"))
-	require.ErrorIs(t, d.Of(map[string][]string{UserHeader: {`{"user":"a"}`}}).Town("u"), ErrForbidden)
-	require.ErrorIs(t, d.Of(map[string][]string{UserHeader: {`{"user":"a"}`}}).Actor("u"), ErrActorNotAllowed)
 }

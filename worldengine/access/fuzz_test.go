@@ -9,9 +9,9 @@ import (
 	"worldengine/schemas"
 )
 
-// FuzzReadFile: nothing in an access file makes reading it panic; it is refused as a whole, with places,
-// or has users that may be told apart, each with a known role and exactly one credential. Files that it
-// points to are not followed here.
+// FuzzReadFile: nothing in an access file makes reading it panic; it is refused as a whole, with
+// places, or has users that may be told apart, each with a known role and exactly one credential.
+// Files that it points to are not followed here.
 func FuzzReadFile(f *testing.F) {
 	for _, seed := range []string{
 		`{"users":[{"name":"a","role":"agent","passwordHash":"` + hash + `","towns":["Town 1"],"actors":["m"]}]}`,

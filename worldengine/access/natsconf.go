@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"io"
 	"strings"
+
+	"worldengine/worldengine/wire"
 )
 
-// Users of the server itself in an external NATS: EngineUser in the world's account, AskingUser in that of
-// the clients, where it asks plugins.
+// Users of the server itself in an external NATS: EngineUser in the world's account, AskingUser in
+// that of the clients, where it tries at the start whether requests cross as they must.
 const (
 	EngineUser = reserved + "engine"
 	AskingUser = reserved + "asking"
@@ -22,7 +24,7 @@ func (u *User) PasswordVariable() string {
 	return strings.ToUpper(strings.ReplaceAll(u.Name, "-", "_")) + "_PASSWORD"
 }
 
-// Examples are a user of each role, for who has no access file.
+// Examples returns a user of each role, for a server without an access file.
 func Examples() []User {
 	return []User{
 		{Name: "agent-1", Role: Agent}, {Name: "plugin-1", Role: Plugin},
@@ -30,8 +32,8 @@ func Examples() []User {
 	}
 }
 
-// WriteNATS writes the accounts and permissions of a world, with its users and the server's own, as a
-// part of the configuration of a nats-server. Passwords that are not hashed are variables there.
+// WriteNATS writes the accounts and permissions of a world, with its users and the server's own, as
+// a part of the configuration of a nats-server. Passwords that are not hashed are variables there.
 func WriteNATS(w io.Writer, world string, users []User) error {
 	engine := User{Name: EngineUser, Role: Engine}
 	ours := []string{userBlock(world, &engine, Permissions{All: true})}
@@ -45,13 +47,21 @@ func WriteNATS(w io.Writer, world string, users []User) error {
 			ours = append(ours, block)
 		}
 	}
+	theirs = append(theirs, noOne)
 	c := CrossingsOf(world)
 	text := "accounts {\n" +
 		account(WorldAccount, "    jetstream: enabled\n"+list("exports", exports(c)), ours) +
-		account(ClientsAccount, list("imports", imports(c)), theirs) + "}\n"
+		account(ClientsAccount, list("imports", imports(c))+mappings(c), theirs) + "}\n"
 	_, err := io.WriteString(w, text)
 	return err
 }
+
+// noOne is a user with an NKey whose seed does not exist, and without any permission. NATS looks at
+// the "nkey" of a client that signs in with a password only where some user has an NKey; otherwise
+// it passes that text on as the name of the user in the mark of a request, and any client could
+// take any name.
+const noOne = "# Keeps NATS from taking a user's name from an unchecked nkey: do not remove.\n" +
+	`      {nkey: "UDFTSDGNOIISYZGMMLRGDPHH5YTVE4NHK7MK3HKXSEQNWXF5NYVUB2LX", permissions: {publish: {deny: ">"}, subscribe: {deny: ">"}}}`
 
 func account(name, members string, users []string) string {
 	return "  " + name + " {\n" + members + list("users", users) + "  }\n"
@@ -64,10 +74,11 @@ func list(name string, elements []string) string {
 func exports(c Crossings) (lines []string) {
 	for _, subject := range c.Shared {
 		lines = append(lines, fmt.Sprintf(`{service: %q, accounts: [%s], response_threshold: "%s"}`,
-			subject, ClientsAccount, AnswersExpire))
+			wire.CrossedSubject(subject), ClientsAccount, AnswerWithin(subject)))
 	}
 	for _, subject := range c.Services {
-		lines = append(lines, fmt.Sprintf(`{service: %q, accounts: [%s], response: stream}`, subject, ClientsAccount))
+		lines = append(lines, fmt.Sprintf(
+			`{service: %q, accounts: [%s], response: stream}`, subject, ClientsAccount))
 	}
 	for _, subject := range c.Heard {
 		lines = append(lines, fmt.Sprintf(`{stream: %q, accounts: [%s]}`, subject, ClientsAccount))
@@ -77,7 +88,8 @@ func exports(c Crossings) (lines []string) {
 
 func imports(c Crossings) (lines []string) {
 	for _, subject := range c.Shared {
-		lines = append(lines, fmt.Sprintf(`{service: {account: %s, subject: %q}, share: true}`, WorldAccount, subject))
+		lines = append(lines, fmt.Sprintf(`{service: {account: %s, subject: %q}, to: %q, share: true}`,
+			WorldAccount, wire.CrossedSubject(subject), subject))
 	}
 	for _, subject := range c.Services {
 		lines = append(lines, fmt.Sprintf(`{service: {account: %s, subject: %q}}`, WorldAccount, subject))
@@ -86,6 +98,15 @@ func imports(c Crossings) (lines []string) {
 		lines = append(lines, fmt.Sprintf(`{stream: {account: %s, subject: %q}}`, WorldAccount, subject))
 	}
 	return lines
+}
+
+func mappings(c Crossings) string {
+	var b strings.Builder
+	b.WriteString("    mappings: {\n")
+	for _, subject := range c.Diverted {
+		fmt.Fprintf(&b, "      %q: %q\n", subject, wire.AstraySubject(subject))
+	}
+	return b.String() + "    }\n"
 }
 
 func userBlock(world string, u *User, p Permissions) string {
@@ -103,9 +124,11 @@ func userBlock(world string, u *User, p Permissions) string {
 	}
 	respond := ""
 	if p.Respond {
-		respond = fmt.Sprintf("\n        allow_responses: {max: %d, expires: %q}", MaxAnswers, AnswersExpire.String())
+		respond = fmt.Sprintf("\n        allow_responses: {max: %d, expires: %q}",
+			MaxAnswers, AnswersExpire.String())
 	}
-	return fmt.Sprintf("# %s\n      {%s, permissions: {\n        publish: [%s]\n        subscribe: [%s]%s\n      }}",
+	return fmt.Sprintf("# %s\n      {%s, permissions: {\n"+
+		"        publish: [%s]\n        subscribe: [%s]%s\n      }}",
 		u.Role, who, quoted(p.Publish), quoted(p.Subscribe), respond)
 }
 

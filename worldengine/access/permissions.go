@@ -5,99 +5,124 @@ import (
 	"strings"
 	"time"
 
-	"worldengine/dedupe"
-	"worldengine/worldengine"
+	"worldengine/worldengine/wire"
 )
 
-// grants is who may ask what: every verb of the service, and the roles besides the engine that may
-// publish on it. A verb that is not here is nobody's.
+// grants has every verb of the service with the roles, besides the engine, whose users may ask it.
+// No client and no operator may ask a verb that is not here.
 var grants = []struct {
-	verb  string
+	verb  wire.Verb
 	roles []Role
 }{
-	{"handoff", []Role{Agent, Operator}},
-	{"town.get", readers},
-	{"town.list", readers},
-	{"town.put", []Role{Plugin, Operator}},
-	{"town.patch", []Role{Plugin, Operator}},
-	{"result.get", readers},
-	{"run.get", readers},
-	{"run.list", readers},
-	{"run.events", readers},
-	{"run.append", []Role{Plugin, Operator}},
-	{"run.cancel", []Role{Operator}},
-	{"control.pause", []Role{Operator}},
-	{"control.resume", []Role{Operator}},
-	{"control.get", readers},
+	{wire.Handoff, []Role{Agent, Operator}},
+	{wire.TownGet, readers},
+	{wire.TownHistory, readers},
+	{wire.TownList, readers},
+	{wire.TownPut, []Role{Plugin, Operator}},
+	{wire.TownPatch, []Role{Plugin, Operator}},
+	{wire.ResultGet, readers},
+	{wire.RunGet, readers},
+	{wire.RunList, readers},
+	{wire.RunEvents, readers},
+	{wire.RunAppend, []Role{Plugin, Operator}},
+	{wire.RunCancel, []Role{Operator}},
+	{wire.ControlPause, []Role{Operator}},
+	{wire.ControlResume, []Role{Operator}},
+	{wire.ControlGet, readers},
+	{wire.AlertList, []Role{Operator, Observer}},
+	{wire.WhoAmI, readers},
 }
 
 var readers = []Role{Agent, Plugin, Operator, Observer}
 
-// Verbs returns the verbs that somebody may ask.
-func Verbs() []string {
-	verbs := make([]string, len(grants))
-	for i, g := range grants {
-		verbs[i] = g.verb
-	}
-	return verbs
-}
-
-// ClientsAccount is the NATS account of agents, plugins and observers, and WorldAccount that of the
-// engine and of operators. In an embedded server the latter is the server's global one.
+// The NATS accounts of a world.
 const (
+	// ClientsAccount is the account of agents, plugins and observers.
 	ClientsAccount = "CLIENTS"
-	WorldAccount   = "WORLD"
+	// WorldAccount is the account of the engine and of operators. In an embedded server it is the
+	// server's global account.
+	WorldAccount = "WORLD"
 )
 
-// A plugin may answer a request MaxAnswers times, and anybody has AnswersExpire to answer: a handoff
-// may wait through a pause, and a command may take long in a game.
+// How a plugin may answer a request: a command may take long in a game.
 const (
-	MaxAnswers    = 64
+	// MaxAnswers is how many replies to one request NATS takes from a plugin.
+	MaxAnswers = 64
+	// AnswersExpire is how long after the request NATS takes them.
 	AnswersExpire = 24 * time.Hour
 )
 
-// discovery are the subjects on which NATS micro services tell of themselves.
-const discovery = "$SRV.>"
+// How long NATS keeps the way back to a client whose request is not answered yet. This bounds the
+// memory of requests that are never answered. The client gets a later answer to a handoff with
+// result.get, or by sending the handoff again.
+const (
+	handoffAnswered = 10 * time.Minute
+	changeAnswered  = 2 * time.Minute
+	readAnswered    = 30 * time.Second
+)
 
-// Streams returns the names of all streams of a world.
-func Streams(world string) []string {
-	return []string{
-		worldengine.LogStream(world), dedupe.StreamName(world),
-		worldengine.EventStream(world), "WORLD_" + world + "_PENDING",
-		worldengine.DeadLetterStream(world), worldengine.AlertStream(world),
+// AnswerWithin returns how long NATS waits for the engine's answer to a client's request on the
+// subject of a verb.
+func AnswerWithin(subject string) time.Duration {
+	switch wire.VerbOf(subject) {
+	case wire.Handoff:
+		return handoffAnswered
+	case wire.TownPut, wire.TownPatch, wire.RunAppend:
+		return changeAnswered
 	}
+	return readAnswered
 }
 
-// heard are the subjects of what operators and observers may hear.
+// heard returns the subjects that operators and observers may subscribe to.
 func heard(world string) []string {
 	return []string{
 		events(world, "*"),
-		below(worldengine.AlertSubject(world, "*")),
-		below(worldengine.DeadLetterSubject(world, "*", "*", "*")),
+		below(wire.AlertSubject(world, "*")),
+		below(wire.DeadLetterSubject(world, "*", "*", "*")),
 	}
 }
 
-// events are the subjects of the run events of a town, or, with "*", of all towns.
-func events(world, token string) string { return below(worldengine.EventSubject(world, token, "*")) }
+// hears returns the subjects of the messages that a user may subscribe to: run events of the towns
+// that it reads or, where the file does not say, acts on; and alerts and dead letters, which are of
+// all towns, only where its reading is not bound.
+func hears(world string, u *User) []string {
+	towns := u.Towns
+	if len(u.Read) > 0 {
+		towns = u.Read
+	}
+	if len(u.Read) == 0 && !u.Role.hasTowns() {
+		return heard(world)
+	}
+	var subjects []string
+	for _, token := range tokens(towns) {
+		subjects = append(subjects, events(world, token))
+	}
+	return subjects
+}
 
-// below puts ">" for everything from the first wildcard on: who may subscribe to that, may subscribe to
-// any narrower subject.
+// events returns the subjects of the run events of a town, or, with "*", of all towns.
+func events(world, token string) string { return below(wire.EventSubject(world, token, "*")) }
+
+// below puts ">" in place of everything from the first wildcard on. A permission to subscribe to
+// that covers every narrower subject.
 func below(subject string) string {
 	before, _, _ := strings.Cut(subject, "*")
 	return before + ">"
 }
 
-// Permissions are the subjects on which a user may publish and subscribe. Nothing else is allowed, but
-// where All is set, everything. Respond allows to publish on the reply subject of a request that was
-// received.
+// Permissions are what NATS allows a user.
 type Permissions struct {
-	All                bool
+	// All allows everything; the other members do not count then.
+	All bool
+	// Publish and Subscribe are the subjects that the user may publish on and subscribe to.
 	Publish, Subscribe []string
-	Respond            bool
+	// Respond allows to publish on the reply subject of a request that was received, within
+	// MaxAnswers and AnswersExpire.
+	Respond bool
 }
 
-// PermissionsOf returns the permissions of a user in a world. It is the only place that decides about
-// subjects.
+// PermissionsOf returns the permissions of a user in a world. It is the only place that decides
+// about subjects.
 func PermissionsOf(world string, u *User) Permissions {
 	if u.Role == Engine {
 		return Permissions{All: true}
@@ -105,21 +130,18 @@ func PermissionsOf(world string, u *User) Permissions {
 	p := Permissions{Subscribe: []string{u.InboxPrefix() + ".>"}, Respond: u.Role == Plugin}
 	for _, g := range grants {
 		if slices.Contains(g.roles, u.Role) {
-			p.Publish = append(p.Publish, worldengine.Subject(world, g.verb))
+			p.Publish = append(p.Publish, wire.Subject(world, g.verb))
 		}
 	}
-	for _, token := range tokens(u.Towns) {
-		if u.Role == Plugin {
-			p.Subscribe = append(p.Subscribe, worldengine.ApplySubject(world, token))
-		}
-		if u.Role.hasTowns() {
-			p.Subscribe = append(p.Subscribe, events(world, token))
+	if u.Role == Plugin {
+		for _, token := range tokens(u.Towns) {
+			p.Subscribe = append(p.Subscribe, wire.ApplySubject(world, token))
 		}
 	}
 	if !u.Role.hasTowns() {
-		p.Publish = append(p.Publish, discovery)
-		p.Subscribe = append(p.Subscribe, heard(world)...)
+		p.Publish = append(p.Publish, wire.DiscoverySubjects)
 	}
+	p.Subscribe = append(p.Subscribe, hears(world, u)...)
 	if u.Role == Operator {
 		p.Publish = append(p.Publish, reading(world)...)
 	}
@@ -133,16 +155,16 @@ func tokens(towns []string) []string {
 	}
 	tokens := make([]string, len(towns))
 	for i, id := range towns {
-		tokens[i] = worldengine.TownToken(id)
+		tokens[i] = wire.TownToken(id)
 	}
 	return tokens
 }
 
-// reading are the subjects of the JetStream API with which the streams of a world are read: what
-// handoffctl fsck (without --repair), watch and backup need.
+// reading returns the subjects of the JetStream API with which the streams of a world are read, as
+// handoffctl fsck (without --repair), watch and backup do.
 func reading(world string) []string {
 	subjects := []string{"$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.LIST"}
-	for _, name := range Streams(world) {
+	for _, name := range wire.Streams(world) {
 		for _, verb := range []string{
 			"STREAM.INFO." + name, "STREAM.MSG.GET." + name,
 			"DIRECT.GET." + name, "DIRECT.GET." + name + ".>",
@@ -152,26 +174,41 @@ func reading(world string) []string {
 		} {
 			subjects = append(subjects, "$JS.API."+verb)
 		}
-		// A snapshot is sent to the inbox of who asks, as far as its chunks are acknowledged.
+		// NATS sends a snapshot to the asking inbox, and waits for its chunks to be acknowledged.
 		subjects = append(subjects, "$JS.API.STREAM.SNAPSHOT."+name, "$JS.SNAPSHOT.ACK."+name+".>")
 	}
 	return subjects
 }
 
-// Crossings are what crosses from the clients' account to the world's: Services are subjects of
-// requests, Shared those that are marked with their user, and Heard subjects of messages that the
-// clients may subscribe to.
+// Crossings are the subjects that cross between the clients' account and the world's.
 type Crossings struct {
-	Shared, Services, Heard []string
+	// Shared are subjects of requests that NATS marks with their user (wire.UserHeader). They
+	// arrive on wire.CrossedSubject of the subject.
+	Shared []string
+	// Services are subjects of requests that arrive as they are.
+	Services []string
+	// Heard are subjects of messages of the world's account that clients may receive.
+	Heard []string
+	// Diverted are subjects on which clients receive messages from the world's account alone.
+	// What is published on one in the clients' account, and an answer whose reply subject it is,
+	// goes to wire.AstraySubject of it, which has no subscribers.
+	Diverted []string
 }
 
-// CrossingsOf returns the crossings of a world. What no client may ask does not cross, so that no reply
-// subject leads there either.
+// AskingInbox is how the inboxes begin on which the engine takes the answers of plugins. They cross
+// to the world's account.
+var AskingInbox = wire.InboxPrefix(AskingUser)
+
+// CrossingsOf returns the crossings of a world. Verbs that no client may ask do not cross, so that
+// no reply subject leads to them either.
 func CrossingsOf(world string) Crossings {
-	c := Crossings{Services: []string{discovery}, Heard: heard(world)}
+	heard := append(heard(world), wire.ApplySubject(world, "*"))
+	c := Crossings{
+		Services: []string{wire.DiscoverySubjects, AskingInbox + ".>"}, Heard: heard, Diverted: heard,
+	}
 	for _, g := range grants {
 		if slices.ContainsFunc(g.roles, Role.IsClient) {
-			c.Shared = append(c.Shared, worldengine.Subject(world, g.verb))
+			c.Shared = append(c.Shared, wire.Subject(world, g.verb))
 		}
 	}
 	return c

@@ -44,7 +44,8 @@ func (r *reader) object(v any, path string, allowed ...string) map[string]any {
 		switch {
 		case slices.Contains(allowed, name):
 		case name == "password":
-			r.add(path+schemas.Pointer(name), "is not allowed here: give passwordHash, passwordEnv or passwordFile")
+			r.add(path+schemas.Pointer(name),
+				"is not allowed here: give passwordHash, passwordEnv or passwordFile")
 		default:
 			r.add(path+schemas.Pointer(name), "is not allowed here")
 		}

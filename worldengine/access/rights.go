@@ -1,78 +1,111 @@
 package access
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+
+	"worldengine/worldengine/wire"
 )
 
-// What a user may not do, though its subject says nothing against it.
+// Errors of requests that NATS lets through, but the rights of the user do not cover.
 var (
-	// ErrForbidden says that the user has no right to act on the town. Nothing was judged.
+	// ErrForbidden: the user has no right to act on the town. Nothing was judged.
 	ErrForbidden = errors.New("access: this user may not act on that town")
-	// ErrActorNotAllowed says that the user may not speak for the actor. Nothing was judged.
+	// ErrUnreadable: the user has no right to read the town, its runs or its results.
+	ErrUnreadable = errors.New("access: this user may not read that town")
+	// ErrVerbForbidden: the role of the user has no right to the verb, or NATS does not say which
+	// user of the access file made the request.
+	ErrVerbForbidden = errors.New("access: this user may not make this request")
+	// ErrActorNotAllowed: the user may not speak for the actor. Nothing was judged.
 	ErrActorNotAllowed = errors.New("access: this user may not speak for that actor")
 )
 
-// UserHeader is the header in which a NATS server says which user made a request that crosses accounts.
-// It replaces whatever the client wrote there.
-const UserHeader = "Nats-Request-Info"
-
-// Rights say for which towns and actors a request may speak. The zero value is for all.
+// Rights are what a request may do; the zero value is everything. Rights do not change and are safe
+// for concurrent use.
 type Rights struct {
-	nobody        bool
-	towns, actors []string
+	noRights            bool
+	user                string
+	role                Role // empty for all
+	towns, actors, read []string
 }
 
-// Town returns nil, or ErrForbidden.
+// Identity says who sent a request, and what it may do.
+type Identity struct {
+	// User is the name in the access file. It is empty without access control, and for a user in
+	// the world's account, whom NATS does not name.
+	User string
+	// Role is empty without access control.
+	Role Role
+	// Towns, Actors and Read bound the rights as in User; empty for all.
+	Towns, Actors, Read []string
+	// Verbs are those that may be asked.
+	Verbs []wire.Verb
+}
+
+// Identity returns who sent a request with these rights. A request that is not bound to a role is
+// an operator's, where there is access control.
+func (r Rights) Identity(d *Directory) Identity {
+	if d != nil && r.role == "" {
+		r.role = Operator
+	}
+	id := Identity{User: r.user, Role: r.role, Towns: r.towns, Actors: r.actors, Read: r.read}
+	for _, verb := range wire.Verbs() {
+		if r.Verb(verb) == nil {
+			id.Verbs = append(id.Verbs, verb)
+		}
+	}
+	return id
+}
+
+// Verb returns nil, or ErrVerbForbidden where the request may not ask the verb.
+func (r Rights) Verb(verb wire.Verb) error {
+	if r.noRights || r.role != "" && !mayAsk(r.role, verb) {
+		return fmt.Errorf("%w: %s", ErrVerbForbidden, verb)
+	}
+	return nil
+}
+
+// mayAsk reports whether users of a role may ask a verb.
+func mayAsk(role Role, verb wire.Verb) bool {
+	for _, g := range grants {
+		if g.verb == verb {
+			return slices.Contains(g.roles, role)
+		}
+	}
+	return false
+}
+
+// Town returns nil, or ErrForbidden where the request may not act on a town.
 func (r Rights) Town(id string) error {
-	if r.nobody || len(r.towns) > 0 && !slices.Contains(r.towns, id) {
+	if r.noRights || len(r.towns) > 0 && !slices.Contains(r.towns, id) {
 		return fmt.Errorf("%w: %q", ErrForbidden, id)
 	}
 	return nil
 }
 
-// Actor returns nil, or ErrActorNotAllowed.
+// Actor returns nil, or ErrActorNotAllowed where the request may not speak for an actor.
 func (r Rights) Actor(id string) error {
-	if r.nobody || len(r.actors) > 0 && !slices.Contains(r.actors, id) {
+	if r.noRights || len(r.actors) > 0 && !slices.Contains(r.actors, id) {
 		return fmt.Errorf("%w: %q", ErrActorNotAllowed, id)
 	}
 	return nil
 }
 
-// Directory knows the rights of all users. A nil one, of a server without access control, gives
-// everybody all rights.
-type Directory struct{ byID map[string]Rights }
-
-// NewDirectory returns the directory of users.
-func NewDirectory(users []User) *Directory {
-	d := &Directory{byID: make(map[string]Rights, len(users))}
-	for i := range users {
-		u := &users[i]
-		d.byID[u.ID()] = Rights{nobody: !u.Role.IsClient(), towns: u.Towns, actors: u.Actors}
-	}
-	return d
+// Readable returns the towns that the request may read; bound is false where it may read all.
+func (r Rights) Readable() (towns []string, bound bool) {
+	return r.read, r.noRights || len(r.read) > 0
 }
 
-// Of returns the rights of whoever made a request with these headers. A request without UserHeader was
-// made in the world's own account, where only the engine and operators are, and has all rights. One of
-// a user who is not known has none.
-func (d *Directory) Of(headers map[string][]string) Rights {
-	marks := headers[UserHeader]
-	if d == nil || len(marks) == 0 {
-		return Rights{}
+// Read returns nil, or ErrUnreadable where the request may not read a town.
+func (r Rights) Read(id string) error { return r.ReadToken(wire.TownToken(id)) }
+
+// ReadToken does for a town token what Read does for a town. Its error is the same for every town.
+func (r Rights) ReadToken(token string) error {
+	towns, bound := r.Readable()
+	same := func(id string) bool { return wire.TownToken(id) == token }
+	if !bound || slices.ContainsFunc(towns, same) {
+		return nil
 	}
-	var mark struct {
-		User string `json:"user"`
-	}
-	nobody := Rights{nobody: true}
-	if len(marks) != 1 || json.Unmarshal([]byte(marks[0]), &mark) != nil {
-		return nobody
-	}
-	rights, known := d.byID[mark.User]
-	if !known {
-		return nobody
-	}
-	return rights
+	return ErrUnreadable
 }

@@ -1,6 +1,8 @@
 package access
 
-// Role is what kind of user somebody is.
+import "worldengine/worldengine/wire"
+
+// Role is the kind of a user. A role allows verbs and subjects (grants, PermissionsOf).
 type Role string
 
 // The roles.
@@ -20,22 +22,26 @@ const (
 // Roles returns all roles.
 func Roles() []Role { return []Role{Agent, Plugin, Operator, Observer, Engine} }
 
-// IsClient says whether users of the role are in the clients' account.
+// IsClient reports whether users of the role are in the clients' account.
 func (r Role) IsClient() bool { return r == Agent || r == Plugin || r == Observer }
 
-// hasTowns says whether the rights of a user of the role may be bound to towns, and hasActors to actors.
+// hasTowns reports whether the rights of a user of the role may be bound to towns, and hasActors to
+// actors.
 func (r Role) hasTowns() bool  { return r == Agent || r == Plugin }
 func (r Role) hasActors() bool { return r == Agent }
 
-// User is somebody who may connect. Exactly one of NKey, PasswordHash and Password is set.
+// hasRead reports whether what users of the role read may be bound to towns.
+func (r Role) hasRead() bool { return r.IsClient() }
+
+// User is a user who may connect. Exactly one of NKey, PasswordHash and Password is set.
 type User struct {
 	// Name is the user name, and part of the user's inbox; 1 to 64 of A-Z a-z 0-9 _ -.
 	Name string
 	Role Role
 	// NKey is the public key of a user without a password.
 	NKey string
-	// PasswordHash is the bcrypt hash of the password, and Password the password itself, where it came
-	// from PasswordEnv or a file.
+	// PasswordHash is the bcrypt hash of the password, and Password the password itself, where it
+	// came from PasswordEnv or a file.
 	PasswordHash Secret
 	Password     Secret
 	PasswordEnv  string
@@ -43,6 +49,8 @@ type User struct {
 	Towns []string
 	// Actors are the actorIds that the user may speak for; empty for all.
 	Actors []string
+	// Read are the ids of the towns that the user may read; empty for all.
+	Read []string
 }
 
 // ID is how NATS names the user of a connection: the NKey where there is one, or else the name.
@@ -53,6 +61,6 @@ func (u *User) ID() string {
 	return u.Name
 }
 
-// InboxPrefix is what the user's inboxes start with, so that nobody else reads its replies. Clients
-// have to be told: NATS_INBOX_PREFIX, nats.CustomInboxPrefix.
-func (u *User) InboxPrefix() string { return "_INBOX_" + u.Name }
+// InboxPrefix returns how the user's inboxes begin, so that no other user reads its replies.
+// Clients have to be told: NATS_INBOX_PREFIX, nats.CustomInboxPrefix.
+func (u *User) InboxPrefix() string { return wire.InboxPrefix(u.Name) }

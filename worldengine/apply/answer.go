@@ -18,8 +18,8 @@ const AnswerVersion = "command-applied.v1"
 // Status is what became of a command. The set is closed.
 type Status string
 
-// The statuses. The first two are definite: a plugin answers the same id with them for ever, but for
-// a retryable refusal, which the next attempt may turn into another.
+// The statuses. The first two are definite: a plugin answers the same id with them for ever, but
+// for a retryable refusal, which the next attempt may turn into another.
 const (
 	// Applied: it is done, now or before.
 	Applied Status = "applied"
@@ -36,17 +36,24 @@ type Answer struct {
 	SchemaVersion string `json:"schemaVersion"`
 	ApplyID       string `json:"applyId"`
 	Status        Status `json:"status"`
-	// ReasonCode (upper-case words) and Message say why a command is Refused, to machines and people.
+	// ReasonCode (upper-case words) and Message say why a command is Refused, to machines and
+	// people.
 	ReasonCode string `json:"reasonCode,omitzero"`
 	Message    string `json:"message,omitzero"`
 	// Retryable says of a Refused one that a new attempt makes sense.
 	Retryable bool `json:"retryable,omitzero"`
 	// RetryAfterMs says of Busy and InProgress when to ask again; 0 leaves it to the engine.
 	RetryAfterMs int64 `json:"retryAfterMs,omitzero"`
-	// Snapshot is, of Applied, the town's true state after it, a snapshot.v1; absent where it is the
-	// expected one. It is not validated: what is wrong with it is no reason to forget that the command
-	// was applied.
+	// Snapshot is, of Applied, the town's true state after it, a snapshot.v1; absent where it is
+	// the expected one. It is not validated: what is wrong with it is no reason to forget that the
+	// command was applied.
 	Snapshot jsontext.Value `json:"snapshot,omitzero"`
+	// Artifacts is, of Applied, a list of references to what the command left elsewhere, each an
+	// artifact.v1. What is none is left out of the run's events.
+	Artifacts jsontext.Value `json:"artifacts,omitzero"`
+	// Embodiment is, of Applied, how the game embodied the command: {backendHint?, actions?}, for
+	// revision 1 of the result. It is never authoritative, and left out where it is not that.
+	Embodiment jsontext.Value `json:"embodiment,omitzero"`
 }
 
 // ReasonUnspecified is the reason code of a refusal that gives none.

@@ -25,8 +25,8 @@ type Command struct {
 	LogicalAttemptID int64  `json:"logicalAttemptId"`
 	TownID           string `json:"townId"`
 	ActorID          string `json:"actorId"`
-	// Type and Args say what is to be done. Command says the same for people; it is text of agents and
-	// never goes to a console.
+	// Type and Args say what is to be done. Command says the same for people; it is text of agents
+	// and never goes to a console.
 	Type    handoff.ProposalType `json:"type"`
 	Args    map[string]string    `json:"args"`
 	Command string               `json:"command"`
@@ -37,14 +37,14 @@ type Command struct {
 	SnapshotHash         string         `json:"snapshotHash"`
 	ExpectedSnapshot     *town.Snapshot `json:"expectedSnapshot"`
 	ExpectedSnapshotHash string         `json:"expectedSnapshotHash"`
-	// Deadline is when this attempt ends by the engine's clock, and TimeoutMs how long that was when the
-	// request was sent. A plugin does not begin to apply a command after it.
+	// Deadline is when this attempt ends by the engine's clock, and TimeoutMs how long that was
+	// when the request was sent. A plugin does not begin to apply a command after it.
 	Deadline  time.Time `json:"deadline"`
 	TimeoutMs int64     `json:"timeoutMs"`
 }
 
-// NewCommand returns the command of an accepted handoff that takes its town from before to expected.
-// The attempt and its times are the caller's to set.
+// NewCommand returns the command of an accepted handoff that takes its town from before to
+// expected. The attempt and its times are the caller's to set.
 func NewCommand(h *handoff.Handoff, runID string, before, expected town.State) *Command {
 	return &Command{
 		SchemaVersion: CommandVersion, ApplyID: h.HandoffID, RunID: runID, LogicalAttemptID: 1,

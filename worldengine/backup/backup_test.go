@@ -19,10 +19,12 @@ import (
 
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/backup"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // serve serves a world in the NATS of nc until the test, or stop, ends it.
@@ -87,7 +89,7 @@ func commit(t testing.TB, nc *nats.Conn, n int) {
 
 func ask(t testing.TB, nc *nats.Conn, verb, body string, reply any) {
 	t.Helper()
-	msg, err := nc.Request(worldengine.Subject("main", verb), []byte(body), 20*time.Second)
+	msg, err := nc.Request(wire.Subject("main", verb), []byte(body), 20*time.Second)
 	require.NoError(t, err)
 	require.Empty(t, msg.Header.Get("Nats-Service-Error-Code"), "%s", msg.Data)
 	require.NoError(t, json.Unmarshal(msg.Data, reply))
@@ -97,7 +99,7 @@ func ask(t testing.TB, nc *nats.Conn, verb, body string, reply any) {
 func TestADamagedBackupIsRefused(t *testing.T) {
 	t.Parallel()
 	whole := taken(t)
-	log := filepath.Join(worldengine.LogStream("main"), "stream.arc.s2")
+	log := filepath.Join(wire.LogStream("main"), "stream.arc.s2")
 	for name, c := range map[string]struct {
 		damage func(path func(string) string) error
 		says   string
@@ -165,11 +167,11 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 	before := streams(t, nc)
 	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
-	require.ErrorContains(t, err, "somebody serves")
+	require.ErrorContains(t, err, "a server serves")
 	stop()
 	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
-	require.ErrorContains(t, err, worldengine.LogStream("main"))
+	require.ErrorContains(t, err, wire.LogStream("main"))
 	require.Equal(t, before, streams(t, nc))
 }
 
@@ -180,14 +182,14 @@ func TestARestoreIsInterrupted(t *testing.T) {
 	dir, nc := taken(t), natstest.Connect(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err := backup.Restore(ctx, nc, dir, backup.RestoreOptions{Restored: func(s backup.Stream) {
-		if s.Name == worldengine.LogStream("main") {
+		if s.Name == wire.LogStream("main") {
 			cancel()
 		}
 	}})
 	require.ErrorIs(t, err, backup.ErrRestore)
 	require.ErrorIs(t, err, context.Canceled)
 	_, err = server.Start(t.Context(), configOf(nc, worldengine.Config{}))
-	require.ErrorIs(t, err, worldengine.ErrHalfRestored)
+	require.ErrorIs(t, err, commitlog.ErrHalfRestored)
 
 	restored, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.NoError(t, err)
@@ -198,7 +200,7 @@ func TestARestoreIsInterrupted(t *testing.T) {
 	require.Equal(t, want, streams(t, nc))
 	serve(t, nc, worldengine.Config{})
 	commit(t, nc, 1)
-	report, err := worldengine.Fsck(t.Context(), nc, "main", worldengine.FsckOptions{})
+	report, err := fsck.Run(t.Context(), nc, "main", fsck.Options{})
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
 	require.EqualValues(t, 3, report.Counts.Towns)
@@ -209,7 +211,7 @@ func TestABackupIsInterrupted(t *testing.T) {
 	t.Parallel()
 	nc, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
 	_, err := backup.Take(t.Context(), nc, dir, backup.Options{})
-	require.ErrorIs(t, err, worldengine.ErrNoWorld)
+	require.ErrorIs(t, err, fsck.ErrNoWorld)
 	require.NoDirExists(t, dir)
 	serve(t, nc, worldengine.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -236,10 +238,10 @@ func TestTheLogIsOverwritten(t *testing.T) {
 	serve(t, nc, worldengine.Config{HistoryPerTown: history})
 	take := func(commits int) error {
 		_, err := backup.Take(t.Context(), nc, t.TempDir(), backup.Options{Copied: func(s backup.Stream) {
-			if s.Name == worldengine.EventStream("main") {
+			if s.Name == wire.EventStream("main") {
 				commit(t, nc, commits)
 			}
-			if s.Name == worldengine.LogStream("main") { // others' commits do not harm
+			if s.Name == wire.LogStream("main") { // others' commits do not harm
 				ask(t, nc, "town.put", `{"snapshot":`+newTown(commits)+`}`, &struct{}{})
 			}
 		}})
@@ -268,7 +270,7 @@ func TestALargeStream(t *testing.T) {
 	for i := range messages {
 		body := make([]byte, size)
 		_, _ = rand.Read(body) // does not compress
-		_, err := js.PublishAsync(worldengine.AlertSubject("main", fmt.Sprint("A", i%7)), body)
+		_, err := js.PublishAsync(wire.AlertSubject("main", fmt.Sprint("A", i%7)), body)
 		require.NoError(t, err)
 	}
 	<-js.PublishAsyncComplete()
@@ -288,7 +290,7 @@ func content(t testing.TB, nc *nats.Conn) (all []string) {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	s, err := js.Stream(t.Context(), worldengine.AlertStream("main"))
+	s, err := js.Stream(t.Context(), wire.AlertStream("main"))
 	require.NoError(t, err)
 	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
 		msg, err := s.GetMsg(t.Context(), seq)
@@ -333,13 +335,13 @@ func configs(t testing.TB, nc *nats.Conn) map[string]jetstream.StreamConfig {
 	return all
 }
 
-// Every stream of a world is in a backup, but for the marks, which a restore makes.
+// Every stream of a world is in a backup, but for the pending index, which a restore makes.
 func TestNoStreamIsForgotten(t *testing.T) {
 	t.Parallel()
 	names := []string{"WORLD_main_PENDING"}
-	for _, config := range worldengine.BackupStreams(worldengine.Config{World: "main"}) {
+	for _, config := range backup.BackupStreams(worldengine.Config{World: "main"}) {
 		names = append(names, config.Name)
 	}
-	require.ElementsMatch(t, access.Streams("main"), names)
-	require.Equal(t, worldengine.LogStream("main"), names[len(names)-1], "the log is the last")
+	require.ElementsMatch(t, wire.Streams("main"), names)
+	require.Equal(t, wire.LogStream("main"), names[len(names)-1], "the log is the last")
 }

@@ -11,18 +11,19 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/fsck"
 )
 
-// Left says that the messages of a subject of the log before a sequence left its history while it was
-// copied, though the copy has some of them. A restore takes those away.
+// Left says that the messages of a subject of the log before a sequence left its history while it
+// was copied, though the copy has some of them. A restore takes those away.
 type Left struct {
 	Subject string `json:"subject"`
 	Before  uint64 `json:"before"`
 }
 
-// holes finds where the copy of the log lacks messages within a history: each message there is guarded by
-// the sequence of the one before it. It keeps two numbers for each town.
+// holes finds where the copy of the log lacks messages within a history: each message there is
+// guarded by the sequence of the one before it. It keeps two numbers for each town.
 type holes struct {
 	world     string
 	messages  uint64            // all of the copy
@@ -42,7 +43,7 @@ type hole struct {
 // visit takes the next message of the copy.
 func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 	h.messages++
-	if !worldengine.IsHistory(h.world, entry.Name) {
+	if !commitlog.IsHistory(h.world, entry.Name) {
 		return nil
 	}
 	history := h.histories[entry.Name]
@@ -66,15 +67,15 @@ func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 	return nil
 }
 
-// unreadable returns the histories whose last message NATS cannot read, where the copy lacks any of so many
-// messages.
+// unreadable returns the histories whose last message NATS cannot read, where the copy lacks any of
+// so many messages.
 func (h *holes) unreadable(
 	ctx context.Context, log jetstream.Stream, messages uint64,
-) ([]worldengine.Unreadable, error) {
+) ([]fsck.Unreadable, error) {
 	if h.messages == messages {
 		return nil, nil
 	}
-	all, err := worldengine.FindUnreadable(ctx, log, h.world, func(subject string) uint64 {
+	all, err := fsck.FindUnreadable(ctx, log, h.world, func(subject string) uint64 {
 		return h.histories[subject].messages
 	})
 	if err != nil {
@@ -83,9 +84,9 @@ func (h *holes) unreadable(
 	return all, nil
 }
 
-// left returns what left the log while it was copied, up to the last such hole of each history. A history gives
-// up its oldest messages first, so the message before a hole has left it too; where it is still there, the
-// hole is damage, which the copy has as the world does.
+// left returns what left the log while it was copied, up to the last such hole of each history. A
+// history gives up its oldest messages first, so the message before a hole has left it too; where
+// it is still there, the hole is damage, which the copy has as the world does.
 func (h *holes) left(ctx context.Context, log jetstream.Stream) ([]Left, error) {
 	var all []Left
 	place := map[string]int{} // in all, by subject

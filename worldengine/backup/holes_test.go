@@ -17,7 +17,9 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine"
 	"worldengine/worldengine/backup"
+	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
 )
 
 // talk returns a handoff for the town as it is now, on the wire.
@@ -34,16 +36,16 @@ func talk(t testing.TB, nc *nats.Conn) string {
 		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
 	})
 	require.NoError(t, err)
-	wire, err := h.MarshalWire()
+	encoded, err := h.MarshalWire()
 	require.NoError(t, err)
-	return string(wire)
+	return string(encoded)
 }
 
 // status sends a handoff and returns what became of it.
-func status(t testing.TB, nc *nats.Conn, wire string) string {
+func status(t testing.TB, nc *nats.Conn, encoded string) string {
 	t.Helper()
 	var result struct{ Status string }
-	ask(t, nc, "handoff", wire, &result)
+	ask(t, nc, "handoff", encoded, &result)
 	return result.Status
 }
 
@@ -67,7 +69,7 @@ func pad(t testing.TB, nc *nats.Conn) {
 func takeWhile(t testing.TB, nc *nats.Conn, dir string, work func()) *backup.Manifest {
 	t.Helper()
 	begun := make(chan struct{}, 1)
-	_, err := nc.Subscribe("$JS.SNAPSHOT.ACK."+worldengine.LogStream("main")+".>", func(*nats.Msg) {
+	_, err := nc.Subscribe("$JS.SNAPSHOT.ACK."+wire.LogStream("main")+".>", func(*nats.Msg) {
 		select {
 		case begun <- struct{}{}:
 		default:
@@ -105,7 +107,7 @@ func oldest(t testing.TB, nc *nats.Conn) uint64 {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	log, err := js.Stream(t.Context(), worldengine.LogStream("main"))
+	log, err := js.Stream(t.Context(), wire.LogStream("main"))
 	require.NoError(t, err)
 	msg, err := log.GetMsg(t.Context(), 1, jetstream.WithGetMsgSubject("world.main.log.town-threatened"))
 	require.NoError(t, err)
@@ -123,7 +125,7 @@ func TestAHistoryGoesOnWhileItIsCopied(t *testing.T) {
 	missing := talk(t, from)
 	require.Equal(t, "executed", status(t, from, missing))
 	commit(t, from, 1)
-	_, err := worldengine.Fsck(t.Context(), from, "main", worldengine.FsckOptions{}) // which waits for what is derived
+	_, err := fsck.Run(t.Context(), from, "main", fsck.Options{}) // which waits for what is derived
 	require.NoError(t, err)
 	first := oldest(t, from)
 	m := takeWhile(t, from, dir, func() { commit(t, from, 2) })
@@ -138,7 +140,7 @@ func TestAHistoryGoesOnWhileItIsCopied(t *testing.T) {
 	require.Equal(t, m.Left[0].Before, oldest(t, to))
 	serve(t, to, worldengine.Config{HistoryPerTown: 3})
 	for _, repair := range []bool{false, true} {
-		report, err := worldengine.Fsck(t.Context(), to, "main", worldengine.FsckOptions{Repair: repair})
+		report, err := fsck.Run(t.Context(), to, "main", fsck.Options{Repair: repair})
 		require.NoError(t, err)
 		require.Nil(t, report.Repair)
 		for _, f := range report.Findings {

@@ -14,6 +14,9 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/wire"
 )
 
 // Format is the format of a backup that this package writes and reads.
@@ -32,11 +35,13 @@ type Manifest struct {
 	World  string `json:"world"`
 	// TakenAt is when the backup began: what was answered before is in it.
 	TakenAt time.Time `json:"takenAt"`
+	// Settings are those of the world, by the names of handoffd's flags.
+	Settings []commitlog.Setting `json:"settings,omitzero"`
 	// Streams are in the order in which they were copied, the log last.
 	Streams []Stream `json:"streams"`
-	// Unreadable are the towns whose last message NATS could not read. A restore has them as they were before
-	// it, or not at all.
-	Unreadable []worldengine.Unreadable `json:"unreadable,omitzero"`
+	// Unreadable are the towns whose last message NATS could not read. A restore has them as they
+	// were before it, or not at all.
+	Unreadable []fsck.Unreadable `json:"unreadable,omitzero"`
 	// Left is what left the log's histories while they were copied.
 	Left []Left `json:"left,omitzero"`
 }
@@ -44,8 +49,8 @@ type Manifest struct {
 // Stream is one stream of a backup.
 type Stream struct {
 	Name string `json:"name"`
-	// FirstSeq, LastSeq and Messages are of the moment at which its snapshot began. Messages that expired
-	// meanwhile are counted, and not copied.
+	// FirstSeq, LastSeq and Messages are of the moment at which its snapshot began. Messages that
+	// expired meanwhile are counted, and not copied.
 	FirstSeq uint64 `json:"firstSeq"`
 	LastSeq  uint64 `json:"lastSeq"`
 	Messages uint64 `json:"messages"`
@@ -60,8 +65,8 @@ type File struct {
 	SHA256 string `json:"sha256"` // lower-case hex
 }
 
-// Read returns the manifest of a backup after it has read every file that belongs to it. The error is
-// ErrInvalid, and names the file that is missing or not what it was.
+// Read returns the manifest of a backup after it has read every file that belongs to it. The error
+// is ErrInvalid, and names the file that is missing or not what it was.
 func Read(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
 	data, err := os.ReadFile(path)
@@ -92,10 +97,10 @@ func (m *Manifest) validate() error {
 	if m.Format != Format {
 		return fmt.Errorf("the format is %q, and not %s", m.Format, Format)
 	}
-	if err := worldengine.ValidateWorld(m.World); err != nil {
+	if err := wire.ValidateWorld(m.World); err != nil {
 		return err
 	}
-	want := worldengine.BackupStreams(worldengine.Config{World: m.World})
+	want := BackupStreams(worldengine.Config{World: m.World})
 	for i, config := range want {
 		if i >= len(m.Streams) || m.Streams[i].Name != config.Name {
 			return fmt.Errorf("stream %d is not %s", i+1, config.Name)
@@ -106,7 +111,7 @@ func (m *Manifest) validate() error {
 	}
 	log := &m.Streams[len(want)-1]
 	for _, left := range m.Left {
-		if !worldengine.IsHistory(m.World, left.Subject) || left.Before == 0 || left.Before > log.LastSeq {
+		if !commitlog.IsHistory(m.World, left.Subject) || left.Before == 0 || left.Before > log.LastSeq {
 			return fmt.Errorf("what left the log is not of it: %s before %d", left.Subject, left.Before)
 		}
 	}

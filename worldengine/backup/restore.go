@@ -12,9 +12,10 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/dedupe"
 	"worldengine/worldengine"
-	"worldengine/worldengine/access"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
 )
 
 // clusterTimeout is how long the servers of a cluster may take to have a restored stream.
@@ -23,11 +24,11 @@ const clusterTimeout = 10 * time.Minute
 // RestoreOptions say how a world is restored. The zero value of every member means its documented
 // default.
 type RestoreOptions struct {
-	// World is the world's name; worldengine.DefaultWorld. A backup of another one is refused: its name
-	// stands in its messages.
+	// World is the world's name; wire.DefaultWorld. A backup of another one is refused: its
+	// name stands in its messages.
 	World string
-	// Replicas is how many servers of a cluster keep each stream from now on, however many did when the
-	// backup was made; 1.
+	// Replicas is how many servers of a cluster keep each stream from now on, however many did when
+	// the backup was made; 1.
 	Replicas int
 	// Restored, where set, is called after each stream.
 	Restored func(Stream)
@@ -40,13 +41,13 @@ type Restored struct {
 	Pending int
 }
 
-// Restore makes a world of a backup, before any server serves it. Nothing is touched before the whole
-// backup was read and found to be what it was, and where there is such a world already. As long as the
-// restore is not at its end, a mark says so: servers refuse the world, and a restore that is run again
-// takes away what the one before has made.
+// Restore makes a world of a backup, before any server serves it. Nothing is touched before the
+// whole backup was read and found to be what it was, and where there is such a world already. As
+// long as the restore is not at its end, a mark says so: servers refuse the world, and a restore
+// that is run again takes away what the one before has made.
 func Restore(ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions) (*Restored, error) {
 	if options.World == "" {
-		options.World = worldengine.DefaultWorld
+		options.World = wire.DefaultWorld
 	}
 	options.Replicas = max(options.Replicas, 1)
 	m, err := Read(dir)
@@ -79,8 +80,8 @@ type restore struct {
 	options  RestoreOptions
 }
 
-// begin leaves the mark of a restore where there is no such world, and takes away what one that did not
-// come to its end has made.
+// begin leaves the mark of a restore where there is no such world, and takes away what one that did
+// not come to its end has made.
 func (r *restore) begin(ctx context.Context) error {
 	if err := r.requireUnserved(ctx); err != nil {
 		return err
@@ -89,7 +90,7 @@ func (r *restore) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range access.Streams(r.manifest.World) {
+	for _, name := range wire.Streams(r.manifest.World) {
 		there, err := r.exists(ctx, name)
 		switch {
 		case err != nil:
@@ -118,18 +119,18 @@ func (r *restore) begin(ctx context.Context) error {
 func (r *restore) requireUnserved(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	_, err := r.nc.RequestWithContext(ctx, worldengine.Subject(r.manifest.World, "town.list"), nil)
+	_, err := r.nc.RequestWithContext(ctx, wire.Subject(r.manifest.World, wire.TownList), nil)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil
 	case err == nil:
-		return fmt.Errorf("%w: somebody serves %q", ErrWorldExists, r.manifest.World)
+		return fmt.Errorf("%w: a server serves %q", ErrWorldExists, r.manifest.World)
 	}
-	return fmt.Errorf("backup: whether somebody serves %q: %w", r.manifest.World, cmp.Or(r.nc.LastError(), err))
+	return fmt.Errorf("backup: whether a server serves %q: %w", r.manifest.World, cmp.Or(r.nc.LastError(), err))
 }
 
 func (r *restore) mark() jetstream.StreamConfig {
-	return worldengine.RestoringConfig(r.manifest.World, r.options.Replicas)
+	return commitlog.RestoringConfig(r.manifest.World, r.options.Replicas)
 }
 
 func (r *restore) exists(ctx context.Context, stream string) (bool, error) {
@@ -177,7 +178,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 		return 0, err
 	}
 	err = r.await(ctx, func() (err error) {
-		pending, err = worldengine.MarkPending(ctx, r.nc, r.manifest.World, r.options.Replicas)
+		pending, err = IndexPending(ctx, r.nc, r.manifest.World, r.options.Replicas)
 		return err
 	})
 	if err != nil {
@@ -198,13 +199,16 @@ func (r *restore) configs(snapshots []snapshot) ([]jetstream.StreamConfig, error
 		made[r.manifest.Streams[i].Name] = config
 	}
 	world := r.manifest.World
-	return worldengine.BackupStreams(worldengine.Config{
+	configs := BackupStreams(worldengine.Config{
 		World: world, Replicas: r.options.Replicas,
-		HistoryPerTown:  made[worldengine.LogStream(world)].MaxMsgsPerSubject,
-		DedupeRetention: made[dedupe.StreamName(world)].MaxAge,
-		EventRetention:  made[worldengine.EventStream(world)].MaxAge,
-		EventLimit:      made[worldengine.EventStream(world)].MaxMsgs,
-	}), nil
+		HistoryPerTown:  made[wire.LogStream(world)].MaxMsgsPerSubject,
+		DedupeRetention: made[wire.ReceiptStream(world)].MaxAge,
+		EventRetention:  made[wire.EventStream(world)].MaxAge,
+		EventLimit:      made[wire.EventStream(world)].MaxMsgs,
+	})
+	log := &configs[len(configs)-1]
+	log.Metadata = commitlog.SettingsOf(made[log.Name].Metadata).Metadata()
+	return configs, nil
 }
 
 // retained is what operators set of a stream.
@@ -212,6 +216,8 @@ type retained struct {
 	MaxAge            time.Duration `json:"max_age"`
 	MaxMsgs           int64         `json:"max_msgs"`
 	MaxMsgsPerSubject int64         `json:"max_msgs_per_subject"`
+
+	Metadata map[string]string `json:"metadata"`
 }
 
 func (r *restore) stream(ctx context.Context, s *Stream, config *jetstream.StreamConfig, begun *snapshot) error {
@@ -225,8 +231,8 @@ func (r *restore) stream(ctx context.Context, s *Stream, config *jetstream.Strea
 	return restoreSnapshot(ctx, r.nc, &made, begun, f)
 }
 
-// cut takes what had left the histories while they were copied away from the log, which then becomes one that
-// nothing can be taken away from.
+// cut takes what had left the histories while they were copied away from the log, which then
+// becomes one that nothing can be taken away from.
 func (r *restore) cut(ctx context.Context, config jetstream.StreamConfig) error {
 	if len(r.manifest.Left) == 0 {
 		return nil
@@ -251,7 +257,8 @@ func (r *restore) cut(ctx context.Context, config jetstream.StreamConfig) error 
 	})
 }
 
-// await tries until it works. In a cluster a stream that was just made may have no leader for a moment.
+// await tries until it works. In a cluster a stream that was just made may have no leader for a
+// moment.
 func (r *restore) await(ctx context.Context, try func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, clusterTimeout)
 	defer cancel()
@@ -260,9 +267,7 @@ func (r *restore) await(ctx context.Context, try func() error) error {
 		if err == nil || r.options.Replicas <= 1 {
 			return err
 		}
-		select {
-		case <-time.After(100 * time.Millisecond):
-		case <-ctx.Done():
+		if backoff.Sleep(ctx, 100*time.Millisecond) != nil {
 			return err
 		}
 	}

@@ -15,10 +15,12 @@ import (
 	"github.com/nats-io/nats-server/v2/server/archive"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/backoff"
 )
 
-// Bounds of what is on its way. NATS sends chunks of a snapshot ahead of their acknowledgement, up to
-// the window, so that is what waits here at most.
+// Bounds of what is on its way. NATS sends chunks of a snapshot ahead of their acknowledgement, up
+// to the window, so that is what waits here at most.
 const (
 	chunkSize  = 128 << 10
 	windowSize = 4 << 20
@@ -87,12 +89,13 @@ func nextChunk(ctx context.Context, chunks *nats.Subscription) (*nats.Msg, error
 	return chunks.NextMsgWithContext(ctx)
 }
 
-// isChunk says whether a chunk is the one with an index: its reply subject ends in its size and index.
+// isChunk reports whether a chunk is the one with an index: its reply subject ends in its size and
+// index.
 func isChunk(chunk *nats.Msg, index int) bool {
 	return strings.HasSuffix(chunk.Reply, "."+strconv.Itoa(len(chunk.Data))+"."+strconv.Itoa(index))
 }
 
-// ended reads the message behind the last chunk, which says whether that was the end.
+// ended reads the message behind the last chunk, which reports whether that was the end.
 func ended(stream string, msg *nats.Msg) error {
 	if status := msg.Header.Get("Status"); status != "" && status != "204" {
 		return fmt.Errorf("%w: %s: NATS ended it with %s %s", ErrIncomplete, stream, status, msg.Header.Get("Description"))
@@ -129,12 +132,12 @@ func answer(subject string, data []byte, reply any) error {
 	return json.Unmarshal(data, reply)
 }
 
-// visitor gets a message of a snapshot: entry names its subject and sequence, and content begins with as many
-// bytes of headers as entry says. What it does not read is skipped.
+// visitor gets a message of a snapshot: entry names its subject and sequence, and content begins
+// with as many bytes of headers as entry says. What it does not read is skipped.
 type visitor func(entry *archive.Header, content io.Reader) error
 
-// readArchive reads the messages of a snapshot to the mark behind the last one, and so proves that it
-// is whole. visit, where set, gets each of them.
+// readArchive reads the messages of a snapshot to the mark behind the last one, and so proves that
+// it is whole. visit, where set, gets each of them.
 func readArchive(path string, visit visitor) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -199,18 +202,15 @@ func restoreSnapshot(
 	return nil
 }
 
-// deliver sends a chunk; the empty one is the end, and its answer the stream. In a cluster the server that
-// restores may be another one than ours, which knows of it a moment later: a chunk that nobody took is sent
-// again.
+// deliver sends a chunk; the empty one is the end, and its answer the stream. In a cluster the
+// server that restores may be another one than ours, which knows of it a moment later: a chunk that
+// nobody took is sent again.
 func deliver(ctx context.Context, nc *nats.Conn, subject string, chunk []byte, made any) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*idleTimeout)
 	defer cancel()
 	msg, err := nc.RequestWithContext(ctx, subject, chunk)
 	for tries := 0; errors.Is(err, nats.ErrNoResponders) && tries < 100; tries++ {
-		select {
-		case <-time.After(20 * time.Millisecond):
-		case <-ctx.Done():
-		}
+		_ = backoff.Sleep(ctx, 20*time.Millisecond) // the request finds that ctx is done
 		msg, err = nc.RequestWithContext(ctx, subject, chunk)
 	}
 	if err != nil {

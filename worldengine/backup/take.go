@@ -13,23 +13,29 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/wire"
 )
 
 // Options say how a backup is made. The zero value of every member means its documented default.
 type Options struct {
-	// World is the world's name; worldengine.DefaultWorld.
+	// World is the world's name; wire.DefaultWorld.
 	World string
 	// Now is the clock of the manifest; time.Now.
 	Now func() time.Time
-	// Copied, where set, is called after each stream.
-	Copied func(Stream)
+	// Copied, where set, is called after each stream, and Copying with each part of one: how many bytes
+	// of it there are by then.
+	Copied  func(Stream)
+	Copying func(stream string, bytes int64)
 }
 
-// Take copies a world, which may be served meanwhile, to a directory that is not there yet or empty. What
-// NATS cannot read is not in a backup: see Manifest.Unreadable. When it fails, it leaves nothing that Restore would take for a backup.
+// Take copies a world, which may be served meanwhile, to a directory that is not there yet or
+// empty. What NATS cannot read is not in a backup: see Manifest.Unreadable. When it fails, it
+// leaves nothing that Restore would take for a backup.
 func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *Manifest, err error) {
 	if options.World == "" {
-		options.World = worldengine.DefaultWorld
+		options.World = wire.DefaultWorld
 	}
 	if options.Now == nil {
 		options.Now = time.Now
@@ -38,9 +44,9 @@ func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *M
 	if err != nil {
 		return nil, fmt.Errorf("backup: JetStream: %w", err)
 	}
-	log, err := js.Stream(ctx, worldengine.LogStream(options.World))
+	log, err := js.Stream(ctx, wire.LogStream(options.World))
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("%w: %s", worldengine.ErrNoWorld, options.World)
+		return nil, fmt.Errorf("%w: %s", fsck.ErrNoWorld, options.World)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("backup: %w", err)
@@ -48,21 +54,24 @@ func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *M
 	if err := makeDirectory(dir); err != nil {
 		return nil, err
 	}
-	m := &Manifest{Format: Format, World: options.World, TakenAt: options.Now().UTC()}
+	m := &Manifest{
+		Format: Format, World: options.World, TakenAt: options.Now().UTC(),
+		Settings: commitlog.SettingsOf(log.CachedInfo().Config.Metadata).List(),
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, m.remove(dir))
 		}
 	}()
 	found := &holes{world: options.World, histories: map[string]copied{}}
-	for _, config := range worldengine.BackupStreams(worldengine.Config{World: options.World}) {
+	for _, config := range BackupStreams(worldengine.Config{World: options.World}) {
 		m.Streams = append(m.Streams, Stream{Name: config.Name})
 		s := &m.Streams[len(m.Streams)-1]
 		visit := found.visit
-		if s.Name != worldengine.LogStream(options.World) {
+		if s.Name != wire.LogStream(options.World) {
 			visit = nil
 		}
-		if err := s.take(ctx, nc, dir, visit); err != nil {
+		if err := s.take(ctx, nc, dir, visit, options.Copying); err != nil {
 			return nil, fmt.Errorf("backup: stream %s: %w", s.Name, err)
 		}
 		if options.Copied != nil {
@@ -84,7 +93,8 @@ func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *M
 	return m, nil
 }
 
-// makeDirectory makes a directory that only its owner may read: it will have all that a world knows.
+// makeDirectory makes a directory that only its owner may read: it will have all that a world
+// knows.
 func makeDirectory(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return fmt.Errorf("%w: %w", ErrDirectory, err)
@@ -109,7 +119,9 @@ func (m *Manifest) remove(dir string) error {
 }
 
 // take copies one stream. visit, where set, gets the messages of the copy.
-func (s *Stream) take(ctx context.Context, nc *nats.Conn, dir string, visit visitor) error {
+func (s *Stream) take(
+	ctx context.Context, nc *nats.Conn, dir string, visit visitor, copying func(string, int64),
+) error {
 	if err := os.Mkdir(filepath.Join(dir, s.Name), 0o700); err != nil {
 		return err
 	}
@@ -118,7 +130,7 @@ func (s *Stream) take(ctx context.Context, nc *nats.Conn, dir string, visit visi
 	if err != nil {
 		return err
 	}
-	begun, err := takeSnapshot(ctx, nc, s.Name, f)
+	begun, err := takeSnapshot(ctx, nc, s.Name, &counted{Writer: f, stream: s.Name, tell: copying})
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
@@ -146,11 +158,11 @@ func (s *Stream) take(ctx context.Context, nc *nats.Conn, dir string, visit visi
 	return syncPath(filepath.Join(dir, s.Name))
 }
 
-// checkHistory finds out whether any town may have lost a message to the bound of its history that it
-// had when the backup began, or got while it was made: the state of the town could be missing then, or
-// an older one have taken its place. log has the state that the log had in the beginning. Where the log
-// did not grow by a whole history, every town's last message is there; older ones may have left between two
-// that are: see holes.
+// checkHistory finds out whether any town may have lost a message to the bound of its history that
+// it had when the backup began, or got while it was made: the state of the town could be missing
+// then, or an older one have taken its place. log has the state that the log had in the beginning.
+// Where the log did not grow by a whole history, every town's last message is there; older ones may
+// have left between two that are: see holes.
 func checkHistory(ctx context.Context, log jetstream.Stream, world string) error {
 	begin := log.CachedInfo().State.LastSeq
 	info, err := log.Info(ctx)
@@ -161,7 +173,7 @@ func checkHistory(ctx context.Context, log jetstream.Stream, world string) error
 	if history <= 0 || info.State.LastSeq-begin < uint64(history) {
 		return nil
 	}
-	subject, n, err := worldengine.BusiestTown(ctx, log, world, begin)
+	subject, n, err := commitlog.BusiestTown(ctx, log, world, begin)
 	if err != nil {
 		return fmt.Errorf("backup: commits since its begin: %w", err)
 	}

@@ -11,10 +11,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/backup"
+	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // A world moves from one machine to a cluster, and from a cluster that is under load to one machine: each
@@ -54,7 +55,7 @@ func TestRestoreToAClusterAndBack(t *testing.T) {
 		ask(t, again, "result.get", map[string]string{"idempotencyKey": key}, &kept)
 		require.Equal(t, bytes, string(kept.Result), "an answer was lost")
 	}
-	report, err := worldengine.Fsck(t.Context(), again, worldengine.DefaultWorld, worldengine.FsckOptions{})
+	report, err := fsck.Run(t.Context(), again, wire.DefaultWorld, fsck.Options{})
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine"
+	"worldengine/worldengine/wire"
 )
 
 // world is a cluster with an engine for each node, under load.
@@ -93,7 +93,7 @@ func TestNodesAreKilled(t *testing.T) {
 	w := startWorld(t, false)
 	w.drive()
 	var gaps []gap
-	first := w.leader(w.clients[0], worldengine.LogStream(worldengine.DefaultWorld))
+	first := w.leader(w.clients[0], wire.LogStream(wire.DefaultWorld))
 	for k := range *rounds * size {
 		i := (first + k) % size
 		from := time.Now()

@@ -66,7 +66,7 @@ var everywhere = []int{0, 1, 2}
 func (h *hammer) waitAnswers(more int, homes ...int) {
 	h.t.Helper()
 	from := time.Now()
-	eventually(h.t, time.Minute, "every town is answered", func(context.Context) error {
+	eventually(h.t, 2*time.Minute, "every town is answered", func(context.Context) error {
 		for _, d := range h.towns {
 			d.mu.Lock()
 			first, _ := slices.BinarySearchFunc(d.times, from, time.Time.Compare)

@@ -14,8 +14,9 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
+	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // hammer drives some towns with one handoff after another each, and knows what their states must be: it
@@ -57,7 +58,7 @@ func newHammer(t testing.TB, clients []*nats.Conn, towns int, binding string) *h
 		d.state = town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: d.id,
 			SideQuests: []town.SideQuest{}, Projects: []town.Project{}})
 		h.towns = append(h.towns, d)
-		reply, err := d.nc.Request(worldengine.Subject(worldengine.DefaultWorld, "town.put"),
+		reply, err := d.nc.Request(wire.Subject(wire.DefaultWorld, "town.put"),
 			fmt.Appendf(nil, `{"snapshot":%s,"apply":%q}`, d.state.Canonical, binding), 20*time.Second)
 		require.NoError(t, err)
 		require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
@@ -102,7 +103,7 @@ func (h *hammer) step(d *driven) string {
 	if d.open == nil {
 		d.open = d.next(h.t)
 	}
-	reply, err := d.nc.Request(worldengine.Subject(worldengine.DefaultWorld, "handoff"), d.open, requestTimeout)
+	reply, err := d.nc.Request(wire.Subject(wire.DefaultWorld, "handoff"), d.open, requestTimeout)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout):
 		return err.Error()
@@ -161,9 +162,9 @@ func (d *driven) next(t testing.TB) []byte {
 		SnapshotHash: d.state.Hash, DecisionEpoch: d.state.Epoch(),
 	})
 	require.NoError(t, err)
-	wire, err := made.MarshalWire()
+	encoded, err := made.MarshalWire()
 	require.NoError(t, err)
-	return wire
+	return encoded
 }
 
 // verify ends the load and holds the world against the model: the state of every town, every answer that
@@ -196,7 +197,7 @@ func fsckClean(t testing.TB, nc *nats.Conn, accepted int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
-	report, err := worldengine.Fsck(ctx, nc, worldengine.DefaultWorld, worldengine.FsckOptions{Patience: 30 * time.Second})
+	report, err := fsck.Run(ctx, nc, wire.DefaultWorld, fsck.Options{Patience: 30 * time.Second})
 	require.NoError(t, err)
 	require.Zero(t, report.FindingCount, "%+v", report.Findings)
 	require.EqualValues(t, accepted, report.Counts.Accepted)
@@ -220,7 +221,7 @@ func ask(t testing.TB, nc *nats.Conn, verb string, request, reply any) {
 	body, err := json.Marshal(request)
 	require.NoError(t, err)
 	eventually(t, 20*time.Second, verb, func(ctx context.Context) error {
-		got, err := nc.RequestWithContext(ctx, worldengine.Subject(worldengine.DefaultWorld, verb), body)
+		got, err := nc.RequestWithContext(ctx, wire.Subject(wire.DefaultWorld, verb), body)
 		if err != nil {
 			return err
 		}

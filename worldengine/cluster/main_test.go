@@ -2,7 +2,7 @@
 // are replicated three times: nodes and engines are processes of their own, are killed, stopped and cut
 // off under load, and nothing that was answered may be lost or applied twice.
 //
-// A node is NATS with the configuration of docs/deploy.md. Each gap in service is logged; run it with
+// A node is NATS with the configuration of docs/operators.md. Each gap in service is logged; run it with
 // -v and -cluster.rounds to measure. Without that the tests that kill, stop or cut off anything are skipped.
 package cluster_test
 

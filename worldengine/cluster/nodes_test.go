@@ -16,9 +16,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/dedupe"
-	"worldengine/worldengine"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
 )
 
 // size is the number of nodes, and of engines.
@@ -78,7 +77,7 @@ func freeAddress(t testing.TB) string {
 	return ""
 }
 
-// configure writes the configuration of docs/deploy.md with the addresses of node i. What is added
+// configure writes the configuration of docs/operators.md with the addresses of node i. What is added
 // keeps the nodes from telling each other, and clients, of ways that no proxy guards.
 func (c *nodes) configure(i int) {
 	c.t.Helper()
@@ -104,10 +103,10 @@ func (c *nodes) configure(i int) {
 // documentedConfig is the configuration that operators are shown.
 func documentedConfig(t testing.TB) string {
 	t.Helper()
-	data, err := os.ReadFile("../../docs/deploy.md")
+	data, err := os.ReadFile("../../docs/operators.md")
 	require.NoError(t, err)
 	_, after, found := strings.Cut(string(data), "```conf\n")
-	require.True(t, found, "docs/deploy.md shows a configuration")
+	require.True(t, found, "docs/operators.md shows a configuration")
 	text, _, _ := strings.Cut(after, "```")
 	return text
 }
@@ -202,8 +201,8 @@ func (c *nodes) waitAll() {
 
 // worldStreams are what a handoff needs and what follows from it.
 var worldStreams = []string{
-	worldengine.LogStream(worldengine.DefaultWorld), dedupe.StreamName(worldengine.DefaultWorld),
-	worldengine.EventStream(worldengine.DefaultWorld),
+	wire.LogStream(wire.DefaultWorld), wire.ReceiptStream(wire.DefaultWorld),
+	wire.EventStream(wire.DefaultWorld),
 }
 
 // waitReplicas waits until every stream has a leader and two followers that are not behind.

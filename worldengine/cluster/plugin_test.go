@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/wire"
 )
 
 // game is a game server with a plugin that keeps to the protocol. It applies a command at the second
@@ -25,7 +25,7 @@ type game struct {
 func play(t testing.TB, nc *nats.Conn) *game {
 	t.Helper()
 	g := &game{asked: map[string]int{}, changes: map[string]int{}}
-	_, err := nc.Subscribe(worldengine.ApplySubject(worldengine.DefaultWorld, "*"), func(msg *nats.Msg) {
+	_, err := nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), func(msg *nats.Msg) {
 		c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 		if err != nil {
 			t.Errorf("not a command-apply.v1: %v", err)

@@ -16,9 +16,9 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // TestCluster is the short form of everything: outcomes, reads and races on replicated streams, and an
@@ -60,12 +60,12 @@ type sent struct {
 // send sends a handoff through a node, that is to its engine.
 func (w *world) send(node int, body []byte) sent {
 	w.t.Helper()
-	reply, err := w.clients[node].Request(worldengine.Subject(worldengine.DefaultWorld, "handoff"), body, 10*time.Second)
+	reply, err := w.clients[node].Request(wire.Subject(wire.DefaultWorld, "handoff"), body, 10*time.Second)
 	require.NoError(w.t, err)
 	require.Empty(w.t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
 	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
 	require.NoError(w.t, err)
-	return sent{reply.Header.Get(worldengine.RunIDHeader), result}
+	return sent{reply.Header.Get(wire.RunIDHeader), result}
 }
 
 // propose makes a handoff; actor tells one from another.
@@ -77,9 +77,9 @@ func (w *world) propose(at town.State, kind handoff.ProposalType, argument, acto
 		SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(),
 	})
 	require.NoError(w.t, err)
-	wire, err := made.MarshalWire()
+	encoded, err := made.MarshalWire()
 	require.NoError(w.t, err)
-	return wire
+	return encoded
 }
 
 // outcomes sends each handoff through one node and looks at what it did through the others. It returns

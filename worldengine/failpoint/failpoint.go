@@ -1,5 +1,5 @@
-// Package failpoint names the moments at which the end of an engine's process is worth a test: before
-// and after each step that other processes can see. Outside such tests a point does nothing.
+// Package failpoint names the moments at which the end of an engine's process is worth a test:
+// before and after each step that other processes can see. Outside such tests a point does nothing.
 package failpoint
 
 // Point is a moment in the life of a handoff.
@@ -9,33 +9,36 @@ type Point string
 const (
 	// Judged: it is judged, and nothing is stored.
 	Judged Point = "judged"
-	// Committed: an executed, failed or refused handoff is stored, and nobody is told.
+	// Committed: an executed, failed or refused handoff is stored, and the client has no answer.
 	Committed Point = "committed"
-	// Marked: the mark of a command that is to be given away is stored, and the handoff is not.
-	Marked Point = "marked"
-	// Accepted: the first commit of a command that is given away is stored, and nobody is asked.
+	// Indexed: the entry of the pending index of a command that is to be applied outside the engine
+	// is stored, and the handoff is not.
+	Indexed Point = "indexed"
+	// Accepted: the first commit of such a command is stored, and no plugin or console is asked.
 	Accepted Point = "accepted"
 	// Asked: the plugin is asked, and has not answered.
 	Asked Point = "asked"
 	// Answered: the plugin has answered definitely, and nothing follows from it yet.
 	Answered Point = "answered"
-	// Again: another logical attempt is stored, and its run does not tell.
+	// Again: another logical attempt is stored, and the events of the run do not have it.
 	Again Point = "again"
-	// Told: the run tells of the attempts.
-	Told Point = "told"
+	// Recorded: the events of the run have the attempts.
+	Recorded Point = "recorded"
 	// Closing: the run is closed to others, and its end is not stored.
 	Closing Point = "closing"
-	// Concluded: the second commit of a command that was given away is stored, and nobody is told.
+	// Concluded: the second commit of such a command is stored, and the client has no answer.
 	Concluded Point = "concluded"
 )
 
 // Points returns all points, in their order.
 func Points() []Point {
-	return []Point{Judged, Committed, Marked, Accepted, Asked, Answered, Again, Told, Closing, Concluded}
+	return []Point{
+		Judged, Committed, Indexed, Accepted, Asked, Answered, Again, Recorded, Closing, Concluded,
+	}
 }
 
-// Reached is called at each point, from the goroutine that reaches it. It is nil but in tests, which set
-// it before anything is started.
+// Reached is called at each point, from the goroutine that reaches it. It is nil but in tests,
+// which set it before anything is started.
 var Reached func(Point)
 
 // At says that p is reached.

@@ -7,9 +7,9 @@
 // and with any number of followers at work: one that loses a race reads the position again.
 //
 // What the derived stream refuses for good is given up after a number of tries and left out, see
-// Config.GiveUp; any other trouble is tried again for ever. Where the derived stream was derived from
-// more than the log has, or from another log, nothing is followed until somebody has put that right:
-// see ErrLogLost.
+// Config.GiveUp; any other trouble is tried again for ever. Where the derived stream was derived
+// from more than the log has, or from another log, nothing is followed until an operator has put
+// that right: see ErrLogLost.
 package follow
 
 import (
@@ -24,20 +24,26 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-)
 
-// The headers of every derived message: the sequence of the log message it was derived from, and
-// its place, from 0, among the messages derived from that one.
-const (
-	LogSeqHeader  = "Log-Seq"
-	LogPartHeader = "Log-Part"
+	"worldengine/worldengine/backoff"
 )
 
 // window is how many messages of the log may be on their way into the derived stream at once.
 const window = 512
 
-// Pauses before a follower tries again: growing after an error, since the derived stream may be gone
-// for long. After a lost race see standBy.
+// The same in bytes: leastPull bounds what was pulled of the log and is not read yet, and
+// windowBytes what was derived and is not acknowledged. Without them 512 messages of 500 KB exceed
+// what NATS buffers for a connection, which it then closes. NATS delivers no message that is larger
+// than what is pulled, so that is never less than the largest one that an embedded server has
+// taken.
+const (
+	leastPull   = 16<<20 + pullSlack
+	windowBytes = 8 << 20
+	pullSlack   = 64 << 10 // of a message's subjects
+)
+
+// Pauses before a follower tries again: growing after an error, since the derived stream may be
+// gone for long. After a lost race see standBy.
 const (
 	minPause = 50 * time.Millisecond
 	maxPause = 5 * time.Second
@@ -46,9 +52,9 @@ const (
 // inactiveThreshold is how long the server keeps a consumer of a reader that went without a word.
 const inactiveThreshold = 5 * time.Second
 
-// Heartbeat is how often the server says that it still serves a reader that has nothing to get; after
-// two that fail to come the reader asks anew. In a cluster the first request to a new consumer may get
-// lost, and a consumer goes with the node that has it.
+// Heartbeat is how often the server says that it still serves a reader that has nothing to get;
+// after two that fail to come the reader asks anew. In a cluster the first request to a new
+// consumer may get lost, and a consumer goes with the node that has it.
 const Heartbeat = 500 * time.Millisecond
 
 // Config says what a follower reads and writes.
@@ -60,10 +66,15 @@ type Config struct {
 	JetStream jetstream.JetStream
 	// Log is the source; all of it is read.
 	Log jetstream.Stream
-	// Derived is the stream that is written. Nobody but followers may write it.
+	// Tail, where set, reads the end of Log for this follower and others.
+	Tail *Tail
+	// Derived is the stream that is written. Only followers may write it.
 	Derived jetstream.Stream
 	// Recreate, where set, makes the derived stream again when it is gone.
 	Recreate *jetstream.StreamConfig
+	// RecreateAfter is how long the follower waits before it does. Nothing counts as followed from
+	// before that on.
+	RecreateAfter time.Duration
 	// Retention is the age at which derived messages expire, 0 for never. An empty derived
 	// stream needs nothing of the log that is older.
 	Retention time.Duration
@@ -83,10 +94,10 @@ type Config struct {
 	// Advanced, where set, is called whenever the derived stream is known to hold all up to seq,
 	// from one goroutine. A seq lower than before means that the stream was seen to be behind.
 	Advanced func(seq uint64)
-	// LogLost, where set, is told with ErrLogLost that the follower does not go on, once until it has
-	// gone on again; it is told again after a restart. It must not block.
+	// LogLost, where set, is called with ErrLogLost when the follower does not go on, once until it
+	// has gone on again, and again after a restart. It must not block.
 	LogLost func(error)
-	// Logger is where trouble is told; nil for slog.Default.
+	// Logger gets what operators should know; nil for slog.Default.
 	Logger *slog.Logger
 }
 
@@ -94,7 +105,7 @@ type Config struct {
 type Follower struct {
 	config  Config
 	restart chan struct{}
-	urgent  chan struct{} // somebody waits
+	urgent  chan struct{} // a caller of Wait waits
 
 	waiting  atomic.Int64  // how many callers of Wait there are
 	failures atomic.Int64  // tries that ended with an error
@@ -106,6 +117,7 @@ type Follower struct {
 
 	mu       sync.Mutex
 	followed uint64
+	epoch    uint64        // how often it was restarted: what was sent before does not count
 	floor    uint64        // below it nothing counts as followed: see Restart
 	still    bool          // nothing counts as followed: see ErrLogLost
 	moved    chan struct{} // closed and replaced whenever followed changes
@@ -161,10 +173,13 @@ func (f *Follower) Wait(ctx context.Context, seq uint64) error {
 // Restart makes the follower read its position again, because the derived stream may have lost
 // its tail: the server that holds it was away. Nothing counts as followed any more before the
 // follower has come back to where it was, or to logEnd, the last sequence that the log still has.
+//
+// Where the log itself may have lost its end, Tail.Restart must be called before.
 func (f *Follower) Restart(logEnd uint64) {
 	f.mu.Lock()
 	f.floor = min(max(f.floor, f.followed), logEnd)
 	f.followed = 0
+	f.epoch++
 	f.mu.Unlock()
 	select {
 	case f.restart <- struct{}{}:
@@ -180,7 +195,7 @@ var (
 // Run follows until ctx is done, and is called once. It never gives up as a whole: what goes wrong
 // is logged and tried again with growing pauses.
 func (f *Follower) Run(ctx context.Context) {
-	pause := minPause
+	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
 	for ctx.Err() == nil {
 		before, givenUp := f.Position(), f.givenUp
 		err := f.follow(ctx)
@@ -188,24 +203,25 @@ func (f *Follower) Run(ctx context.Context) {
 			return
 		}
 		switch {
-		case errors.Is(err, errRestart):
+		case errors.Is(err, errRestart), errors.Is(err, errLeft):
 			continue
 		case errors.Is(err, errRace):
 			f.standBy(ctx)
 			continue
 		case f.Position() != before || f.givenUp != givenUp:
-			pause = minPause
+			pauses.Reset()
 		}
 		f.failures.Add(1)
+		pause := pauses.Next()
 		f.config.Logger.Warn("derived stream cannot be followed; will try again",
 			"error", err, "pause", pause)
-		sleep(ctx, jitter(pause))
-		pause = min(2*pause, maxPause)
+		_ = backoff.Sleep(ctx, pause)
 	}
 }
 
 // follow reads the position and follows from there until something goes wrong.
 func (f *Follower) follow(ctx context.Context) error {
+	epoch := f.currentEpoch()
 	pos, err := f.readPosition(ctx)
 	if err != nil {
 		return err
@@ -218,23 +234,20 @@ func (f *Follower) follow(ctx context.Context) error {
 	at := place{pos.logSeq, pos.parts}
 	careful := f.began == at
 	f.began = at
-	consumer, err := f.config.Log.OrderedConsumer(ctx, f.start(pos))
-	if err != nil {
-		return fmt.Errorf("follow: consumer of the log: %w", err)
-	}
-	defer Release(f.config.Log, consumer)
-	// All that lies before where the consumer starts is followed, or expired.
-	f.rewind(consumer.CachedInfo().Delivered.Stream)
-	messages, err := consumer.Messages(jetstream.PullMaxMessages(window), jetstream.PullHeartbeat(Heartbeat))
-	if err != nil {
-		return fmt.Errorf("follow: messages of the log: %w", err)
-	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	sent := make(chan delivery, window)
+	defer cancel(nil)
+	source, err := f.openSource(ctx, f.start(pos))
+	if err != nil {
+		return err
+	}
+	defer source.close()
+	// All that lies before where the source starts is followed, or expired.
+	f.rewind(epoch, source.seq)
+	sent, room := make(chan delivery, window), newRoom()
 	collected := make(chan struct{})
 	go func() {
 		defer close(collected)
-		f.collect(sent, cancel)
+		f.collect(epoch, sent, room, cancel)
 	}()
 	stopped := make(chan struct{})
 	go func() {
@@ -244,9 +257,8 @@ func (f *Follower) follow(ctx context.Context) error {
 		case <-f.restart:
 			cancel(errRestart)
 		}
-		messages.Stop()
 	}()
-	err = f.relay(ctx, messages, pos, careful, sent)
+	err = f.relay(ctx, source, pos, careful, sent, room)
 	close(sent)
 	<-collected
 	cancel(err)
@@ -257,9 +269,9 @@ func (f *Follower) follow(ctx context.Context) error {
 	return err
 }
 
-// collect takes the acks in order and moves the position on. After the first bad one it cancels
-// and drains.
-func (f *Follower) collect(sent <-chan delivery, cancel context.CancelCauseFunc) {
+// collect takes the acks in order, makes room for more, and moves the position on. After the first
+// bad one it cancels and drains.
+func (f *Follower) collect(epoch uint64, sent <-chan delivery, room room, cancel context.CancelCauseFunc) {
 	failed := false
 	for d := range sent {
 		if failed {
@@ -270,23 +282,30 @@ func (f *Follower) collect(sent <-chan delivery, cancel context.CancelCauseFunc)
 			cancel(err)
 			continue
 		}
-		f.advance(d.logSeq)
+		room.leave(d.slots)
+		f.advance(epoch, d.logSeq)
 	}
 }
 
 // rewind sets the position to seq. Where the derived stream turns out to be behind what it was, it
 // has lost something, and nothing counts before it is there again.
-func (f *Follower) rewind(seq uint64) {
+func (f *Follower) rewind(epoch, seq uint64) {
 	f.mu.Lock()
-	if f.followed > seq {
+	if f.epoch == epoch && f.followed > seq {
 		f.floor = max(f.floor, f.followed)
 	}
 	f.mu.Unlock()
-	f.advance(seq)
+	f.advance(epoch, seq)
 }
 
-func (f *Follower) advance(seq uint64) {
+// advance moves the position on, unless the follower was restarted since epoch: what was known then
+// may be of a derived stream that is gone.
+func (f *Follower) advance(epoch, seq uint64) {
 	f.mu.Lock()
+	if f.epoch != epoch {
+		f.mu.Unlock()
+		return
+	}
 	f.followed = seq
 	close(f.moved)
 	f.moved = make(chan struct{})
@@ -296,13 +315,18 @@ func (f *Follower) advance(seq uint64) {
 	}
 }
 
-func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }
-
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
+func (f *Follower) currentEpoch() uint64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.epoch
 }
+
+// lose makes nothing count as followed before the derived stream has again what it had.
+func (f *Follower) lose() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.floor = max(f.floor, f.followed)
+	f.followed = 0
+}
+
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d) }

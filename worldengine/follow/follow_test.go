@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
 )
 
 // world is a log and a derived stream on a real NATS.
@@ -100,8 +101,8 @@ func (w *world) requireImage(messages int) {
 			msg, err := w.derived.GetMsg(w.t.Context(), seq)
 			require.NoError(w.t, err, "message %d part %d", n, part)
 			require.Equal(w.t, fmt.Sprintf("%d/%d", n, part), string(msg.Data), "sequence %d", seq)
-			require.Equal(w.t, strconv.Itoa(n+1), msg.Header.Get(LogSeqHeader))
-			require.Equal(w.t, strconv.Itoa(part), msg.Header.Get(LogPartHeader))
+			require.Equal(w.t, strconv.Itoa(n+1), msg.Header.Get(wire.LogSeqHeader))
+			require.Equal(w.t, strconv.Itoa(part), msg.Header.Get(wire.LogPartHeader))
 		}
 	}
 	info, err := w.derived.Info(w.t.Context())
@@ -147,7 +148,7 @@ func TestResumes(t *testing.T) {
 					_, err := w.js.PublishMsg(t.Context(), &nats.Msg{
 						Subject: fmt.Sprintf("derived.%d", n), Data: fmt.Appendf(nil, "%d/%d", n, part),
 						Header: nats.Header{
-							LogSeqHeader: {strconv.Itoa(n + 1)}, LogPartHeader: {strconv.Itoa(part)},
+							wire.LogSeqHeader: {strconv.Itoa(n + 1)}, wire.LogPartHeader: {strconv.Itoa(part)},
 						},
 					})
 					require.NoError(t, err)

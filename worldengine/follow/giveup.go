@@ -38,7 +38,7 @@ type place struct {
 	part   int
 }
 
-// IsRefusal says whether err is about the message itself, so that the next try cannot end
+// IsRefusal reports whether err is about the message itself, so that the next try cannot end
 // otherwise unless somebody changes the stream or the server: it, or its header, is larger than
 // they take, or they do not take what it asks for. What is not in this list is about the stream,
 // the server or the way there (nobody answers, no room, no leader, a lost race), and passes.

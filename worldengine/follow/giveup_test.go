@@ -12,6 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/wire"
 )
 
 // letters keeps what followers give up, and how often.
@@ -150,7 +152,7 @@ func TestALetterSaysWhatAndWhy(t *testing.T) {
 	letter := given.all[middle]
 	require.Equal(t, "test", letter.Stream)
 	require.Equal(t, "derived.11", letter.Subject)
-	require.Equal(t, "12", letter.Header.Get(LogSeqHeader))
+	require.Equal(t, "12", letter.Header.Get(wire.LogSeqHeader))
 	require.Len(t, letter.Data, limit+1)
 	require.False(t, letter.Unreadable)
 	require.ErrorContains(t, letter.Reason, "message size exceeds maximum allowed")
@@ -281,7 +283,7 @@ func (w *world) publishDerived(n, part int) {
 	_, err := w.js.PublishMsg(w.t.Context(), &nats.Msg{
 		Subject: fmt.Sprintf("derived.%d", n), Data: fmt.Appendf(nil, "%d/%d", n, part),
 		Header: nats.Header{
-			LogSeqHeader: {strconv.Itoa(n + 1)}, LogPartHeader: {strconv.Itoa(part)},
+			wire.LogSeqHeader: {strconv.Itoa(n + 1)}, wire.LogPartHeader: {strconv.Itoa(part)},
 		},
 	})
 	require.NoError(w.t, err)

@@ -9,19 +9,20 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrLogLost: the derived stream was derived from what the log does not have: the log has lost its end,
-// or another log was put in its place. What is derived from such a log would be lost among what is
-// there already, so the follower stands still, nothing counts as followed, and it tries again. An
-// operator has to take away what the log does not have; handoffctl fsck --repair does.
+// ErrLogLost: the derived stream was derived from what the log does not have: the log has lost its
+// end, or another log was put in its place. What is derived from such a log would be lost among
+// what is there already, so the follower stands still, nothing counts as followed, and it tries
+// again. An operator has to take away what the log does not have; handoffctl fsck --repair does.
 var ErrLogLost = errors.New("follow: the log has lost what the derived stream was derived from")
 
-// lostTries is how many tries in a row must find the log without its end before it counts as lost: a
-// new leader of a replicated log may not have come to its end yet.
+// lostTries is how many tries in a row must find the log without its end before it counts as lost:
+// a new leader of a replicated log may not have come to its end yet.
 const lostTries = 5
 
-// checkLog returns ErrLogLost where the log cannot be what the derived stream was derived from up to pos.
-// The log only grows, so its end, read after pos, must not be before it; and where the log has grown
-// again since it lost its end, another message stands in the place of the one that was followed last.
+// checkLog returns ErrLogLost where the log cannot be what the derived stream was derived from up
+// to pos. The log only grows, so its end, read after pos, must not be before it; and where the log
+// has grown again since it lost its end, another message stands in the place of the one that was
+// followed last.
 func (f *Follower) checkLog(ctx context.Context, pos position) error {
 	info, err := f.config.Log.Info(ctx)
 	if err != nil {
@@ -49,8 +50,9 @@ func (f *Follower) checkLog(ctx context.Context, pos position) error {
 	return f.loseLog(fmt.Errorf("%w: at log sequence %d there is another message now", ErrLogLost, pos.logSeq))
 }
 
-// isOf says whether the last derived message is one of those that are derived from its log message, by
-// what names it. What else it says may have been written by another version of the program.
+// isOf reports whether the last derived message is one of those that are derived from its log
+// message, by what names it. What else it says may have been written by another version of the
+// program.
 func (p *position) isOf(derived []*nats.Msg) bool {
 	if p.parts > len(derived) {
 		return false
@@ -60,8 +62,8 @@ func (p *position) isOf(derived []*nats.Msg) bool {
 	return m.Subject == p.subject && (id == "" || id == p.id)
 }
 
-// loseLog makes nothing count as followed before the log is found again, and then not before the follower
-// comes to where the log ends now.
+// loseLog makes nothing count as followed before the log is found again, and then not before the
+// follower comes to where the log ends now.
 func (f *Follower) loseLog(err error) error {
 	f.mu.Lock()
 	f.floor, f.followed, f.still = f.logEnd, 0, true
@@ -83,8 +85,8 @@ func (f *Follower) findLog() {
 	f.mu.Unlock()
 }
 
-// Stored makes of a message that was got by its sequence what a consumer would have delivered. There is
-// nothing to acknowledge.
+// Stored makes of a message that was got by its sequence what a consumer would have delivered.
+// There is nothing to acknowledge.
 func Stored(raw *jetstream.RawStreamMsg) jetstream.Msg { return storedMsg{raw: raw} }
 
 type storedMsg struct {

@@ -10,6 +10,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/wire"
 )
 
 // newFollowed makes a world with a log of twenty messages, all of which were followed.
@@ -62,7 +64,7 @@ func (w *world) requireStill(f *Follower, end uint64) {
 	for failures := f.failures.Load(); f.failures.Load() < failures+2; {
 		require.NoError(w.t, w.t.Context().Err())
 		require.Zero(w.t, f.Position())
-		sleep(w.t.Context(), 10*time.Millisecond)
+		_ = backoff.Sleep(w.t.Context(), 10*time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(w.t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -93,7 +95,7 @@ func TestDoesNotFollowALogThatLostItsEnd(t *testing.T) {
 	w.wait(f, 18)
 	last, err := w.derived.GetLastMsgForSubject(t.Context(), "derived.17")
 	require.NoError(t, err)
-	require.Equal(t, "18", last.Header.Get(LogSeqHeader))
+	require.Equal(t, "18", last.Header.Get(wire.LogSeqHeader))
 }
 
 // Neither is one that lost its end and has grown beyond it again, by other messages.

@@ -8,6 +8,9 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/wire"
 )
 
 // position is where a derived stream stands.
@@ -22,7 +25,9 @@ type position struct {
 func (f *Follower) readPosition(ctx context.Context) (position, error) {
 	info, err := f.config.Derived.Info(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && f.config.Recreate != nil {
-		f.config.Logger.Warn("the derived stream is gone and is made again")
+		f.config.Logger.Warn("the derived stream is gone and is made again", "after", f.config.RecreateAfter)
+		f.lose()
+		_ = backoff.Sleep(ctx, f.config.RecreateAfter)
 		var again jetstream.Stream
 		if again, err = f.config.JetStream.CreateOrUpdateStream(ctx, *f.config.Recreate); err == nil {
 			f.config.Derived = again
@@ -33,7 +38,8 @@ func (f *Follower) readPosition(ctx context.Context) (position, error) {
 		return position{}, fmt.Errorf("follow: state of the derived stream: %w", err)
 	}
 	pos := position{last: info.State.LastSeq}
-	// The last message tells, unless somebody else has written there: then the last one of ours.
+	// The last message has the position, unless another writer than a follower made it: then the
+	// last one of a follower.
 	for seq := info.State.LastSeq; seq >= info.State.FirstSeq && seq > 0 && info.State.Msgs > 0; seq-- {
 		msg, err := f.config.Derived.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -51,10 +57,10 @@ func (f *Follower) readPosition(ctx context.Context) (position, error) {
 	return pos, nil
 }
 
-// of reads the position from a derived message, and says whether it is one.
+// of reads the position from a derived message, and reports whether it is one.
 func (p *position) of(msg *jetstream.RawStreamMsg) bool {
-	part, partErr := strconv.Atoi(msg.Header.Get(LogPartHeader))
-	logSeq, seqErr := strconv.ParseUint(msg.Header.Get(LogSeqHeader), 10, 64)
+	part, partErr := strconv.Atoi(msg.Header.Get(wire.LogPartHeader))
+	logSeq, seqErr := strconv.ParseUint(msg.Header.Get(wire.LogSeqHeader), 10, 64)
 	if partErr != nil || seqErr != nil {
 		return false
 	}

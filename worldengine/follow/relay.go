@@ -9,6 +9,8 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/wire"
 )
 
 // delivery is what is derived from one message of the log, on its way.
@@ -16,28 +18,25 @@ type delivery struct {
 	future   jetstream.PubAckFuture // of the last derived message; nil where there is none
 	sequence uint64                 // where the derived stream must have put that one
 	logSeq   uint64
+	slots    int // of the window that it takes
 }
 
 // relay publishes what is derived from each message of the log, and does not wait for the acks.
 //
-// Where the last try did not move the position, it begins with care and waits for each ack: the next
-// message to send may be the one that stops the follower, and it must be known which one is refused,
-// and why. It waits no more once the position has moved on over a whole message of the log.
+// Where the last try did not move the position, it begins with care and waits for each ack: the
+// next message to send may be the one that stops the follower, and it must be known which one is
+// refused, and why. It waits no more once the position has moved on over a whole message of the
+// log.
 func (f *Follower) relay(
-	ctx context.Context, messages jetstream.MessagesContext, pos position, careful bool,
-	sent chan<- delivery,
+	ctx context.Context, source *source, pos position, careful bool,
+	sent chan<- delivery, room room,
 ) error {
 	tail := chain{seq: pos.last, replicated: f.config.Derived.CachedInfo().Config.Replicas > 1}
 	for {
-		msg, err := messages.Next()
+		msg, logSeq, err := source.next(ctx)
 		if err != nil {
-			return fmt.Errorf("follow: next message of the log: %w", err)
+			return err
 		}
-		meta, err := msg.Metadata()
-		if err != nil {
-			return fmt.Errorf("follow: a message of the log without metadata: %w", err)
-		}
-		logSeq := meta.Sequence.Stream
 		derived, err := f.config.Derive(msg)
 		if err != nil {
 			if err := f.unreadable(ctx, msg, logSeq, err); err != nil {
@@ -49,7 +48,10 @@ func (f *Follower) relay(
 		if logSeq == pos.logSeq {
 			done = min(pos.parts, len(derived))
 		}
-		d := delivery{logSeq: logSeq}
+		d := delivery{logSeq: logSeq, slots: slotsOf(derived[done:])}
+		if err := room.enter(ctx, d.slots); err != nil {
+			return err
+		}
 		if careful {
 			careful, err = f.deliver(ctx, derived, done, logSeq, &tail)
 		} else {
@@ -72,10 +74,11 @@ func (f *Follower) relay(
 // alone would not do: where somebody else's message has taken the place of one of ours, the next of
 // ours finds the stream as long as it expects.
 //
-// In a replicated stream the sequence has to do, with the stream's own duplicate window: each replica
-// checks the id by itself when it applies a message, one that has just caught up does not know it, and
-// then stops for good with a critical write error (nats-server 2.15). What another follower puts in the
-// place of one of ours is the same message, unless one of the two has given something up.
+// In a replicated stream the sequence has to do, with the stream's own duplicate window: each
+// replica checks the id by itself when it applies a message, one that has just caught up does not
+// know it, and then stops for good with a critical write error (nats-server 2.15). What another
+// follower puts in the place of one of ours is the same message, unless one of the two has given
+// something up.
 type chain struct {
 	seq        uint64
 	id         string
@@ -85,17 +88,19 @@ type chain struct {
 // link gives m its place in the log, guards it by the end of the derived stream, and returns the
 // end that there is behind it.
 func (c chain) link(m *nats.Msg, at place) chain {
-	seq, part := strconv.FormatUint(at.logSeq, 10), strconv.Itoa(at.part)
-	m.Header.Set(LogSeqHeader, seq)
-	m.Header.Set(LogPartHeader, part)
-	m.Header.Set(jetstream.ExpectedLastSeqHeader, strconv.FormatUint(c.seq, 10))
+	values := [...]string{strconv.FormatUint(at.logSeq, 10), strconv.Itoa(at.part), strconv.FormatUint(c.seq, 10), c.id}
+	m.Header[wire.LogSeqHeader] = values[:1:1]
+	m.Header[wire.LogPartHeader] = values[1:2:2]
+	m.Header[jetstream.ExpectedLastSeqHeader] = values[2:3:3]
 	if c.id != "" && !c.replicated {
-		m.Header.Set(jetstream.ExpectedLastMsgIDHeader, c.id)
+		m.Header[jetstream.ExpectedLastMsgIDHeader] = values[3:]
 	}
-	if m.Header.Get(jetstream.MsgIDHeader) == "" {
-		m.Header.Set(jetstream.MsgIDHeader, seq+"."+part)
+	id := m.Header.Get(jetstream.MsgIDHeader)
+	if id == "" {
+		id = values[0] + "." + values[1]
+		m.Header.Set(jetstream.MsgIDHeader, id)
 	}
-	return chain{seq: c.seq + 1, id: m.Header.Get(jetstream.MsgIDHeader), replicated: c.replicated}
+	return chain{seq: c.seq + 1, id: id, replicated: c.replicated}
 }
 
 // stallWait bounds the wait for room among the messages on their way.
@@ -127,8 +132,8 @@ func (f *Follower) publish(
 }
 
 // deliver is publish with care: it waits for each message by itself. One that is given up is left
-// out, and the next one takes its place in the derived stream. It says whether care is needed on:
-// unless the last of these messages was stored, a follower that restarts comes to them again.
+// out, and the next one takes its place in the derived stream. It reports whether care is needed
+// on: unless the last of these messages was stored, a follower that restarts comes to them again.
 func (f *Follower) deliver(
 	ctx context.Context, derived []*nats.Msg, done int, logSeq uint64, tail *chain,
 ) (careful bool, err error) {
@@ -179,16 +184,16 @@ func (d delivery) acknowledged() error {
 	}
 }
 
-// IsWrongLastSequence says whether err is JetStream's answer to a guard that did not hold: 10071,
-// or 10164 on replicated streams.
+// IsWrongLastSequence reports whether err is JetStream's answer to a guard that did not hold:
+// 10071, or 10164 on replicated streams.
 func IsWrongLastSequence(err error) bool {
 	var api *jetstream.APIError
 	return errors.As(err, &api) && (api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequence ||
 		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// isRace says whether err is JetStream's answer to a chain that somebody else broke, or to a message
-// that somebody else's copy of is on its way into a replicated stream at this moment.
+// isRace reports whether err is JetStream's answer to a chain that somebody else broke, or to a
+// message that somebody else's copy of is on its way into a replicated stream at this moment.
 func isRace(err error) bool {
 	const (
 		wrongLastMsgID     = 10070

@@ -4,11 +4,19 @@ package natsconn
 
 import (
 	"crypto/tls"
+	"crypto/x509"
+	"errors"
 	"fmt"
+	"net/url"
+	"os"
+	"reflect"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+
+	"worldengine/worldengine/wire"
 )
 
 // Options say how to connect. They are the NATS command line's, with its environment variables;
@@ -23,20 +31,106 @@ type Options struct {
 	TLSKey   string `name:"tlskey" help:"File with the key of the TLS client certificate." env:"NATS_KEY" type:"existingfile" group:"connection"`
 	TLSCA    string `name:"tlsca" help:"File with the TLS authorities to trust." env:"NATS_CA" type:"existingfile" group:"connection"`
 	TLSFirst bool   `name:"tlsfirst" help:"Perform the TLS handshake before the NATS protocol." group:"connection"`
-	Inbox    string `name:"inbox-prefix" help:"Prefix of the inboxes to use." env:"NATS_INBOX_PREFIX" group:"connection"`
+	Inbox    string `name:"inbox-prefix" help:"Prefix of the inboxes to use. handoffctl derives it from the user name: _INBOX_<user>." env:"NATS_INBOX_PREFIX" group:"connection"`
 }
 
-// Connect connects to the servers of url (comma-separated), under a name that the server's
+// FromEnvironment returns the URL of the servers ("" where there is none) and the options that the
+// environment variables of the NATS command line give; lookup is os.LookupEnv.
+func FromEnvironment(lookup func(string) (string, bool)) (urls string, o Options) {
+	fields := reflect.ValueOf(&o).Elem()
+	for i := range fields.NumField() {
+		if name := fields.Type().Field(i).Tag.Get("env"); name != "" {
+			value, _ := lookup(name)
+			fields.Field(i).SetString(value)
+		}
+	}
+	urls, _ = lookup("NATS_URL")
+	return urls, o
+}
+
+// Check returns an error that names the first file of the options that cannot be what it is given as.
+func (o Options) Check() error {
+	if o.Creds != "" {
+		text, err := os.ReadFile(o.Creds)
+		if err == nil {
+			_, err = nkeys.ParseDecoratedNKey(text)
+		}
+		if err != nil {
+			return fmt.Errorf("natsconn: --creds: %s has no credentials: %w", o.Creds, err)
+		}
+	}
+	if o.NKey != "" {
+		if _, err := nats.NkeyOptionFromSeed(o.NKey); err != nil {
+			return fmt.Errorf("natsconn: --nkey: %s has no seed: %w", o.NKey, err)
+		}
+	}
+	if (o.TLSCert == "") != (o.TLSKey == "") {
+		return errors.New("natsconn: --tlscert and --tlskey are given together or not at all")
+	}
+	if o.TLSCert != "" {
+		if _, err := tls.LoadX509KeyPair(o.TLSCert, o.TLSKey); err != nil {
+			return fmt.Errorf("natsconn: --tlscert and --tlskey: %w", err)
+		}
+	}
+	_, err := o.Trust()
+	return err
+}
+
+// WithUserInbox returns the options with the inbox prefix that a world with access control gives to
+// a user, _INBOX_<user>, where the options or urls name the user, and no prefix is set. The name of
+// an NKey, a credentials file or a certificate is not known to the client: NATS tells a user its
+// name only by a request, whose reply takes the inbox.
+func (o Options) WithUserInbox(urls string) Options {
+	if user := o.userOf(urls); user != "" && o.Inbox == "" {
+		o.Inbox = wire.InboxPrefix(user)
+	}
+	return o
+}
+
+// userOf returns the name that a connection signs in with, or "" where it is not known.
+func (o Options) userOf(urls string) string {
+	if o.Creds != "" || o.NKey != "" {
+		return ""
+	}
+	first, _, _ := strings.Cut(urls, ",")
+	if !strings.Contains(first, "://") {
+		first = "nats://" + first
+	}
+	if u, err := url.Parse(strings.TrimSpace(first)); err == nil && u.User != nil { // wins over the options
+		if _, has := u.User.Password(); has {
+			return subjectToken(u.User.Username())
+		}
+		return "" // a token
+	}
+	if o.Token == "" && o.Password != "" {
+		return subjectToken(o.User)
+	}
+	return ""
+}
+
+// subjectToken returns a name that can stand in an inbox prefix, and "" for any other.
+func subjectToken(name string) string {
+	if strings.ContainsAny(name, ".*> \t\r\n") {
+		return ""
+	}
+	return name
+}
+
+// Connect connects to the servers of urls (comma-separated), under a name that the server's
 // operator sees. more options come last and win.
-func (o Options) Connect(url, name string, more ...nats.Option) (*nats.Conn, error) {
+func (o Options) Connect(urls, name string, more ...nats.Option) (*nats.Conn, error) {
 	options, err := o.natsOptions()
 	if err != nil {
 		return nil, err
 	}
 	options = append(options, nats.Name(name))
-	nc, err := nats.Connect(url, append(options, more...)...)
+	nc, err := nats.Connect(urls, append(options, more...)...)
+	var unreadable *url.Error
+	if errors.As(err, &unreadable) {
+		err = unreadable.Err // without the URL, which may have a password
+	}
 	if err != nil {
-		return nil, fmt.Errorf("natsconn: cannot connect to %s: %w", WithoutSecrets(url), err)
+		return nil, fmt.Errorf("natsconn: cannot connect to %s: %w", WithoutSecrets(urls), err)
 	}
 	return nc, nil
 }
@@ -78,6 +172,22 @@ func (o Options) natsOptions() ([]nats.Option, error) {
 		options = append(options, nats.CustomInboxPrefix(o.Inbox))
 	}
 	return options, nil
+}
+
+// Trust returns which TLS authorities the options trust, nil for those of the machine.
+func (o Options) Trust() (*tls.Config, error) {
+	if o.TLSCA == "" {
+		return nil, nil
+	}
+	pem, err := os.ReadFile(o.TLSCA)
+	if err != nil {
+		return nil, fmt.Errorf("natsconn: --tlsca: %w", err)
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+	if !config.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("natsconn: --tlsca: %s has no certificate", o.TLSCA)
+	}
+	return config, nil
 }
 
 // WithoutSecrets cuts user names, passwords and tokens out of URLs.

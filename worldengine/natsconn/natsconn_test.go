@@ -15,20 +15,16 @@ import (
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
-	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/natstest"
 )
 
 // startNATS starts a server that asks for what options say.
 func startNATS(t *testing.T, options *natsserver.Options) string {
 	t.Helper()
-	options.Host, options.Port, options.NoSigs, options.NoLog = "127.0.0.1", natsserver.RANDOM_PORT, true, true
-	ns, err := natsserver.NewServer(options)
-	require.NoError(t, err)
-	ns.Start()
-	t.Cleanup(ns.Shutdown)
-	require.True(t, ns.ReadyForConnections(20*time.Second))
-	return ns.ClientURL()
+	options.NoLog = true
+	return natstest.Start(t, options).ClientURL()
 }
 
 // requireOnly checks that the options connect, and that none do not.
@@ -60,12 +56,7 @@ func TestToken(t *testing.T) {
 
 func TestNKey(t *testing.T) {
 	t.Parallel()
-	pair, err := nkeys.CreateUser()
-	require.NoError(t, err)
-	public, err := pair.PublicKey()
-	require.NoError(t, err)
-	seed, err := pair.Seed()
-	require.NoError(t, err)
+	public, seed := natstest.UserKey(t)
 	file := filepath.Join(t.TempDir(), "user.nk")
 	require.NoError(t, os.WriteFile(file, seed, 0o600))
 	url := startNATS(t, &natsserver.Options{Nkeys: []*natsserver.NkeyUser{{Nkey: public}}})
@@ -127,4 +118,40 @@ func TestSecretsAreNotShown(t *testing.T) {
 	} {
 		require.Equal(t, want, WithoutSecrets(url))
 	}
+}
+
+func TestInboxOfAUser(t *testing.T) {
+	t.Parallel()
+	const host = "nats://127.0.0.1:4222"
+	for want, options := range map[string]Options{
+		"_INBOX_mara": {User: "mara", Password: "secret"},
+		"_MINE":       {User: "mara", Password: "secret", Inbox: "_MINE"},
+		"":            {User: "a token"},
+	} {
+		require.Equal(t, want, options.WithUserInbox(host).Inbox)
+	}
+	require.Equal(t, "_INBOX_mara", Options{}.WithUserInbox("mara:p%20w@127.0.0.1:1,nats://b:2").Inbox)
+	require.Empty(t, Options{}.WithUserInbox("nats://token@127.0.0.1:1").Inbox)
+	require.Empty(t, Options{User: "a.b", Password: "p"}.WithUserInbox(host).Inbox)
+	require.Empty(t, Options{User: "mara", Password: "p", NKey: "file"}.WithUserInbox(host).Inbox)
+	_, err := Options{}.Connect("nats://mara:se cret@127.0.0.1:1", "test")
+	require.Error(t, err)
+	require.NotContains(t, err.Error(), "cret")
+}
+
+func TestFromEnvironment(t *testing.T) {
+	t.Parallel()
+	env := map[string]string{
+		"NATS_URL": "nats://game", "NATS_USER": "ada", "NATS_PASSWORD": "p", "NATS_TOKEN": "t", "NATS_CREDS": "c",
+		"NATS_NKEY": "n", "NATS_CERT": "cert", "NATS_KEY": "key", "NATS_CA": "ca", "NATS_INBOX_PREFIX": "_INBOX_x",
+	}
+	urls, o := FromEnvironment(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	require.Equal(t, "nats://game", urls)
+	require.Equal(t, Options{
+		User: "ada", Password: "p", Token: "t", Creds: "c", NKey: "n", TLSCert: "cert", TLSKey: "key", TLSCA: "ca",
+		Inbox: "_INBOX_x",
+	}, o)
+	urls, o = FromEnvironment(func(string) (string, bool) { return "", false })
+	require.Empty(t, urls)
+	require.Equal(t, Options{}, o)
 }

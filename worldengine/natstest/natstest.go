@@ -10,22 +10,46 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Connect starts a NATS server with files of its own on a free port, and with what change says, ends it
-// with the test, and returns a connection to it.
+// Start starts a NATS server on 127.0.0.1, with options, and ends it with the test.
+func Start(t testing.TB, options *natsserver.Options) *natsserver.Server {
+	t.Helper()
+	ns := Run(t, options)
+	t.Cleanup(func() { Stop(ns) })
+	return ns
+}
+
+// Run is Start for a caller that calls Stop itself. Without a port the server listens on a free one,
+// which options have then: the next Run with them is at the same address.
+func Run(t testing.TB, options *natsserver.Options) *natsserver.Server {
+	t.Helper()
+	own := *options
+	own.Host, own.NoSigs = "127.0.0.1", true
+	if own.Port == 0 {
+		own.Port = natsserver.RANDOM_PORT
+	}
+	ns, err := natsserver.NewServer(&own)
+	require.NoError(t, err)
+	ns.Start()
+	require.True(t, ns.ReadyForConnections(30*time.Second))
+	options.Port = own.Port
+	return ns
+}
+
+// Stop ends a server and waits for its end.
+func Stop(ns *natsserver.Server) {
+	ns.Shutdown()
+	ns.WaitForShutdown()
+}
+
+// Connect starts a NATS server with JetStream and files of its own, and with what change says, and
+// returns a connection to it. Both end with the test.
 func Connect(t testing.TB, change ...func(*natsserver.Options)) *nats.Conn {
 	t.Helper()
-	options := &natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
-	}
+	options := &natsserver.Options{JetStream: true, StoreDir: t.TempDir()}
 	for _, c := range change {
 		c(options)
 	}
-	ns, err := natsserver.NewServer(options)
-	require.NoError(t, err)
-	ns.Start()
-	t.Cleanup(ns.Shutdown)
-	require.True(t, ns.ReadyForConnections(20*time.Second))
-	nc, err := nats.Connect(ns.ClientURL())
+	nc, err := nats.Connect(Start(t, options).ClientURL())
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return nc

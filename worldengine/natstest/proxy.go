@@ -10,9 +10,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Proxy is the only way to a server, or from one node to another. Cut, it lets nothing through and closes
-// nothing, as a network does that has lost its link: what was on its way arrives when it is healed. Slow, it
-// lets everything through late. It is safe for concurrent use.
+// Proxy is the only way to a server, or from one node to another. Cut, it lets nothing through and
+// closes nothing, as a network does that has lost its link: what was on its way arrives when it is
+// healed. Slow, it lets everything through late. It is safe for concurrent use.
 type Proxy struct {
 	listener net.Listener
 	target   string
@@ -105,8 +105,8 @@ func (p *Proxy) Cut(cut bool) {
 	p.open.Broadcast()
 }
 
-// Slow delays everything that goes through from now on, and lets no more than rate bytes a second through
-// each connection either way; 0 for no delay, and for any rate.
+// Slow delays everything that goes through from now on, and lets no more than rate bytes a second
+// through each connection either way; 0 for no delay, and for any rate.
 func (p *Proxy) Slow(delay time.Duration, rate int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

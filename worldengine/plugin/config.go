@@ -8,15 +8,15 @@ import (
 	"time"
 
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/wire"
 )
 
 // Reason codes of the refusals that the package gives itself.
 const (
 	// ReasonDeadlinePassed: the command's turn came too late, it was not begun. Retryable.
 	ReasonDeadlinePassed = "DEADLINE_PASSED"
-	// ReasonOutcomeUnknown: the command was begun and nobody can say whether it is applied. Not
+	// ReasonOutcomeUnknown: the command was begun and it is not known whether it is applied. Not
 	// retryable; compare the game with the town, and town.put what is true.
 	ReasonOutcomeUnknown = "OUTCOME_UNKNOWN"
 	// ReasonMemoryFailed: the memory cannot be written, so the command was not begun. Retryable.
@@ -34,21 +34,21 @@ type Func func(ctx context.Context, c *apply.Command) (apply.Answer, error)
 // Config says how a plugin works. Apply and Memory are required; the zero value of every other
 // member means its documented default.
 type Config struct {
-	// World is the world's name; worldengine.DefaultWorld.
+	// World is the world's name; wire.DefaultWorld.
 	World string
 	// Towns are the ids of the towns that this process hosts; all towns of the world.
 	Towns []string
 
-	// Apply changes the game. Besides a definite answer it may give apply.Busy, where it did not begin
-	// (an error that wraps apply.ErrUnavailable means the same), and apply.InProgress, where it is not
-	// done: then Recover is asked at the next request. Any other error, an invalid answer and a panic
-	// leave the command in doubt: see Recover.
+	// Apply changes the game. Besides a definite answer it may give apply.Busy, where it did not
+	// begin (an error that wraps apply.ErrUnavailable means the same), and apply.InProgress, where
+	// it is not done: then Recover is asked at the next request. Any other error, an invalid answer
+	// and a panic leave the command in doubt: see Recover.
 	Apply Func
-	// Recover says what became of a command that was begun and whose outcome is not known: it looks at
-	// the game, and may finish what it finds half done. It answers like Apply: apply.Done; a refusal, or
-	// apply.Busy to have Apply asked again, only where nothing of the command is in the game. An error
-	// or apply.InProgress means that it cannot say yet. Without it such a command is refused for good
-	// with ReasonOutcomeUnknown.
+	// Recover says what became of a command that was begun and whose outcome is not known: it looks
+	// at the game, and may finish what it finds half done. It answers like Apply: apply.Done; a
+	// refusal, or apply.Busy to have Apply asked again, only where nothing of the command is in the
+	// game. An error or apply.InProgress means that it cannot say yet. Without it such a command is
+	// refused for good with ReasonOutcomeUnknown.
 	Recover Func
 
 	// Memory remembers what became of every command: OpenFile.
@@ -60,20 +60,20 @@ type Config struct {
 	Concurrency int
 	// RetryAfter is when busy and in-progress ask the engine to come back; 500 ms.
 	RetryAfter time.Duration
-	// ClockSkew is how far the engine's clock may be from this one's: a deadline that has passed by more
-	// has passed, whatever timeoutMs says; 1 minute.
+	// ClockSkew is how far the engine's clock may be from this one's: a deadline that has passed by
+	// more has passed, whatever timeoutMs says; 1 minute.
 	ClockSkew time.Duration
 	// Limits bound a request; those of package schemas.
 	Limits schemas.Limits
 	// Now is the clock; time.Now.
 	Now func() time.Time
-	// Logger is where trouble is told; slog.Default.
+	// Logger gets what operators should know; slog.Default.
 	Logger *slog.Logger
 }
 
 // withDefaults returns the config that is meant, or an ErrConfig.
 func (c Config) withDefaults() (Config, error) {
-	c.World = cmp.Or(c.World, worldengine.DefaultWorld)
+	c.World = cmp.Or(c.World, wire.DefaultWorld)
 	c.Queue = cmp.Or(c.Queue, 256)
 	c.Concurrency = cmp.Or(c.Concurrency, 8)
 	c.RetryAfter = cmp.Or(c.RetryAfter, 500*time.Millisecond)
@@ -99,7 +99,7 @@ func (c *Config) validate() error {
 			return fmt.Errorf("%w: Towns has an empty id", ErrConfig)
 		}
 	}
-	if err := worldengine.ValidateWorld(c.World); err != nil {
+	if err := wire.ValidateWorld(c.World); err != nil {
 		return fmt.Errorf("%w: %w", ErrConfig, err)
 	}
 	return nil
@@ -109,7 +109,7 @@ func (c *Config) validate() error {
 // no towns means all of the world.
 func Subjects(world string, towns ...string) []string {
 	if len(towns) == 0 {
-		return []string{worldengine.ApplySubject(world, "*")}
+		return []string{wire.ApplySubject(world, "*")}
 	}
 	var subjects []string
 	seen := map[string]bool{}
@@ -123,5 +123,5 @@ func Subjects(world string, towns ...string) []string {
 }
 
 func subjectOf(world, townID string) string {
-	return worldengine.ApplySubject(world, worldengine.TownToken(townID))
+	return wire.ApplySubject(world, wire.TownToken(townID))
 }

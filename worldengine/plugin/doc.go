@@ -12,22 +12,22 @@
 // answer. Applied and a refusal for good are remembered for the id, a retryable refusal for its
 // logical attempt: the next attempt asks Apply again.
 //
-// Commands of one town are applied one at a time, in the order of their arrival; towns side by side,
-// as many as Config.Concurrency. What does not fit into Config.Queue is answered busy, and so is a
-// repeated request whose command still waits; one whose command is being applied is answered
-// in-progress. Whoever asked gets the outcome as well, when that is there: once on each reply subject,
-// since an engine has one for all its requests of an attempt. A command whose deadline passes before
-// its turn comes is not begun.
+// Commands of one town are applied one at a time, in the order of their arrival; towns side by
+// side, as many as Config.Concurrency. What does not fit into Config.Queue is answered busy, and so
+// is a repeated request whose command still waits; one whose command is being applied is answered
+// in-progress. Whoever asked gets the outcome as well, when that is there: once on each reply
+// subject, since an engine has one for all its requests of an attempt. A command whose deadline
+// passes before its turn comes is not begun.
 //
 // # What it cannot know
 //
 // Between the game's change and the Memory's "done" the process may end, Apply may return an error,
-// or panic. The id is then in doubt. Asking Apply again might do it twice, so Config.Recover is asked
-// instead: it looks at the game and says what is true. Without a Recover the command is answered
-// refused with ReasonOutcomeUnknown, not retryable, and the town stays in the engine as it was: that
-// may be wrong, is logged as an error, and has to be set right with town.put. It is the answer that
-// does least harm: silence would block the town until the engine gives up and say less, and
-// "applied" would be a guess as well.
+// or panic. The id is then in doubt. Asking Apply again might do it twice, so Config.Recover is
+// asked instead: it looks at the game and says what is true. Without a Recover the command is
+// answered refused with ReasonOutcomeUnknown, not retryable, and the town stays in the engine as it
+// was: that may be wrong, is logged as an error, and has to be set right with town.put. It is the
+// answer that does least harm: silence would block the town until the engine gives up and say less,
+// and "applied" would be a guess as well.
 //
 // # One process for a town
 //

@@ -20,16 +20,17 @@ import (
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 const threatened = "town-threatened"
 
 // world starts a real engine whose towns are applied by plugins, and returns a connection to its NATS.
-func world(t *testing.T, policy worldengine.PluginPolicy) *nats.Conn {
+func world(t *testing.T, policy apply.Policy) *nats.Conn {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
-		Engine: worldengine.Config{Apply: worldengine.ApplyPlugin, Plugin: policy},
+		Engine: worldengine.Config{Apply: apply.Plugin, Plugin: policy},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
@@ -46,7 +47,7 @@ func world(t *testing.T, policy worldengine.PluginPolicy) *nats.Conn {
 
 func stateOf(t *testing.T, nc *nats.Conn) town.State {
 	t.Helper()
-	msg, err := nc.Request(worldengine.Subject("main", "town.get"), []byte(`{"townId":"`+threatened+`"}`), soon)
+	msg, err := nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"`+threatened+`"}`), soon)
 	require.NoError(t, err)
 	var reply struct{ Snapshot json.RawMessage }
 	require.NoError(t, json.Unmarshal(msg.Data, &reply))
@@ -66,7 +67,7 @@ func execute(t *testing.T, nc *nats.Conn) *handoff.Result {
 	require.NoError(t, err)
 	body, err := h.MarshalWire()
 	require.NoError(t, err)
-	reply, err := nc.Request(worldengine.Subject("main", "handoff"), body, soon)
+	reply, err := nc.Request(wire.Subject("main", "handoff"), body, soon)
 	require.NoError(t, err)
 	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
 	require.NoError(t, err, string(reply.Data))
@@ -77,7 +78,7 @@ func execute(t *testing.T, nc *nats.Conn) *handoff.Result {
 // plugin knows better, and a plugin that is not there.
 func TestWithTheEngine(t *testing.T) {
 	t.Parallel()
-	nc := world(t, worldengine.PluginPolicy{Deadline: 3 * time.Second, Backoff: time.Millisecond})
+	nc := world(t, apply.Policy{Deadline: 3 * time.Second, Backoff: time.Millisecond})
 	e, g := &engine{t, nc}, newGame()
 	path := filepath.Join(t.TempDir(), "memory")
 	var attempts []int64
@@ -127,8 +128,8 @@ func TestWithTheEngine(t *testing.T) {
 
 func TestTheEngineGivesUpOnAPluginThatIsNotThere(t *testing.T) {
 	t.Parallel()
-	nc := world(t, worldengine.PluginPolicy{Deadline: 20 * time.Millisecond, Backoff: time.Millisecond, Attempts: 2})
+	nc := world(t, apply.Policy{Deadline: 2 * time.Second, Attempts: 1})
 	result := execute(t, nc)
 	require.Equal(t, handoff.Failed, result.Status)
-	require.Equal(t, worldengine.ReasonPluginUnavailable, result.ReasonCode)
+	require.Equal(t, apply.ReasonPluginUnavailable, result.ReasonCode)
 }

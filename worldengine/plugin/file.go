@@ -14,15 +14,15 @@ import (
 
 // FileConfig says how a File works. The zero value of every member means its documented default.
 type FileConfig struct {
-	// MaxRecords is how many commands are kept; DefaultMaxRecords. The oldest are forgotten first, those
-	// that are begun and not done never for their number.
+	// MaxRecords is how many commands are kept; DefaultMaxRecords. The oldest are forgotten first,
+	// those that are begun and not done never for their number.
 	MaxRecords int
 	// Retention is how long a command is kept; DefaultRetention. An engine that asks again for a
 	// forgotten one has it applied again, so it is longer than an engine may be away.
 	Retention time.Duration
 	// Now is the clock; time.Now.
 	Now func() time.Time
-	// Logger is where trouble is told; slog.Default.
+	// Logger gets what operators should know; slog.Default.
 	Logger *slog.Logger
 }
 
@@ -74,7 +74,8 @@ func (f *File) Get(applyID string) (Record, bool) {
 }
 
 // Begun returns the commands that are begun and not known to be done, the oldest first. The engine
-// asks again for those that it has not given up; the rest is the operator's to compare with the game.
+// asks again for those that it has not given up; the rest is the operator's to compare with the
+// game.
 func (f *File) Begun() []Record {
 	f.mu.RLock()
 	defer f.mu.RUnlock()

@@ -16,11 +16,11 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // soon bounds every wait: a test that is right never comes near it.
@@ -94,7 +94,7 @@ func (e *engine) send(c *apply.Command) *asked {
 	e.t.Helper()
 	data, err := c.MarshalWire(time.Now())
 	require.NoError(e.t, err)
-	return e.sendBytes(worldengine.ApplySubject("main", worldengine.TownToken(c.TownID)), c.ApplyID, data)
+	return e.sendBytes(wire.ApplySubject("main", wire.TownToken(c.TownID)), c.ApplyID, data)
 }
 
 func (e *engine) sendBytes(subject, applyID string, data []byte) *asked {

@@ -18,15 +18,15 @@ type waiter struct {
 	reply string
 	// attempt is that of the last request with this reply subject.
 	attempt int64
-	// told says that it was answered busy or in-progress meanwhile.
+	// told reports whether it was answered busy or in-progress meanwhile.
 	told bool
 }
 
 // maxWaiters bounds how many reply subjects of one command get its outcome: the last ones.
 const maxWaiters = 16
 
-// admit decides where a request goes: to its command's job, to the memory's answer, or to the end of
-// its town's queue. It returns the answer that can be given at once, if any.
+// admit decides where a request goes: to its command's job, to the memory's answer, or to the end
+// of its town's queue. It returns the answer that can be given at once, if any.
 func (p *Plugin) admit(r request) (apply.Answer, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -46,10 +46,11 @@ func (p *Plugin) admit(r request) (apply.Answer, bool) {
 	return apply.Answer{}, false
 }
 
-// join adds a repeated request, and returns what it is told.
+// join adds a repeated request, and returns its answer for now.
 func (j *job) join(r request) apply.Status {
 	again := waiter{reply: r.reply, attempt: r.command.LogicalAttemptID, told: true}
-	// An engine has one reply subject for all its requests of an attempt: it gets one outcome there.
+	// An engine has one reply subject for all its requests of an attempt: it gets one outcome
+	// there.
 	same := func(w waiter) bool { return w.reply == r.reply }
 	if at := slices.IndexFunc(j.waiting, same); at >= 0 {
 		j.waiting[at] = again
@@ -119,8 +120,8 @@ func (p *Plugin) finish(townID string, j *job) (waiting []waiter, more bool) {
 	return j.waiting, true
 }
 
-// gets says whether an answer, given in a logical attempt, is one for this request: who was told to
-// ask again waits for what is definite, and a retryable refusal is about its own attempt alone.
+// gets reports whether an answer, given in a logical attempt, is one for this request: who was told
+// to ask again waits for what is definite, and a retryable refusal is about its own attempt alone.
 func (w *waiter) gets(a *apply.Answer, attempt int64) bool {
 	if retryable(a) && w.attempt != attempt {
 		return false

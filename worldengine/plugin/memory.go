@@ -12,8 +12,8 @@ type Memory interface {
 	// Get returns what was last put of an id. It is called for every request, on the goroutine that
 	// receives them, and does not wait for a disk.
 	Get(applyID string) (Record, bool)
-	// Put remembers r in place of what was known of its id. When it returns nil, r survives the end of
-	// the process; when it returns an error, r is not known.
+	// Put remembers r in place of what was known of its id. When it returns nil, r survives the end
+	// of the process; when it returns an error, r is not known.
 	Put(r Record) error
 }
 
@@ -24,12 +24,12 @@ type Record struct {
 	// Attempt is the logical attempt that it was last begun or answered in.
 	Attempt int64     `json:"attempt"`
 	At      time.Time `json:"at"`
-	// Answer is what became of it: nil where it is begun and not known to be done, apply.Busy where it
-	// turned out not to be begun after all.
+	// Answer is what became of it: nil where it is begun and not known to be done, apply.Busy where
+	// it turned out not to be begun after all.
 	Answer *apply.Answer `json:"answer,omitzero"`
 }
 
-// Begun says whether the command is begun and not known to be done.
+// Begun reports whether the command is begun and not known to be done.
 func (r Record) Begun() bool { return r.Answer == nil }
 
 // AnswerTo returns the answer that a repeated request of a logical attempt gets, if there is one: a
@@ -52,7 +52,8 @@ func retryable(a *apply.Answer) bool { return a.Status == apply.Refused && a.Ret
 const (
 	// DefaultMaxRecords is how many commands a memory keeps.
 	DefaultMaxRecords = 20_000
-	// DefaultRetention is how long it keeps them: longer than an engine may be away and then ask again.
+	// DefaultRetention is how long it keeps them: longer than an engine may be away and then ask
+	// again.
 	DefaultRetention = 30 * 24 * time.Hour
 )
 
@@ -102,8 +103,8 @@ func (x *index) put(r Record) {
 	x.records[r.ApplyID] = r
 }
 
-// forget drops what is too old or too much. What is begun is only dropped for its age: whether it is
-// applied is still to be found out.
+// forget drops what is too old or too much. What is begun is only dropped for its age: whether it
+// is applied is still to be found out.
 func (x *index) forget(now time.Time) {
 	for range len(x.order) {
 		oldest := x.records[x.order[0]]

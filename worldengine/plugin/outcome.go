@@ -40,9 +40,9 @@ func (p *Plugin) outcome(r request) apply.Answer {
 	return p.askApply(c)
 }
 
-// passed says why a command comes too late, "" where it does not. The engine's clock may be another:
-// timeoutMs leaves out how long the request was on its way, and the deadline is only held against it
-// where no difference of the clocks explains it.
+// passed returns why a command comes too late, "" where it does not. The engine's clock may be
+// another: timeoutMs leaves out how long the request was on its way, and the deadline is only held
+// against it where no difference of the clocks explains it.
 func (p *Plugin) passed(r *request) string {
 	now := p.config.Now()
 	if !now.Before(r.until) {
@@ -58,7 +58,7 @@ func (p *Plugin) passed(r *request) string {
 func (p *Plugin) askApply(c *apply.Command) apply.Answer {
 	answer, err := p.call(p.config.Apply, c)
 	if errors.Is(err, apply.ErrUnavailable) {
-		p.config.Logger.Warn("a command reached nobody", "applyId", c.ApplyID, "town", c.TownID, "error", err)
+		p.config.Logger.Warn("a command reached no console or game", "applyId", c.ApplyID, "town", c.TownID, "error", err)
 		answer, err = apply.Later(c, apply.Busy, p.config.RetryAfter), nil
 	}
 	return p.settle(c, answer, err)
@@ -115,20 +115,20 @@ func (p *Plugin) call(f Func, c *apply.Command) (answer apply.Answer, err error)
 	return answer, nil
 }
 
-// remember tells the memory what became of a command. Where that fails this process knows it all the
-// same; for the next one it is begun, and Recover is asked.
+// remember writes the outcome of a command to the memory. Where that fails this process knows it all
+// the same; for the next one it is begun, and Recover is asked.
 func (p *Plugin) remember(c *apply.Command, answer *apply.Answer) {
 	record := p.record(c, answer)
 	if err := p.put(record); err != nil {
 		p.mu.Lock()
 		p.unwritten[c.ApplyID] = record
 		p.mu.Unlock()
-		p.config.Logger.Error("the memory cannot be told what became of a command",
+		p.config.Logger.Error("the outcome of a command cannot be written to the memory",
 			"applyId", c.ApplyID, "status", string(answer.Status), "error", err)
 	}
 }
 
-// put tells the memory, which knows better than unwritten from then on.
+// put writes to the memory, which then counts instead of unwritten.
 func (p *Plugin) put(record Record) error {
 	if err := p.config.Memory.Put(record); err != nil {
 		return err

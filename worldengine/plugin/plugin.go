@@ -29,7 +29,7 @@ type Plugin struct {
 	closed    bool
 	jobs      map[string]*job   // by applyId: what waits or is being applied
 	towns     map[string][]*job // the same by town, in order; the first may be being applied
-	unwritten map[string]Record // what the memory could not be told
+	unwritten map[string]Record // what could not be written to the memory
 }
 
 // request is a command on its way from the wire.
@@ -40,8 +40,9 @@ type request struct {
 	until time.Time
 }
 
-// Serve answers the requests that arrive on nc, which stays the caller's: close it after the plugin.
-// When it returns, the server knows the subscriptions. The errors are ErrConfig and ErrSubscribe.
+// Serve answers the requests that arrive on nc, which stays the caller's: close it after the
+// plugin. When it returns, the server knows the subscriptions. The errors are ErrConfig and
+// ErrSubscribe.
 func Serve(nc *nats.Conn, config Config) (*Plugin, error) {
 	config, err := config.withDefaults()
 	if err != nil {
@@ -101,8 +102,8 @@ func timeout(c *apply.Command) time.Duration {
 	return time.Duration(min(c.TimeoutMs, (24*time.Hour).Milliseconds())) * time.Millisecond
 }
 
-// read returns the command of a request, which has to be about the town of its subject: that is what
-// a permission of NATS is about.
+// read returns the command of a request, which has to be about the town of its subject: that is
+// what a permission of NATS is about.
 func (p *Plugin) read(msg *nats.Msg) (*apply.Command, error) {
 	if msg.Reply == "" {
 		return nil, errors.New("it has no reply subject")
@@ -134,8 +135,8 @@ func (p *Plugin) send(reply string, answer *apply.Answer) {
 // ErrUnfinished without waiting for what is.
 func (p *Plugin) Close(ctx context.Context) error {
 	err := p.abandon(ctx)
-	// The answers leave before the caller closes the connection. Where there is none they are lost, and
-	// asked for again.
+	// The answers leave before the caller closes the connection. Where there is none they are lost,
+	// and asked for again.
 	_ = p.nc.FlushTimeout(5 * time.Second)
 	return err
 }

@@ -379,16 +379,11 @@ func TestAConfigThatCannotBeUsed(t *testing.T) {
 
 func TestASubscriptionThatIsForbiddenIsAnError(t *testing.T) {
 	t.Parallel()
-	ns, err := natsserver.NewServer(&natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoSigs: true,
+	ns := natstest.Start(t, &natsserver.Options{
 		Users: []*natsserver.User{{Username: "frontier", Password: "secret", Permissions: &natsserver.Permissions{
 			Subscribe: &natsserver.SubjectPermission{Allow: []string{"_INBOX.>", "worldengine.v1.main.apply.mine"}},
 		}}},
 	})
-	require.NoError(t, err)
-	ns.Start()
-	t.Cleanup(ns.Shutdown)
-	require.True(t, ns.ReadyForConnections(soon))
 	nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo("frontier", "secret"),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	require.NoError(t, err)

@@ -125,6 +125,7 @@ type watched struct {
 func (b *bus) run(change ...func(*projection.Config)) *watched {
 	w := &watched{t: b.t}
 	config := projection.Config{
+		Source:    projection.Source{Stream: streamName, Subject: subject("*")}, // each event mentions its run
 		JetStream: b.js, Stream: streamName, Subject: subject, Logger: slog.New(slog.DiscardHandler),
 		Alert: func(a runevents.Alert) {
 			w.mu.Lock()
@@ -187,26 +188,20 @@ type mortal struct {
 func newMortal(t testing.TB) *mortal {
 	t.Helper()
 	m := &mortal{t: t, options: natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
+		JetStream: true, StoreDir: t.TempDir(),
 	}}
 	m.start()
-	t.Cleanup(func() { m.server.Shutdown() })
+	t.Cleanup(func() { natstest.Stop(m.server) })
 	return m
 }
 
 func (m *mortal) start() {
 	m.t.Helper()
-	options := m.options
-	ns, err := natsserver.NewServer(&options)
-	require.NoError(m.t, err)
-	ns.Start()
-	require.True(m.t, ns.ReadyForConnections(20*time.Second))
-	m.server, m.options.Port = ns, options.Port
+	m.server = natstest.Run(m.t, &m.options) // at the same address after a restart
 }
 
 func (m *mortal) restart() {
 	m.t.Helper()
-	m.server.Shutdown()
-	m.server.WaitForShutdown()
+	natstest.Stop(m.server)
 	m.start()
 }

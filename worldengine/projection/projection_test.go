@@ -1,6 +1,7 @@
 package projection_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
@@ -79,6 +81,91 @@ func TestItBeginsBeforeTheEnd(t *testing.T) {
 	}, w.codes(), "and what is old does not lag")
 	_, ok := w.Snapshot("too-early")
 	require.False(t, ok)
+}
+
+// Of the runs that nobody mentions a sample is looked at.
+func TestASampleOfRunsIsProjected(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	w := b.run(func(c *projection.Config) { c.Source.Subject = "events.others.*" })
+	for i := range 1000 {
+		runID := fmt.Sprintf("run-%d", i)
+		if i%256 == 255 {
+			b.publish(invalid(runID)...)
+		}
+		w.Sample(runID, uint64(i))
+		if i%256 == 255 {
+			w.reaches(runID, 5)
+		}
+	}
+	require.Len(t, w.codes(), 3*2)
+	require.Zero(t, w.Behind())
+}
+
+// The source need not mention every event: what is between two mentions of a run is no gap. What a
+// mention is about may come to the event stream later.
+func TestASourceThatMentionsSomeEvents(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOG", Subjects: []string{"log.*.*"}})
+	require.NoError(t, err)
+	arrived := make(chan struct{})
+	w := b.run(func(c *projection.Config) {
+		c.Source = projection.Source{Stream: "LOG", Subject: "log.run.*", Wait: func(ctx context.Context, _ uint64) error {
+			select {
+			case <-arrived:
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}}
+	})
+	records, done := lifecycle("run"), int64(0)
+	for _, part := range [][]runevents.Record{records[:3], records[3:8], records[8:]} {
+		for _, subject := range []string{"log.town.t", "log.run.run", "log.town.t"} {
+			_, err := b.js.Publish(t.Context(), subject, nil)
+			require.NoError(t, err)
+		}
+		w.eventually(func() bool { return w.Behind() == 1 }, "the run is mentioned")
+		s, _ := w.Snapshot("run")
+		require.Equal(t, done, s.LastEventSeq)
+		b.publish(part...)
+		arrived <- struct{}{}
+		done = part[len(part)-1].RunSeq
+		w.reaches("run", done)
+		w.settles()
+	}
+	require.Empty(t, w.codes())
+}
+
+// A message of the source that mentions nothing is passed over, and not waited for.
+func TestWhatMentionsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOG", Subjects: []string{"log.*"}})
+	require.NoError(t, err)
+	var waited atomic.Int64
+	w := b.run(func(c *projection.Config) {
+		c.Source = projection.Source{
+			Stream: "LOG", Subject: "log.*",
+			Mentions: func(h nats.Header) bool { return h.Get("By") == "another" },
+			Wait:     func(context.Context, uint64) error { waited.Add(1); return nil },
+		}
+	})
+	b.publish(lifecycle("own")...)
+	b.publish(lifecycle("others")...)
+	for range 3 {
+		_, err := b.js.PublishMsg(t.Context(), &nats.Msg{Subject: "log.own", Header: nats.Header{"By": {"engine"}}})
+		require.NoError(t, err)
+	}
+	w.settles()
+	require.Zero(t, waited.Load())
+	_, err = b.js.PublishMsg(t.Context(), &nats.Msg{Subject: "log.others", Header: nats.Header{"By": {"another"}}})
+	require.NoError(t, err)
+	w.reaches("others", 10)
+	_, held := w.Snapshot("own")
+	require.False(t, held)
+	w.settles()
 }
 
 // A gap is read again from the stream, and is natural when the stream has it too.
@@ -258,4 +345,31 @@ func TestALagIsAnAlert(t *testing.T) {
 	close(open)
 	w.reaches("second", 10)
 	w.settles()
+}
+
+// A run of more events than are held at once is projected to its end.
+func TestALongRun(t *testing.T) {
+	t.Parallel()
+	b := newBus(t)
+	records := lifecycle("run")
+	told := records[0]
+	told.EventType = "Told"
+	long := slices.Clone(records[:1])
+	for len(long) < 2_500 {
+		told.EventID = fmt.Sprint("told-", len(long))
+		long = append(long, told)
+	}
+	long = append(long, records[9])
+	for i := range long {
+		long[i].RunSeq = int64(i + 1)
+		data, err := long[i].AppendJSON(nil)
+		require.NoError(t, err)
+		_, err = b.js.PublishAsync("events.town.run", data)
+		require.NoError(t, err)
+	}
+	<-b.js.PublishAsyncComplete()
+	w := b.run(lookBack(1))
+	s := w.reaches("run", int64(len(long)))
+	require.Equal(t, runevents.RunSucceeded, s.Status)
+	require.Empty(t, w.codes())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -13,56 +14,80 @@ import (
 )
 
 // errOrder ends a reading in which messages are missing: they are read again.
-var errOrder = errors.New("projection: the stream's messages did not come in order")
+var errOrder = errors.New("projection: the source's messages did not come in order")
 
 // errAway says that there is no use in asking before the connection is there again.
 var errAway = errors.New("projection: NATS is away")
 
-// read reads the stream from where the runner stands until something goes wrong, which the error
+// read reads the source from where the runner stands until something goes wrong, which the error
 // says. Its consumer is an ordered one that never goes on by itself: only here is known whether the
 // stream still is the same.
 func (r *Runner) read(ctx context.Context) error {
 	if !r.config.JetStream.Conn().IsConnected() {
 		return errAway
 	}
-	stream, err := r.config.JetStream.Stream(ctx, r.config.Stream)
+	source, err := r.open(ctx)
 	if err != nil {
-		return fmt.Errorf("projection: stream %s: %w", r.config.Stream, err)
+		return err
 	}
-	r.store.stream = stream
+	before, err := r.load(ctx)
+	if err != nil {
+		return err
+	}
 	r.mu.Lock()
-	from := r.place.enter(stream.CachedInfo(), r.config.Now(), r.config.Lookback)
+	r.place.resume(before)
+	from := r.place.enter(source.CachedInfo(), r.config.Now(), r.config.Lookback)
 	r.mu.Unlock()
-	consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+	consumer, err := source.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
+		FilterSubject: r.config.Source.Subject, HeadersOnly: true,
 		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 5 * time.Second,
 	})
 	if err != nil {
-		return fmt.Errorf("projection: consumer of the stream %s: %w", r.config.Stream, err)
+		return fmt.Errorf("projection: consumer of the stream %s: %w", r.config.Source.Stream, err)
 	}
-	defer follow.Release(stream, consumer)
+	defer follow.Release(source, consumer)
+	r.mu.Lock()
+	r.place.begin(consumer.CachedInfo().NumPending)
+	r.mu.Unlock()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	received := make(chan event, window)
+	received := make(chan mention, window)
 	reading, err := consumer.Consume(r.receive(ctx, received, cancel), jetstream.PullMaxMessages(window),
 		jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { cancel(err) }))
 	if err != nil {
-		return fmt.Errorf("projection: messages of the stream %s: %w", r.config.Stream, err)
+		return fmt.Errorf("projection: messages of the stream %s: %w", r.config.Source.Stream, err)
 	}
 	defer reading.Stop()
-	return r.project(ctx, received)
+	return r.project(ctx, consumer, received)
 }
 
-// event is a message of the stream, with its place there.
-type event struct {
-	msg jetstream.Msg
-	seq uint64
+// open returns the source, and gives the store the stream of events.
+func (r *Runner) open(ctx context.Context) (jetstream.Stream, error) {
+	events, err := r.config.JetStream.Stream(ctx, r.config.Stream)
+	if err != nil {
+		return nil, fmt.Errorf("projection: stream %s: %w", r.config.Stream, err)
+	}
+	r.store.open(events)
+	source, err := r.config.JetStream.Stream(ctx, r.config.Source.Stream)
+	if err != nil {
+		return nil, fmt.Errorf("projection: stream %s: %w", r.config.Source.Stream, err)
+	}
+	return source, nil
 }
 
-// receive returns what hands on the messages of a consumer as long as none is missing.
+// mention is a message of the source: the run that has new events, "" where it is not to be looked
+// at, and when and where the source has stored that.
+type mention struct {
+	runID  string
+	seq    uint64
+	stored time.Time
+}
+
+// receive returns what hands on the mentions of a consumer as long as none is missing.
 func (r *Runner) receive(
-	ctx context.Context, received chan<- event, cancel context.CancelCauseFunc,
+	ctx context.Context, received chan<- mention, cancel context.CancelCauseFunc,
 ) jetstream.MessageHandler {
 	next := uint64(1)
 	return func(msg jetstream.Msg) {
@@ -73,30 +98,41 @@ func (r *Runner) receive(
 		}
 		next++
 		r.mu.Lock()
-		r.place.see(meta.Sequence.Stream, meta.NumPending)
+		r.place.see(meta.NumPending)
 		r.mu.Unlock()
+		runID := ""
+		if mentions := r.config.Source.Mentions; mentions == nil || mentions(msg.Headers()) {
+			runID = msg.Subject()[strings.LastIndexByte(msg.Subject(), '.')+1:]
+		}
 		select {
-		case received <- event{msg, meta.Sequence.Stream}:
+		case received <- mention{runID, meta.Sequence.Stream, meta.Timestamp}:
 		case <-ctx.Done():
 		}
 	}
 }
 
-// project takes in what is received, as much at once as there is, and looks after the rest now and
-// then.
-func (r *Runner) project(ctx context.Context, received <-chan event) error {
+// project looks at the runs that are mentioned, at those of as many mentions at once as there are,
+// and looks after the rest now and then.
+func (r *Runner) project(
+	ctx context.Context, consumer jetstream.Consumer, received <-chan mention,
+) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
 	for {
 		select {
 		case first := <-received:
-			batch := []event{first}
-			for len(received) > 0 && len(batch) < window {
-				batch = append(batch, <-received)
+			if err := r.take(ctx, first, received); err != nil {
+				return err
 			}
-			r.take(ctx, batch)
+		case m := <-r.samples:
+			if err := r.wait(ctx, m.seq); err != nil {
+				return err
+			}
+			if err := r.lookAt(ctx, m.runID); err != nil {
+				return err
+			}
 		case <-tick.C:
-			if err := r.look(ctx); err != nil {
+			if err := r.look(ctx, consumer); err != nil {
 				return err
 			}
 		case <-ctx.Done():
@@ -105,66 +141,122 @@ func (r *Runner) project(ctx context.Context, received <-chan event) error {
 	}
 }
 
-// take projects events.
-func (r *Runner) take(ctx context.Context, batch []event) {
-	before := r.position()
-	records := make([]runevents.Record, 0, len(batch))
-	var oldest, latest time.Time // persistedAt of what is new
-	for _, e := range batch {
-		record, err := decode(e.msg.Data())
-		if err != nil {
-			r.config.Logger.Error("a run event cannot be read and is skipped",
-				"subject", e.msg.Subject(), "sequence", e.seq, "error", err)
-			continue
-		}
-		records = append(records, record)
-		if e.seq > before && oldest.IsZero() {
-			oldest = persistedAt(&record)
+// take projects the runs of the mentions that have come, as soon as the event stream has what they
+// mention.
+func (r *Runner) take(ctx context.Context, first mention, received <-chan mention) error {
+	batch := []mention{first}
+	for more := true; more && len(batch) < window; {
+		select {
+		case m := <-received:
+			batch = append(batch, m)
+		default:
+			more = false
 		}
 	}
-	if len(records) > 0 {
-		latest = persistedAt(&records[len(records)-1])
-		r.projector.Behind(oldest)
-		if _, err := r.projector.Apply(ctx, records); err != nil {
-			r.config.Logger.Warn("a run cannot be projected; will try again", "error", err)
-		}
+	if err := r.lookAtAll(ctx, batch); err != nil {
+		return err
 	}
+	last := batch[len(batch)-1]
 	r.mu.Lock()
-	r.place.take(batch[len(batch)-1].seq, latest)
+	r.place.take(last.seq, len(batch), last.stored)
 	r.mu.Unlock()
 	r.tellLag()
+	return nil
 }
 
-// position returns the place of the last event that was projected.
+// lookAtAll looks at each run that a batch mentions once.
+func (r *Runner) lookAtAll(ctx context.Context, batch []mention) error {
+	looked := map[string]bool{"": true}
+	for i, m := range batch {
+		if looked[m.runID] {
+			continue
+		}
+		if len(looked) == 1 {
+			r.behind(batch[i:])
+			if err := r.wait(ctx, batch[len(batch)-1].seq); err != nil {
+				return err
+			}
+		}
+		looked[m.runID] = true
+		if err := r.lookAt(ctx, m.runID); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// behind tells the projector how long the oldest new mention of a batch has waited.
+func (r *Runner) behind(batch []mention) {
+	before := r.position()
+	for _, m := range batch {
+		if m.seq > before {
+			r.projector.Behind(m.stored)
+			return
+		}
+	}
+}
+
+// wait waits until the event stream has what the source has up to a sequence, and tells the lag
+// meanwhile.
+func (r *Runner) wait(ctx context.Context, seq uint64) error {
+	for r.config.Source.Wait != nil {
+		bounded, cancel := context.WithTimeout(ctx, interval)
+		err := r.config.Source.Wait(bounded, seq)
+		cancel()
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		r.tellLag()
+	}
+	return nil
+}
+
+// lookAt projects what the event stream has of a run that is not projected yet. An error means that
+// the stream could not be asked.
+func (r *Runner) lookAt(ctx context.Context, runID string) error {
+	for last := int64(-1); ; {
+		held, _ := r.projector.Snapshot(runID)
+		if held.LastEventSeq == last {
+			return nil // it is paused
+		}
+		last = held.LastEventSeq
+		records, err := r.store.page(ctx, runID, last, pageEvents)
+		if errors.Is(err, runevents.ErrDiscarded) {
+			return nil // of what is left nothing can be told
+		}
+		if err != nil {
+			return err
+		}
+		if len(records) > 0 {
+			if _, err := r.projector.Apply(ctx, records); err != nil {
+				r.config.Logger.Warn("a run cannot be projected; will try again", "runId", runID, "error", err)
+			}
+		}
+		if len(records) < pageEvents {
+			return nil
+		}
+	}
+}
+
+// position returns the place of the last mention whose run was projected.
 func (r *Runner) position() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.place.seq
 }
 
-// persistedAt returns when a record was persisted; zero where it does not say.
-func persistedAt(record *runevents.Record) time.Time {
-	at, _ := time.Parse(time.RFC3339, record.PersistedAt)
-	return at
-}
-
-// look sees where the stream ends and tries the paused runs again.
-func (r *Runner) look(ctx context.Context) error {
+// look sees whether more is to come, and tries the paused runs again.
+func (r *Runner) look(ctx context.Context, consumer jetstream.Consumer) error {
 	now := r.config.Now()
-	info, err := r.store.stream.Info(ctx)
+	info, err := consumer.Info(ctx)
 	if err != nil {
-		return fmt.Errorf("projection: state of the stream %s: %w", r.config.Stream, err)
-	}
-	end, seq := info.State.LastSeq, r.position()
-	if end > seq {
-		// Messages that were removed will not come.
-		_, err := r.store.stream.GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(r.config.Subject("*")))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			end = seq
-		}
+		return fmt.Errorf("projection: consumer of the stream %s: %w", r.config.Source.Stream, err)
 	}
 	r.mu.Lock()
-	r.place.look(end, now)
+	r.place.look(info.Delivered.Consumer, info.NumPending, now)
 	r.mu.Unlock()
 	if len(r.projector.Stale()) > 0 {
 		if _, err := r.projector.ResumeStale(ctx); err != nil {
@@ -172,5 +264,5 @@ func (r *Runner) look(ctx context.Context) error {
 		}
 	}
 	r.tellLag()
-	return nil
+	return r.save(ctx)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
@@ -12,20 +14,47 @@ import (
 )
 
 // store is the runevents.StateStore over an event stream: the events of a run are the messages of
-// one subject, and its snapshots are those that the projector holds.
+// one subject, and its snapshots are those that the projector holds. It belongs to the goroutine of
+// Run.
 type store struct {
-	js      jetstream.JetStream
 	name    string
 	subject func(runID string) string
 	held    func(runID string) (runevents.Snapshot, bool)
+	logger  *slog.Logger
 
-	stream jetstream.Stream // set before it is used, by whoever reads the stream
+	stream jetstream.Stream // set by open
+	// marks say up to where runs were read, so that a long run is not read from its beginning for
+	// each of its events; at most maxMarks.
+	marks    map[string]mark
+	maxMarks int
 }
 
-// Events returns the records of a run above afterSeq, in the order in which the stream has them. The
-// error is runevents.ErrDiscarded when the stream has discarded some of them with all that was before
-// them, by age or by number.
+// mark is the last event that was read of a run, and the sequence of the stream behind which later
+// ones are.
+type mark struct {
+	runSeq int64
+	seq    uint64
+}
+
+// open sets the stream that events are read from.
+func (s *store) open(stream jetstream.Stream) {
+	if s.stream == nil || !s.stream.CachedInfo().Created.Equal(stream.CachedInfo().Created) {
+		s.marks = map[string]mark{}
+	}
+	s.stream = stream
+}
+
+// Events returns the records of a run above afterSeq, in the order in which the stream has them.
+// The error is runevents.ErrDiscarded when the stream has discarded some of them with all that was
+// before them, by age or by number.
 func (s *store) Events(ctx context.Context, runID string, afterSeq int64) ([]runevents.Record, error) {
+	return s.page(ctx, runID, afterSeq, math.MaxInt)
+}
+
+// page is Events of the first most records.
+func (s *store) page(
+	ctx context.Context, runID string, afterSeq int64, most int,
+) ([]runevents.Record, error) {
 	last, err := s.stream.GetLastMsgForSubject(ctx, s.subject(runID))
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, s.checkDiscarded(ctx, runID, afterSeq)
@@ -37,32 +66,44 @@ func (s *store) Events(ctx context.Context, runID string, afterSeq int64) ([]run
 		return nil, err
 	}
 	var records []runevents.Record
-	for seq := uint64(0); seq < last.Sequence; {
-		msg, err := s.stream.GetMsg(ctx, seq+1, jetstream.WithGetMsgSubject(last.Subject))
+	read := mark{runSeq: afterSeq}
+	if known, ok := s.marks[runID]; ok && known.runSeq == afterSeq {
+		read = known
+	}
+	for read.seq < last.Sequence && len(records) < most {
+		msg, err := s.stream.GetMsg(ctx, read.seq+1, jetstream.WithGetMsgSubject(last.Subject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break // expired meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("projection: events of run %q: %w", runID, err)
 		}
-		seq = msg.Sequence
+		read.seq = msg.Sequence
 		record, err := decode(msg.Data)
-		if err != nil {
-			continue // reported when it was read in its turn; it has no place in the run
+		if err != nil { // it has no place in the run
+			s.logger.Error("a run event cannot be read and is skipped",
+				"subject", msg.Subject, "sequence", msg.Sequence, "error", err)
+			continue
 		}
 		if record.RunSeq > afterSeq {
 			records = append(records, record)
+			read.runSeq = max(read.runSeq, record.RunSeq)
 		}
 	}
 	if err := s.checkDiscarded(ctx, runID, afterSeq); err != nil {
 		return nil, err
 	}
+	if len(s.marks) >= s.maxMarks {
+		clear(s.marks)
+	}
+	s.marks[runID] = read
 	return records, nil
 }
 
-// checkDiscarded returns runevents.ErrDiscarded when the stream has lost its beginning, and the first
-// event of a run that it still has leaves a gap behind afterSeq. What it says holds for events that were
-// read before it was asked: the oldest go first. Where the stream has lost nothing the gap is the run's own.
+// checkDiscarded returns runevents.ErrDiscarded when the stream has lost its beginning, and the
+// first event of a run that it still has leaves a gap behind afterSeq. What it says holds for
+// events that were read before it was asked: the oldest go first. Where the stream has lost nothing
+// the gap is the run's own.
 func (s *store) checkDiscarded(ctx context.Context, runID string, afterSeq int64) error {
 	first, err := s.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s.subject(runID)))
 	if err == nil {

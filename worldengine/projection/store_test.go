@@ -3,6 +3,7 @@ package projection
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 	"testing"
 
@@ -30,10 +31,13 @@ func newStore(t *testing.T, records []runevents.Record) *store {
 			require.NoError(t, err)
 		}
 	}
-	return &store{
-		stream: stream, subject: func(runID string) string { return "events.*." + runID },
-		held: func(string) (runevents.Snapshot, bool) { return runevents.Snapshot{}, false },
+	s := &store{
+		subject: func(runID string) string { return "events.*." + runID },
+		held:    func(string) (runevents.Snapshot, bool) { return runevents.Snapshot{}, false },
+		logger:  slog.New(slog.DiscardHandler), maxMarks: 10,
 	}
+	s.open(stream)
+	return s
 }
 
 // someRun is a run with a gap behind its fourth event.
@@ -173,4 +177,42 @@ func TestBothModesOfAResync(t *testing.T) {
 			require.Equal(t, want, got, "%d events held, at most %d", held, atMost)
 		}
 	}
+}
+
+// A run that goes on is not read from its beginning.
+func TestARunThatGoesOnIsReadFromWhereItWas(t *testing.T) {
+	t.Parallel()
+	records := someRun()
+	s := newStore(t, records)
+	counted := &counting{Stream: s.stream}
+	s.stream = counted
+	got, err := s.Events(t.Context(), "run", 0)
+	require.NoError(t, err)
+	require.Equal(t, records, got)
+	require.Equal(t, len(records)+2, counted.read, "each, and the first one before and after")
+	counted.read = 0
+	got, err = s.Events(t.Context(), "run", records[5].RunSeq)
+	require.NoError(t, err)
+	require.Empty(t, got)
+	require.Equal(t, 2, counted.read)
+	got, err = s.Events(t.Context(), "run", records[1].RunSeq)
+	require.NoError(t, err)
+	require.Equal(t, records[2:], got, "from anywhere else it is")
+}
+
+// A long run is read page by page, and no event twice.
+func TestARunIsReadInPages(t *testing.T) {
+	t.Parallel()
+	records := someRun()
+	s := newStore(t, records)
+	var got []runevents.Record
+	for after := int64(0); ; after = got[len(got)-1].RunSeq {
+		page, err := s.page(t.Context(), "run", after, 4)
+		require.NoError(t, err)
+		got = append(got, page...)
+		if len(page) < 4 {
+			break
+		}
+	}
+	require.Equal(t, records, got)
 }

@@ -82,8 +82,8 @@ func checkPassword(s Secret) string {
 	return ""
 }
 
-// isPrintable says whether text is UTF-8 that cannot end a line or hide something: without control
-// characters, format characters and the like.
+// isPrintable reports whether text is UTF-8 that cannot end a line or hide something: without
+// control characters, format characters and the like.
 func isPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) })
 }
@@ -92,7 +92,7 @@ func isPrintable(text string) bool {
 // quotes, escapes, selects or ends anything on a console.
 const punctuation = "_-.,:!?()+’"
 
-// isText says whether text is words that a console takes for nothing else.
+// isText reports whether text is words that a console takes for nothing else.
 func isText(text string) bool {
 	for word := range strings.SplitSeq(text, " ") {
 		if word == "" || strings.ContainsFunc(word, func(r rune) bool {
@@ -104,7 +104,7 @@ func isText(text string) bool {
 	return utf8.ValidString(text) && len(text) <= MaxText
 }
 
-// isID says whether text is 1 to 64 characters of A-Z, a-z, 0-9, _ and -.
+// isID reports whether text is 1 to 64 characters of A-Z, a-z, 0-9, _ and -.
 func isID(text string) bool {
 	return len(text) >= 1 && len(text) <= maxID && !strings.ContainsFunc(text, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-')

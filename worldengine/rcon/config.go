@@ -42,8 +42,9 @@ type Config struct {
 type Template struct {
 	// Run is the command, without a slash. {town}, {argument} and the like stand for values.
 	Run string
-	// Expect, unless it is "", is a regular expression that the response, without line ends at its end,
-	// matches when the command was done, and only then. Without it every response means that it was done.
+	// Expect, unless it is "", is a regular expression that the response, without line ends at its
+	// end, matches when the command was done, and only then. Without it every response means that
+	// it was done.
 	Expect string
 }
 

@@ -7,9 +7,9 @@
 // from outside gets into a command only if the operator gave a text for it, or if it is an id of
 // harmless characters; nothing else does.
 //
-// A console has no ids of applications, so what was sent cannot be asked about or sent again.
-// Hence the promise is at most once: before the first command may have left, a failure is
+// A console has no ids of applications, so what was sent cannot be asked about or sent again. Hence
+// the promise is at most once: before the first command may have left, a failure is
 // apply.ErrUnavailable and the command may be given again; from then on it is apply.ErrInDoubt, and
-// only a person who looks into the game knows. The package keeps no log and starts no goroutine that
-// outlives a call.
+// only a person who looks into the game knows. The package keeps no log and starts no goroutine
+// that outlives a call.
 package rcon

@@ -8,10 +8,10 @@ const (
 	// ReasonNotConfigured: the configuration has no commands for the proposal's type.
 	ReasonNotConfigured = "RCON_NOT_CONFIGURED"
 	// ReasonUnsafeArgument: a value is neither in the configuration's names nor an id of harmless
-	// characters. The operator adds it to the names, or nobody proposes it again.
+	// characters. The operator adds it to the names, or no agent proposes it again.
 	ReasonUnsafeArgument = "RCON_UNSAFE_ARGUMENT"
-	// ReasonUnexpectedResponse: the first command was answered otherwise than its expect asks, which
-	// is how the operator says that it did nothing.
+	// ReasonUnexpectedResponse: the first command was answered otherwise than its expect asks,
+	// which is how the operator says that it did nothing.
 	ReasonUnexpectedResponse = "RCON_UNEXPECTED_RESPONSE"
 )
 

@@ -17,8 +17,8 @@ const (
 	maxResponse = 64 << 10
 )
 
-// link is a connection to a console. One goroutine uses it at a time. After an error it is of no use
-// any more.
+// link is a connection to a console. One goroutine uses it at a time. After an error it is of no
+// use any more.
 type link struct {
 	conn    net.Conn
 	timeout time.Duration // of each exchange
@@ -114,7 +114,7 @@ func (l *link) receive(id, end int32) (packet, error) {
 	return p, nil
 }
 
-// send writes p in one piece, as vanilla asks. left says whether any of it was taken.
+// send writes p in one piece, as vanilla asks. left reports whether any of it was taken.
 func (l *link) send(p packet) (left bool, err error) {
 	n, err := l.conn.Write(p.wire())
 	if err != nil {

@@ -7,15 +7,15 @@ import (
 	"io"
 )
 
-// MaxCommand is the size of the largest command, and password, in bytes. Vanilla takes what one read
-// of 1,460 bytes gives for exactly one packet, and 14 of them are not the command.
+// MaxCommand is the size of the largest command, and password, in bytes. Vanilla takes what one
+// read of 1,460 bytes gives for exactly one packet, and 14 of them are not the command.
 const MaxCommand = 1446
 
 const (
 	// overhead is what the length of a packet counts besides its body: id, kind and two zeros.
 	overhead = 4 + 4 + 2
-	// maxBody bounds what is read: vanilla cuts a response after 4,096 UTF-16 units, which are up to
-	// three bytes each.
+	// maxBody bounds what is read: vanilla cuts a response after 4,096 UTF-16 units, which are up
+	// to three bytes each.
 	maxBody = 3 * 4096
 )
 

@@ -89,9 +89,9 @@ type part struct{ literal, name string }
 // JSON nor the game's own notation has. Other braces stand for themselves.
 var inBraces = regexp.MustCompile(`\{ *[A-Za-z][A-Za-z0-9_.-]* *\}`)
 
-// parseTemplate checks a command for t and takes it apart. What can be rendered from it is a command
-// of MaxCommand bytes at most and in one line, whose name, and whose names after "run", the operator
-// wrote.
+// parseTemplate checks a command for t and takes it apart. What can be rendered from it is a
+// command of MaxCommand bytes at most and in one line, whose name, and whose names after "run", the
+// operator wrote.
 func parseTemplate(run string, t handoff.ProposalType) ([]part, error) {
 	if !isPrintable(run) {
 		return nil, fmt.Errorf("must be text in one line, without control characters")

@@ -9,6 +9,8 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/httpd"
+	"worldengine/worldengine/wire"
 )
 
 // ErrOpenListen says that a server without access control was to listen where others than this machine
@@ -16,83 +18,183 @@ import (
 var ErrOpenListen = fmt.Errorf("server: without --access everybody who reaches the server may do everything, " +
 	"so it listens on loopback only: give an access file, or --insecure-listen")
 
-// CheckListen returns ErrOpenListen, or nil where the configuration may be listened with.
+// ErrPlainHTTP says that the console was to listen without TLS where others than this machine can reach it.
+var ErrPlainHTTP = fmt.Errorf("server: without TLS whoever is on the way to the console reads the passwords of its " +
+	"users, so it listens on loopback only: give tls in the access file, or --insecure-listen")
+
+// CheckListen returns ErrOpenListen or ErrPlainHTTP, or nil where the configuration may be listened with.
 func CheckListen(config *Config) error {
-	if config.NATS != "" || config.Access != nil || config.InsecureListen {
+	beyond := config.HTTP != "" && !loopback(config.HTTP)
+	switch {
+	case config.InsecureListen:
 		return nil
-	}
-	host, _, err := net.SplitHostPort(config.Listen)
-	if err != nil || host == "localhost" {
-		return nil // what is no address is said by who listens
-	}
-	if ip := net.ParseIP(host); ip == nil || !ip.IsLoopback() {
+	case config.Access == nil && config.NATS == "" && !loopback(config.Listen):
 		return fmt.Errorf("%w (--listen %s)", ErrOpenListen, config.Listen)
+	case config.Access == nil && beyond:
+		return fmt.Errorf("%w (--http %s)", ErrOpenListen, config.HTTP)
+	case beyond && config.Access.TLS == (access.TLS{}):
+		return fmt.Errorf("%w (--http %s)", ErrPlainHTTP, config.HTTP)
 	}
 	return nil
 }
 
-// accounts are the NATS accounts of an embedded server with access control, as package access describes
-// them. The world's account is the server's global one, so that a data directory serves with access
-// control and without. The server's own connections use an NKey for each account, made at the start.
-// A nil one is of a server without access control.
+// loopback reports whether only this machine reaches an address. What is no address is said by who listens.
+func loopback(listen string) bool {
+	host, _, err := net.SplitHostPort(listen)
+	if err != nil || host == "localhost" {
+		return true
+	}
+	ip := net.ParseIP(host)
+	return ip != nil && ip.IsLoopback()
+}
+
+// accounts are the NATS accounts of an embedded server and who is in them, as package access describes
+// them. The world's account is the server's global one, so that a data directory serves with access control,
+// without, and open. The server's own connections use an NKey for each account, made at the start.
+//
+// With access control the users of the access file may connect and nobody else. Without, who connects is in
+// the clients' account, may ask every verb, and has no way to the streams; the local operator's key has all
+// rights in the world's account. Where the server is open, there is only the world's account, with all rights.
 type accounts struct {
-	config         *access.Config
+	config         *access.Config // nil without access control
 	world          string
-	clients        *natsserver.Account
+	clients        *natsserver.Account // nil where the server is open
 	engine, asking nkeys.KeyPair
+	login          *authenticator
+	addresses      *perAddress
+	bridge         *httpd.Bridge // nil without HTTP
+	operatorFile   string        // with the local operator's seed; empty with access control
+	operator       string        // the public key
 }
 
 func accountsOf(config *Config) (_ *accounts, err error) {
-	if config.Access == nil {
-		return nil, nil
+	a := &accounts{config: config.Access, world: config.Engine.World, addresses: newPerAddress(config), bridge: config.bridge}
+	if config.twoAccounts() {
+		if a.clients, err = clientsAccount(config.MaxConnections); err != nil {
+			return nil, err
+		}
 	}
-	a := &accounts{config: config.Access, world: config.Engine.World, clients: natsserver.NewAccount(access.ClientsAccount)}
 	if a.engine, err = nkeys.CreateUser(); err != nil {
 		return nil, fmt.Errorf("server: key of the engine: %w", err)
 	}
 	if a.asking, err = nkeys.CreateUser(); err != nil {
 		return nil, fmt.Errorf("server: key of the engine: %w", err)
 	}
-	if _, err := a.config.TLS.Config(); err != nil {
-		return nil, fmt.Errorf("server: TLS: %w", err)
+	if a.config != nil {
+		if _, err := a.config.TLS.Config(); err != nil {
+			return nil, fmt.Errorf("server: TLS: %w", err)
+		}
 	}
 	return a, nil
 }
 
-// configure adds the accounts and users to the options of a server.
+// ownAmongClients is how many of the server's own connections are in the clients' account: one that tries
+// what crosses to the world's account, or one for requests there and one for their answers.
+const ownAmongClients = 2
+
+// clientsAccount returns the clients' account with its bounds: so many connections beside the server's own
+// there, and maxRequest. NATS takes these from a configuration only.
+func clientsAccount(connections int) (*natsserver.Account, error) {
+	var options natsserver.Options
+	err := options.ProcessConfigString(fmt.Sprintf("accounts { %s { limits { max_connections: %d, max_payload: %d } } }",
+		access.ClientsAccount, connections+ownAmongClients, maxRequest))
+	if err != nil {
+		return nil, fmt.Errorf("server: accounts: %w", err)
+	}
+	return options.Accounts[0], nil
+}
+
+// openOperatorKey reads the local operator's key, or makes it.
+func (a *accounts) openOperatorKey(config *Config) (err error) {
+	if config.Access == nil && !config.private {
+		a.operatorFile, a.operator, err = operatorKey(config.Data)
+	}
+	return err
+}
+
+// anybody is the name that NATS knows those by who need not say who they are.
+const anybody = "anybody"
+
+// configure adds the accounts and who decides about logins to the options of a server.
 func (a *accounts) configure(options *natsserver.Options) {
-	if a == nil {
+	a.login = &authenticator{passwords: newPasswords(), addresses: a.addresses, bridge: a.bridge}
+	options.CustomClientAuthentication, options.AlwaysEnableNonce = a.login, true
+	options.AuthTimeout = loginTimeout.Seconds()
+	options.MaxConn = a.sockets(options.MaxConn)
+	if a.clients != nil {
+		options.Accounts = []*natsserver.Account{a.clients}
+	}
+	if a.config == nil {
+		// Only that NATS tells clients that they need no credentials: the authenticator decides.
+		options.NoAuthUser = anybody
+		options.Users = []*natsserver.User{{Username: anybody}}
 		return
 	}
-	options.Accounts = []*natsserver.Account{a.clients}
-	options.Nkeys = []*natsserver.NkeyUser{
-		{Nkey: publicKey(a.engine)}, {Nkey: publicKey(a.asking), Account: a.clients},
-	}
-	for i := range a.config.Users {
-		a.addUser(options, &a.config.Users[i])
-	}
 	if config, _ := a.config.TLS.Config(); config != nil { // accountsOf has read it before
-		options.TLSConfig, options.TLS = config, true
+		options.TLSConfig, options.TLS, a.login.tls = config, true, true
 		options.TLSVerify = config.ClientCAs != nil
-		options.TLSTimeout = 5
+		options.TLSTimeout = loginTimeout.Seconds()
 	}
 }
 
-func (a *accounts) addUser(options *natsserver.Options, u *access.User) {
-	permissions := natsPermissions(access.PermissionsOf(a.world, u))
-	var account *natsserver.Account
+// admit lets the users into the accounts of a server that is not started yet.
+func (a *accounts) admit(ns *natsserver.Server) error {
+	a.addresses.alive = func(id uint64) bool { return ns.GetClient(id) != nil }
+	known, err := a.loginsOf(ns)
+	if err == nil {
+		a.login.logins.Store(known)
+	}
+	return err
+}
+
+// loginsOf returns those who may sign in, the server itself among them.
+func (a *accounts) loginsOf(ns *natsserver.Server) (*logins, error) {
+	world, clients := ns.GlobalAccount(), ns.GlobalAccount()
+	if a.clients != nil {
+		found, err := ns.LookupAccount(access.ClientsAccount)
+		if err != nil {
+			return nil, fmt.Errorf("server: accounts: %w", err)
+		}
+		clients = found
+	}
+	known := &logins{byName: map[string]*natsserver.User{}, byKey: map[string]*natsserver.User{
+		publicKey(a.engine): {Account: world}, publicKey(a.asking): {Account: clients},
+	}}
+	if a.config == nil {
+		if a.operator != "" {
+			known.byKey[a.operator] = &natsserver.User{Account: world}
+		}
+		known.anonymous = &natsserver.User{Account: clients, Permissions: a.ofAnybody()}
+		return known, nil
+	}
+	for i := range a.config.Users {
+		a.addUser(known, &a.config.Users[i], world, clients)
+	}
+	return known, nil
+}
+
+// ofAnybody are the permissions of who need not say who he is: all but to publish what only the engine
+// publishes, which others in the account would take for the engine's.
+func (a *accounts) ofAnybody() *natsserver.Permissions {
+	if a.clients == nil {
+		return nil
+	}
+	// NATS diverts a subject before it looks at permissions.
+	deny := append(access.CrossingsOf(a.world).Heard, wire.AstraySubject(">"))
+	return &natsserver.Permissions{Publish: &natsserver.SubjectPermission{Deny: deny}}
+}
+
+func (a *accounts) addUser(known *logins, u *access.User, world, clients *natsserver.Account) {
+	user := &natsserver.User{Account: world, Permissions: natsPermissions(access.PermissionsOf(a.world, u))}
 	if u.Role.IsClient() {
-		account = a.clients
+		user.Account = clients
 	}
 	if u.NKey != "" {
-		options.Nkeys = append(options.Nkeys,
-			&natsserver.NkeyUser{Nkey: u.NKey, Permissions: permissions, Account: account})
+		known.byKey[u.NKey] = user
 		return
 	}
-	password := string(u.PasswordHash + u.Password) // one of the two is empty
-	options.Users = append(options.Users, &natsserver.User{
-		Username: u.Name, Password: password, Permissions: permissions, Account: account,
-	})
+	user.Username, user.Password = u.Name, string(u.PasswordHash+u.Password) // one of the two is empty
+	known.byName[u.Name] = user
 }
 
 func natsPermissions(p access.Permissions) *natsserver.Permissions {
@@ -111,7 +213,7 @@ func natsPermissions(p access.Permissions) *natsserver.Permissions {
 
 // connect lets JetStream, and what crosses the accounts, into a server that was started.
 func (a *accounts) connect(ns *natsserver.Server) error {
-	if a == nil {
+	if a.clients == nil {
 		return nil
 	}
 	world := ns.GlobalAccount()
@@ -122,23 +224,34 @@ func (a *accounts) connect(ns *natsserver.Server) error {
 	if err := world.EnableJetStream(nil, nil); err != nil {
 		return fmt.Errorf("server: JetStream: %w", err)
 	}
-	if err := cross(world, clients, access.CrossingsOf(a.world)); err != nil {
+	if err := cross(world, clients, a.crossings()); err != nil {
 		return fmt.Errorf("server: accounts: %w", err)
 	}
 	return nil
 }
 
+// crossings are what crosses the accounts. Without access control it is no request of clients: the service
+// takes these in their account.
+func (a *accounts) crossings() access.Crossings {
+	c := access.CrossingsOf(a.world)
+	if a.config == nil {
+		c.Shared, c.Services = nil, []string{access.AskingInbox + ".>"}
+	}
+	return c
+}
+
 func cross(world, clients *natsserver.Account, c access.Crossings) error {
 	for _, subject := range c.Shared {
-		if err := serve(world, clients, subject, natsserver.Singleton); err != nil {
+		crossed := wire.CrossedSubject(subject)
+		if err := serve(world, clients, subject, crossed, natsserver.Singleton); err != nil {
 			return err
 		}
-		if err := clients.SetServiceImportSharing(world, subject, true); err != nil {
+		if err := clients.SetServiceImportSharing(world, crossed, true); err != nil {
 			return err
 		}
 	}
 	for _, subject := range c.Services {
-		if err := serve(world, clients, subject, natsserver.Streamed); err != nil {
+		if err := serve(world, clients, subject, subject, natsserver.Streamed); err != nil {
 			return err
 		}
 	}
@@ -150,27 +263,41 @@ func cross(world, clients *natsserver.Account, c access.Crossings) error {
 			return err
 		}
 	}
-	return nil
-}
-
-// serve lets requests on a subject through, and their answers back.
-func serve(world, clients *natsserver.Account, subject string, kind natsserver.ServiceRespType) error {
-	if err := world.AddServiceExportWithResponse(subject, kind, []*natsserver.Account{clients}); err != nil {
-		return err
-	}
-	if kind == natsserver.Singleton {
-		if err := world.SetServiceExportResponseThreshold(subject, access.AnswersExpire); err != nil {
+	for _, subject := range c.Diverted {
+		if err := clients.AddMapping(subject, wire.AstraySubject(subject)); err != nil {
 			return err
 		}
 	}
-	return clients.AddServiceImport(world, subject, subject)
+	return nil
+}
+
+// serve lets the clients' requests on a subject through, which arrive on another, and their answers back.
+func serve(world, clients *natsserver.Account, from, to string, kind natsserver.ServiceRespType) error {
+	if err := world.AddServiceExportWithResponse(to, kind, []*natsserver.Account{clients}); err != nil {
+		return err
+	}
+	if kind == natsserver.Singleton {
+		if err := world.SetServiceExportResponseThreshold(to, access.AnswerWithin(from)); err != nil {
+			return err
+		}
+	}
+	return clients.AddServiceImport(world, from, to)
+}
+
+// halfOpen is how many times as many sockets as clients NATS takes: those that have not signed in yet, each
+// for loginTimeout at most, have room beside the clients, whose account has a bound of its own.
+const halfOpen = 4
+
+// sockets returns how many connections NATS takes, of clients, of the server itself, and half-open ones.
+func (a *accounts) sockets(clients int) int {
+	if a.clients == nil {
+		return clients + ownConnections
+	}
+	return halfOpen*clients + ownConnections
 }
 
 // option lets a connection of the server's own in: to the world's account, or to that of the clients.
 func (a *accounts) option(toClients bool) nats.Option {
-	if a == nil {
-		return func(*nats.Options) error { return nil }
-	}
 	pair := a.engine
 	if toClients {
 		pair = a.asking

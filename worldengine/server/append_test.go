@@ -8,14 +8,15 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/emit"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // written is a valid write of a run, with an eventId of its own.
@@ -69,11 +70,11 @@ func TestAppendToFinishedRun(t *testing.T) {
 	srv, err := server.Start(t.Context(), config)
 	require.NoError(t, err)
 	c := connect(t, srv)
-	o := c.send(wire(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
+	o := c.send(marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
 	before := c.events(o.runID)
 	again := before[3].Write
 	again.EventID, again.Payload = uuid.NewString(), nil
-	fresh := written(o.runID, "PluginTold", "apply", 1)
+	fresh := written(o.runID, "PluginTold", "build", 1)
 	fresh.PlanID, fresh.PlanVersion = again.PlanID, again.PlanVersion
 	fresh = sealed(fresh)
 	answers := c.append("t", fresh, again, fresh)
@@ -85,7 +86,7 @@ func TestAppendToFinishedRun(t *testing.T) {
 	require.Equal(t, idempotent(answers[0]), answers[2], "a duplicate within one append")
 	require.Equal(t, append(before, record(fresh, answers[0])), c.events(o.runID))
 
-	late := written(o.runID, "PluginTold", "apply", 2) // the plan of a run may move on
+	late := written(o.runID, "PluginTold", "build", 2) // the plan of a run may move on
 	c.append("t", late)
 	all := c.events(o.runID)
 	stop(t, srv)
@@ -93,7 +94,7 @@ func TestAppendToFinishedRun(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { stop(t, srv) })
 	c = connect(t, srv)
-	last := written(o.runID, "PluginTold", "apply", 3)
+	last := written(o.runID, "PluginTold", "build", 3)
 	require.Equal(t, []runevents.Appended{idempotent(answers[0]), answers[1]}, c.append("t", fresh, again))
 	after := c.append("t", late, last)
 	require.Equal(t, int64(len(before)+2), after[0].RunSeq)
@@ -116,12 +117,19 @@ func TestBadAppends(t *testing.T) {
 		change(bad)
 		return map[string]any{"townId": "t", "events": []any{written(runID, "Told", "", 1), bad}}
 	}
+	payload := func(event runevents.EventType, text string) map[string]any {
+		w := written(runID, event, "p", 1)
+		w.Payload = []byte(text)
+		return appendRequest("t", w)
+	}
 	many := make([]runevents.Write, 257)
 	for i := range many {
 		many[i] = written(runID, "Told", "b", int64(i+1))
 	}
 	otherTenant, otherPlan := written(runID, "Told", "", 9), written(runID, "Told", "", 1)
 	otherTenant.TenantID, otherPlan.PlanID = "other", "other"
+	newTenant := written("run-3", "Told", "", 1)
+	newTenant.TenantID = "other"
 	taken := written(runID, "Told", "", 9)
 	taken.EventID = first.EventID
 	for name, bad := range map[string]struct {
@@ -143,11 +151,15 @@ func TestBadAppends(t *testing.T) {
 		"many":                 {appendRequest("t", many...), "/events"},
 		"no town":              {map[string]any{"events": []any{first}}, "/townId"},
 		"another town":         {appendRequest("u", written(runID, "Told", "", 1)), "/townId"},
-		"a duplicate's town":   {appendRequest("u", first), "/townId"},
 		"another tenant":       {appendRequest("t", otherTenant), "/events/0/tenantId"},
+		"a new run's tenant":   {appendRequest("t", newTenant), "/events/0/tenantId"},
 		"two plans":            {appendRequest("t", written(runID, "Told", "", 2), sealed(otherPlan)), "/events/1/planId"},
 		"two runs":             {appendRequest("t", written(runID, "Told", "", 2), written("run-2", "Told", "", 1)), "/events/1/runId"},
 		"another's eventId":    {appendRequest("t", taken), "/events/0/eventId"},
+		"a failure's payload":  {payload(runevents.StepFailed, `{"error":{"code":"X"}}`), "/events/0/payload/error/message"},
+		"bytes as an artifact": {payload(runevents.StepCompleted, `{"artifacts":[{"uri":"a:b","data":"x"}]}`), "/events/0/payload/artifacts/0/data"},
+		"a data: URI":          {payload(runevents.StepCompleted, `{"artifacts":[{"uri":"data:,x"}]}`), "/events/0/payload/artifacts/0/uri"},
+		"no source time":       {payload(runevents.StepStarted, `{"sourceOccurredAt":"now"}`), "/events/0/payload/sourceOccurredAt"},
 		"runId with wildcards": {appendRequest("t", written("*", "Told", "", 1)), "/events/0/runId"},
 	} {
 		f := c.refused("run.append", mustJSON(t, bad.request))
@@ -167,6 +179,50 @@ func TestBadAppends(t *testing.T) {
 	f = c.refused("run.append", mustJSON(t, appendRequest("t", many[:20]...)))
 	require.Equal(t, []any{413, "PAYLOAD_TOO_LARGE"}, []any{f.Status, f.Code})
 	require.Len(t, c.events(runID), 1)
+}
+
+// A duplicate is answered with what is persisted, whatever town and tenant it names.
+func TestADuplicateOfAnotherTown(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	first := written("run-1", "Told", "", 1)
+	stored := c.append("t", first)
+	again := first
+	again.TenantID, again.EventID = "other", uuid.NewString()
+	require.Equal(t, []runevents.Appended{idempotent(stored[0])}, c.append("u", again))
+	require.Len(t, c.events("run-1"), 1)
+}
+
+// A plugin's worker emits events of steps of its own into the run that its command is of. It can
+// neither end the run nor speak for a step of the engine, before and after the run's end.
+func TestTheEngineOwnsItsRuns(t *testing.T) {
+	t.Parallel()
+	srv := start(t, byPlugin)
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	tryAll := func(runID string, attempt int64) {
+		for step, event := range map[string]runevents.EventType{
+			"": runevents.RunFailed, "apply": runevents.StepCompleted, "stale-check": "Told",
+		} {
+			bad := []runevents.Write{
+				written(runID, "BlockPlaced", "build", 100+attempt), written(runID, event, step, attempt),
+			}
+			f := c.refused("run.append", mustJSON(t, appendRequest("t", bad...)))
+			require.Equal(t, []any{403, "RUN_OWNED"}, []any{f.Status, f.Code})
+			require.Equal(t, "/events/1/stepId", f.Details[0].Path)
+		}
+		c.append("t", written(runID, "BlockPlaced", "build", attempt))
+	}
+	answerBy(t, srv, func(command *apply.Command, respond func(apply.Answer)) {
+		tryAll(command.RunID, 7)
+		respond(apply.Done(command))
+	})
+	o := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	require.Equal(t, handoff.Executed, o.result.Status)
+	tryAll(o.runID, 8)
+	run := c.run(o.runID)
+	require.Equal(t, runevents.RunSucceeded, run.Status)
+	require.Equal(t, runevents.Consistent, run.Metadata.Consistency)
 }
 
 // With ValidateTransitions an event that a projector would ignore is refused, the same on each retry,
@@ -193,7 +249,7 @@ func TestInvalidTransitions(t *testing.T) {
 		if event.OfStep() {
 			step = "a"
 		}
-		_, err := servers[i%2].Engine().AppendEvents(t.Context(), "t", []runevents.Write{written(runID, event, step, 1)})
+		_, err := servers[i%2].Engine().Runs().Append(t.Context(), "t", []runevents.Write{written(runID, event, step, 1)})
 		require.NoError(t, err, event)
 	}
 	f = c.refused("run.append", mustJSON(t, appendRequest("t", written(runID, runevents.RunCancelled, "", 1))))
@@ -233,11 +289,10 @@ func TestAppendedEventsExpire(t *testing.T) {
 	c := connect(t, start(t, func(c *server.Config) { c.Engine.EventRetention = time.Second }))
 	first := written("run-1", "Told", "", 1)
 	c.append("t", first)
-	js, err := jetstream.New(c.nc)
-	require.NoError(t, err)
+	js := c.streams()
 	require.Eventually(t, func() bool {
 		reply := c.request("run.events", mustJSON(t, map[string]any{"runId": "run-1"}))
-		return streamSize(t, js, worldengine.LogStream("main")) == 0 && reply.Header.Get("Nats-Service-Error-Code") == "404"
+		return streamSize(t, js, wire.LogStream("main")) == 0 && reply.Header.Get("Nats-Service-Error-Code") == "404"
 	}, 20*time.Second, 50*time.Millisecond)
 	again := c.append("t", written("run-1", "Told", "", 2))
 	require.Equal(t, int64(1), again[0].RunSeq)
@@ -248,9 +303,8 @@ func TestAppendWithoutLog(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
 	c.append("t", written("run-1", "Told", "", 1))
-	js, err := jetstream.New(c.nc)
-	require.NoError(t, err)
-	require.NoError(t, js.DeleteStream(t.Context(), worldengine.LogStream("main")))
+	js := c.streams()
+	require.NoError(t, js.DeleteStream(t.Context(), wire.LogStream("main")))
 	for _, runID := range []string{"run-1", "run-2"} {
 		f := c.refused("run.append", mustJSON(t, appendRequest("t", written(runID, "Told", "", 2))))
 		require.Equal(t, 503, f.Status, f.Code)
@@ -264,15 +318,13 @@ func TestEmitterIntoRunOfEngine(t *testing.T) {
 	t.Parallel()
 	servers := twoEngines(t)
 	c := connect(t, servers[1])
-	require.Equal(t, worldengine.Subject("main", "run.append"), runevents.AppendSubject("main"))
-	o := c.send(wire(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
+	o := c.send(marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
 	before := c.events(o.runID)
-	js, err := jetstream.New(c.nc)
+	js := c.streams()
+	durable, err := emit.OpenRegistry(t.Context(), js, "main", 0, 1)
 	require.NoError(t, err)
-	durable, err := runevents.OpenRegistry(t.Context(), js, "main", 0, 1)
-	require.NoError(t, err)
-	emit := func(registry runevents.EventIDRegistry) (ids []string) {
-		e, err := runevents.NewEmitter(runevents.EmitterConfig{
+	emitWith := func(registry emit.EventIDRegistry) (ids []string) {
+		e, err := emit.New(emit.Config{
 			Conn: c.nc, TownID: "t", Registry: registry, EngineAttemptID: 2,
 			Identity: runevents.Identity{
 				RunID: o.runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
@@ -287,11 +339,11 @@ func TestEmitterIntoRunOfEngine(t *testing.T) {
 		}
 		return ids
 	}
-	ids := emit(durable)
-	require.Equal(t, ids, emit(durable))
-	lost := runevents.NewMemoryRegistry()
-	require.Equal(t, ids, emit(lost))
-	require.Equal(t, ids, emit(lost))
+	ids := emitWith(durable)
+	require.Equal(t, ids, emitWith(durable))
+	lost := emit.NewMemoryRegistry()
+	require.Equal(t, ids, emitWith(lost))
+	require.Equal(t, ids, emitWith(lost))
 	after := c.events(o.runID)
 	require.Equal(t, before, after[:len(before)])
 	require.Len(t, after, len(before)+3)
@@ -311,7 +363,7 @@ func TestAppendOverload(t *testing.T) {
 	const flood = 300
 	for i := range flood {
 		body := mustJSON(t, appendRequest("t", written("run-1", "Told", "", int64(i+1))))
-		require.NoError(t, c.nc.PublishRequest(worldengine.Subject("main", "run.append"), inbox, body))
+		require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "run.append"), inbox, body))
 	}
 	stored := 0
 	for range flood {
@@ -327,4 +379,30 @@ func TestAppendOverload(t *testing.T) {
 	}
 	require.Positive(t, stored)
 	require.Len(t, c.events("run-1"), stored)
+}
+
+// A page of run.events ends before the event with which it would not fit into a message any more; one
+// that is as large as an append may be comes alone.
+func TestPagesOfLargeEvents(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	const runID = "run-1"
+	first := written(runID, runevents.RunStarted, "", 1)
+	c.append("t", first)
+	for attempt, size := range []int{400_000, 1_000_000, 400_000, 400_000} {
+		w := written(runID, "PluginTold", "apply", int64(attempt+1))
+		w.Payload = []byte(`{"told":"` + strings.Repeat("x", size) + `"}`)
+		c.append("t", w)
+	}
+	var pages []int
+	for after := int64(0); after < 5; {
+		page := call[struct {
+			Events       []runevents.Record
+			LastEventSeq int64
+		}](c, "run.events", schemas.RunEventsReply, map[string]any{"runId": runID, "afterSeq": after})
+		require.Equal(t, int64(5), page.LastEventSeq)
+		require.NotEmpty(t, page.Events)
+		pages, after = append(pages, len(page.Events)), page.Events[len(page.Events)-1].RunSeq
+	}
+	require.Equal(t, []int{2, 1, 2}, pages)
 }

@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // twoEngines are two servers on one NATS.
 func twoEngines(t *testing.T, change ...func(*server.Config)) [2]*server.Server {
 	t.Helper()
-	first := start(t, change...)
+	first := start(t, append(change, open)...)
 	join := func(c *server.Config) { c.NATS = first.URL() }
 	return [2]*server.Server{first, start(t, append(change, join)...)}
 }
@@ -78,7 +78,7 @@ func TestWritersRaceThroughTwoEngines(t *testing.T) {
 				g.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
 				for len(todo) > 0 {
 					n := min(1+g.IntN(4), len(todo))
-					answers, err := engine.AppendEvents(t.Context(), "t", todo[:n])
+					answers, err := engine.Runs().Append(t.Context(), "t", todo[:n])
 					if err != nil {
 						t.Error(err)
 						return
@@ -114,12 +114,11 @@ func TestWritersRaceThroughTwoEngines(t *testing.T) {
 // busOf reads the stream of the bus, which must hold n events, by run.
 func busOf(t *testing.T, c *client, n int) map[string][]runevents.Record {
 	t.Helper()
-	js, err := jetstream.New(c.nc)
+	js := c.streams()
+	stream, err := js.Stream(t.Context(), wire.EventStream("main"))
 	require.NoError(t, err)
-	stream, err := js.Stream(t.Context(), worldengine.EventStream("main"))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return streamSize(t, js, worldengine.EventStream("main")) >= n },
-		10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return streamSize(t, js, wire.EventStream("main")) >= n },
+		30*time.Second, 10*time.Millisecond)
 	consumer, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
 	require.NoError(t, err)
 	require.Equal(t, uint64(n), consumer.CachedInfo().NumPending, "none is there twice")
@@ -128,11 +127,11 @@ func busOf(t *testing.T, c *client, n int) map[string][]runevents.Record {
 	defer messages.Stop()
 	byRun := map[string][]runevents.Record{}
 	for range n {
-		msg, err := messages.Next(jetstream.NextMaxWait(10 * time.Second))
+		msg, err := messages.Next(jetstream.NextMaxWait(30 * time.Second))
 		require.NoError(t, err)
 		var r runevents.Record
 		require.NoError(t, json.Unmarshal(msg.Data(), &r))
-		require.Equal(t, worldengine.EventSubject("main", "t", r.RunID), msg.Subject())
+		require.Equal(t, wire.EventSubject("main", "t", r.RunID), msg.Subject())
 		require.Equal(t, r.EventID, msg.Headers().Get(jetstream.MsgIDHeader))
 		byRun[r.RunID] = append(byRun[r.RunID], r)
 	}

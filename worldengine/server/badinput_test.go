@@ -6,12 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
+	"worldengine/worldengine/wire"
 )
 
 // Whatever arrives gets a precise error, changes nothing, consumes no key, and leaves the server
@@ -20,10 +19,10 @@ func TestBadHandoffs(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
 	at := c.put(snapshot("town-1"), "")
-	good := string(wire(t, propose(at, handoff.AdvanceProject, "wall")))
-	other := string(wire(t, propose(at, handoff.AdvanceProject, "bridge")))
-	idOf := func(wire, name string) string {
-		_, rest, found := strings.Cut(wire, `"`+name+`":"`)
+	good := string(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	other := string(marshalled(t, propose(at, handoff.AdvanceProject, "bridge")))
+	idOf := func(encoded, name string) string {
+		_, rest, found := strings.Cut(encoded, `"`+name+`":"`)
 		require.True(t, found)
 		return rest[:strings.IndexByte(rest, '"')]
 	}
@@ -41,7 +40,7 @@ func TestBadHandoffs(t *testing.T) {
 		{"truncated", good[:len(good)/2], 400, "INVALID_JSON", "*"},
 		{"an array", "[" + good + "]", 400, "SCHEMA_VALIDATION_FAILED", ""},
 		{"trailing data", good + "{}", 400, "INVALID_JSON", ""},
-		{"10 MB", replace(`"Because."`, `"`+strings.Repeat("x", 10<<20)+`"`), 413, "PAYLOAD_TOO_LARGE", ""},
+		{"1.2 MB", replace(`"Because."`, `"`+strings.Repeat("x", 12<<20/10)+`"`), 413, "PAYLOAD_TOO_LARGE", ""},
 		{"10,000 levels deep", strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000), 400, "INVALID_JSON", "*"},
 		{"a member twice", replace(`"advisory":true`, `"advisory":true,"advisory":true`), 400, "INVALID_JSON", "/advisory"},
 		{"a member twice, escaped", replace(`"advisory":true`, `"advisory":true,"adv\u0069sory":true`), 400, "INVALID_JSON", "/advisory"},
@@ -88,7 +87,7 @@ func TestOddButValidHandoffs(t *testing.T) {
 	zero := snapshot("zero")
 	zero.Day = 0
 	at := c.put(zero, "")
-	body := wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	odd := bytes.ReplaceAll(body, []byte(`Epoch":0`), []byte(`Epoch":-0`))
 	require.NotEqual(t, body, odd)
 	o := c.send(odd)
@@ -96,7 +95,7 @@ func TestOddButValidHandoffs(t *testing.T) {
 	require.Contains(t, string(o.bytes), `"decisionEpoch":0,`)
 
 	at = c.put(snapshot("t"), "")
-	body = wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	body = marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	odd = bytes.ReplaceAll(body, []byte(`Epoch":15`), []byte(`Epoch":1.5e1`))
 	odd = bytes.Replace(odd, []byte(`{"schemaVersion":"proposal.v2"`),
 		[]byte(`{"mood":{"of":["the","agent"]},"schemaVersion":"proposal.v2"`), 1)
@@ -144,13 +143,13 @@ func TestRecordTooLarge(t *testing.T) {
 	big.SideQuests[0].ID = long
 	at := c.put(big, "")
 	nc := c.nc
-	require.Greater(t, nc.MaxPayload(), int64(10<<20))
-	o := c.send(wire(t, propose(at, handoff.AcceptMission, long)))
+	require.Greater(t, nc.MaxPayload(), int64(1<<20))
+	o := c.send(marshalled(t, propose(at, handoff.AcceptMission, long)))
 	require.Equal(t, handoff.Executed, o.result.Status)
 	f := c.refused("handoff", fmt.Appendf(nil, `{"x":%q}`, strings.Repeat("y", 300_000)))
 	require.Equal(t, []any{413, "PAYLOAD_TOO_LARGE"}, []any{f.Status, f.Code})
 	require.Equal(t, *o.result.WorldState.SnapshotHash, c.town("t").SnapshotHash)
-	require.Equal(t, "worldengine.v1.main.handoff", worldengine.Subject("main", "handoff"))
+	require.Equal(t, "worldengine.v1.main.handoff", wire.Subject("main", "handoff"))
 }
 
 // A reply subject that a client makes up does not make the engine, whose rights an answer has, write into
@@ -159,11 +158,10 @@ func TestRepliesDoNotGoIntoTheStreams(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
 	at := c.put(snapshot("t"), "")
-	js, err := jetstream.New(c.nc)
-	require.NoError(t, err)
+	js := c.streams()
 	last := func() (seqs []uint64) {
 		for _, name := range []string{
-			worldengine.LogStream("main"), worldengine.EventStream("main"), worldengine.AlertStream("main"),
+			wire.LogStream("main"), wire.EventStream("main"), wire.AlertStream("main"),
 		} {
 			stream, err := js.Stream(t.Context(), name)
 			require.NoError(t, err)
@@ -174,9 +172,9 @@ func TestRepliesDoNotGoIntoTheStreams(t *testing.T) {
 	before := last()
 	for _, hostile := range []string{
 		"world.main.log.t", "world.main.refused.t", "world.main.control", "runevents.v2.main.t.run",
-		"alerts.v1.main.X", "deadletter.v1.main.X.1.0", "$JS.API.STREAM.DELETE." + worldengine.EventStream("main"),
+		"alerts.v1.main.X", "deadletter.v1.main.X.1.0", "$JS.API.STREAM.DELETE." + wire.EventStream("main"),
 	} {
-		require.NoError(t, c.nc.PublishRequest(worldengine.Subject("main", "town.get"), hostile, []byte(`{"townId":"t"}`)))
+		require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "town.get"), hostile, []byte(`{"townId":"t"}`)))
 	}
 	// What is asked behind them is answered behind them, so they are over.
 	for range 50 {
@@ -191,7 +189,7 @@ func TestNumbersAndTimesOfRequests(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
 	at := c.put(snapshot("t"), "")
-	runID := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall"))).runID
+	runID := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))).runID
 	for verb, body := range map[string]string{
 		"town.list":     `{"limit":1e1}`,
 		"run.events":    `{"runId":"` + runID + `","afterSeq":1.0,"limit":0.2e1}`,

@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/worldengine"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // BenchmarkExecute executes handoffs over NATS, 64 in flight over 64 towns, against a real server
@@ -62,11 +62,11 @@ func benchmarkExecute(b *testing.B, mode server.Sync) {
 			if err != nil {
 				panic(err)
 			}
-			wire, err := h.MarshalWire()
+			encoded, err := h.MarshalWire()
 			if err != nil {
 				panic(err)
 			}
-			reply, err := nc.Request(worldengine.Subject("main", "handoff"), wire, 10*time.Second)
+			reply, err := nc.Request(wire.Subject("main", "handoff"), encoded, 10*time.Second)
 			if err != nil {
 				panic(err)
 			}

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/worldengine"
+	"worldengine/worldengine/wire"
 )
 
 // TestTheBusMayBeDown: while the stream of the run events is gone and cannot be made again, handoffs are
@@ -19,9 +19,8 @@ func TestTheBusMayBeDown(t *testing.T) {
 	chain := newChain(t, c, "t")
 	runs := []outcome{c.send(chain.next())}
 	before := c.events(runs[0].runID)
-	js, err := jetstream.New(c.nc)
-	require.NoError(t, err)
-	require.NoError(t, js.DeleteStream(t.Context(), worldengine.EventStream("main")))
+	js := c.streams()
+	require.NoError(t, js.DeleteStream(t.Context(), wire.EventStream("main")))
 	// Another stream that has its subjects, and takes nothing, stands in its place.
 	full := jetstream.StreamConfig{
 		Name: "FULL", Subjects: []string{"runevents.v2.main.>"}, MaxBytes: 1, Discard: jetstream.DiscardNew,
@@ -30,7 +29,7 @@ func TestTheBusMayBeDown(t *testing.T) {
 		if _, err := js.CreateStream(t.Context(), full); err == nil {
 			return true
 		}
-		_ = js.DeleteStream(t.Context(), worldengine.EventStream("main")) // it was made again meanwhile
+		_ = js.DeleteStream(t.Context(), wire.EventStream("main")) // it was made again meanwhile
 		return false
 	}, 20*time.Second, time.Millisecond)
 	for range 5 {

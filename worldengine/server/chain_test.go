@@ -2,12 +2,12 @@ package server_test
 
 import (
 	"testing"
-	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/town"
 )
 
@@ -28,7 +28,7 @@ func newChain(t testing.TB, c *client, id string) *chain {
 func (c *chain) next() []byte {
 	c.t.Helper()
 	p := propose(c.at, handoff.TalkToTownsfolk, "casual")
-	body := wire(c.t, p)
+	body := marshalled(c.t, p)
 	after, reason := town.DefaultRules().Apply(c.state.Snapshot, &p)
 	require.Empty(c.t, reason)
 	c.state = after
@@ -46,29 +46,22 @@ type external struct {
 func startExternal(t *testing.T) *external {
 	t.Helper()
 	e := &external{t: t, options: natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
+		JetStream: true, StoreDir: t.TempDir(),
 	}}
 	e.start()
-	t.Cleanup(func() { e.server.Shutdown() })
+	t.Cleanup(func() { natstest.Stop(e.server) })
 	return e
 }
 
 func (e *external) start() {
 	e.t.Helper()
-	options := e.options
-	ns, err := natsserver.NewServer(&options)
-	require.NoError(e.t, err)
-	ns.Start()
-	require.True(e.t, ns.ReadyForConnections(20*time.Second))
-	e.server = ns
-	e.options.Port = options.Port // the same one after a restart
+	e.server = natstest.Run(e.t, &e.options) // at the same address after a restart
 }
 
 func (e *external) url() string { return e.server.ClientURL() }
 
 func (e *external) restart() {
 	e.t.Helper()
-	e.server.Shutdown()
-	e.server.WaitForShutdown()
+	natstest.Stop(e.server)
 	e.start()
 }

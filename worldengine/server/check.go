@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -8,7 +9,10 @@ import (
 	"path/filepath"
 	"strconv"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"worldengine/worldengine"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/rcon"
 )
 
@@ -24,6 +28,9 @@ func Check(config Config) (towns int, err error) {
 		defer console.Close()
 		config.Engine.RCON = console
 	}
+	if err := checkHTTP(&config); err != nil {
+		return 0, err
+	}
 	if config.NATS == "" {
 		if err := checkEmbedded(&config); err != nil {
 			return 0, err
@@ -37,8 +44,42 @@ func Check(config Config) (towns int, err error) {
 	return towns, config.inWorldFile(err)
 }
 
+// CheckSettings compares the settings of a configuration with those that its world has, and says what they
+// would discard. To look, it opens a data directory in which there is a world, or connects to the existing
+// NATS; the error is ErrDataInUse where a server uses the directory. It changes nothing in the world.
+func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) {
+	config = config.withDefaults()
+	given := commitlog.Settings{
+		HistoryPerTown: config.Engine.HistoryPerTown, EventLimit: config.Engine.EventLimit,
+		DedupeRetention: config.Engine.DedupeRetention, EventRetention: config.Engine.EventRetention,
+		Apply: config.Engine.Apply,
+	}
+	s := &Server{}
+	if config.NATS == "" {
+		_, err := os.Stat(filepath.Join(config.Data, "jetstream"))
+		if errors.Is(err, os.ErrNotExist) {
+			return &commitlog.Plan{New: true, Settings: given.Or(commitlog.DefaultSettings())}, nil
+		}
+		config.Access, config.private = nil, true
+		if s.embedded, err = startEmbedded(&config); err != nil {
+			return nil, err
+		}
+		defer s.embedded.close()
+	}
+	nc, err := s.connect(config, checking)
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("server: JetStream: %w", err)
+	}
+	return commitlog.PlanSettings(ctx, js, config.Engine.World, given)
+}
+
 func checkEmbedded(config *Config) error {
-	if _, _, err := splitListen(config.Listen); err != nil {
+	if _, _, err := splitListen("--listen", config.Listen); err != nil {
 		return err
 	}
 	if err := CheckListen(config); err != nil {
@@ -50,15 +91,15 @@ func checkEmbedded(config *Config) error {
 	return checkDataDir(config.Data)
 }
 
-// splitListen reads HOST:PORT.
-func splitListen(listen string) (host string, port int, err error) {
+// splitListen reads HOST:PORT, the value of a flag.
+func splitListen(flag, listen string) (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(listen)
 	if err != nil {
-		return "", 0, fmt.Errorf("server: --listen must be HOST:PORT, not %q: %w", listen, err)
+		return "", 0, fmt.Errorf("server: %s must be HOST:PORT, not %q: %w", flag, listen, err)
 	}
 	number, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return "", 0, fmt.Errorf("server: --listen has the port %q, which is not a number up to 65535", text)
+		return "", 0, fmt.Errorf("server: %s has the port %q, which is not a number up to 65535", flag, text)
 	}
 	return host, int(number), nil
 }

@@ -32,7 +32,7 @@ func TestTheClockOfTheProducerDecidesNothing(t *testing.T) {
 	t.Parallel()
 	began := time.Now().Add(-time.Second)
 	c := connect(t, start(t, func(config *server.Config) { config.Engine.Now = backwards() }))
-	o := c.send(wire(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
+	o := c.send(marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
 	events := c.events(o.runID)
 	requireRun(t, o, events)
 	var emitted []string

@@ -19,7 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
 )
 
 // Who is not known does not come in, and no secret comes into the log, whatever goes wrong.
@@ -31,8 +33,8 @@ func TestOnlyUsersConnect(t *testing.T) {
 	require.NoError(t, err)
 	hashed := access.User{Name: "hashed", Role: access.Observer,
 		PasswordHash: "$2a$11$3kIDaCxw.Glsl1.u5nKa6eUnNDLV5HV9tIuUp7EHhMt6Nm9myW1aS"}
-	log := &logText{}
-	srv := start(t, withUsers(person(access.Agent), hashed, access.User{Name: "k", Role: access.Plugin, NKey: public}),
+	log := &natstest.Buffer{}
+	srv := start(t, servertest.WithUsers(servertest.Person(access.Agent), hashed, access.User{Name: "k", Role: access.Plugin, NKey: public}),
 		func(c *server.Config) {
 			c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
@@ -43,7 +45,7 @@ func TestOnlyUsersConnect(t *testing.T) {
 		}
 		return err
 	}
-	require.NoError(t, try(nats.UserInfo("agent", pass)))
+	require.NoError(t, try(nats.UserInfo("agent", servertest.Password)))
 	require.NoError(t, try(nats.Nkey(public, pair.Sign)))
 	require.Error(t, try())
 	for _, wrong := range []string{"sentinel-password", string(hashed.PasswordHash), ""} {
@@ -54,10 +56,10 @@ func TestOnlyUsersConnect(t *testing.T) {
 		}
 	}
 	require.Error(t, try(nats.Token("sentinel-token")))
-	c := as(t, srv.URL(), person(access.Agent))
+	c := as(t, srv.URL(), servertest.Person(access.Agent))
 	require.False(t, c.mayPublish("world.main.log.t"))
 	require.Eventually(t, func() bool { return len(log.String()) > 0 }, 20*time.Second, time.Millisecond)
-	for _, secret := range []string{"sentinel", pass, string(hashed.PasswordHash)} {
+	for _, secret := range []string{"sentinel", servertest.Password, string(hashed.PasswordHash)} {
 		require.NotContains(t, log.String(), secret)
 	}
 }
@@ -71,7 +73,7 @@ func TestTLS(t *testing.T) {
 		srv := start(t, func(c *server.Config) {
 			c.Access = &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key, ClientCAFile: ca}}
 		})
-		login := []nats.Option{nats.UserInfo("operator", pass), nats.CustomInboxPrefix("_INBOX_operator")}
+		login := []nats.Option{nats.UserInfo("operator", servertest.Password), nats.CustomInboxPrefix("_INBOX_operator")}
 		try := func(more ...nats.Option) error {
 			nc, err := nats.Connect(srv.URL(), append(login, more...)...)
 			if err != nil {
@@ -126,5 +128,5 @@ func TestOnlyLoopbackWithoutAccess(t *testing.T) {
 		start(t, func(c *server.Config) { c.Listen = listen })
 	}
 	start(t, func(c *server.Config) { c.Listen, c.InsecureListen = "0.0.0.0:0", true })
-	start(t, withUsers(everybody()...), func(c *server.Config) { c.Listen = "0.0.0.0:0" })
+	start(t, servertest.WithUsers(everybody()...), func(c *server.Config) { c.Listen = "0.0.0.0:0" })
 }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -10,11 +11,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // After a restart the towns, the receipts and the runs are those of before, also when everything
@@ -33,16 +34,15 @@ func TestRestart(t *testing.T) {
 			var first []outcome
 			for i := range 20 {
 				at := c.put(snapshot(fmt.Sprintf("town %d", i)), "")
-				bodies = append(bodies, wire(t, propose(at, handoff.TalkToTownsfolk, "casual")))
+				bodies = append(bodies, marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")))
 				first = append(first, c.send(bodies[i]))
 			}
 			events := mustJSON(t, c.events(first[7].runID))
 			before := list(c)
 			if lose != "nothing" {
-				js, err := jetstream.New(c.nc)
-				require.NoError(t, err)
-				require.NoError(t, js.DeleteStream(t.Context(), dedupe.StreamName("main")))
-				require.NoError(t, js.DeleteStream(t.Context(), worldengine.EventStream("main")))
+				js := c.streams()
+				require.NoError(t, js.DeleteStream(t.Context(), wire.ReceiptStream("main")))
+				require.NoError(t, js.DeleteStream(t.Context(), wire.EventStream("main")))
 			}
 			stop(t, srv)
 
@@ -65,19 +65,19 @@ func TestDedupeRetention(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, func(config *server.Config) { config.Engine.DedupeRetention = time.Second }))
 	at := c.put(snapshot("t"), "")
-	body := wire(t, propose(at, handoff.TalkToTownsfolk, "casual"))
+	body := marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))
 	require.Equal(t, handoff.Executed, c.send(body).result.Status)
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
 	require.Eventually(t, func() bool {
 		return c.send(body).result.ReasonCode == handoff.ReasonStaleEpoch
-	}, 10*time.Second, 50*time.Millisecond)
+	}, 30*time.Second, 50*time.Millisecond)
 }
 
 // A failed handoff whose receipt has expired may be tried again: its town never moved.
 func TestFailedKeyIsFreeAfterTheRetention(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, func(config *server.Config) { config.Engine.DedupeRetention = time.Second }))
-	body := wire(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "bridge"))
+	body := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "bridge"))
 	first := c.send(body)
 	require.Equal(t, handoff.Failed, first.result.Status)
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
@@ -94,7 +94,7 @@ func TestFailedKeyIsFreeAfterTheRetention(t *testing.T) {
 // handoff is executed once, and the history of a town is one line.
 func TestTwoServersRace(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := start(t, open)
 	second := start(t, func(c *server.Config) { c.NATS = srv.URL() })
 	const towns, rounds, rivals = 4, 25, 3
 	c := connect(t, srv)
@@ -113,10 +113,13 @@ func TestTwoServersRace(t *testing.T) {
 				for _, engine := range engines {
 					p := propose(ats[i], handoff.TalkToTownsfolk, "casual")
 					p.ActorID = fmt.Sprintf("rival-%d", rival)
-					h, err := handoff.Parse(wire(t, p), schemas.Limits{})
+					h, err := handoff.Parse(marshalled(t, p), schemas.Limits{})
 					require.NoError(t, err)
 					wg.Go(func() {
 						answer, err := engine.Execute(t.Context(), h)
+						for errors.Is(err, worldengine.ErrReceiptsBehind) { // 503: clients ask again
+							answer, err = engine.Execute(t.Context(), h)
+						}
 						if err != nil {
 							t.Error(err)
 							return
@@ -145,9 +148,8 @@ func TestTwoServersRace(t *testing.T) {
 // a gap, and that receipts and run events are exactly what the log says.
 func requireHistory(t *testing.T, c *client, towns, rounds int) {
 	t.Helper()
-	js, err := jetstream.New(c.nc)
-	require.NoError(t, err)
-	log, err := js.Stream(t.Context(), worldengine.LogStream("main"))
+	js := c.streams()
+	log, err := js.Stream(t.Context(), wire.LogStream("main"))
 	require.NoError(t, err)
 	info, err := log.Info(t.Context())
 	require.NoError(t, err)
@@ -171,9 +173,9 @@ func requireHistory(t *testing.T, c *client, towns, rounds int) {
 	}
 	require.Equal(t, towns*rounds, accepted)
 	require.Eventually(t, func() bool {
-		return streamSize(t, js, dedupe.StreamName("main")) == accepted &&
-			streamSize(t, js, worldengine.EventStream("main")) == events
-	}, 10*time.Second, 10*time.Millisecond, "derived streams hold exactly what the log says")
+		return streamSize(t, js, wire.ReceiptStream("main")) == accepted &&
+			streamSize(t, js, wire.EventStream("main")) == events
+	}, 30*time.Second, 10*time.Millisecond, "derived streams hold exactly what the log says")
 }
 
 func streamSize(t *testing.T, js jetstream.JetStream, name string) int {
@@ -189,22 +191,34 @@ func streamSize(t *testing.T, js jetstream.JetStream, name string) int {
 // state of the past.
 func TestOtherInstanceIsSeen(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := start(t, open)
 	second := start(t, func(c *server.Config) { c.NATS = srv.URL() })
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
 	engines := []*worldengine.Engine{srv.Engine(), second.Engine()}
 	for i := range 40 {
-		h, err := handoff.Parse(wire(t, propose(at, handoff.TalkToTownsfolk, "casual")), schemas.Limits{})
+		h, err := handoff.Parse(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")), schemas.Limits{})
 		require.NoError(t, err)
-		answer, err := engines[i%2].Execute(t.Context(), h)
-		require.NoError(t, err)
+		answer := executed(t, engines[i%2], h)
 		require.Equal(t, handoff.Executed, answer.Result.Status, "handoff %d", i)
-		again, err := engines[(i+1)%2].Execute(t.Context(), h)
-		require.NoError(t, err)
+		again := executed(t, engines[(i+1)%2], h)
 		require.Equal(t, handoff.Duplicate, again.Result.Status, "handoff %d at the other engine", i)
 		at.SnapshotHash = *answer.Result.WorldState.SnapshotHash
 		at.DecisionEpoch = *answer.Result.WorldState.DecisionEpoch
+	}
+}
+
+// executed sends a handoff as clients do, again while the receipts are behind: on a busy machine that may be so
+// for longer than the engine waits.
+func executed(t *testing.T, e *worldengine.Engine, h *handoff.Handoff) worldengine.Answer {
+	t.Helper()
+	for {
+		answer, err := e.Execute(t.Context(), h)
+		if errors.Is(err, worldengine.ErrReceiptsBehind) {
+			continue
+		}
+		require.NoError(t, err)
+		return answer
 	}
 }
 

@@ -3,33 +3,61 @@ package server
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+
+	"worldengine/worldengine/storage"
 )
 
-// maxPayload is the largest message that the embedded NATS takes. It is larger than anything that
-// the engine reads, so that a payload that is too large gets a precise 413 and not a closed
-// connection.
-const maxPayload = 16 << 20
-
-// Bounds of what clients may cost an embedded NATS; docs/reliability.md says what they come to. What NATS
-// keeps for a client that does not read is bounded by its own 64 MiB, and that for 10 s.
+// maxPayload is the largest message that the embedded NATS takes from the engine, and from
+// operators: its largest records have a town's state, an agent's handoff and what was decided, or
+// the events of an append. maxRequest is the largest that it takes from clients: a quarter more
+// than the largest verb reads (run.append, 1 MB), so that a payload that is a little too large gets
+// a precise 413 and not a closed connection.
 const (
+	maxPayload = 8 << 20
+	maxRequest = 1280 << 10
+)
+
+// maxPending bounds what NATS keeps for a connection that does not read, in bytes. From three
+// quarters of it on NATS delivers nothing to that connection and says "no responders" to who sent a
+// request, so that no flood of clients gets one of the server's own connections closed.
+const maxPending = 128 << 20
+
+// maxStore is more than any disk has: the room on the disk is watched by package storage. NATS's
+// own bound is three quarters of what was free when it started, for ever.
+const maxStore = 1 << 60
+
+// Bounds of what clients may cost an embedded NATS; docs/reliability.md says what they come to.
+// What NATS keeps for a client that does not read is bounded by maxPending, and that for 10 s.
+const (
+	// ownConnections are the places that are the server's own, in use or to come back, and
+	// operators'.
+	ownConnections = 16
 	// maxSubscriptions bounds those of one connection.
 	maxSubscriptions = 10_000
-	// maxPings is how often a silent client is asked whether it is there before it is taken for gone.
+	// maxPings is how often a silent client is asked whether it is there before it is taken for
+	// gone.
 	maxPings = 2
 )
 
+// noOrigin is the origin of no page (RFC 6761, section 6.4).
+const noOrigin = "http://origin.invalid"
+
+// loginTimeout bounds how long a connection may take to say who it is, and for its TLS handshake
+// before.
+const loginTimeout = 2 * time.Second
+
 // pingInterval is after what silence a client is asked; a variable for the tests.
 var pingInterval = 20 * time.Second
+
+// writeDeadline is how long a client may leave lying what is written to it; a variable for the tests.
+var writeDeadline = natsserver.DEFAULT_FLUSH_DEADLINE
 
 // ErrDataInUse says that another server works on the data directory. Stop it, or give another.
 var ErrDataInUse = errors.New("server: another server uses this data directory")
@@ -39,51 +67,90 @@ var ErrDataInUse = errors.New("server: another server uses this data directory")
 type embedded struct {
 	nats     *natsserver.Server
 	lock     *os.File
-	accounts *accounts // nil without access control
+	room     *storage.Room
+	accounts *accounts
 }
 
 // startEmbedded starts the NATS server of a configuration.
-func startEmbedded(config *Config) (*embedded, error) {
+func startEmbedded(config *Config) (_ *embedded, err error) {
 	host, port, err := listenOn(config)
 	if err != nil {
 		return nil, err
 	}
-	lock, err := lockDataDir(config.Data)
-	if err != nil {
+	e := &embedded{}
+	if e.lock, err = lockDataDir(config.Data); err != nil {
 		return nil, err
 	}
-	options := &natsserver.Options{
-		ServerName: "handoffd", Host: host, Port: port,
-		JetStream: true, StoreDir: config.Data,
-		SyncAlways: config.Sync == SyncAlways, SyncInterval: config.SyncInterval,
-		MaxPayload: maxPayload, MaxConn: config.MaxConnections, MaxSubs: maxSubscriptions,
-		PingInterval: pingInterval, MaxPingsOut: maxPings, NoSigs: true, DontListen: config.private,
+	defer func() {
+		if err != nil {
+			e.close()
+		}
+	}()
+	if e.room, err = storage.Open(config.Data, config.MinFreeDisk); err == nil {
+		err = e.room.Check() // a server that can store nothing does not start
 	}
-	accounts, err := accountsOf(config)
 	if err != nil {
-		lock.Close()
+		return nil, fmt.Errorf("server: %w", err)
+	}
+	if e.accounts, err = accountsOf(config); err != nil {
 		return nil, err
 	}
-	accounts.configure(options)
+	if err = e.accounts.openOperatorKey(config); err != nil {
+		return nil, err
+	}
+	options := natsOptions(config, host, port)
+	e.accounts.configure(options)
 	ns, err := natsserver.NewServer(options)
 	if err != nil {
-		lock.Close()
 		return nil, fmt.Errorf("server: embedded NATS: %w", err)
 	}
-	gaveUp := make(chan string, 1)
-	ns.SetLoggerV2(natsLogger{config.Logger.With("component", "nats"), gaveUp}, false, false, false)
-	ns.Start()
-	if err := awaitNATS(ns, gaveUp); err != nil {
-		ns.Shutdown()
-		lock.Close()
-		return nil, fmt.Errorf("server: embedded NATS on %s with the data directory %s: %w", config.Listen, config.Data, err)
-	}
-	if err := accounts.connect(ns); err != nil {
-		ns.Shutdown()
-		lock.Close()
+	if err = e.accounts.admit(ns); err != nil {
 		return nil, err
 	}
-	return &embedded{nats: ns, lock: lock, accounts: accounts}, nil
+	if err = e.start(ns, config); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// natsOptions returns the options of the NATS server, without those of its accounts.
+func natsOptions(config *Config, host string, port int) *natsserver.Options {
+	options := &natsserver.Options{
+		ServerName: "handoffd", Host: host, Port: port,
+		JetStream: true, StoreDir: config.Data, JetStreamMaxStore: maxStore,
+		SyncAlways: config.Sync == SyncAlways, SyncInterval: config.SyncInterval,
+		MaxPayload: maxPayload, MaxConn: config.MaxConnections, MaxPending: maxPending,
+		NoFastProducerStall: true, MaxSubs: maxSubscriptions,
+		PingInterval: pingInterval, MaxPingsOut: maxPings, WriteDeadline: writeDeadline,
+		NoSigs: true, DontListen: config.private,
+	}
+	if config.bridge != nil {
+		// The bridge checks the origin, and forwards none: a request with one has gone around it.
+		options.Websocket = natsserver.WebsocketOpts{
+			Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoTLS: true, HandshakeTimeout: loginTimeout,
+			AllowedOrigins: []string{noOrigin},
+		}
+	}
+	return options
+}
+
+// start starts the NATS server, and lets in what crosses its accounts. Where it fails, close ends what
+// was started.
+func (e *embedded) start(ns *natsserver.Server, config *Config) error {
+	gaveUp := make(chan string, 1)
+	logger := newNATSLogger(config.Logger.With("component", "nats"), gaveUp)
+	logger.failed = e.room.Fail
+	ns.SetLoggerV2(logger, false, false, false)
+	e.nats = ns
+	ns.Start()
+	if err := awaitNATS(ns, gaveUp); err != nil {
+		return fmt.Errorf("server: embedded NATS on %s with the data directory %s: %w",
+			config.Listen, config.Data, err)
+	}
+	if err := e.accounts.connect(ns); err != nil || e.accounts.operatorFile == "" {
+		return err
+	}
+	return nameAddress(e.accounts.operatorFile, ns.Addr().String())
 }
 
 // awaitNATS waits until a NATS server that was started listens, or has given up.
@@ -106,7 +173,7 @@ func listenOn(config *Config) (host string, port int, err error) {
 	if config.private {
 		return "", 0, nil
 	}
-	if host, port, err = splitListen(config.Listen); err != nil {
+	if host, port, err = splitListen("--listen", config.Listen); err != nil {
 		return "", 0, err
 	}
 	if err := CheckListen(config); err != nil {
@@ -148,40 +215,12 @@ func lockDataDir(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// close ends the NATS server, which flushes its files, and gives the data directory back.
+// close ends the NATS server, if it was started, which flushes its files, and gives the data directory
+// back.
 func (e *embedded) close() {
-	e.nats.Shutdown()
-	e.nats.WaitForShutdown()
+	if e.nats != nil {
+		e.nats.Shutdown()
+		e.nats.WaitForShutdown()
+	}
 	e.lock.Close()
 }
-
-// natsLogger passes what the NATS server says to slog, and the first reason why it gives up to gaveUp.
-type natsLogger struct {
-	logger *slog.Logger
-	gaveUp chan<- string
-}
-
-func (l natsLogger) Noticef(format string, v ...any) { l.logger.Debug(fmt.Sprintf(format, v...)) }
-func (l natsLogger) Errorf(format string, v ...any)  { l.logger.Error(fmt.Sprintf(format, v...)) }
-
-// Fatalf is what the NATS server calls before it ends.
-func (l natsLogger) Fatalf(format string, v ...any) {
-	l.Errorf(format, v...)
-	select {
-	case l.gaveUp <- fmt.Sprintf(format, v...):
-	default:
-	}
-}
-
-// Warnf leaves out the advice against a maximal payload over 8 MB: see maxPayload; and that against
-// passwords in a configuration file, where there are none: those that are not hashed come from files of
-// their own or from the environment.
-func (l natsLogger) Warnf(format string, v ...any) {
-	if strings.HasPrefix(format, "Maximum payloads over") || strings.HasPrefix(format, "Plaintext passwords") {
-		return
-	}
-	l.logger.Warn(fmt.Sprintf(format, v...))
-}
-
-func (l natsLogger) Debugf(format string, v ...any) {}
-func (l natsLogger) Tracef(format string, v ...any) {}

@@ -9,3 +9,23 @@ func SetPingInterval(d time.Duration) (undo func()) {
 	pingInterval = d
 	return func() { pingInterval = before }
 }
+
+// SetWriteDeadline makes the embedded NATS servers that are started from now on close clients sooner that
+// do not read, and returns what undoes it.
+func SetWriteDeadline(d time.Duration) (undo func()) {
+	before := writeDeadline
+	writeDeadline = d
+	return func() { writeDeadline = before }
+}
+
+// LargestRequest is the largest payload that NATS takes from clients.
+const LargestRequest = maxRequest
+
+// AwaitedAnswers returns for how many requests of clients NATS keeps where the answer goes.
+func (s *Server) AwaitedAnswers() int {
+	return s.embedded.nats.GlobalAccount().NumPendingAllResponses()
+}
+
+// BehindBridge returns the URL of the WebSocket listener of the embedded NATS, which browsers reach through
+// the bridge.
+func (s *Server) BehindBridge() string { return s.embedded.nats.WebsocketURL() }

@@ -11,15 +11,15 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // byPlugin binds all towns to plugins, with a policy that fits a test.
 func byPlugin(config *server.Config) {
-	config.Engine.Apply = worldengine.ApplyPlugin
-	config.Engine.Plugin = worldengine.PluginPolicy{
+	config.Engine.Apply = apply.Plugin
+	config.Engine.Plugin = apply.Policy{
 		Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond, Resend: 100 * time.Millisecond,
 	}
 }
@@ -44,7 +44,7 @@ func host(t testing.TB, srv *server.Server, answer func(c *apply.Command, times 
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	g := &game{t: t, nc: nc, applied: map[string]int{}, changed: make(chan struct{}, 1024), answer: answer}
-	_, err = nc.Subscribe(worldengine.ApplySubject(worldengine.DefaultWorld, "*"), g.take)
+	_, err = nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), g.take)
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
 	return g

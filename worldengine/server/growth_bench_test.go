@@ -42,7 +42,7 @@ func benchmarkALongLog(b *testing.B, runs int64) {
 					for i := range writes {
 						writes[i] = written(fmt.Sprintf("run-%d", n%runs), "Told", "step-1", n*batch+int64(i))
 					}
-					if _, err := srv.Engine().AppendEvents(b.Context(), "t", writes); err != nil {
+					if _, err := srv.Engine().Runs().Append(b.Context(), "t", writes); err != nil {
 						failed.Add(1)
 					}
 				}

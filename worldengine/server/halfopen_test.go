@@ -94,10 +94,10 @@ func TestHalfOpenClients(t *testing.T) { // alone: it counts goroutines
 		"CONNECT {\"verbose\":false}\r\n",
 		"CONNECT {\"verb",
 		"PUB worldengine.v1.main.tow",
-		"PUB worldengine.v1.main.town.get in 16777216\r\n{\"townId\":",
-		"CONNECT {}\r\nPUB worldengine.v1.main.handoff in 200000\r\n" + strings.Repeat("x", 150_000),
-		"CONNECT {\"headers\":true}\r\nHPUB worldengine.v1.main.town.get in 12 16777216\r\nNATS/1.0\r\n",
-		"CONNECT {}\r\nSUB in 1\r\nPUB worldengine.v1.main.town.get in 14\r\n{\"townId\":\"t\"}\r\nPUB a",
+		"PUB worldengine.v1.main.town.get _INBOX.in 16777216\r\n{\"townId\":",
+		"CONNECT {}\r\nPUB worldengine.v1.main.handoff _INBOX.in 200000\r\n" + strings.Repeat("x", 150_000),
+		"CONNECT {\"headers\":true}\r\nHPUB worldengine.v1.main.town.get _INBOX.in 12 16777216\r\nNATS/1.0\r\n",
+		"CONNECT {}\r\nSUB _INBOX.in 1\r\nPUB worldengine.v1.main.town.get _INBOX.in 14\r\n{\"townId\":\"t\"}\r\nPUB a",
 	}
 	var open []net.Conn
 	for i := range *connectionCount {
@@ -124,8 +124,8 @@ func TestNoNATSAtAll(t *testing.T) {
 	for _, said := range []string{
 		"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "PUB\r\n", "PUB a -1\r\n",
 		"PUB a 99999999999999999999\r\n", "CONNECT {\r\n", "SUB " + strings.Repeat("a", 5000) + " 1\r\n",
-		"PUB worldengine.v1.main.town.get in 3\r\nabcdef\r\n", "\x00\x00\x00\x00",
-		fmt.Sprintf("PUB worldengine.v1.main.handoff in %d\r\n", 16<<20+1),
+		"PUB worldengine.v1.main.town.get _INBOX.in 3\r\nabcdef\r\n", "\x00\x00\x00\x00",
+		fmt.Sprintf("PUB worldengine.v1.main.handoff _INBOX.in %d\r\n", 16<<20+1),
 	} {
 		conn := raw(t, srv)
 		_, err := io.WriteString(conn, said)
@@ -138,6 +138,7 @@ func TestNoNATSAtAll(t *testing.T) {
 // A client that asks for much and never reads is closed when too much waits for it. Others are served, and
 // what waited is given back.
 func TestClientThatNeverReads(t *testing.T) { // alone: it counts goroutines
+	defer server.SetWriteDeadline(time.Second)()
 	srv := start(t)
 	c := connect(t, srv)
 	big := snapshot("big")
@@ -147,12 +148,12 @@ func TestClientThatNeverReads(t *testing.T) { // alone: it counts goroutines
 	served(t, c, "t", 50)
 	goroutines, heap := runtime.NumGoroutine(), heapInUse()
 	conn := raw(t, srv)
-	_, err := io.WriteString(conn, "CONNECT {\"verbose\":false}\r\nSUB in 1\r\n")
+	_, err := io.WriteString(conn, "CONNECT {\"verbose\":false}\r\nSUB _INBOX.in 1\r\n")
 	require.NoError(t, err)
 	sent, most := 0, uint64(0)
 	for closed := false; !closed; sent++ {
 		require.Less(t, sent, 20_000, "it is still there")
-		_, err := io.WriteString(conn, "PUB worldengine.v1.main.town.get in 16\r\n{\"townId\":\"big\"}\r\n")
+		_, err := io.WriteString(conn, "PUB worldengine.v1.main.town.get _INBOX.in 16\r\n{\"townId\":\"big\"}\r\n")
 		closed = err != nil
 		if sent%20 == 0 {
 			c.town("t") // as fast as others are served
@@ -172,9 +173,9 @@ func TestClientsThatLeave(t *testing.T) { // alone: it counts goroutines
 	at := c.put(snapshot("t"), "")
 	served(t, c, "t", 50)
 	goroutines, heap := runtime.NumGoroutine(), heapInUse()
-	stale := wire(t, propose(townReply{TownID: "t", SnapshotHash: strings.Repeat("0", 64)}, "PROJECT_ADVANCE", "wall"))
-	ask := "CONNECT {}\r\nSUB in 1\r\nPUB worldengine.v1.main.town.get in 14\r\n{\"townId\":\"t\"}\r\n" +
-		fmt.Sprintf("PUB worldengine.v1.main.handoff in %d\r\n%s\r\nPUB worldengine.v1.main.run.li", len(stale), stale)
+	stale := marshalled(t, propose(townReply{TownID: "t", SnapshotHash: strings.Repeat("0", 64)}, "PROJECT_ADVANCE", "wall"))
+	ask := "CONNECT {}\r\nSUB _INBOX.in 1\r\nPUB worldengine.v1.main.town.get _INBOX.in 14\r\n{\"townId\":\"t\"}\r\n" +
+		fmt.Sprintf("PUB worldengine.v1.main.handoff _INBOX.in %d\r\n%s\r\nPUB worldengine.v1.main.run.li", len(stale), stale)
 	began := time.Now()
 	for range 20 * *connectionCount {
 		conn := raw(t, srv)
@@ -196,7 +197,7 @@ func TestMaxConnections(t *testing.T) {
 	c.put(snapshot("t"), "")
 	var open []net.Conn
 	for knock(t, srv, &open) {
-		require.Less(t, len(open), 10, "no connection is refused")
+		require.LessOrEqual(t, len(open), 10, "no connection is refused")
 	}
 	require.NotEmpty(t, open)
 	served(t, c, "t", 20)
@@ -216,7 +217,7 @@ func knock(t testing.TB, srv *server.Server, open *[]net.Conn) bool {
 			*open = append(*open, conn)
 			return true
 		case strings.HasPrefix(line, "-ERR"):
-			assert.Contains(t, line, "maximum connections exceeded")
+			assert.Contains(t, line, "maximum account active connections exceeded")
 			return false
 		}
 	}

@@ -16,9 +16,9 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // start starts a real server on a free port and ends it with the test.
@@ -30,6 +30,9 @@ func start(t testing.TB, change ...func(*server.Config)) *server.Server {
 	t.Cleanup(func() { stop(t, srv) })
 	return srv
 }
+
+// open lets others join the server's NATS.
+func open(config *server.Config) { config.Open = true }
 
 func configure(change ...func(*server.Config)) server.Config {
 	config := server.Config{Listen: "127.0.0.1:0", Sync: server.SyncInterval, Logger: quiet()}
@@ -60,20 +63,32 @@ func connect(t testing.TB, srv *server.Server) *client {
 	nc, err := nats.Connect(srv.URL())
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	return &client{t: t, nc: nc, world: worldengine.DefaultWorld}
+	return &client{t: t, nc: nc, world: wire.DefaultWorld}
 }
 
 func (c *client) request(verb string, body []byte) *nats.Msg {
 	c.t.Helper()
-	reply, err := c.nc.Request(worldengine.Subject(c.world, verb), body, 20*time.Second)
+	reply, err := c.nc.Request(wire.Subject(c.world, verb), body, 20*time.Second)
 	require.NoError(c.t, err)
+	return reply
+}
+
+// patient makes a request as clients do: where the engine is behind (503) it asks again.
+func (c *client) patient(verb string, body []byte) *nats.Msg {
+	c.t.Helper()
+	reply := c.request(verb, body)
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); reply = c.request(verb, body) {
+		if reply.Header.Get(wire.ErrorCodeHeader) != "503" {
+			break
+		}
+	}
 	return reply
 }
 
 // call makes a request that must succeed, checks the answer against its schema, and reads it.
 func call[T any](c *client, verb string, schema schemas.Name, request any) T {
 	c.t.Helper()
-	reply := c.request(verb, mustJSON(c.t, request))
+	reply := c.patient(verb, mustJSON(c.t, request))
 	require.Empty(c.t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
 	_, err := schemas.Parse(schema, reply.Data, schemas.Limits{Bytes: 64 << 20})
 	require.NoError(c.t, err)
@@ -114,7 +129,7 @@ func (c *client) failureOf(reply *nats.Msg) failure {
 	require.NoError(c.t, json.Unmarshal(reply.Data, &body))
 	return failure{
 		Status: status, Code: body.Error.Code, Message: body.Error.Message,
-		Details: body.Error.Details, RetryAfter: reply.Header.Get(worldengine.RetryAfterHeader),
+		Details: body.Error.Details, RetryAfter: reply.Header.Get(wire.RetryAfterHeader),
 	}
 }
 
@@ -128,7 +143,7 @@ type outcome struct {
 // send sends a handoff that must get a result, which must verify.
 func (c *client) send(body []byte) outcome {
 	c.t.Helper()
-	reply := c.request("handoff", body)
+	reply := c.patient("handoff", body)
 	require.Empty(c.t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
 	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
 	require.NoError(c.t, err)
@@ -172,7 +187,21 @@ func (c *client) events(runID string) []runevents.Record {
 	}](c, "run.events", schemas.RunEventsReply, map[string]any{"runId": runID})
 	require.NotEmpty(c.t, page.Events)
 	require.Equal(c.t, page.Events[len(page.Events)-1].RunSeq, page.LastEventSeq)
+	for i := range page.Events {
+		requirePayload(c.t, &page.Events[i])
+	}
 	return page.Events
+}
+
+// requirePayload holds the payload of an event against the schema of its type, if there is one.
+func requirePayload(t testing.TB, e *runevents.Record) {
+	t.Helper()
+	_, err := schemas.Source(schemas.Name(e.EventType))
+	if err != nil || e.Payload == nil {
+		return
+	}
+	_, err = schemas.Parse(schemas.Name(e.EventType), e.Payload, schemas.Limits{})
+	require.NoError(t, err, "%s: %s", e.EventType, e.Payload)
 }
 
 func mustJSON(t testing.TB, v any) []byte {
@@ -185,8 +214,8 @@ func mustJSON(t testing.TB, v any) []byte {
 	return data
 }
 
-// wire makes the bytes of a handoff.
-func wire(t testing.TB, p handoff.Proposal) []byte {
+// marshalled makes the bytes of a handoff.
+func marshalled(t testing.TB, p handoff.Proposal) []byte {
 	t.Helper()
 	h, err := handoff.New(p)
 	require.NoError(t, err)

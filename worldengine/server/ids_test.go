@@ -40,7 +40,7 @@ func TestIDsThatAreNone(t *testing.T) {
 			}
 			c := connect(t, start(t, func(c *server.Config) { c.Engine.NewID = func() string { return <-drawn } }))
 			at := c.put(snapshot("t"), "")
-			body := wire(t, propose(at, handoff.TalkToTownsfolk, "casual"))
+			body := marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))
 			require.Equal(t, 500, c.refused("handoff", body).Status)
 			require.Equal(t, at, c.town("t"))
 			require.Equal(t, handoff.Executed, c.send(body).result.Status)

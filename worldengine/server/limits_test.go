@@ -14,10 +14,10 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/service"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // padded makes a payload of exactly so many bytes with white space behind it.
@@ -32,7 +32,7 @@ func TestPayloadLimits(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, func(config *server.Config) { config.Service.MaxHandoff = 100_000 }))
 	at := c.put(snapshot("t"), "")
-	runID := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall"))).runID
+	runID := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))).runID
 	now := c.town("t").SnapshotHash
 	const others, appends = 64 << 10, 1 << 20
 	for _, l := range []struct {
@@ -41,12 +41,13 @@ func TestPayloadLimits(t *testing.T) {
 		body   any
 		status string // of the request when it is read
 	}{
-		{"handoff", 100_000, json.RawMessage(wire(t, propose(at, handoff.AdvanceProject, "wall"))), ""},
+		{"handoff", 100_000, json.RawMessage(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))), ""},
 		{"town.put", service.DefaultMaxSnapshot, putRequest(snapshot("t"), ""), "409"},
 		{"town.patch", service.DefaultMaxSnapshot, map[string]any{
 			"townId": "t", "patch": map[string]any{}, "expectedSnapshotHash": at.SnapshotHash}, "409"},
 		{"run.append", appends, appendRequest("t", written("r", runevents.StepStarted, "s", 1)), ""},
 		{"town.get", others, map[string]any{"townId": "t"}, ""},
+		{"town.history", others, map[string]any{"townId": "t"}, ""},
 		{"town.list", others, map[string]any{}, ""},
 		{"result.get", others, map[string]any{"idempotencyKey": "proposal_" + strings.Repeat("0", 64)}, "404"},
 		{"run.get", others, map[string]any{"runId": runID}, ""},
@@ -56,6 +57,8 @@ func TestPayloadLimits(t *testing.T) {
 		{"control.get", others, map[string]any{"townId": "t"}, ""},
 		{"control.pause", others, map[string]any{"townId": "u"}, "404"},
 		{"control.resume", others, map[string]any{"townId": "t"}, "409"},
+		{"alert.list", others, map[string]any{}, ""},
+		{"whoami", others, map[string]any{}, ""},
 	} {
 		body := mustJSON(t, l.body)
 		for _, size := range []int{l.limit - 1, l.limit} {
@@ -82,7 +85,7 @@ func TestBeyondWhatNATSTakes(t *testing.T) {
 		f := c.refused(verb, make([]byte, most))
 		require.Equal(t, []any{413, "PAYLOAD_TOO_LARGE"}, []any{f.Status, f.Code}, verb)
 	}
-	_, err := c.nc.Request(worldengine.Subject("main", "town.get"), make([]byte, most+1), 0)
+	_, err := c.nc.Request(wire.Subject("main", "town.get"), make([]byte, most+1), 0)
 	require.ErrorIs(t, err, nats.ErrMaxPayload)
 	conn := raw(t, srv)
 	_, err = fmt.Fprintf(conn, "CONNECT {}\r\nPUB worldengine.v1.main.town.get in %d\r\n", most+1)
@@ -98,7 +101,7 @@ func TestHeaders(t *testing.T) {
 	c := connect(t, start(t))
 	at := c.put(snapshot("t"), "")
 	for _, size := range []int{1, 4096, 65_536, 1 << 20} {
-		msg := nats.NewMsg(worldengine.Subject("main", "town.get"))
+		msg := nats.NewMsg(wire.Subject("main", "town.get"))
 		msg.Data = []byte(`{"townId":"t"}`)
 		msg.Header.Set("Large", strings.Repeat("h", size))
 		for i := range min(size, 1000) {
@@ -121,7 +124,7 @@ func TestSchemaLimits(t *testing.T) {
 		return func(s *town.Snapshot) {
 			s.SideQuests = nil
 			for i := range n {
-				s.SideQuests = append(s.SideQuests, town.SideQuest{ID: fmt.Sprint("q", i)})
+				s.SideQuests = append(s.SideQuests, town.SideQuest{ID: fmt.Sprint("q", i), Title: "A quest"})
 			}
 		}
 	}
@@ -129,7 +132,7 @@ func TestSchemaLimits(t *testing.T) {
 		return func(s *town.Snapshot) {
 			s.Projects = nil
 			for i := range n {
-				s.Projects = append(s.Projects, town.Project{ID: fmt.Sprint("p", i), Status: town.Active})
+				s.Projects = append(s.Projects, town.Project{ID: fmt.Sprint("p", i), Name: "A project", Status: town.Active})
 			}
 		}
 	}
@@ -182,7 +185,7 @@ func TestDepthLimit(t *testing.T) {
 	c := connect(t, start(t))
 	at := c.put(snapshot("t"), "")
 	deep := func(levels int) []byte { // proposals tolerate members that have no name; two levels are around it
-		body := string(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+		body := string(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 		open, end := strings.Repeat("[", levels-2), strings.Repeat("]", levels-2)
 		return []byte(strings.Replace(body, `"proposal":{`, `"proposal":{"mood":`+open+end+`,`, 1))
 	}
@@ -202,7 +205,7 @@ func TestTownIDLengths(t *testing.T) {
 	} {
 		at := c.put(snapshot(id), "")
 		require.Equal(t, at, c.town(id))
-		o := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+		o := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 		require.Equal(t, handoff.Executed, o.result.Status, "%d bytes", len(id))
 		require.NotEmpty(t, c.events(o.runID))
 	}

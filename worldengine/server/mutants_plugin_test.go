@@ -15,9 +15,9 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // A plugin answers with mutants, and behind each with a valid refusal. Only a command-applied.v1 of this
@@ -29,9 +29,9 @@ func TestMutatedPluginAnswers(t *testing.T) { // alone: see TestMutants
 	})
 	p := &liar{t: t, docs: readDocuments(t), told: map[string]lie{}, ended: map[string]int{}}
 	c := connect(t, srv)
-	_, err := connect(t, srv).nc.Subscribe(worldengine.ApplySubject(worldengine.DefaultWorld, "*"), p.take)
+	_, err := connect(t, srv).nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), p.take)
 	require.NoError(t, err)
-	other := wire(t, propose(c.put(snapshot("another-town"), ""), handoff.AdvanceProject, "wall"))
+	other := marshalled(t, propose(c.put(snapshot("another-town"), ""), handoff.AdvanceProject, "wall"))
 	h, err := handoff.Parse(other, schemas.Limits{})
 	require.NoError(t, err)
 	p.ids = []string{h.HandoffID, h.SnapshotHash, "another-town", h.IdempotencyKey}
@@ -48,7 +48,7 @@ func TestMutatedPluginAnswers(t *testing.T) { // alone: see TestMutants
 	work.Wait()
 	t.Logf("%d mutants: %v", *mutantCount, p.ended)
 	require.NotZero(t, p.ended[string(handoff.ReasonExecuted)])
-	require.NotZero(t, p.ended[string(worldengine.ReasonPluginRejected)])
+	require.NotZero(t, p.ended[string(apply.ReasonPluginRejected)])
 }
 
 // liar is a plugin that does not keep to the protocol.
@@ -120,7 +120,7 @@ func (p *liar) lieAbout(c *apply.Command) lie {
 // judge has one handoff of a new town answered with a mutant.
 func (p *liar) judge(c *client, n int) {
 	at := c.put(snapshot(fmt.Sprint("town-", n)), "")
-	o := c.send(wire(p.t, propose(at, handoff.AdvanceProject, "wall")))
+	o := c.send(marshalled(p.t, propose(at, handoff.AdvanceProject, "wall")))
 	after := c.town(at.TownID)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -143,9 +143,9 @@ func (p *liar) judge(c *client, n int) {
 	_, strict := schemas.Decode(l.data, schemas.Limits{})
 	switch {
 	case !ours || strict != nil || says["status"] == "refused":
-		assert.Equal(p.t, worldengine.ReasonPluginRejected, o.result.ReasonCode, what)
+		assert.Equal(p.t, apply.ReasonPluginRejected, o.result.ReasonCode, what)
 	case says["status"] == "applied":
-		assert.Equal(p.t, worldengine.ReasonPluginStateInvalid, o.result.ReasonCode, what)
+		assert.Equal(p.t, apply.ReasonPluginStateInvalid, o.result.ReasonCode, what)
 		assert.Contains(p.t, says, "snapshot", what)
 	}
 }

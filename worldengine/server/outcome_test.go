@@ -29,7 +29,7 @@ func TestOutcomes(t *testing.T) {
 		{
 			name: "key already accepted, same handoff",
 			judge: func(c *client, at townReply) outcome {
-				body := wire(c.t, propose(at, handoff.AdvanceProject, "wall"))
+				body := marshalled(c.t, propose(at, handoff.AdvanceProject, "wall"))
 				first := c.send(body)
 				again := c.send(body)
 				require.Equal(c.t, first.result.ResultID, *again.result.Evaluation.DuplicateCheck.DuplicateOf)
@@ -42,10 +42,10 @@ func TestOutcomes(t *testing.T) {
 			name: "key already accepted, another handoffId",
 			judge: func(c *client, at townReply) outcome {
 				p := propose(at, handoff.AdvanceProject, "wall")
-				first := c.send(wire(c.t, p))
+				first := c.send(marshalled(c.t, p))
 				p = propose(at, handoff.AdvanceProject, "bridge")
 				p.ProposalID = first.result.ProposalID
-				again := c.send(wire(c.t, p))
+				again := c.send(marshalled(c.t, p))
 				require.Equal(c.t, first.result.ResultID, *again.result.Evaluation.DuplicateCheck.DuplicateOf)
 				require.NotEqual(c.t, first.result.HandoffID, again.result.HandoffID)
 				return again
@@ -56,7 +56,7 @@ func TestOutcomes(t *testing.T) {
 			name: "town unknown",
 			judge: func(c *client, at townReply) outcome {
 				at.TownID = "nowhere: " + at.TownID
-				o := c.send(wire(c.t, propose(at, handoff.AdvanceProject, "wall")))
+				o := c.send(marshalled(c.t, propose(at, handoff.AdvanceProject, "wall")))
 				require.Equal(c.t, handoff.StaleReport{}, o.result.Evaluation.StaleCheck)
 				require.Equal(c.t, handoff.PreconditionReport{
 					Evaluated: true,
@@ -70,7 +70,7 @@ func TestOutcomes(t *testing.T) {
 			name: "epoch differs",
 			judge: func(c *client, at townReply) outcome {
 				at.DecisionEpoch--
-				return c.send(wire(c.t, propose(at, handoff.AdvanceProject, "wall", absent)))
+				return c.send(marshalled(c.t, propose(at, handoff.AdvanceProject, "wall", absent)))
 			},
 			status: handoff.Stale, reason: "STALE_DECISION_EPOCH",
 		},
@@ -78,14 +78,14 @@ func TestOutcomes(t *testing.T) {
 			name: "epoch equal, hash differs",
 			judge: func(c *client, at townReply) outcome {
 				at.SnapshotHash = "00" + at.SnapshotHash[2:]
-				return c.send(wire(c.t, propose(at, handoff.AdvanceProject, "wall", absent)))
+				return c.send(marshalled(c.t, propose(at, handoff.AdvanceProject, "wall", absent)))
 			},
 			status: handoff.Stale, reason: "STALE_SNAPSHOT_HASH",
 		},
 		{
 			name: "a precondition fails",
 			judge: func(c *client, at townReply) outcome {
-				o := c.send(wire(c.t, propose(at, handoff.AdvanceProject, "wall", absent)))
+				o := c.send(marshalled(c.t, propose(at, handoff.AdvanceProject, "wall", absent)))
 				require.Equal(c.t, []handoff.Failure{{Kind: "project_exists", Detail: "Missing project: moat"}},
 					o.result.Evaluation.Preconditions.Failures)
 				return o
@@ -95,7 +95,7 @@ func TestOutcomes(t *testing.T) {
 		{
 			name: "a precondition is of no known kind",
 			judge: func(c *client, at townReply) outcome {
-				o := c.send(wire(c.t, propose(at, handoff.AdvanceProject, "wall",
+				o := c.send(marshalled(c.t, propose(at, handoff.AdvanceProject, "wall",
 					handoff.Precondition{Kind: "moon_is_full"})))
 				require.Equal(c.t, []handoff.Failure{{Kind: "moon_is_full", Detail: "Unsupported precondition kind"}},
 					o.result.Evaluation.Preconditions.Failures)
@@ -106,7 +106,7 @@ func TestOutcomes(t *testing.T) {
 		{
 			name: "accepted, applied",
 			judge: func(c *client, at townReply) outcome {
-				o := c.send(wire(c.t, propose(at, handoff.AdvanceProject, "wall")))
+				o := c.send(marshalled(c.t, propose(at, handoff.AdvanceProject, "wall")))
 				after := c.town(at.TownID)
 				require.Equal(c.t, &handoff.WorldState{
 					SnapshotHash: &after.SnapshotHash, DecisionEpoch: ptr(at.DecisionEpoch + 1),
@@ -118,7 +118,7 @@ func TestOutcomes(t *testing.T) {
 		{
 			name: "accepted, the rules could not apply it",
 			judge: func(c *client, at townReply) outcome {
-				o := c.send(wire(c.t, propose(at, handoff.AdvanceProject, "bridge")))
+				o := c.send(marshalled(c.t, propose(at, handoff.AdvanceProject, "bridge")))
 				require.Equal(c.t, &handoff.WorldState{
 					SnapshotHash: &at.SnapshotHash, DecisionEpoch: &at.DecisionEpoch,
 				}, o.result.WorldState)
@@ -199,7 +199,7 @@ func TestRefusedConsumesNoKey(t *testing.T) {
 	future.Day = 16
 	state := town.NewState(future)
 	next := townReply{TownID: "t", SnapshotHash: state.Hash, DecisionEpoch: 16}
-	body := wire(t, propose(next, handoff.AdvanceProject, "wall"))
+	body := marshalled(t, propose(next, handoff.AdvanceProject, "wall"))
 
 	first, again := c.send(body), c.send(body)
 	require.Equal(t, handoff.Stale, first.result.Status)
@@ -216,7 +216,7 @@ func TestFailedConsumesItsKey(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
 	at := c.put(snapshot("t"), "")
-	body := wire(t, propose(at, handoff.AdvanceProject, "bridge"))
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "bridge"))
 	first, again := c.send(body), c.send(body)
 	require.Equal(t, handoff.Failed, first.result.Status)
 	require.Equal(t, handoff.Duplicate, again.result.Status)
@@ -233,7 +233,7 @@ func TestFailedConsumesItsKey(t *testing.T) {
 // shows it; when it is executed, the next town.get has the hash that the result announced.
 func TestVectorsAreExecuted(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := start(t, open)
 	snapshots := map[string]vector{}
 	for _, v := range vectors(t, "snapshots.json") {
 		snapshots[v.Name] = v

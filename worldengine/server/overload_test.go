@@ -11,9 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // overload is what the statistics say of it.
@@ -25,7 +25,7 @@ type overload struct {
 
 func (c *client) overload() overload {
 	c.t.Helper()
-	reply, err := c.nc.Request("$SRV.STATS."+worldengine.ServiceName, nil, 10*time.Second)
+	reply, err := c.nc.Request("$SRV.STATS."+wire.ServiceName, nil, 30*time.Second)
 	require.NoError(c.t, err)
 	var stats struct {
 		Endpoints []struct{ Data struct{ Overload overload } }
@@ -61,7 +61,7 @@ func (c *client) sendMany(bodies ...[]byte) *nats.Subscription {
 	replies, err := c.nc.SubscribeSync(inbox)
 	require.NoError(c.t, err)
 	for _, body := range bodies {
-		require.NoError(c.t, c.nc.PublishRequest(worldengine.Subject(c.world, "handoff"), inbox, body))
+		require.NoError(c.t, c.nc.PublishRequest(wire.Subject(c.world, "handoff"), inbox, body))
 	}
 	return replies
 }
@@ -90,7 +90,7 @@ func TestHeldBytes(t *testing.T) {
 	for n := range sent {
 		p := propose(at, handoff.TalkToTownsfolk, "casual")
 		p.Priority, p.Reason = float64(n)/sent, strings.Repeat("x", size)
-		bodies = append(bodies, wire(t, p))
+		bodies = append(bodies, marshalled(t, p))
 	}
 	fit := bound / (3*len(bodies[0]) + 1024)
 	replies := c.sendMany(bodies...)
@@ -122,7 +122,7 @@ func TestEveryAnswerGivesBack(t *testing.T) {
 	c.refused("run.append", []byte(`{}`))
 	c.refused("town.patch", []byte(`{"townId":"t","patch":{},"expectedSnapshotHash":"x"}`))
 	c.refused("handoff", []byte(`{"townId":"t"}`))
-	body := wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	c.send(body)
 	c.send(body)
 	require.Equal(t, overload{Refused: map[string]int64{"town": 0, "world": 0, "bytes": 0, "queue": 0}}, c.overload())
@@ -145,7 +145,7 @@ func TestBusyTownsLeavePlaces(t *testing.T) {
 		for i := range flood {
 			p := propose(at, handoff.TalkToTownsfolk, "casual")
 			p.Priority = float64(i) / flood
-			bodies = append(bodies, wire(t, p))
+			bodies = append(bodies, marshalled(t, p))
 		}
 		fits := (free + 1) / 2 // with each one that it gets, one less is free
 		replies := c.sendMany(bodies...)
@@ -155,7 +155,7 @@ func TestBusyTownsLeavePlaces(t *testing.T) {
 		require.Positive(t, free)
 		open = append(open, replies)
 	}
-	require.Equal(t, handoff.Executed, c.send(wire(t, propose(calm, handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(calm, handoff.AdvanceProject, "wall"))).result.Status)
 	release()
 	for _, replies := range open {
 		_, err := replies.NextMsg(20 * time.Second)
@@ -168,7 +168,7 @@ func TestBusyTownsLeavePlaces(t *testing.T) {
 func TestBurstsOfReads(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
-	body := wire(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall"))
+	body := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall"))
 	c.send(body)
 	var sent struct{ IdempotencyKey string }
 	require.NoError(t, json.Unmarshal(body, &sent))
@@ -185,7 +185,7 @@ func TestBurstsOfReads(t *testing.T) {
 		replies, err := c.nc.SubscribeSync(inbox)
 		require.NoError(t, err)
 		for range burst.size {
-			require.NoError(t, c.nc.PublishRequest(worldengine.Subject(c.world, burst.verb), inbox, []byte(burst.request)))
+			require.NoError(t, c.nc.PublishRequest(wire.Subject(c.world, burst.verb), inbox, []byte(burst.request)))
 		}
 		for range burst.size {
 			reply, err := replies.NextMsg(20 * time.Second)

@@ -12,9 +12,9 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 func TestAPluginApplies(t *testing.T) {
@@ -22,7 +22,7 @@ func TestAPluginApplies(t *testing.T) {
 	srv := start(t, byPlugin)
 	c, g := connect(t, srv), host(t, srv, agree)
 	at := c.put(snapshot("a town, \"quoted\""), "")
-	body := wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	got := c.send(body)
 	require.Equal(t, handoff.Executed, got.result.Status)
 	require.Equal(t, handoff.ReasonExecuted, got.result.ReasonCode)
@@ -64,7 +64,7 @@ func TestAPluginReportsTheTown(t *testing.T) {
 		a.Snapshot = mustJSON(t, json.RawMessage(mustMarshal(t, reported)))
 		return a, true
 	})
-	got := c.send(wire(t, propose(at, handoff.TalkToTownsfolk, "casual")))
+	got := c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")))
 	require.Equal(t, handoff.Executed, got.result.Status)
 	after := c.town("t")
 	require.Contains(t, string(after.Snapshot), `"hope":0.125`)
@@ -90,7 +90,7 @@ func TestHowAnApplicationEnds(t *testing.T) {
 	attempts := []string{"StepFailed apply", "StepStarted apply 2", "StepFailed apply 2", "StepStarted apply 3"}
 	for name, v := range map[string]struct {
 		answer func(c *apply.Command, times int) (apply.Answer, bool)
-		policy func(p *worldengine.PluginPolicy)
+		policy func(p *apply.Policy)
 		reason handoff.ReasonCode
 		code   string // of the last StepFailed
 		end    []string
@@ -130,7 +130,7 @@ func TestHowAnApplicationEnds(t *testing.T) {
 		},
 		"silent": {
 			answer: func(*apply.Command, int) (apply.Answer, bool) { return apply.Answer{}, false },
-			policy: func(p *worldengine.PluginPolicy) { p.Deadline, p.Attempts = 250*time.Millisecond, 2 },
+			policy: func(p *apply.Policy) { p.Deadline, p.Attempts = 250*time.Millisecond, 2 },
 			reason: "PLUGIN_TIMEOUT", code: "PLUGIN_TIMEOUT",
 			end: []string{"StepFailed apply", "StepStarted apply 2", "StepFailed apply 2", "RunFailed"},
 		},
@@ -154,7 +154,7 @@ func TestHowAnApplicationEnds(t *testing.T) {
 			c := connect(t, srv)
 			host(t, srv, v.answer)
 			at := c.put(snapshot("t"), "")
-			got := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+			got := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 			require.Equal(t, v.reason, got.result.ReasonCode)
 			require.Equal(t, append(append([]string{}, checked...), v.end...), c.story(got.runID))
 			if v.code == "" {
@@ -173,13 +173,13 @@ func TestHowAnApplicationEnds(t *testing.T) {
 func TestNoPlugin(t *testing.T) {
 	t.Parallel()
 	srv := start(t, byPlugin, func(config *server.Config) {
-		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 200*time.Millisecond, 2
+		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 2*time.Second, 1
 	})
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
-	got := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	got := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Equal(t, handoff.Failed, got.result.Status)
-	require.Equal(t, worldengine.ReasonPluginUnavailable, got.result.ReasonCode)
+	require.Equal(t, apply.ReasonPluginUnavailable, got.result.ReasonCode)
 }
 
 // A plugin that comes late is asked.
@@ -188,7 +188,7 @@ func TestAPluginComesLate(t *testing.T) {
 	srv := start(t, byPlugin)
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
-	got := c.sendLater(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	got := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Eventually(t, func() bool { return c.pending("t") != "" }, 20*time.Second, time.Millisecond)
 	host(t, srv, agree)
 	require.Equal(t, handoff.Executed, c.resultOf(<-got).result.Status)
@@ -205,7 +205,7 @@ func (c *client) sendLater(body []byte) <-chan *nats.Msg {
 	inbox := c.nc.NewInbox()
 	_, err := c.nc.ChanSubscribe(inbox, replies)
 	require.NoError(c.t, err)
-	require.NoError(c.t, c.nc.PublishRequest(worldengine.Subject(c.world, "handoff"), inbox, body))
+	require.NoError(c.t, c.nc.PublishRequest(wire.Subject(c.world, "handoff"), inbox, body))
 	return replies
 }
 
@@ -224,16 +224,16 @@ func TestWhatThePluginIsNotAskedFor(t *testing.T) {
 	srv := start(t, byPlugin)
 	c, g := connect(t, srv), host(t, srv, agree)
 	at := c.put(snapshot("t"), "")
-	blocked := c.send(wire(t, propose(at, handoff.AdvanceProject, "bridge")))
+	blocked := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "bridge")))
 	require.Equal(t, handoff.ReasonCode("PROJECT_BLOCKED"), blocked.result.ReasonCode)
 
 	local := call[townReply](c, "town.put", schemas.TownGetReply, map[string]any{
 		"snapshot": snapshot("l"), "apply": "local",
 	})
-	require.Equal(t, handoff.Executed, c.send(wire(t, propose(local, handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(local, handoff.AdvanceProject, "wall"))).result.Status)
 	moved := c.town("l")
 	again := c.put(json.RawMessage(moved.Snapshot), moved.SnapshotHash)
-	require.Equal(t, handoff.Executed, c.send(wire(t, propose(again, handoff.PlanSalvage, "general"))).result.Status,
+	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(again, handoff.PlanSalvage, "general"))).result.Status,
 		"a put that says nothing leaves the binding as it was")
 	require.Empty(t, g.commands())
 
@@ -262,7 +262,7 @@ func TestWhileATownIsPending(t *testing.T) {
 		return apply.Done(command), true
 	})
 	at, other := c.put(snapshot("slow"), ""), c.put(snapshot("other"), "")
-	first := wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	first := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	firstReply := c.sendLater(first)
 	g.until(1)
 	waiting := func(requests int) {
@@ -270,17 +270,17 @@ func TestWhileATownIsPending(t *testing.T) {
 		require.Eventually(t, func() bool { return srv.Engine().Stats().Waiting == requests }, 20*time.Second, time.Millisecond)
 	}
 	waiting(0)
-	second := c.sendLater(wire(t, propose(at, handoff.PlanSalvage, "dread")))
+	second := c.sendLater(marshalled(t, propose(at, handoff.PlanSalvage, "dread")))
 	put := map[string]any{"snapshot": snapshot("slow"), "expectedSnapshotHash": at.SnapshotHash}
 	third := c.sendPut(put)
 	waiting(2)
-	full := c.refusedSoon(wire(t, propose(at, handoff.PlanSalvage, "general")))
+	full := c.refusedSoon(marshalled(t, propose(at, handoff.PlanSalvage, "general")))
 	require.Equal(t, failure{Status: 429, Code: "OVERLOADED", RetryAfter: "50"}, short(full))
 	require.Equal(t, failure{Status: 503, Code: "EXECUTION_IN_PROGRESS", RetryAfter: "250"}, short(c.refused("handoff", first)))
 	accepted := propose(at, handoff.AdvanceProject, "wall")
 	key := mustJSON(t, map[string]any{"idempotencyKey": accepted.DeriveProposalID()})
 	require.Equal(t, 404, c.refused("result.get", key).Status, "there is no result yet")
-	require.Equal(t, handoff.Executed, c.send(wire(t, propose(other, handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(other, handoff.AdvanceProject, "wall"))).result.Status)
 
 	open.Do(func() { close(release) })
 	require.Equal(t, handoff.Executed, c.resultOf(<-firstReply).result.Status)
@@ -312,7 +312,7 @@ func (c *client) sendPut(request any) <-chan *nats.Msg {
 	inbox := c.nc.NewInbox()
 	_, err := c.nc.ChanSubscribe(inbox, replies)
 	require.NoError(c.t, err)
-	require.NoError(c.t, c.nc.PublishRequest(worldengine.Subject(c.world, "town.put"), inbox, mustJSON(c.t, request)))
+	require.NoError(c.t, c.nc.PublishRequest(wire.Subject(c.world, "town.put"), inbox, mustJSON(c.t, request)))
 	return replies
 }
 
@@ -329,7 +329,7 @@ func TestRestartWhileACommandIsApplied(t *testing.T) {
 		return apply.Later(c, apply.InProgress, 10*time.Millisecond), true
 	})
 	at := c.put(snapshot("t"), "")
-	body := wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	reply := c.sendLater(body)
 	g.until(2)
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

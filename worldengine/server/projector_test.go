@@ -1,12 +1,10 @@
 package server_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -14,27 +12,17 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // journal is a log that a test reads.
-type journal struct {
-	mu  sync.Mutex
-	out bytes.Buffer
-}
-
-func (j *journal) Write(p []byte) (int, error) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	return j.out.Write(p)
-}
+type journal struct{ natstest.Buffer }
 
 // alerts returns what was alerted about: the codes and the eventIds.
 func (j *journal) alerts(t *testing.T) (alerts []string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for _, line := range strings.Split(strings.TrimSpace(j.out.String()), "\n") {
+	for _, line := range strings.Split(strings.TrimSpace(j.String()), "\n") {
 		var entry struct{ Msg, EventID string }
 		if line != "" {
 			require.NoError(t, json.Unmarshal([]byte(line), &entry))
@@ -58,7 +46,7 @@ type stats struct{ ProjectorLagMs, ProjectorBehind *int64 }
 
 func (c *client) stats() stats {
 	c.t.Helper()
-	reply, err := c.nc.Request("$SRV.STATS."+worldengine.ServiceName, nil, 10*time.Second)
+	reply, err := c.nc.Request("$SRV.STATS."+wire.ServiceName, nil, 30*time.Second)
 	require.NoError(c.t, err)
 	var s struct{ Endpoints []struct{ Data stats } }
 	require.NoError(c.t, json.Unmarshal(reply.Data, &s))
@@ -76,7 +64,7 @@ func TestInvalidEventsAreAlertedAbout(t *testing.T) {
 			var log journal
 			c := connect(t, start(t, projecting(projector, &log)))
 			good := c.send(newChain(t, c, "t").next())
-			bad := written(good.runID, runevents.StepFailed, "apply", 2)
+			bad := written(good.runID, runevents.StepFailed, "build", 1)
 			c.append("t", bad)
 			want := []string{"INVALID_TRANSITION " + bad.EventID}
 			if projector {
@@ -89,11 +77,45 @@ func TestInvalidEventsAreAlertedAbout(t *testing.T) {
 				require.Equal(t, runevents.RunSucceeded, run.Status, "as it ended")
 				require.Equal(t, runevents.Inconsistent, run.Metadata.Consistency)
 				require.Equal(t, []string{bad.EventID}, run.Metadata.IgnoredEvents)
-				require.Equal(t, []runevents.Snapshot{run}, c.listRuns(map[string]any{"limit": 5}))
+				rows := c.listRuns(map[string]any{"limit": 5})
+				require.Len(t, rows, 1)
+				require.Equal(t, run, rows[0].Snapshot)
 			}
 			require.Equal(t, want, log.alerts(t))
 		})
 	}
+}
+
+// What others append while no server runs a projector is alerted about by the next one, and what was
+// alerted about before a restart is not again.
+func TestAProjectorGoesOnAfterARestart(t *testing.T) {
+	t.Parallel()
+	var log journal
+	data := t.TempDir()
+	begin := func(projector bool) (*server.Server, *client) {
+		srv, err := server.Start(t.Context(), configure(projecting(projector, &log), func(c *server.Config) { c.Data = data }))
+		require.NoError(t, err)
+		return srv, connect(t, srv)
+	}
+	bad := func(c *client, runID string) string {
+		w := written(runID, runevents.RunCompleted, "", 1)
+		c.append("t", w)
+		return "INVALID_TRANSITION " + w.EventID
+	}
+	srv, c := begin(true)
+	want := []string{bad(c, "run-1")}
+	require.Eventually(t, func() bool { return len(log.alerts(t)) == 1 }, 30*time.Second, 5*time.Millisecond)
+	stop(t, srv)
+	srv, c = begin(false)
+	want = append(want, bad(c, "run-2"))
+	stop(t, srv)
+	require.Len(t, log.alerts(t), 1, "nobody has looked")
+	srv, c = begin(true)
+	require.Eventually(t, func() bool { return len(log.alerts(t)) == 2 }, 30*time.Second, 5*time.Millisecond)
+	want = append(want, bad(c, "run-3"))
+	require.Eventually(t, func() bool { return len(log.alerts(t)) == 3 }, 30*time.Second, 5*time.Millisecond)
+	require.Equal(t, want, log.alerts(t))
+	stop(t, srv)
 }
 
 // The statistics say how far the projector is behind, and nothing where there is none.

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
 )
@@ -93,8 +93,8 @@ func byRCON(address string) func(*server.Config) {
 				handoff.AdvanceProject: {{Run: "progress {argument} {progress}", Expect: "^Set$"}},
 			},
 		}
-		config.Engine.Apply = worldengine.ApplyRCON
-		config.Engine.Plugin = worldengine.PluginPolicy{
+		config.Engine.Apply = apply.RCON
+		config.Engine.Plugin = apply.Policy{
 			Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond, Resend: 50 * time.Millisecond,
 		}
 	}
@@ -105,7 +105,7 @@ func TestAConsoleApplies(t *testing.T) {
 	k := listenRCON(t, func(string) (string, bool) { return "Set", true })
 	c := connect(t, start(t, byRCON(k.address)))
 	at := c.put(snapshot("t"), "")
-	body := wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	got := c.send(body)
 	require.Equal(t, handoff.Executed, got.result.Status)
 	require.Equal(t, []string{"progress wall 70"}, k.heard())
@@ -126,8 +126,8 @@ func TestAConsoleRefuses(t *testing.T) {
 		rcon.ReasonUnexpectedResponse: propose(at, handoff.AdvanceProject, "wall"),
 		rcon.ReasonNotConfigured:      propose(at, handoff.PlanSalvage, "dread"),
 	} {
-		got := c.send(wire(t, p))
-		require.Equal(t, worldengine.ReasonPluginRejected, got.result.ReasonCode)
+		got := c.send(marshalled(t, p))
+		require.Equal(t, apply.ReasonPluginRejected, got.result.ReasonCode)
 		require.Equal(t, append(checked, "StepFailed apply", "RunFailed"), c.story(got.runID))
 		require.Contains(t, string(c.events(got.runID)[8].Payload), `"code":"`+code+`"`)
 	}
@@ -140,13 +140,13 @@ func TestAConsoleForOneTown(t *testing.T) {
 	t.Parallel()
 	k := listenRCON(t, func(string) (string, bool) { return "Set", true })
 	c := connect(t, start(t, byRCON(k.address), func(config *server.Config) {
-		config.Engine.Apply = worldengine.ApplyLocal
+		config.Engine.Apply = apply.Local
 	}))
 	local := c.put(snapshot("l"), "")
-	require.Equal(t, handoff.Executed, c.send(wire(t, propose(local, handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(local, handoff.AdvanceProject, "wall"))).result.Status)
 	require.Empty(t, k.heard())
 	c.request("town.put", mustJSON(t, map[string]any{"snapshot": snapshot("r"), "apply": "rcon"}))
-	require.Equal(t, handoff.Executed, c.send(wire(t, propose(c.town("r"), handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(c.town("r"), handoff.AdvanceProject, "wall"))).result.Status)
 	require.Len(t, k.heard(), 1)
 }
 
@@ -157,10 +157,10 @@ func TestAConsoleInDoubt(t *testing.T) {
 	k := listenRCON(t, func(string) (string, bool) { return "", false })
 	c := connect(t, start(t, byRCON(k.address)))
 	at := c.put(snapshot("t"), "")
-	body := wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	got := c.send(body)
 	require.Equal(t, handoff.Failed, got.result.Status)
-	require.Equal(t, worldengine.ReasonRCONInDoubt, got.result.ReasonCode)
+	require.Equal(t, apply.ReasonRCONInDoubt, got.result.ReasonCode)
 	require.Equal(t, append(checked, "StepFailed apply", "RunFailed"), c.story(got.runID), "one attempt alone")
 	require.Contains(t, string(c.events(got.runID)[8].Payload), "0 of 1 commands were answered")
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
@@ -176,9 +176,9 @@ func TestNoConsole(t *testing.T) {
 	require.NoError(t, listener.Close())
 	c := connect(t, start(t, byRCON(listener.Addr().String())))
 	at := c.put(snapshot("t"), "")
-	got := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	got := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Equal(t, handoff.Failed, got.result.Status)
-	require.Equal(t, worldengine.ReasonPluginUnavailable, got.result.ReasonCode)
+	require.Equal(t, apply.ReasonPluginUnavailable, got.result.ReasonCode)
 	require.Equal(t, append(checked, "StepFailed apply", "StepStarted apply 2", "StepFailed apply 2",
 		"StepStarted apply 3", "StepFailed apply 3", "RunFailed"), c.story(got.runID))
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
@@ -201,12 +201,12 @@ func TestAServerStopsWhileAConsoleIsInDoubt(t *testing.T) {
 	require.NoError(t, err)
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
-	body := wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	waiting := c.sendLater(body)
 	<-heard
 	stop(t, srv)
 	got := c.resultOf(<-waiting)
-	require.Equal(t, worldengine.ReasonRCONInDoubt, got.result.ReasonCode)
+	require.Equal(t, apply.ReasonRCONInDoubt, got.result.ReasonCode)
 
 	c = connect(t, start(t, keep, byRCON(k.address)))
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
@@ -226,9 +226,11 @@ func TestAConsoleIsTakenAway(t *testing.T) {
 	c := connect(t, srv)
 	c.request("town.put", mustJSON(t, map[string]any{"snapshot": snapshot("t"), "apply": "rcon"}))
 	stop(t, srv)
-	c = connect(t, start(t, keep))
-	got := c.send(wire(t, propose(c.town("t"), handoff.AdvanceProject, "wall")))
-	require.Equal(t, worldengine.ReasonPluginUnavailable, got.result.ReasonCode)
+	c = connect(t, start(t, keep, func(config *server.Config) {
+		config.Engine.Apply, config.Engine.DiscardHistory = apply.Local, true // of the other towns
+	}))
+	got := c.send(marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "wall")))
+	require.Equal(t, apply.ReasonPluginUnavailable, got.result.ReasonCode)
 	require.Contains(t, string(c.events(got.runID)[8].Payload), "No console is configured.")
 	require.Empty(t, k.heard())
 }
@@ -239,7 +241,7 @@ func TestAConsoleThatCannotBe(t *testing.T) {
 	_, err := server.Start(t.Context(), configure(byRCON("nowhere")))
 	require.ErrorContains(t, err, "/address")
 	_, err = server.Start(t.Context(), configure(func(config *server.Config) {
-		config.Data, config.Engine.Apply = t.TempDir(), worldengine.ApplyRCON
+		config.Data, config.Engine.Apply = t.TempDir(), apply.RCON
 	}))
 	require.ErrorContains(t, err, "takes a console")
 }

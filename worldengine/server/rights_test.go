@@ -11,10 +11,11 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/wire"
 )
 
 func ofTowns(towns ...string) func(*access.User) {
@@ -29,25 +30,25 @@ func ofActors(actors ...string) func(*access.User) {
 // its key stays free, and no run tells of it.
 func TestAgentSpeaksForItsTownsAndActors(t *testing.T) {
 	t.Parallel()
-	agent := person(access.Agent, ofTowns("mine"), ofActors("mayor-1"))
-	srv := start(t, withUsers(agent, person(access.Operator)))
-	operator, c := as(t, srv.URL(), person(access.Operator)), as(t, srv.URL(), agent)
+	agent := servertest.Person(access.Agent, ofTowns("mine"), ofActors("mayor-1"))
+	srv := start(t, servertest.WithUsers(agent, servertest.Person(access.Operator)))
+	operator, c := as(t, srv.URL(), servertest.Person(access.Operator)), as(t, srv.URL(), agent)
 	mine, other := operator.put(snapshot("mine"), ""), operator.put(snapshot("other"), "")
 
-	foreign := wire(t, propose(other, handoff.AdvanceProject, "wall"))
+	foreign := marshalled(t, propose(other, handoff.AdvanceProject, "wall"))
 	f := c.refused("handoff", foreign)
 	require.Equal(t, []any{403, "FORBIDDEN"}, []any{f.Status, f.Code})
 	require.Equal(t, `this user may not act on that town: "other"`, f.Message)
 
 	proposal := propose(mine, handoff.AdvanceProject, "wall")
 	proposal.ActorID = "somebody else"
-	f = c.refused("handoff", wire(t, proposal))
+	f = c.refused("handoff", marshalled(t, proposal))
 	require.Equal(t, []any{403, "ACTOR_NOT_ALLOWED"}, []any{f.Status, f.Code})
 
 	var page struct{ Runs []any }
 	require.NoError(t, json.Unmarshal(operator.request("run.list", nil).Data, &page))
 	require.Empty(t, page.Runs)
-	o := c.send(wire(t, propose(mine, handoff.AdvanceProject, "wall")))
+	o := c.send(marshalled(t, propose(mine, handoff.AdvanceProject, "wall")))
 	require.Equal(t, handoff.Executed, o.result.Status)
 	require.Equal(t, handoff.Executed, operator.send(foreign).result.Status, "an operator may speak for all")
 }
@@ -55,20 +56,20 @@ func TestAgentSpeaksForItsTownsAndActors(t *testing.T) {
 // Whatever a client writes into the header that names its user, the server's word counts.
 func TestNobodyPosesAsAnother(t *testing.T) {
 	t.Parallel()
-	limited := person(access.Agent, ofTowns("mine"))
-	free := access.User{Name: "free", Role: access.Agent, Password: pass}
-	srv := start(t, withUsers(limited, free, person(access.Operator)))
-	at := as(t, srv.URL(), person(access.Operator)).put(snapshot("other"), "")
-	body := wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	limited := servertest.Person(access.Agent, ofTowns("mine"))
+	free := access.User{Name: "free", Role: access.Agent, Password: servertest.Password}
+	srv := start(t, servertest.WithUsers(limited, free, servertest.Person(access.Operator)))
+	at := as(t, srv.URL(), servertest.Person(access.Operator)).put(snapshot("other"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	c := as(t, srv.URL(), limited)
 	for _, header := range []nats.Header{
-		{access.UserHeader: {`{"user":"free","acc":"CLIENTS"}`}},
-		{access.UserHeader: {`{"user":"free"}`, `{"user":"free"}`}},
+		{wire.UserHeader: {`{"user":"free","acc":"CLIENTS"}`}},
+		{wire.UserHeader: {`{"user":"free"}`, `{"user":"free"}`}},
 		{"nats-request-info": {`{"user":"free"}`}},
-		{access.UserHeader: {}, "Other": {"x"}},
-		{access.UserHeader: {"no JSON"}},
+		{wire.UserHeader: {}, "Other": {"x"}},
+		{wire.UserHeader: {"no JSON"}},
 	} {
-		msg := &nats.Msg{Subject: worldengine.Subject("main", "handoff"), Data: body, Header: header}
+		msg := &nats.Msg{Subject: wire.Subject("main", "handoff"), Data: body, Header: header}
 		reply, err := c.nc.RequestMsg(msg, 20*time.Second)
 		require.NoError(t, err)
 		require.Equal(t, "FORBIDDEN", c.failureOf(reply).Code, "%v", header)
@@ -80,17 +81,17 @@ func TestNobodyPosesAsAnother(t *testing.T) {
 // log, and no plugin is asked by anybody but the engine.
 func TestReplySubjectsDoNotReachTheStreams(t *testing.T) {
 	t.Parallel()
-	srv := start(t, withUsers(everybody()...))
-	operator := as(t, srv.URL(), person(access.Operator))
+	srv := start(t, servertest.WithUsers(everybody()...))
+	operator := as(t, srv.URL(), servertest.Person(access.Operator))
 	operator.put(snapshot("t"), "")
 	js, err := jetstream.New(operator.nc)
 	require.NoError(t, err)
 	before := messages(t, js)
 	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
-		c := as(t, srv.URL(), person(role))
+		c := as(t, srv.URL(), servertest.Person(role))
 		for _, s := range subjects {
 			for _, verb := range []string{"town.get", "control.get"} {
-				require.NoError(t, c.nc.PublishRequest(worldengine.Subject("main", verb), s.subject, []byte(`{"townId":"t"}`)))
+				require.NoError(t, c.nc.PublishRequest(wire.Subject("main", verb), s.subject, []byte(`{"townId":"t"}`)))
 			}
 		}
 		c.request("town.get", []byte(`{"townId":"t"}`)) // the readers have answered what came before, or soon will
@@ -111,7 +112,7 @@ func drained(t *testing.T, c *client) {
 func messages(t *testing.T, js jetstream.JetStream) map[string]uint64 {
 	t.Helper()
 	counts := map[string]uint64{}
-	for _, name := range access.Streams("main") {
+	for _, name := range wire.Streams("main") {
 		stream, err := js.Stream(t.Context(), name)
 		require.NoError(t, err)
 		counts[name] = stream.CachedInfo().State.LastSeq
@@ -122,13 +123,13 @@ func messages(t *testing.T, js jetstream.JetStream) map[string]uint64 {
 // A plugin is asked over the accounts, may answer late and more than once, and reports its own towns.
 func TestPluginOfATown(t *testing.T) {
 	t.Parallel()
-	plugin := person(access.Plugin, ofTowns("mine"))
-	srv := start(t, byPlugin, withUsers(plugin, person(access.Agent), person(access.Operator)))
-	operator, agent, c := as(t, srv.URL(), person(access.Operator)), as(t, srv.URL(), person(access.Agent)), as(t, srv.URL(), plugin)
+	plugin := servertest.Person(access.Plugin, ofTowns("mine"))
+	srv := start(t, byPlugin, servertest.WithUsers(plugin, servertest.Person(access.Agent), servertest.Person(access.Operator)))
+	operator, agent, c := as(t, srv.URL(), servertest.Person(access.Operator)), as(t, srv.URL(), servertest.Person(access.Agent)), as(t, srv.URL(), plugin)
 	at := operator.put(snapshot("mine"), "")
 
 	times := 0
-	_, err := c.nc.Subscribe(worldengine.ApplySubject("main", "mine"), func(msg *nats.Msg) {
+	_, err := c.nc.Subscribe(wire.ApplySubject("main", "mine"), func(msg *nats.Msg) {
 		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
 		if err != nil {
 			return
@@ -142,7 +143,7 @@ func TestPluginOfATown(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, c.nc.Flush())
-	o := agent.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	o := agent.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Equal(t, handoff.Executed, o.result.Status)
 
 	now := c.town("mine")
@@ -160,11 +161,11 @@ func TestPluginOfATown(t *testing.T) {
 // Where no plugin is subscribed, the engine is told so across the accounts too.
 func TestNoPluginWithAccounts(t *testing.T) {
 	t.Parallel()
-	srv := start(t, byPlugin, withUsers(everybody()...), func(c *server.Config) {
-		c.Engine.Plugin.Deadline = 200 * time.Millisecond
+	srv := start(t, byPlugin, servertest.WithUsers(everybody()...), func(c *server.Config) {
+		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline = 1, 2*time.Second
 	})
-	at := as(t, srv.URL(), person(access.Operator)).put(snapshot("t"), "")
-	o := as(t, srv.URL(), person(access.Agent)).send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	at := as(t, srv.URL(), servertest.Person(access.Operator)).put(snapshot("t"), "")
+	o := as(t, srv.URL(), servertest.Person(access.Agent)).send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Equal(t, "PLUGIN_UNAVAILABLE", string(o.result.ReasonCode))
 }
 
@@ -178,18 +179,18 @@ func TestAccessOnAnOldDirectory(t *testing.T) {
 	at := connect(t, srv).put(snapshot("t"), "")
 	stop(t, srv)
 
-	srv, err = server.Start(t.Context(), configure(keep, withUsers(everybody()...)))
+	srv, err = server.Start(t.Context(), configure(keep, servertest.WithUsers(everybody()...)))
 	require.NoError(t, err)
 	var heard []*nats.Subscription
 	for _, role := range []access.Role{access.Agent, access.Observer, access.Operator} {
-		c := as(t, srv.URL(), person(role))
+		c := as(t, srv.URL(), servertest.Person(role))
 		require.Equal(t, at, c.town("t"))
 		sub, err := c.nc.SubscribeSync("runevents.v2.main.>")
 		require.NoError(t, err)
 		require.NoError(t, c.nc.Flush())
 		heard = append(heard, sub)
 	}
-	as(t, srv.URL(), person(access.Agent)).send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	as(t, srv.URL(), servertest.Person(access.Agent)).send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	for _, sub := range heard {
 		_, err := sub.NextMsg(20 * time.Second)
 		require.NoError(t, err)

@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -10,7 +12,15 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/runs"
 )
+
+func runIDs(rows []runs.Row) (ids []string) {
+	for i := range rows {
+		ids = append(ids, rows[i].RunID)
+	}
+	return ids
+}
 
 func (c *client) run(runID string) runevents.Snapshot {
 	c.t.Helper()
@@ -18,12 +28,13 @@ func (c *client) run(runID string) runevents.Snapshot {
 }
 
 // listRuns reads all pages of run.list.
-func (c *client) listRuns(request map[string]any) []runevents.Snapshot {
+func (c *client) listRuns(request map[string]any) []runs.Row {
 	c.t.Helper()
-	var all []runevents.Snapshot
+	request = maps.Clone(request)
+	var all []runs.Row
 	for {
 		page := call[struct {
-			Runs []runevents.Snapshot
+			Runs []runs.Row
 			Next uint64
 		}](c, "run.list", schemas.RunListReply, request)
 		require.LessOrEqual(c.t, len(page.Runs), request["limit"])
@@ -40,7 +51,7 @@ func TestRunGet(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
 	at := c.put(snapshot("t"), "")
-	failed := c.send(wire(t, propose(at, handoff.AdvanceProject, "bridge")))
+	failed := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "bridge")))
 	run := c.run(failed.runID)
 	require.Equal(t, failed.runID, run.RunID)
 	require.Equal(t, runevents.RunHasFailed, run.Status)
@@ -56,9 +67,9 @@ func TestRunGet(t *testing.T) {
 	}, steps)
 	require.Equal(t, "PROJECT_BLOCKED", run.Steps[3].Error.Code)
 
-	executed := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	executed := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Equal(t, runevents.RunSucceeded, c.run(executed.runID).Status)
-	again := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	again := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	run = c.run(again.runID)
 	require.Equal(t, runevents.RunSucceeded, run.Status)
 	require.Equal(t, runevents.StepWasSkipped, run.Steps[3].Status)
@@ -83,7 +94,7 @@ func TestRunList(t *testing.T) {
 		} else {
 			at = c.town(id)
 		}
-		o := c.send(wire(t, propose(at, handoff.TalkToTownsfolk, "casual")))
+		o := c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")))
 		all = append(all, o.runID)
 		if i%3 == 1 {
 			ofOne = append(ofOne, o.runID)
@@ -94,20 +105,106 @@ func TestRunList(t *testing.T) {
 			require.NoError(t, err)
 			middle = runevents.Timestamp(persisted.Add(time.Millisecond))
 			require.Eventually(t, func() bool { return time.Now().After(persisted.Add(2 * time.Millisecond)) },
-				time.Second, time.Millisecond)
+				30*time.Second, time.Millisecond)
 		}
 	}
-	ids := func(runs []runevents.Snapshot) []string {
-		var ids []string
-		for _, run := range runs {
-			ids = append(ids, run.RunID)
+	for _, order := range []string{"oldest", "newest"} {
+		in := func(ids []string) []string {
+			if order == "newest" {
+				return reversed(slices.Clone(ids))
+			}
+			return ids
 		}
-		return ids
+		list := func(limit int, members ...any) []string {
+			request := map[string]any{"limit": limit, "order": order}
+			for i := 0; i < len(members); i += 2 {
+				request[members[i].(string)] = members[i+1]
+			}
+			return runIDs(c.listRuns(request))
+		}
+		require.Equal(t, in(all), list(4))
+		require.Equal(t, in(all), list(100))
+		require.Equal(t, in(ofOne), list(2, "townId", "town 1"))
+		require.Equal(t, in(all[11:]), list(4, "from", middle))
+		require.Equal(t, in(all[:11]), list(4, "to", middle))
 	}
-	require.Equal(t, all, ids(c.listRuns(map[string]any{"limit": 4})))
-	require.Equal(t, all, ids(c.listRuns(map[string]any{"limit": 100})))
-	require.Equal(t, ofOne, ids(c.listRuns(map[string]any{"limit": 2, "townId": "town 1"})))
-	require.Equal(t, all[11:], ids(c.listRuns(map[string]any{"limit": 4, "from": middle})))
-	require.Equal(t, all[:11], ids(c.listRuns(map[string]any{"limit": 4, "to": middle})))
+	require.Equal(t, reversed(slices.Clone(all)), runIDs(c.listRuns(map[string]any{"limit": 4})))
 	require.Empty(t, c.listRuns(map[string]any{"limit": 4, "townId": "nowhere"}))
+}
+
+// A run that began in the window of a list and ended after it has the status of its end, in either order.
+func TestRunListEndedAfterTheWindow(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	c.put(snapshot("t"), "")
+	began := c.append("t", written("planner", runevents.RunStarted, "", 1))
+	at, err := time.Parse(time.RFC3339, began[0].PersistedAt)
+	require.NoError(t, err)
+	to := at.Add(time.Millisecond)
+	require.Eventually(t, func() bool { return time.Now().After(to.Add(time.Millisecond)) },
+		30*time.Second, time.Millisecond)
+	c.append("t", written("planner", runevents.RunCompleted, "", 1))
+	for _, order := range []string{"oldest", "newest"} {
+		list := func(status runevents.RunStatus) []string {
+			return runIDs(c.listRuns(map[string]any{
+				"limit": 4, "order": order, "status": status, "to": runevents.Timestamp(to),
+			}))
+		}
+		require.Equal(t, []string{"planner"}, list(runevents.RunSucceeded), order)
+		require.Empty(t, list(runevents.RunRunning), order)
+	}
+}
+
+// A list takes the runs of an actor, a type and a status, of the run or of its result, and its rows say
+// them; in a world with far more events than one look takes in, too.
+func TestRunListSelects(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	at := c.put(snapshot("quiet"), "")
+	first := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "bridge"))) // fails: it is blocked
+	busy := c.put(snapshot("busy"), "")
+	var rejected, stale []string
+	for i := range 60 {
+		p := propose(busy, handoff.AcceptMission, "none", handoff.Precondition{Kind: "side_quest_exists", TargetID: "none"})
+		p.ActorID, p.Reason = fmt.Sprintf("mayor-%d", i%2), fmt.Sprint("Try ", i)
+		if i%5 == 0 {
+			p.DecisionEpoch++
+		}
+		o := c.send(marshalled(t, p))
+		if i%5 == 0 {
+			stale = append(stale, o.runID)
+		} else if i%2 == 1 {
+			rejected = append(rejected, o.runID)
+		}
+	}
+	paused := c.signal("control.pause", map[string]any{"townId": "busy", "actorId": "ada"})
+	for _, order := range []string{"oldest", "newest"} {
+		for _, limit := range []int{7, 50} {
+			list := func(members map[string]any) []string {
+				members["order"], members["limit"] = order, limit
+				ids := runIDs(c.listRuns(members))
+				if order == "newest" {
+					slices.Reverse(ids)
+				}
+				return ids
+			}
+			require.Equal(t, rejected, list(map[string]any{"status": "rejected", "actorId": "mayor-1"}))
+			require.Equal(t, stale, list(map[string]any{"status": "stale"}))
+			require.Equal(t, []string{first.runID}, list(map[string]any{"type": "PROJECT_ADVANCE"}))
+			require.Equal(t, []string{first.runID}, list(map[string]any{"status": "FAILED", "townId": "quiet"}))
+			require.Equal(t, []string{paused.SignalID}, list(map[string]any{"type": "PAUSE", "actorId": "ada"}))
+			require.Empty(t, list(map[string]any{"status": "PENDING"}))
+			require.Len(t, list(map[string]any{}), 62)
+		}
+	}
+	row := c.listRuns(map[string]any{"limit": 1, "status": "failed"})[0]
+	require.Equal(t, []any{"quiet", "mayor-1", "PROJECT_ADVANCE", "project advance quiet bridge"},
+		[]any{row.TownID, row.ActorID, row.Type, row.Command})
+	require.Equal(t, []any{handoff.Failed, handoff.ReasonCode("PROJECT_BLOCKED"), runevents.RunHasFailed},
+		[]any{row.ResultStatus, row.ReasonCode, row.Status})
+	require.NotEmpty(t, row.StartedAt)
+	require.NotEmpty(t, row.CompletedAt)
+
+	f := c.refused("run.list", []byte(`{"status":"done"}`))
+	require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED", "/status"}, []any{f.Status, f.Code, f.Details[0].Path})
 }

@@ -12,12 +12,17 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/httpd"
+	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/service"
+	"worldengine/worldengine/storage"
+	"worldengine/worldengine/wire"
 )
 
 // Sync is when the embedded NATS brings a commit to the disk.
@@ -39,7 +44,7 @@ const (
 	DefaultSyncInterval = 2 * time.Second
 	DefaultDrainTimeout = 20 * time.Second
 	// DefaultMaxConnections leaves room for many agents and bounds what those may cost that send half a
-	// message each: up to 16 MiB.
+	// message each: up to maxRequest.
 	DefaultMaxConnections = 1024
 )
 
@@ -54,26 +59,39 @@ type Config struct {
 	// SyncInterval; DefaultSyncInterval.
 	Sync         Sync
 	SyncInterval time.Duration
-	// MaxConnections is how many connections the embedded NATS takes, the server's own included;
-	// DefaultMaxConnections.
+	// MinFreeDisk is how many bytes of the disk of Data stay free: what would have to be stored when there
+	// are less is refused; 0 for a fiftieth of the disk, at least 1 MiB and at most 256 MiB.
+	MinFreeDisk int64
+	// MaxConnections is how many connections of clients the embedded NATS takes, beside the server's
+	// own and operators'; DefaultMaxConnections.
 	MaxConnections int
+	// MaxConnectionsPerAddress is how many of them may be of one address (for IPv6 one /64 network), loopback
+	// too; by default a quarter of MaxConnections, and all of them for loopback.
+	MaxConnectionsPerAddress int
 	// NATS is the URL of an existing NATS with JetStream to join, with Connection's options. With
 	// it nothing is embedded, and Listen, Data and Sync mean nothing.
 	NATS       string
 	Connection natsconn.Options
+	// HTTP is where the console and what monitoring asks are served, HOST:PORT, port 0 for a free one, or
+	// empty for nowhere. It has the TLS of Access, and the bounds and rules of Listen.
+	HTTP string
+	// NATSWebSocket is where an existing NATS takes the WebSockets of the console, ws:// or wss://HOST:PORT.
+	NATSWebSocket string
 	// WorldFile is a JSON array of snapshot.v1 whose towns are created where they do not exist.
 	// World is the same as bytes.
 	WorldFile string
 	World     []byte
-	// RCON is the console that applies the commands of towns bound to worldengine.ApplyRCON; nil where
+	// RCON is the console that applies the commands of towns bound to apply.RCON; nil where
 	// there is none. With it, Engine.RCON is the server's own.
 	RCON *rcon.Config
-	// Access is who may connect and do what; nil where everybody may do everything. An embedded server
-	// then listens on loopback only, unless InsecureListen says that it need not. With NATS the users and
-	// accounts are that server's, Connection must lead into the world's account, and Clients into that of
-	// the clients.
+	// Access is who may connect and do what; nil where everybody may ask every verb, about every town and
+	// for every actor. An embedded server then listens on loopback only, unless InsecureListen says that it
+	// need not, and keeps its streams from who has not the key in OperatorKeyFile, unless Open says that
+	// everybody may do everything. With NATS the users and accounts are that server's, Connection must
+	// lead into the world's account, and Clients into that of the clients.
 	Access         *access.Config
 	InsecureListen bool
+	Open           bool
 	Clients        natsconn.Options
 	// Engine and Service are the settings of the parts. Service.World follows Engine.World.
 	Engine  worldengine.Config
@@ -81,7 +99,9 @@ type Config struct {
 	// Logger is where trouble is told; slog.Default.
 	Logger *slog.Logger
 
-	private bool // the embedded NATS does not listen: only this process is connected
+	bridge  *httpd.Bridge    // leads browsers to NATS; nil without HTTP
+	metrics *metrics.Metrics // nil without HTTP
+	private bool             // the embedded NATS does not listen: only this process is connected
 }
 
 func (c Config) withDefaults() Config {
@@ -101,7 +121,7 @@ func (c Config) withDefaults() Config {
 		c.MaxConnections = DefaultMaxConnections
 	}
 	if c.Engine.World == "" {
-		c.Engine.World = worldengine.DefaultWorld
+		c.Engine.World = wire.DefaultWorld
 	}
 	c.Service.World = c.Engine.World
 	if c.Logger == nil {
@@ -114,29 +134,53 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// twoAccounts reports whether clients have an account of their own beside the world's.
+func (c *Config) twoAccounts() bool {
+	return c.Access != nil || c.NATS == "" && !c.Open && !c.private
+}
+
+// anonymousClients reports whether clients have an account of their own and need not say who they
+// are.
+func (c *Config) anonymousClients() bool { return c.Access == nil && c.twoAccounts() }
+
+// whyNoStreams adds what to do to the error of a NATS server that does not let this one at its streams.
+func (c *Config) whyNoStreams(err error) error {
+	if c.NATS == "" || !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
+		return err
+	}
+	return fmt.Errorf("%w: that NATS server keeps its streams from this user; give the credentials of one in "+
+		"the world's account, or, where it is a handoffd's, start that one with --open", err)
+}
+
 // Server is a running world engine. Start makes one, Close ends it.
 type Server struct {
 	url       string
 	created   int
 	embedded  *embedded     // nil where an existing NATS was joined
-	conn      *nats.Conn    // commits, reads and answers
+	conn      *nats.Conn    // commits, reads, and answers in the world's account
 	followers *nats.Conn    // what is derived from the log
-	asking    *nats.Conn    // asks plugins, in the clients' account; nil without access control
+	asking    *nats.Conn    // asks plugins, on inboxes of its own; nil where there is one account
+	answering *nats.Conn    // answers in the clients' account; nil where no requests are taken there
 	console   *rcon.Console // nil where none is configured
+	http      *httpd.Server // nil where there is none
 	engine    *worldengine.Engine
 	service   *service.Service
+	health    *health
+
+	access    *access.Config    // nil without access control
+	directory *access.Directory // of its users
 }
 
 // Start starts a server. When it returns, requests are answered. ctx bounds the start only.
 func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	config = config.withDefaults()
-	s := &Server{url: config.NATS}
+	s := &Server{url: config.NATS, health: newHealth(), access: config.Access, directory: config.Service.Access}
 	defer func() {
 		if err != nil {
 			s.abandon()
 		}
 	}()
-	if err := worldengine.ValidateWorld(config.Engine.World); err != nil {
+	if err := wire.ValidateWorld(config.Engine.World); err != nil {
 		return nil, err
 	}
 	if config.RCON != nil {
@@ -145,76 +189,80 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		}
 		config.Engine.RCON = s.console
 	}
+	if s.http, err = listenHTTP(&config); err != nil {
+		return nil, err
+	}
 	if config.NATS == "" {
 		s.embedded, err = startEmbedded(&config)
 		if err != nil {
 			return nil, err
 		}
 		s.url = s.embedded.nats.ClientURL()
+		config.Engine.MayStore = s.embedded.room.Check
+		config.Service.OperatorKey = s.embedded.accounts.operatorFile
 	}
-	if s.conn, err = s.connect(config, "engine"); err != nil {
+	if s.conn, err = s.connect(config, committing); err != nil {
 		return nil, err
 	}
-	if s.followers, err = s.connect(config, "followers"); err != nil {
+	if s.followers, err = s.connect(config, following); err != nil {
 		return nil, err
 	}
-	if config.Access != nil {
+	if config.twoAccounts() {
 		if s.asking, err = s.connect(config, asking); err != nil {
 			return nil, err
 		}
 		config.Engine.Plugins = s.asking
 	}
+	if config.Access != nil {
+		if err = s.tryCrossing(ctx, config); err != nil {
+			return nil, err
+		}
+	}
 	if s.engine, err = worldengine.Open(ctx, s.conn, s.followers, config.Engine); err != nil {
-		return nil, err
+		return nil, config.whyNoStreams(err)
 	}
 	if err := s.loadWorld(ctx, config); err != nil {
 		return nil, err
 	}
-	requests, err := s.connect(config, "requests")
-	if err != nil {
+	if err := s.serve(config); err != nil {
 		return nil, err
 	}
-	s.service, err = service.Serve(requests, s.conn, s.engine, config.Service)
-	if err != nil {
-		requests.Close()
+	if err := s.serveHTTP(&config); err != nil {
 		return nil, err
 	}
 	return s, nil
 }
 
-// asking is the purpose of the connection to the clients' account.
-const asking = "asking"
-
-// connect makes one of the server's own connections.
-func (s *Server) connect(config Config, purpose string) (*nats.Conn, error) {
-	name := "handoffd " + config.Engine.World + " " + purpose
-	logger := config.Logger.With("connection", purpose)
-	options := []nats.Option{
-		nats.MaxReconnects(-1),
-		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
-			if err != nil {
-				logger.Warn("NATS is away", "error", err)
-			}
-		}),
-		nats.ReconnectHandler(func(*nats.Conn) { logger.Info("NATS is back") }),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			logger.Warn("NATS reports", "error", err)
-		}),
-	}
-	if s.embedded == nil {
-		connection := config.Connection
-		if purpose == asking {
-			connection = config.Clients
+// serve takes requests: in the world's account, and where an embedded NATS has one for clients who
+// need not say who they are, also there. With access control those of clients cross to the world's
+// account, since NATS marks them with their user on the way.
+func (s *Server) serve(config Config) (err error) {
+	entrances := []service.Entrance{{Replies: s.conn}}
+	purposes := []purpose{requesting}
+	if config.anonymousClients() {
+		if s.answering, err = s.connect(config, answering); err != nil {
+			return err
 		}
-		return connection.Connect(config.NATS, name, options...)
+		entrances = append(entrances, service.Entrance{Replies: s.answering})
+		purposes = append(purposes, requestingClients)
 	}
-	options = append(options, nats.Name(name), nats.InProcessServer(s.embedded.nats),
-		s.embedded.accounts.option(purpose == asking))
-	nc, err := nats.Connect("", options...)
-	if err != nil {
-		return nil, fmt.Errorf("server: connection to the embedded NATS: %w", err)
+	for i := range entrances {
+		in := &entrances[i]
+		in.Intake = new(service.Intake)
+		if in.Requests, err = s.connectThrough(in.Intake, config, purposes[i]); err != nil {
+			break
+		}
 	}
-	return nc, nil
+	if err == nil {
+		s.service, err = service.Serve(entrances, s.engine, config.Service)
+		return err
+	}
+	for _, in := range entrances {
+		if in.Requests != nil {
+			in.Requests.Close()
+		}
+	}
+	return err
 }
 
 func (s *Server) loadWorld(ctx context.Context, config Config) error {
@@ -249,6 +297,23 @@ func (c *Config) inWorldFile(err error) error {
 // URL returns the NATS URL at which the server is reached.
 func (s *Server) URL() string { return s.url }
 
+// OperatorKey returns the name of the file with the seed of the local operator's NKey; empty with access
+// control, and where an existing NATS was joined.
+func (s *Server) OperatorKey() string {
+	if s.embedded == nil {
+		return ""
+	}
+	return s.embedded.accounts.operatorFile
+}
+
+// Room returns what watches the disk of the data directory; nil where an existing NATS was joined.
+func (s *Server) Room() *storage.Room {
+	if s.embedded == nil {
+		return nil
+	}
+	return s.embedded.room
+}
+
 // Created returns how many towns of the world file were created at the start.
 func (s *Server) Created() int { return s.created }
 
@@ -258,22 +323,27 @@ func (s *Server) Engine() *worldengine.Engine { return s.engine }
 // Close stops taking requests, finishes and answers those in hand, and ends what was started. ctx
 // bounds the wait for what is in hand.
 func (s *Server) Close(ctx context.Context) error {
+	s.health.draining.Store(true)
 	err := s.service.Stop(ctx)
 	err = errors.Join(err, s.engine.Close(ctx))
 	if s.console != nil {
 		s.console.Close()
 	}
-	// The last answers must have left before the connection goes.
-	if flushErr := s.conn.FlushWithContext(ctx); flushErr != nil {
-		err = errors.Join(err, fmt.Errorf("server: last answers: %w", flushErr))
+	// The last answers must have left before the connections go.
+	for _, nc := range []*nats.Conn{s.conn, s.answering} {
+		if nc == nil {
+			continue
+		}
+		if flushErr := nc.FlushWithContext(ctx); flushErr != nil {
+			err = errors.Join(err, fmt.Errorf("server: last answers: %w", flushErr))
+		}
 	}
-	s.conn.Close()
-	s.followers.Close()
-	if s.asking != nil {
-		s.asking.Close()
-	}
+	s.disconnect()
 	if s.embedded != nil {
 		s.embedded.close()
+	}
+	if s.http != nil {
+		err = errors.Join(err, s.http.Close(ctx))
 	}
 	return err
 }
@@ -283,17 +353,21 @@ func (s *Server) abandon() {
 	if s.engine != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
+		if s.service != nil {
+			_ = s.service.Stop(ctx)
+		}
 		_ = s.engine.Close(ctx) // nothing was taken, so there is nothing to finish
 	}
 	if s.console != nil {
 		s.console.Close()
 	}
-	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking} {
-		if nc != nil {
-			nc.Close()
-		}
-	}
+	s.disconnect()
 	if s.embedded != nil {
 		s.embedded.close()
+	}
+	if s.http != nil {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		_ = s.http.Close(ctx) // the error that Start returns is the one to tell
 	}
 }

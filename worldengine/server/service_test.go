@@ -14,6 +14,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // The ordinary NATS tools discover the service and read its statistics.
@@ -22,7 +23,7 @@ func TestDiscovery(t *testing.T) {
 	c := connect(t, start(t))
 	c.put(snapshot("t"), "")
 	ask := func(subject string, v any) {
-		reply, err := c.nc.Request(subject, nil, 5*time.Second)
+		reply, err := c.nc.Request(subject, nil, 30*time.Second)
 		require.NoError(t, err)
 		require.NoError(t, json.Unmarshal(reply.Data, v))
 	}
@@ -42,7 +43,7 @@ func TestDiscovery(t *testing.T) {
 		subjects[e.Subject] = true
 	}
 	for _, verb := range []string{"handoff", "town.get", "town.list", "town.put", "result.get", "run.events"} {
-		require.True(t, subjects[worldengine.Subject("main", verb)], verb)
+		require.True(t, subjects[wire.Subject("main", verb)], verb)
 	}
 	var stats struct {
 		Endpoints []struct {
@@ -51,7 +52,7 @@ func TestDiscovery(t *testing.T) {
 			Data        worldengine.Stats
 		}
 	}
-	c.send(wire(t, propose(c.town("t"), handoff.AdvanceProject, "wall")))
+	c.send(marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "wall")))
 	ask("$SRV.STATS.worldengine", &stats)
 	counted := map[string]int{}
 	for _, e := range stats.Endpoints {
@@ -65,7 +66,7 @@ func TestDiscovery(t *testing.T) {
 func TestRunEventsArePaged(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
-	o := c.send(wire(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
+	o := c.send(marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
 	all := c.events(o.runID)
 	var paged []runevents.Record
 	for after := int64(0); ; {
@@ -93,9 +94,9 @@ func TestBus(t *testing.T) {
 	bus, err := c.nc.SubscribeSync("runevents.v2.main.>")
 	require.NoError(t, err)
 	require.NoError(t, c.nc.Flush())
-	o := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall")))
+	o := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	for _, want := range c.events(o.runID) {
-		msg, err := bus.NextMsg(5 * time.Second)
+		msg, err := bus.NextMsg(30 * time.Second)
 		require.NoError(t, err)
 		require.Equal(t, "runevents.v2.main.Fort%2E%20%E2%84%96%202."+o.runID, msg.Subject)
 		require.Equal(t, string(want.EventType), msg.Header.Get("Event-Type"))
@@ -123,9 +124,9 @@ func TestOverload(t *testing.T) {
 	inbox := nats.NewInbox()
 	replies, err := c.nc.SubscribeSync(inbox)
 	require.NoError(t, err)
-	body := wire(t, propose(at, handoff.AdvanceProject, "wall"))
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	for range flood {
-		require.NoError(t, c.nc.PublishRequest(worldengine.Subject("main", "handoff"), inbox, body))
+		require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "handoff"), inbox, body))
 	}
 	statuses := map[handoff.Status]int{}
 	busy, queued := 0, 0
@@ -165,7 +166,7 @@ func TestOrderOfArrival(t *testing.T) {
 	replies, err := c.nc.SubscribeSync(inbox)
 	require.NoError(t, err)
 	for range length {
-		require.NoError(t, c.nc.PublishRequest(worldengine.Subject("main", "handoff"), inbox, h.next()))
+		require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "handoff"), inbox, h.next()))
 	}
 	for range length {
 		reply, err := replies.NextMsg(20 * time.Second)
@@ -187,12 +188,12 @@ func TestJoinedNATSRestarts(t *testing.T) {
 	h := newChain(t, c, "t")
 	first := h.next()
 	require.Equal(t, handoff.Executed, c.send(first).result.Status)
-	failing := wire(t, propose(h.at, handoff.AdvanceProject, "bridge"))
+	failing := marshalled(t, propose(h.at, handoff.AdvanceProject, "bridge"))
 	require.Equal(t, handoff.Failed, c.send(failing).result.Status)
 	external.restart()
 	var answers sync.Map
 	require.Eventually(t, func() bool {
-		reply, err := c.nc.Request(worldengine.Subject("main", "handoff"), failing, 2*time.Second)
+		reply, err := c.nc.Request(wire.Subject("main", "handoff"), failing, 2*time.Second)
 		if err != nil || reply.Header.Get("Nats-Service-Error-Code") != "" {
 			return false
 		}

@@ -121,7 +121,7 @@ func TestStrangeTowns(t *testing.T) {
 	for _, id := range ids {
 		at := c.put(snapshot(id), "")
 		require.Equal(t, id, at.TownID)
-		o := c.send(wire(t, propose(at, handoff.TalkToTownsfolk, "casual")))
+		o := c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")))
 		require.Equal(t, handoff.Executed, o.result.Status)
 		require.Equal(t, c.town(id).SnapshotHash, *o.result.WorldState.SnapshotHash)
 		requireRun(t, o, c.events(o.runID))
@@ -149,7 +149,7 @@ func TestWorldFile(t *testing.T) {
 	c := connect(t, srv)
 	at := c.town("town-threatened")
 	require.Equal(t, int64(15), at.DecisionEpoch)
-	o := c.send(wire(t, propose(at, handoff.AdvanceProject, "wall-perimeter")))
+	o := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall-perimeter")))
 	require.Equal(t, handoff.Executed, o.result.Status)
 	stop(t, srv)
 

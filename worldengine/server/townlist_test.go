@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/schemas"
-	"worldengine/worldengine"
+	"worldengine/worldengine/wire"
 )
 
 // A list of more towns than NATS is asked for at once has each town once, as it is now: also those that
@@ -20,7 +20,7 @@ func TestListOfManyTowns(t *testing.T) {
 	require.NoError(t, err)
 	for i := range first {
 		body := mustJSON(t, putRequest(snapshot(fmt.Sprintf("town-%04d", i)), ""))
-		require.NoError(t, c.nc.PublishRequest(worldengine.Subject(c.world, "town.put"), inbox.Subject, body))
+		require.NoError(t, c.nc.PublishRequest(wire.Subject(c.world, "town.put"), inbox.Subject, body))
 	}
 	for range first {
 		_, err := inbox.NextMsgWithContext(t.Context())

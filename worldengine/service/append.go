@@ -2,7 +2,6 @@ package service
 
 import (
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"worldengine/runevents"
 	"worldengine/schemas"
@@ -11,19 +10,19 @@ import (
 // maxAppend is the largest run.append in bytes that is read.
 const maxAppend = 1 << 20
 
-// takeAppend hands a run.append to a reader, who reads it and leaves it to the engine; the answer
-// goes out when the events are persisted.
-func (s *Service) takeAppend() func(micro.Request) {
-	l := s.addLane(s.changes, s.parsers())
-	return func(r micro.Request) {
-		reply, data := r.Reply(), r.Data()
+// takeAppend returns the handler of run.append: a worker parses it and leaves it to the engine, and
+// the answer goes out when the events are persisted.
+func (s *Service) takeAppend() func(*incoming) {
+	p := s.addPool(s.changes, s.parsers())
+	return func(r *incoming) {
+		reply, data, rights := r.reply, r.data, r.rights
 		if len(data) > maxAppend {
-			s.fail(reply, tooLarge(len(data), maxAppend))
+			s.failOnArrival(reply, tooLarge(len(data), maxAppend))
 			return
 		}
-		rights := s.rightsOf(r)
-		p := s.admit(r, l.places, s.townOf(rights, data), requestBytes+changeWeight*int64(len(data)))
-		s.enqueue(l, p, reply, func() error {
+		bytes := requestBytes + changeWeight*int64(len(data))
+		held := s.admit(r, p.slots, s.townOf(rights, data), bytes)
+		s.enqueue(p, held, reply, func() error {
 			townID, writes, err := runevents.ParseAppend(data, schemas.Limits{Bytes: maxAppend})
 			if err != nil {
 				return err
@@ -31,15 +30,17 @@ func (s *Service) takeAppend() func(micro.Request) {
 			if err := rights.Town(townID); err != nil {
 				return err
 			}
-			return s.engine.SubmitEvents(townID, writes, func(appended []runevents.Appended, err error) {
-				s.answerAppend(p, reply, appended, err)
+			return s.engine.Runs().Submit(townID, writes, func(appended []runevents.Appended, err error) {
+				s.answerAppend(held, reply, appended, err)
 			})
 		})
 	}
 }
 
-func (s *Service) answerAppend(p *place, replyTo string, appended []runevents.Appended, err error) {
-	s.conclude(p, replyTo, func() (*nats.Msg, error) {
+func (s *Service) answerAppend(
+	held *slot, to replyTo, appended []runevents.Appended, err error,
+) {
+	s.finish(held, to, func() (*nats.Msg, error) {
 		if err != nil {
 			return nil, err
 		}

@@ -1,24 +1,35 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
 
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+
 	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/wire"
 )
 
 // controlReply is the answer of the control verbs and of run.cancel.
 type controlReply struct {
-	TownID    string                `json:"townId,omitzero"`
-	Status    string                `json:"status"`
-	Substatus string                `json:"substatus,omitzero"`
-	Applying  int                   `json:"applying"`
-	Message   string                `json:"message,omitzero"`
-	PausedBy  *worldengine.PausedBy `json:"pausedBy,omitzero"`
-	SignalID  string                `json:"signalId,omitzero"`
+	TownID    string              `json:"townId,omitzero"`
+	Status    string              `json:"status"`
+	Substatus string              `json:"substatus,omitzero"`
+	Applying  int                 `json:"applying"`
+	Message   string              `json:"message,omitzero"`
+	PausedBy  *commitlog.PausedBy `json:"pausedBy,omitzero"`
+	SignalID  string              `json:"signalId,omitzero"`
 }
+
+// substatusDraining says that what was in hand when a pause came is still being applied.
+const substatusDraining = "DRAINING"
 
 func controlReplyOf(c worldengine.Control) ([]byte, error) {
 	r := controlReply{
@@ -28,13 +39,13 @@ func controlReplyOf(c worldengine.Control) ([]byte, error) {
 		r.Status, r.Message = "PAUSED", "Paused."
 	}
 	if c.Draining {
-		r.Substatus = "DRAINING"
+		r.Substatus = substatusDraining
 		r.Message = fmt.Sprintf("Paused. Commands still being applied: %d.", c.Applying)
 	}
 	return reply(r)
 }
 
-// signalRequest is what the requests of all signals are read into.
+// signalRequest has the members of the requests of all signals.
 type signalRequest struct {
 	TownID         string `json:"townId"`
 	RunID          string `json:"runId"`
@@ -43,29 +54,50 @@ type signalRequest struct {
 	DrainTimeoutMs int64  `json:"drainTimeoutMs"`
 }
 
-// signal returns the verb that gives a signal, whose request has the given schema.
+// signal returns the handler of a verb that gives a signal, whose request has the given schema. One that is
+// refused is recorded too, as far as it says what it is about.
 func (s *Service) signal(
-	kind worldengine.SignalKind, schema schemas.Name,
-) func(context.Context, []byte) ([]byte, error) {
-	return func(ctx context.Context, data []byte) ([]byte, error) {
-		r, err := request[signalRequest](schema, orEmpty(data), maxRequest)
-		if err != nil {
-			return nil, err
+	kind lifecycle.SignalKind, schema schemas.Name,
+) func(context.Context, *incoming) (*nats.Msg, error) {
+	return func(ctx context.Context, in *incoming) (*nats.Msg, error) {
+		r, err := parseRequest[signalRequest](schema, orEmpty(in.data), maxRequest)
+		refused := cmp.Or(in.refused, err)
+		if refused != nil && json.Unmarshal(in.data, &r) != nil {
+			r = signalRequest{}
 		}
-		c, err := s.engine.Signal(ctx, worldengine.Signal{
-			Kind: kind, TownID: r.TownID, RunID: r.RunID, ActorID: r.ActorID, Reason: r.Reason,
+		given := worldengine.Signal{
+			Kind: kind, TownID: r.TownID, RunID: r.RunID, Reason: r.Reason,
+			ActorID:      cmp.Or(in.rights.Identity(s.config.Access).User, r.ActorID),
 			DrainTimeout: time.Duration(r.DrainTimeoutMs) * time.Millisecond,
-		})
+		}
+		if refused != nil {
+			if err := s.engine.Reject(ctx, given, rowOf(refused).code); err != nil {
+				s.config.Logger.Warn("a refused signal cannot be recorded", "signal", kind, "error", err)
+			}
+			return nil, refused
+		}
+		c, err := s.engine.Signal(ctx, given)
 		if err != nil {
 			return nil, err
 		}
-		return controlReplyOf(c)
+		body, err := controlReplyOf(c)
+		return &nats.Msg{Data: body}, err
 	}
 }
 
-func (s *Service) controlGet(ctx context.Context, data []byte) ([]byte, error) {
-	r, err := request[signalRequest](schemas.ControlGetRequest, orEmpty(data), maxRequest)
+// isSignal reports whether a verb gives a signal.
+func isSignal(verb wire.Verb) bool {
+	return verb == wire.RunCancel || verb == wire.ControlPause || verb == wire.ControlResume
+}
+
+func (s *Service) controlGet(
+	ctx context.Context, rights access.Rights, data []byte,
+) ([]byte, error) {
+	r, err := parseRequest[signalRequest](schemas.ControlGetRequest, orEmpty(data), maxRequest)
 	if err != nil {
+		return nil, err
+	}
+	if err := rights.Read(r.TownID); err != nil {
 		return nil, err
 	}
 	c, err := s.engine.Control(ctx, r.TownID)

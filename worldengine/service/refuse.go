@@ -7,22 +7,30 @@ import (
 	"sync/atomic"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/queue"
+	"worldengine/worldengine/wire"
 )
 
 // reason is why a request was answered with 429.
 type reason int
 
 const (
-	none           reason = iota
-	noPlaceForTown        // its town has as many as it may have
-	noPlace               // no place is free
-	noBytes               // the requests that are held take too much memory
-	fullQueue             // the engine's queue refused it, after it was read
+	none      reason = iota
+	townFull         // its town has as many slots as it may
+	allFull          // no slot is free
+	noBytes          // the requests that are held take too much memory
+	queueFull        // the engine's queue refused it, after it was read
 	reasons
 )
+
+// reasonOf returns the reason for which no slot was given.
+func reasonOf(refusal queue.Refusal) reason {
+	return [...]reason{
+		queue.Granted: none, queue.TownFull: townFull, queue.AllFull: allFull,
+	}[refusal]
+}
 
 // reasonNames are what operators read, in the order of the constants.
 var reasonNames = [reasons]string{"", "town", "world", "bytes", "queue"}
@@ -36,18 +44,24 @@ type Overload struct {
 	// count for of Config.MaxHeld.
 	Held      int   `json:"held"`
 	HeldBytes int64 `json:"heldBytes"`
-	// Refused counts the answers 429 by what was full: "town" and "world" the places of a town (a run, a
-	// key) and of all, "bytes" Config.MaxHeld, "queue" the engine's queue for the town.
+	// Refused counts the answers 429 by what was full: "town" and "world" the slots of a town (a
+	// run, a key) and of all, "bytes" Config.MaxHeld, "queue" the engine's queue for the town.
 	Refused map[string]int64 `json:"refused"`
+	// StrayReplies counts the requests that were dropped because their reply subject is no inbox.
+	StrayReplies int64 `json:"strayReplies"`
 }
 
 // refused counts what was refused, by reason.
 type refused [reasons]atomic.Int64
 
-func (s *Service) overload() Overload {
-	o := Overload{HeldBytes: s.held.held.Load(), Refused: map[string]int64{}}
-	for _, p := range s.places {
-		o.Held += p.count()
+// Overload returns how full the service is, and what it has refused.
+func (s *Service) Overload() Overload {
+	o := Overload{
+		HeldBytes: s.held.held.Load(), Refused: map[string]int64{},
+		StrayReplies: s.stray.count.Load(),
+	}
+	for _, slots := range s.slots {
+		o.Held += slots.Taken()
 	}
 	for why := none + 1; why < reasons; why++ {
 		o.Refused[reasonNames[why]] = s.refused[why].Load()
@@ -55,34 +69,35 @@ func (s *Service) overload() Overload {
 	return o
 }
 
-// admit takes a place for a request that counts for so many bytes, and answers it with 429 where there is
-// none: nil is returned then. It is called where requests arrive, one at a time for each verb, so it
-// reads nothing of the request but what guess does.
-func (s *Service) admit(r micro.Request, in *places, town []byte, bytes int64) *place {
+// admit takes a slot for a request that counts for so many bytes. Where there is none it answers
+// with 429 and returns nil. It is called where requests arrive, one at a time for each verb, so it
+// reads no more of a request than peekID does.
+func (s *Service) admit(r *incoming, slots *queue.Slots, town []byte, bytes int64) *slot {
 	bytes = min(bytes, s.held.bound) // each request may be held alone
-	name, why, pause := in.take(town)
-	if why != none {
-		s.refuse(s.requests, r.Reply(), why, pause)
+	name, load, refusal := slots.TakeBytes(town)
+	if refusal != queue.Granted {
+		s.refuse(s.respondOnArrival, r.reply, reasonOf(refusal), pauseFor(load))
 		return nil
 	}
 	if !s.held.take(bytes) {
-		pause := max(in.pause(name), retryBytes)
-		in.giveBack(name)
-		s.refuse(s.requests, r.Reply(), noBytes, pause)
+		slots.Release(name)
+		s.refuse(s.respondOnArrival, r.reply, noBytes, max(pauseFor(load), retryBytes))
 		return nil
 	}
-	return &place{in: in, held: &s.held, town: name, bytes: bytes}
+	return &slot{of: slots, held: &s.held, town: name, bytes: bytes}
 }
 
-// refuse answers with 429, on a connection: refusals of what arrives go back on the connection that it
-// came on, so that a flood of them does not stand in the way of commits and answers.
-func (s *Service) refuse(nc *nats.Conn, reply string, why reason, pause int) {
+// refuse counts a refusal, and answers with 429.
+func (s *Service) refuse(
+	respond func(replyTo, *nats.Msg), to replyTo, why reason, pause int,
+) {
 	s.refused[why].Add(1)
-	s.respondOn(nc, &nats.Msg{Subject: reply, Data: overloaded.Data, Header: overloadedHeaders[pause/pauseStep]})
+	s.observe(to, wire.CodeOverloaded)
+	respond(to, &nats.Msg{Data: overloaded.Data, Header: overloadedHeaders[pause/pauseStep]})
 }
 
-// overloaded is the answer to what does not fit, made once, and overloadedHeaders its headers for each
-// pause. Nobody changes them.
+// overloaded is the answer to a request that does not fit, made once, and overloadedHeaders its
+// headers for each pause. They must not be changed.
 var overloaded, overloadedHeaders = makeOverloaded()
 
 func makeOverloaded() (*nats.Msg, [longestPause/pauseStep + 1]nats.Header) {
@@ -93,7 +108,7 @@ func makeOverloaded() (*nats.Msg, [longestPause/pauseStep + 1]nats.Header) {
 	var headers [longestPause/pauseStep + 1]nats.Header
 	for i := range headers {
 		headers[i] = maps.Clone(msg.Header)
-		headers[i][worldengine.RetryAfterHeader] = []string{strconv.Itoa(i * pauseStep)}
+		headers[i][wire.RetryAfterHeader] = []string{strconv.Itoa(i * pauseStep)}
 	}
 	return msg, headers
 }

@@ -1,14 +1,16 @@
 package service
 
 import (
-	"github.com/nats-io/nats.go/micro"
+	"context"
+	"errors"
+	"slices"
 
 	"worldengine/handoff"
+	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/runs"
 )
-
-// rightsOf returns the rights of whoever made a request.
-func (s *Service) rightsOf(r micro.Request) access.Rights { return s.config.Access.Of(r.Headers()) }
 
 // mayHandOff refuses a handoff about a town or of an actor that its sender may not speak for.
 func mayHandOff(rights access.Rights, h *handoff.Handoff) error {
@@ -16,4 +18,85 @@ func mayHandOff(rights access.Rights, h *handoff.Handoff) error {
 		return err
 	}
 	return rights.Actor(h.Proposal.ActorID)
+}
+
+// mayReadRun refuses to read a run of a town that the rights do not cover. A run that there is not
+// is refused alike, so that a refusal does not disclose which there are.
+func (s *Service) mayReadRun(ctx context.Context, rights access.Rights, runID string) error {
+	if _, bound := rights.Readable(); !bound {
+		return nil
+	}
+	token, err := s.engine.Runs().Town(ctx, runID)
+	if err != nil {
+		return undisclosed(rights, err)
+	}
+	return rights.ReadToken(token)
+}
+
+// undisclosed returns access.ErrUnreadable instead of an error that discloses whether a run or a
+// result exists, where the rights do not cover every town.
+func undisclosed(rights access.Rights, err error) error {
+	if _, bound := rights.Readable(); !bound {
+		return err
+	}
+	for _, disclosing := range []error{
+		runs.ErrUnknownRun, runs.ErrRunDamaged, worldengine.ErrUnknownResult,
+	} {
+		if errors.Is(err, disclosing) {
+			return access.ErrUnreadable
+		}
+	}
+	return err
+}
+
+// readableTowns is engine.List of the towns that the rights cover.
+func (s *Service) readableTowns(
+	ctx context.Context, rights access.Rights, after string, limit int,
+) ([]commitlog.Summary, bool, error) {
+	ids, bound := rights.Readable()
+	if !bound {
+		return s.engine.List(ctx, after, limit)
+	}
+	ids = slices.Clone(ids)
+	slices.Sort(ids)
+	towns := []commitlog.Summary{}
+	for _, id := range slices.Compact(ids) {
+		if id <= after {
+			continue
+		}
+		t, err := s.engine.Town(ctx, id)
+		if errors.Is(err, worldengine.ErrUnknownTown) {
+			continue
+		}
+		if err != nil {
+			return nil, false, err
+		}
+		if len(towns) == limit {
+			return towns, true, nil
+		}
+		towns = append(towns, commitlog.Summary{
+			TownID: id, SnapshotHash: t.State.Hash, DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
+		})
+	}
+	return towns, false, nil
+}
+
+// readableRuns is Runs.List of the towns that the rights cover: of townID, or of all of them where
+// that is "".
+func (s *Service) readableRuns(
+	ctx context.Context, rights access.Rights, filter runs.RunFilter, townID string,
+	after uint64, limit int,
+) (runs.Runs, error) {
+	towns, bound := rights.Readable()
+	filter.Towns = slices.Compact(slices.Sorted(slices.Values(towns)))
+	if townID != "" {
+		if err := rights.Read(townID); err != nil {
+			return runs.Runs{}, err
+		}
+		filter.Towns = []string{townID}
+	}
+	if bound && len(filter.Towns) == 0 {
+		return runs.Runs{Runs: []runs.Row{}}, nil
+	}
+	return s.engine.Runs().List(ctx, filter, after, limit)
 }

@@ -1,34 +1,31 @@
-// Package service puts an engine on NATS: bytes in, bytes out.
+// Package service serves an engine over NATS: it takes bytes and answers with bytes.
 //
-// Every verb is an endpoint of one micro service named worldengine, on the subject
-// worldengine.v1.<world>.<verb>, in one queue group: requests are shared between all instances of
-// a world. Payloads are JSON. A handoff is answered with an execution-result.v1 and the header
-// Run-Id; an error reply carries the headers Nats-Service-Error-Code and Nats-Service-Error, the
-// body {"error": {"code", "message", "details": [{"path", "message"}]}}, and, where asking again
-// makes sense (429 and 503), Retry-After-Ms.
+// Package wire has the contract: the subjects and verbs, the headers, the codes and the body of an
+// error reply; docs/contracts.md lists requests and replies. errorTable maps the engine's errors to
+// error replies.
 //
-// Handoffs are decoded side by side and submitted in the order of their arrival. Each other verb has
-// readers of its own. Everything is bounded, in count and in bytes, and shared between towns: what does
-// not fit is answered with 429 where it arrives, before it is read.
+// Handoffs are decoded side by side and submitted in the order of their arrival. Each other verb
+// has a pool of workers. Everything is bounded, in count and in bytes, and shared between towns
+// (docs/overload.md): a request that does not fit is answered with 429 where it arrives, before it
+// is read.
 package service
 
 import (
+	"cmp"
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
 	"runtime/debug"
-	"strings"
 	"sync"
-
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
+	"time"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/queue"
+	"worldengine/worldengine/wire"
 )
 
 // Defaults of what operators may set.
@@ -43,240 +40,191 @@ const (
 	DefaultMaxHeld = 64 << 20
 )
 
-// What NATS keeps for a verb until it is looked at: more than one message of any size that it takes. What
-// comes when that is full is lost without an answer, which is why looking must be cheap.
-const (
-	pendingHandoffs = 64 << 20
-	pendingOthers   = 20 << 20
-	pendingMessages = 500_000
-)
-
-// notWaiting is how many requests about a town may be held beside those that may wait for it: one has its
-// turn, one is applied, and some get an answer without waiting, such as that a handoff is in progress. What
-// is too much then is left to the exact bound of the engine's queue.
+// notWaiting is how many requests about a town may be held beside those that may wait for it: one
+// has its turn, one is applied, and some get an answer without waiting, such as
+// EXECUTION_IN_PROGRESS. The engine's queue has the exact bound.
 const notWaiting = 4
 
-// Config says how a service works. The zero value of every member means its documented default.
+// Config is the settings of a service. The zero value of every member means its documented default.
 type Config struct {
-	// World is the world's name; worldengine.DefaultWorld.
+	// World is the world's name; wire.DefaultWorld.
 	World string
 	// Version is the service's version, a semantic version; "0.0.0".
 	Version string
-	// MaxHandoff and MaxSnapshot bound a handoff and a town.put in bytes; DefaultMaxHandoff and
-	// DefaultMaxSnapshot.
+	// MaxHandoff and MaxSnapshot bound a handoff, and a town.put or town.patch, in bytes;
+	// DefaultMaxHandoff and DefaultMaxSnapshot. A larger one gets PAYLOAD_TOO_LARGE.
 	MaxHandoff, MaxSnapshot int
-	// MaxHeld bounds what all requests between their arrival and their answer may count for, in bytes:
-	// their payloads, times what is taken to be kept of them; DefaultMaxHeld. One request may always be
-	// held alone.
+	// MaxHeld bounds, in bytes, what all requests between their arrival and their answer may count
+	// for: their payloads, times what is taken to be kept of them (docs/overload.md);
+	// DefaultMaxHeld. One request may always be held alone.
 	MaxHeld int64
-	// Readers is how many requests of each verb but handoff are worked on at once, and Waiting how many
-	// may wait for that about one town, run or key, or about none, and twice as many altogether; 16 and
-	// 4,096.
-	Readers, Waiting int
-	// Access knows for which towns and actors the users may speak; nil where everybody may for all.
+	// Readers is how many requests of each verb but handoff are worked on at once; 16.
+	Readers int
+	// Waiting is how many requests of each verb that only reads may wait about one town, run or
+	// key, or about none, and twice as many altogether; 4,096.
+	Waiting int
+	// OperatorKey is the name of a file with the NKey seed of the local operator, which discovery
+	// returns; empty where there is none.
+	OperatorKey string
+	// Revision is that of the results in answers to requests that ask for none; handoff.Revision0.
+	Revision handoff.Revision
+	// Access knows the rights of the users; nil where every client has all rights.
 	Access *access.Directory
-	// Logger is where trouble is told; slog.Default.
+	// Observer is told of each answer; nil for nobody.
+	Observer Observer
+	// Logger gets what operators should know; slog.Default.
 	Logger *slog.Logger
 }
 
 func (c Config) withDefaults() Config {
-	set := func(v *int, or int) {
-		if *v == 0 {
-			*v = or
-		}
-	}
-	set(&c.MaxHandoff, DefaultMaxHandoff)
-	set(&c.MaxSnapshot, DefaultMaxSnapshot)
-	set(&c.Readers, 16)
-	set(&c.Waiting, 4096)
-	if c.MaxHeld == 0 {
-		c.MaxHeld = DefaultMaxHeld
-	}
-	if c.World == "" {
-		c.World = worldengine.DefaultWorld
-	}
-	if c.Version == "" {
-		c.Version = "0.0.0"
-	}
-	if c.Logger == nil {
-		c.Logger = slog.Default()
-	}
+	c.MaxHandoff = cmp.Or(c.MaxHandoff, DefaultMaxHandoff)
+	c.MaxSnapshot = cmp.Or(c.MaxSnapshot, DefaultMaxSnapshot)
+	c.MaxHeld = cmp.Or(c.MaxHeld, DefaultMaxHeld)
+	c.Readers = cmp.Or(c.Readers, 16)
+	c.Waiting = cmp.Or(c.Waiting, 4096)
+	c.World = cmp.Or(c.World, wire.DefaultWorld)
+	c.Version = cmp.Or(c.Version, "0.0.0")
+	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
 
-// Service is an engine on NATS. Serve starts it, Stop ends it.
-type Service struct {
-	config   Config
-	engine   *worldengine.Engine
-	requests *nats.Conn
-	replies  *nats.Conn
+// Observer is told of answers, for metrics. It must not block and must be safe for concurrent use.
+type Observer interface {
+	// Request is told of each answer: its code, empty where it is no error, and how long it took.
+	Request(verb wire.Verb, code wire.Code, took time.Duration)
+	// Handoff is told of each result.
+	Handoff(status handoff.Status, took time.Duration)
+}
 
-	decode  chan *arrival // to be decoded, by any worker
-	ordered chan *arrival // the same, in the order of their arrival
-	lanes   []*lane
+// observe tells of an answer. An answer of discovery has no verb, and is not told.
+func (s *Service) observe(to replyTo, code wire.Code) {
+	if s.config.Observer != nil && to.verb != "" {
+		s.config.Observer.Request(to.verb, code, time.Since(to.start))
+	}
+}
+
+// Service is an engine on NATS. Serve starts it and Stop ends it; both are called once.
+type Service struct {
+	config    Config
+	engine    *worldengine.Engine
+	entrances []Entrance
+
+	decode  chan *request // to be decoded, by any worker
+	ordered chan *request // the same, in the order of their arrival
+	pools   []*pool
 	workers sync.WaitGroup
 
-	changes *places   // of handoffs and all else that the engine queues for a town
-	places  []*places // all there are
+	dryRun func(*incoming, handoff.Revision)
+
+	changes *queue.Slots   // of handoffs and of the other verbs that the engine queues for a town
+	slots   []*queue.Slots // all of them, for the statistics
 	held    heldBytes
 	refused refused
+	stray   stray
 
 	ctx  context.Context // of the reads; done when Stop has waited for them
 	stop context.CancelFunc
 }
 
-// arrival is a handoff on its way from the wire to its town's queue.
-type arrival struct {
-	reply   string
-	place   *place
-	data    []byte
-	rights  access.Rights
-	parsed  chan struct{} // closed when handoff and err are set
-	handoff *handoff.Handoff
-	err     error
-}
+// closeWithin bounds how long a service that cannot start waits for requests that have arrived.
+const closeWithin = 10 * time.Second
 
-// Serve answers requests that arrive on the connection requests, which is the service's own and is
-// closed by Stop. Answers go out on replies, which stays open.
-func Serve(requests, replies *nats.Conn, engine *worldengine.Engine, config Config) (*Service, error) {
+// Serve answers requests that arrive at the entrances, of which there is one at least. Where it
+// fails, it has closed their Requests.
+func Serve(
+	entrances []Entrance, engine *worldengine.Engine, config Config,
+) (*Service, error) {
 	config = config.withDefaults()
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &Service{
-		config: config, engine: engine, requests: requests, replies: replies,
-		ctx: ctx, stop: cancel,
+		config: config, engine: engine, entrances: entrances, ctx: ctx, stop: cancel,
 	}
 	s.held.bound = config.MaxHeld
 	perTown, total := engine.Bounds()
-	s.changes = s.addPlaces(perTown+notWaiting, total)
-	s.decode, s.ordered = make(chan *arrival, total), make(chan *arrival, total)
+	s.changes = s.addSlots(perTown+notWaiting, total)
+	s.decode, s.ordered = make(chan *request, total), make(chan *request, total)
 	for range runtime.GOMAXPROCS(0) {
 		s.workers.Go(s.decodeHandoffs)
 	}
 	s.workers.Go(s.submitHandoffs)
+	s.dryRun = s.takeDryRuns()
 	if err := s.addEndpoints(); err != nil {
-		s.stopWorkers()
+		ctx, cancel := context.WithTimeout(ctx, closeWithin)
+		defer cancel()
+		if closeErr := s.Stop(ctx); closeErr != nil {
+			s.config.Logger.Warn("a service that could not start did not end", "error", closeErr)
+		}
 		return nil, err
-	}
-	// What was subscribed must be known to the server before anybody is told that we serve.
-	if err := requests.Flush(); err != nil {
-		s.stopWorkers()
-		return nil, fmt.Errorf("service: the endpoints cannot be announced: %w", err)
 	}
 	return s, nil
 }
 
 func (s *Service) addEndpoints() error {
-	svc, err := micro.AddService(s.requests, micro.Config{
-		Name:        worldengine.ServiceName,
-		Version:     s.config.Version,
-		Description: "Authoritative world engine: takes execution-handoff.v1, answers execution-result.v1",
-		Metadata:    map[string]string{"world": s.config.World},
-		// The same for every endpoint: what the engine has done, and where it stands.
-		StatsHandler: func(*micro.Endpoint) any { return s.stats() },
-	})
-	if err != nil {
-		return fmt.Errorf("service: %w", err)
+	d := newDiscovery(s)
+	endpoints := append(s.endpoints(), endpoint{verb: wire.Handoff, handle: s.takeHandoff})
+	for i := range endpoints {
+		d.add(&endpoints[i])
 	}
-	group := svc.AddGroup(worldengine.SubjectPrefix(s.config.World))
-	add := func(name, verb string, pendingBytes int, handle func(micro.Request)) {
-		if addErr := group.AddEndpoint(name, micro.HandlerFunc(handle), micro.WithEndpointSubject(verb),
-			micro.WithEndpointPendingLimits(pendingMessages, pendingBytes)); addErr != nil {
-			err = errors.Join(err, fmt.Errorf("service: endpoint %s: %w", verb, addErr))
+	for i := range s.entrances {
+		if err := s.open(&s.entrances[i], endpoints, d); err != nil {
+			return err
 		}
 	}
-	add("handoff", "handoff", pendingHandoffs, s.takeHandoff)
-	for _, e := range s.endpoints() {
-		add(strings.ReplaceAll(e.verb, ".", "-"), e.verb, pendingOthers, e.handle)
+	return nil
+}
+
+// metadata is what discovery returns beside the endpoints.
+func (s *Service) metadata() map[string]string {
+	metadata := map[string]string{wire.WorldMetadata: s.config.World}
+	if s.config.OperatorKey != "" {
+		metadata[wire.OperatorKeyMetadata] = s.config.OperatorKey
 	}
-	return err
+	return metadata
 }
 
-// endpoint is a verb with what takes its requests.
+// endpoint is a verb with the handler of its requests, and what is counted of them.
 type endpoint struct {
-	verb   string
-	handle func(micro.Request)
+	verb   wire.Verb
+	handle func(*incoming)
+	stats  *verbStats
 }
 
-// endpoints returns the verbs but handoff.
+// endpoints returns the endpoints of every verb but handoff.
 func (s *Service) endpoints() []endpoint {
 	waiting := s.config.Waiting
 	lists := min(waiting, waitingLists)
+	cancel := s.signal(lifecycle.SignalCancel, schemas.RunCancelRequest)
+	pause := s.signal(lifecycle.SignalPause, schemas.ControlSignalRequest)
+	resume := s.signal(lifecycle.SignalResume, schemas.ControlSignalRequest)
 	return []endpoint{
-		{"town.get", s.reads(aboutTown, waiting, s.townGet)},
-		{"town.list", s.reads(aboutTown, lists, s.townList)},
-		{"town.put", s.takePut()},
-		{"town.patch", s.takePatch()},
-		{"result.get", s.reads(aboutKey, waiting, s.resultGet)},
-		{"run.get", s.reads(aboutRun, waiting, s.runGet)},
-		{"run.list", s.reads(aboutTown, lists, s.runList)},
-		{"run.events", s.reads(aboutRun, waiting, s.runEvents)},
-		{"run.cancel", s.reads(aboutRun, waiting, s.signal(worldengine.SignalCancel, schemas.RunCancelRequest))},
-		{"control.pause", s.reads(aboutTown, waiting, s.signal(worldengine.SignalPause, schemas.ControlSignalRequest))},
-		{"control.resume", s.reads(aboutTown, waiting, s.signal(worldengine.SignalResume, schemas.ControlSignalRequest))},
-		{"control.get", s.reads(aboutTown, waiting, s.controlGet)},
-		{"run.append", s.takeAppend()},
+		{verb: wire.TownGet, handle: s.reads(aboutTown, waiting, s.townGet)},
+		{verb: wire.TownHistory, handle: s.reads(aboutTown, waiting, s.townHistory)},
+		{verb: wire.TownList, handle: s.reads(aboutTown, lists, s.townList)},
+		{verb: wire.TownPut, handle: s.takePut()},
+		{verb: wire.TownPatch, handle: s.takePatch()},
+		{verb: wire.ResultGet, handle: s.readsWith(aboutKey, waiting, s.resultGet)},
+		{verb: wire.RunGet, handle: s.reads(aboutRun, waiting, s.runGet)},
+		{verb: wire.RunList, handle: s.reads(aboutTown, lists, s.runList)},
+		{verb: wire.RunEvents, handle: s.reads(aboutRun, waiting, s.runEvents)},
+		{verb: wire.RunCancel, handle: s.readsWith(aboutRun, waiting, cancel)},
+		{verb: wire.ControlPause, handle: s.readsWith(aboutTown, waiting, pause)},
+		{verb: wire.ControlResume, handle: s.readsWith(aboutTown, waiting, resume)},
+		{verb: wire.ControlGet, handle: s.reads(aboutTown, waiting, s.controlGet)},
+		{verb: wire.AlertList, handle: s.reads(aboutTown, lists, s.alertList)},
+		{verb: wire.WhoAmI, handle: s.reads(aboutTown, waiting, s.whoAmI)},
+		{verb: wire.RunAppend, handle: s.takeAppend()},
 	}
 }
 
-// stats is what the statistics of every endpoint say.
+// stats returns the data that the statistics of every endpoint have.
 func (s *Service) stats() any {
 	return struct {
 		worldengine.Stats
 		Overload Overload `json:"overload"`
-	}{s.engine.Stats(), s.overload()}
+	}{s.engine.Stats(), s.Overload()}
 }
 
-// takeHandoff is called for one request at a time, in the order of their arrival, so it only
-// decides whether there is room.
-func (s *Service) takeHandoff(r micro.Request) {
-	if len(r.Data()) > s.config.MaxHandoff {
-		s.fail(r.Reply(), tooLarge(len(r.Data()), s.config.MaxHandoff))
-		return
-	}
-	rights := s.rightsOf(r)
-	p := s.admit(r, s.changes, s.townOf(rights, r.Data()), requestBytes+handoffWeight*int64(len(r.Data())))
-	if p == nil {
-		return
-	}
-	a := &arrival{
-		reply: r.Reply(), place: p, data: r.Data(), rights: rights, parsed: make(chan struct{}),
-	}
-	// Both have room for all that has a place.
-	s.ordered <- a
-	s.decode <- a
-}
-
-// townOf returns the town that a request from somebody with these rights counts for: none where they may
-// not speak for the town that it seems to be about, so that nobody takes places of others' towns.
-func (s *Service) townOf(rights access.Rights, data []byte) []byte {
-	town := guess(aboutTown, data)
-	if s.config.Access != nil && rights.Town(string(town)) != nil {
-		return nil
-	}
-	return town
-}
-
-func (s *Service) decodeHandoffs() {
-	limits := schemas.Limits{Bytes: s.config.MaxHandoff}
-	for a := range s.decode {
-		s.decodeSafely(a, limits)
-	}
-}
-
-// decodeSafely keeps a defect in the reading of one handoff from taking the service down.
-func (s *Service) decodeSafely(a *arrival, limits schemas.Limits) {
-	defer close(a.parsed)
-	a.err = s.safely(func() (err error) {
-		data := a.data
-		a.data = nil // it is not held longer than it is needed
-		if a.handoff, err = handoff.Parse(data, limits); err != nil {
-			return err
-		}
-		return mayHandOff(a.rights, a.handoff)
-	})
-}
-
-// safely does work for a request. A panic is logged, and what its client is told is returned.
+// safely does work for a request. It logs a panic, and returns errInternal in its stead.
 func (s *Service) safely(work func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -287,66 +235,13 @@ func (s *Service) safely(work func() error) (err error) {
 	return work()
 }
 
-func (s *Service) submitHandoffs() {
-	for a := range s.ordered {
-		<-a.parsed
-		if a.err == nil {
-			a.err = s.engine.Submit(a.handoff, func(answer worldengine.Answer, err error) {
-				s.answerHandoff(a.place, a.reply, answer, err)
-			})
-		}
-		if a.err != nil {
-			s.failHeld(a.place, a.reply, a.err)
-		}
-	}
-}
-
-func (s *Service) answerHandoff(p *place, reply string, answer worldengine.Answer, err error) {
-	s.conclude(p, reply, func() (*nats.Msg, error) {
-		return &nats.Msg{Data: answer.JSON, Header: nats.Header{worldengine.RunIDHeader: {answer.RunID}}}, err
-	})
-}
-
-// respond sends an answer. One that nobody waits for, because the request had no reply subject, is
-// not sent: its handoff was judged all the same. Nor is one that a client wants sent where only the
-// engine, whose rights the answer has, may publish.
-func (s *Service) respond(msg *nats.Msg) { s.respondOn(s.replies, msg) }
-
-func (s *Service) respondOn(nc *nats.Conn, msg *nats.Msg) {
-	if msg.Subject == "" {
-		return
-	}
-	if isOwnSubject(msg.Subject) {
-		s.config.Logger.Warn("an answer is not sent to a subject that is the engine's or JetStream's", "reply", msg.Subject)
-		return
-	}
-	if err := nc.PublishMsg(msg); err != nil {
-		s.config.Logger.Warn("an answer could not be sent", "reply", msg.Subject, "error", err)
-	}
-}
-
-// isOwnSubject says whether a subject is one that the engine, NATS or JetStream take messages on.
-func isOwnSubject(subject string) bool {
-	for _, own := range []string{"$", "world.", "worldengine.", "runevents.", "alerts.", "deadletter."} {
-		if strings.HasPrefix(subject, own) {
-			return true
-		}
-	}
-	return false
-}
-
 // Stop stops taking requests, and returns when every one that was taken is with the engine or
 // answered; the engine's Close then finishes the rest. ctx bounds the wait.
 func (s *Service) Stop(ctx context.Context) error {
-	closed := make(chan struct{})
-	s.requests.SetClosedHandler(func(*nats.Conn) { close(closed) })
-	if err := s.requests.Drain(); err != nil && !errors.Is(err, nats.ErrConnectionClosed) {
-		return fmt.Errorf("service: %w", err)
-	}
-	select {
-	case <-closed:
-	case <-ctx.Done():
-		return fmt.Errorf("service: requests are still arriving: %w", ctx.Err())
+	for i := range s.entrances {
+		if err := s.entrances[i].close(ctx); err != nil {
+			return err
+		}
 	}
 	s.stopWorkers()
 	return nil
@@ -355,8 +250,8 @@ func (s *Service) Stop(ctx context.Context) error {
 func (s *Service) stopWorkers() {
 	close(s.decode)
 	close(s.ordered)
-	for _, l := range s.lanes {
-		close(l.work)
+	for _, p := range s.pools {
+		close(p.work)
 	}
 	s.workers.Wait()
 	s.stop()

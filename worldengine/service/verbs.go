@@ -2,19 +2,23 @@ package service
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/fixtures"
+	"worldengine/worldengine/history"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
 )
 
@@ -23,11 +27,13 @@ const (
 	defaultTowns  = 10_000
 	defaultEvents = 1_000
 	defaultRuns   = 50
+
+	defaultRevisions = 100
 )
 
-// request reads a payload into T after its schema has passed it. An integer is one however it was
-// written: 1.5e1 is 15.
-func request[T any](name schemas.Name, data []byte, maxBytes int) (T, error) {
+// parseRequest reads a payload into T after its schema has accepted it. An integer may be written
+// in any way that JSON has: 1.5e1 is 15.
+func parseRequest[T any](name schemas.Name, data []byte, maxBytes int) (T, error) {
 	var v T
 	tree, err := schemas.Parse(name, data, schemas.Limits{Bytes: maxBytes})
 	if err != nil {
@@ -57,32 +63,89 @@ type townReply struct {
 	Apply         string         `json:"apply"`
 	PendingRunID  string         `json:"pendingRunId,omitzero"`
 	Paused        bool           `json:"paused,omitzero"`
+	AbsentSince   string         `json:"pluginAbsentSince,omitzero"`
+
+	LastFailure *history.Failure `json:"lastFailure,omitzero"`
 }
 
 func townReplyOf(t worldengine.Town) ([]byte, error) {
+	absent := ""
+	if !t.PluginAbsentSince.IsZero() {
+		absent = runevents.Timestamp(t.PluginAbsentSince)
+	}
 	return reply(townReply{
 		TownID: t.State.Snapshot.TownID, Snapshot: t.State.Snapshot, SnapshotHash: t.State.Hash,
 		DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
 		Apply: string(t.Apply), PendingRunID: t.PendingRunID, Paused: t.Paused,
+		AbsentSince: absent, LastFailure: t.LastFailure,
 	})
 }
 
-func (s *Service) townGet(ctx context.Context, data []byte) ([]byte, error) {
-	r, err := request[struct {
-		TownID string `json:"townId"`
+func (s *Service) townGet(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
+	r, err := parseRequest[struct {
+		TownID   string `json:"townId"`
+		Revision uint64 `json:"revision"`
 	}](schemas.TownGetRequest, data, maxRequest)
 	if err != nil {
 		return nil, err
 	}
-	t, err := s.engine.Town(ctx, r.TownID)
+	if err := rights.Read(r.TownID); err != nil {
+		return nil, err
+	}
+	get := s.engine.Town
+	if r.Revision > 0 {
+		get = func(ctx context.Context, townID string) (worldengine.Town, error) {
+			return s.engine.TownAt(ctx, townID, r.Revision)
+		}
+	}
+	t, err := get(ctx, r.TownID)
 	if err != nil {
 		return nil, err
 	}
 	return townReplyOf(t)
 }
 
-func (s *Service) townList(ctx context.Context, data []byte) ([]byte, error) {
-	r, err := request[struct {
+func (s *Service) townHistory(
+	ctx context.Context, rights access.Rights, data []byte,
+) ([]byte, error) {
+	r, err := parseRequest[struct {
+		TownID string `json:"townId"`
+		Before uint64 `json:"before"`
+		Limit  int    `json:"limit"`
+	}](schemas.TownHistoryRequest, data, maxRequest)
+	if err != nil {
+		return nil, err
+	}
+	if r.Limit == 0 {
+		r.Limit = defaultRevisions
+	}
+	if err := rights.Read(r.TownID); err != nil {
+		return nil, err
+	}
+	page := struct {
+		TownID    string             `json:"townId"`
+		Revisions []history.Revision `json:"revisions"`
+		Next      uint64             `json:"next,omitzero"`
+	}{TownID: r.TownID, Revisions: []history.Revision{}}
+	room := runs.PageBytes
+	err = s.engine.History().Visit(ctx, r.TownID, r.Before, func(revision history.Revision) bool {
+		row, err := json.Marshal(revision)
+		room -= len(row) + 1
+		if n := len(page.Revisions); n > 0 && (n == r.Limit || room < 0 || err != nil) {
+			page.Next = page.Revisions[n-1].Revision
+			return false
+		}
+		page.Revisions = append(page.Revisions, revision)
+		return true
+	})
+	if err != nil {
+		return nil, err
+	}
+	return reply(page)
+}
+
+func (s *Service) townList(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
+	r, err := parseRequest[struct {
 		After string `json:"after"`
 		Limit int    `json:"limit"`
 	}](schemas.TownListRequest, orEmpty(data), maxRequest)
@@ -92,14 +155,14 @@ func (s *Service) townList(ctx context.Context, data []byte) ([]byte, error) {
 	if r.Limit == 0 {
 		r.Limit = defaultTowns
 	}
-	towns, more, err := s.engine.List(ctx, r.After, r.Limit)
+	towns, more, err := s.readableTowns(ctx, rights, r.After, r.Limit)
 	if err != nil {
 		return nil, err
 	}
 	towns, more = s.thatFit(towns, more)
 	page := struct {
-		Towns []worldengine.Summary `json:"towns"`
-		Next  string                `json:"next,omitzero"`
+		Towns []commitlog.Summary `json:"towns"`
+		Next  string              `json:"next,omitzero"`
 	}{Towns: towns}
 	if more {
 		page.Next = towns[len(towns)-1].TownID
@@ -107,12 +170,12 @@ func (s *Service) townList(ctx context.Context, data []byte) ([]byte, error) {
 	return reply(page)
 }
 
-// thatFit cuts a page to what one message can hold.
-func (s *Service) thatFit(towns []worldengine.Summary, more bool) ([]worldengine.Summary, bool) {
+// thatFit cuts a page to runs.PageBytes.
+func (s *Service) thatFit(towns []commitlog.Summary, more bool) ([]commitlog.Summary, bool) {
 	const perTown = 256 // beside the id, with room to spare; an id's byte takes at most six
-	room := s.replies.MaxPayload() - 1024
+	room := runs.PageBytes
 	for i := range towns {
-		room -= perTown + 6*int64(len(towns[i].TownID))
+		room -= perTown + 6*len(towns[i].TownID)
 		if room < 0 && i > 0 {
 			return towns[:i], true
 		}
@@ -120,116 +183,45 @@ func (s *Service) thatFit(towns []worldengine.Summary, more bool) ([]worldengine
 	return towns, more
 }
 
-// takePut hands a town.put to a reader, who reads it and leaves it to the engine; the answer goes
-// out when the town is stored.
-func (s *Service) takePut() func(micro.Request) {
-	return s.takeChange(changeWeight, func(
-		data []byte, limits schemas.Limits, rights access.Rights, done func(worldengine.Town, error),
-	) error {
-		p, err := parsePut(data, limits)
-		if err != nil {
-			return err
-		}
-		if err := rights.Town(p.state.Snapshot.TownID); err != nil {
-			return err
-		}
-		return s.engine.SubmitPut(p.state, p.expected, p.binding, done)
-	})
-}
-
-// takePatch does for a town.patch what takePut does for a town.put.
-func (s *Service) takePatch() func(micro.Request) {
-	return s.takeChange(patchWeight, func(
-		data []byte, limits schemas.Limits, rights access.Rights, done func(worldengine.Town, error),
-	) error {
-		tree, err := schemas.Parse(schemas.TownPatchRequest, data, limits)
-		if err != nil {
-			return err
-		}
-		request := tree.(map[string]any)
-		townID := request["townId"].(string)
-		if err := rights.Town(townID); err != nil {
-			return err
-		}
-		return s.engine.SubmitPatch(townID, request["patch"],
-			request["expectedSnapshotHash"].(string), done)
-	})
-}
-
-// takeChange makes the handler of a request that changes a town's state, of which a byte counts for
-// weight of what may be held.
-func (s *Service) takeChange(
-	weight int64, submit func([]byte, schemas.Limits, access.Rights, func(worldengine.Town, error)) error,
-) func(micro.Request) {
-	l := s.addLane(s.changes, s.parsers())
-	return func(r micro.Request) {
-		replyTo, data := r.Reply(), r.Data()
-		if len(data) > s.config.MaxSnapshot {
-			s.fail(replyTo, tooLarge(len(data), s.config.MaxSnapshot))
-			return
-		}
-		rights := s.rightsOf(r)
-		p := s.admit(r, l.places, s.townOf(rights, data), requestBytes+weight*int64(len(data)))
-		s.enqueue(l, p, replyTo, func() error {
-			limits := schemas.Limits{Bytes: s.config.MaxSnapshot}
-			return submit(data, limits, rights, func(t worldengine.Town, err error) {
-				s.answerTown(p, replyTo, t, err)
-			})
-		})
+func (s *Service) resultGet(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	revision, err := s.revisionOf(in.header)
+	if err != nil {
+		return nil, err
 	}
-}
-
-func (s *Service) answerTown(p *place, replyTo string, t worldengine.Town, err error) {
-	s.conclude(p, replyTo, func() (*nats.Msg, error) {
-		if err != nil {
+	r, err := parseRequest[struct {
+		Key    string `json:"idempotencyKey"`
+		TownID string `json:"townId"`
+	}](schemas.ResultGetRequest, in.data, maxRequest)
+	if err != nil {
+		return nil, err
+	}
+	if towns, bound := in.rights.Readable(); bound && len(towns) == 1 && r.TownID == "" {
+		r.TownID = towns[0] // the only town whose result it may be
+	}
+	receipt, err := s.engine.Receipt(ctx, r.TownID, r.Key)
+	if err != nil {
+		return nil, undisclosed(in.rights, err)
+	}
+	if err := in.rights.Read(receipt.TownID); err != nil {
+		return nil, err
+	}
+	result := receipt.Result
+	if revision == handoff.Revision1 {
+		if result, err = s.storedRevision1(ctx, receipt); err != nil {
 			return nil, err
 		}
-		body, err := townReplyOf(t)
-		return &nats.Msg{Data: body}, err
-	})
-}
-
-// put is a town.put that was read.
-type put struct {
-	state    town.State
-	expected string
-	binding  worldengine.Binding
-}
-
-func parsePut(data []byte, limits schemas.Limits) (put, error) {
-	tree, err := schemas.Parse(schemas.TownPutRequest, data, limits)
-	if err != nil {
-		return put{}, err
 	}
-	request := tree.(map[string]any)
-	state, err := town.FromTree(request["snapshot"])
-	if err != nil {
-		return put{}, schemas.Under(schemas.TownPutRequest, err, "snapshot")
-	}
-	expected, _ := request["expectedSnapshotHash"].(string)
-	binding, _ := request["apply"].(string)
-	return put{state, expected, worldengine.Binding(binding)}, nil
-}
-
-func (s *Service) resultGet(ctx context.Context, data []byte) ([]byte, error) {
-	r, err := request[struct {
-		Key string `json:"idempotencyKey"`
-	}](schemas.ResultGetRequest, data, maxRequest)
-	if err != nil {
-		return nil, err
-	}
-	receipt, err := s.engine.Receipt(ctx, r.Key)
-	if err != nil {
-		return nil, err
-	}
-	return reply(struct {
+	body, err := reply(struct {
 		RunID  string         `json:"runId"`
 		Result jsontext.Value `json:"result"`
-	}{receipt.RunID, receipt.Result})
+	}{receipt.RunID, result})
+	return &nats.Msg{Data: body, Header: revisionHeader(revision)}, err
 }
 
-func (s *Service) runEvents(ctx context.Context, data []byte) ([]byte, error) {
-	r, err := request[struct {
+func (s *Service) runEvents(
+	ctx context.Context, rights access.Rights, data []byte,
+) ([]byte, error) {
+	r, err := parseRequest[struct {
 		RunID    string `json:"runId"`
 		AfterSeq int64  `json:"afterSeq"`
 		Limit    int    `json:"limit"`
@@ -240,7 +232,10 @@ func (s *Service) runEvents(ctx context.Context, data []byte) ([]byte, error) {
 	if r.Limit == 0 {
 		r.Limit = defaultEvents
 	}
-	page, err := s.engine.Events(ctx, r.RunID, r.AfterSeq, r.Limit)
+	if err := s.mayReadRun(ctx, rights, r.RunID); err != nil {
+		return nil, err
+	}
+	page, err := s.engine.Runs().Events(ctx, r.RunID, r.AfterSeq, r.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -250,27 +245,56 @@ func (s *Service) runEvents(ctx context.Context, data []byte) ([]byte, error) {
 	}{page.Events, page.LastEventSeq})
 }
 
-func (s *Service) runGet(ctx context.Context, data []byte) ([]byte, error) {
-	r, err := request[struct {
-		RunID string `json:"runId"`
+func (s *Service) runGet(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
+	r, err := parseRequest[struct {
+		RunID    string `json:"runId"`
+		Fixtures bool   `json:"fixtures"`
 	}](schemas.RunGetRequest, data, maxRequest)
 	if err != nil {
 		return nil, err
 	}
-	run, err := s.engine.Run(ctx, r.RunID)
-	if err != nil {
+	if err := s.mayReadRun(ctx, rights, r.RunID); err != nil {
 		return nil, err
 	}
-	return reply(run)
+	var found struct {
+		runevents.Snapshot
+		Substatus string              `json:"substatus,omitzero"`
+		Fixtures  []*fixtures.Fixture `json:"fixtures,omitzero"`
+		LeftOut   string              `json:"leftOut,omitzero"`
+	}
+	if found.Snapshot, err = s.engine.Runs().Get(ctx, r.RunID); err != nil {
+		return nil, err
+	}
+	draining, err := s.engine.Draining(ctx, &found.Snapshot)
+	if err != nil {
+		s.config.Logger.Warn("it is not known whether a paused run drains: its town cannot be read",
+			"run", r.RunID, "error", err)
+	}
+	if draining {
+		found.Substatus = substatusDraining
+	}
+	if r.Fixtures {
+		found.Fixtures, err = s.engine.Fixtures().Of(ctx, r.RunID)
+		if why, ok := errors.AsType[fixtures.NotReplayable](err); ok {
+			found.Fixtures, found.LeftOut = []*fixtures.Fixture{}, why.Error()
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return reply(found)
 }
 
-func (s *Service) runList(ctx context.Context, data []byte) ([]byte, error) {
-	r, err := request[struct {
-		TownID string `json:"townId"`
-		From   string `json:"from"`
-		To     string `json:"to"`
-		After  uint64 `json:"after"`
-		Limit  int    `json:"limit"`
+func (s *Service) runList(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
+	r, err := parseRequest[struct {
+		TownID  string `json:"townId"`
+		ActorID string `json:"actorId"`
+		Type    string `json:"type"`
+		Status  string `json:"status"`
+		From    string `json:"from"`
+		To      string `json:"to"`
+		Order   string `json:"order"`
+		After   uint64 `json:"after"`
+		Limit   int    `json:"limit"`
 	}](schemas.RunListRequest, orEmpty(data), maxRequest)
 	if err != nil {
 		return nil, err
@@ -278,25 +302,27 @@ func (s *Service) runList(ctx context.Context, data []byte) ([]byte, error) {
 	if r.Limit == 0 {
 		r.Limit = defaultRuns
 	}
-	from, err := timeOf("from", r.From)
-	if err != nil {
+	filter := runs.RunFilter{
+		ActorID: r.ActorID, Type: r.Type, Status: r.Status, Oldest: r.Order == "oldest",
+	}
+	if filter.From, err = timeOf("from", r.From); err != nil {
 		return nil, err
 	}
-	to, err := timeOf("to", r.To)
-	if err != nil {
+	if filter.To, err = timeOf("to", r.To); err != nil {
 		return nil, err
 	}
-	page, err := s.engine.Runs(ctx, worldengine.RunFilter{TownID: r.TownID, From: from, To: to}, r.After, r.Limit)
+	page, err := s.readableRuns(ctx, rights, filter, r.TownID, r.After, r.Limit)
 	if err != nil {
 		return nil, err
 	}
 	return reply(struct {
-		Runs []runevents.Snapshot `json:"runs"`
-		Next uint64               `json:"next,omitzero"`
+		Runs []runs.Row `json:"runs"`
+		Next uint64     `json:"next,omitzero"`
 	}{page.Runs, page.Next})
 }
 
-// timeOf reads a member of a run.list that has the form of a time; the zero time where it is left out.
+// timeOf reads a member of a run.list that has the form of a time; the zero time where it is left
+// out.
 func timeOf(member, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil

@@ -42,10 +42,10 @@ func decoded(t testing.TB, data []byte) any {
 	return tree
 }
 
-// parsed returns the state in data, which must be valid.
+// parsed returns the state in data, which must be one that may be stored.
 func parsed(t testing.TB, data []byte) town.State {
 	t.Helper()
-	state, err := town.Parse(data, schemas.Limits{})
+	state, err := town.ParseStored(data)
 	require.NoError(t, err)
 	return state
 }
@@ -79,7 +79,7 @@ func snapshot() *town.Snapshot {
 		TownID:        "town-threatened",
 		SideQuests: []town.SideQuest{
 			{ID: "sq-1", Title: "Gather Wood", Complexity: &complexity},
-			{ID: "sq-2", Title: ""},
+			{ID: "sq-2", Title: "Scout"},
 		},
 		Pressure: town.Pressure{Threat: 0.7, Scarcity: 0.3, Hope: 0.55, Dread: 0.25},
 		Projects: []town.Project{

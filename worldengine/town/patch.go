@@ -6,10 +6,11 @@ import (
 	"worldengine/schemas"
 )
 
-// Patch returns the state that a JSON Merge Patch (RFC 7396) makes of s, in canonical order. patch is
-// what schemas.Decode has read. In such a patch null takes a member off; mission and latestNetherEvent,
-// which a snapshot always has, become null then. The error is a *schemas.ValidationError with the paths of the patched
-// snapshot: it must be a snapshot.v1, and of the same town. s is left as it is.
+// Patch returns the state that a JSON Merge Patch (RFC 7396) makes of s, in canonical order. patch
+// is what schemas.Decode has read. In such a patch null takes a member off; mission and
+// latestNetherEvent, which a snapshot always has, become null then. The error is a
+// *schemas.ValidationError with the paths of the patched snapshot: it must be a snapshot.v1, and of
+// the same town. s is left as it is.
 func (s State) Patch(patch any) (State, error) {
 	tree, err := schemas.Decode(s.Canonical, schemas.Limits{Bytes: len(s.Canonical) + 1})
 	if err != nil {

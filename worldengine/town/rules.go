@@ -114,7 +114,7 @@ func acceptMission(next *Snapshot, id string) handoff.ReasonCode {
 		return UnknownMission
 	}
 	quest := next.SideQuests[i]
-	// A quest's title may be empty, a mission's may not: then the id stands for it.
+	// A quest that was stored without a title becomes a mission with its id as the title.
 	next.Mission = &Mission{ID: quest.ID, Title: quest.Title}
 	if quest.Title == "" {
 		next.Mission.Title = quest.ID

@@ -42,8 +42,8 @@ func TestTheBuiltInRules(t *testing.T) {
 			},
 		},
 		{
-			"the id stands for a title that is empty",
-			propose(handoff.AcceptMission, "sq-2"), nil,
+			"the id stands for a title that was stored empty",
+			propose(handoff.AcceptMission, "sq-2"), func(s *town.Snapshot) { s.SideQuests[1].Title = "" },
 			func(s *town.Snapshot) {
 				s.Mission = &town.Mission{ID: "sq-2", Title: "sq-2"}
 				s.SideQuests = s.SideQuests[:1]

@@ -10,7 +10,7 @@ import (
 	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
+	"worldengine/worldengine/check"
 	"worldengine/worldengine/town"
 )
 
@@ -24,7 +24,7 @@ func (j *judge) decide(t *testing.T, data []byte) *handoff.Result {
 	t.Helper()
 	h, err := handoff.Parse(data, schemas.Limits{})
 	require.NoError(t, err)
-	checked := worldengine.Check(h, j.receipts[h.IdempotencyKey], j.state)
+	checked := check.Handoff(h, j.receipts[h.IdempotencyKey], j.state)
 	if !checked.Accepted {
 		return handoff.NewResult(h, checked.Outcome)
 	}

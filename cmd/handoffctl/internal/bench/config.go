@@ -16,8 +16,11 @@ import (
 
 // Config says what is measured. Validate checks it.
 type Config struct {
-	// Connect makes a connection to the NATS server, over TCP. Each connection is closed at the end.
+	// Connect makes a connection to the NATS server, over TCP. Each connection is closed at the
+	// end.
 	Connect func(name string) (*nats.Conn, error)
+	// Streams makes one that may read the streams of the world; nil where none may.
+	Streams func(name string) (*nats.Conn, error)
 	// World is the world's name. The towns of the run are created in it and stay there.
 	World string
 	// Towns is how many towns are driven; Concurrency, at most as many, is how many requests are in
@@ -27,8 +30,8 @@ type Config struct {
 	Connections int
 	// Duration is how long each of the two phases is.
 	Duration time.Duration
-	// Rate is how many handoffs a second are offered; 0 for as many as are answered. Their latency is
-	// from when they are due, so that a server that falls behind is not flattered.
+	// Rate is how many handoffs a second are offered; 0 for as many as are answered. Their latency
+	// is from when they are due, so that a server that falls behind is not flattered.
 	Rate float64
 	// Mix is what share of the handoffs ends in which status.
 	Mix Mix

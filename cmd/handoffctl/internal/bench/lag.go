@@ -10,9 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/dedupe"
-	"worldengine/worldengine"
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/wire"
 )
 
 // Lag is how far a stream that follows the log was behind it when the last handoff was answered.
@@ -41,18 +39,19 @@ func lags(ctx context.Context, nc *nats.Conn, world string) ([]Lag, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bench: JetStream: %w", err)
 	}
-	log, err := js.Stream(ctx, worldengine.LogStream(world))
+	log, err := js.Stream(ctx, wire.LogStream(world))
 	if err != nil {
 		return nil, fmt.Errorf("bench: the log: %w", err)
 	}
-	// Every message of the log leaves run events, only a commit (and never a refused run) a receipt.
-	committed, err := log.GetLastMsgForSubject(ctx, "world."+world+".log.>")
+	// Every message of the log leaves run events, only a commit (and never a refused run) a
+	// receipt.
+	committed, err := log.GetLastMsgForSubject(ctx, wire.LogSubject(world, ">"))
 	if err != nil {
 		return nil, fmt.Errorf("bench: the log: %w", err)
 	}
 	found := []Lag{
-		{Stream: dedupe.StreamName(world), CaughtUpMs: -1, end: committed.Sequence},
-		{Stream: worldengine.EventStream(world), CaughtUpMs: -1, end: log.CachedInfo().State.LastSeq},
+		{Stream: wire.ReceiptStream(world), CaughtUpMs: -1, end: committed.Sequence},
+		{Stream: wire.EventStream(world), CaughtUpMs: -1, end: log.CachedInfo().State.LastSeq},
 	}
 	for i := range found {
 		position, err := followed(ctx, js, found[i].Stream)
@@ -106,9 +105,9 @@ func followed(ctx context.Context, js jetstream.JetStream, name string) (uint64,
 	if err != nil {
 		return 0, fmt.Errorf("bench: stream %s: %w", name, err)
 	}
-	seq, err := strconv.ParseUint(last.Header.Get(follow.LogSeqHeader), 10, 64)
+	seq, err := strconv.ParseUint(last.Header.Get(wire.LogSeqHeader), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("bench: stream %s: header %s: %w", name, follow.LogSeqHeader, err)
+		return 0, fmt.Errorf("bench: stream %s: header %s: %w", name, wire.LogSeqHeader, err)
 	}
 	return seq, nil
 }

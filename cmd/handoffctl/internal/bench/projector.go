@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/wire"
 )
 
 // Projections is how far the server's projections were behind while handoffs were sent, by its own
@@ -50,13 +51,29 @@ func watchProjections(ctx context.Context, nc *nats.Conn, world string) *Project
 
 // projections asks the server once; ok is false where it does not say.
 func projections(ctx context.Context, nc *nats.Conn, world string) (lag time.Duration, behind uint64, ok bool) {
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
-	defer cancel()
-	reply, err := nc.RequestWithContext(ctx, "$SRV.STATS."+worldengine.ServiceName, nil)
-	if err != nil {
+	_, stats, ok := serverStats(ctx, nc, world)
+	if !ok || stats.ProjectorLagMs == nil || stats.ProjectorBehind == nil {
 		return 0, 0, false
 	}
-	var stats struct {
+	return time.Duration(*stats.ProjectorLagMs) * time.Millisecond, *stats.ProjectorBehind, true
+}
+
+// serverCPU returns the processor time that an instance of the server has used, and which instance.
+func serverCPU(ctx context.Context, nc *nats.Conn, world string) (instance string, used time.Duration, ok bool) {
+	instance, stats, ok := serverStats(ctx, nc, world)
+	return instance, time.Duration(stats.ProcessorMs) * time.Millisecond, ok && stats.ProcessorMs > 0
+}
+
+// serverStats returns the statistics of the first instance that answers.
+func serverStats(ctx context.Context, nc *nats.Conn, world string) (instance string, stats worldengine.Stats, ok bool) {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	reply, err := nc.RequestWithContext(ctx, "$SRV.STATS."+wire.ServiceName, nil)
+	if err != nil {
+		return "", stats, false
+	}
+	var said struct {
+		ID       string `json:"id"`
 		Metadata struct {
 			World string `json:"world"`
 		} `json:"metadata"`
@@ -64,12 +81,8 @@ func projections(ctx context.Context, nc *nats.Conn, world string) (lag time.Dur
 			Data worldengine.Stats `json:"data"`
 		} `json:"endpoints"`
 	}
-	if json.Unmarshal(reply.Data, &stats) != nil || len(stats.Endpoints) == 0 {
-		return 0, 0, false
+	if json.Unmarshal(reply.Data, &said) != nil || len(said.Endpoints) == 0 || said.Metadata.World != world {
+		return "", stats, false
 	}
-	data := stats.Endpoints[0].Data
-	if data.ProjectorLagMs == nil || data.ProjectorBehind == nil || stats.Metadata.World != world {
-		return 0, 0, false
-	}
-	return time.Duration(*data.ProjectorLagMs) * time.Millisecond, *data.ProjectorBehind, true
+	return said.ID, said.Endpoints[0].Data, true
 }

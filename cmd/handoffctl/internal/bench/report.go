@@ -14,8 +14,8 @@ type Report struct {
 	Server string `json:"server"`
 	// Sync is the sync mode of a server that was started for the run; its caller sets it.
 	Sync string `json:"sync,omitzero"`
-	// InProcess says whether the server ran in this process, so that CPUMicros counts it too; the
-	// caller sets it.
+	// InProcess reports whether the server ran in this process, so that CPUMicros counts it too;
+	// the caller sets it.
 	InProcess bool `json:"inProcess"`
 
 	World       string  `json:"world"`
@@ -34,18 +34,27 @@ type Report struct {
 
 	Echo     Rate `json:"echo"`
 	Handoffs Rate `json:"handoffs"`
+	// Append is the bare guarded append, and OfAppend the executed handoffs to it; AppendUnknown why
+	// it could not be measured.
+	Append        *Append `json:"append,omitzero"`
+	OfAppend      float64 `json:"ratioToAppend,omitzero"`
+	AppendUnknown string  `json:"appendUnknown,omitzero"`
 	// Statuses are the handoffs by status, a second.
 	Statuses map[handoff.Status]float64 `json:"statusesPerSecond"`
 	// Executed is the executed handoffs a second, Ratio that to the echo.
 	Executed float64 `json:"executedPerSecond"`
 	Ratio    float64 `json:"ratio"`
-	// CPUMicros is the processor time of this process for one handoff, in microseconds.
-	CPUMicros float64 `json:"cpuMicrosPerHandoff"`
+	// CPUMicros is the processor time of this process for one handoff, in microseconds, and
+	// ServerCPUMicros that of the server, by its own statistics; 0 where the server is in this process
+	// too, or where it is not known.
+	CPUMicros       float64 `json:"cpuMicrosPerHandoff"`
+	ServerCPUMicros float64 `json:"serverCpuMicrosPerHandoff,omitzero"`
 	// Retries counts the answers of 429 and 503 after which a handoff was sent again.
 	Retries int `json:"retries"`
 	// PauseShare is what share of their time the workers made further handoffs, 0 to 1.
 	PauseShare float64 `json:"pauseShare"`
-	// Wrong counts the answers, and towns at the end, that are not as predicted; Examples tells some.
+	// Wrong counts the answers, and towns at the end, that are not as predicted; Examples tells
+	// some.
 	Wrong    int      `json:"wrong"`
 	Examples []string `json:"wrongExamples,omitempty"`
 	// Followers is what is derived from the log; FollowersUnknown why it could not be read.
@@ -96,6 +105,7 @@ func (r *Report) addHandoffs(p *phase, workers []*worker) {
 	}
 	if n := len(p.latencies); n > 0 {
 		r.CPUMicros = float64(p.cpu.Microseconds()) / float64(n)
+		r.ServerCPUMicros = float64(p.serverCPU.Microseconds()) / float64(n)
 	}
 	r.PauseShare = pause.Seconds() / (p.elapsed.Seconds() * float64(len(workers)))
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
-	"worldengine/cmd/handoffctl/internal/client"
-	"worldengine/worldengine"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/wire"
 )
 
 // maxPrepared bounds the handoffs that are made ahead, some 2 KB each. What a phase needs beyond
@@ -28,7 +28,7 @@ type bench struct {
 	opened  []*nats.Conn
 }
 
-// Run measures. The report says whether there were wrong answers; the error is that of a server
+// Run measures. The report has the wrong answers; the error is that of a server
 // which could not be reached or refused to take part.
 func Run(ctx context.Context, config Config) (*Report, error) {
 	if err := config.Validate(); err != nil {
@@ -58,8 +58,14 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 	if err := b.measureHandoffs(ctx, report); err != nil {
 		return nil, err
 	}
-	if report.Followers, err = lags(ctx, b.control, config.World); err != nil {
+	if report.Followers, err = b.lags(ctx); err != nil {
 		report.FollowersUnknown = err.Error()
+	}
+	switch report.Append, err = b.measureAppend(ctx); {
+	case err != nil:
+		report.AppendUnknown = err.Error()
+	case report.Append.PerSecond > 0:
+		report.OfAppend = report.Executed / report.Append.PerSecond
 	}
 	return report, b.checkTowns(ctx, report)
 }
@@ -70,6 +76,19 @@ func (b *bench) connect(purpose string) (*nats.Conn, error) {
 		b.opened = append(b.opened, nc)
 	}
 	return nc, err
+}
+
+// lags reads how far the followers are behind the log. It fails where this client may not read the streams.
+func (b *bench) lags(ctx context.Context) ([]Lag, error) {
+	if b.config.Streams == nil {
+		return nil, errNoStreams
+	}
+	nc, err := b.config.Streams("handoffctl bench streams")
+	if err != nil {
+		return nil, err
+	}
+	defer nc.Close()
+	return lags(ctx, nc, b.config.World)
 }
 
 func (b *bench) close() {
@@ -96,7 +115,7 @@ func (b *bench) setUp(ctx context.Context) (err error) {
 	for i := range b.config.Concurrency {
 		w := &worker{
 			nc: b.clients[i%len(b.clients)], timeout: b.config.Timeout,
-			subject: worldengine.Subject(b.config.World, client.Handoff),
+			subject: wire.Subject(b.config.World, wire.Handoff),
 		}
 		for t := i; t < len(b.targets); t += b.config.Concurrency {
 			w.targets = append(w.targets, b.targets[t])
@@ -164,7 +183,8 @@ func (b *bench) sizes() (handoff, result int) {
 type phase struct {
 	latencies []time.Duration
 	elapsed   time.Duration
-	cpu       time.Duration
+	// cpu is the processor time of this process, serverCPU that of the server, where it says so.
+	cpu, serverCPU time.Duration
 }
 
 func (p *phase) perSecond() float64 { return float64(len(p.latencies)) / p.elapsed.Seconds() }
@@ -197,11 +217,15 @@ func (b *bench) measureHandoffs(ctx context.Context, report *Report) error {
 	defer stop()
 	projections := make(chan *Projections, 1)
 	go func() { projections <- watchProjections(watching, b.control, b.config.World) }()
+	server, before, known := serverCPU(ctx, b.control, b.config.World)
 	phase, err := b.handoffs(ctx, b.config.Duration, b.config.Rate)
 	stop()
 	report.Projections = <-projections
 	if err != nil {
 		return err
+	}
+	if same, after, ok := serverCPU(ctx, b.control, b.config.World); known && ok && same == server {
+		phase.serverCPU = after - before
 	}
 	report.addHandoffs(phase, b.workers)
 	return nil

@@ -7,14 +7,14 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/micro"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/cmd/handoffctl/internal/client"
 	"worldengine/handoff"
-	"worldengine/worldengine"
+	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // start starts a server and returns the config of a short run on it.
@@ -33,20 +33,23 @@ func start(t *testing.T) Config {
 	})
 	return Config{
 		Connect: func(name string) (*nats.Conn, error) { return nats.Connect(srv.URL(), nats.Name(name)) },
-		World:   "main", Towns: 3, Concurrency: 2, Connections: 1, Duration: 100 * time.Millisecond,
+		Streams: func(name string) (*nats.Conn, error) {
+			return natsconn.Options{NKey: srv.OperatorKey()}.Connect(srv.URL(), name)
+		},
+		World: "main", Towns: 3, Concurrency: 2, Connections: 1, Duration: 100 * time.Millisecond,
 		Mix: Mix{handoff.Executed: 1}, Timeout: 10 * time.Second,
 	}
 }
 
 // pretend serves a world that is not the server's, with answers of the test's choosing.
-func pretend(t *testing.T, config *Config, answer func(verb string, request *nats.Msg) *nats.Msg) {
+func pretend(t *testing.T, config *Config, answer func(verb wire.Verb, request *nats.Msg) *nats.Msg) {
 	t.Helper()
 	config.World = "pretended"
 	nc, err := config.Connect("pretender")
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	for _, verb := range []string{client.Handoff, client.TownGet, client.TownPut} {
-		_, err := nc.Subscribe(worldengine.Subject(config.World, verb), func(request *nats.Msg) {
+	for _, verb := range []wire.Verb{wire.Handoff, wire.TownGet, wire.TownPut} {
+		_, err := nc.Subscribe(wire.Subject(config.World, verb), func(request *nats.Msg) {
 			_ = request.RespondMsg(answer(verb, request))
 		})
 		require.NoError(t, err)
@@ -63,6 +66,37 @@ func TestRunDrivesEveryTown(t *testing.T) {
 	assert.Len(t, report.Followers, 2)
 	assert.Positive(t, report.HandoffBytes)
 	assert.Positive(t, report.ResultBytes)
+	require.NotNil(t, report.Append, report.AppendUnknown)
+	assert.Positive(t, report.Append.Count)
+	assert.Greater(t, report.Append.Bytes, report.ResultBytes, "a commit has the result, and more")
+	assert.InDelta(t, report.Executed/report.Append.PerSecond, report.OfAppend, 1e-6)
+	nc, err := config.Connect("test")
+	require.NoError(t, err)
+	defer nc.Close()
+	require.Eventually(t, func() bool {
+		_, used, ok := serverCPU(t.Context(), nc, config.World)
+		return ok && used > 0
+	}, 30*time.Second, 10*time.Millisecond, "the server says what processor time it has used")
+}
+
+// The stream of the bare appends is gone after the run; a client that may not use streams says why it has none.
+func TestTheStreamOfAppendsIsRemoved(t *testing.T) {
+	config := start(t)
+	_, err := Run(t.Context(), config)
+	require.NoError(t, err)
+	nc, err := config.Streams("test")
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	for name := range js.StreamNames(t.Context()).Name() {
+		assert.NotContains(t, name, "BENCH")
+	}
+	config.Streams = nil
+	report, err := Run(t.Context(), config)
+	require.NoError(t, err)
+	assert.Nil(t, report.Append)
+	assert.NotEmpty(t, report.AppendUnknown)
 }
 
 func TestRunEndsWhenItsContextDoes(t *testing.T) {
@@ -76,8 +110,8 @@ func TestRunEndsWhenItsContextDoes(t *testing.T) {
 
 func TestRunReportsAnswersThatAreNoResults(t *testing.T) {
 	config := start(t)
-	pretend(t, &config, func(verb string, request *nats.Msg) *nats.Msg {
-		return &nats.Msg{Data: []byte(`{}`), Header: nats.Header{worldengine.RunIDHeader: {"r"}}}
+	pretend(t, &config, func(verb wire.Verb, request *nats.Msg) *nats.Msg {
+		return &nats.Msg{Data: []byte(`{}`), Header: nats.Header{wire.RunIDHeader: {"r"}}}
 	})
 	report, err := Run(t.Context(), config)
 	require.NoError(t, err)
@@ -90,13 +124,13 @@ func TestRunReportsAnswersThatAreNoResults(t *testing.T) {
 func TestRunAsksAgainAndReportsRefusals(t *testing.T) {
 	config := start(t)
 	asked := 0
-	pretend(t, &config, func(verb string, request *nats.Msg) *nats.Msg {
-		if verb != client.Handoff {
+	pretend(t, &config, func(verb wire.Verb, request *nats.Msg) *nats.Msg {
+		if verb != wire.Handoff {
 			return &nats.Msg{Data: []byte(`{}`)}
 		}
-		header := nats.Header{micro.ErrorCodeHeader: {"429"}, worldengine.RetryAfterHeader: {"1"}}
+		header := nats.Header{wire.ErrorCodeHeader: {"429"}, wire.RetryAfterHeader: {"1"}}
 		if asked++; asked > 2 { // one subscription calls back one at a time
-			header = nats.Header{micro.ErrorCodeHeader: {"400"}, micro.ErrorHeader: {"no"}}
+			header = nats.Header{wire.ErrorCodeHeader: {"400"}, wire.ErrorHeader: {"no"}}
 		}
 		return &nats.Msg{Header: header}
 	})
@@ -113,9 +147,9 @@ func TestAnAnswerToARepeatedHandoffMayBeADuplicate(t *testing.T) {
 	c := newChain("town", Mix{handoff.Executed: 1}, 0)
 	executed, err := c.next()
 	require.NoError(t, err)
-	wire, err := handoff.NewResult(c.accepted, c.duplicate()).MarshalWire()
+	encoded, err := handoff.NewResult(c.accepted, c.duplicate()).MarshalWire()
 	require.NoError(t, err)
-	reply := &nats.Msg{Data: wire}
+	reply := &nats.Msg{Data: encoded}
 	assert.Empty(t, disagreement(&executed, reply, true))
 	assert.Contains(t, disagreement(&executed, reply, false), "got duplicate DUPLICATE_HANDOFF")
 }

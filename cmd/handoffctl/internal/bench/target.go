@@ -9,10 +9,11 @@ import (
 
 	"github.com/go-json-experiment/json"
 
-	"worldengine/cmd/handoffctl/internal/client"
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // target is a town that is driven: by one worker, one handoff after the other.
@@ -82,7 +83,7 @@ func createTowns(ctx context.Context, server *client.Client, config *Config, run
 		if err != nil {
 			return nil, fmt.Errorf("bench: a town cannot be written: %w", err)
 		}
-		if _, err := server.Request(ctx, client.TownPut, body); err != nil {
+		if _, err := server.Request(ctx, wire.TownPut, body); err != nil {
 			return nil, fmt.Errorf("bench: town %s: %w", t.id, err)
 		}
 		targets[i] = t
@@ -105,7 +106,7 @@ func (t *target) check(ctx context.Context, server *client.Client) (string, erro
 	if err != nil {
 		return "", fmt.Errorf("bench: town %s: %w", t.id, err)
 	}
-	msg, err := server.Request(ctx, client.TownGet, body)
+	msg, err := server.Request(ctx, wire.TownGet, body)
 	if err != nil {
 		return "", fmt.Errorf("bench: town %s: %w", t.id, err)
 	}

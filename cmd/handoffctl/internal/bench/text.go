@@ -29,7 +29,15 @@ func (r *Report) WriteText(out io.Writer) error {
 	if r.InProcess {
 		whose = "client and server, which share this process"
 	}
+	if r.Append != nil {
+		text.printf("of append    %.3f executed handoffs per bare guarded append of the same %d bytes\n", r.OfAppend, r.Append.Bytes)
+	} else {
+		text.printf("of append    unknown: %s\n", r.AppendUnknown)
+	}
 	text.printf("processor    %.0f µs a handoff (%s)\n", r.CPUMicros, whose)
+	if r.ServerCPUMicros > 0 && !r.InProcess {
+		text.printf("             %.0f µs a handoff (the server alone)\n", r.ServerCPUMicros)
+	}
 	text.printf("wrong        %d\n", r.Wrong)
 	for _, example := range r.Examples {
 		text.printf("             %s\n", example)
@@ -56,13 +64,15 @@ func (r *Report) WriteText(out io.Writer) error {
 func (r *Report) writeRates(text *lines) {
 	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(table, "\tper second\tp50 ms\tp90 ms\tp99 ms\tmax ms\t")
-	for _, row := range []struct {
-		name string
-		rate Rate
-	}{{"echo", r.Echo}, {"handoffs", r.Handoffs}} {
-		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", row.name, row.rate.PerSecond,
-			row.rate.P50, row.rate.P90, row.rate.P99, row.rate.Max)
+	row := func(name string, rate Rate) {
+		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", name, rate.PerSecond,
+			rate.P50, rate.P90, rate.P99, rate.Max)
 	}
+	row("echo", r.Echo)
+	if r.Append != nil {
+		row("append", r.Append.Rate)
+	}
+	row("handoffs", r.Handoffs)
 	for _, status := range handoff.Statuses() {
 		if n := r.Statuses[status]; n > 0 {
 			fmt.Fprintf(table, "%s\t%.0f\t\t\t\t\t\n", status, n)

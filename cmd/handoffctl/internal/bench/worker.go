@@ -10,10 +10,11 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"worldengine/cmd/handoffctl/internal/client"
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/wire"
 )
 
 // refillSteps is how many handoffs of a town are made at once when those made ahead ran out.
@@ -109,7 +110,7 @@ func (w *worker) request(ctx context.Context, data []byte) (reply *nats.Msg, ret
 		if err != nil {
 			return nil, retried, unanswered(err, w.timeout)
 		}
-		if reply.Header.Get(worldengine.RunIDHeader) != "" {
+		if reply.Header.Get(wire.RunIDHeader) != "" {
 			return reply, retried, nil
 		}
 		refused := client.ReplyErrorOf(reply)
@@ -119,10 +120,8 @@ func (w *worker) request(ctx context.Context, data []byte) (reply *nats.Msg, ret
 		}
 		w.retries++
 		retried = true
-		select {
-		case <-time.After(refused.RetryAfter):
-		case <-ctx.Done():
-			return nil, retried, ctx.Err()
+		if err := backoff.Sleep(ctx, refused.RetryAfter); err != nil {
+			return nil, retried, err
 		}
 	}
 }

@@ -1,0 +1,219 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Commands that read or write files are called with bad ones in place of FILE. A command that is not here
+// and says in its help that it takes a file fails the test.
+var readers = map[string][]string{
+	"send":         {"send", "FILE"},
+	"replay":       {"replay", "FILE"},
+	"verify":       {"verify", "FILE"},
+	"new":          {"new", threatened, "talk", "casual", "--snapshot", "FILE"},
+	"town put":     {"town", "put", "FILE", "--replace"},
+	"town patch":   {"town", "patch", threatened, "FILE"},
+	"plugin check": {"plugin", "check", "worldengine.v1.main.apply." + threatened, "--snapshot", "FILE"},
+}
+
+var writers = map[string][]string{
+	"record": {"record", "--out", "FILE"},
+	"backup": {"backup", "FILE"},
+	"man":    {"man", "FILE"},
+}
+
+// elsewhere are the commands that take a file and are tried by other tests.
+var elsewhere = map[string]string{
+	"plugin try": "TestPluginTryAsks", // lines of a keyboard
+	"mcp":        "TestBadInputOfMCP",
+}
+
+// refusedKinds are documents of which each command can take some.
+func badKinds(t *testing.T, handoffText string) map[string]string {
+	t.Helper()
+	huge := strings.Repeat("x", 16<<20)
+	digest := sha256.Sum256([]byte("binary"))
+	return map[string]string{
+		"empty": "", "blank": " \n", "binary": "\x00\x01" + string(digest[:]), "a BOM": "\xef\xbb\xbf{}",
+		"cut off": `{"a": [1, `, "huge text": huge, "huge JSON": `{"a": "` + huge + `"}`,
+		"deep": strings.Repeat("[", 16<<20), "a text": `"text"`, "null": "null", "numbers": "[1, 2]", "no values": "[]",
+		"a handoff": handoffText, "a fixture": `{"handoff": ` + handoffText + `, "expect": {"status": "stale"}}`,
+		"a snapshot": string(newTown(t, threatened, 3)), "an unknown document": `{"schemaVersion": "plan.v7", "steps": []}`,
+	}
+}
+
+// Which documents a command can take, whatever it then says about them.
+var takes = map[string][]string{
+	"send":         {"a handoff", "a fixture"},
+	"replay":       {"a handoff", "a fixture"},
+	"verify":       {"a handoff", "a fixture", "a snapshot"},
+	"new":          {"a snapshot"},
+	"town put":     {},
+	"town patch":   {},
+	"plugin check": {"a snapshot"},
+}
+
+// whatGoSays are texts that an error has where nobody has put it into words.
+var whatGoSays = regexp.MustCompile(`\bGo \S*(value|type|string|int|struct)|goroutine|panic|\bmain\.|jsontext|json: |0x[0-9a-f]{6}|\*\w+\.\w+`)
+
+// understandable checks what a command said that was refused.
+func understandable(t *testing.T, got outcome, name string) {
+	t.Helper()
+	assert.Contains(t, []int{exitFailed, exitUsage, exitRefused}, got.status, "%s: %s", name, got.err)
+	assert.True(t, strings.HasPrefix(got.err, "handoffctl: "), "%s: %q", name, got.err)
+	assert.Equal(t, 1, strings.Count(got.err, "handoffctl: "), "%s: %s", name, got.err)
+	assert.NotRegexp(t, whatGoSays, got.err+got.out, name)
+	assert.Less(t, len(got.err), 2000, name)
+	assert.Less(t, len(got.out), 2000, name)
+}
+
+func TestBadInputOfEveryCommand(t *testing.T) {
+	c := online(t)
+	kinds := badKinds(t, strings.TrimSpace(c.handoff()))
+	state := func() string {
+		return c.ok("town", "list", "-o", "json") + c.ok("run", "list", "-o", "json") + c.ok("alerts", "list", "-o", "json")
+	}
+	before := state()
+	dir := t.TempDir()
+	files := map[string]string{"a missing file": filepath.Join(dir, "missing"), "a directory": t.TempDir()}
+	for kind, content := range kinds {
+		files[kind] = filepath.Join(dir, strings.ReplaceAll(kind, " ", "-"))
+		require.NoError(t, os.WriteFile(files[kind], []byte(content), 0o600))
+	}
+	for command, args := range readers {
+		for _, kind := range slices.Sorted(maps.Keys(files)) {
+			if slices.Contains(takes[command], kind) {
+				continue
+			}
+			understandable(t, c.run(replaced(args, files[kind])...), command+" of "+kind)
+			if content, ok := kinds[kind]; ok {
+				understandable(t, c.pipe(content, replaced(args, "-")...), command+" of "+kind+" by standard input")
+			}
+		}
+		require.Equal(t, before, state(), "%s has changed the world", command)
+	}
+	assert.Contains(t, c.run("town", "put", files["a handoff"]).err, " is an execution-handoff.v1, and a snapshot.v1 is meant\n")
+	assert.Contains(t, c.run("town", "put", files["a fixture"]).err, " is a fixture without a snapshot, and a snapshot.v1 is meant\n")
+}
+
+// Where a file cannot be written, a command says so before it does anything.
+func TestBadOutputOfEveryCommand(t *testing.T) {
+	c := online(t)
+	full := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(full, "file"), nil, 0o600))
+	below := filepath.Join(full, "file", "below")
+	for command, args := range writers {
+		bad := []string{below}
+		switch command {
+		case "record":
+			bad = append(bad, full, filepath.Join(full, "missing", "out"))
+		case "backup":
+			bad = append(bad, full, filepath.Join(full, "file"))
+		case "man":
+			bad = append(bad, filepath.Join(full, "file"))
+		}
+		for _, name := range bad {
+			got := c.run(replaced(args, name)...)
+			understandable(t, got, command+" "+name)
+			assert.Equal(t, exitUsage, got.status, "%s: %s", command, got.err)
+		}
+	}
+	fixture := c.file(marshal(t, talks(t, "north", 1)))
+	for _, name := range []string{full, below} {
+		got := c.run("replay", fixture, "--junit", name)
+		understandable(t, got, "replay --junit "+name)
+		assert.Equal(t, exitUsage, got.status)
+	}
+	assert.NotContains(t, c.ok("town", "list"), "north", "nothing was replayed")
+	entries, err := os.ReadDir(full)
+	require.NoError(t, err)
+	assert.Len(t, entries, 1)
+}
+
+// The files of a connection are looked at before the server is.
+func TestBadFilesOfAConnection(t *testing.T) {
+	c := online(t)
+	for _, flag := range []string{"creds", "nkey", "tlscert", "tlskey", "tlsca"} {
+		for kind, content := range map[string]string{"empty": "", "binary": "\x00\x01\xff", "text": "hello\n"} {
+			for _, command := range [][]string{{"town", "list"}, {"fsck"}} {
+				got := c.run(append(command, "--"+flag, c.file(content))...)
+				understandable(t, got, flag+" "+kind)
+				assert.Equal(t, exitUsage, got.status, "%s %s", flag, kind)
+				assert.Contains(t, got.err, "--"+flag, kind)
+				assert.NotContains(t, got.err, "hint: --server", "the server is not to blame")
+			}
+		}
+	}
+}
+
+func TestBadInputOfMCP(t *testing.T) {
+	c := online(t)
+	for kind, content := range badKinds(t, c.handoff()) {
+		got := c.pipe(content, "mcp")
+		if content == "" {
+			assert.Equal(t, outcome{}, got, "an input that ends ends the server")
+			continue
+		}
+		if got.status == exitOK { // a message that it could answer, or blank
+			assert.NotRegexp(t, whatGoSays, got.out, kind)
+			continue
+		}
+		understandable(t, got, "mcp "+kind)
+	}
+}
+
+// Every command that takes a file or standard input is one of those that are tried.
+func TestEveryCommandThatTakesAFileIsTried(t *testing.T) {
+	t.Parallel()
+	var line commandLine
+	parser, err := newParser(&line, func(string) (string, bool) { return "", false }, io.Discard, io.Discard, func(int) {})
+	require.NoError(t, err)
+	words := regexp.MustCompile(`(?i)\b(files?|director(y|ies)|standard input)\b`)
+	named := []string{}
+	for _, leaf := range parser.Model.Leaves(true) {
+		values := slices.Clone(leaf.Positional)
+		for _, f := range leaf.Flags {
+			values = append(values, f.Value)
+		}
+		if slices.ContainsFunc(values, func(v *kong.Value) bool { return words.MatchString(v.Help) }) ||
+			strings.Contains(leaf.Help, "standard input") {
+			named = append(named, strings.TrimPrefix(leaf.FullPath(), "handoffctl "))
+		}
+	}
+	tried := slices.Concat(slices.Collect(maps.Keys(readers)), slices.Collect(maps.Keys(writers)), slices.Collect(maps.Keys(elsewhere)))
+	for i := range named { // without the arguments
+		named[i], _, _ = strings.Cut(named[i], " <")
+	}
+	assert.ElementsMatch(t, tried, named)
+}
+
+func TestAnInputWithoutEnd(t *testing.T) {
+	t.Parallel()
+	a := &app{in: io.MultiReader(bytes.NewReader(make([]byte, 1<<20)), neverEnds{})}
+	_, err := a.readUpTo("-", 2<<20)
+	require.EqualError(t, err, "- has more than 2 MiB")
+}
+
+type neverEnds struct{}
+
+func (neverEnds) Read(p []byte) (int, error) { return len(p), nil }
+
+// replaced returns a command line with a name in place of FILE.
+func replaced(args []string, name string) []string {
+	args = slices.Clone(args)
+	args[slices.Index(args, "FILE")] = name
+	return args
+}

@@ -1,0 +1,306 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync/atomic"
+	"syscall"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/client"
+)
+
+// mcpCommand serves the Model Context Protocol.
+type mcpCommand struct {
+	Actor string `help:"actorId of the proposals." default:"language-model" placeholder:"NAME"`
+}
+
+// Help is the command's long help.
+func (mcpCommand) Help() string {
+	return `Serves the Model Context Protocol on standard input and output, for programs that let a language model
+use tools. The tools list and read towns, list what may be proposed, try a proposal without carrying it
+out, propose, and read results and runs. All proposals are of one actor, and whatever a model proposes
+is checked by the server like any agent's handoff: a user of the access file with the role agent bounds
+what it can do.
+
+Example of a configuration:
+
+    {"mcpServers": {"world": {"command": "handoffctl", "args": ["mcp", "--actor", "mayor-1"]}}}`
+}
+
+// Run serves until the input ends.
+func (c *mcpCommand) Run(ctx context.Context, a *app) error {
+	server, err := a.connect()
+	if err != nil {
+		return err
+	}
+	defer server.Conn.Close()
+	return c.serve(ctx, server, a.in, a.out)
+}
+
+// serve serves on an input and an output until the input ends.
+func (c *mcpCommand) serve(ctx context.Context, engine *client.Client, in io.Reader, out io.Writer) error {
+	tools := &mcpTools{engine: engine, actor: c.Actor}
+	pipe := &stdio{in: in, out: out}
+	err := tools.server().Run(ctx, &mcp.IOTransport{Reader: pipe, Writer: pipe})
+	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
+		return nil // it was told to end
+	}
+	switch {
+	case err == nil || errors.Is(err, syscall.EPIPE):
+		return err
+	case pipe.failed.Load() != nil:
+		return fmt.Errorf("the session with the language model broke off: %w", *pipe.failed.Load())
+	}
+	// The text names types of the library.
+	return usagef("the input is not the Model Context Protocol: a line of it is no JSON-RPC message")
+}
+
+// stdio is an input and an output that are not their holder's to close. It knows how one of them failed.
+type stdio struct {
+	in     io.Reader
+	out    io.Writer
+	failed atomic.Pointer[error]
+}
+
+// Read reads from the input.
+func (s *stdio) Read(p []byte) (int, error) {
+	n, err := s.in.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.failed.Store(&err)
+	}
+	return n, err
+}
+
+// Write writes to the output.
+func (s *stdio) Write(p []byte) (int, error) {
+	n, err := s.out.Write(p)
+	if err != nil {
+		s.failed.Store(&err)
+	}
+	return n, err
+}
+
+// Close does nothing.
+func (*stdio) Close() error { return nil }
+
+// mcpTools are the tools of a language model.
+type mcpTools struct {
+	engine *client.Client
+	actor  string
+}
+
+// Arguments of the tools. The comments in jsonschema are what the model reads.
+type (
+	noArguments  struct{}
+	townArgument struct {
+		TownID string `json:"townId" jsonschema:"the id of the town"`
+	}
+	resultArgument struct {
+		Key    string `json:"idempotencyKey" jsonschema:"the idempotencyKey of the handoff, which propose returns"`
+		TownID string `json:"townId" jsonschema:"the id of the town"`
+	}
+	runArgument struct {
+		RunID string `json:"runId" jsonschema:"the id of the run, which propose returns"`
+	}
+	proposalArgument struct {
+		TownID   string  `json:"townId" jsonschema:"the id of the town"`
+		Type     string  `json:"type" jsonschema:"one of the types that list_proposals returns"`
+		Argument string  `json:"argument" jsonschema:"what it is about: one of the values that list_proposals returns for the type"`
+		Reason   string  `json:"reason" jsonschema:"why, in a sentence for people; it is recorded"`
+		Priority float64 `json:"priority,omitempty" jsonschema:"from 0 to 1; 0.5 where it is left out"`
+		Hash     string  `json:"snapshotHash,omitempty" jsonschema:"the snapshotHash of the state that you decided by, from read_town; with it the proposal is refused as stale where the town has changed since. Left out: the state of now"`
+	}
+)
+
+func (m *mcpTools) server() *mcp.Server {
+	s := mcp.NewServer(&mcp.Implementation{Name: "worldengine", Title: "World engine", Version: "1"}, &mcp.ServerOptions{
+		Instructions: "Towns of a Minecraft world. You may propose one command at a time for a town; the engine " +
+			"decides. Read the town, list what may be proposed, try it with dry_run, then propose. A result that is " +
+			"executed has changed the town, so read it again before the next proposal.",
+	})
+	reads := &mcp.ToolAnnotations{ReadOnlyHint: true}
+	addTool(s, "list_towns", "Lists the towns with their epochs (the day).", reads, m.listTowns)
+	addTool(s, "read_town", "Returns a town: its snapshot (mission, side quests, pressure, projects) and the snapshotHash.",
+		reads, m.readTown)
+	addTool(s, "list_proposals", "Lists what may be proposed for a town now: each type with its possible arguments.",
+		reads, m.listProposals)
+	addTool(s, "dry_run", "Returns the result that a proposal would get now. Nothing is changed or stored.", reads, m.dryRun)
+	addTool(s, "propose", "Proposes a command for a town, and returns the result: executed, failed, rejected, stale or "+
+		"duplicate, with the reason. Executed changes the town. Where no result comes, read the town before you "+
+		"propose again: the command may have been carried out.", &mcp.ToolAnnotations{}, m.propose)
+	addTool(s, "read_result", "Returns the result of an accepted proposal by its idempotencyKey.", reads, m.readResult)
+	addTool(s, "read_run", "Returns the state and the events of a run: how a proposal was checked and applied.", reads, m.readRun)
+	return s
+}
+
+// addTool adds a tool whose answer is JSON. An error is told to the model, with its code.
+func addTool[In any](
+	s *mcp.Server, name, description string, hints *mcp.ToolAnnotations, answer func(context.Context, In) (any, error),
+) {
+	mcp.AddTool(s, &mcp.Tool{Name: name, Description: description, Annotations: hints},
+		func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
+			v, err := answer(ctx, in)
+			if err != nil {
+				return nil, nil, told(err)
+			}
+			text, err := json.Marshal(v, json.Deterministic(true))
+			if err != nil {
+				return nil, nil, fmt.Errorf("the answer cannot be written: %w", err)
+			}
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}, nil, nil
+		})
+}
+
+// told returns an error with what is wrong and where.
+func told(err error) error {
+	_, _, details, _ := classify(err)
+	text := sentence(err)
+	for _, d := range details {
+		text += fmt.Sprintf("; %s: %s", orWhole(d.Path), d.Message)
+	}
+	return errors.New(text)
+}
+
+func (m *mcpTools) listTowns(ctx context.Context, _ noArguments) (any, error) {
+	towns := []client.TownSummary{}
+	for t, err := range m.engine.Towns(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		towns = append(towns, t)
+	}
+	return map[string]any{"towns": towns}, nil
+}
+
+func (m *mcpTools) readTown(ctx context.Context, in townArgument) (any, error) {
+	t, err := m.engine.Town(ctx, in.TownID)
+	if err != nil {
+		return nil, err
+	}
+	return t.JSON, nil
+}
+
+// proposable is a type that may be proposed for a town, and what it may be about.
+type proposable struct {
+	Type      handoff.ProposalType `json:"type"`
+	Does      string               `json:"does"`
+	Argument  string               `json:"argument"`
+	Arguments []string             `json:"arguments"`
+}
+
+func (m *mcpTools) listProposals(ctx context.Context, in townArgument) (any, error) {
+	t, err := m.engine.Town(ctx, in.TownID)
+	if err != nil {
+		return nil, err
+	}
+	quests, projects := []string{}, []string{}
+	if t.Snapshot.Mission == nil {
+		for _, q := range t.Snapshot.SideQuests {
+			quests = append(quests, q.ID)
+		}
+	}
+	for _, p := range t.Snapshot.Projects {
+		projects = append(projects, p.ID)
+	}
+	list := []proposable{
+		{Type: handoff.AcceptMission, Does: "turns a side quest into the mission, where there is none", Arguments: quests},
+		{Type: handoff.AdvanceProject, Does: "advances a project, unless it is blocked or complete", Arguments: projects},
+		{Type: handoff.PlanSalvage, Does: "takes off scarcity, dread, or a little of both", Arguments: []string{"scarcity", "dread", "general"}},
+		{Type: handoff.TalkToTownsfolk, Does: "adds to hope", Arguments: []string{"morale-boost", "casual"}},
+	}
+	for i := range list {
+		list[i].Argument = list[i].Type.ArgumentName()
+	}
+	return map[string]any{
+		"townId": t.TownID, "snapshotHash": t.SnapshotHash, "decisionEpoch": t.DecisionEpoch, "proposals": list,
+	}, nil
+}
+
+// handoff makes the handoff of a proposal.
+func (m *mcpTools) handoff(ctx context.Context, in *proposalArgument) (*handoff.Handoff, error) {
+	t, err := m.engine.Town(ctx, in.TownID)
+	if err != nil {
+		return nil, err
+	}
+	kind, err := proposalType(in.Type)
+	if err != nil {
+		return nil, err
+	}
+	p := handoff.Proposal{
+		Type: kind, ActorID: m.actor, TownID: in.TownID, Priority: in.Priority, Reason: in.Reason,
+		Args: map[string]string{kind.ArgumentName(): in.Argument}, Preconditions: preconditions(kind, in.Argument),
+		SnapshotHash: t.SnapshotHash, DecisionEpoch: t.DecisionEpoch,
+	}
+	if in.Priority == 0 {
+		p.Priority = 0.5
+	}
+	if in.Hash != "" {
+		p.SnapshotHash = in.Hash // of another state it is stale, whatever the epoch is
+	}
+	h, err := handoff.New(p)
+	if err != nil {
+		return nil, invalid("the proposal", err)
+	}
+	return h, nil
+}
+
+// mcpOutcome is what becomes of a proposal.
+type mcpOutcome struct {
+	Result jsontext.Value `json:"result"`
+	RunID  string         `json:"runId,omitzero"`
+	DryRun bool           `json:"dryRun,omitzero"`
+	// AppliedBy is what would apply the command: then the result is what is expected.
+	AppliedBy string `json:"appliedBy,omitzero"`
+}
+
+func (m *mcpTools) dryRun(ctx context.Context, in proposalArgument) (any, error) {
+	return m.outcome(ctx, &in, m.engine.DryRun)
+}
+
+func (m *mcpTools) propose(ctx context.Context, in proposalArgument) (any, error) {
+	return m.outcome(ctx, &in, m.engine.Send)
+}
+
+func (m *mcpTools) outcome(
+	ctx context.Context, in *proposalArgument, ask func(context.Context, *handoff.Handoff) (*client.Outcome, error),
+) (any, error) {
+	h, err := m.handoff(ctx, in)
+	if err != nil {
+		return nil, err
+	}
+	got, err := ask(ctx, h)
+	if err != nil {
+		return nil, err
+	}
+	return mcpOutcome{Result: got.JSON, RunID: got.RunID, DryRun: got.DryRun, AppliedBy: got.Apply}, nil
+}
+
+func (m *mcpTools) readResult(ctx context.Context, in resultArgument) (any, error) {
+	got, err := m.engine.Result(ctx, in.Key, in.TownID)
+	if err != nil {
+		return nil, err
+	}
+	return mcpOutcome{Result: got.JSON, RunID: got.RunID}, nil
+}
+
+func (m *mcpTools) readRun(ctx context.Context, in runArgument) (any, error) {
+	run, err := m.engine.Run(ctx, in.RunID)
+	if err != nil {
+		return nil, err
+	}
+	events := []jsontext.Value{}
+	for event, err := range m.engine.RunEvents(ctx, in.RunID, 0) {
+		if err != nil {
+			return nil, err
+		}
+		events = append(events, event.JSON)
+	}
+	return map[string]any{"run": run, "events": events}, nil
+}

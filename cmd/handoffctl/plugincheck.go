@@ -1,0 +1,166 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/plugin/conformance"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// pluginCheckCommand asks a plugin as the engine does, and in its worst ways.
+type pluginCheckCommand struct {
+	Subject  string        `arg:"" help:"Subject of a town that the plugin hosts: worldengine.v1.<world>.apply.<town token>."`
+	Snapshot string        `help:"File with the snapshot.v1 of the town that the commands are for; an empty town on day 0 by default." type:"existingfile" placeholder:"FILE"`
+	Type     string        `help:"Type of the commands, ${default} by default." default:"TOWNSFOLK_TALK" enum:"MAYOR_ACCEPT_MISSION,PROJECT_ADVANCE,SALVAGE_PLAN,TOWNSFOLK_TALK"`
+	Argument string        `help:"Argument of the commands: a mission, project, focus or talk type; ${default} by default." default:"casual"`
+	Within   time.Duration `help:"How long the plugin has for a definite answer, ${default} by default." default:"10s"`
+	Restart  time.Duration `help:"Wait so long for the plugin to be ended and started again, and ask it once more. Without it that rule is skipped." placeholder:"DURATION"`
+	JUnit    string        `name:"junit" help:"Write the verdicts to FILE as a JUnit report." type:"path" placeholder:"FILE"`
+}
+
+// Help is the command's long help.
+func (pluginCheckCommand) Help() string {
+	return `Sends a plugin some twenty commands for one town: the same id again, in a later attempt, twice at
+once, two at once, one whose time is over, with unknown members, of another version, for another
+town, about something unknown, and what is no command. It prints a verdict for each rule of
+docs/plugin-protocol.md. It sees the answers and not the game: look there whether each was done once.
+
+The commands are real to the plugin and change its game: use a town for tests, of which no engine
+asks at the same time. Where clients have rights it takes the credentials of an engine: no other
+role may ask plugins.
+
+Example:
+
+    handoffctl plugin check worldengine.v1.main.apply.town-threatened --restart 2m`
+}
+
+// Run asks the plugin, and fails where it breaks a rule.
+func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
+	if err := checkOutput("--junit", c.JUnit); err != nil {
+		return err
+	}
+	config, err := c.config(a)
+	if err != nil {
+		return err
+	}
+	nc, err := a.dial("handoffctl plugin check")
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	rows, err := conformance.Check(ctx, nc, config)
+	if errors.Is(err, conformance.ErrAbsent) {
+		return &client.UnavailableError{Code: "PLUGIN_ABSENT", Message: "no plugin is subscribed to " + c.Subject}
+	}
+	if errors.Is(err, conformance.ErrDenied) {
+		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: err, Message: "this user may not ask plugins on " +
+			c.Subject + ": use a NATS server without an engine, or the credentials of an engine"}
+	}
+	if err != nil {
+		return err
+	}
+	if c.JUnit != "" {
+		if err := c.writeJUnit(rows); err != nil {
+			return err
+		}
+	}
+	return c.conclude(a, rows)
+}
+
+// config returns what is to be asked, or what is wrong with the command line.
+func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
+	config := conformance.Config{
+		Subject: c.Subject, Type: handoff.ProposalType(c.Type), Argument: c.Argument,
+		Timeout: c.Within, Restart: c.Restart,
+		Ask: func(what string) { fmt.Fprintf(a.err, "%s\n", what) },
+	}
+	if c.Within <= 0 || c.Restart < 0 {
+		return config, usagef("--within must be above 0, and --restart must not be below 0")
+	}
+	if !a.json() {
+		config.Finished = func(r conformance.Row) {
+			fmt.Fprintf(a.out, "%-5s %-16s %s\n", strings.ToUpper(string(r.Verdict)), r.Name, show(r.Found))
+			if r.Verdict == conformance.Fail {
+				fmt.Fprintf(a.out, "      %-16s the rule: %s\n", "", r.Rule)
+			}
+		}
+	}
+	var err error
+	if config.Town, err = c.town(a); err != nil {
+		return config, err
+	}
+	token := c.Subject[strings.LastIndex(c.Subject, ".")+1:]
+	if townID := config.Town.Snapshot.TownID; wire.TownToken(townID) != token {
+		return config, usagef("the subject is not that of the town %q, whose token is %s", townID, wire.TownToken(townID))
+	}
+	return config, nil
+}
+
+// town returns the town that the commands are for.
+func (c *pluginCheckCommand) town(a *app) (town.State, error) {
+	token := c.Subject[strings.LastIndex(c.Subject, ".")+1:]
+	if c.Snapshot == "" {
+		townID, err := wire.PercentDecode(token)
+		if err != nil || townID == "" || strings.ContainsAny(token, "=*>") {
+			return town.State{}, usagef("the subject must end with the token of one town; where that is a hash, give --snapshot")
+		}
+		return town.NewState(&town.Snapshot{
+			SchemaVersion: town.SchemaVersion, TownID: townID, SideQuests: []town.SideQuest{}, Projects: []town.Project{},
+		}), nil
+	}
+	data, err := a.readDocument(c.Snapshot, "snapshot.v1")
+	if err != nil {
+		return town.State{}, err
+	}
+	state, err := town.Parse(snapshotIn(data), schemas.Limits{})
+	if err != nil {
+		return town.State{}, invalid(c.Snapshot, err)
+	}
+	return state, nil
+}
+
+// conclude prints the sum, and fails where a rule is broken.
+func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
+	count := map[conformance.Verdict]int{}
+	for _, r := range rows {
+		count[r.Verdict]++
+	}
+	if a.json() {
+		if err := a.printJSON(map[string]any{"subject": c.Subject, "rules": rows}); err != nil {
+			return err
+		}
+	} else {
+		fmt.Fprintf(a.out, "%d kept, %d broken, %d not seen\n",
+			count[conformance.Pass], count[conformance.Fail], count[conformance.Skip])
+	}
+	if n := count[conformance.Fail]; n > 0 {
+		return &failedError{fmt.Sprintf("the plugin breaks %d of %d rules", n, len(rows))}
+	}
+	return nil
+}
+
+// writeJUnit writes a case for each rule.
+func (c *pluginCheckCommand) writeJUnit(rows []conformance.Row) error {
+	suite := &junitSuite{Name: c.Subject, Tests: len(rows)}
+	for _, r := range rows {
+		one := junitCase{Name: r.Name, Class: "plugin check", Seconds: fmt.Sprintf("%.3f", r.Took.Seconds())}
+		switch r.Verdict {
+		case conformance.Fail:
+			suite.Failures++
+			one.Failure = &junitText{Message: r.Found, Text: r.Rule}
+		case conformance.Skip:
+			suite.Skipped++
+			one.Skipped = &junitText{Message: r.Found}
+		}
+		suite.Cases = append(suite.Cases, one)
+	}
+	return writeSuites(c.JUnit, []*junitSuite{suite})
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/wire"
+)
+
+// checked runs `plugin check` on a subject of a NATS.
+func checked(t *testing.T, nc *nats.Conn, args ...string) (status int, out, errs string) {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	env := func(name string) (string, bool) { return nc.ConnectedUrl(), name == "NATS_URL" }
+	status = run(t.Context(), append([]string{"plugin", "check", "--within", "3s"}, args...), strings.NewReader(""), &stdout, &stderr, env)
+	return status, stdout.String(), stderr.String()
+}
+
+func TestPluginCheckOfAGoodPlugin(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	p, err := plugin.Serve(nc, plugin.Config{
+		World: "main", Towns: []string{"Köln 1"}, Memory: plugin.NewVolatileMemory(), Logger: slog.New(slog.DiscardHandler),
+		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) { return apply.Done(c), nil },
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.Close(context.Background()) })
+	report := filepath.Join(t.TempDir(), "report.xml")
+	status, out, errs := checked(t, nc, wire.ApplySubject("main", wire.TownToken("Köln 1")), "--junit", report)
+	require.Zero(t, status, out+errs)
+	require.Contains(t, out, "13 kept, 0 broken, 2 not seen\n")
+	written, err := os.ReadFile(report)
+	require.NoError(t, err)
+	require.Contains(t, string(written), `tests="15" failures="0"`)
+	page, err := os.ReadFile("../../docs/plugin-protocol.md")
+	require.NoError(t, err)
+	for _, row := range regexp.MustCompile(`(?m)^(?:PASS|SKIP) +(\S+)`).FindAllStringSubmatch(out, -1) {
+		require.Contains(t, string(page), "`"+row[1]+"`", "docs/plugin-protocol.md does not have the rule")
+	}
+}
+
+func TestPluginCheckOfABadPlugin(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	_, err := nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
+		if c, err := apply.ParseCommand(msg.Data, schemas.Limits{}); err == nil { // it knows no town and no time
+			answer := apply.Done(c)
+			data, _ := answer.MarshalWire()
+			_ = msg.Respond(data)
+		}
+	})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	status, out, errs := checked(t, nc, wire.ApplySubject("main", "t"), "-o", "json")
+	require.Equal(t, exitFailed, status, out+errs)
+	var report struct {
+		Rules []struct{ Name, Rule, Verdict, Found string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	verdicts := map[string]string{}
+	for _, r := range report.Rules {
+		verdicts[r.Name] = r.Verdict
+	}
+	require.Equal(t, "fail", verdicts["late"])
+	require.Equal(t, "fail", verdicts["other-town"])
+	require.Equal(t, "pass", verdicts["same-id"])
+	require.Contains(t, errs, "the plugin breaks 2 of 15 rules")
+}
+
+// A user that may not ask learns that, and nothing about the plugin.
+func TestPluginCheckWithoutTheRight(t *testing.T) {
+	as := guarded(t)
+	for _, role := range []access.Role{access.Agent, access.Plugin, access.Operator, access.Observer} {
+		got := as(role).run("plugin", "check", wire.ApplySubject("main", threatened), "--within", "3s")
+		require.Equal(t, exitUnavailable, got.status, "%s", role)
+		require.Contains(t, got.err, "PERMISSION_DENIED: this user may not ask plugins")
+		require.Empty(t, got.out)
+	}
+}
+
+func TestPluginCheckThatCannotBegin(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	for _, wrong := range []struct {
+		args   []string
+		status int
+		says   string
+	}{
+		{[]string{wire.ApplySubject("main", "t")}, exitUnavailable, "no plugin is subscribed"},
+		{[]string{wire.ApplySubject("main", "*")}, exitUsage, "token of one town"},
+		{[]string{wire.ApplySubject("main", "t"), "--within", "0s"}, exitUsage, "--within"},
+		{[]string{wire.ApplySubject("main", "t"), "--type", "DANCE"}, exitUsage, "--type"},
+	} {
+		began := time.Now()
+		status, _, errs := checked(t, nc, wrong.args...)
+		require.Equal(t, wrong.status, status, errs)
+		require.Contains(t, errs, wrong.says)
+		require.Less(t, time.Since(began), 30*time.Second)
+	}
+}

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/wire"
+)
+
+// whoIs asks who the user of a connection is; the zero identity where no server of the world runs.
+func (a *app) whoIs(ctx context.Context, nc *nats.Conn) (identity, error) {
+	server := &client.Client{Conn: nc, World: a.flags.World, Timeout: a.flags.Timeout}
+	var id identity
+	_, err := ask(ctx, server, wire.WhoAmI, struct{}{}, &id)
+	if client.IsCode(err, "NO_RESPONDERS") {
+		return identity{}, nil
+	}
+	return id, err
+}
+
+// mustReadStreams returns an error where the user's role does not let it read the streams of the world,
+// which NATS would tell by no answer. doing says what the user may not do.
+func (a *app) mustReadStreams(ctx context.Context, nc *nats.Conn, doing string) error {
+	id, err := a.whoIs(ctx, nc)
+	if err != nil {
+		return err
+	}
+	if mayReadStreams(id.Role) {
+		return nil
+	}
+	return &client.UnavailableError{Code: "PERMISSION_DENIED", Message: fmt.Sprintf(
+		"the user %s may not %s: that reads the streams of the world, which takes the role operator, and it has the role %s",
+		cmp.Or(id.User, "of this connection"), doing, id.Role)}
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/commitlog"
+)
+
+// settingsGetCommand shows the settings of the world.
+type settingsGetCommand struct{}
+
+// Help is the command's long help.
+func (settingsGetCommand) Help() string {
+	return `The settings are stored with the world. A server that is started with other ones is refused. With
+access control the user needs the role operator.
+
+Example:
+
+    handoffctl world settings get`
+}
+
+// Run shows them.
+func (c *settingsGetCommand) Run(ctx context.Context, a *app) error {
+	return a.withSettings(ctx, func(js jetstream.JetStream) (*commitlog.Plan, error) {
+		plan, err := commitlog.PlanSettings(ctx, js, a.flags.World, commitlog.Settings{})
+		if err == nil && plan.New {
+			err = commitlog.ErrNoWorld
+		}
+		return plan, err
+	})
+}
+
+// settingsSetCommand changes settings of the world.
+type settingsSetCommand struct {
+	Settings []string `arg:"" help:"NAME=VALUE, with the names that settings get shows."`
+	Discard  bool     `name:"discard-history" help:"Change them also where that discards what is over them."`
+}
+
+// Help is the command's long help.
+func (settingsSetCommand) Help() string {
+	return `What the streams keep changes at once. Running servers take over the default binding (apply) when they
+are started again. A change that would discard messages is refused with their number, unless
+--discard-history is given: take a backup first. With access control it takes the role engine, as
+fsck --repair does.
+
+Example:
+
+    handoffctl world settings set history-per-town=20000 runevents-retention=2160h`
+}
+
+// Run changes them.
+func (c *settingsSetCommand) Run(ctx context.Context, a *app) error {
+	var given commitlog.Settings
+	for _, text := range c.Settings {
+		name, value, found := strings.Cut(text, "=")
+		if !found {
+			return usagef("a setting is NAME=VALUE, not %q", text)
+		}
+		if err := given.Set(name, value); err != nil {
+			return usagef("%s", sentence(err))
+		}
+	}
+	if err := given.Validate(); err != nil {
+		return usagef("%s", sentence(err))
+	}
+	return a.withSettings(ctx, func(js jetstream.JetStream) (*commitlog.Plan, error) {
+		return commitlog.ChangeSettings(ctx, js, a.flags.World, given, c.Discard)
+	})
+}
+
+// withSettings connects to the streams of the world, and prints the settings that do returns.
+func (a *app) withSettings(
+	ctx context.Context, do func(jetstream.JetStream) (*commitlog.Plan, error),
+) error {
+	nc, err := a.dialStreams("handoffctl world settings", nats.NoReconnect())
+	if err != nil {
+		return err
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return &client.UnavailableError{Code: "JETSTREAM", Message: sentence(err), Cause: err}
+	}
+	plan, err := do(js)
+	var discards *commitlog.SettingsError
+	switch {
+	case errors.Is(err, commitlog.ErrNoWorld):
+		return noWorld(a, err)
+	case errors.As(err, &discards):
+		return &failedError{message: wouldDiscard(discards)}
+	case err != nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation):
+		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: err,
+			Message: "this user may not see or change the settings of the world, which takes the role operator, and engine for set: " +
+				nc.LastError().Error()}
+	case err != nil:
+		return &client.UnavailableError{Code: "SETTINGS", Message: sentence(err), Cause: err}
+	}
+	return a.printSettings(plan.Settings)
+}
+
+func (a *app) printSettings(settings commitlog.Settings) error {
+	list := settings.List()
+	if !a.json() {
+		return a.printTable(func(w io.Writer) {
+			for _, s := range list {
+				fmt.Fprintf(w, "%s\t%s\n", s.Name, s.Value)
+			}
+		})
+	}
+	byName := map[string]string{}
+	for _, s := range list {
+		byName[s.Name] = s.Value
+	}
+	return a.printJSON(map[string]any{"settings": byName})
+}
+
+// wouldDiscard says what a change of the settings would discard.
+func wouldDiscard(e *commitlog.SettingsError) string {
+	var parts []string
+	for _, d := range e.Discards {
+		parts = append(parts, fmt.Sprintf("%d messages of %s (%s)", d.Messages, d.Stream, d.Setting))
+	}
+	return "nothing is changed, since it would discard " + strings.Join(parts, ", ") +
+		": take a backup, and give --discard-history"
+}

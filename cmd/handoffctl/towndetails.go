@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/go-json-experiment/json"
+
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/wire"
+)
+
+// maxDetails is how many towns of a list are asked for one by one.
+const maxDetails = 1000
+
+// listedTown is a town of a list, with what only the town itself tells; of those beyond maxDetails that
+// is not known.
+type listedTown struct {
+	client.TownSummary
+	Damaged      bool
+	Apply        string
+	PendingRunID string
+	Paused       bool
+	AbsentSince  string
+}
+
+// listTowns returns the towns in the order of their ids.
+func listTowns(ctx context.Context, server *client.Client) ([]listedTown, error) {
+	var towns []listedTown
+	for t, err := range server.Towns(ctx) {
+		if err != nil {
+			return nil, err
+		}
+		towns = append(towns, listedTown{TownSummary: t})
+	}
+	next := make(chan *listedTown, len(towns))
+	for i := range towns[:min(len(towns), maxDetails)] {
+		next <- &towns[i]
+	}
+	close(next)
+	errs := make(chan error, 8)
+	var workers sync.WaitGroup
+	for range cap(errs) {
+		workers.Go(func() {
+			for t := range next {
+				if err := t.ask(ctx, server); err != nil {
+					errs <- err
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	close(errs)
+	return towns, <-errs
+}
+
+// ask asks for what only the town tells.
+func (t *listedTown) ask(ctx context.Context, server *client.Client) error {
+	got, err := server.Town(ctx, t.TownID)
+	var refused *client.ReplyError
+	if errors.As(err, &refused) && refused.Code == string(wire.CodeTownDamaged) {
+		t.Damaged = true
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var more struct {
+		AbsentSince string `json:"pluginAbsentSince"`
+	}
+	if err := json.Unmarshal(got.JSON, &more); err != nil {
+		return err
+	}
+	t.TownSummary, t.Apply = got.TownSummary, got.Apply
+	t.PendingRunID, t.Paused, t.AbsentSince = got.PendingRunID, got.Paused, more.AbsentSince
+	return nil
+}

@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/history"
+	"worldengine/worldengine/wire"
+)
+
+// townHistoryCommand lists the revisions of a town.
+type townHistoryCommand struct {
+	Town   string `arg:"" help:"The town's id."`
+	Before uint64 `help:"Only the revisions before this one." placeholder:"N"`
+	Last   int    `help:"How many revisions to show at most, ${default} by default." default:"20" placeholder:"N"`
+}
+
+// Help is the command's long help.
+func (townHistoryCommand) Help() string {
+	return `Lists the revisions of a town, the newest first: what changed it (a handoff, town put, a pause), by
+whose run, and the state that each left. town get --revision shows such a state. The server keeps a
+bounded number of revisions of each town (handoffd --history-per-town).
+
+Example:
+
+    handoffctl town history town-threatened --last 50`
+}
+
+// historyPage is a reply of town.history.
+type historyPage struct {
+	TownID    string             `json:"townId"`
+	Revisions []history.Revision `json:"revisions"`
+	Next      uint64             `json:"next,omitzero"`
+}
+
+// maxHistoryPage is how many revisions one request may ask for.
+const maxHistoryPage = 1000
+
+// Run lists the revisions.
+func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
+	if c.Last < 1 {
+		return usagef("--last must be at least 1, not %d", c.Last)
+	}
+	server, err := a.connect()
+	if err != nil {
+		return err
+	}
+	defer server.Conn.Close()
+	all, err := townHistory(ctx, server, c.Town, c.Before, c.Last)
+	if err != nil {
+		return err
+	}
+	if a.json() {
+		return a.printJSON(all)
+	}
+	err = a.printTable(func(w io.Writer) {
+		fmt.Fprintln(w, "REVISION\tTIME\tCAUSE\tACTOR\tSTATUS\tEPOCH\tHASH\tRUN\tCOMMAND")
+		for i := range all.Revisions {
+			r := &all.Revisions[i]
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", r.Revision, r.At, show(string(r.Cause)),
+				orDash(r.ActorID), orDash(string(r.Status)), r.Epoch, orDash(r.Hash), orDash(r.RunID), orDash(r.Command))
+		}
+	})
+	if err == nil && all.Next > 0 {
+		err = a.printf("showing %d of more: --before %d goes on\n", len(all.Revisions), all.Next)
+	}
+	return err
+}
+
+// townHistory asks for up to limit revisions before one, or from the newest on where that is 0.
+func townHistory(
+	ctx context.Context, server *client.Client, townID string, before uint64, limit int,
+) (historyPage, error) {
+	all := historyPage{TownID: townID, Revisions: []history.Revision{}, Next: before}
+	for more := true; more && len(all.Revisions) < limit; more = all.Next > 0 {
+		var page historyPage
+		_, err := ask(ctx, server, wire.TownHistory, struct {
+			TownID string `json:"townId"`
+			Before uint64 `json:"before,omitzero"`
+			Limit  int    `json:"limit"`
+		}{townID, all.Next, min(limit-len(all.Revisions), maxHistoryPage)}, &page)
+		if err != nil {
+			return all, err
+		}
+		all.Revisions, all.Next = append(all.Revisions, page.Revisions...), page.Next
+	}
+	return all, nil
+}

@@ -1,0 +1,64 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/natstest"
+)
+
+// running is a command line that runs on.
+type running struct {
+	t         *testing.T
+	out, errs natstest.Buffer
+	ended     chan int
+}
+
+func (c *cli) background(args ...string) *running {
+	r := &running{t: c.t, ended: make(chan int, 1)}
+	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
+	go func() { r.ended <- run(c.t.Context(), patient(args), strings.NewReader(""), &r.out, &r.errs, lookup) }()
+	return r
+}
+
+// says waits until a text stands in what was printed.
+func (r *running) says(out *natstest.Buffer, text string) {
+	r.t.Helper()
+	require.Eventually(r.t, func() bool { return strings.Contains(out.String(), text) }, time.Minute, 5*time.Millisecond)
+}
+
+// Who may not read the streams watches what comes, of the towns that it may read.
+func TestAnObserverCanWatch(t *testing.T) {
+	as := guarded(t)
+	for _, watch := range [][]string{{"watch"}, {"watch", "--town", threatened, "--type", "RunCompleted"}} {
+		w := as(access.Observer).background(append(watch, "--count", "1")...)
+		w.says(&w.errs, "the role observer watches what is published from now on")
+		agent := as(access.Agent)
+		require.Equal(t, exitOK, agent.pipe(agent.ok("new", threatened, "talk", "casual"), "send", "-").status)
+		assert.Equal(t, exitOK, <-w.ended)
+		assert.Regexp(t, `  town-threatened +[0-9a-f-]{36} +\d+  Run`, w.out.String())
+	}
+	w := as(access.Observer).background("watch", "--alerts", "--count", "1")
+	w.says(&w.errs, "from now on")
+}
+
+// Puts and patches are shown as they come, between the run events, and are not counted.
+func TestWatchShowsPutsAndPatches(t *testing.T) {
+	c := online(t)
+	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
+	w := c.background("watch", "--since", "1h", "--count", "11")
+	w.says(&w.out, "RunCompleted")
+	c.ok("town", "patch", threatened, c.file(`{"pressure": {"hope": 0.25}}`))
+	w.says(&w.out, "TownPut")
+	c.ok("town", "put", c.file(string(newTown(t, "north", 7))))
+	w.says(&w.out, "put or patched: day 7, snapshot ")
+	c.ok("pause", "--town", "north") // whose first event is the eleventh
+	assert.Equal(t, exitOK, <-w.ended)
+	assert.Regexp(t, `(?m)^\S+  town-threatened       TownPut         put or patched: day 16, snapshot [0-9a-f]{64}$`, w.out.String())
+	assert.Equal(t, 2, strings.Count(w.out.String(), "TownPut"))
+}

@@ -1,0 +1,332 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nats.go/micro"
+
+	"worldengine/runevents"
+	"worldengine/worldengine"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/wire"
+)
+
+// worldStatus is what handoffctl status says of a world. It has the members of control.get, too.
+type worldStatus struct {
+	controlReply `json:",inline"`
+	World        string `json:"world"`
+	Healthy      bool   `json:"healthy"`
+	// Problems are why the world is not healthy, and Unknown is what this user or machine cannot see.
+	Problems []string          `json:"problems"`
+	Unknown  map[string]string `json:"unknown"`
+
+	Towns         int            `json:"towns"`
+	TownsPaused   []townPause    `json:"townsPaused"`
+	TownsPending  []townPending  `json:"townsPending"`
+	PluginsAbsent []absentPlugin `json:"pluginsAbsent"`
+	Servers       []serverStatus `json:"servers"`
+	Waiting       int            `json:"waiting"`
+	// LogEnd is the last sequence of the log, 0 where it is unknown.
+	LogEnd      uint64       `json:"logEnd"`
+	Alerts      recentAlerts `json:"alerts"`
+	DeadLetters uint64       `json:"deadLetters"`
+	StreamBytes uint64       `json:"streamBytes"`
+}
+
+type townPause struct {
+	TownID  string    `json:"townId"`
+	ActorID string    `json:"actorId"`
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since"`
+}
+
+type townPending struct {
+	TownID string `json:"townId"`
+	RunID  string `json:"runId"`
+}
+
+type absentPlugin struct {
+	TownID string `json:"townId"`
+	Since  string `json:"since"`
+}
+
+// serverStatus is one server of the world.
+type serverStatus struct {
+	ID      string            `json:"id"`
+	Version string            `json:"version"`
+	Started time.Time         `json:"started"`
+	Stats   worldengine.Stats `json:"stats"`
+}
+
+// recentAlerts are the alerts of the last day, as far as one page of them reaches.
+type recentAlerts struct {
+	Count  map[runevents.Severity]int `json:"count"`
+	Newest []runevents.Alert          `json:"newest"`
+}
+
+const (
+	alertsOf    = 24 * time.Hour         // which alerts status counts
+	urgentOf    = time.Hour              // which of severity P1 are a problem
+	answersWait = 250 * time.Millisecond // how long status waits for one more server to answer
+)
+
+// followWait is how long followers may take to come to the end of the log. Tests, which may run on a busy
+// machine, wait longer.
+var followWait = 2 * time.Second
+
+// worldStatus asks for everything that the user may see.
+func (a *app) worldStatus(ctx context.Context, server *client.Client) (*worldStatus, error) {
+	s := &worldStatus{
+		World: a.flags.World, Problems: []string{}, Unknown: map[string]string{}, TownsPaused: []townPause{},
+		TownsPending: []townPending{}, PluginsAbsent: []absentPlugin{}, Servers: []serverStatus{},
+	}
+	_, err := ask(ctx, server, wire.ControlGet, signalRequest{}, &s.controlReply)
+	switch {
+	case client.IsCode(err, wire.CodeForbidden): // who may read some towns alone may not ask about the world
+		s.Unknown["pause"] = sentence(err)
+	case err != nil:
+		return nil, err
+	}
+	if err := s.askTowns(ctx, server); err != nil {
+		return nil, err
+	}
+	var id identity
+	if _, err := ask(ctx, server, wire.WhoAmI, struct{}{}, &id); err != nil {
+		return nil, err
+	}
+	s.askAlerts(ctx, server, &id)
+	s.readStreams(ctx, a, id.Role)
+	s.askServers(ctx, server, id.Role)
+	s.Healthy = len(s.Problems) == 0
+	return s, nil
+}
+
+func (s *worldStatus) problem(format string, args ...any) {
+	s.Problems = append(s.Problems, fmt.Sprintf(format, args...))
+}
+
+func (s *worldStatus) askTowns(ctx context.Context, server *client.Client) error {
+	towns, err := listTowns(ctx, server)
+	if err != nil {
+		return err
+	}
+	s.Towns = len(towns)
+	if len(towns) > maxDetails {
+		s.Unknown["towns"] = fmt.Sprintf("what more than the first %d are doing", maxDetails)
+	}
+	for i := range towns {
+		t := &towns[i]
+		if t.Damaged {
+			s.problem("the town %s answers TOWN_DAMAGED: handoffctl fsck says what to do", show(t.TownID))
+		}
+		if t.PendingRunID != "" {
+			s.TownsPending = append(s.TownsPending, townPending{t.TownID, t.PendingRunID})
+		}
+		if t.AbsentSince != "" {
+			s.PluginsAbsent = append(s.PluginsAbsent, absentPlugin{t.TownID, t.AbsentSince})
+			s.problem("the town %s has had no plugin since %s", show(t.TownID), t.AbsentSince)
+		}
+		if !t.Paused {
+			continue
+		}
+		var r controlReply
+		if _, err := ask(ctx, server, wire.ControlGet, signalRequest{TownID: t.TownID}, &r); err != nil {
+			return err
+		}
+		if by := r.PausedBy; by != nil { // else it was resumed meanwhile
+			s.TownsPaused = append(s.TownsPaused, townPause{t.TownID, by.ActorID, by.Reason, by.At})
+		}
+	}
+	return nil
+}
+
+func (s *worldStatus) askAlerts(ctx context.Context, server *client.Client, id *identity) {
+	s.Alerts = recentAlerts{Count: map[runevents.Severity]int{}, Newest: []runevents.Alert{}}
+	if !slices.Contains(id.Verbs, string(wire.AlertList)) {
+		s.Unknown["alerts"] = "the role " + id.Role + " may not list them"
+		return
+	}
+	var page struct {
+		Alerts []runevents.Alert `json:"alerts"`
+	}
+	if _, err := ask(ctx, server, wire.AlertList, map[string]int{"limit": maxAlertPage}, &page); err != nil {
+		s.Unknown["alerts"] = sentence(err)
+		return
+	}
+	recovered := false
+	for i := range page.Alerts { // the newest first
+		alert := &page.Alerts[i]
+		at, err := time.Parse(time.RFC3339, alert.At)
+		if err != nil || time.Since(at) > alertsOf {
+			continue
+		}
+		s.Alerts.Count[alert.Severity]++
+		if len(s.Alerts.Newest) < 3 {
+			s.Alerts.Newest = append(s.Alerts.Newest, *alert)
+		}
+		recovered = recovered || alert.Code == runevents.StorageRecovered
+		over := recovered && alert.Code == runevents.StorageFailed
+		if alert.Severity == runevents.P1 && time.Since(at) < urgentOf && !over {
+			s.problem("alert %s of %s: %s", alert.Code, alert.At, show(alert.Message))
+		}
+	}
+}
+
+// maySeeServers reports whether NATS lets a role ask for the statistics of the servers, and mayReadStreams
+// whether it lets it look at all streams of the world.
+func maySeeServers(role string) bool { return mayReadStreams(role) || role == string(access.Observer) }
+
+func mayReadStreams(role string) bool {
+	return role == "" || role == string(access.Operator) || role == string(access.Engine)
+}
+
+// readStreams looks at the streams of the world.
+func (s *worldStatus) readStreams(ctx context.Context, a *app, role string) {
+	if !mayReadStreams(role) {
+		s.Unknown["streams"] = "the role " + role + " may not look at them"
+		return
+	}
+	nc, err := a.dialStreams("handoffctl status")
+	if err != nil {
+		s.Unknown["streams"] = sentence(err)
+		return
+	}
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	if err != nil {
+		s.Unknown["streams"] = sentence(err)
+		return
+	}
+	for _, name := range wire.Streams(a.flags.World) {
+		stream, err := js.Stream(ctx, name)
+		if errors.Is(err, jetstream.ErrStreamNotFound) {
+			continue
+		}
+		if err != nil {
+			s.Unknown["streams"] = sentence(err)
+			return
+		}
+		state := stream.CachedInfo().State
+		s.StreamBytes += state.Bytes
+		switch name {
+		case wire.LogStream(a.flags.World):
+			s.LogEnd = state.LastSeq
+		case wire.DeadLetterStream(a.flags.World):
+			s.DeadLetters = state.Msgs
+		}
+	}
+	if s.DeadLetters > 0 {
+		s.problem("%d dead letters: handoffctl deadletter list", s.DeadLetters)
+	}
+}
+
+// askServers asks the servers of the world how they are, until followers are where the log ended before.
+func (s *worldStatus) askServers(ctx context.Context, server *client.Client, role string) {
+	if !maySeeServers(role) {
+		s.Unknown["servers"] = "the role " + role + " may not ask for statistics"
+		return
+	}
+	for until := time.Now().Add(followWait); ; {
+		servers, err := serversOf(ctx, server)
+		if err != nil {
+			s.Unknown["servers"] = sentence(err)
+			return
+		}
+		s.Servers = servers
+		receipts, events := s.followed()
+		if min(receipts, events) >= s.LogEnd {
+			break
+		}
+		if time.Now().After(until) {
+			s.problem("receipts are at %d and run events at %d of the log, which had %d", receipts, events, s.LogEnd)
+			break
+		}
+		if backoff.Sleep(ctx, answersWait) != nil {
+			return
+		}
+	}
+	for i := range s.Servers {
+		of := &s.Servers[i]
+		s.Waiting += of.Stats.Waiting
+		if of.Stats.StorageFull != "" {
+			s.problem("the server %s stores nothing: %s", of.ID, of.Stats.StorageFull)
+		}
+	}
+	if len(s.Servers) == 0 {
+		s.Unknown["servers"] = "none has answered"
+	}
+}
+
+// followed returns up to where the derived streams have come.
+func (s *worldStatus) followed() (receipts, events uint64) {
+	for i := range s.Servers {
+		receipts = max(receipts, s.Servers[i].Stats.ReceiptsFollowed)
+		events = max(events, s.Servers[i].Stats.EventsFollowed)
+	}
+	return receipts, events
+}
+
+// versions returns the versions of the servers.
+func (s *worldStatus) versions() []string {
+	all := map[string]bool{}
+	for i := range s.Servers {
+		all[s.Servers[i].Version] = true
+	}
+	return slices.Sorted(maps.Keys(all))
+}
+
+// serversOf returns the servers of the world that answer, in the order of their start.
+func serversOf(ctx context.Context, server *client.Client) ([]serverStatus, error) {
+	inbox := server.Conn.NewInbox()
+	sub, err := server.Conn.SubscribeSync(inbox)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = sub.Unsubscribe() }()
+	if err := server.Conn.PublishRequest("$SRV.STATS."+wire.ServiceName, inbox, nil); err != nil {
+		return nil, err
+	}
+	found := []serverStatus{}
+	for until := time.Now().Add(server.Timeout); ; {
+		within, cancel := context.WithDeadline(ctx, until)
+		msg, err := sub.NextMsgWithContext(within)
+		cancel()
+		if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders) {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		var stats struct {
+			micro.ServiceIdentity
+			Started   time.Time `json:"started"`
+			Endpoints []struct {
+				Data worldengine.Stats `json:"data"`
+			} `json:"endpoints"`
+		}
+		err = json.Unmarshal(msg.Data, &stats)
+		if err != nil || stats.Metadata[wire.WorldMetadata] != server.World || len(stats.Endpoints) == 0 {
+			continue // of another world
+		}
+		found = append(found, serverStatus{stats.ID, stats.Version, stats.Started, stats.Endpoints[0].Data})
+		until = time.Now().Add(answersWait) // all of them have got the request when one has answered
+	}
+	slices.SortFunc(found, func(a, b serverStatus) int {
+		if c := a.Started.Compare(b.Started); c != 0 {
+			return c
+		}
+		return strings.Compare(a.ID, b.ID)
+	})
+	return found, nil
+}

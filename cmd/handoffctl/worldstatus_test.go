@@ -1,0 +1,132 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/wire"
+)
+
+func TestStatusOfAWorld(t *testing.T) {
+	c := online(t)
+	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
+	text := c.ok("status")
+	for _, line := range []string{
+		`world +main`, `status +RUNNING`, `applying +0`, `health +good`, `towns +3`, `waiting +0 requests`,
+		`followers +receipts at \d+, run events at \d+ of \d+`, `servers +1, version \S+`, `alerts +none in 24 h`,
+		`dead letters +0`, `disk +\d\S* [KM]iB in the streams of the world`,
+	} {
+		assert.Regexp(t, `(?m)^`+line+`$`, text)
+	}
+	assert.NotContains(t, text, "problem")
+	assert.NotContains(t, text, "not known")
+
+	c.ok("pause", "--town", threatened, "--actor", "ada", "--reason", "repairs")
+	text = c.ok("status")
+	assert.Regexp(t, `(?m)^status +RUNNING$`, text, "the world is not paused")
+	assert.Regexp(t, `(?m)^paused town +town-threatened, by ada since \S+: repairs$`, text)
+	assert.Regexp(t, `(?m)^health +good$`, text, "a pause is no trouble")
+	s := decode[worldStatus](t, c.ok("status", "-o", "json"))
+	assert.True(t, s.Healthy)
+	assert.Equal(t, "RUNNING", s.Status, "as control.get has it")
+	require.Len(t, s.TownsPaused, 1)
+	assert.Equal(t, "ada", s.TownsPaused[0].ActorID)
+	require.Len(t, s.Servers, 1)
+	assert.Positive(t, s.LogEnd)
+	assert.Equal(t, "RUNNING", decode[controlReply](t, c.ok("status", "-o", "raw")).Status)
+
+	table := c.ok("town", "list")
+	assert.Regexp(t, `(?m)^TOWN +EPOCH +SNAPSHOT +REVISION +APPLY +PAUSE +PENDING$`, table)
+	assert.Regexp(t, `(?m)^town-threatened +16 +[0-9a-f]{64} +\d+ +local +paused +-$`, table)
+	assert.Regexp(t, `(?m)^town-quiet +3 +[0-9a-f]{64} +\d+ +local +- +-$`, table)
+}
+
+// status exits 1 and says why where something needs attention.
+func TestStatusOfAWorldInTrouble(t *testing.T) {
+	c := online(t)
+	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
+	require.NoError(t, err)
+	defer nc.Close()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered, runevents.ApplyInDoubt} {
+		alert := runevents.Alert{Code: code, Severity: code.Severity(), At: runevents.Timestamp(time.Now()), Message: "Told."}
+		_, err = js.PublishMsg(t.Context(), &nats.Msg{
+			Subject: wire.AlertSubject("main", string(code)), Data: []byte(marshal(t, alert)),
+		})
+		require.NoError(t, err)
+	}
+	_, err = js.Publish(t.Context(), wire.DeadLetterSubject("main", "RUNEVENTS", "7", "0"), []byte(`{}`))
+	require.NoError(t, err)
+	got := c.run("status")
+	assert.Equal(t, exitFailed, got.status)
+	assert.Regexp(t, `(?m)^health +needs attention$`, got.out)
+	assert.Regexp(t, `(?m)^problem +alert APPLY_IN_DOUBT of \S+: Told\.$`, got.out)
+	assert.Regexp(t, `(?m)^problem +1 dead letters: `, got.out)
+	assert.Regexp(t, `(?m)^alerts +2 P1, 1 P3 in 24 h$`, got.out)
+	assert.NotContains(t, got.out, "problem  alert STORAGE_FAILED", "the server has recovered")
+	assert.Regexp(t, `^handoffctl: the world main needs attention: `, got.err)
+	got = c.run("status", "-o", "json")
+	assert.Equal(t, exitFailed, got.status)
+	assert.Len(t, decode[worldStatus](t, got.out).Problems, 2)
+}
+
+// What a role may not see is said to be unknown, and is no trouble of the world.
+func TestStatusOfEachRole(t *testing.T) {
+	as := guarded(t, access.User{Name: "reader", Role: access.Observer, Read: []string{threatened}})
+	text := as(access.Agent).ok("status")
+	assert.Regexp(t, `(?m)^health +good$`, text)
+	for _, line := range []string{
+		"alerts: the role agent may not list them", "servers: the role agent may not ask for statistics",
+		"streams: the role agent may not look at them",
+	} {
+		assert.Regexp(t, `(?m)^not known +`+line+`$`, text)
+	}
+	text = as(access.Observer).ok("status")
+	assert.Regexp(t, `(?m)^servers +1, version `, text)
+	assert.Regexp(t, `(?m)^alerts +none in 24 h$`, text)
+	assert.NotContains(t, as(access.Operator).ok("status"), "not known")
+
+	text = as("reader").ok("status")
+	assert.Regexp(t, `(?m)^not known +pause: FORBIDDEN \(403\): `, text)
+	assert.Regexp(t, `(?m)^towns +1$`, text)
+	assert.NotRegexp(t, `(?m)^status `, text)
+}
+
+// A server of another world on the same NATS may be the first to answer.
+func TestStatusWaitsForTheServersOfItsWorld(t *testing.T) {
+	c := faked(t, nil)
+	nc, err := nats.Connect(c.env["NATS_URL"], nats.UserInfo("agent", "secret"))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	_, err = nc.Subscribe("$SRV.STATS."+wire.ServiceName, func(request *nats.Msg) {
+		answer := func(world string) {
+			_ = request.Respond([]byte(`{"id": "of ` + world + `", "endpoints": [{"data": {}}], "metadata": {"` +
+				wire.WorldMetadata + `": "` + world + `"}}`))
+		}
+		answer("other")
+		time.AfterFunc(2*answersWait, func() { answer("main") })
+	})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	servers, err := serversOf(t.Context(), &client.Client{Conn: nc, World: "main", Timeout: time.Minute})
+	require.NoError(t, err)
+	require.Len(t, servers, 1)
+	assert.Equal(t, "of main", servers[0].ID)
+}
+
+func TestSize(t *testing.T) {
+	t.Parallel()
+	for bytes, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 5 << 30: "5.0 GiB"} {
+		assert.Equal(t, want, size(bytes))
+	}
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/backup"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// run once starts handoffd, which must serve, and ends it.
+func servedOnce(t *testing.T, args ...string) *program {
+	t.Helper()
+	p := launch(t, nil, append([]string{"--listen", "127.0.0.1:0"}, args...)...)
+	require.NotEmpty(t, p.url, "%s", p.stderr)
+	p.end(syscall.SIGTERM)
+	require.NoError(t, p.err, "%s", p.stderr)
+	return p
+}
+
+// refusedStart starts handoffd, which must not serve, and returns why it does not.
+func refusedStart(t *testing.T, args ...string) string {
+	t.Helper()
+	p := launch(t, nil, append([]string{"--listen", "127.0.0.1:0"}, args...)...)
+	<-p.ended
+	require.Empty(t, p.url, "it serves")
+	require.Equal(t, 1, p.cmd.ProcessState.ExitCode())
+	return p.stderr.String()
+}
+
+// The settings of a world are stored with it: a server that is given none has them, and one that is given
+// others is refused with each difference.
+func TestAServerHasTheSettingsOfItsWorld(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	servedOnce(t, "--data", data, "--history-per-town", "2000", "--apply", "plugin", "--dedupe-retention", "24h")
+	p := servedOnce(t, "--data", data)
+	said := strings.Join(p.said, "\n")
+	require.Contains(t, said, "settings  history-per-town=2000 dedupe-retention=24h0m0s runevents-retention=720h0m0s "+
+		"runevents-limit=10000000 apply=plugin")
+	require.Regexp(t, `apply +plugin \(asked on`, said)
+	servedOnce(t, "--data", data, "--history-per-town", "2000")
+
+	why := refusedStart(t, "--data", data, "--history-per-town", "5000", "--apply", "local")
+	require.Contains(t, why, "--history-per-town 5000, and the world has 2000; --apply local, and the world has plugin")
+	require.Contains(t, why, "handoffctl world settings set")
+	servedOnce(t, "--data", data, "--history-per-town", "5000", "--discard-history")
+	require.Contains(t, strings.Join(servedOnce(t, "--data", data).said, "\n"), "history-per-town=5000")
+}
+
+// checkConfig runs handoffd --check-config.
+func checkConfig(t *testing.T, status int, args ...string) string {
+	t.Helper()
+	var out, errs bytes.Buffer
+	require.Equal(t, status, run(t.Context(), append([]string{"--check-config"}, args...), &out, &errs), "%s%s", &out, &errs)
+	return out.String() + errs.String()
+}
+
+// A world of an earlier version has stored no settings: what its streams keep stays, and what would discard
+// some of it is refused with how much, before anything is changed.
+func TestSettingsThatDiscardAreRefused(t *testing.T) {
+	t.Parallel()
+	archives, err := filepath.Glob("../../testdata/datadirs/*.tar.gz")
+	require.NoError(t, err)
+	for _, archive := range archives {
+		data := filepath.Join(unpack(t, archive).dir, "data")
+		args := []string{"--data", data, "--runevents-limit", "5"}
+		want := `--runevents-limit 5, and the world has (-1|[0-9]+); [1-9][0-9]* messages of WORLD_main_RUNEVENTS ` +
+			`would be discarded by --runevents-limit`
+		require.Regexp(t, want, checkConfig(t, 2, args...))
+		require.Regexp(t, want, refusedStart(t, args...))
+		require.Regexp(t, `discards  [1-9][0-9]* messages of WORLD_main_RUNEVENTS`,
+			checkConfig(t, 0, append(args, "--discard-history")...))
+		p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
+		require.NotEmpty(t, p.url, "%s", p.stderr)
+		require.Contains(t, checkConfig(t, 0, args...), "settings  not compared with those of the world: "+
+			"server: another server uses this data directory", "while it is served")
+		requireSound(t, p.connect())
+	}
+	require.Contains(t, checkConfig(t, 0, "--data", filepath.Join(t.TempDir(), "new"), "--history-per-town", "1500"),
+		"history-per-town=1500 dedupe-retention=720h0m0s")
+}
+
+// A history that becomes shorter is counted town by town.
+func TestAShorterHistoryIsCounted(t *testing.T) {
+	t.Parallel()
+	nats := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--world", "other", "--open")
+	js, err := jetstream.New(nats.connect())
+	require.NoError(t, err)
+	_, err = js.CreateStream(t.Context(), commitlog.StreamConfig("main", 3000, commitlog.DefaultSettings().DedupeRetention, 1))
+	require.NoError(t, err)
+	for i := range 1500 { // of one town, and as many of many
+		for _, subject := range []string{wire.LogSubject("main", "busy"), wire.LogSubject("main", fmt.Sprint("town-", i))} {
+			_, err = js.PublishAsync(subject, []byte("{}"))
+			require.NoError(t, err)
+		}
+	}
+	<-js.PublishAsyncComplete()
+	args := []string{"--nats", nats.url, "--data", t.TempDir(), "--history-per-town", "1000"}
+	want := "500 messages of WORLD_main_LOG would be discarded by --history-per-town"
+	require.Contains(t, checkConfig(t, 2, args...), want)
+	require.Contains(t, refusedStart(t, args...), want)
+}
+
+// A backup has the settings of the world, in its manifest too, and a restored world has them again.
+func TestABackupHasTheSettings(t *testing.T) {
+	t.Parallel()
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--history-per-town", "2000", "--apply", "plugin")
+	dir := filepath.Join(t.TempDir(), "backup")
+	manifest, err := backup.Take(t.Context(), operator(t, p.connect()), dir, backup.Options{})
+	require.NoError(t, err)
+	require.Contains(t, manifest.Settings, commitlog.Setting{Name: "history-per-town", Value: "2000"})
+	read, err := backup.Read(dir)
+	require.NoError(t, err)
+	require.Equal(t, manifest.Settings, read.Settings)
+	data := filepath.Join(t.TempDir(), "restored")
+	var out, errs bytes.Buffer
+	require.Zero(t, run(t.Context(), []string{"restore", dir, "--data", data}, &out, &errs), "%s", &errs)
+	require.Contains(t, strings.Join(servedOnce(t, "--data", data).said, "\n"), "history-per-town=2000 ")
+}

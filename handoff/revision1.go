@@ -1,0 +1,138 @@
+package handoff
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/schemas"
+)
+
+// Revision is the form of a result. Both forms are called execution-result.v1, and both are of the
+// same decision; an engine stores the first.
+type Revision int
+
+// The revisions of a result.
+const (
+	// Revision0 is the form of the Execution Handoff Contract: Result.
+	Revision0 Revision = 0
+	// Revision1 is the form that later agents' libraries take: Result1.
+	Revision1 Revision = 1
+)
+
+// Addition is what revision 1 of a result says beyond revision 0.
+type Addition struct {
+	TownID       string       `json:"-"`
+	ActorID      string       `json:"actorId"`
+	ProposalType ProposalType `json:"proposalType"`
+	// Embodiment is how a game embodied the command, canonical JSON, or nil. It is never
+	// authoritative.
+	Embodiment jsontext.Value `json:"embodiment,omitzero"`
+}
+
+// AdditionOf returns what h says beyond its result.
+func AdditionOf(h *Handoff) Addition {
+	return Addition{TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID, ProposalType: h.Proposal.Type}
+}
+
+// Result1 is revision 1 of an execution-result.v1: a projection of a Result and its Addition.
+type Result1 struct {
+	Type          string `json:"type"` // ResultVersion
+	SchemaVersion int64  `json:"schemaVersion"`
+	ExecutionID   string `json:"executionId"`
+	// ResultID equals ExecutionID. It is not the resultId of revision 0.
+	ResultID       string       `json:"resultId"`
+	HandoffID      string       `json:"handoffId"`
+	ProposalID     string       `json:"proposalId"`
+	IdempotencyKey string       `json:"idempotencyKey"`
+	SnapshotHash   string       `json:"snapshotHash"`
+	DecisionEpoch  int64        `json:"decisionEpoch"`
+	ActorID        string       `json:"actorId"`
+	TownID         string       `json:"townId"`
+	ProposalType   ProposalType `json:"proposalType"`
+	Command        string       `json:"command"`
+	// AuthorityCommands are the commands that were applied: Command where it was executed, else
+	// none.
+	AuthorityCommands []string       `json:"authorityCommands"`
+	Status            Status         `json:"status"`
+	Accepted          bool           `json:"accepted"`
+	Executed          bool           `json:"executed"`
+	ReasonCode        ReasonCode     `json:"reasonCode"`
+	Evaluation        Evaluation     `json:"evaluation"`
+	WorldState        *WorldState    `json:"worldState,omitempty"`
+	Embodiment        jsontext.Value `json:"embodiment,omitzero"`
+}
+
+// Revision1 returns revision 1 of the result. duplicateOf is the executionId of the first result,
+// or nil where the result is no duplicate.
+func (r *Result) Revision1(a Addition, duplicateOf *string) (*Result1, error) {
+	one := &Result1{
+		Type: ResultVersion, SchemaVersion: int64(Revision1),
+		HandoffID: r.HandoffID, ProposalID: r.ProposalID, IdempotencyKey: r.IdempotencyKey,
+		SnapshotHash: r.SnapshotHash, DecisionEpoch: r.DecisionEpoch,
+		ActorID: a.ActorID, TownID: a.TownID, ProposalType: a.ProposalType,
+		Command: r.Command, AuthorityCommands: []string{},
+		Status: r.Status, Accepted: r.Accepted, Executed: r.Executed, ReasonCode: r.ReasonCode,
+		Evaluation: r.Evaluation, WorldState: r.WorldState, Embodiment: a.Embodiment,
+	}
+	if r.Executed {
+		one.AuthorityCommands = []string{r.Command}
+	}
+	one.Evaluation.DuplicateCheck.DuplicateOf = duplicateOf
+	id, err := one.DeriveID()
+	if err != nil {
+		return nil, err
+	}
+	one.ExecutionID, one.ResultID = id, id
+	return one, nil
+}
+
+// unhashed1 are the members of revision 1 that its id is not made of.
+var unhashed1 = []string{"executionId", "resultId", "idempotencyKey", "snapshotHash", "decisionEpoch"}
+
+// DeriveID returns `result_` + Hash of all members but executionId, resultId, idempotencyKey,
+// snapshotHash and decisionEpoch; worldState and embodiment are left out where the result has none.
+// It fails where the embodiment is no JSON.
+func (r *Result1) DeriveID() (string, error) {
+	data, err := r.MarshalWire()
+	if err != nil {
+		return "", err
+	}
+	tree, err := schemas.Decode(data, schemas.Limits{Bytes: len(data) + 1})
+	if err != nil {
+		return "", err
+	}
+	hashed := tree.(map[string]any)
+	for _, name := range unhashed1 {
+		delete(hashed, name)
+	}
+	return "result_" + Hash(AppendCanonical(nil, hashed)), nil
+}
+
+// MarshalWire returns the result as compact JSON, members in the order of the agents' library.
+func (r *Result1) MarshalWire() ([]byte, error) { return marshal(r) }
+
+// ParseResult1 reads and verifies a result of revision 1, as ParseResult does of revision 0.
+func ParseResult1(data []byte, limits schemas.Limits) (*Result1, error) {
+	r, err := parse[Result1](schemas.ExecutionResult1, data, limits)
+	if err != nil {
+		return nil, err
+	}
+	want, err := r.DeriveID()
+	if err != nil {
+		return nil, unreadable(schemas.ExecutionResult1, err)
+	}
+	var found []schemas.Violation
+	if r.ExecutionID != want {
+		found = append(found, violation("must be the hash of all members but executionId, resultId, "+
+			"idempotencyKey, snapshotHash and decisionEpoch, "+want, "executionId"))
+	}
+	if r.ResultID != r.ExecutionID {
+		found = append(found, violation("must equal /executionId", "resultId"))
+	}
+	if r.IdempotencyKey != r.ProposalID {
+		found = append(found, violation("must equal /proposalId", "idempotencyKey"))
+	}
+	if found != nil {
+		return nil, schemas.Invalid(schemas.ExecutionResult1, found...)
+	}
+	return r, nil
+}

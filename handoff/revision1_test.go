@@ -1,0 +1,110 @@
+package handoff_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+)
+
+// revision1Vector is an entry of results.revision-1.json: what the agents' library makes of the
+// outcome of the same name in results.json.
+type revision1Vector struct {
+	Name              string
+	Revision0ResultID string
+	Result            json.RawMessage
+}
+
+func TestRevision1IsThatOfEveryVectorByteForByte(t *testing.T) {
+	t.Parallel()
+	all := vectors[revision1Vector](t, "results.revision-1.json")
+	seeds := vectors[resultVector](t, "results.json")
+	require.Len(t, all, len(seeds))
+	for i, vector := range all {
+		t.Run(vector.Name, func(t *testing.T) {
+			t.Parallel()
+			require.Equal(t, seeds[i].Name, vector.Name)
+			h := parsed(t, seeds[i].Handoff)
+			zero := handoff.NewResult(h, seeds[i].outcome())
+			require.Equal(t, vector.Revision0ResultID, zero.ResultID)
+			one, err := zero.Revision1(handoff.AdditionOf(h), zero.Evaluation.DuplicateCheck.DuplicateOf)
+			require.NoError(t, err)
+			wire, err := one.MarshalWire()
+			require.NoError(t, err)
+			require.Equal(t, compacted(t, vector.Result), string(wire))
+
+			back, err := handoff.ParseResult1(vector.Result, schemas.Limits{})
+			require.NoError(t, err)
+			require.Equal(t, one, back)
+			_, err = handoff.ParseResult(vector.Result, schemas.Limits{})
+			require.Error(t, err, "revision 0 is another form")
+			_, err = handoff.ParseResult1(seeds[i].Result, schemas.Limits{})
+			require.Error(t, err)
+		})
+	}
+}
+
+// someRevision1 returns an executed result of revision 1 with an embodiment.
+func someRevision1(t *testing.T) *handoff.Result1 {
+	t.Helper()
+	vector := vectors[resultVector](t, "results.json")[0]
+	h := parsed(t, vector.Handoff)
+	addition := handoff.AdditionOf(h)
+	addition.Embodiment = jsontext.Value(`{"actions":[{"do":"dig"}],"backendHint":null}`)
+	one, err := handoff.NewResult(h, vector.outcome()).Revision1(addition, nil)
+	require.NoError(t, err)
+	return one
+}
+
+func TestAnEmbodimentIsHashed(t *testing.T) {
+	t.Parallel()
+	one := someRevision1(t)
+	wire, err := one.MarshalWire()
+	require.NoError(t, err)
+	back, err := handoff.ParseResult1(wire, schemas.Limits{})
+	require.NoError(t, err)
+	require.Equal(t, one, back)
+
+	one.Embodiment = nil
+	without, err := one.DeriveID()
+	require.NoError(t, err)
+	require.NotEqual(t, one.ResultID, without)
+	one.Embodiment = jsontext.Value(`{`)
+	_, err = one.DeriveID()
+	require.Error(t, err)
+}
+
+func TestParseResult1SaysWhatItRefuses(t *testing.T) {
+	t.Parallel()
+	one := someRevision1(t)
+	wire, err := one.MarshalWire()
+	require.NoError(t, err)
+	good := string(wire)
+	for name, row := range map[string]struct{ from, to, path string }{
+		"another reason":    {`"reasonCode":"EXECUTED"`, `"reasonCode":"DONE"`, "/executionId"},
+		"another actor":     {`"actorId":"`, `"actorId":"x`, "/executionId"},
+		"another command":   {`"authorityCommands":["`, `"authorityCommands":["op me","`, "/executionId"},
+		"another act":       {`"do":"dig"`, `"do":"fly"`, "/executionId"},
+		"two ids":           {`"resultId":"result_`, `"resultId":"result_0`, "/resultId"},
+		"the seed's form":   {`"schemaVersion":1`, `"schemaVersion":"execution-result.v1"`, "/schemaVersion"},
+		"another revision":  {`"schemaVersion":1`, `"schemaVersion":2`, "/schemaVersion"},
+		"not what executed": {`"accepted":true`, `"accepted":false`, "/accepted"},
+		"an empty command":  {`"authorityCommands":["`, `"authorityCommands":["","`, "/authorityCommands/0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			require.Contains(t, good, row.from)
+			r, err := handoff.ParseResult1([]byte(strings.Replace(good, row.from, row.to, 1)), schemas.Limits{})
+			require.Nil(t, r)
+			require.Contains(t, refusal(t, err), row.path)
+		})
+	}
+	other := strings.Replace(good, `"idempotencyKey":"proposal_`, `"idempotencyKey":"proposal_`+strings.Repeat("0", 64)+`","x":"`, 1)
+	_, err = handoff.ParseResult1([]byte(other), schemas.Limits{})
+	require.Equal(t, []string{"/idempotencyKey"}, refusal(t, err))
+}

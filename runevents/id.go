@@ -1,0 +1,24 @@
+package runevents
+
+import (
+	"regexp"
+
+	"github.com/google/uuid"
+)
+
+// RunIDPattern is the regular expression of a runId: a runId is one token of a subject. The schema
+// of an event allows any non-empty text; the append authority refuses what does not match.
+const RunIDPattern = `^[A-Za-z0-9_-]{1,128}$`
+
+var runToken = regexp.MustCompile(RunIDPattern)
+
+// IsRunID reports whether id matches RunIDPattern. It is safe for concurrent use.
+func IsRunID(id string) bool { return runToken.MatchString(id) }
+
+// IsID reports whether id is a valid eventId (RunEvents v2.0.1, section 2.1): a UUID v4 in its
+// canonical form, which is lower-case hex in five groups. It is safe for concurrent use.
+func IsID(id string) bool {
+	parsed, err := uuid.Parse(id)
+	return err == nil && parsed.Version() == 4 && parsed.Variant() == uuid.RFC4122 &&
+		parsed.String() == id
+}

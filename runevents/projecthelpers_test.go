@@ -1,0 +1,138 @@
+package runevents_test
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+)
+
+// told gives events their places in a run: the nth has runSeq n, was emitted n ms after ten
+// o'clock and persisted 100 ms later. Members that are set already stay.
+func told(events ...runevents.Event) []runevents.Record {
+	run := runevents.Run{Identity: identity, FirstSeq: 1, Events: events}
+	ten := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
+	for i := range events {
+		e := &run.Events[i]
+		if e.EventID == "" {
+			e.EventID = fmt.Sprintf("00000000-0000-4000-8000-%012d", i+1)
+		}
+		if e.EmittedAt == "" {
+			e.EmittedAt = runevents.Timestamp(ten.Add(time.Duration(i+1) * time.Millisecond))
+		}
+		e.LogicalAttemptID = max(e.LogicalAttemptID, 1)
+	}
+	records := run.Records(time.Time{})
+	for i := range records {
+		records[i].PersistedAt = runevents.Timestamp(ten.Add(time.Duration(i+101) * time.Millisecond))
+	}
+	return records
+}
+
+// of is an event of the run, or of the first attempt of a step.
+func of(event runevents.EventType, step ...string) runevents.Event {
+	e := runevents.Event{EventType: event}
+	if len(step) > 0 {
+		e.StepID = step[0]
+	}
+	return e
+}
+
+func (h happening) with(payload string) runevents.Event {
+	h.Payload = []byte(payload)
+	return runevents.Event(h)
+}
+
+type happening runevents.Event
+
+// on is an event of an attempt of a step.
+func on(event runevents.EventType, step string, attempt int64) runevents.Event {
+	return runevents.Event{EventType: event, StepID: step, LogicalAttemptID: attempt}
+}
+
+// again is the record once more under another runSeq and eventId, as an append authority that
+// does not know duplicates would have stored it.
+func again(r runevents.Record, runSeq int64) runevents.Record {
+	r.RunSeq, r.EventID = runSeq, fmt.Sprintf("99999999-0000-4000-8000-%012d", runSeq)
+	return r
+}
+
+func project(t testing.TB, records []runevents.Record) (runevents.Snapshot, []runevents.Alert) {
+	t.Helper()
+	s, alerts, err := runevents.Project(identity.RunID, records)
+	require.NoError(t, err)
+	return s, alerts
+}
+
+func incremental(
+	t testing.TB, s runevents.Snapshot, records []runevents.Record,
+) (runevents.Snapshot, []runevents.Alert) {
+	t.Helper()
+	next, alerts, err := runevents.Incremental(s, records)
+	require.NoError(t, err)
+	return next, alerts
+}
+
+// leadingTo are events that bring a run to a status.
+var leadingTo = map[runevents.RunStatus][]runevents.Event{
+	"PENDING":   {},
+	"APPROVED":  {of("RunApproved")},
+	"RUNNING":   {of("RunStarted")},
+	"PAUSED":    {of("RunStarted"), of("RunPaused")},
+	"COMPLETED": {of("RunStarted"), of("RunCompleted")},
+	"FAILED":    {of("RunStarted"), of("RunFailed")},
+	"CANCELLED": {of("RunStarted"), of("RunCancelled")},
+}
+
+// leadingStepTo are events that bring the step to a status.
+var leadingStepTo = map[runevents.StepStatus][]runevents.Event{
+	"PENDING": {},
+	"RUNNING": {of("StepStarted", "apply")},
+	"SUCCESS": {of("StepStarted", "apply"), of("StepCompleted", "apply")},
+	"FAILED":  {of("StepStarted", "apply"), of("StepFailed", "apply")},
+	"SKIPPED": {of("StepSkipped", "apply")},
+}
+
+// attempted are the statuses that the events of a run ask for.
+var attempted = map[runevents.EventType]string{
+	"RunQueued": "PENDING", "RunApproved": "APPROVED", "RunStarted": "RUNNING", "RunPaused": "PAUSED",
+	"RunResumed": "RUNNING", "RunCompleted": "COMPLETED", "RunFailed": "FAILED",
+	"RunCancelled": "CANCELLED", "StepStarted": "RUNNING", "StepCompleted": "SUCCESS",
+	"StepFailed": "FAILED", "StepSkipped": "SKIPPED",
+}
+
+// lastOf tells before and then one event, of a second attempt so that it is no duplicate, and
+// returns the snapshots before and after it.
+func lastOf(
+	t *testing.T, before []runevents.Event, e runevents.Event,
+) (was, is runevents.Snapshot, r runevents.Record, alerts []runevents.Alert) {
+	t.Helper()
+	records := told(append(append([]runevents.Event{}, before...), e)...)
+	n := len(records) - 1
+	was, _ = project(t, records[:n])
+	is, alerts = incremental(t, was, records[n:])
+	return was, is, records[n], alerts
+}
+
+// requireIgnored asserts policy A: nothing moved but the watermark, the mark and the alert.
+func requireIgnored(
+	t *testing.T, was, is runevents.Snapshot, r runevents.Record, alert runevents.Alert, prior string,
+) {
+	t.Helper()
+	want := was
+	want.LastEventSeq, want.SeenKeys = r.RunSeq, is.SeenKeys
+	want.Metadata.Consistency = "INCONSISTENT"
+	want.Metadata.IgnoredEvents = []string{r.EventID}
+	require.Equal(t, want, is)
+	require.NotEmpty(t, alert.Message)
+	alert.Message = ""
+	require.Equal(t, runevents.Alert{
+		Code: "INVALID_TRANSITION", Severity: "P2", RunID: identity.RunID, TenantID: "default",
+		ProjectID: "main", EnvironmentID: "local", EventID: r.EventID, EventType: r.EventType,
+		StepID: r.StepID, LogicalAttemptID: r.LogicalAttemptID, RunSeq: r.RunSeq,
+		PersistedAt: r.PersistedAt, PriorState: prior, AttemptedState: attempted[r.EventType],
+	}, alert)
+}

@@ -1,0 +1,127 @@
+package access
+
+import (
+	"encoding/json"
+	"strings"
+	"sync/atomic"
+
+	"worldengine/worldengine/wire"
+)
+
+// Directory knows the rights of all users. It is safe for concurrent use. A nil Directory, of a
+// server without access control, gives all requests all rights.
+type Directory struct {
+	byID atomic.Pointer[map[string]Rights]
+}
+
+// NewDirectory returns the directory of the users of an access file.
+func NewDirectory(users []User) *Directory {
+	d := new(Directory)
+	d.Replace(users)
+	return d
+}
+
+// Replace makes the directory that of other users. Requests that it was asked about before keep
+// their rights.
+func (d *Directory) Replace(users []User) {
+	byID := make(map[string]Rights, len(users))
+	for i := range users {
+		u := &users[i]
+		byID[u.ID()] = Rights{
+			noRights: !u.Role.IsClient(), user: u.Name, role: u.Role, towns: u.Towns, actors: u.Actors, read: u.Read,
+		}
+	}
+	d.byID.Store(&byID)
+}
+
+// Headers are those of a request as nats.go decoded them, and the bytes of the block that they came
+// in; 0 where there was none.
+type Headers struct {
+	Decoded map[string][]string
+	Bytes   int
+}
+
+// Readable reports whether the block could be decoded. nats.go drops all headers of one that could
+// not.
+func (h Headers) Readable() bool { return h.Bytes == 0 || h.Decoded != nil }
+
+// OfWorld returns the rights of a request that was made in the world's account, where only the
+// engine and operators are. It has all rights, but for a mark, which can only take some away.
+func (d *Directory) OfWorld(h Headers) Rights {
+	marks := h.Decoded[wire.UserHeader]
+	if d == nil || len(marks) == 0 {
+		return Rights{}
+	}
+	return d.ofMarks(marks)
+}
+
+// OfClient returns the rights of a request that came from the clients' account, which are those of
+// the user that its mark names. certain is false where the mark might be one that the client wrote:
+// then there are no rights. Without a mark there are none either.
+func (d *Directory) OfClient(h Headers) (_ Rights, certain bool) {
+	if d == nil {
+		return Rights{}, h.Readable()
+	}
+	if !h.certain() {
+		return Rights{noRights: true}, false
+	}
+	return d.ofMarks(h.Decoded[wire.UserHeader]), true
+}
+
+func (d *Directory) ofMarks(marks []string) Rights {
+	var mark struct {
+		User string `json:"user"`
+	}
+	noRights := Rights{noRights: true}
+	if len(marks) != 1 || json.Unmarshal([]byte(marks[0]), &mark) != nil {
+		return noRights
+	}
+	rights, known := (*d.byID.Load())[mark.User]
+	if !known {
+		return noRights
+	}
+	return rights
+}
+
+// Bounds of certain.
+const (
+	// maxLines is how many headers a client's request may have, its mark included.
+	maxLines = 32
+	// statusSlack is how much longer "Status: 503\r\nDescription: \r\n" is than " 503 ", rounded
+	// up.
+	statusSlack = 32
+	// minMark is the least length of the server's mark: it holds at least the time of the
+	// connection, the account, the user, the round trip and the server. maxLines*2 + statusSlack is
+	// less than that.
+	minMark = 100
+)
+
+// The compiler refuses bounds that leave room for a hidden mark.
+const _ = uint(minMark - 1 - 2*maxLines - statusSlack)
+
+// certain reports whether the mark is the one that the server wrote.
+//
+// The server ends each block with its mark, and takes away those of the client that it finds; it
+// does not find all that nats.go does, which also takes lines that end in LF alone. And nats.go
+// reads nothing after an empty line, so that a client can hide the server's mark and show one of
+// its own; or it can end its block with "A:" and make the server's mark a value. So the name of the
+// mark must stand in one place only; and what was decoded must account for the whole block: a line
+// of "k:v\n" is decoded to at most 2 bytes more when it is written as "k: v\r\n", so that maxLines
+// lines have no room for a hidden mark.
+func (h Headers) certain() bool {
+	written, lines := len("NATS/1.0\r\n\r\n"), 0
+	for name, values := range h.Decoded {
+		if name != wire.UserHeader && strings.Contains(name, wire.UserHeader) {
+			return false
+		}
+		for _, value := range values {
+			if strings.Contains(value, wire.UserHeader) {
+				return false
+			}
+			written += len(name) + len(": ") + len(value) + len("\r\n")
+			lines++
+		}
+	}
+	return h.Readable() && lines <= maxLines && h.Bytes <= written &&
+		len(h.Decoded[wire.UserHeader]) <= 1
+}

@@ -1,0 +1,113 @@
+package access
+
+import (
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/wire"
+)
+
+func people() *Directory {
+	return NewDirectory([]User{
+		{Name: "a", Role: Agent, Towns: []string{"t"}, Actors: []string{"m"}, Read: []string{"Town 1"}},
+		{Name: "k", NKey: nkey, Role: Plugin}, {Name: "o", Role: Operator},
+	})
+}
+
+// marked are the headers of a request with nothing but marks, as they are decoded.
+func marked(marks []string) Headers {
+	h := Headers{Decoded: map[string][]string{wire.UserHeader: marks}, Bytes: len("NATS/1.0\r\n\r\n")}
+	for _, mark := range marks {
+		h.Bytes += len(wire.UserHeader) + len(": ") + len(mark) + len("\r\n")
+	}
+	return h
+}
+
+func TestDirectory(t *testing.T) {
+	t.Parallel()
+	d := people()
+	for _, c := range []struct {
+		mark                         []string
+		town, other, actor, stranger bool
+	}{
+		{[]string{`{"user":"a"}`}, true, false, true, false},
+		{[]string{`{"user":"` + nkey + `"}`}, true, true, true, true},
+		{nil, false, false, false, false},
+		{[]string{`{"user":"k"}`}, false, false, false, false},
+		{[]string{`{"user":"o"}`}, false, false, false, false},
+		{[]string{`{"acc":"CLIENTS"}`}, false, false, false, false},
+		{[]string{``}, false, false, false, false},
+		{[]string{`{"user":"a"}`, `{"user":"a"}`}, false, false, false, false},
+	} {
+		r, _ := d.OfClient(marked(c.mark))
+		require.Equal(t, c.town, r.Town("t") == nil, c.mark)
+		require.Equal(t, c.other, r.Town("u") == nil, c.mark)
+		require.Equal(t, c.actor, r.Actor("m") == nil, c.mark)
+		require.Equal(t, c.stranger, r.Actor("n") == nil, c.mark)
+		if c.mark != nil {
+			require.Equal(t, r, d.OfWorld(marked(c.mark)), "a mark can only take rights away: %s", c.mark)
+		}
+	}
+	require.Zero(t, d.OfWorld(Headers{}), "the world's own account has all rights")
+	open, certain := (*Directory)(nil).OfClient(marked([]string{"x"}))
+	require.Zero(t, open)
+	require.True(t, certain)
+}
+
+func TestRights(t *testing.T) {
+	t.Parallel()
+	r, certain := people().OfClient(marked([]string{`{"user":"a"}`}))
+	require.True(t, certain)
+	require.ErrorIs(t, r.Town("u"), ErrForbidden)
+	require.ErrorIs(t, r.Actor("u"), ErrActorNotAllowed)
+	require.NoError(t, r.Verb("handoff"))
+	require.ErrorIs(t, r.Verb("town.put"), ErrVerbForbidden)
+	require.ErrorIs(t, r.Verb("unheard-of"), ErrVerbForbidden)
+	require.NoError(t, r.Read("Town 1"))
+	require.NoError(t, r.ReadToken("Town%201"))
+	require.ErrorIs(t, r.Read("t"), ErrUnreadable, "acting on a town is no right to read it")
+	require.ErrorIs(t, r.Read(""), ErrUnreadable)
+	require.NoError(t, Rights{}.Read("t"))
+}
+
+// What NATS makes of headers that hide the server's mark, or could: the client's text, of which the
+// server replaces the last two bytes by its mark.
+func TestTheMarkIsCertain(t *testing.T) {
+	t.Parallel()
+	const mark = wire.UserHeader + `: {"start":"2026-11-22T01:00:00.123456789Z","host":"127.0.0.1","acc":"CLIENTS","user":"a","rtt":1}`
+	const forged = wire.UserHeader + `: {"user":"` + nkey + `"}`
+	many := ""
+	for range 120 {
+		many += "a:\n"
+	}
+	for client, want := range map[string]bool{
+		"NATS/1.0\r\n":                              true,
+		"NATS/1.0\r\nA: b\r\n":                      true,
+		"NATS/1.0\r\nA:b\r\nB:\r\n":                 true,
+		"NATS/1.0 503 busy\r\n":                     true,
+		"NATS/1.0\n" + forged + "\n\n":              false,
+		"NATS/1.0\n" + forged + "\nA:":              false,
+		"NATS/1.0\n" + forged + "\nA":               false,
+		"NATS/1.0\n" + forged + "\n":                false,
+		"NATS/1.0 503 " + forged + "\n\n":           false,
+		"NATS/1.0\n" + many + forged + "\n\n":       false,
+		"NATS/1.0\n" + forged + "\n" + many + "\nx": false,
+		"garbage":                           false,
+		"":                                  false,
+		"HTTP/1.1 200 OK\r\n":               false,
+		"NATS/1.0\r\nA\r\n":                 false,
+		"NATS/1.0\r\n\r\n":                  false,
+		"NATS/1.0\r\nA: " + forged + "\r\n": false,
+		"NATS/1.0 503 " + wire.UserHeader + "\n" + forged + "\n": false,
+	} {
+		block := client + mark + "\r\n\r\n"
+		decoded, _ := nats.DecodeHeadersMsg([]byte(block))
+		r, certain := people().OfClient(Headers{Decoded: decoded, Bytes: len(block)})
+		require.Equal(t, want, certain && r.Verb("handoff") == nil, "%q: %v", client, decoded)
+		if !want {
+			require.ErrorIs(t, r.Town("t"), ErrForbidden, "%q", client)
+		}
+	}
+}

@@ -1,0 +1,210 @@
+package alerts
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/follow"
+	"worldengine/worldengine/wire"
+)
+
+// Bounds of the alerts.
+const (
+	maxAlertBytes = 16 << 20
+	// AlertQueue is how many alerts may wait to be published.
+	AlertQueue = 256
+	// alertDrain bounds how long Close waits for them.
+	alertDrain = 2 * time.Second
+	// Pauses before an alert is tried again.
+	minAlertPause = 100 * time.Millisecond
+	maxAlertPause = 5 * time.Second
+)
+
+// AlertConfig is the stream of a world's alerts. Within its duplicate window it holds an alert
+// once, however many engines raise it.
+func AlertConfig(world string, replicas int) jetstream.StreamConfig {
+	config := sideConfig(maxAlertBytes, replicas)
+	config.Name = wire.AlertStream(world)
+	config.Description = "Operational alerts of the world " + world
+	config.Subjects = []string{wire.AlertSubject(world, "*")}
+	config.Duplicates = 2 * time.Minute
+	return config
+}
+
+// Alerts tells operators: in the log of the server, in the stream of alerts, and through Notify. It
+// is safe for concurrent use.
+type Alerts struct {
+	world  string
+	stream SideStream
+	logger *slog.Logger
+	now    func() time.Time
+	notify func(runevents.Alert)
+
+	queue   chan runevents.Alert
+	closing chan struct{} // no more alerts are waited for
+	closed  sync.Once
+	stop    context.CancelFunc // gives up what is not published yet
+	done    chan struct{}
+
+	mu     sync.Mutex
+	counts map[runevents.AlertCode]int64
+	lost   int64
+}
+
+// Config says where alerts go. Every member but Notify must be set.
+type Config struct {
+	World    string
+	Replicas int // of the stream of alerts
+	Logger   *slog.Logger
+	Now      func() time.Time // the time of an alert that has none
+	// Notify, where set, is called with every alert. It must not block and must be safe for
+	// concurrent use.
+	Notify func(runevents.Alert)
+}
+
+// New makes alerts, which are published once it is started.
+func New(js jetstream.JetStream, config Config) *Alerts {
+	return &Alerts{
+		world: config.World, logger: config.Logger, now: config.Now, notify: config.Notify,
+		stream:  SideStream{JetStream: js, Config: AlertConfig(config.World, config.Replicas)},
+		queue:   make(chan runevents.Alert, AlertQueue),
+		closing: make(chan struct{}), done: make(chan struct{}),
+		counts: map[runevents.AlertCode]int64{},
+	}
+}
+
+// Raise tells an alert. It never blocks: where more alerts wait than there is room for, the alert
+// is counted as lost, and stands in the engine's log alone.
+func (a *Alerts) Raise(alert runevents.Alert) {
+	if alert.Severity == "" {
+		alert.Severity = alert.Code.Severity()
+	}
+	if alert.At == "" {
+		alert.At = runevents.Timestamp(a.now())
+	}
+	a.mu.Lock()
+	a.counts[alert.Code]++
+	a.mu.Unlock()
+	a.log(&alert)
+	if a.notify != nil {
+		a.notify(alert)
+	}
+	select {
+	case a.queue <- alert:
+	default:
+		a.lose(&alert, "too many alerts wait to be published")
+	}
+}
+
+// log writes an alert into the engine's log, with what it has.
+func (a *Alerts) log(alert *runevents.Alert) {
+	level := slog.LevelWarn
+	if alert.Severity == runevents.P1 {
+		level = slog.LevelError
+	}
+	attrs := []slog.Attr{slog.String("severity", string(alert.Severity))}
+	for _, field := range [...]struct{ name, value string }{
+		{"runId", alert.RunID}, {"eventId", alert.EventID}, {"eventType", string(alert.EventType)},
+		{"stepId", alert.StepID}, {"handoffId", alert.HandoffID}, {"townId", alert.TownID}, {"deadLetter", alert.DeadLetter},
+		{"priorState", alert.PriorState}, {"attemptedState", alert.AttemptedState}, {"alert", alert.Message},
+	} {
+		if field.value != "" {
+			attrs = append(attrs, slog.String(field.name, field.value))
+		}
+	}
+	a.logger.LogAttrs(context.Background(), level, string(alert.Code), attrs...)
+}
+
+// lose counts an alert that does not come into the stream.
+func (a *Alerts) lose(alert *runevents.Alert, why string) {
+	a.mu.Lock()
+	a.lost++
+	a.mu.Unlock()
+	a.logger.Error("an alert is not published", "id", alert.ID(), "why", why)
+}
+
+// Stats returns how many alerts were raised, by code, and how many of them were lost.
+func (a *Alerts) Stats() (map[runevents.AlertCode]int64, int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return maps.Clone(a.counts), a.lost
+}
+
+// Start publishes alerts until Close.
+func (a *Alerts) Start() {
+	var ctx context.Context
+	ctx, a.stop = context.WithCancel(context.Background())
+	go func() {
+		defer close(a.done)
+		for {
+			select {
+			case alert := <-a.queue:
+				a.publish(ctx, &alert)
+			case <-a.closing:
+				a.drain(ctx)
+				return
+			}
+		}
+	}()
+}
+
+// drain publishes what waits.
+func (a *Alerts) drain(ctx context.Context) {
+	for {
+		select {
+		case alert := <-a.queue:
+			a.publish(ctx, &alert)
+		default:
+			return
+		}
+	}
+}
+
+// Close publishes what waits, as long as ctx and alertDrain last, and ends what Start began.
+func (a *Alerts) Close(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, alertDrain)
+	defer cancel()
+	a.closed.Do(func() { close(a.closing) })
+	select {
+	case <-a.done:
+	case <-ctx.Done():
+	}
+	a.stop()
+	<-a.done
+}
+
+// publish stores an alert, trying for as long as ctx lasts.
+func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
+	msg, err := a.message(alert)
+	pauses := backoff.Backoff{Min: minAlertPause, Max: maxAlertPause}
+	for err == nil {
+		if err = a.stream.Store(ctx, msg); err == nil {
+			return
+		}
+		if ctx.Err() != nil || follow.IsRefusal(err) {
+			break
+		}
+		a.logger.Warn("an alert cannot be published; will try again", "id", alert.ID(), "error", err)
+		if pauses.Wait(ctx) == nil {
+			err = nil
+		}
+	}
+	a.lose(alert, err.Error())
+}
+
+func (a *Alerts) message(alert *runevents.Alert) (*nats.Msg, error) {
+	body, err := json.Marshal(alert)
+	return &nats.Msg{
+		Subject: wire.AlertSubject(a.world, string(alert.Code)), Data: body,
+		Header: nats.Header{jetstream.MsgIDHeader: {alert.ID()}},
+	}, err
+}

@@ -1,0 +1,147 @@
+package alerts_test
+
+import (
+	"bytes"
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/alerts/alertstest"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
+)
+
+// alertWorld is a NATS with a stream of alerts.
+type alertWorld struct {
+	t  *testing.T
+	js jetstream.JetStream
+}
+
+func newAlertWorld(t *testing.T) *alertWorld {
+	t.Helper()
+	js, err := jetstream.New(natstest.Connect(t))
+	require.NoError(t, err)
+	_, err = js.CreateStream(t.Context(), alerts.AlertConfig("main", 1))
+	require.NoError(t, err)
+	return &alertWorld{t: t, js: js}
+}
+
+// open makes alerts that are not started.
+func (w *alertWorld) open(change ...func(*alerts.Config)) *alerts.Alerts {
+	w.t.Helper()
+	config := alerts.Config{
+		World: "main", Replicas: 1, Logger: slog.New(slog.DiscardHandler), Now: time.Now,
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	return alerts.New(w.js, config)
+}
+
+func aboutHandoff(id string) runevents.Alert {
+	return runevents.Alert{Code: runevents.ApplyInDoubt, RunID: "run", HandoffID: id, Message: "In doubt."}
+}
+
+// An alert goes into the log of the engine, the stream of alerts, to whoever embeds the engine, and
+// into the statistics.
+func TestAnAlertIsToldEverywhere(t *testing.T) {
+	t.Parallel()
+	w := newAlertWorld(t)
+	var told []runevents.Alert
+	var log bytes.Buffer
+	a := w.open(func(c *alerts.Config) {
+		c.Notify = func(alert runevents.Alert) { told = append(told, alert) }
+		c.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		c.Now = func() time.Time { return time.Unix(0, 0) }
+	})
+	a.Raise(aboutHandoff("h1"))
+	a.Raise(runevents.Alert{Code: runevents.PluginStateInvalid, RunID: "run", HandoffID: "h1"})
+	a.Start()
+	a.Close(t.Context())
+	want := aboutHandoff("h1")
+	want.Severity, want.At = runevents.P1, "1970-01-01T00:00:00.000Z"
+	all := alertstest.Raised(t, w.js)
+	require.Len(t, all, 2)
+	require.Equal(t, want, all[0])
+	require.Equal(t, all, told)
+	counts, lost := a.Stats()
+	require.Equal(t, map[runevents.AlertCode]int64{"APPLY_IN_DOUBT": 1, "PLUGIN_STATE_INVALID": 1}, counts)
+	require.Zero(t, lost)
+	lines := strings.Split(log.String(), "\n")
+	require.Contains(t, lines[0], `level=ERROR msg=APPLY_IN_DOUBT severity=P1 runId=run handoffId=h1 alert="In doubt."`)
+	require.Contains(t, lines[1], "level=WARN msg=PLUGIN_STATE_INVALID severity=P2")
+}
+
+// Several servers that raise the same alert raise one.
+func TestSeveralServersRaiseAnAlertOnce(t *testing.T) {
+	t.Parallel()
+	w := newAlertWorld(t)
+	var all sync.WaitGroup
+	for range 3 {
+		all.Go(func() {
+			a := w.open()
+			a.Start()
+			a.Raise(aboutHandoff("h1"))
+			a.Raise(aboutHandoff("h2"))
+			a.Close(t.Context())
+		})
+	}
+	all.Wait()
+	require.Len(t, alertstest.Raised(t, w.js), 2)
+}
+
+// Raising never waits, however little of it can be published.
+func TestRaisingDoesNotBlock(t *testing.T) {
+	t.Parallel()
+	a := newAlertWorld(t).open() // and nobody publishes
+	for range alerts.AlertQueue + 7 {
+		a.Raise(aboutHandoff("h"))
+	}
+	counts, lost := a.Stats()
+	require.Equal(t, int64(alerts.AlertQueue+7), counts[runevents.ApplyInDoubt])
+	require.Equal(t, int64(7), lost)
+}
+
+// A stream of alerts that is gone is made again, and what was raised meanwhile comes into it.
+func TestAlertsOutliveTheirStream(t *testing.T) {
+	t.Parallel()
+	w := newAlertWorld(t)
+	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
+	a := w.open()
+	a.Start()
+	a.Raise(aboutHandoff("h1"))
+	a.Raise(aboutHandoff("h2"))
+	require.Eventually(t, func() bool {
+		stream, err := w.js.Stream(t.Context(), wire.AlertStream("main"))
+		return err == nil && stream.CachedInfo().State.Msgs == 2
+	}, 20*time.Second, 10*time.Millisecond)
+	a.Close(t.Context())
+	_, lost := a.Stats()
+	require.Zero(t, lost)
+}
+
+// What cannot be published before the end is counted as lost, and the end does not wait for it longer
+// than it may.
+func TestAlertsThatCannotBePublishedAreLost(t *testing.T) {
+	t.Parallel()
+	w := newAlertWorld(t)
+	a := w.open()
+	w.js.Conn().Close()
+	a.Start()
+	a.Raise(aboutHandoff("h1"))
+	a.Raise(aboutHandoff("h2"))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a.Close(ctx)
+	a.Close(ctx) // twice is once
+	_, lost := a.Stats()
+	require.Equal(t, int64(2), lost)
+}

@@ -1,0 +1,160 @@
+package apply
+
+import (
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/schemas"
+)
+
+// Pauses before a plugin is asked again.
+const (
+	absentPause = 250 * time.Millisecond // no plugin is subscribed; with Patience it grows to Resend
+	laterPause  = 500 * time.Millisecond // busy or in-progress, and the plugin names no time
+)
+
+// PluginAttempt decides what one logical attempt to have a plugin apply a command does next. It has
+// no clock and does no I/O: its caller sends the request when told, reports what came of it, and
+// waits as long as told. It is for one goroutine.
+type PluginAttempt struct {
+	ApplyID string
+	Number  int64         // of the logical attempt
+	Until   time.Time     // when the attempt ends
+	Resend  time.Duration // after what silence the request is sent again
+	// Patience is how long the attempt still lasts when a plugin that is away comes; with 0 it ends
+	// meanwhile.
+	Patience time.Duration
+
+	// Reached reports that a request may have reached a plugin, absent that NATS found no plugin
+	// subscribed to the last one.
+	Reached, absent bool
+	sent, busy      bool
+	away            time.Duration // the last pause because no plugin is subscribed
+	next            time.Time     // when the request is due again
+	last            error         // the last trouble
+}
+
+// Action is what an attempt does next: send the request, wait for a reply, or end.
+type Action struct {
+	// Send says to send the request, and to call Sent. Again reports whether it was sent before:
+	// then the log may have gone on with the command meanwhile.
+	Send, Again bool
+	// Wait says until when to wait for a reply, and to call Replied or TimedOut.
+	Wait time.Time
+	// Over is how the attempt ended; nil while it goes on.
+	Over *Result
+}
+
+// Due returns what to do once the time for the next request has come.
+func (p *PluginAttempt) Due(now time.Time) Action {
+	if !now.Before(p.Until) {
+		return p.GiveUp()
+	}
+	return Action{Send: true, Again: p.sent}
+}
+
+// GiveUp ends the attempt without a definite answer.
+func (p *PluginAttempt) GiveUp() Action {
+	return Action{Over: &Result{Failed: Silence(p.Reached, p.last), Reached: p.Reached}}
+}
+
+// InHand reports whether a plugin may be working on the last request: it got one, and did not say
+// that it had not begun.
+func (p *PluginAttempt) InHand() bool { return p.sent && !p.absent && !p.busy }
+
+// Absent reports whether NATS found no plugin subscribed to the last request.
+func (p *PluginAttempt) Absent() bool { return p.absent }
+
+// Sent takes in that the request was sent, or why it could not be.
+func (p *PluginAttempt) Sent(now time.Time, err error) Action {
+	if err != nil {
+		p.last = err
+	}
+	p.sent, p.absent, p.busy = true, false, false
+	return p.waitFor(now, p.Resend)
+}
+
+// TimedOut takes in that the wait is over and no reply came.
+func (p *PluginAttempt) TimedOut(now time.Time) Action {
+	p.Reached = p.Reached || !p.absent
+	return p.Due(now)
+}
+
+// Replied takes in a reply to a request of a logical attempt.
+func (p *PluginAttempt) Replied(now time.Time, msg *nats.Msg, attempt int64) Action {
+	if isNoResponders(msg) {
+		p.absent = true
+		if p.Patience == 0 {
+			return p.waitFor(now, absentPause)
+		}
+		p.away = max(absentPause, min(2*p.away, p.Resend))
+		if until := now.Add(p.away + p.Patience); until.After(p.Until) {
+			p.Until = until
+		}
+		return p.waitFor(now, p.away)
+	}
+	p.absent, p.away = false, 0
+	answer, err := ParseAnswer(msg.Data, p.ApplyID, schemas.Limits{})
+	switch {
+	case err != nil:
+		p.Reached, p.last = true, err
+		return p.waitFor(now, p.Resend)
+	case answer.Status == Applied:
+		return Action{Over: &Result{
+			Applied: true, Snapshot: answer.Snapshot, Embodiment: answer.Embodiment,
+			Artifacts: artifactsOf(answer.Artifacts), Reached: true,
+		}}
+	case attempt != p.Number: // an earlier attempt's answer that the command is not applied
+		return Action{Wait: p.next}
+	case answer.Status == Refused:
+		return Action{Over: &Result{Failed: Refusal(answer), Reached: true}}
+	}
+	p.Reached, p.busy = true, answer.Status == Busy
+	pause := laterPause
+	if answer.RetryAfterMs > 0 {
+		pause = time.Duration(answer.RetryAfterMs) * time.Millisecond
+	}
+	return p.waitFor(now, pause)
+}
+
+// waitFor waits for a reply before the request is due again, at most until the attempt ends.
+func (p *PluginAttempt) waitFor(now time.Time, pause time.Duration) Action {
+	p.next = now.Add(pause)
+	if p.Until.Before(p.next) {
+		p.next = p.Until
+	}
+	return Action{Wait: p.next}
+}
+
+// ConsoleResult returns how an attempt by a console ended. Only ErrUnavailable means that the
+// command was not applied.
+func ConsoleResult(answer Answer, err error) Result {
+	switch {
+	case NotApplied(err):
+		return Result{Failed: &Failure{
+			Reason: ReasonPluginUnavailable, Message: clipped(err.Error()), Retryable: true,
+		}}
+	case err != nil:
+		return InDoubt(err.Error())
+	case answer.Status == Applied:
+		return Result{Applied: true, Reached: true}
+	}
+	return Result{Failed: Refusal(answer), Reached: true}
+}
+
+// NotApplied reports whether err means that a console did not run the command.
+func NotApplied(err error) bool {
+	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrInDoubt)
+}
+
+// InDoubt is how an attempt ended of which it is not known whether the console ran the command.
+func InDoubt(why string) Result {
+	return Result{Reached: true, Failed: &Failure{Reason: ReasonRCONInDoubt, Message: clipped(why)}}
+}
+
+// isNoResponders reports whether a reply is NATS's, that no plugin is subscribed.
+func isNoResponders(msg *nats.Msg) bool {
+	return len(msg.Data) == 0 && msg.Header.Get("Status") == "503"
+}

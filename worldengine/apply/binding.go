@@ -1,0 +1,30 @@
+package apply
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Binding is what applies a town's accepted commands. The set is closed.
+type Binding string
+
+// The bindings. A town without one of its own has that of the engine, worldengine.Config.Apply.
+const (
+	// Local: the built-in rules.
+	Local Binding = "local"
+	// Plugin: the plugin of the game server that hosts the town, asked over NATS.
+	Plugin Binding = "plugin"
+	// RCON: commands on the console of a game server without a plugin, worldengine.Config.RCON.
+	RCON Binding = "rcon"
+)
+
+// Bindings returns the known bindings.
+func Bindings() []Binding { return []Binding{Local, Plugin, RCON} }
+
+// Validate returns an error for an unknown binding.
+func (b Binding) Validate() error {
+	if !slices.Contains(Bindings(), b) {
+		return fmt.Errorf("worldengine: commands are applied by one of %v, not %q", Bindings(), string(b))
+	}
+	return nil
+}

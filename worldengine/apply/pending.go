@@ -1,0 +1,87 @@
+package apply
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/town"
+)
+
+// Pending is an accepted handoff whose command is being applied outside the engine. It stands in
+// every record of its town from the commit that accepts the handoff to the one that concludes it,
+// so that an engine that reads the town's last message knows all that it takes to go on. Until then
+// the town's state stays what it was.
+type Pending struct {
+	Via Binding `json:"via"`
+	// Handoff is the accepted handoff, as it came.
+	Handoff jsontext.Value `json:"handoff"`
+	// Expected is the canonical JSON of the state that the rules expect afterwards. It is kept
+	// since the rules are configuration, which may change while the command is applied.
+	Expected jsontext.Value `json:"expected"`
+	// Run is the run of the handoff, and Emitted how many of its events stand in the first commit.
+	Run     runevents.Identity `json:"run"`
+	Emitted int64              `json:"emitted"`
+	// EventIDs were drawn for the events that may come before the next attempt, or the end: the
+	// run's durable EventIdRegistry. An earlier version stored a seed instead, and has none.
+	EventIDs []runevents.DrawnID `json:"eventIds,omitzero"`
+	// IDSeed is what an earlier version derived those ids from.
+	IDSeed string `json:"idSeed,omitzero"`
+	// Accepted is when the first commit was made.
+	Accepted time.Time `json:"accepted"`
+	// Attempt counts the logical attempts, from 1. NotBefore is when this one begins, and Deadline
+	// when it ends.
+	Attempt   int64     `json:"attempt"`
+	NotBefore time.Time `json:"notBefore"`
+	Deadline  time.Time `json:"deadline"`
+	// Reached reports whether a request of an earlier attempt may have reached a plugin, and Last
+	// is why that attempt failed.
+	Reached bool     `json:"reached,omitzero"`
+	Last    *Failure `json:"last,omitzero"`
+}
+
+// Failure returns why an attempt to apply a command failed.
+type Failure struct {
+	Reason handoff.ReasonCode `json:"reason"` // of the result, if it was the last attempt
+	// Code and Message are the plugin's own, or the engine's words.
+	Code      string `json:"code,omitzero"`
+	Message   string `json:"message"`
+	Retryable bool   `json:"retryable"`
+	// At is when the attempt failed; zero where an earlier version stored it.
+	At time.Time `json:"at,omitzero"`
+}
+
+// Decoded is a pending handoff, read.
+type Decoded struct {
+	Pending  *Pending
+	Handoff  *handoff.Handoff
+	Expected town.State
+}
+
+// Read returns what a pending record says. What was stored was valid, so an error is damage.
+func (p *Pending) Read() (Decoded, error) {
+	h, err := handoff.Parse(p.Handoff, schemas.Limits{Bytes: len(p.Handoff) + 1})
+	if err != nil {
+		return Decoded{}, fmt.Errorf("worldengine: the pending handoff of run %s: %w", p.Run.RunID, err)
+	}
+	expected, err := town.ParseStored(p.Expected)
+	if err != nil {
+		return Decoded{}, fmt.Errorf("worldengine: the expected state of run %s: %w", p.Run.RunID, err)
+	}
+	return Decoded{Pending: p, Handoff: h, Expected: expected}, nil
+}
+
+// Next returns the pending of the next logical attempt, after failed.
+func (p *Pending) Next(failed Failure, reached bool, now time.Time, policy *Policy) *Pending {
+	n := *p
+	n.Attempt++
+	n.NotBefore = now.Add(policy.PauseAfter(p.Attempt)).UTC()
+	n.Deadline = n.NotBefore.Add(policy.Deadline)
+	n.Reached = p.Reached || reached
+	n.Last = &failed
+	return &n
+}

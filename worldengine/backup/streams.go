@@ -1,0 +1,64 @@
+package backup
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/dedupe"
+	"worldengine/worldengine"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// BackupStreams returns the streams that a backup of a world has, as Open makes them with config,
+// in the order in which they are to be copied from a world that is being served: what is derived
+// before what tells why it may be incomplete, and the log, which everything follows, last. The
+// pending index is not among them: Restore writes that anew.
+func BackupStreams(config worldengine.Config) []jetstream.StreamConfig {
+	return []jetstream.StreamConfig{
+		dedupe.StreamConfig(config.World, config.DedupeRetention, config.Replicas),
+		commitlog.EventStreamConfig(config.World, config.EventRetention, config.EventLimit, config.Replicas),
+		alerts.DeadLetterConfig(config.World, config.Replicas),
+		alerts.AlertConfig(config.World, config.Replicas),
+		commitlog.StreamConfig(config.World, config.HistoryPerTown, config.DedupeRetention, config.Replicas),
+	}
+}
+
+// IndexPending makes the pending index of a restored world, an entry for each town whose last
+// record says that a command is being applied, and returns how many there are. In a backup the
+// index could not agree with the log: an entry may be removed before it is copied, and its command
+// end after the log was.
+func IndexPending(ctx context.Context, nc *nats.Conn, world string, replicas int) (int, error) {
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return 0, fmt.Errorf("worldengine: JetStream: %w", err)
+	}
+	log, err := js.Stream(ctx, wire.LogStream(world))
+	if err != nil {
+		return 0, fmt.Errorf("worldengine: stream %s: %w", wire.LogStream(world), err)
+	}
+	stream, err := commitlog.OpenStream(ctx, js, commitlog.PendingIndexConfig(world, replicas), slog.Default())
+	if err != nil {
+		return 0, err
+	}
+	index, entries := commitlog.NewPendingIndex(world, js, stream), 0
+	err = commitlog.Each(ctx, log, jetstream.ConsumerConfig{
+		FilterSubject: wire.LogSubject(world, "*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+	}, func(msg jetstream.Msg, seq uint64) error {
+		if !commitlog.Kind(msg.Headers().Get(wire.KindHeader)).MayLeavePending() {
+			return nil
+		}
+		town, err := commitlog.PendingTown(ctx, log, seq)
+		if town == "" || err != nil {
+			return err
+		}
+		entries++
+		return index.Put(ctx, town)
+	})
+	return entries, err
+}

@@ -1,0 +1,84 @@
+// Package check has the checks of a handoff, and the one order in which they are made. It is pure.
+package check
+
+import (
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/worldengine/town"
+)
+
+// Result is what the checks say about a handoff. Accepted means that all of them passed and the
+// command may be applied; otherwise Outcome is the whole answer.
+type Result struct {
+	Accepted bool
+	Outcome  handoff.Outcome
+}
+
+// Handoff judges h against what is true: prior is the receipt of its key, nil when the key is free;
+// state is its town, zero when there is none. It is the one place that knows the order of the
+// checks: duplicate, stale, preconditions (Execution Handoff Contract, recommended engine
+// behavior; the outcome table of the design). A check behind one that refused is not evaluated.
+func Handoff(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Result {
+	var e handoff.Evaluation
+	e.Preconditions.Failures = []handoff.Failure{}
+	refuse := func(status handoff.Status, reason handoff.ReasonCode) Result {
+		return Result{Outcome: handoff.Outcome{Status: status, ReasonCode: reason, Evaluation: e}}
+	}
+
+	e.DuplicateCheck.Evaluated = true
+	if prior != nil {
+		e.DuplicateCheck.Duplicate = true
+		e.DuplicateCheck.DuplicateOf = &prior.ResultID
+		if prior.HandoffID != h.HandoffID {
+			return refuse(handoff.Duplicate, handoff.ReasonKeyReused)
+		}
+		return refuse(handoff.Duplicate, handoff.ReasonDuplicate)
+	}
+
+	if !state.Exists() {
+		e.Preconditions.Evaluated = true
+		e.Preconditions.Failures = []handoff.Failure{
+			{Kind: handoff.TownExists, Detail: "Unknown town: " + h.Proposal.TownID},
+		}
+		return refuse(handoff.Rejected, handoff.ReasonUnknownTown)
+	}
+
+	epoch := state.Epoch()
+	e.StaleCheck = handoff.StaleReport{
+		Evaluated: true, ActualSnapshotHash: &state.Hash, ActualDecisionEpoch: &epoch,
+	}
+	if h.Requirements.ExpectedDecisionEpoch != epoch {
+		return refuse(handoff.Stale, handoff.ReasonStaleEpoch)
+	}
+	if h.Requirements.ExpectedSnapshotHash != state.Hash {
+		return refuse(handoff.Stale, handoff.ReasonStaleHash)
+	}
+	e.StaleCheck.Passed = true
+
+	e.Preconditions.Evaluated = true
+	e.Preconditions.Failures = town.Evaluate(h.Requirements.Preconditions, state.Snapshot)
+	if len(e.Preconditions.Failures) > 0 {
+		return refuse(handoff.Rejected, handoff.ReasonPreconditionFailed)
+	}
+	e.Preconditions.Passed = true
+	return Result{Accepted: true, Outcome: handoff.Outcome{Evaluation: e}}
+}
+
+// Executed completes the outcome of an accepted handoff whose command was applied.
+func (c Result) Executed(after town.State) handoff.Outcome {
+	return c.accepted(handoff.Executed, handoff.ReasonExecuted, after)
+}
+
+// Failed completes the outcome of an accepted handoff whose command could not be applied;
+// unchanged is the state that stays.
+func (c Result) Failed(reason handoff.ReasonCode, unchanged town.State) handoff.Outcome {
+	return c.accepted(handoff.Failed, reason, unchanged)
+}
+
+func (c Result) accepted(s handoff.Status, reason handoff.ReasonCode, state town.State) handoff.Outcome {
+	epoch := state.Epoch()
+	outcome := c.Outcome
+	outcome.Status, outcome.ReasonCode = s, reason
+	outcome.WorldState = &handoff.WorldState{SnapshotHash: &state.Hash, DecisionEpoch: &epoch}
+	return outcome
+}

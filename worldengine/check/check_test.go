@@ -1,0 +1,101 @@
+package check_test
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/check"
+	"worldengine/worldengine/outcometest"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
+)
+
+// outcome returns what the engine makes of a case: it completes an accepted one as the rules say.
+func outcome(c *outcometest.Case) handoff.Outcome {
+	checked := check.Handoff(c.Handoff, c.Prior, c.State)
+	if !checked.Accepted {
+		return checked.Outcome
+	}
+	after, reason := town.DefaultRules().Apply(c.State.Snapshot, &c.Handoff.Proposal)
+	if reason != "" {
+		return checked.Failed(reason, c.State)
+	}
+	return checked.Executed(after)
+}
+
+func TestTheOutcomeTable(t *testing.T) {
+	t.Parallel()
+	for _, v := range outcometest.Cases(t) {
+		t.Run(v.Name, func(t *testing.T) {
+			t.Parallel()
+			checked := check.Handoff(v.Handoff, v.Prior, v.State)
+			require.Equal(t, v.Want.Status.Accepted(), checked.Accepted)
+			require.Equal(t, v.Want, outcome(&v))
+
+			r := handoff.NewResult(v.Handoff, outcome(&v))
+			wire, err := r.MarshalWire()
+			require.NoError(t, err)
+			back, err := handoff.ParseResult(wire, schemas.Limits{})
+			require.NoError(t, err, "an agent accepts it")
+			require.Equal(t, r, back)
+		})
+	}
+}
+
+func TestTheVerdictCanBeCompletedBothWays(t *testing.T) {
+	t.Parallel()
+	now := towntest.Threatened()
+	checked := check.Handoff(outcometest.Advance(t, "wall"), nil, now)
+	executed := checked.Executed(towntest.Threatened(outcometest.OnDay(16)))
+	failed := checked.Failed("PLUGIN_REJECTED", now)
+	require.Equal(t, handoff.Executed, executed.Status)
+	require.Equal(t, handoff.Failed, failed.Status)
+	require.Equal(t, int64(16), *executed.WorldState.DecisionEpoch)
+	require.Equal(t, int64(15), *failed.WorldState.DecisionEpoch)
+	require.Equal(t, check.Handoff(outcometest.Advance(t, "wall"), nil, now), checked, "it is left as it is")
+}
+
+// TestTheSameInputsGiveTheSameBytes judges every case a thousand times, eight at a time, over the
+// same shared inputs.
+func TestTheSameInputsGiveTheSameBytes(t *testing.T) {
+	t.Parallel()
+	for _, v := range outcometest.Cases(t) {
+		t.Run(v.Name, func(t *testing.T) {
+			t.Parallel()
+			want, err := handoff.NewResult(v.Handoff, outcome(&v)).MarshalWire()
+			require.NoError(t, err)
+			var all sync.WaitGroup
+			for range 8 {
+				all.Go(func() {
+					for range 125 {
+						if v.Want.Status == handoff.Executed {
+							if after, _ := town.DefaultRules().Apply(v.State.Snapshot, &v.Handoff.Proposal); after.Hash != *v.Want.WorldState.SnapshotHash {
+								t.Errorf("another state: %s", after.Canonical)
+							}
+						}
+						got, err := handoff.NewResult(v.Handoff, outcome(&v)).MarshalWire()
+						if err != nil || string(got) != string(want) {
+							t.Errorf("%v: %s", err, got)
+							return
+						}
+					}
+				})
+			}
+			all.Wait()
+		})
+	}
+}
+
+func BenchmarkCheck(b *testing.B) {
+	h, state := outcometest.Advance(b, "wall", outcometest.WallExists), towntest.Threatened()
+	b.ReportAllocs()
+	for b.Loop() {
+		if !check.Handoff(h, nil, state).Accepted {
+			b.Fatal("refused")
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/wire"
+)
+
+// DefaultTimeout bounds a call unless Client.Timeout says otherwise.
+const DefaultTimeout = 30 * time.Second
+
+// Client asks one world over one connection. It is safe for concurrent use; its fields are set before
+// its first use.
+type Client struct {
+	// Conn is the connection.
+	Conn *nats.Conn
+	// World is the world's name.
+	World string
+	// Timeout bounds one request, all its repetitions included; DefaultTimeout.
+	Timeout time.Duration
+	// Revision is that of the results that Send and Result ask for.
+	Revision handoff.Revision
+	// OnPaused, if not nil, is called when a handoff of Send is found to wait for the end of a pause, by the
+	// goroutine that called Send and before Send returns. The code of why is TOWN_PAUSED or WORLD_PAUSED.
+	OnPaused func(townID string, why *UnavailableError)
+
+	served atomic.Bool // whether somebody has answered on this connection
+	pace   *pace       // of Events, where it is not defaultPace
+}
+
+// Options say how to connect. The zero value connects without credentials to the world main.
+type Options struct {
+	// Connection has the credentials, as the NATS command line has them. Its inbox prefix is _INBOX_<user>
+	// where it names a user with a password, and no other prefix.
+	Connection natsconn.Options
+	// World is the world's name; wire.DefaultWorld.
+	World string
+	// Name is that of the connection, which operators see; "worldengine client".
+	Name string
+	// NATS are further options of the connection; they win.
+	NATS []nats.Option
+}
+
+// Connect connects to the servers of urls (comma-separated), and reconnects for as long as the client is
+// not closed. The first connection must succeed.
+func Connect(urls string, o Options) (*Client, error) {
+	nc, err := o.Connection.WithUserInbox(urls).Connect(urls, cmp.Or(o.Name, "worldengine client"),
+		append([]nats.Option{nats.MaxReconnects(-1)}, o.NATS...)...)
+	if err != nil {
+		return nil, &UnavailableError{Code: codeConnection, Message: err.Error(), Cause: err}
+	}
+	return New(nc, o.World), nil
+}
+
+// New returns a client of a world ("" is wire.DefaultWorld) over a connection of its caller.
+func New(nc *nats.Conn, world string) *Client {
+	return &Client{Conn: nc, World: cmp.Or(world, wire.DefaultWorld)}
+}
+
+// Close closes the connection. Calls that are under way end with an error.
+func (c *Client) Close() { c.Conn.Close() }
+
+// IsCode reports whether err is an error of this package with a code, such as wire.CodeUnknownTown.
+func IsCode(err error, code wire.Code) bool {
+	var refused *ReplyError
+	if errors.As(err, &refused) {
+		return refused.Code == string(code)
+	}
+	var unavailable *UnavailableError
+	return errors.As(err, &unavailable) && unavailable.Code == string(code)
+}
+
+// bounded returns ctx with the client's timeout.
+func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, cmp.Or(c.Timeout, DefaultTimeout))
+}

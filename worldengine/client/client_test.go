@@ -1,0 +1,284 @@
+package client_test
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
+	"worldengine/worldengine/wire"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 8) }
+
+// world is a server that a test can stop and start again on its port.
+type world struct {
+	t      *testing.T
+	config server.Config
+	server *server.Server
+}
+
+func serve(t *testing.T) *world {
+	t.Helper()
+	w := &world{t: t, config: server.Config{
+		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, Logger: slog.New(slog.DiscardHandler),
+	}}
+	w.start()
+	t.Cleanup(w.stop)
+	return w
+}
+
+func (w *world) start() {
+	w.t.Helper()
+	var err error
+	w.server, err = server.Start(context.Background(), w.config)
+	require.NoError(w.t, err)
+	w.config.Listen = w.server.URL()[len("nats://"):]
+}
+
+func (w *world) stop() {
+	w.t.Helper()
+	if w.server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	require.NoError(w.t, w.server.Close(ctx))
+	w.server = nil
+}
+
+// join returns a client of a world on the server.
+func (w *world) join(name string) *client.Client {
+	w.t.Helper()
+	c, err := client.Connect(w.server.URL(), client.Options{
+		World: name, NATS: []nats.Option{nats.ReconnectWait(20 * time.Millisecond)},
+	})
+	require.NoError(w.t, err)
+	w.t.Cleanup(c.Close)
+	return c
+}
+
+// found puts a town, which must not be there.
+func found(t *testing.T, c *client.Client, townID string) {
+	t.Helper()
+	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = townID })
+	_, err := c.PutTown(t.Context(), state.Snapshot, client.Put{})
+	require.NoError(t, err)
+}
+
+// talk returns a handoff for the state that a town has now.
+func talk(t *testing.T, c *client.Client, townID, actorID string) *handoff.Handoff {
+	t.Helper()
+	h, err := proposed(t.Context(), c, townID, actorID)
+	require.NoError(t, err)
+	return h
+}
+
+func proposed(ctx context.Context, c *client.Client, townID, actorID string) (*handoff.Handoff, error) {
+	at, err := c.Town(ctx, townID)
+	if err != nil {
+		return nil, err
+	}
+	return handoff.New(handoff.Proposal{
+		Type: handoff.TalkToTownsfolk, ActorID: actorID, TownID: townID, Priority: 0.5, Reason: "They are sad.",
+		Args: map[string]string{"talkType": "casual"}, SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
+	})
+}
+
+func TestAnAgentLooksSendsAndReadsWhatBecameOfIt(t *testing.T) {
+	t.Parallel()
+	c := serve(t).join("")
+	found(t, c, "t")
+	h := talk(t, c, "t", "mayor-1")
+	would, err := c.DryRun(t.Context(), h)
+	require.NoError(t, err)
+	require.True(t, would.DryRun)
+	got, err := c.Send(t.Context(), h)
+	require.NoError(t, err)
+	require.Equal(t, handoff.Executed, got.Status())
+	require.Equal(t, would.JSON, got.JSON)
+	require.Nil(t, got.Duplicate)
+
+	stored, err := c.Result(t.Context(), h.IdempotencyKey, "t")
+	require.NoError(t, err)
+	require.Equal(t, got, stored)
+	run, err := c.Run(t.Context(), got.RunID)
+	require.NoError(t, err)
+	require.True(t, run.Status.Terminal())
+	var last int64
+	for event, err := range c.RunEvents(t.Context(), got.RunID, 3) {
+		require.NoError(t, err)
+		last = event.RunSeq
+	}
+	require.Equal(t, run.LastEventSeq, last)
+
+	again, err := c.Send(t.Context(), h)
+	require.NoError(t, err)
+	require.Equal(t, handoff.Duplicate, again.Status(), "an answer that was not lost is not replaced")
+
+	one := client.New(c.Conn, "")
+	one.Revision = handoff.Revision1
+	form, err := one.Result(t.Context(), h.IdempotencyKey, "t")
+	require.NoError(t, err)
+	require.Equal(t, "mayor-1", form.Result1.ActorID)
+	again, err = one.Send(t.Context(), h)
+	require.NoError(t, err)
+	require.Equal(t, form.Result1.ExecutionID, *again.Result1.Evaluation.DuplicateCheck.DuplicateOf)
+}
+
+func TestTownsAreListedAndReplaced(t *testing.T) {
+	t.Parallel()
+	c := serve(t).join("")
+	for _, id := range []string{"b", "a", "c d"} {
+		found(t, c, id)
+	}
+	var ids []string
+	for summary, err := range c.Towns(t.Context()) {
+		require.NoError(t, err)
+		ids = append(ids, summary.TownID)
+	}
+	require.Equal(t, []string{"a", "b", "c d"}, ids)
+
+	at, err := c.Town(t.Context(), "a")
+	require.NoError(t, err)
+	at.Snapshot.Day++
+	_, err = c.PutTown(t.Context(), &at.Snapshot, client.Put{})
+	require.True(t, client.IsCode(err, wire.CodeTownExists), "%v", err)
+	after, err := c.PutTown(t.Context(), &at.Snapshot, client.Put{Expected: at.SnapshotHash, Apply: "plugin"})
+	require.NoError(t, err)
+	require.Equal(t, at.DecisionEpoch+1, after.DecisionEpoch)
+	require.Equal(t, "plugin", after.Apply)
+
+	_, err = c.Town(t.Context(), "nowhere")
+	require.True(t, client.IsCode(err, wire.CodeUnknownTown), "%v", err)
+}
+
+// The world lossy hands everything to the real one, and loses the first answer to a handoff.
+func TestALostAnswerIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	w := serve(t)
+	c, lossy := w.join(""), w.join("lossy")
+	found(t, c, "t")
+	asked := 0
+	for _, verb := range []wire.Verb{wire.Handoff, wire.ResultGet} {
+		_, err := lossy.Conn.Subscribe(wire.Subject("lossy", verb), func(msg *nats.Msg) {
+			reply, err := c.Request(context.Background(), verb, msg.Data)
+			if verb == wire.Handoff {
+				asked++
+			}
+			if err == nil && (verb != wire.Handoff || asked > 1) {
+				_ = msg.RespondMsg(&nats.Msg{Data: reply.Data, Header: reply.Header})
+			}
+		})
+		require.NoError(t, err)
+	}
+	require.NoError(t, lossy.Conn.Flush())
+	got, err := lossy.Send(t.Context(), talk(t, c, "t", "mayor-1"))
+	require.NoError(t, err)
+	require.Equal(t, handoff.Executed, got.Status())
+	require.Equal(t, handoff.Duplicate, got.Duplicate.Status())
+	require.Equal(t, got.Result.ResultID, *got.Duplicate.Result.Evaluation.DuplicateCheck.DuplicateOf)
+}
+
+func TestAHandoffOfAPausedTownWaits(t *testing.T) {
+	t.Parallel()
+	c := serve(t).join("")
+	found(t, c, "t")
+	pause := func(verb wire.Verb) {
+		_, err := c.Request(context.Background(), verb, []byte(`{"townId":"t","actorId":"ada","reason":"a festival"}`))
+		require.NoError(t, err)
+	}
+	pause(wire.ControlPause)
+	h := talk(t, c, "t", "mayor-1")
+	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	_, err := c.Send(short, h)
+	require.True(t, client.IsCode(err, "TOWN_PAUSED"), "%v", err)
+	require.ErrorContains(t, err, `"t" is paused by ada`)
+
+	var told sync.Once
+	c.OnPaused = func(townID string, why *client.UnavailableError) {
+		assert.Equal(t, "t", townID)
+		assert.Equal(t, "TOWN_PAUSED", why.Code)
+		told.Do(func() { pause(wire.ControlResume) })
+	}
+	got, err := c.Send(t.Context(), h)
+	require.NoError(t, err)
+	require.Contains(t, []handoff.Status{handoff.Executed, handoff.Duplicate}, got.Status(),
+		"the first call's handoff was judged when the pause ended, or its key is free")
+}
+
+// Whatever becomes of the server, a handoff has one answer, and its events come once and in order.
+func TestEventsComeOnceThroughARestart(t *testing.T) {
+	t.Parallel()
+	w := serve(t)
+	c := w.join("")
+	found(t, c, "t")
+	ctx, cancel := context.WithCancel(t.Context())
+	events := make(chan client.Event, 1000)
+	ended := make(chan error, 1)
+	go func() {
+		var failed error
+		for event, err := range c.Events(ctx, client.Follow{TownID: "t", From: time.Now().Add(-time.Hour)}) {
+			if failed = err; err == nil {
+				events <- event
+			}
+		}
+		ended <- failed
+	}()
+	runs := map[string]bool{}
+	for range 3 {
+		h := talk(t, c, "t", "mayor-1")
+		w.stop()
+		w.start()
+		got, err := c.Send(t.Context(), h)
+		require.NoError(t, err)
+		require.Equal(t, handoff.Executed, got.Status())
+		runs[got.RunID] = true
+	}
+	last := map[string]int64{}
+	for range 3 * 10 {
+		select {
+		case event := <-events:
+			require.True(t, runs[event.RunID])
+			require.Equal(t, last[event.RunID]+1, event.RunSeq, "no gap and no double")
+			last[event.RunID] = event.RunSeq
+		case <-time.After(time.Minute):
+			t.Fatal("no more events: ", last)
+		}
+	}
+	cancel()
+	require.NoError(t, <-ended)
+	require.Empty(t, events)
+}
+
+func TestEventsOfARunEndWithIt(t *testing.T) {
+	t.Parallel()
+	c := serve(t).join("")
+	found(t, c, "t")
+	got, err := c.Send(t.Context(), talk(t, c, "t", "mayor-1"))
+	require.NoError(t, err)
+	for after := int64(0); after <= 10; after += 5 {
+		next := after + 1
+		for event, err := range c.Events(t.Context(), client.Follow{RunID: got.RunID, AfterSeq: after}) {
+			require.NoError(t, err)
+			require.Equal(t, next, event.RunSeq)
+			next++
+		}
+		require.EqualValues(t, 11, next)
+	}
+	for _, err := range c.Events(t.Context(), client.Follow{RunID: "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a"}) {
+		require.True(t, client.IsCode(err, wire.CodeUnknownRun), "%v", err)
+	}
+}

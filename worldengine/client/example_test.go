@@ -1,0 +1,107 @@
+package client_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"log/slog"
+	"os"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/server"
+)
+
+// demo starts a server with the towns of the examples, for the examples of this package.
+func demo() (url string, stop func()) {
+	data, err := os.MkdirTemp("", "client-example-")
+	if err != nil {
+		log.Fatal(err)
+	}
+	srv, err := server.Start(context.Background(), server.Config{
+		Listen: "127.0.0.1:0", Data: data, Sync: server.SyncInterval,
+		WorldFile: "../../testdata/worlds/frontier.json", Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	return srv.URL(), func() {
+		_ = srv.Close(context.Background())
+		_ = os.RemoveAll(data)
+	}
+}
+
+// An agent looks at a town, proposes one command for it, and sends it.
+func Example() {
+	url, stop := demo() // of your own: nats://127.0.0.1:4222
+	defer stop()
+	ctx := context.Background()
+
+	engine, err := client.Connect(url, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close()
+	town, err := engine.Town(ctx, "town-threatened")
+	if err != nil {
+		log.Fatal(err)
+	}
+	h, err := handoff.New(handoff.Proposal{
+		Type: handoff.AdvanceProject, ActorID: "mayor-1", TownID: town.TownID, Priority: 0.8,
+		Reason: "The wall is low.", Args: map[string]string{"projectId": "wall-perimeter"},
+		SnapshotHash: town.SnapshotHash, DecisionEpoch: town.DecisionEpoch,
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	outcome, err := engine.Send(ctx, h)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(outcome.Result.Status, outcome.Result.ReasonCode)
+	// Output: executed EXECUTED
+}
+
+// The events of a run are followed to its end; those of a town until the context is done.
+func ExampleClient_Events() {
+	url, stop := demo()
+	defer stop()
+	ctx := context.Background()
+	engine, err := client.Connect(url, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close()
+	h, err := proposed(ctx, engine, "town-threatened", "mayor-1") // as in the example of the package
+	if err != nil {
+		log.Fatal(err)
+	}
+	outcome, err := engine.Send(ctx, h)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for event, err := range engine.Events(ctx, client.Follow{RunID: outcome.RunID, AfterSeq: 7}) {
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(event.RunSeq, event.EventType, event.StepID)
+	}
+	// Output:
+	// 8 StepStarted apply
+	// 9 StepCompleted apply
+	// 10 RunCompleted
+}
+
+// A town that exists is not created again; the error has a code.
+func ExampleIsCode() {
+	url, stop := demo()
+	defer stop()
+	engine, err := client.Connect(url, client.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer engine.Close()
+	_, err = engine.Town(context.Background(), "atlantis")
+	fmt.Println(client.IsCode(err, "UNKNOWN_TOWN"), err)
+	// Output: true UNKNOWN_TOWN (404): there is no such town
+}

@@ -1,0 +1,208 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/wire"
+)
+
+// Outcome is what became of a handoff: the run that led to the result, and the result, verified.
+type Outcome struct {
+	RunID string
+	// Result is the result of revision 0, and Result1 that of revision 1, where the client asks for it.
+	// The other one is nil.
+	Result  *handoff.Result
+	Result1 *handoff.Result1
+	// JSON is the result as it came.
+	JSON jsontext.Value
+	// Duplicate is the answer, where the result is the first one that the answer names: an attempt of the
+	// same call had been accepted, and its answer was lost.
+	Duplicate *Outcome
+	// DryRun reports that nothing was stored, and there is no run. Apply is what would apply the command
+	// then (plugin or rcon), where that is not the engine and the result is what the rules expect.
+	DryRun bool
+	Apply  string
+}
+
+// Status returns the status of the result, of either revision.
+func (o *Outcome) Status() handoff.Status {
+	if o.Result1 != nil {
+		return o.Result1.Status
+	}
+	return o.Result.Status
+}
+
+// ids returns the ids of the result, and that of the first one where it is a duplicate.
+func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
+	if r := o.Result1; r != nil {
+		return r.ResultID, r.HandoffID, r.Evaluation.DuplicateCheck.DuplicateOf
+	}
+	return o.Result.ResultID, o.Result.HandoffID, o.Result.Evaluation.DuplicateCheck.DuplicateOf
+}
+
+// Send sends a handoff until it is answered. It may always be sent again, since the server accepts a key
+// once. Where an attempt of this call was accepted and its answer lost, the next attempt is a duplicate;
+// then Send returns the first result. Where the town or the world is paused until the call has to end,
+// the error has the code TOWN_PAUSED or WORLD_PAUSED (see IsCode).
+func (c *Client) Send(ctx context.Context, h *handoff.Handoff) (*Outcome, error) {
+	body, err := h.MarshalWire()
+	if err != nil {
+		return nil, err
+	}
+	return c.send(ctx, body, h)
+}
+
+// SendJSON is Send for bytes that may or may not be a handoff: the server says so.
+func (c *Client) SendJSON(ctx context.Context, body []byte) (*Outcome, error) {
+	h, err := handoff.Parse(body, schemas.Limits{})
+	if err != nil {
+		h = nil
+	}
+	return c.send(ctx, body, h)
+}
+
+// send sends body; h is what it says, nil where it is no handoff.
+func (c *Client) send(ctx context.Context, body []byte, h *handoff.Handoff) (*Outcome, error) {
+	townID := ""
+	if h != nil {
+		townID = h.Proposal.TownID
+	}
+	msg, doubt, err := c.exchange(ctx, wire.Handoff, body, nil, townID)
+	if err != nil {
+		return nil, err
+	}
+	o, err := c.outcome(msg.Header.Get(wire.RunIDHeader), msg.Data)
+	if err != nil || !doubt || h == nil || o.Status() != handoff.Duplicate {
+		return o, err
+	}
+	first, err := c.Result(ctx, h.IdempotencyKey, h.Proposal.TownID)
+	if err != nil {
+		return o, nil // the duplicate is an answer too
+	}
+	id, of, _ := first.ids()
+	if _, _, named := o.ids(); named == nil || *named != id || of != h.HandoffID {
+		return o, nil // of another handoff with the same key
+	}
+	first.Duplicate = o
+	return first, nil
+}
+
+// DryRun returns the outcome that a handoff would have now. Nothing is stored, and the key stays free.
+func (c *Client) DryRun(ctx context.Context, h *handoff.Handoff) (*Outcome, error) {
+	body, err := h.MarshalWire()
+	if err != nil {
+		return nil, err
+	}
+	return c.DryRunJSON(ctx, body)
+}
+
+// DryRunJSON is DryRun for bytes that may or may not be a handoff: the server says so.
+func (c *Client) DryRunJSON(ctx context.Context, body []byte) (*Outcome, error) {
+	msg, _, err := c.exchange(ctx, wire.Handoff, body, nats.Header{wire.DryRunHeader: {"true"}}, "")
+	if err != nil {
+		return nil, err
+	}
+	o, err := c.outcome(msg.Header.Get(wire.RunIDHeader), msg.Data)
+	if err != nil {
+		return nil, err
+	}
+	if o.DryRun = msg.Header.Get(wire.DryRunHeader) == "true"; !o.DryRun {
+		return nil, &UnavailableError{Code: codeInvalid, Message: fmt.Sprintf(
+			"this server does not know dry runs: it carried the handoff out as run %s", o.RunID)}
+	}
+	o.Apply = msg.Header.Get(wire.DryRunApplyHeader)
+	return o, nil
+}
+
+// outcome reads and verifies a result of the revision that the client asks for.
+func (c *Client) outcome(runID string, data jsontext.Value) (o *Outcome, err error) {
+	o = &Outcome{RunID: runID, JSON: data}
+	if c.Revision == handoff.Revision1 {
+		o.Result1, err = handoff.ParseResult1(data, schemas.Limits{})
+	} else {
+		o.Result, err = handoff.ParseResult(data, schemas.Limits{})
+	}
+	if err != nil {
+		return nil, &UnavailableError{
+			Code: "INVALID_RESULT", Message: "the server's answer is not a valid result: " + err.Error(), Cause: err,
+		}
+	}
+	return o, nil
+}
+
+// Result returns the outcome of the handoff that a town accepted with a key. With townID "" it is that of
+// the last town that accepted the key.
+func (c *Client) Result(ctx context.Context, key, townID string) (*Outcome, error) {
+	var found struct {
+		RunID  string         `json:"runId"`
+		Result jsontext.Value `json:"result"`
+	}
+	_, err := c.Ask(ctx, wire.ResultGet, struct {
+		Key    string `json:"idempotencyKey"`
+		TownID string `json:"townId,omitzero"`
+	}{key, townID}, &found)
+	if err != nil {
+		return nil, err
+	}
+	return c.outcome(found.RunID, found.Result)
+}
+
+// tellPaused calls OnPaused where the answer to a handoff says that the town or the world is paused.
+func (c *Client) tellPaused(townID string, err error) {
+	var refused *ReplyError
+	if c.OnPaused == nil || !errors.As(err, &refused) {
+		return
+	}
+	switch code := wire.Code(refused.Code); code {
+	case wire.CodeTownPaused, wire.CodeWorldPaused:
+		c.OnPaused(townID, &UnavailableError{Code: refused.Code, Message: refused.Message, Cause: refused})
+	}
+}
+
+// lookTimeout bounds the look whether a town is paused.
+const lookTimeout = 2 * time.Second
+
+// control is what control.get says of a pause.
+type control struct {
+	Status   string `json:"status"`
+	PausedBy *struct {
+		ActorID string `json:"actorId"`
+		Reason  string `json:"reason"`
+	} `json:"pausedBy"`
+}
+
+// paused returns why a handoff for a town waits for the end of a pause; nil where it does not, or that
+// cannot be told.
+func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	var its, worlds control
+	_, err := c.Ask(ctx, wire.ControlGet, struct {
+		TownID string `json:"townId"`
+	}{townID}, &its)
+	if err != nil || its.Status != pausedStatus {
+		return nil
+	}
+	why := &UnavailableError{Code: "TOWN_PAUSED", Message: fmt.Sprintf("the town %q is paused", townID)}
+	if _, err := c.Ask(ctx, wire.ControlGet, struct{}{}, &worlds); err == nil && worlds.Status == pausedStatus {
+		why.Code, why.Message = "WORLD_PAUSED", "the world is paused"
+	}
+	if by := its.PausedBy; by != nil {
+		why.Message += " by " + by.ActorID
+		if by.Reason != "" {
+			why.Message += ": " + by.Reason
+		}
+	}
+	why.Message += "; the handoff waits, and is judged when the pause ends"
+	return why
+}
+
+const pausedStatus = "PAUSED"

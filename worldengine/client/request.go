@@ -1,0 +1,277 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine/wire"
+)
+
+// Request sends body to a verb and returns the reply. After a 429 or 503 it waits as long as the
+// reply says, and some random time more, and asks again, within Timeout; where no answer comes it
+// sends the same bytes again. It does not repeat a request whose verb Changes where the first one may
+// have been carried out. The error is a *ReplyError or an *UnavailableError.
+func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nats.Msg, error) {
+	msg, _, err := c.exchange(ctx, verb, body, nil, "")
+	return msg, err
+}
+
+// Pauses of an exchange.
+const (
+	// resendAfter is how long the first attempt may be without an answer before there is another; half of
+	// the time that there is where that is less. It doubles, up to longestResend.
+	resendAfter   = 2 * time.Second
+	longestResend = 30 * time.Second
+	// absentPause is how long to wait where nobody was subscribed.
+	absentPause = 250 * time.Millisecond
+)
+
+// exchange is one request with its repetitions.
+type exchange struct {
+	client   *Client
+	verb     wire.Verb
+	request  *nats.Msg
+	answers  chan attempt
+	deadline time.Time
+	// hurried reports whether the deadline is that of the caller's context.
+	hurried  bool
+	interval time.Duration
+	timer    *time.Timer
+
+	unanswered int
+	// before is the last error of the connection before the first attempt.
+	before error
+	// doubt says that an attempt before may have been carried out.
+	doubt bool
+	last  error
+}
+
+// attempt is how one attempt ended.
+type attempt struct {
+	msg *nats.Msg
+	err error
+}
+
+// exchange makes a request until it is answered, and takes the first answer to any attempt. doubt says
+// that an attempt before the one that was answered may have been carried out. header has more headers.
+// townID, if not "", is that of a handoff: before it is sent again because no answer came, the exchange
+// looks whether it waits for the end of a pause.
+func (c *Client) exchange(
+	ctx context.Context, verb wire.Verb, body []byte, header nats.Header,
+	townID string,
+) (msg *nats.Msg, doubt bool, err error) {
+	bounded, cancel := c.bounded(ctx)
+	defer cancel()
+	deadline, _ := bounded.Deadline()
+	callers, hurried := ctx.Deadline()
+	x := &exchange{
+		client: c, verb: verb, answers: make(chan attempt), deadline: deadline, before: c.Conn.LastError(),
+		hurried: hurried && callers.Equal(deadline),
+		request: &nats.Msg{Subject: wire.Subject(c.World, verb), Data: body, Header: nats.Header{
+			wire.ResultRevisionHeader: {strconv.Itoa(int(c.Revision))},
+		}},
+		interval: min(resendAfter, time.Until(deadline)/2), timer: time.NewTimer(time.Hour),
+	}
+	defer x.timer.Stop()
+	maps.Copy(x.request.Header, header)
+	var paused *UnavailableError
+	checked := make(chan *UnavailableError, 1)
+	x.attempt(bounded)
+	for {
+		select {
+		case a := <-x.answers:
+			msg, over, err := x.took(a)
+			if over {
+				return msg, x.doubt, err
+			}
+			if townID != "" {
+				c.tellPaused(townID, err)
+			}
+		case paused = <-checked:
+			if paused != nil && c.OnPaused != nil {
+				c.OnPaused(townID, paused)
+			}
+			if paused != nil && x.unanswered > 0 {
+				x.timer.Reset(resendAfter) // it waits, in the town's queue
+			} else {
+				x.attempt(bounded)
+			}
+		case <-x.timer.C:
+			if denied := x.denied(); x.unanswered > 0 && denied != nil {
+				return nil, false, denied
+			}
+			if x.unanswered == 0 || townID == "" {
+				x.attempt(bounded)
+				continue
+			}
+			go func() { checked <- c.paused(bounded, townID) }()
+		case <-bounded.Done():
+			return nil, false, x.late(ctx, bounded, paused)
+		}
+	}
+}
+
+// attempt sends the request once more, unless an attempt is unanswered and may have been carried out by
+// a verb that changes.
+func (x *exchange) attempt(ctx context.Context) {
+	if x.unanswered > 0 {
+		if x.verb.Changes() {
+			return
+		}
+		x.doubt = true
+	}
+	x.unanswered++
+	x.timer.Reset(x.interval)
+	x.interval = min(2*x.interval, longestResend)
+	go func() {
+		msg, err := x.client.Conn.RequestMsgWithContext(ctx, x.request)
+		select {
+		case x.answers <- attempt{msg, err}:
+		case <-ctx.Done():
+		}
+	}()
+}
+
+// took takes in how an attempt ended, and reports whether the exchange is over.
+func (x *exchange) took(a attempt) (msg *nats.Msg, over bool, err error) {
+	x.unanswered--
+	if a.err != nil {
+		err := x.failed(a.err)
+		again := IsCode(err, codeNoResponders) && x.client.served.Load()
+		return nil, !again || !x.again(err, absentPause), err
+	}
+	refused := ReplyErrorOf(a.msg)
+	if refused == nil {
+		x.client.served.Store(true)
+		return a.msg, true, nil
+	}
+	switch wire.Code(refused.Code) {
+	case wire.CodeLogUnavailable, wire.CodeInProgress:
+		x.doubt = true
+	}
+	return nil, !repeatable(x.verb, refused) || !x.again(refused, refused.RetryAfter), refused
+}
+
+// again sees to it that there is another attempt after a pause, if there is time for it. Some random
+// time more keeps clients apart that were refused together.
+func (x *exchange) again(why error, pause time.Duration) bool {
+	rest := time.Until(x.deadline) - pause
+	if rest <= 0 {
+		return false
+	}
+	x.last = why
+	x.timer.Reset(pause + rand.N(min(pause, rest/2)+1))
+	return true
+}
+
+// late returns why there was no answer in time.
+func (x *exchange) late(ctx, bounded context.Context, paused *UnavailableError) error {
+	switch {
+	case x.unanswered == 0 && x.last != nil:
+		return x.last
+	case paused != nil && !errors.Is(ctx.Err(), context.Canceled):
+		return paused
+	}
+	cause := bounded.Err()
+	if ctx.Err() != nil {
+		cause = ctx.Err()
+	}
+	return x.failed(cause)
+}
+
+// failed returns why an attempt got no reply.
+func (x *exchange) failed(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrTimeout) {
+		if denied := x.denied(); denied != nil {
+			return denied
+		}
+		if x.hurried {
+			return &UnavailableError{Code: codeTimeout, Message: fmt.Sprintf(
+				"no answer to %s before the deadline of its context; the request may have been carried out",
+				x.verb), Cause: err}
+		}
+	}
+	return x.client.unanswered(err, x.verb, len(x.request.Data))
+}
+
+// denied returns the error of a user who may not make the request, or not read its answer, where the server
+// said so. NATS tells it to the connection, which keeps its last error: that may be of another subject, or
+// of long ago. The inbox is subscribed to once, so what was said of it holds until an answer has come.
+func (x *exchange) denied() error {
+	nc := x.client.Conn
+	last, inbox := nc.LastError(), cmp.Or(nc.Opts.InboxPrefix, strings.TrimSuffix(nats.InboxPrefix, "."))
+	fresh := last != x.before
+	if !(fresh && violates(last, "Publish", x.request.Subject+`"`)) &&
+		!((fresh || !x.client.served.Load()) && violates(last, "Subscription", inbox+".")) {
+		return nil
+	}
+	return &UnavailableError{Code: codeDenied, Message: fmt.Sprintf(
+		"this user may not ask for %s, or not read the answer in its inbox (--inbox-prefix): %s",
+		x.verb, last), Cause: last}
+}
+
+// violates reports whether an error says that the user may not do an operation on a subject that begins so.
+func violates(err error, operation, subject string) bool {
+	return errors.Is(err, nats.ErrPermissionViolation) &&
+		strings.Contains(err.Error(), operation+` to "`+subject)
+}
+
+func repeatable(verb wire.Verb, refused *ReplyError) bool {
+	switch refused.Status {
+	case http.StatusTooManyRequests:
+		return refused.RetryAfter > 0
+	case http.StatusServiceUnavailable:
+		return refused.RetryAfter > 0 && !verb.Changes()
+	}
+	return false
+}
+
+// unanswered returns why a request got no reply, as an *UnavailableError or *ReplyError.
+func (c *Client) unanswered(err error, verb wire.Verb, size int) error {
+	switch {
+	case errors.Is(err, nats.ErrMaxPayload):
+		return tooLarge(size, c.Conn.MaxPayload())
+	case errors.Is(err, nats.ErrNoResponders):
+		return &UnavailableError{Code: codeNoResponders, Message: fmt.Sprintf(
+			"no server answers %s for the world %q on this NATS: start handoffd with this world, "+
+				"or check --world and --server", verb, c.World), Cause: err}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
+		return &UnavailableError{Code: codeTimeout, Message: fmt.Sprintf(
+			"no answer to %s within %s (--timeout); the request may have been carried out",
+			verb, cmp.Or(c.Timeout, DefaultTimeout)), Cause: err}
+	case errors.Is(err, context.Canceled):
+		return &UnavailableError{Code: "INTERRUPTED", Message: "interrupted before an answer came", Cause: err}
+	}
+	return &UnavailableError{Code: codeConnection, Message: "the connection failed: " + err.Error(), Cause: err}
+}
+
+// ReplyErrorOf returns what an error reply says, or nil for any other reply.
+func ReplyErrorOf(msg *nats.Msg) *ReplyError {
+	code := msg.Header.Get(wire.ErrorCodeHeader)
+	if code == "" {
+		return nil
+	}
+	status, err := strconv.Atoi(code)
+	if err != nil {
+		status = http.StatusInternalServerError
+	}
+	refused := &ReplyError{Status: status}
+	refused.read(msg.Data)
+	if refused.Message == "" {
+		refused.Message = msg.Header.Get(wire.ErrorHeader)
+	}
+	if ms, err := strconv.Atoi(msg.Header.Get(wire.RetryAfterHeader)); err == nil && ms > 0 {
+		refused.RetryAfter = time.Duration(ms) * time.Millisecond
+	}
+	return refused
+}

@@ -1,0 +1,228 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
+)
+
+// start starts a NATS server and returns a client of a world that nobody serves yet.
+func start(t *testing.T) *Client {
+	t.Helper()
+	t.Parallel()
+	nc := natstest.Connect(t, func(o *natsserver.Options) { o.MaxPayload = 4096 })
+	return &Client{Conn: nc, World: "main", Timeout: 10 * time.Second}
+}
+
+// serve answers a verb: the n-th request, from 1, with answer(n); nil is no answer.
+func serve(t *testing.T, c *Client, verb wire.Verb, answer func(n int64) *nats.Msg) *atomic.Int64 {
+	t.Helper()
+	asked := new(atomic.Int64)
+	_, err := c.Conn.Subscribe(wire.Subject(c.World, verb), func(request *nats.Msg) {
+		if reply := answer(asked.Add(1)); reply != nil {
+			_ = request.RespondMsg(reply)
+		}
+	})
+	require.NoError(t, err)
+	require.NoError(t, c.Conn.Flush())
+	return asked
+}
+
+// busy is an error reply that asks to be asked again in ms milliseconds.
+func busy(code, ms string) *nats.Msg {
+	return &nats.Msg{
+		Data: ErrorBody("BUSY", "busy", nil),
+		Header: nats.Header{
+			wire.ErrorCodeHeader: {code}, wire.ErrorHeader: {"busy"}, wire.RetryAfterHeader: {ms},
+		},
+	}
+}
+
+func TestRequestAsksAgainWhenItIsAskedTo(t *testing.T) {
+	c := start(t)
+	asked := serve(t, c, wire.Handoff, func(n int64) *nats.Msg {
+		switch n {
+		case 1:
+			return busy("429", "1")
+		case 2:
+			return busy("503", "1")
+		}
+		return &nats.Msg{Data: []byte("done")}
+	})
+	reply, err := c.Request(t.Context(), wire.Handoff, nil)
+	require.NoError(t, err)
+	assert.Equal(t, "done", string(reply.Data))
+	assert.EqualValues(t, 3, asked.Load())
+}
+
+func TestRequestDoesNotAskAgain(t *testing.T) {
+	for name, test := range map[string]struct {
+		verb  wire.Verb
+		reply *nats.Msg
+	}{
+		"after a pause that is too long":      {wire.Handoff, busy("429", "60000")},
+		"when it is not told when":            {wire.Handoff, busy("503", "")},
+		"after a 503 that may have put":       {wire.TownPut, busy("503", "1")},
+		"after a 503 that may have patched":   {wire.TownPatch, busy("503", "1")},
+		"after a 503 that may have paused":    {wire.ControlPause, busy("503", "1")},
+		"after what asking again cannot mend": {wire.Handoff, busy("409", "1")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := start(t)
+			asked := serve(t, c, test.verb, func(int64) *nats.Msg { return test.reply })
+			_, err := c.Request(t.Context(), test.verb, nil)
+			var refused *ReplyError
+			require.ErrorAs(t, err, &refused)
+			assert.Equal(t, "BUSY", refused.Code)
+			assert.EqualValues(t, 1, asked.Load())
+		})
+	}
+}
+
+func TestRequestRepeatsATownPutAfterA429(t *testing.T) {
+	c := start(t)
+	serve(t, c, wire.TownPut, func(n int64) *nats.Msg {
+		if n == 1 {
+			return busy("429", "1")
+		}
+		return &nats.Msg{}
+	})
+	_, err := c.Request(t.Context(), wire.TownPut, nil)
+	assert.NoError(t, err)
+}
+
+func TestRequestSaysWhyNoAnswerCame(t *testing.T) {
+	c := start(t)
+	code := func(ctx context.Context, body []byte) string {
+		_, err := c.Request(ctx, wire.Handoff, body)
+		var unavailable *UnavailableError
+		require.ErrorAs(t, err, &unavailable)
+		assert.Contains(t, err.Error(), unavailable.Code+": ")
+		assert.Error(t, errors.Unwrap(err))
+		return unavailable.Code
+	}
+	assert.Equal(t, "NO_RESPONDERS", code(t.Context(), nil))
+
+	ctx, cancel := context.WithCancel(t.Context())
+	serve(t, c, wire.Handoff, func(int64) *nats.Msg { cancel(); return nil })
+	assert.Equal(t, "INTERRUPTED", code(ctx, nil))
+	c.Timeout = 20 * time.Millisecond
+	assert.Equal(t, "TIMEOUT", code(t.Context(), nil))
+	c.Conn.Close()
+	assert.Equal(t, "CONNECTION", code(t.Context(), nil))
+}
+
+func TestRequestEndsItsPauseWithItsContext(t *testing.T) {
+	c := start(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	serve(t, c, wire.Handoff, func(n int64) *nats.Msg {
+		time.AfterFunc(time.Millisecond, cancel)
+		return busy("429", "9000")
+	})
+	_, err := c.Request(ctx, wire.Handoff, nil)
+	assert.Error(t, err)
+	assert.Error(t, ctx.Err())
+}
+
+func TestAPayloadThatNATSDoesNotTakeIsRefused(t *testing.T) {
+	c := start(t)
+	_, err := c.Request(t.Context(), wire.Handoff, []byte(strings.Repeat("x", 5000)))
+	var refused *ReplyError
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, "PAYLOAD_TOO_LARGE (413): the request has 5000 bytes, this NATS server takes 4096", err.Error())
+	assert.True(t, refused.Refused())
+	assert.Contains(t, string(refused.Body), `"code":"PAYLOAD_TOO_LARGE"`)
+}
+
+// may returns a client of a user who may not publish, or not subscribe, to some subjects.
+func may(t *testing.T, publish, subscribe string) *Client {
+	t.Helper()
+	t.Parallel()
+	nc := natstest.Connect(t, func(o *natsserver.Options) {
+		o.Users = []*natsserver.User{{Username: "u", Permissions: &natsserver.Permissions{
+			Publish:   &natsserver.SubjectPermission{Deny: []string{publish}},
+			Subscribe: &natsserver.SubjectPermission{Deny: []string{subscribe}},
+		}}}
+		o.NoAuthUser = "u"
+	})
+	return &Client{Conn: nc, World: "main", Timeout: 400 * time.Millisecond}
+}
+
+// What NATS said of another subject does not explain why no answer came.
+func TestRequestSaysWhatTheUserMayNotDo(t *testing.T) {
+	c := may(t, wire.Subject("main", wire.TownPut), "nothing")
+	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return nil })
+	for range 2 {
+		_, err := c.Request(t.Context(), wire.TownPut, nil)
+		require.True(t, IsCode(err, codeDenied), "%v", err)
+		require.ErrorIs(t, err, nats.ErrPermissionViolation)
+		_, err = c.Request(t.Context(), wire.TownGet, nil)
+		require.True(t, IsCode(err, codeTimeout), "%v", err)
+	}
+}
+
+func TestRequestSaysThatTheUserMayNotReadItsInbox(t *testing.T) {
+	c := may(t, "nothing", "_INBOX.>")
+	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return &nats.Msg{} })
+	for range 2 {
+		_, err := c.Request(t.Context(), wire.TownGet, nil)
+		require.True(t, IsCode(err, codeDenied), "%v", err)
+	}
+}
+
+func TestRequestNamesTheDeadlineThatWasMissed(t *testing.T) {
+	c := start(t)
+	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return nil })
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	_, err := c.Request(ctx, wire.TownGet, nil)
+	require.ErrorContains(t, err, "before the deadline of its context")
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	c.Timeout = 30 * time.Millisecond
+	_, err = c.Request(t.Context(), wire.TownGet, nil)
+	require.ErrorContains(t, err, "within 30ms (--timeout)")
+}
+
+func TestReplyErrorOf(t *testing.T) {
+	t.Parallel()
+	assert.Nil(t, ReplyErrorOf(&nats.Msg{Data: []byte("{}")}))
+
+	body := ErrorBody("UNKNOWN_TOWN", "there is none", []schemas.Violation{{Path: "/a", Message: "is b"}})
+	got := ReplyErrorOf(&nats.Msg{Data: body, Header: nats.Header{wire.ErrorCodeHeader: {"404"}}})
+	assert.Equal(t, &ReplyError{
+		Status: 404, Code: "UNKNOWN_TOWN", Message: "there is none", Body: body,
+		Details: []schemas.Violation{{Path: "/a", Message: "is b"}},
+	}, got)
+
+	got = ReplyErrorOf(&nats.Msg{Header: nats.Header{wire.ErrorCodeHeader: {"x"}, wire.ErrorHeader: {"oops"}}})
+	assert.Equal(t, "UNKNOWN (500): oops", got.Error())
+	assert.False(t, got.Refused())
+	assert.JSONEq(t, string(ErrorBody("UNKNOWN", "the server replied with 500 and no body", nil)), string(got.Body))
+}
+
+// Both clients send the same verbs once.
+func TestTheJavaScriptClientKnowsTheVerbsThatChange(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("js/client.mjs")
+	require.NoError(t, err)
+	var changing []string
+	for _, verb := range wire.Verbs() {
+		if verb.Changes() {
+			changing = append(changing, `"`+string(verb)+`"`)
+		}
+	}
+	require.Contains(t, string(source), "const changing = ["+strings.Join(changing, ", ")+"];")
+}

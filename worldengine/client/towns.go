@@ -1,0 +1,126 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"iter"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// TownSummary is a town of a list.
+type TownSummary struct {
+	TownID        string `json:"townId"`
+	SnapshotHash  string `json:"snapshotHash"`
+	DecisionEpoch int64  `json:"decisionEpoch"`
+	Revision      uint64 `json:"revision"`
+}
+
+// Town is a town with its state.
+type Town struct {
+	TownSummary `json:",inline"`
+	Snapshot    town.Snapshot `json:"snapshot"`
+	// Apply says who applies its commands: local, plugin or rcon.
+	Apply string `json:"apply"`
+	// PendingRunID is the run whose command is being applied, "" for none.
+	PendingRunID string `json:"pendingRunId"`
+	// Paused reports whether the town itself is paused; the world may be.
+	Paused bool `json:"paused"`
+	// JSON is the reply as it came.
+	JSON jsontext.Value `json:"-"`
+}
+
+// Town returns a town as it is now.
+func (c *Client) Town(ctx context.Context, townID string) (*Town, error) {
+	return c.TownAt(ctx, townID, 0)
+}
+
+// TownAt returns a town as a revision left it, and as it is now where revision is 0.
+func (c *Client) TownAt(ctx context.Context, townID string, revision uint64) (*Town, error) {
+	return c.askTown(ctx, wire.TownGet, struct {
+		TownID   string `json:"townId"`
+		Revision uint64 `json:"revision,omitzero"`
+	}{townID, revision})
+}
+
+// Put says how PutTown puts a town. The zero value creates it.
+type Put struct {
+	// Expected is the snapshotHash of the state to replace.
+	Expected string
+	// Apply says who applies its commands from now on; "" leaves that as it is.
+	Apply string
+}
+
+// PutTown creates a town or, with Put.Expected, replaces exactly that state of it. It is not repeated
+// where it may have been carried out: look at the town then.
+func (c *Client) PutTown(ctx context.Context, snapshot *town.Snapshot, put Put) (*Town, error) {
+	return c.askTown(ctx, wire.TownPut, struct {
+		Snapshot *town.Snapshot `json:"snapshot"`
+		Expected string         `json:"expectedSnapshotHash,omitzero"`
+		Apply    string         `json:"apply,omitzero"`
+	}{snapshot, put.Expected, put.Apply})
+}
+
+func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Town, error) {
+	t := new(Town)
+	data, err := c.Ask(ctx, verb, request, t)
+	if err != nil {
+		return nil, err
+	}
+	t.JSON = data
+	return t, nil
+}
+
+// Towns goes through the towns in the order of their ids, page by page. It ends behind the first error.
+func (c *Client) Towns(ctx context.Context) iter.Seq2[TownSummary, error] {
+	return func(yield func(TownSummary, error) bool) {
+		for after, more := "", true; more; {
+			var page struct {
+				Towns []TownSummary `json:"towns"`
+				Next  string        `json:"next"`
+			}
+			_, err := c.Ask(ctx, wire.TownList, struct {
+				After string `json:"after,omitzero"`
+			}{after}, &page)
+			if err == nil && page.Next != "" && page.Next <= after {
+				err = invalidAnswer(fmt.Errorf("the list comes back to %q after %q", page.Next, after))
+			}
+			if err != nil {
+				yield(TownSummary{}, err)
+				return
+			}
+			for _, t := range page.Towns {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			after, more = page.Next, page.Next != ""
+		}
+	}
+}
+
+// Ask asks a verb with a request that becomes JSON, and reads the reply into reply. It returns the reply
+// as it came.
+func (c *Client) Ask(ctx context.Context, verb wire.Verb, request, reply any) (jsontext.Value, error) {
+	body, err := json.Marshal(request, json.Deterministic(true))
+	if err != nil {
+		return nil, fmt.Errorf("client: a request of %s cannot be written: %w", verb, err)
+	}
+	msg, err := c.Request(ctx, verb, body)
+	if err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(msg.Data, reply); err != nil {
+		return nil, invalidAnswer(err)
+	}
+	return msg.Data, nil
+}
+
+// invalidAnswer is the error of an answer that is not what the contract says.
+func invalidAnswer(err error) error {
+	return &UnavailableError{Code: codeInvalid, Message: "the server's answer cannot be read: " + err.Error(), Cause: err}
+}

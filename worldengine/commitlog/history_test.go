@@ -1,0 +1,69 @@
+package commitlog_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
+)
+
+// hidden is a store that does not deliver some messages, as NATS does not what was changed on its disk.
+type hidden struct {
+	commitlog.Store
+	seqs []uint64
+}
+
+func (h *hidden) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	if slices.Contains(h.seqs, seq) {
+		return nil, nil
+	}
+	return h.Store.At(ctx, seq)
+}
+
+func (h *hidden) Next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+	for {
+		msg, err := h.Store.Next(ctx, subject, from)
+		if msg == nil || err != nil || !slices.Contains(h.seqs, msg.Sequence) {
+			return msg, err
+		}
+		from = msg.Sequence + 1
+	}
+}
+
+// The history of a town is read backwards, around what cannot be read.
+func TestBefore(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	var seqs []uint64
+	guard := uint64(0)
+	for day := range int64(9) {
+		var err error
+		guard, err = l.Commit(t.Context(), logtest.Put(t, day), guard)
+		require.NoError(t, err)
+		seqs = append(seqs, guard)
+	}
+	store := &hidden{Store: l.Store}
+	l.Store = store
+	for _, lost := range [][]uint64{nil, {seqs[4]}, seqs[2:6], seqs[:3], seqs[:8]} {
+		store.seqs = lost
+		want := slices.DeleteFunc(slices.Clone(seqs), func(seq uint64) bool { return slices.Contains(lost, seq) })
+		slices.Reverse(want)
+		var got []uint64
+		msg, err := l.Before(t.Context(), "t", seqs[8]+1)
+		for msg != nil {
+			require.NoError(t, err)
+			got = append(got, msg.Sequence)
+			msg, err = l.Previous(t.Context(), msg)
+		}
+		require.NoError(t, err)
+		require.Equal(t, want, got, "without %v", lost)
+	}
+	none, err := l.Before(t.Context(), "t", seqs[0])
+	require.NoError(t, err)
+	require.Nil(t, none)
+}

@@ -1,0 +1,305 @@
+package commitlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/follow"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// Log is the commit log of a world. Refused runs stand on world.<world>.refused.<town token>, and
+// events that others than the engine appended on world.<world>.run.<runId>, guarded alike and with
+// a time to live. Every member must be set before the first use, except FetchWait, and Stream where
+// nothing is read in bulk. A Log is safe for concurrent use.
+type Log struct {
+	// World is the world's name.
+	World string
+	// Store reads and writes single messages, Stream is the same stream for bulk reads.
+	Store  Store
+	Stream jetstream.Stream
+	// MaxPayload returns the largest message that the NATS server takes, in bytes.
+	MaxPayload func() int64
+	// MayStore returns why nothing can be stored at the moment, and nil where something can; nil
+	// where only NATS knows.
+	MayStore func() error
+	// Committed, where set, is called with how long NATS took to answer an append.
+	Committed func(took time.Duration)
+	// FetchWait is how long a list waits for messages that NATS does not deliver; DefaultFetchWait.
+	FetchWait time.Duration
+	// Draw returns a random duration from 0 up to below; only pauses depend on it.
+	Draw func(below time.Duration) time.Duration
+
+	refused atomic.Pointer[refusal] // by NATS, for want of room: of the last append
+}
+
+// StreamConfig returns the configuration of the stream of a world's commit log. history is how many
+// messages each subject keeps, retention that of the receipts.
+func StreamConfig(world string, history int64, retention time.Duration, replicas int) jetstream.StreamConfig {
+	return jetstream.StreamConfig{
+		Name:        wire.LogStream(world),
+		Description: "Commit log of the world " + world + ": the truth, everything else follows it",
+		Subjects: []string{
+			wire.LogSubject(world, "*"), wire.RefusedSubject(world, "*"), wire.RunSubject(world, "*"), wire.ControlSubject(world),
+			wire.SignalSubject(world),
+		},
+		AllowMsgTTL:       true, // of appended events
+		MaxMsgsPerSubject: history,
+		AllowDirect:       replicas <= 1, // a follower's copy may be behind its leader
+		Replicas:          max(replicas, 1),
+		Duplicates:        min(DuplicateWindow, retention),
+		DenyDelete:        true,
+		DenyPurge:         true,
+	}
+}
+
+// DuplicateWindow is how long the log itself knows the Nats-Msg-Id of a message: the id of a
+// refused run, or of appended events, so that an append that got no answer may be tried again
+// without being stored twice. It is not dedupe: the receipts are.
+const DuplicateWindow = 30 * time.Second
+
+// appendTimeout bounds one attempt to append.
+const appendTimeout = 3 * time.Second
+
+// Entry is a town as the log has it: its state, and the sequence of the message that holds it.
+// The zero entry is a town that the log does not know.
+type Entry struct {
+	// Seq is the log sequence of the town's last message.
+	Seq uint64
+	// LoadedSeq is the log sequence at which this instance read the town. What the instance has
+	// committed since then, its receipts remember.
+	LoadedSeq uint64
+	State     town.State
+	// Apply is the town's own binding, "" for the engine's default; Paused is the pause of the
+	// town, nil where it is not paused; Pending is the command that is being applied, nil where
+	// there is none.
+	Apply   apply.Binding
+	Paused  *PausedBy
+	Pending *apply.Pending
+}
+
+// Load reads the current entry of a town, the zero entry for one that does not exist. It returns
+// ErrTownDamaged or ErrLogUnavailable.
+func (l *Log) Load(ctx context.Context, townID string) (Entry, error) {
+	msg, err := l.LastOf(ctx, townID)
+	if msg == nil || err != nil {
+		return Entry{}, err
+	}
+	return ReadEntry(townID, msg)
+}
+
+// LastOf returns the last message of a town, or nil for one that does not exist. It returns
+// ErrTownDamaged or ErrLogUnavailable.
+func (l *Log) LastOf(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
+	msg, err := l.Store.Last(ctx, wire.LogSubject(l.World, wire.TownToken(townID)))
+	if errors.Is(err, ErrUnreadable) {
+		return nil, fmt.Errorf("%w: town %q: %w", ErrTownDamaged, townID, err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: last message of town %q: %w", ErrLogUnavailable, townID, err)
+	}
+	return msg, nil
+}
+
+// ReadEntry reads the entry of a town from a message of its subject. It returns ErrTownDamaged.
+func ReadEntry(townID string, msg *jetstream.RawStreamMsg) (Entry, error) {
+	rec, err := ReadRecord(msg.Data)
+	if err != nil {
+		return Entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID, msg.Sequence, err)
+	}
+	state, err := rec.State(msg.Header.Get(wire.HashHeader))
+	if err != nil {
+		return Entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID, msg.Sequence, err)
+	}
+	return Entry{
+		Seq: msg.Sequence, LoadedSeq: msg.Sequence, State: state,
+		Apply: rec.Apply, Paused: rec.Paused, Pending: rec.Pending,
+	}, nil
+}
+
+// End returns the sequence of the log's last message, of whatever subject.
+func (l *Log) End(ctx context.Context) (uint64, error) {
+	end, err := l.Store.End(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("%w: state of the log: %w", ErrLogUnavailable, err)
+	}
+	return end, nil
+}
+
+// Commit appends a message to a subject whose last message is at sequence guard, and returns the
+// sequence of the new one. It returns ErrLostRace when the subject has a later message,
+// ErrStorageFull when there is no room, and ErrLogUnavailable when it is not known whether the
+// message was stored.
+//
+// An append that gets no answer is not assumed to have failed: Commit tries again with the same
+// guard, and when the guard no longer holds, the message behind it tells whether it is this one.
+func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
+	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
+	inDoubt := false
+	for {
+		ack, err := l.Append(ctx, msg)
+		switch {
+		case err == nil:
+			return ack.Sequence, nil
+		case follow.IsWrongLastSequence(err) && inDoubt:
+			return l.Successor(ctx, msg, guard)
+		case follow.IsWrongLastSequence(err):
+			return 0, ErrLostRace
+		case isDefinite(err) && !inDoubt:
+			return 0, err
+		case errors.Is(err, ErrStorageFull) || backoff.Sleep(ctx, RetryDelay) != nil:
+			return 0, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+		}
+		inDoubt = true
+	}
+}
+
+// Message returns the message at a sequence, which must be there.
+func (l *Log) Message(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	msg, err := l.Store.At(ctx, seq)
+	if err == nil && msg == nil {
+		err = jetstream.ErrMsgNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: log sequence %d: %w", ErrLogUnavailable, seq, err)
+	}
+	return msg, nil
+}
+
+// RetryDelay is the pause before a request to NATS that got no answer is tried again.
+const RetryDelay = 50 * time.Millisecond
+
+// Successor resolves an append in doubt: the message that followed guard on its subject is either
+// the appended one, or proof that it was never stored.
+func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, error) {
+	next, err := l.Store.Next(ctx, msg.Subject, guard+1)
+	if err == nil && next == nil {
+		err = jetstream.ErrMsgNotFound
+	}
+	if err != nil {
+		return 0, fmt.Errorf("%w: an append is in doubt: %w", ErrLogUnavailable, err)
+	}
+	if next.Header.Get(wire.RunIDHeader) == msg.Header.Get(wire.RunIDHeader) &&
+		next.Header.Get(jetstream.MsgIDHeader) == msg.Header.Get(jetstream.MsgIDHeader) &&
+		string(next.Data) == string(msg.Data) {
+		return next.Sequence, nil
+	}
+	return 0, ErrLostRace
+}
+
+// Refuse appends the message of a refused run. With judged set, the run was judged on the state of
+// its town at sequence *judged, and is stored only while that is the town's last message; otherwise
+// Refuse returns ErrLostRace, so that no refusal is one of a state of the past. A duplicate needs
+// no guard: a key that was accepted stays accepted.
+func (l *Log) Refuse(ctx context.Context, msg *nats.Msg, townID string, judged *uint64) error {
+	if judged != nil {
+		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(*judged, 10)}
+		msg.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{wire.LogSubject(l.World, wire.TownToken(townID))}
+	}
+	// The run's id makes a second attempt within DuplicateWindow harmless.
+	msg.Header[jetstream.MsgIDHeader] = msg.Header[wire.RunIDHeader]
+	for inDoubt := false; ; inDoubt = true {
+		_, err := l.Append(ctx, msg)
+		switch {
+		case err == nil:
+			return nil
+		case follow.IsWrongLastSequence(err):
+			return ErrLostRace
+		case isDefinite(err) && !inDoubt:
+			return err
+		case errors.Is(err, ErrStorageFull) || backoff.Sleep(ctx, RetryDelay) != nil:
+			return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+		}
+	}
+}
+
+// Append tries once to store msg.
+func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	if size := int64(msg.Size()); size > l.MaxPayload() {
+		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrRecordTooLarge, size, l.MaxPayload())
+	}
+	if l.MayStore != nil {
+		if err := l.MayStore(); err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrStorageFull, err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
+	defer cancel()
+	began := time.Now()
+	ack, err := l.Store.Publish(ctx, msg)
+	if l.Committed != nil {
+		l.Committed(time.Since(began))
+	}
+	if isOutOfRoom(err) {
+		l.refused.Store(&refusal{err, time.Now()})
+		return nil, fmt.Errorf("%w: %w", ErrStorageFull, err)
+	}
+	if err == nil || follow.IsWrongLastSequence(err) {
+		if err == nil && l.refused.Load() != nil {
+			l.refused.Store(nil)
+		}
+		return ack, err
+	}
+	return nil, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+}
+
+// Full returns why the log takes nothing more, by MayStore or by the last append that NATS
+// answered, and nil where it takes more as far as is known.
+func (l *Log) Full() error {
+	if l.MayStore != nil {
+		if err := l.MayStore(); err != nil {
+			return err
+		}
+	}
+	if r := l.refused.Load(); r != nil && time.Since(r.at) < refusedFor {
+		return r.err
+	}
+	return nil
+}
+
+// refusal is an append that NATS refused for want of room.
+type refusal struct {
+	err error
+	at  time.Time
+}
+
+// refusedFor is how long Full believes a refusal. It is bounded because only the next append can
+// tell that there is room again, and a server that reports no room may get none.
+const refusedFor = 15 * time.Second
+
+// isOutOfRoom reports whether NATS refused a message because it, or the account, may store no more.
+func isOutOfRoom(err error) bool {
+	var api *jetstream.APIError
+	if !errors.As(err, &api) {
+		return false
+	}
+	const (
+		accountExceeded = 10002
+		insufficient    = 10023
+		storageExceeded = 10047
+		storeFailed     = 10077
+	)
+	switch api.ErrorCode {
+	case accountExceeded, insufficient, storageExceeded, storeFailed:
+		return true
+	}
+	return false
+}
+
+// isDefinite reports whether err means that the message was not stored. No answer does not mean
+// that.
+func isDefinite(err error) bool {
+	var api *jetstream.APIError
+	return errors.As(err, &api) || errors.Is(err, ErrRecordTooLarge) || errors.Is(err, ErrStorageFull) ||
+		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrMaxPayload)
+}

@@ -1,0 +1,144 @@
+package commitlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/follow"
+	"worldengine/worldengine/wire"
+)
+
+// Position is the place of a derived message: its log message, and its part of what is derived
+// from that one.
+type Position struct {
+	Seq  uint64
+	Part int
+}
+
+// Before reports whether p comes before other in the order of the log.
+func (p Position) Before(other Position) bool {
+	return p.Seq < other.Seq || p.Seq == other.Seq && p.Part < other.Part
+}
+
+// Message is a stored message of the log or of a derived stream.
+type Message struct {
+	jetstream.Msg
+	Seq    uint64
+	Stored time.Time
+	// At is the position that a derived message names, and Placed reports whether it names one.
+	At     Position
+	Placed bool
+	// Town is the town's id of a log message, once that was read.
+	Town string
+}
+
+// NewMessage returns a message that a stream stored at seq, at a time.
+func NewMessage(msg jetstream.Msg, seq uint64, stored time.Time) *Message {
+	m := &Message{Msg: msg, Seq: seq, Stored: stored}
+	logSeq, err := strconv.ParseUint(msg.Headers().Get(wire.LogSeqHeader), 10, 64)
+	part, partErr := strconv.Atoi(msg.Headers().Get(wire.LogPartHeader))
+	if err == nil && partErr == nil && logSeq > 0 && part >= 0 {
+		m.At, m.Placed = Position{logSeq, part}, true
+	}
+	return m
+}
+
+// Stored returns the message at a sequence of a stream, or nil where there is none.
+func Stored(ctx context.Context, stream jetstream.Stream, seq uint64) (*Message, error) {
+	raw, err := stream.GetMsg(ctx, seq)
+	return readStored(stream, raw, err)
+}
+
+// LastStored returns the last message of a subject, or nil where there is none.
+func LastStored(ctx context.Context, stream jetstream.Stream, subject string) (*Message, error) {
+	raw, err := stream.GetLastMsgForSubject(ctx, subject)
+	return readStored(stream, raw, err)
+}
+
+// NextStored returns the first message of a subject at or behind a sequence, or nil where there is
+// none.
+func NextStored(ctx context.Context, stream jetstream.Stream, subject string, seq uint64) (*Message, error) {
+	raw, err := stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(subject))
+	return readStored(stream, raw, err)
+}
+
+// NextStoredOf returns the first message of several subjects at or behind a sequence, or nil where
+// there is none.
+func NextStoredOf(
+	ctx context.Context, stream jetstream.Stream, subjects []string, seq uint64,
+) (first *Message, err error) {
+	for _, subject := range subjects {
+		msg, err := NextStored(ctx, stream, subject, seq)
+		if err != nil {
+			return nil, err
+		}
+		if msg != nil && (first == nil || msg.Seq < first.Seq) {
+			first = msg
+		}
+	}
+	return first, nil
+}
+
+func readStored(stream jetstream.Stream, raw *jetstream.RawStreamMsg, err error) (*Message, error) {
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, stream.CachedInfo().Config.Name, err)
+	}
+	return NewMessage(follow.Stored(raw), raw.Sequence, raw.Time), nil
+}
+
+// subjectsTimeout is how long NATS may take to list the subjects of a log: for a million it takes
+// some 20 s.
+const subjectsTimeout = 5 * time.Minute
+
+// SubjectsOf returns the subjects of a log that match filters, with their numbers of messages.
+func SubjectsOf(ctx context.Context, log jetstream.Stream, filters ...string) (map[string]uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, subjectsTimeout) // in place of the client's 5 s
+	defer cancel()
+	subjects := map[string]uint64{}
+	for _, filter := range filters {
+		info, err := log.Info(ctx, jetstream.WithSubjectFilter(filter))
+		if err != nil {
+			return nil, fmt.Errorf("%w: subjects of stream %s: %w", ErrLogUnavailable, log.CachedInfo().Config.Name, err)
+		}
+		maps.Copy(subjects, info.State.Subjects)
+	}
+	return subjects, nil
+}
+
+// LastOrUnreadable returns the last message of a subject, or of the subjects that match one, and
+// nil where there is none. It returns ErrUnreadable where the stream counts a message that NATS
+// does not deliver, because it was changed on the disk.
+func LastOrUnreadable(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+	msg, err := orNil(stream.GetLastMsgForSubject(ctx, subject))
+	if msg != nil || err != nil {
+		return msg, err
+	}
+	info, err := stream.Info(ctx, jetstream.WithSubjectFilter(subject))
+	if err != nil || len(info.State.Subjects) == 0 {
+		return nil, err
+	}
+	if msg, err = orNil(stream.GetLastMsgForSubject(ctx, subject)); msg == nil && err == nil { // it has not just come
+		err = ErrUnreadable
+	}
+	return msg, err
+}
+
+// ErrUnreadable means that a stream counts a message that it cannot deliver. Run fsck.
+var ErrUnreadable = errors.New("worldengine: the last message of the subject was changed on the disk of NATS")
+
+// orNil makes nil of a message that is not there.
+func orNil(msg *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return nil, nil
+	}
+	return msg, err
+}

@@ -1,0 +1,131 @@
+package commitlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/dedupe"
+	"worldengine/worldengine/backoff"
+)
+
+// Streams are the streams of a world that hold its log and what is derived from it.
+type Streams struct{ Log, Receipts, Events, Pending jetstream.Stream }
+
+// OpenStreams makes the streams of a world, or updates them to its settings.
+func OpenStreams(
+	ctx context.Context, js jetstream.JetStream, world string, s Settings, replicas int, logger *slog.Logger,
+) (streams Streams, err error) {
+	log := StreamConfig(world, s.HistoryPerTown, s.DedupeRetention, replicas)
+	log.Metadata = s.Metadata()
+	receipts, events := DerivedStreams(world, s, replicas)
+	if streams.Log, err = OpenStream(ctx, js, log, logger); err != nil {
+		return Streams{}, err
+	}
+	if streams.Receipts, err = OpenReceipts(ctx, js, world, receipts, streams.Log, logger); err != nil {
+		return Streams{}, err
+	}
+	if streams.Events, err = OpenStream(ctx, js, events, logger); err != nil {
+		return Streams{}, err
+	}
+	streams.Pending, err = OpenStream(ctx, js, PendingIndexConfig(world, replicas), logger)
+	return streams, err
+}
+
+// DerivedStreams returns the streams that are derived from the log of a world.
+func DerivedStreams(world string, s Settings, replicas int) (receipts, events jetstream.StreamConfig) {
+	return dedupe.StreamConfig(world, s.DedupeRetention, replicas),
+		EventStreamConfig(world, s.EventRetention, s.EventLimit, replicas)
+}
+
+// OpenStream makes a stream, or updates it to config. In a cluster several engines may do that at
+// the same moment, and of requests about one stream that is just being made the server leaves some
+// without an answer for ever; and while the cluster has no leader it refuses all. So a try is
+// bounded, and what passes is tried again. The stream is made before it is updated: a request to
+// make what is there already changes nothing, and leaves the others' requests their answers.
+func OpenStream(
+	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
+) (jetstream.Stream, error) {
+	var stream jetstream.Stream
+	err := untilItPasses(ctx, func(ctx context.Context) (err error) {
+		stream, err = tryStream(ctx, js, config, logger)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: stream %s: %w", config.Name, err)
+	}
+	return stream, nil
+}
+
+// untilItPasses calls attempt until it succeeds, fails with an error that does not pass, or
+// openTimeout is over. Each call may take streamTimeout.
+func untilItPasses(ctx context.Context, attempt func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, openTimeout)
+	defer cancel()
+	for {
+		bounded, cancel := context.WithTimeout(ctx, streamTimeout)
+		err := attempt(bounded)
+		cancel()
+		if err == nil || !passes(err) || backoff.Sleep(ctx, RetryDelay) != nil {
+			return err
+		}
+	}
+}
+
+func tryStream(
+	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
+) (jetstream.Stream, error) {
+	stream, err := js.CreateStream(ctx, config)
+	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
+		if err := warnOfDiscarded(ctx, js, config, logger); err != nil {
+			return nil, err
+		}
+		return js.UpdateStream(ctx, config)
+	}
+	return stream, err
+}
+
+// warnOfDiscarded warns of the messages of a stream that are over the limit of config: the update
+// to it discards them.
+func warnOfDiscarded(
+	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
+) error {
+	if config.MaxMsgs < 1 {
+		return nil
+	}
+	stream, err := js.Stream(ctx, config.Name)
+	if err != nil {
+		return err
+	}
+	if held, limit := stream.CachedInfo().State.Msgs, uint64(config.MaxMsgs); held > limit {
+		logger.Warn("the oldest messages of a stream are over its limit and are discarded",
+			"stream", config.Name, "messages", held-limit, "limit", limit)
+	}
+	return nil
+}
+
+// passes reports whether a request to the cluster that failed so may succeed later as it is: it got
+// no answer, the cluster has no leader at the moment, or the cluster does not know enough of its
+// servers yet.
+func passes(err error) bool {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return true
+	}
+	const (
+		noLeader = 10008
+		noPeers  = 10005
+	)
+	var api *jetstream.APIError
+	return errors.As(err, &api) && (api.ErrorCode == noLeader || api.ErrorCode == noPeers)
+}
+
+// Bounds of making a stream at the start of an engine.
+const (
+	// streamTimeout bounds one try, and openTimeout all of them.
+	streamTimeout = 4 * time.Second
+	openTimeout   = 30 * time.Second
+)

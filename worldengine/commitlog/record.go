@@ -1,0 +1,189 @@
+package commitlog
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// Kind is the kind of a record. The set is closed.
+type Kind string
+
+// The kinds of a record. The first four, and mend, stand on a town's subject and hold its state; a
+// refused run changes no town and stands on the refused subject, events of a run on that of their
+// run, what pauses the whole world on the control subject, and other signals on theirs.
+const (
+	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
+	KindPending Kind = "pending" // an accepted handoff that is being applied: its first events, or its next attempt
+	KindPut     Kind = "put"     // a state that town.put, town.patch or the world file gave
+	KindControl Kind = "control" // a signal of an operator: a town, or the world, is paused or resumed
+	KindSignal  Kind = "signal"  // a signal that changes no town's record: a refused one, or a cancellation
+	KindRefused Kind = "refused" // a refused handoff: result and events
+	KindEvents  Kind = "events"  // events of a run that others than the engine appended
+	KindRun     Kind = "run"     // events of a run that the engine emits between its commits
+	// KindMend puts a town back to its last readable record, where messages behind that are
+	// damaged.
+	KindMend Kind = "mend"
+)
+
+// OfTown reports whether a record of this kind holds a town's state.
+func (k Kind) OfTown() bool {
+	return k == KindHandoff || k == KindPending || k == KindPut || k == KindControl || k == KindMend
+}
+
+// MayLeavePending reports whether a command may be being applied to the town after a record of this
+// kind. After every other record of a town none is.
+func (k Kind) MayLeavePending() bool {
+	return k == KindPending || k == KindControl || k == KindMend
+}
+
+// RecordVersion is the schemaVersion of a record.
+const RecordVersion = "commit-record.v1"
+
+// MaxTownHeader bounds the header with a town's id, since NATS bounds all headers together; the id
+// of a town whose header would be longer is read from the record.
+const MaxTownHeader = 4096
+
+// Record is one message of the commit log: everything that one decision changed, together or not
+// at all. Members that a kind does not have are absent.
+type Record struct {
+	SchemaVersion string `json:"schemaVersion"`
+	Kind          Kind   `json:"kind"`
+	TownID        string `json:"townId"`
+	// Apply, Paused and Pending are what else is known of a town, and stand in each of its records.
+	Apply   apply.Binding  `json:"apply,omitzero"` // "" for the engine's default
+	Paused  *PausedBy      `json:"paused,omitzero"`
+	Pending *apply.Pending `json:"pending,omitzero"`
+	// Closing, in a record on a run's subject, reports whether only the engine goes on with the
+	// run.
+	Closing bool `json:"closing,omitzero"`
+	// Mend stands in a record of kind mend.
+	Mend     *Mended        `json:"mend,omitzero"`
+	Snapshot jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after it
+	Result   jsontext.Value `json:"result,omitzero"`
+	// Handoff is the handoff that the result answers, for who wants to judge it again. Records of
+	// earlier engines do not have it.
+	Handoff jsontext.Value `json:"handoff,omitzero"`
+	// Addition stands beside the result of an accepted handoff, for revision 1 of it. Records of
+	// earlier engines do not have it.
+	Addition *handoff.Addition `json:"addition,omitzero"`
+	Run      *runevents.Run    `json:"run,omitzero"`
+}
+
+// Message returns the log message of a record. after is what the town is with it, or nil for a
+// record of no town.
+func (rec *Record) Message(subject string, after *Entry) (*nats.Msg, error) {
+	rec.SchemaVersion = RecordVersion
+	header := nats.Header{wire.KindHeader: {string(rec.Kind)}}
+	if after != nil {
+		rec.Apply, rec.Paused, rec.Pending = after.Apply, after.Paused, after.Pending
+		state := &after.State
+		rec.Snapshot = state.Canonical
+		if encoded := wire.PercentEncode(rec.TownID); len(encoded) <= MaxTownHeader {
+			header[wire.TownHeader] = []string{encoded}
+		}
+		header[wire.HashHeader] = []string{state.Hash}
+		header[wire.EpochHeader] = []string{strconv.FormatInt(state.Epoch(), 10)}
+	}
+	if rec.Run != nil {
+		header[wire.RunIDHeader] = []string{rec.Run.RunID}
+	}
+	body, err := rec.marshal()
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: cannot write the record of %q: %w", rec.TownID, err)
+	}
+	return &nats.Msg{Subject: subject, Header: header, Data: body}, nil
+}
+
+// marshal writes the record. Snapshot and result are JSON already and go in as they are.
+func (rec *Record) marshal() ([]byte, error) {
+	b := append(make([]byte, 0, 4096), `{"schemaVersion":"`+RecordVersion+`","kind":"`...)
+	b = append(append(b, rec.Kind...), `","townId":`...)
+	b = handoff.AppendString(b, rec.TownID)
+	b, err := rec.appendAttributes(b)
+	if err != nil {
+		return nil, err
+	}
+	if rec.Snapshot != nil {
+		b = append(append(b, `,"snapshot":`...), rec.Snapshot...)
+	}
+	if rec.Result != nil {
+		b = append(append(b, `,"result":`...), rec.Result...)
+	}
+	if rec.Handoff != nil {
+		b = append(append(b, `,"handoff":`...), rec.Handoff...)
+	}
+	if rec.Run != nil {
+		if b, err = rec.Run.AppendJSON(append(b, `,"run":`...)); err != nil {
+			return nil, err
+		}
+	}
+	return append(b, '}'), nil
+}
+
+// appendAttributes writes what most records do not have.
+func (rec *Record) appendAttributes(b []byte) ([]byte, error) {
+	member := func(name string, v any) error {
+		data, err := json.Marshal(v)
+		b = append(append(append(b, `,"`...), name...), `":`...)
+		b = append(b, data...)
+		return err
+	}
+	var err error
+	if rec.Apply != "" {
+		err = errors.Join(err, member("apply", rec.Apply))
+	}
+	if rec.Paused != nil {
+		err = errors.Join(err, member("paused", rec.Paused))
+	}
+	if rec.Pending != nil {
+		err = errors.Join(err, member("pending", rec.Pending))
+	}
+	if rec.Mend != nil {
+		err = errors.Join(err, member("mend", rec.Mend))
+	}
+	if rec.Closing {
+		err = errors.Join(err, member("closing", true))
+	}
+	if rec.Addition != nil {
+		err = errors.Join(err, member("addition", rec.Addition))
+	}
+	return b, err
+}
+
+// ReadRecord reads the body of a log message.
+func ReadRecord(data []byte) (*Record, error) {
+	rec := new(Record)
+	if err := json.Unmarshal(data, rec); err != nil {
+		return nil, fmt.Errorf("worldengine: not a commit record: %w", err)
+	}
+	if rec.SchemaVersion != RecordVersion {
+		return nil, fmt.Errorf("worldengine: a commit record of version %q; this engine reads %s",
+			rec.SchemaVersion, RecordVersion)
+	}
+	return rec, nil
+}
+
+// State returns the town's state that the record holds. What is stored was valid, so a snapshot
+// that is not, or not the one that the header's hash names, is damage.
+func (rec *Record) State(hash string) (town.State, error) {
+	state, err := town.ParseStored(rec.Snapshot)
+	if err != nil {
+		return town.State{}, fmt.Errorf("worldengine: the stored state of %q: %w", rec.TownID, err)
+	}
+	if state.Hash != hash {
+		return town.State{}, fmt.Errorf("worldengine: the stored state of %q has the hash %s, "+
+			"but its message says %s", rec.TownID, state.Hash, hash)
+	}
+	return state, nil
+}

@@ -1,0 +1,187 @@
+package commitlog
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"worldengine/dedupe"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/wire"
+)
+
+// Settings are what all servers of a world agree on. They are stored with the world, in the
+// metadata of the stream of its log. The zero value of a member means that the setting is not
+// given.
+type Settings struct {
+	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town.
+	HistoryPerTown int64
+	// DedupeRetention is how long a receipt is kept, and EventRetention a run event.
+	DedupeRetention, EventRetention time.Duration
+	// EventLimit is how many run events are kept at most; -1 for no limit.
+	EventLimit int64
+	// Apply is who applies the commands of towns that have no binding of their own.
+	Apply apply.Binding
+}
+
+// Setting is one setting, by the name of its flag of handoffd.
+type Setting struct {
+	Name  string `json:"name"`
+	Value string `json:"value"`
+}
+
+// The names of the settings.
+const (
+	HistorySetting        = "history-per-town"
+	DedupeSetting         = "dedupe-retention"
+	EventRetentionSetting = "runevents-retention"
+	EventLimitSetting     = "runevents-limit"
+	ApplySetting          = "apply"
+)
+
+// DefaultSettings are those of a new world that is not given others.
+func DefaultSettings() Settings {
+	return Settings{
+		HistoryPerTown: wire.DefaultHistoryPerTown, EventLimit: wire.DefaultEventLimit,
+		DedupeRetention: dedupe.DefaultRetention, EventRetention: dedupe.DefaultRetention, Apply: apply.Local,
+	}
+}
+
+// Or returns the settings with those of others where they are not given.
+func (s Settings) Or(others Settings) Settings {
+	return Settings{
+		HistoryPerTown:  cmp.Or(s.HistoryPerTown, others.HistoryPerTown),
+		DedupeRetention: cmp.Or(s.DedupeRetention, others.DedupeRetention),
+		EventRetention:  cmp.Or(s.EventRetention, others.EventRetention),
+		EventLimit:      cmp.Or(s.EventLimit, others.EventLimit),
+		Apply:           cmp.Or(s.Apply, others.Apply),
+	}
+}
+
+// List returns the settings that are given, in the order of the struct.
+func (s Settings) List() []Setting {
+	list := []Setting{
+		{HistorySetting, number(s.HistoryPerTown)}, {DedupeSetting, duration(s.DedupeRetention)},
+		{EventRetentionSetting, duration(s.EventRetention)}, {EventLimitSetting, number(s.EventLimit)},
+		{ApplySetting, string(s.Apply)},
+	}
+	given := list[:0]
+	for _, setting := range list {
+		if setting.Value != "" {
+			given = append(given, setting)
+		}
+	}
+	return given
+}
+
+func number(n int64) string {
+	if n == 0 {
+		return ""
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+func duration(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return d.String()
+}
+
+// Validate returns what an operator may not set, although the engine takes it.
+func (s Settings) Validate() error {
+	if s.HistoryPerTown != 0 && s.HistoryPerTown < wire.LeastHistoryPerTown {
+		return fmt.Errorf("worldengine: %s must be at least %d, not %d: receipts and run events are written "+
+			"after the commit, and those of commits that the log gives up before are lost",
+			HistorySetting, wire.LeastHistoryPerTown, s.HistoryPerTown)
+	}
+	return nil
+}
+
+// Set sets a setting by its name. The error says what may stand there.
+func (s *Settings) Set(name, value string) error {
+	var err error
+	switch name {
+	case HistorySetting:
+		s.HistoryPerTown, err = strconv.ParseInt(value, 10, 64)
+		if err != nil || s.HistoryPerTown < 1 {
+			return fmt.Errorf("worldengine: %s must be at least 1, not %q", name, value)
+		}
+	case DedupeSetting:
+		s.DedupeRetention, err = retention(name, value)
+	case EventRetentionSetting:
+		s.EventRetention, err = retention(name, value)
+	case EventLimitSetting:
+		s.EventLimit, err = strconv.ParseInt(value, 10, 64)
+		if err != nil || s.EventLimit < 1 && s.EventLimit != -1 {
+			return fmt.Errorf("worldengine: %s must be at least 1, or -1 for no limit, not %q", name, value)
+		}
+	case ApplySetting:
+		s.Apply = apply.Binding(value)
+		err = s.Apply.Validate()
+	default:
+		return fmt.Errorf("worldengine: there is no setting %q of a world, but %s, %s, %s, %s and %s", name,
+			HistorySetting, DedupeSetting, EventRetentionSetting, EventLimitSetting, ApplySetting)
+	}
+	return err
+}
+
+func retention(name, value string) (time.Duration, error) {
+	d, err := time.ParseDuration(value)
+	if err != nil || d < time.Second {
+		return 0, fmt.Errorf("worldengine: %s must be a duration of at least 1s, such as 720h, not %q", name, value)
+	}
+	return d, nil
+}
+
+// settingPrefix is how the keys begin under which the metadata of the log's stream has the
+// settings.
+const settingPrefix = "worldengine."
+
+// Metadata returns the settings as metadata of the stream of a log.
+func (s Settings) Metadata() map[string]string {
+	metadata := map[string]string{}
+	for _, setting := range s.List() {
+		metadata[settingPrefix+setting.Name] = setting.Value
+	}
+	return metadata
+}
+
+// SettingsOf returns the settings in the metadata of the stream of a log: none are given in that of
+// a world that only earlier versions have served. A setting that this version cannot read is left
+// out.
+func SettingsOf(metadata map[string]string) Settings {
+	var s Settings
+	for key, value := range metadata {
+		if name, ours := strings.CutPrefix(key, settingPrefix); ours {
+			if read := s; read.Set(name, value) == nil {
+				s = read
+			}
+		}
+	}
+	return s
+}
+
+// Difference is a setting in which a server and its world do not agree.
+type Difference struct {
+	Name  string `json:"name"`
+	World string `json:"world"`
+	Given string `json:"given"`
+}
+
+// differences returns where the given settings are not those of the world.
+func (s Settings) differences(world Settings) []Difference {
+	var found []Difference
+	values := map[string]string{}
+	for _, setting := range world.List() {
+		values[setting.Name] = setting.Value
+	}
+	for _, setting := range s.List() {
+		if values[setting.Name] != setting.Value {
+			found = append(found, Difference{setting.Name, values[setting.Name], setting.Value})
+		}
+	}
+	return found
+}

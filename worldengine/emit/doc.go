@@ -1,0 +1,14 @@
+// Package emit emits run events from a process that is not the engine, such as the worker of a
+// plugin, over the verb run.append (RunEvents v2.0.1, sections 2.5 and 5.3):
+//
+//	Emitter ── worldengine.v1.<world>.run.append ──> the engine, which is the append authority
+//
+// The request is a run-append-request.v1 with one event; the answer is a run-append-reply.v1, or an
+// error reply with the header Nats-Service-Error-Code and, on 429 and 503, Retry-After-Ms.
+//
+// The Emitter draws the eventId of each event once and writes it into an EventIDRegistry before it
+// sends the event, so that every retry has the same eventId. A KVRegistry keeps the eventIds in the
+// key-value bucket WORLD_<world>_EVENTIDS, for runs that outlive their producer's process.
+//
+// What an event is and which transitions are valid stands in package runevents.
+package emit

@@ -1,0 +1,185 @@
+package emit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/wire"
+)
+
+// Config names the run whose events an Emitter emits, and how it reaches the append authority.
+// Conn, TownID and Identity are required; the zero value of every other member means its default.
+type Config struct {
+	Conn     *nats.Conn         // required; stays the caller's, who closes it
+	World    string             // default "main"
+	TownID   string             // required; the town that the run is of
+	Identity runevents.Identity // required; RunID has to match runevents.RunIDPattern
+	// Registry keeps the eventIds. The default is a new MemoryRegistry, which is enough only for a
+	// run that ends with this process. Emitters that continue each other's run share a durable one.
+	Registry EventIDRegistry
+	// EngineAttemptID is the provider's number of this process's attempt, where the provider shows
+	// attempts; default 1 (RunEvents v2.0.1, section 2.4).
+	EngineAttemptID int64
+	// Timeout bounds one try to append; default 5 s.
+	Timeout time.Duration
+	// Now is the producer's clock; default time.Now.
+	Now func() time.Time
+}
+
+// Emitter emits the events of one run over the verb run.append. It is safe for concurrent use and
+// emits one event at a time.
+//
+// It emits no event that is invalid in the state that it believes its run to be in (RunEvents
+// v2.0.1, section 5.3, layer 1). That state follows from the events that it emitted and from those
+// that Observe showed it.
+type Emitter struct {
+	config    Config
+	authority authority
+
+	turn    chan struct{} // holds a value while an Emit or Observe runs
+	guard   *runevents.Guard
+	emitted map[string]runevents.Appended // by idempotencyKey
+}
+
+// New returns an emitter of a run that it believes to have no events yet. The error says which
+// required member of config is missing or wrong.
+func New(config Config) (*Emitter, error) {
+	switch {
+	case config.Conn == nil:
+		return nil, errors.New("emit: Config.Conn is missing: an emitter needs a NATS connection")
+	case config.TownID == "":
+		return nil, errors.New("emit: Config.TownID is empty: an emitter needs the town of its run")
+	case !runevents.IsRunID(config.Identity.RunID):
+		return nil, fmt.Errorf("emit: Config.Identity.RunID is %q: it has to match %s",
+			config.Identity.RunID, runevents.RunIDPattern)
+	}
+	if config.Registry == nil {
+		config.Registry = NewMemoryRegistry()
+	}
+	if config.Now == nil {
+		config.Now = time.Now
+	}
+	return &Emitter{
+		config: config,
+		authority: authority{
+			conn: config.Conn, subject: wire.Subject(cmp.Or(config.World, wire.DefaultWorld), wire.RunAppend),
+			timeout: cmp.Or(config.Timeout, 5*time.Second),
+		},
+		turn: make(chan struct{}, 1), guard: runevents.NewGuard(config.Identity.RunID),
+		emitted: map[string]runevents.Appended{},
+	}, nil
+}
+
+// Observe shows the emitter events that its run has, in the order of runSeq: those of other
+// producers, or its own from before a restart, which Emit then knows. It waits while an Emit runs.
+// The error is runevents.ErrOtherRun or runevents.ErrNoRunSeq; then no event was taken in.
+func (e *Emitter) Observe(records ...runevents.Record) error {
+	e.turn <- struct{}{}
+	defer func() { <-e.turn }()
+	return e.observe(records...)
+}
+
+func (e *Emitter) observe(records ...runevents.Record) error {
+	if err := e.guard.Observe(records...); err != nil {
+		return err
+	}
+	for i := range records {
+		r := &records[i]
+		e.emitted[r.IdempotencyKey] = runevents.Appended{
+			EventID: r.EventID, RunSeq: r.RunSeq, PersistedAt: r.PersistedAt,
+		}
+	}
+	return nil
+}
+
+// Emit appends one event and returns the metadata with which the authority persisted it. stepID is
+// "" for an event of the run, attempt is the logicalAttemptId, from 1, and payload is nil or
+// marshals to a JSON object.
+//
+// Emit retries, with the same eventId, while the authority is busy (429), unavailable (503) or
+// silent, until ctx is done. Then, and after every other error, the caller may call the same Emit
+// again, here or in another process with the same registry: the authority stores the event once.
+// For an event that was emitted before, Emit returns the metadata that it has, with Idempotent set
+// (section 2.5).
+//
+// The error is *runevents.InvalidTransitionError when the guard refused the event: the emitter sent
+// nothing, and sends no other event of that step attempt, or run. It is *AppendError when the
+// authority refused, *schemas.ValidationError when the event violates its schema, ErrRegistry, or
+// ctx's.
+func (e *Emitter) Emit(
+	ctx context.Context, event runevents.EventType, stepID string, attempt int64, payload any,
+) (runevents.Appended, error) {
+	select {
+	case e.turn <- struct{}{}:
+		defer func() { <-e.turn }()
+	case <-ctx.Done():
+		return runevents.Appended{}, ctx.Err()
+	}
+	w, err := e.write(event, stepID, attempt, payload)
+	if err != nil {
+		return runevents.Appended{}, err
+	}
+	if before, ok := e.emitted[w.IdempotencyKey]; ok {
+		before.Idempotent = true
+		return before, nil
+	}
+	if err := e.guard.Check(&w); err != nil {
+		return runevents.Appended{}, err
+	}
+	return e.append(ctx, w)
+}
+
+// append gives w its eventId, has the authority store it and takes it in.
+func (e *Emitter) append(ctx context.Context, w runevents.Write) (runevents.Appended, error) {
+	var err error
+	registry := e.config.Registry
+	if w.EventID, err = registry.ID(ctx, w.RunID, w.IdempotencyKey); err != nil {
+		return runevents.Appended{}, err
+	}
+	if err := w.Validate(); err != nil {
+		return runevents.Appended{}, err
+	}
+	appended, err := e.authority.append(ctx, e.config.TownID, &w)
+	if err != nil {
+		return runevents.Appended{}, err
+	}
+	if appended.EventID != w.EventID {
+		w.EventID = appended.EventID
+		if err := registry.Adopt(ctx, w.RunID, w.IdempotencyKey, w.EventID); err != nil {
+			return runevents.Appended{}, err
+		}
+	}
+	record := runevents.Record{
+		Write: w, RunSeq: appended.RunSeq, PersistedAt: appended.PersistedAt,
+	}
+	if err := e.observe(record); err != nil {
+		return runevents.Appended{}, fmt.Errorf(
+			"emit: the authority answered an append without a valid runSeq: %w", err)
+	}
+	e.emitted[w.IdempotencyKey] = appended
+	return appended, nil
+}
+
+// write returns the event without its eventId.
+func (e *Emitter) write(
+	event runevents.EventType, stepID string, attempt int64, payload any,
+) (runevents.Write, error) {
+	w, err := runevents.NewWrite(e.config.Identity, runevents.Event{
+		EventType: event, StepID: stepID, LogicalAttemptID: attempt,
+		EngineAttemptID: e.config.EngineAttemptID, EmittedAt: runevents.Timestamp(e.config.Now()),
+	})
+	if err != nil || payload == nil {
+		return w, err
+	}
+	if w.Payload, err = json.Marshal(payload, json.Deterministic(true)); err != nil {
+		return w, fmt.Errorf("emit: the payload of %s is not JSON: %w", event, err)
+	}
+	return w, nil
+}

@@ -1,0 +1,309 @@
+package emit_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/schemas/schemastest"
+	"worldengine/worldengine/emit"
+)
+
+// scripted answers run.append as its script says, and remembers what it was asked.
+type scripted struct {
+	t testing.TB
+
+	mu     sync.Mutex
+	script []func(*nats.Msg, runevents.Write)
+	asked  []runevents.Write
+}
+
+// serveScript serves a script; behind its end everything is persisted.
+func serveScript(t testing.TB, nc *nats.Conn, script ...func(*nats.Msg, runevents.Write)) *scripted {
+	t.Helper()
+	s := &scripted{t: t, script: script}
+	_, err := nc.Subscribe("worldengine.v1.main.run.append", s.answer)
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	return s
+}
+
+func (s *scripted) answer(msg *nats.Msg) {
+	townID, writes, err := runevents.ParseAppend(msg.Data, schemas.Limits{})
+	if err == nil {
+		err = runevents.CheckAppend(writes)
+	}
+	if err != nil || townID != "t" || len(writes) != 1 {
+		s.t.Errorf("asked for %s: %v", msg.Data, err)
+		return
+	}
+	s.mu.Lock()
+	s.asked = append(s.asked, writes[0])
+	step := persist
+	if len(s.script) > 0 {
+		step, s.script = s.script[0], s.script[1:]
+	}
+	s.mu.Unlock()
+	step(msg, writes[0])
+}
+
+// writes returns what was asked so far.
+func (s *scripted) writes() []runevents.Write {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.asked
+}
+
+func persist(msg *nats.Msg, w runevents.Write) { answerWith(msg, w.EventID, false) }
+
+func answerWith(msg *nats.Msg, eventID string, idempotent bool) {
+	data, _ := json.Marshal(map[string]any{"appended": []runevents.Appended{
+		{EventID: eventID, RunSeq: 7, PersistedAt: "2026-02-16T10:00:00.130Z", Idempotent: idempotent},
+	}})
+	_ = msg.Respond(data)
+}
+
+// refuse answers with an error.
+func refuse(status int, code, retryAfter string) func(*nats.Msg, runevents.Write) {
+	return func(msg *nats.Msg, _ runevents.Write) {
+		reply := nats.NewMsg(msg.Reply)
+		reply.Header.Set("Nats-Service-Error-Code", strconv.Itoa(status))
+		reply.Header.Set("Retry-After-Ms", retryAfter)
+		reply.Data = []byte(`{"error":{"code":"` + code + `","message":"No.","details":[{"path":"/events/0","message":"is bad"}]}}`)
+		_ = msg.RespondMsg(reply)
+	}
+}
+
+func silence(*nats.Msg, runevents.Write) {}
+
+func newEmitter(t testing.TB, nc *nats.Conn, change ...func(*emit.Config)) *emit.Emitter {
+	t.Helper()
+	config := emit.Config{Conn: nc, TownID: "t", Identity: identity, Timeout: time.Minute}
+	for _, c := range change {
+		c(&config)
+	}
+	e, err := emit.New(config)
+	require.NoError(t, err)
+	return e
+}
+
+// While the authority is busy, away or silent the same event is sent again, with the same eventId.
+func TestEmitterTriesAgain(t *testing.T) {
+	t.Parallel()
+	nc, _ := startNATS(t, t.TempDir())
+	authority := serveScript(t, nc,
+		refuse(429, "OVERLOADED", "1"), refuse(503, "LOG_UNAVAILABLE", ""), silence)
+	e := newEmitter(t, nc, func(c *emit.Config) { c.Timeout = 3 * time.Second }) // of the silence
+	appended, err := e.Emit(t.Context(), runevents.StepStarted, "a", 2, map[string]any{"n": 1})
+	require.NoError(t, err)
+	asked := authority.writes()
+	require.Len(t, asked, 4)
+	for _, w := range asked {
+		require.Equal(t, asked[0], w)
+	}
+	require.Equal(t, runevents.Appended{
+		EventID: asked[0].EventID, RunSeq: 7, PersistedAt: "2026-02-16T10:00:00.130Z",
+	}, appended)
+	require.JSONEq(t, `{"n":1}`, string(asked[0].Payload))
+	require.Equal(t, int64(2), asked[0].LogicalAttemptID)
+	require.Equal(t, int64(1), asked[0].EngineAttemptID)
+
+	again, err := e.Emit(t.Context(), runevents.StepStarted, "a", 2, nil)
+	require.NoError(t, err)
+	appended.Idempotent = true
+	require.Equal(t, appended, again)
+	require.Len(t, authority.writes(), 4, "known, so not asked for")
+}
+
+// An emitter that gave up, or a new one with the same registry, goes on with the same eventId.
+func TestEmitterKeepsItsEventIDs(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	nc, stop := startNATS(t, dir)
+	durable := func(c *emit.Config) { c.Registry = openRegistry(t, c.Conn) }
+	e := newEmitter(t, nc, durable)
+	var err error
+	for patience := 200 * time.Millisecond; patience < time.Minute; patience *= 2 { // a busy machine may need more
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		_, err = e.Emit(ctx, runevents.RunStarted, "", 1, nil)
+		cancel()
+		if errors.Is(err, nats.ErrNoResponders) {
+			break
+		}
+	}
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorIs(t, err, nats.ErrNoResponders, "nobody served it")
+	authority := serveScript(t, nc)
+	_, err = e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
+	require.NoError(t, err)
+	first := authority.writes()[0]
+	stop()
+
+	nc, _ = startNATS(t, dir)
+	authority = serveScript(t, nc)
+	_, err = newEmitter(t, nc, durable).Emit(t.Context(), runevents.RunStarted, "", 1, nil)
+	require.NoError(t, err)
+	require.Equal(t, first.EventID, authority.writes()[0].EventID)
+}
+
+// The registry was lost, so the event comes with another eventId than it was persisted with: what
+// the authority returns is adopted.
+func TestEmitterAdopts(t *testing.T) {
+	t.Parallel()
+	nc, _ := startNATS(t, t.TempDir())
+	const persisted = "9b2f6a1e-7c4d-4e0b-8a53-1f6f0c9d2e77"
+	serveScript(t, nc, func(msg *nats.Msg, _ runevents.Write) { answerWith(msg, persisted, true) })
+	registry := emit.NewMemoryRegistry()
+	e := newEmitter(t, nc, func(c *emit.Config) { c.Registry = registry })
+	appended, err := e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
+	require.NoError(t, err)
+	require.Equal(t, persisted, appended.EventID)
+	require.True(t, appended.Idempotent)
+	key := newWrite(t, runevents.RunStarted, "", 1).IdempotencyKey
+	id, err := registry.ID(t.Context(), identity.RunID, key)
+	require.NoError(t, err)
+	require.Equal(t, persisted, id)
+}
+
+// What the authority refuses for good is not sent again; the same event may be emitted later.
+func TestEmitterGivesUp(t *testing.T) {
+	t.Parallel()
+	nc, _ := startNATS(t, t.TempDir())
+	authority := serveScript(t, nc, refuse(409, "INVALID_TRANSITION", ""),
+		func(msg *nats.Msg, _ runevents.Write) { _ = msg.Respond([]byte(`{"appended":[]}`)) },
+		func(msg *nats.Msg, _ runevents.Write) { _ = msg.Respond([]byte(`no JSON`)) })
+	e := newEmitter(t, nc)
+	_, err := e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
+	refused, ok := errors.AsType[*emit.AppendError](err)
+	require.True(t, ok, "%v", err)
+	require.Equal(t, []any{409, "INVALID_TRANSITION", "No."}, []any{refused.Status, refused.Code, refused.Message})
+	require.ErrorContains(t, err, "/events/0: is bad")
+	for range 2 {
+		_, err = e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
+		require.Error(t, err)
+	}
+	_, err = e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
+	require.NoError(t, err)
+	require.Len(t, authority.writes(), 4)
+	nc.Close()
+	_, err = e.Emit(t.Context(), runevents.RunPaused, "", 1, nil)
+	require.ErrorIs(t, err, nats.ErrConnectionClosed)
+}
+
+// An answer whose event has no place in its run is no answer; the same event may be emitted again.
+func TestEmitterRefusesAnAnswerWithoutRunSeq(t *testing.T) {
+	t.Parallel()
+	nc, _ := startNATS(t, t.TempDir())
+	authority := serveScript(t, nc, func(msg *nats.Msg, w runevents.Write) {
+		_ = msg.Respond([]byte(`{"appended":[{"eventId":"` + w.EventID + `","runSeq":0}]}`))
+	})
+	e := newEmitter(t, nc)
+	_, err := e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
+	require.ErrorIs(t, err, runevents.ErrNoRunSeq)
+	_, err = e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
+	require.NoError(t, err)
+	asked := authority.writes()
+	require.Len(t, asked, 2)
+	require.Equal(t, asked[0].EventID, asked[1].EventID)
+}
+
+// The guard refuses what a projector would ignore, before anything is sent, and then every other
+// event of that step attempt, or run, and no more.
+func TestEmitterGuards(t *testing.T) {
+	t.Parallel()
+	nc, _ := startNATS(t, t.TempDir())
+	authority := serveScript(t, nc)
+	e := newEmitter(t, nc)
+	emitted := func(event runevents.EventType, stepID string, attempt int64) error {
+		_, err := e.Emit(t.Context(), event, stepID, attempt, nil)
+		return err
+	}
+	var invalid *runevents.InvalidTransitionError
+	require.ErrorAs(t, emitted(runevents.StepCompleted, "a", 1), &invalid)
+	require.Equal(t, &runevents.InvalidTransitionError{
+		StepID: "a", Expected: "RUNNING", Actual: "PENDING", Attempted: runevents.StepCompleted,
+	}, invalid)
+	require.ErrorAs(t, emitted(runevents.StepStarted, "a", 1), &invalid, "the step attempt is stopped")
+	require.NoError(t, emitted(runevents.RunStarted, "", 1))
+	require.NoError(t, emitted(runevents.StepStarted, "a", 2), "another attempt is not")
+	require.NoError(t, emitted("Told", "a", 2))
+	require.NoError(t, emitted(runevents.StepFailed, "a", 2))
+	require.ErrorAs(t, emitted(runevents.RunResumed, "", 1), &invalid)
+	require.ErrorAs(t, emitted(runevents.RunCompleted, "", 1), &invalid, "the run is stopped")
+	require.Len(t, authority.writes(), 4)
+	requireNoWrite := func(err error) {
+		require.Error(t, err)
+		require.False(t, errors.As(err, &invalid), "%v", err)
+	}
+	requireNoWrite(emitted(runevents.StepStarted, "", 1))
+	requireNoWrite(emitted(runevents.StepStarted, "a|b", 1))
+	requireNoWrite(emitted("Told", "", 0))
+	_, err := e.Emit(t.Context(), "Told", "b", 1, []int{1})
+	require.Equal(t, []string{"/payload"}, schemastest.Paths(t, err))
+	_, err = e.Emit(t.Context(), "Told", "b", 1, make(chan int))
+	require.Error(t, err)
+	require.Len(t, authority.writes(), 4)
+}
+
+// An emitter goes on with a run that others have begun, or that it began itself before a restart.
+func TestEmitterObserves(t *testing.T) {
+	t.Parallel()
+	nc, _ := startNATS(t, t.TempDir())
+	authority := serveScript(t, nc)
+	e := newEmitter(t, nc)
+	started := runevents.Record{
+		Write: newWrite(t, runevents.StepStarted, "a", 1), RunSeq: 1,
+		PersistedAt: "2026-02-16T10:00:00.130Z",
+	}
+	require.NoError(t, e.Observe(started))
+	appended, err := e.Emit(t.Context(), runevents.StepStarted, "a", 1, nil)
+	require.NoError(t, err)
+	require.Equal(t, runevents.Appended{
+		EventID: started.EventID, RunSeq: 1, PersistedAt: started.PersistedAt, Idempotent: true,
+	}, appended)
+	_, err = e.Emit(t.Context(), runevents.StepCompleted, "a", 1, nil)
+	require.NoError(t, err)
+	require.Len(t, authority.writes(), 1)
+	other := started
+	other.RunID = "other"
+	require.ErrorIs(t, e.Observe(other), runevents.ErrOtherRun)
+}
+
+func TestEmitterEmitsOneAtATime(t *testing.T) {
+	t.Parallel()
+	nc, _ := startNATS(t, t.TempDir())
+	authority := serveScript(t, nc)
+	e := newEmitter(t, nc)
+	var group sync.WaitGroup
+	for i := range 40 {
+		group.Go(func() {
+			if _, err := e.Emit(t.Context(), runevents.StepStarted, "a", int64(1+i%10), nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	require.Len(t, authority.writes(), 10)
+}
+
+func TestEmitterConfig(t *testing.T) {
+	t.Parallel()
+	nc, _ := startNATS(t, t.TempDir())
+	for missing, bad := range map[string]emit.Config{
+		"Config.Conn":           {TownID: "t", Identity: identity},
+		"Config.TownID":         {Conn: nc, Identity: identity},
+		"Config.Identity.RunID": {Conn: nc, TownID: "t"},
+	} {
+		_, err := emit.New(bad)
+		require.ErrorContains(t, err, missing)
+	}
+}

@@ -1,0 +1,49 @@
+package follow
+
+import (
+	"context"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// pullBytes is how many bytes of the log may be on their way to a reader.
+func pullBytes(js jetstream.JetStream) int {
+	return max(leastPull, int(js.Conn().MaxPayload())+pullSlack)
+}
+
+// room is the window of what is published and not acknowledged, as slots: each delivery takes one,
+// and one more for each slotBytes of it.
+type room chan struct{}
+
+const slotBytes = windowBytes / window
+
+func newRoom() room { return make(room, window) }
+
+// slotsOf returns how many slots the messages of a delivery take, at most all.
+func slotsOf(derived []*nats.Msg) int {
+	bytes := 0
+	for _, m := range derived {
+		bytes += m.Size()
+	}
+	return min(1+bytes/slotBytes, window)
+}
+
+// enter takes slots, and waits for them.
+func (r room) enter(ctx context.Context, slots int) error {
+	for range slots {
+		select {
+		case r <- struct{}{}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return nil
+}
+
+// leave gives slots back.
+func (r room) leave(slots int) {
+	for range slots {
+		<-r
+	}
+}

@@ -1,0 +1,141 @@
+package fsck
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// controlState is what the last message read of the world's pauses said; the zero one is not known.
+type controlState struct {
+	seq    uint64
+	paused *commitlog.PausedBy
+}
+
+// checkWorldControl checks a signal that paused or resumed the world.
+func (l *LogCheck) checkWorldControl(v *Verdict, rec *commitlog.Record) {
+	l.counts.Controls++
+	v.want("the signal stands on another subject than the world's",
+		wire.ControlSubject(l.world), v.message.Subject())
+	prior := l.control
+	l.control = controlState{seq: v.message.Seq, paused: rec.Paused}
+	if prior.seq != 0 {
+		v.before = prior.seq
+		v.follows("the signal was not guarded by the one before it",
+			strconv.FormatUint(prior.seq, 10),
+			v.message.Headers().Get(jetstream.ExpectedLastSubjSeqHeader))
+		v.switches(rec, prior.paused)
+	}
+	v.checkControl(rec)
+}
+
+// checkTownControl checks a signal that paused or resumed a town. Its state is checked as that of
+// any record.
+func (l *LogCheck) checkTownControl(
+	v *Verdict, rec *commitlog.Record, state *town.State, prior *townState,
+) {
+	l.counts.Controls++
+	v.checkControl(rec)
+	switch {
+	case prior.known:
+		v.switches(rec, prior.paused)
+	case rec.Pending != nil:
+		v.checkAttempt(rec.Pending)
+		v.checkApplication(rec, state)
+		l.adopt(rec)
+	}
+}
+
+// switches checks that a signal paused what was not paused, or resumed what was.
+func (v *Verdict) switches(rec *commitlog.Record, before *commitlog.PausedBy) {
+	v.follows("the signal asks for the state that was there before",
+		"paused "+strconv.FormatBool(rec.Paused == nil),
+		"paused "+strconv.FormatBool(before != nil))
+}
+
+// checkControl checks that the run of a signal that was accepted says what its record does.
+func (v *Verdict) checkControl(rec *commitlog.Record) {
+	kind := lifecycle.SignalResume
+	if rec.Paused != nil {
+		kind = lifecycle.SignalPause
+	}
+	if !v.checkSignalRun(rec, acceptedEvents) {
+		return
+	}
+	run := rec.Run
+	v.wantPayload(run, 0, string(kind), "signal")
+	if p := rec.Paused; p != nil {
+		v.want("the pause names another run than its signal's", run.RunID, p.SignalID)
+		v.wantPayload(run, 0, p.ActorID, "actorId")
+		v.wantPayload(run, 0, p.Reason, "reason")
+	}
+}
+
+// The events of a signal.
+const (
+	acceptedEvents = "RunStarted, SignalAccepted, RunCompleted"
+	rejectedEvents = "RunStarted, SignalRejected, RunFailed"
+)
+
+// checkSignal checks a signal that changed no town's record: a refused one, or a cancellation.
+func (l *LogCheck) checkSignal(v *Verdict, rec *commitlog.Record) {
+	l.counts.Signals++
+	v.want("the signal stands on another subject than the signals'",
+		wire.SignalSubject(l.world), v.message.Subject())
+	events := acceptedEvents
+	if rec.Run != nil && typesText(rec.Run) == rejectedEvents {
+		events = rejectedEvents
+	}
+	if !v.checkSignalRun(rec, events) {
+		return
+	}
+	if events == rejectedEvents {
+		if payloadText(rec.Run.Events[1].Payload, "code") == "" {
+			v.want("a refused signal has no reason code: "+eventText(rec.Run, 1), "code", "")
+		}
+		return
+	}
+	v.wantPayload(rec.Run, 0, string(lifecycle.SignalCancel), "signal")
+	if payloadText(rec.Run.Events[0].Payload, "runId") == "" {
+		v.want("a cancellation does not name the run: "+eventText(rec.Run, 0), "runId", "")
+	}
+}
+
+// checkSignalRun checks the run of a signal, which is one of its own. It reports whether that has
+// the events.
+func (v *Verdict) checkSignalRun(rec *commitlog.Record, events string) bool {
+	run := rec.Run
+	if !v.checkEvents(run, newSeenEvents()) {
+		return false
+	}
+	v.checkRunID(run)
+	v.want("the run does not begin with its first event", "runSeq 1", "runSeq "+Text(run.FirstSeq))
+	v.want("the run is not one of a signal",
+		"signal "+lifecycle.SignalVersion, run.PlanID+" "+run.PlanVersion)
+	if got := typesText(run); got != events {
+		v.want("the run does not have the events of a signal", events, got)
+		return false
+	}
+	for i := range 2 {
+		v.wantPayload(run, i, rec.TownID, "townId")
+		v.wantPayload(run, i, payloadText(run.Events[0].Payload, "signal"), "signal")
+		v.wantPayload(run, i, payloadText(run.Events[0].Payload, "runId"), "runId")
+	}
+	return true
+}
+
+// typesText renders the types of a record's events.
+func typesText(run *runevents.Run) string {
+	types := make([]string, len(run.Events))
+	for i := range run.Events {
+		types[i] = string(run.Events[i].EventType)
+	}
+	return strings.Join(types, ", ")
+}

@@ -1,0 +1,163 @@
+package fsck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/commitlog"
+)
+
+// cursor reads a stream from its beginning, in its order, and can look ahead. It keeps no more
+// than one batch of messages and those looked at ahead.
+type cursor struct {
+	name     string
+	stream   jetstream.Stream
+	consumer jetstream.Consumer
+	largest  int           // the bytes of the largest message that there can be
+	wait     time.Duration // for what the server counts and does not deliver
+	batch    []*commitlog.Message
+	ahead    []*commitlog.Message
+	last     uint64 // the sequence of the last message that was fetched
+	expected uint64 // the consumer's number of the next one
+	pending  uint64 // how many the server has behind it
+}
+
+// Bounds of a batch, and how often one that breaks off is asked for again.
+const (
+	batchSize  = 512
+	batchBytes = 8 << 20
+	fetchTries = 5
+)
+
+// openCursor makes a cursor; largest is the largest message that there can be, and wait is how long
+// the cursor waits for messages that the server counts and does not deliver.
+func openCursor(
+	ctx context.Context, stream jetstream.Stream, largest int64, wait time.Duration,
+) (*cursor, error) {
+	c := &cursor{
+		name: stream.CachedInfo().Config.Name, stream: stream, largest: int(largest), wait: wait,
+	}
+	return c, c.restart(ctx)
+}
+
+// restart makes the consumer anew, behind the last message that was fetched.
+func (c *cursor) restart(ctx context.Context) error {
+	var err error
+	c.consumer, err = c.stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: c.last + 1,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
+		InactiveThreshold: 5 * time.Minute,
+	})
+	if err != nil {
+		return c.broken(err)
+	}
+	c.expected, c.pending = 1, c.consumer.CachedInfo().NumPending
+	return nil
+}
+
+func (c *cursor) broken(err error) error {
+	return fmt.Errorf("%w: stream %s: %w", commitlog.ErrLogUnavailable, c.name, err)
+}
+
+// close deletes the consumer, which would end by itself.
+func (c *cursor) close(ctx context.Context) {
+	_ = c.stream.DeleteConsumer(ctx, c.consumer.CachedInfo().Name)
+}
+
+// peek returns the message n behind the next one without taking it, or nil where the stream has no
+// more now.
+func (c *cursor) peek(ctx context.Context, n int) (*commitlog.Message, error) {
+	for len(c.ahead) <= n {
+		m, err := c.read(ctx)
+		if m == nil || err != nil {
+			return nil, err
+		}
+		c.ahead = append(c.ahead, m)
+	}
+	return c.ahead[n], nil
+}
+
+// peekBuffered is peek without asking the server whether anything has come since.
+func (c *cursor) peekBuffered(ctx context.Context) (*commitlog.Message, error) {
+	if len(c.ahead) == 0 && len(c.batch) == 0 && c.pending == 0 {
+		return nil, nil
+	}
+	return c.peek(ctx, 0)
+}
+
+// take moves on over the message that peek(0) gave.
+func (c *cursor) take() { c.ahead = append(c.ahead[:0], c.ahead[1:]...) }
+
+// next takes and returns the next message, or nil where the stream has no more now.
+func (c *cursor) next(ctx context.Context) (*commitlog.Message, error) {
+	m, err := c.peek(ctx, 0)
+	if m != nil {
+		c.take()
+	}
+	return m, err
+}
+
+func (c *cursor) read(ctx context.Context) (*commitlog.Message, error) {
+	for try := 0; len(c.batch) == 0; {
+		if c.pending == 0 {
+			more, err := commitlog.NextStored(ctx, c.stream, ">", c.last+1)
+			if more == nil || err != nil {
+				return nil, err
+			}
+		}
+		err := c.fetch(ctx)
+		if err == nil && len(c.batch) > 0 {
+			break
+		}
+		switch {
+		case err == nil:
+			// The consumer counts on what it does not deliver. NATS delivers neither what was
+			// changed on its disk nor, before it has looked through the block, what is behind it;
+			// and in a cluster the consumer may be at a replica that does not have it yet. The
+			// leader has it.
+			more, err := commitlog.NextStored(ctx, c.stream, ">", c.last+1)
+			if more == nil || err != nil {
+				return nil, err
+			}
+			c.batch, c.last = append(c.batch, more), more.Seq
+		case try+1 == fetchTries || ctx.Err() != nil:
+			return nil, c.broken(errors.Join(err, ctx.Err()))
+		default:
+			try++
+		}
+		c.close(ctx)
+		if err := c.restart(ctx); err != nil {
+			return nil, err
+		}
+	}
+	m := c.batch[0]
+	c.batch = c.batch[1:]
+	return m, nil
+}
+
+// fetch asks for the next batch. What it counts on may be gone by then, so it may get less.
+func (c *cursor) fetch(ctx context.Context) error {
+	batch, err := c.consumer.Fetch(int(min(max(c.pending, 1), batchSize)),
+		jetstream.FetchMaxBytes(max(batchBytes, 2*c.largest)), jetstream.FetchMaxWait(c.wait))
+	if err != nil {
+		return err
+	}
+	c.batch = make([]*commitlog.Message, 0, batchSize)
+	for msg := range batch.Messages() {
+		meta, err := msg.Metadata()
+		if err != nil || meta.Sequence.Consumer != c.expected {
+			return errors.Join(errGap, err, batch.Error())
+		}
+		c.expected++
+		c.last, c.pending = meta.Sequence.Stream, meta.NumPending
+		c.batch = append(c.batch, commitlog.NewMessage(msg, c.last, meta.Timestamp))
+	}
+	return batch.Error()
+}
+
+// errGap means that a batch was not delivered whole.
+var errGap = errors.New("worldengine: messages were lost on their way")

@@ -1,0 +1,90 @@
+package fsck
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/natstest"
+)
+
+// In a cluster a consumer may be made at a replica of the stream that is behind the leader. It delivers what
+// that replica has, and takes longer to have the rest than a check waits for one batch.
+func TestCursorReadsWhatALaggingReplicaDoesNotDeliver(t *testing.T) {
+	t.Parallel()
+	js, err := jetstream.New(natstest.Connect(t))
+	require.NoError(t, err)
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
+	require.NoError(t, err)
+	const messages = 20
+	for i := range messages {
+		_, err = js.Publish(t.Context(), fmt.Sprint("s.", i), []byte{byte(i)})
+		require.NoError(t, err)
+	}
+
+	lagging := &laggingReplica{Stream: stream, consumers: 2*fetchTries + 1, has: 3}
+	c, err := openCursor(t.Context(), lagging, 1<<20, 20*time.Millisecond)
+	require.NoError(t, err)
+	for i := range messages {
+		m, err := c.next(t.Context())
+		require.NoError(t, err)
+		require.NotNil(t, m, "message %d was taken for one that is not there", i+1)
+		require.EqualValues(t, i+1, m.Seq)
+		require.Equal(t, []byte{byte(i)}, m.Data())
+	}
+	m, err := c.next(t.Context())
+	require.NoError(t, err)
+	require.Nil(t, m)
+	require.Zero(t, lagging.consumers, "the replica has caught up while the cursor read")
+	c.close(t.Context())
+	info, err := stream.Info(t.Context())
+	require.NoError(t, err)
+	require.Zero(t, info.State.Consumers, "a cursor leaves no consumer behind")
+}
+
+// laggingReplica is a stream whose next consumers count on all messages, and deliver only the first ones.
+type laggingReplica struct {
+	jetstream.Stream
+	consumers int
+	has       uint64
+}
+
+func (s *laggingReplica) CreateConsumer(
+	ctx context.Context, config jetstream.ConsumerConfig,
+) (jetstream.Consumer, error) {
+	if s.consumers == 0 {
+		return s.Stream.CreateConsumer(ctx, config)
+	}
+	s.consumers--
+	made, err := s.Stream.CreateConsumer(ctx, config)
+	return &laggingConsumer{Consumer: made, delivers: int(s.has) - int(config.OptStartSeq) + 1}, err
+}
+
+type laggingConsumer struct {
+	jetstream.Consumer
+	delivers int
+}
+
+func (c *laggingConsumer) Fetch(batch int, opts ...jetstream.FetchOpt) (jetstream.MessageBatch, error) {
+	if c.delivers > 0 {
+		batch = min(batch, c.delivers)
+		c.delivers -= batch
+		return c.Consumer.Fetch(batch, opts...)
+	}
+	return nothing{}, nil
+}
+
+// nothing is a batch that ended without a message.
+type nothing struct{}
+
+func (nothing) Messages() <-chan jetstream.Msg {
+	none := make(chan jetstream.Msg)
+	close(none)
+	return none
+}
+
+func (nothing) Error() error { return nil }

@@ -1,0 +1,67 @@
+package fsck
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/wire"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 1) }
+
+// A run that waits since long, and that no server ends, is found; one that waits since a moment, or has its
+// end, is not.
+func TestARunThatIsLeftWaiting(t *testing.T) {
+	t.Parallel()
+	log := logtest.New(t)
+	_, err := log.Commit(t.Context(), logtest.Put(t, 1), 0)
+	require.NoError(t, err)
+	store := runs.New(log, nil, runs.Config{World: "main", Retention: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	runID := uuid.NewString()
+	p := runevents.NewProducer(runevents.Identity{
+		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
+	}, runevents.Source{Now: time.Now, NewID: uuid.NewString})
+	require.NoError(t, p.OfRun(runevents.RunQueued, nil))
+	_, err = store.Extend(t.Context(), "t", p.Run(), 0, false)
+	require.NoError(t, err)
+
+	check := NewLogCheck("main", &Counts{})
+	read := uint64(0)
+	left := func(since time.Time) []Finding {
+		end, err := log.End(t.Context())
+		require.NoError(t, err)
+		for ; read < end; read++ {
+			m, err := commitlog.Stored(t.Context(), log.Stream, read+1)
+			require.NoError(t, err)
+			require.Empty(t, check.Check(m).Own)
+		}
+		return check.leftWaiting(since)
+	}
+	require.Empty(t, left(time.Now().Add(-waitingLimit)), "a server may have it still")
+	found := left(time.Now().Add(time.Second))
+	require.Len(t, found, 1)
+	require.Equal(t, LeftWaiting, found[0].Kind)
+	require.Equal(t, []string{"t", wire.RunSubject("main", runID), "PENDING"}, []string{found[0].Town, found[0].Subject, found[0].Got})
+
+	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+	require.NoError(t, p.OfRun(runevents.RunPaused, map[string]string{"signalId": "signal"}))
+	_, err = store.Extend(t.Context(), "t", p.Run(), 0, false)
+	require.NoError(t, err)
+	found = left(time.Now().Add(time.Second))
+	require.Len(t, found, 1)
+	require.Equal(t, "PAUSED", found[0].Got)
+
+	require.NoError(t, p.OfRun(runevents.RunCancelled, nil))
+	_, err = store.Extend(t.Context(), "t", p.Run(), 0, true)
+	require.NoError(t, err)
+	require.Empty(t, left(time.Now().Add(time.Second)), "it has its end")
+}

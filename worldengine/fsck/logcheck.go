@@ -1,0 +1,202 @@
+package fsck
+
+import (
+	"strconv"
+	"strings"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// LogCheck checks the messages of a log in their order, each by itself and against those before it:
+// the state of its town, the pause of the world, the events of its run. It does no I/O, and is not
+// for concurrent use.
+type LogCheck struct {
+	// Runs are the runs that have not ended, by their ids.
+	Runs map[string]*runState
+
+	world   string
+	counts  *Counts
+	towns   map[string]townState // by the subject of the town's history
+	control controlState
+}
+
+// NewLogCheck makes the check of a world's log, which counts its messages in counts.
+func NewLogCheck(world string, counts *Counts) *LogCheck {
+	return &LogCheck{
+		world: world, counts: counts,
+		towns: map[string]townState{}, Runs: map[string]*runState{},
+	}
+}
+
+// Verdict has the findings about one message of the log.
+type Verdict struct {
+	// Own are about the message itself, History about what it follows from. History counts only
+	// while the message at before, which this one was compared with, is still kept: NATS discards
+	// the oldest messages of a full history while it is read.
+	Own     []Finding
+	History []Finding
+	before  uint64
+
+	message *commitlog.Message
+	stream  string
+	onDisk  []uint64 // messages that the record puts aside, and that NATS cannot read
+	damaged bool     // it stands on a town's subject, and no engine can load it
+}
+
+func (v *Verdict) finding(what, want, got string) Finding {
+	return Finding{
+		Stream: v.stream, Sequence: v.message.Seq,
+		Subject: v.message.Subject(), Town: v.message.Town,
+		What: what, Want: want, Got: got,
+	}
+}
+
+// want reports a value of the message that is not the one that it has to be.
+func (v *Verdict) want(what, want, got string) {
+	if want != got {
+		v.Own = append(v.Own, v.finding(what, want, got))
+	}
+}
+
+// follows reports a value that does not follow from the town's message before.
+func (v *Verdict) follows(what, want, got string) {
+	if want != got {
+		v.History = append(v.History, v.finding(what, want, got))
+	}
+}
+
+// Check checks the next message of the log, and sets its Town.
+func (l *LogCheck) Check(m *commitlog.Message) *Verdict {
+	v := &Verdict{message: m, stream: wire.LogStream(l.world)}
+	l.counts.Messages++
+	defer l.noteTown(v)
+	rec, err := commitlog.ReadRecord(m.Data())
+	if err != nil {
+		v.want("the record cannot be read", commitlog.RecordVersion, err.Error())
+		l.forgetControl(m)
+		return v
+	}
+	m.Town = rec.TownID
+	v.want("the header does not name the kind of the record",
+		string(rec.Kind), m.Headers().Get(wire.KindHeader))
+	l.checkKind(v, rec)
+	return v
+}
+
+func (l *LogCheck) checkKind(v *Verdict, rec *commitlog.Record) {
+	switch kind := rec.Kind; {
+	case kind == commitlog.KindControl && rec.TownID == "":
+		l.checkWorldControl(v, rec)
+	case kind.OfTown():
+		l.checkTownRecord(v, rec)
+	case kind == commitlog.KindSignal:
+		l.checkSignal(v, rec)
+	case kind == commitlog.KindRefused:
+		l.checkRefused(v, rec)
+	case kind == commitlog.KindEvents:
+		l.checkAppended(v, rec)
+	case kind == commitlog.KindRun:
+		l.checkBetween(v, rec)
+	default:
+		v.want("a record of a kind that this program does not know", "", string(kind))
+		l.forgetControl(v.message)
+	}
+}
+
+// forgetControl makes the pause of the world unknown, where a message about it cannot be read.
+func (l *LogCheck) forgetControl(m *commitlog.Message) {
+	if m.Subject() == wire.ControlSubject(l.world) {
+		l.control = controlState{}
+	}
+}
+
+// noteTown takes note of a message on a town's subject that is no record of the town.
+func (l *LogCheck) noteTown(v *Verdict) {
+	subject := v.message.Subject()
+	if !strings.HasPrefix(subject, wire.LogSubject(l.world, "")) {
+		return
+	}
+	now := l.towns[subject]
+	if now.last != v.message.Seq {
+		now = now.next(v.message.Seq)
+		l.towns[subject] = now
+	}
+	v.damaged = now.good != v.message.Seq
+}
+
+// checkTownRecord checks a message of a town's history.
+func (l *LogCheck) checkTownRecord(v *Verdict, rec *commitlog.Record) {
+	subject := v.message.Subject()
+	prior := l.towns[subject]
+	if !prior.named {
+		l.counts.Towns++
+	}
+	v.want("the record stands on the subject of another town",
+		wire.LogSubject(l.world, wire.TownToken(rec.TownID)), subject)
+	state := checkState(v, rec)
+	now := prior.next(v.message.Seq)
+	now.named = true
+	if state != nil && state.Hash == v.message.Headers().Get(wire.HashHeader) {
+		now.good, now.goodHash = v.message.Seq, state.Hash
+	}
+	if state == nil {
+		l.towns[subject] = now
+		return
+	}
+	now.known, now.seq, now.epoch, now.hash = true, v.message.Seq, state.Epoch(), state.Hash
+	now.apply, now.paused, now.pending = rec.Apply, rec.Paused, rec.Pending
+	now.nameless = state.Nameless()
+	l.towns[subject] = now
+	if prior.known && rec.Kind != commitlog.KindMend {
+		v.before = prior.seq
+		v.checkCarried(rec.Kind, &prior, &now)
+	}
+	switch rec.Kind {
+	case commitlog.KindMend:
+		l.checkMend(v, rec, &prior, &now)
+	case commitlog.KindPut:
+		l.counts.Puts++
+		v.checkNotPending(rec)
+	case commitlog.KindControl:
+		l.checkTownControl(v, rec, state, &prior)
+	case commitlog.KindPending:
+		l.checkPending(v, rec, state, &prior)
+	case commitlog.KindHandoff:
+		l.counts.Accepted++
+		v.checkNotPending(rec)
+		l.checkHandoff(v, rec, state, &prior)
+	}
+}
+
+// checkState checks the state of a town's record by itself, and returns it, or nil.
+func checkState(v *Verdict, rec *commitlog.Record) *town.State {
+	header := v.message.Headers()
+	if encoded := wire.PercentEncode(rec.TownID); len(encoded) <= commitlog.MaxTownHeader {
+		v.want("the header does not name the town", encoded, header.Get(wire.TownHeader))
+	}
+	state, err := town.ParseStored(rec.Snapshot)
+	if err != nil {
+		v.want("the stored state is not a snapshot.v1", "", err.Error())
+		return nil
+	}
+	v.want("the stored state is not in its canonical form",
+		string(state.Canonical), string(rec.Snapshot))
+	v.want("the header is not the hash of the stored state",
+		state.Hash, header.Get(wire.HashHeader))
+	v.want("the header is not the day of the stored state",
+		Text(state.Epoch()), header.Get(wire.EpochHeader))
+	v.want("the stored state is that of another town", rec.TownID, state.Snapshot.TownID)
+	return &state
+}
+
+func stateText(hash *string, epoch *int64) string {
+	if hash == nil || epoch == nil {
+		return "none"
+	}
+	return "day " + Text(*epoch) + ", " + *hash
+}
+
+// Text renders a number for a finding.
+func Text(n int64) string { return strconv.FormatInt(n, 10) }

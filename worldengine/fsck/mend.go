@@ -1,0 +1,155 @@
+package fsck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/follow"
+	"worldengine/worldengine/wire"
+)
+
+// mendable reports whether the repair puts a damaged town back.
+func (c *worldCheck) mendable(d *DamagedTown) bool {
+	return d.Restores > 0 && (c.options.MendTowns || !d.LosesCommit)
+}
+
+// mendTowns puts the towns back that the options allow.
+func (c *worldCheck) mendTowns(ctx context.Context, done *RepairReport) error {
+	for i := range c.report.Damaged {
+		d := &c.report.Damaged[i]
+		if !c.mendable(d) {
+			continue
+		}
+		mended, err := c.mendTown(ctx, d)
+		if err != nil {
+			return err
+		}
+		if mended {
+			done.TownsMended = append(done.TownsMended, *d)
+		}
+	}
+	return nil
+}
+
+// mendTown appends the town's last readable record again. The history stays as it is: the log
+// denies what would remove from it. Where the town has moved on meanwhile, nothing is written.
+func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error) {
+	prior, state, err := c.restorable(ctx, d)
+	if prior == nil || err != nil {
+		return false, err
+	}
+	rec := commitlog.Record{Kind: commitlog.KindMend, TownID: prior.TownID,
+		Mend: &commitlog.Mended{Restores: d.Restores, Lost: d.Lost}}
+	msg, err := rec.Message(d.Subject, &commitlog.Entry{
+		State: state, Apply: prior.Apply, Paused: prior.Paused, Pending: prior.Pending,
+	})
+	if err != nil {
+		return false, err
+	}
+	guard := uint64(0) // to the guard, a message that is not delivered is none
+	if d.delivered {
+		guard = d.last
+	}
+	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
+	if prior.Pending != nil { // before the commit, as the engine does
+		if err := commitlog.NewPendingIndex(c.world, c.js, nil).Put(ctx, prior.TownID); err != nil {
+			return false, err
+		}
+	}
+	ack, err := c.js.PublishMsg(ctx, msg)
+	if follow.IsWrongLastSequence(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w: town %q cannot be put back: %w", commitlog.ErrLogUnavailable,
+			d.Town, err)
+	}
+	return true, c.alertMended(ctx, d, ack.Sequence)
+}
+
+// alertMended raises the alert that a town was put back.
+func (c *worldCheck) alertMended(ctx context.Context, d *DamagedTown, seq uint64) error {
+	alert := runevents.NewAlert(runevents.TownMended, &runevents.Record{}, fmt.Sprintf(
+		"fsck put the town %q back to log sequence %d (day %d) with the record at %d; "+
+			"the messages between them are lost",
+		d.Town, d.Restores, d.Day, seq))
+	alert.At = runevents.Timestamp(c.now())
+	body, err := json.Marshal(&alert)
+	if err != nil {
+		return fmt.Errorf("worldengine: alert: %w", err)
+	}
+	c.options.Logger.Error(string(alert.Code), "alert", alert.Message)
+	side := alerts.SideStream{
+		JetStream: c.js,
+		Config:    alerts.AlertConfig(c.world, c.log.CachedInfo().Config.Replicas),
+	}
+	msg := &nats.Msg{
+		Subject: wire.AlertSubject(c.world, string(alert.Code)), Data: body,
+		Header: nats.Header{jetstream.MsgIDHeader: {fmt.Sprintf("%s|%d", alert.Code, seq)}},
+	}
+	for range 2 { // the first try may make the stream
+		if err = side.Store(ctx, msg); !errors.Is(err, jetstream.ErrNoStreamResponse) {
+			break
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("%w: the alert about town %q, which was put back: %w",
+			commitlog.ErrLogUnavailable, d.Town, err)
+	}
+	return nil
+}
+
+// noteOnDisk notes of which towns the files of NATS hold a message that it cannot read: it counts
+// more of the town than it delivers. nats-server 2.15.2 fails when that message leaves a full
+// history: it stores nothing more, and truncates the file there when it starts again.
+func (c *worldCheck) noteOnDisk(ctx context.Context) error {
+	for _, subject := range slices.Sorted(maps.Keys(c.onDisk)) {
+		counted, err := commitlog.SubjectsOf(ctx, c.log, subject)
+		if err != nil {
+			return err
+		}
+		if counted[subject] <= c.towns[subject].read {
+			continue // a restore has left it behind
+		}
+		c.note(fmt.Sprintf("town %q: log sequence %d stays in the files of NATS, which cannot read "+
+			"it. When NATS discards that message, it loses the messages of the log behind it. Before "+
+			"the history of the town is full (--history-per-town), move the world by handoffctl "+
+			"backup and handoffd restore, which leave that message behind",
+			townOfToken(lastToken(subject)), c.onDisk[subject]))
+	}
+	return nil
+}
+
+// checkMend checks a record that puts its town back.
+func (l *LogCheck) checkMend(v *Verdict, rec *commitlog.Record, prior, now *townState) {
+	l.counts.Mends++
+	if rec.Mend == nil {
+		v.want("a record that puts its town back does not name the one that it restores",
+			"mend", "")
+		return
+	}
+	for _, lost := range rec.Mend.Lost {
+		if !lost.Delivered && now.first < lost.Sequence {
+			v.onDisk = append(v.onDisk, lost.Sequence)
+		}
+	}
+	if prior.good == 0 {
+		return
+	}
+	v.before = prior.good
+	v.follows("the town was put back to another record than its last readable one",
+		strconv.FormatUint(prior.good, 10), strconv.FormatUint(rec.Mend.Restores, 10))
+	v.follows("the town was put back to another state than that of its last readable record",
+		prior.goodHash, now.hash)
+}

@@ -1,0 +1,152 @@
+package fsck
+
+import (
+	"bytes"
+	"strings"
+	"unicode/utf8"
+)
+
+// Report has the findings of one check of a world. Its JSON is the output of handoffctl fsck -o
+// json.
+type Report struct {
+	World string `json:"world"`
+	// LogEnd is the sequence of the log's last message when the check began: it goes to there.
+	LogEnd uint64 `json:"logEnd"`
+	Counts Counts `json:"counts"`
+	// FindingCount counts all findings; Findings are the first of them.
+	FindingCount int       `json:"findingCount"`
+	Findings     []Finding `json:"findings"`
+	// Damaged are the towns that answer TOWN_DAMAGED, with what to do about each.
+	Damaged []DamagedTown `json:"damaged,omitempty"`
+	// Notes are facts that the check cannot know, and tasks of the operator though nothing is wrong
+	// now.
+	Notes []string `json:"notes,omitempty"`
+	// Repair is what was repaired, where that was asked for and there was something to repair.
+	Repair *RepairReport `json:"repair,omitempty"`
+}
+
+// Counts are how many messages the check read, by kind.
+type Counts struct {
+	Messages int64 `json:"messages"` // of the log
+	Towns    int64 `json:"towns"`
+	Puts     int64 `json:"puts"`
+	Accepted int64 `json:"accepted"`
+	Refused  int64 `json:"refused"`
+	// Pending counts the handoffs that were given away to be applied outside the engine, and
+	// Attempts the attempts at them after the first. Those that were concluded are among Accepted.
+	Pending  int64 `json:"pending"`
+	Attempts int64 `json:"attempts"`
+	// Controls counts the pauses and resumptions, Signals the operators' other signals:
+	// cancellations and refused ones.
+	Controls int64 `json:"controls"`
+	Signals  int64 `json:"signals"`
+	// RunRecords counts records with events that the engine emitted between its commits, Appended
+	// those with events that others appended.
+	RunRecords int64 `json:"runRecords"`
+	Appended   int64 `json:"appended"`
+	// Mends counts the records that put a damaged town back, PutAside the damaged messages that
+	// they put aside, as far as NATS delivers those.
+	Mends    int64 `json:"mends"`
+	PutAside int64 `json:"putAside"`
+	Receipts int64 `json:"receipts"` // that are the ones that the log derives
+	Events   int64 `json:"events"`   // that are the ones that the log derives
+	// Expired is how many derived messages have outlived their retention and are gone, Outlived how
+	// many are there although their log message has left its town's history; those can only be
+	// checked by themselves.
+	Expired  int64 `json:"expired"`
+	Outlived int64 `json:"outlived"`
+	// DeadLettered is how many derived messages are not there because they were given up and are
+	// dead letters; each is a finding of its own kind.
+	DeadLettered int64 `json:"deadLettered"`
+}
+
+// Kind is the kind of a finding that is no plain difference.
+type Kind string
+
+// DeadLettered: what is derived from the log is missing because it was given up, and is kept as
+// a dead letter. A repair is not made because of it: see docs/contracts.md for what to do.
+const DeadLettered Kind = "dead-lettered"
+
+// LeftWaiting: a run waits for its town, and no server has it: it died, and what ended runs then is
+// missing. A repair is not made because of it: handoffctl run cancel ends the run.
+const LeftWaiting Kind = "left-waiting"
+
+// Finding is one message that is wrong or missing. Texts are valid UTF-8, and cut to 120 bytes.
+type Finding struct {
+	// Kind is empty for what is wrong or missing.
+	Kind   Kind   `json:"kind,omitzero"`
+	Stream string `json:"stream"`
+	// Sequence is the message's place in Stream, 0 for one that is missing. LogSequence is the
+	// log message that a derived one comes from, as far as that is known.
+	Sequence    uint64 `json:"sequence"`
+	LogSequence uint64 `json:"logSequence,omitzero"`
+	Subject     string `json:"subject"`
+	Town        string `json:"town,omitzero"`
+	What        string `json:"what"`
+	Want        string `json:"want,omitzero"`
+	Got         string `json:"got,omitzero"`
+}
+
+// RepairReport counts the changes that a repair made.
+type RepairReport struct {
+	// ReceiptsWritten and ReceiptsRemoved count the receipts that were written again from the log,
+	// and those removed because no accepted handoff has them.
+	ReceiptsWritten int `json:"receiptsWritten"`
+	ReceiptsRemoved int `json:"receiptsRemoved"`
+	// EventsRebuilt reports that the stream of the run events was emptied and made again from the
+	// log, and EventsLost how many events could not be, because the log message of their run has
+	// left its town's history.
+	EventsRebuilt bool  `json:"eventsRebuilt"`
+	EventsLost    int64 `json:"eventsLost"`
+	// TownsMended are the towns that were put back to their last readable record.
+	TownsMended []DamagedTown `json:"townsMended,omitempty"`
+	// After is what a check behind the repair found; nil where the repair broke off.
+	After *Report `json:"after"`
+}
+
+// Clean reports whether nothing is wrong with the world; after a repair, whether nothing is wrong
+// now.
+func (r *Report) Clean() bool {
+	if r.Repair != nil {
+		return r.Repair.After != nil && r.Repair.After.Clean()
+	}
+	return r.FindingCount == 0
+}
+
+func (r *Report) add(finding Finding, most int) {
+	r.FindingCount++
+	if len(r.Findings) < most {
+		finding.Want, finding.Got = shortened(finding.Want), shortened(finding.Got)
+		finding.Town, finding.What = shortened(finding.Town), shortened(finding.What)
+		r.Findings = append(r.Findings, finding)
+	}
+}
+
+// maxShown is how many bytes of a value a finding shows.
+const maxShown = 120
+
+func shortened(s string) string {
+	s = strings.ToValidUTF8(s, "\uFFFD") // damage may be anything, and a report is JSON
+	if len(s) <= maxShown {
+		return s
+	}
+	end := maxShown
+	for !utf8.RuneStart(s[end]) {
+		end--
+	}
+	return s[:end] + "…"
+}
+
+// excerpts returns the places of two texts from a little before where they first differ.
+func excerpts(want, got []byte) (string, string) {
+	const before = 40
+	same := 0
+	for same < len(want) && same < len(got) && want[same] == got[same] {
+		same++
+	}
+	from := same - before
+	if from <= 0 || bytes.Equal(want, got) {
+		return string(want), string(got)
+	}
+	return "…" + string(want[from:]), "…" + string(got[from:])
+}

@@ -1,0 +1,249 @@
+// Package history reads what a town was: the revisions that the log keeps of it, and the state that
+// each left. It stores nothing.
+package history
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// Revision is one change of a town, and the state that it left.
+type Revision struct {
+	// Revision is the log sequence of the change; At is when the log stored it.
+	Revision uint64 `json:"revision"`
+	At       string `json:"at"`
+	// Cause is the kind of the record: what changed the town.
+	Cause commitlog.Kind `json:"cause"`
+	// RunID, ActorID and Command name the run, who asked for it and the command; "" where the cause
+	// has none. Status and Reason are those of the result, "" where the record has no result.
+	RunID   string             `json:"runId,omitzero"`
+	ActorID string             `json:"actorId,omitzero"`
+	Command string             `json:"command,omitzero"`
+	Status  handoff.Status     `json:"status,omitzero"`
+	Reason  handoff.ReasonCode `json:"reasonCode,omitzero"`
+	// Epoch and Hash are those of the state after the change.
+	Epoch int64  `json:"epoch"`
+	Hash  string `json:"hash"`
+}
+
+// ErrRevisionGone: the log does not keep such a revision of the town, or the town never had it.
+var ErrRevisionGone = errors.New("worldengine: the history of the town does not have this revision (any more); " +
+	"town.history lists those that are kept")
+
+// readTimeout bounds one reading of a history.
+const readTimeout = 10 * time.Second
+
+// Reader reads the history of the towns of a log. It is safe for concurrent use.
+type Reader struct{ Log *commitlog.Log }
+
+// Town is a town as one revision left it.
+type Town struct {
+	commitlog.Entry
+	// LastFailure is the last handoff that failed on this state, nil where none did.
+	LastFailure *Failure
+}
+
+// Visit visits the revisions of a town that stand before a revision, or all where that is 0, the
+// newest first, until visit returns false or the history that the log keeps ends. It returns
+// town.ErrUnknown for a town that does not exist. A revision whose record cannot be read has no
+// more than its headers say.
+func (r *Reader) Visit(ctx context.Context, townID string, before uint64, visit func(Revision) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	msg, err := r.lastOf(ctx, townID)
+	if err == nil && before > 0 && msg.Sequence >= before {
+		msg, err = r.Log.Before(ctx, townID, before)
+	}
+	for err == nil && msg != nil {
+		var prior *jetstream.RawStreamMsg
+		if prior, err = r.Log.Previous(ctx, msg); err == nil && !visit(revisionOf(msg, prior)) {
+			return nil
+		}
+		msg = prior
+	}
+	return err
+}
+
+// Last returns a town as it is, read from the log, so that what another instance has just committed
+// is seen. It returns town.ErrUnknown for one that does not exist.
+func (r *Reader) Last(ctx context.Context, townID string) (Town, error) {
+	msg, err := r.lastOf(ctx, townID)
+	if err != nil {
+		return Town{}, err
+	}
+	return r.read(ctx, townID, msg)
+}
+
+// At returns a town as a revision of it left it. It returns town.ErrUnknown, or ErrRevisionGone
+// where the log has no such revision of the town.
+func (r *Reader) At(ctx context.Context, townID string, revision uint64) (Town, error) {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	msg, err := r.Log.Store.At(ctx, revision)
+	if err != nil {
+		return Town{}, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable, revision, err)
+	}
+	if msg == nil || msg.Subject != wire.LogSubject(r.Log.World, wire.TownToken(townID)) {
+		if _, err := r.Last(ctx, townID); err != nil && !errors.Is(err, commitlog.ErrTownDamaged) {
+			return Town{}, err
+		}
+		return Town{}, ErrRevisionGone
+	}
+	return r.read(ctx, townID, msg)
+}
+
+// lastOf returns the last message of a town, or town.ErrUnknown.
+func (r *Reader) lastOf(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
+	msg, err := r.Log.LastOf(ctx, townID)
+	if err == nil && msg == nil {
+		err = town.ErrUnknown
+	}
+	return msg, err
+}
+
+// read returns what a message of a town's subject holds.
+func (r *Reader) read(ctx context.Context, townID string, msg *jetstream.RawStreamMsg) (Town, error) {
+	entry, err := commitlog.ReadEntry(townID, msg)
+	if err != nil {
+		return Town{}, err
+	}
+	failure, err := r.lastFailure(ctx, msg)
+	return Town{entry, failure}, err
+}
+
+// revisionOf returns what a message of a town's history says; prior is the one before it, or nil.
+func revisionOf(msg, prior *jetstream.RawStreamMsg) Revision {
+	header := msg.Header
+	r := Revision{
+		Revision: msg.Sequence, At: runevents.Timestamp(msg.Time),
+		Cause: commitlog.Kind(header.Get(wire.KindHeader)), RunID: header.Get(wire.RunIDHeader),
+		Hash: header.Get(wire.HashHeader), Epoch: commitlog.EpochOf(header),
+	}
+	rec, err := commitlog.ReadRecord(msg.Data)
+	if err != nil {
+		return r
+	}
+	r.readResult(rec.Result)
+	r.readStart(rec)
+	if r.ActorID == "" && r.Cause == commitlog.KindHandoff && prior != nil {
+		// A game applied the command: who asked for it stands in the record before, which was
+		// pending.
+		if pending, err := commitlog.ReadRecord(prior.Data); err == nil {
+			r.readPending(pending)
+		}
+	}
+	return r
+}
+
+func (r *Revision) readResult(result jsontext.Value) {
+	var said struct {
+		Command string             `json:"command"`
+		Status  handoff.Status     `json:"status"`
+		Reason  handoff.ReasonCode `json:"reasonCode"`
+	}
+	if result != nil && json.Unmarshal(result, &said) == nil {
+		r.Command, r.Status, r.Reason = said.Command, said.Status, said.Reason
+	}
+}
+
+// readStart reads who started the run of a record: an agent, or an operator by a signal.
+func (r *Revision) readStart(rec *commitlog.Record) {
+	if r.Cause == commitlog.KindPending {
+		r.readPending(rec)
+		return
+	}
+	if rec.Run == nil {
+		return
+	}
+	for i := range rec.Run.Events {
+		var started struct {
+			ActorID string `json:"actorId"`
+			Command string `json:"command"`
+			Signal  string `json:"signal"`
+		}
+		event := &rec.Run.Events[i]
+		if event.EventType == runevents.RunStarted && json.Unmarshal(event.Payload, &started) == nil {
+			r.ActorID = started.ActorID
+			if r.Command == "" {
+				r.Command = started.Command
+			}
+			return
+		}
+	}
+}
+
+// readPending reads whose command is being applied.
+func (r *Revision) readPending(rec *commitlog.Record) {
+	var accepted struct {
+		Command  string `json:"command"`
+		Proposal struct {
+			ActorID string `json:"actorId"`
+		} `json:"proposal"`
+	}
+	if rec.Pending == nil || rec.Pending.Run.RunID != r.RunID ||
+		json.Unmarshal(rec.Pending.Handoff, &accepted) != nil {
+		return
+	}
+	r.ActorID, r.Command = accepted.Proposal.ActorID, accepted.Command
+}
+
+// Failure is a handoff that was accepted and could not be applied.
+type Failure struct {
+	HandoffID  string             `json:"handoffId"`
+	ReasonCode handoff.ReasonCode `json:"reasonCode"`
+	At         string             `json:"at"`
+}
+
+// maxControls bounds how many pauses and resumptions lastFailure looks behind.
+const maxControls = 16
+
+// lastFailure returns the last handoff that failed on the state that a message of a town holds, or
+// nil where none did, or the state has changed since.
+func (r *Reader) lastFailure(ctx context.Context, msg *jetstream.RawStreamMsg) (*Failure, error) {
+	for range maxControls {
+		switch commitlog.Kind(msg.Header.Get(wire.KindHeader)) {
+		case commitlog.KindHandoff:
+			return failureOf(msg)
+		case commitlog.KindControl, commitlog.KindPending: // they leave the state as it is
+		default:
+			return nil, nil
+		}
+		prior, err := r.Log.Previous(ctx, msg)
+		if prior == nil || err != nil {
+			return nil, err
+		}
+		msg = prior
+	}
+	return nil, nil
+}
+
+func failureOf(msg *jetstream.RawStreamMsg) (*Failure, error) {
+	rec, err := commitlog.ReadRecord(msg.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrTownDamaged, msg.Sequence, err)
+	}
+	var result struct {
+		HandoffID  string             `json:"handoffId"`
+		Status     handoff.Status     `json:"status"`
+		ReasonCode handoff.ReasonCode `json:"reasonCode"`
+	}
+	if err := json.Unmarshal(rec.Result, &result); err != nil {
+		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrTownDamaged, msg.Sequence, err)
+	}
+	if result.Status != handoff.Failed {
+		return nil, nil
+	}
+	return &Failure{result.HandoffID, result.ReasonCode, runevents.Timestamp(msg.Time)}, nil
+}

@@ -1,0 +1,208 @@
+package lifecycle_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/outcometest"
+)
+
+// caseOf returns a case of the outcome table, its result, and a producer of its run.
+func caseOf(t *testing.T, name string) (*handoff.Handoff, *handoff.Result, *runevents.Producer) {
+	t.Helper()
+	for _, c := range outcometest.Cases(t) {
+		if c.Name == name {
+			return c.Handoff, handoff.NewResult(c.Handoff, c.Want), fixedProducer(c.Handoff)
+		}
+	}
+	require.Fail(t, "there is no such case", name)
+	return nil, nil, nil
+}
+
+// courseOf names the events of a run; those of the checks, which TestEmitRun has, as "checks".
+func courseOf(run *runevents.Run) string {
+	var course []string
+	for _, e := range run.Events {
+		name := string(e.EventType)
+		switch e.StepID {
+		case "":
+		case lifecycle.StepApply:
+			name = fmt.Sprint(name, " ", e.LogicalAttemptID)
+		default:
+			name = "checks"
+		}
+		if len(course) == 0 || name != "checks" || course[len(course)-1] != name {
+			course = append(course, name)
+		}
+	}
+	return strings.Join(course, ", ")
+}
+
+// requireProjects asserts that a projector takes a run as it is, and returns how it stands.
+func requireProjects(t *testing.T, run *runevents.Run) runevents.RunStatus {
+	t.Helper()
+	snapshot, alerts, err := runevents.Project(run.RunID, run.Records(persistedAt))
+	require.NoError(t, err)
+	require.Empty(t, alerts)
+	return snapshot.Status
+}
+
+// A handoff that has to wait has a run whose events say so, in whatever order it is queued, paused,
+// cancelled and judged.
+func TestRunsThatWait(t *testing.T) {
+	t.Parallel()
+	why := lifecycle.Cancellation{Code: lifecycle.CancelledLeft}
+	type run struct {
+		p *runevents.Producer
+		h *handoff.Handoff
+		r *handoff.Result
+	}
+	queue := func(x run) error { return lifecycle.EmitQueued(x.p, x.h, time.Second) }
+	pause := func(start lifecycle.Start) func(run) error {
+		return func(x run) error { return lifecycle.EmitPaused(x.p, x.h, start, time.Second, "s-1", "repairs") }
+	}
+	cancel := func(x run) error { return lifecycle.EmitCancelled(x.p, x.h, why) }
+	judge := func(start lifecycle.Start) func(run) error {
+		return func(x run) error { return lifecycle.EmitRun(x.p, x.h, x.r, start, time.Second) }
+	}
+	const judged = "checks, StepStarted 1, StepCompleted 1, RunCompleted"
+	for name, c := range map[string]struct {
+		steps []func(run) error
+		want  string
+		ends  runevents.RunStatus
+	}{
+		"judged at once":           {[]func(run) error{judge(lifecycle.StartAtOnce)}, "RunStarted, " + judged, runevents.RunSucceeded},
+		"waited a moment":          {[]func(run) error{judge(lifecycle.StartQueued)}, "RunQueued, RunStarted, " + judged, runevents.RunSucceeded},
+		"recorded, then judged":    {[]func(run) error{queue, judge(lifecycle.StartWaited)}, "RunQueued, RunStarted, " + judged, runevents.RunSucceeded},
+		"recorded, then paused":    {[]func(run) error{queue, pause(lifecycle.StartWaited)}, "RunQueued, RunStarted, RunPaused", runevents.RunIsPaused},
+		"paused at once":           {[]func(run) error{pause(lifecycle.StartAtOnce)}, "RunStarted, RunPaused", runevents.RunIsPaused},
+		"paused, then judged":      {[]func(run) error{pause(lifecycle.StartAtOnce), judge(lifecycle.StartResumed)}, "RunStarted, RunPaused, RunResumed, " + judged, runevents.RunSucceeded},
+		"recorded, then cancelled": {[]func(run) error{queue, cancel}, "RunQueued, RunStarted, RunCancelled", runevents.RunAborted},
+		"paused, then cancelled":   {[]func(run) error{pause(lifecycle.StartQueued), cancel}, "RunQueued, RunStarted, RunPaused, RunCancelled", runevents.RunAborted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			var x run
+			x.h, x.r, x.p = caseOf(t, "executed")
+			for _, step := range c.steps {
+				require.NoError(t, step(x))
+			}
+			require.Equal(t, c.want, courseOf(x.p.Run()))
+			require.Equal(t, c.ends, requireProjects(t, x.p.Run()))
+		})
+	}
+}
+
+// Another server that ends a run which waits emits what the one that recorded it would have.
+func TestARunIsCancelledFromTheLog(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[runevents.RunStatus]string{
+		runevents.RunPending: "RunStarted, RunCancelled", runevents.RunIsPaused: "RunCancelled",
+	} {
+		h, _, recorded := caseOf(t, "executed")
+		require.NoError(t, lifecycle.EmitQueued(recorded, h, 0))
+		if status == runevents.RunIsPaused {
+			require.NoError(t, lifecycle.EmitPaused(recorded, h, lifecycle.StartWaited, 0, "s-1", ""))
+		}
+		before := recorded.Run().Events
+		_, _, other := caseOf(t, "executed")
+		why := lifecycle.Cancellation{SignalID: "s-2", Reason: "too late"}
+		require.NoError(t, lifecycle.EmitCancelledFrom(other, status, before[0].Payload, why))
+		require.Equal(t, want, courseOf(other.Run()))
+
+		require.NoError(t, lifecycle.EmitCancelled(recorded, h, why))
+		own := recorded.Run().Events[len(before):]
+		require.Len(t, other.Run().Events, len(own))
+		for i := range own {
+			require.Equal(t, own[i].EventType, other.Run().Events[i].EventType)
+			require.JSONEq(t, string(own[i].Payload), string(other.Run().Events[i].Payload))
+		}
+	}
+}
+
+// A signal is a run of its own; the event of the decision says what was asked for, and why it is refused.
+func TestTheRunOfASignal(t *testing.T) {
+	t.Parallel()
+	said := lifecycle.SignalPayload{Signal: lifecycle.SignalPause, TownID: "t", ActorID: "ada", Reason: "repairs"}
+	for refused, want := range map[string]string{
+		"":             `RunStarted, SignalAccepted, RunCompleted {"signal":"PAUSE","townId":"t","actorId":"ada","reason":"repairs"}`,
+		"UNKNOWN_TOWN": `RunStarted, SignalRejected, RunFailed {"signal":"PAUSE","townId":"t","actorId":"ada","reason":"repairs","code":"UNKNOWN_TOWN"}`,
+	} {
+		_, _, p := caseOf(t, "executed")
+		require.NoError(t, lifecycle.EmitSignal(p, said, refused))
+		require.Equal(t, want, courseOf(p.Run())+" "+string(p.Run().Events[1].Payload))
+	}
+}
+
+// However many attempts a command takes, and however it ends: the run goes on from commit to commit, each
+// attempt begins and ends once, and each event has an id that was drawn with the commit before it.
+func TestAttempts(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]string{"executed": "StepCompleted %d, RunCompleted", "failed": "StepFailed %d, RunFailed"} {
+		for attempts := int64(1); attempts <= 4; attempts++ {
+			t.Run(fmt.Sprint(name, " after ", attempts), func(t *testing.T) {
+				t.Parallel()
+				h, r, p := caseOf(t, name)
+				require.NoError(t, lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.StartAtOnce, 0))
+				stored := *p.Run()
+				stored.Events = slices.Clone(p.Run().Events)
+				want := courseOf(&stored)
+				pending := &apply.Pending{Run: stored.Identity, Emitted: int64(len(stored.Events)), Attempt: 1}
+				ids := 100
+				draw := func() string {
+					ids++
+					return fmt.Sprintf("00000000-0000-4000-8000-%012d", ids)
+				}
+				var err error
+				for ; ; pending.Attempt++ {
+					pending.EventIDs, err = runevents.DrawIDs(pending.Run, draw, pending.EventIDs, lifecycle.ToCome(pending.Attempt)...)
+					require.NoError(t, err)
+					if pending.Attempt > 1 {
+						want += fmt.Sprintf(", StepFailed %d, StepStarted %d", pending.Attempt-1, pending.Attempt)
+					}
+					_, _, p = caseOf(t, name)
+					require.NoError(t, lifecycle.EmitResumed(p, h, &r.Evaluation, pending, true))
+					addFresh(t, &stored, p.Run(), pending.EventIDs)
+					if pending.Attempt == attempts {
+						break
+					}
+					pending.Last = &apply.Failure{Reason: apply.ReasonPluginTimeout, Message: "No answer.", At: persistedAt}
+				}
+				var failed *apply.Failure
+				if name == "failed" {
+					failed = &apply.Failure{Reason: apply.ReasonPluginTimeout, Message: "No answer."}
+				}
+				p.Persisted(int64(len(stored.Events)) + 1)
+				require.NoError(t, lifecycle.EmitEnd(p, r, attempts, failed, &apply.Result{At: persistedAt}))
+				addFresh(t, &stored, p.Run(), pending.EventIDs)
+				require.Equal(t, want+", "+fmt.Sprintf(end, attempts), courseOf(&stored))
+				requireProjects(t, &stored)
+			})
+		}
+	}
+}
+
+// addFresh adds the events that are not stored yet, which must have ids that were drawn.
+func addFresh(t *testing.T, stored, run *runevents.Run, drawn []runevents.DrawnID) {
+	t.Helper()
+	known := map[string]bool{}
+	for _, r := range stored.Records(persistedAt) {
+		known[r.IdempotencyKey] = true
+	}
+	for i, r := range run.Records(persistedAt) {
+		if known[r.IdempotencyKey] {
+			continue
+		}
+		require.Contains(t, drawn, runevents.DrawnID{IdempotencyKey: r.IdempotencyKey, EventID: r.EventID})
+		stored.Events = append(stored.Events, run.Events[i])
+	}
+}

@@ -1,0 +1,348 @@
+package lifecycle
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+)
+
+// The steps of every run, in order.
+const (
+	StepDuplicate    = "duplicate-check"
+	StepStale        = "stale-check"
+	StepPrecondition = "precondition-check"
+	StepApply        = "apply"
+)
+
+// Steps returns the steps of the engine. In a run of the engine, other producers emit no events of
+// them.
+func Steps() []string { return []string{StepDuplicate, StepStale, StepPrecondition, StepApply} }
+
+// The payloads of a run's events. A check's payload is its block of the result, so that the events
+// and the result say the same.
+type (
+	startedPayload struct {
+		TownID    string               `json:"townId"`
+		ActorID   string               `json:"actorId"`
+		HandoffID string               `json:"handoffId"`
+		Type      handoff.ProposalType `json:"type"`
+		Command   string               `json:"command"`
+		// What the orchestrator of Execution Semantics v1, appendix A.1, says of a run.
+		EngineRunRef string     `json:"engineRunRef"`
+		PlanRef      planRef    `json:"planRef"`
+		Context      runContext `json:"context"`
+	}
+	planRef struct {
+		URI           string `json:"uri"`
+		SchemaVersion string `json:"schemaVersion"`
+	}
+	runContext struct {
+		TriggeredBy string `json:"triggeredBy"`
+	}
+	appliedPayload struct {
+		handoff.WorldState `json:",inline"`
+		apply.Artifacts    `json:",inline"`
+	}
+	skippedPayload struct {
+		Reason handoff.ReasonCode `json:"reason"`
+	}
+	failedPayload struct {
+		Error stepError `json:"error"`
+	}
+	stepError struct {
+		Code      string `json:"code"`
+		Message   string `json:"message"`
+		Retryable bool   `json:"retryable"`
+	}
+	pausedPayload struct {
+		SignalID string `json:"signalId"`
+		Reason   string `json:"reason,omitzero"`
+	}
+	resumedPayload struct {
+		Reason string `json:"reason"`
+	}
+	// Cancellation is why a run was cancelled: by the signal of an operator, or for what Code says.
+	Cancellation struct {
+		SignalID string `json:"signalId,omitzero"`
+		Code     string `json:"code,omitzero"`
+		Reason   string `json:"reason,omitzero"`
+	}
+	// SignalPayload is the payload of every event of a signal; Code is the reason of a refusal.
+	SignalPayload struct {
+		Signal  SignalKind `json:"signal"`
+		TownID  string     `json:"townId,omitzero"`
+		RunID   string     `json:"runId,omitzero"`
+		ActorID string     `json:"actorId"`
+		Reason  string     `json:"reason,omitzero"`
+		Code    string     `json:"code,omitzero"`
+	}
+	endedPayload struct {
+		Status     handoff.Status     `json:"status"`
+		ReasonCode handoff.ReasonCode `json:"reasonCode"`
+		ResultID   string             `json:"resultId"`
+	}
+)
+
+// EmitRun emits the events of a whole run: its start, each step, its end. A check that the result
+// calls evaluated is started and completed; one that was not evaluated is skipped with the reason
+// code of the result (RunEvents v2, steps of a run). waited is how long it was queued, for
+// StartQueued.
+func EmitRun(
+	p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, start Start, waited time.Duration,
+) error {
+	n := emitter{producer: p}
+	n.start(h, start, waited)
+	n.checks(&r.Evaluation, r.ReasonCode)
+	if r.Accepted {
+		n.attempt(runevents.StepStarted, 1, nil)
+	} else {
+		n.step(runevents.StepSkipped, StepApply, skippedPayload{Reason: r.ReasonCode})
+	}
+	n.endAttempt(r, 1, nil, apply.Artifacts{})
+	n.endRun(r)
+	return n.err
+}
+
+// EmitAccepted emits the events of a run up to the start of the first attempt to apply its command,
+// which a plugin or a console makes.
+func EmitAccepted(
+	p *runevents.Producer, h *handoff.Handoff, e *handoff.Evaluation, start Start, waited time.Duration,
+) error {
+	n := emitter{producer: p}
+	n.start(h, start, waited)
+	n.checks(e, "")
+	n.attempt(runevents.StepStarted, 1, nil)
+	return n.err
+}
+
+// EmitEnd emits the end of the last attempt to apply a command, which ended as v says, and the end
+// of the run. failed is nil where the command was applied.
+func EmitEnd(
+	p *runevents.Producer, r *handoff.Result, attempt int64, failed *apply.Failure, v *apply.Result,
+) error {
+	n := emitter{producer: p}
+	n.endAttempt(r, attempt, failed, v.Artifacts)
+	p.HappenedAt(v.At)
+	n.endRun(r)
+	return n.err
+}
+
+// ToCome returns the events that the engine may emit from the commit of an attempt to apply a
+// command to the commit of the next attempt, or of the end: what eventIds have to be drawn for.
+func ToCome(attempt int64) []runevents.Event {
+	ofApply := func(event runevents.EventType, attempt int64) runevents.Event {
+		return runevents.Event{EventType: event, StepID: StepApply, LogicalAttemptID: attempt}
+	}
+	events := []runevents.Event{
+		ofApply(runevents.StepCompleted, attempt), ofApply(runevents.StepFailed, attempt),
+		{EventType: runevents.RunCompleted, LogicalAttemptID: 1}, {EventType: runevents.RunFailed, LogicalAttemptID: 1},
+	}
+	if attempt > 1 {
+		events = append(events, ofApply(runevents.StepFailed, attempt-1), ofApply(runevents.StepStarted, attempt))
+	}
+	return events
+}
+
+// SignalVersion is the planVersion of the runs of signals.
+const SignalVersion = "signal.v1"
+
+// EmitSignal emits the events of an operator's signal: a run of its own. refused is the code of a
+// refusal, "" for a signal that is accepted.
+func EmitSignal(p *runevents.Producer, said SignalPayload, refused string) error {
+	n := emitter{producer: p}
+	decision, ended := runevents.SignalAccepted, runevents.RunCompleted
+	if refused != "" {
+		decision, ended = runevents.SignalRejected, runevents.RunFailed
+	}
+	n.run(runevents.RunStarted, said)
+	said.Code = refused
+	n.run(decision, said)
+	n.run(ended, nil)
+	return n.err
+}
+
+// EmitQueued emits that a run has waited for its town for some time, and what was asked for.
+func EmitQueued(p *runevents.Producer, h *handoff.Handoff, waited time.Duration) error {
+	return p.OfRunBefore(runevents.RunQueued, waited, started(p, h))
+}
+
+// EmitPaused emits the start of a run that has waited for some time, and that it waits for the end
+// of a pause; signalID is the run of the signal that paused the town or the world.
+func EmitPaused(
+	p *runevents.Producer, h *handoff.Handoff, start Start, waited time.Duration, signalID, reason string,
+) error {
+	n := emitter{producer: p}
+	n.start(h, start, waited)
+	n.run(runevents.RunPaused, pausedPayload{SignalID: signalID, Reason: reason})
+	return n.err
+}
+
+// EmitHeld emits, for a run whose command is being applied, that its town, or the world, is paused;
+// it is its nth pause.
+func EmitHeld(p *runevents.Producer, n int64, signalID, reason string) error {
+	return p.OfRunAgain(runevents.RunPaused, n, pausedPayload{SignalID: signalID, Reason: reason})
+}
+
+// EmitReleased emits that a run which EmitHeld is of goes on: its nth pause is over, or for the
+// reason.
+func EmitReleased(p *runevents.Producer, n int64, reason string) error {
+	if reason == "" {
+		return p.OfRunAgain(runevents.RunResumed, n, nil)
+	}
+	return p.OfRunAgain(runevents.RunResumed, n, resumedPayload{Reason: reason})
+}
+
+// EmitAttempts emits, for a run whose first attempt to apply its command has started, the failure
+// of each attempt before the last one, and the start of the next; of the last one only if it has
+// started. failed is why, and when, the one before the last failed: what came before that is stored
+// already.
+func EmitAttempts(p *runevents.Producer, last int64, started bool, failed *apply.Failure) error {
+	n := emitter{producer: p}
+	for attempt := int64(1); attempt < last; attempt++ {
+		n.attempt(runevents.StepFailed, attempt, failurePayload(failed))
+		p.HappenedAt(failed.At)
+		if started || attempt+1 < last {
+			n.attempt(runevents.StepStarted, attempt+1, nil)
+		}
+	}
+	return n.err
+}
+
+// CancelledLeft is the code of a run that its server left behind, when it waited there.
+const CancelledLeft = "SERVER_GONE"
+
+// EmitCancelled emits that a run which waits is cancelled. A run that is not started yet is
+// started.
+func EmitCancelled(p *runevents.Producer, h *handoff.Handoff, why Cancellation) error {
+	n := emitter{producer: p}
+	if p.Status() == runevents.RunPending {
+		n.run(runevents.RunStarted, started(n.producer, h))
+	}
+	n.run(runevents.RunCancelled, why)
+	return n.err
+}
+
+// EmitCancelledFrom is EmitCancelled for a producer that did not emit the events before. They have
+// brought the run to status, and the first of them, which says what was asked for, has the payload.
+func EmitCancelledFrom(
+	p *runevents.Producer, status runevents.RunStatus, payload jsontext.Value, why Cancellation,
+) error {
+	n := emitter{producer: p}
+	p.ResumeAt(status)
+	if status == runevents.RunPending {
+		n.run(runevents.RunStarted, payload)
+	}
+	n.run(runevents.RunCancelled, why)
+	return n.err
+}
+
+// Start is how a run starts.
+type Start int
+
+// The starts.
+const (
+	// StartAtOnce: the town was free.
+	StartAtOnce Start = iota
+	// StartQueued: the handoff had to wait for its town (RunQueued).
+	StartQueued
+	// StartWaited: the run was recorded while the handoff waited for its town, and starts.
+	StartWaited
+	// StartResumed: the run was recorded when its town was paused, and goes on (RunResumed).
+	StartResumed
+)
+
+// emitter emits until the first error, which it keeps.
+type emitter struct {
+	producer *runevents.Producer
+	err      error
+}
+
+func (n *emitter) run(event runevents.EventType, payload any) {
+	if n.err == nil {
+		n.err = n.producer.OfRun(event, payload)
+	}
+}
+
+func (n *emitter) step(event runevents.EventType, step string, payload any) {
+	if n.err == nil {
+		n.err = n.producer.OfStep(event, step, payload)
+	}
+}
+
+func (n *emitter) attempt(event runevents.EventType, attempt int64, payload any) {
+	if n.err == nil {
+		n.err = n.producer.OfAttempt(event, StepApply, attempt, payload)
+	}
+}
+
+// start emits how a run starts that has waited for some time.
+func (n *emitter) start(h *handoff.Handoff, start Start, waited time.Duration) {
+	switch start {
+	case StartResumed:
+		n.run(runevents.RunResumed, nil)
+		return
+	case StartQueued:
+		n.err = n.producer.OfRunBefore(runevents.RunQueued, waited, nil)
+	}
+	n.run(runevents.RunStarted, started(n.producer, h))
+}
+
+func started(p *runevents.Producer, h *handoff.Handoff) startedPayload {
+	return startedPayload{
+		TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID,
+		HandoffID: h.HandoffID, Type: h.Proposal.Type, Command: h.Command,
+		EngineRunRef: "worldengine:" + p.Run().RunID,
+		PlanRef:      planRef{URI: "urn:worldengine:" + h.ProposalID, SchemaVersion: h.Proposal.SchemaVersion},
+		Context:      runContext{TriggeredBy: h.Proposal.ActorID},
+	}
+}
+
+func (n *emitter) checks(e *handoff.Evaluation, reason handoff.ReasonCode) {
+	n.check(StepDuplicate, e.DuplicateCheck.Evaluated, e.DuplicateCheck, reason)
+	n.check(StepStale, e.StaleCheck.Evaluated, e.StaleCheck, reason)
+	n.check(StepPrecondition, e.Preconditions.Evaluated, e.Preconditions, reason)
+}
+
+func (n *emitter) check(step string, evaluated bool, verdict any, reason handoff.ReasonCode) {
+	if !evaluated {
+		n.step(runevents.StepSkipped, step, skippedPayload{Reason: reason})
+		return
+	}
+	n.step(runevents.StepStarted, step, nil)
+	n.step(runevents.StepCompleted, step, verdict)
+}
+
+// endAttempt ends the attempt to apply the command, where it was accepted.
+func (n *emitter) endAttempt(r *handoff.Result, attempt int64, failed *apply.Failure, left apply.Artifacts) {
+	switch {
+	case r.Executed:
+		n.attempt(runevents.StepCompleted, attempt, appliedPayload{*r.WorldState, left})
+	case r.Accepted:
+		if failed == nil {
+			failed = &apply.Failure{
+				Reason: r.ReasonCode, Message: "The command could not be applied; the town is unchanged.",
+			}
+		}
+		n.attempt(runevents.StepFailed, attempt, failurePayload(failed))
+	}
+}
+
+func (n *emitter) endRun(r *handoff.Result) {
+	ended := runevents.RunCompleted
+	if r.Accepted && !r.Executed {
+		ended = runevents.RunFailed
+	}
+	n.run(ended, endedPayload{Status: r.Status, ReasonCode: r.ReasonCode, ResultID: r.ResultID})
+}
+
+// failurePayload returns why an attempt failed, in the words of the plugin or of the engine.
+func failurePayload(f *apply.Failure) failedPayload {
+	return failedPayload{Error: stepError{
+		Code: cmp.Or(f.Code, string(f.Reason)), Message: f.Message, Retryable: f.Retryable,
+	}}
+}

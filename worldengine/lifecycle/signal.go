@@ -1,0 +1,16 @@
+package lifecycle
+
+// SignalKind is the kind of an operator's signal (ExecutionSemantics v1, section 1.2). The set is
+// closed.
+type SignalKind string
+
+// The signals.
+const (
+	// SignalPause: no handoff of the town, or of the world, is judged until SignalResume. The runs
+	// that wait get RunPaused; a command that is being applied is not interrupted.
+	SignalPause SignalKind = "PAUSE"
+	// SignalResume ends a pause.
+	SignalResume SignalKind = "RESUME"
+	// SignalCancel ends the run of a handoff that waits.
+	SignalCancel SignalKind = "CANCEL"
+)

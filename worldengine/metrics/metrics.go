@@ -1,0 +1,126 @@
+// Package metrics makes the metrics of a server for Prometheus: in a registry of its own, with counters
+// of what is answered and one collector that reads what the server counts anyway.
+//
+// No metric has a label with a town, an actor or a run, so their number does not grow with a world.
+package metrics
+
+import (
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/wire"
+)
+
+// namespace is how the names of all metrics begin but those of Go and of the process.
+const namespace = "handoffd"
+
+// answered is the code of a request that got no error.
+const answered = "OK"
+
+// Metrics are the metrics of one server. They are safe for concurrent use.
+type Metrics struct {
+	registry *prometheus.Registry
+	handoffs *prometheus.HistogramVec
+	requests *prometheus.CounterVec
+	took     *prometheus.HistogramVec
+	commits  prometheus.Histogram
+	attempts *prometheus.CounterVec
+	applied  *prometheus.HistogramVec
+}
+
+// buckets are from a half of a millisecond to about half a minute, which a game may take.
+var buckets = prometheus.ExponentialBuckets(0.0005, 3, 11)
+
+// New returns metrics that count nothing yet. version is that of the program.
+func New(version string) *Metrics {
+	m := &Metrics{
+		registry: prometheus.NewRegistry(),
+		handoffs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "handoff_duration_seconds", Buckets: buckets,
+			Help: "Time from the arrival of a handoff to its result, by the status of the result.",
+		}, []string{"status"}),
+		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: namespace, Name: "requests_total",
+			Help: "Requests that were answered, by verb and by the code of the error; OK where there is none.",
+		}, []string{"verb", "code"}),
+		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "request_duration_seconds", Buckets: buckets,
+			Help: "Time from the arrival of a request to its answer, by verb.",
+		}, []string{"verb"}),
+		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: namespace, Name: "commit_duration_seconds", Buckets: buckets,
+			Help: "Time that NATS took to store one message of the log, or to refuse it.",
+		}),
+	}
+	m.attempts = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Namespace: namespace, Name: "apply_attempts_total",
+		Help: "Attempts to have a command applied outside the engine, by binding and by how they ended.",
+	}, []string{"binding", "outcome"})
+	m.applied = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Namespace: namespace, Name: "apply_duration_seconds", Buckets: buckets,
+		Help: "Time that one attempt to have a command applied outside the engine took, by binding.",
+	}, []string{"binding"})
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Namespace: namespace, Name: "build_info", Help: "1, with the version of the program.",
+	}, []string{"version"})
+	build.WithLabelValues(version).Set(1)
+	m.registry.MustRegister(m.handoffs, m.requests, m.took, m.commits, m.attempts, m.applied, build,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	for _, status := range handoff.Statuses() {
+		m.handoffs.WithLabelValues(string(status))
+	}
+	for _, reason := range []handoff.ReasonCode{
+		apply.ReasonPluginRejected, apply.ReasonPluginTimeout, apply.ReasonPluginUnavailable,
+	} {
+		m.attempts.WithLabelValues(string(apply.Plugin), string(reason)) // an alert counts from 0
+	}
+	return m
+}
+
+// Attempt counts an attempt to have a command applied by what a town is bound to, and how long it took.
+func (m *Metrics) Attempt(by apply.Binding, ended apply.Result, took time.Duration) {
+	outcome := string(apply.Applied)
+	if !ended.Applied {
+		outcome = string(ended.Failed.Reason)
+	}
+	m.attempts.WithLabelValues(string(by), outcome).Inc()
+	m.applied.WithLabelValues(string(by)).Observe(took.Seconds())
+}
+
+// Handoff counts a result, and how long its handoff took.
+func (m *Metrics) Handoff(status handoff.Status, took time.Duration) {
+	m.handoffs.WithLabelValues(string(status)).Observe(took.Seconds())
+}
+
+// Request counts an answer, and how long its request took. code is empty where the answer is no error.
+func (m *Metrics) Request(verb wire.Verb, code wire.Code, took time.Duration) {
+	if code == "" {
+		code = answered
+	}
+	m.requests.WithLabelValues(string(verb), string(code)).Inc()
+	m.took.WithLabelValues(string(verb)).Observe(took.Seconds())
+}
+
+// Commit counts a message that NATS has stored or refused, and how long that took.
+func (m *Metrics) Commit(took time.Duration) { m.commits.Observe(took.Seconds()) }
+
+// Watch makes the metrics of what a server counts anyway. It is called once.
+func (m *Metrics) Watch(source Source) { m.registry.MustRegister(&collector{source}) }
+
+// Gatherer returns the registry.
+func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
+
+// Handler returns what answers GET /metrics.
+func (m *Metrics) Handler(logger *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
+		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
+		MaxRequestsInFlight: 2, Timeout: 10 * time.Second,
+	})
+}

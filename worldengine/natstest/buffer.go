@@ -1,0 +1,27 @@
+package natstest
+
+import (
+	"bytes"
+	"sync"
+)
+
+// Buffer takes what a server or a process prints, and may be read meanwhile. It is safe for
+// concurrent use.
+type Buffer struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (b *Buffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.Write(p)
+}
+
+// String returns all that was written so far.
+func (b *Buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}

@@ -1,0 +1,285 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/check"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/failpoint"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/queue"
+	"worldengine/worldengine/wire"
+)
+
+// commitOutcome commits what follows from the result of an attempt, in the town's turn, and
+// finishes the application if that is its end. It reports whether the application is over;
+// otherwise a holds the next attempt.
+func (e *Engine) commitOutcome(ctx context.Context, a *application, v apply.Result) (over bool) {
+	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: e.config.draw}
+	for {
+		err := queue.ErrPanicked
+		turn := make(chan struct{})
+		submitErr := e.queue.SubmitFirst(a.town, func(ctx context.Context) {
+			defer close(turn)
+			defer func() {
+				if err != nil { // a panic too
+					e.towns.Forget(a.town)
+				}
+			}()
+			var answer Answer
+			if over, answer, err = e.tryCommit(ctx, a, v); err == nil && over {
+				e.finish(a, v, answer)
+			}
+		})
+		if submitErr != nil {
+			return true
+		}
+		if <-turn; err == nil {
+			return over
+		}
+		e.config.Logger.Warn("the outcome of a command cannot be committed; will try again",
+			"town", a.town, "run", a.runID, "error", err)
+		if pauses.Wait(ctx) != nil {
+			return true
+		}
+	}
+}
+
+// maxCommitPause bounds the pause before a commit that failed is tried again.
+const maxCommitPause = 5 * time.Second
+
+// tryCommit is commitOutcome within the town's turn. After an error it may be tried again.
+func (e *Engine) tryCommit(
+	ctx context.Context, a *application, v apply.Result,
+) (over bool, answer Answer, err error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	err = e.log.Retry(ctx, func() error {
+		over, answer, err = e.commitOnce(ctx, a, v)
+		if errors.Is(err, commitlog.ErrRecordTooLarge) && v.Applied && v.Snapshot != nil {
+			v.Applied, v.Failed = false, &apply.Failure{
+				Reason:  apply.ReasonPluginStateInvalid,
+				Message: "The reported state is too large to be stored.",
+			}
+			over, answer, err = e.commitOnce(ctx, a, v)
+		}
+		if errors.Is(err, commitlog.ErrLostRace) {
+			e.towns.Forget(a.town)
+		}
+		return err
+	})
+	return over, answer, err
+}
+
+// commitOnce commits what follows from the result of an attempt once, on what this instance knows
+// of the town. It returns ErrLostRace when that is behind the log.
+func (e *Engine) commitOnce(
+	ctx context.Context, a *application, v apply.Result,
+) (bool, Answer, error) {
+	current, err := e.towns.Get(ctx, a.town)
+	if err != nil {
+		return false, Answer{}, err
+	}
+	if p := current.Pending; p == nil || p.Run.RunID != a.runID {
+		answer, err := e.answerFromReceipt(ctx, a, current.Seq)
+		return true, answer, err
+	}
+	a.Pending = current.Pending
+	if v.Attempt != a.Pending.Attempt && !v.Applied {
+		return false, Answer{}, nil // another instance has begun the next attempt
+	}
+	c := a.NextStep(v, &e.config.Plugin)
+	if v.Embodiment != nil && c.Failed == nil && c.Embodiment == nil {
+		e.config.Logger.Warn("the embodiment that a plugin reported is left out: "+
+			"it must be {backendHint?: string|null, "+
+			"actions?: [object]} of 16 KiB at most", "town", a.town, "run", a.runID)
+	}
+	if c.Again {
+		c.Failed.At = v.At
+		return false, Answer{}, e.commitAttempt(ctx, a, current, c.Failed, v.Reached)
+	}
+	answer, err := e.commitEnd(ctx, a, current, &c, &v)
+	return err == nil, answer, err
+}
+
+// answerFromReceipt returns the answer of an application that another instance has ended, at a
+// log sequence up to seq.
+func (e *Engine) answerFromReceipt(
+	ctx context.Context, a *application, seq uint64,
+) (Answer, error) {
+	until := time.Now().Add(receiptsTimeout)
+	receipt, err := e.lookupKey(ctx, a.town, a.Handoff.IdempotencyKey, seq, until)
+	if err != nil {
+		return Answer{}, err
+	}
+	if receipt == nil {
+		return Answer{},
+			fmt.Errorf("worldengine: run %s was ended, but there is no receipt of it", a.runID)
+	}
+	limits := schemas.Limits{Bytes: len(receipt.Result) + 1}
+	result, err := handoff.ParseResult(receipt.Result, limits)
+	if err != nil {
+		return Answer{}, fmt.Errorf("worldengine: the receipt of run %s: %w", receipt.RunID, err)
+	}
+	answer := Answer{RunID: receipt.RunID, Result: result, JSON: receipt.Result}
+	if receipt.Addition != nil {
+		answer.Embodiment = receipt.Addition.Embodiment
+	}
+	return answer, nil
+}
+
+// commitAttempt stores that there is to be another logical attempt. The events of the attempts
+// before this one are stored first, since what is pending has the latest failure alone.
+func (e *Engine) commitAttempt(
+	ctx context.Context, a *application, current commitlog.Entry, failed *apply.Failure,
+	reached bool,
+) error {
+	if err := e.extendAttempts(ctx, a, true); err != nil {
+		return err
+	}
+	next := current
+	next.Pending = a.Pending.Next(*failed, reached, e.config.Now(), &e.config.Plugin)
+	if err := e.drawIDs(next.Pending); err != nil {
+		return err
+	}
+	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: a.town}
+	msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(a.town)), &next)
+	if err != nil {
+		return err
+	}
+	if next.Seq, err = e.log.Commit(ctx, msg, current.Seq); err != nil {
+		return err
+	}
+	failpoint.At(failpoint.Again)
+	e.towns.Set(a.town, next)
+	a.Pending, a.begun = next.Pending, next.Pending.Attempt
+	e.recordAttempts(ctx, a, false)
+	return nil
+}
+
+// drawIDs draws the eventIds of the events that may follow the commit of p.
+func (e *Engine) drawIDs(p *apply.Pending) (err error) {
+	events := lifecycle.ToCome(p.Attempt)
+	p.EventIDs, err = runevents.DrawIDs(p.Run, e.config.NewID, p.EventIDs, events...)
+	return err
+}
+
+// commitEnd stores how an application ended: the state, the receipt and the last events in
+// one guarded message, as for a handoff that the rules apply.
+func (e *Engine) commitEnd(
+	ctx context.Context, a *application, current commitlog.Entry, c *apply.NextStep,
+	v *apply.Result,
+) (Answer, error) {
+	checked := check.Handoff(a.Handoff, nil, current.State)
+	if !checked.Accepted {
+		return Answer{},
+			fmt.Errorf("worldengine: the state of %q changed while run %s was pending", a.town, a.runID)
+	}
+	after := current
+	after.Pending = nil
+	var outcome handoff.Outcome
+	if c.Failed == nil {
+		after.State = c.After
+		outcome = checked.Executed(c.After)
+	} else {
+		outcome = checked.Failed(c.Failed.Reason, current.State)
+	}
+	result := handoff.NewResult(a.Handoff, outcome)
+	encoded, err := result.MarshalWire()
+	if err != nil {
+		return Answer{}, err
+	}
+	run, err := e.lastEvents(ctx, a, result, c.Failed, v)
+	if err != nil {
+		return Answer{}, err
+	}
+	addition := handoff.AdditionOf(a.Handoff)
+	addition.Embodiment = c.Embodiment
+	rec := commitlog.Record{
+		Kind: commitlog.KindHandoff, TownID: a.town, Result: encoded,
+		Handoff: current.Pending.Handoff, Addition: &addition, Run: run,
+	}
+	msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(a.town)), &after)
+	if err != nil {
+		return Answer{}, err
+	}
+	failpoint.At(failpoint.Closing)
+	if after.Seq, err = e.log.Commit(ctx, msg, current.Seq); err != nil {
+		return Answer{}, err
+	}
+	failpoint.At(failpoint.Concluded)
+	e.sample(run.RunID, after.Seq)
+	e.receipts.Remember(&dedupe.Receipt{
+		Place:  commitlog.ReceiptPlace(a.town, result.IdempotencyKey),
+		TownID: a.town, LogSeq: after.Seq, RunID: run.RunID,
+		HandoffID: result.HandoffID, ResultID: result.ResultID, Result: encoded,
+		Addition: &addition,
+	})
+	e.towns.Set(a.town, after)
+	e.results.count(result.Status)
+	e.alertFailure(a, c.Failed)
+	return Answer{RunID: run.RunID, Result: result, JSON: encoded, Embodiment: c.Embodiment}, nil
+}
+
+// lastEvents returns the events that end the run of a. No other producer goes on with the run from
+// then on.
+func (e *Engine) lastEvents(
+	ctx context.Context, a *application, result *handoff.Result, failed *apply.Failure,
+	v *apply.Result,
+) (*runevents.Run, error) {
+	p, err := e.attemptsOf(a, true)
+	if err != nil {
+		return nil, err
+	}
+	tail, err := e.runs.ExtendBy(ctx, a.town, p.Run().Identity, a.Pending.Emitted, true,
+		func(tail *commitlog.RunTail) ([]runevents.Event, error) { return e.unheld(a, p.Run(), tail, true) })
+	if err != nil {
+		return nil, err
+	}
+	p.Persisted(tail.Next)
+	if err := lifecycle.EmitEnd(p, result, a.Pending.Attempt, failed, v); err != nil {
+		return nil, fmt.Errorf("worldengine: the events of a run: %w", err)
+	}
+	p.Run().Events = tail.Without(p.Run())
+	return p.Run(), nil
+}
+
+// recordAttempts stores that the attempts before this one have failed, and that this one has
+// started if it has. Where it cannot, the next commit of the run does.
+func (e *Engine) recordAttempts(ctx context.Context, a *application, started bool) {
+	if err := e.extendAttempts(ctx, a, started); err != nil {
+		e.config.Logger.Warn("the attempts of a run are not recorded yet; its next commit records them",
+			"run", a.runID, "error", err)
+	}
+}
+
+// extendAttempts is recordAttempts for a caller that deals with the error.
+func (e *Engine) extendAttempts(ctx context.Context, a *application, started bool) error {
+	p, err := e.attemptsOf(a, started)
+	if err != nil || len(p.Run().Events) == 0 {
+		return err
+	}
+	_, err = e.runs.ExtendBy(ctx, a.town, p.Run().Identity, a.Pending.Emitted, false,
+		func(tail *commitlog.RunTail) ([]runevents.Event, error) { return e.unheld(a, p.Run(), tail, false) })
+	return err
+}
+
+// attemptsOf returns a producer that goes on where the first commit of a run ended: see
+// lifecycle.EmitResumed.
+func (e *Engine) attemptsOf(a *application, started bool) (*runevents.Producer, error) {
+	p := e.newProducer(a.Pending.Run)
+	evaluation := check.Handoff(a.Handoff, nil, a.before).Outcome.Evaluation
+	if err := lifecycle.EmitResumed(p, a.Handoff, &evaluation, a.Pending, started); err != nil {
+		return nil, fmt.Errorf("worldengine: the events of a run: %w", err)
+	}
+	return p, nil
+}

@@ -1,0 +1,237 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/runevents/recent"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/follow"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/waiting"
+	"worldengine/worldengine/wire"
+)
+
+// queuedMoment is how long a handoff waits behind a command before its run is recorded. What waits for
+// less has RunQueued with its decision, and costs no message more.
+const queuedMoment = 100 * time.Millisecond
+
+// wait is what a delivery waits for: the end of a pause, of the world or of its town alone, or, where by
+// is nil, of a command that is being applied to the town.
+type wait struct {
+	by    *commitlog.PausedBy
+	world bool
+}
+
+// park keeps the deliveries of a town that cannot be judged yet: d, whose turn it is, and those behind
+// it. Each has a run that says so. One whose run was cancelled is answered, and so is one that has waited for
+// Config.PauseWait when the town is paused; the error is that of d. Puts and patches behind them have
+// their turn in a pause. It owns the town.
+func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
+	townID := d.Handoff.Proposal.TownID
+	all := append([]*delivery{d}, e.queue.Items(townID)...)
+	var held []*waiting.Run
+	for i, w := range all {
+		if i > 0 {
+			w.Wait()
+		}
+		if w.answered || why.by == nil && w.Waited() < queuedMoment {
+			continue
+		}
+		e.begin(w)
+		held = append(held, &w.Run)
+	}
+	err := e.waiting.Hold(ctx, townID, held)
+	for i, w := range all {
+		if w.answered || w.Producer == nil {
+			continue
+		}
+		if err := e.recordWaiting(ctx, w, why, err); err != nil {
+			if i == 0 {
+				return err // and its turn answers it
+			}
+			e.abandon(ctx, w, err)
+			w.answered = true
+			w.done(Answer{}, err)
+		}
+	}
+	if err != nil && ctx.Err() == nil && e.waitTrouble.Ready() {
+		e.config.Logger.Warn("handoffs wait, and their runs cannot be recorded yet", "town", townID, "error", err)
+	}
+	if why.by != nil {
+		e.queue.RunOthers(ctx, townID) // what an operator puts right does not wait for the end of the pause
+	}
+	return nil
+}
+
+// recordWaiting records that a delivery waits, unless unheld says why it may not be recorded. The error
+// is why it need not wait any longer.
+func (e *Engine) recordWaiting(ctx context.Context, w *delivery, why wait, unheld error) error {
+	err := unheld
+	switch {
+	case err != nil:
+	case why.by != nil:
+		err = e.waiting.Pause(ctx, &w.Run, why.by)
+	case w.Waited() >= queuedMoment:
+		err = e.waiting.Queue(ctx, &w.Run)
+	}
+	runID := w.Identity.RunID
+	if _, cancelled := e.cancelled.Get(runID); cancelled || errors.Is(err, runs.ErrRunCancelled) {
+		return &CancelledError{RunID: runID}
+	}
+	if err != nil && unheld == nil && ctx.Err() == nil && e.waitTrouble.Ready() {
+		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet", "run", runID, "error", err)
+	}
+	if why.by != nil && w.Waited() >= e.config.PauseWait {
+		return &PausedError{TownID: w.Handoff.Proposal.TownID, World: why.world, By: why.by, RunID: runID}
+	}
+	return nil
+}
+
+// abandon ends the run of a delivery that is not judged because of err.
+func (e *Engine) abandon(ctx context.Context, d *delivery, err error) {
+	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+	defer cancel()
+	why := lifecycle.Cancellation{Reason: "The handoff was not judged: " + err.Error()}
+	var paused *PausedError
+	switch {
+	case errors.Is(err, runs.ErrRunCancelled):
+		e.waiting.Done(&d.Run)
+		return
+	case d.Closed && (errors.Is(err, commitlog.ErrLogUnavailable) || ctx.Err() != nil):
+		e.waiting.Leave(&d.Run) // the decision may be in the log
+		return
+	case errors.As(err, &paused):
+		why = lifecycle.Cancellation{SignalID: paused.By.SignalID, Code: string(paused.Code()), Reason: paused.reason()}
+	}
+	e.waiting.Cancel(ctx, &d.Run, why)
+}
+
+// maxCancelled bounds how many of the runs that were cancelled lately are remembered.
+const maxCancelled = 4096
+
+func newCancelled() *recent.Map[string, struct{}] {
+	return recent.NewMap[string, struct{}](maxCancelled)
+}
+
+// worldPause is what the log says about the pause of the world at a sequence; by is nil where it is not
+// paused.
+type worldPause struct {
+	seq uint64
+	by  *commitlog.PausedBy
+}
+
+// setWorldPause takes in what the log says about the pause of the world at seq, unless something later is
+// known.
+func (e *Engine) setWorldPause(seq uint64, by *commitlog.PausedBy) {
+	next := &worldPause{seq, by}
+	for {
+		before := e.worldPause.Load()
+		if before.seq >= seq {
+			return
+		}
+		if e.worldPause.CompareAndSwap(before, next) {
+			e.queue.UnparkAll()
+			return
+		}
+	}
+}
+
+// rereadWorldPause forgets what is known about the pause of the world for what the log says now, also where
+// it has lost what it said. What is heard meanwhile is newer.
+func (e *Engine) rereadWorldPause(ctx context.Context) error {
+	for {
+		before := e.worldPause.Load()
+		seq, paused, err := e.log.WorldPause(ctx)
+		if err != nil {
+			return err
+		}
+		if e.worldPause.CompareAndSwap(before, &worldPause{seq, paused}) {
+			e.queue.UnparkAll()
+			return nil
+		}
+	}
+}
+
+// followSignals takes in what operators tell any instance, until ctx is done.
+func (e *Engine) followSignals(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := e.readSignals(ctx); err != nil && ctx.Err() == nil {
+			e.config.Logger.Warn("operators' signals cannot be followed; will try again", "error", err)
+			_ = backoff.Sleep(ctx, time.Second)
+		}
+	}
+}
+
+func (e *Engine) readSignals(ctx context.Context) error {
+	end, err := e.log.End(ctx)
+	if err != nil {
+		return err
+	}
+	// From a sequence on, and not what is new: a consumer that has to be made anew before anything came
+	// would begin later.
+	consumer, err := e.log.Stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{wire.ControlSubject(e.config.World), wire.SignalSubject(e.config.World)},
+		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: end + 1,
+	})
+	if err != nil {
+		return fmt.Errorf("worldengine: consumer of the signals: %w", err)
+	}
+	defer follow.Release(e.log.Stream, consumer)
+	// What was said before the consumer was there.
+	seq, paused, err := e.log.WorldPause(ctx)
+	if err != nil {
+		return err
+	}
+	e.setWorldPause(seq, paused)
+	messages, err := consumer.Messages(jetstream.PullHeartbeat(follow.Heartbeat))
+	if err != nil {
+		return fmt.Errorf("worldengine: signals: %w", err)
+	}
+	defer context.AfterFunc(ctx, messages.Stop)()
+	defer messages.Stop()
+	for {
+		msg, err := messages.Next(jetstream.NextContext(ctx))
+		if err != nil {
+			return fmt.Errorf("worldengine: signals: %w", err)
+		}
+		e.takeSignal(msg)
+	}
+}
+
+// takeSignal takes in a message of the control subject, or of the signals'.
+func (e *Engine) takeSignal(msg jetstream.Msg) {
+	rec, err := commitlog.ReadRecord(msg.Data())
+	meta, metaErr := msg.Metadata()
+	switch {
+	case err != nil || metaErr != nil:
+		e.config.Logger.Error("a signal cannot be read", "subject", msg.Subject(), "error", errors.Join(err, metaErr))
+	case rec.Kind == commitlog.KindControl:
+		e.setWorldPause(meta.Sequence.Stream, rec.Paused)
+	case rec.Kind == commitlog.KindSignal && rec.Run != nil:
+		for i := range rec.Run.Events {
+			e.takeCancel(&rec.Run.Events[i], rec.TownID)
+		}
+	}
+}
+
+// takeCancel takes in an event of a signal, if it accepts a cancellation. That a signal is missed is no
+// harm: before a run goes on, the log is asked.
+func (e *Engine) takeCancel(event *runevents.Event, townID string) {
+	var said lifecycle.SignalPayload
+	if event.EventType != runevents.SignalAccepted || json.Unmarshal(event.Payload, &said) != nil {
+		return
+	}
+	if said.Signal == lifecycle.SignalCancel {
+		e.cancelled.Add(said.RunID, struct{}{})
+		e.queue.Unpark(townID)
+	}
+}

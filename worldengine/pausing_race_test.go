@@ -1,0 +1,198 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/wire"
+)
+
+// heardStore has something happen once the pause of the world was read.
+type heardStore struct {
+	commitlog.Store
+	then func()
+}
+
+func (s *heardStore) Last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+	msg, err := s.Store.Last(ctx, subject)
+	if then := s.then; then != nil && subject == wire.ControlSubject("main") {
+		s.then = nil
+		then()
+	}
+	return msg, err
+}
+
+// A pause of the world that is heard of while an engine reads it again after a reconnect counts.
+func TestAPauseIsHeardWhileItIsReadAgain(t *testing.T) {
+	t.Parallel()
+	log := logtest.New(t)
+	e := &Engine{log: log, queue: newQueue(t.Context(), &Config{
+		Workers: 1, QueuePerTown: 1, QueueTotal: 1, Logger: slog.New(slog.DiscardHandler),
+	})}
+	t.Cleanup(func() { require.NoError(t, e.queue.Drain(t.Context())) })
+	e.worldPause.Store(&worldPause{})
+	other := openEngine(t, log)
+	log.Store = &heardStore{log.Store, func() {
+		_, err := other.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause})
+		require.NoError(t, err)
+		seq, paused, err := other.log.WorldPause(t.Context())
+		require.NoError(t, err)
+		e.setWorldPause(seq, paused)
+	}}
+	require.NoError(t, e.rereadWorldPause(t.Context()))
+	require.NotNil(t, e.worldPause.Load().by)
+
+	e.worldPause.Store(&worldPause{seq: 1 << 40, by: &commitlog.PausedBy{SignalID: "lost"}})
+	require.NoError(t, e.rereadWorldPause(t.Context()))
+	require.Less(t, e.worldPause.Load().seq, uint64(1<<40), "what the log has lost is forgotten")
+}
+
+// A pause of the world that comes while a handoff waits for the receipts to follow the log holds it back.
+func TestAPauseComesWhileReceiptsAreAwaited(t *testing.T) {
+	t.Parallel()
+	e := openEngine(t, logtest.New(t), func(c *Config) { c.PauseWait = time.Hour })
+	h := talkIn(t, e)
+	end, err := e.log.End(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, e.receiptFollower.Wait(t.Context(), end))
+	follower := &heldFollower{Follower: e.receiptFollower, asked: make(chan struct{}), release: make(chan struct{})}
+	e.receiptFollower = follower
+	answered := make(chan error, 1)
+	require.NoError(t, e.Submit(h, func(_ Answer, err error) { answered <- err }))
+	<-follower.asked
+	_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause})
+	require.NoError(t, err)
+	close(follower.release)
+	require.Eventually(t, func() bool { return has(t, e, runevents.RunIsPaused) }, 30*time.Second, 10*time.Millisecond)
+	require.Empty(t, answered)
+	_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume})
+	require.NoError(t, err)
+	require.NoError(t, <-answered)
+}
+
+// heldFollower says when it is waited for first, and lets go when told.
+type heldFollower struct {
+	commitlog.Follower
+	asked, release chan struct{}
+	held           bool
+}
+
+func (f *heldFollower) Wait(ctx context.Context, seq uint64) error {
+	if !f.held {
+		f.held = true
+		close(f.asked)
+		<-f.release
+	}
+	return f.Follower.Wait(ctx, seq)
+}
+
+// has reports whether town "t" has a run with a status.
+func has(t *testing.T, e *Engine, status runevents.RunStatus) bool {
+	page, err := e.Runs().List(t.Context(), runs.RunFilter{Towns: []string{"t"}}, 0, 10)
+	return err == nil && slices.ContainsFunc(page.Runs, func(r runs.Row) bool { return r.Status == status })
+}
+
+// stuckConsole is a console that does not answer before it is released, whatever its deadline is.
+type stuckConsole struct{ asked, release chan struct{} }
+
+func (s stuckConsole) Apply(context.Context, *apply.Command) (apply.Answer, error) {
+	s.asked <- struct{}{}
+	<-s.release
+	return apply.Answer{}, context.DeadlineExceeded
+}
+
+// A console's command that a dead server had on its way is not asked for in a pause; after the pause it is in
+// doubt, and is not sent a second time.
+func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	dying, err := nats.Connect(nc.ConnectedUrl())
+	require.NoError(t, err)
+	console := stuckConsole{make(chan struct{}, 8), make(chan struct{})}
+	config := Config{
+		Apply: apply.RCON, RCON: console, Logger: slog.New(slog.DiscardHandler),
+		Plugin: apply.Policy{Deadline: 500 * time.Millisecond, Resend: 50 * time.Millisecond},
+	}
+	first, err := Open(t.Context(), dying, dying, config)
+	require.NoError(t, err)
+	h := talkIn(t, first)
+	require.NoError(t, first.Submit(h, func(Answer, error) {}))
+	<-console.asked
+	_, err = first.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause, TownID: "t"})
+	require.NoError(t, err)
+	current, err := first.log.Load(t.Context(), "t")
+	require.NoError(t, err)
+	require.NotNil(t, current.Pending)
+	dying.Close() // as by kill -9: nothing of it reaches NATS any more
+
+	next, err := Open(t.Context(), nc, nc, config)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = next.Close(context.Background()) })
+	pending := func() bool {
+		now, err := next.log.Load(t.Context(), "t")
+		return err != nil || now.Pending != nil && now.Pending.Run.RunID == current.Pending.Run.RunID
+	}
+	require.Eventually(t, func() bool { return next.applications.has("t", h.IdempotencyKey) }, 30*time.Second, time.Millisecond)
+	require.Never(t, func() bool { return !pending() }, 2*time.Second, 50*time.Millisecond)
+	_, err = next.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume, TownID: "t"})
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return !pending() }, 30*time.Second, 10*time.Millisecond)
+	answer, err := next.Execute(t.Context(), h)
+	require.NoError(t, err)
+	require.Equal(t, handoff.Duplicate, answer.Result.Status)
+	concluded, err := handoff.ParseResult(answer.First.Result, schemas.Limits{})
+	require.NoError(t, err)
+	require.Equal(t, apply.ReasonRCONInDoubt, concluded.ReasonCode)
+	close(console.release)
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = first.Close(over)
+	require.Empty(t, console.asked)
+}
+
+// unreadStore is a store from which no town can be read; the third to try ends the test.
+type unreadStore struct {
+	commitlog.Store
+	tries int
+	end   func()
+}
+
+func (s *unreadStore) Last(context.Context, string) (*jetstream.RawStreamMsg, error) {
+	if s.tries++; s.tries == 3 {
+		s.end()
+	}
+	return nil, errors.New("no answer")
+}
+
+// A command that waits because its town cannot be read says so in the server's log, and not each time.
+func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	said, log := &natstest.Buffer{}, logtest.New(t)
+	store := &unreadStore{log.Store, 0, cancel}
+	log.Store = store
+	e := &Engine{log: log, config: Config{Logger: slog.New(slog.NewTextHandler(said, nil))}}
+	e.worldPause.Store(&worldPause{})
+	e.waitUnpaused(ctx, &application{town: "t", runID: "r"})
+	require.Equal(t, 3, store.tries)
+	require.Equal(t, 1, strings.Count(said.String(), "cannot be read"), said.String())
+}

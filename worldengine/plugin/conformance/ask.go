@@ -1,0 +1,149 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+)
+
+// Pauses before a request is sent again, as the engine makes them.
+const (
+	resend     = 2 * time.Second
+	laterPause = 500 * time.Millisecond
+)
+
+// errSilent means that no answer came.
+var errSilent = errors.New("no answer came")
+
+// asked is a request that was sent; answers come to it until it is closed.
+type asked struct {
+	c   *checker
+	id  string
+	sub *nats.Subscription
+	in  string
+}
+
+// denied returns ErrDenied where the server said that the user may not ask. It says so before it answers
+// the flush.
+func (c *checker) denied() error {
+	if err := c.nc.FlushTimeout(c.Timeout); err != nil {
+		return nil // that the connection is lost shows in the answers
+	}
+	last := c.nc.LastError() // its subject may be the astray one
+	if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), c.Subject+`"`) {
+		return fmt.Errorf("%w: %w", ErrDenied, last)
+	}
+	return nil
+}
+
+// open makes a reply subject for the requests of an id.
+func (c *checker) open(id string) (*asked, error) {
+	a := &asked{c: c, id: id, in: c.nc.NewInbox()}
+	var err error
+	a.sub, err = c.nc.SubscribeSync(a.in)
+	return a, err
+}
+
+func (a *asked) close() { _ = a.sub.Unsubscribe() }
+
+func (a *asked) send(data []byte) error { return a.c.nc.PublishRequest(a.c.Subject, a.in, data) }
+
+// next returns the next answer that comes within wait: errSilent, ErrAbsent, or what is wrong with it.
+func (a *asked) next(ctx context.Context, wait time.Duration) (apply.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	msg, err := a.sub.NextMsgWithContext(ctx)
+	switch {
+	case errors.Is(err, nats.ErrNoResponders):
+		return apply.Answer{}, ErrAbsent
+	case err != nil && ctx.Err() != nil:
+		return apply.Answer{}, errSilent
+	case err != nil:
+		return apply.Answer{}, err
+	case len(msg.Data) == 0 && msg.Header.Get("Status") == "503":
+		return apply.Answer{}, ErrAbsent
+	}
+	answer, err := apply.ParseAnswer(msg.Data, a.id, schemas.Limits{})
+	if err != nil {
+		return apply.Answer{}, fmt.Errorf("the answer is not valid: %w", err)
+	}
+	return answer, nil
+}
+
+func definite(a apply.Answer) bool { return a.Status == apply.Applied || a.Status == apply.Refused }
+
+// request returns the bytes of a request for a command that has so long.
+func request(command *apply.Command, left time.Duration) ([]byte, error) {
+	now := time.Now()
+	command.Deadline = now.Add(left)
+	return command.MarshalWire(now)
+}
+
+// settle asks for a command until it gets a definite answer, as the engine does.
+func (c *checker) settle(ctx context.Context, command *apply.Command) (apply.Answer, error) {
+	ends := time.Now().Add(c.Timeout)
+	return c.settleAs(ctx, command, func() ([]byte, error) { return request(command, time.Until(ends)) })
+}
+
+// settleAs is settle for a request with bytes of its own.
+func (c *checker) settleAs(
+	ctx context.Context, command *apply.Command, bytes func() ([]byte, error),
+) (last apply.Answer, err error) {
+	a, err := c.open(command.ApplyID)
+	if err != nil {
+		return last, err
+	}
+	defer a.close()
+	trouble := errSilent
+	for ends := time.Now().Add(c.Timeout); time.Now().Before(ends) && ctx.Err() == nil; {
+		data, err := bytes()
+		if err == nil {
+			err = a.send(data)
+		}
+		if err == nil && c.first == nil { // nothing was answered yet
+			err = c.denied()
+		}
+		if err != nil {
+			return last, err
+		}
+		wait := min(resend, time.Until(ends))
+		for until := time.Now().Add(wait); time.Now().Before(until); {
+			answer, err := a.next(ctx, time.Until(until))
+			if errors.Is(err, errSilent) {
+				break
+			}
+			if err != nil {
+				return last, err
+			}
+			if definite(answer) {
+				return answer, nil
+			}
+			trouble = fmt.Errorf("the last answer is %s", answer.Status)
+			pause := laterPause
+			if answer.RetryAfterMs > 0 {
+				pause = time.Duration(answer.RetryAfterMs) * time.Millisecond
+			}
+			until = time.Now().Add(min(pause, time.Until(ends)))
+		}
+	}
+	return last, fmt.Errorf("no definite answer within %s: %w", c.Timeout, trouble)
+}
+
+// text is an answer as it is reported.
+func text(a apply.Answer) string {
+	said := string(a.Status)
+	if a.Status == apply.Refused {
+		said += " " + a.ReasonCode
+		if a.Retryable {
+			said += ", retryable"
+		}
+	}
+	return said
+}

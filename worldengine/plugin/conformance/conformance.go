@@ -1,0 +1,160 @@
+package conformance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nuid"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/town"
+)
+
+// Config says what is asked.
+type Config struct {
+	// Subject is that of the town, worldengine.v1.<world>.apply.<town token>.
+	Subject string
+	// Town is the state that the commands are for.
+	Town town.State
+	// Type and Argument are the command that is asked for; a casual talk by default.
+	Type     handoff.ProposalType
+	Argument string
+	// Timeout is how long the plugin has for a definite answer; 10 s. Quiet is how long the plugin is
+	// listened to where it is to say nothing, or nothing more; 1 s.
+	Timeout, Quiet time.Duration
+	// Restart is how long the end and the new start of the plugin are waited for; 0 for not at all. Ask,
+	// where set, is told when it is time for the one, and then for the other.
+	Restart time.Duration
+	Ask     func(what string)
+	// Finished, where set, is called with each row.
+	Finished func(Row)
+}
+
+// Verdict is whether a plugin keeps a rule.
+type Verdict string
+
+// The verdicts.
+const (
+	Pass Verdict = "pass"
+	Fail Verdict = "fail"
+	// Skip: it could not be seen.
+	Skip Verdict = "skip"
+)
+
+// Row is a rule of the protocol, and whether the plugin keeps it.
+type Row struct {
+	Name    string        `json:"name"`
+	Rule    string        `json:"rule"`
+	Verdict Verdict       `json:"verdict"`
+	Found   string        `json:"found"`
+	Took    time.Duration `json:"-"`
+}
+
+// ErrAbsent means that no plugin is subscribed.
+var ErrAbsent = errors.New("conformance: no plugin is subscribed to the subject")
+
+// ErrDenied means that the user of the connection may not ask plugins.
+var ErrDenied = errors.New("conformance: this user may not ask plugins")
+
+// errSkip marks what could not be seen.
+var errSkip = errors.New("not seen")
+
+// rows are the rules in the order in which they are asked.
+var rows = []struct {
+	name, rule string
+	check      func(*checker, context.Context) (found string, err error)
+}{
+	{"answer", "A command gets a valid command-applied.v1 with its applyId, and in the end applied or refused.", (*checker).answer},
+	{"reported-town", "A snapshot that applied reports is a snapshot.v1 of the town.", (*checker).reportedTown},
+	{"one-plugin", "A town has one plugin, which answers a request applied once.", (*checker).onePlugin},
+	{"same-id", "The same id again gets the same answer.", (*checker).sameID},
+	{"later-attempt", "The same id in a later attempt gets the same answer: applied and refused for good are for ever.", (*checker).laterAttempt},
+	{"same-id-at-once", "Two requests of a new id at once are one command: no two different definite answers.", (*checker).sameIDAtOnce},
+	{"two-at-once", "Two commands at once get an answer each, with their own ids.", (*checker).twoAtOnce},
+	{"late", "A command whose time is over is not begun.", (*checker).late},
+	{"late-again", "What was refused as too late may be begun by the next attempt.", (*checker).lateAgain},
+	{"refused", "A command about what the game does not know gets a definite answer, and the same one again.", (*checker).refused},
+	{"unknown-members", "Members that a plugin does not know are tolerated.", (*checker).unknownMembers},
+	{"other-version", "Another schemaVersion is not answered applied.", (*checker).otherVersion},
+	{"other-town", "A command for a town that the plugin does not host is not applied.", (*checker).otherTown},
+	{"not-json", "What is no command is not answered applied, and the plugin goes on.", (*checker).notJSON},
+	{"restart", "After a restart of the plugin the same id still gets the same answer.", (*checker).restart},
+}
+
+// Check asks the plugin of a subject, rule by rule. It returns ErrAbsent where there is none, ErrDenied
+// where the user may not ask it, and the error of ctx where that is done before.
+func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
+	if config.Type == "" {
+		config.Type, config.Argument = handoff.TalkToTownsfolk, "casual"
+	}
+	if config.Timeout == 0 {
+		config.Timeout = 10 * time.Second
+	}
+	if config.Quiet == 0 {
+		config.Quiet = time.Second
+	}
+	c := &checker{Config: config, nc: nc, actor: "plugin-check-" + nuid.Next()}
+	var done []Row
+	for _, row := range rows {
+		began := time.Now()
+		found, err := "the first command has no answer that counts", errSkip
+		if len(done) == 0 || done[0].Verdict == Pass {
+			found, err = row.check(c, ctx)
+		}
+		if ctx.Err() != nil {
+			return done, ctx.Err()
+		}
+		if len(done) == 0 && (errors.Is(err, ErrAbsent) || errors.Is(err, ErrDenied)) {
+			return nil, err
+		}
+		r := Row{Name: row.name, Rule: row.rule, Verdict: Pass, Found: found, Took: time.Since(began)}
+		if errors.Is(err, errSkip) {
+			r.Verdict = Skip
+		} else if err != nil {
+			r.Verdict, r.Found = Fail, err.Error()
+		}
+		done = append(done, r)
+		if config.Finished != nil {
+			config.Finished(r)
+		}
+	}
+	return done, nil
+}
+
+// checker asks one plugin.
+type checker struct {
+	Config
+	nc    *nats.Conn
+	actor string // of this run, so that no id of it was asked for before
+	made  int
+
+	first  *apply.Command // what answer asked for
+	got    apply.Answer   // and what it got
+	tooOld *apply.Command // what late asked for
+}
+
+// command makes a command that was never asked for.
+func (c *checker) command(argument string) (*apply.Command, error) {
+	c.made++
+	kind := c.Type
+	h, err := handoff.New(handoff.Proposal{
+		Type: kind, ActorID: c.actor, TownID: c.Town.Snapshot.TownID, Priority: float64(c.made) / 1000,
+		Reason: "handoffctl plugin check", Args: map[string]string{kind.ArgumentName(): argument},
+		SnapshotHash: c.Town.Hash, DecisionEpoch: c.Town.Epoch(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("conformance: the command: %w", err)
+	}
+	expected, reason := town.DefaultRules().Apply(c.Town.Snapshot, &h.Proposal)
+	if reason != "" { // what the game does not know the rules do not know either
+		expected = c.Town
+	}
+	return apply.NewCommand(h, runID, c.Town, expected), nil
+}
+
+// runID is the run that the commands name; there is none.
+const runID = "00000000-0000-4000-8000-000000000000"

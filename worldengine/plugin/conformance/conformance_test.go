@@ -1,0 +1,293 @@
+package conformance_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/plugin/conformance"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+var subject = wire.ApplySubject("main", "t")
+
+func check(t *testing.T, nc *nats.Conn, change ...func(*conformance.Config)) map[string]conformance.Row {
+	t.Helper()
+	config := conformance.Config{
+		Subject: subject, Timeout: 3 * time.Second, Quiet: 200 * time.Millisecond,
+		Town: town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "t", Day: 3}),
+	}
+	for _, c := range change {
+		c(&config)
+	}
+	rows, err := conformance.Check(t.Context(), nc, config)
+	require.NoError(t, err)
+	byName := map[string]conformance.Row{}
+	for _, row := range rows {
+		byName[row.Name] = row
+		require.NotEmpty(t, row.Rule)
+		require.NotEmpty(t, row.Found, row.Name)
+	}
+	require.Len(t, byName, 15)
+	return byName
+}
+
+func failed(rows map[string]conformance.Row) (names []string) {
+	for name, row := range rows {
+		if row.Verdict == conformance.Fail {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func serve(t *testing.T, nc *nats.Conn, memory plugin.Memory, apply plugin.Func) func() {
+	t.Helper()
+	p, err := plugin.Serve(nc, plugin.Config{
+		World: "main", Towns: []string{"t"}, Memory: memory, Apply: apply, Logger: slog.New(slog.DiscardHandler),
+	})
+	require.NoError(t, err)
+	return func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.NoError(t, p.Close(ctx))
+	}
+}
+
+func agree(_ context.Context, c *apply.Command) (apply.Answer, error) { return apply.Done(c), nil }
+
+func TestAPluginOfTheLibraryKeepsEveryRule(t *testing.T) {
+	t.Parallel()
+	for name, does := range map[string]plugin.Func{
+		"applies": agree,
+		"refuses": func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+			return apply.Refuse(c, "NOT_HERE", "Not here.", false), nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nc := natstest.Connect(t)
+			t.Cleanup(serve(t, nc, plugin.NewVolatileMemory(), does))
+			rows := check(t, nc)
+			require.Empty(t, failed(rows), "%+v", rows)
+			require.Equal(t, conformance.Skip, rows["restart"].Verdict)
+		})
+	}
+}
+
+// A plugin that is restarted is asked again: one with a memory on disk keeps the rule, and one without fails.
+func TestARestartIsSeen(t *testing.T) {
+	t.Parallel()
+	for name, memories := range map[string]func(t *testing.T) (before, after plugin.Memory){
+		"pass": func(t *testing.T) (plugin.Memory, plugin.Memory) {
+			file := filepath.Join(t.TempDir(), "memory")
+			before, err := plugin.OpenFile(file, plugin.FileConfig{})
+			require.NoError(t, err)
+			t.Cleanup(func() { _ = before.Close() })
+			return before, before
+		},
+		"fail": func(*testing.T) (plugin.Memory, plugin.Memory) {
+			return plugin.NewVolatileMemory(), plugin.NewVolatileMemory()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nc := natstest.Connect(t)
+			before, after := memories(t)
+			does := func(answer apply.Status) plugin.Func {
+				return func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+					done := apply.Done(c)
+					done.Status = answer
+					return done, nil
+				}
+			}
+			next := []func(){serve(t, nc, before, does(apply.Applied)), func() {
+				t.Cleanup(serve(t, nc, after, does(apply.Refused))) // what it remembers is applied
+			}}
+			rows := check(t, nc, func(c *conformance.Config) {
+				c.Restart = 30 * time.Second
+				c.Ask = func(string) {
+					next[0]()
+					next = next[1:]
+				}
+			})
+			require.Empty(t, next)
+			require.Equal(t, conformance.Verdict(name), rows["restart"].Verdict, rows["restart"].Found)
+		})
+	}
+}
+
+func TestNoPlugin(t *testing.T) {
+	t.Parallel()
+	_, err := conformance.Check(t.Context(), natstest.Connect(t), conformance.Config{
+		Subject: subject, Town: town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "t"}),
+	})
+	require.ErrorIs(t, err, conformance.ErrAbsent)
+}
+
+// script is a plugin that keeps the rules, but for one.
+type script struct {
+	breaks string
+
+	mu    sync.Mutex
+	known map[string]apply.Answer
+	asked map[string]int
+	lost  string // the id that never gets an answer
+}
+
+// take answers a request.
+func (s *script) take(msg *nats.Msg) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := apply.ParseCommand(msg.Data, schemas.Limits{})
+	if err != nil {
+		s.takeOther(msg)
+		return
+	}
+	if c.TownID != "t" && s.breaks != "other-town" || s.breaks == "not-json" && s.asked["broken"] > 0 {
+		return
+	}
+	if s.breaks == "unknown-members" && string(msg.Data) != string(mustMarshal(c)) {
+		return
+	}
+	s.asked[c.ApplyID]++
+	for _, answer := range s.answers(c) {
+		data, err := answer.MarshalWire()
+		if err == nil {
+			_ = msg.Respond(data)
+		}
+	}
+}
+
+func mustMarshal(c *apply.Command) []byte {
+	data, err := c.MarshalWire(c.Deadline.Add(-time.Duration(c.TimeoutMs) * time.Millisecond))
+	if err != nil {
+		panic(err)
+	}
+	return data
+}
+
+// takeOther takes what is no command-apply.v1.
+func (s *script) takeOther(msg *nats.Msg) {
+	var c apply.Command
+	if err := json.Unmarshal(msg.Data, &c); err == nil && s.breaks == "other-version" {
+		answer := apply.Done(&c)
+		data, _ := answer.MarshalWire()
+		_ = msg.Respond(data)
+	} else if err != nil {
+		s.asked["broken"]++
+	}
+}
+
+func (s *script) answers(c *apply.Command) []apply.Answer {
+	done := apply.Done(c)
+	known, again := s.known[c.ApplyID]
+	times := s.asked[c.ApplyID]
+	tooLate := apply.Refuse(c, "DEADLINE_PASSED", "Too late.", true)
+	switch {
+	case s.breaks == "answer":
+		done.ApplyID = "handoff_" + fmt.Sprintf("%064d", 0)
+	case s.breaks == "reported-town":
+		done.Snapshot = []byte(`{"schemaVersion":"snapshot.v1"}`)
+	case s.breaks == "one-plugin":
+		return []apply.Answer{done, done}
+	case s.breaks == "same-id" && times > 2,
+		s.breaks == "later-attempt" && c.LogicalAttemptID > 1 && again,
+		s.breaks == "same-id-at-once" && times > 1 && c.LogicalAttemptID == 1 && len(s.known) > 1:
+		return []apply.Answer{apply.Refuse(c, "ALREADY_DONE", "It is done.", false)}
+	case s.breaks == "two-at-once" && len(s.known) == 3 && (s.lost == "" || s.lost == c.ApplyID):
+		s.lost = c.ApplyID
+		return nil
+	case s.breaks == "refused" && c.Args["projectId"] != "wall":
+		return nil
+	}
+	if again && !known.Retryable {
+		return []apply.Answer{known}
+	}
+	if c.TimeoutMs == 0 && s.breaks != "late" {
+		if s.breaks == "late-again" {
+			s.known[c.ApplyID] = tooLate
+		}
+		return []apply.Answer{tooLate}
+	}
+	if again && s.breaks == "late-again" {
+		return []apply.Answer{known}
+	}
+	s.known[c.ApplyID] = done
+	return []apply.Answer{done}
+}
+
+// Whether there is a second plugin is not seen where no answer comes, and is where the first one takes its time.
+func TestOnePluginIsSeenByItsAnswers(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		answers int // to the second request of the first id
+		want    conformance.Verdict
+	}{
+		"silent": {0, conformance.Skip}, "one, slow": {1, conformance.Pass}, "two, slow": {2, conformance.Fail},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nc := natstest.Connect(t)
+			s := &script{known: map[string]apply.Answer{}, asked: map[string]int{}}
+			const quiet = 200 * time.Millisecond
+			took := 0
+			_, err := nc.Subscribe(subject, func(msg *nats.Msg) {
+				if took++; took != 2 {
+					s.take(msg)
+					return
+				}
+				time.AfterFunc(4*quiet, func() {
+					for range test.answers {
+						s.take(msg)
+					}
+				})
+			})
+			require.NoError(t, err)
+			row := check(t, nc, func(c *conformance.Config) { c.Quiet = quiet })["one-plugin"]
+			require.Equal(t, test.want, row.Verdict, row.Found)
+		})
+	}
+}
+
+// Each rule has a plugin that breaks it and fails for that.
+func TestEachRuleCanFail(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []string{
+		"", "answer", "reported-town", "one-plugin", "same-id", "later-attempt", "same-id-at-once", "two-at-once",
+		"late", "late-again", "refused", "unknown-members", "other-version", "other-town", "not-json",
+	} {
+		t.Run("breaks "+rule, func(t *testing.T) {
+			t.Parallel()
+			nc := natstest.Connect(t)
+			s := &script{breaks: rule, known: map[string]apply.Answer{}, asked: map[string]int{}}
+			_, err := nc.Subscribe(subject, s.take)
+			require.NoError(t, err)
+			rows := check(t, nc, func(c *conformance.Config) {
+				c.Type, c.Argument = "PROJECT_ADVANCE", "wall"
+				c.Town = town.NewState(&town.Snapshot{
+					SchemaVersion: town.SchemaVersion, TownID: "t",
+					Projects: []town.Project{{ID: "wall", Name: "Wall", Status: town.Active}},
+				})
+			})
+			if rule == "" {
+				require.Empty(t, failed(rows), "%+v", rows)
+				return
+			}
+			require.Equal(t, conformance.Fail, rows[rule].Verdict, "%+v", rows)
+		})
+	}
+}

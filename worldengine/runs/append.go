@@ -1,0 +1,264 @@
+package runs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/queue"
+	"worldengine/worldengine/wire"
+)
+
+// Append is the append authority for writers other than the engine itself: it persists events
+// of one run, together or not at all, and returns how each is persisted, in the order of writes.
+//
+// What is new gets the next places of its run, unique and strictly increasing whoever appends
+// where, and the time at which the log's stream stored it as its persistedAt. A write whose (runId,
+// idempotencyKey) the run has stores nothing and gets that event's eventId, runSeq and persistedAt,
+// as long as the event is kept: one that Config.EventRetention or Config.EventLimit has discarded
+// may be stored again, at a new place. A run of which nothing is kept begins at runSeq 1 again.
+// Events of unknown types are stored like any others.
+//
+// Writes are refused as a whole: with a *schemas.ValidationError with the paths of a
+// run-append-request.v1, a *runevents.OwnedError or *runevents.TransitionError as Config.Appends
+// says, or runevents.ErrRunEnding while the engine is about to end the run. After any other error
+// the writes may have been stored; appending them again is safe and tells.
+func (s *Store) Append(
+	ctx context.Context, townID string, writes []runevents.Write,
+) ([]runevents.Appended, error) {
+	return queue.Wait(ctx, func(done func([]runevents.Appended, error)) error {
+		return s.Submit(townID, writes, done)
+	})
+}
+
+// Submit is Append for a caller that does not wait: done is called once, from another
+// goroutine. Appends to one run are worked on in the order of their submission. An error of
+// Submit itself (a *schemas.ValidationError, ErrOverloaded, ErrStopping) means that done is not
+// called. The writes must not be changed before it is.
+func (s *Store) Submit(
+	townID string, writes []runevents.Write, done func([]runevents.Appended, error),
+) error {
+	if townID == "" {
+		return invalidTown("must not be empty")
+	}
+	if err := runevents.CheckAppend(writes); err != nil {
+		return err
+	}
+	// A run has its turns as a town has; a town whose id reads like this shares them, no more.
+	return s.Queue.Submit("run "+writes[0].RunID, func(ctx context.Context, _ bool) {
+		appended, err := []runevents.Appended(nil), queue.ErrPanicked
+		defer func() { done(appended, err) }()
+		appended, err = s.append(ctx, townID, writes)
+	})
+}
+
+func invalidTown(message string) error {
+	return schemas.Invalid(schemas.RunAppendRequest, schemas.Violation{Path: "/townId", Message: message})
+}
+
+// appendingTimeout bounds one append to a run.
+const appendingTimeout = 10 * time.Second
+
+// append decides about writes on what this instance knows of their run, and stores what is new,
+// guarded by the run's last message in the log. It owns the run within this instance.
+//
+// What is known may be behind the log, so a refusal counts only when it was read afresh. A
+// duplicate is one for good: what is persisted does not change.
+func (s *Store) append(
+	ctx context.Context, townID string, writes []runevents.Write,
+) ([]runevents.Appended, error) {
+	ctx, cancel := context.WithTimeout(ctx, appendingTimeout)
+	defer cancel()
+	run, fresh, err := s.knownRun(ctx, writes[0].RunID)
+	if err != nil {
+		return nil, err
+	}
+	var appended []runevents.Appended
+	err = s.log.Retry(ctx, func() error {
+		plan, err := run.plan(townID, writes)
+		if err != nil && fresh {
+			s.Cache.Keep(run)
+			return err
+		}
+		if err == nil {
+			if appended, err = s.store(ctx, run, townID, &plan); err == nil {
+				s.Cache.Keep(run)
+				return nil
+			}
+			if !errors.Is(err, commitlog.ErrLostRace) {
+				return err
+			}
+		}
+		if run, err = s.refreshRun(ctx, run); err != nil {
+			return err
+		}
+		fresh = true
+		return commitlog.ErrLostRace
+	})
+	return appended, err
+}
+
+// knownRun returns what is known of a run, and whether it was read afresh. It reads a run that this
+// instance does not know, and one that the engine may have gone on with.
+func (s *Store) knownRun(ctx context.Context, runID string) (run *KnownRun, fresh bool, err error) {
+	if run = s.Cache.Take(runID); run == nil {
+		run = s.NewKnownRun(runID)
+	} else if !run.State.Open() {
+		return run, false, nil
+	}
+	return run, true, s.ReadRun(ctx, run)
+}
+
+// NewKnownRun returns a run of which nothing is known yet.
+func (s *Store) NewKnownRun(runID string) *KnownRun {
+	return &KnownRun{
+		RunID: runID, Epoch: s.Cache.Now(),
+		State: runevents.NewRunState(runID, s.config.Appends),
+	}
+}
+
+// plan is RunState.Plan for a run of which the town is known too. Duplicates are answered whatever
+// town they name, since the town is no part of their key.
+func (r *KnownRun) plan(townID string, writes []runevents.Write) (runevents.Plan, error) {
+	plan, err := r.State.Plan(writes)
+	if err == nil && len(plan.Run.Events) > 0 && r.token != "" && r.token != wire.TownToken(townID) {
+		err = invalidTown("must be the town that the run is of")
+	}
+	return plan, err
+}
+
+// store commits what is new and returns what to answer. The run is up to date then.
+func (s *Store) store(
+	ctx context.Context, run *KnownRun, townID string, plan *runevents.Plan,
+) ([]runevents.Appended, error) {
+	if len(plan.Run.Events) == 0 {
+		return plan.Results(time.Time{}), nil
+	}
+	msg, err := s.Message(&commitlog.Record{Kind: commitlog.KindEvents, TownID: townID, Run: &plan.Run})
+	if err != nil {
+		return nil, err
+	}
+	seq, err := s.log.Commit(ctx, msg, run.guard)
+	if err != nil {
+		return nil, err
+	}
+	stored, err := s.log.Message(ctx, seq)
+	if err != nil {
+		return nil, err
+	}
+	if err := run.add(false, seq, wire.TownToken(townID), &plan.Run, stored.Time); err != nil {
+		return nil, err
+	}
+	return plan.Results(stored.Time), nil
+}
+
+// Message returns the log message of a record on a run's subject. It expires with the events that
+// are derived from it, so that runs that are over cost nothing, and its id tells it from another
+// instance's message with the same content.
+func (s *Store) Message(rec *commitlog.Record) (*nats.Msg, error) {
+	msg, err := rec.Message(wire.RunSubject(s.config.World, rec.Run.RunID), nil)
+	if err != nil {
+		return nil, err
+	}
+	msg.Header[jetstream.MsgIDHeader] = []string{uuid.NewString()}
+	msg.Header[jetstream.MsgTTLHeader] = []string{s.config.Retention.String()}
+	return msg, nil
+}
+
+// ReadRun reads all that a run has and this instance does not know: from the event stream once that
+// has followed the log to its end, where the engine's own events are too, and from the run's last
+// message in the log.
+func (s *Store) ReadRun(ctx context.Context, run *KnownRun) error {
+	last, err := s.log.LastEvents(ctx, run.RunID)
+	if err != nil {
+		return err
+	}
+	if err := s.catchUp(ctx); err != nil {
+		return fmt.Errorf("%w: %w", ErrEventsBehind, err)
+	}
+	if err := s.readStream(ctx, run); err != nil {
+		return err
+	}
+	if last == nil {
+		run.guard = 0 // nothing was appended, or it has expired
+		return nil
+	}
+	return run.take(last)
+}
+
+// readStream adds what the event stream has of a run beyond what was read of it before.
+func (s *Store) readStream(ctx context.Context, run *KnownRun) error {
+	last, err := s.lastEvent(ctx, run.RunID)
+	if err != nil || last == nil {
+		return err
+	}
+	tokens := strings.Split(last.subject, ".")
+	run.token = tokens[len(tokens)-2]
+	if last.streamSeq < run.streamSeq { // the stream is another one
+		run.streamSeq = 0
+	}
+	type stored struct {
+		runevents.Record
+		byEngine bool
+	}
+	var all []stored
+	for run.streamSeq < last.streamSeq {
+		msg, err := s.Stream.GetMsg(ctx, run.streamSeq+1, jetstream.WithGetMsgSubject(last.subject))
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			break // expired meanwhile
+		}
+		if err != nil {
+			return fmt.Errorf("%w: run events: %w", commitlog.ErrLogUnavailable, err)
+		}
+		r := stored{byEngine: commitlog.Kind(msg.Header.Get(wire.KindHeader)) != commitlog.KindEvents}
+		if err := json.Unmarshal(msg.Data, &r.Record); err != nil {
+			return fmt.Errorf("worldengine: event stream sequence %d: %w", msg.Sequence, err)
+		}
+		all, run.streamSeq = append(all, r), msg.Sequence
+	}
+	slices.SortFunc(all, func(a, b stored) int { return cmp.Compare(a.RunSeq, b.RunSeq) })
+	for i := range all {
+		if err := run.State.Add(all[i].byEngine, all[i].Record); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// refreshRun takes in what other instances have appended to a run meanwhile. A run that has lost
+// its place in the log is read anew.
+func (s *Store) refreshRun(ctx context.Context, run *KnownRun) (*KnownRun, error) {
+	if run.State.Open() {
+		return run, s.ReadRun(ctx, run)
+	}
+	before := run.guard
+	for {
+		next, err := s.log.EventsAfter(ctx, run.RunID, run.guard)
+		if err != nil {
+			return nil, err
+		}
+		if next == nil {
+			break
+		}
+		if err := run.take(next); err != nil {
+			return nil, err
+		}
+	}
+	if run.guard == before {
+		run = s.NewKnownRun(run.RunID)
+		return run, s.ReadRun(ctx, run)
+	}
+	return run, nil
+}

@@ -1,0 +1,226 @@
+package runs
+
+import (
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/wire"
+)
+
+// An append whose answer is lost is stored once, and is nobody's duplicate.
+func TestAppendWithoutAnswer(t *testing.T) {
+	t.Parallel()
+	s := open(t, logtest.New(t))
+	lossy := logtest.LoseAnswers(s.log)
+	for i := range int64(3) {
+		lossy.Lose = int(i)
+		answers, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(i + 1)})
+		require.NoError(t, err)
+		require.Equal(t, i+1, answers[0].RunSeq)
+		require.False(t, answers[0].Idempotent)
+	}
+	end, err := s.log.End(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, uint64(3), end)
+}
+
+// Another instance's message with the very same content is not taken for one's own.
+func TestSuccessorOfAnAppend(t *testing.T) {
+	t.Parallel()
+	s := open(t, logtest.New(t))
+	w := logtest.Told(1)
+	plan, err := runevents.NewRunState("run", runevents.AppendPolicy{}).Plan([]runevents.Write{w})
+	require.NoError(t, err)
+	message := func() *nats.Msg {
+		msg, err := s.Message(&commitlog.Record{Kind: commitlog.KindEvents, TownID: "t", Run: &plan.Run})
+		require.NoError(t, err)
+		return msg
+	}
+	theirs, ours := message(), message()
+	require.Equal(t, theirs.Data, ours.Data)
+	seq, err := s.log.Commit(t.Context(), theirs, 0)
+	require.NoError(t, err)
+	found, err := s.log.Successor(t.Context(), theirs, 0)
+	require.NoError(t, err)
+	require.Equal(t, seq, found)
+	_, err = s.log.Successor(t.Context(), ours, 0)
+	require.ErrorIs(t, err, commitlog.ErrLostRace)
+	answers, err := s.Append(t.Context(), "t", []runevents.Write{w})
+	require.NoError(t, err)
+	require.True(t, answers[0].Idempotent)
+}
+
+// An instance that has fallen behind another, and one whose memory was cleared, know all the same.
+func TestAppendsOfOtherInstancesAreKnown(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	a, b := open(t, l), open(t, l)
+	first, err := a.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	require.NoError(t, err)
+	for n := int64(2); n <= 6; n++ {
+		answers, err := b.Append(t.Context(), "t", []runevents.Write{logtest.Told(n)})
+		require.NoError(t, err)
+		require.Equal(t, n, answers[0].RunSeq)
+	}
+	answers, err := a.Append(t.Context(), "t", []runevents.Write{logtest.Told(7), logtest.Told(3), logtest.Told(1)})
+	require.NoError(t, err)
+	require.Equal(t, []int64{7, 3, 1}, []int64{answers[0].RunSeq, answers[1].RunSeq, answers[2].RunSeq})
+	first[0].Idempotent = true
+	require.Equal(t, first[0], answers[2])
+	a.Cache.Clear()
+	answers, err = a.Append(t.Context(), "t", []runevents.Write{logtest.Told(6), logtest.Told(8)})
+	require.NoError(t, err)
+	require.Equal(t, []int64{6, 8}, []int64{answers[0].RunSeq, answers[1].RunSeq})
+}
+
+// What the limit of events has discarded is nobody's duplicate any more.
+func TestADiscardedEventIsAppendedAgain(t *testing.T) {
+	t.Parallel()
+	s := openWithLimit(t, logtest.New(t), 2)
+	for n := range int64(4) {
+		_, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(n + 1)})
+		require.NoError(t, err)
+	}
+	appendAgain := func(n int64) runevents.Appended {
+		s.Cache.Clear()
+		answers, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(n)})
+		require.NoError(t, err)
+		return answers[0]
+	}
+	require.Equal(t, []any{int64(3), true}, []any{appendAgain(3).RunSeq, appendAgain(3).Idempotent})
+	again := appendAgain(1)
+	require.Equal(t, []any{int64(5), false}, []any{again.RunSeq, again.Idempotent})
+}
+
+// A run stays closed when the engine tells more of it, also for whoever reads its last message alone.
+func TestAppendToClosedRunThatGoesOn(t *testing.T) {
+	t.Parallel()
+	s := open(t, logtest.New(t))
+	p := newProducer(runevents.Identity{
+		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
+	})
+	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+	tail, err := s.Extend(t.Context(), "t", p.Run(), 0, true)
+	require.NoError(t, err)
+	p.Persisted(tail.Next)
+	require.NoError(t, p.OfAttempt(runevents.StepStarted, lifecycle.StepApply, 1, nil))
+	_, err = s.Extend(t.Context(), "t", p.Run(), 1, false)
+	require.NoError(t, err)
+	_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	require.ErrorIs(t, err, runevents.ErrRunEnding)
+}
+
+// While the engine is ending its run nobody else goes on with it; after that the others follow.
+func TestAppendToOpenRun(t *testing.T) {
+	t.Parallel()
+	s := open(t, logtest.New(t))
+	p := newProducer(runevents.Identity{
+		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
+	})
+	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+	commit := func(run *runevents.Run) {
+		rec := commitlog.Record{Kind: commitlog.KindRefused, TownID: "t", Run: run}
+		msg, err := rec.Message(wire.RefusedSubject("main", "t"), nil)
+		require.NoError(t, err)
+		_, err = s.log.Append(t.Context(), msg)
+		require.NoError(t, err)
+	}
+	commit(p.Run())
+	answers, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	require.NoError(t, err)
+	require.Equal(t, int64(2), answers[0].RunSeq)
+	tail, err := s.Extend(t.Context(), "t", &runevents.Run{Identity: p.Run().Identity}, 1, true)
+	require.NoError(t, err)
+	require.Equal(t, int64(3), tail.Next)
+	_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(2)})
+	require.ErrorIs(t, err, runevents.ErrRunEnding)
+	answers, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	require.NoError(t, err, "a duplicate needs no place")
+	require.True(t, answers[0].Idempotent)
+
+	ended := runevents.Run{Identity: p.Run().Identity, FirstSeq: tail.Next, Events: []runevents.Event{{
+		EventID: uuid.NewString(), EventType: runevents.RunCompleted, LogicalAttemptID: 1, EmittedAt: "2026-02-16T10:00:00.123Z",
+	}}}
+	commit(&ended)
+	answers, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(2), logtest.Told(1)})
+	require.NoError(t, err)
+	require.Equal(t, []int64{4, 2}, []int64{answers[0].RunSeq, answers[1].RunSeq})
+	again := logtest.Told(2001)
+	again.EventType, again.IdempotencyKey = runevents.RunCompleted, ended.Records(time.Time{})[0].IdempotencyKey
+	again.LogicalAttemptID, again.StepID = 1, ""
+	answers, err = s.Append(t.Context(), "t", []runevents.Write{again})
+	require.NoError(t, err)
+	require.Equal(t, ended.Events[0].EventID, answers[0].EventID, "what the engine said last is known")
+}
+
+// The cache holds what fits, whatever order runs come in, and nothing from before it was cleared.
+func TestRunCache(t *testing.T) {
+	t.Parallel()
+	c := &RunCache{}
+	require.Nil(t, c.Take("a"))
+	run := func(id string) *KnownRun {
+		return &KnownRun{RunID: id, Epoch: c.Now(), State: runevents.NewRunState(id, runevents.AppendPolicy{})}
+	}
+	a := run("a")
+	c.Keep(a)
+	require.Same(t, a, c.Take("a"))
+	require.Nil(t, c.Take("a"), "whoever takes a run has it alone")
+	c.Clear()
+	c.Keep(a)
+	require.Nil(t, c.Take("a"))
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			for range MaxCachedEvents / 10 / 2 {
+				c.Keep(run(uuid.NewString()))
+			}
+		})
+	}
+	group.Wait()
+	require.LessOrEqual(t, c.Events, MaxCachedEvents)
+	require.Len(t, c.Known, MaxCachedEvents/10)
+
+	large := run("large")
+	records := make([]runevents.Record, MaxCachedEvents+1)
+	for i := range records {
+		records[i] = runevents.Record{RunSeq: int64(i + 1)}
+		records[i].IdempotencyKey = strconv.Itoa(i)
+	}
+	require.NoError(t, large.State.Add(false, records...))
+	c.Keep(large)
+	require.Len(t, c.Known, 1)
+	require.Same(t, large, c.Take("large"))
+	require.Zero(t, c.Events)
+}
+
+// BenchmarkLoadRun reads a run of so many events, as the first append to it does.
+func BenchmarkLoadRun(b *testing.B) {
+	for _, size := range []int64{10, 1000, 10_000} {
+		b.Run(strconv.FormatInt(size, 10), func(b *testing.B) {
+			s := open(b, logtest.New(b))
+			for n := int64(0); n < size; n += min(size, 250) {
+				var writes []runevents.Write
+				for i := range min(size, 250) {
+					writes = append(writes, logtest.Told(n+i+1))
+				}
+				_, err := s.Append(b.Context(), "t", writes)
+				require.NoError(b, err)
+			}
+			for b.Loop() {
+				run := s.NewKnownRun("run")
+				require.NoError(b, s.ReadRun(b.Context(), run))
+				require.Equal(b, int(size), run.State.Len())
+			}
+		})
+	}
+}

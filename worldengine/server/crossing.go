@@ -1,0 +1,119 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nkeys"
+	"github.com/nats-io/nuid"
+
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/wire"
+)
+
+// ErrCrossing says that the accounts of a NATS do not keep its clients apart as access control needs it. Print
+// its configuration again, with this version of handoffd, and load it.
+var ErrCrossing = errors.New("server: the accounts of this NATS do not fit this version of handoffd, " +
+	"so users would not be held to their rights: print them again with `handoffd permissions`, give them to the NATS " +
+	"server, and start handoffd again")
+
+// crossingWait bounds how long the start waits for what it sent to cross.
+const crossingWait = 10 * time.Second
+
+// tryCrossing publishes a request for each verb in the clients' account that is none, {"probe":…}, without a
+// reply subject. It returns ErrCrossing unless each arrives in the world's account where the requests of
+// clients must, and nowhere else. Other instances of the world refuse it as they do any that is wrong.
+func (s *Server) tryCrossing(ctx context.Context, config Config) error {
+	ctx, cancel := context.WithTimeout(ctx, crossingWait)
+	defer cancel()
+	if err := s.tryUncheckedKey(config); err != nil {
+		return err
+	}
+	clients, err := s.connect(config, probing)
+	if err != nil {
+		return err
+	}
+	defer clients.Close()
+	arrived := make(chan *nats.Msg, 4096)
+	shared := access.CrossingsOf(config.Engine.World).Shared
+	missing := map[string]bool{}
+	for _, subject := range shared {
+		missing[wire.CrossedSubject(subject)] = true
+		for _, on := range []string{subject, wire.CrossedSubject(subject)} {
+			sub, err := s.conn.ChanSubscribe(on, arrived)
+			if err != nil {
+				return fmt.Errorf("server: crossing of %s: %w", on, err)
+			}
+			defer func() { _ = sub.Unsubscribe() }() // fails only when the connection is gone
+		}
+	}
+	if err := s.conn.FlushWithContext(ctx); err != nil {
+		return fmt.Errorf("server: crossing: %w", err)
+	}
+	return crossed(ctx, clients, shared, arrived, missing)
+}
+
+// tryUncheckedKey returns ErrCrossing where an external NATS lets a client in that signs in with its password
+// and gives an "nkey" that is no user's: then the marks of requests name whomever their client wants. NATS
+// checks the key only where some user has one.
+func (s *Server) tryUncheckedKey(config Config) error {
+	if s.embedded != nil || config.Clients.NKey != "" || config.Clients.Creds != "" {
+		return nil
+	}
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return fmt.Errorf("server: crossing: %w", err)
+	}
+	nc, err := config.Clients.Connect(config.NATS, "handoffd crossing", nats.Nkey(publicKey(pair), pair.Sign))
+	switch {
+	case err == nil:
+		nc.Close()
+		fallthrough
+	case errors.Is(err, nats.ErrNkeysNotSupported):
+		return fmt.Errorf("%w (it takes a user's name from an nkey that it does not check)", ErrCrossing)
+	}
+	return nil // refused, as it must be
+}
+
+// crossed publishes until nothing is missing of what arrived: interest takes a while to spread in a cluster.
+func crossed(
+	ctx context.Context, clients *nats.Conn, shared []string, arrived <-chan *nats.Msg, missing map[string]bool,
+) error {
+	probe := `{"probe":"` + nuid.Next() + `"}`
+	again := time.NewTicker(200 * time.Millisecond)
+	defer again.Stop()
+	send := func() error {
+		for _, subject := range shared {
+			if err := clients.Publish(subject, []byte(probe)); err != nil {
+				return fmt.Errorf("server: crossing: %w", err)
+			}
+		}
+		return nil
+	}
+	if err := send(); err != nil {
+		return err
+	}
+	for len(missing) > 0 {
+		select {
+		case msg := <-arrived:
+			switch {
+			case string(msg.Data) != probe: // a request to another instance
+			case strings.HasPrefix(msg.Subject, wire.CrossedSubject("")):
+				delete(missing, msg.Subject)
+			default:
+				return fmt.Errorf("%w (%s arrives unchanged)", ErrCrossing, msg.Subject)
+			}
+		case <-again.C:
+			if err := send(); err != nil {
+				return err
+			}
+		case <-ctx.Done():
+			return fmt.Errorf("%w (%d verbs do not cross)", ErrCrossing, len(missing))
+		}
+	}
+	return nil
+}

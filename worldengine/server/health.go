@@ -1,0 +1,102 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"worldengine/worldengine"
+)
+
+// Bounds of the question whether a server is ready.
+const (
+	// logAway is how long the log may not answer before a server is not ready: an election of a leader
+	// in a cluster is over before.
+	logAway = 15 * time.Second
+	// askLog bounds one question to the log, and askAgain is how long an answer counts.
+	askLog   = 2 * time.Second
+	askAgain = time.Second
+)
+
+// errDraining is why a server that is being closed is not ready.
+var errDraining = errors.New("the server is stopping")
+
+// health knows whether a server is ready. It is safe for concurrent use.
+type health struct {
+	draining atomic.Bool
+	now      func() time.Time
+
+	mu    sync.Mutex
+	asked time.Time // when the log was asked last
+	seen  bool      // whether it has ever answered
+	away  time.Time // of the first question since its last answer that got none
+	err   error     // of the last question
+}
+
+func newHealth() *health {
+	return &health{now: time.Now}
+}
+
+// world is what health asks of an engine.
+type world interface {
+	Reach(ctx context.Context) error
+	MayStore() error
+}
+
+var _ world = (*worldengine.Engine)(nil)
+
+// check returns why the server is not ready, and nil where it is.
+func (h *health) check(ctx context.Context, w world) error {
+	if h.draining.Load() {
+		return errDraining
+	}
+	if err := w.MayStore(); err != nil {
+		return err
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.now()
+	if h.asked.IsZero() || now.Sub(h.asked) >= askAgain {
+		// The answer is for all who ask, so it does not end with the request of the first.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askLog)
+		defer cancel()
+		h.asked = now
+		switch h.err = w.Reach(ctx); {
+		case h.err == nil:
+			h.seen, h.away = true, time.Time{}
+		case h.away.IsZero():
+			h.away = now
+		}
+	}
+	if h.err != nil && (!h.seen || now.Sub(h.away) >= logAway) {
+		return fmt.Errorf("the log does not answer: %w", h.err)
+	}
+	return nil
+}
+
+// Ready returns why the server is not ready to take requests, and nil where it is: it is not stopping, there
+// is room to store, and the log has answered, and has not been silent for 15 s.
+func (s *Server) Ready(ctx context.Context) error { return s.health.check(ctx, s.engine) }
+
+// livez answers that the process is there. It asks nothing of NATS.
+func livez(w http.ResponseWriter, _ *http.Request) { answerHealth(w, nil) }
+
+// readyz answers whether the server is ready.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	answerHealth(w, s.Ready(r.Context()))
+}
+
+func answerHealth(w http.ResponseWriter, err error) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.Header().Set("Cache-Control", "no-store")
+	if err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintf(w, "not ready: %v\n", err)
+		return
+	}
+	fmt.Fprintln(w, "ok")
+}

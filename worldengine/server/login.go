@@ -1,0 +1,101 @@
+package server
+
+import (
+	"encoding/base64"
+	"errors"
+	"net"
+	"sync/atomic"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nkeys"
+
+	"worldengine/worldengine/httpd"
+)
+
+// authenticator decides who a connection to the embedded NATS is. NATS asks it once for each
+// CONNECT, on the goroutine that reads the connection, so one slow login delays nobody else's
+// requests.
+type authenticator struct {
+	logins    atomic.Pointer[logins]
+	passwords *passwords
+	addresses *perAddress
+	bridge    *httpd.Bridge // of browsers; nil where there is none
+	tls       bool          // clients have to use it
+}
+
+// logins are those who may sign in. They do not change: others take their place.
+type logins struct {
+	byKey     map[string]*natsserver.User // by public NKey
+	byName    map[string]*natsserver.User
+	anonymous *natsserver.User // nil where everybody needs to say who he is
+}
+
+// Check implements natsserver.Authentication.
+func (a *authenticator) Check(c natsserver.ClientAuthentication) bool {
+	if c.Kind() != natsserver.CLIENT {
+		return false
+	}
+	remote, ok := a.remoteOf(c)
+	if !ok || a.addresses.full(remote) {
+		return false
+	}
+	known := a.logins.Load()
+	user := a.userOf(c, remote, known)
+	if user == nil {
+		return false
+	}
+	a.addresses.add(remote, c.GetID())
+	c.RegisterUser(user)
+	// Whoever puts others in their place ends the connections that it finds; this one may have come after.
+	return a.logins.Load() == known
+}
+
+// remoteOf returns the address of a connection's client, which for one of the bridge is that of the
+// browser. It reports false for a client without the TLS that it needs: NATS asks for TLS on its
+// own listener, the bridge on the one of HTTP, and the WebSocket listener behind it does not.
+func (a *authenticator) remoteOf(c natsserver.ClientAuthentication) (remote net.Addr, ok bool) {
+	if client, forwarded := a.bridge.Client(c.RemoteAddress()); forwarded {
+		return client, true
+	}
+	_, beyond := ipOf(c.RemoteAddress()) // of this process
+	return c.RemoteAddress(), !a.tls || !beyond || c.GetTLSConnectionState() != nil
+}
+
+// userOf returns the user of a connection, or nil. A connection that names an NKey is of that key
+// or refused, whatever else it says: NATS takes the key for its name.
+func (a *authenticator) userOf(c natsserver.ClientAuthentication, remote net.Addr, known *logins) *natsserver.User {
+	options := c.GetOpts()
+	if options.Nkey != "" {
+		user := known.byKey[options.Nkey]
+		if user == nil || verifyNonce(options.Nkey, options.Sig, c.GetNonce()) != nil {
+			return nil
+		}
+		return user
+	}
+	if known.anonymous != nil {
+		return known.anonymous
+	}
+	user := known.byName[options.Username]
+	if user == nil || !a.passwords.right(httpd.AddressOf(remote), user, options.Password) {
+		return nil
+	}
+	return user
+}
+
+// verifyNonce returns nil where a signature is that of a public key for a nonce.
+func verifyNonce(key, signature string, nonce []byte) error {
+	raw, err := base64.RawURLEncoding.DecodeString(signature)
+	if err != nil {
+		if raw, err = base64.StdEncoding.DecodeString(signature); err != nil {
+			return err
+		}
+	}
+	if len(nonce) == 0 {
+		return errors.New("server: there is no nonce")
+	}
+	public, err := nkeys.FromPublicKey(key)
+	if err != nil {
+		return err
+	}
+	return public.Verify(nonce, raw)
+}

@@ -1,0 +1,46 @@
+package server
+
+import (
+	"context"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/metrics"
+	"worldengine/worldengine/wire"
+)
+
+// watch makes the metrics of what the parts of the server count.
+func (s *Server) watch(config *Config, m *metrics.Metrics) error {
+	js, err := jetstream.New(s.conn)
+	if err != nil {
+		return err
+	}
+	world := config.Engine.World
+	source := metrics.Source{
+		Stats: s.engine.Stats, Overload: s.service.Overload,
+		Streams: func(ctx context.Context) map[string]metrics.Stream { return streamsOf(ctx, js, world) },
+	}
+	if s.embedded != nil {
+		source.Disk = func() uint64 { return s.embedded.room.Disk().Free }
+		source.NATS = func() (int, int64) { return s.embedded.nats.NumClients(), s.embedded.nats.NumSlowConsumers() }
+	}
+	m.Watch(source)
+	return nil
+}
+
+// streamsOf returns the state of those streams of a world that NATS tells before ctx is done.
+func streamsOf(ctx context.Context, js jetstream.JetStream, world string) map[string]metrics.Stream {
+	all := map[string]metrics.Stream{}
+	for _, name := range wire.Streams(world) {
+		stream, err := js.Stream(ctx, name)
+		if err != nil {
+			continue // what is missing is a gap in the graph
+		}
+		state := stream.CachedInfo().State
+		all[name[strings.LastIndex(name, "_")+1:]] = metrics.Stream{
+			Messages: state.Msgs, Bytes: state.Bytes, LastSequence: state.LastSeq,
+		}
+	}
+	return all
+}

@@ -1,0 +1,83 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/nats-io/nkeys"
+
+	"worldengine/worldengine/natsconn"
+)
+
+// OperatorKeyFile is the file in the data directory with the NKey seed of the local operator, who
+// has all rights in the world's account of an embedded NATS without access control.
+const OperatorKeyFile = "operator.nk"
+
+// operatorKey returns the absolute name of the file with the local operator's seed and its public
+// key. The file is made at the first start.
+func operatorKey(data string) (file, public string, err error) {
+	if file, err = filepath.Abs(filepath.Join(data, OperatorKeyFile)); err != nil {
+		return "", "", fmt.Errorf("server: the local operator's key: %w", err)
+	}
+	seed, err := os.ReadFile(file)
+	if errors.Is(err, fs.ErrNotExist) {
+		seed, err = makeOperatorKey(file)
+	}
+	if err == nil {
+		err = os.Chmod(file, 0o600) // a copy of the directory may have another mode
+	}
+	if err != nil {
+		return "", "", fmt.Errorf("server: the local operator's key: %w", err)
+	}
+	pair, err := nkeys.ParseDecoratedNKey(seed)
+	if err != nil {
+		return "", "", fmt.Errorf("server: the local operator's key: %s holds no NKey seed: %w; "+
+			"remove the file, and the server makes another at its next start", file, err)
+	}
+	defer pair.Wipe()
+	if public, err = pair.PublicKey(); err != nil {
+		return "", "", fmt.Errorf("server: the local operator's key: %w", err)
+	}
+	return file, public, nil
+}
+
+// nameAddress writes into the file of the local operator's key where the server listens, so that
+// handoffctl signs nothing for another program that listens elsewhere.
+func nameAddress(file, address string) error {
+	seed, err := os.ReadFile(file)
+	if err == nil {
+		line, _, _ := bytes.Cut(seed, []byte("\n"))
+		err = replaceFile(file, append(append(line, '\n'), natsconn.OperatorKeyAddress+address+"\n"...))
+	}
+	if err != nil {
+		return fmt.Errorf("server: the local operator's key: %w", err)
+	}
+	return nil
+}
+
+// makeOperatorKey writes a new seed.
+func makeOperatorKey(file string) ([]byte, error) {
+	pair, err := nkeys.CreateUser()
+	if err != nil {
+		return nil, err
+	}
+	seed, err := pair.Seed()
+	if err != nil {
+		return nil, err
+	}
+	seed = append(seed, '\n')
+	return seed, replaceFile(file, seed)
+}
+
+// replaceFile writes a file that has all of its content, however the process ends.
+func replaceFile(file string, content []byte) error {
+	unfinished := file + ".new"
+	if err := os.WriteFile(unfinished, content, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(unfinished, file)
+}

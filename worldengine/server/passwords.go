@@ -1,0 +1,188 @@
+package server
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"golang.org/x/crypto/bcrypt"
+)
+
+// Bounds of wrong passwords. Beyond as many as are free, an address (and a name from an address) is
+// refused for a pause that doubles with each further one, before anything is hashed.
+const (
+	freeOfName    = 5
+	freeOfAddress = 20
+	firstPause    = time.Second
+	longestPause  = time.Minute
+	// forgetAfter is how long after its last wrong password an address, or a name, counts as new.
+	forgetAfter = 10 * time.Minute
+	// mostFailing bounds the addresses and names that are remembered.
+	mostFailing = 10_000
+)
+
+// passwords checks passwords. At most one bcrypt hash is computed at a time, and none for a
+// password that was right before: a keyed hash of it is remembered. It is safe for concurrent use.
+type passwords struct {
+	now     func() time.Time
+	key     [32]byte // of this process
+	hashing sync.Mutex
+	waiting atomic.Int64 // logins that wait for hashing
+
+	mu      sync.Mutex
+	known   map[string][32]byte // by name: the digest of the password that was right
+	failing map[failingAs]*failures
+}
+
+// failingAs is an address, or a name at an address.
+type failingAs struct{ address, name string }
+
+type failures struct {
+	count       int
+	last, until time.Time
+}
+
+func newPasswords() *passwords {
+	p := &passwords{now: time.Now, known: map[string][32]byte{}, failing: map[failingAs]*failures{}}
+	_, _ = rand.Read(p.key[:]) // it never fails
+	return p
+}
+
+// right reports whether a password is that of a user. From an address with too many wrong ones it
+// reports false without looking, but for a password that was right before.
+func (p *passwords) right(address string, user *natsserver.User, password string) bool {
+	// With the hash: what was right is not, once the user has another one.
+	digest := p.digest(user.Password + "\x00" + password)
+	if p.isKnown(user.Username, digest) {
+		return true
+	}
+	if !p.mayTry(address, user.Username) {
+		return false
+	}
+	if !strings.HasPrefix(user.Password, "$2") {
+		expected := p.digest(user.Password + "\x00" + user.Password)
+		right := hmac.Equal(digest[:], expected[:])
+		p.tried(address, user.Username, right)
+		return right
+	}
+	if !p.enterHashing() {
+		return false
+	}
+	defer p.hashing.Unlock()
+	// While this one waited, others may have been wrong too often, or right.
+	if p.isKnown(user.Username, digest) {
+		return true
+	}
+	if !p.mayTry(address, user.Username) {
+		return false
+	}
+	right := bcrypt.CompareHashAndPassword([]byte(user.Password), []byte(password)) == nil
+	if right {
+		p.remember(user.Username, digest)
+	}
+	p.tried(address, user.Username, right)
+	return right
+}
+
+// maxHashing is how many logins may wait for a hash of theirs.
+const maxHashing = 16
+
+// enterHashing takes the lock of the hashes. It reports false, without the lock, where too many
+// logins wait for it, or where it took so long that NATS has closed the connection meanwhile.
+func (p *passwords) enterHashing() bool {
+	if p.waiting.Add(1) > maxHashing {
+		p.waiting.Add(-1)
+		return false
+	}
+	began := time.Now()
+	p.hashing.Lock()
+	p.waiting.Add(-1)
+	if time.Since(began) > loginTimeout {
+		p.hashing.Unlock()
+		return false
+	}
+	return true
+}
+
+// digest returns a keyed hash, so that passwords are compared in constant time and none is
+// remembered.
+func (p *passwords) digest(password string) (digest [32]byte) {
+	mac := hmac.New(sha256.New, p.key[:])
+	mac.Write([]byte(password))
+	mac.Sum(digest[:0])
+	return digest
+}
+
+func (p *passwords) isKnown(name string, digest [32]byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known, found := p.known[name]
+	return found && hmac.Equal(known[:], digest[:])
+}
+
+func (p *passwords) remember(name string, digest [32]byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known[name] = digest
+}
+
+// mayTry reports whether an address may try a password for a name now.
+func (p *passwords) mayTry(address, name string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	for _, as := range []failingAs{{address, ""}, {address, name}} {
+		if f := p.failing[as]; f != nil && now.Before(f.until) {
+			return false
+		}
+	}
+	return true
+}
+
+// tried notes how a password was.
+func (p *passwords) tried(address, name string, right bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if right {
+		delete(p.failing, failingAs{address, name})
+		return
+	}
+	p.failed(failingAs{address, ""}, freeOfAddress)
+	p.failed(failingAs{address, name}, freeOfName)
+}
+
+// failed counts a wrong password, and sets the pause after it. mu is held.
+func (p *passwords) failed(as failingAs, free int) {
+	now := p.now()
+	f := p.failing[as]
+	if f == nil || now.Sub(f.last) > forgetAfter {
+		p.makeRoom(now)
+		f = &failures{}
+		p.failing[as] = f
+	}
+	f.count++
+	f.last = now
+	if over := f.count - free; over >= 0 {
+		f.until = now.Add(min(longestPause, firstPause<<min(over, 10)))
+	}
+}
+
+// makeRoom forgets what is old, or all, where no more may be remembered. mu is held.
+func (p *passwords) makeRoom(now time.Time) {
+	if len(p.failing) < mostFailing {
+		return
+	}
+	for as, f := range p.failing {
+		if now.Sub(f.last) > forgetAfter {
+			delete(p.failing, as)
+		}
+	}
+	if len(p.failing) >= mostFailing {
+		clear(p.failing)
+	}
+}

@@ -1,0 +1,106 @@
+package server
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+
+	"worldengine/worldengine/access"
+)
+
+// Reloaded is what a new access file has changed.
+type Reloaded struct {
+	// Added, Removed and Changed are the names of users, in alphabetical order.
+	Added, Removed, Changed []string
+	// Ended is how many connections of users that are not what they were were ended.
+	Ended int
+	// TLS says that the file has another TLS than the server, which takes a restart.
+	TLS bool
+}
+
+// ErrNoAccess means that a server without access control was given an access file.
+var ErrNoAccess = errors.New("server: it was started without an access file")
+
+// ReloadAccess makes the users of config those of the server. The connections of users that are gone or
+// changed are ended: who may connect again has the new rights then. With an existing NATS its connections and
+// permissions are its own: only the rights that the engine holds users to change. It is called by one
+// goroutine at a time.
+func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
+	if s.access == nil {
+		return Reloaded{}, ErrNoAccess
+	}
+	done := Reloaded{TLS: config.TLS != s.access.TLS}
+	before, after := byID(s.access.Users), byID(config.Users)
+	gone := map[string]bool{}
+	for id, u := range before {
+		now, there := after[id]
+		switch {
+		case !there:
+			done.Removed = append(done.Removed, u.Name)
+		case !reflect.DeepEqual(u, now):
+			done.Changed = append(done.Changed, u.Name)
+		default:
+			continue
+		}
+		gone[id] = true
+	}
+	for id, u := range after {
+		if _, known := before[id]; !known {
+			done.Added = append(done.Added, u.Name)
+		}
+	}
+	for _, names := range [][]string{done.Added, done.Removed, done.Changed} {
+		slices.Sort(names)
+	}
+	if s.embedded != nil {
+		if err := s.embedded.replaceUsers(config); err != nil {
+			return Reloaded{}, err
+		}
+	}
+	s.directory.Replace(config.Users)
+	if s.embedded != nil {
+		done.Ended = s.embedded.endConnections(gone)
+	}
+	s.access = &access.Config{TLS: s.access.TLS, Users: config.Users}
+	return done, nil
+}
+
+func byID(users []access.User) map[string]access.User {
+	all := make(map[string]access.User, len(users))
+	for _, u := range users {
+		all[u.ID()] = u
+	}
+	return all
+}
+
+// replaceUsers makes the users of config those who may sign in.
+func (e *embedded) replaceUsers(config *access.Config) error {
+	was := e.accounts.config
+	e.accounts.config = &access.Config{TLS: was.TLS, Users: config.Users}
+	known, err := e.accounts.loginsOf(e.nats)
+	if err != nil {
+		e.accounts.config = was
+		return err
+	}
+	e.accounts.login.logins.Store(known)
+	return nil
+}
+
+// endConnections ends the connections of users, and returns how many those are.
+func (e *embedded) endConnections(of map[string]bool) (ended int) {
+	if len(of) == 0 {
+		return 0
+	}
+	open, err := e.nats.Connz(&natsserver.ConnzOptions{Username: true, Limit: e.nats.NumClients() + DefaultMaxConnections})
+	if err != nil {
+		return 0 // only for options that are not valid
+	}
+	for _, c := range open.Conns {
+		if of[c.AuthorizedUser] && e.nats.DisconnectClientByID(c.Cid) == nil {
+			ended++
+		}
+	}
+	return ended
+}

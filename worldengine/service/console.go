@@ -1,0 +1,54 @@
+package service
+
+import (
+	"context"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/wire"
+)
+
+// defaultAlerts is a page of the alerts.
+const defaultAlerts = 50
+
+// alertList answers with alerts of all towns, so only those may ask who may read every town.
+func (s *Service) alertList(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
+	r, err := parseRequest[struct {
+		After uint64 `json:"after"`
+		Limit int    `json:"limit"`
+	}](schemas.AlertListRequest, orEmpty(data), maxRequest)
+	if err != nil {
+		return nil, err
+	}
+	if _, bound := rights.Readable(); bound {
+		return nil, access.ErrUnreadable
+	}
+	if r.Limit == 0 {
+		r.Limit = defaultAlerts
+	}
+	page, err := s.engine.Alerts(ctx, r.After, r.Limit)
+	if err != nil {
+		return nil, err
+	}
+	return reply(struct {
+		Alerts []alerts.Stored `json:"alerts"`
+		Next   uint64          `json:"next,omitzero"`
+	}{page.Alerts, page.Next})
+}
+
+func (s *Service) whoAmI(_ context.Context, rights access.Rights, data []byte) ([]byte, error) {
+	if _, err := parseRequest[struct{}](schemas.WhoAmIRequest, orEmpty(data), maxRequest); err != nil {
+		return nil, err
+	}
+	id := rights.Identity(s.config.Access)
+	return reply(struct {
+		World  string      `json:"world"`
+		User   string      `json:"user,omitzero"`
+		Role   access.Role `json:"role,omitzero"`
+		Towns  []string    `json:"towns,omitempty"`
+		Actors []string    `json:"actors,omitempty"`
+		Read   []string    `json:"read,omitempty"`
+		Verbs  []wire.Verb `json:"verbs"`
+	}{s.config.World, id.User, id.Role, id.Towns, id.Actors, id.Read, id.Verbs})
+}

@@ -1,0 +1,108 @@
+package service
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// Every code of wire has a row, no other code has one, and docs/contracts.md lists each of them
+// with the same status, and with a pause exactly where it says to ask again.
+func TestErrorsAreListed(t *testing.T) {
+	t.Parallel()
+	type promise struct {
+		status int
+		again  bool
+	}
+	listed, built := map[wire.Code]promise{}, map[wire.Code]promise{}
+	contracts, err := os.ReadFile("../../docs/contracts.md")
+	require.NoError(t, err)
+	line := regexp.MustCompile(`(?m)^\| ([0-9]{3}) \| ([^|]*) \|[^|]*\| ([^|]*) \|$`)
+	for _, cells := range line.FindAllStringSubmatch(string(contracts), -1) {
+		status, err := strconv.Atoi(cells[1])
+		require.NoError(t, err)
+		for _, code := range strings.Split(cells[2], ", ") {
+			listed[wire.Code(strings.Trim(code, "` "))] =
+				promise{status, strings.HasPrefix(cells[3], "yes")}
+		}
+	}
+	for _, row := range errorTable {
+		got := promise{row.status, row.retryAfterMs > 0}
+		if other, known := built[row.code]; known {
+			require.Equal(t, other, got, "%s has two meanings", row.code)
+		}
+		built[row.code] = got
+	}
+	require.Equal(t, listed, built)
+	var codes []wire.Code
+	for code := range built {
+		codes = append(codes, code)
+	}
+	require.ElementsMatch(t, wire.Codes(), codes)
+}
+
+// A reply names what schemas and runevents say in their own types by the codes of wire.
+func TestCodesOfOtherPackagesAreThoseOfTheWire(t *testing.T) {
+	t.Parallel()
+	require.EqualValues(t, wire.CodeInvalidJSON, schemas.CodeInvalidJSON)
+	require.EqualValues(t, wire.CodeSchemaValidation, schemas.CodeSchemaValidation)
+	require.EqualValues(t, wire.CodePayloadTooLarge, schemas.CodePayloadTooLarge)
+	require.EqualValues(t, wire.CodeInvalidTransition, runevents.InvalidTransition)
+}
+
+// What the client caused is told in the error's own words, with its places; what is the server's
+// trouble never is.
+func TestErrorReplies(t *testing.T) {
+	t.Parallel()
+	secret := errors.New("10.0.0.7: a detail for the log")
+	for _, c := range []struct {
+		err     error
+		status  string
+		code    wire.Code
+		pause   string
+		message string // a part of it
+		details int
+	}{
+		{tooLarge(9, 8), "413", wire.CodePayloadTooLarge, "", "9 bytes", 1},
+		{&town.ConflictError{Expected: "a", Actual: "b"}, "409", wire.CodeSnapshotConflict,
+			"", "is b, not the expected a", 0},
+		{&worldengine.SignalError{Code: wire.CodeNotPaused, Message: "it runs"}, "409",
+			wire.CodeNotPaused, "", "it runs", 0},
+		{&runevents.TransitionError{Index: 3, AttemptedState: "COMPLETED"}, "409",
+			wire.CodeInvalidTransition, "", "COMPLETED", 1},
+		{fmt.Errorf("%w: %w", commitlog.ErrLogUnavailable, secret), "503",
+			wire.CodeLogUnavailable, "1000", "send the same bytes again", 0},
+		{fmt.Errorf("%w: %w", context.DeadlineExceeded, secret), "503",
+			wire.CodeLogUnavailable, "1000", "send the same bytes again", 0},
+		{&worldengine.SignalError{Code: "UNHEARD_OF", Message: secret.Error()}, "500",
+			wire.CodeInternal, "", "its log", 0},
+		{secret, "500", wire.CodeInternal, "", "its log", 0},
+	} {
+		msg, err := errorReply(fmt.Errorf("somewhere: %w", c.err))
+		require.NoError(t, err)
+		var body errorBody
+		require.NoError(t, json.Unmarshal(msg.Data, &body))
+		require.Equal(t, c.code, body.Error.Code)
+		require.Equal(t, c.status, msg.Header.Get(wire.ErrorCodeHeader), c.code)
+		require.Equal(t, c.pause, msg.Header.Get(wire.RetryAfterHeader), c.code)
+		require.Contains(t, body.Error.Message, c.message)
+		require.Contains(t, msg.Header.Get(wire.ErrorHeader), c.message)
+		require.Len(t, body.Error.Details, c.details, c.code)
+		require.NotContains(t, string(msg.Data), "10.0.0.7")
+	}
+}

@@ -1,0 +1,179 @@
+package service
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"unicode/utf16"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/queue"
+	"worldengine/worldengine/wire"
+)
+
+func TestPeekID(t *testing.T) {
+	t.Parallel()
+	for payload, want := range map[string]string{
+		`{"townId":"a"}`: "a",
+		` { "proposal" : {"townId" :` + "\n\t" + `"a b"}}`: "a b",
+		`{"reason":"townId","townId":"a"}`:                 "a", // a text that reads like the name
+		`{"reason":"say \"townId\":\"x\"","townId":"a"}`:   "a", // a text within a text
+		`{"townId":7,"proposal":{"townId":"a"}}`:           "a",
+		`{"townId":"Fort \u0410"}`:                         "Fort А",
+		`{"townId":"a\"b\\"}`:                              `a"b\`,
+		`{"townId":"\ud83d\ude00\/\n"}`:                    "😀/\n",
+		`{"townId":"\ud83d"}`:                              "", // no text, and so no request
+		`{"townId":"a\x"}`:                                 "",
+		`{"townId":"a\u00`:                                 "",
+		`{"townId":"a\`:                                    "",
+		`{"townId":""}`:                                    "",
+		`{"townId":"a`:                                     "",
+		`{"townId"`:                                        "",
+		`{"townId":`:                                       "",
+		`{"town":"a"}`:                                     "",
+		``:                                                 "",
+		`{"townId":"` + strings.Repeat("x", maxID) + `"}`:              strings.Repeat("x", maxID),
+		`{"townId":"` + strings.Repeat("x", maxID+1) + `"}`:            "",
+		`{"townId":"` + strings.Repeat(`\u0041`, maxID) + `"}`:         strings.Repeat("A", maxID),
+		`{"townId":"` + strings.Repeat(`\u0041`, maxID+1) + `"}`:       "",
+		`{"townId":"` + strings.Repeat(`\u0410`, maxID/2+1) + `"}`:     "",
+		`{"townId":"` + strings.Repeat("x", maxID) + `\n` + `"}`:       "",
+		`{"townId":"` + strings.Repeat("x", maxID-1) + `\n` + `"}`:     strings.Repeat("x", maxID-1) + "\n",
+		`{"townId":"` + strings.Repeat("x", maxID-1) + `\ud83d` + `"}`: "",
+		strings.Repeat(" ", peekWithin) + `{"townId":"a"}`:             "",
+	} {
+		require.Equal(t, want, string(peekID(aboutTown, []byte(payload))), "%.80s", payload)
+	}
+}
+
+// Of what agents really send, the peeked id is right.
+func TestPeekIDOfHandoffs(t *testing.T) {
+	t.Parallel()
+	data, err := os.ReadFile("../../testdata/vectors/handoffs.valid.json")
+	require.NoError(t, err)
+	var vectors []struct{ Handoff json.RawMessage }
+	require.NoError(t, json.Unmarshal(data, &vectors))
+	require.NotEmpty(t, vectors)
+	for _, v := range vectors {
+		var h struct {
+			Proposal struct{ TownID json.RawMessage }
+		}
+		require.NoError(t, json.Unmarshal(v.Handoff, &h))
+		require.Equal(t, strings.Trim(string(h.Proposal.TownID), `"`), string(peekID(aboutTown, v.Handoff)))
+	}
+}
+
+// respelled returns a text as JSON, each rune of it spelled in one of the ways that there are.
+func respelled(g *rand.Rand, text string) []byte {
+	spelled := []byte{'"'}
+	for _, r := range text {
+		plain, err := jsontext.AppendQuote(nil, string(r))
+		switch {
+		case err == nil && g.IntN(2) == 0:
+			spelled = append(spelled, plain[1:len(plain)-1]...)
+		case r == '/':
+			spelled = append(spelled, `\/`...)
+		default:
+			for _, unit := range utf16.Encode([]rune{r}) {
+				spelled = fmt.Appendf(spelled, [...]string{`\u%04x`, `\u%04X`}[g.IntN(2)], unit)
+			}
+		}
+	}
+	return append(spelled, '"')
+}
+
+// However a town's id is spelled, the peeked id is what the request turns out to say.
+func TestPeekedIDIsThatOfTheParsedHandoff(t *testing.T) {
+	t.Parallel()
+	g := rand.New(rand.NewPCG(7, 7))
+	alphabet := []rune("abc Ж町😀\"\\/\u2028\t<")
+	for range 500 {
+		id := make([]rune, 1+g.IntN(40))
+		for i := range id {
+			id[i] = alphabet[g.IntN(len(alphabet))]
+		}
+		h, err := handoff.New(handoff.Proposal{
+			Type: handoff.TalkToTownsfolk, ActorID: "ada", TownID: string(id), Priority: 0.5, Reason: "Because.",
+			Args:         map[string]string{handoff.TalkToTownsfolk.ArgumentName(): "casual"},
+			SnapshotHash: strings.Repeat("0", 64), DecisionEpoch: 1,
+		})
+		require.NoError(t, err)
+		encoded, err := h.MarshalWire()
+		require.NoError(t, err)
+		quoted, err := jsontext.AppendQuote(nil, string(id))
+		require.NoError(t, err)
+		plain := append([]byte(`"townId":`), quoted...)
+		require.True(t, bytes.Contains(encoded, plain), "%s", encoded)
+		encoded = bytes.Replace(encoded, plain, append([]byte(`"townId":`), respelled(g, string(id))...), 1)
+		parsed, err := handoff.Parse(encoded, schemas.Limits{})
+		require.NoError(t, err, "%s", encoded)
+		require.Equal(t, parsed.Proposal.TownID, string(peekID(aboutTown, encoded)), "%s", encoded)
+	}
+}
+
+// Whatever arrives, the peeked id is short, and where the request turns out to be valid it is what
+// that says, if it is near enough.
+func FuzzPeekedIDIsThatOfTheRequest(f *testing.F) {
+	for _, seed := range []string{
+		`{"townId":"a"}`, ` { "townId" : "b" }`, `"townId""townId":"`, `{"townId":"Fort \u0410"}`, `{"townId":"\"\\"}`,
+		`{"townId":"\ud83d\ude00"}`, `{"townId":"\ud83d"}`, `{"townId":"\`, `{"townId":"\u00`, `{"townId":7}`,
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		id := string(peekID(aboutTown, data))
+		require.LessOrEqual(t, len(id), maxID)
+		r, err := parseRequest[struct {
+			TownID string `json:"townId"`
+		}](schemas.TownGetRequest, data, maxRequest)
+		if err == nil && len(data) <= peekWithin && len(r.TownID) <= maxID && bytes.Contains(data, aboutTown) {
+			require.Equal(t, r.TownID, id)
+		}
+	})
+}
+
+// Who may speak for some towns takes slots of theirs, however he spells them, and of no others.
+func TestSlotsOfOwnTowns(t *testing.T) {
+	t.Parallel()
+	own := access.User{Name: "ada", Role: access.Agent, Towns: []string{"Fort А"}}
+	s := &Service{config: Config{Access: access.NewDirectory([]access.User{own})}}
+	rights := s.config.Access.OfWorld(access.Headers{
+		Decoded: nats.Header{wire.UserHeader: {`{"user":"ada"}`}},
+	})
+	require.Equal(t, "Fort А", string(s.townOf(rights, []byte(`{"townId":"Fort А"}`))))
+	require.Equal(t, "Fort А", string(s.townOf(rights, []byte(`{"townId":"Fort \u0410"}`))))
+	require.Empty(t, s.townOf(rights, []byte(`{"townId":"Fort \u0411"}`)))
+}
+
+// BenchmarkRefuse is what the look at a request costs that gets no slot: 1.2 KB, ids
+// with escapes, and 256 KB without a town.
+func BenchmarkRefuse(b *testing.B) {
+	data, err := os.ReadFile("../../testdata/vectors/handoffs.valid.json")
+	require.NoError(b, err)
+	var vectors []struct{ Handoff json.RawMessage }
+	require.NoError(b, json.Unmarshal(data, &vectors))
+	for name, payload := range map[string][]byte{
+		"handoff": vectors[0].Handoff, "escapes": []byte(`{"townId":"` + strings.Repeat(`\u0410`, 20) + `"}`),
+		"escapes without an end": []byte(`{"townId":"` + strings.Repeat(`\\`, peekWithin)),
+		"256 KB without a town":  []byte(strings.Repeat(`"townid":`, 256<<10/9)),
+	} {
+		b.Run(name, func(b *testing.B) {
+			slots := queue.NewSlots(1, 2)
+			slots.TakeBytes(peekID(aboutTown, payload))
+			b.ReportAllocs()
+			for b.Loop() {
+				slots.TakeBytes(peekID(aboutTown, payload))
+			}
+		})
+	}
+}

@@ -1,0 +1,221 @@
+package worldengine
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/wire"
+)
+
+// simOperator pauses and resumes towns and the world, and cancels runs.
+type simOperator struct {
+	sim  *sim
+	busy bool
+	told int // how far the engines have been told of the signals in the log
+	// open are the runs without an end in the log, as far as it was read.
+	open map[string]bool
+	read int
+}
+
+// act gives a signal to some engine; when there are no more faults, only the end of a pause.
+func (o *simOperator) act() {
+	if o.busy {
+		return
+	}
+	signal, ok := o.next()
+	if !ok {
+		return
+	}
+	engine := o.sim.engines[o.sim.rng.IntN(len(o.sim.engines))]
+	o.sim.trace("an operator tells engine %d: %s %s %s", engine.number, signal.Kind, signal.TownID, signal.RunID)
+	o.busy = true
+	go func() {
+		ctx := context.WithValue(engine.applyContext, simAsker{}, "for an operator")
+		_, err := engine.Signal(ctx, signal)
+		var refused *SignalError
+		o.sim.mu.Lock()
+		defer o.sim.mu.Unlock()
+		o.busy = false
+		if errors.As(err, &refused) {
+			o.sim.trace("the operator is refused: %s", refused.Code)
+		}
+	}()
+}
+
+// next draws a signal.
+func (o *simOperator) next() (Signal, bool) {
+	townID := fmt.Sprint("town ", o.sim.rng.IntN(simTowns))
+	paused := o.sim.pausedTown(townID)
+	if o.sim.worldPause().by != nil && (o.sim.quiet || o.sim.rng.IntN(2) == 0) {
+		paused, townID = true, ""
+	}
+	switch {
+	case paused:
+		return Signal{Kind: lifecycle.SignalResume, TownID: townID}, true
+	case o.sim.quiet:
+		return Signal{}, false
+	case o.sim.rng.IntN(3) == 0 && o.sim.unended():
+		ids := make([]string, 0, len(o.open))
+		for id := range o.open {
+			ids = append(ids, id)
+		}
+		slices.Sort(ids)
+		return Signal{Kind: lifecycle.SignalCancel, RunID: ids[o.sim.rng.IntN(len(ids))]}, true
+	case o.sim.rng.IntN(4) == 0:
+		townID = ""
+	}
+	return Signal{Kind: lifecycle.SignalPause, TownID: townID, DrainTimeout: time.Second}, true
+}
+
+// tell lets the engines hear of the signals that the log has.
+func (o *simOperator) tell() {
+	for ; o.told < len(o.sim.log.messages); o.told++ {
+		m := o.sim.log.messages[o.told]
+		if m.subject != wire.ControlSubject("main") && m.subject != wire.SignalSubject("main") {
+			continue
+		}
+		for _, e := range o.sim.engines {
+			e.takeSignal(m)
+		}
+	}
+}
+
+// worldPause is what the log says about the pause of the world.
+func (s *sim) worldPause() *worldPause {
+	m := s.log.last(wire.ControlSubject("main"))
+	if m == nil {
+		return &worldPause{}
+	}
+	return &worldPause{m.seq, readSimRecord(m).Paused}
+}
+
+func (s *sim) pausedTown(townID string) bool {
+	return readSimRecord(s.log.last(wire.LogSubject("main", wire.TownToken(townID)))).Paused != nil
+}
+
+func readSimRecord(m *simMessage) *commitlog.Record {
+	rec, err := commitlog.ReadRecord(m.data)
+	if err != nil {
+		panic(err)
+	}
+	return rec
+}
+
+// unended reports whether the log has a run without an end.
+func (s *sim) unended() bool {
+	o := &s.operator
+	if o.open == nil {
+		o.open = map[string]bool{}
+	}
+	for ; o.read < len(s.log.messages); o.read++ {
+		rec := readSimRecord(s.log.messages[o.read])
+		if rec.Run == nil {
+			continue
+		}
+		for i := range rec.Run.Events {
+			switch rec.Run.Events[i].EventType {
+			case runevents.RunCompleted, runevents.RunFailed, runevents.RunCancelled:
+				delete(o.open, rec.Run.RunID)
+			default:
+				o.open[rec.Run.RunID] = true
+			}
+		}
+	}
+	return len(o.open) > 0
+}
+
+// simIndexed are the entries of waiting runs, by subject.
+type simIndexed struct {
+	entries map[string]commitlog.IndexEntry
+	last    uint64
+}
+
+// simIndex is the index of waiting runs as one engine sees it.
+type simIndex struct {
+	sim    *sim
+	engine *simEngine
+}
+
+func (i *simIndex) PutWaiting(ctx context.Context, server string, w commitlog.WaitingRuns) error {
+	data, err := json.Marshal(w)
+	if err != nil {
+		panic(err)
+	}
+	subject := wire.WaitingSubject("main", wire.TownToken(w.TownID), server)
+	_, err = simDo(ctx, i.sim, i.engine, "index "+subject, func() (struct{}, error) {
+		x := &i.sim.index
+		if x.entries == nil {
+			x.entries = map[string]commitlog.IndexEntry{}
+		}
+		x.last++
+		x.entries[subject] = commitlog.IndexEntry{Subject: subject, Seq: x.last, Data: data}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (i *simIndex) Follow(
+	ctx context.Context, _ string, every time.Duration, take func(commitlog.IndexEntry), tick func(),
+) error {
+	for known := uint64(0); ; {
+		if err := backoff.Sleep(ctx, every); err != nil {
+			return err
+		}
+		found, err := simDo(ctx, i.sim, i.engine, "read the index", func() ([]commitlog.IndexEntry, error) {
+			return i.after(known), nil
+		})
+		if err != nil {
+			continue
+		}
+		for _, entry := range found {
+			take(entry)
+			known = entry.Seq
+		}
+		tick()
+	}
+}
+
+// after returns the entries behind a sequence, in their order.
+func (i *simIndex) after(seq uint64) []commitlog.IndexEntry {
+	var found []commitlog.IndexEntry
+	for _, e := range i.sim.index.entries {
+		if e.Seq > seq {
+			found = append(found, e)
+		}
+	}
+	slices.SortFunc(found, func(a, b commitlog.IndexEntry) int { return int(a.Seq) - int(b.Seq) })
+	return found
+}
+
+func (i *simIndex) IsLast(ctx context.Context, subject string, seq uint64) (bool, error) {
+	return simDo(ctx, i.sim, i.engine, "last of the index "+subject, func() (bool, error) {
+		return i.sim.index.entries[subject].Seq == seq, nil
+	})
+}
+
+func (i *simIndex) Remove(ctx context.Context, seq uint64) {
+	_, _ = simDo(ctx, i.sim, i.engine, "remove from the index", func() (struct{}, error) {
+		for subject, e := range i.sim.index.entries {
+			if e.Seq == seq {
+				delete(i.sim.index.entries, subject)
+			}
+		}
+		return struct{}{}, nil
+	})
+}
+
+// runEnded is Engine.runEnded, of the events in the log.
+func (e *simEngine) runEnded(ctx context.Context, runID string) (bool, error) {
+	return simDo(ctx, e.sim, e, "end of "+runID, func() (bool, error) {
+		e.sim.unended()
+		return !e.sim.operator.open[runID], nil
+	})
+}

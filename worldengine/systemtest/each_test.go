@@ -1,0 +1,42 @@
+package systemtest_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/worldengine"
+	"worldengine/worldengine/fsck"
+)
+
+// A town whose last message was changed on the disk is the only one that a list lacks, also when nobody has
+// read anything since the start, so that NATS has not looked through the block yet.
+func TestListOfADamagedTown(t *testing.T) {
+	t.Parallel()
+	for name, damaged := range map[string]int{"the first": 0, "in the middle": 2, "the last": 4} {
+		t.Run(name, func(t *testing.T) {
+			w := newCheckedWorld(t, worldengine.Config{})
+			towns := []string{"a", "b", "c", "d", "e"}
+			var last []*handoff.Handoff
+			for _, id := range towns {
+				done, _ := w.talked(w.found(id), 1)
+				last = append(last, done...)
+			}
+			w.clean()
+			place := w.placeOf(last[damaged])
+			w.flipInLog(place)
+			for range 2 {
+				listed, more, err := w.engine.List(t.Context(), "", 10)
+				require.NoError(t, err)
+				require.False(t, more)
+				var ids []string
+				for _, s := range listed {
+					ids = append(ids, s.TownID)
+				}
+				require.Equal(t, append(append([]string{}, towns[:damaged]...), towns[damaged+1:]...), ids)
+			}
+			require.Equal(t, []uint64{place}, named(w.fsck(fsck.Options{})))
+		})
+	}
+}

@@ -1,0 +1,336 @@
+package systemtest_test
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
+	"worldengine/worldengine/wire"
+)
+
+// checkedWorld is a world on a real server, for fsck.
+type checkedWorld struct {
+	t      *testing.T
+	config server.Config
+	srv    *server.Server
+	engine *worldengine.Engine
+	nc     *nats.Conn
+	js     jetstream.JetStream
+	// executed is a handoff of town-1 that was executed, and state where that town is now.
+	executed *handoff.Handoff
+	state    town.State
+}
+
+// fetchWait is how long a test waits for messages that NATS does not deliver.
+const fetchWait = 200 * time.Millisecond
+
+// newCheckedWorld starts a server and makes the world.
+func newCheckedWorld(t *testing.T, config worldengine.Config) *checkedWorld {
+	t.Helper()
+	return startCheckedWorld(t, config, false)
+}
+
+// newOpenWorld does so with a server that others may join.
+func newOpenWorld(t *testing.T, config worldengine.Config) *checkedWorld {
+	t.Helper()
+	return startCheckedWorld(t, config, true)
+}
+
+func startCheckedWorld(t *testing.T, config worldengine.Config, open bool) *checkedWorld {
+	t.Helper()
+	t.Parallel()
+	config.FetchWait = fetchWait
+	config.PauseWait = cmp.Or(config.PauseWait, time.Hour) // what waits for the end of a pause gets there
+	w := &checkedWorld{t: t, config: server.Config{
+		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, Engine: config, Open: open,
+		Logger: slog.New(slog.DiscardHandler),
+	}}
+	w.open()
+	t.Cleanup(w.close)
+	return w
+}
+
+// open starts the world's server, close ends it; both in turn are a restart.
+func (w *checkedWorld) open() {
+	w.t.Helper()
+	var err error
+	w.srv, err = server.Start(w.t.Context(), w.config)
+	require.NoError(w.t, err)
+	w.engine = w.srv.Engine()
+	w.nc, err = natsconn.Options{}.ConnectOperator(w.srv.URL(), "test")
+	require.NoError(w.t, err)
+	w.js, err = jetstream.New(w.nc)
+	require.NoError(w.t, err)
+}
+
+// second starts another engine on the NATS of the world's server, which ends with the test.
+func (w *checkedWorld) second() *worldengine.Engine {
+	w.t.Helper()
+	config := w.config
+	config.NATS = w.srv.URL()
+	srv, err := server.Start(w.t.Context(), config)
+	require.NoError(w.t, err)
+	w.t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.NoError(w.t, srv.Close(ctx))
+	})
+	return srv.Engine()
+}
+
+func (w *checkedWorld) close() {
+	w.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	require.NoError(w.t, w.srv.Close(ctx))
+	w.nc.Close()
+}
+
+// strangeTowns are ids that have to be encoded in a subject, or are too long for one or for a header.
+var strangeTowns = []string{
+	"town-1", "Fort Ашера № 2", "a.b *>", " ", "=unknown", "é", strings.Repeat("long ", 40),
+	strings.Repeat("far too long ", 500),
+}
+
+// populate makes towns and lets handoffs of every status be judged, several in a row.
+func (w *checkedWorld) populate() *checkedWorld {
+	w.t.Helper()
+	for _, id := range strangeTowns {
+		state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = id })
+		w.put(state, "")
+		accepted := w.send(proposal(state, handoff.AdvanceProject, "wall"), handoff.Executed)
+		w.send(proposal(state, handoff.AdvanceProject, "wall"), handoff.Duplicate)
+		w.send(proposal(state, handoff.TalkToTownsfolk, "casual"), handoff.Stale)
+		next, reason := town.DefaultRules().Apply(state.Snapshot, &accepted.Proposal)
+		require.Empty(w.t, reason)
+		w.send(proposal(next, handoff.AdvanceProject, "gate"), handoff.Failed)
+		w.send(proposal(next, handoff.AdvanceProject, "wall",
+			handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}), handoff.Rejected)
+		calm := *next.Snapshot
+		calm.Pressure.Threat = 0
+		calmer := town.NewState(&calm)
+		w.put(calmer, next.Hash)
+		last := proposal(calmer, handoff.TalkToTownsfolk, "morale-boost")
+		h := w.send(last, handoff.Executed)
+		if id == "town-1" {
+			w.executed = h
+			w.state, reason = town.DefaultRules().Apply(calmer.Snapshot, &h.Proposal)
+			require.Empty(w.t, reason)
+		}
+	}
+	w.send(proposal(towntest.Threatened(func(s *town.Snapshot) { s.TownID = "nowhere" }),
+		handoff.AdvanceProject, "wall"), handoff.Rejected)
+	w.appendEvents()
+	w.clean() // which waits for the derived streams
+	return w
+}
+
+func proposal(
+	at town.State, kind handoff.ProposalType, argument string, pre ...handoff.Precondition,
+) handoff.Proposal {
+	return handoff.Proposal{
+		Type: kind, ActorID: "mayor-1", TownID: at.Snapshot.TownID, Priority: 0.5, Reason: "Because.",
+		Args:         map[string]string{kind.ArgumentName(): argument},
+		SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(), Preconditions: pre,
+	}
+}
+
+func (w *checkedWorld) put(state town.State, expected string) {
+	w.t.Helper()
+	_, err := w.engine.Put(w.t.Context(), state, expected)
+	require.NoError(w.t, err)
+}
+
+func (w *checkedWorld) send(p handoff.Proposal, want handoff.Status) *handoff.Handoff {
+	w.t.Helper()
+	h, err := handoff.New(p)
+	require.NoError(w.t, err)
+	require.Equal(w.t, want, w.execute(h))
+	return h
+}
+
+// again sends a handoff that was accepted before.
+func (w *checkedWorld) again(h *handoff.Handoff) {
+	w.t.Helper()
+	require.Equal(w.t, handoff.Duplicate, w.execute(h))
+}
+
+// execute sends a handoff, as clients do until it is answered: whoever looks after pending handoffs may
+// have it in hand for another moment, and a repair keeps the receipts from being followed for as long as
+// it takes.
+func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
+	w.t.Helper()
+	answer, err := w.engine.Execute(w.t.Context(), h)
+	for errors.Is(err, worldengine.ErrInProgress) || errors.Is(err, worldengine.ErrReceiptsBehind) {
+		answer, err = w.engine.Execute(w.t.Context(), h)
+	}
+	require.NoError(w.t, err)
+	return answer.Result.Status
+}
+
+// appendEvents appends events of a run as another writer than the engine does, in two parts.
+func (w *checkedWorld) appendEvents() {
+	w.t.Helper()
+	write := runevents.Write{
+		EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "planner-1", TenantID: "default", ProjectID: "main",
+		EnvironmentID: "local", PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1, LogicalAttemptID: 1,
+	}
+	for _, event := range []runevents.EventType{runevents.RunStarted, "Noted", runevents.RunPaused} {
+		write.EventID, write.EventType = uuid.NewString(), event
+		write.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
+			RunID: write.RunID, LogicalAttemptID: 1, EventType: event, PlanID: "plan", PlanVersion: "1",
+		})
+		_, err := w.engine.Runs().Append(w.t.Context(), "town-1", []runevents.Write{write})
+		require.NoError(w.t, err)
+	}
+}
+
+func (w *checkedWorld) fsck(options fsck.Options) *fsck.Report {
+	w.t.Helper()
+	options.FetchWait = fetchWait
+	options.Logger = slog.New(slog.DiscardHandler)
+	report, err := fsck.Run(w.t.Context(), w.nc, wire.DefaultWorld, options)
+	require.NoError(w.t, err)
+	return report
+}
+
+func (w *checkedWorld) clean() *fsck.Report {
+	w.t.Helper()
+	report := w.fsck(fsck.Options{})
+	require.Empty(w.t, report.Findings)
+	require.True(w.t, report.Clean())
+	return report
+}
+
+func (w *checkedWorld) stream(name string) jetstream.Stream {
+	w.t.Helper()
+	stream, err := w.js.Stream(w.t.Context(), name)
+	require.NoError(w.t, err)
+	return stream
+}
+
+func (w *checkedWorld) receipts() jetstream.Stream { return w.stream(wire.ReceiptStream("main")) }
+func (w *checkedWorld) events() jetstream.Stream   { return w.stream(wire.EventStream("main")) }
+func (w *checkedWorld) log() jetstream.Stream      { return w.stream(wire.LogStream("main")) }
+
+// last returns the last message of a subject.
+func (w *checkedWorld) last(stream jetstream.Stream, subject string) *jetstream.RawStreamMsg {
+	w.t.Helper()
+	msg, err := stream.GetLastMsgForSubject(w.t.Context(), subject)
+	require.NoError(w.t, err)
+	return msg
+}
+
+func receiptSubject(h *handoff.Handoff) string {
+	at := dedupe.Place{Town: wire.TownToken(h.Proposal.TownID), Key: h.IdempotencyKey}
+	return at.Subject("main")
+}
+
+// receipt returns the receipt of a handoff.
+func (w *checkedWorld) receipt(h *handoff.Handoff) *jetstream.RawStreamMsg {
+	w.t.Helper()
+	return w.last(w.receipts(), receiptSubject(h))
+}
+
+// publish stores a message and returns its sequence. What the server says of another message, and
+// that one's guards, are left out.
+func (w *checkedWorld) publish(subject string, header nats.Header, data []byte) uint64 {
+	w.t.Helper()
+	own := nats.Header{}
+	for name, values := range header {
+		if !strings.HasPrefix(name, "Nats-") || name == jetstream.MsgIDHeader {
+			own[name] = values
+		}
+	}
+	var seq uint64
+	require.Eventually(w.t, func() bool { // a message id is refused for a moment
+		ack, err := w.js.PublishMsg(w.t.Context(), &nats.Msg{Subject: subject, Header: own, Data: data})
+		if err != nil || ack.Duplicate {
+			return false
+		}
+		seq = ack.Sequence
+		return true
+	}, 30*time.Second, 10*time.Millisecond)
+	return seq
+}
+
+// only returns the finding that has to be the only one.
+func only(t *testing.T, report *fsck.Report) fsck.Finding {
+	t.Helper()
+	require.Len(t, report.Findings, 1, "%+v", report.Findings)
+	require.Equal(t, 1, report.FindingCount)
+	return report.Findings[0]
+}
+
+// repaired repairs a world that has findings, and checks that it is clean then, and works.
+func (w *checkedWorld) repaired() *fsck.Report {
+	w.t.Helper()
+	report := w.fsck(fsck.Options{Repair: true, Patience: time.Second})
+	require.NotZero(w.t, report.FindingCount)
+	require.NotNil(w.t, report.Repair)
+	require.Empty(w.t, report.Repair.After.Findings)
+	require.True(w.t, report.Clean())
+	w.again(w.executed)
+	w.state = w.talk(w.state)
+	w.again(w.executed)
+	w.clean()
+	return report
+}
+
+// talk has one more handoff of a town executed.
+func (w *checkedWorld) talk(at town.State) town.State {
+	w.t.Helper()
+	h := w.send(proposal(at, handoff.TalkToTownsfolk, "casual"), handoff.Executed)
+	next, reason := town.DefaultRules().Apply(at.Snapshot, &h.Proposal)
+	require.Empty(w.t, reason)
+	w.again(h)
+	return next
+}
+
+func TestFsckOfASoundWorld(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{}).populate()
+	report := w.clean()
+	towns := int64(len(strangeTowns))
+	require.Equal(t, fsck.Counts{
+		Messages: 8*towns + 4, Towns: towns, Puts: 2 * towns, Accepted: 3 * towns, Refused: 3*towns + 1,
+		Appended: 3, Receipts: 3 * towns, Events: report.Counts.Events,
+	}, report.Counts)
+	info, err := w.events().Info(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, info.State.Msgs, uint64(report.Counts.Events))
+}
+
+func TestFsckOfNoWorld(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	_, err := fsck.Run(t.Context(), w.nc, "elsewhere", fsck.Options{})
+	require.ErrorIs(t, err, fsck.ErrNoWorld)
+	_, err = fsck.Run(t.Context(), w.nc, "a.b", fsck.Options{})
+	require.ErrorContains(t, err, "a world's name")
+	w.nc.Close()
+	_, err = fsck.Run(t.Context(), w.nc, "main", fsck.Options{})
+	require.ErrorIs(t, err, commitlog.ErrLogUnavailable)
+}
+
+func TestFsckOfAnEmptyWorld(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	require.Equal(t, fsck.Counts{}, w.clean().Counts)
+}

@@ -1,0 +1,196 @@
+package systemtest_test
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/wire"
+)
+
+// forge stores a message in the log as an engine would, guarded by its subject's last one, but with
+// whatever it says. It returns its sequence.
+func (w *checkedWorld) forge(subject string, header nats.Header, body string) uint64 {
+	w.t.Helper()
+	guard := uint64(0)
+	if last, err := w.log().GetLastMsgForSubject(w.t.Context(), subject); err == nil {
+		guard = last.Sequence
+	}
+	msg := &nats.Msg{Subject: subject, Header: nats.Header{}, Data: []byte(body)}
+	for name, values := range header {
+		if !strings.HasPrefix(name, "Nats-") {
+			msg.Header[name] = slices.Clone(values)
+		}
+	}
+	msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(guard, 10))
+	ack, err := w.js.PublishMsg(w.t.Context(), msg)
+	require.NoError(w.t, err)
+	return ack.Sequence
+}
+
+// find returns the last message of the log whose body has all of the texts.
+func (w *checkedWorld) find(texts ...string) *jetstream.RawStreamMsg {
+	w.t.Helper()
+	info, err := w.log().Info(w.t.Context())
+	require.NoError(w.t, err)
+	for seq := info.State.LastSeq; seq > 0; seq-- {
+		msg, err := w.log().GetMsg(w.t.Context(), seq)
+		require.NoError(w.t, err)
+		missing := func(text string) bool { return !strings.Contains(string(msg.Data), text) }
+		if !slices.ContainsFunc(texts, missing) {
+			return msg
+		}
+	}
+	require.Fail(w.t, "no such message")
+	return nil
+}
+
+// member returns a member of a record, with its name.
+func member(t *testing.T, body []byte, name, next string) string {
+	t.Helper()
+	from := strings.Index(string(body), `"`+name+`":`)
+	to := strings.Index(string(body), `,"`+next+`":`)
+	require.True(t, 0 < from && from < to, "%s", body)
+	return string(body[from:to])
+}
+
+// What nothing else can know better is told with its place and stays: a message that is forged, or
+// that a defect wrote, each wrong in one respect.
+func TestFsckFindsDamageInTheLog(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{}).populate()
+	executed := w.find(`"townId":"town-1"`, `"status":"executed"`)
+	failed := w.find(`"townId":"town-1"`, `"status":"failed"`)
+	stale := w.find(`"townId":"town-1"`, `"status":"stale"`)
+	unknown := w.find(`"townId":"nowhere"`)
+	appended := w.find(`"kind":"events"`)
+	first := w.find(`"townId":"town-1"`, `"kind":"put"`, `"day":16`)
+	other := w.find(`"townId":" "`, `"status":"executed"`)
+	type message = jetstream.RawStreamMsg
+	body := func(old, new string) func(*message) {
+		return func(m *message) {
+			changed := strings.Replace(string(m.Data), old, new, 1)
+			require.NotEqual(t, string(m.Data), changed, old)
+			m.Data = []byte(changed)
+		}
+	}
+	header := func(name, value string) func(*message) {
+		return func(m *message) { m.Header[name] = []string{value} }
+	}
+	swapped := func(name, next string, from *message) func(*message) {
+		return func(m *message) {
+			body(member(t, m.Data, name, next), member(t, from.Data, name, next))(m)
+		}
+	}
+	list := []struct {
+		base *message
+		what string
+		do   func(*message)
+	}{
+		{executed, "the record cannot be read", func(m *message) { m.Data = []byte("{") }},
+		{executed, "the record cannot be read", body("commit-record.v1", "commit-record.v9")},
+		{executed, "the header does not name the kind of the record", header("Kind", "put")},
+		{executed, "a record of a kind that this program does not know", body(`"kind":"handoff"`, `"kind":"wish"`)},
+		{executed, "the header is not the hash of the stored state", header("Snapshot-Hash", strings.Repeat("0", 64))},
+		{executed, "the header is not the hash of the stored state", body(`"hope":0.`, `"hope":0.0`)},
+		{executed, "the header is not the day of the stored state", header("Decision-Epoch", "99")},
+		{executed, "the stored state is not in its canonical form", body(`"snapshot":{`, `"snapshot":{ `)},
+		{executed, "the stored state is not a snapshot.v1", body(`"snapshot":{"day":`, `"snapshot":{"night":`)},
+		{executed, "the stored state is that of another town", swapped("snapshot", "result", other)},
+		{executed, "the record stands on the subject of another town", body(`"townId":"town-1"`, `"townId":"town-2"`)},
+		{executed, "the header does not name the town", header("Town-Id", "town-2")},
+		{executed, "the commit was not guarded by the town's message before it", header("Unguarded", "")},
+		{executed, "the result does not verify", body(`"reasonCode":"EXECUTED"`, `"reasonCode":"DONE"`)},
+		{executed, "the result does not name the state after it", swapped("snapshot", "result", failed)},
+		{executed, "an executed handoff did not move its town on by one day", swapped("snapshot", "result", failed)},
+		{executed, "an accepted handoff has the status of a refused one", swapped("result", "run", stale)},
+		{executed, "an accepted handoff has not passed every check", swapped("result", "run", stale)},
+		{executed, "the handoff was not judged on the town's state before it", func(*message) {}},
+		{failed, "a failed handoff changed its town", swapped("snapshot", "result", executed)},
+		{first, "the town's day was lowered", body(`"day":16`, `"day":1`)},
+		{executed, "the record has no run", body(`"run":{`, `"ran":{`)},
+		{executed, "the header does not name the run", header("Run-Id", "another")},
+		{executed, "the id of the run is not a UUID v4", body(`"run":{"runId":"`, `"run":{"runId":"x`)},
+		{executed, "the run is of another plan than the result", body(`"planId":"`, `"planId":"x`)},
+		{executed, "the run's events have no runSeq", body(`"firstSeq":1`, `"firstSeq":0`)},
+		{executed, "the id of an event is not a UUID v4", body(`"eventId":"`, `"eventId":"x`)},
+		{executed, "the time of an event is not RFC 3339 in UTC", body(`Z","payload"`, `+00:00","payload"`)},
+		{executed, "two events have one idempotency key", body(`"StepCompleted","stepId":"stale-check"`, `"StepStarted","stepId":"stale-check"`)},
+		{executed, "an event has no idempotency key", body(`"stepId":"stale-check"`, `"stepId":"a|b"`)},
+		{executed, "an event is not a valid transition", body(`"RunStarted"`, `"RunResumed"`)},
+		{executed, "an event is not a valid transition", body(`"StepStarted","stepId":"stale-check"`, `"StepFailed","stepId":"stale-check"`)},
+		{executed, "the run does not end as its result says", body(`"RunCompleted"`, `"RunFailed"`)},
+		{executed, "the payload of an event differs from the record: runSeq 1, RunStarted", body(`"payload":{"townId":"town-1"`, `"payload":{"townId":"town-2"`)},
+		{executed, "the payload of an event differs from the record: runSeq 3, StepCompleted duplicate-check", body(`"payload":{"evaluated":true,"duplicate":false`, `"payload":{"evaluated":true,"duplicate":true`)},
+		{executed, "the payload of an event differs from the record: runSeq 10, RunCompleted", body(`"payload":{"status":"executed"`, `"payload":{"status":"failed"`)},
+		{stale, "the payload of an event differs from the record: runSeq 6, StepSkipped precondition-check", body(`"payload":{"reason":"`, `"payload":{"reason":"X`)},
+		{failed, "the payload of an event differs from the record: runSeq 9, StepFailed apply", body(`"code":"`, `"code":"X`)},
+		{stale, "a refused handoff has the status of an accepted one", swapped("result", "run", executed)},
+		{stale, "the refused run stands on the subject of another town", body(`"townId":"town-1"`, `"townId":"town-2"`)},
+		{unknown, "a town that exists was refused as unknown", body(`"townId":"nowhere"`, `"townId":"town-1"`)},
+		{appended, "the events do not come after those before them", func(*message) {}},
+		{appended, "the events stand on the subject of another run", body(`"runId":"`, `"runId":"x`)},
+		{appended, "the append was not guarded by the run's message before it", header("Unguarded", "")},
+	}
+	seqs := make([]uint64, len(list))
+	for i, forged := range list {
+		msg := copied(forged.base)
+		forged.do(msg)
+		seqs[i] = w.forgeOne(msg)
+	}
+	what := map[uint64][]string{}
+	for _, found := range w.fsck(fsck.Options{MaxFindings: 10_000, Patience: impatient.Patience}).Findings {
+		if found.Stream == wire.LogStream("main") {
+			what[found.Sequence] = append(what[found.Sequence], found.What)
+		}
+	}
+	for i, forged := range list {
+		require.Contains(t, what[seqs[i]], forged.what)
+	}
+}
+
+// forgeOne stores a message that says something wrong.
+func (w *checkedWorld) forgeOne(msg *jetstream.RawStreamMsg) uint64 {
+	w.t.Helper()
+	if _, unguarded := msg.Header["Unguarded"]; unguarded {
+		delete(msg.Header, "Unguarded")
+		delete(msg.Header, jetstream.MsgIDHeader)
+		return w.publish(msg.Subject, msg.Header, msg.Data)
+	}
+	return w.forge(msg.Subject, msg.Header, string(msg.Data))
+}
+
+// Damage in the log is told and cannot be repaired; the derived streams are what the log says, damage
+// and all.
+func TestFsckCannotRepairTheLog(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{}).populate()
+	executed := w.find(`"townId":"town-1"`, `"status":"executed"`)
+	executed.Header["Snapshot-Hash"] = []string{strings.Repeat("0", 64)}
+	seq := w.forge(executed.Subject, executed.Header, string(executed.Data))
+	require.Eventually(t, func() bool { // it has taken the place of the receipt of the first
+		return w.engine.Stats().ReceiptsFollowed >= seq
+	}, 20*time.Second, time.Millisecond)
+	report := w.fsck(fsck.Options{Repair: true})
+	require.False(t, report.Clean())
+	require.Nil(t, report.Repair, "there was nothing to repair")
+	i := slices.IndexFunc(report.Findings, func(f fsck.Finding) bool {
+		return f.What == "the header is not the hash of the stored state"
+	})
+	require.GreaterOrEqual(t, i, 0)
+	found := report.Findings[i]
+	require.Equal(t, fsck.Finding{
+		Stream: wire.LogStream("main"), Sequence: seq, Subject: executed.Subject, Town: "town-1",
+		What: found.What, Want: found.Want, Got: strings.Repeat("0", 64),
+	}, found)
+	require.Len(t, found.Want, 64)
+	require.True(t, slices.ContainsFunc(report.Findings, func(f fsck.Finding) bool {
+		return f.Sequence == seq && f.What == "the key was accepted twice"
+	}))
+}

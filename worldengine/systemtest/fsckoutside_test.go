@@ -1,0 +1,277 @@
+package systemtest_test
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
+	"worldengine/worldengine/wire"
+)
+
+func TestFsckOfCommandsAppliedOutside(t *testing.T) {
+	w := newCheckedWorld(t, outside())
+	w.plugin(new(game).answer)
+	w.applied(strangeTowns...)
+	towns := int64(len(strangeTowns))
+	counts := w.clean().Counts
+	require.Equal(t, fsck.Counts{
+		Messages: counts.Messages, Towns: towns, Puts: towns, Accepted: 6 * towns, Refused: 5 * towns,
+		Pending: 5 * towns, Attempts: 6 * towns, RunRecords: counts.RunRecords,
+		Receipts: 6 * towns, Events: counts.Events,
+	}, counts)
+	// Each attempt after the first is told, and each run is closed, together with that or alone.
+	require.GreaterOrEqual(t, counts.RunRecords, 11*towns)
+}
+
+// What waits for the end of a pause has an end of every kind: executed, failed, refused, cancelled by an
+// operator, given away to a plugin, and cut off by a restart.
+func TestFsckOfPauses(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	g := &game{release: make(chan struct{})}
+	w.plugin(g.answer)
+	at, elsewhere := w.found("t"), w.found("elsewhere")
+	nowhere := towntest.Threatened(func(s *town.Snapshot) { s.TownID = "nowhere" })
+
+	w.signal(lifecycle.SignalPause, "t")
+	w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalPause, TownID: "t"})
+	executed := w.later(by("anybody", at))
+	w.runs(1)
+	stale := w.later(proposal(at, handoff.AdvanceProject, "wall"))
+	w.runs(2)
+	w.append("t", w.runs(2)[0], "Noted", "build")
+	w.signal(lifecycle.SignalResume, "t")
+	w.result(executed, handoff.Executed)
+	w.result(stale, handoff.Stale)
+	w.append("t", w.runs(2)[0], "Noted", "behind-the-end")
+	w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalResume, TownID: "t"})
+	w.clean()
+
+	w.signal(lifecycle.SignalPause, "")
+	w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalPause})
+	cancelled, known := w.later(by("anybody", w.now("t").State)), w.runs(3)
+	unknown := w.later(by("anybody", nowhere))
+	w.runs(4)
+	for _, id := range known {
+		if run, err := w.engine.Runs().Get(t.Context(), id); err == nil && run.Status == runevents.RunIsPaused {
+			_, err := w.engine.Signal(t.Context(), worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: id})
+			require.NoError(t, err)
+			w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: id})
+		}
+	}
+	require.ErrorIs(t, (<-cancelled).err, runs.ErrRunCancelled)
+	w.signal(lifecycle.SignalResume, "")
+	w.result(unknown, handoff.Rejected)
+
+	_, err := w.engine.Put(t.Context(), w.now("t").State, w.now("t").State.Hash)
+	require.NoError(t, err)
+	w.bind("elsewhere", elsewhere, apply.Plugin)
+	w.signal(lifecycle.SignalPause, "elsewhere")
+	given := w.later(by("later", elsewhere))
+	w.runs(5)
+	w.signal(lifecycle.SignalResume, "elsewhere")
+	w.result(given, handoff.Executed)
+
+	w.signal(lifecycle.SignalPause, "")
+	cut := w.later(by("anybody", w.now("t").State))
+	w.runs(6)
+	w.close()
+	require.ErrorIs(t, (<-cut).err, worldengine.ErrStopping)
+	w.open()
+	w.signal(lifecycle.SignalResume, "")
+	w.send(by("anybody", w.now("t").State), handoff.Executed)
+	counts := w.clean().Counts
+	require.Equal(t, int64(8), counts.Controls)
+	require.Equal(t, int64(5), counts.Signals)
+	require.Equal(t, int64(2), counts.Appended)
+	w.remade()
+}
+
+// remade loses what is derived from the log, and has it made again as it was.
+func (w *checkedWorld) remade() {
+	w.t.Helper()
+	before := w.allEvents()
+	require.NoError(w.t, w.receipts().Purge(w.t.Context(), jetstream.WithPurgeSequence(3)))
+	require.NoError(w.t, w.events().Purge(w.t.Context(), jetstream.WithPurgeSequence(5)))
+	report := w.fsck(fsck.Options{Repair: true})
+	require.NotZero(w.t, report.FindingCount)
+	require.True(w.t, report.Clean())
+	require.Zero(w.t, report.Repair.EventsLost)
+	after := w.allEvents()
+	require.Len(w.t, after, len(before))
+	for i := range before {
+		require.Equal(w.t, before[i].Subject, after[i].Subject)
+		require.Equal(w.t, string(before[i].Data), string(after[i].Data))
+	}
+}
+
+// bind puts a town as it is, with a binding of its own.
+func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) {
+	w.t.Helper()
+	done := make(chan error, 1)
+	require.NoError(w.t, w.engine.SubmitPut(state, state.Hash, binding, func(_ worldengine.Town, err error) { done <- err }))
+	require.NoError(w.t, <-done)
+}
+
+// A pause while a command is being applied, and others' events on its run, whatever they say; and the
+// server ends meanwhile.
+func TestFsckOfWhatIsBeingApplied(t *testing.T) {
+	w := newCheckedWorld(t, outside())
+	g := &game{release: make(chan struct{})}
+	w.plugin(g.answer)
+	at := w.found("t")
+	cut := w.later(by("waits", at))
+	run := w.pending("t")
+	w.append("t", run, "Noted", "build")
+	w.append("t", run, runevents.StepStarted, "a-step-of-others")
+	w.clean()
+	w.signal(lifecycle.SignalPause, "t")
+	w.signal(lifecycle.SignalResume, "t")
+	w.signal(lifecycle.SignalPause, "t")
+	w.clean()
+	w.close()
+	require.ErrorIs(t, (<-cut).err, worldengine.ErrInProgress)
+
+	w.open()
+	require.Equal(t, run, w.pending("t"))
+	close(g.release)
+	w.plugin(g.answer)
+	w.signal(lifecycle.SignalResume, "t") // a plugin that comes in a pause is not asked before it ends
+	require.Eventually(t, func() bool { return w.now("t").PendingRunID == "" }, 60*time.Second, 5*time.Millisecond)
+	w.signal(lifecycle.SignalPause, "t")
+	waiting := w.later(by("anybody", at))
+	w.runs(2)
+	w.signal(lifecycle.SignalResume, "t")
+	w.result(waiting, handoff.Stale)
+	w.clean()
+}
+
+// Others have appended what the engine would have emitted, which earlier versions took: then it does not.
+func TestFsckOfARunThatOthersEnd(t *testing.T) {
+	for _, taken := range [][]runevents.EventType{
+		{runevents.RunCompleted}, {runevents.StepCompleted}, {runevents.StepCompleted, runevents.RunCompleted},
+		{runevents.RunCancelled}, {runevents.StepFailed, runevents.RunFailed},
+	} {
+		t.Run(fmt.Sprint(taken), func(t *testing.T) {
+			w := newCheckedWorld(t, outside())
+			g := &game{release: make(chan struct{})}
+			w.plugin(g.answer)
+			ended := w.later(by("waits", w.found("t")))
+			run := w.pending("t")
+			w.appendUnowned("t", run, taken)
+			close(g.release)
+			w.result(ended, handoff.Executed)
+			w.clean()
+		})
+	}
+}
+
+// Two engines race for the same towns: each has its share of the pending handoffs, and takes over what
+// the other leaves behind.
+func TestFsckOfTwoEngines(t *testing.T) {
+	for _, history := range []int64{wire.DefaultHistoryPerTown, 5} {
+		t.Run(fmt.Sprint(history), func(t *testing.T) { fsckOfTwoEngines(t, history) })
+	}
+}
+
+func fsckOfTwoEngines(t *testing.T, history int64) {
+	engine := outside()
+	engine.HistoryPerTown = history
+	w := newOpenWorld(t, engine)
+	w.plugin(new(game).answer)
+	second := w.second()
+	engines := []*worldengine.Engine{w.engine, second}
+	signals := func(e *worldengine.Engine, id string) {
+		for _, kind := range []lifecycle.SignalKind{lifecycle.SignalPause, lifecycle.SignalResume} {
+			_, err := e.Signal(t.Context(), worldengine.Signal{Kind: kind, TownID: id})
+			require.NoError(t, err)
+		}
+	}
+	var work sync.WaitGroup
+	for i := range 6 {
+		id := fmt.Sprint("town ", i)
+		w.found(id)
+		work.Go(func() {
+			for j, actor := range []string{"later", "anybody", "refused", "hopeless", "anybody"} {
+				signals(engines[j%2], id)
+				h, err := handoff.New(by(actor, w.now(id).State))
+				require.NoError(t, err)
+				for k := range engines {
+					// One is in progress, or its receipt is not there yet: the history is what counts.
+					_, _ = engines[(i+j+k)%2].Execute(t.Context(), h)
+				}
+			}
+		})
+	}
+	for range 5 {
+		if history == wire.DefaultHistoryPerTown { // else it may be shorter than followers are behind
+			w.clean() // while they work
+		}
+	}
+	work.Wait()
+	w.clean()
+}
+
+// A history that keeps little: what is left of a run is enough.
+func TestFsckOfWhatIsLeftOfRuns(t *testing.T) {
+	for _, history := range []int64{1, 2, 3} {
+		t.Run(fmt.Sprint(history), func(t *testing.T) {
+			config := outside()
+			config.HistoryPerTown = history
+			w := newCheckedWorld(t, config)
+			g := &game{release: make(chan struct{})}
+			w.plugin(g.answer)
+			w.found("t")
+			w.send(by("hopeless", w.now("t").State), handoff.Failed)
+			w.send(by("anybody", w.now("t").State), handoff.Executed)
+			w.clean()
+			waits := w.later(by("waits", w.now("t").State))
+			w.append("t", w.pending("t"), "Noted", "build")
+			w.signal(lifecycle.SignalPause, "t")
+			w.clean()
+			w.signal(lifecycle.SignalResume, "t")
+			w.clean()
+			close(g.release)
+			w.result(waits, handoff.Executed)
+			w.clean()
+		})
+	}
+}
+
+func TestFsckOfExpiredRunRecords(t *testing.T) {
+	config := outside()
+	config.EventRetention = time.Second
+	w := newCheckedWorld(t, config)
+	g := &game{release: make(chan struct{})}
+	w.plugin(g.answer)
+	at := w.found("t")
+	w.signal(lifecycle.SignalPause, "t")
+	paused := w.later(by("later", at))
+	w.runs(1)
+	w.runs(0)
+	w.clean()
+	w.signal(lifecycle.SignalResume, "t")
+	w.result(paused, handoff.Executed)
+	waits := w.later(by("waits", w.now("t").State))
+	w.append("t", w.pending("t"), "Noted", "build")
+	w.clean()
+	w.runs(0)
+	w.clean()
+	close(g.release)
+	w.result(waits, handoff.Executed)
+	w.clean()
+	w.runs(0)
+	w.clean()
+}

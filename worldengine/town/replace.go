@@ -1,0 +1,50 @@
+package town
+
+import (
+	"errors"
+	"fmt"
+)
+
+var (
+	// ErrUnknown: there is no such town.
+	ErrUnknown = errors.New("worldengine: there is no such town")
+
+	// ErrExists: a town is created that exists already. Give expectedSnapshotHash to replace it.
+	ErrExists = errors.New("worldengine: the town exists; " +
+		"give expectedSnapshotHash, the hash of the state to replace")
+)
+
+// ConflictError says that a town is not in the state that a put expects. Get it and put again.
+type ConflictError struct{ Expected, Actual string }
+
+// Error names the two hashes.
+func (e *ConflictError) Error() string {
+	return fmt.Sprintf("worldengine: the town's snapshotHash is %s, not the expected %s", e.Actual, e.Expected)
+}
+
+// RegressionError says that a put would lower a town's day. Days only move on.
+type RegressionError struct{ Day, Current int64 }
+
+// Error names the two days.
+func (e *RegressionError) Error() string {
+	return fmt.Sprintf("worldengine: the town is at day %d, so it cannot be put back to day %d", e.Current, e.Day)
+}
+
+// MayReplace returns why state may not take the place of current, which is zero where there is no
+// town: with expected "" a town is created, and otherwise the state of that hash replaced. The
+// error is ErrUnknown, ErrExists, *ConflictError or *RegressionError.
+func (state State) MayReplace(current State, expected string) error {
+	switch {
+	case expected == "" && current.Exists():
+		return ErrExists
+	case expected == "":
+		return nil
+	case !current.Exists():
+		return ErrUnknown
+	case current.Hash != expected:
+		return &ConflictError{Expected: expected, Actual: current.Hash}
+	case state.Epoch() < current.Epoch():
+		return &RegressionError{Day: state.Epoch(), Current: current.Epoch()}
+	}
+	return nil
+}

@@ -1,0 +1,182 @@
+package waiting
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/runs"
+)
+
+// Run is the run of one delivery of a handoff. One goroutine uses it at a time.
+type Run struct {
+	Identity runevents.Identity
+	Handoff  *handoff.Handoff
+	// Queued is when the delivery was queued.
+	Queued time.Time
+	// Producer emits the events of the run; nil before its first turn.
+	Producer *runevents.Producer
+	// Start is how the events that are still to come begin.
+	Start lifecycle.Start
+	// Closed reports whether the run was recorded and only the engine goes on with it.
+	Closed bool
+
+	held bool // in its town's entry of the index
+	// doubt is what may have been stored without an answer; nil where all is known.
+	doubt *step
+}
+
+// step is what a recorded run emits next, and how the events behind that begin.
+type step struct {
+	emit func() error
+	next lifecycle.Start
+}
+
+// Wait says that the delivery has to wait for its town.
+func (r *Run) Wait() {
+	if r.Start == lifecycle.StartAtOnce && r.doubt == nil {
+		r.Start = lifecycle.StartQueued
+	}
+}
+
+// Recorded reports whether the run has events of its own in the log.
+func (r *Run) Recorded() bool {
+	return r.Start == lifecycle.StartWaited || r.Start == lifecycle.StartResumed
+}
+
+// Waited returns how long ago the delivery was queued.
+func (r *Run) Waited() time.Duration { return time.Since(r.Queued) }
+
+// townID returns the id of the town that the run waits for.
+func (r *Run) townID() string { return r.Handoff.Proposal.TownID }
+
+// emitted returns how many events the run has, even where the messages have expired that say it.
+func (r *Run) emitted() int64 { return r.Producer.Run().FirstSeq - 1 }
+
+// Queue records that a run waits for its town, once.
+func (s *Store) Queue(ctx context.Context, r *Run) error {
+	if err := s.settle(ctx, r); err != nil || r.Recorded() {
+		return err
+	}
+	return s.record(ctx, r, &step{func() error {
+		return lifecycle.EmitQueued(r.Producer, r.Handoff, r.Waited())
+	}, lifecycle.StartWaited})
+}
+
+// Pause records that a run has started and waits for the end of a pause, once.
+func (s *Store) Pause(ctx context.Context, r *Run, by *commitlog.PausedBy) error {
+	if err := s.settle(ctx, r); err != nil || r.Start == lifecycle.StartResumed {
+		return err
+	}
+	return s.record(ctx, r, &step{func() error {
+		return lifecycle.EmitPaused(r.Producer, r.Handoff, r.Start, r.Waited(), by.SignalID, by.Reason)
+	}, lifecycle.StartResumed})
+}
+
+// settle stores again what a run is in doubt about. What was stored before is known by its keys.
+func (s *Store) settle(ctx context.Context, r *Run) error {
+	if r.doubt == nil {
+		return nil
+	}
+	return s.record(ctx, r, r.doubt)
+}
+
+// record stores what a step emits. Where the log does not answer, the run is in doubt.
+func (s *Store) record(ctx context.Context, r *Run, next *step) error {
+	r.Producer.Restart()
+	if err := next.emit(); err != nil {
+		return fmt.Errorf("worldengine: the events of a run: %w", err)
+	}
+	r.doubt = next
+	tail, err := s.runs.Extend(ctx, r.townID(), r.Producer.Run(), r.emitted(), false)
+	if err != nil {
+		return err
+	}
+	r.Producer.Persisted(tail.Next)
+	r.Start, r.doubt = next.next, nil
+	return nil
+}
+
+// Close closes a run that was recorded, so that its end follows what others have appended meanwhile. It
+// returns runs.ErrRunCancelled where the run was cancelled before.
+func (s *Store) Close(ctx context.Context, r *Run) error {
+	if err := s.settle(ctx, r); err != nil || !r.Recorded() || r.Closed {
+		return err
+	}
+	run := runevents.Run{Identity: r.Identity}
+	tail, err := s.runs.Extend(ctx, r.townID(), &run, r.emitted(), true)
+	if err != nil {
+		return err
+	}
+	r.Producer.Persisted(tail.Next)
+	r.Closed = true
+	return nil
+}
+
+// Reopen lets others go on with a run that was closed for a decision, where it has to wait again.
+func (s *Store) Reopen(ctx context.Context, r *Run) {
+	if r.Closed {
+		s.runs.Reopen(ctx, r.townID(), r.Identity, r.emitted())
+		r.Closed = false
+	}
+}
+
+// Cancel ends a run that was recorded and is not going to be judged. Where the end cannot be stored now,
+// Reap stores it.
+func (s *Store) Cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) {
+	if !r.Recorded() && r.doubt == nil {
+		s.Done(r)
+		return
+	}
+	err := s.cancel(ctx, r, why)
+	if err == nil || errors.Is(err, runs.ErrRunCancelled) {
+		s.Done(r)
+		return
+	}
+	s.Leave(r)
+	s.config.Logger.Warn("a waiting run is left without an end; the server ends it later",
+		"run", r.Identity.RunID, "error", err)
+}
+
+func (s *Store) cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) error {
+	r.Producer.Restart()
+	if r.doubt != nil {
+		if err := r.doubt.emit(); err != nil {
+			return err
+		}
+	}
+	if err := lifecycle.EmitCancelled(r.Producer, r.Handoff, why); err != nil {
+		return err
+	}
+	_, err := s.runs.Extend(ctx, r.townID(), r.Producer.Run(), r.emitted(), true)
+	return err
+}
+
+// Waits reports whether the end of a run in the log is that of a run that waits.
+func Waits(tail *commitlog.RunTail) bool {
+	return tail.Waiting != nil && !tail.Closed && !tail.Cancelled
+}
+
+// End cancels a run that waits in any server, as the log has it at tail. That server answers the client.
+// It returns commitlog.ErrLostRace where the run has gone on.
+func (s *Store) End(ctx context.Context, tail *commitlog.RunTail, why lifecycle.Cancellation) error {
+	rec := tail.Waiting
+	p := s.config.NewProducer(rec.Run.Identity)
+	if err := lifecycle.EmitCancelledFrom(p, tail.Status, rec.Run.Events[0].Payload, why); err != nil {
+		return fmt.Errorf("worldengine: the events of a run: %w", err)
+	}
+	p.Run().FirstSeq = tail.Next
+	msg, err := s.runs.Message(&commitlog.Record{
+		Kind: commitlog.KindRun, TownID: rec.TownID, Run: p.Run(), Closing: true,
+	})
+	if err != nil {
+		return err
+	}
+	_, err = s.log.Commit(ctx, msg, tail.Guard)
+	return err
+}

@@ -1,0 +1,82 @@
+// Package worldfile reads the file that a new world gets its towns from: a JSON array whose
+// elements are each a snapshot.v1, or {"snapshot": a snapshot.v1, "apply": the town's binding}.
+package worldfile
+
+import (
+	"errors"
+	"fmt"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/town"
+)
+
+// maxBytes bounds a world file.
+const maxBytes = 256 << 20
+
+// Town is one element of a world file.
+type Town struct {
+	State   town.State
+	Binding apply.Binding // "" where the file says nothing
+}
+
+// Parse reads a world file. mayBind refuses a binding that no town may have. The error is a
+// *schemas.ValidationError with the JSON paths of everything that is wrong.
+func Parse(file []byte, mayBind func(apply.Binding) error) ([]Town, error) {
+	tree, err := schemas.Decode(file, schemas.Limits{Bytes: maxBytes})
+	if err != nil {
+		return nil, err
+	}
+	list, ok := tree.([]any)
+	if !ok {
+		return nil, schemas.Invalid("", schemas.Violation{Message: "must be an array of snapshot.v1"})
+	}
+	var towns []Town
+	var violations []schemas.Violation
+	first := map[string]int{}
+	for i, element := range list {
+		t, err := parseTown(element, mayBind)
+		if err != nil {
+			var invalid *schemas.ValidationError
+			if errors.As(schemas.Under(schemas.Snapshot, err, i), &invalid) {
+				violations = append(violations, invalid.Violations...)
+			}
+			continue
+		}
+		id := t.State.Snapshot.TownID
+		if j, ok := first[id]; ok {
+			violations = append(violations, schemas.Violation{
+				Path:    schemas.Pointer(i, "townId"),
+				Message: fmt.Sprintf("must be unique, but %s is the same town", schemas.Pointer(j)),
+			})
+		}
+		first[id] = i
+		towns = append(towns, t)
+	}
+	if len(violations) > 0 {
+		return nil, schemas.Invalid(schemas.Snapshot, violations...)
+	}
+	return towns, nil
+}
+
+// parseTown reads an element of a world file. One with a snapshot says as town.put does.
+func parseTown(element any, mayBind func(apply.Binding) error) (Town, error) {
+	members, _ := element.(map[string]any)
+	if _, bound := members["snapshot"]; !bound {
+		state, err := town.FromTree(element)
+		return Town{State: state}, err
+	}
+	if err := schemas.Validate(schemas.TownPutRequest, element); err != nil {
+		return Town{}, err
+	}
+	state, err := town.FromTree(members["snapshot"])
+	if err != nil {
+		return Town{}, schemas.Under(schemas.Snapshot, err, "snapshot")
+	}
+	t := Town{State: state}
+	if binding, ok := members["apply"].(string); ok {
+		t.Binding = apply.Binding(binding)
+		err = mayBind(t.Binding)
+	}
+	return t, err
+}
