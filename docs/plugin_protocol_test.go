@@ -11,9 +11,9 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/wire"
 )
 
 func protocol(t *testing.T) string {
@@ -55,14 +55,14 @@ func TestTheProtocolNamesEveryCode(t *testing.T) {
 	text := protocol(t)
 	want := []string{
 		string(apply.Applied), string(apply.Refused), string(apply.Busy), string(apply.InProgress),
-		string(worldengine.ReasonPluginRejected), string(worldengine.ReasonPluginStateInvalid),
-		string(worldengine.ReasonPluginTimeout), string(worldengine.ReasonPluginUnavailable),
+		string(apply.ReasonPluginRejected), string(apply.ReasonPluginStateInvalid),
+		string(apply.ReasonPluginTimeout), string(apply.ReasonPluginUnavailable),
 		plugin.ReasonDeadlinePassed, plugin.ReasonOutcomeUnknown,
 	}
 	for _, kind := range handoff.ProposalTypes() {
 		want = append(want, string(kind), kind.ArgumentName())
 	}
-	for _, binding := range worldengine.Bindings() {
+	for _, binding := range apply.Bindings() {
 		want = append(want, string(binding))
 	}
 	for _, code := range want {
@@ -76,6 +76,6 @@ func TestTheProtocolsTownTokensAreTrue(t *testing.T) {
 		FindAllStringSubmatch(under(t, protocol(t), "Subjects and the town token"), -1)
 	require.Len(t, rows, 4)
 	for _, row := range rows {
-		require.Equal(t, worldengine.TownToken(row[1]), row[2])
+		require.Equal(t, wire.TownToken(row[1]), row[2])
 	}
 }

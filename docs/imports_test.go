@@ -1,0 +1,136 @@
+package docs_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// rooms are the packages whose imports are fixed: what the code of a package, without its tests,
+// may import beyond the standard library. A pure package reaches no NATS, not even through others.
+// A package that gets its place in the tree adds a row.
+var rooms = []struct {
+	name    string // below the module's root
+	pure    bool
+	imports []string // packages of the module as "./path", modules of others
+}{
+	{"runevents/recent", true, nil},
+	{"schemas", true, []string{jsonModule, "github.com/santhosh-tekuri/jsonschema/v5"}},
+	{"handoff", true, []string{jsonModule, "./schemas"}},
+	{"runevents", true, []string{jsonModule, uuidModule, "./schemas", "./runevents/recent"}},
+	{"worldengine/wire", true, nil},
+	{"worldengine/queue", true, nil},
+	{"worldengine/backoff", true, nil},
+	{"worldengine/httpd", true, []string{"golang.org/x/net/netutil"}},
+	{"worldengine/storage", true, []string{sysModule}},
+	{"worldengine/town", true, []string{"./handoff", "./schemas", "./worldengine/town/internal/collation"}},
+	{"worldengine/lifecycle", false, []string{jsonModule, "./handoff", "./runevents", "./worldengine/apply"}},
+	{"worldengine/waiting", false, []string{
+		jsonModule, "./handoff", "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
+		"./worldengine/lifecycle", "./worldengine/runs", "./worldengine/wire",
+	}},
+	{"worldengine/apply", false, []string{
+		jsonModule, natsModule, nuidModule,
+		"./handoff", "./runevents", "./runevents/recent", "./schemas", "./worldengine/town",
+	}},
+	{"worldengine/follow", false, []string{natsModule, "./worldengine/backoff", "./worldengine/wire"}},
+	{"worldengine/commitlog", false, []string{
+		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas", "./worldengine/apply",
+		"./worldengine/backoff", "./worldengine/follow", "./worldengine/town", "./worldengine/wire",
+	}},
+	{"worldengine/check", false, []string{"./dedupe", "./handoff", "./worldengine/town"}},
+	{"worldengine/fixtures", false, []string{
+		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/check", "./worldengine/commitlog",
+		"./worldengine/runs", "./worldengine/town",
+	}},
+	{"worldengine/history", false, []string{
+		jsonModule, natsModule, "./handoff", "./runevents", "./worldengine/commitlog",
+		"./worldengine/town", "./worldengine/wire",
+	}},
+	{"worldengine/worldfile", false, []string{"./schemas", "./worldengine/apply", "./worldengine/town"}},
+	{"worldengine/alerts", false, []string{
+		jsonModule, natsModule, "./runevents", "./worldengine/backoff", "./worldengine/follow", "./worldengine/wire",
+	}},
+	{"worldengine/runs", false, []string{
+		jsonModule, uuidModule, natsModule, "./handoff", "./runevents", "./schemas",
+		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/queue", "./worldengine/wire",
+	}},
+	{"worldengine/fsck", false, []string{
+		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas",
+		"./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff", "./worldengine/commitlog",
+		"./worldengine/follow", "./worldengine/lifecycle", "./worldengine/town", "./worldengine/wire",
+	}},
+	{"worldengine/client", false, []string{
+		jsonModule, natsModule, "./handoff", "./runevents", "./schemas", "./worldengine/backoff",
+		"./worldengine/natsconn", "./worldengine/town", "./worldengine/wire",
+	}},
+	{"worldengine/emit", false, []string{
+		jsonModule, uuidModule, natsModule, "./runevents", "./schemas", "./worldengine/backoff",
+		"./worldengine/client", "./worldengine/wire",
+	}},
+}
+
+const (
+	jsonModule = "github.com/go-json-experiment/json"
+	uuidModule = "github.com/google/uuid"
+	natsModule = "github.com/nats-io/nats.go"
+	nuidModule = "github.com/nats-io/nuid"
+	sysModule  = "golang.org/x/sys"
+)
+
+func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
+	t.Parallel()
+	for _, room := range rooms {
+		for _, path := range listed(t, "{{join .Imports \"\\n\"}}", room.name) {
+			require.True(t, mayImport(room.imports, path), "%s imports %s", room.name, path)
+		}
+		if !room.pure {
+			continue
+		}
+		deps := listed(t, "{{join .Deps \"\\n\"}}", room.name)
+		require.NotEmpty(t, deps)
+		for _, path := range deps {
+			require.NotContains(t, path, "nats", "%s reaches %s", room.name, path)
+		}
+	}
+}
+
+// TestAnImportIsOfAStandardOrANamedPackage holds the rule itself.
+func TestAnImportIsOfAStandardOrANamedPackage(t *testing.T) {
+	t.Parallel()
+	may := []string{natsModule, "./schemas"}
+	for path, want := range map[string]bool{
+		"encoding/json": true, "worldengine/schemas": true, natsModule: true,
+		natsModule + "/jetstream": true, natsModule + "x": false, uuidModule: false,
+		"worldengine/schemasx": false, "worldengine/schemas/x": false, "worldengine/worldengine": false,
+	} {
+		require.Equal(t, want, mayImport(may, path), path)
+	}
+}
+
+// mayImport reports whether path is of the standard library or one of those that are named.
+func mayImport(named []string, path string) bool {
+	first, rest, _ := strings.Cut(path, "/")
+	if first != "worldengine" && !strings.Contains(first, ".") {
+		return true
+	}
+	for _, name := range named {
+		if name == path || name == "./"+rest || strings.HasPrefix(path, name+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// listed returns the lines that `go list` prints of a package of the module, as it is for Linux.
+func listed(t *testing.T, format, name string) []string {
+	t.Helper()
+	list := exec.Command("go", "list", "-f", format, "./"+name)
+	list.Dir = ".."
+	list.Env = append(list.Environ(), "GOOS=linux")
+	out, err := list.Output()
+	require.NoError(t, err)
+	return strings.Fields(string(out))
+}
