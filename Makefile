@@ -1,8 +1,13 @@
 # The commands of everyday work. `make verify` is what continuous integration runs.
-.PHONY: build test verify demo bench minecraft overload nightly vulncheck reproducible
+.PHONY: build test verify demo bench browser minecraft overload nightly vulncheck reproducible release man
 
 build:
 	go build -o bin/ ./cmd/...
+
+# The man pages of both programs: man -l man/handoffctl.1
+man:
+	go run ./cmd/handoffctl man man
+	go run ./cmd/handoffd man man
 
 test:
 	go test ./...
@@ -30,6 +35,14 @@ vulncheck:
 
 reproducible:
 	.ci/reproducible
+
+# The archives of a release in dist/, their checksums and SBOMs; the same commit makes the same bytes.
+release:
+	.ci/release
+
+# The console in a real browser; needs Node with npm, and Debian's chromium.
+browser:
+	.ci/browser
 
 # The example plugin in a real Minecraft server; needs Node with npm.
 minecraft:
