@@ -158,7 +158,7 @@ func may(t *testing.T, publish, subscribe string) *Client {
 		}}}
 		o.NoAuthUser = "u"
 	})
-	return &Client{Conn: nc, World: "main", Timeout: 400 * time.Millisecond}
+	return &Client{Conn: nc, World: "main", Timeout: 2 * time.Second}
 }
 
 // What NATS said of another subject does not explain why no answer came.
