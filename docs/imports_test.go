@@ -31,6 +31,10 @@ var rooms = []struct {
 		jsonModule, "./handoff", "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
 		"./worldengine/lifecycle", "./worldengine/runs", "./worldengine/wire",
 	}},
+	{"worldengine/signals", false, []string{
+		jsonModule, natsModule, "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
+		"./worldengine/follow", "./worldengine/lifecycle", "./worldengine/wire",
+	}},
 	{"worldengine/apply", false, []string{
 		jsonModule, natsModule, nuidModule,
 		"./handoff", "./runevents", "./runevents/recent", "./schemas", "./worldengine/town",

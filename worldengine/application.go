@@ -65,7 +65,7 @@ func (e *Engine) ensureApplication(
 	}
 	if done != nil {
 		a.begun, a.waiting = a.Pending.Attempt, append(a.waiting, done)
-		a.look = look{next: time.Now().Add(e.config.Plugin.Resend), world: e.worldPause.Load().seq}
+		a.look = look{next: time.Now().Add(e.config.Plugin.Resend), world: e.worldPause.Known().Seq}
 	}
 	if !e.applications.add(a, func() { e.runApplication(e.applyContext, a) }) && done != nil {
 		done(Answer{}, ErrInProgress)
@@ -189,7 +189,7 @@ func (e *Engine) attempt(ctx context.Context, a *application) (apply.Result, boo
 	a.stood = 0
 	_ = backoff.Sleep(ctx, pause)
 	switch {
-	case a.Pending.Attempt > 1 || e.worldPause.Load().by != nil && a.own:
+	case a.Pending.Attempt > 1 || e.worldPause.Known().By != nil && a.own:
 		var waited time.Duration
 		waited, gone = e.waitUnpaused(ctx, a)
 		held += waited

@@ -1,35 +1,23 @@
 package worldengine
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/signals"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
-// Signal is an operator's word.
-type Signal struct {
-	Kind lifecycle.SignalKind
-	// TownID is the town that is paused or resumed; "" for the whole world.
-	TownID string
-	// RunID is the run that is cancelled.
-	RunID string
-	// ActorID names the operator, Reason is the operator's; both stand in the events. "operator" and "".
-	ActorID, Reason string
-	// DrainTimeout is how long a pause waits for the commands that are being applied before it raises
-	// PAUSE_DRAIN_TIMEOUT; 5 minutes.
-	DrainTimeout time.Duration
-}
+// Signal is an operator's signal.
+type Signal = signals.Signal
 
-// DefaultDrainTimeout is that of ExecutionSemantics v1, section 6.
-const DefaultDrainTimeout = 5 * time.Minute
+// SignalError refuses a signal. The refusal is recorded.
+type SignalError = signals.RefusedError
 
 // Control reports whether a town, or the world, is paused.
 type Control struct {
@@ -46,24 +34,13 @@ type Control struct {
 	SignalID string
 }
 
-// SignalError refuses a signal. The refusal is recorded: SignalID is its run.
-type SignalError struct {
-	Code     wire.Code // ALREADY_PAUSED, NOT_PAUSED, RUN_NOT_WAITING or UNKNOWN_TOWN
-	SignalID string
-	Message  string
-}
-
-// Error returns the reason.
-func (e *SignalError) Error() string { return "worldengine: " + e.Message }
-
 // Signal takes an operator's signal. Each is a run of its own, whose events say whether it was accepted
 // (SignalAccepted) or rejected (SignalRejected). A pause or resumption of a town is a commit to its
 // history, so it holds for all instances at once; one of the world reaches the others within moments.
 func (e *Engine) Signal(ctx context.Context, s Signal) (Control, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	s.ActorID = cmp.Or(s.ActorID, "operator")
-	s.DrainTimeout = cmp.Or(s.DrainTimeout, DefaultDrainTimeout)
+	s = s.WithDefaults()
 	switch {
 	case s.Kind == lifecycle.SignalCancel:
 		return e.cancelRun(ctx, &s)
@@ -77,34 +54,12 @@ func (e *Engine) Signal(ctx context.Context, s Signal) (Control, error) {
 func (e *Engine) Reject(ctx context.Context, s Signal, code wire.Code) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	s.ActorID = cmp.Or(s.ActorID, "operator")
-	err := e.rejectSignal(ctx, &s, code, "")
+	s = s.WithDefaults()
+	err := e.recorder().Refuse(ctx, &s, code, "")
 	if _, recorded := errors.AsType[*SignalError](err); recorded {
 		return nil
 	}
 	return err
-}
-
-// pausedBy returns what a pause leaves behind, and nil for a resumption.
-func (s *Signal) pausedBy(signalID string, now time.Time) *commitlog.PausedBy {
-	if s.Kind == lifecycle.SignalResume {
-		return nil
-	}
-	return &commitlog.PausedBy{
-		SignalID: signalID, ActorID: s.ActorID, Reason: s.Reason, At: now.UTC(),
-		DrainTimeoutMs: s.DrainTimeout.Milliseconds(),
-	}
-}
-
-// refusal returns the code and the reason why a signal is refused while paused holds, or "".
-func (s *Signal) refusal(paused *commitlog.PausedBy) (code wire.Code, message string) {
-	switch {
-	case s.Kind == lifecycle.SignalPause && paused != nil:
-		return wire.CodeAlreadyPaused, "it is paused already, by " + paused.ActorID
-	case s.Kind == lifecycle.SignalResume && paused == nil:
-		return wire.CodeNotPaused, "it is not paused"
-	}
-	return "", ""
 }
 
 // signalTown pauses or resumes a town, whatever is pending there.
@@ -116,17 +71,17 @@ func (e *Engine) signalTown(ctx context.Context, s *Signal) (c Control, err erro
 			return err
 		}
 		if current.Seq == 0 {
-			return e.rejectSignal(ctx, s, wire.CodeUnknownTown, "there is no such town")
+			return e.recorder().Refuse(ctx, s, wire.CodeUnknownTown, "there is no such town")
 		}
-		if code, message := s.refusal(current.Paused); code != "" {
-			return e.rejectSignal(ctx, s, code, message)
+		if code, message := s.Refusal(current.Paused); code != "" {
+			return e.recorder().Refuse(ctx, s, code, message)
 		}
-		run, err := e.signalRun(s, "")
+		run, err := e.recorder().Accepted(s)
 		if err != nil {
 			return err
 		}
 		after = current
-		after.Paused = s.pausedBy(run.RunID, time.Now())
+		after.Paused = s.PausedBy(run.RunID, time.Now())
 		rec := commitlog.Record{Kind: commitlog.KindControl, TownID: s.TownID, Run: run}
 		msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(s.TownID)), &after)
 		if err != nil {
@@ -157,14 +112,14 @@ func (e *Engine) signalWorld(ctx context.Context, s *Signal) (c Control, err err
 		if err != nil {
 			return err
 		}
-		if code, message := s.refusal(paused); code != "" {
-			return e.rejectSignal(ctx, s, code, message)
+		if code, message := s.Refusal(paused); code != "" {
+			return e.recorder().Refuse(ctx, s, code, message)
 		}
-		run, err := e.signalRun(s, "")
+		run, err := e.recorder().Accepted(s)
 		if err != nil {
 			return err
 		}
-		rec := commitlog.Record{Kind: commitlog.KindControl, Run: run, Paused: s.pausedBy(run.RunID, time.Now())}
+		rec := commitlog.Record{Kind: commitlog.KindControl, Run: run, Paused: s.PausedBy(run.RunID, time.Now())}
 		msg, err := rec.Message(wire.ControlSubject(e.config.World), nil)
 		if err != nil {
 			return err
@@ -173,7 +128,7 @@ func (e *Engine) signalWorld(ctx context.Context, s *Signal) (c Control, err err
 		if err != nil {
 			return err
 		}
-		e.setWorldPause(seq, rec.Paused)
+		e.worldPause.Set(signals.Pause{Seq: seq, By: rec.Paused})
 		c = e.controlOfWorld(rec.Paused, run.RunID)
 		return nil
 	})
@@ -189,7 +144,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 			return err
 		}
 		if !waiting.Waits(&tail) {
-			return e.rejectSignal(ctx, s, wire.CodeRunNotWaiting, "the run is not one that waits")
+			return e.recorder().Refuse(ctx, s, wire.CodeRunNotWaiting, "the run is not one that waits")
 		}
 		s.TownID = tail.Waiting.TownID
 		// Behind the tail: what was judged before is pending there, or closed.
@@ -198,9 +153,9 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 			return err
 		}
 		if current.Pending != nil && current.Pending.Run.RunID == s.RunID {
-			return e.rejectSignal(ctx, s, wire.CodeRunNotWaiting, "the command of the run is being applied")
+			return e.recorder().Refuse(ctx, s, wire.CodeRunNotWaiting, "the command of the run is being applied")
 		}
-		signal, err := e.signalRun(s, "")
+		signal, err := e.recorder().Accepted(s)
 		if err != nil {
 			return err
 		}
@@ -208,50 +163,35 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 		if err := e.waiting.End(ctx, &tail, why); err != nil {
 			return err
 		}
-		e.cancelled.Add(s.RunID, struct{}{})
-		e.queue.Unpark(s.TownID)
+		e.runCancelled(s.TownID, s.RunID)
 		c = Control{TownID: s.TownID, SignalID: signal.RunID}
-		return e.recordSignal(ctx, s.TownID, signal)
+		return e.recorder().Record(ctx, s.TownID, signal)
 	})
 	return c, err
 }
 
-// rejectSignal records that a signal was refused, and returns the refusal.
-func (e *Engine) rejectSignal(ctx context.Context, s *Signal, code wire.Code, message string) error {
-	run, err := e.signalRun(s, string(code))
-	if err != nil {
-		return err
+// recorder returns what makes and stores the runs of signals.
+func (e *Engine) recorder() *signals.Recorder {
+	return &signals.Recorder{
+		Log: e.log, NewProducer: func(planID, planVersion string) (*runevents.Producer, error) {
+			run, err := e.newRun(planID, planVersion)
+			return e.newProducer(run), err
+		},
 	}
-	if err := e.recordSignal(ctx, s.TownID, run); err != nil {
-		return err
-	}
-	return &SignalError{Code: code, SignalID: run.RunID, Message: message}
 }
 
-// recordSignal stores the run of a signal that changes no state.
-func (e *Engine) recordSignal(ctx context.Context, townID string, run *runevents.Run) error {
-	rec := commitlog.Record{Kind: commitlog.KindSignal, TownID: townID, Run: run}
-	msg, err := rec.Message(wire.SignalSubject(e.config.World), nil)
-	if err != nil {
-		return err
+// signalFollower returns what hears of the signals that any server has recorded.
+func (e *Engine) signalFollower() *signals.Follower {
+	return &signals.Follower{
+		Log: e.log, World: e.worldPause, Cancelled: e.runCancelled, Logger: e.config.Logger,
 	}
-	return e.log.Refuse(ctx, msg, townID, nil)
 }
 
-// signalRun returns the run of a signal; refused is "" for one that is accepted.
-func (e *Engine) signalRun(s *Signal, refused string) (*runevents.Run, error) {
-	run, err := e.newRun("signal", lifecycle.SignalVersion)
-	if err != nil {
-		return nil, err
-	}
-	p := e.newProducer(run)
-	said := lifecycle.SignalPayload{
-		Signal: s.Kind, TownID: s.TownID, RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason,
-	}
-	if err := lifecycle.EmitSignal(p, said, refused); err != nil {
-		return nil, fmt.Errorf("worldengine: the events of a signal: %w", err)
-	}
-	return p.Run(), nil
+// runCancelled answers the client of a run that was cancelled while it waited, if it is this
+// server's.
+func (e *Engine) runCancelled(townID, runID string) {
+	e.cancelled.Add(runID, struct{}{})
+	e.queue.Unpark(townID)
 }
 
 // Control returns whether a town, or with "" the world, is paused.
@@ -295,5 +235,5 @@ func (e *Engine) pauseOf(current commitlog.Entry) *commitlog.PausedBy {
 	if current.Paused != nil {
 		return current.Paused
 	}
-	return e.worldPause.Load().by
+	return e.worldPause.Known().By
 }

@@ -38,6 +38,7 @@ import (
 	"worldengine/worldengine/projection"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
+	"worldengine/worldengine/signals"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
@@ -78,7 +79,7 @@ type Engine struct {
 	applyContext context.Context
 	stopApplying context.CancelFunc
 	// What operators say: the pause of the world, and the runs that were cancelled lately.
-	worldPause  atomic.Pointer[worldPause]
+	worldPause  *signals.WorldPause
 	townsPaused atomic.Int64
 	cancelled   *recent.Map[string, struct{}]
 	// waitTrouble has what keeps runs that wait from being recorded told of one by one.
@@ -160,7 +161,8 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err != nil {
 		return nil, err
 	}
-	e.worldPause.Store(&worldPause{seq, paused})
+	e.worldPause = signals.NewWorldPause(log, signals.Pause{Seq: seq, By: paused},
+		func() { e.queue.UnparkAll() })
 	return e, nil
 }
 
@@ -231,7 +233,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.background.Go(func() { e.watchConnection(ctx, nc) })
 	e.background.Go(func() { e.resumer().Run(ctx) })
 	e.background.Go(func() { e.waiting.Reap(ctx) })
-	e.background.Go(func() { e.followSignals(ctx) })
+	e.background.Go(func() { e.signalFollower().Run(ctx) })
 	e.background.Go(func() { e.watchHeld(ctx) })
 	e.background.Go(func() { storage.Watch(ctx, pollPause, e.log.Full, e.alertStorage()) })
 	return nil
@@ -354,7 +356,7 @@ func (e *Engine) rewind(ctx context.Context) {
 	for {
 		end, err := e.log.End(ctx)
 		if err == nil {
-			err = e.rereadWorldPause(ctx)
+			err = e.worldPause.Reread(ctx)
 		}
 		if err == nil {
 			e.tail.Restart()

@@ -26,18 +26,17 @@ import (
 // timeout.
 func (e *Engine) watchHeld(ctx context.Context) {
 	for backoff.Sleep(ctx, pollPause) == nil {
-		due := e.applications.due(time.Now(), e.worldPause.Load().seq)
+		due := e.applications.due(time.Now(), e.worldPause.Known().Seq)
 		if len(due) == 0 {
 			continue
 		}
 		// Two instances that know different pauses of the world would undo each other's events.
-		seq, paused, err := e.log.WorldPause(ctx)
+		world, err := e.worldPause.Read(ctx)
 		if err != nil {
 			continue
 		}
-		e.setWorldPause(seq, paused)
 		for _, a := range due {
-			a.look.world, a.look.next = seq, e.lookAtHeld(ctx, a)
+			a.look.world, a.look.next = world.Seq, e.lookAtHeld(ctx, a)
 		}
 	}
 }

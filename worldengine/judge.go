@@ -173,7 +173,7 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 	if err != nil {
 		return answered, Answer{}, err
 	}
-	if e.worldPause.Load().by != nil { // it came while the receipts were waited for
+	if e.worldPause.Known().By != nil { // it came while the receipts were waited for
 		if wait, err := e.mustWait(ctx, d, current); wait || err != nil {
 			return parked, Answer{}, err
 		}

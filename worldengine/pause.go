@@ -3,21 +3,13 @@ package worldengine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/nats-io/nats.go/jetstream"
-
-	"worldengine/runevents"
 	"worldengine/runevents/recent"
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/waiting"
-	"worldengine/worldengine/wire"
 )
 
 // queuedMoment is how long a handoff waits behind a command before its run is recorded. What waits for
@@ -120,118 +112,4 @@ const maxCancelled = 4096
 
 func newCancelled() *recent.Map[string, struct{}] {
 	return recent.NewMap[string, struct{}](maxCancelled)
-}
-
-// worldPause is what the log says about the pause of the world at a sequence; by is nil where it is not
-// paused.
-type worldPause struct {
-	seq uint64
-	by  *commitlog.PausedBy
-}
-
-// setWorldPause takes in what the log says about the pause of the world at seq, unless something later is
-// known.
-func (e *Engine) setWorldPause(seq uint64, by *commitlog.PausedBy) {
-	next := &worldPause{seq, by}
-	for {
-		before := e.worldPause.Load()
-		if before.seq >= seq {
-			return
-		}
-		if e.worldPause.CompareAndSwap(before, next) {
-			e.queue.UnparkAll()
-			return
-		}
-	}
-}
-
-// rereadWorldPause forgets what is known about the pause of the world for what the log says now, also where
-// it has lost what it said. What is heard meanwhile is newer.
-func (e *Engine) rereadWorldPause(ctx context.Context) error {
-	for {
-		before := e.worldPause.Load()
-		seq, paused, err := e.log.WorldPause(ctx)
-		if err != nil {
-			return err
-		}
-		if e.worldPause.CompareAndSwap(before, &worldPause{seq, paused}) {
-			e.queue.UnparkAll()
-			return nil
-		}
-	}
-}
-
-// followSignals takes in what operators tell any instance, until ctx is done.
-func (e *Engine) followSignals(ctx context.Context) {
-	for ctx.Err() == nil {
-		if err := e.readSignals(ctx); err != nil && ctx.Err() == nil {
-			e.config.Logger.Warn("operators' signals cannot be followed; will try again", "error", err)
-			_ = backoff.Sleep(ctx, time.Second)
-		}
-	}
-}
-
-func (e *Engine) readSignals(ctx context.Context) error {
-	end, err := e.log.End(ctx)
-	if err != nil {
-		return err
-	}
-	// From a sequence on, and not what is new: a consumer that has to be made anew before anything came
-	// would begin later.
-	consumer, err := e.log.Stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{wire.ControlSubject(e.config.World), wire.SignalSubject(e.config.World)},
-		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: end + 1,
-	})
-	if err != nil {
-		return fmt.Errorf("worldengine: consumer of the signals: %w", err)
-	}
-	defer follow.Release(e.log.Stream, consumer)
-	// What was said before the consumer was there.
-	seq, paused, err := e.log.WorldPause(ctx)
-	if err != nil {
-		return err
-	}
-	e.setWorldPause(seq, paused)
-	messages, err := consumer.Messages(jetstream.PullHeartbeat(follow.Heartbeat))
-	if err != nil {
-		return fmt.Errorf("worldengine: signals: %w", err)
-	}
-	defer context.AfterFunc(ctx, messages.Stop)()
-	defer messages.Stop()
-	for {
-		msg, err := messages.Next(jetstream.NextContext(ctx))
-		if err != nil {
-			return fmt.Errorf("worldengine: signals: %w", err)
-		}
-		e.takeSignal(msg)
-	}
-}
-
-// takeSignal takes in a message of the control subject, or of the signals'.
-func (e *Engine) takeSignal(msg jetstream.Msg) {
-	rec, err := commitlog.ReadRecord(msg.Data())
-	meta, metaErr := msg.Metadata()
-	switch {
-	case err != nil || metaErr != nil:
-		e.config.Logger.Error("a signal cannot be read", "subject", msg.Subject(), "error", errors.Join(err, metaErr))
-	case rec.Kind == commitlog.KindControl:
-		e.setWorldPause(meta.Sequence.Stream, rec.Paused)
-	case rec.Kind == commitlog.KindSignal && rec.Run != nil:
-		for i := range rec.Run.Events {
-			e.takeCancel(&rec.Run.Events[i], rec.TownID)
-		}
-	}
-}
-
-// takeCancel takes in an event of a signal, if it accepts a cancellation. That a signal is missed is no
-// harm: before a run goes on, the log is asked.
-func (e *Engine) takeCancel(event *runevents.Event, townID string) {
-	var said lifecycle.SignalPayload
-	if event.EventType != runevents.SignalAccepted || json.Unmarshal(event.Payload, &said) != nil {
-		return
-	}
-	if said.Signal == lifecycle.SignalCancel {
-		e.cancelled.Add(said.RunID, struct{}{})
-		e.queue.Unpark(townID)
-	}
 }

@@ -22,6 +22,7 @@ import (
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/runs"
+	"worldengine/worldengine/signals"
 	"worldengine/worldengine/wire"
 )
 
@@ -48,21 +49,21 @@ func TestAPauseIsHeardWhileItIsReadAgain(t *testing.T) {
 		Workers: 1, QueuePerTown: 1, QueueTotal: 1, Logger: slog.New(slog.DiscardHandler),
 	})}
 	t.Cleanup(func() { require.NoError(t, e.queue.Drain(t.Context())) })
-	e.worldPause.Store(&worldPause{})
+	e.worldPause = signals.NewWorldPause(log, signals.Pause{}, e.queue.UnparkAll)
 	other := openEngine(t, log)
 	log.Store = &heardStore{log.Store, func() {
 		_, err := other.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause})
 		require.NoError(t, err)
 		seq, paused, err := other.log.WorldPause(t.Context())
 		require.NoError(t, err)
-		e.setWorldPause(seq, paused)
+		e.worldPause.Set(signals.Pause{Seq: seq, By: paused})
 	}}
-	require.NoError(t, e.rereadWorldPause(t.Context()))
-	require.NotNil(t, e.worldPause.Load().by)
+	require.NoError(t, e.worldPause.Reread(t.Context()))
+	require.NotNil(t, e.worldPause.Known().By)
 
-	e.worldPause.Store(&worldPause{seq: 1 << 40, by: &commitlog.PausedBy{SignalID: "lost"}})
-	require.NoError(t, e.rereadWorldPause(t.Context()))
-	require.Less(t, e.worldPause.Load().seq, uint64(1<<40), "what the log has lost is forgotten")
+	e.worldPause.Set(signals.Pause{Seq: 1 << 40, By: &commitlog.PausedBy{SignalID: "lost"}})
+	require.NoError(t, e.worldPause.Reread(t.Context()))
+	require.Less(t, e.worldPause.Known().Seq, uint64(1<<40), "what the log has lost is forgotten")
 }
 
 // A pause of the world that comes while a handoff waits for the receipts to follow the log holds it back.
@@ -191,7 +192,7 @@ func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
 	store := &unreadStore{log.Store, 0, cancel}
 	log.Store = store
 	e := &Engine{log: log, config: Config{Logger: slog.New(slog.NewTextHandler(said, nil))}}
-	e.worldPause.Store(&worldPause{})
+	e.worldPause = signals.NewWorldPause(log, signals.Pause{}, func() {})
 	e.waitUnpaused(ctx, &application{town: "t", runID: "r"})
 	require.Equal(t, 3, store.tries)
 	require.Equal(t, 1, strings.Count(said.String(), "cannot be read"), said.String())

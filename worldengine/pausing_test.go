@@ -16,6 +16,7 @@ import (
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/runs"
+	"worldengine/worldengine/signals"
 )
 
 // What an instance knows of the pause of the world never goes back to what was said before.
@@ -23,12 +24,12 @@ func TestWorldPauseOnlyMovesOn(t *testing.T) {
 	t.Parallel()
 	e := &Engine{queue: newQueue(t.Context(), &Config{Workers: 1, QueuePerTown: 1, QueueTotal: 1, Logger: slog.New(slog.DiscardHandler)})}
 	t.Cleanup(func() { require.NoError(t, e.queue.Drain(t.Context())) })
-	e.worldPause.Store(&worldPause{})
+	e.worldPause = signals.NewWorldPause(nil, signals.Pause{}, e.queue.UnparkAll)
 	by := &commitlog.PausedBy{SignalID: "s"}
-	e.setWorldPause(7, by)
+	e.worldPause.Set(signals.Pause{Seq: 7, By: by})
 	require.Equal(t, by, e.pauseOf(commitlog.Entry{}))
-	e.setWorldPause(9, nil)
-	e.setWorldPause(7, by) // read before, and told late
+	e.worldPause.Set(signals.Pause{Seq: 9, By: nil})
+	e.worldPause.Set(signals.Pause{Seq: 7, By: by}) // read before, and told late
 	require.Nil(t, e.pauseOf(commitlog.Entry{}))
 	own := &commitlog.PausedBy{SignalID: "own"}
 	require.Equal(t, own, e.pauseOf(commitlog.Entry{Paused: own}), "a town's own pause stays")

@@ -12,6 +12,7 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/signals"
 	"worldengine/worldengine/wire"
 )
 
@@ -54,7 +55,7 @@ func (o *simOperator) act() {
 func (o *simOperator) next() (Signal, bool) {
 	townID := fmt.Sprint("town ", o.sim.rng.IntN(simTowns))
 	paused := o.sim.pausedTown(townID)
-	if o.sim.worldPause().by != nil && (o.sim.quiet || o.sim.rng.IntN(2) == 0) {
+	if o.sim.worldPause().By != nil && (o.sim.quiet || o.sim.rng.IntN(2) == 0) {
 		paused, townID = true, ""
 	}
 	switch {
@@ -83,18 +84,18 @@ func (o *simOperator) tell() {
 			continue
 		}
 		for _, e := range o.sim.engines {
-			e.takeSignal(m)
+			e.signalFollower().Take(m)
 		}
 	}
 }
 
 // worldPause is what the log says about the pause of the world.
-func (s *sim) worldPause() *worldPause {
+func (s *sim) worldPause() signals.Pause {
 	m := s.log.last(wire.ControlSubject("main"))
 	if m == nil {
-		return &worldPause{}
+		return signals.Pause{}
 	}
-	return &worldPause{m.seq, readSimRecord(m).Paused}
+	return signals.Pause{Seq: m.seq, By: readSimRecord(m).Paused}
 }
 
 func (s *sim) pausedTown(townID string) bool {

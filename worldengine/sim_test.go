@@ -27,6 +27,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/runs"
+	"worldengine/worldengine/signals"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
@@ -141,7 +142,7 @@ func (s *sim) start() *simEngine {
 	held := e.waitingConfig(fmt.Sprint("server", process.number))
 	held.Ended = process.runEnded
 	e.waiting = waiting.New(log, e.runs, &simIndex{s, process}, held)
-	e.worldPause.Store(s.worldPause())
+	e.worldPause = signals.NewWorldPause(log, s.worldPause(), func() { e.queue.UnparkAll() })
 	ctx, cancel := context.WithCancel(context.Background())
 	e.applyContext, e.stopApplying = context.WithCancel(ctx)
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)

@@ -57,7 +57,7 @@ func (e *Engine) Stats() Stats {
 		s.ProjectorLagMs, s.ProjectorBehind = &lag, &behind
 	}
 	s.Alerts, s.AlertsLost = e.alerts.Stats()
-	s.WorldPaused = e.worldPause.Load().by != nil
+	s.WorldPaused = e.worldPause.Known().By != nil
 	s.TownsPaused = int(e.townsPaused.Load())
 	s.PluginsAbsent = e.absent.count()
 	if err := e.log.Full(); err != nil {
