@@ -57,6 +57,9 @@ var rooms = []struct {
 	{"worldengine/alerts", false, []string{
 		jsonModule, natsModule, "./runevents", "./worldengine/backoff", "./worldengine/follow", "./worldengine/wire",
 	}},
+	{"worldengine/presence", false, []string{
+		"./runevents", "./worldengine/alerts", "./worldengine/apply",
+	}},
 	{"worldengine/runs", false, []string{
 		jsonModule, uuidModule, natsModule, "./handoff", "./runevents", "./schemas",
 		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/queue", "./worldengine/wire",

@@ -2,14 +2,12 @@ package worldengine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
-	"worldengine/runevents"
-	"worldengine/schemas"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
@@ -104,7 +102,7 @@ func (e *Engine) finish(a *application, v apply.Result, answer Answer) {
 	gaveUp := answer.Result.Status == handoff.Failed
 	e.release(a, gaveUp, answer, nil)
 	if gaveUp && v.Applied { // another instance had given up before
-		e.raiseLate(a.replies.Identity)
+		e.alerts.RaiseOnce(e.environment().LateAnswer(a.about()))
 	}
 }
 
@@ -365,30 +363,16 @@ func (e *Engine) supersededBy(current commitlog.Entry, a *application) bool {
 // lateAnswer takes an answer to an application that was given up. One that says that the command is
 // applied changes nothing: the world and the engine have parted, which an operator has to look at.
 func (e *Engine) lateAnswer(l apply.Identity, msg *nats.Msg) {
-	answer, err := apply.ParseAnswer(msg.Data, l.HandoffID, schemas.Limits{})
-	if err != nil || answer.Status != apply.Applied {
-		return
+	if l.Applied(msg) {
+		e.alerts.RaiseOnce(e.environment().LateAnswer(alerts.About(l)))
 	}
-	e.raiseLate(l)
 }
 
-// doubleAnswer takes an answer that a command is applied of which there are more than requests. The town has
-// more than one plugin, and each may have changed its game, or its plugin answers a request twice.
+// doubleAnswer takes an answer that a command is applied of which there are more than requests.
 func (e *Engine) doubleAnswer(of apply.Identity, msg *nats.Msg) {
-	answer, err := apply.ParseAnswer(msg.Data, of.HandoffID, schemas.Limits{})
-	if err != nil || answer.Status != apply.Applied {
-		return
+	if of.Applied(msg) {
+		e.alerts.RaiseOnce(e.environment().DoubleAnswer(alerts.About(of)))
 	}
-	e.raise(e.applyAlert(runevents.PluginDoubleAnswer, of.RunID, of.HandoffID, fmt.Sprintf("More answers than "+
-		"requests say that %s was applied to town %q: is there a second plugin for the town? The first answer "+
-		"counts. End one of the two, and put the town's true state if it is another.", of.HandoffID, of.TownID)))
-}
-
-// raiseLate tells that a game has applied a command that failed here.
-func (e *Engine) raiseLate(l apply.Identity) {
-	e.raise(e.applyAlert(runevents.PluginLateAnswer, l.RunID, l.HandoffID, fmt.Sprintf(
-		"The plugin of town %q says that it applied %s after the handoff had failed. "+
-			"The town was left as it was: put its true state.", l.TownID, l.HandoffID)))
 }
 
 // alertFailure raises what a failed application asks an operator to look at.
@@ -398,26 +382,21 @@ func (e *Engine) alertFailure(a *application, failed *apply.Failure) {
 	}
 	switch failed.Reason {
 	case apply.ReasonRCONInDoubt, apply.ReasonPluginTimeout:
-		e.raise(e.applyAlert(runevents.ApplyInDoubt, a.runID, a.Handoff.HandoffID, fmt.Sprintf(
-			"It is not known whether %s was applied to town %q. "+
-				"The town was left as it was: look at the game and put its true state.", a.Handoff.HandoffID, a.town)))
+		e.alerts.RaiseOnce(e.environment().InDoubt(a.about()))
 	case apply.ReasonPluginStateInvalid:
-		e.raise(e.applyAlert(runevents.PluginStateInvalid, a.runID, a.Handoff.HandoffID, fmt.Sprintf(
-			"The plugin applied %s to town %q and reported a state that cannot be its. "+
-				"The town was left as it was: put its true state.", a.Handoff.HandoffID, a.town)))
+		e.alerts.RaiseOnce(e.environment().StateInvalid(a.about()))
 	}
 }
 
-func (e *Engine) applyAlert(code runevents.AlertCode, runID, handoffID, message string) runevents.Alert {
-	return runevents.Alert{
-		Code: code, Severity: code.Severity(), RunID: runID, TenantID: e.config.TenantID,
-		ProjectID: e.config.ProjectID, EnvironmentID: e.config.EnvironmentID, HandoffID: handoffID, Message: message,
+// sighted takes in that a plugin replied to a request, or that NATS found none subscribed, and
+// whether the attempt is over.
+func (e *Engine) sighted(ctx context.Context, a *application, absent, over bool) {
+	if absent {
+		e.absent.Absent(ctx, a.about(), 1+len(e.queue.Items(a.town)), over)
+	} else {
+		e.absent.Present(ctx, a.about())
 	}
 }
 
-// raise tells an alert, once however often it is found.
-func (e *Engine) raise(a runevents.Alert) {
-	if e.raised.First(&a) {
-		e.alerts.Raise(a)
-	}
-}
+// about returns what the alerts about an application are about.
+func (a *application) about() alerts.About { return alerts.About(a.replies.Identity) }

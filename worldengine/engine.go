@@ -35,6 +35,7 @@ import (
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/presence"
 	"worldengine/worldengine/projection"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
@@ -75,7 +76,7 @@ type Engine struct {
 	indexPending func(ctx context.Context, townID string) error
 	index        *commitlog.PendingIndex
 	applications applications
-	absent       absences
+	absent       *presence.Absences
 	applyContext context.Context
 	stopApplying context.CancelFunc
 	// What operators say: the pause of the world, and the runs that were cancelled lately.
@@ -91,7 +92,6 @@ type Engine struct {
 	receiptFollower commitlog.Follower
 	eventFollower   commitlog.Follower
 	projector       *projection.Runner // nil without Config.Projector
-	raised          *runevents.AlertFilter
 
 	stop       context.CancelFunc
 	background sync.WaitGroup
@@ -150,10 +150,10 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e := &Engine{
 		config: config, log: log, history: history.Reader{Log: log}, towns: commitlog.NewTowns(log), handover: commitlog.NewHandover(),
-		raised: runevents.NewAlertFilter(0), cancelled: newCancelled(),
-		index: commitlog.NewPendingIndex(config.World, js, streams.Pending),
+		cancelled: newCancelled(),
+		index:     commitlog.NewPendingIndex(config.World, js, streams.Pending),
 	}
-	e.indexPending = e.index.Put
+	e.indexPending, e.absent = e.index.Put, e.newAbsences()
 	e.receipts = dedupe.New(config.World, streams.Receipts, func() { e.receiptFollower.Restart(math.MaxUint64) })
 	e.runs = runs.New(log, streams.Events, e.runConfig(js))
 	e.waiting = waiting.New(log, e.runs, e.index, e.waitingConfig(nuid.Next()))
@@ -222,8 +222,8 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.queue = newQueue(ctx, &e.config)
 	e.runs.Follower, e.runs.Queue = e.eventFollower, e.queue
 	e.alerts.Start()
-	e.absent.recalled = make(chan struct{})
-	e.background.Go(func() { e.recallAbsences(ctx) })
+	recall := e.absent.Recall(e.alerts.List)
+	e.background.Go(func() { recall(ctx) })
 	e.background.Go(func() { e.tail.Run(ctx) })
 	e.background.Go(func() { e.receiptFollower.Run(ctx) })
 	e.background.Go(func() { e.eventFollower.Run(ctx) })
@@ -247,7 +247,7 @@ func (e *Engine) runConfig(js jetstream.JetStream) runs.Config {
 			Transitions: e.config.ValidateTransitions,
 		},
 		FetchWait: e.config.FetchWait,
-		Alert:     e.alertReader, Logger: e.config.Logger,
+		Alert:     func(found []runevents.Alert) { e.alerts.RaiseNow(found) }, Logger: e.config.Logger,
 	}
 }
 
@@ -255,7 +255,10 @@ func (e *Engine) runConfig(js jetstream.JetStream) runs.Config {
 func (e *Engine) waitingConfig(server string) waiting.Config {
 	return waiting.Config{
 		World: e.config.World, Server: server, NewProducer: e.newProducer, Ended: e.runEnded,
-		Left: e.alertLeft, Logger: e.config.Logger,
+		Left: func(runID, townID string, err error) {
+			e.alerts.RaiseOnce(e.environment().LeftWaiting(runID, townID, err))
+		},
+		Logger: e.config.Logger,
 	}
 }
 
@@ -268,15 +271,22 @@ func (e *Engine) runEnded(ctx context.Context, runID string) (bool, error) {
 	return run.Status.Terminal(), err
 }
 
-// alertLeft tells operators of a run that its server left behind when it died.
-func (e *Engine) alertLeft(runID, townID string, err error) {
-	message := fmt.Sprintf("The server in which a handoff for town %q waited did not judge it: it has died, or it could not "+
-		"reach the log. The run was cancelled; nothing was judged, and the key is free.", townID)
-	if err != nil {
-		message = fmt.Sprintf("The server in which a handoff for town %q waited did not judge it, and the run cannot be "+
-			"cancelled: %s. It is tried again; handoffctl run cancel ends it too.", townID, err)
+// newAbsences returns what remembers which towns have no plugin.
+func (e *Engine) newAbsences() *presence.Absences {
+	return presence.New(presence.Config{
+		After: e.config.Plugin.Resend, Policy: e.config.Plugin.Absent,
+		Environment: e.environment(), Now: e.config.Now, Logger: e.config.Logger,
+		// Not RaiseOnce: a run may find more absences than one.
+		Raise: func(alert runevents.Alert) { e.alerts.Raise(alert) },
+	})
+}
+
+// environment returns what makes the engine's own alerts.
+func (e *Engine) environment() alerts.Environment {
+	return alerts.Environment{
+		TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
+		EnvironmentID: e.config.EnvironmentID,
 	}
-	e.raise(e.applyAlert(runevents.RunLeftWaiting, runID, "", message))
 }
 
 func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
@@ -285,26 +295,22 @@ func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
 	})
 }
 
-// alertLogLost returns what tells operators that a follower stands still, and what does not go on until then.
+// alertLogLost returns what tells operators that a follower stands still, and what does not go on
+// until then.
 func (e *Engine) alertLogLost(what string) func(error) {
-	return func(err error) {
-		message := what + " before handoffctl fsck --repair: " + err.Error()
-		e.alerts.Raise(e.applyAlert(runevents.LogLost, "", "", message))
-	}
+	return func(err error) { e.alerts.Raise(e.environment().LogLost(what, err)) }
 }
 
 // alertStorage returns what tells operators that nothing is stored any more, and that something is again.
 func (e *Engine) alertStorage() func(error) {
 	var since time.Time
 	return func(err error) {
-		code, message := runevents.StorageRecovered,
-			fmt.Sprintf("There is room again; nothing was stored since %s.", runevents.Timestamp(since))
-		if err != nil {
-			since = e.config.Now()
-			code, message = runevents.StorageFailed,
-				"Nothing is stored and every request that would have to be gets STORAGE_FULL: "+err.Error()
+		if err == nil {
+			e.alerts.Raise(e.environment().StorageRecovered(since))
+			return
 		}
-		e.alerts.Raise(e.applyAlert(code, "", "", message))
+		since = e.config.Now()
+		e.alerts.Raise(e.environment().StorageFailed(err))
 	}
 }
 
@@ -397,7 +403,7 @@ func (e *Engine) newProjector(js jetstream.JetStream) *projection.Runner {
 		},
 		JetStream: js, Stream: wire.EventStream(world),
 		Subject: func(runID string) string { return wire.EventSubject(world, "*", runID) },
-		Alert:   e.raise,
+		Alert:   e.alerts.RaiseOnce,
 		Bucket:  wire.ProjectorBucket(world), Replicas: e.config.Replicas,
 		Logger: e.config.Logger,
 	})
@@ -410,15 +416,7 @@ const knownAlerts = 2 * projection.DefaultLookback
 // project projects run events until ctx is done. What the stream of alerts has of the projectors before
 // is not raised again.
 func (e *Engine) project(ctx context.Context) {
-	if e.alerts.Recall(ctx, knownAlerts, e.raised) == nil {
+	if e.alerts.Recall(ctx, knownAlerts) == nil {
 		e.projector.Run(ctx)
-	}
-}
-
-// alertReader raises what a projection for a reader found, as every projection must.
-func (e *Engine) alertReader(alerts []runevents.Alert) {
-	for _, a := range alerts {
-		a.At = runevents.Timestamp(e.config.Now())
-		e.raise(a)
 	}
 }

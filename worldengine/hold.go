@@ -2,7 +2,6 @@ package worldengine
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
@@ -64,12 +63,11 @@ func (e *Engine) lookAtHeld(ctx context.Context, a *application) time.Time {
 	if by.Draining(now) {
 		return now.Add(min(e.config.Plugin.Resend, by.At.Add(timeout).Sub(now)))
 	}
-	what := "the world"
+	ofTown := ""
 	if current.Paused != nil {
-		what = a.town
+		ofTown = a.town
 	}
-	e.raise(e.applyAlert(runevents.PauseDrainTimeout, by.SignalID, "", fmt.Sprintf(
-		"Commands were still being applied %s after the pause of %s.", timeout, what)))
+	e.alerts.RaiseOnce(e.environment().DrainTimeout(by.SignalID, ofTown, timeout))
 	return next
 }
 

@@ -19,7 +19,6 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
@@ -134,9 +133,10 @@ func (s *sim) start() *simEngine {
 		handover:     commitlog.NewHandover(),
 		receipts:     dedupe.New("main", &simReceipts{sim: s, engine: process}, func() {}),
 		indexPending: func(context.Context, string) error { return nil },
-		raised:       runevents.NewAlertFilter(0), cancelled: newCancelled(), alerts: alerts.New(nil, config.alerts()),
+		cancelled:    newCancelled(), alerts: alerts.New(nil, config.alerts()),
 	}
 	e.receiptFollower, e.eventFollower = &simFollower{s}, &simFollower{s}
+	e.absent = e.newAbsences()
 	e.receipts.Followed(s.followed)
 	e.runs = runs.New(log, nil, e.runConfig(nil))
 	held := e.waitingConfig(fmt.Sprint("server", process.number))

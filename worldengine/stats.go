@@ -59,7 +59,7 @@ func (e *Engine) Stats() Stats {
 	s.Alerts, s.AlertsLost = e.alerts.Stats()
 	s.WorldPaused = e.worldPause.Known().By != nil
 	s.TownsPaused = int(e.townsPaused.Load())
-	s.PluginsAbsent = e.absent.count()
+	s.PluginsAbsent = e.absent.Count()
 	if err := e.log.Full(); err != nil {
 		s.StorageFull = err.Error()
 	}

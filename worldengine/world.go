@@ -43,7 +43,7 @@ func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	t, err := e.history.Last(ctx, townID)
 	told := e.townAt(t)
 	if told.Apply == apply.Plugin {
-		told.PluginAbsentSince = e.absent.since(townID)
+		told.PluginAbsentSince = e.absent.Since(townID)
 	}
 	return told, err
 }
@@ -191,7 +191,7 @@ func (e *Engine) commitChange(
 		e.towns.Set(townID, after)
 		stored = e.townOf(after)
 		if stored.Apply != apply.Plugin {
-			e.needsNoPlugin(townID)
+			e.absent.NotNeeded(townID)
 		}
 		return nil
 	})

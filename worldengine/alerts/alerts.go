@@ -55,6 +55,8 @@ type Alerts struct {
 	stop    context.CancelFunc // gives up what is not published yet
 	done    chan struct{}
 
+	raised *runevents.AlertFilter // what RaiseOnce and Recall remember
+
 	mu     sync.Mutex
 	counts map[runevents.AlertCode]int64
 	lost   int64
@@ -78,7 +80,23 @@ func New(js jetstream.JetStream, config Config) *Alerts {
 		stream:  SideStream{JetStream: js, Config: AlertConfig(config.World, config.Replicas)},
 		queue:   make(chan runevents.Alert, AlertQueue),
 		closing: make(chan struct{}), done: make(chan struct{}),
-		counts: map[runevents.AlertCode]int64{},
+		raised: runevents.NewAlertFilter(0), counts: map[runevents.AlertCode]int64{},
+	}
+}
+
+// RaiseOnce raises an alert unless it was raised before: however often something is found, it is
+// told once.
+func (a *Alerts) RaiseOnce(alert runevents.Alert) {
+	if a.raised.First(&alert) {
+		a.Raise(alert)
+	}
+}
+
+// RaiseNow raises, once each, what a projection for a reader has found now.
+func (a *Alerts) RaiseNow(found []runevents.Alert) {
+	for _, alert := range found {
+		alert.At = runevents.Timestamp(a.now())
+		a.RaiseOnce(alert)
 	}
 }
 

@@ -66,15 +66,15 @@ func (a *Alerts) List(ctx context.Context, after uint64, limit int) (Page, error
 	return page, nil
 }
 
-// Recall makes raised know the newest alerts of the stream, up to limit, so that they are not
+// Recall makes RaiseOnce know the newest alerts of the stream, up to limit, so that they are not
 // raised again. It tries until it has read them; the error is that of ctx.
-func (a *Alerts) Recall(ctx context.Context, limit int, raised *runevents.AlertFilter) error {
+func (a *Alerts) Recall(ctx context.Context, limit int) error {
 	pauses := backoff.Backoff{Min: minAlertPause, Max: maxAlertPause}
 	for {
 		page, err := a.List(ctx, 0, limit)
 		if err == nil {
 			for i := range page.Alerts {
-				raised.First(&page.Alerts[i].Alert)
+				a.raised.First(&page.Alerts[i].Alert)
 			}
 			return nil
 		}

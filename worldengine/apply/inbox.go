@@ -13,6 +13,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"worldengine/runevents/recent"
+	"worldengine/schemas"
 )
 
 // ReplyRouter sends the requests of applications, and takes the answers of plugins to them.
@@ -26,6 +27,12 @@ type ReplyRouter interface {
 
 // Identity names the application that a mailbox is of.
 type Identity struct{ TownID, HandoffID, RunID string }
+
+// Applied reports whether a reply says that the command was applied.
+func (i Identity) Applied(msg *nats.Msg) bool {
+	answer, err := ParseAnswer(msg.Data, i.HandoffID, schemas.Limits{})
+	return err == nil && answer.Status == Applied
+}
 
 // Mailbox takes the replies to the requests of one application.
 type Mailbox struct {

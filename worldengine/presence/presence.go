@@ -1,0 +1,197 @@
+// Package presence remembers which towns have no plugin, and raises PLUGIN_ABSENT and
+// PLUGIN_RETURNED: once for an absence, also where servers end in between.
+package presence
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
+)
+
+// Config says how absences are told. Every member must be set.
+type Config struct {
+	// After is how long a town has no plugin before that is told: a plugin that only reconnects is
+	// no alert.
+	After time.Duration
+	// Policy is what becomes of the commands of a town that has no plugin.
+	Policy apply.Absent
+	// Environment makes the alerts, and Raise raises them.
+	Environment alerts.Environment
+	Raise       func(runevents.Alert)
+	// Now is the clock of the alerts.
+	Now    func() time.Time
+	Logger *slog.Logger
+}
+
+// Absences are the towns that had no plugin when this instance last asked for one. It is safe for
+// concurrent use.
+type Absences struct {
+	config Config
+	// recalled is closed when what Recall returned has run; nil where Recall was not called.
+	recalled chan struct{}
+
+	mu    sync.Mutex
+	towns map[string]*absence
+}
+
+type absence struct {
+	since time.Time // by Config.Now
+	began time.Time // by the machine's clock
+	told  bool      // PLUGIN_ABSENT was raised: once for an absence
+}
+
+// New returns absences that are not known of any town.
+func New(config Config) *Absences {
+	return &Absences{config: config, towns: map[string]*absence{}}
+}
+
+// Since returns since when a town has had no plugin; zero where it had one.
+func (s *Absences) Since(townID string) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a := s.towns[townID]; a != nil {
+		return a.since
+	}
+	return time.Time{}
+}
+
+// Count returns how many towns have no plugin.
+func (s *Absences) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.towns)
+}
+
+// Absent takes in that NATS found no plugin subscribed for a command, while commands of its town,
+// so many, are in hand, and whether that ends an attempt: then it is told at once.
+func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, over bool) {
+	if s.awaitRecalled(ctx) != nil {
+		return
+	}
+	after := s.config.After
+	if over {
+		after = 0
+	}
+	if since, tell := s.begin(of.TownID, s.config.Now(), after); tell {
+		s.config.Raise(s.config.Environment.PluginAbsent(of, since, commands, fates[s.config.Policy]))
+	}
+}
+
+// Present takes in that a plugin replied to a request.
+func (s *Absences) Present(ctx context.Context, of alerts.About) {
+	if s.awaitRecalled(ctx) != nil {
+		return
+	}
+	if since, told := s.end(of.TownID); told {
+		s.config.Raise(s.config.Environment.PluginReturned(of, since))
+	}
+}
+
+// NotNeeded ends the absence of a plugin of a town that is bound to something else now.
+func (s *Absences) NotNeeded(townID string) {
+	if since, told := s.end(townID); told {
+		s.config.Raise(s.config.Environment.PluginNotNeeded(townID, since))
+	}
+}
+
+// fates say what becomes of the commands of a town that has no plugin.
+var fates = map[apply.Absent]string{
+	apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE when its attempts are over.",
+	apply.AbsentWait: "They wait until a plugin subscribes.",
+}
+
+// begin notes that a town has no plugin, and returns since when, and whether to tell: once, when it
+// has been so for a while, or at once.
+func (s *Absences) begin(
+	townID string, now time.Time, after time.Duration,
+) (since time.Time, tell bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.towns[townID]
+	if a == nil {
+		a = &absence{since: now, began: time.Now()}
+		s.towns[townID] = a
+	}
+	tell = !a.told && time.Since(a.began) >= after
+	a.told = a.told || tell
+	return a.since, tell
+}
+
+// end notes that a town has a plugin, and returns since when it had none, and whether that was
+// told.
+func (s *Absences) end(townID string) (since time.Time, told bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.towns[townID]
+	if a == nil {
+		return time.Time{}, false
+	}
+	delete(s.towns, townID)
+	return a.since, a.told
+}
+
+// recalledAlerts is how many of the latest alerts an instance looks through at its start.
+const recalledAlerts = 1000
+
+// recallTimeout bounds how long commands wait for that.
+const recallTimeout = 5 * time.Second
+
+// List reads a page of the alerts of a world, the newest first: see alerts.Alerts.List.
+type List func(ctx context.Context, after uint64, limit int) (alerts.Page, error)
+
+// Recall returns what takes from the stream of alerts, once, which towns had no plugin when the
+// servers before this one ended: that is not told again, but its end is. Until it has run, Absent
+// and Present wait for it.
+func (s *Absences) Recall(list List) func(context.Context) {
+	s.recalled = make(chan struct{})
+	return func(ctx context.Context) {
+		defer close(s.recalled)
+		ctx, cancel := context.WithTimeout(ctx, recallTimeout)
+		defer cancel()
+		page, err := list(ctx, 0, recalledAlerts)
+		if err == nil {
+			s.take(page.Alerts)
+		} else if ctx.Err() == nil {
+			s.config.Logger.Warn("the alerts cannot be read: that a plugin is absent may be told again",
+				"error", err)
+		}
+	}
+}
+
+func (s *Absences) awaitRecalled(ctx context.Context) error {
+	if s.recalled == nil {
+		return nil
+	}
+	select {
+	case <-s.recalled:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// take takes in the alerts that were raised before, the newest first.
+func (s *Absences) take(raised []alerts.Stored) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := map[string]bool{}
+	for i := range raised {
+		alert := &raised[i].Alert
+		of := alert.Code == runevents.PluginAbsent || alert.Code == runevents.PluginReturned
+		if !of || alert.TownID == "" || known[alert.TownID] {
+			continue
+		}
+		known[alert.TownID] = true
+		// Earlier versions have no since.
+		since, err := time.Parse(time.RFC3339Nano, cmp.Or(alert.Since, alert.At))
+		if alert.Code == runevents.PluginAbsent && err == nil {
+			s.towns[alert.TownID] = &absence{since: since, began: time.Now(), told: true}
+		}
+	}
+}
