@@ -35,6 +35,10 @@ var rooms = []struct {
 		jsonModule, natsModule, "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
 		"./worldengine/follow", "./worldengine/lifecycle", "./worldengine/wire",
 	}},
+	{"worldengine/inhand", false, []string{
+		"./handoff", "./runevents", "./worldengine/apply", "./worldengine/check", "./worldengine/commitlog",
+		"./worldengine/lifecycle", "./worldengine/runs", "./worldengine/town",
+	}},
 	{"worldengine/apply", false, []string{
 		jsonModule, natsModule, nuidModule,
 		"./handoff", "./runevents", "./runevents/recent", "./schemas", "./worldengine/town",

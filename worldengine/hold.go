@@ -14,12 +14,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// The run of a command that is being applied is PAUSED while its town, or the world, is. Its
-// RunPaused and RunResumed stand on the run's own subject. Any instance may emit them: which is due
-// is decided by the end of the run, and stored under its guard, so that each is there once, and
-// nothing is lost with the instance that took the signal
-// (docs/adr/0022-a-run-in-hand-is-paused.md).
-
 // watchHeld looks at the applications that this instance knows, until ctx is done: that their runs
 // are paused as their towns are, and that no pause waits for them for longer than its drain
 // timeout.
@@ -74,54 +68,11 @@ func (e *Engine) lookAtHeld(ctx context.Context, a *application) time.Time {
 // holdRun has the run that is pending in a town paused, or going on, as current says of the town.
 // What cannot be stored now, watchHeld stores.
 func (e *Engine) holdRun(ctx context.Context, townID string, current commitlog.Entry) {
-	pending, by := current.Pending, e.pauseOf(current)
-	p := e.newProducer(pending.Run)
-	_, err := e.runs.ExtendBy(ctx, townID, pending.Run, pending.Emitted, false,
-		func(tail *commitlog.RunTail) ([]runevents.Event, error) {
-			paused := tail.PausedAt > pending.Emitted
-			if tail.Closed || paused == (by != nil) {
-				return nil, nil
-			}
-			p.Restart()
-			if paused {
-				return released(p, tail, "")
-			}
-			p.ResumeAt(runevents.RunRunning)
-			err := lifecycle.EmitHeld(p, tail.Pauses+1, by.SignalID, by.Reason)
-			return p.Run().Events, err
-		})
+	err := e.inHand().Hold(ctx, townID, current.Pending, e.pauseOf(current))
 	if err != nil && ctx.Err() == nil {
 		e.config.Logger.Warn("a pause, or its end, is not told in a run yet; will try again",
-			"town", townID, "run", pending.Run.RunID, "error", err)
+			"town", townID, "run", current.Pending.Run.RunID, "error", err)
 	}
-}
-
-// released returns the event by which a paused run goes on.
-func released(
-	p *runevents.Producer, tail *commitlog.RunTail, reason string,
-) ([]runevents.Event, error) {
-	p.ResumeAt(runevents.RunIsPaused)
-	err := lifecycle.EmitReleased(p, tail.Pauses, reason)
-	return p.Run().Events, err
-}
-
-// unheld returns the events of the run of a that its end lacks. Where the run is paused and one of
-// them, or with ends what is to follow them, cannot be in a pause, it is resumed before: an attempt
-// starts when its pause is over, and a command whose outcome comes in a pause is concluded
-// (Execution Semantics v1, section 6, option A).
-func (e *Engine) unheld(
-	a *application, run *runevents.Run, tail *commitlog.RunTail, ends bool,
-) ([]runevents.Event, error) {
-	fresh, reason := tail.Without(run), ""
-	starts := func(event runevents.Event) bool { return event.EventType == runevents.StepStarted }
-	if tail.PausedAt <= a.Pending.Emitted || !ends && !slices.ContainsFunc(fresh, starts) {
-		return fresh, nil
-	}
-	if ends {
-		reason = "What became of the command is known: the run ends."
-	}
-	resumed, err := released(e.newProducer(run.Identity), tail, reason)
-	return append(resumed, fresh...), err
 }
 
 // Draining reports whether the command of a paused run is still being applied, and waited for. The run

@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
+	"worldengine/worldengine/inhand"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
@@ -143,7 +144,7 @@ func (e *Engine) commitAttempt(
 	ctx context.Context, a *application, current commitlog.Entry, failed *apply.Failure,
 	reached bool,
 ) error {
-	if err := e.extendAttempts(ctx, a, true); err != nil {
+	if err := e.inHand().RecordAttempts(ctx, a.run(), true); err != nil {
 		return err
 	}
 	next := current
@@ -198,7 +199,7 @@ func (e *Engine) commitEnd(
 	if err != nil {
 		return Answer{}, err
 	}
-	run, err := e.lastEvents(ctx, a, result, c.Failed, v)
+	run, err := e.inHand().End(ctx, a.run(), result, c.Failed, v)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -230,56 +231,21 @@ func (e *Engine) commitEnd(
 	return Answer{RunID: run.RunID, Result: result, JSON: encoded, Embodiment: c.Embodiment}, nil
 }
 
-// lastEvents returns the events that end the run of a. No other producer goes on with the run from
-// then on.
-func (e *Engine) lastEvents(
-	ctx context.Context, a *application, result *handoff.Result, failed *apply.Failure,
-	v *apply.Result,
-) (*runevents.Run, error) {
-	p, err := e.attemptsOf(a, true)
-	if err != nil {
-		return nil, err
-	}
-	tail, err := e.runs.ExtendBy(ctx, a.town, p.Run().Identity, a.Pending.Emitted, true,
-		func(tail *commitlog.RunTail) ([]runevents.Event, error) { return e.unheld(a, p.Run(), tail, true) })
-	if err != nil {
-		return nil, err
-	}
-	p.Persisted(tail.Next)
-	if err := lifecycle.EmitEnd(p, result, a.Pending.Attempt, failed, v); err != nil {
-		return nil, fmt.Errorf("worldengine: the events of a run: %w", err)
-	}
-	p.Run().Events = tail.Without(p.Run())
-	return p.Run(), nil
-}
-
 // recordAttempts stores that the attempts before this one have failed, and that this one has
 // started if it has. Where it cannot, the next commit of the run does.
 func (e *Engine) recordAttempts(ctx context.Context, a *application, started bool) {
-	if err := e.extendAttempts(ctx, a, started); err != nil {
+	if err := e.inHand().RecordAttempts(ctx, a.run(), started); err != nil {
 		e.config.Logger.Warn("the attempts of a run are not recorded yet; its next commit records them",
 			"run", a.runID, "error", err)
 	}
 }
 
-// extendAttempts is recordAttempts for a caller that deals with the error.
-func (e *Engine) extendAttempts(ctx context.Context, a *application, started bool) error {
-	p, err := e.attemptsOf(a, started)
-	if err != nil || len(p.Run().Events) == 0 {
-		return err
-	}
-	_, err = e.runs.ExtendBy(ctx, a.town, p.Run().Identity, a.Pending.Emitted, false,
-		func(tail *commitlog.RunTail) ([]runevents.Event, error) { return e.unheld(a, p.Run(), tail, false) })
-	return err
+// inHand returns what records the runs of commands that are being applied.
+func (e *Engine) inHand() *inhand.Store {
+	return &inhand.Store{Runs: e.runs, NewProducer: e.newProducer}
 }
 
-// attemptsOf returns a producer that goes on where the first commit of a run ended: see
-// lifecycle.EmitResumed.
-func (e *Engine) attemptsOf(a *application, started bool) (*runevents.Producer, error) {
-	p := e.newProducer(a.Pending.Run)
-	evaluation := check.Handoff(a.Handoff, nil, a.before).Outcome.Evaluation
-	if err := lifecycle.EmitResumed(p, a.Handoff, &evaluation, a.Pending, started); err != nil {
-		return nil, fmt.Errorf("worldengine: the events of a run: %w", err)
-	}
-	return p, nil
+// run returns the run of an application as it is recorded.
+func (a *application) run() *inhand.Run {
+	return &inhand.Run{Decoded: a.Decoded, TownID: a.town, Before: a.before}
 }
