@@ -146,7 +146,8 @@ func (e *Engine) adopt(ctx context.Context, a *application) bool {
 		if err == nil && time.Now().After(until) {
 			e.towns.Forget(a.town)
 			if !since.IsZero() {
-				a.stood = max(e.config.Now().Sub(latest(since, a.Pending.NotBefore)), 0)
+				now := e.config.Now()
+				a.stood = max(min(now.Sub(since), now.Sub(a.Pending.NotBefore)), 0)
 			}
 			return true
 		}
@@ -155,29 +156,9 @@ func (e *Engine) adopt(ctx context.Context, a *application) bool {
 	return false
 }
 
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// spans returns how long it is until the present attempt of a begins, and how long it lasts then. The
-// times in the log are by the clock of the instance that committed them: where that was this instance only
-// what lies between them counts, since its clock may have been set since; and no clock makes it longer than
-// they are apart.
+// spans returns how long it is until the present attempt of a begins, and how long it lasts then.
 func (e *Engine) spans(a *application) (pause, lasts time.Duration) {
-	p := a.Pending
-	if p.Attempt > 1 {
-		pause = e.config.Plugin.PauseAfter(p.Attempt - 1)
-	}
-	lasts = max(p.Deadline.Sub(p.NotBefore), 0)
-	if p.Attempt == a.begun {
-		return pause, lasts
-	}
-	now := e.config.Now().Add(-a.stood)
-	pause = min(max(p.NotBefore.Sub(now), 0), pause)
-	return pause, min(max(p.Deadline.Sub(now)-pause, 0), lasts)
+	return a.Pending.Spans(&e.config.Plugin, a.begun, e.config.Now().Add(-a.stood))
 }
 
 // attempt makes one logical attempt. It says false when ctx ended it.

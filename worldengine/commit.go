@@ -65,11 +65,7 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 		return Answer{}, err
 	}
 	failpoint.At(failpoint.Committed)
-	e.receipts.Remember(&dedupe.Receipt{
-		Place:  commitlog.ReceiptPlace(townID, d.result.IdempotencyKey),
-		TownID: townID, LogSeq: after.Seq, RunID: answer.RunID,
-		HandoffID: d.result.HandoffID, ResultID: d.result.ResultID, Result: answer.JSON, Addition: &addition,
-	})
+	e.receipts.Remember(commitlog.NewReceipt(&rec, after.Seq, d.result))
 	e.towns.Set(townID, after)
 	e.sample(answer.RunID, after.Seq)
 	return answer, nil
@@ -108,11 +104,7 @@ func (e *Engine) commitPending(
 		return err
 	}
 	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: townID, Run: run}
-	msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(townID)), &after)
-	if err != nil {
-		return err
-	}
-	if after.Seq, err = e.log.Commit(ctx, msg, d.before.Seq); err != nil {
+	if err := e.log.CommitTown(ctx, &rec, &after, d.before.Seq); err != nil {
 		e.towns.Forget(townID) // whatever it is now, the log knows
 		return err
 	}

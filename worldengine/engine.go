@@ -230,7 +230,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	if e.projector != nil {
 		e.background.Go(func() { e.project(ctx) })
 	}
-	e.background.Go(func() { e.watchConnection(ctx, nc) })
+	e.background.Go(func() { follow.Reconnects(ctx, nc, e.rewind) })
 	e.background.Go(func() { e.resumer().Run(ctx) })
 	e.background.Go(func() { e.waiting.Reap(ctx) })
 	e.background.Go(func() { e.signalFollower().Run(ctx) })
@@ -337,22 +337,9 @@ func (e *Engine) ensureInTurn(townID string) error {
 	})
 }
 
-// watchConnection forgets what a NATS server that was away may have lost: derived streams may have
-// lost their tail, so nothing counts as followed until it is seen again.
-func (e *Engine) watchConnection(ctx context.Context, nc *nats.Conn) {
-	status := nc.StatusChanged(nats.CONNECTED)
-	defer nc.RemoveStatusListener(status)
-	for {
-		select {
-		case <-status:
-			e.rewind(ctx)
-		case <-ctx.Done():
-			return
-		}
-	}
-}
-
-// rewind makes the followers read their positions again. Until the log's own end is known, which
+// rewind forgets what a NATS server that was away may have lost: derived streams may have lost their
+// tail, so nothing counts as followed until it is seen again. It makes the followers read their
+// positions again. Until the log's own end is known, which
 // may be lower than it was, nothing that was followed before counts.
 func (e *Engine) rewind(ctx context.Context) {
 	e.tail.Restart()

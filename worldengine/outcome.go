@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
@@ -18,7 +17,6 @@ import (
 	"worldengine/worldengine/inhand"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
-	"worldengine/worldengine/wire"
 )
 
 // commitOutcome commits what follows from the result of an attempt, in the town's turn, and
@@ -153,11 +151,7 @@ func (e *Engine) commitAttempt(
 		return err
 	}
 	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: a.town}
-	msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(a.town)), &next)
-	if err != nil {
-		return err
-	}
-	if next.Seq, err = e.log.Commit(ctx, msg, current.Seq); err != nil {
+	if err := e.log.CommitTown(ctx, &rec, &next, current.Seq); err != nil {
 		return err
 	}
 	failpoint.At(failpoint.Again)
@@ -209,22 +203,13 @@ func (e *Engine) commitEnd(
 		Kind: commitlog.KindHandoff, TownID: a.town, Result: encoded,
 		Handoff: current.Pending.Handoff, Addition: &addition, Run: run,
 	}
-	msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(a.town)), &after)
-	if err != nil {
-		return Answer{}, err
-	}
 	failpoint.At(failpoint.Closing)
-	if after.Seq, err = e.log.Commit(ctx, msg, current.Seq); err != nil {
+	if err := e.log.CommitTown(ctx, &rec, &after, current.Seq); err != nil {
 		return Answer{}, err
 	}
 	failpoint.At(failpoint.Concluded)
 	e.sample(run.RunID, after.Seq)
-	e.receipts.Remember(&dedupe.Receipt{
-		Place:  commitlog.ReceiptPlace(a.town, result.IdempotencyKey),
-		TownID: a.town, LogSeq: after.Seq, RunID: run.RunID,
-		HandoffID: result.HandoffID, ResultID: result.ResultID, Result: encoded,
-		Addition: &addition,
-	})
+	e.receipts.Remember(commitlog.NewReceipt(&rec, after.Seq, result))
 	e.towns.Set(a.town, after)
 	e.results.count(result.Status)
 	e.alertFailure(a, c.Failed)

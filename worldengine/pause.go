@@ -102,7 +102,7 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, err error) {
 		e.waiting.Leave(&d.Run) // the decision may be in the log
 		return
 	case errors.As(err, &paused):
-		why = lifecycle.Cancellation{SignalID: paused.By.SignalID, Code: string(paused.Code()), Reason: paused.reason()}
+		why = lifecycle.Cancellation{SignalID: paused.By.SignalID, Code: string(paused.Code()), Reason: paused.Reason()}
 	}
 	e.waiting.Cancel(ctx, &d.Run, why)
 }

@@ -14,7 +14,6 @@ import (
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/town"
-	"worldengine/worldengine/wire"
 	"worldengine/worldengine/worldfile"
 )
 
@@ -112,11 +111,8 @@ func (e *Engine) mayBind(binding apply.Binding) error {
 // take; the error is Put's, with the paths of a town-patch-request.v1.
 func (e *Engine) SubmitPatch(townID string, patch any, expected string, done func(Town, error)) error {
 	return e.submitChange(townID, done, func(current commitlog.Entry) (commitlog.Entry, error) {
-		switch {
-		case !current.State.Exists():
-			return commitlog.Entry{}, ErrUnknownTown
-		case current.State.Hash != expected:
-			return commitlog.Entry{}, &town.ConflictError{Expected: expected, Actual: current.State.Hash}
+		if err := current.State.MustBe(expected); err != nil {
+			return commitlog.Entry{}, err
 		}
 		state, err := current.State.Patch(patch)
 		if err != nil {
@@ -179,11 +175,7 @@ func (e *Engine) commitChange(
 			return err
 		}
 		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: townID}
-		msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(townID)), &after)
-		if err != nil {
-			return err
-		}
-		if after.Seq, err = e.log.Commit(ctx, msg, current.Seq); err != nil {
+		if err := e.log.CommitTown(ctx, &rec, &after, current.Seq); err != nil {
 			e.towns.Forget(townID)
 			return err
 		}

@@ -85,3 +85,19 @@ func (p *Pending) Next(failed Failure, reached bool, now time.Time, policy *Poli
 	n.Last = &failed
 	return &n
 }
+
+// Spans returns how long it is until the present attempt begins, and how long it lasts then. The
+// times in the log are by the clock of the instance that committed them: where that was this
+// instance, whose last attempt is begun, only what lies between them counts, since its clock may
+// have been set since; and no clock makes it longer than they are apart.
+func (p *Pending) Spans(policy *Policy, begun int64, now time.Time) (pause, lasts time.Duration) {
+	if p.Attempt > 1 {
+		pause = policy.PauseAfter(p.Attempt - 1)
+	}
+	lasts = max(p.Deadline.Sub(p.NotBefore), 0)
+	if p.Attempt == begun {
+		return pause, lasts
+	}
+	pause = min(max(p.NotBefore.Sub(now), 0), pause)
+	return pause, min(max(p.Deadline.Sub(now)-pause, 0), lasts)
+}

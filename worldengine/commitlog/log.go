@@ -164,6 +164,21 @@ func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, 
 	}
 }
 
+// CommitTown commits a record that leaves its town as after, guarded by the sequence of the town's
+// last message, and sets after.Seq. Its errors are those of Record.Message and of Commit.
+func (l *Log) CommitTown(ctx context.Context, rec *Record, after *Entry, guard uint64) error {
+	msg, err := rec.Message(wire.LogSubject(l.World, wire.TownToken(rec.TownID)), after)
+	if err != nil {
+		return err
+	}
+	seq, err := l.Commit(ctx, msg, guard)
+	if err != nil {
+		return err
+	}
+	after.Seq = seq
+	return nil
+}
+
 // Message returns the message at a sequence, which must be there.
 func (l *Log) Message(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	msg, err := l.Store.At(ctx, seq)

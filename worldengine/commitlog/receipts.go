@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/dedupe"
+	"worldengine/handoff"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/wire"
 )
@@ -84,4 +85,14 @@ func removeOldReceipts(
 		err = nil // another engine of this version was first
 	}
 	return err == nil, err
+}
+
+// NewReceipt returns the receipt of a handoff with that result, whose record was committed at seq.
+func NewReceipt(rec *Record, seq uint64, result *handoff.Result) *dedupe.Receipt {
+	return &dedupe.Receipt{
+		Place:  ReceiptPlace(rec.TownID, result.IdempotencyKey),
+		TownID: rec.TownID, LogSeq: seq, RunID: rec.Run.RunID,
+		HandoffID: result.HandoffID, ResultID: result.ResultID, Result: rec.Result,
+		Addition: rec.Addition,
+	}
 }

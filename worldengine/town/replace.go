@@ -39,12 +39,24 @@ func (state State) MayReplace(current State, expected string) error {
 		return ErrExists
 	case expected == "":
 		return nil
-	case !current.Exists():
-		return ErrUnknown
-	case current.Hash != expected:
-		return &ConflictError{Expected: expected, Actual: current.Hash}
-	case state.Epoch() < current.Epoch():
+	}
+	if err := current.MustBe(expected); err != nil {
+		return err
+	}
+	if state.Epoch() < current.Epoch() {
 		return &RegressionError{Day: state.Epoch(), Current: current.Epoch()}
+	}
+	return nil
+}
+
+// MustBe returns why a state is not that of a hash: ErrUnknown where there is no town, or
+// *ConflictError.
+func (state State) MustBe(expected string) error {
+	switch {
+	case !state.Exists():
+		return ErrUnknown
+	case state.Hash != expected:
+		return &ConflictError{Expected: expected, Actual: state.Hash}
 	}
 	return nil
 }
