@@ -80,7 +80,7 @@ func TestACommandWaitsForAnAbsentPlugin(t *testing.T) {
 func TestATownThatNeedsNoPluginIsNotAbsent(t *testing.T) {
 	t.Parallel()
 	srv := start(t, absentFor(apply.AbsentFail), withMetrics, func(c *server.Config) {
-		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts = 2*time.Second, 1
+		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts = 4*time.Second, 1
 	})
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
@@ -114,11 +114,11 @@ func TestTheTimeOfACommandBeginsWithThePlugin(t *testing.T) {
 func TestACommandFailsWithoutAPlugin(t *testing.T) {
 	t.Parallel()
 	srv := start(t, absentFor(""), func(c *server.Config) {
-		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts = 2*time.Second, 1
+		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts = 4*time.Second, 1
 	})
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
-	for i := range 3 {
+	for i := range 2 {
 		p := propose(at, handoff.AdvanceProject, "wall")
 		p.Reason = fmt.Sprint("Once more: ", i)
 		p.Priority = float64(i) / 10

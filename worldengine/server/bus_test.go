@@ -36,7 +36,7 @@ func TestTheBusMayBeDown(t *testing.T) {
 		o := c.send(chain.next())
 		require.Equal(t, handoff.Executed, o.result.Status)
 		runs = append(runs, o)
-		f := c.refused("run.events", mustJSON(t, map[string]any{"runId": o.runID}))
+		f := c.failureOf(c.request("run.events", mustJSON(t, map[string]any{"runId": o.runID})))
 		require.Equal(t, []any{503, "EVENTS_BEHIND"}, []any{f.Status, f.Code})
 	}
 	require.NoError(t, js.DeleteStream(t.Context(), "FULL"))
