@@ -16,10 +16,13 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+// answering answers a client.
+type answering = func(Answer, error)
+
 // application is a pending handoff that this instance works on: it asks the plugin or the console to
-// apply the command, and commits the outcome. Its goroutine owns what is not behind the lock of
-// applications.
+// apply the command, and commits the outcome. Its goroutine owns what is not the member's.
 type application struct {
+	apply.Member[answering]
 	apply.Decoded
 	town    string
 	runID   string
@@ -38,7 +41,6 @@ type application struct {
 	look  look
 	// finished says that it has got its answer. It is set in the town's turn.
 	finished bool
-	waiting  []func(Answer, error) // the clients that get the answer; behind the lock of applications
 }
 
 // ensureApplication has this instance work on the pending handoff of a town, unless it does already:
@@ -48,24 +50,30 @@ type application struct {
 func (e *Engine) ensureApplication(
 	townID string, current commitlog.Entry, done func(Answer, error),
 ) error {
-	if e.applications.join(townID, current.Pending.Run.RunID, done) {
+	var clients []answering
+	if done != nil {
+		clients = append(clients, done)
+	}
+	if e.applications.Join(townID, current.Pending.Run.RunID, clients...) {
 		return nil
 	}
 	app, err := current.Pending.Read()
 	if err != nil {
 		return err
 	}
+	of := apply.Identity{
+		TownID: townID, HandoffID: app.Handoff.HandoffID, RunID: app.Pending.Run.RunID,
+	}
 	a := &application{
-		Decoded: app, town: townID, runID: app.Pending.Run.RunID, before: current.State,
-		own: done != nil, replies: apply.NewMailbox(apply.Identity{
-			TownID: townID, HandoffID: app.Handoff.HandoffID, RunID: app.Pending.Run.RunID,
-		}),
+		Member:  apply.NewMember(of, app.Handoff.IdempotencyKey, clients...),
+		Decoded: app, town: townID, runID: of.RunID, before: current.State,
+		own: done != nil, replies: apply.NewMailbox(of),
 	}
 	if done != nil {
-		a.begun, a.waiting = a.Pending.Attempt, append(a.waiting, done)
+		a.begun = a.Pending.Attempt
 		a.look = look{next: time.Now().Add(e.config.Plugin.Resend), world: e.worldPause.Known().Seq}
 	}
-	if !e.applications.add(a, func() { e.runApplication(e.applyContext, a) }) && done != nil {
+	if !e.applications.Add(a, func() { e.runApplication(e.applyContext, a) }) && done != nil {
 		done(Answer{}, ErrInProgress)
 	}
 	return nil
@@ -109,7 +117,7 @@ func (e *Engine) finish(a *application, v apply.Result, answer Answer) {
 // release ends an application and answers the clients that wait for it.
 func (e *Engine) release(a *application, gaveUp bool, answer Answer, err error) {
 	e.plugins.Forget(a.replies, gaveUp)
-	for _, done := range e.applications.remove(a) {
+	for _, done := range e.applications.Remove(a) {
 		done(answer, err)
 	}
 }
@@ -285,7 +293,7 @@ func (e *Engine) waitUnpaused(
 		by := e.pauseOf(current)
 		switch {
 		case err != nil:
-			if ctx.Err() == nil && e.applications.unread.Ready() {
+			if ctx.Err() == nil && e.unread.Ready() {
 				e.config.Logger.Warn("a command waits: its town cannot be read, so it is not known "+
 					"whether it is paused; will try again", "town", a.town, "run", a.runID, "error", err)
 			}
@@ -309,7 +317,7 @@ func (e *Engine) waitUnpaused(
 
 // tellHeld tells the clients that wait for a why they wait for longer than they are to.
 func (e *Engine) tellHeld(a *application, why *PausedError) {
-	for _, done := range e.applications.takeWaiting(a) {
+	for _, done := range e.applications.TakeWaiting(a) {
 		done(Answer{}, why)
 	}
 }

@@ -224,7 +224,7 @@ func (e *Engine) controlOf(townID string, current commitlog.Entry, signalID stri
 }
 
 func (e *Engine) controlOfWorld(by *commitlog.PausedBy, signalID string) Control {
-	c := Control{By: by, Applying: e.applications.count(), SignalID: signalID}
+	c := Control{By: by, Applying: e.applications.Count(), SignalID: signalID}
 	c.Paused = c.By != nil
 	c.Draining = c.Paused && c.Applying > 0 && c.By.Draining(time.Now())
 	return c

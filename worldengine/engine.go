@@ -75,7 +75,9 @@ type Engine struct {
 	plugins      apply.ReplyRouter
 	indexPending func(ctx context.Context, townID string) error
 	index        *commitlog.PendingIndex
-	applications applications
+	applications apply.Set[*application, answering]
+	// unread lets one of the warnings through that a command waits since its town cannot be read.
+	unread       backoff.Seldom
 	absent       *presence.Absences
 	applyContext context.Context
 	stopApplying context.CancelFunc
@@ -369,7 +371,7 @@ func (e *Engine) rewind(ctx context.Context) {
 // that is being applied stays pending, unless its answer comes within moments: the server that serves the world
 // next goes on with it.
 func (e *Engine) Close(ctx context.Context) error {
-	e.applications.stop(ctx, e.stopApplying)
+	e.applications.Stop(ctx, e.stopApplying)
 	err := e.queue.Drain(ctx)
 	e.stop()
 	e.plugins.Close()

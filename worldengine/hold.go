@@ -19,7 +19,10 @@ import (
 // timeout.
 func (e *Engine) watchHeld(ctx context.Context) {
 	for backoff.Sleep(ctx, pollPause) == nil {
-		due := e.applications.due(time.Now(), e.worldPause.Known().Seq)
+		now, seen := time.Now(), e.worldPause.Known().Seq
+		due := slices.DeleteFunc(e.applications.All(), func(a *application) bool {
+			return a.look.world == seen && now.Before(a.look.next)
+		})
 		if len(due) == 0 {
 			continue
 		}

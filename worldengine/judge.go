@@ -39,7 +39,7 @@ type Answer struct {
 // ErrInProgress) means that done is not called.
 func (e *Engine) Submit(h *handoff.Handoff, done func(Answer, error)) error {
 	townID := h.Proposal.TownID
-	if e.applications.has(townID, h.IdempotencyKey) {
+	if e.applications.Has(townID, h.IdempotencyKey) {
 		return ErrInProgress
 	}
 	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
@@ -209,7 +209,7 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 			return false, err
 		}
 	}
-	if e.applications.has(d.Handoff.Proposal.TownID, d.Handoff.IdempotencyKey) {
+	if e.applications.Has(d.Handoff.Proposal.TownID, d.Handoff.IdempotencyKey) {
 		return false, ErrInProgress
 	}
 	by := e.pauseOf(current)

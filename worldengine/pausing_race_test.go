@@ -151,7 +151,7 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 		now, err := next.log.Load(t.Context(), "t")
 		return err != nil || now.Pending != nil && now.Pending.Run.RunID == current.Pending.Run.RunID
 	}
-	require.Eventually(t, func() bool { return next.applications.has("t", h.IdempotencyKey) }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return next.applications.Has("t", h.IdempotencyKey) }, 30*time.Second, time.Millisecond)
 	require.Never(t, func() bool { return !pending() }, 2*time.Second, 50*time.Millisecond)
 	_, err = next.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume, TownID: "t"})
 	require.NoError(t, err)

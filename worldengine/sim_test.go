@@ -269,9 +269,7 @@ func (s *sim) crash() {
 func (s *sim) kill(i int) {
 	e := s.engines[i]
 	e.dead = true
-	e.applications.mu.Lock()
-	e.applications.closed = true
-	e.applications.mu.Unlock()
+	e.applications.Close()
 	e.kill()
 	go func() { _ = e.queue.Drain(context.Background()) }() // what it had in hand finds that it is dead
 	for _, c := range s.clients {
