@@ -174,27 +174,34 @@ func (c *Config) newRunID() (string, error) {
 }
 
 func (c *Config) validate() error {
-	problems := []error{wire.ValidateWorld(c.World), c.Rules.Validate(), c.Apply.Validate(), c.Plugin.Validate()}
+	problems := []error{
+		wire.ValidateWorld(c.World), c.Rules.Validate(), c.Apply.Validate(), c.Plugin.Validate(),
+	}
 	if c.Apply == apply.RCON && c.RCON == nil {
-		problems = append(problems, errors.New("worldengine: to apply commands by rcon takes a console to do it"))
+		problems = append(problems,
+			errors.New("worldengine: to apply commands by rcon takes a console to do it"))
 	}
 	if c.DedupeRetention < time.Second || c.EventRetention < time.Second {
 		problems = append(problems, errors.New("worldengine: a retention is at least 1 s"))
 	}
 	if c.PauseWait < 0 {
-		problems = append(problems, errors.New("worldengine: a handoff cannot wait for a negative time in a pause"))
+		problems = append(problems,
+			errors.New("worldengine: a handoff cannot wait for a negative time in a pause"))
 	}
 	if c.EventLimit < -1 {
 		problems = append(problems,
-			fmt.Errorf("worldengine: a limit of run events is at least 1, or -1 for none, not %d", c.EventLimit))
+			fmt.Errorf("worldengine: a limit of run events is at least 1, or -1 for none, not %d",
+				c.EventLimit))
 	}
 	for name, value := range map[string]int64{
 		"history per town": c.HistoryPerTown, "replicas": int64(c.Replicas),
-		"workers": int64(c.Workers), "queue per town": int64(c.QueuePerTown), "queue": int64(c.QueueTotal),
+		"workers": int64(c.Workers), "queue": int64(c.QueueTotal),
+		"queue per town":    int64(c.QueuePerTown),
 		"delivery attempts": int64(c.DeliveryAttempts),
 	} {
 		if value < 1 {
-			problems = append(problems, fmt.Errorf("worldengine: %s must be at least 1, not %d", name, value))
+			problems = append(problems,
+				fmt.Errorf("worldengine: %s must be at least 1, not %d", name, value))
 		}
 	}
 	return errors.Join(problems...)

@@ -39,7 +39,8 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 			return DryRun{}, ErrInProgress
 		}
 	}
-	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, current.Seq, time.Now().Add(receiptsTimeout))
+	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, current.Seq,
+		time.Now().Add(receiptsTimeout))
 	if err != nil {
 		return DryRun{}, err
 	}

@@ -49,8 +49,8 @@ import (
 const (
 	// operationTimeout is how long one request may take once it has its town.
 	operationTimeout = 10 * time.Second
-	// receiptsTimeout is how long one request waits for its receipt, and minReceiptsWait how long one that
-	// had to wait for its town does.
+	// receiptsTimeout is how long one request waits for its receipt, and minReceiptsWait how long
+	// one that had to wait for its town does.
 	receiptsTimeout = commitlog.ReceiptsTimeout
 	minReceiptsWait = 100 * time.Millisecond
 	// pollPause is the pause between two looks at what the engine waits for.
@@ -133,10 +133,11 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		return nil, err
 	}
 	if config = config.withSettings(settings); config.Apply == apply.RCON && config.RCON == nil {
-		return nil, errors.New("worldengine: the world's setting apply is rcon, which takes a console: give " +
-			"--rcon-config FILE, or another --apply with --discard-history")
+		return nil, errors.New("worldengine: the world's setting apply is rcon, which takes a " +
+			"console: give --rcon-config FILE, or another --apply with --discard-history")
 	}
-	streams, err := commitlog.OpenStreams(ctx, js, config.World, settings, config.Replicas, config.Logger)
+	streams, err := commitlog.OpenStreams(ctx, js, config.World, settings,
+		config.Replicas, config.Logger)
 	if err != nil {
 		return nil, err
 	}
@@ -146,17 +147,21 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		}
 	}
 	log := &commitlog.Log{
-		World: config.World, Store: &commitlog.StreamStore{JetStream: js, Stream: streams.Log}, Stream: streams.Log,
+		World: config.World, Stream: streams.Log,
+		Store:      &commitlog.StreamStore{JetStream: js, Stream: streams.Log},
 		MaxPayload: nc.MaxPayload, MayStore: config.MayStore,
 		Committed: config.OnCommit, FetchWait: config.FetchWait, Draw: config.draw,
 	}
 	e := &Engine{
-		config: config, log: log, history: history.Reader{Log: log}, towns: commitlog.NewTowns(log), handover: commitlog.NewHandover(),
+		config: config, log: log, history: history.Reader{Log: log},
+		towns: commitlog.NewTowns(log), handover: commitlog.NewHandover(),
 		cancelled: newCancelled(),
 		index:     commitlog.NewPendingIndex(config.World, js, streams.Pending),
 	}
 	e.indexPending, e.absent = e.index.Put, e.newAbsences()
-	e.receipts = dedupe.New(config.World, streams.Receipts, func() { e.receiptFollower.Restart(math.MaxUint64) })
+	e.receipts = dedupe.New(config.World, streams.Receipts, func() {
+		e.receiptFollower.Restart(math.MaxUint64)
+	})
 	e.runs = runs.New(log, streams.Events, e.runConfig(js))
 	e.waiting = waiting.New(log, e.runs, e.index, e.waitingConfig(nuid.Next()))
 	seq, paused, err := log.WorldPause(ctx)
@@ -190,7 +195,8 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 		return fmt.Errorf("worldengine: JetStream: %w", err)
 	}
 	e.alerts = alerts.New(js, e.config.alerts())
-	letters := alerts.NewDeadLetters(js, e.config.World, e.config.Replicas, e.config.Logger, e.alerts.Raise)
+	letters := alerts.NewDeadLetters(js, e.config.World, e.config.Replicas,
+		e.config.Logger, e.alerts.Raise)
 	e.tail, err = commitlog.NewTail(ctx, followers, e.config.World, e.handover, e.config.Logger)
 	if err != nil {
 		return err
@@ -200,18 +206,21 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 			return nil
 		}
 		c.Name, c.Recreate, c.Retention = stream.Name, &stream, stream.MaxAge
-		c.Tail, c.GiveUp, c.Attempts, c.Logger = e.tail, letters.Keep, e.config.DeliveryAttempts, e.config.Logger
+		c.Tail, c.GiveUp, c.Attempts, c.Logger = e.tail, letters.Keep,
+			e.config.DeliveryAttempts, e.config.Logger
 		var f *follow.Follower
 		f, err = commitlog.NewFollower(ctx, followers, e.config.World, c)
 		return f
 	}
-	receipts, events := commitlog.DerivedStreams(e.config.World, e.config.settings(), e.config.Replicas)
+	receipts, events := commitlog.DerivedStreams(e.config.World,
+		e.config.settings(), e.config.Replicas)
 	e.receiptFollower = follower(receipts, follow.Config{
 		Derive: commitlog.DeriveReceipts(e.config.World), Advanced: e.receipts.Followed,
 		RecreateAfter: dedupe.RecreateAfter, LogLost: e.alertLogLost("No handoff is judged"),
 	})
 	e.eventFollower = follower(events, follow.Config{
-		Derive: commitlog.DeriveEvents(e.config.World), LogLost: e.alertLogLost("No run event is emitted"),
+		Derive:  commitlog.DeriveEvents(e.config.World),
+		LogLost: e.alertLogLost("No run event is emitted"),
 	})
 	if err != nil {
 		return err
@@ -253,7 +262,8 @@ func (e *Engine) runConfig(js jetstream.JetStream) runs.Config {
 	}
 }
 
-// waitingConfig is that of the waiting runs of this engine, which has a name of its own in the world.
+// waitingConfig is that of the waiting runs of this engine, which has a name of its own in the
+// world.
 func (e *Engine) waitingConfig(server string) waiting.Config {
 	return waiting.Config{
 		World: e.config.World, Server: server, NewProducer: e.newProducer, Ended: e.runEnded,
@@ -293,7 +303,8 @@ func (e *Engine) environment() alerts.Environment {
 
 func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
 	return queue.New[*delivery](ctx, queue.Config{
-		Workers: config.Workers, PerTown: config.QueuePerTown, Total: config.QueueTotal, Logger: config.Logger,
+		Workers: config.Workers, PerTown: config.QueuePerTown,
+		Total: config.QueueTotal, Logger: config.Logger,
 	})
 }
 
@@ -303,7 +314,8 @@ func (e *Engine) alertLogLost(what string) func(error) {
 	return func(err error) { e.alerts.Raise(e.environment().LogLost(what, err)) }
 }
 
-// alertStorage returns what tells operators that nothing is stored any more, and that something is again.
+// alertStorage returns what tells operators that nothing is stored any more, and that something is
+// again.
 func (e *Engine) alertStorage() func(error) {
 	var since time.Time
 	return func(err error) {
@@ -319,7 +331,8 @@ func (e *Engine) alertStorage() func(error) {
 // resumer returns what applies the commands that engines have left pending.
 func (e *Engine) resumer() *commitlog.Resumer {
 	return &commitlog.Resumer{
-		Log: e.log, Index: e.index, Ensure: e.ensureInTurn, Every: e.config.Plugin.Resend, Logger: e.config.Logger,
+		Log: e.log, Index: e.index, Ensure: e.ensureInTurn,
+		Every: e.config.Plugin.Resend, Logger: e.config.Logger,
 		Paused: func(towns int) { e.townsPaused.Store(int64(towns)) },
 	}
 }
@@ -339,10 +352,10 @@ func (e *Engine) ensureInTurn(townID string) error {
 	})
 }
 
-// rewind forgets what a NATS server that was away may have lost: derived streams may have lost their
-// tail, so nothing counts as followed until it is seen again. It makes the followers read their
-// positions again. Until the log's own end is known, which
-// may be lower than it was, nothing that was followed before counts.
+// rewind forgets what a NATS server that was away may have lost: derived streams may have lost
+// their tail, so nothing counts as followed until it is seen again. It makes the followers read
+// their positions again. Until the log's own end is known, which may be lower than it was, nothing
+// that was followed before counts.
 func (e *Engine) rewind(ctx context.Context) {
 	e.tail.Restart()
 	e.receiptFollower.Restart(math.MaxUint64)
@@ -366,10 +379,10 @@ func (e *Engine) rewind(ctx context.Context) {
 	}
 }
 
-// Close stops taking requests, finishes those in hand, stops the followers, and publishes the alerts
-// that were raised. ctx bounds the wait for what is in hand; what is cut off was not answered. A command
-// that is being applied stays pending, unless its answer comes within moments: the server that serves the world
-// next goes on with it.
+// Close stops taking requests, finishes those in hand, stops the followers, and publishes the
+// alerts that were raised. ctx bounds the wait for what is in hand; what is cut off was not
+// answered. A command that is being applied stays pending, unless its answer comes within moments:
+// the server that serves the world next goes on with it.
 func (e *Engine) Close(ctx context.Context) error {
 	e.applications.Stop(ctx, e.stopApplying)
 	err := e.queue.Drain(ctx)
@@ -398,12 +411,12 @@ func (e *Engine) newProjector(js jetstream.JetStream) *projection.Runner {
 	})
 }
 
-// knownAlerts is how many of the latest alerts count as raised when a projector starts: more than it can
-// raise again about the events that it looks back at.
+// knownAlerts is how many of the latest alerts count as raised when a projector starts: more than
+// it can raise again about the events that it looks back at.
 const knownAlerts = 2 * projection.DefaultLookback
 
-// project projects run events until ctx is done. What the stream of alerts has of the projectors before
-// is not raised again.
+// project projects run events until ctx is done. What the stream of alerts has of the projectors
+// before is not raised again.
 func (e *Engine) project(ctx context.Context) {
 	if e.alerts.Recall(ctx, knownAlerts) == nil {
 		e.projector.Run(ctx)

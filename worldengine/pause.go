@@ -12,21 +12,21 @@ import (
 	"worldengine/worldengine/waiting"
 )
 
-// queuedMoment is how long a handoff waits behind a command before its run is recorded. What waits for
-// less has RunQueued with its decision, and costs no message more.
+// queuedMoment is how long a handoff waits behind a command before its run is recorded. What waits
+// for less has RunQueued with its decision, and costs no message more.
 const queuedMoment = 100 * time.Millisecond
 
-// wait is what a delivery waits for: the end of a pause, of the world or of its town alone, or, where by
-// is nil, of a command that is being applied to the town.
+// wait is what a delivery waits for: the end of a pause, of the world or of its town alone, or,
+// where by is nil, of a command that is being applied to the town.
 type wait struct {
 	by    *commitlog.PausedBy
 	world bool
 }
 
-// park keeps the deliveries of a town that cannot be judged yet: d, whose turn it is, and those behind
-// it. Each has a run that says so. One whose run was cancelled is answered, and so is one that has waited for
-// Config.PauseWait when the town is paused; the error is that of d. Puts and patches behind them have
-// their turn in a pause. It owns the town.
+// park keeps the deliveries of a town that cannot be judged yet: d, whose turn it is, and those
+// behind it. Each has a run that says so. One whose run was cancelled is answered, and so is one
+// that has waited for Config.PauseWait when the town is paused; the error is that of d. Puts and
+// patches behind them have their turn in a pause. It owns the town.
 func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
 	townID := d.Handoff.Proposal.TownID
 	all := append([]*delivery{d}, e.queue.Items(townID)...)
@@ -56,16 +56,18 @@ func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
 		}
 	}
 	if err != nil && ctx.Err() == nil && e.waitTrouble.Ready() {
-		e.config.Logger.Warn("handoffs wait, and their runs cannot be recorded yet", "town", townID, "error", err)
+		e.config.Logger.Warn("handoffs wait, and their runs cannot be recorded yet",
+			"town", townID, "error", err)
 	}
 	if why.by != nil {
-		e.queue.RunOthers(ctx, townID) // what an operator puts right does not wait for the end of the pause
+		// What an operator puts right does not wait for the end of the pause.
+		e.queue.RunOthers(ctx, townID)
 	}
 	return nil
 }
 
-// recordWaiting records that a delivery waits, unless unheld says why it may not be recorded. The error
-// is why it need not wait any longer.
+// recordWaiting records that a delivery waits, unless unheld says why it may not be recorded. The
+// error is why it need not wait any longer.
 func (e *Engine) recordWaiting(ctx context.Context, w *delivery, why wait, unheld error) error {
 	err := unheld
 	switch {
@@ -80,7 +82,8 @@ func (e *Engine) recordWaiting(ctx context.Context, w *delivery, why wait, unhel
 		return &CancelledError{RunID: runID}
 	}
 	if err != nil && unheld == nil && ctx.Err() == nil && e.waitTrouble.Ready() {
-		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet", "run", runID, "error", err)
+		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet",
+			"run", runID, "error", err)
 	}
 	if why.by != nil && w.Waited() >= e.config.PauseWait {
 		return &PausedError{TownID: w.Handoff.Proposal.TownID, World: why.world, By: why.by, RunID: runID}
@@ -102,7 +105,9 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, err error) {
 		e.waiting.Leave(&d.Run) // the decision may be in the log
 		return
 	case errors.As(err, &paused):
-		why = lifecycle.Cancellation{SignalID: paused.By.SignalID, Code: string(paused.Code()), Reason: paused.Reason()}
+		why = lifecycle.Cancellation{
+			SignalID: paused.By.SignalID, Code: string(paused.Code()), Reason: paused.Reason(),
+		}
 	}
 	e.waiting.Cancel(ctx, &d.Run, why)
 }

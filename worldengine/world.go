@@ -71,26 +71,33 @@ func (e *Engine) Put(ctx context.Context, state town.State, expected string) (To
 	return e.putBound(ctx, state, expected, "")
 }
 
-func (e *Engine) putBound(ctx context.Context, state town.State, expected string, binding apply.Binding) (Town, error) {
-	return queue.Wait(ctx, func(done func(Town, error)) error { return e.SubmitPut(state, expected, binding, done) })
+func (e *Engine) putBound(
+	ctx context.Context, state town.State, expected string, binding apply.Binding,
+) (Town, error) {
+	return queue.Wait(ctx, func(done func(Town, error)) error {
+		return e.SubmitPut(state, expected, binding, done)
+	})
 }
 
 // SubmitPut is Put for a caller that does not wait: done is called once, from another goroutine,
 // unless SubmitPut itself fails. binding, unless it is "", becomes the town's own.
-func (e *Engine) SubmitPut(state town.State, expected string, binding apply.Binding, done func(Town, error)) error {
+func (e *Engine) SubmitPut(
+	state town.State, expected string, binding apply.Binding, done func(Town, error),
+) error {
 	if binding != "" {
 		if err := e.mayBind(binding); err != nil {
 			return err
 		}
 	}
-	return e.submitChange(state.Snapshot.TownID, done, func(current commitlog.Entry) (commitlog.Entry, error) {
-		if err := state.MayReplace(current.State, expected); err != nil {
-			return commitlog.Entry{}, err
-		}
-		current.State = state
-		current.Apply = cmp.Or(binding, current.Apply)
-		return current, nil
-	})
+	return e.submitChange(state.Snapshot.TownID, done,
+		func(current commitlog.Entry) (commitlog.Entry, error) {
+			if err := state.MayReplace(current.State, expected); err != nil {
+				return commitlog.Entry{}, err
+			}
+			current.State = state
+			current.Apply = cmp.Or(binding, current.Apply)
+			return current, nil
+		})
 }
 
 // mayBind refuses a binding that this engine cannot serve.
@@ -101,7 +108,9 @@ func (e *Engine) mayBind(binding apply.Binding) error {
 	}
 	if err != nil {
 		message := strings.TrimPrefix(err.Error(), "worldengine: ")
-		return schemas.Invalid(schemas.TownPutRequest, schemas.Violation{Path: "/apply", Message: message})
+		return schemas.Invalid(schemas.TownPutRequest, schemas.Violation{
+			Path: "/apply", Message: message,
+		})
 	}
 	return nil
 }
@@ -109,7 +118,9 @@ func (e *Engine) mayBind(binding apply.Binding) error {
 // SubmitPatch changes members of a town's state: patch is a JSON Merge Patch (RFC 7396) of the
 // state of the hash expected. What comes out must be a valid state of the same town that Put would
 // take; the error is Put's, with the paths of a town-patch-request.v1.
-func (e *Engine) SubmitPatch(townID string, patch any, expected string, done func(Town, error)) error {
+func (e *Engine) SubmitPatch(
+	townID string, patch any, expected string, done func(Town, error),
+) error {
 	return e.submitChange(townID, done, func(current commitlog.Entry) (commitlog.Entry, error) {
 		if err := current.State.MustBe(expected); err != nil {
 			return commitlog.Entry{}, err
@@ -192,7 +203,9 @@ func (e *Engine) commitChange(
 
 // townOf returns what callers are told of a town.
 func (e *Engine) townOf(current commitlog.Entry) Town {
-	t := Town{State: current.State, Revision: current.Seq, Apply: cmp.Or(current.Apply, e.config.Apply)}
+	t := Town{
+		State: current.State, Revision: current.Seq, Apply: cmp.Or(current.Apply, e.config.Apply),
+	}
 	if current.Pending != nil {
 		t.PendingRunID = current.Pending.Run.RunID
 	}
@@ -202,7 +215,9 @@ func (e *Engine) townOf(current commitlog.Entry) Town {
 
 // List returns up to limit towns whose id comes after the given one, in the order of their ids'
 // bytes, and whether there are more.
-func (e *Engine) List(ctx context.Context, after string, limit int) ([]commitlog.Summary, bool, error) {
+func (e *Engine) List(
+	ctx context.Context, after string, limit int,
+) ([]commitlog.Summary, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	return e.log.List(ctx, after, limit, e.config.Logger)
@@ -222,7 +237,8 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 		case err == nil:
 			created++
 		case !errors.Is(err, town.ErrExists):
-			return created, fmt.Errorf("worldengine: town %q of the world file: %w", t.State.Snapshot.TownID, err)
+			return created, fmt.Errorf("worldengine: town %q of the world file: %w",
+				t.State.Snapshot.TownID, err)
 		}
 	}
 	return created, nil
