@@ -19,7 +19,8 @@ var rooms = []struct {
 	{"runevents/recent", true, nil},
 	{"schemas", true, []string{jsonModule, "github.com/santhosh-tekuri/jsonschema/v5"}},
 	{"handoff", true, []string{jsonModule, "./schemas"}},
-	{"runevents", true, []string{jsonModule, uuidModule, "./schemas", "./runevents/recent"}},
+	{"trace", true, nil},
+	{"runevents", true, []string{jsonModule, uuidModule, "./schemas", "./runevents/recent", "./trace"}},
 	{"worldengine/wire", true, nil},
 	{"worldengine/queue", true, nil},
 	{"worldengine/backoff", true, nil},
@@ -41,7 +42,7 @@ var rooms = []struct {
 	}},
 	{"worldengine/apply", false, []string{
 		jsonModule, natsModule, nuidModule,
-		"./handoff", "./runevents", "./runevents/recent", "./schemas", "./worldengine/town",
+		"./handoff", "./runevents", "./runevents/recent", "./schemas", "./trace", "./worldengine/town",
 	}},
 	{"worldengine/follow", false, []string{natsModule, "./worldengine/backoff", "./worldengine/wire"}},
 	{"worldengine/commitlog", false, []string{
@@ -59,7 +60,7 @@ var rooms = []struct {
 	}},
 	{"worldengine/worldfile", false, []string{"./schemas", "./worldengine/apply", "./worldengine/town"}},
 	{"worldengine/alerts", false, []string{
-		jsonModule, natsModule, "./runevents", "./worldengine/backoff", "./worldengine/follow", "./worldengine/wire",
+		jsonModule, natsModule, "./runevents", "./trace", "./worldengine/backoff", "./worldengine/follow", "./worldengine/wire",
 	}},
 	{"worldengine/presence", false, []string{
 		"./runevents", "./worldengine/alerts", "./worldengine/apply",
@@ -69,12 +70,12 @@ var rooms = []struct {
 		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/queue", "./worldengine/wire",
 	}},
 	{"worldengine/fsck", false, []string{
-		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas",
+		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas", "./trace",
 		"./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff", "./worldengine/commitlog",
 		"./worldengine/follow", "./worldengine/lifecycle", "./worldengine/town", "./worldengine/wire",
 	}},
 	{"worldengine/client", false, []string{
-		jsonModule, natsModule, "./handoff", "./runevents", "./schemas", "./worldengine/backoff",
+		jsonModule, natsModule, "./handoff", "./runevents", "./schemas", "./trace", "./worldengine/backoff",
 		"./worldengine/natsconn", "./worldengine/town", "./worldengine/wire",
 	}},
 	{"worldengine/emit", false, []string{

@@ -4,6 +4,7 @@ import (
 	"cmp"
 
 	"worldengine/runevents/recent"
+	"worldengine/trace"
 )
 
 // AlertCode is the machine-readable code of an alert.
@@ -126,6 +127,8 @@ type Alert struct {
 	Message    string `json:"message"`
 	// At is when it was raised, by the clock of the Projector; the pure functions leave it empty.
 	At string `json:"at,omitzero"`
+	// Trace is that of the run, for the log line of the alert; its JSON does not have it.
+	Trace trace.Context `json:"-"`
 }
 
 // ID is what makes two alerts the same: code|runId|eventId, and where there is no eventId the

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/trace"
 )
 
 // EventType names what happened. The set is open: consumers tolerate types they do not know.
@@ -106,6 +108,9 @@ type Identity struct {
 	EnvironmentID string `json:"environmentId"`
 	PlanID        string `json:"planId"`
 	PlanVersion   string `json:"planVersion"`
+	// Trace is that of the request which the run answers, where it had one. It is stored with the
+	// run; no event has it as a member: those on the bus have it in their headers.
+	Trace trace.Context `json:"trace,omitzero"`
 }
 
 // engineAttempt is the engineAttemptId of every event of the engine: NATS shows no attempts of its

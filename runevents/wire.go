@@ -5,6 +5,8 @@ import (
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/trace"
 )
 
 // AppendJSON appends the record as one compact JSON object, members in the order of the contract:
@@ -71,6 +73,9 @@ func (r *Run) AppendJSON(b []byte) ([]byte, error) {
 	w.text(`,"environmentId":`, r.EnvironmentID)
 	w.text(`,"planId":`, r.PlanID)
 	w.text(`,"planVersion":`, r.PlanVersion)
+	if !r.Trace.IsZero() {
+		w.trace(&r.Trace)
+	}
 	w.number(`,"firstSeq":`, r.FirstSeq)
 	w.b = append(w.b, `,"events":[`...)
 	for i := range r.Events {
@@ -97,6 +102,14 @@ func (w *objectWriter) text(before, value string) {
 
 func (w *objectWriter) number(before string, value int64) {
 	w.b = strconv.AppendInt(append(w.b, before...), value, 10)
+}
+
+func (w *objectWriter) trace(c *trace.Context) {
+	w.text(`,"trace":{"traceparent":`, c.Parent)
+	if c.State != "" {
+		w.text(`,"tracestate":`, c.State)
+	}
+	w.b = append(w.b, '}')
 }
 
 func (w *objectWriter) event(e *Event) {

@@ -6,6 +6,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
+
+	"worldengine/trace"
 )
 
 // The JSON written by hand is what the library writes, for records with and without what is
@@ -21,6 +23,9 @@ func TestAppendJSON(t *testing.T) {
 		run := Run{
 			Identity: Identity{RunID: "r", TenantID: "t", ProjectID: "p", EnvironmentID: "e", PlanID: "id", PlanVersion: "v"},
 			FirstSeq: 7, Events: []Event{event, event},
+		}
+		if event.StepID != "" {
+			run.Trace = trace.Context{Parent: "p \"", State: string(event.Payload)}
 		}
 		want, err := json.Marshal(&run)
 		require.NoError(t, err)

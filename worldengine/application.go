@@ -63,6 +63,7 @@ func (e *Engine) ensureApplication(
 	}
 	of := apply.Identity{
 		TownID: townID, HandoffID: app.Handoff.HandoffID, RunID: app.Pending.Run.RunID,
+		Trace: app.Pending.Run.Trace,
 	}
 	a := &application{
 		Member:  apply.NewMember(of, app.Handoff.IdempotencyKey, clients...),
@@ -295,7 +296,8 @@ func (e *Engine) waitUnpaused(
 		case err != nil:
 			if ctx.Err() == nil && e.unread.Ready() {
 				e.config.Logger.Warn("a command waits: its town cannot be read, so it is not known "+
-					"whether it is paused; will try again", "town", a.town, "run", a.runID, "error", err)
+					"whether it is paused; will try again",
+					"town", a.town, "run", a.runID, a.replies.Trace.LogAttr(), "error", err)
 			}
 		case e.supersededBy(current, a):
 			return waited, true

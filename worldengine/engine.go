@@ -267,8 +267,8 @@ func (e *Engine) runConfig(js jetstream.JetStream) runs.Config {
 func (e *Engine) waitingConfig(server string) waiting.Config {
 	return waiting.Config{
 		World: e.config.World, Server: server, NewProducer: e.newProducer, Ended: e.runEnded,
-		Left: func(runID, townID string, err error) {
-			e.alerts.RaiseOnce(e.environment().LeftWaiting(runID, townID, err))
+		Left: func(run runevents.Identity, townID string, err error) {
+			e.alerts.RaiseOnce(e.environment().LeftWaiting(run, townID, err))
 		},
 		Logger: e.config.Logger,
 	}

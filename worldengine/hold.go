@@ -74,7 +74,8 @@ func (e *Engine) holdRun(ctx context.Context, townID string, current commitlog.E
 	err := e.inHand().Hold(ctx, townID, current.Pending, e.pauseOf(current))
 	if err != nil && ctx.Err() == nil {
 		e.config.Logger.Warn("a pause, or its end, is not told in a run yet; will try again",
-			"town", townID, "run", current.Pending.Run.RunID, "error", err)
+			"town", townID, "run", current.Pending.Run.RunID,
+			current.Pending.Run.Trace.LogAttr(), "error", err)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/trace"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
@@ -38,6 +39,11 @@ type Answer struct {
 // judged in the order of their submission. An error of Submit itself (ErrOverloaded, ErrStopping,
 // ErrInProgress) means that done is not called.
 func (e *Engine) Submit(h *handoff.Handoff, done func(Answer, error)) error {
+	return e.SubmitTraced(h, trace.Context{}, done)
+}
+
+// SubmitTraced is Submit for a handoff that came with a trace context, which the run has from then on.
+func (e *Engine) SubmitTraced(h *handoff.Handoff, of trace.Context, done func(Answer, error)) error {
 	townID := h.Proposal.TownID
 	if e.applications.Has(townID, h.IdempotencyKey) {
 		return ErrInProgress
@@ -46,6 +52,7 @@ func (e *Engine) Submit(h *handoff.Handoff, done func(Answer, error)) error {
 	if err != nil {
 		return err
 	}
+	run.Trace = of
 	d := &delivery{Run: waiting.Run{Identity: run, Handoff: h, Queued: time.Now()}, done: done}
 	return e.queue.SubmitItem(townID, d, func(ctx context.Context, t queue.Turn) queue.Result {
 		return e.take(ctx, d, t)

@@ -46,7 +46,7 @@ func (e *Engine) commitOutcome(ctx context.Context, a *application, v apply.Resu
 			return over
 		}
 		e.config.Logger.Warn("the outcome of a command cannot be committed; will try again",
-			"town", a.town, "run", a.runID, "error", err)
+			"town", a.town, "run", a.runID, a.replies.Trace.LogAttr(), "error", err)
 		if pauses.Wait(ctx) != nil {
 			return true
 		}
@@ -100,7 +100,7 @@ func (e *Engine) commitOnce(
 	if v.Embodiment != nil && c.Failed == nil && c.Embodiment == nil {
 		e.config.Logger.Warn("the embodiment that a plugin reported is left out: "+
 			"it must be {backendHint?: string|null, "+
-			"actions?: [object]} of 16 KiB at most", "town", a.town, "run", a.runID)
+			"actions?: [object]} of 16 KiB at most", "town", a.town, "run", a.runID, a.replies.Trace.LogAttr())
 	}
 	if c.Again {
 		c.Failed.At = v.At
@@ -221,7 +221,7 @@ func (e *Engine) commitEnd(
 func (e *Engine) recordAttempts(ctx context.Context, a *application, started bool) {
 	if err := e.inHand().RecordAttempts(ctx, a.run(), started); err != nil {
 		e.config.Logger.Warn("the attempts of a run are not recorded yet; its next commit records them",
-			"run", a.runID, "error", err)
+			"run", a.runID, a.replies.Trace.LogAttr(), "error", err)
 	}
 }
 

@@ -83,7 +83,7 @@ func (e *Engine) recordWaiting(ctx context.Context, w *delivery, why wait, unhel
 	}
 	if err != nil && unheld == nil && ctx.Err() == nil && e.waitTrouble.Ready() {
 		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet",
-			"run", runID, "error", err)
+			"run", runID, w.Identity.Trace.LogAttr(), "error", err)
 	}
 	if why.by != nil && w.Waited() >= e.config.PauseWait {
 		return &PausedError{TownID: w.Handoff.Proposal.TownID, World: why.world, By: why.by, RunID: runID}

@@ -193,7 +193,7 @@ func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
 	log.Store = store
 	e := &Engine{log: log, config: Config{Logger: slog.New(slog.NewTextHandler(said, nil))}}
 	e.worldPause = signals.NewWorldPause(log, signals.Pause{}, func() {})
-	e.waitUnpaused(ctx, &application{town: "t", runID: "r"})
+	e.waitUnpaused(ctx, &application{town: "t", runID: "r", replies: apply.NewMailbox(apply.Identity{})})
 	require.Equal(t, 3, store.tries)
 	require.Equal(t, 1, strings.Count(said.String(), "cannot be read"), said.String())
 }

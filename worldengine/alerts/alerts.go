@@ -139,6 +139,7 @@ func (a *Alerts) log(alert *runevents.Alert) {
 			attrs = append(attrs, slog.String(field.name, field.value))
 		}
 	}
+	attrs = append(attrs, alert.Trace.LogAttr())
 	a.logger.LogAttrs(context.Background(), level, string(alert.Code), attrs...)
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"worldengine/runevents"
+	"worldengine/trace"
 )
 
 // Environment makes the engine's own alerts, which name it. Their texts say what happened, what it
@@ -12,7 +13,10 @@ import (
 type Environment struct{ TenantID, ProjectID, EnvironmentID string }
 
 // About is what an alert is about. Members that do not apply are "".
-type About struct{ TownID, HandoffID, RunID string }
+type About struct {
+	TownID, HandoffID, RunID string
+	Trace                    trace.Context // of the run
+}
 
 // LateAnswer is that a game has applied a command that failed here.
 func (e Environment) LateAnswer(of About) runevents.Alert {
@@ -66,14 +70,14 @@ func (e Environment) PluginNotNeeded(townID string, since time.Time) runevents.A
 
 // LeftWaiting is that a server did not judge a handoff that waited in it. err keeps its run from
 // being cancelled; nil once it is.
-func (e Environment) LeftWaiting(runID, townID string, err error) runevents.Alert {
+func (e Environment) LeftWaiting(run runevents.Identity, townID string, err error) runevents.Alert {
 	message := fmt.Sprintf("The server in which a handoff for town %q waited did not judge it: it has died, or it could not "+
 		"reach the log. The run was cancelled; nothing was judged, and the key is free.", townID)
 	if err != nil {
 		message = fmt.Sprintf("The server in which a handoff for town %q waited did not judge it, and the run cannot be "+
 			"cancelled: %s. It is tried again; handoffctl run cancel ends it too.", townID, err)
 	}
-	return e.alert(runevents.RunLeftWaiting, About{RunID: runID}, message)
+	return e.alert(runevents.RunLeftWaiting, About{RunID: run.RunID, Trace: run.Trace}, message)
 }
 
 // DrainTimeout is that commands were still being applied when a pause of the world, or of the town,
@@ -107,7 +111,7 @@ func (e Environment) StorageRecovered(since time.Time) runevents.Alert {
 func (e Environment) alert(code runevents.AlertCode, of About, message string) runevents.Alert {
 	return runevents.Alert{
 		Code: code, Severity: code.Severity(), RunID: of.RunID, HandoffID: of.HandoffID,
-		TenantID: e.TenantID, ProjectID: e.ProjectID, EnvironmentID: e.EnvironmentID, Message: message,
+		TenantID: e.TenantID, ProjectID: e.ProjectID, EnvironmentID: e.EnvironmentID, Message: message, Trace: of.Trace,
 	}
 }
 

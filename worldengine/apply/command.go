@@ -8,6 +8,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/trace"
 	"worldengine/worldengine/town"
 )
 
@@ -41,6 +42,8 @@ type Command struct {
 	// when the request was sent. A plugin does not begin to apply a command after it.
 	Deadline  time.Time `json:"deadline"`
 	TimeoutMs int64     `json:"timeoutMs"`
+	// Trace is that of the handoff, in the headers of the request: no member of its JSON.
+	Trace trace.Context `json:"-"`
 }
 
 // NewCommand returns the command of an accepted handoff that takes its town from before to

@@ -14,6 +14,7 @@ import (
 
 	"worldengine/runevents/recent"
 	"worldengine/schemas"
+	"worldengine/trace"
 )
 
 // ReplyRouter sends the requests of applications, and takes the answers of plugins to them.
@@ -26,7 +27,11 @@ type ReplyRouter interface {
 }
 
 // Identity names the application that a mailbox is of.
-type Identity struct{ TownID, HandoffID, RunID string }
+type Identity struct {
+	TownID, HandoffID, RunID string
+	// Trace goes into the headers of its requests.
+	Trace trace.Context
+}
 
 // Applied reports whether a reply says that the command was applied.
 func (i Identity) Applied(msg *nats.Msg) bool {
@@ -197,7 +202,10 @@ func (i *Inbox) Ask(subject string, m *Mailbox, attempt int64, data []byte) erro
 	i.open[m.token] = m
 	m.tally.of(attempt).asked++
 	i.mu.Unlock()
-	if err := i.nc.PublishRequest(subject, fmt.Sprint(i.prefix, m.token, ".", attempt), data); err != nil {
+	msg := &nats.Msg{
+		Subject: subject, Reply: fmt.Sprint(i.prefix, m.token, ".", attempt), Data: data, Header: m.Trace.Header(nil),
+	}
+	if err := i.nc.PublishMsg(msg); err != nil {
 		return fmt.Errorf("worldengine: the request could not be sent: %w", err)
 	}
 	return nil

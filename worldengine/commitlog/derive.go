@@ -87,6 +87,11 @@ func DeriveEvents(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
 			return nil, err
 		}
 		messages, err := eventMessages(world, wire.TokenOf(decided.TownID), decided.Run.Records(meta.Timestamp))
+		if !decided.Run.Trace.IsZero() {
+			for _, m := range messages {
+				m.Header = decided.Run.Trace.Header(m.Header)
+			}
+		}
 		if kind == KindEvents {
 			for _, m := range messages {
 				m.Header[wire.KindHeader] = []string{string(kind)}

@@ -19,6 +19,8 @@
 // subject, since an engine has one for all its requests of an attempt. A command whose deadline
 // passes before its turn comes is not begun.
 //
+// Command.Trace is the W3C trace context of the handoff, where the agent sent one.
+//
 // # What it cannot know
 //
 // Between the game's change and the Memory's "done" the process may end, Apply may return an error,

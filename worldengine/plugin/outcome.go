@@ -81,7 +81,7 @@ func (p *Plugin) settle(c *apply.Command, answer apply.Answer, err error) apply.
 	}
 	if err != nil {
 		p.config.Logger.Error("it is not known whether a command is applied", "applyId", c.ApplyID,
-			"run", c.RunID, "town", c.TownID, "type", string(c.Type), "argument", c.Argument(), "error", err)
+			"run", c.RunID, c.Trace.LogAttr(), "town", c.TownID, "type", string(c.Type), "argument", c.Argument(), "error", err)
 		answer = apply.Later(c, apply.InProgress, p.config.RetryAfter)
 	}
 	if p.config.Recover != nil {

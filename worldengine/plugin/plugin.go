@@ -10,6 +10,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"worldengine/trace"
 	"worldengine/worldengine/apply"
 )
 
@@ -115,6 +116,7 @@ func (p *Plugin) read(msg *nats.Msg) (*apply.Command, error) {
 	if msg.Subject != subjectOf(p.config.World, c.TownID) {
 		return nil, fmt.Errorf("it is about the town %q", c.TownID)
 	}
+	c.Trace = trace.FromHeader(msg.Header)
 	return c, nil
 }
 

@@ -11,9 +11,11 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/trace"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/wire"
 )
 
 func TestACommandIsAppliedOnceAndItsAnswerRepeated(t *testing.T) {
@@ -25,6 +27,28 @@ func TestACommandIsAppliedOnceAndItsAnswerRepeated(t *testing.T) {
 		require.Equal(t, apply.Done(c), e.ask(attempt(c, n+1)))
 	}
 	require.Equal(t, 1, g.times(c))
+}
+
+// The trace of a handoff is in the headers of the request, and the author has it in the command.
+func TestACommandHasItsTrace(t *testing.T) {
+	t.Parallel()
+	e, seen := newEngine(t), make(chan trace.Context, 1)
+	e.serve(plugin.Config{Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+		seen <- c.Trace
+		return apply.Done(c), nil
+	}})
+	for n, want := range []trace.Context{
+		trace.Parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "rojo=1"), {},
+	} {
+		c := command(t, "t", n)
+		data, err := c.MarshalWire(time.Now())
+		require.NoError(t, err)
+		_, err = e.nc.RequestMsg(&nats.Msg{
+			Subject: wire.ApplySubject("main", wire.TownToken("t")), Header: want.Header(nil), Data: data,
+		}, soon)
+		require.NoError(t, err)
+		require.Equal(t, want, <-seen)
+	}
 }
 
 func TestTheTrueSnapshotIsRepeatedToo(t *testing.T) {

@@ -69,6 +69,7 @@ func (s *Store) Reopen(ctx context.Context, townID string, identity runevents.Id
 		_, err = s.log.Commit(ctx, msg, tail.Guard)
 	}
 	if err != nil {
-		s.config.Logger.Warn("a run takes no events of others until its end", "run", identity.RunID, "error", err)
+		s.config.Logger.Warn("a run takes no events of others until its end", "run", identity.RunID,
+			identity.Trace.LogAttr(), "error", err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/trace"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/wire"
@@ -20,6 +21,7 @@ type request struct {
 	rights access.Rights
 	// revision is that of the result in the answer.
 	revision handoff.Revision
+	trace    trace.Context
 	parsed   chan struct{} // closed when handoff and err are set
 	handoff  *handoff.Handoff
 	err      error
@@ -53,7 +55,7 @@ func (s *Service) takeHandoff(r *incoming) {
 	}
 	next := &request{
 		reply: r.reply, slot: held, data: r.data, rights: r.rights, revision: revision,
-		parsed: make(chan struct{}),
+		trace: trace.FromHeader(r.header), parsed: make(chan struct{}),
 	}
 	// Both channels have room for every request that has a slot.
 	s.ordered <- next
@@ -95,7 +97,7 @@ func (s *Service) submitHandoffs() {
 	for r := range s.ordered {
 		<-r.parsed
 		if r.err == nil {
-			r.err = s.engine.Submit(r.handoff, func(answer worldengine.Answer, err error) {
+			r.err = s.engine.SubmitTraced(r.handoff, r.trace, func(answer worldengine.Answer, err error) {
 				s.answerHandoff(r, answer, err)
 			})
 		}

@@ -124,6 +124,13 @@ func TestFsckFindsDamagedEvents(t *testing.T) {
 			},
 			what: []string{"the log derives no header Kind"}, seq: at + 1,
 		},
+		"a trace that the log does not have": {
+			do: func(all messages) messages {
+				all[at].Header["traceparent"] = []string{"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
+				return all
+			},
+			what: []string{"the log derives no header traceparent"}, seq: at + 1,
+		},
 		"no place": {
 			do: func(all messages) messages {
 				delete(all[at].Header, "Log-Part")

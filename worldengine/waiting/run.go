@@ -140,7 +140,7 @@ func (s *Store) Cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) 
 	}
 	s.Leave(r)
 	s.config.Logger.Warn("a waiting run is left without an end; the server ends it later",
-		"run", r.Identity.RunID, "error", err)
+		"run", r.Identity.RunID, r.Identity.Trace.LogAttr(), "error", err)
 }
 
 func (s *Store) cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) error {

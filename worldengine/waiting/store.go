@@ -79,7 +79,7 @@ type Config struct {
 	Ended func(ctx context.Context, runID string) (bool, error)
 	// Left is called with a run that its server left behind, once its end is stored, or with the error
 	// that keeps it from being so.
-	Left   func(runID, townID string, err error)
+	Left   func(run runevents.Identity, townID string, err error)
 	Logger *slog.Logger
 }
 
@@ -315,7 +315,7 @@ func (s *Store) reap(ctx context.Context, runID string, gone time.Duration) (don
 		})
 	})
 	if ended != nil {
-		s.config.Left(runID, ended.TownID, err)
+		s.config.Left(ended.Run.Identity, ended.TownID, err)
 	}
 	if err != nil && ctx.Err() == nil && s.trouble.Ready() {
 		s.config.Logger.Warn("a run that was left waiting cannot be ended yet", "run", runID, "error", err)

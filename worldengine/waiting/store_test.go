@@ -53,7 +53,7 @@ func newFixture(t *testing.T) *fixture {
 			return runevents.NewProducer(run, runevents.Source{Now: time.Now, NewID: uuid.NewString})
 		},
 		Ended:  func(context.Context, string) (bool, error) { return false, nil },
-		Left:   func(runID, _ string, _ error) { f.alerted = append(f.alerted, runID) },
+		Left:   func(run runevents.Identity, _ string, _ error) { f.alerted = append(f.alerted, run.RunID) },
 		Logger: logger,
 	})
 	return f
@@ -112,8 +112,8 @@ func TestLeaseRenewedBetweenRuns(t *testing.T) {
 	f := newFixture(t)
 	first, second := f.queue(), f.queue()
 	left := f.config.Left
-	f.config.Left = func(runID, townID string, err error) {
-		left(runID, townID, err)
+	f.config.Left = func(run runevents.Identity, townID string, err error) {
+		left(run, townID, err)
 		f.last = 2
 	}
 	f.last = 1

@@ -1,0 +1,207 @@
+// Package trace passes a W3C trace context on (https://www.w3.org/TR/trace-context/): it reads one
+// from the headers of a message, and writes it into those of another. It makes no ids and no spans
+// (docs/adr/0027-traces-are-passed-on.md).
+package trace
+
+import (
+	"log/slog"
+	"slices"
+	"strings"
+)
+
+// The names of the headers, as they are written. They are read in any case, as W3C asks: libraries
+// made for HTTP write Traceparent.
+const (
+	ParentHeader = "traceparent"
+	StateHeader  = "tracestate"
+)
+
+// MaxState is the size in bytes of the longest tracestate that is passed on. W3C asks for no more.
+const MaxState = 512
+
+// Context is a trace context: valid, or the zero Context for none. Its JSON is how it is stored.
+type Context struct {
+	// Parent is the traceparent: 00-<trace id>-<parent id>-<flags>.
+	Parent string `json:"traceparent"`
+	// State is the tracestate, "" for none.
+	State string `json:"tracestate,omitzero"`
+}
+
+// Parse returns the context that a traceparent and a tracestate ("" for none) say. A traceparent that
+// is not valid makes none, whatever the tracestate is; a tracestate that is not valid, or longer than
+// MaxState, is left out. A version later than 00 is read as W3C says, and becomes 00.
+func Parse(parent, state string) Context {
+	parent = parseParent(strings.Trim(parent, blanks))
+	if parent == "" {
+		return Context{}
+	}
+	state = strings.Trim(state, blanks)
+	if !validState(state) {
+		state = ""
+	}
+	return Context{Parent: parent, State: state}
+}
+
+// FromHeader returns the context in the headers of a message. More than one traceparent makes none.
+func FromHeader(header map[string][]string) Context {
+	parents := valuesOf(header, ParentHeader)
+	if len(parents) != 1 {
+		return Context{}
+	}
+	return Parse(parents[0], strings.Join(valuesOf(header, StateHeader), ","))
+}
+
+// valuesOf returns the values of a header in whatever case, those of one case together.
+func valuesOf(header map[string][]string, name string) []string {
+	var values []string
+	var names []string
+	for given := range header {
+		if len(given) == len(name) && strings.EqualFold(given, name) {
+			names = append(names, given)
+		}
+	}
+	slices.Sort(names)
+	for _, given := range names {
+		values = append(values, header[given]...)
+	}
+	return values
+}
+
+// IsZero reports whether c is no context.
+func (c Context) IsZero() bool { return c == Context{} }
+
+// TraceID returns the id of the trace, 32 hex digits, or "".
+func (c Context) TraceID() string {
+	if c.Parent == "" {
+		return ""
+	}
+	return c.Parent[3:35]
+}
+
+// Header returns header with the context in it, a new one where header is nil and there is a context.
+func (c Context) Header(header map[string][]string) map[string][]string {
+	if c.IsZero() {
+		return header
+	}
+	if header == nil {
+		header = make(map[string][]string, 2)
+	}
+	header[ParentHeader] = []string{c.Parent}
+	if c.State != "" {
+		header[StateHeader] = []string{c.State}
+	}
+	return header
+}
+
+// LogAttr returns what a log line says of the context: its traceparent. Of none it says nothing.
+func (c Context) LogAttr() slog.Attr {
+	if c.IsZero() {
+		return slog.Attr{}
+	}
+	return slog.String(ParentHeader, c.Parent)
+}
+
+// The parts of a traceparent: version, trace id, parent id and flags, with hyphens between them.
+const (
+	parentSize = 2 + 1 + 32 + 1 + 16 + 1 + 2
+	blanks     = " \t"
+)
+
+// parseParent returns a valid traceparent of version 00, or "".
+func parseParent(p string) string {
+	if len(p) < parentSize || p[2] != '-' || p[35] != '-' || p[52] != '-' {
+		return ""
+	}
+	version, id, parent, flags := p[:2], p[3:35], p[36:52], p[53:55]
+	switch {
+	case !isHex(version) || version == "ff", !isHex(id) || isZeros(id),
+		!isHex(parent) || isZeros(parent), !isHex(flags):
+		return ""
+	case version == "00":
+		if len(p) != parentSize {
+			return ""
+		}
+		return p
+	case len(p) > parentSize && p[parentSize] != '-':
+		return ""
+	}
+	// Of the flags of a later version only the last bit, sampled, is known to be what it is in 00.
+	sampled := "00"
+	if strings.IndexByte("13579bdf", flags[1]) >= 0 {
+		sampled = "01"
+	}
+	return "00" + p[2:53] + sampled
+}
+
+// isHex reports whether s has lower-case hex digits alone.
+func isHex(s string) bool {
+	for i := range len(s) {
+		if (s[i] < '0' || s[i] > '9') && (s[i] < 'a' || s[i] > 'f') {
+			return false
+		}
+	}
+	return true
+}
+
+func isZeros(s string) bool { return strings.Trim(s, "0") == "" }
+
+// maxMembers is how many members a tracestate may have.
+const maxMembers = 32
+
+// validState reports whether s is a tracestate: members key=value with commas between them, of which
+// some may be empty, and no key twice.
+func validState(s string) bool {
+	if len(s) > MaxState {
+		return false
+	}
+	keys := make([]string, 0, 4)
+	for member := range strings.SplitSeq(s, ",") {
+		if member = strings.Trim(member, blanks); member == "" {
+			continue
+		}
+		key, value, ok := strings.Cut(member, "=")
+		if !ok || !validKey(key) || !validValue(value) || slices.Contains(keys, key) {
+			return false
+		}
+		keys = append(keys, key)
+	}
+	return len(keys) <= maxMembers && (len(keys) > 0 || s == "")
+}
+
+// validKey reports whether key is one of a tracestate, which a tenant may stand in front of: up to 256
+// characters, or 241, "@" and 14.
+func validKey(key string) bool {
+	tenant, system, multi := strings.Cut(key, "@")
+	if !multi {
+		return isKey(key, 256, false)
+	}
+	return isKey(tenant, 241, true) && isKey(system, 14, false)
+}
+
+func isKey(s string, most int, digitFirst bool) bool {
+	if s == "" || len(s) > most {
+		return false
+	}
+	for i := range len(s) {
+		c := s[i]
+		letter, digit := c >= 'a' && c <= 'z', c >= '0' && c <= '9'
+		if !letter && !(digit && (i > 0 || digitFirst)) && (i == 0 || strings.IndexByte("_-*/", c) < 0) {
+			return false
+		}
+	}
+	return true
+}
+
+// validValue reports whether value is one of a tracestate: 1 to 256 characters of printable ASCII
+// without comma and equals sign, the last of which is no blank.
+func validValue(value string) bool {
+	if value == "" || len(value) > 256 || value[len(value)-1] == ' ' {
+		return false
+	}
+	for i := range len(value) {
+		if c := value[i]; c < ' ' || c > '~' || c == ',' || c == '=' {
+			return false
+		}
+	}
+	return true
+}
