@@ -10,6 +10,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/trace"
 	"worldengine/worldengine/client"
 )
 
@@ -17,6 +18,7 @@ import (
 type sendCommand struct {
 	File   string         `arg:"" help:"File with the handoff, or with one fixture that has it; - for standard input."`
 	Expect handoff.Status `help:"Exit 1 unless the result has this status: executed, rejected, stale, duplicate or failed." enum:",executed,rejected,stale,duplicate,failed" default:"" placeholder:"STATUS"`
+	Trace  string         `name:"traceparent" help:"W3C traceparent of the handoff, which its plugin, its run events and log lines get: 00-TRACE-PARENT-FLAGS." placeholder:"TRACEPARENT"`
 	DryRun bool           `help:"Ask for the result that the handoff would get now; nothing is stored and the key stays free."`
 }
 
@@ -41,11 +43,17 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	data = handoffIn(data)
+	of := trace.Parse(c.Trace, "")
+	if c.Trace != "" && of.IsZero() {
+		return usagef("--traceparent: %s is no W3C traceparent, such as "+
+			"00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", show(c.Trace))
+	}
 	server, err := a.connect()
 	if err != nil {
 		return err
 	}
 	defer server.Conn.Close()
+	server.Trace = func(context.Context) trace.Context { return of }
 	send := sendHandoff
 	if c.DryRun {
 		send = dryRunHandoff

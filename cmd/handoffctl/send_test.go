@@ -3,12 +3,15 @@ package main
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/wire"
 )
 
 func TestNewIntoSendExecutes(t *testing.T) {
@@ -28,6 +31,26 @@ func TestNewIntoSendExecutes(t *testing.T) {
 	assert.Equal(t, exitOK, got.status, "any result will do")
 	assert.Regexp(t, `(?m)^status        duplicate \(DUPLICATE_HANDOFF\)$`, got.out)
 	assert.Regexp(t, `(?m)^duplicate of  result_[0-9a-f]{64}$`, got.out)
+}
+
+// The events of the run have the traceparent; one that is none is a mistake in the command line.
+func TestSendWithATraceparent(t *testing.T) {
+	c := online(t)
+	nc, err := nats.Connect(c.env["NATS_URL"])
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	events, err := nc.SubscribeSync(wire.EventSubject(wire.DefaultWorld, "*", "*"))
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	const parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+	made := c.handoff()
+	got := c.pipe(made, "send", "-", "--traceparent", parent[1:])
+	assert.Equal(t, exitUsage, got.status)
+	assert.Contains(t, got.err, "--traceparent: "+parent[1:]+" is no W3C traceparent")
+	assert.Equal(t, exitOK, c.pipe(made, "send", "-", "--expect", "executed", "--traceparent", parent).status)
+	msg, err := events.NextMsg(time.Minute)
+	require.NoError(t, err)
+	assert.Equal(t, []string{parent}, msg.Header["traceparent"])
 }
 
 func TestSendShowsWhyAHandoffIsRefused(t *testing.T) {

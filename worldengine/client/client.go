@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
+	"worldengine/trace"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/wire"
 )
@@ -31,6 +32,9 @@ type Client struct {
 	// OnPaused, if not nil, is called when a handoff of Send is found to wait for the end of a pause, by the
 	// goroutine that called Send and before Send returns. The code of why is TOWN_PAUSED or WORLD_PAUSED.
 	OnPaused func(townID string, why *UnavailableError)
+	// Trace, if not nil, returns the W3C trace context of a handoff that is sent with ctx, the zero one for
+	// none. The plugin that applies the command, and the events of the run, get it.
+	Trace func(ctx context.Context) trace.Context
 
 	served atomic.Bool // whether somebody has answered on this connection
 	pace   *pace       // of Events, where it is not defaultPace

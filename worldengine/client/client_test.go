@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/trace"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
@@ -135,6 +137,33 @@ func TestAnAgentLooksSendsAndReadsWhatBecameOfIt(t *testing.T) {
 	again, err = one.Send(t.Context(), h)
 	require.NoError(t, err)
 	require.Equal(t, form.Result1.ExecutionID, *again.Result1.Evaluation.DuplicateCheck.DuplicateOf)
+}
+
+// A handoff has the trace of the ctx that it is sent with, and its run's events have it.
+func TestAHandoffHasItsTrace(t *testing.T) {
+	t.Parallel()
+	c := serve(t).join("")
+	found(t, c, "t")
+	type key struct{}
+	c.Trace = func(ctx context.Context) trace.Context {
+		of, _ := ctx.Value(key{}).(trace.Context)
+		return of
+	}
+	events, err := c.Conn.SubscribeSync(wire.EventSubject(wire.DefaultWorld, "*", "*"))
+	require.NoError(t, err)
+	for _, want := range []trace.Context{
+		trace.Parse("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "rojo=1"), {},
+	} {
+		got, err := c.Send(context.WithValue(t.Context(), key{}, want), talk(t, c, "t", "mayor-1"))
+		require.NoError(t, err)
+		require.Equal(t, handoff.Executed, got.Status())
+		for event := ""; event != string(runevents.RunCompleted); {
+			msg, err := events.NextMsg(30 * time.Second)
+			require.NoError(t, err)
+			require.Equal(t, want, trace.FromHeader(msg.Header))
+			event = msg.Header.Get(wire.EventTypeHeader)
+		}
+	}
 }
 
 func TestTownsAreListedAndReplaced(t *testing.T) {

@@ -75,7 +75,11 @@ func (c *Client) send(ctx context.Context, body []byte, h *handoff.Handoff) (*Ou
 	if h != nil {
 		townID = h.Proposal.TownID
 	}
-	msg, doubt, err := c.exchange(ctx, wire.Handoff, body, nil, townID)
+	var header nats.Header
+	if c.Trace != nil {
+		header = c.Trace(ctx).Header(nil)
+	}
+	msg, doubt, err := c.exchange(ctx, wire.Handoff, body, header, townID)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,8 @@ const changing = ["town.put", "town.patch", "run.cancel", "control.pause", "cont
  * @typedef {object} RequestOptions
  * @property {number} [timeout] how long the call may take with all its repetitions, in milliseconds
  * @property {AbortSignal} [signal] gives the call up
- * @property {Record<string, string>} [headers]
+ * @property {Record<string, string>} [headers] further headers: of `send` a `traceparent` and a
+ *   `tracestate` go on to the plugin and the run events
  * @property {0 | 1} [revision] of `send` and `result`: the revision of the result; the server's default
  */
 
