@@ -275,10 +275,11 @@ func TestRestartAfterTheDeadline(t *testing.T) {
 	_ = srv.Close(ctx)
 	require.Eventually(t, func() bool { return time.Now().After(deadline) }, time.Second, time.Millisecond)
 
-	srv = start(t, change...)
+	// The plugin is there by the time at which the engine asks.
+	srv = start(t, append(change, func(config *server.Config) { config.Engine.Plugin.Resend = 3 * time.Second })...)
 	host(t, srv, agree)
 	c = connect(t, srv)
-	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.pending("t") == "" }, 60*time.Second, time.Millisecond)
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
 

@@ -8,6 +8,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -38,5 +39,6 @@ func TestExternalNATS(t *testing.T) {
 	mara := as(t, url, access.User{Name: "mara"})
 	require.Equal(t, "FORBIDDEN", mara.refused("handoff", body).Code)
 	o := as(t, url, servertest.Person(access.Agent)).send(body)
-	require.Equal(t, "PLUGIN_UNAVAILABLE", string(o.result.ReasonCode))
+	// Which of the two depends on how fast NATS says that nobody is subscribed; TestNoPluginWithAccounts tells.
+	require.Contains(t, []handoff.ReasonCode{apply.ReasonPluginUnavailable, apply.ReasonPluginTimeout}, o.result.ReasonCode)
 }

@@ -148,6 +148,8 @@ func TestBusyTownsLeavePlaces(t *testing.T) {
 			bodies = append(bodies, marshalled(t, p))
 		}
 		fits := (free + 1) / 2 // with each one that it gets, one less is free
+		require.Eventually(t, func() bool { return c.overload().Held == held }, 20*time.Second, time.Millisecond,
+			"the place of the put")
 		replies := c.sendMany(bodies...)
 		c.refusals(replies, flood-fits)
 		held, free = held+fits, free-fits
