@@ -26,6 +26,7 @@ var rooms = []struct {
 	{"worldengine/backoff", true, nil},
 	{"worldengine/httpd", true, []string{"golang.org/x/net/netutil"}},
 	{"worldengine/storage", true, []string{sysModule}},
+	{"worldengine/platform", true, []string{sysModule}},
 	{"worldengine/town", true, []string{"./handoff", "./schemas", "./worldengine/town/internal/collation"}},
 	{"worldengine/lifecycle", false, []string{jsonModule, "./handoff", "./runevents", "./worldengine/apply"}},
 	{"worldengine/waiting", false, []string{

@@ -2,11 +2,10 @@ package worldengine
 
 import (
 	"sync/atomic"
-	"syscall"
-	"time"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/platform"
 )
 
 // Stats is what an engine has done since it was opened, and where it stands.
@@ -63,10 +62,7 @@ func (e *Engine) Stats() Stats {
 	if err := e.log.Full(); err != nil {
 		s.StorageFull = err.Error()
 	}
-	var used syscall.Rusage
-	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) == nil {
-		s.ProcessorMs = (used.Utime.Nano() + used.Stime.Nano()) / int64(time.Millisecond)
-	}
+	s.ProcessorMs = platform.ProcessorTime().Milliseconds()
 	return s
 }
 

@@ -9,12 +9,12 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 
+	"worldengine/worldengine/platform"
 	"worldengine/worldengine/wire"
 )
 
@@ -125,8 +125,7 @@ func believable(file, address string) error {
 	if err != nil {
 		return err
 	}
-	owner, known := info.Sys().(*syscall.Stat_t)
-	if !info.Mode().IsRegular() || info.Mode().Perm() != 0o600 || !known || int(owner.Uid) != os.Geteuid() {
+	if !info.Mode().IsRegular() || !platform.IsPrivate(file, info) {
 		return fmt.Errorf("%s is not a file of this user with mode 0600", file)
 	}
 	seed, err := os.ReadFile(file)

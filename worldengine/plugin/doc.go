@@ -35,6 +35,6 @@
 //
 // A town is hosted by one plugin process. There is no queue group: two processes have two memories,
 // so a group would only make a command that is applied twice rare instead of plain, and would hand
-// requests to a connection that is half dead. On Unix a Memory's file is locked, so that a second
+// requests to a connection that is half dead. A Memory's file is locked, so that a second
 // process with the same file does not start.
 package plugin

@@ -46,7 +46,7 @@ type File struct {
 }
 
 // OpenFile opens the memory in the file path, which is created where it is missing, and keeps other
-// processes from opening it (on Unix, by path + ".lock"). Close it after the plugin.
+// processes from opening it (by path + ".lock"). Close it after the plugin.
 func OpenFile(path string, config FileConfig) (*File, error) {
 	config.MaxRecords = cmp.Or(config.MaxRecords, DefaultMaxRecords)
 	config.Retention = cmp.Or(config.Retention, DefaultRetention)

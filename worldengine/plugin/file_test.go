@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -179,9 +178,6 @@ func TestAnEmptyFileIsANewMemory(t *testing.T) {
 
 func TestOneProcessUsesAFile(t *testing.T) {
 	t.Parallel()
-	if runtime.GOOS == "windows" {
-		t.Skip("a file is not locked here, as its documentation says")
-	}
 	path := filepath.Join(t.TempDir(), "memory")
 	file := open(t, path, plugin.FileConfig{})
 	_, err := plugin.OpenFile(path, quiet(plugin.FileConfig{}))

@@ -7,6 +7,8 @@ import (
 	"os"
 
 	"github.com/go-json-experiment/json"
+
+	"worldengine/worldengine/platform"
 )
 
 // fileHeader is the first line of a memory's file: what is without it is not ours to change.
@@ -150,5 +152,5 @@ func replaceFile(path string, data []byte) error {
 	if err := os.Rename(fresh, path); err != nil {
 		return err
 	}
-	return syncDirectory(path)
+	return platform.SyncParent(path)
 }

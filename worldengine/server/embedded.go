@@ -6,11 +6,11 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"syscall"
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
+	"worldengine/worldengine/platform"
 	"worldengine/worldengine/storage"
 )
 
@@ -205,9 +205,9 @@ func lockDataDir(dir string) (*os.File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server: data directory: %w", err)
 	}
-	if err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := platform.Lock(lock); err != nil {
 		lock.Close()
-		if errors.Is(err, syscall.EWOULDBLOCK) {
+		if errors.Is(err, platform.ErrLocked) {
 			return nil, fmt.Errorf("%w: %s", ErrDataInUse, dir)
 		}
 		return nil, fmt.Errorf("server: data directory: lock %s: %w", path, err)

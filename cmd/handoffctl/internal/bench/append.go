@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/platform"
 	"worldengine/worldengine/wire"
 )
 
@@ -57,12 +58,12 @@ func (b *bench) measureAppend(ctx context.Context) (*Append, error) {
 		}
 		runs[i] = appenders[i].run
 	}
-	before := cpuTime()
+	before := platform.ProcessorTime()
 	elapsed, err := timed(ctx, b.config.Duration, runs)
 	if err != nil {
 		return nil, err
 	}
-	cpu := cpuTime() - before
+	cpu := platform.ProcessorTime() - before
 	var all []time.Duration
 	for _, a := range appenders {
 		all = append(all, a.latencies...)

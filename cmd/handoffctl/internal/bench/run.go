@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"syscall"
 	"time"
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/platform"
 	"worldengine/worldengine/wire"
 )
 
@@ -200,12 +200,12 @@ func (b *bench) handoffs(ctx context.Context, duration time.Duration, rate float
 		w.pace = pace
 		runs[i] = w.run
 	}
-	before := cpuTime()
+	before := platform.ProcessorTime()
 	elapsed, err := timed(ctx, duration, runs)
 	if err != nil {
 		return nil, err
 	}
-	p := &phase{elapsed: elapsed, cpu: cpuTime() - before}
+	p := &phase{elapsed: elapsed, cpu: platform.ProcessorTime() - before}
 	for _, w := range b.workers {
 		p.latencies = append(p.latencies, w.latencies...)
 	}
@@ -275,13 +275,4 @@ func interrupted(err error) error {
 		return &client.UnavailableError{Code: "INTERRUPTED", Message: "interrupted", Cause: err}
 	}
 	return err
-}
-
-// cpuTime returns the processor time that this process has used, by all its threads.
-func cpuTime() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

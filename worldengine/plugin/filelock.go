@@ -1,5 +1,3 @@
-//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
-
 package plugin
 
 import (
@@ -7,8 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
-	"syscall"
+
+	"worldengine/worldengine/platform"
 )
 
 // lockFile keeps other processes from the lock of this name until it is closed or the process ends.
@@ -18,17 +16,8 @@ func lockFile(name string) (io.Closer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("plugin: the memory's lock cannot be opened: %w", err)
 	}
-	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); err != nil {
+	if err := platform.Lock(file); err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %s: %w", ErrLocked, name, err), file.Close())
 	}
 	return file, nil
-}
-
-// syncDirectory makes the name of a file that was renamed durable.
-func syncDirectory(path string) error {
-	directory, err := os.Open(filepath.Dir(path))
-	if err != nil {
-		return err
-	}
-	return errors.Join(directory.Sync(), directory.Close())
 }

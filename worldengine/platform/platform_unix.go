@@ -1,0 +1,47 @@
+//go:build darwin || dragonfly || freebsd || linux || netbsd || openbsd
+
+package platform
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Lock takes a file for this process until it is closed or the process ends, however it ends. It does
+// not wait: the error is ErrLocked where it would have to.
+func Lock(file *os.File) error {
+	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return ErrLocked
+	}
+	return err
+}
+
+// SyncParent makes the name of a file that was made or renamed durable.
+func SyncParent(path string) error {
+	directory, err := os.Open(filepath.Dir(path))
+	if err != nil {
+		return err
+	}
+	return errors.Join(directory.Sync(), directory.Close())
+}
+
+// ProcessorTime returns the processor time that this process has used, by all its threads, or 0 where
+// it is not known.
+func ProcessorTime() time.Duration {
+	var used syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {
+		return 0
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+// IsPrivate reports whether a file, of which info is what Lstat says, belongs to this user and only
+// this user may read and write it.
+func IsPrivate(_ string, info os.FileInfo) bool {
+	owner, known := info.Sys().(*syscall.Stat_t)
+	return known && info.Mode().Perm() == 0o600 && int(owner.Uid) == os.Geteuid()
+}
