@@ -73,7 +73,8 @@ func TestNames(t *testing.T) {
 		schemas.CommandApply, schemas.CommandApplied, schemas.TownPatchRequest,
 		schemas.ControlSignalRequest, schemas.ControlGetRequest, schemas.ControlReply, schemas.RunCancelRequest,
 		schemas.TownHistoryRequest, schemas.TownHistoryReply,
-		schemas.AlertListRequest, schemas.AlertListReply, schemas.WhoAmIRequest, schemas.WhoAmIReply,
+		schemas.AlertListRequest, schemas.AlertListReply, schemas.AlertAckRequest, schemas.AlertAckReply,
+		schemas.WhoAmIRequest, schemas.WhoAmIReply,
 	}
 	want = append(want, payloads...)
 	slices.Sort(want)

@@ -80,6 +80,10 @@ const (
 	AlertListRequest Name = "alert-list-request.v1"
 	// AlertListReply is a page of the alerts.
 	AlertListReply Name = "alert-list-reply.v1"
+	// AlertAckRequest acknowledges an alert.
+	AlertAckRequest Name = "alert-ack-request.v1"
+	// AlertAckReply is the alert with its acknowledgement.
+	AlertAckReply Name = "alert-ack-reply.v1"
 	// WhoAmIRequest asks what its sender may do.
 	WhoAmIRequest Name = "whoami-request.v1"
 	// WhoAmIReply says what the sender may do.

@@ -2,7 +2,6 @@ package worldengine
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"worldengine/dedupe"
@@ -12,14 +11,8 @@ import (
 	"worldengine/worldengine/runs"
 )
 
-// Alerts returns a page of the alerts, the newest first, behind the place after; 0 for the newest.
-func (e *Engine) Alerts(ctx context.Context, after uint64, limit int) (alerts.Page, error) {
-	page, err := e.alerts.List(ctx, after, limit)
-	if err != nil {
-		err = fmt.Errorf("%w: %w", commitlog.ErrLogUnavailable, err)
-	}
-	return page, err
-}
+// Alerts returns the alerts of the engine's world.
+func (e *Engine) Alerts() *alerts.Alerts { return e.alerts }
 
 // CountTowns returns how many towns there are.
 func (e *Engine) CountTowns(ctx context.Context) (uint64, error) { return e.log.CountTowns(ctx) }

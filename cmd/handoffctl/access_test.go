@@ -68,11 +68,13 @@ func TestCommandsOfEachRole(t *testing.T) {
 		c.ok("status")
 	}
 	for _, c := range []*cli{operator, observer} {
-		require.Regexp(t, `^AT +SEVERITY +CODE`, c.ok("alerts", "list"))
+		require.Regexp(t, `^ALERT +AT +SEVERITY +CODE`, c.ok("alerts", "list"))
 	}
 	require.Regexp(t, `(?m)^role +observer$`, observer.ok("whoami"))
 	require.Regexp(t, `(?m)^verbs +handoff town.get `, agent.ok("whoami"))
 	require.Equal(t, exitUsage, operator.run("alerts", "list", "--limit", "0").status)
+	require.Contains(t, operator.run("alerts", "ack", "1").err, "UNKNOWN_ALERT")
+	require.Contains(t, observer.run("alerts", "ack", "1", "--timeout", "300ms").err, "PERMISSION_DENIED")
 	require.Contains(t, operator.ok("fsck"), "nothing is wrong")
 	require.Contains(t, operator.ok("watch", "--since", "1h", "--count", "3"), "RunStarted")
 	require.Contains(t, engine.ok("fsck", "--repair"), "nothing is wrong")

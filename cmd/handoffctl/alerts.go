@@ -5,28 +5,40 @@ import (
 	"fmt"
 	"io"
 
-	"worldengine/runevents"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/wire"
 )
 
 // alertsListCommand lists alerts.
 type alertsListCommand struct {
+	Open  bool   `help:"Leave out what was acknowledged."`
 	Limit int    `help:"How many alerts to show at most, ${default} by default." default:"50"`
 	After uint64 `help:"Go on with older ones behind this place, which the end of a page names."`
 }
 
 // Help is the command's long help.
 func (alertsListCommand) Help() string {
-	return `Shows the alerts that the world keeps, the newest first: those of 30 days, at most. It needs the rights
-of an operator or an observer. With -o json it prints the server's reply. To see them as they come: watch --alerts.
+	return `Shows the alerts that the world keeps, the newest first: those of 30 days, at most, each with its number
+and with who has acknowledged it. It needs the rights of an operator or an observer. With -o json it prints the
+server's reply. To see them as they come: watch --alerts.
 
-Example:
+Examples:
 
-    handoffctl alerts list --limit 10`
+    handoffctl alerts list --limit 10
+    handoffctl alerts list --open`
 }
 
 // maxAlertPage is how many alerts one request may ask for.
 const maxAlertPage = 200
+
+// alertPageRequest is the request of alert.list.
+type alertPageRequest struct {
+	After uint64 `json:"after,omitzero"`
+	Limit int    `json:"limit"`
+	Open  bool   `json:"unacknowledged,omitzero"`
+}
 
 // Run lists the alerts.
 func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
@@ -38,15 +50,11 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer server.Conn.Close()
-	request := struct {
-		After uint64 `json:"after,omitzero"`
-		Limit int    `json:"limit"`
-	}{c.After, c.Limit}
 	var page struct {
-		Alerts []runevents.Alert `json:"alerts"`
-		Next   uint64            `json:"next"`
+		Alerts []client.Alert `json:"alerts"`
+		Next   uint64         `json:"next"`
 	}
-	raw, err := ask(ctx, server, wire.AlertList, request, &page)
+	raw, err := ask(ctx, server, wire.AlertList, alertPageRequest{c.After, c.Limit, c.Open}, &page)
 	if err != nil {
 		return err
 	}
@@ -54,14 +62,72 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 		return a.printRaw(raw)
 	}
 	return a.printTable(func(w io.Writer) {
-		fmt.Fprintln(w, "AT\tSEVERITY\tCODE\tRUN\tMESSAGE")
+		fmt.Fprintln(w, "ALERT\tAT\tSEVERITY\tCODE\tRUN\tACKNOWLEDGED\tMESSAGE")
 		for i := range page.Alerts {
 			alert := &page.Alerts[i]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", show(alert.At), show(string(alert.Severity)),
-				show(string(alert.Code)), orDash(alert.RunID), show(alert.Message))
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", alert.Seq, show(alert.At), show(string(alert.Severity)),
+				show(string(alert.Code)), orDash(alert.RunID), acknowledgedBy(alert), show(alert.Message))
 		}
 		if page.Next > 0 {
 			fmt.Fprintf(w, "there are older ones: --after %d\n", page.Next)
 		}
 	})
+}
+
+// acknowledgedBy returns who has acknowledged an alert, a dash where nobody has.
+func acknowledgedBy(alert *client.Alert) string {
+	if alert.Acknowledged == nil {
+		return "-"
+	}
+	return "by " + show(alert.Acknowledged.By)
+}
+
+// alertsAckCommand acknowledges alerts.
+type alertsAckCommand struct {
+	Alerts []uint64    `arg:"" name:"alert" help:"The alerts: their numbers in alerts list."`
+	Signal signalFlags `embed:""`
+}
+
+// Help is the command's long help.
+func (alertsAckCommand) Help() string {
+	return `Acknowledges alerts: somebody has seen to them. handoffctl status counts them no more, alerts list --open
+leaves them out, and every server and the console show who acknowledged them, when and why. It needs the rights of
+an operator. The first acknowledgement of an alert counts: to acknowledge it again changes nothing. When the same is
+raised again, that is another alert.
+
+Example:
+
+    handoffctl alerts ack 17 18 --reason "looked at in the game: it was applied" --actor ada`
+}
+
+// Run acknowledges them, one by one, up to the first that is refused.
+func (c *alertsAckCommand) Run(ctx context.Context, a *app) error {
+	server, err := a.connect()
+	if err != nil {
+		return err
+	}
+	defer server.Conn.Close()
+	all := []jsontext.Value{}
+	for _, seq := range c.Alerts {
+		var alert client.Alert
+		raw, err := ask(ctx, server, wire.AlertAck, struct {
+			Seq     uint64 `json:"seq"`
+			ActorID string `json:"actorId,omitzero"`
+			Reason  string `json:"reason,omitzero"`
+		}{seq, c.Signal.Actor, c.Signal.Reason}, &alert)
+		if err != nil {
+			return fmt.Errorf("alert %d: %w", seq, err)
+		}
+		all = append(all, raw)
+		if by := alert.Acknowledged; by != nil && !a.json() {
+			if err := a.printf("alert %d, %s: acknowledged by %s at %s: %s\n", seq, show(string(alert.Code)),
+				show(by.By), show(by.At), orDash(by.Reason)); err != nil {
+				return err
+			}
+		}
+	}
+	if a.json() {
+		return a.printJSON(map[string]any{"alerts": all})
+	}
+	return nil
 }

@@ -99,11 +99,15 @@ func (a *app) printAlerts(w io.Writer, s *worldStatus) {
 	if counts == nil {
 		counts = []string{"none"}
 	}
-	fmt.Fprintf(w, "alerts\t%s in 24 h\n", strings.Join(counts, ", "))
+	acknowledged := ""
+	if n := s.Alerts.Acknowledged; n > 0 {
+		acknowledged = fmt.Sprintf(", and %d acknowledged", n)
+	}
+	fmt.Fprintf(w, "alerts\t%s in 24 h%s\n", strings.Join(counts, ", "), acknowledged)
 	for i := range s.Alerts.Newest {
 		alert := &s.Alerts.Newest[i]
-		fmt.Fprintf(w, "alert\t%s\n", a.coloured(fmt.Sprintf("%s %s %s: %s", show(alert.At), alert.Severity, alert.Code,
-			show(alert.Message)), severityTone(alert.Severity)))
+		text := fmt.Sprintf("%d %s %s %s: %s", alert.Seq, show(alert.At), alert.Severity, alert.Code, show(alert.Message))
+		fmt.Fprintf(w, "alert\t%s\n", a.coloured(text, severityTone(alert.Severity)))
 	}
 }
 

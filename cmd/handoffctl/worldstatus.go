@@ -69,10 +69,12 @@ type serverStatus struct {
 	Stats   worldengine.Stats `json:"stats"`
 }
 
-// recentAlerts are the alerts of the last day, as far as one page of them reaches.
+// recentAlerts are the alerts of the last day that nobody has acknowledged, as far as one page reaches.
 type recentAlerts struct {
 	Count  map[runevents.Severity]int `json:"count"`
-	Newest []runevents.Alert          `json:"newest"`
+	Newest []client.Alert             `json:"newest"`
+	// Acknowledged is how many more there are that somebody has.
+	Acknowledged int `json:"acknowledged"`
 }
 
 const (
@@ -152,15 +154,15 @@ func (s *worldStatus) askTowns(ctx context.Context, server *client.Client) error
 }
 
 func (s *worldStatus) askAlerts(ctx context.Context, server *client.Client, id *identity) {
-	s.Alerts = recentAlerts{Count: map[runevents.Severity]int{}, Newest: []runevents.Alert{}}
+	s.Alerts = recentAlerts{Count: map[runevents.Severity]int{}, Newest: []client.Alert{}}
 	if !slices.Contains(id.Verbs, string(wire.AlertList)) {
 		s.Unknown["alerts"] = "the role " + id.Role + " may not list them"
 		return
 	}
 	var page struct {
-		Alerts []runevents.Alert `json:"alerts"`
+		Alerts []client.Alert `json:"alerts"`
 	}
-	if _, err := ask(ctx, server, wire.AlertList, map[string]int{"limit": maxAlertPage}, &page); err != nil {
+	if _, err := ask(ctx, server, wire.AlertList, alertPageRequest{Limit: maxAlertPage}, &page); err != nil {
 		s.Unknown["alerts"] = sentence(err)
 		return
 	}
@@ -171,14 +173,18 @@ func (s *worldStatus) askAlerts(ctx context.Context, server *client.Client, id *
 		if err != nil || time.Since(at) > alertsOf {
 			continue
 		}
+		recovered = recovered || alert.Code == runevents.StorageRecovered
+		if alert.Acknowledged != nil {
+			s.Alerts.Acknowledged++
+			continue
+		}
 		s.Alerts.Count[alert.Severity]++
 		if len(s.Alerts.Newest) < 3 {
 			s.Alerts.Newest = append(s.Alerts.Newest, *alert)
 		}
-		recovered = recovered || alert.Code == runevents.StorageRecovered
 		over := recovered && alert.Code == runevents.StorageFailed
 		if alert.Severity == runevents.P1 && time.Since(at) < urgentOf && !over {
-			s.problem("alert %s of %s: %s", alert.Code, alert.At, show(alert.Message))
+			s.problem("alert %d, %s of %s: %s", alert.Seq, show(string(alert.Code)), alert.At, show(alert.Message))
 		}
 	}
 }

@@ -70,14 +70,20 @@ func TestStatusOfAWorldInTrouble(t *testing.T) {
 	got := c.run("status")
 	assert.Equal(t, exitFailed, got.status)
 	assert.Regexp(t, `(?m)^health +needs attention$`, got.out)
-	assert.Regexp(t, `(?m)^problem +alert APPLY_IN_DOUBT of \S+: Told\.$`, got.out)
+	assert.Regexp(t, `(?m)^problem +alert 3, APPLY_IN_DOUBT of \S+: Told\.$`, got.out)
 	assert.Regexp(t, `(?m)^problem +1 dead letters: `, got.out)
 	assert.Regexp(t, `(?m)^alerts +2 P1, 1 P3 in 24 h$`, got.out)
-	assert.NotContains(t, got.out, "problem  alert STORAGE_FAILED", "the server has recovered")
+	assert.NotContains(t, got.out, "problem  alert 1, STORAGE_FAILED", "the server has recovered")
 	assert.Regexp(t, `^handoffctl: the world main needs attention: `, got.err)
 	got = c.run("status", "-o", "json")
 	assert.Equal(t, exitFailed, got.status)
 	assert.Len(t, decode[worldStatus](t, got.out).Problems, 2)
+
+	assert.Regexp(t, `^alert 2, STORAGE_RECOVERED: acknowledged by operator at \S+: -\nalert 3, .* by operator `, c.ok("alerts", "ack", "2", "3"))
+	got = c.run("status")
+	assert.Regexp(t, `(?m)^alerts +1 P1 in 24 h, and 2 acknowledged$`, got.out)
+	assert.NotContains(t, got.out, "problem  alert", "an acknowledged recovery is one too")
+	assert.Equal(t, exitFailed, got.status, "of the dead letter")
 }
 
 // What a role may not see is said to be unknown, and is no trouble of the world.

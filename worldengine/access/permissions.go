@@ -30,6 +30,7 @@ var grants = []struct {
 	{wire.ControlResume, []Role{Operator}},
 	{wire.ControlGet, readers},
 	{wire.AlertList, []Role{Operator, Observer}},
+	{wire.AlertAck, []Role{Operator}},
 	{wire.WhoAmI, readers},
 }
 

@@ -29,13 +29,13 @@ const (
 	maxAlertPause = 5 * time.Second
 )
 
-// AlertConfig is the stream of a world's alerts. Within its duplicate window it holds an alert
-// once, however many engines raise it.
+// AlertConfig is the stream of a world's alerts and of their acknowledgements. Within its duplicate
+// window it holds an alert once, however many engines raise it.
 func AlertConfig(world string, replicas int) jetstream.StreamConfig {
 	config := sideConfig(maxAlertBytes, replicas)
 	config.Name = wire.AlertStream(world)
 	config.Description = "Operational alerts of the world " + world
-	config.Subjects = []string{wire.AlertSubject(world, "*")}
+	config.Subjects = []string{wire.AlertSubject(world, "*"), wire.AcknowledgedSubject(world, "*")}
 	config.Duplicates = 2 * time.Minute
 	return config
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
@@ -14,9 +13,13 @@ import (
 
 // Stored is an alert of the stream.
 type Stored struct {
+	// Seq is its sequence in the stream, by which it is acknowledged.
+	Seq uint64 `json:"seq"`
 	// ID is Nats-Msg-Id: what two messages about the same alert share.
 	ID string `json:"id"`
 	runevents.Alert
+	// Acknowledged says that somebody has seen to it; nil where nobody has.
+	Acknowledged *Acknowledgement `json:"acknowledged,omitzero"`
 }
 
 // Page is a page of the alerts, the newest first.
@@ -25,43 +28,60 @@ type Page struct {
 	Next   uint64 // after which an older page goes on; 0 where there is none
 }
 
+// Filter says which alerts a page has. Its zero value means all, from the newest on.
+type Filter struct {
+	// After is the Next of the page before: the page has older ones.
+	After uint64
+	// Open leaves out what was acknowledged.
+	Open bool
+}
+
 // maxScan bounds how many messages one page looks at, so that one with many deleted ones may be
 // short of its limit and still have a next one.
 const maxScan = 2_000
 
-// List returns up to limit alerts older than the place after, the Next of the page before; 0 for
-// the newest. A stream that is gone, because no alert was raised since, has none.
-func (a *Alerts) List(ctx context.Context, after uint64, limit int) (Page, error) {
+// List returns up to limit alerts. A stream that is gone, because no alert was raised since, has
+// none.
+func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (Page, error) {
 	page := Page{Alerts: []Stored{}}
 	stream, err := a.stream.JetStream.Stream(ctx, a.stream.Config.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
 		return page, nil
 	}
 	if err != nil {
-		return page, fmt.Errorf("alerts: %w", err)
+		return page, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	acknowledged, err := a.acknowledged(ctx, stream)
+	if err != nil {
+		return page, err
 	}
 	state := stream.CachedInfo().State
 	seq := state.LastSeq
-	if after > 0 {
-		seq = min(seq, after-1)
+	if filter.After > 0 {
+		seq = min(seq, filter.After-1)
 	}
 	for scanned := 0; seq >= max(state.FirstSeq, 1); seq-- {
+		if filter.Open && acknowledged[seq] {
+			continue
+		}
 		if len(page.Alerts) == limit || scanned == maxScan {
 			page.Next = seq + 1
 			break
 		}
 		scanned++
-		msg, err := stream.GetMsg(ctx, seq)
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
+		alert, err := a.stored(ctx, stream, seq)
+		if err != nil {
+			return page, err
+		}
+		if alert == nil {
 			continue
 		}
-		if err != nil {
-			return page, fmt.Errorf("alerts: message %d: %w", seq, err)
+		if acknowledged[seq] {
+			if alert.Acknowledged, err = a.acknowledgement(ctx, stream, seq); err != nil {
+				return page, err
+			}
 		}
-		stored := Stored{ID: msg.Header.Get(jetstream.MsgIDHeader)}
-		if json.Unmarshal(msg.Data, &stored.Alert) == nil { // what others wrote there is no alert
-			page.Alerts = append(page.Alerts, stored)
-		}
+		page.Alerts = append(page.Alerts, *alert)
 	}
 	return page, nil
 }
@@ -71,7 +91,7 @@ func (a *Alerts) List(ctx context.Context, after uint64, limit int) (Page, error
 func (a *Alerts) Recall(ctx context.Context, limit int) error {
 	pauses := backoff.Backoff{Min: minAlertPause, Max: maxAlertPause}
 	for {
-		page, err := a.List(ctx, 0, limit)
+		page, err := a.List(ctx, Filter{}, limit)
 		if err == nil {
 			for i := range page.Alerts {
 				a.raised.First(&page.Alerts[i].Alert)

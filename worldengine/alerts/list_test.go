@@ -3,11 +3,14 @@ package alerts_test
 import (
 	"context"
 	"strconv"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/wire"
 )
 
@@ -24,7 +27,7 @@ func TestPagesOfAlerts(t *testing.T) {
 	for _, limit := range []int{1, 2, 3, 6, 7, 100} {
 		var found []string
 		for after, more := uint64(0), true; more; {
-			page, err := a.List(t.Context(), after, limit)
+			page, err := a.List(t.Context(), alerts.Filter{After: after}, limit)
 			require.NoError(t, err)
 			require.LessOrEqual(t, len(page.Alerts), limit)
 			for _, stored := range page.Alerts {
@@ -62,7 +65,7 @@ func TestAlertsAreRecalled(t *testing.T) {
 		require.Equal(t, raised, counts[runevents.ApplyInDoubt], id)
 	}
 	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
-	page, err := a.List(t.Context(), 0, 10)
+	page, err := a.List(t.Context(), alerts.Filter{}, 10)
 	require.NoError(t, err)
 	require.Empty(t, page.Alerts)
 
@@ -70,4 +73,57 @@ func TestAlertsAreRecalled(t *testing.T) {
 	cancel()
 	w.js.Conn().Close()
 	require.ErrorIs(t, next.Recall(over, 2), context.Canceled)
+}
+
+// The first acknowledgement counts, whoever else acknowledges at the same time; it survives what is made
+// anew, and an open list leaves out what has one.
+func TestAcknowledging(t *testing.T) {
+	t.Parallel()
+	w := newAlertWorld(t)
+	a := w.open()
+	a.Start()
+	for i := range 5 {
+		a.Raise(aboutHandoff("h" + strconv.Itoa(i)))
+	}
+	a.Close(t.Context())
+	_, err := w.js.Publish(t.Context(), wire.AlertSubject("main", "X"), []byte("no alert"))
+	require.NoError(t, err)
+
+	found := make([]alerts.Stored, 4)
+	var all sync.WaitGroup
+	for i := range found {
+		all.Go(func() {
+			var err error
+			found[i], err = w.open().Acknowledge(t.Context(), 2, "user-"+strconv.Itoa(i), "seen")
+			assert.NoError(t, err)
+		})
+	}
+	all.Wait()
+	require.Equal(t, "h1", found[0].HandoffID)
+	require.Equal(t, "seen", found[0].Acknowledged.Reason)
+	for _, other := range found {
+		require.Equal(t, found[0], other)
+	}
+	page, err := a.List(t.Context(), alerts.Filter{}, 10)
+	require.NoError(t, err)
+	require.Len(t, page.Alerts, 5)
+	require.Equal(t, found[0], page.Alerts[3])
+	var open []uint64
+	for after, more := uint64(0), true; more; {
+		page, err := a.List(t.Context(), alerts.Filter{After: after, Open: true}, 1)
+		require.NoError(t, err)
+		for _, stored := range page.Alerts {
+			require.Nil(t, stored.Acknowledged)
+			open = append(open, stored.Seq)
+		}
+		after, more = page.Next, page.Next > 0
+	}
+	require.Equal(t, []uint64{5, 4, 3, 1}, open)
+	for _, seq := range []uint64{0, 6, 7, 8} { // none, no alert, an acknowledgement, nothing
+		_, err := a.Acknowledge(t.Context(), seq, "ada", "")
+		require.ErrorIs(t, err, alerts.ErrUnknownAlert, seq)
+	}
+	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
+	_, err = a.Acknowledge(t.Context(), 1, "ada", "")
+	require.ErrorIs(t, err, alerts.ErrUnknownAlert)
 }

@@ -2,11 +2,13 @@ package client_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -15,6 +17,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
@@ -246,6 +249,50 @@ func TestAHandoffOfAPausedTownWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, []handoff.Status{handoff.Executed, handoff.Duplicate}, got.Status(),
 		"the first call's handoff was judged when the pause ended, or its key is free")
+}
+
+// Alerts are gone through page by page, and acknowledged once.
+func TestAlertsAreAcknowledged(t *testing.T) {
+	t.Parallel()
+	w := serve(t)
+	c := w.join("")
+	nc, err := natsconn.Options{}.ConnectOperator(w.server.URL(), "test")
+	require.NoError(t, err)
+	defer nc.Close()
+	for i := range 70 { // more than a page
+		id := fmt.Sprint("run-", i)
+		alert := runevents.Alert{Code: runevents.ApplyInDoubt, Severity: runevents.P1, RunID: id, At: "2026-02-16T10:00:00Z"}
+		body, err := json.Marshal(&alert)
+		require.NoError(t, err)
+		require.NoError(t, nc.Publish(wire.AlertSubject("main", string(alert.Code)), body))
+	}
+	list := func(open bool) (runs []string, all []client.Alert) {
+		for alert, err := range c.Alerts(t.Context(), open) {
+			require.NoError(t, err)
+			runs, all = append(runs, alert.RunID), append(all, alert)
+		}
+		return runs, all
+	}
+	var all []client.Alert
+	require.Eventually(t, func() bool {
+		_, all = list(false)
+		return len(all) == 70
+	}, time.Minute, 10*time.Millisecond)
+	seen := all[1]
+	require.Nil(t, seen.Acknowledged)
+	first, err := c.AcknowledgeAlert(t.Context(), seen.Seq, "ada", "It was applied.")
+	require.NoError(t, err)
+	require.Equal(t, "ada", first.Acknowledged.By)
+	again, err := c.AcknowledgeAlert(t.Context(), seen.Seq, "", "")
+	require.NoError(t, err)
+	require.Equal(t, first, again)
+	open, _ := list(true)
+	require.Len(t, open, 69)
+	require.NotContains(t, open, seen.RunID)
+	_, all = list(false)
+	require.Equal(t, *first, all[1])
+	_, err = c.AcknowledgeAlert(t.Context(), 1<<40, "", "")
+	require.True(t, client.IsCode(err, wire.CodeUnknownAlert), "%v", err)
 }
 
 // Whatever becomes of the server, a handoff has one answer, and its events come once and in order.

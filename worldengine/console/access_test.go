@@ -5,14 +5,19 @@ package console_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/chromedp/chromedp"
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/wire"
 )
 
 // signIn fills in the form as a person does.
@@ -72,6 +77,48 @@ func TestRoles(t *testing.T) {
 	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "it stands\n"))
 	b.sees("Pause the town")
 	observer.is(`!document.body.innerText.includes("The town is paused")`)
+}
+
+// An operator acknowledges alerts, one that has just come among them; an observer sees who did.
+func TestAlertsAreAcknowledged(t *testing.T) {
+	w := serve(t, servertest.WithUsers(
+		servertest.Person(access.Engine), servertest.Person(access.Operator), servertest.Person(access.Observer)))
+	engine, err := jetstream.New(w.connect(nats.UserInfo("engine", servertest.Password), nats.CustomInboxPrefix("_INBOX_engine")))
+	require.NoError(t, err)
+	raise := func(run string) {
+		alert := runevents.Alert{
+			Code: runevents.ApplyInDoubt, Severity: runevents.P1, RunID: run, Message: "In doubt: " + run,
+			At: runevents.Timestamp(time.Now()),
+		}
+		body, err := json.Marshal(&alert)
+		require.NoError(t, err)
+		_, err = engine.Publish(t.Context(), wire.AlertSubject("main", string(alert.Code)), body, jetstream.WithMsgID(alert.ID()))
+		require.NoError(t, err)
+	}
+	raise("one")
+	observer := open(t, w.srv.HTTP()+"#/alerts")
+	observer.signIn("observer", servertest.Password)
+	observer.sees("In doubt: one", "1, 1 open")
+	require.NotContains(t, observer.shown(), "Acknowledge")
+
+	b := open(t, w.srv.HTTP()+"#/alerts")
+	b.signIn("operator", servertest.Password)
+	b.sees("In doubt: one", "Acknowledge")
+	raise("two")
+	b.sees("In doubt: two", "2, 2 open")
+	b.is(`![...document.querySelectorAll("button")].some(b => b.textContent === "Acknowledge" && b.disabled)`)
+	b.do(chromedp.Click(`//button[text()="Acknowledge"]`))
+	b.sees("Everybody sees who has seen to it")
+	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "looked at in the game\n"))
+	b.sees("all acknowledged", "acknowledged by operator", "looked at in the game")
+	b.is(`![...document.querySelectorAll("button")].some(b => b.textContent === "Acknowledge")`)
+	b.picture("alerts-acknowledged")
+	b.goTo("#/")
+	b.sees("Newest runs")
+	require.NotContains(t, b.shown(), "All alerts")
+	observer.goTo("#/")
+	observer.goTo("#/alerts")
+	observer.sees("all acknowledged", "acknowledged by operator")
 }
 
 // A user whose rights end while the page is open is asked to sign in again, and told why.

@@ -143,7 +143,7 @@ const recalledAlerts = 1000
 const recallTimeout = 5 * time.Second
 
 // List reads a page of the alerts of a world, the newest first: see alerts.Alerts.List.
-type List func(ctx context.Context, after uint64, limit int) (alerts.Page, error)
+type List func(ctx context.Context, filter alerts.Filter, limit int) (alerts.Page, error)
 
 // Recall returns what takes from the stream of alerts, once, which towns had no plugin when the
 // servers before this one ended: that is not told again, but its end is. Until it has run, Absent
@@ -154,7 +154,7 @@ func (s *Absences) Recall(list List) func(context.Context) {
 		defer close(s.recalled)
 		ctx, cancel := context.WithTimeout(ctx, recallTimeout)
 		defer cancel()
-		page, err := list(ctx, 0, recalledAlerts)
+		page, err := list(ctx, alerts.Filter{}, recalledAlerts)
 		if err == nil {
 			s.take(page.Alerts)
 		} else if ctx.Err() == nil {

@@ -64,7 +64,7 @@ func TestAbsencesAreRecalled(t *testing.T) {
 			Code: code, TownID: townID, Since: runevents.Timestamp(since),
 		}}
 	}
-	recall := s.Recall(func(context.Context, uint64, int) (alerts.Page, error) {
+	recall := s.Recall(func(context.Context, alerts.Filter, int) (alerts.Page, error) {
 		return alerts.Page{Alerts: []alerts.Stored{
 			of(runevents.PluginReturned, "back"), of(runevents.PluginAbsent, "t"),
 			of(runevents.PluginReturned, "t"), of(runevents.PluginAbsent, "back"),
@@ -88,7 +88,7 @@ func TestAbsencesAreRecalled(t *testing.T) {
 func TestAlertsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	s, raised := opened()
-	s.Recall(func(context.Context, uint64, int) (alerts.Page, error) {
+	s.Recall(func(context.Context, alerts.Filter, int) (alerts.Page, error) {
 		return alerts.Page{}, errors.New("no answer")
 	})(t.Context())
 	s.Absent(t.Context(), ofTown, 1, true)

@@ -58,6 +58,7 @@ func TestPayloadLimits(t *testing.T) {
 		{"control.pause", others, map[string]any{"townId": "u"}, "404"},
 		{"control.resume", others, map[string]any{"townId": "t"}, "409"},
 		{"alert.list", others, map[string]any{}, ""},
+		{"alert.ack", others, map[string]any{"seq": 1 << 50}, "404"},
 		{"whoami", others, map[string]any{}, ""},
 	} {
 		body := mustJSON(t, l.body)

@@ -183,7 +183,9 @@ func (h *hostile) allRequests() []valid {
 		{"control.pause", schemas.ControlSignalRequest, schemas.ControlReply, signal},
 		{"control.resume", schemas.ControlSignalRequest, schemas.ControlReply, signal},
 		{"control.get", schemas.ControlGetRequest, schemas.ControlReply, map[string]any{"townId": id}},
-		{"alert.list", schemas.AlertListRequest, schemas.AlertListReply, map[string]any{"after": 10, "limit": 5}},
+		{"alert.list", schemas.AlertListRequest, schemas.AlertListReply, map[string]any{"after": 10, "limit": 5, "unacknowledged": true}},
+		{"alert.ack", schemas.AlertAckRequest, schemas.AlertAckReply, map[string]any{
+			"seq": 1, "actorId": "ada", "reason": "mended"}},
 		{"whoami", schemas.WhoAmIRequest, schemas.WhoAmIReply, map[string]any{}},
 	}
 	for _, p := range []struct {

@@ -140,7 +140,7 @@ func bodies(t testing.TB, townID string) map[string][]byte {
 		"run.append":    appendRequest(townID, written("run-1", "Told", "step-1", 1)),
 		"run.cancel":    map[string]any{"runId": runID, "actorId": "mayor-1", "reason": "Because."},
 		"control.pause": signal, "control.resume": signal,
-		"alert.list": map[string]any{},
+		"alert.list": map[string]any{}, "alert.ack": map[string]any{"seq": 1},
 	}
 	out := map[string][]byte{}
 	for verb, body := range bodies {

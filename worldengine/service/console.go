@@ -1,11 +1,15 @@
 package service
 
 import (
+	"cmp"
 	"context"
+	"errors"
+	"fmt"
 
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
 )
 
@@ -17,6 +21,7 @@ func (s *Service) alertList(ctx context.Context, rights access.Rights, data []by
 	r, err := parseRequest[struct {
 		After uint64 `json:"after"`
 		Limit int    `json:"limit"`
+		Open  bool   `json:"unacknowledged"`
 	}](schemas.AlertListRequest, orEmpty(data), maxRequest)
 	if err != nil {
 		return nil, err
@@ -27,7 +32,7 @@ func (s *Service) alertList(ctx context.Context, rights access.Rights, data []by
 	if r.Limit == 0 {
 		r.Limit = defaultAlerts
 	}
-	page, err := s.engine.Alerts(ctx, r.After, r.Limit)
+	page, err := s.engine.Alerts().List(ctx, alerts.Filter{After: r.After, Open: r.Open}, r.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -35,6 +40,30 @@ func (s *Service) alertList(ctx context.Context, rights access.Rights, data []by
 		Alerts []alerts.Stored `json:"alerts"`
 		Next   uint64          `json:"next,omitzero"`
 	}{page.Alerts, page.Next})
+}
+
+// alertAck acknowledges an alert: in the name of the user, where NATS names one.
+func (s *Service) alertAck(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
+	r, err := parseRequest[struct {
+		Seq     uint64 `json:"seq"`
+		ActorID string `json:"actorId"`
+		Reason  string `json:"reason"`
+	}](schemas.AlertAckRequest, data, maxRequest)
+	if err != nil {
+		return nil, err
+	}
+	if _, bound := rights.Readable(); bound {
+		return nil, access.ErrUnreadable
+	}
+	by := cmp.Or(rights.Identity(s.config.Access).User, r.ActorID, "operator")
+	acknowledged, err := s.engine.Alerts().Acknowledge(ctx, r.Seq, by, r.Reason)
+	if full := s.engine.MayStore(); full != nil && errors.Is(err, alerts.ErrUnavailable) {
+		err = fmt.Errorf("%w: %w", commitlog.ErrStorageFull, full)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return reply(acknowledged)
 }
 
 func (s *Service) whoAmI(_ context.Context, rights access.Rights, data []byte) ([]byte, error) {

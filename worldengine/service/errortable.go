@@ -8,6 +8,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
@@ -64,6 +65,9 @@ var errorTable = []errorRow{
 	{matches: is(runs.ErrRunDamaged), status: 500, code: wire.CodeRunDamaged,
 		text: "the stored events of the run cannot be read; an operator has to repair them: " +
 			"handoffctl fsck --repair makes them again from the log"},
+	{matches: is(alerts.ErrUnknownAlert), status: 404, code: wire.CodeUnknownAlert,
+		text: "the stream of alerts has no alert with this sequence, or not any more; " +
+			"alert.list has the sequences"},
 	{matches: is(town.ErrExists), status: 409, code: wire.CodeTownExists},
 	{matches: as[*town.ConflictError], status: 409, code: wire.CodeSnapshotConflict},
 	{matches: as[*town.RegressionError], status: 409, code: wire.CodeEpochRegression},
@@ -107,6 +111,8 @@ var errorTable = []errorRow{
 			"out, unless it was being stored when that began; send the same bytes again when an " +
 			"operator has made room"},
 	{matches: is(commitlog.ErrLogUnavailable), status: 503, code: wire.CodeLogUnavailable,
+		retryAfterMs: retryLater, text: logUnavailable},
+	{matches: is(alerts.ErrUnavailable), status: 503, code: wire.CodeLogUnavailable,
 		retryAfterMs: retryLater, text: logUnavailable},
 	{matches: is(context.DeadlineExceeded), status: 503, code: wire.CodeLogUnavailable,
 		retryAfterMs: retryLater, text: logUnavailable},

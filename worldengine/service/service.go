@@ -211,6 +211,7 @@ func (s *Service) endpoints() []endpoint {
 		{verb: wire.ControlResume, handle: s.readsWith(aboutTown, waiting, resume)},
 		{verb: wire.ControlGet, handle: s.reads(aboutTown, waiting, s.controlGet)},
 		{verb: wire.AlertList, handle: s.reads(aboutTown, lists, s.alertList)},
+		{verb: wire.AlertAck, handle: s.reads(aboutTown, waiting, s.alertAck)},
 		{verb: wire.WhoAmI, handle: s.reads(aboutTown, waiting, s.whoAmI)},
 		{verb: wire.RunAppend, handle: s.takeAppend()},
 	}

@@ -29,6 +29,8 @@ const (
 	CodeUnknownResult Code = "UNKNOWN_RESULT"
 	// CodeUnknownRun: the events of the run, or the first of them, are not kept.
 	CodeUnknownRun Code = "UNKNOWN_RUN"
+	// CodeUnknownAlert: no such alert is kept.
+	CodeUnknownAlert Code = "UNKNOWN_ALERT"
 	// CodeTownExists: a town.put would create a town that exists.
 	CodeTownExists Code = "TOWN_EXISTS"
 	// CodeSnapshotConflict: the town's hash is not the expected one.
@@ -82,8 +84,8 @@ func Codes() []Code {
 	return []Code{
 		CodeInvalidJSON, CodeSchemaValidation, CodePayloadTooLarge, CodeRecordTooLarge,
 		CodeHeadersUnreadable, CodeUnknownRevision, CodeForbidden, CodeActorNotAllowed,
-		CodeUnknownTown, CodeRevisionGone, CodeUnknownResult, CodeUnknownRun, CodeTownExists,
-		CodeSnapshotConflict,
+		CodeUnknownTown, CodeRevisionGone, CodeUnknownResult, CodeUnknownRun, CodeUnknownAlert,
+		CodeTownExists, CodeSnapshotConflict,
 		CodeEpochRegression, CodeRunOwned, CodeInvalidTransition, CodeAlreadyPaused, CodeNotPaused,
 		CodeRunNotWaiting, CodeRunCancelled, CodeTownPaused, CodeWorldPaused, CodeOverloaded,
 		CodeTownDamaged, CodeRunDamaged,

@@ -69,6 +69,7 @@ func TestStoredNamesAreFixed(t *testing.T) {
 		"world.w.receipts-repair.*.*": RepairReceiptSubject("w", "*", "*"),
 		"worldengine.v1.w.apply.t":    ApplySubject("w", "t"),
 		"alerts.v1.w.CODE":            AlertSubject("w", "CODE"),
+		"world.w.acknowledged.7":      AcknowledgedSubject("w", "7"),
 		"deadletter.v1.w.S.7.0":       DeadLetterSubject("w", "S", "7", "0"),
 		"clients.worldengine.v1.w.x":  CrossedSubject("worldengine.v1.w.x"),
 		"astray.runevents.v2.w.$1.$2": AstraySubject("runevents.v2.w.*.*"),

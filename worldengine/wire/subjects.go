@@ -50,6 +50,10 @@ func EventSubject(world, townToken, runID string) string {
 // AlertSubject returns the subject of the alerts with a code. "*" may stand for it.
 func AlertSubject(world, code string) string { return "alerts.v1." + world + "." + code }
 
+// AcknowledgedSubject returns the subject of the acknowledgement of an alert, by the sequence of the
+// alert in AlertStream. "*" may stand for it.
+func AcknowledgedSubject(world, seq string) string { return own(world, "acknowledged", seq) }
+
 // DeadLetterSubject returns the subject of a dead letter: the name of the derived stream that did
 // not take it, the sequence of its log message, and its part of what is derived from that one. "*"
 // and ">" may stand for the tokens.

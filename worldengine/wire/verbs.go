@@ -49,6 +49,8 @@ const (
 	ControlGet Verb = "control.get"
 	// AlertList returns a page of the alerts, the newest first.
 	AlertList Verb = "alert.list"
+	// AlertAck acknowledges an alert.
+	AlertAck Verb = "alert.ack"
 	// WhoAmI returns what the sender may do.
 	WhoAmI Verb = "whoami"
 )
@@ -57,7 +59,7 @@ const (
 func Verbs() []Verb {
 	return []Verb{
 		Handoff, TownGet, TownHistory, TownList, TownPut, TownPatch, ResultGet, RunGet, RunList, RunEvents,
-		RunAppend, RunCancel, ControlPause, ControlResume, ControlGet, AlertList, WhoAmI,
+		RunAppend, RunCancel, ControlPause, ControlResume, ControlGet, AlertList, AlertAck, WhoAmI,
 	}
 }
 

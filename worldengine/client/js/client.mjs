@@ -7,7 +7,7 @@ import { verbSubject } from "./subjects.mjs";
 
 /** @import { NatsConnection } from "@nats-io/nats-core" */
 /** @import { ReplyError, RunError } from "./errors.mjs" */
-/** @import { Handoff, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
+/** @import { Alert, Handoff, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
 
 /** Verbs that are not sent again where they may have been carried out: the server would refuse. */
 const changing = ["town.put", "town.patch", "run.cancel", "control.pause", "control.resume"];
@@ -309,6 +309,33 @@ export class Client {
    * @returns {AsyncGenerator<RunEvent>}
    */
   events(options = {}) { return follow(this, options); }
+
+  /**
+   * Goes through the alerts that are kept, the newest first; with `unacknowledged` through those that nobody
+   * has acknowledged. Operators and observers may list them.
+   * @param {RequestOptions & { unacknowledged?: boolean, limit?: number }} [options]
+   * @returns {AsyncGenerator<Alert>}
+   */
+  async *alerts({ unacknowledged, limit, ...options } = {}) {
+    for (let after; ;) {
+      /** @type {{ alerts: Alert[], next?: number }} */
+      const page = await this.request("alert.list", { unacknowledged, after, limit }, options);
+      yield* page.alerts;
+      if (page.next === undefined) return;
+      after = page.next;
+    }
+  }
+
+  /**
+   * Acknowledges the alert with a seq, and returns it. The first acknowledgement counts, and `acknowledged`
+   * is that one. `actorId` is who does it where NATS does not name the user. Operators may acknowledge.
+   * @param {number} seq
+   * @param {RequestOptions & { actorId?: string, reason?: string }} [options]
+   * @returns {Promise<Alert>}
+   */
+  acknowledgeAlert(seq, { actorId, reason, ...options } = {}) {
+    return this.request("alert.ack", { seq, actorId, reason }, options);
+  }
 
   /** Closes the connection when what is under way is answered. */
   async close() { await this.nc.drain(); }

@@ -137,4 +137,18 @@
  * @property {Record<string, unknown>} [metadata]
  */
 
+/**
+ * An alert of the world.
+ * @typedef {object} Alert
+ * @property {number} seq names it to acknowledgeAlert
+ * @property {string} id what two messages about the same alert share
+ * @property {string} code
+ * @property {"P1" | "P2" | "P3"} severity
+ * @property {string} at
+ * @property {string} [message]
+ * @property {string} [runId]
+ * @property {string} [townId]
+ * @property {{ by: string, at: string, reason?: string }} [acknowledged]
+ */
+
 export {};

@@ -73,6 +73,20 @@ describe("a world", () => {
     assert.equal(next.decisionEpoch, stored.decisionEpoch + 1);
   });
 
+  test("alerts are listed page by page, and acknowledged", async (t) => {
+    const engine = await joined(t, world.url);
+    assert.deepEqual(await collect(engine.alerts()), []);
+    await assert.rejects(engine.acknowledgeAlert(1, { reason: "Seen." }), { code: "UNKNOWN_ALERT", status: 404 });
+    const stored = await joined(t, world.url, { world: "alerts" });
+    const pages = fake(stored, "alert.list", (n) => ({ body: n === 1 ? { alerts: [{ seq: 9 }], next: 7 } : { alerts: [{ seq: 3 }] } }));
+    const acknowledged = fake(stored, "alert.ack", () => ({ body: { seq: 9, acknowledged: { by: "ada" } } }));
+    await stored.nc.flush();
+    assert.deepEqual((await collect(stored.alerts({ unacknowledged: true }))).map(({ seq }) => seq), [9, 3]);
+    assert.deepEqual(pages, [{ unacknowledged: true }, { unacknowledged: true, after: 7 }]);
+    assert.equal((await stored.acknowledgeAlert(9, { actorId: "ada", reason: "Seen." })).acknowledged?.by, "ada");
+    assert.deepEqual(acknowledged, [{ seq: 9, actorId: "ada", reason: "Seen." }]);
+  });
+
   test("an error has its code, its sentence and its paths", async (t) => {
     const engine = await joined(t, world.url);
     await assert.rejects(engine.town("nowhere"), { code: "UNKNOWN_TOWN", status: 404 });

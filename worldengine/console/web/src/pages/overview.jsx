@@ -32,7 +32,7 @@ export function Overview() {
   const runs = useRuns({}, 20);
   const control = useLoad(() => ask("control.get", {}), []);
   const stats = useLoad(statistics, []);
-  const alerts = useLoad(async () => (can("alert.list") ? (await ask("alert.list", { limit: 5 })).alerts : null), []);
+  const alerts = useLoad(async () => (can("alert.list") ? (await ask("alert.list", { limit: 5, unacknowledged: true })).alerts : null), []);
   useEffect(() => {
     const timer = setInterval(() => { if (!document.hidden) stats.reload(); }, again);
     const off = feed.listen((events) => {
