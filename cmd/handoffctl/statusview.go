@@ -41,6 +41,14 @@ func (a *app) printWorldStatus(s *worldStatus) error {
 			fmt.Fprintf(w, "dead letters\t%d\n", s.DeadLetters)
 			fmt.Fprintf(w, "disk\t%s in the streams of the world\n", size(s.StreamBytes))
 		}
+		if of := s.fullest(); of != nil {
+			tone := plain
+			if of.Stats.Disk.Low() {
+				tone = bad
+			}
+			text := fmt.Sprintf("%s of %s", size(of.Stats.Disk.Free), size(of.Stats.Disk.Total))
+			fmt.Fprintf(w, "disk free\t%s\n", a.coloured(text, tone))
+		}
 		for _, part := range slices.Sorted(maps.Keys(s.Unknown)) {
 			fmt.Fprintf(w, "not known\t%s: %s\n", part, s.Unknown[part])
 		}

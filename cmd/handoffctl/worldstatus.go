@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/storage"
 	"worldengine/worldengine/wire"
 )
 
@@ -63,10 +64,17 @@ type absentPlugin struct {
 
 // serverStatus is one server of the world.
 type serverStatus struct {
-	ID      string            `json:"id"`
-	Version string            `json:"version"`
-	Started time.Time         `json:"started"`
-	Stats   worldengine.Stats `json:"stats"`
+	ID      string      `json:"id"`
+	Version string      `json:"version"`
+	Started time.Time   `json:"started"`
+	Stats   serverStats `json:"stats"`
+}
+
+// serverStats are the statistics of a server.
+type serverStats struct {
+	worldengine.Stats
+	// Disk is that of the server, nil where it has joined a NATS of another process.
+	Disk *storage.State `json:"disk,omitzero"`
 }
 
 // recentAlerts are the alerts of the last day that nobody has acknowledged, as far as one page reaches.
@@ -267,11 +275,28 @@ func (s *worldStatus) askServers(ctx context.Context, server *client.Client, rol
 		s.Waiting += of.Stats.Waiting
 		if of.Stats.StorageFull != "" {
 			s.problem("the server %s stores nothing: %s", of.ID, of.Stats.StorageFull)
+		} else if disk := of.Stats.Disk; disk != nil && disk.Low() {
+			s.problem("the disk of the server %s has %s free of %s, and below %s it stores nothing", of.ID,
+				size(disk.Free), size(disk.Total), size(disk.Keep))
 		}
 	}
 	if len(s.Servers) == 0 {
 		s.Unknown["servers"] = "none has answered"
+	} else if s.fullest() == nil {
+		s.Unknown["disk"] = "the NATS that the servers have joined is another process; ask it for its disk"
 	}
+}
+
+// fullest returns the server with the least room on its disk, nil where none says how much it has.
+func (s *worldStatus) fullest() *serverStatus {
+	var least *serverStatus
+	for i := range s.Servers {
+		of := &s.Servers[i]
+		if of.Stats.Disk != nil && (least == nil || of.Stats.Disk.Free < least.Stats.Disk.Free) {
+			least = of
+		}
+	}
+	return least
 }
 
 // followed returns up to where the derived streams have come.
@@ -318,7 +343,7 @@ func serversOf(ctx context.Context, server *client.Client) ([]serverStatus, erro
 			micro.ServiceIdentity
 			Started   time.Time `json:"started"`
 			Endpoints []struct {
-				Data worldengine.Stats `json:"data"`
+				Data serverStats `json:"data"`
 			} `json:"endpoints"`
 		}
 		err = json.Unmarshal(msg.Data, &stats)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -23,7 +24,7 @@ func TestStatusOfAWorld(t *testing.T) {
 	for _, line := range []string{
 		`world +main`, `status +RUNNING`, `applying +0`, `health +good`, `towns +3`, `waiting +0 requests`,
 		`followers +receipts at \d+, run events at \d+ of \d+`, `servers +1, version \S+`, `alerts +none in 24 h`,
-		`dead letters +0`, `disk +\d\S* [KM]iB in the streams of the world`,
+		`dead letters +0`, `disk +\d\S* [KM]iB in the streams of the world`, `disk free +\d\S* \SiB of \d\S* \SiB`,
 	} {
 		assert.Regexp(t, `(?m)^`+line+`$`, text)
 	}
@@ -128,6 +129,36 @@ func TestStatusWaitsForTheServersOfItsWorld(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, servers, 1)
 	assert.Equal(t, "of main", servers[0].ID)
+}
+
+// Of several servers the one with the least room counts; little room is a problem of its server.
+func TestStatusOfTheDisks(t *testing.T) {
+	c := faked(t, nil)
+	nc, err := nats.Connect(c.env["NATS_URL"], nats.UserInfo("agent", "secret"))
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	disks := []string{`{"freeBytes": 9000000000, "totalBytes": 10737418240, "keepBytes": 1048576}`,
+		`{"freeBytes": 4194303, "totalBytes": 107374182400, "keepBytes": 1048576}`, `null`}
+	_, err = nc.Subscribe("$SRV.STATS."+wire.ServiceName, func(request *nats.Msg) {
+		for i, disk := range disks {
+			_ = request.Respond(fmt.Appendf(nil, `{"id": "s%d", "endpoints": [{"data": {"disk": %s}}], "metadata": {%q: "main"}}`,
+				i, disk, wire.WorldMetadata))
+		}
+	})
+	require.NoError(t, err)
+	require.NoError(t, nc.Flush())
+	s := worldStatus{Unknown: map[string]string{}}
+	s.askServers(t.Context(), &client.Client{Conn: nc, World: "main", Timeout: time.Minute}, string(access.Operator))
+	require.Len(t, s.Servers, 3)
+	assert.Equal(t, "s1", s.fullest().ID)
+	assert.Equal(t, []string{"the disk of the server s1 has 4.0 MiB free of 100.0 GiB, and below 1.0 MiB it stores nothing"}, s.Problems)
+	assert.Empty(t, s.Unknown)
+
+	disks = disks[2:]
+	s = worldStatus{Unknown: map[string]string{}}
+	s.askServers(t.Context(), &client.Client{Conn: nc, World: "main", Timeout: time.Minute}, string(access.Operator))
+	assert.Nil(t, s.fullest())
+	assert.Contains(t, s.Unknown, "disk")
 }
 
 func TestSize(t *testing.T) {

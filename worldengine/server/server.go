@@ -199,6 +199,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		}
 		s.url = s.embedded.nats.ClientURL()
 		config.Engine.MayStore = s.embedded.room.Check
+		config.Service.Disk = s.embedded.room.State
 		config.Service.OperatorKey = s.embedded.accounts.operatorFile
 	}
 	if s.conn, err = s.connect(config, committing); err != nil {

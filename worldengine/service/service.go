@@ -25,6 +25,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
+	"worldengine/worldengine/storage"
 	"worldengine/worldengine/wire"
 )
 
@@ -68,6 +69,9 @@ type Config struct {
 	OperatorKey string
 	// Revision is that of the results in answers to requests that ask for none; handoff.Revision0.
 	Revision handoff.Revision
+	// Disk returns the state of the disk that the world is stored on, for the statistics; nil where
+	// that is the disk of another process.
+	Disk func() storage.State
 	// Access knows the rights of the users; nil where every client has all rights.
 	Access *access.Directory
 	// Observer is told of each answer; nil for nobody.
@@ -219,10 +223,16 @@ func (s *Service) endpoints() []endpoint {
 
 // stats returns the data that the statistics of every endpoint have.
 func (s *Service) stats() any {
+	var disk *storage.State
+	if s.config.Disk != nil {
+		now := s.config.Disk()
+		disk = &now
+	}
 	return struct {
 		worldengine.Stats
-		Overload Overload `json:"overload"`
-	}{s.engine.Stats(), s.Overload()}
+		Overload Overload       `json:"overload"`
+		Disk     *storage.State `json:"disk,omitempty"`
+	}{s.engine.Stats(), s.Overload(), disk}
 }
 
 // safely does work for a request. It logs a panic, and returns errInternal in its stead.

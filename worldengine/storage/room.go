@@ -70,6 +70,26 @@ func open(dir string, keep int64, look func(string) (Disk, error)) (*Room, error
 	return r, nil
 }
 
+// State is what a Room tells of its disk, in bytes.
+type State struct {
+	Free  uint64 `json:"freeBytes"`
+	Total uint64 `json:"totalBytes"`
+	// Keep is how much stays free: with less, nothing is stored.
+	Keep uint64 `json:"keepBytes"`
+}
+
+// lowRoom is how many times of what stays free is little room.
+const lowRoom = 4
+
+// Low reports whether there is little room, so that nothing may be stored before long.
+func (s State) Low() bool { return s.Free < lowRoom*s.Keep }
+
+// State returns the state of the disk as it was seen last.
+func (r *Room) State() State {
+	disk := r.Disk()
+	return State{Free: disk.Free, Total: disk.Total, Keep: r.keep}
+}
+
 // Keep returns how many bytes stay free.
 func (r *Room) Keep() uint64 { return r.keep }
 
