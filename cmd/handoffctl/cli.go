@@ -44,9 +44,10 @@ type commandLine struct {
 		Ack  alertsAckCommand  `cmd:"" help:"Acknowledge alerts: somebody has seen to them."`
 	} `cmd:"" help:"Look at the alerts of the world, and acknowledge them."`
 	DeadLetter struct {
-		List deadLetterListCommand `cmd:"" help:"List what could not be brought onto the bus, and why."`
-		Show deadLetterShowCommand `cmd:"" help:"Show a dead letter with its body."`
-	} `cmd:"" name:"deadletter" help:"Look at what could not be brought onto the bus."`
+		List   deadLetterListCommand   `cmd:"" help:"List what could not be brought onto the bus, and why."`
+		Show   deadLetterShowCommand   `cmd:"" help:"Show a dead letter with its body."`
+		Replay deadLetterReplayCommand `cmd:"" help:"Bring dead letters onto the bus, when their cause is mended."`
+	} `cmd:"" name:"deadletter" help:"Look at what could not be brought onto the bus, and bring it there."`
 	WhoAmI  whoAmICommand `cmd:"" name:"whoami" help:"Show what this user may do."`
 	Fsck    fsckCommand   `cmd:"" help:"Check that receipts and run events equal the log, and repair them."`
 	Backup  backupCommand `cmd:"" help:"Copy a world while it is served."`

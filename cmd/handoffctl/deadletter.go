@@ -24,9 +24,8 @@ type deadLetterListCommand struct{}
 // Help is the command's long help.
 func (deadLetterListCommand) Help() string {
 	return `Lists what could not be brought onto the bus, the oldest first: of which derived stream, from which
-message of the log, and why. It needs the rights of an operator. There is no command that brings a letter
-back: when its cause is mended and the letter removed, handoffctl fsck --repair makes the message again
-from the log.
+message of the log, and why. It needs the rights of an operator. When the cause is mended, deadletter replay
+brings them onto the bus.
 
 Example:
 
@@ -51,13 +50,7 @@ type deadLetter struct {
 func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 	letters := []deadLetter{}
 	err := a.withDeadLetters(ctx, func(stream jetstream.Stream) error {
-		return commitlog.Each(ctx, stream, jetstream.ConsumerConfig{}, func(msg jetstream.Msg, seq uint64) error {
-			meta, err := msg.Metadata()
-			if err == nil {
-				letters = append(letters, letterOf(seq, meta.Timestamp, msg.Subject(), msg.Headers()))
-			}
-			return err
-		})
+		return eachLetter(ctx, stream, func(letter *deadLetter, _ string) { letters = append(letters, *letter) })
 	})
 	if err != nil {
 		return err
@@ -75,6 +68,18 @@ func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 			fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\n", l.Number, l.At.UTC().Format(time.RFC3339), show(l.Stream), l.LogSeq,
 				l.Part, show(l.Reason))
 		}
+	})
+}
+
+// eachLetter calls take with each dead letter and its subject, the oldest first.
+func eachLetter(ctx context.Context, stream jetstream.Stream, take func(letter *deadLetter, subject string)) error {
+	return commitlog.Each(ctx, stream, jetstream.ConsumerConfig{}, func(msg jetstream.Msg, seq uint64) error {
+		meta, err := msg.Metadata()
+		if err == nil {
+			letter := letterOf(seq, meta.Timestamp, msg.Subject(), msg.Headers())
+			take(&letter, msg.Subject())
+		}
+		return err
 	})
 }
 

@@ -12,8 +12,8 @@ const (
 		"a duplicate may be judged again, and readers of runs may miss events. Run handoffctl fsck " +
 		"--repair: it makes them again from the log, and removes those of commits that the log lost"
 	adviceDeadLetter = "dead letters: a follower gave these messages up, and a repair leaves them " +
-		"alone. Mend the cause, remove the letter from the stream of dead letters (GOT is its " +
-		"subject), and run handoffctl fsck --repair"
+		"alone. Mend the cause, and run handoffctl deadletter replay (GOT is the letter's subject; " +
+		"deadletter list has its number)"
 	adviceLeftWaiting = "runs that wait for ever: the handoff waited in a server that has ended, " +
 		"its client is gone and its key is free. End each with handoffctl run cancel; a repair " +
 		"leaves them alone"

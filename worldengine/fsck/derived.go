@@ -2,7 +2,7 @@ package fsck
 
 import (
 	"context"
-	"strconv"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -11,7 +11,6 @@ import (
 	"worldengine/dedupe"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/wire"
 )
 
 // derivedCheck is a derived stream under check, read side by side with the log. It has the messages
@@ -192,11 +191,13 @@ func (d *derivedCheck) givenUp(ctx context.Context, want *expected) (bool, error
 	if d.letters == nil {
 		return false, nil
 	}
-	seq, part := strconv.FormatUint(want.at.Seq, 10), strconv.Itoa(want.at.Part)
-	subject := wire.DeadLetterSubject(d.world, d.name, seq, part)
+	subject := d.letterOf(want)
 	letter, err := commitlog.LastStored(ctx, d.letters, subject)
 	if letter == nil || err != nil {
 		return false, err
+	}
+	if slices.Contains(d.missing, subject) {
+		return false, nil
 	}
 	d.letter = want.at.Seq
 	d.report.Counts.DeadLettered++

@@ -41,7 +41,8 @@
 // while followers are kept out. The run events are discarded and derived again, since no decision
 // rests on them. A town whose last message is not a commit (a stray publish) is put back to its
 // last readable record by a record of kind mend, which loses nothing. Options.MendTowns does the
-// same where the last message was a commit, which is lost then. No message of the log is removed or
+// same where the last message was a commit, which is lost then. Options.Replay has what was given up
+// made again too, and its dead letter removed. No message of the log is removed or
 // changed; a finding about the log itself stays. Run checks again behind each round, and three
 // rounds are tried.
 //
@@ -70,6 +71,7 @@
 //	unreadable.go  histories whose last message NATS does not deliver
 //	damaged.go     towns that answer TOWN_DAMAGED, and what to do about each
 //	repair.go      the repair of the derived streams
+//	letters.go     the dead letters whose messages a repair has made again
 //	rewrite.go     writing single receipts while followers are kept out
 //	report.go      Report, Finding, Counts
 //	advice.go      what the findings mean and what to do about them

@@ -22,6 +22,10 @@ type Options struct {
 	// MendTowns, with Repair, also puts a town back to its last readable record where that loses a
 	// commit that a client may have been answered: see DamagedTown.
 	MendTowns bool
+	// Replay, with Repair, has the subjects of dead letters whose messages are to be made again from
+	// the log, like what is missing. Each letter whose message is there then is removed
+	// (RepairReport.LettersReplayed); one whose message is refused again stays.
+	Replay []string
 	// Patience is how long a derived stream may stand still before the end of the log until it
 	// counts as incomplete; 10 s.
 	Patience time.Duration
@@ -67,11 +71,11 @@ func Run(ctx context.Context, nc *nats.Conn, world string, options Options) (*Re
 		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
 	}
 	options = options.withDefaults()
-	check := func() (*worldCheck, error) {
-		c := &worldCheck{world: world, nc: nc, js: js, options: options}
+	check := func(missing []string) (*worldCheck, error) {
+		c := &worldCheck{world: world, nc: nc, js: js, options: options, missing: missing}
 		return c, c.check(ctx)
 	}
-	c, err := check()
+	c, err := check(options.Replay)
 	if err != nil {
 		return nil, err
 	}
@@ -83,10 +87,17 @@ func Run(ctx context.Context, nc *nats.Conn, world string, options Options) (*Re
 		if err := c.repair(ctx, report.Repair); err != nil {
 			return report, err
 		}
-		if c, err = check(); err != nil {
+		if c, err = check(nil); err != nil { // what is given up again is a dead letter to it
 			return report, err
 		}
 		report.Repair.After = c.report
 	}
-	return report, nil
+	if len(c.back) > 0 && options.Repair {
+		if report.Repair == nil { // nothing was missing any more
+			after := *report
+			report.Repair = &RepairReport{After: &after}
+		}
+		err = c.removeLetters(ctx, report.Repair)
+	}
+	return report, err
 }

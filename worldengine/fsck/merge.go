@@ -91,6 +91,7 @@ func (d *derivedCheck) expect(ctx context.Context, want *expected) error {
 		}
 		if want.is(got) {
 			*d.same++
+			d.isBack(want)
 			d.cursor.take()
 			return nil
 		}
@@ -160,7 +161,9 @@ func (d *derivedCheck) absent(ctx context.Context, want *expected) error {
 		return nil
 	}
 	known, err := d.rules.elsewhere(ctx, want)
-	if !known && err == nil {
+	if known {
+		d.isBack(want)
+	} else if err == nil {
 		known, err = d.givenUp(ctx, want)
 	}
 	if !known && err == nil {

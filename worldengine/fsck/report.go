@@ -64,7 +64,7 @@ type Counts struct {
 type Kind string
 
 // DeadLettered: what is derived from the log is missing because it was given up, and is kept as
-// a dead letter. A repair is not made because of it: see docs/contracts.md for what to do.
+// a dead letter. A repair is not made because of it, unless Options.Replay names the letter.
 const DeadLettered Kind = "dead-lettered"
 
 // LeftWaiting: a run waits for its town, and no server has it: it died, and what ended runs then is
@@ -98,6 +98,9 @@ type RepairReport struct {
 	// left its town's history.
 	EventsRebuilt bool  `json:"eventsRebuilt"`
 	EventsLost    int64 `json:"eventsLost"`
+	// LettersReplayed are the subjects of the dead letters that were removed because their messages
+	// are there again.
+	LettersReplayed []string `json:"lettersReplayed,omitempty"`
 	// TownsMended are the towns that were put back to their last readable record.
 	TownsMended []DamagedTown `json:"townsMended,omitempty"`
 	// After is what a check behind the repair found; nil where the repair broke off.

@@ -27,6 +27,9 @@ type worldCheck struct {
 	logNow  uint64           // the log's last sequence when it was last asked for
 	ahead   time.Duration    // of the NATS server's clock before this machine's
 	letters jetstream.Stream // the dead letters; nil where there are none
+	// missing are the subjects of dead letters that count as missing, and back those of
+	// Options.Replay whose messages are there.
+	missing, back []string
 
 	towns    map[string]townState // by the subject of their history: see LogCheck
 	present  map[string]bool      // subjects of histories that are known to come behind the place

@@ -1,6 +1,8 @@
 package systemtest_test
 
 import (
+	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -129,6 +131,59 @@ func TestFsckOfAReceiptThatWasGivenUp(t *testing.T) {
 	w.executeNext()
 	require.NoError(t, w.stream(wire.DeadLetterStream("main")).Purge(t.Context()))
 	require.Positive(t, w.repaired().Repair.ReceiptsWritten)
+}
+
+// letters returns the subjects of the dead letters.
+func (w *checkedWorld) letters() (subjects []string) {
+	w.t.Helper()
+	info, err := w.stream(wire.DeadLetterStream("main")).Info(w.t.Context(), jetstream.WithSubjectFilter(">"))
+	require.NoError(w.t, err)
+	return slices.Sorted(maps.Keys(info.State.Subjects))
+}
+
+// Dead letters are replayed when their cause is mended: their messages are made again from the log, and the
+// letters go, those that were asked for. Before that nothing is lost.
+func TestReplayOfEventsThatWereGivenUp(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{DeliveryAttempts: 2}).populate()
+	w.limit(w.events(), 30000)
+	given := []uint64{w.appendLarge(1, 30000)}
+	w.state = w.talk(w.state)
+	given = append(given, w.appendLarge(2, 30000), w.appendLarge(3, 30000))
+	w.givenUp(3)
+	all := w.letters()
+	replay := fsck.Options{Patience: time.Second, Repair: true, Replay: all[:2]}
+	report := w.fsck(replay)
+	require.NotNil(t, report.Repair)
+	require.Empty(t, report.Repair.LettersReplayed)
+	require.Equal(t, all, w.letters(), "they were refused again")
+	w.requireGivenUp(wire.EventStream("main"), given...)
+
+	w.limit(w.events(), -1)
+	report = w.fsck(replay)
+	require.Equal(t, all[:2], slices.Sorted(slices.Values(report.Repair.LettersReplayed)))
+	require.Equal(t, all[2:], w.letters())
+	replay.Replay = append(all, "deadletter.v1.main."+wire.EventStream("main")+".999999.0")
+	report = w.fsck(replay) // the repair before has made the third one again too
+	require.True(t, report.Clean(), "%+v", report)
+	require.Equal(t, all[2:], report.Repair.LettersReplayed)
+	require.Empty(t, w.letters())
+}
+
+// The same for receipts: the key is known again, and the handoff a duplicate.
+func TestReplayOfAReceiptThatWasGivenUp(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{DeliveryAttempts: 2}).populate()
+	w.limit(w.receipts(), 100)
+	h := proposal(w.state, handoff.TalkToTownsfolk, "casual")
+	w.executeNext()
+	w.givenUp(1)
+	w.executeNext()
+	w.givenUp(2)
+	w.limit(w.receipts(), -1)
+	report := w.fsck(fsck.Options{Patience: time.Second, Repair: true, Replay: w.letters()})
+	require.True(t, report.Clean(), "%+v", report)
+	require.Len(t, report.Repair.LettersReplayed, 2)
+	require.Empty(t, w.letters())
+	w.send(h, handoff.Duplicate)
 }
 
 // executeNext has a handoff of town-1 executed, and returns its log sequence.
