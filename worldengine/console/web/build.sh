@@ -5,9 +5,9 @@ cd "$(dirname "$0")"
 npm ci --silent --no-audit --no-fund --ignore-scripts
 rm -rf ../dist
 mkdir ../dist
-# One copy of nats-core: that of this page, also for the client. It goes without NKeys, which the page never uses.
+# One copy of nats-core: that of this page, also for the client. It goes without what the page never uses.
 go tool esbuild src/main.jsx --bundle --minify --format=esm --target=es2022 --charset=utf8 --legal-comments=none \
-  --jsx=automatic --jsx-import-source=preact --alias:@nats-io/nats-core=./node_modules/@nats-io/nats-core/lib/mod.js \
+  --jsx=automatic --jsx-import-source=preact --alias:@nats-io/nats-core=./src/natscore.js \
   --alias:@nats-io/nkeys=./src/nonkeys.js \
   --log-level=warning --splitting --entry-names=app --chunk-names='[hash]' --outdir=../dist
 go tool esbuild src/style.css --minify --charset=utf8 --log-level=warning --outfile=../dist/app.css
