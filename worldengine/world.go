@@ -75,21 +75,23 @@ func (e *Engine) putBound(
 	ctx context.Context, state town.State, expected string, binding apply.Binding,
 ) (Town, error) {
 	return queue.Wait(ctx, func(done func(Town, error)) error {
-		return e.SubmitPut(state, expected, binding, done)
+		return e.SubmitPut(state, expected, binding, "", done)
 	})
 }
 
 // SubmitPut is Put for a caller that does not wait: done is called once, from another goroutine,
-// unless SubmitPut itself fails. binding, unless it is "", becomes the town's own.
+// unless SubmitPut itself fails. binding, unless it is "", becomes the town's own. actorID is who
+// puts the state, for the history; "" where that is not known.
 func (e *Engine) SubmitPut(
-	state town.State, expected string, binding apply.Binding, done func(Town, error),
+	state town.State, expected string, binding apply.Binding, actorID string,
+	done func(Town, error),
 ) error {
 	if binding != "" {
 		if err := e.mayBind(binding); err != nil {
 			return err
 		}
 	}
-	return e.submitChange(state.Snapshot.TownID, done,
+	return e.submitChange(state.Snapshot.TownID, actorID, done,
 		func(current commitlog.Entry) (commitlog.Entry, error) {
 			if err := state.MayReplace(current.State, expected); err != nil {
 				return commitlog.Entry{}, err
@@ -119,9 +121,9 @@ func (e *Engine) mayBind(binding apply.Binding) error {
 // state of the hash expected. What comes out must be a valid state of the same town that Put would
 // take; the error is Put's, with the paths of a town-patch-request.v1.
 func (e *Engine) SubmitPatch(
-	townID string, patch any, expected string, done func(Town, error),
+	townID string, patch any, expected, actorID string, done func(Town, error),
 ) error {
-	return e.submitChange(townID, done, func(current commitlog.Entry) (commitlog.Entry, error) {
+	return e.submitChange(townID, actorID, done, func(current commitlog.Entry) (commitlog.Entry, error) {
 		if err := current.State.MustBe(expected); err != nil {
 			return commitlog.Entry{}, err
 		}
@@ -142,7 +144,9 @@ type change func(current commitlog.Entry) (commitlog.Entry, error)
 
 // submitChange queues a change of a town's state that no handoff makes. It waits for what is
 // pending.
-func (e *Engine) submitChange(townID string, done func(Town, error), c change) error {
+func (e *Engine) submitChange(
+	townID, actorID string, done func(Town, error), c change,
+) error {
 	return e.queue.SubmitWork(townID, func(ctx context.Context, t queue.Turn) queue.Result {
 		panicked := true
 		defer func() {
@@ -150,7 +154,7 @@ func (e *Engine) submitChange(townID string, done func(Town, error), c change) e
 				done(Town{}, queue.ErrPanicked)
 			}
 		}()
-		end, stored, err := e.commitChange(ctx, townID, c)
+		end, stored, err := e.commitChange(ctx, townID, actorID, c)
 		panicked = false
 		switch {
 		case err == nil && end == parked && !t.Closing:
@@ -165,7 +169,7 @@ func (e *Engine) submitChange(townID string, done func(Town, error), c change) e
 
 // commitChange commits a change to the town as the log has it.
 func (e *Engine) commitChange(
-	ctx context.Context, townID string, c change,
+	ctx context.Context, townID, actorID string, c change,
 ) (end turn, stored Town, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -185,7 +189,7 @@ func (e *Engine) commitChange(
 		if err != nil {
 			return err
 		}
-		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: townID}
+		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: townID, ActorID: actorID}
 		if err := e.log.CommitTown(ctx, &rec, &after, current.Seq); err != nil {
 			e.towns.Forget(townID)
 			return err

@@ -62,9 +62,13 @@ func (v *eventView) printPut(event *sighting) error {
 	if err != nil {
 		return err
 	}
+	by := ""
+	if actor, err := url.PathUnescape(event.header.Get(wire.ActorHeader)); err == nil && actor != "" {
+		by = " by " + actor
+	}
 	return v.printf("%s  %-20s  %s  %s\n", at, show(townOfSubject(event.subject)),
-		v.coloured(fmt.Sprintf("%-14s", "TownPut"), plain), show(fmt.Sprintf("put or patched: day %s, snapshot %s",
-			event.header.Get(wire.EpochHeader), v.briefID(event.header.Get(wire.HashHeader)))))
+		v.coloured(fmt.Sprintf("%-14s", "TownPut"), plain), show(fmt.Sprintf("put or patched%s: day %s, snapshot %s",
+			by, event.header.Get(wire.EpochHeader), v.briefID(event.header.Get(wire.HashHeader)))))
 }
 
 // eventType returns the column of an event's type, in the tone of what the event says.

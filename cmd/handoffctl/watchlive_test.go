@@ -47,6 +47,20 @@ func TestAnObserverCanWatch(t *testing.T) {
 	w.says(&w.errs, "from now on")
 }
 
+// With access control a put says who put.
+func TestWatchSaysWhoPut(t *testing.T) {
+	as := guarded(t)
+	c := as(access.Operator)
+	require.Equal(t, exitOK, c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-").status)
+	w := c.background("watch", "--since", "1h", "--count", "11")
+	w.says(&w.out, "RunCompleted")
+	p := as(access.Plugin)
+	p.ok("town", "patch", threatened, p.file(`{"pressure": {"hope": 0.25}}`))
+	w.says(&w.out, "put or patched by plugin: day ")
+	c.ok("pause") // whose first event is the eleventh
+	assert.Equal(t, exitOK, <-w.ended)
+}
+
 // Puts and patches are shown as they come, between the run events, and are not counted.
 func TestWatchShowsPutsAndPatches(t *testing.T) {
 	c := online(t)

@@ -64,6 +64,9 @@ type Record struct {
 	Apply   apply.Binding  `json:"apply,omitzero"` // "" for the engine's default
 	Paused  *PausedBy      `json:"paused,omitzero"`
 	Pending *apply.Pending `json:"pending,omitzero"`
+	// ActorID, in a record of kind put, is who put the state: the user, or the role of one whom NATS
+	// does not name; "" without access control, and in records of earlier engines.
+	ActorID string `json:"actorId,omitzero"`
 	// Closing, in a record on a run's subject, reports whether only the engine goes on with the
 	// run.
 	Closing bool `json:"closing,omitzero"`
@@ -97,6 +100,9 @@ func (rec *Record) Message(subject string, after *Entry) (*nats.Msg, error) {
 	}
 	if rec.Run != nil {
 		header[wire.RunIDHeader] = []string{rec.Run.RunID}
+	}
+	if rec.ActorID != "" {
+		header[wire.ActorHeader] = []string{wire.PercentEncode(rec.ActorID)}
 	}
 	body, err := rec.marshal()
 	if err != nil {
@@ -148,6 +154,9 @@ func (rec *Record) appendAttributes(b []byte) ([]byte, error) {
 	}
 	if rec.Pending != nil {
 		err = errors.Join(err, member("pending", rec.Pending))
+	}
+	if rec.ActorID != "" {
+		err = errors.Join(err, member("actorId", rec.ActorID))
 	}
 	if rec.Mend != nil {
 		err = errors.Join(err, member("mend", rec.Mend))

@@ -26,8 +26,8 @@ type Revision struct {
 	At       string `json:"at"`
 	// Cause is the kind of the record: what changed the town.
 	Cause commitlog.Kind `json:"cause"`
-	// RunID, ActorID and Command name the run, who asked for it and the command; "" where the cause
-	// has none. Status and Reason are those of the result, "" where the record has no result.
+	// RunID, ActorID and Command name the run, who asked for it, or put the state, and the command;
+	// "" where the cause has none. Status and Reason are those of the result, "" where the record has no result.
 	RunID   string             `json:"runId,omitzero"`
 	ActorID string             `json:"actorId,omitzero"`
 	Command string             `json:"command,omitzero"`
@@ -135,6 +135,7 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) Revision {
 	if err != nil {
 		return r
 	}
+	r.ActorID = rec.ActorID
 	r.readResult(rec.Result)
 	r.readStart(rec)
 	if r.ActorID == "" && r.Cause == commitlog.KindHandoff && prior != nil {

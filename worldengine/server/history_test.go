@@ -9,8 +9,10 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/access"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
 )
 
 type historyReply struct {
@@ -175,4 +177,22 @@ func TestTheLastFailureOfATown(t *testing.T) {
 	}
 	c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Nil(t, last(), "the state has changed")
+}
+
+// With access control the history says who put a state: the user or, where NATS does not name it, its role.
+func TestTheHistorySaysWhoPut(t *testing.T) {
+	t.Parallel()
+	plugin := servertest.Person(access.Plugin, func(u *access.User) { u.Name = "game-1" })
+	srv := start(t, servertest.WithUsers(plugin, servertest.Person(access.Operator)))
+	at := as(t, srv.URL(), servertest.Person(access.Operator)).put(snapshot("t"), "")
+	game := as(t, srv.URL(), plugin)
+	game.put(snapshot("t"), at.SnapshotHash)
+	call[townReply](game, "town.patch", schemas.TownGetReply, map[string]any{
+		"townId": "t", "patch": map[string]any{"day": 30}, "expectedSnapshotHash": at.SnapshotHash,
+	})
+	var actors []string
+	for _, revision := range game.history(map[string]any{"townId": "t"}) {
+		actors = append(actors, revision.ActorID)
+	}
+	require.Equal(t, []string{plugin.Name, plugin.Name, "operator"}, actors)
 }

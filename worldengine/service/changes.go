@@ -1,6 +1,8 @@
 package service
 
 import (
+	"cmp"
+
 	"github.com/nats-io/nats.go"
 
 	"worldengine/schemas"
@@ -23,7 +25,7 @@ func (s *Service) takePut() func(*incoming) {
 		if err := rights.Town(p.state.Snapshot.TownID); err != nil {
 			return err
 		}
-		return s.engine.SubmitPut(p.state, p.expected, p.binding, done)
+		return s.engine.SubmitPut(p.state, p.expected, p.binding, s.actorOf(rights), done)
 	})
 }
 
@@ -42,8 +44,15 @@ func (s *Service) takePatch() func(*incoming) {
 			return err
 		}
 		return s.engine.SubmitPatch(townID, request["patch"],
-			request["expectedSnapshotHash"].(string), done)
+			request["expectedSnapshotHash"].(string), s.actorOf(rights), done)
 	})
+}
+
+// actorOf returns who changes a town: the user or, where NATS does not name it, its role; "" without
+// access control.
+func (s *Service) actorOf(rights access.Rights) string {
+	id := rights.Identity(s.config.Access)
+	return cmp.Or(id.User, string(id.Role))
 }
 
 // submitChange parses a request that changes a town, and submits it to the engine, which calls

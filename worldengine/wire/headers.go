@@ -38,6 +38,8 @@ const (
 	TownHeader = "Town-Id"
 	// HashHeader is the hash of the town's state.
 	HashHeader = "Snapshot-Hash"
+	// ActorHeader is who put the state, percent-encoded; a message of another kind has none.
+	ActorHeader = "Actor-Id"
 	// EpochHeader is the decision epoch of the town's state.
 	EpochHeader = "Decision-Epoch"
 )

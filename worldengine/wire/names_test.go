@@ -77,6 +77,7 @@ func TestStoredNamesAreFixed(t *testing.T) {
 		"Nats-Service-Error-Code":     ErrorCodeHeader,
 		"Nats-Service-Error":          ErrorHeader,
 		"Nats-Request-Info":           UserHeader,
+		"Actor-Id":                    ActorHeader,
 		"Log-Seq":                     LogSeqHeader,
 		"Log-Part":                    LogPartHeader,
 		"Dead-Letter-Reason":          DeadLetterReasonHeader,
