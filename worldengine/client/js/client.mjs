@@ -40,6 +40,8 @@ export class Client {
   #reconnects = new Set();
   /** @type {Set<() => void>} */
   #disconnects = new Set();
+  /** @type {Set<() => void>} */
+  #closes = new Set();
 
   /**
    * @param {NatsConnection} nc
@@ -52,6 +54,7 @@ export class Client {
     this.world = world;
     this.timeout = timeout;
     this.#watch();
+    nc.closed().then(() => { for (const listener of this.#closes) listener(); });
   }
 
   async #watch() {
@@ -69,6 +72,18 @@ export class Client {
   onDisconnect(listener) {
     this.#disconnects.add(listener);
     return () => this.#disconnects.delete(listener);
+  }
+
+  /**
+   * Calls a listener when the connection is closed, unless the function that it returns is called before. A
+   * promise of the connection would hold what waits for it as long as the connection lives.
+   * @param {() => void} listener
+   * @returns {() => void}
+   */
+  onClosed(listener) {
+    if (this.nc.isClosed()) listener();
+    else this.#closes.add(listener);
+    return () => this.#closes.delete(listener);
   }
 
   /**

@@ -68,7 +68,7 @@ export async function* follow(client, what, pace = defaultPace) {
   const offLost = client.onDisconnect(() => push({ lost: true }));
   const off = client.onReconnect(() => push({ behind: true }));
   what.signal?.addEventListener("abort", stop);
-  client.nc.closed().then(stop);
+  const offClosed = client.onClosed(stop);
   /** @param {() => Events} step */
   const patiently = (step) => again(step, pace.away, () => over, (ms) => new Promise((resolve) => {
     const timer = setTimeout(resolve, ms, null);
@@ -90,6 +90,7 @@ export async function* follow(client, what, pace = defaultPace) {
   } finally {
     off();
     offLost();
+    offClosed();
     what.signal?.removeEventListener("abort", stop);
     if (!client.nc.isClosed()) sub.unsubscribe();
   }

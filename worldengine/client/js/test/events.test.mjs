@@ -3,6 +3,8 @@ import { createHash } from "node:crypto";
 import { readdirSync, readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
+import { setFlagsFromString } from "node:v8";
+import { runInNewContext } from "node:vm";
 import { makeHandoff, RunError } from "../index.mjs";
 import { defaultPace, follow } from "../events.mjs";
 import { fake, joined, link, serve } from "./world.mjs";
@@ -97,6 +99,56 @@ test("what began in outages longer than the clocks comes, although a known run g
     await r.all(...runs);
   }
   assert.equal(r.read, 10 * runs.length + 5);
+});
+
+test("a slow reader gets each event once, in its order", async (t) => {
+  const world = await serve(t);
+  const engine = await joined(t, world.url);
+  const [first] = await talks(engine, 1);
+  const slow = await joined(t, world.url);
+  const events = follow(slow, { from: anHourAgo() }, { ...pace, waiting: 5 });
+  /** @type {Map<string, number>} */
+  const last = new Map();
+  const read = async () => {
+    const { value, done } = await events.next();
+    assert.ok(!done && value, "no more events come");
+    assert.equal(value.runSeq, (last.get(value.runId) ?? 0) + 1, `of run ${value.runId}: no gap and no double`);
+    last.set(value.runId, value.runSeq);
+  };
+  await read();
+  for (let round = 0; round < 2; round++) {
+    const runs = await talks(engine, 20); // 200 events, while the reader does something else
+    await slow.nc.flush(); // they have come to it
+    for (const runId of [first, ...runs]) while ((last.get(runId) ?? 0) < 10) await read();
+  }
+  await events.return();
+});
+
+/** Collects what is not held any more. */
+const collectGarbage = () => {
+  setFlagsFromString("--expose-gc");
+  runInNewContext("gc")();
+};
+
+test("an iteration that has ended leaves nothing behind", { timeout: 120_000 }, async (t) => {
+  const world = await serve(t);
+  const engine = await joined(t, world.url);
+  await talks(engine, 1);
+  const { subscriptions } = /** @type {any} */ (engine.nc).protocol;
+  const before = subscriptions.subs.size;
+  /** @type {WeakRef<object>[]} */
+  const held = [];
+  for (let i = 0; i < 20; i++) {
+    /** @type {Followed} */
+    const what = { from: anHourAgo() };
+    held.push(new WeakRef(what));
+    for await (const _ of follow(engine, what, pace)) break;
+  }
+  assert.equal(subscriptions.subs.size, before);
+  while (held.slice(0, -1).some((ref) => ref.deref())) { // ends with the test's time where one is held
+    await new Promise((resolve) => { setTimeout(resolve, 10); });
+    collectGarbage();
+  }
 });
 
 test("the connection is lost again while the reader catches up", async (t) => {
