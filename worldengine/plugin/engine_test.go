@@ -128,7 +128,7 @@ func TestWithTheEngine(t *testing.T) {
 
 func TestTheEngineGivesUpOnAPluginThatIsNotThere(t *testing.T) {
 	t.Parallel()
-	nc := world(t, apply.Policy{Deadline: 5 * time.Second, Attempts: 1})
+	nc := world(t, apply.Policy{Deadline: 2 * time.Second, Attempts: 1, Resend: time.Minute})
 	result := execute(t, nc)
 	require.Equal(t, handoff.Failed, result.Status)
 	require.Equal(t, apply.ReasonPluginUnavailable, result.ReasonCode)

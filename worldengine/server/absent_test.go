@@ -80,7 +80,7 @@ func TestACommandWaitsForAnAbsentPlugin(t *testing.T) {
 func TestATownThatNeedsNoPluginIsNotAbsent(t *testing.T) {
 	t.Parallel()
 	srv := start(t, absentFor(apply.AbsentFail), withMetrics, func(c *server.Config) {
-		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts = 4*time.Second, 1
+		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts, c.Engine.Plugin.Resend = 2*time.Second, 1, time.Minute
 	})
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
@@ -114,7 +114,7 @@ func TestTheTimeOfACommandBeginsWithThePlugin(t *testing.T) {
 func TestACommandFailsWithoutAPlugin(t *testing.T) {
 	t.Parallel()
 	srv := start(t, absentFor(""), func(c *server.Config) {
-		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts = 4*time.Second, 1
+		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts, c.Engine.Plugin.Resend = 2*time.Second, 1, time.Minute
 	})
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")

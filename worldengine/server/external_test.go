@@ -31,7 +31,7 @@ func TestExternalNATS(t *testing.T) {
 		c.Connection = natsconn.Options{User: access.EngineUser, Password: servertest.Password}
 		c.Clients = natsconn.Options{User: access.AskingUser, Password: servertest.Password}
 		c.Access = &access.Config{Users: append(users, access.User{Name: "mara", Role: access.Agent, Towns: []string{"mine"}})}
-		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline = 1, 5*time.Second
+		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline, c.Engine.Plugin.Resend = 1, 2*time.Second, time.Minute
 	})
 	requireRoles(t, srv.URL())
 	operator := as(t, url, servertest.Person(access.Operator))

@@ -173,7 +173,8 @@ func TestHowAnApplicationEnds(t *testing.T) {
 func TestNoPlugin(t *testing.T) {
 	t.Parallel()
 	srv := start(t, byPlugin, func(config *server.Config) {
-		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 5*time.Second, 1
+		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 2*time.Second, 1
+		config.Engine.Plugin.Resend = time.Minute // it is asked once: what is on its way at the end may have arrived
 	})
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")

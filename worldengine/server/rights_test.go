@@ -162,7 +162,7 @@ func TestPluginOfATown(t *testing.T) {
 func TestNoPluginWithAccounts(t *testing.T) {
 	t.Parallel()
 	srv := start(t, byPlugin, servertest.WithUsers(everybody()...), func(c *server.Config) {
-		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline = 1, 5*time.Second
+		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline, c.Engine.Plugin.Resend = 1, 2*time.Second, time.Minute
 	})
 	at := as(t, srv.URL(), servertest.Person(access.Operator)).put(snapshot("t"), "")
 	o := as(t, srv.URL(), servertest.Person(access.Agent)).send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
