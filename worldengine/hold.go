@@ -71,7 +71,14 @@ func (e *Engine) lookAtHeld(ctx context.Context, a *application) time.Time {
 // holdRun has the run that is pending in a town paused, or going on, as current says of the town.
 // What cannot be stored now, watchHeld stores.
 func (e *Engine) holdRun(ctx context.Context, townID string, current commitlog.Entry) {
-	err := e.inHand().Hold(ctx, townID, current.Pending, e.pauseOf(current))
+	err := e.inHand().Hold(ctx, townID, current.Pending, e.pauseOf(current),
+		func() (*commitlog.PausedBy, error) {
+			if _, err := e.worldPause.Read(ctx); err != nil {
+				return nil, err
+			}
+			now, err := e.log.Load(ctx, townID)
+			return e.pauseOf(now), err
+		})
 	if err != nil && ctx.Err() == nil {
 		e.config.Logger.Warn("a pause, or its end, is not told in a run yet; will try again",
 			"town", townID, "run", current.Pending.Run.RunID,

@@ -169,6 +169,40 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 	require.Empty(t, console.asked)
 }
 
+// A pause that is over when it comes to be told in a run is not told there a second time.
+func TestAPauseThatIsOverIsNotTold(t *testing.T) {
+	t.Parallel()
+	console := stuckConsole{make(chan struct{}, 8), make(chan struct{})}
+	e := openEngine(t, logtest.New(t), func(c *Config) { c.Apply, c.RCON = apply.RCON, console })
+	t.Cleanup(func() { close(console.release) })
+	require.NoError(t, e.Submit(talkIn(t, e), func(Answer, error) {}))
+	<-console.asked
+	for _, townID := range []string{"t", ""} {
+		before, err := e.log.Load(t.Context(), "t")
+		require.NoError(t, err)
+		_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause, TownID: townID})
+		require.NoError(t, err)
+		e.holdRun(t.Context(), "t", before)
+		paused, err := e.log.Load(t.Context(), "t")
+		require.NoError(t, err)
+		pauses := func() (runevents.RunStatus, int64) {
+			tail, err := e.log.Tail(t.Context(), paused.Pending.Run.RunID, paused.Pending.Emitted)
+			require.NoError(t, err)
+			return tail.Status, tail.Pauses
+		}
+		status, count := pauses()
+		require.Equal(t, runevents.RunIsPaused, status)
+
+		_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume, TownID: townID})
+		require.NoError(t, err)
+		e.holdRun(t.Context(), "t", before) // after this the run goes on, whoever told it
+		e.holdRun(t.Context(), "t", paused)
+		status, after := pauses()
+		require.Equal(t, runevents.RunRunning, status)
+		require.Equal(t, count, after)
+	}
+}
+
 // unreadStore is a store from which no town can be read; the third to try ends the test.
 type unreadStore struct {
 	commitlog.Store

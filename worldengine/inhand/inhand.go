@@ -1,10 +1,10 @@
 // Package inhand records the runs of commands that are being applied outside the engine: the
 // attempts, the pauses of the town or the world meanwhile, and the end.
 //
-// The run of such a command is PAUSED while its town, or the world, is. Its RunPaused and RunResumed
-// stand on the run's own subject. Any instance may emit them: which is due is decided by the end of
-// the run, and stored under its guard, so that each is there once, and nothing is lost with the
-// instance that took the signal (docs/adr/0022-a-run-in-hand-is-paused.md).
+// The run of such a command is PAUSED while its town, or the world, is. Its RunPaused and
+// RunResumed stand on the run's own subject. Any instance may emit them: which is due is decided by
+// the end of the run, and stored under its guard, so that each is there once, and nothing is lost
+// with the instance that took the signal (docs/adr/0022-a-run-in-hand-is-paused.md).
 package inhand
 
 import (
@@ -69,8 +69,11 @@ func (s *Store) End(
 }
 
 // Hold has the run of what is pending in a town paused by a pause, or going on where by is nil.
+// What says so may have been read a while ago, and the pause have ended since: where that is to
+// change the run, reread reads it again, behind the end of the run.
 func (s *Store) Hold(
 	ctx context.Context, townID string, pending *apply.Pending, by *commitlog.PausedBy,
+	reread func() (*commitlog.PausedBy, error),
 ) error {
 	p := s.NewProducer(pending.Run)
 	_, err := s.Runs.ExtendBy(ctx, townID, pending.Run, pending.Emitted, false,
@@ -79,12 +82,16 @@ func (s *Store) Hold(
 			if tail.Closed || paused == (by != nil) {
 				return nil, nil
 			}
+			by, err := reread()
+			if err != nil || paused == (by != nil) {
+				return nil, err
+			}
 			p.Restart()
 			if paused {
 				return released(p, tail, "")
 			}
 			p.ResumeAt(runevents.RunRunning)
-			err := lifecycle.EmitHeld(p, tail.Pauses+1, by.SignalID, by.Reason)
+			err = lifecycle.EmitHeld(p, tail.Pauses+1, by.SignalID, by.Reason)
 			return p.Run().Events, err
 		})
 	return err
@@ -111,10 +118,10 @@ func (s *Store) extend(
 		})
 }
 
-// unheld returns the events of a run that its end lacks. Where the run is paused and one of them, or
-// with ends what is to follow them, cannot be in a pause, it is resumed before: an attempt starts
-// when its pause is over, and a command whose outcome comes in a pause is concluded (Execution
-// Semantics v1, section 6, option A).
+// unheld returns the events of a run that its end lacks. Where the run is paused and one of them,
+// or with ends what is to follow them, cannot be in a pause, it is resumed before: an attempt
+// starts when its pause is over, and a command whose outcome comes in a pause is concluded
+// (Execution Semantics v1, section 6, option A).
 func (s *Store) unheld(
 	pending *apply.Pending, run *runevents.Run, tail *commitlog.RunTail, ends bool,
 ) ([]runevents.Event, error) {
