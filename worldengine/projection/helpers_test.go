@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
@@ -45,10 +46,12 @@ func busOn(t testing.TB, nc *nats.Conn) *bus {
 
 func (b *bus) create() {
 	b.t.Helper()
-	_, err := b.js.CreateStream(b.t.Context(), jetstream.StreamConfig{
-		Name: streamName, Subjects: []string{"events.*.*"}, AllowDirect: true,
-	})
-	require.NoError(b.t, err)
+	require.EventuallyWithT(b.t, func(t *assert.CollectT) { // NATS may still be deleting its files
+		_, err := b.js.CreateStream(b.t.Context(), jetstream.StreamConfig{
+			Name: streamName, Subjects: []string{"events.*.*"}, AllowDirect: true,
+		})
+		require.NoError(t, err)
+	}, 30*time.Second, 10*time.Millisecond)
 }
 
 // publish puts records on the bus, in their order.
