@@ -87,7 +87,8 @@ func (r *Receipt) Message(world string) (*nats.Msg, error) {
 	body := make([]byte, 0, len(r.Result)+512)
 	var failed error
 	for _, member := range [...]struct{ before, value string }{
-		{`{"townId":`, r.TownID}, {`,"runId":`, r.RunID}, {`,"handoffId":`, r.HandoffID}, {`,"resultId":`, r.ResultID},
+		{`{"townId":`, r.TownID}, {`,"runId":`, r.RunID}, {`,"handoffId":`, r.HandoffID},
+		{`,"resultId":`, r.ResultID},
 	} {
 		var err error
 		body, err = jsontext.AppendQuote(append(body, member.before...), member.value)

@@ -30,7 +30,9 @@ type Addition struct {
 
 // AdditionOf returns what h says beyond its result.
 func AdditionOf(h *Handoff) Addition {
-	return Addition{TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID, ProposalType: h.Proposal.Type}
+	return Addition{
+		TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID, ProposalType: h.Proposal.Type,
+	}
 }
 
 // Result1 is revision 1 of an execution-result.v1: a projection of a Result and its Addition.
@@ -86,7 +88,9 @@ func (r *Result) Revision1(a Addition, duplicateOf *string) (*Result1, error) {
 }
 
 // unhashed1 are the members of revision 1 that its id is not made of.
-var unhashed1 = []string{"executionId", "resultId", "idempotencyKey", "snapshotHash", "decisionEpoch"}
+var unhashed1 = []string{
+	"executionId", "resultId", "idempotencyKey", "snapshotHash", "decisionEpoch",
+}
 
 // DeriveID returns `result_` + Hash of all members but executionId, resultId, idempotencyKey,
 // snapshotHash and decisionEpoch; worldState and embodiment are left out where the result has none.

@@ -40,7 +40,8 @@ func (e *TransitionError) Error() string {
 	if e.StepID != "" {
 		entity = fmt.Sprintf("step %q, attempt %d,", e.StepID, e.LogicalAttemptID)
 	}
-	return fmt.Sprintf("runevents: %s is not valid for %s of run %s: it cannot go to %s from where it is",
+	return fmt.Sprintf("runevents: %s is not valid for %s of run %s: it cannot go to %s from where "+
+		"it is",
 		e.EventType, entity, e.RunID, e.AttemptedState)
 }
 

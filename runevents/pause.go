@@ -50,5 +50,6 @@ func (p *pause) request(runID string) ResyncRequest {
 func nonContiguous(live *liveRun) Alert {
 	r := &live.pause.observed
 	return NewAlert(NonContiguousFetch, r, fmt.Sprintf(
-		"runSeq %d came when the watermark was %d; the run is read again", r.RunSeq, live.snapshot.LastEventSeq))
+		"runSeq %d came when the watermark was %d; the run is read again", r.RunSeq,
+		live.snapshot.LastEventSeq))
 }

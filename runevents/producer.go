@@ -26,7 +26,9 @@ type DrawnID struct {
 
 // DrawIDs returns ids for events of a run: those that drawn has for them, and new ones for the
 // others. Of each event only the members of its idempotency key count. The error is ErrBadID.
-func DrawIDs(run Identity, newID func() string, drawn []DrawnID, events ...Event) ([]DrawnID, error) {
+func DrawIDs(
+	run Identity, newID func() string, drawn []DrawnID, events ...Event,
+) ([]DrawnID, error) {
 	ids := make([]DrawnID, len(events))
 	of := Run{Identity: run}
 	for i := range events {
@@ -66,7 +68,8 @@ func (e *InvalidTransitionError) Error() string {
 	if e.StepID != "" {
 		entity = "step " + e.StepID
 	}
-	text := fmt.Sprintf("runevents: %s is %s, so %s is not a valid transition", entity, e.Actual, e.Attempted)
+	text := fmt.Sprintf("runevents: %s is %s, so %s is not a valid transition", entity,
+		e.Actual, e.Attempted)
 	if e.Expected != "" {
 		text += ": it has to be " + e.Expected
 	}

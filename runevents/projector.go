@@ -159,7 +159,8 @@ func (p *Projector) Resync(ctx context.Context, request ResyncRequest) (Snapshot
 		p.store(live)
 	}
 	if err == nil && !complete {
-		err = fmt.Errorf("%w: run %q, runSeq %d", ErrNotAdvanced, request.RunID, live.snapshot.LastEventSeq)
+		err = fmt.Errorf("%w: run %q, runSeq %d", ErrNotAdvanced, request.RunID,
+			live.snapshot.LastEventSeq)
 	}
 	return live.snapshot, err
 }
@@ -228,7 +229,8 @@ func (p *Projector) apply(
 		p.raise(nonContiguous(&live))
 	}
 	p.store(live)
-	changed = live.pause == nil && (resync || live.snapshot.LastEventSeq > before.snapshot.LastEventSeq)
+	changed = live.pause == nil &&
+		(resync || live.snapshot.LastEventSeq > before.snapshot.LastEventSeq)
 	return live.snapshot, changed, err
 }
 

@@ -46,7 +46,9 @@ func DetectNonContiguous(lastSeq, nextSeq int64) bool { return nextSeq > lastSeq
 // FROM_SNAPSHOT goes on from the snapshot that the store has, with the events after that snapshot's
 // own watermark, so that nothing between it and SnapshotSeq is missed. It falls back to FULL when
 // the store has none, or one that is not what was asked for.
-func Resync(ctx context.Context, store StateStore, request ResyncRequest) (Snapshot, []Alert, error) {
+func Resync(
+	ctx context.Context, store StateStore, request ResyncRequest,
+) (Snapshot, []Alert, error) {
 	base := NewSnapshot(request.RunID)
 	switch request.Mode {
 	case Full:

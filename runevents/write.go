@@ -194,7 +194,8 @@ func CheckAppend(writes []Write) error {
 	for i := range writes {
 		at := schemas.Pointer("events", i)
 		violations = append(violations, under(at, writes[i].violations())...)
-		violations = append(violations, under(at, differences(writes[0].identity(), writes[i].identity()))...)
+		violations = append(violations,
+			under(at, differences(writes[0].identity(), writes[i].identity()))...)
 	}
 	return invalidAppend(violations)
 }
@@ -212,7 +213,8 @@ func invalidAppend(violations []schemas.Violation) error {
 		}
 		return strings.Compare(a.Path, b.Path)
 	})
-	return schemas.Invalid(schemas.RunAppendRequest, violations[:min(len(violations), maxViolations)]...)
+	return schemas.Invalid(schemas.RunAppendRequest,
+		violations[:min(len(violations), maxViolations)]...)
 }
 
 // differences returns a violation for each member in which got differs from first.

@@ -126,5 +126,6 @@ func (r *reader) end(data []byte) error {
 		return nil
 	}
 	offset = len(data) - len(rest)
-	return refused(CodeInvalidJSON, "", fmt.Sprintf("must be one JSON value but goes on at byte %d", offset))
+	return refused(CodeInvalidJSON,
+		"", fmt.Sprintf("must be one JSON value but goes on at byte %d", offset))
 }

@@ -88,7 +88,9 @@ func (r *report) violations() []Violation {
 		return r.found
 	}
 	rest := r.count - maxViolations + 1
-	r.found[maxViolations-1] = Violation{Message: fmt.Sprintf("%d more violations are not listed", rest)}
+	r.found[maxViolations-1] = Violation{
+		Message: fmt.Sprintf("%d more violations are not listed", rest),
+	}
 	return r.found
 }
 

@@ -42,9 +42,11 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config *server.
 	return err
 }
 
-// compare says which settings the world has, and returns an error where those that are given may not be
-// served with. Where the world cannot be looked at, it says so.
-func (c *serveCommand) compare(ctx context.Context, b *strings.Builder, config *server.Config) error {
+// compare says which settings the world has, and returns an error where those that are given may
+// not be served with. Where the world cannot be looked at, it says so.
+func (c *serveCommand) compare(
+	ctx context.Context, b *strings.Builder, config *server.Config,
+) error {
 	plan, err := server.CheckSettings(ctx, *config)
 	if err != nil {
 		fmt.Fprintf(b, "settings  not compared with those of the world: %v\n", err)
@@ -55,7 +57,8 @@ func (c *serveCommand) compare(ctx context.Context, b *strings.Builder, config *
 	}
 	describeSettings(b, plan.Settings)
 	for _, d := range plan.Discards {
-		fmt.Fprintf(b, "discards  %d messages of %s (--%s, --discard-history)\n", d.Messages, d.Stream, d.Setting)
+		fmt.Fprintf(b, "discards  %d messages of %s (--%s, --discard-history)\n", d.Messages,
+			d.Stream, d.Setting)
 	}
 	return nil
 }
@@ -68,8 +71,8 @@ func describeSettings(b *strings.Builder, settings commitlog.Settings) {
 	b.WriteString("\n")
 }
 
-// onHangup makes SIGHUP mean that the access file is to be read again, and returns what ends that. Without
-// one it is taken too: it would end the process.
+// onHangup makes SIGHUP mean that the access file is to be read again, and returns what ends that.
+// Without one it is taken too: it would end the process.
 func (c *serveCommand) onHangup() (stop func()) {
 	reload := make(chan os.Signal, 1)
 	signal.Notify(reload, syscall.SIGHUP)
@@ -77,8 +80,8 @@ func (c *serveCommand) onHangup() (stop func()) {
 	return func() { signal.Stop(reload) }
 }
 
-// reloadAccess makes the users of the access file, as it is now, those of the server. One that is not valid
-// changes nothing.
+// reloadAccess makes the users of the access file, as it is now, those of the server. One that is
+// not valid changes nothing.
 func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 	if c.Access == "" {
 		config.Logger.Warn("nothing to read again: there is no access file")
@@ -94,14 +97,17 @@ func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 			"file", c.Access, "error", err)
 		return
 	}
-	config.Access = &access.Config{TLS: config.Access.TLS, Users: read.Users} // for a server that starts again
-	config.Logger.Info("audit: the access file was reloaded", "file", c.Access, "added", done.Added, "removed", done.Removed,
+	// For a server that starts again.
+	config.Access = &access.Config{TLS: config.Access.TLS, Users: read.Users}
+	config.Logger.Info("audit: the access file was reloaded", "file", c.Access, "added", done.Added,
+		"removed", done.Removed,
 		"changed", done.Changed, "connectionsEnded", done.Ended)
 	if done.TLS {
 		config.Logger.Warn("the access file has another tls, which takes a restart", "file", c.Access)
 	}
 	if c.NATS != "" {
-		config.Logger.Warn("the users and permissions of the NATS that was joined are its own: handoffd permissions prints them")
+		config.Logger.Warn("the users and permissions of the NATS that was joined are its own: " +
+			"handoffd permissions prints them")
 	}
 }
 

@@ -72,7 +72,9 @@ func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
 		<-stopped.Done()
 		return nil
 	}
-	fmt.Fprintf(s.out, "\nTo look at it: go run ./cmd/handoffd demo --stay\nNow your own: go run ./cmd/handoffd --world-file testdata/worlds/frontier.json\n")
+	fmt.Fprintf(s.out,
+		"\nTo look at it: go run ./cmd/handoffd demo --stay\nNow your own: go run ./cmd/handoffd "+
+			"--world-file testdata/worlds/frontier.json\n")
 	return nil
 }
 
@@ -107,13 +109,15 @@ func (d *demo) play() error {
 	project := func(id string) handoff.Proposal {
 		return handoff.Proposal{
 			Type: handoff.AdvanceProject, ActorID: "mayor-1", TownID: demoTown, Priority: 0.8,
-			Reason: "Threat level 82% demands project advancement for defense.", Args: map[string]string{"projectId": id},
+			Reason:       "Threat level 82% demands project advancement for defense.",
+			Args:         map[string]string{"projectId": id},
 			SnapshotHash: before.SnapshotHash, DecisionEpoch: before.DecisionEpoch,
 			Preconditions: []handoff.Precondition{{Kind: handoff.ProjectExists, TargetID: id}},
 		}
 	}
 	talk := project("")
-	talk.Type, talk.Args, talk.Preconditions = handoff.TalkToTownsfolk, map[string]string{"talkType": "casual"}, nil
+	talk.Type, talk.Args, talk.Preconditions = handoff.TalkToTownsfolk,
+		map[string]string{"talkType": "casual"}, nil
 	scenes := []scene{
 		{"a project that the town does not have", handoff.Rejected, project("moat")},
 		{"a project that is blocked", handoff.Failed, project("bridge-east")},
@@ -211,8 +215,10 @@ func (d *demo) print(before, after demoState) error {
 	if err := table.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(d.out, "\n%s moved from day %d (%s…) to day %d (%s…): one handoff was executed.\n",
-		demoTown, before.DecisionEpoch, before.SnapshotHash[:12], after.DecisionEpoch, after.SnapshotHash[:12])
+	_, err := fmt.Fprintf(d.out,
+		"\n%s moved from day %d (%s…) to day %d (%s…): one handoff was executed.\n",
+		demoTown, before.DecisionEpoch, before.SnapshotHash[:12], after.DecisionEpoch,
+		after.SnapshotHash[:12])
 	return err
 }
 

@@ -21,15 +21,16 @@ func parseFreeDisk(text string) (int64, error) {
 	if size := parseSize(text); size > 0 {
 		return size, nil
 	}
-	return 0, fmt.Errorf("%w: --min-free-disk must be auto, or a size such as 512MiB or 2GiB, not %q", errUsage, text)
+	return 0, fmt.Errorf("%w: --min-free-disk must be auto, or a size such as 512MiB or 2GiB, not %q",
+		errUsage, text)
 }
 
 // betweenLooks is the pause between two looks at a disk that is full.
 const betweenLooks = 250 * time.Millisecond
 
-// awaitFailure serves until ctx is done, and returns false, or until NATS has failed to write to the disk
-// and there is room again, and returns true. At SIGHUP it reads the access file anew. Meanwhile the server
-// answers, also that it stores nothing.
+// awaitFailure serves until ctx is done, and returns false, or until NATS has failed to write to
+// the disk and there is room again, and returns true. At SIGHUP it reads the access file anew.
+// Meanwhile the server answers, also that it stores nothing.
 func (c *serveCommand) awaitFailure(
 	ctx context.Context, srv *server.Server, config *server.Config, pauses *backoff.Backoff,
 ) bool {
@@ -49,7 +50,8 @@ func (c *serveCommand) awaitFailure(
 		}
 	}
 	pause := pauses.Next()
-	config.Logger.Error("a write to the disk failed, so nothing can be stored: the server starts again when there is room",
+	config.Logger.Error("a write to the disk failed, so nothing can be stored: the server starts "+
+		"again when there is room",
 		"data", config.Data, "error", room.Check(), "pause", pause)
 	if backoff.Sleep(ctx, pause) != nil {
 		return false
@@ -62,8 +64,8 @@ func (c *serveCommand) awaitFailure(
 	return ctx.Err() == nil
 }
 
-// startAgain ends a server and starts another one in its place, on the same ports, once there is room.
-// It returns nil where ctx is done before.
+// startAgain ends a server and starts another one in its place, on the same ports, once there is
+// room. It returns nil where ctx is done before.
 func (c *serveCommand) startAgain(
 	ctx context.Context, srv *server.Server, config server.Config,
 ) (*server.Server, error) {
@@ -93,7 +95,8 @@ func (c *serveCommand) startAgain(
 	}
 }
 
-// samePort returns the address to listen on with the port of the URL of a server that has listened on it.
+// samePort returns the address to listen on with the port of the URL of a server that has listened
+// on it.
 func samePort(listen, served string) (string, error) {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 	"time"
 )
 
-// healthCommand asks a server on this machine whether it is ready: for the health check of a container.
+// healthCommand asks a server on this machine whether it is ready: for the health check of a
+// container.
 type healthCommand struct {
 	HTTP    string        `name:"http" help:"The --http of the server." default:"127.0.0.1:8480"`
 	TLS     bool          `name:"tls" help:"The server's access file has TLS. Its certificate is not checked."`
@@ -30,7 +31,8 @@ says why when it is not.`
 func (c *healthCommand) Run(ctx context.Context, s streams) error {
 	host, port, err := net.SplitHostPort(c.HTTP)
 	if err != nil || port == "0" {
-		return fmt.Errorf("%w: --http must be the HOST:PORT at which the server listens, not %q", errUsage, c.HTTP)
+		return fmt.Errorf("%w: --http must be the HOST:PORT at which the server listens, not %q",
+			errUsage, c.HTTP)
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		host = "127.0.0.1"
@@ -44,13 +46,15 @@ func (c *healthCommand) Run(ctx context.Context, s streams) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+net.JoinHostPort(host, port)+path, nil)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+
+		net.JoinHostPort(host, port)+path, nil)
 	if err != nil {
 		return err
 	}
 	client := http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // of a process that is asked for its health
+		// Of a process that is asked for its health.
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true},
 	}}
 	answer, err := client.Do(request)
 	if err != nil {

@@ -60,8 +60,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var line commandLine
 	exited := -1
 	parser, err := kong.New(&line, kong.Name("handoffd"),
-		kong.Description("The authoritative world engine: execution handoffs in, execution results out, over NATS."),
-		kong.DefaultEnvars("HANDOFFD"), kong.Writers(stdout, stderr), kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
+		kong.Description("The authoritative world engine: execution handoffs in, execution results "+
+			"out, over NATS."),
+		kong.DefaultEnvars("HANDOFFD"), kong.Writers(stdout, stderr),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Exit(func(code int) { exited = code }))
 	if err != nil {
 		fmt.Fprintln(stderr, "handoffd:", err)
@@ -87,8 +89,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// tell says why the program ends, and what to do: as a line of the log where that is to be JSON, which args and
-// the environment say also where the parser has refused them.
+// tell says why the program ends, and what to do: as a line of the log where that is to be JSON,
+// which args and the environment say also where the parser has refused them.
 func tell(stderr io.Writer, args []string, err error, hint string) {
 	if logFormat(args) == jsonLog {
 		attrs := []any{"error", err.Error()}
@@ -104,7 +106,8 @@ func tell(stderr io.Writer, args []string, err error, hint string) {
 	}
 }
 
-// logFormat returns the value of --log-format in args, or else of its variable; empty where there is none.
+// logFormat returns the value of --log-format in args, or else of its variable; empty where there
+// is none.
 func logFormat(args []string) string {
 	const flag = "--log-format"
 	format := os.Getenv(variablePrefix + "LOG_FORMAT")

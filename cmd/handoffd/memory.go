@@ -28,7 +28,8 @@ func parseMemory(text string) (int64, error) {
 	if size := parseSize(text); size >= leastMemory {
 		return size, nil
 	}
-	return 0, fmt.Errorf("%w: --memory must be auto, off, or a size of at least 128MiB, such as 1536MiB or 2GiB, not %q",
+	return 0, fmt.Errorf("%w: --memory must be auto, off, or a size of at least 128MiB, such as "+
+		"1536MiB or 2GiB, not %q",
 		errUsage, text)
 }
 

@@ -15,8 +15,8 @@ const (
 	notifyWatchdog = "WATCHDOG=1"
 )
 
-// notify tells the supervisor that has set NOTIFY_SOCKET; without one it does nothing. A name that begins
-// with @ is one of the abstract namespace, as package net has it.
+// notify tells the supervisor that has set NOTIFY_SOCKET; without one it does nothing. A name that
+// begins with @ is one of the abstract namespace, as package net has it.
 func notify(state string) error {
 	name := os.Getenv("NOTIFY_SOCKET")
 	if name == "" {
@@ -31,8 +31,8 @@ func notify(state string) error {
 	return err
 }
 
-// watchdogInterval is how often the supervisor wants to be told that the process lives: twice in the time
-// that it waits, and 0 where it does not.
+// watchdogInterval is how often the supervisor wants to be told that the process lives: twice in
+// the time that it waits, and 0 where it does not.
 func watchdogInterval() time.Duration {
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
 		return 0
@@ -44,8 +44,8 @@ func watchdogInterval() time.Duration {
 	return time.Duration(microseconds) * time.Microsecond / 2
 }
 
-// watchdog tells the supervisor that the process lives until ctx is done. failed gets what keeps it from
-// telling.
+// watchdog tells the supervisor that the process lives until ctx is done. failed gets what keeps it
+// from telling.
 func watchdog(ctx context.Context, failed func(error)) {
 	interval := watchdogInterval()
 	if interval == 0 {

@@ -43,7 +43,8 @@ func (c *restoreCommand) Run(ctx context.Context, s streams) error {
 		return fmt.Errorf("%w: --replicas must be above 0, and above 1 only with --nats", errUsage)
 	}
 	restored, err := server.Restore(ctx, server.Config{
-		Data: c.Data, NATS: c.NATS, Connection: c.Connection, Logger: newLogger(s.log, "text", slog.LevelWarn),
+		Data: c.Data, NATS: c.NATS, Connection: c.Connection,
+		Logger: newLogger(s.log, "text", slog.LevelWarn),
 	}, c.Dir, backup.RestoreOptions{
 		World: c.World, Replicas: c.Replicas,
 		Restored: func(stream backup.Stream) { printStream(s.out, stream) },

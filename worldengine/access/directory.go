@@ -28,7 +28,8 @@ func (d *Directory) Replace(users []User) {
 	for i := range users {
 		u := &users[i]
 		byID[u.ID()] = Rights{
-			noRights: !u.Role.IsClient(), user: u.Name, role: u.Role, towns: u.Towns, actors: u.Actors, read: u.Read,
+			noRights: !u.Role.IsClient(), user: u.Name, role: u.Role, towns: u.Towns,
+			actors: u.Actors, read: u.Read,
 		}
 	}
 	d.byID.Store(&byID)

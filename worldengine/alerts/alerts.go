@@ -132,8 +132,10 @@ func (a *Alerts) log(alert *runevents.Alert) {
 	attrs := []slog.Attr{slog.String("severity", string(alert.Severity))}
 	for _, field := range [...]struct{ name, value string }{
 		{"runId", alert.RunID}, {"eventId", alert.EventID}, {"eventType", string(alert.EventType)},
-		{"stepId", alert.StepID}, {"handoffId", alert.HandoffID}, {"townId", alert.TownID}, {"deadLetter", alert.DeadLetter},
-		{"priorState", alert.PriorState}, {"attemptedState", alert.AttemptedState}, {"alert", alert.Message},
+		{"stepId", alert.StepID}, {"handoffId", alert.HandoffID}, {"townId", alert.TownID},
+		{"deadLetter", alert.DeadLetter},
+		{"priorState", alert.PriorState}, {"attemptedState", alert.AttemptedState},
+		{"alert", alert.Message},
 	} {
 		if field.value != "" {
 			attrs = append(attrs, slog.String(field.name, field.value))

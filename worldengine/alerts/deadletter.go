@@ -43,7 +43,8 @@ type DeadLetters struct {
 
 // NewDeadLetters makes dead letters; raise gets the alert about each, nil for nobody.
 func NewDeadLetters(
-	js jetstream.JetStream, world string, replicas int, logger *slog.Logger, raise func(runevents.Alert),
+	js jetstream.JetStream, world string, replicas int, logger *slog.Logger,
+	raise func(runevents.Alert),
 ) *DeadLetters {
 	return &DeadLetters{
 		world: world, Stream: SideStream{JetStream: js, Config: DeadLetterConfig(world, replicas)},
@@ -89,7 +90,8 @@ func (d *DeadLetters) message(letter *follow.Letter) *nats.Msg {
 	header.Set(wire.DeadLetterReasonHeader, reasonText(letter.Reason))
 	header.Set(jetstream.ExpectedLastSubjSeqHeader, "0")
 	return &nats.Msg{
-		Subject: wire.DeadLetterSubject(d.world, letter.Stream, seq, part), Header: header, Data: letter.Data,
+		Subject: wire.DeadLetterSubject(d.world, letter.Stream, seq, part),
+		Header:  header, Data: letter.Data,
 	}
 }
 

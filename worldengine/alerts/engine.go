@@ -29,15 +29,17 @@ func (e Environment) LateAnswer(of About) runevents.Alert {
 // than one plugin, and each may have changed its game, or its plugin answers a request twice.
 func (e Environment) DoubleAnswer(of About) runevents.Alert {
 	return e.alert(runevents.PluginDoubleAnswer, of, fmt.Sprintf("More answers than "+
-		"requests say that %s was applied to town %q: is there a second plugin for the town? The first answer "+
-		"counts. End one of the two, and put the town's true state if it is another.", of.HandoffID, of.TownID))
+		"requests say that %s was applied to town %q: is there a second plugin for the town? The "+
+		"first answer counts. End one of the two, and put the town's true state if it is another.",
+		of.HandoffID, of.TownID))
 }
 
 // InDoubt is that it is not known whether a command was applied.
 func (e Environment) InDoubt(of About) runevents.Alert {
 	return e.alert(runevents.ApplyInDoubt, of, fmt.Sprintf(
 		"It is not known whether %s was applied to town %q. "+
-			"The town was left as it was: look at the game and put its true state.", of.HandoffID, of.TownID))
+			"The town was left as it was: look at the game and put its true state.",
+		of.HandoffID, of.TownID))
 }
 
 // StateInvalid is that a plugin applied a command and reported a state that the town cannot have.
@@ -49,10 +51,12 @@ func (e Environment) StateInvalid(of About) runevents.Alert {
 
 // PluginAbsent is that a town has had no plugin since some time, while commands of it, so many, are
 // in hand; fate says what becomes of them.
-func (e Environment) PluginAbsent(of About, since time.Time, commands int, fate string) runevents.Alert {
+func (e Environment) PluginAbsent(
+	of About, since time.Time, commands int, fate string,
+) runevents.Alert {
 	return e.ofTown(runevents.PluginAbsent, of, since, fmt.Sprintf(
-		"Town %q has had no plugin since %s; commands in hand: %d. %s Start the game server, or check that its "+
-			"plugin serves this town.", of.TownID, runevents.Timestamp(since), commands, fate))
+		"Town %q has had no plugin since %s; commands in hand: %d. %s Start the game server, or check "+
+			"that its plugin serves this town.", of.TownID, runevents.Timestamp(since), commands, fate))
 }
 
 // PluginReturned is that a town has a plugin again, after it had none since some time.
@@ -71,11 +75,13 @@ func (e Environment) PluginNotNeeded(townID string, since time.Time) runevents.A
 // LeftWaiting is that a server did not judge a handoff that waited in it. err keeps its run from
 // being cancelled; nil once it is.
 func (e Environment) LeftWaiting(run runevents.Identity, townID string, err error) runevents.Alert {
-	message := fmt.Sprintf("The server in which a handoff for town %q waited did not judge it: it has died, or it could not "+
-		"reach the log. The run was cancelled; nothing was judged, and the key is free.", townID)
+	message := fmt.Sprintf("The server in which a handoff for town %q waited did not judge it: it "+
+		"has died, or it could not reach the log. The run was cancelled; nothing was judged, and the "+
+		"key is free.", townID)
 	if err != nil {
-		message = fmt.Sprintf("The server in which a handoff for town %q waited did not judge it, and the run cannot be "+
-			"cancelled: %s. It is tried again; handoffctl run cancel ends it too.", townID, err)
+		message = fmt.Sprintf("The server in which a handoff for town %q waited did not judge it, and "+
+			"the run cannot be cancelled: %s. It is tried again; handoffctl run cancel ends it too.", townID,
+			err)
 	}
 	return e.alert(runevents.RunLeftWaiting, About{RunID: run.RunID, Trace: run.Trace}, message)
 }
@@ -111,7 +117,8 @@ func (e Environment) StorageRecovered(since time.Time) runevents.Alert {
 func (e Environment) alert(code runevents.AlertCode, of About, message string) runevents.Alert {
 	return runevents.Alert{
 		Code: code, Severity: code.Severity(), RunID: of.RunID, HandoffID: of.HandoffID,
-		TenantID: e.TenantID, ProjectID: e.ProjectID, EnvironmentID: e.EnvironmentID, Message: message, Trace: of.Trace,
+		TenantID: e.TenantID, ProjectID: e.ProjectID, EnvironmentID: e.EnvironmentID,
+		Message: message, Trace: of.Trace,
 	}
 }
 

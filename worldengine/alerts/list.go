@@ -98,7 +98,8 @@ func (a *Alerts) Recall(ctx context.Context, limit int) error {
 			}
 			return nil
 		}
-		a.logger.Warn("the alerts cannot be read, and projections wait for them; will try again", "error", err)
+		a.logger.Warn("the alerts cannot be read, and projections wait for them; will try again",
+			"error", err)
 		if err := pauses.Wait(ctx); err != nil {
 			return err
 		}

@@ -18,8 +18,8 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	return ctx.Err()
 }
 
-// Backoff waits longer each time: a pause from Min up to Max that doubles, spread by Draw over half of
-// it to one and a half. A nil Draw draws at random. A Backoff is for one goroutine.
+// Backoff waits longer each time: a pause from Min up to Max that doubles, spread by Draw over half
+// of it to one and a half. A nil Draw draws at random. A Backoff is for one goroutine.
 type Backoff struct {
 	Min, Max time.Duration
 	// Draw returns a duration from 0 up to below.

@@ -22,5 +22,6 @@ var (
 	ErrWorldExists = errors.New("backup: there is such a world already")
 	// ErrRestore says that a restore began and did not come to its end. Until it is run again and
 	// does, no server serves the world.
-	ErrRestore = errors.New("backup: the restore did not come to its end; run it again, it begins anew")
+	ErrRestore = errors.New(
+		"backup: the restore did not come to its end; run it again, it begins anew")
 )

@@ -71,7 +71,8 @@ func Read(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %s has no %s, which is written last: it was not finished", ErrInvalid, dir, ManifestFile)
+		return nil, fmt.Errorf("%w: %s has no %s, which is written last: it was not finished",
+			ErrInvalid, dir, ManifestFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)

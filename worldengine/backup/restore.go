@@ -45,7 +45,9 @@ type Restored struct {
 // whole backup was read and found to be what it was, and where there is such a world already. As
 // long as the restore is not at its end, a mark says so: servers refuse the world, and a restore
 // that is run again takes away what the one before has made.
-func Restore(ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions) (*Restored, error) {
+func Restore(
+	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
+) (*Restored, error) {
 	if options.World == "" {
 		options.World = wire.DefaultWorld
 	}
@@ -126,7 +128,8 @@ func (r *restore) requireUnserved(ctx context.Context) error {
 	case err == nil:
 		return fmt.Errorf("%w: a server serves %q", ErrWorldExists, r.manifest.World)
 	}
-	return fmt.Errorf("backup: whether a server serves %q: %w", r.manifest.World, cmp.Or(r.nc.LastError(), err))
+	return fmt.Errorf("backup: whether a server serves %q: %w", r.manifest.World,
+		cmp.Or(r.nc.LastError(), err))
 }
 
 func (r *restore) mark() jetstream.StreamConfig {
@@ -220,7 +223,9 @@ type retained struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-func (r *restore) stream(ctx context.Context, s *Stream, config *jetstream.StreamConfig, begun *snapshot) error {
+func (r *restore) stream(
+	ctx context.Context, s *Stream, config *jetstream.StreamConfig, begun *snapshot,
+) error {
 	f, err := os.Open(s.path(r.dir, dataFile))
 	if err != nil {
 		return err
@@ -243,10 +248,12 @@ func (r *restore) cut(ctx context.Context, config jetstream.StreamConfig) error 
 			if err != nil {
 				return err
 			}
-			return log.Purge(ctx, jetstream.WithPurgeSubject(left.Subject), jetstream.WithPurgeSequence(left.Before))
+			return log.Purge(ctx, jetstream.WithPurgeSubject(left.Subject),
+				jetstream.WithPurgeSequence(left.Before))
 		})
 		if err != nil {
-			return fmt.Errorf("stream %s: what left %s before %d: %w", config.Name, left.Subject, left.Before, err)
+			return fmt.Errorf("stream %s: what left %s before %d: %w", config.Name,
+				left.Subject, left.Before, err)
 		}
 	}
 	return r.await(ctx, func() error {

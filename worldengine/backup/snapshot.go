@@ -43,7 +43,9 @@ type state struct {
 
 // takeSnapshot writes the snapshot of a stream to w, chunk by chunk: one is acknowledged when it is
 // written, so NATS does not send faster than that.
-func takeSnapshot(ctx context.Context, nc *nats.Conn, stream string, w io.Writer) (*snapshot, error) {
+func takeSnapshot(
+	ctx context.Context, nc *nats.Conn, stream string, w io.Writer,
+) (*snapshot, error) {
 	inbox := nc.NewInbox()
 	chunks, err := nc.SubscribeSync(inbox)
 	if err != nil {
@@ -70,7 +72,8 @@ func takeSnapshot(ctx context.Context, nc *nats.Conn, stream string, w io.Writer
 			return &begun, ended(stream, chunk)
 		}
 		if chunk.Reply != "" && !isChunk(chunk, index) {
-			return nil, fmt.Errorf("%w: %s, chunk %d: another one arrived: %s", ErrIncomplete, stream, index, chunk.Reply)
+			return nil, fmt.Errorf("%w: %s, chunk %d: another one arrived: %s", ErrIncomplete, stream,
+				index, chunk.Reply)
 		}
 		if _, err := w.Write(chunk.Data); err != nil {
 			return nil, err
@@ -98,7 +101,8 @@ func isChunk(chunk *nats.Msg, index int) bool {
 // ended reads the message behind the last chunk, which reports whether that was the end.
 func ended(stream string, msg *nats.Msg) error {
 	if status := msg.Header.Get("Status"); status != "" && status != "204" {
-		return fmt.Errorf("%w: %s: NATS ended it with %s %s", ErrIncomplete, stream, status, msg.Header.Get("Description"))
+		return fmt.Errorf("%w: %s: NATS ended it with %s %s", ErrIncomplete, stream, status,
+			msg.Header.Get("Description"))
 	}
 	return nil
 }
@@ -197,7 +201,8 @@ func restoreSnapshot(
 		return err
 	}
 	if made.State.LastSeq != was.LastSeq {
-		return fmt.Errorf("stream %s ends at %d, and not at %d", config.Name, made.State.LastSeq, was.LastSeq)
+		return fmt.Errorf("stream %s ends at %d, and not at %d", config.Name,
+			made.State.LastSeq, was.LastSeq)
 	}
 	return nil
 }

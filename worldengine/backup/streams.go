@@ -22,10 +22,12 @@ import (
 func BackupStreams(config worldengine.Config) []jetstream.StreamConfig {
 	return []jetstream.StreamConfig{
 		dedupe.StreamConfig(config.World, config.DedupeRetention, config.Replicas),
-		commitlog.EventStreamConfig(config.World, config.EventRetention, config.EventLimit, config.Replicas),
+		commitlog.EventStreamConfig(config.World, config.EventRetention,
+			config.EventLimit, config.Replicas),
 		alerts.DeadLetterConfig(config.World, config.Replicas),
 		alerts.AlertConfig(config.World, config.Replicas),
-		commitlog.StreamConfig(config.World, config.HistoryPerTown, config.DedupeRetention, config.Replicas),
+		commitlog.StreamConfig(config.World, config.HistoryPerTown,
+			config.DedupeRetention, config.Replicas),
 	}
 }
 
@@ -42,7 +44,8 @@ func IndexPending(ctx context.Context, nc *nats.Conn, world string, replicas int
 	if err != nil {
 		return 0, fmt.Errorf("worldengine: stream %s: %w", wire.LogStream(world), err)
 	}
-	stream, err := commitlog.OpenStream(ctx, js, commitlog.PendingIndexConfig(world, replicas), slog.Default())
+	stream, err := commitlog.OpenStream(ctx, js, commitlog.PendingIndexConfig(world, replicas),
+		slog.Default())
 	if err != nil {
 		return 0, err
 	}

@@ -24,8 +24,8 @@ type Options struct {
 	World string
 	// Now is the clock of the manifest; time.Now.
 	Now func() time.Time
-	// Copied, where set, is called after each stream, and Copying with each part of one: how many bytes
-	// of it there are by then.
+	// Copied, where set, is called after each stream, and Copying with each part of one: how many
+	// bytes of it there are by then.
 	Copied  func(Stream)
 	Copying func(stream string, bytes int64)
 }
@@ -33,7 +33,9 @@ type Options struct {
 // Take copies a world, which may be served meanwhile, to a directory that is not there yet or
 // empty. What NATS cannot read is not in a backup: see Manifest.Unreadable. When it fails, it
 // leaves nothing that Restore would take for a backup.
-func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *Manifest, err error) {
+func Take(
+	ctx context.Context, nc *nats.Conn, dir string, options Options,
+) (_ *Manifest, err error) {
 	if options.World == "" {
 		options.World = wire.DefaultWorld
 	}
@@ -84,7 +86,8 @@ func Take(ctx context.Context, nc *nats.Conn, dir string, options Options) (_ *M
 	if m.Left, err = found.left(ctx, log); err != nil {
 		return nil, err
 	}
-	if m.Unreadable, err = found.unreadable(ctx, log, m.Streams[len(m.Streams)-1].Messages); err != nil {
+	if m.Unreadable, err = found.unreadable(ctx, log,
+		m.Streams[len(m.Streams)-1].Messages); err != nil {
 		return nil, err
 	}
 	if err := m.write(dir); err != nil {

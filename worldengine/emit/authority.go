@@ -71,7 +71,8 @@ func (a *authority) request(
 		return appended, 0, fmt.Errorf("emit: append: %w", err)
 	}
 	if refused := refusalOf(reply); refused != nil {
-		if refused.Status == http.StatusTooManyRequests || refused.Status == http.StatusServiceUnavailable {
+		if refused.Status == http.StatusTooManyRequests ||
+			refused.Status == http.StatusServiceUnavailable {
 			return appended, refused.RetryAfter, refused
 		}
 		return appended, noRetry, refused

@@ -69,7 +69,8 @@ func New(config Config) (*Emitter, error) {
 	return &Emitter{
 		config: config,
 		authority: authority{
-			conn: config.Conn, subject: wire.Subject(cmp.Or(config.World, wire.DefaultWorld), wire.RunAppend),
+			conn: config.Conn, subject: wire.Subject(cmp.Or(config.World, wire.DefaultWorld),
+				wire.RunAppend),
 			timeout: cmp.Or(config.Timeout, 5*time.Second),
 		},
 		turn: make(chan struct{}, 1), guard: runevents.NewGuard(config.Identity.RunID),

@@ -15,8 +15,9 @@ var ErrRegistry = errors.New("emit: the registry of event ids does not answer")
 // AppendError is the error reply with which the append authority refused an event. The authority
 // has stored nothing.
 type AppendError struct {
-	Status     int    // such as 400 and 409; 500 for a reply whose status is no number
-	Code       string // such as SCHEMA_VALIDATION_FAILED and INVALID_TRANSITION; UNKNOWN where it has none
+	Status int // such as 400 and 409; 500 for a reply whose status is no number
+	// Such as SCHEMA_VALIDATION_FAILED and INVALID_TRANSITION; UNKNOWN where it has none.
+	Code       string
 	Message    string // what happened, in a sentence
 	Details    []schemas.Violation
 	RetryAfter time.Duration // the least pause before the next try, 0 where the reply names none

@@ -271,7 +271,9 @@ func (f *Follower) follow(ctx context.Context) error {
 
 // collect takes the acks in order, makes room for more, and moves the position on. After the first
 // bad one it cancels and drains.
-func (f *Follower) collect(epoch uint64, sent <-chan delivery, room room, cancel context.CancelCauseFunc) {
+func (f *Follower) collect(
+	epoch uint64, sent <-chan delivery, room room, cancel context.CancelCauseFunc,
+) {
 	failed := false
 	for d := range sent {
 		if failed {

@@ -83,7 +83,9 @@ func (f *Follower) refused(ctx context.Context, m *nats.Msg, at place, reason er
 
 // unreadable gives up a message of the log that Derive cannot read. It returns nil when the
 // follower may go on behind it.
-func (f *Follower) unreadable(ctx context.Context, msg jetstream.Msg, logSeq uint64, reason error) error {
+func (f *Follower) unreadable(
+	ctx context.Context, msg jetstream.Msg, logSeq uint64, reason error,
+) error {
 	if f.config.GiveUp == nil {
 		f.config.Logger.Error("a message of the log cannot be read and is skipped",
 			"subject", msg.Subject(), "sequence", logSeq, "error", reason)

@@ -47,7 +47,8 @@ func (f *Follower) checkLog(ctx context.Context, pos position) error {
 	if err != nil || pos.isOf(derived) {
 		return nil // what cannot be read says nothing against it
 	}
-	return f.loseLog(fmt.Errorf("%w: at log sequence %d there is another message now", ErrLogLost, pos.logSeq))
+	return f.loseLog(fmt.Errorf("%w: at log sequence %d there is another message now",
+		ErrLogLost, pos.logSeq))
 }
 
 // isOf reports whether the last derived message is one of those that are derived from its log

@@ -25,7 +25,8 @@ type position struct {
 func (f *Follower) readPosition(ctx context.Context) (position, error) {
 	info, err := f.config.Derived.Info(ctx)
 	if errors.Is(err, jetstream.ErrStreamNotFound) && f.config.Recreate != nil {
-		f.config.Logger.Warn("the derived stream is gone and is made again", "after", f.config.RecreateAfter)
+		f.config.Logger.Warn("the derived stream is gone and is made again",
+			"after", f.config.RecreateAfter)
 		f.lose()
 		_ = backoff.Sleep(ctx, f.config.RecreateAfter)
 		var again jetstream.Stream
@@ -40,7 +41,8 @@ func (f *Follower) readPosition(ctx context.Context) (position, error) {
 	pos := position{last: info.State.LastSeq}
 	// The last message has the position, unless another writer than a follower made it: then the
 	// last one of a follower.
-	for seq := info.State.LastSeq; seq >= info.State.FirstSeq && seq > 0 && info.State.Msgs > 0; seq-- {
+	for seq := info.State.LastSeq; seq >= info.State.FirstSeq && seq > 0 &&
+		info.State.Msgs > 0; seq-- {
 		msg, err := f.config.Derived.GetMsg(ctx, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue // expired or removed

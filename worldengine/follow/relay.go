@@ -88,7 +88,9 @@ type chain struct {
 // link gives m its place in the log, guards it by the end of the derived stream, and returns the
 // end that there is behind it.
 func (c chain) link(m *nats.Msg, at place) chain {
-	values := [...]string{strconv.FormatUint(at.logSeq, 10), strconv.Itoa(at.part), strconv.FormatUint(c.seq, 10), c.id}
+	values := [...]string{
+		strconv.FormatUint(at.logSeq, 10), strconv.Itoa(at.part), strconv.FormatUint(c.seq, 10), c.id,
+	}
 	m.Header[wire.LogSeqHeader] = values[:1:1]
 	m.Header[wire.LogPartHeader] = values[1:2:2]
 	m.Header[jetstream.ExpectedLastSeqHeader] = values[2:3:3]
@@ -200,5 +202,6 @@ func isRace(err error) bool {
 		duplicateInProcess = 10158
 	)
 	var api *jetstream.APIError
-	return errors.As(err, &api) && (api.ErrorCode == wrongLastMsgID || api.ErrorCode == duplicateInProcess)
+	return errors.As(err, &api) &&
+		(api.ErrorCode == wrongLastMsgID || api.ErrorCode == duplicateInProcess)
 }

@@ -27,7 +27,9 @@ var errLeft = errors.New("follow: the tail of the log was lost")
 
 // openSource opens the log where config says. The position must have been read before, and the log
 // checked: what the tail reads from now on is behind both.
-func (f *Follower) openSource(ctx context.Context, config jetstream.OrderedConsumerConfig) (*source, error) {
+func (f *Follower) openSource(
+	ctx context.Context, config jetstream.OrderedConsumerConfig,
+) (*source, error) {
 	consumer, err := f.config.Log.OrderedConsumer(ctx, config)
 	if err != nil {
 		return nil, fmt.Errorf("follow: consumer of the log: %w", err)

@@ -106,7 +106,8 @@ func (t *Tail) Run(ctx context.Context) {
 			continue
 		}
 		pause := pauses.Next()
-		t.config.Logger.Warn("the end of the log cannot be read once for all followers; each reads by itself",
+		t.config.Logger.Warn("the end of the log cannot be read once for all followers; each reads by "+
+			"itself",
 			"error", err, "pause", pause)
 		_ = backoff.Sleep(ctx, pause)
 	}
@@ -159,7 +160,8 @@ func (t *Tail) pass(msg jetstream.Msg) error {
 	}
 	seq := meta.Sequence.Stream
 	msg = Stored(&jetstream.RawStreamMsg{
-		Subject: msg.Subject(), Sequence: seq, Header: msg.Headers(), Data: msg.Data(), Time: meta.Timestamp,
+		Subject: msg.Subject(), Sequence: seq, Header: msg.Headers(),
+		Data: msg.Data(), Time: meta.Timestamp,
 	})
 	if t.config.Read != nil {
 		msg = t.config.Read(msg)

@@ -18,16 +18,17 @@ import (
 // dialTimeout bounds how long reaching NATS may take, and the answer to the upgrade.
 const dialTimeout = 5 * time.Second
 
-// Bridge is a handler that forwards the WebSockets of its own origin to the WebSocket listener of a NATS
-// server, which decides who the client is. Until Lead it says that there is none. It is safe for
-// concurrent use.
+// Bridge is a handler that forwards the WebSockets of its own origin to the WebSocket listener of a
+// NATS server, which decides who the client is. Until Lead it says that there is none. It is safe
+// for concurrent use.
 type Bridge struct {
 	logger *slog.Logger
 
-	mu      sync.Mutex
-	target  *url.URL
-	tls     *tls.Config
-	clients map[netip.AddrPort]net.Addr // by the address of the connection to NATS: of that to the bridge
+	mu     sync.Mutex
+	target *url.URL
+	tls    *tls.Config
+	// By the address of the connection to NATS: of that to the bridge.
+	clients map[netip.AddrPort]net.Addr
 }
 
 // NewBridge returns a bridge that leads nowhere yet.
@@ -45,8 +46,8 @@ func (b *Bridge) Lead(target *url.URL, config *tls.Config) {
 	b.target, b.tls = &to, config
 }
 
-// Client returns the address of the client behind a connection that the bridge has made to NATS, and
-// whether it has made it. A nil bridge has made none.
+// Client returns the address of the client behind a connection that the bridge has made to NATS,
+// and whether it has made it. A nil bridge has made none.
 func (b *Bridge) Client(remote net.Addr) (client net.Addr, forwarded bool) {
 	if b == nil || remote == nil {
 		return nil, false
@@ -68,8 +69,9 @@ func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	b.mu.Unlock()
 	switch {
 	case target == nil:
-		http.Error(w, "This handoffd has joined a NATS server, and does not know where that takes WebSockets. "+
-			"Start handoffd with --nats-websocket ws://HOST:PORT.", http.StatusServiceUnavailable)
+		http.Error(w,
+			"This handoffd has joined a NATS server, and does not know where that takes WebSockets. "+
+				"Start handoffd with --nats-websocket ws://HOST:PORT.", http.StatusServiceUnavailable)
 	case !strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
 		w.Header().Set("Upgrade", "websocket")
 		http.Error(w, "This is NATS over WebSocket.", http.StatusUpgradeRequired)
@@ -90,8 +92,11 @@ func sameOrigin(r *http.Request) bool {
 	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
 }
 
-// forward proxies one WebSocket. Its connection to NATS is its own, so that Client can tell whose it is.
-func (b *Bridge) forward(w http.ResponseWriter, r *http.Request, target *url.URL, config *tls.Config) {
+// forward proxies one WebSocket. Its connection to NATS is its own, so that Client can tell whose
+// it is.
+func (b *Bridge) forward(
+	w http.ResponseWriter, r *http.Request, target *url.URL, config *tls.Config,
+) {
 	client, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		http.Error(w, "the address of the client is unknown", http.StatusBadRequest)

@@ -9,14 +9,15 @@ import (
 	"time"
 )
 
-// leastPerAddress is how many connections an address may have in any case: one browser opens several.
+// leastPerAddress is how many connections an address may have in any case: one browser opens
+// several.
 const leastPerAddress = 16
 
 // warnEvery is how often the log says at most that connections are closed.
 const warnEvery = 10 * time.Second
 
-// AddressOf returns what clients are counted by: an IPv4 address, or the network of an IPv6 one, whose owner
-// has them all.
+// AddressOf returns what clients are counted by: an IPv4 address, or the network of an IPv6 one,
+// whose owner has them all.
 func AddressOf(remote net.Addr) string {
 	if remote == nil {
 		return ""
@@ -47,10 +48,12 @@ type perAddress struct {
 	warned time.Time
 }
 
-// newPerAddress bounds a listener. most is 0 for a quarter of all connections, and no bound of loopback,
-// where every local client, and a proxy, has one address.
+// newPerAddress bounds a listener. most is 0 for a quarter of all connections, and no bound of
+// loopback, where every local client, and a proxy, has one address.
 func newPerAddress(inner net.Listener, most, all int, logger *slog.Logger) *perAddress {
-	l := &perAddress{Listener: inner, most: most, loopback: most, logger: logger, open: map[string]int{}}
+	l := &perAddress{
+		Listener: inner, most: most, loopback: most, logger: logger, open: map[string]int{},
+	}
 	if most == 0 {
 		l.most, l.loopback = all/4, math.MaxInt
 	}
@@ -87,7 +90,8 @@ func (l *perAddress) take(address string, remote net.Addr) bool {
 	}
 	if time.Since(l.warned) > warnEvery {
 		l.warned = time.Now()
-		l.logger.Warn("a connection is closed: its address has as many as it may (--max-connections-per-address)",
+		l.logger.Warn("a connection is closed: its address has as many as it may "+
+			"(--max-connections-per-address)",
 			"address", address, "connections", most)
 	}
 	return false

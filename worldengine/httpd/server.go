@@ -40,8 +40,9 @@ type Config struct {
 	AnyHost bool
 	// MaxConnections is how many connections may be open; DefaultMaxConnections. Others wait.
 	MaxConnections int
-	// MaxConnectionsPerAddress is how many of them may be of one address (for IPv6 one /64 network), at
-	// least 16; others are closed. 0 is a quarter of them, and all of them on loopback.
+	// MaxConnectionsPerAddress is how many of them may be of one address (for IPv6 one /64
+	// network), at least 16; others are closed. 0 is a quarter of them, and all of them on
+	// loopback.
 	MaxConnectionsPerAddress int
 	// Logger gets what goes wrong; slog.Default.
 	Logger *slog.Logger
@@ -77,7 +78,8 @@ func Listen(config Config) (*Server, error) {
 	s.http = &http.Server{
 		Handler:           s.guarded(config.AnyHost),
 		TLSConfig:         config.TLS,
-		ReadHeaderTimeout: readHeader, ReadTimeout: readRequest, WriteTimeout: writeAnswer, IdleTimeout: idle,
+		ReadHeaderTimeout: readHeader, ReadTimeout: readRequest,
+		WriteTimeout: writeAnswer, IdleTimeout: idle,
 		MaxHeaderBytes: maxHeader,
 		BaseContext:    func(net.Listener) context.Context { return ctx },
 		ErrorLog:       slog.NewLogLogger(config.Logger.Handler(), slog.LevelDebug),
@@ -87,7 +89,8 @@ func Listen(config Config) (*Server, error) {
 	return s, nil
 }
 
-// Handle registers what answers GET and HEAD for a path, or for all below it where it ends in a slash.
+// Handle registers what answers GET and HEAD for a path, or for all below it where it ends in a
+// slash.
 func (s *Server) Handle(path string, handler http.Handler) { s.mux.Handle("GET "+path, handler) }
 
 // Serve starts to answer.
@@ -114,7 +117,8 @@ func (s *Server) URL() string {
 	return scheme + s.listener.Addr().String()
 }
 
-// Close stops listening, waits for the answers to requests as long as ctx lets it, and ends the WebSockets.
+// Close stops listening, waits for the answers to requests as long as ctx lets it, and ends the
+// WebSockets.
 func (s *Server) Close(ctx context.Context) error {
 	s.stop()
 	err := s.http.Shutdown(ctx)
@@ -132,9 +136,10 @@ func (s *Server) guarded(anyHost bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		secure(w.Header())
 		if !anyHost && !isAddress(r.Host) {
-			http.Error(w, "Without an access file the console is reached by the address of its machine only, "+
-				"such as 127.0.0.1, or as localhost: a web site could give its own name to that address. "+
-				"Start handoffd with --access to reach it by a name.", http.StatusMisdirectedRequest)
+			http.Error(w,
+				"Without an access file the console is reached by the address of its machine only, "+
+					"such as 127.0.0.1, or as localhost: a web site could give its own name to that address. "+
+					"Start handoffd with --access to reach it by a name.", http.StatusMisdirectedRequest)
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)
@@ -142,7 +147,8 @@ func (s *Server) guarded(anyHost bool) http.Handler {
 	})
 }
 
-// isAddress reports whether the host of a request, with or without a port, is an IP address or localhost.
+// isAddress reports whether the host of a request, with or without a port, is an IP address or
+// localhost.
 func isAddress(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -156,7 +162,8 @@ func isAddress(host string) bool {
 
 // policy allows a page what its own origin has, and nothing else.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
-	"connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+	"connect-src 'self'; manifest-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors " +
+	"'none'"
 
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", policy)

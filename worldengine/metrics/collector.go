@@ -15,8 +15,8 @@ type Source struct {
 	// Stats are those of the engine, and Overload those of the service.
 	Stats    func() worldengine.Stats
 	Overload func() service.Overload
-	// Streams returns the state of the world's streams by the last part of their names, such as LOG; those
-	// that NATS says nothing about within ctx are left out.
+	// Streams returns the state of the world's streams by the last part of their names, such as
+	// LOG; those that NATS says nothing about within ctx are left out.
 	Streams func(ctx context.Context) map[string]Stream
 	// Disk returns how many bytes are free; nil where the disk is that of another process.
 	Disk func() uint64
@@ -39,28 +39,39 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 
 // The metrics that the collector makes.
 var (
-	handoffsTotal   = desc("handoffs_total", "Results of handoffs since the start, by status.", "status")
-	waiting         = desc("requests_waiting", "Requests that wait for their town or are in hand.")
-	held            = desc("requests_held", "Requests between their arrival and their answer.")
-	heldBytes       = desc("requests_held_bytes", "What the requests that are held count for of --max-held.")
-	refusedTotal    = desc("requests_refused_total", "Requests that got 429, by what was full.", "reason")
-	strayTotal      = desc("stray_replies_total", "Requests that were dropped because their reply subject is no inbox.")
-	applying        = desc("commands_applying", "Commands that are being applied outside the engine.")
-	followerSeq     = desc("follower_sequence", "Log sequence up to which a derived stream is complete.", "stream")
-	logLast         = desc("log_last_sequence", "Sequence of the last message of the log.")
-	streamBytes     = desc("stream_bytes", "Bytes that a stream of the world has.", "stream")
-	streamMessages  = desc("stream_messages", "Messages that a stream of the world has.", "stream")
-	deadLetters     = desc("dead_letters", "Messages that could not be brought onto the bus.")
-	alertsTotal     = desc("alerts_total", "Alerts that this server has raised since its start, by code.", "code")
+	handoffsTotal = desc("handoffs_total", "Results of handoffs since the start, by status.",
+		"status")
+	waiting   = desc("requests_waiting", "Requests that wait for their town or are in hand.")
+	held      = desc("requests_held", "Requests between their arrival and their answer.")
+	heldBytes = desc("requests_held_bytes",
+		"What the requests that are held count for of --max-held.")
+	refusedTotal = desc("requests_refused_total", "Requests that got 429, by what was full.",
+		"reason")
+	strayTotal = desc("stray_replies_total",
+		"Requests that were dropped because their reply subject is no inbox.")
+	applying    = desc("commands_applying", "Commands that are being applied outside the engine.")
+	followerSeq = desc("follower_sequence",
+		"Log sequence up to which a derived stream is complete.", "stream")
+	logLast        = desc("log_last_sequence", "Sequence of the last message of the log.")
+	streamBytes    = desc("stream_bytes", "Bytes that a stream of the world has.", "stream")
+	streamMessages = desc("stream_messages", "Messages that a stream of the world has.", "stream")
+	deadLetters    = desc("dead_letters", "Messages that could not be brought onto the bus.")
+	alertsTotal    = desc("alerts_total",
+		"Alerts that this server has raised since its start, by code.", "code")
 	alertsLostTotal = desc("alerts_lost_total", "Alerts that did not come into the stream of alerts.")
-	projectorLag    = desc("projector_lag_seconds", "How far projections are behind what others appended; not with --no-projector.")
-	worldPaused     = desc("world_paused", "1 while the world is paused.")
-	townsPaused     = desc("towns_paused", "Towns that are paused by themselves, as far as this server knows.")
-	pluginsAbsent   = desc("plugins_absent", "Towns that had no plugin when this server last asked for one.")
-	storageFull     = desc("storage_full", "1 while nothing is stored because the disk is full or failed.")
+	projectorLag    = desc("projector_lag_seconds",
+		"How far projections are behind what others appended; not with --no-projector.")
+	worldPaused = desc("world_paused", "1 while the world is paused.")
+	townsPaused = desc("towns_paused",
+		"Towns that are paused by themselves, as far as this server knows.")
+	pluginsAbsent = desc("plugins_absent",
+		"Towns that had no plugin when this server last asked for one.")
+	storageFull = desc("storage_full",
+		"1 while nothing is stored because the disk is full or failed.")
 	diskFree        = desc("disk_free_bytes", "Free bytes of the disk of the data directory.")
 	natsConnections = desc("nats_connections", "Connections to the embedded NATS.")
-	natsSlow        = desc("nats_slow_consumers_total", "Connections that the embedded NATS closed because they did not read.")
+	natsSlow        = desc("nats_slow_consumers_total",
+		"Connections that the embedded NATS closed because they did not read.")
 )
 
 // Describe implements prometheus.Collector.

@@ -1,5 +1,5 @@
-// Package metrics makes the metrics of a server for Prometheus: in a registry of its own, with counters
-// of what is answered and one collector that reads what the server counts anyway.
+// Package metrics makes the metrics of a server for Prometheus: in a registry of its own, with
+// counters of what is answered and one collector that reads what the server counts anyway.
 //
 // No metric has a label with a town, an actor or a run, so their number does not grow with a world.
 package metrics
@@ -48,7 +48,8 @@ func New(version string) *Metrics {
 		}, []string{"status"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "requests_total",
-			Help: "Requests that were answered, by verb and by the code of the error; OK where there is none.",
+			Help: "Requests that were answered, by verb and by the code of the error; OK where there is " +
+				"none.",
 		}, []string{"verb", "code"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "request_duration_seconds", Buckets: buckets,
@@ -84,7 +85,8 @@ func New(version string) *Metrics {
 	return m
 }
 
-// Attempt counts an attempt to have a command applied by what a town is bound to, and how long it took.
+// Attempt counts an attempt to have a command applied by what a town is bound to, and how long it
+// took.
 func (m *Metrics) Attempt(by apply.Binding, ended apply.Result, took time.Duration) {
 	outcome := string(apply.Applied)
 	if !ended.Applied {
@@ -99,7 +101,8 @@ func (m *Metrics) Handoff(status handoff.Status, took time.Duration) {
 	m.handoffs.WithLabelValues(string(status)).Observe(took.Seconds())
 }
 
-// Request counts an answer, and how long its request took. code is empty where the answer is no error.
+// Request counts an answer, and how long its request took. code is empty where the answer is no
+// error.
 func (m *Metrics) Request(verb wire.Verb, code wire.Code, took time.Duration) {
 	if code == "" {
 		code = answered
@@ -120,7 +123,8 @@ func (m *Metrics) Gatherer() prometheus.Gatherer { return m.registry }
 // Handler returns what answers GET /metrics.
 func (m *Metrics) Handler(logger *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{
-		ErrorLog: slog.NewLogLogger(logger.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
+		ErrorLog:            slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
+		ErrorHandling:       promhttp.ContinueOnError,
 		MaxRequestsInFlight: 2, Timeout: 10 * time.Second,
 	})
 }

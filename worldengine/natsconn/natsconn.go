@@ -48,7 +48,8 @@ func FromEnvironment(lookup func(string) (string, bool)) (urls string, o Options
 	return urls, o
 }
 
-// Check returns an error that names the first file of the options that cannot be what it is given as.
+// Check returns an error that names the first file of the options that cannot be what it is given
+// as.
 func (o Options) Check() error {
 	if o.Creds != "" {
 		text, err := os.ReadFile(o.Creds)
@@ -96,7 +97,8 @@ func (o Options) userOf(urls string) string {
 	if !strings.Contains(first, "://") {
 		first = "nats://" + first
 	}
-	if u, err := url.Parse(strings.TrimSpace(first)); err == nil && u.User != nil { // wins over the options
+	// Wins over the options.
+	if u, err := url.Parse(strings.TrimSpace(first)); err == nil && u.User != nil {
 		if _, has := u.User.Password(); has {
 			return subjectToken(u.User.Username())
 		}

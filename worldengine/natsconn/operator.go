@@ -19,7 +19,8 @@ import (
 )
 
 // ErrOperatorKey says that the key of a server's local operator cannot be used from here.
-var ErrOperatorKey = errors.New("natsconn: the streams of this server need its operator's key, which cannot be used from here")
+var ErrOperatorKey = errors.New("natsconn: the streams of this server need its operator's key, " +
+	"which cannot be used from here")
 
 // remedy says what to do where the key is not found.
 const remedy = "give --nkey FILE with DATA/operator.nk of the server's data directory, " +
@@ -60,7 +61,8 @@ func operatorKeyOf(nc *nats.Conn) (string, error) {
 		return "", nil // no engine is here that has a key
 	}
 	if err != nil {
-		return "", fmt.Errorf("%w: the server does not say where it is (%w); %s", ErrOperatorKey, err, remedy)
+		return "", fmt.Errorf("%w: the server does not say where it is (%w); %s",
+			ErrOperatorKey, err, remedy)
 	}
 	var info struct {
 		Metadata map[string]string `json:"metadata"`

@@ -18,8 +18,8 @@ func Start(t testing.TB, options *natsserver.Options) *natsserver.Server {
 	return ns
 }
 
-// Run is Start for a caller that calls Stop itself. Without a port the server listens on a free one,
-// which options have then: the next Run with them is at the same address.
+// Run is Start for a caller that calls Stop itself. Without a port the server listens on a free
+// one, which options have then: the next Run with them is at the same address.
 func Run(t testing.TB, options *natsserver.Options) *natsserver.Server {
 	t.Helper()
 	own := *options

@@ -43,12 +43,14 @@ func pointer[T any](v T) *T { return &v }
 
 // The blocks of an evaluation.
 var (
-	noFailures      = []handoff.Failure{}
-	notEvaluated    = handoff.PreconditionReport{Failures: noFailures}
-	allHold         = handoff.PreconditionReport{Evaluated: true, Passed: true, Failures: noFailures}
-	firstOfItsKey   = handoff.DuplicateReport{Evaluated: true}
-	firstResult     = "result_" + strings.Repeat("a", 64)
-	duplicateOfIt   = handoff.DuplicateReport{Evaluated: true, Duplicate: true, DuplicateOf: &firstResult}
+	noFailures    = []handoff.Failure{}
+	notEvaluated  = handoff.PreconditionReport{Failures: noFailures}
+	allHold       = handoff.PreconditionReport{Evaluated: true, Passed: true, Failures: noFailures}
+	firstOfItsKey = handoff.DuplicateReport{Evaluated: true}
+	firstResult   = "result_" + strings.Repeat("a", 64)
+	duplicateOfIt = handoff.DuplicateReport{
+		Evaluated: true, Duplicate: true, DuplicateOf: &firstResult,
+	}
 	staleNotChecked = handoff.StaleReport{}
 )
 
@@ -79,7 +81,9 @@ func unknownTown() handoff.Outcome {
 		Status: "rejected", ReasonCode: "UNKNOWN_TOWN",
 		Evaluation: handoff.Evaluation{
 			DuplicateCheck: firstOfItsKey, StaleCheck: staleNotChecked,
-			Preconditions: failing(handoff.Failure{Kind: "town_exists", Detail: "Unknown town: town-threatened"}),
+			Preconditions: failing(handoff.Failure{
+				Kind: "town_exists", Detail: "Unknown town: town-threatened",
+			}),
 		},
 	}
 }
@@ -88,7 +92,8 @@ func stale(reason handoff.ReasonCode, compared town.State) handoff.Outcome {
 	return handoff.Outcome{
 		Status: "stale", ReasonCode: reason,
 		Evaluation: handoff.Evaluation{
-			DuplicateCheck: firstOfItsKey, StaleCheck: comparedWith(compared, false), Preconditions: notEvaluated,
+			DuplicateCheck: firstOfItsKey,
+			StaleCheck:     comparedWith(compared, false), Preconditions: notEvaluated,
 		},
 	}
 }
@@ -147,14 +152,17 @@ func Cases(t testing.TB) []Case {
 		{"rejected-unknown-kind", Advance(t, "wall", unheardOf), nil, now, rejected(now, noIdea)},
 		{"rejected-unknown-town", h, nil, town.State{}, unknownTown()},
 		{"stale-epoch", h, nil, after, stale("STALE_DECISION_EPOCH", after)},
-		{"stale-hash", h, nil, towntest.Threatened(towntest.Calmer), stale("STALE_SNAPSHOT_HASH", towntest.Threatened(towntest.Calmer))},
+		{"stale-hash", h, nil, towntest.Threatened(towntest.Calmer),
+			stale("STALE_SNAPSHOT_HASH", towntest.Threatened(towntest.Calmer))},
 		{"duplicate", h, same, now, duplicate("DUPLICATE_HANDOFF")},
 		{"duplicate-key-reused", h, other, now, duplicate("IDEMPOTENCY_KEY_REUSED")},
 
 		{"order-failures-as-preconditions", hopeless, nil, now, rejected(now, noMoat, noIdea)},
-		{"order-epoch-before-hash", h, nil, towntest.Threatened(OnDay(14), towntest.Calmer), stale("STALE_DECISION_EPOCH", towntest.Threatened(OnDay(14), towntest.Calmer))},
+		{"order-epoch-before-hash", h, nil, towntest.Threatened(OnDay(14), towntest.Calmer),
+			stale("STALE_DECISION_EPOCH", towntest.Threatened(OnDay(14), towntest.Calmer))},
 		{"order-stale-before-preconditions", hopeless, nil, after, stale("STALE_DECISION_EPOCH", after)},
-		{"order-hash-before-preconditions", hopeless, nil, towntest.Threatened(towntest.Calmer), stale("STALE_SNAPSHOT_HASH", towntest.Threatened(towntest.Calmer))},
+		{"order-hash-before-preconditions", hopeless, nil, towntest.Threatened(towntest.Calmer),
+			stale("STALE_SNAPSHOT_HASH", towntest.Threatened(towntest.Calmer))},
 		{"order-town-before-preconditions", hopeless, nil, town.State{}, unknownTown()},
 		{"order-duplicate-before-all", hopeless, sameHopeless, after, duplicate("DUPLICATE_HANDOFF")},
 		{"order-duplicate-before-town", h, same, town.State{}, duplicate("DUPLICATE_HANDOFF")},

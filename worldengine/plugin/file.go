@@ -58,7 +58,9 @@ func OpenFile(path string, config FileConfig) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &File{path: path, config: config, lock: lock, known: newIndex(config.MaxRecords, config.Retention)}
+	f := &File{
+		path: path, config: config, lock: lock, known: newIndex(config.MaxRecords, config.Retention),
+	}
 	if err := f.load(); err != nil {
 		return nil, errors.Join(err, lock.Close())
 	}

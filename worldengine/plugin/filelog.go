@@ -84,7 +84,8 @@ func (f *File) cutOff(torn []byte) error {
 		"file", f.path, "bytes", len(torn))
 	f.size -= int64(len(torn))
 	if err := errors.Join(f.file.Truncate(f.size), f.file.Sync()); err != nil {
-		return errors.Join(fmt.Errorf("plugin: the memory's torn end cannot be cut off: %w", err), f.file.Close())
+		return errors.Join(fmt.Errorf("plugin: the memory's torn end cannot be cut off: %w", err),
+			f.file.Close())
 	}
 	return nil
 }
@@ -102,7 +103,8 @@ func (f *File) compact() {
 		f.compactAt = 2 * f.lines // not at every line from now on
 	}
 	if err := errors.Join(closed, rewritten, f.broken); err != nil {
-		f.config.Logger.Error("the plugin's memory could not be written anew", "file", f.path, "error", err)
+		f.config.Logger.Error("the plugin's memory could not be written anew",
+			"file", f.path, "error", err)
 	}
 }
 

@@ -44,7 +44,9 @@ func (r Record) AnswerTo(attempt int64) (apply.Answer, bool) {
 	return *r.Answer, true
 }
 
-func definite(a *apply.Answer) bool { return a.Status == apply.Applied || a.Status == apply.Refused }
+func definite(a *apply.Answer) bool {
+	return a.Status == apply.Applied || a.Status == apply.Refused
+}
 
 func retryable(a *apply.Answer) bool { return a.Status == apply.Refused && a.Retryable }
 

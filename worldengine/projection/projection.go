@@ -45,8 +45,8 @@ type Source struct {
 	// Stream has a message for each time that a run got events that are to be looked at, on one of
 	// the subjects that Subject matches. The last token of the message's subject is the runId.
 	Stream, Subject string
-	// Mentions reports by the headers of such a message whether its run is to be looked at. Where it is
-	// not set, each is.
+	// Mentions reports by the headers of such a message whether its run is to be looked at. Where
+	// it is not set, each is.
 	Mentions func(nats.Header) bool
 	// Wait returns once the event stream has what a message of the source mentions, or with ctx's
 	// error. Where it is not set, the event stream always has.
@@ -119,7 +119,8 @@ func New(config Config) *Runner {
 		maxMarks: config.MaxRuns,
 	}
 	r.projector = runevents.NewProjector(runevents.ProjectorConfig{
-		Store: r.store, Now: config.Now, Alert: config.Alert, MaxRuns: config.MaxRuns, MaxAlerts: config.MaxRuns,
+		Store: r.store, Now: config.Now, Alert: config.Alert,
+		MaxRuns: config.MaxRuns, MaxAlerts: config.MaxRuns,
 	})
 	return r
 }

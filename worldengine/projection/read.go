@@ -41,7 +41,8 @@ func (r *Runner) read(ctx context.Context) error {
 	consumer, err := source.CreateConsumer(ctx, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: from,
 		FilterSubject: r.config.Source.Subject, HeadersOnly: true,
-		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1, InactiveThreshold: 5 * time.Second,
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true,
+		Replicas: 1, InactiveThreshold: 5 * time.Second,
 	})
 	if err != nil {
 		return fmt.Errorf("projection: consumer of the stream %s: %w", r.config.Source.Stream, err)
@@ -53,7 +54,8 @@ func (r *Runner) read(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	received := make(chan mention, window)
-	reading, err := consumer.Consume(r.receive(ctx, received, cancel), jetstream.PullMaxMessages(window),
+	reading, err := consumer.Consume(r.receive(ctx, received, cancel),
+		jetstream.PullMaxMessages(window),
 		jetstream.PullExpiry(5*time.Second), jetstream.PullHeartbeat(time.Second),
 		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) { cancel(err) }))
 	if err != nil {

@@ -47,7 +47,9 @@ func (s *store) open(stream jetstream.Stream) {
 // Events returns the records of a run above afterSeq, in the order in which the stream has them.
 // The error is runevents.ErrDiscarded when the stream has discarded some of them with all that was
 // before them, by age or by number.
-func (s *store) Events(ctx context.Context, runID string, afterSeq int64) ([]runevents.Record, error) {
+func (s *store) Events(
+	ctx context.Context, runID string, afterSeq int64,
+) ([]runevents.Record, error) {
 	return s.page(ctx, runID, afterSeq, math.MaxInt)
 }
 
@@ -125,7 +127,9 @@ func (s *store) checkDiscarded(ctx context.Context, runID string, afterSeq int64
 }
 
 // Snapshot returns what the projector holds of a run, unless that is above atMost.
-func (s *store) Snapshot(_ context.Context, runID string, atMost int64) (runevents.Snapshot, bool, error) {
+func (s *store) Snapshot(
+	_ context.Context, runID string, atMost int64,
+) (runevents.Snapshot, bool, error) {
 	snapshot, ok := s.held(runID)
 	if !ok || snapshot.LastEventSeq > atMost {
 		return runevents.Snapshot{}, false, nil

@@ -85,7 +85,9 @@ func checkPassword(s Secret) string {
 // isPrintable reports whether text is UTF-8 that cannot end a line or hide something: without
 // control characters, format characters and the like.
 func isPrintable(text string) bool {
-	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsGraphic(r) })
+	return utf8.ValidString(text) && !strings.ContainsFunc(text, func(r rune) bool {
+		return !unicode.IsGraphic(r)
+	})
 }
 
 // punctuation are the characters that a text in the names may have besides words. None of them
@@ -96,7 +98,8 @@ const punctuation = "_-.,:!?()+’"
 func isText(text string) bool {
 	for word := range strings.SplitSeq(text, " ") {
 		if word == "" || strings.ContainsFunc(word, func(r rune) bool {
-			return !unicode.In(r, unicode.Letter, unicode.Mark, unicode.Digit) && !strings.ContainsRune(punctuation, r)
+			return !unicode.In(r, unicode.Letter, unicode.Mark, unicode.Digit) &&
+				!strings.ContainsRune(punctuation, r)
 		}) {
 			return false
 		}
@@ -107,6 +110,7 @@ func isText(text string) bool {
 // isID reports whether text is 1 to 64 characters of A-Z, a-z, 0-9, _ and -.
 func isID(text string) bool {
 	return len(text) >= 1 && len(text) <= maxID && !strings.ContainsFunc(text, func(r rune) bool {
-		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '_' || r == '-')
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' ||
+			r == '_' || r == '-')
 	})
 }

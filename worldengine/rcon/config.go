@@ -101,8 +101,9 @@ func parseConfig(data []byte) (Config, passwordSource, error) {
 	var s shape
 	o := s.object(tree, "", "address", "passwordFile", "passwordEnv", "timeoutMs", "names", "commands")
 	cfg := Config{
-		Address:  s.text(o, "", "address", true),
-		Timeout:  time.Duration(s.integer(o, "", "timeoutMs", MaxTimeout.Milliseconds())) * time.Millisecond,
+		Address: s.text(o, "", "address", true),
+		Timeout: time.Duration(s.integer(o, "", "timeoutMs",
+			MaxTimeout.Milliseconds())) * time.Millisecond,
 		Names:    map[string]string{},
 		Commands: map[handoff.ProposalType][]Template{},
 	}

@@ -45,7 +45,8 @@ func New(cfg Config) (*Console, error) {
 func (k *Console) Apply(ctx context.Context, c *apply.Command) (apply.Answer, error) {
 	templates := k.commands[c.Type]
 	if len(templates) == 0 {
-		return apply.Refuse(c, ReasonNotConfigured, "The console has no commands for "+string(c.Type)+".", false), nil
+		return apply.Refuse(c, ReasonNotConfigured, "The console has no commands for "+
+			string(c.Type)+".", false), nil
 	}
 	lines := make([]string, len(templates))
 	for i := range templates {

@@ -53,7 +53,8 @@ func (l *link) login(ctx context.Context, password string) error {
 		case p.kind == kindCommand && p.id == refusedID:
 			return ErrLoginRefused
 		case p.kind != kindCommand || p.id != id:
-			return fmt.Errorf("%w: it answered login %d with id %d of kind %d", ErrProtocol, id, p.id, p.kind)
+			return fmt.Errorf("%w: it answered login %d with id %d of kind %d",
+				ErrProtocol, id, p.id, p.kind)
 		}
 		return nil
 	})

@@ -37,7 +37,9 @@ var placeholders = map[string]placeholder{
 	"actor":    {text: func(c *apply.Command) string { return c.ActorID }},
 	"argument": {text: func(c *apply.Command) string { return c.Argument() }},
 	"run":      {text: func(c *apply.Command) string { return c.RunID }},
-	"title":    {text: title, only: []handoff.ProposalType{handoff.AcceptMission, handoff.AdvanceProject}},
+	"title": {text: title, only: []handoff.ProposalType{
+		handoff.AcceptMission, handoff.AdvanceProject,
+	}},
 	"day":      {number: func(c *apply.Command) int64 { return c.ExpectedSnapshot.Day }},
 	"progress": {number: progress, only: []handoff.ProposalType{handoff.AdvanceProject}},
 	"threat":   {number: pressure(func(p town.Pressure) float64 { return p.Threat })},
@@ -97,7 +99,8 @@ func parseTemplate(run string, t handoff.ProposalType) ([]part, error) {
 		return nil, fmt.Errorf("must be text in one line, without control characters")
 	}
 	if run == "" || !isID(run[:1]) {
-		return nil, fmt.Errorf("must begin with the name of a command, without a slash or space before it")
+		return nil, fmt.Errorf(
+			"must begin with the name of a command, without a slash or space before it")
 	}
 	var parts []part
 	longest, end := 0, 0
@@ -116,7 +119,8 @@ func parseTemplate(run string, t handoff.ProposalType) ([]part, error) {
 	}
 	parts = append(parts, part{literal: run[end:]})
 	if longest += len(run) - end; longest > MaxCommand {
-		return nil, fmt.Errorf("must have at most %d bytes, but may have %d with its values", MaxCommand, longest)
+		return nil, fmt.Errorf("must have at most %d bytes, but may have %d with its values",
+			MaxCommand, longest)
 	}
 	return parts, checkNames(run)
 }
@@ -177,8 +181,8 @@ func valueOf(name string, c *apply.Command, names map[string]string) (string, er
 		return text, nil
 	}
 	if !isID(value) {
-		return "", fmt.Errorf("{%s} is %s, which is not 1 to %d characters of A-Z a-z 0-9 _ - and has no entry in "+
-			"the names of the console's configuration", name, excerpt(value), maxID)
+		return "", fmt.Errorf("{%s} is %s, which is not 1 to %d characters of A-Z a-z 0-9 _ - and has "+
+			"no entry in the names of the console's configuration", name, excerpt(value), maxID)
 	}
 	return value, nil
 }

@@ -117,8 +117,8 @@ func (r *Room) Check() error {
 		return fmt.Errorf("%w: %s", ErrFailed, r.why)
 	}
 	if r.full {
-		return fmt.Errorf("%w: %s has %s free of %s, and %s are to stay free: make room, or set less with "+
-			"--min-free-disk", ErrFull, r.dir, Size(r.disk.Free), Size(r.disk.Total), Size(r.keep))
+		return fmt.Errorf("%w: %s has %s free of %s, and %s are to stay free: make room, or set less "+
+			"with --min-free-disk", ErrFull, r.dir, Size(r.disk.Free), Size(r.disk.Total), Size(r.keep))
 	}
 	return nil
 }

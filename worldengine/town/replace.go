@@ -19,7 +19,8 @@ type ConflictError struct{ Expected, Actual string }
 
 // Error names the two hashes.
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("worldengine: the town's snapshotHash is %s, not the expected %s", e.Actual, e.Expected)
+	return fmt.Sprintf("worldengine: the town's snapshotHash is %s, not the expected %s",
+		e.Actual, e.Expected)
 }
 
 // RegressionError says that a put would lower a town's day. Days only move on.
@@ -27,7 +28,8 @@ type RegressionError struct{ Day, Current int64 }
 
 // Error names the two days.
 func (e *RegressionError) Error() string {
-	return fmt.Sprintf("worldengine: the town is at day %d, so it cannot be put back to day %d", e.Current, e.Day)
+	return fmt.Sprintf("worldengine: the town is at day %d, so it cannot be put back to day %d",
+		e.Current, e.Day)
 }
 
 // MayReplace returns why state may not take the place of current, which is zero where there is no

@@ -30,8 +30,8 @@ type asked struct {
 	in  string
 }
 
-// denied returns ErrDenied where the server said that the user may not ask. It says so before it answers
-// the flush.
+// denied returns ErrDenied where the server said that the user may not ask. It says so before it
+// answers the flush.
 func (c *checker) denied() error {
 	if err := c.nc.FlushTimeout(c.Timeout); err != nil {
 		return nil // that the connection is lost shows in the answers
@@ -55,7 +55,8 @@ func (a *asked) close() { _ = a.sub.Unsubscribe() }
 
 func (a *asked) send(data []byte) error { return a.c.nc.PublishRequest(a.c.Subject, a.in, data) }
 
-// next returns the next answer that comes within wait: errSilent, ErrAbsent, or what is wrong with it.
+// next returns the next answer that comes within wait: errSilent, ErrAbsent, or what is wrong with
+// it.
 func (a *asked) next(ctx context.Context, wait time.Duration) (apply.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
@@ -89,7 +90,9 @@ func request(command *apply.Command, left time.Duration) ([]byte, error) {
 // settle asks for a command until it gets a definite answer, as the engine does.
 func (c *checker) settle(ctx context.Context, command *apply.Command) (apply.Answer, error) {
 	ends := time.Now().Add(c.Timeout)
-	return c.settleAs(ctx, command, func() ([]byte, error) { return request(command, time.Until(ends)) })
+	return c.settleAs(ctx, command, func() ([]byte, error) {
+		return request(command, time.Until(ends))
+	})
 }
 
 // settleAs is settle for a request with bytes of its own.

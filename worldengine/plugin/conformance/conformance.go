@@ -26,8 +26,8 @@ type Config struct {
 	// Timeout is how long the plugin has for a definite answer; 10 s. Quiet is how long the plugin is
 	// listened to where it is to say nothing, or nothing more; 1 s.
 	Timeout, Quiet time.Duration
-	// Restart is how long the end and the new start of the plugin are waited for; 0 for not at all. Ask,
-	// where set, is told when it is time for the one, and then for the other.
+	// Restart is how long the end and the new start of the plugin are waited for; 0 for not at all.
+	// Ask, where set, is told when it is time for the one, and then for the other.
 	Restart time.Duration
 	Ask     func(what string)
 	// Finished, where set, is called with each row.
@@ -68,25 +68,39 @@ var rows = []struct {
 	name, rule string
 	check      func(*checker, context.Context) (found string, err error)
 }{
-	{"answer", "A command gets a valid command-applied.v1 with its applyId, and in the end applied or refused.", (*checker).answer},
-	{"reported-town", "A snapshot that applied reports is a snapshot.v1 of the town.", (*checker).reportedTown},
-	{"one-plugin", "A town has one plugin, which answers a request applied once.", (*checker).onePlugin},
+	{"answer", "A command gets a valid command-applied.v1 with its applyId, and in the end applied " +
+		"or refused.", (*checker).answer},
+	{"reported-town", "A snapshot that applied reports is a snapshot.v1 of the town.",
+		(*checker).reportedTown},
+	{"one-plugin", "A town has one plugin, which answers a request applied once.",
+		(*checker).onePlugin},
 	{"same-id", "The same id again gets the same answer.", (*checker).sameID},
-	{"later-attempt", "The same id in a later attempt gets the same answer: applied and refused for good are for ever.", (*checker).laterAttempt},
-	{"same-id-at-once", "Two requests of a new id at once are one command: no two different definite answers.", (*checker).sameIDAtOnce},
-	{"two-at-once", "Two commands at once get an answer each, with their own ids.", (*checker).twoAtOnce},
+	{"later-attempt",
+		"The same id in a later attempt gets the same answer: applied and refused for good are for ever.",
+		(*checker).laterAttempt},
+	{"same-id-at-once",
+		"Two requests of a new id at once are one command: no two different definite answers.",
+		(*checker).sameIDAtOnce},
+	{"two-at-once", "Two commands at once get an answer each, with their own ids.",
+		(*checker).twoAtOnce},
 	{"late", "A command whose time is over is not begun.", (*checker).late},
-	{"late-again", "What was refused as too late may be begun by the next attempt.", (*checker).lateAgain},
-	{"refused", "A command about what the game does not know gets a definite answer, and the same one again.", (*checker).refused},
-	{"unknown-members", "Members that a plugin does not know are tolerated.", (*checker).unknownMembers},
+	{"late-again", "What was refused as too late may be begun by the next attempt.",
+		(*checker).lateAgain},
+	{"refused", "A command about what the game does not know gets a definite answer, and the same " +
+		"one again.", (*checker).refused},
+	{"unknown-members", "Members that a plugin does not know are tolerated.",
+		(*checker).unknownMembers},
 	{"other-version", "Another schemaVersion is not answered applied.", (*checker).otherVersion},
-	{"other-town", "A command for a town that the plugin does not host is not applied.", (*checker).otherTown},
-	{"not-json", "What is no command is not answered applied, and the plugin goes on.", (*checker).notJSON},
-	{"restart", "After a restart of the plugin the same id still gets the same answer.", (*checker).restart},
+	{"other-town", "A command for a town that the plugin does not host is not applied.",
+		(*checker).otherTown},
+	{"not-json", "What is no command is not answered applied, and the plugin goes on.",
+		(*checker).notJSON},
+	{"restart", "After a restart of the plugin the same id still gets the same answer.",
+		(*checker).restart},
 }
 
-// Check asks the plugin of a subject, rule by rule. It returns ErrAbsent where there is none, ErrDenied
-// where the user may not ask it, and the error of ctx where that is done before.
+// Check asks the plugin of a subject, rule by rule. It returns ErrAbsent where there is none,
+// ErrDenied where the user may not ask it, and the error of ctx where that is done before.
 func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 	if config.Type == "" {
 		config.Type, config.Argument = handoff.TalkToTownsfolk, "casual"

@@ -37,7 +37,8 @@ func (c *checker) reportedTown(context.Context) (string, error) {
 		return "", err
 	}
 	if state.Snapshot.TownID != c.first.TownID {
-		return "", fmt.Errorf("the reported state is of %q, not of %q", state.Snapshot.TownID, c.first.TownID)
+		return "", fmt.Errorf("the reported state is of %q, not of %q",
+			state.Snapshot.TownID, c.first.TownID)
 	}
 	return "a snapshot.v1 of the town", nil
 }
@@ -73,11 +74,13 @@ func (c *checker) onePlugin(ctx context.Context) (string, error) {
 	}
 	switch answers {
 	case 0:
-		return fmt.Sprintf("no definite answer to one request within %s, so no second one either", c.Timeout), errSkip
+		return fmt.Sprintf("no definite answer to one request within %s, so no second one either",
+			c.Timeout), errSkip
 	case 1:
 		return fmt.Sprintf("one answer to one request, and no other within %s", c.Quiet), nil
 	}
-	return "", fmt.Errorf("%d definite answers came to one request: is there a second plugin?", answers)
+	return "", fmt.Errorf("%d definite answers came to one request: is there a second plugin?",
+		answers)
 }
 
 // same asks for the first command again, and compares.
@@ -206,7 +209,9 @@ func (c *checker) refused(ctx context.Context) (string, error) {
 }
 
 // changed returns a request for a command with members changed.
-func changed(command *apply.Command, left time.Duration, change func(map[string]any)) ([]byte, error) {
+func changed(
+	command *apply.Command, left time.Duration, change func(map[string]any),
+) ([]byte, error) {
 	data, err := request(command, left)
 	if err != nil {
 		return nil, err
@@ -272,7 +277,9 @@ func (c *checker) otherVersion(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	data, err := changed(command, c.Timeout, func(members map[string]any) { members["schemaVersion"] = "command-apply.v2" })
+	data, err := changed(command, c.Timeout, func(members map[string]any) {
+		members["schemaVersion"] = "command-apply.v2"
+	})
 	if err != nil {
 		return "", err
 	}
@@ -340,7 +347,8 @@ func (c *checker) say(what string) {
 	}
 }
 
-// there asks for the first command again, which changes nothing, and reports whether anybody is subscribed.
+// there asks for the first command again, which changes nothing, and reports whether anybody is
+// subscribed.
 func (c *checker) there(ctx context.Context) (bool, error) {
 	a, err := c.open(c.first.ApplyID)
 	if err != nil {

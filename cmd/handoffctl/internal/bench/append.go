@@ -16,8 +16,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Append is what a handoff is bound by: a guarded append of a message as large as a commit of the run, to
-// a stream of its own on the same server, with as many in flight as handoffs.
+// Append is what a handoff is bound by: a guarded append of a message as large as a commit of the
+// run, to a stream of its own on the same server, with as many in flight as handoffs.
 type Append struct {
 	Rate
 	// Bytes is the size of the message, with its headers.
@@ -69,14 +69,15 @@ func (b *bench) measureAppend(ctx context.Context) (*Append, error) {
 		all = append(all, a.latencies...)
 	}
 	return &Append{
-		Rate: rateOf(all, elapsed), Bytes: commit.Size(), CPUMicros: float64(cpu.Microseconds()) / float64(max(len(all), 1)),
+		Rate:  rateOf(all, elapsed),
+		Bytes: commit.Size(), CPUMicros: float64(cpu.Microseconds()) / float64(max(len(all), 1)),
 	}, nil
 }
 
 var errNoStreams = errors.New("bench: there is no connection that may use the streams")
 
-// appendStream makes a stream like the log, and returns its name, the last commit of the run, and what
-// removes it.
+// appendStream makes a stream like the log, and returns its name, the last commit of the run, and
+// what removes it.
 func (b *bench) appendStream(ctx context.Context, js jetstream.JetStream) (
 	name string, commit *nats.Msg, remove func(), err error,
 ) {
@@ -84,7 +85,8 @@ func (b *bench) appendStream(ctx context.Context, js jetstream.JetStream) (
 	if err != nil {
 		return "", nil, nil, fmt.Errorf("bench: the log: %w", err)
 	}
-	last, err := log.GetLastMsgForSubject(ctx, wire.LogSubject(b.config.World, wire.TownToken(b.targets[0].id)))
+	last, err := log.GetLastMsgForSubject(ctx,
+		wire.LogSubject(b.config.World, wire.TownToken(b.targets[0].id)))
 	if err != nil {
 		return "", nil, nil, fmt.Errorf("bench: the last commit of a town: %w", err)
 	}

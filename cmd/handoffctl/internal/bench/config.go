@@ -44,7 +44,8 @@ func (c *Config) Validate() error {
 	var problems []error
 	atLeast := func(name string, value, least int) {
 		if value < least {
-			problems = append(problems, fmt.Errorf("bench: %s must be at least %d, not %d", name, least, value))
+			problems = append(problems, fmt.Errorf("bench: %s must be at least %d, not %d",
+				name, least, value))
 		}
 	}
 	atLeast("towns", c.Towns, 1)
@@ -55,10 +56,12 @@ func (c *Config) Validate() error {
 			"since a town executes one handoff at a time", c.Concurrency, c.Towns))
 	}
 	if c.Duration < 10*time.Millisecond || c.Timeout <= 0 {
-		problems = append(problems, errors.New("bench: the duration must be at least 10ms, the timeout above 0"))
+		problems = append(problems,
+			errors.New("bench: the duration must be at least 10ms, the timeout above 0"))
 	}
 	if c.Rate < 0 || c.Rate != 0 && c.Rate*c.Duration.Seconds() < 1 {
-		problems = append(problems, errors.New("bench: the rate must be 0 or make a handoff within the duration"))
+		problems = append(problems,
+			errors.New("bench: the rate must be 0 or make a handoff within the duration"))
 	}
 	if c.Mix.total() == 0 {
 		problems = append(problems, errors.New("bench: the mix is empty"))

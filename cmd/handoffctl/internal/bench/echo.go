@@ -48,7 +48,8 @@ func (e *echoer) run(ctx context.Context, deadline time.Time) error {
 			return unanswered(err, e.timeout)
 		}
 		if len(reply.Data) != e.replySize {
-			return fmt.Errorf("bench: the echo answered with %d bytes instead of %d", len(reply.Data), e.replySize)
+			return fmt.Errorf("bench: the echo answered with %d bytes instead of %d",
+				len(reply.Data), e.replySize)
 		}
 		e.latencies = append(e.latencies, time.Since(start))
 	}

@@ -54,7 +54,9 @@ func (c *chain) outcome(status handoff.Status, h *handoff.Handoff) (handoff.Outc
 func (c *chain) duplicate() handoff.Outcome {
 	var e handoff.Evaluation
 	e.Preconditions.Failures = []handoff.Failure{}
-	e.DuplicateCheck = handoff.DuplicateReport{Evaluated: true, Duplicate: true, DuplicateOf: &c.resultID}
+	e.DuplicateCheck = handoff.DuplicateReport{
+		Evaluated: true, Duplicate: true, DuplicateOf: &c.resultID,
+	}
 	return handoff.Outcome{
 		Status: handoff.Duplicate, ReasonCode: handoff.ReasonDuplicate, Evaluation: e,
 	}

@@ -50,7 +50,9 @@ func watchProjections(ctx context.Context, nc *nats.Conn, world string) *Project
 }
 
 // projections asks the server once; ok is false where it does not say.
-func projections(ctx context.Context, nc *nats.Conn, world string) (lag time.Duration, behind uint64, ok bool) {
+func projections(
+	ctx context.Context, nc *nats.Conn, world string,
+) (lag time.Duration, behind uint64, ok bool) {
 	_, stats, ok := serverStats(ctx, nc, world)
 	if !ok || stats.ProjectorLagMs == nil || stats.ProjectorBehind == nil {
 		return 0, 0, false
@@ -59,13 +61,17 @@ func projections(ctx context.Context, nc *nats.Conn, world string) (lag time.Dur
 }
 
 // serverCPU returns the processor time that an instance of the server has used, and which instance.
-func serverCPU(ctx context.Context, nc *nats.Conn, world string) (instance string, used time.Duration, ok bool) {
+func serverCPU(
+	ctx context.Context, nc *nats.Conn, world string,
+) (instance string, used time.Duration, ok bool) {
 	instance, stats, ok := serverStats(ctx, nc, world)
 	return instance, time.Duration(stats.ProcessorMs) * time.Millisecond, ok && stats.ProcessorMs > 0
 }
 
 // serverStats returns the statistics of the first instance that answers.
-func serverStats(ctx context.Context, nc *nats.Conn, world string) (instance string, stats worldengine.Stats, ok bool) {
+func serverStats(
+	ctx context.Context, nc *nats.Conn, world string,
+) (instance string, stats worldengine.Stats, ok bool) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	reply, err := nc.RequestWithContext(ctx, "$SRV.STATS."+wire.ServiceName, nil)
@@ -81,7 +87,8 @@ func serverStats(ctx context.Context, nc *nats.Conn, world string) (instance str
 			Data worldengine.Stats `json:"data"`
 		} `json:"endpoints"`
 	}
-	if json.Unmarshal(reply.Data, &said) != nil || len(said.Endpoints) == 0 || said.Metadata.World != world {
+	if json.Unmarshal(reply.Data, &said) != nil || len(said.Endpoints) == 0 ||
+		said.Metadata.World != world {
 		return "", stats, false
 	}
 	return said.ID, said.Endpoints[0].Data, true

@@ -78,7 +78,8 @@ type Rate struct {
 func newReport(config *Config) *Report {
 	return &Report{
 		World: config.World, Towns: config.Towns, Concurrency: config.Concurrency,
-		Connections: config.Connections, Seconds: config.Duration.Seconds(), Rate: config.Rate, Mix: config.Mix.String(),
+		Connections: config.Connections, Seconds: config.Duration.Seconds(),
+		Rate: config.Rate, Mix: config.Mix.String(),
 		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
 		GOMAXPROCS: runtime.GOMAXPROCS(0),
 	}
@@ -124,7 +125,8 @@ func rateOf(latencies []time.Duration, elapsed time.Duration) Rate {
 		return r
 	}
 	slices.Sort(latencies)
-	r.P50, r.P90, r.P99 = percentile(latencies, 50), percentile(latencies, 90), percentile(latencies, 99)
+	r.P50, r.P90, r.P99 = percentile(latencies, 50), percentile(latencies, 90),
+		percentile(latencies, 99)
 	r.Max = milliseconds(latencies[len(latencies)-1])
 	return r
 }

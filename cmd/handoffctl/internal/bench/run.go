@@ -78,7 +78,8 @@ func (b *bench) connect(purpose string) (*nats.Conn, error) {
 	return nc, err
 }
 
-// lags reads how far the followers are behind the log. It fails where this client may not read the streams.
+// lags reads how far the followers are behind the log. It fails where this client may not read the
+// streams.
 func (b *bench) lags(ctx context.Context) ([]Lag, error) {
 	if b.config.Streams == nil {
 		return nil, errNoStreams
@@ -191,7 +192,9 @@ func (p *phase) perSecond() float64 { return float64(len(p.latencies)) / p.elaps
 
 // handoffs lets the workers drive their towns for so long, at a rate in all, 0 for as fast as they
 // can.
-func (b *bench) handoffs(ctx context.Context, duration time.Duration, rate float64) (*phase, error) {
+func (b *bench) handoffs(
+	ctx context.Context, duration time.Duration, rate float64,
+) (*phase, error) {
 	runs := make([]func(context.Context, time.Time) error, len(b.workers))
 	runtime.GC()
 	pace := &pacer{rate: rate, start: time.Now()}

@@ -71,7 +71,9 @@ func prepare(ctx context.Context, targets []*target, n int) error {
 
 // createTowns makes the towns of the run. Their ids are new in any world, so that a run does not
 // meet what another left.
-func createTowns(ctx context.Context, server *client.Client, config *Config, run string) ([]*target, error) {
+func createTowns(
+	ctx context.Context, server *client.Client, config *Config, run string,
+) ([]*target, error) {
 	targets := make([]*target, config.Towns)
 	for i := range targets {
 		t := &target{id: fmt.Sprintf("bench-%s-%d", run, i)}
@@ -121,7 +123,8 @@ func (t *target) check(ctx context.Context, server *client.Client) (string, erro
 		want = afterMember(t.first)
 	}
 	if string(afterMember(got.SnapshotHash)) != string(want) {
-		return fmt.Sprintf("town %s is in the state %s, not the one predicted", t.id, got.SnapshotHash), nil
+		return fmt.Sprintf("town %s is in the state %s, not the one predicted", t.id, got.SnapshotHash),
+			nil
 	}
 	return "", nil
 }

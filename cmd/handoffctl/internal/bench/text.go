@@ -30,7 +30,8 @@ func (r *Report) WriteText(out io.Writer) error {
 		whose = "client and server, which share this process"
 	}
 	if r.Append != nil {
-		text.printf("of append    %.3f executed handoffs per bare guarded append of the same %d bytes\n", r.OfAppend, r.Append.Bytes)
+		text.printf("of append    %.3f executed handoffs per bare guarded append of the same %d bytes\n",
+			r.OfAppend, r.Append.Bytes)
 	} else {
 		text.printf("of append    unknown: %s\n", r.AppendUnknown)
 	}
@@ -56,7 +57,8 @@ func (r *Report) WriteText(out io.Writer) error {
 		text.printf("followers    unknown: %s\n", r.FollowersUnknown)
 	}
 	if p := r.Projections; p != nil {
-		text.printf("projections  %.0f ms behind, at most %.0f ms and %d run events\n", p.LagP50, p.LagMax, p.BehindMax)
+		text.printf("projections  %.0f ms behind, at most %.0f ms and %d run events\n", p.LagP50,
+			p.LagMax, p.BehindMax)
 	}
 	return text.err
 }

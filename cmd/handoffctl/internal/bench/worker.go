@@ -103,7 +103,9 @@ func (w *worker) send(ctx context.Context, t *target, start time.Time) error {
 }
 
 // request asks until the answer is none that asks to be asked again.
-func (w *worker) request(ctx context.Context, data []byte) (reply *nats.Msg, retried bool, err error) {
+func (w *worker) request(
+	ctx context.Context, data []byte,
+) (reply *nats.Msg, retried bool, err error) {
 	deadline := time.Now().Add(w.timeout)
 	for {
 		reply, err := w.nc.Request(w.subject, data, time.Until(deadline))
@@ -132,7 +134,9 @@ func unanswered(err error, timeout time.Duration) error {
 			Code: "TIMEOUT", Message: fmt.Sprintf("no answer within %s", timeout), Cause: err,
 		}
 	}
-	return &client.UnavailableError{Code: "CONNECTION", Message: "no answer: " + err.Error(), Cause: err}
+	return &client.UnavailableError{
+		Code: "CONNECTION", Message: "no answer: " + err.Error(), Cause: err,
+	}
 }
 
 func (w *worker) blame(example string) {
@@ -153,7 +157,8 @@ func disagreement(want *step, reply *nats.Msg, retried bool) string {
 		return fmt.Sprintf("expected %s, got what is not a valid result: %v", want.status, err)
 	}
 	// Asked again after a 503, a handoff may have been accepted the first time.
-	if of := r.Evaluation.DuplicateCheck.DuplicateOf; retried && of != nil && bytes.Equal(resultMember(*of), want.result) {
+	if of := r.Evaluation.DuplicateCheck.DuplicateOf; retried && of != nil &&
+		bytes.Equal(resultMember(*of), want.result) {
 		return ""
 	}
 	if !bytes.Equal(resultMember(r.ResultID), want.result) {
