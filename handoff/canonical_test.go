@@ -128,14 +128,16 @@ func TestGoIntegersAreNumbers(t *testing.T) {
 
 func TestCanonicalPanicsOnWhatNoDecoderGives(t *testing.T) {
 	t.Parallel()
-	for _, v := range []any{uint8(1), []string{"a"}, map[string]string{}, struct{}{}, json.Number("1")} {
+	for _, v := range []any{uint8(1), []string{"a"}, map[string]string{}, struct{}{},
+		json.Number("1")} {
 		require.Panics(t, func() { canonical(map[string]any{"a": v}) }, "%T", v)
 	}
 }
 
 func TestCanonicalAppends(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, `before{"a":1}`, string(handoff.AppendCanonical([]byte("before"), map[string]any{"a": 1.0})))
+	require.Equal(t, `before{"a":1}`,
+		string(handoff.AppendCanonical([]byte("before"), map[string]any{"a": 1.0})))
 	require.Equal(t, `1"a"`, string(handoff.AppendString([]byte("1"), "a")))
 	require.Equal(t, `1e+21`, string(handoff.AppendNumber([]byte{}, 1e21)))
 	require.Equal(t, `e-01e-7`, string(handoff.AppendNumber([]byte("e-0"), 1e-7)))
@@ -213,7 +215,8 @@ func requireCanonical(t testing.TB, tree any, describe ...any) {
 
 func TestHashIsLowerCaseHexSHA256(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", handoff.Hash(nil))
+	require.Equal(t, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855",
+		handoff.Hash(nil))
 	require.Equal(t, "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a",
 		handoff.Hash(handoff.AppendCanonical(nil, map[string]any{})))
 	require.NoError(t, quick.Check(func(data []byte) bool {

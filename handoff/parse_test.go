@@ -118,7 +118,9 @@ func TestParseRefusesBadInputWithItsPlace(t *testing.T) {
 				wire["executionRequirements"].(map[string]any)["expectedSnapshotHash"] = upper
 			}),
 			schemas.CodeSchemaValidation,
-			[]string{"/executionRequirements/expectedSnapshotHash", "/proposal/snapshotHash", "/snapshotHash"},
+			[]string{
+				"/executionRequirements/expectedSnapshotHash", "/proposal/snapshotHash", "/snapshotHash",
+			},
 		},
 		{
 			"the key of another proposal",

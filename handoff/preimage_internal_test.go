@@ -118,10 +118,12 @@ func TestAHandoffIDIsTheHashOfItsTwoMembers(t *testing.T) {
 func TestUTF16OrderIsATotalOrderOfStrings(t *testing.T) {
 	t.Parallel()
 	samples := []string{
-		"", "a", "aa", "b", "\ud7ff", "\ue000", "\ufb33", "\uffff", "\uffffa", "𐀀", "𐀀a", "😀", "😁", "\U0010FFFF",
+		"", "a", "aa", "b", "\ud7ff", "\ue000", "\ufb33", "\uffff", "\uffffa", "𐀀", "𐀀a", "😀",
+		"😁", "\U0010FFFF",
 	}
 	order := strings.Join([]string{
-		"", "a", "aa", "b", "\ud7ff", "𐀀", "𐀀a", "😀", "😁", "\U0010FFFF", "\ue000", "\ufb33", "\uffff", "\uffffa",
+		"", "a", "aa", "b", "\ud7ff", "𐀀", "𐀀a", "😀", "😁", "\U0010FFFF", "\ue000", "\ufb33",
+		"\uffff", "\uffffa",
 	}, ",")
 	at := map[string]int{}
 	for i, s := range strings.Split(order, ",") {

@@ -128,11 +128,15 @@ func TestParseResultSaysWhatItRefuses(t *testing.T) {
 		paths      []string
 	}{
 		{"another reason", strings.Replace(good, "EXECUTED", "DONE", 1), []string{"/resultId"}},
-		{"a forged epoch", strings.Replace(good, `"actualDecisionEpoch":15`, `"actualDecisionEpoch":14`, 1), []string{"/resultId"}},
+		{"a forged epoch", strings.Replace(good, `"actualDecisionEpoch":15`, `"actualDecisionEpoch":14`,
+			1), []string{"/resultId"}},
 		{"no reason", strings.Replace(good, "EXECUTED", "", 1), []string{"/reasonCode"}},
-		{"executed but not accepted", strings.Replace(good, `"accepted":true`, `"accepted":false`, 1), []string{"/accepted"}},
-		{"a member too many", strings.Replace(good, `"accepted"`, `"at":1,"accepted"`, 1), []string{"/at"}},
-		{"a member twice", strings.Replace(good, `"accepted"`, `"accepted":true,"accepted"`, 1), []string{"/accepted"}},
+		{"executed but not accepted", strings.Replace(good, `"accepted":true`, `"accepted":false`, 1),
+			[]string{"/accepted"}},
+		{"a member too many", strings.Replace(good, `"accepted"`, `"at":1,"accepted"`, 1),
+			[]string{"/at"}},
+		{"a member twice", strings.Replace(good, `"accepted"`, `"accepted":true,"accepted"`, 1),
+			[]string{"/accepted"}},
 		{
 			"an epoch beyond an int64",
 			strings.Replace(good, `"actualDecisionEpoch":15`, `"actualDecisionEpoch":1e30`, 1),
@@ -173,7 +177,9 @@ func someResult(t testing.TB) *handoff.Result {
 	return handoff.NewResult(h, handoff.Outcome{
 		Status: handoff.Executed, ReasonCode: handoff.ReasonExecuted,
 		Evaluation: handoff.Evaluation{
-			Preconditions:  handoff.PreconditionReport{Evaluated: true, Passed: true, Failures: []handoff.Failure{}},
+			Preconditions: handoff.PreconditionReport{
+				Evaluated: true, Passed: true, Failures: []handoff.Failure{},
+			},
 			DuplicateCheck: handoff.DuplicateReport{Evaluated: true},
 			StaleCheck: handoff.StaleReport{
 				Evaluated: true, Passed: true,

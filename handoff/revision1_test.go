@@ -86,25 +86,29 @@ func TestParseResult1SaysWhatItRefuses(t *testing.T) {
 	require.NoError(t, err)
 	good := string(wire)
 	for name, row := range map[string]struct{ from, to, path string }{
-		"another reason":    {`"reasonCode":"EXECUTED"`, `"reasonCode":"DONE"`, "/executionId"},
-		"another actor":     {`"actorId":"`, `"actorId":"x`, "/executionId"},
-		"another command":   {`"authorityCommands":["`, `"authorityCommands":["op me","`, "/executionId"},
-		"another act":       {`"do":"dig"`, `"do":"fly"`, "/executionId"},
-		"two ids":           {`"resultId":"result_`, `"resultId":"result_0`, "/resultId"},
-		"the seed's form":   {`"schemaVersion":1`, `"schemaVersion":"execution-result.v1"`, "/schemaVersion"},
+		"another reason":  {`"reasonCode":"EXECUTED"`, `"reasonCode":"DONE"`, "/executionId"},
+		"another actor":   {`"actorId":"`, `"actorId":"x`, "/executionId"},
+		"another command": {`"authorityCommands":["`, `"authorityCommands":["op me","`, "/executionId"},
+		"another act":     {`"do":"dig"`, `"do":"fly"`, "/executionId"},
+		"two ids":         {`"resultId":"result_`, `"resultId":"result_0`, "/resultId"},
+		"the seed's form": {`"schemaVersion":1`, `"schemaVersion":"execution-result.v1"`,
+			"/schemaVersion"},
 		"another revision":  {`"schemaVersion":1`, `"schemaVersion":2`, "/schemaVersion"},
 		"not what executed": {`"accepted":true`, `"accepted":false`, "/accepted"},
-		"an empty command":  {`"authorityCommands":["`, `"authorityCommands":["","`, "/authorityCommands/0"},
+		"an empty command": {`"authorityCommands":["`, `"authorityCommands":["","`,
+			"/authorityCommands/0"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			require.Contains(t, good, row.from)
-			r, err := handoff.ParseResult1([]byte(strings.Replace(good, row.from, row.to, 1)), schemas.Limits{})
+			r, err := handoff.ParseResult1([]byte(strings.Replace(good, row.from, row.to, 1)),
+				schemas.Limits{})
 			require.Nil(t, r)
 			require.Contains(t, refusal(t, err), row.path)
 		})
 	}
-	other := strings.Replace(good, `"idempotencyKey":"proposal_`, `"idempotencyKey":"proposal_`+strings.Repeat("0", 64)+`","x":"`, 1)
+	other := strings.Replace(good, `"idempotencyKey":"proposal_`, `"idempotencyKey":"proposal_`+
+		strings.Repeat("0", 64)+`","x":"`, 1)
 	_, err = handoff.ParseResult1([]byte(other), schemas.Limits{})
 	require.Equal(t, []string{"/idempotencyKey"}, refusal(t, err))
 }

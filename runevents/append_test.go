@@ -81,9 +81,9 @@ func anyBatch(g *rand.Rand) []runevents.Write {
 	return writes
 }
 
-// Writers in several processes, each of which knows the log up to some point, append at random. What
-// they store and answer is what one dumb authority stores and answers that gets the same appends in
-// the order of the log.
+// Writers in several processes, each of which knows the log up to some point, append at random.
+// What they store and answer is what one dumb authority stores and answers that gets the same
+// appends in the order of the log.
 func TestPlanAgainstPlain(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(300) {
@@ -144,7 +144,9 @@ func appendOnce(
 			return
 		}
 		seq++
-		r := runevents.Record{Write: writes[i], RunSeq: seq, PersistedAt: runevents.Timestamp(storedAt(len(log.messages)))}
+		r := runevents.Record{
+			Write: writes[i], RunSeq: seq, PersistedAt: runevents.Timestamp(storedAt(len(log.messages))),
+		}
 		if grown = append(grown, r); transitions && ignored(t, grown) {
 			require.Error(t, err)
 			invalid, ok := err.(*runevents.TransitionError)
@@ -155,7 +157,9 @@ func appendOnce(
 			require.Empty(t, again)
 			return
 		}
-		want = append(want, runevents.Appended{EventID: r.EventID, RunSeq: r.RunSeq, PersistedAt: r.PersistedAt})
+		want = append(want, runevents.Appended{
+			EventID: r.EventID, RunSeq: r.RunSeq, PersistedAt: r.PersistedAt,
+		})
 	}
 	require.NoError(t, err)
 	require.Equal(t, want, plan.Results(storedAt(len(log.messages))))
@@ -199,7 +203,8 @@ func TestPlanStoresWhatWasWritten(t *testing.T) {
 	w := newWrite("Told", "a", 3)
 	w.EngineAttemptID, w.Payload = 7, []byte("{ \"n\": 1.50 }\n")
 	before := w
-	plan, err := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{Transitions: true}).Plan([]runevents.Write{w})
+	plan, err := runevents.NewRunState(identity.RunID,
+		runevents.AppendPolicy{Transitions: true}).Plan([]runevents.Write{w})
 	require.NoError(t, err)
 	require.Equal(t, before, w)
 	records := plan.Run.Records(storedAt(1))
@@ -221,7 +226,8 @@ func TestDuplicateOfAnotherTenantIsOne(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, plan.Run.Events)
 	require.Equal(t, []runevents.Appended{{
-		EventID: first.EventID, RunSeq: 1, PersistedAt: runevents.Timestamp(storedAt(0)), Idempotent: true,
+		EventID: first.EventID, RunSeq: 1,
+		PersistedAt: runevents.Timestamp(storedAt(0)), Idempotent: true,
 	}}, plan.Results(storedAt(5)))
 }
 
@@ -234,7 +240,8 @@ func stateOf(t testing.TB, writes ...runevents.Write) *runevents.RunState {
 	return state
 }
 
-// An append authority of one tenant stores nothing of another, also where the run has no events yet.
+// An append authority of one tenant stores nothing of another, also where the run has no events
+// yet.
 func TestPlanRefusesAnotherTenant(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{TenantID: identity.TenantID})
@@ -250,18 +257,23 @@ func TestPlanRefusesAnotherTenant(t *testing.T) {
 	require.Empty(t, plan.Run.Events)
 }
 
-// In a run of the engine others emit events of steps of their own, and nothing else; what the engine
-// has emitted is a duplicate all the same.
+// In a run of the engine others emit events of steps of their own, and nothing else; what the
+// engine has emitted is a duplicate all the same.
 func TestOthersOwnTheirStepsAlone(t *testing.T) {
 	t.Parallel()
-	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{EngineSteps: []string{"apply"}})
+	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{
+		EngineSteps: []string{"apply"},
+	})
 	require.NoError(t, state.Add(true, engineRun(t)...))
-	own := []runevents.Write{newWrite(runevents.StepStarted, "build", 1), newWrite("BlockPlaced", "build", 1)}
+	own := []runevents.Write{
+		newWrite(runevents.StepStarted, "build", 1), newWrite("BlockPlaced", "build", 1),
+	}
 	plan, err := state.Plan(own)
 	require.NoError(t, err)
 	require.Len(t, plan.Run.Events, 2)
 	for _, theirs := range []runevents.Write{
-		newWrite(runevents.RunFailed, "", 1), newWrite(runevents.RunResumed, "", 7), newWrite("Told", "", 1),
+		newWrite(runevents.RunFailed, "", 1), newWrite(runevents.RunResumed, "", 7),
+		newWrite("Told", "", 1),
 		newWrite(runevents.StepStarted, "apply", 1), newWrite("BlockPlaced", "apply", 3),
 	} {
 		_, err := state.Plan(append(own[:1:1], theirs))
@@ -310,7 +322,9 @@ func TestPlanLeavesTheEndToTheEngine(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, state.Add(false, plan.Run.Records(storedAt(1))...))
 	// An earlier version took it: others do not end a run of the engine.
-	ended := runevents.Record{Write: newWrite(runevents.RunCancelled, "", 1), RunSeq: plan.Run.FirstSeq + 1}
+	ended := runevents.Record{
+		Write: newWrite(runevents.RunCancelled, "", 1), RunSeq: plan.Run.FirstSeq + 1,
+	}
 	require.NoError(t, state.Add(false, ended))
 	require.True(t, state.Open())
 

@@ -28,12 +28,14 @@ func membersOf(t *testing.T, v any) map[string]any {
 	return members
 }
 
-// TestNoMemberOfTheEnvelopeMayBeAbsent takes the members away one by one, and makes each of them null.
+// TestNoMemberOfTheEnvelopeMayBeAbsent takes the members away one by one, and makes each of them
+// null.
 func TestNoMemberOfTheEnvelopeMayBeAbsent(t *testing.T) {
 	t.Parallel()
 	w := newWrite(runevents.RunStarted, "", 1)
 	record := runevents.Record{Write: w, RunSeq: 1, PersistedAt: "2026-02-16T10:00:00.130Z"}
-	for schema, event := range map[schemas.Name]any{schemas.RunEventWrite: &w, schemas.RunEventRecord: &record} {
+	for schema, event := range map[schemas.Name]any{schemas.RunEventWrite: &w,
+		schemas.RunEventRecord: &record} {
 		names := envelope
 		if schema == schemas.RunEventRecord {
 			names = append([]string{"runSeq", "persistedAt"}, names...)
@@ -44,15 +46,17 @@ func TestNoMemberOfTheEnvelopeMayBeAbsent(t *testing.T) {
 			members := membersOf(t, event)
 			require.Contains(t, members, name)
 			delete(members, name)
-			require.Equal(t, []string{"/" + name}, schemastest.Paths(t, schemas.Validate(schema, members)), "%s", schema)
+			require.Equal(t, []string{"/" + name}, schemastest.Paths(t, schemas.Validate(schema, members)),
+				"%s", schema)
 			members[name] = nil
-			require.Equal(t, []string{"/" + name}, schemastest.Paths(t, schemas.Validate(schema, members)), "%s", schema)
+			require.Equal(t, []string{"/" + name}, schemastest.Paths(t, schemas.Validate(schema, members)),
+				"%s", schema)
 		}
 	}
 }
 
-// TestARecordOfALaterContractIsRead is what ExecutionSemantics v1 asks of whoever reads the store: members
-// and types of events that are not known fail nobody, and change nothing.
+// TestARecordOfALaterContractIsRead is what ExecutionSemantics v1 asks of whoever reads the store:
+// members and types of events that are not known fail nobody, and change nothing.
 func TestARecordOfALaterContractIsRead(t *testing.T) {
 	t.Parallel()
 	records := told(of("RunStarted"), of("CostAttributed"), of("RunCompleted"))
@@ -74,7 +78,8 @@ func TestARecordOfALaterContractIsRead(t *testing.T) {
 	require.Equal(t, int64(3), got.LastEventSeq)
 }
 
-// TestASnapshotOfALaterContractIsRead: statuses and members that are not known are kept or passed over.
+// TestASnapshotOfALaterContractIsRead: statuses and members that are not known are kept or passed
+// over.
 func TestASnapshotOfALaterContractIsRead(t *testing.T) {
 	t.Parallel()
 	s, _ := project(t, told(of("RunStarted"), of("StepStarted", "a")))

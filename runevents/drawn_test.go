@@ -8,8 +8,8 @@ import (
 	"worldengine/runevents"
 )
 
-// Ids that were drawn and written down are those of the events to come, whoever goes on with the run;
-// an event that none was drawn for gets a new one.
+// Ids that were drawn and written down are those of the events to come, whoever goes on with the
+// run; an event that none was drawn for gets a new one.
 func TestDrawnIDsAreADurableRegistry(t *testing.T) {
 	t.Parallel()
 	toCome := []runevents.Event{
@@ -32,9 +32,10 @@ func TestDrawnIDsAreADurableRegistry(t *testing.T) {
 	require.Equal(t, []string{drawn[0].EventID, drawn[1].EventID}, []string{ids()[0], ids()[3]})
 	require.Equal(t, ids(), ids())
 
-	again, err := runevents.DrawIDs(identity, source().NewID, drawn, append(toCome[1:], runevents.Event{
-		EventType: runevents.RunCompleted, LogicalAttemptID: 1,
-	})...)
+	again, err := runevents.DrawIDs(identity, source().NewID, drawn,
+		append(toCome[1:], runevents.Event{
+			EventType: runevents.RunCompleted, LogicalAttemptID: 1,
+		})...)
 	require.NoError(t, err)
 	require.Equal(t, drawn[1], again[0], "what was drawn stays")
 	_, err = runevents.DrawIDs(identity, func() string { return "no id" }, nil, toCome...)

@@ -133,7 +133,8 @@ func TestARunSurvivesTheLog(t *testing.T) {
 	require.ElementsMatch(t, []string{
 		"runId", "tenantId", "projectId", "environmentId", "planId", "planVersion", "firstSeq", "events",
 	}, keysOf(members))
-	require.Equal(t, 1, strings.Count(string(data), identity.RunID), "what events share is stored once")
+	require.Equal(t, 1, strings.Count(string(data), identity.RunID),
+		"what events share is stored once")
 }
 
 func keysOf(m map[string]any) (keys []string) {
@@ -155,8 +156,10 @@ func TestTimestampsAreUTCWithMilliseconds(t *testing.T) {
 	}{
 		{"UTC", time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC), "2026-02-16T10:00:00.000Z"},
 		{"east of it", time.Date(2026, 2, 16, 10, 0, 0, 7e6, zone(5.75)), "2026-02-16T04:15:00.007Z"},
-		{"west of it, another day", time.Date(2026, 12, 31, 20, 30, 0, 0, zone(-8)), "2027-01-01T04:30:00.000Z"},
-		{"milliseconds are cut, not rounded", time.Date(2026, 2, 16, 10, 0, 0, 999_999_999, time.UTC), "2026-02-16T10:00:00.999Z"},
+		{"west of it, another day", time.Date(2026, 12, 31, 20, 30, 0, 0, zone(-8)),
+			"2027-01-01T04:30:00.000Z"},
+		{"milliseconds are cut, not rounded", time.Date(2026, 2, 16, 10, 0, 0, 999_999_999, time.UTC),
+			"2026-02-16T10:00:00.999Z"},
 		{"the zero time", time.Time{}, "0001-01-01T00:00:00.000Z"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

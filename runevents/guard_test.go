@@ -75,8 +75,8 @@ func TestAGuardObserves(t *testing.T) {
 	require.NoError(t, guard.Check(&completed))
 }
 
-// A decision about a signal moves nothing, so a projector takes it anywhere; its producer emits it only
-// while the run goes on.
+// A decision about a signal moves nothing, so a projector takes it anywhere; its producer emits it
+// only while the run goes on.
 func TestAGuardOfSignals(t *testing.T) {
 	t.Parallel()
 	for _, event := range []runevents.EventType{runevents.SignalAccepted, runevents.SignalRejected} {

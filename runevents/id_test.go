@@ -14,14 +14,16 @@ import (
 func TestIsID(t *testing.T) {
 	t.Parallel()
 	write := runevents.Write{
-		EventType: "Told", EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "run", TenantID: "t", ProjectID: "p",
+		EventType: "Told", EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "run",
+		TenantID: "t", ProjectID: "p",
 		EnvironmentID: "e", PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1, LogicalAttemptID: 1,
 	}
 	write.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
 		RunID: "run", LogicalAttemptID: 1, EventType: "Told", PlanID: "plan", PlanVersion: "1",
 	})
 	good := uuid.NewString()
-	ids := []string{"", "x", good, good + "0", good[1:], strings.ToUpper("a" + good[1:]), uuid.Nil.String(),
+	ids := []string{"", "x", good, good + "0", good[1:], strings.ToUpper("a" + good[1:]),
+		uuid.Nil.String(),
 		uuid.NewSHA1(uuid.Nil, []byte("x")).String(), "{" + good[1:35] + "}"}
 	for i := range good {
 		for _, c := range "0459abcfgG-\x00é" {

@@ -33,7 +33,8 @@ type keyVector struct {
 
 func keyVectors(t *testing.T) []keyVector {
 	t.Helper()
-	raw, err := os.ReadFile(filepath.Join("..", "testdata", "RunEvents.v2.0.1.idempotency_vectors.json"))
+	raw, err := os.ReadFile(filepath.Join("..", "testdata",
+		"RunEvents.v2.0.1.idempotency_vectors.json"))
 	require.NoError(t, err)
 	var vectors []keyVector
 	require.NoError(t, json.Unmarshal(raw, &vectors))
@@ -82,9 +83,12 @@ func TestTheVectorsOfTheContractAreInTheFile(t *testing.T) {
 	for i, want := range []struct{ name, digest string }{
 		{"vector-1-step-started", "7f4b974658a54fb2aee9ecb9cefebd2eec27f3fd01f0f8c0d031dfc4a5b96e3c"},
 		{"vector-2-run-started", "204197f81e5dc1a8491d8e411c440a730c51a741cd48a74863d3e5c4c452640d"},
-		{"vector-3-step-failed-attempt-2", "599945c1a8023ece5d2ae5132a4397b8cfbe9fa1c4c08d6fc4193a9bd9a2ebcd"},
-		{"vector-4-run-failed-plan-v3", "b5a178e6f30962ca3d17b573c0d4c5f96d7623be5fe62a972644785fc05a003b"},
-		{"vector-5-step-skipped-customers-v1", "6bfdbe26d62eac0c00cf2683aae31115e76e4d33d515e39957627be091367b31"},
+		{"vector-3-step-failed-attempt-2",
+			"599945c1a8023ece5d2ae5132a4397b8cfbe9fa1c4c08d6fc4193a9bd9a2ebcd"},
+		{"vector-4-run-failed-plan-v3",
+			"b5a178e6f30962ca3d17b573c0d4c5f96d7623be5fe62a972644785fc05a003b"},
+		{"vector-5-step-skipped-customers-v1",
+			"6bfdbe26d62eac0c00cf2683aae31115e76e4d33d515e39957627be091367b31"},
 	} {
 		require.Equal(t, want.name, vectors[i].Name)
 		require.Equal(t, want.digest, vectors[i].ExpectedSHA256Hex)
@@ -158,7 +162,8 @@ func TestKeysAreDerivedConcurrently(t *testing.T) {
 func TestFieldsThatCannotMakeAKeyAreRefused(t *testing.T) {
 	t.Parallel()
 	ofRun := runevents.KeyFields{
-		RunID: "run", LogicalAttemptID: 1, EventType: runevents.RunStarted, PlanID: "plan", PlanVersion: "1",
+		RunID: "run", LogicalAttemptID: 1, EventType: runevents.RunStarted,
+		PlanID: "plan", PlanVersion: "1",
 	}
 	ofStep := ofRun
 	ofStep.EventType, ofStep.StepID = runevents.StepStarted, "a step"
@@ -175,16 +180,26 @@ func TestFieldsThatCannotMakeAKeyAreRefused(t *testing.T) {
 		change func(*runevents.KeyFields)
 		says   string
 	}{
-		{"a step event without a step", ofStep, func(f *runevents.KeyFields) { f.StepID = "" }, "StepStarted needs a stepId"},
-		{"a run event with a step", ofRun, func(f *runevents.KeyFields) { f.StepID = "s" }, "RunStarted has no stepId"},
-		{"the delimiter in runId", ofRun, func(f *runevents.KeyFields) { f.RunID = "a|b" }, `runId must not be empty or contain '|'`},
+		{"a step event without a step", ofStep, func(f *runevents.KeyFields) {
+			f.StepID = ""
+		}, "StepStarted needs a stepId"},
+		{"a run event with a step", ofRun, func(f *runevents.KeyFields) {
+			f.StepID = "s"
+		}, "RunStarted has no stepId"},
+		{"the delimiter in runId", ofRun, func(f *runevents.KeyFields) {
+			f.RunID = "a|b"
+		}, `runId must not be empty or contain '|'`},
 		{"no runId", ofRun, func(f *runevents.KeyFields) { f.RunID = "" }, "runId"},
 		{"the delimiter in stepId", ofStep, func(f *runevents.KeyFields) { f.StepID = "|" }, "stepId"},
-		{"the delimiter in eventType", unknown, func(f *runevents.KeyFields) { f.EventType = "Cost|" }, "eventType"},
+		{"the delimiter in eventType", unknown, func(f *runevents.KeyFields) {
+			f.EventType = "Cost|"
+		}, "eventType"},
 		{"no eventType", unknown, func(f *runevents.KeyFields) { f.EventType = "" }, "eventType"},
 		{"the delimiter in planId", ofRun, func(f *runevents.KeyFields) { f.PlanID = "|p" }, "planId"},
 		{"no planId", ofRun, func(f *runevents.KeyFields) { f.PlanID = "" }, "planId"},
-		{"the delimiter in planVersion", ofRun, func(f *runevents.KeyFields) { f.PlanVersion = "1|2" }, "planVersion"},
+		{"the delimiter in planVersion", ofRun, func(f *runevents.KeyFields) {
+			f.PlanVersion = "1|2"
+		}, "planVersion"},
 		{"attempt 0", ofRun, func(f *runevents.KeyFields) { f.LogicalAttemptID = 0 }, "logicalAttemptId"},
 	} {
 		t.Run(row.name, func(t *testing.T) {

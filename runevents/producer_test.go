@@ -39,7 +39,8 @@ func wholeRun(t testing.TB, p *runevents.Producer) {
 	t.Helper()
 	require.NoError(t, p.OfRun(runevents.RunStarted, map[string]any{"townId": "alpha"}))
 	require.NoError(t, p.OfStep(runevents.StepStarted, "stale-check", nil))
-	require.NoError(t, p.OfStep(runevents.StepCompleted, "stale-check", map[string]any{"passed": true}))
+	require.NoError(t,
+		p.OfStep(runevents.StepCompleted, "stale-check", map[string]any{"passed": true}))
 	require.NoError(t, p.OfStep(runevents.StepSkipped, "apply", map[string]any{"reason": "STALE"}))
 	require.NoError(t, p.OfRun(runevents.RunCompleted, nil))
 }
@@ -54,7 +55,8 @@ func TestAProducerEmitsInOrder(t *testing.T) {
 		Events: []runevents.Event{
 			{
 				EventID: "00000000-0000-4000-8000-000000000001", EventType: "RunStarted",
-				LogicalAttemptID: 1, EmittedAt: "2026-02-16T10:00:00.001Z", Payload: []byte(`{"townId":"alpha"}`),
+				LogicalAttemptID: 1,
+				EmittedAt:        "2026-02-16T10:00:00.001Z", Payload: []byte(`{"townId":"alpha"}`),
 			},
 			{
 				EventID: "00000000-0000-4000-8000-000000000002", EventType: "StepStarted",
@@ -142,33 +144,46 @@ func TestTheErrorNamesWhatIsAndWhatWasAttempted(t *testing.T) {
 		{
 			"a run that has not started cannot end", nil,
 			func(p *runevents.Producer) error { return p.OfRun(runevents.RunCompleted, nil) },
-			runevents.InvalidTransitionError{Expected: "RUNNING", Actual: "PENDING", Attempted: "RunCompleted"},
+			runevents.InvalidTransitionError{
+				Expected: "RUNNING", Actual: "PENDING", Attempted: "RunCompleted",
+			},
 			"runevents: the run is PENDING, so RunCompleted is not a valid transition: it has to be RUNNING",
 		},
 		{
 			"a run starts once", []func(*runevents.Producer) error{running}, running,
-			runevents.InvalidTransitionError{Expected: "PENDING or APPROVED", Actual: "RUNNING", Attempted: "RunStarted"},
-			"runevents: the run is RUNNING, so RunStarted is not a valid transition: it has to be PENDING or APPROVED",
+			runevents.InvalidTransitionError{
+				Expected: "PENDING or APPROVED", Actual: "RUNNING", Attempted: "RunStarted",
+			},
+			"runevents: the run is RUNNING, so RunStarted is not a valid transition: it has to be " +
+				"PENDING or APPROVED",
 		},
 		{
 			"a step of a run that has not started", nil,
 			func(p *runevents.Producer) error { return p.OfStep(runevents.StepStarted, "apply", nil) },
-			runevents.InvalidTransitionError{Expected: "RUNNING", Actual: "PENDING", Attempted: "StepStarted"},
+			runevents.InvalidTransitionError{
+				Expected: "RUNNING", Actual: "PENDING", Attempted: "StepStarted",
+			},
 			"runevents: the run is PENDING, so StepStarted is not a valid transition: it has to be RUNNING",
 		},
 		{
-			"a step of a run that has ended", []func(*runevents.Producer) error{running, func(p *runevents.Producer) error {
+			"a step of a run that has ended",
+			[]func(*runevents.Producer) error{running, func(p *runevents.Producer) error {
 				return p.OfRun(runevents.RunFailed, nil)
 			}},
 			func(p *runevents.Producer) error { return p.OfStep(runevents.StepSkipped, "apply", nil) },
-			runevents.InvalidTransitionError{Expected: "RUNNING", Actual: "FAILED", Attempted: "StepSkipped"},
+			runevents.InvalidTransitionError{
+				Expected: "RUNNING", Actual: "FAILED", Attempted: "StepSkipped",
+			},
 			"runevents: the run is FAILED, so StepSkipped is not a valid transition: it has to be RUNNING",
 		},
 		{
 			"a step completes only after its start", []func(*runevents.Producer) error{running},
 			func(p *runevents.Producer) error { return p.OfStep(runevents.StepCompleted, "apply", nil) },
-			runevents.InvalidTransitionError{StepID: "apply", Expected: "RUNNING", Actual: "PENDING", Attempted: "StepCompleted"},
-			"runevents: step apply is PENDING, so StepCompleted is not a valid transition: it has to be RUNNING",
+			runevents.InvalidTransitionError{
+				StepID: "apply", Expected: "RUNNING", Actual: "PENDING", Attempted: "StepCompleted",
+			},
+			"runevents: step apply is PENDING, so StepCompleted is not a valid transition: it has to be " +
+				"RUNNING",
 		},
 		{
 			"a run event is none of a step", []func(*runevents.Producer) error{running},
@@ -179,8 +194,11 @@ func TestTheErrorNamesWhatIsAndWhatWasAttempted(t *testing.T) {
 		{
 			"a signal is decided while its run goes on", nil,
 			func(p *runevents.Producer) error { return p.OfRun(runevents.SignalAccepted, nil) },
-			runevents.InvalidTransitionError{Expected: "RUNNING or PAUSED", Actual: "PENDING", Attempted: "SignalAccepted"},
-			"runevents: the run is PENDING, so SignalAccepted is not a valid transition: it has to be RUNNING or PAUSED",
+			runevents.InvalidTransitionError{
+				Expected: "RUNNING or PAUSED", Actual: "PENDING", Attempted: "SignalAccepted",
+			},
+			"runevents: the run is PENDING, so SignalAccepted is not a valid transition: it has to be " +
+				"RUNNING or PAUSED",
 		},
 		{
 			"a paused run ends only by a cancellation", nil,
@@ -188,7 +206,9 @@ func TestTheErrorNamesWhatIsAndWhatWasAttempted(t *testing.T) {
 				p.ResumeAt(runevents.RunIsPaused)
 				return p.OfRun(runevents.RunCompleted, nil)
 			},
-			runevents.InvalidTransitionError{Expected: "RUNNING", Actual: "PAUSED", Attempted: "RunCompleted"},
+			runevents.InvalidTransitionError{
+				Expected: "RUNNING", Actual: "PAUSED", Attempted: "RunCompleted",
+			},
 			"runevents: the run is PAUSED, so RunCompleted is not a valid transition: it has to be RUNNING",
 		},
 		{
@@ -217,12 +237,24 @@ func TestTheErrorNamesWhatIsAndWhatWasAttempted(t *testing.T) {
 func TestAProducerRefusesWhatCannotBeAnEvent(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(*runevents.Producer) error{
-		"a step without an id":         func(p *runevents.Producer) error { return p.OfStep(runevents.StepStarted, "", nil) },
-		"a step id with the delimiter": func(p *runevents.Producer) error { return p.OfStep(runevents.StepStarted, "a|b", nil) },
-		"a payload that is not JSON":   func(p *runevents.Producer) error { return p.OfStep(runevents.StepStarted, "a", make(chan int)) },
-		"a payload that is no object":  func(p *runevents.Producer) error { return p.OfRun(runevents.RunPaused, "because") },
-		"a payload that is null":       func(p *runevents.Producer) error { return p.OfRun(runevents.RunPaused, (*struct{})(nil)) },
-		"a payload of a run not JSON":  func(p *runevents.Producer) error { return p.OfRun(runevents.RunPaused, func() {}) },
+		"a step without an id": func(p *runevents.Producer) error {
+			return p.OfStep(runevents.StepStarted, "", nil)
+		},
+		"a step id with the delimiter": func(p *runevents.Producer) error {
+			return p.OfStep(runevents.StepStarted, "a|b", nil)
+		},
+		"a payload that is not JSON": func(p *runevents.Producer) error {
+			return p.OfStep(runevents.StepStarted, "a", make(chan int))
+		},
+		"a payload that is no object": func(p *runevents.Producer) error {
+			return p.OfRun(runevents.RunPaused, "because")
+		},
+		"a payload that is null": func(p *runevents.Producer) error {
+			return p.OfRun(runevents.RunPaused, (*struct{})(nil))
+		},
+		"a payload of a run not JSON": func(p *runevents.Producer) error {
+			return p.OfRun(runevents.RunPaused, func() {})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -327,7 +359,9 @@ func TestNoSequenceOfCallsEmitsAnInvalidTransition(t *testing.T) {
 
 func TestAProducerEmitsNothingWithABadID(t *testing.T) {
 	t.Parallel()
-	ids := []string{"00000000-0000-4000-8000-000000000001", "", "not a UUID", "00000000-0000-1000-8000-000000000001"}
+	ids := []string{
+		"00000000-0000-4000-8000-000000000001", "", "not a UUID", "00000000-0000-1000-8000-000000000001",
+	}
 	from := source()
 	from.NewID = func() string { id := ids[0]; ids = ids[1:]; return id }
 	p := runevents.NewProducer(identity, from)

@@ -49,7 +49,8 @@ func TestProjectingEveryStepEventInEveryStatus(t *testing.T) {
 				}
 				var e runevents.Event
 				if e = of(event, "apply"); status == "SKIPPED" && event == "StepSkipped" ||
-					len(before) > 0 && before[len(before)-1].EventType == event || event == "StepStarted" && len(before) == 2 {
+					len(before) > 0 && before[len(before)-1].EventType == event ||
+					event == "StepStarted" && len(before) == 2 {
 					continue // The same event again is a duplicate: see the tests of those.
 				}
 				history := append(append([]runevents.Event{}, leadingTo[run]...), before...)
@@ -106,7 +107,8 @@ func TestAnEventWithTheWrongStepIDIsInvalid(t *testing.T) {
 func TestAnUnknownTypeOnlyAdvancesTheWatermark(t *testing.T) {
 	t.Parallel()
 	for _, e := range []runevents.Event{
-		of("CostAttributed"), of("StepHeartbeat", "apply"), of(""), of("SignalAccepted"), of("runStarted"),
+		of("CostAttributed"), of("StepHeartbeat", "apply"), of(""),
+		of("SignalAccepted"), of("runStarted"),
 	} {
 		for status, before := range leadingTo {
 			was, is, r, alerts := lastOf(t, before, happening(e).with(`{"status":"COMPLETED"}`))
@@ -142,7 +144,8 @@ func TestADuplicateOnlyAdvancesTheWatermark(t *testing.T) {
 
 func TestTheFirstOfTwoEventsWithOneKeyCountsEvenIfItIsInvalid(t *testing.T) {
 	t.Parallel()
-	records := told(of("RunStarted"), of("StepCompleted", "a"), of("StepStarted", "a"), of("StepCompleted", "a"))
+	records := told(of("RunStarted"), of("StepCompleted", "a"), of("StepStarted", "a"),
+		of("StepCompleted", "a"))
 	s, _ := project(t, records)
 	require.Equal(t, runevents.StepRunning, s.Steps[0].Status)
 	require.Equal(t, []string{records[1].EventID}, s.Metadata.IgnoredEvents)
@@ -164,7 +167,8 @@ func TestOneEventIDGivesOneInvalidTransition(t *testing.T) {
 
 func TestAnEffectBeforeItsCauseIsReported(t *testing.T) {
 	t.Parallel()
-	records := told(of("StepStarted", "a"), of("RunStarted"), of("StepFailed", "b"), of("StepStarted", "b"))
+	records := told(of("StepStarted", "a"), of("RunStarted"), of("StepFailed", "b"),
+		of("StepStarted", "b"))
 	s, alerts := project(t, records)
 	require.Len(t, alerts, 3)
 	for i, want := range []struct {
@@ -173,9 +177,12 @@ func TestAnEffectBeforeItsCauseIsReported(t *testing.T) {
 		event    int
 		says     string
 	}{
-		{"PROJECTOR_CAUSAL_VIOLATION", "P3", 0, "StepStarted of step a, attempt 1, at runSeq 1 comes before RunStarted"},
-		{"INVALID_TRANSITION", "P2", 2, "StepFailed of step b, attempt 1, at runSeq 3 is not valid in PENDING and was ignored"},
-		{"PROJECTOR_CAUSAL_VIOLATION", "P3", 2, "StepFailed of step b, attempt 1, at runSeq 3 comes before its StepStarted"},
+		{"PROJECTOR_CAUSAL_VIOLATION", "P3", 0,
+			"StepStarted of step a, attempt 1, at runSeq 1 comes before RunStarted"},
+		{"INVALID_TRANSITION", "P2", 2,
+			"StepFailed of step b, attempt 1, at runSeq 3 is not valid in PENDING and was ignored"},
+		{"PROJECTOR_CAUSAL_VIOLATION", "P3", 2,
+			"StepFailed of step b, attempt 1, at runSeq 3 comes before its StepStarted"},
 	} {
 		require.Equal(t, want.code, alerts[i].Code)
 		require.Equal(t, want.severity, alerts[i].Severity)
@@ -190,7 +197,8 @@ func TestAnEffectBeforeItsCauseIsReported(t *testing.T) {
 func TestARetryIsANewAttemptAndKeepsTheFailedOne(t *testing.T) {
 	t.Parallel()
 	s, alerts := project(t, told(of("RunStarted"),
-		on("StepStarted", "a", 1), happening(on("StepFailed", "a", 1)).with(`{"error":{"code":"X","message":"m","retryable":true}}`),
+		on("StepStarted", "a", 1),
+		happening(on("StepFailed", "a", 1)).with(`{"error":{"code":"X","message":"m","retryable":true}}`),
 		on("StepStarted", "a", 2), on("StepCompleted", "a", 2)))
 	require.Empty(t, alerts)
 	require.Len(t, s.Steps, 2)
@@ -203,7 +211,8 @@ func TestARetryIsANewAttemptAndKeepsTheFailedOne(t *testing.T) {
 
 func TestOnlyRunSeqOrders(t *testing.T) {
 	t.Parallel()
-	records := told(of("RunStarted"), of("StepStarted", "a"), of("StepCompleted", "a"), of("RunCompleted"))
+	records := told(of("RunStarted"), of("StepStarted", "a"), of("StepCompleted", "a"),
+		of("RunCompleted"))
 	want, _ := project(t, records)
 	g := rand.New(rand.NewPCG(1, 1))
 	for range 50 {
@@ -226,7 +235,8 @@ func TestOnlyRunSeqOrders(t *testing.T) {
 
 func TestGapsAreNatural(t *testing.T) {
 	t.Parallel()
-	records := told(of("RunStarted"), of("StepStarted", "a"), of("StepCompleted", "a"), of("RunCompleted"))
+	records := told(of("RunStarted"), of("StepStarted", "a"), of("StepCompleted", "a"),
+		of("RunCompleted"))
 	for i := range records {
 		records[i].RunSeq = int64(10 * (i + 1))
 	}
@@ -263,16 +273,24 @@ func TestPayloadsOfAnyShapeProject(t *testing.T) {
 // Durations are of the times at the source, where the events have them (v1, appendix A.1).
 func TestDurationsAreOfTheSource(t *testing.T) {
 	t.Parallel()
-	at := func(second int) string { return fmt.Sprintf(`{"sourceOccurredAt":"2026-02-16T09:00:%02dZ"}`, second) }
+	at := func(second int) string {
+		return fmt.Sprintf(`{"sourceOccurredAt":"2026-02-16T09:00:%02dZ"}`, second)
+	}
 	s, _ := project(t, told(
 		happening(of("RunStarted")).with(at(1)),
 		happening(of("StepStarted", "a")).with(at(2)), happening(of("StepCompleted", "a")).with(at(5)),
 		happening(of("StepStarted", "b")).with(at(5)), happening(of("StepFailed", "b")).with(at(7)),
 		happening(of("RunCompleted")).with(at(11))))
 	require.Equal(t, int64(10_000), *s.TotalDurationMs)
-	require.Equal(t, []string{"2026-02-16T09:00:01Z", "2026-02-16T09:00:11Z"}, []string{s.StartedAt, s.CompletedAt})
-	require.Equal(t, []string{"2026-02-16T09:00:02Z", "2026-02-16T09:00:05Z", "2026-02-16T09:00:05Z", "2026-02-16T09:00:07Z"},
-		[]string{s.Steps[0].StartedAt, s.Steps[0].CompletedAt, s.Steps[1].StartedAt, s.Steps[1].CompletedAt})
+	require.Equal(t, []string{"2026-02-16T09:00:01Z", "2026-02-16T09:00:11Z"}, []string{
+		s.StartedAt, s.CompletedAt,
+	})
+	require.Equal(t, []string{
+		"2026-02-16T09:00:02Z", "2026-02-16T09:00:05Z", "2026-02-16T09:00:05Z", "2026-02-16T09:00:07Z",
+	},
+		[]string{
+			s.Steps[0].StartedAt, s.Steps[0].CompletedAt, s.Steps[1].StartedAt, s.Steps[1].CompletedAt,
+		})
 }
 
 func TestWhatIsNoRecordOfTheRunIsRefused(t *testing.T) {
@@ -298,7 +316,8 @@ func TestARunWithoutEvents(t *testing.T) {
 	require.Empty(t, alerts)
 	data, err := json.Marshal(s.View())
 	require.NoError(t, err)
-	require.JSONEq(t, `{"runId":"0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a","status":"PENDING","lastEventSeq":0,
+	require.JSONEq(t,
+		`{"runId":"0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a","status":"PENDING","lastEventSeq":0,
 		"steps":[],"artifacts":[],"metadata":{"consistency":"CONSISTENT"}}`, string(data))
 }
 

@@ -24,9 +24,12 @@ const started = `{"townId":"town-threatened","actorId":"agent-7","command":"talk
 var courses = map[string]course{
 	"executed": {
 		{"RunStarted", "", started},
-		{"StepStarted", "duplicate-check"}, {"StepCompleted", "duplicate-check", `{"evaluated":true,"duplicateOf":null}`},
-		{"StepStarted", "stale-check"}, {"StepCompleted", "stale-check", `{"evaluated":true,"passed":true}`},
-		{"StepStarted", "precondition-check"}, {"StepCompleted", "precondition-check", `{"evaluated":true,"passed":true,"failures":[]}`},
+		{"StepStarted", "duplicate-check"},
+		{"StepCompleted", "duplicate-check", `{"evaluated":true,"duplicateOf":null}`},
+		{"StepStarted", "stale-check"},
+		{"StepCompleted", "stale-check", `{"evaluated":true,"passed":true}`},
+		{"StepStarted", "precondition-check"},
+		{"StepCompleted", "precondition-check", `{"evaluated":true,"passed":true,"failures":[]}`},
 		{"StepStarted", "apply"}, {"StepCompleted", "apply", `{"decisionEpoch":8}`},
 		{"RunCompleted", "", `{"status":"executed","reasonCode":"EXECUTED","resultId":"result_1"}`},
 	},
@@ -36,7 +39,8 @@ var courses = map[string]course{
 		{"StepStarted", "stale-check"}, {"StepCompleted", "stale-check"},
 		{"StepStarted", "precondition-check"}, {"StepCompleted", "precondition-check"},
 		{"StepStarted", "apply"},
-		{"StepFailed", "apply", `{"error":{"code":"PROJECT_BLOCKED","message":"The town is unchanged.","retryable":false}}`},
+		{"StepFailed", "apply",
+			`{"error":{"code":"PROJECT_BLOCKED","message":"The town is unchanged.","retryable":false}}`},
 		{"RunFailed", "", `{"status":"failed","reasonCode":"PROJECT_BLOCKED","resultId":"result_2"}`},
 	},
 	"rejected": {
@@ -45,7 +49,8 @@ var courses = map[string]course{
 		{"StepStarted", "stale-check"}, {"StepCompleted", "stale-check"},
 		{"StepStarted", "precondition-check"}, {"StepCompleted", "precondition-check"},
 		{"StepSkipped", "apply", `{"reason":"PRECONDITION_FAILED"}`},
-		{"RunCompleted", "", `{"status":"rejected","reasonCode":"PRECONDITION_FAILED","resultId":"result_3"}`},
+		{"RunCompleted", "",
+			`{"status":"rejected","reasonCode":"PRECONDITION_FAILED","resultId":"result_3"}`},
 	},
 	"stale": {
 		{"RunStarted", "", started},
@@ -53,7 +58,8 @@ var courses = map[string]course{
 		{"StepStarted", "stale-check"}, {"StepCompleted", "stale-check"},
 		{"StepSkipped", "precondition-check", `{"reason":"STALE_DECISION_EPOCH"}`},
 		{"StepSkipped", "apply", `{"reason":"STALE_DECISION_EPOCH"}`},
-		{"RunCompleted", "", `{"status":"stale","reasonCode":"STALE_DECISION_EPOCH","resultId":"result_4"}`},
+		{"RunCompleted", "",
+			`{"status":"stale","reasonCode":"STALE_DECISION_EPOCH","resultId":"result_4"}`},
 	},
 	"duplicate": {
 		{"RunStarted", "", started},
@@ -61,7 +67,8 @@ var courses = map[string]course{
 		{"StepSkipped", "stale-check", `{"reason":"DUPLICATE_HANDOFF"}`},
 		{"StepSkipped", "precondition-check", `{"reason":"DUPLICATE_HANDOFF"}`},
 		{"StepSkipped", "apply", `{"reason":"DUPLICATE_HANDOFF"}`},
-		{"RunCompleted", "", `{"status":"duplicate","reasonCode":"DUPLICATE_HANDOFF","resultId":"result_5"}`},
+		{"RunCompleted", "",
+			`{"status":"duplicate","reasonCode":"DUPLICATE_HANDOFF","resultId":"result_5"}`},
 	},
 	"cancelled": {
 		{"RunStarted", ""}, {"StepStarted", "apply"}, {"RunPaused", "", `{"reason":"OPERATOR"}`},
@@ -70,9 +77,11 @@ var courses = map[string]course{
 	"artifacts": {
 		{"RunStarted", "", `{"engineRunRef":"mock://7","startedAt":"2026-02-16T09:59:59.5Z"}`},
 		{"StepStarted", "report"},
-		{"StepCompleted", "report", `{"artifacts":[{"uri":"s3://bucket/report","kind":"report","sha256":"ab","sizeBytes":7}]}`},
+		{"StepCompleted", "report",
+			`{"artifacts":[{"uri":"s3://bucket/report","kind":"report","sha256":"ab","sizeBytes":7}]}`},
 		{"StepStarted", "logs"},
-		{"StepCompleted", "logs", `{"artifactRefs":[{"uri":"s3://bucket/logs","kind":"log-bundle","expiresAt":"2026-03-16T10:00:00Z"}]}`},
+		{"StepCompleted", "logs",
+			`{"artifactRefs":[{"uri":"s3://bucket/logs","kind":"log-bundle","expiresAt":"2026-03-16T10:00:00Z"}]}`},
 		{"RunCompleted", "", `{"artifacts":[{"uri":"s3://bucket/index","kind":"index"}]}`},
 	},
 	"under-way": {{"RunStarted", "", started}, {"StepStarted", "duplicate-check"}},
@@ -127,7 +136,8 @@ func TestProjections(t *testing.T) {
 		check(name, c.tell(t))
 	}
 	check("inconsistent", told(
-		happening(of("RunStarted")).with(started), of("StepCompleted", "apply"), of("StepStarted", "apply"),
+		happening(of("RunStarted")).with(started), of("StepCompleted", "apply"),
+		of("StepStarted", "apply"),
 		of("RunResumed"), of("RunCompleted"), of("StepFailed", "apply")))
 	stored, err := filepath.Glob(filepath.Join("testdata", "projections", "*"))
 	require.NoError(t, err)

@@ -25,7 +25,9 @@ type oracle struct {
 }
 
 func newOracle() *oracle {
-	return &oracle{run: "PENDING", steps: map[string]runevents.StepStatus{}, keys: map[[4]string]bool{}}
+	return &oracle{
+		run: "PENDING", steps: map[string]runevents.StepStatus{}, keys: map[[4]string]bool{},
+	}
 }
 
 func attemptOf(r *runevents.Record) string {
@@ -123,7 +125,8 @@ func anyStream(g *rand.Rand) []runevents.Record {
 			e.StepID = []string{"a", "b", "c"}[g.IntN(3)]
 		}
 		r := told(happening(e).with(fmt.Sprintf(`{"n":%d}`, len(records))))[0]
-		if _, valid := runTransitions[o.run][r.EventType]; !valid && !r.EventType.OfStep() && g.IntN(5) > 0 {
+		if _, valid := runTransitions[o.run][r.EventType]; !valid &&
+			!r.EventType.OfStep() && g.IntN(5) > 0 {
 			continue
 		}
 		if o.run == "PENDING" && r.EventType.OfStep() && g.IntN(5) > 0 {
@@ -149,7 +152,9 @@ func someDelivery(g *rand.Rand, records []runevents.Record) (delivered []runeven
 			delivered = append(delivered, r)
 		}
 	}
-	g.Shuffle(len(delivered), func(i, j int) { delivered[i], delivered[j] = delivered[j], delivered[i] })
+	g.Shuffle(len(delivered), func(i, j int) {
+		delivered[i], delivered[j] = delivered[j], delivered[i]
+	})
 	return delivered
 }
 
@@ -216,7 +221,8 @@ func TestProjectionsLeaveWhatTheyGetAsItIs(t *testing.T) {
 		require.Equal(t, had, rest)
 
 		// Another course from the same snapshot shows in neither.
-		other := told(of("RunCancelled"), on("StepStarted", "z", 9), on("StepFailed", "a", 1), of("RunPaused"))
+		other := told(of("RunCancelled"), on("StepStarted", "z", 9),
+			on("StepFailed", "a", 1), of("RunPaused"))
 		for i := range other {
 			other[i].RunSeq += s.LastEventSeq
 		}

@@ -20,7 +20,9 @@ type watched struct {
 	alerts []runevents.Alert
 }
 
-func watch(t *testing.T, store runevents.StateStore, change ...func(*runevents.ProjectorConfig)) *watched {
+func watch(
+	t *testing.T, store runevents.StateStore, change ...func(*runevents.ProjectorConfig),
+) *watched {
 	w := &watched{t: t, now: time.Date(2026, 2, 16, 10, 0, 1, 0, time.UTC)}
 	config := runevents.ProjectorConfig{
 		Store: store,
@@ -135,7 +137,8 @@ func TestASkippedEventIsFetched(t *testing.T) {
 		require.Equal(t, []runevents.Snapshot{want}, w.apply(records[4]))
 		calls := store.calls()
 		require.Equal(t, "snapshot up to 2", calls[0])
-		require.Equal(t, map[int]string{0: "events after 0", 1: "events after 1", 3: "events after 2"}[len(snapshots)], calls[1])
+		require.Equal(t, map[int]string{0: "events after 0", 1: "events after 1",
+			3: "events after 2"}[len(snapshots)], calls[1])
 		require.Empty(t, w.Stale())
 
 		require.Len(t, w.alerts, 1)
@@ -168,7 +171,8 @@ func TestAFirstEventThatIsNotTheFirstIsAFullResync(t *testing.T) {
 	store.hidden = upTo(3)
 	w = watch(t, store)
 	require.Empty(t, w.apply(records[4]))
-	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 05"}, w.codes(), "the store is behind")
+	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 05"}, w.codes(),
+		"the store is behind")
 	require.Equal(t, []string{identity.RunID}, w.Stale())
 	require.Empty(t, w.resume())
 	require.Len(t, w.codes(), 1, "once")
@@ -206,7 +210,8 @@ func TestARunStaysPausedUntilTheWatermarkAdvances(t *testing.T) {
 	require.Empty(t, w.apply(records[2:6]...), "paused: even what follows waits for a resync")
 	require.Empty(t, w.resume())
 	require.Equal(t, before, w.held(identity.RunID))
-	require.Equal(t, []string{"snapshot up to 2", "events after 0"}, store.calls()[4:], "asked each time")
+	require.Equal(t, []string{"snapshot up to 2", "events after 0"},
+		store.calls()[4:], "asked each time")
 
 	store.hidden = upTo(3)
 	require.Empty(t, w.resume(), "advanced, but 5 does not follow 3")
@@ -282,7 +287,8 @@ func TestAnEventThatTheStoreShowedLate(t *testing.T) {
 	w := watch(t, store)
 	w.apply(records[:2]...)
 	w.apply(records[3])
-	require.Equal(t, runevents.StepRunning, w.held(identity.RunID).Steps[0].Status, "3 looks like a natural gap")
+	require.Equal(t, runevents.StepRunning, w.held(identity.RunID).Steps[0].Status,
+		"3 looks like a natural gap")
 	require.Equal(t, int64(5), w.held(identity.RunID).LastEventSeq)
 	store.calls()
 
@@ -325,7 +331,9 @@ func TestAskingForAResync(t *testing.T) {
 	require.ErrorIs(t, err, runevents.ErrNotAdvanced)
 	require.Len(t, w.Stale(), 1)
 	store.hidden = nil
-	s, err = w.Resync(t.Context(), runevents.ResyncRequest{Mode: runevents.FromSnapshot, RunID: identity.RunID, SnapshotSeq: 4})
+	s, err = w.Resync(t.Context(), runevents.ResyncRequest{
+		Mode: runevents.FromSnapshot, RunID: identity.RunID, SnapshotSeq: 4,
+	})
 	require.NoError(t, err)
 	require.Equal(t, int64(10), s.LastEventSeq)
 	require.Empty(t, w.Stale())

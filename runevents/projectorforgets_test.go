@@ -43,7 +43,8 @@ func TestADiscardedRunIsForgotten(t *testing.T) {
 	w.apply(ofRun(records, "b")[:3]...)
 	w.apply(ofRun(records, "b")[6:]...)
 	w.holds()
-	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 07"}, w.codes(), "something was missed")
+	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 07"}, w.codes(),
+		"something was missed")
 
 	store.err = nil
 	w.apply(ofRun(records, "c")[6:]...)

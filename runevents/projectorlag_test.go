@@ -68,7 +68,8 @@ func TestTheLagOfAPausedRun(t *testing.T) {
 	w.now = w.now.Add(time.Minute)
 	require.Equal(t, 61*time.Second, w.Lag())
 	w.resume()
-	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 10", "PROJECTOR_LAG_HIGH 10"}, w.codes())
+	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 10", "PROJECTOR_LAG_HIGH 10"},
+		w.codes())
 	store.records = records
 	w.resume()
 	require.Zero(t, w.Lag())
@@ -81,7 +82,9 @@ type gate struct {
 	entered, open chan struct{}
 }
 
-func (g gate) Events(ctx context.Context, runID string, afterSeq int64) ([]runevents.Record, error) {
+func (g gate) Events(
+	ctx context.Context, runID string, afterSeq int64,
+) ([]runevents.Record, error) {
 	g.entered <- struct{}{}
 	<-g.open
 	return g.fakeStore.Events(ctx, runID, afterSeq)

@@ -76,7 +76,8 @@ func TestDetectNonContiguous(t *testing.T) {
 		{0, 1, false}, {1, 2, false}, {10, 11, false}, {10, 12, true}, {0, 2, true}, {3, 1000, true},
 		{5, 5, false}, {5, 4, false}, {5, 1, false}, {1<<53 - 2, 1<<53 - 1, false},
 	} {
-		require.Equal(t, row.want, runevents.DetectNonContiguous(row.last, row.next), "%d, %d", row.last, row.next)
+		require.Equal(t, row.want, runevents.DetectNonContiguous(row.last, row.next), "%d, %d",
+			row.last, row.next)
 	}
 }
 
@@ -116,7 +117,8 @@ func TestBothModesGiveTheSame(t *testing.T) {
 			})
 			require.NoError(t, err)
 			require.Equal(t, want, s)
-			require.Equal(t, []string{fmt.Sprintf("snapshot up to %d", row.atMost), row.asksFor}, store.calls())
+			require.Equal(t, []string{fmt.Sprintf("snapshot up to %d", row.atMost), row.asksFor},
+				store.calls())
 		})
 	}
 }
@@ -153,11 +155,15 @@ func TestAResyncThatFails(t *testing.T) {
 	broken := storing(executedRun(t)...)
 	broken.err = errors.New("the disk is gone")
 	for _, mode := range []runevents.ResyncMode{runevents.Full, runevents.FromSnapshot} {
-		_, _, err := runevents.Resync(t.Context(), broken, runevents.ResyncRequest{Mode: mode, RunID: identity.RunID})
+		_, _, err := runevents.Resync(t.Context(), broken, runevents.ResyncRequest{
+			Mode: mode, RunID: identity.RunID,
+		})
 		require.ErrorIs(t, err, broken.err)
 	}
 	store := storing()
-	_, _, err := runevents.Resync(t.Context(), store, runevents.ResyncRequest{Mode: "HALF", RunID: identity.RunID})
+	_, _, err := runevents.Resync(t.Context(), store, runevents.ResyncRequest{
+		Mode: "HALF", RunID: identity.RunID,
+	})
 	require.ErrorIs(t, err, runevents.ErrResyncMode)
 	require.Empty(t, store.calls())
 
@@ -171,7 +177,11 @@ func TestAResyncThatFails(t *testing.T) {
 // returning is a store that gives out just these events, whatever it is asked for.
 type returning []runevents.Record
 
-func (r returning) Events(context.Context, string, int64) ([]runevents.Record, error) { return r, nil }
-func (r returning) Snapshot(context.Context, string, int64) (s runevents.Snapshot, ok bool, err error) {
+func (r returning) Events(context.Context, string, int64) ([]runevents.Record, error) {
+	return r, nil
+}
+func (r returning) Snapshot(
+	context.Context, string, int64,
+) (s runevents.Snapshot, ok bool, err error) {
 	return s, false, nil
 }

@@ -16,14 +16,17 @@ var allEvents = []runevents.EventType{
 	"CostAttributed", "runStarted", "",
 }
 
-var runStatuses = []runevents.RunStatus{"PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"}
+var runStatuses = []runevents.RunStatus{
+	"PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED",
+}
 
 // runTransitions are all valid ones; whatever is not here is invalid.
 var runTransitions = map[runevents.RunStatus]map[runevents.EventType]runevents.RunStatus{
 	"PENDING":  {"RunQueued": "PENDING", "RunApproved": "APPROVED", "RunStarted": "RUNNING"},
 	"APPROVED": {"RunQueued": "APPROVED", "RunStarted": "RUNNING"},
 	"RUNNING": {
-		"RunPaused": "PAUSED", "RunCompleted": "COMPLETED", "RunFailed": "FAILED", "RunCancelled": "CANCELLED",
+		"RunPaused": "PAUSED", "RunCompleted": "COMPLETED",
+		"RunFailed": "FAILED", "RunCancelled": "CANCELLED",
 	},
 	"PAUSED": {"RunResumed": "RUNNING", "RunCancelled": "CANCELLED"},
 }
@@ -67,7 +70,8 @@ func TestEveryStepStatusWithEveryEvent(t *testing.T) {
 func TestStepEventsAreTheFourOfTheContract(t *testing.T) {
 	t.Parallel()
 	for _, event := range allEvents {
-		want := event == "StepStarted" || event == "StepCompleted" || event == "StepFailed" || event == "StepSkipped"
+		want := event == "StepStarted" || event == "StepCompleted" || event == "StepFailed" ||
+			event == "StepSkipped"
 		require.Equal(t, want, event.OfStep(), event)
 	}
 }

@@ -19,7 +19,8 @@ func newWrite(event runevents.EventType, stepID string, attempt int64) runevents
 	return sealed(runevents.Write{
 		EventID: uuid.NewString(), EventType: event, EmittedAt: "2026-02-16T10:00:00.000Z",
 		RunID: identity.RunID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
-		PlanID: "plan_abc", PlanVersion: "2", EngineAttemptID: 1, LogicalAttemptID: attempt, StepID: stepID,
+		PlanID: "plan_abc", PlanVersion: "2", EngineAttemptID: 1,
+		LogicalAttemptID: attempt, StepID: stepID,
 	})
 }
 
@@ -40,7 +41,9 @@ var badWrites = []struct {
 	path   string
 }{
 	{"step event without stepId", func(w *runevents.Write) { w.StepID = "" }, "/stepId"},
-	{"run event with stepId", func(w *runevents.Write) { w.EventType = runevents.RunPaused }, "/stepId"},
+	{"run event with stepId", func(w *runevents.Write) {
+		w.EventType = runevents.RunPaused
+	}, "/stepId"},
 	{"| in stepId", func(w *runevents.Write) { w.StepID = "a|b" }, "/stepId"},
 	{"| in eventType", func(w *runevents.Write) { w.EventType = "a|b" }, "/eventType"},
 	{"| in planId", func(w *runevents.Write) { w.PlanID = "a|b" }, "/planId"},
@@ -52,13 +55,23 @@ var badWrites = []struct {
 	{"no tenantId", func(w *runevents.Write) { w.TenantID = "" }, "/tenantId"},
 	{"attempt 0", func(w *runevents.Write) { w.LogicalAttemptID = 0 }, "/logicalAttemptId"},
 	{"engine attempt 0", func(w *runevents.Write) { w.EngineAttemptID = 0 }, "/engineAttemptId"},
-	{"attempt beyond JSON", func(w *runevents.Write) { w.LogicalAttemptID = 1<<53 + 1 }, "/logicalAttemptId"},
-	{"eventId of version 1", func(w *runevents.Write) { w.EventID = "9b2f6a1e-7c4d-1e0b-8a53-1f6f0c9d2e77" }, "/eventId"},
-	{"emittedAt with an offset", func(w *runevents.Write) { w.EmittedAt = "2026-02-16T11:00:00+01:00" }, "/emittedAt"},
-	{"emittedAt that never was", func(w *runevents.Write) { w.EmittedAt = "2026-02-30T10:00:00Z" }, "/emittedAt"},
+	{"attempt beyond JSON", func(w *runevents.Write) {
+		w.LogicalAttemptID = 1<<53 + 1
+	}, "/logicalAttemptId"},
+	{"eventId of version 1", func(w *runevents.Write) {
+		w.EventID = "9b2f6a1e-7c4d-1e0b-8a53-1f6f0c9d2e77"
+	}, "/eventId"},
+	{"emittedAt with an offset", func(w *runevents.Write) {
+		w.EmittedAt = "2026-02-16T11:00:00+01:00"
+	}, "/emittedAt"},
+	{"emittedAt that never was", func(w *runevents.Write) {
+		w.EmittedAt = "2026-02-30T10:00:00Z"
+	}, "/emittedAt"},
 	{"payload an array", func(w *runevents.Write) { w.Payload = []byte(`[]`) }, "/payload"},
 	{"payload no JSON", func(w *runevents.Write) { w.Payload = []byte(`{`) }, "/payload"},
-	{"payload with two members of a name", func(w *runevents.Write) { w.Payload = []byte(`{"a":{"b":1,"b":2}}`) }, "/payload/a/b"},
+	{"payload with two members of a name", func(w *runevents.Write) {
+		w.Payload = []byte(`{"a":{"b":1,"b":2}}`)
+	}, "/payload/a/b"},
 	{"no UTF-8", func(w *runevents.Write) { w.TenantID = "\xff" }, "/tenantId"},
 }
 
@@ -70,7 +83,8 @@ func TestBadWritesAreRefusedWithTheirPath(t *testing.T) {
 		w = sealed(w)
 		require.Equal(t, []string{c.path}, schemastest.Paths(t, w.Validate()), c.name)
 		good := newWrite(runevents.StepStarted, "a", 1)
-		if w.RunID == good.RunID && w.TenantID != "" && w.PlanID == good.PlanID && w.PlanVersion == good.PlanVersion {
+		if w.RunID == good.RunID && w.TenantID != "" && w.PlanID == good.PlanID &&
+			w.PlanVersion == good.PlanVersion {
 			err := runevents.CheckAppend([]runevents.Write{good, w})
 			require.Contains(t, schemastest.Paths(t, err), "/events/1"+c.path, c.name)
 		}
@@ -83,7 +97,8 @@ func TestBadWritesAreRefusedWithTheirPath(t *testing.T) {
 	w.IdempotencyKey = strings.Repeat("0", 64)
 	err := w.Validate()
 	require.Equal(t, []string{"/idempotencyKey"}, schemastest.Paths(t, err))
-	require.ErrorContains(t, err, identity.RunID+"|a|1|StepFailed|plan_abc|2", "it says what was to be hashed")
+	require.ErrorContains(t, err, identity.RunID+"|a|1|StepFailed|plan_abc|2",
+		"it says what was to be hashed")
 }
 
 // parsedWrite reads a write as that of an append of one.
@@ -149,7 +164,8 @@ func TestKeyVectorsAreAccepted(t *testing.T) {
 	accepted := 0
 	for _, v := range vectors {
 		w := newWrite(v.EventType, v.StepID, v.LogicalAttemptID)
-		w.RunID, w.PlanID, w.PlanVersion, w.IdempotencyKey = v.RunID, v.PlanID, v.PlanVersion, v.ExpectedSha256Hex
+		w.RunID, w.PlanID, w.PlanVersion, w.IdempotencyKey = v.RunID, v.PlanID, v.PlanVersion,
+			v.ExpectedSha256Hex
 		if err := w.Validate(); err != nil { // some vectors have runIds that are no token of a subject
 			require.NotContains(t, schemastest.Paths(t, err), "/idempotencyKey", "%+v", v)
 			continue
@@ -193,7 +209,8 @@ func TestParseAppend(t *testing.T) {
 	require.NoError(t, err)
 	text := strings.Replace(string(data), `"logicalAttemptId":1`, `"logicalAttemptId":1.0`, 1)
 	text = strings.Replace(text, `{"n":`, `{ "n": `, 1)
-	townID, writes, err := runevents.ParseAppend([]byte(`{"townId":"t","events":[`+text+`]}`), schemas.Limits{})
+	townID, writes, err := runevents.ParseAppend([]byte(`{"townId":"t","events":[`+text+`]}`),
+		schemas.Limits{})
 	require.NoError(t, err)
 	require.Equal(t, "t", townID)
 	require.Len(t, writes, 1)

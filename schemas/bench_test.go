@@ -56,7 +56,8 @@ func BenchmarkParse(b *testing.B) {
 		})
 	}
 	run("handoff", schemas.ExecutionHandoff, handoff(b))
-	for _, n := range []schemas.Name{schemas.ExecutionResult, schemas.Snapshot, schemas.RunEventRecord} {
+	for _, n := range []schemas.Name{schemas.ExecutionResult, schemas.Snapshot,
+		schemas.RunEventRecord} {
 		data, err := json.Marshal(example(b, n))
 		require.NoError(b, err)
 		run(string(n), n, data)

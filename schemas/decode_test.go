@@ -29,7 +29,9 @@ func TestDecodeTree(t *testing.T) {
 		`1e0`:                           1.0,
 		`[]`:                            []any{},
 		`{}`:                            map[string]any{},
-		`{"":[{"a":[null,"NaN"]}]}`:     map[string]any{"": []any{map[string]any{"a": []any{nil, "NaN"}}}},
+		`{"":[{"a":[null,"NaN"]}]}`: map[string]any{
+			"": []any{map[string]any{"a": []any{nil, "NaN"}}},
+		},
 	} {
 		tree, err := schemas.Decode([]byte(text), schemas.Limits{})
 		require.NoError(t, err, text)
@@ -42,7 +44,9 @@ func TestDecodeTree(t *testing.T) {
 
 func TestDecodeRefuses(t *testing.T) {
 	t.Parallel()
-	deep := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
+	deep := func(levels int) string {
+		return strings.Repeat("[", levels) + strings.Repeat("]", levels)
+	}
 	for _, c := range []struct{ name, text, path, message string }{
 		{"empty", ``, "", "must be a JSON value but is empty"},
 		{"white space only", " \n", "", "must be a JSON value but is empty"},
@@ -164,7 +168,8 @@ func TestDecodeLimitsHardNumbers(t *testing.T) {
 		_, err = schemas.Decode(list(1001, number), schemas.Limits{})
 		require.Equal(t, "/1000", refusal(t, err).Violations[0].Path, number)
 	}
-	for _, number := range []string{"1e99", "1E-00099", "-0.0000012345678901234567", "0.30000000000000004"} {
+	for _, number := range []string{"1e99", "1E-00099", "-0.0000012345678901234567",
+		"0.30000000000000004"} {
 		_, err := schemas.Decode(list(5000, number), schemas.Limits{})
 		require.NoError(t, err, number)
 	}
@@ -188,7 +193,8 @@ func TestDecodeLongPathIsCut(t *testing.T) {
 	_, err := schemas.Decode([]byte(`{"a":{"`+long+`":1e400}}`), schemas.Limits{})
 	ve := refusal(t, err)
 	require.Equal(t, "/a", ve.Violations[0].Path)
-	require.Contains(t, ve.Violations[0].Message, "in a member whose path is too long to show: is a number")
+	require.Contains(t, ve.Violations[0].Message,
+		"in a member whose path is too long to show: is a number")
 	_, err = schemas.Decode([]byte(`{"`+long+`":1e400}`), schemas.Limits{})
 	require.Empty(t, refusal(t, err).Violations[0].Path)
 }
@@ -200,9 +206,10 @@ func hostile() map[string]string {
 		fmt.Fprintf(&members, `"member%d":0,`, i)
 	}
 	return map[string]string{
-		"50,000 members":  `{` + members.String() + `"last":0}`,
-		"long number":     strings.Repeat("9", 300) + "." + strings.Repeat("9", 1_000_000),
-		"subnormals":      `[` + strings.Repeat("1e-308,", 1000) + strings.Repeat(`"1e-308",`, 110_000) + `0]`,
+		"50,000 members": `{` + members.String() + `"last":0}`,
+		"long number":    strings.Repeat("9", 300) + "." + strings.Repeat("9", 1_000_000),
+		"subnormals": `[` + strings.Repeat("1e-308,", 1000) + strings.Repeat(`"1e-308",`, 110_000) +
+			`0]`,
 		"long numbers":    `[` + strings.Repeat("1."+strings.Repeat("0", 700)+"1e-308,", 1000) + `0]`,
 		"near neighbours": `[` + strings.Repeat("9007199254740993.00000001,", 40_000) + `0]`,
 		"empty arrays":    `[` + strings.Repeat("[],", 340_000) + `[]]`,
@@ -211,7 +218,8 @@ func hostile() map[string]string {
 		"white space":     `[` + strings.Repeat(" ", 1_000_000) + `]`,
 		"one long name":   `{"` + strings.Repeat("x", 1_000_000) + `":0}`,
 		"names in a row":  `[` + strings.Repeat(`{"a":0,"b":1},`, 70_000) + `0]`,
-		"nested to depth": `[` + strings.Repeat(strings.Repeat("[", 31)+strings.Repeat("]", 31)+",", 16_000) + `0]`,
+		"nested to depth": `[` + strings.Repeat(strings.Repeat("[", 31)+strings.Repeat("]", 31)+
+			",", 16_000) + `0]`,
 	}
 }
 
@@ -228,7 +236,8 @@ func TestDecodeIsLinear(t *testing.T) {
 
 func FuzzDecode(f *testing.F) {
 	for _, s := range []string{`{"a":[1,-0,"\ud83d\ude00",null,true]}`, `{"a":1,"\u0061":2}`, `1e400`,
-		`[[[[[[]]]]]]`, "\ufeff1", `{"a":{"b~/":[{}]}}`, `"\ud800"`, ` [1.5e-7 , 123456789012345678901] `} {
+		`[[[[[[]]]]]]`, "\ufeff1", `{"a":{"b~/":[{}]}}`, `"\ud800"`,
+		` [1.5e-7 , 123456789012345678901] `} {
 		f.Add([]byte(s))
 	}
 	f.Add(handoff(f))

@@ -46,7 +46,8 @@ func agree(t testing.TB, n schemas.Name, tree any) (valid bool) {
 	return got == nil
 }
 
-// value returns a new one of what mutate puts somewhere: every type, and the borders of every keyword.
+// value returns a new one of what mutate puts somewhere: every type, and the borders of every
+// keyword.
 func value(r *rand.Rand) any {
 	type object = map[string]any
 	values := []any{
@@ -60,7 +61,8 @@ func value(r *rand.Rand) any {
 	return values[r.IntN(len(values))]
 }
 
-// mutate changes one random place of tree: a value is replaced, removed, doubled or given a new name.
+// mutate changes one random place of tree: a value is replaced, removed, doubled or given a new
+// name.
 func mutate(r *rand.Rand, tree any) any {
 	if r.IntN(8) == 0 {
 		return value(r)

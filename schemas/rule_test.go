@@ -8,10 +8,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestHexPatterns holds the shortcut for hashes and ids against the regular expression it stands for.
+// TestHexPatterns holds the shortcut for hashes and ids against the regular expression it stands
+// for.
 func TestHexPatterns(t *testing.T) {
 	t.Parallel()
-	for _, pattern := range []string{`^[0-9a-f]{64}$`, `^handoff_[0-9a-f]{64}$`, `^result_[0-9a-f]{8}$`} {
+	for _, pattern := range []string{`^[0-9a-f]{64}$`, `^handoff_[0-9a-f]{64}$`,
+		`^result_[0-9a-f]{8}$`} {
 		prefix, digits, ok := hexPattern(pattern)
 		require.True(t, ok, pattern)
 		re := regexp.MustCompile(pattern)
@@ -25,7 +27,8 @@ func TestHexPatterns(t *testing.T) {
 			require.Equal(t, re.MatchString(s), isHex(s, prefix, digits), "%s: %q", pattern, s)
 		}
 	}
-	for _, pattern := range []string{`[0-9a-f]{64}`, `^[0-9a-f]+$`, `^[0-9a-fA-F]{64}$`, `^a.b[0-9a-f]{64}$`,
+	for _, pattern := range []string{`[0-9a-f]{64}`, `^[0-9a-f]+$`, `^[0-9a-fA-F]{64}$`,
+		`^a.b[0-9a-f]{64}$`,
 		`^[0-9a-f]{1,64}$`, `^[0-9a-f]{64}`, `^[^|]+$`} {
 		_, _, ok := hexPattern(pattern)
 		require.False(t, ok, pattern)
@@ -53,7 +56,9 @@ func TestRulesRefuseWhatTheyCannotCheck(t *testing.T) {
 func TestNothingIsLoadedFromElsewhere(t *testing.T) {
 	t.Parallel()
 	c := newCompiler()
-	elsewhere := []string{base + "nonsense.v1" + suffix, "https://example.com/x.json", "file:///x.json"}
+	elsewhere := []string{
+		base + "nonsense.v1" + suffix, "https://example.com/x.json", "file:///x.json",
+	}
 	for _, url := range elsewhere {
 		_, err := c.Compile(url)
 		require.ErrorContains(t, err, "is not embedded", url)

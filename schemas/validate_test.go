@@ -19,8 +19,8 @@ var remove = &struct{}{}
 
 var unescape = strings.NewReplacer("~1", "/", "~0", "~")
 
-// edit returns tree with the value at a JSON Pointer replaced by value, or removed. The containers on
-// the way must exist; they are changed in place.
+// edit returns tree with the value at a JSON Pointer replaced by value, or removed. The containers
+// on the way must exist; they are changed in place.
 func edit(tree any, pointer string, value any) any {
 	if pointer == "" {
 		return value
@@ -51,7 +51,8 @@ func TestMessages(t *testing.T) {
 	t.Parallel()
 	const same = ""
 	type object = map[string]any
-	h, r, s, w := schemas.ExecutionHandoff, schemas.ExecutionResult, schemas.Snapshot, schemas.RunEventWrite
+	h, r, s, w := schemas.ExecutionHandoff, schemas.ExecutionResult, schemas.Snapshot,
+		schemas.RunEventWrite
 	for _, c := range []struct {
 		schema  schemas.Name
 		edit    string
@@ -74,7 +75,8 @@ func TestMessages(t *testing.T) {
 		{h, "/decisionEpoch", -1.0, same, "must be >= 0 but is -1"},
 		{h, "/decisionEpoch", 1.5, same, "must be an integer but is 1.5"},
 		{h, "/decisionEpoch", "1", same, "must be an integer but is a string"},
-		{h, "/decisionEpoch", 1.0 * (1 << 53), same, "must be <= 9007199254740991 but is 9007199254740992"},
+		{h, "/decisionEpoch", 1.0 * (1 << 53), same,
+			"must be <= 9007199254740991 but is 9007199254740992"},
 		{h, "/decisionEpoch", 1e300, same, "must be <= 9007199254740991 but is 1e+300"},
 		{h, "/decisionEpoch", math.Inf(1), same, "must be an integer but is +Inf"},
 		{h, "/proposal", []any{}, same, "must be an object but is an array"},
@@ -99,16 +101,20 @@ func TestMessages(t *testing.T) {
 		{s, "/sideQuests/0/complexity", 10.5, same, "must be <= 10 but is 10.5"},
 		{s, "/pressure/hope", 1.01, same, "must be <= 1 but is 1.01"},
 		{s, "/pressure/love", 1.0, same, "is not allowed here"},
-		{s, "/projects/0/status", "done", same, `must be one of "planning", "active", "blocked", "complete"`},
+		{s, "/projects/0/status", "done", same,
+			`must be one of "planning", "active", "blocked", "complete"`},
 		{s, "/latestNetherEvent", remove, same, "is required"},
-		{r, "/status", "late", same, `must be one of "executed", "rejected", "stale", "duplicate", "failed"`},
+		{r, "/status", "late", same,
+			`must be one of "executed", "rejected", "stale", "duplicate", "failed"`},
 		{r, "/accepted", false, same, "must be true"},
 		{r, "/status", "failed", "/executed", "must be false"},
 		{r, "/worldState/extra", 1.0, same, "is not allowed here"},
 		{r, "/evaluation/preconditions/failures", []any{object{"kind": "k"}},
 			"/evaluation/preconditions/failures/0/detail", "is required"},
-		{r, "/evaluation/preconditions/evaluated", false, "/evaluation/preconditions/passed", "must be false"},
-		{r, "/evaluation/staleCheck/actualDecisionEpoch", 0.5, same, "must be an integer or null but is 0.5"},
+		{r, "/evaluation/preconditions/evaluated", false,
+			"/evaluation/preconditions/passed", "must be false"},
+		{r, "/evaluation/staleCheck/actualDecisionEpoch", 0.5, same,
+			"must be an integer or null but is 0.5"},
 		{r, "/evaluation/duplicateCheck/duplicateOf", "", same, "must not be empty"},
 		{w, "/stepId", remove, same, "is required"},
 		{w, "/stepId", "", same, "must match ^[^|]+$"},
@@ -117,8 +123,10 @@ func TestMessages(t *testing.T) {
 		{w, "/occurredAt", "2026-02-16T10:00:00Z", same, "is not allowed here"},
 		{w, "/payload", nil, same, "must be an object but is null"},
 		{w, "/logicalAttemptId", 0.0, same, "must be >= 1 but is 0"},
-		{w, "/eventId", "9B2F6A1E-7C4D-4E0B-8A53-1F6F0C9D2E77", same, "must be a UUID v4 in lower-case text"},
-		{w, "/eventId", "9b2f6a1e-7c4d-1e0b-8a53-1f6f0c9d2e77", same, "must be a UUID v4 in lower-case text"},
+		{w, "/eventId", "9B2F6A1E-7C4D-4E0B-8A53-1F6F0C9D2E77", same,
+			"must be a UUID v4 in lower-case text"},
+		{w, "/eventId", "9b2f6a1e-7c4d-1e0b-8a53-1f6f0c9d2e77", same,
+			"must be a UUID v4 in lower-case text"},
 		{w, "/emittedAt", "2026-02-16T10:00:00+00:00", same,
 			"must be an RFC 3339 time in UTC such as 2026-02-16T10:00:00Z"},
 		{schemas.RunEventRecord, "/runSeq", 0.0, same, "must be >= 1 but is 0"},
@@ -145,7 +153,8 @@ func TestMessages(t *testing.T) {
 func TestAccepted(t *testing.T) {
 	t.Parallel()
 	type object = map[string]any
-	h, r, s, w := schemas.ExecutionHandoff, schemas.ExecutionResult, schemas.Snapshot, schemas.RunEventWrite
+	h, r, s, w := schemas.ExecutionHandoff, schemas.ExecutionResult, schemas.Snapshot,
+		schemas.RunEventWrite
 	for _, c := range []struct {
 		schema schemas.Name
 		edit   string
@@ -199,7 +208,8 @@ func TestViolationsAreSortedAndUnique(t *testing.T) {
 		paths = append(paths, v.Path)
 	}
 	require.Equal(t, []string{
-		"/advisory", "/command", "/decisionEpoch", "/executionRequirements", "/handoffId", "/idempotencyKey",
+		"/advisory", "/command", "/decisionEpoch", "/executionRequirements",
+		"/handoffId", "/idempotencyKey",
 		"/proposal/actorId", "/proposal/args", "/proposal/decisionEpoch", "/proposal/priority",
 		"/proposal/proposalId", "/proposal/reason", "/proposal/reasonTags", "/proposal/schemaVersion",
 		"/proposal/snapshotHash", "/proposal/townId", "/proposalId", "/schemaVersion", "/snapshotHash",
@@ -249,13 +259,16 @@ func TestLongPathsAreCut(t *testing.T) {
 
 func TestNaNIsOutOfBounds(t *testing.T) {
 	t.Parallel()
-	err := schemas.Validate(schemas.Proposal, edit(example(t, schemas.Proposal), "/priority", math.NaN()))
+	err := schemas.Validate(schemas.Proposal,
+		edit(example(t, schemas.Proposal), "/priority", math.NaN()))
 	require.Equal(t, []schemas.Violation{
-		violation("/priority", "must be <= 1 but is NaN"), violation("/priority", "must be >= 0 but is NaN"),
+		violation("/priority", "must be <= 1 but is NaN"),
+		violation("/priority", "must be >= 0 but is NaN"),
 	}, refusal(t, err).Violations)
 }
 
-// TestValidateIsLinear: neither many violations nor many tolerated members cost more than their size.
+// TestValidateIsLinear: neither many violations nor many tolerated members cost more than their
+// size.
 func TestValidateIsLinear(t *testing.T) {
 	t.Parallel()
 	many := map[string]any{}

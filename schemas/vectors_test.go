@@ -81,8 +81,8 @@ var epochs = []string{
 	"/decisionEpoch", "/executionRequirements/expectedDecisionEpoch", "/proposal/decisionEpoch",
 }
 
-// beyondSchema are the invalid vectors that only code can refuse: ids that are not their hash, echoes
-// that differ, a command that is not the mapping.
+// beyondSchema are the invalid vectors that only code can refuse: ids that are not their hash,
+// echoes that differ, a command that is not the mapping.
 var beyondSchema = map[string]bool{
 	"handoffId of another command":        true,
 	"proposalId differs from proposal":    true,

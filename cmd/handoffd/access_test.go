@@ -35,10 +35,12 @@ func TestServeWithAccess(t *testing.T) {
 	require.Contains(t, strings.Join(p.said, "\n"), "users by role: agent: 1; no TLS")
 	_, err := nats.Connect(p.url)
 	require.ErrorIs(t, err, nats.ErrAuthorization)
-	nc, err := nats.Connect(p.url, nats.UserInfo("mara", sentinel), nats.CustomInboxPrefix("_INBOX_mara"))
+	nc, err := nats.Connect(p.url, nats.UserInfo("mara", sentinel),
+		nats.CustomInboxPrefix("_INBOX_mara"))
 	require.NoError(t, err)
 	defer nc.Close()
-	reply, err := nc.Request("worldengine.v1.main.town.get", []byte(`{"townId":"town-threatened"}`), 20*time.Second)
+	reply, err := nc.Request("worldengine.v1.main.town.get", []byte(`{"townId":"town-threatened"}`),
+		20*time.Second)
 	require.NoError(t, err)
 	require.Contains(t, string(reply.Data), "snapshotHash")
 	p.end(syscall.SIGTERM)
@@ -50,8 +52,10 @@ func TestServeWithAccess(t *testing.T) {
 func TestCheckConfig(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "world.json"), []byte(`[{"townId": 1}]`), 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "rcon.json"), []byte(`{"passwordEnv": "X"}`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "world.json"),
+		[]byte(`[{"townId": 1}]`), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rcon.json"), []byte(`{"passwordEnv": "X"}`),
+		0o600))
 	good := accessFile(t, mara)
 	bad := accessFile(t, `{"name": "mara", "role": "agent", "password": "`+sentinel+`"}`)
 	data := filepath.Join(dir, "not", "there")
@@ -61,13 +65,15 @@ func TestCheckConfig(t *testing.T) {
 		says string
 	}{
 		{nil, 0, "every client on this machine"},
-		{[]string{"--access", good, "--listen", "0.0.0.0:4222", "--world-file", worldFile(t)}, 0, "users by role: agent: 1"},
+		{[]string{"--access", good, "--listen", "0.0.0.0:4222", "--world-file", worldFile(t)}, 0,
+			"users by role: agent: 1"},
 		{[]string{"--nats", "nats://u:" + sentinel + "@127.0.0.1:1"}, 0, "joined    nats://127.0.0.1:1"},
 		{[]string{"--access", bad}, 2, "/users/0/password"},
 		{[]string{"--open"}, 0, "do everything (--open)"},
 		{[]string{"--open", "--access", good}, 2, "--open"},
 		{[]string{"--access", "/nowhere"}, 2, "/nowhere"},
-		{[]string{"--access", good, "--nats", "nats://u:" + sentinel + "@127.0.0.1:1"}, 2, "--clients-user"},
+		{[]string{"--access", good, "--nats", "nats://u:" + sentinel + "@127.0.0.1:1"},
+			2, "--clients-user"},
 		{[]string{"--listen", "0.0.0.0:4222"}, 2, "loopback"},
 		{[]string{"--listen", "0.0.0.0:4222", "--insecure-listen"}, 0, "--insecure-listen"},
 		{[]string{"--listen", "nowhere"}, 2, "HOST:PORT"},
@@ -92,11 +98,13 @@ func TestCheckConfig(t *testing.T) {
 func TestPermissionsCommand(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	require.Zero(t, run(t.Context(), []string{"permissions", "--world", "w-1"}, &out, &errs), "%s", &errs)
+	require.Zero(t, run(t.Context(), []string{"permissions", "--world", "w-1"}, &out, &errs), "%s",
+		&errs)
 	require.Contains(t, out.String(), `user: "plugin-1", password: $PLUGIN_1_PASSWORD`)
 	require.Contains(t, out.String(), "worldengine.v1.w-1.apply.*")
 	out.Reset()
-	require.Zero(t, run(t.Context(), []string{"permissions", "--access", accessFile(t, mara)}, &out, &errs), "%s", &errs)
+	require.Zero(t, run(t.Context(), []string{"permissions", "--access", accessFile(t, mara)}, &out,
+		&errs), "%s", &errs)
 	require.Contains(t, out.String(), `"runevents.v2.main.town-threatened.>"`)
 	require.NotContains(t, out.String(), sentinel)
 	require.Equal(t, 2, run(t.Context(), []string{"permissions", "--world", "a.b"}, &out, &errs))

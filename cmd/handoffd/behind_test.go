@@ -26,8 +26,8 @@ func largeTown(id string) town.State {
 	})
 }
 
-// floodLog puts large towns from several clients until each has made so many, or the server is gone. stored is
-// called after each put that was answered.
+// floodLog puts large towns from several clients until each has made so many, or the server is
+// gone. stored is called after each put that was answered.
 func floodLog(nc *nats.Conn, clients, each int, stored func()) *sync.WaitGroup {
 	var flood sync.WaitGroup
 	for i := range clients {
@@ -41,7 +41,8 @@ func floodLog(nc *nats.Conn, clients, each int, stored func()) *sync.WaitGroup {
 				var reply *nats.Msg
 				for again := true; again; {
 					var err error
-					if reply, err = nc.Request(wire.Subject("main", "town.put"), []byte(request), 2*time.Minute); err != nil {
+					if reply, err = nc.Request(wire.Subject("main", "town.put"), []byte(request),
+						2*time.Minute); err != nil {
 						return
 					}
 					if again = reply.Header.Get("Nats-Service-Error-Code") == "429"; again {
@@ -57,8 +58,8 @@ func floodLog(nc *nats.Conn, clients, each int, stored func()) *sync.WaitGroup {
 	return &flood
 }
 
-// replay sends a handoff until it gets a result. Each answer before that must be 503 RECEIPTS_BEHIND with a
-// pause, and none may be missing. It returns how many there were.
+// replay sends a handoff until it gets a result. Each answer before that must be 503
+// RECEIPTS_BEHIND with a pause, and none may be missing. It returns how many there were.
 func replay(t *testing.T, nc *nats.Conn, body []byte) (*handoff.Result, int) {
 	t.Helper()
 	for behind, until := 0, time.Now().Add(2*time.Minute); ; behind++ {
@@ -93,9 +94,9 @@ func borrowed(t *testing.T, of *handoff.Handoff, at town.State) []byte {
 	return body
 }
 
-// The server is killed while the receipts are behind the log by a flood of large puts, and a handoff was
-// answered. After the start its replay never executes again: it is asked to come back, and is the right
-// duplicate at last. The same key in another town executes.
+// The server is killed while the receipts are behind the log by a flood of large puts, and a
+// handoff was answered. After the start its replay never executes again: it is asked to come back,
+// and is the right duplicate at last. The same key in another town executes.
 func TestKillWhileReceiptsAreBehind(t *testing.T) {
 	t.Parallel()
 	const clients, each = 4, 30
@@ -147,10 +148,12 @@ func TestKillWhileReceiptsAreBehind(t *testing.T) {
 	}
 }
 
-// requireBoth asserts that a handoff that was executed before a kill is a duplicate of its first result, that
-// the one with its key in another town was executed, and that each town's result is found by the key.
+// requireBoth asserts that a handoff that was executed before a kill is a duplicate of its first
+// result, that the one with its key in another town was executed, and that each town's result is
+// found by the key.
 func requireBoth(
-	t *testing.T, nc *nats.Conn, made *handoff.Handoff, first *handoff.Result, results map[string]*handoff.Result,
+	t *testing.T, nc *nats.Conn, made *handoff.Handoff, first *handoff.Result,
+	results map[string]*handoff.Result,
 ) {
 	t.Helper()
 	require.Len(t, results, 2)
@@ -168,7 +171,8 @@ func requireBoth(
 		require.NoError(t, json.Unmarshal(bodyOf(t, nc, "result.get", []byte(asked)), &kept))
 		require.Equal(t, want, kept.Result.ResultID, townID)
 		var at struct{ DecisionEpoch int64 }
-		require.NoError(t, json.Unmarshal(request(t, nc, "town.get", fmt.Sprintf(`{"townId":%q}`, townID)), &at))
+		require.NoError(t,
+			json.Unmarshal(request(t, nc, "town.get", fmt.Sprintf(`{"townId":%q}`, townID)), &at))
 		require.Equal(t, made.DecisionEpoch+1, at.DecisionEpoch, "%s: executed once", townID)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// steppedClock gives the engine of a handoffd process a clock that is set again and again, drawn from the
-// number that it says.
+// steppedClock gives the engine of a handoffd process a clock that is set again and again, drawn
+// from the number that it says.
 const steppedClock = "HANDOFFD_TEST_CLOCK"
 
 func init() {
@@ -21,8 +21,8 @@ func init() {
 	}
 }
 
-// newSteppedClock returns a clock that is set by minutes to years, back and forth, about each tenth time
-// that it is asked.
+// newSteppedClock returns a clock that is set by minutes to years, back and forth, about each tenth
+// time that it is asked.
 func newSteppedClock(seed uint64) func() time.Time {
 	var mu sync.Mutex
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -41,8 +41,8 @@ func newSteppedClock(seed uint64) func() time.Time {
 	}
 }
 
-// A clock that is set back and forth at any moment, by minutes to years, and at each start, loses nothing,
-// has nothing applied twice, lets every command conclude, and changes no byte of a result.
+// A clock that is set back and forth at any moment, by minutes to years, and at each start, loses
+// nothing, has nothing applied twice, lets every command conclude, and changes no byte of a result.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
 	for _, apply := range []string{"local", "plugin"} {

@@ -42,7 +42,8 @@ func TestDataDirectoryCannotBeUsed(t *testing.T) {
 	for data, says := range map[string]string{
 		file + "/data": "data directory: mkdir " + file + ": not a directory",
 		"/proc/data":   "data directory: mkdir /proc/data",
-		occupied:       "data directory " + occupied + ": Can't start JetStream: storage directory is not a directory",
+		occupied: "data directory " + occupied +
+			": Can't start JetStream: storage directory is not a directory",
 	} {
 		p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
 		<-p.ended
@@ -51,8 +52,8 @@ func TestDataDirectoryCannotBeUsed(t *testing.T) {
 	}
 }
 
-// A server does not start on a file system that has become read-only, and says so; what was answered is
-// there when it can be written to again.
+// A server does not start on a file system that has become read-only, and says so; what was
+// answered is there when it can be written to again.
 func TestDataDirectoryIsReadOnly(t *testing.T) {
 	t.Parallel()
 	if !mayMount(t) {
@@ -70,16 +71,17 @@ func TestDataDirectoryIsReadOnly(t *testing.T) {
 	r.verify()
 }
 
-// smallDisk is the size of the file system of TestDiskFull, of which a file takes all but roomLeft: on a
-// smaller one NATS makes no streams, since it keeps room for the dead letters and the alerts.
+// smallDisk is the size of the file system of TestDiskFull, of which a file takes all but roomLeft:
+// on a smaller one NATS makes no streams, since it keeps room for the dead letters and the alerts.
 const (
 	smallDisk = "128m"
 	roomLeft  = 4 << 20
 )
 
 // A disk that is full loses nothing that was answered: what cannot be stored is not answered, and a
-// server that is started again where there is room goes on. The disk is a small file system that the server
-// alone sees; where the kernel lets nobody but root mount one, a limit on file sizes stands for it.
+// server that is started again where there is room goes on. The disk is a small file system that
+// the server alone sees; where the kernel lets nobody but root mount one, a limit on file sizes
+// stands for it.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	r := newTorture(t, "local")
@@ -125,8 +127,8 @@ func TestDiskFull(t *testing.T) {
 
 var writeError = regexp.MustCompile("write error|no space|STORAGE_FAILED")
 
-// waitWriteError waits until a server has said that it cannot write, or for so long, and says whether it
-// still runs.
+// waitWriteError waits until a server has said that it cannot write, or for so long, and says
+// whether it still runs.
 func (p *program) waitWriteError(patience time.Duration) bool {
 	late := time.After(patience)
 	for !writeError.MatchString(p.stderr.String()) {
@@ -156,12 +158,14 @@ func takeRoom(t testing.TB, dir string) {
 	require.NoError(t, unix.Fallocate(int(file.Fd()), 0, 0, free-roomLeft))
 }
 
-var diskLoad = flag.Duration("torture.disk", 2*time.Second, "how long TestDiskFull goes on asking when its disk is full")
+var diskLoad = flag.Duration("torture.disk", 2*time.Second,
+	"how long TestDiskFull goes on asking when its disk is full")
 
 // mayMount says whether a process may have a file system of its own.
 func mayMount(t testing.TB) bool {
 	t.Helper()
-	probe := exec.Command("unshare", "-rm", "mount", "-t", "tmpfs", "-o", "size="+smallDisk, "tmpfs", t.TempDir())
+	probe := exec.Command("unshare", "-rm", "mount", "-t", "tmpfs", "-o", "size="+smallDisk,
+		"tmpfs", t.TempDir())
 	said, err := probe.CombinedOutput()
 	if err != nil {
 		t.Logf("unshare: %v: %s", err, said)
@@ -179,7 +183,8 @@ func (r *torture) populate() (path string, block []byte) {
 // block returns the block of the log of a server that has ended.
 func (r *torture) block() (path string, block []byte) {
 	r.t.Helper()
-	path = filepath.Join(r.args[3], "jetstream", "$G", "streams", wire.LogStream("main"), "msgs", "1.blk")
+	path = filepath.Join(r.args[3], "jetstream", "$G", "streams", wire.LogStream("main"),
+		"msgs", "1.blk")
 	block, err := os.ReadFile(path)
 	require.NoError(r.t, err)
 	return path, block
@@ -195,13 +200,14 @@ func (r *torture) some(answers int64) {
 	p.end(syscall.SIGTERM)
 }
 
-// A message of the log in which a bit was flipped is found with its town and the place; everything else
-// is served.
+// A message of the log in which a bit was flipped is found with its town and the place; everything
+// else is served.
 func TestAFlippedBitInTheLog(t *testing.T) {
 	t.Parallel()
 	r := newTorture(t, "local")
 	path, block := r.populate()
-	commits := regexp.MustCompile(`(?s)world\.main\.log\.town%203.{4}NATS/1\.0`).FindAllIndex(block, -1)
+	commits := regexp.MustCompile(`(?s)world\.main\.log\.town%203.{4}NATS/1\.0`).FindAllIndex(block,
+		-1)
 	require.Greater(t, len(commits), 2)
 	block[commits[1][1]+200] ^= 1
 	require.NoError(t, os.WriteFile(path, block, 0o640))
@@ -219,9 +225,10 @@ func TestAFlippedBitInTheLog(t *testing.T) {
 	}
 }
 
-// A town whose last message was damaged is not served, with a code that says why, also where that is a put
-// that nothing was derived from, or the town's only message and the last one of the log; another town's damage
-// in the middle of its history is found beside it, and everything else is served.
+// A town whose last message was damaged is not served, with a code that says why, also where that
+// is a put that nothing was derived from, or the town's only message and the last one of the log;
+// another town's damage in the middle of its history is found beside it, and everything else is
+// served.
 func TestAFlippedBitInTheLastMessage(t *testing.T) {
 	t.Parallel()
 	r := newTorture(t, "local")
@@ -256,7 +263,8 @@ func TestAFlippedBitInTheLastMessage(t *testing.T) {
 		for _, c := range calls {
 			reply, err := nc.Request(wire.Subject("main", c.verb), c.body, 20*time.Second)
 			require.NoError(t, err)
-			require.Equal(t, "500", reply.Header.Get("Nats-Service-Error-Code"), "%s: %s", c.verb, reply.Data)
+			require.Equal(t, "500", reply.Header.Get("Nats-Service-Error-Code"), "%s: %s",
+				c.verb, reply.Data)
 			require.Contains(t, string(reply.Data), "TOWN_DAMAGED")
 		}
 	}
@@ -278,7 +286,8 @@ func TestAFlippedBitInTheLastMessage(t *testing.T) {
 	require.Equal(t, report.LogEnd, damaged["town alone"])
 }
 
-// putLast makes a put of a town the last but one message of the log, and another one of a new town the last.
+// putLast makes a put of a town the last but one message of the log, and another one of a new town
+// the last.
 func (r *torture) putLast(id, newID string) *torturedTown {
 	r.t.Helper()
 	p, nc := r.serve(nil, "interval")
@@ -286,7 +295,10 @@ func (r *torture) putLast(id, newID string) *torturedTown {
 	r.conclude(nc, d) // what the clients left undone
 	fresh := *d.state.Snapshot
 	fresh.TownID = newID
-	alone := &torturedTown{id: newID, apply: d.apply, random: d.random, state: town.NewState(&fresh), answers: map[string]int{}}
+	alone := &torturedTown{
+		id: newID, apply: d.apply, random: d.random,
+		state: town.NewState(&fresh), answers: map[string]int{},
+	}
 	alone.open, d.open = alone.putOf(alone.state, ""), d.put()
 	r.conclude(nc, d)
 	r.conclude(nc, alone)
@@ -305,9 +317,10 @@ func (r *torture) conclude(nc *nats.Conn, d *torturedTown) {
 	}
 }
 
-// A log that lost its end to damage is not gone on with, since what was derived from the lost end is in the
-// way of what would come after it: towns are served, handoffs are not, and none is lost. A check tells what
-// was lost, its repair puts it right, and the server that runs goes on by itself.
+// A log that lost its end to damage is not gone on with, since what was derived from the lost end
+// is in the way of what would come after it: towns are served, handoffs are not, and none is lost.
+// A check tells what was lost, its repair puts it right, and the server that runs goes on by
+// itself.
 func TestTheLogLosesItsEnd(t *testing.T) {
 	t.Parallel()
 	r := newTorture(t, "local")
@@ -338,8 +351,8 @@ func TestTheLogLosesItsEnd(t *testing.T) {
 	r.verify() // what was accepted meanwhile has its receipts
 }
 
-// requireBehind checks that a handoff is not judged as long as the receipts do not follow the log. It may be
-// called from any goroutine.
+// requireBehind checks that a handoff is not judged as long as the receipts do not follow the log.
+// It may be called from any goroutine.
 func requireBehind(t testing.TB, nc *nats.Conn, body []byte) {
 	t.Helper()
 	reply, err := nc.Request(wire.Subject("main", "handoff"), body, 20*time.Second)
@@ -366,11 +379,14 @@ func requireRaised(t testing.TB, nc *nats.Conn, code runevents.AlertCode) {
 // asItIsNow returns d as if it had been made of the state that the server has.
 func (r *torture) asItIsNow(nc *nats.Conn, d *torturedTown) *torturedTown {
 	r.t.Helper()
-	reply, err := nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"`+d.id+`"}`), 20*time.Second)
+	reply, err := nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"`+d.id+`"}`),
+		20*time.Second)
 	require.NoError(r.t, err)
 	var at struct{ Snapshot json.RawMessage }
 	require.NoError(r.t, json.Unmarshal(reply.Data, &at))
 	state, err := town.Parse(at.Snapshot, schemas.Limits{})
 	require.NoError(r.t, err)
-	return &torturedTown{id: d.id, apply: d.apply, random: d.random, state: state, answers: map[string]int{}}
+	return &torturedTown{
+		id: d.id, apply: d.apply, random: d.random, state: state, answers: map[string]int{},
+	}
 }

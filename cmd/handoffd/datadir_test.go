@@ -62,8 +62,8 @@ func (o *oldData) answer(name string) []byte {
 	return data
 }
 
-// requireHas asserts that a list of runs has the rows and members of an earlier one. It may have more
-// members.
+// requireHas asserts that a list of runs has the rows and members of an earlier one. It may have
+// more members.
 func requireHas(t *testing.T, then, now []byte) {
 	t.Helper()
 	var before, after struct{ Runs []map[string]any }
@@ -77,7 +77,8 @@ func requireHas(t *testing.T, then, now []byte) {
 	}
 }
 
-// requireKept asserts that the handoff of a name has, by its key, the run and the result that it got.
+// requireKept asserts that the handoff of a name has, by its key, the run and the result that it
+// got.
 func (o *oldData) requireKept(nc *nats.Conn, name string) {
 	o.t.Helper()
 	h := o.handoff(name)
@@ -92,7 +93,8 @@ func (o *oldData) requireKept(nc *nats.Conn, name string) {
 	o.requireRevision1(nc, name, h)
 }
 
-// requireRevision1 asserts that a result can be had in a revision that is newer than what was stored.
+// requireRevision1 asserts that a result can be had in a revision that is newer than what was
+// stored.
 func (o *oldData) requireRevision1(nc *nats.Conn, name string, h *handoff.Handoff) {
 	o.t.Helper()
 	var then, now struct{ Result json.RawMessage }
@@ -123,7 +125,8 @@ func (o *oldData) handoff(name string) *handoff.Handoff {
 // bodyOf returns the answer to a request, asked again as long as the receipts follow the log.
 func bodyOf(t *testing.T, nc *nats.Conn, verb string, body []byte) []byte {
 	t.Helper()
-	for until := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) { // a pause between tries
+	// A pause between tries.
+	for until := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
 		reply, err := nc.Request(wire.Subject("main", verb), body, 20*time.Second)
 		require.NoError(t, err)
 		if reply.Header.Get("Nats-Service-Error-Code") != "503" {
@@ -143,7 +146,8 @@ func next(t *testing.T, nc *nats.Conn, townID string) []byte {
 	}
 	require.NoError(t, json.Unmarshal(request(t, nc, "town.get", `{"townId":"`+townID+`"}`), &at))
 	made, err := handoff.New(handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: townID, Priority: 0.5, Reason: "Because.",
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: townID,
+		Priority: 0.5, Reason: "Because.",
 		Args:         map[string]string{"talkType": "casual"},
 		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
 	})
@@ -153,8 +157,9 @@ func next(t *testing.T, nc *nats.Conn, townID string) []byte {
 	return body
 }
 
-// The data directory of every earlier version opens: towns, results, runs and pauses are as they were, what is
-// derived equals the log, a command that was being applied is brought to its end, and the next handoffs execute.
+// The data directory of every earlier version opens: towns, results, runs and pauses are as they
+// were, what is derived equals the log, a command that was being applied is brought to its end, and
+// the next handoffs execute.
 func TestEarlierDataDirectory(t *testing.T) {
 	t.Parallel()
 	archives, err := filepath.Glob("../../testdata/datadirs/*.tar.gz")
@@ -185,7 +190,8 @@ func TestEarlierDataDirectory(t *testing.T) {
 	}
 }
 
-// requireAsItWas asserts that everything is answered as it was by the server that wrote the directory.
+// requireAsItWas asserts that everything is answered as it was by the server that wrote the
+// directory.
 func (o *oldData) requireAsItWas(nc *nats.Conn) {
 	o.t.Helper()
 	require.JSONEq(o.t, string(o.answer("towns.json")), string(request(o.t, nc, "town.list", `{}`)))
@@ -198,17 +204,19 @@ func (o *oldData) requireAsItWas(nc *nats.Conn) {
 	again := bodyOf(o.t, nc, "handoff", o.answer("executed.handoff"))
 	require.Equal(o.t, string(then.Result), string(again), "a replay has the same bytes")
 	require.NotEmpty(o.t, pendingRun(o.t, nc, "town-game"))
-	require.Contains(o.t, string(request(o.t, nc, "control.get", `{"townId":"town-quiet"}`)), "left paused")
+	require.Contains(o.t, string(request(o.t, nc, "control.get", `{"townId":"town-quiet"}`)),
+		"left paused")
 }
 
-// goesOn asserts that the world goes on: the command that is pending is applied, the pause ends when it is
-// told to, and a handoff for each town executes.
+// goesOn asserts that the world goes on: the command that is pending is applied, the pause ends
+// when it is told to, and a handoff for each town executes.
 func (o *oldData) goesOn(nc *nats.Conn) {
 	o.t.Helper()
 	g := &game{changes: map[string]int{}, asked: map[string]int{}}
 	play(o.t, nc, g)
 	result := insist(o.t, func() *nats.Conn { return nc }, o.answer("pending.handoff"))
-	require.True(o.t, slices.Contains([]handoff.Status{handoff.Executed, handoff.Duplicate}, result.Status), result.Status)
+	require.True(o.t, slices.Contains([]handoff.Status{handoff.Executed, handoff.Duplicate},
+		result.Status), result.Status)
 	g.mu.Lock()
 	require.Equal(o.t, 1, g.changes[o.handoff("pending").HandoffID], "the game was changed once")
 	g.mu.Unlock()

@@ -13,23 +13,26 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The variables that the files of deploy set are of flags that there are, and the flags that they give exist.
+// The variables that the files of deploy set are of flags that there are, and the flags that they
+// give exist.
 func TestWhatIsDeployedHasSettingsThatThereAre(t *testing.T) {
 	t.Parallel()
 	parser, err := kong.New(&commandLine{}, kong.Name("handoffd"), kong.DefaultEnvars("HANDOFFD"))
 	require.NoError(t, err)
 	seen := map[string]bool{}
-	require.NoError(t, fs.WalkDir(os.DirFS("../../deploy"), ".", func(path string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() {
+	require.NoError(t,
+		fs.WalkDir(os.DirFS("../../deploy"), ".", func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			data, err := os.ReadFile("../../deploy/" + path)
+			for _, set := range regexp.MustCompile(`\b(HANDOFFD_[A-Z_]+[A-Z])\b`).FindAllString(string(data),
+				-1) {
+				require.Empty(t, unknownVariables([]string{set + "=1"}, parser.Model), "%s", path)
+				seen[set] = true
+			}
 			return err
-		}
-		data, err := os.ReadFile("../../deploy/" + path)
-		for _, set := range regexp.MustCompile(`\b(HANDOFFD_[A-Z_]+[A-Z])\b`).FindAllString(string(data), -1) {
-			require.Empty(t, unknownVariables([]string{set + "=1"}, parser.Model), "%s", path)
-			seen[set] = true
-		}
-		return err
-	}))
+		}))
 	require.Greater(t, len(seen), 5)
 }
 
@@ -44,8 +47,8 @@ func TestTheNodesOfTheComposeFileHaveAConfiguration(t *testing.T) {
 	require.Len(t, options.Routes, 3)
 }
 
-// Each service that another one waits for is in the files that are given together. A combination is what a
-// comment or a page starts.
+// Each service that another one waits for is in the files that are given together. A combination is
+// what a comment or a page starts.
 func TestComposeFilesNameServicesThatThereAre(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
@@ -58,7 +61,8 @@ func TestComposeFilesNameServicesThatThereAre(t *testing.T) {
 		require.NoError(t, err)
 		text.Write(data)
 	}
-	commands := regexp.MustCompile(`docker compose((?: -f \S+)+)`).FindAllStringSubmatch(text.String(), -1)
+	commands := regexp.MustCompile(`docker compose((?: -f \S+)+)`).FindAllStringSubmatch(text.String(),
+		-1)
 	require.GreaterOrEqual(t, len(commands), 4)
 	for _, command := range commands {
 		services, needs := composed(t, strings.Fields(strings.ReplaceAll(command[1], " -f ", " ")))

@@ -14,9 +14,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A bit that was flipped in what is derived from the log is found with its place in the log, and no town is
-// another for it. A repair makes the message from the log again; of a receipt it can do so only when the
-// stream was removed before, since NATS refuses to store what takes the place of a damaged message.
+// A bit that was flipped in what is derived from the log is found with its place in the log, and no
+// town is another for it. A repair makes the message from the log again; of a receipt it can do so
+// only when the stream was removed before, since NATS refuses to store what takes the place of a
+// damaged message.
 func TestAFlippedBitInAReceiptOrEvent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

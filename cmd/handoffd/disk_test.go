@@ -18,9 +18,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// fullDisk is a disk that a test fills and empties while handoffd has its data on it: a small file system
-// that the server alone sees, or, where the kernel lets nobody mount one, the disk of the machine, of which
-// the server is told to keep nearly all that is free.
+// fullDisk is a disk that a test fills and empties while handoffd has its data on it: a small file
+// system that the server alone sees, or, where the kernel lets nobody mount one, the disk of the
+// machine, of which the server is told to keep nearly all that is free.
 type fullDisk struct {
 	t       *testing.T
 	dir     string // as the test sees it
@@ -40,7 +40,8 @@ func onFullDisk(t *testing.T) (*program, *fullDisk) {
 	}
 	d := &fullDisk{t: t, dir: data, ballast: 4 << 30}
 	keep := (d.free() - 2<<30) >> 20
-	require.Positive(t, keep, "neither can a small file system be mounted, nor has the disk 2 GiB to try this with")
+	require.Positive(t, keep,
+		"neither can a small file system be mounted, nor has the disk 2 GiB to try this with")
 	return launch(t, nil, append(args, fmt.Sprintf("--min-free-disk=%dMiB", keep))...), d
 }
 
@@ -64,7 +65,8 @@ func (d *fullDisk) empty() {
 	require.NoError(d.t, os.Remove(filepath.Join(d.dir, ballast)))
 }
 
-// codeOf makes a request and returns the code of the error that it got, or the status of its result.
+// codeOf makes a request and returns the code of the error that it got, or the status of its
+// result.
 func codeOf(t *testing.T, nc *nats.Conn, verb string, body []byte) string {
 	t.Helper()
 	reply, err := nc.Request(wire.Subject("main", verb), body, 20*time.Second)
@@ -86,8 +88,8 @@ func requireCode(t *testing.T, p *program, nc *nats.Conn, want string, body []by
 	}, time.Minute, 50*time.Millisecond, "%s does not come: %s", want, p.stderr)
 }
 
-// A full disk is said at once, to clients and to operators; reads go on; and when there is room again the
-// same process stores again.
+// A full disk is said at once, to clients and to operators; reads go on; and when there is room
+// again the same process stores again.
 func TestAFullDiskHealsByItself(t *testing.T) {
 	t.Parallel()
 	p, disk := onFullDisk(t)
@@ -98,14 +100,18 @@ func TestAFullDiskHealsByItself(t *testing.T) {
 	body := next(t, nc, "town-threatened")
 	requireCode(t, p, nc, "STORAGE_FULL", body)
 	require.Equal(t, "STORAGE_FULL", codeOf(t, nc, "handoff", body))
-	require.Equal(t, "STORAGE_FULL", codeOf(t, nc, "control.pause", []byte(`{"actorId":"o","reason":"x"}`)))
-	require.Contains(t, string(request(t, nc, "town.get", `{"townId":"town-threatened"}`)), "snapshotHash", "it reads")
+	require.Equal(t, "STORAGE_FULL",
+		codeOf(t, nc, "control.pause", []byte(`{"actorId":"o","reason":"x"}`)))
+	require.Contains(t, string(request(t, nc, "town.get", `{"townId":"town-threatened"}`)),
+		"snapshotHash", "it reads")
 	require.Eventually(t, func() bool { return strings.Contains(p.stderr.String(), "STORAGE_FAILED") },
 		30*time.Second, 20*time.Millisecond)
 
 	disk.empty()
 	requireCode(t, p, nc, "executed", body)
-	require.Eventually(t, func() bool { return strings.Contains(p.stderr.String(), "STORAGE_RECOVERED") },
+	require.Eventually(t, func() bool {
+		return strings.Contains(p.stderr.String(), "STORAGE_RECOVERED")
+	},
 		30*time.Second, 20*time.Millisecond)
 	report, err := fsck.Run(t.Context(), nc, "main", fsck.Options{}) // the server is open
 	require.NoError(t, err)
@@ -114,8 +120,8 @@ func TestAFullDiskHealsByItself(t *testing.T) {
 	require.NoError(t, p.err, "%s", p.stderr)
 }
 
-// Where NATS itself could not write, it stores nothing more, room or not. The server says so, and starts
-// again in the same process, on the same port, once it may write.
+// Where NATS itself could not write, it stores nothing more, room or not. The server says so, and
+// starts again in the same process, on the same port, once it may write.
 func TestAFailedWriteHealsByItself(t *testing.T) {
 	t.Parallel()
 	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--world-file", worldFile(t))
@@ -154,20 +160,25 @@ func TestAFailedWriteHealsByItself(t *testing.T) {
 	require.NoError(t, p.err, "%s", p.stderr)
 }
 
-// A disk that is too small for what is to stay free is said at the start, with both sizes and what to do.
+// A disk that is too small for what is to stay free is said at the start, with both sizes and what
+// to do.
 func TestASmallDiskIsSaidAtTheStart(t *testing.T) {
 	t.Parallel()
-	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--min-free-disk", "8388608GiB")
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
+		"--min-free-disk", "8388608GiB")
 	<-p.ended
 	require.Equal(t, 1, p.cmd.ProcessState.ExitCode())
-	require.Regexp(t, `has [0-9.]+ .iB in all, and 8\.0 PiB of it are to stay free \(--min-free-disk\): `+
-		`use a larger disk, or keep less free`, p.stderr.String())
+	require.Regexp(t,
+		`has [0-9.]+ .iB in all, and 8\.0 PiB of it are to stay free \(--min-free-disk\): `+
+			`use a larger disk, or keep less free`, p.stderr.String())
 
 	data := t.TempDir()
 	d := &fullDisk{t: t, dir: data}
-	p = launch(t, nil, "--listen", "127.0.0.1:0", "--data", data, "--min-free-disk", fmt.Sprint(d.free()>>20+1<<10, "MiB"))
+	p = launch(t, nil, "--listen", "127.0.0.1:0", "--data", data, "--min-free-disk",
+		fmt.Sprint(d.free()>>20+1<<10, "MiB"))
 	<-p.ended
 	require.Equal(t, 1, p.cmd.ProcessState.ExitCode())
-	require.Regexp(t, `the disk is full: \S+ has [0-9.]+ .iB free of [0-9.]+ .iB, and [0-9.]+ .iB are to stay free: `+
-		`make room, or set less with --min-free-disk`, p.stderr.String())
+	require.Regexp(t,
+		`the disk is full: \S+ has [0-9.]+ .iB free of [0-9.]+ .iB, and [0-9.]+ .iB are to stay free: `+
+			`make room, or set less with --min-free-disk`, p.stderr.String())
 }

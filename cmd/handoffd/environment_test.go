@@ -11,7 +11,8 @@ import (
 func TestAMisspeltVariableIsNamed(t *testing.T) {
 	t.Parallel()
 	p := launch(t, []string{
-		"HANDOFFD_LISTEN=127.0.0.1:0", "HANDOFFD_DATA=" + t.TempDir(), "HANDOFFD_LOG_FORMAT=json", "HANDOFFD_HISTORY=5000",
+		"HANDOFFD_LISTEN=127.0.0.1:0", "HANDOFFD_DATA=" + t.TempDir(), "HANDOFFD_LOG_FORMAT=json",
+		"HANDOFFD_HISTORY=5000",
 		"HANDOFFD_PLUGIN_DEADLINE=5s",
 	})
 	require.NotEmpty(t, p.url, "%s", p.stderr)

@@ -73,7 +73,8 @@ func TestASupervisorIsTold(t *testing.T) {
 		require.NoError(t, err)
 		return string(buffer[:n])
 	}
-	p := launch(t, []string{"NOTIFY_SOCKET=" + name, "WATCHDOG_USEC=200000"}, "--listen", "127.0.0.1:0", "--data", t.TempDir())
+	p := launch(t, []string{"NOTIFY_SOCKET=" + name, "WATCHDOG_USEC=200000"},
+		"--listen", "127.0.0.1:0", "--data", t.TempDir())
 	require.Equal(t, "READY=1", next())
 	require.Equal(t, "WATCHDOG=1", next())
 	p.end(syscall.SIGTERM)

@@ -43,10 +43,11 @@ type answered struct {
 func newHammer(t testing.TB, towns int) *hammer {
 	h := &hammer{t: t}
 	for i := range towns {
-		h.towns = append(h.towns, &driven{id: fmt.Sprintf("town %d", i), state: town.NewState(&town.Snapshot{
-			SchemaVersion: town.SchemaVersion, TownID: fmt.Sprintf("town %d", i),
-			SideQuests: []town.SideQuest{}, Projects: []town.Project{},
-		})})
+		h.towns = append(h.towns,
+			&driven{id: fmt.Sprintf("town %d", i), state: town.NewState(&town.Snapshot{
+				SchemaVersion: town.SchemaVersion, TownID: fmt.Sprintf("town %d", i),
+				SideQuests: []town.SideQuest{}, Projects: []town.Project{},
+			})})
 	}
 	return h
 }
@@ -129,7 +130,8 @@ func (h *hammer) take(d *driven, data []byte) bool {
 
 func (d *driven) next(t testing.TB) []byte {
 	p := handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: d.id, Priority: 0.5, Reason: "Because.",
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: d.id,
+		Priority: 0.5, Reason: "Because.",
 		Args:         map[string]string{"talkType": "casual"},
 		SnapshotHash: d.state.Hash, DecisionEpoch: d.state.Epoch(),
 	}
@@ -209,7 +211,8 @@ func TestKill(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%d answers over %d kills; %d of the unanswered had been executed", h.answers(), kills, duplicates)
+			t.Logf("%d answers over %d kills; %d of the unanswered had been executed",
+				h.answers(), kills, duplicates)
 		})
 	}
 }

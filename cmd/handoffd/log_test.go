@@ -14,13 +14,14 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A start, a stop and a start again leave no WARN and no ERROR, whoever is connected: an agent and one that
-// reconnects, an operator who reads a stream, a game, and a browser.
+// A start, a stop and a start again leave no WARN and no ERROR, whoever is connected: an agent and
+// one that reconnects, an operator who reads a stream, a game, and a browser.
 func TestANormalStartAndStopWarnOfNothing(t *testing.T) {
 	t.Parallel()
 	data, address := t.TempDir(), "127.0.0.1:0"
 	serve := func() *program {
-		p := launch(t, nil, "--listen", address, "--http", "127.0.0.1:0", "--data", data, "--world-file", worldFile(t),
+		p := launch(t, nil, "--listen", address, "--http", "127.0.0.1:0", "--data", data,
+			"--world-file", worldFile(t),
 			"--log-format", "json", "--log-level", "DEBUG", "--apply", "plugin")
 		require.NotEmpty(t, p.url, "%s", p.stderr)
 		return p
@@ -32,7 +33,8 @@ func TestANormalStartAndStopWarnOfNothing(t *testing.T) {
 	t.Cleanup(agent.Close)
 	js, err := jetstream.New(operator(t, agent))
 	require.NoError(t, err)
-	events, err := js.OrderedConsumer(t.Context(), wire.EventStream("main"), jetstream.OrderedConsumerConfig{})
+	events, err := js.OrderedConsumer(t.Context(), wire.EventStream("main"),
+		jetstream.OrderedConsumerConfig{})
 	require.NoError(t, err)
 	reading, err := events.Consume(func(jetstream.Msg) {})
 	require.NoError(t, err)
@@ -40,12 +42,14 @@ func TestANormalStartAndStopWarnOfNothing(t *testing.T) {
 	_, err = agent.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
 		var command struct{ ApplyID string }
 		if json.Unmarshal(msg.Data, &command) == nil {
-			_ = msg.Respond([]byte(`{"schemaVersion":"command-applied.v1","applyId":"` + command.ApplyID + `","status":"applied"}`))
+			_ = msg.Respond([]byte(`{"schemaVersion":"command-applied.v1","applyId":"` + command.ApplyID +
+				`","status":"applied"}`))
 		}
 	})
 	require.NoError(t, err)
 	require.NoError(t, agent.Flush())
-	page, err := nats.Connect("ws"+strings.TrimPrefix(consoleOf(t, p), "http"), nats.ProxyPath("/nats"), nats.NoReconnect())
+	page, err := nats.Connect("ws"+strings.TrimPrefix(consoleOf(t, p), "http"),
+		nats.ProxyPath("/nats"), nats.NoReconnect())
 	require.NoError(t, err)
 	t.Cleanup(page.Close)
 
@@ -79,8 +83,8 @@ func requireCalm(t *testing.T, p *program) {
 	}
 }
 
-// What keeps a server from starting is a line of the log in its format, wherever it is found: in the command
-// line, in settings, or in the data directory.
+// What keeps a server from starting is a line of the log in its format, wherever it is found: in
+// the command line, in settings, or in the data directory.
 func TestAStartThatFailsIsToldInTheFormatOfTheLog(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -90,11 +94,17 @@ func TestAStartThatFailsIsToldInTheFormatOfTheLog(t *testing.T) {
 		status    int
 		says      string
 	}{
-		"data directory":        {nil, []string{"--log-format", "json", "--listen", "127.0.0.1:0", "--data", data}, 1, "another server uses this data directory"},
-		"settings":              {nil, []string{"serve", "--log-format=json", "--plugin-attempts", "0"}, 2, "--plugin-attempts"},
-		"an unknown flag":       {nil, []string{"--log-format", "json", "--no-such-flag"}, 2, "--no-such-flag"},
-		"a value that is wrong": {[]string{"HANDOFFD_LOG_FORMAT=json"}, []string{"--sync", "never"}, 2, "--sync"},
-		"a setting by variable": {[]string{"HANDOFFD_LOG_FORMAT=json", "HANDOFFD_MEMORY=1"}, nil, 2, "--memory"},
+		"data directory": {nil,
+			[]string{"--log-format", "json", "--listen", "127.0.0.1:0", "--data", data}, 1,
+			"another server uses this data directory"},
+		"settings": {nil, []string{"serve", "--log-format=json", "--plugin-attempts", "0"},
+			2, "--plugin-attempts"},
+		"an unknown flag": {nil, []string{"--log-format", "json", "--no-such-flag"},
+			2, "--no-such-flag"},
+		"a value that is wrong": {[]string{"HANDOFFD_LOG_FORMAT=json"}, []string{"--sync", "never"}, 2,
+			"--sync"},
+		"a setting by variable": {[]string{"HANDOFFD_LOG_FORMAT=json", "HANDOFFD_MEMORY=1"},
+			nil, 2, "--memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -49,7 +49,8 @@ func worldFile(t testing.TB) string {
 func TestServeSaysWhatItServes(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data, "--world", "w-1", "--world-file", worldFile(t))
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data, "--world", "w-1",
+		"--world-file", worldFile(t))
 	require.Regexp(t, `^nats://127\.0\.0\.1:[1-9][0-9]*$`, p.url)
 	said := strings.Join(p.said, "\n")
 	require.Contains(t, said, "w-1")
@@ -58,7 +59,8 @@ func TestServeSaysWhatItServes(t *testing.T) {
 	require.Contains(t, said, "3 created")
 	require.Contains(t, said, "console   off")
 	require.Contains(t, said, "handoffctl --server "+p.url+" --world w-1 town list")
-	reply, err := p.connect().Request(wire.Subject("w-1", "town.get"), []byte(`{"townId":"town-threatened"}`), 30*time.Second)
+	reply, err := p.connect().Request(wire.Subject("w-1", "town.get"),
+		[]byte(`{"townId":"town-threatened"}`), 30*time.Second)
 	require.NoError(t, err)
 	require.Contains(t, string(reply.Data), `"decisionEpoch":15`)
 }
@@ -145,13 +147,17 @@ func TestBadCommandLines(t *testing.T) {
 		{[]string{"--max-connections=0"}, 2, "--max-connections must be above 0"},
 		{[]string{"--history-per-town=0"}, 2, "--history-per-town must be at least 1000, not 0"},
 		{[]string{"--history-per-town=2"}, 2, "--history-per-town must be at least 1000, not 2"},
-		{[]string{"--history-per-town=999", "--check-config"}, 2, "--history-per-town must be at least 1000, not 999"},
+		{[]string{"--history-per-town=999", "--check-config"}, 2,
+			"--history-per-town must be at least 1000, not 999"},
 		{[]string{"--max-held=0"}, 2, "--max-held must be above 0"},
-		{[]string{"--max-held=1048577", "--check-config"}, 2, "--max-held must be at most 1048576 (MiB), not 1048577"},
+		{[]string{"--max-held=1048577", "--check-config"}, 2,
+			"--max-held must be at most 1048576 (MiB), not 1048577"},
 		{[]string{"--max-held=8796093022209"}, 2, "--max-held must be at most 1048576 (MiB)"},
 		{[]string{"--max-waiting=0"}, 2, "--max-waiting must be above 0"},
-		{[]string{"--max-waiting=1000001", "--check-config"}, 2, "--max-waiting must be at most 1000000 (requests), not 1000001"},
-		{[]string{"--max-held=1048576", "--max-waiting=1000000", "--check-config"}, 0, ""}, // both at their bounds
+		{[]string{"--max-waiting=1000001", "--check-config"}, 2,
+			"--max-waiting must be at most 1000000 (requests), not 1000001"},
+		// Both at their bounds.
+		{[]string{"--max-held=1048576", "--max-waiting=1000000", "--check-config"}, 0, ""},
 		{[]string{"--sync-interval=-1s"}, 2, "--sync-interval must be above 0"},
 		{[]string{"--drain-timeout=0s"}, 2, "--drain-timeout must be above 0"},
 		{[]string{"--dedupe-retention=10ms"}, 2, "--dedupe-retention must be at least 1s"},

@@ -36,14 +36,16 @@ func TestUsableMemory(t *testing.T) {
 		"nothing is known": {nil, math.MaxInt64, "nothing"},
 		"a machine":        {map[string]string{"proc/meminfo": meminfo}, 1 << 20, "the machine"},
 		"version 2": {map[string]string{
-			"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "5000\n",
+			"proc/meminfo":     meminfo,
+			"proc/self/cgroup": "0::/a/b\n", "sys/fs/cgroup/a/b/memory.max": "5000\n",
 		}, 5000, "its control group"},
 		"version 2, above": {map[string]string{
 			"proc/meminfo": meminfo, "proc/self/cgroup": "0::/a/b\n",
 			"sys/fs/cgroup/a/b/memory.max": "max\n", "sys/fs/cgroup/a/memory.max": "7000\n",
 		}, 7000, "its control group"},
 		"version 2, more than there is": {map[string]string{
-			"proc/meminfo": meminfo, "proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "9999999999\n",
+			"proc/meminfo":     meminfo,
+			"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/memory.max": "9999999999\n",
 		}, 1 << 20, "the machine"},
 		"version 1": {map[string]string{
 			"proc/meminfo": meminfo, "proc/self/cgroup": "3:cpu:/x\n2:memory:/a\n",

@@ -18,8 +18,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// floodInFlight bounds what a connection of the flood waits for. What is due beyond it is not offered, and
-// counted.
+// floodInFlight bounds what a connection of the flood waits for. What is due beyond it is not
+// offered, and counted.
 const floodInFlight = 4096
 
 // flooded is a town of the flood. The flood calls it from several goroutines.
@@ -74,7 +74,8 @@ func (c *floodConn) offer(town flooded) {
 	id := c.last
 	c.inFlight[id] = call
 	c.mu.Unlock()
-	err := c.nc.PublishRequest(wire.Subject("main", "handoff"), c.inbox+strconv.FormatUint(id, 10), call.body)
+	err := c.nc.PublishRequest(wire.Subject("main", "handoff"), c.inbox+strconv.FormatUint(id, 10),
+		call.body)
 	if err != nil {
 		c.flood.t.Errorf("a request cannot be sent: %v", err)
 	}
@@ -95,7 +96,8 @@ func (c *floodConn) take(reply *nats.Msg) {
 	delete(c.inFlight, id)
 	c.mu.Unlock()
 	if err != nil || !asked {
-		c.flood.t.Errorf("a second reply, or one that nobody asked for: %s: %s", reply.Subject, reply.Data)
+		c.flood.t.Errorf("a second reply, or one that nobody asked for: %s: %s",
+			reply.Subject, reply.Data)
 		return
 	}
 	if reply.Header.Get("Nats-Service-Error-Code") == "429" {
@@ -127,13 +129,15 @@ func (f *flood) takeRefusal(reply *nats.Msg) {
 	}
 	f.refusal = reply.Data
 	if _, err := schemas.Parse(schemas.Error, reply.Data, schemas.Limits{}); err != nil ||
-		!bytes.Contains(reply.Data, []byte(`"OVERLOADED"`)) || reply.Header.Get("Nats-Service-Error") == "" {
+		!bytes.Contains(reply.Data, []byte(`"OVERLOADED"`)) ||
+		reply.Header.Get("Nats-Service-Error") == "" {
 		f.t.Errorf("not a 429: %v: %s", err, reply.Data)
 	}
 }
 
-// hotTown is a town that everybody sends handoffs of one state to. The model: exactly one of them is
-// executed, and a duplicate from then on; every other one is stale, each time with the same bytes.
+// hotTown is a town that everybody sends handoffs of one state to. The model: exactly one of them
+// is executed, and a duplicate from then on; every other one is stale, each time with the same
+// bytes.
 type hotTown struct {
 	t      testing.TB
 	bodies [][]byte
@@ -156,7 +160,8 @@ func newHotTown(t testing.TB, d *driven, handoffs int) *hotTown {
 // made returns a handoff for a town as the model has it. Its priority makes it another one.
 func made(t testing.TB, d *driven, priority float64) []byte {
 	h, err := handoff.New(handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: d.id, Priority: priority, Reason: "Because.",
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: d.id,
+		Priority: priority, Reason: "Because.",
 		Args:         map[string]string{"talkType": "casual"},
 		SnapshotHash: d.state.Hash, DecisionEpoch: d.state.Epoch(),
 	})
@@ -195,8 +200,8 @@ func (h *hotTown) take(c floodCall, reply *nats.Msg) error {
 	return nil
 }
 
-// verify checks what could not be checked before all answers were there: answers to several connections
-// come in any order.
+// verify checks what could not be checked before all answers were there: answers to several
+// connections come in any order.
 func (h *hotTown) verify() {
 	h.t.Helper()
 	require.GreaterOrEqual(h.t, h.executed, 0, "no handoff of the hot town was executed")
@@ -215,8 +220,8 @@ func (h *hotTown) verify() {
 	}
 }
 
-// coldTown is a town with one client that goes on from state to state, and sends handoffs of a state long
-// gone, which are stale, while it waits for an answer.
+// coldTown is a town with one client that goes on from state to state, and sends handoffs of a
+// state long gone, which are stale, while it waits for an answer.
 type coldTown struct {
 	hammer *hammer
 	gone   []byte

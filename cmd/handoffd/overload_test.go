@@ -21,11 +21,13 @@ import (
 )
 
 var (
-	overloadFor    = flag.Duration("overload.for", 500*time.Millisecond, "how long TestOverload offers more than the server can do")
+	overloadFor = flag.Duration("overload.for", 500*time.Millisecond,
+		"how long TestOverload offers more than the server can do")
 	overloadFactor = flag.Float64("overload.factor", 10, "how many times its capacity is offered")
-	overloadRate   = flag.Float64("overload.rate", 0, "how many handoffs a second are offered, to compare runs; 0 for -overload.factor")
-	overloadHot    = flag.Float64("overload.hot", 0.8, "which part of that is about one town")
-	overloadSync   = flag.String("overload.sync", "interval", "--sync of the server")
+	overloadRate   = flag.Float64("overload.rate", 0,
+		"how many handoffs a second are offered, to compare runs; 0 for -overload.factor")
+	overloadHot  = flag.Float64("overload.hot", 0.8, "which part of that is about one town")
+	overloadSync = flag.String("overload.sync", "interval", "--sync of the server")
 )
 
 // What TestOverload works with.
@@ -35,8 +37,8 @@ const (
 	heldMiB     = 16 // --max-held
 	perCold     = 4  // requests of each cold town in flight while the capacity is measured
 	hotHandoffs = 512
-	// windowAnswers is how many answers are looked at for those of each town, for each town: enough that a
-	// pause of one connection, on a busy machine, is no part without a town.
+	// windowAnswers is how many answers are looked at for those of each town, for each town: enough
+	// that a pause of one connection, on a busy machine, is no part without a town.
 	windowAnswers = 60
 )
 
@@ -61,10 +63,10 @@ type flood struct {
 	longestPause int
 }
 
-// A server that is offered ten times what it can do, most of it about one town, answers every request once:
-// what it takes rightly, the rest with 429. The other towns go on all the while, its memory stays
-// bounded, and it is as before when it is over. `-overload.for=1m -timeout 10m` is the long form; -v tells
-// the figures, which nothing is asserted of.
+// A server that is offered ten times what it can do, most of it about one town, answers every
+// request once: what it takes rightly, the rest with 429. The other towns go on all the while, its
+// memory stays bounded, and it is as before when it is over. `-overload.for=1m -timeout 10m` is the
+// long form; -v tells the figures, which nothing is asserted of.
 func TestOverload(t *testing.T) {
 	f := newFlood(t)
 	capacity := f.capacity(max(*overloadFor/4, 500*time.Millisecond))
@@ -83,12 +85,16 @@ func TestOverload(t *testing.T) {
 	offered, answered := n.offered.Load(), n.answered.Load()
 	t.Logf("capacity %.0f/s; planned %.0f/s; offered %.0f/s for %v, not offered %d", capacity, rate,
 		float64(offered)/elapsed.Seconds(), elapsed.Round(time.Millisecond), n.notOffered.Load())
-	t.Logf("answered %d (%.0f/s), 429 %d (%.1f %%), longest Retry-After-Ms %d, unanswered %d", answered,
-		float64(answered)/elapsed.Seconds(), n.refused.Load(), 100*float64(n.refused.Load())/float64(offered),
+	t.Logf("answered %d (%.0f/s), 429 %d (%.1f %%), longest Retry-After-Ms %d, unanswered %d",
+		answered,
+		float64(answered)/elapsed.Seconds(), n.refused.Load(),
+		100*float64(n.refused.Load())/float64(offered),
 		f.longestPause, n.unanswered.Load())
-	t.Logf("cold towns, p50/p99: before %s, under %s, after %s", quantiles(before), quantiles(under), quantiles(after))
+	t.Logf("cold towns, p50/p99: before %s, under %s, after %s", quantiles(before),
+		quantiles(under), quantiles(after))
 	t.Logf("no 429 after %v (hot), %v (cold)", hotBack, coldBack)
-	t.Logf("RSS in MiB: before %d, during at most %d, after %d", rssBefore>>20, rssDuring>>20, rssAfter>>20)
+	t.Logf("RSS in MiB: before %d, during at most %d, after %d", rssBefore>>20,
+		rssDuring>>20, rssAfter>>20)
 
 	stats := f.overload()
 	t.Logf("refused because of: %v", stats.Refused)
@@ -108,7 +114,8 @@ func TestOverload(t *testing.T) {
 
 func newFlood(t *testing.T) *flood {
 	f := &flood{t: t, hammer: newHammer(t, coldTowns+1)}
-	f.program = launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--sync", *overloadSync,
+	f.program = launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
+		"--sync", *overloadSync,
 		"--max-held", fmt.Sprint(heldMiB))
 	f.hammer.create(f.program.connect())
 	f.hot = newHotTown(t, f.hammer.towns[coldTowns], hotHandoffs)
@@ -123,8 +130,8 @@ func newFlood(t *testing.T) *flood {
 	return f
 }
 
-// capacity returns how many handoffs a second the server answers for the cold towns when each has some
-// requests in flight all the time.
+// capacity returns how many handoffs a second the server answers for the cold towns when each has
+// some requests in flight all the time.
 func (f *flood) capacity(duration time.Duration) float64 {
 	f.t.Helper()
 	f.calmly(duration/4, 1) // after this no town is in its first state, and all is warm
@@ -132,8 +139,8 @@ func (f *flood) capacity(duration time.Duration) float64 {
 	return float64(len(f.calmly(duration, perCold))) / time.Since(began).Seconds()
 }
 
-// calmly keeps so many requests of each cold town in flight, none of which may be refused, and returns the
-// latencies.
+// calmly keeps so many requests of each cold town in flight, none of which may be refused, and
+// returns the latencies.
 func (f *flood) calmly(duration time.Duration, each int) []time.Duration {
 	f.t.Helper()
 	var mu sync.Mutex
@@ -187,7 +194,9 @@ func (f *flood) offer(rate float64, duration time.Duration) time.Duration {
 }
 
 // send offers a connection's part: what is due by the clock, in each round.
-func (f *flood) send(conn *floodConn, cold []*coldTown, began time.Time, rate float64, duration time.Duration) {
+func (f *flood) send(
+	conn *floodConn, cold []*coldTown, began time.Time, rate float64, duration time.Duration,
+) {
 	sent, toCold := 0, 0
 	for {
 		elapsed := time.Since(began)
@@ -206,7 +215,8 @@ func (f *flood) send(conn *floodConn, cold []*coldTown, began time.Time, rate fl
 	}
 }
 
-// enough says whether there are answers enough for requireProgress to look at: a slow machine takes longer.
+// enough says whether there are answers enough for requireProgress to look at: a slow machine takes
+// longer.
 func (f *flood) enough() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -303,8 +313,9 @@ func sum(counts map[string]int64) (total int64) {
 	return total
 }
 
-// requireProgress looks at the answers of the flood in their order, in five parts or as many as are large
-// enough: in each, every cold town has got some. It knows no clock, so a slow machine does not fail it.
+// requireProgress looks at the answers of the flood in their order, in five parts or as many as are
+// large enough: in each, every cold town has got some. It knows no clock, so a slow machine does
+// not fail it.
 func (f *flood) requireProgress() {
 	f.t.Helper()
 	parts := min(5, len(f.order)/(windowAnswers*(coldTowns+1)))
@@ -312,22 +323,24 @@ func (f *flood) requireProgress() {
 	for part := range parts {
 		window := f.order[part*len(f.order)/parts : (part+1)*len(f.order)/parts]
 		for town := range coldTowns {
-			require.Contains(f.t, window, town, "cold town %d got nothing in part %d of %d", town, part+1, parts)
+			require.Contains(f.t, window, town, "cold town %d got nothing in part %d of %d",
+				town, part+1, parts)
 		}
 	}
 }
 
-// memoryBound is what the server may take beside what it took before: what waits, in the service and in its
-// NATS connection; and for each answer an index entry of its run, and for two minutes the ids of its ten
-// events, by which NATS knows duplicates: 2 KB. All may grow to four times its size before it is collected,
-// as the server's GOGC is 300; the race detector takes more.
+// memoryBound is what the server may take beside what it took before: what waits, in the service
+// and in its NATS connection; and for each answer an index entry of its run, and for two minutes
+// the ids of its ten events, by which NATS knows duplicates: 2 KB. All may grow to four times its
+// size before it is collected, as the server's GOGC is 300; the race detector takes more.
 //
-// It shows that an answer leaves no more than that. It does not show that what waits is bounded: the clients
-// have some 16,000 requests on their way at most, 50 MB, which would fit even if none were refused. That is
-// what TestHeldBytes of the service is for.
+// It shows that an answer leaves no more than that. It does not show that what waits is bounded:
+// the clients have some 16,000 requests on their way at most, 50 MB, which would fit even if none
+// were refused. That is what TestHeldBytes of the service is for.
 func (f *flood) memoryBound() int64 {
 	const pendingMiB = 64 // of what the service has not looked at, and more: see service.Intake
-	const tailMiB = 16    // 2,048 records of 6 KB that wait for a follower, and what was decided of them
+	// 2,048 records of 6 KB that wait for a follower, and what was decided of them.
+	const tailMiB = 16
 	return raceOverhead * 4 * ((heldMiB+pendingMiB+tailMiB)<<20 + 2<<10*f.counts.answered.Load())
 }
 

@@ -19,7 +19,8 @@ func TestPassword(t *testing.T) {
 	require.NoError(t, bcrypt.CompareHashAndPassword([]byte(words[3]), []byte(words[1])))
 	file := accessFile(t, `{"name": "a", "role": "agent", "passwordHash": "`+words[3]+`"}`)
 	out.Reset()
-	require.Zero(t, run(t.Context(), []string{"permissions", "--access", file}, &out, &errs), "%s", &errs)
+	require.Zero(t, run(t.Context(), []string{"permissions", "--access", file}, &out, &errs), "%s",
+		&errs)
 	require.Contains(t, out.String(), words[3])
 	require.NotContains(t, out.String(), words[1])
 }

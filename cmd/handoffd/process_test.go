@@ -19,8 +19,8 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-// onSmallDisk, in the environment for launch, names a directory where handoffd gets a small file system of
-// its own, and onReadOnlyDisk one that it cannot write to.
+// onSmallDisk, in the environment for launch, names a directory where handoffd gets a small file
+// system of its own, and onReadOnlyDisk one that it cannot write to.
 const (
 	onSmallDisk    = "HANDOFFD_TEST_ON_SMALL_DISK"
 	onReadOnlyDisk = "HANDOFFD_TEST_ON_READ_ONLY_DISK"
@@ -35,7 +35,8 @@ func command(self string, env, args []string) *exec.Cmd {
 	for _, v := range env {
 		name, dir, _ := strings.Cut(v, "=")
 		if mount := mounts[name]; mount != "" {
-			return exec.Command("unshare", append([]string{"-rm", "sh", "-c", mount + ` && exec "$@"`, dir, self}, args...)...)
+			return exec.Command("unshare",
+				append([]string{"-rm", "sh", "-c", mount + ` && exec "$@"`, dir, self}, args...)...)
 		}
 	}
 	return exec.Command(self, args...)
@@ -52,13 +53,15 @@ type program struct {
 	err    error         // of its end
 }
 
-// launch starts handoffd with args and waits for its ready line, or for its end. The process ends with the
-// test, however that ends.
+// launch starts handoffd with args and waits for its ready line, or for its end. The process ends
+// with the test, however that ends.
 func launch(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	p := &program{t: t, cmd: command(self, env, args), stderr: &natstest.Buffer{}, ended: make(chan struct{})}
+	p := &program{
+		t: t, cmd: command(self, env, args), stderr: &natstest.Buffer{}, ended: make(chan struct{}),
+	}
 	p.cmd.Env = append(append(os.Environ(), asHandoffd+"=1"), env...)
 	p.cmd.Dir = t.TempDir()
 	p.cmd.Stderr = p.stderr
@@ -75,8 +78,9 @@ func launch(t testing.TB, env []string, args ...string) *program {
 	return p
 }
 
-// follow runs the process from its start to its end. It gets SIGKILL when this thread ends, and so when the
-// tests do without a cleanup, as in the panic of go test -timeout; a process that is stopped gets it too.
+// follow runs the process from its start to its end. It gets SIGKILL when this thread ends, and so
+// when the tests do without a cleanup, as in the panic of go test -timeout; a process that is
+// stopped gets it too.
 func (p *program) follow(started chan<- error, ready chan<- struct{}) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -135,8 +139,8 @@ func operator(t testing.TB, nc *nats.Conn) *nats.Conn {
 // leaves makes TestServersEndWithTheirTest end in the middle.
 const leaves = "HANDOFFD_TEST_LEAVES"
 
-// Servers do not outlive a test that ends without cleaning up: one that runs, one that is stopped, and one
-// with a file system of its own.
+// Servers do not outlive a test that ends without cleaning up: one that runs, one that is stopped,
+// and one with a file system of its own.
 func TestServersEndWithTheirTest(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(leaves) != "" {
@@ -146,7 +150,8 @@ func TestServersEndWithTheirTest(t *testing.T) {
 			launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir()),
 		}
 		if mayMount(t) {
-			servers = append(servers, launch(t, []string{onSmallDisk + "=" + disk}, "--listen", "127.0.0.1:0", "--data", disk))
+			servers = append(servers, launch(t, []string{onSmallDisk + "=" + disk},
+				"--listen", "127.0.0.1:0", "--data", disk))
 		}
 		require.NoError(t, servers[0].cmd.Process.Signal(syscall.SIGSTOP))
 		for _, p := range servers {
@@ -169,7 +174,9 @@ func TestServersEndWithTheirTest(t *testing.T) {
 	}
 	require.GreaterOrEqual(t, len(left), 2, "%s", out)
 	for _, pid := range left {
-		require.Eventually(t, func() bool { return !runs(pid) }, 30*time.Second, 10*time.Millisecond, "%d runs on", pid)
+		require.Eventually(t, func() bool {
+			return !runs(pid)
+		}, 30*time.Second, 10*time.Millisecond, "%d runs on", pid)
 	}
 }
 

@@ -19,7 +19,9 @@ func TestAProjectorRuns(t *testing.T) {
 		args []string
 		runs bool
 	}{{nil, true}, {[]string{"--projector"}, true}, {[]string{"--no-projector"}, false}} {
-		p := launch(t, nil, append([]string{"--listen", "127.0.0.1:0", "--http", "off", "--data", t.TempDir()}, c.args...)...)
+		p := launch(t, nil,
+			append([]string{"--listen", "127.0.0.1:0", "--http", "off", "--data", t.TempDir()},
+				c.args...)...)
 		require.NotEmpty(t, p.url, "%s", p.stderr)
 		require.Equal(t, c.runs, tellsLag(t, p.connect()), "%v", c.args)
 		p.end(syscall.SIGTERM)

@@ -2,5 +2,6 @@
 
 package main
 
-// raceOverhead is how many times the memory a program may take that watches its own memory for races.
+// raceOverhead is how many times the memory a program may take that watches its own memory for
+// races.
 const raceOverhead = 5

@@ -17,8 +17,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// console starts a game server's console that answers a command with what answers sends, and returns
-// its address and the commands that arrive.
+// console starts a game server's console that answers a command with what answers sends, and
+// returns its address and the commands that arrive.
 func console(t *testing.T, answers <-chan string) (address string, commands <-chan string) {
 	t.Helper()
 	listener, err := mc.ListenRCON("127.0.0.1:0")
@@ -58,7 +58,8 @@ func rconConfig(t *testing.T, address, run string) string {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "rcon.json")
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "rcon-password"), []byte("hunter2\n"), 0o600))
-	require.NoError(t, os.WriteFile(name, []byte(`{"address": "`+address+`", "passwordFile": "rcon-password",
+	require.NoError(t,
+		os.WriteFile(name, []byte(`{"address": "`+address+`", "passwordFile": "rcon-password",
 		"timeoutMs": 60000, "commands": {"TOWNSFOLK_TALK": [{"run": "`+run+`"}]}}`), 0o600))
 	return name
 }
@@ -67,9 +68,10 @@ func TestServeSaysWhoApplies(t *testing.T) {
 	t.Parallel()
 	config := rconConfig(t, "127.0.0.1:25575", "say hello")
 	for want, env := range map[string][]string{
-		"apply     local (the built-in rules)":                                  nil,
-		"apply     plugin (asked on worldengine.v1.main.apply.<town token>)":    {"HANDOFFD_APPLY=plugin"},
-		"apply     rcon (the console at 127.0.0.1:25575)":                       {"HANDOFFD_APPLY=rcon", "HANDOFFD_RCON_CONFIG=" + config},
+		"apply     local (the built-in rules)":                               nil,
+		"apply     plugin (asked on worldengine.v1.main.apply.<town token>)": {"HANDOFFD_APPLY=plugin"},
+		"apply     rcon (the console at 127.0.0.1:25575)": {"HANDOFFD_APPLY=rcon",
+			"HANDOFFD_RCON_CONFIG=" + config},
 		"local (the built-in rules); rcon (the console at 127.0.0.1:25575) for": {"HANDOFFD_RCON_CONFIG=" + config},
 	} {
 		p := launch(t, env, "--listen", "127.0.0.1:0", "--data", t.TempDir())
@@ -86,7 +88,8 @@ func TestABadRCONConfig(t *testing.T) {
 	} {
 		data := filepath.Join(t.TempDir(), "data")
 		var out, errs bytes.Buffer
-		require.Equal(t, 1, run(t.Context(), []string{"--data", data, "--rcon-config", config}, &out, &errs))
+		require.Equal(t, 1,
+			run(t.Context(), []string{"--data", data, "--rcon-config", config}, &out, &errs))
 		require.Contains(t, errs.String(), says)
 		require.NotContains(t, errs.String(), "hunter2")
 		require.NoDirExists(t, data)
@@ -102,14 +105,16 @@ func TestKillWhileAConsoleIsInDoubt(t *testing.T) {
 	data := t.TempDir()
 	args := []string{
 		"--listen", "127.0.0.1:0", "--data", data, "--apply", "rcon",
-		"--rcon-config", rconConfig(t, address, "say {argument}"), "--plugin-deadline", "3s", "--plugin-resend", "100ms",
+		"--rcon-config", rconConfig(t, address, "say {argument}"), "--plugin-deadline", "3s",
+		"--plugin-resend", "100ms",
 	}
 	first := launch(t, nil, args...)
 	h := newHammer(t, 1)
 	h.create(first.connect())
 	d := h.towns[0]
 	body := d.next(t)
-	require.NoError(t, first.connect().PublishRequest(wire.Subject("main", "handoff"), "_INBOX.nobody", body))
+	require.NoError(t, first.connect().PublishRequest(wire.Subject("main", "handoff"),
+		"_INBOX.nobody", body))
 	require.Equal(t, "say casual", <-commands)
 	first.end(syscall.SIGKILL)
 	answers <- "" // to nobody
@@ -127,7 +132,8 @@ func TestKillWhileAConsoleIsInDoubt(t *testing.T) {
 		return reply.Header.Get("Nats-Service-Error-Code") == ""
 	}, 30*time.Second, 50*time.Millisecond)
 	require.Contains(t, string(kept), `"reasonCode":"RCON_IN_DOUBT"`)
-	reply, err := nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"town 0"}`), 30*time.Second)
+	reply, err := nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"town 0"}`),
+		30*time.Second)
 	require.NoError(t, err)
 	require.Contains(t, string(reply.Data), d.state.Hash, "the town is as it was")
 

@@ -13,8 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// SIGHUP reads the access file anew: rights that changed hold, connections of users that are gone end, others
-// stay; a file that is not valid changes nothing, and says so.
+// SIGHUP reads the access file anew: rights that changed hold, connections of users that are gone
+// end, others stay; a file that is not valid changes nothing, and says so.
 func TestTheAccessFileIsReloaded(t *testing.T) {
 	t.Parallel()
 	const (
@@ -28,7 +28,8 @@ func TestTheAccessFileIsReloaded(t *testing.T) {
 		"--access", file, "--log-format", "json")
 	require.NotEmpty(t, p.url, "%s", p.stderr)
 	as := func(name, password string) (*nats.Conn, error) {
-		nc, err := nats.Connect(p.url, nats.UserInfo(name, password), nats.CustomInboxPrefix("_INBOX_"+name),
+		nc, err := nats.Connect(p.url, nats.UserInfo(name, password),
+			nats.CustomInboxPrefix("_INBOX_"+name),
 			nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.Timeout(20*time.Second))
 		if err == nil {
 			t.Cleanup(nc.Close)
@@ -41,7 +42,8 @@ func TestTheAccessFileIsReloaded(t *testing.T) {
 		return nc
 	}
 	read := func(nc *nats.Conn) string {
-		reply, err := nc.Request("worldengine.v1.main.town.get", []byte(`{"townId":"town-threatened"}`), 20*time.Second)
+		reply, err := nc.Request("worldengine.v1.main.town.get", []byte(`{"townId":"town-threatened"}`),
+			20*time.Second)
 		require.NoError(t, err)
 		return string(reply.Data)
 	}
@@ -50,18 +52,22 @@ func TestTheAccessFileIsReloaded(t *testing.T) {
 		before := times()
 		require.NoError(t, os.WriteFile(file, []byte(users), 0o600))
 		require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP))
-		require.Eventually(t, func() bool { return times() > before }, 30*time.Second, 10*time.Millisecond, "%s", p.stderr)
+		require.Eventually(t, func() bool {
+			return times() > before
+		}, 30*time.Second, 10*time.Millisecond, "%s", p.stderr)
 	}
 	agent, gone, other := must("mara", sentinel), must("jon", sentinel), must("ida", sentinel)
 	require.Contains(t, read(agent), "snapshotHash")
 	left := make(chan struct{})
 	gone.SetClosedHandler(func(*nats.Conn) { close(left) })
 
-	reload(`{"users": [`+mara+`, {"name": "x"`, `"level":"ERROR","msg":"the access file was not reloaded`)
+	reload(`{"users": [`+mara+`, {"name": "x"`,
+		`"level":"ERROR","msg":"the access file was not reloaded`)
 	require.Contains(t, read(agent), "snapshotHash")
 	must("jon", sentinel).Close()
 
-	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(file), "pw2"), []byte("another secret\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(file), "pw2"),
+		[]byte("another secret\n"), 0o600))
 	reload(`{"users": [`+more+","+ida+","+strings.Replace(lea, `"pw"`, `"pw2"`, 1)+`]}`,
 		`"level":"INFO","msg":"audit: the access file was reloaded".*"added":\["lea"\],"removed":\["jon"\],"changed":\["mara"\],"connectionsEnded":2`)
 	require.Contains(t, read(agent), "FORBIDDEN", "it came back by itself, with other rights")
@@ -96,7 +102,8 @@ func TestSIGHUPWithoutAnAccessFile(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return strings.Contains(p.stderr.String(), "nothing to read again: there is no access file")
 	}, 30*time.Second, 10*time.Millisecond, "%s", p.stderr)
-	reply, err := p.connect().Request("worldengine.v1.main.town.get", []byte(`{"townId":"town-threatened"}`), 20*time.Second)
+	reply, err := p.connect().Request("worldengine.v1.main.town.get",
+		[]byte(`{"townId":"town-threatened"}`), 20*time.Second)
 	require.NoError(t, err)
 	require.Contains(t, string(reply.Data), "snapshotHash")
 	p.end(syscall.SIGTERM)

@@ -26,10 +26,10 @@ type backedUp struct {
 	states   []string // the state then, and each one that followed
 }
 
-// A backup of a world under load has everything that was answered before it began: after a restore into
-// an empty directory every such result is there byte for byte, what is sent again is a duplicate, every town
-// is where it was then or later, a pause holds, a command that a game was applying is brought to its end,
-// and agents go on. Nothing that is derived is ahead of the log.
+// A backup of a world under load has everything that was answered before it began: after a restore
+// into an empty directory every such result is there byte for byte, what is sent again is a
+// duplicate, every town is where it was then or later, a pause holds, a command that a game was
+// applying is brought to its end, and agents go on. Nothing that is derived is ahead of the log.
 func TestRestore(t *testing.T) {
 	t.Parallel()
 	r := newTorture(t, "local")
@@ -41,7 +41,8 @@ func TestRestore(t *testing.T) {
 	p, nc := r.serve(nil, "interval")
 	r.works(p, nc, 600)
 	silent := r.pends(nc)
-	request(t, nc, "control.pause", `{"townId":"town 0","actorId":"o","reason":"to see whether it holds"}`)
+	request(t, nc, "control.pause",
+		`{"townId":"town 0","actorId":"o","reason":"to see whether it holds"}`)
 
 	busy := r.towns[1:]
 	known := map[string]*backedUp{}
@@ -86,8 +87,11 @@ func (r *torture) pends(nc *nats.Conn) town.State {
 	d.id, d.state = r.game.silent, town.NewState(d.state.Snapshot)
 	request(r.t, nc, "town.put", string(d.putOf(d.state, "").body))
 	d.open = d.handoff("executed", "executed", d.state, d.state, handoff.TalkToTownsfolk, "casual")
-	require.NoError(r.t, nc.PublishRequest(wire.Subject("main", "handoff"), nc.NewInbox(), d.open.body))
-	require.Eventually(r.t, func() bool { return pendingRun(r.t, nc, d.id) != "" }, 20*time.Second, 10*time.Millisecond)
+	require.NoError(r.t, nc.PublishRequest(wire.Subject("main", "handoff"),
+		nc.NewInbox(), d.open.body))
+	require.Eventually(r.t, func() bool {
+		return pendingRun(r.t, nc, d.id) != ""
+	}, 20*time.Second, 10*time.Millisecond)
 	return d.state
 }
 
@@ -110,7 +114,9 @@ func (r *torture) backupUnderLoad(
 	defer func() { r.towns = all }()
 	go func() {
 		defer done.Store(true)
-		m, err := backup.Take(r.t.Context(), operator(r.t, nc), dir, backup.Options{Copied: func(backup.Stream) { more(20) }})
+		m, err := backup.Take(r.t.Context(), operator(r.t, nc), dir, backup.Options{
+			Copied: func(backup.Stream) { more(20) },
+		})
 		if err == nil && len(m.Streams) != 5 {
 			err = os.ErrInvalid
 		}
@@ -128,7 +134,8 @@ func (r *torture) backupUnderLoad(
 func (r *torture) restoreTo(data, dir string) {
 	r.t.Helper()
 	var out, errs bytes.Buffer
-	require.Zero(r.t, run(r.t.Context(), []string{"restore", dir, "--data", data}, &out, &errs), "%s", &errs)
+	require.Zero(r.t, run(r.t.Context(), []string{"restore", dir, "--data", data}, &out, &errs), "%s",
+		&errs)
 	require.Contains(r.t, out.String(), "commands being applied: ")
 	require.Empty(r.t, errs.String())
 	r.args[3] = data
@@ -138,10 +145,12 @@ func (r *torture) verifyBackedUp(nc *nats.Conn, d *torturedTown, known *backedUp
 	r.t.Helper()
 	var at struct{ SnapshotHash string }
 	require.NoError(r.t, json.Unmarshal(request(r.t, nc, "town.get", `{"townId":"`+d.id+`"}`), &at))
-	require.True(r.t, slices.Contains(known.states, at.SnapshotHash), "%s is not where it was, or later", d.id)
+	require.True(r.t, slices.Contains(known.states, at.SnapshotHash),
+		"%s is not where it was, or later", d.id)
 	for _, k := range d.accepted[:known.accepted] {
 		var kept struct{ Result json.RawMessage }
-		require.NoError(r.t, json.Unmarshal(request(r.t, nc, "result.get", `{"idempotencyKey":"`+k.key+`"}`), &kept))
+		require.NoError(r.t,
+			json.Unmarshal(request(r.t, nc, "result.get", `{"idempotencyKey":"`+k.key+`"}`), &kept))
 		require.Equal(r.t, k.bytes, string(kept.Result), "an answer was lost")
 		_, again, err := readTortured(&nats.Msg{Data: request(r.t, nc, "handoff", k.wire)})
 		require.NoError(r.t, err)
@@ -153,7 +162,8 @@ func (r *torture) verifyPaused(nc *nats.Conn) {
 	r.t.Helper()
 	d := r.towns[0]
 	var status struct{ Status string }
-	require.NoError(r.t, json.Unmarshal(request(r.t, nc, "control.get", `{"townId":"town 0"}`), &status))
+	require.NoError(r.t,
+		json.Unmarshal(request(r.t, nc, "control.get", `{"townId":"town 0"}`), &status))
 	require.Equal(r.t, "PAUSED", status.Status)
 	r.verifyTown(nc, d)
 	request(r.t, nc, "control.resume", `{"townId":"town 0","actorId":"o","reason":"it does"}`)
@@ -167,7 +177,9 @@ func (r *torture) verifyPending(nc *nats.Conn, before town.State) {
 	id := r.game.silent
 	r.game.silent = ""
 	r.game.mu.Unlock()
-	require.Eventually(r.t, func() bool { return pendingRun(r.t, nc, id) == "" }, 30*time.Second, 20*time.Millisecond)
+	require.Eventually(r.t, func() bool {
+		return pendingRun(r.t, nc, id) == ""
+	}, 30*time.Second, 20*time.Millisecond)
 	var at struct{ DecisionEpoch int64 }
 	require.NoError(r.t, json.Unmarshal(request(r.t, nc, "town.get", `{"townId":"`+id+`"}`), &at))
 	require.Equal(r.t, before.Epoch()+1, at.DecisionEpoch)

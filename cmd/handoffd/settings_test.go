@@ -36,36 +36,41 @@ func refusedStart(t *testing.T, args ...string) string {
 	return p.stderr.String()
 }
 
-// The settings of a world are stored with it: a server that is given none has them, and one that is given
-// others is refused with each difference.
+// The settings of a world are stored with it: a server that is given none has them, and one that is
+// given others is refused with each difference.
 func TestAServerHasTheSettingsOfItsWorld(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	servedOnce(t, "--data", data, "--history-per-town", "2000", "--apply", "plugin", "--dedupe-retention", "24h")
+	servedOnce(t, "--data", data, "--history-per-town", "2000", "--apply", "plugin",
+		"--dedupe-retention", "24h")
 	p := servedOnce(t, "--data", data)
 	said := strings.Join(p.said, "\n")
-	require.Contains(t, said, "settings  history-per-town=2000 dedupe-retention=24h0m0s runevents-retention=720h0m0s "+
-		"runevents-limit=10000000 apply=plugin")
+	require.Contains(t, said,
+		"settings  history-per-town=2000 dedupe-retention=24h0m0s runevents-retention=720h0m0s "+
+			"runevents-limit=10000000 apply=plugin")
 	require.Regexp(t, `apply +plugin \(asked on`, said)
 	servedOnce(t, "--data", data, "--history-per-town", "2000")
 
 	why := refusedStart(t, "--data", data, "--history-per-town", "5000", "--apply", "local")
-	require.Contains(t, why, "--history-per-town 5000, and the world has 2000; --apply local, and the world has plugin")
+	require.Contains(t, why,
+		"--history-per-town 5000, and the world has 2000; --apply local, and the world has plugin")
 	require.Contains(t, why, "handoffctl world settings set")
 	servedOnce(t, "--data", data, "--history-per-town", "5000", "--discard-history")
-	require.Contains(t, strings.Join(servedOnce(t, "--data", data).said, "\n"), "history-per-town=5000")
+	require.Contains(t, strings.Join(servedOnce(t, "--data", data).said, "\n"),
+		"history-per-town=5000")
 }
 
 // checkConfig runs handoffd --check-config.
 func checkConfig(t *testing.T, status int, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
-	require.Equal(t, status, run(t.Context(), append([]string{"--check-config"}, args...), &out, &errs), "%s%s", &out, &errs)
+	require.Equal(t, status, run(t.Context(), append([]string{"--check-config"}, args...), &out,
+		&errs), "%s%s", &out, &errs)
 	return out.String() + errs.String()
 }
 
-// A world of an earlier version has stored no settings: what its streams keep stays, and what would discard
-// some of it is refused with how much, before anything is changed.
+// A world of an earlier version has stored no settings: what its streams keep stays, and what would
+// discard some of it is refused with how much, before anything is changed.
 func TestSettingsThatDiscardAreRefused(t *testing.T) {
 	t.Parallel()
 	archives, err := filepath.Glob("../../testdata/datadirs/*.tar.gz")
@@ -81,24 +86,29 @@ func TestSettingsThatDiscardAreRefused(t *testing.T) {
 			checkConfig(t, 0, append(args, "--discard-history")...))
 		p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
 		require.NotEmpty(t, p.url, "%s", p.stderr)
-		require.Contains(t, checkConfig(t, 0, args...), "settings  not compared with those of the world: "+
-			"server: another server uses this data directory", "while it is served")
+		require.Contains(t, checkConfig(t, 0, args...),
+			"settings  not compared with those of the world: "+
+				"server: another server uses this data directory", "while it is served")
 		requireSound(t, p.connect())
 	}
-	require.Contains(t, checkConfig(t, 0, "--data", filepath.Join(t.TempDir(), "new"), "--history-per-town", "1500"),
+	require.Contains(t, checkConfig(t, 0, "--data", filepath.Join(t.TempDir(), "new"),
+		"--history-per-town", "1500"),
 		"history-per-town=1500 dedupe-retention=720h0m0s")
 }
 
 // A history that becomes shorter is counted town by town.
 func TestAShorterHistoryIsCounted(t *testing.T) {
 	t.Parallel()
-	nats := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--world", "other", "--open")
+	nats := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
+		"--world", "other", "--open")
 	js, err := jetstream.New(nats.connect())
 	require.NoError(t, err)
-	_, err = js.CreateStream(t.Context(), commitlog.StreamConfig("main", 3000, commitlog.DefaultSettings().DedupeRetention, 1))
+	_, err = js.CreateStream(t.Context(),
+		commitlog.StreamConfig("main", 3000, commitlog.DefaultSettings().DedupeRetention, 1))
 	require.NoError(t, err)
 	for i := range 1500 { // of one town, and as many of many
-		for _, subject := range []string{wire.LogSubject("main", "busy"), wire.LogSubject("main", fmt.Sprint("town-", i))} {
+		for _, subject := range []string{wire.LogSubject("main", "busy"),
+			wire.LogSubject("main", fmt.Sprint("town-", i))} {
 			_, err = js.PublishAsync(subject, []byte("{}"))
 			require.NoError(t, err)
 		}
@@ -113,7 +123,8 @@ func TestAShorterHistoryIsCounted(t *testing.T) {
 // A backup has the settings of the world, in its manifest too, and a restored world has them again.
 func TestABackupHasTheSettings(t *testing.T) {
 	t.Parallel()
-	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--history-per-town", "2000", "--apply", "plugin")
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--history-per-town", "2000",
+		"--apply", "plugin")
 	dir := filepath.Join(t.TempDir(), "backup")
 	manifest, err := backup.Take(t.Context(), operator(t, p.connect()), dir, backup.Options{})
 	require.NoError(t, err)
@@ -123,6 +134,8 @@ func TestABackupHasTheSettings(t *testing.T) {
 	require.Equal(t, manifest.Settings, read.Settings)
 	data := filepath.Join(t.TempDir(), "restored")
 	var out, errs bytes.Buffer
-	require.Zero(t, run(t.Context(), []string{"restore", dir, "--data", data}, &out, &errs), "%s", &errs)
-	require.Contains(t, strings.Join(servedOnce(t, "--data", data).said, "\n"), "history-per-town=2000 ")
+	require.Zero(t, run(t.Context(), []string{"restore", dir, "--data", data}, &out, &errs), "%s",
+		&errs)
+	require.Contains(t, strings.Join(servedOnce(t, "--data", data).said, "\n"),
+		"history-per-town=2000 ")
 }

@@ -16,8 +16,9 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-var tortureSlow = flag.Int("torture.slow", 0, "how many rounds of trouble TestSlowNATS and TestStopped make; 0 for one "+
-	"without the troubles that last longer than a whole request may take")
+var tortureSlow = flag.Int("torture.slow", 0,
+	"how many rounds of trouble TestSlowNATS and TestStopped make; 0 for one "+
+		"without the troubles that last longer than a whole request may take")
 
 // mostTrouble is what a trouble may last where -torture.slow is 0.
 const mostTrouble = 5 * time.Second
@@ -29,8 +30,8 @@ type trouble struct {
 	begin func()
 }
 
-// suffer has the towns driven while one trouble comes after another, in an order that the seed draws, and
-// checks that each is answered again when the last has ended.
+// suffer has the towns driven while one trouble comes after another, in an order that the seed
+// draws, and checks that each is answered again when the last has ended.
 func (r *torture) suffer(p *program, nc *nats.Conn, troubles []trouble, end func()) {
 	r.t.Helper()
 	random := rand.New(rand.NewPCG(r.seed, 1))
@@ -41,7 +42,9 @@ func (r *torture) suffer(p *program, nc *nats.Conn, troubles []trouble, end func
 		r.patience += trouble.lasts + time.Second
 	}
 	for range max(*tortureSlow, 1) {
-		random.Shuffle(len(troubles), func(i, j int) { troubles[i], troubles[j] = troubles[j], troubles[i] })
+		random.Shuffle(len(troubles), func(i, j int) {
+			troubles[i], troubles[j] = troubles[j], troubles[i]
+		})
 		var over atomic.Bool
 		go func() {
 			defer over.Store(true)
@@ -57,8 +60,9 @@ func (r *torture) suffer(p *program, nc *nats.Conn, troubles []trouble, end func
 	}
 }
 
-// A NATS that is far away, has a thin line, or says nothing for longer than an append, and a whole request,
-// may take, loses nothing, has nothing carried out twice, and is served again when it comes back.
+// A NATS that is far away, has a thin line, or says nothing for longer than an append, and a whole
+// request, may take, loses nothing, has nothing carried out twice, and is served again when it
+// comes back.
 func TestSlowNATS(t *testing.T) {
 	t.Parallel()
 	for _, apply := range []string{"local", "plugin"} {
@@ -89,7 +93,8 @@ func TestSlowNATS(t *testing.T) {
 	}
 }
 
-// A server that is stopped for seconds, and goes on, loses nothing and has nothing carried out twice.
+// A server that is stopped for seconds, and goes on, loses nothing and has nothing carried out
+// twice.
 func TestStopped(t *testing.T) {
 	t.Parallel()
 	for _, apply := range []string{"local", "plugin"} {

@@ -23,7 +23,8 @@ import (
 )
 
 var (
-	tortureKills = flag.Int("torture.kills", 2, "how often TestTorture kills the server, for each way to apply commands")
+	tortureKills = flag.Int("torture.kills", 2,
+		"how often TestTorture kills the server, for each way to apply commands")
 	tortureTowns = flag.Int("torture.towns", 16, "how many towns it drives at once")
 	tortureSeed  = flag.Uint64("torture.seed", 0, "what its clients draw from; 0 for a random seed")
 )
@@ -45,9 +46,9 @@ type torture struct {
 	starts  uint64
 }
 
-// A server that is killed at any moment, hundreds of times, loses nothing that it has answered, carries
-// out nothing twice, and starts again by itself: after each kill every town, the receipts and the
-// streams are held against a model. `-torture.kills=300 -timeout 1h` is the long form.
+// A server that is killed at any moment, hundreds of times, loses nothing that it has answered,
+// carries out nothing twice, and starts again by itself: after each kill every town, the receipts
+// and the streams are held against a model. `-torture.kills=300 -timeout 1h` is the long form.
 func TestTorture(t *testing.T) {
 	t.Parallel()
 	for apply, points := range map[string][]failpoint.Point{
@@ -191,9 +192,11 @@ func (r *torture) verify() {
 func (r *torture) verifyTown(nc *nats.Conn, d *torturedTown) {
 	r.t.Helper()
 	ask := func(verb, format, value string, v any) {
-		reply, err := nc.Request(wire.Subject("main", verb), fmt.Appendf(nil, format, value), 20*time.Second)
+		reply, err := nc.Request(wire.Subject("main", verb), fmt.Appendf(nil, format, value),
+			20*time.Second)
 		require.NoError(r.t, err)
-		require.Empty(r.t, reply.Header.Get("Nats-Service-Error-Code"), "-torture.seed=%d: %s", r.seed, reply.Data)
+		require.Empty(r.t, reply.Header.Get("Nats-Service-Error-Code"), "-torture.seed=%d: %s",
+			r.seed, reply.Data)
 		require.NoError(r.t, json.Unmarshal(reply.Data, v))
 	}
 	var at struct{ SnapshotHash, PendingRunID string }
@@ -210,7 +213,8 @@ func (r *torture) verifyTown(nc *nats.Conn, d *torturedTown) {
 	}
 }
 
-// verifyGame checks that the game was changed exactly once for each executed handoff, and for no other.
+// verifyGame checks that the game was changed exactly once for each executed handoff, and for no
+// other.
 func (r *torture) verifyGame() {
 	r.t.Helper()
 	executed := 0

@@ -17,8 +17,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// torturedTown is a town with one client, who knows what its state must be and what each answer must
-// say, whenever the server was killed.
+// torturedTown is a town with one client, who knows what its state must be and what each answer
+// must say, whenever the server was killed.
 type torturedTown struct {
 	id, apply string
 	random    *rand.Rand
@@ -33,8 +33,8 @@ type torturedTown struct {
 // keptAnswer is an accepted handoff. bytes is "" where its answer was lost with the server.
 type keptAnswer struct{ key, wire, resultID, bytes string }
 
-// torturedCall is a request with what it must get. again is what a handoff, or a put, may get instead
-// that was carried out before the server was killed.
+// torturedCall is a request with what it must get. again is what a handoff, or a put, may get
+// instead that was carried out before the server was killed.
 type torturedCall struct {
 	kind, verb  string
 	body        []byte
@@ -61,12 +61,16 @@ func (d *torturedTown) next() *torturedCall {
 	switch n := d.random.IntN(100); {
 	case n < 10 && len(d.accepted) > 0:
 		k := d.accepted[d.random.IntN(len(d.accepted))]
-		return &torturedCall{kind: "replay", verb: "handoff", body: []byte(k.wire), want: "duplicate", of: k.resultID, after: d.state}
+		return &torturedCall{
+			kind: "replay", verb: "handoff", body: []byte(k.wire), want: "duplicate",
+			of: k.resultID, after: d.state,
+		}
 	case n < 20 && len(d.before) > 0:
 		at := d.before[d.random.IntN(len(d.before))]
 		return d.handoff("stale", "stale", at, d.state, handoff.AdvanceProject, "bridge")
 	case n < 30:
-		return d.handoff("rejected", "rejected", d.state, d.state, handoff.TalkToTownsfolk, "casual", unmet)
+		return d.handoff("rejected", "rejected", d.state, d.state,
+			handoff.TalkToTownsfolk, "casual", unmet)
 	case n < 40:
 		return d.handoff("failed", "failed", d.state, d.state, handoff.AdvanceProject, "bridge")
 	case n < 50:
@@ -79,7 +83,8 @@ func (d *torturedTown) next() *torturedCall {
 }
 
 func (d *torturedTown) handoff(
-	kind, want string, at, after town.State, command handoff.ProposalType, argument string, pre ...handoff.Precondition,
+	kind, want string, at, after town.State, command handoff.ProposalType, argument string,
+	pre ...handoff.Precondition,
 ) *torturedCall {
 	h, err := handoff.New(handoff.Proposal{
 		Type: command, ActorID: "mayor-1", TownID: d.id, Reason: "Because.", Preconditions: pre,
@@ -119,7 +124,9 @@ func (d *torturedTown) putOf(after town.State, expected string) *torturedCall {
 	if err != nil {
 		panic(err)
 	}
-	return &torturedCall{kind: "put", verb: "town.put", body: body, want: "put", again: again, after: after}
+	return &torturedCall{
+		kind: "put", verb: "town.put", body: body, want: "put", again: again, after: after,
+	}
 }
 
 // errGone says that the server gave no answer.
@@ -135,7 +142,8 @@ func (d *torturedTown) step(ctx context.Context, nc *nats.Conn) error {
 	patient, cancel := context.WithTimeout(ctx, 15*time.Second)
 	defer cancel()
 	reply, err := nc.RequestWithContext(patient, wire.Subject("main", c.verb), c.body)
-	if ctx.Err() == nil && (errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders)) {
+	if ctx.Err() == nil &&
+		(errors.Is(err, context.DeadlineExceeded) || errors.Is(err, nats.ErrNoResponders)) {
 		d.answers["asked again without an answer"]++
 		d.waits = err.Error()
 		return pauseBetween(ctx)
@@ -161,7 +169,8 @@ func (d *torturedTown) step(ctx context.Context, nc *nats.Conn) error {
 	return nil
 }
 
-// pauseBetween is the pause between two tries, as the server asks for it; not for something to happen.
+// pauseBetween is the pause between two tries, as the server asks for it; not for something to
+// happen.
 func pauseBetween(ctx context.Context) error {
 	select {
 	case <-time.After(20 * time.Millisecond):
@@ -191,8 +200,8 @@ func (d *torturedTown) take(c *torturedCall, got string, answer torturedAnswer, 
 // torturedAnswer is what is checked of an answer.
 type torturedAnswer struct{ resultID, state string }
 
-// readTortured returns what an answer is: a status, "put", "503" for all that may be tried again, or an
-// error code.
+// readTortured returns what an answer is: a status, "put", "503" for all that may be tried again,
+// or an error code.
 func readTortured(reply *nats.Msg) (string, torturedAnswer, error) {
 	if status := reply.Header.Get("Nats-Service-Error-Code"); status != "" {
 		var failed struct{ Error struct{ Code string } }

@@ -22,14 +22,16 @@ import (
 
 var (
 	townCount = flag.Int("towns", 4000, "of how many distinct towns a server is asked")
-	townArgs  = flag.String("towns.args", "", "further arguments of that server, such as --runevents-limit=100000")
+	townArgs  = flag.String("towns.args", "",
+		"further arguments of that server, such as --runevents-limit=100000")
 )
 
-// What a town may cost in resident memory, whatever the machine: about twice what was measured with a million
-// of them. slack is what a server may take beside its towns: some 40 MiB are in use, most of them blocks of NATS's
-// storage, and the heap grows to 150-210 MiB before they are collected; more of it with the shadow that the race
-// detector keeps. With a few thousand towns it is most of the bound, and only a leak of tens of kilobytes a
-// town is seen; with a million, one of a kilobyte.
+// What a town may cost in resident memory, whatever the machine: about twice what was measured with
+// a million of them. slack is what a server may take beside its towns: some 40 MiB are in use, most
+// of them blocks of NATS's storage, and the heap grows to 150-210 MiB before they are collected;
+// more of it with the shadow that the race detector keeps. With a few thousand towns it is most of
+// the bound, and only a leak of tens of kilobytes a town is seen; with a million, one of a
+// kilobyte.
 const (
 	mostPerRefusal = 5 << 10 / 2 // an event subject, and the log's subject of the town's refused runs
 	mostPerUnknown = 8           // nothing is kept
@@ -38,22 +40,25 @@ const (
 )
 
 // Of however many distinct towns a server is asked, each request is answered, and the memory of the
-// process stays within what towns that exist and runs that are kept may cost; asking for towns that do not
-// exist costs nothing that stays.
+// process stays within what towns that exist and runs that are kept may cost; asking for towns that
+// do not exist costs nothing that stays.
 func TestManyTowns(t *testing.T) {
 	for _, c := range []struct {
 		name, verb, code string
 		most             int64
 		body             func(n int) []byte
 	}{
-		{"handoffs for unknown towns", "handoff", "", mostPerRefusal, func(n int) []byte { return handoffFor(t, n) }},
+		{"handoffs for unknown towns", "handoff", "", mostPerRefusal, func(n int) []byte {
+			return handoffFor(t, n)
+		}},
 		{"town.get of unknown towns", "town.get", "404", mostPerUnknown, func(n int) []byte {
 			return fmt.Appendf(nil, `{"townId":"town-%d"}`, n)
 		}},
 		{"town.put of new towns", "town.put", "", mostPerTown, func(n int) []byte {
-			return fmt.Appendf(nil, `{"snapshot":{"schemaVersion":"snapshot.v1","day":1,"townId":"town-%d","mission":null,`+
-				`"sideQuests":[],"pressure":{"threat":0,"scarcity":0,"hope":1,"dread":0},"projects":[],`+
-				`"latestNetherEvent":null}}`, n)
+			return fmt.Appendf(nil,
+				`{"snapshot":{"schemaVersion":"snapshot.v1","day":1,"townId":"town-%d","mission":null,`+
+					`"sideQuests":[],"pressure":{"threat":0,"scarcity":0,"hope":1,"dread":0},"projects":[],`+
+					`"latestNetherEvent":null}}`, n)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -70,7 +75,8 @@ func TestManyTowns(t *testing.T) {
 				began := time.Now()
 				a.ask(from, to, c.body)
 				now := p.memory("VmRSS")
-				t.Logf("%8d towns: %4d MiB resident, %4d at most, %5d bytes a town since the first step, %6.0f/s",
+				t.Logf("%8d towns: %4d MiB resident, %4d at most, %5d bytes a town since the first step, "+
+					"%6.0f/s",
 					to, now>>20, p.memory("VmHWM")>>20, (now-first)/int64(to-*townCount/10),
 					float64(to-from)/time.Since(began).Seconds())
 				require.Less(t, now, first+slack+c.most*int64(to))
@@ -85,7 +91,8 @@ func TestManyTowns(t *testing.T) {
 func handoffFor(t testing.TB, n int) []byte {
 	h, err := handoff.New(handoff.Proposal{
 		Type: handoff.AdvanceProject, ActorID: "mayor-1", TownID: fmt.Sprint("town-", n), Priority: 0.5,
-		Reason: "Because.", Args: map[string]string{"projectId": "wall"}, SnapshotHash: strings.Repeat("0", 64),
+		Reason: "Because.", Args: map[string]string{"projectId": "wall"},
+		SnapshotHash: strings.Repeat("0", 64),
 	})
 	if err != nil {
 		t.Error(err)
@@ -184,7 +191,8 @@ func (a *askers) askOne(nc *nats.Conn, body []byte) bool {
 		a.t.Errorf("%s: %s", body, reply.Data)
 	case a.verb == "handoff":
 		var result struct{ ReasonCode string }
-		if json.Unmarshal(reply.Data, &result) != nil || result.ReasonCode != string(handoff.ReasonUnknownTown) {
+		if json.Unmarshal(reply.Data, &result) != nil ||
+			result.ReasonCode != string(handoff.ReasonUnknownTown) {
 			a.t.Errorf("%s: %s", body, reply.Data)
 		}
 	}

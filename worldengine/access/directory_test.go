@@ -76,7 +76,8 @@ func TestRights(t *testing.T) {
 // server replaces the last two bytes by its mark.
 func TestTheMarkIsCertain(t *testing.T) {
 	t.Parallel()
-	const mark = wire.UserHeader + `: {"start":"2026-11-22T01:00:00.123456789Z","host":"127.0.0.1","acc":"CLIENTS","user":"a","rtt":1}`
+	const mark = wire.UserHeader +
+		`: {"start":"2026-11-22T01:00:00.123456789Z","host":"127.0.0.1","acc":"CLIENTS","user":"a","rtt":1}`
 	const forged = wire.UserHeader + `: {"user":"` + nkey + `"}`
 	many := ""
 	for range 120 {

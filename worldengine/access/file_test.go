@@ -34,14 +34,16 @@ func TestReadFile(t *testing.T) {
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "pw"), []byte(sentinel+"\n"), 0o600))
 	file := filepath.Join(dir, "access.json")
 	require.NoError(t, os.WriteFile(file, []byte(`{"users": [
-		{"name": "a", "role": "agent", "passwordHash": "`+hash+`", "towns": ["Town 1"], "actors": ["m"], "read": ["t"]},
+		{"name": "a", "role": "agent", "passwordHash": "`+hash+
+		`", "towns": ["Town 1"], "actors": ["m"], "read": ["t"]},
 		{"name": "p", "role": "plugin", "nkey": "`+nkey+`"},
 		{"name": "o", "role": "operator", "passwordFile": "pw"},
 		{"name": "w", "role": "observer", "passwordEnv": "W"}]}`), 0o600))
 	cfg, err := ReadFile(file, func(name string) (string, bool) { return sentinel + name, true })
 	require.NoError(t, err)
 	require.Equal(t, []User{
-		{Name: "a", Role: Agent, PasswordHash: hash, Towns: []string{"Town 1"}, Actors: []string{"m"}, Read: []string{"t"}},
+		{Name: "a", Role: Agent, PasswordHash: hash, Towns: []string{"Town 1"}, Actors: []string{"m"},
+			Read: []string{"t"}},
 		{Name: "p", Role: Plugin, NKey: nkey},
 		{Name: "o", Role: Operator, Password: sentinel},
 		{Name: "w", Role: Observer, Password: sentinel + "W", PasswordEnv: "W"},
@@ -54,7 +56,9 @@ func TestReadFile(t *testing.T) {
 // Every mistake has its path, and no message quotes what might be a secret.
 func TestWhatIsWrongInAFile(t *testing.T) {
 	t.Parallel()
-	user := func(members string) string { return `{"users": [{"name": "a", "role": "agent", ` + members + `}]}` }
+	user := func(members string) string {
+		return `{"users": [{"name": "a", "role": "agent", ` + members + `}]}`
+	}
 	const ok = `"nkey": "` + nkey + `"`
 	for text, paths := range map[string][]string{
 		`{`:                                    {""},
@@ -64,7 +68,8 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 		`{"users": [1]}`:                       {"/users/0"},
 		`{"user": [], "users": [{}]}`:          {"/user", "/users/0", "/users/0/name", "/users/0/role"},
 		user(`"password": "` + sentinel + `"`): {"/users/0", "/users/0/password"},
-		user(`"passwordHash": "` + sentinel + `"`):                                  {"/users/0/passwordHash"},
+		user(`"passwordHash": "` + sentinel +
+			`"`): {"/users/0/passwordHash"},
 		user(`"nkey": "` + sentinel + `"`):                                          {"/users/0/nkey"},
 		user(`"passwordEnv": "SHORT"`):                                              {"/users/0/passwordEnv"},
 		user(`"passwordEnv": "NONE"`):                                               {"/users/0/passwordEnv"},
@@ -77,15 +82,22 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 		user(ok + `, "read": []`):                                                   {"/users/0/read"},
 		`{"users": [{"name": "a", "role": "operator", "read": ["t"], ` + ok + `}]}`: {"/users/0/read"},
 		user(ok + `, "actors": [""]`):                                               {"/users/0/actors/0"},
-		`{"users": [{"name": "a b", "role": "king", ` + ok + `}]}`:                  {"/users/0/name", "/users/0/role"},
-		`{"users": [{"name": "handoffd-engine", "role": "agent", ` + ok + `}]}`:     {"/users/0/name"},
-		`{"users": [{"name": "a", "role": "observer", "towns": ["t"], "actors": ["m"], ` + ok + `}]}`:         {"/users/0/actors", "/users/0/towns"},
-		`{"users": [{"name": "a", "role": "agent", ` + ok + `}, {"name": "a", "role": "agent", ` + ok + `}]}`: {"/users/1/name", "/users/1/nkey"},
-		`{"tls": {}, "users": [{"name": "a", "role": "agent", ` + ok + `}]}`:                                  {"/tls/certFile", "/tls/keyFile"},
-		`{"tls": {"certFile": "x", "keyFile": "y"}, "users": [{"name": "a", "role": "agent", ` + ok + `}]}`:   {"/tls"},
+		`{"users": [{"name": "a b", "role": "king", ` + ok +
+			`}]}`: {"/users/0/name", "/users/0/role"},
+		`{"users": [{"name": "handoffd-engine", "role": "agent", ` + ok +
+			`}]}`: {"/users/0/name"},
+		`{"users": [{"name": "a", "role": "observer", "towns": ["t"], "actors": ["m"], ` + ok +
+			`}]}`: {"/users/0/actors", "/users/0/towns"},
+		`{"users": [{"name": "a", "role": "agent", ` + ok + `}, {"name": "a", "role": "agent", ` + ok +
+			`}]}`: {"/users/1/name", "/users/1/nkey"},
+		`{"tls": {}, "users": [{"name": "a", "role": "agent", ` + ok +
+			`}]}`: {"/tls/certFile", "/tls/keyFile"},
+		`{"tls": {"certFile": "x", "keyFile": "y"}, "users": [{"name": "a", "role": "agent", ` +
+			ok + `}]}`: {"/tls"},
 	} {
 		_, err := readText(t, text, func(name string) (string, bool) {
-			value := map[string]string{"SHORT": "sentinel-pa", "LINES": sentinel + "\nx", "LONG": sentinel}[name]
+			value := map[string]string{"SHORT": "sentinel-pa", "LINES": sentinel + "\nx",
+				"LONG": sentinel}[name]
 			return value, value != ""
 		})
 		var invalid *schemas.ValidationError

@@ -14,10 +14,14 @@ import (
 // Files that it points to are not followed here.
 func FuzzReadFile(f *testing.F) {
 	for _, seed := range []string{
-		`{"users":[{"name":"a","role":"agent","passwordHash":"` + hash + `","towns":["Town 1"],"actors":["m"]}]}`,
-		`{"users":[{"name":"p","role":"plugin","nkey":"` + nkey + `"},{"name":"o","role":"operator","passwordEnv":"W"}]}`,
-		`{"tls":{"certFile":"","keyFile":7},"users":[{}]}`, `{"users":[{"name":"a","name":"b"}]}`, `{"users":{}}`, `[]`, ``,
-		`{"users":[{"name":"handoffd-x","role":"king","password":"x"}]}`, `{"users":[null,[],"",{"towns":[]}]}`,
+		`{"users":[{"name":"a","role":"agent","passwordHash":"` + hash +
+			`","towns":["Town 1"],"actors":["m"]}]}`,
+		`{"users":[{"name":"p","role":"plugin","nkey":"` + nkey +
+			`"},{"name":"o","role":"operator","passwordEnv":"W"}]}`,
+		`{"tls":{"certFile":"","keyFile":7},"users":[{}]}`, `{"users":[{"name":"a","name":"b"}]}`,
+		`{"users":{}}`, `[]`, ``,
+		`{"users":[{"name":"handoffd-x","role":"king","password":"x"}]}`,
+		`{"users":[null,[],"",{"towns":[]}]}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -57,7 +61,8 @@ func pointsToFiles(tree any) bool {
 	switch v := tree.(type) {
 	case map[string]any:
 		for name, value := range v {
-			if name == "passwordFile" || name == "certFile" || name == "keyFile" || name == "clientCAFile" || pointsToFiles(value) {
+			if name == "passwordFile" || name == "certFile" || name == "keyFile" || name == "clientCAFile" ||
+				pointsToFiles(value) {
 				return true
 			}
 		}

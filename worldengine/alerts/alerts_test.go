@@ -47,7 +47,9 @@ func (w *alertWorld) open(change ...func(*alerts.Config)) *alerts.Alerts {
 }
 
 func aboutHandoff(id string) runevents.Alert {
-	return runevents.Alert{Code: runevents.ApplyInDoubt, RunID: "run", HandoffID: id, Message: "In doubt."}
+	return runevents.Alert{
+		Code: runevents.ApplyInDoubt, RunID: "run", HandoffID: id, Message: "In doubt.",
+	}
 }
 
 // An alert goes into the log of the engine, the stream of alerts, to whoever embeds the engine, and
@@ -73,10 +75,12 @@ func TestAnAlertIsToldEverywhere(t *testing.T) {
 	require.Equal(t, want, all[0])
 	require.Equal(t, all, told)
 	counts, lost := a.Stats()
-	require.Equal(t, map[runevents.AlertCode]int64{"APPLY_IN_DOUBT": 1, "PLUGIN_STATE_INVALID": 1}, counts)
+	require.Equal(t, map[runevents.AlertCode]int64{"APPLY_IN_DOUBT": 1, "PLUGIN_STATE_INVALID": 1},
+		counts)
 	require.Zero(t, lost)
 	lines := strings.Split(log.String(), "\n")
-	require.Contains(t, lines[0], `level=ERROR msg=APPLY_IN_DOUBT severity=P1 runId=run handoffId=h1 alert="In doubt."`)
+	require.Contains(t, lines[0],
+		`level=ERROR msg=APPLY_IN_DOUBT severity=P1 runId=run handoffId=h1 alert="In doubt."`)
 	require.Contains(t, lines[1], "level=WARN msg=PLUGIN_STATE_INVALID severity=P2")
 }
 
@@ -128,8 +132,8 @@ func TestAlertsOutliveTheirStream(t *testing.T) {
 	require.Zero(t, lost)
 }
 
-// What cannot be published before the end is counted as lost, and the end does not wait for it longer
-// than it may.
+// What cannot be published before the end is counted as lost, and the end does not wait for it
+// longer than it may.
 func TestAlertsThatCannotBePublishedAreLost(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)

@@ -48,7 +48,8 @@ func serve(t testing.TB, nc *nats.Conn, engine worldengine.Config) (stop func())
 
 func configOf(nc *nats.Conn, engine worldengine.Config) server.Config {
 	return server.Config{
-		NATS: nc.ConnectedUrl(), World: worlds.Frontier, Engine: engine, Logger: slog.New(slog.DiscardHandler),
+		NATS: nc.ConnectedUrl(), World: worlds.Frontier,
+		Engine: engine, Logger: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -106,7 +107,9 @@ func TestADamagedBackupIsRefused(t *testing.T) {
 	}{
 		"no manifest": {func(path func(string) string) error { return os.Remove(path("manifest.json")) },
 			"has no manifest.json, which is written last"},
-		"half a manifest": {func(path func(string) string) error { return os.Truncate(path("manifest.json"), 700) },
+		"half a manifest": {func(path func(string) string) error {
+			return os.Truncate(path("manifest.json"), 700)
+		},
 			"manifest.json: "},
 		"a stream more": {func(path func(string) string) error {
 			return replace(path("manifest.json"), `WORLD_main_ALERTS`, `../WORLD_main_ALERTS`)
@@ -114,12 +117,19 @@ func TestADamagedBackupIsRefused(t *testing.T) {
 		"another format": {func(path func(string) string) error {
 			return replace(path("manifest.json"), backup.Format, "worldengine-backup.v2")
 		}, `the format is "worldengine-backup.v2"`},
-		"a file is missing": {func(path func(string) string) error { return os.Remove(path(log)) }, log + ": no such file"},
-		"a file is cut off": {func(path func(string) string) error { return os.Truncate(path(log), 1000) },
+		"a file is missing": {func(path func(string) string) error {
+			return os.Remove(path(log))
+		}, log + ": no such file"},
+		"a file is cut off": {func(path func(string) string) error {
+			return os.Truncate(path(log), 1000)
+		},
 			log + " has 1000 bytes"},
-		"a bit is flipped": {func(path func(string) string) error { return flip(path(log)) }, log + " was altered"},
+		"a bit is flipped": {func(path func(string) string) error {
+			return flip(path(log))
+		}, log + " was altered"},
 		"a setting is changed": {func(path func(string) string) error {
-			return replace(path("WORLD_main_LOG/backup.json"), `"max_msgs_per_subject":10000`, `"max_msgs_per_subject":10001`)
+			return replace(path("WORLD_main_LOG/backup.json"), `"max_msgs_per_subject":10000`,
+				`"max_msgs_per_subject":10001`)
 		}, "backup.json was altered"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -153,8 +163,8 @@ func flip(path string) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// A backup of another world, and one where there is such a world, served or not, is refused, and what is
-// there stays as it is.
+// A backup of another world, and one where there is such a world, served or not, is refused, and
+// what is there stays as it is.
 func TestRestoreOverwritesNothing(t *testing.T) {
 	t.Parallel()
 	dir, nc := taken(t), natstest.Connect(t)
@@ -175,8 +185,8 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 	require.Equal(t, before, streams(t, nc))
 }
 
-// As long as a restore has not come to its end nobody serves the world. Run again, it begins anew and
-// comes to its end.
+// As long as a restore has not come to its end nobody serves the world. Run again, it begins anew
+// and comes to its end.
 func TestARestoreIsInterrupted(t *testing.T) {
 	t.Parallel()
 	dir, nc := taken(t), natstest.Connect(t)
@@ -254,12 +264,13 @@ func TestTheLogIsOverwritten(t *testing.T) {
 }
 
 func newTown(n int) string {
-	return fmt.Sprintf(`{"schemaVersion":"snapshot.v1","townId":"town %d","day":0,"mission":null,"sideQuests":[],`+
-		`"pressure":{"threat":0,"scarcity":0,"hope":0,"dread":0},"projects":[],"latestNetherEvent":null}`, n)
+	return fmt.Sprintf(
+		`{"schemaVersion":"snapshot.v1","townId":"town %d","day":0,"mission":null,"sideQuests":[],`+
+			`"pressure":{"threat":0,"scarcity":0,"hope":0,"dread":0},"projects":[],"latestNetherEvent":null}`, n)
 }
 
-// A stream many times larger than what may be on its way comes back byte for byte, also where messages,
-// and so chunks, may be no larger than a few KB.
+// A stream many times larger than what may be on its way comes back byte for byte, also where
+// messages, and so chunks, may be no larger than a few KB.
 func TestALargeStream(t *testing.T) {
 	t.Parallel()
 	from, dir := natstest.Connect(t), t.TempDir()
@@ -306,7 +317,8 @@ func narrow(t testing.TB, maxPayload int32) *nats.Conn {
 	return natstest.Connect(t, func(o *natsserver.Options) { o.MaxPayload = maxPayload })
 }
 
-// The streams of a restored world are those that were backed up: what an operator set of them is kept.
+// The streams of a restored world are those that were backed up: what an operator set of them is
+// kept.
 func TestSettingsAreKept(t *testing.T) {
 	t.Parallel()
 	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()

@@ -31,7 +31,8 @@ func talk(t testing.TB, nc *nats.Conn) string {
 	}
 	ask(t, nc, "town.get", `{"townId":"town-threatened"}`, &at)
 	h, err := handoff.New(handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "town-threatened", Priority: 0.5, Reason: "Because.",
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "town-threatened",
+		Priority: 0.5, Reason: "Because.",
 		Args:         map[string]string{handoff.TalkToTownsfolk.ArgumentName(): "casual"},
 		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
 	})
@@ -49,8 +50,8 @@ func status(t testing.TB, nc *nats.Conn, encoded string) string {
 	return result.Status
 }
 
-// pad fills the log between two commits, with what does not compress: more than is on its way of a snapshot,
-// which every processor compresses a part of.
+// pad fills the log between two commits, with what does not compress: more than is on its way of a
+// snapshot, which every processor compresses a part of.
 func pad(t testing.TB, nc *nats.Conn) {
 	t.Helper()
 	js, err := jetstream.New(nc)
@@ -59,13 +60,15 @@ func pad(t testing.TB, nc *nats.Conn) {
 	for i := range 16 + 4*runtime.GOMAXPROCS(0) {
 		_, _ = rand.Read(body)
 		_, err := js.PublishMsg(t.Context(), &nats.Msg{
-			Subject: fmt.Sprint("world.main.refused.pad", i), Data: body, Header: nats.Header{"Kind": {"put"}},
+			Subject: fmt.Sprint("world.main.refused.pad", i),
+			Data:    body, Header: nats.Header{"Kind": {"put"}},
 		})
 		require.NoError(t, err)
 	}
 }
 
-// takeWhile makes a backup, and lets work be done when the copy of the log has begun and cannot go on.
+// takeWhile makes a backup, and lets work be done when the copy of the log has begun and cannot go
+// on.
 func takeWhile(t testing.TB, nc *nats.Conn, dir string, work func()) *backup.Manifest {
 	t.Helper()
 	begun := make(chan struct{}, 1)
@@ -109,14 +112,16 @@ func oldest(t testing.TB, nc *nats.Conn) uint64 {
 	require.NoError(t, err)
 	log, err := js.Stream(t.Context(), wire.LogStream("main"))
 	require.NoError(t, err)
-	msg, err := log.GetMsg(t.Context(), 1, jetstream.WithGetMsgSubject("world.main.log.town-threatened"))
+	msg, err := log.GetMsg(t.Context(), 1,
+		jetstream.WithGetMsgSubject("world.main.log.town-threatened"))
 	require.NoError(t, err)
 	return msg.Sequence
 }
 
-// A full history goes on while it is copied: its oldest message is copied, leaves, and the next one with it,
-// which is not copied. What the copy has before that hole is not restored, so that the history is one line, and
-// a check of the restored world finds no damage that a repair could take for a loss.
+// A full history goes on while it is copied: its oldest message is copied, leaves, and the next one
+// with it, which is not copied. What the copy has before that hole is not restored, so that the
+// history is one line, and a check of the restored world finds no damage that a repair could take
+// for a loss.
 func TestAHistoryGoesOnWhileItIsCopied(t *testing.T) {
 	t.Parallel()
 	from, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
@@ -130,7 +135,8 @@ func TestAHistoryGoesOnWhileItIsCopied(t *testing.T) {
 	first := oldest(t, from)
 	m := takeWhile(t, from, dir, func() { commit(t, from, 2) })
 	left := oldest(t, from) - 1
-	require.Equal(t, []backup.Left{{Subject: "world.main.log.town-threatened", Before: m.Streams[4].LastSeq}}, m.Left)
+	require.Equal(t,
+		[]backup.Left{{Subject: "world.main.log.town-threatened", Before: m.Streams[4].LastSeq}}, m.Left)
 	require.Less(t, first, left)
 
 	to := natstest.Connect(t)
@@ -151,7 +157,8 @@ func TestAHistoryGoesOnWhileItIsCopied(t *testing.T) {
 	require.Equal(t, "executed", status(t, to, talk(t, to)))
 }
 
-// A manifest that says of anything but a history that it has left the log, or of all of one, is none.
+// A manifest that says of anything but a history that it has left the log, or of all of one, is
+// none.
 func TestWhatLeftIsOfTheLog(t *testing.T) {
 	t.Parallel()
 	whole := taken(t)

@@ -56,7 +56,8 @@ func TestTheVerdictCanBeCompletedBothWays(t *testing.T) {
 	require.Equal(t, handoff.Failed, failed.Status)
 	require.Equal(t, int64(16), *executed.WorldState.DecisionEpoch)
 	require.Equal(t, int64(15), *failed.WorldState.DecisionEpoch)
-	require.Equal(t, check.Handoff(outcometest.Advance(t, "wall"), nil, now), checked, "it is left as it is")
+	require.Equal(t, check.Handoff(outcometest.Advance(t, "wall"), nil, now), checked,
+		"it is left as it is")
 }
 
 // TestTheSameInputsGiveTheSameBytes judges every case a thousand times, eight at a time, over the
@@ -73,7 +74,8 @@ func TestTheSameInputsGiveTheSameBytes(t *testing.T) {
 				all.Go(func() {
 					for range 125 {
 						if v.Want.Status == handoff.Executed {
-							if after, _ := town.DefaultRules().Apply(v.State.Snapshot, &v.Handoff.Proposal); after.Hash != *v.Want.WorldState.SnapshotHash {
+							if after, _ := town.DefaultRules().Apply(v.State.Snapshot,
+								&v.Handoff.Proposal); after.Hash != *v.Want.WorldState.SnapshotHash {
 								t.Errorf("another state: %s", after.Canonical)
 							}
 						}

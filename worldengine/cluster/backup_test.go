@@ -18,8 +18,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A world moves from one machine to a cluster, and from a cluster that is under load to one machine: each
-// time what was answered before the backup is there, and clients go on.
+// A world moves from one machine to a cluster, and from a cluster that is under load to one
+// machine: each time what was answered before the backup is there, and clients go on.
 func TestRestoreToAClusterAndBack(t *testing.T) {
 	one := natstest.Connect(t)
 	stop := serveAlone(t, one)
@@ -63,7 +63,9 @@ func TestRestoreToAClusterAndBack(t *testing.T) {
 // serveAlone serves a world in an unreplicated NATS until the test, or stop, ends it.
 func serveAlone(t testing.TB, nc *nats.Conn) (stop func()) {
 	t.Helper()
-	srv, err := server.Start(t.Context(), server.Config{NATS: nc.ConnectedUrl(), Logger: slog.New(slog.DiscardHandler)})
+	srv, err := server.Start(t.Context(), server.Config{
+		NATS: nc.ConnectedUrl(), Logger: slog.New(slog.DiscardHandler),
+	})
 	require.NoError(t, err)
 	running := true
 	stop = func() {

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A node loses its disk: it comes back without anything, and is given all of it by the others. That it has
-// it is seen when another node is lost right after.
+// A node loses its disk: it comes back without anything, and is given all of it by the others. That
+// it has it is seen when another node is lost right after.
 func TestADiskIsLost(t *testing.T) {
 	long(t)
 	w := startWorld(t, false)

@@ -21,8 +21,8 @@ type world struct {
 	hammer  *hammer
 }
 
-// startWorld starts three engines at once, as three machines do that come up together. Pinned, engine
-// and clients of a node know no other.
+// startWorld starts three engines at once, as three machines do that come up together. Pinned,
+// engine and clients of a node know no other.
 func startWorld(t testing.TB, pinned bool) *world {
 	t.Helper()
 	w := &world{nodes: startNodes(t)}
@@ -86,8 +86,8 @@ func (w *world) finish() {
 	w.t.Logf("%d answers; instead of one came %v", w.hammer.answers(), w.hammer.others())
 }
 
-// Each node is killed in turn under load, the leader of the log first. What was answered is there, and
-// nothing is applied twice.
+// Each node is killed in turn under load, the leader of the log first. What was answered is there,
+// and nothing is applied twice.
 func TestNodesAreKilled(t *testing.T) {
 	long(t)
 	w := startWorld(t, false)
@@ -128,8 +128,8 @@ func TestEnginesAreKilled(t *testing.T) {
 	w.finish()
 }
 
-// A rolling upgrade: engines are drained and started again one by one, then nodes, stopped at once and in
-// lame-duck mode. Nothing fails but what may be asked again.
+// A rolling upgrade: engines are drained and started again one by one, then nodes, stopped at once
+// and in lame-duck mode. Nothing fails but what may be asked again.
 func TestRollingUpgrade(t *testing.T) {
 	long(t)
 	w := startWorld(t, false)

@@ -100,7 +100,8 @@ func report(t testing.TB, what string, gaps []gap) {
 	for _, g := range gaps {
 		all, town = append(all, g.any), append(town, g.town)
 	}
-	t.Logf("%s, %d times: nobody was answered for %s; the worst town for %s", what, len(gaps), spread(all), spread(town))
+	t.Logf("%s, %d times: nobody was answered for %s; the worst town for %s", what, len(gaps),
+		spread(all), spread(town))
 }
 
 // spread is min / median / max.

@@ -19,8 +19,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// hammer drives some towns with one handoff after another each, and knows what their states must be: it
-// is the model that the world is held against. What gets no answer, or 503, is sent again as it is.
+// hammer drives some towns with one handoff after another each, and knows what their states must
+// be: it is the model that the world is held against. What gets no answer, or 503, is sent again as
+// it is.
 type hammer struct {
 	t     testing.TB
 	towns []*driven
@@ -47,8 +48,8 @@ type answered struct{ key, bytes string }
 // requestTimeout is when a client gives an answer up and asks again.
 const requestTimeout = 2 * time.Second
 
-// newHammer makes towns that share the given connections, one of each node's clients, and creates them.
-// Their commands are applied as binding says.
+// newHammer makes towns that share the given connections, one of each node's clients, and creates
+// them. Their commands are applied as binding says.
 func newHammer(t testing.TB, clients []*nats.Conn, towns int, binding string) *hammer {
 	t.Helper()
 	h := &hammer{t: t}
@@ -97,8 +98,8 @@ func (d *driven) note(other string) {
 	d.others[other]++
 }
 
-// step sends the town's handoff in hand, or its next one, and takes the answer. It returns what came
-// instead of one.
+// step sends the town's handoff in hand, or its next one, and takes the answer. It returns what
+// came instead of one.
 func (h *hammer) step(d *driven) string {
 	if d.open == nil {
 		d.open = d.next(h.t)
@@ -124,8 +125,8 @@ func (h *hammer) step(d *driven) string {
 	}
 }
 
-// take checks an answer against the model: whatever happened before, the state must move on by exactly
-// this handoff, once.
+// take checks an answer against the model: whatever happened before, the state must move on by
+// exactly this handoff, once.
 func (h *hammer) take(d *driven, data []byte) string {
 	result, err := handoff.ParseResult(data, schemas.Limits{})
 	if err != nil {
@@ -140,7 +141,8 @@ func (h *hammer) take(d *driven, data []byte) string {
 	after, reason := town.DefaultRules().Apply(d.state.Snapshot, &asked.Proposal)
 	a := answered{key: result.IdempotencyKey}
 	switch {
-	case reason == "" && result.Status == handoff.Executed && *result.WorldState.SnapshotHash == after.Hash:
+	case reason == "" && result.Status == handoff.Executed &&
+		*result.WorldState.SnapshotHash == after.Hash:
 		a.bytes = string(data)
 	case reason == "" && result.Status == handoff.Duplicate: // executed, and the answer did not arrive
 	default:
@@ -157,7 +159,8 @@ func (h *hammer) take(d *driven, data []byte) string {
 
 func (d *driven) next(t testing.TB) []byte {
 	made, err := handoff.New(handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: d.id, Priority: 0.5, Reason: "Because.",
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: d.id,
+		Priority: 0.5, Reason: "Because.",
 		Args:         map[string]string{"talkType": "casual"},
 		SnapshotHash: d.state.Hash, DecisionEpoch: d.state.Epoch(),
 	})
@@ -167,8 +170,9 @@ func (d *driven) next(t testing.TB) []byte {
 	return encoded
 }
 
-// verify ends the load and holds the world against the model: the state of every town, every answer that
-// was ever given, and everything that is derived. others is how many handoffs somebody else had accepted.
+// verify ends the load and holds the world against the model: the state of every town, every answer
+// that was ever given, and everything that is derived. others is how many handoffs somebody else
+// had accepted.
 func (h *hammer) verify(nc *nats.Conn, others int) {
 	h.t.Helper()
 	h.end()

@@ -1,9 +1,10 @@
-// Package cluster_test holds servers of one world against a cluster of three NATS servers whose streams
-// are replicated three times: nodes and engines are processes of their own, are killed, stopped and cut
-// off under load, and nothing that was answered may be lost or applied twice.
+// Package cluster_test holds servers of one world against a cluster of three NATS servers whose
+// streams are replicated three times: nodes and engines are processes of their own, are killed,
+// stopped and cut off under load, and nothing that was answered may be lost or applied twice.
 //
-// A node is NATS with the configuration of docs/operators.md. Each gap in service is logged; run it with
-// -v and -cluster.rounds to measure. Without that the tests that kill, stop or cut off anything are skipped.
+// A node is NATS with the configuration of docs/operators.md. Each gap in service is logged; run it
+// with -v and -cluster.rounds to measure. Without that the tests that kill, stop or cut off
+// anything are skipped.
 package cluster_test
 
 import (
@@ -25,8 +26,10 @@ import (
 )
 
 var (
-	rounds = flag.Int("cluster.rounds", 0, "how often each fault is made on each node to measure it; 0 leaves the long tests out")
-	keep   = flag.String("cluster.logs", "", "directory for the logs of nodes and engines; a temporary one")
+	rounds = flag.Int("cluster.rounds", 0,
+		"how often each fault is made on each node to measure it; 0 leaves the long tests out")
+	keep = flag.String("cluster.logs", "",
+		"directory for the logs of nodes and engines; a temporary one")
 )
 
 // asRole makes the test binary a node or an engine; roleArgument is its configuration or its URL.

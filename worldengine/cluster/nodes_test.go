@@ -62,8 +62,8 @@ func startNodes(t testing.TB) *nodes {
 	return c
 }
 
-// freeAddress finds a port that a node can have now and again after each restart: one below those that
-// the kernel gives to whoever connects.
+// freeAddress finds a port that a node can have now and again after each restart: one below those
+// that the kernel gives to whoever connects.
 func freeAddress(t testing.TB) string {
 	t.Helper()
 	for range 100 {
@@ -77,8 +77,8 @@ func freeAddress(t testing.TB) string {
 	return ""
 }
 
-// configure writes the configuration of docs/operators.md with the addresses of node i. What is added
-// keeps the nodes from telling each other, and clients, of ways that no proxy guards.
+// configure writes the configuration of docs/operators.md with the addresses of node i. What is
+// added keeps the nodes from telling each other, and clients, of ways that no proxy guards.
 func (c *nodes) configure(i int) {
 	c.t.Helper()
 	replace := []string{
@@ -96,7 +96,8 @@ func (c *nodes) configure(i int) {
 			routes = append(routes, "nats://"+link.Address())
 		}
 	}
-	text = before + "no_advertise: true\n  advertise: \"127.0.0.1:9\"\n  routes: [" + strings.Join(routes, ", ") + "]" + after
+	text = before + "no_advertise: true\n  advertise: \"127.0.0.1:9\"\n  routes: [" +
+		strings.Join(routes, ", ") + "]" + after
 	require.NoError(c.t, os.WriteFile(c.config(i), []byte(text), 0o600))
 }
 
@@ -113,7 +114,9 @@ func documentedConfig(t testing.TB) string {
 
 func (c *nodes) data(i int) string { return filepath.Join(c.dir, fmt.Sprint("data", i)) }
 
-func (c *nodes) config(i int) string { return filepath.Join(c.dir, fmt.Sprintf("nats-%d.conf", i+1)) }
+func (c *nodes) config(i int) string {
+	return filepath.Join(c.dir, fmt.Sprintf("nats-%d.conf", i+1))
+}
 
 // start starts a node, which has what it had before. It does not wait.
 func (c *nodes) start(i int) {
@@ -121,8 +124,8 @@ func (c *nodes) start(i int) {
 	c.running[i] = spawn(c.t, c.logs, roleNode, fmt.Sprintf("nats-%d", i+1), c.config(i))
 }
 
-// kill is kill -9; stop and lameDuck are how an operator ends a node: at once, and after its streams and
-// clients were given to others.
+// kill is kill -9; stop and lameDuck are how an operator ends a node: at once, and after its
+// streams and clients were given to others.
 func (c *nodes) kill(i int)     { c.running[i].kill() }
 func (c *nodes) stop(i int)     { c.running[i].signal(syscall.SIGTERM) }
 func (c *nodes) lameDuck(i int) { c.running[i].signal(syscall.SIGUSR2) }

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A node is cut off with its engine and its clients: there nothing is answered any more, the others go
-// on, and once it is back all agree.
+// A node is cut off with its engine and its clients: there nothing is answered any more, the others
+// go on, and once it is back all agree.
 func TestPartition(t *testing.T) {
 	long(t)
 	w := startWorld(t, true)

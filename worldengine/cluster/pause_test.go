@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A pause outlives the loss of any node and any engine: of a town, while all others are served, and of the
-// world. What waits through it is carried out once when it ends.
+// A pause outlives the loss of any node and any engine: of a town, while all others are served, and
+// of the world. What waits through it is carried out once when it ends.
 func TestFaultsWhilePaused(t *testing.T) {
 	long(t)
 	w := startWorld(t, false)
@@ -55,8 +55,8 @@ func TestFaultsWhilePaused(t *testing.T) {
 	w.finish()
 }
 
-// signal gives a signal. What got no answer may have been stored, so that a second one is refused with 409
-// or does nothing.
+// signal gives a signal. What got no answer may have been stored, so that a second one is refused
+// with 409 or does nothing.
 func (w *world) signal(verb string, body map[string]string) {
 	w.t.Helper()
 	var reply struct{ Status string }
@@ -97,8 +97,8 @@ func (h *hammer) counts(towns ...int) (all []int) {
 	return all
 }
 
-// quiet waits until some towns get no answers any more, and returns how many they had: what was in hand
-// when a pause began has come to its end then.
+// quiet waits until some towns get no answers any more, and returns how many they had: what was in
+// hand when a pause began has come to its end then.
 func (h *hammer) quiet(towns ...int) []int {
 	h.t.Helper()
 	last, since := h.counts(towns...), time.Now()

@@ -13,8 +13,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// game is a game server with a plugin that keeps to the protocol. It applies a command at the second
-// request about it, so that a fault finds commands that are being applied.
+// game is a game server with a plugin that keeps to the protocol. It applies a command at the
+// second request about it, so that a fault finds commands that are being applied.
 type game struct {
 	mu      sync.Mutex
 	asked   map[string]int // by applyId
@@ -49,8 +49,9 @@ func play(t testing.TB, nc *nats.Conn) *game {
 	return g
 }
 
-// Nodes and engines are killed while a game applies commands: each command is brought to its end by an
-// engine that lives, and the game was changed once for each handoff that was accepted, and for no other.
+// Nodes and engines are killed while a game applies commands: each command is brought to its end by
+// an engine that lives, and the game was changed once for each handoff that was accepted, and for
+// no other.
 func TestFaultsWhilePluginsAreAsked(t *testing.T) {
 	long(t)
 	w := startWorld(t, false)

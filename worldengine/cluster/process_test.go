@@ -30,9 +30,12 @@ func spawn(t testing.TB, logs, role, name, argument string) *process {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
-	p := &process{t: t, name: name, cmd: exec.Command(self), ready: make(chan struct{}), ended: make(chan struct{})}
+	p := &process{
+		t: t, name: name, cmd: exec.Command(self), ready: make(chan struct{}), ended: make(chan struct{}),
+	}
 	p.cmd.Env = append(os.Environ(), asRole+"="+role, roleArgument+"="+argument)
-	log, err := os.OpenFile(filepath.Join(logs, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(filepath.Join(logs, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY,
+		0o600)
 	require.NoError(t, err)
 	p.cmd.Stderr = log
 	p.stdin, err = p.cmd.StdinPipe()

@@ -21,8 +21,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// TestCluster is the short form of everything: outcomes, reads and races on replicated streams, and an
-// engine that is killed under load.
+// TestCluster is the short form of everything: outcomes, reads and races on replicated streams, and
+// an engine that is killed under load.
 func TestCluster(t *testing.T) {
 	w := startWorld(t, false)
 	state := w.create("market")
@@ -46,7 +46,8 @@ func (w *world) create(id string) town.State {
 			{ID: "bridge", Name: "Bridge", Progress: 0.4, Status: town.Blocked},
 		}})
 	var put struct{ SnapshotHash string }
-	ask(w.t, w.clients[0], "town.put", map[string]any{"snapshot": json.RawMessage(state.Canonical)}, &put)
+	ask(w.t, w.clients[0], "town.put", map[string]any{"snapshot": json.RawMessage(state.Canonical)},
+		&put)
 	require.Equal(w.t, state.Hash, put.SnapshotHash)
 	return state
 }
@@ -60,7 +61,8 @@ type sent struct {
 // send sends a handoff through a node, that is to its engine.
 func (w *world) send(node int, body []byte) sent {
 	w.t.Helper()
-	reply, err := w.clients[node].Request(wire.Subject(wire.DefaultWorld, "handoff"), body, 10*time.Second)
+	reply, err := w.clients[node].Request(wire.Subject(wire.DefaultWorld, "handoff"),
+		body, 10*time.Second)
 	require.NoError(w.t, err)
 	require.Empty(w.t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
 	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
@@ -82,8 +84,8 @@ func (w *world) propose(at town.State, kind handoff.ProposalType, argument, acto
 	return encoded
 }
 
-// outcomes sends each handoff through one node and looks at what it did through the others. It returns
-// how many were accepted.
+// outcomes sends each handoff through one node and looks at what it did through the others. It
+// returns how many were accepted.
 func (w *world) outcomes(state *town.State) int {
 	w.t.Helper()
 	failing := w.propose(*state, handoff.AdvanceProject, "bridge", "mayor-1")
@@ -135,8 +137,8 @@ func (w *world) reads(node int, run string, state town.State) {
 	require.Equal(w.t, runevents.RunCompleted, page.Events[len(page.Events)-1].EventType)
 }
 
-// races sends three handoffs about one state at the same moment, one to each engine: one is executed,
-// the others are judged again on what it left.
+// races sends three handoffs about one state at the same moment, one to each engine: one is
+// executed, the others are judged again on what it left.
 func (w *world) races(state *town.State, n int) int {
 	w.t.Helper()
 	for range n {
@@ -163,13 +165,15 @@ func (w *world) races(state *town.State, n int) int {
 	return n
 }
 
-// guards sees both answers that a replicated stream has for a lost race: the guard is behind what is
-// stored, or behind what is on its way.
+// guards sees both answers that a replicated stream has for a lost race: the guard is behind what
+// is stored, or behind what is on its way.
 func (w *world) guards() {
 	w.t.Helper()
 	js, err := jetstream.New(w.clients[0])
 	require.NoError(w.t, err)
-	_, err = js.CreateStream(w.t.Context(), jetstream.StreamConfig{Name: "GUARDS", Subjects: []string{"guards"}, Replicas: size})
+	_, err = js.CreateStream(w.t.Context(), jetstream.StreamConfig{
+		Name: "GUARDS", Subjects: []string{"guards"}, Replicas: size,
+	})
 	require.NoError(w.t, err)
 	seen := map[jetstream.ErrorCode]int{}
 	eventually(w.t, 20*time.Second, "both answers to a lost race", func(ctx context.Context) error {
@@ -179,7 +183,8 @@ func (w *world) guards() {
 			require.True(w.t, follow.IsWrongLastSequence(err), "%v", err)
 			seen[api.ErrorCode]++
 		}
-		if seen[jetstream.JSErrCodeStreamWrongLastSequence] == 0 || seen[jetstream.JSErrCodeStreamWrongLastSequenceConstant] == 0 {
+		if seen[jetstream.JSErrCodeStreamWrongLastSequence] == 0 ||
+			seen[jetstream.JSErrCodeStreamWrongLastSequenceConstant] == 0 {
 			return errors.New("only one of them")
 		}
 		return nil
@@ -188,7 +193,8 @@ func (w *world) guards() {
 	w.t.Logf("lost races were answered with %v", seen)
 }
 
-// publishAtOnce publishes messages with one guard, and returns the errors of those that it kept out.
+// publishAtOnce publishes messages with one guard, and returns the errors of those that it kept
+// out.
 func publishAtOnce(ctx context.Context, js jetstream.JetStream, n int) []error {
 	s, err := js.Stream(ctx, "GUARDS")
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"worldengine/worldengine/emit"
 )
 
-// TestAnEventIDIsWrittenDownBeforeTheAppend is section 2.5.1, step 2: when the authority is asked for
-// the first time, the durable registry has the eventId already.
+// TestAnEventIDIsWrittenDownBeforeTheAppend is section 2.5.1, step 2: when the authority is asked
+// for the first time, the durable registry has the eventId already.
 func TestAnEventIDIsWrittenDownBeforeTheAppend(t *testing.T) {
 	t.Parallel()
 	nc, _ := startNATS(t, t.TempDir())
@@ -51,8 +51,8 @@ func TestNothingIsEmittedWithoutItsRegistry(t *testing.T) {
 	require.Empty(t, authority.writes())
 }
 
-// TestEventIDsAreDrawnNotDerived: two registries that know nothing of each other have different ids for
-// the same event, both of version 4.
+// TestEventIDsAreDrawnNotDerived: two registries that know nothing of each other have different ids
+// for the same event, both of version 4.
 func TestEventIDsAreDrawnNotDerived(t *testing.T) {
 	t.Parallel()
 	nc, _ := startNATS(t, t.TempDir())

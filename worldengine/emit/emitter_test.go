@@ -28,7 +28,9 @@ type scripted struct {
 }
 
 // serveScript serves a script; behind its end everything is persisted.
-func serveScript(t testing.TB, nc *nats.Conn, script ...func(*nats.Msg, runevents.Write)) *scripted {
+func serveScript(
+	t testing.TB, nc *nats.Conn, script ...func(*nats.Msg, runevents.Write),
+) *scripted {
 	t.Helper()
 	s := &scripted{t: t, script: script}
 	_, err := nc.Subscribe("worldengine.v1.main.run.append", s.answer)
@@ -78,7 +80,8 @@ func refuse(status int, code, retryAfter string) func(*nats.Msg, runevents.Write
 		reply := nats.NewMsg(msg.Reply)
 		reply.Header.Set("Nats-Service-Error-Code", strconv.Itoa(status))
 		reply.Header.Set("Retry-After-Ms", retryAfter)
-		reply.Data = []byte(`{"error":{"code":"` + code + `","message":"No.","details":[{"path":"/events/0","message":"is bad"}]}}`)
+		reply.Data = []byte(`{"error":{"code":"` + code +
+			`","message":"No.","details":[{"path":"/events/0","message":"is bad"}]}}`)
 		_ = msg.RespondMsg(reply)
 	}
 }
@@ -132,7 +135,8 @@ func TestEmitterKeepsItsEventIDs(t *testing.T) {
 	durable := func(c *emit.Config) { c.Registry = openRegistry(t, c.Conn) }
 	e := newEmitter(t, nc, durable)
 	var err error
-	for patience := 200 * time.Millisecond; patience < time.Minute; patience *= 2 { // a busy machine may need more
+	// A busy machine may need more.
+	for patience := 200 * time.Millisecond; patience < time.Minute; patience *= 2 {
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		_, err = e.Emit(ctx, runevents.RunStarted, "", 1, nil)
 		cancel()
@@ -185,7 +189,9 @@ func TestEmitterGivesUp(t *testing.T) {
 	_, err := e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
 	refused, ok := errors.AsType[*emit.AppendError](err)
 	require.True(t, ok, "%v", err)
-	require.Equal(t, []any{409, "INVALID_TRANSITION", "No."}, []any{refused.Status, refused.Code, refused.Message})
+	require.Equal(t, []any{409, "INVALID_TRANSITION", "No."}, []any{
+		refused.Status, refused.Code, refused.Message,
+	})
 	require.ErrorContains(t, err, "/events/0: is bad")
 	for range 2 {
 		_, err = e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)

@@ -39,8 +39,8 @@ func openRegistry(t testing.TB, nc *nats.Conn) *emit.KVRegistry {
 	return r
 }
 
-// Both registries draw one UUID v4 for each (runId, idempotencyKey), whoever asks how often at once,
-// and keep what they adopt.
+// Both registries draw one UUID v4 for each (runId, idempotencyKey), whoever asks how often at
+// once, and keep what they adopt.
 func TestRegistries(t *testing.T) {
 	t.Parallel()
 	nc, _ := startNATS(t, t.TempDir())
@@ -82,7 +82,8 @@ func TestRegistries(t *testing.T) {
 
 		const adopted = "9b2f6a1e-7c4d-4e0b-8a53-1f6f0c9d2e77"
 		require.NoError(t, open().Adopt(t.Context(), identity.RunID, keyOf(1), adopted))
-		require.NoError(t, open().Adopt(t.Context(), identity.RunID, keyOf(99), adopted), "never drawn here")
+		require.NoError(t, open().Adopt(t.Context(), identity.RunID, keyOf(99), adopted),
+			"never drawn here")
 		for _, attempt := range []int64{1, 99} {
 			id, err := open().ID(t.Context(), identity.RunID, keyOf(attempt))
 			require.NoError(t, err)
@@ -115,7 +116,8 @@ func TestRegistryRefusesAndFails(t *testing.T) {
 	t.Parallel()
 	nc, stop := startNATS(t, t.TempDir())
 	r := openRegistry(t, nc)
-	for _, bad := range [][2]string{{"a.b", keyOf(1)}, {"*", keyOf(1)}, {"", keyOf(1)}, {"run", "key"}, {"run", ""}} {
+	for _, bad := range [][2]string{{"a.b", keyOf(1)}, {"*", keyOf(1)}, {"", keyOf(1)},
+		{"run", "key"}, {"run", ""}} {
 		_, err := r.ID(t.Context(), bad[0], bad[1])
 		require.ErrorIs(t, err, emit.ErrRegistry)
 		require.ErrorIs(t, r.Adopt(t.Context(), bad[0], bad[1], "id"), emit.ErrRegistry)

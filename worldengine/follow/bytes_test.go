@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A follower that starts from scratch behind a log of large messages has no more of them on their way than its
-// window in bytes, in and out, so that NATS does not throw its connection out.
+// A follower that starts from scratch behind a log of large messages has no more of them on their
+// way than its window in bytes, in and out, so that NATS does not throw its connection out.
 func TestAWindowInBytes(t *testing.T) {
 	t.Parallel()
 	const messages, size = 300, 500 << 10
@@ -28,7 +28,8 @@ func TestAWindowInBytes(t *testing.T) {
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) { trouble.Add(1) }))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(2048), jetstream.WithPublishAsyncTimeout(10*time.Second))
+	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(2048),
+		jetstream.WithPublishAsyncTimeout(10*time.Second))
 	require.NoError(t, err)
 	log, err := js.Stream(t.Context(), "LOG")
 	require.NoError(t, err)
@@ -40,7 +41,8 @@ func TestAWindowInBytes(t *testing.T) {
 	f, stop := w.run(func(c *Config) {
 		c.JetStream, c.Log = js, log
 		c.Derive = func(msg jetstream.Msg) ([]*nats.Msg, error) {
-			for until := time.Now().Add(time.Second); derived.Load() == 0 && time.Now().Before(until) && held() < bound; {
+			for until := time.Now().Add(time.Second); derived.Load() == 0 &&
+				time.Now().Before(until) && held() < bound; {
 				time.Sleep(time.Millisecond) // the first message takes long, and the others arrive meanwhile
 			}
 			most.Store(max(most.Load(), held()))
@@ -50,7 +52,8 @@ func TestAWindowInBytes(t *testing.T) {
 	})
 	w.wait(f, messages)
 	stop()
-	t.Logf("%d messages of %d bytes followed in %s, at most %d bytes at hand", messages, size, time.Since(began), most.Load())
+	t.Logf("%d messages of %d bytes followed in %s, at most %d bytes at hand", messages, size,
+		time.Since(began), most.Load())
 	require.Less(t, most.Load(), int64(bound))
 	require.Zero(t, trouble.Load(), "disconnected, or a slow consumer")
 	require.Zero(t, f.failures.Load())

@@ -18,14 +18,16 @@ type awayStream struct {
 	asked []time.Time
 }
 
-func (a *awayStream) Info(context.Context, ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+func (a *awayStream) Info(
+	context.Context, ...jetstream.StreamInfoOpt,
+) (*jetstream.StreamInfo, error) {
 	a.asked = append(a.asked, time.Now())
 	return nil, errors.New("nobody answers")
 }
 
-// TestPausesGrowAndAreJittered is the retry policy of the bus: as long as the derived stream does not
-// answer, the pauses double up to a bound, each of them at random between half of that and one and a
-// half; and the follower never gives up.
+// TestPausesGrowAndAreJittered is the retry policy of the bus: as long as the derived stream does
+// not answer, the pauses double up to a bound, each of them at random between half of that and one
+// and a half; and the follower never gives up.
 func TestPausesGrowAndAreJittered(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -32,7 +32,9 @@ func newWorld(t *testing.T) *world {
 		jetstream.WithPublishAsyncTimeout(5*time.Second))
 	require.NoError(t, err)
 	w := &world{t: t, js: js}
-	w.log, err = js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOG", Subjects: []string{"log.>"}})
+	w.log, err = js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "LOG", Subjects: []string{"log.>"},
+	})
 	require.NoError(t, err)
 	w.newDerived()
 	return w
@@ -67,7 +69,8 @@ func derive(msg jetstream.Msg) ([]*nats.Msg, error) {
 	var derived []*nats.Msg
 	for part := range parts(n) {
 		derived = append(derived, &nats.Msg{
-			Subject: fmt.Sprintf("derived.%d", n), Header: nats.Header{}, Data: fmt.Appendf(nil, "%d/%d", n, part),
+			Subject: fmt.Sprintf("derived.%d", n),
+			Header:  nats.Header{}, Data: fmt.Appendf(nil, "%d/%d", n, part),
 		})
 	}
 	return derived, nil
@@ -248,11 +251,15 @@ func TestRecreatesWhenItCan(t *testing.T) {
 	})
 	w.wait(f, 20)
 	require.NoError(t, w.js.DeleteStream(t.Context(), "DERIVED"))
-	_, err := w.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "SQUATTER", Subjects: []string{"derived.>"}})
+	_, err := w.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "SQUATTER", Subjects: []string{"derived.>"},
+	})
 	require.NoError(t, err)
 	f.Restart(20)
 	// Two failed tries: each ends with a pause, which a look at the stream's absence cannot shorten.
-	require.Eventually(t, func() bool { return f.failures.Load() >= 2 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return f.failures.Load() >= 2
+	}, 20*time.Second, 10*time.Millisecond)
 	require.NoError(t, w.js.DeleteStream(t.Context(), "SQUATTER"))
 	w.wait(f, 1)
 	w.derived, err = w.js.Stream(t.Context(), "DERIVED")
@@ -374,7 +381,8 @@ func TestRetention(t *testing.T) {
 func TestIsWrongLastSequence(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[jetstream.ErrorCode]bool{10071: true, 10164: true, 10077: false} {
-		require.Equal(t, want, IsWrongLastSequence(fmt.Errorf("wrapped: %w", &jetstream.APIError{ErrorCode: code})))
+		require.Equal(t, want,
+			IsWrongLastSequence(fmt.Errorf("wrapped: %w", &jetstream.APIError{ErrorCode: code})))
 	}
 	require.False(t, IsWrongLastSequence(errors.New("other")))
 }

@@ -361,7 +361,9 @@ func TestTroubleOfTheStreamIsNoRefusal(t *testing.T) {
 			w.write(0, 12)
 			mend := trouble(w)
 			f, _ := w.run(given.to, func(c *Config) { c.Attempts = 1 })
-			require.Eventually(t, func() bool { return f.failures.Load() >= 3 }, 30*time.Second, 5*time.Millisecond)
+			require.Eventually(t, func() bool {
+				return f.failures.Load() >= 3
+			}, 30*time.Second, 5*time.Millisecond)
 			mend()
 			w.wait(f, 12)
 			w.requireImage(12)

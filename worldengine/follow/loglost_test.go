@@ -30,7 +30,9 @@ func (w *world) putBack(from, to int) {
 	w.t.Helper()
 	require.NoError(w.t, w.js.DeleteStream(w.t.Context(), "LOG"))
 	var err error
-	w.log, err = w.js.CreateStream(w.t.Context(), jetstream.StreamConfig{Name: "LOG", Subjects: []string{"log.>"}})
+	w.log, err = w.js.CreateStream(w.t.Context(), jetstream.StreamConfig{
+		Name: "LOG", Subjects: []string{"log.>"},
+	})
 	require.NoError(w.t, err)
 	w.write(from, to)
 }
@@ -43,8 +45,8 @@ func (w *world) derivedEnd() uint64 {
 	return info.State.LastSeq
 }
 
-// toldOnce starts a follower that has to find its log without what was derived from it, and returns it
-// once it has said so, with what it says from then on.
+// toldOnce starts a follower that has to find its log without what was derived from it, and returns
+// it once it has said so, with what it says from then on.
 func (w *world) toldOnce() (*Follower, chan error) {
 	w.t.Helper()
 	told := make(chan error, 8)
@@ -58,7 +60,8 @@ func (w *world) toldOnce() (*Follower, chan error) {
 	return f, told
 }
 
-// requireStill checks that a follower does nothing and counts nothing as followed, while it goes on trying.
+// requireStill checks that a follower does nothing and counts nothing as followed, while it goes on
+// trying.
 func (w *world) requireStill(f *Follower, end uint64) {
 	w.t.Helper()
 	for failures := f.failures.Load(); f.failures.Load() < failures+2; {
@@ -72,8 +75,8 @@ func (w *world) requireStill(f *Follower, end uint64) {
 	require.Equal(w.t, end, w.derivedEnd(), "nothing is written")
 }
 
-// A log that lost its end is not followed: what comes to it next would not be derived. Once the derived
-// stream has lost the same, the follower goes on by itself.
+// A log that lost its end is not followed: what comes to it next would not be derived. Once the
+// derived stream has lost the same, the follower goes on by itself.
 func TestDoesNotFollowALogThatLostItsEnd(t *testing.T) {
 	t.Parallel()
 	w := newFollowed(t)
@@ -108,7 +111,8 @@ func TestDoesNotFollowALogThatGrewAgain(t *testing.T) {
 	w.requireStill(f, w.derivedEnd())
 }
 
-// A log that lost everything is held back like one that lost its end, though nothing is left to follow.
+// A log that lost everything is held back like one that lost its end, though nothing is left to
+// follow.
 func TestDoesNotFollowALogThatLostEverything(t *testing.T) {
 	t.Parallel()
 	w := newFollowed(t)
@@ -119,8 +123,9 @@ func TestDoesNotFollowALogThatLostEverything(t *testing.T) {
 	w.wait(f, 0)
 }
 
-// A log that is not found for a moment, as behind a new leader, is no reason to tell anybody, however often that
-// happens between times in which it is followed; and one that is lost again is told again.
+// A log that is not found for a moment, as behind a new leader, is no reason to tell anybody,
+// however often that happens between times in which it is followed; and one that is lost again is
+// told again.
 func TestTellsALossThatLasts(t *testing.T) {
 	t.Parallel()
 	told := 0

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A follower ends with its context though a Stop of its messages was lost, as nats.go loses one that comes while
-// it makes the consumer anew, after a NATS server was away.
+// A follower ends with its context though a Stop of its messages was lost, as nats.go loses one
+// that comes while it makes the consumer anew, after a NATS server was away.
 func TestEndsThoughAStopIsLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -21,12 +21,14 @@ func TestEndsThoughAStopIsLost(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(messages.Stop)
 	f := New(Config{
-		JetStream: w.js, Log: w.log, Derived: w.derived, Derive: derive, Logger: slog.New(slog.DiscardHandler),
+		JetStream: w.js, Log: w.log, Derived: w.derived,
+		Derive: derive, Logger: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		ended <- f.relay(ctx, &source{messages: messages}, position{}, false, make(chan delivery, window), newRoom())
+		ended <- f.relay(ctx, &source{messages: messages}, position{}, false,
+			make(chan delivery, window), newRoom())
 	}()
 	cancel()
 	select {

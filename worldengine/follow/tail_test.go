@@ -76,13 +76,15 @@ func TestFollowsTheTail(t *testing.T) {
 	require.Equal(t, int64(50), read.Load())
 }
 
-// A follower that is too slow for the tail reads by itself what that has passed, and comes back to it.
+// A follower that is too slow for the tail reads by itself what that has passed, and comes back to
+// it.
 func TestTooSlowForTheTail(t *testing.T) {
 	t.Parallel()
 	tooSlow(t, tapSize+100, 8)
 }
 
-// The same where the messages are large: a follower that stands still holds no more than tapBytes of them.
+// The same where the messages are large: a follower that stands still holds no more than tapBytes
+// of them.
 func TestTooSlowForTheTailInBytes(t *testing.T) {
 	t.Parallel()
 	const size = 256 << 10
@@ -114,8 +116,8 @@ func tooSlow(t *testing.T, messages, size int) {
 	w.eventually(func() bool { return tail.tapped() == 1 && w.consumers() == 1 }, "it is back")
 }
 
-// A follower that begins anew, as one does for each request while its derived stream is gone, takes nothing of
-// the tail from another.
+// A follower that begins anew, as one does for each request while its derived stream is gone, takes
+// nothing of the tail from another.
 func TestRestartLeavesTheTailToOthers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -139,8 +141,8 @@ func TestRestartLeavesTheTailToOthers(t *testing.T) {
 	}
 }
 
-// Followers go on without a gap and without a repetition where the tail is lost, where they are too slow
-// for it, where they begin anew, and where others race them.
+// Followers go on without a gap and without a repetition where the tail is lost, where they are too
+// slow for it, where they begin anew, and where others race them.
 func TestSeamsOfTheTail(t *testing.T) {
 	t.Parallel()
 	const messages = 3 * tapSize

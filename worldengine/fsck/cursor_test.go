@@ -12,13 +12,16 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-// In a cluster a consumer may be made at a replica of the stream that is behind the leader. It delivers what
-// that replica has, and takes longer to have the rest than a check waits for one batch.
+// In a cluster a consumer may be made at a replica of the stream that is behind the leader. It
+// delivers what that replica has, and takes longer to have the rest than a check waits for one
+// batch.
 func TestCursorReadsWhatALaggingReplicaDoesNotDeliver(t *testing.T) {
 	t.Parallel()
 	js, err := jetstream.New(natstest.Connect(t))
 	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "S", Subjects: []string{"s.>"}})
+	stream, err := js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "S", Subjects: []string{"s.>"},
+	})
 	require.NoError(t, err)
 	const messages = 20
 	for i := range messages {
@@ -46,7 +49,8 @@ func TestCursorReadsWhatALaggingReplicaDoesNotDeliver(t *testing.T) {
 	require.Zero(t, info.State.Consumers, "a cursor leaves no consumer behind")
 }
 
-// laggingReplica is a stream whose next consumers count on all messages, and deliver only the first ones.
+// laggingReplica is a stream whose next consumers count on all messages, and deliver only the first
+// ones.
 type laggingReplica struct {
 	jetstream.Stream
 	consumers int
@@ -69,7 +73,9 @@ type laggingConsumer struct {
 	delivers int
 }
 
-func (c *laggingConsumer) Fetch(batch int, opts ...jetstream.FetchOpt) (jetstream.MessageBatch, error) {
+func (c *laggingConsumer) Fetch(
+	batch int, opts ...jetstream.FetchOpt,
+) (jetstream.MessageBatch, error) {
 	if c.delivers > 0 {
 		batch = min(batch, c.delivers)
 		c.delivers -= batch

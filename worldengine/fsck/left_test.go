@@ -18,17 +18,20 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 1) }
 
-// A run that waits since long, and that no server ends, is found; one that waits since a moment, or has its
-// end, is not.
+// A run that waits since long, and that no server ends, is found; one that waits since a moment, or
+// has its end, is not.
 func TestARunThatIsLeftWaiting(t *testing.T) {
 	t.Parallel()
 	log := logtest.New(t)
 	_, err := log.Commit(t.Context(), logtest.Put(t, 1), 0)
 	require.NoError(t, err)
-	store := runs.New(log, nil, runs.Config{World: "main", Retention: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	store := runs.New(log, nil, runs.Config{
+		World: "main", Retention: time.Hour, Logger: slog.New(slog.DiscardHandler),
+	})
 	runID := uuid.NewString()
 	p := runevents.NewProducer(runevents.Identity{
-		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
+		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: "plan", PlanVersion: "1",
 	}, runevents.Source{Now: time.Now, NewID: uuid.NewString})
 	require.NoError(t, p.OfRun(runevents.RunQueued, nil))
 	_, err = store.Extend(t.Context(), "t", p.Run(), 0, false)
@@ -50,7 +53,9 @@ func TestARunThatIsLeftWaiting(t *testing.T) {
 	found := left(time.Now().Add(time.Second))
 	require.Len(t, found, 1)
 	require.Equal(t, LeftWaiting, found[0].Kind)
-	require.Equal(t, []string{"t", wire.RunSubject("main", runID), "PENDING"}, []string{found[0].Town, found[0].Subject, found[0].Got})
+	require.Equal(t, []string{"t", wire.RunSubject("main", runID), "PENDING"}, []string{
+		found[0].Town, found[0].Subject, found[0].Got,
+	})
 
 	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
 	require.NoError(t, p.OfRun(runevents.RunPaused, map[string]string{"signalId": "signal"}))

@@ -19,7 +19,8 @@ var upgrade = []string{
 	"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
 }
 
-// bridged starts a server with a bridge to a server of WebSockets that remembers the requests it gets.
+// bridged starts a server with a bridge to a server of WebSockets that remembers the requests it
+// gets.
 func bridged(t *testing.T) (s *httpd.Server, b *httpd.Bridge, requests chan *http.Request) {
 	t.Helper()
 	requests = make(chan *http.Request, 1)
@@ -29,7 +30,8 @@ func bridged(t *testing.T) (s *httpd.Server, b *httpd.Bridge, requests chan *htt
 		if err != nil {
 			return
 		}
-		_, _ = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"))
+		_, _ = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " +
+			"websocket\r\n\r\n"))
 		requests <- r
 		_, _ = conn.Read(make([]byte, 1)) // until the bridge closes it
 		conn.Close()
@@ -49,8 +51,9 @@ func TestBridgeKnowsTheClientOfAConnection(t *testing.T) {
 	t.Parallel()
 	s, b, requests := bridged(t)
 	conn := dial(t, s.URL())
-	_, err := io.WriteString(conn, request(s.URL(), "/nats", append(upgrade, "Origin: "+s.URL(), "Cookie: a=b",
-		"X-Forwarded-For: 192.0.2.9")...))
+	_, err := io.WriteString(conn,
+		request(s.URL(), "/nats", append(upgrade, "Origin: "+s.URL(), "Cookie: a=b",
+			"X-Forwarded-For: 192.0.2.9")...))
 	require.NoError(t, err)
 	r := <-requests
 	require.Equal(t, "/somewhere", r.URL.Path)

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A connection that is closed again does not make the bridge forget a later one, which has got its port.
+// A connection that is closed again does not make the bridge forget a later one, which has got its
+// port.
 func TestALinkIsClosedOnce(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

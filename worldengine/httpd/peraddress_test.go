@@ -16,7 +16,8 @@ func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
 	t.Parallel()
 	s := serve(t, func(c *httpd.Config) { c.MaxConnectionsPerAddress = 20 })
 	get := func(conn net.Conn) error {
-		_, _ = io.WriteString(conn, request(s.URL(), "/")) // a connection that is closed shows when it is read
+		// A connection that is closed shows when it is read.
+		_, _ = io.WriteString(conn, request(s.URL(), "/"))
 		_, err := io.ReadFull(conn, make([]byte, len("HTTP/1.1 200 OK")))
 		return err
 	}
@@ -27,12 +28,14 @@ func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
 	}
 	require.Error(t, get(dial(t, s.URL())))
 	require.NoError(t, conns[7].Close())
-	require.Eventually(t, func() bool { return get(dial(t, s.URL())) == nil }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return get(dial(t, s.URL())) == nil
+	}, 30*time.Second, time.Millisecond)
 	require.Error(t, get(dial(t, s.URL())))
 }
 
-// By default an address has a quarter of the connections, and loopback, where a proxy may be, all of them. One
-// browser needs several.
+// By default an address has a quarter of the connections, and loopback, where a proxy may be, all
+// of them. One browser needs several.
 func TestConnectionsOfAnAddressByDefault(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -50,7 +53,8 @@ func TestConnectionsOfAnAddressByDefault(t *testing.T) {
 func TestAddressOf(t *testing.T) {
 	t.Parallel()
 	for at, want := range map[string]string{
-		"192.0.2.7:4": "192.0.2.7", "[2001:db8::1]:4": "2001:db8::/64", "[2001:db8::2]:5": "2001:db8::/64",
+		"192.0.2.7:4":     "192.0.2.7",
+		"[2001:db8::1]:4": "2001:db8::/64", "[2001:db8::2]:5": "2001:db8::/64",
 		"[::ffff:192.0.2.7]:4": "192.0.2.7",
 	} {
 		require.Equal(t, want, httpd.AddressOf(addr(at)))

@@ -27,7 +27,9 @@ func serve(t *testing.T, change ...func(*httpd.Config)) *httpd.Server {
 	}
 	s, err := httpd.Listen(config)
 	require.NoError(t, err)
-	s.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") }))
+	s.Handle("/", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "hello")
+	}))
 	s.Serve()
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
@@ -37,8 +39,11 @@ func serve(t *testing.T, change ...func(*httpd.Config)) *httpd.Server {
 	return s
 }
 
-// ask sends a request with headers, "Name: value", and returns the answer. An empty host is the server's own.
-func ask(t *testing.T, s *httpd.Server, path, host string, lines ...string) (int, http.Header, string) {
+// ask sends a request with headers, "Name: value", and returns the answer. An empty host is the
+// server's own.
+func ask(
+	t *testing.T, s *httpd.Server, path, host string, lines ...string,
+) (int, http.Header, string) {
 	t.Helper()
 	if host == "" {
 		host = s.URL()
@@ -59,7 +64,8 @@ func TestAnswersForbidWhatOtherOriginsBring(t *testing.T) {
 	s := serve(t)
 	for _, path := range []string{"/", "/missing"} {
 		_, header, _ := ask(t, s, path, "")
-		require.Contains(t, header.Get("Content-Security-Policy"), "default-src 'none'; script-src 'self'")
+		require.Contains(t, header.Get("Content-Security-Policy"),
+			"default-src 'none'; script-src 'self'")
 		require.Contains(t, header.Get("Content-Security-Policy"), "frame-ancestors 'none'")
 		require.NotContains(t, header.Get("Content-Security-Policy"), "unsafe")
 		require.Equal(t, "DENY", header.Get("X-Frame-Options"))
@@ -73,7 +79,8 @@ func TestOnlyAddressesAreHostsWithoutAccess(t *testing.T) {
 	t.Parallel()
 	closed, open := serve(t), serve(t, func(c *httpd.Config) { c.AnyHost = true })
 	for host, own := range map[string]bool{
-		"127.0.0.1": true, "127.0.0.1:8480": true, "localhost": true, "localhost:8480": true, "[::1]:8480": true,
+		"127.0.0.1": true, "127.0.0.1:8480": true, "localhost": true,
+		"localhost:8480": true, "[::1]:8480": true,
 		"[::1]": true, "192.0.2.7": true,
 		"evil.example": false, "127.0.0.1.evil.example:8480": false, "localhost.evil.example": false,
 	} {
@@ -99,7 +106,8 @@ func TestRequestsAreBounded(t *testing.T) {
 	large, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.URL(), nil)
 	require.NoError(t, err)
 	large.Header.Set("X-Large", strings.Repeat("x", 32<<10))
-	if answer, err = http.DefaultClient.Do(large); err == nil { // or the connection is gone before the answer is read
+	// Or the connection is gone before the answer is read.
+	if answer, err = http.DefaultClient.Do(large); err == nil {
 		require.NoError(t, answer.Body.Close())
 		require.Equal(t, http.StatusRequestHeaderFieldsTooLarge, answer.StatusCode)
 	}
@@ -132,7 +140,8 @@ func dial(t *testing.T, url string) net.Conn {
 
 // request returns the bytes of a request to the server at url.
 func request(url, path string, lines ...string) string {
-	lines = append([]string{"GET " + path + " HTTP/1.1", "Host: " + strings.TrimPrefix(url, "http://")}, lines...)
+	lines = append([]string{"GET " + path + " HTTP/1.1", "Host: " +
+		strings.TrimPrefix(url, "http://")}, lines...)
 	return strings.Join(lines, "\r\n") + "\r\n\r\n"
 }
 

@@ -10,8 +10,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// BenchmarkHandoff is what is counted of one handoff that a plugin applies, and one commit more than it
-// has.
+// BenchmarkHandoff is what is counted of one handoff that a plugin applies, and one commit more
+// than it has.
 func BenchmarkHandoff(b *testing.B) {
 	m := metrics.New("1.2.3")
 	b.ReportAllocs()

@@ -32,7 +32,8 @@ func filled() *metrics.Metrics {
 	m.Request(wire.TownGet, wire.CodeUnknownTown, time.Millisecond)
 	m.Commit(time.Millisecond)
 	m.Attempt(apply.Plugin, apply.Result{Applied: true}, 300*time.Millisecond)
-	m.Attempt(apply.Plugin, apply.Result{Failed: &apply.Failure{Reason: apply.ReasonPluginUnavailable}}, time.Second)
+	m.Attempt(apply.Plugin,
+		apply.Result{Failed: &apply.Failure{Reason: apply.ReasonPluginUnavailable}}, time.Second)
 	m.Attempt(apply.RCON, apply.InDoubt("cut off"), time.Second)
 	lag := int64(1500)
 	m.Watch(metrics.Source{
@@ -40,15 +41,19 @@ func filled() *metrics.Metrics {
 			return worldengine.Stats{
 				Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
 				ReceiptsFollowed: 40, EventsFollowed: 39, ProjectorLagMs: &lag, AlertsLost: 1,
-				Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, StorageFull: "full", WorldPaused: true, TownsPaused: 4, PluginsAbsent: 2,
+				Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, StorageFull: "full",
+				WorldPaused: true, TownsPaused: 4, PluginsAbsent: 2,
 			}
 		},
 		Overload: func() service.Overload {
-			return service.Overload{Held: 3, HeldBytes: 4096, Refused: map[string]int64{"town": 5}, StrayReplies: 6}
+			return service.Overload{
+				Held: 3, HeldBytes: 4096, Refused: map[string]int64{"town": 5}, StrayReplies: 6,
+			}
 		},
 		Streams: func(context.Context) map[string]metrics.Stream {
 			return map[string]metrics.Stream{
-				"LOG": {Messages: 41, Bytes: 1000, LastSequence: 42}, "DEADLETTER": {Messages: 1, Bytes: 10, LastSequence: 1},
+				"LOG": {Messages: 41, Bytes: 1000, LastSequence: 42}, "DEADLETTER": {Messages: 1,
+					Bytes: 10, LastSequence: 1},
 			}
 		},
 		Disk: func() uint64 { return 1 << 30 },
@@ -67,11 +72,13 @@ func TestMetricsAreClean(t *testing.T) {
 	for _, family := range families {
 		for _, metric := range family.Metric {
 			for _, label := range metric.Label {
-				require.Contains(t, []string{"status", "verb", "code", "reason", "stream", "version", "binding", "outcome"}, label.GetName(),
+				require.Contains(t, []string{"status", "verb", "code", "reason", "stream", "version", "binding",
+					"outcome"}, label.GetName(),
 					"%s: a label with a town, an actor or a run would grow with the world", family.GetName())
 			}
 		}
-		if !strings.HasPrefix(family.GetName(), "go_") && !strings.HasPrefix(family.GetName(), "process_") {
+		if !strings.HasPrefix(family.GetName(), "go_") &&
+			!strings.HasPrefix(family.GetName(), "process_") {
 			require.True(t, strings.HasPrefix(family.GetName(), "handoffd_"), family.GetName())
 		}
 	}
@@ -80,21 +87,29 @@ func TestMetricsAreClean(t *testing.T) {
 func TestMetricsAreServed(t *testing.T) {
 	t.Parallel()
 	recorder := httptest.NewRecorder()
-	filled().Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	filled().Handler(slog.New(slog.DiscardHandler)).ServeHTTP(recorder,
+		httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	require.Equal(t, http.StatusOK, recorder.Code)
 	for _, line := range []string{
-		`handoffd_handoffs_total{status="executed"} 7`, `handoffd_requests_total{code="UNKNOWN_TOWN",verb="town.get"} 1`,
-		`handoffd_requests_total{code="OK",verb="handoff"} 1`, `handoffd_handoff_duration_seconds_count{status="executed"} 1`,
-		`handoffd_handoff_duration_seconds_count{status="stale"} 0`, `handoffd_commit_duration_seconds_count 1`,
+		`handoffd_handoffs_total{status="executed"} 7`,
+		`handoffd_requests_total{code="UNKNOWN_TOWN",verb="town.get"} 1`,
+		`handoffd_requests_total{code="OK",verb="handoff"} 1`,
+		`handoffd_handoff_duration_seconds_count{status="executed"} 1`,
+		`handoffd_handoff_duration_seconds_count{status="stale"} 0`,
+		`handoffd_commit_duration_seconds_count 1`,
 		`handoffd_requests_refused_total{reason="town"} 5`, `handoffd_requests_held_bytes 4096`,
-		`handoffd_log_last_sequence 42`, `handoffd_follower_sequence{stream="RUNEVENTS"} 39`, `handoffd_dead_letters 1`,
-		`handoffd_projector_lag_seconds 1.5`, `handoffd_alerts_total{code="STORAGE_FAILED"} 1`, `handoffd_world_paused 1`,
+		`handoffd_log_last_sequence 42`, `handoffd_follower_sequence{stream="RUNEVENTS"} 39`,
+		`handoffd_dead_letters 1`,
+		`handoffd_projector_lag_seconds 1.5`, `handoffd_alerts_total{code="STORAGE_FAILED"} 1`,
+		`handoffd_world_paused 1`,
 		`handoffd_apply_attempts_total{binding="plugin",outcome="applied"} 1`,
 		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_UNAVAILABLE"} 1`,
 		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_TIMEOUT"} 0`,
 		`handoffd_apply_attempts_total{binding="rcon",outcome="RCON_IN_DOUBT"} 1`,
-		`handoffd_apply_duration_seconds_count{binding="plugin"} 2`, `handoffd_towns_paused 4`, `handoffd_plugins_absent 2`, `handoffd_commands_applying 1`,
-		`handoffd_storage_full 1`, `handoffd_nats_connections 9`, `handoffd_build_info{version="1.2.3"} 1`,
+		`handoffd_apply_duration_seconds_count{binding="plugin"} 2`, `handoffd_towns_paused 4`,
+		`handoffd_plugins_absent 2`, `handoffd_commands_applying 1`,
+		`handoffd_storage_full 1`, `handoffd_nats_connections 9`,
+		`handoffd_build_info{version="1.2.3"} 1`,
 	} {
 		require.Contains(t, recorder.Body.String(), line+"\n")
 	}
@@ -109,7 +124,8 @@ func named(text string) map[string]bool {
 	return names
 }
 
-// The dashboard, the alert rules and the operators' page name metrics that there are; and the page names each.
+// The dashboard, the alert rules and the operators' page name metrics that there are; and the page
+// names each.
 func TestWhatIsDeployedNamesMetricsThatThereAre(t *testing.T) {
 	t.Parallel()
 	families, err := filled().Gatherer().Gather()
@@ -119,12 +135,13 @@ func TestWhatIsDeployedNamesMetricsThatThereAre(t *testing.T) {
 		exist[family.GetName()] = true
 	}
 	files := []string{"../../docs/operators.md"}
-	require.NoError(t, fs.WalkDir(os.DirFS("../../deploy"), ".", func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() {
-			files = append(files, "../../deploy/"+path)
-		}
-		return err
-	}))
+	require.NoError(t,
+		fs.WalkDir(os.DirFS("../../deploy"), ".", func(path string, entry fs.DirEntry, err error) error {
+			if err == nil && !entry.IsDir() {
+				files = append(files, "../../deploy/"+path)
+			}
+			return err
+		}))
 	seen := 0
 	for _, file := range files {
 		data, err := os.ReadFile(file)
@@ -138,7 +155,8 @@ func TestWhatIsDeployedNamesMetricsThatThereAre(t *testing.T) {
 	dashboard, err := os.ReadFile("../../deploy/grafana/handoffd.json")
 	require.NoError(t, err)
 	shown := named(string(dashboard))
-	for _, name := range []string{"apply_attempts_total", "apply_duration_seconds", "towns_paused", "commands_applying"} {
+	for _, name := range []string{"apply_attempts_total", "apply_duration_seconds", "towns_paused",
+		"commands_applying"} {
 		require.True(t, shown["handoffd_"+name], "the dashboard does not show %s", name)
 	}
 	page, err := os.ReadFile("../../docs/operators.md")

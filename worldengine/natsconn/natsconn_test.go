@@ -91,7 +91,8 @@ func certificates(t *testing.T) (ca []byte, certFile, keyFile string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(1),
+		NotBefore:    time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
@@ -142,13 +143,16 @@ func TestInboxOfAUser(t *testing.T) {
 func TestFromEnvironment(t *testing.T) {
 	t.Parallel()
 	env := map[string]string{
-		"NATS_URL": "nats://game", "NATS_USER": "ada", "NATS_PASSWORD": "p", "NATS_TOKEN": "t", "NATS_CREDS": "c",
-		"NATS_NKEY": "n", "NATS_CERT": "cert", "NATS_KEY": "key", "NATS_CA": "ca", "NATS_INBOX_PREFIX": "_INBOX_x",
+		"NATS_URL": "nats://game", "NATS_USER": "ada", "NATS_PASSWORD": "p",
+		"NATS_TOKEN": "t", "NATS_CREDS": "c",
+		"NATS_NKEY": "n", "NATS_CERT": "cert", "NATS_KEY": "key",
+		"NATS_CA": "ca", "NATS_INBOX_PREFIX": "_INBOX_x",
 	}
 	urls, o := FromEnvironment(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
 	require.Equal(t, "nats://game", urls)
 	require.Equal(t, Options{
-		User: "ada", Password: "p", Token: "t", Creds: "c", NKey: "n", TLSCert: "cert", TLSKey: "key", TLSCA: "ca",
+		User: "ada", Password: "p", Token: "t", Creds: "c", NKey: "n", TLSCert: "cert",
+		TLSKey: "key", TLSCA: "ca",
 		Inbox: "_INBOX_x",
 	}, o)
 	urls, o = FromEnvironment(func(string) (string, bool) { return "", false })

@@ -28,13 +28,16 @@ func TestOperatorKeyIsBelieved(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "link.nk")
 	require.NoError(t, os.Symlink(good, link))
 	proxied := filepath.Join(t.TempDir(), "proxied.nk") // of a server that another program passes on
-	require.NoError(t, os.WriteFile(proxied, append(seed, "\n"+OperatorKeyAddress+"127.0.0.1:1\n"...), 0o600))
+	require.NoError(t, os.WriteFile(proxied, append(seed, "\n"+OperatorKeyAddress+"127.0.0.1:1\n"...),
+		0o600))
 	for file, says := range map[string]string{
-		good: "", readable: "0600", empty: "NKey", link: "not a file of this user", proxied: "another address",
+		good: "", readable: "0600", empty: "NKey",
+		link: "not a file of this user", proxied: "another address",
 		good + ".not": "no such file", "operator.nk": "absolute",
 	} {
 		url := startNATS(t, &natsserver.Options{
-			NoAuthUser: "x", Users: []*natsserver.User{{Username: "x"}}, Nkeys: []*natsserver.NkeyUser{{Nkey: public}},
+			NoAuthUser: "x",
+			Users:      []*natsserver.User{{Username: "x"}}, Nkeys: []*natsserver.NkeyUser{{Nkey: public}},
 		})
 		address := "\n" + OperatorKeyAddress + strings.TrimPrefix(url, "nats://") + "\n"
 		switch file {
@@ -70,7 +73,8 @@ func TestLoopback(t *testing.T) {
 	t.Parallel()
 	for url, want := range map[string]bool{
 		"nats://127.0.0.1:4222": true, "nats://localhost:1": true, "tls://[::1]:4222": true,
-		"nats://10.0.0.1:4222": false, "nats://localhost.example.org:1": false, "nats://0.0.0.0:1": false, "::": false,
+		"nats://10.0.0.1:4222": false, "nats://localhost.example.org:1": false,
+		"nats://0.0.0.0:1": false, "::": false,
 	} {
 		require.Equal(t, want, isLoopback(url), url)
 	}

@@ -101,7 +101,8 @@ func TestApplyInDoubt(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			e, g, c := newEngine(t), newGame(), command(t, "a", 1)
-			config := plugin.Config{Apply: func(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+			config := plugin.Config{Apply: func(ctx context.Context,
+				c *apply.Command) (apply.Answer, error) {
 				if _, err := g.apply(ctx, c); err != nil {
 					return apply.Answer{}, err
 				}

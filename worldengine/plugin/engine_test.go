@@ -25,7 +25,8 @@ import (
 
 const threatened = "town-threatened"
 
-// world starts a real engine whose towns are applied by plugins, and returns a connection to its NATS.
+// world starts a real engine whose towns are applied by plugins, and returns a connection to its
+// NATS.
 func world(t *testing.T, policy apply.Policy) *nats.Conn {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Config{
@@ -47,7 +48,8 @@ func world(t *testing.T, policy apply.Policy) *nats.Conn {
 
 func stateOf(t *testing.T, nc *nats.Conn) town.State {
 	t.Helper()
-	msg, err := nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"`+threatened+`"}`), soon)
+	msg, err := nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"`+threatened+`"}`),
+		soon)
 	require.NoError(t, err)
 	var reply struct{ Snapshot json.RawMessage }
 	require.NoError(t, json.Unmarshal(msg.Data, &reply))
@@ -61,7 +63,8 @@ func execute(t *testing.T, nc *nats.Conn) *handoff.Result {
 	t.Helper()
 	before := stateOf(t, nc)
 	h, err := handoff.New(handoff.Proposal{
-		SnapshotHash: before.Hash, DecisionEpoch: before.Epoch(), Type: handoff.AdvanceProject, ActorID: "ada",
+		SnapshotHash: before.Hash, DecisionEpoch: before.Epoch(),
+		Type: handoff.AdvanceProject, ActorID: "ada",
 		TownID: threatened, Reason: "because", Args: map[string]string{"projectId": "wall-perimeter"},
 	})
 	require.NoError(t, err)
@@ -74,15 +77,16 @@ func execute(t *testing.T, nc *nats.Conn) *handoff.Result {
 	return result
 }
 
-// With a real engine: a refusal and another attempt, a doubt that the game clears up, a town that the
-// plugin knows better, and a plugin that is not there.
+// With a real engine: a refusal and another attempt, a doubt that the game clears up, a town that
+// the plugin knows better, and a plugin that is not there.
 func TestWithTheEngine(t *testing.T) {
 	t.Parallel()
 	nc := world(t, apply.Policy{Deadline: 3 * time.Second, Backoff: time.Millisecond})
 	e, g := &engine{t, nc}, newGame()
 	path := filepath.Join(t.TempDir(), "memory")
 	var attempts []int64
-	config := plugin.Config{RetryAfter: time.Millisecond, Recover: g.recover, Towns: []string{threatened},
+	config := plugin.Config{RetryAfter: time.Millisecond, Recover: g.recover,
+		Towns: []string{threatened},
 		Apply: func(ctx context.Context, c *apply.Command) (apply.Answer, error) {
 			attempts = append(attempts, c.LogicalAttemptID)
 			switch len(attempts) {

@@ -19,7 +19,8 @@ import (
 // wall stands for the blocks of a game server.
 type wall struct{ blocks map[string]int }
 
-// build is what a plugin does for a command: it decides by type and args, never by the command's text.
+// build is what a plugin does for a command: it decides by type and args, never by the command's
+// text.
 func (w *wall) build(_ context.Context, c *apply.Command) (apply.Answer, error) {
 	if c.Argument() != "wall-perimeter" {
 		return apply.Refuse(c, "UNKNOWN_BUILDING", "This server has no blueprint of it.", false), nil
@@ -62,7 +63,8 @@ func Example() {
 	}
 
 	for range 2 { // the same applyId: built once, answered twice
-		reply, err := nc.Request("worldengine.v1.main.apply.town-threatened", exampleCommand(), 10*time.Second)
+		reply, err := nc.Request("worldengine.v1.main.apply.town-threatened", exampleCommand(),
+			10*time.Second)
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -66,10 +66,12 @@ func TestAFileRemembers(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "memory")
 	file := open(t, path, plugin.FileConfig{})
 	told := record(2, apply.Refused)
-	told.Answer.ReasonCode, told.Answer.Message, told.Answer.Retryable = "PROTECTED_AREA", "line\nline", true
+	told.Answer.ReasonCode, told.Answer.Message, told.Answer.Retryable = "PROTECTED_AREA",
+		"line\nline", true
 	snapshot := record(3, apply.Applied)
 	snapshot.Answer.Snapshot = []byte(`{"day":4}`)
-	put(t, file, record(1, ""), record(2, ""), told, record(3, ""), snapshot, record(4, ""), record(5, apply.Busy))
+	put(t, file, record(1, ""), record(2, ""), told, record(3, ""), snapshot, record(4, ""),
+		record(5, apply.Busy))
 	for range 2 {
 		holds(t, file, record(1, ""), told, snapshot, record(4, ""), record(5, apply.Busy))
 		require.Equal(t, []plugin.Record{record(1, ""), record(4, "")}, file.Begun())
@@ -96,8 +98,8 @@ func TestAnAnswerIsOneLine(t *testing.T) {
 	require.Equal(t, 2, strings.Count(string(data), "\n"))
 }
 
-// A crash may leave any part of the last record. What was confirmed before it is there, and the next
-// record is a line of its own.
+// A crash may leave any part of the last record. What was confirmed before it is there, and the
+// next record is a line of its own.
 func TestATornRecordIsCutOffAtEveryByte(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
@@ -160,7 +162,8 @@ func TestWhatIsNoMemoryIsLeftAlone(t *testing.T) {
 	}
 	_, err := plugin.OpenFile(t.TempDir(), quiet(plugin.FileConfig{}))
 	require.ErrorContains(t, err, "the memory cannot be read")
-	_, err = plugin.OpenFile(filepath.Join(t.TempDir(), "missing", "memory"), quiet(plugin.FileConfig{}))
+	_, err = plugin.OpenFile(filepath.Join(t.TempDir(), "missing", "memory"),
+		quiet(plugin.FileConfig{}))
 	require.Error(t, err)
 }
 
@@ -190,7 +193,9 @@ func TestAFileForgetsTheOldest(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "memory")
 	now := started
-	config := plugin.FileConfig{MaxRecords: 3, Retention: time.Hour, Now: func() time.Time { return now }}
+	config := plugin.FileConfig{MaxRecords: 3, Retention: time.Hour, Now: func() time.Time {
+		return now
+	}}
 	file := open(t, path, config)
 	put(t, file, record(0, ""))
 	for n := 1; n <= 6; n++ {

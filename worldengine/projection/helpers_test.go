@@ -128,7 +128,8 @@ type watched struct {
 func (b *bus) run(change ...func(*projection.Config)) *watched {
 	w := &watched{t: b.t}
 	config := projection.Config{
-		Source:    projection.Source{Stream: streamName, Subject: subject("*")}, // each event mentions its run
+		// Each event mentions its run.
+		Source:    projection.Source{Stream: streamName, Subject: subject("*")},
 		JetStream: b.js, Stream: streamName, Subject: subject, Logger: slog.New(slog.DiscardHandler),
 		Alert: func(a runevents.Alert) {
 			w.mu.Lock()

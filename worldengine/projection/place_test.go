@@ -50,12 +50,14 @@ func TestAPlace(t *testing.T) {
 	p.look(5, 0, at(30))
 	require.Zero(t, p.behind(), "the last one was removed")
 
-	require.Equal(t, uint64(100), p.enter(streamInfo(at(0), 200), at(40), 10), "the same stream goes on")
+	require.Equal(t, uint64(100), p.enter(streamInfo(at(0), 200), at(40), 10),
+		"the same stream goes on")
 	p.begin(3)
 	require.Equal(t, uint64(3), p.behind())
 	require.Equal(t, at(30), p.since())
 	require.Equal(t, uint64(41), p.enter(streamInfo(at(0), 50), at(50), 10), "it has lost its tail")
-	require.Equal(t, uint64(1), p.enter(streamInfo(at(55), 7), at(60), 10), "another one is read from its beginning")
+	require.Equal(t, uint64(1), p.enter(streamInfo(at(55), 7), at(60), 10),
+		"another one is read from its beginning")
 	p.begin(7)
 	require.Equal(t, uint64(7), p.behind())
 	require.Equal(t, at(60), p.since())

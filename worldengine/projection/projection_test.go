@@ -55,7 +55,9 @@ func TestAnInvalidTransitionIsAnAlert(t *testing.T) {
 	s := w.reaches("run", 5)
 	require.Equal(t, runevents.Inconsistent, s.Metadata.Consistency)
 	a := w.alerts[0]
-	require.Equal(t, []any{"run", int64(4), records[3].PersistedAt, "PENDING", "SUCCESS", "1970-01-01T00:00:01.000Z"},
+	require.Equal(t, []any{
+		"run", int64(4), records[3].PersistedAt, "PENDING", "SUCCESS", "1970-01-01T00:00:01.000Z",
+	},
 		[]any{a.RunID, a.RunSeq, a.PersistedAt, a.PriorState, a.AttemptedState, a.At})
 }
 
@@ -107,18 +109,21 @@ func TestASampleOfRunsIsProjected(t *testing.T) {
 func TestASourceThatMentionsSomeEvents(t *testing.T) {
 	t.Parallel()
 	b := newBus(t)
-	_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOG", Subjects: []string{"log.*.*"}})
+	_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "LOG", Subjects: []string{"log.*.*"},
+	})
 	require.NoError(t, err)
 	arrived := make(chan struct{})
 	w := b.run(func(c *projection.Config) {
-		c.Source = projection.Source{Stream: "LOG", Subject: "log.run.*", Wait: func(ctx context.Context, _ uint64) error {
-			select {
-			case <-arrived:
-				return nil
-			case <-ctx.Done():
-				return ctx.Err()
-			}
-		}}
+		c.Source = projection.Source{Stream: "LOG", Subject: "log.run.*",
+			Wait: func(ctx context.Context, _ uint64) error {
+				select {
+				case <-arrived:
+					return nil
+				case <-ctx.Done():
+					return ctx.Err()
+				}
+			}}
 	})
 	records, done := lifecycle("run"), int64(0)
 	for _, part := range [][]runevents.Record{records[:3], records[3:8], records[8:]} {
@@ -142,7 +147,9 @@ func TestASourceThatMentionsSomeEvents(t *testing.T) {
 func TestWhatMentionsNothing(t *testing.T) {
 	t.Parallel()
 	b := newBus(t)
-	_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{Name: "LOG", Subjects: []string{"log.*"}})
+	_, err := b.js.CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: "LOG", Subjects: []string{"log.*"},
+	})
 	require.NoError(t, err)
 	var waited atomic.Int64
 	w := b.run(func(c *projection.Config) {
@@ -155,12 +162,16 @@ func TestWhatMentionsNothing(t *testing.T) {
 	b.publish(lifecycle("own")...)
 	b.publish(lifecycle("others")...)
 	for range 3 {
-		_, err := b.js.PublishMsg(t.Context(), &nats.Msg{Subject: "log.own", Header: nats.Header{"By": {"engine"}}})
+		_, err := b.js.PublishMsg(t.Context(), &nats.Msg{
+			Subject: "log.own", Header: nats.Header{"By": {"engine"}},
+		})
 		require.NoError(t, err)
 	}
 	w.settles()
 	require.Zero(t, waited.Load())
-	_, err = b.js.PublishMsg(t.Context(), &nats.Msg{Subject: "log.others", Header: nats.Header{"By": {"another"}}})
+	_, err = b.js.PublishMsg(t.Context(), &nats.Msg{
+		Subject: "log.others", Header: nats.Header{"By": {"another"}},
+	})
 	require.NoError(t, err)
 	w.reaches("others", 10)
 	_, held := w.Snapshot("own")
@@ -185,7 +196,8 @@ func TestAGapIsAnAlert(t *testing.T) {
 	w.settles()
 }
 
-// Of a run whose beginning was discarded before it was seen nothing is projected, and nothing is told.
+// Of a run whose beginning was discarded before it was seen nothing is projected, and nothing is
+// told.
 func TestARunWhoseBeginningWasDiscarded(t *testing.T) {
 	t.Parallel()
 	b := newBus(t)
@@ -254,7 +266,8 @@ func TestDamageIsSkipped(t *testing.T) {
 	b.publish(records[4:]...)
 	require.Equal(t, int64(10), w.reaches("run", 10).LastEventSeq)
 	require.Equal(t, []string{
-		"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED run-5", "INVALID_TRANSITION run-5", "PROJECTOR_CAUSAL_VIOLATION run-5",
+		"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED run-5", "INVALID_TRANSITION run-5",
+		"PROJECTOR_CAUSAL_VIOLATION run-5",
 	}, w.codes())
 	w.settles()
 }
@@ -293,13 +306,15 @@ func TestItSurvivesTheStream(t *testing.T) {
 	w.reaches("second", 10)
 	w.reaches("third", 5)
 	w.settles()
-	require.Equal(t, []string{"INVALID_TRANSITION third-5", "PROJECTOR_CAUSAL_VIOLATION third-5"}, w.codes())
+	require.Equal(t, []string{"INVALID_TRANSITION third-5", "PROJECTOR_CAUSAL_VIOLATION third-5"},
+		w.codes())
 }
 
 func TestItSurvivesNATS(t *testing.T) {
 	t.Parallel()
 	server := newMortal(t)
-	nc, err := nats.Connect(server.server.ClientURL(), nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	nc, err := nats.Connect(server.server.ClientURL(), nats.MaxReconnects(-1),
+		nats.ReconnectWait(10*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	b := busOn(t, nc)

@@ -26,7 +26,8 @@ func newStore(t *testing.T, records []runevents.Record) *store {
 	for i := range records {
 		data, err := records[i].AppendJSON(nil)
 		require.NoError(t, err)
-		for subject, body := range map[string][]byte{"events.t." + records[i].RunID: data, "events.t.other": []byte("x")} {
+		for subject, body := range map[string][]byte{"events.t." + records[i].RunID: data,
+			"events.t.other": []byte("x")} {
 			_, err = js.Publish(t.Context(), subject, body)
 			require.NoError(t, err)
 		}
@@ -42,9 +43,12 @@ func newStore(t *testing.T, records []runevents.Record) *store {
 
 // someRun is a run with a gap behind its fourth event.
 func someRun() []runevents.Record {
-	run := runevents.Run{FirstSeq: 1, Identity: runevents.Identity{RunID: "run", PlanID: "p", PlanVersion: "1"}}
+	run := runevents.Run{
+		FirstSeq: 1, Identity: runevents.Identity{RunID: "run", PlanID: "p", PlanVersion: "1"},
+	}
 	for i, event := range []runevents.EventType{
-		runevents.RunStarted, runevents.StepStarted, runevents.StepCompleted, "Told", runevents.RunPaused, runevents.RunResumed,
+		runevents.RunStarted, runevents.StepStarted, runevents.StepCompleted, "Told", runevents.RunPaused,
+		runevents.RunResumed,
 	} {
 		e := runevents.Event{EventID: fmt.Sprint(i), EventType: event, LogicalAttemptID: 1}
 		if event.OfStep() {
@@ -141,8 +145,8 @@ func (c *counting) GetMsg(
 	return c.Stream.GetMsg(ctx, seq, opts...)
 }
 
-// A run whose beginning was discarded is refused without reading what is left of it, which a batch with each
-// of its events would do again.
+// A run whose beginning was discarded is refused without reading what is left of it, which a batch
+// with each of its events would do again.
 func TestADiscardedRunIsNotReadToItsEnd(t *testing.T) {
 	t.Parallel()
 	s := newStore(t, someRun())
@@ -159,7 +163,9 @@ func TestBothModesOfAResync(t *testing.T) {
 	t.Parallel()
 	records := someRun()
 	s := newStore(t, records)
-	want, _, err := runevents.Resync(t.Context(), s, runevents.ResyncRequest{Mode: runevents.Full, RunID: "run"})
+	want, _, err := runevents.Resync(t.Context(), s, runevents.ResyncRequest{
+		Mode: runevents.Full, RunID: "run",
+	})
 	require.NoError(t, err)
 	require.Equal(t, records[5].RunSeq, want.LastEventSeq)
 	for held := range len(records) + 1 {

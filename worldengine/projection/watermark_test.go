@@ -13,8 +13,8 @@ import (
 // keeps has a Runner keep its watermark, and look back at one event only.
 func keeps(config *projection.Config) { config.Bucket, config.Lookback = "PROJECTOR", 1 }
 
-// A Runner goes on from the watermark of the one before, however much has come meanwhile: it misses no
-// event, and looks at no earlier one.
+// A Runner goes on from the watermark of the one before, however much has come meanwhile: it misses
+// no event, and looks at no earlier one.
 func TestItGoesOnFromItsWatermark(t *testing.T) {
 	t.Parallel()
 	b := newBus(t)
@@ -44,7 +44,8 @@ func TestItGoesOnFromItsWatermark(t *testing.T) {
 	require.Empty(t, third.codes())
 }
 
-// The watermark of a stream that was made again is of no use: the new one is read from its beginning.
+// The watermark of a stream that was made again is of no use: the new one is read from its
+// beginning.
 func TestAWatermarkOfAnotherStream(t *testing.T) {
 	t.Parallel()
 	b := newBus(t)

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// fairModel says in the plainest way who may have a slot: it counts by going through all that is held.
+// fairModel says in the plainest way who may have a slot: it counts by going through all that is
+// held.
 type fairModel struct {
 	perTown, total int
 	held           []string        // the town of each task that is submitted and not finished
@@ -46,8 +47,8 @@ func (q *Queue[T]) finish(townID string) {
 	q.finished(q.towns[townID])
 }
 
-// Whatever busy towns do, a slot is given and refused as in the model; a town without tasks gets one as
-// long as any is free; and towns with more than one task never hold all of them.
+// Whatever busy towns do, a slot is given and refused as in the model; a town without tasks gets
+// one as long as any is free; and towns with more than one task never hold all of them.
 func TestPlacesAreSharedAsInTheModel(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(7, 7))

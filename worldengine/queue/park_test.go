@@ -67,7 +67,8 @@ func TestFirst(t *testing.T) {
 	require.NoError(t, q.SubmitFirst("nobody's", func(context.Context) {}))
 }
 
-// What is submitted first while a worker has the town comes before the task that the worker gives back.
+// What is submitted first while a worker has the town comes before the task that the worker gives
+// back.
 func TestFirstWhileATaskGoesBack(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 2, 8, 8)
@@ -92,7 +93,8 @@ func TestFirstWhileATaskGoesBack(t *testing.T) {
 	require.Equal(t, []string{"first", "again"}, order)
 }
 
-// A task that was woken while it had its turn does not rest: what woke it may have been what it waits for.
+// A task that was woken while it had its turn does not rest: what woke it may have been what it
+// waits for.
 func TestAnUnparkIsNotLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -196,7 +196,8 @@ func TestATaskKnowsWhetherItHadToWaitForItsTown(t *testing.T) {
 	for s := range said {
 		all = append(all, s)
 	}
-	require.ElementsMatch(t, []string{"behind another true", "for a worker only false", "behind that true"}, all)
+	require.ElementsMatch(t, []string{"behind another true", "for a worker only false",
+		"behind that true"}, all)
 }
 
 // TestABusyTownDoesNotStarveOthers: the quiet town comes second, not two hundredth.
@@ -309,7 +310,9 @@ func TestAPanicDoesNotStopTheRest(t *testing.T) {
 	q := testQueue(t, 1, 10, 20)
 	var after atomic.Int32
 	for range 3 {
-		require.NoError(t, q.Submit("a", func(context.Context, bool) { panic("a defect in a task, on purpose") }))
+		require.NoError(t, q.Submit("a", func(context.Context, bool) {
+			panic("a defect in a task, on purpose")
+		}))
 		require.NoError(t, q.Submit("a", func(context.Context, bool) { after.Add(1) }))
 	}
 	require.NoError(t, q.Submit("b", func(context.Context, bool) { after.Add(1) }))
@@ -343,7 +346,9 @@ func TestEveryTaskThatWasTakenRunsOnce(t *testing.T) {
 				if i == tasks/2 {
 					halfway <- struct{}{}
 				}
-				switch err := q.Submit(fmt.Sprint(i%10), func(context.Context, bool) { runs[s][i].Add(1) }); err {
+				switch err := q.Submit(fmt.Sprint(i%10), func(context.Context, bool) {
+					runs[s][i].Add(1)
+				}); err {
 				case nil:
 					taken[s][i] = true
 				case ErrOverloaded:

@@ -31,7 +31,9 @@ func TestCommandsRunInOrderOnOneConnection(t *testing.T) {
 	require.Equal(t, 1, connections)
 	require.Equal(t, 3, logins, "a link of before shows that it still leads to the server")
 	require.Len(t, lines, 6)
-	require.Equal(t, []string{"function towns:advance/wall", "say The the north wall is at 50 %, on day 4."}, lines[:2])
+	require.Equal(t,
+		[]string{"function towns:advance/wall", "say The the north wall is at 50 %, on day 4."},
+		lines[:2])
 }
 
 // TestAServerThatTakesOneLogin: go-mc's server as its documentation has it fails on a second login.
@@ -72,9 +74,11 @@ func TestAServerThatTakesOneLogin(t *testing.T) {
 func TestLongResponses(t *testing.T) {
 	t.Parallel()
 	for name, text := range map[string]string{
-		"empty": "", "short": "ok", "almost full": strings.Repeat("a", 3999), "full": strings.Repeat("a", 4096),
+		"empty": "", "short": "ok",
+		"almost full": strings.Repeat("a", 3999), "full": strings.Repeat("a", 4096),
 		"one more": strings.Repeat("a", 4097), "two full ones": strings.Repeat("a", 8192),
-		"three bytes a character": strings.Repeat("☃", 4096), "and many of them": strings.Repeat("☃", 20000),
+		"three bytes a character": strings.Repeat("☃", 4096), "and many of them": strings.Repeat("☃",
+			20000),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -220,7 +224,8 @@ func TestExpectations(t *testing.T) {
 		require.Equal(t, apply.Refused, answer.Status)
 		require.Equal(t, rcon.ReasonUnexpectedResponse, answer.ReasonCode)
 		require.False(t, answer.Retryable)
-		require.Contains(t, answer.Message, `The game server answered "Could not do that, (secret)!\u2603`)
+		require.Contains(t, answer.Message,
+			`The game server answered "Could not do that, (secret)!\u2603`)
 		require.Less(t, len(answer.Message), 2000)
 		require.Equal(t, []string{"first"}, lines, "and nothing more was sent")
 	})

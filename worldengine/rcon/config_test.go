@@ -81,23 +81,26 @@ func TestTheShapeOfAConfiguration(t *testing.T) {
 	const good = `"address":"localhost:1","passwordEnv":"RCON_PASSWORD","commands":{}`
 	for text, want := range map[string][]string{
 		`[]`: {": must be an object", ": must have either passwordFile or passwordEnv"},
-		`{}`: {": must have either passwordFile or passwordEnv", "/address: is required", "/commands: is required"},
+		`{}`: {": must have either passwordFile or passwordEnv", "/address: is required",
+			"/commands: is required"},
 		`{` + good + `,"passwordFile":"password"}`: {": must have either passwordFile or passwordEnv"},
 		`{` + good + `,"password":"hunter2"}`: {
 			"/password: is not allowed here: give passwordFile or passwordEnv"},
-		`{` + good + `,"timeout":1,"a/b":2}`: {"/a~1b: is not allowed here", "/timeout: is not allowed here"},
-		`{` + good + `,"timeoutMs":0}`:       {"/timeoutMs: must be an integer in 1..60000"},
-		`{` + good + `,"timeoutMs":1.5}`:     {"/timeoutMs: must be an integer in 1..60000"},
-		`{` + good + `,"timeoutMs":60001}`:   {"/timeoutMs: must be an integer in 1..60000"},
-		`{` + good + `,"timeoutMs":"5s"}`:    {"/timeoutMs: must be an integer in 1..60000"},
-		`{` + good + `,"names":[]}`:          {"/names: must be an object"},
+		`{` + good + `,"timeout":1,"a/b":2}`: {"/a~1b: is not allowed here",
+			"/timeout: is not allowed here"},
+		`{` + good + `,"timeoutMs":0}`:     {"/timeoutMs: must be an integer in 1..60000"},
+		`{` + good + `,"timeoutMs":1.5}`:   {"/timeoutMs: must be an integer in 1..60000"},
+		`{` + good + `,"timeoutMs":60001}`: {"/timeoutMs: must be an integer in 1..60000"},
+		`{` + good + `,"timeoutMs":"5s"}`:  {"/timeoutMs: must be an integer in 1..60000"},
+		`{` + good + `,"names":[]}`:        {"/names: must be an object"},
 		`{` + good + `,"names":{"a":"","b":7}}`: {
 			"/names/a: must be a non-empty string", "/names/b: must be a non-empty string"},
 		`{"address":7,"passwordEnv":"RCON_PASSWORD","commands":[]}`: {
 			"/address: must be a non-empty string", "/commands: must be an object"},
 		`{"address":"a","passwordEnv":"RCON_PASSWORD","commands":{"A":{},"B":["say",{"run":7,"expect":""},{"Run":"a"}]}}`: {
 			"/commands/A: must be a list of commands", "/commands/B/0: must be an object",
-			"/commands/B/1/expect: must be a non-empty string", "/commands/B/1/run: must be a non-empty string",
+			"/commands/B/1/expect: must be a non-empty string",
+			"/commands/B/1/run: must be a non-empty string",
 			"/commands/B/2/Run: is not allowed here", "/commands/B/2/run: is required"},
 		`{` + good + `,"address":"hunter2"}`: {"/address: is a second member of this name, at byte 69"},
 	} {
@@ -113,12 +116,15 @@ func TestNoPassword(t *testing.T) {
 	t.Parallel()
 	const text = `{"address":"localhost:1",%q:%q,"commands":{"TOWNSFOLK_TALK":[{"run":"list"}]}}`
 	for _, secret := range []string{
-		"", "\n", "two\nlines", "hunter2\x00", "hunter2\xff", "hunter2" + strings.Repeat("a", 1440), "hunter2\u202e",
+		"", "\n", "two\nlines", "hunter2\x00", "hunter2\xff", "hunter2" + strings.Repeat("a", 1440),
+		"hunter2\u202e",
 	} {
-		for _, source := range [][2]string{{"passwordFile", "password"}, {"passwordEnv", "RCON_PASSWORD"}} {
+		for _, source := range [][2]string{{"passwordFile", "password"},
+			{"passwordEnv", "RCON_PASSWORD"}} {
 			_, err := read(t, fmt.Sprintf(text, source[0], source[1]), secret)
 			require.Equal(t, []string{
-				"/" + source[0] + ": must lead to a password, which must be 1 to 1446 bytes of text in one line",
+				"/" + source[0] +
+					": must lead to a password, which must be 1 to 1446 bytes of text in one line",
 			}, violations(t, err), "%q", secret)
 			require.NotContains(t, err.Error(), "hunter2")
 		}
@@ -137,8 +143,10 @@ func TestNoPassword(t *testing.T) {
 // TestWhatAConfigurationMeans: everything that is wrong is found, with its place.
 func TestWhatAConfigurationMeans(t *testing.T) {
 	t.Parallel()
-	const aText = ": must be 1 to 256 bytes of letters, digits, single spaces between words, and the characters _-.,:!?()+’"
-	for _, address := range []string{"", "localhost", ":25575", "localhost:", "localhost:0", "localhost:65536", "localhost:http", "::1:25575"} {
+	const aText = ": must be 1 to 256 bytes of letters, digits, single spaces between words, and " +
+		"the characters _-.,:!?()+’"
+	for _, address := range []string{"", "localhost", ":25575", "localhost:", "localhost:0",
+		"localhost:65536", "localhost:http", "::1:25575"} {
 		cfg := config(address, "list")
 		_, err := rcon.New(cfg)
 		require.Equal(t, []string{
@@ -153,14 +161,16 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 	cfg := config("localhost:25575", "list")
 	cfg.Names = map[string]string{}
 	for _, text := range []string{
-		"", " a", "a ", "a  b", "a\nb", "a\tb", "a/b", `a"b`, "a'b", `a\b`, "@a", "{town}", "[a]", "a;b", "a&b", "a$b", "§a",
+		"", " a", "a ", "a  b", "a\nb", "a\tb", "a/b", `a"b`, "a'b", `a\b`, "@a", "{town}", "[a]", "a;b",
+		"a&b", "a$b", "§a",
 		"a\u00a0b", "a\u200b", "a\xff", strings.Repeat("a", 257),
 	} {
 		cfg.Names = map[string]string{"a/b": text}
 		_, err := rcon.New(cfg)
 		require.Equal(t, []string{"/names/a~1b" + aText}, violations(t, err), "%q", text)
 	}
-	for _, text := range []string{"a", "Grüße aus Köln!", "東の壁", "The baker’s (old) wall: no. 7", strings.Repeat("a", 256)} {
+	for _, text := range []string{"a", "Grüße aus Köln!", "東の壁", "The baker’s (old) wall: no. 7",
+		strings.Repeat("a", 256)} {
 		cfg.Names = map[string]string{"": text}
 		open(t, cfg)
 	}
@@ -170,26 +180,34 @@ func TestWhatCommandsMean(t *testing.T) {
 	t.Parallel()
 	const line = "must be text in one line, without control characters"
 	const begin = "must begin with the name of a command, without a slash or space before it"
-	const all = "{actor} {argument} {day} {dread} {hope} {progress} {run} {scarcity} {threat} {title} {town}"
+	const all = "{actor} {argument} {day} {dread} {hope} {progress} {run} {scarcity} {threat} " +
+		"{title} {town}"
 	for run, want := range map[string]string{
-		"": begin, " say": begin, "/say": begin, "//set": begin, "{town}": begin, "@a": begin, "#": begin, "é": begin,
-		"say\n": line, "say\r": line, "say\tb": line, "say \x00": line, "say \x7f": line, "say \u0085": line,
+		"": begin, " say": begin, "/say": begin, "//set": begin, "{town}": begin, "@a": begin,
+		"#": begin, "é": begin,
+		"say\n": line, "say\r": line, "say\tb": line, "say \x00": line,
+		"say \x7f": line, "say \u0085": line,
 		"say \u2028": line, "say \u200b": line, "say \u202e": line, "say \xff": line,
-		"say {twon}":                       "has {twon}, but there are only " + all,
-		"say { town }":                     "has { town }, but there are only " + all,
-		"say {town_id}":                    "has {town_id}, but there are only " + all,
-		"say {Town}":                       "has {Town}, but there are only " + all,
-		"say{town} a":                      "must not have say{town} where the name of a command stands",
-		"execute run {argument}":           "must not have {argument} where the name of a command stands",
-		"execute run  s{argument}":         "must not have s{argument} where the name of a command stands",
-		"say " + strings.Repeat("a", 1443): "must have at most 1446 bytes, but may have 1447 with its values",
-		"say {title}{day} " + strings.Repeat("a", 1200):   "must have at most 1446 bytes, but may have 1477 with its values",
+		"say {twon}":             "has {twon}, but there are only " + all,
+		"say { town }":           "has { town }, but there are only " + all,
+		"say {town_id}":          "has {town_id}, but there are only " + all,
+		"say {Town}":             "has {Town}, but there are only " + all,
+		"say{town} a":            "must not have say{town} where the name of a command stands",
+		"execute run {argument}": "must not have {argument} where the name of a command stands",
+		"execute run  s{argument}": "must not have s{argument} where the name of a command " +
+			"stands",
+		"say " + strings.Repeat("a",
+			1443): "must have at most 1446 bytes, but may have 1447 with its values",
+		"say {title}{day} " +
+			strings.Repeat("a", 1200): "must have at most 1446 bytes, but may have 1477 with its values",
 		"say " + strings.Repeat("{town}", 6) + "{twelve}": "has {twelve}, but there are only " + all,
 	} {
 		_, err := rcon.New(config("localhost:1", "list", run))
-		require.Equal(t, []string{"/commands/PROJECT_ADVANCE/1/run: " + want}, violations(t, err), "%q", run)
+		require.Equal(t, []string{"/commands/PROJECT_ADVANCE/1/run: " + want},
+			violations(t, err), "%q", run)
 	}
-	open(t, config("localhost:1", "say "+strings.Repeat("a", 1442), "say {title}"+strings.Repeat("a", 1186)))
+	open(t, config("localhost:1", "say "+strings.Repeat("a", 1442), "say {title}"+
+		strings.Repeat("a", 1186)))
 }
 
 func TestWhatTypesHave(t *testing.T) {
@@ -206,10 +224,13 @@ func TestWhatTypesHave(t *testing.T) {
 		cfg.Commands[handoff.AdvanceProject][i].Run = "list"
 	}
 	_, err := rcon.New(cfg)
-	const own = "but commands of this type have only {actor} {argument} {day} {dread} {hope} {run} {scarcity} {threat} "
+	const own = "but commands of this type have only {actor} {argument} {day} {dread} {hope} {run} " +
+		"{scarcity} {threat} "
 	require.Equal(t, []string{
-		"/commands/GO~1HOME: is no proposal type; there are [MAYOR_ACCEPT_MISSION PROJECT_ADVANCE SALVAGE_PLAN TOWNSFOLK_TALK]",
-		"/commands/MAYOR_ACCEPT_MISSION/0/expect: must be a regular expression: error parsing regexp: missing closing ): `(`",
+		"/commands/GO~1HOME: is no proposal type; there are [MAYOR_ACCEPT_MISSION PROJECT_ADVANCE " +
+			"SALVAGE_PLAN TOWNSFOLK_TALK]",
+		"/commands/MAYOR_ACCEPT_MISSION/0/expect: must be a regular expression: error parsing regexp: " +
+			"missing closing ): `(`",
 		"/commands/MAYOR_ACCEPT_MISSION/1/run: has {progress}, " + own + "{title} {town}",
 		"/commands/PROJECT_ADVANCE: must have 1 to 32 commands; leave the type out to refuse it",
 		"/commands/SALVAGE_PLAN/0/run: has {title}, " + own + "{town}",
@@ -228,7 +249,8 @@ func TestASecretIsNotShown(t *testing.T) {
 	data, err := json.Marshal(cfg)
 	require.NoError(t, err)
 	written := log.String() + string(data) + fmt.Sprint(cfg, cfg.Password) +
-		fmt.Sprintf("%v %+v %#v %s %q %x %d", cfg, cfg, cfg, cfg.Password, cfg.Password, cfg.Password, cfg.Password)
+		fmt.Sprintf("%v %+v %#v %s %q %x %d", cfg, cfg, cfg, cfg.Password, cfg.Password,
+			cfg.Password, cfg.Password)
 	require.NotContains(t, written, password)
 	require.NotContains(t, written, fmt.Sprintf("%x", password))
 	require.Equal(t, 14, strings.Count(written, "(secret)"))

@@ -25,19 +25,27 @@ var misdeeds = map[string]struct {
 	do   func(conn net.Conn, id int32)
 	says string // what the error says
 }{
-	"disconnect":       {func(net.Conn, int32) {}, "ended the connection"},
-	"half a length":    {raw([]byte{20, 0}), "ended the connection"},
-	"half a packet":    {raw([]byte{20, 0, 0, 0, 1, 0, 0, 0}), "ended the connection"},
-	"no body":          {raw([]byte{9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}), "10 to 12298 bytes, not 9"},
+	"disconnect":    {func(net.Conn, int32) {}, "ended the connection"},
+	"half a length": {raw([]byte{20, 0}), "ended the connection"},
+	"half a packet": {raw([]byte{20, 0, 0, 0, 1, 0, 0, 0}), "ended the connection"},
+	"no body": {raw([]byte{9, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}),
+		"10 to 12298 bytes, not 9"},
 	"negative length":  {raw([]byte{255, 255, 255, 255}), "10 to 12298 bytes, not -1"},
 	"oversized length": {raw([]byte{0, 0, 0, 64}), "10 to 12298 bytes, not 1073741824"},
-	"one byte more":    {raw(binary.LittleEndian.AppendUint32(nil, 12299)), "10 to 12298 bytes, not 12299"},
-	"no zeros":         {func(c net.Conn, id int32) { write(c, id, 0, "ok", 1, 1) }, "two zeros"},
-	"one zero":         {func(c net.Conn, id int32) { write(c, id, 0, "ok", 0, 1) }, "two zeros"},
-	"another id":       {func(c net.Conn, id int32) { write(c, id+7, 0, "ok", 0, 0) }, "speak RCON: it answered"},
-	"the id before":    {func(c net.Conn, id int32) { write(c, id-1, 0, "ok", 0, 0) }, "speak RCON: it answered"},
-	"another kind":     {func(c net.Conn, id int32) { write(c, id, 9, "ok", 0, 0) }, "speak RCON: it answered"},
-	"web server":       {raw([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")), "speak RCON: a packet must have"},
+	"one byte more": {raw(binary.LittleEndian.AppendUint32(nil, 12299)),
+		"10 to 12298 bytes, not 12299"},
+	"no zeros": {func(c net.Conn, id int32) { write(c, id, 0, "ok", 1, 1) }, "two zeros"},
+	"one zero": {func(c net.Conn, id int32) { write(c, id, 0, "ok", 0, 1) }, "two zeros"},
+	"another id": {func(c net.Conn, id int32) {
+		write(c, id+7, 0, "ok", 0, 0)
+	}, "speak RCON: it answered"},
+	"the id before": {func(c net.Conn, id int32) {
+		write(c, id-1, 0, "ok", 0, 0)
+	}, "speak RCON: it answered"},
+	"another kind": {func(c net.Conn, id int32) {
+		write(c, id, 9, "ok", 0, 0)
+	}, "speak RCON: it answered"},
+	"web server": {raw([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")), "speak RCON: a packet must have"},
 }
 
 func raw(data []byte) func(net.Conn, int32) {
@@ -275,7 +283,9 @@ func TestAWrongPassword(t *testing.T) {
 // TestThePasswordIsInNoMessage, not even when the server or a command says it.
 func TestThePasswordIsInNoMessage(t *testing.T) {
 	t.Parallel()
-	server := &vanilla{answer: func(line string) string { return "You said " + line + " to " + password }}
+	server := &vanilla{answer: func(line string) string {
+		return "You said " + line + " to " + password
+	}}
 	cfg := config(listen(t, server.serve), "say "+password, "tell "+password)
 	list := cfg.Commands[handoff.AdvanceProject]
 	list[1].Expect = "^Told$"

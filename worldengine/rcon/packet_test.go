@@ -16,7 +16,8 @@ func TestPacketsAreReadInWhateverPieces(t *testing.T) {
 	t.Parallel()
 	wire := []byte("\x0e\x00\x00\x00\x01\x02\x00\x00\xff\xff\xff\xfflist\x00\x00and more")
 	for _, r := range []io.Reader{
-		bytes.NewReader(wire), iotest.OneByteReader(bytes.NewReader(wire)), iotest.HalfReader(bytes.NewReader(wire)),
+		bytes.NewReader(wire), iotest.OneByteReader(bytes.NewReader(wire)),
+		iotest.HalfReader(bytes.NewReader(wire)),
 	} {
 		id, kind, body, again, err := rcon.ReadPacket(r)
 		require.NoError(t, err)
@@ -53,7 +54,8 @@ func TestAnErrorOfTheReaderIsKept(t *testing.T) {
 func FuzzReadPacket(f *testing.F) {
 	for _, seed := range []string{
 		"", "\x0a", "\x0a\x00\x00\x00", "\x0a\x00\x00\x00\x01\x00\x00\x00\x02\x00\x00\x00\x00\x00",
-		"\x0c\x00\x00\x00\xff\xff\xff\xff\x02\x00\x00\x00ok\x00\x00\x0a", "\xff\xff\xff\xff", "\xff\xff\xff\x7f",
+		"\x0c\x00\x00\x00\xff\xff\xff\xff\x02\x00\x00\x00ok\x00\x00\x0a", "\xff\xff\xff\xff",
+		"\xff\xff\xff\x7f",
 	} {
 		f.Add([]byte(seed))
 	}

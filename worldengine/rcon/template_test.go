@@ -34,17 +34,18 @@ func TestPlaceholders(t *testing.T) {
 	t.Parallel()
 	c := command(t, "wall")
 	for run, want := range map[string]string{
-		"say {town} {actor} {argument}":                 "say oak-hill ada wall",
-		"say {title}":                                   "say the north wall",
-		"say {day} {progress}":                          "say 4 50",
-		"say {threat} {scarcity} {hope} {dread}":        "say 70 31 55 10",
-		"say {run}":                                     "say 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a",
-		"say {{town}}{town}":                            "say {oak-hill}oak-hill",
-		"say {} { } {1} {a:b} { \"town\" } } {":         "say {} { } {1} {a:b} { \"town\" } } {",
-		`tellraw @a {"text":"{title}: {progress} %"}`:   `tellraw @a {"text":"the north wall: 50 %"}`,
-		"execute in minecraft:overworld run say {town}": "execute in minecraft:overworld run say oak-hill",
-		"say Grüße, §a☃":                                "say Grüße, §a☃",
-		"stop":                                          "stop",
+		"say {town} {actor} {argument}":               "say oak-hill ada wall",
+		"say {title}":                                 "say the north wall",
+		"say {day} {progress}":                        "say 4 50",
+		"say {threat} {scarcity} {hope} {dread}":      "say 70 31 55 10",
+		"say {run}":                                   "say 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a",
+		"say {{town}}{town}":                          "say {oak-hill}oak-hill",
+		"say {} { } {1} {a:b} { \"town\" } } {":       "say {} { } {1} {a:b} { \"town\" } } {",
+		`tellraw @a {"text":"{title}: {progress} %"}`: `tellraw @a {"text":"the north wall: 50 %"}`,
+		"execute in minecraft:overworld run say {town}": "execute in minecraft:overworld run say " +
+			"oak-hill",
+		"say Grüße, §a☃": "say Grüße, §a☃",
+		"stop":           "stop",
 	} {
 		line, err := rendered(t, c, run)
 		require.NoError(t, err, run)
@@ -61,9 +62,11 @@ func TestPlaceholdersOfTheOtherTypes(t *testing.T) {
 	}{
 		{handoff.AcceptMission, "missionId", "quest-1", "say {argument} {title}", "say quest-1 Lanterns"},
 		{handoff.PlanSalvage, "focus", "scarcity", "say {argument} {scarcity}", "say scarcity 21"},
-		{handoff.TalkToTownsfolk, "talkType", "morale-boost", "say {argument} {hope}", "say morale-boost 65"},
+		{handoff.TalkToTownsfolk, "talkType", "morale-boost", "say {argument} {hope}",
+			"say morale-boost 65"},
 	} {
-		line, err := rendered(t, commandOf(t, test.kind, map[string]string{test.name: test.value}), test.run)
+		line, err := rendered(t, commandOf(t, test.kind, map[string]string{test.name: test.value}),
+			test.run)
 		require.NoError(t, err)
 		require.Equal(t, test.rendered, line)
 	}
@@ -78,8 +81,10 @@ func TestIDs(t *testing.T) {
 		require.Equal(t, "say "+id, line)
 	}
 	for _, id := range []string{
-		strings.Repeat("a", 65), "a b", " a", "a\n", "\na", "a\nop b", "a\r", "a\x00", "a/b", "/op", "@a", "a;b", "a\"b",
-		"a'b", `a\b`, "{town}", "a{b", "a:b", "a.b", "§ab", "é", "a\u200b", "a\u2028b", "a\u202e", "\xff", "wall,north",
+		strings.Repeat("a", 65), "a b", " a", "a\n", "\na", "a\nop b", "a\r", "a\x00", "a/b", "/op",
+		"@a", "a;b", "a\"b",
+		"a'b", `a\b`, "{town}", "a{b", "a:b", "a.b", "§ab", "é", "a\u200b", "a\u2028b", "a\u202e",
+		"\xff", "wall,north",
 	} {
 		c := command(t, "wall")
 		c.Args = map[string]string{"projectId": id}
@@ -125,11 +130,12 @@ func TestAnEntryInTheNamesStandsForAnID(t *testing.T) {
 // harmless is what may come from outside, written once more and otherwise.
 var (
 	harmlessID   = regexp.MustCompile(`\A[A-Za-z0-9_-]{1,64}\z`)
-	harmlessText = regexp.MustCompile(`\A[\p{L}\p{M}\p{Nd}_.,:!?()+’-]+( [\p{L}\p{M}\p{Nd}_.,:!?()+’-]+)*\z`)
+	harmlessText = regexp.MustCompile(
+		`\A[\p{L}\p{M}\p{Nd}_.,:!?()+’-]+( [\p{L}\p{M}\p{Nd}_.,:!?()+’-]+)*\z`)
 )
 
-// FuzzRender: whatever is configured and asked, a command is the template with harmless texts in the
-// place of its placeholders, in one line, and begins as the operator wrote it.
+// FuzzRender: whatever is configured and asked, a command is the template with harmless texts in
+// the place of its placeholders, in one line, and begins as the operator wrote it.
 func FuzzRender(f *testing.F) {
 	f.Add("say {argument} {title}", "wall", "oak-hill", "North Wall", "north", int64(4), 0.5)
 	f.Add("{argument} {title}", "op", "a\nb", "", "\n", int64(1<<53), 1.0)

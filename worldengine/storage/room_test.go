@@ -42,10 +42,12 @@ func TestRoomIsRefusedAndComesBack(t *testing.T) {
 	d.set(r, 100<<20-1)
 	err = r.Check()
 	require.ErrorIs(t, err, ErrFull)
-	require.ErrorContains(t, err, "/data has 100.0 MiB free of 10.0 GiB, and 100.0 MiB are to stay free: "+
-		"make room, or set less with --min-free-disk")
+	require.ErrorContains(t, err,
+		"/data has 100.0 MiB free of 10.0 GiB, and 100.0 MiB are to stay free: "+
+			"make room, or set less with --min-free-disk")
 	d.set(r, 110<<20)
-	require.ErrorIs(t, r.Check(), ErrFull, "a little more than what is kept is not enough: it would go on and off")
+	require.ErrorIs(t, r.Check(), ErrFull,
+		"a little more than what is kept is not enough: it would go on and off")
 	require.True(t, r.Full())
 	d.set(r, 125<<20)
 	require.NoError(t, r.Check())
@@ -85,7 +87,8 @@ func TestHowMuchStaysFree(t *testing.T) {
 		require.Equal(t, row.keep, r.Keep())
 	}
 	_, err := open("/data", 32<<20, (&disk{total: 16 << 20}).look)
-	require.ErrorContains(t, err, "the disk of /data has 16.0 MiB in all, and 32.0 MiB of it are to stay free")
+	require.ErrorContains(t, err,
+		"the disk of /data has 16.0 MiB in all, and 32.0 MiB of it are to stay free")
 }
 
 func TestADiskThatCannotBeAsked(t *testing.T) {
@@ -114,7 +117,8 @@ func TestTheRealDisk(t *testing.T) {
 func TestSizesForPeople(t *testing.T) {
 	t.Parallel()
 	for bytes, want := range map[uint64]string{
-		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB", 256 << 20: "256.0 MiB", 3 << 40: "3.0 TiB",
+		0: "0 B", 1023: "1023 B", 1024: "1.0 KiB", 1536: "1.5 KiB",
+		256 << 20: "256.0 MiB", 3 << 40: "3.0 TiB",
 	} {
 		require.Equal(t, want, Size(bytes))
 	}

@@ -10,8 +10,8 @@ import (
 	"worldengine/worldengine/fsck"
 )
 
-// A town whose last message was changed on the disk is the only one that a list lacks, also when nobody has
-// read anything since the start, so that NATS has not looked through the block yet.
+// A town whose last message was changed on the disk is the only one that a list lacks, also when
+// nobody has read anything since the start, so that NATS has not looked through the block yet.
 func TestListOfADamagedTown(t *testing.T) {
 	t.Parallel()
 	for name, damaged := range map[string]int{"the first": 0, "in the middle": 2, "the last": 4} {

@@ -59,7 +59,8 @@ func startCheckedWorld(t *testing.T, config worldengine.Config, open bool) *chec
 	t.Helper()
 	t.Parallel()
 	config.FetchWait = fetchWait
-	config.PauseWait = cmp.Or(config.PauseWait, time.Hour) // what waits for the end of a pause gets there
+	// What waits for the end of a pause gets there.
+	config.PauseWait = cmp.Or(config.PauseWait, time.Hour)
 	w := &checkedWorld{t: t, config: server.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, Engine: config, Open: open,
 		Logger: slog.New(slog.DiscardHandler),
@@ -105,7 +106,8 @@ func (w *checkedWorld) close() {
 	w.nc.Close()
 }
 
-// strangeTowns are ids that have to be encoded in a subject, or are too long for one or for a header.
+// strangeTowns are ids that have to be encoded in a subject, or are too long for one or for a
+// header.
 var strangeTowns = []string{
 	"town-1", "Fort Ашера № 2", "a.b *>", " ", "=unknown", "é", strings.Repeat("long ", 40),
 	strings.Repeat("far too long ", 500),
@@ -174,9 +176,9 @@ func (w *checkedWorld) again(h *handoff.Handoff) {
 	require.Equal(w.t, handoff.Duplicate, w.execute(h))
 }
 
-// execute sends a handoff, as clients do until it is answered: whoever looks after pending handoffs may
-// have it in hand for another moment, and a repair keeps the receipts from being followed for as long as
-// it takes.
+// execute sends a handoff, as clients do until it is answered: whoever looks after pending handoffs
+// may have it in hand for another moment, and a repair keeps the receipts from being followed for
+// as long as it takes.
 func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
 	w.t.Helper()
 	answer, err := w.engine.Execute(w.t.Context(), h)

@@ -31,8 +31,8 @@ func (w *checkedWorld) block(stream string) string {
 	return filepath.Join(w.config.Data, "jetstream", "$G", "streams", stream, "msgs", "1.blk")
 }
 
-// placeInBlock is where the message at a sequence, or the next one, begins in a block. A message begins with
-// its length, whose highest bit says that it has headers, and its sequence.
+// placeInBlock is where the message at a sequence, or the next one, begins in a block. A message
+// begins with its length, whose highest bit says that it has headers, and its sequence.
 func placeInBlock(block []byte, seq uint64) (at, length uint32) {
 	for {
 		length = binary.LittleEndian.Uint32(block[at:]) &^ (1 << 31)
@@ -43,8 +43,8 @@ func placeInBlock(block []byte, seq uint64) (at, length uint32) {
 	}
 }
 
-// flipInLog flips a bit in each of some messages of the log, while no server runs: NATS does not deliver
-// them, and counts them.
+// flipInLog flips a bit in each of some messages of the log, while no server runs: NATS does not
+// deliver them, and counts them.
 func (w *checkedWorld) flipInLog(seqs ...uint64) {
 	w.t.Helper()
 	w.flipIn(w.logBlock(), seqs...)
@@ -79,12 +79,14 @@ func (w *checkedWorld) talked(at town.State, n int) (all []*handoff.Handoff, now
 // derived returns all messages of the streams of receipts and run events, as they are.
 func (w *checkedWorld) derived() (all []string) {
 	w.t.Helper()
-	for _, stream := range []string{w.receipts().CachedInfo().Config.Name, w.events().CachedInfo().Config.Name} {
+	for _, stream := range []string{w.receipts().CachedInfo().Config.Name,
+		w.events().CachedInfo().Config.Name} {
 		s := w.stream(stream)
 		for seq := s.CachedInfo().State.FirstSeq; seq <= s.CachedInfo().State.LastSeq; seq++ {
 			msg, err := s.GetMsg(w.t.Context(), seq)
 			require.NoError(w.t, err)
-			all = append(all, strings.Join([]string{stream, msg.Subject, msg.Header.Get("Log-Seq"), string(msg.Data)}, " "))
+			all = append(all,
+				strings.Join([]string{stream, msg.Subject, msg.Header.Get("Log-Seq"), string(msg.Data)}, " "))
 		}
 	}
 	return all
@@ -101,11 +103,13 @@ func named(report *fsck.Report) (seqs []uint64) {
 	return seqs
 }
 
-// A commit that the log has and cannot deliver was applied: what was derived from it is all that tells of it,
-// and no repair takes that away, nor what is left of runs that have left a full history.
+// A commit that the log has and cannot deliver was applied: what was derived from it is all that
+// tells of it, and no repair takes that away, nor what is left of runs that have left a full
+// history.
 func TestFsckKeepsWhatIsLeftOfADamagedCommit(t *testing.T) {
 	for name, damaged := range map[string][]int{
-		"in the middle": {3}, "two in a row": {2, 3}, "the last": {5}, "the last two": {4, 5}, "here and there": {1, 3, 5},
+		"in the middle": {3}, "two in a row": {2, 3}, "the last": {5},
+		"the last two": {4, 5}, "here and there": {1, 3, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newCheckedWorld(t, worldengine.Config{HistoryPerTown: 8})
@@ -166,7 +170,8 @@ func TestFsckTellsADamagedCommitFromALostOne(t *testing.T) {
 	require.Equal(t, []uint64{damaged}, named(report))
 	require.Equal(t, 1, report.Repair.ReceiptsRemoved)
 	require.True(t, report.Repair.EventsRebuilt)
-	require.Empty(t, named(report.Repair.After), "its run events, which told of it, went with the others")
+	require.Empty(t, named(report.Repair.After),
+		"its run events, which told of it, went with the others")
 	for _, f := range report.Repair.After.Findings {
 		require.Equal(t, wire.LogStream("main"), f.Stream, "%+v", f)
 	}
@@ -177,11 +182,12 @@ func TestFsckTellsADamagedCommitFromALostOne(t *testing.T) {
 	}
 }
 
-// What was derived from a log message that cannot be read any more, as one of another version of the program,
-// is kept too.
+// What was derived from a log message that cannot be read any more, as one of another version of
+// the program, is kept too.
 func TestFsckKeepsWhatIsLeftOfAnUnreadableRecord(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{}).populate()
-	at := w.publish("world.main.refused.t", nats.Header{"Kind": {"refused"}}, []byte("{of another version"))
+	at := w.publish("world.main.refused.t", nats.Header{"Kind": {"refused"}},
+		[]byte("{of another version"))
 	w.state = w.talk(w.state)
 	require.Equal(t, "the record cannot be read", only(t, w.fsck(fsck.Options{})).What)
 	end, err := w.events().Info(t.Context())
@@ -198,8 +204,8 @@ func TestFsckKeepsWhatIsLeftOfAnUnreadableRecord(t *testing.T) {
 	}
 }
 
-// A backup of a damaged world has what the world still delivers: the history before the damaged commit is kept,
-// and the restored world is told the same of it.
+// A backup of a damaged world has what the world still delivers: the history before the damaged
+// commit is kept, and the restored world is told the same of it.
 func TestABackupOfADamagedHistory(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	done, now := w.talked(w.found("t"), 5)
@@ -233,8 +239,9 @@ func (w *checkedWorld) movedByBackup() *backup.Manifest {
 	return m
 }
 
-// A backup says which towns it has not as they were, since their last message cannot be read. What a restore
-// makes of it is whole but for those messages, once a repair has taken away what was derived from them.
+// A backup says which towns it has not as they were, since their last message cannot be read. What
+// a restore makes of it is whole but for those messages, once a repair has taken away what was
+// derived from them.
 func TestABackupOfAnUnreadableTown(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	done, _ := w.talked(w.found("t"), 3)

@@ -19,7 +19,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// gate is a dialer whose connections stop before they ask, for the second time, for the state of a stream.
+// gate is a dialer whose connections stop before they ask, for the second time, for the state of a
+// stream.
 type gate struct {
 	asks           []byte
 	times          atomic.Int64
@@ -44,8 +45,8 @@ func (c *gated) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A check goes on while the stream of run events discards, by its limit, what the check has read and not
-// compared yet: nothing is wrong with that.
+// A check goes on while the stream of run events discards, by its limit, what the check has read
+// and not compared yet: nothing is wrong with that.
 func TestFsckWhileTheLimitDiscardsEvents(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{EventLimit: 35})
 	w.populate()
@@ -65,7 +66,9 @@ func TestFsckWhileTheLimitDiscardsEvents(t *testing.T) {
 	}
 	done := make(chan outcome, 1)
 	go func() {
-		report, err := fsck.Run(t.Context(), nc, wire.DefaultWorld, fsck.Options{Logger: slog.New(slog.DiscardHandler)})
+		report, err := fsck.Run(t.Context(), nc, wire.DefaultWorld, fsck.Options{
+			Logger: slog.New(slog.DiscardHandler),
+		})
 		done <- outcome{report, err}
 	}()
 	select {
@@ -75,7 +78,9 @@ func TestFsckWhileTheLimitDiscardsEvents(t *testing.T) {
 	}
 	before := w.firstEvent()
 	w.talk(state)
-	require.Eventually(t, func() bool { return w.firstEvent() >= before+10 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return w.firstEvent() >= before+10
+	}, 20*time.Second, 10*time.Millisecond)
 	close(g.going)
 	o := <-done
 	require.NoError(t, o.err)

@@ -25,7 +25,8 @@ import (
 // outside is the configuration of a world whose commands plugins apply.
 func outside() worldengine.Config {
 	return worldengine.Config{Apply: apply.Plugin, Plugin: apply.Policy{
-		Deadline: 10 * time.Second, Attempts: 3, Backoff: time.Millisecond, Resend: 100 * time.Millisecond,
+		Deadline: 10 * time.Second, Attempts: 3,
+		Backoff: time.Millisecond, Resend: 100 * time.Millisecond,
 	}}
 }
 
@@ -103,13 +104,17 @@ func (w *checkedWorld) later(p handoff.Proposal) <-chan outcome {
 	h, err := handoff.New(p)
 	require.NoError(w.t, err)
 	outcomes := make(chan outcome, 1)
-	require.NoError(w.t, w.engine.Submit(h, func(a worldengine.Answer, err error) { outcomes <- outcome{a, err} }))
+	require.NoError(w.t, w.engine.Submit(h, func(a worldengine.Answer, err error) {
+		outcomes <- outcome{a, err}
+	}))
 	return outcomes
 }
 
 func (w *checkedWorld) signal(kind lifecycle.SignalKind, townID string) worldengine.Control {
 	w.t.Helper()
-	c, err := w.engine.Signal(w.t.Context(), worldengine.Signal{Kind: kind, TownID: townID, ActorID: "ada", Reason: "Why not?"})
+	c, err := w.engine.Signal(w.t.Context(), worldengine.Signal{
+		Kind: kind, TownID: townID, ActorID: "ada", Reason: "Why not?",
+	})
 	require.NoError(w.t, err)
 	return c
 }
@@ -121,7 +126,8 @@ func (w *checkedWorld) refusedSignal(s worldengine.Signal) {
 	require.ErrorAs(w.t, err, &refused)
 }
 
-// runs returns the ids of the runs that have messages of their own in the log, once there are so many.
+// runs returns the ids of the runs that have messages of their own in the log, once there are so
+// many.
 func (w *checkedWorld) runs(count int) []string {
 	w.t.Helper()
 	prefix := "world.main.run."
@@ -150,7 +156,9 @@ func (w *checkedWorld) now(townID string) worldengine.Town {
 // pending waits until a command is being applied to a town, and returns its run.
 func (w *checkedWorld) pending(townID string) string {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool { return w.now(townID).PendingRunID != "" }, 20*time.Second, 5*time.Millisecond)
+	require.Eventually(w.t, func() bool {
+		return w.now(townID).PendingRunID != ""
+	}, 20*time.Second, 5*time.Millisecond)
 	return w.now(townID).PendingRunID
 }
 
@@ -166,30 +174,36 @@ func (w *checkedWorld) append(townID, runID string, event runevents.EventType, s
 		write.PlanID, write.PlanVersion = r.PlanID, r.PlanVersion
 	}
 	write.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-		RunID: runID, StepID: step, LogicalAttemptID: 1, EventType: event, PlanID: write.PlanID, PlanVersion: write.PlanVersion,
+		RunID: runID, StepID: step, LogicalAttemptID: 1, EventType: event,
+		PlanID: write.PlanID, PlanVersion: write.PlanVersion,
 	})
 	_, err := w.engine.Runs().Append(w.t.Context(), townID, []runevents.Write{write})
 	require.NoError(w.t, err)
 }
 
-// appendUnowned appends events of the engine to a run of the engine, as versions before RUN_OWNED took
-// them from everybody.
+// appendUnowned appends events of the engine to a run of the engine, as versions before RUN_OWNED
+// took them from everybody.
 func (w *checkedWorld) appendUnowned(townID, runID string, events []runevents.EventType) {
 	w.t.Helper()
 	before := w.storyOf(runID)
 	first := &before[0]
 	run := runevents.Run{FirstSeq: int64(len(before) + 1), Identity: runevents.Identity{
-		RunID: runID, TenantID: first.TenantID, ProjectID: first.ProjectID, EnvironmentID: first.EnvironmentID,
+		RunID: runID, TenantID: first.TenantID,
+		ProjectID: first.ProjectID, EnvironmentID: first.EnvironmentID,
 		PlanID: first.PlanID, PlanVersion: first.PlanVersion,
 	}}
 	for _, event := range events {
-		e := runevents.Event{EventID: uuid.NewString(), EventType: event, LogicalAttemptID: 1, EmittedAt: first.EmittedAt}
+		e := runevents.Event{
+			EventID: uuid.NewString(), EventType: event, LogicalAttemptID: 1, EmittedAt: first.EmittedAt,
+		}
 		if event.OfStep() {
 			e.StepID = lifecycle.StepApply
 		}
 		run.Events = append(run.Events, e)
 	}
-	msg, err := w.engine.Runs().Message(&commitlog.Record{Kind: commitlog.KindEvents, TownID: townID, Run: &run})
+	msg, err := w.engine.Runs().Message(&commitlog.Record{
+		Kind: commitlog.KindEvents, TownID: townID, Run: &run,
+	})
 	require.NoError(w.t, err)
 	w.publish(msg.Subject, msg.Header, msg.Data)
 }

@@ -32,13 +32,15 @@ func (w *checkedWorld) limit(stream jetstream.Stream, most int32) {
 func (w *checkedWorld) appendLarge(attempt int64, size int) uint64 {
 	w.t.Helper()
 	write := runevents.Write{
-		EventID: uuid.NewString(), EventType: "Large", EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "planner-1",
+		EventID: uuid.NewString(), EventType: "Large",
+		EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "planner-1",
 		TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
 		EngineAttemptID: 1, LogicalAttemptID: attempt,
 		Payload: []byte(`{"text":"` + strings.Repeat("x", size) + `"}`),
 	}
 	write.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-		RunID: write.RunID, LogicalAttemptID: attempt, EventType: write.EventType, PlanID: "plan", PlanVersion: "1",
+		RunID: write.RunID, LogicalAttemptID: attempt, EventType: write.EventType,
+		PlanID: "plan", PlanVersion: "1",
 	})
 	_, err := w.engine.Runs().Append(w.t.Context(), "town-1", []runevents.Write{write})
 	require.NoError(w.t, err)

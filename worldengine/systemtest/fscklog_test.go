@@ -97,20 +97,27 @@ func TestFsckFindsDamageInTheLog(t *testing.T) {
 		{executed, "the record cannot be read", func(m *message) { m.Data = []byte("{") }},
 		{executed, "the record cannot be read", body("commit-record.v1", "commit-record.v9")},
 		{executed, "the header does not name the kind of the record", header("Kind", "put")},
-		{executed, "a record of a kind that this program does not know", body(`"kind":"handoff"`, `"kind":"wish"`)},
-		{executed, "the header is not the hash of the stored state", header("Snapshot-Hash", strings.Repeat("0", 64))},
+		{executed, "a record of a kind that this program does not know",
+			body(`"kind":"handoff"`, `"kind":"wish"`)},
+		{executed, "the header is not the hash of the stored state",
+			header("Snapshot-Hash", strings.Repeat("0", 64))},
 		{executed, "the header is not the hash of the stored state", body(`"hope":0.`, `"hope":0.0`)},
 		{executed, "the header is not the day of the stored state", header("Decision-Epoch", "99")},
-		{executed, "the stored state is not in its canonical form", body(`"snapshot":{`, `"snapshot":{ `)},
-		{executed, "the stored state is not a snapshot.v1", body(`"snapshot":{"day":`, `"snapshot":{"night":`)},
+		{executed, "the stored state is not in its canonical form",
+			body(`"snapshot":{`, `"snapshot":{ `)},
+		{executed, "the stored state is not a snapshot.v1",
+			body(`"snapshot":{"day":`, `"snapshot":{"night":`)},
 		{executed, "the stored state is that of another town", swapped("snapshot", "result", other)},
-		{executed, "the record stands on the subject of another town", body(`"townId":"town-1"`, `"townId":"town-2"`)},
+		{executed, "the record stands on the subject of another town",
+			body(`"townId":"town-1"`, `"townId":"town-2"`)},
 		{executed, "the header does not name the town", header("Town-Id", "town-2")},
 		{executed, "the commit was not guarded by the town's message before it", header("Unguarded", "")},
 		{executed, "the result does not verify", body(`"reasonCode":"EXECUTED"`, `"reasonCode":"DONE"`)},
 		{executed, "the result does not name the state after it", swapped("snapshot", "result", failed)},
-		{executed, "an executed handoff did not move its town on by one day", swapped("snapshot", "result", failed)},
-		{executed, "an accepted handoff has the status of a refused one", swapped("result", "run", stale)},
+		{executed, "an executed handoff did not move its town on by one day",
+			swapped("snapshot", "result", failed)},
+		{executed, "an accepted handoff has the status of a refused one",
+			swapped("result", "run", stale)},
 		{executed, "an accepted handoff has not passed every check", swapped("result", "run", stale)},
 		{executed, "the handoff was not judged on the town's state before it", func(*message) {}},
 		{failed, "a failed handoff changed its town", swapped("snapshot", "result", executed)},
@@ -121,20 +128,32 @@ func TestFsckFindsDamageInTheLog(t *testing.T) {
 		{executed, "the run is of another plan than the result", body(`"planId":"`, `"planId":"x`)},
 		{executed, "the run's events have no runSeq", body(`"firstSeq":1`, `"firstSeq":0`)},
 		{executed, "the id of an event is not a UUID v4", body(`"eventId":"`, `"eventId":"x`)},
-		{executed, "the time of an event is not RFC 3339 in UTC", body(`Z","payload"`, `+00:00","payload"`)},
-		{executed, "two events have one idempotency key", body(`"StepCompleted","stepId":"stale-check"`, `"StepStarted","stepId":"stale-check"`)},
+		{executed, "the time of an event is not RFC 3339 in UTC",
+			body(`Z","payload"`, `+00:00","payload"`)},
+		{executed, "two events have one idempotency key",
+			body(`"StepCompleted","stepId":"stale-check"`, `"StepStarted","stepId":"stale-check"`)},
 		{executed, "an event has no idempotency key", body(`"stepId":"stale-check"`, `"stepId":"a|b"`)},
 		{executed, "an event is not a valid transition", body(`"RunStarted"`, `"RunResumed"`)},
-		{executed, "an event is not a valid transition", body(`"StepStarted","stepId":"stale-check"`, `"StepFailed","stepId":"stale-check"`)},
+		{executed, "an event is not a valid transition",
+			body(`"StepStarted","stepId":"stale-check"`, `"StepFailed","stepId":"stale-check"`)},
 		{executed, "the run does not end as its result says", body(`"RunCompleted"`, `"RunFailed"`)},
-		{executed, "the payload of an event differs from the record: runSeq 1, RunStarted", body(`"payload":{"townId":"town-1"`, `"payload":{"townId":"town-2"`)},
-		{executed, "the payload of an event differs from the record: runSeq 3, StepCompleted duplicate-check", body(`"payload":{"evaluated":true,"duplicate":false`, `"payload":{"evaluated":true,"duplicate":true`)},
-		{executed, "the payload of an event differs from the record: runSeq 10, RunCompleted", body(`"payload":{"status":"executed"`, `"payload":{"status":"failed"`)},
-		{stale, "the payload of an event differs from the record: runSeq 6, StepSkipped precondition-check", body(`"payload":{"reason":"`, `"payload":{"reason":"X`)},
-		{failed, "the payload of an event differs from the record: runSeq 9, StepFailed apply", body(`"code":"`, `"code":"X`)},
-		{stale, "a refused handoff has the status of an accepted one", swapped("result", "run", executed)},
-		{stale, "the refused run stands on the subject of another town", body(`"townId":"town-1"`, `"townId":"town-2"`)},
-		{unknown, "a town that exists was refused as unknown", body(`"townId":"nowhere"`, `"townId":"town-1"`)},
+		{executed, "the payload of an event differs from the record: runSeq 1, RunStarted",
+			body(`"payload":{"townId":"town-1"`, `"payload":{"townId":"town-2"`)},
+		{executed, "the payload of an event differs from the record: runSeq 3, StepCompleted " +
+			"duplicate-check", body(`"payload":{"evaluated":true,"duplicate":false`,
+			`"payload":{"evaluated":true,"duplicate":true`)},
+		{executed, "the payload of an event differs from the record: runSeq 10, RunCompleted",
+			body(`"payload":{"status":"executed"`, `"payload":{"status":"failed"`)},
+		{stale, "the payload of an event differs from the record: runSeq 6, StepSkipped " +
+			"precondition-check", body(`"payload":{"reason":"`, `"payload":{"reason":"X`)},
+		{failed, "the payload of an event differs from the record: runSeq 9, StepFailed apply",
+			body(`"code":"`, `"code":"X`)},
+		{stale, "a refused handoff has the status of an accepted one",
+			swapped("result", "run", executed)},
+		{stale, "the refused run stands on the subject of another town",
+			body(`"townId":"town-1"`, `"townId":"town-2"`)},
+		{unknown, "a town that exists was refused as unknown",
+			body(`"townId":"nowhere"`, `"townId":"town-1"`)},
 		{appended, "the events do not come after those before them", func(*message) {}},
 		{appended, "the events stand on the subject of another run", body(`"runId":"`, `"runId":"x`)},
 		{appended, "the append was not guarded by the run's message before it", header("Unguarded", "")},
@@ -146,7 +165,8 @@ func TestFsckFindsDamageInTheLog(t *testing.T) {
 		seqs[i] = w.forgeOne(msg)
 	}
 	what := map[uint64][]string{}
-	for _, found := range w.fsck(fsck.Options{MaxFindings: 10_000, Patience: impatient.Patience}).Findings {
+	for _, found := range w.fsck(fsck.Options{MaxFindings: 10_000,
+		Patience: impatient.Patience}).Findings {
 		if found.Stream == wire.LogStream("main") {
 			what[found.Sequence] = append(what[found.Sequence], found.What)
 		}
@@ -167,8 +187,8 @@ func (w *checkedWorld) forgeOne(msg *jetstream.RawStreamMsg) uint64 {
 	return w.forge(msg.Subject, msg.Header, string(msg.Data))
 }
 
-// Damage in the log is told and cannot be repaired; the derived streams are what the log says, damage
-// and all.
+// Damage in the log is told and cannot be repaired; the derived streams are what the log says,
+// damage and all.
 func TestFsckCannotRepairTheLog(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{}).populate()
 	executed := w.find(`"townId":"town-1"`, `"status":"executed"`)

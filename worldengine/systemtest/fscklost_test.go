@@ -16,8 +16,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// cutLog cuts the block of the log off from the message at a sequence on, while no server runs, and leaves
-// its index: NATS notices, warns, and counts on where it was.
+// cutLog cuts the block of the log off from the message at a sequence on, while no server runs, and
+// leaves its index: NATS notices, warns, and counts on where it was.
 func (w *checkedWorld) cutLog(from uint64) {
 	w.t.Helper()
 	w.close()
@@ -36,8 +36,8 @@ func (w *checkedWorld) placeOf(h *handoff.Handoff) uint64 {
 	return seq
 }
 
-// Commits that the log has lost though it counts on are found by what was derived from them. The repair
-// takes that away, so that what was lost is judged again.
+// Commits that the log has lost though it counts on are found by what was derived from them. The
+// repair takes that away, so that what was lost is judged again.
 func TestFsckFindsCommitsThatTheLogHasLost(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{}).populate()
 	kept := w.state
@@ -67,7 +67,8 @@ func TestFsckFindsCommitsThatTheLogHasLost(t *testing.T) {
 			What: "the log has lost the commit of this event",
 		}
 		if i >= 3 {
-			want.Stream, want.What = wire.ReceiptStream("main"), "the log has lost the commit of this receipt"
+			want.Stream, want.What = wire.ReceiptStream("main"),
+				"the log has lost the commit of this receipt"
 		}
 		if i%3 == 2 {
 			want.Town = "a town that is lost"
@@ -77,7 +78,8 @@ func TestFsckFindsCommitsThatTheLogHasLost(t *testing.T) {
 		found.Sequence, found.Subject, found.Got = 0, "", ""
 		require.Equal(t, want, found)
 	}
-	require.Equal(t, int64(3*7), report.Counts.Outlived, "what the three runs said before might be a refused one's")
+	require.Equal(t, int64(3*7), report.Counts.Outlived,
+		"what the three runs said before might be a refused one's")
 
 	report = w.fsck(fsck.Options{Repair: true})
 	require.True(t, report.Clean(), "%+v", report.Repair)
@@ -98,7 +100,9 @@ func TestFsckFindsCommitsThatTheLogHasLost(t *testing.T) {
 func (w *checkedWorld) followed() {
 	w.t.Helper()
 	end := w.logEnd()
-	require.Eventually(w.t, func() bool { return w.engine.Stats().EventsFollowed >= end }, time.Minute, time.Millisecond)
+	require.Eventually(w.t, func() bool {
+		return w.engine.Stats().EventsFollowed >= end
+	}, time.Minute, time.Millisecond)
 }
 
 // What leaves a history that is full, or a town's history that begins behind it, is no loss.

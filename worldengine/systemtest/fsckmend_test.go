@@ -38,7 +38,8 @@ func TestFsckPutsATownBackFromStrayMessages(t *testing.T) {
 	w.clean()
 	stray := w.publish("world.main.log.t", nil, []byte("garbage"))
 	w.publish("world.main.log.t", nats.Header{"Kind": {"handoff"}}, []byte("{}"))
-	_, err := w.engine.Execute(t.Context(), must(handoff.New(proposal(now, handoff.TalkToTownsfolk, "casual"))))
+	_, err := w.engine.Execute(t.Context(),
+		must(handoff.New(proposal(now, handoff.TalkToTownsfolk, "casual"))))
 	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
 
 	report := w.fsck(fsck.Options{})
@@ -105,7 +106,8 @@ func TestFsckPutsATownBackFromADamagedCommit(t *testing.T) {
 	require.Empty(t, w.clean().Notes)
 	_, now = w.talked(now, 12)
 	w.talk(now)
-	for _, note := range w.clean().Notes { // a history of 8 may be shorter than the followers were behind
+	// A history of 8 may be shorter than the followers were behind.
+	for _, note := range w.clean().Notes {
 		require.NotContains(t, note, "handoffctl backup")
 	}
 }
@@ -144,7 +146,9 @@ func TestFsckPutsATownBackToAPendingCommand(t *testing.T) {
 	w.flipInLog(w.placeOf(h))
 	w.plugin(g.answer)
 	w.mend()
-	require.Eventually(t, func() bool { return w.now("t").PendingRunID == "" }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return w.now("t").PendingRunID == ""
+	}, 30*time.Second, 5*time.Millisecond)
 	require.Equal(t, before.Hash, w.now("t").State.Hash)
 	w.again(h)
 	w.clean()

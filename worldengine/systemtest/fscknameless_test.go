@@ -11,8 +11,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// A town that an earlier server stored without a title and a name is served and judged, before and after a
-// restart; fsck has a note about it until a put mends it.
+// A town that an earlier server stored without a title and a name is served and judged, before and
+// after a restart; fsck has a note about it until a put mends it.
 func TestFsckNotesWhatAgentsRefuse(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	s := *w.found("t").Snapshot
@@ -31,7 +31,8 @@ func TestFsckNotesWhatAgentsRefuse(t *testing.T) {
 	report := w.fsck(fsck.Options{})
 	require.True(t, report.Clean(), "%+v", report.Findings)
 	require.Len(t, report.Notes, 1)
-	require.Contains(t, report.Notes[0], `town "t": its state has an empty /sideQuests/0/title, /projects/0/name;`)
+	require.Contains(t, report.Notes[0],
+		`town "t": its state has an empty /sideQuests/0/title, /projects/0/name;`)
 
 	mended := *w.now("t").State.Snapshot
 	mended.SideQuests, mended.Projects = nil, nil

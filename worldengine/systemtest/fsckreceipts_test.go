@@ -96,7 +96,8 @@ func TestFsckFindsAMissingReceipt(t *testing.T) {
 	require.NoError(t, w.receipts().Purge(t.Context(), jetstream.WithPurgeSubject(right.Subject)))
 	found := only(t, w.fsck(impatient))
 	require.Equal(t, fsck.Finding{
-		Stream: wire.ReceiptStream("main"), LogSequence: found.LogSequence, Subject: right.Subject, Town: "town-1",
+		Stream: wire.ReceiptStream("main"), LogSequence: found.LogSequence,
+		Subject: right.Subject, Town: "town-1",
 		What: "the receipt is missing", Want: found.Want,
 	}, found)
 	require.Equal(t, right.Header.Get("Log-Seq"), fmt.Sprint(found.LogSequence))
@@ -234,7 +235,9 @@ func TestFsckOfALiveWorld(t *testing.T) {
 		w.clean()
 	}
 	for _, id := range strangeTowns[:2] {
-		first := proposal(towntest.Threatened(func(s *town.Snapshot) { s.TownID = id }), handoff.AdvanceProject, "wall")
+		first := proposal(towntest.Threatened(func(s *town.Snapshot) {
+			s.TownID = id
+		}), handoff.AdvanceProject, "wall")
 		h, err := handoff.New(first)
 		require.NoError(t, err)
 		right := w.receipt(h)

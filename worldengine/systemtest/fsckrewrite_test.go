@@ -14,8 +14,8 @@ import (
 	"worldengine/worldengine/fsck"
 )
 
-// A repair keeps followers out, and lets them in again even when it is stopped in the middle. One that
-// was killed there is found, and the next repair lets them in.
+// A repair keeps followers out, and lets them in again even when it is stopped in the middle. One
+// that was killed there is found, and the next repair lets them in.
 func TestFsckLetsFollowersInAgain(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{}).populate()
 	subjects := func() []string {
@@ -34,7 +34,9 @@ func TestFsckLetsFollowersInAgain(t *testing.T) {
 		})
 		ended <- err
 	}()
-	require.Eventually(t, func() bool { return subjects()[0] != open[0] }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return subjects()[0] != open[0]
+	}, 20*time.Second, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-ended, commitlog.ErrLogUnavailable)
 	require.Equal(t, open, subjects())
@@ -44,7 +46,8 @@ func TestFsckLetsFollowersInAgain(t *testing.T) {
 	_, err := w.js.UpdateStream(t.Context(), config)
 	require.NoError(t, err)
 	report := w.fsck(impatient)
-	require.Equal(t, "the stream does not listen on the subject that followers publish to", report.Findings[0].What)
+	require.Equal(t, "the stream does not listen on the subject that followers publish to",
+		report.Findings[0].What)
 	w.repaired()
 	require.Equal(t, open, subjects())
 }

@@ -18,7 +18,8 @@ import (
 	"worldengine/worldengine/runs"
 )
 
-// storied makes a world with one of everything that is told over several records, and returns its log:
+// storied makes a world with one of everything that is told over several records, and returns its
+// log:
 //
 //	pending 0, 1, 2  three attempts of a handoff, told of by run 0 to 3 and closed by run 4; handoff 0
 //	control 0, 1     a pause of the town, for which a handoff waits: run 5, closed by run 6, opened by run 7;
@@ -63,7 +64,8 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	return log
 }
 
-// pausedRun returns the paused run of those that have messages of their own, once there are so many.
+// pausedRun returns the paused run of those that have messages of their own, once there are so
+// many.
 func (w *checkedWorld) pausedRun(count int) string {
 	w.t.Helper()
 	for _, id := range w.runs(count) {
@@ -110,8 +112,8 @@ func TestFsckOfAStoriedLog(t *testing.T) {
 		Controls: 5, Signals: 2, RunRecords: 16, Appended: 2,
 	}, counts)
 	require.Equal(t, 1, open, "of the runs only the one that is not over is remembered")
-	// What is left of a log tells no lies: however much of the town's history has gone, and however many
-	// records of runs have expired.
+	// What is left of a log tells no lies: however much of the town's history has gone, and however
+	// many records of runs have expired.
 	for history := range log {
 		for expired := range log {
 			i := -1
@@ -129,8 +131,8 @@ func TestFsckOfAStoriedLog(t *testing.T) {
 // logMessages is a log.
 type logMessages = []*jetstream.RawStreamMsg
 
-// tampering changes a log, and returns it with the sequence of the message that is wrong then, 0 where
-// one is missing.
+// tampering changes a log, and returns it with the sequence of the message that is wrong then, 0
+// where one is missing.
 type tampering func(*testing.T, logMessages) (logMessages, uint64)
 
 // tamper is a broken rule, and what is found of it.
@@ -207,8 +209,8 @@ func TestFsckFindsTamperedStories(t *testing.T) {
 	}
 }
 
-// FsckLog checks messages as the log of a world, as Run does, and counts them. Nothing leaves the log
-// meanwhile.
+// FsckLog checks messages as the log of a world, as Run does, and counts them. Nothing leaves the
+// log meanwhile.
 func FsckLog(world string, log []*jetstream.RawStreamMsg) ([]fsck.Finding, fsck.Counts, int) {
 	var counts fsck.Counts
 	var found []fsck.Finding

@@ -12,21 +12,25 @@ var tamperedPending = []tamper{
 		"the pending handoff, or the state expected of it, is not valid",
 		"a signal changed what is pending",
 	}},
-	{"an expected state that is none", change("pending", 6, `"expected":{"day":`, `"expected":{"night":`), []string{
-		"the pending handoff, or the state expected of it, is not valid",
-		"a signal changed what is pending",
-	}},
-	{"an expected state of another town", change("pending", 6, `"townId":"t"},"run"`, `"townId":"u"},"run"`), []string{
-		"the expected state is that of another town",
-		"a signal changed what is pending",
-	}},
-	{"an expected state that is not canonical", change("pending", 6, `"expected":{`, `"expected":{ `), []string{
-		"the expected state is not in its canonical form",
-	}},
-	{"an expected state of another day", change("pending", 6, `"expected":{"day":24`, `"expected":{"day":25`), []string{
-		"the expected state is not one day later",
-		"a signal changed what is pending",
-	}},
+	{"an expected state that is none",
+		change("pending", 6, `"expected":{"day":`, `"expected":{"night":`), []string{
+			"the pending handoff, or the state expected of it, is not valid",
+			"a signal changed what is pending",
+		}},
+	{"an expected state of another town",
+		change("pending", 6, `"townId":"t"},"run"`, `"townId":"u"},"run"`), []string{
+			"the expected state is that of another town",
+			"a signal changed what is pending",
+		}},
+	{"an expected state that is not canonical", change("pending", 6, `"expected":{`, `"expected":{ `),
+		[]string{
+			"the expected state is not in its canonical form",
+		}},
+	{"an expected state of another day",
+		change("pending", 6, `"expected":{"day":24`, `"expected":{"day":25`), []string{
+			"the expected state is not one day later",
+			"a signal changed what is pending",
+		}},
 	{"a handoff of another state", swap("pending", 3, "handoff", "expected", "pending", 0), []string{
 		"the pending handoff was not made from the town's state",
 		"the run is of another plan than the pending handoff",
@@ -79,13 +83,14 @@ var tamperedPending = []tamper{
 		"another attempt changed what is pending",
 		"another attempt changed what is pending",
 	}},
-	{"a state that moves while pending", change("pending", 1, `"snapshot":{"day":15`, `"snapshot":{"day":16`), []string{
-		"the header is not the hash of the stored state",
-		"the header is not the day of the stored state",
-		"a record that cannot change the state changed it",
-		"the town's day was lowered",
-		"a record that cannot change the state changed it",
-	}},
+	{"a state that moves while pending",
+		change("pending", 1, `"snapshot":{"day":15`, `"snapshot":{"day":16`), []string{
+			"the header is not the hash of the stored state",
+			"the header is not the day of the stored state",
+			"a record that cannot change the state changed it",
+			"the town's day was lowered",
+			"a record that cannot change the state changed it",
+		}},
 	{"a put while pending", change("pending", 1, `"kind":"pending"`, `"kind":"put"`), []string{
 		"the header does not name the kind of the record",
 		"a record that ends an application has a pending handoff",

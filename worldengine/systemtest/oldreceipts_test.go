@@ -33,7 +33,8 @@ func storedReceipts(t *testing.T, js jetstream.JetStream) (all []*nats.Msg) {
 	return all
 }
 
-// asBefore makes of a receipt what the version before stored: no town, neither in the subject nor in it.
+// asBefore makes of a receipt what the version before stored: no town, neither in the subject nor
+// in it.
 func asBefore(t *testing.T, m *nats.Msg) *nats.Msg {
 	t.Helper()
 	var members map[string]jsontext.Value
@@ -67,7 +68,9 @@ func replaceReceipts(t *testing.T, js jetstream.JetStream, subject string, messa
 }
 
 // resubject changes the subjects of the stream of receipts and leaves its messages.
-func resubject(t *testing.T, js jetstream.JetStream, subject string, transform *jetstream.SubjectTransformConfig) {
+func resubject(
+	t *testing.T, js jetstream.JetStream, subject string, transform *jetstream.SubjectTransformConfig,
+) {
 	t.Helper()
 	stream, err := js.Stream(t.Context(), wire.ReceiptStream("main"))
 	require.NoError(t, err)
@@ -77,8 +80,8 @@ func resubject(t *testing.T, js jetstream.JetStream, subject string, transform *
 	require.NoError(t, err)
 }
 
-// A world whose receipts an earlier version wrote, on subjects without the town, opens: its receipts are
-// made again from the log, wherever that was cut off.
+// A world whose receipts an earlier version wrote, on subjects without the town, opens: its
+// receipts are made again from the log, wherever that was cut off.
 func TestReceiptsOfAnEarlierVersion(t *testing.T) {
 	t.Parallel()
 	const before, now = "world.main.receipts.*", "world.main.receipts.*.*"
@@ -89,12 +92,13 @@ func TestReceiptsOfAnEarlierVersion(t *testing.T) {
 		"as they were": {true, func(t *testing.T, js jetstream.JetStream, old, _ []*nats.Msg) {
 			replaceReceipts(t, js, before, old)
 		}},
-		"closed by a repair that was killed": {true, func(t *testing.T, js jetstream.JetStream, old, _ []*nats.Msg) {
-			replaceReceipts(t, js, before, old)
-			resubject(t, js, "world.main.receipts-repair.*", &jetstream.SubjectTransformConfig{
-				Source: "world.main.receipts-repair.*", Destination: "world.main.receipts.{{wildcard(1)}}",
-			})
-		}},
+		"closed by a repair that was killed": {true,
+			func(t *testing.T, js jetstream.JetStream, old, _ []*nats.Msg) {
+				replaceReceipts(t, js, before, old)
+				resubject(t, js, "world.main.receipts-repair.*", &jetstream.SubjectTransformConfig{
+					Source: "world.main.receipts-repair.*", Destination: "world.main.receipts.{{wildcard(1)}}",
+				})
+			}},
 		"restored from a backup": {true, func(t *testing.T, js jetstream.JetStream, old, _ []*nats.Msg) {
 			replaceReceipts(t, js, before, old)
 			resubject(t, js, now, nil)
@@ -154,8 +158,8 @@ func TestReceiptsOfAnEarlierVersion(t *testing.T) {
 	}
 }
 
-// fsck finds receipts of an earlier version that no server of this one has met, and a repair makes the
-// right ones of them.
+// fsck finds receipts of an earlier version that no server of this one has met, and a repair makes
+// the right ones of them.
 func TestFsckFindsReceiptsOfAnEarlierVersion(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{}).populate()
 	right := w.receipt(w.executed)

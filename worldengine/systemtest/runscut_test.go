@@ -64,8 +64,8 @@ func (w *checkedWorld) listed() []string {
 	return ids
 }
 
-// unknown asserts that nothing is told of a run to those who ask for all of it, or for what is behind one
-// of some events.
+// unknown asserts that nothing is told of a run to those who ask for all of it, or for what is
+// behind one of some events.
 func (w *checkedWorld) unknown(runID string, after ...int64) {
 	w.t.Helper()
 	_, err := w.engine.Runs().Get(w.t.Context(), runID)
@@ -76,7 +76,8 @@ func (w *checkedWorld) unknown(runID string, after ...int64) {
 	}
 }
 
-// toldFrom asserts that of a run the events from one to the last are told, to those who know what is before.
+// toldFrom asserts that of a run the events from one to the last are told, to those who know what
+// is before.
 func (w *checkedWorld) toldFrom(runID string, first, last int64) {
 	w.t.Helper()
 	w.unknown(runID, first-2)
@@ -109,8 +110,8 @@ func (w *checkedWorld) deleteEvent(runID string, runSeq int) {
 	require.NoError(w.t, w.events().DeleteMsg(w.t.Context(), seq))
 }
 
-// A run that the limit cuts in its middle is no longer kept, but for those who have read what is gone, and
-// no alarm.
+// A run that the limit cuts in its middle is no longer kept, but for those who have read what is
+// gone, and no alarm.
 func TestTheLimitOfEventsCutsARun(t *testing.T) {
 	w, alerts := alertedWorld(t, worldengine.Config{EventLimit: 15})
 	page := w.talks(3)
@@ -138,7 +139,8 @@ func TestARunExpiresInItsMiddle(t *testing.T) {
 	add := func(event runevents.EventType, attempt int64) int64 {
 		write.EventID, write.EventType, write.LogicalAttemptID = uuid.NewString(), event, attempt
 		write.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-			RunID: write.RunID, LogicalAttemptID: attempt, EventType: event, PlanID: "plan", PlanVersion: "1",
+			RunID: write.RunID, LogicalAttemptID: attempt, EventType: event,
+			PlanID: "plan", PlanVersion: "1",
 		})
 		appended, err := w.engine.Runs().Append(t.Context(), "t", []runevents.Write{write})
 		require.NoError(t, err)
@@ -163,7 +165,8 @@ func TestARunExpiresInItsMiddle(t *testing.T) {
 	require.Empty(t, alerts())
 }
 
-// What is missing of a run is an alarm where nothing was discarded, or not the beginning of that run.
+// What is missing of a run is an alarm where nothing was discarded, or not the beginning of that
+// run.
 func TestAHoleInARunIsAnAlarm(t *testing.T) {
 	for name, c := range map[string]struct {
 		limit   int64

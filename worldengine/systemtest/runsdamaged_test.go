@@ -19,8 +19,8 @@ func (w *checkedWorld) flipInEvents(seqs ...uint64) {
 	w.flipIn(w.block(wire.EventStream("main")), seqs...)
 }
 
-// pages returns the ids of the runs of a list of so many on each page, the oldest first. The list that
-// begins with the newest has the same runs.
+// pages returns the ids of the runs of a list of so many on each page, the oldest first. The list
+// that begins with the newest has the same runs.
 func (w *checkedWorld) pages(filter runs.RunFilter, limit int) []string {
 	w.t.Helper()
 	newest := w.pagesOf(filter, limit)
@@ -46,8 +46,8 @@ func (w *checkedWorld) pagesOf(filter runs.RunFilter, limit int) []string {
 	return ids
 }
 
-// Damage of the events of a run takes no other run off the list. NATS counts events that were changed on its
-// disk, and delivers neither those nor, at first, what is behind them.
+// Damage of the events of a run takes no other run off the list. NATS counts events that were
+// changed on its disk, and delivers neither those nor, at first, what is behind them.
 func TestDamagedRunEventsAreListedOver(t *testing.T) {
 	for name, c := range map[string]struct {
 		damaged []uint64 // each run has ten events
@@ -90,7 +90,8 @@ func TestDamagedRunIsToldApartFromAnUnknownOne(t *testing.T) {
 			require.ErrorIs(t, err, runs.ErrRunDamaged)
 			_, err = w.engine.Runs().Get(t.Context(), "unknown")
 			require.ErrorIs(t, err, runs.ErrUnknownRun)
-			reply, err := w.nc.Request("worldengine.v1.main.run.get", []byte(`{"runId":"`+page[1]+`"}`), time.Minute)
+			reply, err := w.nc.Request("worldengine.v1.main.run.get", []byte(`{"runId":"`+page[1]+`"}`),
+				time.Minute)
 			require.NoError(t, err)
 			require.Equal(t, "500", reply.Header.Get("Nats-Service-Error-Code"))
 			require.Contains(t, string(reply.Data), `"RUN_DAMAGED"`)

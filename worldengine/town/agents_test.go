@@ -10,8 +10,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// agentTakes is the validator of the agents' library, member by member, as its authors wrote it down: it
-// is compared with the schema and shares nothing with it.
+// agentTakes is the validator of the agents' library, member by member, as its authors wrote it
+// down: it is compared with the schema and shares nothing with it.
 func agentTakes(tree map[string]any) bool {
 	text := func(v any) bool { s, ok := v.(string); return ok && s != "" }
 	number := func(v any, low, high float64) bool {
@@ -51,10 +51,13 @@ func agentTakes(tree map[string]any) bool {
 	day, isNumber := tree["day"].(float64)
 	statuses := map[string]bool{"planning": true, "active": true, "blocked": true, "complete": true}
 	isStatus := func(v any) bool { s, ok := v.(string); return ok && statuses[s] }
-	return only(tree, "schemaVersion", "day", "townId", "mission", "sideQuests", "pressure", "projects", "latestNetherEvent") &&
-		tree["schemaVersion"] == "snapshot.v1" && isNumber && day >= 0 && day == math.Trunc(day) && day <= town.MaxDay &&
+	return only(tree, "schemaVersion", "day", "townId", "mission", "sideQuests", "pressure",
+		"projects", "latestNetherEvent") &&
+		tree["schemaVersion"] == "snapshot.v1" && isNumber && day >= 0 && day == math.Trunc(day) &&
+		day <= town.MaxDay &&
 		text(tree["townId"]) && hasMission && (tree["mission"] == nil || isMission &&
-		only(mission, "id", "title", "description", "reward") && text(mission["id"]) && text(mission["title"]) &&
+		only(mission, "id", "title", "description", "reward") && text(mission["id"]) &&
+		text(mission["title"]) &&
 		absentOr(mission, "description", func(v any) bool { _, ok := v.(string); return ok }) &&
 		absentOr(mission, "reward", func(v any) bool { return number(v, 0, math.MaxFloat64) })) &&
 		list(tree["sideQuests"], func(o map[string]any) bool {
@@ -62,11 +65,13 @@ func agentTakes(tree map[string]any) bool {
 				absentOr(o, "complexity", func(v any) bool { return number(v, 0, 10) })
 		}) &&
 		list(tree["projects"], func(o map[string]any) bool {
-			return only(o, "id", "name", "progress", "status") && text(o["name"]) && number(o["progress"], 0, 1) &&
+			return only(o, "id", "name", "progress", "status") && text(o["name"]) &&
+				number(o["progress"], 0, 1) &&
 				isStatus(o["status"])
 		}) &&
 		only(pressure, "threat", "scarcity", "hope", "dread") && number(pressure["threat"], 0, 1) &&
-		number(pressure["scarcity"], 0, 1) && number(pressure["hope"], 0, 1) && number(pressure["dread"], 0, 1) &&
+		number(pressure["scarcity"], 0, 1) && number(pressure["hope"], 0, 1) &&
+		number(pressure["dread"], 0, 1) &&
 		hasEvent && (event == nil || eventIsText)
 }
 
@@ -79,25 +84,33 @@ func TestSnapshotsAreThoseOfTheAgents(t *testing.T) {
 			"schemaVersion": "snapshot.v1", "day": 15.0, "townId": "t",
 			"mission": map[string]any{"id": "m", "title": "M", "description": "", "reward": 1.5},
 			"sideQuests": []any{
-				map[string]any{"id": "a", "title": "A", "complexity": 2.5}, map[string]any{"id": "b", "title": "B"},
+				map[string]any{"id": "a", "title": "A", "complexity": 2.5},
+				map[string]any{"id": "b", "title": "B"},
 			},
-			"pressure":          map[string]any{"threat": 0.5, "scarcity": 0.0, "hope": 1.0, "dread": 0.25},
-			"projects":          []any{map[string]any{"id": "a", "name": "A", "progress": 0.5, "status": "active"}},
+			"pressure": map[string]any{"threat": 0.5, "scarcity": 0.0, "hope": 1.0, "dread": 0.25},
+			"projects": []any{
+				map[string]any{"id": "a", "name": "A", "progress": 0.5, "status": "active"},
+			},
 			"latestNetherEvent": nil,
 		}
 	}
 	values := []any{
-		"", " ", "a", "b", "active", "done", "snapshot.v1", nil, true, 0.0, -0.5, 0.5, 1.0, 1.5, 10.0, 10.5, 1e300,
+		"", " ", "a", "b", "active", "done", "snapshot.v1", nil, true, 0.0, -0.5, 0.5, 1.0,
+		1.5, 10.0, 10.5, 1e300,
 		float64(town.MaxDay), float64(town.MaxDay + 1), []any{}, map[string]any{},
 	}
 	members := []string{
-		"id", "title", "name", "complexity", "progress", "status", "reward", "description", "threat", "hope", "day",
-		"townId", "mission", "sideQuests", "projects", "pressure", "latestNetherEvent", "schemaVersion", "other",
+		"id", "title", "name", "complexity", "progress", "status", "reward", "description",
+		"threat", "hope", "day",
+		"townId", "mission", "sideQuests", "projects", "pressure", "latestNetherEvent",
+		"schemaVersion", "other",
 	}
 	taken := 0
 	for range 30_000 {
 		tree := fresh()
-		objects := []map[string]any{tree, tree["mission"].(map[string]any), tree["pressure"].(map[string]any)}
+		objects := []map[string]any{
+			tree, tree["mission"].(map[string]any), tree["pressure"].(map[string]any),
+		}
 		for _, l := range []string{"sideQuests", "projects"} {
 			for _, e := range tree[l].([]any) {
 				objects = append(objects, e.(map[string]any))
@@ -121,8 +134,8 @@ func TestSnapshotsAreThoseOfTheAgents(t *testing.T) {
 	require.Greater(t, taken, 300)
 }
 
-// A state that was stored with an empty title or name is read, with its own hash and bytes; nothing else
-// that agents refuse is.
+// A state that was stored with an empty title or name is read, with its own hash and bytes; nothing
+// else that agents refuse is.
 func TestParseStored(t *testing.T) {
 	t.Parallel()
 	s := snapshot()

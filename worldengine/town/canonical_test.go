@@ -177,9 +177,12 @@ func TestIDsThatCollateAsEqualAreOrderedByTheNextKeys(t *testing.T) {
 		{"by title", []town.SideQuest{quest(decomposed, "a"), quest(composed, "B"), quest("f", "a")}},
 		{"by complexity", []town.SideQuest{quest(decomposed, "a", 0), quest(composed, "a", 0.5)}},
 		{"an absent complexity last", []town.SideQuest{quest(decomposed, "a", 10), quest(composed, "a")}},
-		{"by letters before case", []town.SideQuest{quest("a", ""), quest("B", ""), quest("b-a", ""), quest("ba", "")}},
+		{"by letters before case", []town.SideQuest{
+			quest("a", ""), quest("B", ""), quest("b-a", ""), quest("ba", ""),
+		}},
 		{"by newer characters, as Node.js has them", []town.SideQuest{
-			quest("-", ""), quest("\U0001f5fc", ""), quest("\U0001f9f1", ""), quest("\u20bf", ""), quest("1", ""),
+			quest("-", ""), quest("\U0001f5fc", ""), quest("\U0001f9f1", ""),
+			quest("\u20bf", ""), quest("1", ""),
 			quest("wall \U0001f9f1", ""), quest("wall \U0001f6e1\ufe0f", ""), quest("wall a", ""),
 			quest("\u0500", ""), quest("\U0001e900", ""), quest("\U000323af", ""),
 		}},
@@ -285,7 +288,9 @@ func TestParseRefusesABadSnapshotWithItsPlace(t *testing.T) {
 		spoil func(tree map[string]any)
 		paths []string
 	}{
-		{"a side quest twice", func(tree map[string]any) { repeat(tree, "sideQuests", 0) }, []string{"/sideQuests/2/id"}},
+		{"a side quest twice", func(tree map[string]any) {
+			repeat(tree, "sideQuests", 0)
+		}, []string{"/sideQuests/2/id"}},
 		{"a project three times", func(tree map[string]any) {
 			repeat(tree, "projects", 1)
 			repeat(tree, "projects", 1)
@@ -295,10 +300,16 @@ func TestParseRefusesABadSnapshotWithItsPlace(t *testing.T) {
 			repeat(tree, "projects", 0)
 		}, []string{"/projects/4/id", "/sideQuests/2/id"}},
 		{"no town id", func(tree map[string]any) { tree["townId"] = "" }, []string{"/townId"}},
-		{"a day beyond 2^53-1", func(tree map[string]any) { tree["day"] = float64(1 << 53) }, []string{"/day"}},
+		{"a day beyond 2^53-1", func(tree map[string]any) {
+			tree["day"] = float64(1 << 53)
+		}, []string{"/day"}},
 		{"a member too many", func(tree map[string]any) { tree["mayor"] = "x" }, []string{"/mayor"}},
-		{"no nether event", func(tree map[string]any) { delete(tree, "latestNetherEvent") }, []string{"/latestNetherEvent"}},
-		{"hope above 1", func(tree map[string]any) { tree["pressure"].(map[string]any)["hope"] = 1.01 }, []string{"/pressure/hope"}},
+		{"no nether event", func(tree map[string]any) {
+			delete(tree, "latestNetherEvent")
+		}, []string{"/latestNetherEvent"}},
+		{"hope above 1", func(tree map[string]any) {
+			tree["pressure"].(map[string]any)["hope"] = 1.01
+		}, []string{"/pressure/hope"}},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

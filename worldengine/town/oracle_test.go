@@ -237,7 +237,8 @@ func TestALongLifeStaysSound(t *testing.T) {
 	tree["day"] = 0.0
 	state := stateOf(t, tree)
 	for executed := int64(0); executed < 500; {
-		next, reason := rules.Apply(state.Snapshot, g.proposal(decoded(t, state.Canonical).(map[string]any)))
+		next, reason := rules.Apply(state.Snapshot,
+			g.proposal(decoded(t, state.Canonical).(map[string]any)))
 		if reason != "" {
 			continue
 		}

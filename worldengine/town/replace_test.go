@@ -21,14 +21,19 @@ func TestWhatMayReplaceAState(t *testing.T) {
 		expected       string
 		want           error
 	}{
-		"created":               {none, monday, "", nil},
-		"created twice":         {monday, monday, "", town.ErrExists},
-		"replaced":              {monday, tuesday, monday.Hash, nil},
-		"replaced by the same":  {monday, monday, monday.Hash, nil},
-		"replaced where none":   {none, monday, monday.Hash, town.ErrUnknown},
-		"replaced another":      {monday, tuesday, another, &town.ConflictError{Expected: another, Actual: monday.Hash}},
-		"another, and earlier":  {tuesday, monday, another, &town.ConflictError{Expected: another, Actual: tuesday.Hash}},
-		"put back to a day ago": {tuesday, monday, tuesday.Hash, &town.RegressionError{Day: 1, Current: 2}},
+		"created":              {none, monday, "", nil},
+		"created twice":        {monday, monday, "", town.ErrExists},
+		"replaced":             {monday, tuesday, monday.Hash, nil},
+		"replaced by the same": {monday, monday, monday.Hash, nil},
+		"replaced where none":  {none, monday, monday.Hash, town.ErrUnknown},
+		"replaced another": {monday, tuesday, another, &town.ConflictError{
+			Expected: another, Actual: monday.Hash,
+		}},
+		"another, and earlier": {tuesday, monday, another, &town.ConflictError{
+			Expected: another, Actual: tuesday.Hash,
+		}},
+		"put back to a day ago": {tuesday, monday, tuesday.Hash,
+			&town.RegressionError{Day: 1, Current: 2}},
 	} {
 		require.Equal(t, c.want, c.state.MayReplace(c.current, c.expected), name)
 	}

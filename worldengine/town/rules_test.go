@@ -160,15 +160,17 @@ func TestWhatTheRulesCannotApplyChangesNothing(t *testing.T) {
 		{"no such side quest", propose(handoff.AcceptMission, "sq-3"), nil, "UNKNOWN_MISSION"},
 		{"a project is no side quest", propose(handoff.AcceptMission, "wall"), nil, "UNKNOWN_MISSION"},
 		{"no such project", propose(handoff.AdvanceProject, "moat"), nil, "UNKNOWN_PROJECT"},
-		{"another case is another project", propose(handoff.AdvanceProject, "Wall"), nil, "UNKNOWN_PROJECT"},
+		{"another case is another project", propose(handoff.AdvanceProject, "Wall"), nil,
+			"UNKNOWN_PROJECT"},
 		{"a blocked project", propose(handoff.AdvanceProject, "gate"), nil, "PROJECT_BLOCKED"},
 		{"a complete project", propose(handoff.AdvanceProject, "hall"), nil, "PROJECT_COMPLETE"},
 		{"the last day", propose(handoff.TalkToTownsfolk, "casual"), func(s *town.Snapshot) {
 			s.Day = 9007199254740991
 		}, "EPOCH_EXHAUSTED"},
-		{"the last day comes before anything else", propose(handoff.AdvanceProject, "gate"), func(s *town.Snapshot) {
-			s.Day = 9007199254740991
-		}, "EPOCH_EXHAUSTED"},
+		{"the last day comes before anything else", propose(handoff.AdvanceProject, "gate"),
+			func(s *town.Snapshot) {
+				s.Day = 9007199254740991
+			}, "EPOCH_EXHAUSTED"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -197,7 +199,8 @@ func TestAdvancingReordersProjectsThatCollateAsEqual(t *testing.T) {
 	}
 	before := town.NewState(s)
 	require.Equal(t, composed, before.Snapshot.Projects[0].ID)
-	after, reason := town.DefaultRules().Apply(before.Snapshot, propose(handoff.AdvanceProject, composed))
+	after, reason := town.DefaultRules().Apply(before.Snapshot,
+		propose(handoff.AdvanceProject, composed))
 	require.Empty(t, reason)
 	require.Equal(t, decomposed, after.Snapshot.Projects[0].ID)
 	require.Equal(t, 0.55, after.Snapshot.Projects[1].Progress)
@@ -251,7 +254,8 @@ func TestRulesAreAmountsBetween0And1(t *testing.T) {
 	require.NoError(t, town.Rules{ProjectStep: 1, CasualTalk: 1}.Validate())
 	for _, bad := range []float64{-0.1, 1.0001, math.NaN(), math.Inf(1), math.Inf(-1)} {
 		for _, rules := range []town.Rules{
-			{ProjectStep: bad}, {SalvageFocused: bad}, {SalvageGeneral: bad}, {MoraleBoost: bad}, {CasualTalk: bad},
+			{ProjectStep: bad}, {SalvageFocused: bad}, {SalvageGeneral: bad},
+			{MoraleBoost: bad}, {CasualTalk: bad},
 		} {
 			require.ErrorContains(t, rules.Validate(), "0..1", "%v", rules)
 		}

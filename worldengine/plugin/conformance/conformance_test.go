@@ -24,7 +24,9 @@ import (
 
 var subject = wire.ApplySubject("main", "t")
 
-func check(t *testing.T, nc *nats.Conn, change ...func(*conformance.Config)) map[string]conformance.Row {
+func check(
+	t *testing.T, nc *nats.Conn, change ...func(*conformance.Config),
+) map[string]conformance.Row {
 	t.Helper()
 	config := conformance.Config{
 		Subject: subject, Timeout: 3 * time.Second, Quiet: 200 * time.Millisecond,
@@ -57,7 +59,8 @@ func failed(rows map[string]conformance.Row) (names []string) {
 func serve(t *testing.T, nc *nats.Conn, memory plugin.Memory, apply plugin.Func) func() {
 	t.Helper()
 	p, err := plugin.Serve(nc, plugin.Config{
-		World: "main", Towns: []string{"t"}, Memory: memory, Apply: apply, Logger: slog.New(slog.DiscardHandler),
+		World: "main", Towns: []string{"t"}, Memory: memory,
+		Apply: apply, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
 	return func() {
@@ -88,7 +91,8 @@ func TestAPluginOfTheLibraryKeepsEveryRule(t *testing.T) {
 	}
 }
 
-// A plugin that is restarted is asked again: one with a memory on disk keeps the rule, and one without fails.
+// A plugin that is restarted is asked again: one with a memory on disk keeps the rule, and one
+// without fails.
 func TestARestartIsSeen(t *testing.T) {
 	t.Parallel()
 	for name, memories := range map[string]func(t *testing.T) (before, after plugin.Memory){
@@ -133,7 +137,9 @@ func TestARestartIsSeen(t *testing.T) {
 func TestNoPlugin(t *testing.T) {
 	t.Parallel()
 	_, err := conformance.Check(t.Context(), natstest.Connect(t), conformance.Config{
-		Subject: subject, Town: town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "t"}),
+		Subject: subject, Town: town.NewState(&town.Snapshot{
+			SchemaVersion: town.SchemaVersion, TownID: "t",
+		}),
 	})
 	require.ErrorIs(t, err, conformance.ErrAbsent)
 }
@@ -230,14 +236,16 @@ func (s *script) answers(c *apply.Command) []apply.Answer {
 	return []apply.Answer{done}
 }
 
-// Whether there is a second plugin is not seen where no answer comes, and is where the first one takes its time.
+// Whether there is a second plugin is not seen where no answer comes, and is where the first one
+// takes its time.
 func TestOnePluginIsSeenByItsAnswers(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		answers int // to the second request of the first id
 		want    conformance.Verdict
 	}{
-		"silent": {0, conformance.Skip}, "one, slow": {1, conformance.Pass}, "two, slow": {2, conformance.Fail},
+		"silent":    {0, conformance.Skip},
+		"one, slow": {1, conformance.Pass}, "two, slow": {2, conformance.Fail},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -267,7 +275,8 @@ func TestOnePluginIsSeenByItsAnswers(t *testing.T) {
 func TestEachRuleCanFail(t *testing.T) {
 	t.Parallel()
 	for _, rule := range []string{
-		"", "answer", "reported-town", "one-plugin", "same-id", "later-attempt", "same-id-at-once", "two-at-once",
+		"", "answer", "reported-town", "one-plugin", "same-id", "later-attempt",
+		"same-id-at-once", "two-at-once",
 		"late", "late-again", "refused", "unknown-members", "other-version", "other-town", "not-json",
 	} {
 		t.Run("breaks "+rule, func(t *testing.T) {

@@ -29,10 +29,12 @@ func TestReportOfAPhase(t *testing.T) {
 	r := newReport(&Config{Mix: Mix{handoff.Executed: 1}})
 	r.Echo = Rate{PerSecond: 100}
 	workers := []*worker{
-		{counts: map[handoff.Status]int{handoff.Executed: 8}, pause: time.Second, wrong: 1, examples: []string{"a"}},
+		{counts: map[handoff.Status]int{handoff.Executed: 8}, pause: time.Second, wrong: 1,
+			examples: []string{"a"}},
 		{counts: map[handoff.Status]int{handoff.Executed: 2, handoff.Stale: 4}, retries: 3},
 	}
-	r.addHandoffs(&phase{latencies: make([]time.Duration, 14), elapsed: 2 * time.Second, cpu: 28 * time.Millisecond}, workers)
+	r.addHandoffs(&phase{latencies: make([]time.Duration, 14), elapsed: 2 * time.Second,
+		cpu: 28 * time.Millisecond}, workers)
 	assert.Equal(t, 5.0, r.Executed)
 	assert.Equal(t, 0.05, r.Ratio)
 	assert.Equal(t, 7.0, r.Handoffs.PerSecond)

@@ -32,7 +32,9 @@ func start(t *testing.T) Config {
 		assert.NoError(t, srv.Close(ctx))
 	})
 	return Config{
-		Connect: func(name string) (*nats.Conn, error) { return nats.Connect(srv.URL(), nats.Name(name)) },
+		Connect: func(name string) (*nats.Conn, error) {
+			return nats.Connect(srv.URL(), nats.Name(name))
+		},
 		Streams: func(name string) (*nats.Conn, error) {
 			return natsconn.Options{NKey: srv.OperatorKey()}.Connect(srv.URL(), name)
 		},
@@ -42,7 +44,9 @@ func start(t *testing.T) Config {
 }
 
 // pretend serves a world that is not the server's, with answers of the test's choosing.
-func pretend(t *testing.T, config *Config, answer func(verb wire.Verb, request *nats.Msg) *nats.Msg) {
+func pretend(
+	t *testing.T, config *Config, answer func(verb wire.Verb, request *nats.Msg) *nats.Msg,
+) {
 	t.Helper()
 	config.World = "pretended"
 	nc, err := config.Connect("pretender")
@@ -79,7 +83,8 @@ func TestRunDrivesEveryTown(t *testing.T) {
 	}, 30*time.Second, 10*time.Millisecond, "the server says what processor time it has used")
 }
 
-// The stream of the bare appends is gone after the run; a client that may not use streams says why it has none.
+// The stream of the bare appends is gone after the run; a client that may not use streams says why
+// it has none.
 func TestTheStreamOfAppendsIsRemoved(t *testing.T) {
 	config := start(t)
 	_, err := Run(t.Context(), config)
@@ -110,7 +115,8 @@ func TestRunEndsWhenItsContextDoes(t *testing.T) {
 
 func TestRunReportsAnswersThatAreNoResults(t *testing.T) {
 	config := start(t)
-	config.Duration = time.Second // each town is asked once, and then lost: a slow machine has the time
+	// Each town is asked once, and then lost: a slow machine has the time.
+	config.Duration = time.Second
 	pretend(t, &config, func(verb wire.Verb, request *nats.Msg) *nats.Msg {
 		return &nats.Msg{Data: []byte(`{}`), Header: nats.Header{wire.RunIDHeader: {"r"}}}
 	})

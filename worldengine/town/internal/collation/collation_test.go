@@ -14,7 +14,8 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-var comparisons = flag.String("comparisons", "../../testdata/collation.json", "what collation.mjs beside that prints")
+var comparisons = flag.String("comparisons", "../../testdata/collation.json",
+	"what collation.mjs beside that prints")
 
 // oracle is what Node.js says. A line of a sorted list has what compares as equal.
 type oracle struct {
@@ -85,7 +86,8 @@ func TestEveryPairComparesAsInNode(t *testing.T) {
 
 // known is what the tables of Go have.
 var known = []*unicode.RangeTable{
-	unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.Cc, unicode.Cf, unicode.Co,
+	unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.Cc,
+	unicode.Cf, unicode.Co,
 }
 
 // TestNFDIsThatOfAnOlderUnicode: where Go's tables have a code point, our NFD is the library's,
@@ -106,7 +108,8 @@ func TestNFDIsThatOfAnOlderUnicode(t *testing.T) {
 		for c, ok := r.next(); ok; c, ok = r.next() {
 			text = append(text, c)
 		}
-		if want := norm.NFD.String(s); string(text) != want || Compare(s, want) != 0 || Compare(s, norm.NFC.String(s)) != 0 {
+		if want := norm.NFD.String(s); string(text) != want || Compare(s, want) != 0 ||
+			Compare(s, norm.NFC.String(s)) != 0 {
 			require.Equal(t, want, string(text), "%+q", s)
 			require.Fail(t, "its forms compare as different", "%+q", s)
 		}
