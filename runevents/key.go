@@ -13,7 +13,7 @@ const runLevel = "RUN"
 
 // KeyFields are the six fields of an idempotency key, and no others: tenantId, projectId,
 // environmentId and engineAttemptId must not take part (section 3.1). StepID is "" for an event
-// of the run. None may contain '|', which Validate sees to and a Producer asks.
+// of the run. None may contain '|', which Validate refuses; a Producer calls it.
 type KeyFields struct {
 	RunID            string
 	StepID           string

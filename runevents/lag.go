@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Behind says what the projector was not given yet by whoever reads the events for it: something
+// Behind says what the projector was not given yet by what reads the events for it: something
 // that was persisted since then, or nothing more for the zero time, which a new projector starts
 // with. Call it now and then, also while no events come: it raises PROJECTOR_LAG_HIGH when Lag has
 // become too high, once until it has been lower. The alert is about the last event that was given

@@ -63,8 +63,8 @@ func (c ProjectorConfig) withDefaults() ProjectorConfig {
 // that its first resync does not end is tried again with the run's next events and by ResumeStale.
 //
 // A run that is not held and comes with a later event than its first is looked at with FULL. That
-// is an observation, and an alert, only if the store does not have the run up to there: nobody
-// knows what was seen of the run before.
+// is an observation, and an alert, only if the store does not have the run up to there: it is not
+// known what was seen of the run before.
 //
 // A run of which the store has discarded what a resync asks for is let go of, without an alert
 // about what is left of it.

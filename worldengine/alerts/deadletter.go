@@ -41,7 +41,7 @@ type DeadLetters struct {
 	Raise  func(runevents.Alert) // nil where no alert is raised
 }
 
-// NewDeadLetters makes dead letters; raise gets the alert about each, nil for nobody.
+// NewDeadLetters makes dead letters; raise, unless it is nil, gets the alert about each.
 func NewDeadLetters(
 	js jetstream.JetStream, world string, replicas int, logger *slog.Logger,
 	raise func(runevents.Alert),
@@ -52,11 +52,11 @@ func NewDeadLetters(
 	}
 }
 
-// Keep stores a letter once, whoever gives the same message up and how often, and raises the alert.
+// Keep stores a dead letter once, however many followers give the message up, and raises the alert.
 // The alert is raised again with each call, since the one before may have died between the two; the
 // stream of alerts knows those of the last minutes. Keep is the GiveUp of a follower
 // (follow.Config).
-func (d *DeadLetters) Keep(ctx context.Context, letter follow.Letter) error {
+func (d *DeadLetters) Keep(ctx context.Context, letter follow.DeadLetter) error {
 	msg := d.message(&letter)
 	err := d.Stream.Store(ctx, msg)
 	if follow.IsRefusal(err) {
@@ -76,7 +76,7 @@ func (d *DeadLetters) Keep(ctx context.Context, letter follow.Letter) error {
 }
 
 // message returns the dead letter. Its guard holds as long as there is none of this message.
-func (d *DeadLetters) message(letter *follow.Letter) *nats.Msg {
+func (d *DeadLetters) message(letter *follow.DeadLetter) *nats.Msg {
 	seq, part := strconv.FormatUint(letter.LogSeq, 10), strconv.Itoa(letter.LogPart)
 	header := nats.Header{}
 	for name, values := range letter.Header {
@@ -115,7 +115,7 @@ func reasonText(reason error) string {
 
 // DeliveryFailed returns the alert about a letter, with what the message says of the run, the event
 // and the handoff that it is about.
-func DeliveryFailed(letter *follow.Letter, subject string) runevents.Alert {
+func DeliveryFailed(letter *follow.DeadLetter, subject string) runevents.Alert {
 	var body struct {
 		runevents.Record `json:",inline"`
 		HandoffID        string `json:"handoffId"`

@@ -34,8 +34,8 @@ func testLetters(t *testing.T) (*alerts.DeadLetters, *[]runevents.Alert) {
 	return letters, raised
 }
 
-func someLetter(data []byte) follow.Letter {
-	return follow.Letter{
+func someLetter(data []byte) follow.DeadLetter {
+	return follow.DeadLetter{
 		Stream: wire.EventStream("main"), LogSeq: 42, LogPart: 3, Subject: "runevents.v2.main.t.run",
 		Header: nats.Header{wire.EventTypeHeader: {"Told"}, jetstream.ExpectedLastSeqHeader: {"7"}},
 		Data:   data, Reason: errors.New("much too large"),

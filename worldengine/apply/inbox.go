@@ -77,8 +77,8 @@ func (t *tally) tooMany(r Reply) bool {
 	return of.asked > 0 && of.applied > of.asked
 }
 
-// saysApplied stands in every answer with the status applied, and hardly in another one: whoever is
-// told of one answer too many reads it.
+// saysApplied stands in every answer with the status applied, and hardly in another one: Told.Double
+// reads the answer.
 var saysApplied = []byte(`"` + string(Applied) + `"`)
 
 // Reply is a message for an application, to a request of a logical attempt.

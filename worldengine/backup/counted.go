@@ -7,7 +7,7 @@ type counted struct {
 	io.Writer
 	stream string
 	bytes  int64
-	tell   func(stream string, bytes int64) // nil for nobody
+	tell   func(stream string, bytes int64) // where set
 }
 
 // Write writes, and tells.

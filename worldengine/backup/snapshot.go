@@ -209,7 +209,7 @@ func restoreSnapshot(
 
 // deliver sends a chunk; the empty one is the end, and its answer the stream. In a cluster the
 // server that restores may be another one than ours, which knows of it a moment later: a chunk that
-// nobody took is sent again.
+// no server took is sent again.
 func deliver(ctx context.Context, nc *nats.Conn, subject string, chunk []byte, made any) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*idleTimeout)
 	defer cancel()

@@ -32,7 +32,7 @@ const (
 	// the time that there is where that is less. It doubles, up to longestResend.
 	resendAfter   = 2 * time.Second
 	longestResend = 30 * time.Second
-	// absentPause is how long to wait where nobody was subscribed.
+	// absentPause is how long to wait where no server was subscribed.
 	absentPause = 250 * time.Millisecond
 )
 
@@ -162,7 +162,7 @@ func (x *exchange) took(a attempt) (msg *nats.Msg, over bool, err error) {
 	return nil, !repeatable(x.verb, refused) || !x.again(refused, refused.RetryAfter), refused
 }
 
-// again sees to it that there is another attempt after a pause, if there is time for it. Some random
+// again begins another attempt after a pause, if there is time for it. Some random
 // time more keeps clients apart that were refused together.
 func (x *exchange) again(why error, pause time.Duration) bool {
 	rest := time.Until(x.deadline) - pause

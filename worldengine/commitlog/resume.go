@@ -24,8 +24,7 @@ const (
 type Resumer struct {
 	Log   *Log
 	Index *PendingIndex
-	// Ensure sees to it that the command that is pending in a town is applied; it may be called
-	// again.
+	// Ensure has the command that is pending in a town applied; it may be called again.
 	Ensure func(townID string) error
 	// Every is how old an entry is when its town is looked at, and the pause between two looks at a
 	// town.

@@ -90,7 +90,7 @@ type Config struct {
 	// for the same message after a restart, and by any number of followers, so it must be
 	// idempotent. Where it is not set nothing is refused for good, and what cannot be read is only
 	// logged.
-	GiveUp func(context.Context, Letter) error
+	GiveUp func(context.Context, DeadLetter) error
 	// Advanced, where set, is called whenever the derived stream is known to hold all up to seq,
 	// from one goroutine. A seq lower than before means that the stream was seen to be behind.
 	Advanced func(seq uint64)

@@ -12,9 +12,9 @@ import (
 // DefaultAttempts is how often a message may be refused before it is given up.
 const DefaultAttempts = 8
 
-// Letter is what a follower gives up: a message derived from the log that the derived stream does
+// DeadLetter is what a follower gives up: a message derived from the log that the derived stream does
 // not take, or a message of the log from which nothing can be derived.
-type Letter struct {
+type DeadLetter struct {
 	// Stream is the name of the derived stream.
 	Stream string
 	// LogSeq and LogPart are the message's place: that of the log message, and among those derived
@@ -39,9 +39,9 @@ type place struct {
 }
 
 // IsRefusal reports whether err is about the message itself, so that the next try cannot end
-// otherwise unless somebody changes the stream or the server: it, or its header, is larger than
+// otherwise unless an operator changes the stream or the server: it, or its header, is larger than
 // they take, or they do not take what it asks for. What is not in this list is about the stream,
-// the server or the way there (nobody answers, no room, no leader, a lost race), and passes.
+// the server or the way there (no answer, no room, no leader, a lost race), and passes.
 // JetStream's "store failed" (10077) stays out: it says the same of a full disk.
 func IsRefusal(err error) bool {
 	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) ||
@@ -75,7 +75,7 @@ func (f *Follower) refused(ctx context.Context, m *nats.Msg, at place, reason er
 		return fmt.Errorf("part %d of log sequence %d, attempt %d of %d: %w",
 			at.part, at.logSeq, n, f.config.Attempts, reason)
 	}
-	return f.giveUp(ctx, at, Letter{
+	return f.giveUp(ctx, at, DeadLetter{
 		LogSeq: at.logSeq, LogPart: at.part, Subject: m.Subject, Header: m.Header, Data: m.Data,
 		Reason: reason,
 	})
@@ -91,14 +91,14 @@ func (f *Follower) unreadable(
 			"subject", msg.Subject(), "sequence", logSeq, "error", reason)
 		return nil
 	}
-	return f.giveUp(ctx, place{logSeq: logSeq}, Letter{
+	return f.giveUp(ctx, place{logSeq: logSeq}, DeadLetter{
 		LogSeq: logSeq, Subject: msg.Subject(), Header: msg.Headers(), Data: msg.Data(),
 		Unreadable: true, Reason: reason,
 	})
 }
 
 // giveUp hands a letter over, once as far as this follower remembers.
-func (f *Follower) giveUp(ctx context.Context, at place, letter Letter) error {
+func (f *Follower) giveUp(ctx context.Context, at place, letter DeadLetter) error {
 	if f.refusals[at] >= f.config.Attempts {
 		return nil // given up before, and nothing behind it has moved the position on yet
 	}

@@ -19,12 +19,12 @@ import (
 // letters keeps what followers give up, and how often.
 type letters struct {
 	mu   sync.Mutex
-	all  map[place]Letter
+	all  map[place]DeadLetter
 	took int
 	fail int // so often it fails first
 }
 
-func (l *letters) take(_ context.Context, letter Letter) error {
+func (l *letters) take(_ context.Context, letter DeadLetter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.fail > 0 {
@@ -32,7 +32,7 @@ func (l *letters) take(_ context.Context, letter Letter) error {
 		return errors.New("no room for letters")
 	}
 	if l.all == nil {
-		l.all = map[place]Letter{}
+		l.all = map[place]DeadLetter{}
 	}
 	l.took++
 	l.all[place{letter.LogSeq, letter.LogPart}] = letter

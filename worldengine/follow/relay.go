@@ -71,7 +71,7 @@ func (f *Follower) relay(
 
 // chain is the end of the derived stream once all is stored that is on its way. Each message names
 // it twice: by its sequence, and, from the second message on, by its Nats-Msg-Id. The sequence
-// alone would not do: where somebody else's message has taken the place of one of ours, the next of
+// alone would not do: where another follower's message has taken the place of one of ours, the next of
 // ours finds the stream as long as it expects.
 //
 // In a replicated stream the sequence has to do, with the stream's own duplicate window: each
@@ -194,8 +194,8 @@ func IsWrongLastSequence(err error) bool {
 		api.ErrorCode == jetstream.JSErrCodeStreamWrongLastSequenceConstant)
 }
 
-// isRace reports whether err is JetStream's answer to a chain that somebody else broke, or to a
-// message that somebody else's copy of is on its way into a replicated stream at this moment.
+// isRace reports whether err is JetStream's answer to a chain that another follower broke, or to a
+// message of which another one's copy is on its way into a replicated stream at this moment.
 func isRace(err error) bool {
 	const (
 		wrongLastMsgID     = 10070

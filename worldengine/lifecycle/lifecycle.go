@@ -308,13 +308,13 @@ func (n *emitter) checks(e *handoff.Evaluation, reason handoff.ReasonCode) {
 	n.check(StepPrecondition, e.Preconditions.Evaluated, e.Preconditions, reason)
 }
 
-func (n *emitter) check(step string, evaluated bool, verdict any, reason handoff.ReasonCode) {
+func (n *emitter) check(step string, evaluated bool, payload any, reason handoff.ReasonCode) {
 	if !evaluated {
 		n.step(runevents.StepSkipped, step, skippedPayload{Reason: reason})
 		return
 	}
 	n.step(runevents.StepStarted, step, nil)
-	n.step(runevents.StepCompleted, step, verdict)
+	n.step(runevents.StepCompleted, step, payload)
 }
 
 // endAttempt ends the attempt to apply the command, where it was accepted.

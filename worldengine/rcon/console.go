@@ -17,7 +17,7 @@ import (
 type Console struct {
 	cfg      Config
 	commands map[handoff.ProposalType][]template
-	// turn has room for one: whoever put something in has the fields below.
+	// turn has room for one: the goroutine that put something in has the fields below.
 	turn   chan struct{}
 	link   *link // nil while there is no connection
 	closed bool

@@ -46,7 +46,7 @@ func openWithLimit(t testing.TB, l *commitlog.Log, limit int64) *Store {
 	follower, err := commitlog.NewFollower(t.Context(), js.Conn(), "main", follow.Config{
 		Name: stream.Name, Tail: tail, Recreate: &stream, Retention: stream.MaxAge,
 		Derive: commitlog.DeriveEvents("main"), Attempts: follow.DefaultAttempts, Logger: logger,
-		GiveUp: func(context.Context, follow.Letter) error { return nil }, LogLost: func(error) {},
+		GiveUp: func(context.Context, follow.DeadLetter) error { return nil }, LogLost: func(error) {},
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())

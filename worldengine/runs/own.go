@@ -10,7 +10,7 @@ import (
 )
 
 // Extend stores events that the engine emits between its commits, those that are not there yet, and
-// with closing keeps everybody else from going on with the run. It returns the run's end, or
+// with closing keeps other producers from going on with the run. It returns the run's end, or
 // ErrRunCancelled. Doing it again is harmless.
 func (s *Store) Extend(
 	ctx context.Context, townID string, run *runevents.Run, emitted int64, closing bool,

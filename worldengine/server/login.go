@@ -13,7 +13,7 @@ import (
 )
 
 // authenticator decides who a connection to the embedded NATS is. NATS asks it once for each
-// CONNECT, on the goroutine that reads the connection, so one slow login delays nobody else's
+// CONNECT, on the goroutine that reads the connection, so one slow login delays no other client's
 // requests.
 type authenticator struct {
 	logins    atomic.Pointer[logins]
@@ -46,7 +46,7 @@ func (a *authenticator) Check(c natsserver.ClientAuthentication) bool {
 	}
 	a.addresses.add(remote, c.GetID())
 	c.RegisterUser(user)
-	// Whoever puts others in their place ends the connections that it finds; this one may have come after.
+	// What puts others in their place ends the connections that it finds; this one may have come after.
 	return a.logins.Load() == known
 }
 

@@ -25,7 +25,7 @@ func newNATSLogger(logger *slog.Logger, gaveUp chan<- string) natsLogger {
 func (l natsLogger) Noticef(format string, v ...any) { l.logger.Debug(fmt.Sprintf(format, v...)) }
 
 // Errorf tells a failed write apart: after it NATS stores nothing more in the stream, and answers
-// nobody who asks it to.
+// no request to.
 func (l natsLogger) Errorf(format string, v ...any) {
 	if text := fmt.Sprintf(format, v...); isWriteFailure(text) {
 		l.failed(text)

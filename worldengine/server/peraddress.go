@@ -11,7 +11,7 @@ import (
 )
 
 // perAddress bounds the connections that have signed in from one address (for IPv6 one /64
-// network). NATS tells nobody of the end of a connection, so the ones that have ended are found
+// network). NATS reports no end of a connection, so the ones that have ended are found
 // where an address has as many as it may. Those that have not signed in yet are not known here:
 // loginTimeout bounds each of them. It is safe for concurrent use.
 type perAddress struct {

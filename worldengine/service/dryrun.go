@@ -12,7 +12,7 @@ import (
 )
 
 // isDryRun reports whether a request asks for a dry run. The name of the header may be spelled in any case:
-// nobody who asks for a dry run is to have the handoff executed.
+// a client that asks for a dry run must not have the handoff executed.
 func isDryRun(header nats.Header) (bool, error) {
 	for name, values := range header {
 		if !strings.EqualFold(name, wire.DryRunHeader) {
