@@ -47,15 +47,7 @@ func TestTheAccessFileIsReloaded(t *testing.T) {
 		require.NoError(t, err)
 		return string(reply.Data)
 	}
-	reload := func(users string, says string) {
-		times := func() int { return len(regexp.MustCompile(says).FindAllString(p.stderr.String(), -1)) }
-		before := times()
-		require.NoError(t, os.WriteFile(file, []byte(users), 0o600))
-		require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP))
-		require.Eventually(t, func() bool {
-			return times() > before
-		}, 30*time.Second, 10*time.Millisecond, "%s", p.stderr)
-	}
+	reload := func(users, says string) { p.reload(file, users, says) }
 	agent, gone, other := must("mara", sentinel), must("jon", sentinel), must("ida", sentinel)
 	require.Contains(t, read(agent), "snapshotHash")
 	left := make(chan struct{})
@@ -91,6 +83,18 @@ func TestTheAccessFileIsReloaded(t *testing.T) {
 	p.end(syscall.SIGTERM)
 	require.NoError(t, p.err)
 	require.NotContains(t, p.stderr.String(), sentinel)
+}
+
+// reload gives a server other users, and waits until its log says something once more.
+func (p *program) reload(file, users, says string) {
+	p.t.Helper()
+	times := func() int { return len(regexp.MustCompile(says).FindAllString(p.stderr.String(), -1)) }
+	before := times()
+	require.NoError(p.t, os.WriteFile(file, []byte(users), 0o600))
+	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGHUP))
+	require.Eventually(p.t, func() bool {
+		return times() > before
+	}, 30*time.Second, 10*time.Millisecond, "%s", p.stderr)
 }
 
 // A reload by the supervisor ends no server that has nothing to read again.

@@ -133,26 +133,9 @@ func oracle(tree map[string]any, kind, argument string) string {
 		add(pressure, "hope", 0.03)
 	}
 	if kind == "MAYOR_ACCEPT_MISSION" {
-		if tree["mission"] != nil {
-			return "MISSION_ALREADY_ACTIVE"
+		if reason := acceptOracle(tree, argument); reason != "" {
+			return reason
 		}
-		left := []any{}
-		for _, element := range tree["sideQuests"].([]any) {
-			quest := element.(map[string]any)
-			if quest["id"] != argument {
-				left = append(left, quest)
-				continue
-			}
-			title := quest["title"]
-			if title == "" {
-				title = argument
-			}
-			tree["mission"] = map[string]any{"id": argument, "title": title}
-		}
-		if tree["mission"] == nil {
-			return "UNKNOWN_MISSION"
-		}
-		tree["sideQuests"] = left
 	}
 	if kind == "PROJECT_ADVANCE" {
 		reason := "UNKNOWN_PROJECT"
@@ -179,6 +162,31 @@ func oracle(tree map[string]any, kind, argument string) string {
 		}
 	}
 	tree["day"] = tree["day"].(float64) + 1
+	return ""
+}
+
+// acceptOracle is the oracle's part about missions.
+func acceptOracle(tree map[string]any, argument string) string {
+	if tree["mission"] != nil {
+		return "MISSION_ALREADY_ACTIVE"
+	}
+	left := []any{}
+	for _, element := range tree["sideQuests"].([]any) {
+		quest := element.(map[string]any)
+		if quest["id"] != argument {
+			left = append(left, quest)
+			continue
+		}
+		title := quest["title"]
+		if title == "" {
+			title = argument
+		}
+		tree["mission"] = map[string]any{"id": argument, "title": title}
+	}
+	if tree["mission"] == nil {
+		return "UNKNOWN_MISSION"
+	}
+	tree["sideQuests"] = left
 	return ""
 }
 
