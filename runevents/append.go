@@ -22,8 +22,8 @@ type Appended struct {
 
 // TransitionError refuses an append because of an event that its run or step cannot make from where
 // it is (RunEvents v2.0.1, section 5.3, layer 2). Nothing of the append was stored. The error is a
-// function of the write and not of the state that refused it, so that a client that appends it again gets
-// the same error while it is invalid, whatever was appended meanwhile. Its code is
+// function of the write and not of the state that refused it, so that a client that appends it
+// again gets the same error while it is invalid, whatever was appended meanwhile. Its code is
 // INVALID_TRANSITION.
 type TransitionError struct {
 	Index            int // of the write in the append

@@ -74,7 +74,8 @@ func (a *app) dial(name string, more ...nats.Option) (*nats.Conn, error) {
 	if err := a.flags.Connection.Check(); err != nil {
 		return nil, usagef("%s", sentence(err))
 	}
-	nc, err := a.flags.Connection.WithUserInbox(a.flags.Server).Connect(a.flags.Server, name, append(more, quiet)...)
+	nc, err := a.flags.Connection.WithUserInbox(a.flags.Server).Connect(a.flags.Server, name,
+		append(more, quiet)...)
 	if err != nil {
 		return nil, &client.UnavailableError{Code: "CONNECTION", Message: sentence(err), Cause: err}
 	}
@@ -187,7 +188,8 @@ func (a *app) fail(err error) int {
 		fmt.Fprintf(a.err, "  %s: %s\n", orWhole(d.Path), d.Message)
 	}
 	if code == "CONNECTION" {
-		fmt.Fprintln(a.err, "  hint: --server or $NATS_URL says where the server is; handoffd starts one here")
+		fmt.Fprintln(a.err,
+			"  hint: --server or $NATS_URL says where the server is; handoffd starts one here")
 	}
 	return status
 }

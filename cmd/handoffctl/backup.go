@@ -50,7 +50,8 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	if !a.json() {
 		options.Copied = func(s backup.Stream) {
 			line.clear()
-			_ = a.printf("%s: %d messages up to sequence %d, %d bytes\n", s.Name, s.Messages, s.LastSeq, s.Data.Bytes)
+			_ = a.printf("%s: %d messages up to sequence %d, %d bytes\n", s.Name, s.Messages,
+				s.LastSeq, s.Data.Bytes)
 		}
 	}
 	manifest, err := backup.Take(ctx, nc, c.Dir, options)
@@ -63,14 +64,16 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	case errors.Is(err, backup.ErrOutrun):
 		return &failedError{message: sentence(err)}
 	case err != nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation):
-		return &client.UnavailableError{Code: "PERMISSION_DENIED", Message: "this user may not make a backup: " +
-			nc.LastError().Error(), Cause: err}
+		return &client.UnavailableError{Code: "PERMISSION_DENIED",
+			Message: "this user may not make a backup: " +
+				nc.LastError().Error(), Cause: err}
 	case err != nil:
 		return &client.UnavailableError{Code: "BACKUP_FAILED", Message: sentence(err), Cause: err}
 	case a.json():
 		err = a.printJSON(manifest)
 	case len(manifest.Unreadable) == 0:
-		err = a.printf("the backup of %s is whole; to restore it: handoffd restore %s\n", a.flags.World, c.Dir)
+		err = a.printf("the backup of %s is whole; to restore it: handoffd restore %s\n",
+			a.flags.World, c.Dir)
 	}
 	if err != nil || len(manifest.Unreadable) == 0 {
 		return err
@@ -84,8 +87,9 @@ func lacks(all []fsck.Unreadable) string {
 	for _, u := range all {
 		towns = append(towns, fmt.Sprintf("%s (log sequence %d)", cmp.Or(u.Town, u.Subject), u.Sequence))
 	}
-	return "the backup is made, and has what can be read; the last message of these towns was changed on the disk, so " +
-		"a restore has them as they were before it, or not at all: " + strings.Join(towns, ", ")
+	return "the backup is made, and has what can be read; the last message of these towns was " +
+		"changed on the disk, so a restore has them as they were before it, or not at all: " +
+		strings.Join(towns, ", ")
 }
 
 // noWorld returns the error of a server that has no streams of the world.

@@ -95,7 +95,9 @@ func (c *benchCommand) Run(ctx context.Context, a *app) error {
 }
 
 // runPrivate measures a server that it starts in this process, and ends.
-func (c *benchCommand) runPrivate(ctx context.Context, config bench.Config) (_ *bench.Report, err error) {
+func (c *benchCommand) runPrivate(
+	ctx context.Context, config bench.Config,
+) (_ *bench.Report, err error) {
 	data, err := os.MkdirTemp("", "handoffctl-bench-")
 	if err != nil {
 		return nil, fmt.Errorf("data directory: %w", err)
@@ -103,7 +105,8 @@ func (c *benchCommand) runPrivate(ctx context.Context, config bench.Config) (_ *
 	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
 	srv, err := server.Start(ctx, server.Config{
 		Listen: "127.0.0.1:0", Data: data, Sync: c.Sync,
-		Engine: worldengine.Config{World: config.World, Projector: c.Projector}, Logger: slog.New(slog.DiscardHandler),
+		Engine: worldengine.Config{World: config.World, Projector: c.Projector},
+		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("the private server does not start: %w", err)

@@ -11,8 +11,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// change is one value that differs between two trees. Path is a JSON Pointer; between two states of a
-// town the members of a list stand in it by their ids.
+// change is one value that differs between two trees. Path is a JSON Pointer; between two states of
+// a town the members of a list stand in it by their ids.
 type change struct {
 	Path string `json:"path"`
 	// Before and After are nil where there is no such value.

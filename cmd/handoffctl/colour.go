@@ -17,9 +17,9 @@ const (
 	bad   tone = "\x1b[31m" // red
 )
 
-// coloured returns the text in the colour of a tone, where out shows colours. There it grows by the same
-// number of characters for every tone: in a column of a table either every cell is coloured, with its
-// heading, or none.
+// coloured returns the text in the colour of a tone, where out shows colours. There it grows by the
+// same number of characters for every tone: in a column of a table either every cell is coloured,
+// with its heading, or none.
 func (a *app) coloured(text string, t tone) string {
 	if !a.colours {
 		return text

@@ -50,7 +50,9 @@ type deadLetter struct {
 func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 	letters := []deadLetter{}
 	err := a.withDeadLetters(ctx, func(stream jetstream.Stream) error {
-		return eachLetter(ctx, stream, func(letter *deadLetter, _ string) { letters = append(letters, *letter) })
+		return eachLetter(ctx, stream, func(letter *deadLetter, _ string) {
+			letters = append(letters, *letter)
+		})
 	})
 	if err != nil {
 		return err
@@ -65,22 +67,26 @@ func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 		fmt.Fprintln(w, "LETTER\tAT\tSTREAM\tLOG\tPART\tREASON")
 		for i := range letters {
 			l := &letters[i]
-			fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\n", l.Number, l.At.UTC().Format(time.RFC3339), show(l.Stream), l.LogSeq,
+			fmt.Fprintf(w, "%d\t%s\t%s\t%d\t%d\t%s\n", l.Number, l.At.UTC().Format(time.RFC3339),
+				show(l.Stream), l.LogSeq,
 				l.Part, show(l.Reason))
 		}
 	})
 }
 
 // eachLetter calls take with each dead letter and its subject, the oldest first.
-func eachLetter(ctx context.Context, stream jetstream.Stream, take func(letter *deadLetter, subject string)) error {
-	return commitlog.Each(ctx, stream, jetstream.ConsumerConfig{}, func(msg jetstream.Msg, seq uint64) error {
-		meta, err := msg.Metadata()
-		if err == nil {
-			letter := letterOf(seq, meta.Timestamp, msg.Subject(), msg.Headers())
-			take(&letter, msg.Subject())
-		}
-		return err
-	})
+func eachLetter(
+	ctx context.Context, stream jetstream.Stream, take func(letter *deadLetter, subject string),
+) error {
+	return commitlog.Each(ctx, stream, jetstream.ConsumerConfig{},
+		func(msg jetstream.Msg, seq uint64) error {
+			meta, err := msg.Metadata()
+			if err == nil {
+				letter := letterOf(seq, meta.Timestamp, msg.Subject(), msg.Headers())
+				take(&letter, msg.Subject())
+			}
+			return err
+		})
 }
 
 // deadLetterShowCommand shows a dead letter.
@@ -138,7 +144,8 @@ func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// withDeadLetters calls read with the stream of dead letters, if there is one: it is made with the first.
+// withDeadLetters calls read with the stream of dead letters, if there is one: it is made with the
+// first.
 func (a *app) withDeadLetters(ctx context.Context, read func(jetstream.Stream) error) error {
 	nc, err := a.dialStreams("handoffctl deadletter")
 	if err != nil {
@@ -152,7 +159,8 @@ func (a *app) withDeadLetters(ctx context.Context, read func(jetstream.Stream) e
 	if err != nil {
 		return err
 	}
-	if _, err = js.Stream(ctx, wire.LogStream(a.flags.World)); errors.Is(err, jetstream.ErrStreamNotFound) {
+	if _, err = js.Stream(ctx, wire.LogStream(a.flags.World)); errors.Is(err,
+		jetstream.ErrStreamNotFound) {
 		return noWorld(a, err)
 	}
 	var stream jetstream.Stream

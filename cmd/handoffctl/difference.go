@@ -9,8 +9,8 @@ import (
 // contextLines is how many lines that both texts have stand around a difference.
 const contextLines = 3
 
-// unified returns the difference of two texts as diff -u writes it, below the two names. A text that
-// does not end with a newline is taken as if it did; equal texts have no difference.
+// unified returns the difference of two texts as diff -u writes it, below the two names. A text
+// that does not end with a newline is taken as if it did; equal texts have no difference.
 func unified(before, after, nameBefore, nameAfter string) string {
 	if before == after {
 		return ""

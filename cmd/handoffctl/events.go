@@ -71,7 +71,8 @@ func (a *app) brief(payload jsontext.Value) string {
 	return short(payload)
 }
 
-// briefID returns an id for a table: on a terminal its beginning, which handoffctl takes for the whole.
+// briefID returns an id for a table: on a terminal its beginning, which handoffctl takes for the
+// whole.
 func (a *app) briefID(id string) string {
 	if !a.terminal || len(id) <= shownOfID {
 		return orDash(id)

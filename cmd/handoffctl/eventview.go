@@ -67,7 +67,8 @@ func (v *eventView) printPut(event *sighting) error {
 		by = " by " + actor
 	}
 	return v.printf("%s  %-20s  %s  %s\n", at, show(townOfSubject(event.subject)),
-		v.coloured(fmt.Sprintf("%-14s", "TownPut"), plain), show(fmt.Sprintf("put or patched%s: day %s, snapshot %s",
+		v.coloured(fmt.Sprintf("%-14s", "TownPut"), plain),
+		show(fmt.Sprintf("put or patched%s: day %s, snapshot %s",
 			by, event.header.Get(wire.EpochHeader), v.briefID(event.header.Get(wire.HashHeader)))))
 }
 
@@ -97,7 +98,8 @@ func (v *eventView) printAlert(data []byte) error {
 	if raised, err := time.Parse(time.RFC3339, alert.At); err == nil {
 		at = raised.Local().Format(time.DateTime)
 	}
-	return v.printf("%s  %s  %-26s  %s  %s\n", at, v.coloured(show(string(alert.Severity)), severityTone(alert.Severity)),
+	return v.printf("%s  %s  %-26s  %s  %s\n", at,
+		v.coloured(show(string(alert.Severity)), severityTone(alert.Severity)),
 		show(string(alert.Code)), v.briefID(alert.RunID), show(alert.Message))
 }
 

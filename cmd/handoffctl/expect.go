@@ -44,7 +44,9 @@ func judgeRefusal(f *fixture, refused *client.ReplyError) replayed {
 	if refused.Code == f.expect.Error {
 		return r
 	}
-	r.failure = &mismatch{Fixture: f.label, Expected: f.expect.String(), Got: "error " + refused.Error()}
+	r.failure = &mismatch{
+		Fixture: f.label, Expected: f.expect.String(), Got: "error " + refused.Error(),
+	}
 	for _, d := range refused.Details {
 		r.failure.Differs = append(r.failure.Differs, orWhole(d.Path)+": "+d.Message)
 	}
@@ -113,7 +115,8 @@ func differences(want, got jsontext.Value) []string {
 	}
 	var found []string
 	for _, c := range changed(nil, "", wantTree, gotTree) {
-		found = append(found, fmt.Sprintf("%s: expected %s, got %s", orWhole(c.Path), orNone(c.Before), orNone(c.After)))
+		found = append(found, fmt.Sprintf("%s: expected %s, got %s", orWhole(c.Path),
+			orNone(c.Before), orNone(c.After)))
 	}
 	if len(found) > maxDifferences {
 		found = append(found[:maxDifferences], fmt.Sprintf("and %d more", len(found)-maxDifferences))

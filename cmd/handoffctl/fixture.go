@@ -45,14 +45,15 @@ type expectation struct {
 
 // compares reports whether there is anything to compare an answer with.
 func (e *expectation) compares() bool {
-	return e.Status != "" || e.ReasonCode != "" || e.Result != nil || e.ResultBytes != "" || e.Error != ""
+	return e.Status != "" || e.ReasonCode != "" || e.Result != nil ||
+		e.ResultBytes != "" || e.Error != ""
 }
 
 // fixtureEndings are how the names of the files end that are read of a directory.
 var fixtureEndings = []string{".json", ".jsonl", ".ndjson"}
 
-// loadFixtures reads the files, and those of the directories and their subdirectories in the order of
-// their names. There is one fixture at least.
+// loadFixtures reads the files, and those of the directories and their subdirectories in the order
+// of their names. There is one fixture at least.
 func loadFixtures(a *app, paths []string) ([]fixture, error) {
 	files, err := filesIn(paths)
 	if err != nil {
@@ -109,7 +110,8 @@ func filesIn(paths []string) ([]string, error) {
 	return files, nil
 }
 
-// parseFixtures reads a file: an array of elements, or one element after another, as JSON Lines have them.
+// parseFixtures reads a file: an array of elements, or one element after another, as JSON Lines
+// have them.
 func parseFixtures(file string, data []byte) ([]fixture, error) {
 	elements, many, err := elementsOf(data)
 	if err != nil {
@@ -134,11 +136,12 @@ func parseFixtures(file string, data []byte) ([]fixture, error) {
 // byteOrderMark stands at the beginning of files that some editors write.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// elementsOf returns the values in a text: the elements of an array, or one value after another. many
-// reports whether there may be more than one.
+// elementsOf returns the values in a text: the elements of an array, or one value after another.
+// many reports whether there may be more than one.
 func elementsOf(data []byte) (elements []jsontext.Value, many bool, err error) {
 	if bytes.HasPrefix(data, byteOrderMark) {
-		return nil, false, errors.New("it begins with a byte order mark (BOM); save it as UTF-8 without one")
+		return nil, false,
+			errors.New("it begins with a byte order mark (BOM); save it as UTF-8 without one")
 	}
 	decoder := jsontext.NewDecoder(bytes.NewReader(data), lenient)
 	for {
@@ -171,8 +174,8 @@ func syntaxError(err error) error {
 	return err
 }
 
-// fixtureParts are the members of a fixture. Those that are read and not used say, in the vectors of the
-// agents' library, what a fixture was made of.
+// fixtureParts are the members of a fixture. Those that are read and not used say, in the vectors
+// of the agents' library, what a fixture was made of.
 type fixtureParts struct {
 	Name         string         `json:"name"`
 	Handoff      jsontext.Value `json:"handoff"`
@@ -185,7 +188,8 @@ type fixtureParts struct {
 	Comment      jsontext.Value `json:"comment"`
 }
 
-// parseFixture reads an element: {handoff, snapshot?, expect?, name?, comment?}, or a handoff by itself.
+// parseFixture reads an element: {handoff, snapshot?, expect?, name?, comment?}, or a handoff by
+// itself.
 func parseFixture(label string, element jsontext.Value) (fixture, error) {
 	if element.Kind() != '{' {
 		return fixture{}, usagef("%s: a fixture is an object, not %s", label, short(element))
@@ -198,7 +202,8 @@ func parseFixture(label string, element jsontext.Value) (fixture, error) {
 		_, isHandoff := members["proposal"] // which may have members beyond the contract's
 		for _, member := range []string{"expect", "snapshot"} {
 			if _, given := members[member]; given && !isHandoff {
-				return fixture{}, usagef("%s: a fixture with the member %s needs the member handoff", label, member)
+				return fixture{},
+					usagef("%s: a fixture with the member %s needs the member handoff", label, member)
 			}
 		}
 		return fixture{label: label, handoff: element, town: townOf(element)}, nil
@@ -238,7 +243,8 @@ func memberError(err error, members string) string {
 		return fmt.Sprintf("there is no member %s: %s", path, members)
 	}
 	kinds := map[jsontext.Kind]string{
-		'0': "a number", '"': "a string", 't': "a boolean", 'f': "a boolean", 'n': "null", '{': "an object", '[': "an array",
+		'0': "a number", '"': "a string", 't': "a boolean", 'f': "a boolean",
+		'n': "null", '{': "an object", '[': "an array",
 	}
 	return fmt.Sprintf("%s cannot be %s", orWhole(path), kinds[semantic.JSONKind])
 }

@@ -15,8 +15,8 @@ import (
 	"worldengine/worldengine/server"
 )
 
-// freshWorlds are empty worlds for fixtures: an embedded NATS in a directory that is removed, and a world
-// engine for each world. It is safe for concurrent use.
+// freshWorlds are empty worlds for fixtures: an embedded NATS in a directory that is removed, and a
+// world engine for each world. It is safe for concurrent use.
 type freshWorlds struct {
 	timeout time.Duration
 
@@ -54,7 +54,8 @@ func (w *freshWorlds) of(ctx context.Context, file string, nth int) (*client.Cli
 // start starts a server for one more world. The caller holds the lock.
 func (w *freshWorlds) start(ctx context.Context) (*client.Client, error) {
 	config := server.Config{
-		Listen: "127.0.0.1:0", Sync: server.SyncInterval, Open: true, Logger: slog.New(slog.DiscardHandler),
+		Listen: "127.0.0.1:0", Sync: server.SyncInterval,
+		Open: true, Logger: slog.New(slog.DiscardHandler),
 	}
 	config.Engine.World = fmt.Sprintf("fresh-%d", len(w.servers)+1)
 	if len(w.servers) > 0 {

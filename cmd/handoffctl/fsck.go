@@ -89,8 +89,10 @@ func (c *fsckCommand) print(a *app, r *fsck.Report) error {
 	if r.Repair == nil {
 		return nil
 	}
-	if err := a.printf("\nrepaired: %d receipts written, %d removed; events rebuilt: %v (%d lost with their history)\n\n",
-		r.Repair.ReceiptsWritten, r.Repair.ReceiptsRemoved, r.Repair.EventsRebuilt, r.Repair.EventsLost); err != nil {
+	if err := a.printf("\nrepaired: %d receipts written, %d removed; events rebuilt: %v (%d lost "+
+		"with their history)\n\n",
+		r.Repair.ReceiptsWritten, r.Repair.ReceiptsRemoved, r.Repair.EventsRebuilt,
+		r.Repair.EventsLost); err != nil {
 		return err
 	}
 	for i := range r.Repair.TownsMended {
@@ -109,9 +111,10 @@ func (c *fsckCommand) print(a *app, r *fsck.Report) error {
 // printReport prints what was read and what was found.
 func (a *app) printReport(r *fsck.Report) error {
 	n := r.Counts
-	if err := a.printf("world %s, log up to %d: %d messages of %d towns (%d puts, %d accepted, %d refused, "+
-		"%d given away to be applied, %d further attempts, %d pauses and resumptions, %d other signals, "+
-		"%d with events between commits, %d with appended events); %d receipts and %d events are what the log says\n",
+	if err := a.printf("world %s, log up to %d: %d messages of %d towns (%d puts, %d accepted, %d "+
+		"refused, %d given away to be applied, %d further attempts, %d pauses and resumptions, %d "+
+		"other signals, %d with events between commits, %d with appended events); %d receipts and %d "+
+		"events are what the log says\n",
 		r.World, r.LogEnd, n.Messages, n.Towns, n.Puts, n.Accepted, n.Refused, n.Pending, n.Attempts,
 		n.Controls, n.Signals, n.RunRecords, n.Appended, n.Receipts, n.Events); err != nil {
 		return err
@@ -158,7 +161,8 @@ func lostText(d *fsck.DamagedTown) string {
 		if lost.Delivered {
 			b.WriteString("; the message stays there to be looked at")
 		}
-		for _, member := range [][2]string{{"run", lost.RunID}, {"day", lost.Day}, {"derived from it", lost.Told}} {
+		for _, member := range [][2]string{{"run", lost.RunID}, {"day", lost.Day},
+			{"derived from it", lost.Told}} {
 			if member[1] != "" {
 				fmt.Fprintf(&b, "; %s: %s", member[0], show(member[1]))
 			}

@@ -89,7 +89,8 @@ func kindOf(document jsontext.Value) string {
 	return ""
 }
 
-// checkOutput says what is wrong with a file that a command is going to write, before it does its work.
+// checkOutput says what is wrong with a file that a command is going to write, before it does its
+// work.
 func checkOutput(flag, name string) error {
 	if name == "" {
 		return nil

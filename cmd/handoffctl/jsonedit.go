@@ -61,8 +61,8 @@ func valueSpans(data []byte, within bool) ([]span, error) {
 	return found, nil
 }
 
-// memberSpans returns where the values of the members of the object at s stand, the last one where a
-// name is there twice, and where the last value ends.
+// memberSpans returns where the values of the members of the object at s stand, the last one where
+// a name is there twice, and where the last value ends.
 func memberSpans(data []byte, s span) (members map[string]span, last int, err error) {
 	decoder := jsontext.NewDecoder(bytes.NewReader(data[s.start:s.end]), lenient)
 	if _, err := decoder.ReadToken(); err != nil {
@@ -116,7 +116,8 @@ func indentation(line []byte) string {
 	return string(line[:len(line)-len(bytes.TrimLeft(line, " \t"))])
 }
 
-// format writes a value as the object does whose layout it is; indent stands before its further lines.
+// format writes a value as the object does whose layout it is; indent stands before its further
+// lines.
 func (l *layout) format(value jsontext.Value, indent string) []byte {
 	value = value.Clone()
 	var err error

@@ -40,8 +40,8 @@ type (
 	}
 )
 
-// writeJUnit writes what a replay found. A fixture that expects nothing counts as skipped, and one that
-// was not replayed as an error.
+// writeJUnit writes what a replay found. A fixture that expects nothing counts as skipped, and one
+// that was not replayed as an error.
 func writeJUnit(name string, fixtures []fixture, done []*replayed) error {
 	var all []*junitSuite
 	suites := map[string]*junitSuite{}
@@ -62,13 +62,15 @@ func writeSuites(name string, suites []*junitSuite) error {
 	report := junitReport{Suites: suites}
 	for _, s := range suites {
 		report.Tests += s.Tests
-		report.Failures, report.Errors, report.Skipped = report.Failures+s.Failures, report.Errors+s.Errors, report.Skipped+s.Skipped
+		report.Failures, report.Errors, report.Skipped = report.Failures+s.Failures, report.Errors+
+			s.Errors, report.Skipped+s.Skipped
 	}
 	data, err := xml.MarshalIndent(report, "", "  ")
 	if err != nil {
 		return fmt.Errorf("the JUnit report cannot be written: %w", err)
 	}
-	if err := os.WriteFile(name, append([]byte(xml.Header), append(data, '\n')...), 0o644); err != nil {
+	if err := os.WriteFile(name, append([]byte(xml.Header), append(data, '\n')...),
+		0o644); err != nil {
 		return usagef("--junit: %v", err)
 	}
 	return nil

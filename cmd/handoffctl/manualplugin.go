@@ -141,7 +141,9 @@ func (p *manualPlugin) ask() error {
 	return nil
 }
 
-func (p *manualPlugin) prompt() { fmt.Fprint(p.app.err, "  a, r [CODE], R [CODE], b, p, s or ? > ") }
+func (p *manualPlugin) prompt() {
+	fmt.Fprint(p.app.err, "  a, r [CODE], R [CODE], b, p, s or ? > ")
+}
 
 // forPeople is where the person at the keyboard reads.
 func (p *manualPlugin) forPeople() io.Writer {

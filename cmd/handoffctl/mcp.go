@@ -45,7 +45,9 @@ func (c *mcpCommand) Run(ctx context.Context, a *app) error {
 }
 
 // serve serves on an input and an output until the input ends.
-func (c *mcpCommand) serve(ctx context.Context, engine *client.Client, in io.Reader, out io.Writer) error {
+func (c *mcpCommand) serve(
+	ctx context.Context, engine *client.Client, in io.Reader, out io.Writer,
+) error {
 	tools := &mcpTools{engine: engine, actor: c.Actor}
 	pipe := &stdio{in: in, out: out}
 	err := tools.server().Run(ctx, &mcp.IOTransport{Reader: pipe, Writer: pipe})
@@ -62,7 +64,8 @@ func (c *mcpCommand) serve(ctx context.Context, engine *client.Client, in io.Rea
 	return usagef("the input is not the Model Context Protocol: a line of it is no JSON-RPC message")
 }
 
-// stdio is an input and an output that are not their holder's to close. It knows how one of them failed.
+// stdio is an input and an output that are not their holder's to close. It knows how one of them
+// failed.
 type stdio struct {
 	in     io.Reader
 	out    io.Writer
@@ -120,29 +123,41 @@ type (
 )
 
 func (m *mcpTools) server() *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: "worldengine", Title: "World engine", Version: "1"}, &mcp.ServerOptions{
-		Instructions: "Towns of a Minecraft world. You may propose one command at a time for a town; the engine " +
-			"decides. Read the town, list what may be proposed, try it with dry_run, then propose. A result that is " +
-			"executed has changed the town, so read it again before the next proposal.",
-	})
+	s := mcp.NewServer(&mcp.Implementation{Name: "worldengine", Title: "World engine", Version: "1"},
+		&mcp.ServerOptions{
+			Instructions: "Towns of a Minecraft world. You may propose one command at a time for a town; " +
+				"the engine decides. Read the town, list what may be proposed, try it with dry_run, then " +
+				"propose. A result that is executed has changed the town, so read it again before the next " +
+				"proposal.",
+		})
 	reads := &mcp.ToolAnnotations{ReadOnlyHint: true}
 	addTool(s, "list_towns", "Lists the towns with their epochs (the day).", reads, m.listTowns)
-	addTool(s, "read_town", "Returns a town: its snapshot (mission, side quests, pressure, projects) and the snapshotHash.",
+	addTool(s, "read_town",
+		"Returns a town: its snapshot (mission, side quests, pressure, projects) and the snapshotHash.",
 		reads, m.readTown)
-	addTool(s, "list_proposals", "Lists what may be proposed for a town now: each type with its possible arguments.",
+	addTool(s, "list_proposals",
+		"Lists what may be proposed for a town now: each type with its possible arguments.",
 		reads, m.listProposals)
-	addTool(s, "dry_run", "Returns the result that a proposal would get now. Nothing is changed or stored.", reads, m.dryRun)
-	addTool(s, "propose", "Proposes a command for a town, and returns the result: executed, failed, rejected, stale or "+
-		"duplicate, with the reason. Executed changes the town. Where no result comes, read the town before you "+
-		"propose again: the command may have been carried out.", &mcp.ToolAnnotations{}, m.propose)
-	addTool(s, "read_result", "Returns the result of an accepted proposal by its idempotencyKey.", reads, m.readResult)
-	addTool(s, "read_run", "Returns the state and the events of a run: how a proposal was checked and applied.", reads, m.readRun)
+	addTool(s, "dry_run",
+		"Returns the result that a proposal would get now. Nothing is changed or stored.", reads,
+		m.dryRun)
+	addTool(s, "propose",
+		"Proposes a command for a town, and returns the result: executed, failed, rejected, stale or "+
+			"duplicate, with the reason. Executed changes the town. Where no result comes, read the town "+
+			"before you propose again: the command may have been carried out.",
+		&mcp.ToolAnnotations{}, m.propose)
+	addTool(s, "read_result", "Returns the result of an accepted proposal by its idempotencyKey.",
+		reads, m.readResult)
+	addTool(s, "read_run",
+		"Returns the state and the events of a run: how a proposal was checked and applied.", reads,
+		m.readRun)
 	return s
 }
 
 // addTool adds a tool whose answer is JSON. An error is told to the model, with its code.
 func addTool[In any](
-	s *mcp.Server, name, description string, hints *mcp.ToolAnnotations, answer func(context.Context, In) (any, error),
+	s *mcp.Server, name, description string, hints *mcp.ToolAnnotations,
+	answer func(context.Context, In) (any, error),
 ) {
 	mcp.AddTool(s, &mcp.Tool{Name: name, Description: description, Annotations: hints},
 		func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
@@ -154,7 +169,8 @@ func addTool[In any](
 			if err != nil {
 				return nil, nil, fmt.Errorf("the answer cannot be written: %w", err)
 			}
-			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}, nil, nil
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}, nil,
+				nil
 		})
 }
 
@@ -210,16 +226,22 @@ func (m *mcpTools) listProposals(ctx context.Context, in townArgument) (any, err
 		projects = append(projects, p.ID)
 	}
 	list := []proposable{
-		{Type: handoff.AcceptMission, Does: "turns a side quest into the mission, where there is none", Arguments: quests},
-		{Type: handoff.AdvanceProject, Does: "advances a project, unless it is blocked or complete", Arguments: projects},
-		{Type: handoff.PlanSalvage, Does: "takes off scarcity, dread, or a little of both", Arguments: []string{"scarcity", "dread", "general"}},
-		{Type: handoff.TalkToTownsfolk, Does: "adds to hope", Arguments: []string{"morale-boost", "casual"}},
+		{Type: handoff.AcceptMission, Does: "turns a side quest into the mission, where there is none",
+			Arguments: quests},
+		{Type: handoff.AdvanceProject, Does: "advances a project, unless it is blocked or complete",
+			Arguments: projects},
+		{Type: handoff.PlanSalvage, Does: "takes off scarcity, dread, or a little of both",
+			Arguments: []string{"scarcity", "dread", "general"}},
+		{Type: handoff.TalkToTownsfolk, Does: "adds to hope", Arguments: []string{
+			"morale-boost", "casual",
+		}},
 	}
 	for i := range list {
 		list[i].Argument = list[i].Type.ArgumentName()
 	}
 	return map[string]any{
-		"townId": t.TownID, "snapshotHash": t.SnapshotHash, "decisionEpoch": t.DecisionEpoch, "proposals": list,
+		"townId": t.TownID, "snapshotHash": t.SnapshotHash,
+		"decisionEpoch": t.DecisionEpoch, "proposals": list,
 	}, nil
 }
 
@@ -235,7 +257,8 @@ func (m *mcpTools) handoff(ctx context.Context, in *proposalArgument) (*handoff.
 	}
 	p := handoff.Proposal{
 		Type: kind, ActorID: m.actor, TownID: in.TownID, Priority: in.Priority, Reason: in.Reason,
-		Args: map[string]string{kind.ArgumentName(): in.Argument}, Preconditions: preconditions(kind, in.Argument),
+		Args: map[string]string{kind.ArgumentName(): in.Argument}, Preconditions: preconditions(kind,
+			in.Argument),
 		SnapshotHash: t.SnapshotHash, DecisionEpoch: t.DecisionEpoch,
 	}
 	if in.Priority == 0 {
@@ -269,7 +292,8 @@ func (m *mcpTools) propose(ctx context.Context, in proposalArgument) (any, error
 }
 
 func (m *mcpTools) outcome(
-	ctx context.Context, in *proposalArgument, ask func(context.Context, *handoff.Handoff) (*client.Outcome, error),
+	ctx context.Context, in *proposalArgument,
+	ask func(context.Context, *handoff.Handoff) (*client.Outcome, error),
 ) (any, error) {
 	h, err := m.handoff(ctx, in)
 	if err != nil {
@@ -279,7 +303,8 @@ func (m *mcpTools) outcome(
 	if err != nil {
 		return nil, err
 	}
-	return mcpOutcome{Result: got.JSON, RunID: got.RunID, DryRun: got.DryRun, AppliedBy: got.Apply}, nil
+	return mcpOutcome{Result: got.JSON, RunID: got.RunID, DryRun: got.DryRun, AppliedBy: got.Apply},
+		nil
 }
 
 func (m *mcpTools) readResult(ctx context.Context, in resultArgument) (any, error) {

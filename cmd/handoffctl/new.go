@@ -57,7 +57,8 @@ func proposalType(name string) (handoff.ProposalType, error) {
 		}
 		names = append(names, string(t))
 	}
-	return "", usagef("there is no proposal type %q, but %s (or accept-mission, advance-project, salvage, talk)",
+	return "", usagef("there is no proposal type %q, but %s (or accept-mission, advance-project, "+
+		"salvage, talk)",
 		name, strings.Join(names, ", "))
 }
 
@@ -114,7 +115,8 @@ func (c *newCommand) state(ctx context.Context, a *app) (town.State, error) {
 		return town.State{}, invalid(c.Snapshot, err)
 	}
 	if current.Snapshot.TownID != c.Town {
-		return town.State{}, usagef("%s is the town %q, not %q", c.Snapshot, current.Snapshot.TownID, c.Town)
+		return town.State{}, usagef("%s is the town %q, not %q", c.Snapshot,
+			current.Snapshot.TownID, c.Town)
 	}
 	return current, nil
 }

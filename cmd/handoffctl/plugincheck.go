@@ -58,11 +58,14 @@ func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 	defer nc.Close()
 	rows, err := conformance.Check(ctx, nc, config)
 	if errors.Is(err, conformance.ErrAbsent) {
-		return &client.UnavailableError{Code: "PLUGIN_ABSENT", Message: "no plugin is subscribed to " + c.Subject}
+		return &client.UnavailableError{
+			Code: "PLUGIN_ABSENT", Message: "no plugin is subscribed to " + c.Subject,
+		}
 	}
 	if errors.Is(err, conformance.ErrDenied) {
-		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: err, Message: "this user may not ask plugins on " +
-			c.Subject + ": use a NATS server without an engine, or the credentials of an engine"}
+		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: err,
+			Message: "this user may not ask plugins on " +
+				c.Subject + ": use a NATS server without an engine, or the credentials of an engine"}
 	}
 	if err != nil {
 		return err
@@ -99,7 +102,8 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 	}
 	token := c.Subject[strings.LastIndex(c.Subject, ".")+1:]
 	if townID := config.Town.Snapshot.TownID; wire.TownToken(townID) != token {
-		return config, usagef("the subject is not that of the town %q, whose token is %s", townID, wire.TownToken(townID))
+		return config, usagef("the subject is not that of the town %q, whose token is %s", townID,
+			wire.TownToken(townID))
 	}
 	return config, nil
 }
@@ -110,10 +114,12 @@ func (c *pluginCheckCommand) town(a *app) (town.State, error) {
 	if c.Snapshot == "" {
 		townID, err := wire.PercentDecode(token)
 		if err != nil || townID == "" || strings.ContainsAny(token, "=*>") {
-			return town.State{}, usagef("the subject must end with the token of one town; where that is a hash, give --snapshot")
+			return town.State{},
+				usagef("the subject must end with the token of one town; where that is a hash, give --snapshot")
 		}
 		return town.NewState(&town.Snapshot{
-			SchemaVersion: town.SchemaVersion, TownID: townID, SideQuests: []town.SideQuest{}, Projects: []town.Project{},
+			SchemaVersion: town.SchemaVersion, TownID: townID,
+			SideQuests: []town.SideQuest{}, Projects: []town.Project{},
 		}), nil
 	}
 	data, err := a.readDocument(c.Snapshot, "snapshot.v1")
@@ -151,7 +157,9 @@ func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 func (c *pluginCheckCommand) writeJUnit(rows []conformance.Row) error {
 	suite := &junitSuite{Name: c.Subject, Tests: len(rows)}
 	for _, r := range rows {
-		one := junitCase{Name: r.Name, Class: "plugin check", Seconds: fmt.Sprintf("%.3f", r.Took.Seconds())}
+		one := junitCase{
+			Name: r.Name, Class: "plugin check", Seconds: fmt.Sprintf("%.3f", r.Took.Seconds()),
+		}
 		switch r.Verdict {
 		case conformance.Fail:
 			suite.Failures++

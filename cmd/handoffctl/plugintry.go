@@ -168,7 +168,8 @@ type reaction struct{ name, reason string }
 func reactionTo(line, reason string) (reaction, error) {
 	words := strings.Fields(line)
 	names := map[string]string{
-		"a": "applied", "r": "refused", "R": "refused-retryable", "b": "busy", "p": "in-progress", "s": "silence",
+		"a": "applied", "r": "refused", "R": "refused-retryable", "b": "busy",
+		"p": "in-progress", "s": "silence",
 	}
 	if len(words) == 0 || names[words[0]] == "" || len(words) > 2 {
 		return reaction{}, errors.New("the answers are:\n" + keyHelp)
@@ -181,7 +182,8 @@ func reactionTo(line, reason string) (reaction, error) {
 		v.reason = words[1]
 	}
 	if !validReason(v.reason) {
-		return reaction{}, fmt.Errorf("a reason code is upper-case words such as PROTECTED_AREA, not %q", v.reason)
+		return reaction{}, fmt.Errorf("a reason code is upper-case words such as PROTECTED_AREA, not %q",
+			v.reason)
 	}
 	return v, nil
 }
@@ -196,7 +198,8 @@ func (v reaction) answer(c *apply.Command) *apply.Answer {
 	case "applied":
 		answer = apply.Done(c)
 	case "refused", "refused-retryable":
-		answer = apply.Refuse(c, v.reason, "Refused by handoffctl plugin try.", v.name == "refused-retryable")
+		answer = apply.Refuse(c, v.reason, "Refused by handoffctl plugin try.",
+			v.name == "refused-retryable")
 	case "busy", "in-progress":
 		answer = apply.Later(c, apply.Status(v.name), manualRetry)
 	default:

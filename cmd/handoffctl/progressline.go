@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// progressLine is one line of a terminal that says how far long work is; elsewhere it says nothing. One
-// goroutine at a time may use it.
+// progressLine is one line of a terminal that says how far long work is; elsewhere it says nothing.
+// One goroutine at a time may use it.
 type progressLine struct {
 	w     io.Writer // nil where there is no terminal
 	width int       // of what stands there

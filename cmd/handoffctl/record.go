@@ -72,8 +72,9 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return &client.UnavailableError{Code: "LOG_UNAVAILABLE", Message: sentence(err), Cause: err}
 	}
-	r := &recorder{command: c, log: log, states: map[string]jsontext.Value{}, receipts: map[string]*dedupe.Receipt{},
-		leftOut: map[string]int{}, fixtures: []*fixtures.Fixture{}}
+	r := &recorder{command: c, log: log, states: map[string]jsontext.Value{},
+		receipts: map[string]*dedupe.Receipt{},
+		leftOut:  map[string]int{}, fixtures: []*fixtures.Fixture{}}
 	if c.For > 0 {
 		r.after = log.CachedInfo().State.LastSeq
 		_ = backoff.Sleep(ctx, c.For) // an interrupt ends the recording, and what was judged is written

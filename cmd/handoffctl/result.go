@@ -49,7 +49,8 @@ func (c *resultGetCommand) Run(ctx context.Context, a *app) error {
 // printResult prints a result for people.
 func (a *app) printResult(runID string, r *handoff.Result) error {
 	return a.printTable(func(w io.Writer) {
-		fmt.Fprintf(w, "status\t%s\n", a.coloured(fmt.Sprintf("%s (%s)", r.Status, r.ReasonCode), resultTone(r.Status)))
+		fmt.Fprintf(w, "status\t%s\n", a.coloured(fmt.Sprintf("%s (%s)", r.Status, r.ReasonCode),
+			resultTone(r.Status)))
 		fmt.Fprintf(w, "command\t%s\n", show(r.Command))
 		fmt.Fprintf(w, "result\t%s\n", r.ResultID)
 		if runID != "" {

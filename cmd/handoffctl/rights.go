@@ -22,8 +22,8 @@ func (a *app) whoIs(ctx context.Context, nc *nats.Conn) (identity, error) {
 	return id, err
 }
 
-// mustReadStreams returns an error where the user's role does not let it read the streams of the world,
-// which NATS would tell by no answer. doing says what the user may not do.
+// mustReadStreams returns an error where the user's role does not let it read the streams of the
+// world, which NATS would tell by no answer. doing says what the user may not do.
 func (a *app) mustReadStreams(ctx context.Context, nc *nats.Conn, doing string) error {
 	id, err := a.whoIs(ctx, nc)
 	if err != nil {
@@ -33,6 +33,7 @@ func (a *app) mustReadStreams(ctx context.Context, nc *nats.Conn, doing string) 
 		return nil
 	}
 	return &client.UnavailableError{Code: "PERMISSION_DENIED", Message: fmt.Sprintf(
-		"the user %s may not %s: that reads the streams of the world, which takes the role operator, and it has the role %s",
+		"the user %s may not %s: that reads the streams of the world, which takes the role operator, "+
+			"and it has the role %s",
 		cmp.Or(id.User, "of this connection"), doing, id.Role)}
 }

@@ -14,10 +14,12 @@ const (
 	maxSearch  = 10_000 // how many runs are looked at for one whose id begins so
 )
 
-// runID returns the id of the run that the command line names by its id or by the beginning of it. Where no
-// run that is looked at has such an id it returns the text: the server says what it makes of that. sure says
-// that the beginning will do only where all runs are looked at.
-func (a *app) runID(ctx context.Context, server *client.Client, named string, sure bool) (string, error) {
+// runID returns the id of the run that the command line names by its id or by the beginning of it.
+// Where no run that is looked at has such an id it returns the text: the server says what it makes
+// of that. sure says that the beginning will do only where all runs are looked at.
+func (a *app) runID(
+	ctx context.Context, server *client.Client, named string, sure bool,
+) (string, error) {
 	if named == "" || len(named) >= wholeRunID {
 		return named, nil
 	}
@@ -33,20 +35,23 @@ func (a *app) runID(ctx context.Context, server *client.Client, named string, su
 		return "", usagef("%d runs have an id that begins with %s, such as %s and %s: give more of it",
 			len(found), show(named), found[0], found[1])
 	case len(found) == 0 && !all:
-		return "", usagef("none of the newest %d runs has an id that begins with %s: give the whole id", looked, show(named))
+		return "", usagef("none of the newest %d runs has an id that begins with %s: give the whole id",
+			looked, show(named))
 	case len(found) == 0:
 		return named, nil
 	case sure && !all:
-		return "", usagef("the run %s has an id that begins with %s, but only the newest %d runs were looked at: "+
-			"give the whole id", found[0], show(named), looked)
+		return "", usagef("the run %s has an id that begins with %s, but only the newest %d runs were "+
+			"looked at: give the whole id", found[0], show(named), looked)
 	}
 	return found[0], nil
 }
 
-// runsNamed returns the ids of the runs that have an id, or else that begin with it, how many runs it looked
-// at, and whether these are all. Of who may not list runs it says that they are: such a user may name a whole
-// id, and hears of trouble from the verb.
-func runsNamed(ctx context.Context, server *client.Client, named string) (found []string, looked int, all bool) {
+// runsNamed returns the ids of the runs that have an id, or else that begin with it, how many runs
+// it looked at, and whether these are all. Of who may not list runs it says that they are: such a
+// user may name a whole id, and hears of trouble from the verb.
+func runsNamed(
+	ctx context.Context, server *client.Client, named string,
+) (found []string, looked int, all bool) {
 	for request := (runListRequest{Limit: maxRunPage}); looked < maxSearch; {
 		page, err := listRuns(ctx, server, request, maxRunPage)
 		if err != nil {

@@ -122,7 +122,9 @@ type runListRequest struct {
 
 // request returns the request of the first page.
 func (c *runListCommand) request(now time.Time) (runListRequest, error) {
-	r := runListRequest{TownID: c.Town, ActorID: c.Actor, Type: c.Type, Status: c.Status, After: c.After}
+	r := runListRequest{
+		TownID: c.Town, ActorID: c.Actor, Type: c.Type, Status: c.Status, After: c.After,
+	}
 	if c.Oldest {
 		r.Order = "oldest"
 	}
@@ -144,7 +146,8 @@ func moment(flag, text string, now time.Time) (string, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return "", usagef("%s must be a time such as 2026-02-16T10:00:00Z, or how long ago such as 90m, not %q",
+		return "", usagef("%s must be a time such as 2026-02-16T10:00:00Z, or how long ago such as "+
+			"90m, not %q",
 			flag, text)
 	}
 	return runevents.Timestamp(at), nil
@@ -268,7 +271,9 @@ func outcomeOf(run *runevents.Snapshot) string {
 }
 
 // ask makes a request and reads its answer, which it also returns as it came.
-func ask(ctx context.Context, server *client.Client, verb wire.Verb, request, answer any) ([]byte, error) {
+func ask(
+	ctx context.Context, server *client.Client, verb wire.Verb, request, answer any,
+) ([]byte, error) {
 	body, err := json.Marshal(request)
 	if err != nil {
 		return nil, usagef("the request cannot be sent: %v", err)

@@ -98,7 +98,8 @@ func (a *app) withSettings(
 		return &failedError{message: wouldDiscard(discards)}
 	case err != nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation):
 		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: err,
-			Message: "this user may not see or change the settings of the world, which takes the role operator, and engine for set: " +
+			Message: "this user may not see or change the settings of the world, which takes the role " +
+				"operator, and engine for set: " +
 				nc.LastError().Error()}
 	case err != nil:
 		return &client.UnavailableError{Code: "SETTINGS", Message: sentence(err), Cause: err}

@@ -58,7 +58,9 @@ func summarize(done []*replayed, took time.Duration) summary {
 
 // printReplay prints what a replay found. The error, if any, makes the exit status 1; where the
 // replay was stopped by an error, that one decides.
-func (a *app) printReplay(done []*replayed, took time.Duration, updates []update, stopped error) error {
+func (a *app) printReplay(
+	done []*replayed, took time.Duration, updates []update, stopped error,
+) error {
 	s := summarize(done, took)
 	s.Updates = updates
 	if a.json() && stopped == nil {
@@ -90,7 +92,8 @@ func (a *app) printSummary(s *summary) error {
 		}
 	})
 	if err == nil {
-		err = a.printf("%d passed, %d failed, %d unchecked (they expect nothing)\n", s.Passed, s.Failed, s.Unchecked)
+		err = a.printf("%d passed, %d failed, %d unchecked (they expect nothing)\n", s.Passed,
+			s.Failed, s.Unchecked)
 	}
 	if err == nil && s.Updated > 0 {
 		err = a.printf("%d updated: they expect what was answered\n", s.Updated)
@@ -98,7 +101,8 @@ func (a *app) printSummary(s *summary) error {
 	for i := range s.Failures {
 		f := &s.Failures[i]
 		if err == nil {
-			err = a.printf("\nfailed: %s\n  expected %s\n  got      %s\n", f.Fixture, f.Expected, show(f.Got))
+			err = a.printf("\nfailed: %s\n  expected %s\n  got      %s\n", f.Fixture,
+				f.Expected, show(f.Got))
 		}
 		for _, d := range f.Differs {
 			if err == nil {

@@ -58,7 +58,9 @@ func (c *townGetCommand) Run(ctx context.Context, a *app) error {
 // townReply is the reply of town.get, town.put and town.patch.
 type townReply = client.Town
 
-func askTown(ctx context.Context, server *client.Client, verb wire.Verb, body []byte) (*townReply, []byte, error) {
+func askTown(
+	ctx context.Context, server *client.Client, verb wire.Verb, body []byte,
+) (*townReply, []byte, error) {
 	msg, err := server.Request(ctx, verb, body)
 	if err != nil {
 		return nil, nil, err
@@ -155,7 +157,8 @@ func (a *app) printTowns(ctx context.Context, server *client.Client) error {
 		return err
 	}
 	err = a.printTable(func(w io.Writer) {
-		fmt.Fprintf(w, "TOWN\tEPOCH\tSNAPSHOT\tREVISION\tAPPLY\t%s\tPENDING\n", a.coloured("PAUSE", plain))
+		fmt.Fprintf(w, "TOWN\tEPOCH\tSNAPSHOT\tREVISION\tAPPLY\t%s\tPENDING\n",
+			a.coloured("PAUSE", plain))
 		for i := range towns {
 			t := &towns[i]
 			pause := a.coloured("-", plain)
@@ -166,7 +169,8 @@ func (a *app) printTowns(ctx context.Context, server *client.Client) error {
 			if t.AbsentSince != "" {
 				pending = strings.TrimPrefix(pending+", no plugin since "+t.AbsentSince, "-, ")
 			}
-			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%s\n", show(t.TownID), t.DecisionEpoch, a.briefID(t.SnapshotHash),
+			fmt.Fprintf(w, "%s\t%d\t%s\t%d\t%s\t%s\t%s\n", show(t.TownID), t.DecisionEpoch,
+				a.briefID(t.SnapshotHash),
 				t.Revision, orDash(t.Apply), pause, pending)
 		}
 	})

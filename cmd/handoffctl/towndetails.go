@@ -14,8 +14,8 @@ import (
 // maxDetails is how many towns of a list are asked for one by one.
 const maxDetails = 1000
 
-// listedTown is a town of a list, with what only the town itself tells; of those beyond maxDetails that
-// is not known.
+// listedTown is a town of a list, with what only the town itself tells; of those beyond maxDetails
+// that is not known.
 type listedTown struct {
 	client.TownSummary
 	Damaged      bool

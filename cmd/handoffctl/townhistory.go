@@ -60,7 +60,8 @@ func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
 		for i := range all.Revisions {
 			r := &all.Revisions[i]
 			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", r.Revision, r.At, show(string(r.Cause)),
-				orDash(r.ActorID), orDash(string(r.Status)), r.Epoch, orDash(r.Hash), orDash(r.RunID), orDash(r.Command))
+				orDash(r.ActorID), orDash(string(r.Status)), r.Epoch, orDash(r.Hash),
+				orDash(r.RunID), orDash(r.Command))
 		}
 	})
 	if err == nil && all.Next > 0 {

@@ -36,7 +36,8 @@ func (c *replayCommand) checkUpdate(fixtures []fixture) error {
 	case slices.Contains(c.Paths, "-"):
 		return usagef("--update writes into the files of the fixtures: name files, not -")
 	case c.JUnit != "":
-		return usagef("--junit reports what differs, and --update makes that what is expected: give one of them")
+		return usagef("--junit reports what differs, and --update makes that what is expected: give " +
+			"one of them")
 	}
 	seen := map[string]string{}
 	for i := range fixtures {
@@ -64,8 +65,8 @@ func (c *replayCommand) checkUpdate(fixtures []fixture) error {
 	return nil
 }
 
-// planUpdates returns what has to be written, file by file. Fixtures that passed, and those that got no
-// answer that can be expected, are left as they are.
+// planUpdates returns what has to be written, file by file. Fixtures that passed, and those that
+// got no answer that can be expected, are left as they are.
 func planUpdates(fixtures []fixture, done []*replayed) ([]*rewrite, error) {
 	var plan []*rewrite
 	for first := 0; first < len(fixtures); {
@@ -129,7 +130,9 @@ func (w *rewrite) expect(f *fixture, at span, r *replayed) error {
 	if _, wrapped := members["handoff"]; !wrapped {
 		style.wrap(w, at, wanted.json())
 	} else if old, given := members["expect"]; !given {
-		w.edits = append(w.edits, edit{span{last, last}, style.next("expect", style.format(wanted.json(), style.inner))})
+		w.edits = append(w.edits, edit{
+			span{last, last}, style.next("expect", style.format(wanted.json(), style.inner)),
+		})
 	} else if err := w.replace(old, f, wanted, style); err != nil {
 		return err
 	}
@@ -142,7 +145,8 @@ func (w *rewrite) expect(f *fixture, at span, r *replayed) error {
 
 // replace replaces the member expect of a fixture: as little of it as can be.
 func (w *rewrite) replace(old span, f *fixture, wanted *expectation, style layout) error {
-	if w.data[old.start] != '{' || (wanted.Error != "") != (f.expect.Error != "") || !f.expect.compares() {
+	if w.data[old.start] != '{' || (wanted.Error != "") != (f.expect.Error != "") ||
+		!f.expect.compares() {
 		w.edits = append(w.edits, edit{old, style.format(wanted.json(), style.inner)})
 		return nil
 	}
@@ -218,7 +222,8 @@ func (e *expectation) json() jsontext.Value { return e.object(e.members()) }
 func (e *expectation) members() map[string]jsontext.Value {
 	members := map[string]jsontext.Value{}
 	for name, text := range map[string]string{
-		"status": string(e.Status), "reasonCode": string(e.ReasonCode), "resultBytes": e.ResultBytes, "error": e.Error,
+		"status": string(e.Status), "reasonCode": string(e.ReasonCode),
+		"resultBytes": e.ResultBytes, "error": e.Error,
 	} {
 		if text != "" {
 			members[name], _ = json.Marshal(text, lenient) // a text can be written

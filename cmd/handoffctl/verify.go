@@ -35,8 +35,8 @@ Example:
 
 // verdict is what the check of one document says.
 type verdict struct {
-	// File is where the document is, left out where only one was named; Path is where in the file, "" for
-	// the whole.
+	// File is where the document is, left out where only one was named; Path is where in the file,
+	// "" for the whole.
 	File          string              `json:"file,omitzero"`
 	Path          string              `json:"path"`
 	Name          string              `json:"name,omitzero"`
@@ -119,7 +119,8 @@ func verifyElement(path string, element jsontext.Value) []verdict {
 		Snapshot      jsontext.Value `json:"snapshot"`
 		Result        jsontext.Value `json:"result"`
 	}
-	if element.Kind() != '{' || json.Unmarshal(element, &parts, lenient) != nil || parts.SchemaVersion != nil {
+	if element.Kind() != '{' || json.Unmarshal(element, &parts, lenient) != nil ||
+		parts.SchemaVersion != nil {
 		return []verdict{verify(path, "", element)}
 	}
 	var name string
@@ -148,7 +149,8 @@ func verify(path, name string, data jsontext.Value) verdict {
 	if err == nil {
 		object, _ := tree.(map[string]any)
 		v.SchemaVersion, _ = object["schemaVersion"].(string)
-		if object["type"] == handoff.ResultVersion && object["schemaVersion"] == float64(handoff.Revision1) {
+		if object["type"] == handoff.ResultVersion &&
+			object["schemaVersion"] == float64(handoff.Revision1) {
 			v.SchemaVersion = string(schemas.ExecutionResult1)
 		}
 		err = v.check(data, tree)

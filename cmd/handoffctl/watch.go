@@ -151,10 +151,11 @@ func (c *watchCommand) readPuts(
 	})
 }
 
-// consume gives the messages of a stream. They end with the connection: the consumer's own Stop waits for
-// a server that is away. release gives the consumer back.
+// consume gives the messages of a stream. They end with the connection: the consumer's own Stop
+// waits for a server that is away. release gives the consumer back.
 func consume(
-	ctx context.Context, stream jetstream.Stream, config jetstream.OrderedConsumerConfig, give func(jetstream.Msg),
+	ctx context.Context, stream jetstream.Stream, config jetstream.OrderedConsumerConfig,
+	give func(jetstream.Msg),
 ) (release func(), err error) {
 	consumer, err := stream.OrderedConsumer(ctx, config)
 	if err == nil {
@@ -166,23 +167,26 @@ func consume(
 	return func() { follow.Release(stream, consumer) }, nil
 }
 
-// listen gives what is published from now on, to a user who may not read the streams. What comes while the
-// connection is lost is not given.
+// listen gives what is published from now on, to a user who may not read the streams. What comes
+// while the connection is lost is not given.
 func (c *watchCommand) listen(
-	ctx context.Context, a *app, nc *nats.Conn, id *identity, events chan<- sighting, closed <-chan struct{},
+	ctx context.Context, a *app, nc *nats.Conn, id *identity, events chan<- sighting,
+	closed <-chan struct{},
 ) (release func(), err error) {
 	if c.Since > 0 {
 		return nil, a.mustReadStreams(ctx, nc, "watch the past")
 	}
 	subjects := c.consumer(a.flags.World, 0).FilterSubjects
-	if readable := cmp.Or(strings.Join(id.Read, ""), strings.Join(id.Towns, "")); readable != "" && c.Town == "" && !c.Alerts {
+	if readable := cmp.Or(strings.Join(id.Read, ""), strings.Join(id.Towns, "")); readable != "" &&
+		c.Town == "" && !c.Alerts {
 		towns := id.Read
 		if len(towns) == 0 {
 			towns = id.Towns
 		}
 		subjects = nil
 		for _, townID := range towns {
-			subjects = append(subjects, wire.EventSubject(a.flags.World, wire.TownToken(townID), cmp.Or(c.RunID, "*")))
+			subjects = append(subjects, wire.EventSubject(a.flags.World, wire.TownToken(townID),
+				cmp.Or(c.RunID, "*")))
 		}
 	}
 	for _, subject := range subjects {
@@ -203,7 +207,8 @@ func (c *watchCommand) listen(
 			return nil, &client.UnavailableError{Code: "NO_EVENTS", Message: sentence(err), Cause: err}
 		}
 	}
-	fmt.Fprintf(a.err, "handoffctl: the role %s watches what is published from now on, and not the past\n", id.Role)
+	fmt.Fprintf(a.err,
+		"handoffctl: the role %s watches what is published from now on, and not the past\n", id.Role)
 	return func() {}, nil
 }
 

@@ -86,10 +86,12 @@ func (p Policy) WithDefaults() Policy {
 // Validate returns an error for a policy without attempts or with negative times.
 func (p *Policy) Validate() error {
 	if p.Deadline < 0 || p.Backoff < 0 || p.Resend < 0 || p.Attempts < 1 {
-		return errors.New("worldengine: the policy for plugins takes at least one attempt and positive times")
+		return errors.New("worldengine: the policy for plugins takes at least one attempt and " +
+			"positive times")
 	}
 	if p.Absent != AbsentFail && p.Absent != AbsentWait {
-		return fmt.Errorf("worldengine: commands without a plugin can %q or %q, not %q", AbsentFail, AbsentWait, p.Absent)
+		return fmt.Errorf("worldengine: commands without a plugin can %q or %q, not %q", AbsentFail,
+			AbsentWait, p.Absent)
 	}
 	return nil
 }

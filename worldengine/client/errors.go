@@ -38,8 +38,8 @@ func (e *ReplyError) Refused() bool { return e.Status < http.StatusInternalServe
 // handoff may be sent again as it is, because the server accepts its key at most once.
 type UnavailableError struct {
 	// Code is CONNECTION, NO_RESPONDERS, PERMISSION_DENIED, TIMEOUT or INTERRUPTED; TOWN_PAUSED or
-	// WORLD_PAUSED where a handoff waits for the end of a pause; INVALID_RESULT where the result does not
-	// verify, and INVALID_ANSWER where another answer is not what the contract says.
+	// WORLD_PAUSED where a handoff waits for the end of a pause; INVALID_RESULT where the result
+	// does not verify, and INVALID_ANSWER where another answer is not what the contract says.
 	Code    string
 	Message string
 	Cause   error

@@ -26,9 +26,9 @@ type Follow struct {
 	// now. They are not looked at where RunID is given, but for the subject.
 	TownID string
 	From   time.Time
-	// OpenSince is how long before From a run may have begun and still be followed through losses of the
-	// connection; 0 for an hour. Of a run that is older, and did not end, what comes while the connection
-	// is lost is missed unless it had an event since following began.
+	// OpenSince is how long before From a run may have begun and still be followed through losses
+	// of the connection; 0 for an hour. Of a run that is older, and did not end, what comes while
+	// the connection is lost is missed unless it had an event since following began.
 	OpenSince time.Duration
 }
 
@@ -36,31 +36,36 @@ type Follow struct {
 type pace struct {
 	// waiting is how many messages may wait for a slow reader; then they are dropped, and asked for.
 	waiting int
-	// clocks is how far apart the clocks may be of this process and of the servers that write to one log.
+	// clocks is how far apart the clocks may be of this process and of the servers that write to
+	// one log.
 	clocks time.Duration
-	// page is how many runs are asked for at once, sweep after how many events ended runs are forgotten.
+	// page is how many runs are asked for at once, sweep after how many events ended runs are
+	// forgotten.
 	page, sweep int
-	// away is how long to wait at least before what failed, because the server was away, is asked again.
+	// away is how long to wait at least before what failed, because the server was away, is asked
+	// again.
 	away time.Duration
 }
 
-var defaultPace = pace{waiting: 10_000, clocks: time.Minute, page: 200, sweep: 1000, away: time.Second}
+var defaultPace = pace{
+	waiting: 10_000, clocks: time.Minute, page: 200, sweep: 1000, away: time.Second,
+}
 
 // Events follows run events: each one once, those of a run in their order, through losses of the
-// connection too. It subscribes first and then asks for what was before; runSeq says what came already,
-// and where something is missing, which it asks for. After a reconnection, and where the reader was so
-// slow that messages were dropped, it asks for the runs that began since the last event that is certain,
-// however long ago that is, and for what came of those before. The clocks of this process and of the
-// servers have to agree to a minute.
+// connection too. It subscribes first and then asks for what was before; runSeq says what came
+// already, and where something is missing, which it asks for. After a reconnection, and where the
+// reader was so slow that messages were dropped, it asks for the runs that began since the last
+// event that is certain, however long ago that is, and for what came of those before. The clocks of
+// this process and of the servers have to agree to a minute.
 //
-// It ends when ctx is done, without an error, and with the run of Follow.RunID. It asks again, without
-// end, while the server is away (no answer, 429, 503). Of many runs, one whose events cannot be had is
-// told once, by a *RunError, and then left out; the others go on for as long as the reader does. Any other
-// error is the last one: that of the one run, of a user who may not read the events or the list of runs,
-// and of a closed connection.
+// It ends when ctx is done, without an error, and with the run of Follow.RunID. It asks again,
+// without end, while the server is away (no answer, 429, 503). Of many runs, one whose events
+// cannot be had is told once, by a *RunError, and then left out; the others go on for as long as
+// the reader does. Any other error is the last one: that of the one run, of a user who may not read
+// the events or the list of runs, and of a closed connection.
 //
-// Each iteration is a subscription of its own, which ends with it. The reader may take its time. The
-// iterations of a client may run at the same time; one of them is for one goroutine.
+// Each iteration is a subscription of its own, which ends with it. The reader may take its time.
+// The iterations of a client may run at the same time; one of them is for one goroutine.
 func (c *Client) Events(ctx context.Context, what Follow) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		f := &follower{
@@ -76,9 +81,9 @@ func (c *Client) Events(ctx context.Context, what Follow) iter.Seq2[Event, error
 	}
 }
 
-// RunError says that the events of one run cannot be had, and why: such as a *ReplyError with the code
-// RUN_DAMAGED. Events yields no more of the run; those up to AfterSeq were yielded. When the cause is mended,
-// Follow{RunID, AfterSeq} goes on.
+// RunError says that the events of one run cannot be had, and why: such as a *ReplyError with the
+// code RUN_DAMAGED. Events yields no more of the run; those up to AfterSeq were yielded. When the
+// cause is mended, Follow{RunID, AfterSeq} goes on.
 type RunError struct {
 	RunID    string
 	AfterSeq int64
@@ -188,7 +193,8 @@ func (f *follower) flush() error {
 	return nil
 }
 
-// patiently does a step again while the server is away. What a step has yielded is not yielded again.
+// patiently does a step again while the server is away. What a step has yielded is not yielded
+// again.
 func (f *follower) patiently(step func() error) error {
 	for {
 		err := step()
@@ -208,7 +214,8 @@ func (f *follower) away(err error) (pause time.Duration, away bool) {
 	var unavailable *UnavailableError
 	switch {
 	case errors.As(err, &refused):
-		away = refused.Status == http.StatusTooManyRequests || refused.Status == http.StatusServiceUnavailable
+		away = refused.Status == http.StatusTooManyRequests ||
+			refused.Status == http.StatusServiceUnavailable
 		return max(f.pace.away, refused.RetryAfter), away
 	case errors.As(err, &unavailable) && unavailable.Code == codeConnection:
 		away = !f.client.Conn.IsClosed()
@@ -218,7 +225,8 @@ func (f *follower) away(err error) (pause time.Duration, away bool) {
 	return f.pace.away, away
 }
 
-// ofRun reports whether an error is one of the run that was asked for, and not of the client or of all runs.
+// ofRun reports whether an error is one of the run that was asked for, and not of the client or of
+// all runs.
 func ofRun(err error) bool {
 	var refused *ReplyError
 	return errors.As(err, &refused) || IsCode(err, codeInvalid)
@@ -263,7 +271,8 @@ func (f *follower) fetch(run *followed) error {
 			return err
 		}
 		if event.RunSeq > run.last+1 {
-			return invalidAnswer(fmt.Errorf("run %s has no event %d before %d", run.id, run.last+1, event.RunSeq))
+			return invalidAnswer(fmt.Errorf("run %s has no event %d before %d", run.id,
+				run.last+1, event.RunSeq))
 		}
 		if err := f.next(run, &event); err != nil {
 			return err
@@ -290,8 +299,8 @@ func (f *follower) next(run *followed, event *Event) error {
 	return nil
 }
 
-// take yields an event that came, behind those that are missing before it, and behind what was lost before
-// it came.
+// take yields an event that came, behind those that are missing before it, and behind what was lost
+// before it came.
 func (f *follower) take(msg *nats.Msg) error {
 	if f.losses() != f.seen {
 		if err := f.catchUp(); err != nil {
@@ -301,7 +310,8 @@ func (f *follower) take(msg *nats.Msg) error {
 	event, err := eventOf(msg.Data)
 	token := msg.Subject[strings.LastIndexByte(msg.Subject, '.')+1:]
 	if err == nil && (event.RunID != token || event.RunSeq < 1) {
-		err = invalidAnswer(fmt.Errorf("on %s came event %d of run %q", msg.Subject, event.RunSeq, event.RunID))
+		err = invalidAnswer(fmt.Errorf("on %s came event %d of run %q", msg.Subject,
+			event.RunSeq, event.RunID))
 	}
 	if err != nil {
 		event = Event{Record: runevents.Record{Write: runevents.Write{RunID: token}}}

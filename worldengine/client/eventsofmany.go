@@ -14,9 +14,10 @@ type runs struct {
 	order []*followed // by when they became known
 	// floor is the begin of the runs that are followed from their first event.
 	floor time.Time
-	// mark is a time up to which every run that began is known, but for those that began pace.clocks before:
-	// when the newest event was persisted that came by the subscription while nothing was lost, or that of the
-	// list behind a loss with which a run began. It is the servers' clock.
+	// mark is a time up to which every run that began is known, but for those that began
+	// pace.clocks before: when the newest event was persisted that came by the subscription while
+	// nothing was lost, or that of the list behind a loss with which a run began. It is the
+	// servers' clock.
 	mark time.Time
 	// unswept counts the events since ended runs were forgotten.
 	unswept int
@@ -44,9 +45,9 @@ var openStatuses = []runevents.RunStatus{
 	runevents.RunPending, runevents.RunIsApproved, runevents.RunRunning, runevents.RunIsPaused,
 }
 
-// begin notes how far the runs are that began before those that are followed from their first event: what
-// comes from now on is behind that. Where the time is that of this process, a run that began shortly before
-// may seem to have begun since by the clock of a server.
+// begin notes how far the runs are that began before those that are followed from their first
+// event: what comes from now on is behind that. Where the time is that of this process, a run that
+// began shortly before may seem to have begun since by the clock of a server.
 func (f *follower) begin() error {
 	f.floor = f.what.From
 	now := time.Now()
@@ -84,7 +85,8 @@ func (f *follower) note(list runList) error {
 	return nil
 }
 
-// catchUpRuns is catchUp for many runs. Where it breaks off, the mark says how far the list was gone through.
+// catchUpRuns is catchUp for many runs. Where it breaks off, the mark says how far the list was
+// gone through.
 func (f *follower) catchUpRuns() error {
 	for _, run := range slices.Clone(f.order) {
 		if run.ended || run.lost {
@@ -138,8 +140,8 @@ func (f *follower) reached(at time.Time) {
 // old is the time before which runs that ended may have been forgotten.
 func (f *follower) old() time.Time { return f.mark.Add(-2 * f.pace.clocks) }
 
-// missing yields what was not yielded of a run. Of one whose events are no longer kept there is no more,
-// unless it is certain that there is a gap.
+// missing yields what was not yielded of a run. Of one whose events are no longer kept there is no
+// more, unless it is certain that there is a gap.
 func (f *follower) missing(run *followed, gap bool) error {
 	err := f.fetch(run)
 	if !gap && IsCode(err, wire.CodeUnknownRun) {
@@ -192,8 +194,8 @@ func (f *follower) takeOfMany(event *Event, wrong error) error {
 	return nil
 }
 
-// meet returns the run of an event that is not known, with an error of its own. The run is nil for an old
-// event that is published again, such as by a repair, and with any other error.
+// meet returns the run of an event that is not known, with an error of its own. The run is nil for
+// an old event that is published again, such as by a repair, and with any other error.
 func (f *follower) meet(event *Event) (*followed, error) {
 	if persisted(event).Before(f.old()) {
 		return nil, nil

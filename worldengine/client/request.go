@@ -19,8 +19,8 @@ import (
 
 // Request sends body to a verb and returns the reply. After a 429 or 503 it waits as long as the
 // reply says, and some random time more, and asks again, within Timeout; where no answer comes it
-// sends the same bytes again. It does not repeat a request whose verb Changes where the first one may
-// have been carried out. The error is a *ReplyError or an *UnavailableError.
+// sends the same bytes again. It does not repeat a request whose verb Changes where the first one
+// may have been carried out. The error is a *ReplyError or an *UnavailableError.
 func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nats.Msg, error) {
 	msg, _, err := c.exchange(ctx, verb, body, nil, "")
 	return msg, err
@@ -28,8 +28,8 @@ func (c *Client) Request(ctx context.Context, verb wire.Verb, body []byte) (*nat
 
 // Pauses of an exchange.
 const (
-	// resendAfter is how long the first attempt may be without an answer before there is another; half of
-	// the time that there is where that is less. It doubles, up to longestResend.
+	// resendAfter is how long the first attempt may be without an answer before there is another;
+	// half of the time that there is where that is less. It doubles, up to longestResend.
 	resendAfter   = 2 * time.Second
 	longestResend = 30 * time.Second
 	// absentPause is how long to wait where no server was subscribed.
@@ -62,10 +62,10 @@ type attempt struct {
 	err error
 }
 
-// exchange makes a request until it is answered, and takes the first answer to any attempt. doubt says
-// that an attempt before the one that was answered may have been carried out. header has more headers.
-// townID, if not "", is that of a handoff: before it is sent again because no answer came, the exchange
-// looks whether it waits for the end of a pause.
+// exchange makes a request until it is answered, and takes the first answer to any attempt. doubt
+// says that an attempt before the one that was answered may have been carried out. header has more
+// headers. townID, if not "", is that of a handoff: before it is sent again because no answer came,
+// the exchange looks whether it waits for the end of a pause.
 func (c *Client) exchange(
 	ctx context.Context, verb wire.Verb, body []byte, header nats.Header,
 	townID string,
@@ -75,7 +75,8 @@ func (c *Client) exchange(
 	deadline, _ := bounded.Deadline()
 	callers, hurried := ctx.Deadline()
 	x := &exchange{
-		client: c, verb: verb, answers: make(chan attempt), deadline: deadline, before: c.Conn.LastError(),
+		client: c, verb: verb, answers: make(chan attempt),
+		deadline: deadline, before: c.Conn.LastError(),
 		hurried: hurried && callers.Equal(deadline),
 		request: &nats.Msg{Subject: wire.Subject(c.World, verb), Data: body, Header: nats.Header{
 			wire.ResultRevisionHeader: {strconv.Itoa(int(c.Revision))},
@@ -121,8 +122,8 @@ func (c *Client) exchange(
 	}
 }
 
-// attempt sends the request once more, unless an attempt is unanswered and may have been carried out by
-// a verb that changes.
+// attempt sends the request once more, unless an attempt is unanswered and may have been carried
+// out by a verb that changes.
 func (x *exchange) attempt(ctx context.Context) {
 	if x.unanswered > 0 {
 		if x.verb.Changes() {
@@ -204,12 +205,14 @@ func (x *exchange) failed(err error) error {
 	return x.client.unanswered(err, x.verb, len(x.request.Data))
 }
 
-// denied returns the error of a user who may not make the request, or not read its answer, where the server
-// said so. NATS tells it to the connection, which keeps its last error: that may be of another subject, or
-// of long ago. The inbox is subscribed to once, so what was said of it holds until an answer has come.
+// denied returns the error of a user who may not make the request, or not read its answer, where
+// the server said so. NATS tells it to the connection, which keeps its last error: that may be of
+// another subject, or of long ago. The inbox is subscribed to once, so what was said of it holds
+// until an answer has come.
 func (x *exchange) denied() error {
 	nc := x.client.Conn
-	last, inbox := nc.LastError(), cmp.Or(nc.Opts.InboxPrefix, strings.TrimSuffix(nats.InboxPrefix, "."))
+	last, inbox := nc.LastError(),
+		cmp.Or(nc.Opts.InboxPrefix, strings.TrimSuffix(nats.InboxPrefix, "."))
 	fresh := last != x.before
 	if !(fresh && violates(last, "Publish", x.request.Subject+`"`)) &&
 		!((fresh || !x.client.served.Load()) && violates(last, "Subscription", inbox+".")) {
@@ -220,7 +223,8 @@ func (x *exchange) denied() error {
 		x.verb, last), Cause: last}
 }
 
-// violates reports whether an error says that the user may not do an operation on a subject that begins so.
+// violates reports whether an error says that the user may not do an operation on a subject that
+// begins so.
 func violates(err error, operation, subject string) bool {
 	return errors.Is(err, nats.ErrPermissionViolation) &&
 		strings.Contains(err.Error(), operation+` to "`+subject)
@@ -250,9 +254,13 @@ func (c *Client) unanswered(err error, verb wire.Verb, size int) error {
 			"no answer to %s within %s (--timeout); the request may have been carried out",
 			verb, cmp.Or(c.Timeout, DefaultTimeout)), Cause: err}
 	case errors.Is(err, context.Canceled):
-		return &UnavailableError{Code: "INTERRUPTED", Message: "interrupted before an answer came", Cause: err}
+		return &UnavailableError{
+			Code: "INTERRUPTED", Message: "interrupted before an answer came", Cause: err,
+		}
 	}
-	return &UnavailableError{Code: codeConnection, Message: "the connection failed: " + err.Error(), Cause: err}
+	return &UnavailableError{
+		Code: codeConnection, Message: "the connection failed: " + err.Error(), Cause: err,
+	}
 }
 
 // ReplyErrorOf returns what an error reply says, or nil for any other reply.

@@ -25,9 +25,11 @@ func (c *Client) Run(ctx context.Context, runID string) (*runevents.Snapshot, er
 	return run, nil
 }
 
-// Runs goes through the runs that began at a time or later, of a town, or of all towns with townID "", the
-// newest first. It ends behind the first error.
-func (c *Client) Runs(ctx context.Context, townID string, from time.Time) iter.Seq2[runevents.Snapshot, error] {
+// Runs goes through the runs that began at a time or later, of a town, or of all towns with townID
+// "", the newest first. It ends behind the first error.
+func (c *Client) Runs(
+	ctx context.Context, townID string, from time.Time,
+) iter.Seq2[runevents.Snapshot, error] {
 	return c.list(ctx, runList{TownID: townID, From: from})
 }
 
@@ -75,8 +77,8 @@ type Event struct {
 	JSON jsontext.Value
 }
 
-// RunEvents goes through the events that a run has by now, behind a runSeq. It ends behind the first
-// error.
+// RunEvents goes through the events that a run has by now, behind a runSeq. It ends behind the
+// first error.
 func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for last, end := after, int64(-1); end != last; {
@@ -89,7 +91,8 @@ func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.
 				AfterSeq int64  `json:"afterSeq,omitzero"`
 			}{runID, last}, &page)
 			if err == nil && len(page.Events) == 0 && last < page.LastEventSeq {
-				err = invalidAnswer(fmt.Errorf("the events of run %s break off at %d of %d", runID, last, page.LastEventSeq))
+				err = invalidAnswer(fmt.Errorf("the events of run %s break off at %d of %d", runID, last,
+					page.LastEventSeq))
 			}
 			if err != nil {
 				yield(Event{}, err)

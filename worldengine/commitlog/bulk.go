@@ -106,6 +106,7 @@ func directMessage(msg *nats.Msg) (*jetstream.RawStreamMsg, error) {
 		return nil, fmt.Errorf("an answer without its time: %w", err)
 	}
 	return &jetstream.RawStreamMsg{
-		Subject: msg.Header.Get("Nats-Subject"), Sequence: seq, Header: msg.Header, Data: msg.Data, Time: at,
+		Subject: msg.Header.Get("Nats-Subject"), Sequence: seq, Header: msg.Header,
+		Data: msg.Data, Time: at,
 	}, nil
 }

@@ -23,12 +23,14 @@ var ErrNoWorld = errors.New("worldengine: there is no such world")
 var ErrContended = errors.New("worldengine: the town is changed too often by other instances")
 
 // ErrRecordTooLarge: the commit would exceed the server's maximal payload. Nothing was stored.
-var ErrRecordTooLarge = errors.New("worldengine: the commit record exceeds the largest NATS payload")
+var ErrRecordTooLarge = errors.New("worldengine: the commit record exceeds the largest NATS " +
+	"payload")
 
 // ErrTownDamaged: the log holds the town, but its last message cannot be read: NATS found that it
 // was changed on the disk, or the state in it is not the one that its hash names. Nothing is judged
 // or put. Run fsck; it says how to mend the town.
-var ErrTownDamaged = errors.New("worldengine: the stored state of the town is damaged; fsck says where")
+var ErrTownDamaged = errors.New("worldengine: the stored state of the town is damaged; fsck " +
+	"says where")
 
 // ErrLostRace: another instance changed the town since its state was read. Load it and judge again;
 // see Log.Retry. It never leaves the engine.

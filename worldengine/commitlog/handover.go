@@ -110,7 +110,9 @@ func (h *Handover) Read(msg jetstream.Msg) jetstream.Msg {
 		return &readMsg{Msg: msg, decided: func() (*decided, error) { return &result, nil }}
 	}
 	h.mu.Unlock()
-	return &readMsg{Msg: msg, decided: sync.OnceValues(func() (*decided, error) { return decidedBy(msg) })}
+	return &readMsg{Msg: msg, decided: sync.OnceValues(func() (*decided, error) {
+		return decidedBy(msg)
+	})}
 }
 
 // readMsg is a message of the log with what its record decided.

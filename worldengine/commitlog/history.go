@@ -28,7 +28,9 @@ func PendingTown(ctx context.Context, log jetstream.Stream, seq uint64) (string,
 // Before returns the last message of a town that stands before a sequence of the log, or nil where
 // the log keeps none. It costs one read where the message at the sequence is the town's: its guard
 // names the one before it.
-func (l *Log) Before(ctx context.Context, townID string, seq uint64) (*jetstream.RawStreamMsg, error) {
+func (l *Log) Before(
+	ctx context.Context, townID string, seq uint64,
+) (*jetstream.RawStreamMsg, error) {
 	subject := wire.LogSubject(l.World, wire.TownToken(townID))
 	next, err := l.Store.Next(ctx, subject, seq)
 	if err == nil && next == nil {
@@ -44,7 +46,9 @@ func (l *Log) Before(ctx context.Context, townID string, seq uint64) (*jetstream
 
 // Previous returns the message before another of the same town's subject, or nil where the log
 // keeps none.
-func (l *Log) Previous(ctx context.Context, msg *jetstream.RawStreamMsg) (*jetstream.RawStreamMsg, error) {
+func (l *Log) Previous(
+	ctx context.Context, msg *jetstream.RawStreamMsg,
+) (*jetstream.RawStreamMsg, error) {
 	guard, err := strconv.ParseUint(msg.Header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
 	mends := Kind(msg.Header.Get(wire.KindHeader)) == KindMend // behind what the guard cannot name
 	if !mends && (err != nil || guard == 0) {
@@ -62,7 +66,9 @@ func (l *Log) Previous(ctx context.Context, msg *jetstream.RawStreamMsg) (*jetst
 
 // bisect returns the last message of a subject before a sequence, or nil, where the one that stood
 // there is gone: it expired with all before it, or was changed on the disk of NATS.
-func (l *Log) bisect(ctx context.Context, subject string, below uint64) (*jetstream.RawStreamMsg, error) {
+func (l *Log) bisect(
+	ctx context.Context, subject string, below uint64,
+) (*jetstream.RawStreamMsg, error) {
 	found, err := l.Store.Next(ctx, subject, 1)
 	if err != nil || found == nil || found.Sequence >= below {
 		return nil, err
@@ -86,7 +92,8 @@ func (l *Log) bisect(ctx context.Context, subject string, below uint64) (*jetstr
 // the world. Each message there is guarded by the sequence of the one before it.
 func IsHistory(world, subject string) bool {
 	token, ofTown := strings.CutPrefix(subject, wire.LogSubject(world, ""))
-	return subject == wire.ControlSubject(world) || ofTown && token != "" && !strings.ContainsAny(token, ".*>")
+	return subject == wire.ControlSubject(world) || ofTown && token != "" &&
+		!strings.ContainsAny(token, ".*>")
 }
 
 // BusiestTown returns the subject that got the most commits behind a sequence of the log, of those

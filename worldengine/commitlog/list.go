@@ -27,7 +27,9 @@ type Summary struct {
 
 // List returns up to limit towns whose id comes after the given one, in the order of their ids'
 // bytes, and whether there are more. A town whose message is damaged is left out, and logged.
-func (l *Log) List(ctx context.Context, after string, limit int, logger *slog.Logger) ([]Summary, bool, error) {
+func (l *Log) List(
+	ctx context.Context, after string, limit int, logger *slog.Logger,
+) ([]Summary, bool, error) {
 	all, err := l.summaries(ctx, logger)
 	if err != nil {
 		return nil, false, err
@@ -54,7 +56,8 @@ func (l *Log) List(ctx context.Context, after string, limit int, logger *slog.Lo
 func (l *Log) summaries(ctx context.Context, logger *slog.Logger) ([]Summary, error) {
 	var all []Summary
 	err := each(ctx, l.Stream, cmp.Or(l.FetchWait, DefaultFetchWait), jetstream.ConsumerConfig{
-		FilterSubject: wire.LogSubject(l.World, "*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubject: wire.LogSubject(l.World,
+			"*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 	}, func(msg jetstream.Msg, seq uint64) error {
 		summary, err := l.summaryOf(ctx, msg.Headers(), seq)
 		if errors.Is(err, ErrLogUnavailable) {
@@ -73,7 +76,8 @@ func (l *Log) summaries(ctx context.Context, logger *slog.Logger) ([]Summary, er
 // CountTowns returns how many towns there are, without reading them.
 func (l *Log) CountTowns(ctx context.Context) (uint64, error) {
 	consumer, err := l.Stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-		FilterSubject: wire.LogSubject(l.World, "*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubject: wire.LogSubject(l.World,
+			"*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 		HeadersOnly: true, AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
 		InactiveThreshold: EachInactive,
 	})

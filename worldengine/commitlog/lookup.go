@@ -27,7 +27,9 @@ type ReceiptReader struct {
 // what it has committed itself, and by the receipts that have followed the log.
 func (r ReceiptReader) Find(ctx context.Context, townID, key string) (*dedupe.Receipt, error) {
 	until := time.Now().Add(ReceiptsTimeout)
-	find := func(ctx context.Context) (*dedupe.Receipt, error) { return r.Receipts.LookupAny(ctx, key) }
+	find := func(ctx context.Context) (*dedupe.Receipt, error) {
+		return r.Receipts.LookupAny(ctx, key)
+	}
 	if townID != "" {
 		at := ReceiptPlace(townID, key)
 		find = func(ctx context.Context) (*dedupe.Receipt, error) { return r.Receipts.Lookup(ctx, at) }
@@ -57,7 +59,8 @@ func (r ReceiptReader) Lookup(
 // lookup is Lookup for what find finds. When the receipts cannot be asked, their stream may be
 // gone: then the follower is told, which makes it again.
 func (r ReceiptReader) lookup(
-	ctx context.Context, seq uint64, until time.Time, find func(context.Context) (*dedupe.Receipt, error),
+	ctx context.Context, seq uint64, until time.Time,
+	find func(context.Context) (*dedupe.Receipt, error),
 ) (*dedupe.Receipt, error) {
 	for {
 		losses := r.Receipts.Losses()

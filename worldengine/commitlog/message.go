@@ -63,7 +63,9 @@ func LastStored(ctx context.Context, stream jetstream.Stream, subject string) (*
 
 // NextStored returns the first message of a subject at or behind a sequence, or nil where there is
 // none.
-func NextStored(ctx context.Context, stream jetstream.Stream, subject string, seq uint64) (*Message, error) {
+func NextStored(
+	ctx context.Context, stream jetstream.Stream, subject string, seq uint64,
+) (*Message, error) {
 	raw, err := stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(subject))
 	return readStored(stream, raw, err)
 }
@@ -90,7 +92,8 @@ func readStored(stream jetstream.Stream, raw *jetstream.RawStreamMsg, err error)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, stream.CachedInfo().Config.Name, err)
+		return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, stream.CachedInfo().Config.Name,
+			err)
 	}
 	return NewMessage(follow.Stored(raw), raw.Sequence, raw.Time), nil
 }
@@ -100,14 +103,17 @@ func readStored(stream jetstream.Stream, raw *jetstream.RawStreamMsg, err error)
 const subjectsTimeout = 5 * time.Minute
 
 // SubjectsOf returns the subjects of a log that match filters, with their numbers of messages.
-func SubjectsOf(ctx context.Context, log jetstream.Stream, filters ...string) (map[string]uint64, error) {
+func SubjectsOf(
+	ctx context.Context, log jetstream.Stream, filters ...string,
+) (map[string]uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, subjectsTimeout) // in place of the client's 5 s
 	defer cancel()
 	subjects := map[string]uint64{}
 	for _, filter := range filters {
 		info, err := log.Info(ctx, jetstream.WithSubjectFilter(filter))
 		if err != nil {
-			return nil, fmt.Errorf("%w: subjects of stream %s: %w", ErrLogUnavailable, log.CachedInfo().Config.Name, err)
+			return nil, fmt.Errorf("%w: subjects of stream %s: %w", ErrLogUnavailable,
+				log.CachedInfo().Config.Name, err)
 		}
 		maps.Copy(subjects, info.State.Subjects)
 	}
@@ -117,7 +123,9 @@ func SubjectsOf(ctx context.Context, log jetstream.Stream, filters ...string) (m
 // LastOrUnreadable returns the last message of a subject, or of the subjects that match one, and
 // nil where there is none. It returns ErrUnreadable where the stream counts a message that NATS
 // does not deliver, because it was changed on the disk.
-func LastOrUnreadable(ctx context.Context, stream jetstream.Stream, subject string) (*jetstream.RawStreamMsg, error) {
+func LastOrUnreadable(
+	ctx context.Context, stream jetstream.Stream, subject string,
+) (*jetstream.RawStreamMsg, error) {
 	msg, err := orNil(stream.GetLastMsgForSubject(ctx, subject))
 	if msg != nil || err != nil {
 		return msg, err
@@ -126,14 +134,16 @@ func LastOrUnreadable(ctx context.Context, stream jetstream.Stream, subject stri
 	if err != nil || len(info.State.Subjects) == 0 {
 		return nil, err
 	}
-	if msg, err = orNil(stream.GetLastMsgForSubject(ctx, subject)); msg == nil && err == nil { // it has not just come
+	// It has not just come.
+	if msg, err = orNil(stream.GetLastMsgForSubject(ctx, subject)); msg == nil && err == nil {
 		err = ErrUnreadable
 	}
 	return msg, err
 }
 
 // ErrUnreadable means that a stream counts a message that it cannot deliver. Run fsck.
-var ErrUnreadable = errors.New("worldengine: the last message of the subject was changed on the disk of NATS")
+var ErrUnreadable = errors.New("worldengine: the last message of the subject was changed on the " +
+	"disk of NATS")
 
 // orNil makes nil of a message that is not there.
 func orNil(msg *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {

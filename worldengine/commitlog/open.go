@@ -18,7 +18,8 @@ type Streams struct{ Log, Receipts, Events, Pending jetstream.Stream }
 
 // OpenStreams makes the streams of a world, or updates them to its settings.
 func OpenStreams(
-	ctx context.Context, js jetstream.JetStream, world string, s Settings, replicas int, logger *slog.Logger,
+	ctx context.Context, js jetstream.JetStream, world string, s Settings, replicas int,
+	logger *slog.Logger,
 ) (streams Streams, err error) {
 	log := StreamConfig(world, s.HistoryPerTown, s.DedupeRetention, replicas)
 	log.Metadata = s.Metadata()
@@ -26,7 +27,8 @@ func OpenStreams(
 	if streams.Log, err = OpenStream(ctx, js, log, logger); err != nil {
 		return Streams{}, err
 	}
-	if streams.Receipts, err = OpenReceipts(ctx, js, world, receipts, streams.Log, logger); err != nil {
+	if streams.Receipts, err = OpenReceipts(ctx, js, world, receipts, streams.Log,
+		logger); err != nil {
 		return Streams{}, err
 	}
 	if streams.Events, err = OpenStream(ctx, js, events, logger); err != nil {
@@ -37,7 +39,9 @@ func OpenStreams(
 }
 
 // DerivedStreams returns the streams that are derived from the log of a world.
-func DerivedStreams(world string, s Settings, replicas int) (receipts, events jetstream.StreamConfig) {
+func DerivedStreams(
+	world string, s Settings, replicas int,
+) (receipts, events jetstream.StreamConfig) {
 	return dedupe.StreamConfig(world, s.DedupeRetention, replicas),
 		EventStreamConfig(world, s.EventRetention, s.EventLimit, replicas)
 }

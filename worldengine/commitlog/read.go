@@ -38,11 +38,14 @@ func NewTail(
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: stream %s: %w", wire.LogStream(world), err)
 	}
-	return follow.NewTail(follow.TailConfig{JetStream: js, Log: log, Read: handover.Read, Logger: logger}), nil
+	return follow.NewTail(follow.TailConfig{JetStream: js, Log: log, Read: handover.Read,
+		Logger: logger}), nil
 }
 
 // NewFollower makes the follower of a world's log into the derived stream that config names.
-func NewFollower(ctx context.Context, nc *nats.Conn, world string, config follow.Config) (*follow.Follower, error) {
+func NewFollower(
+	ctx context.Context, nc *nats.Conn, world string, config follow.Config,
+) (*follow.Follower, error) {
 	js, err := jetstream.New(nc, jetstream.WithPublishAsyncMaxPending(2048),
 		jetstream.WithPublishAsyncTimeout(ackTimeout))
 	if err != nil {

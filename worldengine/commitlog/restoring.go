@@ -11,16 +11,18 @@ import (
 )
 
 // ErrHalfRestored: a restore of the world began and did not come to its end. Run the restore again.
-var ErrHalfRestored = errors.New("worldengine: the world is being restored, or was in part: run the restore again")
+var ErrHalfRestored = errors.New("worldengine: the world is being restored, or was in part: run " +
+	"the restore again")
 
 // RestoringConfig returns the stream that exists while a restore of a world has not come to its
 // end.
 func RestoringConfig(world string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name:        wire.RestoringStream(world),
-		Description: "A restore of " + world + " has not come to its end: no server serves it until the restore is run again",
-		Subjects:    []string{wire.RestoringSubject(world)},
-		Replicas:    max(replicas, 1),
+		Name: wire.RestoringStream(world),
+		Description: "A restore of " + world +
+			" has not come to its end: no server serves it until the restore is run again",
+		Subjects: []string{wire.RestoringSubject(world)},
+		Replicas: max(replicas, 1),
 	}
 }
 

@@ -43,7 +43,9 @@ func (s *StreamStore) Last(ctx context.Context, subject string) (*jetstream.RawS
 }
 
 // Next implements Store.
-func (s *StreamStore) Next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+func (s *StreamStore) Next(
+	ctx context.Context, subject string, from uint64,
+) (*jetstream.RawStreamMsg, error) {
 	return orNil(s.Stream.GetMsg(ctx, from, jetstream.WithGetMsgSubject(subject)))
 }
 

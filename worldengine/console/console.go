@@ -1,5 +1,5 @@
-// Package console is the page that handoffd serves: a client of the public protocol like any other, in a
-// browser, which can do what its user may do and nothing else.
+// Package console is the page that handoffd serves: a client of the public protocol like any other,
+// in a browser, which can do what its user may do and nothing else.
 //
 // The sources are in web; dist has what build.sh makes of them, so that Go alone builds a server.
 package console
@@ -77,7 +77,8 @@ func newFile(name string, content []byte) *file {
 
 // kinds are the media types of the files, which must not depend on the machine.
 var kinds = map[string]string{
-	".css": "text/css; charset=utf-8", ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
+	".css":  "text/css; charset=utf-8",
+	".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8",
 	".json": "application/json", ".svg": "image/svg+xml",
 }
 

@@ -12,8 +12,8 @@ import (
 // DefaultAttempts is how often a message may be refused before it is given up.
 const DefaultAttempts = 8
 
-// DeadLetter is what a follower gives up: a message derived from the log that the derived stream does
-// not take, or a message of the log from which nothing can be derived.
+// DeadLetter is what a follower gives up: a message derived from the log that the derived stream
+// does not take, or a message of the log from which nothing can be derived.
 type DeadLetter struct {
 	// Stream is the name of the derived stream.
 	Stream string

@@ -71,8 +71,8 @@ func (f *Follower) relay(
 
 // chain is the end of the derived stream once all is stored that is on its way. Each message names
 // it twice: by its sequence, and, from the second message on, by its Nats-Msg-Id. The sequence
-// alone would not do: where another follower's message has taken the place of one of ours, the next of
-// ours finds the stream as long as it expects.
+// alone would not do: where another follower's message has taken the place of one of ours, the next
+// of ours finds the stream as long as it expects.
 //
 // In a replicated stream the sequence has to do, with the stream's own duplicate window: each
 // replica checks the id by itself when it applies a message, one that has just caught up does not

@@ -24,8 +24,8 @@ import (
 // Append is the append authority for writers other than the engine itself: it persists events
 // of one run, together or not at all, and returns how each is persisted, in the order of writes.
 //
-// What is new gets the next places of its run, unique and strictly increasing for all who
-// append, and the time at which the log's stream stored it as its persistedAt. A write whose (runId,
+// What is new gets the next places of its run, unique and strictly increasing for all who append,
+// and the time at which the log's stream stored it as its persistedAt. A write whose (runId,
 // idempotencyKey) the run has stores nothing and gets that event's eventId, runSeq and persistedAt,
 // as long as the event is kept: one that Config.EventRetention or Config.EventLimit has discarded
 // may be stored again, at a new place. A run of which nothing is kept begins at runSeq 1 again.
@@ -65,7 +65,9 @@ func (s *Store) Submit(
 }
 
 func invalidTown(message string) error {
-	return schemas.Invalid(schemas.RunAppendRequest, schemas.Violation{Path: "/townId", Message: message})
+	return schemas.Invalid(schemas.RunAppendRequest, schemas.Violation{
+		Path: "/townId", Message: message,
+	})
 }
 
 // appendingTimeout bounds one append to a run.
@@ -146,7 +148,9 @@ func (s *Store) store(
 	if len(plan.Run.Events) == 0 {
 		return plan.Results(time.Time{}), nil
 	}
-	msg, err := s.Message(&commitlog.Record{Kind: commitlog.KindEvents, TownID: townID, Run: &plan.Run})
+	msg, err := s.Message(&commitlog.Record{
+		Kind: commitlog.KindEvents, TownID: townID, Run: &plan.Run,
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -43,7 +43,8 @@ func (r *KnownRun) take(msg *jetstream.RawStreamMsg) error {
 	if rec.Kind == commitlog.KindRun {
 		r.State.SetClosing(rec.Closing)
 	}
-	return r.add(rec.Kind == commitlog.KindRun, msg.Sequence, wire.TownToken(rec.TownID), rec.Run, msg.Time)
+	return r.add(rec.Kind == commitlog.KindRun, msg.Sequence, wire.TownToken(rec.TownID), rec.Run,
+		msg.Time)
 }
 
 // MaxCachedEvents bounds the memory of the cache, at some 400 bytes an event; runs beyond it are

@@ -15,7 +15,8 @@ var ErrUnknownRun = errors.New("worldengine: there is no such run")
 // ErrRunDamaged: the event stream has the run, but its last event cannot be read: NATS found that
 // it was changed on its disk. A repair makes the events again from the log, as far as that has
 // them.
-var ErrRunDamaged = errors.New("worldengine: the stored events of the run are damaged; fsck --repair makes them again")
+var ErrRunDamaged = errors.New("worldengine: the stored events of the run are damaged; fsck " +
+	"--repair makes them again")
 
 // ErrEventsBehind: the run may exist, but the event stream has not followed the log to it yet.
 var ErrEventsBehind = errors.New("worldengine: the run events have not followed the log yet")

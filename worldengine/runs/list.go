@@ -72,7 +72,8 @@ func (f *RunFilter) selects() bool { return f.Status != "" || f.ActorID != "" ||
 
 // takes reports whether a run is one that the filter selects.
 func (f *RunFilter) takes(row *Row) bool {
-	return (f.Status == "" || f.Status == string(row.Status) || f.Status == string(row.ResultStatus)) &&
+	return (f.Status == "" || f.Status == string(row.Status) ||
+		f.Status == string(row.ResultStatus)) &&
 		(f.ActorID == "" || f.ActorID == row.ActorID) && (f.Type == "" || f.Type == row.Type)
 }
 
@@ -255,7 +256,8 @@ func (s *Store) oldest(
 	scan := runScan{filter: filter, limit: limit, last: after}
 	pending := consumer.CachedInfo().NumPending
 	for scan.scanned < min(pending, maxScan) && !scan.over() {
-		batch, err := consumer.Fetch(int(min(pending-scan.scanned, 500)), jetstream.FetchMaxWait(s.config.FetchWait))
+		batch, err := consumer.Fetch(int(min(pending-scan.scanned, 500)),
+			jetstream.FetchMaxWait(s.config.FetchWait))
 		if err != nil {
 			return nil, 0, fmt.Errorf("%w: run events: %w", commitlog.ErrLogUnavailable, err)
 		}
@@ -285,7 +287,9 @@ func (s *Store) oldest(
 
 // scanBehind goes on with a scan, one by one, behind what the server counts and does not deliver:
 // what was changed on its disk, and, before it has looked through the block, what is behind that.
-func (s *Store) scanBehind(ctx context.Context, scan *runScan, subjects []string) ([]foundRun, uint64, error) {
+func (s *Store) scanBehind(
+	ctx context.Context, scan *runScan, subjects []string,
+) ([]foundRun, uint64, error) {
 	for range maxScanBehind {
 		msg, err := commitlog.NextStoredOf(ctx, s.Stream, subjects, scan.last+1)
 		if err != nil {

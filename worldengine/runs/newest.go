@@ -167,7 +167,9 @@ func (b *backScan) mayTake(runID string, events []runevents.Record) bool {
 
 // window reads the events of a filter's towns, or of all, in a window of sequences: from <= seq <
 // to. It stops where they are more than maxScan. What was changed on the disk of NATS is left out.
-func (s *Store) window(ctx context.Context, filter *RunFilter, from, to uint64) (windowRead, error) {
+func (s *Store) window(
+	ctx context.Context, filter *RunFilter, from, to uint64,
+) (windowRead, error) {
 	config := s.scanConfig(filter, from-1)
 	config.DeliverPolicy, config.OptStartSeq, config.OptStartTime =
 		jetstream.DeliverByStartSequencePolicy, from, nil

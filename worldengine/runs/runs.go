@@ -33,7 +33,9 @@ const PageBytes = 1_000_000
 // answered is complete here; ErrUnknownRun says that no events of it are kept, or not the first
 // ones above afterSeq, ErrRunDamaged that the last of them cannot be read, and ErrEventsBehind that
 // the event stream is too far behind the log to tell.
-func (s *Store) Events(ctx context.Context, runID string, afterSeq int64, limit int) (Events, error) {
+func (s *Store) Events(
+	ctx context.Context, runID string, afterSeq int64, limit int,
+) (Events, error) {
 	if err := s.catchUpRun(ctx, runID); err != nil {
 		return Events{}, err
 	}
@@ -58,7 +60,9 @@ func (s *Store) catchUpRun(ctx context.Context, runID string) error {
 }
 
 // stored is Events of what the event stream has now.
-func (s *Store) stored(ctx context.Context, runID string, afterSeq int64, limit int) (Events, error) {
+func (s *Store) stored(
+	ctx context.Context, runID string, afterSeq int64, limit int,
+) (Events, error) {
 	last, err := s.lastEvent(ctx, runID)
 	if err != nil {
 		return Events{}, err
@@ -187,7 +191,8 @@ func (s *Store) Town(ctx context.Context, runID string) (string, error) {
 	if last == nil {
 		return "", s.noLastEvent(ctx, runID)
 	}
-	below := strings.TrimPrefix(last.subject, strings.TrimSuffix(wire.EventSubject(s.config.World, "*", runID), "*."+runID))
+	below := strings.TrimPrefix(last.subject,
+		strings.TrimSuffix(wire.EventSubject(s.config.World, "*", runID), "*."+runID))
 	return strings.TrimSuffix(below, "."+runID), nil
 }
 
@@ -226,7 +231,9 @@ func (s *Store) EndedAt(ctx context.Context, runID string) (uint64, error) {
 }
 
 // event returns the first stored event from sequence from on that option lets through, or nil.
-func (s *Store) event(ctx context.Context, option jetstream.GetMsgOpt, from uint64) (*storedEvent, error) {
+func (s *Store) event(
+	ctx context.Context, option jetstream.GetMsgOpt, from uint64,
+) (*storedEvent, error) {
 	return readEvent(s.Stream.GetMsg(ctx, from, option))
 }
 
@@ -242,7 +249,8 @@ func readEvent(msg *jetstream.RawStreamMsg, err error) (*storedEvent, error) {
 		return nil, fmt.Errorf("worldengine: event stream sequence %d: %w", msg.Sequence, err)
 	}
 	if msg.Header.Get(wire.KindHeader) == "" {
-		stored.logSeq, _ = strconv.ParseUint(msg.Header.Get(wire.LogSeqHeader), 10, 64) // 0 where it is none
+		// 0 where it is none.
+		stored.logSeq, _ = strconv.ParseUint(msg.Header.Get(wire.LogSeqHeader), 10, 64)
 	}
 	return stored, nil
 }

@@ -53,4 +53,6 @@ type turns interface {
 }
 
 // catchUp waits until the run events have followed the log to where its end is now.
-func (s *Store) catchUp(ctx context.Context) error { return commitlog.CatchUp(ctx, s.log, s.Follower) }
+func (s *Store) catchUp(ctx context.Context) error {
+	return commitlog.CatchUp(ctx, s.log, s.Follower)
+}

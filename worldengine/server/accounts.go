@@ -13,16 +13,19 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// ErrOpenListen says that a server without access control was to listen where others than this machine
-// can reach it.
-var ErrOpenListen = fmt.Errorf("server: without --access everybody who reaches the server may do everything, " +
-	"so it listens on loopback only: give an access file, or --insecure-listen")
+// ErrOpenListen says that a server without access control was to listen where others than this
+// machine can reach it.
+var ErrOpenListen = fmt.Errorf("server: without --access everybody who reaches the server may " +
+	"do everything, so it listens on loopback only: give an access file, or --insecure-listen")
 
-// ErrPlainHTTP says that the console was to listen without TLS where others than this machine can reach it.
-var ErrPlainHTTP = fmt.Errorf("server: without TLS whoever is on the way to the console reads the passwords of its " +
-	"users, so it listens on loopback only: give tls in the access file, or --insecure-listen")
+// ErrPlainHTTP says that the console was to listen without TLS where others than this machine can
+// reach it.
+var ErrPlainHTTP = fmt.Errorf("server: without TLS whoever is on the way to the console reads " +
+	"the passwords of its users, so it listens on loopback only: give tls in the access file, or " +
+	"--insecure-listen")
 
-// CheckListen returns ErrOpenListen or ErrPlainHTTP, or nil where the configuration may be listened with.
+// CheckListen returns ErrOpenListen or ErrPlainHTTP, or nil where the configuration may be listened
+// with.
 func CheckListen(config *Config) error {
 	beyond := config.HTTP != "" && !loopback(config.HTTP)
 	switch {
@@ -38,7 +41,8 @@ func CheckListen(config *Config) error {
 	return nil
 }
 
-// loopback reports whether only this machine reaches an address. What is no address is said by who listens.
+// loopback reports whether only this machine reaches an address. What is no address is said by who
+// listens.
 func loopback(listen string) bool {
 	host, _, err := net.SplitHostPort(listen)
 	if err != nil || host == "localhost" {
@@ -48,13 +52,15 @@ func loopback(listen string) bool {
 	return ip != nil && ip.IsLoopback()
 }
 
-// accounts are the NATS accounts of an embedded server and who is in them, as package access describes
-// them. The world's account is the server's global one, so that a data directory serves with access control,
-// without, and open. The server's own connections use an NKey for each account, made at the start.
+// accounts are the NATS accounts of an embedded server and who is in them, as package access
+// describes them. The world's account is the server's global one, so that a data directory serves
+// with access control, without, and open. The server's own connections use an NKey for each
+// account, made at the start.
 //
-// With access control the users of the access file may connect and nobody else. Without, who connects is in
-// the clients' account, may ask every verb, and has no way to the streams; the local operator's key has all
-// rights in the world's account. Where the server is open, there is only the world's account, with all rights.
+// With access control the users of the access file may connect and nobody else. Without, who
+// connects is in the clients' account, may ask every verb, and has no way to the streams; the local
+// operator's key has all rights in the world's account. Where the server is open, there is only the
+// world's account, with all rights.
 type accounts struct {
 	config         *access.Config // nil without access control
 	world          string
@@ -68,7 +74,10 @@ type accounts struct {
 }
 
 func accountsOf(config *Config) (_ *accounts, err error) {
-	a := &accounts{config: config.Access, world: config.Engine.World, addresses: newPerAddress(config), bridge: config.bridge}
+	a := &accounts{
+		config: config.Access, world: config.Engine.World,
+		addresses: newPerAddress(config), bridge: config.bridge,
+	}
 	if config.twoAccounts() {
 		if a.clients, err = clientsAccount(config.MaxConnections); err != nil {
 			return nil, err
@@ -88,15 +97,16 @@ func accountsOf(config *Config) (_ *accounts, err error) {
 	return a, nil
 }
 
-// ownAmongClients is how many of the server's own connections are in the clients' account: one that tries
-// what crosses to the world's account, or one for requests there and one for their answers.
+// ownAmongClients is how many of the server's own connections are in the clients' account: one that
+// tries what crosses to the world's account, or one for requests there and one for their answers.
 const ownAmongClients = 2
 
-// clientsAccount returns the clients' account with its bounds: so many connections beside the server's own
-// there, and maxRequest. NATS takes these from a configuration only.
+// clientsAccount returns the clients' account with its bounds: so many connections beside the
+// server's own there, and maxRequest. NATS takes these from a configuration only.
 func clientsAccount(connections int) (*natsserver.Account, error) {
 	var options natsserver.Options
-	err := options.ProcessConfigString(fmt.Sprintf("accounts { %s { limits { max_connections: %d, max_payload: %d } } }",
+	err := options.ProcessConfigString(fmt.Sprintf("accounts { %s { limits { max_connections: %d, "+
+		"max_payload: %d } } }",
 		access.ClientsAccount, connections+ownAmongClients, maxRequest))
 	if err != nil {
 		return nil, fmt.Errorf("server: accounts: %w", err)
@@ -173,8 +183,8 @@ func (a *accounts) loginsOf(ns *natsserver.Server) (*logins, error) {
 	return known, nil
 }
 
-// ofAnybody are the permissions of who need not say who he is: all but to publish what only the engine
-// publishes, which others in the account would take for the engine's.
+// ofAnybody are the permissions of who need not say who he is: all but to publish what only the
+// engine publishes, which others in the account would take for the engine's.
 func (a *accounts) ofAnybody() *natsserver.Permissions {
 	if a.clients == nil {
 		return nil
@@ -185,7 +195,9 @@ func (a *accounts) ofAnybody() *natsserver.Permissions {
 }
 
 func (a *accounts) addUser(known *logins, u *access.User, world, clients *natsserver.Account) {
-	user := &natsserver.User{Account: world, Permissions: natsPermissions(access.PermissionsOf(a.world, u))}
+	user := &natsserver.User{
+		Account: world, Permissions: natsPermissions(access.PermissionsOf(a.world, u)),
+	}
 	if u.Role.IsClient() {
 		user.Account = clients
 	}
@@ -206,7 +218,9 @@ func natsPermissions(p access.Permissions) *natsserver.Permissions {
 		Subscribe: &natsserver.SubjectPermission{Allow: p.Subscribe},
 	}
 	if p.Respond {
-		out.Response = &natsserver.ResponsePermission{MaxMsgs: access.MaxAnswers, Expires: access.AnswersExpire}
+		out.Response = &natsserver.ResponsePermission{
+			MaxMsgs: access.MaxAnswers, Expires: access.AnswersExpire,
+		}
 	}
 	return out
 }
@@ -230,8 +244,8 @@ func (a *accounts) connect(ns *natsserver.Server) error {
 	return nil
 }
 
-// crossings are what crosses the accounts. Without access control it is no request of clients: the service
-// takes these in their account.
+// crossings are what crosses the accounts. Without access control it is no request of clients: the
+// service takes these in their account.
 func (a *accounts) crossings() access.Crossings {
 	c := access.CrossingsOf(a.world)
 	if a.config == nil {
@@ -271,9 +285,13 @@ func cross(world, clients *natsserver.Account, c access.Crossings) error {
 	return nil
 }
 
-// serve lets the clients' requests on a subject through, which arrive on another, and their answers back.
-func serve(world, clients *natsserver.Account, from, to string, kind natsserver.ServiceRespType) error {
-	if err := world.AddServiceExportWithResponse(to, kind, []*natsserver.Account{clients}); err != nil {
+// serve lets the clients' requests on a subject through, which arrive on another, and their answers
+// back.
+func serve(
+	world, clients *natsserver.Account, from, to string, kind natsserver.ServiceRespType,
+) error {
+	if err := world.AddServiceExportWithResponse(to, kind,
+		[]*natsserver.Account{clients}); err != nil {
 		return err
 	}
 	if kind == natsserver.Singleton {
@@ -284,11 +302,13 @@ func serve(world, clients *natsserver.Account, from, to string, kind natsserver.
 	return clients.AddServiceImport(world, from, to)
 }
 
-// halfOpen is how many times as many sockets as clients NATS takes: those that have not signed in yet, each
-// for loginTimeout at most, have room beside the clients, whose account has a bound of its own.
+// halfOpen is how many times as many sockets as clients NATS takes: those that have not signed in
+// yet, each for loginTimeout at most, have room beside the clients, whose account has a bound of
+// its own.
 const halfOpen = 4
 
-// sockets returns how many connections NATS takes, of clients, of the server itself, and half-open ones.
+// sockets returns how many connections NATS takes, of clients, of the server itself, and half-open
+// ones.
 func (a *accounts) sockets(clients int) int {
 	if a.clients == nil {
 		return clients + ownConnections
@@ -296,7 +316,8 @@ func (a *accounts) sockets(clients int) int {
 	return halfOpen*clients + ownConnections
 }
 
-// option lets a connection of the server's own in: to the world's account, or to that of the clients.
+// option lets a connection of the server's own in: to the world's account, or to that of the
+// clients.
 func (a *accounts) option(toClients bool) nats.Option {
 	pair := a.engine
 	if toClients {

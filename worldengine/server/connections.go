@@ -72,7 +72,8 @@ func (s *Server) connectThrough(
 		return connection.Connect(config.NATS, name, options...)
 	}
 	options = append(options, nats.Name(name), nats.InProcessServer(s.embedded.nats),
-		nats.ReconnectWait(50*time.Millisecond), nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond),
+		nats.ReconnectWait(50*time.Millisecond),
+		nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond),
 		s.embedded.accounts.option(purpose.ofClients()))
 	if purpose == asking {
 		options = append(options, nats.CustomInboxPrefix(access.AskingInbox))

@@ -15,18 +15,19 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// ErrCrossing says that the accounts of a NATS do not keep its clients apart as access control needs it. Print
-// its configuration again, with this version of handoffd, and load it.
-var ErrCrossing = errors.New("server: the accounts of this NATS do not fit this version of handoffd, " +
-	"so users would not be held to their rights: print them again with `handoffd permissions`, give them to the NATS " +
-	"server, and start handoffd again")
+// ErrCrossing says that the accounts of a NATS do not keep its clients apart as access control
+// needs it. Print its configuration again, with this version of handoffd, and load it.
+var ErrCrossing = errors.New("server: the accounts of this NATS do not fit this version of " +
+	"handoffd, so users would not be held to their rights: print them again with `handoffd " +
+	"permissions`, give them to the NATS server, and start handoffd again")
 
 // crossingWait bounds how long the start waits for what it sent to cross.
 const crossingWait = 10 * time.Second
 
-// tryCrossing publishes a request for each verb in the clients' account that is none, {"probe":…}, without a
-// reply subject. It returns ErrCrossing unless each arrives in the world's account where the requests of
-// clients must, and nowhere else. Other instances of the world refuse it as they do any that is wrong.
+// tryCrossing publishes a request for each verb in the clients' account that is none, {"probe":…},
+// without a reply subject. It returns ErrCrossing unless each arrives in the world's account where
+// the requests of clients must, and nowhere else. Other instances of the world refuse it as they do
+// any that is wrong.
 func (s *Server) tryCrossing(ctx context.Context, config Config) error {
 	ctx, cancel := context.WithTimeout(ctx, crossingWait)
 	defer cancel()
@@ -57,9 +58,9 @@ func (s *Server) tryCrossing(ctx context.Context, config Config) error {
 	return crossed(ctx, clients, shared, arrived, missing)
 }
 
-// tryUncheckedKey returns ErrCrossing where an external NATS lets a client in that signs in with its password
-// and gives an "nkey" that is no user's: then the marks of requests name whomever their client wants. NATS
-// checks the key only where some user has one.
+// tryUncheckedKey returns ErrCrossing where an external NATS lets a client in that signs in with
+// its password and gives an "nkey" that is no user's: then the marks of requests name whomever
+// their client wants. NATS checks the key only where some user has one.
 func (s *Server) tryUncheckedKey(config Config) error {
 	if s.embedded != nil || config.Clients.NKey != "" || config.Clients.Creds != "" {
 		return nil
@@ -68,7 +69,8 @@ func (s *Server) tryUncheckedKey(config Config) error {
 	if err != nil {
 		return fmt.Errorf("server: crossing: %w", err)
 	}
-	nc, err := config.Clients.Connect(config.NATS, "handoffd crossing", nats.Nkey(publicKey(pair), pair.Sign))
+	nc, err := config.Clients.Connect(config.NATS, "handoffd crossing",
+		nats.Nkey(publicKey(pair), pair.Sign))
 	switch {
 	case err == nil:
 		nc.Close()
@@ -79,9 +81,11 @@ func (s *Server) tryUncheckedKey(config Config) error {
 	return nil // refused, as it must be
 }
 
-// crossed publishes until nothing is missing of what arrived: interest takes a while to spread in a cluster.
+// crossed publishes until nothing is missing of what arrived: interest takes a while to spread in a
+// cluster.
 func crossed(
-	ctx context.Context, clients *nats.Conn, shared []string, arrived <-chan *nats.Msg, missing map[string]bool,
+	ctx context.Context, clients *nats.Conn, shared []string, arrived <-chan *nats.Msg,
+	missing map[string]bool,
 ) error {
 	probe := `{"probe":"` + nuid.Next() + `"}`
 	again := time.NewTicker(200 * time.Millisecond)

@@ -56,7 +56,8 @@ const loginTimeout = 2 * time.Second
 // pingInterval is after what silence a client is asked; a variable for the tests.
 var pingInterval = 20 * time.Second
 
-// writeDeadline is how long a client may leave lying what is written to it; a variable for the tests.
+// writeDeadline is how long a client may leave lying what is written to it; a variable for the
+// tests.
 var writeDeadline = natsserver.DEFAULT_FLUSH_DEADLINE
 
 // ErrDataInUse says that another server works on the data directory. Stop it, or give another.
@@ -134,8 +135,8 @@ func natsOptions(config *Config, host string, port int) *natsserver.Options {
 	return options
 }
 
-// start starts the NATS server, and lets in what crosses its accounts. Where it fails, close ends what
-// was started.
+// start starts the NATS server, and lets in what crosses its accounts. Where it fails, close ends
+// what was started.
 func (e *embedded) start(ns *natsserver.Server, config *Config) error {
 	gaveUp := make(chan string, 1)
 	logger := newNATSLogger(config.Logger.With("component", "nats"), gaveUp)
@@ -215,8 +216,8 @@ func lockDataDir(dir string) (*os.File, error) {
 	return lock, nil
 }
 
-// close ends the NATS server, if it was started, which flushes its files, and gives the data directory
-// back.
+// close ends the NATS server, if it was started, which flushes its files, and gives the data
+// directory back.
 func (e *embedded) close() {
 	if e.nats != nil {
 		e.nats.Shutdown()

@@ -78,8 +78,8 @@ func (h *health) check(ctx context.Context, w world) error {
 	return nil
 }
 
-// Ready returns why the server is not ready to take requests, and nil where it is: it is not stopping, there
-// is room to store, and the log has answered, and has not been silent for 15 s.
+// Ready returns why the server is not ready to take requests, and nil where it is: it is not
+// stopping, there is room to store, and the log has answered, and has not been silent for 15 s.
 func (s *Server) Ready(ctx context.Context) error { return s.health.check(ctx, s.engine) }
 
 // livez answers that the process is there. It asks nothing of NATS.

@@ -35,14 +35,17 @@ func natsWebSocket(config *Config) (*url.URL, *tls.Config, error) {
 		return nil, nil, nil
 	}
 	target, err := url.Parse(config.NATSWebSocket)
-	if err != nil || target.Host == "" || target.User != nil || target.Scheme != "ws" && target.Scheme != "wss" {
-		return nil, nil, fmt.Errorf("server: --nats-websocket must be ws://HOST:PORT or wss://HOST:PORT, without a user")
+	if err != nil || target.Host == "" || target.User != nil || target.Scheme != "ws" &&
+		target.Scheme != "wss" {
+		return nil, nil,
+			fmt.Errorf("server: --nats-websocket must be ws://HOST:PORT or wss://HOST:PORT, without a user")
 	}
 	trust, err := config.Connection.Trust()
 	return target, trust, err
 }
 
-// listenHTTP takes the address of HTTP. It returns nil where there is none, and else makes the bridge.
+// listenHTTP takes the address of HTTP. It returns nil where there is none, and else makes the
+// bridge.
 func listenHTTP(config *Config) (*httpd.Server, error) {
 	if err := checkHTTP(config); err != nil || config.HTTP == "" {
 		return nil, err
@@ -80,7 +83,9 @@ func (s *Server) serveHTTP(config *Config) error {
 	if target != nil {
 		config.bridge.Lead(target, trust)
 	}
-	page, err := console.Handler(console.Config{World: config.Engine.World, SignIn: config.Access != nil})
+	page, err := console.Handler(console.Config{
+		World: config.Engine.World, SignIn: config.Access != nil,
+	})
 	if err != nil {
 		return fmt.Errorf("server: console: %w", err)
 	}

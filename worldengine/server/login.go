@@ -46,7 +46,8 @@ func (a *authenticator) Check(c natsserver.ClientAuthentication) bool {
 	}
 	a.addresses.add(remote, c.GetID())
 	c.RegisterUser(user)
-	// What puts others in their place ends the connections that it finds; this one may have come after.
+	// What puts others in their place ends the connections that it finds; this one may have come
+	// after.
 	return a.logins.Load() == known
 }
 
@@ -63,7 +64,9 @@ func (a *authenticator) remoteOf(c natsserver.ClientAuthentication) (remote net.
 
 // userOf returns the user of a connection, or nil. A connection that names an NKey is of that key
 // or refused, whatever else it says: NATS takes the key for its name.
-func (a *authenticator) userOf(c natsserver.ClientAuthentication, remote net.Addr, known *logins) *natsserver.User {
+func (a *authenticator) userOf(
+	c natsserver.ClientAuthentication, remote net.Addr, known *logins,
+) *natsserver.User {
 	options := c.GetOpts()
 	if options.Nkey != "" {
 		user := known.byKey[options.Nkey]

@@ -23,14 +23,18 @@ func (s *Server) watch(config *Config, m *metrics.Metrics) error {
 	}
 	if s.embedded != nil {
 		source.Disk = func() uint64 { return s.embedded.room.Disk().Free }
-		source.NATS = func() (int, int64) { return s.embedded.nats.NumClients(), s.embedded.nats.NumSlowConsumers() }
+		source.NATS = func() (int, int64) {
+			return s.embedded.nats.NumClients(), s.embedded.nats.NumSlowConsumers()
+		}
 	}
 	m.Watch(source)
 	return nil
 }
 
 // streamsOf returns the state of those streams of a world that NATS tells before ctx is done.
-func streamsOf(ctx context.Context, js jetstream.JetStream, world string) map[string]metrics.Stream {
+func streamsOf(
+	ctx context.Context, js jetstream.JetStream, world string,
+) map[string]metrics.Stream {
 	all := map[string]metrics.Stream{}
 	for _, name := range wire.Streams(world) {
 		stream, err := js.Stream(ctx, name)

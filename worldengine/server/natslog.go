@@ -36,8 +36,10 @@ func (l natsLogger) Errorf(format string, v ...any) {
 // isWriteFailure reports whether a line of NATS (2.15) says that it could not write to the disk.
 // Lines with what clients choose begin otherwise.
 func isWriteFailure(text string) bool {
-	return strings.HasPrefix(text, "Filestore [") && strings.Contains(text, "] Critical write error") ||
-		strings.HasPrefix(text, "JetStream failed to store a msg") || strings.HasPrefix(text, "JetStream out of")
+	return strings.HasPrefix(text, "Filestore [") &&
+		strings.Contains(text, "] Critical write error") ||
+		strings.HasPrefix(text, "JetStream failed to store a msg") ||
+		strings.HasPrefix(text, "JetStream out of")
 }
 
 // Fatalf is what the NATS server calls before it ends.
@@ -56,7 +58,8 @@ func (l natsLogger) Warnf(format string, v ...any) {
 	if strings.HasPrefix(format, "Filesystem permission denied") { // NATS then stores nothing more
 		l.failed(fmt.Sprintf(format, v...))
 	}
-	if !strings.HasPrefix(format, "Plaintext passwords") && !strings.HasPrefix(format, "Websocket not configured with TLS") {
+	if !strings.HasPrefix(format, "Plaintext passwords") &&
+		!strings.HasPrefix(format, "Websocket not configured with TLS") {
 		l.log(l.logger.Warn, format, v)
 	}
 }

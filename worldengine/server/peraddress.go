@@ -60,7 +60,8 @@ func (p *perAddress) full(remote net.Addr) bool {
 		return false
 	}
 	if may, leftOut := p.lines.may("connections of an address"); may {
-		p.logger.Warn("a connection is refused: its address has as many as it may (--max-connections-per-address)",
+		p.logger.Warn("a connection is refused: its address has as many as it may "+
+			"(--max-connections-per-address)",
 			"address", address, "connections", most, "leftOut", leftOut)
 	}
 	return true

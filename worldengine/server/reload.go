@@ -23,10 +23,10 @@ type Reloaded struct {
 // ErrNoAccess means that a server without access control was given an access file.
 var ErrNoAccess = errors.New("server: it was started without an access file")
 
-// ReloadAccess makes the users of config those of the server. The connections of users that are gone or
-// changed are ended: who may connect again has the new rights then. With an existing NATS its connections and
-// permissions are its own: only the rights that the engine holds users to change. It is called by one
-// goroutine at a time.
+// ReloadAccess makes the users of config those of the server. The connections of users that are
+// gone or changed are ended: who may connect again has the new rights then. With an existing NATS
+// its connections and permissions are its own: only the rights that the engine holds users to
+// change. It is called by one goroutine at a time.
 func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 	if s.access == nil {
 		return Reloaded{}, ErrNoAccess
@@ -93,7 +93,9 @@ func (e *embedded) endConnections(of map[string]bool) (ended int) {
 	if len(of) == 0 {
 		return 0
 	}
-	open, err := e.nats.Connz(&natsserver.ConnzOptions{Username: true, Limit: e.nats.NumClients() + DefaultMaxConnections})
+	open, err := e.nats.Connz(&natsserver.ConnzOptions{
+		Username: true, Limit: e.nats.NumClients() + DefaultMaxConnections,
+	})
 	if err != nil {
 		return 0 // only for options that are not valid
 	}

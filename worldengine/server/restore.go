@@ -13,7 +13,9 @@ import (
 // Restore makes a world of a backup: in the data directory of a server that is not running, or in
 // an existing NATS. Of config it takes Data, or NATS with Connection, and Logger. When it returns,
 // Start can serve the world, and what was restored to a data directory is on the disk.
-func Restore(ctx context.Context, config Config, dir string, options backup.RestoreOptions) (*backup.Restored, error) {
+func Restore(
+	ctx context.Context, config Config, dir string, options backup.RestoreOptions,
+) (*backup.Restored, error) {
 	config = config.withDefaults()
 	config.Access, config.private, config.Sync = nil, true, SyncInterval // synced at the end
 	config.Engine.World = options.World

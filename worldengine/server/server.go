@@ -43,8 +43,8 @@ const (
 	DefaultData         = "./handoffd-data"
 	DefaultSyncInterval = 2 * time.Second
 	DefaultDrainTimeout = 20 * time.Second
-	// DefaultMaxConnections leaves room for many agents and bounds what those may cost that send half a
-	// message each: up to maxRequest.
+	// DefaultMaxConnections leaves room for many agents and bounds what those may cost that send
+	// half a message each: up to maxRequest.
 	DefaultMaxConnections = 1024
 )
 
@@ -59,23 +59,25 @@ type Config struct {
 	// SyncInterval; DefaultSyncInterval.
 	Sync         Sync
 	SyncInterval time.Duration
-	// MinFreeDisk is how many bytes of the disk of Data stay free: what would have to be stored when there
-	// are less is refused; 0 for a fiftieth of the disk, at least 1 MiB and at most 256 MiB.
+	// MinFreeDisk is how many bytes of the disk of Data stay free: what would have to be stored
+	// when there are less is refused; 0 for a fiftieth of the disk, at least 1 MiB and at most 256
+	// MiB.
 	MinFreeDisk int64
 	// MaxConnections is how many connections of clients the embedded NATS takes, beside the server's
 	// own and operators'; DefaultMaxConnections.
 	MaxConnections int
-	// MaxConnectionsPerAddress is how many of them may be of one address (for IPv6 one /64 network), loopback
-	// too; by default a quarter of MaxConnections, and all of them for loopback.
+	// MaxConnectionsPerAddress is how many of them may be of one address (for IPv6 one /64
+	// network), loopback too; by default a quarter of MaxConnections, and all of them for loopback.
 	MaxConnectionsPerAddress int
 	// NATS is the URL of an existing NATS with JetStream to join, with Connection's options. With
 	// it nothing is embedded, and Listen, Data and Sync mean nothing.
 	NATS       string
 	Connection natsconn.Options
-	// HTTP is where the console and what monitoring asks are served, HOST:PORT, port 0 for a free one, or
-	// empty for nowhere. It has the TLS of Access, and the bounds and rules of Listen.
+	// HTTP is where the console and what monitoring asks are served, HOST:PORT, port 0 for a free
+	// one, or empty for nowhere. It has the TLS of Access, and the bounds and rules of Listen.
 	HTTP string
-	// NATSWebSocket is where an existing NATS takes the WebSockets of the console, ws:// or wss://HOST:PORT.
+	// NATSWebSocket is where an existing NATS takes the WebSockets of the console, ws:// or
+	// wss://HOST:PORT.
 	NATSWebSocket string
 	// WorldFile is a JSON array of snapshot.v1 whose towns are created where they do not exist.
 	// World is the same as bytes.
@@ -84,11 +86,12 @@ type Config struct {
 	// RCON is the console that applies the commands of towns bound to apply.RCON; nil where
 	// there is none. With it, Engine.RCON is the server's own.
 	RCON *rcon.Config
-	// Access is who may connect and do what; nil where everybody may ask every verb, about every town and
-	// for every actor. An embedded server then listens on loopback only, unless InsecureListen says that it
-	// need not, and keeps its streams from who has not the key in OperatorKeyFile, unless Open says that
-	// everybody may do everything. With NATS the users and accounts are that server's, Connection must
-	// lead into the world's account, and Clients into that of the clients.
+	// Access is who may connect and do what; nil where everybody may ask every verb, about every
+	// town and for every actor. An embedded server then listens on loopback only, unless
+	// InsecureListen says that it need not, and keeps its streams from who has not the key in
+	// OperatorKeyFile, unless Open says that everybody may do everything. With NATS the users and
+	// accounts are that server's, Connection must lead into the world's account, and Clients into
+	// that of the clients.
 	Access         *access.Config
 	InsecureListen bool
 	Open           bool
@@ -143,13 +146,14 @@ func (c *Config) twoAccounts() bool {
 // are.
 func (c *Config) anonymousClients() bool { return c.Access == nil && c.twoAccounts() }
 
-// whyNoStreams adds what to do to the error of a NATS server that does not let this one at its streams.
+// whyNoStreams adds what to do to the error of a NATS server that does not let this one at its
+// streams.
 func (c *Config) whyNoStreams(err error) error {
 	if c.NATS == "" || !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return err
 	}
-	return fmt.Errorf("%w: that NATS server keeps its streams from this user; give the credentials of one in "+
-		"the world's account, or, where it is a handoffd's, start that one with --open", err)
+	return fmt.Errorf("%w: that NATS server keeps its streams from this user; give the credentials "+
+		"of one in the world's account, or, where it is a handoffd's, start that one with --open", err)
 }
 
 // Server is a running world engine. Start makes one, Close ends it.
@@ -174,7 +178,9 @@ type Server struct {
 // Start starts a server. When it returns, requests are answered. ctx bounds the start only.
 func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	config = config.withDefaults()
-	s := &Server{url: config.NATS, health: newHealth(), access: config.Access, directory: config.Service.Access}
+	s := &Server{
+		url: config.NATS, health: newHealth(), access: config.Access, directory: config.Service.Access,
+	}
 	defer func() {
 		if err != nil {
 			s.abandon()
@@ -298,8 +304,8 @@ func (c *Config) inWorldFile(err error) error {
 // URL returns the NATS URL at which the server is reached.
 func (s *Server) URL() string { return s.url }
 
-// OperatorKey returns the name of the file with the seed of the local operator's NKey; empty with access
-// control, and where an existing NATS was joined.
+// OperatorKey returns the name of the file with the seed of the local operator's NKey; empty with
+// access control, and where an existing NATS was joined.
 func (s *Server) OperatorKey() string {
 	if s.embedded == nil {
 		return ""

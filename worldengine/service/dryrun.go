@@ -11,8 +11,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// isDryRun reports whether a request asks for a dry run. The name of the header may be spelled in any case:
-// a client that asks for a dry run must not have the handoff executed.
+// isDryRun reports whether a request asks for a dry run. The name of the header may be spelled in
+// any case: a client that asks for a dry run must not have the handoff executed.
 func isDryRun(header nats.Header) (bool, error) {
 	for name, values := range header {
 		if !strings.EqualFold(name, wire.DryRunHeader) {
@@ -38,14 +38,15 @@ func mayDryRun(verb wire.Verb, header nats.Header) error {
 	dry, err := isDryRun(header)
 	if dry {
 		err = schemas.Invalid("", schemas.Violation{
-			Message: "the header " + wire.DryRunHeader + " is for " + string(wire.Handoff) + " alone, not for " + string(verb),
+			Message: "the header " + wire.DryRunHeader + " is for " + string(wire.Handoff) +
+				" alone, not for " + string(verb),
 		})
 	}
 	return err
 }
 
-// takeDryRuns returns the handler of handoffs that are only to be judged: a pool works on them, beside the
-// queues of their towns.
+// takeDryRuns returns the handler of handoffs that are only to be judged: a pool works on them,
+// beside the queues of their towns.
 func (s *Service) takeDryRuns() func(*incoming, handoff.Revision) {
 	p := s.addPool(s.addSlots(s.config.Waiting, 2*s.config.Waiting), s.parsers())
 	limits := schemas.Limits{Bytes: s.config.MaxHandoff}

@@ -8,17 +8,17 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-// What was read of the requests' connection and is not looked at yet is at most intakeBytes and what one
-// read brings, some 32 KB. It is more than one message of any size that NATS takes.
+// What was read of the requests' connection and is not looked at yet is at most intakeBytes and
+// what one read brings, some 32 KB. It is more than one message of any size that NATS takes.
 const (
 	intakeBytes = 16 << 20
 	intakePause = 500 * time.Microsecond // between two looks at what waits
 )
 
-// Intake makes the requests' connection wait for the service. Without it nats.go drops, without an answer,
-// what arrives faster than the service looks at it. With it NATS keeps that, and answers "no responders" to
-// whoever sends more than it keeps for a connection. An Intake is for one connection, and its methods are
-// safe for concurrent use.
+// Intake makes the requests' connection wait for the service. Without it nats.go drops, without an
+// answer, what arrives faster than the service looks at it. With it NATS keeps that, and answers
+// "no responders" to whoever sends more than it keeps for a connection. An Intake is for one
+// connection, and its methods are safe for concurrent use.
 type Intake struct {
 	subscriptions atomic.Pointer[[]*nats.Subscription]
 }
@@ -26,7 +26,8 @@ type Intake struct {
 // Wrap returns conn as the connection that is read from only while there is room.
 func (i *Intake) Wrap(conn net.Conn) net.Conn { return &throttled{Conn: conn, intake: i} }
 
-// bound makes the subscriptions of a service those that are waited for. nats.go drops nothing of them any more.
+// bound makes the subscriptions of a service those that are waited for. nats.go drops nothing of
+// them any more.
 func (i *Intake) bound(all []*nats.Subscription) error {
 	for _, sub := range all {
 		if err := sub.SetPendingLimits(-1, -1); err != nil {

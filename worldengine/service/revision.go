@@ -76,8 +76,8 @@ func (s *Service) resultOf(r *request, answer *worldengine.Answer) ([]byte, erro
 	return one.MarshalWire()
 }
 
-// firstRevision1 returns revision 1 of the result that h is a duplicate of. Where the receipt is of an
-// earlier engine and of the same handoff, h says what the receipt does not.
+// firstRevision1 returns revision 1 of the result that h is a duplicate of. Where the receipt is of
+// an earlier engine and of the same handoff, h says what the receipt does not.
 func (s *Service) firstRevision1(
 	ctx context.Context, h *handoff.Handoff, receipt *dedupe.Receipt,
 ) (*handoff.Result1, error) {
@@ -114,7 +114,9 @@ func revision1Of(receipt *dedupe.Receipt, addition handoff.Addition) (*handoff.R
 
 // additionOf returns what revision 1 says beyond a receipt's result: from the receipt or, where an
 // earlier engine wrote it, from the start of the run.
-func (s *Service) additionOf(ctx context.Context, receipt *dedupe.Receipt) (handoff.Addition, error) {
+func (s *Service) additionOf(
+	ctx context.Context, receipt *dedupe.Receipt,
+) (handoff.Addition, error) {
 	if receipt.Addition != nil {
 		addition := *receipt.Addition
 		addition.TownID = receipt.TownID

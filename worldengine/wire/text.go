@@ -20,5 +20,6 @@ func Sentence(err error) string {
 
 // prefixes are the names of packages that the texts of errors begin with.
 var prefixes = []string{
-	"access", "backup", "bench", "handoff", "natsconn", "runevents", "schemas", "server", "service", "worldengine",
+	"access", "backup", "bench", "handoff", "natsconn", "runevents", "schemas", "server",
+	"service", "worldengine",
 }

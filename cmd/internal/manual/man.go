@@ -51,14 +51,16 @@ func Pages(app *kong.Application, version string) []Page {
 func page(app *kong.Application, c command, version string) Page {
 	title := pageTitle(app, c)
 	var b strings.Builder
-	fmt.Fprintf(&b, ".TH %s 1 \"\" \"%s\" \"%s\"\n", strings.ToUpper(roff(title)), roff(app.Name+" "+version), roff(app.Name))
+	fmt.Fprintf(&b, ".TH %s 1 \"\" \"%s\" \"%s\"\n", strings.ToUpper(roff(title)),
+		roff(app.Name+" "+version), roff(app.Name))
 	b.WriteString(".nh\n.ad l\n") // names are not broken
 	summary, detail := c.node.Help, c.node.Detail
 	if c.path == "" { // of the program the first paragraph stands for both
 		summary, detail = brief(c.node.Help), c.node.Help
 	}
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(title), roff(strings.TrimSuffix(summary, ".")))
-	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n%s\n", roff(strings.TrimSpace(app.Name+" "+c.path)), roff(synopsis(c)))
+	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n%s\n", roff(strings.TrimSpace(app.Name+" "+c.path)),
+		roff(synopsis(c)))
 	if detail != "" {
 		b.WriteString(".SH DESCRIPTION\n" + prose(detail))
 	}
@@ -74,7 +76,8 @@ func page(app *kong.Application, c command, version string) Page {
 	if c.path == "" {
 		b.WriteString(options("OPTIONS OF EVERY COMMAND", general))
 	} else {
-		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1),\nwhich has the options of every command.\n", roff(app.Name))
+		fmt.Fprintf(&b, ".SH SEE ALSO\n.BR %s (1),\nwhich has the options of every command.\n",
+			roff(app.Name))
 	}
 	return Page{title + ".1", b.String()}
 }
@@ -133,7 +136,8 @@ func options(title string, flags []*kong.Flag) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, ".SH %s\n", title)
 	for _, f := range flags {
-		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(f.String()), roff(kong.DefaultHelpValueFormatter(f.Value)))
+		fmt.Fprintf(&b, ".TP\n.B %s\n%s\n", roff(f.String()),
+			roff(kong.DefaultHelpValueFormatter(f.Value)))
 	}
 	return b.String()
 }
@@ -165,7 +169,8 @@ func prose(text string) string {
 
 // roff renders a line of text, in which nothing is a macro.
 func roff(line string) string {
-	line = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n", " ", `"`, `\(dq`, "…", `\[u2026]`).Replace(line)
+	line = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n", " ", `"`, `\(dq`, "…",
+		`\[u2026]`).Replace(line)
 	if strings.HasPrefix(line, ".") || strings.HasPrefix(line, "'") {
 		line = `\&` + line
 	}

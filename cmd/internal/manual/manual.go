@@ -1,6 +1,6 @@
-// Package manual makes what a program's users read besides --help from the same source, the model of
-// its command line: completion scripts for shells, and man pages. The same model always gives the same
-// bytes.
+// Package manual makes what a program's users read besides --help from the same source, the model
+// of its command line: completion scripts for shells, and man pages. The same model always gives
+// the same bytes.
 package manual
 
 import (
@@ -16,8 +16,8 @@ type Completion struct {
 	Shell string `arg:"" help:"${enum}." enum:"bash,zsh,fish"`
 }
 
-// Script returns the script for the shell. The scripts skip the values of flags by the flags' names, so
-// a name must not take a value at one command and none at another.
+// Script returns the script for the shell. The scripts skip the values of flags by the flags'
+// names, so a name must not take a value at one command and none at another.
 func (c Completion) Script(app *kong.Application) (string, error) {
 	taking := valuedNames(app)
 	for _, at := range commands(app) {

@@ -6,9 +6,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// The scripts for bash and zsh find the command that the words before the cursor name, and then have
-// its lists: commands, flags, and choices, whose elements are FLAG=VALUE,… and @=VALUE,… for the first
-// argument. What has no choice is a file. PROGRAM stands for the program's name.
+// The scripts for bash and zsh find the command that the words before the cursor name, and then
+// have its lists: commands, flags, and choices, whose elements are FLAG=VALUE,… and @=VALUE,… for
+// the first argument. What has no choice is a file. PROGRAM stands for the program's name.
 const bashScript = `# Completion of PROGRAM for bash. To use it: source <(PROGRAM completion bash)
 
 _PROGRAM_at() {
@@ -56,7 +56,8 @@ func Bash(app *kong.Application) string {
 		for _, f := range c.flags {
 			flags = append(flags, names(f)...)
 		}
-		lists.WriteString("    " + quoted(c.path) + ")\n      commands=" + quoted(strings.Join(under, " ")) +
+		lists.WriteString("    " + quoted(c.path) + ")\n      commands=" +
+			quoted(strings.Join(under, " ")) +
 			"\n      flags=" + quoted(strings.Join(flags, " ")) +
 			"\n      choices=" + quoted(strings.Join(choiceList(c), " ")) + " ;;\n")
 	}
@@ -140,7 +141,8 @@ func Zsh(app *kong.Application) string {
 			choices = append(choices, quoted(entry))
 		}
 		lists.WriteString("    " + quoted(c.path) + ")\n      commands=(" + strings.Join(under, " ") +
-			")\n      flags=(" + strings.Join(flags, " ") + ")\n      choices=(" + strings.Join(choices, " ") + ") ;;\n")
+			")\n      flags=(" + strings.Join(flags, " ") + ")\n      choices=(" +
+			strings.Join(choices, " ") + ") ;;\n")
 	}
 	return strings.NewReplacer("PROGRAM", app.Name, "LISTS", lists.String(),
 		"VALUED", strings.Join(valuedNames(app), " ")).Replace(zshScript)
@@ -195,7 +197,8 @@ func Fish(app *kong.Application) string {
 		}
 	}
 	return strings.NewReplacer("PROGRAM", app.Name, "LISTS", lists.String(),
-		"VALUED", strings.Join(valuedNames(app), " "), "COMMANDS", strings.Join(paths, " ")).Replace(fishScript)
+		"VALUED", strings.Join(valuedNames(app), " "),
+		"COMMANDS", strings.Join(paths, " ")).Replace(fishScript)
 }
 
 // fishFlag returns the options of fish's complete for a flag.

@@ -7,7 +7,8 @@ import "runtime/debug"
 // -ldflags "-X worldengine/cmd/internal/version.stamped=…".
 var stamped string
 
-// String returns the version that the build was told, or the module's, or that of the commit which the program was built from.
+// String returns the version that the build was told, or the module's, or that of the commit which
+// the program was built from.
 func String() string {
 	if stamped != "" {
 		return stamped

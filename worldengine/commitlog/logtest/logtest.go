@@ -26,7 +26,8 @@ func New(t testing.TB) *commitlog.Log {
 	stream, err := js.CreateStream(t.Context(), commitlog.StreamConfig("main", 100, time.Hour, 1))
 	require.NoError(t, err)
 	return &commitlog.Log{
-		World: "main", Store: &commitlog.StreamStore{JetStream: js, Stream: stream}, Stream: stream, MaxPayload: nc.MaxPayload,
+		World: "main", Store: &commitlog.StreamStore{JetStream: js, Stream: stream},
+		Stream: stream, MaxPayload: nc.MaxPayload,
 		Draw: rand.N[time.Duration],
 	}
 }
@@ -54,7 +55,8 @@ func PutTown(t testing.TB, townID string, day int64) *nats.Msg {
 	t.Helper()
 	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: townID, Day: day})
 	rec := commitlog.Record{Kind: commitlog.KindPut, TownID: townID}
-	msg, err := rec.Message(wire.LogSubject("main", wire.TownToken(townID)), &commitlog.Entry{State: state})
+	msg, err := rec.Message(wire.LogSubject("main", wire.TownToken(townID)),
+		&commitlog.Entry{State: state})
 	require.NoError(t, err)
 	return msg
 }
