@@ -11,9 +11,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/town"
-	"worldengine/worldengine/wire"
 )
 
 // answering answers a client.
@@ -39,6 +37,11 @@ type application struct {
 	// took over what another one had begun.
 	stood time.Duration
 	look  look
+	// gate lets the requests of this instance pass. wish is the last one that was seen, and wished
+	// when it was first.
+	gate   apply.Gate
+	wish   apply.Wish
+	wished time.Time
 	// finished says that it has got its answer. It is set in the town's turn.
 	finished bool
 }
@@ -88,7 +91,7 @@ func (e *Engine) runApplication(ctx context.Context, a *application) {
 			e.queue.Unpark(a.town)
 		}
 	}()
-	if !a.own && !e.adopt(ctx, a) {
+	if !a.own && !(e.adopt(ctx, a) && e.enlist(ctx, a)) {
 		return
 	}
 	for ctx.Err() == nil {
@@ -108,8 +111,12 @@ func (e *Engine) runApplication(ctx context.Context, a *application) {
 // town finds it gone.
 func (e *Engine) finish(a *application, v apply.Result, answer Answer) {
 	a.finished = true
-	gaveUp := answer.Result.Status == handoff.Failed
-	e.release(a, gaveUp, answer, nil)
+	var err error
+	if answer.Result == nil {
+		err = &CancelledError{RunID: a.runID, Accepted: true}
+	}
+	gaveUp := err != nil || answer.Result.Status == handoff.Failed
+	e.release(a, gaveUp, answer, err)
 	if gaveUp && v.Applied { // another instance had given up before
 		e.alerts.RaiseOnce(e.environment().LateAnswer(a.about()))
 	}
@@ -165,190 +172,20 @@ func (e *Engine) adopt(ctx context.Context, a *application) bool {
 	return false
 }
 
+// enlist puts this instance among those that may ask for the command of a, which another instance
+// has left, and reports whether it may.
+func (e *Engine) enlist(ctx context.Context, a *application) bool {
+	if a.Pending.Via == apply.RCON {
+		return true // and asks nothing
+	}
+	waited, gone := e.waitUnpaused(ctx, a)
+	a.stood += waited
+	return !gone && ctx.Err() == nil
+}
+
 // spans returns how long it is until the present attempt of a begins, and how long it lasts then.
 func (e *Engine) spans(a *application) (pause, lasts time.Duration) {
 	return a.Pending.Spans(&e.config.Plugin, a.begun, e.config.Now().Add(-a.stood))
-}
-
-// attempt makes one logical attempt. It says false when ctx ended it.
-func (e *Engine) attempt(ctx context.Context, a *application) (apply.Result, bool) {
-	pause, lasts := e.spans(a)
-	held, gone := a.stood, false
-	a.stood = 0
-	_ = backoff.Sleep(ctx, pause)
-	switch {
-	case a.Pending.Attempt > 1 || e.worldPause.Known().By != nil && a.own:
-		var waited time.Duration
-		waited, gone = e.waitUnpaused(ctx, a)
-		held += waited
-	case held > 0:
-		gone = e.superseded(ctx, a)
-	}
-	if gone { // by another instance, during the pause
-		return apply.Result{Failed: apply.Silence(false, nil)}, true // which commitOutcome finds to be of the past
-	}
-	a.ends = time.Now().Add(lasts)
-	if a.Pending.Attempt > 1 {
-		e.recordAttempts(ctx, a, true)
-		failpoint.At(failpoint.Recorded)
-	}
-	command := apply.NewCommand(a.Handoff, a.Pending.Run.RunID, a.before, a.Expected)
-	command.LogicalAttemptID, command.Deadline = a.Pending.Attempt, a.Pending.Deadline.Add(held)
-	begun, applyBy := time.Now(), e.ask
-	if a.Pending.Via == apply.RCON {
-		applyBy = e.console
-	}
-	ended, ok := applyBy(ctx, a, command)
-	if ok && e.config.OnAttempt != nil {
-		e.config.OnAttempt(a.Pending.Via, ended, time.Since(begun))
-	}
-	return ended, ok
-}
-
-// console has a command applied by RCON: at most once.
-func (e *Engine) console(ctx context.Context, a *application, command *apply.Command) (apply.Result, bool) {
-	if !a.own {
-		return apply.InDoubt("The engine ended while the command was on its way to the console."), true
-	}
-	if e.config.RCON == nil {
-		return apply.Result{Failed: &apply.Failure{
-			Reason: apply.ReasonPluginUnavailable, Message: "No console is configured.",
-		}}, true
-	}
-	if a.Pending.Attempt > 1 && e.superseded(ctx, a) {
-		return apply.Result{Failed: apply.Silence(false, nil)}, true // which commitOutcome finds to be of the past
-	}
-	bounded, cancel := context.WithDeadline(ctx, a.ends)
-	defer cancel()
-	answer, err := e.config.RCON.Apply(bounded, command)
-	if ctx.Err() != nil && apply.NotApplied(err) {
-		return apply.Result{}, false
-	}
-	return apply.ConsoleResult(answer, err), true
-}
-
-// ask asks the plugin until it gives a definite answer or the attempt's deadline passes. It returns
-// false when ctx ended it.
-func (e *Engine) ask(ctx context.Context, a *application, command *apply.Command) (apply.Result, bool) {
-	attempt := &apply.PluginAttempt{
-		ApplyID: command.ApplyID, Number: command.LogicalAttemptID, Until: a.ends,
-		Resend: e.config.Plugin.Resend, Patience: e.config.Plugin.Patience(), Reached: a.Pending.Reached || !a.own,
-	}
-	if again := time.Now().Add(attempt.Resend); !a.own && attempt.Until.Before(again) {
-		attempt.Until = again // the plugin may have applied it in time: it is asked once at least
-	}
-	action := attempt.Due(time.Now())
-	for action.Over == nil {
-		switch {
-		case action.Again && attempt.InHand() && e.superseded(ctx, a):
-			action = attempt.GiveUp()
-		case action.Again && !attempt.InHand():
-			held, gone := e.waitUnpaused(ctx, a)
-			if ctx.Err() != nil {
-				return apply.Result{}, false
-			}
-			if gone {
-				action = attempt.GiveUp()
-				continue
-			}
-			attempt.Until, a.ends = attempt.Until.Add(held), a.ends.Add(held)
-			command.Deadline = command.Deadline.Add(held)
-			action = attempt.Sent(time.Now(), e.sendRequest(a, command))
-		case action.Send:
-			action = attempt.Sent(time.Now(), e.sendRequest(a, command))
-		default:
-			r := a.replies.Next(ctx, time.Until(action.Wait))
-			if ctx.Err() != nil {
-				return apply.Result{}, false
-			}
-			until := attempt.Until
-			if r.Msg == nil {
-				action = attempt.TimedOut(time.Now())
-			} else {
-				action = attempt.Replied(time.Now(), r.Msg, r.Attempt)
-			}
-			if attempt.Until != until { // its time stood still
-				a.ends, command.Deadline = attempt.Until, e.config.Now().Add(time.Until(attempt.Until))
-			}
-			if r.Msg != nil || attempt.Absent() { // silence says nothing: the connection may be down
-				e.sighted(ctx, a, attempt.Absent(), action.Over != nil)
-			}
-			if r.Msg != nil && action.Over != nil {
-				failpoint.At(failpoint.Answered)
-			}
-		}
-	}
-	return *action.Over, true
-}
-
-// waitUnpaused waits while the town of a, or the world, is paused, and returns how long: in a pause the engine
-// sends a plugin or a console nothing that it does not have in hand, and the deadline of what waits stands
-// still. While the log cannot be read the engine does not know whether there is a pause, and waits. gone says
-// that a is superseded. The engine tells clients that wait for a of a pause after Config.PauseWait.
-func (e *Engine) waitUnpaused(
-	ctx context.Context, a *application,
-) (waited time.Duration, gone bool) {
-	from := time.Now()
-	for ctx.Err() == nil {
-		current, err := e.log.Load(ctx, a.town)
-		by := e.pauseOf(current)
-		switch {
-		case err != nil:
-			if ctx.Err() == nil && e.unread.Ready() {
-				e.config.Logger.Warn("a command waits: its town cannot be read, so it is not known "+
-					"whether it is paused; will try again",
-					"town", a.town, "run", a.runID, a.replies.Trace.LogAttr(), "error", err)
-			}
-		case e.supersededBy(current, a):
-			return waited, true
-		case by == nil:
-			if waited > 0 {
-				e.holdRun(ctx, a.town, current)
-			}
-			return waited, false
-		case waited >= e.config.PauseWait:
-			e.tellHeld(a, &PausedError{
-				TownID: a.town, World: current.Paused == nil, By: by, RunID: a.runID, Accepted: true,
-			})
-		}
-		_ = backoff.Sleep(ctx, pollPause)
-		waited = time.Since(from)
-	}
-	return waited, false
-}
-
-// tellHeld tells the clients that wait for a why they wait for longer than they are to.
-func (e *Engine) tellHeld(a *application, why *PausedError) {
-	for _, done := range e.applications.TakeWaiting(a) {
-		done(Answer{}, why)
-	}
-}
-
-// sendRequest sends the request of an attempt once.
-func (e *Engine) sendRequest(a *application, command *apply.Command) error {
-	data, err := command.MarshalWire(command.Deadline.Add(-time.Until(a.ends)))
-	if err == nil {
-		subject := wire.ApplySubject(e.config.World, wire.TownToken(a.town))
-		err = e.plugins.Ask(subject, a.replies, a.Pending.Attempt, data)
-	}
-	failpoint.At(failpoint.Asked)
-	return err
-}
-
-// superseded reports whether the log says that another instance has gone on with the application of a:
-// concluded it, or begun its next attempt.
-func (e *Engine) superseded(ctx context.Context, a *application) bool {
-	current, err := e.log.Load(ctx, a.town)
-	return err == nil && e.supersededBy(current, a)
-}
-
-func (e *Engine) supersededBy(current commitlog.Entry, a *application) bool {
-	gone := current.Pending == nil || current.Pending.Run.RunID != a.runID ||
-		current.Pending.Attempt != a.Pending.Attempt
-	if gone {
-		e.towns.Forget(a.town)
-	}
-	return gone
 }
 
 // lateAnswer takes an answer to an application that was given up. One that says that the command is

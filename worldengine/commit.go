@@ -99,6 +99,7 @@ func (e *Engine) commitPending(
 	after.Pending = &apply.Pending{
 		Via: via, Handoff: encoded, Expected: expected.Canonical, Run: run.Identity,
 		Emitted: run.FirstSeq + int64(len(run.Events)) - 1, Accepted: now, Attempt: 1, NotBefore: now, Deadline: now.Add(e.config.Plugin.Deadline),
+		Askers: []string{e.server},
 	}
 	if err := e.drawIDs(after.Pending); err != nil {
 		return err

@@ -9,7 +9,6 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/signals"
-	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -131,41 +130,6 @@ func (e *Engine) signalWorld(ctx context.Context, s *Signal) (c Control, err err
 		e.worldPause.Set(signals.Pause{Seq: seq, By: rec.Paused})
 		c = e.controlOfWorld(rec.Paused, run.RunID)
 		return nil
-	})
-	return c, err
-}
-
-// cancelRun ends a run that waits for the end of a pause, or behind a command. The instance that has the
-// handoff answers its client.
-func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error) {
-	err = e.log.Retry(ctx, func() error {
-		tail, err := e.log.Tail(ctx, s.RunID, 0)
-		if err != nil {
-			return err
-		}
-		if !waiting.Waits(&tail) {
-			return e.recorder().Refuse(ctx, s, wire.CodeRunNotWaiting, "the run is not one that waits")
-		}
-		s.TownID = tail.Waiting.TownID
-		// Behind the tail: what was judged before is pending there, or closed.
-		current, err := e.log.Load(ctx, s.TownID)
-		if err != nil {
-			return err
-		}
-		if current.Pending != nil && current.Pending.Run.RunID == s.RunID {
-			return e.recorder().Refuse(ctx, s, wire.CodeRunNotWaiting, "the command of the run is being applied")
-		}
-		signal, err := e.recorder().Accepted(s)
-		if err != nil {
-			return err
-		}
-		why := lifecycle.Cancellation{SignalID: signal.RunID, Reason: s.Reason}
-		if err := e.waiting.End(ctx, &tail, why); err != nil {
-			return err
-		}
-		e.runCancelled(s.TownID, s.RunID)
-		c = Control{TownID: s.TownID, SignalID: signal.RunID}
-		return e.recorder().Record(ctx, s.TownID, signal)
 	})
 	return c, err
 }

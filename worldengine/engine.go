@@ -74,6 +74,10 @@ type Engine struct {
 	// What is applied outside the engine: by whom it is asked, and until when.
 	plugins      apply.ReplyRouter
 	indexPending func(ctx context.Context, townID string) error
+	// server is the name of this engine among those of its world. townOfRun returns the town of a
+	// run, "" where there is no such run.
+	server       string
+	townOfRun    func(ctx context.Context, runID string) (string, error)
 	index        *commitlog.PendingIndex
 	applications apply.Set[*application, answering]
 	// unread lets one of the warnings through that a command waits since its town cannot be read.
@@ -159,11 +163,12 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		index:     commitlog.NewPendingIndex(config.World, js, streams.Pending),
 	}
 	e.indexPending, e.absent = e.index.Put, e.newAbsences()
+	e.server, e.townOfRun = nuid.Next(), e.readTownOfRun
 	e.receipts = dedupe.New(config.World, streams.Receipts, func() {
 		e.receiptFollower.Restart(math.MaxUint64)
 	})
 	e.runs = runs.New(log, streams.Events, e.runConfig(js))
-	e.waiting = waiting.New(log, e.runs, e.index, e.waitingConfig(nuid.Next()))
+	e.waiting = waiting.New(log, e.runs, e.index, e.waitingConfig(e.server))
 	seq, paused, err := log.WorldPause(ctx)
 	if err != nil {
 		return nil, err

@@ -5,8 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json"
-
 	"worldengine/runevents"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
@@ -95,17 +93,15 @@ func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 	if run.Status != runevents.RunIsPaused || !slices.ContainsFunc(run.Steps, inFlight) {
 		return false, nil
 	}
-	var asked struct {
-		TownID string `json:"townId"`
-	}
-	if json.Unmarshal(run.Metadata.Started, &asked) != nil || asked.TownID == "" {
+	townID := startedTown(run)
+	if townID == "" {
 		return false, nil
 	}
-	if token, err := e.runs.Town(ctx, run.RunID); err != nil || token != wire.TownToken(asked.TownID) {
+	if token, err := e.runs.Town(ctx, run.RunID); err != nil || token != wire.TownToken(townID) {
 		return false, err
 	}
-	current, err := e.log.Load(ctx, asked.TownID)
-	if err != nil || current.Pending == nil || current.Pending.Run.RunID != run.RunID {
+	current, err := e.pendingOf(ctx, townID, run.RunID)
+	if err != nil || current.Pending == nil {
 		return false, err
 	}
 	by := e.pauseOf(current)

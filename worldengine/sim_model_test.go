@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,6 +16,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -155,6 +157,8 @@ func (s *sim) checkLog() {
 			h.pending(rec, before)
 		case commitlog.KindHandoff:
 			h.concluded(rec, before)
+		case commitlog.KindCancelled:
+			h.cancelled(rec, before)
 		}
 		if rec.Kind.OfTown() && rec.TownID != "" {
 			state, err := rec.State(m.header.Get(wire.HashHeader))
@@ -198,7 +202,8 @@ func (h *simHistory) refused(rec *commitlog.Record, before commitlog.Entry) {
 
 func (h *simHistory) pending(rec *commitlog.Record, before commitlog.Entry) {
 	if before.Pending != nil {
-		h.must(rec.Pending.Attempt == before.Pending.Attempt+1, "an attempt follows attempt %d", before.Pending.Attempt)
+		again := rec.Pending.Attempt - before.Pending.Attempt
+		h.must(again == 0 || again == 1, "attempt %d follows attempt %d", rec.Pending.Attempt, before.Pending.Attempt)
 		return
 	}
 	asked := h.accepted(rec.Pending.Handoff)
@@ -244,6 +249,17 @@ func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry) {
 	h.receipts[placeOf(asked)] = &dedupe.Receipt{HandoffID: r.HandoffID, ResultID: r.ResultID}
 }
 
+// cancelled checks that a run whose command was pending was cancelled by force, or that no game was ever asked
+// for it: neither before nor after.
+func (h *simHistory) cancelled(rec *commitlog.Record, before commitlog.Entry) {
+	h.must(before.Pending != nil && before.Pending.Run.RunID == rec.Run.RunID, "what was not pending was cancelled")
+	last := rec.Run.Events[len(rec.Run.Events)-1]
+	h.trace("run %s was cancelled: %s", rec.Run.RunID, last.Payload)
+	forced := strings.Contains(string(last.Payload), lifecycle.CancelledByForce)
+	h.must(forced || !h.game.had[rec.Run.RunID], "run %s was cancelled, and a game had its command", rec.Run.RunID)
+	delete(h.receipts, placeOf(h.accepted(before.Pending.Handoff)))
+}
+
 // late reports whether the game may have applied a command that it had refused for a while before: a
 // request that was delayed may arrive when the engine has given up.
 func (h *simHistory) late(asked *handoff.Handoff) bool {
@@ -279,6 +295,12 @@ func TestSimulationFindsBugs(t *testing.T) {
 		"appends are not guarded":             func(s *sim) { s.log.unguarded = true },
 		"a game that forgets what it applied": func(s *sim) { s.game.forgets = true },
 		"receipts that are not waited for":    func(s *sim) { s.impatient = true },
+		"a cancellation that one engine grants for all": func(s *sim) {
+			s.nameless = true
+			for _, e := range s.engines {
+				e.server = "server"
+			}
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

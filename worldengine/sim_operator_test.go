@@ -69,7 +69,7 @@ func (o *simOperator) next() (Signal, bool) {
 			ids = append(ids, id)
 		}
 		slices.Sort(ids)
-		return Signal{Kind: lifecycle.SignalCancel, RunID: ids[o.sim.rng.IntN(len(ids))]}, true
+		return Signal{Kind: lifecycle.SignalCancel, RunID: ids[o.sim.rng.IntN(len(ids))], Force: o.sim.rng.IntN(6) == 0}, true
 	case o.sim.rng.IntN(4) == 0:
 		townID = ""
 	}
@@ -210,6 +210,18 @@ func (i *simIndex) Remove(ctx context.Context, seq uint64) {
 			}
 		}
 		return struct{}{}, nil
+	})
+}
+
+// townOf is Engine.townOfRun, of the records in the log.
+func (e *simEngine) townOf(ctx context.Context, runID string) (string, error) {
+	return simDo(ctx, e.sim, e, "town of "+runID, func() (string, error) {
+		for _, m := range e.sim.log.messages {
+			if rec := readSimRecord(m); rec.Run != nil && rec.Run.RunID == runID && rec.Kind != commitlog.KindSignal {
+				return rec.TownID, nil
+			}
+		}
+		return "", nil
 	})
 }
 

@@ -19,7 +19,6 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
@@ -41,7 +40,9 @@ type sim struct {
 	quiet bool // no more faults
 	// impatient is a bug that a test plants: nobody waits for the receipts to follow the log.
 	impatient bool
-	trace     func(format string, args ...any)
+	// nameless is another: each engine takes the requests of the others for its own.
+	nameless bool
+	trace    func(format string, args ...any)
 
 	mu       sync.Mutex
 	waiting  []*simOp // sorted by what they are, since goroutines come in any order
@@ -85,7 +86,7 @@ func newSim(seed uint64) *sim {
 	}
 	s.log.window = map[string]uint64{}
 	s.operator.sim = s
-	s.game = simGame{sim: s, changes: map[string]int{}, definite: map[string]apply.Answer{}}
+	s.game = simGame{sim: s, changes: map[string]int{}, definite: map[string]apply.Answer{}, had: map[string]bool{}}
 	for i := range simTowns {
 		state := town.NewState(&town.Snapshot{
 			SchemaVersion: town.SchemaVersion, TownID: fmt.Sprint("town ", i),
@@ -117,10 +118,15 @@ func newSim(seed uint64) *sim {
 func (s *sim) start() *simEngine {
 	s.started++
 	process := &simEngine{sim: s, number: s.started}
+	absent := apply.AbsentFail
+	if s.seed%2 == 0 {
+		absent = apply.AbsentWait
+	}
 	config, err := Config{
 		NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Workers: 4,
 		PauseWait: 400 * time.Millisecond,
-		Plugin:    apply.Policy{Deadline: 3 * time.Second, Attempts: 2, Backoff: 50 * time.Millisecond, Resend: 300 * time.Millisecond},
+		Plugin: apply.Policy{Deadline: 3 * time.Second, Attempts: 2, Backoff: 50 * time.Millisecond, Resend: 300 * time.Millisecond,
+			Absent: absent},
 	}.withDefaults()
 	if err != nil {
 		panic(err)
@@ -139,7 +145,11 @@ func (s *sim) start() *simEngine {
 	e.absent = e.newAbsences()
 	e.receipts.Followed(s.followed)
 	e.runs = runs.New(log, nil, e.runConfig(nil))
-	held := e.waitingConfig(fmt.Sprint("server", process.number))
+	e.server, e.townOfRun = fmt.Sprint("server", process.number), process.townOf
+	if s.nameless {
+		e.server = "server"
+	}
+	held := e.waitingConfig(e.server)
 	held.Ended = process.runEnded
 	e.waiting = waiting.New(log, e.runs, &simIndex{s, process}, held)
 	e.worldPause = signals.NewWorldPause(log, s.worldPause(), func() { e.queue.UnparkAll() })
@@ -225,6 +235,8 @@ func (s *sim) step() {
 		s.follow(1 + s.rng.IntN(3))
 	case n == 7 && len(s.game.delayed) > 0:
 		s.game.deliverLate()
+	case n == 8 && s.chance(8):
+		s.game.away = !s.game.away
 	case n == 8:
 		s.operator.act()
 	case n == 9 && s.operator.told < len(s.log.messages):
@@ -320,92 +332,12 @@ func (s *sim) deriveHandedOver(e *simEngine, m *simMessage) {
 		"engine %d derives something else from the record that it committed at %d", e.number, m.seq)
 }
 
-// simPostbox carries an engine's requests to the game, which gets them, gets them late, or does not.
-type simPostbox struct {
-	sim    *sim
-	engine *simEngine
-}
-
-func (p *simPostbox) Ask(_ string, m *apply.Mailbox, _ int64, data []byte) error {
-	_, err := simDo(p.engine.applyContext, p.sim, p.engine, "ask "+m.TownID, func() (struct{}, error) {
-		if p.sim.chance(5) {
-			p.sim.game.delayed = append(p.sim.game.delayed, simRequest{m, data})
-		} else {
-			p.sim.game.take(m, data)
-		}
-		return struct{}{}, nil
-	})
-	return err
-}
-
-func (p *simPostbox) Forget(*apply.Mailbox, bool) {}
-func (p *simPostbox) Close()                      {}
-
-type simRequest struct {
-	to   *apply.Mailbox
-	data []byte
-}
-
-// simGame is a game server whose plugin keeps to the protocol.
-type simGame struct {
-	sim      *sim
-	changes  map[string]int // how often an applyId changed the game
-	definite map[string]apply.Answer
-	delayed  []simRequest
-	forgets  bool // a bug that a test plants: it does not remember what it applied
-}
-
-func (g *simGame) deliverLate() {
-	i := g.sim.rng.IntN(len(g.delayed))
-	r := g.delayed[i]
-	g.delayed = slices.Delete(g.delayed, i, i+1)
-	g.take(r.to, r.data)
-}
-
-// take answers a request, if the answer arrives.
-func (g *simGame) take(to *apply.Mailbox, data []byte) {
-	c, err := apply.ParseCommand(data, schemas.Limits{})
-	if err != nil {
-		panic(err)
-	}
-	answer, known := g.definite[c.ApplyID]
-	if !known || g.forgets {
-		answer = g.decide(c)
-	}
-	g.sim.trace("the game answers %s to attempt %d of %s", answer.Status, c.LogicalAttemptID, c.TownID)
-	if g.sim.chance(6) {
-		return
-	}
-	encoded, err := answer.MarshalWire()
-	if err != nil {
-		panic(err)
-	}
-	to.Deliver(apply.Reply{Msg: &nats.Msg{Data: encoded}, Attempt: c.LogicalAttemptID})
-}
-
-func (g *simGame) decide(c *apply.Command) apply.Answer {
-	switch n := g.sim.rng.IntN(10); {
-	case !time.Now().Before(c.Deadline):
-		return apply.Refuse(c, "DEADLINE_PASSED", "", true)
-	case n == 0 && !g.sim.quiet:
-		return apply.Later(c, apply.Busy, 20*time.Millisecond)
-	case n == 1 && !g.sim.quiet:
-		return apply.Refuse(c, "NOT_NOW", "", true)
-	case n == 2:
-		g.definite[c.ApplyID] = apply.Refuse(c, "NEVER", "", false)
-	default:
-		g.changes[c.ApplyID]++
-		g.definite[c.ApplyID] = apply.Done(c)
-	}
-	return g.definite[c.ApplyID]
-}
-
 // run runs a seed and returns what must not be.
 func (s *sim) run(steps int) []string {
 	for range steps {
 		s.step()
 	}
-	s.quiet = true
+	s.quiet, s.game.away = true, false
 	for range 200 * steps {
 		synctest.Wait() // so that what the clients know can be read
 		if !slices.ContainsFunc(s.clients, func(c *simClient) bool { return c.open != nil }) && !s.pending() && !s.unended() {

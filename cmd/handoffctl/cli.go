@@ -29,7 +29,7 @@ type commandLine struct {
 		Get    runGetCommand    `cmd:"" help:"Show the status of a run and how it ended."`
 		List   runListCommand   `cmd:"" help:"List runs by town and time."`
 		Events runEventsCommand `cmd:"" help:"Show the events of a run."`
-		Cancel runCancelCommand `cmd:"" help:"Cancel a run that waits for the end of a pause."`
+		Cancel runCancelCommand `cmd:"" help:"Cancel a run that waits, or whose command no game has."`
 	} `cmd:"" help:"Look up runs, and cancel one that waits."`
 	Pause  pauseCommand  `cmd:"" help:"Pause a town, or the world: its handoffs wait."`
 	Resume resumeCommand `cmd:"" help:"End the pause of a town, or of the world."`

@@ -25,6 +25,7 @@ type signalRequest struct {
 	ActorID        string `json:"actorId,omitzero"`
 	Reason         string `json:"reason,omitzero"`
 	DrainTimeoutMs int64  `json:"drainTimeoutMs,omitzero"`
+	Force          bool   `json:"force,omitzero"`
 }
 
 // controlReply is the reply of the control verbs and of run.cancel.
@@ -172,17 +173,23 @@ func (a *app) showWorld(ctx context.Context, server *client.Client) error {
 
 // runCancelCommand cancels a run that waits.
 type runCancelCommand struct {
-	RunID  string      `arg:"" name:"run-id" help:"The run: one that run list shows as PAUSED or PENDING."`
+	RunID  string      `arg:"" name:"run-id" help:"The run: one that run list shows as PAUSED, PENDING or RUNNING."`
+	Force  bool        `help:"Cancel it also where its game may have the command; look at the game then."`
 	Signal signalFlags `embed:""`
 }
 
 // Help is the command's long help.
 func (runCancelCommand) Help() string {
-	return `Ends a run that waits: for the end of a pause (run list shows it as PAUSED), or behind a command that a
-game server applies (PENDING). The server answers the agent with RUN_CANCELLED;
-nothing was judged, and the handoff's key stays free. A command that is being applied cannot be
-cancelled. The beginning of an id will do where no other run has it; in a world of more than 10,000 runs
-cancel takes whole ids alone.
+	return `Ends a run that waits: for the end of a pause (run list shows it as PAUSED), behind a command that a
+game server applies (PENDING), or for a game server that is away (RUNNING; town get names it). The
+server answers the agent with RUN_CANCELLED, and the handoff's key stays free.
+
+Where the game may have the command the server refuses (RUN_IN_HAND). With --force it cancels the run
+all the same, leaves the town as it was, and raises the alert APPLY_IN_DOUBT: look at the game, and put
+the town's true state.
+
+The beginning of an id will do where no other run has it; in a world of more than 10,000 runs cancel
+takes whole ids alone.
 
 Example:
 
@@ -196,7 +203,7 @@ func (c *runCancelCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	return a.signal(ctx, wire.RunCancel, signalRequest{
-		RunID: runID, ActorID: c.Signal.Actor, Reason: c.Signal.Reason,
+		RunID: runID, ActorID: c.Signal.Actor, Reason: c.Signal.Reason, Force: c.Force,
 	}, func(*controlReply) string { return "cancelled run " + show(runID) })
 }
 

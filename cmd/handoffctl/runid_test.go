@@ -102,4 +102,6 @@ func TestShortRunIDsOfManyRuns(t *testing.T) {
 	assert.Empty(t, cancelled)
 	c.ok("run", "cancel", "abc")
 	assert.Contains(t, <-cancelled, `"runId":"abc"`)
+	c.ok("run", "cancel", "abc", "--force")
+	assert.Contains(t, <-cancelled, `"force":true`)
 }

@@ -21,7 +21,7 @@ type About struct {
 // LateAnswer is that a game has applied a command that failed here.
 func (e Environment) LateAnswer(of About) runevents.Alert {
 	return e.alert(runevents.PluginLateAnswer, of, fmt.Sprintf(
-		"The plugin of town %q says that it applied %s after the handoff had failed. "+
+		"The plugin of town %q says that it applied %s after the handoff had failed, or was cancelled. "+
 			"The town was left as it was: put its true state.", of.TownID, of.HandoffID))
 }
 
@@ -40,6 +40,13 @@ func (e Environment) InDoubt(of About) runevents.Alert {
 		"It is not known whether %s was applied to town %q. "+
 			"The town was left as it was: look at the game and put its true state.",
 		of.HandoffID, of.TownID))
+}
+
+// CancelledByForce is that an operator cancelled a run although its game may have the command.
+func (e Environment) CancelledByForce(of About, actorID string) runevents.Alert {
+	return e.alert(runevents.ApplyInDoubt, of, fmt.Sprintf(
+		"%s cancelled run %s of town %q by force, and its game may have applied the command. "+
+			"The town was left as it was: look at the game and put its true state.", actorID, of.RunID, of.TownID))
 }
 
 // StateInvalid is that a plugin applied a command and reported a state that the town cannot have.

@@ -27,9 +27,11 @@ type PluginAttempt struct {
 	// meanwhile.
 	Patience time.Duration
 
-	// Reached reports that a request may have reached a plugin, absent that NATS found no plugin
+	// Earlier reports that a request of an earlier attempt, or of another server, may have reached a
+	// plugin, reached that one of this attempt may have, and absent that NATS found no plugin
 	// subscribed to the last one.
-	Reached, absent bool
+	Earlier         bool
+	reached, absent bool
 	sent, busy      bool
 	away            time.Duration // the last pause because no plugin is subscribed
 	next            time.Time     // when the request is due again
@@ -57,7 +59,8 @@ func (p *PluginAttempt) Due(now time.Time) Action {
 
 // GiveUp ends the attempt without a definite answer.
 func (p *PluginAttempt) GiveUp() Action {
-	return Action{Over: &Result{Failed: Silence(p.Reached, p.last), Reached: p.Reached}}
+	reached := p.Earlier || p.reached
+	return Action{Over: &Result{Failed: Silence(reached, p.last), Reached: reached}}
 }
 
 // InHand reports whether a plugin may be working on the last request: it got one, and did not say
@@ -66,6 +69,25 @@ func (p *PluginAttempt) InHand() bool { return p.sent && !p.absent && !p.busy }
 
 // Absent reports whether NATS found no plugin subscribed to the last request.
 func (p *PluginAttempt) Absent() bool { return p.absent }
+
+// Tell tells the gate that the requests of the attempt pass what became of them, as far as it is
+// known.
+func (p *PluginAttempt) Tell(g *Gate) {
+	switch {
+	case p.reached:
+		g.Reached()
+	case p.absent:
+		g.Missed()
+	}
+}
+
+// Leave is Tell at the end of the attempt: what is not known by then never will be.
+func (p *PluginAttempt) Leave(g *Gate) {
+	if p.InHand() {
+		g.Reached()
+	}
+	p.Tell(g)
+}
 
 // Sent takes in that the request was sent, or why it could not be.
 func (p *PluginAttempt) Sent(now time.Time, err error) Action {
@@ -78,13 +100,16 @@ func (p *PluginAttempt) Sent(now time.Time, err error) Action {
 
 // TimedOut takes in that the wait is over and no reply came.
 func (p *PluginAttempt) TimedOut(now time.Time) Action {
-	p.Reached = p.Reached || !p.absent
+	p.reached = p.reached || !p.absent
 	return p.Due(now)
 }
 
 // Replied takes in a reply to a request of a logical attempt.
 func (p *PluginAttempt) Replied(now time.Time, msg *nats.Msg, attempt int64) Action {
 	if isNoResponders(msg) {
+		if attempt != p.Number { // which says nothing about the last request
+			return Action{Wait: p.next}
+		}
 		p.absent = true
 		if p.Patience == 0 {
 			return p.waitFor(now, absentPause)
@@ -97,9 +122,10 @@ func (p *PluginAttempt) Replied(now time.Time, msg *nats.Msg, attempt int64) Act
 	}
 	p.absent, p.away = false, 0
 	answer, err := ParseAnswer(msg.Data, p.ApplyID, schemas.Limits{})
+	p.reached = true
 	switch {
 	case err != nil:
-		p.Reached, p.last = true, err
+		p.last = err
 		return p.waitFor(now, p.Resend)
 	case answer.Status == Applied:
 		return Action{Over: &Result{
@@ -111,7 +137,7 @@ func (p *PluginAttempt) Replied(now time.Time, msg *nats.Msg, attempt int64) Act
 	case answer.Status == Refused:
 		return Action{Over: &Result{Failed: Refusal(answer), Reached: true}}
 	}
-	p.Reached, p.busy = true, answer.Status == Busy
+	p.busy = answer.Status == Busy
 	pause := laterPause
 	if answer.RetryAfterMs > 0 {
 		pause = time.Duration(answer.RetryAfterMs) * time.Millisecond

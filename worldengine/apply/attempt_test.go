@@ -200,6 +200,6 @@ func actionText(a Action, start time.Time) string {
 // An attempt of a command whose request of an attempt before may have reached a plugin has reached it.
 func TestAnAttemptKnowsThatAPluginWasReached(t *testing.T) {
 	t.Parallel()
-	p := &PluginAttempt{Until: time.Unix(1, 0), Resend: time.Second, Reached: true}
+	p := &PluginAttempt{Until: time.Unix(1, 0), Resend: time.Second, Earlier: true}
 	require.Equal(t, ReasonPluginTimeout, p.Due(time.Unix(1, 0)).Over.Failed.Reason)
 }

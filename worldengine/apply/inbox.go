@@ -81,10 +81,12 @@ func (t *tally) tooMany(r Reply) bool {
 // reads the answer.
 var saysApplied = []byte(`"` + string(Applied) + `"`)
 
-// Reply is a message for an application, to a request of a logical attempt.
+// Reply is a message for an application, to a request of a logical attempt. Look has no message: it
+// asks who waits to look at the log, which has gone on with the command.
 type Reply struct {
 	Msg     *nats.Msg
 	Attempt int64
+	Look    bool
 }
 
 // maxReplies is how many replies wait in a mailbox. What does not fit is lost; the request is sent
@@ -173,7 +175,7 @@ func (i *Inbox) Close() { _ = i.sub.Unsubscribe() } // fails only when the conne
 func (i *Inbox) take(msg *nats.Msg) {
 	token, number, _ := strings.Cut(strings.TrimPrefix(msg.Subject, i.prefix), ".")
 	attempt, _ := strconv.ParseInt(number, 10, 64) // 0, which is no attempt, where it is no number
-	of, late, double := i.deliver(token, Reply{msg, attempt})
+	of, late, double := i.deliver(token, Reply{Msg: msg, Attempt: attempt})
 	if late {
 		i.told.Late(of, msg)
 	}
@@ -219,7 +221,9 @@ func (i *Inbox) Forget(m *Mailbox, gaveUp bool) {
 	for { // what came unread
 		select {
 		case r := <-m.replies:
-			i.told.Late(m.Identity, r.Msg)
+			if r.Msg != nil {
+				i.told.Late(m.Identity, r.Msg)
+			}
 		default:
 			return
 		}

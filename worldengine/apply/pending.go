@@ -2,6 +2,7 @@ package apply
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -42,6 +43,53 @@ type Pending struct {
 	// is why that attempt failed.
 	Reached bool     `json:"reached,omitzero"`
 	Last    *Failure `json:"last,omitzero"`
+	// Askers are the servers that may have sent a request, and have not said that none can have
+	// arrived. A server is among them before its first request. An earlier version stored none, and
+	// then nobody knows.
+	Askers []string `json:"askers,omitzero"`
+	// Wish is an operator's wish that the run be cancelled; nil where there is none. While it stands
+	// no server sends a request, and each of the Askers says whether one of its own can have
+	// arrived.
+	Wish *Wish `json:"wish,omitzero"`
+}
+
+// Wish is an operator's wish that a run be cancelled whose command is pending.
+type Wish struct {
+	// SignalID is the run of the signal.
+	SignalID string `json:"signalId"`
+	Reason   string `json:"reason,omitzero"`
+}
+
+// MayHaveArrived reports whether a request for the command may have reached a game, as far as it is
+// known without asking the Askers.
+func (p *Pending) MayHaveArrived() bool { return p.Reached || p.Askers == nil }
+
+// WithAsker returns p with a server among the Askers.
+func (p *Pending) WithAsker(server string) *Pending {
+	n := *p
+	n.Askers = append(slices.Clone(p.Askers), server)
+	return &n
+}
+
+// WithoutAsker returns p without a server among the Askers: none of its requests has arrived.
+func (p *Pending) WithoutAsker(server string) *Pending {
+	n := *p
+	n.Askers = slices.DeleteFunc(slices.Clone(p.Askers), func(s string) bool { return s == server })
+	return &n
+}
+
+// Wished returns p with a wish, or with nil without one.
+func (p *Pending) Wished(w *Wish) *Pending {
+	n := *p
+	n.Wish = w
+	return &n
+}
+
+// Arrived returns p without a wish, after a server has said that a request may have arrived.
+func (p *Pending) Arrived() *Pending {
+	n := p.Wished(nil)
+	n.Reached = true
+	return n
 }
 
 // Failure returns why an attempt to apply a command failed.

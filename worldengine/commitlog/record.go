@@ -19,18 +19,23 @@ import (
 // Kind is the kind of a record. The set is closed.
 type Kind string
 
-// The kinds of a record. The first four, and mend, stand on a town's subject and hold its state; a
+// The kinds of a record. The first five, and mend, stand on a town's subject and hold its state; a
 // refused run changes no town and stands on the refused subject, events of a run on that of their
 // run, what pauses the whole world on the control subject, and other signals on theirs.
 const (
 	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
-	KindPending Kind = "pending" // an accepted handoff that is being applied: its first events, or its next attempt
-	KindPut     Kind = "put"     // a state that town.put, town.patch or the world file gave
-	KindControl Kind = "control" // a signal of an operator: a town, or the world, is paused or resumed
-	KindSignal  Kind = "signal"  // a signal that changes no town's record: a refused one, or a cancellation
-	KindRefused Kind = "refused" // a refused handoff: result and events
-	KindEvents  Kind = "events"  // events of a run that others than the engine appended
-	KindRun     Kind = "run"     // events of a run that the engine emits between its commits
+	// KindPending: an accepted handoff that is being applied: its first events, its next attempt, or
+	// what servers and operators say about its requests.
+	KindPending Kind = "pending"
+	// KindCancelled: the command of an accepted handoff is not applied any more: the last events of
+	// its run.
+	KindCancelled Kind = "cancelled"
+	KindPut       Kind = "put"     // a state that town.put, town.patch or the world file gave
+	KindControl   Kind = "control" // a signal of an operator: a town, or the world, is paused or resumed
+	KindSignal    Kind = "signal"  // a signal that changes no town's record: a refused one, or a cancellation
+	KindRefused   Kind = "refused" // a refused handoff: result and events
+	KindEvents    Kind = "events"  // events of a run that others than the engine appended
+	KindRun       Kind = "run"     // events of a run that the engine emits between its commits
 	// KindMend puts a town back to its last readable record, where messages behind that are
 	// damaged.
 	KindMend Kind = "mend"
@@ -38,7 +43,11 @@ const (
 
 // OfTown reports whether a record of this kind holds a town's state.
 func (k Kind) OfTown() bool {
-	return k == KindHandoff || k == KindPending || k == KindPut || k == KindControl || k == KindMend
+	switch k {
+	case KindHandoff, KindPending, KindCancelled, KindPut, KindControl, KindMend:
+		return true
+	}
+	return false
 }
 
 // MayLeavePending reports whether a command may be being applied to the town after a record of this

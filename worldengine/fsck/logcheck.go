@@ -163,6 +163,9 @@ func (l *LogCheck) checkTownRecord(v *Verdict, rec *commitlog.Record) {
 		l.checkTownControl(v, rec, state, &prior)
 	case commitlog.KindPending:
 		l.checkPending(v, rec, state, &prior)
+	case commitlog.KindCancelled:
+		v.checkNotPending(rec)
+		l.checkCancelled(v, rec, &prior)
 	case commitlog.KindHandoff:
 		l.counts.Accepted++
 		v.checkNotPending(rec)

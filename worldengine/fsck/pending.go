@@ -14,7 +14,7 @@ import (
 )
 
 // checkPending checks a record of a handoff that is being applied: its first commit, with
-// events, or another attempt, without.
+// events, or without them another attempt, or what is known of the requests of this one.
 func (l *LogCheck) checkPending(
 	v *Verdict, rec *commitlog.Record, state *town.State, prior *townState,
 ) {
@@ -25,8 +25,10 @@ func (l *LogCheck) checkPending(
 		return
 	}
 	v.checkAttempt(p)
-	if p.Attempt > 1 {
-		l.counts.Attempts++
+	if p.Attempt > 1 || rec.Run == nil {
+		if !prior.known || prior.pending == nil || prior.pending.Attempt != p.Attempt {
+			l.counts.Attempts++
+		}
 		if rec.Run != nil {
 			v.want("another attempt has events, which stand on the subject of its run",
 				"", "run "+rec.Run.RunID)
@@ -63,7 +65,7 @@ func (v *Verdict) checkAttempt(p *apply.Pending) {
 		v.want("an attempt ends before it begins",
 			"after "+runevents.Timestamp(p.NotBefore), runevents.Timestamp(p.Deadline))
 	}
-	if first := p.Attempt <= 1; first != (p.Last == nil) || first && p.Reached {
+	if first := p.Attempt <= 1; first != (p.Last == nil) || first && p.Reached && p.Askers == nil {
 		v.want("an attempt does not record the outcome of the one before it",
 			"attempt "+Text(p.Attempt),
 			"reached "+strconv.FormatBool(p.Reached)+", last "+jsonText(p.Last))
@@ -117,10 +119,15 @@ func (v *Verdict) attemptFollows(prior, now *apply.Pending) {
 			"attempt 1", "attempt "+Text(now.Attempt))
 		return
 	}
-	v.follows("the attempt is not the next one", Text(prior.Attempt+1), Text(now.Attempt))
 	same := *now // but for what an attempt has of its own
-	same.Attempt, same.NotBefore, same.Deadline = prior.Attempt, prior.NotBefore, prior.Deadline
-	same.Reached, same.Last, same.EventIDs = prior.Reached, prior.Last, prior.EventIDs
+	same.Reached = prior.Reached
+	if now.Attempt == prior.Attempt {
+		same.Askers, same.Wish = prior.Askers, prior.Wish
+	} else {
+		v.follows("the attempt is not the next one", Text(prior.Attempt+1), Text(now.Attempt))
+		same.Attempt, same.NotBefore, same.Deadline = prior.Attempt, prior.NotBefore, prior.Deadline
+		same.Last, same.EventIDs = prior.Last, prior.EventIDs
+	}
 	want, got := excerpts([]byte(jsonText(prior)), []byte(jsonText(&same)))
 	v.follows("another attempt changed what is pending", want, got)
 	if prior.IDSeed == "" && !slices.Equal(idsOf(prior, prior.EventIDs), idsOf(prior, append(slices.Clone(now.EventIDs), prior.EventIDs...))) {
@@ -129,6 +136,24 @@ func (v *Verdict) attemptFollows(prior, now *apply.Pending) {
 	if prior.Reached && !now.Reached {
 		v.follows("another attempt does not keep that a request may have reached the game",
 			"true", "false")
+	}
+}
+
+// checkCancelled checks a record that ends the run of a pending handoff without a result.
+func (l *LogCheck) checkCancelled(v *Verdict, rec *commitlog.Record, prior *townState) {
+	replay := l.replay(v, rec)
+	if replay == nil {
+		return
+	}
+	delete(l.Runs, rec.Run.RunID)
+	v.want("the run is not cancelled", replayUntilCancelled(replay.attempt).text(replay), replay.text(replay))
+	switch {
+	case !prior.known:
+	case prior.pending == nil:
+		v.follows("the run that is cancelled was not pending", "", "run "+rec.Run.RunID)
+	default:
+		v.follows("the cancelled run is not that of the pending handoff",
+			identityText(&prior.pending.Run), identityText(&rec.Run.Identity))
 	}
 }
 

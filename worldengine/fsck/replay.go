@@ -167,6 +167,16 @@ func replayUntilApplied() *runReplay {
 	return s
 }
 
+// replayUntilCancelled is where a run is that was cancelled in an attempt to apply its command.
+func replayUntilCancelled(attempts int64) *runReplay {
+	s := replayUntilApplied()
+	s.status = runevents.RunAborted
+	for attempt := range max(attempts, 1) {
+		s.steps[stepAttempt{lifecycle.StepApply, attempt + 1}] = runevents.StepHasFailed
+	}
+	return s
+}
+
 // replayOf is where the run of a result has to end, the command having been tried so often.
 func replayOf(r *handoff.Result, attempts int64) *runReplay {
 	checked := func(evaluated bool) runevents.StepStatus {

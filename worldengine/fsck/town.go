@@ -52,7 +52,7 @@ func (v *Verdict) checkCarried(kind commitlog.Kind, prior, now *townState) {
 	if now.epoch < prior.epoch {
 		v.follows("the town's day was lowered", Text(prior.epoch)+" or later", Text(now.epoch))
 	}
-	if kind == commitlog.KindPending || kind == commitlog.KindControl {
+	if kind == commitlog.KindPending || kind == commitlog.KindControl || kind == commitlog.KindCancelled {
 		v.follows("a record that cannot change the state changed it", prior.state(), now.state())
 	}
 	if kind != commitlog.KindPut {

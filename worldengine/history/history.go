@@ -138,9 +138,9 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) Revision {
 	r.ActorID = rec.ActorID
 	r.readResult(rec.Result)
 	r.readStart(rec)
-	if r.ActorID == "" && r.Cause == commitlog.KindHandoff && prior != nil {
-		// A game applied the command: who asked for it stands in the record before, which was
-		// pending.
+	ended := r.Cause == commitlog.KindHandoff || r.Cause == commitlog.KindCancelled
+	if r.ActorID == "" && ended && prior != nil {
+		// A game had the command: who asked for it stands in the record before, which was pending.
 		if pending, err := commitlog.ReadRecord(prior.Data); err == nil {
 			r.readPending(pending)
 		}
@@ -217,7 +217,7 @@ func (r *Reader) lastFailure(ctx context.Context, msg *jetstream.RawStreamMsg) (
 		switch commitlog.Kind(msg.Header.Get(wire.KindHeader)) {
 		case commitlog.KindHandoff:
 			return failureOf(msg)
-		case commitlog.KindControl, commitlog.KindPending: // they leave the state as it is
+		case commitlog.KindControl, commitlog.KindPending, commitlog.KindCancelled: // they leave the state as it is
 		default:
 			return nil, nil
 		}

@@ -68,6 +68,30 @@ func (s *Store) End(
 	return p.Run(), nil
 }
 
+// Cancel returns the events that end a run whose command is not asked for any more, for the record
+// of that. As with End, no other producer goes on with the run from then on.
+func (s *Store) Cancel(
+	ctx context.Context, r *Run, why lifecycle.Cancellation,
+) (*runevents.Run, error) {
+	p, err := s.attempts(r, true)
+	if err != nil {
+		return nil, err
+	}
+	tail, err := s.Runs.ExtendBy(ctx, r.TownID, p.Run().Identity, r.Pending.Emitted, true,
+		func(tail *commitlog.RunTail) ([]runevents.Event, error) {
+			return s.unheld(r.Pending, p.Run(), tail, false) // a paused run can be cancelled
+		})
+	if err != nil {
+		return nil, err
+	}
+	p.Persisted(tail.Next)
+	if err := lifecycle.EmitCancelledInHand(p, r.Pending.Attempt, why); err != nil {
+		return nil, fmt.Errorf("worldengine: the events of a run: %w", err)
+	}
+	p.Run().Events = tail.Without(p.Run())
+	return p.Run(), nil
+}
+
 // Hold has the run of what is pending in a town paused by a pause, or going on where by is nil.
 // What says so may have been read a while ago, and the pause have ended since: where that is to
 // change the run, reread reads it again, behind the end of the run.

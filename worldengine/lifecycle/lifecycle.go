@@ -241,6 +241,26 @@ func EmitCancelledFrom(
 	return n.err
 }
 
+// CancelledInHand is the code with which the attempt fails that a cancellation ended, and
+// CancelledByForce that of a run that was cancelled although a game may have its command.
+const (
+	CancelledInHand  = "RUN_CANCELLED"
+	CancelledByForce = "FORCED"
+)
+
+// EmitCancelledInHand emits that an attempt to apply a command is given up, and that its run is
+// cancelled.
+func EmitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation) error {
+	n := emitter{producer: p}
+	message := "An operator cancelled the run; no request for the command has reached a game."
+	if why.Code == CancelledByForce {
+		message = "An operator cancelled the run by force; whether a game has applied the command is not known."
+	}
+	n.attempt(runevents.StepFailed, attempt, failedPayload{Error: stepError{Code: CancelledInHand, Message: message}})
+	n.run(runevents.RunCancelled, why)
+	return n.err
+}
+
 // Start is how a run starts.
 type Start int
 

@@ -11,6 +11,6 @@ const (
 	SignalPause SignalKind = "PAUSE"
 	// SignalResume ends a pause.
 	SignalResume SignalKind = "RESUME"
-	// SignalCancel ends the run of a handoff that waits.
+	// SignalCancel ends the run of a handoff that waits, or whose command no game has.
 	SignalCancel SignalKind = "CANCEL"
 )

@@ -52,6 +52,7 @@ type signalRequest struct {
 	ActorID        string `json:"actorId"`
 	Reason         string `json:"reason"`
 	DrainTimeoutMs int64  `json:"drainTimeoutMs"`
+	Force          bool   `json:"force"`
 }
 
 // signal returns the handler of a verb that gives a signal, whose request has the given schema. One that is
@@ -66,7 +67,7 @@ func (s *Service) signal(
 			r = signalRequest{}
 		}
 		given := worldengine.Signal{
-			Kind: kind, TownID: r.TownID, RunID: r.RunID, Reason: r.Reason,
+			Kind: kind, TownID: r.TownID, RunID: r.RunID, Reason: r.Reason, Force: r.Force,
 			ActorID:      cmp.Or(in.rights.Identity(s.config.Access).User, r.ActorID),
 			DrainTimeout: time.Duration(r.DrainTimeoutMs) * time.Millisecond,
 		}

@@ -54,6 +54,7 @@ var errorTable = []errorRow{
 	{matches: signal(wire.CodeAlreadyPaused), status: 409, code: wire.CodeAlreadyPaused},
 	{matches: signal(wire.CodeNotPaused), status: 409, code: wire.CodeNotPaused},
 	{matches: signal(wire.CodeRunNotWaiting), status: 409, code: wire.CodeRunNotWaiting},
+	{matches: signal(wire.CodeRunInHand), status: 409, code: wire.CodeRunInHand},
 	{matches: signal(wire.CodeUnknownTown), status: 404, code: wire.CodeUnknownTown},
 	{matches: is(worldengine.ErrUnknownTown), status: 404, code: wire.CodeUnknownTown},
 	{matches: is(worldengine.ErrRevisionGone), status: 404, code: wire.CodeRevisionGone},

@@ -14,8 +14,10 @@ type Signal struct {
 	Kind lifecycle.SignalKind
 	// TownID is the town that is paused or resumed; "" for the whole world.
 	TownID string
-	// RunID is the run that is cancelled.
+	// RunID is the run that is cancelled, and Force says to do so although a game may have its
+	// command.
 	RunID string
+	Force bool
 	// ActorID names the operator, Reason is the operator's; both stand in the events. "operator"
 	// and "".
 	ActorID, Reason string
@@ -59,7 +61,8 @@ func (s *Signal) Refusal(paused *commitlog.PausedBy) (code wire.Code, message st
 
 // RefusedError refuses a signal. The refusal is recorded: SignalID is its run.
 type RefusedError struct {
-	Code     wire.Code // ALREADY_PAUSED, NOT_PAUSED, RUN_NOT_WAITING or UNKNOWN_TOWN
+	// Code is ALREADY_PAUSED, NOT_PAUSED, RUN_NOT_WAITING, RUN_IN_HAND or UNKNOWN_TOWN.
+	Code     wire.Code
 	SignalID string
 	Message  string
 }

@@ -47,6 +47,8 @@ const (
 	CodeNotPaused Code = "NOT_PAUSED"
 	// CodeRunNotWaiting: the run to cancel does not wait.
 	CodeRunNotWaiting Code = "RUN_NOT_WAITING"
+	// CodeRunInHand: a game may have the command of the run to cancel.
+	CodeRunInHand Code = "RUN_IN_HAND"
 	// CodeRunCancelled: an operator cancelled the run.
 	CodeRunCancelled Code = "RUN_CANCELLED"
 	// CodeTownPaused: the town is paused, and the pause did not end while the handoff waited.
@@ -87,7 +89,7 @@ func Codes() []Code {
 		CodeUnknownTown, CodeRevisionGone, CodeUnknownResult, CodeUnknownRun, CodeUnknownAlert,
 		CodeTownExists, CodeSnapshotConflict,
 		CodeEpochRegression, CodeRunOwned, CodeInvalidTransition, CodeAlreadyPaused, CodeNotPaused,
-		CodeRunNotWaiting, CodeRunCancelled, CodeTownPaused, CodeWorldPaused, CodeOverloaded,
+		CodeRunNotWaiting, CodeRunInHand, CodeRunCancelled, CodeTownPaused, CodeWorldPaused, CodeOverloaded,
 		CodeTownDamaged, CodeRunDamaged,
 		CodeInternal, CodeInProgress, CodeRunEnding, CodeReceiptsBehind, CodeEventsBehind,
 		CodeContended, CodeStopping, CodeStorageFull, CodeLogUnavailable,

@@ -51,7 +51,8 @@ export function Run({ runId }) {
       return undefined;
     }
   };
-  const waits = run.data?.status === "PAUSED" && run.data.substatus !== "DRAINING"; // else it is in hand
+  const pending = run.data?.status === "RUNNING" && (run.data.steps ?? []).some((step) => step.stepId === "apply" && step.status === "RUNNING");
+  const waits = pending || run.data?.status === "PENDING" || run.data?.status === "PAUSED" && run.data.substatus !== "DRAINING";
   const started = run.data?.metadata?.started ?? {};
   const outcome = run.data?.metadata?.outcome ?? {};
   const world = session.get().config.world;
@@ -72,7 +73,9 @@ export function Run({ runId }) {
       </Heading>
       {cancelling && (
         <Dialog title="Cancel the run?" danger action="Cancel the run" onClose={() => setCancelling(false)}
-          says="The agent is answered RUN_CANCELLED. Nothing was judged, and the handoff's key stays free."
+          says={pending
+            ? "The agent is answered RUN_CANCELLED, and the handoff's key stays free. Where the game may have the command this is refused: look at the game, then use handoffctl run cancel --force."
+            : "The agent is answered RUN_CANCELLED. Nothing was judged, and the handoff's key stays free."}
           onDone={async (reason) => { await ask("run.cancel", { runId, reason, actorId: session.get().me.user ?? "console" }); run.reload(); }} />
       )}
       <Trouble error={run.error} retry={run.reload} />

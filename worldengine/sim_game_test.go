@@ -1,0 +1,103 @@
+package worldengine
+
+import (
+	"slices"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+)
+
+// simPostbox carries an engine's requests to the game, which gets them, gets them late, or does not.
+type simPostbox struct {
+	sim    *sim
+	engine *simEngine
+}
+
+func (p *simPostbox) Ask(_ string, m *apply.Mailbox, attempt int64, data []byte) error {
+	_, err := simDo(p.engine.applyContext, p.sim, p.engine, "ask "+m.TownID, func() (struct{}, error) {
+		if p.sim.game.away {
+			p.sim.trace("nobody has %s", m.TownID)
+			if !p.sim.chance(6) {
+				m.Deliver(apply.Reply{Msg: noResponders(), Attempt: attempt})
+			}
+			return struct{}{}, nil
+		}
+		if p.sim.chance(5) {
+			p.sim.game.delayed = append(p.sim.game.delayed, simRequest{m, data})
+		} else {
+			p.sim.game.take(m, data)
+		}
+		return struct{}{}, nil
+	})
+	return err
+}
+
+func (p *simPostbox) Forget(*apply.Mailbox, bool) {}
+func (p *simPostbox) Close()                      {}
+
+func noResponders() *nats.Msg { return &nats.Msg{Header: nats.Header{"Status": {"503"}}} }
+
+type simRequest struct {
+	to   *apply.Mailbox
+	data []byte
+}
+
+// simGame is a game server whose plugin keeps to the protocol.
+type simGame struct {
+	sim      *sim
+	changes  map[string]int // how often an applyId changed the game
+	definite map[string]apply.Answer
+	delayed  []simRequest
+	had      map[string]bool // the runs whose command it was asked for
+	away     bool            // requests reach nobody
+	forgets  bool            // a bug that a test plants: it does not remember what it applied
+}
+
+func (g *simGame) deliverLate() {
+	i := g.sim.rng.IntN(len(g.delayed))
+	r := g.delayed[i]
+	g.delayed = slices.Delete(g.delayed, i, i+1)
+	g.take(r.to, r.data)
+}
+
+// take answers a request, if the answer arrives.
+func (g *simGame) take(to *apply.Mailbox, data []byte) {
+	c, err := apply.ParseCommand(data, schemas.Limits{})
+	if err != nil {
+		panic(err)
+	}
+	g.had[c.RunID] = true
+	answer, known := g.definite[c.ApplyID]
+	if !known || g.forgets {
+		answer = g.decide(c)
+	}
+	g.sim.trace("the game answers %s to attempt %d of %s", answer.Status, c.LogicalAttemptID, c.TownID)
+	if g.sim.chance(6) {
+		return
+	}
+	encoded, err := answer.MarshalWire()
+	if err != nil {
+		panic(err)
+	}
+	to.Deliver(apply.Reply{Msg: &nats.Msg{Data: encoded}, Attempt: c.LogicalAttemptID})
+}
+
+func (g *simGame) decide(c *apply.Command) apply.Answer {
+	switch n := g.sim.rng.IntN(10); {
+	case !time.Now().Before(c.Deadline):
+		return apply.Refuse(c, "DEADLINE_PASSED", "", true)
+	case n == 0 && !g.sim.quiet:
+		return apply.Later(c, apply.Busy, 20*time.Millisecond)
+	case n == 1 && !g.sim.quiet:
+		return apply.Refuse(c, "NOT_NOW", "", true)
+	case n == 2:
+		g.definite[c.ApplyID] = apply.Refuse(c, "NEVER", "", false)
+	default:
+		g.changes[c.ApplyID]++
+		g.definite[c.ApplyID] = apply.Done(c)
+	}
+	return g.definite[c.ApplyID]
+}
