@@ -28,6 +28,11 @@ var rooms = []struct {
 	{"worldengine/storage", true, []string{sysModule}},
 	{"worldengine/platform", true, []string{sysModule}},
 	{"worldengine/town", true, []string{"./handoff", "./schemas", "./worldengine/town/internal/collation"}},
+	{"worldengine/approval", true, []string{jsonModule, "./handoff", "./worldengine/wire"}},
+	{"worldengine/approvals", false, []string{
+		jsonModule, "./handoff", "./runevents", "./schemas", "./worldengine/approval", "./worldengine/commitlog",
+		"./worldengine/lifecycle", "./worldengine/signals", "./worldengine/town", "./worldengine/wire",
+	}},
 	{"worldengine/lifecycle", false, []string{jsonModule, "./handoff", "./runevents", "./worldengine/apply"}},
 	{"worldengine/waiting", false, []string{
 		jsonModule, "./handoff", "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
@@ -48,7 +53,7 @@ var rooms = []struct {
 	{"worldengine/follow", false, []string{natsModule, "./worldengine/backoff", "./worldengine/wire"}},
 	{"worldengine/commitlog", false, []string{
 		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas", "./worldengine/apply",
-		"./worldengine/backoff", "./worldengine/follow", "./worldengine/town", "./worldengine/wire",
+		"./worldengine/approval", "./worldengine/backoff", "./worldengine/follow", "./worldengine/town", "./worldengine/wire",
 	}},
 	{"worldengine/check", false, []string{"./dedupe", "./handoff", "./worldengine/town"}},
 	{"worldengine/fixtures", false, []string{
@@ -59,7 +64,9 @@ var rooms = []struct {
 		jsonModule, natsModule, "./handoff", "./runevents", "./worldengine/commitlog",
 		"./worldengine/town", "./worldengine/wire",
 	}},
-	{"worldengine/worldfile", false, []string{"./schemas", "./worldengine/apply", "./worldengine/town"}},
+	{"worldengine/worldfile", false, []string{
+		"./schemas", "./worldengine/apply", "./worldengine/approval", "./worldengine/town",
+	}},
 	{"worldengine/alerts", false, []string{
 		jsonModule, natsModule, "./runevents", "./trace", "./worldengine/backoff", "./worldengine/follow", "./worldengine/wire",
 	}},
@@ -72,7 +79,7 @@ var rooms = []struct {
 	}},
 	{"worldengine/fsck", false, []string{
 		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas", "./trace",
-		"./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff", "./worldengine/commitlog",
+		"./worldengine/alerts", "./worldengine/apply", "./worldengine/approval", "./worldengine/backoff", "./worldengine/commitlog",
 		"./worldengine/follow", "./worldengine/lifecycle", "./worldengine/town", "./worldengine/wire",
 	}},
 	{"worldengine/client", false, []string{

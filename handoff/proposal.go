@@ -112,6 +112,9 @@ const (
 	PressureAtMost PreconditionKind = "pressure_at_most"
 	// TownExists holds when the handoff's town exists; with TargetID, when it is that town.
 	TownExists PreconditionKind = "town_exists"
+	// Approval is the kind of the failure of a handoff that a person has to approve. It is no
+	// precondition that a proposal may have.
+	Approval PreconditionKind = "approval"
 )
 
 func proposalOf(tree map[string]any) Proposal {

@@ -46,6 +46,11 @@ const (
 	ReasonStaleEpoch         ReasonCode = "STALE_DECISION_EPOCH"
 	ReasonStaleHash          ReasonCode = "STALE_SNAPSHOT_HASH"
 	ReasonPreconditionFailed ReasonCode = "PRECONDITION_FAILED"
+	// The proposal's type takes a person's approval: the handoff has none yet, was denied it, or
+	// cannot wait for it beside those that do.
+	ReasonApprovalRequired ReasonCode = "APPROVAL_REQUIRED"
+	ReasonApprovalDenied   ReasonCode = "APPROVAL_DENIED"
+	ReasonApprovalsFull    ReasonCode = "APPROVALS_FULL"
 )
 
 // Outcome is what the engine decided about a handoff; NewResult makes the result of it.

@@ -74,6 +74,7 @@ func TestNames(t *testing.T) {
 		schemas.ControlSignalRequest, schemas.ControlGetRequest, schemas.ControlReply, schemas.RunCancelRequest,
 		schemas.TownHistoryRequest, schemas.TownHistoryReply,
 		schemas.AlertListRequest, schemas.AlertListReply, schemas.AlertAckRequest, schemas.AlertAckReply,
+		schemas.ApprovalListRequest, schemas.ApprovalListReply, schemas.ApprovalDecideRequest, schemas.ApprovalDecideReply,
 		schemas.WhoAmIRequest, schemas.WhoAmIReply,
 	}
 	want = append(want, payloads...)

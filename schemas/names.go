@@ -84,6 +84,14 @@ const (
 	AlertAckRequest Name = "alert-ack-request.v1"
 	// AlertAckReply is the alert with its acknowledgement.
 	AlertAckReply Name = "alert-ack-reply.v1"
+	// ApprovalListRequest asks for a page of the proposals that wait for a person's approval.
+	ApprovalListRequest Name = "approval-list-request.v1"
+	// ApprovalListReply is a page of the proposals that wait for a person's approval.
+	ApprovalListReply Name = "approval-list-reply.v1"
+	// ApprovalDecideRequest approves or denies a proposal.
+	ApprovalDecideRequest Name = "approval-decide-request.v1"
+	// ApprovalDecideReply is the decision about a proposal, and the result where one was asked for.
+	ApprovalDecideReply Name = "approval-decide-reply.v1"
 	// WhoAmIRequest asks what its sender may do.
 	WhoAmIRequest Name = "whoami-request.v1"
 	// WhoAmIReply says what the sender may do.

@@ -7,6 +7,7 @@ import (
 	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/lifecycle"
@@ -21,8 +22,15 @@ type judgement struct {
 	after  town.State // of an accepted handoff
 	result *handoff.Result
 	first  *dedupe.Receipt // of a duplicate
+	// approved is the decision with which it is executed; nil where it took none.
+	approved *approval.Decision
 	// encoded is the handoff as the record has it, once there is an answer.
 	encoded []byte
+}
+
+// begin returns how the events of the run begin.
+func (d *judgement) begin() lifecycle.Begin {
+	return lifecycle.Begin{Start: d.Start, Waited: d.Waited(), Approval: approvalOf(d.approved)}
 }
 
 // answer makes the answer and the record's parts: the result's bytes and the run's events.
@@ -34,7 +42,7 @@ func (d *judgement) answer() (Answer, error) {
 	if d.encoded, err = d.Handoff.MarshalWire(); err != nil {
 		return Answer{}, err
 	}
-	if err := lifecycle.EmitRun(d.Producer, d.Handoff, d.result, d.Start, d.Waited()); err != nil {
+	if err := lifecycle.EmitRun(d.Producer, d.Handoff, d.result, d.begin()); err != nil {
 		return Answer{}, fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
 	return Answer{RunID: d.Producer.Run().RunID, Result: d.result, JSON: encoded, First: d.first}, nil
@@ -54,7 +62,7 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 		Run: d.Producer.Run(),
 	}
 	after := d.before
-	after.State = d.after
+	after.State, after.Approvals = d.after, after.Approvals.Close(d.Handoff.HandoffID)
 	msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(townID)), &after)
 	if err != nil {
 		return Answer{}, err
@@ -88,7 +96,7 @@ func (e *Engine) commitPending(
 	if err != nil {
 		return err
 	}
-	if err := lifecycle.EmitAccepted(d.Producer, h, evaluation, d.Start, d.Waited()); err != nil {
+	if err := lifecycle.EmitAccepted(d.Producer, h, evaluation, d.begin()); err != nil {
 		return fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
 	if err := e.indexPending(ctx, townID); err != nil {
@@ -96,6 +104,7 @@ func (e *Engine) commitPending(
 	}
 	failpoint.At(failpoint.Indexed)
 	run, now, after := d.Producer.Run(), e.config.Now().UTC(), d.before
+	after.Approvals = after.Approvals.Close(h.HandoffID)
 	after.Pending = &apply.Pending{
 		Via: via, Handoff: encoded, Expected: expected.Canonical, Run: run.Identity,
 		Emitted: run.FirstSeq + int64(len(run.Events)) - 1, Accepted: now, Attempt: 1, NotBefore: now, Deadline: now.Add(e.config.Plugin.Deadline),

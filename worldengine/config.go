@@ -14,6 +14,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/town"
@@ -30,8 +31,8 @@ type Config struct {
 	Rules *town.Rules
 	// Apply is the binding of the towns that have none of their own: what applies their accepted
 	// commands. RCON needs RCON. It is one of the world's settings, as are DedupeRetention,
-	// EventRetention, EventLimit and HistoryPerTown: where they are not given, those hold that are
-	// stored with the world, and for a new world commitlog.DefaultSettings. Open refuses other ones
+	// EventRetention, EventLimit, HistoryPerTown and RequireApproval: where they are not given, those
+	// hold that are stored with the world, and for a new world commitlog.DefaultSettings. Open refuses other ones
 	// than the world's; see DiscardHistory.
 	Apply apply.Binding
 	// Plugins is the connection over which plugins are asked; that of the engine. It is another one
@@ -44,6 +45,13 @@ type Config struct {
 	// MayStore returns why nothing can be stored at the moment, such as a full disk, and nil where
 	// something can; nil where only NATS knows. It is asked before each commit.
 	MayStore func() error
+	// RequireApproval is which types of proposals take a person's approval in the towns that do not
+	// say it themselves: "none", or types with commas between them. It is one of the world's
+	// settings, as Apply is.
+	RequireApproval string
+	// ApprovalTimeout is how long a proposal waits for its decision, and an approval for its
+	// handoff; 24 h. At least 1 s.
+	ApprovalTimeout time.Duration
 	// DiscardHistory makes the settings that are given the world's, also where that discards
 	// messages.
 	DiscardHistory bool
@@ -106,6 +114,8 @@ type Config struct {
 	// Logger is where trouble is told; slog.Default.
 	Logger *slog.Logger
 
+	// policy is RequireApproval, read.
+	policy approval.Policy
 	// draw returns a duration from 0 up to another, by chance: only pauses depend on it.
 	draw func(below time.Duration) time.Duration
 }
@@ -113,7 +123,12 @@ type Config struct {
 func (c Config) withDefaults() (Config, error) {
 	c.World = cmp.Or(c.World, wire.DefaultWorld)
 	c.Plugin = c.Plugin.WithDefaults()
-	c = c.withSettings(c.settings().Or(commitlog.DefaultSettings()))
+	settings, err := c.settings().Or(commitlog.DefaultSettings()).Checked()
+	if err != nil {
+		return c, err
+	}
+	c = c.withSettings(settings)
+	c.ApprovalTimeout = cmp.Or(c.ApprovalTimeout, approval.DefaultTimeout)
 	c.Replicas = cmp.Or(c.Replicas, 1)
 	c.Workers = cmp.Or(c.Workers, 256)
 	c.QueuePerTown = cmp.Or(c.QueuePerTown, 256)
@@ -148,6 +163,7 @@ func (c *Config) settings() commitlog.Settings {
 	return commitlog.Settings{
 		HistoryPerTown: c.HistoryPerTown, DedupeRetention: c.DedupeRetention,
 		EventRetention: c.EventRetention, EventLimit: c.EventLimit, Apply: c.Apply,
+		RequireApproval: c.RequireApproval,
 	}
 }
 
@@ -155,6 +171,7 @@ func (c *Config) settings() commitlog.Settings {
 func (c Config) withSettings(s commitlog.Settings) Config {
 	c.HistoryPerTown, c.DedupeRetention = s.HistoryPerTown, s.DedupeRetention
 	c.EventRetention, c.EventLimit, c.Apply = s.EventRetention, s.EventLimit, s.Apply
+	c.RequireApproval, c.policy = s.RequireApproval, s.Policy()
 	return c
 }
 
@@ -183,6 +200,9 @@ func (c *Config) validate() error {
 	}
 	if c.DedupeRetention < time.Second || c.EventRetention < time.Second {
 		problems = append(problems, errors.New("worldengine: a retention is at least 1 s"))
+	}
+	if c.ApprovalTimeout < time.Second {
+		problems = append(problems, errors.New("worldengine: a proposal waits at least 1 s for its approval"))
 	}
 	if c.PauseWait < 0 {
 		problems = append(problems,

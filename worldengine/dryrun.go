@@ -7,6 +7,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/check"
 )
 
@@ -47,7 +48,16 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	d := DryRun{Apply: cmp.Or(current.Apply, e.config.Apply)}
 	checked := check.Handoff(h, prior, current.State)
 	outcome := checked.Outcome
+	verdict := approval.Verdict{}
 	if checked.Accepted {
+		if verdict, err = e.approve(h, current); err != nil {
+			return DryRun{}, err
+		}
+	}
+	switch {
+	case verdict.Reason != "":
+		outcome = checked.Unapproved(verdict.Reason, verdict.Detail)
+	case checked.Accepted:
 		after, reason := e.config.Rules.Apply(current.State.Snapshot, &h.Proposal)
 		if reason == "" {
 			outcome = checked.Executed(after)

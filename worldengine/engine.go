@@ -74,6 +74,7 @@ type Engine struct {
 	// What is applied outside the engine: by whom it is asked, and until when.
 	plugins      apply.ReplyRouter
 	indexPending func(ctx context.Context, townID string) error
+	indexAsked   func(ctx context.Context, townID string) error // before a proposal waits for approval
 	// server is the name of this engine among those of its world. townOfRun returns the town of a
 	// run, "" where there is no such run.
 	server       string
@@ -120,9 +121,11 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 
 // prepare makes an engine over the streams of its world, in which nothing runs yet.
 func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
-	given := config.settings()
-	config, err := config.withDefaults()
+	given, err := config.settings().Checked()
 	if err != nil {
+		return nil, err
+	}
+	if config, err = config.withDefaults(); err != nil {
 		return nil, err
 	}
 	js, err := jetstream.New(nc)
@@ -162,7 +165,8 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		cancelled: newCancelled(),
 		index:     commitlog.NewPendingIndex(config.World, js, streams.Pending),
 	}
-	e.indexPending, e.absent = e.index.Put, e.newAbsences()
+	e.indexPending, e.indexAsked = e.index.Put, e.index.PutAsked
+	e.absent = e.newAbsences()
 	e.server, e.townOfRun = nuid.Next(), e.readTownOfRun
 	e.receipts = dedupe.New(config.World, streams.Receipts, func() {
 		e.receiptFollower.Restart(math.MaxUint64)

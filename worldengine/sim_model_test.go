@@ -152,11 +152,15 @@ func (s *sim) checkLog() {
 		before := h.towns[rec.TownID]
 		switch rec.Kind {
 		case commitlog.KindRefused:
-			h.refused(rec, before)
+			h.refused(rec, before, m)
+		case commitlog.KindAsked:
+			h.asked(rec, before, m)
+		case commitlog.KindDecided:
+			h.decided(rec, before, m)
 		case commitlog.KindPending:
-			h.pending(rec, before)
+			h.pending(rec, before, m)
 		case commitlog.KindHandoff:
-			h.concluded(rec, before)
+			h.concluded(rec, before, m)
 		case commitlog.KindCancelled:
 			h.cancelled(rec, before)
 		}
@@ -165,7 +169,9 @@ func (s *sim) checkLog() {
 			if err != nil {
 				panic(err)
 			}
-			h.towns[rec.TownID] = commitlog.Entry{Seq: m.seq, State: state, Apply: rec.Apply, Pending: rec.Pending}
+			h.towns[rec.TownID] = commitlog.Entry{
+				Seq: m.seq, State: state, Apply: rec.Apply, Pending: rec.Pending, Approvals: rec.Approvals,
+			}
 		}
 	}
 	h.checkRuns()
@@ -193,14 +199,24 @@ func placeOf(h *handoff.Handoff) dedupe.Place {
 	return commitlog.ReceiptPlace(h.Proposal.TownID, h.IdempotencyKey)
 }
 
-func (h *simHistory) refused(rec *commitlog.Record, before commitlog.Entry) {
+func (h *simHistory) refused(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
 	_, asked := h.result(rec)
 	checked := check.Handoff(asked, h.receipts[placeOf(asked)], before.State)
-	h.must(!checked.Accepted, "%s was refused, and had to be accepted: %s", asked.Command, rec.Result)
+	if checked.Accepted {
+		h.unapproved(rec, asked, before, m, checked)
+		return
+	}
 	h.same(rec, asked, checked.Outcome)
 }
 
-func (h *simHistory) pending(rec *commitlog.Record, before commitlog.Entry) {
+func (h *simHistory) asked(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
+	_, asked := h.result(rec)
+	checked := check.Handoff(asked, h.receipts[placeOf(asked)], before.State)
+	h.must(checked.Accepted, "%s waits for approval, and had to be refused", asked.Command)
+	h.unapproved(rec, asked, before, m, checked)
+}
+
+func (h *simHistory) pending(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
 	if before.Pending != nil {
 		again := rec.Pending.Attempt - before.Pending.Attempt
 		h.must(again == 0 || again == 1, "attempt %d follows attempt %d", rec.Pending.Attempt, before.Pending.Attempt)
@@ -208,6 +224,7 @@ func (h *simHistory) pending(rec *commitlog.Record, before commitlog.Entry) {
 	}
 	asked := h.accepted(rec.Pending.Handoff)
 	h.must(check.Handoff(asked, h.receipts[placeOf(asked)], before.State).Accepted, "%s was accepted", asked.Command)
+	h.must(h.verdict(asked, before, m).Reason == "", "%s was accepted without approval", asked.Command)
 	h.receipts[placeOf(asked)] = &dedupe.Receipt{} // until it is concluded
 }
 
@@ -219,7 +236,7 @@ func (h *simHistory) accepted(encoded []byte) *handoff.Handoff {
 	return asked
 }
 
-func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry) {
+func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
 	r, asked := h.result(rec)
 	if before.Pending != nil {
 		delete(h.receipts, placeOf(asked))
@@ -227,6 +244,8 @@ func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry) {
 	}
 	checked := check.Handoff(asked, h.receipts[placeOf(asked)], before.State)
 	h.must(checked.Accepted, "%s was accepted, and had to be refused: %s", asked.Command, checked.Outcome.ReasonCode)
+	h.must(before.Pending != nil || h.verdict(asked, before, m).Reason == "",
+		"%s was accepted without approval", asked.Command)
 	after, reason := town.DefaultRules().Apply(before.State.Snapshot, &asked.Proposal)
 	if before.Pending != nil {
 		changes, definite := h.game.changes[asked.HandoffID], h.game.definite[asked.HandoffID]

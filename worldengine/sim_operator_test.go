@@ -20,7 +20,9 @@ import (
 type simOperator struct {
 	sim  *sim
 	busy bool
-	told int // how far the engines have been told of the signals in the log
+	// deciding is how many people's decisions about proposals are on their way.
+	deciding int
+	told     int // how far the engines have been told of the signals in the log
 	// open are the runs without an end in the log, as far as it was read.
 	open map[string]bool
 	read int
@@ -28,7 +30,10 @@ type simOperator struct {
 
 // act gives a signal to some engine; when there are no more faults, only the end of a pause.
 func (o *simOperator) act() {
-	if o.busy {
+	o.sim.mu.Lock()
+	busy := o.busy || o.deciding > 0
+	o.sim.mu.Unlock()
+	if busy || !o.sim.quiet && o.sim.rng.IntN(2) == 0 && o.decide() {
 		return
 	}
 	signal, ok := o.next()

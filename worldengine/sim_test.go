@@ -124,7 +124,7 @@ func (s *sim) start() *simEngine {
 	}
 	config, err := Config{
 		NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Workers: 4,
-		PauseWait: 400 * time.Millisecond,
+		PauseWait: 400 * time.Millisecond, RequireApproval: string(simApproval),
 		Plugin: apply.Policy{Deadline: 3 * time.Second, Attempts: 2, Backoff: 50 * time.Millisecond, Resend: 300 * time.Millisecond,
 			Absent: absent},
 	}.withDefaults()
@@ -139,6 +139,7 @@ func (s *sim) start() *simEngine {
 		handover:     commitlog.NewHandover(),
 		receipts:     dedupe.New("main", &simReceipts{sim: s, engine: process}, func() {}),
 		indexPending: func(context.Context, string) error { return nil },
+		indexAsked:   func(context.Context, string) error { return nil },
 		cancelled:    newCancelled(), alerts: alerts.New(nil, config.alerts()),
 	}
 	e.receiptFollower, e.eventFollower = &simFollower{s}, &simFollower{s}

@@ -10,6 +10,7 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/queue"
@@ -24,6 +25,8 @@ type Town struct {
 	Revision uint64
 	// Apply is the binding of the town: what applies its commands.
 	Apply apply.Binding
+	// Approval is which types of proposals take a person's approval in the town.
+	Approval approval.Policy
 	// PendingRunID is the run whose command is being applied to the town, "" for none.
 	PendingRunID string
 	// Paused says that an operator has paused the town.
@@ -68,26 +71,38 @@ func (e *Engine) History() *history.Reader { return &e.history }
 // exactly the state of that hash, or refuses with *town.ConflictError, ErrUnknownTown, or
 // *town.RegressionError where the day would be lowered.
 func (e *Engine) Put(ctx context.Context, state town.State, expected string) (Town, error) {
-	return e.putBound(ctx, state, expected, "")
+	return e.putWith(ctx, state, expected, Attributes{})
 }
 
-func (e *Engine) putBound(
-	ctx context.Context, state town.State, expected string, binding apply.Binding,
+// Attributes are what a town has beside its state. What is left out stays as it is.
+type Attributes struct {
+	Apply    apply.Binding    // "" where left out
+	Approval *approval.Policy // which types of proposals take a person's approval
+}
+
+// of returns an entry with the attributes.
+func (a Attributes) of(current commitlog.Entry) commitlog.Entry {
+	current.Apply = cmp.Or(a.Apply, current.Apply)
+	current.Policy = cmp.Or(a.Approval, current.Policy)
+	return current
+}
+
+func (e *Engine) putWith(
+	ctx context.Context, state town.State, expected string, a Attributes,
 ) (Town, error) {
 	return queue.Wait(ctx, func(done func(Town, error)) error {
-		return e.SubmitPut(state, expected, binding, "", done)
+		return e.SubmitPut(state, expected, a, "", done)
 	})
 }
 
 // SubmitPut is Put for a caller that does not wait: done is called once, from another goroutine,
-// unless SubmitPut itself fails. binding, unless it is "", becomes the town's own. actorID is who
-// puts the state, for the history; "" where that is not known.
+// unless SubmitPut itself fails. The attributes become the town's own. actorID is who puts the state,
+// for the history; "" where that is not known.
 func (e *Engine) SubmitPut(
-	state town.State, expected string, binding apply.Binding, actorID string,
-	done func(Town, error),
+	state town.State, expected string, a Attributes, actorID string, done func(Town, error),
 ) error {
-	if binding != "" {
-		if err := e.mayBind(binding); err != nil {
+	if a.Apply != "" {
+		if err := e.mayBind(a.Apply); err != nil {
 			return err
 		}
 	}
@@ -97,8 +112,7 @@ func (e *Engine) SubmitPut(
 				return commitlog.Entry{}, err
 			}
 			current.State = state
-			current.Apply = cmp.Or(binding, current.Apply)
-			return current, nil
+			return a.of(current), nil
 		})
 }
 
@@ -120,8 +134,9 @@ func (e *Engine) mayBind(binding apply.Binding) error {
 // SubmitPatch changes members of a town's state: patch is a JSON Merge Patch (RFC 7396) of the
 // state of the hash expected. What comes out must be a valid state of the same town that Put would
 // take; the error is Put's, with the paths of a town-patch-request.v1.
+// The attributes become the town's own.
 func (e *Engine) SubmitPatch(
-	townID string, patch any, expected, actorID string, done func(Town, error),
+	townID string, patch any, expected string, a Attributes, actorID string, done func(Town, error),
 ) error {
 	return e.submitChange(townID, actorID, done, func(current commitlog.Entry) (commitlog.Entry, error) {
 		if err := current.State.MustBe(expected); err != nil {
@@ -135,7 +150,7 @@ func (e *Engine) SubmitPatch(
 			return commitlog.Entry{}, err
 		}
 		current.State = state
-		return current, nil
+		return a.of(current), nil
 	})
 }
 
@@ -213,7 +228,7 @@ func (e *Engine) townOf(current commitlog.Entry) Town {
 	if current.Pending != nil {
 		t.PendingRunID = current.Pending.Run.RunID
 	}
-	t.Paused = current.Paused != nil
+	t.Paused, t.Approval = current.Paused != nil, *e.policyOf(current)
 	return t
 }
 
@@ -236,7 +251,7 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 		return 0, err
 	}
 	for _, t := range towns {
-		_, err := e.putBound(ctx, t.State, "", t.Binding)
+		_, err := e.putWith(ctx, t.State, "", Attributes{t.Binding, t.Approval})
 		switch {
 		case err == nil:
 			created++

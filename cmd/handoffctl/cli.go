@@ -33,6 +33,11 @@ type commandLine struct {
 	} `cmd:"" help:"Look up runs, and cancel one that waits."`
 	Pause  pauseCommand  `cmd:"" help:"Pause a town, or the world: its handoffs wait."`
 	Resume resumeCommand `cmd:"" help:"End the pause of a town, or of the world."`
+
+	Approvals approvalsCommand `cmd:"" help:"List the proposals that wait for a person's approval."`
+	Approve   approveCommand   `cmd:"" help:"Approve a proposal that waits."`
+	Reject    rejectCommand    `cmd:"" help:"Deny a proposal that waits."`
+
 	Status statusCommand `cmd:"" help:"Show how the world is at a glance, or whether a town is paused."`
 	Plugin struct {
 		Check pluginCheckCommand `cmd:"" help:"Ask a game server's plugin as the engine does, and say rule by rule whether it keeps the protocol."`

@@ -162,7 +162,7 @@ func TestHelpSaysWhatEachCommandDoes(t *testing.T) {
 	assert.Contains(t, help, "Exit status: 0 done;")
 	assert.Contains(t, help, "$NATS_URL")
 	for _, command := range []string{
-		"send", "replay", "record", "new", "verify", "town get", "town list", "town history", "town put", "town patch", "result get",
+		"send", "replay", "record", "new", "verify", "town get", "town list", "approvals", "approve", "reject", "town history", "town put", "town patch", "result get",
 		"run events", "run cancel", "pause", "resume", "status", "backup", "bench", "schema", "plugin try",
 	} {
 		assert.Contains(t, help, "\n  "+command+" ", "the command is listed")

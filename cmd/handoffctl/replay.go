@@ -234,7 +234,7 @@ func replay(ctx context.Context, server *client.Client, f *fixture) (done replay
 
 // prepare makes the fixture's snapshot the state of its town.
 func prepare(ctx context.Context, server *client.Client, f *fixture) error {
-	_, _, err := putTown(ctx, server, f.snapshot, "", "")
+	_, _, err := putTown(ctx, server, f.snapshot, "", "", nil)
 	var refused *client.ReplyError
 	if !errors.As(err, &refused) || refused.Code != string(wire.CodeTownExists) {
 		return err
@@ -246,6 +246,6 @@ func prepare(ctx context.Context, server *client.Client, f *fixture) error {
 	if wanted, err := town.Parse(f.snapshot, schemas.Limits{}); err == nil && wanted.Hash == current {
 		return nil
 	}
-	_, _, err = putTown(ctx, server, f.snapshot, current, "")
+	_, _, err = putTown(ctx, server, f.snapshot, current, "", nil)
 	return err
 }

@@ -126,7 +126,10 @@ func dryRunHandoff(ctx context.Context, server *client.Client, data []byte) (ans
 // printDryRun prints the result that a handoff would get.
 func (a *app) printDryRun(got *answer) error {
 	note := "dry run: nothing was stored\n"
-	if got.Apply != "" {
+	switch {
+	case got.parsed != nil && got.parsed.ReasonCode == handoff.ReasonApprovalRequired:
+		note = "dry run: nothing was stored; the proposal would need approval\n"
+	case got.Apply != "":
 		note = "dry run: nothing was stored; the result is what the rules expect of " + got.Apply + "\n"
 	}
 	if err := a.printf("%s", note); err != nil {

@@ -21,7 +21,7 @@ func TestWorldSettings(t *testing.T) {
 	}
 	assert.Equal(t, map[string]string{
 		"history-per-town": "6000", "dedupe-retention": "720h0m0s", "runevents-retention": "48h0m0s",
-		"runevents-limit": "10000000", "apply": "plugin",
+		"runevents-limit": "10000000", "apply": "plugin", "require-approval": "none",
 	}, decode[shown](t, c.ok("world", "settings", "get", "-o", "json")).Settings)
 
 	for _, row := range []struct{ setting, says string }{
@@ -31,6 +31,7 @@ func TestWorldSettings(t *testing.T) {
 		{"dedupe-retention=1ms", "must be a duration of at least 1s"},
 		{"runevents-limit=0", "at least 1, or -1"},
 		{"apply=magic", "not \"magic\""},
+		{"require-approval=MAGIC", "no type of proposals \"MAGIC\" to approve, but MAYOR_ACCEPT_MISSION"},
 		{"colour=red", "there is no setting \"colour\" of a world, but history-per-town"},
 	} {
 		got := c.run("world", "settings", "set", row.setting)

@@ -3,10 +3,13 @@ package main
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"worldengine/handoff"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/wire"
 )
@@ -17,6 +20,8 @@ type townPutCommand struct {
 	Expect  string `help:"Replace the state of this snapshotHash, and no other." xor:"replace" placeholder:"HASH"`
 	Replace bool   `help:"Replace whatever state the town has now, or create it." xor:"replace"`
 	Apply   string `help:"Who applies the town's commands from now on: the built-in rules (local), a plugin, or rcon. By default this stays as it is." enum:",local,plugin,rcon" default:"" placeholder:"WHO"`
+
+	Approval string `name:"require-approval" help:"Which types of proposals take a person's approval in the town from now on: TYPE,… or none. By default this stays as it is." placeholder:"TYPE,…"`
 }
 
 // Help is the command's long help.
@@ -41,17 +46,33 @@ func (c *townPutCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer server.Conn.Close()
+	types, err := approvalTypes(c.Approval)
+	if err != nil {
+		return err
+	}
 	expected := c.Expect
 	if c.Replace {
 		if expected, err = currentHash(ctx, server, snapshot); err != nil {
 			return err
 		}
 	}
-	got, raw, err := putTown(ctx, server, snapshot, expected, c.Apply)
+	got, raw, err := putTown(ctx, server, snapshot, expected, c.Apply, types)
 	if err != nil {
 		return err
 	}
 	return a.printStored(got, raw)
+}
+
+// approvalTypes reads which types of proposals take a person's approval; nil where nothing is said.
+func approvalTypes(text string) ([]handoff.ProposalType, error) {
+	if text == "" {
+		return nil, nil
+	}
+	policy, err := approval.Parse(text)
+	if err != nil {
+		return nil, usagef("--require-approval: %s", strings.TrimPrefix(err.Error(), "worldengine: "))
+	}
+	return append([]handoff.ProposalType{}, policy.Types...), nil
 }
 
 // printStored prints the state of a town that was stored.
@@ -95,15 +116,18 @@ func currentHash(ctx context.Context, server *client.Client, snapshot jsontext.V
 }
 
 // putTown creates a town, or replaces the state of the expected hash; apply says who applies its
-// commands, "" leaves that as it is.
+// commands, and approval what takes a person's approval there; "" and nil leave that as it is.
 func putTown(
 	ctx context.Context, server *client.Client, snapshot jsontext.Value, expected, apply string,
+	approval []handoff.ProposalType,
 ) (*townReply, []byte, error) {
 	body, err := json.Marshal(struct {
 		Snapshot jsontext.Value `json:"snapshot"`
 		Expected string         `json:"expectedSnapshotHash,omitzero"`
 		Apply    string         `json:"apply,omitzero"`
-	}{snapshot, expected, apply}, lenient)
+
+		Approval []handoff.ProposalType `json:"approval,omitzero"`
+	}{snapshot, expected, apply, approval}, lenient)
 	if err != nil {
 		return nil, nil, usagef("the snapshot is not JSON: %v", err)
 	}

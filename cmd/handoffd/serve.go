@@ -38,6 +38,7 @@ type serveCommand struct {
 	MaxConns     int              `name:"max-connections" help:"How many connections of clients the embedded NATS takes." default:"1024"`
 	MaxOfAddress int              `name:"max-connections-per-address" help:"How many of them may be of one address (for IPv6 one /64 network). 0 for a quarter of them, and for all of them on loopback." default:"0"`
 	Apply        string           `help:"Who applies the commands of towns that have no binding of their own: the built-in rules (local), the plugin of the game server that hosts the town (plugin), or commands on the console of a game server without one (rcon). A setting of the world, local for a new one." enum:",local,plugin,rcon" default:""`
+	Approval     string           `name:"require-approval" help:"Which types of proposals a person has to approve before they are carried out, in towns that do not say it themselves: TYPE,… such as PROJECT_ADVANCE, or none; see docs/operators.md. A setting of the world, none for a new one." placeholder:"TYPE,…"`
 	RCONConfig   string           `name:"rcon-config" help:"Which console applies the commands of towns bound to rcon, and what runs there: see docs/rcon.md." type:"existingfile"`
 	Plugin       pluginFlags      `embed:"" prefix:"plugin-"`
 	NATS         string           `name:"nats" help:"URL of an existing NATS with JetStream to join, instead of embedding one." placeholder:"URL"`
@@ -59,6 +60,7 @@ type serveCommand struct {
 	Replicas           int            `help:"How many servers of a NATS cluster keep each stream." default:"1"`
 	MaxWaiting         int            `help:"How many requests that change towns may wait or be in hand; at most 1000000. A request that does not fit gets 429: see docs/overload.md." default:"2048"`
 	PauseWait          time.Duration  `help:"How long a handoff waits for the end of a pause before its client is told that the town or the world is paused." default:"2s"`
+	ApprovalTimeout    time.Duration  `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h"`
 	MaxHeld            int64          `help:"How many MiB the requests that wait or are in hand may take; at most 1048576. A request that does not fit gets 429: see docs/overload.md." default:"64"`
 	Memory             string         `help:"Soft memory limit of the process: a size such as 2GiB; auto for three quarters of the memory of the machine or of its control group; off for none. The variable GOMEMLIMIT wins." default:"auto"`
 	TenantID           string         `help:"tenantId of the run events." default:"default"`
@@ -139,6 +141,7 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
 		Engine: worldengine.Config{
 			World: c.World, Rules: &rules,
+			RequireApproval: c.Approval, ApprovalTimeout: c.ApprovalTimeout,
 			Apply: apply.Binding(c.Apply), Plugin: apply.Policy(c.Plugin),
 			DedupeRetention: given(c.DedupeRetention), EventRetention: given(c.RunEventsRetention),
 			EventLimit: given(c.RunEventsLimit), HistoryPerTown: given(c.HistoryPerTown),
@@ -186,7 +189,7 @@ func (c *serveCommand) validate() error {
 		{"--sync-interval", int64(c.SyncInterval)}, {"--drain-timeout", int64(c.DrainTimeout)},
 		{"--max-connections", int64(c.MaxConns)},
 		{"--replicas", int64(c.Replicas)},
-		{"--pause-wait", int64(c.PauseWait)},
+		{"--pause-wait", int64(c.PauseWait)}, {"--approval-timeout", int64(c.ApprovalTimeout)},
 		{"--max-held", c.MaxHeld}, {"--max-waiting", int64(c.MaxWaiting)},
 		{"--plugin-deadline", int64(c.Plugin.Deadline)}, {"--plugin-attempts", c.Plugin.Attempts},
 		{"--plugin-backoff", int64(c.Plugin.Backoff)}, {"--plugin-resend", int64(c.Plugin.Resend)},

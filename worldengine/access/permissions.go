@@ -31,10 +31,12 @@ var grants = []struct {
 	{wire.ControlGet, readers},
 	{wire.AlertList, []Role{Operator, Observer}},
 	{wire.AlertAck, []Role{Operator}},
+	{wire.ApprovalList, []Role{Operator, Approver, Observer}},
+	{wire.ApprovalDecide, []Role{Operator, Approver}},
 	{wire.WhoAmI, readers},
 }
 
-var readers = []Role{Agent, Plugin, Operator, Observer}
+var readers = []Role{Agent, Plugin, Operator, Approver, Observer}
 
 // The NATS accounts of a world.
 const (
@@ -68,7 +70,7 @@ func AnswerWithin(subject string) time.Duration {
 	switch wire.VerbOf(subject) {
 	case wire.Handoff:
 		return handoffAnswered
-	case wire.TownPut, wire.TownPatch, wire.RunAppend:
+	case wire.TownPut, wire.TownPatch, wire.RunAppend, wire.ApprovalDecide:
 		return changeAnswered
 	}
 	return readAnswered

@@ -84,6 +84,15 @@ func (r Rights) Town(id string) error {
 	return nil
 }
 
+// Policy returns nil, or ErrVerbForbidden where the request may not say what takes a person's approval:
+// who puts a town's state is not to take the gate away that its agents stand before.
+func (r Rights) Policy() error {
+	if r.noRights || r.role != "" && r.role != Operator && r.role != Engine {
+		return fmt.Errorf("%w: an operator says what takes approval", ErrVerbForbidden)
+	}
+	return nil
+}
+
 // Actor returns nil, or ErrActorNotAllowed where the request may not speak for an actor.
 func (r Rights) Actor(id string) error {
 	if r.noRights || len(r.actors) > 0 && !slices.Contains(r.actors, id) {

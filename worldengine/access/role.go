@@ -13,6 +13,8 @@ const (
 	Plugin Role = "plugin"
 	// Operator does everything but write to the streams.
 	Operator Role = "operator"
+	// Approver decides about proposals that wait for a person's approval, and reads.
+	Approver Role = "approver"
 	// Observer reads.
 	Observer Role = "observer"
 	// Engine does everything. It is for repairs (handoffctl fsck --repair) and for handoffd itself.
@@ -20,14 +22,16 @@ const (
 )
 
 // Roles returns all roles.
-func Roles() []Role { return []Role{Agent, Plugin, Operator, Observer, Engine} }
+func Roles() []Role { return []Role{Agent, Plugin, Operator, Approver, Observer, Engine} }
 
 // IsClient reports whether users of the role are in the clients' account.
-func (r Role) IsClient() bool { return r == Agent || r == Plugin || r == Observer }
+func (r Role) IsClient() bool {
+	return r == Agent || r == Plugin || r == Approver || r == Observer
+}
 
 // hasTowns reports whether the rights of a user of the role may be bound to towns, and hasActors to
 // actors.
-func (r Role) hasTowns() bool  { return r == Agent || r == Plugin }
+func (r Role) hasTowns() bool  { return r == Agent || r == Plugin || r == Approver }
 func (r Role) hasActors() bool { return r == Agent }
 
 // hasRead reports whether what users of the role read may be bound to towns.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natstest"
@@ -24,6 +25,7 @@ func TestIndexPendingFindsEveryPendingTown(t *testing.T) {
 	require.NoError(t, err)
 	_, err = js.CreateStream(t.Context(), commitlog.StreamConfig("main", 10, time.Minute, 1))
 	require.NoError(t, err)
+	asked := approval.List(nil)
 	store := func(townID string, kind commitlog.Kind, pending *apply.Pending) {
 		rec := commitlog.Record{Kind: kind, TownID: townID}
 		msg, err := rec.Message(wire.LogSubject("main", wire.TownToken(townID)), &commitlog.Entry{
@@ -31,7 +33,7 @@ func TestIndexPendingFindsEveryPendingTown(t *testing.T) {
 				SchemaVersion: town.SchemaVersion, Day: 1, TownID: townID,
 				SideQuests: []town.SideQuest{}, Projects: []town.Project{},
 			}),
-			Pending: pending,
+			Pending: pending, Approvals: asked,
 		})
 		require.NoError(t, err)
 		_, err = js.PublishMsg(t.Context(), msg)
@@ -44,6 +46,14 @@ func TestIndexPendingFindsEveryPendingTown(t *testing.T) {
 	store("idle", commitlog.KindMend, nil)
 	store("put", commitlog.KindPut, nil)
 
+	waits := town.NewState(&town.Snapshot{
+		SchemaVersion: town.SchemaVersion, Day: 1, TownID: "waits",
+		SideQuests: []town.SideQuest{}, Projects: []town.Project{},
+	})
+	asked = approval.List{{HandoffID: "handoff_1", SnapshotHash: waits.Hash, Handoff: []byte("{}")}}
+	store("waits", commitlog.KindControl, nil)
+	store("stale", commitlog.KindPut, nil)
+
 	n, err := backup.IndexPending(t.Context(), nc, "main", 1)
 	require.NoError(t, err)
 	require.Equal(t, 3, n)
@@ -53,4 +63,7 @@ func TestIndexPendingFindsEveryPendingTown(t *testing.T) {
 		_, err := index.GetLastMsgForSubject(t.Context(), wire.PendingSubject("main", townID))
 		require.NoError(t, err, townID)
 	}
+	subjects, err := commitlog.SubjectsOf(t.Context(), index, wire.AskedSubject("main", "*"))
+	require.NoError(t, err)
+	require.Equal(t, map[string]uint64{wire.AskedSubject("main", "waits"): 1}, subjects)
 }

@@ -32,7 +32,8 @@ func BackupStreams(config worldengine.Config) []jetstream.StreamConfig {
 }
 
 // IndexPending makes the pending index of a restored world, an entry for each town whose last
-// record says that a command is being applied, and returns how many there are. In a backup the
+// record says that a command is being applied, and returns how many there are; and one for each in
+// which proposals wait for approval. In a backup the
 // index could not agree with the log: an entry may be removed before it is copied, and its command
 // end after the log was.
 func IndexPending(ctx context.Context, nc *nats.Conn, world string, replicas int) (int, error) {
@@ -53,6 +54,11 @@ func IndexPending(ctx context.Context, nc *nats.Conn, world string, replicas int
 	err = commitlog.Each(ctx, log, jetstream.ConsumerConfig{
 		FilterSubject: wire.LogSubject(world, "*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 	}, func(msg jetstream.Msg, seq uint64) error {
+		if msg.Headers().Get(wire.AskedHeader) != "" {
+			if err := indexAsked(ctx, log, index, seq); err != nil {
+				return err
+			}
+		}
 		if !commitlog.Kind(msg.Headers().Get(wire.KindHeader)).MayLeavePending() {
 			return nil
 		}
@@ -64,4 +70,19 @@ func IndexPending(ctx context.Context, nc *nats.Conn, world string, replicas int
 		return index.Put(ctx, town)
 	})
 	return entries, err
+}
+
+// indexAsked makes the entry of the town of a message of the log.
+func indexAsked(
+	ctx context.Context, log jetstream.Stream, index *commitlog.PendingIndex, seq uint64,
+) error {
+	msg, err := log.GetMsg(ctx, seq)
+	if err != nil {
+		return fmt.Errorf("worldengine: log sequence %d: %w", seq, err)
+	}
+	rec, err := commitlog.ReadRecord(msg.Data)
+	if err != nil {
+		return err
+	}
+	return index.PutAsked(ctx, rec.TownID)
 }

@@ -75,6 +75,17 @@ func (c Result) Failed(reason handoff.ReasonCode, unchanged town.State) handoff.
 	return c.accepted(handoff.Failed, reason, unchanged)
 }
 
+// Unapproved completes the outcome of a handoff that passed every check but may not be executed:
+// a person has not approved it, or has denied it.
+func (c Result) Unapproved(reason handoff.ReasonCode, detail string) handoff.Outcome {
+	outcome := c.Outcome
+	outcome.Status, outcome.ReasonCode = handoff.Rejected, reason
+	outcome.Evaluation.Preconditions = handoff.PreconditionReport{
+		Evaluated: true, Failures: []handoff.Failure{{Kind: handoff.Approval, Detail: detail}},
+	}
+	return outcome
+}
+
 func (c Result) accepted(s handoff.Status, reason handoff.ReasonCode, state town.State) handoff.Outcome {
 	epoch := state.Epoch()
 	outcome := c.Outcome

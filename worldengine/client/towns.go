@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"worldengine/handoff"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -26,6 +27,8 @@ type Town struct {
 	Snapshot    town.Snapshot `json:"snapshot"`
 	// Apply says who applies its commands: local, plugin or rcon.
 	Apply string `json:"apply"`
+	// Approval is which types of proposals take a person's approval.
+	Approval []handoff.ProposalType `json:"approval"`
 	// PendingRunID is the run whose command is being applied, "" for none.
 	PendingRunID string `json:"pendingRunId"`
 	// Paused reports whether the town itself is paused; the world may be.
@@ -53,16 +56,20 @@ type Put struct {
 	Expected string
 	// Apply says who applies its commands from now on; "" leaves that as it is.
 	Apply string
+	// Approval is which types of proposals take a person's approval from now on; nil leaves that as
+	// it is.
+	Approval []handoff.ProposalType
 }
 
 // PutTown creates a town or, with Put.Expected, replaces exactly that state of it. It is not repeated
 // where it may have been carried out: look at the town then.
 func (c *Client) PutTown(ctx context.Context, snapshot *town.Snapshot, put Put) (*Town, error) {
 	return c.askTown(ctx, wire.TownPut, struct {
-		Snapshot *town.Snapshot `json:"snapshot"`
-		Expected string         `json:"expectedSnapshotHash,omitzero"`
-		Apply    string         `json:"apply,omitzero"`
-	}{snapshot, put.Expected, put.Apply})
+		Snapshot *town.Snapshot         `json:"snapshot"`
+		Expected string                 `json:"expectedSnapshotHash,omitzero"`
+		Apply    string                 `json:"apply,omitzero"`
+		Approval []handoff.ProposalType `json:"approval,omitzero"`
+	}{snapshot, put.Expected, put.Apply, put.Approval})
 }
 
 func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Town, error) {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/wire"
 )
 
@@ -105,7 +106,9 @@ func planSettings(
 func keptSettings(
 	ctx context.Context, js jetstream.JetStream, world string, log jetstream.Stream,
 ) (Settings, error) {
-	kept := Settings{HistoryPerTown: max(0, log.CachedInfo().Config.MaxMsgsPerSubject)}
+	kept := Settings{
+		HistoryPerTown: max(0, log.CachedInfo().Config.MaxMsgsPerSubject), RequireApproval: approval.None,
+	}
 	for name, take := range map[string]func(jetstream.StreamConfig){
 		wire.ReceiptStream(world): func(c jetstream.StreamConfig) { kept.DedupeRetention = c.MaxAge },
 		wire.EventStream(world): func(c jetstream.StreamConfig) {

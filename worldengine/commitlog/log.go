@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/town"
@@ -86,6 +87,10 @@ type Entry struct {
 	Apply   apply.Binding
 	Paused  *PausedBy
 	Pending *apply.Pending
+	// Policy is which proposals take an approval, nil for the engine's default, and Approvals those
+	// that wait for one, and what was decided.
+	Policy    *approval.Policy
+	Approvals approval.List
 }
 
 // Load reads the current entry of a town, the zero entry for one that does not exist. It returns
@@ -124,6 +129,7 @@ func ReadEntry(townID string, msg *jetstream.RawStreamMsg) (Entry, error) {
 	return Entry{
 		Seq: msg.Sequence, LoadedSeq: msg.Sequence, State: state,
 		Apply: rec.Apply, Paused: rec.Paused, Pending: rec.Pending,
+		Policy: rec.Policy, Approvals: rec.Approvals,
 	}, nil
 }
 

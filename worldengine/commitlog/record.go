@@ -12,6 +12,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -19,7 +20,7 @@ import (
 // Kind is the kind of a record. The set is closed.
 type Kind string
 
-// The kinds of a record. The first five, and mend, stand on a town's subject and hold its state; a
+// The kinds of a record. The first seven, and mend, stand on a town's subject and hold its state; a
 // refused run changes no town and stands on the refused subject, events of a run on that of their
 // run, what pauses the whole world on the control subject, and other signals on theirs.
 const (
@@ -32,10 +33,14 @@ const (
 	KindCancelled Kind = "cancelled"
 	KindPut       Kind = "put"     // a state that town.put, town.patch or the world file gave
 	KindControl   Kind = "control" // a signal of an operator: a town, or the world, is paused or resumed
-	KindSignal    Kind = "signal"  // a signal that changes no town's record: a refused one, or a cancellation
-	KindRefused   Kind = "refused" // a refused handoff: result and events
-	KindEvents    Kind = "events"  // events of a run that others than the engine appended
-	KindRun       Kind = "run"     // events of a run that the engine emits between its commits
+	// KindAsked is a handoff that waits for a person's approval from now on: refused, with its result
+	// and events. KindDecided is the signal that approves or denies it.
+	KindAsked   Kind = "asked"
+	KindDecided Kind = "decided"
+	KindSignal  Kind = "signal"  // a signal that changes no town's record: a refused one, or a cancellation
+	KindRefused Kind = "refused" // a refused handoff: result and events
+	KindEvents  Kind = "events"  // events of a run that others than the engine appended
+	KindRun     Kind = "run"     // events of a run that the engine emits between its commits
 	// KindMend puts a town back to its last readable record, where messages behind that are
 	// damaged.
 	KindMend Kind = "mend"
@@ -44,7 +49,7 @@ const (
 // OfTown reports whether a record of this kind holds a town's state.
 func (k Kind) OfTown() bool {
 	switch k {
-	case KindHandoff, KindPending, KindCancelled, KindPut, KindControl, KindMend:
+	case KindHandoff, KindPending, KindCancelled, KindPut, KindControl, KindAsked, KindDecided, KindMend:
 		return true
 	}
 	return false
@@ -53,7 +58,7 @@ func (k Kind) OfTown() bool {
 // MayLeavePending reports whether a command may be being applied to the town after a record of this
 // kind. After every other record of a town none is.
 func (k Kind) MayLeavePending() bool {
-	return k == KindPending || k == KindControl || k == KindMend
+	return k == KindPending || k == KindControl || k == KindDecided || k == KindMend
 }
 
 // RecordVersion is the schemaVersion of a record.
@@ -69,10 +74,13 @@ type Record struct {
 	SchemaVersion string `json:"schemaVersion"`
 	Kind          Kind   `json:"kind"`
 	TownID        string `json:"townId"`
-	// Apply, Paused and Pending are what else is known of a town, and stand in each of its records.
-	Apply   apply.Binding  `json:"apply,omitzero"` // "" for the engine's default
-	Paused  *PausedBy      `json:"paused,omitzero"`
-	Pending *apply.Pending `json:"pending,omitzero"`
+	// Apply, Paused, Pending, Policy and Approvals are what else is known of a town, and stand in
+	// each of its records.
+	Apply     apply.Binding    `json:"apply,omitzero"` // "" for the engine's default
+	Paused    *PausedBy        `json:"paused,omitzero"`
+	Pending   *apply.Pending   `json:"pending,omitzero"`
+	Policy    *approval.Policy `json:"policy,omitzero"` // nil for the engine's default
+	Approvals approval.List    `json:"approvals,omitempty"`
 	// ActorID, in a record of kind put, is who put the state: the user, or the role of one whom NATS
 	// does not name; "" without access control, and in records of earlier engines.
 	ActorID string `json:"actorId,omitzero"`
@@ -93,16 +101,21 @@ type Record struct {
 }
 
 // Message returns the log message of a record. after is what the town is with it, or nil for a
-// record of no town.
+// record of no town. Proposals in it that wait in a state of before are closed.
 func (rec *Record) Message(subject string, after *Entry) (*nats.Msg, error) {
 	rec.SchemaVersion = RecordVersion
 	header := nats.Header{wire.KindHeader: {string(rec.Kind)}}
 	if after != nil {
+		after.Approvals = after.Approvals.On(after.State.Hash)
 		rec.Apply, rec.Paused, rec.Pending = after.Apply, after.Paused, after.Pending
+		rec.Policy, rec.Approvals = after.Policy, after.Approvals
 		state := &after.State
 		rec.Snapshot = state.Canonical
 		if encoded := wire.PercentEncode(rec.TownID); len(encoded) <= MaxTownHeader {
 			header[wire.TownHeader] = []string{encoded}
+		}
+		if after.Approvals.AnyOpen() {
+			header[wire.AskedHeader] = []string{"true"}
 		}
 		header[wire.HashHeader] = []string{state.Hash}
 		header[wire.EpochHeader] = []string{strconv.FormatInt(state.Epoch(), 10)}
@@ -166,6 +179,12 @@ func (rec *Record) appendAttributes(b []byte) ([]byte, error) {
 	}
 	if rec.ActorID != "" {
 		err = errors.Join(err, member("actorId", rec.ActorID))
+	}
+	if rec.Policy != nil {
+		err = errors.Join(err, member("policy", rec.Policy))
+	}
+	if len(rec.Approvals) > 0 {
+		err = errors.Join(err, member("approvals", rec.Approvals))
 	}
 	if rec.Mend != nil {
 		err = errors.Join(err, member("mend", rec.Mend))

@@ -9,6 +9,7 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/wire"
 )
 
@@ -24,6 +25,9 @@ type Settings struct {
 	EventLimit int64
 	// Apply is who applies the commands of towns that have no binding of their own.
 	Apply apply.Binding
+	// RequireApproval is which types of proposals take a person's approval in towns that have no
+	// policy of their own: the text of an approval.Policy.
+	RequireApproval string
 }
 
 // Setting is one setting, by the name of its flag of handoffd.
@@ -39,6 +43,7 @@ const (
 	EventRetentionSetting = "runevents-retention"
 	EventLimitSetting     = "runevents-limit"
 	ApplySetting          = "apply"
+	ApprovalSetting       = "require-approval"
 )
 
 // DefaultSettings are those of a new world that is not given others.
@@ -46,6 +51,7 @@ func DefaultSettings() Settings {
 	return Settings{
 		HistoryPerTown: wire.DefaultHistoryPerTown, EventLimit: wire.DefaultEventLimit,
 		DedupeRetention: dedupe.DefaultRetention, EventRetention: dedupe.DefaultRetention, Apply: apply.Local,
+		RequireApproval: approval.None,
 	}
 }
 
@@ -57,6 +63,7 @@ func (s Settings) Or(others Settings) Settings {
 		EventRetention:  cmp.Or(s.EventRetention, others.EventRetention),
 		EventLimit:      cmp.Or(s.EventLimit, others.EventLimit),
 		Apply:           cmp.Or(s.Apply, others.Apply),
+		RequireApproval: cmp.Or(s.RequireApproval, others.RequireApproval),
 	}
 }
 
@@ -65,7 +72,7 @@ func (s Settings) List() []Setting {
 	list := []Setting{
 		{HistorySetting, number(s.HistoryPerTown)}, {DedupeSetting, duration(s.DedupeRetention)},
 		{EventRetentionSetting, duration(s.EventRetention)}, {EventLimitSetting, number(s.EventLimit)},
-		{ApplySetting, string(s.Apply)},
+		{ApplySetting, string(s.Apply)}, {ApprovalSetting, s.RequireApproval},
 	}
 	given := list[:0]
 	for _, setting := range list {
@@ -100,6 +107,25 @@ func (s Settings) Validate() error {
 	return nil
 }
 
+// Checked returns the settings with the approvals in the form in which they are stored, or what is
+// wrong with these.
+func (s Settings) Checked() (Settings, error) {
+	if s.RequireApproval == "" {
+		return s, nil
+	}
+	err := s.Set(ApprovalSetting, s.RequireApproval)
+	return s, err
+}
+
+// Policy returns which types of proposals take a person's approval in towns without a policy.
+func (s Settings) Policy() approval.Policy {
+	p, err := approval.Parse(cmp.Or(s.RequireApproval, approval.None))
+	if err != nil {
+		panic(err) // it was checked where it was given
+	}
+	return p
+}
+
 // Set sets a setting by its name. The error says what may stand there.
 func (s *Settings) Set(name, value string) error {
 	var err error
@@ -121,9 +147,14 @@ func (s *Settings) Set(name, value string) error {
 	case ApplySetting:
 		s.Apply = apply.Binding(value)
 		err = s.Apply.Validate()
+	case ApprovalSetting:
+		var p approval.Policy
+		if p, err = approval.Parse(value); err == nil {
+			s.RequireApproval = p.String()
+		}
 	default:
-		return fmt.Errorf("worldengine: there is no setting %q of a world, but %s, %s, %s, %s and %s", name,
-			HistorySetting, DedupeSetting, EventRetentionSetting, EventLimitSetting, ApplySetting)
+		return fmt.Errorf("worldengine: there is no setting %q of a world, but %s, %s, %s, %s, %s and %s", name,
+			HistorySetting, DedupeSetting, EventRetentionSetting, EventLimitSetting, ApplySetting, ApprovalSetting)
 	}
 	return err
 }

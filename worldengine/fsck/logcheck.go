@@ -147,6 +147,7 @@ func (l *LogCheck) checkTownRecord(v *Verdict, rec *commitlog.Record) {
 	}
 	now.known, now.seq, now.epoch, now.hash = true, v.message.Seq, state.Epoch(), state.Hash
 	now.apply, now.paused, now.pending = rec.Apply, rec.Paused, rec.Pending
+	now.policy, now.approvals = rec.Policy, rec.Approvals
 	now.nameless = state.Nameless()
 	l.towns[subject] = now
 	if prior.known && rec.Kind != commitlog.KindMend {
@@ -166,6 +167,11 @@ func (l *LogCheck) checkTownRecord(v *Verdict, rec *commitlog.Record) {
 	case commitlog.KindCancelled:
 		v.checkNotPending(rec)
 		l.checkCancelled(v, rec, &prior)
+	case commitlog.KindAsked:
+		v.checkNotPending(rec)
+		l.checkAsked(v, rec, &prior)
+	case commitlog.KindDecided:
+		l.checkDecided(v, rec, state, &prior)
 	case commitlog.KindHandoff:
 		l.counts.Accepted++
 		v.checkNotPending(rec)

@@ -53,6 +53,7 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 		Mend: &commitlog.Mended{Restores: d.Restores, Lost: d.Lost}}
 	msg, err := rec.Message(d.Subject, &commitlog.Entry{
 		State: state, Apply: prior.Apply, Paused: prior.Paused, Pending: prior.Pending,
+		Policy: prior.Policy, Approvals: prior.Approvals,
 	})
 	if err != nil {
 		return false, err
@@ -64,6 +65,11 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
 	if prior.Pending != nil { // before the commit, as the engine does
 		if err := commitlog.NewPendingIndex(c.world, c.js, nil).Put(ctx, prior.TownID); err != nil {
+			return false, err
+		}
+	}
+	if len(prior.Approvals) > 0 {
+		if err := commitlog.NewPendingIndex(c.world, c.js, nil).PutAsked(ctx, prior.TownID); err != nil {
 			return false, err
 		}
 	}

@@ -164,7 +164,7 @@ func isConclusion(run *runevents.Run) bool {
 		return run != nil
 	}
 	switch run.Events[0].EventType {
-	case runevents.RunQueued, runevents.RunStarted, runevents.RunResumed:
+	case runevents.RunQueued, runevents.RunApproved, runevents.RunStarted, runevents.RunResumed:
 		return false
 	}
 	return true

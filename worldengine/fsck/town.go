@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 )
 
@@ -22,17 +23,19 @@ type townState struct {
 	last  uint64 // the sequence of the last one
 	// good is the sequence of the last record that an engine can load, 0 for none, and goodHash its
 	// state's.
-	good     uint64
-	goodHash string
-	named    bool // it was counted as a town
-	known    bool
-	seq      uint64
-	epoch    int64
-	hash     string
-	apply    apply.Binding
-	paused   *commitlog.PausedBy
-	pending  *apply.Pending
-	nameless []string // town.State.Nameless of the last state
+	good      uint64
+	goodHash  string
+	named     bool // it was counted as a town
+	known     bool
+	seq       uint64
+	epoch     int64
+	hash      string
+	apply     apply.Binding
+	paused    *commitlog.PausedBy
+	pending   *apply.Pending
+	policy    *approval.Policy
+	approvals approval.List
+	nameless  []string // town.State.Nameless of the last state
 }
 
 // next returns the town after one more message on its subject that is no record of it.
@@ -52,18 +55,22 @@ func (v *Verdict) checkCarried(kind commitlog.Kind, prior, now *townState) {
 	if now.epoch < prior.epoch {
 		v.follows("the town's day was lowered", Text(prior.epoch)+" or later", Text(now.epoch))
 	}
-	if kind == commitlog.KindPending || kind == commitlog.KindControl || kind == commitlog.KindCancelled {
+	unchanged := kind == commitlog.KindPending || kind == commitlog.KindControl ||
+		kind == commitlog.KindCancelled ||
+		kind == commitlog.KindAsked || kind == commitlog.KindDecided
+	if unchanged {
 		v.follows("a record that cannot change the state changed it", prior.state(), now.state())
 	}
 	if kind != commitlog.KindPut {
 		v.follows("a record that is no put changed who applies the town's commands",
 			string(prior.apply), string(now.apply))
 	}
+	v.checkCarriedApprovals(kind, prior, now)
 	if kind != commitlog.KindControl {
 		v.follows("a record that is no signal paused or resumed the town",
 			jsonText(prior.paused), jsonText(now.paused))
 	}
-	if kind == commitlog.KindControl {
+	if kind == commitlog.KindControl || kind == commitlog.KindDecided {
 		want, got := excerpts([]byte(jsonText(prior.pending)), []byte(jsonText(now.pending)))
 		v.follows("a signal changed what is pending", want, got)
 	}

@@ -217,7 +217,9 @@ func (r *Reader) lastFailure(ctx context.Context, msg *jetstream.RawStreamMsg) (
 		switch commitlog.Kind(msg.Header.Get(wire.KindHeader)) {
 		case commitlog.KindHandoff:
 			return failureOf(msg)
-		case commitlog.KindControl, commitlog.KindPending, commitlog.KindCancelled: // they leave the state as it is
+		case commitlog.KindControl, commitlog.KindPending, commitlog.KindCancelled,
+			commitlog.KindAsked, commitlog.KindDecided:
+			// they leave the state as it is
 		default:
 			return nil, nil
 		}

@@ -72,7 +72,9 @@ func TestRunsThatWait(t *testing.T) {
 	}
 	cancel := func(x run) error { return lifecycle.EmitCancelled(x.p, x.h, why) }
 	judge := func(start lifecycle.Start) func(run) error {
-		return func(x run) error { return lifecycle.EmitRun(x.p, x.h, x.r, start, time.Second) }
+		return func(x run) error {
+			return lifecycle.EmitRun(x.p, x.h, x.r, lifecycle.Begin{Start: start, Waited: time.Second})
+		}
 	}
 	const judged = "checks, StepStarted 1, StepCompleted 1, RunCompleted"
 	for name, c := range map[string]struct {
@@ -152,7 +154,7 @@ func TestAttempts(t *testing.T) {
 			t.Run(fmt.Sprint(name, " after ", attempts), func(t *testing.T) {
 				t.Parallel()
 				h, r, p := caseOf(t, name)
-				require.NoError(t, lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.StartAtOnce, 0))
+				require.NoError(t, lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}))
 				stored := *p.Run()
 				stored.Events = slices.Clone(p.Run().Events)
 				want := courseOf(&stored)

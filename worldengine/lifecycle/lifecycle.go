@@ -64,7 +64,14 @@ type (
 		Reason   string `json:"reason,omitzero"`
 	}
 	resumedPayload struct {
-		Reason string `json:"reason"`
+		Reason   string    `json:"reason,omitzero"`
+		Approval *Approval `json:"approval,omitzero"`
+	}
+	// Approval is who approved a run, why, and by which signal.
+	Approval struct {
+		SignalID string `json:"signalId"`
+		ActorID  string `json:"actorId"`
+		Reason   string `json:"reason,omitzero"`
 	}
 	// Cancellation is why a run was cancelled: by the signal of an operator, or for what Code says.
 	Cancellation struct {
@@ -80,6 +87,8 @@ type (
 		ActorID string     `json:"actorId"`
 		Reason  string     `json:"reason,omitzero"`
 		Code    string     `json:"code,omitzero"`
+		// HandoffID is the handoff that a decision is about.
+		HandoffID string `json:"handoffId,omitzero"`
 	}
 	endedPayload struct {
 		Status     handoff.Status     `json:"status"`
@@ -90,13 +99,10 @@ type (
 
 // EmitRun emits the events of a whole run: its start, each step, its end. A check that the result
 // calls evaluated is started and completed; one that was not evaluated is skipped with the reason
-// code of the result (RunEvents v2, steps of a run). waited is how long it was queued, for
-// StartQueued.
-func EmitRun(
-	p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, start Start, waited time.Duration,
-) error {
+// code of the result (RunEvents v2, steps of a run).
+func EmitRun(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, begin Begin) error {
 	n := emitter{producer: p}
-	n.start(h, start, waited)
+	n.start(h, begin)
 	n.checks(&r.Evaluation, r.ReasonCode)
 	if r.Accepted {
 		n.attempt(runevents.StepStarted, 1, nil)
@@ -111,10 +117,10 @@ func EmitRun(
 // EmitAccepted emits the events of a run up to the start of the first attempt to apply its command,
 // which a plugin or a console makes.
 func EmitAccepted(
-	p *runevents.Producer, h *handoff.Handoff, e *handoff.Evaluation, start Start, waited time.Duration,
+	p *runevents.Producer, h *handoff.Handoff, e *handoff.Evaluation, begin Begin,
 ) error {
 	n := emitter{producer: p}
-	n.start(h, start, waited)
+	n.start(h, begin)
 	n.checks(e, "")
 	n.attempt(runevents.StepStarted, 1, nil)
 	return n.err
@@ -177,7 +183,7 @@ func EmitPaused(
 	p *runevents.Producer, h *handoff.Handoff, start Start, waited time.Duration, signalID, reason string,
 ) error {
 	n := emitter{producer: p}
-	n.start(h, start, waited)
+	n.start(h, Begin{Start: start, Waited: waited})
 	n.run(runevents.RunPaused, pausedPayload{SignalID: signalID, Reason: reason})
 	return n.err
 }
@@ -276,6 +282,15 @@ const (
 	StartResumed
 )
 
+// Begin is how the events of a run begin.
+type Begin struct {
+	Start Start
+	// Waited is how long the handoff was queued, for StartQueued.
+	Waited time.Duration
+	// Approval is the approval with which the handoff is executed; nil where it took none.
+	Approval *Approval
+}
+
 // emitter emits until the first error, which it keeps.
 type emitter struct {
 	producer *runevents.Producer
@@ -300,14 +315,22 @@ func (n *emitter) attempt(event runevents.EventType, attempt int64, payload any)
 	}
 }
 
-// start emits how a run starts that has waited for some time.
-func (n *emitter) start(h *handoff.Handoff, start Start, waited time.Duration) {
-	switch start {
+// start emits how a run starts. One that has started before a pause cannot be approved any more:
+// that it goes on says who approved it.
+func (n *emitter) start(h *handoff.Handoff, begin Begin) {
+	switch begin.Start {
 	case StartResumed:
-		n.run(runevents.RunResumed, nil)
+		if begin.Approval == nil {
+			n.run(runevents.RunResumed, nil)
+		} else {
+			n.run(runevents.RunResumed, resumedPayload{Approval: begin.Approval})
+		}
 		return
 	case StartQueued:
-		n.err = n.producer.OfRunBefore(runevents.RunQueued, waited, nil)
+		n.err = n.producer.OfRunBefore(runevents.RunQueued, begin.Waited, nil)
+	}
+	if begin.Approval != nil {
+		n.run(runevents.RunApproved, begin.Approval)
 	}
 	n.run(runevents.RunStarted, started(n.producer, h))
 }

@@ -12,7 +12,7 @@ import (
 func EmitResumed(
 	p *runevents.Producer, h *handoff.Handoff, evaluation *handoff.Evaluation, pending *apply.Pending, started bool,
 ) error {
-	if err := EmitAccepted(p, h, evaluation, StartAtOnce, 0); err != nil {
+	if err := EmitAccepted(p, h, evaluation, Begin{}); err != nil {
 		return err
 	}
 	p.Persisted(pending.Emitted + 1)

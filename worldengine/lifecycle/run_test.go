@@ -74,7 +74,7 @@ func emitRun(p *runevents.Producer, h *handoff.Handoff, r *handoff.Result, waite
 	if waited {
 		start = lifecycle.StartQueued
 	}
-	return lifecycle.EmitRun(p, h, r, start, 0)
+	return lifecycle.EmitRun(p, h, r, lifecycle.Begin{Start: start})
 }
 
 // TestEmitRun emits the run of every row of the outcome table, and of one that had to wait.

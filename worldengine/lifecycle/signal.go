@@ -13,4 +13,8 @@ const (
 	SignalResume SignalKind = "RESUME"
 	// SignalCancel ends the run of a handoff that waits, or whose command no game has.
 	SignalCancel SignalKind = "CANCEL"
+	// SignalApprove lets a handoff be executed that waits for a person's approval, and SignalDeny
+	// does not.
+	SignalApprove SignalKind = "APPROVE"
+	SignalDeny    SignalKind = "DENY"
 )

@@ -49,10 +49,13 @@ func Check(config Config) (towns int, err error) {
 // NATS; the error is ErrDataInUse where a server uses the directory. It changes nothing in the world.
 func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) {
 	config = config.withDefaults()
-	given := commitlog.Settings{
+	given, err := commitlog.Settings{
 		HistoryPerTown: config.Engine.HistoryPerTown, EventLimit: config.Engine.EventLimit,
 		DedupeRetention: config.Engine.DedupeRetention, EventRetention: config.Engine.EventRetention,
-		Apply: config.Engine.Apply,
+		Apply: config.Engine.Apply, RequireApproval: config.Engine.RequireApproval,
+	}.Checked()
+	if err != nil {
+		return nil, err
 	}
 	s := &Server{}
 	if config.NATS == "" {

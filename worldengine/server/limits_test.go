@@ -59,6 +59,9 @@ func TestPayloadLimits(t *testing.T) {
 		{"control.resume", others, map[string]any{"townId": "t"}, "409"},
 		{"alert.list", others, map[string]any{}, ""},
 		{"alert.ack", others, map[string]any{"seq": 1 << 50}, "404"},
+		{"approval.list", others, map[string]any{}, ""},
+		{"approval.decide", others, map[string]any{
+			"handoffId": "handoff_" + strings.Repeat("0", 64), "decision": "reject", "reason": ""}, "404"},
 		{"whoami", others, map[string]any{}, ""},
 	} {
 		body := mustJSON(t, l.body)

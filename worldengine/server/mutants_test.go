@@ -186,6 +186,11 @@ func (h *hostile) allRequests() []valid {
 		{"alert.list", schemas.AlertListRequest, schemas.AlertListReply, map[string]any{"after": 10, "limit": 5, "unacknowledged": true}},
 		{"alert.ack", schemas.AlertAckRequest, schemas.AlertAckReply, map[string]any{
 			"seq": 1, "actorId": "ada", "reason": "mended"}},
+		{"approval.list", schemas.ApprovalListRequest, schemas.ApprovalListReply, map[string]any{
+			"townId": id, "after": "2026", "limit": 5}},
+		{"approval.decide", schemas.ApprovalDecideRequest, schemas.ApprovalDecideReply, map[string]any{
+			"handoffId": h.result.result.HandoffID, "decision": "approve", "reason": "why", "actorId": "ada",
+			"submit": true}},
 		{"whoami", schemas.WhoAmIRequest, schemas.WhoAmIReply, map[string]any{}},
 	}
 	for _, p := range []struct {

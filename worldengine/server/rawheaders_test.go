@@ -141,6 +141,9 @@ func bodies(t testing.TB, townID string) map[string][]byte {
 		"run.cancel":    map[string]any{"runId": runID, "actorId": "mayor-1", "reason": "Because."},
 		"control.pause": signal, "control.resume": signal,
 		"alert.list": map[string]any{}, "alert.ack": map[string]any{"seq": 1},
+		"approval.list": about,
+		"approval.decide": map[string]any{
+			"handoffId": "handoff_" + strings.Repeat("0", 64), "decision": "reject", "reason": "Because."},
 	}
 	out := map[string][]byte{}
 	for verb, body := range bodies {

@@ -9,6 +9,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/town"
 )
 
@@ -25,7 +26,10 @@ func (s *Service) takePut() func(*incoming) {
 		if err := rights.Town(p.state.Snapshot.TownID); err != nil {
 			return err
 		}
-		return s.engine.SubmitPut(p.state, p.expected, p.binding, s.actorOf(rights), done)
+		if err := mayAsk(rights, p.attributes); err != nil {
+			return err
+		}
+		return s.engine.SubmitPut(p.state, p.expected, p.attributes, s.actorOf(rights), done)
 	})
 }
 
@@ -43,8 +47,12 @@ func (s *Service) takePatch() func(*incoming) {
 		if err := rights.Town(townID); err != nil {
 			return err
 		}
+		attributes := attributesOf(request)
+		if err := mayAsk(rights, attributes); err != nil {
+			return err
+		}
 		return s.engine.SubmitPatch(townID, request["patch"],
-			request["expectedSnapshotHash"].(string), s.actorOf(rights), done)
+			request["expectedSnapshotHash"].(string), attributes, s.actorOf(rights), done)
 	})
 }
 
@@ -96,7 +104,24 @@ func (s *Service) answerTown(held *slot, to replyTo, t worldengine.Town, err err
 type put struct {
 	state    town.State
 	expected string
-	binding  apply.Binding
+
+	attributes worldengine.Attributes
+}
+
+// attributesOf returns what a request says of a town beside its state.
+func attributesOf(request map[string]any) worldengine.Attributes {
+	binding, _ := request["apply"].(string)
+	return worldengine.Attributes{
+		Apply: apply.Binding(binding), Approval: approval.FromTree(request["approval"]),
+	}
+}
+
+// mayAsk returns nil, or why a request may not say what takes a person's approval.
+func mayAsk(rights access.Rights, a worldengine.Attributes) error {
+	if a.Approval == nil {
+		return nil
+	}
+	return rights.Policy()
 }
 
 func parsePut(data []byte, limits schemas.Limits) (put, error) {
@@ -110,6 +135,5 @@ func parsePut(data []byte, limits schemas.Limits) (put, error) {
 		return put{}, schemas.Under(schemas.TownPutRequest, err, "snapshot")
 	}
 	expected, _ := request["expectedSnapshotHash"].(string)
-	binding, _ := request["apply"].(string)
-	return put{state, expected, apply.Binding(binding)}, nil
+	return put{state, expected, attributesOf(request)}, nil
 }

@@ -86,7 +86,9 @@ func (s *Service) signal(
 	}
 }
 
-// isSignal reports whether a verb gives a signal.
+// isSignal reports whether a verb gives a signal of which a refusal for want of rights is recorded
+// too. approval.decide is none: it crosses from the clients' account, where a reply subject leads to
+// it from any user's request.
 func isSignal(verb wire.Verb) bool {
 	return verb == wire.RunCancel || verb == wire.ControlPause || verb == wire.ControlResume
 }

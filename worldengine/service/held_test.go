@@ -25,18 +25,20 @@ func TestHowManyRequestsAreHeld(t *testing.T) {
 		about [2]string
 		held  int
 	}{
-		"town.get":       {town, many},
-		"town.list":      {[2]string{`{}`, town[0]}, few},
-		"result.get":     {key, many},
-		"run.get":        {run, many},
-		"run.list":       {town, few},
-		"run.events":     {run, many},
-		"run.cancel":     {run, many},
-		"control.pause":  {town, many},
-		"control.resume": {town, many},
-		"control.get":    {[2]string{`{}`, town[0]}, many},
-		"alert.list":     {[2]string{`{}`, town[0]}, few},
-		"whoami":         {[2]string{`{}`, town[0]}, many},
+		"town.get":        {town, many},
+		"town.list":       {[2]string{`{}`, town[0]}, few},
+		"result.get":      {key, many},
+		"run.get":         {run, many},
+		"run.list":        {town, few},
+		"run.events":      {run, many},
+		"run.cancel":      {run, many},
+		"control.pause":   {town, many},
+		"control.resume":  {town, many},
+		"control.get":     {[2]string{`{}`, town[0]}, many},
+		"alert.list":      {[2]string{`{}`, town[0]}, few},
+		"approval.list":   {[2]string{`{}`, town[0]}, few},
+		"approval.decide": {[2]string{`{}`, town[0]}, many},
+		"whoami":          {[2]string{`{}`, town[0]}, many},
 	} {
 		handle, s := unread(t, verb)
 		for range want.held {

@@ -216,6 +216,8 @@ func (s *Service) endpoints() []endpoint {
 		{verb: wire.ControlGet, handle: s.reads(aboutTown, waiting, s.controlGet)},
 		{verb: wire.AlertList, handle: s.reads(aboutTown, lists, s.alertList)},
 		{verb: wire.AlertAck, handle: s.reads(aboutTown, waiting, s.alertAck)},
+		{verb: wire.ApprovalList, handle: s.reads(aboutTown, lists, s.approvalList)},
+		{verb: wire.ApprovalDecide, handle: s.readsWith(aboutTown, waiting, s.approvalDecide)},
 		{verb: wire.WhoAmI, handle: s.reads(aboutTown, waiting, s.whoAmI)},
 		{verb: wire.RunAppend, handle: s.takeAppend()},
 	}

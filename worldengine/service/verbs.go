@@ -55,15 +55,16 @@ func reply(v any) ([]byte, error) {
 
 // townReply is the answer of town.get, town.put and town.patch.
 type townReply struct {
-	TownID        string         `json:"townId"`
-	Snapshot      *town.Snapshot `json:"snapshot"`
-	SnapshotHash  string         `json:"snapshotHash"`
-	DecisionEpoch int64          `json:"decisionEpoch"`
-	Revision      uint64         `json:"revision"`
-	Apply         string         `json:"apply"`
-	PendingRunID  string         `json:"pendingRunId,omitzero"`
-	Paused        bool           `json:"paused,omitzero"`
-	AbsentSince   string         `json:"pluginAbsentSince,omitzero"`
+	TownID        string                 `json:"townId"`
+	Snapshot      *town.Snapshot         `json:"snapshot"`
+	SnapshotHash  string                 `json:"snapshotHash"`
+	DecisionEpoch int64                  `json:"decisionEpoch"`
+	Revision      uint64                 `json:"revision"`
+	Apply         string                 `json:"apply"`
+	Approval      []handoff.ProposalType `json:"approval,omitempty"`
+	PendingRunID  string                 `json:"pendingRunId,omitzero"`
+	Paused        bool                   `json:"paused,omitzero"`
+	AbsentSince   string                 `json:"pluginAbsentSince,omitzero"`
 
 	LastFailure *history.Failure `json:"lastFailure,omitzero"`
 }
@@ -76,7 +77,7 @@ func townReplyOf(t worldengine.Town) ([]byte, error) {
 	return reply(townReply{
 		TownID: t.State.Snapshot.TownID, Snapshot: t.State.Snapshot, SnapshotHash: t.State.Hash,
 		DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
-		Apply: string(t.Apply), PendingRunID: t.PendingRunID, Paused: t.Paused,
+		Apply: string(t.Apply), Approval: t.Approval.Types, PendingRunID: t.PendingRunID, Paused: t.Paused,
 		AbsentSince: absent, LastFailure: t.LastFailure,
 	})
 }

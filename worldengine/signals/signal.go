@@ -18,6 +18,8 @@ type Signal struct {
 	// command.
 	RunID string
 	Force bool
+	// HandoffID is the handoff that is approved or denied.
+	HandoffID string
 	// ActorID names the operator, Reason is the operator's; both stand in the events. "operator"
 	// and "".
 	ActorID, Reason string

@@ -121,7 +121,7 @@ func (w *checkedWorld) remade() {
 func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) {
 	w.t.Helper()
 	done := make(chan error, 1)
-	require.NoError(w.t, w.engine.SubmitPut(state, state.Hash, binding, "", func(_ worldengine.Town, err error) { done <- err }))
+	require.NoError(w.t, w.engine.SubmitPut(state, state.Hash, worldengine.Attributes{Apply: binding}, "", func(_ worldengine.Town, err error) { done <- err }))
 	require.NoError(w.t, <-done)
 }
 

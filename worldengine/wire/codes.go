@@ -49,6 +49,12 @@ const (
 	CodeRunNotWaiting Code = "RUN_NOT_WAITING"
 	// CodeRunInHand: a game may have the command of the run to cancel.
 	CodeRunInHand Code = "RUN_IN_HAND"
+	// CodeUnknownApproval: no handoff with the id waits for an approval.
+	CodeUnknownApproval Code = "UNKNOWN_APPROVAL"
+	// CodeAlreadyDecided: another decision about the handoff was first.
+	CodeAlreadyDecided Code = "ALREADY_DECIDED"
+	// CodeApprovalStale: the handoff has waited for too long, or its town has changed since.
+	CodeApprovalStale Code = "APPROVAL_STALE"
 	// CodeRunCancelled: an operator cancelled the run.
 	CodeRunCancelled Code = "RUN_CANCELLED"
 	// CodeTownPaused: the town is paused, and the pause did not end while the handoff waited.
@@ -89,7 +95,8 @@ func Codes() []Code {
 		CodeUnknownTown, CodeRevisionGone, CodeUnknownResult, CodeUnknownRun, CodeUnknownAlert,
 		CodeTownExists, CodeSnapshotConflict,
 		CodeEpochRegression, CodeRunOwned, CodeInvalidTransition, CodeAlreadyPaused, CodeNotPaused,
-		CodeRunNotWaiting, CodeRunInHand, CodeRunCancelled, CodeTownPaused, CodeWorldPaused, CodeOverloaded,
+		CodeRunNotWaiting, CodeRunInHand, CodeUnknownApproval, CodeAlreadyDecided, CodeApprovalStale,
+		CodeRunCancelled, CodeTownPaused, CodeWorldPaused, CodeOverloaded,
 		CodeTownDamaged, CodeRunDamaged,
 		CodeInternal, CodeInProgress, CodeRunEnding, CodeReceiptsBehind, CodeEventsBehind,
 		CodeContended, CodeStopping, CodeStorageFull, CodeLogUnavailable,

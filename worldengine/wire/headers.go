@@ -42,6 +42,8 @@ const (
 	ActorHeader = "Actor-Id"
 	// EpochHeader is the decision epoch of the town's state.
 	EpochHeader = "Decision-Epoch"
+	// AskedHeader is there where proposals wait for a person's approval in the town.
+	AskedHeader = "Approvals-Asked"
 )
 
 // Headers of every message that is derived from the log.

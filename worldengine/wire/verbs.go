@@ -51,6 +51,10 @@ const (
 	AlertList Verb = "alert.list"
 	// AlertAck acknowledges an alert.
 	AlertAck Verb = "alert.ack"
+	// ApprovalList returns a page of the proposals that wait for a person's approval.
+	ApprovalList Verb = "approval.list"
+	// ApprovalDecide approves or denies one of them.
+	ApprovalDecide Verb = "approval.decide"
 	// WhoAmI returns what the sender may do.
 	WhoAmI Verb = "whoami"
 )
@@ -59,7 +63,8 @@ const (
 func Verbs() []Verb {
 	return []Verb{
 		Handoff, TownGet, TownHistory, TownList, TownPut, TownPatch, ResultGet, RunGet, RunList, RunEvents,
-		RunAppend, RunCancel, ControlPause, ControlResume, ControlGet, AlertList, AlertAck, WhoAmI,
+		RunAppend, RunCancel, ControlPause, ControlResume, ControlGet, AlertList, AlertAck,
+		ApprovalList, ApprovalDecide, WhoAmI,
 	}
 }
 
@@ -68,7 +73,7 @@ func Verbs() []Verb {
 // a run.append are not among them: their keys make a repetition safe.
 func (v Verb) Changes() bool {
 	switch v {
-	case TownPut, TownPatch, RunCancel, ControlPause, ControlResume:
+	case TownPut, TownPatch, RunCancel, ControlPause, ControlResume, ApprovalDecide:
 		return true
 	}
 	return false

@@ -1,5 +1,6 @@
 // Package worldfile reads the file that a new world gets its towns from: a JSON array whose
-// elements are each a snapshot.v1, or {"snapshot": a snapshot.v1, "apply": the town's binding}.
+// elements are each a snapshot.v1, or {"snapshot": a snapshot.v1, "apply": the town's binding,
+// "approval": the types of proposals that take a person's approval}.
 package worldfile
 
 import (
@@ -8,6 +9,7 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/town"
 )
 
@@ -18,6 +20,8 @@ const maxBytes = 256 << 20
 type Town struct {
 	State   town.State
 	Binding apply.Binding // "" where the file says nothing
+	// Approval is which types of proposals take a person's approval; nil where the file says nothing.
+	Approval *approval.Policy
 }
 
 // Parse reads a world file. mayBind refuses a binding that no town may have. The error is a
@@ -73,7 +77,7 @@ func parseTown(element any, mayBind func(apply.Binding) error) (Town, error) {
 	if err != nil {
 		return Town{}, schemas.Under(schemas.Snapshot, err, "snapshot")
 	}
-	t := Town{State: state}
+	t := Town{State: state, Approval: approval.FromTree(members["approval"])}
 	if binding, ok := members["apply"].(string); ok {
 		t.Binding = apply.Binding(binding)
 		err = mayBind(t.Binding)

@@ -1,0 +1,144 @@
+package approval_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/wire"
+)
+
+var noon = time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC)
+
+func proposed(t *testing.T, reason string) (*handoff.Handoff, []byte) {
+	t.Helper()
+	h, err := handoff.New(handoff.Proposal{
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "t", Reason: "Because.",
+		ProposalID:   "proposal_" + strings.Repeat("0", 64-len(reason)) + reason,
+		Args:         map[string]string{handoff.TalkToTownsfolk.ArgumentName(): "casual"},
+		SnapshotHash: strings.Repeat("a", 64), DecisionEpoch: 1,
+	})
+	require.NoError(t, err)
+	encoded, err := h.MarshalWire()
+	require.NoError(t, err)
+	return h, encoded
+}
+
+func decision(approved bool, actor string, at time.Time) approval.Decision {
+	return approval.Decision{Approved: approved, SignalID: actor + "'s signal", ActorID: actor, Reason: "why", At: at}
+}
+
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"none": "none", "PROJECT_ADVANCE": "PROJECT_ADVANCE",
+		"SALVAGE_PLAN, PROJECT_ADVANCE,SALVAGE_PLAN": "PROJECT_ADVANCE,SALVAGE_PLAN",
+	} {
+		p, err := approval.Parse(text)
+		require.NoError(t, err)
+		require.Equal(t, want, p.String())
+		require.Equal(t, want == "PROJECT_ADVANCE,SALVAGE_PLAN", p.Requires(handoff.PlanSalvage))
+	}
+	for _, text := range []string{"", "MAGIC", "PROJECT_ADVANCE,", "none,PROJECT_ADVANCE"} {
+		_, err := approval.Parse(text)
+		require.ErrorContains(t, err, "MAYOR_ACCEPT_MISSION", text)
+	}
+	require.Nil(t, approval.FromTree(nil), "a town without a list has the world's")
+	require.Equal(t, "none", approval.FromTree([]any{}).String(), "an empty list frees a town")
+}
+
+// A list goes from the question over the decision to the execution, and no step changes the one before.
+func TestAQuestionIsDecidedAndUsed(t *testing.T) {
+	t.Parallel()
+	h, encoded := proposed(t, "1")
+	var list approval.List
+	verdict := list.Judge(h, encoded, noon)
+	require.True(t, verdict.Ask)
+	require.Equal(t, handoff.ReasonApprovalRequired, verdict.Reason)
+	asked := list.Ask(h, encoded, noon, time.Hour)
+	require.Empty(t, list)
+	again := asked.Judge(h, encoded, noon.Add(time.Minute))
+	require.False(t, again.Ask)
+	require.Equal(t, verdict.Detail, again.Detail)
+
+	after, entry, refused := asked.Decide(h.HandoffID, h.SnapshotHash, decision(true, "ada", noon.Add(time.Minute)), time.Hour)
+	require.Nil(t, refused)
+	require.Equal(t, "ada", entry.Decision.ActorID)
+	require.Nil(t, asked[0].Decision)
+	require.Equal(t, "ada", after.Judge(h, encoded, noon.Add(time.Hour)).Approved.ActorID)
+	require.True(t, after.Judge(h, encoded, noon.Add(time.Minute+time.Hour)).Ask, "an approval expires")
+	other := append([]byte{' '}, encoded...)
+	require.Equal(t, handoff.ReasonApprovalRequired, after.Judge(h, other, noon).Reason, "it is for the bytes that were shown")
+	require.False(t, after.Judge(h, other, noon).Ask)
+
+	used := after.Close(h.HandoffID)
+	require.Equal(t, approval.Used, used[0].Status(h.SnapshotHash, noon))
+	require.NotNil(t, after[0].Handoff)
+	require.True(t, used.Follows(after))
+	require.False(t, after.Follows(used))
+	require.False(t, after.Follows(asked), "nobody decided")
+}
+
+func TestWhoDecidesTooLateIsTold(t *testing.T) {
+	t.Parallel()
+	h, encoded := proposed(t, "1")
+	asked := approval.List(nil).Ask(h, encoded, noon, time.Hour)
+	denied, _, refused := asked.Decide(h.HandoffID, h.SnapshotHash, decision(false, "ada", noon), time.Hour)
+	require.Nil(t, refused)
+	require.Equal(t, handoff.ReasonApprovalDenied, denied.Judge(h, encoded, noon).Reason)
+	require.Equal(t, "Denied by ada: why", denied.Judge(h, encoded, noon).Detail)
+	for name, row := range map[string]struct {
+		list approval.List
+		hash string
+		by   approval.Decision
+		code wire.Code
+	}{
+		"nobody asked":        {nil, h.SnapshotHash, decision(true, "ben", noon), wire.CodeUnknownApproval},
+		"another was first":   {denied, h.SnapshotHash, decision(true, "ben", noon), wire.CodeAlreadyDecided},
+		"the same by another": {denied, h.SnapshotHash, decision(false, "ben", noon), wire.CodeAlreadyDecided},
+		"the town changed":    {asked, "b", decision(true, "ben", noon), wire.CodeApprovalStale},
+		"a record of that":    {asked.On("b"), "b", decision(true, "ben", noon), wire.CodeApprovalStale},
+		"it changed and back": {asked.On("b"), h.SnapshotHash, decision(true, "ben", noon), wire.CodeApprovalStale},
+		"it waited too long":  {asked, h.SnapshotHash, decision(true, "ben", noon.Add(time.Hour)), wire.CodeApprovalStale},
+	} {
+		_, _, refused := row.list.Decide(h.HandoffID, row.hash, row.by, time.Hour)
+		require.NotNil(t, refused, name)
+		require.Equal(t, row.code, refused.Code, name)
+	}
+	same, entry, refused := denied.Decide(h.HandoffID, h.SnapshotHash, decision(false, "ada", noon.Add(time.Minute)), time.Hour)
+	require.Nil(t, refused)
+	require.Equal(t, noon, entry.Decision.At, "the same decision of the same person is the first one")
+	require.Equal(t, denied, same)
+}
+
+// Entries of another state are closed, an approval of one is none any more, and few are kept.
+func TestAListIsBounded(t *testing.T) {
+	t.Parallel()
+	var list approval.List
+	for i := range approval.MaxOpen {
+		h, encoded := proposed(t, fmt.Sprint(i))
+		require.True(t, list.Judge(h, encoded, noon).Ask, i)
+		list = list.Ask(h, encoded, noon, time.Hour)
+	}
+	h, encoded := proposed(t, "abc")
+	require.Equal(t, handoff.ReasonApprovalsFull, list.Judge(h, encoded, noon).Reason)
+	require.True(t, list.Judge(h, encoded, noon.Add(time.Hour)).Ask, "what expired makes room")
+	require.Len(t, list.Ask(h, encoded, noon.Add(time.Hour), time.Hour), 1)
+
+	list, _, _ = list.Decide(list[99].HandoffID, list[99].SnapshotHash, decision(true, "ada", noon), time.Hour)
+	closed := list.On("b")
+	require.Len(t, closed, 16)
+	require.True(t, closed.Follows(list))
+	for i := range closed {
+		require.Nil(t, closed[i].Handoff)
+		require.Equal(t, approval.Stale, closed[i].Status(list[0].SnapshotHash, noon))
+	}
+	require.Equal(t, closed, closed.On("b"))
+	h, _ = proposed(t, "def")
+	require.Equal(t, handoff.ReasonApprovalsFull, approval.List(nil).Judge(h, make([]byte, approval.MaxBytes+1), noon).Reason)
+}

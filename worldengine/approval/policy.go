@@ -1,0 +1,78 @@
+// Package approval has what a person has to say yes to before it is carried out: which types of
+// proposals, what waits for a decision in a town, and what was decided. It is pure.
+package approval
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"worldengine/handoff"
+)
+
+// Policy is which types of proposals take a person's approval; the zero value is none.
+type Policy struct {
+	// Types are in the order of their names, each once.
+	Types []handoff.ProposalType `json:"types"`
+}
+
+// None is the text of a policy that asks for no approval.
+const None = "none"
+
+// Parse reads the text of a policy: None, or types with commas between them.
+func Parse(text string) (Policy, error) {
+	if text == None {
+		return Policy{}, nil
+	}
+	return Of(strings.Split(text, ",")...)
+}
+
+// Of returns the policy that asks for approval of the types with these names.
+func Of(names ...string) (Policy, error) {
+	var p Policy
+	for _, name := range names {
+		t := handoff.ProposalType(strings.TrimSpace(name))
+		if !slices.Contains(handoff.ProposalTypes(), t) {
+			return Policy{}, fmt.Errorf("worldengine: there is no type of proposals %q to approve, but %s",
+				name, joined(handoff.ProposalTypes(), ", "))
+		}
+		p.Types = append(p.Types, t)
+	}
+	slices.Sort(p.Types)
+	p.Types = slices.Compact(p.Types)
+	return p, nil
+}
+
+// FromTree returns the policy of a list of types that a schema has accepted; nil where there is none.
+func FromTree(tree any) *Policy {
+	list, ok := tree.([]any)
+	if !ok {
+		return nil
+	}
+	p := &Policy{Types: []handoff.ProposalType{}}
+	for _, name := range list {
+		p.Types = append(p.Types, handoff.ProposalType(name.(string)))
+	}
+	slices.Sort(p.Types)
+	p.Types = slices.Compact(p.Types)
+	return p
+}
+
+// String returns the text that Parse reads.
+func (p Policy) String() string {
+	if len(p.Types) == 0 {
+		return None
+	}
+	return joined(p.Types, ",")
+}
+
+// Requires reports whether proposals of a type take an approval.
+func (p Policy) Requires(t handoff.ProposalType) bool { return slices.Contains(p.Types, t) }
+
+func joined(types []handoff.ProposalType, separator string) string {
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = string(t)
+	}
+	return strings.Join(names, separator)
+}

@@ -1,0 +1,64 @@
+package approvals
+
+import (
+	"context"
+	"time"
+
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/signals"
+	"worldengine/worldengine/wire"
+)
+
+// Decider takes people's decisions. Every member must be set.
+type Decider struct {
+	Log     *commitlog.Log
+	Signals *signals.Recorder
+	// Commit commits a record that leaves the state of its town as it is, behind a sequence.
+	Commit func(ctx context.Context, rec *commitlog.Record, guard uint64, after commitlog.Entry) error
+	Now    func() time.Time
+	// Timeout is how long a decision counts.
+	Timeout time.Duration
+}
+
+// Decide takes a decision about a handoff that waits for approval in a town: s has the kind,
+// SignalApprove or SignalDeny, the town ("" where none asks about the handoff), the handoff, the
+// person and why. The decision is a commit of the town, so that of two one is first; the error of
+// the other is a *signals.RefusedError. The entry that is returned has the decision and, where it
+// is an approval, the handoff.
+func (d *Decider) Decide(ctx context.Context, s signals.Signal) (decided approval.Asked, err error) {
+	s = s.WithDefaults()
+	if s.TownID == "" {
+		return decided, d.Signals.Refuse(ctx, &s, wire.CodeUnknownApproval,
+			"no handoff with this id waits for an approval")
+	}
+	err = d.Log.Retry(ctx, func() error {
+		current, err := d.Log.Load(ctx, s.TownID)
+		if err != nil {
+			return err
+		}
+		run, err := d.Signals.Accepted(&s)
+		if err != nil {
+			return err
+		}
+		decision := approval.Decision{
+			Approved: s.Kind == lifecycle.SignalApprove, SignalID: run.RunID, ActorID: s.ActorID,
+			Reason: s.Reason, At: d.Now().UTC(),
+		}
+		list, entry, refused := current.Approvals.Decide(
+			s.HandoffID, current.State.Hash, decision, d.Timeout)
+		if refused != nil {
+			return d.Signals.Refuse(ctx, &s, refused.Code, refused.Message)
+		}
+		decided = entry
+		if entry.Decision.SignalID != run.RunID {
+			return nil // the same person decided so before
+		}
+		after := current
+		after.Approvals = list
+		rec := commitlog.Record{Kind: commitlog.KindDecided, TownID: s.TownID, Run: run}
+		return d.Commit(ctx, &rec, current.Seq, after)
+	})
+	return decided, err
+}

@@ -1,0 +1,399 @@
+package server_test
+
+import (
+	"encoding/json"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
+)
+
+// askFor makes the server ask for a person's approval of these types in towns without a policy.
+func askFor(types string) func(*server.Config) {
+	return func(c *server.Config) { c.Engine.RequireApproval = types }
+}
+
+// asked is a row of approval.list.
+type asked struct {
+	TownID, HandoffID, Status, Command string
+	Proposal                           struct{ ActorID, Reason string }
+	At, ExpiresAt                      string
+	DecidedBy, DecidedAt, Reason       string
+	Expected                           []struct {
+		Path     string
+		From, To any
+	}
+	ExpectedFailure string
+}
+
+type askedPage struct {
+	Approvals []asked
+	Next      string
+}
+
+func (c *client) approvals(request map[string]any) askedPage {
+	c.t.Helper()
+	return call[askedPage](c, "approval.list", schemas.ApprovalListReply, request)
+}
+
+// waitingIn returns the handoffIds of what waits in a town.
+func (c *client) waitingIn(townID string) (ids []string) {
+	c.t.Helper()
+	for _, row := range c.approvals(map[string]any{"townId": townID}).Approvals {
+		require.Equal(c.t, townID, row.TownID)
+		ids = append(ids, row.HandoffID)
+	}
+	return ids
+}
+
+type decided struct {
+	TownID, HandoffID, Decision, SignalID, ActorID, Reason, At, RunID string
+	Result                                                            json.RawMessage
+	NotSubmitted                                                      *struct{ Code string }
+}
+
+func decision(handoffID, what, actor string) map[string]any {
+	return map[string]any{"handoffId": handoffID, "decision": what, "reason": "because", "actorId": actor}
+}
+
+func (c *client) decide(request map[string]any) decided {
+	c.t.Helper()
+	return call[decided](c, "approval.decide", schemas.ApprovalDecideReply, request)
+}
+
+func (c *client) notDecided(request map[string]any) failure {
+	c.t.Helper()
+	return c.refused("approval.decide", mustJSON(c.t, request))
+}
+
+func requireUnapproved(t *testing.T, got outcome, reason handoff.ReasonCode, detail string) {
+	t.Helper()
+	require.Equal(t, handoff.Rejected, got.result.Status)
+	require.Equal(t, reason, got.result.ReasonCode)
+	require.Equal(t, handoff.PreconditionReport{
+		Evaluated: true, Failures: []handoff.Failure{{Kind: handoff.Approval, Detail: detail}},
+	}, got.result.Evaluation.Preconditions)
+	require.True(t, got.result.Evaluation.StaleCheck.Passed)
+	require.Nil(t, got.result.WorldState)
+}
+
+const takesApproval = "PROJECT_ADVANCE needs the approval of a person"
+
+// A handoff that takes an approval waits; the same bytes are executed once a person has approved them.
+func TestAnApprovedHandoffIsExecuted(t *testing.T) {
+	t.Parallel()
+	srv := start(t, askFor("PROJECT_ADVANCE"))
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	require.Empty(t, c.approvals(map[string]any{}).Approvals)
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+
+	first := c.send(body)
+	requireUnapproved(t, first, handoff.ReasonApprovalRequired, takesApproval)
+	again := c.send(body)
+	require.Equal(t, first.bytes, again.bytes, "the same answer")
+	require.NotEqual(t, first.runID, again.runID)
+	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
+	f := c.refused("result.get", mustJSON(t, map[string]any{"idempotencyKey": first.result.IdempotencyKey}))
+	require.Equal(t, "UNKNOWN_RESULT", f.Code, "its key is free")
+
+	rows := c.approvals(map[string]any{"townId": "t"}).Approvals
+	require.Len(t, rows, 1, "it waits once")
+	require.Equal(t, "waiting", rows[0].Status)
+	require.Equal(t, first.result.HandoffID, rows[0].HandoffID)
+	require.Equal(t, first.result.Command, rows[0].Command)
+	require.NotEmpty(t, rows[0].Proposal.ActorID)
+	paths := map[string]any{}
+	for _, change := range rows[0].Expected {
+		paths[change.Path] = change.To
+	}
+	require.Equal(t, map[string]any{"/day": float64(at.DecisionEpoch + 1), "/projects/1/progress": 0.7}, paths)
+
+	d := c.decide(decision(first.result.HandoffID, "approve", "ada"))
+	require.Equal(t, []string{"t", "approve", "ada", "because"}, []string{d.TownID, d.Decision, d.ActorID, d.Reason})
+	require.Equal(t, []string{"RunStarted", "SignalAccepted", "RunCompleted"}, c.story(d.SignalID))
+	require.Equal(t, "approved", c.approvals(map[string]any{}).Approvals[0].Status)
+
+	done := c.send(body)
+	require.Equal(t, handoff.Executed, done.result.Status)
+	story := c.story(done.runID)
+	require.Equal(t, []string{"RunApproved", "RunStarted"}, story[:2])
+	var why struct{ SignalID, ActorID, Reason string }
+	require.NoError(t, json.Unmarshal(c.events(done.runID)[0].Payload, &why))
+	require.Equal(t, []string{d.SignalID, "ada", "because"}, []string{why.SignalID, why.ActorID, why.Reason})
+	require.Empty(t, c.approvals(map[string]any{}).Approvals)
+	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
+	require.Equal(t, "ALREADY_DECIDED", c.notDecided(decision(first.result.HandoffID, "approve", "ada")).Code)
+}
+
+// A denied handoff is refused with the reason, and other types are executed as ever.
+func TestADeniedHandoffIsRefused(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))
+	at := c.put(snapshot("t"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	id := c.send(body).result.HandoffID
+	c.decide(decision(id, "reject", "ada"))
+	require.Empty(t, c.waitingIn("t"))
+	got := c.send(body)
+	requireUnapproved(t, got, handoff.ReasonApprovalDenied, "Denied by ada: because")
+	require.Equal(t, got.bytes, c.send(body).bytes)
+
+	f := c.notDecided(decision(id, "approve", "ben"))
+	require.Equal(t, []any{409, "ALREADY_DECIDED"}, []any{f.Status, f.Code})
+	require.Contains(t, f.Message, "ada")
+	require.Equal(t, "because", c.decide(decision(id, "reject", "ada")).Reason, "who got no answer may ask again")
+
+	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))).result.Status)
+	f = c.notDecided(decision(id, "approve", "ben"))
+	require.Equal(t, []any{409, "APPROVAL_STALE"}, []any{f.Status, f.Code})
+	require.Equal(t, "UNKNOWN_APPROVAL", c.notDecided(decision("handoff_"+sixty4('0'), "approve", "ben")).Code)
+}
+
+func sixty4(of byte) string {
+	b := make([]byte, 64)
+	for i := range b {
+		b[i] = of
+	}
+	return string(b)
+}
+
+// With submit the stored handoff is executed at once, and its result comes with the decision.
+func TestAnApprovalSubmits(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))
+	at := c.put(snapshot("t"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	id := c.send(body).result.HandoffID
+	request := decision(id, "approve", "ada")
+	require.Empty(t, c.decide(request).RunID)
+	request["submit"] = true // it was not before: the same person may say so
+	d := c.decide(request)
+	require.Nil(t, d.NotSubmitted)
+	result, err := handoff.ParseResult(d.Result, schemas.Limits{})
+	require.NoError(t, err)
+	require.Equal(t, handoff.Executed, result.Status)
+	require.Equal(t, []string{"RunApproved", "RunStarted"}, c.story(d.RunID)[:2])
+	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
+}
+
+// What a change of the town makes stale is no longer waiting, and whoever decides is told.
+func TestWhatIsStaleWaitsNoLonger(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))
+	at := c.put(snapshot("t"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	id := c.send(body).result.HandoffID
+	c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")))
+	require.Empty(t, c.waitingIn("t"))
+	f := c.notDecided(decision(id, "approve", "ada"))
+	require.Equal(t, []any{409, "APPROVAL_STALE"}, []any{f.Status, f.Code})
+	require.Equal(t, handoff.Stale, c.send(body).result.Status)
+}
+
+// A town's own policy counts, and an operator may change it.
+func TestTheApprovalsOfATown(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))
+	put := func(name string, types ...string) townReply {
+		return call[townReply](c, "town.put", schemas.TownGetReply,
+			map[string]any{"snapshot": snapshot(name), "approval": append([]string{}, types...)})
+	}
+	free, strict := put("free"), put("strict", "TOWNSFOLK_TALK", "SALVAGE_PLAN")
+	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(free, handoff.AdvanceProject, "wall"))).result.Status)
+	talk := marshalled(t, propose(strict, handoff.TalkToTownsfolk, "casual"))
+	require.Equal(t, handoff.ReasonApprovalRequired, c.send(talk).result.ReasonCode)
+	town := call[struct{ Approval []string }](c, "town.get", schemas.TownGetReply, map[string]any{"townId": "strict"})
+	require.Equal(t, []string{"SALVAGE_PLAN", "TOWNSFOLK_TALK"}, town.Approval)
+
+	call[struct{}](c, "town.patch", schemas.TownGetReply, map[string]any{
+		"townId": "strict", "patch": map[string]any{}, "expectedSnapshotHash": strict.SnapshotHash, "approval": []string{}})
+	require.Empty(t, c.waitingIn("strict"), "it takes no approval any more")
+	require.Equal(t, handoff.Executed, c.send(talk).result.Status)
+}
+
+// Of two people who decide at once one wins, and the other is told, whatever servers they ask.
+func TestTwoPeopleDecideAtOnce(t *testing.T) {
+	t.Parallel()
+	first := start(t, askFor("PROJECT_ADVANCE"), open)
+	second := start(t, func(c *server.Config) { c.NATS = first.URL() })
+	for i := range 8 {
+		c := connect(t, first)
+		at := c.put(snapshot("town"+string(rune('a'+i))), "")
+		body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+		asked := c.send(body)
+		require.Equal(t, handoff.ReasonApprovalRequired, asked.result.ReasonCode)
+		id := asked.result.HandoffID
+		var wg sync.WaitGroup
+		codes := make([]string, 2)
+		for n, srv := range []*server.Server{first, second} {
+			what := []string{"approve", "reject"}[n]
+			wg.Go(func() {
+				own := connect(t, srv)
+				reply := own.patient("approval.decide", mustJSON(t, decision(id, what, what)))
+				codes[n] = "won"
+				if reply.Header.Get("Nats-Service-Error-Code") != "" {
+					codes[n] = own.failureOf(reply).Code
+				}
+			})
+		}
+		wg.Wait()
+		require.ElementsMatch(t, []string{"won", "ALREADY_DECIDED"}, codes)
+		got := c.send(body)
+		if codes[0] == "won" {
+			require.Equal(t, handoff.Executed, got.result.Status)
+		} else {
+			requireUnapproved(t, got, handoff.ReasonApprovalDenied, "Denied by reject: because")
+		}
+	}
+}
+
+// An approver decides and reads, and nothing else; who else has no right to is refused.
+func TestWhoMayApprove(t *testing.T) {
+	t.Parallel()
+	mine := servertest.Person(access.Approver, ofTowns("mine"), func(u *access.User) { u.Name = "bound" })
+	srv := start(t, askFor("PROJECT_ADVANCE"), servertest.WithUsers(append(everybody(), mine)...))
+	operator, approver := as(t, srv.URL(), servertest.Person(access.Operator)), as(t, srv.URL(), servertest.Person(access.Approver))
+	at := operator.put(snapshot("t"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	id := operator.send(body).result.HandoffID
+	require.Equal(t, []string{id}, approver.waitingIn("t"))
+	require.Equal(t, []any{403, "FORBIDDEN"}, func() []any {
+		f := as(t, srv.URL(), mine).notDecided(decision(id, "approve", "x"))
+		return []any{f.Status, f.Code}
+	}())
+	d := approver.decide(decision(id, "approve", "somebody else"))
+	require.Equal(t, "approver", d.ActorID, "NATS names who decides")
+	require.Equal(t, handoff.Executed, operator.send(body).result.Status)
+	require.False(t, approver.mayPublish("worldengine.v1.main.handoff"))
+
+	plugin := as(t, srv.URL(), servertest.Person(access.Plugin))
+	now := operator.town("t")
+	f := plugin.refused("town.patch", mustJSON(t, map[string]any{
+		"townId": "t", "patch": map[string]any{}, "expectedSnapshotHash": now.SnapshotHash, "approval": []string{}}))
+	require.Equal(t, []any{403, "FORBIDDEN"}, []any{f.Status, f.Code}, "a plugin does not take the gate away")
+}
+
+// What a plugin applies is asked for when it is approved, and its run is approved before it starts.
+func TestAPluginAppliesWhatIsApproved(t *testing.T) {
+	t.Parallel()
+	srv := start(t, byPlugin, askFor("PROJECT_ADVANCE"))
+	c, g := connect(t, srv), host(t, srv, agree)
+	at := c.put(snapshot("t"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	id := c.send(body).result.HandoffID
+	require.Empty(t, g.commands())
+	c.decide(decision(id, "approve", "ada"))
+	got := c.send(body)
+	require.Equal(t, handoff.Executed, got.result.Status)
+	require.NotEmpty(t, g.commands())
+	require.Equal(t, append([]string{"RunApproved"}, append(checked, "StepCompleted apply", "RunCompleted")...),
+		c.story(got.runID))
+}
+
+// A pause does not keep a person from deciding, and what was approved in it is executed after it.
+func TestAnApprovalInAPause(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE"), func(c *server.Config) { c.Engine.PauseWait = time.Minute }))
+	at := c.put(snapshot("t"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	id := c.send(body).result.HandoffID
+	control := map[string]any{"townId": "t", "actorId": "ada"}
+	call[struct{}](c, "control.pause", schemas.ControlReply, control)
+	c.decide(decision(id, "approve", "ada"))
+	answers := make(chan outcome, 1)
+	go func() { answers <- c.send(body) }()
+	require.Eventually(t, func() bool {
+		page := call[struct{ Runs []struct{ Status string } }](c, "run.list", schemas.RunListReply,
+			map[string]any{"townId": "t", "status": "PAUSED"})
+		return len(page.Runs) == 1
+	}, 30*time.Second, 10*time.Millisecond)
+	call[struct{}](c, "control.resume", schemas.ControlReply, control)
+	got := <-answers
+	require.Equal(t, handoff.Executed, got.result.Status)
+	resumed := c.events(got.runID)[2]
+	require.Equal(t, "RunResumed", string(resumed.EventType))
+	require.Contains(t, string(resumed.Payload), `"actorId":"ada"`)
+}
+
+// A dry run says that a proposal would need approval, and asks nobody.
+func TestADryRunAsksNobody(t *testing.T) {
+	t.Parallel()
+	srv := start(t, askFor("PROJECT_ADVANCE"))
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	h, err := handoff.New(propose(at, handoff.AdvanceProject, "wall"))
+	require.NoError(t, err)
+	got, err := srv.Engine().DryRun(t.Context(), h)
+	require.NoError(t, err)
+	require.Equal(t, handoff.ReasonApprovalRequired, got.Result.ReasonCode)
+	require.Empty(t, c.waitingIn("t"))
+	require.Equal(t, at.Revision, c.town("t").Revision)
+}
+
+// A proposal waits for so long, then it is asked about anew; an approval holds for as long.
+func TestApprovalsExpire(t *testing.T) {
+	t.Parallel()
+	var later atomic.Int64
+	srv := start(t, askFor("PROJECT_ADVANCE"), func(c *server.Config) {
+		c.Engine.ApprovalTimeout = time.Hour
+		c.Engine.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
+	})
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	id := c.send(body).result.HandoffID
+	later.Add(int64(time.Hour))
+	require.Empty(t, c.waitingIn("t"))
+	f := c.notDecided(decision(id, "approve", "ada"))
+	require.Equal(t, "APPROVAL_STALE", f.Code)
+	require.Equal(t, handoff.ReasonApprovalRequired, c.send(body).result.ReasonCode)
+	require.Equal(t, []string{id}, c.waitingIn("t"), "it waits again")
+	c.decide(decision(id, "approve", "ada"))
+	later.Add(int64(time.Hour))
+	require.Equal(t, handoff.ReasonApprovalRequired, c.send(body).result.ReasonCode)
+}
+
+// A town holds so many that wait, and lists them page by page.
+func TestApprovalsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE,TOWNSFOLK_TALK")))
+	at := c.put(snapshot("t"), "")
+	var ids []string
+	for i := range approval.MaxOpen {
+		p := propose(at, handoff.TalkToTownsfolk, "casual")
+		p.Priority = float64(i) / 1000
+		got := c.send(marshalled(t, p))
+		require.Equal(t, handoff.ReasonApprovalRequired, got.result.ReasonCode, i)
+		ids = append(ids, got.result.HandoffID)
+	}
+	full := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	require.Equal(t, handoff.ReasonApprovalsFull, full.result.ReasonCode)
+	var seen []string
+	for after := ""; ; {
+		request := map[string]any{"limit": 30}
+		if after != "" {
+			request["after"] = after
+		}
+		page := c.approvals(request)
+		for _, row := range page.Approvals {
+			seen = append(seen, row.HandoffID)
+		}
+		if after = page.Next; after == "" {
+			break
+		}
+	}
+	require.ElementsMatch(t, ids, seen)
+	c.decide(decision(ids[0], "reject", "ada"))
+	require.Equal(t, handoff.ReasonApprovalRequired,
+		c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))).result.ReasonCode)
+}

@@ -1,0 +1,106 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/check"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/wire"
+)
+
+// simApproval is the type of proposals that takes a person's approval.
+const simApproval = handoff.AdvanceProject
+
+// decide has one or two people decide about a proposal that waits, each at some engine, and reports
+// whether one does.
+func (o *simOperator) decide() bool {
+	s := o.sim
+	var waiting []Signal
+	for i := range simTowns {
+		townID := fmt.Sprint("town ", i)
+		for _, a := range readSimRecord(s.log.last(wire.LogSubject("main", wire.TownToken(townID)))).Approvals {
+			waiting = append(waiting, Signal{TownID: townID, HandoffID: a.HandoffID})
+		}
+	}
+	if len(waiting) == 0 {
+		return false
+	}
+	signal := waiting[s.rng.IntN(len(waiting))]
+	people := 1 + s.rng.IntN(2)
+	for person := range people {
+		given := signal
+		given.ActorID = fmt.Sprint("person ", person)
+		if given.Kind = lifecycle.SignalApprove; s.rng.IntN(3) == 0 {
+			given.Kind = lifecycle.SignalDeny
+		}
+		engine, submit := s.engines[s.rng.IntN(len(s.engines))], s.rng.IntN(2) == 0
+		s.trace("%s tells engine %d: %s %s", given.ActorID, engine.number, given.Kind, given.HandoffID)
+		s.mu.Lock()
+		o.deciding++
+		s.mu.Unlock()
+		go o.tellDecision(engine, given, submit)
+	}
+	return true
+}
+
+func (o *simOperator) tellDecision(engine *simEngine, given Signal, submit bool) {
+	ctx := context.WithValue(engine.applyContext, simAsker{}, "for "+given.ActorID)
+	entry, err := engine.Decide(ctx, given)
+	o.sim.mu.Lock()
+	o.deciding--
+	var refused *SignalError
+	if errors.As(err, &refused) {
+		o.sim.trace("%s is refused: %s", given.ActorID, refused.Code)
+	}
+	o.sim.mu.Unlock()
+	if err == nil && submit && entry.Decision.Approved {
+		_, _ = engine.Deliver(ctx, &entry) // the log says what came of it
+	}
+}
+
+// verdict returns what the list of a town says about a handoff at the time of a record.
+func (h *simHistory) verdict(asked *handoff.Handoff, before commitlog.Entry, m *simMessage) approval.Verdict {
+	if asked.Proposal.Type != simApproval {
+		return approval.Verdict{}
+	}
+	encoded, err := asked.MarshalWire()
+	if err != nil {
+		panic(err)
+	}
+	return before.Approvals.Judge(asked, encoded, m.stored)
+}
+
+// unapproved checks the record of a handoff that passed all checks and was refused: what waits for its
+// approval from then on has a record of its own kind.
+func (h *simHistory) unapproved(
+	rec *commitlog.Record, asked *handoff.Handoff, before commitlog.Entry, m *simMessage, checked check.Result,
+) {
+	v := h.verdict(asked, before, m)
+	h.must(v.Reason != "", "%s was refused, and had to be accepted: %s", asked.Command, rec.Result)
+	h.must(v.Ask == (rec.Kind == commitlog.KindAsked), "%s waits from now on: %v, and it is %s", asked.Command, v.Ask, rec.Kind)
+	h.same(rec, asked, checked.Unapproved(v.Reason, v.Detail))
+}
+
+// decided checks that a decision is about one proposal that waited.
+func (h *simHistory) decided(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
+	count := 0
+	for i := range rec.Approvals {
+		d := rec.Approvals[i].Decision
+		if d == nil || d.SignalID != rec.Run.RunID {
+			continue
+		}
+		count++
+		for j := range before.Approvals {
+			if a := &before.Approvals[j]; a.HandoffID == rec.Approvals[i].HandoffID {
+				status := a.Status(before.State.Hash, m.stored)
+				h.must(status == approval.Waiting, "%s was decided, and it was %s", a.HandoffID, status)
+			}
+		}
+	}
+	h.must(count == 1, "a signal decided about %d proposals", count)
+}
