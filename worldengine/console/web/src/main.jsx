@@ -41,10 +41,11 @@ function Page({ path }) {
   if (area === "runs") return <Later page="Run" key={id} runId={id} />;
   if (area === "send") return <Later page="Send" />;
   if (area === "alerts") return <Later page="Alerts" />;
+  if (area === "approvals") return <Later page="Approvals" />;
   return <><Heading title="No such page" /><Empty><a href="#/">Overview</a></Empty></>;
 }
 
-const areas = [["", "Overview"], ["towns", "Towns"], ["runs", "Runs"], ["send", "Send", "handoff"], ["alerts", "Alerts", "alert.list"]];
+const areas = [["", "Overview"], ["towns", "Towns"], ["runs", "Runs"], ["send", "Send", "handoff"], ["approvals", "Approvals", "approval.list"], ["alerts", "Alerts", "alert.list"]];
 
 function App() {
   const { phase, config, me, link, why } = useStore(session);
