@@ -64,9 +64,7 @@ var tamperedPending = []tamper{
 	}},
 	{"an attempt again", change("pending", 1, `"attempt":2`, `"attempt":1`), []string{
 		"an attempt does not record the outcome of the one before it",
-		"the record has not an id for each of its next events",
-		"the record has no run",
-		"a handoff was judged while another was being applied to its town",
+		"another attempt changed what is pending",
 		"the attempt is not the next one",
 	}},
 	{"a deadline before the attempt", change("pending", 6, `"deadline":"2`, `"deadline":"1`), []string{
