@@ -153,11 +153,11 @@ func (e *Engine) replied(
 	return action
 }
 
-// waitUnpaused waits while the town of a, or the world, is paused, or an operator wishes to cancel the run of a,
-// and returns how long: in a pause the engine
-// sends a plugin or a console nothing that it does not have in hand, and the deadline of what waits stands
-// still. While the log cannot be read the engine does not know whether there is a pause, and waits. gone says
-// that a is superseded. The engine tells clients that wait for a of a pause after Config.PauseWait.
+// waitUnpaused waits while the town of a, or the world, is paused, or an operator wishes to cancel
+// the run of a, and returns how long: meanwhile the engine sends a plugin or a console nothing that
+// it does not have in hand, and the deadline of what waits stands still. While the log cannot be
+// read the engine does not know whether there is a pause, and waits. gone says that a is
+// superseded. The engine tells clients that wait for a of a pause after Config.PauseWait.
 func (e *Engine) waitUnpaused(
 	ctx context.Context, a *application,
 ) (waited time.Duration, gone bool) {

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"maps"
-	"slices"
-
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
@@ -22,7 +19,7 @@ type change struct {
 
 // changesBetween returns what differs between two states of a town, in the order of the paths.
 func changesBetween(before, after *town.Snapshot) []change {
-	return changed([]change{}, "", treeOf(before), treeOf(after))
+	return changed(treeOf(before), treeOf(after))
 }
 
 // treeOf returns a snapshot as a tree of objects: its lists are objects by id.
@@ -51,32 +48,11 @@ func byID(list []any) map[string]any {
 	return object
 }
 
-// changed appends where two trees differ, in the order of their paths.
-func changed(found []change, path string, before, after any) []change {
-	was, both := before.(map[string]any)
-	is, ok := after.(map[string]any)
-	if !both || !ok {
-		if b, a := valueOf(before), valueOf(after); string(b) != string(a) {
-			found = append(found, change{path, b, a})
-		}
-		return found
-	}
-	names := maps.Clone(was)
-	maps.Copy(names, is)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		below := path + schemas.Pointer(name)
-		b, had := was[name]
-		a, has := is[name]
-		switch {
-		case !had:
-			found = append(found, change{Path: below, After: valueOf(a)})
-		case !has:
-			found = append(found, change{Path: below, Before: valueOf(b)})
-		default:
-			found = changed(found, below, b, a)
-		}
+// changed returns where two trees differ, in the order of their paths.
+func changed(before, after any) []change {
+	found := []change{}
+	for _, d := range handoff.Differences(before, after, false) {
+		found = append(found, change(d))
 	}
 	return found
 }
-
-func valueOf(tree any) jsontext.Value { return handoff.AppendCanonical(nil, tree) }

@@ -114,7 +114,7 @@ func differences(want, got jsontext.Value) []string {
 		return []string{"the result cannot be compared: " + sentence(err)}
 	}
 	var found []string
-	for _, c := range changed(nil, "", wantTree, gotTree) {
+	for _, c := range changed(wantTree, gotTree) {
 		found = append(found, fmt.Sprintf("%s: expected %s, got %s", orWhole(c.Path),
 			orNone(c.Before), orNone(c.After)))
 	}

@@ -181,16 +181,11 @@ func (l List) On(hash string) List {
 	var after List
 	for _, a := range l {
 		if stale(a) {
-			a.Handoff = nil
-			if a.Decision != nil { // an approval that was not used
-				a.Decision = nil
-			}
+			a.Handoff, a.Decision = nil, nil // an approval that was not used counts for nothing
 		}
-		if a.Handoff == nil {
-			if closed > maxClosed {
-				closed--
-				continue
-			}
+		if a.Handoff == nil && closed > maxClosed {
+			closed--
+			continue
 		}
 		after = append(after, a)
 	}

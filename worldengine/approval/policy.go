@@ -38,8 +38,7 @@ func Of(names ...string) (Policy, error) {
 		}
 		p.Types = append(p.Types, t)
 	}
-	slices.Sort(p.Types)
-	p.Types = slices.Compact(p.Types)
+	p.order()
 	return p, nil
 }
 
@@ -53,9 +52,14 @@ func FromTree(tree any) *Policy {
 	for _, name := range list {
 		p.Types = append(p.Types, handoff.ProposalType(name.(string)))
 	}
+	p.order()
+	return p
+}
+
+// order brings the types into the order of their names, each once.
+func (p *Policy) order() {
 	slices.Sort(p.Types)
 	p.Types = slices.Compact(p.Types)
-	return p
 }
 
 // String returns the text that Parse reads.

@@ -1,13 +1,10 @@
 package approvals
 
 import (
-	"maps"
-	"slices"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Change is a value of a snapshot that is another one after a command.
@@ -30,45 +27,9 @@ func Changes(before, after []byte) ([]Change, error) {
 	if err != nil {
 		return nil, err
 	}
-	return compare(nil, nil, from, to), nil
-}
-
-func compare(found []Change, path []any, from, to any) []Change {
-	switch was := from.(type) {
-	case map[string]any:
-		if is, ok := to.(map[string]any); ok {
-			return compareObjects(found, path, was, is)
-		}
-	case []any:
-		if is, ok := to.([]any); ok && len(is) == len(was) {
-			for i := range was {
-				found = compare(found, append(slices.Clip(path), i), was[i], is[i])
-			}
-			return found
-		}
+	var found []Change
+	for _, d := range handoff.Differences(from, to, true) {
+		found = append(found, Change{Path: d.Path, From: d.Before, To: d.After})
 	}
-	was, is := handoff.AppendCanonical(nil, from), handoff.AppendCanonical(nil, to)
-	if string(was) == string(is) {
-		return found
-	}
-	return append(found, Change{Path: schemas.Pointer(path...), From: was, To: is})
-}
-
-func compareObjects(found []Change, path []any, from, to map[string]any) []Change {
-	names := maps.Clone(from)
-	maps.Copy(names, to)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		at := append(slices.Clip(path), name)
-		was, had := from[name]
-		is, has := to[name]
-		switch {
-		case had && has:
-			found = compare(found, at, was, is)
-		case had:
-			found = append(found, Change{Path: schemas.Pointer(at...), From: handoff.AppendCanonical(nil, was)})
-		default:
-			found = append(found, Change{Path: schemas.Pointer(at...), To: handoff.AppendCanonical(nil, is)})
-		}
-	}
-	return found
+	return found, nil
 }
