@@ -165,7 +165,9 @@ func TestTownHistory(t *testing.T) {
 	require.Len(t, rest.Revisions, 1)
 	assert.Zero(t, rest.Next)
 
-	first := fmt.Sprint(rest.Revisions[0].Revision)
+	assert.Regexp(t, `^TOWN +REVISION .*\n`+threatened+` +\d+ +\S+Z +control +ada `,
+		c.ok("town", "history"))
+	first := fmt.Sprint(rest.Revisions[0].Revision.Revision)
 	assert.Regexp(t, `(?m)^epoch +15 `, c.ok("town", "get", threatened, "--revision", first))
 	got := c.run("town", "get", threatened, "--revision", "999999")
 	assert.Equal(t, exitRefused, got.status)

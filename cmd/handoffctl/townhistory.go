@@ -10,9 +10,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// townHistoryCommand lists the revisions of a town.
+// townHistoryCommand lists the revisions of a town, or of all.
 type townHistoryCommand struct {
-	Town   string `arg:"" help:"The town's id."`
+	Town   string `arg:"" optional:"" help:"The town's id; without it the newest changes of all towns are shown."`
 	Before uint64 `help:"Only the revisions before this one." placeholder:"N"`
 	Last   int    `help:"How many revisions to show at most, ${default} by default." default:"20" placeholder:"N"`
 }
@@ -21,7 +21,8 @@ type townHistoryCommand struct {
 func (townHistoryCommand) Help() string {
 	return `Lists the revisions of a town, the newest first: what changed it (a handoff, town put, a pause), by
 whose run, and the state that each left. town get --revision shows such a state. The server keeps a
-bounded number of revisions of each town (handoffd --history-per-town).
+bounded number of revisions of each town (handoffd --history-per-town). Without a town it lists the
+newest changes of all towns, of those among the last 500 messages of the log.
 
 Example:
 
@@ -30,9 +31,15 @@ Example:
 
 // historyPage is a reply of town.history.
 type historyPage struct {
-	TownID    string             `json:"townId"`
-	Revisions []history.Revision `json:"revisions"`
-	Next      uint64             `json:"next,omitzero"`
+	TownID    string    `json:"townId,omitzero"`
+	Revisions []revised `json:"revisions"`
+	Next      uint64    `json:"next,omitzero"`
+}
+
+// revised is a revision; of the changes of all towns, with its town.
+type revised struct {
+	TownID           string `json:"townId,omitzero"`
+	history.Revision `json:",inline"`
 }
 
 // maxHistoryPage is how many revisions one request may ask for.
@@ -56,10 +63,18 @@ func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
 		return a.printJSON(all)
 	}
 	err = a.printTable(func(w io.Writer) {
-		fmt.Fprintln(w, "REVISION\tTIME\tCAUSE\tACTOR\tSTATUS\tEPOCH\tHASH\tRUN\tCOMMAND")
+		town := ""
+		if c.Town == "" {
+			town = "TOWN\t"
+		}
+		fmt.Fprintln(w, town+"REVISION\tTIME\tCAUSE\tACTOR\tSTATUS\tEPOCH\tHASH\tRUN\tCOMMAND")
 		for i := range all.Revisions {
 			r := &all.Revisions[i]
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", r.Revision, r.At, show(string(r.Cause)),
+			if c.Town == "" {
+				fmt.Fprint(w, show(r.TownID)+"\t")
+			}
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", r.Revision.Revision, r.At,
+				show(string(r.Cause)),
 				orDash(r.ActorID), orDash(string(r.Status)), r.Epoch, orDash(r.Hash),
 				orDash(r.RunID), orDash(r.Command))
 		}
@@ -74,11 +89,11 @@ func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
 func townHistory(
 	ctx context.Context, server *client.Client, townID string, before uint64, limit int,
 ) (historyPage, error) {
-	all := historyPage{TownID: townID, Revisions: []history.Revision{}, Next: before}
+	all := historyPage{TownID: townID, Revisions: []revised{}, Next: before}
 	for more := true; more && len(all.Revisions) < limit; more = all.Next > 0 {
 		var page historyPage
 		_, err := ask(ctx, server, wire.TownHistory, struct {
-			TownID string `json:"townId"`
+			TownID string `json:"townId,omitzero"`
 			Before uint64 `json:"before,omitzero"`
 			Limit  int    `json:"limit"`
 		}{townID, all.Next, min(limit-len(all.Revisions), maxHistoryPage)}, &page)

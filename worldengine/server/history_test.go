@@ -196,3 +196,53 @@ func TestTheHistorySaysWhoPut(t *testing.T) {
 	}
 	require.Equal(t, []string{plugin.Name, plugin.Name, "operator"}, actors)
 }
+
+// Without a town the history is that of all towns which the user may read, and goes on behind what
+// is known.
+func TestHistoryOfAllTowns(t *testing.T) {
+	t.Parallel()
+	bound := servertest.Person(access.Observer, func(u *access.User) { u.Read = []string{"b"} })
+	srv := start(t, servertest.WithUsers(servertest.Person(access.Operator), bound))
+	c := as(t, srv.URL(), servertest.Person(access.Operator))
+	type change struct {
+		TownID   string
+		Revision uint64
+		Cause    string
+		ActorID  string
+	}
+	list := func(c *client, request map[string]any) []change {
+		type page struct{ Revisions []change }
+		return call[page](c, "town.history", schemas.TownHistoryReply, request).Revisions
+	}
+	require.Empty(t, list(c, map[string]any{}))
+	a, b := c.put(snapshot("a"), ""), c.put(snapshot("b"), "")
+	c.send(marshalled(t, propose(a, handoff.AdvanceProject, "wall")))
+	c.send(marshalled(t, propose(a, handoff.TalkToTownsfolk, "casual"))) // stale
+	c.signal("control.pause", map[string]any{})                          // of no town
+	changed := c.town("a")
+
+	want := []change{
+		{"a", changed.Revision, "handoff", "mayor-1"}, {"b", b.Revision, "put", "operator"},
+		{"a", a.Revision, "put", "operator"},
+	}
+	require.Equal(t, want, list(c, map[string]any{}))
+	require.Equal(t, want[:1], list(c, map[string]any{"after": b.Revision}))
+	require.Equal(t, want[1:2], list(c, map[string]any{"before": changed.Revision, "limit": 1}))
+	require.Empty(t, list(c, map[string]any{"after": 1 << 50}))
+	require.Len(t, list(c, map[string]any{"townId": "a", "after": a.Revision}), 1)
+	require.Equal(t, want[1:2], list(as(t, srv.URL(), bound), map[string]any{}))
+}
+
+// Of a log that is longer the newest history is the end.
+func TestHistoryOfAllTownsIsBounded(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	c.put(snapshot("first"), "")
+	at := c.put(snapshot("t"), "")
+	for range history.NewestWindow {
+		c.send(marshalled(t, propose(at, handoff.AdvanceProject, "nowhere")))
+	}
+	for _, r := range c.history(map[string]any{"limit": 100}) {
+		require.Greater(t, r.Revision, at.Revision)
+	}
+}

@@ -106,45 +106,6 @@ func (s *Service) townGet(ctx context.Context, rights access.Rights, data []byte
 	return townReplyOf(t)
 }
 
-func (s *Service) townHistory(
-	ctx context.Context, rights access.Rights, data []byte,
-) ([]byte, error) {
-	r, err := parseRequest[struct {
-		TownID string `json:"townId"`
-		Before uint64 `json:"before"`
-		Limit  int    `json:"limit"`
-	}](schemas.TownHistoryRequest, data, maxRequest)
-	if err != nil {
-		return nil, err
-	}
-	if r.Limit == 0 {
-		r.Limit = defaultRevisions
-	}
-	if err := rights.Read(r.TownID); err != nil {
-		return nil, err
-	}
-	page := struct {
-		TownID    string             `json:"townId"`
-		Revisions []history.Revision `json:"revisions"`
-		Next      uint64             `json:"next,omitzero"`
-	}{TownID: r.TownID, Revisions: []history.Revision{}}
-	room := runs.PageBytes
-	err = s.engine.History().Visit(ctx, r.TownID, r.Before, func(revision history.Revision) bool {
-		row, err := json.Marshal(revision)
-		room -= len(row) + 1
-		if n := len(page.Revisions); n > 0 && (n == r.Limit || room < 0 || err != nil) {
-			page.Next = page.Revisions[n-1].Revision
-			return false
-		}
-		page.Revisions = append(page.Revisions, revision)
-		return true
-	})
-	if err != nil {
-		return nil, err
-	}
-	return reply(page)
-}
-
 func (s *Service) townList(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
 	r, err := parseRequest[struct {
 		After string `json:"after"`

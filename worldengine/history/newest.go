@@ -1,0 +1,70 @@
+package history
+
+import (
+	"context"
+	"strings"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// NewestWindow is how many messages of the log, the last ones, Newest looks at.
+const NewestWindow = 500
+
+// Window bounds what Newest visits: the revisions before one and after another; 0 for no bound.
+type Window struct{ Before, After uint64 }
+
+// Newest visits the changes of all towns in a window that stand among the last NewestWindow
+// messages of the log, the newest first, until visit returns false. What cannot be read is left
+// out.
+func (r *Reader) Newest(
+	ctx context.Context, w Window, visit func(townID string, change Revision) bool,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	end, err := r.Log.End(ctx)
+	if err != nil {
+		return err
+	}
+	first := max(w.After, end-min(end, NewestWindow))
+	if w.Before > 0 {
+		end = min(end, w.Before-1)
+	}
+	for seq := end; seq > first; seq-- {
+		msg, err := r.Log.Store.At(ctx, seq)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil || msg == nil || !ofTown(r.Log.World, msg.Subject) {
+			continue
+		}
+		rec, err := commitlog.ReadRecord(msg.Data)
+		if err != nil {
+			continue
+		}
+		if !visit(rec.TownID, r.changeOf(ctx, msg)) {
+			return nil
+		}
+	}
+	return nil
+}
+
+// changeOf is revisionOf of a message whose prior is read only where it says more.
+func (r *Reader) changeOf(ctx context.Context, msg *jetstream.RawStreamMsg) Revision {
+	change := revisionOf(msg, nil)
+	if change.ActorID != "" || change.Cause == commitlog.KindPut {
+		return change
+	}
+	if prior, err := r.Log.Previous(ctx, msg); err == nil {
+		change = revisionOf(msg, prior)
+	}
+	return change
+}
+
+// ofTown reports whether a subject of the log is the one of a town.
+func ofTown(world, subject string) bool {
+	return subject != wire.ControlSubject(world) && commitlog.IsHistory(world, subject) &&
+		strings.HasPrefix(subject, wire.LogSubject(world, ""))
+}

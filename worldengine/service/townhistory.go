@@ -1,0 +1,75 @@
+package service
+
+import (
+	"cmp"
+	"context"
+
+	"github.com/go-json-experiment/json"
+
+	"worldengine/schemas"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/history"
+	"worldengine/worldengine/runs"
+)
+
+// historyPage is a town-history-reply.v1.
+type historyPage struct {
+	TownID    string      `json:"townId,omitzero"`
+	Revisions []changeRow `json:"revisions"`
+	Next      uint64      `json:"next,omitzero"`
+
+	limit, room int
+}
+
+// changeRow is a revision; of the changes of all towns, with its town.
+type changeRow struct {
+	TownID           string `json:"townId,omitzero"`
+	history.Revision `json:",inline"`
+}
+
+// take adds a revision. It returns false where the page is full, and sets where the next one
+// begins.
+func (p *historyPage) take(row changeRow) bool {
+	encoded, err := json.Marshal(row)
+	p.room -= len(encoded) + 1
+	if n := len(p.Revisions); n > 0 && (n == p.limit || p.room < 0 || err != nil) {
+		p.Next = p.Revisions[n-1].Revision.Revision
+		return false
+	}
+	p.Revisions = append(p.Revisions, row)
+	return true
+}
+
+func (s *Service) townHistory(
+	ctx context.Context, rights access.Rights, data []byte,
+) ([]byte, error) {
+	r, err := parseRequest[struct {
+		TownID string `json:"townId"`
+		Before uint64 `json:"before"`
+		After  uint64 `json:"after"`
+		Limit  int    `json:"limit"`
+	}](schemas.TownHistoryRequest, orEmpty(data), maxRequest)
+	if err != nil {
+		return nil, err
+	}
+	page := historyPage{
+		TownID: r.TownID, Revisions: []changeRow{}, limit: cmp.Or(r.Limit, defaultRevisions),
+		room: runs.PageBytes,
+	}
+	if r.TownID == "" {
+		window := history.Window{Before: r.Before, After: r.After}
+		visit := func(townID string, change history.Revision) bool {
+			return rights.Read(townID) != nil || page.take(changeRow{townID, change})
+		}
+		err = s.engine.History().Newest(ctx, window, visit)
+	} else if err = rights.Read(r.TownID); err == nil {
+		visit := func(revision history.Revision) bool {
+			return revision.Revision > r.After && page.take(changeRow{Revision: revision})
+		}
+		err = s.engine.History().Visit(ctx, r.TownID, r.Before, visit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return reply(page)
+}
