@@ -156,7 +156,11 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 	_, err = next.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume, TownID: "t"})
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return !pending() }, 30*time.Second, 10*time.Millisecond)
-	answer, err := next.Execute(t.Context(), h)
+	var answer Answer
+	require.Eventually(t, func() bool { // the outcome is in the log before the town is free
+		answer, err = next.Execute(t.Context(), h)
+		return !errors.Is(err, ErrInProgress)
+	}, 30*time.Second, 10*time.Millisecond)
 	require.NoError(t, err)
 	require.Equal(t, handoff.Duplicate, answer.Result.Status)
 	concluded, err := handoff.ParseResult(answer.First.Result, schemas.Limits{})
