@@ -37,12 +37,13 @@ type Place struct{ Town, Key string }
 // Receipt says that a town accepted a key. Its JSON is the body of its message.
 type Receipt struct {
 	Place     `json:"-"`
-	LogSeq    uint64         `json:"-"` // where in the log it was committed
-	TownID    string         `json:"townId"`
-	RunID     string         `json:"runId"`
-	HandoffID string         `json:"handoffId"`
-	ResultID  string         `json:"resultId"`
-	Result    jsontext.Value `json:"result"` // the execution-result.v1, revision 0, as it was decided
+	LogSeq    uint64 `json:"-"` // where in the log it was committed
+	TownID    string `json:"townId"`
+	RunID     string `json:"runId"`
+	HandoffID string `json:"handoffId"`
+	ResultID  string `json:"resultId"`
+	// the execution-result.v1, revision 0, as it was decided
+	Result jsontext.Value `json:"result"`
 	// Addition is what revision 1 of the result says beyond it; nil in receipts of earlier engines.
 	Addition *handoff.Addition `json:"addition,omitzero"`
 }

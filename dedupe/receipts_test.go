@@ -32,7 +32,8 @@ func key(digit string) string { return "proposal_" + strings.Repeat(digit, 64) }
 
 func receipt(digit string, logSeq uint64) *Receipt {
 	return &Receipt{
-		Place: at(digit), TownID: "t", LogSeq: logSeq, RunID: "run-" + digit, HandoffID: "handoff-" +
+		Place: at(digit), TownID: "t", LogSeq: logSeq, RunID: "run-" + digit,
+		HandoffID: "handoff-" +
 			digit,
 		ResultID: "result-" + digit, Result: []byte(`{"resultId":"result-` + digit + `"}`),
 	}

@@ -10,14 +10,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// contracts are the contracts in the order of conformance.md, each with its sections that oblige. The
-// lists were written from the contracts, not from the tables.
+// contracts are the contracts in the order of conformance.md, each with its sections that oblige.
+// The lists were written from the contracts, not from the tables.
 var contracts = []struct{ title, sections string }{
-	{"Run Events Contract v2.0.1", "1.1 1.2 1.3 2.1 2.2 2.3 2.4 2.5 2.5.1 2.5.2 2.6 3.1 3.2 3.3 4 5.1 5.2 5.3 5.4"},
+	{"Run Events Contract v2.0.1", "1.1 1.2 1.3 2.1 2.2 2.3 2.4 2.5 2.5.1 2.5.2 2.6 3.1 3.2 3.3 " +
+		"4 5.1 5.2 5.3 5.4"},
 	{"Execution Semantics Contract v2.0.0", "1 2.2 2.3 3.1 3.2 3.3 4 5 6"},
 	{"Glossary Contract v2.0.0", "1 2 3 4 5"},
-	{"Execution Semantics Contract v1", "1.0.1 1.1 1.2 1.3 1.3.1 1.4 1.5 1.5.1 2 3 4 5 6 Schema A.1 A.2"},
-	{"Execution Handoff Contract", "Field Preconditions Stale Retry Acceptance Status Evaluation Result Recommended"},
+	{"Execution Semantics Contract v1", "1.0.1 1.1 1.2 1.3 1.3.1 1.4 1.5 1.5.1 2 3 4 5 6 Schema " +
+		"A.1 A.2"},
+	{"Execution Handoff Contract", "Field Preconditions Stale Retry Acceptance Status Evaluation " +
+		"Result Recommended"},
 }
 
 // quoted finds names in backquotes; onlyQuoted matches a cell that has nothing but such names.
@@ -27,8 +30,8 @@ var (
 	unproven   = regexp.MustCompile(`^(not applicable|open|deviates): \S`)
 )
 
-// checkRow returns what is wrong with a row of a table: four cells, the third places in the code, or a
-// dash, and the fourth tests, or why the row has no proof.
+// checkRow returns what is wrong with a row of a table: four cells, the third places in the code,
+// or a dash, and the fourth tests, or why the row has no proof.
 func (m *module) checkRow(row string) error {
 	cells := strings.Split(strings.Trim(strings.ReplaceAll(row, `\|`, ""), "|"), "|")
 	if len(cells) != 4 {
@@ -40,7 +43,8 @@ func (m *module) checkRow(row string) error {
 		wrong = append(wrong, fmt.Errorf("a place is identifiers in backquotes, not %q", where))
 	}
 	if !onlyQuoted.MatchString(proof) && !unproven.MatchString(proof) {
-		wrong = append(wrong, fmt.Errorf("a proof is tests in backquotes, or the reason why there is none, not %q", proof))
+		wrong = append(wrong, fmt.Errorf("a proof is tests in backquotes, or the reason why "+
+			"there is none, not %q", proof))
 	}
 	for _, name := range quoted.FindAllStringSubmatch(where, -1) {
 		wrong = append(wrong, m.checkCode(name[1]))
@@ -51,8 +55,8 @@ func (m *module) checkRow(row string) error {
 	return errors.Join(wrong...)
 }
 
-// conformance.md has a table for each contract, with a row at least for each section that obliges, and
-// names only what there is.
+// conformance.md has a table for each contract, with a row at least for each section that obliges,
+// and names only what there is.
 func TestConformance(t *testing.T) {
 	t.Parallel()
 	code, tables := openModule(".."), strings.Split(read(t, "conformance.md"), "\n## ")[1:]
@@ -68,7 +72,8 @@ func TestConformance(t *testing.T) {
 			}
 			section, _, _ := strings.Cut(row[len("| "):], " ")
 			at := strings.Index(order, " "+section+" ")
-			require.GreaterOrEqual(t, at, last, "%s: section %s is unknown, or not in its place", title, section)
+			require.GreaterOrEqual(t, at, last, "%s: section %s is unknown, or not in its place",
+				title, section)
 			require.False(t, seen[row], "twice: %s", row)
 			seen[row], seen[section], last = true, true, at
 			if err := code.checkRow(row); err != nil {

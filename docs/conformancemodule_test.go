@@ -160,7 +160,8 @@ func (m *module) checkTest(name string) error {
 // checkCode says why name is not that of something in the code, or of a JSON file of the module.
 func (m *module) checkCode(name string) error {
 	if strings.HasSuffix(name, ".json") {
-		if _, err := os.Stat(filepath.Join(m.root, filepath.FromSlash(name))); err != nil || !fs.ValidPath(name) {
+		if _, err := os.Stat(filepath.Join(m.root, filepath.FromSlash(name))); err != nil ||
+			!fs.ValidPath(name) {
 			return fmt.Errorf("there is no file %q", name)
 		}
 		return nil

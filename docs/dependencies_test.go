@@ -14,12 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dependencies.md lists the direct dependencies and all modules that are in the programs, each with a
-// reason and a licence, and no others; and it says which are in the programs.
+// dependencies.md lists the direct dependencies and all modules that are in the programs, each with
+// a reason and a licence, and no others; and it says which are in the programs.
 func TestDependenciesAreListed(t *testing.T) {
 	t.Parallel()
 	listed, said := map[string]bool{}, map[string]bool{}
-	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]*) \\| ([^|]*) \\|(?: (yes|no, tests only) \\|)?$")
+	row := regexp.MustCompile("(?m)^\\| `([^`]+)` \\| ([^|]*) \\| ([^|]*) \\|(?: (yes|no, tests " +
+		"only) \\|)?$")
 	for _, cells := range row.FindAllStringSubmatch(read(t, "dependencies.md"), -1) {
 		require.NotEmpty(t, strings.TrimSpace(cells[2]), "why is %s there?", cells[1])
 		require.NotEmpty(t, strings.TrimSpace(cells[3]), "what is the licence of %s?", cells[1])
@@ -29,18 +30,21 @@ func TestDependenciesAreListed(t *testing.T) {
 		}
 	}
 	linked := modulesInPrograms(t)
-	require.Equal(t, slices.Sorted(maps.Keys(linked)), slices.Sorted(maps.Keys(said)), "what is in the programs")
+	require.Equal(t, slices.Sorted(maps.Keys(linked)), slices.Sorted(maps.Keys(said)),
+		"what is in the programs")
 
 	expected := maps.Clone(linked)
 	for _, line := range strings.Split(read(t, "../go.mod"), "\n") {
-		path, version, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "require ")), " ")
+		path, version, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(line, "require ")),
+			" ")
 		if strings.HasPrefix(version, "v") && !strings.Contains(version, "// indirect") {
 			expected[path] = true
 		}
 	}
 	packages, err := filepath.Glob("../examples/*/package.json")
 	require.NoError(t, err)
-	for _, file := range append(packages, "../worldengine/client/js/package.json", "../worldengine/console/web/package.json") {
+	for _, file := range append(packages, "../worldengine/client/js/package.json",
+		"../worldengine/console/web/package.json") {
 		var example struct{ Dependencies, DevDependencies map[string]string }
 		require.NoError(t, json.Unmarshal([]byte(read(t, file)), &example), file)
 		maps.Copy(expected, names(example.Dependencies))
@@ -51,7 +55,8 @@ func TestDependenciesAreListed(t *testing.T) {
 
 // modulesInPrograms are the modules that have a package in a program, as it is built for Linux.
 func modulesInPrograms(t *testing.T) map[string]bool {
-	list := exec.Command("go", "list", "-deps", "-f", "{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "../cmd/...")
+	list := exec.Command("go", "list", "-deps", "-f",
+		"{{with .Module}}{{if not .Main}}{{.Path}}{{end}}{{end}}", "../cmd/...")
 	list.Env = append(os.Environ(), "GOOS=linux")
 	out, err := list.Output()
 	require.NoError(t, err)

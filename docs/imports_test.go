@@ -20,20 +20,25 @@ var rooms = []struct {
 	{"schemas", true, []string{jsonModule, "github.com/santhosh-tekuri/jsonschema/v5"}},
 	{"handoff", true, []string{jsonModule, "./schemas"}},
 	{"trace", true, nil},
-	{"runevents", true, []string{jsonModule, uuidModule, "./schemas", "./runevents/recent", "./trace"}},
+	{"runevents", true, []string{jsonModule, uuidModule, "./schemas",
+		"./runevents/recent", "./trace"}},
 	{"worldengine/wire", true, nil},
 	{"worldengine/queue", true, nil},
 	{"worldengine/backoff", true, nil},
 	{"worldengine/httpd", true, []string{"golang.org/x/net/netutil"}},
 	{"worldengine/storage", true, []string{sysModule}},
 	{"worldengine/platform", true, []string{sysModule}},
-	{"worldengine/town", true, []string{"./handoff", "./schemas", "./worldengine/town/internal/collation"}},
+	{"worldengine/town", true, []string{"./handoff", "./schemas",
+		"./worldengine/town/internal/collation"}},
 	{"worldengine/approval", true, []string{jsonModule, "./handoff", "./worldengine/wire"}},
 	{"worldengine/approvals", false, []string{
-		jsonModule, "./handoff", "./runevents", "./schemas", "./worldengine/approval", "./worldengine/commitlog",
-		"./worldengine/lifecycle", "./worldengine/signals", "./worldengine/town", "./worldengine/wire",
+		jsonModule, "./handoff", "./runevents", "./schemas", "./worldengine/approval",
+		"./worldengine/commitlog",
+		"./worldengine/lifecycle", "./worldengine/signals", "./worldengine/town",
+		"./worldengine/wire",
 	}},
-	{"worldengine/lifecycle", false, []string{jsonModule, "./handoff", "./runevents", "./worldengine/apply"}},
+	{"worldengine/lifecycle", false, []string{jsonModule, "./handoff", "./runevents",
+		"./worldengine/apply"}},
 	{"worldengine/waiting", false, []string{
 		jsonModule, "./handoff", "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
 		"./worldengine/lifecycle", "./worldengine/runs", "./worldengine/wire",
@@ -43,22 +48,27 @@ var rooms = []struct {
 		"./worldengine/follow", "./worldengine/lifecycle", "./worldengine/wire",
 	}},
 	{"worldengine/inhand", false, []string{
-		"./handoff", "./runevents", "./worldengine/apply", "./worldengine/check", "./worldengine/commitlog",
+		"./handoff", "./runevents", "./worldengine/apply", "./worldengine/check",
+		"./worldengine/commitlog",
 		"./worldengine/lifecycle", "./worldengine/runs", "./worldengine/town",
 	}},
 	{"worldengine/apply", false, []string{
 		jsonModule, natsModule, nuidModule,
-		"./handoff", "./runevents", "./runevents/recent", "./schemas", "./trace", "./worldengine/town",
+		"./handoff", "./runevents", "./runevents/recent", "./schemas", "./trace",
+		"./worldengine/town",
 	}},
-	{"worldengine/follow", false, []string{natsModule, "./worldengine/backoff", "./worldengine/wire"}},
+	{"worldengine/follow", false, []string{natsModule, "./worldengine/backoff",
+		"./worldengine/wire"}},
 	{"worldengine/commitlog", false, []string{
-		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas", "./worldengine/apply",
-		"./worldengine/approval", "./worldengine/backoff", "./worldengine/follow", "./worldengine/town", "./worldengine/wire",
+		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas",
+		"./worldengine/apply",
+		"./worldengine/approval", "./worldengine/backoff", "./worldengine/follow",
+		"./worldengine/town", "./worldengine/wire",
 	}},
 	{"worldengine/check", false, []string{"./dedupe", "./handoff", "./worldengine/town"}},
 	{"worldengine/fixtures", false, []string{
-		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/check", "./worldengine/commitlog",
-		"./worldengine/runs", "./worldengine/town",
+		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/check",
+		"./worldengine/commitlog", "./worldengine/runs", "./worldengine/town",
 	}},
 	{"worldengine/history", false, []string{
 		jsonModule, natsModule, "./handoff", "./runevents", "./worldengine/commitlog",
@@ -68,22 +78,27 @@ var rooms = []struct {
 		"./schemas", "./worldengine/apply", "./worldengine/approval", "./worldengine/town",
 	}},
 	{"worldengine/alerts", false, []string{
-		jsonModule, natsModule, "./runevents", "./trace", "./worldengine/backoff", "./worldengine/follow", "./worldengine/wire",
+		jsonModule, natsModule, "./runevents", "./trace", "./worldengine/backoff",
+		"./worldengine/follow", "./worldengine/wire",
 	}},
 	{"worldengine/presence", false, []string{
 		"./runevents", "./worldengine/alerts", "./worldengine/apply",
 	}},
 	{"worldengine/runs", false, []string{
 		jsonModule, uuidModule, natsModule, "./handoff", "./runevents", "./schemas",
-		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/queue", "./worldengine/wire",
+		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/queue",
+		"./worldengine/wire",
 	}},
 	{"worldengine/fsck", false, []string{
 		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas", "./trace",
-		"./worldengine/alerts", "./worldengine/apply", "./worldengine/approval", "./worldengine/backoff", "./worldengine/commitlog",
-		"./worldengine/follow", "./worldengine/lifecycle", "./worldengine/town", "./worldengine/wire",
+		"./worldengine/alerts", "./worldengine/apply", "./worldengine/approval",
+		"./worldengine/backoff", "./worldengine/commitlog",
+		"./worldengine/follow", "./worldengine/lifecycle", "./worldengine/town",
+		"./worldengine/wire",
 	}},
 	{"worldengine/client", false, []string{
-		jsonModule, natsModule, "./handoff", "./runevents", "./schemas", "./trace", "./worldengine/backoff",
+		jsonModule, natsModule, "./handoff", "./runevents", "./schemas", "./trace",
+		"./worldengine/backoff",
 		"./worldengine/natsconn", "./worldengine/town", "./worldengine/wire",
 	}},
 	{"worldengine/emit", false, []string{
@@ -124,7 +139,8 @@ func TestAnImportIsOfAStandardOrANamedPackage(t *testing.T) {
 	for path, want := range map[string]bool{
 		"encoding/json": true, "worldengine/schemas": true, natsModule: true,
 		natsModule + "/jetstream": true, natsModule + "x": false, uuidModule: false,
-		"worldengine/schemasx": false, "worldengine/schemas/x": false, "worldengine/worldengine": false,
+		"worldengine/schemasx": false, "worldengine/schemas/x": false,
+		"worldengine/worldengine": false,
 	} {
 		require.Equal(t, want, mayImport(may, path), path)
 	}

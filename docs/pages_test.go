@@ -41,7 +41,8 @@ var fence = regexp.MustCompile("(?ms)^ *```.*?^ *```$")
 // prose returns a page without its blocks of code.
 func prose(page string) string { return fence.ReplaceAllString(page, "") }
 
-// Every relative link leads to a file or directory of the module, and to a heading that the page has.
+// Every relative link leads to a file or directory of the module, and to a heading that the page
+// has.
 func TestLinksLeadSomewhere(t *testing.T) {
 	t.Parallel()
 	all := pages(t)
@@ -94,7 +95,8 @@ func TestPagesNameWhatThereIs(t *testing.T) {
 		for _, found := range span.FindAllStringSubmatch(prose(page), -1) {
 			if known.checks(found[1]) {
 				checked++
-				assert.True(t, known.has(found[1]), "%s names `%s`, which is not there", name, found[1])
+				assert.True(t, known.has(found[1]), "%s names `%s`, which is not there",
+					name, found[1])
 			}
 		}
 	}
@@ -108,7 +110,8 @@ type inventory struct {
 }
 
 var (
-	goPath   = regexp.MustCompile(`^(worldengine|handoff|runevents|schemas|dedupe|cmd|examples|testdata|docs|\.ci)/[\w./-]+$`)
+	goPath = regexp.MustCompile(
+		`^(worldengine|handoff|runevents|schemas|dedupe|cmd|examples|testdata|docs|\.ci)/[\w./-]+$`)
 	goFile   = regexp.MustCompile(`^[\w/]+\.go$`)
 	goTest   = regexp.MustCompile(`^(Test|Fuzz|Benchmark)[A-Z]\w*$`)
 	goMember = regexp.MustCompile(`^[A-Z]\w*\.\w+$`)
@@ -121,21 +124,24 @@ func (k *inventory) checks(text string) bool {
 		before, _, _ := strings.Cut(text, ".")
 		return k.packages[before]
 	}
-	return goPath.MatchString(text) || goFile.MatchString(text) || goTest.MatchString(text) || goMember.MatchString(text)
+	return goPath.MatchString(text) || goFile.MatchString(text) || goTest.MatchString(text) ||
+		goMember.MatchString(text)
 }
 
 func (k *inventory) has(text string) bool {
 	if goFile.MatchString(text) && !strings.Contains(text, "/") {
 		return k.names[text]
 	}
-	return k.paths[text] || k.tests[text] || k.names[text] || k.names[strings.TrimPrefix(text, "worldengine/")]
+	return k.paths[text] || k.tests[text] || k.names[text] ||
+		k.names[strings.TrimPrefix(text, "worldengine/")]
 }
 
 // everything reads the module once.
 func everything(t *testing.T, code *module) *inventory {
 	t.Helper()
 	k := &inventory{
-		paths: map[string]bool{}, tests: map[string]bool{}, names: map[string]bool{}, packages: map[string]bool{},
+		paths: map[string]bool{}, tests: map[string]bool{}, names: map[string]bool{},
+		packages: map[string]bool{},
 	}
 	walk := func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -169,7 +175,8 @@ func (k *inventory) add(name string, d *declarations) {
 func TestCommandsOfPagesRunTests(t *testing.T) {
 	t.Parallel()
 	code := openModule("..")
-	command := regexp.MustCompile("go test (?:-\\w+ )*\\./([\\w/]+) [^`\n]*?-(run|bench) '?([\\w|^$/]+)'?")
+	command := regexp.MustCompile("go test (?:-\\w+ )*\\./([\\w/]+) [^`\n]*?-(run|bench) " +
+		"'?([\\w|^$/]+)'?")
 	checked := 0
 	for name, page := range pages(t) {
 		for _, found := range command.FindAllStringSubmatch(page, -1) {
@@ -181,7 +188,8 @@ func TestCommandsOfPagesRunTests(t *testing.T) {
 			for _, pattern := range strings.Split(found[3], "|") {
 				first, _, _ := strings.Cut(pattern, "/")
 				checked++
-				assert.True(t, d.anyTest(regexp.MustCompile(first)), "%s: %s runs no test", name, found[0])
+				assert.True(t, d.anyTest(regexp.MustCompile(first)), "%s: %s runs no test",
+					name, found[0])
 			}
 		}
 	}
@@ -214,7 +222,8 @@ func TestVerbsAreListed(t *testing.T) {
 	t.Parallel()
 	row := regexp.MustCompile("(?m)^\\| `([a-z.]+)` \\|")
 	var verbs []wire.Verb
-	for _, found := range row.FindAllStringSubmatch(under(t, read(t, "contracts.md"), "Verbs"), -1) {
+	for _, found := range row.FindAllStringSubmatch(under(t, read(t, "contracts.md"), "Verbs"),
+		-1) {
 		verbs = append(verbs, wire.Verb(found[1]))
 	}
 	require.ElementsMatch(t, wire.Verbs(), verbs)
@@ -229,7 +238,8 @@ func TestPagesAreNarrow(t *testing.T) {
 	t.Parallel()
 	for name, page := range pages(t) {
 		for _, line := range strings.Split(prose(page), "\n") {
-			assert.True(t, strings.HasPrefix(line, "|") || len([]rune(line)) <= 120, "%s: %s", name, line)
+			assert.True(t, strings.HasPrefix(line, "|") || len([]rune(line)) <= 120,
+				"%s: %s", name, line)
 		}
 	}
 	require.LessOrEqual(t, strings.Count(read(t, "../README.md"), "\n"), 90)

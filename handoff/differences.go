@@ -46,7 +46,8 @@ func (c *comparison) compare(path string, before, after any) {
 			return
 		}
 	}
-	if was, is := AppendCanonical(nil, before), AppendCanonical(nil, after); string(was) != string(is) {
+	if was, is := AppendCanonical(nil, before), AppendCanonical(nil,
+		after); string(was) != string(is) {
 		c.found = append(c.found, Difference{path, was, is})
 	}
 }

@@ -141,7 +141,8 @@ func (h *Handoff) disagreements() []schemas.Violation {
 			"must be the mapping of the proposal's type and args, %q", want), "command"))
 	}
 	if want := deriveHandoffID(h.ProposalID, h.Command); h.HandoffID != want {
-		found = append(found, violation("must be the hash of {proposalId, command}, "+want, "handoffId"))
+		found = append(found, violation("must be the hash of {proposalId, command}, "+
+			want, "handoffId"))
 	}
 	return found
 }

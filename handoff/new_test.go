@@ -19,7 +19,8 @@ func TestCommandIsTheMappingOfTypeAndArgs(t *testing.T) {
 		want            string
 	}{
 		{handoff.AcceptMission, "missionId", "sq-1", "mission accept Town 1 sq-1"},
-		{handoff.AdvanceProject, "projectId", "wall perimeter", "project advance Town 1 wall perimeter"},
+		{handoff.AdvanceProject, "projectId", "wall perimeter",
+			"project advance Town 1 wall perimeter"},
 		{handoff.PlanSalvage, "focus", "general", "salvage initiate Town 1 general"},
 		{handoff.TalkToTownsfolk, "talkType", "morale-boost", "townsfolk talk Town 1 morale-boost"},
 	} {

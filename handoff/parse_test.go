@@ -107,7 +107,8 @@ func TestParseRefusesBadInputWithItsPlace(t *testing.T) {
 			`"15" as decisionEpoch`, replaced(t, good, epochMember, `"decisionEpoch":"15"`, 0),
 			schemas.CodeSchemaValidation, []string{"/decisionEpoch"},
 		},
-		{"2^53 as epoch", onEpochs(good, "9007199254740992"), schemas.CodeSchemaValidation, everyEpoch},
+		{"2^53 as epoch", onEpochs(good, "9007199254740992"),
+			schemas.CodeSchemaValidation, everyEpoch},
 		{"15.5 as epoch", onEpochs(good, "15.5"), schemas.CodeSchemaValidation, everyEpoch},
 		{"-1 as epoch", onEpochs(good, "-1"), schemas.CodeSchemaValidation, everyEpoch},
 		{
@@ -119,7 +120,8 @@ func TestParseRefusesBadInputWithItsPlace(t *testing.T) {
 			}),
 			schemas.CodeSchemaValidation,
 			[]string{
-				"/executionRequirements/expectedSnapshotHash", "/proposal/snapshotHash", "/snapshotHash",
+				"/executionRequirements/expectedSnapshotHash", "/proposal/snapshotHash",
+				"/snapshotHash",
 			},
 		},
 		{
@@ -154,7 +156,8 @@ func TestParseRefusesBadInputWithItsPlace(t *testing.T) {
 		},
 		{
 			"a focus that does not exist", strings.NewReplacer(
-				"PROJECT_ADVANCE", "SALVAGE_PLAN", `{"projectId":"wall-perimeter"}`, `{"focus":"gold"}`,
+				"PROJECT_ADVANCE", "SALVAGE_PLAN", `{"projectId":"wall-perimeter"}`,
+				`{"focus":"gold"}`,
 			).Replace(good),
 			schemas.CodeSchemaValidation, []string{"/proposal/args/focus"},
 		},

@@ -37,9 +37,11 @@ func randomResult(g *rand.Rand) *Result {
 		Evaluation: Evaluation{
 			Preconditions: PreconditionReport{Evaluated: coin(), Passed: coin()},
 			StaleCheck: StaleReport{
-				Evaluated: coin(), Passed: coin(), ActualSnapshotHash: text(), ActualDecisionEpoch: epoch(),
+				Evaluated: coin(), Passed: coin(), ActualSnapshotHash: text(),
+				ActualDecisionEpoch: epoch(),
 			},
-			DuplicateCheck: DuplicateReport{Evaluated: coin(), Duplicate: coin(), DuplicateOf: text()},
+			DuplicateCheck: DuplicateReport{Evaluated: coin(), Duplicate: coin(),
+				DuplicateOf: text()},
 		},
 	}
 	for range g.IntN(4) {

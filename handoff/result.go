@@ -153,7 +153,8 @@ func ParseResult(data []byte, limits schemas.Limits) (*Result, error) {
 	}
 	if want := r.DeriveID(); r.ResultID != want {
 		return nil, schemas.Invalid(schemas.ExecutionResult, violation("must be the hash of "+
-			"{handoffId, status, accepted, executed, reasonCode, evaluation, worldState}, "+want, "resultId"))
+			"{handoffId, status, accepted, executed, reasonCode, evaluation, worldState}, "+
+			want, "resultId"))
 	}
 	return r, nil
 }

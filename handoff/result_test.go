@@ -128,10 +128,12 @@ func TestParseResultSaysWhatItRefuses(t *testing.T) {
 		paths      []string
 	}{
 		{"another reason", strings.Replace(good, "EXECUTED", "DONE", 1), []string{"/resultId"}},
-		{"a forged epoch", strings.Replace(good, `"actualDecisionEpoch":15`, `"actualDecisionEpoch":14`,
+		{"a forged epoch", strings.Replace(good, `"actualDecisionEpoch":15`,
+			`"actualDecisionEpoch":14`,
 			1), []string{"/resultId"}},
 		{"no reason", strings.Replace(good, "EXECUTED", "", 1), []string{"/reasonCode"}},
-		{"executed but not accepted", strings.Replace(good, `"accepted":true`, `"accepted":false`, 1),
+		{"executed but not accepted", strings.Replace(good, `"accepted":true`,
+			`"accepted":false`, 1),
 			[]string{"/accepted"}},
 		{"a member too many", strings.Replace(good, `"accepted"`, `"at":1,"accepted"`, 1),
 			[]string{"/at"}},

@@ -126,8 +126,8 @@ func ParseResult1(data []byte, limits schemas.Limits) (*Result1, error) {
 	}
 	var found []schemas.Violation
 	if r.ExecutionID != want {
-		found = append(found, violation("must be the hash of all members but executionId, resultId, "+
-			"idempotencyKey, snapshotHash and decisionEpoch, "+want, "executionId"))
+		found = append(found, violation("must be the hash of all members but executionId, "+
+			"resultId, idempotencyKey, snapshotHash and decisionEpoch, "+want, "executionId"))
 	}
 	if r.ResultID != r.ExecutionID {
 		found = append(found, violation("must equal /executionId", "resultId"))

@@ -32,7 +32,8 @@ func TestRevision1IsThatOfEveryVectorByteForByte(t *testing.T) {
 			h := parsed(t, seeds[i].Handoff)
 			zero := handoff.NewResult(h, seeds[i].outcome())
 			require.Equal(t, vector.Revision0ResultID, zero.ResultID)
-			one, err := zero.Revision1(handoff.AdditionOf(h), zero.Evaluation.DuplicateCheck.DuplicateOf)
+			one, err := zero.Revision1(handoff.AdditionOf(h),
+				zero.Evaluation.DuplicateCheck.DuplicateOf)
 			require.NoError(t, err)
 			wire, err := one.MarshalWire()
 			require.NoError(t, err)
@@ -86,11 +87,12 @@ func TestParseResult1SaysWhatItRefuses(t *testing.T) {
 	require.NoError(t, err)
 	good := string(wire)
 	for name, row := range map[string]struct{ from, to, path string }{
-		"another reason":  {`"reasonCode":"EXECUTED"`, `"reasonCode":"DONE"`, "/executionId"},
-		"another actor":   {`"actorId":"`, `"actorId":"x`, "/executionId"},
-		"another command": {`"authorityCommands":["`, `"authorityCommands":["op me","`, "/executionId"},
-		"another act":     {`"do":"dig"`, `"do":"fly"`, "/executionId"},
-		"two ids":         {`"resultId":"result_`, `"resultId":"result_0`, "/resultId"},
+		"another reason": {`"reasonCode":"EXECUTED"`, `"reasonCode":"DONE"`, "/executionId"},
+		"another actor":  {`"actorId":"`, `"actorId":"x`, "/executionId"},
+		"another command": {`"authorityCommands":["`, `"authorityCommands":["op me","`,
+			"/executionId"},
+		"another act": {`"do":"dig"`, `"do":"fly"`, "/executionId"},
+		"two ids":     {`"resultId":"result_`, `"resultId":"result_0`, "/resultId"},
 		"the seed's form": {`"schemaVersion":1`, `"schemaVersion":"execution-result.v1"`,
 			"/schemaVersion"},
 		"another revision":  {`"schemaVersion":1`, `"schemaVersion":2`, "/schemaVersion"},

@@ -88,7 +88,8 @@ const (
 // where game and engine may disagree or the log is damaged, and P2 for a state that was refused.
 func (c AlertCode) Severity() Severity {
 	switch c {
-	case EventBusDeliveryFailed, PluginLateAnswer, PluginDoubleAnswer, ApplyInDoubt, LogLost, TownMended, StorageFailed:
+	case EventBusDeliveryFailed, PluginLateAnswer, PluginDoubleAnswer, ApplyInDoubt, LogLost,
+		TownMended, StorageFailed:
 		return P1
 	case CausalViolation, PauseDrainTimeout, StorageRecovered, RunLeftWaiting, PluginReturned:
 		return P3
@@ -132,8 +133,8 @@ type Alert struct {
 }
 
 // ID is what makes two alerts the same: code|runId|eventId, and where there is no eventId the
-// handoffId in its place, or else the subject of the dead letter. Where it has since it ends in |since,
-// and the townId is in that place where there is no other.
+// handoffId in its place, or else the subject of the dead letter. Where it has since it ends in
+// |since, and the townId is in that place where there is no other.
 func (a *Alert) ID() string {
 	about := cmp.Or(a.EventID, a.HandoffID, a.DeadLetter)
 	if a.Since != "" {

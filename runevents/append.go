@@ -40,8 +40,9 @@ func (e *TransitionError) Error() string {
 	if e.StepID != "" {
 		entity = fmt.Sprintf("step %q, attempt %d,", e.StepID, e.LogicalAttemptID)
 	}
-	return fmt.Sprintf("runevents: %s is not valid for %s of run %s: it cannot go to %s from where "+
-		"it is",
+	return fmt.Sprintf(
+		"runevents: %s is not valid for %s of run %s: it cannot go to %s from where "+
+			"it is",
 		e.EventType, entity, e.RunID, e.AttemptedState)
 }
 
@@ -271,7 +272,8 @@ func (d *planner) check(i int, w *Write) {
 	}
 	if tenant := d.state.policy.TenantID; tenant != "" && w.TenantID != tenant {
 		d.violations = append(d.violations, schemas.Violation{
-			Path: at + "/tenantId", Message: fmt.Sprintf("must be %q, the tenant of this server", tenant),
+			Path: at + "/tenantId", Message: fmt.Sprintf("must be %q, the tenant of this server",
+				tenant),
 		})
 	}
 	if owner := d.state.owner; owner != (Identity{}) {
@@ -289,7 +291,8 @@ func (d *planner) move(i int, w *Write, seq int64) error {
 	if invalid != nil {
 		return &TransitionError{
 			Index: i, RunID: w.RunID, IdempotencyKey: w.IdempotencyKey, EventType: w.EventType,
-			StepID: w.StepID, LogicalAttemptID: w.LogicalAttemptID, AttemptedState: invalid.AttemptedState,
+			StepID: w.StepID, LogicalAttemptID: w.LogicalAttemptID,
+			AttemptedState: invalid.AttemptedState,
 		}
 	}
 	d.derived = next

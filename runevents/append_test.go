@@ -63,8 +63,8 @@ func engineRun(t testing.TB) []runevents.Record {
 func anyWrite(g *rand.Rand) runevents.Write {
 	types := []runevents.EventType{
 		runevents.RunStarted, runevents.RunPaused, runevents.RunResumed, runevents.RunCompleted,
-		runevents.RunCancelled, runevents.StepStarted, runevents.StepCompleted, runevents.StepFailed,
-		runevents.StepSkipped, "Told", "Heard",
+		runevents.RunCancelled, runevents.StepStarted, runevents.StepCompleted,
+		runevents.StepFailed, runevents.StepSkipped, "Told", "Heard",
 	}
 	event, stepID := types[g.IntN(len(types))], ""
 	if event.OfStep() || g.IntN(4) == 0 && (event == "Told" || event == "Heard") {
@@ -92,9 +92,10 @@ func TestPlanAgainstPlain(t *testing.T) {
 		model, log := &plain{}, &sharedLog{}
 		writers := make([]*writer, 1+g.IntN(4))
 		for i := range writers {
-			writers[i] = &writer{state: runevents.NewRunState(identity.RunID, runevents.AppendPolicy{
-				Transitions: transitions, EngineSteps: []string{"apply", "c"},
-			})}
+			writers[i] = &writer{state: runevents.NewRunState(identity.RunID,
+				runevents.AppendPolicy{
+					Transitions: transitions, EngineSteps: []string{"apply", "c"},
+				})}
 		}
 		if seed%3 == 0 {
 			model.records = engineRun(t)
@@ -120,7 +121,8 @@ func TestPlanAgainstPlain(t *testing.T) {
 
 // appendOnce appends as an authority does, by the log's guard, and checks all of it on the model.
 func appendOnce(
-	t testing.TB, model *plain, log *sharedLog, w *writer, writes []runevents.Write, transitions bool,
+	t testing.TB, model *plain, log *sharedLog, w *writer, writes []runevents.Write,
+	transitions bool,
 ) {
 	t.Helper()
 	plan, err := w.state.Plan(writes)
@@ -135,7 +137,8 @@ func appendOnce(
 		known := (&plain{records: grown}).find(writes[i].IdempotencyKey)
 		if known != nil {
 			want = append(want, runevents.Appended{
-				EventID: known.EventID, RunSeq: known.RunSeq, PersistedAt: known.PersistedAt, Idempotent: true,
+				EventID: known.EventID, RunSeq: known.RunSeq, PersistedAt: known.PersistedAt,
+				Idempotent: true,
 			})
 			continue
 		}
@@ -145,7 +148,8 @@ func appendOnce(
 		}
 		seq++
 		r := runevents.Record{
-			Write: writes[i], RunSeq: seq, PersistedAt: runevents.Timestamp(storedAt(len(log.messages))),
+			Write: writes[i], RunSeq: seq,
+			PersistedAt: runevents.Timestamp(storedAt(len(log.messages))),
 		}
 		if grown = append(grown, r); transitions && ignored(t, grown) {
 			require.Error(t, err)
@@ -244,7 +248,8 @@ func stateOf(t testing.TB, writes ...runevents.Write) *runevents.RunState {
 // yet.
 func TestPlanRefusesAnotherTenant(t *testing.T) {
 	t.Parallel()
-	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{TenantID: identity.TenantID})
+	state := runevents.NewRunState(identity.RunID,
+		runevents.AppendPolicy{TenantID: identity.TenantID})
 	theirs := newWrite("Told", "", 1)
 	theirs.TenantID = "other"
 	_, err := state.Plan([]runevents.Write{theirs})
@@ -367,10 +372,12 @@ func BenchmarkPlan(b *testing.B) {
 	for _, size := range []int{10, 1000} {
 		for _, transitions := range []bool{false, true} {
 			b.Run(fmt.Sprintf("events=%d/transitions=%v", size, transitions), func(b *testing.B) {
-				state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{Transitions: transitions})
+				state := runevents.NewRunState(identity.RunID,
+					runevents.AppendPolicy{Transitions: transitions})
 				for i := range size {
 					w := newWrite(runevents.StepStarted, "a", int64(i+1))
-					require.NoError(b, state.Add(false, runevents.Record{Write: w, RunSeq: int64(i + 1)}))
+					require.NoError(b, state.Add(false,
+						runevents.Record{Write: w, RunSeq: int64(i + 1)}))
 				}
 				w := newWrite(runevents.StepStarted, "b", 1)
 				w.EventID = uuid.NewString()

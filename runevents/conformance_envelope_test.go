@@ -14,8 +14,8 @@ import (
 
 // envelope are the members that every event has (section 2.1), of a write and of a record.
 var envelope = []string{
-	"eventId", "eventType", "runId", "tenantId", "projectId", "environmentId", "planId", "planVersion",
-	"engineAttemptId", "logicalAttemptId", "idempotencyKey", "emittedAt",
+	"eventId", "eventType", "runId", "tenantId", "projectId", "environmentId", "planId",
+	"planVersion", "engineAttemptId", "logicalAttemptId", "idempotencyKey", "emittedAt",
 }
 
 // membersOf returns the JSON of v as a tree that may be changed.
@@ -46,10 +46,12 @@ func TestNoMemberOfTheEnvelopeMayBeAbsent(t *testing.T) {
 			members := membersOf(t, event)
 			require.Contains(t, members, name)
 			delete(members, name)
-			require.Equal(t, []string{"/" + name}, schemastest.Paths(t, schemas.Validate(schema, members)),
+			require.Equal(t, []string{"/" + name},
+				schemastest.Paths(t, schemas.Validate(schema, members)),
 				"%s", schema)
 			members[name] = nil
-			require.Equal(t, []string{"/" + name}, schemastest.Paths(t, schemas.Validate(schema, members)),
+			require.Equal(t, []string{"/" + name},
+				schemastest.Paths(t, schemas.Validate(schema, members)),
 				"%s", schema)
 		}
 	}

@@ -19,9 +19,10 @@ func TestDrawnIDsAreADurableRegistry(t *testing.T) {
 	drawn, err := runevents.DrawIDs(identity, source().NewID, nil, toCome...)
 	require.NoError(t, err)
 	ids := func() (list []string) {
-		p := runevents.NewProducer(identity, runevents.Source{Now: source().Now, NewID: func() string {
-			return "ffffffff-0000-4000-8000-000000000001"
-		}})
+		p := runevents.NewProducer(identity,
+			runevents.Source{Now: source().Now, NewID: func() string {
+				return "ffffffff-0000-4000-8000-000000000001"
+			}})
 		p.UseIDs(drawn)
 		wholeRun(t, p)
 		for _, e := range p.Run().Events {

@@ -52,7 +52,8 @@ func (t EventType) OfStep() bool {
 // ofRun reports whether t is a known run-level event.
 func (t EventType) ofRun() bool {
 	switch t {
-	case RunQueued, RunApproved, RunStarted, RunPaused, RunResumed, RunCompleted, RunFailed, RunCancelled:
+	case RunQueued, RunApproved, RunStarted, RunPaused, RunResumed, RunCompleted,
+		RunFailed, RunCancelled:
 		return true
 	}
 	return false
@@ -128,13 +129,14 @@ type Run struct {
 
 // Event is what one event of a Run has of its own.
 type Event struct {
-	EventID          string         `json:"eventId"`
-	EventType        EventType      `json:"eventType"`
-	StepID           string         `json:"stepId,omitzero"`
-	LogicalAttemptID int64          `json:"logicalAttemptId"`
-	EngineAttemptID  int64          `json:"engineAttemptId,omitzero"` // 0 for 1, which is not written
-	EmittedAt        string         `json:"emittedAt"`
-	Payload          jsontext.Value `json:"payload,omitzero"`
+	EventID          string    `json:"eventId"`
+	EventType        EventType `json:"eventType"`
+	StepID           string    `json:"stepId,omitzero"`
+	LogicalAttemptID int64     `json:"logicalAttemptId"`
+	// 0 for 1, which is not written
+	EngineAttemptID int64          `json:"engineAttemptId,omitzero"`
+	EmittedAt       string         `json:"emittedAt"`
+	Payload         jsontext.Value `json:"payload,omitzero"`
 }
 
 // Records expands the run into the records that the append authority persisted at persistedAt.
@@ -143,7 +145,8 @@ func (r *Run) Records(persistedAt time.Time) []Record {
 	records := make([]Record, len(r.Events))
 	at := Timestamp(persistedAt)
 	for i := range r.Events {
-		records[i] = Record{Write: r.write(&r.Events[i]), RunSeq: r.FirstSeq + int64(i), PersistedAt: at}
+		records[i] = Record{Write: r.write(&r.Events[i]), RunSeq: r.FirstSeq + int64(i),
+			PersistedAt: at}
 	}
 	return records
 }
@@ -162,11 +165,11 @@ func NewWrite(identity Identity, e Event) (Write, error) {
 func (r *Run) write(e *Event) Write {
 	return Write{
 		EventID: e.EventID, EventType: e.EventType, EmittedAt: e.EmittedAt,
-		RunID: r.RunID, TenantID: r.TenantID, ProjectID: r.ProjectID, EnvironmentID: r.EnvironmentID,
-		PlanID: r.PlanID, PlanVersion: r.PlanVersion,
-		EngineAttemptID: cmp.Or(e.EngineAttemptID, engineAttempt), LogicalAttemptID: e.LogicalAttemptID,
-		IdempotencyKey: IdempotencyKey(r.keyFields(e)),
-		StepID:         e.StepID, Payload: e.Payload,
+		RunID: r.RunID, TenantID: r.TenantID, ProjectID: r.ProjectID,
+		EnvironmentID: r.EnvironmentID, PlanID: r.PlanID, PlanVersion: r.PlanVersion,
+		EngineAttemptID:  cmp.Or(e.EngineAttemptID, engineAttempt),
+		LogicalAttemptID: e.LogicalAttemptID, IdempotencyKey: IdempotencyKey(r.keyFields(e)),
+		StepID: e.StepID, Payload: e.Payload,
 	}
 }
 

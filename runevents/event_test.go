@@ -108,13 +108,14 @@ func TestTheMembersOfARecordStandInTheContractsOrder(t *testing.T) {
 	wholeRun(t, p)
 	data, err := json.Marshal(&p.Run().Records(persistedAt)[2])
 	require.NoError(t, err)
-	require.Equal(t, `{"eventId":"00000000-0000-4000-8000-000000000003","eventType":"StepCompleted",`+
-		`"emittedAt":"2026-02-16T10:00:00.003Z","runId":"0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a",`+
-		`"tenantId":"default","projectId":"main","environmentId":"local","planId":"plan_abc",`+
-		`"planVersion":"2","engineAttemptId":1,"logicalAttemptId":1,`+
-		`"idempotencyKey":"`+p.Run().Records(persistedAt)[2].IdempotencyKey+`",`+
-		`"stepId":"stale-check","payload":{"passed":true},"runSeq":3,`+
-		`"persistedAt":"2026-02-16T10:00:00.250Z"}`, string(data))
+	require.Equal(t,
+		`{"eventId":"00000000-0000-4000-8000-000000000003","eventType":"StepCompleted",`+
+			`"emittedAt":"2026-02-16T10:00:00.003Z","runId":"0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a",`+
+			`"tenantId":"default","projectId":"main","environmentId":"local","planId":"plan_abc",`+
+			`"planVersion":"2","engineAttemptId":1,"logicalAttemptId":1,`+
+			`"idempotencyKey":"`+p.Run().Records(persistedAt)[2].IdempotencyKey+`",`+
+			`"stepId":"stale-check","payload":{"passed":true},"runSeq":3,`+
+			`"persistedAt":"2026-02-16T10:00:00.250Z"}`, string(data))
 }
 
 // TestARunSurvivesTheLog: what the commit log stores expands into the same records.
@@ -131,7 +132,8 @@ func TestARunSurvivesTheLog(t *testing.T) {
 	var members map[string]any
 	require.NoError(t, stdjson.Unmarshal(data, &members))
 	require.ElementsMatch(t, []string{
-		"runId", "tenantId", "projectId", "environmentId", "planId", "planVersion", "firstSeq", "events",
+		"runId", "tenantId", "projectId", "environmentId", "planId", "planVersion",
+		"firstSeq", "events",
 	}, keysOf(members))
 	require.Equal(t, 1, strings.Count(string(data), identity.RunID),
 		"what events share is stored once")
@@ -155,10 +157,12 @@ func TestTimestampsAreUTCWithMilliseconds(t *testing.T) {
 		want string
 	}{
 		{"UTC", time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC), "2026-02-16T10:00:00.000Z"},
-		{"east of it", time.Date(2026, 2, 16, 10, 0, 0, 7e6, zone(5.75)), "2026-02-16T04:15:00.007Z"},
+		{"east of it", time.Date(2026, 2, 16, 10, 0, 0, 7e6, zone(5.75)),
+			"2026-02-16T04:15:00.007Z"},
 		{"west of it, another day", time.Date(2026, 12, 31, 20, 30, 0, 0, zone(-8)),
 			"2027-01-01T04:30:00.000Z"},
-		{"milliseconds are cut, not rounded", time.Date(2026, 2, 16, 10, 0, 0, 999_999_999, time.UTC),
+		{"milliseconds are cut, not rounded",
+			time.Date(2026, 2, 16, 10, 0, 0, 999_999_999, time.UTC),
 			"2026-02-16T10:00:00.999Z"},
 		{"the zero time", time.Time{}, "0001-01-01T00:00:00.000Z"},
 	} {

@@ -67,7 +67,8 @@ func TestAGuardObserves(t *testing.T) {
 	}))
 	other := record(runevents.StepStarted, 8)
 	other.RunID = "other"
-	require.ErrorIs(t, guard.Observe(record(runevents.StepStarted, 8), other), runevents.ErrOtherRun)
+	require.ErrorIs(t, guard.Observe(record(runevents.StepStarted, 8), other),
+		runevents.ErrOtherRun)
 	require.ErrorIs(t, guard.Observe(record(runevents.StepStarted, 0)), runevents.ErrNoRunSeq)
 	started := newWrite(runevents.StepStarted, "a", 1)
 	require.NoError(t, guard.Check(&started), "not taken in so far")
@@ -79,10 +80,12 @@ func TestAGuardObserves(t *testing.T) {
 // only while the run goes on.
 func TestAGuardOfSignals(t *testing.T) {
 	t.Parallel()
-	for _, event := range []runevents.EventType{runevents.SignalAccepted, runevents.SignalRejected} {
+	for _, event := range []runevents.EventType{runevents.SignalAccepted,
+		runevents.SignalRejected} {
 		w := newWrite(event, "", 1)
 		for status, valid := range map[runevents.EventType]bool{
-			"": false, runevents.RunStarted: true, runevents.RunPaused: true, runevents.RunCompleted: false,
+			"": false, runevents.RunStarted: true, runevents.RunPaused: true,
+			runevents.RunCompleted: false,
 		} {
 			guard := runevents.NewGuard(identity.RunID)
 			before := []runevents.Record{{Write: newWrite(runevents.RunStarted, "", 1), RunSeq: 1}}

@@ -16,7 +16,8 @@ func TestIsID(t *testing.T) {
 	write := runevents.Write{
 		EventType: "Told", EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "run",
 		TenantID: "t", ProjectID: "p",
-		EnvironmentID: "e", PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1, LogicalAttemptID: 1,
+		EnvironmentID: "e", PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1,
+		LogicalAttemptID: 1,
 	}
 	write.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
 		RunID: "run", LogicalAttemptID: 1, EventType: "Told", PlanID: "plan", PlanVersion: "1",

@@ -32,7 +32,8 @@ func (f KeyFields) Validate() error {
 		{"planId", f.PlanID}, {"planVersion", f.PlanVersion},
 	} {
 		if field.value == "" || strings.Contains(field.value, "|") {
-			return fmt.Errorf("runevents: %s must not be empty or contain '|': %q", field.name, field.value)
+			return fmt.Errorf("runevents: %s must not be empty or contain '|': %q",
+				field.name, field.value)
 		}
 	}
 	switch {

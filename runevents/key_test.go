@@ -81,8 +81,10 @@ func TestTheVectorsOfTheContractAreInTheFile(t *testing.T) {
 	t.Parallel()
 	vectors := keyVectors(t)
 	for i, want := range []struct{ name, digest string }{
-		{"vector-1-step-started", "7f4b974658a54fb2aee9ecb9cefebd2eec27f3fd01f0f8c0d031dfc4a5b96e3c"},
-		{"vector-2-run-started", "204197f81e5dc1a8491d8e411c440a730c51a741cd48a74863d3e5c4c452640d"},
+		{"vector-1-step-started",
+			"7f4b974658a54fb2aee9ecb9cefebd2eec27f3fd01f0f8c0d031dfc4a5b96e3c"},
+		{"vector-2-run-started",
+			"204197f81e5dc1a8491d8e411c440a730c51a741cd48a74863d3e5c4c452640d"},
 		{"vector-3-step-failed-attempt-2",
 			"599945c1a8023ece5d2ae5132a4397b8cfbe9fa1c4c08d6fc4193a9bd9a2ebcd"},
 		{"vector-4-run-failed-plan-v3",
@@ -190,17 +192,20 @@ func TestFieldsThatCannotMakeAKeyAreRefused(t *testing.T) {
 			f.RunID = "a|b"
 		}, `runId must not be empty or contain '|'`},
 		{"no runId", ofRun, func(f *runevents.KeyFields) { f.RunID = "" }, "runId"},
-		{"the delimiter in stepId", ofStep, func(f *runevents.KeyFields) { f.StepID = "|" }, "stepId"},
+		{"the delimiter in stepId", ofStep, func(f *runevents.KeyFields) { f.StepID = "|" },
+			"stepId"},
 		{"the delimiter in eventType", unknown, func(f *runevents.KeyFields) {
 			f.EventType = "Cost|"
 		}, "eventType"},
 		{"no eventType", unknown, func(f *runevents.KeyFields) { f.EventType = "" }, "eventType"},
-		{"the delimiter in planId", ofRun, func(f *runevents.KeyFields) { f.PlanID = "|p" }, "planId"},
+		{"the delimiter in planId", ofRun, func(f *runevents.KeyFields) { f.PlanID = "|p" },
+			"planId"},
 		{"no planId", ofRun, func(f *runevents.KeyFields) { f.PlanID = "" }, "planId"},
 		{"the delimiter in planVersion", ofRun, func(f *runevents.KeyFields) {
 			f.PlanVersion = "1|2"
 		}, "planVersion"},
-		{"attempt 0", ofRun, func(f *runevents.KeyFields) { f.LogicalAttemptID = 0 }, "logicalAttemptId"},
+		{"attempt 0", ofRun, func(f *runevents.KeyFields) { f.LogicalAttemptID = 0 },
+			"logicalAttemptId"},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()

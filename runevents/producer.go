@@ -236,7 +236,8 @@ func (p *Producer) emit(event EventType, step stepAttempt, ago time.Duration, pa
 	}
 	key := registryKey{event, step}
 	if slices.Contains(p.now.emitted, key) {
-		return fmt.Errorf("runevents: %s was emitted before, and a second one would have its key", event)
+		return fmt.Errorf("runevents: %s was emitted before, and a second one would have its key",
+			event)
 	}
 	if payload != nil {
 		data, err := json.Marshal(payload, json.Deterministic(true))

@@ -25,7 +25,8 @@ func source() runevents.Source {
 	return runevents.Source{
 		Now: func() time.Time {
 			ticks++
-			return time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC).Add(time.Duration(ticks) * time.Millisecond)
+			return time.Date(2026, 2, 16, 10, 0, 0, 0,
+				time.UTC).Add(time.Duration(ticks) * time.Millisecond)
 		},
 		NewID: func() string {
 			ids++
@@ -147,7 +148,8 @@ func TestTheErrorNamesWhatIsAndWhatWasAttempted(t *testing.T) {
 			runevents.InvalidTransitionError{
 				Expected: "RUNNING", Actual: "PENDING", Attempted: "RunCompleted",
 			},
-			"runevents: the run is PENDING, so RunCompleted is not a valid transition: it has to be RUNNING",
+			"runevents: the run is PENDING, so RunCompleted is not a valid transition: it has to " +
+				"be RUNNING",
 		},
 		{
 			"a run starts once", []func(*runevents.Producer) error{running}, running,
@@ -159,36 +161,47 @@ func TestTheErrorNamesWhatIsAndWhatWasAttempted(t *testing.T) {
 		},
 		{
 			"a step of a run that has not started", nil,
-			func(p *runevents.Producer) error { return p.OfStep(runevents.StepStarted, "apply", nil) },
+			func(p *runevents.Producer) error {
+				return p.OfStep(runevents.StepStarted, "apply", nil)
+			},
 			runevents.InvalidTransitionError{
 				Expected: "RUNNING", Actual: "PENDING", Attempted: "StepStarted",
 			},
-			"runevents: the run is PENDING, so StepStarted is not a valid transition: it has to be RUNNING",
+			"runevents: the run is PENDING, so StepStarted is not a valid transition: it has to " +
+				"be RUNNING",
 		},
 		{
 			"a step of a run that has ended",
 			[]func(*runevents.Producer) error{running, func(p *runevents.Producer) error {
 				return p.OfRun(runevents.RunFailed, nil)
 			}},
-			func(p *runevents.Producer) error { return p.OfStep(runevents.StepSkipped, "apply", nil) },
+			func(p *runevents.Producer) error {
+				return p.OfStep(runevents.StepSkipped, "apply", nil)
+			},
 			runevents.InvalidTransitionError{
 				Expected: "RUNNING", Actual: "FAILED", Attempted: "StepSkipped",
 			},
-			"runevents: the run is FAILED, so StepSkipped is not a valid transition: it has to be RUNNING",
+			"runevents: the run is FAILED, so StepSkipped is not a valid transition: it has to " +
+				"be RUNNING",
 		},
 		{
 			"a step completes only after its start", []func(*runevents.Producer) error{running},
-			func(p *runevents.Producer) error { return p.OfStep(runevents.StepCompleted, "apply", nil) },
+			func(p *runevents.Producer) error {
+				return p.OfStep(runevents.StepCompleted, "apply", nil)
+			},
 			runevents.InvalidTransitionError{
 				StepID: "apply", Expected: "RUNNING", Actual: "PENDING", Attempted: "StepCompleted",
 			},
-			"runevents: step apply is PENDING, so StepCompleted is not a valid transition: it has to be " +
-				"RUNNING",
+			"runevents: step apply is PENDING, so StepCompleted is not a valid transition: it " +
+				"has to be RUNNING",
 		},
 		{
 			"a run event is none of a step", []func(*runevents.Producer) error{running},
-			func(p *runevents.Producer) error { return p.OfStep(runevents.RunCompleted, "apply", nil) },
-			runevents.InvalidTransitionError{StepID: "apply", Actual: "PENDING", Attempted: "RunCompleted"},
+			func(p *runevents.Producer) error {
+				return p.OfStep(runevents.RunCompleted, "apply", nil)
+			},
+			runevents.InvalidTransitionError{StepID: "apply", Actual: "PENDING",
+				Attempted: "RunCompleted"},
 			"runevents: step apply is PENDING, so RunCompleted is not a valid transition",
 		},
 		{
@@ -197,8 +210,8 @@ func TestTheErrorNamesWhatIsAndWhatWasAttempted(t *testing.T) {
 			runevents.InvalidTransitionError{
 				Expected: "RUNNING or PAUSED", Actual: "PENDING", Attempted: "SignalAccepted",
 			},
-			"runevents: the run is PENDING, so SignalAccepted is not a valid transition: it has to be " +
-				"RUNNING or PAUSED",
+			"runevents: the run is PENDING, so SignalAccepted is not a valid transition: it has " +
+				"to be RUNNING or PAUSED",
 		},
 		{
 			"a paused run ends only by a cancellation", nil,
@@ -209,7 +222,8 @@ func TestTheErrorNamesWhatIsAndWhatWasAttempted(t *testing.T) {
 			runevents.InvalidTransitionError{
 				Expected: "RUNNING", Actual: "PAUSED", Attempted: "RunCompleted",
 			},
-			"runevents: the run is PAUSED, so RunCompleted is not a valid transition: it has to be RUNNING",
+			"runevents: the run is PAUSED, so RunCompleted is not a valid transition: it has to " +
+				"be RUNNING",
 		},
 		{
 			"a step event is none of the run", []func(*runevents.Producer) error{running},
@@ -320,7 +334,8 @@ func TestNoSequenceOfCallsEmitsAnInvalidTransition(t *testing.T) {
 	emitted := map[runevents.EventType]int{}
 	for range 3000 {
 		p := runevents.NewProducer(identity, source())
-		run, steps := runStatuses[0], map[string]runevents.StepStatus{"a": "PENDING", "b": "PENDING"}
+		run, steps := runStatuses[0], map[string]runevents.StepStatus{"a": "PENDING",
+			"b": "PENDING"}
 		var want []string
 		for range 15 {
 			event := allEvents[g.IntN(len(allEvents))]
@@ -360,7 +375,8 @@ func TestNoSequenceOfCallsEmitsAnInvalidTransition(t *testing.T) {
 func TestAProducerEmitsNothingWithABadID(t *testing.T) {
 	t.Parallel()
 	ids := []string{
-		"00000000-0000-4000-8000-000000000001", "", "not a UUID", "00000000-0000-1000-8000-000000000001",
+		"00000000-0000-4000-8000-000000000001", "", "not a UUID",
+		"00000000-0000-1000-8000-000000000001",
 	}
 	from := source()
 	from.NewID = func() string { id := ids[0]; ids = ids[1:]; return id }

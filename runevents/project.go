@@ -195,7 +195,8 @@ func (r *reduction) start(e *Record) {
 func (r *reduction) end(e *Record) {
 	d := detailsOf(e)
 	r.CompletedAt = d.at(e)
-	if from, to := parsedTime(r.StartedAt), parsedTime(r.CompletedAt); !from.IsZero() && !to.IsZero() {
+	if from, to := parsedTime(r.StartedAt), parsedTime(r.CompletedAt); !from.IsZero() &&
+		!to.IsZero() {
 		duration := max(to.Sub(from).Milliseconds(), 0)
 		r.TotalDurationMs = &duration
 	}

@@ -32,7 +32,8 @@ func TestProjectingEveryRunEventInEveryStatus(t *testing.T) {
 			require.Equal(t, next, is.Status, "%s in %s", event, status)
 			require.Equal(t, r.RunSeq, is.LastEventSeq)
 			require.Equal(t, runevents.Consistent, is.Metadata.Consistency)
-			require.Equal(t, event == "RunStarted", was.StartedAt == "" && is.StartedAt == r.EmittedAt)
+			require.Equal(t, event == "RunStarted", was.StartedAt == "" &&
+				is.StartedAt == r.EmittedAt)
 			require.Equal(t, next.Terminal(), is.CompletedAt == r.EmittedAt)
 			require.Equal(t, next.Terminal(), is.TotalDurationMs != nil)
 		}
@@ -133,7 +134,8 @@ func TestADuplicateOnlyAdvancesTheWatermark(t *testing.T) {
 			require.Empty(t, alerts)
 			require.Equal(t, was, is)
 
-			is, alerts = incremental(t, was, []runevents.Record{again(r, 40), again(r, 38), again(r, 40)})
+			is, alerts = incremental(t, was, []runevents.Record{again(r, 40), again(r, 38),
+				again(r, 40)})
 			require.Empty(t, alerts)
 			want := was
 			want.LastEventSeq = 40
@@ -198,12 +200,14 @@ func TestARetryIsANewAttemptAndKeepsTheFailedOne(t *testing.T) {
 	t.Parallel()
 	s, alerts := project(t, told(of("RunStarted"),
 		on("StepStarted", "a", 1),
-		happening(on("StepFailed", "a", 1)).with(`{"error":{"code":"X","message":"m","retryable":true}}`),
+		happening(on("StepFailed", "a", 1)).with(
+			`{"error":{"code":"X","message":"m","retryable":true}}`),
 		on("StepStarted", "a", 2), on("StepCompleted", "a", 2)))
 	require.Empty(t, alerts)
 	require.Len(t, s.Steps, 2)
 	require.Equal(t, runevents.StepHasFailed, s.Steps[0].Status)
-	require.Equal(t, &runevents.StepError{Code: "X", Message: "m", Retryable: true}, s.Steps[0].Error)
+	require.Equal(t, &runevents.StepError{Code: "X", Message: "m", Retryable: true},
+		s.Steps[0].Error)
 	require.Equal(t, runevents.StepSucceeded, s.Steps[1].Status)
 	require.Equal(t, int64(2), s.Steps[1].LogicalAttemptID)
 	require.Equal(t, int64(1), s.Metadata.FailedSteps)
@@ -218,7 +222,10 @@ func TestOnlyRunSeqOrders(t *testing.T) {
 	for range 50 {
 		shuffled := append([]runevents.Record{}, records...)
 		shuffled = append(shuffled, records[g.IntN(4)])
-		g.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		g.Shuffle(len(shuffled), func(i, j int) {
+			shuffled[i], shuffled[j] = shuffled[j],
+				shuffled[i]
+		})
 		got, alerts := project(t, shuffled)
 		require.Empty(t, alerts)
 		require.Equal(t, want, got)
@@ -249,8 +256,10 @@ func TestGapsAreNatural(t *testing.T) {
 func TestPayloadsOfAnyShapeProject(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{
-		`{}`, `{"error":"boom","artifacts":{},"reason":7,"startedAt":"yesterday","engineRunRef":[]}`,
-		`{"error":null,"artifacts":null,"artifactRefs":null}`, `[]`, `null`, `{"a":1,"a":2}`, `{`, "",
+		`{}`,
+		`{"error":"boom","artifacts":{},"reason":7,"startedAt":"yesterday","engineRunRef":[]}`,
+		`{"error":null,"artifacts":null,"artifactRefs":null}`, `[]`, `null`,
+		`{"a":1,"a":2}`, `{`, "",
 		`{"artifacts":[1]}`, `{"sourceOccurredAt":"yesterday"}`, `{"sourceOccurredAt":7}`,
 	} {
 		s, alerts := project(t, told(
@@ -278,7 +287,8 @@ func TestDurationsAreOfTheSource(t *testing.T) {
 	}
 	s, _ := project(t, told(
 		happening(of("RunStarted")).with(at(1)),
-		happening(of("StepStarted", "a")).with(at(2)), happening(of("StepCompleted", "a")).with(at(5)),
+		happening(of("StepStarted", "a")).with(at(2)),
+		happening(of("StepCompleted", "a")).with(at(5)),
 		happening(of("StepStarted", "b")).with(at(5)), happening(of("StepFailed", "b")).with(at(7)),
 		happening(of("RunCompleted")).with(at(11))))
 	require.Equal(t, int64(10_000), *s.TotalDurationMs)
@@ -286,10 +296,12 @@ func TestDurationsAreOfTheSource(t *testing.T) {
 		s.StartedAt, s.CompletedAt,
 	})
 	require.Equal(t, []string{
-		"2026-02-16T09:00:02Z", "2026-02-16T09:00:05Z", "2026-02-16T09:00:05Z", "2026-02-16T09:00:07Z",
+		"2026-02-16T09:00:02Z", "2026-02-16T09:00:05Z", "2026-02-16T09:00:05Z",
+		"2026-02-16T09:00:07Z",
 	},
 		[]string{
-			s.Steps[0].StartedAt, s.Steps[0].CompletedAt, s.Steps[1].StartedAt, s.Steps[1].CompletedAt,
+			s.Steps[0].StartedAt, s.Steps[0].CompletedAt, s.Steps[1].StartedAt,
+			s.Steps[1].CompletedAt,
 		})
 }
 

@@ -27,7 +27,8 @@ func told(events ...runevents.Event) []runevents.Record {
 	}
 	records := run.Records(time.Time{})
 	for i := range records {
-		records[i].PersistedAt = runevents.Timestamp(ten.Add(time.Duration(i+101) * time.Millisecond))
+		records[i].PersistedAt = runevents.Timestamp(
+			ten.Add(time.Duration(i+101) * time.Millisecond))
 	}
 	return records
 }
@@ -98,7 +99,8 @@ var leadingStepTo = map[runevents.StepStatus][]runevents.Event{
 
 // attempted are the statuses that the events of a run ask for.
 var attempted = map[runevents.EventType]string{
-	"RunQueued": "PENDING", "RunApproved": "APPROVED", "RunStarted": "RUNNING", "RunPaused": "PAUSED",
+	"RunQueued": "PENDING", "RunApproved": "APPROVED", "RunStarted": "RUNNING",
+	"RunPaused":  "PAUSED",
 	"RunResumed": "RUNNING", "RunCompleted": "COMPLETED", "RunFailed": "FAILED",
 	"RunCancelled": "CANCELLED", "StepStarted": "RUNNING", "StepCompleted": "SUCCESS",
 	"StepFailed": "FAILED", "StepSkipped": "SKIPPED",
@@ -119,7 +121,8 @@ func lastOf(
 
 // requireIgnored asserts policy A: nothing moved but the watermark, the mark and the alert.
 func requireIgnored(
-	t *testing.T, was, is runevents.Snapshot, r runevents.Record, alert runevents.Alert, prior string,
+	t *testing.T, was, is runevents.Snapshot, r runevents.Record,
+	alert runevents.Alert, prior string,
 ) {
 	t.Helper()
 	want := was

@@ -41,7 +41,8 @@ var courses = map[string]course{
 		{"StepStarted", "apply"},
 		{"StepFailed", "apply",
 			`{"error":{"code":"PROJECT_BLOCKED","message":"The town is unchanged.","retryable":false}}`},
-		{"RunFailed", "", `{"status":"failed","reasonCode":"PROJECT_BLOCKED","resultId":"result_2"}`},
+		{"RunFailed", "",
+			`{"status":"failed","reasonCode":"PROJECT_BLOCKED","resultId":"result_2"}`},
 	},
 	"rejected": {
 		{"RunQueued"}, {"RunStarted", "", started},

@@ -96,7 +96,8 @@ func (o *oracle) requireAgreement(t *testing.T, s *runevents.Snapshot, alerts []
 		order = append(order, attempt)
 		require.Equal(t, o.steps[attempt], step.Status, attempt)
 		require.Equal(t, step.Status != "SKIPPED", step.StartedAt != "")
-		require.Equal(t, step.Status == "SUCCESS" || step.Status == "FAILED", step.CompletedAt != "")
+		require.Equal(t, step.Status == "SUCCESS" || step.Status == "FAILED",
+			step.CompletedAt != "")
 	}
 	require.Equal(t, o.order, order)
 	require.Equal(t, o.run.Terminal(), s.CompletedAt != "")

@@ -48,8 +48,10 @@ func TestEveryAlertHasASeverity(t *testing.T) {
 		"LOG_LOST": "P1",
 	} {
 		require.Equal(t, runevents.Alert{
-			Code: code, Severity: want, RunID: r.RunID, TenantID: r.TenantID, ProjectID: r.ProjectID,
-			EnvironmentID: r.EnvironmentID, EventID: r.EventID, EventType: "StepFailed", StepID: "a",
+			Code: code, Severity: want, RunID: r.RunID, TenantID: r.TenantID,
+			ProjectID:     r.ProjectID,
+			EnvironmentID: r.EnvironmentID, EventID: r.EventID,
+			EventType: "StepFailed", StepID: "a",
 			LogicalAttemptID: 2, RunSeq: 1, PersistedAt: r.PersistedAt, Message: "m",
 		}, runevents.NewAlert(code, &r, "m"))
 	}

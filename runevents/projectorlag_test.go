@@ -16,7 +16,8 @@ func TestLag(t *testing.T) {
 	records := executedRun(t)
 	noon := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
 	for i := range records {
-		records[i].PersistedAt = runevents.Timestamp(noon.Add(time.Duration(i) * 100 * time.Millisecond))
+		records[i].PersistedAt = runevents.Timestamp(
+			noon.Add(time.Duration(i) * 100 * time.Millisecond))
 	}
 	store := storing()
 	w := watch(t, store)
@@ -68,7 +69,8 @@ func TestTheLagOfAPausedRun(t *testing.T) {
 	w.now = w.now.Add(time.Minute)
 	require.Equal(t, 61*time.Second, w.Lag())
 	w.resume()
-	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 10", "PROJECTOR_LAG_HIGH 10"},
+	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 10",
+		"PROJECTOR_LAG_HIGH 10"},
 		w.codes())
 	store.records = records
 	w.resume()

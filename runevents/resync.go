@@ -55,7 +55,8 @@ func Resync(
 	case FromSnapshot:
 		stored, ok, err := store.Snapshot(ctx, request.RunID, request.SnapshotSeq)
 		if err != nil {
-			return Snapshot{}, nil, fmt.Errorf("runevents: snapshot of run %q: %w", request.RunID, err)
+			return Snapshot{}, nil, fmt.Errorf("runevents: snapshot of run %q: %w",
+				request.RunID, err)
 		}
 		if ok && stored.RunID == request.RunID && stored.LastEventSeq <= request.SnapshotSeq {
 			base = stored

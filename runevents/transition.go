@@ -87,7 +87,8 @@ var (
 	runStatuses = []RunStatus{
 		RunPending, RunIsApproved, RunRunning, RunIsPaused, RunSucceeded, RunHasFailed, RunAborted,
 	}
-	stepStatuses = []StepStatus{StepPending, StepRunning, StepSucceeded, StepHasFailed, StepWasSkipped}
+	stepStatuses = []StepStatus{StepPending, StepRunning, StepSucceeded, StepHasFailed,
+		StepWasSkipped}
 )
 
 // nextEmitted is NextRunStatus for a producer, which emits decisions about signals too: they move

@@ -16,12 +16,16 @@ func TestAppendJSON(t *testing.T) {
 	t.Parallel()
 	for _, event := range []Event{
 		{EventID: "e", EventType: RunStarted, LogicalAttemptID: 1, EmittedAt: "t"},
-		{EventID: "e", EventType: StepStarted, StepID: "step \"№\" <1>\n\u2028", LogicalAttemptID: 3, EmittedAt: "t"},
-		{EventID: "e", EventType: "Unknown", StepID: "s", LogicalAttemptID: 2, EmittedAt: "t", Payload: []byte(`{"a":[1,"b"]}`)},
-		{EventID: "e", EventType: StepFailed, StepID: "s", LogicalAttemptID: 1, EngineAttemptID: 4, EmittedAt: "t"},
+		{EventID: "e", EventType: StepStarted, StepID: "step \"№\" <1>\n\u2028",
+			LogicalAttemptID: 3, EmittedAt: "t"},
+		{EventID: "e", EventType: "Unknown", StepID: "s", LogicalAttemptID: 2, EmittedAt: "t",
+			Payload: []byte(`{"a":[1,"b"]}`)},
+		{EventID: "e", EventType: StepFailed, StepID: "s", LogicalAttemptID: 1, EngineAttemptID: 4,
+			EmittedAt: "t"},
 	} {
 		run := Run{
-			Identity: Identity{RunID: "r", TenantID: "t", ProjectID: "p", EnvironmentID: "e", PlanID: "id", PlanVersion: "v"},
+			Identity: Identity{RunID: "r", TenantID: "t", ProjectID: "p", EnvironmentID: "e",
+				PlanID: "id", PlanVersion: "v"},
 			FirstSeq: 7, Events: []Event{event, event},
 		}
 		if event.StepID != "" {

@@ -29,7 +29,8 @@ func ParseAppend(data []byte, limits schemas.Limits) (townID string, writes []Wr
 		Events []rawWrite `json:"events"`
 	}
 	if err := json.Unmarshal(data, &raw); err != nil {
-		return "", nil, schemas.Invalid(schemas.RunAppendRequest, schemas.Violation{Message: err.Error()})
+		return "", nil, schemas.Invalid(schemas.RunAppendRequest,
+			schemas.Violation{Message: err.Error()})
 	}
 	events := tree.(map[string]any)["events"].([]any)
 	writes = make([]Write, len(events))
@@ -52,9 +53,11 @@ func (raw *rawWrite) over(tree any) Write {
 	text := func(name string) string { s, _ := members[name].(string); return s }
 	number := func(name string) int64 { f, _ := members[name].(float64); return int64(f) }
 	return Write{
-		EventID: text("eventId"), EventType: EventType(text("eventType")), EmittedAt: text("emittedAt"),
-		RunID: text("runId"), TenantID: text("tenantId"), ProjectID: text("projectId"),
-		EnvironmentID: text("environmentId"), PlanID: text("planId"), PlanVersion: text("planVersion"),
+		EventID: text("eventId"), EventType: EventType(text("eventType")),
+		EmittedAt: text("emittedAt"),
+		RunID:     text("runId"), TenantID: text("tenantId"), ProjectID: text("projectId"),
+		EnvironmentID: text("environmentId"), PlanID: text("planId"),
+		PlanVersion:     text("planVersion"),
 		EngineAttemptID: number("engineAttemptId"), LogicalAttemptID: number("logicalAttemptId"),
 		IdempotencyKey: text("idempotencyKey"), StepID: text("stepId"), Payload: raw.Payload,
 	}
@@ -92,8 +95,9 @@ func (w *Write) violations() []schemas.Violation {
 		})
 	}
 	if fields := w.keyFields(); IdempotencyKey(fields) != w.IdempotencyKey {
-		violations = append(violations, schemas.Violation{Path: "/idempotencyKey", Message: fmt.Sprintf(
-			"must be %s, the SHA-256 of %q", IdempotencyKey(fields), fields.Preimage())})
+		violations = append(violations, schemas.Violation{Path: "/idempotencyKey",
+			Message: fmt.Sprintf(
+				"must be %s, the SHA-256 of %q", IdempotencyKey(fields), fields.Preimage())})
 	}
 	if !IsRunID(w.RunID) {
 		violations = append(violations, schemas.Violation{
@@ -108,7 +112,8 @@ func (w *Write) violations() []schemas.Violation {
 func (w *Write) tree() (map[string]any, []schemas.Violation) {
 	var violations []schemas.Violation
 	tree := map[string]any{
-		"engineAttemptId": float64(w.EngineAttemptID), "logicalAttemptId": float64(w.LogicalAttemptID),
+		"engineAttemptId":  float64(w.EngineAttemptID),
+		"logicalAttemptId": float64(w.LogicalAttemptID),
 	}
 	for _, member := range [...]struct{ name, value string }{
 		{"emittedAt", w.EmittedAt}, {"environmentId", w.EnvironmentID}, {"eventId", w.EventID},
@@ -231,7 +236,8 @@ func differences(first, got Identity) []schemas.Violation {
 	} {
 		if member.first != member.got {
 			violations = append(violations, schemas.Violation{
-				Path: "/" + member.name, Message: fmt.Sprintf("must be %q, as for the others", member.first),
+				Path: "/" + member.name, Message: fmt.Sprintf("must be %q, as for the others",
+					member.first),
 			})
 		}
 	}

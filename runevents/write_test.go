@@ -166,7 +166,8 @@ func TestKeyVectorsAreAccepted(t *testing.T) {
 		w := newWrite(v.EventType, v.StepID, v.LogicalAttemptID)
 		w.RunID, w.PlanID, w.PlanVersion, w.IdempotencyKey = v.RunID, v.PlanID, v.PlanVersion,
 			v.ExpectedSha256Hex
-		if err := w.Validate(); err != nil { // some vectors have runIds that are no token of a subject
+		if err := w.Validate(); err != nil {
+			// some vectors have runIds that are no token of a subject
 			require.NotContains(t, schemastest.Paths(t, err), "/idempotencyKey", "%+v", v)
 			continue
 		}

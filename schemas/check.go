@@ -64,10 +64,14 @@ func (r *rule) checkString(rep *report, s string) {
 // checkNumber is written so that NaN, which no JSON holds, is outside any bounds.
 func (r *rule) checkNumber(rep *report, f float64) {
 	if r.min.set && !(f >= r.min.value) {
-		rep.add(func() string { return "must be >= " + number(r.min.value) + " but is " + number(f) })
+		rep.add(func() string {
+			return "must be >= " + number(r.min.value) + " but is " + number(f)
+		})
 	}
 	if r.max.set && !(f <= r.max.value) {
-		rep.add(func() string { return "must be <= " + number(r.max.value) + " but is " + number(f) })
+		rep.add(func() string {
+			return "must be <= " + number(r.max.value) + " but is " + number(f)
+		})
 	}
 }
 

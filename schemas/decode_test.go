@@ -87,7 +87,8 @@ func TestDecodeRefuses(t *testing.T) {
 		{"lone low surrogate", `["\ude00"]`, "/0",
 			`is not valid JSON: invalid surrogate pair ` + "`\\ude00\"]`" + ` in string at byte 2`},
 		{"surrogates the wrong way round", `["\ude00\ud83d"]`, "/0",
-			`is not valid JSON: invalid surrogate pair ` + "`\\ude00\\ud83d`" + ` in string at byte 2`},
+			`is not valid JSON: invalid surrogate pair ` + "`\\ude00\\ud83d`" +
+				` in string at byte 2`},
 		{"raw surrogate", "[\"\xed\xa0\xbd\"]", "/0", "is not valid JSON: invalid UTF-8 at byte 2"},
 		{"unknown escape", `["\x41"]`, "/0",
 			`is not valid JSON: invalid escape sequence ` + "`\\x`" + ` in string at byte 2`},
@@ -210,7 +211,8 @@ func hostile() map[string]string {
 		"long number":    strings.Repeat("9", 300) + "." + strings.Repeat("9", 1_000_000),
 		"subnormals": `[` + strings.Repeat("1e-308,", 1000) + strings.Repeat(`"1e-308",`, 110_000) +
 			`0]`,
-		"long numbers":    `[` + strings.Repeat("1."+strings.Repeat("0", 700)+"1e-308,", 1000) + `0]`,
+		"long numbers": `[` + strings.Repeat("1."+strings.Repeat("0", 700)+"1e-308,", 1000) +
+			`0]`,
 		"near neighbours": `[` + strings.Repeat("9007199254740993.00000001,", 40_000) + `0]`,
 		"empty arrays":    `[` + strings.Repeat("[],", 340_000) + `[]]`,
 		"empty objects":   `[` + strings.Repeat("{},", 340_000) + `{}]`,
@@ -235,7 +237,8 @@ func TestDecodeIsLinear(t *testing.T) {
 }
 
 func FuzzDecode(f *testing.F) {
-	for _, s := range []string{`{"a":[1,-0,"\ud83d\ude00",null,true]}`, `{"a":1,"\u0061":2}`, `1e400`,
+	for _, s := range []string{`{"a":[1,-0,"\ud83d\ude00",null,true]}`,
+		`{"a":1,"\u0061":2}`, `1e400`,
 		`[[[[[[]]]]]]`, "\ufeff1", `{"a":{"b~/":[{}]}}`, `"\ud800"`,
 		` [1.5e-7 , 123456789012345678901] `} {
 		f.Add([]byte(s))
@@ -247,7 +250,8 @@ func FuzzDecode(f *testing.F) {
 			ve := refusal(t, err)
 			require.Len(t, ve.Violations, 1)
 			require.True(t, utf8.ValidString(ve.Violations[0].Path), "%q", ve.Violations[0].Path)
-			require.True(t, utf8.ValidString(ve.Violations[0].Message), "%q", ve.Violations[0].Message)
+			require.True(t, utf8.ValidString(ve.Violations[0].Message), "%q",
+				ve.Violations[0].Message)
 			return
 		}
 		require.True(t, utf8.Valid(data))

@@ -30,8 +30,10 @@ func document(t testing.TB, n schemas.Name) map[string]any {
 
 // payloads are the schemas of the payloads of run events.
 var payloads = []schemas.Name{
-	"RunQueued", "RunApproved", "RunStarted", "StepStarted", "StepCompleted", "StepFailed", "StepSkipped",
-	"RunPaused", "RunResumed", "RunCompleted", "RunFailed", "RunCancelled", "SignalAccepted", "SignalRejected",
+	"RunQueued", "RunApproved", "RunStarted", "StepStarted", "StepCompleted", "StepFailed",
+	"StepSkipped",
+	"RunPaused", "RunResumed", "RunCompleted", "RunFailed", "RunCancelled", "SignalAccepted",
+	"SignalRejected",
 }
 
 // A payload may say when its event happened at its source, and may be empty.
@@ -39,7 +41,8 @@ func TestPayloads(t *testing.T) {
 	t.Parallel()
 	for _, n := range payloads {
 		require.NoError(t, schemas.Validate(n, map[string]any{}), n)
-		require.NoError(t, schemas.Validate(n, map[string]any{"sourceOccurredAt": "2026-02-16T10:00:00Z", "own": 1.0}), n)
+		require.NoError(t, schemas.Validate(n,
+			map[string]any{"sourceOccurredAt": "2026-02-16T10:00:00Z", "own": 1.0}), n)
 		require.Error(t, schemas.Validate(n, map[string]any{"sourceOccurredAt": "yesterday"}), n)
 	}
 }
@@ -47,7 +50,8 @@ func TestPayloads(t *testing.T) {
 // An artifact is a reference. Nothing that holds its bytes passes.
 func TestArtifacts(t *testing.T) {
 	t.Parallel()
-	valid := map[string]any{"uri": "s3://bucket/key", "sha256": strings.Repeat("0", 64), "size": 7.0, "contentType": "text/plain"}
+	valid := map[string]any{"uri": "s3://bucket/key", "sha256": strings.Repeat("0", 64),
+		"size": 7.0, "contentType": "text/plain"}
 	require.NoError(t, schemas.Validate(schemas.Artifact, valid))
 	for _, bad := range []map[string]any{
 		{}, {"uri": "log.txt"}, {"uri": "data:text/plain,hello"}, {"uri": "DATA:text/plain,hello"},
@@ -56,7 +60,8 @@ func TestArtifacts(t *testing.T) {
 	} {
 		require.Error(t, schemas.Validate(schemas.Artifact, bad), "%v", bad)
 		for _, n := range []schemas.Name{"StepCompleted", "StepFailed", "RunCompleted"} {
-			require.Error(t, schemas.Validate(n, map[string]any{"artifacts": []any{valid, bad}}), "%v", bad)
+			require.Error(t, schemas.Validate(n, map[string]any{"artifacts": []any{valid, bad}}),
+				"%v", bad)
 		}
 	}
 }
@@ -64,18 +69,22 @@ func TestArtifacts(t *testing.T) {
 func TestNames(t *testing.T) {
 	t.Parallel()
 	want := []schemas.Name{
-		schemas.ExecutionHandoff, schemas.Proposal, schemas.ExecutionResult, schemas.ExecutionResult1, schemas.Snapshot,
+		schemas.ExecutionHandoff, schemas.Proposal, schemas.ExecutionResult,
+		schemas.ExecutionResult1, schemas.Snapshot,
 		schemas.RunEventWrite, schemas.RunEventRecord, schemas.Artifact, schemas.Error,
-		schemas.TownGetRequest, schemas.TownGetReply, schemas.TownListRequest, schemas.TownListReply,
+		schemas.TownGetRequest, schemas.TownGetReply, schemas.TownListRequest,
+		schemas.TownListReply,
 		schemas.TownPutRequest, schemas.ResultGetRequest, schemas.ResultGetReply,
-		schemas.RunEventsRequest, schemas.RunEventsReply, schemas.RunAppendRequest, schemas.RunAppendReply,
+		schemas.RunEventsRequest, schemas.RunEventsReply, schemas.RunAppendRequest,
+		schemas.RunAppendReply,
 		schemas.RunGetRequest, schemas.RunGetReply, schemas.RunListRequest, schemas.RunListReply,
 		schemas.CommandApply, schemas.CommandApplied, schemas.TownPatchRequest,
-		schemas.ControlSignalRequest, schemas.ControlGetRequest, schemas.ControlReply, schemas.RunCancelRequest,
-		schemas.TownHistoryRequest, schemas.TownHistoryReply,
-		schemas.AlertListRequest, schemas.AlertListReply, schemas.AlertAckRequest, schemas.AlertAckReply,
-		schemas.ApprovalListRequest, schemas.ApprovalListReply, schemas.ApprovalDecideRequest, schemas.ApprovalDecideReply,
-		schemas.WhoAmIRequest, schemas.WhoAmIReply,
+		schemas.ControlSignalRequest, schemas.ControlGetRequest, schemas.ControlReply,
+		schemas.RunCancelRequest, schemas.TownHistoryRequest, schemas.TownHistoryReply,
+		schemas.AlertListRequest, schemas.AlertListReply, schemas.AlertAckRequest,
+		schemas.AlertAckReply,
+		schemas.ApprovalListRequest, schemas.ApprovalListReply, schemas.ApprovalDecideRequest,
+		schemas.ApprovalDecideReply, schemas.WhoAmIRequest, schemas.WhoAmIReply,
 	}
 	want = append(want, payloads...)
 	slices.Sort(want)
@@ -106,7 +115,8 @@ func TestDocumentsAreSchemas(t *testing.T) {
 		doc := document(t, n)
 		require.NoError(t, meta.Validate(doc), n)
 		require.Equal(t, draft, doc["$schema"], n)
-		require.Equal(t, "https://worldengine.example/schemas/"+string(n)+".schema.json", doc["$id"], n)
+		require.Equal(t, "https://worldengine.example/schemas/"+string(n)+".schema.json",
+			doc["$id"], n)
 		require.Equal(t, string(n), doc["title"], n)
 		require.Equal(t, "object", doc["type"], n)
 	}
@@ -123,8 +133,8 @@ func TestExamplesAreValid(t *testing.T) {
 	}
 }
 
-// TestExamplesCarryTrueHashes checks the ids that an author of an agent or a plugin would copy. In the
-// examples encoding/json and canonical JSON agree.
+// TestExamplesCarryTrueHashes checks the ids that an author of an agent or a plugin would copy. In
+// the examples encoding/json and canonical JSON agree.
 func TestExamplesCarryTrueHashes(t *testing.T) {
 	t.Parallel()
 	hash := func(v any) string {
@@ -147,7 +157,8 @@ func TestExamplesCarryTrueHashes(t *testing.T) {
 	require.Equal(t, example(t, schemas.Proposal), h["proposal"])
 	r := example(t, schemas.ExecutionResult)
 	require.Equal(t, h["handoffId"], r["handoffId"])
-	require.Equal(t, "result_"+hash(pick(r, "handoffId", "status", "accepted", "executed", "reasonCode",
+	require.Equal(t, "result_"+hash(pick(r, "handoffId", "status", "accepted",
+		"executed", "reasonCode",
 		"evaluation", "worldState")), r["resultId"])
 	require.Equal(t, r, example(t, schemas.ResultGetReply)["result"])
 	require.Equal(t, snapshot, example(t, schemas.TownGetReply)["snapshotHash"])
@@ -163,8 +174,8 @@ func TestExamplesCarryTrueHashes(t *testing.T) {
 	}
 }
 
-// walk calls visit for every schema in doc with the path of its keywords. The subschemas of if, then
-// and else only narrow down what is described elsewhere: their paths contain "?".
+// walk calls visit for every schema in doc with the path of its keywords. The subschemas of if,
+// then and else only narrow down what is described elsewhere: their paths contain "?".
 func walk(schema any, path string, visit func(path string, schema map[string]any)) {
 	s, ok := schema.(map[string]any)
 	if !ok {
@@ -223,7 +234,8 @@ func TestDocumentsUseKnownKeywords(t *testing.T) {
 			require.False(t, hasConst && hasEnum, "%s: const and enum", where)
 			_, hasFormat := s["format"]
 			_, hasPattern := s["pattern"]
-			require.True(t, !hasFormat || hasPattern, "%s: a format is only checked by a pattern", where)
+			require.True(t, !hasFormat || hasPattern, "%s: a format is only checked by a pattern",
+				where)
 		})
 	}
 }

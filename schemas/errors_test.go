@@ -21,8 +21,9 @@ func TestErrorSentence(t *testing.T) {
 		first:                                  invalid(v(0)),
 		first + "; /1: is wrong":               invalid(v(0), v(1)),
 		first + "; /1: is wrong; /2: is wrong": invalid(v(0), v(1), v(2)),
-		first + "; /1: is wrong; /2: is wrong; and 1 more":        invalid(v(0), v(1), v(2), v(3)),
-		"schemas: proposal.v2: is wrong":                          invalid(violation("", "is wrong")),
+		first + "; /1: is wrong; /2: is wrong; and 1 more": invalid(v(0), v(1), v(2), v(3)),
+		"schemas: proposal.v2: is wrong": invalid(
+			violation("", "is wrong")),
 		"schemas: proposal.v2: SCHEMA_VALIDATION_FAILED":          invalid(),
 		"schemas: must be a JSON value but is empty":              decodeError(t, ""),
 		"schemas: /a: is a second member of this name, at byte 7": decodeError(t, `{"a":1,"a":2}`),

@@ -19,8 +19,10 @@ func TestHexPatterns(t *testing.T) {
 		re := regexp.MustCompile(pattern)
 		good := prefix + strings.Repeat("09af", digits/4)
 		require.True(t, isHex(good, prefix, digits))
-		tries := []string{"", prefix, good + "0", good[1:], good[:len(good)-1], good + "\n", "\n" + good,
-			strings.ToUpper(good), strings.Replace(good, "f", "g", 1), strings.Replace(good, "9", ":", 1),
+		tries := []string{"", prefix, good + "0", good[1:], good[:len(good)-1],
+			good + "\n", "\n" + good,
+			strings.ToUpper(good), strings.Replace(good, "f", "g", 1),
+			strings.Replace(good, "9", ":", 1),
 			strings.Replace(good, "0", "/", 1), strings.Replace(good, "a", "`", 1),
 			strings.Replace(good, "af", "é", 1), strings.Replace(good, "_", "-", 1)}
 		for _, s := range append(tries, good) {

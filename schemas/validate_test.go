@@ -143,7 +143,8 @@ func TestMessages(t *testing.T) {
 		if c.path == same {
 			c.path = c.edit
 		}
-		require.Equal(t, []schemas.Violation{violation(c.path, c.message)}, ve.Violations, "%s", c.schema)
+		require.Equal(t, []schemas.Violation{violation(c.path, c.message)}, ve.Violations,
+			"%s", c.schema)
 		require.Equal(t, c.schema, ve.Schema)
 		require.Equal(t, schemas.CodeSchemaValidation, ve.Code)
 	}
@@ -211,8 +212,10 @@ func TestViolationsAreSortedAndUnique(t *testing.T) {
 		"/advisory", "/command", "/decisionEpoch", "/executionRequirements",
 		"/handoffId", "/idempotencyKey",
 		"/proposal/actorId", "/proposal/args", "/proposal/decisionEpoch", "/proposal/priority",
-		"/proposal/proposalId", "/proposal/reason", "/proposal/reasonTags", "/proposal/schemaVersion",
-		"/proposal/snapshotHash", "/proposal/townId", "/proposalId", "/schemaVersion", "/snapshotHash",
+		"/proposal/proposalId", "/proposal/reason", "/proposal/reasonTags",
+		"/proposal/schemaVersion",
+		"/proposal/snapshotHash", "/proposal/townId", "/proposalId", "/schemaVersion",
+		"/snapshotHash",
 	}, paths)
 	require.EqualError(t, ve, "schemas: execution-handoff.v1: /advisory: is required; "+
 		"/command: is required; /decisionEpoch: is required; and 16 more")

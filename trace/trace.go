@@ -27,9 +27,9 @@ type Context struct {
 	State string `json:"tracestate,omitzero"`
 }
 
-// Parse returns the context that a traceparent and a tracestate ("" for none) say. A traceparent that
-// is not valid makes none, whatever the tracestate is; a tracestate that is not valid, or longer than
-// MaxState, is left out. A version later than 00 is read as W3C says, and becomes 00.
+// Parse returns the context that a traceparent and a tracestate ("" for none) say. A traceparent
+// that is not valid makes none, whatever the tracestate is; a tracestate that is not valid, or
+// longer than MaxState, is left out. A version later than 00 is read as W3C says, and becomes 00.
 func Parse(parent, state string) Context {
 	parent = parseParent(strings.Trim(parent, blanks))
 	if parent == "" {
@@ -78,7 +78,8 @@ func (c Context) TraceID() string {
 	return c.Parent[3:35]
 }
 
-// Header returns header with the context in it, a new one where header is nil and there is a context.
+// Header returns header with the context in it, a new one where header is nil and there is a
+// context.
 func (c Context) Header(header map[string][]string) map[string][]string {
 	if c.IsZero() {
 		return header
@@ -148,8 +149,8 @@ func isZeros(s string) bool { return strings.Trim(s, "0") == "" }
 // maxMembers is how many members a tracestate may have.
 const maxMembers = 32
 
-// validState reports whether s is a tracestate: members key=value with commas between them, of which
-// some may be empty, and no key twice.
+// validState reports whether s is a tracestate: members key=value with commas between them, of
+// which some may be empty, and no key twice.
 func validState(s string) bool {
 	if len(s) > MaxState {
 		return false
@@ -168,8 +169,8 @@ func validState(s string) bool {
 	return len(keys) <= maxMembers && (len(keys) > 0 || s == "")
 }
 
-// validKey reports whether key is one of a tracestate, which a tenant may stand in front of: up to 256
-// characters, or 241, "@" and 14.
+// validKey reports whether key is one of a tracestate, which a tenant may stand in front of: up to
+// 256 characters, or 241, "@" and 14.
 func validKey(key string) bool {
 	tenant, system, multi := strings.Cut(key, "@")
 	if !multi {
@@ -185,7 +186,8 @@ func isKey(s string, most int, digitFirst bool) bool {
 	for i := range len(s) {
 		c := s[i]
 		letter, digit := c >= 'a' && c <= 'z', c >= '0' && c <= '9'
-		if !letter && !(digit && (i > 0 || digitFirst)) && (i == 0 || strings.IndexByte("_-*/", c) < 0) {
+		if !letter && !(digit && (i > 0 || digitFirst)) &&
+			(i == 0 || strings.IndexByte("_-*/", c) < 0) {
 			return false
 		}
 	}

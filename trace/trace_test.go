@@ -24,15 +24,16 @@ func TestTraceparent(t *testing.T) {
 	t.Parallel()
 	rest := parent[2:]
 	for name, c := range map[string]struct{ given, want string }{
-		"the example of W3C":          {parent, parent},
-		"not sampled":                 {parent[:53] + "00", parent[:53] + "00"},
-		"flags as they came":          {parent[:53] + "ff", parent[:53] + "ff"},
-		"blanks around it":            {" \t" + parent + " ", parent},
-		"nothing":                     {"", ""},
-		"upper case":                  {strings.ToUpper(parent), ""},
-		"an upper-case digit":         {strings.Replace(parent, "4bf", "4Bf", 1), ""},
-		"no hex":                      {strings.Replace(parent, "4bf", "4gf", 1), ""},
-		"trace id of zeros":           {strings.Replace(parent, id, strings.Repeat("0", 32), 1), ""},
+		"the example of W3C":  {parent, parent},
+		"not sampled":         {parent[:53] + "00", parent[:53] + "00"},
+		"flags as they came":  {parent[:53] + "ff", parent[:53] + "ff"},
+		"blanks around it":    {" \t" + parent + " ", parent},
+		"nothing":             {"", ""},
+		"upper case":          {strings.ToUpper(parent), ""},
+		"an upper-case digit": {strings.Replace(parent, "4bf", "4Bf", 1), ""},
+		"no hex":              {strings.Replace(parent, "4bf", "4gf", 1), ""},
+		"trace id of zeros": {strings.Replace(parent, id, strings.Repeat("0", 32), 1),
+			""},
 		"parent id of zeros":          {"00-" + id + "-0000000000000000-01", ""},
 		"a short trace id":            {"00-" + id[1:] + "-00f067aa0ba902b7-01", ""},
 		"a short parent id":           {"00-" + id + "-0f067aa0ba902b7-01", ""},
@@ -96,8 +97,9 @@ func TestTracestate(t *testing.T) {
 		"a key of 257":                {strings.Repeat("k", 257) + "=v", false},
 		"a value of 256":              {"k=" + strings.Repeat("v", 256), true},
 		"a value of 257":              {"k=" + strings.Repeat("v", 257), false},
-		"512 bytes":                   {"a=" + strings.Repeat("v", 256) + ",b=" + strings.Repeat("v", 251), true},
-		"513 bytes":                   {"a=" + strings.Repeat("v", 256) + ",b=" + strings.Repeat("v", 252), false},
+		"512 bytes": {"a=" + strings.Repeat("v", 256) + ",b=" +
+			strings.Repeat("v", 251), true},
+		"513 bytes": {"a=" + strings.Repeat("v", 256) + ",b=" + strings.Repeat("v", 252), false},
 	} {
 		want := trace.Context{Parent: parent}
 		if c.valid {
@@ -115,16 +117,22 @@ func TestFromHeader(t *testing.T) {
 		header map[string][]string
 		want   trace.Context
 	}{
-		"none":              {nil, trace.Context{}},
-		"as W3C writes it":  {map[string][]string{"traceparent": {parent}, "tracestate": {state}}, want},
-		"as HTTP writes it": {map[string][]string{"Traceparent": {parent}, "Tracestate": {state}}, want},
-		"two traceparents":  {map[string][]string{"traceparent": {parent, parent}}, trace.Context{}},
-		"two in two cases":  {map[string][]string{"traceparent": {parent}, "TraceParent": {parent}}, trace.Context{}},
-		"a state alone":     {map[string][]string{"tracestate": {state}}, trace.Context{}},
-		"states in two": {map[string][]string{"traceparent": {parent}, "tracestate": strings.SplitN(state, ",", 2)},
+		"none": {nil, trace.Context{}},
+		"as W3C writes it": {map[string][]string{"traceparent": {parent}, "tracestate": {state}},
 			want},
-		"a bad state": {map[string][]string{"traceparent": {parent}, "tracestate": {"="}}, trace.Context{Parent: parent}},
-		"others":      {map[string][]string{"Trace-Parent": {parent}, "traceparents": {parent}}, trace.Context{}},
+		"as HTTP writes it": {map[string][]string{"Traceparent": {parent}, "Tracestate": {state}},
+			want},
+		"two traceparents": {map[string][]string{"traceparent": {parent, parent}}, trace.Context{}},
+		"two in two cases": {map[string][]string{"traceparent": {parent}, "TraceParent": {parent}},
+			trace.Context{}},
+		"a state alone": {map[string][]string{"tracestate": {state}}, trace.Context{}},
+		"states in two": {map[string][]string{"traceparent": {parent},
+			"tracestate": strings.SplitN(state, ",", 2)},
+			want},
+		"a bad state": {map[string][]string{"traceparent": {parent}, "tracestate": {"="}},
+			trace.Context{Parent: parent}},
+		"others": {map[string][]string{"Trace-Parent": {parent}, "traceparents": {parent}},
+			trace.Context{}},
 	} {
 		require.Equal(t, c.want, trace.FromHeader(c.header), name)
 	}
@@ -137,7 +145,8 @@ func TestPassedOn(t *testing.T) {
 	require.Equal(t, id, c.TraceID())
 	require.Equal(t, c, trace.FromHeader(c.Header(nil)))
 	given := map[string][]string{"Other": {"x"}}
-	require.Equal(t, map[string][]string{"Other": {"x"}, "traceparent": {parent}, "tracestate": {state}},
+	require.Equal(t, map[string][]string{"Other": {"x"}, "traceparent": {parent},
+		"tracestate": {state}},
 		c.Header(given))
 
 	var none trace.Context
@@ -150,7 +159,8 @@ func TestPassedOn(t *testing.T) {
 	}
 	data, err := json.Marshal(stored{c})
 	require.NoError(t, err)
-	require.JSONEq(t, `{"trace":{"traceparent":"`+parent+`","tracestate":"`+state+`"}}`, string(data))
+	require.JSONEq(t, `{"trace":{"traceparent":"`+parent+`","tracestate":"`+state+
+		`"}}`, string(data))
 	data, err = json.Marshal(stored{})
 	require.NoError(t, err)
 	require.Equal(t, `{}`, string(data))

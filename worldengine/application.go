@@ -17,8 +17,8 @@ import (
 // answering answers a client.
 type answering = func(Answer, error)
 
-// application is a pending handoff that this instance works on: it asks the plugin or the console to
-// apply the command, and commits the outcome. Its goroutine owns what is not the member's.
+// application is a pending handoff that this instance works on: it asks the plugin or the console
+// to apply the command, and commits the outcome. Its goroutine owns what is not the member's.
 type application struct {
 	apply.Member[answering]
 	apply.Decoded
@@ -29,12 +29,12 @@ type application struct {
 	// own says that this instance committed the pending handoff; another one's is left to it for a
 	// while.
 	own bool
-	// begun is the last attempt that this instance has committed, and ends when the present one ends, by
-	// the machine's monotonic clock.
+	// begun is the last attempt that this instance has committed, and ends when the present one
+	// ends, by the machine's monotonic clock.
 	begun int64
 	ends  time.Time
-	// stood is how long the deadline of the present attempt stood still in a pause, before this instance
-	// took over what another one had begun.
+	// stood is how long the deadline of the present attempt stood still in a pause, before this
+	// instance took over what another one had begun.
 	stood time.Duration
 	look  look
 	// gate lets the requests of this instance pass. wish is the last one that was seen, and wished
@@ -46,10 +46,10 @@ type application struct {
 	finished bool
 }
 
-// ensureApplication has this instance work on the pending handoff of a town, unless it does already:
-// another request may have found in the log what this instance has only just committed. done is nil but
-// for the handoff that this instance has just committed, and gets its answer. It is an error when what
-// is stored cannot be read.
+// ensureApplication has this instance work on the pending handoff of a town, unless it does
+// already: another request may have found in the log what this instance has only just committed.
+// done is nil but for the handoff that this instance has just committed, and gets its answer. It is
+// an error when what is stored cannot be read.
 func (e *Engine) ensureApplication(
 	townID string, current commitlog.Entry, done func(Answer, error),
 ) error {
@@ -107,8 +107,8 @@ func (e *Engine) runApplication(ctx context.Context, a *application) {
 	}
 }
 
-// finish ends an application that has got its answer, in the town's turn: whatever comes next for the
-// town finds it gone.
+// finish ends an application that has got its answer, in the town's turn: whatever comes next for
+// the town finds it gone.
 func (e *Engine) finish(a *application, v apply.Result, answer Answer) {
 	a.finished = true
 	var err error
@@ -130,9 +130,10 @@ func (e *Engine) release(a *application, gaveUp bool, answer Answer, err error) 
 	}
 }
 
-// adopt leaves another instance's application to it until that has had its time, and reports whether
-// it is this instance's then. In a pause no instance asks: what another instance holds back, or had in hand
-// when it died, is not asked for before the end of the pause, and then the other instance is first.
+// adopt leaves another instance's application to it until that has had its time, and reports
+// whether it is this instance's then. In a pause no instance asks: what another instance holds
+// back, or had in hand when it died, is not asked for before the end of the pause, and then the
+// other instance is first.
 func (e *Engine) adopt(ctx context.Context, a *application) bool {
 	until, known := time.Now().Add(e.config.Plugin.Resend), int64(0)
 	var since time.Time // of the pause

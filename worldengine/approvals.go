@@ -33,8 +33,8 @@ func (e *Engine) approve(h *handoff.Handoff, current commitlog.Entry) (approval.
 	return current.Approvals.Judge(h, encoded, e.config.Now()), nil
 }
 
-// commitUnapproved stores that a handoff which passed every check may not be executed. The first time
-// that is one commit of the town, from which on it waits for a decision.
+// commitUnapproved stores that a handoff which passed every check may not be executed. The first
+// time that is one commit of the town, from which on it waits for a decision.
 func (e *Engine) commitUnapproved(
 	ctx context.Context, j *judgement, checked check.Result, v approval.Verdict,
 ) (Answer, error) {
@@ -96,8 +96,8 @@ func (e *Engine) Decide(ctx context.Context, s Signal) (approval.Asked, error) {
 	return d.Decide(ctx, s)
 }
 
-// Deliver executes a handoff that was approved, as if its agent had sent it again. ctx bounds the wait
-// for the answer, not the execution.
+// Deliver executes a handoff that was approved, as if its agent had sent it again. ctx bounds the
+// wait for the answer, not the execution.
 func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer, error) {
 	h, err := handoff.Parse(approved.Handoff, schemas.Limits{Bytes: len(approved.Handoff) + 1})
 	if err != nil {

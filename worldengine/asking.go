@@ -26,7 +26,8 @@ func (e *Engine) attempt(ctx context.Context, a *application) (apply.Result, boo
 		gone = e.superseded(ctx, a)
 	}
 	if gone { // by another instance, during the pause
-		return apply.Result{Failed: apply.Silence(false, nil)}, true // which commitOutcome finds to be of the past
+		// which commitOutcome finds to be of the past
+		return apply.Result{Failed: apply.Silence(false, nil)}, true
 	}
 	a.ends = time.Now().Add(lasts)
 	if a.Pending.Attempt > 1 {
@@ -47,9 +48,12 @@ func (e *Engine) attempt(ctx context.Context, a *application) (apply.Result, boo
 }
 
 // console has a command applied by RCON: at most once.
-func (e *Engine) console(ctx context.Context, a *application, command *apply.Command) (apply.Result, bool) {
+func (e *Engine) console(
+	ctx context.Context, a *application, command *apply.Command,
+) (apply.Result, bool) {
 	if !a.own {
-		return apply.InDoubt("The engine ended while the command was on its way to the console."), true
+		return apply.InDoubt("The engine ended while the command was on its way to the console."),
+			true
 	}
 	if e.config.RCON == nil {
 		return apply.Result{Failed: &apply.Failure{
@@ -57,7 +61,8 @@ func (e *Engine) console(ctx context.Context, a *application, command *apply.Com
 		}}, true
 	}
 	if a.Pending.Attempt > 1 && e.superseded(ctx, a) {
-		return apply.Result{Failed: apply.Silence(false, nil)}, true // which commitOutcome finds to be of the past
+		// which commitOutcome finds to be of the past
+		return apply.Result{Failed: apply.Silence(false, nil)}, true
 	}
 	for !a.gate.Pass() { // an operator wishes to cancel the run
 		held, gone := e.waitUnpaused(ctx, a)
@@ -82,10 +87,13 @@ func (e *Engine) console(ctx context.Context, a *application, command *apply.Com
 
 // ask asks the plugin until it gives a definite answer or the attempt's deadline passes. It returns
 // false when ctx ended it.
-func (e *Engine) ask(ctx context.Context, a *application, command *apply.Command) (apply.Result, bool) {
+func (e *Engine) ask(
+	ctx context.Context, a *application, command *apply.Command,
+) (apply.Result, bool) {
 	attempt := &apply.PluginAttempt{
 		ApplyID: command.ApplyID, Number: command.LogicalAttemptID, Until: a.ends,
-		Resend: e.config.Plugin.Resend, Patience: e.config.Plugin.Patience(), Earlier: a.Pending.Reached || !a.own,
+		Resend: e.config.Plugin.Resend, Patience: e.config.Plugin.Patience(),
+		Earlier: a.Pending.Reached || !a.own,
 	}
 	if again := time.Now().Add(attempt.Resend); !a.own && attempt.Until.Before(again) {
 		attempt.Until = again // the plugin may have applied it in time: it is asked once at least
@@ -119,7 +127,8 @@ func (e *Engine) ask(ctx context.Context, a *application, command *apply.Command
 			until := attempt.Until
 			action = e.replied(ctx, a, attempt, action, r)
 			if attempt.Until != until { // its time stood still
-				a.ends, command.Deadline = attempt.Until, e.config.Now().Add(time.Until(attempt.Until))
+				a.ends, command.Deadline = attempt.Until,
+					e.config.Now().Add(time.Until(attempt.Until))
 			}
 		}
 	}
@@ -130,7 +139,8 @@ func (e *Engine) ask(ctx context.Context, a *application, command *apply.Command
 // replied takes in a reply to a request of an attempt, or that none came in time, and returns what
 // the attempt does next.
 func (e *Engine) replied(
-	ctx context.Context, a *application, attempt *apply.PluginAttempt, action apply.Action, r apply.Reply,
+	ctx context.Context, a *application, attempt *apply.PluginAttempt, action apply.Action,
+	r apply.Reply,
 ) apply.Action {
 	switch {
 	case r.Look:
@@ -169,8 +179,9 @@ func (e *Engine) waitUnpaused(
 		switch {
 		case err != nil:
 			if ctx.Err() == nil && e.unread.Ready() {
-				e.config.Logger.Warn("a command waits: its town cannot be read, so it is not known "+
-					"whether it is paused; will try again",
+				e.config.Logger.Warn(
+					"a command waits: its town cannot be read, so it is not known "+
+						"whether it is paused; will try again",
 					"town", a.town, "run", a.runID, a.replies.Trace.LogAttr(), "error", err)
 			}
 		case e.supersededBy(current, a):
@@ -185,7 +196,8 @@ func (e *Engine) waitUnpaused(
 			e.mayAsk(ctx, a, current, closings)
 		case waited >= e.config.PauseWait:
 			e.tellHeld(a, &PausedError{
-				TownID: a.town, World: current.Paused == nil, By: by, RunID: a.runID, Accepted: true,
+				TownID: a.town, World: current.Paused == nil, By: by, RunID: a.runID,
+				Accepted: true,
 			})
 		}
 		_ = backoff.Sleep(ctx, pollPause)
@@ -212,8 +224,9 @@ func (e *Engine) sendRequest(a *application, command *apply.Command) error {
 	return err
 }
 
-// superseded reports whether the log says that another instance has gone on with the application of a:
-// concluded it, or begun its next attempt. Otherwise it answers an operator who wishes to cancel the run.
+// superseded reports whether the log says that another instance has gone on with the application of
+// a: concluded it, or begun its next attempt. Otherwise it answers an operator who wishes to cancel
+// the run.
 func (e *Engine) superseded(ctx context.Context, a *application) bool {
 	current, err := e.log.Load(ctx, a.town)
 	if err != nil || e.supersededBy(current, a) {

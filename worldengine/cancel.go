@@ -77,10 +77,13 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 }
 
 // signalledCancel records the signal of a cancellation that is stored, and has the town go on.
-func (e *Engine) signalledCancel(ctx context.Context, s *Signal, signal *runevents.Run) (Control, error) {
+func (e *Engine) signalledCancel(
+	ctx context.Context, s *Signal, signal *runevents.Run,
+) (Control, error) {
 	e.cancelled.Add(s.RunID, struct{}{})
 	e.queue.Unpark(s.TownID)
-	return Control{TownID: s.TownID, SignalID: signal.RunID}, e.recorder().Record(ctx, s.TownID, signal)
+	return Control{TownID: s.TownID, SignalID: signal.RunID},
+		e.recorder().Record(ctx, s.TownID, signal)
 }
 
 // readTownOfRun returns the town of a run of the engine, "" where there is no such run.
@@ -145,7 +148,8 @@ func (e *Engine) cancelInHand(ctx context.Context, s *Signal) (Control, error) {
 		return Control{}, err
 	}
 	if s.Force {
-		e.alerts.RaiseOnce(e.environment().CancelledByForce(alerts.About{TownID: s.TownID, RunID: s.RunID}, s.ActorID))
+		e.alerts.RaiseOnce(e.environment().CancelledByForce(alerts.About{TownID: s.TownID,
+			RunID: s.RunID}, s.ActorID))
 	}
 	return e.signalledCancel(ctx, s, signal)
 }
@@ -154,12 +158,16 @@ func (e *Engine) cancelInHand(ctx context.Context, s *Signal) (Control, error) {
 const (
 	byForce        = "look at the game; with force the run is cancelled all the same"
 	mayHaveArrived = "a request for the command of the run may have reached a game: " + byForce
-	notKnown       = "not every server that may have asked a game for the command of the run has said that no " +
-		"request arrived: one has ended, or waits for an answer; try again, or " + byForce
+	notKnown       = "not every server that may have asked a game for the command of the run has " +
+		"said that no request arrived: one has ended, or waits for an answer; try again, or " +
+		byForce
 )
 
-// pendingOf loads a town. What is pending there of another run than the given one counts as nothing.
-func (e *Engine) pendingOf(ctx context.Context, townID, runID string) (current commitlog.Entry, err error) {
+// pendingOf loads a town. What is pending there of another run than the given one counts as
+// nothing.
+func (e *Engine) pendingOf(
+	ctx context.Context, townID, runID string,
+) (current commitlog.Entry, err error) {
 	if townID != "" {
 		current, err = e.log.Load(ctx, townID)
 	}
@@ -169,8 +177,8 @@ func (e *Engine) pendingOf(ctx context.Context, townID, runID string) (current c
 	return current, err
 }
 
-// awaitCancelled waits until a wish that is stored at a sequence of the log is fulfilled or refused.
-// After cancelWait it is withdrawn.
+// awaitCancelled waits until a wish that is stored at a sequence of the log is fulfilled or
+// refused. After cancelWait it is withdrawn.
 func (e *Engine) awaitCancelled(ctx context.Context, s *Signal, seq uint64) error {
 	until := time.Now().Add(e.cancelWait())
 	return e.log.Retry(ctx, func() error {
@@ -212,7 +220,8 @@ func (e *Engine) endedOtherwise(ctx context.Context, s *Signal, seq uint64) erro
 	if err != nil || end == commitlog.KindCancelled {
 		return err
 	}
-	return e.recorder().Refuse(ctx, s, wire.CodeRunNotWaiting, "the run has ended: its command was answered before")
+	return e.recorder().Refuse(ctx, s, wire.CodeRunNotWaiting,
+		"the run has ended: its command was answered before")
 }
 
 // sayArrival says in the log, where an operator wishes to cancel the run of a, whether a request of
@@ -257,7 +266,9 @@ func (e *Engine) withdraw(ctx context.Context, townID string, current commitlog.
 // mayAsk reports whether this server may send a request for the command of a, as the log has its
 // town: no operator wishes to cancel the run, and this server is among those that may have asked.
 // closings is how often the gate of a had been closed before that was read.
-func (e *Engine) mayAsk(ctx context.Context, a *application, current commitlog.Entry, closings int) bool {
+func (e *Engine) mayAsk(
+	ctx context.Context, a *application, current commitlog.Entry, closings int,
+) bool {
 	p := current.Pending
 	if p.Wish != nil {
 		if a.wish.SignalID != p.Wish.SignalID {
@@ -297,7 +308,8 @@ func (e *Engine) commitCancelled(
 	if err != nil {
 		return err
 	}
-	run, err := e.inHand().Cancel(ctx, &inhand.Run{Decoded: app, TownID: townID, Before: current.State}, why)
+	run, err := e.inHand().Cancel(ctx, &inhand.Run{Decoded: app, TownID: townID,
+		Before: current.State}, why)
 	if err != nil {
 		return err
 	}

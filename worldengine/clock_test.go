@@ -25,7 +25,8 @@ type setClock struct{ off atomic.Int64 }
 func (c *setClock) now() time.Time        { return time.Now().Add(time.Duration(c.off.Load())) }
 func (c *setClock) set(off time.Duration) { c.off.Store(int64(off)) }
 func (c *setClock) policy() apply.Policy {
-	return apply.Policy{Deadline: 2500 * time.Millisecond, Attempts: 3, Backoff: time.Millisecond, Resend: 50 * time.Millisecond}
+	return apply.Policy{Deadline: 2500 * time.Millisecond, Attempts: 3, Backoff: time.Millisecond,
+		Resend: 50 * time.Millisecond}
 }
 func (c *setClock) engine(t *testing.T, nc *nats.Conn) *Engine {
 	t.Helper()
@@ -49,8 +50,8 @@ func talkIn(t *testing.T, e *Engine) *handoff.Handoff {
 	return h
 }
 
-// A clock that is set while a command is applied makes no attempt longer or shorter: a plugin that answers
-// the third attempt is asked for each.
+// A clock that is set while a command is applied makes no attempt longer or shorter: a plugin that
+// answers the third attempt is asked for each.
 func TestAClockIsSetWhileACommandIsApplied(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{"back": -year, "forth": year} {
@@ -80,14 +81,15 @@ func TestAClockIsSetWhileACommandIsApplied(t *testing.T) {
 			answer, err := e.Execute(ctx, talkIn(t, e))
 			require.NoError(t, err)
 			require.Equal(t, handoff.Executed, answer.Result.Status)
-			require.Greater(t, asked[1].Load(), int64(1), "the first attempt lasts as long as it has to")
+			require.Greater(t, asked[1].Load(), int64(1),
+				"the first attempt lasts as long as it has to")
 			require.Greater(t, asked[2].Load(), int64(1))
 		})
 	}
 }
 
-// A clock that is set between two starts neither keeps a command pending for that long, nor gives it up
-// unasked.
+// A clock that is set between two starts neither keeps a command pending for that long, nor gives
+// it up unasked.
 func TestAClockIsSetBetweenTwoStarts(t *testing.T) {
 	t.Parallel()
 	for name, step := range map[string]time.Duration{"back": -year, "forth": year} {

@@ -45,7 +45,8 @@ func (d *judgement) answer() (Answer, error) {
 	if err := lifecycle.EmitRun(d.Producer, d.Handoff, d.result, d.begin()); err != nil {
 		return Answer{}, fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
-	return Answer{RunID: d.Producer.Run().RunID, Result: d.result, JSON: encoded, First: d.first}, nil
+	return Answer{RunID: d.Producer.Run().RunID, Result: d.result, JSON: encoded, First: d.first},
+		nil
 }
 
 // commitAccepted stores an executed or failed handoff: the state, the receipt and the events in
@@ -58,8 +59,8 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 	townID := d.Handoff.Proposal.TownID
 	addition := handoff.AdditionOf(d.Handoff)
 	rec := commitlog.Record{
-		Kind: commitlog.KindHandoff, TownID: townID, Result: answer.JSON, Handoff: d.encoded, Addition: &addition,
-		Run: d.Producer.Run(),
+		Kind: commitlog.KindHandoff, TownID: townID, Result: answer.JSON, Handoff: d.encoded,
+		Addition: &addition, Run: d.Producer.Run(),
 	}
 	after := d.before
 	after.State, after.Approvals = d.after, after.Approvals.Close(d.Handoff.HandoffID)
@@ -89,7 +90,8 @@ func (e *Engine) sample(runID string, seq uint64) {
 // commitPending stores an accepted handoff whose command is to be applied outside the engine: the
 // first commit of two. The answer comes with the second.
 func (e *Engine) commitPending(
-	ctx context.Context, d *judgement, evaluation *handoff.Evaluation, expected town.State, via apply.Binding,
+	ctx context.Context, d *judgement, evaluation *handoff.Evaluation, expected town.State,
+	via apply.Binding,
 ) error {
 	townID, h := d.Handoff.Proposal.TownID, d.Handoff
 	encoded, err := h.MarshalWire()
@@ -107,8 +109,8 @@ func (e *Engine) commitPending(
 	after.Approvals = after.Approvals.Close(h.HandoffID)
 	after.Pending = &apply.Pending{
 		Via: via, Handoff: encoded, Expected: expected.Canonical, Run: run.Identity,
-		Emitted: run.FirstSeq + int64(len(run.Events)) - 1, Accepted: now, Attempt: 1, NotBefore: now, Deadline: now.Add(e.config.Plugin.Deadline),
-		Askers: []string{e.server},
+		Emitted: run.FirstSeq + int64(len(run.Events)) - 1, Accepted: now, Attempt: 1,
+		NotBefore: now, Deadline: now.Add(e.config.Plugin.Deadline), Askers: []string{e.server},
 	}
 	if err := e.drawIDs(after.Pending); err != nil {
 		return err
@@ -134,7 +136,8 @@ func (e *Engine) commitRefused(ctx context.Context, d *judgement) (Answer, error
 	}
 	townID := d.Handoff.Proposal.TownID
 	rec := commitlog.Record{
-		Kind: commitlog.KindRefused, TownID: townID, Result: answer.JSON, Handoff: d.encoded, Run: d.Producer.Run(),
+		Kind: commitlog.KindRefused, TownID: townID, Result: answer.JSON, Handoff: d.encoded,
+		Run: d.Producer.Run(),
 	}
 	token := wire.TownToken(townID)
 	if !d.before.State.Exists() {

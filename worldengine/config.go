@@ -31,9 +31,9 @@ type Config struct {
 	Rules *town.Rules
 	// Apply is the binding of the towns that have none of their own: what applies their accepted
 	// commands. RCON needs RCON. It is one of the world's settings, as are DedupeRetention,
-	// EventRetention, EventLimit, HistoryPerTown and RequireApproval: where they are not given, those
-	// hold that are stored with the world, and for a new world commitlog.DefaultSettings. Open refuses other ones
-	// than the world's; see DiscardHistory.
+	// EventRetention, EventLimit, HistoryPerTown and RequireApproval: where they are not given,
+	// those hold that are stored with the world, and for a new world commitlog.DefaultSettings.
+	// Open refuses other ones than the world's; see DiscardHistory.
 	Apply apply.Binding
 	// Plugins is the connection over which plugins are asked; that of the engine. It is another one
 	// where plugins are in another NATS account.
@@ -202,7 +202,8 @@ func (c *Config) validate() error {
 		problems = append(problems, errors.New("worldengine: a retention is at least 1 s"))
 	}
 	if c.ApprovalTimeout < time.Second {
-		problems = append(problems, errors.New("worldengine: a proposal waits at least 1 s for its approval"))
+		problems = append(problems, errors.New("worldengine: a proposal waits at least 1 s for "+
+			"its approval"))
 	}
 	if c.PauseWait < 0 {
 		problems = append(problems,

@@ -16,8 +16,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// TestTheBusMayBeDown: while nothing can be written to the bus handoffs are judged all the same, and
-// what they did comes when it can, each run's events in their order.
+// TestTheBusMayBeDown: while nothing can be written to the bus handoffs are judged all the same,
+// and what they did comes when it can, each run's events in their order.
 func TestTheBusMayBeDown(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -35,8 +35,10 @@ func TestTheBusMayBeDown(t *testing.T) {
 	var page []string
 	for range 5 {
 		h, err := handoff.New(handoff.Proposal{
-			Type: handoff.TalkToTownsfolk, Args: map[string]string{"talkType": "casual"}, ActorID: "a", TownID: "t",
-			Priority: 0.5, Reason: "Because.", SnapshotHash: state.Hash, DecisionEpoch: state.Epoch(),
+			Type: handoff.TalkToTownsfolk, Args: map[string]string{"talkType": "casual"},
+			ActorID: "a", TownID: "t",
+			Priority: 0.5, Reason: "Because.", SnapshotHash: state.Hash,
+			DecisionEpoch: state.Epoch(),
 		})
 		require.NoError(t, err)
 		answer, err := e.Execute(t.Context(), h)
@@ -53,7 +55,8 @@ func TestTheBusMayBeDown(t *testing.T) {
 	again := openEngine(t, l)
 	end, err := again.log.End(t.Context())
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return again.Stats().EventsFollowed >= end }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return again.Stats().EventsFollowed >= end }, time.Minute,
+		time.Millisecond)
 	for _, runID := range page {
 		page, err := again.Runs().Events(t.Context(), runID, 0, 100)
 		require.NoError(t, err)

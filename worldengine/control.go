@@ -33,9 +33,10 @@ type Control struct {
 	SignalID string
 }
 
-// Signal takes an operator's signal. Each is a run of its own, whose events say whether it was accepted
-// (SignalAccepted) or rejected (SignalRejected). A pause or resumption of a town is a commit to its
-// history, so it holds for all instances at once; one of the world reaches the others within moments.
+// Signal takes an operator's signal. Each is a run of its own, whose events say whether it was
+// accepted (SignalAccepted) or rejected (SignalRejected). A pause or resumption of a town is a
+// commit to its history, so it holds for all instances at once; one of the world reaches the others
+// within moments.
 func (e *Engine) Signal(ctx context.Context, s Signal) (Control, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -49,7 +50,8 @@ func (e *Engine) Signal(ctx context.Context, s Signal) (Control, error) {
 	return e.signalTown(ctx, &s)
 }
 
-// Reject records that a signal is refused which never came to be looked at, with the code of the refusal.
+// Reject records that a signal is refused which never came to be looked at, with the code of the
+// refusal.
 func (e *Engine) Reject(ctx context.Context, s Signal, code wire.Code) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -87,7 +89,8 @@ func (e *Engine) signalTown(ctx context.Context, s *Signal) (c Control, err erro
 			return err
 		}
 		if after.Paused != nil {
-			_ = e.indexPending(ctx, s.TownID) // for the count of paused towns, which a pause does not wait for
+			// for the count of paused towns, which a pause does not wait for
+			_ = e.indexPending(ctx, s.TownID)
 		}
 		_, err = e.log.Commit(ctx, msg, current.Seq)
 		e.towns.Forget(s.TownID)
@@ -99,7 +102,8 @@ func (e *Engine) signalTown(ctx context.Context, s *Signal) (c Control, err erro
 		return nil
 	})
 	if err == nil && after.Pending != nil {
-		e.holdRun(ctx, s.TownID, after) // at once, so that the next reader sees it; watchHeld does it again
+		// at once, so that the next reader sees it; watchHeld does it again
+		e.holdRun(ctx, s.TownID, after)
 	}
 	return c, err
 }
@@ -118,7 +122,8 @@ func (e *Engine) signalWorld(ctx context.Context, s *Signal) (c Control, err err
 		if err != nil {
 			return err
 		}
-		rec := commitlog.Record{Kind: commitlog.KindControl, Run: run, Paused: s.PausedBy(run.RunID, time.Now())}
+		rec := commitlog.Record{Kind: commitlog.KindControl, Run: run,
+			Paused: s.PausedBy(run.RunID, time.Now())}
 		msg, err := rec.Message(wire.ControlSubject(e.config.World), nil)
 		if err != nil {
 			return err

@@ -30,8 +30,8 @@ func limitEvents(t *testing.T, js jetstream.JetStream, most int32) {
 	require.NoError(t, err)
 }
 
-// An event that the bus refuses for good is a dead letter, with one alert though two servers follow;
-// the events around it come, and so do those of after a restart.
+// An event that the bus refuses for good is a dead letter, with one alert though two servers
+// follow; the events around it come, and so do those of after a restart.
 func TestAnEventThatTheBusRefuses(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -57,7 +57,9 @@ func TestAnEventThatTheBusRefuses(t *testing.T) {
 	var r runevents.Record
 	require.NoError(t, json.Unmarshal(letters[0].Data, &r))
 	require.Equal(t, large.EventID, r.EventID)
-	require.Eventually(t, func() bool { return len(alertstest.Raised(t, logtest.JetStream(l))) > 0 }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return len(alertstest.Raised(t, logtest.JetStream(l))) > 0
+	}, 20*time.Second, 10*time.Millisecond)
 	require.NoError(t, first.Close(t.Context()))
 	require.NoError(t, second.Close(t.Context()))
 	raised := alertstest.Raised(t, logtest.JetStream(l))
@@ -85,7 +87,8 @@ func TestALogMessageThatCannotBeRead(t *testing.T) {
 	e := openEngine(t, l, func(c *Config) { c.Logger = slog.New(slog.DiscardHandler) })
 	_, err := logtest.JetStream(l).PublishMsg(t.Context(), &nats.Msg{
 		Subject: wire.RefusedSubject("main", "t"), Data: []byte("{damaged"),
-		Header: nats.Header{wire.KindHeader: {string(commitlog.KindRefused)}, wire.RunIDHeader: {"run"}},
+		Header: nats.Header{wire.KindHeader: {string(commitlog.KindRefused)},
+			wire.RunIDHeader: {"run"}},
 	})
 	require.NoError(t, err)
 	waitFollowed(t, e, 1)

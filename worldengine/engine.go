@@ -74,7 +74,8 @@ type Engine struct {
 	// What is applied outside the engine: by whom it is asked, and until when.
 	plugins      apply.ReplyRouter
 	indexPending func(ctx context.Context, townID string) error
-	indexAsked   func(ctx context.Context, townID string) error // before a proposal waits for approval
+	// before a proposal waits for approval
+	indexAsked func(ctx context.Context, townID string) error
 	// server is the name of this engine among those of its world. townOfRun returns the town of a
 	// run, "" where there is no such run.
 	server       string
@@ -267,7 +268,8 @@ func (e *Engine) runConfig(js jetstream.JetStream) runs.Config {
 			Transitions: e.config.ValidateTransitions,
 		},
 		FetchWait: e.config.FetchWait,
-		Alert:     func(found []runevents.Alert) { e.alerts.RaiseNow(found) }, Logger: e.config.Logger,
+		Alert:     func(found []runevents.Alert) { e.alerts.RaiseNow(found) },
+		Logger:    e.config.Logger,
 	}
 }
 
@@ -356,7 +358,8 @@ func (e *Engine) ensureInTurn(townID string) error {
 			err = e.ensureApplication(townID, current, nil)
 		}
 		if err != nil && ctx.Err() == nil {
-			e.config.Logger.Error("a pending command cannot be resumed", "town", townID, "error", err)
+			e.config.Logger.Error("a pending command cannot be resumed", "town",
+				townID, "error", err)
 		}
 	})
 }
@@ -381,7 +384,8 @@ func (e *Engine) rewind(ctx context.Context) {
 			e.eventFollower.Restart(end)
 			return
 		}
-		e.config.Logger.Warn("the log cannot be read after a reconnect; will try again", "error", err)
+		e.config.Logger.Warn("the log cannot be read after a reconnect; will try again", "error",
+			err)
 		if backoff.Sleep(ctx, commitlog.RetryDelay) != nil {
 			return
 		}
@@ -407,8 +411,8 @@ func (e *Engine) newProjector(js jetstream.JetStream) *projection.Runner {
 	world := e.config.World
 	return projection.New(projection.Config{
 		Source: projection.Source{
-			Stream: wire.LogStream(world), Subject: wire.RunSubject(world, "*"), Wait: e.eventFollower.Wait,
-			Mentions: func(h nats.Header) bool {
+			Stream: wire.LogStream(world), Subject: wire.RunSubject(world, "*"),
+			Wait: e.eventFollower.Wait, Mentions: func(h nats.Header) bool {
 				return commitlog.Kind(h.Get(wire.KindHeader)) == commitlog.KindEvents
 			},
 		},

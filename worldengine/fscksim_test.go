@@ -9,9 +9,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// fsck checks the log that a simulation leaves behind: whatever the engines went through, it is one that
-// Run finds nothing wrong with; nor with what a short history, or the expiry of run records, leaves of it.
-// The seed decides which of these it is.
+// fsck checks the log that a simulation leaves behind: whatever the engines went through, it is one
+// that Run finds nothing wrong with; nor with what a short history, or the expiry of run records,
+// leaves of it. The seed decides which of these it is.
 func (s *sim) fsck() {
 	switch view := int(s.seed % 6); view {
 	case 0:
@@ -33,7 +33,8 @@ func (s *sim) fsckOf(what string, messages []*simMessage) {
 	for _, m := range messages {
 		v := l.Check(commitlog.NewMessage(m, m.seq, m.stored))
 		for _, f := range append(v.Own, v.History...) {
-			s.must(false, "fsck of %s, log sequence %d: %s: want %s, got %s", what, f.Sequence, f.What, f.Want, f.Got)
+			s.must(false, "fsck of %s, log sequence %d: %s: want %s, got %s", what, f.Sequence,
+				f.What, f.Want, f.Got)
 		}
 	}
 }

@@ -84,8 +84,8 @@ func (e *Engine) holdRun(ctx context.Context, townID string, current commitlog.E
 	}
 }
 
-// Draining reports whether the command of a paused run is still being applied, and waited for. The run
-// of another producer may name a town that it is not of.
+// Draining reports whether the command of a paused run is still being applied, and waited for. The
+// run of another producer may name a town that it is not of.
 func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
 	inFlight := func(s runevents.StepSnapshot) bool {
 		return s.StepID == lifecycle.StepApply && s.Status == runevents.StepRunning

@@ -42,8 +42,11 @@ func (e *Engine) Submit(h *handoff.Handoff, done func(Answer, error)) error {
 	return e.SubmitTraced(h, trace.Context{}, done)
 }
 
-// SubmitTraced is Submit for a handoff that came with a trace context, which the run has from then on.
-func (e *Engine) SubmitTraced(h *handoff.Handoff, of trace.Context, done func(Answer, error)) error {
+// SubmitTraced is Submit for a handoff that came with a trace context, which the run has from then
+// on.
+func (e *Engine) SubmitTraced(
+	h *handoff.Handoff, of trace.Context, done func(Answer, error),
+) error {
 	townID := h.Proposal.TownID
 	if e.applications.Has(townID, h.IdempotencyKey) {
 		return ErrInProgress
@@ -114,7 +117,8 @@ func (e *Engine) take(ctx context.Context, d *delivery, t queue.Turn) queue.Resu
 	return queue.Done
 }
 
-// begin gives a delivery the producer of its run's events, once: what only waits in the queue needs none.
+// begin gives a delivery the producer of its run's events, once: what only waits in the queue needs
+// none.
 func (e *Engine) begin(d *delivery) {
 	if d.Producer == nil {
 		d.Producer = e.newProducer(d.Identity)
@@ -139,9 +143,11 @@ func (e *Engine) Execute(ctx context.Context, h *handoff.Handoff) (Answer, error
 	return queue.Wait(ctx, func(done func(Answer, error)) error { return e.Submit(h, done) })
 }
 
-// judge decides about a delivery and commits the decision. It owns the handoff's town meanwhile. waited
-// reports whether the delivery had to wait for its town.
-func (e *Engine) judge(ctx context.Context, d *delivery, waited bool) (end turn, answer Answer, err error) {
+// judge decides about a delivery and commits the decision. It owns the handoff's town meanwhile.
+// waited reports whether the delivery had to wait for its town.
+func (e *Engine) judge(
+	ctx context.Context, d *delivery, waited bool,
+) (end turn, answer Answer, err error) {
 	e.begin(d)
 	if waited {
 		d.Wait()
@@ -161,8 +167,8 @@ func (e *Engine) judge(ctx context.Context, d *delivery, waited bool) (end turn,
 	return end, answer, err
 }
 
-// decide judges a delivery once against what this instance knows, and commits. It returns ErrLostRace
-// when what it knows is behind the log.
+// decide judges a delivery once against what this instance knows, and commits. It returns
+// ErrLostRace when what it knows is behind the log.
 func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) {
 	h := d.Handoff
 	current, err := e.towns.Get(ctx, h.Proposal.TownID)
@@ -206,9 +212,11 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 	via := cmp.Or(current.Apply, e.config.Apply)
 	switch {
 	case reason != "":
-		j.after, j.result = current.State, handoff.NewResult(h, checked.Failed(reason, current.State))
+		j.after, j.result = current.State,
+			handoff.NewResult(h, checked.Failed(reason, current.State))
 	case via != apply.Local:
-		return handedOver, Answer{}, e.commitPending(ctx, &j, &checked.Outcome.Evaluation, after, via)
+		return handedOver, Answer{}, e.commitPending(ctx, &j, &checked.Outcome.Evaluation, after,
+			via)
 	default:
 		j.after, j.result = after, handoff.NewResult(h, checked.Executed(after))
 	}
@@ -216,9 +224,9 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 	return answered, answer, err
 }
 
-// mustWait reports whether a delivery has to wait: while a command is being applied to its town, which
-// this instance then sees to, and while the town or the world is paused. ErrInProgress says that the
-// command is this handoff's.
+// mustWait reports whether a delivery has to wait: while a command is being applied to its town,
+// which this instance then sees to, and while the town or the world is paused. ErrInProgress says
+// that the command is this handoff's.
 func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.Entry) (bool, error) {
 	if current.Pending != nil {
 		if err := e.ensureApplication(d.Handoff.Proposal.TownID, current, nil); err != nil {

@@ -43,7 +43,8 @@ func (c *linearClient) next() linearCall {
 		return linearCall{town: id, put: linearTown(id, c.random.Int64N(3))}
 	case n < 38:
 		changed := *view.Snapshot // and lists of its own, since NewState puts them in order
-		changed.SideQuests, changed.Projects = slices.Clone(changed.SideQuests), slices.Clone(changed.Projects)
+		changed.SideQuests, changed.Projects = slices.Clone(changed.SideQuests),
+			slices.Clone(changed.Projects)
 		changed.Pressure.Threat = float64(c.random.IntN(1000)) / 1000
 		changed.Day = max(0, changed.Day+c.random.Int64N(3)-1)
 		state := town.NewState(&changed)
@@ -52,10 +53,12 @@ func (c *linearClient) next() linearCall {
 		return linearCall{town: earlier.Proposal.TownID, handoff: earlier}
 	case n < 55 && earlier != nil:
 		return linearCall{
-			town: earlier.Proposal.TownID, key: earlier.IdempotencyKey, anyTown: c.random.IntN(3) == 0,
+			town: earlier.Proposal.TownID, key: earlier.IdempotencyKey,
+			anyTown: c.random.IntN(3) == 0,
 		}
 	case n < 60 && earlier != nil:
-		return c.handoff(view, earlier.ProposalID) // a key for another handoff, of another town or not
+		// a key for another handoff, of another town or not
+		return c.handoff(view, earlier.ProposalID)
 	}
 	return c.handoff(view, "")
 }
@@ -81,7 +84,8 @@ func linearTown(id string, day int64) *town.State {
 		SchemaVersion: town.SchemaVersion, TownID: id, Day: day,
 		SideQuests: []town.SideQuest{{ID: "scout", Title: "Scout"}},
 		Projects: []town.Project{
-			{ID: "bridge", Name: "Bridge", Status: town.Blocked}, {ID: "wall", Name: "Wall", Status: town.Active},
+			{ID: "bridge", Name: "Bridge", Status: town.Blocked},
+			{ID: "wall", Name: "Wall", Status: town.Active},
 		},
 	})
 	return &s
@@ -99,11 +103,13 @@ func (c *linearClient) handoff(view *town.State, key string) linearCall {
 		{handoff.AdvanceProject, "wall", nil},
 		{handoff.AdvanceProject, "bridge", nil}, // fails
 		{handoff.AcceptMission, "scout", []handoff.Precondition{{Kind: handoff.MissionAbsent}}},
-		{handoff.AdvanceProject, "moat", []handoff.Precondition{{Kind: handoff.ProjectExists, TargetID: "moat"}}},
+		{handoff.AdvanceProject, "moat",
+			[]handoff.Precondition{{Kind: handoff.ProjectExists, TargetID: "moat"}}},
 	}
 	kind := kinds[c.random.IntN(len(kinds))]
 	h, err := handoff.New(handoff.Proposal{
-		ProposalID: key, Type: kind.kind, ActorID: fmt.Sprint("mayor ", c.id), TownID: view.Snapshot.TownID,
+		ProposalID: key, Type: kind.kind, ActorID: fmt.Sprint("mayor ", c.id),
+		TownID: view.Snapshot.TownID,
 		Reason: "Because.", Args: map[string]string{kind.kind.ArgumentName(): kind.argument},
 		Priority:     float64(c.random.IntN(1000)) / 1000,
 		SnapshotHash: view.Hash, DecisionEpoch: view.Epoch(), Preconditions: kind.pre,
@@ -175,12 +181,13 @@ func (call linearCall) request() (verb string, body []byte) {
 	return verb, body
 }
 
-// read makes a reply comparable, and returns the state that a town.get or town.put shows. An error that
-// is the server's (503) is no answer.
+// read makes a reply comparable, and returns the state that a town.get or town.put shows. An error
+// that is the server's (503) is no answer.
 func (call linearCall) read(reply *nats.Msg) (linearAnswer, *town.State) {
 	if status := reply.Header.Get("Nats-Service-Error-Code"); status != "" {
 		var failed struct{ Error struct{ Code string } }
-		if err := json.Unmarshal(reply.Data, &failed); err != nil || status[0] == '5' || status == "429" {
+		if err := json.Unmarshal(reply.Data, &failed); err != nil || status[0] == '5' ||
+			status == "429" {
 			return linearAnswer{}, nil
 		}
 		return linearAnswer{code: failed.Error.Code}, nil

@@ -15,7 +15,8 @@ import (
 // Defects are engines that break one rule each, for the tests of what has to find that.
 var Defects = map[string]func(*Engine){
 	"ignores the guard of a town": func(e *Engine) {
-		e.log.Store = &defectiveStore{Store: e.log.Store, without: jetstream.ExpectedLastSubjSeqHeader}
+		e.log.Store = &defectiveStore{Store: e.log.Store,
+			without: jetstream.ExpectedLastSubjSeqHeader}
 	},
 	"forgets receipts": func(e *Engine) {
 		e.receipts = dedupe.New("elsewhere", e.runs.Stream, func() {})
@@ -32,7 +33,9 @@ var Defects = map[string]func(*Engine){
 }
 
 // OpenDefective opens an engine into which a defect was planted before anything ran in it.
-func OpenDefective(ctx context.Context, nc, followers *nats.Conn, config Config, plant func(*Engine)) (*Engine, error) {
+func OpenDefective(
+	ctx context.Context, nc, followers *nats.Conn, config Config, plant func(*Engine),
+) (*Engine, error) {
 	e, err := prepare(ctx, nc, config)
 	if err != nil {
 		return nil, err
@@ -72,7 +75,9 @@ func (s *defectiveStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream
 	return &jetstream.PubAck{Sequence: end + 1}, nil
 }
 
-func (s *defectiveStore) Last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
+func (s *defectiveStore) Last(
+	ctx context.Context, subject string,
+) (*jetstream.RawStreamMsg, error) {
 	msg, err := s.Store.Last(ctx, subject)
 	if err != nil || msg == nil || !s.behind || s.count.Add(1)%4 != 0 {
 		return msg, err

@@ -11,9 +11,9 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// The model that histories of a world are held against: what one client after another would see. It says
-// in its own words what the engine has to do; of the engine's parts it uses only the pure rules of
-// package town, which have an oracle of their own.
+// The model that histories of a world are held against: what one client after another would see. It
+// says in its own words what the engine has to do; of the engine's parts it uses only the pure
+// rules of package town, which have an oracle of their own.
 
 // linearCall is what a client asks: one of a handoff, a town.put, a town.get and a result.get.
 type linearCall struct {
@@ -25,12 +25,13 @@ type linearCall struct {
 	anyTown  bool   // of a result.get: without the town
 }
 
-// linearAnswer is what a client is told. The zero answer is none: it is not known whether the request was
-// carried out, or will be.
+// linearAnswer is what a client is told. The zero answer is none: it is not known whether the
+// request was carried out, or will be.
 type linearAnswer struct {
-	code     string // a reasonCode with its status, or an error code, or OK
-	state    string // the hash of the town's state that it was judged on, or that came of it
-	resultID string // of an accepted handoff; for a duplicate and a result.get, of the one that was accepted
+	code  string // a reasonCode with its status, or an error code, or OK
+	state string // the hash of the town's state that it was judged on, or that came of it
+	// of an accepted handoff; for a duplicate and a result.get, of the one that was accepted
+	resultID string
 }
 
 // linearPlace is a key in a town: a key belongs to its town.
@@ -90,10 +91,12 @@ func (w linearWorld) step(c linearCall, told linearAnswer) (linearAnswer, linear
 	}
 }
 
-// find returns which receipt a result.get asks for: of its town, or of the last town that accepted the key.
+// find returns which receipt a result.get asks for: of its town, or of the last town that accepted
+// the key.
 func (w linearWorld) find(c linearCall) (found linearPlace, known bool) {
 	for at, r := range w.receipts {
-		if at.key == c.key && (c.anyTown || at.town == c.town) && (!known || r.nth > w.receipts[found].nth) {
+		if at.key == c.key && (c.anyTown || at.town == c.town) &&
+			(!known || r.nth > w.receipts[found].nth) {
 			found, known = at, true
 		}
 	}
@@ -101,7 +104,9 @@ func (w linearWorld) find(c linearCall) (found linearPlace, known bool) {
 }
 
 // bound keeps the first resultID that anybody is told of a receipt: from then on it is that one.
-func (w linearWorld) bound(at linearPlace, r linearReceipt, told string) (linearReceipt, linearWorld) {
+func (w linearWorld) bound(
+	at linearPlace, r linearReceipt, told string,
+) (linearReceipt, linearWorld) {
 	if r.resultID != "" || told == "" {
 		return r, w
 	}
@@ -125,8 +130,8 @@ func linearPut(at town.State, put *town.State, expected string) string {
 	return "OK"
 }
 
-// judge is the outcome table of a handoff. Of what the client was told it takes the resultID, since an id
-// is not the model's to say.
+// judge is the outcome table of a handoff. Of what the client was told it takes the resultID, since
+// an id is not the model's to say.
 func (w linearWorld) judge(h *handoff.Handoff, told linearAnswer) (linearAnswer, linearWorld) {
 	place := linearPlace{h.Proposal.TownID, h.IdempotencyKey}
 	if r, used := w.receipts[place]; used {
@@ -151,18 +156,21 @@ func (w linearWorld) judge(h *handoff.Handoff, told linearAnswer) (linearAnswer,
 	w = w.withReceipt(place, linearReceipt{h.HandoffID, told.resultID, len(w.receipts)})
 	after, reason := town.DefaultRules().Apply(at.Snapshot, &h.Proposal)
 	if reason != "" {
-		return linearAnswer{code: "failed " + string(reason), state: at.Hash, resultID: told.resultID}, w
+		return linearAnswer{code: "failed " + string(reason), state: at.Hash,
+			resultID: told.resultID}, w
 	}
-	return linearAnswer{code: "executed EXECUTED", state: after.Hash, resultID: told.resultID}, w.withTown(after)
+	return linearAnswer{code: "executed EXECUTED", state: after.Hash, resultID: told.resultID},
+		w.withTown(after)
 }
 
-// linearModel is the model for porcupine. Towns that no result.get sees together have nothing to do with
-// each other, so each group of towns that one does is checked by itself.
+// linearModel is the model for porcupine. Towns that no result.get sees together have nothing to do
+// with each other, so each group of towns that one does is checked by itself.
 func linearModel() porcupine.Model {
 	return porcupine.Model{
 		Partition: linearGroups,
 		Init: func() any {
-			return linearWorld{towns: map[string]town.State{}, receipts: map[linearPlace]linearReceipt{}}
+			return linearWorld{towns: map[string]town.State{},
+				receipts: map[linearPlace]linearReceipt{}}
 		},
 		Step: func(state, input, output any) (bool, any) {
 			told := output.(linearAnswer)
@@ -174,9 +182,11 @@ func linearModel() porcupine.Model {
 	}
 }
 
-// linearGroups parts a history by the towns that used a key for which a result.get asked without a town.
+// linearGroups parts a history by the towns that used a key for which a result.get asked without a
+// town.
 func linearGroups(history []porcupine.Operation) [][]porcupine.Operation {
-	group := map[string]string{} // by town or key, another of its group; itself for the group's name
+	// by town or key, another of its group; itself for the group's name
+	group := map[string]string{}
 	var find func(string) string
 	find = func(name string) string {
 		if next, known := group[name]; known && next != name {
@@ -215,7 +225,8 @@ func (c linearCall) String() string {
 	switch {
 	case c.handoff != nil:
 		p := &c.handoff.Proposal
-		return fmt.Sprintf("%s %s at %d", c.handoff.HandoffID[len(c.handoff.HandoffID)-6:], p.Command(), p.DecisionEpoch)
+		return fmt.Sprintf("%s %s at %d", c.handoff.HandoffID[len(c.handoff.HandoffID)-6:],
+			p.Command(), p.DecisionEpoch)
 	case c.put != nil:
 		return fmt.Sprintf("put %s day %d over %.6s", c.town, c.put.Epoch(), c.expected)
 	case c.key != "":

@@ -15,16 +15,19 @@ func linearStory(t *testing.T) []porcupine.Operation {
 	first, changed := linearTown("a", 5), *linearTown("a", 5).Snapshot
 	changed.Pressure.Threat = 0.5
 	second := town.NewState(&changed)
-	propose := func(at *town.State, key string, kind handoff.ProposalType, argument string, pre ...handoff.Precondition) *handoff.Handoff {
+	propose := func(at *town.State, key string, kind handoff.ProposalType, argument string,
+		pre ...handoff.Precondition) *handoff.Handoff {
 		h, err := handoff.New(handoff.Proposal{
-			ProposalID: key, Type: kind, ActorID: "mayor-1", TownID: at.Snapshot.TownID, Reason: "Because.",
-			Args: map[string]string{kind.ArgumentName(): argument}, Preconditions: pre,
+			ProposalID: key, Type: kind, ActorID: "mayor-1", TownID: at.Snapshot.TownID,
+			Reason: "Because.",
+			Args:   map[string]string{kind.ArgumentName(): argument}, Preconditions: pre,
 			SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(),
 		})
 		require.NoError(t, err)
 		return h
 	}
-	stale, fails := propose(first, "", handoff.PlanSalvage, "general"), propose(&second, "", handoff.AdvanceProject, "bridge")
+	stale, fails := propose(first, "", handoff.PlanSalvage, "general"),
+		propose(&second, "", handoff.AdvanceProject, "bridge")
 	talk := propose(&second, "", handoff.TalkToTownsfolk, "casual")
 	elsewhere := propose(linearTown("b", 5), talk.IdempotencyKey, handoff.PlanSalvage, "general")
 	moat := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}
@@ -33,18 +36,21 @@ func linearStory(t *testing.T) []porcupine.Operation {
 		{town: "a", handoff: stale}, // there is no such town yet
 		{town: "a", put: &second, expected: first.Hash},
 		{town: "a", put: first}, {town: "a", put: first}, {town: "a"},
-		{town: "a", put: &second, expected: first.Hash}, {town: "a", put: &second, expected: first.Hash},
+		{town: "a", put: &second, expected: first.Hash},
+		{town: "a", put: &second, expected: first.Hash},
 		{town: "a", put: linearTown("a", 1), expected: second.Hash},
 		{town: "a", handoff: stale}, // by its hash
 		{town: "a", handoff: propose(&second, "", handoff.AdvanceProject, "moat", moat)},
 		{town: "a", handoff: fails}, {town: "a", handoff: fails},
-		{town: "a", handoff: talk}, {town: "a", handoff: talk}, {town: "a", key: talk.IdempotencyKey},
+		{town: "a", handoff: talk}, {town: "a", handoff: talk},
+		{town: "a", key: talk.IdempotencyKey},
 		{town: "a", handoff: propose(&second, talk.IdempotencyKey, handoff.PlanSalvage, "general")},
 		{town: "a", handoff: stale}, // by its epoch
 		{town: "a"},
 		// The same key in another town is another one.
 		{town: "b", put: linearTown("b", 5)}, {town: "b", key: talk.IdempotencyKey},
-		{town: "b", handoff: elsewhere}, {town: "b", handoff: elsewhere}, {town: "a", handoff: talk},
+		{town: "b", handoff: elsewhere}, {town: "b", handoff: elsewhere},
+		{town: "a", handoff: talk},
 		{town: "a", key: talk.IdempotencyKey}, {town: "b", key: talk.IdempotencyKey},
 		{town: "a", key: talk.IdempotencyKey, anyTown: true},
 	}
@@ -56,14 +62,15 @@ func linearStory(t *testing.T) []porcupine.Operation {
 			told.resultID = "result of " + c.handoff.HandoffID
 		}
 		answer, after := world.step(c, told)
-		story = append(story, porcupine.Operation{Input: c, Output: answer, Call: int64(2 * i), Return: int64(2*i + 1)})
+		story = append(story, porcupine.Operation{Input: c, Output: answer, Call: int64(2 * i),
+			Return: int64(2*i + 1)})
 		world = after
 	}
 	return story
 }
 
-// Each rule is one that the check holds answers to: with any one answer changed, in any of its parts,
-// there is no order left that explains the history.
+// Each rule is one that the check holds answers to: with any one answer changed, in any of its
+// parts, there is no order left that explains the history.
 func TestLinearFindsWrongAnswers(t *testing.T) {
 	t.Parallel()
 	story, met := linearStory(t), map[string]bool{}
@@ -82,7 +89,8 @@ func TestLinearFindsWrongAnswers(t *testing.T) {
 		story[i].Output = right
 	}
 	for _, code := range []string{
-		"OK", "UNKNOWN_TOWN", "UNKNOWN_RESULT", "TOWN_EXISTS", "SNAPSHOT_CONFLICT", "EPOCH_REGRESSION",
+		"OK", "UNKNOWN_TOWN", "UNKNOWN_RESULT", "TOWN_EXISTS", "SNAPSHOT_CONFLICT",
+		"EPOCH_REGRESSION",
 		"rejected UNKNOWN_TOWN", "stale STALE_DECISION_EPOCH", "stale STALE_SNAPSHOT_HASH",
 		"rejected PRECONDITION_FAILED", "failed PROJECT_BLOCKED", "executed EXECUTED",
 		"duplicate DUPLICATE_HANDOFF", "duplicate IDEMPOTENCY_KEY_REUSED",

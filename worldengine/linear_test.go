@@ -25,7 +25,8 @@ import (
 )
 
 var (
-	linearSeed   = flag.Uint64("linear.seed", 0, "the seed of the first history; 0 for a random one")
+	linearSeed = flag.Uint64("linear.seed", 0,
+		"the seed of the first history; 0 for a random one")
 	linearRounds = flag.Int("linear.rounds", 1, "how many histories are recorded and checked")
 	linearCalls  = flag.Int("linear.calls", 60, "how many calls each client makes in a history")
 )
@@ -35,8 +36,9 @@ const (
 	linearTowns     = 4
 	linearClients   = 6
 	linearInstances = 3
-	linearPatience  = 3 * time.Second // of a client; longer than any answer of an instance that lives
-	linearCheck     = 5 * time.Minute // of the check; a history takes it seconds
+	// of a client; longer than any answer of an instance that lives
+	linearPatience = 3 * time.Second
+	linearCheck    = 5 * time.Minute // of the check; a history takes it seconds
 )
 
 // linearRun records one history of several clients with several instances on one NATS.
@@ -52,8 +54,8 @@ type linearRun struct {
 	history []porcupine.Operation
 }
 
-// instance is a server whose connections the test owns: to close them is, for everybody else, its end
-// at whatever it was doing.
+// instance is a server whose connections the test owns: to close them is, for everybody else, its
+// end at whatever it was doing.
 type instance struct {
 	conns   []*nats.Conn
 	engine  *worldengine.Engine
@@ -74,7 +76,8 @@ func (r *linearRun) serve() *instance {
 		worldengine.Config{Logger: quiet}, r.plant)
 	require.NoError(r.t, err)
 	i.service, err = service.Serve(
-		[]service.Entrance{{Requests: i.conns[2], Replies: i.conns[0]}}, i.engine, service.Config{Logger: quiet})
+		[]service.Entrance{{Requests: i.conns[2], Replies: i.conns[0]}}, i.engine,
+		service.Config{Logger: quiet})
 	require.NoError(r.t, err)
 	return i
 }
@@ -102,7 +105,8 @@ func (r *linearRun) record(seed uint64, crashes int) []porcupine.Operation {
 	}
 	for n := range crashes {
 		share := linearClients * r.each * (n + 1) / (crashes + 1)
-		require.Eventually(r.t, func() bool { return r.calls() >= share }, time.Minute, time.Millisecond)
+		require.Eventually(r.t, func() bool { return r.calls() >= share }, time.Minute,
+			time.Millisecond)
 		instances[n%linearInstances].crash()
 		instances[n%linearInstances] = r.serve()
 	}
@@ -131,8 +135,9 @@ func linearFirstSeed() uint64 {
 	return rand.Uint64()
 }
 
-// What several clients see of several instances is what they would see of one, whatever instance ends
-// when: each request is carried out at one moment between its being sent and its being answered.
+// What several clients see of several instances is what they would see of one, whatever instance
+// ends when: each request is carried out at one moment between its being sent and its being
+// answered.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	first := linearFirstSeed()
@@ -142,11 +147,13 @@ func TestLinearizable(t *testing.T) {
 		history := newLinearRun(t, *linearCalls).record(seed, round%3)
 		verdict, info := porcupine.CheckOperationsVerbose(linearModel(), history, linearCheck)
 		require.NotEqual(t, porcupine.Unknown, verdict,
-			"whether the history of -linear.seed=%d has an order is not known after %v: no defect is shown", seed, linearCheck)
+			"whether the history of -linear.seed=%d has an order is not known after %v: no "+
+				"defect is shown", seed, linearCheck)
 		if verdict != porcupine.Ok {
 			path := filepath.Join(t.ArtifactDir(), fmt.Sprintf("history-%d.html", seed))
 			require.NoError(t, porcupine.VisualizePath(linearModel(), info, path))
-			t.Fatalf("the history of -linear.seed=%d is %s; -artifacts keeps %s", seed, verdict, path)
+			t.Fatalf("the history of -linear.seed=%d is %s; -artifacts keeps %s", seed,
+				verdict, path)
 		}
 		for _, o := range history {
 			codes[o.Output.(linearAnswer).code]++
@@ -168,7 +175,8 @@ func TestLinearFindsDefects(t *testing.T) {
 			for seed := first; seed < first+10; seed++ {
 				r := newLinearRun(t, 50)
 				r.plant = plant
-				verdict := porcupine.CheckOperationsTimeout(linearModel(), r.record(seed, 0), time.Minute)
+				verdict := porcupine.CheckOperationsTimeout(linearModel(),
+					r.record(seed, 0), time.Minute)
 				if verdict == porcupine.Illegal {
 					return
 				}

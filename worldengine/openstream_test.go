@@ -24,7 +24,8 @@ func TestALowerLimitOfEventsIsTold(t *testing.T) {
 	open := func(limit int64) (kept uint64, log string) {
 		var told bytes.Buffer
 		e, err := Open(t.Context(), js.Conn(), js.Conn(), Config{
-			EventLimit: limit, DiscardHistory: true, Logger: slog.New(slog.NewTextHandler(&told, nil)),
+			EventLimit: limit, DiscardHistory: true,
+			Logger: slog.New(slog.NewTextHandler(&told, nil)),
 		})
 		require.NoError(t, err)
 		require.NoError(t, e.Close(context.Background()))
@@ -41,13 +42,15 @@ func TestALowerLimitOfEventsIsTold(t *testing.T) {
 	}
 	require.NoError(t, commitlog.CatchUp(t.Context(), e.log, e.eventFollower))
 	require.NoError(t, e.Close(context.Background()))
-	const warning = "level=WARN msg=\"the oldest messages of a stream are over its limit and are discarded\""
+	const warning = "level=WARN msg=\"the oldest messages of a stream are over its limit and are " +
+		"discarded\""
 	for _, c := range []struct {
 		limit int64
 		kept  uint64
 		told  string
 	}{
-		{-1, 10, ""}, {100, 10, ""}, {10, 10, ""}, {7, 7, "stream=WORLD_main_RUNEVENTS messages=3 limit=7"},
+		{-1, 10, ""}, {100, 10, ""}, {10, 10, ""},
+		{7, 7, "stream=WORLD_main_RUNEVENTS messages=3 limit=7"},
 		{7, 7, ""}, {-1, 7, ""}, {2, 2, "stream=WORLD_main_RUNEVENTS messages=5 limit=2"},
 	} {
 		kept, log := open(c.limit)

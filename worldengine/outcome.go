@@ -100,7 +100,8 @@ func (e *Engine) commitOnce(
 	if v.Embodiment != nil && c.Failed == nil && c.Embodiment == nil {
 		e.config.Logger.Warn("the embodiment that a plugin reported is left out: "+
 			"it must be {backendHint?: string|null, "+
-			"actions?: [object]} of 16 KiB at most", "town", a.town, "run", a.runID, a.replies.Trace.LogAttr())
+			"actions?: [object]} of 16 KiB at most", "town", a.town, "run", a.runID,
+			a.replies.Trace.LogAttr())
 	}
 	if c.Again {
 		c.Failed.At = v.At
@@ -176,7 +177,8 @@ func (e *Engine) commitEnd(
 	checked := check.Handoff(a.Handoff, nil, current.State)
 	if !checked.Accepted {
 		return Answer{},
-			fmt.Errorf("worldengine: the state of %q changed while run %s was pending", a.town, a.runID)
+			fmt.Errorf("worldengine: the state of %q changed while run %s was pending",
+				a.town, a.runID)
 	}
 	after := current
 	after.Pending = nil
@@ -219,7 +221,8 @@ func (e *Engine) commitEnd(
 // started if it has. Where it cannot, the next commit of the run does.
 func (e *Engine) recordAttempts(ctx context.Context, a *application, started bool) {
 	if err := e.inHand().RecordAttempts(ctx, a.run(), started); err != nil {
-		e.config.Logger.Warn("the attempts of a run are not recorded yet; its next commit records them",
+		e.config.Logger.Warn("the attempts of a run are not recorded yet; its next commit "+
+			"records them",
 			"run", a.runID, a.replies.Trace.LogAttr(), "error", err)
 	}
 }

@@ -86,7 +86,8 @@ func (e *Engine) recordWaiting(ctx context.Context, w *delivery, why wait, unhel
 			"run", runID, w.Identity.Trace.LogAttr(), "error", err)
 	}
 	if why.by != nil && w.Waited() >= e.config.PauseWait {
-		return &PausedError{TownID: w.Handoff.Proposal.TownID, World: why.world, By: why.by, RunID: runID}
+		return &PausedError{TownID: w.Handoff.Proposal.TownID, World: why.world,
+			By: why.by, RunID: runID}
 	}
 	return nil
 }

@@ -66,7 +66,8 @@ func TestAPauseIsHeardWhileItIsReadAgain(t *testing.T) {
 	require.Less(t, e.worldPause.Known().Seq, uint64(1<<40), "what the log has lost is forgotten")
 }
 
-// A pause of the world that comes while a handoff waits for the receipts to follow the log holds it back.
+// A pause of the world that comes while a handoff waits for the receipts to follow the log holds it
+// back.
 func TestAPauseComesWhileReceiptsAreAwaited(t *testing.T) {
 	t.Parallel()
 	e := openEngine(t, logtest.New(t), func(c *Config) { c.PauseWait = time.Hour })
@@ -74,7 +75,8 @@ func TestAPauseComesWhileReceiptsAreAwaited(t *testing.T) {
 	end, err := e.log.End(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, e.receiptFollower.Wait(t.Context(), end))
-	follower := &heldFollower{Follower: e.receiptFollower, asked: make(chan struct{}), release: make(chan struct{})}
+	follower := &heldFollower{Follower: e.receiptFollower, asked: make(chan struct{}),
+		release: make(chan struct{})}
 	e.receiptFollower = follower
 	answered := make(chan error, 1)
 	require.NoError(t, e.Submit(h, func(_ Answer, err error) { answered <- err }))
@@ -82,7 +84,8 @@ func TestAPauseComesWhileReceiptsAreAwaited(t *testing.T) {
 	_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause})
 	require.NoError(t, err)
 	close(follower.release)
-	require.Eventually(t, func() bool { return has(t, e, runevents.RunIsPaused) }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return has(t, e, runevents.RunIsPaused) }, 30*time.Second,
+		10*time.Millisecond)
 	require.Empty(t, answered)
 	_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume})
 	require.NoError(t, err)
@@ -108,7 +111,8 @@ func (f *heldFollower) Wait(ctx context.Context, seq uint64) error {
 // has reports whether town "t" has a run with a status.
 func has(t *testing.T, e *Engine, status runevents.RunStatus) bool {
 	page, err := e.Runs().List(t.Context(), runs.RunFilter{Towns: []string{"t"}}, 0, 10)
-	return err == nil && slices.ContainsFunc(page.Runs, func(r runs.Row) bool { return r.Status == status })
+	return err == nil && slices.ContainsFunc(page.Runs,
+		func(r runs.Row) bool { return r.Status == status })
 }
 
 // stuckConsole is a console that does not answer before it is released, whatever its deadline is.
@@ -120,8 +124,8 @@ func (s stuckConsole) Apply(context.Context, *apply.Command) (apply.Answer, erro
 	return apply.Answer{}, context.DeadlineExceeded
 }
 
-// A console's command that a dead server had on its way is not asked for in a pause; after the pause it is in
-// doubt, and is not sent a second time.
+// A console's command that a dead server had on its way is not asked for in a pause; after the
+// pause it is in doubt, and is not sent a second time.
 func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
@@ -149,9 +153,11 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 	t.Cleanup(func() { _ = next.Close(context.Background()) })
 	pending := func() bool {
 		now, err := next.log.Load(t.Context(), "t")
-		return err != nil || now.Pending != nil && now.Pending.Run.RunID == current.Pending.Run.RunID
+		return err != nil || now.Pending != nil &&
+			now.Pending.Run.RunID == current.Pending.Run.RunID
 	}
-	require.Eventually(t, func() bool { return next.applications.Has("t", h.IdempotencyKey) }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return next.applications.Has("t", h.IdempotencyKey) },
+		30*time.Second, time.Millisecond)
 	require.Never(t, func() bool { return !pending() }, 2*time.Second, 50*time.Millisecond)
 	_, err = next.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume, TownID: "t"})
 	require.NoError(t, err)
@@ -221,7 +227,8 @@ func (s *unreadStore) Last(context.Context, string) (*jetstream.RawStreamMsg, er
 	return nil, errors.New("no answer")
 }
 
-// A command that waits because its town cannot be read says so in the server's log, and not each time.
+// A command that waits because its town cannot be read says so in the server's log, and not each
+// time.
 func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -231,7 +238,8 @@ func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
 	log.Store = store
 	e := &Engine{log: log, config: Config{Logger: slog.New(slog.NewTextHandler(said, nil))}}
 	e.worldPause = signals.NewWorldPause(log, signals.Pause{}, func() {})
-	e.waitUnpaused(ctx, &application{town: "t", runID: "r", replies: apply.NewMailbox(apply.Identity{})})
+	e.waitUnpaused(ctx, &application{town: "t", runID: "r",
+		replies: apply.NewMailbox(apply.Identity{})})
 	require.Equal(t, 3, store.tries)
 	require.Equal(t, 1, strings.Count(said.String(), "cannot be read"), said.String())
 }

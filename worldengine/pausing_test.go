@@ -22,7 +22,8 @@ import (
 // What an instance knows of the pause of the world never goes back to what was said before.
 func TestWorldPauseOnlyMovesOn(t *testing.T) {
 	t.Parallel()
-	e := &Engine{queue: newQueue(t.Context(), &Config{Workers: 1, QueuePerTown: 1, QueueTotal: 1, Logger: slog.New(slog.DiscardHandler)})}
+	e := &Engine{queue: newQueue(t.Context(), &Config{Workers: 1, QueuePerTown: 1, QueueTotal: 1,
+		Logger: slog.New(slog.DiscardHandler)})}
 	t.Cleanup(func() { require.NoError(t, e.queue.Drain(t.Context())) })
 	e.worldPause = signals.NewWorldPause(nil, signals.Pause{}, e.queue.UnparkAll)
 	by := &commitlog.PausedBy{SignalID: "s"}
@@ -40,7 +41,8 @@ func TestARunIsReopened(t *testing.T) {
 	t.Parallel()
 	e := openEngine(t, logtest.New(t))
 	identity := runevents.Identity{
-		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
+		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: "plan", PlanVersion: "1",
 	}
 	p := e.newProducer(identity)
 	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
@@ -69,7 +71,8 @@ func TestARunThatADeadServerLeft(t *testing.T) {
 	nc := natstest.Connect(t)
 	dying, err := nats.Connect(nc.ConnectedUrl())
 	require.NoError(t, err)
-	first, err := Open(t.Context(), dying, dying, Config{PauseWait: time.Hour, Logger: slog.New(slog.DiscardHandler)})
+	first, err := Open(t.Context(), dying, dying,
+		Config{PauseWait: time.Hour, Logger: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	h := talkIn(t, first)
 	_, err = first.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause, TownID: "t"})
@@ -77,16 +80,19 @@ func TestARunThatADeadServerLeft(t *testing.T) {
 	require.NoError(t, first.Submit(h, func(Answer, error) {}))
 	waits := func(e *Engine, status runevents.RunStatus) bool {
 		page, err := e.Runs().List(t.Context(), runs.RunFilter{Towns: []string{"t"}}, 0, 10)
-		return err == nil && slices.ContainsFunc(page.Runs, func(r runs.Row) bool { return r.Status == status })
+		return err == nil && slices.ContainsFunc(page.Runs,
+			func(r runs.Row) bool { return r.Status == status })
 	}
-	require.Eventually(t, func() bool { return waits(first, runevents.RunIsPaused) }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return waits(first, runevents.RunIsPaused) },
+		30*time.Second, 10*time.Millisecond)
 	dying.Close() // as by kill -9: nothing of it reaches NATS any more
 
 	told := make(chan runevents.Alert, 16)
 	next, err := Open(t.Context(), nc, nc, Config{OnAlert: func(a runevents.Alert) { told <- a }})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = next.Close(context.Background()) })
-	require.Eventually(t, func() bool { return waits(next, runevents.RunAborted) }, time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return waits(next, runevents.RunAborted) }, time.Minute,
+		50*time.Millisecond)
 	alert := <-told
 	require.Equal(t, runevents.RunLeftWaiting, alert.Code)
 	require.Contains(t, alert.Message, `town "t"`)

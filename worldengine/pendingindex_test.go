@@ -30,8 +30,8 @@ func (s *watchedStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.P
 	return ack, err
 }
 
-// A mark that comes due just when a command is accepted does not come between the command and whoever
-// waits for its answer.
+// A mark that comes due just when a command is accepted does not come between the command and
+// whoever waits for its answer.
 func TestAMarkComesDueWhileACommandIsAccepted(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
@@ -49,9 +49,11 @@ func TestAMarkComesDueWhileACommandIsAccepted(t *testing.T) {
 	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "t"})
 	_, err = e.Put(t.Context(), state, "")
 	require.NoError(t, err)
-	e.indexPending = func(context.Context, string) error { return nil } // the test has one of its own
+	// the test has one of its own
+	e.indexPending = func(context.Context, string) error { return nil }
 	e.log.Store = &watchedStore{e.log.Store, func() {
-		e.resumer().Take(t.Context(), commitlog.IndexEntry{Seq: 1, Data: []byte("t"), Age: time.Hour})
+		e.resumer().Take(t.Context(), commitlog.IndexEntry{Seq: 1, Data: []byte("t"),
+			Age: time.Hour})
 	}}
 	h, err := handoff.New(handoff.Proposal{
 		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "t", Reason: "Because.",

@@ -23,7 +23,8 @@ func (o *simOperator) decide() bool {
 	var waiting []Signal
 	for i := range simTowns {
 		townID := fmt.Sprint("town ", i)
-		for _, a := range readSimRecord(s.log.last(wire.LogSubject("main", wire.TownToken(townID)))).Approvals {
+		for _, a := range readSimRecord(s.log.last(wire.LogSubject("main",
+			wire.TownToken(townID)))).Approvals {
 			waiting = append(waiting, Signal{TownID: townID, HandoffID: a.HandoffID})
 		}
 	}
@@ -39,7 +40,8 @@ func (o *simOperator) decide() bool {
 			given.Kind = lifecycle.SignalDeny
 		}
 		engine, submit := s.engines[s.rng.IntN(len(s.engines))], s.rng.IntN(2) == 0
-		s.trace("%s tells engine %d: %s %s", given.ActorID, engine.number, given.Kind, given.HandoffID)
+		s.trace("%s tells engine %d: %s %s", given.ActorID, engine.number, given.Kind,
+			given.HandoffID)
 		s.mu.Lock()
 		o.deciding++
 		s.mu.Unlock()
@@ -64,7 +66,9 @@ func (o *simOperator) tellDecision(engine *simEngine, given Signal, submit bool)
 }
 
 // verdict returns what the list of a town says about a handoff at the time of a record.
-func (h *simHistory) verdict(asked *handoff.Handoff, before commitlog.Entry, m *simMessage) approval.Verdict {
+func (h *simHistory) verdict(
+	asked *handoff.Handoff, before commitlog.Entry, m *simMessage,
+) approval.Verdict {
 	if asked.Proposal.Type != simApproval {
 		return approval.Verdict{}
 	}
@@ -75,14 +79,16 @@ func (h *simHistory) verdict(asked *handoff.Handoff, before commitlog.Entry, m *
 	return before.Approvals.Judge(asked, encoded, m.stored)
 }
 
-// unapproved checks the record of a handoff that passed all checks and was refused: what waits for its
-// approval from then on has a record of its own kind.
+// unapproved checks the record of a handoff that passed all checks and was refused: what waits for
+// its approval from then on has a record of its own kind.
 func (h *simHistory) unapproved(
-	rec *commitlog.Record, asked *handoff.Handoff, before commitlog.Entry, m *simMessage, checked check.Result,
+	rec *commitlog.Record, asked *handoff.Handoff, before commitlog.Entry, m *simMessage,
+	checked check.Result,
 ) {
 	v := h.verdict(asked, before, m)
 	h.must(v.Reason != "", "%s was refused, and had to be accepted: %s", asked.Command, rec.Result)
-	h.must(v.Ask == (rec.Kind == commitlog.KindAsked), "%s waits from now on: %v, and it is %s", asked.Command, v.Ask, rec.Kind)
+	h.must(v.Ask == (rec.Kind == commitlog.KindAsked), "%s waits from now on: %v, and it is %s",
+		asked.Command, v.Ask, rec.Kind)
 	h.same(rec, asked, checked.Unapproved(v.Reason, v.Detail))
 }
 
@@ -98,7 +104,8 @@ func (h *simHistory) decided(rec *commitlog.Record, before commitlog.Entry, m *s
 		for j := range before.Approvals {
 			if a := &before.Approvals[j]; a.HandoffID == rec.Approvals[i].HandoffID {
 				status := a.Status(before.State.Hash, m.stored)
-				h.must(status == approval.Waiting, "%s was decided, and it was %s", a.HandoffID, status)
+				h.must(status == approval.Waiting, "%s was decided, and it was %s",
+					a.HandoffID, status)
 			}
 		}
 	}

@@ -10,28 +10,30 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// simPostbox carries an engine's requests to the game, which gets them, gets them late, or does not.
+// simPostbox carries an engine's requests to the game, which gets them, gets them late, or does
+// not.
 type simPostbox struct {
 	sim    *sim
 	engine *simEngine
 }
 
 func (p *simPostbox) Ask(_ string, m *apply.Mailbox, attempt int64, data []byte) error {
-	_, err := simDo(p.engine.applyContext, p.sim, p.engine, "ask "+m.TownID, func() (struct{}, error) {
-		if p.sim.game.away {
-			p.sim.trace("nobody has %s", m.TownID)
-			if !p.sim.chance(6) {
-				m.Deliver(apply.Reply{Msg: noResponders(), Attempt: attempt})
+	_, err := simDo(p.engine.applyContext, p.sim, p.engine, "ask "+m.TownID,
+		func() (struct{}, error) {
+			if p.sim.game.away {
+				p.sim.trace("nobody has %s", m.TownID)
+				if !p.sim.chance(6) {
+					m.Deliver(apply.Reply{Msg: noResponders(), Attempt: attempt})
+				}
+				return struct{}{}, nil
+			}
+			if p.sim.chance(5) {
+				p.sim.game.delayed = append(p.sim.game.delayed, simRequest{m, data})
+			} else {
+				p.sim.game.take(m, data)
 			}
 			return struct{}{}, nil
-		}
-		if p.sim.chance(5) {
-			p.sim.game.delayed = append(p.sim.game.delayed, simRequest{m, data})
-		} else {
-			p.sim.game.take(m, data)
-		}
-		return struct{}{}, nil
-	})
+		})
 	return err
 }
 
@@ -74,7 +76,8 @@ func (g *simGame) take(to *apply.Mailbox, data []byte) {
 	if !known || g.forgets {
 		answer = g.decide(c)
 	}
-	g.sim.trace("the game answers %s to attempt %d of %s", answer.Status, c.LogicalAttemptID, c.TownID)
+	g.sim.trace("the game answers %s to attempt %d of %s", answer.Status,
+		c.LogicalAttemptID, c.TownID)
 	if g.sim.chance(6) {
 		return
 	}

@@ -29,11 +29,13 @@ func (m *simMessage) Headers() nats.Header { return m.header }
 func (m *simMessage) Data() []byte         { return m.data }
 
 func (m *simMessage) Metadata() (*jetstream.MsgMetadata, error) {
-	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: m.seq}, Timestamp: m.stored}, nil
+	return &jetstream.MsgMetadata{Sequence: jetstream.SequencePair{Stream: m.seq},
+		Timestamp: m.stored}, nil
 }
 
 func (m *simMessage) raw() *jetstream.RawStreamMsg {
-	return &jetstream.RawStreamMsg{Subject: m.subject, Sequence: m.seq, Header: m.header, Data: m.data, Time: m.stored}
+	return &jetstream.RawStreamMsg{Subject: m.subject, Sequence: m.seq, Header: m.header,
+		Data: m.data, Time: m.stored}
 }
 
 // simLog is what JetStream does for a log, in memory: guards, the duplicate window, reading.
@@ -45,11 +47,13 @@ type simLog struct {
 }
 
 // errSimGuard is JetStream's answer to a guard that does not hold.
-var errSimGuard = &jetstream.APIError{Code: 400, ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}
+var errSimGuard = &jetstream.APIError{Code: 400,
+	ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}
 
 func (l *simLog) store(msg *nats.Msg, now time.Time) (*jetstream.PubAck, error) {
 	id := msg.Header.Get(jetstream.MsgIDHeader)
-	if seq, known := l.window[id]; known && id != "" && now.Sub(l.messages[seq-1].stored) < commitlog.DuplicateWindow {
+	if seq, known := l.window[id]; known && id != "" &&
+		now.Sub(l.messages[seq-1].stored) < commitlog.DuplicateWindow {
 		return &jetstream.PubAck{Sequence: seq, Duplicate: true}, nil
 	}
 	if guard := msg.Header.Get(jetstream.ExpectedLastSubjSeqHeader); guard != "" && !l.unguarded {
@@ -65,7 +69,8 @@ func (l *simLog) store(msg *nats.Msg, now time.Time) (*jetstream.PubAck, error) 
 			return nil, errSimGuard
 		}
 	}
-	m := &simMessage{subject: msg.Subject, header: nats.Header{}, data: append([]byte{}, msg.Data...), stored: now}
+	m := &simMessage{subject: msg.Subject, header: nats.Header{},
+		data: append([]byte{}, msg.Data...), stored: now}
 	for name, values := range msg.Header {
 		m.header[name] = append([]string{}, values...)
 	}
@@ -103,7 +108,8 @@ type simOp struct {
 	turn   chan struct{}
 }
 
-// errSimLost is what an operation gets that has no answer, and errSimDead what a killed engine gets.
+// errSimLost is what an operation gets that has no answer, and errSimDead what a killed engine
+// gets.
 var (
 	errSimLost = errors.New("simulation: no answer")
 	errSimDead = errors.New("simulation: the engine was killed")
@@ -154,7 +160,9 @@ func (s *simStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAc
 	})
 }
 
-func (s *simStore) read(ctx context.Context, name string, find func() *simMessage) (*jetstream.RawStreamMsg, error) {
+func (s *simStore) read(
+	ctx context.Context, name string, find func() *simMessage,
+) (*jetstream.RawStreamMsg, error) {
 	return simDo(ctx, s.sim, s.engine, name, func() (*jetstream.RawStreamMsg, error) {
 		if m := find(); m != nil {
 			return m.raw(), nil
@@ -176,12 +184,15 @@ func (s *simStore) Last(ctx context.Context, subject string) (*jetstream.RawStre
 	return s.read(ctx, "last "+subject, func() *simMessage { return s.sim.log.last(subject) })
 }
 
-func (s *simStore) Next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+func (s *simStore) Next(
+	ctx context.Context, subject string, from uint64,
+) (*jetstream.RawStreamMsg, error) {
 	return s.read(ctx, "next "+subject, func() *simMessage { return s.sim.log.next(subject, from) })
 }
 
 func (s *simStore) End(ctx context.Context) (uint64, error) {
-	return simDo(ctx, s.sim, s.engine, "end", func() (uint64, error) { return uint64(len(s.sim.log.messages)), nil })
+	return simDo(ctx, s.sim, s.engine, "end",
+		func() (uint64, error) { return uint64(len(s.sim.log.messages)), nil })
 }
 
 // simReceipts is the stream of receipts as one engine sees it.
@@ -194,14 +205,19 @@ type simReceipts struct {
 // CachedInfo and Info say that it is the same stream for ever.
 func (s *simReceipts) CachedInfo() *jetstream.StreamInfo { return &jetstream.StreamInfo{} }
 
-func (s *simReceipts) Info(context.Context, ...jetstream.StreamInfoOpt) (*jetstream.StreamInfo, error) {
+func (s *simReceipts) Info(
+	context.Context, ...jetstream.StreamInfoOpt,
+) (*jetstream.StreamInfo, error) {
 	return s.CachedInfo(), nil
 }
 
-func (s *simReceipts) GetLastMsgForSubject(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	msg, err := simDo(ctx, s.sim, s.engine, "receipt "+subject, func() (*jetstream.RawStreamMsg, error) {
-		return s.sim.receipts[subject], nil
-	})
+func (s *simReceipts) GetLastMsgForSubject(
+	ctx context.Context, subject string,
+) (*jetstream.RawStreamMsg, error) {
+	msg, err := simDo(ctx, s.sim, s.engine, "receipt "+subject,
+		func() (*jetstream.RawStreamMsg, error) {
+			return s.sim.receipts[subject], nil
+		})
 	if err == nil && msg == nil {
 		return nil, jetstream.ErrMsgNotFound
 	}

@@ -71,8 +71,8 @@ func (c *simClient) next() *handoff.Handoff {
 	townID := fmt.Sprint("town ", rng.IntN(simTowns))
 	state := c.sim.stateOf(townID)
 	p := handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: fmt.Sprint(c.name, len(c.sim.sent)), TownID: townID, Reason: "because",
-		Args:         map[string]string{"talkType": "casual"},
+		Type: handoff.TalkToTownsfolk, ActorID: fmt.Sprint(c.name, len(c.sim.sent)), TownID: townID,
+		Reason: "because", Args: map[string]string{"talkType": "casual"},
 		SnapshotHash: state.Hash, DecisionEpoch: state.Epoch(),
 	}
 	switch rng.IntN(8) {
@@ -120,7 +120,8 @@ func (s *sim) answered(h *handoff.Handoff, answer Answer) {
 		}
 		rec, err := commitlog.ReadRecord(m.data)
 		if err == nil && rec.Result != nil {
-			s.must(string(rec.Result) == string(answer.JSON), "%s was told %s, the log has %s", h.Command, answer.JSON, rec.Result)
+			s.must(string(rec.Result) == string(answer.JSON), "%s was told %s, the log has %s",
+				h.Command, answer.JSON, rec.Result)
 			return
 		}
 	}
@@ -170,7 +171,8 @@ func (s *sim) checkLog() {
 				panic(err)
 			}
 			h.towns[rec.TownID] = commitlog.Entry{
-				Seq: m.seq, State: state, Apply: rec.Apply, Pending: rec.Pending, Approvals: rec.Approvals,
+				Seq: m.seq, State: state, Apply: rec.Apply, Pending: rec.Pending,
+				Approvals: rec.Approvals,
 			}
 		}
 	}
@@ -192,7 +194,8 @@ func (h *simHistory) same(rec *commitlog.Record, asked *handoff.Handoff, outcome
 	if err != nil {
 		panic(err)
 	}
-	h.must(string(want) == string(rec.Result), "the log has %s, where it had to be %s", rec.Result, want)
+	h.must(string(want) == string(rec.Result), "the log has %s, where it had to be %s",
+		rec.Result, want)
 }
 
 func placeOf(h *handoff.Handoff) dedupe.Place {
@@ -219,12 +222,15 @@ func (h *simHistory) asked(rec *commitlog.Record, before commitlog.Entry, m *sim
 func (h *simHistory) pending(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
 	if before.Pending != nil {
 		again := rec.Pending.Attempt - before.Pending.Attempt
-		h.must(again == 0 || again == 1, "attempt %d follows attempt %d", rec.Pending.Attempt, before.Pending.Attempt)
+		h.must(again == 0 || again == 1, "attempt %d follows attempt %d", rec.Pending.Attempt,
+			before.Pending.Attempt)
 		return
 	}
 	asked := h.accepted(rec.Pending.Handoff)
-	h.must(check.Handoff(asked, h.receipts[placeOf(asked)], before.State).Accepted, "%s was accepted", asked.Command)
-	h.must(h.verdict(asked, before, m).Reason == "", "%s was accepted without approval", asked.Command)
+	h.must(check.Handoff(asked, h.receipts[placeOf(asked)], before.State).Accepted,
+		"%s was accepted", asked.Command)
+	h.must(h.verdict(asked, before, m).Reason == "", "%s was accepted without approval",
+		asked.Command)
 	h.receipts[placeOf(asked)] = &dedupe.Receipt{} // until it is concluded
 }
 
@@ -240,10 +246,12 @@ func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry, m 
 	r, asked := h.result(rec)
 	if before.Pending != nil {
 		delete(h.receipts, placeOf(asked))
-		h.must(h.accepted(before.Pending.Handoff).HandoffID == asked.HandoffID, "another handoff was concluded")
+		h.must(h.accepted(before.Pending.Handoff).HandoffID == asked.HandoffID,
+			"another handoff was concluded")
 	}
 	checked := check.Handoff(asked, h.receipts[placeOf(asked)], before.State)
-	h.must(checked.Accepted, "%s was accepted, and had to be refused: %s", asked.Command, checked.Outcome.ReasonCode)
+	h.must(checked.Accepted, "%s was accepted, and had to be refused: %s", asked.Command,
+		checked.Outcome.ReasonCode)
 	h.must(before.Pending != nil || h.verdict(asked, before, m).Reason == "",
 		"%s was accepted without approval", asked.Command)
 	after, reason := town.DefaultRules().Apply(before.State.Snapshot, &asked.Proposal)
@@ -251,9 +259,11 @@ func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry, m 
 		changes, definite := h.game.changes[asked.HandoffID], h.game.definite[asked.HandoffID]
 		switch r.ReasonCode {
 		case handoff.ReasonExecuted:
-			h.must(changes == 1, "%s is executed, and the game was changed %d times", asked.Command, changes)
+			h.must(changes == 1, "%s is executed, and the game was changed %d times",
+				asked.Command, changes)
 		case apply.ReasonPluginRejected:
-			h.must(definite.Status != "applied" || h.late(asked), "%s is rejected, and the game has applied it", asked.Command)
+			h.must(definite.Status != "applied" || h.late(asked),
+				"%s is rejected, and the game has applied it", asked.Command)
 			reason = r.ReasonCode
 		default:
 			reason = r.ReasonCode
@@ -268,25 +278,27 @@ func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry, m 
 	h.receipts[placeOf(asked)] = &dedupe.Receipt{HandoffID: r.HandoffID, ResultID: r.ResultID}
 }
 
-// cancelled checks that a run whose command was pending was cancelled by force, or that no game was ever asked
-// for it: neither before nor after.
+// cancelled checks that a run whose command was pending was cancelled by force, or that no game was
+// ever asked for it: neither before nor after.
 func (h *simHistory) cancelled(rec *commitlog.Record, before commitlog.Entry) {
-	h.must(before.Pending != nil && before.Pending.Run.RunID == rec.Run.RunID, "what was not pending was cancelled")
+	h.must(before.Pending != nil && before.Pending.Run.RunID == rec.Run.RunID,
+		"what was not pending was cancelled")
 	last := rec.Run.Events[len(rec.Run.Events)-1]
 	h.trace("run %s was cancelled: %s", rec.Run.RunID, last.Payload)
 	forced := strings.Contains(string(last.Payload), lifecycle.CancelledByForce)
-	h.must(forced || !h.game.had[rec.Run.RunID], "run %s was cancelled, and a game had its command", rec.Run.RunID)
+	h.must(forced || !h.game.had[rec.Run.RunID], "run %s was cancelled, and a game had its command",
+		rec.Run.RunID)
 	delete(h.receipts, placeOf(h.accepted(before.Pending.Handoff)))
 }
 
-// late reports whether the game may have applied a command that it had refused for a while before: a
-// request that was delayed may arrive when the engine has given up.
+// late reports whether the game may have applied a command that it had refused for a while before:
+// a request that was delayed may arrive when the engine has given up.
 func (h *simHistory) late(asked *handoff.Handoff) bool {
 	return h.game.definite[asked.HandoffID].Retryable || h.game.changes[asked.HandoffID] == 1
 }
 
-// checkRuns checks that the events of every run have places of their own without gaps, ids of their own,
-// and one end at most.
+// checkRuns checks that the events of every run have places of their own without gaps, ids of their
+// own, and one end at most.
 func (h *simHistory) checkRuns() {
 	for _, id := range slices.Sorted(maps.Keys(h.runs)) {
 		records := h.runs[id]
@@ -296,14 +308,16 @@ func (h *simHistory) checkRuns() {
 			h.must(r.RunSeq == int64(i+1), "run %s has %d in the place %d", id, r.RunSeq, i+1)
 			h.must(!ids[r.EventID], "run %s has the event %s twice", id, r.EventID)
 			ids[r.EventID] = true
-			if slices.Contains([]runevents.EventType{runevents.RunCompleted, runevents.RunFailed, runevents.RunCancelled}, r.EventType) {
+			if slices.Contains([]runevents.EventType{runevents.RunCompleted, runevents.RunFailed,
+				runevents.RunCancelled}, r.EventType) {
 				ends++
 			}
 		}
 		snapshot, alerts, err := runevents.Project(id, records)
 		h.must(err == nil && len(alerts) == 0, "run %s: %v %v", id, alerts, err)
 		h.must(snapshot.Status.Terminal(), "run %s has no end", id)
-		h.must(ends <= 1 && (ends == 1) == snapshot.Status.Terminal(), "run %s ends %d times", id, ends)
+		h.must(ends <= 1 && (ends == 1) == snapshot.Status.Terminal(),
+			"run %s ends %d times", id, ends)
 	}
 }
 

@@ -41,7 +41,8 @@ func (o *simOperator) act() {
 		return
 	}
 	engine := o.sim.engines[o.sim.rng.IntN(len(o.sim.engines))]
-	o.sim.trace("an operator tells engine %d: %s %s %s", engine.number, signal.Kind, signal.TownID, signal.RunID)
+	o.sim.trace("an operator tells engine %d: %s %s %s", engine.number, signal.Kind,
+		signal.TownID, signal.RunID)
 	o.busy = true
 	go func() {
 		ctx := context.WithValue(engine.applyContext, simAsker{}, "for an operator")
@@ -74,7 +75,8 @@ func (o *simOperator) next() (Signal, bool) {
 			ids = append(ids, id)
 		}
 		slices.Sort(ids)
-		return Signal{Kind: lifecycle.SignalCancel, RunID: ids[o.sim.rng.IntN(len(ids))], Force: o.sim.rng.IntN(6) == 0}, true
+		return Signal{Kind: lifecycle.SignalCancel, RunID: ids[o.sim.rng.IntN(len(ids))],
+			Force: o.sim.rng.IntN(6) == 0}, true
 	case o.sim.rng.IntN(4) == 0:
 		townID = ""
 	}
@@ -169,15 +171,17 @@ func (i *simIndex) PutWaiting(ctx context.Context, server string, w commitlog.Wa
 }
 
 func (i *simIndex) Follow(
-	ctx context.Context, _ string, every time.Duration, take func(commitlog.IndexEntry), tick func(),
+	ctx context.Context, _ string, every time.Duration,
+	take func(commitlog.IndexEntry), tick func(),
 ) error {
 	for known := uint64(0); ; {
 		if err := backoff.Sleep(ctx, every); err != nil {
 			return err
 		}
-		found, err := simDo(ctx, i.sim, i.engine, "read the index", func() ([]commitlog.IndexEntry, error) {
-			return i.after(known), nil
-		})
+		found, err := simDo(ctx, i.sim, i.engine, "read the index",
+			func() ([]commitlog.IndexEntry, error) {
+				return i.after(known), nil
+			})
 		if err != nil {
 			continue
 		}
@@ -222,7 +226,8 @@ func (i *simIndex) Remove(ctx context.Context, seq uint64) {
 func (e *simEngine) townOf(ctx context.Context, runID string) (string, error) {
 	return simDo(ctx, e.sim, e, "town of "+runID, func() (string, error) {
 		for _, m := range e.sim.log.messages {
-			if rec := readSimRecord(m); rec.Run != nil && rec.Run.RunID == runID && rec.Kind != commitlog.KindSignal {
+			if rec := readSimRecord(m); rec.Run != nil && rec.Run.RunID == runID &&
+				rec.Kind != commitlog.KindSignal {
 				return rec.TownID, nil
 			}
 		}

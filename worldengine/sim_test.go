@@ -31,9 +31,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// sim is a world in which everything that happens is decided by a seed: which engine goes on when, what
-// is lost, who is killed, what a game does. The engines are the real ones; their log, receipts, plugins
-// and clock are simulated.
+// sim is a world in which everything that happens is decided by a seed: which engine goes on when,
+// what is lost, who is killed, what a game does. The engines are the real ones; their log,
+// receipts, plugins and clock are simulated.
 type sim struct {
 	seed  uint64
 	rng   *rand.Rand
@@ -71,8 +71,8 @@ type simEngine struct {
 	kill   context.CancelFunc
 }
 
-// draw is what an engine draws of a pause, another part each time: where two timers end at once, nobody knows
-// who goes on first.
+// draw is what an engine draws of a pause, another part each time: where two timers end at once,
+// nobody knows who goes on first.
 func (e *simEngine) draw(below time.Duration) time.Duration {
 	return below * time.Duration(1+(int64(e.number)+11*e.drawn.Add(1))%101) / 103
 }
@@ -86,19 +86,23 @@ func newSim(seed uint64) *sim {
 	}
 	s.log.window = map[string]uint64{}
 	s.operator.sim = s
-	s.game = simGame{sim: s, changes: map[string]int{}, definite: map[string]apply.Answer{}, had: map[string]bool{}}
+	s.game = simGame{sim: s, changes: map[string]int{}, definite: map[string]apply.Answer{},
+		had: map[string]bool{}}
 	for i := range simTowns {
 		state := town.NewState(&town.Snapshot{
 			SchemaVersion: town.SchemaVersion, TownID: fmt.Sprint("town ", i),
-			SideQuests: []town.SideQuest{{ID: "q", Title: "Q"}}, Pressure: town.Pressure{Scarcity: 1},
-			Projects: []town.Project{{ID: "blocked", Name: "B", Status: town.Blocked}, {ID: "wall", Name: "W", Status: town.Active}},
+			SideQuests: []town.SideQuest{{ID: "q", Title: "Q"}},
+			Pressure:   town.Pressure{Scarcity: 1},
+			Projects: []town.Project{{ID: "blocked", Name: "B", Status: town.Blocked},
+				{ID: "wall", Name: "W", Status: town.Active}},
 		})
 		after := commitlog.Entry{State: state}
 		if i > 0 {
 			after.Apply = apply.Plugin
 		}
 		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: state.Snapshot.TownID}
-		msg, err := rec.Message(wire.LogSubject("main", wire.TownToken(state.Snapshot.TownID)), &after)
+		msg, err := rec.Message(wire.LogSubject("main", wire.TownToken(state.Snapshot.TownID)),
+			&after)
 		if err != nil {
 			panic(err)
 		}
@@ -125,18 +129,20 @@ func (s *sim) start() *simEngine {
 	config, err := Config{
 		NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Workers: 4,
 		PauseWait: 400 * time.Millisecond, RequireApproval: string(simApproval),
-		Plugin: apply.Policy{Deadline: 3 * time.Second, Attempts: 2, Backoff: 50 * time.Millisecond, Resend: 300 * time.Millisecond,
+		Plugin: apply.Policy{Deadline: 3 * time.Second, Attempts: 2, Backoff: 50 * time.Millisecond,
+			Resend: 300 * time.Millisecond,
 			Absent: absent},
 	}.withDefaults()
 	if err != nil {
 		panic(err)
 	}
 	log := &commitlog.Log{
-		World: "main", Store: &simStore{s, process}, MaxPayload: func() int64 { return 1 << 20 }, Draw: config.draw,
+		World: "main", Store: &simStore{s, process}, MaxPayload: func() int64 { return 1 << 20 },
+		Draw: config.draw,
 	}
 	e := &Engine{
-		config: config, log: log, history: history.Reader{Log: log}, towns: commitlog.NewTowns(log), plugins: &simPostbox{s, process},
-		handover:     commitlog.NewHandover(),
+		config: config, log: log, history: history.Reader{Log: log}, towns: commitlog.NewTowns(log),
+		plugins: &simPostbox{s, process}, handover: commitlog.NewHandover(),
 		receipts:     dedupe.New("main", &simReceipts{sim: s, engine: process}, func() {}),
 		indexPending: func(context.Context, string) error { return nil },
 		indexAsked:   func(context.Context, string) error { return nil },
@@ -169,7 +175,8 @@ func (s *sim) id() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ids++
-	id := uuid.UUID{6: 0x40, 8: 0x80, 12: byte(s.ids >> 24), 13: byte(s.ids >> 16), 14: byte(s.ids >> 8), 15: byte(s.ids)}
+	id := uuid.UUID{6: 0x40, 8: 0x80, 12: byte(s.ids >> 24), 13: byte(s.ids >> 16),
+		14: byte(s.ids >> 8), 15: byte(s.ids)}
 	return id.String()
 }
 
@@ -193,7 +200,8 @@ func (e *simEngine) isDead() bool { return e.applyContext.Err() != nil }
 func (s *sim) wait(op *simOp) {
 	s.mu.Lock()
 	at, _ := slices.BinarySearchFunc(s.waiting, op, func(a, b *simOp) int {
-		return cmp.Or(cmp.Compare(a.engine.number, b.engine.number), cmp.Compare(a.name, b.name), -1)
+		return cmp.Or(cmp.Compare(a.engine.number, b.engine.number),
+			cmp.Compare(a.name, b.name), -1)
 	})
 	s.waiting = slices.Insert(s.waiting, at, op)
 	s.mu.Unlock()
@@ -249,8 +257,8 @@ func (s *sim) step() {
 	}
 }
 
-// turn gives the ith operation that waits its turn, together with those of its engine that are the same:
-// nothing tells them apart.
+// turn gives the ith operation that waits its turn, together with those of its engine that are the
+// same: nothing tells them apart.
 func (s *sim) turn(i int) {
 	s.mu.Lock()
 	op := s.waiting[i]
@@ -284,7 +292,8 @@ func (s *sim) kill(i int) {
 	e.dead = true
 	e.applications.Close()
 	e.kill()
-	go func() { _ = e.queue.Drain(context.Background()) }() // what it had in hand finds that it is dead
+	// what it had in hand finds that it is dead
+	go func() { _ = e.queue.Drain(context.Background()) }()
 	for _, c := range s.clients {
 		if c.asked == e {
 			c.asked = nil // nobody answers it any more
@@ -323,8 +332,9 @@ func (s *sim) derive(msg jetstream.Msg) (receipts, events []*nats.Msg) {
 	return receipts, events
 }
 
-// deriveHandedOver derives from a message as an engine does that may have handed its record over: it gets
-// what the bytes of the message say, whoever committed it and whatever became of the commit.
+// deriveHandedOver derives from a message as an engine does that may have handed its record over:
+// it gets what the bytes of the message say, whoever committed it and whatever became of the
+// commit.
 func (s *sim) deriveHandedOver(e *simEngine, m *simMessage) {
 	receipts, events := s.derive(m)
 	read := e.handover.Read(m)
@@ -341,7 +351,8 @@ func (s *sim) run(steps int) []string {
 	s.quiet, s.game.away = true, false
 	for range 200 * steps {
 		synctest.Wait() // so that what the clients know can be read
-		if !slices.ContainsFunc(s.clients, func(c *simClient) bool { return c.open != nil }) && !s.pending() && !s.unended() {
+		if !slices.ContainsFunc(s.clients, func(c *simClient) bool { return c.open != nil }) &&
+			!s.pending() && !s.unended() {
 			break
 		}
 		s.step()
@@ -370,7 +381,8 @@ func (s *sim) run(steps int) []string {
 
 func (s *sim) pending() bool {
 	for i := range simTowns {
-		rec, err := commitlog.ReadRecord(s.log.last(wire.LogSubject("main", wire.TownToken(fmt.Sprint("town ", i)))).data)
+		rec, err := commitlog.ReadRecord(s.log.last(wire.LogSubject("main",
+			wire.TownToken(fmt.Sprint("town ", i)))).data)
 		if err != nil || rec.Pending != nil {
 			return true
 		}

@@ -12,15 +12,16 @@ import (
 )
 
 var (
-	simSeed    = flag.Uint64("sim.seed", 0, "run this seed of the simulation alone, and tell its steps")
+	simSeed = flag.Uint64("sim.seed", 0,
+		"run this seed of the simulation alone, and tell its steps")
 	simSeeds   = flag.Uint64("sim.seeds", 100, "how many seeds of the simulation to run")
 	simFirst   = flag.Uint64("sim.first", 1, "the first of these seeds")
 	simReplays = flag.Uint64("sim.replays", 20, "how many seeds of the simulation to run twice")
 )
 
-// TestSimulation runs the real engines through schedules that seeds decide: crashes, lost messages and
-// answers, expired windows, races of two engines, late requests to a game. A seed that finds something
-// is run again, with its steps told, by the command that the failure prints.
+// TestSimulation runs the real engines through schedules that seeds decide: crashes, lost messages
+// and answers, expired windows, races of two engines, late requests to a game. A seed that finds
+// something is run again, with its steps told, by the command that the failure prints.
 func TestSimulation(t *testing.T) {
 	t.Parallel()
 	if *simSeed != 0 {
@@ -34,7 +35,8 @@ func TestSimulation(t *testing.T) {
 			t.Parallel()
 			for seed := next.Add(1); seed < end; seed = next.Add(1) {
 				if found := simulate(t, seed, nil, nil); len(found) > 0 {
-					t.Fatalf("%.1000s\n\ngo test ./worldengine -run '^TestSimulation$' -sim.seed=%d -v", found[0], seed)
+					t.Fatalf("%.1000s\n\ngo test ./worldengine -run '^TestSimulation$' "+
+						"-sim.seed=%d -v", found[0], seed)
 				}
 			}
 		})
@@ -42,7 +44,9 @@ func TestSimulation(t *testing.T) {
 }
 
 // simulate runs a seed, with a bug that change plants.
-func simulate(t *testing.T, seed uint64, trace func(string, ...any), change func(*sim)) (found []string) {
+func simulate(
+	t *testing.T, seed uint64, trace func(string, ...any), change func(*sim),
+) (found []string) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSim(seed)
 		if trace != nil {

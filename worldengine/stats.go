@@ -45,7 +45,8 @@ type Stats struct {
 // Stats returns the engine's statistics. It is cheap and reads no stream.
 func (e *Engine) Stats() Stats {
 	s := Stats{
-		Results: map[handoff.Status]int64{}, Waiting: e.queue.Depth(), Applying: e.applications.Count(),
+		Results: map[handoff.Status]int64{}, Waiting: e.queue.Depth(),
+		Applying:         e.applications.Count(),
 		ReceiptsFollowed: e.receiptFollower.Position(), EventsFollowed: e.eventFollower.Position(),
 	}
 	for i, status := range handoff.Statuses() {

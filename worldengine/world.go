@@ -96,8 +96,8 @@ func (e *Engine) putWith(
 }
 
 // SubmitPut is Put for a caller that does not wait: done is called once, from another goroutine,
-// unless SubmitPut itself fails. The attributes become the town's own. actorID is who puts the state,
-// for the history; "" where that is not known.
+// unless SubmitPut itself fails. The attributes become the town's own. actorID is who puts the
+// state, for the history; "" where that is not known.
 func (e *Engine) SubmitPut(
 	state town.State, expected string, a Attributes, actorID string, done func(Town, error),
 ) error {
@@ -138,20 +138,21 @@ func (e *Engine) mayBind(binding apply.Binding) error {
 func (e *Engine) SubmitPatch(
 	townID string, patch any, expected string, a Attributes, actorID string, done func(Town, error),
 ) error {
-	return e.submitChange(townID, actorID, done, func(current commitlog.Entry) (commitlog.Entry, error) {
-		if err := current.State.MustBe(expected); err != nil {
-			return commitlog.Entry{}, err
-		}
-		state, err := current.State.Patch(patch)
-		if err != nil {
-			return commitlog.Entry{}, schemas.Under(schemas.TownPatchRequest, err, "patch")
-		}
-		if err := state.MayReplace(current.State, expected); err != nil {
-			return commitlog.Entry{}, err
-		}
-		current.State = state
-		return a.of(current), nil
-	})
+	return e.submitChange(townID, actorID, done,
+		func(current commitlog.Entry) (commitlog.Entry, error) {
+			if err := current.State.MustBe(expected); err != nil {
+				return commitlog.Entry{}, err
+			}
+			state, err := current.State.Patch(patch)
+			if err != nil {
+				return commitlog.Entry{}, schemas.Under(schemas.TownPatchRequest, err, "patch")
+			}
+			if err := state.MayReplace(current.State, expected); err != nil {
+				return commitlog.Entry{}, err
+			}
+			current.State = state
+			return a.of(current), nil
+		})
 }
 
 // change returns the entry of a town after a request, or the reason why the request is refused.

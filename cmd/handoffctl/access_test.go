@@ -17,8 +17,8 @@ import (
 	"worldengine/worldengine/server"
 )
 
-// guarded starts a server with access control for a user of each role, by its name, and for others. It
-// returns what makes a cli of a user there.
+// guarded starts a server with access control for a user of each role, by its name, and for others.
+// It returns what makes a cli of a user there.
 func guarded(t *testing.T, others ...access.User) func(access.Role) *cli {
 	t.Parallel()
 	const password = "a password of the tests"
@@ -57,7 +57,8 @@ func startGuarded(t *testing.T, users ...access.User) string {
 // The permissions of each role are enough for the commands that it is for.
 func TestCommandsOfEachRole(t *testing.T) {
 	as := guarded(t)
-	agent, operator, observer, engine := as(access.Agent), as(access.Operator), as(access.Observer), as(access.Engine)
+	agent, operator, observer, engine := as(access.Agent), as(access.Operator), as(access.Observer),
+		as(access.Engine)
 
 	body := agent.ok("new", threatened, "talk", "casual")
 	require.Equal(t, exitOK, agent.pipe(body, "send", "-").status)
@@ -74,7 +75,8 @@ func TestCommandsOfEachRole(t *testing.T) {
 	require.Regexp(t, `(?m)^verbs +handoff town.get `, agent.ok("whoami"))
 	require.Equal(t, exitUsage, operator.run("alerts", "list", "--limit", "0").status)
 	require.Contains(t, operator.run("alerts", "ack", "1").err, "UNKNOWN_ALERT")
-	require.Contains(t, observer.run("alerts", "ack", "1", "--timeout", "300ms").err, "PERMISSION_DENIED")
+	require.Contains(t, observer.run("alerts", "ack", "1", "--timeout", "300ms").err,
+		"PERMISSION_DENIED")
 	require.Contains(t, operator.ok("fsck"), "nothing is wrong")
 	require.Contains(t, operator.ok("watch", "--since", "1h", "--count", "3"), "RunStarted")
 	require.Contains(t, engine.ok("fsck", "--repair"), "nothing is wrong")
@@ -88,7 +90,8 @@ func TestCommandsOfEachRole(t *testing.T) {
 	require.Contains(t, got.err, "control.pause")
 }
 
-// handoffctl uses the inbox of the user that it knows the name of, unless it is told another prefix.
+// handoffctl uses the inbox of the user that it knows the name of, unless it is told another
+// prefix.
 func TestInboxOfTheUser(t *testing.T) {
 	as := guarded(t)
 	c := as(access.Agent)
@@ -99,7 +102,8 @@ func TestInboxOfTheUser(t *testing.T) {
 	require.Contains(t, got.err, "_INBOX_operator.")
 
 	delete(c.env, "NATS_INBOX_PREFIX")
-	c.env["NATS_URL"] = strings.Replace(c.env["NATS_URL"], "://", "://"+url.UserPassword("agent", c.env["NATS_PASSWORD"]).String()+"@", 1)
+	c.env["NATS_URL"] = strings.Replace(c.env["NATS_URL"], "://",
+		"://"+url.UserPassword("agent", c.env["NATS_PASSWORD"]).String()+"@", 1)
 	delete(c.env, "NATS_USER")
 	delete(c.env, "NATS_PASSWORD")
 	c.ok("town", "list")
@@ -110,7 +114,8 @@ func TestInboxOfAnNKey(t *testing.T) {
 	t.Parallel()
 	public, seed := natstest.UserKey(t)
 	c := &cli{t: t, env: map[string]string{
-		"NATS_URL": startGuarded(t, access.User{Name: "dashboard", Role: access.Observer, NKey: public}),
+		"NATS_URL": startGuarded(t, access.User{Name: "dashboard", Role: access.Observer,
+			NKey: public}),
 	}}
 	c.env["NATS_NKEY"] = c.file(string(seed))
 	got := c.run("town", "list")

@@ -65,8 +65,10 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 		fmt.Fprintln(w, "ALERT\tAT\tSEVERITY\tCODE\tRUN\tACKNOWLEDGED\tMESSAGE")
 		for i := range page.Alerts {
 			alert := &page.Alerts[i]
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", alert.Seq, show(alert.At), show(string(alert.Severity)),
-				show(string(alert.Code)), orDash(alert.RunID), acknowledgedBy(alert), show(alert.Message))
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", alert.Seq, show(alert.At),
+				show(string(alert.Severity)),
+				show(string(alert.Code)), orDash(alert.RunID), acknowledgedBy(alert),
+				show(alert.Message))
 		}
 		if page.Next > 0 {
 			fmt.Fprintf(w, "there are older ones: --after %d\n", page.Next)
@@ -120,7 +122,8 @@ func (c *alertsAckCommand) Run(ctx context.Context, a *app) error {
 		}
 		all = append(all, raw)
 		if by := alert.Acknowledged; by != nil && !a.json() {
-			if err := a.printf("alert %d, %s: acknowledged by %s at %s: %s\n", seq, show(string(alert.Code)),
+			if err := a.printf("alert %d, %s: acknowledged by %s at %s: %s\n", seq,
+				show(string(alert.Code)),
 				show(by.By), show(by.At), orDash(by.Reason)); err != nil {
 				return err
 			}

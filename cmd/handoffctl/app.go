@@ -102,11 +102,12 @@ func checkInbox(nc *nats.Conn) error {
 		return &client.UnavailableError{Code: "CONNECTION", Message: sentence(err), Cause: err}
 	}
 	if denied := nc.LastError(); errors.Is(denied, nats.ErrPermissionViolation) {
-		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied, Message: fmt.Sprintf(
-			"this user may not read answers at %s: give the prefix of its own inboxes, "+
-				"--inbox-prefix _INBOX_<user> ($NATS_INBOX_PREFIX), where <user> is its name in the "+
-				"access file; handoffctl knows that name from --user, not from --nkey, --creds or "+
-				"--tlscert", inbox)}
+		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied,
+			Message: fmt.Sprintf(
+				"this user may not read answers at %s: give the prefix of its own inboxes, "+
+					"--inbox-prefix _INBOX_<user> ($NATS_INBOX_PREFIX), where <user> is its name "+
+					"in the access file; handoffctl knows that name from --user, not from "+
+					"--nkey, --creds or --tlscert", inbox)}
 	}
 	return nil
 }
@@ -124,7 +125,8 @@ func (a *app) dialStreams(name string, more ...nats.Option) (*nats.Conn, error) 
 	nc, err := connection.ConnectOperator(a.flags.Server, name, append(more, quiet)...)
 	switch {
 	case errors.Is(err, natsconn.ErrOperatorKey):
-		return nil, &client.UnavailableError{Code: "OPERATOR_KEY", Message: sentence(err), Cause: err}
+		return nil, &client.UnavailableError{Code: "OPERATOR_KEY",
+			Message: sentence(err), Cause: err}
 	case err != nil:
 		return nil, &client.UnavailableError{Code: "CONNECTION", Message: sentence(err), Cause: err}
 	}

@@ -46,7 +46,8 @@ func (c *approvalsCommand) Run(ctx context.Context, a *app) error {
 		fmt.Fprintln(w, "HANDOFF\tSTATUS\tSINCE\tACTOR\tCOMMAND\tEXPECTED")
 		for i := range list {
 			row := &list[i]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", show(row.HandoffID), show(row.Status), show(row.At),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", show(row.HandoffID),
+				show(row.Status), show(row.At),
 				show(row.Proposal.ActorID), show(row.Command), show(expectedOf(row)))
 		}
 	})
@@ -62,7 +63,8 @@ func expectedOf(row *client.Approval) string {
 		if i > 0 {
 			text += ", "
 		}
-		text += fmt.Sprintf("%s %s -> %s", change.Path, orDash(string(change.From)), orDash(string(change.To)))
+		text += fmt.Sprintf("%s %s -> %s", change.Path, orDash(string(change.From)),
+			orDash(string(change.To)))
 	}
 	return orDash(text)
 }
@@ -110,7 +112,8 @@ Example:
 
 // Run denies the proposal.
 func (c *rejectCommand) Run(ctx context.Context, a *app) error {
-	return a.decide(ctx, c.Handoff, client.Decision{Reason: c.Signal.Reason, ActorID: c.Signal.Actor})
+	return a.decide(ctx, c.Handoff, client.Decision{Reason: c.Signal.Reason,
+		ActorID: c.Signal.Actor})
 }
 
 // decide sends a decision about the proposal whose id begins so.
@@ -139,9 +142,11 @@ func (a *app) decide(ctx context.Context, id string, d client.Decision) error {
 	}
 	switch {
 	case got.Result != nil:
-		return a.printf("%s %s, run %s\n", show(string(got.Result.Status)), show(string(got.Result.ReasonCode)), show(got.RunID))
+		return a.printf("%s %s, run %s\n", show(string(got.Result.Status)),
+			show(string(got.Result.ReasonCode)), show(got.RunID))
 	case got.NotSubmitted != nil:
-		return a.printf("not executed yet: %s: %s\n", show(got.NotSubmitted.Code), show(got.NotSubmitted.Message))
+		return a.printf("not executed yet: %s: %s\n", show(got.NotSubmitted.Code),
+			show(got.NotSubmitted.Message))
 	}
 	return nil
 }
@@ -163,7 +168,8 @@ func wholeHandoffID(ctx context.Context, server *client.Client, begin string) (s
 	}
 	found = slices.Compact(found)
 	if len(found) != 1 {
-		return "", usagef("%d proposals that wait have an id that begins with %q; handoffctl approvals lists them", len(found), begin)
+		return "", usagef("%d proposals that wait have an id that begins with %q; handoffctl "+
+			"approvals lists them", len(found), begin)
 	}
 	return found[0], nil
 }

@@ -23,7 +23,8 @@ func TestApprovals(t *testing.T) {
 	assert.Contains(t, c.pipe(handoff, "send", "-").out, "rejected (APPROVAL_REQUIRED)")
 
 	text := c.ok("approvals", "--town", threatened)
-	assert.Regexp(t, `handoff_[0-9a-f]{64} +waiting .* townsfolk talk town-threatened casual +/day 15 -> 16, /pressure/hope`, text)
+	assert.Regexp(t,
+		`handoff_[0-9a-f]{64} +waiting .* townsfolk talk town-threatened casual +/day 15 -> 16, /pressure/hope`, text)
 	require.Len(t, waiting(), 1)
 	id := waiting()[0].HandoffID
 	assert.Regexp(t, `^approved handoff_.* in town-threatened\nexecuted EXECUTED, run `,

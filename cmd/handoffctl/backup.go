@@ -85,7 +85,8 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 func lacks(all []fsck.Unreadable) string {
 	var towns []string
 	for _, u := range all {
-		towns = append(towns, fmt.Sprintf("%s (log sequence %d)", cmp.Or(u.Town, u.Subject), u.Sequence))
+		towns = append(towns, fmt.Sprintf("%s (log sequence %d)",
+			cmp.Or(u.Town, u.Subject), u.Sequence))
 	}
 	return "the backup is made, and has what can be read; the last message of these towns was " +
 		"changed on the disk, so a restore has them as they were before it, or not at all: " +

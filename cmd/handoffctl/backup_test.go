@@ -52,7 +52,8 @@ func TestBackupTakesAnOperator(t *testing.T) {
 func TestWhatABackupLacks(t *testing.T) {
 	t.Parallel()
 	said := lacks([]fsck.Unreadable{
-		{Town: "fort", Subject: "world.main.log.fort", Sequence: 7}, {Subject: "world.main.control", Sequence: 9},
+		{Town: "fort", Subject: "world.main.log.fort", Sequence: 7},
+		{Subject: "world.main.control", Sequence: 9},
 	})
 	assert.Contains(t, said, ": fort (log sequence 7), world.main.control (log sequence 9)")
 }

@@ -17,16 +17,17 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Commands that read or write files are called with bad ones in place of FILE. A command that is not here
-// and says in its help that it takes a file fails the test.
+// Commands that read or write files are called with bad ones in place of FILE. A command that is
+// not here and says in its help that it takes a file fails the test.
 var readers = map[string][]string{
-	"send":         {"send", "FILE"},
-	"replay":       {"replay", "FILE"},
-	"verify":       {"verify", "FILE"},
-	"new":          {"new", threatened, "talk", "casual", "--snapshot", "FILE"},
-	"town put":     {"town", "put", "FILE", "--replace"},
-	"town patch":   {"town", "patch", threatened, "FILE"},
-	"plugin check": {"plugin", "check", "worldengine.v1.main.apply." + threatened, "--snapshot", "FILE"},
+	"send":       {"send", "FILE"},
+	"replay":     {"replay", "FILE"},
+	"verify":     {"verify", "FILE"},
+	"new":        {"new", threatened, "talk", "casual", "--snapshot", "FILE"},
+	"town put":   {"town", "put", "FILE", "--replace"},
+	"town patch": {"town", "patch", threatened, "FILE"},
+	"plugin check": {"plugin", "check", "worldengine.v1.main.apply." + threatened,
+		"--snapshot", "FILE"},
 }
 
 var writers = map[string][]string{
@@ -47,11 +48,15 @@ func badKinds(t *testing.T, handoffText string) map[string]string {
 	huge := strings.Repeat("x", 16<<20)
 	digest := sha256.Sum256([]byte("binary"))
 	return map[string]string{
-		"empty": "", "blank": " \n", "binary": "\x00\x01" + string(digest[:]), "a BOM": "\xef\xbb\xbf{}",
+		"empty": "", "blank": " \n", "binary": "\x00\x01" + string(digest[:]),
+		"a BOM":   "\xef\xbb\xbf{}",
 		"cut off": `{"a": [1, `, "huge text": huge, "huge JSON": `{"a": "` + huge + `"}`,
-		"deep": strings.Repeat("[", 16<<20), "a text": `"text"`, "null": "null", "numbers": "[1, 2]", "no values": "[]",
-		"a handoff": handoffText, "a fixture": `{"handoff": ` + handoffText + `, "expect": {"status": "stale"}}`,
-		"a snapshot": string(newTown(t, threatened, 3)), "an unknown document": `{"schemaVersion": "plan.v7", "steps": []}`,
+		"deep": strings.Repeat("[", 16<<20), "a text": `"text"`, "null": "null",
+		"numbers": "[1, 2]", "no values": "[]",
+		"a handoff": handoffText, "a fixture": `{"handoff": ` + handoffText +
+			`, "expect": {"status": "stale"}}`,
+		"a snapshot":          string(newTown(t, threatened, 3)),
+		"an unknown document": `{"schemaVersion": "plan.v7", "steps": []}`,
 	}
 }
 
@@ -67,12 +72,14 @@ var takes = map[string][]string{
 }
 
 // whatGoSays are texts that an error has where nobody has put it into words.
-var whatGoSays = regexp.MustCompile(`\bGo \S*(value|type|string|int|struct)|goroutine|panic|\bmain\.|jsontext|json: |0x[0-9a-f]{6}|\*\w+\.\w+`)
+var whatGoSays = regexp.MustCompile(
+	`\bGo \S*(value|type|string|int|struct)|goroutine|panic|\bmain\.|jsontext|json: |0x[0-9a-f]{6}|\*\w+\.\w+`)
 
 // understandable checks what a command said that was refused.
 func understandable(t *testing.T, got outcome, name string) {
 	t.Helper()
-	assert.Contains(t, []int{exitFailed, exitUsage, exitRefused}, got.status, "%s: %s", name, got.err)
+	assert.Contains(t, []int{exitFailed, exitUsage, exitRefused}, got.status, "%s: %s",
+		name, got.err)
 	assert.True(t, strings.HasPrefix(got.err, "handoffctl: "), "%s: %q", name, got.err)
 	assert.Equal(t, 1, strings.Count(got.err, "handoffctl: "), "%s: %s", name, got.err)
 	assert.NotRegexp(t, whatGoSays, got.err+got.out, name)
@@ -84,11 +91,13 @@ func TestBadInputOfEveryCommand(t *testing.T) {
 	c := online(t)
 	kinds := badKinds(t, strings.TrimSpace(c.handoff()))
 	state := func() string {
-		return c.ok("town", "list", "-o", "json") + c.ok("run", "list", "-o", "json") + c.ok("alerts", "list", "-o", "json")
+		return c.ok("town", "list", "-o", "json") + c.ok("run", "list", "-o", "json") +
+			c.ok("alerts", "list", "-o", "json")
 	}
 	before := state()
 	dir := t.TempDir()
-	files := map[string]string{"a missing file": filepath.Join(dir, "missing"), "a directory": t.TempDir()}
+	files := map[string]string{"a missing file": filepath.Join(dir, "missing"),
+		"a directory": t.TempDir()}
 	for kind, content := range kinds {
 		files[kind] = filepath.Join(dir, strings.ReplaceAll(kind, " ", "-"))
 		require.NoError(t, os.WriteFile(files[kind], []byte(content), 0o600))
@@ -100,13 +109,16 @@ func TestBadInputOfEveryCommand(t *testing.T) {
 			}
 			understandable(t, c.run(replaced(args, files[kind])...), command+" of "+kind)
 			if content, ok := kinds[kind]; ok {
-				understandable(t, c.pipe(content, replaced(args, "-")...), command+" of "+kind+" by standard input")
+				understandable(t, c.pipe(content, replaced(args, "-")...), command+" of "+kind+
+					" by standard input")
 			}
 		}
 		require.Equal(t, before, state(), "%s has changed the world", command)
 	}
-	assert.Contains(t, c.run("town", "put", files["a handoff"]).err, " is an execution-handoff.v1, and a snapshot.v1 is meant\n")
-	assert.Contains(t, c.run("town", "put", files["a fixture"]).err, " is a fixture without a snapshot, and a snapshot.v1 is meant\n")
+	assert.Contains(t, c.run("town", "put", files["a handoff"]).err,
+		" is an execution-handoff.v1, and a snapshot.v1 is meant\n")
+	assert.Contains(t, c.run("town", "put", files["a fixture"]).err,
+		" is a fixture without a snapshot, and a snapshot.v1 is meant\n")
 }
 
 // Where a file cannot be written, a command says so before it does anything.
@@ -147,7 +159,8 @@ func TestBadOutputOfEveryCommand(t *testing.T) {
 func TestBadFilesOfAConnection(t *testing.T) {
 	c := online(t)
 	for _, flag := range []string{"creds", "nkey", "tlscert", "tlskey", "tlsca"} {
-		for kind, content := range map[string]string{"empty": "", "binary": "\x00\x01\xff", "text": "hello\n"} {
+		for kind, content := range map[string]string{"empty": "", "binary": "\x00\x01\xff",
+			"text": "hello\n"} {
 			for _, command := range [][]string{{"town", "list"}, {"fsck"}} {
 				got := c.run(append(command, "--"+flag, c.file(content))...)
 				understandable(t, got, flag+" "+kind)
@@ -179,7 +192,8 @@ func TestBadInputOfMCP(t *testing.T) {
 func TestEveryCommandThatTakesAFileIsTried(t *testing.T) {
 	t.Parallel()
 	var line commandLine
-	parser, err := newParser(&line, func(string) (string, bool) { return "", false }, io.Discard, io.Discard, func(int) {})
+	parser, err := newParser(&line, func(string) (string, bool) { return "", false }, io.Discard,
+		io.Discard, func(int) {})
 	require.NoError(t, err)
 	words := regexp.MustCompile(`(?i)\b(files?|director(y|ies)|standard input)\b`)
 	named := []string{}
@@ -188,12 +202,15 @@ func TestEveryCommandThatTakesAFileIsTried(t *testing.T) {
 		for _, f := range leaf.Flags {
 			values = append(values, f.Value)
 		}
-		if slices.ContainsFunc(values, func(v *kong.Value) bool { return words.MatchString(v.Help) }) ||
+		if slices.ContainsFunc(values, func(v *kong.Value) bool {
+			return words.MatchString(v.Help)
+		}) ||
 			strings.Contains(leaf.Help, "standard input") {
 			named = append(named, strings.TrimPrefix(leaf.FullPath(), "handoffctl "))
 		}
 	}
-	tried := slices.Concat(slices.Collect(maps.Keys(readers)), slices.Collect(maps.Keys(writers)), slices.Collect(maps.Keys(elsewhere)))
+	tried := slices.Concat(slices.Collect(maps.Keys(readers)), slices.Collect(maps.Keys(writers)),
+		slices.Collect(maps.Keys(elsewhere)))
 	for i := range named { // without the arguments
 		named[i], _, _ = strings.Cut(named[i], " <")
 	}

@@ -66,8 +66,9 @@ func (c *benchCommand) Run(ctx context.Context, a *app) error {
 		return usagef("--mix: %s", sentence(err))
 	}
 	config := bench.Config{
-		World: a.flags.World, Towns: c.Towns, Concurrency: c.Concurrency, Connections: c.Connections,
-		Duration: c.Duration, Rate: c.Rate, Mix: mix, Timeout: a.flags.Timeout,
+		World: a.flags.World, Towns: c.Towns, Concurrency: c.Concurrency,
+		Connections: c.Connections,
+		Duration:    c.Duration, Rate: c.Rate, Mix: mix, Timeout: a.flags.Timeout,
 		Connect: func(name string) (*nats.Conn, error) { return a.dial(name) },
 		Streams: func(name string) (*nats.Conn, error) { return a.dialStreams(name) },
 	}
@@ -119,7 +120,8 @@ func (c *benchCommand) runPrivate(
 	config.Connect = func(name string) (*nats.Conn, error) {
 		nc, err := natsconn.Options{}.Connect(srv.URL(), name)
 		if err != nil {
-			return nil, &client.UnavailableError{Code: "CONNECTION", Message: err.Error(), Cause: err}
+			return nil, &client.UnavailableError{Code: "CONNECTION",
+				Message: err.Error(), Cause: err}
 		}
 		return nc, nil
 	}

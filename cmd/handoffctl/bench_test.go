@@ -14,7 +14,8 @@ import (
 )
 
 // small are the flags of a benchmark that is over soon.
-var small = []string{"bench", "--duration", "200ms", "--towns", "8", "--concurrency", "4", "--connections", "2"}
+var small = []string{"bench", "--duration", "200ms", "--towns", "8", "--concurrency", "4",
+	"--connections", "2"}
 
 func TestBenchOfAPrivateServer(t *testing.T) {
 	c := offline(t)
@@ -35,10 +36,12 @@ func TestBenchOfAPrivateServer(t *testing.T) {
 	}
 }
 
-// At a rate there are no more handoffs than are due, and a server that projects says how far behind.
+// At a rate there are no more handoffs than are due, and a server that projects says how far
+// behind.
 func TestBenchAtARate(t *testing.T) {
 	c := offline(t)
-	report := decode[bench.Report](t, c.ok("bench", "--duration", "1s", "--towns", "8", "--concurrency", "4",
+	report := decode[bench.Report](t, c.ok("bench", "--duration", "1s", "--towns", "8",
+		"--concurrency", "4",
 		"--rate", "50", "--projector", "-o", "json"))
 	assert.Zero(t, report.Wrong, report.Examples)
 	assert.GreaterOrEqual(t, report.Handoffs.Count, 1)
@@ -50,12 +53,15 @@ func TestBenchAtARate(t *testing.T) {
 
 func TestBenchOfEveryStatus(t *testing.T) {
 	c := online(t)
-	text := c.ok(append(small, "--join", "--mix", "executed=4,duplicate=2,stale=2,rejected=1,failed=1")...)
+	text := c.ok(append(small, "--join", "--mix",
+		"executed=4,duplicate=2,stale=2,rejected=1,failed=1")...)
 	for _, wants := range []string{
 		`8 towns, 4 in flight over 2 connections, 0.2s each phase, mix executed=4,rejected=1,stale=2,duplicate=2,failed=1`,
 		`(?m)^server nats://\S+ \(joined\), world main$`,
-		`(?m)^ +echo +\d+ `, `(?m)^ +handoffs +\d+ `, `(?m)^ +executed +[1-9]`, `(?m)^ +stale +[1-9]`,
-		`(?m)^ratio +0\.\d+ `, `(?m)^processor +\d+ µs a handoff \(this client alone\)$`, `(?m)^wrong +0$`,
+		`(?m)^ +echo +\d+ `, `(?m)^ +handoffs +\d+ `, `(?m)^ +executed +[1-9]`,
+		`(?m)^ +stale +[1-9]`,
+		`(?m)^ratio +0\.\d+ `, `(?m)^processor +\d+ µs a handoff \(this client alone\)$`,
+		`(?m)^wrong +0$`,
 		`(?m)^follower +WORLD_main_RUNEVENTS: \d+ log messages behind at the end, caught up in `,
 	} {
 		assert.Regexp(t, wants, text)
@@ -90,5 +96,6 @@ func TestBenchMixIsRead(t *testing.T) {
 	t.Parallel()
 	mix, err := bench.ParseMix("executed=80, duplicate=10,stale=5,rejected=5")
 	require.NoError(t, err)
-	assert.Equal(t, bench.Mix{handoff.Executed: 80, handoff.Duplicate: 10, handoff.Stale: 5, handoff.Rejected: 5}, mix)
+	assert.Equal(t, bench.Mix{handoff.Executed: 80, handoff.Duplicate: 10, handoff.Stale: 5,
+		handoff.Rejected: 5}, mix)
 }

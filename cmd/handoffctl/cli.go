@@ -94,7 +94,8 @@ func newParser(
 		kong.Name("handoffctl"), kong.Description(description),
 		kong.Writers(stdout, stderr), kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.ExplicitGroups([]kong.Group{{Key: "connection", Title: "Connection, as with the nats command:"}}),
+		kong.ExplicitGroups([]kong.Group{{Key: "connection",
+			Title: "Connection, as with the nats command:"}}),
 		environment(env))
 }
 

@@ -21,26 +21,32 @@ func TestAWorldThatCannotBeExits2(t *testing.T) {
 	for _, command := range [][]string{{"town", "list"}, {"fsck"}, {"record"}} {
 		got := c.run(append(command, "--world", "a.b")...)
 		assert.Equal(t, exitUsage, got.status, command)
-		assert.Contains(t, got.err, "handoffctl: --world: a world's name is 1 to 64 of A-Z a-z 0-9 _ -", command)
+		assert.Contains(t, got.err, "handoffctl: --world: a world's name is 1 to 64 of A-Z a-z "+
+			"0-9 _ -", command)
 	}
 	got := c.run("town", "list")
-	assert.Contains(t, got.err, "\n  hint: --server or $NATS_URL says where the server is; handoffd starts one here\n")
+	assert.Contains(t, got.err, "\n  hint: --server or $NATS_URL says where the server is; "+
+		"handoffd starts one here\n")
 }
 
 func TestVerifyManyFiles(t *testing.T) {
 	c := offline(t)
 	dir := t.TempDir()
-	good, bad := string(newTown(t, "north", 2)), edited(t, string(newTown(t, "south", 2)), map[string]any{"day": -1})
-	for name, content := range map[string]string{"a.json": good, "b.jsonl": good + "\n" + bad + "\n", "c.json": "\xef\xbb\xbf{}"} {
+	good, bad := string(newTown(t, "north", 2)), edited(t, string(newTown(t, "south", 2)),
+		map[string]any{"day": -1})
+	for name, content := range map[string]string{"a.json": good, "b.jsonl": good + "\n" + bad +
+		"\n", "c.json": "\xef\xbb\xbf{}"} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
 	got := c.run("verify", dir)
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.out, "valid snapshot.v1 "+filepath.Join(dir, "a.json")+"\n")
-	assert.Contains(t, got.out, "invalid snapshot.v1 "+filepath.Join(dir, "b.jsonl")+" /1\n  /day: ")
+	assert.Contains(t, got.out, "invalid snapshot.v1 "+filepath.Join(dir, "b.jsonl")+
+		" /1\n  /day: ")
 	assert.Contains(t, got.out, "(the whole): is not JSON: it begins with a byte order mark (BOM)")
 	assert.Equal(t, "handoffctl: 2 of 4 documents are invalid\n", got.err)
-	assert.Contains(t, c.ok("verify", filepath.Join(dir, "a.json")), "valid snapshot.v1\n  townId north\n")
+	assert.Contains(t, c.ok("verify", filepath.Join(dir, "a.json")),
+		"valid snapshot.v1\n  townId north\n")
 	assert.Equal(t, exitUsage, c.run("verify", t.TempDir()).status)
 	assert.Equal(t, exitUsage, c.pipe("[]", "verify", "-").status)
 }

@@ -70,7 +70,8 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 		DrainTimeoutMs: c.DrainTimeout.Milliseconds(),
 	}, func(r *controlReply) string {
 		if r.Applying > 0 {
-			return fmt.Sprintf("paused %s; it drains, %s", whole(r.TownID), stillApplying(r.Applying))
+			return fmt.Sprintf("paused %s; it drains, %s", whole(r.TownID),
+				stillApplying(r.Applying))
 		}
 		return "paused " + whole(r.TownID)
 	})
@@ -98,7 +99,8 @@ func (c *resumeCommand) Run(ctx context.Context, a *app) error {
 		TownID: c.Town, ActorID: c.Signal.Actor, Reason: c.Signal.Reason,
 	}, func(r *controlReply) string {
 		if r.Status == paused {
-			return fmt.Sprintf("ended the pause of %s; the world is paused still, and the town with it", whole(r.TownID))
+			return fmt.Sprintf("ended the pause of %s; the world is paused still, and the town "+
+				"with it", whole(r.TownID))
 		}
 		return "resumed " + whole(r.TownID)
 	})
@@ -166,7 +168,8 @@ func (a *app) showWorld(ctx context.Context, server *client.Client) error {
 		err = a.printWorldStatus(s)
 	}
 	if err == nil && !s.Healthy {
-		return &failedError{"the world " + s.World + " needs attention: " + strings.Join(s.Problems, "; ")}
+		return &failedError{"the world " + s.World + " needs attention: " +
+			strings.Join(s.Problems, "; ")}
 	}
 	return err
 }
@@ -208,7 +211,9 @@ func (c *runCancelCommand) Run(ctx context.Context, a *app) error {
 }
 
 // signal gives a signal and prints its answer; say says it to people.
-func (a *app) signal(ctx context.Context, verb wire.Verb, request signalRequest, say func(*controlReply) string) error {
+func (a *app) signal(
+	ctx context.Context, verb wire.Verb, request signalRequest, say func(*controlReply) string,
+) error {
 	server, err := a.connect()
 	if err != nil {
 		return err

@@ -43,7 +43,8 @@ func TestPauseAndResumeATown(t *testing.T) {
 	c := online(t)
 	made := c.handoff()
 	assert.Regexp(t, `(?m)^status +RUNNING$`, c.ok("status"))
-	said := c.ok("pause", "--town", threatened, "--actor", "ada", "--reason", "repairs", "--drain-timeout", "90s")
+	said := c.ok("pause", "--town", threatened, "--actor", "ada", "--reason", "repairs",
+		"--drain-timeout", "90s")
 	require.Regexp(t, `^paused town-threatened \(signal [0-9a-f-]{36}\)\n$`, said)
 	signal := regexp.MustCompile(`signal (\S+)\)`).FindStringSubmatch(said)[1]
 
@@ -58,7 +59,8 @@ func TestPauseAndResumeATown(t *testing.T) {
 	assert.EqualValues(t, 90_000, reply.PausedBy.DrainTimeoutMs)
 	assert.Regexp(t, `(?m)^status +RUNNING$`, c.ok("status"), "the world is not paused")
 	assert.Regexp(t, `(?m)^paused +yes `, c.ok("town", "get", threatened))
-	assert.Regexp(t, `(?m)^`+signal+` .* COMPLETED +ada +PAUSE town-threatened by ada +-$`, c.ok("run", "list"))
+	assert.Regexp(t, `(?m)^`+signal+` .* COMPLETED +ada +PAUSE town-threatened by ada +-$`,
+		c.ok("run", "list"))
 	assert.Regexp(t, ` SignalAccepted .* PAUSE town-threatened by ada\n$`,
 		c.ok("watch", "--since", "1h", "--run", signal, "--type", "SignalAccepted", "--count", "1"))
 
@@ -89,11 +91,13 @@ func TestPauseTheWorld(t *testing.T) {
 	assert.Regexp(t, `(?m)^world +main$`, text)
 	assert.Regexp(t, `(?m)^status +PAUSED$`, text)
 	assert.Regexp(t, `(?m)^reason +-$`, text)
-	assert.Regexp(t, `^ended the pause of town-threatened; the world is paused still`, c.ok("resume", "--town", threatened))
+	assert.Regexp(t, `^ended the pause of town-threatened; the world is paused still`,
+		c.ok("resume", "--town", threatened))
 	reply := decode[controlReply](t, c.ok("resume", "-o", "json"))
 	assert.Equal(t, "RUNNING", reply.Status)
 	assert.NotEmpty(t, reply.SignalID)
-	assert.Contains(t, c.ok("watch", "--since", "1h", "--type", "SignalAccepted", "--count", "2"), " the world ")
+	assert.Contains(t, c.ok("watch", "--since", "1h", "--type", "SignalAccepted", "--count", "2"),
+		" the world ")
 }
 
 func TestRunCancel(t *testing.T) {
@@ -102,7 +106,8 @@ func TestRunCancel(t *testing.T) {
 	c.ok("pause")
 	sent := c.sendLater(made)
 	id := c.waiting(1)[0]
-	assert.Regexp(t, `^cancelled run `+id+` \(signal `, c.ok("run", "cancel", id, "--reason", "too late"))
+	assert.Regexp(t, `^cancelled run `+id+` \(signal `,
+		c.ok("run", "cancel", id, "--reason", "too late"))
 	ended := <-sent
 	assert.Equal(t, exitRefused, ended.status)
 	assert.Contains(t, ended.err, "RUN_CANCELLED (409)")
@@ -139,7 +144,8 @@ func TestPauseWhileACommandIsApplied(t *testing.T) {
 		ApplyID string `json:"applyId"`
 		RunID   string `json:"runId"`
 	}](t, string((<-asked).Data))
-	assert.Regexp(t, `(?m)^applying +the command of run `+command.RunID+`$`, c.ok("town", "get", threatened))
+	assert.Regexp(t, `(?m)^applying +the command of run `+command.RunID+`$`,
+		c.ok("town", "get", threatened))
 	assert.Regexp(t, `^paused town-threatened; it drains, 1 command is still being applied \(`,
 		c.ok("pause", "--town", threatened))
 	text := c.ok("status", "--town", threatened)
@@ -148,7 +154,8 @@ func TestPauseWhileACommandIsApplied(t *testing.T) {
 
 	assert.Regexp(t, `(?m)^status +PAUSED, draining CONSISTENT$`, c.ok("run", "get", command.RunID))
 
-	answer := `{"schemaVersion": "command-applied.v1", "applyId": "` + command.ApplyID + `", "status": "applied"}`
+	answer := `{"schemaVersion": "command-applied.v1", "applyId": "` + command.ApplyID +
+		`", "status": "applied"}`
 	require.NoError(t, (<-asked).Respond([]byte(answer)))
 	ended := <-sent
 	require.Equal(t, exitOK, ended.status, ended.err)

@@ -186,8 +186,8 @@ func letterOf(number uint64, at time.Time, subject string, header nats.Header) d
 	}
 	l := deadLetter{
 		Number: number, At: at, LogSeq: count(wire.LogSeqHeader), Part: count(wire.LogPartHeader),
-		Subject: header.Get(wire.OriginalSubjectHeader), Reason: header.Get(wire.DeadLetterReasonHeader),
-		Size: count(wire.OriginalSizeHeader),
+		Subject: header.Get(wire.OriginalSubjectHeader),
+		Reason:  header.Get(wire.DeadLetterReasonHeader), Size: count(wire.OriginalSizeHeader),
 	}
 	if tokens := strings.Split(subject, "."); len(tokens) > 3 {
 		l.Stream = tokens[3]

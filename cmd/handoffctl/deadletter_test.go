@@ -27,11 +27,13 @@ func TestDeadLetters(t *testing.T) {
 	require.NoError(t, err)
 	for part, body := range []string{`{"a": 1}`, "\x00\xff"} {
 		_, err = js.PublishMsg(t.Context(), &nats.Msg{
-			Subject: wire.DeadLetterSubject("main", "WORLD_main_RUNEVENTS", "7", string(rune('0'+part))), Data: []byte(body),
+			Subject: wire.DeadLetterSubject("main", "WORLD_main_RUNEVENTS", "7",
+				string(rune('0'+part))), Data: []byte(body),
 			Header: nats.Header{
 				wire.LogSeqHeader: {"7"}, wire.LogPartHeader: {string(rune('0' + part))},
-				wire.DeadLetterReasonHeader: {"it is too large"}, wire.OriginalSubjectHeader: {"runevents.v2.main.x.y"},
-				wire.OriginalSizeHeader: {"9000000"},
+				wire.DeadLetterReasonHeader: {"it is too large"},
+				wire.OriginalSubjectHeader:  {"runevents.v2.main.x.y"},
+				wire.OriginalSizeHeader:     {"9000000"},
 			},
 		})
 		require.NoError(t, err)
@@ -39,24 +41,28 @@ func TestDeadLetters(t *testing.T) {
 	table := c.ok("deadletter", "list")
 	assert.Regexp(t, `(?m)^1 +\S+Z +WORLD_main_RUNEVENTS +7 +0 +it is too large$`, table)
 	assert.Regexp(t, `(?m)^2 +\S+Z +WORLD_main_RUNEVENTS +7 +1 +it is too large$`, table)
-	assert.Len(t, decode[map[string][]deadLetter](t, c.ok("deadletter", "list", "-o", "json"))["letters"], 2)
+	assert.Len(t, decode[map[string][]deadLetter](t,
+		c.ok("deadletter", "list", "-o", "json"))["letters"], 2)
 	text := c.ok("deadletter", "show", "1")
 	assert.Regexp(t, `(?m)^log +sequence 7, part 0$`, text)
 	assert.Regexp(t, `(?m)^subject +runevents\.v2\.main\.x\.y$`, text)
 	assert.Regexp(t, `(?m)^size +9000000 bytes`, text)
 	assert.Regexp(t, `(?m)^body +\{"a": 1\}$`, text)
 	assert.Equal(t, "\x00\xff", c.ok("deadletter", "show", "2", "-o", "raw"))
-	assert.Equal(t, `"\u0000�"`, string(decode[deadLetter](t, c.ok("deadletter", "show", "2", "-o", "json")).Body))
+	assert.Equal(t, `"\u0000�"`,
+		string(decode[deadLetter](t, c.ok("deadletter", "show", "2", "-o", "json")).Body))
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "3").status)
 	assert.Equal(t, exitUnavailable, c.run("deadletter", "list", "--world", "nowhere").status)
 }
 
-// Letters whose cause is mended come onto the bus, and are not told any more; what cannot be made again stays.
+// Letters whose cause is mended come onto the bus, and are not told any more; what cannot be made
+// again stays.
 func TestDeadLettersAreReplayed(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{DeliveryAttempts: 1})
 	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "replay", "--all"))
 	for _, wrong := range [][]string{{}, {"1", "--all"}, {"x"}, {"1"}} {
-		assert.Equal(t, exitUsage, c.run(append([]string{"deadletter", "replay"}, wrong...)...).status, "%q", wrong)
+		assert.Equal(t, exitUsage, c.run(append([]string{"deadletter", "replay"},
+			wrong...)...).status, "%q", wrong)
 	}
 	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
 	require.NoError(t, err)
@@ -74,13 +80,17 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 	limit(100)
 	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
 	list := func() []deadLetter {
-		return decode[map[string][]deadLetter](t, c.ok("deadletter", "list", "-o", "json"))["letters"]
+		return decode[map[string][]deadLetter](t,
+			c.ok("deadletter", "list", "-o", "json"))["letters"]
 	}
-	require.Eventually(t, func() bool { return len(list()) == 10 }, time.Minute, 50*time.Millisecond)
-	for part, subject := range []string{wire.LogSubject("main", "t"), wire.EventSubject("main", "t", "r")} {
+	require.Eventually(t, func() bool { return len(list()) == 10 }, time.Minute,
+		50*time.Millisecond)
+	for part, subject := range []string{wire.LogSubject("main", "t"),
+		wire.EventSubject("main", "t", "r")} {
 		_, err = js.PublishMsg(t.Context(), &nats.Msg{
-			Subject: wire.DeadLetterSubject("main", wire.EventStream("main"), "9000", strconv.Itoa(part)),
-			Header:  nats.Header{wire.OriginalSubjectHeader: {subject}},
+			Subject: wire.DeadLetterSubject("main", wire.EventStream("main"), "9000",
+				strconv.Itoa(part)),
+			Header: nats.Header{wire.OriginalSubjectHeader: {subject}},
 		})
 		require.NoError(t, err)
 	}
@@ -93,7 +103,8 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 	assert.Contains(t, got.err, "2 of 3 dead letters stay")
 	letters := decode[answer](t, got.out).Letters
 	require.Len(t, letters, 3)
-	assert.Equal(t, []any{true, "", 1}, []any{letters[0].Replayed, letters[0].Why, letters[0].AlertsAcknowledged})
+	assert.Equal(t, []any{true, "", 1}, []any{letters[0].Replayed, letters[0].Why,
+		letters[0].AlertsAcknowledged})
 	assert.Contains(t, letters[1].Why, "cannot be read")
 	assert.Contains(t, letters[2].Why, "has left the log")
 	assert.Len(t, list(), 11)
@@ -114,12 +125,15 @@ func TestARightThatIsMissingIsNamed(t *testing.T) {
 		c := as(role)
 		for doing, command := range map[string][]string{
 			"run fsck": {"fsck"}, "record": {"record"}, "make a backup": {"backup", t.TempDir()},
-			"look at dead letters": {"deadletter", "list"}, "watch the past": {"watch", "--since", "1h"},
+			"look at dead letters": {"deadletter", "list"},
+			"watch the past":       {"watch", "--since", "1h"},
 		} {
 			got := c.run(command...)
 			assert.Equal(t, exitUnavailable, got.status, "%s: %s", role, doing)
-			assert.Equal(t, "handoffctl: PERMISSION_DENIED: the user "+string(role)+" may not "+doing+": that reads the "+
-				"streams of the world, which takes the role operator, and it has the role "+string(role)+"\n", got.err)
+			assert.Equal(t, "handoffctl: PERMISSION_DENIED: the user "+string(role)+" may not "+
+				doing+": that reads the "+
+				"streams of the world, which takes the role operator, and it has the role "+
+				string(role)+"\n", got.err)
 		}
 	}
 }

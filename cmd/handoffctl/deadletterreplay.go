@@ -73,7 +73,8 @@ func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app) error {
 	staying := 0
 	for i := range letters {
 		l := &letters[i]
-		l.Replayed = report.Repair != nil && slices.Contains(report.Repair.LettersReplayed, l.Subject)
+		l.Replayed = report.Repair != nil &&
+			slices.Contains(report.Repair.LettersReplayed, l.Subject)
 		if l.Why = cmp.Or(l.Why, whyItStays(report, l)); !l.Replayed {
 			staying++
 		}
@@ -84,9 +85,11 @@ func (c *deadLetterReplayCommand) Run(ctx context.Context, a *app) error {
 	}
 	switch {
 	case staying > 0:
-		return &failedError{message: fmt.Sprintf("%d of %d dead letters stay", staying, len(letters))}
+		return &failedError{message: fmt.Sprintf("%d of %d dead letters stay", staying,
+			len(letters))}
 	case !report.Clean():
-		return &failedError{message: "the letters are replayed, and something else is wrong: handoffctl fsck says what"}
+		return &failedError{message: "the letters are replayed, and something else is wrong: " +
+			"handoffctl fsck says what"}
 	}
 	return nil
 }
@@ -102,8 +105,10 @@ func (c *deadLetterReplayCommand) chosen(ctx context.Context, a *app) ([]letterR
 			}
 			unknown = slices.DeleteFunc(unknown, func(n uint64) bool { return n == letter.Number })
 			l := letterReplay{Number: letter.Number, Subject: subject}
-			if _, _, receipt := wire.ReceiptOf(letter.Subject); !receipt && !strings.HasPrefix(letter.Subject, events) {
-				l.Why = "it is a message of the log that cannot be read, so nothing can be made of it"
+			if _, _, receipt := wire.ReceiptOf(letter.Subject); !receipt &&
+				!strings.HasPrefix(letter.Subject, events) {
+				l.Why = "it is a message of the log that cannot be read, so nothing can be made " +
+					"of it"
 			}
 			letters = append(letters, l)
 		})
@@ -115,7 +120,9 @@ func (c *deadLetterReplayCommand) chosen(ctx context.Context, a *app) ([]letterR
 }
 
 // replay runs the repair.
-func (c *deadLetterReplayCommand) replay(ctx context.Context, a *app, letters []letterReplay) (*fsck.Report, error) {
+func (c *deadLetterReplayCommand) replay(
+	ctx context.Context, a *app, letters []letterReplay,
+) (*fsck.Report, error) {
 	var subjects []string
 	for i := range letters {
 		if letters[i].Why == "" {
@@ -143,11 +150,13 @@ func (c *deadLetterReplayCommand) replay(ctx context.Context, a *app, letters []
 		return nil, noWorld(a, err)
 	}
 	if denied := nc.LastError(); err != nil && errors.Is(denied, nats.ErrPermissionViolation) {
-		return nil, &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied, Message: "this user may not replay " +
-			"dead letters: that writes the streams of the world, which takes the role engine"}
+		return nil, &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied,
+			Message: "this user may not replay " +
+				"dead letters: that writes the streams of the world, which takes the role engine"}
 	}
 	if err != nil {
-		return nil, &client.UnavailableError{Code: "LOG_UNAVAILABLE", Message: sentence(err), Cause: err}
+		return nil, &client.UnavailableError{Code: "LOG_UNAVAILABLE",
+			Message: sentence(err), Cause: err}
 	}
 	return report, nil
 }
@@ -169,8 +178,8 @@ func whyItStays(report *fsck.Report, l *letterReplay) string {
 	return "what it was made of has left the log, or it would have expired"
 }
 
-// acknowledge acknowledges the alerts about the letters that were replayed. They are told again otherwise, so
-// trouble with that is only said.
+// acknowledge acknowledges the alerts about the letters that were replayed. They are told again
+// otherwise, so trouble with that is only said.
 func (c *deadLetterReplayCommand) acknowledge(ctx context.Context, a *app, letters []letterReplay) {
 	bySubject := map[string]*letterReplay{}
 	for i := range letters {
@@ -192,14 +201,17 @@ func (c *deadLetterReplayCommand) acknowledge(ctx context.Context, a *app, lette
 			if l == nil {
 				continue
 			}
-			if _, err = server.AcknowledgeAlert(ctx, alert.Seq, c.Signal.Actor, cmp.Or(c.Signal.Reason, "the dead letter was replayed")); err != nil {
+			if _, err = server.AcknowledgeAlert(ctx, alert.Seq, c.Signal.Actor,
+				cmp.Or(c.Signal.Reason, "the dead letter was replayed")); err != nil {
 				break
 			}
 			l.AlertsAcknowledged++
 		}
 	}
 	if err != nil {
-		fmt.Fprintf(a.err, "handoffctl: the alerts about the letters are not all acknowledged: %s\n", sentence(err))
+		fmt.Fprintf(a.err,
+			"handoffctl: the alerts about the letters are not all acknowledged: %s\n",
+			sentence(err))
 	}
 }
 
@@ -218,7 +230,8 @@ func (c *deadLetterReplayCommand) print(a *app, letters []letterReplay, report *
 			if !l.Replayed {
 				replayed = a.coloured("no", bad)
 			}
-			fmt.Fprintf(w, "%d\t%s\t%d\t%s\n", l.Number, replayed, l.AlertsAcknowledged, orDash(l.Why))
+			fmt.Fprintf(w, "%d\t%s\t%d\t%s\n", l.Number, replayed, l.AlertsAcknowledged,
+				orDash(l.Why))
 		}
 	})
 }

@@ -57,7 +57,8 @@ func (c *runEventsCommand) Run(ctx context.Context, a *app) error {
 		fmt.Fprintln(w, "SEQ\tTIME\tEVENT\tSTEP\tPAYLOAD")
 		for i := range records {
 			r := &records[i]
-			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", r.RunSeq, show(r.EmittedAt), show(string(r.EventType)),
+			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\n", r.RunSeq, show(r.EmittedAt),
+				show(string(r.EventType)),
 				orDash(r.StepID), show(a.brief(r.Payload)))
 		}
 	})

@@ -63,7 +63,8 @@ func (v *eventView) printPut(event *sighting) error {
 		return err
 	}
 	by := ""
-	if actor, err := url.PathUnescape(event.header.Get(wire.ActorHeader)); err == nil && actor != "" {
+	if actor, err := url.PathUnescape(event.header.Get(wire.ActorHeader)); err == nil &&
+		actor != "" {
 		by = " by " + actor
 	}
 	return v.printf("%s  %-20s  %s  %s\n", at, show(townOfSubject(event.subject)),
@@ -153,7 +154,8 @@ func (a *app) sense(e *runevents.Record) string {
 	case p.Status != "":
 		return strings.TrimSpace(p.Status + " " + p.ReasonCode)
 	case p.SignalID != "":
-		return strings.TrimSuffix(fmt.Sprintf("by signal %s: %s", a.briefID(p.SignalID), p.Reason), ": ")
+		return strings.TrimSuffix(fmt.Sprintf("by signal %s: %s", a.briefID(p.SignalID), p.Reason),
+			": ")
 	case p.Reason != "":
 		return "because of " + p.Reason
 	case p.Error.Code != "":

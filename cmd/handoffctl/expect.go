@@ -56,10 +56,11 @@ func judgeRefusal(f *fixture, refused *client.ReplyError) replayed {
 // judgeResult compares a result with what f expects.
 func judgeResult(f *fixture, got answer) replayed {
 	e := &f.expect
-	r := replayed{outcome: string(got.parsed.Status), unchecked: !e.compares(), answered: &expectation{
-		Status: got.parsed.Status, ReasonCode: got.parsed.ReasonCode,
-		Result: got.Result, ResultBytes: string(got.Result),
-	}}
+	r := replayed{outcome: string(got.parsed.Status), unchecked: !e.compares(),
+		answered: &expectation{
+			Status: got.parsed.Status, ReasonCode: got.parsed.ReasonCode,
+			Result: got.Result, ResultBytes: string(got.Result),
+		}}
 	differs := differences(e.Result, got.Result)
 	if e.ResultBytes != "" && e.ResultBytes != string(got.Result) {
 		if differs = differences(jsontext.Value(e.ResultBytes), got.Result); differs == nil {
@@ -119,7 +120,8 @@ func differences(want, got jsontext.Value) []string {
 			orNone(c.Before), orNone(c.After)))
 	}
 	if len(found) > maxDifferences {
-		found = append(found[:maxDifferences], fmt.Sprintf("and %d more", len(found)-maxDifferences))
+		found = append(found[:maxDifferences],
+			fmt.Sprintf("and %d more", len(found)-maxDifferences))
 	}
 	return found
 }

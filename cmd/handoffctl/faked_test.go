@@ -43,7 +43,8 @@ func faked(t *testing.T, answers map[string]string) *cli {
 
 func TestConnectionFlags(t *testing.T) {
 	c := faked(t, map[string]string{"town.list": `{"towns": []}`})
-	assert.Equal(t, "TOWN  EPOCH  SNAPSHOT  REVISION  APPLY  PAUSE  PENDING\n", c.ok("town", "list"), "credentials of the environment")
+	assert.Equal(t, "TOWN  EPOCH  SNAPSHOT  REVISION  APPLY  PAUSE  PENDING\n",
+		c.ok("town", "list"), "credentials of the environment")
 
 	delete(c.env, "NATS_USER")
 	delete(c.env, "NATS_PASSWORD")
@@ -70,7 +71,8 @@ func TestTroubleOfTheServerExits4(t *testing.T) {
 		"town get x":   "UNKNOWN (500): the disk is full",
 		"town list":    "INVALID_ANSWER: the server's answer cannot be read: ",
 		"result get x": "INVALID_RESULT: the server's answer is not a valid result: ",
-		"run events x": "INVALID_ANSWER: the server's answer cannot be read: the events of run x break off at 0 of 3",
+		"run events x": "INVALID_ANSWER: the server's answer cannot be read: the events of run x " +
+			"break off at 0 of 3",
 	} {
 		got := c.pipe("{}", strings.Fields(args)...)
 		assert.Equal(t, exitUnavailable, got.status, args)
@@ -80,11 +82,13 @@ func TestTroubleOfTheServerExits4(t *testing.T) {
 
 func TestNewDistrustsASnapshotThatIsNotItsHash(t *testing.T) {
 	c := faked(t, map[string]string{
-		"town.get": `{"townId": "x", "snapshotHash": "beef", "snapshot": ` + string(newTown(t, "x", 1)) + `}`,
+		"town.get": `{"townId": "x", "snapshotHash": "beef", "snapshot": ` +
+			string(newTown(t, "x", 1)) + `}`,
 	})
 	got := c.run("new", "x", "talk", "casual")
 	assert.Equal(t, exitUnavailable, got.status)
-	assert.Contains(t, got.err, "the server's snapshotHash is not the hash of its snapshot: beef, not ")
+	assert.Contains(t, got.err, "the server's snapshotHash is not the hash of its snapshot: "+
+		"beef, not ")
 }
 
 func TestAListThatGoesRoundIsNotFollowedForEver(t *testing.T) {
@@ -128,7 +132,8 @@ func TestShowKeepsATerminalSafe(t *testing.T) {
 	} {
 		assert.Equal(t, wants, show(text))
 	}
-	assert.Equal(t, strings.Repeat("é", maxShort-1)+"…", short([]byte(strings.Repeat("é", maxShort+1))))
+	assert.Equal(t, strings.Repeat("é", maxShort-1)+"…",
+		short([]byte(strings.Repeat("é", maxShort+1))))
 	assert.Equal(t, "-", short(nil))
 	assert.Equal(t, "-", orDash(""))
 }

@@ -203,13 +203,15 @@ func parseFixture(label string, element jsontext.Value) (fixture, error) {
 		for _, member := range []string{"expect", "snapshot"} {
 			if _, given := members[member]; given && !isHandoff {
 				return fixture{},
-					usagef("%s: a fixture with the member %s needs the member handoff", label, member)
+					usagef("%s: a fixture with the member %s needs the member handoff",
+						label, member)
 			}
 		}
 		return fixture{label: label, handoff: element, town: townOf(element)}, nil
 	}
 	var parts fixtureParts
-	if err := json.Unmarshal(element, &parts, lenient, json.RejectUnknownMembers(true)); err != nil {
+	if err := json.Unmarshal(element, &parts, lenient,
+		json.RejectUnknownMembers(true)); err != nil {
 		return fixture{}, usagef("%s: %s", label, memberError(err,
 			"a fixture has the members name, comment, handoff, snapshot and expect"))
 	}
@@ -221,7 +223,8 @@ func parseFixture(label string, element jsontext.Value) (fixture, error) {
 		f.snapshot = parts.Snapshot
 	}
 	if parts.Expect != nil {
-		if err := json.Unmarshal(parts.Expect, &f.expect, json.RejectUnknownMembers(true)); err != nil {
+		if err := json.Unmarshal(parts.Expect, &f.expect,
+			json.RejectUnknownMembers(true)); err != nil {
 			return fixture{}, usagef("%s: expect: %s", label, memberError(err,
 				"it has the members status, reasonCode, result, resultBytes and error"))
 		}

@@ -113,9 +113,10 @@ func (a *app) printReport(r *fsck.Report) error {
 	n := r.Counts
 	if err := a.printf("world %s, log up to %d: %d messages of %d towns (%d puts, %d accepted, %d "+
 		"refused, %d given away to be applied, %d further attempts, %d pauses and resumptions, %d "+
-		"other signals, %d with events between commits, %d with appended events); %d receipts and %d "+
-		"events are what the log says\n",
-		r.World, r.LogEnd, n.Messages, n.Towns, n.Puts, n.Accepted, n.Refused, n.Pending, n.Attempts,
+		"other signals, %d with events between commits, %d with appended events); %d receipts "+
+		"and %d events are what the log says\n",
+		r.World, r.LogEnd, n.Messages, n.Towns, n.Puts, n.Accepted, n.Refused,
+		n.Pending, n.Attempts,
 		n.Controls, n.Signals, n.RunRecords, n.Appended, n.Receipts, n.Events); err != nil {
 		return err
 	}
@@ -130,7 +131,8 @@ func (a *app) printReport(r *fsck.Report) error {
 	if err := a.printTable(func(w io.Writer) {
 		fmt.Fprintln(w, "STREAM\tSEQ\tLOG\tTOWN\tWHAT\tWANT\tGOT")
 		for _, f := range r.Findings {
-			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", show(f.Stream), f.Sequence, f.LogSequence,
+			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", show(f.Stream), f.Sequence,
+				f.LogSequence,
 				orDash(f.Town), show(f.What), orDash(f.Want), orDash(f.Got))
 		}
 	}); err != nil {

@@ -15,7 +15,8 @@ func TestFsckCommand(t *testing.T) {
 	c := online(t)
 	require.Equal(t, exitOK, c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-").status)
 	text := c.ok("fsck")
-	assert.Contains(t, text, "1 accepted, 0 refused, 0 given away to be applied, 0 further attempts, 0 pauses")
+	assert.Contains(t, text, "1 accepted, 0 refused, 0 given away to be applied, 0 further "+
+		"attempts, 0 pauses")
 	assert.Contains(t, text, "nothing is wrong")
 
 	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
@@ -56,7 +57,8 @@ func TestFsckCommandOfADamagedTown(t *testing.T) {
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.out, "town "+threatened+" answers TOWN_DAMAGED")
 	assert.Contains(t, got.out, "the message stays there to be looked at")
-	assert.Contains(t, got.out, "to do: handoffctl fsck --repair puts the town back to log sequence")
+	assert.Contains(t, got.out,
+		"to do: handoffctl fsck --repair puts the town back to log sequence")
 	got = c.run("fsck", "--repair")
 	assert.Equal(t, exitOK, got.status)
 	assert.Contains(t, got.out, "town "+threatened+" was put back to log sequence")

@@ -87,9 +87,10 @@ func memberSpans(data []byte, s span) (members map[string]span, last int, err er
 
 // layout is how the object at a span is written.
 type layout struct {
-	lines              bool   // each member has a line
-	outer, inner, unit string // the indentation of the object and of its members, and their difference
-	spaced             bool   // of one without lines: whether spaces follow colons and commas
+	lines bool // each member has a line
+	// the indentation of the object and of its members, and their difference
+	outer, inner, unit string
+	spaced             bool // of one without lines: whether spaces follow colons and commas
 	newline            string
 }
 

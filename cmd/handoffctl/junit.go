@@ -87,7 +87,8 @@ func (s *junitSuite) add(f *fixture, done *replayed) {
 		s.Failures++
 		m := done.failure
 		c.Failure = &junitText{
-			Message: "expected " + m.Expected + ", got " + m.Got, Text: strings.Join(m.Differs, "\n"),
+			Message: "expected " + m.Expected + ", got " + m.Got,
+			Text:    strings.Join(m.Differs, "\n"),
 		}
 	case done.unchecked:
 		s.Skipped++

@@ -44,12 +44,14 @@ func offline(t *testing.T) *cli {
 	return &cli{t: t, env: map[string]string{"NATS_URL": "nats://127.0.0.1:1"}}
 }
 
-// online starts a server with the example world, and returns a cli that finds it by its environment.
+// online starts a server with the example world, and returns a cli that finds it by its
+// environment.
 func online(t *testing.T) *cli { return onlineWith(t, worldengine.Config{}) }
 
 func onlineWith(t *testing.T, engine worldengine.Config) *cli {
 	t.Parallel()
-	engine.PauseWait = cmp.Or(engine.PauseWait, time.Hour) // what waits for the end of a pause gets there
+	// what waits for the end of a pause gets there
+	engine.PauseWait = cmp.Or(engine.PauseWait, time.Hour)
 	srv, err := server.Start(t.Context(), server.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
 		Engine: engine, Logger: slog.New(slog.DiscardHandler),
@@ -69,8 +71,8 @@ func (c *cli) run(args ...string) outcome {
 	return c.pipe("", args...)
 }
 
-// patient returns a command line whose requests have time on a busy machine, too, where it does not say how
-// much they have.
+// patient returns a command line whose requests have time on a busy machine, too, where it does not
+// say how much they have.
 func patient(args []string) []string {
 	if slices.Contains(args, "--timeout") {
 		return args
@@ -162,8 +164,10 @@ func TestHelpSaysWhatEachCommandDoes(t *testing.T) {
 	assert.Contains(t, help, "Exit status: 0 done;")
 	assert.Contains(t, help, "$NATS_URL")
 	for _, command := range []string{
-		"send", "replay", "record", "new", "verify", "town get", "town list", "approvals", "approve", "reject", "town history", "town put", "town patch", "result get",
-		"run events", "run cancel", "pause", "resume", "status", "backup", "bench", "schema", "plugin try",
+		"send", "replay", "record", "new", "verify", "town get", "town list", "approvals",
+		"approve", "reject", "town history", "town put", "town patch", "result get",
+		"run events", "run cancel", "pause", "resume", "status", "backup", "bench",
+		"schema", "plugin try",
 	} {
 		assert.Contains(t, help, "\n  "+command+" ", "the command is listed")
 		help := c.ok(append(strings.Fields(command), "--help")...)
@@ -220,7 +224,8 @@ func TestAWorldThatNobodyServesExits4(t *testing.T) {
 	c.env["HANDOFFCTL_WORLD"] = "elsewhere"
 	got := c.run("town", "list")
 	assert.Equal(t, exitUnavailable, got.status)
-	assert.Contains(t, got.err, `NO_RESPONDERS: no server answers town.list for the world "elsewhere"`)
+	assert.Contains(t, got.err,
+		`NO_RESPONDERS: no server answers town.list for the world "elsewhere"`)
 
 	got = c.run("town", "list", "--world", "main")
 	assert.Equal(t, exitOK, got.status, "a flag overrules the environment")

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The words of a command line, of which the last one is completed, and some of what there is to choose from;
-// none where it is a file or anything.
+// The words of a command line, of which the last one is completed, and some of what there is to
+// choose from; none where it is a file or anything.
 var completed = []struct {
 	words []string
 	wants []string
@@ -73,7 +73,8 @@ _handoffctl`, "zsh", script}, words...)...)
 func fishCompletes(t *testing.T, script string, words []string) []string {
 	t.Helper()
 	var offered []string
-	for _, line := range strings.Split(strings.Join(shellOutputLines(t, script, words), "\n"), "\n") {
+	for _, line := range strings.Split(strings.Join(shellOutputLines(t, script, words), "\n"),
+		"\n") {
 		if word, _, _ := strings.Cut(line, "\t"); word != "" {
 			offered = append(offered, word)
 		}
@@ -83,7 +84,8 @@ func fishCompletes(t *testing.T, script string, words []string) []string {
 
 func shellOutputLines(t *testing.T, script string, words []string) []string {
 	t.Helper()
-	command := exec.Command("fish", "--no-config", "-c", `source $argv[1]; complete -C "$argv[2]"`, script,
+	command := exec.Command("fish", "--no-config", "-c", `source $argv[1]; complete -C "$argv[2]"`,
+		script,
 		"handoffctl "+strings.Join(words, " "))
 	command.Dir = t.TempDir()
 	command.Env = append(os.Environ(), "HOME="+t.TempDir())
@@ -94,7 +96,8 @@ func shellOutputLines(t *testing.T, script string, words []string) []string {
 
 func TestShellsComplete(t *testing.T) {
 	c := offline(t)
-	for shell, complete := range map[string]completer{"bash": bashCompletes, "zsh": zshCompletes, "fish": fishCompletes} {
+	for shell, complete := range map[string]completer{"bash": bashCompletes, "zsh": zshCompletes,
+		"fish": fishCompletes} {
 		script := filepath.Join(t.TempDir(), "script")
 		text := c.ok("completion", shell)
 		require.NoError(t, os.WriteFile(script, []byte(text), 0o600))
@@ -116,19 +119,23 @@ func TestShellsComplete(t *testing.T) {
 			}
 			assert.Subset(t, got, test.wants, name)
 			for _, word := range got {
-				assert.True(t, strings.HasPrefix(word, test.words[len(test.words)-1]), "%s offers %s", name, word)
+				assert.True(t, strings.HasPrefix(word, test.words[len(test.words)-1]),
+					"%s offers %s", name, word)
 			}
 		}
 	}
 	// bash gives the equals sign as a word of its own.
 	script := c.file(c.ok("completion", "bash"))
-	assert.Equal(t, []string{"json"}, bashCompletes(t, script, []string{"town", "list", "--output", "=", "j"}))
-	assert.Equal(t, []string{"text", "json", "raw"}, bashCompletes(t, script, []string{"town", "list", "--output", "="}))
-	assert.Equal(t, []string{"list"}, bashCompletes(t, script, []string{"--output", "=", "json", "town", "l"}))
+	assert.Equal(t, []string{"json"}, bashCompletes(t, script,
+		[]string{"town", "list", "--output", "=", "j"}))
+	assert.Equal(t, []string{"text", "json", "raw"},
+		bashCompletes(t, script, []string{"town", "list", "--output", "="}))
+	assert.Equal(t, []string{"list"}, bashCompletes(t, script,
+		[]string{"--output", "=", "json", "town", "l"}))
 }
 
-// rendersPages reports whether there is a man that renders pages: a minimized system has one that says, with
-// exit status 0, that it is minimized.
+// rendersPages reports whether there is a man that renders pages: a minimized system has one that
+// says, with exit status 0, that it is minimized.
 func rendersPages(t *testing.T) bool {
 	t.Helper()
 	page := filepath.Join(t.TempDir(), "probe.1")
@@ -143,11 +150,13 @@ func TestManPages(t *testing.T) {
 	dir := t.TempDir()
 	assert.Regexp(t, `^\d+ pages in `, c.ok("man", dir))
 	main := written(t, filepath.Join(dir, "handoffctl.1"))
-	for _, section := range []string{"NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS", "OPTIONS OF EVERY COMMAND"} {
+	for _, section := range []string{"NAME", "SYNOPSIS", "DESCRIPTION", "COMMANDS",
+		"OPTIONS OF EVERY COMMAND"} {
 		assert.Contains(t, main, "\n.SH "+section+"\n")
 	}
 	assert.Contains(t, main, "($NATS_URL)")
-	for _, command := range []string{"send", "town get", "world settings set", "completion", "man"} {
+	for _, command := range []string{"send", "town get", "world settings set",
+		"completion", "man"} {
 		name := "handoffctl-" + strings.ReplaceAll(command, " ", "-")
 		assert.Contains(t, main, "\n.BR "+strings.ReplaceAll(name, "-", `\-`)+" (1)\n")
 		page := written(t, filepath.Join(dir, name+".1"))
@@ -157,7 +166,8 @@ func TestManPages(t *testing.T) {
 	pages, err := filepath.Glob(filepath.Join(dir, "*.1"))
 	require.NoError(t, err)
 	require.NotEmpty(t, pages)
-	assert.Equal(t, exitUsage, c.run("man", filepath.Join(pages[0], "below")).status, "a file is no directory")
+	assert.Equal(t, exitUsage, c.run("man", filepath.Join(pages[0], "below")).status,
+		"a file is no directory")
 	if !rendersPages(t) {
 		t.Log("man is not there: the text alone was checked")
 		return

@@ -32,7 +32,8 @@ type manualPlugin struct {
 // manualJob is a command that waits for its reaction.
 type manualJob struct {
 	command *apply.Command // as it was asked for last
-	replies []*nats.Msg    // one a reply subject: an engine has one for all its requests of a command
+	// one a reply subject: an engine has one for all its requests of a command
+	replies []*nats.Msg
 	times   int
 	until   time.Time
 }
@@ -165,8 +166,8 @@ func (p *manualPlugin) settle(j *manualJob, v reaction) error {
 			}
 		}
 		if err := p.memory.Put(plugin.Record{
-			ApplyID: j.command.ApplyID, TownID: j.command.TownID, Attempt: j.command.LogicalAttemptID,
-			At: p.now(), Answer: answer,
+			ApplyID: j.command.ApplyID, TownID: j.command.TownID,
+			Attempt: j.command.LogicalAttemptID, At: p.now(), Answer: answer,
 		}); err != nil {
 			return err
 		}

@@ -61,7 +61,8 @@ func (c *mcpCommand) serve(
 		return fmt.Errorf("the session with the language model broke off: %w", *pipe.failed.Load())
 	}
 	// The text names types of the library.
-	return usagef("the input is not the Model Context Protocol: a line of it is no JSON-RPC message")
+	return usagef(
+		"the input is not the Model Context Protocol: a line of it is no JSON-RPC message")
 }
 
 // stdio is an input and an output that are not their holder's to close. It knows how one of them
@@ -123,17 +124,19 @@ type (
 )
 
 func (m *mcpTools) server() *mcp.Server {
-	s := mcp.NewServer(&mcp.Implementation{Name: "worldengine", Title: "World engine", Version: "1"},
+	s := mcp.NewServer(&mcp.Implementation{Name: "worldengine", Title: "World engine",
+		Version: "1"},
 		&mcp.ServerOptions{
-			Instructions: "Towns of a Minecraft world. You may propose one command at a time for a town; " +
-				"the engine decides. Read the town, list what may be proposed, try it with dry_run, then " +
-				"propose. A result that is executed has changed the town, so read it again before the next " +
-				"proposal.",
+			Instructions: "Towns of a Minecraft world. You may propose one command at a time for " +
+				"a town; the engine decides. Read the town, list what may be proposed, try it " +
+				"with dry_run, then propose. A result that is executed has changed the town, so " +
+				"read it again before the next proposal.",
 		})
 	reads := &mcp.ToolAnnotations{ReadOnlyHint: true}
 	addTool(s, "list_towns", "Lists the towns with their epochs (the day).", reads, m.listTowns)
 	addTool(s, "read_town",
-		"Returns a town: its snapshot (mission, side quests, pressure, projects) and the snapshotHash.",
+		"Returns a town: its snapshot (mission, side quests, pressure, projects) and the "+
+			"snapshotHash.",
 		reads, m.readTown)
 	addTool(s, "list_proposals",
 		"Lists what may be proposed for a town now: each type with its possible arguments.",
@@ -142,9 +145,9 @@ func (m *mcpTools) server() *mcp.Server {
 		"Returns the result that a proposal would get now. Nothing is changed or stored.", reads,
 		m.dryRun)
 	addTool(s, "propose",
-		"Proposes a command for a town, and returns the result: executed, failed, rejected, stale or "+
-			"duplicate, with the reason. Executed changes the town. Where no result comes, read the town "+
-			"before you propose again: the command may have been carried out.",
+		"Proposes a command for a town, and returns the result: executed, failed, rejected, "+
+			"stale or duplicate, with the reason. Executed changes the town. Where no result "+
+			"comes, read the town before you propose again: the command may have been carried out.",
 		&mcp.ToolAnnotations{}, m.propose)
 	addTool(s, "read_result", "Returns the result of an accepted proposal by its idempotencyKey.",
 		reads, m.readResult)
@@ -169,7 +172,8 @@ func addTool[In any](
 			if err != nil {
 				return nil, nil, fmt.Errorf("the answer cannot be written: %w", err)
 			}
-			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(text)}}}, nil,
+			return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: string(
+					text)}}}, nil,
 				nil
 		})
 }
@@ -226,7 +230,8 @@ func (m *mcpTools) listProposals(ctx context.Context, in townArgument) (any, err
 		projects = append(projects, p.ID)
 	}
 	list := []proposable{
-		{Type: handoff.AcceptMission, Does: "turns a side quest into the mission, where there is none",
+		{Type: handoff.AcceptMission, Does: "turns a side quest into the mission, where there is " +
+			"none",
 			Arguments: quests},
 		{Type: handoff.AdvanceProject, Does: "advances a project, unless it is blocked or complete",
 			Arguments: projects},
@@ -257,7 +262,8 @@ func (m *mcpTools) handoff(ctx context.Context, in *proposalArgument) (*handoff.
 	}
 	p := handoff.Proposal{
 		Type: kind, ActorID: m.actor, TownID: in.TownID, Priority: in.Priority, Reason: in.Reason,
-		Args: map[string]string{kind.ArgumentName(): in.Argument}, Preconditions: preconditions(kind,
+		Args: map[string]string{kind.ArgumentName(): in.Argument},
+		Preconditions: preconditions(kind,
 			in.Argument),
 		SnapshotHash: t.SnapshotHash, DecisionEpoch: t.DecisionEpoch,
 	}

@@ -54,7 +54,8 @@ func startMCP(t *testing.T, c *cli) *model {
 // call calls a tool, and returns the text of its answer and whether it is an error.
 func (m *model) call(tool string, arguments map[string]any) (string, bool) {
 	m.t.Helper()
-	got, err := m.session.CallTool(m.t.Context(), &mcp.CallToolParams{Name: tool, Arguments: arguments})
+	got, err := m.session.CallTool(m.t.Context(),
+		&mcp.CallToolParams{Name: tool, Arguments: arguments})
 	require.NoError(m.t, err)
 	require.Len(m.t, got.Content, 1)
 	return got.Content[0].(*mcp.TextContent).Text, got.IsError
@@ -81,7 +82,8 @@ func TestALanguageModelReadsTriesAndProposes(t *testing.T) {
 		assert.Equal(t, tool.Name != "propose", tool.Annotations.ReadOnlyHint, tool.Name)
 	}
 	assert.ElementsMatch(t, []string{
-		"list_towns", "read_town", "list_proposals", "dry_run", "propose", "read_result", "read_run",
+		"list_towns", "read_town", "list_proposals", "dry_run", "propose",
+		"read_result", "read_run",
 	}, names)
 
 	assert.Contains(t, m.ok("list_towns", nil), threatened)
@@ -93,19 +95,21 @@ func TestALanguageModelReadsTriesAndProposes(t *testing.T) {
 	assert.Contains(t, possible.Proposals[1].Arguments, "wall-perimeter")
 
 	proposal := map[string]any{
-		"townId": threatened, "type": "PROJECT_ADVANCE", "argument": "wall-perimeter", "reason": "The wall is low.",
-		"snapshotHash": town.SnapshotHash,
+		"townId": threatened, "type": "PROJECT_ADVANCE", "argument": "wall-perimeter",
+		"reason": "The wall is low.", "snapshotHash": town.SnapshotHash,
 	}
 	tried := decode[mcpOutcome](t, m.ok("dry_run", proposal))
 	assert.True(t, tried.DryRun)
-	assert.Equal(t, town.SnapshotHash, decode[townReply](t, m.ok("read_town", map[string]any{"townId": threatened})).SnapshotHash)
+	assert.Equal(t, town.SnapshotHash, decode[townReply](t,
+		m.ok("read_town", map[string]any{"townId": threatened})).SnapshotHash)
 
 	got := decode[mcpOutcome](t, m.ok("propose", proposal))
 	result, err := handoff.ParseResult(got.Result, schemas.Limits{})
 	require.NoError(t, err)
 	assert.Equal(t, handoff.Executed, result.Status)
 	assert.JSONEq(t, string(tried.Result), string(got.Result))
-	stored := decode[mcpOutcome](t, m.ok("read_result", map[string]any{"idempotencyKey": result.IdempotencyKey, "townId": threatened}))
+	stored := decode[mcpOutcome](t, m.ok("read_result",
+		map[string]any{"idempotencyKey": result.IdempotencyKey, "townId": threatened}))
 	assert.Equal(t, got, stored)
 	run := m.ok("read_run", map[string]any{"runId": got.RunID})
 	assert.Contains(t, run, `"COMPLETED"`)
@@ -121,11 +125,15 @@ func TestALanguageModelIsToldWhatIsWrong(t *testing.T) {
 		arguments map[string]any
 		wants     string
 	}{
-		"read_town":   {map[string]any{"townId": "atlantis"}, "UNKNOWN_TOWN (404)"},
-		"read_run":    {map[string]any{"runId": "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a"}, "UNKNOWN_RUN (404)"},
-		"read_result": {map[string]any{"idempotencyKey": "x", "townId": threatened}, "/idempotencyKey"},
-		"dry_run":     {map[string]any{"townId": threatened, "type": "op", "argument": "me", "reason": "r"}, "there is no proposal type"},
-		"propose":     {map[string]any{"townId": threatened, "type": "SALVAGE_PLAN", "argument": "gold", "reason": "r"}, "/proposal/args/focus"},
+		"read_town": {map[string]any{"townId": "atlantis"}, "UNKNOWN_TOWN (404)"},
+		"read_run": {map[string]any{"runId": "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a"},
+			"UNKNOWN_RUN (404)"},
+		"read_result": {map[string]any{"idempotencyKey": "x", "townId": threatened},
+			"/idempotencyKey"},
+		"dry_run": {map[string]any{"townId": threatened, "type": "op", "argument": "me",
+			"reason": "r"}, "there is no proposal type"},
+		"propose": {map[string]any{"townId": threatened, "type": "SALVAGE_PLAN", "argument": "gold",
+			"reason": "r"}, "/proposal/args/focus"},
 	} {
 		text, failed := m.call(tool, row.arguments)
 		assert.True(t, failed, tool)
@@ -145,9 +153,12 @@ func TestMCPSaysWhyItEnds(t *testing.T) {
 
 	var errs bytes.Buffer
 	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
-	status := run(t.Context(), []string{"mcp"}, iotest.ErrReader(errors.New("the terminal is gone")), io.Discard, &errs, lookup)
+	status := run(t.Context(), []string{"mcp"},
+		iotest.ErrReader(errors.New("the terminal is gone")), io.Discard, &errs, lookup)
 	assert.Equal(t, exitUnavailable, status)
-	assert.Regexp(t, `^handoffctl: the session with the language model broke off: the terminal is gone\n$`, errs.String())
+	assert.Regexp(t,
+		`^handoffctl: the session with the language model broke off: the terminal is gone\n$`,
+		errs.String())
 }
 
 func TestMCPEndsWithItsInput(t *testing.T) {

@@ -133,7 +133,8 @@ func (c *newCommand) stateOfServer(ctx context.Context, a *app) (town.State, err
 	}
 	current := town.NewState(&got.Snapshot)
 	if current.Hash != got.SnapshotHash {
-		return town.State{}, errors.New("the server's snapshotHash is not the hash of its snapshot: " +
+		return town.State{}, errors.New("the server's snapshotHash is not the hash of its " +
+			"snapshot: " +
 			got.SnapshotHash + ", not " + current.Hash)
 	}
 	return current, nil

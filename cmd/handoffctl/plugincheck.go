@@ -65,7 +65,8 @@ func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 	if errors.Is(err, conformance.ErrDenied) {
 		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: err,
 			Message: "this user may not ask plugins on " +
-				c.Subject + ": use a NATS server without an engine, or the credentials of an engine"}
+				c.Subject +
+				": use a NATS server without an engine, or the credentials of an engine"}
 	}
 	if err != nil {
 		return err
@@ -90,7 +91,8 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 	}
 	if !a.json() {
 		config.Finished = func(r conformance.Row) {
-			fmt.Fprintf(a.out, "%-5s %-16s %s\n", strings.ToUpper(string(r.Verdict)), r.Name, show(r.Found))
+			fmt.Fprintf(a.out, "%-5s %-16s %s\n", strings.ToUpper(string(r.Verdict)), r.Name,
+				show(r.Found))
 			if r.Verdict == conformance.Fail {
 				fmt.Fprintf(a.out, "      %-16s the rule: %s\n", "", r.Rule)
 			}
@@ -115,7 +117,8 @@ func (c *pluginCheckCommand) town(a *app) (town.State, error) {
 		townID, err := wire.PercentDecode(token)
 		if err != nil || townID == "" || strings.ContainsAny(token, "=*>") {
 			return town.State{},
-				usagef("the subject must end with the token of one town; where that is a hash, give --snapshot")
+				usagef("the subject must end with the token of one town; where that is a hash, " +
+					"give --snapshot")
 		}
 		return town.NewState(&town.Snapshot{
 			SchemaVersion: town.SchemaVersion, TownID: townID,

@@ -28,7 +28,8 @@ func checked(t *testing.T, nc *nats.Conn, args ...string) (status int, out, errs
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	env := func(name string) (string, bool) { return nc.ConnectedUrl(), name == "NATS_URL" }
-	status = run(t.Context(), append([]string{"plugin", "check", "--within", "3s"}, args...), strings.NewReader(""), &stdout, &stderr, env)
+	status = run(t.Context(), append([]string{"plugin", "check", "--within", "3s"}, args...),
+		strings.NewReader(""), &stdout, &stderr, env)
 	return status, stdout.String(), stderr.String()
 }
 
@@ -36,13 +37,17 @@ func TestPluginCheckOfAGoodPlugin(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	p, err := plugin.Serve(nc, plugin.Config{
-		World: "main", Towns: []string{"Köln 1"}, Memory: plugin.NewVolatileMemory(), Logger: slog.New(slog.DiscardHandler),
-		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) { return apply.Done(c), nil },
+		World: "main", Towns: []string{"Köln 1"}, Memory: plugin.NewVolatileMemory(),
+		Logger: slog.New(slog.DiscardHandler),
+		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+			return apply.Done(c), nil
+		},
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close(context.Background()) })
 	report := filepath.Join(t.TempDir(), "report.xml")
-	status, out, errs := checked(t, nc, wire.ApplySubject("main", wire.TownToken("Köln 1")), "--junit", report)
+	status, out, errs := checked(t, nc, wire.ApplySubject("main", wire.TownToken("Köln 1")),
+		"--junit", report)
 	require.Zero(t, status, out+errs)
 	require.Contains(t, out, "13 kept, 0 broken, 2 not seen\n")
 	written, err := os.ReadFile(report)
@@ -50,8 +55,10 @@ func TestPluginCheckOfAGoodPlugin(t *testing.T) {
 	require.Contains(t, string(written), `tests="15" failures="0"`)
 	page, err := os.ReadFile("../../docs/plugin-protocol.md")
 	require.NoError(t, err)
-	for _, row := range regexp.MustCompile(`(?m)^(?:PASS|SKIP) +(\S+)`).FindAllStringSubmatch(out, -1) {
-		require.Contains(t, string(page), "`"+row[1]+"`", "docs/plugin-protocol.md does not have the rule")
+	for _, row := range regexp.MustCompile(`(?m)^(?:PASS|SKIP) +(\S+)`).FindAllStringSubmatch(out,
+		-1) {
+		require.Contains(t, string(page), "`"+row[1]+"`",
+			"docs/plugin-protocol.md does not have the rule")
 	}
 }
 
@@ -59,7 +66,8 @@ func TestPluginCheckOfABadPlugin(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	_, err := nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
-		if c, err := apply.ParseCommand(msg.Data, schemas.Limits{}); err == nil { // it knows no town and no time
+		if c, err := apply.ParseCommand(msg.Data, schemas.Limits{}); err == nil {
+			// it knows no town and no time
 			answer := apply.Done(c)
 			data, _ := answer.MarshalWire()
 			_ = msg.Respond(data)
@@ -86,8 +94,10 @@ func TestPluginCheckOfABadPlugin(t *testing.T) {
 // A user that may not ask learns that, and nothing about the plugin.
 func TestPluginCheckWithoutTheRight(t *testing.T) {
 	as := guarded(t)
-	for _, role := range []access.Role{access.Agent, access.Plugin, access.Operator, access.Observer} {
-		got := as(role).run("plugin", "check", wire.ApplySubject("main", threatened), "--within", "3s")
+	for _, role := range []access.Role{access.Agent, access.Plugin, access.Operator,
+		access.Observer} {
+		got := as(role).run("plugin", "check", wire.ApplySubject("main", threatened),
+			"--within", "3s")
 		require.Equal(t, exitUnavailable, got.status, "%s", role)
 		require.Contains(t, got.err, "PERMISSION_DENIED: this user may not ask plugins")
 		require.Empty(t, got.out)

@@ -115,7 +115,8 @@ func (c *pluginTryCommand) plugin(a *app) (*manualPlugin, error) {
 		}
 	}
 	if !validReason(c.Reason) {
-		return nil, usagef("--reason must be upper-case words such as PROTECTED_AREA, not %q", c.Reason)
+		return nil, usagef("--reason must be upper-case words such as PROTECTED_AREA, not %q",
+			c.Reason)
 	}
 	p := &manualPlugin{app: a, reason: c.Reason, memory: plugin.NewVolatileMemory(), now: time.Now}
 	switch {
@@ -143,7 +144,8 @@ func (c *pluginTryCommand) subscribe(a *app, nc *nats.Conn) (<-chan *nats.Msg, e
 		err = last
 	}
 	if err != nil {
-		return nil, &client.UnavailableError{Code: "SUBSCRIPTION", Message: sentence(err), Cause: err}
+		return nil, &client.UnavailableError{Code: "SUBSCRIPTION",
+			Message: sentence(err), Cause: err}
 	}
 	fmt.Fprintf(a.err, "ready %s\n", strings.Join(subjects, " "))
 	return requests, nil
@@ -182,7 +184,8 @@ func reactionTo(line, reason string) (reaction, error) {
 		v.reason = words[1]
 	}
 	if !validReason(v.reason) {
-		return reaction{}, fmt.Errorf("a reason code is upper-case words such as PROTECTED_AREA, not %q",
+		return reaction{}, fmt.Errorf("a reason code is upper-case words such as PROTECTED_AREA, "+
+			"not %q",
 			v.reason)
 	}
 	return v, nil

@@ -74,7 +74,10 @@ func try(t *testing.T, args ...string) *trial {
 	in, keys := io.Pipe()
 	tr := &trial{t, nc, keys, newTerminal(), newTerminal(), cancel, make(chan int, 1)}
 	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
-	go func() { tr.status <- run(ctx, append([]string{"plugin", "try"}, args...), in, tr.out, tr.err, lookup) }()
+	go func() {
+		tr.status <- run(ctx, append([]string{"plugin", "try"}, args...), in, tr.out,
+			tr.err, lookup)
+	}()
 	t.Cleanup(func() { cancel(); _ = keys.Close() })
 	tr.err.await(t, "ready worldengine.v1.main.apply.", 1)
 	return tr
@@ -131,11 +134,13 @@ func toApply(t *testing.T, townID string) *apply.Command {
 	t.Helper()
 	before := town.NewState(&town.Snapshot{
 		SchemaVersion: town.SchemaVersion, Day: 3, TownID: townID, Projects: []town.Project{},
-		SideQuests: []town.SideQuest{{ID: "gate", Title: "Guard the gate"}, {ID: "well", Title: "Dig"}},
+		SideQuests: []town.SideQuest{{ID: "gate", Title: "Guard the gate"},
+			{ID: "well", Title: "Dig"}},
 	})
 	h, err := handoff.New(handoff.Proposal{
-		SnapshotHash: before.Hash, DecisionEpoch: 3, Type: handoff.AcceptMission, ActorID: "mayor\x1b[31m",
-		TownID: townID, Reason: "because", Args: map[string]string{"missionId": "gate"},
+		SnapshotHash: before.Hash, DecisionEpoch: 3, Type: handoff.AcceptMission,
+		ActorID: "mayor\x1b[31m",
+		TownID:  townID, Reason: "because", Args: map[string]string{"missionId": "gate"},
 	})
 	require.NoError(t, err)
 	after, reason := town.DefaultRules().Apply(before.Snapshot, &h.Proposal)
@@ -148,11 +153,14 @@ func toApply(t *testing.T, townID string) *apply.Command {
 func TestPluginTryAnswersAsToldOnTheCommandLine(t *testing.T) {
 	c := toApply(t, "Town 1")
 	for args, want := range map[string]apply.Answer{
-		"":                                  apply.Done(c),
-		"--answer applied":                  apply.Done(c),
-		"--answer refused":                  apply.Refuse(c, "REFUSED_BY_HAND", "Refused by handoffctl plugin try.", false),
-		"--answer refused --reason NO":      apply.Refuse(c, "NO", "Refused by handoffctl plugin try.", false),
-		"--answer refused-retryable":        apply.Refuse(c, "REFUSED_BY_HAND", "Refused by handoffctl plugin try.", true),
+		"":                 apply.Done(c),
+		"--answer applied": apply.Done(c),
+		"--answer refused": apply.Refuse(c, "REFUSED_BY_HAND",
+			"Refused by handoffctl plugin try.", false),
+		"--answer refused --reason NO": apply.Refuse(c, "NO",
+			"Refused by handoffctl plugin try.", false),
+		"--answer refused-retryable": apply.Refuse(c, "REFUSED_BY_HAND",
+			"Refused by handoffctl plugin try.", true),
 		"--answer busy":                     apply.Later(c, apply.Busy, time.Second),
 		"--answer in-progress --town Town1": apply.Later(c, apply.InProgress, time.Second),
 	} {
@@ -162,9 +170,12 @@ func TestPluginTryAnswersAsToldOnTheCommandLine(t *testing.T) {
 			require.Equal(t, want, tr.ask(c))
 			assert.Equal(t, exitOK, tr.ended())
 			out := tr.out.String()
-			assert.Contains(t, out, `  Town 1  "mayor\x1b[31m"  MAYOR_ACCEPT_MISSION gate  (`+c.ApplyID[:20])
-			assert.Contains(t, out, "\n  /day: 3 -> 4\n  /mission: null -> {\"id\":\"gate\",\"title\":\"Guard the gate\"}\n"+
-				"  /sideQuests/gate: {\"id\":\"gate\",\"title\":\"Guard the gate\"} -> none\n  -> "+string(want.Status))
+			assert.Contains(t, out, `  Town 1  "mayor\x1b[31m"  MAYOR_ACCEPT_MISSION gate  (`+
+				c.ApplyID[:20])
+			assert.Contains(t, out, "\n  /day: 3 -> 4\n  /mission: null -> "+
+				"{\"id\":\"gate\",\"title\":\"Guard the gate\"}\n"+
+				"  /sideQuests/gate: {\"id\":\"gate\",\"title\":\"Guard the gate\"} -> none\n  -> "+
+				string(want.Status))
 			assert.Equal(t, 1, strings.Count(out, "->"+" "+string(want.Status)))
 		})
 	}
@@ -190,9 +201,11 @@ func TestPluginTryKeepsToTheProtocol(t *testing.T) {
 		require.Equal(t, want.attempt, got.LogicalAttemptID)
 		require.Equal(t, want.repeat, got.Repeat)
 		require.Equal(t, first, *got.Answer)
-		require.Equal(t, []string{"a", "gate", "run-1"}, []string{got.TownID, got.Argument, got.RunID})
+		require.Equal(t, []string{"a", "gate", "run-1"},
+			[]string{got.TownID, got.Argument, got.RunID})
 		require.Len(t, got.Changes, 3)
-		require.Equal(t, change{Path: "/day", Before: []byte("3"), After: []byte("4")}, got.Changes[0])
+		require.Equal(t, change{Path: "/day", Before: []byte("3"), After: []byte("4")},
+			got.Changes[0])
 	}
 }
 
@@ -249,8 +262,8 @@ func TestPluginTryAsks(t *testing.T) {
 	}
 	require.Equal(t, apply.Done(c), next(t, first, c))
 	for _, want := range []string{
-		"-> busy (asked 2 times)\n", "-> refused PROTECTED_AREA (asked 2 times)\n", "-> in-progress\n", "-> silence\n",
-		"-> refused REFUSED_BY_HAND\n", "-> applied\n",
+		"-> busy (asked 2 times)\n", "-> refused PROTECTED_AREA (asked 2 times)\n",
+		"-> in-progress\n", "-> silence\n", "-> refused REFUSED_BY_HAND\n", "-> applied\n",
 	} {
 		tr.out.await(t, want, 1)
 	}
@@ -314,15 +327,17 @@ func TestPluginTryTellsWhatIsNoCommand(t *testing.T) {
 	require.NoError(t, tr.nc.Publish("worldengine.v1.main.apply.a", data))
 	require.Equal(t, apply.Applied, tr.ask(c).Status)
 	require.Equal(t, exitOK, tr.ended())
-	assert.Contains(t, tr.err.String(), "handoffctl: a request is not answered, on worldengine.v1.main.apply.a\n")
+	assert.Contains(t, tr.err.String(), "handoffctl: a request is not answered, on "+
+		"worldengine.v1.main.apply.a\n")
 	assert.Contains(t, tr.err.String(), "it has no reply subject")
 }
 
 func TestPluginTryThatCannotBeUsed(t *testing.T) {
 	c := offline(t)
 	for args, want := range map[string]string{
-		"--answer maybe": "--answer must be one of", "--count -1": "--count", "--reason no": "PROTECTED_AREA",
-		"--town=": "--town must not be empty", "--world a.b": "--world: a world's name",
+		"--answer maybe": "--answer must be one of", "--count -1": "--count",
+		"--reason no": "PROTECTED_AREA",
+		"--town=":     "--town must not be empty", "--world a.b": "--world: a world's name",
 	} {
 		got := c.run(append([]string{"plugin", "try"}, strings.Fields(args)...)...)
 		assert.Equal(t, exitUsage, got.status, args)
@@ -335,7 +350,8 @@ func TestChangesBetweenTowns(t *testing.T) {
 	t.Parallel()
 	before := &town.Snapshot{
 		SchemaVersion: town.SchemaVersion, TownID: "a", Day: 1,
-		SideQuests: []town.SideQuest{{ID: "b/c", Title: "Guard"}}, Projects: []town.Project{{ID: "wall", Name: "Wall"}},
+		SideQuests: []town.SideQuest{{ID: "b/c", Title: "Guard"}},
+		Projects:   []town.Project{{ID: "wall", Name: "Wall"}},
 	}
 	event := "storm"
 	after := *before
@@ -370,7 +386,8 @@ func TestPluginTryWithTheEngine(t *testing.T) {
 		out, errs, status := newTerminal(), newTerminal(), make(chan int, 1)
 		lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
 		go func() {
-			status <- run(t.Context(), append([]string{"plugin", "try"}, args...), strings.NewReader(""), out, errs, lookup)
+			status <- run(t.Context(), append([]string{"plugin", "try"}, args...),
+				strings.NewReader(""), out, errs, lookup)
 		}()
 		errs.await(t, "ready ", 1)
 		return out, status
@@ -379,9 +396,11 @@ func TestPluginTryWithTheEngine(t *testing.T) {
 	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-", "--expect", "executed").status)
 	require.Equal(t, exitOK, <-status)
 	assert.Contains(t, out.String(), "PROJECT_ADVANCE wall-perimeter")
-	assert.Contains(t, out.String(), "/projects/wall-perimeter/progress: 0.6 -> 0.7\n  -> applied\n")
+	assert.Contains(t, out.String(),
+		"/projects/wall-perimeter/progress: 0.6 -> 0.7\n  -> applied\n")
 
-	out, status = tried("--count", "3", "--answer", "refused-retryable", "--reason", "CHUNK_NOT_LOADED")
+	out, status = tried("--count", "3", "--answer", "refused-retryable", "--reason",
+		"CHUNK_NOT_LOADED")
 	got := c.pipe(c.handoff(), "send", "-", "--expect", "failed")
 	require.Equal(t, exitOK, got.status, got.err)
 	assert.Contains(t, got.out, "PLUGIN_REJECTED")

@@ -77,7 +77,8 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 		leftOut:  map[string]int{}, fixtures: []*fixtures.Fixture{}}
 	if c.For > 0 {
 		r.after = log.CachedInfo().State.LastSeq
-		_ = backoff.Sleep(ctx, c.For) // an interrupt ends the recording, and what was judged is written
+		// an interrupt ends the recording, and what was judged is written
+		_ = backoff.Sleep(ctx, c.For)
 		ctx = context.WithoutCancel(ctx)
 	}
 	if err := r.read(ctx, a.flags.World); err != nil {
@@ -134,7 +135,8 @@ type recorder struct {
 func (r *recorder) read(ctx context.Context, world string) error {
 	token, unknown := "*", wire.RefusedSubject(world, "*")
 	if r.command.Town != "" {
-		token, unknown = wire.TownToken(r.command.Town), wire.RefusedSubject(world, wire.UnknownTownToken)
+		token, unknown = wire.TownToken(r.command.Town),
+			wire.RefusedSubject(world, wire.UnknownTownToken)
 	}
 	subjects := []string{wire.LogSubject(world, token), wire.RefusedSubject(world, token)}
 	if r.command.Town != "" {

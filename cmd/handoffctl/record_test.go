@@ -24,14 +24,16 @@ func TestRecordedFixturesReplay(t *testing.T) {
 	executed := c.handoff()
 	unmet := c.run("new", "-o", "json", threatened, "accept-mission", "nowhere").out
 	unknown := edited(t, executed, nil)
-	for _, made := range []string{unmet, executed, executed, c.handoff(threatened, "advance-project", "wall-perimeter"), unknown} {
+	for _, made := range []string{unmet, executed, executed,
+		c.handoff(threatened, "advance-project", "wall-perimeter"), unknown} {
 		require.Equal(t, exitOK, c.pipe(made, "send", "-").status)
 	}
 	stale := c.handoff(threatened, "talk", "casual")
 	c.ok("send", c.file(c.handoff(threatened, "talk", "morale-boost")))
 	require.Equal(t, exitOK, c.pipe(stale, "send", "-", "--expect", "stale").status)
 	c.ok("town", "put", c.file(string(newTown(t, "north", 3))))
-	other := decode[answer](t, c.pipe(c.handoff("north", "talk", "casual"), "send", "-", "-o", "json").out)
+	other := decode[answer](t, c.pipe(c.handoff("north", "talk", "casual"), "send", "-",
+		"-o", "json").out)
 
 	file := filepath.Join(t.TempDir(), "recorded.json")
 	got := c.run("record", "--out", file)
@@ -72,7 +74,8 @@ func TestFixturesOfRunsReplay(t *testing.T) {
 		LeftOut  string             `json:"leftOut"`
 	}
 	ask := func(runID string) (reply, []byte) {
-		msg, err := nc.Request("worldengine.v1.main.run.get", []byte(`{"runId":"`+runID+`","fixtures":true}`), time.Minute)
+		msg, err := nc.Request("worldengine.v1.main.run.get",
+			[]byte(`{"runId":"`+runID+`","fixtures":true}`), time.Minute)
 		require.NoError(t, err)
 		_, err = schemas.Parse(schemas.RunGetReply, msg.Data, schemas.Limits{})
 		require.NoError(t, err)
@@ -84,9 +87,11 @@ func TestFixturesOfRunsReplay(t *testing.T) {
 		status   handoff.Status
 		fixtures int
 	}{
-		{c.run("new", "-o", "json", threatened, "accept-mission", "nowhere").out, handoff.Rejected, 1},
+		{c.run("new", "-o", "json", threatened, "accept-mission", "nowhere").out,
+			handoff.Rejected, 1},
 		{c.handoff(threatened, "advance-project", "bridge-east"), handoff.Failed, 1},
-		{executed, handoff.Executed, 1}, {executed, handoff.Duplicate, 2}, {stale, handoff.Stale, 1},
+		{executed, handoff.Executed, 1}, {executed, handoff.Duplicate, 2},
+		{stale, handoff.Stale, 1},
 	} {
 		sent := decode[answer](t, c.pipe(send.body, "send", "-", "-o", "json").out)
 		got, raw := ask(sent.RunID)
@@ -97,7 +102,8 @@ func TestFixturesOfRunsReplay(t *testing.T) {
 			Fixtures jsontext.Value `json:"fixtures"`
 		}
 		require.NoError(t, json.Unmarshal(raw, &parts))
-		replayed := offlineOf(c).run("replay", c.file(string(parts.Fixtures)), "--fresh", "--strict")
+		replayed := offlineOf(c).run("replay", c.file(string(parts.Fixtures)),
+			"--fresh", "--strict")
 		require.Equal(t, exitOK, replayed.status, replayed.out+replayed.err)
 	}
 
@@ -118,7 +124,9 @@ func TestFixturesOfOtherRules(t *testing.T) {
 	nc, err := nats.Connect(c.env["NATS_URL"])
 	require.NoError(t, err)
 	defer nc.Close()
-	msg, err := nc.Request("worldengine.v1.main.run.get", []byte(`{"runId":"`+sent.RunID+`","fixtures":true}`), time.Minute)
+	msg, err := nc.Request("worldengine.v1.main.run.get",
+		[]byte(`{"runId":"`+sent.RunID+`","fixtures":true}`), time.Minute)
 	require.NoError(t, err)
-	require.Contains(t, string(msg.Data), `"fixtures":[],"leftOut":"a fresh world would answer otherwise`)
+	require.Contains(t, string(msg.Data),
+		`"fixtures":[],"leftOut":"a fresh world would answer otherwise`)
 }

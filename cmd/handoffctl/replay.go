@@ -81,7 +81,9 @@ func (c *replayCommand) Run(ctx context.Context, a *app) (err error) {
 			return err
 		}
 		defer server.Conn.Close()
-		player.world = func(context.Context, string, int) (*client.Client, error) { return server, nil }
+		player.world = func(context.Context, string, int) (*client.Client, error) {
+			return server, nil
+		}
 	}
 	player.fresh = c.Fresh
 	start := time.Now()
@@ -117,8 +119,8 @@ func (c *replayCommand) checkStrict(fixtures []fixture) error {
 
 // player replays fixtures.
 type player struct {
-	// world returns the world that the fixtures of a file are sent to. With fresh, the nth of a file is
-	// empty at first.
+	// world returns the world that the fixtures of a file are sent to. With fresh, the nth of a
+	// file is empty at first.
 	world    func(ctx context.Context, file string, nth int) (*client.Client, error)
 	fresh    bool
 	fixtures []fixture
@@ -166,8 +168,8 @@ func (p *player) play(ctx context.Context, concurrency int) error {
 }
 
 // lanes returns the indexes of the fixtures, each lane to be replayed in its order: all of them
-// where nothing happens at once, else those of each town. In fresh worlds the towns of each file are
-// apart.
+// where nothing happens at once, else those of each town. In fresh worlds the towns of each file
+// are apart.
 func (p *player) lanes(concurrency int) [][]int {
 	var lanes [][]int
 	of := map[string]int{}
@@ -189,8 +191,8 @@ func (p *player) lanes(concurrency int) [][]int {
 	return slices.Clip(lanes)
 }
 
-// replayIn replays one fixture in the nth world of its file, or in the next one where that is needed. An
-// error means that no answer came.
+// replayIn replays one fixture in the nth world of its file, or in the next one where that is
+// needed. An error means that no answer came.
 func (p *player) replayIn(ctx context.Context, f *fixture, nth *int) (replayed, error) {
 	start := time.Now()
 	for {
@@ -209,13 +211,16 @@ func (p *player) replayIn(ctx context.Context, f *fixture, nth *int) (replayed, 
 }
 
 // replay replays one fixture. lower reports that its snapshot would lower the day of its town.
-func replay(ctx context.Context, server *client.Client, f *fixture) (done replayed, lower bool, err error) {
+func replay(
+	ctx context.Context, server *client.Client, f *fixture,
+) (done replayed, lower bool, err error) {
 	var refused *client.ReplyError
 	if f.snapshot != nil {
 		err := prepare(ctx, server, f)
 		if errors.As(err, &refused) && refused.Refused() {
 			return replayed{outcome: refusedOutcome, failure: &mismatch{
-				Fixture: f.label, Expected: "its snapshot to be put", Got: "error " + refused.Error(),
+				Fixture: f.label, Expected: "its snapshot to be put",
+				Got: "error " + refused.Error(),
 			}}, refused.Code == string(wire.CodeEpochRegression), nil
 		}
 		if err != nil {
@@ -243,7 +248,8 @@ func prepare(ctx context.Context, server *client.Client, f *fixture) error {
 	if err != nil {
 		return err
 	}
-	if wanted, err := town.Parse(f.snapshot, schemas.Limits{}); err == nil && wanted.Hash == current {
+	if wanted, err := town.Parse(f.snapshot, schemas.Limits{}); err == nil &&
+		wanted.Hash == current {
 		return nil
 	}
 	_, _, err = putTown(ctx, server, f.snapshot, current, "", nil)

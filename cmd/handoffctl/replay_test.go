@@ -60,8 +60,10 @@ func TestReplayExits1AndListsEveryFailure(t *testing.T) {
 	got := c.run("replay", file)
 	assert.Equal(t, exitFailed, got.status)
 	assert.Regexp(t, `(?m)^executed   3$`, got.out)
-	assert.Contains(t, got.out, "\nfailed: "+file+"#1 (north 1)\n  expected stale\n  got      executed EXECUTED (run ")
-	assert.Contains(t, got.out, "\nfailed: "+file+"#2 (north 2)\n  expected LUCK\n  got      executed EXECUTED (run ")
+	assert.Contains(t, got.out, "\nfailed: "+file+"#1 (north 1)\n  expected stale\n  got      "+
+		"executed EXECUTED (run ")
+	assert.Contains(t, got.out, "\nfailed: "+file+"#2 (north 2)\n  expected LUCK\n  got      "+
+		"executed EXECUTED (run ")
 	assert.Equal(t, "handoffctl: 2 of 3 fixtures failed\n", got.err)
 
 	got = c.run("replay", file, "-o", "json")
@@ -77,15 +79,19 @@ func TestReplayComparesWholeResults(t *testing.T) {
 	sent := decode[answer](t, c.pipe(made, "send", "-", "-o", "json").out)
 	again := decode[answer](t, c.pipe(made, "send", "-", "-o", "json").out)
 
-	got := c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": {"result": %s}}`, made, again.Result), "replay", "-")
+	got := c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": {"result": %s}}`, made, again.Result),
+		"replay", "-")
 	assert.Equal(t, exitOK, got.status, got.out)
 	reordered := edited(t, string(again.Result), nil)
-	got = c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": {"result": %s}}`, made, reordered), "replay", "-")
+	got = c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": {"result": %s}}`, made, reordered),
+		"replay", "-")
 	assert.Equal(t, exitOK, got.status, "the order of the members does not matter")
 
-	got = c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": {"result": %s}}`, made, sent.Result), "replay", "-")
+	got = c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": {"result": %s}}`, made, sent.Result),
+		"replay", "-")
 	assert.Equal(t, exitFailed, got.status)
-	assert.Contains(t, got.out, "failed: -\n  expected the result given\n  got      duplicate DUPLICATE_HANDOFF (run ")
+	assert.Contains(t, got.out, "failed: -\n  expected the result given\n  got      duplicate "+
+		"DUPLICATE_HANDOFF (run ")
 	assert.Contains(t, got.out, "    /accepted: expected true, got false\n")
 	assert.Contains(t, got.out, "more\n")
 }
@@ -109,7 +115,8 @@ func TestReplayOfRefusals(t *testing.T) {
 	got = c.pipe(marshal(t, all), "replay", "-")
 	assert.Equal(t, exitOK, got.status, got.out)
 
-	got = c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": {"error": "INVALID_JSON"}}`, c.handoff()), "replay", "-")
+	got = c.pipe(fmt.Sprintf(`{"handoff": %s, "expect": {"error": "INVALID_JSON"}}`, c.handoff()),
+		"replay", "-")
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.out, "expected error INVALID_JSON\n  got      executed EXECUTED")
 }
@@ -126,7 +133,8 @@ func TestReplayReadsTheVectorsAndDirectories(t *testing.T) {
 	count := len(decode[[]any](t, string(data)))
 	assert.Equal(t, count+1, s.Replayed)
 	assert.Equal(t, 1, s.Outcomes["executed"])
-	assert.Equal(t, count, s.Outcomes["rejected"]+s.Outcomes["stale"], "their towns are unknown or others here")
+	assert.Equal(t, count, s.Outcomes["rejected"]+s.Outcomes["stale"],
+		"their towns are unknown or others here")
 }
 
 func TestReplayKeepsTheOrderWithinATown(t *testing.T) {
@@ -152,7 +160,8 @@ func TestReplayFailsAFixtureWhoseTownCannotBePut(t *testing.T) {
 	fixtures := talks(t, "north", 2)
 	got := c.pipe(marshal(t, []any{fixtures[1], fixtures[0]}), "replay", "-")
 	assert.Equal(t, exitFailed, got.status)
-	assert.Contains(t, got.out, "failed: -#1 (north 0)\n  expected its snapshot to be put\n  got      error EPOCH_REGRESSION (409)")
+	assert.Contains(t, got.out, "failed: -#1 (north 0)\n  expected its snapshot to be put\n  got "+
+		"error EPOCH_REGRESSION (409)")
 	assert.Regexp(t, `(?m)^executed   1$`, got.out)
 	assert.Regexp(t, `(?m)^refused    1$`, got.out)
 }
@@ -169,9 +178,10 @@ func TestReplayStopsWhenTheServerIsAway(t *testing.T) {
 func TestReplayRefusesFixturesThatCannotBeRead(t *testing.T) {
 	c := offline(t)
 	for name, test := range map[string]struct{ fixture, wants string }{
-		"not JSON":           {`[{]`, "- is not JSON: "},
-		"no object":          {`[7]`, "-#0: a fixture is an object, not 7"},
-		"unknown status":     {`{"handoff": {}, "expect": {"status": "done"}}`, `-: expect: there is no status "done"`},
+		"not JSON":  {`[{]`, "- is not JSON: "},
+		"no object": {`[7]`, "-#0: a fixture is an object, not 7"},
+		"unknown status": {`{"handoff": {}, "expect": {"status": "done"}}`,
+			`-: expect: there is no status "done"`},
 		"unknown member":     {`{"handoff": {}, "expect": {"statos": "stale"}}`, "-: expect: "},
 		"a name of no words": {`[{"handoff": {}, "name": 7}]`, "-#0: "},
 	} {
@@ -204,9 +214,11 @@ func TestDifferences(t *testing.T) {
 	assert.Nil(t, differences(nil, same))
 	assert.Nil(t, differences(same, jsontext.Value(`{"c":null,"a":{"b":[1.0,2]}}`)))
 	assert.Equal(t, []string{
-		"/a/b: expected [1,2], got [2,1]", "/c: expected null, got none", "/d~1e: expected none, got 7",
+		"/a/b: expected [1,2], got [2,1]", "/c: expected null, got none",
+		"/d~1e: expected none, got 7",
 	}, differences(same, jsontext.Value(`{"a": {"b": [2, 1]}, "d/e": 7}`)))
-	assert.Contains(t, differences(jsontext.Value(`{"a": 1, "a": 2}`), same)[0], "what is expected cannot be compared: ")
+	assert.Contains(t, differences(jsontext.Value(`{"a": 1, "a": 2}`), same)[0],
+		"what is expected cannot be compared: ")
 }
 
 func TestAFixtureByItselfIsAHandoff(t *testing.T) {
@@ -215,7 +227,8 @@ func TestAFixtureByItselfIsAHandoff(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "north", f.town)
 	assert.Equal(t, "a result", f.expect.String())
-	f, err = parseFixture("x", jsontext.Value(`{"handoff": 1, "snapshot": null, "expect": {"status": "stale"}}`))
+	f, err = parseFixture("x",
+		jsontext.Value(`{"handoff": 1, "snapshot": null, "expect": {"status": "stale"}}`))
 	require.NoError(t, err)
 	assert.Nil(t, f.snapshot)
 	assert.Equal(t, handoff.Stale, f.expect.Status)

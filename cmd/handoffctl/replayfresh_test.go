@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Each file has an empty world: what one file leaves does not change how another ends, and a snapshot of
-// an earlier day goes into another world.
+// Each file has an empty world: what one file leaves does not change how another ends, and a
+// snapshot of an earlier day goes into another world.
 func TestReplayInFreshWorlds(t *testing.T) {
 	c := offline(t)
 	dir := t.TempDir()
@@ -27,7 +27,8 @@ func TestReplayInFreshWorlds(t *testing.T) {
 		fmt.Fprintln(&lines, marshal(t, f))
 	}
 	for name, content := range map[string]string{
-		"a.json": marshal(t, forth), "b.json": marshal(t, back), "sub/c.jsonl": lines.String(), "notes.txt": "no fixture",
+		"a.json": marshal(t, forth), "b.json": marshal(t, back), "sub/c.jsonl": lines.String(),
+		"notes.txt": "no fixture",
 	} {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
 	}
@@ -52,12 +53,14 @@ func TestReplayCountsWhatIsNotCompared(t *testing.T) {
 	require.NoError(t, err)
 	var suites junitReport
 	require.NoError(t, xml.Unmarshal(data, &suites))
-	assert.Equal(t, []int{3, 0, 0, 2}, []int{suites.Tests, suites.Failures, suites.Errors, suites.Skipped})
+	assert.Equal(t, []int{3, 0, 0, 2}, []int{suites.Tests, suites.Failures, suites.Errors,
+		suites.Skipped})
 	assert.Equal(t, file+"#1 (north 1)", suites.Suites[0].Cases[1].Name)
 
 	got = c.run("replay", file, "--strict")
 	assert.Equal(t, exitUsage, got.status)
-	assert.Equal(t, "handoffctl: "+file+"#0 (north 0) expects nothing, and --strict refuses that\n", got.err)
+	assert.Equal(t, "handoffctl: "+file+"#0 (north 0) expects nothing, and --strict refuses that\n",
+		got.err)
 
 	fixtures[2]["expect"] = map[string]any{"status": "rejected"}
 	fixtures[2]["comment"] = "fails"
@@ -67,8 +70,10 @@ func TestReplayCountsWhatIsNotCompared(t *testing.T) {
 	require.NoError(t, err)
 	suites = junitReport{}
 	require.NoError(t, xml.Unmarshal(data, &suites))
-	assert.Equal(t, []int{3, 1, 0, 2}, []int{suites.Tests, suites.Failures, suites.Errors, suites.Skipped})
-	assert.Contains(t, suites.Suites[0].Cases[2].Failure.Message, "expected rejected, got executed EXECUTED")
+	assert.Equal(t, []int{3, 1, 0, 2}, []int{suites.Tests, suites.Failures, suites.Errors,
+		suites.Skipped})
+	assert.Contains(t, suites.Suites[0].Cases[2].Failure.Message,
+		"expected rejected, got executed EXECUTED")
 }
 
 func TestReplayComparesBytes(t *testing.T) {
@@ -84,7 +89,8 @@ func TestReplayComparesBytes(t *testing.T) {
 	got := expecting(edited(t, again, nil))
 	assert.Equal(t, exitFailed, got.status)
 	assert.Contains(t, got.out, "expected the bytes of the result given\n")
-	assert.Contains(t, got.out, "the bytes of the result: the same values, written in another way\n")
+	assert.Contains(t, got.out,
+		"the bytes of the result: the same values, written in another way\n")
 	got = expecting(strings.Replace(again, `"executed":false`, `"executed":true`, 1))
 	assert.Contains(t, got.out, "/executed: expected true, got false\n")
 }
@@ -93,17 +99,23 @@ func TestReplayComparesBytes(t *testing.T) {
 func TestReplayRefusesBadInput(t *testing.T) {
 	c := offline(t)
 	for name, test := range map[string]struct{ input, wants string }{
-		"empty":           {"", "- is not JSON: it is empty"},
-		"blank":           {" \n", "- is not JSON: it is empty"},
-		"no fixtures":     {"[]", "there is no fixture in -"},
-		"a BOM":           {"\xef\xbb\xbf{}", "- is not JSON: it begins with a byte order mark (BOM)"},
-		"binary":          {"\x00\x01\x02", "- is not JSON: "},
-		"cut off":         {`{"handoff": {`, "- is not JSON: "},
-		"a typing error":  {`{"handoff": {}, "expected": {}}`, "-: there is no member /expected: a fixture has the members "},
-		"no handoff":      {`{"expect": {"status": "stale"}}`, "-: a fixture with the member expect needs the member handoff"},
-		"a bad line":      {"{\"handoff\": {}}\n{\"handoff\": {}, \"xpect\": 1}", "-#1: there is no member /xpect"},
-		"unknown expects": {`{"handoff": {}, "expect": {"statos": 1}}`, "-: expect: there is no member /statos: it has the members "},
-		"a wrong kind":    {`{"handoff": {}, "expect": {"status": 7}}`, "-: expect: /status cannot be a number"},
+		"empty":       {"", "- is not JSON: it is empty"},
+		"blank":       {" \n", "- is not JSON: it is empty"},
+		"no fixtures": {"[]", "there is no fixture in -"},
+		"a BOM": {"\xef\xbb\xbf{}",
+			"- is not JSON: it begins with a byte order mark (BOM)"},
+		"binary":  {"\x00\x01\x02", "- is not JSON: "},
+		"cut off": {`{"handoff": {`, "- is not JSON: "},
+		"a typing error": {`{"handoff": {}, "expected": {}}`,
+			"-: there is no member /expected: a fixture has the members "},
+		"no handoff": {`{"expect": {"status": "stale"}}`,
+			"-: a fixture with the member expect needs the member handoff"},
+		"a bad line": {"{\"handoff\": {}}\n{\"handoff\": {}, \"xpect\": 1}",
+			"-#1: there is no member /xpect"},
+		"unknown expects": {`{"handoff": {}, "expect": {"statos": 1}}`,
+			"-: expect: there is no member /statos: it has the members "},
+		"a wrong kind": {`{"handoff": {}, "expect": {"status": 7}}`,
+			"-: expect: /status cannot be a number"},
 	} {
 		got := c.pipe(test.input, "replay", "-")
 		assert.Equal(t, exitUsage, got.status, name)

@@ -61,13 +61,15 @@ func (a *app) printResult(runID string, r *handoff.Result) error {
 		}
 		if stale := r.Evaluation.StaleCheck; stale.Evaluated && !stale.Passed {
 			fmt.Fprintf(w, "expected\t%s\n", state(&r.DecisionEpoch, &r.SnapshotHash))
-			fmt.Fprintf(w, "actual\t%s\n", state(stale.ActualDecisionEpoch, stale.ActualSnapshotHash))
+			fmt.Fprintf(w, "actual\t%s\n",
+				state(stale.ActualDecisionEpoch, stale.ActualSnapshotHash))
 		}
 		for _, f := range r.Evaluation.Preconditions.Failures {
 			fmt.Fprintf(w, "failure\t%s: %s\n", f.Kind, show(f.Detail))
 		}
 		if r.WorldState != nil {
-			fmt.Fprintf(w, "world\t%s\n", state(r.WorldState.DecisionEpoch, r.WorldState.SnapshotHash))
+			fmt.Fprintf(w, "world\t%s\n",
+				state(r.WorldState.DecisionEpoch, r.WorldState.SnapshotHash))
 		}
 	})
 }

@@ -33,7 +33,7 @@ func (a *app) mustReadStreams(ctx context.Context, nc *nats.Conn, doing string) 
 		return nil
 	}
 	return &client.UnavailableError{Code: "PERMISSION_DENIED", Message: fmt.Sprintf(
-		"the user %s may not %s: that reads the streams of the world, which takes the role operator, "+
-			"and it has the role %s",
+		"the user %s may not %s: that reads the streams of the world, which takes the role "+
+			"operator, and it has the role %s",
 		cmp.Or(id.User, "of this connection"), doing, id.Role)}
 }

@@ -32,16 +32,18 @@ func (a *app) runID(
 	}
 	switch {
 	case len(found) > 1:
-		return "", usagef("%d runs have an id that begins with %s, such as %s and %s: give more of it",
+		return "", usagef("%d runs have an id that begins with %s, such as %s and %s: give more "+
+			"of it",
 			len(found), show(named), found[0], found[1])
 	case len(found) == 0 && !all:
-		return "", usagef("none of the newest %d runs has an id that begins with %s: give the whole id",
+		return "", usagef("none of the newest %d runs has an id that begins with %s: give the "+
+			"whole id",
 			looked, show(named))
 	case len(found) == 0:
 		return named, nil
 	case sure && !all:
-		return "", usagef("the run %s has an id that begins with %s, but only the newest %d runs were "+
-			"looked at: give the whole id", found[0], show(named), looked)
+		return "", usagef("the run %s has an id that begins with %s, but only the newest %d runs "+
+			"were looked at: give the whole id", found[0], show(named), looked)
 	}
 	return found[0], nil
 }

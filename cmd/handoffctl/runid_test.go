@@ -40,11 +40,13 @@ func TestShortRunIDs(t *testing.T) {
 	}
 	require.NotEmpty(t, ambiguous)
 	for _, command := range [][]string{
-		{"run", "get"}, {"run", "events"}, {"run", "cancel"}, {"watch", "--run"}, {"record", "--run"},
+		{"run", "get"}, {"run", "events"}, {"run", "cancel"}, {"watch", "--run"},
+		{"record", "--run"},
 	} {
 		got := c.run(append(command, ambiguous)...)
 		assert.Equal(t, exitUsage, got.status, command)
-		assert.Regexp(t, `^handoffctl: \d+ runs have an id that begins with `+ambiguous+`, such as `+ambiguous+
+		assert.Regexp(t, `^handoffctl: \d+ runs have an id that begins with `+ambiguous+
+			`, such as `+ambiguous+
 			`\S+ and `+ambiguous+`\S+: give more of it\n$`, got.err, command)
 	}
 	got := c.run("run", "get", "zz")
@@ -77,7 +79,8 @@ func TestShortRunIDsOfManyRuns(t *testing.T) {
 	const match = "abcdef00-0000-4000-8000-000000000000"
 	answer(wire.RunList, func(asked string) string {
 		if !strings.Contains(asked, "after") {
-			return `{"next":7,"runs":[{"runId":"` + match + `"},` + strings.Join(rows[1:], ",") + `]}`
+			return `{"next":7,"runs":[{"runId":"` + match + `"},` +
+				strings.Join(rows[1:], ",") + `]}`
 		}
 		return `{"next":7,"runs":[` + page + `]}`
 	})
@@ -91,11 +94,13 @@ func TestShortRunIDsOfManyRuns(t *testing.T) {
 	answer(wire.RunCancel, func(asked string) string { cancelled <- asked; return `{}` })
 	require.NoError(t, nc.Flush())
 
-	assert.Regexp(t, `(?m)^run +abc$`, c.ok("run", "get", "abc"), "an older run has the text for an id")
+	assert.Regexp(t, `(?m)^run +abc$`, c.ok("run", "get", "abc"),
+		"an older run has the text for an id")
 	assert.Regexp(t, `(?m)^run +`+match+`$`, c.ok("run", "get", "abcd"))
 	got := c.run("run", "get", "zz")
 	assert.Equal(t, exitUsage, got.status)
-	assert.Contains(t, got.err, "none of the newest 10000 runs has an id that begins with zz: give the whole id")
+	assert.Contains(t, got.err, "none of the newest 10000 runs has an id that begins with zz: "+
+		"give the whole id")
 	got = c.run("run", "cancel", "abcd")
 	assert.Equal(t, exitUsage, got.status)
 	assert.Contains(t, got.err, "only the newest 10000 runs were looked at: give the whole id")

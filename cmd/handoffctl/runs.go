@@ -55,7 +55,8 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 	}
 	return a.printTable(func(w io.Writer) {
 		fmt.Fprintf(w, "run\t%s\n", show(run.RunID))
-		status := a.coloured(show(string(run.Status)), runTone(run.Status, resultStatus(&run.Snapshot)))
+		status := a.coloured(show(string(run.Status)),
+			runTone(run.Status, resultStatus(&run.Snapshot)))
 		if run.Substatus != "" {
 			status += ", " + show(strings.ToLower(run.Substatus))
 		}
@@ -146,9 +147,10 @@ func moment(flag, text string, now time.Time) (string, error) {
 	}
 	at, err := time.Parse(time.RFC3339, text)
 	if err != nil {
-		return "", usagef("%s must be a time such as 2026-02-16T10:00:00Z, or how long ago such as "+
-			"90m, not %q",
-			flag, text)
+		return "",
+			usagef("%s must be a time such as 2026-02-16T10:00:00Z, or how long ago such as "+
+				"90m, not %q",
+				flag, text)
 	}
 	return runevents.Timestamp(at), nil
 }
@@ -179,12 +181,15 @@ func (c *runListCommand) Run(ctx context.Context, a *app) error {
 
 func (a *app) printRuns(all *runPage) error {
 	err := a.printTable(func(w io.Writer) {
-		fmt.Fprintf(w, "RUN\tSTARTED\tENDED\t%s\tACTOR\tASKED\tOUTCOME\n", a.coloured("STATUS", plain))
+		fmt.Fprintf(w, "RUN\tSTARTED\tENDED\t%s\tACTOR\tASKED\tOUTCOME\n",
+			a.coloured("STATUS", plain))
 		for i := range all.Runs {
 			run := &all.Runs[i]
 			t := runTone(run.Status, resultStatus(&run.Snapshot))
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.briefID(run.RunID), orDash(run.StartedAt),
-				orDash(run.CompletedAt), a.coloured(show(string(run.Status)), t), orDash(run.ActorID),
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.briefID(run.RunID),
+				orDash(run.StartedAt),
+				orDash(run.CompletedAt), a.coloured(show(string(run.Status)), t),
+				orDash(run.ActorID),
 				orDash(command(&run.Snapshot)), a.coloured(orDash(outcomeOf(&run.Snapshot)), t))
 		}
 	})

@@ -23,32 +23,37 @@ func TestRunGetAndList(t *testing.T) {
 	text := c.ok("run", "get", runID)
 	assert.Regexp(t, `(?m)^status +COMPLETED +CONSISTENT *$`, text)
 	assert.Regexp(t, `(?m)^step 1 +apply +SUCCESS`, text)
-	assert.Equal(t, runID, decode[runevents.Snapshot](t, c.ok("run", "get", runID, "-o", "json")).RunID)
+	assert.Equal(t, runID, decode[runevents.Snapshot](t,
+		c.ok("run", "get", runID, "-o", "json")).RunID)
 
 	require.Equal(t, exitOK, c.pipe(made, "send", "-").status)
 	table := strings.Split(strings.TrimSpace(c.ok("run", "list", "--town", threatened)), "\n")
 	require.Len(t, table, 3)
 	assert.Regexp(t, `^RUN +STARTED +ENDED +STATUS +ACTOR +ASKED +OUTCOME$`, table[0])
 	assert.Regexp(t, `duplicate DUPLICATE_HANDOFF$`, table[1])
-	assert.Regexp(t, `^`+runID+` .* COMPLETED +\S+ +townsfolk talk `+threatened+` casual +executed EXECUTED$`, table[2])
+	assert.Regexp(t, `^`+runID+` .* COMPLETED +\S+ +townsfolk talk `+threatened+
+		` casual +executed EXECUTED$`, table[2])
 
 	page := decode[runPage](t, c.ok("run", "list", "--last", "1", "-o", "json"))
 	require.Len(t, page.Runs, 1)
 	assert.NotEqual(t, runID, page.Runs[0].RunID)
 	after := fmt.Sprint(page.Next)
-	assert.Contains(t, c.ok("run", "list", "--last", "1"), "\nshowing 1 of more: --after "+after+" goes on\n")
+	assert.Contains(t, c.ok("run", "list", "--last", "1"), "\nshowing 1 of more: --after "+
+		after+" goes on\n")
 	page = decode[runPage](t, c.ok("run", "list", "--limit", "1", "--after", after, "-o", "json"))
 	require.Len(t, page.Runs, 1)
 	assert.Equal(t, runID, page.Runs[0].RunID)
 	for _, args := range [][]string{
-		{"--oldest", "--last", "1"}, {"--status", "executed"}, {"--type", "TOWNSFOLK_TALK", "--status", "executed"},
+		{"--oldest", "--last", "1"}, {"--status", "executed"},
+		{"--type", "TOWNSFOLK_TALK", "--status", "executed"},
 		{"--actor", page.Runs[0].ActorID, "--status", "executed", "--since", "1h"},
 	} {
 		page = decode[runPage](t, c.ok(append([]string{"run", "list", "-o", "json"}, args...)...))
 		require.Len(t, page.Runs, 1, args)
 		assert.Equal(t, runID, page.Runs[0].RunID, args)
 	}
-	assert.Empty(t, decode[runPage](t, c.ok("run", "list", "--until", "2001-01-01T00:00:00Z", "-o", "json")).Runs)
+	assert.Empty(t, decode[runPage](t, c.ok("run", "list", "--until", "2001-01-01T00:00:00Z", "-o",
+		"json")).Runs)
 
 	got := c.run("run", "get", "00000000-0000-4000-8000-000000000000")
 	assert.Equal(t, exitRefused, got.status)

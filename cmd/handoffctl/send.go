@@ -76,7 +76,8 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	if c.Expect != "" && got.parsed.Status != c.Expect {
-		return &failedError{fmt.Sprintf("the status is %s, not the expected %s", got.parsed.Status, c.Expect)}
+		return &failedError{fmt.Sprintf("the status is %s, not the expected %s",
+			got.parsed.Status, c.Expect)}
 	}
 	return nil
 }
@@ -89,7 +90,8 @@ func hinted(err error, data []byte) error {
 		return err
 	}
 	said := *unavailable
-	said.Message += fmt.Sprintf("\n  hint: send it again, which is safe, or ask: handoffctl result get %s --town %s",
+	said.Message += fmt.Sprintf("\n  hint: send it again, which is safe, or ask: handoffctl "+
+		"result get %s --town %s",
 		h.IdempotencyKey, show(h.Proposal.TownID))
 	return &said
 }
@@ -98,8 +100,8 @@ func hinted(err error, data []byte) error {
 type answer struct {
 	RunID  string         `json:"runId,omitzero"`
 	Result jsontext.Value `json:"result"`
-	// DryRun reports that nothing was stored, and Apply what would apply the command, where that is not
-	// the engine.
+	// DryRun reports that nothing was stored, and Apply what would apply the command, where that is
+	// not the engine.
 	DryRun bool   `json:"dryRun,omitzero"`
 	Apply  string `json:"apply,omitzero"`
 	parsed *handoff.Result
@@ -130,7 +132,8 @@ func (a *app) printDryRun(got *answer) error {
 	case got.parsed != nil && got.parsed.ReasonCode == handoff.ReasonApprovalRequired:
 		note = "dry run: nothing was stored; the proposal would need approval\n"
 	case got.Apply != "":
-		note = "dry run: nothing was stored; the result is what the rules expect of " + got.Apply + "\n"
+		note = "dry run: nothing was stored; the result is what the rules expect of " +
+			got.Apply + "\n"
 	}
 	if err := a.printf("%s", note); err != nil {
 		return err
@@ -139,7 +142,8 @@ func (a *app) printDryRun(got *answer) error {
 }
 
 func answerOf(got *client.Outcome) answer {
-	return answer{RunID: got.RunID, Result: got.JSON, DryRun: got.DryRun, Apply: got.Apply, parsed: got.Result}
+	return answer{RunID: got.RunID, Result: got.JSON, DryRun: got.DryRun, Apply: got.Apply,
+		parsed: got.Result}
 }
 
 // handoffIn returns the handoff in a fixture, and anything else as it is.

@@ -17,7 +17,8 @@ import (
 func TestNewIntoSendExecutes(t *testing.T) {
 	c := online(t)
 	made := c.ok("new", threatened, "PROJECT_ADVANCE", "wall-perimeter")
-	assert.True(t, strings.HasPrefix(made, "{\n  \"schemaVersion\": \"execution-handoff.v1\",\n"), made)
+	assert.True(t, strings.HasPrefix(made, "{\n  \"schemaVersion\": \"execution-handoff.v1\",\n"),
+		made)
 
 	got := c.pipe(made, "send", "-", "--expect", "executed")
 	require.Equal(t, outcome{exitOK, got.out, ""}, got)
@@ -47,7 +48,8 @@ func TestSendWithATraceparent(t *testing.T) {
 	got := c.pipe(made, "send", "-", "--traceparent", parent[1:])
 	assert.Equal(t, exitUsage, got.status)
 	assert.Contains(t, got.err, "--traceparent: "+parent[1:]+" is no W3C traceparent")
-	assert.Equal(t, exitOK, c.pipe(made, "send", "-", "--expect", "executed", "--traceparent", parent).status)
+	assert.Equal(t, exitOK, c.pipe(made, "send", "-", "--expect", "executed", "--traceparent",
+		parent).status)
 	msg, err := events.NextMsg(time.Minute)
 	require.NoError(t, err)
 	assert.Equal(t, []string{parent}, msg.Header["traceparent"])
@@ -65,7 +67,8 @@ func TestSendShowsWhyAHandoffIsRefused(t *testing.T) {
 
 	made := c.run("new", threatened, "advance-project", "moat")
 	assert.Equal(t, exitOK, made.status)
-	assert.Equal(t, "handoffctl: note: this will be rejected now: Missing project: moat\n", made.err)
+	assert.Equal(t, "handoffctl: note: this will be rejected now: Missing project: moat\n",
+		made.err)
 	got = c.pipe(made.out, "send", "-")
 	assert.Contains(t, got.out, "rejected (PRECONDITION_FAILED)")
 	assert.Regexp(t, `(?m)^failure  project_exists: Missing project: moat$`, got.out)
@@ -99,7 +102,8 @@ func TestSendPrintsTheResultAsItCame(t *testing.T) {
 
 func TestARefusalExits3WithEveryDetail(t *testing.T) {
 	c := online(t)
-	bad := edited(t, c.handoff(), map[string]any{"command": "project advance nowhere", "advisory": false})
+	bad := edited(t, c.handoff(), map[string]any{"command": "project advance nowhere",
+		"advisory": false})
 	got := c.pipe(bad, "send", "-")
 	assert.Equal(t, exitRefused, got.status)
 	assert.Empty(t, got.out)

@@ -14,7 +14,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A reply that is lost is asked for again within --timeout, with the same bytes, and the run is named.
+// A reply that is lost is asked for again within --timeout, with the same bytes, and the run is
+// named.
 func TestSendAsksAgainAfterALostReply(t *testing.T) {
 	c := faked(t, nil)
 	nc, err := nats.Connect(c.env["NATS_URL"], nats.UserInfo("agent", "secret"))
@@ -34,7 +35,8 @@ func TestSendAsksAgainAfterALostReply(t *testing.T) {
 	requests := make(chan string, 2)
 	_, err = nc.Subscribe(wire.Subject("main", wire.Handoff), func(msg *nats.Msg) {
 		if requests <- string(msg.Data); len(requests) == 2 { // the first one gets no reply
-			_ = msg.RespondMsg(&nats.Msg{Data: result, Header: nats.Header{wire.RunIDHeader: {"the-run"}}})
+			_ = msg.RespondMsg(&nats.Msg{Data: result,
+				Header: nats.Header{wire.RunIDHeader: {"the-run"}}})
 		}
 	})
 	require.NoError(t, err)
@@ -61,5 +63,6 @@ func TestSendSaysHowToFindOut(t *testing.T) {
 	}](t, made).Key
 	got := c.pipe(made, "send", "-", "--timeout", "30ms")
 	assert.Equal(t, exitUnavailable, got.status)
-	assert.Contains(t, got.err, "\n  hint: send it again, which is safe, or ask: handoffctl result get "+key+" --town north\n")
+	assert.Contains(t, got.err, "\n  hint: send it again, which is safe, or ask: handoffctl "+
+		"result get "+key+" --town north\n")
 }

@@ -98,8 +98,8 @@ func (a *app) withSettings(
 		return &failedError{message: wouldDiscard(discards)}
 	case err != nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation):
 		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: err,
-			Message: "this user may not see or change the settings of the world, which takes the role " +
-				"operator, and engine for set: " +
+			Message: "this user may not see or change the settings of the world, which takes the " +
+				"role operator, and engine for set: " +
 				nc.LastError().Error()}
 	case err != nil:
 		return &client.UnavailableError{Code: "SETTINGS", Message: sentence(err), Cause: err}
@@ -127,7 +127,8 @@ func (a *app) printSettings(settings commitlog.Settings) error {
 func wouldDiscard(e *commitlog.SettingsError) string {
 	var parts []string
 	for _, d := range e.Discards {
-		parts = append(parts, fmt.Sprintf("%d messages of %s (%s)", d.Messages, d.Stream, d.Setting))
+		parts = append(parts, fmt.Sprintf("%d messages of %s (%s)", d.Messages,
+			d.Stream, d.Setting))
 	}
 	return "nothing is changed, since it would discard " + strings.Join(parts, ", ") +
 		": take a backup, and give --discard-history"

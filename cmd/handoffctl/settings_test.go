@@ -15,13 +15,15 @@ func TestWorldSettings(t *testing.T) {
 	text := c.ok("world", "settings", "get")
 	assert.Regexp(t, `history-per-town +5000\n`, text)
 	assert.Regexp(t, `apply +local\n`, text)
-	c.ok("world", "settings", "set", "history-per-town=6000", "runevents-retention=48h", "apply=plugin")
+	c.ok("world", "settings", "set", "history-per-town=6000", "runevents-retention=48h",
+		"apply=plugin")
 	type shown struct {
 		Settings map[string]string `json:"settings"`
 	}
 	assert.Equal(t, map[string]string{
-		"history-per-town": "6000", "dedupe-retention": "720h0m0s", "runevents-retention": "48h0m0s",
-		"runevents-limit": "10000000", "apply": "plugin", "require-approval": "none",
+		"history-per-town": "6000", "dedupe-retention": "720h0m0s",
+		"runevents-retention": "48h0m0s",
+		"runevents-limit":     "10000000", "apply": "plugin", "require-approval": "none",
 	}, decode[shown](t, c.ok("world", "settings", "get", "-o", "json")).Settings)
 
 	for _, row := range []struct{ setting, says string }{
@@ -31,7 +33,8 @@ func TestWorldSettings(t *testing.T) {
 		{"dedupe-retention=1ms", "must be a duration of at least 1s"},
 		{"runevents-limit=0", "at least 1, or -1"},
 		{"apply=magic", "not \"magic\""},
-		{"require-approval=MAGIC", "no type of proposals \"MAGIC\" to approve, but MAYOR_ACCEPT_MISSION"},
+		{"require-approval=MAGIC", "no type of proposals \"MAGIC\" to approve, but " +
+			"MAYOR_ACCEPT_MISSION"},
 		{"colour=red", "there is no setting \"colour\" of a world, but history-per-town"},
 	} {
 		got := c.run("world", "settings", "set", row.setting)
@@ -54,7 +57,9 @@ func TestWorldSettingsThatDiscard(t *testing.T) {
 		return got.status == exitFailed // once more than three events have followed
 	}, 30*time.Second, 50*time.Millisecond)
 	got := c.run("world", "settings", "set", "runevents-limit=3")
-	assert.Regexp(t, `nothing is changed, since it would discard [0-9]+ messages of WORLD_main_RUNEVENTS \(runevents-limit\)`, got.err)
+	assert.Regexp(t,
+		`nothing is changed, since it would discard [0-9]+ messages of WORLD_main_RUNEVENTS \(runevents-limit\)`, got.err)
 	assert.Regexp(t, `runevents-limit +10000000\n`, c.ok("world", "settings", "get"))
-	assert.Regexp(t, `runevents-limit +3\n`, c.ok("world", "settings", "set", "runevents-limit=3", "--discard-history"))
+	assert.Regexp(t, `runevents-limit +3\n`, c.ok("world", "settings", "set", "runevents-limit=3",
+		"--discard-history"))
 }

@@ -61,7 +61,8 @@ func (a *app) printPause(w io.Writer, r *controlReply) {
 	if r.Status == paused {
 		tone = warn
 	}
-	fmt.Fprintf(w, "status\t%s\n", a.coloured(show(strings.TrimSpace(r.Status+" "+r.Substatus)), tone))
+	fmt.Fprintf(w, "status\t%s\n", a.coloured(show(strings.TrimSpace(r.Status+" "+r.Substatus)),
+		tone))
 	fmt.Fprintf(w, "applying\t%d\n", r.Applying)
 	if by := r.PausedBy; by != nil {
 		fmt.Fprintf(w, "paused by\t%s\n", show(by.ActorID))
@@ -87,10 +88,12 @@ func (a *app) printServers(w io.Writer, s *worldStatus) {
 	if len(versions) > 1 {
 		tone = warn
 	}
-	fmt.Fprintf(w, "servers\t%d, %s\n", len(s.Servers), a.coloured("version "+strings.Join(versions, " and "), tone))
+	fmt.Fprintf(w, "servers\t%d, %s\n", len(s.Servers),
+		a.coloured("version "+strings.Join(versions, " and "), tone))
 	for i := range s.Servers {
 		server := &s.Servers[i]
-		fmt.Fprintf(w, "server\t%s %s, since %s\n", show(server.ID), show(server.Version), server.Started.Format(time.RFC3339))
+		fmt.Fprintf(w, "server\t%s %s, since %s\n", show(server.ID), show(server.Version),
+			server.Started.Format(time.RFC3339))
 	}
 }
 
@@ -114,7 +117,8 @@ func (a *app) printAlerts(w io.Writer, s *worldStatus) {
 	fmt.Fprintf(w, "alerts\t%s in 24 h%s\n", strings.Join(counts, ", "), acknowledged)
 	for i := range s.Alerts.Newest {
 		alert := &s.Alerts.Newest[i]
-		text := fmt.Sprintf("%d %s %s %s: %s", alert.Seq, show(alert.At), alert.Severity, alert.Code, show(alert.Message))
+		text := fmt.Sprintf("%d %s %s %s: %s", alert.Seq, show(alert.At), alert.Severity,
+			alert.Code, show(alert.Message))
 		fmt.Fprintf(w, "alert\t%s\n", a.coloured(text, severityTone(alert.Severity)))
 	}
 }

@@ -14,8 +14,8 @@ type summary struct {
 	// Outcomes counts the fixtures by the status of their result, or refused.
 	Outcomes map[string]int `json:"outcomes"`
 	Replayed int            `json:"replayed"`
-	// Passed, Failed and Unchecked are how many answered as expected, how many did not, and how many
-	// expect nothing.
+	// Passed, Failed and Unchecked are how many answered as expected, how many did not, and how
+	// many expect nothing.
 	Passed    int `json:"passed"`
 	Failed    int `json:"failed"`
 	Unchecked int `json:"unchecked"`

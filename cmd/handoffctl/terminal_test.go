@@ -18,8 +18,8 @@ import (
 	"worldengine/runevents"
 )
 
-// pseudoTerminal opens a pseudo terminal and returns its end for a program, and what gives all that was
-// written to it once that end is closed.
+// pseudoTerminal opens a pseudo terminal and returns its end for a program, and what gives all that
+// was written to it once that end is closed.
 func pseudoTerminal(t *testing.T) (program *os.File, shown func() string) {
 	t.Helper()
 	screen, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
@@ -63,8 +63,8 @@ func uncoloured(text string) string {
 	return text
 }
 
-// A status has the colour of what it means on a terminal: a run that completed with a rejection is not
-// green. In a pipe there is no colour, and ids and payloads are whole.
+// A status has the colour of what it means on a terminal: a run that completed with a rejection is
+// not green. In a pipe there is no colour, and ids and payloads are whole.
 func TestATerminalHasColoursAndAPipeIsWhole(t *testing.T) {
 	c := online(t)
 	executed := c.file(c.handoff())
@@ -79,8 +79,10 @@ func TestATerminalHasColoursAndAPipeIsWhole(t *testing.T) {
 	piped := c.ok("run", "list")
 	assert.NotContains(t, piped, "\x1b")
 	_, out = c.onTerminal("run", "list")
-	assert.Regexp(t, `\x1b\[31mCOMPLETED\x1b\[39m .* \x1b\[31mrejected UNKNOWN_TOWN\x1b\[39m\n`, out)
-	assert.Regexp(t, `\x1b\[33mCOMPLETED\x1b\[39m .* \x1b\[33mduplicate DUPLICATE_HANDOFF\x1b\[39m\n`, out)
+	assert.Regexp(t, `\x1b\[31mCOMPLETED\x1b\[39m .* \x1b\[31mrejected UNKNOWN_TOWN\x1b\[39m\n`,
+		out)
+	assert.Regexp(t,
+		`\x1b\[33mCOMPLETED\x1b\[39m .* \x1b\[33mduplicate DUPLICATE_HANDOFF\x1b\[39m\n`, out)
 	assert.Regexp(t, `\x1b\[32mCOMPLETED\x1b\[39m .* \x1b\[32mexecuted EXECUTED\x1b\[39m\n`, out)
 	lines := strings.Split(strings.TrimSuffix(uncoloured(out), "\n"), "\n")
 	for _, line := range lines[1:] { // a column begins where its heading does
@@ -125,14 +127,17 @@ func TestColours(t *testing.T) {
 		payload string
 		want    tone
 	}{
-		{"RunStarted", "{}", plain}, {"RunCompleted", "{}", good}, {"RunCompleted", `{"status":"executed"}`, good},
-		{"RunCompleted", `{"status":"rejected"}`, bad}, {"RunCompleted", `{"status":"stale"}`, warn},
-		{"RunCompleted", `7`, good}, {"RunFailed", `{"status":"failed"}`, bad}, {"StepFailed", "{}", bad},
-		{"RunCancelled", "{}", bad}, {"Told", "{}", plain},
+		{"RunStarted", "{}", plain}, {"RunCompleted", "{}", good},
+		{"RunCompleted", `{"status":"executed"}`, good},
+		{"RunCompleted", `{"status":"rejected"}`, bad},
+		{"RunCompleted", `{"status":"stale"}`, warn},
+		{"RunCompleted", `7`, good}, {"RunFailed", `{"status":"failed"}`, bad},
+		{"StepFailed", "{}", bad}, {"RunCancelled", "{}", bad}, {"Told", "{}", plain},
 	} {
 		e := &runevents.Record{}
 		e.EventType, e.Payload = test.event, []byte(test.payload)
-		require.Equal(t, fmt.Sprintf("%s%-14s%s", test.want, test.event, plain), colours.eventType(e), test.payload)
+		require.Equal(t, fmt.Sprintf("%s%-14s%s", test.want, test.event, plain),
+			colours.eventType(e), test.payload)
 		require.Equal(t, fmt.Sprintf("%-14s", test.event), without.eventType(e))
 	}
 	env := func(string) (string, bool) { return "", false }
@@ -160,7 +165,8 @@ func TestProgressOfFsckAndBackup(t *testing.T) {
 		wants   string
 	}{
 		{[]string{"fsck"}, `^\rlog sequence \d+ of \d+, \d+ %(\r.*)?\r +\r$`},
-		{[]string{"backup", filepath.Join(t.TempDir(), "one")}, `^(\rWORLD_main_\w+: \S+ K?i?B *)+\r +\r(.*\r +\r)*$`},
+		{[]string{"backup", filepath.Join(t.TempDir(), "one")},
+			`^(\rWORLD_main_\w+: \S+ K?i?B *)+\r +\r(.*\r +\r)*$`},
 	} {
 		program, shown := pseudoTerminal(t)
 		var out bytes.Buffer

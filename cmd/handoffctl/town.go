@@ -93,10 +93,12 @@ func (a *app) printTown(t *townReply) error {
 		} else {
 			fmt.Fprintf(w, "mission\t%s: %s\n", show(s.Mission.ID), show(s.Mission.Title))
 		}
-		fmt.Fprintf(w, "pressure\tthreat %s, scarcity %s, hope %s, dread %s\n", number(s.Pressure.Threat),
+		fmt.Fprintf(w, "pressure\tthreat %s, scarcity %s, hope %s, dread %s\n",
+			number(s.Pressure.Threat),
 			number(s.Pressure.Scarcity), number(s.Pressure.Hope), number(s.Pressure.Dread))
 		for i := range s.SideQuests {
-			fmt.Fprintf(w, "side quest\t%s: %s\n", show(s.SideQuests[i].ID), show(s.SideQuests[i].Title))
+			fmt.Fprintf(w, "side quest\t%s: %s\n", show(s.SideQuests[i].ID),
+				show(s.SideQuests[i].Title))
 		}
 		for i := range s.Projects {
 			p := &s.Projects[i]

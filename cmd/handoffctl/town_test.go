@@ -15,8 +15,10 @@ func TestTownGet(t *testing.T) {
 	assert.Regexp(t, `(?m)^town          town-threatened$`, text)
 	assert.Regexp(t, `(?m)^epoch         15 \(the day\)$`, text)
 	assert.Regexp(t, `(?m)^mission       -$`, text)
-	assert.Regexp(t, `(?m)^project       wall-perimeter: Perimeter Wall, active, progress 0.6$`, text)
-	assert.Contains(t, c.ok("town", "get", "Fort Ашера № 2"), "side quest  первый дозор: First watch")
+	assert.Regexp(t, `(?m)^project       wall-perimeter: Perimeter Wall, active, progress 0.6$`,
+		text)
+	assert.Contains(t, c.ok("town", "get", "Fort Ашера № 2"),
+		"side quest  первый дозор: First watch")
 
 	reply := decode[townReply](t, c.ok("town", "get", threatened, "-o", "json"))
 	assert.Equal(t, threatened, reply.Snapshot.TownID)
@@ -46,16 +48,19 @@ func TestTownPut(t *testing.T) {
 	c.ok("town", "put", later, "--expect", decode[townReply](t, first).SnapshotHash)
 
 	got = c.pipe(first, "town", "put", "-", "--replace")
-	assert.Equal(t, exitRefused, got.status, "a reply of town get is understood, and days never go back")
+	assert.Equal(t, exitRefused, got.status,
+		"a reply of town get is understood, and days never go back")
 	assert.Contains(t, got.err, "EPOCH_REGRESSION (409)")
 	c.ok("town", "put", c.file(string(newTown(t, "north", 9))), "--replace")
-	reply := decode[townReply](t, c.ok("town", "put", c.file(string(newTown(t, "south", 0))), "--replace", "-o", "json"))
+	reply := decode[townReply](t, c.ok("town", "put", c.file(string(newTown(t, "south", 0))),
+		"--replace", "-o", "json"))
 	assert.Equal(t, "south", reply.TownID, "what does not exist is created")
 }
 
 func TestTownPutExplainsABadSnapshot(t *testing.T) {
 	c := online(t)
-	got := c.pipe(edited(t, string(newTown(t, "north", 2)), map[string]any{"day": -1}), "town", "put", "-")
+	got := c.pipe(edited(t, string(newTown(t, "north", 2)), map[string]any{"day": -1}),
+		"town", "put", "-")
 	assert.Equal(t, exitRefused, got.status)
 	assert.Regexp(t, `(?m)^  /snapshot/day: .+`, got.err)
 
@@ -97,9 +102,11 @@ func TestTownListFollowsNext(t *testing.T) {
 func TestTownPatch(t *testing.T) {
 	c := online(t)
 	before := decode[townReply](t, c.ok("town", "get", threatened, "-o", "json"))
-	got := c.pipe(`{"pressure": {"hope": 0.75}, "latestNetherEvent": "A ghast was seen."}`, "town", "patch", threatened, "-")
+	got := c.pipe(`{"pressure": {"hope": 0.75}, "latestNetherEvent": "A ghast was seen."}`, "town",
+		"patch", threatened, "-")
 	require.Equal(t, exitOK, got.status, got.err)
-	assert.Regexp(t, `^stored town-threatened: epoch 15, snapshot [0-9a-f]{64}, revision \d+\n$`, got.out)
+	assert.Regexp(t, `^stored town-threatened: epoch 15, snapshot [0-9a-f]{64}, revision \d+\n$`,
+		got.out)
 	text := c.ok("town", "get", threatened)
 	assert.Contains(t, text, "hope 0.75")
 	assert.Contains(t, text, "A ghast was seen.")
@@ -109,7 +116,8 @@ func TestTownPatch(t *testing.T) {
 	assert.Equal(t, exitRefused, got.status)
 	assert.Contains(t, got.err, "SNAPSHOT_CONFLICT (409)")
 	now := decode[townReply](t, c.ok("town", "get", threatened, "-o", "json"))
-	reply := decode[townReply](t, c.ok("town", "patch", threatened, calm, "--expect", now.SnapshotHash, "-o", "json"))
+	reply := decode[townReply](t, c.ok("town", "patch", threatened, calm, "--expect",
+		now.SnapshotHash, "-o", "json"))
 	assert.Zero(t, reply.Snapshot.Pressure.Threat)
 
 	for patch, wants := range map[string]struct {
@@ -160,8 +168,10 @@ func TestTownHistory(t *testing.T) {
 	page := decode[historyPage](t, c.ok("town", "history", threatened, "--last", "2", "-o", "json"))
 	require.Len(t, page.Revisions, 2)
 	before := fmt.Sprint(page.Next)
-	assert.Contains(t, c.ok("town", "history", threatened, "--last", "2"), "\nshowing 2 of more: --before "+before+" goes on\n")
-	rest := decode[historyPage](t, c.ok("town", "history", threatened, "--before", before, "-o", "json"))
+	assert.Contains(t, c.ok("town", "history", threatened, "--last", "2"),
+		"\nshowing 2 of more: --before "+before+" goes on\n")
+	rest := decode[historyPage](t, c.ok("town", "history", threatened, "--before", before,
+		"-o", "json"))
 	require.Len(t, rest.Revisions, 1)
 	assert.Zero(t, rest.Next)
 

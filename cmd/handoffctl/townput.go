@@ -70,7 +70,8 @@ func approvalTypes(text string) ([]handoff.ProposalType, error) {
 	}
 	policy, err := approval.Parse(text)
 	if err != nil {
-		return nil, usagef("--require-approval: %s", strings.TrimPrefix(err.Error(), "worldengine: "))
+		return nil, usagef("--require-approval: %s",
+			strings.TrimPrefix(err.Error(), "worldengine: "))
 	}
 	return append([]handoff.ProposalType{}, policy.Types...), nil
 }
@@ -90,14 +91,17 @@ func snapshotIn(data []byte) jsontext.Value {
 		SchemaVersion jsontext.Value `json:"schemaVersion"`
 		Snapshot      jsontext.Value `json:"snapshot"`
 	}
-	if err := json.Unmarshal(data, &reply, lenient); err == nil && reply.SchemaVersion == nil && reply.Snapshot != nil {
+	if err := json.Unmarshal(data, &reply, lenient); err == nil && reply.SchemaVersion == nil &&
+		reply.Snapshot != nil {
 		return reply.Snapshot
 	}
 	return data
 }
 
 // currentHash returns the hash of the state that the snapshot's town has now, "" when it has none.
-func currentHash(ctx context.Context, server *client.Client, snapshot jsontext.Value) (string, error) {
+func currentHash(
+	ctx context.Context, server *client.Client, snapshot jsontext.Value,
+) (string, error) {
 	var named struct {
 		TownID string `json:"townId"`
 	}

@@ -36,8 +36,8 @@ func (c *replayCommand) checkUpdate(fixtures []fixture) error {
 	case slices.Contains(c.Paths, "-"):
 		return usagef("--update writes into the files of the fixtures: name files, not -")
 	case c.JUnit != "":
-		return usagef("--junit reports what differs, and --update makes that what is expected: give " +
-			"one of them")
+		return usagef("--junit reports what differs, and --update makes that what is expected: " +
+			"give one of them")
 	}
 	seen := map[string]string{}
 	for i := range fixtures {
@@ -56,7 +56,8 @@ func (c *replayCommand) checkUpdate(fixtures []fixture) error {
 			continue
 		}
 		seen[place] = file
-		opened, err := os.OpenFile(file, os.O_WRONLY, 0) // a file that cannot be written is told before
+		// a file that cannot be written is told before
+		opened, err := os.OpenFile(file, os.O_WRONLY, 0)
 		if err != nil {
 			return usagef("--update: %v", err)
 		}
@@ -138,7 +139,8 @@ func (w *rewrite) expect(f *fixture, at span, r *replayed) error {
 	}
 	if len(w.edits) > before {
 		r.updated = true
-		w.updates = append(w.updates, update{f.label, expectationDifference(f.label, &f.expect, wanted)})
+		w.updates = append(w.updates, update{f.label,
+			expectationDifference(f.label, &f.expect, wanted)})
 	}
 	return nil
 }
@@ -209,7 +211,8 @@ func (e *expectation) meeting(answered *expectation) *expectation {
 	}
 	if !wanted.compares() {
 		wanted = &expectation{
-			Status: answered.Status, ReasonCode: answered.ReasonCode, ResultBytes: answered.ResultBytes,
+			Status: answered.Status, ReasonCode: answered.ReasonCode,
+			ResultBytes: answered.ResultBytes,
 		}
 	}
 	return wanted
@@ -250,7 +253,8 @@ func (e *expectation) object(members map[string]jsontext.Value) jsontext.Value {
 
 // expectationDifference shows to people what a fixture expected and what it expects now.
 func expectationDifference(label string, was, is *expectation) string {
-	for _, show := range []func(*expectation) string{(*expectation).readable, (*expectation).literal} {
+	for _, show := range []func(*expectation) string{
+		(*expectation).readable, (*expectation).literal} {
 		if d := unified(show(was), show(is), label, "answered"); d != "" {
 			return d
 		}

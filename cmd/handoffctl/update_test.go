@@ -19,7 +19,8 @@ func written(t *testing.T, name string) string {
 	return string(data)
 }
 
-// Each file keeps its form, and what passed its very bytes; the second run is green and writes nothing.
+// Each file keeps its form, and what passed its very bytes; the second run is green and writes
+// nothing.
 func TestReplayUpdateWritesWhatWasAnswered(t *testing.T) {
 	c := offline(t)
 	snapshot := string(newTown(t, "north", 1))
@@ -27,7 +28,8 @@ func TestReplayUpdateWritesWhatWasAnswered(t *testing.T) {
 	passes := `{ "handoff":` + h + `,"snapshot":` + snapshot + `,  "expect":{"status":"executed"}}`
 	again := `{ "handoff":` + h + `,  "expect":{"status":"executed"}}`
 	indented := strings.Join([]string{
-		"{", "\t\"name\": \"wrong\",", "\t\"snapshot\": " + snapshot + ",", "\t\"handoff\": " + h + ",",
+		"{", "\t\"name\": \"wrong\",", "\t\"snapshot\": " + snapshot + ",",
+		"\t\"handoff\": " + h + ",",
 		"\t\"expect\": {", "\t\t\"reasonCode\": \"EXECUTED\",", "\t\t\"status\":   \"%s\"", "\t},",
 		"\t\"comment\": 1.50", "}", "",
 	}, "\r\n")
@@ -35,12 +37,14 @@ func TestReplayUpdateWritesWhatWasAnswered(t *testing.T) {
 	files := map[string][2]string{ // what a file has before and after
 		"array.json": {
 			"[\n " + passes + ",\n " + again + "\n]",
-			"[\n " + passes + ",\n " + strings.Replace(again, `"executed"`, `"duplicate"`, 1) + "\n]",
+			"[\n " + passes + ",\n " + strings.Replace(again, `"executed"`, `"duplicate"`, 1) +
+				"\n]",
 		},
 		"indented.json": {fmt.Sprintf(indented, "stale"), fmt.Sprintf(indented, "executed")},
 		"lines.jsonl": {
 			passes + "\n" + `{"handoff": ` + h + `, "expect": {"error": "OVERLOADED"}}` + "\n",
-			passes + "\n" + `{"handoff": ` + h + `, "expect": {"status": "duplicate", "reasonCode": "DUPLICATE_HANDOFF", "resultBytes": `,
+			passes + "\n" + `{"handoff": ` + h +
+				`, "expect": {"status": "duplicate", "reasonCode": "DUPLICATE_HANDOFF", "resultBytes": `,
 		},
 		"refused.json": {
 			`{"handoff": {}, "expect": {"status": "executed"}}`,
@@ -54,7 +58,8 @@ func TestReplayUpdateWritesWhatWasAnswered(t *testing.T) {
 		},
 		"whole.json": {
 			"{\n  \"handoff\": " + h + ",\n  \"expect\": {\"result\": null}\n}\n",
-			"{\n  \"handoff\": " + h + ",\n  \"expect\": {\"result\": {\"schemaVersion\": \"execution-result.v1\", ",
+			"{\n  \"handoff\": " + h + ",\n  \"expect\": {\"result\": {\"schemaVersion\": " +
+				"\"execution-result.v1\", ",
 		},
 	}
 	for name, content := range files {
@@ -62,13 +67,17 @@ func TestReplayUpdateWritesWhatWasAnswered(t *testing.T) {
 	}
 	got := c.run("replay", dir, "--fresh", "--update")
 	require.Equal(t, outcome{exitOK, got.out, ""}, got)
-	assert.Contains(t, got.out, "\n2 passed, 0 failed, 0 unchecked (they expect nothing)\n7 updated: ")
-	assert.Contains(t, got.out, "--- "+filepath.Join(dir, "indented.json")+" (wrong)\n+++ answered\n@@ -1,4 +1,4 @@\n {\n"+
-		"-  \"status\": \"stale\",\n+  \"status\": \"executed\",\n   \"reasonCode\": \"EXECUTED\"\n }\n")
+	assert.Contains(t, got.out, "\n2 passed, 0 failed, 0 unchecked (they expect nothing)\n7 "+
+		"updated: ")
+	assert.Contains(t, got.out, "--- "+filepath.Join(dir, "indented.json")+
+		" (wrong)\n+++ answered\n@@ -1,4 +1,4 @@\n {\n"+
+		"-  \"status\": \"stale\",\n+  \"status\": \"executed\",\n   \"reasonCode\": "+
+		"\"EXECUTED\"\n }\n")
 	after := map[string]string{}
 	for name, content := range files {
 		after[name] = written(t, filepath.Join(dir, name))
-		assert.True(t, strings.HasPrefix(after[name], content[1]), "%s has\n%s\nnot\n%s", name, after[name], content[1])
+		assert.True(t, strings.HasPrefix(after[name], content[1]), "%s has\n%s\nnot\n%s", name,
+			after[name], content[1])
 	}
 	info, err := os.Stat(filepath.Join(dir, "alone.json"))
 	require.NoError(t, err)
@@ -98,7 +107,8 @@ func TestReplayUpdateOfBytes(t *testing.T) {
 	s := decode[summary](t, got.out)
 	require.Len(t, s.Updates, 1)
 	assert.Equal(t, 1, s.Updated)
-	assert.Contains(t, s.Updates[0].Difference, "\n-  \"resultBytes\": {}\n+  \"resultBytes\": {\n+    \"schemaVersion\": ")
+	assert.Contains(t, s.Updates[0].Difference,
+		"\n-  \"resultBytes\": {}\n+  \"resultBytes\": {\n+    \"schemaVersion\": ")
 
 	exact := written(t, file)
 	spaced := strings.Replace(exact, `{\"schemaVersion\"`, `{ \"schemaVersion\"`, 1)
@@ -115,15 +125,18 @@ func TestReplayUpdateLeavesWhatItCannotKnow(t *testing.T) {
 	c := online(t)
 	fixtures := talks(t, "north", 2)
 	fixtures[1]["expect"] = map[string]any{"status": "stale"}
-	file := c.file(marshal(t, []any{fixtures[1], fixtures[0]})) // the second snapshot lowers the day
+	// the second snapshot lowers the day
+	file := c.file(marshal(t, []any{fixtures[1], fixtures[0]}))
 	got := c.run("replay", file, "--update")
 	assert.Equal(t, exitFailed, got.status)
-	assert.Contains(t, got.out, "\n0 passed, 1 failed, 0 unchecked (they expect nothing)\n1 updated: ")
+	assert.Contains(t, got.out, "\n0 passed, 1 failed, 0 unchecked (they expect nothing)\n1 "+
+		"updated: ")
 	assert.Contains(t, got.out, "its snapshot to be put")
 
 	before := marshal(t, fixtures)
 	file = c.file(before)
-	assert.Equal(t, exitUnavailable, c.run("replay", file, "--update", "--world", "elsewhere").status)
+	assert.Equal(t, exitUnavailable, c.run("replay", file, "--update", "--world",
+		"elsewhere").status)
 	assert.Equal(t, before, written(t, file))
 }
 
@@ -136,10 +149,11 @@ func TestReplayUpdateRefusesWhatMakesNoSense(t *testing.T) {
 		args  []string
 		wants string
 	}{
-		"standard input": {[]string{"-"}, "--update writes into the files of the fixtures: name files, not -"},
-		"a report":       {[]string{file, "--junit", "report.xml"}, "--junit reports what differs"},
-		"twice":          {[]string{file, file}, "--update: " + file + " is named twice"},
-		"by a link":      {[]string{file, link}, "--update: " + link + " is named twice"},
+		"standard input": {[]string{"-"},
+			"--update writes into the files of the fixtures: name files, not -"},
+		"a report":  {[]string{file, "--junit", "report.xml"}, "--junit reports what differs"},
+		"twice":     {[]string{file, file}, "--update: " + file + " is named twice"},
+		"by a link": {[]string{file, link}, "--update: " + link + " is named twice"},
 	} {
 		got := c.pipe("{}", append([]string{"replay", "--fresh", "--update"}, test.args...)...)
 		assert.Equal(t, exitUsage, got.status, name)
@@ -157,5 +171,6 @@ func TestUnified(t *testing.T) {
 	assert.Equal(t, "--- x\n+++ y\n"+
 		"@@ -3,7 +3,7 @@\n c\n d\n e\n-f\n+F\n g\n h\n i\n"+
 		"@@ -13,4 +13,5 @@\n m\n n\n o\n+O\n p\n",
-		unified(lines("a b c d e f g h i j k l m n o p"), lines("a b c d e F g h i j k l m n o O p"), "x", "y"))
+		unified(lines("a b c d e f g h i j k l m n o p"),
+			lines("a b c d e F g h i j k l m n o O p"), "x", "y"))
 }

@@ -133,7 +133,8 @@ func verifyElement(path string, element jsontext.Value) []verdict {
 		value jsontext.Value
 	}{{"handoff", parts.Handoff}, {"snapshot", parts.Snapshot}, {"result", parts.Result}} {
 		if member.value != nil {
-			verdicts = append(verdicts, verify(path+schemas.Pointer(member.name), name, member.value))
+			verdicts = append(verdicts, verify(path+schemas.Pointer(member.name), name,
+				member.value))
 		}
 	}
 	if verdicts == nil {

@@ -22,7 +22,8 @@ type documents struct {
 
 func TestVerifyPassesTheVectors(t *testing.T) {
 	c := offline(t)
-	for _, name := range []string{"handoffs.valid.json", "results.json", "results.revision-1.json", "snapshots.json"} {
+	for _, name := range []string{"handoffs.valid.json", "results.json", "results.revision-1.json",
+		"snapshots.json"} {
 		found := decode[documents](t, c.ok("verify", vectors(name), "-o", "json"))
 		assert.True(t, found.Valid)
 		assert.NotEmpty(t, found.Documents)
@@ -58,13 +59,17 @@ func TestVerifyRefusesEveryInvalidVector(t *testing.T) {
 func TestVerifySaysWhatIsWrong(t *testing.T) {
 	c := offline(t)
 	for name, test := range map[string]struct{ document, wants string }{
-		"not JSON":        {`{"a": `, "  /a: is not valid JSON: "},
-		"empty":           {``, "  (the whole): must be a JSON value but is empty"},
-		"a member twice":  {`{"schemaVersion": "snapshot.v1", "day": 1, "day": 2}`, "  /day: is a second member of this name"},
-		"no version":      {`{"a": 1}`, `  /schemaVersion: must be "execution-handoff.v1", "execution-result.v1" or "snapshot.v1"`},
-		"unknown version": {`{"schemaVersion": "snapshot.v9"}`, "invalid snapshot.v9\n  /schemaVersion: must be "},
-		"no object":       {`7`, "  /schemaVersion: must be "},
-		"a bad snapshot":  {edited(t, string(newTown(t, "n", 1)), map[string]any{"day": -1}), "invalid snapshot.v1\n  /day: "},
+		"not JSON": {`{"a": `, "  /a: is not valid JSON: "},
+		"empty":    {``, "  (the whole): must be a JSON value but is empty"},
+		"a member twice": {`{"schemaVersion": "snapshot.v1", "day": 1, "day": 2}`,
+			"  /day: is a second member of this name"},
+		"no version": {`{"a": 1}`,
+			`  /schemaVersion: must be "execution-handoff.v1", "execution-result.v1" or "snapshot.v1"`},
+		"unknown version": {`{"schemaVersion": "snapshot.v9"}`,
+			"invalid snapshot.v9\n  /schemaVersion: must be "},
+		"no object": {`7`, "  /schemaVersion: must be "},
+		"a bad snapshot": {edited(t, string(newTown(t, "n", 1)), map[string]any{"day": -1}),
+			"invalid snapshot.v1\n  /day: "},
 	} {
 		got := c.pipe(test.document, "verify", "-")
 		assert.Equal(t, exitFailed, got.status, name)
@@ -77,7 +82,8 @@ func TestVerifyFindsATamperedResult(t *testing.T) {
 	sent := c.pipe(c.handoff(), "send", "-", "-o", "json").out
 	got := c.pipe(sent, "verify", "-")
 	assert.Equal(t, exitOK, got.status, "what send prints is understood")
-	assert.Regexp(t, `^valid execution-result.v1 /result\n  resultId result_[0-9a-f]{64}\n  handoffId `, got.out)
+	assert.Regexp(t,
+		`^valid execution-result.v1 /result\n  resultId result_[0-9a-f]{64}\n  handoffId `, got.out)
 
 	got = c.pipe(strings.Replace(sent, "EXECUTED", "LUCKY", 1), "verify", "-")
 	assert.Equal(t, exitFailed, got.status)

@@ -146,7 +146,8 @@ func (c *watchCommand) readPuts(
 		meta, err := msg.Metadata()
 		kind := commitlog.Kind(msg.Headers().Get(wire.KindHeader))
 		if err == nil && kind == commitlog.KindPut {
-			give(sighting{subject: msg.Subject() + ".put", header: msg.Headers(), at: meta.Timestamp})
+			give(sighting{subject: msg.Subject() + ".put", header: msg.Headers(),
+				at: meta.Timestamp})
 		}
 	})
 }
@@ -201,14 +202,17 @@ func (c *watchCommand) listen(
 		}
 		if err == nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
 			return nil, &client.UnavailableError{Code: "PERMISSION_DENIED", Message: fmt.Sprintf(
-				"the user %s has the role %s, which may not listen to %s", id.User, id.Role, subject)}
+				"the user %s has the role %s, which may not listen to %s", id.User,
+				id.Role, subject)}
 		}
 		if err != nil {
-			return nil, &client.UnavailableError{Code: "NO_EVENTS", Message: sentence(err), Cause: err}
+			return nil, &client.UnavailableError{Code: "NO_EVENTS",
+				Message: sentence(err), Cause: err}
 		}
 	}
 	fmt.Fprintf(a.err,
-		"handoffctl: the role %s watches what is published from now on, and not the past\n", id.Role)
+		"handoffctl: the role %s watches what is published from now on, and not the past\n",
+		id.Role)
 	return func() {}, nil
 }
 
@@ -259,7 +263,8 @@ func (c *watchCommand) consumer(world string, next uint64) jetstream.OrderedCons
 	}
 	if c.Since > 0 {
 		from := time.Now().Add(-c.Since)
-		config.DeliverPolicy, config.OptStartSeq, config.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &from
+		config.DeliverPolicy, config.OptStartSeq,
+			config.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &from
 	}
 	return config
 }

@@ -28,14 +28,19 @@ func TestWatch(t *testing.T) {
 
 	lines := strings.Split(strings.TrimSpace(c.ok("watch", "--since", "1h", "--count", "17")), "\n")
 	require.Regexp(t, `^\d{4}-\d\d-\d\d$`, lines[0])
-	lines = slices.DeleteFunc(lines[1:], func(line string) bool { return len(line) == len(lines[0]) }) // at midnight
+	// at midnight
+	lines = slices.DeleteFunc(lines[1:], func(line string) bool {
+		return len(line) == len(lines[0])
+	})
 	require.Len(t, lines, 17, "ten events of the executed one, seven of the duplicate")
-	assert.Regexp(t, `^\d\d:\d\d:\d\d\.\d{3}  town-threatened .* 1  RunStarted .* townsfolk talk town-threatened casual$`, lines[0])
+	assert.Regexp(t,
+		`^\d\d:\d\d:\d\d\.\d{3}  town-threatened .* 1  RunStarted .* townsfolk talk town-threatened casual$`, lines[0])
 	assert.Regexp(t, ` RunCompleted .* executed EXECUTED$`, lines[9])
 	assert.Regexp(t, ` StepSkipped +apply +because of DUPLICATE_HANDOFF$`, lines[15])
 
 	ends := strings.Split(strings.TrimSpace(
-		c.ok("watch", "--since", "1h", "--type", "RunCompleted", "--town", threatened, "--count", "2", "-o", "json")), "\n")
+		c.ok("watch", "--since", "1h", "--type", "RunCompleted", "--town", threatened, "--count",
+			"2", "-o", "json")), "\n")
 	require.Len(t, ends, 2)
 	for _, line := range ends {
 		assert.Equal(t, runevents.RunCompleted, decode[runevents.Record](t, line).EventType)
@@ -60,7 +65,8 @@ func TestWatchAlerts(t *testing.T) {
 	require.NoError(t, err)
 	assert.Regexp(t, `^2026-02-1\d \d\d:\d\d:00  P1  APPLY_IN_DOUBT +0d3c6a9e-4f0c  Who knows\?\n$`,
 		c.ok("watch", "--alerts", "--since", "1h", "--count", "1"))
-	assert.JSONEq(t, alert, c.ok("watch", "--alerts", "--since", "1h", "--count", "1", "-o", "json"))
+	assert.JSONEq(t, alert, c.ok("watch", "--alerts", "--since", "1h", "--count", "1",
+		"-o", "json"))
 	assert.Equal(t, exitUsage, c.run("watch", "--alerts", "--town", "t").status)
 }
 
@@ -104,7 +110,8 @@ type watched struct {
 func startWatch(t *testing.T, args ...string) *watched {
 	t.Parallel()
 	w := &watched{t: t, ended: make(chan int, 1), options: natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: t.TempDir(), NoSigs: true,
+		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true,
+		StoreDir: t.TempDir(), NoSigs: true,
 	}}
 	w.start()
 	t.Cleanup(w.shutdown)
@@ -118,7 +125,8 @@ func startWatch(t *testing.T, args ...string) *watched {
 	w.stop = cancel
 	t.Cleanup(cancel)
 	go func() {
-		w.ended <- run(ctx, patient(append([]string{"--server", w.server.ClientURL(), "watch"}, args...)), strings.NewReader(""),
+		w.ended <- run(ctx, patient(append([]string{"--server", w.server.ClientURL(), "watch"},
+			args...)), strings.NewReader(""),
 			&w.out, io.Discard, func(string) (string, bool) { return "", false })
 	}()
 	return w
@@ -177,7 +185,8 @@ func (w *watched) shows(text string) {
 // before the watch was back.
 func TestWatchMissesNothing(t *testing.T) {
 	w := startWatch(t)
-	require.Eventually(t, func() bool { return w.consumers() == 1 }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return w.consumers() == 1 }, time.Minute,
+		5*time.Millisecond)
 	w.shutdown()
 	w.start()
 	w.publish("FirstAfterRestart", time.Now())
@@ -192,7 +201,8 @@ func TestWatchMissesNothing(t *testing.T) {
 // Ctrl-C ends it at once, also while the server is away.
 func TestWatchEndsWithoutAServer(t *testing.T) {
 	w := startWatch(t)
-	require.Eventually(t, func() bool { return w.consumers() == 1 }, time.Minute, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return w.consumers() == 1 }, time.Minute,
+		5*time.Millisecond)
 	w.shutdown()
 	w.stop()
 	select {

@@ -22,24 +22,29 @@ type running struct {
 func (c *cli) background(args ...string) *running {
 	r := &running{t: c.t, ended: make(chan int, 1)}
 	lookup := func(name string) (string, bool) { v, ok := c.env[name]; return v, ok }
-	go func() { r.ended <- run(c.t.Context(), patient(args), strings.NewReader(""), &r.out, &r.errs, lookup) }()
+	go func() {
+		r.ended <- run(c.t.Context(), patient(args), strings.NewReader(""), &r.out, &r.errs, lookup)
+	}()
 	return r
 }
 
 // says waits until a text stands in what was printed.
 func (r *running) says(out *natstest.Buffer, text string) {
 	r.t.Helper()
-	require.Eventually(r.t, func() bool { return strings.Contains(out.String(), text) }, time.Minute, 5*time.Millisecond)
+	require.Eventually(r.t, func() bool { return strings.Contains(out.String(), text) },
+		time.Minute, 5*time.Millisecond)
 }
 
 // Who may not read the streams watches what comes, of the towns that it may read.
 func TestAnObserverCanWatch(t *testing.T) {
 	as := guarded(t)
-	for _, watch := range [][]string{{"watch"}, {"watch", "--town", threatened, "--type", "RunCompleted"}} {
+	for _, watch := range [][]string{{"watch"}, {"watch", "--town", threatened, "--type",
+		"RunCompleted"}} {
 		w := as(access.Observer).background(append(watch, "--count", "1")...)
 		w.says(&w.errs, "the role observer watches what is published from now on")
 		agent := as(access.Agent)
-		require.Equal(t, exitOK, agent.pipe(agent.ok("new", threatened, "talk", "casual"), "send", "-").status)
+		require.Equal(t, exitOK, agent.pipe(agent.ok("new", threatened, "talk", "casual"),
+			"send", "-").status)
 		assert.Equal(t, exitOK, <-w.ended)
 		assert.Regexp(t, `  town-threatened +[0-9a-f-]{36} +\d+  Run`, w.out.String())
 	}
@@ -73,6 +78,7 @@ func TestWatchShowsPutsAndPatches(t *testing.T) {
 	w.says(&w.out, "put or patched: day 7, snapshot ")
 	c.ok("pause", "--town", "north") // whose first event is the eleventh
 	assert.Equal(t, exitOK, <-w.ended)
-	assert.Regexp(t, `(?m)^\S+  town-threatened       TownPut         put or patched: day 16, snapshot [0-9a-f]{64}$`, w.out.String())
+	assert.Regexp(t,
+		`(?m)^\S+  town-threatened       TownPut         put or patched: day 16, snapshot [0-9a-f]{64}$`, w.out.String())
 	assert.Equal(t, 2, strings.Count(w.out.String(), "TownPut"))
 }

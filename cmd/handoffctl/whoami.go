@@ -58,7 +58,8 @@ func (c *whoAmICommand) Run(ctx context.Context, a *app) error {
 			what string
 			ids  []string
 		}{{"acts on", id.Towns}, {"speaks for", id.Actors}, {"reads", id.Read}} {
-			fmt.Fprintf(w, "%s\t%s\n", bound.what, show(cmp.Or(strings.Join(bound.ids, ", "), "all")))
+			fmt.Fprintf(w, "%s\t%s\n", bound.what,
+				show(cmp.Or(strings.Join(bound.ids, ", "), "all")))
 		}
 		fmt.Fprintf(w, "verbs\t%s\n", show(strings.Join(id.Verbs, " ")))
 	})

@@ -28,7 +28,8 @@ type worldStatus struct {
 	controlReply `json:",inline"`
 	World        string `json:"world"`
 	Healthy      bool   `json:"healthy"`
-	// Problems are why the world is not healthy, and Unknown is what this user or machine cannot see.
+	// Problems are why the world is not healthy, and Unknown is what this user or machine cannot
+	// see.
 	Problems []string          `json:"problems"`
 	Unknown  map[string]string `json:"unknown"`
 
@@ -77,7 +78,8 @@ type serverStats struct {
 	Disk *storage.State `json:"disk,omitzero"`
 }
 
-// recentAlerts are the alerts of the last day that nobody has acknowledged, as far as one page reaches.
+// recentAlerts are the alerts of the last day that nobody has acknowledged, as far as one page
+// reaches.
 type recentAlerts struct {
 	Count  map[runevents.Severity]int `json:"count"`
 	Newest []client.Alert             `json:"newest"`
@@ -91,19 +93,21 @@ const (
 	answersWait = 250 * time.Millisecond // how long status waits for one more server to answer
 )
 
-// followWait is how long followers may take to come to the end of the log. Tests, which may run on a busy
-// machine, wait longer.
+// followWait is how long followers may take to come to the end of the log. Tests, which may run on
+// a busy machine, wait longer.
 var followWait = 2 * time.Second
 
 // worldStatus asks for everything that the user may see.
 func (a *app) worldStatus(ctx context.Context, server *client.Client) (*worldStatus, error) {
 	s := &worldStatus{
-		World: a.flags.World, Problems: []string{}, Unknown: map[string]string{}, TownsPaused: []townPause{},
+		World: a.flags.World, Problems: []string{}, Unknown: map[string]string{},
+		TownsPaused:  []townPause{},
 		TownsPending: []townPending{}, PluginsAbsent: []absentPlugin{}, Servers: []serverStatus{},
 	}
 	_, err := ask(ctx, server, wire.ControlGet, signalRequest{}, &s.controlReply)
 	switch {
-	case client.IsCode(err, wire.CodeForbidden): // who may read some towns alone may not ask about the world
+	case client.IsCode(err, wire.CodeForbidden):
+		// who may read some towns alone may not ask about the world
 		s.Unknown["pause"] = sentence(err)
 	case err != nil:
 		return nil, err
@@ -138,7 +142,8 @@ func (s *worldStatus) askTowns(ctx context.Context, server *client.Client) error
 	for i := range towns {
 		t := &towns[i]
 		if t.Damaged {
-			s.problem("the town %s answers TOWN_DAMAGED: handoffctl fsck says what to do", show(t.TownID))
+			s.problem("the town %s answers TOWN_DAMAGED: handoffctl fsck says what to do",
+				show(t.TownID))
 		}
 		if t.PendingRunID != "" {
 			s.TownsPending = append(s.TownsPending, townPending{t.TownID, t.PendingRunID})
@@ -151,7 +156,8 @@ func (s *worldStatus) askTowns(ctx context.Context, server *client.Client) error
 			continue
 		}
 		var r controlReply
-		if _, err := ask(ctx, server, wire.ControlGet, signalRequest{TownID: t.TownID}, &r); err != nil {
+		if _, err := ask(ctx, server, wire.ControlGet, signalRequest{TownID: t.TownID},
+			&r); err != nil {
 			return err
 		}
 		if by := r.PausedBy; by != nil { // else it was resumed meanwhile
@@ -170,7 +176,8 @@ func (s *worldStatus) askAlerts(ctx context.Context, server *client.Client, id *
 	var page struct {
 		Alerts []client.Alert `json:"alerts"`
 	}
-	if _, err := ask(ctx, server, wire.AlertList, alertPageRequest{Limit: maxAlertPage}, &page); err != nil {
+	if _, err := ask(ctx, server, wire.AlertList, alertPageRequest{Limit: maxAlertPage},
+		&page); err != nil {
 		s.Unknown["alerts"] = sentence(err)
 		return
 	}
@@ -192,14 +199,17 @@ func (s *worldStatus) askAlerts(ctx context.Context, server *client.Client, id *
 		}
 		over := recovered && alert.Code == runevents.StorageFailed
 		if alert.Severity == runevents.P1 && time.Since(at) < urgentOf && !over {
-			s.problem("alert %d, %s of %s: %s", alert.Seq, show(string(alert.Code)), alert.At, show(alert.Message))
+			s.problem("alert %d, %s of %s: %s", alert.Seq, show(string(alert.Code)), alert.At,
+				show(alert.Message))
 		}
 	}
 }
 
-// maySeeServers reports whether NATS lets a role ask for the statistics of the servers, and mayReadStreams
-// whether it lets it look at all streams of the world.
-func maySeeServers(role string) bool { return mayReadStreams(role) || role == string(access.Observer) }
+// maySeeServers reports whether NATS lets a role ask for the statistics of the servers, and
+// mayReadStreams whether it lets it look at all streams of the world.
+func maySeeServers(role string) bool {
+	return mayReadStreams(role) || role == string(access.Observer)
+}
 
 func mayReadStreams(role string) bool {
 	return role == "" || role == string(access.Operator) || role == string(access.Engine)
@@ -245,7 +255,8 @@ func (s *worldStatus) readStreams(ctx context.Context, a *app, role string) {
 	}
 }
 
-// askServers asks the servers of the world how they are, until followers are where the log ended before.
+// askServers asks the servers of the world how they are, until followers are where the log ended
+// before.
 func (s *worldStatus) askServers(ctx context.Context, server *client.Client, role string) {
 	if !maySeeServers(role) {
 		s.Unknown["servers"] = "the role " + role + " may not ask for statistics"
@@ -263,7 +274,8 @@ func (s *worldStatus) askServers(ctx context.Context, server *client.Client, rol
 			break
 		}
 		if time.Now().After(until) {
-			s.problem("receipts are at %d and run events at %d of the log, which had %d", receipts, events, s.LogEnd)
+			s.problem("receipts are at %d and run events at %d of the log, which had %d", receipts,
+				events, s.LogEnd)
 			break
 		}
 		if backoff.Sleep(ctx, answersWait) != nil {
@@ -276,14 +288,16 @@ func (s *worldStatus) askServers(ctx context.Context, server *client.Client, rol
 		if of.Stats.StorageFull != "" {
 			s.problem("the server %s stores nothing: %s", of.ID, of.Stats.StorageFull)
 		} else if disk := of.Stats.Disk; disk != nil && disk.Low() {
-			s.problem("the disk of the server %s has %s free of %s, and below %s it stores nothing", of.ID,
+			s.problem("the disk of the server %s has %s free of %s, and below %s it stores nothing",
+				of.ID,
 				size(disk.Free), size(disk.Total), size(disk.Keep))
 		}
 	}
 	if len(s.Servers) == 0 {
 		s.Unknown["servers"] = "none has answered"
 	} else if s.fullest() == nil {
-		s.Unknown["disk"] = "the NATS that the servers have joined is another process; ask it for its disk"
+		s.Unknown["disk"] = "the NATS that the servers have joined is another process; ask it " +
+			"for its disk"
 	}
 }
 
@@ -347,11 +361,14 @@ func serversOf(ctx context.Context, server *client.Client) ([]serverStatus, erro
 			} `json:"endpoints"`
 		}
 		err = json.Unmarshal(msg.Data, &stats)
-		if err != nil || stats.Metadata[wire.WorldMetadata] != server.World || len(stats.Endpoints) == 0 {
+		if err != nil || stats.Metadata[wire.WorldMetadata] != server.World ||
+			len(stats.Endpoints) == 0 {
 			continue // of another world
 		}
-		found = append(found, serverStatus{stats.ID, stats.Version, stats.Started, stats.Endpoints[0].Data})
-		until = time.Now().Add(answersWait) // all of them have got the request when one has answered
+		found = append(found, serverStatus{stats.ID, stats.Version, stats.Started,
+			stats.Endpoints[0].Data})
+		// all of them have got the request when one has answered
+		until = time.Now().Add(answersWait)
 	}
 	slices.SortFunc(found, func(a, b serverStatus) int {
 		if c := a.Started.Compare(b.Started); c != 0 {

@@ -22,9 +22,12 @@ func TestStatusOfAWorld(t *testing.T) {
 	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
 	text := c.ok("status")
 	for _, line := range []string{
-		`world +main`, `status +RUNNING`, `applying +0`, `health +good`, `towns +3`, `waiting +0 requests`,
-		`followers +receipts at \d+, run events at \d+ of \d+`, `servers +1, version \S+`, `alerts +none in 24 h`,
-		`dead letters +0`, `disk +\d\S* [KM]iB in the streams of the world`, `disk free +\d\S* \SiB of \d\S* \SiB`,
+		`world +main`, `status +RUNNING`, `applying +0`, `health +good`, `towns +3`,
+		`waiting +0 requests`,
+		`followers +receipts at \d+, run events at \d+ of \d+`, `servers +1, version \S+`,
+		`alerts +none in 24 h`,
+		`dead letters +0`, `disk +\d\S* [KM]iB in the streams of the world`,
+		`disk free +\d\S* \SiB of \d\S* \SiB`,
 	} {
 		assert.Regexp(t, `(?m)^`+line+`$`, text)
 	}
@@ -59,14 +62,17 @@ func TestStatusOfAWorldInTrouble(t *testing.T) {
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered, runevents.ApplyInDoubt} {
-		alert := runevents.Alert{Code: code, Severity: code.Severity(), At: runevents.Timestamp(time.Now()), Message: "Told."}
+	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered,
+		runevents.ApplyInDoubt} {
+		alert := runevents.Alert{Code: code, Severity: code.Severity(),
+			At: runevents.Timestamp(time.Now()), Message: "Told."}
 		_, err = js.PublishMsg(t.Context(), &nats.Msg{
 			Subject: wire.AlertSubject("main", string(code)), Data: []byte(marshal(t, alert)),
 		})
 		require.NoError(t, err)
 	}
-	_, err = js.Publish(t.Context(), wire.DeadLetterSubject("main", "RUNEVENTS", "7", "0"), []byte(`{}`))
+	_, err = js.Publish(t.Context(), wire.DeadLetterSubject("main", "RUNEVENTS", "7", "0"),
+		[]byte(`{}`))
 	require.NoError(t, err)
 	got := c.run("status")
 	assert.Equal(t, exitFailed, got.status)
@@ -80,7 +86,9 @@ func TestStatusOfAWorldInTrouble(t *testing.T) {
 	assert.Equal(t, exitFailed, got.status)
 	assert.Len(t, decode[worldStatus](t, got.out).Problems, 2)
 
-	assert.Regexp(t, `^alert 2, STORAGE_RECOVERED: acknowledged by operator at \S+: -\nalert 3, .* by operator `, c.ok("alerts", "ack", "2", "3"))
+	assert.Regexp(t,
+		`^alert 2, STORAGE_RECOVERED: acknowledged by operator at \S+: -\nalert 3, .* by operator `,
+		c.ok("alerts", "ack", "2", "3"))
 	got = c.run("status")
 	assert.Regexp(t, `(?m)^alerts +1 P1 in 24 h, and 2 acknowledged$`, got.out)
 	assert.NotContains(t, got.out, "problem  alert", "an acknowledged recovery is one too")
@@ -93,7 +101,8 @@ func TestStatusOfEachRole(t *testing.T) {
 	text := as(access.Agent).ok("status")
 	assert.Regexp(t, `(?m)^health +good$`, text)
 	for _, line := range []string{
-		"alerts: the role agent may not list them", "servers: the role agent may not ask for statistics",
+		"alerts: the role agent may not list them",
+		"servers: the role agent may not ask for statistics",
 		"streams: the role agent may not look at them",
 	} {
 		assert.Regexp(t, `(?m)^not known +`+line+`$`, text)
@@ -117,7 +126,8 @@ func TestStatusWaitsForTheServersOfItsWorld(t *testing.T) {
 	t.Cleanup(nc.Close)
 	_, err = nc.Subscribe("$SRV.STATS."+wire.ServiceName, func(request *nats.Msg) {
 		answer := func(world string) {
-			_ = request.Respond([]byte(`{"id": "of ` + world + `", "endpoints": [{"data": {}}], "metadata": {"` +
+			_ = request.Respond([]byte(`{"id": "of ` + world +
+				`", "endpoints": [{"data": {}}], "metadata": {"` +
 				wire.WorldMetadata + `": "` + world + `"}}`))
 		}
 		answer("other")
@@ -125,7 +135,8 @@ func TestStatusWaitsForTheServersOfItsWorld(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
-	servers, err := serversOf(t.Context(), &client.Client{Conn: nc, World: "main", Timeout: time.Minute})
+	servers, err := serversOf(t.Context(),
+		&client.Client{Conn: nc, World: "main", Timeout: time.Minute})
 	require.NoError(t, err)
 	require.Len(t, servers, 1)
 	assert.Equal(t, "of main", servers[0].ID)
@@ -141,29 +152,34 @@ func TestStatusOfTheDisks(t *testing.T) {
 		`{"freeBytes": 4194303, "totalBytes": 107374182400, "keepBytes": 1048576}`, `null`}
 	_, err = nc.Subscribe("$SRV.STATS."+wire.ServiceName, func(request *nats.Msg) {
 		for i, disk := range disks {
-			_ = request.Respond(fmt.Appendf(nil, `{"id": "s%d", "endpoints": [{"data": {"disk": %s}}], "metadata": {%q: "main"}}`,
+			_ = request.Respond(fmt.Appendf(nil,
+				`{"id": "s%d", "endpoints": [{"data": {"disk": %s}}], "metadata": {%q: "main"}}`,
 				i, disk, wire.WorldMetadata))
 		}
 	})
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
 	s := worldStatus{Unknown: map[string]string{}}
-	s.askServers(t.Context(), &client.Client{Conn: nc, World: "main", Timeout: time.Minute}, string(access.Operator))
+	s.askServers(t.Context(), &client.Client{Conn: nc, World: "main", Timeout: time.Minute},
+		string(access.Operator))
 	require.Len(t, s.Servers, 3)
 	assert.Equal(t, "s1", s.fullest().ID)
-	assert.Equal(t, []string{"the disk of the server s1 has 4.0 MiB free of 100.0 GiB, and below 1.0 MiB it stores nothing"}, s.Problems)
+	assert.Equal(t, []string{"the disk of the server s1 has 4.0 MiB free of 100.0 GiB, and below " +
+		"1.0 MiB it stores nothing"}, s.Problems)
 	assert.Empty(t, s.Unknown)
 
 	disks = disks[2:]
 	s = worldStatus{Unknown: map[string]string{}}
-	s.askServers(t.Context(), &client.Client{Conn: nc, World: "main", Timeout: time.Minute}, string(access.Operator))
+	s.askServers(t.Context(), &client.Client{Conn: nc, World: "main", Timeout: time.Minute},
+		string(access.Operator))
 	assert.Nil(t, s.fullest())
 	assert.Contains(t, s.Unknown, "disk")
 }
 
 func TestSize(t *testing.T) {
 	t.Parallel()
-	for bytes, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 5 << 30: "5.0 GiB"} {
+	for bytes, want := range map[uint64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB",
+		5 << 30: "5.0 GiB"} {
 		assert.Equal(t, want, size(bytes))
 	}
 }

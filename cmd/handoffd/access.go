@@ -93,7 +93,8 @@ func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 		done, err = srv.ReloadAccess(&read)
 	}
 	if err != nil {
-		config.Logger.Error("the access file was not reloaded: the users and rights are those of before",
+		config.Logger.Error("the access file was not reloaded: the users and rights are those of "+
+			"before",
 			"file", c.Access, "error", err)
 		return
 	}
@@ -103,7 +104,8 @@ func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 		"removed", done.Removed,
 		"changed", done.Changed, "connectionsEnded", done.Ended)
 	if done.TLS {
-		config.Logger.Warn("the access file has another tls, which takes a restart", "file", c.Access)
+		config.Logger.Warn("the access file has another tls, which takes a restart",
+			"file", c.Access)
 	}
 	if c.NATS != "" {
 		config.Logger.Warn("the users and permissions of the NATS that was joined are its own: " +

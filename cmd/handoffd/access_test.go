@@ -30,7 +30,8 @@ const mara = `{"name": "mara", "role": "agent", "passwordFile": "pw", "towns": [
 // The program serves those who are in the access file, and never shows what they know.
 func TestServeWithAccess(t *testing.T) {
 	t.Parallel()
-	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--world-file", worldFile(t),
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
+		"--world-file", worldFile(t),
 		"--access", accessFile(t, mara), "--log-level", "DEBUG")
 	require.Contains(t, strings.Join(p.said, "\n"), "users by role: agent: 1; no TLS")
 	_, err := nats.Connect(p.url)
@@ -67,7 +68,8 @@ func TestCheckConfig(t *testing.T) {
 		{nil, 0, "every client on this machine"},
 		{[]string{"--access", good, "--listen", "0.0.0.0:4222", "--world-file", worldFile(t)}, 0,
 			"users by role: agent: 1"},
-		{[]string{"--nats", "nats://u:" + sentinel + "@127.0.0.1:1"}, 0, "joined    nats://127.0.0.1:1"},
+		{[]string{"--nats", "nats://u:" + sentinel + "@127.0.0.1:1"}, 0,
+			"joined    nats://127.0.0.1:1"},
 		{[]string{"--access", bad}, 2, "/users/0/password"},
 		{[]string{"--open"}, 0, "do everything (--open)"},
 		{[]string{"--open", "--access", good}, 2, "--open"},

@@ -35,6 +35,7 @@ func TestValidateTransitions(t *testing.T) {
 		reply, err := p.connect().Request(wire.Subject(wire.DefaultWorld, wire.RunAppend),
 			body, 30*time.Second)
 		require.NoError(t, err)
-		require.Equal(t, c.code, reply.Header.Get(wire.ErrorCodeHeader), "%v: %s", c.flags, reply.Data)
+		require.Equal(t, c.code, reply.Header.Get(wire.ErrorCodeHeader), "%v: %s",
+			c.flags, reply.Data)
 	}
 }

@@ -36,7 +36,8 @@ func floodLog(nc *nats.Conn, clients, each int, stored func()) *sync.WaitGroup {
 			for n := range each {
 				request := fmt.Sprintf(`{"snapshot":%s}`, state.Canonical)
 				if n > 0 {
-					request = fmt.Sprintf(`{"snapshot":%s,"expectedSnapshotHash":%q}`, state.Canonical, state.Hash)
+					request = fmt.Sprintf(`{"snapshot":%s,"expectedSnapshotHash":%q}`,
+						state.Canonical, state.Hash)
 				}
 				var reply *nats.Msg
 				for again := true; again; {
@@ -105,7 +106,8 @@ func TestKillWhileReceiptsAreBehind(t *testing.T) {
 			t.Parallel()
 			data := t.TempDir()
 			serve := func() *program {
-				return launch(t, nil, "--listen", "127.0.0.1:0", "--data", data, "--sync", "interval")
+				return launch(t, nil, "--listen", "127.0.0.1:0", "--data", data,
+					"--sync", "interval")
 			}
 			p := serve()
 			nc := p.connect()

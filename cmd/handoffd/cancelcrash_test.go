@@ -15,8 +15,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A server that is killed at any point of cancelling a command that no game has leaves the command pending or the
-// run cancelled; the operator's next word ends it, and the key is free.
+// A server that is killed at any point of cancelling a command that no game has leaves the command
+// pending or the run cancelled; the operator's next word ends it, and the key is free.
 func TestKillWhileCancelling(t *testing.T) {
 	t.Parallel()
 	for _, point := range failpoint.Cancelling() {
@@ -24,7 +24,8 @@ func TestKillWhileCancelling(t *testing.T) {
 			t.Parallel()
 			data, g := t.TempDir(), &game{changes: map[string]int{}, asked: map[string]int{}}
 			serve := func(env ...string) *program {
-				return launch(t, env, append([]string{"--listen", "127.0.0.1:0", "--data", data, "--sync", "interval",
+				return launch(t, env, append([]string{"--listen", "127.0.0.1:0", "--data", data,
+					"--sync", "interval",
 					"--plugin-absent", "wait"}, quickly...)...)
 			}
 			h := newHammer(t, 1)
@@ -32,12 +33,14 @@ func TestKillWhileCancelling(t *testing.T) {
 			p := serve(killAt + "=" + string(point))
 			nc := p.connect()
 			h.create(nc)
-			require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"), nc.NewInbox(), body))
+			require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"),
+				nc.NewInbox(), body))
 			sent, err := handoff.Parse(body, schemas.Limits{})
 			require.NoError(t, err)
 			runID := pendingRunOf(t, nc, sent.Proposal.TownID)
 			cancel := fmt.Appendf(nil, `{"runId":%q}`, runID)
-			require.NoError(t, nc.PublishRequest(wire.Subject("main", "run.cancel"), nc.NewInbox(), cancel))
+			require.NoError(t, nc.PublishRequest(wire.Subject("main", "run.cancel"),
+				nc.NewInbox(), cancel))
 			select {
 			case <-p.ended:
 			case <-time.After(30 * time.Second):
@@ -67,7 +70,8 @@ func pendingRunOf(t *testing.T, nc *nats.Conn, townID string) string {
 	t.Helper()
 	var at struct{ PendingRunID string }
 	require.Eventually(t, func() bool {
-		reply, err := nc.Request(wire.Subject("main", "town.get"), fmt.Appendf(nil, `{"townId":%q}`, townID), 10*time.Second)
+		reply, err := nc.Request(wire.Subject("main", "town.get"),
+			fmt.Appendf(nil, `{"townId":%q}`, townID), 10*time.Second)
 		return err == nil && json.Unmarshal(reply.Data, &at) == nil && at.PendingRunID != ""
 	}, 30*time.Second, 10*time.Millisecond)
 	return at.PendingRunID
@@ -77,7 +81,8 @@ func requireCancelled(t *testing.T, nc *nats.Conn, runID string) {
 	t.Helper()
 	var run struct{ Status string }
 	require.Eventually(t, func() bool {
-		reply, err := nc.Request(wire.Subject("main", "run.get"), fmt.Appendf(nil, `{"runId":%q}`, runID), 10*time.Second)
+		reply, err := nc.Request(wire.Subject("main", "run.get"),
+			fmt.Appendf(nil, `{"runId":%q}`, runID), 10*time.Second)
 		return err == nil && json.Unmarshal(reply.Data, &run) == nil && run.Status == "CANCELLED"
 	}, 30*time.Second, 10*time.Millisecond)
 }

@@ -66,9 +66,11 @@ func TestClockSteps(t *testing.T) {
 				for i := range min(len(d.accepted), len(steady.towns[n].accepted)) {
 					got, want := d.accepted[i], steady.towns[n].accepted[i]
 					require.Equal(t, want.key, got.key, "-torture.seed=%d: %s", stepped.seed, d.id)
-					require.Equal(t, want.resultID, got.resultID, "-torture.seed=%d: %s", stepped.seed, d.id)
+					require.Equal(t, want.resultID, got.resultID, "-torture.seed=%d: %s",
+						stepped.seed, d.id)
 					if want.bytes != "" && got.bytes != "" {
-						require.Equal(t, want.bytes, got.bytes, "-torture.seed=%d: %s", stepped.seed, d.id)
+						require.Equal(t, want.bytes, got.bytes, "-torture.seed=%d: %s",
+							stepped.seed, d.id)
 						compared++
 					}
 				}

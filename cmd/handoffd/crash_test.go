@@ -25,8 +25,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// killAt makes a handoffd process end itself with SIGKILL when it reaches a point, the first time or,
-// with killAfter, after it was there so often.
+// killAt makes a handoffd process end itself with SIGKILL when it reaches a point, the first time
+// or, with killAfter, after it was there so often.
 const (
 	killAt    = "HANDOFFD_TEST_KILL_AT"
 	killAfter = "HANDOFFD_TEST_KILL_AFTER"
@@ -45,8 +45,8 @@ func init() {
 	}
 }
 
-// game is a game server whose plugin keeps to the protocol: it remembers what it applied. It refuses the
-// first attempt, so that there are two.
+// game is a game server whose plugin keeps to the protocol: it remembers what it applied. It
+// refuses the first attempt, so that there are two.
 type game struct {
 	mu      sync.Mutex
 	changes map[string]int // by applyId, how often the game was changed for it
@@ -101,8 +101,8 @@ func insist(t testing.TB, connect func() *nats.Conn, body []byte) *handoff.Resul
 	return nil
 }
 
-// requireOnce checks that a handoff was executed and applied exactly once, and that the log, the receipt
-// and the run's events agree about it.
+// requireOnce checks that a handoff was executed and applied exactly once, and that the log, the
+// receipt and the run's events agree about it.
 func requireOnce(t testing.TB, nc *nats.Conn, g *game, body []byte, result *handoff.Result) {
 	t.Helper()
 	h, err := handoff.Parse(body, schemas.Limits{})
@@ -146,14 +146,15 @@ func requireOnce(t testing.TB, nc *nats.Conn, g *game, body []byte, result *hand
 		}
 	}
 	require.Equal(t, []string{
-		"RunStarted 1", "StepStarted 1", "StepFailed 1", "StepStarted 2", "StepCompleted 2", "RunCompleted 1",
+		"RunStarted 1", "StepStarted 1", "StepFailed 1", "StepStarted 2", "StepCompleted 2",
+		"RunCompleted 1",
 	}, story)
 }
 
 var quickly = []string{"--apply", "plugin", "--plugin-backoff", "5ms", "--plugin-resend", "200ms"}
 
-// A server that is killed at any point of applying a command by a plugin, and started again, has had it
-// applied exactly once, whoever asks when.
+// A server that is killed at any point of applying a command by a plugin, and started again, has
+// had it applied exactly once, whoever asks when.
 func TestKillAtEveryPoint(t *testing.T) {
 	t.Parallel()
 	for _, point := range failpoint.Points() {
@@ -164,7 +165,8 @@ func TestKillAtEveryPoint(t *testing.T) {
 			t.Parallel()
 			data, g := t.TempDir(), &game{changes: map[string]int{}, asked: map[string]int{}}
 			serve := func(env ...string) *program {
-				return launch(t, env, append([]string{"--listen", "127.0.0.1:0", "--data", data, "--sync", "interval"}, quickly...)...)
+				return launch(t, env, append([]string{"--listen", "127.0.0.1:0", "--data", data,
+					"--sync", "interval"}, quickly...)...)
 			}
 			h := newHammer(t, 1)
 			body := h.towns[0].next(t)
@@ -172,7 +174,8 @@ func TestKillAtEveryPoint(t *testing.T) {
 			nc := p.connect()
 			h.create(nc)
 			play(t, nc, g)
-			require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"), nc.NewInbox(), body))
+			require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"),
+				nc.NewInbox(), body))
 			select {
 			case <-p.ended:
 			case <-time.After(30 * time.Second):
@@ -196,10 +199,12 @@ func TestKillWhereTheRulesApply(t *testing.T) {
 			t.Parallel()
 			data, h := t.TempDir(), newHammer(t, 1)
 			body := h.towns[0].next(t)
-			p := launch(t, []string{killAt + "=" + string(point)}, "--listen", "127.0.0.1:0", "--data", data)
+			p := launch(t, []string{killAt + "=" + string(point)}, "--listen", "127.0.0.1:0",
+				"--data", data)
 			nc := p.connect()
 			h.create(nc)
-			require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"), nc.NewInbox(), body))
+			require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"),
+				nc.NewInbox(), body))
 			<-p.ended
 			p = launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
 			nc = p.connect()
@@ -222,7 +227,8 @@ func TestKillBetweenAskingAndExecuting(t *testing.T) {
 	body := h.towns[0].next(t)
 	serve := func(env ...string) *program {
 		return launch(t, env, "--listen", "127.0.0.1:0", "--data", data,
-			"--require-approval", "MAYOR_ACCEPT_MISSION,PROJECT_ADVANCE,SALVAGE_PLAN,TOWNSFOLK_TALK")
+			"--require-approval",
+			"MAYOR_ACCEPT_MISSION,PROJECT_ADVANCE,SALVAGE_PLAN,TOWNSFOLK_TALK")
 	}
 	dies := func(p *program, verb string, request []byte) {
 		nc := p.connect()
@@ -289,7 +295,9 @@ func TestKillOneOfTwo(t *testing.T) {
 			}
 			results := make([]*handoff.Result, towns)
 			for i, d := range h.towns {
-				sending.Go(func() { results[i] = insist(t, func() *nats.Conn { return nc }, d.open) })
+				sending.Go(func() {
+					results[i] = insist(t, func() *nats.Conn { return nc }, d.open)
+				})
 			}
 			sending.Wait()
 			for until := 0; ; until++ { // a queue group may have given it none of these

@@ -96,7 +96,8 @@ func TestDiskFull(t *testing.T) {
 	if mounted {
 		takeRoom(t, within)
 	} else {
-		t.Log("no small file system can be mounted here: there is a limit on file sizes in its place")
+		t.Log("no small file system can be mounted here: there is a limit on file sizes in its " +
+			"place")
 		limit := unix.Rlimit{Cur: 256 << 10, Max: unix.RLIM_INFINITY}
 		require.NoError(t, unix.Prlimit(p.cmd.Process.Pid, unix.RLIMIT_FSIZE, &limit, nil))
 	}
@@ -236,7 +237,8 @@ func TestAFlippedBitInTheLastMessage(t *testing.T) {
 	alone := r.putLast("town 5", "town alone")
 	path, block := r.block()
 	commits := func(id string) [][]int {
-		return regexp.MustCompile(`(?s)world\.main\.log\.`+id+`.{4}NATS/1\.0`).FindAllIndex(block, -1)
+		return regexp.MustCompile(`(?s)world\.main\.log\.`+id+`.{4}NATS/1\.0`).FindAllIndex(block,
+			-1)
 	}
 	middle := commits("town%203")
 	require.Greater(t, len(middle), 2)
@@ -254,7 +256,8 @@ func TestAFlippedBitInTheLastMessage(t *testing.T) {
 			continue
 		}
 		calls := []*torturedCall{
-			{verb: "town.get", body: fmt.Appendf(nil, `{"townId":%q}`, d.id)}, d.put(), d.putOf(d.state, ""),
+			{verb: "town.get", body: fmt.Appendf(nil, `{"townId":%q}`, d.id)}, d.put(),
+			d.putOf(d.state, ""),
 			d.handoff("failed", "failed", d.state, d.state, handoff.AdvanceProject, "bridge"),
 		}
 		for _, kept := range d.accepted[:min(1, len(d.accepted))] {

@@ -88,7 +88,8 @@ func (o *oldData) requireKept(nc *nats.Conn, name string) {
 	} {
 		body, err := json.Marshal(request)
 		require.NoError(o.t, err)
-		require.JSONEq(o.t, string(o.answer(name+".result")), string(bodyOf(o.t, nc, "result.get", body)))
+		require.JSONEq(o.t, string(o.answer(name+".result")),
+			string(bodyOf(o.t, nc, "result.get", body)))
 	}
 	o.requireRevision1(nc, name, h)
 }
@@ -170,8 +171,10 @@ func TestEarlierDataDirectory(t *testing.T) {
 			t.Parallel()
 			o := unpack(t, archive)
 			args := []string{
-				"--listen", "127.0.0.1:0", "--data", filepath.Join(o.dir, "data"), "--plugin-backoff", "5ms",
-				"--plugin-resend", "200ms", "--dedupe-retention", "876000h", "--runevents-retention", "876000h",
+				"--listen", "127.0.0.1:0", "--data", filepath.Join(o.dir, "data"),
+				"--plugin-backoff", "5ms",
+				"--plugin-resend", "200ms", "--dedupe-retention", "876000h",
+				"--runevents-retention", "876000h",
 			}
 			p := launch(t, nil, args...)
 			nc := p.connect()
@@ -195,7 +198,8 @@ func TestEarlierDataDirectory(t *testing.T) {
 func (o *oldData) requireAsItWas(nc *nats.Conn) {
 	o.t.Helper()
 	require.JSONEq(o.t, string(o.answer("towns.json")), string(request(o.t, nc, "town.list", `{}`)))
-	requireHas(o.t, o.answer("runs.json"), bodyOf(o.t, nc, "run.list", []byte(`{"order":"oldest"}`)))
+	requireHas(o.t, o.answer("runs.json"),
+		bodyOf(o.t, nc, "run.list", []byte(`{"order":"oldest"}`)))
 	for _, name := range []string{"executed", "failed", "resumed"} {
 		o.requireKept(nc, name)
 	}
@@ -221,7 +225,8 @@ func (o *oldData) goesOn(nc *nats.Conn) {
 	require.Equal(o.t, 1, g.changes[o.handoff("pending").HandoffID], "the game was changed once")
 	g.mu.Unlock()
 	request(o.t, nc, "control.resume", `{"townId":"town-quiet","actorId":"o","reason":"to go on"}`)
-	for _, townID := range []string{"town-threatened", "town-quiet", "town-game", "Fort Ашера № 2"} {
+	for _, townID := range []string{"town-threatened", "town-quiet", "town-game",
+		"Fort Ашера № 2"} {
 		result := insist(o.t, func() *nats.Conn { return nc }, next(o.t, nc, townID))
 		require.Equal(o.t, handoff.Executed, result.Status, townID)
 	}

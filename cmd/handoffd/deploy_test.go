@@ -21,18 +21,21 @@ func TestWhatIsDeployedHasSettingsThatThereAre(t *testing.T) {
 	require.NoError(t, err)
 	seen := map[string]bool{}
 	require.NoError(t,
-		fs.WalkDir(os.DirFS("../../deploy"), ".", func(path string, entry fs.DirEntry, err error) error {
-			if err != nil || entry.IsDir() {
+		fs.WalkDir(os.DirFS("../../deploy"), ".",
+			func(path string, entry fs.DirEntry, err error) error {
+				if err != nil || entry.IsDir() {
+					return err
+				}
+				data, err := os.ReadFile("../../deploy/" + path)
+				for _, set := range regexp.MustCompile(`\b(HANDOFFD_[A-Z_]+[A-Z])\b`).FindAllString(
+					string(data),
+					-1) {
+					require.Empty(t, unknownVariables([]string{set + "=1"}, parser.Model), "%s",
+						path)
+					seen[set] = true
+				}
 				return err
-			}
-			data, err := os.ReadFile("../../deploy/" + path)
-			for _, set := range regexp.MustCompile(`\b(HANDOFFD_[A-Z_]+[A-Z])\b`).FindAllString(string(data),
-				-1) {
-				require.Empty(t, unknownVariables([]string{set + "=1"}, parser.Model), "%s", path)
-				seen[set] = true
-			}
-			return err
-		}))
+			}))
 	require.Greater(t, len(seen), 5)
 }
 
@@ -61,7 +64,8 @@ func TestComposeFilesNameServicesThatThereAre(t *testing.T) {
 		require.NoError(t, err)
 		text.Write(data)
 	}
-	commands := regexp.MustCompile(`docker compose((?: -f \S+)+)`).FindAllStringSubmatch(text.String(),
+	commands := regexp.MustCompile(`docker compose((?: -f \S+)+)`).FindAllStringSubmatch(
+		text.String(),
 		-1)
 	require.GreaterOrEqual(t, len(commands), 4)
 	for _, command := range commands {
@@ -92,7 +96,8 @@ func composed(t *testing.T, files []string) (services, needs []string) {
 			}
 			if list, found := strings.CutPrefix(strings.TrimSpace(line), "depends_on:"); found {
 				list := strings.TrimSpace(list)
-				require.Regexp(t, `^\[[a-z0-9-]+(, [a-z0-9-]+)*\]$`, list, "this test reads a list in one line")
+				require.Regexp(t, `^\[[a-z0-9-]+(, [a-z0-9-]+)*\]$`, list,
+					"this test reads a list in one line")
 				needs = append(needs, strings.Split(strings.Trim(list, "[]"), ", ")...)
 			}
 		}

@@ -31,7 +31,8 @@ func TestAFlippedBitInAReceiptOrEvent(t *testing.T) {
 			t.Parallel()
 			r := newTorture(t, "local")
 			r.some(400)
-			path := filepath.Join(r.args[3], "jetstream", "$G", "streams", c.stream, "msgs", "1.blk")
+			path := filepath.Join(r.args[3], "jetstream", "$G", "streams", c.stream,
+				"msgs", "1.blk")
 			block, err := os.ReadFile(path)
 			require.NoError(t, err)
 			bodies := regexp.MustCompile("\r\n\r\n{").FindAllIndex(block, -1)

@@ -21,7 +21,8 @@ func parseFreeDisk(text string) (int64, error) {
 	if size := parseSize(text); size > 0 {
 		return size, nil
 	}
-	return 0, fmt.Errorf("%w: --min-free-disk must be auto, or a size such as 512MiB or 2GiB, not %q",
+	return 0, fmt.Errorf("%w: --min-free-disk must be auto, or a size such as 512MiB or 2GiB, "+
+		"not %q",
 		errUsage, text)
 }
 
@@ -89,7 +90,8 @@ func (c *serveCommand) startAgain(
 		case ctx.Err() != nil:
 			return nil, nil
 		case !errors.Is(err, storage.ErrFull):
-			return nil, fmt.Errorf("the server cannot start again after a write to the disk failed: %w", err)
+			return nil, fmt.Errorf("the server cannot start again after a write to the disk "+
+				"failed: %w", err)
 		}
 		_ = backoff.Sleep(ctx, betweenLooks) // the disk was filled again meanwhile
 	}

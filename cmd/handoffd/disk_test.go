@@ -31,7 +31,8 @@ type fullDisk struct {
 func onFullDisk(t *testing.T) (*program, *fullDisk) {
 	t.Helper()
 	data := t.TempDir()
-	args := []string{"--listen", "127.0.0.1:0", "--data", data, "--world-file", worldFile(t), "--open"}
+	args := []string{"--listen", "127.0.0.1:0", "--data", data, "--world-file",
+		worldFile(t), "--open"}
 	if mayMount(t) {
 		p := launch(t, []string{onSmallDisk + "=" + data}, args...)
 		d := &fullDisk{t: t, dir: fmt.Sprintf("/proc/%d/root%s", p.cmd.Process.Pid, data)}
@@ -104,7 +105,9 @@ func TestAFullDiskHealsByItself(t *testing.T) {
 		codeOf(t, nc, "control.pause", []byte(`{"actorId":"o","reason":"x"}`)))
 	require.Contains(t, string(request(t, nc, "town.get", `{"townId":"town-threatened"}`)),
 		"snapshotHash", "it reads")
-	require.Eventually(t, func() bool { return strings.Contains(p.stderr.String(), "STORAGE_FAILED") },
+	require.Eventually(t, func() bool {
+		return strings.Contains(p.stderr.String(), "STORAGE_FAILED")
+	},
 		30*time.Second, 20*time.Millisecond)
 
 	disk.empty()
@@ -124,7 +127,8 @@ func TestAFullDiskHealsByItself(t *testing.T) {
 // starts again in the same process, on the same port, once it may write.
 func TestAFailedWriteHealsByItself(t *testing.T) {
 	t.Parallel()
-	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--world-file", worldFile(t))
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
+		"--world-file", worldFile(t))
 	nc, err := nats.Connect(p.url, nats.MaxReconnects(-1), nats.ReconnectWait(50*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)

@@ -17,7 +17,8 @@ func TestAMisspeltVariableIsNamed(t *testing.T) {
 	})
 	require.NotEmpty(t, p.url, "%s", p.stderr)
 	p.end(syscall.SIGTERM)
-	require.Regexp(t, `(?m)^\{.*"level":"WARN".*"variable":"HANDOFFD_HISTORY"\}$`, p.stderr.String())
+	require.Regexp(t, `(?m)^\{.*"level":"WARN".*"variable":"HANDOFFD_HISTORY"\}$`,
+		p.stderr.String())
 	require.NotContains(t, p.stderr.String(), "HANDOFFD_PLUGIN_DEADLINE")
 	require.NotContains(t, p.stderr.String(), "HANDOFFD_LISTEN")
 }

@@ -83,8 +83,9 @@ func TestFloodOfReads(t *testing.T) {
 		most = max(most, p.memory("VmRSS"))
 		time.Sleep(10 * time.Millisecond) // between two looks
 	}
-	t.Logf("%d requests within %v: %s%d lost; resident %d MiB before, %d at most (VmHWM %d), %d at "+
-		"the end",
+	t.Logf(
+		"%d requests within %v: %s%d lost; resident %d MiB before, %d at most (VmHWM %d), %d at "+
+			"the end",
 		*floodRequests, time.Since(began).Round(time.Millisecond), &got,
 		int64(*floodRequests)-got.total.Load(),
 		before>>20, most>>20, p.memory("VmHWM")>>20, p.memory("VmRSS")>>20)

@@ -28,7 +28,8 @@ func TestANormalStartAndStopWarnOfNothing(t *testing.T) {
 	}
 	p := serve()
 	address = strings.TrimPrefix(p.url, "nats://")
-	agent, err := nats.Connect(p.url, nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond))
+	agent, err := nats.Connect(p.url, nats.MaxReconnects(-1),
+		nats.ReconnectWait(10*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(agent.Close)
 	js, err := jetstream.New(operator(t, agent))
@@ -42,7 +43,8 @@ func TestANormalStartAndStopWarnOfNothing(t *testing.T) {
 	_, err = agent.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
 		var command struct{ ApplyID string }
 		if json.Unmarshal(msg.Data, &command) == nil {
-			_ = msg.Respond([]byte(`{"schemaVersion":"command-applied.v1","applyId":"` + command.ApplyID +
+			_ = msg.Respond([]byte(`{"schemaVersion":"command-applied.v1","applyId":"` +
+				command.ApplyID +
 				`","status":"applied"}`))
 		}
 	})
@@ -101,7 +103,8 @@ func TestAStartThatFailsIsToldInTheFormatOfTheLog(t *testing.T) {
 			2, "--plugin-attempts"},
 		"an unknown flag": {nil, []string{"--log-format", "json", "--no-such-flag"},
 			2, "--no-such-flag"},
-		"a value that is wrong": {[]string{"HANDOFFD_LOG_FORMAT=json"}, []string{"--sync", "never"}, 2,
+		"a value that is wrong": {[]string{"HANDOFFD_LOG_FORMAT=json"},
+			[]string{"--sync", "never"}, 2,
 			"--sync"},
 		"a setting by variable": {[]string{"HANDOFFD_LOG_FORMAT=json", "HANDOFFD_MEMORY=1"},
 			nil, 2, "--memory"},

@@ -60,8 +60,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var line commandLine
 	exited := -1
 	parser, err := kong.New(&line, kong.Name("handoffd"),
-		kong.Description("The authoritative world engine: execution handoffs in, execution results "+
-			"out, over NATS."),
+		kong.Description(
+			"The authoritative world engine: execution handoffs in, execution results "+
+				"out, over NATS."),
 		kong.DefaultEnvars("HANDOFFD"), kong.Writers(stdout, stderr),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
 		kong.Exit(func(code int) { exited = code }))

@@ -97,7 +97,8 @@ func TestTerminate(t *testing.T) {
 	for _, d := range last {
 		require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"), inbox, d.next(t)))
 	}
-	require.NoError(t, nc.Flush()) // so these are taken; what the hammer sends may come too late to be
+	// so these are taken; what the hammer sends may come too late to be
+	require.NoError(t, nc.Flush())
 	p.end(syscall.SIGTERM)
 	require.NoError(t, p.err, "%s", p.stderr)
 	require.Positive(t, <-answered)
@@ -205,7 +206,8 @@ func TestDemoStays(t *testing.T) {
 	p := launch(t, nil, "demo", "--stay")
 	said := strings.Join(p.said, "\n")
 	require.Contains(t, said, "town-threatened moved from day 15")
-	console := regexp.MustCompile(`(?m)^console (http://127\.0\.0\.1:\d+)$`).FindStringSubmatch(said)
+	console := regexp.MustCompile(`(?m)^console (http://127\.0\.0\.1:\d+)$`).FindStringSubmatch(
+		said)
 	require.NotNil(t, console, said)
 	answer, err := http.Get(console[1])
 	require.NoError(t, err)

@@ -18,7 +18,8 @@ func TestMemorySizes(t *testing.T) {
 		require.NoError(t, err, text)
 		require.Equal(t, want, limit, text)
 	}
-	for _, text := range []string{"", "2", "2GB", "-1GiB", "1MiB", "0GiB", "99999999999GiB", "xMiB"} {
+	for _, text := range []string{"", "2", "2GB", "-1GiB", "1MiB", "0GiB",
+		"99999999999GiB", "xMiB"} {
 		_, err := parseMemory(text)
 		require.ErrorIs(t, err, errUsage, text)
 	}

@@ -26,7 +26,8 @@ const floodInFlight = 4096
 type flooded interface {
 	// next returns what is sent next to the town.
 	next() floodCall
-	// take takes the answer to a call, unless it is a 429, and says whether it is what the model says.
+	// take takes the answer to a call, unless it is a 429, and says whether it is what the model
+	// says.
 	take(c floodCall, reply *nats.Msg) error
 	// refused is told of a 429.
 	refused(c floodCall)
@@ -119,7 +120,8 @@ func (f *flood) takeRefusal(reply *nats.Msg) {
 	f.counts.refused.Add(1)
 	pause, err := strconv.Atoi(reply.Header.Get(wire.RetryAfterHeader))
 	if err != nil || pause < 50 || pause > 1000 {
-		f.t.Errorf("a 429 with %s %q", wire.RetryAfterHeader, reply.Header.Get(wire.RetryAfterHeader))
+		f.t.Errorf("a 429 with %s %q", wire.RetryAfterHeader,
+			reply.Header.Get(wire.RetryAfterHeader))
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

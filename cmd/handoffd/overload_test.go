@@ -55,10 +55,11 @@ type flood struct {
 	probesRefused atomic.Int64
 	counts        floodCounts
 
-	mu           sync.Mutex
-	during       atomic.Bool
-	latencies    []time.Duration // of the cold towns' answers, but 429
-	order        []int           // the towns of the answers while the flood lasted; the hot one is -1
+	mu        sync.Mutex
+	during    atomic.Bool
+	latencies []time.Duration // of the cold towns' answers, but 429
+	// the towns of the answers while the flood lasted; the hot one is -1
+	order        []int
 	refusal      []byte
 	longestPause int
 }

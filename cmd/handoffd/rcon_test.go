@@ -57,7 +57,8 @@ func rconConfig(t *testing.T, address, run string) string {
 	t.Helper()
 	dir := t.TempDir()
 	name := filepath.Join(dir, "rcon.json")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "rcon-password"), []byte("hunter2\n"), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "rcon-password"),
+		[]byte("hunter2\n"), 0o600))
 	require.NoError(t,
 		os.WriteFile(name, []byte(`{"address": "`+address+`", "passwordFile": "rcon-password",
 		"timeoutMs": 60000, "commands": {"TOWNSFOLK_TALK": [{"run": "`+run+`"}]}}`), 0o600))

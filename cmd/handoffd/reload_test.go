@@ -24,13 +24,15 @@ func TestTheAccessFileIsReloaded(t *testing.T) {
 		more = `{"name": "mara", "role": "agent", "passwordFile": "pw", "read": ["town-quiet"]}`
 	)
 	file := accessFile(t, mara+","+jon+","+ida)
-	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--world-file", worldFile(t),
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
+		"--world-file", worldFile(t),
 		"--access", file, "--log-format", "json")
 	require.NotEmpty(t, p.url, "%s", p.stderr)
 	as := func(name, password string) (*nats.Conn, error) {
 		nc, err := nats.Connect(p.url, nats.UserInfo(name, password),
 			nats.CustomInboxPrefix("_INBOX_"+name),
-			nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond), nats.Timeout(20*time.Second))
+			nats.MaxReconnects(-1), nats.ReconnectWait(10*time.Millisecond),
+			nats.Timeout(20*time.Second))
 		if err == nil {
 			t.Cleanup(nc.Close)
 		}
@@ -42,7 +44,8 @@ func TestTheAccessFileIsReloaded(t *testing.T) {
 		return nc
 	}
 	read := func(nc *nats.Conn) string {
-		reply, err := nc.Request("worldengine.v1.main.town.get", []byte(`{"townId":"town-threatened"}`),
+		reply, err := nc.Request("worldengine.v1.main.town.get",
+			[]byte(`{"townId":"town-threatened"}`),
 			20*time.Second)
 		require.NoError(t, err)
 		return string(reply.Data)
@@ -88,7 +91,9 @@ func TestTheAccessFileIsReloaded(t *testing.T) {
 // reload gives a server other users, and waits until its log says something once more.
 func (p *program) reload(file, users, says string) {
 	p.t.Helper()
-	times := func() int { return len(regexp.MustCompile(says).FindAllString(p.stderr.String(), -1)) }
+	times := func() int {
+		return len(regexp.MustCompile(says).FindAllString(p.stderr.String(), -1))
+	}
 	before := times()
 	require.NoError(p.t, os.WriteFile(file, []byte(users), 0o600))
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGHUP))
@@ -100,7 +105,8 @@ func (p *program) reload(file, users, says string) {
 // A reload by the supervisor ends no server that has nothing to read again.
 func TestSIGHUPWithoutAnAccessFile(t *testing.T) {
 	t.Parallel()
-	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--world-file", worldFile(t))
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
+		"--world-file", worldFile(t))
 	require.NotEmpty(t, p.url, "%s", p.stderr)
 	require.NoError(t, p.cmd.Process.Signal(syscall.SIGHUP))
 	require.Eventually(t, func() bool {

@@ -134,7 +134,8 @@ func (r *torture) backupUnderLoad(
 func (r *torture) restoreTo(data, dir string) {
 	r.t.Helper()
 	var out, errs bytes.Buffer
-	require.Zero(r.t, run(r.t.Context(), []string{"restore", dir, "--data", data}, &out, &errs), "%s",
+	require.Zero(r.t, run(r.t.Context(), []string{"restore", dir, "--data", data}, &out, &errs),
+		"%s",
 		&errs)
 	require.Contains(r.t, out.String(), "commands being applied: ")
 	require.Empty(r.t, errs.String())

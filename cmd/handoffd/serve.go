@@ -134,8 +134,9 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 	}
 	rules := town.Rules(c.Rules)
 	return server.Config{
-		Access: users, InsecureListen: c.InsecureListen, Open: c.Open, Clients: c.Clients.connection(c.Connection),
-		Listen: c.Listen, Data: c.Data, Sync: c.Sync, SyncInterval: c.SyncInterval,
+		Access: users, InsecureListen: c.InsecureListen, Open: c.Open,
+		Clients: c.Clients.connection(c.Connection),
+		Listen:  c.Listen, Data: c.Data, Sync: c.Sync, SyncInterval: c.SyncInterval,
 		MinFreeDisk: free, MaxConnections: c.MaxConns, MaxConnectionsPerAddress: c.MaxOfAddress,
 		HTTP: c.http(), NATSWebSocket: c.WebSocket,
 		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
@@ -145,12 +146,14 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 			Apply: apply.Binding(c.Apply), Plugin: apply.Policy(c.Plugin),
 			DedupeRetention: given(c.DedupeRetention), EventRetention: given(c.RunEventsRetention),
 			EventLimit: given(c.RunEventsLimit), HistoryPerTown: given(c.HistoryPerTown),
-			DiscardHistory: c.DiscardHistory, Replicas: c.Replicas, QueueTotal: c.MaxWaiting, PauseWait: c.PauseWait,
-			TenantID: c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
+			DiscardHistory: c.DiscardHistory, Replicas: c.Replicas, QueueTotal: c.MaxWaiting,
+			PauseWait: c.PauseWait,
+			TenantID:  c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
 			Projector: c.Projector, ValidateTransitions: c.Validate, Now: engineClock,
 		},
-		Service: service.Config{Version: version.String(), MaxHeld: c.MaxHeld << 20, Revision: handoff.Revision(c.Revision)},
-		Logger:  newLogger(log, c.LogFormat, c.LogLevel),
+		Service: service.Config{Version: version.String(), MaxHeld: c.MaxHeld << 20,
+			Revision: handoff.Revision(c.Revision)},
+		Logger: newLogger(log, c.LogFormat, c.LogLevel),
 	}, nil
 }
 
@@ -215,21 +218,24 @@ func (c *serveCommand) validate() error {
 			errUsage, mostWaiting, c.MaxWaiting)
 	}
 	if c.MaxHeld > mostHeld {
-		return fmt.Errorf("%w: --max-held must be at most %d (MiB), not %d", errUsage, mostHeld, c.MaxHeld)
+		return fmt.Errorf("%w: --max-held must be at most %d (MiB), not %d", errUsage,
+			mostHeld, c.MaxHeld)
 	}
 	if c.Apply == string(apply.RCON) && c.RCONConfig == "" {
 		return fmt.Errorf("%w: --apply rcon needs --rcon-config FILE, "+
 			"which says which console to use and what runs there", errUsage)
 	}
 	if c.WebSocket != "" && c.NATS == "" {
-		return fmt.Errorf("%w: --nats-websocket is for --nats: the embedded NATS has its own", errUsage)
+		return fmt.Errorf("%w: --nats-websocket is for --nats: the embedded NATS has its own",
+			errUsage)
 	}
 	if c.Open && (c.NATS != "" || c.Access != "") {
-		return fmt.Errorf("%w: --open is for an embedded NATS without --access: leave it out", errUsage)
+		return fmt.Errorf("%w: --open is for an embedded NATS without --access: leave it out",
+			errUsage)
 	}
 	if c.NATS != "" && c.Access != "" && c.Clients == (clientsFlags{}) {
-		return fmt.Errorf("%w: --nats with --access needs the server's user in the clients' account: "+
-			"--clients-user, --clients-creds or --clients-nkey", errUsage)
+		return fmt.Errorf("%w: --nats with --access needs the server's user in the clients' "+
+			"account: --clients-user, --clients-creds or --clients-nkey", errUsage)
 	}
 	if err := wire.ValidateWorld(c.World); err != nil {
 		return fmt.Errorf("%w: --world: %w", errUsage, err)
@@ -252,8 +258,9 @@ func (c *serveCommand) validateSettings() error {
 		return fmt.Errorf("%w: --runevents-retention must be at least 1s", errUsage)
 	}
 	if c.HistoryPerTown != nil && *c.HistoryPerTown < wire.LeastHistoryPerTown {
-		return fmt.Errorf("%w: --history-per-town must be at least %d, not %d: receipts and run events are "+
-			"written after the commit, and those of commits that the log gives up before are lost",
+		return fmt.Errorf("%w: --history-per-town must be at least %d, not %d: receipts and run "+
+			"events are written after the commit, and those of commits that the log gives up "+
+			"before are lost",
 			errUsage, wire.LeastHistoryPerTown, *c.HistoryPerTown)
 	}
 	return nil
@@ -291,7 +298,8 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 		return c.check(ctx, s.out, &config)
 	}
 	for _, name := range unknownVariables(os.Environ(), model) {
-		config.Logger.Warn("an environment variable is of no flag of handoffd: it is misspelt, or of another version", "variable", name)
+		config.Logger.Warn("an environment variable is of no flag of handoffd: it is misspelt, "+
+			"or of another version", "variable", name)
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -341,7 +349,9 @@ func (c *serveCommand) stop(ctx context.Context, srv *server.Server) error {
 }
 
 // announce says what is served and what to try, and last the line that scripts wait for.
-func (c *serveCommand) announce(ctx context.Context, out io.Writer, srv *server.Server, config server.Config) {
+func (c *serveCommand) announce(
+	ctx context.Context, out io.Writer, srv *server.Server, config server.Config,
+) {
 	var b strings.Builder
 	url := natsconn.WithoutSecrets(srv.URL())
 	config.Engine.Apply = srv.Engine().Settings().Apply

@@ -123,12 +123,14 @@ func TestAShorterHistoryIsCounted(t *testing.T) {
 // A backup has the settings of the world, in its manifest too, and a restored world has them again.
 func TestABackupHasTheSettings(t *testing.T) {
 	t.Parallel()
-	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--history-per-town", "2000",
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
+		"--history-per-town", "2000",
 		"--apply", "plugin")
 	dir := filepath.Join(t.TempDir(), "backup")
 	manifest, err := backup.Take(t.Context(), operator(t, p.connect()), dir, backup.Options{})
 	require.NoError(t, err)
-	require.Contains(t, manifest.Settings, commitlog.Setting{Name: "history-per-town", Value: "2000"})
+	require.Contains(t, manifest.Settings, commitlog.Setting{Name: "history-per-town",
+		Value: "2000"})
 	read, err := backup.Read(dir)
 	require.NoError(t, err)
 	require.Equal(t, manifest.Settings, read.Settings)

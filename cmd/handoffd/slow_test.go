@@ -36,7 +36,8 @@ func (r *torture) suffer(p *program, nc *nats.Conn, troubles []trouble, end func
 	r.t.Helper()
 	random := rand.New(rand.NewPCG(r.seed, 1))
 	if *tortureSlow == 0 {
-		troubles = slices.DeleteFunc(troubles, func(t trouble) bool { return t.lasts > mostTrouble })
+		troubles = slices.DeleteFunc(troubles,
+			func(t trouble) bool { return t.lasts > mostTrouble })
 	}
 	for _, trouble := range troubles { // and a second after each
 		r.patience += trouble.lasts + time.Second
@@ -79,7 +80,8 @@ func TestSlowNATS(t *testing.T) {
 			cut := func() { line.Cut(true) }
 			r.suffer(p, nc, []trouble{
 				{"delayed by 50 ms", time.Second, func() { line.Slow(50*time.Millisecond, 0) }},
-				{"delayed by 500 ms", 2 * time.Second, func() { line.Slow(500*time.Millisecond, 0) }},
+				{"delayed by 500 ms", 2 * time.Second,
+					func() { line.Slow(500*time.Millisecond, 0) }},
 				{"16 KB/s", 3 * time.Second, func() { line.Slow(0, 16<<10) }},
 				{"silent for 4 s", 4 * time.Second, cut},
 				{"silent for 12 s", 12 * time.Second, cut},

@@ -41,7 +41,8 @@ type torture struct {
 	kills map[string]int
 	// patience is how long the towns may take to come to an end.
 	patience time.Duration
-	// stepped gives the server a clock that is set at any moment, another one at each of its starts.
+	// stepped gives the server a clock that is set at any moment, another one at each of its
+	// starts.
 	stepped bool
 	starts  uint64
 }
@@ -63,7 +64,8 @@ func TestTorture(t *testing.T) {
 				if kill%2 == 0 {
 					r.round("at random", mode, "")
 				} else {
-					r.round("at "+string(points[kill/2%len(points)]), mode, points[kill/2%len(points)])
+					r.round("at "+string(points[kill/2%len(points)]), mode,
+						points[kill/2%len(points)])
 				}
 			}
 			r.verify()
@@ -163,7 +165,8 @@ func (r *torture) work(p *program, nc *nats.Conn, more func(*torturedTown) bool)
 		r.tell()
 		for _, d := range r.towns {
 			if d.open != nil {
-				r.t.Logf("%s: %s at day %d is open: %s", d.id, d.open.kind, d.state.Epoch(), d.waits)
+				r.t.Logf("%s: %s at day %d is open: %s", d.id, d.open.kind,
+					d.state.Epoch(), d.waits)
 			}
 		}
 		p.end(syscall.SIGQUIT) // tells what its goroutines wait for
@@ -207,7 +210,8 @@ func (r *torture) verifyTown(nc *nats.Conn, d *torturedTown) {
 		var kept struct{ Result json.RawMessage }
 		ask("result.get", `{"idempotencyKey":%q}`, k.key, &kept)
 		if k.bytes != "" {
-			require.Equal(r.t, k.bytes, string(kept.Result), "-torture.seed=%d: an answer was lost", r.seed)
+			require.Equal(r.t, k.bytes, string(kept.Result), "-torture.seed=%d: an answer was lost",
+				r.seed)
 		}
 		require.Contains(r.t, string(kept.Result), k.resultID)
 	}

@@ -47,8 +47,8 @@ type torturedCall struct {
 func newTorturedTown(n int, apply string, seed uint64) *torturedTown {
 	id := fmt.Sprint("town ", n)
 	return &torturedTown{
-		id: id, apply: apply, random: rand.New(rand.NewPCG(seed, uint64(n))), answers: map[string]int{},
-		state: town.NewState(&town.Snapshot{
+		id: id, apply: apply, random: rand.New(rand.NewPCG(seed, uint64(n))),
+		answers: map[string]int{}, state: town.NewState(&town.Snapshot{
 			SchemaVersion: town.SchemaVersion, TownID: id, SideQuests: []town.SideQuest{},
 			Projects: []town.Project{{ID: "bridge", Name: "Bridge", Status: town.Blocked}},
 		}),

@@ -33,8 +33,9 @@ var (
 // the bound, and only a leak of tens of kilobytes a town is seen; with a million, one of a
 // kilobyte.
 const (
-	mostPerRefusal = 5 << 10 / 2 // an event subject, and the log's subject of the town's refused runs
-	mostPerUnknown = 8           // nothing is kept
+	// an event subject, and the log's subject of the town's refused runs
+	mostPerRefusal = 5 << 10 / 2
+	mostPerUnknown = 8 // nothing is kept
 	mostPerTown    = 4 << 10
 	slack          = raceOverhead * 256 << 20
 )
@@ -62,7 +63,8 @@ func TestManyTowns(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			args := append([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir(), "--sync", "interval"},
+			args := append([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir(),
+				"--sync", "interval"},
 				strings.Fields(*townArgs)...)
 			p := launch(t, nil, args...)
 			defer p.end(syscall.SIGKILL)
@@ -75,14 +77,15 @@ func TestManyTowns(t *testing.T) {
 				began := time.Now()
 				a.ask(from, to, c.body)
 				now := p.memory("VmRSS")
-				t.Logf("%8d towns: %4d MiB resident, %4d at most, %5d bytes a town since the first step, "+
-					"%6.0f/s",
+				t.Logf("%8d towns: %4d MiB resident, %4d at most, %5d bytes a town since the "+
+					"first step, %6.0f/s",
 					to, now>>20, p.memory("VmHWM")>>20, (now-first)/int64(to-*townCount/10),
 					float64(to-from)/time.Since(began).Seconds())
 				require.Less(t, now, first+slack+c.most*int64(to))
 			}
 			reply := a.request(t, "town.get", []byte(`{"townId":"town-0"}`))
-			require.NotContains(t, reply.Header.Get("Nats-Service-Error-Code"), "5", "%s", reply.Data)
+			require.NotContains(t, reply.Header.Get("Nats-Service-Error-Code"), "5",
+				"%s", reply.Data)
 		})
 	}
 }
@@ -90,8 +93,8 @@ func TestManyTowns(t *testing.T) {
 // handoffFor makes a handoff for a town that nobody has made.
 func handoffFor(t testing.TB, n int) []byte {
 	h, err := handoff.New(handoff.Proposal{
-		Type: handoff.AdvanceProject, ActorID: "mayor-1", TownID: fmt.Sprint("town-", n), Priority: 0.5,
-		Reason: "Because.", Args: map[string]string{"projectId": "wall"},
+		Type: handoff.AdvanceProject, ActorID: "mayor-1", TownID: fmt.Sprint("town-", n),
+		Priority: 0.5, Reason: "Because.", Args: map[string]string{"projectId": "wall"},
 		SnapshotHash: strings.Repeat("0", 64),
 	})
 	if err != nil {

@@ -25,7 +25,8 @@ func main() {
 func run(ctx context.Context) error {
 	// The server and the credentials are those of the NATS command line: NATS_URL, NATS_USER, …
 	url, connection := natsconn.FromEnvironment(os.LookupEnv)
-	engine, err := client.Connect(cmp.Or(url, nats.DefaultURL), client.Options{Connection: connection})
+	engine, err := client.Connect(cmp.Or(url, nats.DefaultURL),
+		client.Options{Connection: connection})
 	if err != nil {
 		return err
 	}

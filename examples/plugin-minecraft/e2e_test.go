@@ -1,8 +1,9 @@
 //go:build minecraft
 
-// Package plugin_test plays the whole way of a command on real parts: an agent's handoff, the engine
-// with its NATS, the plugin in a Minecraft server, and a player who sees what happens. It needs Node.js
-// and `npm ci`, hence the build tag; with the tag it fails where they are missing, and never skips.
+// Package plugin_test plays the whole way of a command on real parts: an agent's handoff, the
+// engine with its NATS, the plugin in a Minecraft server, and a player who sees what happens. It
+// needs Node.js and `npm ci`, hence the build tag; with the tag it fails where they are missing,
+// and never skips.
 package plugin_test
 
 import (
@@ -34,12 +35,14 @@ func TestAPlayerSeesEveryCommandOnce(t *testing.T) {
 	// The world is new, so the first advance builds what stood in the snapshot too.
 	advance := s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 70))
 	s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 10))
-	s.mustCarryOut(handoff.AcceptMission, "sq-scout-ridge", chatWith(townID, "Scout the northern ridge"))
+	s.mustCarryOut(handoff.AcceptMission, "sq-scout-ridge",
+		chatWith(townID, "Scout the northern ridge"))
 	s.mustCarryOut(handoff.PlanSalvage, "general", blocks("trapped_chest", 1))
-	talk := s.mustCarryOut(handoff.TalkToTownsfolk, "casual", chatWith("mayor 4Ada: ")) // no § and line feed
+	// no § and line feed
+	talk := s.mustCarryOut(handoff.TalkToTownsfolk, "casual", chatWith("mayor 4Ada: "))
 
-	// A repeated handoff is a duplicate. Expectations name everything that is seen, in order, so the
-	// chat of the next command proves that what came before it changed nothing.
+	// A repeated handoff is a duplicate. Expectations name everything that is seen, in order, so
+	// the chat of the next command proves that what came before it changed nothing.
 	for _, d := range []deed{advance, talk} {
 		again, err := s.send(d.handoff)
 		require.NoError(t, err)
@@ -60,11 +63,12 @@ func TestAPlayerSeesEveryCommandOnce(t *testing.T) {
 	s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 90))
 }
 
-// A game that is killed while it builds, with a command begun and not ended on its disk, completes it
-// when the engine asks again, and the agent's one request is answered.
+// A game that is killed while it builds, with a command begun and not ended on its disk, completes
+// it when the engine asks again, and the agent's one request is answered.
 func TestAGameThatIsKilledAtWorkCompletesIt(t *testing.T) {
 	srv := startEngine(t, false)
-	g := startGame(t, srv.URL(), world, map[string]any{"limits": map[string]int{"blocksPerTick": 2}})
+	g := startGame(t, srv.URL(), world,
+		map[string]any{"limits": map[string]int{"blocksPerTick": 2}})
 	s := &scene{t: t, nc: connect(t, srv), game: g, player: join(t, g)}
 	at, err := s.town()
 	require.NoError(t, err)
@@ -93,7 +97,8 @@ func TestAGameThatIsKilledAtWorkCompletesIt(t *testing.T) {
 	s.player = join(t, g)
 	require.NoError(t, <-answered)
 	require.Equal(t, handoff.Executed, result.Status)
-	// The player may have joined after the first blocks; all 70 stand if the next advance adds just 10.
+	// The player may have joined after the first blocks; all 70 stand if the next advance adds just
+	// 10.
 	s.mustCarryOut(handoff.TalkToTownsfolk, "casual", lastly(chatWith("Nice weather")))
 	s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 10))
 }
@@ -119,15 +124,16 @@ func TestAPluginThatOnlySaysSoIsNoticed(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.nc.Flush())
 
-	_, err = s.carryOut(time.Second, handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 70))
+	_, err = s.carryOut(time.Second, handoff.AdvanceProject, "wall-perimeter",
+		blocks("stone_bricks", 70))
 	require.ErrorIs(t, err, errNotSeen)
 	_, err = s.carryOut(time.Second, handoff.TalkToTownsfolk, "casual", chatWith("Nice weather"))
 	require.ErrorIs(t, err, errNotSeen)
 	require.Len(t, asked, 2)
 }
 
-// startEngine starts an engine that has its towns' commands applied by a plugin. Only where clients are
-// in the engine's own account (open) may a test ask the plugin itself, as the engine does.
+// startEngine starts an engine that has its towns' commands applied by a plugin. Only where clients
+// are in the engine's own account (open) may a test ask the plugin itself, as the engine does.
 func startEngine(t testing.TB, open bool) *server.Server {
 	t.Helper()
 	srv, err := server.Start(t.Context(), server.Config{

@@ -35,11 +35,12 @@ type game struct {
 	log    *natstest.Buffer // of every process of the game
 }
 
-// startGame starts a game that hosts town-threatened of a world, and ends it with the test. NATS need
-// not be there yet.
+// startGame starts a game that hosts town-threatened of a world, and ends it with the test. NATS
+// need not be there yet.
 func startGame(t testing.TB, nats, world string, settings ...map[string]any) *game {
 	t.Helper()
-	g := &game{t: t, config: filepath.Join(t.TempDir(), "config.json"), nats: nats, log: new(natstest.Buffer)}
+	g := &game{t: t, config: filepath.Join(t.TempDir(), "config.json"), nats: nats,
+		log: new(natstest.Buffer)}
 	g.configure(world, settings...)
 	t.Cleanup(func() {
 		g.kill()

@@ -18,7 +18,8 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// The game starts without NATS, and the plugin finds it when it is there, and again when it was away.
+// The game starts without NATS, and the plugin finds it when it is there, and again when it was
+// away.
 func TestTheGameDoesNotWaitForNATS(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -31,7 +32,8 @@ func TestTheGameDoesNotWaitForNATS(t *testing.T) {
 	s.nc, err = nats.Connect("nats://"+listener.Addr().String(), nats.MaxReconnects(-1))
 	require.NoError(t, err)
 	t.Cleanup(s.nc.Close)
-	wall, chest := example(t, handoff.AdvanceProject, "wall-perimeter"), example(t, handoff.PlanSalvage, "general")
+	wall, chest := example(t, handoff.AdvanceProject, "wall-perimeter"),
+		example(t, handoff.PlanSalvage, "general")
 	require.Equal(t, apply.Done(wall), s.ask(wall))
 	require.NoError(t, s.player.sees(soon, blocks("stone_bricks", 70)))
 
@@ -39,7 +41,8 @@ func TestTheGameDoesNotWaitForNATS(t *testing.T) {
 	startNATS(t, port)
 	require.Equal(t, apply.Done(wall), s.ask(wall))
 	require.Equal(t, apply.Done(chest), s.ask(chest))
-	require.NoError(t, s.player.sees(soon, blocks("trapped_chest", 1)), "and no block of the wall again")
+	require.NoError(t, s.player.sees(soon, blocks("trapped_chest", 1)),
+		"and no block of the wall again")
 }
 
 func TestOperatorsSeeAndReloadThePlugin(t *testing.T) {
@@ -49,7 +52,8 @@ func TestOperatorsSeeAndReloadThePlugin(t *testing.T) {
 	talk := example(t, handoff.TalkToTownsfolk, "casual")
 	require.Equal(t, apply.Done(talk), s.ask(talk))
 	require.NoError(t, s.player.sees(soon, chatWith("Nice weather")))
-	g.console("worldengine status", "NATS connected; in hand 0 of 64; since the start 1 applied, 0 refused")
+	g.console("worldengine status", "NATS connected; in hand 0 of 64; since the start 1 applied, "+
+		"0 refused")
 
 	g.configure(world, map[string]any{"allow": []string{"TOWNSFOLK_TALK"}})
 	g.console("worldengine reload", "[worldengine] NATS: closed")
@@ -75,7 +79,8 @@ func example(t testing.TB, kind handoff.ProposalType, argument string) *apply.Co
 	var snapshot town.Snapshot
 	require.NoError(t, json.Unmarshal(snapshots[0], &snapshot))
 	state := town.NewState(&snapshot)
-	h, err := propose(townReply{SnapshotHash: state.Hash, DecisionEpoch: state.Epoch()}, kind, argument)
+	h, err := propose(townReply{SnapshotHash: state.Hash, DecisionEpoch: state.Epoch()},
+		kind, argument)
 	require.NoError(t, err)
 	return commandOf(t, h, snapshots[0])
 }

@@ -60,7 +60,9 @@ func join(t testing.TB, g *game) *player {
 func (p *player) command(t testing.TB, text string) {
 	t.Helper()
 	require.NoError(t, p.client.Conn.WritePacket(pk.Marshal(
-		packetid.ServerboundChatCommand, pk.String(text), pk.Long(time.Now().UnixMilli()), pk.Long(0), // salt
+		// salt
+		packetid.ServerboundChatCommand, pk.String(text),
+		pk.Long(time.Now().UnixMilli()), pk.Long(0),
 		pk.VarInt(0), pk.VarInt(0), pk.NewFixedBitSet(20), // no signatures, no messages seen
 	)))
 }
@@ -97,8 +99,8 @@ func (p *player) note(change func()) {
 	p.news = make(chan struct{})
 }
 
-// expectation checks what a player saw since the last one that was met. It names everything that may
-// have been seen, so whatever comes unexpected fails this one or the next.
+// expectation checks what a player saw since the last one that was met. It names everything that
+// may have been seen, so whatever comes unexpected fails this one or the next.
 type expectation func(seen []sighting) error
 
 // sees waits until an expectation is met. The error is the expectation's last one.
@@ -150,7 +152,8 @@ func lastly(want expectation) expectation {
 func blocks(name string, count int) expectation {
 	return func(seen []sighting) error {
 		if len(seen) != count {
-			return fmt.Errorf("saw %d changes, and not %d blocks of %s: %v", len(seen), count, name, seen)
+			return fmt.Errorf("saw %d changes, and not %d blocks of %s: %v", len(seen),
+				count, name, seen)
 		}
 		places := map[pk.Position]bool{}
 		for _, s := range seen {

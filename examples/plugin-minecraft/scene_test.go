@@ -94,8 +94,8 @@ type deed struct {
 	before  townReply
 }
 
-// carryOut hands a command off and checks, each by itself, the answer, the town's state, and what the
-// player saw within some time.
+// carryOut hands a command off and checks, each by itself, the answer, the town's state, and what
+// the player saw within some time.
 func (s *scene) carryOut(
 	within time.Duration, kind handoff.ProposalType, argument string, want expectation,
 ) (d deed, err error) {
@@ -115,8 +115,10 @@ func (s *scene) carryOut(
 	if err != nil {
 		return d, err
 	}
-	if after.DecisionEpoch != d.before.DecisionEpoch+1 || after.SnapshotHash != *d.result.WorldState.SnapshotHash {
-		return d, fmt.Errorf("the town did not move on as the result says: %+v after %+v", after, d.before)
+	if after.DecisionEpoch != d.before.DecisionEpoch+1 ||
+		after.SnapshotHash != *d.result.WorldState.SnapshotHash {
+		return d, fmt.Errorf("the town did not move on as the result says: %+v after %+v",
+			after, d.before)
 	}
 	if err := s.player.sees(within, want); err != nil {
 		return d, fmt.Errorf("%w: %s: %w", errNotSeen, d.handoff.Command, err)
@@ -149,7 +151,8 @@ func (s *scene) ask(c *apply.Command) apply.Answer {
 		c.Deadline = time.Now().Add(soon)
 		body, err := c.MarshalWire(time.Now())
 		require.NoError(s.t, err)
-		reply, err := s.nc.Request(wire.Subject(world, "apply."+wire.TownToken(townID)), body, time.Second)
+		reply, err := s.nc.Request(wire.Subject(world, "apply."+wire.TownToken(townID)),
+			body, time.Second)
 		if err != nil {
 			continue // nobody there yet, or NATS is away
 		}

@@ -11,14 +11,16 @@ import (
 
 func people() *Directory {
 	return NewDirectory([]User{
-		{Name: "a", Role: Agent, Towns: []string{"t"}, Actors: []string{"m"}, Read: []string{"Town 1"}},
+		{Name: "a", Role: Agent, Towns: []string{"t"}, Actors: []string{"m"},
+			Read: []string{"Town 1"}},
 		{Name: "k", NKey: nkey, Role: Plugin}, {Name: "o", Role: Operator},
 	})
 }
 
 // marked are the headers of a request with nothing but marks, as they are decoded.
 func marked(marks []string) Headers {
-	h := Headers{Decoded: map[string][]string{wire.UserHeader: marks}, Bytes: len("NATS/1.0\r\n\r\n")}
+	h := Headers{Decoded: map[string][]string{wire.UserHeader: marks},
+		Bytes: len("NATS/1.0\r\n\r\n")}
 	for _, mark := range marks {
 		h.Bytes += len(wire.UserHeader) + len(": ") + len(mark) + len("\r\n")
 	}
@@ -47,7 +49,8 @@ func TestDirectory(t *testing.T) {
 		require.Equal(t, c.actor, r.Actor("m") == nil, c.mark)
 		require.Equal(t, c.stranger, r.Actor("n") == nil, c.mark)
 		if c.mark != nil {
-			require.Equal(t, r, d.OfWorld(marked(c.mark)), "a mark can only take rights away: %s", c.mark)
+			require.Equal(t, r, d.OfWorld(marked(c.mark)), "a mark can only take rights away: %s",
+				c.mark)
 		}
 	}
 	require.Zero(t, d.OfWorld(Headers{}), "the world's own account has all rights")

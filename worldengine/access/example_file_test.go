@@ -15,7 +15,8 @@ func TestTheExample(t *testing.T) {
 	require.NoError(t, err)
 	dir := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "access.json"), data, 0o600))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "frontier.password"), []byte(sentinel), 0o600))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "frontier.password"),
+		[]byte(sentinel), 0o600))
 	cfg, err := ReadFile(filepath.Join(dir, "access.json"), func(string) (string, bool) {
 		return sentinel, true
 	})

@@ -162,7 +162,8 @@ const minPassword = 12
 func (r *reader) password(at, value string) Secret {
 	if len(value) < minPassword || strings.HasPrefix(value, "$2") ||
 		strings.ContainsAny(value, "\x00\r\n") {
-		r.add(at, "must lead to a password of at least %d bytes on one line, which is no bcrypt hash",
+		r.add(at, "must lead to a password of at least %d bytes on one line, which is no bcrypt "+
+			"hash",
 			minPassword)
 	}
 	return Secret(value)

@@ -42,8 +42,9 @@ func TestReadFile(t *testing.T) {
 	cfg, err := ReadFile(file, func(name string) (string, bool) { return sentinel + name, true })
 	require.NoError(t, err)
 	require.Equal(t, []User{
-		{Name: "a", Role: Agent, PasswordHash: hash, Towns: []string{"Town 1"}, Actors: []string{"m"},
-			Read: []string{"t"}},
+		{Name: "a", Role: Agent, PasswordHash: hash, Towns: []string{"Town 1"},
+			Actors: []string{"m"},
+			Read:   []string{"t"}},
 		{Name: "p", Role: Plugin, NKey: nkey},
 		{Name: "o", Role: Operator, Password: sentinel},
 		{Name: "w", Role: Observer, Password: sentinel + "W", PasswordEnv: "W"},
@@ -61,34 +62,38 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 	}
 	const ok = `"nkey": "` + nkey + `"`
 	for text, paths := range map[string][]string{
-		`{`:                                    {""},
-		`[]`:                                   {""},
-		`{}`:                                   {"/users"},
-		`{"users": []}`:                        {"/users"},
-		`{"users": [1]}`:                       {"/users/0"},
-		`{"user": [], "users": [{}]}`:          {"/user", "/users/0", "/users/0/name", "/users/0/role"},
+		`{`:              {""},
+		`[]`:             {""},
+		`{}`:             {"/users"},
+		`{"users": []}`:  {"/users"},
+		`{"users": [1]}`: {"/users/0"},
+		`{"user": [], "users": [{}]}`: {"/user", "/users/0", "/users/0/name",
+			"/users/0/role"},
 		user(`"password": "` + sentinel + `"`): {"/users/0", "/users/0/password"},
 		user(`"passwordHash": "` + sentinel +
 			`"`): {"/users/0/passwordHash"},
-		user(`"nkey": "` + sentinel + `"`):                                          {"/users/0/nkey"},
-		user(`"passwordEnv": "SHORT"`):                                              {"/users/0/passwordEnv"},
-		user(`"passwordEnv": "NONE"`):                                               {"/users/0/passwordEnv"},
-		user(`"passwordEnv": "LINES"`):                                              {"/users/0/passwordEnv"},
-		user(`"passwordFile": "/nowhere"`):                                          {"/users/0/passwordFile"},
-		user(ok + `, "passwordEnv": "LONG"`):                                        {"/users/0"},
-		user(ok + `, "towns": []`):                                                  {"/users/0/towns"},
-		user(ok + `, "towns": "t"`):                                                 {"/users/0/towns"},
-		user(ok + `, "towns": ["t", 1]`):                                            {"/users/0/towns/1"},
-		user(ok + `, "read": []`):                                                   {"/users/0/read"},
-		`{"users": [{"name": "a", "role": "operator", "read": ["t"], ` + ok + `}]}`: {"/users/0/read"},
-		user(ok + `, "actors": [""]`):                                               {"/users/0/actors/0"},
+		user(`"nkey": "` + sentinel +
+			`"`): {"/users/0/nkey"},
+		user(`"passwordEnv": "SHORT"`):       {"/users/0/passwordEnv"},
+		user(`"passwordEnv": "NONE"`):        {"/users/0/passwordEnv"},
+		user(`"passwordEnv": "LINES"`):       {"/users/0/passwordEnv"},
+		user(`"passwordFile": "/nowhere"`):   {"/users/0/passwordFile"},
+		user(ok + `, "passwordEnv": "LONG"`): {"/users/0"},
+		user(ok + `, "towns": []`):           {"/users/0/towns"},
+		user(ok + `, "towns": "t"`):          {"/users/0/towns"},
+		user(ok + `, "towns": ["t", 1]`):     {"/users/0/towns/1"},
+		user(ok + `, "read": []`):            {"/users/0/read"},
+		`{"users": [{"name": "a", "role": "operator", "read": ["t"], ` + ok +
+			`}]}`: {"/users/0/read"},
+		user(ok + `, "actors": [""]`): {"/users/0/actors/0"},
 		`{"users": [{"name": "a b", "role": "king", ` + ok +
 			`}]}`: {"/users/0/name", "/users/0/role"},
 		`{"users": [{"name": "handoffd-engine", "role": "agent", ` + ok +
 			`}]}`: {"/users/0/name"},
 		`{"users": [{"name": "a", "role": "observer", "towns": ["t"], "actors": ["m"], ` + ok +
 			`}]}`: {"/users/0/actors", "/users/0/towns"},
-		`{"users": [{"name": "a", "role": "agent", ` + ok + `}, {"name": "a", "role": "agent", ` + ok +
+		`{"users": [{"name": "a", "role": "agent", ` + ok + `}, {"name": "a", "role": "agent", ` +
+			ok +
 			`}]}`: {"/users/1/name", "/users/1/nkey"},
 		`{"tls": {}, "users": [{"name": "a", "role": "agent", ` + ok +
 			`}]}`: {"/tls/certFile", "/tls/keyFile"},

@@ -61,7 +61,8 @@ func pointsToFiles(tree any) bool {
 	switch v := tree.(type) {
 	case map[string]any:
 		for name, value := range v {
-			if name == "passwordFile" || name == "certFile" || name == "keyFile" || name == "clientCAFile" ||
+			if name == "passwordFile" || name == "certFile" || name == "keyFile" ||
+				name == "clientCAFile" ||
 				pointsToFiles(value) {
 				return true
 			}

@@ -88,14 +88,17 @@ func exports(c Crossings) (lines []string) {
 
 func imports(c Crossings) (lines []string) {
 	for _, subject := range c.Shared {
-		lines = append(lines, fmt.Sprintf(`{service: {account: %s, subject: %q}, to: %q, share: true}`,
-			WorldAccount, wire.CrossedSubject(subject), subject))
+		lines = append(lines,
+			fmt.Sprintf(`{service: {account: %s, subject: %q}, to: %q, share: true}`,
+				WorldAccount, wire.CrossedSubject(subject), subject))
 	}
 	for _, subject := range c.Services {
-		lines = append(lines, fmt.Sprintf(`{service: {account: %s, subject: %q}}`, WorldAccount, subject))
+		lines = append(lines, fmt.Sprintf(`{service: {account: %s, subject: %q}}`,
+			WorldAccount, subject))
 	}
 	for _, subject := range c.Heard {
-		lines = append(lines, fmt.Sprintf(`{stream: {account: %s, subject: %q}}`, WorldAccount, subject))
+		lines = append(lines, fmt.Sprintf(`{stream: {account: %s, subject: %q}}`,
+			WorldAccount, subject))
 	}
 	return lines
 }

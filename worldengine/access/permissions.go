@@ -207,7 +207,8 @@ var AskingInbox = wire.InboxPrefix(AskingUser)
 func CrossingsOf(world string) Crossings {
 	heard := append(heard(world), wire.ApplySubject(world, "*"))
 	c := Crossings{
-		Services: []string{wire.DiscoverySubjects, AskingInbox + ".>"}, Heard: heard, Diverted: heard,
+		Services: []string{wire.DiscoverySubjects, AskingInbox + ".>"}, Heard: heard,
+		Diverted: heard,
 	}
 	for _, g := range grants {
 		if slices.ContainsFunc(g.roles, Role.IsClient) {

@@ -84,8 +84,8 @@ func (r Rights) Town(id string) error {
 	return nil
 }
 
-// Policy returns nil, or ErrVerbForbidden where the request may not say what takes a person's approval:
-// who puts a town's state is not to take the gate away that its agents stand before.
+// Policy returns nil, or ErrVerbForbidden where the request may not say what takes a person's
+// approval: who puts a town's state is not to take the gate away that its agents stand before.
 func (r Rights) Policy() error {
 	if r.noRights || r.role != "" && r.role != Operator && r.role != Engine {
 		return fmt.Errorf("%w: an operator says what takes approval", ErrVerbForbidden)

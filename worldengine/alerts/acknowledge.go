@@ -48,7 +48,8 @@ func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string)
 	if err != nil {
 		return Stored{}, err
 	}
-	if alert.Acknowledged, err = a.acknowledgement(ctx, stream, seq); err != nil || alert.Acknowledged != nil {
+	if alert.Acknowledged, err = a.acknowledgement(ctx, stream, seq); err != nil ||
+		alert.Acknowledged != nil {
 		return *alert, err
 	}
 	first := Acknowledgement{By: by, At: runevents.Timestamp(a.now()), Reason: reason}
@@ -113,7 +114,9 @@ func (a *Alerts) acknowledgement(
 }
 
 // acknowledged returns the sequences that acknowledgements are about.
-func (a *Alerts) acknowledged(ctx context.Context, stream jetstream.Stream) (map[uint64]bool, error) {
+func (a *Alerts) acknowledged(
+	ctx context.Context, stream jetstream.Stream,
+) (map[uint64]bool, error) {
 	info, err := stream.Info(ctx,
 		jetstream.WithSubjectFilter(wire.AcknowledgedSubject(a.world, "*")))
 	if err != nil {

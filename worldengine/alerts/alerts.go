@@ -214,7 +214,8 @@ func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 		if ctx.Err() != nil || follow.IsRefusal(err) {
 			break
 		}
-		a.logger.Warn("an alert cannot be published; will try again", "id", alert.ID(), "error", err)
+		a.logger.Warn("an alert cannot be published; will try again", "id",
+			alert.ID(), "error", err)
 		if pauses.Wait(ctx) == nil {
 			err = nil
 		}

@@ -27,7 +27,8 @@ const maxReason = 512
 func DeadLetterConfig(world string, replicas int) jetstream.StreamConfig {
 	config := sideConfig(maxDeadLetterBytes, replicas)
 	config.Name = wire.DeadLetterStream(world)
-	config.Description = "What could not be brought from the commit log of " + world + " onto its bus"
+	config.Description = "What could not be brought from the commit log of " + world +
+		" onto its bus"
 	config.Subjects = []string{wire.DeadLetterSubject(world, "*", "*", "*")}
 	config.MaxMsgsPerSubject = 1
 	return config
@@ -99,8 +100,8 @@ func (d *DeadLetters) message(letter *follow.DeadLetter) *nats.Msg {
 func withoutBody(msg *nats.Msg) *nats.Msg {
 	pointer := &nats.Msg{Subject: msg.Subject, Header: nats.Header{}}
 	for _, name := range [...]string{
-		wire.LogSeqHeader, wire.LogPartHeader, wire.OriginalSubjectHeader, wire.DeadLetterReasonHeader,
-		jetstream.ExpectedLastSubjSeqHeader,
+		wire.LogSeqHeader, wire.LogPartHeader, wire.OriginalSubjectHeader,
+		wire.DeadLetterReasonHeader, jetstream.ExpectedLastSubjSeqHeader,
 	} {
 		pointer.Header.Set(name, msg.Header.Get(name))
 	}

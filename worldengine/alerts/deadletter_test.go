@@ -36,9 +36,11 @@ func testLetters(t *testing.T) (*alerts.DeadLetters, *[]runevents.Alert) {
 
 func someLetter(data []byte) follow.DeadLetter {
 	return follow.DeadLetter{
-		Stream: wire.EventStream("main"), LogSeq: 42, LogPart: 3, Subject: "runevents.v2.main.t.run",
-		Header: nats.Header{wire.EventTypeHeader: {"Told"}, jetstream.ExpectedLastSeqHeader: {"7"}},
-		Data:   data, Reason: errors.New("much too large"),
+		Stream: wire.EventStream("main"), LogSeq: 42, LogPart: 3,
+		Subject: "runevents.v2.main.t.run",
+		Header: nats.Header{wire.EventTypeHeader: {"Told"},
+			jetstream.ExpectedLastSeqHeader: {"7"}},
+		Data: data, Reason: errors.New("much too large"),
 	}
 }
 
@@ -54,8 +56,8 @@ func TestADeadLetter(t *testing.T) {
 	require.Equal(t, "deadletter.v1.main.WORLD_main_RUNEVENTS.42.3", all[0].Subject)
 	require.Equal(t, "body", string(all[0].Data))
 	require.Equal(t, map[string]string{
-		"Log-Seq": "42", "Log-Part": "3", "Event-Type": "Told", "Dead-Letter-Reason": "much too large",
-		"Original-Subject": "runevents.v2.main.t.run",
+		"Log-Seq": "42", "Log-Part": "3", "Event-Type": "Told",
+		"Dead-Letter-Reason": "much too large", "Original-Subject": "runevents.v2.main.t.run",
 	}, without(all[0].Header, "Nats-"))
 	require.Len(t, *raised, 2)
 	require.Equal(t, (*raised)[0].ID(), (*raised)[1].ID())
@@ -103,11 +105,13 @@ func TestDeadLettersOutliveTheirStream(t *testing.T) {
 // The alert names the run, and the event or the handoff, as far as the message says them.
 func TestTheAlertAboutADeadLetter(t *testing.T) {
 	t.Parallel()
-	r := runevents.Record{RunSeq: 5, PersistedAt: "2026-02-16T10:00:00.123Z", Write: runevents.Write{
-		EventID: uuid.NewString(), EventType: "Told", EmittedAt: "2026-02-16T10:00:00.123Z",
-		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
-		PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1, LogicalAttemptID: 1, StepID: "build",
-	}}
+	r := runevents.Record{RunSeq: 5, PersistedAt: "2026-02-16T10:00:00.123Z",
+		Write: runevents.Write{
+			EventID: uuid.NewString(), EventType: "Told", EmittedAt: "2026-02-16T10:00:00.123Z",
+			RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+			PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1, LogicalAttemptID: 1,
+			StepID: "build",
+		}}
 	event, err := json.Marshal(r)
 	require.NoError(t, err)
 	letter := someLetter(event)

@@ -21,8 +21,8 @@ type About struct {
 // LateAnswer is that a game has applied a command that failed here.
 func (e Environment) LateAnswer(of About) runevents.Alert {
 	return e.alert(runevents.PluginLateAnswer, of, fmt.Sprintf(
-		"The plugin of town %q says that it applied %s after the handoff had failed, or was cancelled. "+
-			"The town was left as it was: put its true state.", of.TownID, of.HandoffID))
+		"The plugin of town %q says that it applied %s after the handoff had failed, or was "+
+			"cancelled. The town was left as it was: put its true state.", of.TownID, of.HandoffID))
 }
 
 // DoubleAnswer is that more answers than requests say that a command was applied: the town has more
@@ -46,7 +46,8 @@ func (e Environment) InDoubt(of About) runevents.Alert {
 func (e Environment) CancelledByForce(of About, actorID string) runevents.Alert {
 	return e.alert(runevents.ApplyInDoubt, of, fmt.Sprintf(
 		"%s cancelled run %s of town %q by force, and its game may have applied the command. "+
-			"The town was left as it was: look at the game and put its true state.", actorID, of.RunID, of.TownID))
+			"The town was left as it was: look at the game and put its true state.", actorID,
+		of.RunID, of.TownID))
 }
 
 // StateInvalid is that a plugin applied a command and reported a state that the town cannot have.
@@ -62,14 +63,16 @@ func (e Environment) PluginAbsent(
 	of About, since time.Time, commands int, fate string,
 ) runevents.Alert {
 	return e.ofTown(runevents.PluginAbsent, of, since, fmt.Sprintf(
-		"Town %q has had no plugin since %s; commands in hand: %d. %s Start the game server, or check "+
-			"that its plugin serves this town.", of.TownID, runevents.Timestamp(since), commands, fate))
+		"Town %q has had no plugin since %s; commands in hand: %d. %s Start the game server, or "+
+			"check that its plugin serves this town.", of.TownID, runevents.Timestamp(since),
+		commands, fate))
 }
 
 // PluginReturned is that a town has a plugin again, after it had none since some time.
 func (e Environment) PluginReturned(of About, since time.Time) runevents.Alert {
 	return e.ofTown(runevents.PluginReturned, of, since, fmt.Sprintf(
-		"Town %q has a plugin again, after it had none since %s.", of.TownID, runevents.Timestamp(since)))
+		"Town %q has a plugin again, after it had none since %s.", of.TownID,
+		runevents.Timestamp(since)))
 }
 
 // PluginNotNeeded is PluginReturned for a town that is bound to something else now.
@@ -83,11 +86,12 @@ func (e Environment) PluginNotNeeded(townID string, since time.Time) runevents.A
 // being cancelled; nil once it is.
 func (e Environment) LeftWaiting(run runevents.Identity, townID string, err error) runevents.Alert {
 	message := fmt.Sprintf("The server in which a handoff for town %q waited did not judge it: it "+
-		"has died, or it could not reach the log. The run was cancelled; nothing was judged, and the "+
-		"key is free.", townID)
+		"has died, or it could not reach the log. The run was cancelled; nothing was judged, and "+
+		"the key is free.", townID)
 	if err != nil {
-		message = fmt.Sprintf("The server in which a handoff for town %q waited did not judge it, and "+
-			"the run cannot be cancelled: %s. It is tried again; handoffctl run cancel ends it too.", townID,
+		message = fmt.Sprintf("The server in which a handoff for town %q waited did not judge "+
+			"it, and the run cannot be cancelled: %s. It is tried again; handoffctl run cancel "+
+			"ends it too.", townID,
 			err)
 	}
 	return e.alert(runevents.RunLeftWaiting, About{RunID: run.RunID, Trace: run.Trace}, message)
@@ -106,7 +110,8 @@ func (e Environment) DrainTimeout(signalID, townID string, timeout time.Duration
 
 // LogLost is that a follower stands still for err; what says what does not go on until the repair.
 func (e Environment) LogLost(what string, err error) runevents.Alert {
-	return e.alert(runevents.LogLost, About{}, what+" before handoffctl fsck --repair: "+err.Error())
+	return e.alert(runevents.LogLost, About{},
+		what+" before handoffctl fsck --repair: "+err.Error())
 }
 
 // StorageFailed is that nothing is stored any more, for err.
@@ -118,7 +123,8 @@ func (e Environment) StorageFailed(err error) runevents.Alert {
 // StorageRecovered is that something is stored again, after nothing was since some time.
 func (e Environment) StorageRecovered(since time.Time) runevents.Alert {
 	return e.alert(runevents.StorageRecovered, About{},
-		fmt.Sprintf("There is room again; nothing was stored since %s.", runevents.Timestamp(since)))
+		fmt.Sprintf("There is room again; nothing was stored since %s.",
+			runevents.Timestamp(since)))
 }
 
 func (e Environment) alert(code runevents.AlertCode, of About, message string) runevents.Alert {

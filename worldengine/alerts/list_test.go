@@ -36,7 +36,8 @@ func TestPagesOfAlerts(t *testing.T) {
 			}
 			after, more = page.Next, page.Next > 0
 		}
-		require.Equal(t, []string{"h6", "h5", "h4", "h3", "h2", "h1", "h0"}, found, "limit %d", limit)
+		require.Equal(t, []string{"h6", "h5", "h4", "h3", "h2", "h1", "h0"}, found,
+			"limit %d", limit)
 	}
 }
 
@@ -75,8 +76,8 @@ func TestAlertsAreRecalled(t *testing.T) {
 	require.ErrorIs(t, next.Recall(over, 2), context.Canceled)
 }
 
-// The first acknowledgement counts, whoever else acknowledges at the same time; it survives what is made
-// anew, and an open list leaves out what has one.
+// The first acknowledgement counts, whoever else acknowledges at the same time; it survives what is
+// made anew, and an open list leaves out what has one.
 func TestAcknowledging(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)

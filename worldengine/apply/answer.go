@@ -98,7 +98,8 @@ func ParseAnswer(data []byte, applyID string, limits schemas.Limits) (Answer, er
 	}
 	var a Answer // of the canonical form, in which 1.5e1 is the integer 15
 	if err := json.Unmarshal(handoff.AppendCanonical(nil, tree), &a); err != nil {
-		return Answer{}, schemas.Invalid(schemas.CommandApplied, schemas.Violation{Message: err.Error()})
+		return Answer{}, schemas.Invalid(schemas.CommandApplied,
+			schemas.Violation{Message: err.Error()})
 	}
 	if a.ApplyID != applyID {
 		return Answer{}, schemas.Invalid(schemas.CommandApplied, schemas.Violation{

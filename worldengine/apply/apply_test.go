@@ -17,7 +17,8 @@ func command(t *testing.T) *apply.Command {
 	t.Helper()
 	before := town.NewState(&town.Snapshot{
 		SchemaVersion: town.SchemaVersion, Day: 3, TownID: `a town, "quoted"`,
-		SideQuests: []town.SideQuest{}, Projects: []town.Project{{ID: "wall", Name: "Wall", Status: town.Planning}},
+		SideQuests: []town.SideQuest{}, Projects: []town.Project{{ID: "wall", Name: "Wall",
+			Status: town.Planning}},
 	})
 	h, err := handoff.New(handoff.Proposal{
 		SnapshotHash: before.Hash, DecisionEpoch: 3, Type: handoff.AdvanceProject, ActorID: "ada",
@@ -42,7 +43,8 @@ func TestACommandGoesOverTheWire(t *testing.T) {
 	require.Equal(t, "wall", got.Argument())
 	require.Equal(t, int64(4), got.ExpectedSnapshot.Day)
 	want := *c
-	want.Deadline, want.TimeoutMs = time.Date(2026, 2, 16, 10, 0, 2, 500_000_000, time.UTC), got.TimeoutMs
+	want.Deadline, want.TimeoutMs = time.Date(2026, 2, 16, 10, 0, 2, 500_000_000, time.UTC),
+		got.TimeoutMs
 	require.Equal(t, &want, got)
 	late, err := c.MarshalWire(sent.Add(time.Hour))
 	require.NoError(t, err)
@@ -69,7 +71,8 @@ func TestAnswersGoOverTheWire(t *testing.T) {
 func TestARefusalWithoutAReasonHasOne(t *testing.T) {
 	t.Parallel()
 	c := command(t)
-	a, err := apply.ParseAnswer([]byte(`{"schemaVersion":"command-applied.v1","applyId":"`+c.ApplyID+
+	a, err := apply.ParseAnswer([]byte(`{"schemaVersion":"command-applied.v1","applyId":"`+
+		c.ApplyID+
 		`","status":"refused","ofItsOwn":1}`), c.ApplyID, schemas.Limits{})
 	require.NoError(t, err)
 	require.Equal(t, apply.ReasonUnspecified, a.ReasonCode)
@@ -81,7 +84,8 @@ func TestARefusalWithoutAReasonHasOne(t *testing.T) {
 func TestABadSnapshotIsStillAnAnswer(t *testing.T) {
 	t.Parallel()
 	c := command(t)
-	a, err := apply.ParseAnswer([]byte(`{"schemaVersion":"command-applied.v1","applyId":"`+c.ApplyID+
+	a, err := apply.ParseAnswer([]byte(`{"schemaVersion":"command-applied.v1","applyId":"`+
+		c.ApplyID+
 		`","status":"applied","snapshot":{"day":-1}}`), c.ApplyID, schemas.Limits{})
 	require.NoError(t, err)
 	require.Equal(t, apply.Applied, a.Status)
@@ -93,12 +97,17 @@ func TestWhatIsNoAnswer(t *testing.T) {
 	c := command(t)
 	other := "handoff_" + handoff.Hash([]byte("another"))
 	for want, body := range map[string]string{
-		"/applyId":       `{"schemaVersion":"command-applied.v1","applyId":"` + other + `","status":"applied"}`,
-		"/status":        `{"schemaVersion":"command-applied.v1","applyId":"` + c.ApplyID + `","status":"done"}`,
-		"/schemaVersion": `{"schemaVersion":"command-applied.v2","applyId":"` + c.ApplyID + `","status":"applied"}`,
-		"/retryAfterMs":  `{"schemaVersion":"command-applied.v1","applyId":"` + c.ApplyID + `","status":"busy","retryAfterMs":-1}`,
-		"/reasonCode":    `{"schemaVersion":"command-applied.v1","applyId":"` + c.ApplyID + `","status":"refused","reasonCode":"no"}`,
-		"":               `applied`,
+		"/applyId": `{"schemaVersion":"command-applied.v1","applyId":"` + other +
+			`","status":"applied"}`,
+		"/status": `{"schemaVersion":"command-applied.v1","applyId":"` + c.ApplyID +
+			`","status":"done"}`,
+		"/schemaVersion": `{"schemaVersion":"command-applied.v2","applyId":"` + c.ApplyID +
+			`","status":"applied"}`,
+		"/retryAfterMs": `{"schemaVersion":"command-applied.v1","applyId":"` + c.ApplyID +
+			`","status":"busy","retryAfterMs":-1}`,
+		"/reasonCode": `{"schemaVersion":"command-applied.v1","applyId":"` + c.ApplyID +
+			`","status":"refused","reasonCode":"no"}`,
+		"": `applied`,
 	} {
 		_, err := apply.ParseAnswer([]byte(body), c.ApplyID, schemas.Limits{})
 		var invalid *schemas.ValidationError

@@ -11,7 +11,8 @@ import (
 
 // Pauses before a plugin is asked again.
 const (
-	absentPause = 250 * time.Millisecond // no plugin is subscribed; with Patience it grows to Resend
+	// no plugin is subscribed; with Patience it grows to Resend
+	absentPause = 250 * time.Millisecond
 	laterPause  = 500 * time.Millisecond // busy or in-progress, and the plugin names no time
 )
 
@@ -27,8 +28,8 @@ type PluginAttempt struct {
 	// meanwhile.
 	Patience time.Duration
 
-	// Earlier reports that a request of an earlier attempt, or of another server, may have reached a
-	// plugin, reached that one of this attempt may have, and absent that NATS found no plugin
+	// Earlier reports that a request of an earlier attempt, or of another server, may have reached
+	// a plugin, reached that one of this attempt may have, and absent that NATS found no plugin
 	// subscribed to the last one.
 	Earlier         bool
 	reached, absent bool

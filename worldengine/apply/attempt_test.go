@@ -116,7 +116,8 @@ func TestAttemptScenarios(t *testing.T) {
 			t.Parallel()
 			var told strings.Builder
 			start := time.Unix(0, 0)
-			p := &PluginAttempt{ApplyID: anApplyID, Number: 2, Until: start.Add(10 * time.Second), Resend: 2 * time.Second}
+			p := &PluginAttempt{ApplyID: anApplyID, Number: 2, Until: start.Add(10 * time.Second),
+				Resend: 2 * time.Second}
 			if strings.HasPrefix(name, "a patient") {
 				p.Patience = 10 * time.Second
 			}
@@ -197,7 +198,8 @@ func actionText(a Action, start time.Time) string {
 	return "wait until " + a.Wait.Sub(start).String()
 }
 
-// An attempt of a command whose request of an attempt before may have reached a plugin has reached it.
+// An attempt of a command whose request of an attempt before may have reached a plugin has reached
+// it.
 func TestAnAttemptKnowsThatAPluginWasReached(t *testing.T) {
 	t.Parallel()
 	p := &PluginAttempt{Until: time.Unix(1, 0), Resend: time.Second, Earlier: true}

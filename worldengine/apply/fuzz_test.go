@@ -12,15 +12,17 @@ import (
 
 const applyID = "handoff_5feb3aa3bfb4485a11acfc3cf78a89958798e5411a1cc4893273b5092de581ea"
 
-// FuzzParseAnswer: nothing that a plugin answers makes ParseAnswer panic; what it takes is of the command
-// that was asked, says one of the four statuses, and comes back from its own bytes.
+// FuzzParseAnswer: nothing that a plugin answers makes ParseAnswer panic; what it takes is of the
+// command that was asked, says one of the four statuses, and comes back from its own bytes.
 func FuzzParseAnswer(f *testing.F) {
 	head := `{"schemaVersion":"command-applied.v1","applyId":"` + applyID + `","status":`
 	for _, seed := range []string{
 		head + `"applied"}`, head + `"applied","snapshot":{"day":1e0,"townId":"\u202e"}}`,
-		head + `"refused","reasonCode":"CHUNK_NOT_LOADED","message":"Nobody is near.","retryable":true}`,
+		head +
+			`"refused","reasonCode":"CHUNK_NOT_LOADED","message":"Nobody is near.","retryable":true}`,
 		head + `"busy","retryAfterMs":2.5e2}`, head + `"in-progress","retryAfterMs":3600001}`,
-		head + `"applied","status":"refused"}`, head + `"APPLIED"}`, head[:60], `{}`, ``, "\ufeff{}",
+		head + `"applied","status":"refused"}`, head + `"APPLIED"}`, head[:60], `{}`,
+		``, "\ufeff{}",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -31,7 +33,8 @@ func FuzzParseAnswer(f *testing.F) {
 			return
 		}
 		require.Equal(t, applyID, a.ApplyID)
-		require.Contains(t, []apply.Status{apply.Applied, apply.Refused, apply.Busy, apply.InProgress}, a.Status)
+		require.Contains(t, []apply.Status{apply.Applied, apply.Refused, apply.Busy,
+			apply.InProgress}, a.Status)
 		again, err := a.MarshalWire()
 		require.NoError(t, err)
 		same, err := apply.ParseAnswer(again, applyID, schemas.Limits{})
@@ -40,7 +43,8 @@ func FuzzParseAnswer(f *testing.F) {
 	})
 }
 
-// FuzzParseCommand: nothing that asks a plugin in Go makes ParseCommand panic, and what it takes conforms.
+// FuzzParseCommand: nothing that asks a plugin in Go makes ParseCommand panic, and what it takes
+// conforms.
 func FuzzParseCommand(f *testing.F) {
 	source, err := schemas.Source(schemas.CommandApply)
 	require.NoError(f, err)

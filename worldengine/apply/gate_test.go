@@ -29,8 +29,8 @@ func TestGate(t *testing.T) {
 	require.False(t, g.Pass())
 }
 
-// What an attempt tells the gate: a request that was silent, or had any answer, may have arrived; so may one whose
-// fate is not known when the attempt ends.
+// What an attempt tells the gate: a request that was silent, or had any answer, may have arrived;
+// so may one whose fate is not known when the attempt ends.
 func TestWhatAnAttemptTellsTheGate(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -38,10 +38,12 @@ func TestWhatAnAttemptTellsTheGate(t *testing.T) {
 		during Arrival
 		after  Arrival
 	}{
-		"absent":         {func(p *PluginAttempt) { p.absent = true }, NotArrived, NotArrived},
-		"not known":      {func(*PluginAttempt) {}, MayArrive, MayHaveArrived},
-		"silent, absent": {func(p *PluginAttempt) { p.absent, p.reached = true, true }, MayHaveArrived, MayHaveArrived},
-		"busy":           {func(p *PluginAttempt) { p.busy, p.reached = true, true }, MayHaveArrived, MayHaveArrived},
+		"absent":    {func(p *PluginAttempt) { p.absent = true }, NotArrived, NotArrived},
+		"not known": {func(*PluginAttempt) {}, MayArrive, MayHaveArrived},
+		"silent, absent": {func(p *PluginAttempt) { p.absent, p.reached = true, true },
+			MayHaveArrived, MayHaveArrived},
+		"busy": {func(p *PluginAttempt) { p.busy, p.reached = true, true }, MayHaveArrived,
+			MayHaveArrived},
 	} {
 		p, g := &PluginAttempt{sent: true}, new(Gate)
 		require.True(t, g.Pass())

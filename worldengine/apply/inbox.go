@@ -77,8 +77,8 @@ func (t *tally) tooMany(r Reply) bool {
 	return of.asked > 0 && of.applied > of.asked
 }
 
-// saysApplied stands in every answer with the status applied, and hardly in another one: Told.Double
-// reads the answer.
+// saysApplied stands in every answer with the status applied, and hardly in another one:
+// Told.Double reads the answer.
 var saysApplied = []byte(`"` + string(Applied) + `"`)
 
 // Reply is a message for an application, to a request of a logical attempt. Look has no message: it
@@ -95,7 +95,8 @@ const maxReplies = 64
 
 // NewMailbox returns an empty mailbox of an application.
 func NewMailbox(of Identity) *Mailbox {
-	return &Mailbox{Identity: of, token: nuid.Next(), replies: make(chan Reply, maxReplies), tally: new(tally)}
+	return &Mailbox{Identity: of, token: nuid.Next(), replies: make(chan Reply, maxReplies),
+		tally: new(tally)}
 }
 
 // Next returns the next reply, or the zero reply when none comes for so long.
@@ -205,7 +206,8 @@ func (i *Inbox) Ask(subject string, m *Mailbox, attempt int64, data []byte) erro
 	m.tally.of(attempt).asked++
 	i.mu.Unlock()
 	msg := &nats.Msg{
-		Subject: subject, Reply: fmt.Sprint(i.prefix, m.token, ".", attempt), Data: data, Header: m.Trace.Header(nil),
+		Subject: subject, Reply: fmt.Sprint(i.prefix, m.token, ".", attempt), Data: data,
+		Header: m.Trace.Header(nil),
 	}
 	if err := i.nc.PublishMsg(msg); err != nil {
 		return fmt.Errorf("worldengine: the request could not be sent: %w", err)

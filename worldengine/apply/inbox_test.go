@@ -32,8 +32,8 @@ func TestReplyToAnApplicationThatIsBeingGivenUpIsLate(t *testing.T) {
 	require.EqualValues(t, applications, late.Load())
 }
 
-// One plugin answers each request once, also one that was sent again; what is beyond that is another's,
-// whether it comes before the application has ended or after.
+// One plugin answers each request once, also one that was sent again; what is beyond that is
+// another's, whether it comes before the application has ended or after.
 func TestAnAnswerTooMany(t *testing.T) {
 	t.Parallel()
 	applied, inProgress := []byte(`{"status":"applied"}`), []byte(`{"status":"in-progress"}`)
@@ -48,7 +48,8 @@ func TestAnAnswerTooMany(t *testing.T) {
 		{"two answers to one request", 1, [][]byte{applied, applied}, nil, 1},
 		{"the second one comes later", 1, [][]byte{applied}, [][]byte{applied}, 1},
 		{"three answers to two requests", 2, [][]byte{applied, applied}, [][]byte{applied}, 1},
-		{"what does not say applied does not count", 1, [][]byte{inProgress, inProgress, applied}, nil, 0},
+		{"what does not say applied does not count", 1, [][]byte{inProgress, inProgress, applied},
+			nil, 0},
 	} {
 		doubled := 0
 		inbox := &Inbox{

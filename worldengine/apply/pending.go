@@ -47,8 +47,8 @@ type Pending struct {
 	// arrived. A server is among them before its first request. An earlier version stored none, and
 	// then nobody knows.
 	Askers []string `json:"askers,omitzero"`
-	// Wish is an operator's wish that the run be cancelled; nil where there is none. While it stands
-	// no server sends a request, and each of the Askers says whether one of its own can have
+	// Wish is an operator's wish that the run be cancelled; nil where there is none. While it
+	// stands no server sends a request, and each of the Askers says whether one of its own can have
 	// arrived.
 	Wish *Wish `json:"wish,omitzero"`
 }
@@ -114,11 +114,13 @@ type Decoded struct {
 func (p *Pending) Read() (Decoded, error) {
 	h, err := handoff.Parse(p.Handoff, schemas.Limits{Bytes: len(p.Handoff) + 1})
 	if err != nil {
-		return Decoded{}, fmt.Errorf("worldengine: the pending handoff of run %s: %w", p.Run.RunID, err)
+		return Decoded{}, fmt.Errorf("worldengine: the pending handoff of run %s: %w",
+			p.Run.RunID, err)
 	}
 	expected, err := town.ParseStored(p.Expected)
 	if err != nil {
-		return Decoded{}, fmt.Errorf("worldengine: the expected state of run %s: %w", p.Run.RunID, err)
+		return Decoded{}, fmt.Errorf("worldengine: the expected state of run %s: %w",
+			p.Run.RunID, err)
 	}
 	return Decoded{Pending: p, Handoff: h, Expected: expected}, nil
 }

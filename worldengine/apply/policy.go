@@ -158,14 +158,16 @@ func (a *Decoded) reported(snapshot jsontext.Value) (town.State, *Failure) {
 		return a.Expected, nil
 	}
 	invalid := func(why string) (town.State, *Failure) {
-		return town.State{}, &Failure{Reason: ReasonPluginStateInvalid, Message: why, Retryable: true}
+		return town.State{}, &Failure{Reason: ReasonPluginStateInvalid, Message: why,
+			Retryable: true}
 	}
 	state, err := town.Parse(snapshot, schemas.Limits{})
 	if err != nil {
 		return invalid("The reported state is not a snapshot.v1: " + err.Error())
 	}
 	if got, want := state.Snapshot.TownID, a.Expected.Snapshot.TownID; got != want {
-		return invalid(fmt.Sprintf("The reported state is that of the town %q, not of %q.", got, want))
+		return invalid(fmt.Sprintf("The reported state is that of the town %q, not of %q.", got,
+			want))
 	}
 	if state.Epoch() < a.Expected.Epoch() {
 		moved := *state.Snapshot
@@ -232,7 +234,8 @@ func Silence(reached bool, last error) *Failure {
 	f := &Failure{Reason: ReasonPluginTimeout, Retryable: true,
 		Message: "The plugin gave no definite answer before the deadline."}
 	if !reached {
-		f.Reason, f.Message = ReasonPluginUnavailable, "No plugin is there to apply commands to the town."
+		f.Reason, f.Message = ReasonPluginUnavailable,
+			"No plugin is there to apply commands to the town."
 	}
 	if last != nil {
 		f.Message += " Last trouble: " + clipped(last.Error())

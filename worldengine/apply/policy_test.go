@@ -18,10 +18,12 @@ import (
 func anApplication(t *testing.T, attempt int64) *Decoded {
 	t.Helper()
 	before := town.NewState(&town.Snapshot{
-		SchemaVersion: town.SchemaVersion, Day: 3, TownID: "t", SideQuests: []town.SideQuest{}, Projects: []town.Project{},
+		SchemaVersion: town.SchemaVersion, Day: 3, TownID: "t", SideQuests: []town.SideQuest{},
+		Projects: []town.Project{},
 	})
 	h, err := handoff.New(handoff.Proposal{
-		SnapshotHash: before.Hash, DecisionEpoch: 3, Type: handoff.TalkToTownsfolk, ActorID: "ada", TownID: "t",
+		SnapshotHash: before.Hash, DecisionEpoch: 3, Type: handoff.TalkToTownsfolk,
+		ActorID: "ada", TownID: "t",
 		Reason: "because", Args: map[string]string{"talkType": "casual"},
 	})
 	require.NoError(t, err)
@@ -64,11 +66,13 @@ func TestConclude(t *testing.T) {
 func TestReportedState(t *testing.T) {
 	t.Parallel()
 	state := func(day, townID string) string {
-		return `{"schemaVersion":"snapshot.v1","day":` + day + `,"townId":"` + townID + `","mission":null,"sideQuests":[],
+		return `{"schemaVersion":"snapshot.v1","day":` + day + `,"townId":"` + townID +
+			`","mission":null,"sideQuests":[],
 			"pressure":{"threat":0,"scarcity":0,"hope":0.5,"dread":0},"projects":[],"latestNetherEvent":null}`
 	}
 	for day, want := range map[string]int64{"0": 4, "3": 4, "4": 4, "5": 5, "900": 900} {
-		c := anApplication(t, 1).NextStep(Result{Applied: true, Snapshot: []byte(state(day, "t"))}, &Policy{Attempts: 3})
+		c := anApplication(t, 1).NextStep(Result{Applied: true, Snapshot: []byte(state(day, "t"))},
+			&Policy{Attempts: 3})
 		require.Nil(t, c.Failed)
 		require.Equal(t, want, c.After.Epoch(), "the town's day moves on, and never back")
 		again, err := town.Parse(c.After.Canonical, schemas.Limits{})
@@ -76,19 +80,23 @@ func TestReportedState(t *testing.T) {
 		require.Equal(t, again.Hash, c.After.Hash, "it has the hash of what it says")
 		require.InDelta(t, 0.5, c.After.Snapshot.Pressure.Hope, 0)
 	}
-	for _, bad := range []string{`{}`, `null`, `[]`, state("-1", "t"), state("4", "other"), state("4", "t") + "x"} {
-		c := anApplication(t, 3).NextStep(Result{Applied: true, Snapshot: []byte(bad)}, &Policy{Attempts: 3})
+	for _, bad := range []string{`{}`, `null`, `[]`, state("-1", "t"), state("4", "other"),
+		state("4", "t") + "x"} {
+		c := anApplication(t, 3).NextStep(Result{Applied: true, Snapshot: []byte(bad)},
+			&Policy{Attempts: 3})
 		require.NotNil(t, c.Failed, bad)
 		require.Equal(t, ReasonPluginStateInvalid, c.Failed.Reason)
 		require.False(t, c.Again)
-		require.True(t, anApplication(t, 1).NextStep(Result{Applied: true, Snapshot: []byte(bad)}, &Policy{Attempts: 3}).Again)
+		require.True(t, anApplication(t, 1).NextStep(Result{Applied: true, Snapshot: []byte(bad)},
+			&Policy{Attempts: 3}).Again)
 	}
 }
 
 func TestBackoff(t *testing.T) {
 	t.Parallel()
 	p := Policy{Backoff: time.Second}
-	for attempt, want := range map[int64]time.Duration{1: 1, 2: 2, 3: 4, 6: 32, 7: 60, 1 << 40: 60} {
+	for attempt, want := range map[int64]time.Duration{1: 1, 2: 2, 3: 4, 6: 32, 7: 60,
+		1 << 40: 60} {
 		require.Equal(t, want*time.Second, p.PauseAfter(attempt), attempt)
 	}
 }

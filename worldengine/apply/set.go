@@ -127,7 +127,9 @@ func (s *Set[A, W]) All() []A {
 	for _, a := range s.towns {
 		all = append(all, a)
 	}
-	slices.SortFunc(all, func(a, b A) int { return cmp.Compare(a.InSet().TownID, b.InSet().TownID) })
+	slices.SortFunc(all, func(a, b A) int {
+		return cmp.Compare(a.InSet().TownID, b.InSet().TownID)
+	})
 	return all
 }
 

@@ -10,7 +10,8 @@ import (
 type setApplication struct{ Member[string] }
 
 func inSet(townID, runID string, waiting ...string) *setApplication {
-	return &setApplication{NewMember(Identity{TownID: townID, RunID: runID}, "key of "+runID, waiting...)}
+	return &setApplication{NewMember(Identity{TownID: townID, RunID: runID},
+		"key of "+runID, waiting...)}
 }
 
 // A town has one application at most, and each waiting client gets the answer of its run once.

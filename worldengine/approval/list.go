@@ -199,7 +199,9 @@ func (l List) AnyOpen() bool {
 
 // Close returns the list once a handoff is accepted for execution.
 func (l List) Close(handoffID string) List {
-	i := slices.IndexFunc(l, func(a Asked) bool { return a.HandoffID == handoffID && a.Handoff != nil })
+	i := slices.IndexFunc(l, func(a Asked) bool {
+		return a.HandoffID == handoffID && a.Handoff != nil
+	})
 	if i < 0 {
 		return l
 	}
@@ -228,16 +230,19 @@ func (l List) Decide(
 		if status != Used && prior.Approved == d.Approved && prior.ActorID == d.ActorID {
 			return l, l[i], nil
 		}
-		return nil, Asked{}, &Refusal{wire.CodeAlreadyDecided, fmt.Sprintf("%s has decided it at %s: %s",
-			prior.ActorID, prior.At.Format(time.RFC3339), status)}
+		return nil, Asked{}, &Refusal{wire.CodeAlreadyDecided,
+			fmt.Sprintf("%s has decided it at %s: %s",
+				prior.ActorID, prior.At.Format(time.RFC3339), status)}
 	case Stale:
-		return nil, Asked{}, &Refusal{wire.CodeApprovalStale, "the town has changed since it was asked for, " +
-			"and a handoff that was made from its state of then is stale"}
+		return nil, Asked{}, &Refusal{wire.CodeApprovalStale,
+			"the town has changed since it was asked for, " +
+				"and a handoff that was made from its state of then is stale"}
 	case Expired:
 		return nil, Asked{}, &Refusal{wire.CodeApprovalStale, "it has waited for too long, since " +
 			l[i].At.Format(time.RFC3339) + "; it waits again when its handoff is sent again"}
 	default:
-		return nil, Asked{}, &Refusal{wire.CodeUnknownApproval, "no handoff with this id waits for an approval"}
+		return nil, Asked{}, &Refusal{wire.CodeUnknownApproval,
+			"no handoff with this id waits for an approval"}
 	}
 	after := slices.Clone(l)
 	a := &after[i]

@@ -30,7 +30,8 @@ func proposed(t *testing.T, reason string) (*handoff.Handoff, []byte) {
 }
 
 func decision(approved bool, actor string, at time.Time) approval.Decision {
-	return approval.Decision{Approved: approved, SignalID: actor + "'s signal", ActorID: actor, Reason: "why", At: at}
+	return approval.Decision{Approved: approved, SignalID: actor + "'s signal", ActorID: actor,
+		Reason: "why", At: at}
 }
 
 func TestPolicies(t *testing.T) {
@@ -52,7 +53,8 @@ func TestPolicies(t *testing.T) {
 	require.Equal(t, "none", approval.FromTree([]any{}).String(), "an empty list frees a town")
 }
 
-// A list goes from the question over the decision to the execution, and no step changes the one before.
+// A list goes from the question over the decision to the execution, and no step changes the one
+// before.
 func TestAQuestionIsDecidedAndUsed(t *testing.T) {
 	t.Parallel()
 	h, encoded := proposed(t, "1")
@@ -66,14 +68,17 @@ func TestAQuestionIsDecidedAndUsed(t *testing.T) {
 	require.False(t, again.Ask)
 	require.Equal(t, verdict.Detail, again.Detail)
 
-	after, entry, refused := asked.Decide(h.HandoffID, h.SnapshotHash, decision(true, "ada", noon.Add(time.Minute)), time.Hour)
+	after, entry, refused := asked.Decide(h.HandoffID, h.SnapshotHash,
+		decision(true, "ada", noon.Add(time.Minute)), time.Hour)
 	require.Nil(t, refused)
 	require.Equal(t, "ada", entry.Decision.ActorID)
 	require.Nil(t, asked[0].Decision)
 	require.Equal(t, "ada", after.Judge(h, encoded, noon.Add(time.Hour)).Approved.ActorID)
-	require.True(t, after.Judge(h, encoded, noon.Add(time.Minute+time.Hour)).Ask, "an approval expires")
+	require.True(t, after.Judge(h, encoded, noon.Add(time.Minute+time.Hour)).Ask,
+		"an approval expires")
 	other := append([]byte{' '}, encoded...)
-	require.Equal(t, handoff.ReasonApprovalRequired, after.Judge(h, other, noon).Reason, "it is for the bytes that were shown")
+	require.Equal(t, handoff.ReasonApprovalRequired, after.Judge(h, other, noon).Reason,
+		"it is for the bytes that were shown")
 	require.False(t, after.Judge(h, other, noon).Ask)
 
 	used := after.Close(h.HandoffID)
@@ -88,7 +93,8 @@ func TestWhoDecidesTooLateIsTold(t *testing.T) {
 	t.Parallel()
 	h, encoded := proposed(t, "1")
 	asked := approval.List(nil).Ask(h, encoded, noon, time.Hour)
-	denied, _, refused := asked.Decide(h.HandoffID, h.SnapshotHash, decision(false, "ada", noon), time.Hour)
+	denied, _, refused := asked.Decide(h.HandoffID, h.SnapshotHash,
+		decision(false, "ada", noon), time.Hour)
 	require.Nil(t, refused)
 	require.Equal(t, handoff.ReasonApprovalDenied, denied.Judge(h, encoded, noon).Reason)
 	require.Equal(t, "Denied by ada: why", denied.Judge(h, encoded, noon).Detail)
@@ -98,21 +104,29 @@ func TestWhoDecidesTooLateIsTold(t *testing.T) {
 		by   approval.Decision
 		code wire.Code
 	}{
-		"nobody asked":        {nil, h.SnapshotHash, decision(true, "ben", noon), wire.CodeUnknownApproval},
-		"another was first":   {denied, h.SnapshotHash, decision(true, "ben", noon), wire.CodeAlreadyDecided},
-		"the same by another": {denied, h.SnapshotHash, decision(false, "ben", noon), wire.CodeAlreadyDecided},
-		"the town changed":    {asked, "b", decision(true, "ben", noon), wire.CodeApprovalStale},
-		"a record of that":    {asked.On("b"), "b", decision(true, "ben", noon), wire.CodeApprovalStale},
-		"it changed and back": {asked.On("b"), h.SnapshotHash, decision(true, "ben", noon), wire.CodeApprovalStale},
-		"it waited too long":  {asked, h.SnapshotHash, decision(true, "ben", noon.Add(time.Hour)), wire.CodeApprovalStale},
+		"nobody asked": {nil, h.SnapshotHash, decision(true, "ben", noon),
+			wire.CodeUnknownApproval},
+		"another was first": {denied, h.SnapshotHash, decision(true, "ben", noon),
+			wire.CodeAlreadyDecided},
+		"the same by another": {denied, h.SnapshotHash, decision(false, "ben", noon),
+			wire.CodeAlreadyDecided},
+		"the town changed": {asked, "b", decision(true, "ben", noon), wire.CodeApprovalStale},
+		"a record of that": {asked.On("b"), "b", decision(true, "ben", noon),
+			wire.CodeApprovalStale},
+		"it changed and back": {asked.On("b"), h.SnapshotHash, decision(true, "ben", noon),
+			wire.CodeApprovalStale},
+		"it waited too long": {asked, h.SnapshotHash, decision(true, "ben", noon.Add(time.Hour)),
+			wire.CodeApprovalStale},
 	} {
 		_, _, refused := row.list.Decide(h.HandoffID, row.hash, row.by, time.Hour)
 		require.NotNil(t, refused, name)
 		require.Equal(t, row.code, refused.Code, name)
 	}
-	same, entry, refused := denied.Decide(h.HandoffID, h.SnapshotHash, decision(false, "ada", noon.Add(time.Minute)), time.Hour)
+	same, entry, refused := denied.Decide(h.HandoffID, h.SnapshotHash,
+		decision(false, "ada", noon.Add(time.Minute)), time.Hour)
 	require.Nil(t, refused)
-	require.Equal(t, noon, entry.Decision.At, "the same decision of the same person is the first one")
+	require.Equal(t, noon, entry.Decision.At,
+		"the same decision of the same person is the first one")
 	require.Equal(t, denied, same)
 }
 
@@ -130,7 +144,8 @@ func TestAListIsBounded(t *testing.T) {
 	require.True(t, list.Judge(h, encoded, noon.Add(time.Hour)).Ask, "what expired makes room")
 	require.Len(t, list.Ask(h, encoded, noon.Add(time.Hour), time.Hour), 1)
 
-	list, _, _ = list.Decide(list[99].HandoffID, list[99].SnapshotHash, decision(true, "ada", noon), time.Hour)
+	list, _, _ = list.Decide(list[99].HandoffID, list[99].SnapshotHash,
+		decision(true, "ada", noon), time.Hour)
 	closed := list.On("b")
 	require.Len(t, closed, 16)
 	require.True(t, closed.Follows(list))
@@ -140,5 +155,6 @@ func TestAListIsBounded(t *testing.T) {
 	}
 	require.Equal(t, closed, closed.On("b"))
 	h, _ = proposed(t, "def")
-	require.Equal(t, handoff.ReasonApprovalsFull, approval.List(nil).Judge(h, make([]byte, approval.MaxBytes+1), noon).Reason)
+	require.Equal(t, handoff.ReasonApprovalsFull,
+		approval.List(nil).Judge(h, make([]byte, approval.MaxBytes+1), noon).Reason)
 }

@@ -33,7 +33,8 @@ func Of(names ...string) (Policy, error) {
 	for _, name := range names {
 		t := handoff.ProposalType(strings.TrimSpace(name))
 		if !slices.Contains(handoff.ProposalTypes(), t) {
-			return Policy{}, fmt.Errorf("worldengine: there is no type of proposals %q to approve, but %s",
+			return Policy{}, fmt.Errorf("worldengine: there is no type of proposals %q to "+
+				"approve, but %s",
 				name, joined(handoff.ProposalTypes(), ", "))
 		}
 		p.Types = append(p.Types, t)
@@ -42,7 +43,8 @@ func Of(names ...string) (Policy, error) {
 	return p, nil
 }
 
-// FromTree returns the policy of a list of types that a schema has accepted; nil where there is none.
+// FromTree returns the policy of a list of types that a schema has accepted; nil where there is
+// none.
 func FromTree(tree any) *Policy {
 	list, ok := tree.([]any)
 	if !ok {

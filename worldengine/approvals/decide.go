@@ -16,8 +16,9 @@ type Decider struct {
 	Log     *commitlog.Log
 	Signals *signals.Recorder
 	// Commit commits a record that leaves the state of its town as it is, behind a sequence.
-	Commit func(ctx context.Context, rec *commitlog.Record, guard uint64, after commitlog.Entry) error
-	Now    func() time.Time
+	Commit func(ctx context.Context, rec *commitlog.Record, guard uint64,
+		after commitlog.Entry) error
+	Now func() time.Time
 	// Timeout is how long a decision counts.
 	Timeout time.Duration
 }
@@ -27,7 +28,9 @@ type Decider struct {
 // person and why. The decision is a commit of the town, so that of two one is first; the error of
 // the other is a *signals.RefusedError. The entry that is returned has the decision and, where it
 // is an approval, the handoff.
-func (d *Decider) Decide(ctx context.Context, s signals.Signal) (decided approval.Asked, err error) {
+func (d *Decider) Decide(
+	ctx context.Context, s signals.Signal,
+) (decided approval.Asked, err error) {
 	s = s.WithDefaults()
 	if s.TownID == "" {
 		return decided, d.Signals.Refuse(ctx, &s, wire.CodeUnknownApproval,

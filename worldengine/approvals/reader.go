@@ -104,13 +104,17 @@ func (r *Reader) List(
 	return nil
 }
 
-// visit visits the towns in which proposals may wait, until do returns errEnough. A town whose record
-// is damaged is left out, and logged. It removes entries of the index that are not needed any more.
-func (r *Reader) visit(ctx context.Context, do func(townID string, current commitlog.Entry) error) error {
+// visit visits the towns in which proposals may wait, until do returns errEnough. A town whose
+// record is damaged is left out, and logged. It removes entries of the index that are not needed
+// any more.
+func (r *Reader) visit(
+	ctx context.Context, do func(townID string, current commitlog.Entry) error,
+) error {
 	err := r.Index.Asked(ctx, func(townID string, entry *commitlog.Message) error {
 		current, err := r.Log.Load(ctx, townID)
 		if errors.Is(err, commitlog.ErrTownDamaged) {
-			r.Logger.Error("the proposals that wait in a town cannot be listed", "town", townID, "error", err)
+			r.Logger.Error("the proposals that wait in a town cannot be listed", "town",
+				townID, "error", err)
 			return nil
 		}
 		if err != nil {
@@ -151,7 +155,9 @@ func (r *Reader) rowsOf(townID string, current commitlog.Entry) (rows []*Row) {
 	return rows
 }
 
-func (r *Reader) row(townID string, a *approval.Asked, state town.State) (*Row, handoff.ProposalType, error) {
+func (r *Reader) row(
+	townID string, a *approval.Asked, state town.State,
+) (*Row, handoff.ProposalType, error) {
 	h, err := handoff.Parse(a.Handoff, schemas.Limits{Bytes: len(a.Handoff) + 1})
 	if err != nil {
 		return nil, "", err

@@ -44,7 +44,8 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 		require.Equal(t, time.Hour, time.Since(began))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		require.ErrorIs(t, (&Backoff{Min: time.Hour, Max: time.Hour}).Wait(ctx), context.DeadlineExceeded)
+		require.ErrorIs(t, (&Backoff{Min: time.Hour, Max: time.Hour}).Wait(ctx),
+			context.DeadlineExceeded)
 		require.Equal(t, time.Hour+time.Minute, time.Since(began))
 	})
 }

@@ -84,7 +84,8 @@ func commit(t testing.TB, nc *nats.Conn, n int) {
 		var at struct{ SnapshotHash string }
 		ask(t, nc, "town.get", `{"townId":"town-threatened"}`, &at)
 		ask(t, nc, "town.patch", fmt.Sprintf(
-			`{"townId":"town-threatened","patch":{},"expectedSnapshotHash":%q}`, at.SnapshotHash), &at)
+			`{"townId":"town-threatened","patch":{},"expectedSnapshotHash":%q}`, at.SnapshotHash),
+			&at)
 	}
 }
 
@@ -105,7 +106,9 @@ func TestADamagedBackupIsRefused(t *testing.T) {
 		damage func(path func(string) string) error
 		says   string
 	}{
-		"no manifest": {func(path func(string) string) error { return os.Remove(path("manifest.json")) },
+		"no manifest": {func(path func(string) string) error {
+			return os.Remove(path("manifest.json"))
+		},
 			"has no manifest.json, which is written last"},
 		"half a manifest": {func(path func(string) string) error {
 			return os.Truncate(path("manifest.json"), 700)
@@ -136,7 +139,9 @@ func TestADamagedBackupIsRefused(t *testing.T) {
 			t.Parallel()
 			dir := filepath.Join(t.TempDir(), "backup")
 			require.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
-			require.NoError(t, c.damage(func(file string) string { return filepath.Join(dir, file) }))
+			require.NoError(t, c.damage(func(file string) string {
+				return filepath.Join(dir, file)
+			}))
 			nc := natstest.Connect(t)
 			_, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 			require.ErrorIs(t, err, backup.ErrInvalid)
@@ -247,14 +252,15 @@ func TestTheLogIsOverwritten(t *testing.T) {
 	const history = 8
 	serve(t, nc, worldengine.Config{HistoryPerTown: history})
 	take := func(commits int) error {
-		_, err := backup.Take(t.Context(), nc, t.TempDir(), backup.Options{Copied: func(s backup.Stream) {
-			if s.Name == wire.EventStream("main") {
-				commit(t, nc, commits)
-			}
-			if s.Name == wire.LogStream("main") { // others' commits do not harm
-				ask(t, nc, "town.put", `{"snapshot":`+newTown(commits)+`}`, &struct{}{})
-			}
-		}})
+		_, err := backup.Take(t.Context(), nc, t.TempDir(),
+			backup.Options{Copied: func(s backup.Stream) {
+				if s.Name == wire.EventStream("main") {
+					commit(t, nc, commits)
+				}
+				if s.Name == wire.LogStream("main") { // others' commits do not harm
+					ask(t, nc, "town.put", `{"snapshot":`+newTown(commits)+`}`, &struct{}{})
+				}
+			}})
 		return err
 	}
 	require.NoError(t, take(history-1))
@@ -323,7 +329,8 @@ func TestSettingsAreKept(t *testing.T) {
 	t.Parallel()
 	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()
 	serve(t, from, worldengine.Config{
-		HistoryPerTown: 77, DedupeRetention: time.Hour, EventRetention: 2 * time.Hour, EventLimit: 555,
+		HistoryPerTown: 77, DedupeRetention: time.Hour, EventRetention: 2 * time.Hour,
+		EventLimit: 555,
 	})
 	_, err := backup.Take(t.Context(), from, dir, backup.Options{})
 	require.NoError(t, err)

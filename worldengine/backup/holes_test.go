@@ -136,7 +136,8 @@ func TestAHistoryGoesOnWhileItIsCopied(t *testing.T) {
 	m := takeWhile(t, from, dir, func() { commit(t, from, 2) })
 	left := oldest(t, from) - 1
 	require.Equal(t,
-		[]backup.Left{{Subject: "world.main.log.town-threatened", Before: m.Streams[4].LastSeq}}, m.Left)
+		[]backup.Left{{Subject: "world.main.log.town-threatened", Before: m.Streams[4].LastSeq}},
+		m.Left)
 	require.Less(t, first, left)
 
 	to := natstest.Connect(t)

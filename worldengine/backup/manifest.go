@@ -112,8 +112,10 @@ func (m *Manifest) validate() error {
 	}
 	log := &m.Streams[len(want)-1]
 	for _, left := range m.Left {
-		if !commitlog.IsHistory(m.World, left.Subject) || left.Before == 0 || left.Before > log.LastSeq {
-			return fmt.Errorf("what left the log is not of it: %s before %d", left.Subject, left.Before)
+		if !commitlog.IsHistory(m.World, left.Subject) || left.Before == 0 ||
+			left.Before > log.LastSeq {
+			return fmt.Errorf("what left the log is not of it: %s before %d",
+				left.Subject, left.Before)
 		}
 	}
 	return nil
@@ -131,7 +133,8 @@ func (s *Stream) verify(dir string) error {
 		case got.Bytes != want.Bytes:
 			return fmt.Errorf("%s has %d bytes, and had %d", path, got.Bytes, want.Bytes)
 		case got.SHA256 != want.SHA256:
-			return fmt.Errorf("%s was altered: its SHA-256 is %s, and was %s", path, got.SHA256, want.SHA256)
+			return fmt.Errorf("%s was altered: its SHA-256 is %s, and was %s", path,
+				got.SHA256, want.SHA256)
 		}
 	}
 	return nil

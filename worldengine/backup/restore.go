@@ -101,7 +101,8 @@ func (r *restore) begin(ctx context.Context) error {
 			return fmt.Errorf("%w: the stream %s is there", ErrWorldExists, name)
 		case there:
 			if err := r.js.DeleteStream(ctx, name); err != nil {
-				return fmt.Errorf("backup: what an earlier restore has made: stream %s: %w", name, err)
+				return fmt.Errorf("backup: what an earlier restore has made: stream %s: %w", name,
+					err)
 			}
 		}
 	}

@@ -72,7 +72,8 @@ func takeSnapshot(
 			return &begun, ended(stream, chunk)
 		}
 		if chunk.Reply != "" && !isChunk(chunk, index) {
-			return nil, fmt.Errorf("%w: %s, chunk %d: another one arrived: %s", ErrIncomplete, stream,
+			return nil, fmt.Errorf("%w: %s, chunk %d: another one arrived: %s",
+				ErrIncomplete, stream,
 				index, chunk.Reply)
 		}
 		if _, err := w.Write(chunk.Data); err != nil {
@@ -168,7 +169,8 @@ func readArchive(path string, visit visitor) error {
 
 // restoreSnapshot makes a stream of a snapshot.
 func restoreSnapshot(
-	ctx context.Context, nc *nats.Conn, config *jetstream.StreamConfig, begun *snapshot, r io.Reader,
+	ctx context.Context, nc *nats.Conn, config *jetstream.StreamConfig,
+	begun *snapshot, r io.Reader,
 ) error {
 	var to struct {
 		DeliverSubject string `json:"deliver_subject"`

@@ -52,7 +52,8 @@ func IndexPending(ctx context.Context, nc *nats.Conn, world string, replicas int
 	}
 	index, entries := commitlog.NewPendingIndex(world, js, stream), 0
 	err = commitlog.Each(ctx, log, jetstream.ConsumerConfig{
-		FilterSubject: wire.LogSubject(world, "*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
+		FilterSubject: wire.LogSubject(world, "*"),
+		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
 	}, func(msg jetstream.Msg, seq uint64) error {
 		if msg.Headers().Get(wire.AskedHeader) != "" {
 			if err := indexAsked(ctx, log, index, seq); err != nil {

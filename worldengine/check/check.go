@@ -86,7 +86,9 @@ func (c Result) Unapproved(reason handoff.ReasonCode, detail string) handoff.Out
 	return outcome
 }
 
-func (c Result) accepted(s handoff.Status, reason handoff.ReasonCode, state town.State) handoff.Outcome {
+func (c Result) accepted(
+	s handoff.Status, reason handoff.ReasonCode, state town.State,
+) handoff.Outcome {
 	epoch := state.Epoch()
 	outcome := c.Outcome
 	outcome.Status, outcome.ReasonCode = s, reason

@@ -26,8 +26,8 @@ type Acknowledgement struct {
 	Reason string `json:"reason"`
 }
 
-// Alerts goes through the alerts that are kept, the newest first; with open through those that nobody has
-// acknowledged. It ends behind the first error. Operators and observers may list them.
+// Alerts goes through the alerts that are kept, the newest first; with open through those that
+// nobody has acknowledged. It ends behind the first error. Operators and observers may list them.
 func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] {
 	return func(yield func(Alert, error) bool) {
 		for after := uint64(0); ; {
@@ -55,10 +55,12 @@ func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] 
 	}
 }
 
-// AcknowledgeAlert acknowledges the alert with a sequence, and returns it. The first acknowledgement
-// counts, and Alert.Acknowledged is that one. by is who acknowledges it where NATS does not name the user
-// of the connection; "" is "operator". Operators may acknowledge.
-func (c *Client) AcknowledgeAlert(ctx context.Context, seq uint64, by, reason string) (*Alert, error) {
+// AcknowledgeAlert acknowledges the alert with a sequence, and returns it. The first
+// acknowledgement counts, and Alert.Acknowledged is that one. by is who acknowledges it where NATS
+// does not name the user of the connection; "" is "operator". Operators may acknowledge.
+func (c *Client) AcknowledgeAlert(
+	ctx context.Context, seq uint64, by, reason string,
+) (*Alert, error) {
 	alert := new(Alert)
 	_, err := c.Ask(ctx, wire.AlertAck, struct {
 		Seq     uint64 `json:"seq"`

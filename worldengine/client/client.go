@@ -18,8 +18,8 @@ import (
 // DefaultTimeout bounds a call unless Client.Timeout says otherwise.
 const DefaultTimeout = 30 * time.Second
 
-// Client asks one world over one connection. It is safe for concurrent use; its fields are set before
-// its first use.
+// Client asks one world over one connection. It is safe for concurrent use; its fields are set
+// before its first use.
 type Client struct {
 	// Conn is the connection.
 	Conn *nats.Conn
@@ -29,11 +29,12 @@ type Client struct {
 	Timeout time.Duration
 	// Revision is that of the results that Send and Result ask for.
 	Revision handoff.Revision
-	// OnPaused, if not nil, is called when a handoff of Send is found to wait for the end of a pause, by the
-	// goroutine that called Send and before Send returns. The code of why is TOWN_PAUSED or WORLD_PAUSED.
+	// OnPaused, if not nil, is called when a handoff of Send is found to wait for the end of a
+	// pause, by the goroutine that called Send and before Send returns. The code of why is
+	// TOWN_PAUSED or WORLD_PAUSED.
 	OnPaused func(townID string, why *UnavailableError)
-	// Trace, if not nil, returns the W3C trace context of a handoff that is sent with ctx, the zero one for
-	// none. The plugin that applies the command, and the events of the run, get it.
+	// Trace, if not nil, returns the W3C trace context of a handoff that is sent with ctx, the zero
+	// one for none. The plugin that applies the command, and the events of the run, get it.
 	Trace func(ctx context.Context) trace.Context
 
 	served atomic.Bool // whether somebody has answered on this connection
@@ -42,8 +43,8 @@ type Client struct {
 
 // Options say how to connect. The zero value connects without credentials to the world main.
 type Options struct {
-	// Connection has the credentials, as the NATS command line has them. Its inbox prefix is _INBOX_<user>
-	// where it names a user with a password, and no other prefix.
+	// Connection has the credentials, as the NATS command line has them. Its inbox prefix is
+	// _INBOX_<user> where it names a user with a password, and no other prefix.
 	Connection natsconn.Options
 	// World is the world's name; wire.DefaultWorld.
 	World string
@@ -53,8 +54,8 @@ type Options struct {
 	NATS []nats.Option
 }
 
-// Connect connects to the servers of urls (comma-separated), and reconnects for as long as the client is
-// not closed. The first connection must succeed.
+// Connect connects to the servers of urls (comma-separated), and reconnects for as long as the
+// client is not closed. The first connection must succeed.
 func Connect(urls string, o Options) (*Client, error) {
 	nc, err := o.Connection.WithUserInbox(urls).Connect(urls, cmp.Or(o.Name, "worldengine client"),
 		append([]nats.Option{nats.MaxReconnects(-1)}, o.NATS...)...)

@@ -37,7 +37,8 @@ type world struct {
 func serve(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, config: server.Config{
-		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, Logger: slog.New(slog.DiscardHandler),
+		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
+		Logger: slog.New(slog.DiscardHandler),
 	}}
 	w.start()
 	t.Cleanup(w.stop)
@@ -90,14 +91,18 @@ func talk(t *testing.T, c *client.Client, townID, actorID string) *handoff.Hando
 	return h
 }
 
-func proposed(ctx context.Context, c *client.Client, townID, actorID string) (*handoff.Handoff, error) {
+func proposed(
+	ctx context.Context, c *client.Client, townID, actorID string,
+) (*handoff.Handoff, error) {
 	at, err := c.Town(ctx, townID)
 	if err != nil {
 		return nil, err
 	}
 	return handoff.New(handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: actorID, TownID: townID, Priority: 0.5, Reason: "They are sad.",
-		Args: map[string]string{"talkType": "casual"}, SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
+		Type: handoff.TalkToTownsfolk, ActorID: actorID, TownID: townID, Priority: 0.5,
+		Reason: "They are sad.",
+		Args:   map[string]string{"talkType": "casual"}, SnapshotHash: at.SnapshotHash,
+		DecisionEpoch: at.DecisionEpoch,
 	})
 }
 
@@ -130,7 +135,8 @@ func TestAnAgentLooksSendsAndReadsWhatBecameOfIt(t *testing.T) {
 
 	again, err := c.Send(t.Context(), h)
 	require.NoError(t, err)
-	require.Equal(t, handoff.Duplicate, again.Status(), "an answer that was not lost is not replaced")
+	require.Equal(t, handoff.Duplicate, again.Status(),
+		"an answer that was not lost is not replaced")
 
 	one := client.New(c.Conn, "")
 	one.Revision = handoff.Revision1
@@ -187,7 +193,8 @@ func TestTownsAreListedAndReplaced(t *testing.T) {
 	at.Snapshot.Day++
 	_, err = c.PutTown(t.Context(), &at.Snapshot, client.Put{})
 	require.True(t, client.IsCode(err, wire.CodeTownExists), "%v", err)
-	after, err := c.PutTown(t.Context(), &at.Snapshot, client.Put{Expected: at.SnapshotHash, Apply: "plugin"})
+	after, err := c.PutTown(t.Context(), &at.Snapshot,
+		client.Put{Expected: at.SnapshotHash, Apply: "plugin"})
 	require.NoError(t, err)
 	require.Equal(t, at.DecisionEpoch+1, after.DecisionEpoch)
 	require.Equal(t, "plugin", after.Apply)
@@ -220,7 +227,8 @@ func TestALostAnswerIsAskedForAgain(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, handoff.Executed, got.Status())
 	require.Equal(t, handoff.Duplicate, got.Duplicate.Status())
-	require.Equal(t, got.Result.ResultID, *got.Duplicate.Result.Evaluation.DuplicateCheck.DuplicateOf)
+	require.Equal(t, got.Result.ResultID,
+		*got.Duplicate.Result.Evaluation.DuplicateCheck.DuplicateOf)
 }
 
 func TestAHandoffOfAPausedTownWaits(t *testing.T) {
@@ -228,7 +236,8 @@ func TestAHandoffOfAPausedTownWaits(t *testing.T) {
 	c := serve(t).join("")
 	found(t, c, "t")
 	pause := func(verb wire.Verb) {
-		_, err := c.Request(context.Background(), verb, []byte(`{"townId":"t","actorId":"ada","reason":"a festival"}`))
+		_, err := c.Request(context.Background(), verb,
+			[]byte(`{"townId":"t","actorId":"ada","reason":"a festival"}`))
 		require.NoError(t, err)
 	}
 	pause(wire.ControlPause)
@@ -261,7 +270,8 @@ func TestAlertsAreAcknowledged(t *testing.T) {
 	defer nc.Close()
 	for i := range 70 { // more than a page
 		id := fmt.Sprint("run-", i)
-		alert := runevents.Alert{Code: runevents.ApplyInDoubt, Severity: runevents.P1, RunID: id, At: "2026-02-16T10:00:00Z"}
+		alert := runevents.Alert{Code: runevents.ApplyInDoubt, Severity: runevents.P1, RunID: id,
+			At: "2026-02-16T10:00:00Z"}
 		body, err := json.Marshal(&alert)
 		require.NoError(t, err)
 		require.NoError(t, nc.Publish(wire.AlertSubject("main", string(alert.Code)), body))
@@ -306,7 +316,8 @@ func TestEventsComeOnceThroughARestart(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		var failed error
-		for event, err := range c.Events(ctx, client.Follow{TownID: "t", From: time.Now().Add(-time.Hour)}) {
+		for event, err := range c.Events(ctx,
+			client.Follow{TownID: "t", From: time.Now().Add(-time.Hour)}) {
 			if failed = err; err == nil {
 				events <- event
 			}
@@ -347,14 +358,16 @@ func TestEventsOfARunEndWithIt(t *testing.T) {
 	require.NoError(t, err)
 	for after := int64(0); after <= 10; after += 5 {
 		next := after + 1
-		for event, err := range c.Events(t.Context(), client.Follow{RunID: got.RunID, AfterSeq: after}) {
+		for event, err := range c.Events(t.Context(),
+			client.Follow{RunID: got.RunID, AfterSeq: after}) {
 			require.NoError(t, err)
 			require.Equal(t, next, event.RunSeq)
 			next++
 		}
 		require.EqualValues(t, 11, next)
 	}
-	for _, err := range c.Events(t.Context(), client.Follow{RunID: "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a"}) {
+	for _, err := range c.Events(t.Context(),
+		client.Follow{RunID: "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a"}) {
 		require.True(t, client.IsCode(err, wire.CodeUnknownRun), "%v", err)
 	}
 }

@@ -78,7 +78,8 @@ func ErrorBody(code, message string, details []schemas.Violation) []byte {
 	}
 	data, err := json.Marshal(errorBody{errorDetail{code, message, details}})
 	if err != nil { // only text that is not UTF-8
-		return []byte(`{"error":{"code":"UNKNOWN","message":"the error cannot be written","details":[]}}`)
+		return []byte(
+			`{"error":{"code":"UNKNOWN","message":"the error cannot be written","details":[]}}`)
 	}
 	return data
 }

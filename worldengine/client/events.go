@@ -21,9 +21,9 @@ type Follow struct {
 	// RunID is the one run to follow, behind AfterSeq, to its end.
 	RunID    string
 	AfterSeq int64
-	// TownID is the town whose runs to follow; "" for all towns. Runs that began at From or later are
-	// followed from their first event, and of others there is what comes from now on; the zero time is
-	// now. They are not looked at where RunID is given, but for the subject.
+	// TownID is the town whose runs to follow; "" for all towns. Runs that began at From or later
+	// are followed from their first event, and of others there is what comes from now on; the zero
+	// time is now. They are not looked at where RunID is given, but for the subject.
 	TownID string
 	From   time.Time
 	// OpenSince is how long before From a run may have begun and still be followed through losses
@@ -34,7 +34,8 @@ type Follow struct {
 
 // pace has the bounds of following. Tests set others.
 type pace struct {
-	// waiting is how many messages may wait for a slow reader; then they are dropped, and asked for.
+	// waiting is how many messages may wait for a slow reader; then they are dropped, and asked
+	// for.
 	waiting int
 	// clocks is how far apart the clocks may be of this process and of the servers that write to
 	// one log.
@@ -92,7 +93,8 @@ type RunError struct {
 
 // Error names the run and gives the cause.
 func (e *RunError) Error() string {
-	return fmt.Sprintf("the events of run %s behind %d cannot be had: %s", e.RunID, e.AfterSeq, e.Err)
+	return fmt.Sprintf("the events of run %s behind %d cannot be had: %s", e.RunID,
+		e.AfterSeq, e.Err)
 }
 
 // Unwrap returns the cause.
@@ -187,7 +189,8 @@ func (f *follower) flush() error {
 	denied := f.client.Conn.LastError()
 	if denied != f.before && violates(denied, "Subscription", f.sub.Subject+`"`) {
 		return &UnavailableError{
-			Code: codeDenied, Message: "this user may not read the events: " + denied.Error(), Cause: denied,
+			Code: codeDenied, Message: "this user may not read the events: " + denied.Error(),
+			Cause: denied,
 		}
 	}
 	return nil

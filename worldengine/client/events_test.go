@@ -73,7 +73,8 @@ func (w *world) follow(c *client.Client, what client.Follow, waiting int) *reade
 	r := &reader{t: w.t, c: c, last: map[string]int64{}}
 	var err error
 	r.engine, err = client.Connect(w.server.URL(), client.Options{NATS: []nats.Option{
-		nats.ReconnectWait(5 * time.Millisecond), nats.ReconnectJitter(0, 0), nats.SetCustomDialer(&r.link),
+		nats.ReconnectWait(5 * time.Millisecond), nats.ReconnectJitter(0, 0),
+		nats.SetCustomDialer(&r.link),
 	}})
 	require.NoError(w.t, err)
 	w.t.Cleanup(r.engine.Close)
@@ -85,14 +86,15 @@ func (w *world) follow(c *client.Client, what client.Follow, waiting int) *reade
 	return r
 }
 
-// event reads the next event, which has to be the next one of its run, from the first on or behind what
-// last says.
+// event reads the next event, which has to be the next one of its run, from the first on or behind
+// what last says.
 func (r *reader) event() client.Event {
 	r.t.Helper()
 	event, err, ok := r.next()
 	require.True(r.t, ok, "no more events come; read so far: %v", r.last)
 	require.NoError(r.t, err)
-	require.Equal(r.t, r.last[event.RunID]+1, event.RunSeq, "of run %s: no gap and no double", event.RunID)
+	require.Equal(r.t, r.last[event.RunID]+1, event.RunSeq,
+		"of run %s: no gap and no double", event.RunID)
 	r.last[event.RunID] = event.RunSeq
 	r.read++
 	return event
@@ -110,8 +112,8 @@ func (r *reader) all(runs ...string) {
 	}
 }
 
-// talks has a town executed so many handoffs, and more until they have taken longer than the window by the
-// clock of the server. It returns their runs.
+// talks has a town executed so many handoffs, and more until they have taken longer than the window
+// by the clock of the server. It returns their runs.
 func talks(t *testing.T, c *client.Client, townID string, least int) (runs []string) {
 	t.Helper()
 	var first, last time.Time
@@ -138,7 +140,8 @@ func open(
 	t.Helper()
 	emitter, err := emit.New(emit.Config{
 		Conn: c.Conn, TownID: townID, Identity: runevents.Identity{
-			TenantID: "default", ProjectID: "b", EnvironmentID: "c", RunID: runID, PlanID: "d", PlanVersion: "1",
+			TenantID: "default", ProjectID: "b", EnvironmentID: "c", RunID: runID, PlanID: "d",
+			PlanVersion: "1",
 		},
 	})
 	require.NoError(t, err)
@@ -155,8 +158,8 @@ func open(
 	return tell
 }
 
-// What began while the connection was lost comes, however long that was, and although a run that was known
-// goes on until its end.
+// What began while the connection was lost comes, however long that was, and although a run that
+// was known goes on until its end.
 func TestEventsAfterALongOutage(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
@@ -204,8 +207,8 @@ func TestEventsThroughAnOutageInACatchUp(t *testing.T) {
 	require.Equal(t, 10*len(runs), r.read)
 }
 
-// Of a run that began before, there is what comes from now on: also what comes while the connection is lost,
-// and although the run is not heard of before.
+// Of a run that began before, there is what comes from now on: also what comes while the connection
+// is lost, and although the run is not heard of before.
 func TestEventsOfARunThatBeganBefore(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
@@ -216,7 +219,8 @@ func TestEventsOfARunThatBeganBefore(t *testing.T) {
 	at, err := time.Parse(time.RFC3339Nano, began.PersistedAt)
 	require.NoError(t, err)
 	from := at.Add(time.Millisecond)
-	require.Eventually(t, func() bool { return time.Now().After(from) }, time.Minute, time.Millisecond)
+	require.Eventually(t, func() bool { return time.Now().After(from) }, time.Minute,
+		time.Millisecond)
 	runs := talks(t, c, "t", 1)
 	r := w.follow(c, client.Follow{TownID: "t", From: from}, 1000)
 	r.last["before"] = 2
@@ -324,7 +328,8 @@ func TestEventsGoOnBesideADamagedRun(t *testing.T) {
 	r.all(append(runs, "damaged")...)
 	r.link.set(true)
 	tell(runevents.StepStarted)
-	runs = append(runs, talks(t, c, "t", 1)...) // NATS takes off what is damaged at the end of a stream
+	// NATS takes off what is damaged at the end of a stream
+	runs = append(runs, talks(t, c, "t", 1)...)
 	w.stop()
 	w.damage("damaged")
 	w.start()

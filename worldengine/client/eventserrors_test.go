@@ -67,7 +67,8 @@ func serveRuns(t *testing.T, c *Client, runs map[string]*nats.Msg, list *nats.Ms
 }
 
 func eventsPage(last int, events ...string) *nats.Msg {
-	return &nats.Msg{Data: fmt.Appendf(nil, `{"events":[%s],"lastEventSeq":%d}`, strings.Join(events, ","), last)}
+	return &nats.Msg{Data: fmt.Appendf(nil, `{"events":[%s],"lastEventSeq":%d}`,
+		strings.Join(events, ","), last)}
 }
 
 // What asking again cannot mend is told: once of a run, and of the list as the last of all.
@@ -113,7 +114,8 @@ func TestEventsEndWithAListThatIsRefused(t *testing.T) {
 // A message on the subject of a run that is no event of it says nothing about other runs.
 func TestEventsGoOnBehindAMessageThatIsNoEvent(t *testing.T) {
 	c := start(t)
-	serveRuns(t, c, map[string]*nats.Msg{"good": eventsPage(1, eventJSON("good", 1))}, listing(1, "good"))
+	serveRuns(t, c, map[string]*nats.Msg{"good": eventsPage(1, eventJSON("good", 1))},
+		listing(1, "good"))
 	var told []string
 	for event, err := range c.Events(t.Context(), Follow{From: time.Now().Add(-time.Hour)}) {
 		if err != nil {
@@ -125,7 +127,8 @@ func TestEventsGoOnBehindAMessageThatIsNoEvent(t *testing.T) {
 			break
 		}
 		for _, m := range [][2]string{
-			{"odd", `{}`}, {"odd", "["}, {"odd", eventJSON("good", 2)}, {"good", eventJSON("good", 2)},
+			{"odd", `{}`}, {"odd", "["}, {"odd", eventJSON("good", 2)},
+			{"good", eventJSON("good", 2)},
 		} {
 			require.NoError(t, c.Conn.Publish(wire.EventSubject("main", "t", m[0]), []byte(m[1])))
 		}
@@ -133,7 +136,8 @@ func TestEventsGoOnBehindAMessageThatIsNoEvent(t *testing.T) {
 	require.Equal(t, []string{"good1", "the events of run odd", "good2"}, told)
 }
 
-// Nobody is there when following begins; then each answer but the last of each kind asks to come again.
+// Nobody is there when following begins; then each answer but the last of each kind asks to come
+// again.
 func TestEventsWaitForAServerThatIsAway(t *testing.T) {
 	c := start(t)
 	c.SetPace(time.Minute, 7, 100)
@@ -154,7 +158,9 @@ func TestEventsWaitForAServerThatIsAway(t *testing.T) {
 		assert.NoError(t, err)
 	}
 	time.AfterFunc(100*time.Millisecond, func() {
-		answer(wire.RunEvents, func(string) *nats.Msg { return eventsPage(1, eventJSON("good", 1)) })
+		answer(wire.RunEvents, func(string) *nats.Msg {
+			return eventsPage(1, eventJSON("good", 1))
+		})
 		answer(wire.RunList, func(request string) *nats.Msg {
 			if strings.Contains(request, `"status"`) {
 				return listing(0)
@@ -184,8 +190,10 @@ func TestEventsOfAUserWhoMayNotReadThem(t *testing.T) {
 // An iteration leaves nothing behind, however it ends. It is not parallel: it counts goroutines.
 func TestEventsLeaveNothingBehind(t *testing.T) {
 	c := &Client{Conn: natstest.Connect(t), World: "main", Timeout: 10 * time.Second}
-	serveRuns(t, c, map[string]*nats.Msg{"good": eventsPage(1, eventJSON("good", 1))}, listing(1, "good"))
-	_, err := c.Request(t.Context(), wire.RunList, []byte(`{"status":""}`)) // subscribes to the inbox
+	serveRuns(t, c, map[string]*nats.Msg{"good": eventsPage(1, eventJSON("good", 1))},
+		listing(1, "good"))
+	// subscribes to the inbox
+	_, err := c.Request(t.Context(), wire.RunList, []byte(`{"status":""}`))
 	require.NoError(t, err)
 	subs, routines := c.Conn.NumSubscriptions(), runtime.NumGoroutine()
 	what := Follow{From: time.Now().Add(-time.Hour)}

@@ -72,7 +72,8 @@ func ExampleClient_Events() {
 		log.Fatal(err)
 	}
 	defer engine.Close()
-	h, err := proposed(ctx, engine, "town-threatened", "mayor-1") // as in the example of the package
+	// as in the example of the package
+	h, err := proposed(ctx, engine, "town-threatened", "mayor-1")
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -17,17 +17,18 @@ import (
 // Outcome is what became of a handoff: the run that led to the result, and the result, verified.
 type Outcome struct {
 	RunID string
-	// Result is the result of revision 0, and Result1 that of revision 1, where the client asks for it.
-	// The other one is nil.
+	// Result is the result of revision 0, and Result1 that of revision 1, where the client asks for
+	// it. The other one is nil.
 	Result  *handoff.Result
 	Result1 *handoff.Result1
 	// JSON is the result as it came.
 	JSON jsontext.Value
-	// Duplicate is the answer, where the result is the first one that the answer names: an attempt of the
-	// same call had been accepted, and its answer was lost.
+	// Duplicate is the answer, where the result is the first one that the answer names: an attempt
+	// of the same call had been accepted, and its answer was lost.
 	Duplicate *Outcome
-	// DryRun reports that nothing was stored, and there is no run. Apply is what would apply the command
-	// then (plugin or rcon), where that is not the engine and the result is what the rules expect.
+	// DryRun reports that nothing was stored, and there is no run. Apply is what would apply the
+	// command then (plugin or rcon), where that is not the engine and the result is what the rules
+	// expect.
 	DryRun bool
 	Apply  string
 }
@@ -48,10 +49,10 @@ func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 	return o.Result.ResultID, o.Result.HandoffID, o.Result.Evaluation.DuplicateCheck.DuplicateOf
 }
 
-// Send sends a handoff until it is answered. It may always be sent again, since the server accepts a key
-// once. Where an attempt of this call was accepted and its answer lost, the next attempt is a duplicate;
-// then Send returns the first result. Where the town or the world is paused until the call has to end,
-// the error has the code TOWN_PAUSED or WORLD_PAUSED (see IsCode).
+// Send sends a handoff until it is answered. It may always be sent again, since the server accepts
+// a key once. Where an attempt of this call was accepted and its answer lost, the next attempt is a
+// duplicate; then Send returns the first result. Where the town or the world is paused until the
+// call has to end, the error has the code TOWN_PAUSED or WORLD_PAUSED (see IsCode).
 func (c *Client) Send(ctx context.Context, h *handoff.Handoff) (*Outcome, error) {
 	body, err := h.MarshalWire()
 	if err != nil {
@@ -99,7 +100,8 @@ func (c *Client) send(ctx context.Context, body []byte, h *handoff.Handoff) (*Ou
 	return first, nil
 }
 
-// DryRun returns the outcome that a handoff would have now. Nothing is stored, and the key stays free.
+// DryRun returns the outcome that a handoff would have now. Nothing is stored, and the key stays
+// free.
 func (c *Client) DryRun(ctx context.Context, h *handoff.Handoff) (*Outcome, error) {
 	body, err := h.MarshalWire()
 	if err != nil {
@@ -136,14 +138,15 @@ func (c *Client) outcome(runID string, data jsontext.Value) (o *Outcome, err err
 	}
 	if err != nil {
 		return nil, &UnavailableError{
-			Code: "INVALID_RESULT", Message: "the server's answer is not a valid result: " + err.Error(), Cause: err,
+			Code: "INVALID_RESULT", Message: "the server's answer is not a valid result: " +
+				err.Error(), Cause: err,
 		}
 	}
 	return o, nil
 }
 
-// Result returns the outcome of the handoff that a town accepted with a key. With townID "" it is that of
-// the last town that accepted the key.
+// Result returns the outcome of the handoff that a town accepted with a key. With townID "" it is
+// that of the last town that accepted the key.
 func (c *Client) Result(ctx context.Context, key, townID string) (*Outcome, error) {
 	var found struct {
 		RunID  string         `json:"runId"`
@@ -159,7 +162,8 @@ func (c *Client) Result(ctx context.Context, key, townID string) (*Outcome, erro
 	return c.outcome(found.RunID, found.Result)
 }
 
-// tellPaused calls OnPaused where the answer to a handoff says that the town or the world is paused.
+// tellPaused calls OnPaused where the answer to a handoff says that the town or the world is
+// paused.
 func (c *Client) tellPaused(townID string, err error) {
 	var refused *ReplyError
 	if c.OnPaused == nil || !errors.As(err, &refused) {
@@ -167,7 +171,8 @@ func (c *Client) tellPaused(townID string, err error) {
 	}
 	switch code := wire.Code(refused.Code); code {
 	case wire.CodeTownPaused, wire.CodeWorldPaused:
-		c.OnPaused(townID, &UnavailableError{Code: refused.Code, Message: refused.Message, Cause: refused})
+		c.OnPaused(townID, &UnavailableError{Code: refused.Code, Message: refused.Message,
+			Cause: refused})
 	}
 }
 
@@ -183,8 +188,8 @@ type control struct {
 	} `json:"pausedBy"`
 }
 
-// paused returns why a handoff for a town waits for the end of a pause; nil where it does not, or that
-// cannot be told.
+// paused returns why a handoff for a town waits for the end of a pause; nil where it does not, or
+// that cannot be told.
 func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -195,8 +200,10 @@ func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	if err != nil || its.Status != pausedStatus {
 		return nil
 	}
-	why := &UnavailableError{Code: "TOWN_PAUSED", Message: fmt.Sprintf("the town %q is paused", townID)}
-	if _, err := c.Ask(ctx, wire.ControlGet, struct{}{}, &worlds); err == nil && worlds.Status == pausedStatus {
+	why := &UnavailableError{Code: "TOWN_PAUSED",
+		Message: fmt.Sprintf("the town %q is paused", townID)}
+	if _, err := c.Ask(ctx, wire.ControlGet, struct{}{}, &worlds); err == nil &&
+		worlds.Status == pausedStatus {
 		why.Code, why.Message = "WORLD_PAUSED", "the world is paused"
 	}
 	if by := its.PausedBy; by != nil {

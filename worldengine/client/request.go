@@ -198,7 +198,8 @@ func (x *exchange) failed(err error) error {
 		}
 		if x.hurried {
 			return &UnavailableError{Code: codeTimeout, Message: fmt.Sprintf(
-				"no answer to %s before the deadline of its context; the request may have been carried out",
+				"no answer to %s before the deadline of its context; the request may have been "+
+					"carried out",
 				x.verb), Cause: err}
 		}
 	}

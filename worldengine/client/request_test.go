@@ -142,7 +142,8 @@ func TestAPayloadThatNATSDoesNotTakeIsRefused(t *testing.T) {
 	_, err := c.Request(t.Context(), wire.Handoff, []byte(strings.Repeat("x", 5000)))
 	var refused *ReplyError
 	require.ErrorAs(t, err, &refused)
-	assert.Equal(t, "PAYLOAD_TOO_LARGE (413): the request has 5000 bytes, this NATS server takes 4096", err.Error())
+	assert.Equal(t, "PAYLOAD_TOO_LARGE (413): the request has 5000 bytes, this NATS server takes "+
+		"4096", err.Error())
 	assert.True(t, refused.Refused())
 	assert.Contains(t, string(refused.Body), `"code":"PAYLOAD_TOO_LARGE"`)
 }
@@ -200,17 +201,20 @@ func TestReplyErrorOf(t *testing.T) {
 	t.Parallel()
 	assert.Nil(t, ReplyErrorOf(&nats.Msg{Data: []byte("{}")}))
 
-	body := ErrorBody("UNKNOWN_TOWN", "there is none", []schemas.Violation{{Path: "/a", Message: "is b"}})
+	body := ErrorBody("UNKNOWN_TOWN", "there is none",
+		[]schemas.Violation{{Path: "/a", Message: "is b"}})
 	got := ReplyErrorOf(&nats.Msg{Data: body, Header: nats.Header{wire.ErrorCodeHeader: {"404"}}})
 	assert.Equal(t, &ReplyError{
 		Status: 404, Code: "UNKNOWN_TOWN", Message: "there is none", Body: body,
 		Details: []schemas.Violation{{Path: "/a", Message: "is b"}},
 	}, got)
 
-	got = ReplyErrorOf(&nats.Msg{Header: nats.Header{wire.ErrorCodeHeader: {"x"}, wire.ErrorHeader: {"oops"}}})
+	got = ReplyErrorOf(&nats.Msg{Header: nats.Header{wire.ErrorCodeHeader: {"x"},
+		wire.ErrorHeader: {"oops"}}})
 	assert.Equal(t, "UNKNOWN (500): oops", got.Error())
 	assert.False(t, got.Refused())
-	assert.JSONEq(t, string(ErrorBody("UNKNOWN", "the server replied with 500 and no body", nil)), string(got.Body))
+	assert.JSONEq(t, string(ErrorBody("UNKNOWN", "the server replied with 500 and no body", nil)),
+		string(got.Body))
 }
 
 // Both clients send the same verbs once.

@@ -91,7 +91,8 @@ func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.
 				AfterSeq int64  `json:"afterSeq,omitzero"`
 			}{runID, last}, &page)
 			if err == nil && len(page.Events) == 0 && last < page.LastEventSeq {
-				err = invalidAnswer(fmt.Errorf("the events of run %s break off at %d of %d", runID, last,
+				err = invalidAnswer(fmt.Errorf("the events of run %s break off at %d of %d", runID,
+					last,
 					page.LastEventSeq))
 			}
 			if err != nil {

@@ -61,8 +61,8 @@ type Put struct {
 	Approval []handoff.ProposalType
 }
 
-// PutTown creates a town or, with Put.Expected, replaces exactly that state of it. It is not repeated
-// where it may have been carried out: look at the town then.
+// PutTown creates a town or, with Put.Expected, replaces exactly that state of it. It is not
+// repeated where it may have been carried out: look at the town then.
 func (c *Client) PutTown(ctx context.Context, snapshot *town.Snapshot, put Put) (*Town, error) {
 	return c.askTown(ctx, wire.TownPut, struct {
 		Snapshot *town.Snapshot         `json:"snapshot"`
@@ -82,7 +82,8 @@ func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Tow
 	return t, nil
 }
 
-// Towns goes through the towns in the order of their ids, page by page. It ends behind the first error.
+// Towns goes through the towns in the order of their ids, page by page. It ends behind the first
+// error.
 func (c *Client) Towns(ctx context.Context) iter.Seq2[TownSummary, error] {
 	return func(yield func(TownSummary, error) bool) {
 		for after, more := "", true; more; {
@@ -94,7 +95,8 @@ func (c *Client) Towns(ctx context.Context) iter.Seq2[TownSummary, error] {
 				After string `json:"after,omitzero"`
 			}{after}, &page)
 			if err == nil && page.Next != "" && page.Next <= after {
-				err = invalidAnswer(fmt.Errorf("the list comes back to %q after %q", page.Next, after))
+				err = invalidAnswer(fmt.Errorf("the list comes back to %q after %q",
+					page.Next, after))
 			}
 			if err != nil {
 				yield(TownSummary{}, err)
@@ -110,9 +112,11 @@ func (c *Client) Towns(ctx context.Context) iter.Seq2[TownSummary, error] {
 	}
 }
 
-// Ask asks a verb with a request that becomes JSON, and reads the reply into reply. It returns the reply
-// as it came.
-func (c *Client) Ask(ctx context.Context, verb wire.Verb, request, reply any) (jsontext.Value, error) {
+// Ask asks a verb with a request that becomes JSON, and reads the reply into reply. It returns the
+// reply as it came.
+func (c *Client) Ask(
+	ctx context.Context, verb wire.Verb, request, reply any,
+) (jsontext.Value, error) {
 	body, err := json.Marshal(request, json.Deterministic(true))
 	if err != nil {
 		return nil, fmt.Errorf("client: a request of %s cannot be written: %w", verb, err)
@@ -129,5 +133,6 @@ func (c *Client) Ask(ctx context.Context, verb wire.Verb, request, reply any) (j
 
 // invalidAnswer is the error of an answer that is not what the contract says.
 func invalidAnswer(err error) error {
-	return &UnavailableError{Code: codeInvalid, Message: "the server's answer cannot be read: " + err.Error(), Cause: err}
+	return &UnavailableError{Code: codeInvalid, Message: "the server's answer cannot be read: " +
+		err.Error(), Cause: err}
 }

@@ -25,7 +25,8 @@ func TestADiskIsLost(t *testing.T) {
 		w.waitAll()
 		w.waitReplicas(w.clients[next])
 		gaps = append(gaps, w.hammer.gapSince(from, everywhere...))
-		t.Logf("nats-%d has everything again after %s", i+1, time.Since(from).Round(10*time.Millisecond))
+		t.Logf("nats-%d has everything again after %s", i+1,
+			time.Since(from).Round(10*time.Millisecond))
 
 		w.kill(next)
 		w.hammer.waitAnswers(5, everywhere...)

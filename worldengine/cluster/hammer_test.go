@@ -54,13 +54,15 @@ func newHammer(t testing.TB, clients []*nats.Conn, towns int, binding string) *h
 	t.Helper()
 	h := &hammer{t: t}
 	for i := range towns {
-		d := &driven{id: fmt.Sprintf("town %d", i), home: i % len(clients), nc: clients[i%len(clients)],
+		d := &driven{id: fmt.Sprintf("town %d", i), home: i % len(clients),
+			nc:     clients[i%len(clients)],
 			others: map[string]int{}}
 		d.state = town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: d.id,
 			SideQuests: []town.SideQuest{}, Projects: []town.Project{}})
 		h.towns = append(h.towns, d)
 		reply, err := d.nc.Request(wire.Subject(wire.DefaultWorld, "town.put"),
-			fmt.Appendf(nil, `{"snapshot":%s,"apply":%q}`, d.state.Canonical, binding), 20*time.Second)
+			fmt.Appendf(nil, `{"snapshot":%s,"apply":%q}`, d.state.Canonical, binding),
+			20*time.Second)
 		require.NoError(t, err)
 		require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
 	}
@@ -144,7 +146,8 @@ func (h *hammer) take(d *driven, data []byte) string {
 	case reason == "" && result.Status == handoff.Executed &&
 		*result.WorldState.SnapshotHash == after.Hash:
 		a.bytes = string(data)
-	case reason == "" && result.Status == handoff.Duplicate: // executed, and the answer did not arrive
+	case reason == "" && result.Status == handoff.Duplicate:
+		// executed, and the answer did not arrive
 	default:
 		h.t.Errorf("%s: at epoch %d answered %s", d.id, d.state.Epoch(), data)
 		return "wrong"
@@ -177,7 +180,8 @@ func (h *hammer) verify(nc *nats.Conn, others int) {
 	h.t.Helper()
 	h.end()
 	for _, d := range h.towns {
-		for deadline := time.Now().Add(30 * time.Second); d.open != nil && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(30 * time.Second); d.open != nil &&
+			time.Now().Before(deadline); {
 			if h.step(d) == "" {
 				break
 			}

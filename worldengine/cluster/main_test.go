@@ -41,7 +41,8 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	run := map[string]func(string) error{roleNode: runNode, roleEngine: runEngine}[os.Getenv(asRole)]
+	run := map[string]func(string) error{
+		roleNode: runNode, roleEngine: runEngine}[os.Getenv(asRole)]
 	if run == nil {
 		os.Exit(m.Run())
 	}

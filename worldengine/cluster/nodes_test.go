@@ -82,8 +82,8 @@ func freeAddress(t testing.TB) string {
 func (c *nodes) configure(i int) {
 	c.t.Helper()
 	replace := []string{
-		"nats-1", fmt.Sprintf("nats-%d", i+1), "0.0.0.0:4222", c.client[i], "0.0.0.0:6222", c.route[i],
-		"127.0.0.1:8222", "127.0.0.1:-1", "/var/lib/nats", c.data(i),
+		"nats-1", fmt.Sprintf("nats-%d", i+1), "0.0.0.0:4222", c.client[i],
+		"0.0.0.0:6222", c.route[i], "127.0.0.1:8222", "127.0.0.1:-1", "/var/lib/nats", c.data(i),
 	}
 	text := strings.NewReplacer(replace...).Replace(documentedConfig(c.t))
 	before, after, found := strings.Cut(text, "routes: [")

@@ -45,7 +45,8 @@ func TestFaultsWhilePaused(t *testing.T) {
 		w.waitAll()
 		w.waitReplicas(w.clients[(i+1)%size])
 		w.requirePaused(world)
-		require.Equal(t, all, w.hammer.counts(everyTown(w.hammer)...), "a paused world was answered for")
+		require.Equal(t, all, w.hammer.counts(everyTown(w.hammer)...),
+			"a paused world was answered for")
 		w.signal("control.resume", world)
 		w.hammer.waitOthers(0, 5)
 		w.signal("control.resume", town)

@@ -31,7 +31,8 @@ func spawn(t testing.TB, logs, role, name, argument string) *process {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	p := &process{
-		t: t, name: name, cmd: exec.Command(self), ready: make(chan struct{}), ended: make(chan struct{}),
+		t: t, name: name, cmd: exec.Command(self), ready: make(chan struct{}),
+		ended: make(chan struct{}),
 	}
 	p.cmd.Env = append(os.Environ(), asRole+"="+role, roleArgument+"="+argument)
 	log, err := os.OpenFile(filepath.Join(logs, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY,

@@ -146,7 +146,8 @@ func (w *world) races(state *town.State, n int) int {
 		var answers [size]sent
 		var wg sync.WaitGroup
 		for node := range size {
-			bodies[node] = w.propose(*state, handoff.TalkToTownsfolk, "casual", "mayor-"+strconv.Itoa(node))
+			bodies[node] = w.propose(*state, handoff.TalkToTownsfolk, "casual",
+				"mayor-"+strconv.Itoa(node))
 			wg.Go(func() { answers[node] = w.send(node, bodies[node]) })
 		}
 		wg.Wait()

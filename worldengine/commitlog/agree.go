@@ -40,10 +40,12 @@ func (e *SettingsError) Error() string {
 		fmt.Fprintf(&b, " --%s %s, and the world has %s", d.Name, d.Given, d.World)
 	}
 	for _, d := range e.Discards {
-		fmt.Fprintf(&b, "; %d messages of %s would be discarded by --%s", d.Messages, d.Stream, d.Setting)
+		fmt.Fprintf(&b, "; %d messages of %s would be discarded by --%s", d.Messages,
+			d.Stream, d.Setting)
 	}
-	b.WriteString(". Leave them out to serve with those of the world, change them for all servers with " +
-		"handoffctl world settings set, or give --discard-history to make these the world's")
+	b.WriteString(". Leave them out to serve with those of the world, change them for all " +
+		"servers with handoffctl world settings set, or give --discard-history to make these the " +
+		"world's")
 	return b.String()
 }
 
@@ -62,7 +64,9 @@ type Plan struct {
 }
 
 // PlanSettings finds out what serving a world with given settings comes to. It changes nothing.
-func PlanSettings(ctx context.Context, js jetstream.JetStream, world string, given Settings) (*Plan, error) {
+func PlanSettings(
+	ctx context.Context, js jetstream.JetStream, world string, given Settings,
+) (*Plan, error) {
 	var plan *Plan
 	var current Settings
 	err := untilItPasses(ctx, func(ctx context.Context) (err error) {
@@ -107,10 +111,13 @@ func keptSettings(
 	ctx context.Context, js jetstream.JetStream, world string, log jetstream.Stream,
 ) (Settings, error) {
 	kept := Settings{
-		HistoryPerTown: max(0, log.CachedInfo().Config.MaxMsgsPerSubject), RequireApproval: approval.None,
+		HistoryPerTown:  max(0, log.CachedInfo().Config.MaxMsgsPerSubject),
+		RequireApproval: approval.None,
 	}
 	for name, take := range map[string]func(jetstream.StreamConfig){
-		wire.ReceiptStream(world): func(c jetstream.StreamConfig) { kept.DedupeRetention = c.MaxAge },
+		wire.ReceiptStream(world): func(c jetstream.StreamConfig) {
+			kept.DedupeRetention = c.MaxAge
+		},
 		wire.EventStream(world): func(c jetstream.StreamConfig) {
 			kept.EventRetention, kept.EventLimit = c.MaxAge, c.MaxMsgs
 		},
@@ -127,17 +134,23 @@ func keptSettings(
 }
 
 // discards returns what the change from one set of settings to another discards.
-func discards(ctx context.Context, js jetstream.JetStream, world string, from, to Settings) ([]Discard, error) {
+func discards(
+	ctx context.Context, js jetstream.JetStream, world string, from, to Settings,
+) ([]Discard, error) {
 	var all []Discard
 	for _, change := range []struct {
 		setting, stream string
 		lowered         bool
 		count           func(context.Context, jetstream.Stream) (uint64, error)
 	}{
-		{HistorySetting, wire.LogStream(world), lowered(from.HistoryPerTown, to.HistoryPerTown), overHistory(to.HistoryPerTown)},
-		{EventLimitSetting, wire.EventStream(world), lowered(from.EventLimit, to.EventLimit), overLimit(to.EventLimit)},
-		{EventRetentionSetting, wire.EventStream(world), to.EventRetention < from.EventRetention, olderThan(to.EventRetention)},
-		{DedupeSetting, wire.ReceiptStream(world), to.DedupeRetention < from.DedupeRetention, olderThan(to.DedupeRetention)},
+		{HistorySetting, wire.LogStream(world), lowered(from.HistoryPerTown, to.HistoryPerTown),
+			overHistory(to.HistoryPerTown)},
+		{EventLimitSetting, wire.EventStream(world), lowered(from.EventLimit, to.EventLimit),
+			overLimit(to.EventLimit)},
+		{EventRetentionSetting, wire.EventStream(world), to.EventRetention < from.EventRetention,
+			olderThan(to.EventRetention)},
+		{DedupeSetting, wire.ReceiptStream(world), to.DedupeRetention < from.DedupeRetention,
+			olderThan(to.DedupeRetention)},
 	} {
 		if !change.lowered {
 			continue
@@ -193,7 +206,8 @@ func olderThan(retention time.Duration) func(context.Context, jetstream.Stream) 
 			return 0, nil
 		}
 		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-			DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from, AckPolicy: jetstream.AckNonePolicy,
+			DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from,
+			AckPolicy:         jetstream.AckNonePolicy,
 			InactiveThreshold: 5 * time.Second, MemoryStorage: true,
 		})
 		if err != nil {
@@ -230,7 +244,8 @@ func ChangeSettings(
 		return nil, fmt.Errorf("%w: %s", ErrNoWorld, world)
 	}
 	if len(plan.Discards) > 0 && !discard {
-		return nil, &SettingsError{World: world, Differences: plan.Differences, Discards: plan.Discards}
+		return nil, &SettingsError{World: world, Differences: plan.Differences,
+			Discards: plan.Discards}
 	}
 	s := plan.Settings
 	for _, change := range []struct {

@@ -24,8 +24,8 @@ const (
 // none where there is none. It asks once, where the stream may be read directly (NATS 2.11,
 // ADR-31), and else, in a cluster, reads one message, from the leader.
 func NextStoredBatch(
-	ctx context.Context, js jetstream.JetStream, stream jetstream.Stream, subject string, seq uint64,
-	most int,
+	ctx context.Context, js jetstream.JetStream, stream jetstream.Stream,
+	subject string, seq uint64, most int,
 ) (messages []*jetstream.RawStreamMsg, err error) {
 	if js == nil || most == 1 || !stream.CachedInfo().Config.AllowDirect {
 		msg, err := orNil(stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(subject)))
@@ -85,7 +85,8 @@ func directBatch(
 		case "503":
 			return nil, nats.ErrNoResponders
 		default:
-			return nil, fmt.Errorf("status %s: %s", msg.Header.Get("Status"), msg.Header.Get("Description"))
+			return nil, fmt.Errorf("status %s: %s", msg.Header.Get("Status"),
+				msg.Header.Get("Description"))
 		}
 		stored, err := directMessage(msg)
 		if err != nil {

@@ -25,7 +25,8 @@ func TestNextStoredBatch(t *testing.T) {
 		var want []*jetstream.RawStreamMsg
 		for i := range 30 {
 			subject := name + "." + []string{"a", "b", "c"}[i%3]
-			ack, err := js.Publish(t.Context(), subject, bytes.Repeat([]byte{'0' + byte(i)}, i*i*200))
+			ack, err := js.Publish(t.Context(), subject,
+				bytes.Repeat([]byte{'0' + byte(i)}, i*i*200))
 			require.NoError(t, err)
 			if i%3 == 1 {
 				msg, err := stream.GetMsg(t.Context(), ack.Sequence)

@@ -14,8 +14,8 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 )
 
-// TestTheLogIsAppendOnly: what the log has persisted can be neither deleted nor purged, nor can the log
-// be told to allow it.
+// TestTheLogIsAppendOnly: what the log has persisted can be neither deleted nor purged, nor can the
+// log be told to allow it.
 func TestTheLogIsAppendOnly(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -55,7 +55,8 @@ func TestAWriteHasABudget(t *testing.T) {
 	msg := logtest.Put(t, 1)
 	synctest.Test(t, func(t *testing.T) {
 		silent := &silentJetStream{}
-		l := &commitlog.Log{World: "main", Store: &commitlog.StreamStore{JetStream: silent}, MaxPayload: func() int64 { return 1 << 20 }}
+		l := &commitlog.Log{World: "main", Store: &commitlog.StreamStore{JetStream: silent},
+			MaxPayload: func() int64 { return 1 << 20 }}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		began := time.Now()

@@ -17,7 +17,9 @@ import (
 // disk changes costs a message, and not a block; nor are the receipts, whose look-ups read blocks;
 // nor is anything in a cluster: a replica that comes back after a kill may have to cut off the end
 // of a block, cannot do so in a compressed one, and stands still for good (nats-server 2.15).
-func EventStreamConfig(world string, retention time.Duration, limit int64, replicas int) jetstream.StreamConfig {
+func EventStreamConfig(
+	world string, retention time.Duration, limit int64, replicas int,
+) jetstream.StreamConfig {
 	config := jetstream.StreamConfig{
 		Name:        wire.EventStream(world),
 		Description: "Run events (RunEvents v2.0.1), derived from the commit log of " + world,
@@ -26,7 +28,8 @@ func EventStreamConfig(world string, retention time.Duration, limit int64, repli
 		MaxMsgs:     limit,
 		AllowDirect: replicas <= 1,
 		Replicas:    max(replicas, 1),
-		Duplicates:  100 * time.Millisecond, // the least; guards do its work, and it stalls a follower
+		// the least; guards do its work, and it stalls a follower
+		Duplicates: 100 * time.Millisecond,
 	}
 	if replicas <= 1 {
 		config.PersistMode = jetstream.AsyncPersistMode
@@ -86,7 +89,8 @@ func DeriveEvents(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
 		if err != nil || decided.Run == nil {
 			return nil, err
 		}
-		messages, err := eventMessages(world, wire.TokenOf(decided.TownID), decided.Run.Records(meta.Timestamp))
+		messages, err := eventMessages(world, wire.TokenOf(decided.TownID),
+			decided.Run.Records(meta.Timestamp))
 		if !decided.Run.Trace.IsZero() {
 			for _, m := range messages {
 				m.Header = decided.Run.Trace.Header(m.Header)
@@ -119,7 +123,8 @@ func eventMessages(world, token string, records []runevents.Record) ([]*nats.Msg
 		memory[i] = nats.Msg{
 			Subject: subject,
 			Data:    bodies[start:end:end],
-			Header:  nats.Header{wire.EventTypeHeader: values[:1:1], jetstream.MsgIDHeader: values[1:]},
+			Header: nats.Header{wire.EventTypeHeader: values[:1:1],
+				jetstream.MsgIDHeader: values[1:]},
 		}
 		messages[i], start = &memory[i], end
 	}

@@ -20,8 +20,10 @@ func BenchmarkDeriveEvents(b *testing.B) {
 	}, FirstSeq: 1}
 	for i := range 10 {
 		run.Events = append(run.Events, runevents.Event{
-			EventID: uuid.NewString(), EventType: runevents.StepCompleted, StepID: fmt.Sprint("step-", i),
-			LogicalAttemptID: 1, EmittedAt: runevents.Timestamp(time.Now()), Payload: []byte(`{"evaluated":true,"duplicate":false}`),
+			EventID: uuid.NewString(), EventType: runevents.StepCompleted,
+			StepID:           fmt.Sprint("step-", i),
+			LogicalAttemptID: 1, EmittedAt: runevents.Timestamp(time.Now()),
+			Payload: []byte(`{"evaluated":true,"duplicate":false}`),
 		})
 	}
 	rec := &Record{Kind: KindHandoff, TownID: "town", Run: run}

@@ -42,8 +42,8 @@ func TestNothingIsStoredWithoutRoom(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// An append that got no answer stays in doubt when there is no room to try it again, and that is said at
-// once.
+// An append that got no answer stays in doubt when there is no room to try it again, and that is
+// said at once.
 func TestWithoutRoomAnAppendStaysInDoubt(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
@@ -77,7 +77,8 @@ func (s *refusing) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAc
 	return s.Store.Publish(ctx, msg)
 }
 
-// NATS says itself that it, or the account, may store no more: that is known until it has stored something.
+// NATS says itself that it, or the account, may store no more: that is known until it has stored
+// something.
 func TestNATSHasNoRoom(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)

@@ -18,10 +18,12 @@ import (
 // refused returns the record of a refused run, and its message.
 func refused(t *testing.T, runID, townID string) (*Record, *nats.Msg) {
 	t.Helper()
-	rec := &Record{Kind: KindRefused, TownID: townID, Result: []byte(`{"status":"stale"}`), Run: &runevents.Run{
-		Identity: runevents.Identity{RunID: runID}, FirstSeq: 1,
-		Events: []runevents.Event{{EventID: "e", EventType: runevents.RunStarted, LogicalAttemptID: 1}},
-	}}
+	rec := &Record{Kind: KindRefused, TownID: townID, Result: []byte(`{"status":"stale"}`),
+		Run: &runevents.Run{
+			Identity: runevents.Identity{RunID: runID}, FirstSeq: 1,
+			Events: []runevents.Event{{EventID: "e", EventType: runevents.RunStarted,
+				LogicalAttemptID: 1}},
+		}}
 	msg, err := rec.Message("log.a", nil)
 	require.NoError(t, err)
 	return rec, msg
@@ -29,7 +31,8 @@ func refused(t *testing.T, runID, townID string) (*Record, *nats.Msg) {
 
 func stored(msg *nats.Msg) jetstream.Msg {
 	return follow.Stored(&jetstream.RawStreamMsg{
-		Subject: msg.Subject, Sequence: 7, Header: msg.Header, Data: msg.Data, Time: time.UnixMilli(1),
+		Subject: msg.Subject, Sequence: 7, Header: msg.Header, Data: msg.Data,
+		Time: time.UnixMilli(1),
 	})
 }
 
@@ -62,7 +65,8 @@ func TestHandoverOfAResult(t *testing.T) {
 	t.Parallel()
 	h := NewHandover()
 	rec, msg := refused(t, "run", "town")
-	h.Add(msg, rec, &handoff.Result{ResultID: "result", HandoffID: "handoff", IdempotencyKey: "key"})
+	h.Add(msg, rec, &handoff.Result{ResultID: "result", HandoffID: "handoff",
+		IdempotencyKey: "key"})
 	d, err := decidedBy(h.Read(stored(msg)))
 	require.NoError(t, err)
 	ids, err := d.ids()
@@ -93,7 +97,8 @@ func TestHandoverIsBounded(t *testing.T) {
 	require.Len(t, h.held, handoverSize)
 }
 
-// What is held is bounded in bytes too: a large record is decoded, like one that was not handed over.
+// What is held is bounded in bytes too: a large record is decoded, like one that was not handed
+// over.
 func TestHandoverOfALargeRecord(t *testing.T) {
 	t.Parallel()
 	h := NewHandover()

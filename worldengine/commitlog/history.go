@@ -59,7 +59,8 @@ func (l *Log) Previous(
 		prior, err = l.bisect(ctx, msg.Subject, msg.Sequence)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: before log sequence %d: %w", ErrLogUnavailable, msg.Sequence, err)
+		return nil, fmt.Errorf("%w: before log sequence %d: %w", ErrLogUnavailable,
+			msg.Sequence, err)
 	}
 	return prior, nil
 }

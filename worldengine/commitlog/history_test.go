@@ -12,7 +12,8 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 )
 
-// hidden is a store that does not deliver some messages, as NATS does not what was changed on its disk.
+// hidden is a store that does not deliver some messages, as NATS does not what was changed on its
+// disk.
 type hidden struct {
 	commitlog.Store
 	seqs []uint64
@@ -25,7 +26,9 @@ func (h *hidden) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, e
 	return h.Store.At(ctx, seq)
 }
 
-func (h *hidden) Next(ctx context.Context, subject string, from uint64) (*jetstream.RawStreamMsg, error) {
+func (h *hidden) Next(
+	ctx context.Context, subject string, from uint64,
+) (*jetstream.RawStreamMsg, error) {
 	for {
 		msg, err := h.Store.Next(ctx, subject, from)
 		if msg == nil || err != nil || !slices.Contains(h.seqs, msg.Sequence) {
@@ -51,7 +54,8 @@ func TestBefore(t *testing.T) {
 	l.Store = store
 	for _, lost := range [][]uint64{nil, {seqs[4]}, seqs[2:6], seqs[:3], seqs[:8]} {
 		store.seqs = lost
-		want := slices.DeleteFunc(slices.Clone(seqs), func(seq uint64) bool { return slices.Contains(lost, seq) })
+		want := slices.DeleteFunc(slices.Clone(seqs),
+			func(seq uint64) bool { return slices.Contains(lost, seq) })
 		slices.Reverse(want)
 		var got []uint64
 		msg, err := l.Before(t.Context(), "t", seqs[8]+1)

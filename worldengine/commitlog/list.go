@@ -98,7 +98,8 @@ func (l *Log) summaryOf(ctx context.Context, header nats.Header, seq uint64) (Su
 		return Summary{}, fmt.Errorf("log sequence %d: header %s: %w", seq, wire.EpochHeader, err)
 	}
 	return Summary{
-		TownID: townID, SnapshotHash: header.Get(wire.HashHeader), DecisionEpoch: epoch, Revision: seq,
+		TownID: townID, SnapshotHash: header.Get(wire.HashHeader), DecisionEpoch: epoch,
+		Revision: seq,
 	}, nil
 }
 

@@ -46,13 +46,15 @@ type Log struct {
 
 // StreamConfig returns the configuration of the stream of a world's commit log. history is how many
 // messages each subject keeps, retention that of the receipts.
-func StreamConfig(world string, history int64, retention time.Duration, replicas int) jetstream.StreamConfig {
+func StreamConfig(
+	world string, history int64, retention time.Duration, replicas int,
+) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        wire.LogStream(world),
 		Description: "Commit log of the world " + world + ": the truth, everything else follows it",
 		Subjects: []string{
-			wire.LogSubject(world, "*"), wire.RefusedSubject(world, "*"), wire.RunSubject(world, "*"), wire.ControlSubject(world),
-			wire.SignalSubject(world),
+			wire.LogSubject(world, "*"), wire.RefusedSubject(world, "*"),
+			wire.RunSubject(world, "*"), wire.ControlSubject(world), wire.SignalSubject(world),
 		},
 		AllowMsgTTL:       true, // of appended events
 		MaxMsgsPerSubject: history,
@@ -120,11 +122,13 @@ func (l *Log) LastOf(ctx context.Context, townID string) (*jetstream.RawStreamMs
 func ReadEntry(townID string, msg *jetstream.RawStreamMsg) (Entry, error) {
 	rec, err := ReadRecord(msg.Data)
 	if err != nil {
-		return Entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID, msg.Sequence, err)
+		return Entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID,
+			msg.Sequence, err)
 	}
 	state, err := rec.State(msg.Header.Get(wire.HashHeader))
 	if err != nil {
-		return Entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID, msg.Sequence, err)
+		return Entry{}, fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID,
+			msg.Sequence, err)
 	}
 	return Entry{
 		Seq: msg.Sequence, LoadedSeq: msg.Sequence, State: state,
@@ -225,7 +229,8 @@ func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint6
 func (l *Log) Refuse(ctx context.Context, msg *nats.Msg, townID string, judged *uint64) error {
 	if judged != nil {
 		msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(*judged, 10)}
-		msg.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{wire.LogSubject(l.World, wire.TownToken(townID))}
+		msg.Header[jetstream.ExpectedLastSubjSeqSubjHeader] = []string{wire.LogSubject(l.World,
+			wire.TownToken(townID))}
 	}
 	// The run's id makes a second attempt within DuplicateWindow harmless.
 	msg.Header[jetstream.MsgIDHeader] = msg.Header[wire.RunIDHeader]
@@ -321,6 +326,7 @@ func isOutOfRoom(err error) bool {
 // that.
 func isDefinite(err error) bool {
 	var api *jetstream.APIError
-	return errors.As(err, &api) || errors.Is(err, ErrRecordTooLarge) || errors.Is(err, ErrStorageFull) ||
+	return errors.As(err, &api) || errors.Is(err, ErrRecordTooLarge) ||
+		errors.Is(err, ErrStorageFull) ||
 		errors.Is(err, jetstream.ErrNoStreamResponse) || errors.Is(err, nats.ErrMaxPayload)
 }

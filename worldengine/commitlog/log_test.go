@@ -78,12 +78,14 @@ func TestRefuseIsGuarded(t *testing.T) {
 			Header: nats.Header{wire.RunIDHeader: {run}}}
 	}
 	judged := uint64(0)
-	require.NoError(t, l.Refuse(t.Context(), refused("run-1"), "t", &judged), "of a town that is not there")
+	require.NoError(t, l.Refuse(t.Context(), refused("run-1"), "t", &judged),
+		"of a town that is not there")
 	current, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
 	require.NoError(t, err)
 	require.ErrorIs(t, l.Refuse(t.Context(), refused("run-2"), "t", &judged), commitlog.ErrLostRace)
 	require.NoError(t, l.Refuse(t.Context(), refused("run-2"), "t", &current))
-	require.NoError(t, l.Refuse(t.Context(), refused("run-3"), "t", nil), "a duplicate needs no guard")
+	require.NoError(t, l.Refuse(t.Context(), refused("run-3"), "t", nil),
+		"a duplicate needs no guard")
 
 	before, err := l.End(t.Context())
 	require.NoError(t, err)

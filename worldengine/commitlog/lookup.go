@@ -32,7 +32,9 @@ func (r ReceiptReader) Find(ctx context.Context, townID, key string) (*dedupe.Re
 	}
 	if townID != "" {
 		at := ReceiptPlace(townID, key)
-		find = func(ctx context.Context) (*dedupe.Receipt, error) { return r.Receipts.Lookup(ctx, at) }
+		find = func(ctx context.Context) (*dedupe.Receipt, error) {
+			return r.Receipts.Lookup(ctx, at)
+		}
 	}
 	if receipt, err := r.lookup(ctx, 0, until, find); err != nil || receipt != nil {
 		return receipt, err

@@ -92,7 +92,8 @@ func readStored(stream jetstream.Stream, raw *jetstream.RawStreamMsg, err error)
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable, stream.CachedInfo().Config.Name,
+		return nil, fmt.Errorf("%w: stream %s: %w", ErrLogUnavailable,
+			stream.CachedInfo().Config.Name,
 			err)
 	}
 	return NewMessage(follow.Stored(raw), raw.Sequence, raw.Time), nil

@@ -21,8 +21,8 @@ import (
 // commit that accepts its handoff: the last message of the town decides whether a command is
 // pending. And it has one for each server and town that runs wait for, stored before these are
 // recorded: the last message of each run decides whether it waits. And it has one for each town in
-// which proposals wait for approval, which the town's last message decides too. An entry that is not needed any
-// more is removed.
+// which proposals wait for approval, which the town's last message decides too. An entry that is
+// not needed any more is removed.
 type PendingIndex struct {
 	world  string
 	js     jetstream.JetStream
@@ -37,10 +37,12 @@ func NewPendingIndex(world string, js jetstream.JetStream, stream jetstream.Stre
 // PendingIndexConfig returns the configuration of the stream of a world's pending index.
 func PendingIndexConfig(world string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name:        wire.PendingStream(world),
-		Description: "Where commands are being applied and runs wait in " + world + ": hints for the recovery of an engine",
+		Name: wire.PendingStream(world),
+		Description: "Where commands are being applied and runs wait in " + world +
+			": hints for the recovery of an engine",
 		Subjects: []string{
-			wire.PendingSubject(world, "*"), wire.AskedSubject(world, "*"), wire.WaitingSubject(world, "*", "*"),
+			wire.PendingSubject(world, "*"), wire.AskedSubject(world, "*"),
+			wire.WaitingSubject(world, "*", "*"),
 		},
 		MaxMsgsPerSubject: 1, // the last one of a town will do
 		AllowDirect:       replicas <= 1,
@@ -61,7 +63,9 @@ func (m *PendingIndex) PutAsked(ctx context.Context, townID string) error {
 
 // Asked calls visit for each entry of a town in which proposals may wait for approval, in the order
 // of the subjects, until it returns an error. The error is visit's, or ErrLogUnavailable.
-func (m *PendingIndex) Asked(ctx context.Context, visit func(townID string, entry *Message) error) error {
+func (m *PendingIndex) Asked(
+	ctx context.Context, visit func(townID string, entry *Message) error,
+) error {
 	subjects, err := SubjectsOf(ctx, m.Stream, wire.AskedSubject(m.world, "*"))
 	if err != nil {
 		return err
@@ -122,7 +126,8 @@ type IndexEntry struct {
 func (m *PendingIndex) Follow(
 	ctx context.Context, subject string, every time.Duration, take func(IndexEntry), tick func(),
 ) error {
-	consumer, err := m.Stream.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
+	consumer, err := m.Stream.OrderedConsumer(ctx,
+		jetstream.OrderedConsumerConfig{FilterSubjects: []string{subject}})
 	if err != nil {
 		return fmt.Errorf("worldengine: consumer of the index: %w", err)
 	}
@@ -157,7 +162,8 @@ func (m *PendingIndex) Follow(
 			if err != nil {
 				return fmt.Errorf("worldengine: an entry of the index without metadata: %w", err)
 			}
-			take(IndexEntry{msg.Subject(), meta.Sequence.Stream, msg.Data(), max(time.Since(meta.Timestamp), 0)})
+			take(IndexEntry{msg.Subject(), meta.Sequence.Stream, msg.Data(),
+				max(time.Since(meta.Timestamp), 0)})
 		case <-ticker.C:
 			tick()
 		case <-ctx.Done():

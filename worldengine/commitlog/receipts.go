@@ -45,7 +45,8 @@ func OpenReceipts(
 // and waits where there is none any more: see dedupe.RecreateAfter. However often it is cut off,
 // the stream is the old one, or none, or one that followers have begun to fill.
 func prepareReceipts(
-	ctx context.Context, js jetstream.JetStream, world string, log jetstream.Stream, logger *slog.Logger,
+	ctx context.Context, js jetstream.JetStream, world string, log jetstream.Stream,
+	logger *slog.Logger,
 ) error {
 	gone := false
 	err := untilItPasses(ctx, func(ctx context.Context) (err error) {
@@ -80,7 +81,8 @@ func removeOldReceipts(
 	}
 	logger.Warn("the receipts are of an earlier version, on subjects without the town: "+
 		"their stream is removed and made again from the log",
-		"stream", name, "subjects", wire.OldReceiptSubjects(world), "messages", stream.CachedInfo().State.Msgs)
+		"stream", name, "subjects", wire.OldReceiptSubjects(world), "messages",
+		stream.CachedInfo().State.Msgs)
 	if err = js.DeleteStream(ctx, name); errors.Is(err, jetstream.ErrStreamNotFound) {
 		err = nil // another engine of this version was first
 	}

@@ -25,19 +25,21 @@ type Kind string
 // run, what pauses the whole world on the control subject, and other signals on theirs.
 const (
 	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
-	// KindPending: an accepted handoff that is being applied: its first events, its next attempt, or
-	// what servers and operators say about its requests.
+	// KindPending: an accepted handoff that is being applied: its first events, its next attempt,
+	// or what servers and operators say about its requests.
 	KindPending Kind = "pending"
 	// KindCancelled: the command of an accepted handoff is not applied any more: the last events of
 	// its run.
 	KindCancelled Kind = "cancelled"
-	KindPut       Kind = "put"     // a state that town.put, town.patch or the world file gave
-	KindControl   Kind = "control" // a signal of an operator: a town, or the world, is paused or resumed
-	// KindAsked is a handoff that waits for a person's approval from now on: refused, with its result
-	// and events. KindDecided is the signal that approves or denies it.
+	KindPut       Kind = "put" // a state that town.put, town.patch or the world file gave
+	// a signal of an operator: a town, or the world, is paused or resumed
+	KindControl Kind = "control"
+	// KindAsked is a handoff that waits for a person's approval from now on: refused, with its
+	// result and events. KindDecided is the signal that approves or denies it.
 	KindAsked   Kind = "asked"
 	KindDecided Kind = "decided"
-	KindSignal  Kind = "signal"  // a signal that changes no town's record: a refused one, or a cancellation
+	// a signal that changes no town's record: a refused one, or a cancellation
+	KindSignal  Kind = "signal"
 	KindRefused Kind = "refused" // a refused handoff: result and events
 	KindEvents  Kind = "events"  // events of a run that others than the engine appended
 	KindRun     Kind = "run"     // events of a run that the engine emits between its commits
@@ -49,7 +51,8 @@ const (
 // OfTown reports whether a record of this kind holds a town's state.
 func (k Kind) OfTown() bool {
 	switch k {
-	case KindHandoff, KindPending, KindCancelled, KindPut, KindControl, KindAsked, KindDecided, KindMend:
+	case KindHandoff, KindPending, KindCancelled, KindPut, KindControl, KindAsked,
+		KindDecided, KindMend:
 		return true
 	}
 	return false
@@ -81,8 +84,8 @@ type Record struct {
 	Pending   *apply.Pending   `json:"pending,omitzero"`
 	Policy    *approval.Policy `json:"policy,omitzero"` // nil for the engine's default
 	Approvals approval.List    `json:"approvals,omitempty"`
-	// ActorID, in a record of kind put, is who put the state: the user, or the role of one whom NATS
-	// does not name; "" without access control, and in records of earlier engines.
+	// ActorID, in a record of kind put, is who put the state: the user, or the role of one whom
+	// NATS does not name; "" without access control, and in records of earlier engines.
 	ActorID string `json:"actorId,omitzero"`
 	// Closing, in a record on a run's subject, reports whether only the engine goes on with the
 	// run.

@@ -53,7 +53,8 @@ func (r *Resumer) Run(ctx context.Context) {
 			func(entry IndexEntry) { r.Take(ctx, entry) },
 			func() { r.reconcileDue(ctx) })
 		if err != nil && ctx.Err() == nil {
-			r.Logger.Warn("the index of pending commands cannot be followed; will try again", "error", err)
+			r.Logger.Warn("the index of pending commands cannot be followed; will try again",
+				"error", err)
 			_ = backoff.Sleep(ctx, time.Second)
 		}
 	}

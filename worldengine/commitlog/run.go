@@ -33,7 +33,8 @@ func (l *Log) EndOfPending(ctx context.Context, townID, runID string, seq uint64
 		}
 		rec, err := ReadRecord(msg.Data)
 		if err != nil {
-			return "", fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID, msg.Sequence, err)
+			return "", fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID,
+				msg.Sequence, err)
 		}
 		if rec.Pending == nil || rec.Pending.Run.RunID != runID {
 			return rec.Kind, nil
@@ -79,7 +80,8 @@ func (l *Log) Tail(ctx context.Context, runID string, emitted int64) (RunTail, e
 		}
 		rec, err := ReadRecord(msg.Data)
 		if err != nil || rec.Run == nil {
-			return t, fmt.Errorf("log sequence %d: a record of a run that cannot be read: %w", msg.Sequence, err)
+			return t, fmt.Errorf("log sequence %d: a record of a run that cannot be read: %w",
+				msg.Sequence, err)
 		}
 		t.Guard = msg.Sequence
 		t.Next = max(t.Next, rec.Run.FirstSeq+int64(len(rec.Run.Events)))

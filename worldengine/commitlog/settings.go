@@ -50,8 +50,8 @@ const (
 func DefaultSettings() Settings {
 	return Settings{
 		HistoryPerTown: wire.DefaultHistoryPerTown, EventLimit: wire.DefaultEventLimit,
-		DedupeRetention: dedupe.DefaultRetention, EventRetention: dedupe.DefaultRetention, Apply: apply.Local,
-		RequireApproval: approval.None,
+		DedupeRetention: dedupe.DefaultRetention, EventRetention: dedupe.DefaultRetention,
+		Apply: apply.Local, RequireApproval: approval.None,
 	}
 }
 
@@ -71,7 +71,8 @@ func (s Settings) Or(others Settings) Settings {
 func (s Settings) List() []Setting {
 	list := []Setting{
 		{HistorySetting, number(s.HistoryPerTown)}, {DedupeSetting, duration(s.DedupeRetention)},
-		{EventRetentionSetting, duration(s.EventRetention)}, {EventLimitSetting, number(s.EventLimit)},
+		{EventRetentionSetting, duration(s.EventRetention)},
+		{EventLimitSetting, number(s.EventLimit)},
 		{ApplySetting, string(s.Apply)}, {ApprovalSetting, s.RequireApproval},
 	}
 	given := list[:0]
@@ -100,8 +101,9 @@ func duration(d time.Duration) string {
 // Validate returns what an operator may not set, although the engine takes it.
 func (s Settings) Validate() error {
 	if s.HistoryPerTown != 0 && s.HistoryPerTown < wire.LeastHistoryPerTown {
-		return fmt.Errorf("worldengine: %s must be at least %d, not %d: receipts and run events are written "+
-			"after the commit, and those of commits that the log gives up before are lost",
+		return fmt.Errorf("worldengine: %s must be at least %d, not %d: receipts and run events "+
+			"are written after the commit, and those of commits that the log gives up before are "+
+			"lost",
 			HistorySetting, wire.LeastHistoryPerTown, s.HistoryPerTown)
 	}
 	return nil
@@ -142,7 +144,8 @@ func (s *Settings) Set(name, value string) error {
 	case EventLimitSetting:
 		s.EventLimit, err = strconv.ParseInt(value, 10, 64)
 		if err != nil || s.EventLimit < 1 && s.EventLimit != -1 {
-			return fmt.Errorf("worldengine: %s must be at least 1, or -1 for no limit, not %q", name, value)
+			return fmt.Errorf("worldengine: %s must be at least 1, or -1 for no limit, not %q",
+				name, value)
 		}
 	case ApplySetting:
 		s.Apply = apply.Binding(value)
@@ -153,8 +156,10 @@ func (s *Settings) Set(name, value string) error {
 			s.RequireApproval = p.String()
 		}
 	default:
-		return fmt.Errorf("worldengine: there is no setting %q of a world, but %s, %s, %s, %s, %s and %s", name,
-			HistorySetting, DedupeSetting, EventRetentionSetting, EventLimitSetting, ApplySetting, ApprovalSetting)
+		return fmt.Errorf("worldengine: there is no setting %q of a world, but %s, %s, %s, %s, "+
+			"%s and %s", name,
+			HistorySetting, DedupeSetting, EventRetentionSetting, EventLimitSetting, ApplySetting,
+			ApprovalSetting)
 	}
 	return err
 }
@@ -162,7 +167,8 @@ func (s *Settings) Set(name, value string) error {
 func retention(name, value string) (time.Duration, error) {
 	d, err := time.ParseDuration(value)
 	if err != nil || d < time.Second {
-		return 0, fmt.Errorf("worldengine: %s must be a duration of at least 1s, such as 720h, not %q", name, value)
+		return 0, fmt.Errorf("worldengine: %s must be a duration of at least 1s, such as 720h, "+
+			"not %q", name, value)
 	}
 	return d, nil
 }

@@ -33,8 +33,10 @@ func TestRoles(t *testing.T) {
 	bound := servertest.Person(access.Agent, func(u *access.User) {
 		u.Towns, u.Read, u.Actors = []string{threatened}, []string{threatened}, []string{"mayor-1"}
 	})
-	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator), servertest.Person(access.Observer), bound))
-	w.nc = w.connect(nats.UserInfo("operator", servertest.Password), nats.CustomInboxPrefix("_INBOX_operator"))
+	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator),
+		servertest.Person(access.Observer), bound))
+	w.nc = w.connect(nats.UserInfo("operator", servertest.Password),
+		nats.CustomInboxPrefix("_INBOX_operator"))
 	w.play()
 
 	b := open(t, w.srv.HTTP())
@@ -82,17 +84,20 @@ func TestRoles(t *testing.T) {
 // An operator acknowledges alerts, one that has just come among them; an observer sees who did.
 func TestAlertsAreAcknowledged(t *testing.T) {
 	w := serve(t, servertest.WithUsers(
-		servertest.Person(access.Engine), servertest.Person(access.Operator), servertest.Person(access.Observer)))
-	engine, err := jetstream.New(w.connect(nats.UserInfo("engine", servertest.Password), nats.CustomInboxPrefix("_INBOX_engine")))
+		servertest.Person(access.Engine), servertest.Person(access.Operator),
+		servertest.Person(access.Observer)))
+	engine, err := jetstream.New(w.connect(nats.UserInfo("engine", servertest.Password),
+		nats.CustomInboxPrefix("_INBOX_engine")))
 	require.NoError(t, err)
 	raise := func(run string) {
 		alert := runevents.Alert{
-			Code: runevents.ApplyInDoubt, Severity: runevents.P1, RunID: run, Message: "In doubt: " + run,
-			At: runevents.Timestamp(time.Now()),
+			Code: runevents.ApplyInDoubt, Severity: runevents.P1, RunID: run,
+			Message: "In doubt: " + run, At: runevents.Timestamp(time.Now()),
 		}
 		body, err := json.Marshal(&alert)
 		require.NoError(t, err)
-		_, err = engine.Publish(t.Context(), wire.AlertSubject("main", string(alert.Code)), body, jetstream.WithMsgID(alert.ID()))
+		_, err = engine.Publish(t.Context(), wire.AlertSubject("main", string(alert.Code)), body,
+			jetstream.WithMsgID(alert.ID()))
 		require.NoError(t, err)
 	}
 	raise("one")
@@ -106,7 +111,8 @@ func TestAlertsAreAcknowledged(t *testing.T) {
 	b.sees("In doubt: one", "Acknowledge")
 	raise("two")
 	b.sees("In doubt: two", "2, 2 open")
-	b.is(`![...document.querySelectorAll("button")].some(b => b.textContent === "Acknowledge" && b.disabled)`)
+	b.is(
+		`![...document.querySelectorAll("button")].some(b => b.textContent === "Acknowledge" && b.disabled)`)
 	b.do(chromedp.Click(`//button[text()="Acknowledge"]`))
 	b.sees("Everybody sees who has seen to it")
 	b.do(chromedp.SendKeys(chromedp.CSS(`dialog input`), "looked at in the game\n"))
@@ -124,22 +130,24 @@ func TestAlertsAreAcknowledged(t *testing.T) {
 // A user whose rights end while the page is open is asked to sign in again, and told why.
 func TestRightsEnd(t *testing.T) {
 	data := t.TempDir()
-	w := serve(t, servertest.WithUsers(servertest.Person(access.Observer)), func(c *server.Config) { c.Data = data })
+	w := serve(t, servertest.WithUsers(servertest.Person(access.Observer)),
+		func(c *server.Config) { c.Data = data })
 	b := open(t, w.srv.HTTP())
 	b.signIn("observer", servertest.Password)
 	b.sees("LIVE", "Overview")
 	b.mayBeAway()
 	address := strings.TrimPrefix(w.srv.HTTP(), "http://")
 	w.stop()
-	config := server.Config{Listen: "127.0.0.1:0", HTTP: address, Data: data, Sync: server.SyncInterval}
+	config := server.Config{Listen: "127.0.0.1:0", HTTP: address, Data: data,
+		Sync: server.SyncInterval}
 	servertest.WithUsers(servertest.Person(access.Operator))(&config)
 	w.start(config)
 	b.sees("Sign in", "The rights of the user may have changed")
 	require.NotContains(t, b.shown(), "Overview")
 }
 
-// A user who gets other rights while the page is open is offered what these allow; one who is taken out of the
-// access file is asked to sign in again.
+// A user who gets other rights while the page is open is offered what these allow; one who is taken
+// out of the access file is asked to sign in again.
 func TestRightsChange(t *testing.T) {
 	named := func(u *access.User) { u.Name = "mara" }
 	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator, named)))
@@ -147,11 +155,14 @@ func TestRightsChange(t *testing.T) {
 	b.signIn("mara", servertest.Password)
 	b.sees("LIVE", "Pause the world", "Send")
 	b.mayBeAway()
-	_, err := w.srv.ReloadAccess(&access.Config{Users: []access.User{servertest.Person(access.Observer, named)}})
+	_, err := w.srv.ReloadAccess(
+		&access.Config{Users: []access.User{servertest.Person(access.Observer, named)}})
 	require.NoError(t, err)
-	b.is(`!/Pause the world|Send/.test(document.body.innerText) && document.body.innerText.includes("LIVE")`)
+	b.is(
+		`!/Pause the world|Send/.test(document.body.innerText) && document.body.innerText.includes("LIVE")`)
 	b.sees("Overview", "No runs yet", "Sign out mara")
-	_, err = w.srv.ReloadAccess(&access.Config{Users: []access.User{servertest.Person(access.Observer)}})
+	_, err = w.srv.ReloadAccess(
+		&access.Config{Users: []access.User{servertest.Person(access.Observer)}})
 	require.NoError(t, err)
 	b.sees("Sign in", "The rights of the user may have changed")
 	require.NotContains(t, b.shown(), "Overview")

@@ -17,17 +17,22 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A person sees what waits and what it is expected to change, and approves or rejects it with a reason;
-// who may only look is not offered to decide.
+// A person sees what waits and what it is expected to change, and approves or rejects it with a
+// reason; who may only look is not offered to decide.
 func TestApprovals(t *testing.T) {
-	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator), servertest.Person(access.Approver),
-		servertest.Person(access.Observer)), func(c *server.Config) { c.Engine.RequireApproval = "PROJECT_ADVANCE,SALVAGE_PLAN" })
-	w.nc = w.connect(nats.UserInfo("operator", servertest.Password), nats.CustomInboxPrefix("_INBOX_operator"))
+	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator),
+		servertest.Person(access.Approver),
+		servertest.Person(access.Observer)), func(c *server.Config) {
+		c.Engine.RequireApproval = "PROJECT_ADVANCE,SALVAGE_PLAN"
+	})
+	w.nc = w.connect(nats.UserInfo("operator", servertest.Password),
+		nats.CustomInboxPrefix("_INBOX_operator"))
 	b := open(t, w.srv.HTTP()+"#/approvals")
 	b.signIn("approver", servertest.Password)
 	b.sees("LIVE", "No proposal waits")
 	w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
-	b.sees("1 proposals wait", "project advance town-threatened wall-perimeter", "/projects/2/progress", "0.6", "0.7", "Approve", "Reject")
+	b.sees("1 proposals wait", "project advance town-threatened wall-perimeter",
+		"/projects/2/progress", "0.6", "0.7", "Approve", "Reject")
 	b.picture("approvals")
 
 	observer := open(t, w.srv.HTTP()+"#/approvals")

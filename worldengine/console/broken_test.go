@@ -15,7 +15,8 @@ import (
 	"worldengine/handoff"
 )
 
-// garble changes what a page gets over its WebSocket, as window.garble says: what stands there by what is as long.
+// garble changes what a page gets over its WebSocket, as window.garble says: what stands there by
+// what is as long.
 const garble = `
 	window.garble = {};
 	const text = new TextDecoder("latin1");
@@ -93,7 +94,8 @@ func TestMissingPage(t *testing.T) {
 	b := open(t, "about:blank")
 	b.mayBeAway()
 	_, err := chromedp.Call(b.ctx, network.SetBlockedURLs, network.SetBlockedURLsParams{
-		URLPatterns: []*network.BlockPattern{{URLPattern: w.srv.HTTP() + "/" + later(t), Block: true}},
+		URLPatterns: []*network.BlockPattern{{URLPattern: w.srv.HTTP() + "/" + later(t),
+			Block: true}},
 	})
 	require.NoError(t, err)
 	b.do(chromedp.Navigate(w.srv.HTTP() + "#/send"))

@@ -33,7 +33,8 @@ var chromium = sync.OnceValues(func() (context.Context, error) {
 		return nil, fmt.Errorf("these tests need Debian's chromium: %w", err)
 	}
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WindowSize(1280, 900),
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.WindowSize(1280, 900),
 		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true))
 	allocator, _ := chromedp.NewExecAllocator(context.Background(), options...)
 	ctx, _ := chromedp.NewContext(allocator)
@@ -79,13 +80,16 @@ func (b *tab) heard(event any) {
 	defer b.mu.Unlock()
 	switch e := event.(type) {
 	case *cdpruntime.EventExceptionThrown:
-		b.trouble = append(b.trouble, fmt.Sprintf("%s %+v", e.ExceptionDetails.Text, e.ExceptionDetails.Exception))
+		b.trouble = append(b.trouble, fmt.Sprintf("%s %+v", e.ExceptionDetails.Text,
+			e.ExceptionDetails.Exception))
 	case *cdpruntime.EventConsoleAPICalled:
-		if e.Type == cdpruntime.ConsoleAPICalledTypeError || e.Type == cdpruntime.ConsoleAPICalledTypeWarning {
+		if e.Type == cdpruntime.ConsoleAPICalledTypeError ||
+			e.Type == cdpruntime.ConsoleAPICalledTypeWarning {
 			b.trouble = append(b.trouble, fmt.Sprintf("%s: %s", e.Type, e.Args[0].Value))
 		}
 	case *log.EventEntryAdded:
-		network := e.Entry.Source == log.EntrySourceNetwork || strings.Contains(e.Entry.Text, "WebSocket connection")
+		network := e.Entry.Source == log.EntrySourceNetwork ||
+			strings.Contains(e.Entry.Text, "WebSocket connection")
 		if e.Entry.Level == log.EntryLevelError && !(b.away && network) {
 			b.trouble = append(b.trouble, e.Entry.Text)
 		}
@@ -143,7 +147,8 @@ func (b *tab) sees(texts ...string) {
 	}
 	for until := time.Now().Add(patience); !ok(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(until) {
-			require.Fail(b.t, "the page does not show "+strings.Join(texts, ", "), "%s\n%s", shown, b.trouble)
+			require.Fail(b.t, "the page does not show "+strings.Join(texts, ", "), "%s\n%s",
+				shown, b.trouble)
 		}
 	}
 }
@@ -151,7 +156,8 @@ func (b *tab) sees(texts ...string) {
 // is waits until a JavaScript expression is true.
 func (b *tab) is(expression string) {
 	b.t.Helper()
-	for until := time.Now().Add(patience); !eval[bool](b, expression); time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(patience); !eval[bool](b,
+		expression); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(until) {
 			require.Fail(b.t, "it does not come true: "+expression, "%s\n%s", b.shown(), b.trouble)
 		}
@@ -166,7 +172,8 @@ func (b *tab) picture(name string) {
 		png := run(b, chromedp.CaptureScreenshot())
 		if screenshots != "" {
 			require.NoError(b.t, os.MkdirAll(screenshots, 0o750))
-			require.NoError(b.t, os.WriteFile(filepath.Join(screenshots, name+"-"+scheme+".png"), png, 0o640))
+			require.NoError(b.t, os.WriteFile(filepath.Join(screenshots, name+"-"+scheme+".png"),
+				png, 0o640))
 		}
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A run that waits for its turn is shown as it comes, with what it was asked to do, and goes on there.
+// A run that waits for its turn is shown as it comes, with what it was asked to do, and goes on
+// there.
 func TestWaitingRun(t *testing.T) {
 	w := serve(t)
 	b := open(t, w.srv.HTTP()+"#/runs?status=PENDING")
@@ -59,9 +60,11 @@ func TestPutsAndPatches(t *testing.T) {
 	}
 	w.ask(wire.TownGet, map[string]string{"townId": threatened}, &at)
 	at.Snapshot["day"] = 40
-	w.ask(wire.TownPut, map[string]any{"snapshot": at.Snapshot, "expectedSnapshotHash": at.SnapshotHash}, nil)
+	w.ask(wire.TownPut, map[string]any{"snapshot": at.Snapshot,
+		"expectedSnapshotHash": at.SnapshotHash}, nil)
 	b.sees("Day 40")
-	b.is(`[...document.querySelectorAll("tbody tr")].filter(r => r.innerText.includes("put by a client")).length === 2`)
+	b.is(
+		`[...document.querySelectorAll("tbody tr")].filter(r => r.innerText.includes("put by a client")).length === 2`)
 	history.sees("day", "40")
 	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
 	b.is(`document.querySelector("tbody tr").innerText.includes("salvage")`) // the newest first

@@ -38,11 +38,13 @@ func body(t *testing.T, r io.Reader) string {
 func TestHandlerServesThePage(t *testing.T) {
 	t.Parallel()
 	for path, kind := range map[string]string{
-		"/": "text/html; charset=utf-8", "/app.js": "text/javascript; charset=utf-8", "/app.css": "text/css; charset=utf-8",
+		"/": "text/html; charset=utf-8", "/app.js": "text/javascript; charset=utf-8",
+		"/app.css":  "text/css; charset=utf-8",
 		"/icon.svg": "image/svg+xml", "/config.json": "application/json",
 	} {
 		plain := get(t, path)
-		require.Equal(t, []any{200, kind}, []any{plain.StatusCode, plain.Header.Get("Content-Type")}, path)
+		require.Equal(t, []any{200, kind},
+			[]any{plain.StatusCode, plain.Header.Get("Content-Type")}, path)
 		packed := get(t, path, "Accept-Encoding", "br, gzip")
 		require.Equal(t, "gzip", packed.Header.Get("Content-Encoding"))
 		unpacked, err := gzip.NewReader(packed.Body)
@@ -55,7 +57,8 @@ func TestHandlerServesThePage(t *testing.T) {
 	require.Equal(t, http.StatusNotFound, get(t, "/dist/app.js").StatusCode)
 }
 
-// The policy of the server forbids what is written into the page, and the page works below any path.
+// The policy of the server forbids what is written into the page, and the page works below any
+// path.
 func TestPageHasNothingInlineAndNoAbsolutePaths(t *testing.T) {
 	t.Parallel()
 	page := body(t, get(t, "/").Body)
@@ -79,7 +82,9 @@ var imported = regexp.MustCompile(`(?:from|import)"\./([A-Za-z0-9]+\.js)"`)
 func TestTheFirstLoadIsSmall(t *testing.T) {
 	t.Parallel()
 	const mostScript, most = 50_000, 56 << 10
-	size := func(path string) int { return len(body(t, get(t, path, "Accept-Encoding", "gzip").Body)) }
+	size := func(path string) int {
+		return len(body(t, get(t, path, "Accept-Encoding", "gzip").Body))
+	}
 	app := body(t, get(t, "/app.js").Body)
 	script := size("/app.js")
 	needed := imported.FindAllStringSubmatch(app, -1)

@@ -21,14 +21,19 @@ import (
 // offersCancel is whether the page of a run has the button to cancel it.
 const offersCancel = `[...document.querySelectorAll("button")].some(b => b.textContent === "Cancel the run")`
 
-// A town that is paused while a game applies a command drains: the run in hand cannot be cancelled, one that
-// waits can, by who may.
+// A town that is paused while a game applies a command drains: the run in hand cannot be cancelled,
+// one that waits can, by who may.
 func TestATownDrains(t *testing.T) {
 	w := serve(t, servertest.WithUsers(
-		servertest.Person(access.Operator), servertest.Person(access.Observer), servertest.Person(access.Plugin),
-	), func(c *server.Config) { c.Engine.PauseWait, c.Engine.Plugin.Deadline = time.Hour, 10*time.Minute })
+		servertest.Person(access.Operator), servertest.Person(access.Observer),
+		servertest.Person(access.Plugin),
+	), func(c *server.Config) {
+		c.Engine.PauseWait, c.Engine.Plugin.Deadline = time.Hour,
+			10*time.Minute
+	})
 	as := func(role string) *nats.Conn {
-		return w.connect(nats.UserInfo(role, servertest.Password), nats.CustomInboxPrefix("_INBOX_"+role))
+		return w.connect(nats.UserInfo(role, servertest.Password),
+			nats.CustomInboxPrefix("_INBOX_"+role))
 	}
 	w.nc = as("operator")
 	plugin := as("plugin")
@@ -40,7 +45,8 @@ func TestATownDrains(t *testing.T) {
 		SnapshotHash string
 	}
 	w.ask(wire.TownGet, map[string]string{"townId": threatened}, &at)
-	w.ask(wire.TownPut, map[string]any{"snapshot": at.Snapshot, "expectedSnapshotHash": at.SnapshotHash, "apply": "plugin"}, nil)
+	w.ask(wire.TownPut, map[string]any{"snapshot": at.Snapshot,
+		"expectedSnapshotHash": at.SnapshotHash, "apply": "plugin"}, nil)
 	submit := func(argument string) {
 		require.NoError(t, w.nc.PublishRequest(wire.Subject("main", wire.Handoff), w.nc.NewInbox(),
 			w.made(threatened, handoff.TalkToTownsfolk, argument)))
@@ -50,11 +56,13 @@ func TestATownDrains(t *testing.T) {
 	require.NoError(t, err)
 	var asked struct{ ApplyID, RunID string }
 	require.NoError(t, json.Unmarshal(command.Data, &asked))
-	w.ask(wire.ControlPause, map[string]string{"townId": threatened, "actorId": "ada", "reason": "a festival"}, nil)
+	w.ask(wire.ControlPause, map[string]string{"townId": threatened, "actorId": "ada",
+		"reason": "a festival"}, nil)
 
 	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
 	b.signIn("operator", servertest.Password)
-	b.sees("The town is paused, and draining.", "Commands still being applied: 1.", "By ada", "a festival")
+	b.sees("The town is paused, and draining.", "Commands still being applied: 1.",
+		"By ada", "a festival")
 	b.picture("town-draining")
 	b.goTo("#/runs/" + asked.RunID)
 	b.sees("Run "+asked.RunID[:8], "paused")
@@ -84,7 +92,8 @@ func TestATownDrains(t *testing.T) {
 // waitingRun waits for a run of the paused town that is not the one in hand, and returns it.
 func (w *world) waitingRun(inHand string) string {
 	w.t.Helper()
-	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(20 * time.Millisecond) {
+	for until := time.Now().Add(patience); time.Now().Before(until); time.Sleep(
+		20 * time.Millisecond) {
 		var page struct{ Runs []struct{ RunID string } }
 		w.ask(wire.RunList, map[string]string{"townId": threatened, "status": "PAUSED"}, &page)
 		for _, run := range page.Runs {

@@ -18,7 +18,8 @@ import (
 	rules "worldengine/worldengine/town"
 )
 
-// What the page of a run saves as a fixture is answered in the same way by fresh servers, byte for byte.
+// What the page of a run saves as a fixture is answered in the same way by fresh servers, byte for
+// byte.
 func TestSavedFixturesReplay(t *testing.T) {
 	w := serve(t)
 	runs := w.play()
@@ -29,7 +30,8 @@ func TestSavedFixturesReplay(t *testing.T) {
 		Behavior: browser.SetDownloadBehaviorBehaviorAllow, DownloadPath: dir,
 	})
 	require.NoError(t, err)
-	b.do(chromedp.Evaluate[chromedp.Void](`navigator.clipboard.writeText = async (text) => { window.copied = text; }`))
+	b.do(chromedp.Evaluate[chromedp.Void](
+		`navigator.clipboard.writeText = async (text) => { window.copied = text; }`))
 	for _, run := range runs {
 		b.goTo("#/runs/" + run)
 		b.sees("Run "+run[:8], "Save as a fixture")
@@ -39,7 +41,8 @@ func TestSavedFixturesReplay(t *testing.T) {
 		saved := read(t, filepath.Join(dir, "fixture-"+run[:8]+".json"))
 		require.Equal(t, saved, eval[string](b, "window.copied"))
 	}
-	replay := exec.Command("go", "run", "worldengine/cmd/handoffctl", "replay", dir, "--fresh", "--strict")
+	replay := exec.Command("go", "run", "worldengine/cmd/handoffctl", "replay", dir,
+		"--fresh", "--strict")
 	out, err := replay.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
@@ -49,7 +52,8 @@ func read(t *testing.T, file string) string {
 	t.Helper()
 	for until := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		data, err := os.ReadFile(file)
-		if err == nil && len(data) > 0 && data[len(data)-1] == '\n' && len(data) > 2 && string(data[len(data)-2:]) == "]\n" {
+		if err == nil && len(data) > 0 && data[len(data)-1] == '\n' && len(data) > 2 &&
+			string(data[len(data)-2:]) == "]\n" {
 			return string(data)
 		}
 		require.True(t, time.Now().Before(until), "%s: %v", file, err)

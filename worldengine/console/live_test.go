@@ -65,7 +65,8 @@ func TestReconnect(t *testing.T) {
 	b.sees("RECONNECTING")
 	b.sees("STALE since")
 	b.picture("stale")
-	w.start(server.Config{Listen: "127.0.0.1:0", HTTP: address, Data: data, Sync: server.SyncInterval})
+	w.start(server.Config{Listen: "127.0.0.1:0", HTTP: address, Data: data,
+		Sync: server.SyncInterval})
 	run := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
 	b.sees("LIVE", run[:8])
 	later := w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
@@ -84,12 +85,14 @@ func TestHostileTown(t *testing.T) {
 		"mission":    map[string]any{"id": script, "title": script},
 		"sideQuests": []any{map[string]any{"id": script, "title": "\u202e" + script}},
 		"pressure":   map[string]any{"threat": 1, "scarcity": 0, "hope": 0, "dread": 1},
-		"projects":   []any{map[string]any{"id": script, "name": strings.Repeat(script, 100), "progress": 0.5, "status": "active"}},
+		"projects": []any{map[string]any{"id": script, "name": strings.Repeat(script, 100),
+			"progress": 0.5, "status": "active"}},
 	}}, nil)
 	at := w.town(id)
 	h, err := handoff.New(handoff.Proposal{
 		Type: handoff.AdvanceProject, ActorID: script, TownID: id, Priority: 0.5, Reason: script,
-		Args: map[string]string{"projectId": script}, SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
+		Args: map[string]string{"projectId": script}, SnapshotHash: at.SnapshotHash,
+		DecisionEpoch: at.DecisionEpoch,
 	})
 	require.NoError(t, err)
 	body, err := h.MarshalWire()
@@ -102,8 +105,8 @@ func TestHostileTown(t *testing.T) {
 	for i := range events {
 		events[i].PlanID = script
 		events[i].IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-			RunID: told, StepID: events[i].StepID, LogicalAttemptID: 1, EventType: events[i].EventType,
-			PlanID: script, PlanVersion: "2",
+			RunID: told, StepID: events[i].StepID, LogicalAttemptID: 1,
+			EventType: events[i].EventType, PlanID: script, PlanVersion: "2",
 		})
 		events[i].Payload, err = json.Marshal(map[string]any{
 			"townId": id, "actorId": script, "type": script, "command": script,
@@ -123,7 +126,8 @@ func TestHostileTown(t *testing.T) {
 	b.sees("project advance", "0.50", "0.60")
 	b.goTo("#/runs/" + run)
 	b.sees("applied", "RunCompleted")
-	b.do(chromedp.Evaluate[chromedp.Void](`document.querySelectorAll("details").forEach(d => d.open = true)`))
+	b.do(chromedp.Evaluate[chromedp.Void](
+		`document.querySelectorAll("details").forEach(d => d.open = true)`))
 	b.sees("handoffId")
 	b.goTo("#/runs/" + told)
 	b.sees("2 <script>", "goes on")
@@ -133,9 +137,11 @@ func TestHostileTown(t *testing.T) {
 	require.Zero(t, eval[int](b, `document.querySelectorAll("#app script, #app img").length`))
 	require.LessOrEqual(t, eval[int](b, "document.documentElement.scrollWidth"), 1280)
 
-	for _, broken := range []string{"#/towns/%", "#/towns/nobody", "#/runs/nobody", "#/towns/" + threatened + "/history/1..999"} {
+	for _, broken := range []string{"#/towns/%", "#/towns/nobody", "#/runs/nobody",
+		"#/towns/" + threatened + "/history/1..999"} {
 		b.goTo(broken)
-		b.is(`document.querySelector("h1") !== null && /UNKNOWN|SCHEMA|no longer kept/.test(document.body.innerText)`)
+		b.is(
+			`document.querySelector("h1") !== null && /UNKNOWN|SCHEMA|no longer kept/.test(document.body.innerText)`)
 	}
 }
 
@@ -147,13 +153,16 @@ func TestKeyboard(t *testing.T) {
 	b.sees("LIVE", runs["mission"][:8])
 	press := func(key string) {
 		b.t.Helper()
-		for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeKeyDown, input.DispatchKeyEventTypeKeyUp} {
+		for _, kind := range []input.DispatchKeyEventType{input.DispatchKeyEventTypeKeyDown,
+			input.DispatchKeyEventTypeKeyUp} {
 			text := key
 			if len(key) > 1 {
 				text = map[string]string{"Enter": "\r"}[key]
 			}
-			_, err := chromedp.Call(b.ctx, input.DispatchKeyEvent, input.DispatchKeyEventParams{Type: kind, Key: key, Code: key, Text: text,
-				WindowsVirtualKeyCode: map[string]int64{"Enter": 13, "Escape": 27, "Tab": 9, "ArrowLeft": 37}[key]})
+			_, err := chromedp.Call(b.ctx, input.DispatchKeyEvent,
+				input.DispatchKeyEventParams{Type: kind, Key: key, Code: key, Text: text,
+					WindowsVirtualKeyCode: map[string]int64{"Enter": 13, "Escape": 27, "Tab": 9,
+						"ArrowLeft": 37}[key]})
 			require.NoError(b.t, err)
 		}
 	}
@@ -205,7 +214,8 @@ func TestSend(t *testing.T) {
 	paste(`{"schemaVersion": "execution-handoff.v1"}`)
 	b.sees("SCHEMA_VALIDATION_FAILED")
 	made := string(w.made(threatened, handoff.AdvanceProject, "wall-perimeter"))
-	paste(`{"handoff": ` + made + `, "expect": {"status": "executed", "reasonCode": "PROJECT_BLOCKED"}}`)
+	paste(`{"handoff": ` + made +
+		`, "expect": {"status": "executed", "reasonCode": "PROJECT_BLOCKED"}}`)
 	b.sees("What would be", "executed", "differs", "same", "would be at day 16")
 	b.picture("send-dry")
 	require.Equal(t, int64(15), w.town(threatened).DecisionEpoch)
@@ -225,8 +235,10 @@ func TestAccessible(t *testing.T) {
 	b := open(t, w.srv.HTTP())
 	b.do(chromedp.Evaluate[chromedp.Void](string(axe)))
 	pages := map[string]string{
-		"": "Newest runs", "towns": "3 towns", "towns/" + threatened: "Day 18", "towns/" + threatened + "/history": "Revision 9",
-		"runs": "salvage", "runs/" + runs["rejected"]: "did not hold", "send": "Paste or drop", "alerts": "No alert",
+		"": "Newest runs", "towns": "3 towns", "towns/" + threatened: "Day 18",
+		"towns/" + threatened + "/history": "Revision 9",
+		"runs":                             "salvage", "runs/" + runs["rejected"]: "did not hold",
+		"send": "Paste or drop", "alerts": "No alert",
 	}
 	for i := range 2 * len(pages) {
 		if i == len(pages) {
@@ -237,9 +249,11 @@ func TestAccessible(t *testing.T) {
 		b.sees("LIVE", pages[page])
 		for _, scheme := range []string{"light", "dark"} {
 			b.scheme(scheme)
-			found := run(b, chromedp.Evaluate[string](`axe.run(document, {resultTypes: ["violations"]}).then(r =>
+			found := run(b,
+				chromedp.Evaluate[string](
+					`axe.run(document, {resultTypes: ["violations"]}).then(r =>
 				r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")).join("\n"))`,
-				chromedp.EvalAwaitPromise))
+					chromedp.EvalAwaitPromise))
 			require.Empty(t, found, "%q, %s", page, scheme)
 		}
 	}

@@ -20,13 +20,14 @@ import (
 // snapshot is a small town.
 func snapshot(id string) map[string]any {
 	return map[string]any{
-		"schemaVersion": "snapshot.v1", "day": 1, "townId": id, "latestNetherEvent": nil, "mission": nil,
-		"sideQuests": []any{}, "projects": []any{},
+		"schemaVersion": "snapshot.v1", "day": 1, "townId": id, "latestNetherEvent": nil,
+		"mission": nil, "sideQuests": []any{}, "projects": []any{},
 		"pressure": map[string]any{"threat": 0.5, "scarcity": 0.5, "hope": 0.5, "dread": 0.5},
 	}
 }
 
-// A thousand towns and ten thousand runs: lists show a part, find the rest, and stay as large as they are.
+// A thousand towns and ten thousand runs: lists show a part, find the rest, and stay as large as
+// they are.
 func TestManyTownsAndRuns(t *testing.T) {
 	w := serve(t)
 	for i := range 1000 {
@@ -76,7 +77,8 @@ func TestLongRun(t *testing.T) {
 		first = w.append(first, at, page)
 	}
 	b := open(t, w.srv.HTTP()+"#/runs/"+first)
-	last := `document.querySelector("ol.events li:last-child")?.value === ` // what is not scrolled to has no text yet
+	// what is not scrolled to has no text yet
+	last := `document.querySelector("ol.events li:last-child")?.value === `
 	b.sees("LIVE", "Older events")
 	b.is(last + "10001")
 	require.LessOrEqual(t, eval[int](b, `document.querySelectorAll("ol.events li").length`), 110)
@@ -103,7 +105,8 @@ func (w *world) sendAll(body []byte, times int) {
 	require.NoError(w.t, answers.Unsubscribe())
 }
 
-// append appends count events of another producer to a run of its own, which begins where runID is empty.
+// append appends count events of another producer to a run of its own, which begins where runID is
+// empty.
 func (w *world) append(runID string, from, count int) string {
 	w.t.Helper()
 	var events []runevents.Write
@@ -120,12 +123,14 @@ func (w *world) append(runID string, from, count int) string {
 
 func written(runID string, event runevents.EventType, step string) runevents.Write {
 	e := runevents.Write{
-		EventID: uuid.NewString(), EventType: event, EmittedAt: "2026-02-16T10:00:00.123Z", RunID: runID,
-		TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "2",
-		EngineAttemptID: 1, LogicalAttemptID: 1, StepID: step,
+		EventID: uuid.NewString(), EventType: event, EmittedAt: "2026-02-16T10:00:00.123Z",
+		RunID:    runID,
+		TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan",
+		PlanVersion: "2", EngineAttemptID: 1, LogicalAttemptID: 1, StepID: step,
 	}
 	e.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-		RunID: runID, StepID: step, LogicalAttemptID: 1, EventType: event, PlanID: "plan", PlanVersion: "2",
+		RunID: runID, StepID: step, LogicalAttemptID: 1, EventType: event, PlanID: "plan",
+		PlanVersion: "2",
 	})
 	return e
 }

@@ -13,7 +13,8 @@ func TestPages(t *testing.T) {
 	w := serve(t)
 	runs := w.play()
 	b := open(t, w.srv.HTTP())
-	b.sees("LIVE", "Newest runs", "Executed", "Overload", "accept mission", "executed", "rejected", "stale", "duplicate", "failed")
+	b.sees("LIVE", "Newest runs", "Executed", "Overload", "accept mission", "executed", "rejected",
+		"stale", "duplicate", "failed")
 	b.picture("overview")
 
 	b.goTo("#/towns")
@@ -42,7 +43,9 @@ func TestPages(t *testing.T) {
 	b.sees("the town had changed", "day 16")
 	b.goTo("#/runs/" + runs["duplicate"])
 	b.sees("accepted before", "The same key was accepted before")
-	require.Equal(t, "#/runs/"+runs["executed"], eval[string](b, `[...document.querySelectorAll("main a")].find(a => a.textContent.startsWith("run ")).getAttribute("href")`))
+	require.Equal(t, "#/runs/"+runs["executed"],
+		eval[string](b,
+			`[...document.querySelectorAll("main a")].find(a => a.textContent.startsWith("run ")).getAttribute("href")`))
 	b.goTo("#/runs/" + runs["failed"])
 	b.sees("PROJECT_BLOCKED")
 
@@ -57,13 +60,17 @@ func TestPages(t *testing.T) {
 
 	b.narrow()
 	for page, shows := range map[string]string{
-		"": "salvage", "towns": threatened, "towns/" + threatened: "Scout the northern ridge", "runs": "salvage",
-		"towns/" + threatened + "/history": "mission accept", "runs/" + runs["executed"]: "RunCompleted",
-		"runs/" + runs["rejected"]: "RunCompleted", "send": "Paste or drop", "alerts": "No alert was raised",
+		"": "salvage", "towns": threatened, "towns/" + threatened: "Scout the northern ridge",
+		"runs":                             "salvage",
+		"towns/" + threatened + "/history": "mission accept",
+		"runs/" + runs["executed"]:         "RunCompleted",
+		"runs/" + runs["rejected"]:         "RunCompleted", "send": "Paste or drop",
+		"alerts": "No alert was raised",
 	} {
 		b.goTo("#/" + page)
 		b.sees("LIVE", shows)
-		require.LessOrEqual(t, eval[int](b, "document.documentElement.scrollWidth"), 390, "%q is wider than a phone", page)
+		require.LessOrEqual(t, eval[int](b, "document.documentElement.scrollWidth"), 390,
+			"%q is wider than a phone", page)
 	}
 	b.goTo("#/towns/" + threatened)
 	b.sees("Day 18", "executed")

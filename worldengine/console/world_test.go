@@ -101,11 +101,14 @@ func (w *world) town(id string) town {
 }
 
 // made is a handoff of an agent for a town as it is now.
-func (w *world) made(id string, kind handoff.ProposalType, argument string, pre ...handoff.Precondition) []byte {
+func (w *world) made(
+	id string, kind handoff.ProposalType, argument string, pre ...handoff.Precondition,
+) []byte {
 	w.t.Helper()
 	at := w.town(id)
 	h, err := handoff.New(handoff.Proposal{
-		Type: kind, ActorID: "mayor-1", TownID: id, Priority: 0.5, Reason: "Threat level 82% demands it.",
+		Type: kind, ActorID: "mayor-1", TownID: id, Priority: 0.5,
+		Reason:       "Threat level 82% demands it.",
 		Args:         map[string]string{kind.ArgumentName(): argument},
 		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch, Preconditions: pre,
 	})
@@ -129,8 +132,8 @@ func (w *world) play() map[string]string {
 	return map[string]string{
 		"rejected": w.send(w.made(threatened, handoff.AdvanceProject, "moat",
 			handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"})),
-		"failed": w.send(w.made(threatened, handoff.AdvanceProject, "bridge-east")), "executed": w.send(wall),
-		"duplicate": w.send(wall), "stale": w.send(stale),
+		"failed":   w.send(w.made(threatened, handoff.AdvanceProject, "bridge-east")),
+		"executed": w.send(wall), "duplicate": w.send(wall), "stale": w.send(stale),
 		"salvage": w.send(w.made(threatened, handoff.PlanSalvage, "dread")),
 		"mission": w.send(w.made(threatened, handoff.AcceptMission, "sq-scout-ridge")),
 	}

@@ -104,6 +104,7 @@ func refusalOf(reply *nats.Msg) *AppendError {
 		return nil
 	}
 	return &AppendError{
-		Status: e.Status, Code: e.Code, Message: e.Message, Details: e.Details, RetryAfter: e.RetryAfter,
+		Status: e.Status, Code: e.Code, Message: e.Message, Details: e.Details,
+		RetryAfter: e.RetryAfter,
 	}
 }

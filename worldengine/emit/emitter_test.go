@@ -69,7 +69,8 @@ func persist(msg *nats.Msg, w runevents.Write) { answerWith(msg, w.EventID, fals
 
 func answerWith(msg *nats.Msg, eventID string, idempotent bool) {
 	data, _ := json.Marshal(map[string]any{"appended": []runevents.Appended{
-		{EventID: eventID, RunSeq: 7, PersistedAt: "2026-02-16T10:00:00.130Z", Idempotent: idempotent},
+		{EventID: eventID, RunSeq: 7, PersistedAt: "2026-02-16T10:00:00.130Z",
+			Idempotent: idempotent},
 	}})
 	_ = msg.Respond(data)
 }
@@ -238,7 +239,8 @@ func TestEmitterGuards(t *testing.T) {
 	require.Equal(t, &runevents.InvalidTransitionError{
 		StepID: "a", Expected: "RUNNING", Actual: "PENDING", Attempted: runevents.StepCompleted,
 	}, invalid)
-	require.ErrorAs(t, emitted(runevents.StepStarted, "a", 1), &invalid, "the step attempt is stopped")
+	require.ErrorAs(t, emitted(runevents.StepStarted, "a", 1), &invalid,
+		"the step attempt is stopped")
 	require.NoError(t, emitted(runevents.RunStarted, "", 1))
 	require.NoError(t, emitted(runevents.StepStarted, "a", 2), "another attempt is not")
 	require.NoError(t, emitted("Told", "a", 2))
@@ -292,7 +294,8 @@ func TestEmitterEmitsOneAtATime(t *testing.T) {
 	var group sync.WaitGroup
 	for i := range 40 {
 		group.Go(func() {
-			if _, err := e.Emit(t.Context(), runevents.StepStarted, "a", int64(1+i%10), nil); err != nil {
+			if _, err := e.Emit(t.Context(), runevents.StepStarted, "a", int64(1+i%10),
+				nil); err != nil {
 				t.Error(err)
 			}
 		})

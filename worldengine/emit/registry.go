@@ -75,7 +75,8 @@ type KVRegistry struct {
 // DefaultRegistryRetention; it should be as long as the server keeps run events. An existing bucket
 // keeps its own retention and replicas. The error is ErrRegistry.
 func OpenRegistry(
-	ctx context.Context, js jetstream.JetStream, world string, retention time.Duration, replicas int,
+	ctx context.Context, js jetstream.JetStream, world string,
+	retention time.Duration, replicas int,
 ) (*KVRegistry, error) {
 	if retention == 0 {
 		retention = DefaultRegistryRetention

@@ -43,7 +43,8 @@ func TestAWindowInBytes(t *testing.T) {
 		c.Derive = func(msg jetstream.Msg) ([]*nats.Msg, error) {
 			for until := time.Now().Add(time.Second); derived.Load() == 0 &&
 				time.Now().Before(until) && held() < bound; {
-				time.Sleep(time.Millisecond) // the first message takes long, and the others arrive meanwhile
+				// the first message takes long, and the others arrive meanwhile
+				time.Sleep(time.Millisecond)
 			}
 			most.Store(max(most.Load(), held()))
 			derived.Add(1)

@@ -149,9 +149,10 @@ func TestResumes(t *testing.T) {
 					}
 					left--
 					_, err := w.js.PublishMsg(t.Context(), &nats.Msg{
-						Subject: fmt.Sprintf("derived.%d", n), Data: fmt.Appendf(nil, "%d/%d", n, part),
-						Header: nats.Header{
-							wire.LogSeqHeader: {strconv.Itoa(n + 1)}, wire.LogPartHeader: {strconv.Itoa(part)},
+						Subject: fmt.Sprintf("derived.%d", n),
+						Data:    fmt.Appendf(nil, "%d/%d", n, part), Header: nats.Header{
+							wire.LogSeqHeader:  {strconv.Itoa(n + 1)},
+							wire.LogPartHeader: {strconv.Itoa(part)},
 						},
 					})
 					require.NoError(t, err)
@@ -256,7 +257,8 @@ func TestRecreatesWhenItCan(t *testing.T) {
 	})
 	require.NoError(t, err)
 	f.Restart(20)
-	// Two failed tries: each ends with a pause, which a look at the stream's absence cannot shorten.
+	// Two failed tries: each ends with a pause, which a look at the stream's absence cannot
+	// shorten.
 	require.Eventually(t, func() bool {
 		return f.failures.Load() >= 2
 	}, 20*time.Second, 10*time.Millisecond)
@@ -374,7 +376,8 @@ func TestRetention(t *testing.T) {
 	w.wait(f, 10)
 	info, err := w.derived.Info(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, uint64(parts(9)), info.State.Msgs, "8 derives none, 9 one; the rest had expired")
+	require.Equal(t, uint64(parts(9)), info.State.Msgs,
+		"8 derives none, 9 one; the rest had expired")
 }
 
 // JetStream answers a guard that does not hold with one code, on replicated streams with another.

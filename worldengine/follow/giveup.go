@@ -58,7 +58,8 @@ func IsRefusal(err error) bool {
 		ttlDisabled          = 10166
 	)
 	switch api.ErrorCode {
-	case jetstream.JSErrCodeStreamMessageExceedsMaximum, headerExceedsMaximum, ttlInvalid, ttlDisabled:
+	case jetstream.JSErrCodeStreamMessageExceedsMaximum, headerExceedsMaximum,
+		ttlInvalid, ttlDisabled:
 		return true
 	}
 	return false

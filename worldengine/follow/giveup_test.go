@@ -138,7 +138,8 @@ func TestGivesUpWhatIsRefused(t *testing.T) {
 			require.ElementsMatch(t, refused, all)
 			require.Equal(t, len(refused), took, "each once")
 			stop()
-			require.GreaterOrEqual(t, f.failures.Load(), int64(2*len(refused)), "three attempts each")
+			require.GreaterOrEqual(t, f.failures.Load(), int64(2*len(refused)),
+				"three attempts each")
 		})
 	}
 }
@@ -409,7 +410,8 @@ func TestIsRefusal(t *testing.T) {
 	}
 	for _, err := range []error{
 		nats.ErrTimeout, nats.ErrNoResponders, nats.ErrConnectionClosed, nats.ErrDisconnected,
-		jetstream.ErrNoStreamResponse, jetstream.ErrAsyncPublishTimeout, jetstream.ErrTooManyStalledMsgs,
+		jetstream.ErrNoStreamResponse, jetstream.ErrAsyncPublishTimeout,
+		jetstream.ErrTooManyStalledMsgs,
 		jetstream.ErrInvalidJSAck, context.DeadlineExceeded, errRace,
 	} {
 		require.False(t, IsRefusal(err), "%v", err)

@@ -30,7 +30,8 @@ func (f *Follower) readPosition(ctx context.Context) (position, error) {
 		f.lose()
 		_ = backoff.Sleep(ctx, f.config.RecreateAfter)
 		var again jetstream.Stream
-		if again, err = f.config.JetStream.CreateOrUpdateStream(ctx, *f.config.Recreate); err == nil {
+		if again, err = f.config.JetStream.CreateOrUpdateStream(ctx,
+			*f.config.Recreate); err == nil {
 			f.config.Derived = again
 			info, err = again.Info(ctx)
 		}

@@ -89,7 +89,8 @@ type chain struct {
 // end that there is behind it.
 func (c chain) link(m *nats.Msg, at place) chain {
 	values := [...]string{
-		strconv.FormatUint(at.logSeq, 10), strconv.Itoa(at.part), strconv.FormatUint(c.seq, 10), c.id,
+		strconv.FormatUint(at.logSeq, 10), strconv.Itoa(at.part),
+		strconv.FormatUint(c.seq, 10), c.id,
 	}
 	m.Header[wire.LogSeqHeader] = values[:1:1]
 	m.Header[wire.LogPartHeader] = values[1:2:2]

@@ -106,8 +106,8 @@ func (t *Tail) Run(ctx context.Context) {
 			continue
 		}
 		pause := pauses.Next()
-		t.config.Logger.Warn("the end of the log cannot be read once for all followers; each reads by "+
-			"itself",
+		t.config.Logger.Warn("the end of the log cannot be read once for all followers; each "+
+			"reads by itself",
 			"error", err, "pause", pause)
 		_ = backoff.Sleep(ctx, pause)
 	}

@@ -51,7 +51,8 @@ func (l *LogCheck) checkAsked(v *Verdict, rec *commitlog.Record, prior *townStat
 	if n := len(rec.Approvals); n > 0 {
 		last = rec.Approvals[n-1]
 		if prior.known && !rec.Approvals[:n-1].Follows(prior.approvals) {
-			v.follows("a handoff that waits for approval changed others that do", "", last.HandoffID)
+			v.follows("a handoff that waits for approval changed others that do", "",
+				last.HandoffID)
 		}
 	}
 	v.want("the handoff that waits for approval is not the last of those that do",
@@ -62,7 +63,9 @@ func (l *LogCheck) checkAsked(v *Verdict, rec *commitlog.Record, prior *townStat
 
 // checkDecided checks the signal that approved or denied a handoff. Its state is checked as that of
 // any record.
-func (l *LogCheck) checkDecided(v *Verdict, rec *commitlog.Record, state *town.State, prior *townState) {
+func (l *LogCheck) checkDecided(
+	v *Verdict, rec *commitlog.Record, state *town.State, prior *townState,
+) {
 	l.counts.Signals++
 	if !prior.known && rec.Pending != nil {
 		v.checkAttempt(rec.Pending)
@@ -78,7 +81,8 @@ func (l *LogCheck) checkDecided(v *Verdict, rec *commitlog.Record, state *town.S
 		d := a.Decision
 		if d == nil || d.SignalID != rec.Run.RunID {
 			if prior.known && !rec.Approvals[i:i+1].Follows(prior.approvals) {
-				v.follows("a decision changed another handoff that waits for approval", "", a.HandoffID)
+				v.follows("a decision changed another handoff that waits for approval",
+					"", a.HandoffID)
 			}
 			continue
 		}

@@ -41,10 +41,10 @@
 // while followers are kept out. The run events are discarded and derived again, since no decision
 // rests on them. A town whose last message is not a commit (a stray publish) is put back to its
 // last readable record by a record of kind mend, which loses nothing. Options.MendTowns does the
-// same where the last message was a commit, which is lost then. Options.Replay has what was given up
-// made again too, and its dead letter removed. No message of the log is removed or
-// changed; a finding about the log itself stays. Run checks again behind each round, and three
-// rounds are tried.
+// same where the last message was a commit, which is lost then. Options.Replay has what was given
+// up made again too, and its dead letter removed. No message of the log is removed or changed; a
+// finding about the log itself stays. Run checks again behind each round, and three rounds are
+// tried.
 //
 // # Files, as a message of the log goes through them
 //

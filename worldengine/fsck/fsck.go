@@ -22,8 +22,8 @@ type Options struct {
 	// MendTowns, with Repair, also puts a town back to its last readable record where that loses a
 	// commit that a client may have been answered: see DamagedTown.
 	MendTowns bool
-	// Replay, with Repair, has the subjects of dead letters whose messages are to be made again from
-	// the log, like what is missing. Each letter whose message is there then is removed
+	// Replay, with Repair, has the subjects of dead letters whose messages are to be made again
+	// from the log, like what is missing. Each letter whose message is there then is removed
 	// (RepairReport.LettersReplayed); one whose message is refused again stays.
 	Replay []string
 	// Patience is how long a derived stream may stand still before the end of the log until it
@@ -35,8 +35,8 @@ type Options struct {
 	// MaxFindings is how many findings, and how many notes, a report holds; 100. All findings are
 	// counted.
 	MaxFindings int
-	// Progress, where set, is called with each message of the log that was checked: its sequence, and
-	// the last one that the check reads.
+	// Progress, where set, is called with each message of the log that was checked: its sequence,
+	// and the last one that the check reads.
 	Progress func(seq, end uint64)
 	// Logger gets what the followers of a repair log; slog.Default.
 	Logger *slog.Logger

@@ -42,8 +42,8 @@ func (c *worldCheck) removeLetters(ctx context.Context, done *RepairReport) erro
 			continue
 		}
 		if err := c.letters.Purge(ctx, jetstream.WithPurgeSubject(subject)); err != nil {
-			return fmt.Errorf("%w: the message of dead letter %s is there again, but the letter cannot be "+
-				"removed: %w", commitlog.ErrLogUnavailable, subject, err)
+			return fmt.Errorf("%w: the message of dead letter %s is there again, but the letter "+
+				"cannot be removed: %w", commitlog.ErrLogUnavailable, subject, err)
 		}
 		done.LettersReplayed = append(done.LettersReplayed, subject)
 	}

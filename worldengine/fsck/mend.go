@@ -69,7 +69,8 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 		}
 	}
 	if len(prior.Approvals) > 0 {
-		if err := commitlog.NewPendingIndex(c.world, c.js, nil).PutAsked(ctx, prior.TownID); err != nil {
+		if err := commitlog.NewPendingIndex(c.world, c.js, nil).PutAsked(ctx,
+			prior.TownID); err != nil {
 			return false, err
 		}
 	}
@@ -128,11 +129,12 @@ func (c *worldCheck) noteOnDisk(ctx context.Context) error {
 		if counted[subject] <= c.towns[subject].read {
 			continue // a restore has left it behind
 		}
-		c.note(fmt.Sprintf("town %q: log sequence %d stays in the files of NATS, which cannot read "+
-			"it. When NATS discards that message, it loses the messages of the log behind it. Before "+
-			"the history of the town is full (--history-per-town), move the world by handoffctl "+
-			"backup and handoffd restore, which leave that message behind",
-			townOfToken(lastToken(subject)), c.onDisk[subject]))
+		c.note(
+			fmt.Sprintf("town %q: log sequence %d stays in the files of NATS, which cannot read "+
+				"it. When NATS discards that message, it loses the messages of the log behind "+
+				"it. Before the history of the town is full (--history-per-town), move the world "+
+				"by handoffctl backup and handoffd restore, which leave that message behind",
+				townOfToken(lastToken(subject)), c.onDisk[subject]))
 	}
 	return nil
 }

@@ -97,7 +97,8 @@ func (v *Verdict) checkApplication(rec *commitlog.Record, state *town.State) {
 			"plugin or rcon", string(p.Via))
 	}
 	if p.IDSeed == "" && len(idsOf(p, p.EventIDs)) == 0 {
-		v.want("the record has not an id for each of its next events", "eventIds", jsonText(p.EventIDs))
+		v.want("the record has not an id for each of its next events", "eventIds",
+			jsonText(p.EventIDs))
 	}
 }
 
@@ -130,8 +131,10 @@ func (v *Verdict) attemptFollows(prior, now *apply.Pending) {
 	}
 	want, got := excerpts([]byte(jsonText(prior)), []byte(jsonText(&same)))
 	v.follows("another attempt changed what is pending", want, got)
-	if prior.IDSeed == "" && !slices.Equal(idsOf(prior, prior.EventIDs), idsOf(prior, append(slices.Clone(now.EventIDs), prior.EventIDs...))) {
-		v.follows("another attempt gives an event another id", jsonText(prior.EventIDs), jsonText(now.EventIDs))
+	if prior.IDSeed == "" && !slices.Equal(idsOf(prior, prior.EventIDs),
+		idsOf(prior, append(slices.Clone(now.EventIDs), prior.EventIDs...))) {
+		v.follows("another attempt gives an event another id", jsonText(prior.EventIDs),
+			jsonText(now.EventIDs))
 	}
 	if prior.Reached && !now.Reached {
 		v.follows("another attempt does not keep that a request may have reached the game",
@@ -146,7 +149,8 @@ func (l *LogCheck) checkCancelled(v *Verdict, rec *commitlog.Record, prior *town
 		return
 	}
 	delete(l.Runs, rec.Run.RunID)
-	v.want("the run is not cancelled", replayUntilCancelled(replay.attempt).text(replay), replay.text(replay))
+	v.want("the run is not cancelled", replayUntilCancelled(replay.attempt).text(replay),
+		replay.text(replay))
 	switch {
 	case !prior.known:
 	case prior.pending == nil:

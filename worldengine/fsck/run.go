@@ -87,7 +87,8 @@ func (l *LogCheck) leftWaiting(since time.Time) (left []Finding) {
 		run := l.Runs[runID]
 		if run.replay == nil || run.seq == 0 || run.stored.After(since) ||
 			l.towns[wire.LogSubject(l.world, wire.TownToken(run.replay.town))].pending != nil ||
-			run.replay.status != runevents.RunPending && run.replay.status != runevents.RunIsPaused {
+			run.replay.status != runevents.RunPending &&
+				run.replay.status != runevents.RunIsPaused {
 			continue
 		}
 		left = append(left, Finding{

@@ -117,8 +117,9 @@ func (c *worldCheck) noteNameless() {
 		if len(t.nameless) == 0 {
 			continue
 		}
-		c.note(fmt.Sprintf("town %q: its state has an empty %s; agents refuse such a state and propose "+
-			"nothing for the town. An earlier server stored it; put a text there with handoffctl town put "+
-			"or town patch", townOfToken(lastToken(subject)), shortened(strings.Join(t.nameless, ", "))))
+		c.note(fmt.Sprintf("town %q: its state has an empty %s; agents refuse such a state and "+
+			"propose nothing for the town. An earlier server stored it; put a text there with "+
+			"handoffctl town put or town patch", townOfToken(lastToken(subject)),
+			shortened(strings.Join(t.nameless, ", "))))
 	}
 }

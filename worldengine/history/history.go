@@ -27,7 +27,8 @@ type Revision struct {
 	// Cause is the kind of the record: what changed the town.
 	Cause commitlog.Kind `json:"cause"`
 	// RunID, ActorID and Command name the run, who asked for it, or put the state, and the command;
-	// "" where the cause has none. Status and Reason are those of the result, "" where the record has no result.
+	// "" where the cause has none. Status and Reason are those of the result, "" where the record
+	// has no result.
 	RunID   string             `json:"runId,omitzero"`
 	ActorID string             `json:"actorId,omitzero"`
 	Command string             `json:"command,omitzero"`
@@ -39,8 +40,8 @@ type Revision struct {
 }
 
 // ErrRevisionGone: the log does not keep such a revision of the town, or the town never had it.
-var ErrRevisionGone = errors.New("worldengine: the history of the town does not have this revision (any more); " +
-	"town.history lists those that are kept")
+var ErrRevisionGone = errors.New("worldengine: the history of the town does not have this " +
+	"revision (any more); town.history lists those that are kept")
 
 // readTimeout bounds one reading of a history.
 const readTimeout = 10 * time.Second
@@ -59,7 +60,9 @@ type Town struct {
 // newest first, until visit returns false or the history that the log keeps ends. It returns
 // town.ErrUnknown for a town that does not exist. A revision whose record cannot be read has no
 // more than its headers say.
-func (r *Reader) Visit(ctx context.Context, townID string, before uint64, visit func(Revision) bool) error {
+func (r *Reader) Visit(
+	ctx context.Context, townID string, before uint64, visit func(Revision) bool,
+) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	msg, err := r.lastOf(ctx, townID)
@@ -93,7 +96,8 @@ func (r *Reader) At(ctx context.Context, townID string, revision uint64) (Town, 
 	defer cancel()
 	msg, err := r.Log.Store.At(ctx, revision)
 	if err != nil {
-		return Town{}, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable, revision, err)
+		return Town{}, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable,
+			revision, err)
 	}
 	if msg == nil || msg.Subject != wire.LogSubject(r.Log.World, wire.TownToken(townID)) {
 		if _, err := r.Last(ctx, townID); err != nil && !errors.Is(err, commitlog.ErrTownDamaged) {
@@ -114,7 +118,9 @@ func (r *Reader) lastOf(ctx context.Context, townID string) (*jetstream.RawStrea
 }
 
 // read returns what a message of a town's subject holds.
-func (r *Reader) read(ctx context.Context, townID string, msg *jetstream.RawStreamMsg) (Town, error) {
+func (r *Reader) read(
+	ctx context.Context, townID string, msg *jetstream.RawStreamMsg,
+) (Town, error) {
 	entry, err := commitlog.ReadEntry(townID, msg)
 	if err != nil {
 		return Town{}, err
@@ -175,7 +181,8 @@ func (r *Revision) readStart(rec *commitlog.Record) {
 			Signal  string `json:"signal"`
 		}
 		event := &rec.Run.Events[i]
-		if event.EventType == runevents.RunStarted && json.Unmarshal(event.Payload, &started) == nil {
+		if event.EventType == runevents.RunStarted && json.Unmarshal(event.Payload,
+			&started) == nil {
 			r.ActorID = started.ActorID
 			if r.Command == "" {
 				r.Command = started.Command
@@ -235,7 +242,8 @@ func (r *Reader) lastFailure(ctx context.Context, msg *jetstream.RawStreamMsg) (
 func failureOf(msg *jetstream.RawStreamMsg) (*Failure, error) {
 	rec, err := commitlog.ReadRecord(msg.Data)
 	if err != nil {
-		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrTownDamaged, msg.Sequence, err)
+		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrTownDamaged,
+			msg.Sequence, err)
 	}
 	var result struct {
 		HandoffID  string             `json:"handoffId"`
@@ -243,7 +251,8 @@ func failureOf(msg *jetstream.RawStreamMsg) (*Failure, error) {
 		ReasonCode handoff.ReasonCode `json:"reasonCode"`
 	}
 	if err := json.Unmarshal(rec.Result, &result); err != nil {
-		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrTownDamaged, msg.Sequence, err)
+		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrTownDamaged,
+			msg.Sequence, err)
 	}
 	if result.Status != handoff.Failed {
 		return nil, nil

@@ -70,8 +70,10 @@ func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case target == nil:
 		http.Error(w,
-			"This handoffd has joined a NATS server, and does not know where that takes WebSockets. "+
-				"Start handoffd with --nats-websocket ws://HOST:PORT.", http.StatusServiceUnavailable)
+			"This handoffd has joined a NATS server, and does not know where that takes "+
+				"WebSockets. "+
+				"Start handoffd with --nats-websocket ws://HOST:PORT.",
+			http.StatusServiceUnavailable)
 	case !strings.EqualFold(r.Header.Get("Upgrade"), "websocket"):
 		w.Header().Set("Upgrade", "websocket")
 		http.Error(w, "This is NATS over WebSocket.", http.StatusUpgradeRequired)

@@ -30,8 +30,8 @@ func bridged(t *testing.T) (s *httpd.Server, b *httpd.Bridge, requests chan *htt
 		if err != nil {
 			return
 		}
-		_, _ = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: " +
-			"websocket\r\n\r\n"))
+		_, _ = conn.Write([]byte("HTTP/1.1 101 Switching Protocols\r\nConnection: " +
+			"Upgrade\r\nUpgrade: websocket\r\n\r\n"))
 		requests <- r
 		_, _ = conn.Read(make([]byte, 1)) // until the bridge closes it
 		conn.Close()

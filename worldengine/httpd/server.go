@@ -138,8 +138,9 @@ func (s *Server) guarded(anyHost bool) http.Handler {
 		if !anyHost && !isAddress(r.Host) {
 			http.Error(w,
 				"Without an access file the console is reached by the address of its machine only, "+
-					"such as 127.0.0.1, or as localhost: a web site could give its own name to that address. "+
-					"Start handoffd with --access to reach it by a name.", http.StatusMisdirectedRequest)
+					"such as 127.0.0.1, or as localhost: a web site could give its own name to "+
+					"that address. Start handoffd with --access to reach it by a name.",
+				http.StatusMisdirectedRequest)
 			return
 		}
 		r.Body = http.MaxBytesReader(w, r.Body, maxBody)

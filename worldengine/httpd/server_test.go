@@ -82,7 +82,8 @@ func TestOnlyAddressesAreHostsWithoutAccess(t *testing.T) {
 		"127.0.0.1": true, "127.0.0.1:8480": true, "localhost": true,
 		"localhost:8480": true, "[::1]:8480": true,
 		"[::1]": true, "192.0.2.7": true,
-		"evil.example": false, "127.0.0.1.evil.example:8480": false, "localhost.evil.example": false,
+		"evil.example": false, "127.0.0.1.evil.example:8480": false,
+		"localhost.evil.example": false,
 	} {
 		status, _, body := ask(t, closed, "/", host)
 		if own {

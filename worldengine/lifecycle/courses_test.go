@@ -68,12 +68,15 @@ func TestRunsThatWait(t *testing.T) {
 	}
 	queue := func(x run) error { return lifecycle.EmitQueued(x.p, x.h, time.Second) }
 	pause := func(start lifecycle.Start) func(run) error {
-		return func(x run) error { return lifecycle.EmitPaused(x.p, x.h, start, time.Second, "s-1", "repairs") }
+		return func(x run) error {
+			return lifecycle.EmitPaused(x.p, x.h, start, time.Second, "s-1", "repairs")
+		}
 	}
 	cancel := func(x run) error { return lifecycle.EmitCancelled(x.p, x.h, why) }
 	judge := func(start lifecycle.Start) func(run) error {
 		return func(x run) error {
-			return lifecycle.EmitRun(x.p, x.h, x.r, lifecycle.Begin{Start: start, Waited: time.Second})
+			return lifecycle.EmitRun(x.p, x.h, x.r,
+				lifecycle.Begin{Start: start, Waited: time.Second})
 		}
 	}
 	const judged = "checks, StepStarted 1, StepCompleted 1, RunCompleted"
@@ -82,14 +85,23 @@ func TestRunsThatWait(t *testing.T) {
 		want  string
 		ends  runevents.RunStatus
 	}{
-		"judged at once":           {[]func(run) error{judge(lifecycle.StartAtOnce)}, "RunStarted, " + judged, runevents.RunSucceeded},
-		"waited a moment":          {[]func(run) error{judge(lifecycle.StartQueued)}, "RunQueued, RunStarted, " + judged, runevents.RunSucceeded},
-		"recorded, then judged":    {[]func(run) error{queue, judge(lifecycle.StartWaited)}, "RunQueued, RunStarted, " + judged, runevents.RunSucceeded},
-		"recorded, then paused":    {[]func(run) error{queue, pause(lifecycle.StartWaited)}, "RunQueued, RunStarted, RunPaused", runevents.RunIsPaused},
-		"paused at once":           {[]func(run) error{pause(lifecycle.StartAtOnce)}, "RunStarted, RunPaused", runevents.RunIsPaused},
-		"paused, then judged":      {[]func(run) error{pause(lifecycle.StartAtOnce), judge(lifecycle.StartResumed)}, "RunStarted, RunPaused, RunResumed, " + judged, runevents.RunSucceeded},
-		"recorded, then cancelled": {[]func(run) error{queue, cancel}, "RunQueued, RunStarted, RunCancelled", runevents.RunAborted},
-		"paused, then cancelled":   {[]func(run) error{pause(lifecycle.StartQueued), cancel}, "RunQueued, RunStarted, RunPaused, RunCancelled", runevents.RunAborted},
+		"judged at once": {[]func(run) error{judge(lifecycle.StartAtOnce)},
+			"RunStarted, " + judged, runevents.RunSucceeded},
+		"waited a moment": {[]func(run) error{judge(lifecycle.StartQueued)},
+			"RunQueued, RunStarted, " + judged, runevents.RunSucceeded},
+		"recorded, then judged": {[]func(run) error{queue, judge(lifecycle.StartWaited)},
+			"RunQueued, RunStarted, " + judged, runevents.RunSucceeded},
+		"recorded, then paused": {[]func(run) error{queue, pause(lifecycle.StartWaited)},
+			"RunQueued, RunStarted, RunPaused", runevents.RunIsPaused},
+		"paused at once": {[]func(run) error{pause(lifecycle.StartAtOnce)},
+			"RunStarted, RunPaused", runevents.RunIsPaused},
+		"paused, then judged": {[]func(run) error{pause(lifecycle.StartAtOnce),
+			judge(lifecycle.StartResumed)}, "RunStarted, RunPaused, RunResumed, " + judged,
+			runevents.RunSucceeded},
+		"recorded, then cancelled": {[]func(run) error{queue, cancel},
+			"RunQueued, RunStarted, RunCancelled", runevents.RunAborted},
+		"paused, then cancelled": {[]func(run) error{pause(lifecycle.StartQueued), cancel},
+			"RunQueued, RunStarted, RunPaused, RunCancelled", runevents.RunAborted},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -113,7 +125,8 @@ func TestARunIsCancelledFromTheLog(t *testing.T) {
 		h, _, recorded := caseOf(t, "executed")
 		require.NoError(t, lifecycle.EmitQueued(recorded, h, 0))
 		if status == runevents.RunIsPaused {
-			require.NoError(t, lifecycle.EmitPaused(recorded, h, lifecycle.StartWaited, 0, "s-1", ""))
+			require.NoError(t, lifecycle.EmitPaused(recorded, h, lifecycle.StartWaited,
+				0, "s-1", ""))
 		}
 		before := recorded.Run().Events
 		_, _, other := caseOf(t, "executed")
@@ -131,10 +144,12 @@ func TestARunIsCancelledFromTheLog(t *testing.T) {
 	}
 }
 
-// A signal is a run of its own; the event of the decision says what was asked for, and why it is refused.
+// A signal is a run of its own; the event of the decision says what was asked for, and why it is
+// refused.
 func TestTheRunOfASignal(t *testing.T) {
 	t.Parallel()
-	said := lifecycle.SignalPayload{Signal: lifecycle.SignalPause, TownID: "t", ActorID: "ada", Reason: "repairs"}
+	said := lifecycle.SignalPayload{Signal: lifecycle.SignalPause, TownID: "t", ActorID: "ada",
+		Reason: "repairs"}
 	for refused, want := range map[string]string{
 		"":             `RunStarted, SignalAccepted, RunCompleted {"signal":"PAUSE","townId":"t","actorId":"ada","reason":"repairs"}`,
 		"UNKNOWN_TOWN": `RunStarted, SignalRejected, RunFailed {"signal":"PAUSE","townId":"t","actorId":"ada","reason":"repairs","code":"UNKNOWN_TOWN"}`,
@@ -145,11 +160,13 @@ func TestTheRunOfASignal(t *testing.T) {
 	}
 }
 
-// However many attempts a command takes, and however it ends: the run goes on from commit to commit, each
-// attempt begins and ends once, and each event has an id that was drawn with the commit before it.
+// However many attempts a command takes, and however it ends: the run goes on from commit to
+// commit, each attempt begins and ends once, and each event has an id that was drawn with the
+// commit before it.
 func TestAttempts(t *testing.T) {
 	t.Parallel()
-	for name, end := range map[string]string{"executed": "StepCompleted %d, RunCompleted", "failed": "StepFailed %d, RunFailed"} {
+	for name, end := range map[string]string{"executed": "StepCompleted %d, RunCompleted",
+		"failed": "StepFailed %d, RunFailed"} {
 		for attempts := int64(1); attempts <= 4; attempts++ {
 			t.Run(fmt.Sprint(name, " after ", attempts), func(t *testing.T) {
 				t.Parallel()
@@ -158,7 +175,8 @@ func TestAttempts(t *testing.T) {
 				stored := *p.Run()
 				stored.Events = slices.Clone(p.Run().Events)
 				want := courseOf(&stored)
-				pending := &apply.Pending{Run: stored.Identity, Emitted: int64(len(stored.Events)), Attempt: 1}
+				pending := &apply.Pending{Run: stored.Identity, Emitted: int64(len(stored.Events)),
+					Attempt: 1}
 				ids := 100
 				draw := func() string {
 					ids++
@@ -166,10 +184,12 @@ func TestAttempts(t *testing.T) {
 				}
 				var err error
 				for ; ; pending.Attempt++ {
-					pending.EventIDs, err = runevents.DrawIDs(pending.Run, draw, pending.EventIDs, lifecycle.ToCome(pending.Attempt)...)
+					pending.EventIDs, err = runevents.DrawIDs(pending.Run, draw, pending.EventIDs,
+						lifecycle.ToCome(pending.Attempt)...)
 					require.NoError(t, err)
 					if pending.Attempt > 1 {
-						want += fmt.Sprintf(", StepFailed %d, StepStarted %d", pending.Attempt-1, pending.Attempt)
+						want += fmt.Sprintf(", StepFailed %d, StepStarted %d", pending.Attempt-1,
+							pending.Attempt)
 					}
 					_, _, p = caseOf(t, name)
 					require.NoError(t, lifecycle.EmitResumed(p, h, &r.Evaluation, pending, true))
@@ -177,14 +197,17 @@ func TestAttempts(t *testing.T) {
 					if pending.Attempt == attempts {
 						break
 					}
-					pending.Last = &apply.Failure{Reason: apply.ReasonPluginTimeout, Message: "No answer.", At: persistedAt}
+					pending.Last = &apply.Failure{Reason: apply.ReasonPluginTimeout,
+						Message: "No answer.", At: persistedAt}
 				}
 				var failed *apply.Failure
 				if name == "failed" {
-					failed = &apply.Failure{Reason: apply.ReasonPluginTimeout, Message: "No answer."}
+					failed = &apply.Failure{Reason: apply.ReasonPluginTimeout,
+						Message: "No answer."}
 				}
 				p.Persisted(int64(len(stored.Events)) + 1)
-				require.NoError(t, lifecycle.EmitEnd(p, r, attempts, failed, &apply.Result{At: persistedAt}))
+				require.NoError(t, lifecycle.EmitEnd(p, r, attempts, failed,
+					&apply.Result{At: persistedAt}))
 				addFresh(t, &stored, p.Run(), pending.EventIDs)
 				require.Equal(t, want+", "+fmt.Sprintf(end, attempts), courseOf(&stored))
 				requireProjects(t, &stored)
@@ -204,7 +227,8 @@ func addFresh(t *testing.T, stored, run *runevents.Run, drawn []runevents.DrawnI
 		if known[r.IdempotencyKey] {
 			continue
 		}
-		require.Contains(t, drawn, runevents.DrawnID{IdempotencyKey: r.IdempotencyKey, EventID: r.EventID})
+		require.Contains(t, drawn, runevents.DrawnID{IdempotencyKey: r.IdempotencyKey,
+			EventID: r.EventID})
 		stored.Events = append(stored.Events, run.Events[i])
 	}
 }

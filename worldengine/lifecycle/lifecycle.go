@@ -146,10 +146,12 @@ func ToCome(attempt int64) []runevents.Event {
 	}
 	events := []runevents.Event{
 		ofApply(runevents.StepCompleted, attempt), ofApply(runevents.StepFailed, attempt),
-		{EventType: runevents.RunCompleted, LogicalAttemptID: 1}, {EventType: runevents.RunFailed, LogicalAttemptID: 1},
+		{EventType: runevents.RunCompleted, LogicalAttemptID: 1},
+		{EventType: runevents.RunFailed, LogicalAttemptID: 1},
 	}
 	if attempt > 1 {
-		events = append(events, ofApply(runevents.StepFailed, attempt-1), ofApply(runevents.StepStarted, attempt))
+		events = append(events, ofApply(runevents.StepFailed, attempt-1),
+			ofApply(runevents.StepStarted, attempt))
 	}
 	return events
 }
@@ -180,7 +182,8 @@ func EmitQueued(p *runevents.Producer, h *handoff.Handoff, waited time.Duration)
 // EmitPaused emits the start of a run that has waited for some time, and that it waits for the end
 // of a pause; signalID is the run of the signal that paused the town or the world.
 func EmitPaused(
-	p *runevents.Producer, h *handoff.Handoff, start Start, waited time.Duration, signalID, reason string,
+	p *runevents.Producer, h *handoff.Handoff, start Start, waited time.Duration, signalID,
+	reason string,
 ) error {
 	n := emitter{producer: p}
 	n.start(h, Begin{Start: start, Waited: waited})
@@ -260,9 +263,11 @@ func EmitCancelledInHand(p *runevents.Producer, attempt int64, why Cancellation)
 	n := emitter{producer: p}
 	message := "An operator cancelled the run; no request for the command has reached a game."
 	if why.Code == CancelledByForce {
-		message = "An operator cancelled the run by force; whether a game has applied the command is not known."
+		message = "An operator cancelled the run by force; whether a game has applied the " +
+			"command is not known."
 	}
-	n.attempt(runevents.StepFailed, attempt, failedPayload{Error: stepError{Code: CancelledInHand, Message: message}})
+	n.attempt(runevents.StepFailed, attempt,
+		failedPayload{Error: stepError{Code: CancelledInHand, Message: message}})
 	n.run(runevents.RunCancelled, why)
 	return n.err
 }
@@ -340,8 +345,9 @@ func started(p *runevents.Producer, h *handoff.Handoff) startedPayload {
 		TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID,
 		HandoffID: h.HandoffID, Type: h.Proposal.Type, Command: h.Command,
 		EngineRunRef: "worldengine:" + p.Run().RunID,
-		PlanRef:      planRef{URI: "urn:worldengine:" + h.ProposalID, SchemaVersion: h.Proposal.SchemaVersion},
-		Context:      runContext{TriggeredBy: h.Proposal.ActorID},
+		PlanRef: planRef{URI: "urn:worldengine:" + h.ProposalID,
+			SchemaVersion: h.Proposal.SchemaVersion},
+		Context: runContext{TriggeredBy: h.Proposal.ActorID},
 	}
 }
 
@@ -361,14 +367,17 @@ func (n *emitter) check(step string, evaluated bool, payload any, reason handoff
 }
 
 // endAttempt ends the attempt to apply the command, where it was accepted.
-func (n *emitter) endAttempt(r *handoff.Result, attempt int64, failed *apply.Failure, left apply.Artifacts) {
+func (n *emitter) endAttempt(
+	r *handoff.Result, attempt int64, failed *apply.Failure, left apply.Artifacts,
+) {
 	switch {
 	case r.Executed:
 		n.attempt(runevents.StepCompleted, attempt, appliedPayload{*r.WorldState, left})
 	case r.Accepted:
 		if failed == nil {
 			failed = &apply.Failure{
-				Reason: r.ReasonCode, Message: "The command could not be applied; the town is unchanged.",
+				Reason: r.ReasonCode, Message: "The command could not be applied; the town is " +
+					"unchanged.",
 			}
 		}
 		n.attempt(runevents.StepFailed, attempt, failurePayload(failed))

@@ -61,7 +61,8 @@ func story(t *testing.T, h *handoff.Handoff, r *handoff.Result, run *runevents.R
 			record.IdempotencyKey)
 		if record.Payload != nil {
 			payload := record.Payload.Clone()
-			require.NoError(t, payload.Indent(jsontext.WithIndentPrefix("   "), jsontext.WithIndent("  ")))
+			require.NoError(t, payload.Indent(jsontext.WithIndentPrefix("   "),
+				jsontext.WithIndent("  ")))
 			fmt.Fprintf(&b, "   %s\n", payload)
 		}
 	}
@@ -112,7 +113,8 @@ func TestEmitRun(t *testing.T) {
 				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
 			}
 			want, err := os.ReadFile(file)
-			require.NoError(t, err, "go test ./worldengine/lifecycle -run TestEmitRun -rewrite writes it")
+			require.NoError(t, err, "go test ./worldengine/lifecycle -run TestEmitRun -rewrite "+
+				"writes it")
 			require.Equal(t, string(want), got)
 		})
 	}
@@ -218,7 +220,8 @@ func TestEmittingAgainAfterALostRaceKeepsTheIDs(t *testing.T) {
 	}
 	first, second := cases["executed"], cases["stale-epoch"]
 	p := fixedProducer(first.Handoff)
-	require.NoError(t, emitRun(p, first.Handoff, handoff.NewResult(first.Handoff, first.Want), false))
+	require.NoError(t, emitRun(p, first.Handoff, handoff.NewResult(first.Handoff, first.Want),
+		false))
 	ids := map[string]string{}
 	for _, record := range p.Run().Records(persistedAt) {
 		ids[record.IdempotencyKey] = record.EventID

@@ -20,8 +20,8 @@ type Source struct {
 	Streams func(ctx context.Context) map[string]Stream
 	// Disk returns how many bytes are free; nil where the disk is that of another process.
 	Disk func() uint64
-	// NATS returns how many connections an embedded NATS has, and how many of them were closed because
-	// they did not read; nil where it is another process.
+	// NATS returns how many connections an embedded NATS has, and how many of them were closed
+	// because they did not read; nil where it is another process.
 	NATS func() (connections int, slowConsumers int64)
 }
 
@@ -58,8 +58,9 @@ var (
 	deadLetters    = desc("dead_letters", "Messages that could not be brought onto the bus.")
 	alertsTotal    = desc("alerts_total",
 		"Alerts that this server has raised since its start, by code.", "code")
-	alertsLostTotal = desc("alerts_lost_total", "Alerts that did not come into the stream of alerts.")
-	projectorLag    = desc("projector_lag_seconds",
+	alertsLostTotal = desc("alerts_lost_total",
+		"Alerts that did not come into the stream of alerts.")
+	projectorLag = desc("projector_lag_seconds",
 		"How far projections are behind what others appended; not with --no-projector.")
 	worldPaused = desc("world_paused", "1 while the world is paused.")
 	townsPaused = desc("towns_paused",
@@ -77,8 +78,10 @@ var (
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{
-		handoffsTotal, waiting, held, heldBytes, refusedTotal, strayTotal, applying, followerSeq, logLast,
-		streamBytes, streamMessages, deadLetters, alertsTotal, alertsLostTotal, projectorLag, worldPaused,
+		handoffsTotal, waiting, held, heldBytes, refusedTotal, strayTotal, applying,
+		followerSeq, logLast,
+		streamBytes, streamMessages, deadLetters, alertsTotal, alertsLostTotal,
+		projectorLag, worldPaused,
 		townsPaused, pluginsAbsent, storageFull, diskFree, natsConnections, natsSlow,
 	} {
 		descs <- d
@@ -91,7 +94,8 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
 	}
 	counter := func(d *prometheus.Desc, value int64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue, float64(value), labels...)
+		metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue,
+			float64(value), labels...)
 	}
 	stats := c.source.Stats()
 	for status, n := range stats.Results {

@@ -48,8 +48,8 @@ func New(version string) *Metrics {
 		}, []string{"status"}),
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "requests_total",
-			Help: "Requests that were answered, by verb and by the code of the error; OK where there is " +
-				"none.",
+			Help: "Requests that were answered, by verb and by the code of the error; OK where " +
+				"there is none.",
 		}, []string{"verb", "code"}),
 		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "request_duration_seconds", Buckets: buckets,
@@ -62,7 +62,8 @@ func New(version string) *Metrics {
 	}
 	m.attempts = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: namespace, Name: "apply_attempts_total",
-		Help: "Attempts to have a command applied outside the engine, by binding and by how they ended.",
+		Help: "Attempts to have a command applied outside the engine, by binding and by how they " +
+			"ended.",
 	}, []string{"binding", "outcome"})
 	m.applied = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: namespace, Name: "apply_duration_seconds", Buckets: buckets,
@@ -73,7 +74,8 @@ func New(version string) *Metrics {
 	}, []string{"version"})
 	build.WithLabelValues(version).Set(1)
 	m.registry.MustRegister(m.handoffs, m.requests, m.took, m.commits, m.attempts, m.applied, build,
-		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, status := range handoff.Statuses() {
 		m.handoffs.WithLabelValues(string(status))
 	}

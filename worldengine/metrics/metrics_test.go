@@ -41,8 +41,8 @@ func filled() *metrics.Metrics {
 			return worldengine.Stats{
 				Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
 				ReceiptsFollowed: 40, EventsFollowed: 39, ProjectorLagMs: &lag, AlertsLost: 1,
-				Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, StorageFull: "full",
-				WorldPaused: true, TownsPaused: 4, PluginsAbsent: 2,
+				Alerts:      map[runevents.AlertCode]int64{runevents.StorageFailed: 1},
+				StorageFull: "full", WorldPaused: true, TownsPaused: 4, PluginsAbsent: 2,
 			}
 		},
 		Overload: func() service.Overload {
@@ -72,9 +72,11 @@ func TestMetricsAreClean(t *testing.T) {
 	for _, family := range families {
 		for _, metric := range family.Metric {
 			for _, label := range metric.Label {
-				require.Contains(t, []string{"status", "verb", "code", "reason", "stream", "version", "binding",
+				require.Contains(t, []string{"status", "verb", "code", "reason", "stream",
+					"version", "binding",
 					"outcome"}, label.GetName(),
-					"%s: a label with a town, an actor or a run would grow with the world", family.GetName())
+					"%s: a label with a town, an actor or a run would grow with the world",
+					family.GetName())
 			}
 		}
 		if !strings.HasPrefix(family.GetName(), "go_") &&
@@ -136,12 +138,13 @@ func TestWhatIsDeployedNamesMetricsThatThereAre(t *testing.T) {
 	}
 	files := []string{"../../docs/operators.md"}
 	require.NoError(t,
-		fs.WalkDir(os.DirFS("../../deploy"), ".", func(path string, entry fs.DirEntry, err error) error {
-			if err == nil && !entry.IsDir() {
-				files = append(files, "../../deploy/"+path)
-			}
-			return err
-		}))
+		fs.WalkDir(os.DirFS("../../deploy"), ".",
+			func(path string, entry fs.DirEntry, err error) error {
+				if err == nil && !entry.IsDir() {
+					files = append(files, "../../deploy/"+path)
+				}
+				return err
+			}))
 	seen := 0
 	for _, file := range files {
 		data, err := os.ReadFile(file)

@@ -79,7 +79,8 @@ func TestTLS(t *testing.T) {
 				ClientAuth: tls.RequireAndVerifyClientCert, MinVersion: tls.VersionTLS12,
 			},
 		})
-		requireOnly(t, url, Options{TLSCA: caFile, TLSCert: certFile, TLSKey: keyFile, TLSFirst: first})
+		requireOnly(t, url, Options{TLSCA: caFile, TLSCert: certFile, TLSKey: keyFile,
+			TLSFirst: first})
 	}
 	_, err = Options{TLSCert: certFile}.Connect("nats://127.0.0.1:1", "test")
 	require.ErrorContains(t, err, "--tlskey")
@@ -131,7 +132,8 @@ func TestInboxOfAUser(t *testing.T) {
 	} {
 		require.Equal(t, want, options.WithUserInbox(host).Inbox)
 	}
-	require.Equal(t, "_INBOX_mara", Options{}.WithUserInbox("mara:p%20w@127.0.0.1:1,nats://b:2").Inbox)
+	require.Equal(t, "_INBOX_mara",
+		Options{}.WithUserInbox("mara:p%20w@127.0.0.1:1,nats://b:2").Inbox)
 	require.Empty(t, Options{}.WithUserInbox("nats://token@127.0.0.1:1").Inbox)
 	require.Empty(t, Options{User: "a.b", Password: "p"}.WithUserInbox(host).Inbox)
 	require.Empty(t, Options{User: "mara", Password: "p", NKey: "file"}.WithUserInbox(host).Inbox)
@@ -148,7 +150,10 @@ func TestFromEnvironment(t *testing.T) {
 		"NATS_NKEY": "n", "NATS_CERT": "cert", "NATS_KEY": "key",
 		"NATS_CA": "ca", "NATS_INBOX_PREFIX": "_INBOX_x",
 	}
-	urls, o := FromEnvironment(func(name string) (string, bool) { v, ok := env[name]; return v, ok })
+	urls, o := FromEnvironment(func(name string) (string, bool) {
+		v, ok := env[name]
+		return v, ok
+	})
 	require.Equal(t, "nats://game", urls)
 	require.Equal(t, Options{
 		User: "ada", Password: "p", Token: "t", Creds: "c", NKey: "n", TLSCert: "cert",

@@ -111,7 +111,8 @@ func isOf(content []byte, address string) bool {
 		}
 		host, namedPort, err := net.SplitHostPort(named)
 		ip := net.ParseIP(host)
-		return err == nil && namedPort == port && (named == address || ip != nil && ip.IsUnspecified())
+		return err == nil && namedPort == port &&
+			(named == address || ip != nil && ip.IsUnspecified())
 	}
 	return false
 }

@@ -27,8 +27,10 @@ func TestOperatorKeyIsBelieved(t *testing.T) {
 	require.NoError(t, os.WriteFile(empty, nil, 0o600))
 	link := filepath.Join(t.TempDir(), "link.nk")
 	require.NoError(t, os.Symlink(good, link))
-	proxied := filepath.Join(t.TempDir(), "proxied.nk") // of a server that another program passes on
-	require.NoError(t, os.WriteFile(proxied, append(seed, "\n"+OperatorKeyAddress+"127.0.0.1:1\n"...),
+	// of a server that another program passes on
+	proxied := filepath.Join(t.TempDir(), "proxied.nk")
+	require.NoError(t, os.WriteFile(proxied,
+		append(seed, "\n"+OperatorKeyAddress+"127.0.0.1:1\n"...),
 		0o600))
 	for file, says := range map[string]string{
 		good: "", readable: "0600", empty: "NKey",
@@ -37,12 +39,14 @@ func TestOperatorKeyIsBelieved(t *testing.T) {
 	} {
 		url := startNATS(t, &natsserver.Options{
 			NoAuthUser: "x",
-			Users:      []*natsserver.User{{Username: "x"}}, Nkeys: []*natsserver.NkeyUser{{Nkey: public}},
+			Users:      []*natsserver.User{{Username: "x"}},
+			Nkeys:      []*natsserver.NkeyUser{{Nkey: public}},
 		})
 		address := "\n" + OperatorKeyAddress + strings.TrimPrefix(url, "nats://") + "\n"
 		switch file {
 		case good:
-			require.NoError(t, os.WriteFile(file, append(seed[:len(seed):len(seed)], address...), 0o600))
+			require.NoError(t, os.WriteFile(file, append(seed[:len(seed):len(seed)], address...),
+				0o600))
 		case empty:
 			require.NoError(t, os.WriteFile(file, []byte(address), 0o600))
 		}

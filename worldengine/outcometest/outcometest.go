@@ -114,9 +114,11 @@ func accepted(
 	return handoff.Outcome{
 		Status: status, ReasonCode: reason,
 		Evaluation: handoff.Evaluation{
-			DuplicateCheck: firstOfItsKey, StaleCheck: comparedWith(compared, true), Preconditions: allHold,
+			DuplicateCheck: firstOfItsKey, StaleCheck: comparedWith(compared, true),
+			Preconditions: allHold,
 		},
-		WorldState: &handoff.WorldState{SnapshotHash: &after.Hash, DecisionEpoch: pointer(after.Epoch())},
+		WorldState: &handoff.WorldState{SnapshotHash: &after.Hash,
+			DecisionEpoch: pointer(after.Epoch())},
 	}
 }
 
@@ -160,12 +162,15 @@ func Cases(t testing.TB) []Case {
 		{"order-failures-as-preconditions", hopeless, nil, now, rejected(now, noMoat, noIdea)},
 		{"order-epoch-before-hash", h, nil, towntest.Threatened(OnDay(14), towntest.Calmer),
 			stale("STALE_DECISION_EPOCH", towntest.Threatened(OnDay(14), towntest.Calmer))},
-		{"order-stale-before-preconditions", hopeless, nil, after, stale("STALE_DECISION_EPOCH", after)},
+		{"order-stale-before-preconditions", hopeless, nil, after,
+			stale("STALE_DECISION_EPOCH", after)},
 		{"order-hash-before-preconditions", hopeless, nil, towntest.Threatened(towntest.Calmer),
 			stale("STALE_SNAPSHOT_HASH", towntest.Threatened(towntest.Calmer))},
 		{"order-town-before-preconditions", hopeless, nil, town.State{}, unknownTown()},
-		{"order-duplicate-before-all", hopeless, sameHopeless, after, duplicate("DUPLICATE_HANDOFF")},
+		{"order-duplicate-before-all", hopeless, sameHopeless, after,
+			duplicate("DUPLICATE_HANDOFF")},
 		{"order-duplicate-before-town", h, same, town.State{}, duplicate("DUPLICATE_HANDOFF")},
-		{"order-key-reused-before-all", hopeless, other, after, duplicate("IDEMPOTENCY_KEY_REUSED")},
+		{"order-key-reused-before-all", hopeless, other, after,
+			duplicate("IDEMPOTENCY_KEY_REUSED")},
 	}
 }

@@ -40,7 +40,8 @@ func TestProcessorTime(t *testing.T) {
 func TestIsPrivate(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "key")
-	for mode, want := range map[os.FileMode]bool{0o600: true, 0o640: false, 0o604: false, 0o400: false} {
+	for mode, want := range map[os.FileMode]bool{0o600: true, 0o640: false, 0o604: false,
+		0o400: false} {
 		require.NoError(t, os.WriteFile(path, nil, 0o600))
 		require.NoError(t, os.Chmod(path, mode))
 		info, err := os.Lstat(path)

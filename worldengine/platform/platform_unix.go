@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Lock takes a file for this process until it is closed or the process ends, however it ends. It does
-// not wait: the error is ErrLocked where it would have to.
+// Lock takes a file for this process until it is closed or the process ends, however it ends. It
+// does not wait: the error is ErrLocked where it would have to.
 func Lock(file *os.File) error {
 	err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
@@ -29,8 +29,8 @@ func SyncParent(path string) error {
 	return errors.Join(directory.Sync(), directory.Close())
 }
 
-// ProcessorTime returns the processor time that this process has used, by all its threads, or 0 where
-// it is not known.
+// ProcessorTime returns the processor time that this process has used, by all its threads, or 0
+// where it is not known.
 func ProcessorTime() time.Duration {
 	var used syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {

@@ -8,12 +8,13 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// Lock takes a file for this process until it is closed or the process ends, however it ends. It does
-// not wait: the error is ErrLocked where it would have to.
+// Lock takes a file for this process until it is closed or the process ends, however it ends. It
+// does not wait: the error is ErrLocked where it would have to.
 func Lock(file *os.File) error {
 	const all = ^uint32(0)
 	err := windows.LockFileEx(windows.Handle(file.Fd()),
-		windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, all, all, new(windows.Overlapped))
+		windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, all, all,
+		new(windows.Overlapped))
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) || errors.Is(err, windows.ERROR_IO_PENDING) {
 		return ErrLocked
 	}
@@ -23,8 +24,8 @@ func Lock(file *os.File) error {
 // SyncParent does nothing here: a directory cannot be synchronized by itself.
 func SyncParent(string) error { return nil }
 
-// ProcessorTime returns the processor time that this process has used, by all its threads, or 0 where
-// it is not known.
+// ProcessorTime returns the processor time that this process has used, by all its threads, or 0
+// where it is not known.
 func ProcessorTime() time.Duration {
 	var created, ended, kernel, user windows.Filetime
 	if windows.GetProcessTimes(windows.CurrentProcess(), &created, &ended, &kernel, &user) != nil {
@@ -38,14 +39,15 @@ func duration(t windows.Filetime) time.Duration {
 	return time.Duration(int64(t.HighDateTime)<<32|int64(t.LowDateTime)) * 100
 }
 
-// IsPrivate reports whether a file belongs to this user. The access list is not looked at: that of the
-// directory, which a profile's are only for their user, holds.
+// IsPrivate reports whether a file belongs to this user. The access list is not looked at: that of
+// the directory, which a profile's are only for their user, holds.
 func IsPrivate(path string, _ os.FileInfo) bool {
 	user, err := windows.GetCurrentProcessToken().GetTokenUser()
 	if err != nil {
 		return false
 	}
-	of, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT, windows.OWNER_SECURITY_INFORMATION)
+	of, err := windows.GetNamedSecurityInfo(path, windows.SE_FILE_OBJECT,
+		windows.OWNER_SECURITY_INFORMATION)
 	if err != nil {
 		return false
 	}

@@ -82,7 +82,9 @@ func TestApplyInDoubt(t *testing.T) {
 		"an error": func(context.Context, *apply.Command) (apply.Answer, error) {
 			return apply.Answer{}, errors.New("the world is gone")
 		},
-		"a panic": func(context.Context, *apply.Command) (apply.Answer, error) { panic("a defect") },
+		"a panic": func(context.Context, *apply.Command) (apply.Answer, error) {
+			panic("a defect")
+		},
 		"no status": func(context.Context, *apply.Command) (apply.Answer, error) {
 			return apply.Answer{}, nil
 		},
@@ -133,7 +135,8 @@ func TestRecoverThatCannotSayIsAskedAgain(t *testing.T) {
 			switch calls++; calls {
 			case 1:
 				// Of Recover this does not say that the command is not in the game.
-				return apply.Answer{}, fmt.Errorf("the chunk does not load: %w", apply.ErrUnavailable)
+				return apply.Answer{}, fmt.Errorf("the chunk does not load: %w",
+					apply.ErrUnavailable)
 			case 2:
 				return apply.Later(c, apply.InProgress, 0), nil
 			case 3:
@@ -157,7 +160,8 @@ func TestWhatReachedNobodyIsAskedAgain(t *testing.T) {
 			t.Parallel()
 			e, g, c := newEngine(t), newGame(), command(t, "a", 1)
 			calls := 0
-			e.serve(plugin.Config{Apply: func(ctx context.Context, c *apply.Command) (apply.Answer, error) {
+			e.serve(plugin.Config{Apply: func(ctx context.Context,
+				c *apply.Command) (apply.Answer, error) {
 				if calls++; calls == 1 {
 					return apply.Later(c, apply.Busy, 0), first
 				}
@@ -274,7 +278,8 @@ func TestAtMostOnceWhateverHappens(t *testing.T) {
 			default:
 			}
 			require.LessOrEqual(t, g.times(c), 1)
-			require.Equal(t, got.Status == apply.Applied, got.Status == apply.Applied && g.times(c) == 1)
+			require.Equal(t, got.Status == apply.Applied, got.Status == apply.Applied &&
+				g.times(c) == 1)
 			before, known := said[c.ApplyID]
 			if known {
 				require.Equal(t, before, got)

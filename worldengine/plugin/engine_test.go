@@ -65,7 +65,8 @@ func execute(t *testing.T, nc *nats.Conn) *handoff.Result {
 	h, err := handoff.New(handoff.Proposal{
 		SnapshotHash: before.Hash, DecisionEpoch: before.Epoch(),
 		Type: handoff.AdvanceProject, ActorID: "ada",
-		TownID: threatened, Reason: "because", Args: map[string]string{"projectId": "wall-perimeter"},
+		TownID: threatened, Reason: "because",
+		Args: map[string]string{"projectId": "wall-perimeter"},
 	})
 	require.NoError(t, err)
 	body, err := h.MarshalWire()

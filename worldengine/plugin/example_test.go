@@ -23,7 +23,8 @@ type wall struct{ blocks map[string]int }
 // text.
 func (w *wall) build(_ context.Context, c *apply.Command) (apply.Answer, error) {
 	if c.Argument() != "wall-perimeter" {
-		return apply.Refuse(c, "UNKNOWN_BUILDING", "This server has no blueprint of it.", false), nil
+		return apply.Refuse(c, "UNKNOWN_BUILDING", "This server has no blueprint of it.", false),
+			nil
 	}
 	w.blocks[c.ApplyID] = 64
 	return apply.Done(c), nil

@@ -59,7 +59,8 @@ func OpenFile(path string, config FileConfig) (*File, error) {
 		return nil, err
 	}
 	f := &File{
-		path: path, config: config, lock: lock, known: newIndex(config.MaxRecords, config.Retention),
+		path: path, config: config, lock: lock,
+		known: newIndex(config.MaxRecords, config.Retention),
 	}
 	if err := f.load(); err != nil {
 		return nil, errors.Join(err, lock.Close())

@@ -40,7 +40,8 @@ func record(n int, status apply.Status) plugin.Record {
 		ApplyID: fmt.Sprintf("handoff_%064d", n), TownID: "a town\n№1", Attempt: 1, At: started,
 	}
 	if status != "" {
-		r.Answer = &apply.Answer{SchemaVersion: apply.AnswerVersion, ApplyID: r.ApplyID, Status: status}
+		r.Answer = &apply.Answer{SchemaVersion: apply.AnswerVersion, ApplyID: r.ApplyID,
+			Status: status}
 	}
 	return r
 }
@@ -143,10 +144,11 @@ func TestWhatIsNoMemoryIsLeftAlone(t *testing.T) {
 		content string
 		want    error
 	}{
-		"another file":            {"url: nats://127.0.0.1\n", plugin.ErrNotMemory},
-		"part of a header":        {header[:5], plugin.ErrNotMemory},
-		"another version":         {strings.ReplaceAll(header, "v1", "v2"), plugin.ErrNotMemory},
-		"damage in the middle":    {header + "{\"applyId\":\n{\"applyId\":\"a\"}\n", plugin.ErrCorrupt},
+		"another file":     {"url: nats://127.0.0.1\n", plugin.ErrNotMemory},
+		"part of a header": {header[:5], plugin.ErrNotMemory},
+		"another version":  {strings.ReplaceAll(header, "v1", "v2"), plugin.ErrNotMemory},
+		"damage in the middle": {header + "{\"applyId\":\n{\"applyId\":\"a\"}\n",
+			plugin.ErrCorrupt},
 		"a record without its id": {header + "{}\n{\"applyId\":\"a\"}\n", plugin.ErrCorrupt},
 	} {
 		path := filepath.Join(t.TempDir(), "memory")

@@ -80,7 +80,8 @@ func (f *File) cutOff(torn []byte) error {
 	if len(torn) == 0 {
 		return nil
 	}
-	f.config.Logger.Warn("the last record of the plugin's memory was torn by a crash and is dropped",
+	f.config.Logger.Warn(
+		"the last record of the plugin's memory was torn by a crash and is dropped",
 		"file", f.path, "bytes", len(torn))
 	f.size -= int64(len(torn))
 	if err := errors.Join(f.file.Truncate(f.size), f.file.Sync()); err != nil {

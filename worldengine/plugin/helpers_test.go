@@ -30,12 +30,14 @@ const soon = 20 * time.Second
 func command(t testing.TB, townID string, n int) *apply.Command {
 	t.Helper()
 	before := town.NewState(&town.Snapshot{
-		SchemaVersion: town.SchemaVersion, Day: int64(n), TownID: townID, SideQuests: []town.SideQuest{},
-		Projects: []town.Project{{ID: "wall", Name: "Wall", Status: town.Active}},
+		SchemaVersion: town.SchemaVersion, Day: int64(n), TownID: townID,
+		SideQuests: []town.SideQuest{},
+		Projects:   []town.Project{{ID: "wall", Name: "Wall", Status: town.Active}},
 	})
 	h, err := handoff.New(handoff.Proposal{
-		SnapshotHash: before.Hash, DecisionEpoch: int64(n), Type: handoff.AdvanceProject, ActorID: "ada",
-		TownID: townID, Reason: "because", Args: map[string]string{"projectId": "wall"},
+		SnapshotHash: before.Hash, DecisionEpoch: int64(n), Type: handoff.AdvanceProject,
+		ActorID: "ada",
+		TownID:  townID, Reason: "because", Args: map[string]string{"projectId": "wall"},
 	})
 	require.NoError(t, err)
 	after, reason := town.DefaultRules().Apply(before.Snapshot, &h.Proposal)

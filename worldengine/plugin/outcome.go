@@ -58,7 +58,8 @@ func (p *Plugin) passed(r *request) string {
 func (p *Plugin) askApply(c *apply.Command) apply.Answer {
 	answer, err := p.call(p.config.Apply, c)
 	if errors.Is(err, apply.ErrUnavailable) {
-		p.config.Logger.Warn("a command reached no console or game", "applyId", c.ApplyID, "town", c.TownID, "error", err)
+		p.config.Logger.Warn("a command reached no console or game", "applyId", c.ApplyID, "town",
+			c.TownID, "error", err)
 		answer, err = apply.Later(c, apply.Busy, p.config.RetryAfter), nil
 	}
 	return p.settle(c, answer, err)
@@ -81,14 +82,16 @@ func (p *Plugin) settle(c *apply.Command, answer apply.Answer, err error) apply.
 	}
 	if err != nil {
 		p.config.Logger.Error("it is not known whether a command is applied", "applyId", c.ApplyID,
-			"run", c.RunID, c.Trace.LogAttr(), "town", c.TownID, "type", string(c.Type), "argument", c.Argument(), "error", err)
+			"run", c.RunID, c.Trace.LogAttr(), "town", c.TownID, "type", string(c.Type), "argument",
+			c.Argument(), "error", err)
 		answer = apply.Later(c, apply.InProgress, p.config.RetryAfter)
 	}
 	if p.config.Recover != nil {
 		return answer
 	}
 	answer = apply.Refuse(c, ReasonOutcomeUnknown,
-		"The plugin began this command and does not know whether it is in the game: compare, and town.put what is true.",
+		"The plugin began this command and does not know whether it is in the game: compare, and "+
+			"town.put what is true.",
 		false)
 	p.remember(c, &answer)
 	return answer
@@ -115,8 +118,8 @@ func (p *Plugin) call(f Func, c *apply.Command) (answer apply.Answer, err error)
 	return answer, nil
 }
 
-// remember writes the outcome of a command to the memory. Where that fails this process knows it all
-// the same; for the next one it is begun, and Recover is asked.
+// remember writes the outcome of a command to the memory. Where that fails this process knows it
+// all the same; for the next one it is begun, and Recover is asked.
 func (p *Plugin) remember(c *apply.Command, answer *apply.Answer) {
 	record := p.record(c, answer)
 	if err := p.put(record); err != nil {
@@ -141,7 +144,8 @@ func (p *Plugin) put(record Record) error {
 
 func (p *Plugin) record(c *apply.Command, answer *apply.Answer) Record {
 	return Record{
-		ApplyID: c.ApplyID, TownID: c.TownID, Attempt: c.LogicalAttemptID, At: p.config.Now(), Answer: answer,
+		ApplyID: c.ApplyID, TownID: c.TownID, Attempt: c.LogicalAttemptID, At: p.config.Now(),
+		Answer: answer,
 	}
 }
 

@@ -76,7 +76,8 @@ func (p *Plugin) subscribe() error {
 	// The server says what it forbids before it answers the flush.
 	last := p.nc.LastError()
 	for _, sub := range p.subs {
-		if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), `"`+sub.Subject+`"`) {
+		if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(),
+			`"`+sub.Subject+`"`) {
 			return fmt.Errorf("%w: %s: %w", ErrSubscribe, sub.Subject, last)
 		}
 	}

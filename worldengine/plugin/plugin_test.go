@@ -44,7 +44,8 @@ func TestACommandHasItsTrace(t *testing.T) {
 		data, err := c.MarshalWire(time.Now())
 		require.NoError(t, err)
 		_, err = e.nc.RequestMsg(&nats.Msg{
-			Subject: wire.ApplySubject("main", wire.TownToken("t")), Header: want.Header(nil), Data: data,
+			Subject: wire.ApplySubject("main", wire.TownToken("t")),
+			Header:  want.Header(nil), Data: data,
 		}, soon)
 		require.NoError(t, err)
 		require.Equal(t, want, <-seen)
@@ -82,12 +83,14 @@ func TestRefusals(t *testing.T) {
 			t.Parallel()
 			e, c := newEngine(t), command(t, "a", 1)
 			calls := 0
-			e.serve(plugin.Config{Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+			e.serve(plugin.Config{Apply: func(_ context.Context,
+				c *apply.Command) (apply.Answer, error) {
 				calls++
 				return apply.Refuse(c, "CHUNK_NOT_LOADED", "Nobody is near.", test.retryable), nil
 			}})
 			for _, n := range test.asks {
-				require.Equal(t, apply.Refuse(c, "CHUNK_NOT_LOADED", "Nobody is near.", test.retryable),
+				require.Equal(t, apply.Refuse(c, "CHUNK_NOT_LOADED", "Nobody is near.",
+					test.retryable),
 					e.ask(attempt(c, n)))
 			}
 			require.Equal(t, test.calls, calls)
@@ -132,8 +135,8 @@ func TestARetryableRefusalIsNotTheNextAttemptsAnswer(t *testing.T) {
 	second.none()
 }
 
-// An engine has one reply subject for the requests of an attempt, and another engine may have one for
-// those of all: nobody gets a refusal there twice, nor that of the attempt before.
+// An engine has one reply subject for the requests of an attempt, and another engine may have one
+// for those of all: nobody gets a refusal there twice, nor that of the attempt before.
 func TestOneReplySubjectGetsOneOutcome(t *testing.T) {
 	t.Parallel()
 	e, g := newEngine(t), newGate()
@@ -144,7 +147,8 @@ func TestOneReplySubjectGetsOneOutcome(t *testing.T) {
 		t.Helper()
 		data, err := attempt(c, n).MarshalWire(time.Now())
 		require.NoError(t, err)
-		require.NoError(t, e.nc.PublishRequest("worldengine.v1.main.apply.a", a.replies.Subject, data))
+		require.NoError(t, e.nc.PublishRequest("worldengine.v1.main.apply.a",
+			a.replies.Subject, data))
 		require.Equal(t, apply.InProgress, a.answer().Status)
 	}
 	g.begun(t)
@@ -315,7 +319,8 @@ func TestATownsPluginServesNoOther(t *testing.T) {
 	require.Equal(t, apply.Applied, e.ask(command(t, "Fort №2", 1)).Status)
 	_, err := e.send(command(t, "b", 1)).replies.NextMsg(soon)
 	require.ErrorIs(t, err, nats.ErrNoResponders)
-	require.Equal(t, []string{"a 1", "Fort №2 1"}, g.order, "a town that is given twice is served once")
+	require.Equal(t, []string{"a 1", "Fort №2 1"}, g.order,
+		"a town that is given twice is served once")
 	require.Equal(t, []string{"worldengine.v1.w.apply.*"}, plugin.Subjects("w"))
 }
 
@@ -330,7 +335,8 @@ func TestWhatIsNoCommandIsNotAnswered(t *testing.T) {
 	require.NoError(t, e.nc.Publish(subject, data), "nobody asks for an answer")
 	silent := []*asked{
 		e.sendBytes(subject, "", nil), e.sendBytes(subject, "", []byte("{}")),
-		e.sendBytes(subject, "", []byte(strings.ReplaceAll(string(data), "command-apply.v1", "command-apply.v2"))),
+		e.sendBytes(subject, "", []byte(strings.ReplaceAll(string(data), "command-apply.v1",
+			"command-apply.v2"))),
 		e.sendBytes("worldengine.v1.main.apply.b", "", data), // the town is another
 	}
 	after := command(t, "a", 2)
@@ -404,9 +410,11 @@ func TestAConfigThatCannotBeUsed(t *testing.T) {
 func TestASubscriptionThatIsForbiddenIsAnError(t *testing.T) {
 	t.Parallel()
 	ns := natstest.Start(t, &natsserver.Options{
-		Users: []*natsserver.User{{Username: "frontier", Password: "secret", Permissions: &natsserver.Permissions{
-			Subscribe: &natsserver.SubjectPermission{Allow: []string{"_INBOX.>", "worldengine.v1.main.apply.mine"}},
-		}}},
+		Users: []*natsserver.User{{Username: "frontier", Password: "secret",
+			Permissions: &natsserver.Permissions{
+				Subscribe: &natsserver.SubjectPermission{Allow: []string{"_INBOX.>",
+					"worldengine.v1.main.apply.mine"}},
+			}}},
 	})
 	nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo("frontier", "secret"),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))

@@ -79,7 +79,8 @@ func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, ov
 		after = 0
 	}
 	if since, tell := s.begin(of.TownID, s.config.Now(), after); tell {
-		s.config.Raise(s.config.Environment.PluginAbsent(of, since, commands, fates[s.config.Policy]))
+		s.config.Raise(s.config.Environment.PluginAbsent(of, since, commands,
+			fates[s.config.Policy]))
 	}
 }
 
@@ -158,7 +159,8 @@ func (s *Absences) Recall(list List) func(context.Context) {
 		if err == nil {
 			s.take(page.Alerts)
 		} else if ctx.Err() == nil {
-			s.config.Logger.Warn("the alerts cannot be read: that a plugin is absent may be told again",
+			s.config.Logger.Warn("the alerts cannot be read: that a plugin is absent may be told "+
+				"again",
 				"error", err)
 		}
 	}

@@ -92,8 +92,8 @@ func lifecycle(runID string) []runevents.Record {
 	add := func(event runevents.EventType, step string) {
 		run.Events = append(run.Events, runevents.Event{
 			EventID:   fmt.Sprintf("%s-%d", runID, len(run.Events)+1),
-			EventType: event, StepID: step, LogicalAttemptID: 1, EmittedAt: runevents.Timestamp(time.Now()),
-			Payload: []byte(`{"reason":"because"}`),
+			EventType: event, StepID: step, LogicalAttemptID: 1,
+			EmittedAt: runevents.Timestamp(time.Now()), Payload: []byte(`{"reason":"because"}`),
 		})
 	}
 	add(runevents.RunStarted, "")
@@ -130,8 +130,8 @@ func (b *bus) run(change ...func(*projection.Config)) *watched {
 	config := projection.Config{
 		// Each event mentions its run.
 		Source:    projection.Source{Stream: streamName, Subject: subject("*")},
-		JetStream: b.js, Stream: streamName, Subject: subject, Logger: slog.New(slog.DiscardHandler),
-		Alert: func(a runevents.Alert) {
+		JetStream: b.js, Stream: streamName, Subject: subject,
+		Logger: slog.New(slog.DiscardHandler), Alert: func(a runevents.Alert) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.alerts = append(w.alerts, a)

@@ -234,7 +234,8 @@ func (r *Runner) lookAt(ctx context.Context, runID string) error {
 		}
 		if len(records) > 0 {
 			if _, err := r.projector.Apply(ctx, records); err != nil {
-				r.config.Logger.Warn("a run cannot be projected; will try again", "runId", runID, "error", err)
+				r.config.Logger.Warn("a run cannot be projected; will try again", "runId",
+					runID, "error", err)
 			}
 		}
 		if len(records) < pageEvents {

@@ -64,7 +64,8 @@ func (s *store) page(
 	if err != nil {
 		return nil, fmt.Errorf("projection: last event of run %q: %w", runID, err)
 	}
-	if err := s.checkDiscarded(ctx, runID, afterSeq); err != nil { // without reading all that is left
+	if err := s.checkDiscarded(ctx, runID, afterSeq); err != nil {
+		// without reading all that is left
 		return nil, err
 	}
 	var records []runevents.Record

@@ -47,8 +47,8 @@ func someRun() []runevents.Record {
 		FirstSeq: 1, Identity: runevents.Identity{RunID: "run", PlanID: "p", PlanVersion: "1"},
 	}
 	for i, event := range []runevents.EventType{
-		runevents.RunStarted, runevents.StepStarted, runevents.StepCompleted, "Told", runevents.RunPaused,
-		runevents.RunResumed,
+		runevents.RunStarted, runevents.StepStarted, runevents.StepCompleted, "Told",
+		runevents.RunPaused, runevents.RunResumed,
 	} {
 		e := runevents.Event{EventID: fmt.Sprint(i), EventType: event, LogicalAttemptID: 1}
 		if event.OfStep() {
@@ -103,9 +103,10 @@ func TestADiscardedRunIsReadFromTheStream(t *testing.T) {
 			continue
 		}
 		require.NoError(t, err, "after %d", after)
-		require.Len(t, got, len(slices.DeleteFunc(slices.Clone(records), func(r runevents.Record) bool {
-			return r.RunSeq <= after
-		})), "after %d", after)
+		require.Len(t, got, len(slices.DeleteFunc(slices.Clone(records),
+			func(r runevents.Record) bool {
+				return r.RunSeq <= after
+			})), "after %d", after)
 	}
 	s.stream = &discarding{Stream: s.stream, before: 9}
 	_, err := s.Events(t.Context(), "run", 2)

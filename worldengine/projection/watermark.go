@@ -54,8 +54,8 @@ func (r *Runner) load(ctx context.Context) (w watermark, err error) {
 		return w, fmt.Errorf("projection: the watermark: %w", err)
 	}
 	if err := json.Unmarshal(entry.Value(), &w); err != nil {
-		r.config.Logger.Error("the watermark of the projections cannot be read; they begin near the "+
-			"end of the log",
+		r.config.Logger.Error("the watermark of the projections cannot be read; they begin near "+
+			"the end of the log",
 			"bucket", r.config.Bucket, "error", err)
 		return watermark{}, nil
 	}

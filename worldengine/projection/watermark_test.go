@@ -36,7 +36,8 @@ func TestItGoesOnFromItsWatermark(t *testing.T) {
 	second.reaches("meanwhile", 5)
 	second.settles()
 	require.Contains(t, second.codes(), "INVALID_TRANSITION meanwhile-5")
-	require.NotContains(t, second.codes(), "INVALID_TRANSITION before-5", "was alerted about before")
+	require.NotContains(t, second.codes(), "INVALID_TRANSITION before-5",
+		"was alerted about before")
 	second.stop()
 
 	third := b.run(keeps)

@@ -206,7 +206,9 @@ func TestABusyTownDoesNotStarveOthers(t *testing.T) {
 	q := testQueue(t, 1, 500, 500)
 	var order []string // one worker
 	visit := func(town string) {
-		require.NoError(t, q.Submit(town, func(context.Context, bool) { order = append(order, town) }))
+		require.NoError(t, q.Submit(town, func(context.Context, bool) {
+			order = append(order, town)
+		}))
 	}
 	running := hold(t, q, "busy")
 	for range 200 {
@@ -234,7 +236,8 @@ func TestTurnsAreTakenAsInTheModel(t *testing.T) {
 		for i := range 1 + g.IntN(30) {
 			town := string(rune('a' + g.IntN(4)))
 			name := fmt.Sprint(town, i)
-			require.NoError(t, q.Submit(town, func(context.Context, bool) { got = append(got, name) }))
+			require.NoError(t, q.Submit(town,
+				func(context.Context, bool) { got = append(got, name) }))
 			if len(waiting[town]) == 0 {
 				line = append(line, town)
 			}

@@ -48,10 +48,12 @@ func TestSlotsAreSharedAsInTheModel(t *testing.T) {
 				s.Force(town)
 				want = Granted
 			case 1, 2, 3, 4:
-				require.Equal(t, want, s.Take(town), "%s has %d of %d, %d are free", town, has, perTown, free)
+				require.Equal(t, want, s.Take(town), "%s has %d of %d, %d are free", town, has,
+					perTown, free)
 			default:
 				name, load, refusal := s.TakeBytes([]byte(town))
-				require.Equal(t, want, refusal, "%s has %d of %d, %d are free", town, has, perTown, free)
+				require.Equal(t, want, refusal, "%s has %d of %d, %d are free", town, has,
+					perTown, free)
 				require.Equal(t, Load{has, len(taken)}, load)
 				require.Equal(t, refusal == Granted, name == town)
 			}

@@ -77,7 +77,8 @@ func TestLongResponses(t *testing.T) {
 		"empty": "", "short": "ok",
 		"almost full": strings.Repeat("a", 3999), "full": strings.Repeat("a", 4096),
 		"one more": strings.Repeat("a", 4097), "two full ones": strings.Repeat("a", 8192),
-		"three bytes a character": strings.Repeat("☃", 4096), "and many of them": strings.Repeat("☃",
+		"three bytes a character": strings.Repeat("☃", 4096),
+		"and many of them": strings.Repeat("☃",
 			20000),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -234,8 +235,9 @@ func TestExpectations(t *testing.T) {
 		_, _, lines, err := run(t, "second")
 		require.ErrorIs(t, err, apply.ErrInDoubt)
 		require.NotErrorIs(t, err, apply.ErrUnavailable)
-		require.ErrorContains(t, err, `1 of 3 commands were answered as expected; then at "second": `+
-			`rcon: the answer does not match expect: "Could not do that, (secret)!`)
+		require.ErrorContains(t, err,
+			`1 of 3 commands were answered as expected; then at "second": `+
+				`rcon: the answer does not match expect: "Could not do that, (secret)!`)
 		require.Equal(t, []string{"first", "second"}, lines)
 	})
 }

@@ -28,8 +28,9 @@ func compile(cfg *Config) (map[handoff.ProposalType][]template, error) {
 	}
 	for name, text := range cfg.Names {
 		if !isText(text) {
-			s.add(schemas.Pointer("names", name), "must be 1 to %d bytes of letters, digits, single "+
-				"spaces between words, and the characters %s", MaxText, punctuation)
+			s.add(schemas.Pointer("names", name),
+				"must be 1 to %d bytes of letters, digits, single "+
+					"spaces between words, and the characters %s", MaxText, punctuation)
 		}
 	}
 	if len(cfg.Commands) == 0 {

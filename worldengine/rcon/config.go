@@ -99,7 +99,8 @@ func parseConfig(data []byte) (Config, passwordSource, error) {
 		return Config{}, passwordSource{}, err
 	}
 	var s shape
-	o := s.object(tree, "", "address", "passwordFile", "passwordEnv", "timeoutMs", "names", "commands")
+	o := s.object(tree, "", "address", "passwordFile", "passwordEnv", "timeoutMs",
+		"names", "commands")
 	cfg := Config{
 		Address: s.text(o, "", "address", true),
 		Timeout: time.Duration(s.integer(o, "", "timeoutMs",
@@ -107,7 +108,8 @@ func parseConfig(data []byte) (Config, passwordSource, error) {
 		Names:    map[string]string{},
 		Commands: map[handoff.ProposalType][]Template{},
 	}
-	source := passwordSource{s.text(o, "", "passwordFile", false), s.text(o, "", "passwordEnv", false)}
+	source := passwordSource{s.text(o, "", "passwordFile", false),
+		s.text(o, "", "passwordEnv", false)}
 	if (source.file == "") == (source.env == "") {
 		s.add("", "must have either passwordFile or passwordEnv")
 	}

@@ -47,7 +47,8 @@ func violations(t *testing.T, err error) []string {
 
 func TestReadConfig(t *testing.T) {
 	t.Parallel()
-	for _, source := range []string{`"passwordFile": "password"`, `"passwordEnv": "RCON_PASSWORD"`} {
+	for _, source := range []string{`"passwordFile": "password"`,
+		`"passwordEnv": "RCON_PASSWORD"`} {
 		cfg, err := read(t, `{
 			"address": "127.0.0.1:25575", `+source+`, "timeoutMs": 250,
 			"names": { "wall": "the wall" },
@@ -83,7 +84,8 @@ func TestTheShapeOfAConfiguration(t *testing.T) {
 		`[]`: {": must be an object", ": must have either passwordFile or passwordEnv"},
 		`{}`: {": must have either passwordFile or passwordEnv", "/address: is required",
 			"/commands: is required"},
-		`{` + good + `,"passwordFile":"password"}`: {": must have either passwordFile or passwordEnv"},
+		`{` + good + `,"passwordFile":"password"}`: {": must have either passwordFile or " +
+			"passwordEnv"},
 		`{` + good + `,"password":"hunter2"}`: {
 			"/password: is not allowed here: give passwordFile or passwordEnv"},
 		`{` + good + `,"timeout":1,"a/b":2}`: {"/a~1b: is not allowed here",
@@ -102,7 +104,8 @@ func TestTheShapeOfAConfiguration(t *testing.T) {
 			"/commands/B/1/expect: must be a non-empty string",
 			"/commands/B/1/run: must be a non-empty string",
 			"/commands/B/2/Run: is not allowed here", "/commands/B/2/run: is required"},
-		`{` + good + `,"address":"hunter2"}`: {"/address: is a second member of this name, at byte 69"},
+		`{` + good + `,"address":"hunter2"}`: {"/address: is a second member of this name, at " +
+			"byte 69"},
 	} {
 		_, err := read(t, text, password)
 		require.Equal(t, want, violations(t, err), text)
@@ -132,7 +135,8 @@ func TestNoPassword(t *testing.T) {
 	_, err := read(t, fmt.Sprintf(text, "passwordEnv", "ANOTHER"), password)
 	require.Len(t, violations(t, err), 1)
 	_, err = read(t, fmt.Sprintf(text, "passwordFile", "nowhere"), password)
-	require.Contains(t, violations(t, err)[0], "/passwordFile: must be a file that can be read: open ")
+	require.Contains(t, violations(t, err)[0],
+		"/passwordFile: must be a file that can be read: open ")
 	absolute := filepath.Join(t.TempDir(), "nowhere")
 	_, err = read(t, fmt.Sprintf(text, "passwordFile", absolute), password)
 	require.Contains(t, violations(t, err)[0], "open "+absolute)
@@ -161,8 +165,8 @@ func TestWhatAConfigurationMeans(t *testing.T) {
 	cfg := config("localhost:25575", "list")
 	cfg.Names = map[string]string{}
 	for _, text := range []string{
-		"", " a", "a ", "a  b", "a\nb", "a\tb", "a/b", `a"b`, "a'b", `a\b`, "@a", "{town}", "[a]", "a;b",
-		"a&b", "a$b", "§a",
+		"", " a", "a ", "a  b", "a\nb", "a\tb", "a/b", `a"b`, "a'b", `a\b`, "@a",
+		"{town}", "[a]", "a;b", "a&b", "a$b", "§a",
 		"a\u00a0b", "a\u200b", "a\xff", strings.Repeat("a", 257),
 	} {
 		cfg.Names = map[string]string{"a/b": text}
@@ -199,8 +203,10 @@ func TestWhatCommandsMean(t *testing.T) {
 		"say " + strings.Repeat("a",
 			1443): "must have at most 1446 bytes, but may have 1447 with its values",
 		"say {title}{day} " +
-			strings.Repeat("a", 1200): "must have at most 1446 bytes, but may have 1477 with its values",
-		"say " + strings.Repeat("{town}", 6) + "{twelve}": "has {twelve}, but there are only " + all,
+			strings.Repeat("a", 1200): "must have at most 1446 bytes, but may have 1477 with its " +
+			"values",
+		"say " + strings.Repeat("{town}", 6) + "{twelve}": "has {twelve}, but there are only " +
+			all,
 	} {
 		_, err := rcon.New(config("localhost:1", "list", run))
 		require.Equal(t, []string{"/commands/PROJECT_ADVANCE/1/run: " + want},
@@ -229,8 +235,8 @@ func TestWhatTypesHave(t *testing.T) {
 	require.Equal(t, []string{
 		"/commands/GO~1HOME: is no proposal type; there are [MAYOR_ACCEPT_MISSION PROJECT_ADVANCE " +
 			"SALVAGE_PLAN TOWNSFOLK_TALK]",
-		"/commands/MAYOR_ACCEPT_MISSION/0/expect: must be a regular expression: error parsing regexp: " +
-			"missing closing ): `(`",
+		"/commands/MAYOR_ACCEPT_MISSION/0/expect: must be a regular expression: error parsing " +
+			"regexp: missing closing ): `(`",
 		"/commands/MAYOR_ACCEPT_MISSION/1/run: has {progress}, " + own + "{title} {town}",
 		"/commands/PROJECT_ADVANCE: must have 1 to 32 commands; leave the type out to refuse it",
 		"/commands/SALVAGE_PLAN/0/run: has {title}, " + own + "{town}",

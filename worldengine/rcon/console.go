@@ -52,7 +52,8 @@ func (k *Console) Apply(ctx context.Context, c *apply.Command) (apply.Answer, er
 	for i := range templates {
 		var err error
 		if lines[i], err = templates[i].render(c, k.cfg.Names); err != nil {
-			return apply.Refuse(c, ReasonUnsafeArgument, "Not for a console: "+err.Error()+".", false), nil
+			return apply.Refuse(c, ReasonUnsafeArgument, "Not for a console: "+err.Error()+
+				".", false), nil
 		}
 	}
 	if err := k.begin(ctx); err != nil {
@@ -131,10 +132,12 @@ func (k *Console) run(
 		}
 		answered := excerpt(k.cfg.Password.remove(response))
 		if i > 0 {
-			return apply.Answer{}, k.inDoubt(lines, i, fmt.Errorf("%w: %s", errUnexpected, answered))
+			return apply.Answer{}, k.inDoubt(lines, i,
+				fmt.Errorf("%w: %s", errUnexpected, answered))
 		}
 		return apply.Refuse(c, ReasonUnexpectedResponse,
-			fmt.Sprintf("The game server answered %s to command 1 of %d.", answered, len(lines)), false), nil
+			fmt.Sprintf("The game server answered %s to command 1 of %d.", answered, len(lines)),
+			false), nil
 	}
 	return apply.Done(c), nil
 }

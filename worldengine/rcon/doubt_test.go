@@ -45,7 +45,8 @@ var misdeeds = map[string]struct {
 	"another kind": {func(c net.Conn, id int32) {
 		write(c, id, 9, "ok", 0, 0)
 	}, "speak RCON: it answered"},
-	"web server": {raw([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")), "speak RCON: a packet must have"},
+	"web server": {raw([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")),
+		"speak RCON: a packet must have"},
 }
 
 func raw(data []byte) func(net.Conn, int32) {

@@ -33,7 +33,8 @@ func TestPacketsAreReadInWhateverPieces(t *testing.T) {
 
 func TestTheLargestPacket(t *testing.T) {
 	t.Parallel()
-	wire := "\x0a\x30\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00" + strings.Repeat("☃", 4096) + "\x00\x00"
+	wire := "\x0a\x30\x00\x00\x01\x00\x00\x00\x00\x00\x00\x00" +
+		strings.Repeat("☃", 4096) + "\x00\x00"
 	_, _, body, _, err := rcon.ReadPacket(strings.NewReader(wire))
 	require.NoError(t, err)
 	require.Equal(t, strings.Repeat("☃", 4096), body)

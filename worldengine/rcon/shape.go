@@ -41,7 +41,8 @@ func (s *shape) object(v any, path string, allowed ...string) map[string]any {
 		switch {
 		case len(allowed) == 0 || slices.Contains(allowed, name):
 		case name == "password":
-			s.add(path+schemas.Pointer(name), "is not allowed here: give passwordFile or passwordEnv")
+			s.add(path+schemas.Pointer(name),
+				"is not allowed here: give passwordFile or passwordEnv")
 		default:
 			s.add(path+schemas.Pointer(name), "is not allowed here")
 		}
@@ -98,7 +99,8 @@ func (s *shape) templates(v any, path string) []Template {
 	for i, element := range list {
 		at := path + schemas.Pointer(i)
 		o := s.object(element, at, "run", "expect")
-		templates[i] = Template{Run: s.text(o, at, "run", true), Expect: s.text(o, at, "expect", false)}
+		templates[i] = Template{Run: s.text(o, at, "run", true),
+			Expect: s.text(o, at, "expect", false)}
 	}
 	return templates
 }

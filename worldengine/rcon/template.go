@@ -111,7 +111,8 @@ func parseTemplate(run string, t handoff.ProposalType) ([]part, error) {
 			return nil, fmt.Errorf("has {%s}, but there are only %s", name, known(t))
 		}
 		if p.only != nil && !slices.Contains(p.only, t) {
-			return nil, fmt.Errorf("has {%s}, but commands of this type have only %s", name, known(t))
+			return nil, fmt.Errorf("has {%s}, but commands of this type have only %s",
+				name, known(t))
 		}
 		parts = append(parts, part{literal: run[end:at[0]]}, part{name: name})
 		longest += at[0] - end + p.longest()
@@ -181,8 +182,9 @@ func valueOf(name string, c *apply.Command, names map[string]string) (string, er
 		return text, nil
 	}
 	if !isID(value) {
-		return "", fmt.Errorf("{%s} is %s, which is not 1 to %d characters of A-Z a-z 0-9 _ - and has "+
-			"no entry in the names of the console's configuration", name, excerpt(value), maxID)
+		return "", fmt.Errorf("{%s} is %s, which is not 1 to %d characters of A-Z a-z 0-9 _ - "+
+			"and has no entry in the names of the console's configuration", name,
+			excerpt(value), maxID)
 	}
 	return value, nil
 }

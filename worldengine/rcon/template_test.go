@@ -60,7 +60,8 @@ func TestPlaceholdersOfTheOtherTypes(t *testing.T) {
 		name, value   string
 		run, rendered string
 	}{
-		{handoff.AcceptMission, "missionId", "quest-1", "say {argument} {title}", "say quest-1 Lanterns"},
+		{handoff.AcceptMission, "missionId", "quest-1", "say {argument} {title}",
+			"say quest-1 Lanterns"},
 		{handoff.PlanSalvage, "focus", "scarcity", "say {argument} {scarcity}", "say scarcity 21"},
 		{handoff.TalkToTownsfolk, "talkType", "morale-boost", "say {argument} {hope}",
 			"say morale-boost 65"},
@@ -121,7 +122,8 @@ func TestWhatIsNotThere(t *testing.T) {
 func TestAnEntryInTheNamesStandsForAnID(t *testing.T) {
 	t.Parallel()
 	cfg := config("127.0.0.1:1", "say {town}: {argument}, {progress}")
-	cfg.Names = map[string]string{"oak-hill": "Oak Hill", "5 o'clock\n": "clock (5:00)", "50": "never"}
+	cfg.Names = map[string]string{"oak-hill": "Oak Hill", "5 o'clock\n": "clock (5:00)",
+		"50": "never"}
 	lines, err := open(t, cfg).Render(command(t, "5 o'clock\n"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"say Oak Hill: clock (5:00), 50"}, lines)
@@ -141,8 +143,10 @@ func FuzzRender(f *testing.F) {
 	f.Add("{argument} {title}", "op", "a\nb", "", "\n", int64(1<<53), 1.0)
 	f.Add("execute run {town}", "stop", "stop", "stop", "a  b", int64(0), 0.0)
 	f.Add("/say {{town}}{ town }", "{day}", "{town}", "{day}", "{day}", int64(7), 0.25)
-	f.Add("say "+strings.Repeat("{title}", 6), "a", "b", "c", strings.Repeat("☃", 85), int64(7), 0.25)
-	f.Fuzz(func(t *testing.T, run, argument, townID, title, name string, day int64, progress float64) {
+	f.Add("say "+strings.Repeat("{title}", 6), "a", "b", "c", strings.Repeat("☃", 85),
+		int64(7), 0.25)
+	f.Fuzz(func(t *testing.T, run, argument, townID, title, name string, day int64,
+		progress float64) {
 		cfg := config("127.0.0.1:1", run)
 		cfg.Names = map[string]string{title: name}
 		console, err := rcon.New(cfg)
@@ -166,7 +170,8 @@ func FuzzRender(f *testing.F) {
 			return
 		}
 		requireHarmless(t, run, lines[0], cfg.Names, map[string]string{
-			"{town}": townID, "{actor}": name, "{run}": title, "{argument}": argument, "{title}": title,
+			"{town}": townID, "{actor}": name, "{run}": title, "{argument}": argument,
+			"{title}": title,
 		})
 	})
 }

@@ -135,7 +135,8 @@ func (s *Store) NewKnownRun(runID string) *KnownRun {
 // town they name, since the town is no part of their key.
 func (r *KnownRun) plan(townID string, writes []runevents.Write) (runevents.Plan, error) {
 	plan, err := r.State.Plan(writes)
-	if err == nil && len(plan.Run.Events) > 0 && r.token != "" && r.token != wire.TownToken(townID) {
+	if err == nil && len(plan.Run.Events) > 0 && r.token != "" &&
+		r.token != wire.TownToken(townID) {
 		err = invalidTown("must be the town that the run is of")
 	}
 	return plan, err
@@ -226,7 +227,8 @@ func (s *Store) readStream(ctx context.Context, run *KnownRun) error {
 		if err != nil {
 			return fmt.Errorf("%w: run events: %w", commitlog.ErrLogUnavailable, err)
 		}
-		r := stored{byEngine: commitlog.Kind(msg.Header.Get(wire.KindHeader)) != commitlog.KindEvents}
+		r := stored{byEngine: commitlog.Kind(
+			msg.Header.Get(wire.KindHeader)) != commitlog.KindEvents}
 		if err := json.Unmarshal(msg.Data, &r.Record); err != nil {
 			return fmt.Errorf("worldengine: event stream sequence %d: %w", msg.Sequence, err)
 		}

@@ -42,7 +42,8 @@ func TestSuccessorOfAnAppend(t *testing.T) {
 	plan, err := runevents.NewRunState("run", runevents.AppendPolicy{}).Plan([]runevents.Write{w})
 	require.NoError(t, err)
 	message := func() *nats.Msg {
-		msg, err := s.Message(&commitlog.Record{Kind: commitlog.KindEvents, TownID: "t", Run: &plan.Run})
+		msg, err := s.Message(&commitlog.Record{Kind: commitlog.KindEvents, TownID: "t",
+			Run: &plan.Run})
 		require.NoError(t, err)
 		return msg
 	}
@@ -72,9 +73,11 @@ func TestAppendsOfOtherInstancesAreKnown(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, n, answers[0].RunSeq)
 	}
-	answers, err := a.Append(t.Context(), "t", []runevents.Write{logtest.Told(7), logtest.Told(3), logtest.Told(1)})
+	answers, err := a.Append(t.Context(), "t", []runevents.Write{logtest.Told(7), logtest.Told(3),
+		logtest.Told(1)})
 	require.NoError(t, err)
-	require.Equal(t, []int64{7, 3, 1}, []int64{answers[0].RunSeq, answers[1].RunSeq, answers[2].RunSeq})
+	require.Equal(t, []int64{7, 3, 1}, []int64{answers[0].RunSeq, answers[1].RunSeq,
+		answers[2].RunSeq})
 	first[0].Idempotent = true
 	require.Equal(t, first[0], answers[2])
 	a.Cache.Clear()
@@ -102,12 +105,14 @@ func TestADiscardedEventIsAppendedAgain(t *testing.T) {
 	require.Equal(t, []any{int64(5), false}, []any{again.RunSeq, again.Idempotent})
 }
 
-// A run stays closed when the engine tells more of it, also for whoever reads its last message alone.
+// A run stays closed when the engine tells more of it, also for whoever reads its last message
+// alone.
 func TestAppendToClosedRunThatGoesOn(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	p := newProducer(runevents.Identity{
-		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
+		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: "plan", PlanVersion: "1",
 	})
 	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
 	tail, err := s.Extend(t.Context(), "t", p.Run(), 0, true)
@@ -125,7 +130,8 @@ func TestAppendToOpenRun(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	p := newProducer(runevents.Identity{
-		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
+		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: "plan", PlanVersion: "1",
 	})
 	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
 	commit := func(run *runevents.Run) {
@@ -148,19 +154,23 @@ func TestAppendToOpenRun(t *testing.T) {
 	require.NoError(t, err, "a duplicate needs no place")
 	require.True(t, answers[0].Idempotent)
 
-	ended := runevents.Run{Identity: p.Run().Identity, FirstSeq: tail.Next, Events: []runevents.Event{{
-		EventID: uuid.NewString(), EventType: runevents.RunCompleted, LogicalAttemptID: 1, EmittedAt: "2026-02-16T10:00:00.123Z",
-	}}}
+	ended := runevents.Run{Identity: p.Run().Identity, FirstSeq: tail.Next,
+		Events: []runevents.Event{{
+			EventID: uuid.NewString(), EventType: runevents.RunCompleted, LogicalAttemptID: 1,
+			EmittedAt: "2026-02-16T10:00:00.123Z",
+		}}}
 	commit(&ended)
 	answers, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(2), logtest.Told(1)})
 	require.NoError(t, err)
 	require.Equal(t, []int64{4, 2}, []int64{answers[0].RunSeq, answers[1].RunSeq})
 	again := logtest.Told(2001)
-	again.EventType, again.IdempotencyKey = runevents.RunCompleted, ended.Records(time.Time{})[0].IdempotencyKey
+	again.EventType, again.IdempotencyKey = runevents.RunCompleted,
+		ended.Records(time.Time{})[0].IdempotencyKey
 	again.LogicalAttemptID, again.StepID = 1, ""
 	answers, err = s.Append(t.Context(), "t", []runevents.Write{again})
 	require.NoError(t, err)
-	require.Equal(t, ended.Events[0].EventID, answers[0].EventID, "what the engine said last is known")
+	require.Equal(t, ended.Events[0].EventID, answers[0].EventID,
+		"what the engine said last is known")
 }
 
 // The cache holds what fits, whatever order runs come in, and nothing from before it was cleared.
@@ -169,7 +179,8 @@ func TestRunCache(t *testing.T) {
 	c := &RunCache{}
 	require.Nil(t, c.Take("a"))
 	run := func(id string) *KnownRun {
-		return &KnownRun{RunID: id, Epoch: c.Now(), State: runevents.NewRunState(id, runevents.AppendPolicy{})}
+		return &KnownRun{RunID: id, Epoch: c.Now(),
+			State: runevents.NewRunState(id, runevents.AppendPolicy{})}
 	}
 	a := run("a")
 	c.Keep(a)

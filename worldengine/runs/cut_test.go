@@ -11,8 +11,8 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 )
 
-// discardingStream discards all before a sequence once, when its first message was read or a consumer of
-// it was made.
+// discardingStream discards all before a sequence once, when its first message was read or a
+// consumer of it was made.
 type discardingStream struct {
 	jetstream.Stream
 	before uint64
@@ -69,7 +69,8 @@ func TestARunIsCutWhileItIsListed(t *testing.T) {
 		if n == 3 {
 			w.RunID = "another"
 			w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-				RunID: w.RunID, StepID: w.StepID, LogicalAttemptID: 4, EventType: w.EventType, PlanID: w.PlanID, PlanVersion: w.PlanVersion,
+				RunID: w.RunID, StepID: w.StepID, LogicalAttemptID: 4, EventType: w.EventType,
+				PlanID: w.PlanID, PlanVersion: w.PlanVersion,
 			})
 		}
 		_, err := s.Append(t.Context(), "t", []runevents.Write{w})

@@ -46,11 +46,13 @@ func openWithLimit(t testing.TB, l *commitlog.Log, limit int64) *Store {
 	follower, err := commitlog.NewFollower(t.Context(), js.Conn(), "main", follow.Config{
 		Name: stream.Name, Tail: tail, Recreate: &stream, Retention: stream.MaxAge,
 		Derive: commitlog.DeriveEvents("main"), Attempts: follow.DefaultAttempts, Logger: logger,
-		GiveUp: func(context.Context, follow.DeadLetter) error { return nil }, LogLost: func(error) {},
+		GiveUp:  func(context.Context, follow.DeadLetter) error { return nil },
+		LogLost: func(error) {},
 	})
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
-	turns := queue.New[struct{}](ctx, queue.Config{Workers: 4, PerTown: 64, Total: 64, Logger: logger})
+	turns := queue.New[struct{}](ctx, queue.Config{Workers: 4, PerTown: 64, Total: 64,
+		Logger: logger})
 	s.Follower, s.Queue = follower, turns
 	var work sync.WaitGroup
 	work.Go(func() { tail.Run(ctx) })

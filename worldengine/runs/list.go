@@ -39,7 +39,8 @@ func (s *Store) project(ctx context.Context, runID string) (runevents.Snapshot, 
 		records := make([]runevents.Record, len(events.Events))
 		for i, data := range events.Events {
 			if err := json.Unmarshal(data, &records[i]); err != nil {
-				return runevents.Snapshot{}, fmt.Errorf("worldengine: an event of run %s: %w", runID, err)
+				return runevents.Snapshot{},
+					fmt.Errorf("worldengine: an event of run %s: %w", runID, err)
 			}
 		}
 		var alerts []runevents.Alert
@@ -273,10 +274,12 @@ func (s *Store) oldest(
 			if err := scan.look(msg.Data(), meta.Sequence.Stream); err != nil {
 				return nil, 0, err
 			}
-			pending = min(pending, scan.scanned+meta.NumPending) // less where some were discarded meanwhile
+			// less where some were discarded meanwhile
+			pending = min(pending, scan.scanned+meta.NumPending)
 		}
 		if err := batch.Error(); err != nil && scan.scanned == before {
-			return nil, 0, fmt.Errorf("%w: run events break off: %w", commitlog.ErrLogUnavailable, err)
+			return nil, 0, fmt.Errorf("%w: run events break off: %w",
+				commitlog.ErrLogUnavailable, err)
 		}
 		if scan.scanned == before {
 			return s.scanBehind(ctx, &scan, config.FilterSubjects)

@@ -182,7 +182,8 @@ func (s *Store) window(
 	last := from - 1
 	pending := consumer.CachedInfo().NumPending
 	for pending > 0 {
-		batch, err := consumer.Fetch(int(min(pending, 500)), jetstream.FetchMaxWait(s.config.FetchWait))
+		batch, err := consumer.Fetch(int(min(pending, 500)),
+			jetstream.FetchMaxWait(s.config.FetchWait))
 		if err != nil {
 			return windowRead{}, fmt.Errorf("%w: run events: %w", commitlog.ErrLogUnavailable, err)
 		}
@@ -190,7 +191,8 @@ func (s *Store) window(
 		for msg := range batch.Messages() {
 			meta, err := msg.Metadata()
 			if err != nil {
-				return windowRead{}, fmt.Errorf("worldengine: a run event without metadata: %w", err)
+				return windowRead{}, fmt.Errorf("worldengine: a run event without metadata: %w",
+					err)
 			}
 			if last = meta.Sequence.Stream; last >= to {
 				return read, nil
@@ -202,7 +204,8 @@ func (s *Store) window(
 			pending = meta.NumPending
 		}
 		if err := batch.Error(); err != nil && last == before {
-			return windowRead{}, fmt.Errorf("%w: run events break off: %w", commitlog.ErrLogUnavailable, err)
+			return windowRead{}, fmt.Errorf("%w: run events break off: %w",
+				commitlog.ErrLogUnavailable, err)
 		}
 		if last == before {
 			err := s.windowBehind(ctx, &read, config.FilterSubjects, last+1, to)

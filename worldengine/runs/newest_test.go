@@ -16,9 +16,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// busyOnce returns the runs of a world whose town "old" has made more events than one page may look at, in
-// runs of 50 events, before a town "new" made so many that windows grow wide over them, and the number of
-// events of "old".
+// busyOnce returns the runs of a world whose town "old" has made more events than one page may look
+// at, in runs of 50 events, before a town "new" made so many that windows grow wide over them, and
+// the number of events of "old".
 func busyOnce(t *testing.T) (*Store, int) {
 	t.Helper()
 	js, err := jetstream.New(natstest.Connect(t), jetstream.WithPublishAsyncMaxPending(1_000))
@@ -35,8 +35,9 @@ func busyOnce(t *testing.T) (*Store, int) {
 			town = "new"
 		}
 		id := fmt.Sprint("run-", i/50)
-		_, err := js.PublishAsync(wire.EventSubject("main", wire.TownToken(town), id), fmt.Appendf(nil,
-			`{"runId":%q,"runSeq":%d,"persistedAt":"2026-02-16T10:00:00.000Z"}`, id, i%50+1),
+		_, err := js.PublishAsync(wire.EventSubject("main", wire.TownToken(town), id),
+			fmt.Appendf(nil,
+				`{"runId":%q,"runSeq":%d,"persistedAt":"2026-02-16T10:00:00.000Z"}`, id, i%50+1),
 			jetstream.WithStallWait(time.Minute))
 		require.NoError(t, err)
 	}
@@ -67,8 +68,8 @@ func allOf(
 	return all
 }
 
-// A window with more events than a page may look at is not read to its end, and is read again narrower: no
-// run is lost or doubled by that.
+// A window with more events than a page may look at is not read to its end, and is read again
+// narrower: no run is lost or doubled by that.
 func TestNewestReadsNoMoreThanAPageMay(t *testing.T) {
 	t.Parallel()
 	s, old := busyOnce(t)
@@ -89,8 +90,8 @@ func TestNewestReadsNoMoreThanAPageMay(t *testing.T) {
 	require.Equal(t, want, newest)
 }
 
-// Events that NATS does not deliver in bulk are read one by one, up to a bound, which the first window of a
-// list is within.
+// Events that NATS does not deliver in bulk are read one by one, up to a bound, which the first
+// window of a list is within.
 func TestNewestReadsFewEventsOneByOne(t *testing.T) {
 	t.Parallel()
 	s, old := busyOnce(t)
@@ -105,7 +106,8 @@ func TestNewestReadsFewEventsOneByOne(t *testing.T) {
 	require.Len(t, read.events, firstWindow)
 
 	silent := New(nil, brokenStream{s.Stream, nil}, Config{World: "main"})
-	found, next, err := silent.newest(t.Context(), &RunFilter{Towns: []string{"old"}}, uint64(old)+1, 1_000)
+	found, next, err := silent.newest(t.Context(), &RunFilter{Towns: []string{"old"}},
+		uint64(old)+1, 1_000)
 	require.NoError(t, err)
 	require.Len(t, found, firstWindow/50)
 	require.EqualValues(t, old+1-firstWindow, next)

@@ -39,7 +39,8 @@ func (s *Store) ExtendBy(
 		}
 		batch := runevents.Run{Identity: run, FirstSeq: tail.Next, Events: events}
 		// A reader of the last message alone has to see it too when the run was closed before.
-		rec := commitlog.Record{Kind: commitlog.KindRun, TownID: townID, Run: &batch, Closing: closing || tail.Closed}
+		rec := commitlog.Record{Kind: commitlog.KindRun, TownID: townID, Run: &batch,
+			Closing: closing || tail.Closed}
 		msg, err := s.Message(&rec)
 		if err != nil {
 			return err
@@ -55,7 +56,9 @@ func (s *Store) ExtendBy(
 
 // Reopen lets others go on with a run that was closed, because its end is not near after all. A run
 // that stays closed for longer than it has to be loses nothing, so an error is only logged.
-func (s *Store) Reopen(ctx context.Context, townID string, identity runevents.Identity, emitted int64) {
+func (s *Store) Reopen(
+	ctx context.Context, townID string, identity runevents.Identity, emitted int64,
+) {
 	tail, err := s.log.Tail(ctx, identity.RunID, emitted)
 	if err == nil && !tail.Closed {
 		return

@@ -99,7 +99,8 @@ func (s *Store) eachEvent(
 	ctx context.Context, subject string, to uint64, visit func(*storedEvent) bool,
 ) error {
 	for from := uint64(1); from <= to; {
-		batch, err := commitlog.NextStoredBatch(ctx, s.config.JetStream, s.Stream, subject, from, atOnce)
+		batch, err := commitlog.NextStoredBatch(ctx, s.config.JetStream, s.Stream,
+			subject, from, atOnce)
 		if len(batch) == 0 || err != nil {
 			return err
 		}
@@ -198,7 +199,8 @@ func (s *Store) Town(ctx context.Context, runID string) (string, error) {
 
 // noLastEvent returns why a run has no last event: ErrUnknownRun, or ErrRunDamaged.
 func (s *Store) noLastEvent(ctx context.Context, runID string) error {
-	_, err := commitlog.LastOrUnreadable(ctx, s.Stream, wire.EventSubject(s.config.World, "*", runID))
+	_, err := commitlog.LastOrUnreadable(ctx, s.Stream,
+		wire.EventSubject(s.config.World, "*", runID))
 	switch {
 	case errors.Is(err, commitlog.ErrUnreadable):
 		return fmt.Errorf("%w: run %s", ErrRunDamaged, runID)

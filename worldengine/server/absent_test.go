@@ -21,7 +21,8 @@ func absentFor(absent apply.Absent) func(*server.Config) {
 	return func(c *server.Config) {
 		c.Engine.Apply = apply.Plugin
 		c.Engine.Plugin = apply.Policy{
-			Deadline: time.Second, Attempts: 3, Backoff: 10 * time.Millisecond, Resend: time.Second, Absent: absent,
+			Deadline: time.Second, Attempts: 3, Backoff: 10 * time.Millisecond, Resend: time.Second,
+			Absent: absent,
 		}
 	}
 }
@@ -29,7 +30,8 @@ func absentFor(absent apply.Absent) func(*server.Config) {
 // alertsOf returns the codes and towns of the alerts, the oldest first.
 func alertsOf(c *client) (told []string) {
 	c.t.Helper()
-	page := call[struct{ Alerts []runevents.Alert }](c, "alert.list", schemas.AlertListReply, map[string]any{"limit": 100})
+	page := call[struct{ Alerts []runevents.Alert }](c, "alert.list", schemas.AlertListReply,
+		map[string]any{"limit": 100})
 	for i := len(page.Alerts) - 1; i >= 0; i-- {
 		told = append(told, fmt.Sprint(page.Alerts[i].Code, " ", page.Alerts[i].TownID))
 	}
@@ -42,8 +44,9 @@ func absentSince(c *client, townID string) string {
 		map[string]any{"townId": townID}).PluginAbsentSince
 }
 
-// A command whose town has no plugin waits until one is there, whatever the attempts are, also through a
-// restart: it is applied then. That no plugin is there is told once, and once that one is there again.
+// A command whose town has no plugin waits until one is there, whatever the attempts are, also
+// through a restart: it is applied then. That no plugin is there is told once, and once that one is
+// there again.
 func TestACommandWaitsForAnAbsentPlugin(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -54,7 +57,8 @@ func TestACommandWaitsForAnAbsentPlugin(t *testing.T) {
 	at := c.put(snapshot("t"), "")
 	require.Empty(t, absentSince(c, "t"))
 	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
-	_, err = c.nc.Request(wire.Subject(c.world, "handoff"), body, 5*time.Second) // more than all attempts
+	// more than all attempts
+	_, err = c.nc.Request(wire.Subject(c.world, "handoff"), body, 5*time.Second)
 	require.Error(t, err, "there is a result without a plugin")
 	require.NotEmpty(t, absentSince(c, "t"))
 	require.Equal(t, []string{"PLUGIN_ABSENT t"}, alertsOf(c))
@@ -64,14 +68,17 @@ func TestACommandWaitsForAnAbsentPlugin(t *testing.T) {
 
 	srv = start(t, in, absentFor(apply.AbsentWait))
 	c = connect(t, srv)
-	require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 30*time.Second,
+		10*time.Millisecond)
 	require.LessOrEqual(t, since[:19], absentSince(c, "t")[:19])
 	require.Equal(t, "EXECUTION_IN_PROGRESS", c.refused("handoff", body).Code)
 	require.Equal(t, []string{"PLUGIN_ABSENT t"}, alertsOf(c), "told again after a restart")
 	g := host(t, srv, agree)
-	require.Eventually(t, func() bool { return c.town("t").DecisionEpoch == at.DecisionEpoch+1 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.town("t").DecisionEpoch == at.DecisionEpoch+1 },
+		30*time.Second, 10*time.Millisecond)
 	require.Equal(t, int64(1), g.commands()[0].LogicalAttemptID, "the absence was no attempt")
-	require.Eventually(t, func() bool { return len(alertsOf(c)) == 2 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(alertsOf(c)) == 2 }, 30*time.Second,
+		10*time.Millisecond)
 	require.Equal(t, []string{"PLUGIN_ABSENT t", "PLUGIN_RETURNED t"}, alertsOf(c))
 	require.Empty(t, absentSince(c, "t"))
 }
@@ -80,7 +87,8 @@ func TestACommandWaitsForAnAbsentPlugin(t *testing.T) {
 func TestATownThatNeedsNoPluginIsNotAbsent(t *testing.T) {
 	t.Parallel()
 	srv := start(t, absentFor(apply.AbsentFail), withMetrics, func(c *server.Config) {
-		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts, c.Engine.Plugin.Resend = 2*time.Second, 1, time.Minute
+		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts, c.Engine.Plugin.Resend = 2*time.Second,
+			1, time.Minute
 	})
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
@@ -90,7 +98,8 @@ func TestATownThatNeedsNoPluginIsNotAbsent(t *testing.T) {
 	request := putRequest(snapshot("t"), at.SnapshotHash)
 	request["apply"] = "local"
 	call[townReply](c, "town.put", schemas.TownGetReply, request)
-	require.Eventually(t, func() bool { return len(alertsOf(c)) == 2 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(alertsOf(c)) == 2 }, 30*time.Second,
+		10*time.Millisecond)
 	require.Equal(t, []string{"PLUGIN_ABSENT t", "PLUGIN_RETURNED t"}, alertsOf(c))
 	require.Contains(t, scrape(t, srv), "handoffd_plugins_absent 0\n")
 }
@@ -98,23 +107,27 @@ func TestATownThatNeedsNoPluginIsNotAbsent(t *testing.T) {
 // The time of a command begins when a plugin is there: it is asked for with the whole of it left.
 func TestTheTimeOfACommandBeginsWithThePlugin(t *testing.T) {
 	t.Parallel()
-	srv := start(t, absentFor(apply.AbsentWait), func(c *server.Config) { c.Engine.Plugin.Deadline = time.Minute })
+	srv := start(t, absentFor(apply.AbsentWait),
+		func(c *server.Config) { c.Engine.Plugin.Deadline = time.Minute })
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
 	done := make(chan outcome, 1)
 	go func() { done <- c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))) }()
-	require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 30*time.Second,
+		10*time.Millisecond)
 	g := host(t, srv, agree)
 	require.Equal(t, handoff.Executed, (<-done).result.Status)
 	require.Greater(t, g.commands()[0].TimeoutMs, int64(59_000))
 	require.Greater(t, time.Until(g.commands()[0].Deadline), 30*time.Second)
 }
 
-// Where commands do not wait their handoffs fail, as before; the absence is told once, whatever comes.
+// Where commands do not wait their handoffs fail, as before; the absence is told once, whatever
+// comes.
 func TestACommandFailsWithoutAPlugin(t *testing.T) {
 	t.Parallel()
 	srv := start(t, absentFor(""), func(c *server.Config) {
-		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts, c.Engine.Plugin.Resend = 2*time.Second, 1, time.Minute
+		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts, c.Engine.Plugin.Resend = 2*time.Second,
+			1, time.Minute
 	})
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
@@ -124,20 +137,24 @@ func TestACommandFailsWithoutAPlugin(t *testing.T) {
 		p.Priority = float64(i) / 10
 		require.Equal(t, "PLUGIN_UNAVAILABLE", string(c.send(marshalled(t, p)).result.ReasonCode))
 	}
-	require.Eventually(t, func() bool { return len(alertsOf(c)) > 0 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return len(alertsOf(c)) > 0 }, 30*time.Second,
+		10*time.Millisecond)
 	host(t, srv, agree)
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))).result.Status)
-	require.Eventually(t, func() bool { return len(alertsOf(c)) > 1 }, 30*time.Second, 10*time.Millisecond)
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))).result.Status)
+	require.Eventually(t, func() bool { return len(alertsOf(c)) > 1 }, 30*time.Second,
+		10*time.Millisecond)
 	require.Equal(t, []string{"PLUGIN_ABSENT t", "PLUGIN_RETURNED t"}, alertsOf(c))
-	page := call[struct{ Alerts []map[string]any }](c, "alert.list", schemas.AlertListReply, map[string]any{"limit": 100})
+	page := call[struct{ Alerts []map[string]any }](c, "alert.list", schemas.AlertListReply,
+		map[string]any{"limit": 100})
 	said, err := json.Marshal(page.Alerts[1])
 	require.NoError(t, err)
 	require.Regexp(t, `Town \\"t\\" has had no plugin since \S+Z; commands in hand: 1\. `+
 		`Each fails with PLUGIN_UNAVAILABLE when its attempts are over\.`, string(said))
 }
 
-// Each absence that one run finds is told, and each end of one: a plugin is there when it replies, and not
-// because its town is silent.
+// Each absence that one run finds is told, and each end of one: a plugin is there when it replies,
+// and not because its town is silent.
 func TestEachAbsenceOfARunIsTold(t *testing.T) {
 	t.Parallel()
 	srv := start(t, absentFor(apply.AbsentWait), func(c *server.Config) {
@@ -148,7 +165,8 @@ func TestEachAbsenceOfARunIsTold(t *testing.T) {
 	reply := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	tells := func(want ...string) {
 		t.Helper()
-		require.Eventually(t, func() bool { return len(alertsOf(c)) >= len(want) }, 30*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return len(alertsOf(c)) >= len(want) }, 30*time.Second,
+			10*time.Millisecond)
 		require.Equal(t, want, alertsOf(c))
 	}
 	tells("PLUGIN_ABSENT t")

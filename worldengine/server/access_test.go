@@ -30,7 +30,8 @@ func everybody() []access.User {
 // as connects a user.
 func as(t testing.TB, url string, u access.User, options ...nats.Option) *client {
 	t.Helper()
-	options = append(options, nats.UserInfo(u.Name, servertest.Password), nats.CustomInboxPrefix(u.InboxPrefix()),
+	options = append(options, nats.UserInfo(u.Name, servertest.Password),
+		nats.CustomInboxPrefix(u.InboxPrefix()),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	nc, err := nats.Connect(url, options...)
 	require.NoError(t, err)
@@ -38,8 +39,8 @@ func as(t testing.TB, url string, u access.User, options ...nats.Option) *client
 	return &client{t: t, nc: nc, world: wire.DefaultWorld}
 }
 
-// mayPublish and maySubscribe say what the NATS server thinks. A violation arrives before the answer of
-// the flush.
+// mayPublish and maySubscribe say what the NATS server thinks. A violation arrives before the
+// answer of the flush.
 func (c *client) mayPublish(subject string) bool {
 	c.t.Helper()
 	require.NoError(c.t, c.nc.Publish(subject, []byte("{")))
@@ -59,11 +60,12 @@ func (c *client) maySubscribe(subject string) bool {
 
 func (c *client) violated(what, subject string) bool {
 	err := c.nc.LastError()
-	return err != nil && strings.Contains(strings.ToLower(err.Error()), strings.ToLower(what+` to "`+subject+`"`))
+	return err != nil && strings.Contains(strings.ToLower(err.Error()),
+		strings.ToLower(what+` to "`+subject+`"`))
 }
 
-// subjects is the decision about every subject of the product: who may publish, and who may subscribe,
-// of "agent plugin operator approver observer". The engine may do all.
+// subjects is the decision about every subject of the product: who may publish, and who may
+// subscribe, of "agent plugin operator approver observer". The engine may do all.
 var subjects = []struct{ subject, publish, subscribe string }{
 	{"worldengine.v1.main.handoff", "agent operator", ""},
 	{"worldengine.v1.main.town.get", "agent plugin operator approver observer", ""},
@@ -147,10 +149,12 @@ func requireRoles(t *testing.T, url string) {
 		for _, s := range subjects {
 			name := fmt.Sprintf("%s on %s", u.Role, s.subject)
 			require.Equal(t, allowed(s.publish, u.Role), c.mayPublish(s.subject), "publish: "+name)
-			require.Equal(t, allowed(s.subscribe, u.Role), c.maySubscribe(s.subject), "subscribe: "+name)
+			require.Equal(t, allowed(s.subscribe, u.Role), c.maySubscribe(s.subject),
+				"subscribe: "+name)
 		}
 		require.True(t, c.maySubscribe(u.InboxPrefix()+".>"))
-		for _, wide := range []string{">", "_INBOX.>", "world.>", "worldengine.>", "$JS.>", "_R_.>", "$SRV.>"} {
+		for _, wide := range []string{">", "_INBOX.>", "world.>", "worldengine.>", "$JS.>",
+			"_R_.>", "$SRV.>"} {
 			require.False(t, c.maySubscribe(wide), "%s on %s", u.Role, wide)
 		}
 	}
@@ -169,12 +173,14 @@ func allowed(roles string, role access.Role) bool {
 // What a running server listens on and stores is in the table, so nothing new goes undecided.
 func TestEverySubjectIsDecided(t *testing.T) {
 	t.Parallel()
-	srv := start(t, servertest.WithUsers(everybody()...), func(c *server.Config) { c.Engine.Projector = true })
+	srv := start(t, servertest.WithUsers(everybody()...),
+		func(c *server.Config) { c.Engine.Projector = true })
 	c := as(t, srv.URL(), servertest.Person(access.Engine))
 	decided := func(filter string) bool {
-		return slices.ContainsFunc(subjects, func(s struct{ subject, publish, subscribe string }) bool {
-			return covers(filter, s.subject)
-		})
+		return slices.ContainsFunc(subjects,
+			func(s struct{ subject, publish, subscribe string }) bool {
+				return covers(filter, s.subject)
+			})
 	}
 	reply, err := c.nc.Request("$SRV.INFO.worldengine", nil, 20*time.Second)
 	require.NoError(t, err)
@@ -224,10 +230,12 @@ func covers(filter, subject string) bool {
 func TestSubjectsOfATown(t *testing.T) {
 	t.Parallel()
 	mine := func(u *access.User) { u.Towns = []string{"Town 1"} }
-	srv := start(t, servertest.WithUsers(servertest.Person(access.Plugin, mine), servertest.Person(access.Agent, mine)))
+	srv := start(t, servertest.WithUsers(servertest.Person(access.Plugin, mine),
+		servertest.Person(access.Agent, mine)))
 	for _, role := range []access.Role{access.Plugin, access.Agent} {
 		c := as(t, srv.URL(), servertest.Person(role))
-		require.Equal(t, role == access.Plugin, c.maySubscribe("worldengine.v1.main.apply.Town%201"))
+		require.Equal(t, role == access.Plugin,
+			c.maySubscribe("worldengine.v1.main.apply.Town%201"))
 		require.False(t, c.maySubscribe("worldengine.v1.main.apply.other"))
 		require.False(t, c.maySubscribe("worldengine.v1.main.apply.*"))
 		require.True(t, c.maySubscribe("runevents.v2.main.Town%201.>"))

@@ -205,7 +205,8 @@ func (a *accounts) addUser(known *logins, u *access.User, world, clients *natsse
 		known.byKey[u.NKey] = user
 		return
 	}
-	user.Username, user.Password = u.Name, string(u.PasswordHash+u.Password) // one of the two is empty
+	// one of the two is empty
+	user.Username, user.Password = u.Name, string(u.PasswordHash+u.Password)
 	known.byName[u.Name] = user
 }
 
@@ -295,7 +296,8 @@ func serve(
 		return err
 	}
 	if kind == natsserver.Singleton {
-		if err := world.SetServiceExportResponseThreshold(to, access.AnswerWithin(from)); err != nil {
+		if err := world.SetServiceExportResponseThreshold(to,
+			access.AnswerWithin(from)); err != nil {
 			return err
 		}
 	}

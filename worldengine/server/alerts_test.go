@@ -35,14 +35,19 @@ func alertList(c *client, request map[string]any) alertPage {
 // Alerts come the newest first, page by page, to those who may read every town.
 func TestAlertList(t *testing.T) {
 	t.Parallel()
-	bound := servertest.Person(access.Observer, func(u *access.User) { u.Name, u.Read = "bound", []string{"mine"} })
+	bound := servertest.Person(access.Observer, func(u *access.User) {
+		u.Name, u.Read = "bound",
+			[]string{"mine"}
+	})
 	srv := start(t, servertest.WithUsers(append(everybody(), bound)...))
 	observer := as(t, srv.URL(), servertest.Person(access.Observer))
 	require.Empty(t, alertList(observer, map[string]any{}).Alerts)
 
 	const count = 5
 	raise(t, srv, count)
-	require.Eventually(t, func() bool { return len(alertList(observer, map[string]any{}).Alerts) == count },
+	require.Eventually(t, func() bool {
+		return len(alertList(observer, map[string]any{}).Alerts) == count
+	},
 		30*time.Second, 10*time.Millisecond)
 	var seen []string
 	after := uint64(0)
@@ -58,7 +63,8 @@ func TestAlertList(t *testing.T) {
 	}
 	require.Equal(t, []string{"run-4", "run-3", "run-2", "run-1", "run-0"}, seen)
 	requireForbidden(as(t, srv.URL(), bound), "alert.list", map[string]any{})
-	require.False(t, as(t, srv.URL(), servertest.Person(access.Agent)).mayPublish(wire.Subject("main", wire.AlertList)))
+	require.False(t, as(t, srv.URL(), servertest.Person(access.Agent)).mayPublish(
+		wire.Subject("main", wire.AlertList)))
 	require.Equal(t, 400, observer.refused("alert.list", []byte(`{"limit":201}`)).Status)
 }
 
@@ -78,8 +84,10 @@ func TestAlertsAreAcknowledged(t *testing.T) {
 	}
 	got := ack(map[string]any{"seq": middle.Seq, "actorId": "ada", "reason": "It was applied."})
 	require.Equal(t, middle.ID, got.ID)
-	require.Equal(t, []string{"ada", "It was applied."}, []string{got.Acknowledged.By, got.Acknowledged.Reason})
-	require.Equal(t, got, ack(map[string]any{"seq": middle.Seq, "actorId": "bob"}), "the first one counts")
+	require.Equal(t, []string{"ada", "It was applied."},
+		[]string{got.Acknowledged.By, got.Acknowledged.Reason})
+	require.Equal(t, got, ack(map[string]any{"seq": middle.Seq, "actorId": "bob"}),
+		"the first one counts")
 
 	all[1] = got
 	require.Equal(t, all, alertList(observer, map[string]any{}).Alerts)
@@ -93,7 +101,8 @@ func TestAlertsAreAcknowledged(t *testing.T) {
 	}
 	require.Equal(t, 400, operator.refused("alert.ack", []byte(`{}`)).Status)
 	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
-		require.False(t, as(t, srv.URL(), servertest.Person(role)).mayPublish(wire.Subject("main", wire.AlertAck)))
+		require.False(t, as(t, srv.URL(), servertest.Person(role)).mayPublish(wire.Subject("main",
+			wire.AlertAck)))
 	}
 }
 
@@ -109,7 +118,8 @@ func raise(t *testing.T, srv *server.Server, count int) {
 			At: runevents.Timestamp(time.Now()),
 		}
 		subject := wire.AlertSubject("main", string(alert.Code))
-		_, err := js.Publish(t.Context(), subject, mustJSON(t, alert), jetstream.WithMsgID(alert.ID()))
+		_, err := js.Publish(t.Context(), subject, mustJSON(t, alert),
+			jetstream.WithMsgID(alert.ID()))
 		require.NoError(t, err)
 	}
 }

@@ -40,7 +40,8 @@ func benchmarkAppend(b *testing.B, mode server.Sync, batch int, runs int64) {
 			}
 			writes := make([]runevents.Write, batch)
 			for i := range writes {
-				writes[i] = written("run-"+strconv.FormatInt(run, 10), "Told", "step-1", n*int64(batch)+int64(i))
+				writes[i] = written("run-"+strconv.FormatInt(run, 10), "Told", "step-1",
+					n*int64(batch)+int64(i))
 			}
 			if _, err := srv.Engine().Runs().Append(b.Context(), "t", writes); err != nil {
 				require.NoError(b, err)

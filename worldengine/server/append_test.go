@@ -21,12 +21,14 @@ import (
 )
 
 // written is a valid write of a run, with an eventId of its own.
-func written(runID string, event runevents.EventType, stepID string, attempt int64) runevents.Write {
+func written(
+	runID string, event runevents.EventType, stepID string, attempt int64,
+) runevents.Write {
 	return sealed(runevents.Write{
 		EventID: uuid.NewString(), EventType: event, EmittedAt: "2026-02-16T10:00:00.123Z",
 		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
-		PlanID: "plan_abc", PlanVersion: "2", EngineAttemptID: 1, LogicalAttemptID: attempt, StepID: stepID,
-		Payload: []byte(`{"told":[1.5,"№"]}`),
+		PlanID: "plan_abc", PlanVersion: "2", EngineAttemptID: 1, LogicalAttemptID: attempt,
+		StepID: stepID, Payload: []byte(`{"told":[1.5,"№"]}`),
 	})
 }
 
@@ -62,8 +64,8 @@ func idempotent(a runevents.Appended) runevents.Appended {
 	return a
 }
 
-// Events follow those of the engine, whose own events are duplicates like any others, and run.events
-// has them at once, after a restart too.
+// Events follow those of the engine, whose own events are duplicates like any others, and
+// run.events has them at once, after a restart too.
 func TestAppendToFinishedRun(t *testing.T) {
 	t.Parallel()
 	data := func(config *server.Config) { config.Data = t.TempDir() }
@@ -96,7 +98,8 @@ func TestAppendToFinishedRun(t *testing.T) {
 	t.Cleanup(func() { stop(t, srv) })
 	c = connect(t, srv)
 	last := written(o.runID, "PluginTold", "build", 3)
-	require.Equal(t, []runevents.Appended{idempotent(answers[0]), answers[1]}, c.append("t", fresh, again))
+	require.Equal(t, []runevents.Appended{idempotent(answers[0]), answers[1]},
+		c.append("t", fresh, again))
 	after := c.append("t", late, last)
 	require.Equal(t, int64(len(before)+2), after[0].RunSeq)
 	require.True(t, after[0].Idempotent)
@@ -114,7 +117,8 @@ func TestBadAppends(t *testing.T) {
 	// changed is an append of a good write and one that a change made bad.
 	changed := func(change func(w map[string]any)) map[string]any {
 		var bad map[string]any
-		require.NoError(t, json.Unmarshal(mustJSON(t, written(runID, runevents.StepStarted, "a", 1)), &bad))
+		require.NoError(t,
+			json.Unmarshal(mustJSON(t, written(runID, runevents.StepStarted, "a", 1)), &bad))
 		change(bad)
 		return map[string]any{"townId": "t", "events": []any{written(runID, "Told", "", 1), bad}}
 	}
@@ -137,31 +141,51 @@ func TestBadAppends(t *testing.T) {
 		request any
 		path    string
 	}{
-		"no stepId":            {changed(func(w map[string]any) { delete(w, "stepId") }), "/events/1/stepId"},
-		"stepId of a run":      {changed(func(w map[string]any) { w["eventType"] = "RunPaused" }), "/events/1/stepId"},
-		"| in a field":         {changed(func(w map[string]any) { w["planId"] = "a|b" }), "/events/1/planId"},
-		"attempt 0":            {changed(func(w map[string]any) { w["logicalAttemptId"] = 0 }), "/events/1/logicalAttemptId"},
-		"no engine attempt":    {changed(func(w map[string]any) { delete(w, "engineAttemptId") }), "/events/1/engineAttemptId"},
-		"another key":          {changed(func(w map[string]any) { w["idempotencyKey"] = strings.Repeat("0", 64) }), "/events/1/idempotencyKey"},
-		"occurredAt":           {changed(func(w map[string]any) { w["occurredAt"] = w["emittedAt"] }), "/events/1/occurredAt"},
-		"runSeq":               {changed(func(w map[string]any) { w["runSeq"] = 1 }), "/events/1/runSeq"},
-		"no time":              {changed(func(w map[string]any) { w["emittedAt"] = "2026-02-30T10:00:00Z" }), "/events/1/emittedAt"},
-		"payload null":         {changed(func(w map[string]any) { w["payload"] = nil }), "/events/1/payload"},
-		"no events":            {appendRequest("t"), "/events"},
-		"none":                 {map[string]any{"townId": "t", "events": []any{}}, "/events"},
-		"many":                 {appendRequest("t", many...), "/events"},
-		"no town":              {map[string]any{"events": []any{first}}, "/townId"},
-		"another town":         {appendRequest("u", written(runID, "Told", "", 1)), "/townId"},
-		"another tenant":       {appendRequest("t", otherTenant), "/events/0/tenantId"},
-		"a new run's tenant":   {appendRequest("t", newTenant), "/events/0/tenantId"},
-		"two plans":            {appendRequest("t", written(runID, "Told", "", 2), sealed(otherPlan)), "/events/1/planId"},
-		"two runs":             {appendRequest("t", written(runID, "Told", "", 2), written("run-2", "Told", "", 1)), "/events/1/runId"},
-		"another's eventId":    {appendRequest("t", taken), "/events/0/eventId"},
-		"a failure's payload":  {payload(runevents.StepFailed, `{"error":{"code":"X"}}`), "/events/0/payload/error/message"},
-		"bytes as an artifact": {payload(runevents.StepCompleted, `{"artifacts":[{"uri":"a:b","data":"x"}]}`), "/events/0/payload/artifacts/0/data"},
-		"a data: URI":          {payload(runevents.StepCompleted, `{"artifacts":[{"uri":"data:,x"}]}`), "/events/0/payload/artifacts/0/uri"},
-		"no source time":       {payload(runevents.StepStarted, `{"sourceOccurredAt":"now"}`), "/events/0/payload/sourceOccurredAt"},
-		"runId with wildcards": {appendRequest("t", written("*", "Told", "", 1)), "/events/0/runId"},
+		"no stepId": {changed(func(w map[string]any) { delete(w, "stepId") }),
+			"/events/1/stepId"},
+		"stepId of a run": {changed(func(w map[string]any) { w["eventType"] = "RunPaused" }),
+			"/events/1/stepId"},
+		"| in a field": {changed(func(w map[string]any) { w["planId"] = "a|b" }),
+			"/events/1/planId"},
+		"attempt 0": {changed(func(w map[string]any) { w["logicalAttemptId"] = 0 }),
+			"/events/1/logicalAttemptId"},
+		"no engine attempt": {changed(func(w map[string]any) { delete(w, "engineAttemptId") }),
+			"/events/1/engineAttemptId"},
+		"another key": {changed(func(w map[string]any) {
+			w["idempotencyKey"] = strings.Repeat("0", 64)
+		}), "/events/1/idempotencyKey"},
+		"occurredAt": {changed(func(w map[string]any) {
+			w["occurredAt"] = w["emittedAt"]
+		}), "/events/1/occurredAt"},
+		"runSeq": {changed(func(w map[string]any) { w["runSeq"] = 1 }),
+			"/events/1/runSeq"},
+		"no time": {changed(func(w map[string]any) {
+			w["emittedAt"] = "2026-02-30T10:00:00Z"
+		}), "/events/1/emittedAt"},
+		"payload null": {changed(func(w map[string]any) { w["payload"] = nil }),
+			"/events/1/payload"},
+		"no events":          {appendRequest("t"), "/events"},
+		"none":               {map[string]any{"townId": "t", "events": []any{}}, "/events"},
+		"many":               {appendRequest("t", many...), "/events"},
+		"no town":            {map[string]any{"events": []any{first}}, "/townId"},
+		"another town":       {appendRequest("u", written(runID, "Told", "", 1)), "/townId"},
+		"another tenant":     {appendRequest("t", otherTenant), "/events/0/tenantId"},
+		"a new run's tenant": {appendRequest("t", newTenant), "/events/0/tenantId"},
+		"two plans": {appendRequest("t", written(runID, "Told", "", 2),
+			sealed(otherPlan)), "/events/1/planId"},
+		"two runs": {appendRequest("t", written(runID, "Told", "", 2),
+			written("run-2", "Told", "", 1)), "/events/1/runId"},
+		"another's eventId": {appendRequest("t", taken), "/events/0/eventId"},
+		"a failure's payload": {payload(runevents.StepFailed, `{"error":{"code":"X"}}`),
+			"/events/0/payload/error/message"},
+		"bytes as an artifact": {payload(runevents.StepCompleted,
+			`{"artifacts":[{"uri":"a:b","data":"x"}]}`), "/events/0/payload/artifacts/0/data"},
+		"a data: URI": {payload(runevents.StepCompleted,
+			`{"artifacts":[{"uri":"data:,x"}]}`), "/events/0/payload/artifacts/0/uri"},
+		"no source time": {payload(runevents.StepStarted, `{"sourceOccurredAt":"now"}`),
+			"/events/0/payload/sourceOccurredAt"},
+		"runId with wildcards": {appendRequest("t", written("*", "Told", "", 1)),
+			"/events/0/runId"},
 	} {
 		f := c.refused("run.append", mustJSON(t, bad.request))
 		require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED"}, []any{f.Status, f.Code}, name)
@@ -206,7 +230,8 @@ func TestTheEngineOwnsItsRuns(t *testing.T) {
 			"": runevents.RunFailed, "apply": runevents.StepCompleted, "stale-check": "Told",
 		} {
 			bad := []runevents.Write{
-				written(runID, "BlockPlaced", "build", 100+attempt), written(runID, event, step, attempt),
+				written(runID, "BlockPlaced", "build", 100+attempt),
+				written(runID, event, step, attempt),
 			}
 			f := c.refused("run.append", mustJSON(t, appendRequest("t", bad...)))
 			require.Equal(t, []any{403, "RUN_OWNED"}, []any{f.Status, f.Code})
@@ -227,15 +252,17 @@ func TestTheEngineOwnsItsRuns(t *testing.T) {
 	require.Equal(t, runevents.Consistent, run.Metadata.Consistency)
 }
 
-// With ValidateTransitions an event that a projector would ignore is refused, the same on each retry,
-// until the run has come to where it is valid; unknown types are none of its business.
+// With ValidateTransitions an event that a projector would ignore is refused, the same on each
+// retry, until the run has come to where it is valid; unknown types are none of its business.
 func TestInvalidTransitions(t *testing.T) {
 	t.Parallel()
 	servers := twoEngines(t, func(c *server.Config) { c.Engine.ValidateTransitions = true })
 	c := connect(t, servers[0])
 	const runID = "run-1"
-	c.append("t", written(runID, runevents.RunStarted, "", 1), written(runID, runevents.StepStarted, "a", 1))
-	bad := appendRequest("t", written(runID, "Told", "", 1), written(runID, runevents.StepSkipped, "a", 1))
+	c.append("t", written(runID, runevents.RunStarted, "", 1),
+		written(runID, runevents.StepStarted, "a", 1))
+	bad := appendRequest("t", written(runID, "Told", "", 1),
+		written(runID, runevents.StepSkipped, "a", 1))
 	f := c.refused("run.append", mustJSON(t, bad))
 	require.Equal(t, []any{409, "INVALID_TRANSITION"}, []any{f.Status, f.Code})
 	require.Equal(t, "/events/1/eventType", f.Details[0].Path)
@@ -245,16 +272,19 @@ func TestInvalidTransitions(t *testing.T) {
 	require.Len(t, c.events(runID), 2, "nothing was stored")
 	// What one engine knows is behind the log; it must not refuse what has become valid.
 	for i, event := range []runevents.EventType{
-		runevents.RunPaused, runevents.RunResumed, runevents.StepFailed, runevents.RunFailed, "Told",
+		runevents.RunPaused, runevents.RunResumed, runevents.StepFailed,
+		runevents.RunFailed, "Told",
 	} {
 		step := ""
 		if event.OfStep() {
 			step = "a"
 		}
-		_, err := servers[i%2].Engine().Runs().Append(t.Context(), "t", []runevents.Write{written(runID, event, step, 1)})
+		_, err := servers[i%2].Engine().Runs().Append(t.Context(), "t",
+			[]runevents.Write{written(runID, event, step, 1)})
 		require.NoError(t, err, event)
 	}
-	f = c.refused("run.append", mustJSON(t, appendRequest("t", written(runID, runevents.RunCancelled, "", 1))))
+	f = c.refused("run.append", mustJSON(t,
+		appendRequest("t", written(runID, runevents.RunCancelled, "", 1))))
 	require.Equal(t, "INVALID_TRANSITION", f.Code)
 }
 
@@ -294,7 +324,8 @@ func TestAppendedEventsExpire(t *testing.T) {
 	js := c.streams()
 	require.Eventually(t, func() bool {
 		reply := c.request("run.events", mustJSON(t, map[string]any{"runId": "run-1"}))
-		return streamSize(t, js, wire.LogStream("main")) == 0 && reply.Header.Get("Nats-Service-Error-Code") == "404"
+		return streamSize(t, js, wire.LogStream("main")) == 0 &&
+			reply.Header.Get("Nats-Service-Error-Code") == "404"
 	}, 20*time.Second, 50*time.Millisecond)
 	again := c.append("t", written("run-1", "Told", "", 2))
 	require.Equal(t, int64(1), again[0].RunSeq)
@@ -334,7 +365,8 @@ func TestEmitterIntoRunOfEngine(t *testing.T) {
 			},
 		})
 		require.NoError(t, err)
-		for _, event := range []runevents.EventType{runevents.StepStarted, "BlockPlaced", runevents.StepCompleted} {
+		for _, event := range []runevents.EventType{runevents.StepStarted, "BlockPlaced",
+			runevents.StepCompleted} {
 			a, err := e.Emit(t.Context(), event, "build", 1, map[string]any{"block": "stone"})
 			require.NoError(t, err)
 			ids = append(ids, a.EventID)
@@ -358,7 +390,9 @@ func TestEmitterIntoRunOfEngine(t *testing.T) {
 // Appends beyond what may wait for a run are told to come back, and what was taken is answered.
 func TestAppendOverload(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, func(c *server.Config) { c.Engine.QueuePerTown, c.Service.Readers = 2, 1 }))
+	c := connect(t, start(t, func(c *server.Config) {
+		c.Engine.QueuePerTown, c.Service.Readers = 2, 1
+	}))
 	inbox := nats.NewInbox()
 	replies, err := c.nc.SubscribeSync(inbox)
 	require.NoError(t, err)
@@ -383,8 +417,8 @@ func TestAppendOverload(t *testing.T) {
 	require.Len(t, c.events("run-1"), stored)
 }
 
-// A page of run.events ends before the event with which it would not fit into a message any more; one
-// that is as large as an append may be comes alone.
+// A page of run.events ends before the event with which it would not fit into a message any more;
+// one that is as large as an append may be comes alone.
 func TestPagesOfLargeEvents(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
@@ -401,7 +435,8 @@ func TestPagesOfLargeEvents(t *testing.T) {
 		page := call[struct {
 			Events       []runevents.Record
 			LastEventSeq int64
-		}](c, "run.events", schemas.RunEventsReply, map[string]any{"runId": runID, "afterSeq": after})
+		}](c, "run.events", schemas.RunEventsReply,
+			map[string]any{"runId": runID, "afterSeq": after})
 		require.Equal(t, int64(5), page.LastEventSeq)
 		require.NotEmpty(t, page.Events)
 		pages, after = append(pages, len(page.Events)), page.Events[len(page.Events)-1].RunSeq

@@ -57,14 +57,15 @@ func (l *ledger) take(t *testing.T, writes []runevents.Write, answers []runevent
 }
 
 // Six writers append the same and different events to the same runs through two engines at once:
-// every key is stored once, everybody gets the same metadata for it, and what the bus and run.events
-// have is exactly that, in the order of runSeq.
+// every key is stored once, everybody gets the same metadata for it, and what the bus and
+// run.events have is exactly that, in the order of runSeq.
 func TestWritersRaceThroughTwoEngines(t *testing.T) {
 	t.Parallel()
 	servers := twoEngines(t)
 	c := connect(t, servers[1])
 	const runs, writers, shared, own = 3, 6, 20, 10
-	l := &ledger{wrote: map[string]map[string]runevents.Write{}, answer: map[string]runevents.Appended{}, stored: map[string]int{}}
+	l := &ledger{wrote: map[string]map[string]runevents.Write{},
+		answer: map[string]runevents.Appended{}, stored: map[string]int{}}
 	var group sync.WaitGroup
 	var again atomic.Bool // then the first answer to a key may have been lost
 	for run := range runs {
@@ -77,13 +78,15 @@ func TestWritersRaceThroughTwoEngines(t *testing.T) {
 					todo = append(todo, written(runID, "Shared", "", int64(i+1)))
 				}
 				for i := range own {
-					todo = append(todo, written(runID, runevents.StepStarted, fmt.Sprintf("writer-%d", writer), int64(i+1)))
+					todo = append(todo, written(runID, runevents.StepStarted,
+						fmt.Sprintf("writer-%d", writer), int64(i+1)))
 				}
 				g.Shuffle(len(todo), func(i, j int) { todo[i], todo[j] = todo[j], todo[i] })
 				for len(todo) > 0 {
 					n := min(1+g.IntN(4), len(todo))
 					answers, err := engine.Runs().Append(t.Context(), "t", todo[:n])
-					if errors.Is(err, commitlog.ErrLogUnavailable) { // as a client does on a busy machine
+					if errors.Is(err, commitlog.ErrLogUnavailable) {
+						// as a client does on a busy machine
 						again.Store(true)
 						continue
 					}
@@ -110,9 +113,10 @@ func TestWritersRaceThroughTwoEngines(t *testing.T) {
 
 	for runID, records := range busOf(t, c, runs*each) {
 		require.Len(t, records, each)
-		require.True(t, slices.EqualFunc(c.events(runID), records, func(a, b runevents.Record) bool {
-			return string(mustJSON(t, a)) == string(mustJSON(t, b))
-		}), runID)
+		require.True(t, slices.EqualFunc(c.events(runID), records,
+			func(a, b runevents.Record) bool {
+				return string(mustJSON(t, a)) == string(mustJSON(t, b))
+			}), runID)
 		for i, r := range records {
 			require.Equal(t, int64(i+1), r.RunSeq)
 			a := l.answer[r.IdempotencyKey]

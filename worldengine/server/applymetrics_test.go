@@ -37,7 +37,8 @@ func scrapesSoon(t testing.TB, srv *server.Server, line string) {
 func TestMetricsOfAttempts(t *testing.T) {
 	t.Parallel()
 	srv := start(t, byPlugin, withMetrics, func(c *server.Config) {
-		c.Engine.Plugin = apply.Policy{Deadline: time.Minute, Attempts: 2, Backoff: time.Millisecond}
+		c.Engine.Plugin = apply.Policy{Deadline: time.Minute, Attempts: 2,
+			Backoff: time.Millisecond}
 	})
 	c, free := connect(t, srv), make(chan struct{})
 	host(t, srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
@@ -52,13 +53,15 @@ func TestMetricsOfAttempts(t *testing.T) {
 	at := c.put(snapshot("t"), "")
 	done := make(chan outcome, 1)
 	go func() { done <- c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))) }()
-	scrapesSoon(t, srv, `handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_REJECTED"} 1`)
+	scrapesSoon(t, srv,
+		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_REJECTED"} 1`)
 	scrapesSoon(t, srv, `handoffd_commands_applying 1`)
 	require.NotContains(t, scrape(t, srv), `outcome="applied"`)
 	close(free)
 	require.Equal(t, handoff.Executed, (<-done).result.Status)
 	got := scrape(t, srv)
-	require.Contains(t, got, `handoffd_apply_attempts_total{binding="plugin",outcome="applied"} 1`+"\n")
+	require.Contains(t, got, `handoffd_apply_attempts_total{binding="plugin",outcome="applied"} 1`+
+		"\n")
 	require.Contains(t, got, `handoffd_apply_duration_seconds_count{binding="plugin"} 2`+"\n")
 	require.Contains(t, got, `handoffd_commands_applying 0`+"\n")
 }
@@ -75,14 +78,16 @@ func TestMetricsOfPausedTowns(t *testing.T) {
 		c.put(snapshot(town), "")
 	}
 	for _, town := range []string{"a", "b"} {
-		require.Empty(t, c.request("control.pause", mustJSON(t, map[string]string{"townId": town})).Header.Get("Nats-Service-Error-Code"))
+		require.Empty(t, c.request("control.pause",
+			mustJSON(t, map[string]string{"townId": town})).Header.Get("Nats-Service-Error-Code"))
 	}
 	later := start(t, quick, withMetrics, join)
 	for _, each := range []*server.Server{srv, other, later} {
 		scrapesSoon(t, each, "handoffd_towns_paused 2")
 		require.Contains(t, scrape(t, each), "handoffd_world_paused 0\n")
 	}
-	require.Empty(t, c.request("control.resume", mustJSON(t, map[string]string{"townId": "a"})).Header.Get("Nats-Service-Error-Code"))
+	require.Empty(t, c.request("control.resume",
+		mustJSON(t, map[string]string{"townId": "a"})).Header.Get("Nats-Service-Error-Code"))
 	for _, each := range []*server.Server{srv, other, later} {
 		scrapesSoon(t, each, "handoffd_towns_paused 1")
 	}

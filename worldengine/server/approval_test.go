@@ -62,7 +62,8 @@ type decided struct {
 }
 
 func decision(handoffID, what, actor string) map[string]any {
-	return map[string]any{"handoffId": handoffID, "decision": what, "reason": "because", "actorId": actor}
+	return map[string]any{"handoffId": handoffID, "decision": what, "reason": "because",
+		"actorId": actor}
 }
 
 func (c *client) decide(request map[string]any) decided {
@@ -88,7 +89,8 @@ func requireUnapproved(t *testing.T, got outcome, reason handoff.ReasonCode, det
 
 const takesApproval = "PROJECT_ADVANCE needs the approval of a person"
 
-// A handoff that takes an approval waits; the same bytes are executed once a person has approved them.
+// A handoff that takes an approval waits; the same bytes are executed once a person has approved
+// them.
 func TestAnApprovedHandoffIsExecuted(t *testing.T) {
 	t.Parallel()
 	srv := start(t, askFor("PROJECT_ADVANCE"))
@@ -103,7 +105,8 @@ func TestAnApprovedHandoffIsExecuted(t *testing.T) {
 	require.Equal(t, first.bytes, again.bytes, "the same answer")
 	require.NotEqual(t, first.runID, again.runID)
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
-	f := c.refused("result.get", mustJSON(t, map[string]any{"idempotencyKey": first.result.IdempotencyKey}))
+	f := c.refused("result.get", mustJSON(t,
+		map[string]any{"idempotencyKey": first.result.IdempotencyKey}))
 	require.Equal(t, "UNKNOWN_RESULT", f.Code, "its key is free")
 
 	rows := c.approvals(map[string]any{"townId": "t"}).Approvals
@@ -116,10 +119,12 @@ func TestAnApprovedHandoffIsExecuted(t *testing.T) {
 	for _, change := range rows[0].Expected {
 		paths[change.Path] = change.To
 	}
-	require.Equal(t, map[string]any{"/day": float64(at.DecisionEpoch + 1), "/projects/1/progress": 0.7}, paths)
+	require.Equal(t, map[string]any{"/day": float64(at.DecisionEpoch + 1),
+		"/projects/1/progress": 0.7}, paths)
 
 	d := c.decide(decision(first.result.HandoffID, "approve", "ada"))
-	require.Equal(t, []string{"t", "approve", "ada", "because"}, []string{d.TownID, d.Decision, d.ActorID, d.Reason})
+	require.Equal(t, []string{"t", "approve", "ada", "because"},
+		[]string{d.TownID, d.Decision, d.ActorID, d.Reason})
 	require.Equal(t, []string{"RunStarted", "SignalAccepted", "RunCompleted"}, c.story(d.SignalID))
 	require.Equal(t, "approved", c.approvals(map[string]any{}).Approvals[0].Status)
 
@@ -129,10 +134,12 @@ func TestAnApprovedHandoffIsExecuted(t *testing.T) {
 	require.Equal(t, []string{"RunApproved", "RunStarted"}, story[:2])
 	var why struct{ SignalID, ActorID, Reason string }
 	require.NoError(t, json.Unmarshal(c.events(done.runID)[0].Payload, &why))
-	require.Equal(t, []string{d.SignalID, "ada", "because"}, []string{why.SignalID, why.ActorID, why.Reason})
+	require.Equal(t, []string{d.SignalID, "ada", "because"},
+		[]string{why.SignalID, why.ActorID, why.Reason})
 	require.Empty(t, c.approvals(map[string]any{}).Approvals)
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-	require.Equal(t, "ALREADY_DECIDED", c.notDecided(decision(first.result.HandoffID, "approve", "ada")).Code)
+	require.Equal(t, "ALREADY_DECIDED", c.notDecided(decision(first.result.HandoffID,
+		"approve", "ada")).Code)
 }
 
 // A denied handoff is refused with the reason, and other types are executed as ever.
@@ -151,12 +158,15 @@ func TestADeniedHandoffIsRefused(t *testing.T) {
 	f := c.notDecided(decision(id, "approve", "ben"))
 	require.Equal(t, []any{409, "ALREADY_DECIDED"}, []any{f.Status, f.Code})
 	require.Contains(t, f.Message, "ada")
-	require.Equal(t, "because", c.decide(decision(id, "reject", "ada")).Reason, "who got no answer may ask again")
+	require.Equal(t, "because", c.decide(decision(id, "reject", "ada")).Reason,
+		"who got no answer may ask again")
 
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))).result.Status)
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))).result.Status)
 	f = c.notDecided(decision(id, "approve", "ben"))
 	require.Equal(t, []any{409, "APPROVAL_STALE"}, []any{f.Status, f.Code})
-	require.Equal(t, "UNKNOWN_APPROVAL", c.notDecided(decision("handoff_"+sixty4('0'), "approve", "ben")).Code)
+	require.Equal(t, "UNKNOWN_APPROVAL",
+		c.notDecided(decision("handoff_"+sixty4('0'), "approve", "ben")).Code)
 }
 
 func sixty4(of byte) string {
@@ -209,14 +219,17 @@ func TestTheApprovalsOfATown(t *testing.T) {
 			map[string]any{"snapshot": snapshot(name), "approval": append([]string{}, types...)})
 	}
 	free, strict := put("free"), put("strict", "TOWNSFOLK_TALK", "SALVAGE_PLAN")
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(free, handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(free, handoff.AdvanceProject, "wall"))).result.Status)
 	talk := marshalled(t, propose(strict, handoff.TalkToTownsfolk, "casual"))
 	require.Equal(t, handoff.ReasonApprovalRequired, c.send(talk).result.ReasonCode)
-	town := call[struct{ Approval []string }](c, "town.get", schemas.TownGetReply, map[string]any{"townId": "strict"})
+	town := call[struct{ Approval []string }](c, "town.get", schemas.TownGetReply,
+		map[string]any{"townId": "strict"})
 	require.Equal(t, []string{"SALVAGE_PLAN", "TOWNSFOLK_TALK"}, town.Approval)
 
 	call[struct{}](c, "town.patch", schemas.TownGetReply, map[string]any{
-		"townId": "strict", "patch": map[string]any{}, "expectedSnapshotHash": strict.SnapshotHash, "approval": []string{}})
+		"townId": "strict", "patch": map[string]any{}, "expectedSnapshotHash": strict.SnapshotHash,
+		"approval": []string{}})
 	require.Empty(t, c.waitingIn("strict"), "it takes no approval any more")
 	require.Equal(t, handoff.Executed, c.send(talk).result.Status)
 }
@@ -260,9 +273,11 @@ func TestTwoPeopleDecideAtOnce(t *testing.T) {
 // An approver decides and reads, and nothing else; who else has no right to is refused.
 func TestWhoMayApprove(t *testing.T) {
 	t.Parallel()
-	mine := servertest.Person(access.Approver, ofTowns("mine"), func(u *access.User) { u.Name = "bound" })
+	mine := servertest.Person(access.Approver, ofTowns("mine"),
+		func(u *access.User) { u.Name = "bound" })
 	srv := start(t, askFor("PROJECT_ADVANCE"), servertest.WithUsers(append(everybody(), mine)...))
-	operator, approver := as(t, srv.URL(), servertest.Person(access.Operator)), as(t, srv.URL(), servertest.Person(access.Approver))
+	operator, approver := as(t, srv.URL(), servertest.Person(access.Operator)),
+		as(t, srv.URL(), servertest.Person(access.Approver))
 	at := operator.put(snapshot("t"), "")
 	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	id := operator.send(body).result.HandoffID
@@ -279,8 +294,10 @@ func TestWhoMayApprove(t *testing.T) {
 	plugin := as(t, srv.URL(), servertest.Person(access.Plugin))
 	now := operator.town("t")
 	f := plugin.refused("town.patch", mustJSON(t, map[string]any{
-		"townId": "t", "patch": map[string]any{}, "expectedSnapshotHash": now.SnapshotHash, "approval": []string{}}))
-	require.Equal(t, []any{403, "FORBIDDEN"}, []any{f.Status, f.Code}, "a plugin does not take the gate away")
+		"townId": "t", "patch": map[string]any{}, "expectedSnapshotHash": now.SnapshotHash,
+		"approval": []string{}}))
+	require.Equal(t, []any{403, "FORBIDDEN"}, []any{f.Status, f.Code},
+		"a plugin does not take the gate away")
 }
 
 // What a plugin applies is asked for when it is approved, and its run is approved before it starts.
@@ -296,14 +313,16 @@ func TestAPluginAppliesWhatIsApproved(t *testing.T) {
 	got := c.send(body)
 	require.Equal(t, handoff.Executed, got.result.Status)
 	require.NotEmpty(t, g.commands())
-	require.Equal(t, append([]string{"RunApproved"}, append(checked, "StepCompleted apply", "RunCompleted")...),
+	require.Equal(t, append([]string{"RunApproved"},
+		append(checked, "StepCompleted apply", "RunCompleted")...),
 		c.story(got.runID))
 }
 
 // A pause does not keep a person from deciding, and what was approved in it is executed after it.
 func TestAnApprovalInAPause(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, askFor("PROJECT_ADVANCE"), func(c *server.Config) { c.Engine.PauseWait = time.Minute }))
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE"),
+		func(c *server.Config) { c.Engine.PauseWait = time.Minute }))
 	at := c.put(snapshot("t"), "")
 	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	id := c.send(body).result.HandoffID

@@ -21,7 +21,9 @@ import (
 )
 
 // answerBy has every request answered by take, as often as that likes.
-func answerBy(t testing.TB, srv *server.Server, take func(c *apply.Command, respond func(apply.Answer))) {
+func answerBy(
+	t testing.TB, srv *server.Server, take func(c *apply.Command, respond func(apply.Answer)),
+) {
 	t.Helper()
 	nc, err := nats.Connect(srv.URL())
 	require.NoError(t, err)
@@ -37,7 +39,8 @@ func answerBy(t testing.TB, srv *server.Server, take func(c *apply.Command, resp
 			if err == nil {
 				err = msg.Respond(data)
 			}
-			if err != nil && !nc.IsClosed() { // a request may come a second time when the test is over
+			if err != nil && !nc.IsClosed() {
+				// a request may come a second time when the test is over
 				t.Errorf("an answer cannot be sent: %v", err)
 			}
 		})
@@ -65,10 +68,13 @@ func TestARefusalCountsForItsAttempt(t *testing.T) {
 	require.Equal(t, handoff.Executed, got.result.Status)
 }
 
-// That a command is applied counts whichever request it answers, and however late within the policy.
+// That a command is applied counts whichever request it answers, and however late within the
+// policy.
 func TestAnAnswerToAnEarlierAttempt(t *testing.T) {
 	t.Parallel()
-	srv := start(t, byPlugin, func(config *server.Config) { config.Engine.Plugin.Deadline = time.Second })
+	srv := start(t, byPlugin, func(config *server.Config) {
+		config.Engine.Plugin.Deadline = time.Second
+	})
 	c := connect(t, srv)
 	var late func()
 	answerBy(t, srv, func(command *apply.Command, respond func(apply.Answer)) {
@@ -90,7 +96,9 @@ func TestAnAnswerToAnEarlierAttempt(t *testing.T) {
 // eventId that was drawn and stored before it began.
 func TestAFailureIsToldWhenItHappens(t *testing.T) {
 	t.Parallel()
-	srv := start(t, byPlugin, func(config *server.Config) { config.Engine.Plugin.Backoff = time.Minute })
+	srv := start(t, byPlugin, func(config *server.Config) {
+		config.Engine.Plugin.Backoff = time.Minute
+	})
 	c := connect(t, srv)
 	asked := make(chan string, 64)
 	refuse := make(chan struct{})
@@ -104,15 +112,17 @@ func TestAFailureIsToldWhenItHappens(t *testing.T) {
 	runID := <-asked
 	drawn := c.drawnIDs("t")
 	close(refuse)
-	require.Eventually(t, func() bool { return c.run(runID).Metadata.FailedSteps == 1 }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return c.run(runID).Metadata.FailedSteps == 1 },
+		30*time.Second, 10*time.Millisecond)
 	events := c.events(runID)
 	failed := events[len(events)-1]
-	require.Equal(t, "StepFailed apply", c.story(runID)[len(events)-1], "the next attempt has not begun")
+	require.Equal(t, "StepFailed apply", c.story(runID)[len(events)-1],
+		"the next attempt has not begun")
 	require.Equal(t, drawn[failed.IdempotencyKey], failed.EventID)
 }
 
-// drawnIDs are the eventIds that were stored for events to come of the runs of a town. What was drawn
-// once stays.
+// drawnIDs are the eventIds that were stored for events to come of the runs of a town. What was
+// drawn once stays.
 func (c *client) drawnIDs(townID string) map[string]string {
 	c.t.Helper()
 	stream, err := c.streams().Stream(c.t.Context(), wire.LogStream(wire.DefaultWorld))
@@ -159,22 +169,25 @@ func TestEachAttemptFailsForItsOwnReason(t *testing.T) {
 			require.NoError(t, json.Unmarshal(e.Payload, &said))
 			codes = append(codes, said.Error.Code)
 		}
-		if e.EventType == runevents.StepFailed || e.EventType == runevents.RunFailed || e.LogicalAttemptID > 1 {
-			require.Equal(t, drawn[e.IdempotencyKey], e.EventID, "%s %d", e.EventType, e.LogicalAttemptID)
+		if e.EventType == runevents.StepFailed || e.EventType == runevents.RunFailed ||
+			e.LogicalAttemptID > 1 {
+			require.Equal(t, drawn[e.IdempotencyKey], e.EventID, "%s %d", e.EventType,
+				e.LogicalAttemptID)
 		}
 	}
 	require.Equal(t, []string{"CODE_1", "CODE_2", "CODE_3"}, codes)
 }
 
-// What a command left elsewhere stands in its StepCompleted, and in the run, as references; what is no
-// reference is left out and counted.
+// What a command left elsewhere stands in its StepCompleted, and in the run, as references; what is
+// no reference is left out and counted.
 func TestArtifactsOfAPlugin(t *testing.T) {
 	t.Parallel()
 	srv := start(t, byPlugin)
 	c := connect(t, srv)
 	answerBy(t, srv, func(command *apply.Command, respond func(apply.Answer)) {
 		a := apply.Done(command)
-		a.Artifacts = []byte(`[{"uri":"s3://b/wall","size":7,"contentType":"text/plain"},{"uri":"data:,x"},7,{"uri":"s3://b/log","kind":"log"}]`)
+		a.Artifacts = []byte(
+			`[{"uri":"s3://b/wall","size":7,"contentType":"text/plain"},{"uri":"data:,x"},7,{"uri":"s3://b/log","kind":"log"}]`)
 		respond(a)
 	})
 	at := c.put(snapshot("t"), "")
@@ -217,7 +230,8 @@ func TestALateAnswer(t *testing.T) {
 		require.NoError(t, err)
 		var alert runevents.Alert
 		require.NoError(t, json.Unmarshal(msg.Data, &alert))
-		require.Equal(t, []string{got.runID, got.result.HandoffID}, []string{alert.RunID, alert.HandoffID})
+		require.Equal(t, []string{got.runID, got.result.HandoffID},
+			[]string{alert.RunID, alert.HandoffID})
 		return alert
 	}
 	require.Equal(t, runevents.ApplyInDoubt, next().Code, "a request may have arrived")
@@ -227,17 +241,21 @@ func TestALateAnswer(t *testing.T) {
 	require.Equal(t, int64(1), srv.Engine().Stats().Alerts[runevents.PluginLateAnswer])
 }
 
-// Two plugins of one town both apply a command. The first answer counts, and the second is an alert.
+// Two plugins of one town both apply a command. The first answer counts, and the second is an
+// alert.
 func TestTwoPluginsOfOneTown(t *testing.T) {
 	t.Parallel()
 	srv := start(t, byPlugin)
 	c := connect(t, srv)
 	alerts, err := c.nc.SubscribeSync(wire.AlertSubject(wire.DefaultWorld, "*"))
 	require.NoError(t, err)
-	applies := func(command *apply.Command, respond func(apply.Answer)) { respond(apply.Done(command)) }
+	applies := func(command *apply.Command, respond func(apply.Answer)) {
+		respond(apply.Done(command))
+	}
 	answerBy(t, srv, applies)
 	at := c.put(snapshot("t"), "")
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))).result.Status)
 	require.Zero(t, srv.Engine().Stats().Alerts[runevents.PluginDoubleAnswer], "it is alone")
 
 	answerBy(t, srv, applies)
@@ -248,7 +266,8 @@ func TestTwoPluginsOfOneTown(t *testing.T) {
 	var alert runevents.Alert
 	require.NoError(t, json.Unmarshal(msg.Data, &alert))
 	require.Equal(t, runevents.PluginDoubleAnswer, alert.Code)
-	require.Equal(t, []string{got.runID, got.result.HandoffID}, []string{alert.RunID, alert.HandoffID})
+	require.Equal(t, []string{got.runID, got.result.HandoffID},
+		[]string{alert.RunID, alert.HandoffID})
 	require.Contains(t, alert.Message, `is there a second plugin for the town?`)
 }
 
@@ -273,13 +292,17 @@ func TestRestartAfterTheDeadline(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel() // at once: it must not wait for the answer
 	_ = srv.Close(ctx)
-	require.Eventually(t, func() bool { return time.Now().After(deadline) }, time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return time.Now().After(deadline) }, time.Second,
+		time.Millisecond)
 
 	// The plugin is there by the time at which the engine asks.
-	srv = start(t, append(change, func(config *server.Config) { config.Engine.Plugin.Resend = 3 * time.Second })...)
+	srv = start(t, append(change, func(config *server.Config) {
+		config.Engine.Plugin.Resend = 3 * time.Second
+	})...)
 	host(t, srv, agree)
 	c = connect(t, srv)
-	require.Eventually(t, func() bool { return c.pending("t") == "" }, 60*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.pending("t") == "" }, 60*time.Second,
+		time.Millisecond)
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
 

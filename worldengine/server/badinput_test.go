@@ -40,21 +40,38 @@ func TestBadHandoffs(t *testing.T) {
 		{"truncated", good[:len(good)/2], 400, "INVALID_JSON", "*"},
 		{"an array", "[" + good + "]", 400, "SCHEMA_VALIDATION_FAILED", ""},
 		{"trailing data", good + "{}", 400, "INVALID_JSON", ""},
-		{"1.2 MB", replace(`"Because."`, `"`+strings.Repeat("x", 12<<20/10)+`"`), 413, "PAYLOAD_TOO_LARGE", ""},
-		{"10,000 levels deep", strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000), 400, "INVALID_JSON", "*"},
-		{"a member twice", replace(`"advisory":true`, `"advisory":true,"advisory":true`), 400, "INVALID_JSON", "/advisory"},
-		{"a member twice, escaped", replace(`"advisory":true`, `"advisory":true,"adv\u0069sory":true`), 400, "INVALID_JSON", "/advisory"},
+		{"1.2 MB", replace(`"Because."`, `"`+strings.Repeat("x", 12<<20/10)+`"`), 413,
+			"PAYLOAD_TOO_LARGE", ""},
+		{"10,000 levels deep", strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000), 400,
+			"INVALID_JSON", "*"},
+		{"a member twice", replace(`"advisory":true`, `"advisory":true,"advisory":true`), 400,
+			"INVALID_JSON", "/advisory"},
+		{"a member twice, escaped", replace(`"advisory":true`,
+			`"advisory":true,"adv\u0069sory":true`), 400, "INVALID_JSON", "/advisory"},
 		{"invalid UTF-8", replace("Because.", "\xff\xfe"), 400, "INVALID_JSON", "/proposal/reason"},
-		{"a lone surrogate", replace("Because.", `\ud800`), 400, "INVALID_JSON", "/proposal/reason"},
-		{"NaN", replace(`"priority":0.5`, `"priority":NaN`), 400, "INVALID_JSON", "/proposal/priority"},
-		{"1e400", replace(`"priority":0.5`, `"priority":1e400`), 400, "INVALID_JSON", "/proposal/priority"},
-		{"a number as a string", replace(`"decisionEpoch":15`, `"decisionEpoch":"15"`), 400, "SCHEMA_VALIDATION_FAILED", "/decisionEpoch"},
-		{"unknown version", replace("execution-handoff.v1", "execution-handoff.v9"), 400, "SCHEMA_VALIDATION_FAILED", "/schemaVersion"},
-		{"upper-case hash", replace(at.SnapshotHash, strings.ToUpper(at.SnapshotHash)), 400, "SCHEMA_VALIDATION_FAILED", "/snapshotHash"},
-		{"the key of another proposal", replace(`"idempotencyKey":"`+idOf(good, "idempotencyKey"), `"idempotencyKey":"`+idOf(other, "idempotencyKey")), 400, "SCHEMA_VALIDATION_FAILED", "/idempotencyKey"},
-		{"an id that is not its hash", replace(idOf(good, "handoffId"), idOf(other, "handoffId")), 400, "SCHEMA_VALIDATION_FAILED", "/handoffId"},
-		{"a command that is not the mapping", replace(`"command":"project advance town-1 wall"`, `"command":"mint Mara 999999"`), 400, "SCHEMA_VALIDATION_FAILED", "/command"},
-		{"an epoch beyond 2^53-1", strings.ReplaceAll(strings.ReplaceAll(good, `"decisionEpoch":15`, `"decisionEpoch":9007199254740992`), `"expectedDecisionEpoch":15`, `"expectedDecisionEpoch":9007199254740992`), 400, "SCHEMA_VALIDATION_FAILED", "/decisionEpoch"},
+		{"a lone surrogate", replace("Because.", `\ud800`), 400, "INVALID_JSON",
+			"/proposal/reason"},
+		{"NaN", replace(`"priority":0.5`, `"priority":NaN`), 400, "INVALID_JSON",
+			"/proposal/priority"},
+		{"1e400", replace(`"priority":0.5`, `"priority":1e400`), 400, "INVALID_JSON",
+			"/proposal/priority"},
+		{"a number as a string", replace(`"decisionEpoch":15`, `"decisionEpoch":"15"`), 400,
+			"SCHEMA_VALIDATION_FAILED", "/decisionEpoch"},
+		{"unknown version", replace("execution-handoff.v1", "execution-handoff.v9"), 400,
+			"SCHEMA_VALIDATION_FAILED", "/schemaVersion"},
+		{"upper-case hash", replace(at.SnapshotHash, strings.ToUpper(at.SnapshotHash)), 400,
+			"SCHEMA_VALIDATION_FAILED", "/snapshotHash"},
+		{"the key of another proposal", replace(`"idempotencyKey":"`+idOf(good, "idempotencyKey"),
+			`"idempotencyKey":"`+idOf(other, "idempotencyKey")), 400, "SCHEMA_VALIDATION_FAILED",
+			"/idempotencyKey"},
+		{"an id that is not its hash", replace(idOf(good, "handoffId"), idOf(other, "handoffId")),
+			400, "SCHEMA_VALIDATION_FAILED", "/handoffId"},
+		{"a command that is not the mapping", replace(`"command":"project advance town-1 wall"`,
+			`"command":"mint Mara 999999"`), 400, "SCHEMA_VALIDATION_FAILED", "/command"},
+		{"an epoch beyond 2^53-1", strings.ReplaceAll(strings.ReplaceAll(good, `"decisionEpoch":15`,
+			`"decisionEpoch":9007199254740992`), `"expectedDecisionEpoch":15`,
+			`"expectedDecisionEpoch":9007199254740992`), 400, "SCHEMA_VALIDATION_FAILED",
+			"/decisionEpoch"},
 	} {
 		f := c.refused("handoff", []byte(bad.body))
 		require.Equal(t, bad.status, f.Status, bad.name)
@@ -77,7 +94,8 @@ func TestBadHandoffs(t *testing.T) {
 		require.Equal(t, "SCHEMA_VALIDATION_FAILED", f.Code, v.Name)
 		require.NotEmpty(t, f.Details, v.Name)
 	}
-	require.Equal(t, handoff.Executed, c.send([]byte(good)).result.Status, "its key was not consumed")
+	require.Equal(t, handoff.Executed, c.send([]byte(good)).result.Status,
+		"its key was not consumed")
 }
 
 // What is valid though it looks bad gets a correct result.
@@ -115,8 +133,10 @@ func TestBadRequests(t *testing.T) {
 		{"town.get", `{"townId":"a","townId":"a"}`, "INVALID_JSON", "/townId"},
 		{"town.list", `{"limit":0}`, "SCHEMA_VALIDATION_FAILED", "/limit"},
 		{"town.put", `{"snapshot":7}`, "SCHEMA_VALIDATION_FAILED", "/snapshot"},
-		{"result.get", `{"idempotencyKey":"proposal_*"}`, "SCHEMA_VALIDATION_FAILED", "/idempotencyKey"},
-		{"result.get", `{"idempotencyKey":"` + ">" + `"}`, "SCHEMA_VALIDATION_FAILED", "/idempotencyKey"},
+		{"result.get", `{"idempotencyKey":"proposal_*"}`, "SCHEMA_VALIDATION_FAILED",
+			"/idempotencyKey"},
+		{"result.get", `{"idempotencyKey":"` + ">" + `"}`, "SCHEMA_VALIDATION_FAILED",
+			"/idempotencyKey"},
 		{"run.events", `{"runId":"*"}`, "SCHEMA_VALIDATION_FAILED", "/runId"},
 		{"run.events", `{"runId":"a.b"}`, "SCHEMA_VALIDATION_FAILED", "/runId"},
 	} {
@@ -126,7 +146,8 @@ func TestBadRequests(t *testing.T) {
 		require.Len(t, f.Details, 1, "%s %s: %v", bad.verb, bad.body, f.Details)
 		require.Equal(t, bad.path, f.Details[0].Path, "%s %s", bad.verb, bad.body)
 	}
-	f := c.refused("result.get", []byte(`{"idempotencyKey":"proposal_`+strings.Repeat("0", 64)+`"}`))
+	f := c.refused("result.get", []byte(`{"idempotencyKey":"proposal_`+
+		strings.Repeat("0", 64)+`"}`))
 	require.Equal(t, []any{404, "UNKNOWN_RESULT"}, []any{f.Status, f.Code})
 	f = c.refused("run.events", []byte(`{"runId":"00000000-0000-4000-8000-000000000000"}`))
 	require.Equal(t, []any{404, "UNKNOWN_RUN"}, []any{f.Status, f.Code})
@@ -152,8 +173,8 @@ func TestRecordTooLarge(t *testing.T) {
 	require.Equal(t, "worldengine.v1.main.handoff", wire.Subject("main", "handoff"))
 }
 
-// A reply subject that a client makes up does not make the engine, whose rights an answer has, write into
-// its own log, its derived streams or JetStream.
+// A reply subject that a client makes up does not make the engine, whose rights an answer has,
+// write into its own log, its derived streams or JetStream.
 func TestRepliesDoNotGoIntoTheStreams(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
@@ -172,9 +193,11 @@ func TestRepliesDoNotGoIntoTheStreams(t *testing.T) {
 	before := last()
 	for _, hostile := range []string{
 		"world.main.log.t", "world.main.refused.t", "world.main.control", "runevents.v2.main.t.run",
-		"alerts.v1.main.X", "deadletter.v1.main.X.1.0", "$JS.API.STREAM.DELETE." + wire.EventStream("main"),
+		"alerts.v1.main.X", "deadletter.v1.main.X.1.0", "$JS.API.STREAM.DELETE." +
+			wire.EventStream("main"),
 	} {
-		require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "town.get"), hostile, []byte(`{"townId":"t"}`)))
+		require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "town.get"), hostile,
+			[]byte(`{"townId":"t"}`)))
 	}
 	// What is asked behind them is answered behind them, so they are over.
 	for range 50 {
@@ -183,8 +206,8 @@ func TestRepliesDoNotGoIntoTheStreams(t *testing.T) {
 	require.Equal(t, before, last())
 }
 
-// An integer is one however it is written, and what has the form of a time has to be one: where it is
-// not, the error says which.
+// An integer is one however it is written, and what has the form of a time has to be one: where it
+// is not, the error says which.
 func TestNumbersAndTimesOfRequests(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
@@ -201,5 +224,6 @@ func TestNumbersAndTimesOfRequests(t *testing.T) {
 	}
 	f := c.refused("run.list", []byte(`{"to":"2026-02-31T10:00:00Z"}`))
 	require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED"}, []any{f.Status, f.Code})
-	require.Equal(t, []schemas.Violation{{Path: "/to", Message: "must be a time that there is"}}, f.Details)
+	require.Equal(t, []schemas.Violation{{Path: "/to", Message: "must be a time that there is"}},
+		f.Details)
 }

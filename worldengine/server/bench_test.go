@@ -40,7 +40,8 @@ func benchmarkExecute(b *testing.B, mode server.Sync) {
 		states[i] = town.NewState(&town.Snapshot{
 			SchemaVersion: town.SchemaVersion, TownID: fmt.Sprintf("town-%d", i),
 			SideQuests: []town.SideQuest{{ID: "q1", Title: "Scout"}, {ID: "q2", Title: "Escort"}},
-			Projects:   []town.Project{{ID: "wall", Name: "Wall", Progress: 0.2, Status: town.Active}},
+			Projects: []town.Project{{ID: "wall", Name: "Wall", Progress: 0.2,
+				Status: town.Active}},
 		})
 		_, err := srv.Engine().Put(b.Context(), states[i], "")
 		require.NoError(b, err)
@@ -53,10 +54,13 @@ func benchmarkExecute(b *testing.B, mode server.Sync) {
 		rules := town.DefaultRules()
 		for pb.Next() {
 			p := handoff.Proposal{
-				Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: states[i].Snapshot.TownID,
-				Priority: 0.5, Reason: "Morale is low.", Args: map[string]string{"talkType": "casual"},
+				Type: handoff.TalkToTownsfolk, ActorID: "mayor-1",
+				TownID:   states[i].Snapshot.TownID,
+				Priority: 0.5, Reason: "Morale is low.",
+				Args:         map[string]string{"talkType": "casual"},
 				SnapshotHash: states[i].Hash, DecisionEpoch: states[i].Epoch(),
-				Preconditions: []handoff.Precondition{{Kind: handoff.TalkTypeSupported, Expected: "casual"}},
+				Preconditions: []handoff.Precondition{{Kind: handoff.TalkTypeSupported,
+					Expected: "casual"}},
 			}
 			h, err := handoff.New(p)
 			if err != nil {

@@ -11,8 +11,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// TestTheBusMayBeDown: while the stream of the run events is gone and cannot be made again, handoffs are
-// judged all the same; when it can, the events of all of them come, each run's in their order.
+// TestTheBusMayBeDown: while the stream of the run events is gone and cannot be made again,
+// handoffs are judged all the same; when it can, the events of all of them come, each run's in
+// their order.
 func TestTheBusMayBeDown(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
@@ -23,7 +24,8 @@ func TestTheBusMayBeDown(t *testing.T) {
 	require.NoError(t, js.DeleteStream(t.Context(), wire.EventStream("main")))
 	// Another stream that has its subjects, and takes nothing, stands in its place.
 	full := jetstream.StreamConfig{
-		Name: "FULL", Subjects: []string{"runevents.v2.main.>"}, MaxBytes: 1, Discard: jetstream.DiscardNew,
+		Name: "FULL", Subjects: []string{"runevents.v2.main.>"}, MaxBytes: 1,
+		Discard: jetstream.DiscardNew,
 	}
 	require.Eventually(t, func() bool {
 		if _, err := js.CreateStream(t.Context(), full); err == nil {

@@ -34,11 +34,12 @@ func (c *client) pendingRun(townID string) (runID string) {
 
 func (c *client) runStatus(runID string) runevents.RunStatus {
 	c.t.Helper()
-	return call[runevents.Snapshot](c, "run.get", schemas.RunGetReply, map[string]any{"runId": runID}).Status
+	return call[runevents.Snapshot](c, "run.get", schemas.RunGetReply,
+		map[string]any{"runId": runID}).Status
 }
 
-// A run whose command waits for a plugin that is away is cancelled: nothing is asked of the plugin that comes,
-// the client is told, the key stays free, and what waits behind it goes on.
+// A run whose command waits for a plugin that is away is cancelled: nothing is asked of the plugin
+// that comes, the client is told, the key stays free, and what waits behind it goes on.
 func TestCancelACommandThatNoGameHas(t *testing.T) {
 	t.Parallel()
 	srv := start(t, absentFor(apply.AbsentWait))
@@ -47,28 +48,34 @@ func TestCancelACommandThatNoGameHas(t *testing.T) {
 	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	first := c.sendLater(body)
 	runID := c.pendingRun("t")
-	require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 30*time.Second,
+		10*time.Millisecond)
 	require.Equal(t, runevents.RunRunning, c.runStatus(runID))
 	second := c.sendLater(marshalled(t, propose(at, handoff.PlanSalvage, "dread")))
 	c.runsOf("t", runevents.RunPending, 1)
 
-	done := c.signal("run.cancel", map[string]any{"runId": runID, "actorId": "ada", "reason": "no game tonight"})
+	done := c.signal("run.cancel", map[string]any{"runId": runID, "actorId": "ada",
+		"reason": "no game tonight"})
 	require.Equal(t, "t", done.TownID)
 	refused := c.failureOf(<-first)
 	require.Equal(t, failure{Status: 409, Code: "RUN_CANCELLED"}, short(refused))
 	require.Contains(t, refused.Message, runID)
 	require.Equal(t, runevents.RunAborted, c.runStatus(runID))
 	story := c.story(runID)
-	require.Equal(t, []string{"StepStarted apply", "StepFailed apply", "RunCancelled"}, story[len(story)-3:])
+	require.Equal(t, []string{"StepStarted apply", "StepFailed apply", "RunCancelled"},
+		story[len(story)-3:])
 	events := c.events(runID)
-	require.JSONEq(t, `{"signalId":"`+done.SignalID+`","reason":"no game tonight"}`, string(events[len(events)-1].Payload))
-	require.Equal(t, []string{"RunStarted", "SignalAccepted", "RunCompleted"}, c.story(done.SignalID))
+	require.JSONEq(t, `{"signalId":"`+done.SignalID+`","reason":"no game tonight"}`,
+		string(events[len(events)-1].Payload))
+	require.Equal(t, []string{"RunStarted", "SignalAccepted", "RunCompleted"},
+		c.story(done.SignalID))
 
 	next := c.pendingRun("t") // of the second handoff
 	require.NotEqual(t, runID, next)
 	c.signal("run.cancel", map[string]any{"runId": next})
 	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-second).Code)
-	require.Equal(t, "RUN_NOT_WAITING", c.refused("run.cancel", mustJSON(t, map[string]any{"runId": next})).Code)
+	require.Equal(t, "RUN_NOT_WAITING", c.refused("run.cancel",
+		mustJSON(t, map[string]any{"runId": next})).Code)
 
 	g := host(t, srv, agree)
 	require.Equal(t, handoff.Executed, c.send(body).result.Status, "the key is free")
@@ -78,11 +85,12 @@ func TestCancelACommandThatNoGameHas(t *testing.T) {
 	require.NotContains(t, alertsOf(c), "APPLY_IN_DOUBT t")
 }
 
-// A run whose command a plugin may have is cancelled by force alone, and an alert says what to look at. That
-// the plugin applied it is told when it says so.
+// A run whose command a plugin may have is cancelled by force alone, and an alert says what to look
+// at. That the plugin applied it is told when it says so.
 func TestCancelByForce(t *testing.T) {
 	t.Parallel()
-	srv := start(t, absentFor(apply.AbsentWait), func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour })
+	srv := start(t, absentFor(apply.AbsentWait),
+		func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour })
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
 	asked := make(chan *nats.Msg, 64)
@@ -104,20 +112,25 @@ func TestCancelByForce(t *testing.T) {
 	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-reply).Code)
 	require.Equal(t, runevents.RunAborted, c.runStatus(runID))
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
-	require.Eventually(t, func() bool { return slices.Contains(alertCodes(c), runevents.ApplyInDoubt) }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return slices.Contains(alertCodes(c), runevents.ApplyInDoubt)
+	}, 30*time.Second, 10*time.Millisecond)
 	parsed, err := apply.ParseCommand(command.Data, schemas.Limits{})
 	require.NoError(t, err)
 	late := apply.Done(parsed)
 	answer, err := late.MarshalWire()
 	require.NoError(t, err)
 	require.NoError(t, command.Respond(answer))
-	require.Eventually(t, func() bool { return slices.Contains(alertCodes(c), runevents.PluginLateAnswer) }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		return slices.Contains(alertCodes(c), runevents.PluginLateAnswer)
+	}, 30*time.Second, 10*time.Millisecond)
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
 }
 
 func alertCodes(c *client) (codes []runevents.AlertCode) {
 	c.t.Helper()
-	page := call[struct{ Alerts []runevents.Alert }](c, "alert.list", schemas.AlertListReply, map[string]any{"limit": 100})
+	page := call[struct{ Alerts []runevents.Alert }](c, "alert.list", schemas.AlertListReply,
+		map[string]any{"limit": 100})
 	for i := range page.Alerts {
 		codes = append(codes, page.Alerts[i].Code)
 	}
@@ -140,17 +153,19 @@ func TestCancelWhatAServerBeforeAskedFor(t *testing.T) {
 
 	srv = start(t, in, absentFor(apply.AbsentWait))
 	c = connect(t, srv)
-	require.Equal(t, "RUN_IN_HAND", c.refused("run.cancel", mustJSON(t, map[string]any{"runId": runID})).Code)
+	require.Equal(t, "RUN_IN_HAND", c.refused("run.cancel",
+		mustJSON(t, map[string]any{"runId": runID})).Code)
 	require.Equal(t, runID, c.pendingRun("t"))
 	c.signal("run.cancel", map[string]any{"runId": runID, "force": true})
 	require.Equal(t, runevents.RunAborted, c.runStatus(runID))
 	g := host(t, srv, agree)
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))).result.Status)
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))).result.Status)
 	require.Len(t, g.commands(), 1)
 }
 
-// Each server that may have asked for a command says that no request arrived: whichever of two is told, the run
-// is cancelled, and neither asks the plugin that comes.
+// Each server that may have asked for a command says that no request arrived: whichever of two is
+// told, the run is cancelled, and neither asks the plugin that comes.
 func TestCancelWhatTwoServersAskFor(t *testing.T) {
 	t.Parallel()
 	srv := start(t, open, absentFor(apply.AbsentWait))
@@ -158,22 +173,28 @@ func TestCancelWhatTwoServersAskFor(t *testing.T) {
 	c := connect(t, srv)
 	c.put(snapshot("t"), "")
 	for _, told := range []*server.Server{srv, second} {
-		h, err := handoff.Parse(marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "wall")), schemas.Limits{})
+		h, err := handoff.Parse(marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "wall")),
+			schemas.Limits{})
 		require.NoError(t, err)
 		failed := make(chan error, 1)
-		require.NoError(t, srv.Engine().Submit(h, func(_ worldengine.Answer, err error) { failed <- err }))
+		require.NoError(t, srv.Engine().Submit(h,
+			func(_ worldengine.Answer, err error) { failed <- err }))
 		runID := c.pendingRun("t")
-		require.Eventually(t, func() bool { return asksFor(t, c, "t") == 2 }, 30*time.Second, 10*time.Millisecond)
+		require.Eventually(t, func() bool { return asksFor(t, c, "t") == 2 }, 30*time.Second,
+			10*time.Millisecond)
 		// A request that is on its way just then is refused, and the operator tries again.
 		require.Eventually(t, func() bool {
-			_, err := told.Engine().Signal(t.Context(), worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: runID})
+			_, err := told.Engine().Signal(t.Context(),
+				worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: runID})
 			return err == nil
 		}, 60*time.Second, 10*time.Millisecond)
 		require.ErrorIs(t, <-failed, runs.ErrRunCancelled)
 		require.Equal(t, runevents.RunAborted, c.runStatus(runID))
 	}
 	g := host(t, srv, agree)
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(c.town("t"), handoff.TalkToTownsfolk, "casual"))).result.Status)
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(c.town("t"), handoff.TalkToTownsfolk,
+			"casual"))).result.Status)
 	require.Len(t, g.commands(), 1)
 }
 
@@ -184,7 +205,8 @@ func asksFor(t *testing.T, c *client, townID string) int {
 	require.NoError(t, err)
 	log, err := js.Stream(t.Context(), wire.LogStream(c.world))
 	require.NoError(t, err)
-	msg, err := log.GetLastMsgForSubject(t.Context(), wire.LogSubject(c.world, wire.TownToken(townID)))
+	msg, err := log.GetLastMsgForSubject(t.Context(),
+		wire.LogSubject(c.world, wire.TownToken(townID)))
 	require.NoError(t, err)
 	rec, err := commitlog.ReadRecord(msg.Data)
 	require.NoError(t, err)

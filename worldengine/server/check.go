@@ -16,8 +16,8 @@ import (
 	"worldengine/worldengine/rcon"
 )
 
-// Check says how many towns the world file has, and what would keep Start from succeeding, as far as
-// that can be known without starting or connecting anything. It leaves nothing behind.
+// Check says how many towns the world file has, and what would keep Start from succeeding, as far
+// as that can be known without starting or connecting anything. It leaves nothing behind.
 func Check(config Config) (towns int, err error) {
 	config = config.withDefaults()
 	if config.RCON != nil {
@@ -44,15 +44,17 @@ func Check(config Config) (towns int, err error) {
 	return towns, config.inWorldFile(err)
 }
 
-// CheckSettings compares the settings of a configuration with those that its world has, and says what they
-// would discard. To look, it opens a data directory in which there is a world, or connects to the existing
-// NATS; the error is ErrDataInUse where a server uses the directory. It changes nothing in the world.
+// CheckSettings compares the settings of a configuration with those that its world has, and says
+// what they would discard. To look, it opens a data directory in which there is a world, or
+// connects to the existing NATS; the error is ErrDataInUse where a server uses the directory. It
+// changes nothing in the world.
 func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) {
 	config = config.withDefaults()
 	given, err := commitlog.Settings{
 		HistoryPerTown: config.Engine.HistoryPerTown, EventLimit: config.Engine.EventLimit,
-		DedupeRetention: config.Engine.DedupeRetention, EventRetention: config.Engine.EventRetention,
-		Apply: config.Engine.Apply, RequireApproval: config.Engine.RequireApproval,
+		DedupeRetention: config.Engine.DedupeRetention,
+		EventRetention:  config.Engine.EventRetention,
+		Apply:           config.Engine.Apply, RequireApproval: config.Engine.RequireApproval,
 	}.Checked()
 	if err != nil {
 		return nil, err
@@ -102,12 +104,14 @@ func splitListen(flag, listen string) (host string, port int, err error) {
 	}
 	number, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return "", 0, fmt.Errorf("server: %s has the port %q, which is not a number up to 65535", flag, text)
+		return "", 0, fmt.Errorf("server: %s has the port %q, which is not a number up to 65535",
+			flag, text)
 	}
 	return host, int(number), nil
 }
 
-// checkDataDir says whether a data directory can be written to, or, where it is not there yet, made.
+// checkDataDir says whether a data directory can be written to, or, where it is not there yet,
+// made.
 func checkDataDir(dir string) error {
 	info, err := os.Stat(dir)
 	for errors.Is(err, os.ErrNotExist) && filepath.Dir(dir) != dir {

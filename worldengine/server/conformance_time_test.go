@@ -26,8 +26,8 @@ func backwards() func() time.Time {
 	}
 }
 
-// TestTheClockOfTheProducerDecidesNothing: emittedAt is the producer's clock, however wrong; persistedAt
-// is the store's, and windows of time are of it; order is runSeq's alone.
+// TestTheClockOfTheProducerDecidesNothing: emittedAt is the producer's clock, however wrong;
+// persistedAt is the store's, and windows of time are of it; order is runSeq's alone.
 func TestTheClockOfTheProducerDecidesNothing(t *testing.T) {
 	t.Parallel()
 	began := time.Now().Add(-time.Second)
@@ -41,7 +41,8 @@ func TestTheClockOfTheProducerDecidesNothing(t *testing.T) {
 		require.Less(t, e.EmittedAt, runevents.Timestamp(began.Add(-24*time.Hour)))
 		require.Greater(t, e.PersistedAt, runevents.Timestamp(began))
 	}
-	require.True(t, slices.IsSortedFunc(emitted, func(a, b string) int { return strings.Compare(b, a) }))
+	require.True(t, slices.IsSortedFunc(emitted,
+		func(a, b string) int { return strings.Compare(b, a) }))
 	require.Equal(t, runevents.RunSucceeded, c.run(o.runID).Status)
 
 	window := func(member string, at time.Time) map[string]any {

@@ -34,9 +34,11 @@ func TestOnlyUsersConnect(t *testing.T) {
 	hashed := access.User{Name: "hashed", Role: access.Observer,
 		PasswordHash: "$2a$11$3kIDaCxw.Glsl1.u5nKa6eUnNDLV5HV9tIuUp7EHhMt6Nm9myW1aS"}
 	log := &natstest.Buffer{}
-	srv := start(t, servertest.WithUsers(servertest.Person(access.Agent), hashed, access.User{Name: "k", Role: access.Plugin, NKey: public}),
+	srv := start(t, servertest.WithUsers(servertest.Person(access.Agent), hashed,
+		access.User{Name: "k", Role: access.Plugin, NKey: public}),
 		func(c *server.Config) {
-			c.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
+			c.Logger = slog.New(slog.NewTextHandler(log,
+				&slog.HandlerOptions{Level: slog.LevelDebug}))
 		})
 	try := func(options ...nats.Option) error {
 		nc, err := nats.Connect(srv.URL(), append(options, nats.Timeout(20*time.Second))...)
@@ -58,22 +60,25 @@ func TestOnlyUsersConnect(t *testing.T) {
 	require.Error(t, try(nats.Token("sentinel-token")))
 	c := as(t, srv.URL(), servertest.Person(access.Agent))
 	require.False(t, c.mayPublish("world.main.log.t"))
-	require.Eventually(t, func() bool { return len(log.String()) > 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(log.String()) > 0 }, 20*time.Second,
+		time.Millisecond)
 	for _, secret := range []string{"sentinel", servertest.Password, string(hashed.PasswordHash)} {
 		require.NotContains(t, log.String(), secret)
 	}
 }
 
-// With TLS nobody connects without it, but the server itself; and with a client CA, nobody without a
-// certificate of it.
+// With TLS nobody connects without it, but the server itself; and with a client CA, nobody without
+// a certificate of it.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	for _, ca := range []string{"", cert} {
 		srv := start(t, func(c *server.Config) {
-			c.Access = &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key, ClientCAFile: ca}}
+			c.Access = &access.Config{Users: everybody(),
+				TLS: access.TLS{CertFile: cert, KeyFile: key, ClientCAFile: ca}}
 		})
-		login := []nats.Option{nats.UserInfo("operator", servertest.Password), nats.CustomInboxPrefix("_INBOX_operator")}
+		login := []nats.Option{nats.UserInfo("operator", servertest.Password),
+			nats.CustomInboxPrefix("_INBOX_operator")}
 		try := func(more ...nats.Option) error {
 			nc, err := nats.Connect(srv.URL(), append(login, more...)...)
 			if err != nil {
@@ -96,8 +101,9 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour),
+		IsCA:     true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
@@ -108,7 +114,8 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 	dir := t.TempDir()
 	certFile, keyFile = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
 	for file, block := range map[string]*pem.Block{
-		certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "EC PRIVATE KEY", Bytes: keyDER},
+		certFile: {Type: "CERTIFICATE", Bytes: der},
+		keyFile:  {Type: "EC PRIVATE KEY", Bytes: keyDER},
 	} {
 		require.NoError(t, os.WriteFile(file, pem.EncodeToMemory(block), 0o600))
 	}
@@ -128,5 +135,6 @@ func TestOnlyLoopbackWithoutAccess(t *testing.T) {
 		start(t, func(c *server.Config) { c.Listen = listen })
 	}
 	start(t, func(c *server.Config) { c.Listen, c.InsecureListen = "0.0.0.0:0", true })
-	start(t, servertest.WithUsers(everybody()...), func(c *server.Config) { c.Listen = "0.0.0.0:0" })
+	start(t, servertest.WithUsers(everybody()...),
+		func(c *server.Config) { c.Listen = "0.0.0.0:0" })
 }

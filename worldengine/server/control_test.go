@@ -41,7 +41,8 @@ func (c *client) runsOf(townID string, status runevents.RunStatus, count int) []
 	c.t.Helper()
 	var ids []string
 	require.Eventually(c.t, func() bool {
-		page := call[struct{ Runs []runevents.Snapshot }](c, "run.list", schemas.RunListReply, map[string]any{"townId": townID})
+		page := call[struct{ Runs []runevents.Snapshot }](c, "run.list", schemas.RunListReply,
+			map[string]any{"townId": townID})
 		ids = nil
 		for _, r := range page.Runs {
 			if r.Status == status {
@@ -64,14 +65,17 @@ func TestPauseATown(t *testing.T) {
 	at, other := c.put(snapshot("t"), ""), c.put(snapshot("other"), "")
 	town := map[string]any{"townId": "t", "actorId": "ada", "reason": "repairs"}
 	pause := c.signal("control.pause", town)
-	require.Equal(t, controlReply{TownID: "t", Status: "PAUSED", Message: "Paused.", SignalID: pause.SignalID}, pause)
-	require.Equal(t, []string{"RunStarted", "SignalAccepted", "RunCompleted"}, c.story(pause.SignalID))
+	require.Equal(t, controlReply{TownID: "t", Status: "PAUSED", Message: "Paused.",
+		SignalID: pause.SignalID}, pause)
+	require.Equal(t, []string{"RunStarted", "SignalAccepted", "RunCompleted"},
+		c.story(pause.SignalID))
 
 	first := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	c.paused("t", 1)
 	second := c.sendLater(marshalled(t, propose(at, handoff.PlanSalvage, "dread")))
 	ids := c.paused("t", 2)
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(other, handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(other, handoff.AdvanceProject, "wall"))).result.Status)
 	again := c.refused("control.pause", mustJSON(t, town))
 	require.Equal(t, failure{Status: 409, Code: "ALREADY_PAUSED"}, short(again))
 	require.Equal(t, "PAUSED", c.signal("control.get", map[string]any{"townId": "t"}).Status)
@@ -84,11 +88,14 @@ func TestPauseATown(t *testing.T) {
 	require.ElementsMatch(t, ids, []string{executed.runID, stale.runID})
 	require.Equal(t, []string{"RunStarted", "RunPaused", "RunResumed"}, c.story(executed.runID)[:3])
 	require.Equal(t, "RunCompleted", c.story(executed.runID)[len(c.story(executed.runID))-1])
-	require.Equal(t, []string{"RunQueued", "RunStarted", "RunPaused", "RunResumed"}, c.story(stale.runID)[:4])
+	require.Equal(t, []string{"RunQueued", "RunStarted", "RunPaused", "RunResumed"},
+		c.story(stale.runID)[:4])
 	require.Equal(t, "NOT_PAUSED", c.refused("control.resume", []byte(`{"townId":"t"}`)).Code)
-	require.Equal(t, "UNKNOWN_TOWN", c.refused("control.pause", []byte(`{"townId":"nowhere"}`)).Code)
+	require.Equal(t, "UNKNOWN_TOWN", c.refused("control.pause",
+		[]byte(`{"townId":"nowhere"}`)).Code)
 	require.Eventually(t, func() bool {
-		page := call[struct{ Runs []runevents.Snapshot }](c, "run.list", schemas.RunListReply, map[string]any{"townId": "nowhere"})
+		page := call[struct{ Runs []runevents.Snapshot }](c, "run.list", schemas.RunListReply,
+			map[string]any{"townId": "nowhere"})
 		return len(page.Runs) == 1 && slices.Contains(c.story(page.Runs[0].RunID), "SignalRejected")
 	}, 20*time.Second, 10*time.Millisecond, "the refusal is recorded")
 }
@@ -133,8 +140,10 @@ func TestCancelAWaitingRun(t *testing.T) {
 	signal := c.signal("run.cancel", map[string]any{"runId": id, "reason": "too late"})
 	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-cancelled).Code)
 	require.Equal(t, []string{"RunStarted", "RunPaused", "RunCancelled"}, c.story(id))
-	require.Equal(t, []string{"RunStarted", "SignalAccepted", "RunCompleted"}, c.story(signal.SignalID))
-	require.Equal(t, "RUN_NOT_WAITING", c.refused("run.cancel", mustJSON(t, map[string]any{"runId": id})).Code)
+	require.Equal(t, []string{"RunStarted", "SignalAccepted", "RunCompleted"},
+		c.story(signal.SignalID))
+	require.Equal(t, "RUN_NOT_WAITING", c.refused("run.cancel",
+		mustJSON(t, map[string]any{"runId": id})).Code)
 	require.Equal(t, "RUN_NOT_WAITING", c.refused("run.cancel", []byte(`{"runId":"none"}`)).Code)
 	c.signal("control.resume", map[string]any{"townId": "t"})
 	require.Equal(t, handoff.Executed, c.resultOf(<-second).result.Status)
@@ -144,7 +153,9 @@ func TestCancelAWaitingRun(t *testing.T) {
 // A client that meets a pause is told so within its patience; its run ends, and its key is free.
 func TestAClientIsToldOfAPause(t *testing.T) {
 	t.Parallel()
-	srv := start(t, func(config *server.Config) { config.Engine.PauseWait = 300 * time.Millisecond })
+	srv := start(t, func(config *server.Config) {
+		config.Engine.PauseWait = 300 * time.Millisecond
+	})
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
 	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
@@ -176,8 +187,8 @@ func TestAClientIsToldOfAPause(t *testing.T) {
 	require.Equal(t, handoff.Executed, c.send(body).result.Status, "its key was free")
 }
 
-// What waits behind a command that a game applies has a run that is PENDING, since when it was queued,
-// and can be cancelled.
+// What waits behind a command that a game applies has a run that is PENDING, since when it was
+// queued, and can be cancelled.
 func TestWhatWaitsBehindACommand(t *testing.T) {
 	t.Parallel()
 	c, at, first, release := inHand(t)
@@ -186,7 +197,8 @@ func TestWhatWaitsBehindACommand(t *testing.T) {
 	id := c.runsOf("t", runevents.RunPending, 1)[0]
 	judged := c.sendLater(marshalled(t, propose(at, handoff.PlanSalvage, "general")))
 	c.runsOf("t", runevents.RunPending, 2)
-	row := call[struct{ Runs []map[string]any }](c, "run.list", schemas.RunListReply, map[string]any{"townId": "t", "status": "PENDING"}).Runs[0]
+	row := call[struct{ Runs []map[string]any }](c, "run.list", schemas.RunListReply,
+		map[string]any{"townId": "t", "status": "PENDING"}).Runs[0]
 	require.Equal(t, "SALVAGE_PLAN", row["type"])
 	require.Equal(t, "mayor-1", row["actorId"])
 	queued := c.events(id)[0]
@@ -196,7 +208,8 @@ func TestWhatWaitsBehindACommand(t *testing.T) {
 	require.NoError(t, err)
 	persisted, err := time.Parse(time.RFC3339, queued.PersistedAt)
 	require.NoError(t, err)
-	require.WithinRange(t, emitted, sent.Add(-time.Millisecond), persisted.Add(-90*time.Millisecond),
+	require.WithinRange(t, emitted, sent.Add(-time.Millisecond),
+		persisted.Add(-90*time.Millisecond),
 		"it says when the handoff was queued, which is some time before it is stored")
 
 	c.signal("run.cancel", map[string]any{"runId": id, "reason": "too late"})
@@ -209,7 +222,8 @@ func TestWhatWaitsBehindACommand(t *testing.T) {
 	require.Equal(t, handoff.Executed, c.resultOf(<-first).result.Status)
 	stale := c.resultOf(<-judged)
 	require.Equal(t, handoff.Stale, stale.result.Status)
-	require.Equal(t, []string{"RunQueued", "RunStarted", "StepStarted duplicate-check"}, c.story(stale.runID)[:3])
+	require.Equal(t, []string{"RunQueued", "RunStarted", "StepStarted duplicate-check"},
+		c.story(stale.runID)[:3])
 }
 
 // A command that is being applied is not interrupted by a pause: it drains.
@@ -232,11 +246,12 @@ func TestPauseDrains(t *testing.T) {
 	require.Equal(t, handoff.Stale, c.resultOf(<-waiting).result.Status)
 }
 
-// Nothing new reaches a plugin in a pause: one that comes then is asked after it, and the deadline of the
-// attempt has stood still.
+// Nothing new reaches a plugin in a pause: one that comes then is asked after it, and the deadline
+// of the attempt has stood still.
 func TestAPluginThatComesInAPause(t *testing.T) {
 	t.Parallel()
-	for code, what := range map[string]map[string]any{"TOWN_PAUSED": {"townId": "t"}, "WORLD_PAUSED": {}} {
+	for code, what := range map[string]map[string]any{"TOWN_PAUSED": {"townId": "t"},
+		"WORLD_PAUSED": {}} {
 		t.Run(code, func(t *testing.T) {
 			t.Parallel()
 			srv := start(t, byPlugin, func(config *server.Config) {
@@ -247,21 +262,27 @@ func TestAPluginThatComesInAPause(t *testing.T) {
 			at := c.put(snapshot("t"), "")
 			body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 			reply := c.sendLater(body)
-			require.Eventually(t, func() bool { return c.pending("t") != "" }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return c.pending("t") != "" }, 20*time.Second,
+				time.Millisecond)
 			runID := c.pending("t")
 			c.signal("control.pause", what)
 			g := host(t, srv, agree)
-			require.Never(t, func() bool { return len(g.commands()) > 0 }, 4*time.Second, 50*time.Millisecond)
+			require.Never(t, func() bool { return len(g.commands()) > 0 }, 4*time.Second,
+				50*time.Millisecond)
 			told := <-reply
-			require.Equal(t, failure{Status: 503, Code: code, RetryAfter: "5000"}, short(c.failureOf(told)))
+			require.Equal(t, failure{Status: 503, Code: code, RetryAfter: "5000"},
+				short(c.failureOf(told)))
 			require.Contains(t, c.failureOf(told).Message, "was accepted before")
 			require.Equal(t, runID, told.Header.Get("Run-Id"))
-			require.Equal(t, "EXECUTION_IN_PROGRESS", c.refused("handoff", body).Code, "its run stays")
+			require.Equal(t, "EXECUTION_IN_PROGRESS", c.refused("handoff", body).Code,
+				"its run stays")
 			c.signal("control.resume", what)
-			require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
+				time.Millisecond)
 			require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
 			require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
-			require.Equal(t, append(checked, "RunPaused", "RunResumed", "StepCompleted apply", "RunCompleted"), c.story(runID))
+			require.Equal(t, append(checked, "RunPaused", "RunResumed", "StepCompleted apply",
+				"RunCompleted"), c.story(runID))
 			require.Len(t, g.commands(), 1)
 			require.True(t, g.commands()[0].Deadline.After(time.Now().Add(-3*time.Second)))
 		})
@@ -281,7 +302,8 @@ func TestPutIntoAPausedTown(t *testing.T) {
 	changed.Pressure.Hope = 1
 	after := c.put(changed, at.SnapshotHash)
 	require.NotEqual(t, at.SnapshotHash, after.SnapshotHash)
-	require.Equal(t, "PAUSED", c.signal("control.get", map[string]any{"townId": "t"}).Status, "it stays paused")
+	require.Equal(t, "PAUSED", c.signal("control.get", map[string]any{"townId": "t"}).Status,
+		"it stays paused")
 	c.signal("control.resume", map[string]any{"townId": "t"})
 	require.Equal(t, handoff.Stale, c.resultOf(<-waiting).result.Status)
 }
@@ -336,12 +358,14 @@ func TestASignalThatIsNotTaken(t *testing.T) {
 	srv := start(t, servertest.WithUsers(agent, servertest.Person(access.Operator)))
 	c := as(t, srv.URL(), servertest.Person(access.Operator))
 	c.put(snapshot("t"), "")
-	f := c.refused("control.pause", []byte(`{"townId":"t","actorId":"ada","reason":"why","drainTimeoutMs":0}`))
+	f := c.refused("control.pause",
+		[]byte(`{"townId":"t","actorId":"ada","reason":"why","drainTimeoutMs":0}`))
 	require.Equal(t, failure{Status: 400, Code: "SCHEMA_VALIDATION_FAILED"}, short(f))
 	require.Equal(t, "/drainTimeoutMs", f.Details[0].Path)
 	require.Equal(t, "INVALID_JSON", c.refused("control.resume", []byte(`{`)).Code)
 	require.Equal(t, []lifecycle.SignalPayload{{
-		Signal: lifecycle.SignalPause, TownID: "t", ActorID: "ada", Reason: "why", Code: "SCHEMA_VALIDATION_FAILED",
+		Signal: lifecycle.SignalPause, TownID: "t", ActorID: "ada", Reason: "why",
+		Code: "SCHEMA_VALIDATION_FAILED",
 	}}, c.refusedSignals("t", 1))
 	require.Equal(t, []lifecycle.SignalPayload{{
 		Signal: lifecycle.SignalResume, ActorID: "operator", Code: "INVALID_JSON",
@@ -349,8 +373,10 @@ func TestASignalThatIsNotTaken(t *testing.T) {
 
 	// A mark takes rights away, and names the user, whatever the request says.
 	reply, err := c.nc.RequestMsg(&nats.Msg{
-		Subject: wire.Subject("main", "control.pause"), Data: []byte(`{"townId":"t","actorId":"ada"}`),
-		Header: nats.Header{wire.UserHeader: {string(mustJSON(t, map[string]string{"user": agent.Name}))}},
+		Subject: wire.Subject("main", "control.pause"),
+		Data:    []byte(`{"townId":"t","actorId":"ada"}`),
+		Header: nats.Header{wire.UserHeader: {string(mustJSON(t,
+			map[string]string{"user": agent.Name}))}},
 	}, 20*time.Second)
 	require.NoError(t, err)
 	require.Equal(t, failure{Status: 403, Code: "FORBIDDEN"}, short(c.failureOf(reply)))

@@ -76,7 +76,8 @@ func (s *Server) tryUncheckedKey(config Config) error {
 		nc.Close()
 		fallthrough
 	case errors.Is(err, nats.ErrNkeysNotSupported):
-		return fmt.Errorf("%w (it takes a user's name from an nkey that it does not check)", ErrCrossing)
+		return fmt.Errorf("%w (it takes a user's name from an nkey that it does not check)",
+			ErrCrossing)
 	}
 	return nil // refused, as it must be
 }

@@ -18,8 +18,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Without an access file nobody who has not the operator's key reaches a stream: what is published on the
-// log's subjects, or asked of JetStream, is as if it were not.
+// Without an access file nobody who has not the operator's key reaches a stream: what is published
+// on the log's subjects, or asked of JetStream, is as if it were not.
 func TestDefaultProtectsTheLog(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
@@ -37,11 +37,13 @@ func TestDefaultProtectsTheLog(t *testing.T) {
 	}
 	require.NoError(t, c.nc.Flush())
 	for _, subject := range []string{
-		"STREAM.DELETE.WORLD_main_LOG", "STREAM.PURGE.WORLD_main_LOG", "STREAM.UPDATE.WORLD_main_LOG",
-		"STREAM.MSG.DELETE.WORLD_main_LOG", "STREAM.INFO.WORLD_main_LOG", "STREAM.CREATE.WORLD_other_LOG",
-		"CONSUMER.NAMES.WORLD_main_LOG",
+		"STREAM.DELETE.WORLD_main_LOG", "STREAM.PURGE.WORLD_main_LOG",
+		"STREAM.UPDATE.WORLD_main_LOG",
+		"STREAM.MSG.DELETE.WORLD_main_LOG", "STREAM.INFO.WORLD_main_LOG",
+		"STREAM.CREATE.WORLD_other_LOG", "CONSUMER.NAMES.WORLD_main_LOG",
 	} {
-		reply, err := c.nc.Request("$JS.API."+subject, []byte(`{"name":"WORLD_main_LOG"}`), 10*time.Second)
+		reply, err := c.nc.Request("$JS.API."+subject, []byte(`{"name":"WORLD_main_LOG"}`),
+			10*time.Second)
 		if err == nil {
 			require.Contains(t, string(reply.Data), "not enabled", subject)
 		} else {
@@ -63,7 +65,10 @@ func TestDefaultForgesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, listening.Flush())
 	denied := make(chan error, 16)
-	nc, err := nats.Connect(srv.URL(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { denied <- err }))
+	nc, err := nats.Connect(srv.URL(), nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription,
+		err error) {
+		denied <- err
+	}))
 	require.NoError(t, err)
 	defer nc.Close()
 	for _, subject := range []string{
@@ -98,7 +103,8 @@ func TestDefaultAnswersEveryVerb(t *testing.T) {
 	events, err := c.nc.SubscribeSync(wire.EventSubject("main", "*", "*"))
 	require.NoError(t, err)
 	for _, verb := range []string{
-		"handoff", "town.get", "town.history", "town.list", "town.put", "town.patch", "result.get", "run.get", "run.list",
+		"handoff", "town.get", "town.history", "town.list", "town.put", "town.patch", "result.get",
+		"run.get", "run.list",
 		"run.events", "run.append", "run.cancel", "control.pause", "control.resume", "control.get",
 		"alert.list", "alert.ack", "approval.list", "approval.decide", "whoami",
 	} {
@@ -130,7 +136,8 @@ func TestOperatorKey(t *testing.T) {
 	again, err := os.ReadFile(srv.OperatorKey())
 	require.NoError(t, err)
 	require.Equal(t, strings.Fields(string(seed))[0], strings.Fields(string(again))[0])
-	require.Contains(t, string(again), natsconn.OperatorKeyAddress+strings.TrimPrefix(srv.URL(), "nats://")+"\n")
+	require.Contains(t, string(again), natsconn.OperatorKeyAddress+strings.TrimPrefix(srv.URL(),
+		"nats://")+"\n")
 	reply, err := connect(t, srv).nc.Request("$SRV.INFO.worldengine", nil, 20*time.Second)
 	require.NoError(t, err)
 	var told struct{ Metadata map[string]string }
@@ -149,8 +156,8 @@ func TestJoiningADefaultServer(t *testing.T) {
 	require.ErrorContains(t, err, "--open")
 }
 
-// An open server lets everybody do everything, on the data of one that was not open, and the other way
-// round.
+// An open server lets everybody do everything, on the data of one that was not open, and the other
+// way round.
 func TestOpen(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()

@@ -20,8 +20,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A drain that takes too long is an alert. The pause goes on, a resumption is taken, and a command that
-// ends late is accepted and counts (Execution Semantics v1, section 6, option A).
+// A drain that takes too long is an alert. The pause goes on, a resumption is taken, and a command
+// that ends late is accepted and counts (Execution Semantics v1, section 6, option A).
 func TestADrainTakesTooLong(t *testing.T) {
 	t.Parallel()
 	log := &natstest.Buffer{}
@@ -35,16 +35,20 @@ func TestADrainTakesTooLong(t *testing.T) {
 	reply := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	g.until(1)
 	c.signal("control.pause", map[string]any{"townId": "t", "drainTimeoutMs": 1})
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "PAUSE_DRAIN_TIMEOUT") },
+	require.Eventually(t, func() bool {
+		return strings.Contains(log.String(), "PAUSE_DRAIN_TIMEOUT")
+	},
 		20*time.Second, 10*time.Millisecond)
 	late := c.signal("control.get", map[string]any{"townId": "t"})
-	require.Equal(t, controlReply{TownID: "t", Status: "PAUSED", Applying: 1, Message: "Paused."}, late,
+	require.Equal(t, controlReply{TownID: "t", Status: "PAUSED", Applying: 1, Message: "Paused."},
+		late,
 		"it is no longer waited for")
 	c.signal("control.resume", map[string]any{"townId": "t"})
 	close(release)
 	executed := c.resultOf(<-reply)
 	require.Equal(t, handoff.Executed, executed.result.Status)
-	require.Equal(t, append(checked, "RunPaused", "RunResumed", "StepCompleted apply", "RunCompleted"),
+	require.Equal(t, append(checked, "RunPaused", "RunResumed", "StepCompleted apply",
+		"RunCompleted"),
 		c.story(executed.runID))
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
@@ -56,12 +60,13 @@ type runView struct{ Status, Substatus string }
 func (c *client) await(runID string, want runView) {
 	c.t.Helper()
 	require.Eventually(c.t, func() bool {
-		return call[runView](c, "run.get", schemas.RunGetReply, map[string]any{"runId": runID}) == want
+		return call[runView](c, "run.get", schemas.RunGetReply,
+			map[string]any{"runId": runID}) == want
 	}, 20*time.Second, 10*time.Millisecond, "%v", want)
 }
 
-// inHand starts a server with a handoff whose command a game is applying until release is closed, and returns
-// the state that the handoff was made from, and its reply to come.
+// inHand starts a server with a handoff whose command a game is applying until release is closed,
+// and returns the state that the handoff was made from, and its reply to come.
 func inHand(
 	t *testing.T, change ...func(*server.Config),
 ) (c *client, at townReply, reply <-chan *nats.Msg, release chan struct{}) {
@@ -75,8 +80,8 @@ func inHand(
 	return c, at, reply, release
 }
 
-// A run whose command is being applied is paused with its town or the world, as often as that is, and says
-// that it drains.
+// A run whose command is being applied is paused with its town or the world, as often as that is,
+// and says that it drains.
 func TestARunInHandIsPaused(t *testing.T) {
 	t.Parallel()
 	for name, what := range map[string]map[string]any{"town": {"townId": "t"}, "world": {}} {
@@ -94,7 +99,8 @@ func TestARunInHandIsPaused(t *testing.T) {
 			}
 			close(release)
 			require.Equal(t, handoff.Executed, c.resultOf(<-reply).result.Status)
-			require.Equal(t, append(checked, "RunPaused", "RunResumed", "RunPaused 2", "RunResumed 2",
+			require.Equal(t, append(checked, "RunPaused", "RunResumed", "RunPaused 2",
+				"RunResumed 2",
 				"StepCompleted apply", "RunCompleted"), c.story(runID))
 			for i, e := range c.ofType(runID, runevents.RunPaused) {
 				require.JSONEq(t, `{"signalId":"`+signals[i]+`"}`, string(e.Payload))
@@ -108,7 +114,8 @@ func TestARunInHandIsPaused(t *testing.T) {
 // ofType returns the events of a run that have a type.
 func (c *client) ofType(runID string, event runevents.EventType) []runevents.Record {
 	c.t.Helper()
-	return slices.DeleteFunc(c.events(runID), func(r runevents.Record) bool { return r.EventType != event })
+	return slices.DeleteFunc(c.events(runID),
+		func(r runevents.Record) bool { return r.EventType != event })
 }
 
 // consistency is what projections say of the transitions of a run.
@@ -118,8 +125,8 @@ func (c *client) consistency(runID string) string {
 		map[string]any{"runId": runID}).Metadata.Consistency
 }
 
-// An outcome that comes in the pause is accepted and counts: the run is resumed to its end, and the town
-// stays paused.
+// An outcome that comes in the pause is accepted and counts: the run is resumed to its end, and the
+// town stays paused.
 func TestAnOutcomeThatComesInAPause(t *testing.T) {
 	t.Parallel()
 	c, at, reply, release := inHand(t)
@@ -128,7 +135,8 @@ func TestAnOutcomeThatComesInAPause(t *testing.T) {
 	c.await(runID, runView{"PAUSED", "DRAINING"})
 	close(release)
 	require.Equal(t, handoff.Executed, c.resultOf(<-reply).result.Status)
-	require.Equal(t, append(checked, "RunPaused", "RunResumed", "StepCompleted apply", "RunCompleted"), c.story(runID))
+	require.Equal(t, append(checked, "RunPaused", "RunResumed", "StepCompleted apply",
+		"RunCompleted"), c.story(runID))
 	require.Contains(t, string(c.ofType(runID, runevents.RunResumed)[0].Payload), "the run ends")
 	require.Equal(t, "CONSISTENT", c.consistency(runID))
 	require.Equal(t, "PAUSED", c.signal("control.get", map[string]any{"townId": "t"}).Status)
@@ -161,20 +169,23 @@ func TestAnAttemptThatFailsInAPause(t *testing.T) {
 	close(refuse)
 	c.await(runID, runView{Status: "PAUSED"})
 	told := <-reply
-	require.Equal(t, failure{Status: 503, Code: "TOWN_PAUSED", RetryAfter: "5000"}, short(c.failureOf(told)),
+	require.Equal(t, failure{Status: 503, Code: "TOWN_PAUSED", RetryAfter: "5000"},
+		short(c.failureOf(told)),
 		"what is held back tells its client so")
 	require.Equal(t, runID, told.Header.Get("Run-Id"))
 	require.Contains(t, c.failureOf(told).Message, "was accepted before")
 	c.signal("control.resume", map[string]any{"townId": "t"})
-	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second, time.Millisecond)
-	require.Equal(t, append(checked, "RunPaused", "StepFailed apply", "RunResumed", "StepStarted apply 2",
+	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
+		time.Millisecond)
+	require.Equal(t, append(checked, "RunPaused", "StepFailed apply", "RunResumed",
+		"StepStarted apply 2",
 		"StepCompleted apply 2", "RunCompleted"), c.story(runID))
 	require.Equal(t, "CONSISTENT", c.consistency(runID))
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
 
-// A server that is closed in a pause, without waiting for the plugin, and started again tells of a drain that takes too long, asks nobody
-// before the end of the pause, and goes on then.
+// A server that is closed in a pause, without waiting for the plugin, and started again tells of a
+// drain that takes too long, asks nobody before the end of the pause, and goes on then.
 func TestARestartInAPause(t *testing.T) {
 	t.Parallel()
 	log := &natstest.Buffer{}
@@ -202,13 +213,17 @@ func TestARestartInAPause(t *testing.T) {
 	srv = start(t, byPlugin, keep)
 	g := host(t, srv, agree)
 	c = connect(t, srv)
-	require.Eventually(t, func() bool { return strings.Contains(log.String(), "PAUSE_DRAIN_TIMEOUT") },
+	require.Eventually(t, func() bool {
+		return strings.Contains(log.String(), "PAUSE_DRAIN_TIMEOUT")
+	},
 		time.Minute, 10*time.Millisecond)
 	require.Empty(t, g.commands(), "nothing reaches the plugin in the pause")
 	c.await(runID, runView{Status: "PAUSED"})
 	c.signal("control.resume", map[string]any{"townId": "t"})
-	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second, time.Millisecond)
-	require.Equal(t, append(checked, "RunPaused", "RunResumed", "StepCompleted apply", "RunCompleted"), c.story(runID))
+	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
+		time.Millisecond)
+	require.Equal(t, append(checked, "RunPaused", "RunResumed", "StepCompleted apply",
+		"RunCompleted"), c.story(runID))
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 	for _, command := range g.commands() {
 		require.True(t, command.Deadline.After(time.Now()), "its deadline stood still")
@@ -228,7 +243,8 @@ func TestAPausedRunWhoseTownCannotBeRead(t *testing.T) {
 	runID := c.pending("t")
 	c.signal("control.pause", map[string]any{"townId": "t"})
 	c.await(runID, runView{"PAUSED", "DRAINING"})
-	_, err := c.streams().Publish(t.Context(), wire.LogSubject(wire.DefaultWorld, wire.TownToken("t")), []byte("{"))
+	_, err := c.streams().Publish(t.Context(),
+		wire.LogSubject(wire.DefaultWorld, wire.TownToken("t")), []byte("{"))
 	require.NoError(t, err)
 	require.Equal(t, runView{Status: "PAUSED"},
 		call[runView](c, "run.get", schemas.RunGetReply, map[string]any{"runId": runID}))

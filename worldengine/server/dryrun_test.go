@@ -35,7 +35,8 @@ func (c *client) withHeader(verb string, body []byte, name, value string) *nats.
 	return reply
 }
 
-// A dry run has the result that the handoff would get, whatever its status, and leaves the world as it is.
+// A dry run has the result that the handoff would get, whatever its status, and leaves the world as
+// it is.
 func TestDryRun(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
@@ -63,7 +64,8 @@ func TestDryRun(t *testing.T) {
 	require.Empty(t, c.listRuns(map[string]any{"limit": 10}))
 	require.Equal(t, 404, c.refused("result.get", mustJSON(t, map[string]any{
 		"idempotencyKey": would[handoff.Executed].IdempotencyKey})).Status)
-	for _, status := range []handoff.Status{handoff.Stale, handoff.Rejected, handoff.Failed, handoff.Executed} {
+	for _, status := range []handoff.Status{handoff.Stale, handoff.Rejected, handoff.Failed,
+		handoff.Executed} {
 		require.Equal(t, would[status], c.send(all[status]).result, status)
 	}
 	again, _ := c.dry(executed)
@@ -75,7 +77,8 @@ func TestDryRun(t *testing.T) {
 	require.Equal(t, handoff.ReasonUnknownTown, rejected.ReasonCode)
 }
 
-// A dry run for a town that a game hosts has what the rules expect, and says so; it reaches no game.
+// A dry run for a town that a game hosts has what the rules expect, and says so; it reaches no
+// game.
 func TestDryRunForAGame(t *testing.T) {
 	t.Parallel()
 	srv := start(t, byPlugin)
@@ -91,7 +94,8 @@ func TestDryRunForAGame(t *testing.T) {
 	require.Equal(t, expected, c.send(body).result)
 }
 
-// Nobody who asks for a dry run changes the world: however the header is spelled, and whatever the verb.
+// Nobody who asks for a dry run changes the world: however the header is spelled, and whatever the
+// verb.
 func TestDryRunIsNeverCarriedOut(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
@@ -111,7 +115,8 @@ func TestDryRunIsNeverCarriedOut(t *testing.T) {
 		require.Contains(t, f.Message, "the header Dry-Run is for handoff alone, not for "+verb)
 	}
 	require.Equal(t, at.Revision, c.town("t").Revision)
-	require.Empty(t, c.withHeader("town.get", []byte(`{"townId":"t"}`), "Dry-Run", "true").Header.Get("Nats-Service-Error-Code"))
+	require.Empty(t, c.withHeader("town.get", []byte(`{"townId":"t"}`), "Dry-Run",
+		"true").Header.Get("Nats-Service-Error-Code"))
 	require.Empty(t, c.withHeader("handoff", body, "Dry-Run", "false").Header.Get("Dry-Run"))
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 }
@@ -119,10 +124,13 @@ func TestDryRunIsNeverCarriedOut(t *testing.T) {
 // A dry run needs the rights that the handoff needs.
 func TestDryRunNeedsRights(t *testing.T) {
 	t.Parallel()
-	srv := start(t, servertest.WithUsers(servertest.Person(access.Operator), servertest.Person(access.Agent, ofTowns("mine"))))
-	operator, agent := as(t, srv.URL(), servertest.Person(access.Operator)), as(t, srv.URL(), servertest.Person(access.Agent))
+	srv := start(t, servertest.WithUsers(servertest.Person(access.Operator),
+		servertest.Person(access.Agent, ofTowns("mine"))))
+	operator, agent := as(t, srv.URL(), servertest.Person(access.Operator)),
+		as(t, srv.URL(), servertest.Person(access.Agent))
 	at := operator.put(snapshot("other"), "")
-	reply := agent.withHeader("handoff", marshalled(t, propose(at, handoff.AdvanceProject, "wall")), "Dry-Run", "true")
+	reply := agent.withHeader("handoff", marshalled(t, propose(at, handoff.AdvanceProject, "wall")),
+		"Dry-Run", "true")
 	f := agent.failureOf(reply)
 	require.Equal(t, []any{403, "FORBIDDEN"}, []any{f.Status, f.Code})
 }

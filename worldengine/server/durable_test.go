@@ -34,7 +34,8 @@ func TestRestart(t *testing.T) {
 			var first []outcome
 			for i := range 20 {
 				at := c.put(snapshot(fmt.Sprintf("town %d", i)), "")
-				bodies = append(bodies, marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")))
+				bodies = append(bodies, marshalled(t,
+					propose(at, handoff.TalkToTownsfolk, "casual")))
 				first = append(first, c.send(bodies[i]))
 			}
 			events := mustJSON(t, c.events(first[7].runID))
@@ -51,7 +52,8 @@ func TestRestart(t *testing.T) {
 			for i, body := range bodies {
 				again := c.send(body)
 				require.Equal(t, handoff.Duplicate, again.result.Status)
-				require.Equal(t, first[i].result.ResultID, *again.result.Evaluation.DuplicateCheck.DuplicateOf)
+				require.Equal(t, first[i].result.ResultID,
+					*again.result.Evaluation.DuplicateCheck.DuplicateOf)
 			}
 			require.JSONEq(t, string(events), string(mustJSON(t, c.events(first[7].runID))))
 			require.Equal(t, before, list(c))
@@ -63,7 +65,9 @@ func TestRestart(t *testing.T) {
 // what keeps it from being applied twice.
 func TestDedupeRetention(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, func(config *server.Config) { config.Engine.DedupeRetention = time.Second }))
+	c := connect(t, start(t, func(config *server.Config) {
+		config.Engine.DedupeRetention = time.Second
+	}))
 	at := c.put(snapshot("t"), "")
 	body := marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))
 	require.Equal(t, handoff.Executed, c.send(body).result.Status)
@@ -76,7 +80,9 @@ func TestDedupeRetention(t *testing.T) {
 // A failed handoff whose receipt has expired may be tried again: its town never moved.
 func TestFailedKeyIsFreeAfterTheRetention(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, func(config *server.Config) { config.Engine.DedupeRetention = time.Second }))
+	c := connect(t, start(t, func(config *server.Config) {
+		config.Engine.DedupeRetention = time.Second
+	}))
 	body := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "bridge"))
 	first := c.send(body)
 	require.Equal(t, handoff.Failed, first.result.Status)
@@ -87,7 +93,8 @@ func TestFailedKeyIsFreeAfterTheRetention(t *testing.T) {
 			return false
 		}
 		return string(reply.Data) == string(first.bytes)
-	}, 20*time.Second, 50*time.Millisecond, "the same handoff against the same state gets the same bytes")
+	}, 20*time.Second, 50*time.Millisecond,
+		"the same handoff against the same state gets the same bytes")
 }
 
 // Two servers on one NATS share the requests of a world and race for its towns; between them every
@@ -117,7 +124,8 @@ func TestTwoServersRace(t *testing.T) {
 					require.NoError(t, err)
 					wg.Go(func() {
 						answer, err := engine.Execute(t.Context(), h)
-						for errors.Is(err, worldengine.ErrReceiptsBehind) { // 503: clients ask again
+						for errors.Is(err, worldengine.ErrReceiptsBehind) {
+							// 503: clients ask again
 							answer, err = engine.Execute(t.Context(), h)
 						}
 						if err != nil {
@@ -135,9 +143,11 @@ func TestTwoServersRace(t *testing.T) {
 		}
 		wg.Wait()
 		for i := range ats {
-			require.Len(t, executed[ats[i].TownID], 1, "round %d: one of %d handoffs", round, 2*rivals)
+			require.Len(t, executed[ats[i].TownID], 1, "round %d: one of %d handoffs",
+				round, 2*rivals)
 			ats[i] = c.town(ats[i].TownID)
-			require.Equal(t, *executed[ats[i].TownID][0].WorldState.SnapshotHash, ats[i].SnapshotHash)
+			require.Equal(t, *executed[ats[i].TownID][0].WorldState.SnapshotHash,
+				ats[i].SnapshotHash)
 			require.Equal(t, int64(16+round), ats[i].DecisionEpoch)
 		}
 	}
@@ -197,19 +207,21 @@ func TestOtherInstanceIsSeen(t *testing.T) {
 	at := c.put(snapshot("t"), "")
 	engines := []*worldengine.Engine{srv.Engine(), second.Engine()}
 	for i := range 40 {
-		h, err := handoff.Parse(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")), schemas.Limits{})
+		h, err := handoff.Parse(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")),
+			schemas.Limits{})
 		require.NoError(t, err)
 		answer := executed(t, engines[i%2], h)
 		require.Equal(t, handoff.Executed, answer.Result.Status, "handoff %d", i)
 		again := executed(t, engines[(i+1)%2], h)
-		require.Equal(t, handoff.Duplicate, again.Result.Status, "handoff %d at the other engine", i)
+		require.Equal(t, handoff.Duplicate, again.Result.Status,
+			"handoff %d at the other engine", i)
 		at.SnapshotHash = *answer.Result.WorldState.SnapshotHash
 		at.DecisionEpoch = *answer.Result.WorldState.DecisionEpoch
 	}
 }
 
-// executed sends a handoff as clients do, again while the receipts are behind: on a busy machine that may be so
-// for longer than the engine waits.
+// executed sends a handoff as clients do, again while the receipts are behind: on a busy machine
+// that may be so for longer than the engine waits.
 func executed(t *testing.T, e *worldengine.Engine, h *handoff.Handoff) worldengine.Answer {
 	t.Helper()
 	for {

@@ -128,8 +128,8 @@ func natsOptions(config *Config, host string, port int) *natsserver.Options {
 	if config.bridge != nil {
 		// The bridge checks the origin, and forwards none: a request with one has gone around it.
 		options.Websocket = natsserver.WebsocketOpts{
-			Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoTLS: true, HandshakeTimeout: loginTimeout,
-			AllowedOrigins: []string{noOrigin},
+			Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoTLS: true,
+			HandshakeTimeout: loginTimeout, AllowedOrigins: []string{noOrigin},
 		}
 	}
 	return options

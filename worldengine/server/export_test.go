@@ -2,16 +2,16 @@ package server
 
 import "time"
 
-// SetPingInterval makes the embedded NATS servers that are started from now on ask silent clients sooner
-// whether they are there, and returns what undoes it.
+// SetPingInterval makes the embedded NATS servers that are started from now on ask silent clients
+// sooner whether they are there, and returns what undoes it.
 func SetPingInterval(d time.Duration) (undo func()) {
 	before := pingInterval
 	pingInterval = d
 	return func() { pingInterval = before }
 }
 
-// SetWriteDeadline makes the embedded NATS servers that are started from now on close clients sooner that
-// do not read, and returns what undoes it.
+// SetWriteDeadline makes the embedded NATS servers that are started from now on close clients
+// sooner that do not read, and returns what undoes it.
 func SetWriteDeadline(d time.Duration) (undo func()) {
 	before := writeDeadline
 	writeDeadline = d
@@ -26,6 +26,6 @@ func (s *Server) AwaitedAnswers() int {
 	return s.embedded.nats.GlobalAccount().NumPendingAllResponses()
 }
 
-// BehindBridge returns the URL of the WebSocket listener of the embedded NATS, which browsers reach through
-// the bridge.
+// BehindBridge returns the URL of the WebSocket listener of the embedded NATS, which browsers reach
+// through the bridge.
 func (s *Server) BehindBridge() string { return s.embedded.nats.WebsocketURL() }

@@ -14,31 +14,38 @@ import (
 	"worldengine/worldengine/server/servertest"
 )
 
-// externalNATS starts a nats-server from what WriteNATS writes, with servertest.Password for every password.
+// externalNATS starts a nats-server from what WriteNATS writes, with servertest.Password for every
+// password.
 func externalNATS(t *testing.T, users []access.User) string {
 	t.Helper()
 	return natsOf(t, configuration(t, users))
 }
 
-// What is printed for an external NATS is the same as what the embedded one has: each role may do the
-// same, and the engine, which joins it, holds users to their towns.
+// What is printed for an external NATS is the same as what the embedded one has: each role may do
+// the same, and the engine, which joins it, holds users to their towns.
 func TestExternalNATS(t *testing.T) {
 	t.Parallel()
 	users := everybody()
-	url := externalNATS(t, append(users, access.User{Name: "mara", Role: access.Agent, Towns: []string{"mine"}}))
+	url := externalNATS(t, append(users, access.User{Name: "mara", Role: access.Agent,
+		Towns: []string{"mine"}}))
 	srv := start(t, byPlugin, func(c *server.Config) {
 		c.NATS = url
 		c.Connection = natsconn.Options{User: access.EngineUser, Password: servertest.Password}
 		c.Clients = natsconn.Options{User: access.AskingUser, Password: servertest.Password}
-		c.Access = &access.Config{Users: append(users, access.User{Name: "mara", Role: access.Agent, Towns: []string{"mine"}})}
-		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline, c.Engine.Plugin.Resend = 1, 2*time.Second, time.Minute
+		c.Access = &access.Config{Users: append(users, access.User{Name: "mara", Role: access.Agent,
+			Towns: []string{"mine"}})}
+		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline, c.Engine.Plugin.Resend = 1,
+			2*time.Second, time.Minute
 	})
 	requireRoles(t, srv.URL())
 	operator := as(t, url, servertest.Person(access.Operator))
-	body := marshalled(t, propose(operator.put(snapshot("town"), ""), handoff.AdvanceProject, "wall"))
+	body := marshalled(t, propose(operator.put(snapshot("town"), ""),
+		handoff.AdvanceProject, "wall"))
 	mara := as(t, url, access.User{Name: "mara"})
 	require.Equal(t, "FORBIDDEN", mara.refused("handoff", body).Code)
 	o := as(t, url, servertest.Person(access.Agent)).send(body)
-	// Which of the two depends on how fast NATS says that nobody is subscribed; TestNoPluginWithAccounts tells.
-	require.Contains(t, []handoff.ReasonCode{apply.ReasonPluginUnavailable, apply.ReasonPluginTimeout}, o.result.ReasonCode)
+	// Which of the two depends on how fast NATS says that nobody is subscribed;
+	// TestNoPluginWithAccounts tells.
+	require.Contains(t, []handoff.ReasonCode{apply.ReasonPluginUnavailable,
+		apply.ReasonPluginTimeout}, o.result.ReasonCode)
 }

@@ -18,16 +18,19 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-var floodFor = flag.Duration("flood.for", time.Second, "how long clients flood the server with large payloads")
+var floodFor = flag.Duration("flood.for", time.Second,
+	"how long clients flood the server with large payloads")
 
-// Clients that flood every verb with the largest payloads that NATS takes from them, while idle ones hold
-// all connections, do not throw out the server's own connections, and others are answered all along.
+// Clients that flood every verb with the largest payloads that NATS takes from them, while idle
+// ones hold all connections, do not throw out the server's own connections, and others are answered
+// all along.
 func TestFloodOfLargePayloads(t *testing.T) {
 	t.Parallel()
 	const clients, idle = 8, 24
 	said := new(natstest.Buffer)
 	srv := start(t, func(config *server.Config) {
-		config.Logger, config.MaxConnections = slog.New(slog.NewTextHandler(said, nil)), clients+idle
+		config.Logger, config.MaxConnections = slog.New(slog.NewTextHandler(said, nil)),
+			clients+idle
 	})
 	c := connect(t, srv)
 	c.put(snapshot("t"), "")
@@ -50,7 +53,8 @@ func TestFloodOfLargePayloads(t *testing.T) {
 	answered, refused, lost, slowest := 0, 0, 0, time.Duration(0)
 	for until := time.Now().Add(*floodFor); answered == 0 || time.Now().Before(until); {
 		began := time.Now()
-		reply, err := c.nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"t"}`), 10*time.Second)
+		reply, err := c.nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"t"}`),
+			10*time.Second)
 		slowest = max(slowest, time.Since(began))
 		switch {
 		case errors.Is(err, nats.ErrNoResponders):
@@ -68,8 +72,9 @@ func TestFloodOfLargePayloads(t *testing.T) {
 	flood.Wait()
 	t.Logf("%d probes were answered, %d refused for want of room, %d lost; the slowest took %v",
 		answered, refused, lost, slowest)
-	// NATS closes a connection that does not take in 10 s what is written to it at once, up to 96 MB: where the
-	// machine is so busy that one probe takes seconds, that may be one of the server's own. It comes back.
+	// NATS closes a connection that does not take in 10 s what is written to it at once, up to 96
+	// MB: where the machine is so busy that one probe takes seconds, that may be one of the
+	// server's own. It comes back.
 	if slowest < 2*time.Second {
 		require.NotContains(t, said.String(), "NATS is away")
 	}
@@ -85,13 +90,15 @@ func floodWith(nc *nats.Conn, subject string, stop <-chan struct{}) {
 			return
 		default:
 		}
-		if err := nc.PublishRequest(subject, inbox, payload); errors.Is(err, nats.ErrConnectionClosed) {
+		if err := nc.PublishRequest(subject, inbox, payload); errors.Is(err,
+			nats.ErrConnectionClosed) {
 			return
 		}
 	}
 }
 
-var floodRequests = flag.Int("flood.requests", 40_000, "how many requests one connection sends at once")
+var floodRequests = flag.Int("flood.requests", 40_000,
+	"how many requests one connection sends at once")
 
 // Requests that one connection sends without waiting are all answered, or leave nothing behind.
 func TestFloodOfRequests(t *testing.T) {
@@ -109,7 +116,8 @@ func TestFloodOfRequests(t *testing.T) {
 	require.NoError(t, sub.SetPendingLimits(-1, -1))
 	began := time.Now()
 	for range *floodRequests {
-		require.NoError(t, nc.PublishRequest(wire.Subject("main", "town.get"), inbox, []byte(`{"townId":"t"}`)))
+		require.NoError(t, nc.PublishRequest(wire.Subject("main", "town.get"), inbox,
+			[]byte(`{"townId":"t"}`)))
 	}
 	require.NoError(t, nc.FlushTimeout(time.Minute))
 	if *floodRequests <= 100_000 {
@@ -120,8 +128,10 @@ func TestFloodOfRequests(t *testing.T) {
 		last = answers.Load()
 		time.Sleep(time.Second) // until none has come for so long
 	}
-	t.Logf("%d of %d are answered within %v", answers.Load(), *floodRequests, time.Since(began).Round(time.Second))
+	t.Logf("%d of %d are answered within %v", answers.Load(), *floodRequests,
+		time.Since(began).Round(time.Second))
 	require.LessOrEqual(t, answers.Load(), int64(*floodRequests))
-	require.Eventually(t, func() bool { return srv.AwaitedAnswers() == 0 }, 3*time.Minute, 50*time.Millisecond)
+	require.Eventually(t, func() bool { return srv.AwaitedAnswers() == 0 }, 3*time.Minute,
+		50*time.Millisecond)
 	c.town("t")
 }

@@ -20,11 +20,13 @@ import (
 func byPlugin(config *server.Config) {
 	config.Engine.Apply = apply.Plugin
 	config.Engine.Plugin = apply.Policy{
-		Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond, Resend: 100 * time.Millisecond,
+		Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond,
+		Resend: 100 * time.Millisecond,
 	}
 }
 
-// game is a game server whose plugin applies each id once, as the protocol asks, and answers as told.
+// game is a game server whose plugin applies each id once, as the protocol asks, and answers as
+// told.
 type game struct {
 	t  testing.TB
 	nc *nats.Conn
@@ -38,12 +40,15 @@ type game struct {
 
 // host starts a plugin for all towns. answer says what to answer to a command that is asked for the
 // times-th time, and whether to answer at all; the game has changed when it says applied.
-func host(t testing.TB, srv *server.Server, answer func(c *apply.Command, times int) (apply.Answer, bool)) *game {
+func host(
+	t testing.TB, srv *server.Server, answer func(c *apply.Command, times int) (apply.Answer, bool),
+) *game {
 	t.Helper()
 	nc, err := nats.Connect(srv.URL())
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	g := &game{t: t, nc: nc, applied: map[string]int{}, changed: make(chan struct{}, 1024), answer: answer}
+	g := &game{t: t, nc: nc, applied: map[string]int{}, changed: make(chan struct{}, 1024),
+		answer: answer}
 	_, err = nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), g.take)
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
@@ -129,8 +134,10 @@ func types(events []runevents.Record) []string {
 }
 
 var checked = []string{
-	"RunStarted", "StepStarted duplicate-check", "StepCompleted duplicate-check", "StepStarted stale-check",
-	"StepCompleted stale-check", "StepStarted precondition-check", "StepCompleted precondition-check", "StepStarted apply",
+	"RunStarted", "StepStarted duplicate-check", "StepCompleted duplicate-check",
+	"StepStarted stale-check",
+	"StepCompleted stale-check", "StepStarted precondition-check",
+	"StepCompleted precondition-check", "StepStarted apply",
 }
 
 // story reads the events of a run and checks their places: unique, rising, without a gap.

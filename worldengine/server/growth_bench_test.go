@@ -15,8 +15,9 @@ import (
 
 // BenchmarkAppendToALongLog appends to one server until its log has 200,000 events, ten an append,
 // each append to a run of its own or all to 64 runs: first/s and last/s are the events a second of
-// the first and of the last tenth of it, ratio the last to the first, and failed how many appends were
-// not answered in time. The 64 runs have more events in the end than an engine remembers of runs.
+// the first and of the last tenth of it, ratio the last to the first, and failed how many appends
+// were not answered in time. The 64 runs have more events in the end than an engine remembers of
+// runs.
 func BenchmarkAppendToALongLog(b *testing.B) {
 	for name, runs := range map[string]int64{"new runs": 1 << 40, "64 runs": 64} {
 		b.Run(name, func(b *testing.B) {
@@ -40,7 +41,8 @@ func benchmarkALongLog(b *testing.B, runs int64) {
 				for n := next.Add(1); n <= end; n = next.Add(1) {
 					writes := make([]runevents.Write, batch)
 					for i := range writes {
-						writes[i] = written(fmt.Sprintf("run-%d", n%runs), "Told", "step-1", n*batch+int64(i))
+						writes[i] = written(fmt.Sprintf("run-%d", n%runs), "Told", "step-1",
+							n*batch+int64(i))
 					}
 					if _, err := srv.Engine().Runs().Append(b.Context(), "t", writes); err != nil {
 						failed.Add(1)

@@ -58,16 +58,19 @@ func served(t testing.TB, c *client, town string, requests int) {
 // requireRest waits until a process has no more goroutines than before, and little more memory.
 func requireRest(t testing.TB, goroutines int, heap uint64) {
 	t.Helper()
-	for until := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > goroutines+2; time.Sleep(10 * time.Millisecond) {
+	for until := time.Now().Add(30 * time.Second); runtime.NumGoroutine() > goroutines+
+		2; time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(until) {
 			var stacks strings.Builder
 			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 1)
-			t.Fatalf("there were %d goroutines, and are %d: %s", goroutines, runtime.NumGoroutine(), &stacks)
+			t.Fatalf("there were %d goroutines, and are %d: %s", goroutines,
+				runtime.NumGoroutine(), &stacks)
 		}
 	}
 	now := heapInUse()
 	for until := time.Now().Add(30 * time.Second); now > heap+32<<20; now = heapInUse() {
-		require.True(t, time.Now().Before(until), "the heap had %d KiB, and has %d", heap>>10, now>>10)
+		require.True(t, time.Now().Before(until), "the heap had %d KiB, and has %d",
+			heap>>10, now>>10)
 		time.Sleep(100 * time.Millisecond) // between two looks
 	}
 	t.Logf("heap before %d KiB, after %d KiB", heap>>10, now>>10)
@@ -80,10 +83,11 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// Clients that stop in the middle of whatever they say are closed by the server after some pings. Others
-// are served all along, and nothing of them is left.
+// Clients that stop in the middle of whatever they say are closed by the server after some pings.
+// Others are served all along, and nothing of them is left.
 func TestHalfOpenClients(t *testing.T) { // alone: it counts goroutines
-	defer server.SetPingInterval(time.Second)() // our own client is asked too, and may be kept waiting
+	// our own client is asked too, and may be kept waiting
+	defer server.SetPingInterval(time.Second)()
 	srv := start(t)
 	c := connect(t, srv)
 	c.put(snapshot("t"), "")
@@ -95,9 +99,12 @@ func TestHalfOpenClients(t *testing.T) { // alone: it counts goroutines
 		"CONNECT {\"verb",
 		"PUB worldengine.v1.main.tow",
 		"PUB worldengine.v1.main.town.get _INBOX.in 16777216\r\n{\"townId\":",
-		"CONNECT {}\r\nPUB worldengine.v1.main.handoff _INBOX.in 200000\r\n" + strings.Repeat("x", 150_000),
-		"CONNECT {\"headers\":true}\r\nHPUB worldengine.v1.main.town.get _INBOX.in 12 16777216\r\nNATS/1.0\r\n",
-		"CONNECT {}\r\nSUB _INBOX.in 1\r\nPUB worldengine.v1.main.town.get _INBOX.in 14\r\n{\"townId\":\"t\"}\r\nPUB a",
+		"CONNECT {}\r\nPUB worldengine.v1.main.handoff _INBOX.in 200000\r\n" +
+			strings.Repeat("x", 150_000),
+		"CONNECT {\"headers\":true}\r\nHPUB worldengine.v1.main.town.get _INBOX.in 12 " +
+			"16777216\r\nNATS/1.0\r\n",
+		"CONNECT {}\r\nSUB _INBOX.in 1\r\nPUB worldengine.v1.main.town.get _INBOX.in " +
+			"14\r\n{\"townId\":\"t\"}\r\nPUB a",
 	}
 	var open []net.Conn
 	for i := range *connectionCount {
@@ -107,7 +114,8 @@ func TestHalfOpenClients(t *testing.T) { // alone: it counts goroutines
 		open = append(open, conn)
 	}
 	served(t, c, "t", 200)
-	t.Logf("heap with %d half-open connections: %d KiB, %d KiB before", len(open), heapInUse()>>10, heap>>10)
+	t.Logf("heap with %d half-open connections: %d KiB, %d KiB before", len(open),
+		heapInUse()>>10, heap>>10)
 	for _, conn := range open {
 		requireClosed(t, conn)
 	}
@@ -122,8 +130,10 @@ func TestNoNATSAtAll(t *testing.T) {
 	c := connect(t, srv)
 	c.put(snapshot("t"), "")
 	for _, said := range []string{
-		"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "PUB\r\n", "PUB a -1\r\n",
-		"PUB a 99999999999999999999\r\n", "CONNECT {\r\n", "SUB " + strings.Repeat("a", 5000) + " 1\r\n",
+		"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+		"PUB\r\n", "PUB a -1\r\n",
+		"PUB a 99999999999999999999\r\n", "CONNECT {\r\n",
+		"SUB " + strings.Repeat("a", 5000) + " 1\r\n",
 		"PUB worldengine.v1.main.town.get _INBOX.in 3\r\nabcdef\r\n", "\x00\x00\x00\x00",
 		fmt.Sprintf("PUB worldengine.v1.main.handoff _INBOX.in %d\r\n", 16<<20+1),
 	} {
@@ -135,8 +145,8 @@ func TestNoNATSAtAll(t *testing.T) {
 	}
 }
 
-// A client that asks for much and never reads is closed when too much waits for it. Others are served, and
-// what waited is given back.
+// A client that asks for much and never reads is closed when too much waits for it. Others are
+// served, and what waited is given back.
 func TestClientThatNeverReads(t *testing.T) { // alone: it counts goroutines
 	defer server.SetWriteDeadline(time.Second)()
 	srv := start(t)
@@ -153,14 +163,16 @@ func TestClientThatNeverReads(t *testing.T) { // alone: it counts goroutines
 	sent, most := 0, uint64(0)
 	for closed := false; !closed; sent++ {
 		require.Less(t, sent, 20_000, "it is still there")
-		_, err := io.WriteString(conn, "PUB worldengine.v1.main.town.get _INBOX.in 16\r\n{\"townId\":\"big\"}\r\n")
+		_, err := io.WriteString(conn, "PUB worldengine.v1.main.town.get _INBOX.in "+
+			"16\r\n{\"townId\":\"big\"}\r\n")
 		closed = err != nil
 		if sent%20 == 0 {
 			c.town("t") // as fast as others are served
 			most = max(most, heapInUse())
 		}
 	}
-	t.Logf("closed after %d requests for 400 KB each, with at most %d MiB of heap, %d MiB before", sent, most>>20, heap>>20)
+	t.Logf("closed after %d requests for 400 KB each, with at most %d MiB of heap, %d MiB before",
+		sent, most>>20, heap>>20)
 	require.Less(t, most, heap+256<<20)
 	served(t, c, "t", 50)
 	requireRest(t, goroutines, heap)
@@ -173,9 +185,12 @@ func TestClientsThatLeave(t *testing.T) { // alone: it counts goroutines
 	at := c.put(snapshot("t"), "")
 	served(t, c, "t", 50)
 	goroutines, heap := runtime.NumGoroutine(), heapInUse()
-	stale := marshalled(t, propose(townReply{TownID: "t", SnapshotHash: strings.Repeat("0", 64)}, "PROJECT_ADVANCE", "wall"))
-	ask := "CONNECT {}\r\nSUB _INBOX.in 1\r\nPUB worldengine.v1.main.town.get _INBOX.in 14\r\n{\"townId\":\"t\"}\r\n" +
-		fmt.Sprintf("PUB worldengine.v1.main.handoff _INBOX.in %d\r\n%s\r\nPUB worldengine.v1.main.run.li", len(stale), stale)
+	stale := marshalled(t, propose(townReply{TownID: "t", SnapshotHash: strings.Repeat("0", 64)},
+		"PROJECT_ADVANCE", "wall"))
+	ask := "CONNECT {}\r\nSUB _INBOX.in 1\r\nPUB worldengine.v1.main.town.get _INBOX.in " +
+		"14\r\n{\"townId\":\"t\"}\r\n" +
+		fmt.Sprintf("PUB worldengine.v1.main.handoff _INBOX.in %d\r\n%s\r\nPUB "+
+			"worldengine.v1.main.run.li", len(stale), stale)
 	began := time.Now()
 	for range 20 * *connectionCount {
 		conn := raw(t, srv)
@@ -189,7 +204,8 @@ func TestClientsThatLeave(t *testing.T) { // alone: it counts goroutines
 	require.Equal(t, at, c.town("t"))
 }
 
-// An embedded NATS takes no more connections than it is told, and takes one again when another has gone.
+// An embedded NATS takes no more connections than it is told, and takes one again when another has
+// gone.
 func TestMaxConnections(t *testing.T) {
 	t.Parallel()
 	srv := start(t, func(config *server.Config) { config.MaxConnections = 10 })
@@ -202,7 +218,8 @@ func TestMaxConnections(t *testing.T) {
 	require.NotEmpty(t, open)
 	served(t, c, "t", 20)
 	require.NoError(t, open[0].Close())
-	require.Eventually(t, func() bool { return knock(t, srv, &open) }, 20*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return knock(t, srv, &open) }, 20*time.Second,
+		10*time.Millisecond)
 }
 
 // knock connects, and says whether that was accepted.

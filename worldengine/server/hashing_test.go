@@ -9,8 +9,8 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// However many logins come at once, few wait for a hash; the others are refused without one, and a user
-// whose password was right before is let in.
+// However many logins come at once, few wait for a hash; the others are refused without one, and a
+// user whose password was right before is let in.
 func TestFewLoginsWaitForAHash(t *testing.T) {
 	t.Parallel()
 	hash, err := bcrypt.GenerateFromPassword([]byte("right"), bcrypt.MinCost)
@@ -23,7 +23,8 @@ func TestFewLoginsWaitForAHash(t *testing.T) {
 	for range maxHashing {
 		go func() { waiting <- p.right("127.0.0.2", user, "wrong") }()
 	}
-	require.Eventually(t, func() bool { return p.waiting.Load() == maxHashing }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return p.waiting.Load() == maxHashing }, 20*time.Second,
+		time.Millisecond)
 	require.False(t, p.right("127.0.0.3", user, "wrong"), "refused at once")
 	require.True(t, p.right("127.0.0.4", user, "right"), "known")
 	p.hashing.Unlock()

@@ -14,8 +14,8 @@ import (
 
 // Bounds of the question whether a server is ready.
 const (
-	// logAway is how long the log may not answer before a server is not ready: an election of a leader
-	// in a cluster is over before.
+	// logAway is how long the log may not answer before a server is not ready: an election of a
+	// leader in a cluster is over before.
 	logAway = 15 * time.Second
 	// askLog bounds one question to the log, and askAgain is how long an answer counts.
 	askLog   = 2 * time.Second

@@ -24,8 +24,8 @@ type knownWorld struct {
 func (w *knownWorld) Reach(context.Context) error { w.asked++; return w.log }
 func (w *knownWorld) MayStore() error             { return w.room }
 
-// A server is ready as long as its log has answered lately, so that an election of a leader does not take all
-// servers of a cluster out of service; a full disk and the end do at once.
+// A server is ready as long as its log has answered lately, so that an election of a leader does
+// not take all servers of a cluster out of service; a full disk and the end do at once.
 func TestReady(t *testing.T) {
 	t.Parallel()
 	away, full := errors.New("no leader"), errors.New("the disk is full")
@@ -68,7 +68,8 @@ func TestNotReadyBeforeTheLogHasAnswered(t *testing.T) {
 func TestMetricsOfAServer(t *testing.T) {
 	t.Parallel()
 	srv, err := Start(t.Context(), Config{
-		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: SyncInterval, HTTP: "127.0.0.1:0", Logger: quietLogger(),
+		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: SyncInterval, HTTP: "127.0.0.1:0",
+		Logger: quietLogger(),
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() {
@@ -79,15 +80,18 @@ func TestMetricsOfAServer(t *testing.T) {
 	nc, err := nats.Connect(srv.URL())
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	for verb, body := range map[wire.Verb]string{wire.TownGet: `{"townId":"nowhere"}`, wire.TownList: `{}`, wire.Handoff: `{}`} {
+	for verb, body := range map[wire.Verb]string{wire.TownGet: `{"townId":"nowhere"}`,
+		wire.TownList: `{}`, wire.Handoff: `{}`} {
 		_, err = nc.Request(wire.Subject(wire.DefaultWorld, verb), []byte(body), 30*time.Second)
 		require.NoError(t, err)
 	}
 	body := scrape(t, srv)
 	for _, line := range []string{
-		`handoffd_requests_total{code="UNKNOWN_TOWN",verb="town.get"} 1`, `handoffd_requests_total{code="OK",verb="town.list"} 1`,
+		`handoffd_requests_total{code="UNKNOWN_TOWN",verb="town.get"} 1`,
+		`handoffd_requests_total{code="OK",verb="town.list"} 1`,
 		`handoffd_requests_total{code="SCHEMA_VALIDATION_FAILED",verb="handoff"} 1`,
-		`handoffd_request_duration_seconds_count{verb="town.list"} 1`, `handoffd_stream_messages{stream="LOG"} 0`,
+		`handoffd_request_duration_seconds_count{verb="town.list"} 1`,
+		`handoffd_stream_messages{stream="LOG"} 0`,
 		`handoffd_storage_full 0`, `handoffd_world_paused 0`, `handoffd_dead_letters 0`,
 	} {
 		require.Contains(t, body, line+"\n")

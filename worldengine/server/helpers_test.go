@@ -25,7 +25,8 @@ import (
 func start(t testing.TB, change ...func(*server.Config)) *server.Server {
 	t.Helper()
 	data := func(config *server.Config) { config.Data = t.TempDir() }
-	srv, err := server.Start(t.Context(), configure(append([]func(*server.Config){data}, change...)...))
+	srv, err := server.Start(t.Context(),
+		configure(append([]func(*server.Config){data}, change...)...))
 	require.NoError(t, err)
 	t.Cleanup(func() { stop(t, srv) })
 	return srv
@@ -77,7 +78,8 @@ func (c *client) request(verb string, body []byte) *nats.Msg {
 func (c *client) patient(verb string, body []byte) *nats.Msg {
 	c.t.Helper()
 	reply := c.request(verb, body)
-	for until := time.Now().Add(time.Minute); time.Now().Before(until); reply = c.request(verb, body) {
+	for until := time.Now().Add(time.Minute); time.Now().Before(until); reply = c.request(verb,
+		body) {
 		if reply.Header.Get(wire.ErrorCodeHeader) != "503" {
 			break
 		}
@@ -106,13 +108,14 @@ type failure struct {
 	RetryAfter string
 }
 
-// refused makes a request that must be refused, and checks the error reply against its schema. While what
-// is derived is behind the log, it asks again, as clients do.
+// refused makes a request that must be refused, and checks the error reply against its schema.
+// While what is derived is behind the log, it asks again, as clients do.
 func (c *client) refused(verb string, body []byte) failure {
 	c.t.Helper()
 	for until := time.Now().Add(time.Minute); ; {
 		f := c.failureOf(c.request(verb, body))
-		behind := f.Code == string(wire.CodeEventsBehind) || f.Code == string(wire.CodeReceiptsBehind)
+		behind := f.Code == string(wire.CodeEventsBehind) ||
+			f.Code == string(wire.CodeReceiptsBehind)
 		if !behind || time.Now().After(until) {
 			return f
 		}
@@ -235,8 +238,9 @@ func marshalled(t testing.TB, p handoff.Proposal) []byte {
 func snapshot(id string) *town.Snapshot {
 	return &town.Snapshot{
 		SchemaVersion: town.SchemaVersion, TownID: id, Day: 15,
-		SideQuests: []town.SideQuest{{ID: "q-escort", Title: "Escort"}, {ID: "q-scout", Title: "Scout"}},
-		Pressure:   town.Pressure{Threat: 0.8, Scarcity: 0.4, Hope: 0.3, Dread: 0.6},
+		SideQuests: []town.SideQuest{{ID: "q-escort", Title: "Escort"},
+			{ID: "q-scout", Title: "Scout"}},
+		Pressure: town.Pressure{Threat: 0.8, Scarcity: 0.4, Hope: 0.3, Dread: 0.6},
 		Projects: []town.Project{
 			{ID: "bridge", Name: "Bridge", Progress: 0.4, Status: town.Blocked},
 			{ID: "wall", Name: "Wall", Progress: 0.6, Status: town.Active},
@@ -245,7 +249,9 @@ func snapshot(id string) *town.Snapshot {
 }
 
 // propose makes a proposal from the state that town.get shows.
-func propose(at townReply, kind handoff.ProposalType, argument string, pre ...handoff.Precondition) handoff.Proposal {
+func propose(
+	at townReply, kind handoff.ProposalType, argument string, pre ...handoff.Precondition,
+) handoff.Proposal {
 	return handoff.Proposal{
 		Type: kind, ActorID: "mayor-1", TownID: at.TownID, Priority: 0.5, Reason: "Because.",
 		Args:         map[string]string{kind.ArgumentName(): argument},

@@ -38,11 +38,12 @@ func (c *client) history(request map[string]any) []history.Revision {
 // at is what town.get says of a revision.
 func (c *client) at(id string, revision uint64) townReply {
 	c.t.Helper()
-	return call[townReply](c, "town.get", schemas.TownGetReply, map[string]any{"townId": id, "revision": revision})
+	return call[townReply](c, "town.get", schemas.TownGetReply,
+		map[string]any{"townId": id, "revision": revision})
 }
 
-// The history of a town has each of its changes with what caused it, the newest first, and each state
-// that they left.
+// The history of a town has each of its changes with what caused it, the newest first, and each
+// state that they left.
 func TestTownHistory(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
@@ -75,14 +76,17 @@ func TestTownHistory(t *testing.T) {
 	slices.Reverse(all)
 	advance, talk := "project advance a town wall", "townsfolk talk a town casual"
 	for i, want := range []string{
-		"put    ", "handoff " + failed.runID + " mayor-1 project advance a town bridge failed PROJECT_BLOCKED",
+		"put    ", "handoff " + failed.runID + " mayor-1 project advance a town bridge failed " +
+			"PROJECT_BLOCKED",
 		"handoff " + executed.runID + " mayor-1 " + advance + " executed EXECUTED",
-		"control " + paused.SignalID + " ada   ", "control " + resumed.SignalID + " operator   ", "put     ",
+		"control " + paused.SignalID + " ada   ", "control " + resumed.SignalID +
+			" operator   ", "put     ",
 		"pending " + applied.runID + " mayor-1 " + talk + "  ",
 		"handoff " + applied.runID + " mayor-1 " + talk + " executed EXECUTED",
 	} {
 		r := all[i]
-		require.Equal(t, want, fmt.Sprintln(r.Cause, r.RunID, r.ActorID, r.Command, r.Status, r.Reason)[:len(want)], i)
+		require.Equal(t, want, fmt.Sprintln(r.Cause, r.RunID, r.ActorID, r.Command, r.Status,
+			r.Reason)[:len(want)], i)
 		state := states[min(i, 5)]
 		if i == 7 {
 			state = states[6]
@@ -93,14 +97,16 @@ func TestTownHistory(t *testing.T) {
 		require.Equal(t, state.SnapshotHash, then.SnapshotHash)
 		require.JSONEq(t, string(state.Snapshot), string(then.Snapshot))
 	}
-	require.Equal(t, all[:2], reversed(c.history(map[string]any{"townId": "a town", "before": all[2].Revision})))
+	require.Equal(t, all[:2],
+		reversed(c.history(map[string]any{"townId": "a town", "before": all[2].Revision})))
 	between := all[2].Revision - 1 // is of no town, or of this one
 	require.LessOrEqual(t, len(c.history(map[string]any{"townId": "a town", "before": between})), 2)
 	require.Len(t, c.history(map[string]any{"townId": "a town", "before": 1 << 50}), 8)
 	require.Empty(t, c.history(map[string]any{"townId": "a town", "before": 1}))
 
 	for _, gone := range []uint64{other.Revision, 1 << 50} {
-		f := c.refused("town.get", mustJSON(t, map[string]any{"townId": "a town", "revision": gone}))
+		f := c.refused("town.get", mustJSON(t,
+			map[string]any{"townId": "a town", "revision": gone}))
 		require.Equal(t, []any{404, "REVISION_GONE"}, []any{f.Status, f.Code})
 	}
 	for _, verb := range []string{"town.get", "town.history"} {
@@ -122,7 +128,8 @@ func TestTownHistoryEndsWhereTheLogDoes(t *testing.T) {
 	kept := c.history(map[string]any{"townId": "t", "limit": 2})
 	require.Len(t, kept, 3)
 	require.Equal(t, []int64{20, 19, 18}, []int64{kept[0].Epoch, kept[1].Epoch, kept[2].Epoch})
-	f := c.refused("town.get", mustJSON(t, map[string]any{"townId": "t", "revision": first.Revision}))
+	f := c.refused("town.get", mustJSON(t,
+		map[string]any{"townId": "t", "revision": first.Revision}))
 	require.Equal(t, []any{404, "REVISION_GONE"}, []any{f.Status, f.Code})
 }
 
@@ -140,7 +147,8 @@ func TestTownHistoryFitsIntoAMessage(t *testing.T) {
 		large.Day = at.DecisionEpoch + 1
 		at = c.put(large, at.SnapshotHash)
 	}
-	page := call[historyReply](c, "town.history", schemas.TownHistoryReply, map[string]any{"townId": "t"})
+	page := call[historyReply](c, "town.history", schemas.TownHistoryReply,
+		map[string]any{"townId": "t"})
 	require.NotZero(t, page.Next)
 	require.Len(t, c.history(map[string]any{"townId": "t"}), 45)
 }
@@ -150,8 +158,8 @@ func reversed[T any](list []T) []T {
 	return list
 }
 
-// town.get names the handoff that failed on the state that the town still has, so that an agent sees why
-// the same proposal would be a duplicate.
+// town.get names the handoff that failed on the state that the town still has, so that an agent
+// sees why the same proposal would be a duplicate.
 func TestTheLastFailureOfATown(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
@@ -160,7 +168,8 @@ func TestTheLastFailureOfATown(t *testing.T) {
 		LastFailure *history.Failure
 	}
 	last := func() *history.Failure {
-		return call[failed](c, "town.get", schemas.TownGetReply, map[string]any{"townId": "t"}).LastFailure
+		return call[failed](c, "town.get", schemas.TownGetReply,
+			map[string]any{"townId": "t"}).LastFailure
 	}
 	at := c.put(snapshot("t"), "")
 	require.Nil(t, last())
@@ -169,9 +178,11 @@ func TestTheLastFailureOfATown(t *testing.T) {
 	for range 2 {
 		got := last()
 		require.NotNil(t, got)
-		require.Equal(t, []any{o.result.HandoffID, handoff.ReasonCode("PROJECT_BLOCKED")}, []any{got.HandoffID, got.ReasonCode})
+		require.Equal(t, []any{o.result.HandoffID, handoff.ReasonCode("PROJECT_BLOCKED")},
+			[]any{got.HandoffID, got.ReasonCode})
 		require.NotEmpty(t, got.At)
-		require.Equal(t, handoff.Duplicate, c.send(marshalled(t, propose(at, handoff.AdvanceProject, "bridge"))).result.Status)
+		require.Equal(t, handoff.Duplicate,
+			c.send(marshalled(t, propose(at, handoff.AdvanceProject, "bridge"))).result.Status)
 		c.signal("control.pause", map[string]any{"townId": "t"}) // leaves the state as it is
 		c.signal("control.resume", map[string]any{"townId": "t"})
 	}
@@ -179,7 +190,8 @@ func TestTheLastFailureOfATown(t *testing.T) {
 	require.Nil(t, last(), "the state has changed")
 }
 
-// With access control the history says who put a state: the user or, where NATS does not name it, its role.
+// With access control the history says who put a state: the user or, where NATS does not name it,
+// its role.
 func TestTheHistorySaysWhoPut(t *testing.T) {
 	t.Parallel()
 	plugin := servertest.Person(access.Plugin, func(u *access.User) { u.Name = "game-1" })

@@ -38,7 +38,8 @@ func natsWebSocket(config *Config) (*url.URL, *tls.Config, error) {
 	if err != nil || target.Host == "" || target.User != nil || target.Scheme != "ws" &&
 		target.Scheme != "wss" {
 		return nil, nil,
-			fmt.Errorf("server: --nats-websocket must be ws://HOST:PORT or wss://HOST:PORT, without a user")
+			fmt.Errorf("server: --nats-websocket must be ws://HOST:PORT or wss://HOST:PORT, " +
+				"without a user")
 	}
 	trust, err := config.Connection.Trust()
 	return target, trust, err
@@ -53,7 +54,8 @@ func listenHTTP(config *Config) (*httpd.Server, error) {
 	listen := httpd.Config{
 		Listen: config.HTTP, MaxConnections: config.MaxConnections,
 		MaxConnectionsPerAddress: config.MaxConnectionsPerAddress,
-		AnyHost:                  config.Access != nil, Logger: config.Logger.With("component", "http"),
+		AnyHost:                  config.Access != nil,
+		Logger:                   config.Logger.With("component", "http"),
 	}
 	if config.Access != nil {
 		var err error

@@ -25,7 +25,8 @@ func withHTTP(c *server.Config) { c.HTTP = "127.0.0.1:0" }
 // browse connects to a server as its console does: over a WebSocket on the path /nats of HTTP.
 func browse(srv *server.Server, options ...nats.Option) (*nats.Conn, error) {
 	url := "ws" + strings.TrimPrefix(srv.HTTP(), "http")
-	return nats.Connect(url, append(options, nats.ProxyPath("/nats"), nats.Timeout(20*time.Second))...)
+	return nats.Connect(url, append(options, nats.ProxyPath("/nats"),
+		nats.Timeout(20*time.Second))...)
 }
 
 // The zero value of Config.HTTP is no HTTP.
@@ -34,11 +35,14 @@ func TestNoHTTP(t *testing.T) {
 	require.Empty(t, start(t).HTTP())
 }
 
-// Without an access file a browser may what every client may: ask the verbs, and not reach the streams.
+// Without an access file a browser may what every client may: ask the verbs, and not reach the
+// streams.
 func TestBrowserWithoutAccess(t *testing.T) {
 	t.Parallel()
 	log := &natstest.Buffer{}
-	srv := start(t, withHTTP, func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(log, nil)) })
+	srv := start(t, withHTTP, func(c *server.Config) {
+		c.Logger = slog.New(slog.NewTextHandler(log, nil))
+	})
 	nc, err := browse(srv)
 	require.NoError(t, err)
 	defer nc.Close()
@@ -57,11 +61,13 @@ func TestBrowserWithoutAccess(t *testing.T) {
 func TestBrowserSignsIn(t *testing.T) {
 	t.Parallel()
 	srv := start(t, withHTTP, servertest.WithUsers(everybody()...))
-	for name, word := range map[string]string{"operator": "wrong", "nobody": servertest.Password, "": ""} {
+	for name, word := range map[string]string{"operator": "wrong",
+		"nobody": servertest.Password, "": ""} {
 		_, err := browse(srv, nats.UserInfo(name, word))
 		require.ErrorIs(t, err, nats.ErrAuthorization, name)
 	}
-	nc, err := browse(srv, nats.UserInfo("observer", servertest.Password), nats.CustomInboxPrefix("_INBOX_observer"),
+	nc, err := browse(srv, nats.UserInfo("observer", servertest.Password),
+		nats.CustomInboxPrefix("_INBOX_observer"),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	require.NoError(t, err)
 	defer nc.Close()
@@ -70,15 +76,18 @@ func TestBrowserSignsIn(t *testing.T) {
 	require.False(t, c.mayPublish(wire.Subject("main", wire.ControlPause)))
 }
 
-// The WebSocket listener behind the bridge is no way around the TLS, and the certificate, that clients need.
+// The WebSocket listener behind the bridge is no way around the TLS, and the certificate, that
+// clients need.
 func TestBrowserNeedsTheTLSOfClients(t *testing.T) {
 	t.Parallel()
 	cert, key := certificate(t)
 	srv := start(t, withHTTP, func(c *server.Config) {
-		c.Access = &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key, ClientCAFile: cert}}
+		c.Access = &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key,
+			ClientCAFile: cert}}
 	})
 	require.Contains(t, srv.HTTP(), "https://")
-	login := []nats.Option{nats.UserInfo("operator", servertest.Password), nats.CustomInboxPrefix("_INBOX_operator")}
+	login := []nats.Option{nats.UserInfo("operator", servertest.Password),
+		nats.CustomInboxPrefix("_INBOX_operator")}
 	_, err := browse(srv, append(login, nats.RootCAs(cert))...)
 	require.Error(t, err)
 	_, err = nats.Connect(srv.BehindBridge(), login...)
@@ -90,7 +99,8 @@ func TestBrowserNeedsTheTLSOfClients(t *testing.T) {
 	require.NoError(t, err)
 	trust := x509.NewCertPool()
 	require.True(t, trust.AppendCertsFromPEM(pem))
-	over := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12}}}
+	over := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trust,
+		MinVersion: tls.VersionTLS12}}}
 	_, err = over.Get(srv.HTTP())
 	require.Error(t, err) // no certificate
 }
@@ -98,11 +108,16 @@ func TestBrowserNeedsTheTLSOfClients(t *testing.T) {
 func TestWhoMayListenWithHTTP(t *testing.T) {
 	t.Parallel()
 	for listen, says := range map[string]string{
-		"0.0.0.0:0": "--http 0.0.0.0:0", "nowhere": "--http must be HOST:PORT", "127.0.0.1:x": "--http has the port",
+		"0.0.0.0:0": "--http 0.0.0.0:0", "nowhere": "--http must be HOST:PORT",
+		"127.0.0.1:x": "--http has the port",
 	} {
-		_, err := server.Start(t.Context(), configure(func(c *server.Config) { c.HTTP, c.Data = listen, t.TempDir() }))
+		_, err := server.Start(t.Context(),
+			configure(func(c *server.Config) { c.HTTP, c.Data = listen, t.TempDir() }))
 		require.ErrorContains(t, err, says)
-		_, err = server.Check(configure(func(c *server.Config) { c.HTTP, c.Data = listen, t.TempDir() }))
+		_, err = server.Check(configure(func(c *server.Config) {
+			c.HTTP, c.Data = listen,
+				t.TempDir()
+		}))
 		require.ErrorContains(t, err, says)
 	}
 	beyond := func(c *server.Config) { c.HTTP, c.Data = "0.0.0.0:0", t.TempDir() }
@@ -116,8 +131,10 @@ func TestWhoMayListenWithHTTP(t *testing.T) {
 	require.ErrorIs(t, err, server.ErrPlainHTTP)
 	require.ErrorContains(t, err, "--http 0.0.0.0:0")
 	for _, changes := range [][]func(*server.Config){
-		{beyond, encrypted}, {beyond, insecure}, {beyond, insecure, servertest.WithUsers(everybody()...)},
-		{servertest.WithUsers(everybody()...), func(c *server.Config) { c.HTTP, c.Data = "127.0.0.1:0", t.TempDir() }},
+		{beyond, encrypted}, {beyond, insecure},
+		{beyond, insecure, servertest.WithUsers(everybody()...)},
+		{servertest.WithUsers(everybody()...),
+			func(c *server.Config) { c.HTTP, c.Data = "127.0.0.1:0", t.TempDir() }},
 	} {
 		_, err := server.Check(configure(changes...))
 		require.NoError(t, err)
@@ -133,7 +150,10 @@ func TestBrowserOfAnExistingNATS(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, answer.Body.Close())
 	require.Equal(t, http.StatusServiceUnavailable, answer.StatusCode)
-	third := start(t, withHTTP, func(c *server.Config) { c.NATS, c.NATSWebSocket = hub.URL(), hub.BehindBridge() })
+	third := start(t, withHTTP, func(c *server.Config) {
+		c.NATS, c.NATSWebSocket = hub.URL(),
+			hub.BehindBridge()
+	})
 	nc, err := browse(third)
 	require.NoError(t, err)
 	defer nc.Close()
@@ -148,7 +168,8 @@ func TestBrowserOfAnExistingNATS(t *testing.T) {
 	}
 }
 
-// The WebSocket listener behind the bridge takes no browser: a page of any origin could find its port.
+// The WebSocket listener behind the bridge takes no browser: a page of any origin could find its
+// port.
 func TestNoOriginBehindTheBridge(t *testing.T) {
 	t.Parallel()
 	srv := start(t, withHTTP)

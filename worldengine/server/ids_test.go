@@ -38,7 +38,9 @@ func TestIDsThatAreNone(t *testing.T) {
 				}
 				drawn <- id
 			}
-			c := connect(t, start(t, func(c *server.Config) { c.Engine.NewID = func() string { return <-drawn } }))
+			c := connect(t, start(t, func(c *server.Config) {
+				c.Engine.NewID = func() string { return <-drawn }
+			}))
 			at := c.put(snapshot("t"), "")
 			body := marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))
 			require.Equal(t, 500, c.refused("handoff", body).Status)

@@ -42,8 +42,8 @@ func (c *client) resultOfKey(key, townID string) string {
 	return call[resultReply](c, "result.get", schemas.ResultGetReply, request).Result.ResultID
 }
 
-// A key belongs to its town. An agent of one town that knows which proposal another town's agent will
-// make, and uses its key in a handoff that fails, takes nothing from the other: it executes.
+// A key belongs to its town. An agent of one town that knows which proposal another town's agent
+// will make, and uses its key in a handoff that fails, takes nothing from the other: it executes.
 func TestAKeyOfAnotherTownIsFree(t *testing.T) {
 	t.Parallel()
 	srv := start(t, open)
@@ -71,7 +71,8 @@ func TestAKeyOfAnotherTownIsFree(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, burnt.Result.ResultID, *again.Result.Evaluation.DuplicateCheck.DuplicateOf)
 		require.Equal(t, burnt.Result.ResultID, c.resultOfKey(honest.IdempotencyKey, mine.TownID))
-		require.Equal(t, executed.Result.ResultID, c.resultOfKey(honest.IdempotencyKey, other.TownID))
+		require.Equal(t, executed.Result.ResultID,
+			c.resultOfKey(honest.IdempotencyKey, other.TownID))
 		require.Eventually(t, func() bool { // the receipts have followed, whichever server is asked
 			return c.resultOfKey(honest.IdempotencyKey, "") == executed.Result.ResultID
 		}, 20*time.Second, 10*time.Millisecond, "the last one")
@@ -86,8 +87,8 @@ func deleteReceipts(t *testing.T, js jetstream.JetStream) {
 	}, 30*time.Second, 10*time.Millisecond)
 }
 
-// replayer sends handoffs that fail, which leaves the epoch as it is, so that the receipt alone keeps
-// them from being accepted again, and sends each of them again.
+// replayer sends handoffs that fail, which leaves the epoch as it is, so that the receipt alone
+// keeps them from being accepted again, and sends each of them again.
 type replayer struct {
 	t       *testing.T
 	engines []*worldengine.Engine
@@ -140,8 +141,8 @@ func (r *replayer) send(e *worldengine.Engine, h *handoff.Handoff) bool {
 	}
 }
 
-// The stream of receipts may be deleted at any moment while two servers work: no key that was accepted
-// is free meanwhile, each request is answered, and afterwards all is as the log says.
+// The stream of receipts may be deleted at any moment while two servers work: no key that was
+// accepted is free meanwhile, each request is answered, and afterwards all is as the log says.
 func TestReceiptsAreDeletedUnderTraffic(t *testing.T) {
 	t.Parallel()
 	srv := start(t, open)

@@ -41,15 +41,19 @@ func TestPayloadLimits(t *testing.T) {
 		body   any
 		status string // of the request when it is read
 	}{
-		{"handoff", 100_000, json.RawMessage(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))), ""},
+		{"handoff", 100_000,
+			json.RawMessage(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))), ""},
 		{"town.put", service.DefaultMaxSnapshot, putRequest(snapshot("t"), ""), "409"},
 		{"town.patch", service.DefaultMaxSnapshot, map[string]any{
-			"townId": "t", "patch": map[string]any{}, "expectedSnapshotHash": at.SnapshotHash}, "409"},
-		{"run.append", appends, appendRequest("t", written("r", runevents.StepStarted, "s", 1)), ""},
+			"townId": "t", "patch": map[string]any{}, "expectedSnapshotHash": at.SnapshotHash},
+			"409"},
+		{"run.append", appends, appendRequest("t", written("r", runevents.StepStarted, "s", 1)),
+			""},
 		{"town.get", others, map[string]any{"townId": "t"}, ""},
 		{"town.history", others, map[string]any{"townId": "t"}, ""},
 		{"town.list", others, map[string]any{}, ""},
-		{"result.get", others, map[string]any{"idempotencyKey": "proposal_" + strings.Repeat("0", 64)}, "404"},
+		{"result.get", others, map[string]any{"idempotencyKey": "proposal_" +
+			strings.Repeat("0", 64)}, "404"},
 		{"run.get", others, map[string]any{"runId": runID}, ""},
 		{"run.list", others, map[string]any{}, ""},
 		{"run.events", others, map[string]any{"runId": runID}, ""},
@@ -61,13 +65,15 @@ func TestPayloadLimits(t *testing.T) {
 		{"alert.ack", others, map[string]any{"seq": 1 << 50}, "404"},
 		{"approval.list", others, map[string]any{}, ""},
 		{"approval.decide", others, map[string]any{
-			"handoffId": "handoff_" + strings.Repeat("0", 64), "decision": "reject", "reason": ""}, "404"},
+			"handoffId": "handoff_" + strings.Repeat("0", 64), "decision": "reject", "reason": ""},
+			"404"},
 		{"whoami", others, map[string]any{}, ""},
 	} {
 		body := mustJSON(t, l.body)
 		for _, size := range []int{l.limit - 1, l.limit} {
 			reply := c.request(l.verb, padded(t, body, size))
-			require.Equal(t, l.status, reply.Header.Get("Nats-Service-Error-Code"), "%s of %d: %s", l.verb, size, reply.Data)
+			require.Equal(t, l.status, reply.Header.Get("Nats-Service-Error-Code"), "%s of %d: %s",
+				l.verb, size, reply.Data)
 		}
 		f := c.refused(l.verb, padded(t, body, l.limit+1))
 		require.Equal(t, []any{413, "PAYLOAD_TOO_LARGE"}, []any{f.Status, f.Code}, l.verb)
@@ -77,8 +83,9 @@ func TestPayloadLimits(t *testing.T) {
 	require.Equal(t, now, c.town("t").SnapshotHash)
 }
 
-// Up to the largest message that NATS takes there is an answer; one beyond is refused by the client's own
-// library, and ends the connection of a client that sends it all the same. Nobody else notices.
+// Up to the largest message that NATS takes there is an answer; one beyond is refused by the
+// client's own library, and ends the connection of a client that sends it all the same. Nobody else
+// notices.
 func TestBeyondWhatNATSTakes(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
@@ -128,7 +135,8 @@ func TestSchemaLimits(t *testing.T) {
 		return func(s *town.Snapshot) {
 			s.SideQuests = nil
 			for i := range n {
-				s.SideQuests = append(s.SideQuests, town.SideQuest{ID: fmt.Sprint("q", i), Title: "A quest"})
+				s.SideQuests = append(s.SideQuests,
+					town.SideQuest{ID: fmt.Sprint("q", i), Title: "A quest"})
 			}
 		}
 	}
@@ -136,7 +144,8 @@ func TestSchemaLimits(t *testing.T) {
 		return func(s *town.Snapshot) {
 			s.Projects = nil
 			for i := range n {
-				s.Projects = append(s.Projects, town.Project{ID: fmt.Sprint("p", i), Name: "A project", Status: town.Active})
+				s.Projects = append(s.Projects,
+					town.Project{ID: fmt.Sprint("p", i), Name: "A project", Status: town.Active})
 			}
 		}
 	}
@@ -144,18 +153,24 @@ func TestSchemaLimits(t *testing.T) {
 	complexity := func(v float64) func(*town.Snapshot) {
 		return func(s *town.Snapshot) { s.SideQuests[0].Complexity = &v }
 	}
-	hope := func(v float64) func(*town.Snapshot) { return func(s *town.Snapshot) { s.Pressure.Hope = v } }
+	hope := func(v float64) func(*town.Snapshot) {
+		return func(s *town.Snapshot) { s.Pressure.Hope = v }
+	}
 	for i, b := range []struct {
 		path string
 		at   []func(*town.Snapshot)
 		over []func(*town.Snapshot)
 	}{
-		{"/snapshot/sideQuests", []func(*town.Snapshot){quests(99), quests(100)}, []func(*town.Snapshot){quests(101)}},
-		{"/snapshot/projects", []func(*town.Snapshot){projects(99), projects(100)}, []func(*town.Snapshot){projects(101)}},
-		{"/snapshot/day", []func(*town.Snapshot){day(0), day(1<<53 - 1)}, []func(*town.Snapshot){day(-1), day(1 << 53)}},
+		{"/snapshot/sideQuests", []func(*town.Snapshot){quests(99), quests(100)},
+			[]func(*town.Snapshot){quests(101)}},
+		{"/snapshot/projects", []func(*town.Snapshot){projects(99), projects(100)},
+			[]func(*town.Snapshot){projects(101)}},
+		{"/snapshot/day", []func(*town.Snapshot){day(0), day(1<<53 - 1)},
+			[]func(*town.Snapshot){day(-1), day(1 << 53)}},
 		{"/snapshot/sideQuests/0/complexity", []func(*town.Snapshot){complexity(0), complexity(10)},
 			[]func(*town.Snapshot){complexity(-1e-9), complexity(10.000001)}},
-		{"/snapshot/pressure/hope", []func(*town.Snapshot){hope(0), hope(1)}, []func(*town.Snapshot){hope(-1e-9), hope(1.000001)}},
+		{"/snapshot/pressure/hope", []func(*town.Snapshot){hope(0), hope(1)},
+			[]func(*town.Snapshot){hope(-1e-9), hope(1.000001)}},
 	} {
 		for j, change := range b.at {
 			s := snapshot(fmt.Sprintf("t-%d-%d", i, j))
@@ -166,7 +181,8 @@ func TestSchemaLimits(t *testing.T) {
 			s := snapshot("over")
 			change(s)
 			f := c.refused("town.put", mustJSON(t, putRequest(s, "")))
-			require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED"}, []any{f.Status, f.Code}, b.path)
+			require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED"},
+				[]any{f.Status, f.Code}, b.path)
 			require.Equal(t, b.path, f.Details[0].Path)
 		}
 	}
@@ -188,7 +204,8 @@ func TestDepthLimit(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
 	at := c.put(snapshot("t"), "")
-	deep := func(levels int) []byte { // proposals tolerate members that have no name; two levels are around it
+	deep := func(levels int) []byte {
+		// proposals tolerate members that have no name; two levels are around it
 		body := string(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 		open, end := strings.Repeat("[", levels-2), strings.Repeat("]", levels-2)
 		return []byte(strings.Replace(body, `"proposal":{`, `"proposal":{"mood":`+open+end+`,`, 1))
@@ -204,8 +221,10 @@ func TestTownIDLengths(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
 	for _, id := range []string{
-		"a", strings.Repeat("a", 127), strings.Repeat("a", 128), strings.Repeat("a", 129), strings.Repeat("é", 21),
-		strings.Repeat("é", 22), strings.Repeat("b", 4096), strings.Repeat("c", 60_000), strings.Repeat("%", 42), strings.Repeat(".", 43),
+		"a", strings.Repeat("a", 127), strings.Repeat("a", 128), strings.Repeat("a", 129),
+		strings.Repeat("é", 21),
+		strings.Repeat("é", 22), strings.Repeat("b", 4096), strings.Repeat("c", 60_000),
+		strings.Repeat("%", 42), strings.Repeat(".", 43),
 	} {
 		at := c.put(snapshot(id), "")
 		require.Equal(t, at, c.town(id))

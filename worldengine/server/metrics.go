@@ -19,7 +19,9 @@ func (s *Server) watch(config *Config, m *metrics.Metrics) error {
 	world := config.Engine.World
 	source := metrics.Source{
 		Stats: s.engine.Stats, Overload: s.service.Overload,
-		Streams: func(ctx context.Context) map[string]metrics.Stream { return streamsOf(ctx, js, world) },
+		Streams: func(ctx context.Context) map[string]metrics.Stream {
+			return streamsOf(ctx, js, world)
+		},
 	}
 	if s.embedded != nil {
 		source.Disk = func() uint64 { return s.embedded.room.Disk().Free }

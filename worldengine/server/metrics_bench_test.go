@@ -32,7 +32,8 @@ func newLoad(b *testing.B, change ...func(*server.Config)) *load {
 	b.Cleanup(nc.Close)
 	l := &load{b: b, srv: srv, nc: nc, states: make([]town.State, 64)}
 	for i := range l.states {
-		l.states[i] = town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: fmt.Sprintf("town-%d", i)})
+		l.states[i] = town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion,
+			TownID: fmt.Sprintf("town-%d", i)})
 		_, err := srv.Engine().Put(b.Context(), l.states[i], "")
 		require.NoError(b, err)
 	}
@@ -56,8 +57,10 @@ func (l *load) run(n int) float64 {
 
 func (l *load) next(i int) {
 	h, err := handoff.New(handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: l.states[i].Snapshot.TownID, Reason: "Morale is low.",
-		Args: map[string]string{"talkType": "casual"}, SnapshotHash: l.states[i].Hash, DecisionEpoch: l.states[i].Epoch(),
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: l.states[i].Snapshot.TownID,
+		Reason: "Morale is low.",
+		Args:   map[string]string{"talkType": "casual"}, SnapshotHash: l.states[i].Hash,
+		DecisionEpoch: l.states[i].Epoch(),
 	})
 	if err != nil {
 		panic(err)
@@ -66,16 +69,18 @@ func (l *load) next(i int) {
 	if err != nil {
 		panic(err)
 	}
-	if reply, err := l.nc.Request(wire.Subject("main", "handoff"), encoded, 10*time.Second); err != nil || reply.Header.Get("Run-Id") == "" {
+	if reply, err := l.nc.Request(wire.Subject("main", "handoff"), encoded,
+		10*time.Second); err != nil || reply.Header.Get("Run-Id") == "" {
 		panic(fmt.Sprint("no result: ", err))
 	}
 	rules := town.DefaultRules()
 	l.states[i], _ = rules.Apply(l.states[i].Snapshot, &h.Proposal)
 }
 
-// BenchmarkMetricsOfAHandoff measures what metrics cost a handoff, client included: rounds against a server
-// with them, which is scraped once a round, and against one without take turns in one process. The figures
-// are medians of the processor time, and the difference is the median of the pairs'.
+// BenchmarkMetricsOfAHandoff measures what metrics cost a handoff, client included: rounds against
+// a server with them, which is scraped once a round, and against one without take turns in one
+// process. The figures are medians of the processor time, and the difference is the median of the
+// pairs'.
 func BenchmarkMetricsOfAHandoff(b *testing.B) {
 	with, without := newLoad(b, withMetrics), newLoad(b)
 	const handoffs = 64

@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// node is a JSON value that keeps what a tree of Go values cannot: the order of members, two members of
-// one name, and texts that are no JSON at all.
+// node is a JSON value that keeps what a tree of Go values cannot: the order of members, two
+// members of one name, and texts that are no JSON at all.
 type node struct {
 	text    string // of a value that is neither object nor array, as it is written
 	array   bool
@@ -98,8 +98,8 @@ func (n *node) write(b *strings.Builder) {
 	b.WriteByte(end)
 }
 
-// resolves says whether a JSON Pointer leads to a value of tree, or to a member that an object or array
-// of it lacks.
+// resolves says whether a JSON Pointer leads to a value of tree, or to a member that an object or
+// array of it lacks.
 func resolves(tree any, pointer string) bool {
 	if pointer == "" {
 		return true

@@ -16,8 +16,8 @@ import (
 
 const schemaBase = "https://worldengine.example/schemas/"
 
-// documents are the JSON Schemas, read without any code of the product: as trees that say what there is to
-// mutate, and compiled by another library as the judge of what may be accepted.
+// documents are the JSON Schemas, read without any code of the product: as trees that say what
+// there is to mutate, and compiled by another library as the judge of what may be accepted.
 type documents struct {
 	trees    map[string]map[string]any
 	compiled map[schemas.Name]*jsonschema.Schema
@@ -25,9 +25,12 @@ type documents struct {
 
 func readDocuments(t testing.TB) *documents {
 	t.Helper()
-	d := &documents{trees: map[string]map[string]any{}, compiled: map[schemas.Name]*jsonschema.Schema{}}
+	d := &documents{trees: map[string]map[string]any{},
+		compiled: map[schemas.Name]*jsonschema.Schema{}}
 	c := jsonschema.NewCompiler()
-	c.LoadURL = func(url string) (io.ReadCloser, error) { return nil, fmt.Errorf("not embedded: %s", url) }
+	c.LoadURL = func(url string) (io.ReadCloser, error) {
+		return nil, fmt.Errorf("not embedded: %s", url)
+	}
 	for _, name := range schemas.Names() {
 		source, err := schemas.Source(name)
 		require.NoError(t, err)
@@ -43,7 +46,8 @@ func readDocuments(t testing.TB) *documents {
 	return d
 }
 
-// mayBe says whether data can be a payload of the schema: where it says no, the server has to refuse.
+// mayBe says whether data can be a payload of the schema: where it says no, the server has to
+// refuse.
 func (d *documents) mayBe(name schemas.Name, data []byte) (tree any, ok bool) {
 	if json.Unmarshal(data, &tree) != nil {
 		return nil, false

@@ -78,15 +78,20 @@ func (m *mutator) changeMembers(n *node) string {
 		return "twice, escaped, " + at.name
 	case 3:
 		n.members[i].name = pick(m.g, []string{
-			strings.ToUpper(at.name), at.name[:len(at.name)-1] + `s"`, `" ` + at.name[1:], `""`, `"\u0000"`, `"~/~0"`,
+			strings.ToUpper(at.name), at.name[:len(at.name)-1] + `s"`, `" ` + at.name[1:], `""`,
+			`"\u0000"`, `"~/~0"`,
 		})
 		return at.name + " renamed " + n.members[i].name
 	case 4:
-		n.members = append(n.members, member{pick(m.g, []string{`"__proto__"`, `"extra"`, `""`, `"a/b~c"`, `"` +
-			strings.Repeat("n", 2000) + `"`}), &node{text: pick(m.g, otherTypes)}})
+		n.members = append(n.members,
+			member{pick(m.g, []string{`"__proto__"`, `"extra"`, `""`, `"a/b~c"`, `"` +
+				strings.Repeat("n", 2000) + `"`}), &node{text: pick(m.g, otherTypes)}})
 		return "one more member"
 	case 5:
-		m.g.Shuffle(len(n.members), func(i, j int) { n.members[i], n.members[j] = n.members[j], n.members[i] })
+		m.g.Shuffle(len(n.members), func(i, j int) {
+			n.members[i], n.members[j] = n.members[j],
+				n.members[i]
+		})
 		return "in another order"
 	default:
 		return m.write(at.value, pick(m.g, otherTypes))
@@ -114,7 +119,8 @@ func (m *mutator) byRule(s *site) (values []string) {
 	for _, r := range s.rules {
 		for _, keyword := range []string{"minimum", "maximum"} {
 			if bound, ok := r[keyword].(float64); ok {
-				for _, v := range []float64{bound - 1, bound, bound + 1, bound - 0.5, bound + 0.5, bound - 1e-9} {
+				for _, v := range []float64{bound - 1, bound, bound + 1, bound - 0.5, bound + 0.5,
+					bound - 1e-9} {
 					values = append(values, strconv.FormatFloat(v, 'f', -1, 64))
 				}
 			}
@@ -125,11 +131,13 @@ func (m *mutator) byRule(s *site) (values []string) {
 		}
 		for _, option := range options {
 			if text, ok := option.(string); ok {
-				values = append(values, strconv.Quote(text), strconv.Quote(strings.ToUpper(text)), strconv.Quote(text+" "))
+				values = append(values, strconv.Quote(text), strconv.Quote(strings.ToUpper(text)),
+					strconv.Quote(text+" "))
 			}
 		}
 		if pattern, ok := r["pattern"].(string); ok && strings.Contains(pattern, "[0-9a-f]") {
-			values = append(values, strconv.Quote(pick(m.g, m.ids)), `"`+strings.Repeat("0", 64)+`"`)
+			values = append(values, strconv.Quote(pick(m.g, m.ids)),
+				`"`+strings.Repeat("0", 64)+`"`)
 		}
 	}
 	return values
@@ -161,12 +169,14 @@ func (m *mutator) ofBytes(data []byte) ([]byte, string) {
 	case 0:
 		return data[:at], "cut off"
 	case 1:
-		return append(data, pick(m.g, []string{"{}", "\x00", "]", " \t\r\n", "//", "\ufeff", string(data)})...), "bytes behind it"
+		return append(data, pick(m.g, []string{"{}", "\x00", "]", " \t\r\n", "//", "\ufeff",
+			string(data)})...), "bytes behind it"
 	case 2:
 		return append([]byte("\ufeff"), data...), "a byte order mark"
 	case 3:
 		depth := pick(m.g, []int{1, 31, 32, 33, 10_000})
-		return slices.Concat([]byte(strings.Repeat("[", depth)), data, []byte(strings.Repeat("]", depth))), "nested"
+		return slices.Concat([]byte(strings.Repeat("[", depth)), data,
+			[]byte(strings.Repeat("]", depth))), "nested"
 	case 4:
 		return slices.Insert(data, at, byte(m.g.UintN(256))), "a byte more"
 	case 5:
@@ -184,23 +194,33 @@ func (m *mutator) ofBytes(data []byte) ([]byte, string) {
 
 // numbers are written as they are.
 var numbers = []string{
-	"-0", "0", "-1", "0.5", "1.5e1", "1e400", "-1e400", "1e-400", "9007199254740991", "9007199254740992",
-	"9007199254740993", "1" + strings.Repeat("0", 300), strings.Repeat("9", 5000), "0." + strings.Repeat("1", 5000),
-	"1.0", "1e0", "10E+1", "01", "+1", "1.", ".5", "0x10", "NaN", "Infinity", "2147483648", "4294967296", "1e19", "1e21",
+	"-0", "0", "-1", "0.5", "1.5e1", "1e400", "-1e400", "1e-400", "9007199254740991",
+	"9007199254740992",
+	"9007199254740993", "1" + strings.Repeat("0", 300), strings.Repeat("9", 5000),
+	"0." + strings.Repeat("1", 5000),
+	"1.0", "1e0", "10E+1", "01", "+1", "1.", ".5", "0x10", "NaN", "Infinity", "2147483648",
+	"4294967296", "1e19", "1e21",
 }
 
 var otherTypes = []string{
-	"null", "true", "false", "0", "1", `""`, `"7"`, "[]", "{}", "[null]", `{"a":{"b":[]}}`, "-", "undefined", "'a'",
-	strings.Repeat("[", 40) + strings.Repeat("]", 40), strings.Repeat(`{"a":`, 31) + "1" + strings.Repeat("}", 31),
+	"null", "true", "false", "0", "1", `""`, `"7"`, "[]", "{}", "[null]", `{"a":{"b":[]}}`, "-",
+	"undefined", "'a'",
+	strings.Repeat("[", 40) + strings.Repeat("]", 40), strings.Repeat(`{"a":`, 31) + "1" +
+		strings.Repeat("}", 31),
 }
 
 // hardTexts are written as they are between quotes.
 var hardTexts = []string{
-	"", " ", `\ud800`, `\udc00\ud800`, `\ud83d\ude00`, "\xff\xfe", "\xc0\xaf", "\xed\xa0\x80", `\u0000`, "\x00", "\n", "\x7f",
-	"\u202eabc", "\u00e9", "e\u0301", "\ufeff", "%00", "%2E%2E", "..", ".", "*", ">", "a.b", "a b", "=", "\\", `\\`, `\/`, `\x`,
-	"$JS.API", "|", "a|b", "'; DROP TABLE towns;--", "${jndi:x}", "../../etc/passwd", strings.Repeat("\U0001f600", 300),
-	strings.Repeat("%", 129), strings.Repeat("a", 128), strings.Repeat("a", 129), strings.Repeat("l", 70_000),
-	"2026-02-31T10:00:00Z", "2026-02-16T10:00:00.1234567890123Z", "0000-01-01T00:00:00Z", "9999-12-31T23:59:59Z",
+	"", " ", `\ud800`, `\udc00\ud800`, `\ud83d\ude00`, "\xff\xfe", "\xc0\xaf", "\xed\xa0\x80",
+	`\u0000`, "\x00", "\n", "\x7f",
+	"\u202eabc", "\u00e9", "e\u0301", "\ufeff", "%00", "%2E%2E", "..", ".", "*", ">", "a.b", "a b",
+	"=", "\\", `\\`, `\/`, `\x`,
+	"$JS.API", "|", "a|b", "'; DROP TABLE towns;--", "${jndi:x}", "../../etc/passwd",
+	strings.Repeat("\U0001f600", 300),
+	strings.Repeat("%", 129), strings.Repeat("a", 128), strings.Repeat("a", 129),
+	strings.Repeat("l", 70_000),
+	"2026-02-31T10:00:00Z", "2026-02-16T10:00:00.1234567890123Z", "0000-01-01T00:00:00Z",
+	"9999-12-31T23:59:59Z",
 }
 
 func pick[T any](g *rand.Rand, list []T) T { return list[g.IntN(len(list))] }

@@ -24,7 +24,8 @@ func (h *hostile) step() {
 	data, how := []byte(root.String()), "unchanged"
 	if h.m.g.IntN(20) > 0 {
 		data, how = h.m.mutant(v.request, root)
-		data = data[:min(len(data), server.LargestRequest)] // more is refused by the client's own library
+		// more is refused by the client's own library
+		data = data[:min(len(data), server.LargestRequest)]
 	}
 	h.sent++
 	h.now = fmt.Sprintf("%s, %s: %.3000q", v.verb, how, data)
@@ -43,7 +44,8 @@ func (h *hostile) step() {
 		h.ended["answered"]++
 		h.judgeAnswer(&v, data, reply)
 	}
-	require.Equal(h.t, h.towns[h.at.TownID], h.town(h.at.TownID), "the town is as the accepted requests left it")
+	require.Equal(h.t, h.towns[h.at.TownID], h.town(h.at.TownID),
+		"the town is as the accepted requests left it")
 	if h.towns[h.at.TownID].Revision != h.at.Revision {
 		h.begin()
 	}
@@ -51,7 +53,8 @@ func (h *hostile) step() {
 
 // orEmpty are the verbs to which no payload at all means {}.
 var orEmpty = []string{
-	"town.list", "run.list", "control.pause", "control.resume", "control.get", "run.cancel", "alert.list", "approval.list", "whoami",
+	"town.list", "run.list", "control.pause", "control.resume", "control.get", "run.cancel",
+	"alert.list", "approval.list", "whoami",
 }
 
 // exchange sends a request and returns its answer.
@@ -75,8 +78,10 @@ func (h *hostile) exchange(verb string, data []byte) *nats.Msg {
 func (h *hostile) judgeRefusal(v *valid, data []byte, f *failure) {
 	h.t.Helper()
 	require.Contains(h.t, []int{400, 404, 409, 413}, f.Status, "%+v", f)
-	for _, internal := range []string{"jsontext", "json:", "Go ", "unmarshal", "panic", "worldengine:"} {
-		require.NotContains(h.t, f.Message, internal, "an error speaks of the request, not of how it was read")
+	for _, internal := range []string{"jsontext", "json:", "Go ", "unmarshal", "panic",
+		"worldengine:"} {
+		require.NotContains(h.t, f.Message, internal,
+			"an error speaks of the request, not of how it was read")
 	}
 	if f.Status != 400 && f.Status != 413 {
 		return
@@ -90,8 +95,10 @@ func (h *hostile) judgeRefusal(v *valid, data []byte, f *failure) {
 		}
 	}
 	_, strict := schemas.Decode(data, schemas.Limits{})
-	if mayBe && strict == nil && f.Status == 400 && !slices.Contains([]string{"handoff", "town.put", "town.patch", "run.append"}, v.verb) {
-		require.NotEqual(h.t, "", f.Details[0].Path, "the schema accepts it, so there is a place that is wrong: %+v", f)
+	if mayBe && strict == nil && f.Status == 400 &&
+		!slices.Contains([]string{"handoff", "town.put", "town.patch", "run.append"}, v.verb) {
+		require.NotEqual(h.t, "", f.Details[0].Path,
+			"the schema accepts it, so there is a place that is wrong: %+v", f)
 		require.Contains(h.t, f.Message, "time that there is", "the schema accepts it: %+v", f)
 	}
 }
@@ -119,7 +126,8 @@ func (h *hostile) judgeAnswer(v *valid, data []byte, reply *nats.Msg) {
 		if townID, ok := request["townId"]; ok {
 			resume["townId"] = townID
 		}
-		reply := call[struct{ Status string }](h.client, "control.resume", schemas.ControlReply, resume)
+		reply := call[struct{ Status string }](h.client, "control.resume",
+			schemas.ControlReply, resume)
 		require.Equal(h.t, "RUNNING", reply.Status)
 		if townID, ok := request["townId"].(string); ok {
 			at := h.town(townID)

@@ -20,9 +20,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A plugin answers with mutants, and behind each with a valid refusal. Only a command-applied.v1 of this
-// very command that says "applied" makes a handoff executed; each handoff gets a result all the
-// same, and its town moves on by what was executed alone.
+// A plugin answers with mutants, and behind each with a valid refusal. Only a command-applied.v1 of
+// this very command that says "applied" makes a handoff executed; each handoff gets a result all
+// the same, and its town moves on by what was executed alone.
 func TestMutatedPluginAnswers(t *testing.T) { // alone: see TestMutants
 	srv := start(t, byPlugin, func(config *server.Config) {
 		config.Engine.Plugin.Attempts = 1
@@ -31,7 +31,8 @@ func TestMutatedPluginAnswers(t *testing.T) { // alone: see TestMutants
 	c := connect(t, srv)
 	_, err := connect(t, srv).nc.Subscribe(wire.ApplySubject(wire.DefaultWorld, "*"), p.take)
 	require.NoError(t, err)
-	other := marshalled(t, propose(c.put(snapshot("another-town"), ""), handoff.AdvanceProject, "wall"))
+	other := marshalled(t, propose(c.put(snapshot("another-town"), ""),
+		handoff.AdvanceProject, "wall"))
 	h, err := handoff.Parse(other, schemas.Limits{})
 	require.NoError(t, err)
 	p.ids = []string{h.HandoffID, h.SnapshotHash, "another-town", h.IdempotencyKey}
@@ -90,8 +91,8 @@ func (p *liar) take(msg *nats.Msg) {
 	_ = msg.Respond(data)
 }
 
-// lieAbout returns a mutant of a valid answer to a command: which one, the seed and the town decide,
-// whenever the command comes.
+// lieAbout returns a mutant of a valid answer to a command: which one, the seed and the town
+// decide, whenever the command comes.
 func (p *liar) lieAbout(c *apply.Command) lie {
 	snapshot, err := json.Marshal(c.ExpectedSnapshot)
 	if err != nil {
@@ -102,7 +103,8 @@ func (p *liar) lieAbout(c *apply.Command) lie {
 	m := &mutator{g: rand.New(rand.NewPCG(*mutantSeed, name.Sum64())), docs: p.docs, ids: p.ids}
 	answers := []apply.Answer{
 		apply.Done(c), apply.Done(c), apply.Refuse(c, "PROTECTED_AREA", "No.", false),
-		apply.Later(c, apply.Busy, time.Millisecond), apply.Later(c, apply.InProgress, time.Millisecond),
+		apply.Later(c, apply.Busy, time.Millisecond),
+		apply.Later(c, apply.InProgress, time.Millisecond),
 	}
 	answers[1].Snapshot = snapshot
 	a := pick(m.g, answers)
@@ -130,7 +132,8 @@ func (p *liar) judge(c *client, n int) {
 	tree, mayBe := p.docs.mayBe(schemas.CommandApplied, l.data)
 	says, _ := tree.(map[string]any)
 	ours := mayBe && says["applyId"] == o.result.HandoffID
-	what := fmt.Sprintf("-mutants.seed=%d, %s, %s: %.3000q ended as %s", *mutantSeed, at.TownID, l.how, l.data, o.bytes)
+	what := fmt.Sprintf("-mutants.seed=%d, %s, %s: %.3000q ended as %s", *mutantSeed, at.TownID,
+		l.how, l.data, o.bytes)
 
 	assert.Equal(p.t, *o.result.WorldState.SnapshotHash, after.SnapshotHash, what)
 	if o.result.Status == handoff.Executed {

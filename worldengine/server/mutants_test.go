@@ -24,12 +24,13 @@ import (
 var (
 	mutantCount = flag.Int("mutants", 500, "how many mutants of valid payloads are sent")
 	mutantSeed  = flag.Uint64("mutants.seed", 1, "which mutants are sent")
-	mutantVerb  = flag.String("mutants.verb", "", "send mutants of requests of this verb alone, such as handoff")
+	mutantVerb  = flag.String("mutants.verb", "",
+		"send mutants of requests of this verb alone, such as handoff")
 )
 
-// Each mutant of a valid request gets exactly one answer, which is what its schema says: a result or an
-// error that points into the request, and never that of a defect. What is refused changes no town.
-// In the end the server works as in the beginning, and nothing of the mutants is left in it.
+// Each mutant of a valid request gets exactly one answer, which is what its schema says: a result
+// or an error that points into the request, and never that of a defect. What is refused changes no
+// town. In the end the server works as in the beginning, and nothing of the mutants is left in it.
 func TestMutants(t *testing.T) { // alone: it counts goroutines
 	baseline := 0
 	srv := start(t, func(config *server.Config) { config.Engine.NewID = idsOf(*mutantSeed, 2) })
@@ -47,8 +48,10 @@ func TestMutants(t *testing.T) { // alone: it counts goroutines
 	h.requireSingleAnswers()
 	t.Logf("%d mutants of seed %d: %v", h.sent, *mutantSeed, h.ended)
 	if *mutantCount > 100 {
-		require.Eventually(t, func() bool { return runtime.NumGoroutine() <= baseline+2 }, 30*time.Second,
-			10*time.Millisecond, "goroutines are left of the mutants: %d, and there were %d", runtime.NumGoroutine(), baseline)
+		require.Eventually(t, func() bool { return runtime.NumGoroutine() <= baseline+2 },
+			30*time.Second,
+			10*time.Millisecond, "goroutines are left of the mutants: %d, and there were %d",
+			runtime.NumGoroutine(), baseline)
 	}
 }
 
@@ -104,13 +107,15 @@ func newHostile(t testing.TB, srv *server.Server) *hostile {
 	host(t, srv, agree) // for towns that a mutant binds to a plugin
 	other := h.put(snapshot("another-town"), "")
 	h.towns[other.TownID] = other
-	h.m.ids = []string{other.TownID, "no-such-town", other.SnapshotHash, "proposal_" + other.SnapshotHash,
+	h.m.ids = []string{other.TownID, "no-such-town", other.SnapshotHash,
+		"proposal_" + other.SnapshotHash,
 		"handoff_" + other.SnapshotHash, uuid.NewSHA1(uuid.NameSpaceOID, nil).String()}
 	h.begin()
 	return h
 }
 
-// begin makes a town to send requests about, and a run of it: all of them valid and answered as such.
+// begin makes a town to send requests about, and a run of it: all of them valid and answered as
+// such.
 func (h *hostile) begin() {
 	h.t.Helper()
 	id := fmt.Sprintf("town-%d", h.sent)
@@ -121,7 +126,8 @@ func (h *hostile) begin() {
 	h.key = h.result.result.IdempotencyKey
 	h.at = h.town(id)
 	h.towns[id] = h.at
-	h.m.ids = append(h.m.ids[:6], h.at.SnapshotHash, at.SnapshotHash, h.key, h.result.result.HandoffID,
+	h.m.ids = append(h.m.ids[:6], h.at.SnapshotHash, at.SnapshotHash, h.key,
+		h.result.result.HandoffID,
 		h.result.runID, h.result.result.ResultID)
 }
 
@@ -152,28 +158,35 @@ func (h *hostile) requests() []valid {
 // allRequests returns a valid request of each verb, and of each type of handoff.
 func (h *hostile) allRequests() []valid {
 	id, hash, runID := h.at.TownID, h.at.SnapshotHash, h.result.runID
-	signal := map[string]any{"townId": id, "actorId": "ada", "reason": "by hand", "drainTimeoutMs": 1000}
+	signal := map[string]any{"townId": id, "actorId": "ada", "reason": "by hand",
+		"drainTimeoutMs": 1000}
 	list := []valid{
 		{"town.get", schemas.TownGetRequest, schemas.TownGetReply, map[string]any{"townId": id}},
 		{"town.get", schemas.TownGetRequest, schemas.TownGetReply, map[string]any{
 			"townId": id, "revision": h.at.Revision}},
 		{"town.history", schemas.TownHistoryRequest, schemas.TownHistoryReply, map[string]any{
 			"townId": id, "before": h.at.Revision + 1, "limit": 3}},
-		{"town.list", schemas.TownListRequest, schemas.TownListReply, map[string]any{"after": "a", "limit": 3}},
+		{"town.list", schemas.TownListRequest, schemas.TownListReply,
+			map[string]any{"after": "a", "limit": 3}},
 		{"town.put", schemas.TownPutRequest, schemas.TownGetReply, map[string]any{
 			"snapshot": h.at.Snapshot, "expectedSnapshotHash": hash, "apply": "local"}},
 		{"town.put", schemas.TownPutRequest, schemas.TownGetReply, map[string]any{
 			"snapshot": snapshot(fmt.Sprintf("new-%d", h.sent))}},
 		{"town.patch", schemas.TownPatchRequest, schemas.TownGetReply, map[string]any{
 			"townId": id, "expectedSnapshotHash": hash, "patch": map[string]any{
-				"pressure": map[string]any{"hope": 0.5}, "mission": map[string]any{"id": "m", "title": "M", "reward": 1},
-				"projects": []any{map[string]any{"id": "p", "name": "P", "progress": 0.5, "status": "active"}},
+				"pressure": map[string]any{"hope": 0.5},
+				"mission":  map[string]any{"id": "m", "title": "M", "reward": 1},
+				"projects": []any{map[string]any{"id": "p", "name": "P", "progress": 0.5,
+					"status": "active"}},
 			}}},
-		{"result.get", schemas.ResultGetRequest, schemas.ResultGetReply, map[string]any{"idempotencyKey": h.key}},
+		{"result.get", schemas.ResultGetRequest, schemas.ResultGetReply,
+			map[string]any{"idempotencyKey": h.key}},
 		{"run.get", schemas.RunGetRequest, schemas.RunGetReply, map[string]any{"runId": runID}},
 		{"run.list", schemas.RunListRequest, schemas.RunListReply, map[string]any{
-			"townId": id, "actorId": "mayor-1", "type": "PROJECT_ADVANCE", "status": "executed", "order": "oldest",
-			"from": "2026-02-16T10:00:00Z", "to": "2996-02-16T10:00:00Z", "after": 0, "limit": 50}},
+			"townId": id, "actorId": "mayor-1", "type": "PROJECT_ADVANCE", "status": "executed",
+			"order": "oldest",
+			"from":  "2026-02-16T10:00:00Z", "to": "2996-02-16T10:00:00Z", "after": 0,
+			"limit": 50}},
 		{"run.events", schemas.RunEventsRequest, schemas.RunEventsReply, map[string]any{
 			"runId": runID, "afterSeq": 1, "limit": 10}},
 		{"run.append", schemas.RunAppendRequest, schemas.RunAppendReply, appendRequest(id,
@@ -182,23 +195,26 @@ func (h *hostile) allRequests() []valid {
 			"runId": runID, "actorId": "ada", "reason": "late"}},
 		{"control.pause", schemas.ControlSignalRequest, schemas.ControlReply, signal},
 		{"control.resume", schemas.ControlSignalRequest, schemas.ControlReply, signal},
-		{"control.get", schemas.ControlGetRequest, schemas.ControlReply, map[string]any{"townId": id}},
-		{"alert.list", schemas.AlertListRequest, schemas.AlertListReply, map[string]any{"after": 10, "limit": 5, "unacknowledged": true}},
+		{"control.get", schemas.ControlGetRequest, schemas.ControlReply,
+			map[string]any{"townId": id}},
+		{"alert.list", schemas.AlertListRequest, schemas.AlertListReply,
+			map[string]any{"after": 10, "limit": 5, "unacknowledged": true}},
 		{"alert.ack", schemas.AlertAckRequest, schemas.AlertAckReply, map[string]any{
 			"seq": 1, "actorId": "ada", "reason": "mended"}},
 		{"approval.list", schemas.ApprovalListRequest, schemas.ApprovalListReply, map[string]any{
 			"townId": id, "after": "2026", "limit": 5}},
-		{"approval.decide", schemas.ApprovalDecideRequest, schemas.ApprovalDecideReply, map[string]any{
-			"handoffId": h.result.result.HandoffID, "decision": "approve", "reason": "why", "actorId": "ada",
-			"submit": true}},
+		{"approval.decide", schemas.ApprovalDecideRequest, schemas.ApprovalDecideReply,
+			map[string]any{
+				"handoffId": h.result.result.HandoffID, "decision": "approve", "reason": "why",
+				"actorId": "ada", "submit": true}},
 		{"whoami", schemas.WhoAmIRequest, schemas.WhoAmIReply, map[string]any{}},
 	}
 	for _, p := range []struct {
 		kind     handoff.ProposalType
 		argument string
 	}{
-		{handoff.AdvanceProject, "wall"}, {handoff.AcceptMission, "q-scout"}, {handoff.PlanSalvage, "dread"},
-		{handoff.TalkToTownsfolk, "casual"},
+		{handoff.AdvanceProject, "wall"}, {handoff.AcceptMission, "q-scout"},
+		{handoff.PlanSalvage, "dread"}, {handoff.TalkToTownsfolk, "casual"},
 	} {
 		list = append(list, valid{"handoff", schemas.ExecutionHandoff, schemas.ExecutionResult,
 			json.RawMessage(marshalled(h.t, propose(h.at, p.kind, p.argument, handoff.Precondition{
@@ -207,7 +223,8 @@ func (h *hostile) allRequests() []valid {
 	if signed, err := handoff.New(h.odd()); err == nil {
 		body, err := signed.MarshalWire()
 		require.NoError(h.t, err)
-		list = append(list, valid{"handoff", schemas.ExecutionHandoff, schemas.ExecutionResult, json.RawMessage(body)})
+		list = append(list, valid{"handoff", schemas.ExecutionHandoff, schemas.ExecutionResult,
+			json.RawMessage(body)})
 	}
 	return list
 }
@@ -225,7 +242,8 @@ func (h *hostile) odd() handoff.Proposal {
 	p.ActorID, p.TownID, p.Reason = text("mayor-1"), text(p.TownID), text("Because.")
 	p.ReasonTags = []string{text("a"), text("b")}
 	p.Preconditions = []handoff.Precondition{{
-		Kind: handoff.PreconditionKind(text("project_exists")), TargetID: text("wall"), Field: text("threat"),
+		Kind: handoff.PreconditionKind(text("project_exists")), TargetID: text("wall"),
+		Field:    text("threat"),
 		Expected: pick(g, []any{nil, true, 0.5, -1.0, 9007199254740993.0, "dread", "\u202e"}),
 	}}
 	return p

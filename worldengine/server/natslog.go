@@ -19,7 +19,8 @@ type natsLogger struct {
 }
 
 func newNATSLogger(logger *slog.Logger, gaveUp chan<- string) natsLogger {
-	return natsLogger{logger: logger, gaveUp: gaveUp, failed: func(string) {}, limit: newLineLimit()}
+	return natsLogger{logger: logger, gaveUp: gaveUp, failed: func(string) {},
+		limit: newLineLimit()}
 }
 
 func (l natsLogger) Noticef(format string, v ...any) { l.logger.Debug(fmt.Sprintf(format, v...)) }
@@ -83,7 +84,8 @@ func (l natsLogger) log(log func(string, ...any), format string, v []any) {
 // kindOf returns the kind of a line: what comes after the connection that it is about, without what
 // clients choose, as far as that can be told.
 func kindOf(text string) string {
-	if parts := strings.SplitN(text, " - ", 3); len(parts) > 1 && strings.Contains(parts[1], "cid:") {
+	if parts := strings.SplitN(text, " - ", 3); len(parts) > 1 &&
+		strings.Contains(parts[1], "cid:") {
 		text = parts[len(parts)-1]
 		if quoted := strings.LastIndex(text, `" - `); quoted >= 0 && strings.HasPrefix(text, `"`) {
 			text = text[quoted+len(`" - `):]

@@ -9,7 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Of a kind so many lines are logged in a while; the next one afterwards says how many were left out.
+// Of a kind so many lines are logged in a while; the next one afterwards says how many were left
+// out.
 func TestLineLimit(t *testing.T) {
 	t.Parallel()
 	l, now := newLineLimit(), time.Unix(1_700_000_000, 0)
@@ -36,9 +37,15 @@ func TestKindOfLine(t *testing.T) {
 	t.Parallel()
 	kinds := map[string]bool{}
 	for i := range 100 {
-		kinds[kindOf(fmt.Sprintf(`127.0.0.1:%d - cid:%d - "v1.%d:go:name" - "CLIENTS/user" - Publish Violation - User "u%d", Subject "s.%d"`, 1000+i, i, i, i, i))] = true
-		kinds[kindOf(fmt.Sprintf(`127.0.0.1:%d - cid:%d - "v1.%d:go:name" - maximum payload exceeded: %d vs 1`, 1000+i, i, i, i))] = true
-		kinds[kindOf(fmt.Sprintf(`127.0.0.1:%d - cid:%d - authentication error - User "u%d"`, 1000+i, i, i))] = true
+		kinds[kindOf(
+			fmt.Sprintf(
+				`127.0.0.1:%d - cid:%d - "v1.%d:go:name" - "CLIENTS/user" - Publish Violation - User "u%d", Subject "s.%d"`, 1000+i, i, i, i, i))] = true
+		kinds[kindOf(
+			fmt.Sprintf(
+				`127.0.0.1:%d - cid:%d - "v1.%d:go:name" - maximum payload exceeded: %d vs 1`, 1000+
+					i, i, i, i))] = true
+		kinds[kindOf(fmt.Sprintf(`127.0.0.1:%d - cid:%d - authentication error - User "u%d"`,
+			1000+i, i, i))] = true
 	}
 	require.Len(t, kinds, 3, "%v", kinds)
 }

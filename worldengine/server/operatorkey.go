@@ -51,7 +51,8 @@ func nameAddress(file, address string) error {
 	seed, err := os.ReadFile(file)
 	if err == nil {
 		line, _, _ := bytes.Cut(seed, []byte("\n"))
-		err = replaceFile(file, append(append(line, '\n'), natsconn.OperatorKeyAddress+address+"\n"...))
+		err = replaceFile(file, append(append(line, '\n'), natsconn.OperatorKeyAddress+
+			address+"\n"...))
 	}
 	if err != nil {
 		return fmt.Errorf("server: the local operator's key: %w", err)

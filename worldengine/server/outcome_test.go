@@ -32,7 +32,8 @@ func TestOutcomes(t *testing.T) {
 				body := marshalled(c.t, propose(at, handoff.AdvanceProject, "wall"))
 				first := c.send(body)
 				again := c.send(body)
-				require.Equal(c.t, first.result.ResultID, *again.result.Evaluation.DuplicateCheck.DuplicateOf)
+				require.Equal(c.t, first.result.ResultID,
+					*again.result.Evaluation.DuplicateCheck.DuplicateOf)
 				require.NotEqual(c.t, first.runID, again.runID)
 				return again
 			},
@@ -46,7 +47,8 @@ func TestOutcomes(t *testing.T) {
 				p = propose(at, handoff.AdvanceProject, "bridge")
 				p.ProposalID = first.result.ProposalID
 				again := c.send(marshalled(c.t, p))
-				require.Equal(c.t, first.result.ResultID, *again.result.Evaluation.DuplicateCheck.DuplicateOf)
+				require.Equal(c.t, first.result.ResultID,
+					*again.result.Evaluation.DuplicateCheck.DuplicateOf)
 				require.NotEqual(c.t, first.result.HandoffID, again.result.HandoffID)
 				return again
 			},
@@ -60,7 +62,8 @@ func TestOutcomes(t *testing.T) {
 				require.Equal(c.t, handoff.StaleReport{}, o.result.Evaluation.StaleCheck)
 				require.Equal(c.t, handoff.PreconditionReport{
 					Evaluated: true,
-					Failures:  []handoff.Failure{{Kind: "town_exists", Detail: "Unknown town: " + at.TownID}},
+					Failures: []handoff.Failure{{Kind: "town_exists",
+						Detail: "Unknown town: " + at.TownID}},
 				}, o.result.Evaluation.Preconditions)
 				return o
 			},
@@ -86,7 +89,8 @@ func TestOutcomes(t *testing.T) {
 			name: "a precondition fails",
 			judge: func(c *client, at townReply) outcome {
 				o := c.send(marshalled(c.t, propose(at, handoff.AdvanceProject, "wall", absent)))
-				require.Equal(c.t, []handoff.Failure{{Kind: "project_exists", Detail: "Missing project: moat"}},
+				require.Equal(c.t, []handoff.Failure{{Kind: "project_exists",
+					Detail: "Missing project: moat"}},
 					o.result.Evaluation.Preconditions.Failures)
 				return o
 			},
@@ -97,7 +101,8 @@ func TestOutcomes(t *testing.T) {
 			judge: func(c *client, at townReply) outcome {
 				o := c.send(marshalled(c.t, propose(at, handoff.AdvanceProject, "wall",
 					handoff.Precondition{Kind: "moon_is_full"})))
-				require.Equal(c.t, []handoff.Failure{{Kind: "moon_is_full", Detail: "Unsupported precondition kind"}},
+				require.Equal(c.t, []handoff.Failure{{Kind: "moon_is_full",
+					Detail: "Unsupported precondition kind"}},
 					o.result.Evaluation.Preconditions.Failures)
 				return o
 			},
@@ -224,7 +229,8 @@ func TestFailedConsumesItsKey(t *testing.T) {
 	kept := call[struct {
 		RunID  string
 		Result json.RawMessage
-	}](c, "result.get", "result-get-reply.v1", map[string]any{"idempotencyKey": first.result.IdempotencyKey})
+	}](c, "result.get", "result-get-reply.v1",
+		map[string]any{"idempotencyKey": first.result.IdempotencyKey})
 	require.Equal(t, first.runID, kept.RunID)
 	require.Equal(t, string(first.bytes), compact(t, kept.Result))
 }

@@ -35,8 +35,8 @@ func (c *client) overload() overload {
 	return stats.Endpoints[0].Data.Overload
 }
 
-// stuck starts a server on which the commands of towns whose names begin with "slow" are applied when the
-// returned function is called.
+// stuck starts a server on which the commands of towns whose names begin with "slow" are applied
+// when the returned function is called.
 func stuck(t *testing.T, change func(*server.Config)) (c *client, release func()) {
 	t.Helper()
 	srv := start(t, byPlugin, change)
@@ -79,8 +79,8 @@ func (c *client) refusals(replies *nats.Subscription, n int) (all []failure) {
 	return all
 }
 
-// Requests are bounded in bytes too: what does not fit gets 429 at once, while fewer wait than may, and
-// when all are answered nothing is held.
+// Requests are bounded in bytes too: what does not fit gets 429 at once, while fewer wait than may,
+// and when all are answered nothing is held.
 func TestHeldBytes(t *testing.T) {
 	t.Parallel()
 	const bound, size, sent = 64 << 10, 4 << 10, 20
@@ -98,17 +98,20 @@ func TestHeldBytes(t *testing.T) {
 		require.Equal(t, "250", f.RetryAfter)
 	}
 	o := c.overload()
-	require.Equal(t, map[string]int64{"town": 0, "world": 0, "bytes": int64(sent - fit), "queue": 0}, o.Refused)
+	require.Equal(t, map[string]int64{"town": 0, "world": 0, "bytes": int64(sent - fit),
+		"queue": 0}, o.Refused)
 	require.Equal(t, fit, o.Held)
 	require.LessOrEqual(t, o.HeldBytes, int64(bound))
-	require.Equal(t, 429, c.refused("town.put", mustJSON(t, putRequest(snapshot(strings.Repeat("long", 5000)), ""))).Status)
+	require.Equal(t, 429, c.refused("town.put",
+		mustJSON(t, putRequest(snapshot(strings.Repeat("long", 5000)), ""))).Status)
 	release()
 	for range fit {
 		reply, err := replies.NextMsg(20 * time.Second)
 		require.NoError(t, err)
 		require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
 	}
-	require.Eventually(t, func() bool { o := c.overload(); return o.Held == 0 && o.HeldBytes == 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { o := c.overload(); return o.Held == 0 && o.HeldBytes == 0 },
+		20*time.Second, time.Millisecond)
 }
 
 // Whatever is answered, with a result or an error, gives back what it had.
@@ -125,11 +128,12 @@ func TestEveryAnswerGivesBack(t *testing.T) {
 	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	c.send(body)
 	c.send(body)
-	require.Equal(t, overload{Refused: map[string]int64{"town": 0, "world": 0, "bytes": 0, "queue": 0}}, c.overload())
+	require.Equal(t, overload{Refused: map[string]int64{"town": 0, "world": 0, "bytes": 0,
+		"queue": 0}}, c.overload())
 }
 
-// Busy towns leave places: one after another is flooded, each gets fewer than the one before, and a town
-// that nobody asked anything about is served as always.
+// Busy towns leave places: one after another is flooded, each gets fewer than the one before, and a
+// town that nobody asked anything about is served as always.
 func TestBusyTownsLeavePlaces(t *testing.T) {
 	t.Parallel()
 	const total, busy, flood = 32, 5, 100
@@ -148,7 +152,8 @@ func TestBusyTownsLeavePlaces(t *testing.T) {
 			bodies = append(bodies, marshalled(t, p))
 		}
 		fits := (free + 1) / 2 // with each one that it gets, one less is free
-		require.Eventually(t, func() bool { return c.overload().Held == held }, 20*time.Second, time.Millisecond,
+		require.Eventually(t, func() bool { return c.overload().Held == held }, 20*time.Second,
+			time.Millisecond,
 			"the place of the put")
 		replies := c.sendMany(bodies...)
 		c.refusals(replies, flood-fits)
@@ -157,13 +162,15 @@ func TestBusyTownsLeavePlaces(t *testing.T) {
 		require.Positive(t, free)
 		open = append(open, replies)
 	}
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(calm, handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(calm, handoff.AdvanceProject, "wall"))).result.Status)
 	release()
 	for _, replies := range open {
 		_, err := replies.NextMsg(20 * time.Second)
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool { return c.overload().Held == 0 }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.overload().Held == 0 }, 20*time.Second,
+		time.Millisecond)
 }
 
 // Ordinary bursts of reads are served, also those about one town, one key, or none.
@@ -187,12 +194,14 @@ func TestBurstsOfReads(t *testing.T) {
 		replies, err := c.nc.SubscribeSync(inbox)
 		require.NoError(t, err)
 		for range burst.size {
-			require.NoError(t, c.nc.PublishRequest(wire.Subject(c.world, burst.verb), inbox, []byte(burst.request)))
+			require.NoError(t, c.nc.PublishRequest(wire.Subject(c.world, burst.verb), inbox,
+				[]byte(burst.request)))
 		}
 		for range burst.size {
 			reply, err := replies.NextMsg(20 * time.Second)
 			require.NoError(t, err, burst.verb)
-			require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s: %s", burst.verb, reply.Data)
+			require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s: %s",
+				burst.verb, reply.Data)
 		}
 	}
 }

@@ -36,15 +36,17 @@ func TestPasswords(t *testing.T) {
 		require.False(t, p.right("a", user, ""))
 	}
 	other := hashed(t, "other", "another one")
-	require.False(t, p.right("a", other, "correct horse"), "what is right for one user is not for another")
+	require.False(t, p.right("a", other, "correct horse"),
+		"what is right for one user is not for another")
 }
 
-// Who was wrong too often is refused for a pause that grows and ends, also with the right password; the
-// same user elsewhere, another user there, and one whose password was right before are not.
+// Who was wrong too often is refused for a pause that grows and ends, also with the right password;
+// the same user elsewhere, another user there, and one whose password was right before are not.
 func TestWrongPasswordsAreBounded(t *testing.T) {
 	t.Parallel()
 	p, _ := clocked()
-	victim, neighbour := hashed(t, "victim", "the victim's"), hashed(t, "neighbour", "the neighbour's")
+	victim, neighbour := hashed(t, "victim", "the victim's"),
+		hashed(t, "neighbour", "the neighbour's")
 	settled := hashed(t, "settled", "the settled's")
 	require.True(t, p.right("bad", settled, "the settled's"))
 	for range freeOfName {

@@ -15,11 +15,12 @@ import (
 
 // from returns the option of a client that connects from a loopback address.
 func from(address string) nats.Option {
-	return nats.Dialer(&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)}, Timeout: 5 * time.Second})
+	return nats.Dialer(&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(address)},
+		Timeout: 5 * time.Second})
 }
 
-// An address has no more connections than it is given, others have theirs, the server's own are not counted, and
-// one that has ended makes room. The log says why a connection was refused.
+// An address has no more connections than it is given, others have theirs, the server's own are not
+// counted, and one that has ended makes room. The log says why a connection was refused.
 func TestConnectionsOfAnAddress(t *testing.T) {
 	t.Parallel()
 	const most = 3
@@ -56,8 +57,8 @@ func TestConnectionsOfAnAddress(t *testing.T) {
 	}, 20*time.Second, 10*time.Millisecond)
 }
 
-// Loopback, where all local clients have one address, may by default have all connections, and clients that
-// come and go leave nothing behind that counts.
+// Loopback, where all local clients have one address, may by default have all connections, and
+// clients that come and go leave nothing behind that counts.
 func TestConnectionsOfLoopback(t *testing.T) {
 	t.Parallel()
 	srv := start(t, func(c *server.Config) { c.MaxConnections = 16 })

@@ -68,7 +68,8 @@ func TestAPluginReportsTheTown(t *testing.T) {
 	require.Equal(t, handoff.Executed, got.result.Status)
 	after := c.town("t")
 	require.Contains(t, string(after.Snapshot), `"hope":0.125`)
-	require.Equal(t, at.DecisionEpoch+1, after.DecisionEpoch, "the epoch moves on whatever the game says")
+	require.Equal(t, at.DecisionEpoch+1, after.DecisionEpoch,
+		"the epoch moves on whatever the game says")
 	require.Equal(t, after.SnapshotHash, *got.result.WorldState.SnapshotHash)
 }
 
@@ -87,7 +88,8 @@ func TestHowAnApplicationEnds(t *testing.T) {
 			return apply.Refuse(c, "CHUNK_NOT_LOADED", "Nobody is near.", retryable), true
 		}
 	}
-	attempts := []string{"StepFailed apply", "StepStarted apply 2", "StepFailed apply 2", "StepStarted apply 3"}
+	attempts := []string{"StepFailed apply", "StepStarted apply 2", "StepFailed apply 2",
+		"StepStarted apply 3"}
 	for name, v := range map[string]struct {
 		answer func(c *apply.Command, times int) (apply.Answer, bool)
 		policy func(p *apply.Policy)
@@ -110,7 +112,8 @@ func TestHowAnApplicationEnds(t *testing.T) {
 				}
 				return apply.Done(c), true
 			},
-			reason: handoff.ReasonExecuted, end: append(attempts, "StepCompleted apply 3", "RunCompleted"),
+			reason: handoff.ReasonExecuted, end: append(attempts, "StepCompleted apply 3",
+				"RunCompleted"),
 		},
 		"busy, in progress, silent and unreadable at first": {
 			answer: func(c *apply.Command, times int) (apply.Answer, bool) {
@@ -132,7 +135,8 @@ func TestHowAnApplicationEnds(t *testing.T) {
 			answer: func(*apply.Command, int) (apply.Answer, bool) { return apply.Answer{}, false },
 			policy: func(p *apply.Policy) { p.Deadline, p.Attempts = 250*time.Millisecond, 2 },
 			reason: "PLUGIN_TIMEOUT", code: "PLUGIN_TIMEOUT",
-			end: []string{"StepFailed apply", "StepStarted apply 2", "StepFailed apply 2", "RunFailed"},
+			end: []string{"StepFailed apply", "StepStarted apply 2",
+				"StepFailed apply 2", "RunFailed"},
 		},
 		"a state that is none": {
 			answer: func(c *apply.Command, _ int) (apply.Answer, bool) {
@@ -174,7 +178,8 @@ func TestNoPlugin(t *testing.T) {
 	t.Parallel()
 	srv := start(t, byPlugin, func(config *server.Config) {
 		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 2*time.Second, 1
-		config.Engine.Plugin.Resend = time.Minute // it is asked once: what is on its way at the end may have arrived
+		// it is asked once: what is on its way at the end may have arrived
+		config.Engine.Plugin.Resend = time.Minute
 	})
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
@@ -190,13 +195,15 @@ func TestAPluginComesLate(t *testing.T) {
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
 	got := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
-	require.Eventually(t, func() bool { return c.pending("t") != "" }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.pending("t") != "" }, 20*time.Second,
+		time.Millisecond)
 	host(t, srv, agree)
 	require.Equal(t, handoff.Executed, c.resultOf(<-got).result.Status)
 }
 
 func (c *client) pending(townID string) string {
-	return call[struct{ PendingRunID string }](c, "town.get", schemas.TownGetReply, map[string]any{"townId": townID}).PendingRunID
+	return call[struct{ PendingRunID string }](c, "town.get", schemas.TownGetReply,
+		map[string]any{"townId": townID}).PendingRunID
 }
 
 // sendLater sends a handoff and returns where its reply comes.
@@ -231,20 +238,23 @@ func TestWhatThePluginIsNotAskedFor(t *testing.T) {
 	local := call[townReply](c, "town.put", schemas.TownGetReply, map[string]any{
 		"snapshot": snapshot("l"), "apply": "local",
 	})
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(local, handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(local, handoff.AdvanceProject, "wall"))).result.Status)
 	moved := c.town("l")
 	again := c.put(json.RawMessage(moved.Snapshot), moved.SnapshotHash)
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(again, handoff.PlanSalvage, "general"))).result.Status,
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(again, handoff.PlanSalvage, "general"))).result.Status,
 		"a put that says nothing leaves the binding as it was")
 	require.Empty(t, g.commands())
 
 	c.put(snapshot("refused"), "")
-	require.Equal(t, 400, c.refused("town.put", mustJSON(t, map[string]any{"snapshot": snapshot("r"), "apply": "rcon"})).Status,
+	require.Equal(t, 400, c.refused("town.put",
+		mustJSON(t, map[string]any{"snapshot": snapshot("r"), "apply": "rcon"})).Status,
 		"no console is configured")
 }
 
-// While a town is pending its next handoffs wait in order, up to a bound; other towns go on; the same
-// handoff is in progress.
+// While a town is pending its next handoffs wait in order, up to a bound; other towns go on; the
+// same handoff is in progress.
 func TestWhileATownIsPending(t *testing.T) {
 	t.Parallel()
 	srv := start(t, byPlugin, func(config *server.Config) { config.Engine.QueuePerTown = 2 })
@@ -268,7 +278,8 @@ func TestWhileATownIsPending(t *testing.T) {
 	g.until(1)
 	waiting := func(requests int) {
 		t.Helper()
-		require.Eventually(t, func() bool { return srv.Engine().Stats().Waiting == requests }, 20*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return srv.Engine().Stats().Waiting == requests },
+			20*time.Second, time.Millisecond)
 	}
 	waiting(0)
 	second := c.sendLater(marshalled(t, propose(at, handoff.PlanSalvage, "dread")))
@@ -277,15 +288,18 @@ func TestWhileATownIsPending(t *testing.T) {
 	waiting(2)
 	full := c.refusedSoon(marshalled(t, propose(at, handoff.PlanSalvage, "general")))
 	require.Equal(t, failure{Status: 429, Code: "OVERLOADED", RetryAfter: "50"}, short(full))
-	require.Equal(t, failure{Status: 503, Code: "EXECUTION_IN_PROGRESS", RetryAfter: "250"}, short(c.refused("handoff", first)))
+	require.Equal(t, failure{Status: 503, Code: "EXECUTION_IN_PROGRESS", RetryAfter: "250"},
+		short(c.refused("handoff", first)))
 	accepted := propose(at, handoff.AdvanceProject, "wall")
 	key := mustJSON(t, map[string]any{"idempotencyKey": accepted.DeriveProposalID()})
 	require.Equal(t, 404, c.refused("result.get", key).Status, "there is no result yet")
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(other, handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(other, handoff.AdvanceProject, "wall"))).result.Status)
 
 	open.Do(func() { close(release) })
 	require.Equal(t, handoff.Executed, c.resultOf(<-firstReply).result.Status)
-	require.Equal(t, handoff.Stale, c.resultOf(<-second).result.Status, "it was judged after the first")
+	require.Equal(t, handoff.Stale, c.resultOf(<-second).result.Status,
+		"it was judged after the first")
 	require.Equal(t, "SNAPSHOT_CONFLICT", c.failureOf(<-third).Code)
 	require.Equal(t, handoff.Duplicate, c.send(first).result.Status)
 }
@@ -294,8 +308,8 @@ func short(f failure) failure {
 	return failure{Status: f.Status, Code: f.Code, RetryAfter: f.RetryAfter}
 }
 
-// refusedSoon sends a handoff until its town's queue is full: the one whose turn it is leaves its place
-// while it looks whether the town can go on.
+// refusedSoon sends a handoff until its town's queue is full: the one whose turn it is leaves its
+// place while it looks whether the town can go on.
 func (c *client) refusedSoon(body []byte) failure {
 	c.t.Helper()
 	for {
@@ -313,12 +327,13 @@ func (c *client) sendPut(request any) <-chan *nats.Msg {
 	inbox := c.nc.NewInbox()
 	_, err := c.nc.ChanSubscribe(inbox, replies)
 	require.NoError(c.t, err)
-	require.NoError(c.t, c.nc.PublishRequest(wire.Subject(c.world, "town.put"), inbox, mustJSON(c.t, request)))
+	require.NoError(c.t, c.nc.PublishRequest(wire.Subject(c.world, "town.put"), inbox,
+		mustJSON(c.t, request)))
 	return replies
 }
 
-// A server that ends while a command is applied leaves it pending; the next one goes on with it, and
-// the game changes once.
+// A server that ends while a command is applied leaves it pending; the next one goes on with it,
+// and the game changes once.
 func TestRestartWhileACommandIsApplied(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -342,7 +357,8 @@ func TestRestartWhileACommandIsApplied(t *testing.T) {
 	c = connect(t, srv)
 	g = host(t, srv, agree)
 	g.until(1)
-	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
+		time.Millisecond)
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 	again := c.send(body)
 	require.Equal(t, handoff.Duplicate, again.result.Status)
@@ -366,10 +382,15 @@ func TestPatchATown(t *testing.T) {
 	require.Contains(t, string(after.Snapshot), `"hope":1`)
 	require.Contains(t, string(after.Snapshot), `"dread":0.6`)
 	require.Equal(t, after.SnapshotHash, c.town("t").SnapshotHash)
-	require.Equal(t, "SNAPSHOT_CONFLICT", c.refused("town.patch", mustJSON(t, patch(hope, at.SnapshotHash))).Code)
-	bad := c.refused("town.patch", mustJSON(t, patch(map[string]any{"pressure": map[string]any{"hope": 2}}, after.SnapshotHash)))
+	require.Equal(t, "SNAPSHOT_CONFLICT",
+		c.refused("town.patch", mustJSON(t, patch(hope, at.SnapshotHash))).Code)
+	bad := c.refused("town.patch", mustJSON(t,
+		patch(map[string]any{"pressure": map[string]any{"hope": 2}}, after.SnapshotHash)))
 	require.Equal(t, "SCHEMA_VALIDATION_FAILED", bad.Code)
 	require.Equal(t, "/patch/pressure/hope", bad.Details[0].Path)
-	require.Equal(t, "EPOCH_REGRESSION", c.refused("town.patch", mustJSON(t, patch(map[string]any{"day": 1}, after.SnapshotHash))).Code)
-	require.Equal(t, "UNKNOWN_TOWN", c.refused("town.patch", []byte(`{"townId":"x","patch":{},"expectedSnapshotHash":"`+at.SnapshotHash+`"}`)).Code)
+	require.Equal(t, "EPOCH_REGRESSION",
+		c.refused("town.patch", mustJSON(t,
+			patch(map[string]any{"day": 1}, after.SnapshotHash))).Code)
+	require.Equal(t, "UNKNOWN_TOWN", c.refused("town.patch",
+		[]byte(`{"townId":"x","patch":{},"expectedSnapshotHash":"`+at.SnapshotHash+`"}`)).Code)
 }

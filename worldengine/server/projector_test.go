@@ -68,7 +68,8 @@ func TestInvalidEventsAreAlertedAbout(t *testing.T) {
 			c.append("t", bad)
 			want := []string{"INVALID_TRANSITION " + bad.EventID}
 			if projector {
-				require.Eventually(t, func() bool { return len(log.alerts(t)) > 0 }, 20*time.Second, time.Millisecond)
+				require.Eventually(t, func() bool { return len(log.alerts(t)) > 0 }, 20*time.Second,
+					time.Millisecond)
 			} else {
 				require.Empty(t, log.alerts(t))
 			}
@@ -86,14 +87,15 @@ func TestInvalidEventsAreAlertedAbout(t *testing.T) {
 	}
 }
 
-// What others append while no server runs a projector is alerted about by the next one, and what was
-// alerted about before a restart is not again.
+// What others append while no server runs a projector is alerted about by the next one, and what
+// was alerted about before a restart is not again.
 func TestAProjectorGoesOnAfterARestart(t *testing.T) {
 	t.Parallel()
 	var log journal
 	data := t.TempDir()
 	begin := func(projector bool) (*server.Server, *client) {
-		srv, err := server.Start(t.Context(), configure(projecting(projector, &log), func(c *server.Config) { c.Data = data }))
+		srv, err := server.Start(t.Context(),
+			configure(projecting(projector, &log), func(c *server.Config) { c.Data = data }))
 		require.NoError(t, err)
 		return srv, connect(t, srv)
 	}
@@ -104,16 +106,19 @@ func TestAProjectorGoesOnAfterARestart(t *testing.T) {
 	}
 	srv, c := begin(true)
 	want := []string{bad(c, "run-1")}
-	require.Eventually(t, func() bool { return len(log.alerts(t)) == 1 }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(log.alerts(t)) == 1 }, 30*time.Second,
+		5*time.Millisecond)
 	stop(t, srv)
 	srv, c = begin(false)
 	want = append(want, bad(c, "run-2"))
 	stop(t, srv)
 	require.Len(t, log.alerts(t), 1, "nobody has looked")
 	srv, c = begin(true)
-	require.Eventually(t, func() bool { return len(log.alerts(t)) == 2 }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(log.alerts(t)) == 2 }, 30*time.Second,
+		5*time.Millisecond)
 	want = append(want, bad(c, "run-3"))
-	require.Eventually(t, func() bool { return len(log.alerts(t)) == 3 }, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool { return len(log.alerts(t)) == 3 }, 30*time.Second,
+		5*time.Millisecond)
 	require.Equal(t, want, log.alerts(t))
 	stop(t, srv)
 }

@@ -42,7 +42,8 @@ func rawAs(t testing.TB, address string, u access.User) *rawClient {
 	t.Cleanup(func() { _ = conn.Close() })
 	c := &rawClient{t: t, user: u, conn: conn, in: bufio.NewReader(conn)}
 	options := mustJSON(t, map[string]any{
-		"user": u.Name, "pass": servertest.Password, "headers": true, "no_responders": true, "verbose": false, "protocol": 1,
+		"user": u.Name, "pass": servertest.Password, "headers": true, "no_responders": true,
+		"verbose": false, "protocol": 1,
 	})
 	c.write("CONNECT %s\r\nSUB %s.> 1\r\nPING\r\n", options, u.InboxPrefix())
 	for c.line() != "PONG" {
@@ -64,12 +65,14 @@ func (c *rawClient) line() string {
 	return strings.TrimSpace(line)
 }
 
-// request sends a request with a header block, and returns the answer, or nil where NATS does not let it.
+// request sends a request with a header block, and returns the answer, or nil where NATS does not
+// let it.
 func (c *rawClient) request(verb, block string, body []byte) *nats.Msg {
 	c.t.Helper()
 	c.sent++
 	reply := fmt.Sprintf("%s.%d", c.user.InboxPrefix(), c.sent)
-	c.write("HPUB %s %s %d %d\r\n%s%s\r\n", wire.Subject("main", verb), reply, len(block), len(block)+len(body), block, body)
+	c.write("HPUB %s %s %d %d\r\n%s%s\r\n", wire.Subject("main", verb), reply, len(block),
+		len(block)+len(body), block, body)
 	for {
 		line := c.line()
 		f := strings.Fields(line)
@@ -114,13 +117,17 @@ func (c *rawClient) message(subject, header, total string) *nats.Msg {
 
 const forgedMark = wire.UserHeader + `: {"user":"free","acc":"CLIENTS"}`
 
-// oddBlocks are header blocks that nats.go cannot decode, or in which a client hides the server's mark.
+// oddBlocks are header blocks that nats.go cannot decode, or in which a client hides the server's
+// mark.
 func oddBlocks() []string {
 	return []string{
-		"garbage", "NATS/1.0\r\nA\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "NATS/1.0", "NATS/1.0\r\n", "\r\n", "\r\n\r\n",
-		"NATS/1.0\r\n\r\n", "NATS/1.0\r\nA: b\r\n\r\n", "nats/1.0\r\n\r\n", "NATS/1.0 5\r\n\r\n", "NATS/1.0\x00\r\n\r\n",
+		"garbage", "NATS/1.0\r\nA\r\n\r\n", "HTTP/1.1 200 OK\r\n\r\n", "NATS/1.0", "NATS/1.0\r\n",
+		"\r\n", "\r\n\r\n",
+		"NATS/1.0\r\n\r\n", "NATS/1.0\r\nA: b\r\n\r\n", "nats/1.0\r\n\r\n", "NATS/1.0 5\r\n\r\n",
+		"NATS/1.0\x00\r\n\r\n",
 		"NATS/1.0\r\n: b\r\n\r\n", "NATS/1.0\nA: b\n\n", "NATS/1.0\r\n\r\nA: b\r\n\r\n",
-		"NATS/1.0\r\n" + forgedMark + "\r\n\r\n", "NATS/1.0\n" + forgedMark + "\n\n", "NATS/1.0\n" + forgedMark + "\n\nxx",
+		"NATS/1.0\r\n" + forgedMark + "\r\n\r\n", "NATS/1.0\n" + forgedMark + "\n\n",
+		"NATS/1.0\n" + forgedMark + "\n\nxx",
 		"NATS/1.0\n" + forgedMark + "\nA:xx", "NATS/1.0\n" + forgedMark + "\nAxx",
 		"NATS/1.0\n" + strings.Repeat("a:\n", 120) + forgedMark + "\n\nxx",
 	}
@@ -132,9 +139,10 @@ func bodies(t testing.TB, townID string) map[string][]byte {
 	signal := map[string]any{"townId": townID, "actorId": "mayor-1", "reason": "Because."}
 	runID := "00000000-0000-4000-8000-000000000000"
 	bodies := map[string]any{
-		"town.get": about, "town.history": about, "town.list": map[string]any{}, "run.list": about, "control.get": about,
-		"town.put":   putRequest(snapshot(townID+"-new"), ""),
-		"town.patch": map[string]any{"townId": townID, "expectedSnapshotHash": "x", "patch": map[string]any{}},
+		"town.get": about, "town.history": about, "town.list": map[string]any{}, "run.list": about,
+		"control.get": about, "town.put": putRequest(snapshot(townID+"-new"), ""),
+		"town.patch": map[string]any{"townId": townID, "expectedSnapshotHash": "x",
+			"patch": map[string]any{}},
 		"result.get": map[string]any{"idempotencyKey": "proposal_" + strings.Repeat("0", 64)},
 		"run.get":    map[string]any{"runId": runID}, "run.events": map[string]any{"runId": runID},
 		"run.append":    appendRequest(townID, written("run-1", "Told", "step-1", 1)),
@@ -143,7 +151,8 @@ func bodies(t testing.TB, townID string) map[string][]byte {
 		"alert.list": map[string]any{}, "alert.ack": map[string]any{"seq": 1},
 		"approval.list": about,
 		"approval.decide": map[string]any{
-			"handoffId": "handoff_" + strings.Repeat("0", 64), "decision": "reject", "reason": "Because."},
+			"handoffId": "handoff_" + strings.Repeat("0", 64), "decision": "reject",
+			"reason": "Because."},
 	}
 	out := map[string][]byte{}
 	for verb, body := range bodies {
@@ -157,13 +166,15 @@ func strangers() []access.User {
 	elsewhere := func(u *access.User) { u.Read = []string{"mine"} }
 	return []access.User{
 		servertest.Person(access.Agent, ofTowns("mine"), ofActors("mayor-1"), elsewhere),
-		servertest.Person(access.Plugin, ofTowns("mine"), elsewhere), servertest.Person(access.Observer, elsewhere),
+		servertest.Person(access.Plugin, ofTowns("mine"), elsewhere),
+		servertest.Person(access.Observer, elsewhere),
 	}
 }
 
 // lesser are all who may connect: strangers, one whom a forged mark could name, and an operator.
 func lesser() []access.User {
-	return append(strangers(), access.User{Name: "free", Role: access.Agent, Password: servertest.Password}, servertest.Person(access.Operator))
+	return append(strangers(), access.User{Name: "free", Role: access.Agent,
+		Password: servertest.Password}, servertest.Person(access.Operator))
 }
 
 // requireNoRights sends a request of every verb about a town that a user has no right to.
@@ -179,7 +190,8 @@ func requireNoRights(t testing.TB, c *rawClient, requests map[string][]byte, blo
 			require.JSONEq(t, `{"towns":[]}`, string(reply.Data), "%s %q", c.user.Role, block)
 			continue
 		}
-		require.Contains(t, []string{"400", "403"}, code, "%s %s %q: %s", c.user.Role, verb, block, reply.Data)
+		require.Contains(t, []string{"400", "403"}, code, "%s %s %q: %s", c.user.Role, verb,
+			block, reply.Data)
 	}
 }
 
@@ -233,10 +245,12 @@ func joining(address string, users []access.User) func(*server.Config) {
 func TestUnreadableHeadersAreTold(t *testing.T) {
 	t.Parallel()
 	srv := start(t, servertest.WithUsers(everybody()...))
-	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer, access.Operator} {
+	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer,
+		access.Operator} {
 		c := rawAs(t, srv.URL(), servertest.Person(role))
 		reply := c.request("town.list", "garbage", nil)
-		require.Equal(t, "400", reply.Header.Get("Nats-Service-Error-Code"), "%s: %s", role, reply.Data)
+		require.Equal(t, "400", reply.Header.Get("Nats-Service-Error-Code"), "%s: %s",
+			role, reply.Data)
 		require.Contains(t, string(reply.Data), "HEADERS_UNREADABLE")
 		require.Contains(t, string(reply.Data), "send ")
 		reply = c.request("town.list", "NATS/1.0\r\nTraceparent: 00-1\r\nX:y\r\n\r\n", nil)
@@ -244,8 +258,8 @@ func TestUnreadableHeadersAreTold(t *testing.T) {
 	}
 }
 
-// FuzzHeaders: whatever header block a user sends with a request about a town that is not its own, it gets
-// an answer, and no right. which chooses the user and the verb.
+// FuzzHeaders: whatever header block a user sends with a request about a town that is not its own,
+// it gets an answer, and no right. which chooses the user and the verb.
 func FuzzHeaders(f *testing.F) {
 	for i, block := range oddBlocks() {
 		f.Add([]byte(block), byte(i))

@@ -95,7 +95,8 @@ func byRCON(address string) func(*server.Config) {
 		}
 		config.Engine.Apply = apply.RCON
 		config.Engine.Plugin = apply.Policy{
-			Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond, Resend: 50 * time.Millisecond,
+			Deadline: 10 * time.Second, Attempts: 3, Backoff: 10 * time.Millisecond,
+			Resend: 50 * time.Millisecond,
 		}
 	}
 }
@@ -143,10 +144,12 @@ func TestAConsoleForOneTown(t *testing.T) {
 		config.Engine.Apply = apply.Local
 	}))
 	local := c.put(snapshot("l"), "")
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(local, handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(local, handoff.AdvanceProject, "wall"))).result.Status)
 	require.Empty(t, k.heard())
 	c.request("town.put", mustJSON(t, map[string]any{"snapshot": snapshot("r"), "apply": "rcon"}))
-	require.Equal(t, handoff.Executed, c.send(marshalled(t, propose(c.town("r"), handoff.AdvanceProject, "wall"))).result.Status)
+	require.Equal(t, handoff.Executed,
+		c.send(marshalled(t, propose(c.town("r"), handoff.AdvanceProject, "wall"))).result.Status)
 	require.Len(t, k.heard(), 1)
 }
 
@@ -161,7 +164,8 @@ func TestAConsoleInDoubt(t *testing.T) {
 	got := c.send(body)
 	require.Equal(t, handoff.Failed, got.result.Status)
 	require.Equal(t, apply.ReasonRCONInDoubt, got.result.ReasonCode)
-	require.Equal(t, append(checked, "StepFailed apply", "RunFailed"), c.story(got.runID), "one attempt alone")
+	require.Equal(t, append(checked, "StepFailed apply", "RunFailed"), c.story(got.runID),
+		"one attempt alone")
 	require.Contains(t, string(c.events(got.runID)[8].Payload), "0 of 1 commands were answered")
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
@@ -179,13 +183,14 @@ func TestNoConsole(t *testing.T) {
 	got := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Equal(t, handoff.Failed, got.result.Status)
 	require.Equal(t, apply.ReasonPluginUnavailable, got.result.ReasonCode)
-	require.Equal(t, append(checked, "StepFailed apply", "StepStarted apply 2", "StepFailed apply 2",
+	require.Equal(t, append(checked, "StepFailed apply", "StepStarted apply 2",
+		"StepFailed apply 2",
 		"StepStarted apply 3", "StepFailed apply 3", "RunFailed"), c.story(got.runID))
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
 }
 
-// A server that stops while a command is on its way to the console answers that it is in doubt; the one
-// after it knows, and sends nothing.
+// A server that stops while a command is on its way to the console answers that it is in doubt; the
+// one after it knows, and sends nothing.
 func TestAServerStopsWhileAConsoleIsInDoubt(t *testing.T) {
 	t.Parallel()
 	heard, release := make(chan struct{}, 8), make(chan struct{})

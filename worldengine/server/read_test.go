@@ -48,8 +48,8 @@ func requireForbidden(c *client, verb string, request map[string]any) {
 		[]any{f.Status, f.Code, f.Message}, "%s %v", verb, request)
 }
 
-// Who may read some towns reads nothing of others, by whatever verb, and cannot tell which runs and results
-// there are.
+// Who may read some towns reads nothing of others, by whatever verb, and cannot tell which runs and
+// results there are.
 func TestReadingIsBoundToTowns(t *testing.T) {
 	t.Parallel()
 	readers := []access.User{
@@ -58,7 +58,8 @@ func TestReadingIsBoundToTowns(t *testing.T) {
 	}
 	one := reading(access.Observer, "Town 1")
 	one.Name = "one"
-	srv := start(t, servertest.WithUsers(append(readers, one, servertest.Person(access.Operator), servertest.Person(access.Agent, ofTowns("mine")))...))
+	srv := start(t, servertest.WithUsers(append(readers, one, servertest.Person(access.Operator),
+		servertest.Person(access.Agent, ofTowns("mine")))...))
 	requireBoundReading(t, srv, readers)
 
 	c := as(t, srv.URL(), one)
@@ -67,7 +68,8 @@ func TestReadingIsBoundToTowns(t *testing.T) {
 	require.Equal(t, 1, runs)
 	all := as(t, srv.URL(), servertest.Person(access.Agent))
 	towns, runs, _ = listed(all, map[string]any{})
-	require.Equal(t, []string{"Town 1", "mine", "other"}, towns, "towns to act on do not bound reading")
+	require.Equal(t, []string{"Town 1", "mine", "other"}, towns,
+		"towns to act on do not bound reading")
 	require.Equal(t, 3, runs)
 }
 
@@ -76,10 +78,12 @@ func requireBoundReading(t *testing.T, srv *server.Server, readers []access.User
 	operator := as(t, srv.URL(), servertest.Person(access.Operator))
 	runs, keys := map[string]string{}, map[string]string{}
 	for _, id := range []string{"mine", "Town 1", "other"} {
-		o := operator.send(marshalled(t, propose(operator.put(snapshot(id), ""), handoff.AdvanceProject, "wall")))
+		o := operator.send(marshalled(t,
+			propose(operator.put(snapshot(id), ""), handoff.AdvanceProject, "wall")))
 		runs[id], keys[id] = o.runID, o.result.IdempotencyKey
 	}
-	runs["none"], keys["none"] = "00000000-0000-4000-8000-000000000000", "proposal_"+keys["mine"][9:72]+"0"
+	runs["none"], keys["none"] = "00000000-0000-4000-8000-000000000000",
+		"proposal_"+keys["mine"][9:72]+"0"
 	for _, u := range readers {
 		c := as(t, srv.URL(), u)
 		for _, own := range []string{"mine", "Town 1"} {
@@ -87,10 +91,12 @@ func requireBoundReading(t *testing.T, srv *server.Server, readers []access.User
 			require.NotEmpty(t, c.events(runs[own]))
 			for verb, request := range map[string]map[string]any{
 				"run.get": {"runId": runs[own]}, "result.get": {"idempotencyKey": keys[own]},
-				"control.get": {"townId": own}, "town.history": {"townId": own}, "run.list": {"townId": own},
+				"control.get": {"townId": own}, "town.history": {"townId": own},
+				"run.list": {"townId": own},
 			} {
 				reply := c.request(verb, mustJSON(t, request))
-				require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s %s", verb, reply.Data)
+				require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s %s",
+					verb, reply.Data)
 			}
 			require.True(t, c.maySubscribe("runevents.v2.main."+wire.TownToken(own)+".>"))
 		}
@@ -116,15 +122,16 @@ func requireBoundReading(t *testing.T, srv *server.Server, readers []access.User
 		require.Empty(t, next)
 		requireOwnRuns(c, []string{runs["mine"], runs["Town 1"]})
 		for _, subject := range []string{
-			"runevents.v2.main.>", "runevents.v2.main.other.>", "alerts.v1.main.>", "deadletter.v1.main.>",
+			"runevents.v2.main.>", "runevents.v2.main.other.>", "alerts.v1.main.>",
+			"deadletter.v1.main.>",
 		} {
 			require.False(t, c.maySubscribe(subject), "%s %s", u.Role, subject)
 		}
 	}
 }
 
-// requireOwnRuns checks that pages of one run each are the same as if there were no others: full, and with a next
-// page as long as there is another run to read.
+// requireOwnRuns checks that pages of one run each are the same as if there were no others: full,
+// and with a next page as long as there is another run to read.
 func requireOwnRuns(c *client, oldest []string) {
 	c.t.Helper()
 	for order, want := range map[string][]string{
@@ -136,7 +143,8 @@ func requireOwnRuns(c *client, oldest []string) {
 				Runs []struct{ RunID string }
 				Next uint64
 			}
-			reply := c.request("run.list", mustJSON(c.t, map[string]any{"order": order, "limit": 1, "after": after}))
+			reply := c.request("run.list",
+				mustJSON(c.t, map[string]any{"order": order, "limit": 1, "after": after}))
 			require.NoError(c.t, json.Unmarshal(reply.Data, &page))
 			for _, run := range page.Runs {
 				got = append(got, run.RunID)

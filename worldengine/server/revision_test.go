@@ -83,7 +83,8 @@ func TestAResultOfTheRevisionThatIsAskedFor(t *testing.T) {
 		require.NoError(t, err)
 		require.NotEqual(t, one.ExecutionID, *zero.Evaluation.DuplicateCheck.DuplicateOf)
 	}
-	reply := c.asking("result.get", "", mustJSON(t, map[string]string{"idempotencyKey": one.IdempotencyKey}))
+	reply := c.asking("result.get", "", mustJSON(t,
+		map[string]string{"idempotencyKey": one.IdempotencyKey}))
 	require.Equal(t, "0", reply.Header.Get("Execution-Result-Revision"))
 }
 
@@ -107,7 +108,8 @@ func TestRevision1OfEveryStatus(t *testing.T) {
 	}
 }
 
-// A key that is used for another handoff names the first result by the id that it has in revision 1.
+// A key that is used for another handoff names the first result by the id that it has in revision
+// 1.
 func TestRevision1OfAKeyThatIsReused(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
@@ -125,7 +127,9 @@ func TestRevision1OfAKeyThatIsReused(t *testing.T) {
 
 func TestTheDefaultRevisionIsASetting(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, func(config *server.Config) { config.Service.Revision = handoff.Revision1 }))
+	c := connect(t, start(t, func(config *server.Config) {
+		config.Service.Revision = handoff.Revision1
+	}))
 	at := c.put(snapshot("t"), "")
 	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	require.Equal(t, handoff.Executed, revision1Of(t, c.asking("handoff", "", body)).Status)
@@ -142,7 +146,8 @@ func TestARevisionThatThereIsNotIsRefused(t *testing.T) {
 	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	for _, revision := range []string{"2", "1.0", " ", "one"} {
 		for verb, request := range map[string][]byte{
-			"handoff": body, "result.get": []byte(`{"idempotencyKey":"proposal_` + handoff.Hash(nil) + `"}`),
+			"handoff": body, "result.get": []byte(`{"idempotencyKey":"proposal_` +
+				handoff.Hash(nil) + `"}`),
 		} {
 			refused := c.failureOf(c.asking(verb, revision, request))
 			require.Equal(t, "UNKNOWN_REVISION", refused.Code)
@@ -156,7 +161,8 @@ func TestARevisionThatThereIsNotIsRefused(t *testing.T) {
 func TestAnEmbodimentComesFromThePlugin(t *testing.T) {
 	t.Parallel()
 	for name, row := range map[string]struct{ reported, want string }{
-		"whole":    {`{"backendHint":"mineflayer","actions":[{"do":"dig","at":[1,2]}]}`, `{"actions":[{"at":[1,2],"do":"dig"}],"backendHint":"mineflayer"}`},
+		"whole": {`{"backendHint":"mineflayer","actions":[{"do":"dig","at":[1,2]}]}`,
+			`{"actions":[{"at":[1,2],"do":"dig"}],"backendHint":"mineflayer"}`},
 		"nothing":  {`{"backendHint":null,"mood":"good"}`, `{"backendHint":null}`},
 		"no hint":  {`{"backendHint":7}`, ""},
 		"no acts":  {`{"actions":["dig"]}`, ""},
@@ -177,7 +183,8 @@ func TestAnEmbodimentComesFromThePlugin(t *testing.T) {
 			require.Equal(t, handoff.Executed, one.Status)
 			require.Equal(t, row.want, string(one.Embodiment))
 			require.Equal(t, one, c.stored1(one.IdempotencyKey))
-			require.Equal(t, one.ExecutionID, *c.revision1(body).Evaluation.DuplicateCheck.DuplicateOf)
+			require.Equal(t, one.ExecutionID,
+				*c.revision1(body).Evaluation.DuplicateCheck.DuplicateOf)
 			require.NotContains(t, string(c.send(body).bytes), "embodiment")
 		})
 	}

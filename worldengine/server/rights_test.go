@@ -26,8 +26,8 @@ func ofActors(actors ...string) func(*access.User) {
 	return func(u *access.User) { u.Actors = actors }
 }
 
-// An agent speaks for its towns and its actors. What it may not is refused before anything is judged:
-// its key stays free, and no run tells of it.
+// An agent speaks for its towns and its actors. What it may not is refused before anything is
+// judged: its key stays free, and no run tells of it.
 func TestAgentSpeaksForItsTownsAndActors(t *testing.T) {
 	t.Parallel()
 	agent := servertest.Person(access.Agent, ofTowns("mine"), ofActors("mayor-1"))
@@ -50,7 +50,8 @@ func TestAgentSpeaksForItsTownsAndActors(t *testing.T) {
 	require.Empty(t, page.Runs)
 	o := c.send(marshalled(t, propose(mine, handoff.AdvanceProject, "wall")))
 	require.Equal(t, handoff.Executed, o.result.Status)
-	require.Equal(t, handoff.Executed, operator.send(foreign).result.Status, "an operator may speak for all")
+	require.Equal(t, handoff.Executed, operator.send(foreign).result.Status,
+		"an operator may speak for all")
 }
 
 // Whatever a client writes into the header that names its user, the server's word counts.
@@ -77,8 +78,8 @@ func TestNobodyPosesAsAnother(t *testing.T) {
 	require.Equal(t, handoff.Executed, as(t, srv.URL(), free).send(body).result.Status)
 }
 
-// A reply subject that a client makes up leads nowhere but to its own account: nothing comes into the
-// log, and no plugin is asked by anybody but the engine.
+// A reply subject that a client makes up leads nowhere but to its own account: nothing comes into
+// the log, and no plugin is asked by anybody but the engine.
 func TestReplySubjectsDoNotReachTheStreams(t *testing.T) {
 	t.Parallel()
 	srv := start(t, servertest.WithUsers(everybody()...))
@@ -91,10 +92,12 @@ func TestReplySubjectsDoNotReachTheStreams(t *testing.T) {
 		c := as(t, srv.URL(), servertest.Person(role))
 		for _, s := range subjects {
 			for _, verb := range []string{"town.get", "control.get"} {
-				require.NoError(t, c.nc.PublishRequest(wire.Subject("main", verb), s.subject, []byte(`{"townId":"t"}`)))
+				require.NoError(t, c.nc.PublishRequest(wire.Subject("main", verb), s.subject,
+					[]byte(`{"townId":"t"}`)))
 			}
 		}
-		c.request("town.get", []byte(`{"townId":"t"}`)) // the readers have answered what came before, or soon will
+		// the readers have answered what came before, or soon will
+		c.request("town.get", []byte(`{"townId":"t"}`))
 	}
 	drained(t, operator)
 	require.Equal(t, before, messages(t, js))
@@ -120,12 +123,15 @@ func messages(t *testing.T, js jetstream.JetStream) map[string]uint64 {
 	return counts
 }
 
-// A plugin is asked over the accounts, may answer late and more than once, and reports its own towns.
+// A plugin is asked over the accounts, may answer late and more than once, and reports its own
+// towns.
 func TestPluginOfATown(t *testing.T) {
 	t.Parallel()
 	plugin := servertest.Person(access.Plugin, ofTowns("mine"))
-	srv := start(t, byPlugin, servertest.WithUsers(plugin, servertest.Person(access.Agent), servertest.Person(access.Operator)))
-	operator, agent, c := as(t, srv.URL(), servertest.Person(access.Operator)), as(t, srv.URL(), servertest.Person(access.Agent)), as(t, srv.URL(), plugin)
+	srv := start(t, byPlugin, servertest.WithUsers(plugin, servertest.Person(access.Agent),
+		servertest.Person(access.Operator)))
+	operator, agent, c := as(t, srv.URL(), servertest.Person(access.Operator)),
+		as(t, srv.URL(), servertest.Person(access.Agent)), as(t, srv.URL(), plugin)
 	at := operator.put(snapshot("mine"), "")
 
 	times := 0
@@ -147,12 +153,14 @@ func TestPluginOfATown(t *testing.T) {
 	require.Equal(t, handoff.Executed, o.result.Status)
 
 	now := c.town("mine")
-	patch := map[string]any{"townId": "mine", "expectedSnapshotHash": now.SnapshotHash, "patch": map[string]any{"pressure": map[string]any{"hope": 0.9}}}
+	patch := map[string]any{"townId": "mine", "expectedSnapshotHash": now.SnapshotHash,
+		"patch": map[string]any{"pressure": map[string]any{"hope": 0.9}}}
 	call[townReply](c, "town.patch", schemas.TownGetReply, patch)
 	elsewhere := operator.put(snapshot("other"), "")
 	patch["townId"], patch["expectedSnapshotHash"] = "other", elsewhere.SnapshotHash
 	require.Equal(t, "FORBIDDEN", c.refused("town.patch", mustJSON(t, patch)).Code)
-	require.Equal(t, "FORBIDDEN", c.refused("town.put", mustJSON(t, putRequest(snapshot("new"), ""))).Code)
+	require.Equal(t, "FORBIDDEN", c.refused("town.put",
+		mustJSON(t, putRequest(snapshot("new"), ""))).Code)
 	event := appendRequest("other", written("run-1", "Told", "step-1", 1))
 	require.Equal(t, "FORBIDDEN", c.refused("run.append", mustJSON(t, event)).Code)
 	c.append("mine", written("run-1", "Told", "step-1", 1))
@@ -162,14 +170,17 @@ func TestPluginOfATown(t *testing.T) {
 func TestNoPluginWithAccounts(t *testing.T) {
 	t.Parallel()
 	srv := start(t, byPlugin, servertest.WithUsers(everybody()...), func(c *server.Config) {
-		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline, c.Engine.Plugin.Resend = 1, 2*time.Second, time.Minute
+		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline, c.Engine.Plugin.Resend = 1,
+			2*time.Second, time.Minute
 	})
 	at := as(t, srv.URL(), servertest.Person(access.Operator)).put(snapshot("t"), "")
-	o := as(t, srv.URL(), servertest.Person(access.Agent)).send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	o := as(t, srv.URL(), servertest.Person(access.Agent)).send(marshalled(t,
+		propose(at, handoff.AdvanceProject, "wall")))
 	require.Equal(t, "PLUGIN_UNAVAILABLE", string(o.result.ReasonCode))
 }
 
-// An agent and an observer hear the run events; and what a server without access control stored is there.
+// An agent and an observer hear the run events; and what a server without access control stored is
+// there.
 func TestAccessOnAnOldDirectory(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -190,7 +201,8 @@ func TestAccessOnAnOldDirectory(t *testing.T) {
 		require.NoError(t, c.nc.Flush())
 		heard = append(heard, sub)
 	}
-	as(t, srv.URL(), servertest.Person(access.Agent)).send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	as(t, srv.URL(), servertest.Person(access.Agent)).send(marshalled(t,
+		propose(at, handoff.AdvanceProject, "wall")))
 	for _, sub := range heard {
 		_, err := sub.NextMsg(20 * time.Second)
 		require.NoError(t, err)

@@ -30,7 +30,8 @@ func TestSleepsLongerThanTheRetention(t *testing.T) {
 
 	c = connect(t, start(t, with))
 	require.Equal(t, handoff.Executed,
-		c.send(marshalled(t, propose(c.town("t"), handoff.TalkToTownsfolk, "casual"))).result.Status)
+		c.send(marshalled(t, propose(c.town("t"), handoff.TalkToTownsfolk,
+			"casual"))).result.Status)
 	require.NotEmpty(t, c.events(o.runID))
 }
 
@@ -50,7 +51,8 @@ func TestReadingLeavesNoConsumers(t *testing.T) {
 		require.NoError(t, err)
 		info, err := s.Info(t.Context())
 		require.NoError(t, err)
-		require.LessOrEqual(t, info.State.Consumers, 3, "the two followers of the log, and the reader of signals")
+		require.LessOrEqual(t, info.State.Consumers, 3,
+			"the two followers of the log, and the reader of signals")
 	}
 }
 

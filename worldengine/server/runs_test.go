@@ -24,7 +24,8 @@ func runIDs(rows []runs.Row) (ids []string) {
 
 func (c *client) run(runID string) runevents.Snapshot {
 	c.t.Helper()
-	return call[runevents.Snapshot](c, "run.get", schemas.RunGetReply, map[string]any{"runId": runID})
+	return call[runevents.Snapshot](c, "run.get", schemas.RunGetReply,
+		map[string]any{"runId": runID})
 }
 
 // listRuns reads all pages of run.list.
@@ -63,7 +64,8 @@ func TestRunGet(t *testing.T) {
 		steps = append(steps, step.StepID+" "+string(step.Status))
 	}
 	require.Equal(t, []string{
-		"duplicate-check SUCCESS", "stale-check SUCCESS", "precondition-check SUCCESS", "apply FAILED",
+		"duplicate-check SUCCESS", "stale-check SUCCESS", "precondition-check SUCCESS",
+		"apply FAILED",
 	}, steps)
 	require.Equal(t, "PROJECT_BLOCKED", run.Steps[3].Error.Code)
 
@@ -104,7 +106,9 @@ func TestRunList(t *testing.T) {
 			persisted, err := time.Parse(time.RFC3339, c.events(o.runID)[0].PersistedAt)
 			require.NoError(t, err)
 			middle = runevents.Timestamp(persisted.Add(time.Millisecond))
-			require.Eventually(t, func() bool { return time.Now().After(persisted.Add(2 * time.Millisecond)) },
+			require.Eventually(t, func() bool {
+				return time.Now().After(persisted.Add(2 * time.Millisecond))
+			},
 				30*time.Second, time.Millisecond)
 		}
 	}
@@ -132,7 +136,8 @@ func TestRunList(t *testing.T) {
 	require.Empty(t, c.listRuns(map[string]any{"limit": 4, "townId": "nowhere"}))
 }
 
-// A run that began in the window of a list and ended after it has the status of its end, in either order.
+// A run that began in the window of a list and ended after it has the status of its end, in either
+// order.
 func TestRunListEndedAfterTheWindow(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
@@ -155,17 +160,19 @@ func TestRunListEndedAfterTheWindow(t *testing.T) {
 	}
 }
 
-// A list takes the runs of an actor, a type and a status, of the run or of its result, and its rows say
-// them; in a world with far more events than one look takes in, too.
+// A list takes the runs of an actor, a type and a status, of the run or of its result, and its rows
+// say them; in a world with far more events than one look takes in, too.
 func TestRunListSelects(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
 	at := c.put(snapshot("quiet"), "")
-	first := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "bridge"))) // fails: it is blocked
+	// fails: it is blocked
+	first := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "bridge")))
 	busy := c.put(snapshot("busy"), "")
 	var rejected, stale []string
 	for i := range 60 {
-		p := propose(busy, handoff.AcceptMission, "none", handoff.Precondition{Kind: "side_quest_exists", TargetID: "none"})
+		p := propose(busy, handoff.AcceptMission, "none",
+			handoff.Precondition{Kind: "side_quest_exists", TargetID: "none"})
 		p.ActorID, p.Reason = fmt.Sprintf("mayor-%d", i%2), fmt.Sprint("Try ", i)
 		if i%5 == 0 {
 			p.DecisionEpoch++
@@ -188,11 +195,14 @@ func TestRunListSelects(t *testing.T) {
 				}
 				return ids
 			}
-			require.Equal(t, rejected, list(map[string]any{"status": "rejected", "actorId": "mayor-1"}))
+			require.Equal(t, rejected, list(map[string]any{"status": "rejected",
+				"actorId": "mayor-1"}))
 			require.Equal(t, stale, list(map[string]any{"status": "stale"}))
 			require.Equal(t, []string{first.runID}, list(map[string]any{"type": "PROJECT_ADVANCE"}))
-			require.Equal(t, []string{first.runID}, list(map[string]any{"status": "FAILED", "townId": "quiet"}))
-			require.Equal(t, []string{paused.SignalID}, list(map[string]any{"type": "PAUSE", "actorId": "ada"}))
+			require.Equal(t, []string{first.runID},
+				list(map[string]any{"status": "FAILED", "townId": "quiet"}))
+			require.Equal(t, []string{paused.SignalID},
+				list(map[string]any{"type": "PAUSE", "actorId": "ada"}))
 			require.Empty(t, list(map[string]any{"status": "PENDING"}))
 			require.Len(t, list(map[string]any{}), 62)
 		}
@@ -200,11 +210,13 @@ func TestRunListSelects(t *testing.T) {
 	row := c.listRuns(map[string]any{"limit": 1, "status": "failed"})[0]
 	require.Equal(t, []any{"quiet", "mayor-1", "PROJECT_ADVANCE", "project advance quiet bridge"},
 		[]any{row.TownID, row.ActorID, row.Type, row.Command})
-	require.Equal(t, []any{handoff.Failed, handoff.ReasonCode("PROJECT_BLOCKED"), runevents.RunHasFailed},
+	require.Equal(t, []any{handoff.Failed, handoff.ReasonCode("PROJECT_BLOCKED"),
+		runevents.RunHasFailed},
 		[]any{row.ResultStatus, row.ReasonCode, row.Status})
 	require.NotEmpty(t, row.StartedAt)
 	require.NotEmpty(t, row.CompletedAt)
 
 	f := c.refused("run.list", []byte(`{"status":"done"}`))
-	require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED", "/status"}, []any{f.Status, f.Code, f.Details[0].Path})
+	require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED", "/status"},
+		[]any{f.Status, f.Code, f.Details[0].Path})
 }

@@ -63,8 +63,8 @@ type Config struct {
 	// when there are less is refused; 0 for a fiftieth of the disk, at least 1 MiB and at most 256
 	// MiB.
 	MinFreeDisk int64
-	// MaxConnections is how many connections of clients the embedded NATS takes, beside the server's
-	// own and operators'; DefaultMaxConnections.
+	// MaxConnections is how many connections of clients the embedded NATS takes, beside the
+	// server's own and operators'; DefaultMaxConnections.
 	MaxConnections int
 	// MaxConnectionsPerAddress is how many of them may be of one address (for IPv6 one /64
 	// network), loopback too; by default a quarter of MaxConnections, and all of them for loopback.
@@ -152,19 +152,22 @@ func (c *Config) whyNoStreams(err error) error {
 	if c.NATS == "" || !errors.Is(err, jetstream.ErrJetStreamNotEnabledForAccount) {
 		return err
 	}
-	return fmt.Errorf("%w: that NATS server keeps its streams from this user; give the credentials "+
-		"of one in the world's account, or, where it is a handoffd's, start that one with --open", err)
+	return fmt.Errorf(
+		"%w: that NATS server keeps its streams from this user; give the credentials "+
+			"of one in the world's account, or, where it is a handoffd's, start that one with "+
+			"--open", err)
 }
 
 // Server is a running world engine. Start makes one, Close ends it.
 type Server struct {
 	url       string
 	created   int
-	embedded  *embedded     // nil where an existing NATS was joined
-	conn      *nats.Conn    // commits, reads, and answers in the world's account
-	followers *nats.Conn    // what is derived from the log
-	asking    *nats.Conn    // asks plugins, on inboxes of its own; nil where there is one account
-	answering *nats.Conn    // answers in the clients' account; nil where no requests are taken there
+	embedded  *embedded  // nil where an existing NATS was joined
+	conn      *nats.Conn // commits, reads, and answers in the world's account
+	followers *nats.Conn // what is derived from the log
+	asking    *nats.Conn // asks plugins, on inboxes of its own; nil where there is one account
+	// answers in the clients' account; nil where no requests are taken there
+	answering *nats.Conn
 	console   *rcon.Console // nil where none is configured
 	http      *httpd.Server // nil where there is none
 	engine    *worldengine.Engine
@@ -179,7 +182,8 @@ type Server struct {
 func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	config = config.withDefaults()
 	s := &Server{
-		url: config.NATS, health: newHealth(), access: config.Access, directory: config.Service.Access,
+		url: config.NATS, health: newHealth(), access: config.Access,
+		directory: config.Service.Access,
 	}
 	defer func() {
 		if err != nil {

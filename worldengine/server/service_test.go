@@ -42,7 +42,8 @@ func TestDiscovery(t *testing.T) {
 	for _, e := range info.Endpoints {
 		subjects[e.Subject] = true
 	}
-	for _, verb := range []string{"handoff", "town.get", "town.list", "town.put", "result.get", "run.events"} {
+	for _, verb := range []string{"handoff", "town.get", "town.list", "town.put", "result.get",
+		"run.events"} {
 		require.True(t, subjects[wire.Subject("main", verb)], verb)
 	}
 	var stats struct {
@@ -73,7 +74,8 @@ func TestRunEventsArePaged(t *testing.T) {
 		page := call[struct {
 			Events       []runevents.Record
 			LastEventSeq int64
-		}](c, "run.events", "run-events-reply.v1", map[string]any{"runId": o.runID, "afterSeq": after, "limit": 3})
+		}](c, "run.events", "run-events-reply.v1",
+			map[string]any{"runId": o.runID, "afterSeq": after, "limit": 3})
 		require.Equal(t, int64(len(all)), page.LastEventSeq)
 		if len(page.Events) == 0 {
 			break

@@ -23,25 +23,30 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// stray are subjects that are no inboxes, on which a message would be taken for another's or stored.
+// stray are subjects that are no inboxes, on which a message would be taken for another's or
+// stored.
 var stray = []string{
 	wire.ApplySubject("main", "t"), "runevents.v2.main.t.run-1", "alerts.v1.main.APPLY_IN_DOUBT",
-	"deadletter.v1.main.WORLD_main_RUNEVENTS.1.0", "world.main.log.t", "world.main.refused.t", "anything.else",
+	"deadletter.v1.main.WORLD_main_RUNEVENTS.1.0", "world.main.log.t", "world.main.refused.t",
+	"anything.else",
 }
 
-// A request whose reply subject is no inbox is not carried out, counted, and logged once in a while; its
-// handoff keeps its key. Nor does discovery answer there.
+// A request whose reply subject is no inbox is not carried out, counted, and logged once in a
+// while; its handoff keeps its key. Nor does discovery answer there.
 func TestStrayReplies(t *testing.T) {
 	t.Parallel()
 	var log natstest.Buffer
-	srv := start(t, servertest.WithUsers(everybody()...), func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
-	engine, operator := as(t, srv.URL(), servertest.Person(access.Engine)), as(t, srv.URL(), servertest.Person(access.Operator))
+	srv := start(t, servertest.WithUsers(everybody()...),
+		func(c *server.Config) { c.Logger = slog.New(slog.NewTextHandler(&log, nil)) })
+	engine, operator := as(t, srv.URL(), servertest.Person(access.Engine)),
+		as(t, srv.URL(), servertest.Person(access.Operator))
 	at := operator.put(snapshot("t"), "")
 	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	everything := listen(t, engine, stray...)
 	for _, reply := range stray {
 		require.NoError(t, operator.nc.PublishRequest(wire.Subject("main", "handoff"), reply, body))
-		for _, subject := range []string{"$SRV.INFO", "$SRV.PING.worldengine", "$SRV.STATS.worldengine"} {
+		for _, subject := range []string{"$SRV.INFO", "$SRV.PING.worldengine",
+			"$SRV.STATS.worldengine"} {
 			require.NoError(t, operator.nc.PublishRequest(subject, reply, nil))
 		}
 	}
@@ -89,19 +94,22 @@ func listen(t *testing.T, c *client, subjects ...string) func() []string {
 	}
 }
 
-// requireNoAnswersToOthers has clients name others' subjects as reply, and as where they publish: neither a
-// plugin nor an observer receives anything. Then it sees that both receive what is the engine's.
+// requireNoAnswersToOthers has clients name others' subjects as reply, and as where they publish:
+// neither a plugin nor an observer receives anything. Then it sees that both receive what is the
+// engine's.
 func requireNoAnswersToOthers(t *testing.T, address string) {
 	t.Helper()
 	operator := as(t, address, servertest.Person(access.Operator))
 	at := operator.put(snapshot("t"), "")
-	plugin, observer := as(t, address, servertest.Person(access.Plugin)), as(t, address, servertest.Person(access.Observer))
+	plugin, observer := as(t, address, servertest.Person(access.Plugin)),
+		as(t, address, servertest.Person(access.Observer))
 	commands := listen(t, plugin, wire.ApplySubject("main", "t"))
 	events := listen(t, observer, "runevents.v2.main.>", "alerts.v1.main.>", "deadletter.v1.main.>")
 	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
 		c := as(t, address, servertest.Person(role))
 		for _, reply := range stray {
-			require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "town.get"), reply, []byte(`{"townId":"t"}`)))
+			require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "town.get"), reply,
+				[]byte(`{"townId":"t"}`)))
 			require.NoError(t, c.nc.Publish(reply, []byte("not the engine's")))
 		}
 		for range 64 { // the readers have answered what came before
@@ -110,8 +118,10 @@ func requireNoAnswersToOthers(t *testing.T, address string) {
 	}
 	require.Empty(t, commands())
 	require.Empty(t, events())
-	as(t, address, servertest.Person(access.Agent)).send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
-	require.Eventually(t, func() bool { return len(events()) > 0 && len(commands()) > 0 }, 20*time.Second, 10*time.Millisecond)
+	as(t, address, servertest.Person(access.Agent)).send(marshalled(t,
+		propose(at, handoff.AdvanceProject, "wall")))
+	require.Eventually(t, func() bool { return len(events()) > 0 && len(commands()) > 0 },
+		20*time.Second, 10*time.Millisecond)
 }
 
 func soon(c *server.Config) { c.Engine.Plugin.Deadline = 200 * time.Millisecond }
@@ -146,7 +156,8 @@ func configuration(t *testing.T, users []access.User) string {
 	t.Helper()
 	var conf strings.Builder
 	require.NoError(t, access.WriteNATS(&conf, "main", users))
-	all := append(users[:len(users):len(users)], access.User{Name: access.EngineUser}, access.User{Name: access.AskingUser})
+	all := append(users[:len(users):len(users)], access.User{Name: access.EngineUser},
+		access.User{Name: access.AskingUser})
 	text := conf.String()
 	for _, u := range all {
 		require.Contains(t, text, "$"+u.PasswordVariable())

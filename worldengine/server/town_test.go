@@ -70,15 +70,25 @@ func TestTownPutNamesPaths(t *testing.T) {
 		return mustJSON(t, tree)
 	}
 	for path, change := range map[string]func(map[string]any){
-		"/snapshot/day":                 func(s map[string]any) { s["day"] = -1 },
-		"/snapshot/latestNetherEvent":   func(s map[string]any) { delete(s, "latestNetherEvent") },
-		"/snapshot/extra":               func(s map[string]any) { s["extra"] = true },
-		"/snapshot/pressure/hope":       func(s map[string]any) { s["pressure"].(map[string]any)["hope"] = 1.5 },
-		"/snapshot/projects/1/status":   func(s map[string]any) { s["projects"].([]any)[1].(map[string]any)["status"] = "lost" },
-		"/snapshot/sideQuests/1/id":     func(s map[string]any) { s["sideQuests"].([]any)[1].(map[string]any)["id"] = "q-escort" },
-		"/snapshot/townId":              func(s map[string]any) { s["townId"] = "" },
-		"/snapshot/mission/title":       func(s map[string]any) { s["mission"] = map[string]any{"id": "m", "title": ""} },
-		"/snapshot/projects/0/progress": func(s map[string]any) { s["projects"].([]any)[0].(map[string]any)["progress"] = "1" },
+		"/snapshot/day":               func(s map[string]any) { s["day"] = -1 },
+		"/snapshot/latestNetherEvent": func(s map[string]any) { delete(s, "latestNetherEvent") },
+		"/snapshot/extra":             func(s map[string]any) { s["extra"] = true },
+		"/snapshot/pressure/hope": func(s map[string]any) {
+			s["pressure"].(map[string]any)["hope"] = 1.5
+		},
+		"/snapshot/projects/1/status": func(s map[string]any) {
+			s["projects"].([]any)[1].(map[string]any)["status"] = "lost"
+		},
+		"/snapshot/sideQuests/1/id": func(s map[string]any) {
+			s["sideQuests"].([]any)[1].(map[string]any)["id"] = "q-escort"
+		},
+		"/snapshot/townId": func(s map[string]any) { s["townId"] = "" },
+		"/snapshot/mission/title": func(s map[string]any) {
+			s["mission"] = map[string]any{"id": "m", "title": ""}
+		},
+		"/snapshot/projects/0/progress": func(s map[string]any) {
+			s["projects"].([]any)[0].(map[string]any)["progress"] = "1"
+		},
 	} {
 		f := c.refused("town.put", body(change))
 		require.Equal(t, 400, f.Status, path)
@@ -116,7 +126,8 @@ func TestStrangeTowns(t *testing.T) {
 	c := connect(t, start(t))
 	ids := []string{
 		"Town 1", "a.b", "*", ">", `"quoted" 'town'`, "日本", "new\nline", "\u0001", "%20", "=abc",
-		strings.Repeat("😀", 1024), strings.Repeat("x", 129), strings.Repeat("é", 22_000), "..", "/etc/passwd", " ",
+		strings.Repeat("😀", 1024), strings.Repeat("x", 129), strings.Repeat("é", 22_000), "..",
+		"/etc/passwd", " ",
 	}
 	for _, id := range ids {
 		at := c.put(snapshot(id), "")
@@ -155,7 +166,8 @@ func TestWorldFile(t *testing.T) {
 
 	srv = start(t, with)
 	require.Equal(t, 0, srv.Created())
-	require.Equal(t, *o.result.WorldState.SnapshotHash, connect(t, srv).town("town-threatened").SnapshotHash)
+	require.Equal(t, *o.result.WorldState.SnapshotHash,
+		connect(t, srv).town("town-threatened").SnapshotHash)
 }
 
 func TestBadWorldFile(t *testing.T) {

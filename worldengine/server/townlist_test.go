@@ -10,8 +10,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A list of more towns than NATS is asked for at once has each town once, as it is now: also those that
-// changed after the last town of the first batch.
+// A list of more towns than NATS is asked for at once has each town once, as it is now: also those
+// that changed after the last town of the first batch.
 func TestListOfManyTowns(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t))
@@ -20,7 +20,8 @@ func TestListOfManyTowns(t *testing.T) {
 	require.NoError(t, err)
 	for i := range first {
 		body := mustJSON(t, putRequest(snapshot(fmt.Sprintf("town-%04d", i)), ""))
-		require.NoError(t, c.nc.PublishRequest(wire.Subject(c.world, "town.put"), inbox.Subject, body))
+		require.NoError(t, c.nc.PublishRequest(wire.Subject(c.world, "town.put"),
+			inbox.Subject, body))
 	}
 	for range first {
 		_, err := inbox.NextMsgWithContext(t.Context())

@@ -44,9 +44,10 @@ func (c *client) sendTraced(body []byte, header nats.Header) <-chan *nats.Msg {
 func (c *client) requireTrace(runID string, want trace.Context) {
 	c.t.Helper()
 	events := c.events(runID)
-	consumer, err := c.streams().OrderedConsumer(c.t.Context(), wire.EventStream(c.world), jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{wire.EventSubject(c.world, "*", runID)},
-	})
+	consumer, err := c.streams().OrderedConsumer(c.t.Context(), wire.EventStream(c.world),
+		jetstream.OrderedConsumerConfig{
+			FilterSubjects: []string{wire.EventSubject(c.world, "*", runID)},
+		})
 	require.NoError(c.t, err)
 	for i := range events {
 		msg, err := consumer.Next(jetstream.FetchMaxWait(20 * time.Second))
@@ -107,7 +108,8 @@ func TestATraceThatIsNone(t *testing.T) {
 		{nats.Header{"traceparent": {"00-1"}, "tracestate": {"a=b"}}, trace.Context{}},
 		{nats.Header{"traceparent": {good.Parent, good.Parent}}, trace.Context{}},
 		{nats.Header{"tracestate": {"a=b"}}, trace.Context{}},
-		{nats.Header{"traceparent": {good.Parent}, "tracestate": {strings.Repeat("x", 600)}}, trace.Parse(good.Parent, "")},
+		{nats.Header{"traceparent": {good.Parent}, "tracestate": {strings.Repeat("x", 600)}},
+			trace.Parse(good.Parent, "")},
 		{nats.Header{"Traceparent": {good.Parent}, "Tracestate": {good.State}}, good},
 	} {
 		body := marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))
@@ -118,8 +120,8 @@ func TestATraceThatIsNone(t *testing.T) {
 	}
 }
 
-// requireAsked holds the requests that have come against the trace that their headers must have, and
-// their bodies against having none.
+// requireAsked holds the requests that have come against the trace that their headers must have,
+// and their bodies against having none.
 func requireAsked(t *testing.T, asked <-chan *nats.Msg, want trace.Context) {
 	t.Helper()
 	for {
@@ -145,7 +147,8 @@ func TestATraceGoesOnToThePlugin(t *testing.T) {
 	asked, release := c.requests(), make(chan struct{})
 	g := host(t, first, agreeAfter(release))
 	at := c.put(snapshot("t"), "")
-	reply := c.sendTraced(marshalled(t, propose(at, handoff.AdvanceProject, "wall")), traced(1).Header(nil))
+	reply := c.sendTraced(marshalled(t, propose(at, handoff.AdvanceProject, "wall")),
+		traced(1).Header(nil))
 	g.until(2)
 	start(t, byPlugin, join)
 	stop(t, first)
@@ -156,7 +159,8 @@ func TestATraceGoesOnToThePlugin(t *testing.T) {
 	g.until(before + 1)
 	runID := c.pending("t")
 	close(release)
-	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
+		time.Millisecond)
 	requireAsked(t, asked, traced(1))
 	require.Equal(t, append(checked, "StepCompleted apply", "RunCompleted"), c.story(runID))
 	c.requireTrace(runID, traced(1))
@@ -177,7 +181,8 @@ func TestATraceSurvivesARestart(t *testing.T) {
 		return apply.Later(c, apply.InProgress, 10*time.Millisecond), true
 	})
 	at := c.put(snapshot("t"), "")
-	reply := c.sendTraced(marshalled(t, propose(at, handoff.AdvanceProject, "wall")), traced(1).Header(nil))
+	reply := c.sendTraced(marshalled(t, propose(at, handoff.AdvanceProject, "wall")),
+		traced(1).Header(nil))
 	g.until(3)
 	runID := c.pending("t")
 	stop(t, srv)
@@ -188,9 +193,11 @@ func TestATraceSurvivesARestart(t *testing.T) {
 	asked := c.requests()
 	g = host(t, srv, agree)
 	g.until(1)
-	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
+		time.Millisecond)
 	requireAsked(t, asked, traced(1))
-	require.Equal(t, append(checked, "StepFailed apply", "StepStarted apply 2", "StepCompleted apply 2", "RunCompleted"),
+	require.Equal(t, append(checked, "StepFailed apply", "StepStarted apply 2",
+		"StepCompleted apply 2", "RunCompleted"),
 		c.story(runID))
 	c.requireTrace(runID, traced(1))
 }
@@ -203,9 +210,11 @@ func TestATraceOfWhatWaits(t *testing.T) {
 	c, release := connect(t, srv), make(chan struct{})
 	g := host(t, srv, agreeAfter(release))
 	at := c.put(snapshot("t"), "")
-	first := c.sendTraced(marshalled(t, propose(at, handoff.AdvanceProject, "wall")), traced(1).Header(nil))
+	first := c.sendTraced(marshalled(t, propose(at, handoff.AdvanceProject, "wall")),
+		traced(1).Header(nil))
 	g.until(1)
-	behind := c.sendTraced(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")), traced(2).Header(nil))
+	behind := c.sendTraced(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")),
+		traced(2).Header(nil))
 	queued := c.runsOf("t", runevents.RunPending, 1)[0]
 	c.requireTrace(queued, traced(2))
 	close(release)
@@ -217,10 +226,12 @@ func TestATraceOfWhatWaits(t *testing.T) {
 	c.requireTrace(queued, traced(2))
 
 	c.signal("control.pause", map[string]any{"townId": "t", "actorId": "op"})
-	paused := c.sendTraced(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")), traced(3).Header(nil))
+	paused := c.sendTraced(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")),
+		traced(3).Header(nil))
 	waits := c.paused("t", 1)[0]
 	c.requireTrace(waits, traced(3))
-	call[struct{}](c, "run.cancel", schemas.ControlReply, map[string]any{"runId": waits, "actorId": "op"})
+	call[struct{}](c, "run.cancel", schemas.ControlReply,
+		map[string]any{"runId": waits, "actorId": "op"})
 	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-paused).Code)
 	require.Contains(t, c.story(waits), "RunCancelled")
 	c.requireTrace(waits, traced(3))
@@ -234,8 +245,10 @@ func TestATraceInTheLog(t *testing.T) {
 		config.Logger = slog.New(slog.NewTextHandler(log, nil))
 	}))
 	at := c.put(snapshot("t"), "")
-	got := c.resultOf(<-c.sendTraced(marshalled(t, propose(at, handoff.AdvanceProject, "wall")), traced(1).Header(nil)))
+	got := c.resultOf(<-c.sendTraced(marshalled(t, propose(at, handoff.AdvanceProject, "wall")),
+		traced(1).Header(nil)))
 	require.Equal(t, handoff.Failed, got.result.Status)
-	require.Regexp(t, "msg=PLUGIN_ABSENT .*runId="+got.runID+" .*traceparent="+traced(1).Parent+"\n", log.String())
+	require.Regexp(t, "msg=PLUGIN_ABSENT .*runId="+got.runID+" .*traceparent="+traced(1).Parent+
+		"\n", log.String())
 	c.requireTrace(got.runID, traced(1))
 }

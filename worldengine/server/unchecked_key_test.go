@@ -27,10 +27,13 @@ func TestAClientCannotTakeAnotherNameByItsNKey(t *testing.T) {
 	address := externalNATS(t, users)
 	start(t, joining(address, users))
 	operator := as(t, address, servertest.Person(access.Operator))
-	body := marshalled(t, propose(operator.put(snapshot("town"), ""), handoff.AdvanceProject, "wall"))
+	body := marshalled(t, propose(operator.put(snapshot("town"), ""),
+		handoff.AdvanceProject, "wall"))
 	require.Contains(t, signInWith(t, address, "mara", "", string(body)), "FORBIDDEN")
-	for _, name := range []string{servertest.Person(access.Agent).Name, servertest.Person(access.Operator).Name, access.EngineUser} {
-		require.Contains(t, signInWith(t, address, "mara", name, string(body)), "Authorization Violation", name)
+	for _, name := range []string{servertest.Person(access.Agent).Name,
+		servertest.Person(access.Operator).Name, access.EngineUser} {
+		require.Contains(t, signInWith(t, address, "mara", name, string(body)),
+			"Authorization Violation", name)
 	}
 }
 
@@ -42,8 +45,9 @@ func signInWith(t *testing.T, address, user, nkey, body string) string {
 	require.NoError(t, err)
 	defer conn.Close()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(20*time.Second)))
-	_, err = fmt.Fprintf(conn, "CONNECT {\"verbose\":false,\"headers\":true,\"user\":%q,\"pass\":%q,\"nkey\":%q}\r\n"+
-		"SUB _INBOX_%s.x 1\r\nPUB worldengine.v1.main.handoff _INBOX_%s.x %d\r\n%s\r\nPING\r\n",
+	_, err = fmt.Fprintf(conn,
+		"CONNECT {\"verbose\":false,\"headers\":true,\"user\":%q,\"pass\":%q,\"nkey\":%q}\r\n"+
+			"SUB _INBOX_%s.x 1\r\nPUB worldengine.v1.main.handoff _INBOX_%s.x %d\r\n%s\r\nPING\r\n",
 		user, servertest.Password, nkey, user, user, len(body), body)
 	require.NoError(t, err)
 	for lines := bufio.NewReader(conn); ; {

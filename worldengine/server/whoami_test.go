@@ -29,9 +29,12 @@ func TestWhoAmI(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, identity{World: "main", Verbs: wire.Verbs()}, whoAmI(connect(t, start(t))))
 
-	agent := servertest.Person(access.Agent, ofTowns("mine"), ofActors("mayor-1"), func(u *access.User) { u.Read = []string{"mine"} })
-	srv := start(t, servertest.WithUsers(agent, servertest.Person(access.Plugin), servertest.Person(access.Operator), servertest.Person(access.Observer)))
-	for _, u := range []access.User{agent, servertest.Person(access.Plugin), servertest.Person(access.Operator), servertest.Person(access.Observer)} {
+	agent := servertest.Person(access.Agent, ofTowns("mine"), ofActors("mayor-1"),
+		func(u *access.User) { u.Read = []string{"mine"} })
+	srv := start(t, servertest.WithUsers(agent, servertest.Person(access.Plugin),
+		servertest.Person(access.Operator), servertest.Person(access.Observer)))
+	for _, u := range []access.User{agent, servertest.Person(access.Plugin),
+		servertest.Person(access.Operator), servertest.Person(access.Observer)} {
 		c := as(t, srv.URL(), u)
 		id := whoAmI(c)
 		require.Equal(t, string(u.Role), id.Role)
@@ -40,7 +43,8 @@ func TestWhoAmI(t *testing.T) {
 			require.Equal(t, u.Name, id.User)
 		}
 		for _, verb := range wire.Verbs() {
-			require.Equal(t, c.mayPublish(wire.Subject("main", verb)), slices.Contains(id.Verbs, verb), "%s %s", u.Role, verb)
+			require.Equal(t, c.mayPublish(wire.Subject("main", verb)),
+				slices.Contains(id.Verbs, verb), "%s %s", u.Role, verb)
 		}
 	}
 }

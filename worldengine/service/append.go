@@ -30,9 +30,10 @@ func (s *Service) takeAppend() func(*incoming) {
 			if err := rights.Town(townID); err != nil {
 				return err
 			}
-			return s.engine.Runs().Submit(townID, writes, func(appended []runevents.Appended, err error) {
-				s.answerAppend(held, reply, appended, err)
-			})
+			return s.engine.Runs().Submit(townID, writes,
+				func(appended []runevents.Appended, err error) {
+					s.answerAppend(held, reply, appended, err)
+				})
 		})
 	}
 }

@@ -99,7 +99,8 @@ type notSubmitted struct {
 // approvalDecide takes a decision, and records one that is refused, of a user with the right to
 // decide, as other signals.
 func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, error) {
-	r, err := parseRequest[decideRequest](schemas.ApprovalDecideRequest, orEmpty(in.data), maxRequest)
+	r, err := parseRequest[decideRequest](schemas.ApprovalDecideRequest,
+		orEmpty(in.data), maxRequest)
 	refused := err
 	if refused != nil && json.Unmarshal(in.data, &r) != nil {
 		r = decideRequest{}
@@ -121,7 +122,8 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 	}
 	if refused != nil {
 		if err := s.engine.Reject(ctx, given, rowOf(refused).code); err != nil {
-			s.config.Logger.Warn("a refused signal cannot be recorded", "signal", given.Kind, "error", err)
+			s.config.Logger.Warn("a refused signal cannot be recorded", "signal",
+				given.Kind, "error", err)
 		}
 		return nil, refused
 	}
@@ -131,8 +133,8 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 	}
 	d := entry.Decision
 	told := decided{
-		TownID: given.TownID, HandoffID: entry.HandoffID, Decision: r.Decision, SignalID: d.SignalID,
-		ActorID: d.ActorID, Reason: d.Reason, At: runevents.Timestamp(d.At),
+		TownID: given.TownID, HandoffID: entry.HandoffID, Decision: r.Decision,
+		SignalID: d.SignalID, ActorID: d.ActorID, Reason: d.Reason, At: runevents.Timestamp(d.At),
 	}
 	if d.Approved && r.Submit {
 		s.submitApproved(ctx, &entry, &told)
@@ -150,8 +152,9 @@ func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, tol
 	case err == nil:
 		told.RunID, told.Result = answer.RunID, answer.JSON
 	case ctx.Err() != nil:
-		told.NotSubmitted = &notSubmitted{wire.CodeInProgress, "the handoff was submitted, and has no result " +
-			"yet; result.get has it later"}
+		told.NotSubmitted = &notSubmitted{wire.CodeInProgress,
+			"the handoff was submitted, and has no result " +
+				"yet; result.get has it later"}
 	default:
 		row := rowOf(err)
 		told.NotSubmitted = &notSubmitted{row.code, cmp.Or(row.text, err.Error())}

@@ -17,7 +17,8 @@ import (
 // answer goes out when the town is stored.
 func (s *Service) takePut() func(*incoming) {
 	return s.takeChange(changeWeight, func(
-		data []byte, limits schemas.Limits, rights access.Rights, done func(worldengine.Town, error),
+		data []byte, limits schemas.Limits, rights access.Rights,
+		done func(worldengine.Town, error),
 	) error {
 		p, err := parsePut(data, limits)
 		if err != nil {
@@ -36,7 +37,8 @@ func (s *Service) takePut() func(*incoming) {
 // takePatch returns the handler of town.patch, which works as that of town.put.
 func (s *Service) takePatch() func(*incoming) {
 	return s.takeChange(patchWeight, func(
-		data []byte, limits schemas.Limits, rights access.Rights, done func(worldengine.Town, error),
+		data []byte, limits schemas.Limits, rights access.Rights,
+		done func(worldengine.Town, error),
 	) error {
 		tree, err := schemas.Parse(schemas.TownPatchRequest, data, limits)
 		if err != nil {
@@ -56,8 +58,8 @@ func (s *Service) takePatch() func(*incoming) {
 	})
 }
 
-// actorOf returns who changes a town: the user or, where NATS does not name it, its role; "" without
-// access control.
+// actorOf returns who changes a town: the user or, where NATS does not name it, its role; ""
+// without access control.
 func (s *Service) actorOf(rights access.Rights) string {
 	id := rights.Identity(s.config.Access)
 	return cmp.Or(id.User, string(id.Role))

@@ -17,7 +17,9 @@ import (
 const defaultAlerts = 50
 
 // alertList answers with alerts of all towns, so only those may ask who may read every town.
-func (s *Service) alertList(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
+func (s *Service) alertList(
+	ctx context.Context, rights access.Rights, data []byte,
+) ([]byte, error) {
 	r, err := parseRequest[struct {
 		After uint64 `json:"after"`
 		Limit int    `json:"limit"`
@@ -67,7 +69,8 @@ func (s *Service) alertAck(ctx context.Context, rights access.Rights, data []byt
 }
 
 func (s *Service) whoAmI(_ context.Context, rights access.Rights, data []byte) ([]byte, error) {
-	if _, err := parseRequest[struct{}](schemas.WhoAmIRequest, orEmpty(data), maxRequest); err != nil {
+	if _, err := parseRequest[struct{}](schemas.WhoAmIRequest, orEmpty(data),
+		maxRequest); err != nil {
 		return nil, err
 	}
 	id := rights.Identity(s.config.Access)

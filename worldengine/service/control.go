@@ -33,7 +33,8 @@ const substatusDraining = "DRAINING"
 
 func controlReplyOf(c worldengine.Control) ([]byte, error) {
 	r := controlReply{
-		TownID: c.TownID, Status: "RUNNING", Applying: c.Applying, PausedBy: c.By, SignalID: c.SignalID,
+		TownID: c.TownID, Status: "RUNNING", Applying: c.Applying, PausedBy: c.By,
+		SignalID: c.SignalID,
 	}
 	if c.Paused {
 		r.Status, r.Message = "PAUSED", "Paused."
@@ -55,8 +56,8 @@ type signalRequest struct {
 	Force          bool   `json:"force"`
 }
 
-// signal returns the handler of a verb that gives a signal, whose request has the given schema. One that is
-// refused is recorded too, as far as it says what it is about.
+// signal returns the handler of a verb that gives a signal, whose request has the given schema. One
+// that is refused is recorded too, as far as it says what it is about.
 func (s *Service) signal(
 	kind lifecycle.SignalKind, schema schemas.Name,
 ) func(context.Context, *incoming) (*nats.Msg, error) {
@@ -73,7 +74,8 @@ func (s *Service) signal(
 		}
 		if refused != nil {
 			if err := s.engine.Reject(ctx, given, rowOf(refused).code); err != nil {
-				s.config.Logger.Warn("a refused signal cannot be recorded", "signal", kind, "error", err)
+				s.config.Logger.Warn("a refused signal cannot be recorded", "signal",
+					kind, "error", err)
 			}
 			return nil, refused
 		}
@@ -87,8 +89,8 @@ func (s *Service) signal(
 }
 
 // isSignal reports whether a verb gives a signal of which a refusal for want of rights is recorded
-// too. approval.decide is none: it crosses from the clients' account, where a reply subject leads to
-// it from any user's request.
+// too. approval.decide is none: it crosses from the clients' account, where a reply subject leads
+// to it from any user's request.
 func isSignal(verb wire.Verb) bool {
 	return verb == wire.RunCancel || verb == wire.ControlPause || verb == wire.ControlResume
 }

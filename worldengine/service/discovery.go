@@ -77,7 +77,8 @@ func (d *discovery) subscribe(in *Entrance) error {
 		for _, of := range [][2]string{{"", ""}, {name, ""}, {name, id}} {
 			subject, err := micro.ControlSubject(verb, of[0], of[1])
 			if err == nil {
-				_, err = in.Requests.Subscribe(subject, func(msg *nats.Msg) { d.answer(in, msg, answer) })
+				_, err = in.Requests.Subscribe(subject,
+					func(msg *nats.Msg) { d.answer(in, msg, answer) })
 			}
 			if err != nil {
 				return fmt.Errorf("service: %s: %w", subject, err)

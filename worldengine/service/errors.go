@@ -95,8 +95,9 @@ func detailsOf(err error) []schemas.Violation {
 	var owned *runevents.OwnedError
 	if errors.As(err, &owned) {
 		return []schemas.Violation{{
-			Path:    schemas.Pointer("events", owned.Index, "stepId"),
-			Message: "must be there and name a step that is not the engine's, since the run is the engine's",
+			Path: schemas.Pointer("events", owned.Index, "stepId"),
+			Message: "must be there and name a step that is not the engine's, since the run is " +
+				"the engine's",
 		}}
 	}
 	var transition *runevents.TransitionError

@@ -104,16 +104,17 @@ var errorTable = []errorRow{
 			"so nothing was judged; ask again"},
 	{matches: is(runs.ErrEventsBehind), status: 503, code: wire.CodeEventsBehind,
 		retryAfterMs: retryLater,
-		text:         "the events of the run, if there are any, are not in their stream yet; ask again"},
+		text: "the events of the run, if there are any, are not in their stream yet; ask " +
+			"again"},
 	{matches: is(worldengine.ErrStopping), status: 503, code: wire.CodeStopping,
 		retryAfterMs: retryLater,
 		text: "this server is stopping and did not take the request; " +
 			"ask again: another server answers, or this one after its restart"},
 	{matches: is(commitlog.ErrStorageFull), status: 503, code: wire.CodeStorageFull,
 		retryAfterMs: retryLater, routine: true, // the alert STORAGE_FAILED says it once
-		text: "the disk of the server is full or refuses to be written to, so the request was not carried " +
-			"out, unless it was being stored when that began; send the same bytes again when an " +
-			"operator has made room"},
+		text: "the disk of the server is full or refuses to be written to, so the request was " +
+			"not carried out, unless it was being stored when that began; send the same bytes " +
+			"again when an operator has made room"},
 	{matches: is(commitlog.ErrLogUnavailable), status: 503, code: wire.CodeLogUnavailable,
 		retryAfterMs: retryLater, text: logUnavailable},
 	{matches: is(alerts.ErrUnavailable), status: 503, code: wire.CodeLogUnavailable,

@@ -97,9 +97,10 @@ func (s *Service) submitHandoffs() {
 	for r := range s.ordered {
 		<-r.parsed
 		if r.err == nil {
-			r.err = s.engine.SubmitTraced(r.handoff, r.trace, func(answer worldengine.Answer, err error) {
-				s.answerHandoff(r, answer, err)
-			})
+			r.err = s.engine.SubmitTraced(r.handoff, r.trace,
+				func(answer worldengine.Answer, err error) {
+					s.answerHandoff(r, answer, err)
+				})
 		}
 		if r.err != nil {
 			s.failHeld(r.slot, r.reply, r.err)

@@ -21,8 +21,8 @@ func (w wrapping) Dial(network, address string) (net.Conn, error) {
 	return w.intake.Wrap(conn), err
 }
 
-// What arrives faster than it is looked at stays with NATS: no more than the bound waits in the process, and
-// everything arrives at last.
+// What arrives faster than it is looked at stays with NATS: no more than the bound waits in the
+// process, and everything arrives at last.
 func TestIntakeIsBounded(t *testing.T) {
 	t.Parallel()
 	const messages, size = 45, 1 << 20
@@ -51,7 +51,8 @@ func TestIntakeIsBounded(t *testing.T) {
 	require.NoError(t, sender.Flush())
 	require.Eventually(t, intake.full, 30*time.Second, time.Millisecond)
 	close(looking)
-	require.Eventually(t, func() bool { return arrived.Load() == messages }, 20*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return arrived.Load() == messages }, 20*time.Second,
+		time.Millisecond)
 	require.Greater(t, most.Load(), int64(size))
 	require.LessOrEqual(t, most.Load(), int64(intakeBytes+2*size))
 }

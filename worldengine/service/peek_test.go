@@ -42,13 +42,14 @@ func TestPeekID(t *testing.T) {
 		`{"townId":`:                                       "",
 		`{"town":"a"}`:                                     "",
 		``:                                                 "",
-		`{"townId":"` + strings.Repeat("x", maxID) + `"}`:              strings.Repeat("x", maxID),
-		`{"townId":"` + strings.Repeat("x", maxID+1) + `"}`:            "",
-		`{"townId":"` + strings.Repeat(`\u0041`, maxID) + `"}`:         strings.Repeat("A", maxID),
-		`{"townId":"` + strings.Repeat(`\u0041`, maxID+1) + `"}`:       "",
-		`{"townId":"` + strings.Repeat(`\u0410`, maxID/2+1) + `"}`:     "",
-		`{"townId":"` + strings.Repeat("x", maxID) + `\n` + `"}`:       "",
-		`{"townId":"` + strings.Repeat("x", maxID-1) + `\n` + `"}`:     strings.Repeat("x", maxID-1) + "\n",
+		`{"townId":"` + strings.Repeat("x", maxID) + `"}`:          strings.Repeat("x", maxID),
+		`{"townId":"` + strings.Repeat("x", maxID+1) + `"}`:        "",
+		`{"townId":"` + strings.Repeat(`\u0041`, maxID) + `"}`:     strings.Repeat("A", maxID),
+		`{"townId":"` + strings.Repeat(`\u0041`, maxID+1) + `"}`:   "",
+		`{"townId":"` + strings.Repeat(`\u0410`, maxID/2+1) + `"}`: "",
+		`{"townId":"` + strings.Repeat("x", maxID) + `\n` + `"}`:   "",
+		`{"townId":"` + strings.Repeat("x", maxID-1) + `\n` + `"}`: strings.Repeat("x",
+			maxID-1) + "\n",
 		`{"townId":"` + strings.Repeat("x", maxID-1) + `\ud83d` + `"}`: "",
 		strings.Repeat(" ", peekWithin) + `{"townId":"a"}`:             "",
 	} {
@@ -69,7 +70,8 @@ func TestPeekIDOfHandoffs(t *testing.T) {
 			Proposal struct{ TownID json.RawMessage }
 		}
 		require.NoError(t, json.Unmarshal(v.Handoff, &h))
-		require.Equal(t, strings.Trim(string(h.Proposal.TownID), `"`), string(peekID(aboutTown, v.Handoff)))
+		require.Equal(t, strings.Trim(string(h.Proposal.TownID), `"`),
+			string(peekID(aboutTown, v.Handoff)))
 	}
 }
 
@@ -103,7 +105,8 @@ func TestPeekedIDIsThatOfTheParsedHandoff(t *testing.T) {
 			id[i] = alphabet[g.IntN(len(alphabet))]
 		}
 		h, err := handoff.New(handoff.Proposal{
-			Type: handoff.TalkToTownsfolk, ActorID: "ada", TownID: string(id), Priority: 0.5, Reason: "Because.",
+			Type: handoff.TalkToTownsfolk, ActorID: "ada", TownID: string(id), Priority: 0.5,
+			Reason:       "Because.",
 			Args:         map[string]string{handoff.TalkToTownsfolk.ArgumentName(): "casual"},
 			SnapshotHash: strings.Repeat("0", 64), DecisionEpoch: 1,
 		})
@@ -114,7 +117,8 @@ func TestPeekedIDIsThatOfTheParsedHandoff(t *testing.T) {
 		require.NoError(t, err)
 		plain := append([]byte(`"townId":`), quoted...)
 		require.True(t, bytes.Contains(encoded, plain), "%s", encoded)
-		encoded = bytes.Replace(encoded, plain, append([]byte(`"townId":`), respelled(g, string(id))...), 1)
+		encoded = bytes.Replace(encoded, plain,
+			append([]byte(`"townId":`), respelled(g, string(id))...), 1)
 		parsed, err := handoff.Parse(encoded, schemas.Limits{})
 		require.NoError(t, err, "%s", encoded)
 		require.Equal(t, parsed.Proposal.TownID, string(peekID(aboutTown, encoded)), "%s", encoded)
@@ -125,8 +129,10 @@ func TestPeekedIDIsThatOfTheParsedHandoff(t *testing.T) {
 // that says, if it is near enough.
 func FuzzPeekedIDIsThatOfTheRequest(f *testing.F) {
 	for _, seed := range []string{
-		`{"townId":"a"}`, ` { "townId" : "b" }`, `"townId""townId":"`, `{"townId":"Fort \u0410"}`, `{"townId":"\"\\"}`,
-		`{"townId":"\ud83d\ude00"}`, `{"townId":"\ud83d"}`, `{"townId":"\`, `{"townId":"\u00`, `{"townId":7}`,
+		`{"townId":"a"}`, ` { "townId" : "b" }`, `"townId""townId":"`, `{"townId":"Fort \u0410"}`,
+		`{"townId":"\"\\"}`,
+		`{"townId":"\ud83d\ude00"}`, `{"townId":"\ud83d"}`, `{"townId":"\`, `{"townId":"\u00`,
+		`{"townId":7}`,
 	} {
 		f.Add([]byte(seed))
 	}
@@ -136,7 +142,8 @@ func FuzzPeekedIDIsThatOfTheRequest(f *testing.F) {
 		r, err := parseRequest[struct {
 			TownID string `json:"townId"`
 		}](schemas.TownGetRequest, data, maxRequest)
-		if err == nil && len(data) <= peekWithin && len(r.TownID) <= maxID && bytes.Contains(data, aboutTown) {
+		if err == nil && len(data) <= peekWithin && len(r.TownID) <= maxID &&
+			bytes.Contains(data, aboutTown) {
 			require.Equal(t, r.TownID, id)
 		}
 	})
@@ -163,7 +170,8 @@ func BenchmarkRefuse(b *testing.B) {
 	var vectors []struct{ Handoff json.RawMessage }
 	require.NoError(b, json.Unmarshal(data, &vectors))
 	for name, payload := range map[string][]byte{
-		"handoff": vectors[0].Handoff, "escapes": []byte(`{"townId":"` + strings.Repeat(`\u0410`, 20) + `"}`),
+		"handoff": vectors[0].Handoff, "escapes": []byte(`{"townId":"` +
+			strings.Repeat(`\u0410`, 20) + `"}`),
 		"escapes without an end": []byte(`{"townId":"` + strings.Repeat(`\\`, peekWithin)),
 		"256 KB without a town":  []byte(strings.Repeat(`"townid":`, 256<<10/9)),
 	} {

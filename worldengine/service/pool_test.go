@@ -84,7 +84,8 @@ func TestAFloodOfOneVerb(t *testing.T) {
 	reply, err := nc.Request("quick", nil, 20*time.Second)
 	require.NoError(t, err)
 	require.Equal(t, "quick", string(reply.Data))
-	require.NoError(t, nc.PublishRequest("slow", replies.Subject, []byte(`{"townId":"b"}`)), "another town")
+	require.NoError(t, nc.PublishRequest("slow", replies.Subject, []byte(`{"townId":"b"}`)),
+		"another town")
 	release()
 	for range 3 {
 		require.Equal(t, "slow", string(next().Data))
@@ -119,7 +120,8 @@ func TestAPanicInAnAnswerGivesBack(t *testing.T) {
 	s := onlyReads(t, nc, nil)
 	replies, err := nc.SubscribeSync(nc.NewInbox())
 	require.NoError(t, err)
-	slots, to := s.addSlots(2, 4), replyTo{entrance: &Entrance{Requests: nc, Replies: nc}, inbox: replies.Subject}
+	slots, to := s.addSlots(2, 4), replyTo{entrance: &Entrance{Requests: nc, Replies: nc},
+		inbox: replies.Subject}
 	defect := func() (*nats.Msg, error) { panic("a defect, on purpose") }
 	for name, answer := range map[string]func(*slot){
 		"no town":  func(held *slot) { s.answerTown(held, to, worldengine.Town{}, nil) },

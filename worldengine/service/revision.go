@@ -22,8 +22,8 @@ var (
 	// errUnknownRevision is the answer to a request for a revision that there is not.
 	errUnknownRevision = errors.New("service: " + wire.ResultRevisionHeader +
 		" must be 0, the form of the contract, or 1; the request was not looked at")
-	// errRevisionLost is the answer to a result.get of revision 1 for a result that an earlier engine
-	// stored without what revision 1 says beyond it, and whose run's events are gone.
+	// errRevisionLost is the answer to a result.get of revision 1 for a result that an earlier
+	// engine stored without what revision 1 says beyond it, and whose run's events are gone.
 	errRevisionLost = errors.New("service: the result is not kept with what revision 1 needs: " +
 		"ask for revision 0")
 )
@@ -105,7 +105,8 @@ func (s *Service) storedRevision1(ctx context.Context, receipt *dedupe.Receipt) 
 }
 
 func revision1Of(receipt *dedupe.Receipt, addition handoff.Addition) (*handoff.Result1, error) {
-	result, err := handoff.ParseResult(receipt.Result, schemas.Limits{Bytes: len(receipt.Result) + 1})
+	result, err := handoff.ParseResult(receipt.Result,
+		schemas.Limits{Bytes: len(receipt.Result) + 1})
 	if err != nil {
 		return nil, fmt.Errorf("service: the receipt of run %s: %w", receipt.RunID, err)
 	}
@@ -139,11 +140,13 @@ func (s *Service) additionOf(
 			} `json:"payload"`
 		}
 		if err := json.Unmarshal(data, &event); err != nil {
-			return handoff.Addition{}, fmt.Errorf("service: an event of run %s: %w", receipt.RunID, err)
+			return handoff.Addition{}, fmt.Errorf("service: an event of run %s: %w",
+				receipt.RunID, err)
 		}
 		if event.EventType == runevents.RunStarted {
 			return handoff.Addition{
-				TownID: receipt.TownID, ActorID: event.Payload.ActorID, ProposalType: event.Payload.Type,
+				TownID: receipt.TownID, ActorID: event.Payload.ActorID,
+				ProposalType: event.Payload.Type,
 			}, nil
 		}
 	}

@@ -75,7 +75,8 @@ func (s *Service) readableTowns(
 			return towns, true, nil
 		}
 		towns = append(towns, commitlog.Summary{
-			TownID: id, SnapshotHash: t.State.Hash, DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
+			TownID: id, SnapshotHash: t.State.Hash, DecisionEpoch: t.State.Epoch(),
+			Revision: t.Revision,
 		})
 	}
 	return towns, false, nil

@@ -77,8 +77,8 @@ func townReplyOf(t worldengine.Town) ([]byte, error) {
 	return reply(townReply{
 		TownID: t.State.Snapshot.TownID, Snapshot: t.State.Snapshot, SnapshotHash: t.State.Hash,
 		DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
-		Apply: string(t.Apply), Approval: t.Approval.Types, PendingRunID: t.PendingRunID, Paused: t.Paused,
-		AbsentSince: absent, LastFailure: t.LastFailure,
+		Apply: string(t.Apply), Approval: t.Approval.Types, PendingRunID: t.PendingRunID,
+		Paused: t.Paused, AbsentSince: absent, LastFailure: t.LastFailure,
 	})
 }
 

@@ -64,8 +64,9 @@ func open(dir string, keep int64, look func(string) (Disk, error)) (*Room, error
 		r.keep = min(max(disk.Total/50, leastKept), mostKept)
 	}
 	if r.keep >= disk.Total && disk.Total > 0 { // a file system without blocks does not say
-		return nil, fmt.Errorf("storage: the disk of %s has %s in all, and %s of it are to stay free "+
-			"(--min-free-disk): use a larger disk, or keep less free", dir, Size(disk.Total), Size(r.keep))
+		return nil, fmt.Errorf("storage: the disk of %s has %s in all, and %s of it are to stay "+
+			"free (--min-free-disk): use a larger disk, or keep less free", dir,
+			Size(disk.Total), Size(r.keep))
 	}
 	return r, nil
 }
@@ -117,8 +118,9 @@ func (r *Room) Check() error {
 		return fmt.Errorf("%w: %s", ErrFailed, r.why)
 	}
 	if r.full {
-		return fmt.Errorf("%w: %s has %s free of %s, and %s are to stay free: make room, or set less "+
-			"with --min-free-disk", ErrFull, r.dir, Size(r.disk.Free), Size(r.disk.Total), Size(r.keep))
+		return fmt.Errorf("%w: %s has %s free of %s, and %s are to stay free: make room, or set "+
+			"less with --min-free-disk", ErrFull, r.dir, Size(r.disk.Free),
+			Size(r.disk.Total), Size(r.keep))
 	}
 	return nil
 }

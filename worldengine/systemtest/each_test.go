@@ -34,7 +34,8 @@ func TestListOfADamagedTown(t *testing.T) {
 				for _, s := range listed {
 					ids = append(ids, s.TownID)
 				}
-				require.Equal(t, append(append([]string{}, towns[:damaged]...), towns[damaged+1:]...), ids)
+				require.Equal(t, append(append([]string{}, towns[:damaged]...),
+					towns[damaged+1:]...), ids)
 			}
 			require.Equal(t, []uint64{place}, named(w.fsck(fsck.Options{})))
 		})

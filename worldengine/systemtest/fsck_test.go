@@ -62,8 +62,8 @@ func startCheckedWorld(t *testing.T, config worldengine.Config, open bool) *chec
 	// What waits for the end of a pause gets there.
 	config.PauseWait = cmp.Or(config.PauseWait, time.Hour)
 	w := &checkedWorld{t: t, config: server.Config{
-		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, Engine: config, Open: open,
-		Logger: slog.New(slog.DiscardHandler),
+		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
+		Engine: config, Open: open, Logger: slog.New(slog.DiscardHandler),
 	}}
 	w.open()
 	t.Cleanup(w.close)
@@ -150,8 +150,8 @@ func proposal(
 	at town.State, kind handoff.ProposalType, argument string, pre ...handoff.Precondition,
 ) handoff.Proposal {
 	return handoff.Proposal{
-		Type: kind, ActorID: "mayor-1", TownID: at.Snapshot.TownID, Priority: 0.5, Reason: "Because.",
-		Args:         map[string]string{kind.ArgumentName(): argument},
+		Type: kind, ActorID: "mayor-1", TownID: at.Snapshot.TownID, Priority: 0.5,
+		Reason: "Because.", Args: map[string]string{kind.ArgumentName(): argument},
 		SnapshotHash: at.Hash, DecisionEpoch: at.Epoch(), Preconditions: pre,
 	}
 }
@@ -193,13 +193,17 @@ func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
 func (w *checkedWorld) appendEvents() {
 	w.t.Helper()
 	write := runevents.Write{
-		EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "planner-1", TenantID: "default", ProjectID: "main",
-		EnvironmentID: "local", PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1, LogicalAttemptID: 1,
+		EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "planner-1", TenantID: "default",
+		ProjectID:     "main",
+		EnvironmentID: "local", PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1,
+		LogicalAttemptID: 1,
 	}
-	for _, event := range []runevents.EventType{runevents.RunStarted, "Noted", runevents.RunPaused} {
+	for _, event := range []runevents.EventType{runevents.RunStarted, "Noted",
+		runevents.RunPaused} {
 		write.EventID, write.EventType = uuid.NewString(), event
 		write.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-			RunID: write.RunID, LogicalAttemptID: 1, EventType: event, PlanID: "plan", PlanVersion: "1",
+			RunID: write.RunID, LogicalAttemptID: 1, EventType: event, PlanID: "plan",
+			PlanVersion: "1",
 		})
 		_, err := w.engine.Runs().Append(w.t.Context(), "town-1", []runevents.Write{write})
 		require.NoError(w.t, err)
@@ -265,7 +269,8 @@ func (w *checkedWorld) publish(subject string, header nats.Header, data []byte) 
 	}
 	var seq uint64
 	require.Eventually(w.t, func() bool { // a message id is refused for a moment
-		ack, err := w.js.PublishMsg(w.t.Context(), &nats.Msg{Subject: subject, Header: own, Data: data})
+		ack, err := w.js.PublishMsg(w.t.Context(),
+			&nats.Msg{Subject: subject, Header: own, Data: data})
 		if err != nil || ack.Duplicate {
 			return false
 		}
@@ -313,8 +318,8 @@ func TestFsckOfASoundWorld(t *testing.T) {
 	report := w.clean()
 	towns := int64(len(strangeTowns))
 	require.Equal(t, fsck.Counts{
-		Messages: 8*towns + 4, Towns: towns, Puts: 2 * towns, Accepted: 3 * towns, Refused: 3*towns + 1,
-		Appended: 3, Receipts: 3 * towns, Events: report.Counts.Events,
+		Messages: 8*towns + 4, Towns: towns, Puts: 2 * towns, Accepted: 3 * towns,
+		Refused: 3*towns + 1, Appended: 3, Receipts: 3 * towns, Events: report.Counts.Events,
 	}, report.Counts)
 	info, err := w.events().Info(t.Context())
 	require.NoError(t, err)

@@ -86,7 +86,8 @@ func (w *checkedWorld) derived() (all []string) {
 			msg, err := s.GetMsg(w.t.Context(), seq)
 			require.NoError(w.t, err)
 			all = append(all,
-				strings.Join([]string{stream, msg.Subject, msg.Header.Get("Log-Seq"), string(msg.Data)}, " "))
+				strings.Join([]string{stream, msg.Subject, msg.Header.Get("Log-Seq"),
+					string(msg.Data)}, " "))
 		}
 	}
 	return all

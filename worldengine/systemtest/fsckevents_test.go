@@ -94,11 +94,13 @@ func TestFsckFindsDamagedEvents(t *testing.T) {
 				all[at], all[at+1] = all[at+1], all[at]
 				return all
 			},
-			what: []string{"the log derives no such event here", "the event is missing"}, seq: at + 1,
+			what: []string{"the log derives no such event here", "the event is missing"},
+			seq:  at + 1,
 		},
 		"a changed body": {
 			do: func(all messages) messages {
-				all[at].Data = []byte(strings.Replace(string(all[at].Data), `"eventId":"`, `"eventId":"f`, 1))
+				all[at].Data = []byte(strings.Replace(string(all[at].Data), `"eventId":"`,
+					`"eventId":"f`, 1))
 				return all
 			},
 			what: []string{"the body is not the one that the log derives"}, seq: at + 1,
@@ -108,7 +110,8 @@ func TestFsckFindsDamagedEvents(t *testing.T) {
 				all[at].Header["Event-Type"] = []string{"RunPaused"}
 				return all
 			},
-			what: []string{"the header Event-Type is not the one that the log derives"}, seq: at + 1,
+			what: []string{"the header Event-Type is not the one that the log derives"},
+			seq:  at + 1,
 		},
 		"a changed subject": {
 			do: func(all messages) messages {

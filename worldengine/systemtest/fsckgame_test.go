@@ -166,9 +166,10 @@ func (w *checkedWorld) pending(townID string) string {
 func (w *checkedWorld) append(townID, runID string, event runevents.EventType, step string) {
 	w.t.Helper()
 	write := runevents.Write{
-		EventID: uuid.NewString(), EventType: event, EmittedAt: "2026-02-16T10:00:00.000Z", RunID: runID,
-		TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
-		EngineAttemptID: 1, LogicalAttemptID: 1, StepID: step,
+		EventID: uuid.NewString(), EventType: event, EmittedAt: "2026-02-16T10:00:00.000Z",
+		RunID:    runID,
+		TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan",
+		PlanVersion: "1", EngineAttemptID: 1, LogicalAttemptID: 1, StepID: step,
 	}
 	for _, r := range w.storyOf(runID) {
 		write.PlanID, write.PlanVersion = r.PlanID, r.PlanVersion
@@ -194,7 +195,8 @@ func (w *checkedWorld) appendUnowned(townID, runID string, events []runevents.Ev
 	}}
 	for _, event := range events {
 		e := runevents.Event{
-			EventID: uuid.NewString(), EventType: event, LogicalAttemptID: 1, EmittedAt: first.EmittedAt,
+			EventID: uuid.NewString(), EventType: event, LogicalAttemptID: 1,
+			EmittedAt: first.EmittedAt,
 		}
 		if event.OfStep() {
 			e.StepID = lifecycle.StepApply
@@ -249,7 +251,8 @@ func (w *checkedWorld) applied(towns ...string) {
 			}
 			w.again(w.send(by(actor, w.now(id).State), want))
 		}
-		w.send(proposal(w.now(id).State, handoff.AdvanceProject, "gate"), handoff.Failed) // by the rules
+		// by the rules
+		w.send(proposal(w.now(id).State, handoff.AdvanceProject, "gate"), handoff.Failed)
 	}
 }
 

@@ -34,8 +34,8 @@ func (w *checkedWorld) appendLarge(attempt int64, size int) uint64 {
 	write := runevents.Write{
 		EventID: uuid.NewString(), EventType: "Large",
 		EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "planner-1",
-		TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan", PlanVersion: "1",
-		EngineAttemptID: 1, LogicalAttemptID: attempt,
+		TenantID: "default", ProjectID: "main", EnvironmentID: "local", PlanID: "plan",
+		PlanVersion: "1", EngineAttemptID: 1, LogicalAttemptID: attempt,
 		Payload: []byte(`{"text":"` + strings.Repeat("x", size) + `"}`),
 	}
 	write.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
@@ -138,13 +138,14 @@ func TestFsckOfAReceiptThatWasGivenUp(t *testing.T) {
 // letters returns the subjects of the dead letters.
 func (w *checkedWorld) letters() (subjects []string) {
 	w.t.Helper()
-	info, err := w.stream(wire.DeadLetterStream("main")).Info(w.t.Context(), jetstream.WithSubjectFilter(">"))
+	info, err := w.stream(wire.DeadLetterStream("main")).Info(w.t.Context(),
+		jetstream.WithSubjectFilter(">"))
 	require.NoError(w.t, err)
 	return slices.Sorted(maps.Keys(info.State.Subjects))
 }
 
-// Dead letters are replayed when their cause is mended: their messages are made again from the log, and the
-// letters go, those that were asked for. Before that nothing is lost.
+// Dead letters are replayed when their cause is mended: their messages are made again from the log,
+// and the letters go, those that were asked for. Before that nothing is lost.
 func TestReplayOfEventsThatWereGivenUp(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{DeliveryAttempts: 2}).populate()
 	w.limit(w.events(), 30000)

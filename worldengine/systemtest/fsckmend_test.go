@@ -177,9 +177,10 @@ func TestNATSGuardsADamagedSubjectWithZero(t *testing.T) {
 	done, _ := w.talked(w.found("t"), 2)
 	w.clean()
 	w.flipInLog(w.placeOf(done[1]))
-	_, err := w.js.PublishMsg(t.Context(), &nats.Msg{Subject: "world.main.log.t", Header: nats.Header{
-		jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(w.placeOf(done[0]), 10)},
-	}})
+	_, err := w.js.PublishMsg(t.Context(),
+		&nats.Msg{Subject: "world.main.log.t", Header: nats.Header{
+			jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(w.placeOf(done[0]), 10)},
+		}})
 	require.ErrorContains(t, err, "wrong last sequence: 0")
 }
 

@@ -28,16 +28,16 @@ func TestFsckOfCommandsAppliedOutside(t *testing.T) {
 	towns := int64(len(strangeTowns))
 	counts := w.clean().Counts
 	require.Equal(t, fsck.Counts{
-		Messages: counts.Messages, Towns: towns, Puts: towns, Accepted: 6 * towns, Refused: 5 * towns,
-		Pending: 5 * towns, Attempts: 6 * towns, RunRecords: counts.RunRecords,
+		Messages: counts.Messages, Towns: towns, Puts: towns, Accepted: 6 * towns,
+		Refused: 5 * towns, Pending: 5 * towns, Attempts: 6 * towns, RunRecords: counts.RunRecords,
 		Receipts: 6 * towns, Events: counts.Events,
 	}, counts)
 	// Each attempt after the first is told, and each run is closed, together with that or alone.
 	require.GreaterOrEqual(t, counts.RunRecords, 11*towns)
 }
 
-// What waits for the end of a pause has an end of every kind: executed, failed, refused, cancelled by an
-// operator, given away to a plugin, and cut off by a restart.
+// What waits for the end of a pause has an end of every kind: executed, failed, refused, cancelled
+// by an operator, given away to a plugin, and cut off by a restart.
 func TestFsckOfPauses(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	g := &game{release: make(chan struct{})}
@@ -65,8 +65,10 @@ func TestFsckOfPauses(t *testing.T) {
 	unknown := w.later(by("anybody", nowhere))
 	w.runs(4)
 	for _, id := range known {
-		if run, err := w.engine.Runs().Get(t.Context(), id); err == nil && run.Status == runevents.RunIsPaused {
-			_, err := w.engine.Signal(t.Context(), worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: id})
+		if run, err := w.engine.Runs().Get(t.Context(), id); err == nil &&
+			run.Status == runevents.RunIsPaused {
+			_, err := w.engine.Signal(t.Context(),
+				worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: id})
 			require.NoError(t, err)
 			w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: id})
 		}
@@ -121,12 +123,14 @@ func (w *checkedWorld) remade() {
 func (w *checkedWorld) bind(id string, state town.State, binding apply.Binding) {
 	w.t.Helper()
 	done := make(chan error, 1)
-	require.NoError(w.t, w.engine.SubmitPut(state, state.Hash, worldengine.Attributes{Apply: binding}, "", func(_ worldengine.Town, err error) { done <- err }))
+	require.NoError(w.t, w.engine.SubmitPut(state, state.Hash,
+		worldengine.Attributes{Apply: binding}, "",
+		func(_ worldengine.Town, err error) { done <- err }))
 	require.NoError(w.t, <-done)
 }
 
-// A pause while a command is being applied, and others' events on its run, whatever they say; and the
-// server ends meanwhile.
+// A pause while a command is being applied, and others' events on its run, whatever they say; and
+// the server ends meanwhile.
 func TestFsckOfWhatIsBeingApplied(t *testing.T) {
 	w := newCheckedWorld(t, outside())
 	g := &game{release: make(chan struct{})}
@@ -148,8 +152,10 @@ func TestFsckOfWhatIsBeingApplied(t *testing.T) {
 	require.Equal(t, run, w.pending("t"))
 	close(g.release)
 	w.plugin(g.answer)
-	w.signal(lifecycle.SignalResume, "t") // a plugin that comes in a pause is not asked before it ends
-	require.Eventually(t, func() bool { return w.now("t").PendingRunID == "" }, 60*time.Second, 5*time.Millisecond)
+	// a plugin that comes in a pause is not asked before it ends
+	w.signal(lifecycle.SignalResume, "t")
+	require.Eventually(t, func() bool { return w.now("t").PendingRunID == "" }, 60*time.Second,
+		5*time.Millisecond)
 	w.signal(lifecycle.SignalPause, "t")
 	waiting := w.later(by("anybody", at))
 	w.runs(2)
@@ -158,10 +164,12 @@ func TestFsckOfWhatIsBeingApplied(t *testing.T) {
 	w.clean()
 }
 
-// Others have appended what the engine would have emitted, which earlier versions took: then it does not.
+// Others have appended what the engine would have emitted, which earlier versions took: then it
+// does not.
 func TestFsckOfARunThatOthersEnd(t *testing.T) {
 	for _, taken := range [][]runevents.EventType{
-		{runevents.RunCompleted}, {runevents.StepCompleted}, {runevents.StepCompleted, runevents.RunCompleted},
+		{runevents.RunCompleted}, {runevents.StepCompleted},
+		{runevents.StepCompleted, runevents.RunCompleted},
 		{runevents.RunCancelled}, {runevents.StepFailed, runevents.RunFailed},
 	} {
 		t.Run(fmt.Sprint(taken), func(t *testing.T) {
@@ -178,8 +186,8 @@ func TestFsckOfARunThatOthersEnd(t *testing.T) {
 	}
 }
 
-// Two engines race for the same towns: each has its share of the pending handoffs, and takes over what
-// the other leaves behind.
+// Two engines race for the same towns: each has its share of the pending handoffs, and takes over
+// what the other leaves behind.
 func TestFsckOfTwoEngines(t *testing.T) {
 	for _, history := range []int64{wire.DefaultHistoryPerTown, 5} {
 		t.Run(fmt.Sprint(history), func(t *testing.T) { fsckOfTwoEngines(t, history) })
@@ -209,14 +217,16 @@ func fsckOfTwoEngines(t *testing.T, history int64) {
 				h, err := handoff.New(by(actor, w.now(id).State))
 				require.NoError(t, err)
 				for k := range engines {
-					// One is in progress, or its receipt is not there yet: the history is what counts.
+					// One is in progress, or its receipt is not there yet: the history is what
+					// counts.
 					_, _ = engines[(i+j+k)%2].Execute(t.Context(), h)
 				}
 			}
 		})
 	}
 	for range 5 {
-		if history == wire.DefaultHistoryPerTown { // else it may be shorter than followers are behind
+		if history == wire.DefaultHistoryPerTown {
+			// else it may be shorter than followers are behind
 			w.clean() // while they work
 		}
 	}

@@ -155,7 +155,8 @@ func TestFsckRepairsManyReceipts(t *testing.T) {
 		right := w.receipt(h)
 		switch i % 3 {
 		case 0:
-			require.NoError(t, w.receipts().Purge(t.Context(), jetstream.WithPurgeSubject(right.Subject)))
+			require.NoError(t, w.receipts().Purge(t.Context(),
+				jetstream.WithPurgeSubject(right.Subject)))
 		case 1:
 			w.publish(right.Subject, right.Header, []byte("{}"))
 		}
@@ -188,14 +189,16 @@ func TestFsckKnowsRetention(t *testing.T) {
 	seq := w.publish(key, header, right.Data)
 	found := only(t, w.fsck(impatient))
 	require.Equal(t, seq, found.Sequence)
-	require.Equal(t, "a message whose log message has left the history contradicts itself", found.What)
+	require.Equal(t, "a message whose log message has left the history contradicts itself",
+		found.What)
 }
 
 // A stream of run events that holds as many as it may has lost its oldest ones, and no others.
 func TestFsckKnowsTheLimitOfEvents(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{EventLimit: 35})
 	w.populate()
-	w.clean() // which waits for the derived streams: what it has compared may be discarded meanwhile
+	// which waits for the derived streams: what it has compared may be discarded meanwhile
+	w.clean()
 	report := w.clean()
 	require.Equal(t, int64(35), report.Counts.Events)
 	require.NotZero(t, report.Counts.Expired)
@@ -219,7 +222,8 @@ func TestFsckOfALiveWorld(t *testing.T) {
 		work.Go(func() {
 			pace := time.NewTicker(100 * time.Millisecond)
 			defer pace.Stop()
-			for range 200 { // else each check of a slow machine has more to read than the one before
+			for range 200 {
+				// else each check of a slow machine has more to read than the one before
 				select {
 				case <-stop:
 					return

@@ -47,7 +47,8 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalPause})
 	cancelled := w.later(by("anybody", w.now("t").State))
 	id = w.pausedRun(3)
-	_, err := w.engine.Signal(t.Context(), worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: id})
+	_, err := w.engine.Signal(t.Context(),
+		worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: id})
 	require.NoError(t, err)
 	require.ErrorIs(t, (<-cancelled).err, runs.ErrRunCancelled)
 	w.signal(lifecycle.SignalResume, "")
@@ -108,8 +109,8 @@ func TestFsckOfAStoriedLog(t *testing.T) {
 	found, counts, open := FsckLog("main", log)
 	require.Empty(t, found)
 	require.Equal(t, fsck.Counts{
-		Messages: int64(len(log)), Towns: 1, Puts: 1, Accepted: 3, Refused: 2, Pending: 3, Attempts: 4,
-		Controls: 5, Signals: 2, RunRecords: 16, Appended: 2,
+		Messages: int64(len(log)), Towns: 1, Puts: 1, Accepted: 3, Refused: 2,
+		Pending: 3, Attempts: 4, Controls: 5, Signals: 2, RunRecords: 16, Appended: 2,
 	}, counts)
 	require.Equal(t, 1, open, "of the runs only the one that is not over is remembered")
 	// What is left of a log tells no lies: however much of the town's history has gone, and however
@@ -163,7 +164,8 @@ func replace(kind string, n int, name, next, value string) tampering {
 // swap gives a member of a record that of another.
 func swap(kind string, n int, name, next string, from string, m int) tampering {
 	return func(t *testing.T, log logMessages) (logMessages, uint64) {
-		return replace(kind, n, name, next, member(t, log[nth(t, log, from, m)].Data, name, next))(t, log)
+		return replace(kind, n, name, next, member(t, log[nth(t, log, from, m)].Data, name,
+			next))(t, log)
 	}
 }
 

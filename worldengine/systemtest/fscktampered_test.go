@@ -8,10 +8,11 @@ const eventDiffers = "the payload of an event differs from the record: "
 
 // tamperedPending are broken rules about what is pending.
 var tamperedPending = []tamper{
-	{"a handoff that is none", change("pending", 6, `"advisory":true`, `"advisory":false`), []string{
-		"the pending handoff, or the state expected of it, is not valid",
-		"a signal changed what is pending",
-	}},
+	{"a handoff that is none", change("pending", 6, `"advisory":true`, `"advisory":false`),
+		[]string{
+			"the pending handoff, or the state expected of it, is not valid",
+			"a signal changed what is pending",
+		}},
 	{"an expected state that is none",
 		change("pending", 6, `"expected":{"day":`, `"expected":{"night":`), []string{
 			"the pending handoff, or the state expected of it, is not valid",
@@ -22,7 +23,8 @@ var tamperedPending = []tamper{
 			"the expected state is that of another town",
 			"a signal changed what is pending",
 		}},
-	{"an expected state that is not canonical", change("pending", 6, `"expected":{`, `"expected":{ `),
+	{"an expected state that is not canonical",
+		change("pending", 6, `"expected":{`, `"expected":{ `),
 		[]string{
 			"the expected state is not in its canonical form",
 		}},
@@ -31,11 +33,12 @@ var tamperedPending = []tamper{
 			"the expected state is not one day later",
 			"a signal changed what is pending",
 		}},
-	{"a handoff of another state", swap("pending", 3, "handoff", "expected", "pending", 0), []string{
-		"the pending handoff was not made from the town's state",
-		"the run is of another plan than the pending handoff",
-		"another attempt changed what is pending",
-	}},
+	{"a handoff of another state", swap("pending", 3, "handoff", "expected", "pending", 0),
+		[]string{
+			"the pending handoff was not made from the town's state",
+			"the run is of another plan than the pending handoff",
+			"another attempt changed what is pending",
+		}},
 	{"nobody applies it", change("pending", 6, `"via":"plugin"`, `"via":"local"`), []string{
 		"the pending handoff names no plugin or console that applies it",
 		"a signal changed what is pending",
@@ -67,20 +70,22 @@ var tamperedPending = []tamper{
 		"another attempt changed what is pending",
 		"the attempt is not the next one",
 	}},
-	{"a deadline before the attempt", change("pending", 6, `"deadline":"2`, `"deadline":"1`), []string{
-		"an attempt ends before it begins",
-		"a signal changed what is pending",
-	}},
+	{"a deadline before the attempt", change("pending", 6, `"deadline":"2`, `"deadline":"1`),
+		[]string{
+			"an attempt ends before it begins",
+			"a signal changed what is pending",
+		}},
 	{"no reason for another attempt", change("pending", 1, `"last":{`, `"lost":{`), []string{
 		"an attempt does not record the outcome of the one before it",
 	}},
 	{"a request forgotten", change("pending", 2, `"reached":true,`, ``), []string{
 		"another attempt does not keep that a request may have reached the game",
 	}},
-	{"another attempt at something else", change("pending", 1, `"emitted":8`, `"emitted":7`), []string{
-		"another attempt changed what is pending",
-		"another attempt changed what is pending",
-	}},
+	{"another attempt at something else", change("pending", 1, `"emitted":8`, `"emitted":7`),
+		[]string{
+			"another attempt changed what is pending",
+			"another attempt changed what is pending",
+		}},
 	{"a state that moves while pending",
 		change("pending", 1, `"snapshot":{"day":15`, `"snapshot":{"day":16`), []string{
 			"the header is not the hash of the stored state",

@@ -25,7 +25,8 @@ var tamperedRuns = []tamper{
 			"an event is not a valid transition",
 			"the run does not end as its result says",
 		}},
-	{"a conclusion that does not end the run", change("handoff", 0, `"RunCompleted"`, `"RunPaused"`),
+	{"a conclusion that does not end the run",
+		change("handoff", 0, `"RunCompleted"`, `"RunPaused"`),
 		[]string{
 			"the run does not end as its result says",
 		}},
@@ -37,9 +38,10 @@ var tamperedRuns = []tamper{
 		change("handoff", 2, `"code":"PROJECT_BLOCKED"`, `"code":"NO_SUCH_PLACE"`), []string{
 			eventDiffers + "runSeq 9, StepFailed apply",
 		}},
-	{"events in the place of others", change("handoff", 0, `"firstSeq":13`, `"firstSeq":12`), []string{
-		"the events do not come after those before them",
-	}},
+	{"events in the place of others", change("handoff", 0, `"firstSeq":13`, `"firstSeq":12`),
+		[]string{
+			"the events do not come after those before them",
+		}},
 	// The story of a run.
 	{"what was asked for", change("pending", 0, `"handoffId":"handoff_`, `"handoffId":"handoff-`),
 		[]string{
@@ -54,22 +56,25 @@ var tamperedRuns = []tamper{
 		`"payload":{"evaluated":true,"duplicate":true`), []string{
 		eventDiffers + "runSeq 3, StepCompleted duplicate-check",
 	}},
-	{"a check that failed", change("pending", 0, `"eventType":"StepCompleted","stepId":"stale-check"`,
+	{"a check that failed", change("pending", 0,
+		`"eventType":"StepCompleted","stepId":"stale-check"`,
 		`"eventType":"StepFailed","stepId":"stale-check"`), []string{
 		"the run is not where a command begins to be applied",
 		eventDiffers + "runSeq 5, StepFailed stale-check",
 		"the run does not end as its result says",
 	}},
-	{"a failure without a code", change("run", 0, `"code":"CHUNK_NOT_LOADED"`, `"code":""`), []string{
-		eventDiffers + "runSeq 9, StepFailed apply",
-	}},
+	{"a failure without a code", change("run", 0, `"code":"CHUNK_NOT_LOADED"`, `"code":""`),
+		[]string{
+			eventDiffers + "runSeq 9, StepFailed apply",
+		}},
 	{"an attempt that did not fail",
 		change("run", 0, `"eventType":"StepFailed"`, `"eventType":"StepCompleted"`), []string{
 			"an event is not one that is emitted between commits",
 			eventDiffers + "runSeq 9, StepCompleted apply",
 			"the run does not end as its result says",
 		}},
-	{"an attempt that failed twice", change("run", 2, `"logicalAttemptId":2`, `"logicalAttemptId":1`),
+	{"an attempt that failed twice", change("run", 2, `"logicalAttemptId":2`,
+		`"logicalAttemptId":1`),
 		[]string{
 			"two events have one idempotency key",
 			"an event is not a valid transition",
@@ -81,7 +86,8 @@ var tamperedRuns = []tamper{
 	}, []string{
 		"two events have one id",
 	}},
-	{"a run that goes on as another", change("run", 0, `"tenantId":"default"`, `"tenantId":"other"`),
+	{"a run that goes on as another", change("run", 0, `"tenantId":"default"`,
+		`"tenantId":"other"`),
 		[]string{
 			"the run's identity is not the one of its records before",
 		}},
@@ -100,7 +106,8 @@ var tamperedRuns = []tamper{
 	{"others' event with an id of the engine's",
 		func(t *testing.T, log logMessages) (logMessages, uint64) {
 			id := between(t, string(log[nth(t, log, "run", 5)].Data), `"events":[{"eventId":"`, `"`)
-			own := between(t, string(log[nth(t, log, "events", 0)].Data), `"events":[{"eventId":"`, `"`)
+			own := between(t, string(log[nth(t, log, "events", 0)].Data),
+				`"events":[{"eventId":"`, `"`)
 			return change("events", 0, own, id)(t, log)
 		}, []string{
 			"two events have one id",
@@ -126,9 +133,10 @@ var tamperedRuns = []tamper{
 		[]string{
 			"a run that is cancelled is not closed to others",
 		}},
-	{"a pause by nobody", change("run", 5, `"payload":{"signalId":`, `"payload":{"signal":`), []string{
-		"a paused run does not name the signal: runSeq 2, RunPaused",
-	}},
+	{"a pause by nobody", change("run", 5, `"payload":{"signalId":`, `"payload":{"signal":`),
+		[]string{
+			"a paused run does not name the signal: runSeq 2, RunPaused",
+		}},
 	{"an event that stands elsewhere", change("run", 0, `"stepId":"apply"`, `"stepId":"build"`),
 		[]string{
 			"an event is not a valid transition",
@@ -147,9 +155,10 @@ var tamperedSignals = []tamper{
 			eventDiffers + "runSeq 2, SignalAccepted",
 			eventDiffers + "runSeq 1, RunStarted",
 		}},
-	{"a pause by somebody else", change("control", 0, `"actorId":"ada"`, `"actorId":"eve"`), []string{
-		eventDiffers + "runSeq 1, RunStarted",
-	}},
+	{"a pause by somebody else", change("control", 0, `"actorId":"ada"`, `"actorId":"eve"`),
+		[]string{
+			eventDiffers + "runSeq 1, RunStarted",
+		}},
 	{"a pause that changes the state",
 		change("control", 0, `"snapshot":{"day":23`, `"snapshot":{"day":24`), []string{
 			"the header is not the hash of the stored state",
@@ -177,13 +186,14 @@ var tamperedSignals = []tamper{
 		"the commit was not guarded by the town's message before it",
 		"the signal asks for the state that was there before",
 	}},
-	{"a pause of the world that is paused", func(t *testing.T, log logMessages) (logMessages, uint64) {
-		first, second := log[nth(t, log, "control", 2)], log[nth(t, log, "control", 3)]
-		second.Data, second.Header["Run-Id"] = first.Data, first.Header["Run-Id"]
-		return log, second.Sequence
-	}, []string{
-		"the signal asks for the state that was there before",
-	}},
+	{"a pause of the world that is paused",
+		func(t *testing.T, log logMessages) (logMessages, uint64) {
+			first, second := log[nth(t, log, "control", 2)], log[nth(t, log, "control", 3)]
+			second.Data, second.Header["Run-Id"] = first.Data, first.Header["Run-Id"]
+			return log, second.Sequence
+		}, []string{
+			"the signal asks for the state that was there before",
+		}},
 	{"a signal that was refused and accepted",
 		change("control", 1, `"SignalAccepted"`, `"SignalRejected"`), []string{
 			"the run does not have the events of a signal",
@@ -199,11 +209,12 @@ var tamperedSignals = []tamper{
 	{"a pause of the world that was not guarded", unguarded("control", 3), []string{
 		"the signal was not guarded by the one before it",
 	}},
-	{"a pause of the world elsewhere", change("control", 2, `"townId":""`, `"townId":"u"`), []string{
-		"the record stands on the subject of another town",
-		"the header does not name the town",
-		"the stored state is not a snapshot.v1",
-	}},
+	{"a pause of the world elsewhere", change("control", 2, `"townId":""`, `"townId":"u"`),
+		[]string{
+			"the record stands on the subject of another town",
+			"the header does not name the town",
+			"the stored state is not a snapshot.v1",
+		}},
 	{"a refusal without a reason", change("signal", 0, `"code":"ALREADY_PAUSED"`, `"code":""`),
 		[]string{
 			"a refused signal has no reason code: runSeq 2, SignalRejected",

@@ -43,7 +43,8 @@ func asBefore(t *testing.T, m *nats.Msg) *nats.Msg {
 	data, err := json.Marshal(members, json.Deterministic(true))
 	require.NoError(t, err)
 	return &nats.Msg{
-		Subject: "world.main.receipts." + dedupe.PlaceOf(m.Subject).Key, Data: data, Header: m.Header,
+		Subject: "world.main.receipts." + dedupe.PlaceOf(m.Subject).Key, Data: data,
+		Header: m.Header,
 	}
 }
 
@@ -62,14 +63,16 @@ func replaceReceipts(t *testing.T, js jetstream.JetStream, subject string, messa
 		for _, name := range []string{"Log-Seq", "Log-Part"} {
 			header[name] = m.Header[name]
 		}
-		_, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: m.Subject, Header: header, Data: m.Data})
+		_, err := js.PublishMsg(t.Context(), &nats.Msg{Subject: m.Subject, Header: header,
+			Data: m.Data})
 		require.NoError(t, err)
 	}
 }
 
 // resubject changes the subjects of the stream of receipts and leaves its messages.
 func resubject(
-	t *testing.T, js jetstream.JetStream, subject string, transform *jetstream.SubjectTransformConfig,
+	t *testing.T, js jetstream.JetStream, subject string,
+	transform *jetstream.SubjectTransformConfig,
 ) {
 	t.Helper()
 	stream, err := js.Stream(t.Context(), wire.ReceiptStream("main"))
@@ -96,10 +99,12 @@ func TestReceiptsOfAnEarlierVersion(t *testing.T) {
 			func(t *testing.T, js jetstream.JetStream, old, _ []*nats.Msg) {
 				replaceReceipts(t, js, before, old)
 				resubject(t, js, "world.main.receipts-repair.*", &jetstream.SubjectTransformConfig{
-					Source: "world.main.receipts-repair.*", Destination: "world.main.receipts.{{wildcard(1)}}",
+					Source:      "world.main.receipts-repair.*",
+					Destination: "world.main.receipts.{{wildcard(1)}}",
 				})
 			}},
-		"restored from a backup": {true, func(t *testing.T, js jetstream.JetStream, old, _ []*nats.Msg) {
+		"restored from a backup": {true, func(t *testing.T, js jetstream.JetStream, old,
+			_ []*nats.Msg) {
 			replaceReceipts(t, js, before, old)
 			resubject(t, js, now, nil)
 		}},
@@ -112,7 +117,8 @@ func TestReceiptsOfAnEarlierVersion(t *testing.T) {
 		"removed and made": {false, func(t *testing.T, js jetstream.JetStream, _, _ []*nats.Msg) {
 			replaceReceipts(t, js, now, nil)
 		}},
-		"made again in part": {false, func(t *testing.T, js jetstream.JetStream, _, right []*nats.Msg) {
+		"made again in part": {false, func(t *testing.T, js jetstream.JetStream, _,
+			right []*nats.Msg) {
 			replaceReceipts(t, js, now, right[:3])
 		}},
 	} {

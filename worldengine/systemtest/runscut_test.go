@@ -133,7 +133,8 @@ func TestTheLimitOfEventsCutsARun(t *testing.T) {
 func TestARunExpiresInItsMiddle(t *testing.T) {
 	w, alerts := alertedWorld(t, worldengine.Config{EventRetention: 2 * time.Second})
 	write := runevents.Write{
-		EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "planner-1", TenantID: "default", ProjectID: "main",
+		EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "planner-1", TenantID: "default",
+		ProjectID:     "main",
 		EnvironmentID: "local", PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1,
 	}
 	add := func(event runevents.EventType, attempt int64) int64 {

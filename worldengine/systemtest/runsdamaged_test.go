@@ -41,7 +41,8 @@ func (w *checkedWorld) pagesOf(filter runs.RunFilter, limit int) []string {
 			ids = append(ids, page.Runs[i].RunID)
 		}
 		next = page.Next
-		require.True(w.t, next == 0 || after == 0 || next > after == filter.Oldest, "the list goes on")
+		require.True(w.t, next == 0 || after == 0 || next > after == filter.Oldest,
+			"the list goes on")
 	}
 	return ids
 }
@@ -58,7 +59,8 @@ func TestDamagedRunEventsAreListedOver(t *testing.T) {
 		"the first of all":          {[]uint64{1}, []int{1, 2}},
 		"many, in different places": {[]uint64{5, 6, 11, 13, 22}, []int{0, 2}},
 		"the last event of a run":   {[]uint64{20}, []int{0, 2}},
-		"all events of a run":       {[]uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20}, []int{0, 2}},
+		"all events of a run": {[]uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20},
+			[]int{0, 2}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newCheckedWorld(t, worldengine.Config{})
@@ -90,7 +92,8 @@ func TestDamagedRunIsToldApartFromAnUnknownOne(t *testing.T) {
 			require.ErrorIs(t, err, runs.ErrRunDamaged)
 			_, err = w.engine.Runs().Get(t.Context(), "unknown")
 			require.ErrorIs(t, err, runs.ErrUnknownRun)
-			reply, err := w.nc.Request("worldengine.v1.main.run.get", []byte(`{"runId":"`+page[1]+`"}`),
+			reply, err := w.nc.Request("worldengine.v1.main.run.get",
+				[]byte(`{"runId":"`+page[1]+`"}`),
 				time.Minute)
 			require.NoError(t, err)
 			require.Equal(t, "500", reply.Header.Get("Nats-Service-Error-Code"))

@@ -19,7 +19,8 @@ func full() *town.Snapshot {
 			ID: fmt.Sprintf("quest-%02d", i), Title: "Gather Wood", Complexity: &complexity,
 		})
 		s.Projects = append(s.Projects, town.Project{
-			ID: fmt.Sprintf("project-%02d", i), Name: "Build North Wall", Progress: 0.3, Status: town.Active,
+			ID: fmt.Sprintf("project-%02d", i), Name: "Build North Wall", Progress: 0.3,
+			Status: town.Active,
 		})
 	}
 	return s
@@ -33,7 +34,8 @@ func BenchmarkApply(b *testing.B) {
 	}{{"few", snapshot(), "wall"}, {"full", full(), "project-50"}} {
 		state := town.NewState(size.snapshot)
 		for _, p := range []*handoff.Proposal{
-			propose(handoff.TalkToTownsfolk, "casual"), propose(handoff.AdvanceProject, size.project),
+			propose(handoff.TalkToTownsfolk, "casual"),
+			propose(handoff.AdvanceProject, size.project),
 		} {
 			b.Run(size.name+"/"+string(p.Type), func(b *testing.B) {
 				b.ReportAllocs()

@@ -174,9 +174,11 @@ func TestIDsThatCollateAsEqualAreOrderedByTheNextKeys(t *testing.T) {
 		name   string
 		quests []town.SideQuest // in canonical order
 	}{
-		{"by title", []town.SideQuest{quest(decomposed, "a"), quest(composed, "B"), quest("f", "a")}},
+		{"by title", []town.SideQuest{quest(decomposed, "a"), quest(composed, "B"),
+			quest("f", "a")}},
 		{"by complexity", []town.SideQuest{quest(decomposed, "a", 0), quest(composed, "a", 0.5)}},
-		{"an absent complexity last", []town.SideQuest{quest(decomposed, "a", 10), quest(composed, "a")}},
+		{"an absent complexity last", []town.SideQuest{quest(decomposed, "a", 10),
+			quest(composed, "a")}},
 		{"by letters before case", []town.SideQuest{
 			quest("a", ""), quest("B", ""), quest("b-a", ""), quest("ba", ""),
 		}},
@@ -244,7 +246,8 @@ func TestALongListOfEqualsKeepsItsOrder(t *testing.T) {
 			id += []string{composed, decomposed}[i>>bit&1]
 		}
 		s.SideQuests = append(s.SideQuests, quest(id, titles[i%4]))
-		s.Projects = append(s.Projects, town.Project{ID: id, Name: titles[i%4], Status: town.Active})
+		s.Projects = append(s.Projects, town.Project{ID: id, Name: titles[i%4],
+			Status: town.Active})
 	}
 	var quests []town.SideQuest
 	var projects []town.Project
@@ -303,7 +306,8 @@ func TestParseRefusesABadSnapshotWithItsPlace(t *testing.T) {
 		{"a day beyond 2^53-1", func(tree map[string]any) {
 			tree["day"] = float64(1 << 53)
 		}, []string{"/day"}},
-		{"a member too many", func(tree map[string]any) { tree["mayor"] = "x" }, []string{"/mayor"}},
+		{"a member too many", func(tree map[string]any) { tree["mayor"] = "x" },
+			[]string{"/mayor"}},
 		{"no nether event", func(tree map[string]any) {
 			delete(tree, "latestNetherEvent")
 		}, []string{"/latestNetherEvent"}},
@@ -361,7 +365,10 @@ func FuzzParse(f *testing.F) {
 			if len(distinct(elements)) < len(elements) {
 				return // the order of what compares as equal counts
 			}
-			g.Shuffle(len(elements), func(i, j int) { elements[i], elements[j] = elements[j], elements[i] })
+			g.Shuffle(len(elements), func(i, j int) {
+				elements[i], elements[j] = elements[j],
+					elements[i]
+			})
 		}
 		require.Equal(t, state.Hash, stateOf(t, tree).Hash)
 	})

@@ -21,7 +21,8 @@ func newGenerator(seed uint64) generator { return generator{rand.New(rand.NewPCG
 var (
 	ids = []string{
 		"a", "A", "b", "a-b", "a_b", "ab", "a b", "a.b", composed, decomposed, "wall", "Wall", "02",
-		"10", "2", "#1", "~", "ß", "ss", "и", "ё", "東京", "😀", "o'brien", `q"uote`, "tab\there", "\x01",
+		"10", "2", "#1", "~", "ß", "ss", "и", "ё", "東京", "😀", "o'brien", `q"uote`,
+		"tab\there", "\x01",
 	}
 	texts = []string{"", "Gather Wood", "Back\\slash", "<b>&amp;</b>", "\u2028", "Ünïcödé", "😀"}
 	// fractions are values where amounts clamp, round, or land exactly.
@@ -70,10 +71,11 @@ func (g generator) snapshot() map[string]any {
 		})
 	}
 	tree := map[string]any{
-		"schemaVersion": "snapshot.v1", "day": pick(g, days), "townId": pick(g, ids), "mission": nil,
-		"sideQuests": quests, "projects": projects, "latestNetherEvent": nil,
+		"schemaVersion": "snapshot.v1", "day": pick(g, days), "townId": pick(g, ids),
+		"mission": nil, "sideQuests": quests, "projects": projects, "latestNetherEvent": nil,
 		"pressure": map[string]any{
-			"threat": g.fraction(), "scarcity": g.fraction(), "hope": g.fraction(), "dread": g.fraction(),
+			"threat": g.fraction(), "scarcity": g.fraction(), "hope": g.fraction(),
+			"dread": g.fraction(),
 		},
 	}
 	if g.IntN(3) == 0 {
@@ -218,8 +220,8 @@ func TestApplyEqualsTheOracle(t *testing.T) {
 				require.Equal(t, string(stateOf(t, tree).Canonical), string(after.Canonical))
 			}
 			for _, reason := range []string{
-				"", "MISSION_ALREADY_ACTIVE", "UNKNOWN_MISSION", "UNKNOWN_PROJECT", "PROJECT_BLOCKED",
-				"PROJECT_COMPLETE", "EPOCH_EXHAUSTED",
+				"", "MISSION_ALREADY_ACTIVE", "UNKNOWN_MISSION", "UNKNOWN_PROJECT",
+				"PROJECT_BLOCKED", "PROJECT_COMPLETE", "EPOCH_EXHAUSTED",
 			} {
 				require.NotZero(t, reasons[reason], "%q was never met", reason)
 			}

@@ -35,7 +35,8 @@ func TestPatch(t *testing.T) {
 		"sideQuests":[{"id":"c","title":"C"},{"id":"b","title":"B"}]}`)
 	require.NoError(t, err)
 	want, err := town.Parse(
-		[]byte(`{"schemaVersion":"snapshot.v1","day":4,"townId":"t","mission":{"id":"m","title":"N"},
+		[]byte(
+			`{"schemaVersion":"snapshot.v1","day":4,"townId":"t","mission":{"id":"m","title":"N"},
 		"sideQuests":[{"id":"b","title":"B"},{"id":"c","title":"C"}],
 		"pressure":{"threat":0.1,"scarcity":0.2,"hope":1,"dread":0.4},"projects":[],"latestNetherEvent":"gate"}`), schemas.Limits{})
 	require.NoError(t, err)

@@ -13,7 +13,8 @@ func Evaluate(preconditions []handoff.Precondition, s *Snapshot) []handoff.Failu
 	failures := []handoff.Failure{}
 	for i := range preconditions {
 		if detail := evaluate(&preconditions[i], s); detail != "" {
-			failures = append(failures, handoff.Failure{Kind: preconditions[i].Kind, Detail: detail})
+			failures = append(failures, handoff.Failure{Kind: preconditions[i].Kind,
+				Detail: detail})
 		}
 	}
 	return failures

@@ -12,7 +12,8 @@ import (
 func TestWhatMayReplaceAState(t *testing.T) {
 	t.Parallel()
 	on := func(day int64) town.State {
-		return town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "t", Day: day})
+		return town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion,
+			TownID: "t", Day: day})
 	}
 	none, monday, tuesday := town.State{}, on(1), on(2)
 	const another = "another hash"

@@ -54,7 +54,8 @@ type Rules struct {
 // DefaultRules are the amounts of the design.
 func DefaultRules() Rules {
 	return Rules{
-		ProjectStep: 0.1, SalvageFocused: 0.1, SalvageGeneral: 0.05, MoraleBoost: 0.1, CasualTalk: 0.03,
+		ProjectStep: 0.1, SalvageFocused: 0.1, SalvageGeneral: 0.05, MoraleBoost: 0.1,
+		CasualTalk: 0.03,
 	}
 }
 

@@ -43,7 +43,9 @@ func TestTheBuiltInRules(t *testing.T) {
 		},
 		{
 			"the id stands for a title that was stored empty",
-			propose(handoff.AcceptMission, "sq-2"), func(s *town.Snapshot) { s.SideQuests[1].Title = "" },
+			propose(handoff.AcceptMission, "sq-2"), func(s *town.Snapshot) {
+				s.SideQuests[1].Title = ""
+			},
 			func(s *town.Snapshot) {
 				s.Mission = &town.Mission{ID: "sq-2", Title: "sq-2"}
 				s.SideQuests = s.SideQuests[:1]
@@ -79,7 +81,8 @@ func TestTheBuiltInRules(t *testing.T) {
 		},
 		{
 			"progress is rounded to 4 decimals", propose(handoff.AdvanceProject, "wall"),
-			progress("wall", 0.3333333333333333, town.Active), progress("wall", 0.4333, town.Active),
+			progress("wall", 0.3333333333333333, town.Active),
+			progress("wall", 0.4333, town.Active),
 		},
 		{
 			"0.1 + 0.2 is 0.3", propose(handoff.AdvanceProject, "wall"),
@@ -154,11 +157,13 @@ func TestWhatTheRulesCannotApplyChangesNothing(t *testing.T) {
 		{"a mission is active", propose(handoff.AcceptMission, "sq-1"), func(s *town.Snapshot) {
 			s.Mission = &town.Mission{ID: "m", Title: "M"}
 		}, "MISSION_ALREADY_ACTIVE"},
-		{"the very mission is active", propose(handoff.AcceptMission, "sq-1"), func(s *town.Snapshot) {
-			s.Mission = &town.Mission{ID: "sq-1", Title: "Gather Wood"}
-		}, "MISSION_ALREADY_ACTIVE"},
+		{"the very mission is active", propose(handoff.AcceptMission, "sq-1"),
+			func(s *town.Snapshot) {
+				s.Mission = &town.Mission{ID: "sq-1", Title: "Gather Wood"}
+			}, "MISSION_ALREADY_ACTIVE"},
 		{"no such side quest", propose(handoff.AcceptMission, "sq-3"), nil, "UNKNOWN_MISSION"},
-		{"a project is no side quest", propose(handoff.AcceptMission, "wall"), nil, "UNKNOWN_MISSION"},
+		{"a project is no side quest", propose(handoff.AcceptMission, "wall"), nil,
+			"UNKNOWN_MISSION"},
 		{"no such project", propose(handoff.AdvanceProject, "moat"), nil, "UNKNOWN_PROJECT"},
 		{"another case is another project", propose(handoff.AdvanceProject, "Wall"), nil,
 			"UNKNOWN_PROJECT"},
@@ -211,7 +216,8 @@ func TestAdvancingReordersProjectsThatCollateAsEqual(t *testing.T) {
 func TestTheAmountsAreConfiguration(t *testing.T) {
 	t.Parallel()
 	rules := town.Rules{
-		ProjectStep: 0.25, SalvageFocused: 0.2, SalvageGeneral: 0.125, MoraleBoost: 0.3, CasualTalk: 0.01,
+		ProjectStep: 0.25, SalvageFocused: 0.2, SalvageGeneral: 0.125, MoraleBoost: 0.3,
+		CasualTalk: 0.01,
 	}
 	require.NoError(t, rules.Validate())
 	state := town.NewState(snapshot())

@@ -195,8 +195,9 @@ func repeatedIDs(s *Snapshot) []schemas.Violation {
 	check := func(list string, i int, id string) {
 		if j, ok := first[id]; ok {
 			found = append(found, schemas.Violation{
-				Path:    schemas.Pointer(list, i, "id"),
-				Message: fmt.Sprintf("must be unique, but %s has the same id", schemas.Pointer(list, j)),
+				Path: schemas.Pointer(list, i, "id"),
+				Message: fmt.Sprintf("must be unique, but %s has the same id",
+					schemas.Pointer(list, j)),
 			})
 			return
 		}

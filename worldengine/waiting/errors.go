@@ -31,8 +31,8 @@ func (e *PausedError) Code() wire.Code {
 // Error says who has paused what and why, and what to do.
 func (e *PausedError) Error() string {
 	if e.Accepted {
-		return "worldengine: " + e.Reason() + " The handoff was accepted before, and its command is " +
-			"applied after the pause; send the same handoff again then for its result."
+		return "worldengine: " + e.Reason() + " The handoff was accepted before, and its command " +
+			"is applied after the pause; send the same handoff again then for its result."
 	}
 	return "worldengine: " + e.Reason() +
 		" Nothing was judged; send the same handoff again after the pause."
@@ -44,7 +44,8 @@ func (e *PausedError) Reason() string {
 	if !e.World {
 		what = fmt.Sprintf("The town %q", e.TownID)
 	}
-	text := fmt.Sprintf("%s is paused by %s since %s", what, e.By.ActorID, e.By.At.Format(time.RFC3339))
+	text := fmt.Sprintf("%s is paused by %s since %s", what, e.By.ActorID,
+		e.By.At.Format(time.RFC3339))
 	if e.By.Reason != "" {
 		text += ": " + e.By.Reason
 	}

@@ -112,7 +112,8 @@ func TestEntriesOfATownAreInOrder(t *testing.T) {
 	})
 }
 
-// A run that could not be put into the index, and was not recorded, is forgotten when it is cancelled.
+// A run that could not be put into the index, and was not recorded, is forgotten when it is
+// cancelled.
 func TestARunThatWasNeverRecordedIsForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

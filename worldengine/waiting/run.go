@@ -74,7 +74,8 @@ func (s *Store) Pause(ctx context.Context, r *Run, by *commitlog.PausedBy) error
 		return err
 	}
 	return s.record(ctx, r, &step{func() error {
-		return lifecycle.EmitPaused(r.Producer, r.Handoff, r.Start, r.Waited(), by.SignalID, by.Reason)
+		return lifecycle.EmitPaused(r.Producer, r.Handoff, r.Start, r.Waited(),
+			by.SignalID, by.Reason)
 	}, lifecycle.StartResumed})
 }
 
@@ -102,8 +103,8 @@ func (s *Store) record(ctx context.Context, r *Run, next *step) error {
 	return nil
 }
 
-// Close closes a run that was recorded, so that its end follows what others have appended meanwhile. It
-// returns runs.ErrRunCancelled where the run was cancelled before.
+// Close closes a run that was recorded, so that its end follows what others have appended
+// meanwhile. It returns runs.ErrRunCancelled where the run was cancelled before.
 func (s *Store) Close(ctx context.Context, r *Run) error {
 	if err := s.settle(ctx, r); err != nil || !r.Recorded() || r.Closed {
 		return err
@@ -126,8 +127,8 @@ func (s *Store) Reopen(ctx context.Context, r *Run) {
 	}
 }
 
-// Cancel ends a run that was recorded and is not going to be judged. Where the end cannot be stored now,
-// Reap stores it.
+// Cancel ends a run that was recorded and is not going to be judged. Where the end cannot be stored
+// now, Reap stores it.
 func (s *Store) Cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) {
 	if !r.Recorded() && r.doubt == nil {
 		s.Done(r)
@@ -162,12 +163,15 @@ func Waits(tail *commitlog.RunTail) bool {
 	return tail.Waiting != nil && !tail.Closed && !tail.Cancelled
 }
 
-// End cancels a run that waits in any server, as the log has it at tail. That server answers the client.
-// It returns commitlog.ErrLostRace where the run has gone on.
-func (s *Store) End(ctx context.Context, tail *commitlog.RunTail, why lifecycle.Cancellation) error {
+// End cancels a run that waits in any server, as the log has it at tail. That server answers the
+// client. It returns commitlog.ErrLostRace where the run has gone on.
+func (s *Store) End(
+	ctx context.Context, tail *commitlog.RunTail, why lifecycle.Cancellation,
+) error {
 	rec := tail.Waiting
 	p := s.config.NewProducer(rec.Run.Identity)
-	if err := lifecycle.EmitCancelledFrom(p, tail.Status, rec.Run.Events[0].Payload, why); err != nil {
+	if err := lifecycle.EmitCancelledFrom(p, tail.Status, rec.Run.Events[0].Payload,
+		why); err != nil {
 		return fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
 	p.Run().FirstSeq = tail.Next

@@ -21,8 +21,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// How long an entry of the index counts, how often it is renewed, and how much longer it may be until the
-// decision about a run that was closed for it is in the log or will not come.
+// How long an entry of the index counts, how often it is renewed, and how much longer it may be
+// until the decision about a run that was closed for it is in the log or will not come.
 const (
 	leaseTime   = 10 * time.Second
 	leaseRenew  = 2 * time.Second
@@ -32,7 +32,8 @@ const (
 // Index is where the ids of waiting runs are put before these are recorded.
 type Index interface {
 	PutWaiting(ctx context.Context, server string, w commitlog.WaitingRuns) error
-	Follow(ctx context.Context, subject string, every time.Duration, take func(commitlog.IndexEntry), tick func()) error
+	Follow(ctx context.Context, subject string, every time.Duration,
+		take func(commitlog.IndexEntry), tick func()) error
 	// IsLast reports whether the entry at a sequence is there and the last one of its subject.
 	IsLast(ctx context.Context, subject string, seq uint64) (bool, error)
 	Remove(ctx context.Context, seq uint64)
@@ -44,12 +45,13 @@ type Store struct {
 	runs   *runs.Store
 	index  Index
 	config Config
-	// trouble has runs that cannot be ended told of one by one: a full disk is trouble for all of them.
+	// trouble has runs that cannot be ended told of one by one: a full disk is trouble for all of
+	// them.
 	trouble backoff.Seldom
 
 	mu sync.Mutex
-	// held are the runs of this server that are recorded, or may be, and whose end is not known, by town;
-	// left are those of them that have no delivery any more, and when they lost it.
+	// held are the runs of this server that are recorded, or may be, and whose end is not known, by
+	// town; left are those of them that have no delivery any more, and when they lost it.
 	held map[string]*heldTown
 	left map[string]leftRun
 }
@@ -57,8 +59,8 @@ type Store struct {
 // heldTown is a town whose runs are held.
 type heldTown struct {
 	runs map[string]struct{}
-	// putting has room for the one who stores an entry: one that was made before another must not take its
-	// place, since the newest run would have no entry then.
+	// putting has room for the one who stores an entry: one that was made before another must not
+	// take its place, since the newest run would have no entry then.
 	putting chan struct{}
 }
 
@@ -71,14 +73,15 @@ type leftRun struct {
 // Config says how a Store works. Every member must be set.
 type Config struct {
 	World string
-	// Server is the id of this server among those of the world, a subject token of its own for each start.
+	// Server is the id of this server among those of the world, a subject token of its own for each
+	// start.
 	Server string
 	// NewProducer returns a producer of the events of a run.
 	NewProducer func(runevents.Identity) *runevents.Producer
 	// Ended reports whether a run has ended, once the run events have followed the log.
 	Ended func(ctx context.Context, runID string) (bool, error)
-	// Left is called with a run that its server left behind, once its end is stored, or with the error
-	// that keeps it from being so.
+	// Left is called with a run that its server left behind, once its end is stored, or with the
+	// error that keeps it from being so.
 	Left   func(run runevents.Identity, townID string, err error)
 	Logger *slog.Logger
 }
@@ -91,9 +94,9 @@ func New(log *commitlog.Log, r *runs.Store, index Index, config Config) *Store {
 	}
 }
 
-// Hold puts the runs of a town that are recorded, or are to be recorded next, into the index, where a
-// new one is among them. Without it no run may be recorded: nobody would end it after the death of this
-// server. From then on Reap renews the entry, until Done is said of each of them.
+// Hold puts the runs of a town that are recorded, or are to be recorded next, into the index, where
+// a new one is among them. Without it no run may be recorded: nobody would end it after the death
+// of this server. From then on Reap renews the entry, until Done is said of each of them.
 func (s *Store) Hold(ctx context.Context, townID string, waiting []*Run) error {
 	if !slices.ContainsFunc(waiting, func(r *Run) bool { return !r.held }) {
 		return nil
@@ -122,8 +125,8 @@ func (s *Store) hold(townID string, waiting []*Run) *heldTown {
 	return t
 }
 
-// put stores the entry of a town with what is held there now. A town where nothing is held any more is
-// forgotten: its entry ends by itself.
+// put stores the entry of a town with what is held there now. A town where nothing is held any more
+// is forgotten: its entry ends by itself.
 func (s *Store) put(ctx context.Context, townID string, t *heldTown) error {
 	if ctx.Err() == nil { // with both ready, select would take either
 		select {
@@ -144,11 +147,12 @@ func (s *Store) put(ctx context.Context, townID string, t *heldTown) error {
 	if len(ids) == 0 {
 		return nil
 	}
-	return s.index.PutWaiting(ctx, s.config.Server, commitlog.WaitingRuns{TownID: townID, Runs: ids})
+	return s.index.PutWaiting(ctx, s.config.Server,
+		commitlog.WaitingRuns{TownID: townID, Runs: ids})
 }
 
-// renew renews the entries of the towns where runs are held, until ctx is done. It does nothing else:
-// whatever keeps turns, or the ends of others' runs, from coming, what waits here lives.
+// renew renews the entries of the towns where runs are held, until ctx is done. It does nothing
+// else: whatever keeps turns, or the ends of others' runs, from coming, what waits here lives.
 func (s *Store) renew(ctx context.Context) {
 	troubled := false
 	for backoff.Sleep(ctx, leaseRenew) == nil {
@@ -162,13 +166,15 @@ func (s *Store) renew(ctx context.Context) {
 			cancel()
 		}
 		if failed != nil && !troubled && ctx.Err() == nil {
-			s.config.Logger.Warn("handoffs wait, and the index cannot be told so; will try again", "error", failed)
+			s.config.Logger.Warn("handoffs wait, and the index cannot be told so; will try again",
+				"error", failed)
 		}
 		troubled = failed != nil
 	}
 }
 
-// Done says that the end of a run, or the decision about it, is in the log, or that the run never was.
+// Done says that the end of a run, or the decision about it, is in the log, or that the run never
+// was.
 func (s *Store) Done(r *Run) {
 	s.forget(r.townID(), r.Identity.RunID)
 }
@@ -182,24 +188,24 @@ func (s *Store) forget(townID, runID string) {
 	}
 }
 
-// Leave says that the delivery of a run is answered, and that the log may lack the end of the run or have
-// it. Reap finds out.
+// Leave says that the delivery of a run is answered, and that the log may lack the end of the run
+// or have it. Reap finds out.
 func (s *Store) Leave(r *Run) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.left[r.Identity.RunID] = leftRun{r.townID(), time.Now()}
 }
 
-// lease is an entry of the index, and when its time is over: counted from its arrival by the monotonic
-// clock of this machine, since that of NATS may be set otherwise.
+// lease is an entry of the index, and when its time is over: counted from its arrival by the
+// monotonic clock of this machine, since that of NATS may be set otherwise.
 type lease struct {
 	commitlog.WaitingRuns
 	seq  uint64
 	ends time.Time
 }
 
-// Reap ends the runs whose servers have left them behind, and renews what says that this one has its own,
-// until ctx is done.
+// Reap ends the runs whose servers have left them behind, and renews what says that this one has
+// its own, until ctx is done.
 func (s *Store) Reap(ctx context.Context) {
 	var renewing sync.WaitGroup
 	renewing.Go(func() { s.renew(ctx) })
@@ -210,7 +216,8 @@ func (s *Store) Reap(ctx context.Context) {
 			func(entry commitlog.IndexEntry) { s.take(leases, entry) },
 			func() { s.reapEnded(ctx, leases); s.reapLeft(ctx) })
 		if err != nil && ctx.Err() == nil {
-			s.config.Logger.Warn("the index of waiting runs cannot be followed; will try again", "error", err)
+			s.config.Logger.Warn("the index of waiting runs cannot be followed; will try again",
+				"error", err)
 			_ = backoff.Sleep(ctx, time.Second)
 		}
 	}
@@ -219,7 +226,8 @@ func (s *Store) Reap(ctx context.Context) {
 func (s *Store) take(leases map[string]lease, entry commitlog.IndexEntry) {
 	l := lease{seq: entry.Seq, ends: time.Now().Add(leaseTime)}
 	if err := json.Unmarshal(entry.Data, &l.WaitingRuns); err != nil {
-		s.config.Logger.Error("an entry of waiting runs cannot be read", "subject", entry.Subject, "error", err)
+		s.config.Logger.Error("an entry of waiting runs cannot be read", "subject",
+			entry.Subject, "error", err)
 	}
 	leases[entry.Subject] = l
 }
@@ -236,7 +244,8 @@ func (s *Store) reapEnded(ctx context.Context, leases map[string]lease) {
 		case errors.Is(err, errRenewed):
 			delete(leases, subject) // the later entry is still to be taken
 		case err != nil && ctx.Err() == nil:
-			s.config.Logger.Warn("the runs of a lease cannot be ended yet", "subject", subject, "error", err)
+			s.config.Logger.Warn("the runs of a lease cannot be ended yet", "subject",
+				subject, "error", err)
 		case err == nil && len(again) > 0:
 			l.Runs = again
 			leases[subject] = l
@@ -250,9 +259,9 @@ func (s *Store) reapEnded(ctx context.Context, leases map[string]lease) {
 // errRenewed says that the entry of a lease has been replaced or removed.
 var errRenewed = errors.New("worldengine: the lease was renewed or removed")
 
-// reapAll ends the runs of a lease, for as long as it may, and returns those that it has to look at again.
-// Before each run it asks the index: an end takes long while the log is slow, and a renewal is not taken
-// meanwhile.
+// reapAll ends the runs of a lease, for as long as it may, and returns those that it has to look at
+// again. Before each run it asks the index: an end takes long while the log is slow, and a renewal
+// is not taken meanwhile.
 func (s *Store) reapAll(ctx context.Context, subject string, l lease) (again []string, err error) {
 	begun := time.Now()
 	for i, runID := range l.Runs {
@@ -295,7 +304,8 @@ func (s *Store) reapLeft(ctx context.Context) {
 // reapTimeout bounds the end of one run.
 const reapTimeout = 10 * time.Second
 
-// reap ends a run whose delivery is gone for some time, if it has no end. It reports whether that is done.
+// reap ends a run whose delivery is gone for some time, if it has no end. It reports whether that
+// is done.
 func (s *Store) reap(ctx context.Context, runID string, gone time.Duration) (done bool) {
 	ctx, cancel := context.WithTimeout(ctx, reapTimeout)
 	defer cancel()
@@ -306,19 +316,22 @@ func (s *Store) reap(ctx context.Context, runID string, gone time.Duration) (don
 		if err != nil {
 			return err
 		}
-		if done, err = s.over(ctx, &tail, runID); done || err != nil || tail.Closed && gone < closingTime {
+		if done, err = s.over(ctx, &tail, runID); done || err != nil || tail.Closed &&
+			gone < closingTime {
 			return err
 		}
 		ended = tail.Waiting
 		return s.End(ctx, &tail, lifecycle.Cancellation{
-			Code: lifecycle.CancelledLeft, Reason: "The server in which the handoff waited did not judge it.",
+			Code:   lifecycle.CancelledLeft,
+			Reason: "The server in which the handoff waited did not judge it.",
 		})
 	})
 	if ended != nil {
 		s.config.Left(ended.Run.Identity, ended.TownID, err)
 	}
 	if err != nil && ctx.Err() == nil && s.trouble.Ready() {
-		s.config.Logger.Warn("a run that was left waiting cannot be ended yet", "run", runID, "error", err)
+		s.config.Logger.Warn("a run that was left waiting cannot be ended yet", "run",
+			runID, "error", err)
 	}
 	return err == nil && (done || ended != nil)
 }

@@ -24,7 +24,8 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// fixture is a Store over a log with the town "t". It is the Index too: one entry, which last counts.
+// fixture is a Store over a log with the town "t". It is the Index too: one entry, which last
+// counts.
 type fixture struct {
 	Index
 	*Store
@@ -47,13 +48,17 @@ func newFixture(t *testing.T) *fixture {
 	require.NoError(t, err)
 	f := &fixture{t: t}
 	logger := slog.New(slog.DiscardHandler)
-	f.Store = New(log, runs.New(log, nil, runs.Config{World: "main", Retention: time.Hour, Logger: logger}), f, Config{
+	f.Store = New(log, runs.New(log, nil, runs.Config{World: "main", Retention: time.Hour,
+		Logger: logger}), f, Config{
 		World: "main", Server: "server",
 		NewProducer: func(run runevents.Identity) *runevents.Producer {
-			return runevents.NewProducer(run, runevents.Source{Now: time.Now, NewID: uuid.NewString})
+			return runevents.NewProducer(run,
+				runevents.Source{Now: time.Now, NewID: uuid.NewString})
 		},
-		Ended:  func(context.Context, string) (bool, error) { return false, nil },
-		Left:   func(run runevents.Identity, _ string, _ error) { f.alerted = append(f.alerted, run.RunID) },
+		Ended: func(context.Context, string) (bool, error) { return false, nil },
+		Left: func(run runevents.Identity, _ string, _ error) {
+			f.alerted = append(f.alerted, run.RunID)
+		},
 		Logger: logger,
 	})
 	return f
@@ -68,8 +73,8 @@ func (f *fixture) queue() string {
 	})
 	require.NoError(f.t, err)
 	id := runevents.Identity{
-		RunID: uuid.NewString(), TenantID: "tenant", ProjectID: "project", EnvironmentID: "environment",
-		PlanID: h.ProposalID, PlanVersion: h.Proposal.SchemaVersion,
+		RunID: uuid.NewString(), TenantID: "tenant", ProjectID: "project",
+		EnvironmentID: "environment", PlanID: h.ProposalID, PlanVersion: h.Proposal.SchemaVersion,
 	}
 	r := &Run{Identity: id, Handoff: h, Queued: time.Now(), Producer: f.config.NewProducer(id)}
 	r.Wait()
@@ -89,7 +94,8 @@ func TestRenewedLease(t *testing.T) {
 	f := newFixture(t)
 	runID := f.queue()
 	ended := lease{
-		WaitingRuns: commitlog.WaitingRuns{TownID: "t", Runs: []string{runID}}, seq: 1, ends: time.Now(),
+		WaitingRuns: commitlog.WaitingRuns{TownID: "t", Runs: []string{runID}}, seq: 1,
+		ends: time.Now(),
 	}
 	leases := map[string]lease{"subject": ended}
 	f.last = 2
@@ -118,7 +124,8 @@ func TestLeaseRenewedBetweenRuns(t *testing.T) {
 	}
 	f.last = 1
 	f.reapEnded(t.Context(), map[string]lease{"subject": {
-		WaitingRuns: commitlog.WaitingRuns{TownID: "t", Runs: []string{first, second}}, seq: 1, ends: time.Now(),
+		WaitingRuns: commitlog.WaitingRuns{TownID: "t", Runs: []string{first, second}}, seq: 1,
+		ends: time.Now(),
 	}})
 	require.True(t, f.tail(first).Cancelled)
 	require.False(t, f.tail(second).Cancelled, "the run of a living server was ended")
@@ -126,13 +133,15 @@ func TestLeaseRenewedBetweenRuns(t *testing.T) {
 	require.Empty(t, f.removed)
 }
 
-// A lease counts from its arrival: how old NATS says that it is, by a clock of its own, means nothing.
+// A lease counts from its arrival: how old NATS says that it is, by a clock of its own, means
+// nothing.
 func TestLeaseCountsFromItsArrival(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	leases := map[string]lease{}
 	arrived := time.Now()
-	f.take(leases, commitlog.IndexEntry{Subject: "subject", Seq: 1, Data: []byte(`{}`), Age: time.Hour})
+	f.take(leases, commitlog.IndexEntry{Subject: "subject", Seq: 1, Data: []byte(`{}`),
+		Age: time.Hour})
 	require.False(t, leases["subject"].ends.Before(arrived.Add(leaseTime)))
 }
 
@@ -157,7 +166,8 @@ func TestNoAlertForARunThatAnotherEnds(t *testing.T) {
 	runID := f.queue()
 	tail := f.tail(runID)
 	f.log.Store = &racingStore{f.log.Store, func() {
-		require.NoError(t, f.End(t.Context(), tail, lifecycle.Cancellation{Reason: "An operator ended it."}))
+		require.NoError(t, f.End(t.Context(), tail,
+			lifecycle.Cancellation{Reason: "An operator ended it."}))
 	}}
 	require.True(t, f.reap(t.Context(), runID, 0))
 	require.True(t, f.tail(runID).Cancelled)
@@ -180,7 +190,8 @@ func TestIndexIsLast(t *testing.T) {
 		require.Equal(t, want, last)
 	}
 	put := func() {
-		require.NoError(t, index.PutWaiting(t.Context(), "server", commitlog.WaitingRuns{TownID: "t"}))
+		require.NoError(t, index.PutWaiting(t.Context(), "server",
+			commitlog.WaitingRuns{TownID: "t"}))
 	}
 	put()
 	requireLast(true, 1)

@@ -15,7 +15,8 @@ var worldName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 // ValidateWorld refuses a world name that cannot be a subject token.
 func ValidateWorld(world string) error {
 	if !worldName.MatchString(world) {
-		return fmt.Errorf("worldengine: a world's name is 1 to 64 of A-Z a-z 0-9 _ -, not %q", world)
+		return fmt.Errorf("worldengine: a world's name is 1 to 64 of A-Z a-z 0-9 _ -, not %q",
+			world)
 	}
 	return nil
 }
@@ -50,8 +51,8 @@ func EventSubject(world, townToken, runID string) string {
 // AlertSubject returns the subject of the alerts with a code. "*" may stand for it.
 func AlertSubject(world, code string) string { return "alerts.v1." + world + "." + code }
 
-// AcknowledgedSubject returns the subject of the acknowledgement of an alert, by the sequence of the
-// alert in AlertStream. "*" may stand for it.
+// AcknowledgedSubject returns the subject of the acknowledgement of an alert, by the sequence of
+// the alert in AlertStream. "*" may stand for it.
 func AcknowledgedSubject(world, seq string) string { return own(world, "acknowledged", seq) }
 
 // DeadLetterSubject returns the subject of a dead letter: the name of the derived stream that did

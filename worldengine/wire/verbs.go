@@ -62,7 +62,8 @@ const (
 // Verbs returns every verb, in the order of docs/contracts.md. The caller may change the slice.
 func Verbs() []Verb {
 	return []Verb{
-		Handoff, TownGet, TownHistory, TownList, TownPut, TownPatch, ResultGet, RunGet, RunList, RunEvents,
+		Handoff, TownGet, TownHistory, TownList, TownPut, TownPatch, ResultGet, RunGet,
+		RunList, RunEvents,
 		RunAppend, RunCancel, ControlPause, ControlResume, ControlGet, AlertList, AlertAck,
 		ApprovalList, ApprovalDecide, WhoAmI,
 	}

@@ -50,7 +50,8 @@ var encodedToken = regexp.MustCompile(`^(?:[A-Za-z0-9_-]|%[0-9A-F]{2})*$`)
 // randomID draws an id of bytes that matter to NATS and to the encoding, around the length where
 // tokens become hashes.
 func randomID(g *rand.Rand) string {
-	alphabet := []string{"a", "Z", "0", "-", "_", ".", "*", ">", "=", "%", "%2E", " ", "é", "😀", "\x00"}
+	alphabet := []string{"a", "Z", "0", "-", "_", ".", "*", ">", "=", "%", "%2E", " ",
+		"é", "😀", "\x00"}
 	var b strings.Builder
 	for range 1 + g.IntN([]int{3, 50, 140}[g.IntN(3)]) {
 		b.WriteString(alphabet[g.IntN(len(alphabet))])
@@ -108,7 +109,8 @@ func TestNoTownHasTheTokenOfUnknownTowns(t *testing.T) {
 }
 
 func FuzzPercentEncoding(f *testing.F) {
-	for _, seed := range []string{"", "Town 1", "%", "%2", "%zz", "😀", "\xff\x00", strings.Repeat("=", 200)} {
+	for _, seed := range []string{"", "Town 1", "%", "%2", "%zz", "😀", "\xff\x00",
+		strings.Repeat("=", 200)} {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, id string) {
@@ -133,7 +135,8 @@ func TestPercentDecodeRefusesWhatWasCutOffOrMadeUp(t *testing.T) {
 		_, err := PercentDecode(bad)
 		require.ErrorContains(t, err, "percent-encoded", "%q", bad)
 	}
-	for in, want := range map[string]string{"": "", "a": "a", "%41": "A", "a%4Ab": "aJb", "%e2%82%ac": "€"} {
+	for in, want := range map[string]string{"": "", "a": "a", "%41": "A", "a%4Ab": "aJb",
+		"%e2%82%ac": "€"} {
 		got, err := PercentDecode(in)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
@@ -145,7 +148,8 @@ func TestWorldNames(t *testing.T) {
 	for _, good := range []string{"main", "Main_2-b", "0", strings.Repeat("w", 64)} {
 		require.NoError(t, ValidateWorld(good), good)
 	}
-	for _, bad := range []string{"", "a.b", "a b", "*", ">", "main\n", "wörld", strings.Repeat("w", 65), "a/b", "$JS"} {
+	for _, bad := range []string{"", "a.b", "a b", "*", ">", "main\n", "wörld",
+		strings.Repeat("w", 65), "a/b", "$JS"} {
 		require.Error(t, ValidateWorld(bad), "%q", bad)
 	}
 }
@@ -158,7 +162,8 @@ func TestThePublicNames(t *testing.T) {
 	require.Equal(t, "worldengine.v1.main.town.get", Subject("main", "town.get"))
 	require.Equal(t, "WORLD_main_LOG", LogStream("main"))
 	require.Equal(t, "WORLD_main_RUNEVENTS", EventStream("main"))
-	require.Equal(t, "runevents.v2.main.Town%201.r1", EventSubject("main", TownToken("Town 1"), "r1"))
+	require.Equal(t, "runevents.v2.main.Town%201.r1",
+		EventSubject("main", TownToken("Town 1"), "r1"))
 	require.Equal(t, "runevents.v2.main.*.*", EventSubject("main", "*", "*"))
 	require.Equal(t, "world.main.log.a%2Eb", LogSubject("main", TownToken("a.b")))
 	require.Equal(t, "world.main.refused.a", RefusedSubject("main", "a"))

@@ -20,7 +20,8 @@ const maxBytes = 256 << 20
 type Town struct {
 	State   town.State
 	Binding apply.Binding // "" where the file says nothing
-	// Approval is which types of proposals take a person's approval; nil where the file says nothing.
+	// Approval is which types of proposals take a person's approval; nil where the file says
+	// nothing.
 	Approval *approval.Policy
 }
 
@@ -33,7 +34,8 @@ func Parse(file []byte, mayBind func(apply.Binding) error) ([]Town, error) {
 	}
 	list, ok := tree.([]any)
 	if !ok {
-		return nil, schemas.Invalid("", schemas.Violation{Message: "must be an array of snapshot.v1"})
+		return nil,
+			schemas.Invalid("", schemas.Violation{Message: "must be an array of snapshot.v1"})
 	}
 	var towns []Town
 	var violations []schemas.Violation

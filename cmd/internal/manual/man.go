@@ -123,7 +123,8 @@ func listed(app *kong.Application, c command) string {
 	b.WriteString(".SH COMMANDS\n")
 	for _, other := range commands(app) {
 		if other.path != "" && other.node.Leaf() {
-			fmt.Fprintf(&b, ".TP\n.BR %s (1)\n%s\n", roff(pageTitle(app, other)), roff(other.node.Help))
+			fmt.Fprintf(&b, ".TP\n.BR %s (1)\n%s\n", roff(pageTitle(app, other)),
+				roff(other.node.Help))
 		}
 	}
 	return b.String()

@@ -20,7 +20,8 @@ type buildCommand struct {
 }
 
 func (buildCommand) Help() string {
-	return "Builds it.\n\n.It is a \\word, not a macro.\n\nExample:\n\n    prog build it --fast\n    'twice'\n"
+	return "Builds it.\n\n.It is a \\word, not a macro.\n\nExample:\n\n    prog build it " +
+		"--fast\n    'twice'\n"
 }
 
 type line struct {
@@ -34,7 +35,8 @@ type line struct {
 
 func model(t *testing.T, grammar any) *kong.Application {
 	t.Helper()
-	parser, err := kong.New(grammar, kong.Name("prog"), kong.Description("A program. It does much."))
+	parser, err := kong.New(grammar, kong.Name("prog"),
+		kong.Description("A program. It does much."))
 	require.NoError(t, err)
 	return parser.Model
 }
@@ -112,10 +114,12 @@ func TestScripts(t *testing.T) {
 	for shell, wants := range map[string][]string{
 		"bash": {
 			"local valued='--level --shape -l'", "'build')\n      commands=''\n" +
-				"      flags='--shape --fast --help -h --level -l'\n      choices='--shape=round,square' ;;",
+				"      flags='--shape --fast --help -h --level -l'\n      " +
+				"choices='--shape=round,square' ;;",
 			"complete -o bashdefault -o default -F _prog prog\n",
 		},
-		"zsh": {"#compdef prog\n", "'--fast:Don'\\''t wait'", "'plan:Show the plan'", "'--shape=round,square'"},
+		"zsh": {"#compdef prog\n", "'--fast:Don'\\''t wait'", "'plan:Show the plan'",
+			"'--shape=round,square'"},
 		"fish": {
 			`complete -c prog -n 'test (__prog_at) = ""' -a build -d 'Build something'`,
 			`complete -c prog -n 'test (__prog_at) = "build"' -l fast -d 'Don\'t wait'`,

@@ -140,7 +140,8 @@ func Zsh(app *kong.Application) string {
 		for _, entry := range choiceList(c) {
 			choices = append(choices, quoted(entry))
 		}
-		lists.WriteString("    " + quoted(c.path) + ")\n      commands=(" + strings.Join(under, " ") +
+		lists.WriteString("    " + quoted(c.path) + ")\n      commands=(" +
+			strings.Join(under, " ") +
 			")\n      flags=(" + strings.Join(flags, " ") + ")\n      choices=(" +
 			strings.Join(choices, " ") + ") ;;\n")
 	}
@@ -182,7 +183,8 @@ func Fish(app *kong.Application) string {
 		if c.path != "" {
 			paths = append(paths, fishQuoted(c.path))
 		}
-		line := "complete -c " + app.Name + " -n " + fishQuoted(`test (__`+app.Name+`_at) = "`+c.path+`"`)
+		line := "complete -c " + app.Name + " -n " +
+			fishQuoted(`test (__`+app.Name+`_at) = "`+c.path+`"`)
 		for _, n := range visible(c.node) {
 			lists.WriteString(line + " -a " + n.Name + " -d " + fishQuoted(brief(n.Help)) + "\n")
 		}

@@ -53,7 +53,8 @@ func Put(t testing.TB, day int64) *nats.Msg {
 // PutTown is the log message that puts a town of an id at a day.
 func PutTown(t testing.TB, townID string, day int64) *nats.Msg {
 	t.Helper()
-	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: townID, Day: day})
+	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion,
+		TownID: townID, Day: day})
 	rec := commitlog.Record{Kind: commitlog.KindPut, TownID: townID}
 	msg, err := rec.Message(wire.LogSubject("main", wire.TownToken(townID)),
 		&commitlog.Entry{State: state})

@@ -14,8 +14,8 @@ func Told(n int64) runevents.Write {
 		PlanID: "plan", PlanVersion: "1", EngineAttemptID: 1, LogicalAttemptID: n, StepID: "build",
 	}
 	w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-		RunID: w.RunID, StepID: w.StepID, LogicalAttemptID: n, EventType: w.EventType, PlanID: w.PlanID,
-		PlanVersion: w.PlanVersion,
+		RunID: w.RunID, StepID: w.StepID, LogicalAttemptID: n, EventType: w.EventType,
+		PlanID: w.PlanID, PlanVersion: w.PlanVersion,
 	})
 	return w
 }

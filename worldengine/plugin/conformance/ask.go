@@ -37,7 +37,8 @@ func (c *checker) denied() error {
 		return nil // that the connection is lost shows in the answers
 	}
 	last := c.nc.LastError() // its subject may be the astray one
-	if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(), c.Subject+`"`) {
+	if errors.Is(last, nats.ErrPermissionViolation) && strings.Contains(last.Error(),
+		c.Subject+`"`) {
 		return fmt.Errorf("%w: %w", ErrDenied, last)
 	}
 	return nil

@@ -23,8 +23,8 @@ type Config struct {
 	// Type and Argument are the command that is asked for; a casual talk by default.
 	Type     handoff.ProposalType
 	Argument string
-	// Timeout is how long the plugin has for a definite answer; 10 s. Quiet is how long the plugin is
-	// listened to where it is to say nothing, or nothing more; 1 s.
+	// Timeout is how long the plugin has for a definite answer; 10 s. Quiet is how long the plugin
+	// is listened to where it is to say nothing, or nothing more; 1 s.
 	Timeout, Quiet time.Duration
 	// Restart is how long the end and the new start of the plugin are waited for; 0 for not at all.
 	// Ask, where set, is told when it is time for the one, and then for the other.
@@ -68,15 +68,17 @@ var rows = []struct {
 	name, rule string
 	check      func(*checker, context.Context) (found string, err error)
 }{
-	{"answer", "A command gets a valid command-applied.v1 with its applyId, and in the end applied " +
-		"or refused.", (*checker).answer},
+	{"answer",
+		"A command gets a valid command-applied.v1 with its applyId, and in the end applied " +
+			"or refused.", (*checker).answer},
 	{"reported-town", "A snapshot that applied reports is a snapshot.v1 of the town.",
 		(*checker).reportedTown},
 	{"one-plugin", "A town has one plugin, which answers a request applied once.",
 		(*checker).onePlugin},
 	{"same-id", "The same id again gets the same answer.", (*checker).sameID},
 	{"later-attempt",
-		"The same id in a later attempt gets the same answer: applied and refused for good are for ever.",
+		"The same id in a later attempt gets the same answer: applied and refused for good are " +
+			"for ever.",
 		(*checker).laterAttempt},
 	{"same-id-at-once",
 		"Two requests of a new id at once are one command: no two different definite answers.",
@@ -86,8 +88,9 @@ var rows = []struct {
 	{"late", "A command whose time is over is not begun.", (*checker).late},
 	{"late-again", "What was refused as too late may be begun by the next attempt.",
 		(*checker).lateAgain},
-	{"refused", "A command about what the game does not know gets a definite answer, and the same " +
-		"one again.", (*checker).refused},
+	{"refused",
+		"A command about what the game does not know gets a definite answer, and the same " +
+			"one again.", (*checker).refused},
 	{"unknown-members", "Members that a plugin does not know are tolerated.",
 		(*checker).unknownMembers},
 	{"other-version", "Another schemaVersion is not answered applied.", (*checker).otherVersion},
@@ -125,7 +128,8 @@ func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 		if len(done) == 0 && (errors.Is(err, ErrAbsent) || errors.Is(err, ErrDenied)) {
 			return nil, err
 		}
-		r := Row{Name: row.name, Rule: row.rule, Verdict: Pass, Found: found, Took: time.Since(began)}
+		r := Row{Name: row.name, Rule: row.rule, Verdict: Pass, Found: found,
+			Took: time.Since(began)}
 		if errors.Is(err, errSkip) {
 			r.Verdict = Skip
 		} else if err != nil {
@@ -156,8 +160,9 @@ func (c *checker) command(argument string) (*apply.Command, error) {
 	c.made++
 	kind := c.Type
 	h, err := handoff.New(handoff.Proposal{
-		Type: kind, ActorID: c.actor, TownID: c.Town.Snapshot.TownID, Priority: float64(c.made) / 1000,
-		Reason: "handoffctl plugin check", Args: map[string]string{kind.ArgumentName(): argument},
+		Type: kind, ActorID: c.actor, TownID: c.Town.Snapshot.TownID,
+		Priority: float64(c.made) / 1000,
+		Reason:   "handoffctl plugin check", Args: map[string]string{kind.ArgumentName(): argument},
 		SnapshotHash: c.Town.Hash, DecisionEpoch: c.Town.Epoch(),
 	})
 	if err != nil {

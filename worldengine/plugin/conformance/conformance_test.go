@@ -129,7 +129,8 @@ func TestARestartIsSeen(t *testing.T) {
 				}
 			})
 			require.Empty(t, next)
-			require.Equal(t, conformance.Verdict(name), rows["restart"].Verdict, rows["restart"].Found)
+			require.Equal(t, conformance.Verdict(name), rows["restart"].Verdict,
+				rows["restart"].Found)
 		})
 	}
 }
@@ -163,7 +164,8 @@ func (s *script) take(msg *nats.Msg) {
 		s.takeOther(msg)
 		return
 	}
-	if c.TownID != "t" && s.breaks != "other-town" || s.breaks == "not-json" && s.asked["broken"] > 0 {
+	if c.TownID != "t" && s.breaks != "other-town" || s.breaks == "not-json" &&
+		s.asked["broken"] > 0 {
 		return
 	}
 	if s.breaks == "unknown-members" && string(msg.Data) != string(mustMarshal(c)) {
@@ -277,7 +279,8 @@ func TestEachRuleCanFail(t *testing.T) {
 	for _, rule := range []string{
 		"", "answer", "reported-town", "one-plugin", "same-id", "later-attempt",
 		"same-id-at-once", "two-at-once",
-		"late", "late-again", "refused", "unknown-members", "other-version", "other-town", "not-json",
+		"late", "late-again", "refused", "unknown-members", "other-version",
+		"other-town", "not-json",
 	} {
 		t.Run("breaks "+rule, func(t *testing.T) {
 			t.Parallel()

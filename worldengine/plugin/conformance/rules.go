@@ -238,7 +238,8 @@ func (c *checker) unknownMembers(ctx context.Context) (string, error) {
 		return "", err
 	}
 	if got.Status != c.got.Status {
-		return "", fmt.Errorf("%s, where the same command without them was %s", text(got), text(c.got))
+		return "", fmt.Errorf("%s, where the same command without them was %s",
+			text(got), text(c.got))
 	}
 	return text(got), nil
 }
@@ -305,7 +306,8 @@ func (c *checker) notJSON(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	for _, data := range []string{`{"schemaVersion": "command-apply.v1", "applyId":`, "\x00\xff", ""} {
+	for _, data := range []string{`{"schemaVersion": "command-apply.v1", "applyId":`,
+		"\x00\xff", ""} {
 		if _, err := c.notApplied(ctx, command.ApplyID, []byte(data)); err != nil {
 			return "", err
 		}

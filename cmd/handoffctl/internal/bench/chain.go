@@ -59,7 +59,8 @@ func newChain(townID string, mix Mix, offset int) *chain {
 		})
 	}
 	c := &chain{
-		rules: town.DefaultRules(), spread: spread{mix: mix}, previous: snapshot(0), state: snapshot(1),
+		rules: town.DefaultRules(), spread: spread{mix: mix}, previous: snapshot(0),
+		state: snapshot(1),
 	}
 	for range offset % mix.total() {
 		c.spread.next()
@@ -105,7 +106,8 @@ func (c *chain) proposal(status handoff.Status) handoff.Proposal {
 		SnapshotHash: c.state.Hash, DecisionEpoch: c.state.Epoch(), Type: handoff.TalkToTownsfolk,
 		ActorID: "bench-" + string(status), TownID: c.state.Snapshot.TownID, Priority: 0.5,
 		Reason: "Hope level 50%. Time to speak with townspeople.", ReasonTags: []string{"low_hope"},
-		Args:          map[string]string{handoff.TalkToTownsfolk.ArgumentName(): string(town.TalkCasual)},
+		Args: map[string]string{handoff.TalkToTownsfolk.ArgumentName(): string(
+			town.TalkCasual)},
 		Preconditions: []handoff.Precondition{talk},
 	}
 	switch status {

@@ -34,14 +34,16 @@ func (j *judge) decide(t *testing.T, data []byte) *handoff.Result {
 	} else {
 		result = handoff.NewResult(h, checked.Failed(reason, j.state))
 	}
-	j.receipts[h.IdempotencyKey] = &dedupe.Receipt{HandoffID: h.HandoffID, ResultID: result.ResultID}
+	j.receipts[h.IdempotencyKey] = &dedupe.Receipt{HandoffID: h.HandoffID,
+		ResultID: result.ResultID}
 	return result
 }
 
 func TestTheChainPredictsWhatTheEngineDecides(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{
-		"executed=1", "duplicate=1", "failed=1", "executed=3,duplicate=2,stale=2,rejected=1,failed=2",
+		"executed=1", "duplicate=1", "failed=1",
+		"executed=3,duplicate=2,stale=2,rejected=1,failed=2",
 	} {
 		mix, err := ParseMix(text)
 		require.NoError(t, err)

@@ -52,8 +52,8 @@ func (c *Config) Validate() error {
 	atLeast("concurrency", c.Concurrency, 1)
 	atLeast("connections", c.Connections, 1)
 	if c.Concurrency > c.Towns {
-		problems = append(problems, fmt.Errorf("bench: a concurrency of %d needs as many towns, not %d, "+
-			"since a town executes one handoff at a time", c.Concurrency, c.Towns))
+		problems = append(problems, fmt.Errorf("bench: a concurrency of %d needs as many towns, "+
+			"not %d, since a town executes one handoff at a time", c.Concurrency, c.Towns))
 	}
 	if c.Duration < 10*time.Millisecond || c.Timeout <= 0 {
 		problems = append(problems,

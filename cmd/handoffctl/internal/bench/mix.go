@@ -23,12 +23,13 @@ func ParseMix(text string) (Mix, error) {
 		name, share, found := strings.Cut(strings.TrimSpace(part), "=")
 		status := handoff.Status(name)
 		if !found || !slices.Contains(handoff.Statuses(), status) {
-			return nil, fmt.Errorf("bench: a mix is STATUS=SHARE,… with the statuses executed, rejected, "+
-				"stale, duplicate and failed, not %q", part)
+			return nil, fmt.Errorf("bench: a mix is STATUS=SHARE,… with the statuses executed, "+
+				"rejected, stale, duplicate and failed, not %q", part)
 		}
 		n, err := strconv.ParseUint(share, 10, 16)
 		if err != nil {
-			return nil, fmt.Errorf("bench: the share of %s must be a whole number up to 65535, not %q", name,
+			return nil, fmt.Errorf("bench: the share of %s must be a whole number up to 65535, "+
+				"not %q", name,
 				share)
 		}
 		if _, twice := mix[status]; twice {

@@ -20,7 +20,8 @@ func (c *chain) outcome(status handoff.Status, h *handoff.Handoff) (handoff.Outc
 		ActualSnapshotHash: &before.Hash, ActualDecisionEpoch: &epoch,
 	}
 	if status == handoff.Stale {
-		return handoff.Outcome{Status: status, ReasonCode: handoff.ReasonStaleEpoch, Evaluation: e}, nil
+		return handoff.Outcome{Status: status, ReasonCode: handoff.ReasonStaleEpoch, Evaluation: e},
+			nil
 	}
 	e.Preconditions.Evaluated = true
 	if status == handoff.Rejected {

@@ -65,7 +65,8 @@ func serverCPU(
 	ctx context.Context, nc *nats.Conn, world string,
 ) (instance string, used time.Duration, ok bool) {
 	instance, stats, ok := serverStats(ctx, nc, world)
-	return instance, time.Duration(stats.ProcessorMs) * time.Millisecond, ok && stats.ProcessorMs > 0
+	return instance, time.Duration(stats.ProcessorMs) * time.Millisecond,
+		ok && stats.ProcessorMs > 0
 }
 
 // serverStats returns the statistics of the first instance that answers.

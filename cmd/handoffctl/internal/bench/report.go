@@ -34,8 +34,8 @@ type Report struct {
 
 	Echo     Rate `json:"echo"`
 	Handoffs Rate `json:"handoffs"`
-	// Append is the bare guarded append, and OfAppend the executed handoffs to it; AppendUnknown why
-	// it could not be measured.
+	// Append is the bare guarded append, and OfAppend the executed handoffs to it; AppendUnknown
+	// why it could not be measured.
 	Append        *Append `json:"append,omitzero"`
 	OfAppend      float64 `json:"ratioToAppend,omitzero"`
 	AppendUnknown string  `json:"appendUnknown,omitzero"`
@@ -45,8 +45,8 @@ type Report struct {
 	Executed float64 `json:"executedPerSecond"`
 	Ratio    float64 `json:"ratio"`
 	// CPUMicros is the processor time of this process for one handoff, in microseconds, and
-	// ServerCPUMicros that of the server, by its own statistics; 0 where the server is in this process
-	// too, or where it is not known.
+	// ServerCPUMicros that of the server, by its own statistics; 0 where the server is in this
+	// process too, or where it is not known.
 	CPUMicros       float64 `json:"cpuMicrosPerHandoff"`
 	ServerCPUMicros float64 `json:"serverCpuMicrosPerHandoff,omitzero"`
 	// Retries counts the answers of 429 and 503 after which a handoff was sent again.

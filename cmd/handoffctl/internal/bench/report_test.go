@@ -58,10 +58,12 @@ func TestReportSaysWhatIsNotKnown(t *testing.T) {
 	r.blame("town x: something")
 	var text bytes.Buffer
 	assert.NoError(t, r.WriteText(&text))
-	assert.Contains(t, text.String(), "S: 7 log messages behind at the end, not caught up after 15s\n")
+	assert.Contains(t, text.String(), "S: 7 log messages behind at the end, not caught up after "+
+		"15s\n")
 	assert.Contains(t, text.String(), "followers    unknown: no permission\n")
 	assert.Contains(t, text.String(), "\n12.5 handoffs a second are offered; ")
-	assert.Contains(t, text.String(), "\nprojections  4 ms behind, at most 50 ms and 60 run events\n")
+	assert.Contains(t, text.String(), "\nprojections  4 ms behind, at most 50 ms and 60 run "+
+		"events\n")
 	assert.Contains(t, text.String(), "wrong        1\n             town x: something\n")
 	assert.ErrorIs(t, r.WriteText(broken{}), errBroken)
 }

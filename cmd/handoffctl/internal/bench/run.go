@@ -135,7 +135,8 @@ func (b *bench) warmUp(ctx context.Context) (rate float64, err error) {
 	if err := prepare(ctx, b.targets, 2*refillSteps); err != nil {
 		return 0, err
 	}
-	phase, err := b.handoffs(ctx, min(max(b.config.Duration/5, 50*time.Millisecond), time.Second), 0)
+	phase, err := b.handoffs(ctx, min(max(b.config.Duration/5, 50*time.Millisecond), time.Second),
+		0)
 	if err != nil {
 		return 0, err
 	}

@@ -123,7 +123,8 @@ func (t *target) check(ctx context.Context, server *client.Client) (string, erro
 		want = afterMember(t.first)
 	}
 	if string(afterMember(got.SnapshotHash)) != string(want) {
-		return fmt.Sprintf("town %s is in the state %s, not the one predicted", t.id, got.SnapshotHash),
+		return fmt.Sprintf("town %s is in the state %s, not the one predicted", t.id,
+				got.SnapshotHash),
 			nil
 	}
 	return "", nil

@@ -14,7 +14,8 @@ func (r *Report) WriteText(out io.Writer) error {
 	text.printf("%d towns, %d in flight over %d connections, %gs each phase, mix %s\n",
 		r.Towns, r.Concurrency, r.Connections, r.Seconds, r.Mix)
 	if r.Rate > 0 {
-		text.printf("%g handoffs a second are offered; latencies count from when they are due\n", r.Rate)
+		text.printf("%g handoffs a second are offered; latencies count from when they are due\n",
+			r.Rate)
 	}
 	kind := "joined"
 	if r.InProcess {
@@ -30,7 +31,8 @@ func (r *Report) WriteText(out io.Writer) error {
 		whose = "client and server, which share this process"
 	}
 	if r.Append != nil {
-		text.printf("of append    %.3f executed handoffs per bare guarded append of the same %d bytes\n",
+		text.printf("of append    %.3f executed handoffs per bare guarded append of the same %d "+
+			"bytes\n",
 			r.OfAppend, r.Append.Bytes)
 	} else {
 		text.printf("of append    unknown: %s\n", r.AppendUnknown)
@@ -44,7 +46,8 @@ func (r *Report) WriteText(out io.Writer) error {
 		text.printf("             %s\n", example)
 	}
 	text.printf("asked again  %d after 429 or 503\n", r.Retries)
-	text.printf("pauses       %.1f %% of the workers' time, to make more handoffs\n", 100*r.PauseShare)
+	text.printf("pauses       %.1f %% of the workers' time, to make more handoffs\n",
+		100*r.PauseShare)
 	for _, lag := range r.Followers {
 		text.printf("follower     %s: %d log messages behind at the end, ", lag.Stream, lag.Behind)
 		if lag.CaughtUpMs < 0 {

@@ -116,8 +116,10 @@ func (w *worker) request(
 			return reply, retried, nil
 		}
 		refused := client.ReplyErrorOf(reply)
-		if refused == nil || refused.RetryAfter == 0 || refused.RetryAfter >= time.Until(deadline) ||
-			refused.Status != http.StatusTooManyRequests && refused.Status != http.StatusServiceUnavailable {
+		if refused == nil || refused.RetryAfter == 0 ||
+			refused.RetryAfter >= time.Until(deadline) ||
+			refused.Status != http.StatusTooManyRequests &&
+				refused.Status != http.StatusServiceUnavailable {
 			return reply, retried, nil
 		}
 		w.retries++

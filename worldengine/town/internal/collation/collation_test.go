@@ -62,7 +62,8 @@ func TestEveryListOfNodeIsInOrder(t *testing.T) {
 			for i := range keys {
 				for j := range keys {
 					if want := min(max(i-j, -1), 1); keys[i].Compare(keys[j]) != want {
-						require.Equal(t, want, keys[i].Compare(keys[j]), "%+q, %+q", list[i], list[j])
+						require.Equal(t, want, keys[i].Compare(keys[j]), "%+q, %+q",
+							list[i], list[j])
 					}
 				}
 			}
