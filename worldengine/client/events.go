@@ -1,11 +1,13 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"iter"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -26,9 +28,10 @@ type Follow struct {
 	// time is now. They are not looked at where RunID is given, but for the subject.
 	TownID string
 	From   time.Time
-	// OpenSince is how long before From a run may have begun and still be followed through losses
-	// of the connection; 0 for an hour. Of a run that is older, and did not end, what comes while
-	// the connection is lost is missed unless it had an event since following began.
+	// OpenSince has no effect: of a run that began before From nothing is missed, however old it
+	// is.
+	//
+	// Deprecated: leave it out.
 	OpenSince time.Duration
 }
 
@@ -37,9 +40,9 @@ type pace struct {
 	// waiting is how many messages may wait for a slow reader; then they are dropped, and asked
 	// for.
 	waiting int
-	// clocks is how far apart the clocks may be of this process and of the servers that write to
-	// one log.
-	clocks time.Duration
+	// late is how much later an event was persisted than all those that have certainly come when it
+	// comes: the servers of a cluster deliver in an order that is not quite that of the log.
+	late time.Duration
 	// page is how many runs are asked for at once, sweep after how many events ended runs are
 	// forgotten.
 	page, sweep int
@@ -49,15 +52,16 @@ type pace struct {
 }
 
 var defaultPace = pace{
-	waiting: 10_000, clocks: time.Minute, page: 200, sweep: 1000, away: time.Second,
+	waiting: 10_000, late: time.Minute, page: 200, sweep: 1000, away: time.Second,
 }
 
 // Events follows run events: each one once, those of a run in their order, through losses of the
 // connection too. It subscribes first and then asks for what was before; runSeq says what came
 // already, and where something is missing, which it asks for. After a reconnection, and where the
-// reader was so slow that messages were dropped, it asks for the runs that began since the last
-// event that is certain, however long ago that is, and for what came of those before. The clocks of
-// this process and of the servers have to agree to a minute.
+// reader was so slow that messages were dropped, it asks for the runs that had an event since the
+// last one that is certain, however long ago that is and however old the runs are. A run is left
+// out of that whose first events are no longer kept. The server has to tell marks with its lists;
+// of one that does not, an earlier version, what is missed is what came to runs that began before.
 //
 // It ends when ctx is done, without an error, and with the run of Follow.RunID. It asks again,
 // without end, while the server is away (no answer, 429, 503). Of many runs, one whose events
@@ -269,31 +273,38 @@ func (f *follower) catchUpRun(run *followed) error {
 
 // fetch yields the events that the server has of a run behind the last one.
 func (f *follower) fetch(run *followed) error {
-	for event, err := range f.client.RunEvents(f.ctx, run.id, run.last) {
+	request := runEvents{RunID: run.id, AfterSeq: run.last, AfterMark: run.after}
+	for page, err := range f.client.eventPages(f.ctx, request) {
+		mark := cmp.Or(page.mark, uint64(unknownMark))
+		for i := range page.events {
+			event := &page.events[i]
+			if run.last == 0 && run.after > 0 {
+				run.last = event.RunSeq - 1
+			}
+			if event.RunSeq > run.last+1 {
+				return invalidAnswer(fmt.Errorf("run %s has no event %d before %d", run.id,
+					run.last+1, event.RunSeq))
+			}
+			if err := f.next(run, event, mark); err != nil {
+				return err
+			}
+		}
 		if err != nil {
-			return err
-		}
-		if event.RunSeq > run.last+1 {
-			return invalidAnswer(fmt.Errorf("run %s has no event %d before %d", run.id,
-				run.last+1, event.RunSeq))
-		}
-		if err := f.next(run, &event); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// next yields an event unless it came before.
-func (f *follower) next(run *followed, event *Event) error {
+// next yields an event, which is not behind a mark, unless it came before.
+func (f *follower) next(run *followed, event *Event, mark uint64) error {
 	if event.RunSeq <= run.last {
 		return nil
 	}
-	run.last = event.RunSeq
+	run.last, run.mark = event.RunSeq, mark
 	run.ended = run.ended || event.EventType.EndsRun()
-	run.latest = persisted(event)
 	if event.RunSeq == 1 {
-		run.began = run.latest
+		run.began = persisted(event)
 	}
 	if !f.yield(*event, nil) {
 		return errStopped
@@ -319,8 +330,12 @@ func (f *follower) take(msg *nats.Msg) error {
 	if err != nil {
 		event = Event{Record: runevents.Record{Write: runevents.Write{RunID: token}}}
 	}
+	mark, markErr := strconv.ParseUint(msg.Header.Get(wire.LogSeqHeader), 10, 64)
+	if markErr != nil || mark == 0 {
+		mark = unknownMark
+	}
 	if f.what.RunID == "" {
-		return f.takeOfMany(&event, err)
+		return f.takeOfMany(&event, mark, err)
 	}
 	run := f.known[f.what.RunID]
 	if err == nil && event.RunSeq > run.last+1 {
@@ -329,7 +344,7 @@ func (f *follower) take(msg *nats.Msg) error {
 	if err != nil {
 		return err
 	}
-	return f.next(run, &event)
+	return f.next(run, &event, mark)
 }
 
 // persisted returns when an event was stored; the zero time where it does not say.

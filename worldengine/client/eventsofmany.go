@@ -1,6 +1,7 @@
 package client
 
 import (
+	"math"
 	"slices"
 	"time"
 
@@ -9,84 +10,74 @@ import (
 )
 
 // runs are the runs that a follower of many knows.
+//
+// A mark is a sequence of the world's log. Lists and the events of a run are told behind a mark,
+// and an event that comes by the subscription has its own in the header Log-Seq.
 type runs struct {
 	known map[string]*followed
 	order []*followed // by when they became known
-	// floor is the begin of the runs that are followed from their first event.
-	floor time.Time
-	// mark is a time up to which every run that began is known, but for those that began
-	// pace.clocks before: when the newest event was persisted that came by the subscription while
-	// nothing was lost, or that of the list behind a loss with which a run began. It is the
-	// servers' clock.
-	mark time.Time
+	// since is the begin of the runs that are followed from their first event, and listed reports
+	// whether all of them are known. While they are listed, since moves on.
+	since  time.Time
+	listed bool
+	// mark is up to where there is nothing left to yield, but for the runs that are still to be
+	// listed; nil where the server tells none. Then the runs are listed since each time.
+	mark *uint64
+	// newest is where the mark moves to once an event came that was persisted pace.late later, and
+	// nothing was lost meanwhile.
+	newest place
 	// unswept counts the events since ended runs were forgotten.
 	unswept int
 }
 
+// place is the mark of an event, and when it was persisted by the servers' clock.
+type place struct {
+	mark uint64
+	at   time.Time
+}
+
 // followed is a run of which events were yielded, up to last.
 type followed struct {
-	id    string
+	id string
+	// after is a mark up to which its events are not yielded.
+	after uint64
 	last  int64
 	ended bool
 	// lost reports that its events cannot be had, and that the reader was told.
-	lost          bool
-	began, latest time.Time // the persistedAt of its first and last event
+	lost  bool
+	began time.Time // the persistedAt of its first event, where that was yielded
+	mark  uint64    // its last event is not behind this mark
 }
 
+// unknownMark is the mark of an event that does not tell it.
+const unknownMark = math.MaxUint64
+
 func (f *follower) add(runID string, last int64) *followed {
-	run := &followed{id: runID, last: last}
+	run := &followed{id: runID, last: last, mark: unknownMark}
 	f.known[runID] = run
 	f.order = append(f.order, run)
 	return run
 }
 
-// openStatuses are those of runs that have not ended.
-var openStatuses = []runevents.RunStatus{
-	runevents.RunPending, runevents.RunIsApproved, runevents.RunRunning, runevents.RunIsPaused,
-}
-
-// begin notes how far the runs are that began before those that are followed from their first
-// event: what comes from now on is behind that. Where the time is that of this process, a run that
-// began shortly before may seem to have begun since by the clock of a server.
+// begin gets the mark behind which following begins: what comes from now on is behind it. Of a
+// server that tells none, runs are followed that begin from now on by the clock of this process.
 func (f *follower) begin() error {
-	f.floor = f.what.From
-	now := time.Now()
-	if f.what.From.IsZero() {
-		f.floor = now.Add(-f.pace.clocks)
-		if err := f.note(runList{From: f.floor, To: now}); err != nil {
-			return err
-		}
-	}
-	open := f.what.OpenSince
-	if open == 0 {
-		open = time.Hour
-	}
-	for _, status := range openStatuses {
-		list := runList{From: f.floor.Add(-open), To: f.floor, Status: string(status)}
-		if err := f.note(list); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// note makes the runs of a list known as far as they are.
-func (f *follower) note(list runList) error {
-	list.TownID, list.Limit = f.what.TownID, f.pace.page
-	for listed, err := range f.client.list(f.ctx, list) {
+	f.since, f.listed = f.what.From, f.what.From.IsZero()
+	list := runList{TownID: f.what.TownID, Limit: 1}
+	for page, err := range f.client.pages(f.ctx, list) {
 		if err != nil {
 			return err
 		}
-		if f.known[listed.RunID] == nil {
-			run := f.add(listed.RunID, listed.LastEventSeq)
-			run.ended, run.latest = listed.Status.Terminal(), list.To
-		}
+		f.mark = page.Mark
+		break
+	}
+	if f.mark == nil && f.listed {
+		f.since, f.listed = time.Now(), false
 	}
 	return nil
 }
 
-// catchUpRuns is catchUp for many runs. Where it breaks off, the mark says how far the list was
-// gone through.
+// catchUpRuns is catchUp for many runs. It may break off anywhere and be done again.
 func (f *follower) catchUpRuns() error {
 	for _, run := range slices.Clone(f.order) {
 		if run.ended || run.lost {
@@ -96,49 +87,93 @@ func (f *follower) catchUpRuns() error {
 			return err
 		}
 	}
-	since := f.floor
-	if margin := f.mark.Add(-f.pace.clocks); margin.After(since) {
-		since = margin
-	}
-	list := runList{TownID: f.what.TownID, From: since, Order: "oldest", Limit: f.pace.page}
-	for listed, err := range f.client.list(f.ctx, list) {
-		if err != nil {
+	list := runList{TownID: f.what.TownID, Limit: f.pace.page}
+	if !f.listed {
+		list.From, list.Order = f.since, "oldest"
+		if _, err := f.catchUpList(list); err != nil {
 			return err
 		}
-		run := f.known[listed.RunID]
-		if run == nil {
-			run = f.add(listed.RunID, 0)
-		}
-		if !run.lost && run.last < listed.LastEventSeq {
-			if err := f.missing(run, false); err != nil {
-				return err
-			}
-		}
-		f.reached(run.began)
+		f.listed = f.mark != nil
 	}
-	return nil
+	if f.mark == nil {
+		return nil
+	}
+	list.From, list.Order, list.AfterMark = time.Time{}, "", *f.mark
+	mark, err := f.catchUpList(list)
+	if err == nil && mark != nil {
+		f.mark, f.newest = mark, place{}
+	}
+	return err
 }
 
-// reached moves the mark on, and forgets what ended so long ago that no list has it again.
-func (f *follower) reached(at time.Time) {
-	if at.After(f.mark) {
-		f.mark = at
+// catchUpList yields what was not yielded of the runs of a list, and returns the mark up to which
+// that is complete.
+func (f *follower) catchUpList(list runList) (mark *uint64, err error) {
+	first := true
+	for page, err := range f.client.pages(f.ctx, list) {
+		if err != nil {
+			return nil, err
+		}
+		if first {
+			mark, first = page.Mark, false
+		}
+		for i := range page.Runs {
+			run, err := f.catchUpListed(&page.Runs[i], list.AfterMark)
+			if err != nil {
+				return nil, err
+			}
+			if !f.listed && f.mark != nil && run.began.After(f.since) {
+				f.since = run.began
+			}
+			f.sweep()
+		}
 	}
-	if f.unswept < f.pace.sweep {
+	return mark, nil
+}
+
+// catchUpListed yields what was not yielded of a run of a list that is behind a mark.
+func (f *follower) catchUpListed(listed *runevents.Snapshot, after uint64) (*followed, error) {
+	run := f.known[listed.RunID]
+	if run == nil {
+		run = f.add(listed.RunID, 0)
+		run.after = after
+	}
+	if run.lost || run.last >= listed.LastEventSeq {
+		return run, nil
+	}
+	return run, f.missing(run, false)
+}
+
+// reached moves the mark on when an event came while nothing was lost: what was persisted so much
+// earlier than that event came too.
+func (f *follower) reached(at place) {
+	if f.mark != nil && at.mark != unknownMark {
+		if f.newest.mark > 0 && at.at.Before(f.newest.at.Add(f.pace.late)) {
+			return
+		}
+		if f.newest.mark > *f.mark {
+			f.mark = &f.newest.mark
+		}
+		f.newest = at
+	}
+	f.sweep()
+}
+
+// sweep forgets what ended before the mark: it is in no list again.
+func (f *follower) sweep() {
+	if f.unswept < f.pace.sweep || f.mark == nil {
 		return
 	}
 	f.unswept = 0
 	f.order = slices.DeleteFunc(f.order, func(run *followed) bool {
-		old := run.ended && !run.lost && run.latest.Before(f.old())
+		old := run.ended && !run.lost && run.mark <= *f.mark &&
+			(f.listed || run.began.Before(f.since))
 		if old {
 			delete(f.known, run.id)
 		}
 		return old
 	})
 }
-
-// old is the time before which runs that ended may have been forgotten.
-func (f *follower) old() time.Time { return f.mark.Add(-2 * f.pace.clocks) }
 
 // missing yields what was not yielded of a run. Of one whose events are no longer kept there is no
 // more, unless it is certain that there is a gap.
@@ -163,15 +198,15 @@ func (f *follower) lose(run *followed, err error) error {
 	return nil
 }
 
-// takeOfMany takes in an event that came, with what is wrong with it.
-func (f *follower) takeOfMany(event *Event, wrong error) error {
+// takeOfMany takes in an event that came, its mark, and what is wrong with it.
+func (f *follower) takeOfMany(event *Event, mark uint64, wrong error) error {
 	run := f.known[event.RunID]
-	if run == nil {
-		if wrong != nil {
-			run = f.add(event.RunID, 0)
-		} else if run, wrong = f.meet(event); run == nil {
-			return wrong
-		}
+	switch {
+	case run != nil:
+	case wrong == nil && f.mark != nil && mark <= *f.mark:
+		return nil // it was yielded, or is not to be, and is published again, such as by a repair
+	default:
+		run = f.meet(event)
 	}
 	switch {
 	case run.lost:
@@ -179,42 +214,26 @@ func (f *follower) takeOfMany(event *Event, wrong error) error {
 	case wrong != nil:
 		return f.lose(run, wrong)
 	case event.RunSeq > run.last+1:
-		if err := f.missing(run, true); err != nil || run.lost {
+		if err := f.missing(run, run.last > 0); err != nil || run.lost {
 			return err
 		}
+		if run.last == 0 { // its earlier events are not kept
+			run.last, run.ended = event.RunSeq-1, false
+		}
 	}
-	if err := f.next(run, event); err != nil {
+	if err := f.next(run, event, mark); err != nil {
 		return err
 	}
-	at := persisted(event)
-	if f.what.From.IsZero() && at.Before(f.floor) { // the clock of this process is ahead
-		f.floor = at
-	}
-	f.reached(at)
+	f.reached(place{mark, persisted(event)})
 	return nil
 }
 
-// meet returns the run of an event that is not known, with an error of its own. The run is nil for
-// an old event that is published again, such as by a repair, and with any other error.
-func (f *follower) meet(event *Event) (*followed, error) {
-	if persisted(event).Before(f.old()) {
-		return nil, nil
+// meet makes the run of an event known. What came before following began is not yielded of it.
+func (f *follower) meet(event *Event) *followed {
+	if f.mark == nil {
+		return f.add(event.RunID, max(event.RunSeq, 1)-1)
 	}
-	if event.RunSeq == 1 {
-		return f.add(event.RunID, 0), nil
-	}
-	for first, err := range f.client.RunEvents(f.ctx, event.RunID, 0) {
-		switch began := persisted(&first); {
-		case IsCode(err, wire.CodeUnknownRun): // its first events are not kept
-		case err != nil:
-			if _, away := f.away(err); away || !ofRun(err) {
-				return nil, err
-			}
-			return f.add(event.RunID, event.RunSeq-1), err
-		case !began.Before(f.floor) && !began.Before(f.old()):
-			return f.add(event.RunID, 0), nil
-		}
-		break
-	}
-	return f.add(event.RunID, event.RunSeq-1), nil
+	run := f.add(event.RunID, 0)
+	run.after = *f.mark
+	return run
 }

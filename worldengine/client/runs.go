@@ -35,26 +35,27 @@ func (c *Client) Runs(
 
 // runList is a request of run.list.
 type runList struct {
-	TownID string    `json:"townId,omitzero"`
-	Status string    `json:"status,omitzero"`
-	From   time.Time `json:"from,omitzero"`
-	To     time.Time `json:"to,omitzero"`
-	Order  string    `json:"order,omitzero"`
-	After  uint64    `json:"after,omitzero"`
-	Limit  int       `json:"limit,omitzero"`
+	TownID    string    `json:"townId,omitzero"`
+	From      time.Time `json:"from,omitzero"`
+	AfterMark uint64    `json:"afterMark,omitzero"`
+	Order     string    `json:"order,omitzero"`
+	After     uint64    `json:"after,omitzero"`
+	Limit     int       `json:"limit,omitzero"`
+}
+
+// runPage is a page of a list of runs.
+type runPage struct {
+	Runs []runevents.Snapshot `json:"runs"`
+	Next uint64               `json:"next"`
+	// Mark is up to where the list is complete; nil of a server that does not say so.
+	Mark *uint64 `json:"mark"`
 }
 
 // list goes through the runs of a list, page by page. It ends behind the first error.
 func (c *Client) list(ctx context.Context, request runList) iter.Seq2[runevents.Snapshot, error] {
-	request.From, request.To = request.From.UTC(), request.To.UTC()
 	return func(yield func(runevents.Snapshot, error) bool) {
-		request := request
-		for {
-			var page struct {
-				Runs []runevents.Snapshot `json:"runs"`
-				Next uint64               `json:"next"`
-			}
-			if _, err := c.Ask(ctx, wire.RunList, request, &page); err != nil {
+		for page, err := range c.pages(ctx, request) {
+			if err != nil {
 				yield(runevents.Snapshot{}, err)
 				return
 			}
@@ -62,6 +63,21 @@ func (c *Client) list(ctx context.Context, request runList) iter.Seq2[runevents.
 				if !yield(page.Runs[i], nil) {
 					return
 				}
+			}
+		}
+	}
+}
+
+// pages goes through the pages of a list of runs. It ends behind the first error.
+func (c *Client) pages(ctx context.Context, request runList) iter.Seq2[runPage, error] {
+	request.From = request.From.UTC()
+	return func(yield func(runPage, error) bool) {
+		request := request
+		for {
+			var page runPage
+			_, err := c.Ask(ctx, wire.RunList, request, &page)
+			if !yield(page, err) || err != nil {
+				return
 			}
 			if request.After = page.Next; page.Next == 0 {
 				return
@@ -81,32 +97,61 @@ type Event struct {
 // first error.
 func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		for last, end := after, int64(-1); end != last; {
-			var page struct {
-				Events       []jsontext.Value `json:"events"`
-				LastEventSeq int64            `json:"lastEventSeq"`
-			}
-			_, err := c.Ask(ctx, wire.RunEvents, struct {
-				RunID    string `json:"runId"`
-				AfterSeq int64  `json:"afterSeq,omitzero"`
-			}{runID, last}, &page)
-			if err == nil && len(page.Events) == 0 && last < page.LastEventSeq {
-				err = invalidAnswer(fmt.Errorf("the events of run %s break off at %d of %d", runID,
-					last,
-					page.LastEventSeq))
+		for page, err := range c.eventPages(ctx, runEvents{RunID: runID, AfterSeq: after}) {
+			for _, event := range page.events {
+				if !yield(event, nil) {
+					return
+				}
 			}
 			if err != nil {
 				yield(Event{}, err)
-				return
 			}
-			for _, data := range page.Events {
-				event, err := eventOf(data)
-				if !yield(event, err) || err != nil {
-					return
+		}
+	}
+}
+
+// runEvents is a request of run.events.
+type runEvents struct {
+	RunID     string `json:"runId"`
+	AfterSeq  int64  `json:"afterSeq,omitzero"`
+	AfterMark uint64 `json:"afterMark,omitzero"`
+}
+
+// eventPage is a page of the events of a run, with the mark of its last one; 0 where the server
+// does not say that.
+type eventPage struct {
+	events []Event
+	mark   uint64
+}
+
+// eventPages goes through the pages of the events of a run. It ends behind the first error, which
+// comes with what could be read of its page.
+func (c *Client) eventPages(
+	ctx context.Context, request runEvents,
+) iter.Seq2[eventPage, error] {
+	return func(yield func(eventPage, error) bool) {
+		request := request
+		for {
+			var reply struct {
+				Events       []jsontext.Value `json:"events"`
+				LastEventSeq int64            `json:"lastEventSeq"`
+				Mark         uint64           `json:"mark"`
+			}
+			_, err := c.Ask(ctx, wire.RunEvents, request, &reply)
+			if err == nil && len(reply.Events) == 0 && request.AfterMark == 0 &&
+				request.AfterSeq < reply.LastEventSeq {
+				err = invalidAnswer(fmt.Errorf("the events of run %s break off at %d of %d",
+					request.RunID, request.AfterSeq, reply.LastEventSeq))
+			}
+			page := eventPage{mark: reply.Mark}
+			for i := 0; err == nil && i < len(reply.Events); i++ {
+				var event Event
+				if event, err = eventOf(reply.Events[i]); err == nil {
+					page.events, request.AfterSeq = append(page.events, event), event.RunSeq
 				}
-				last = event.RunSeq
 			}
-			if end = page.LastEventSeq; last > end || len(page.Events) == 0 {
+			if !yield(page, err) || err != nil || len(page.events) == 0 ||
+				request.AfterSeq >= reply.LastEventSeq {
 				return
 			}
 		}

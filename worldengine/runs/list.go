@@ -32,7 +32,7 @@ func (s *Store) project(ctx context.Context, runID string) (runevents.Snapshot, 
 	snapshot := runevents.NewSnapshot(runID)
 	const page = 1000
 	for {
-		events, err := s.stored(ctx, runID, snapshot.LastEventSeq, page)
+		events, err := s.stored(ctx, runID, After{Seq: snapshot.LastEventSeq}, page)
 		if err != nil {
 			return runevents.Snapshot{}, err
 		}
@@ -65,6 +65,9 @@ type RunFilter struct {
 	Status, ActorID, Type string
 	// Oldest lists the oldest runs first, in the order in which they were committed.
 	Oldest bool
+	// AfterMark, where set, takes only runs that have an event behind this mark, however old they
+	// are, and lists them in the order of their first such events. From and To are not looked at.
+	AfterMark *uint64
 }
 
 // selects reports whether the filter asks for more than the time and the town of a run's first
@@ -121,6 +124,9 @@ type Runs struct {
 	Runs []Row
 	// Next is where the next page begins; 0 on the last page.
 	Next uint64
+	// Mark is the mark up to which the list is complete that begins with this page: its last page
+	// read, it has every run of the filter that had an event up to there.
+	Mark uint64
 }
 
 // maxLooked bounds how many runs one page may read to find those that its filter takes.
@@ -130,14 +136,18 @@ const maxLooked = 1_000
 // the page before), fewer where they have more than PageBytes, or where too many had to be looked
 // at. Those that are damaged are left out.
 func (s *Store) List(ctx context.Context, filter RunFilter, after uint64, limit int) (Runs, error) {
-	if err := s.catchUp(ctx); err != nil {
-		return Runs{}, fmt.Errorf("%w: %w", ErrEventsBehind, err)
+	mark, err := s.catchUpToMark(ctx)
+	if err != nil {
+		return Runs{}, err
 	}
 	find := s.newest
+	if filter.AfterMark != nil {
+		filter.From, filter.To, filter.Oldest = time.Time{}, time.Time{}, true
+	}
 	if filter.Oldest {
 		find = s.oldest
 	}
-	page, room := Runs{Runs: make([]Row, 0, min(limit, 50)), Next: after}, PageBytes
+	page, room := Runs{Runs: make([]Row, 0, min(limit, 50)), Next: after, Mark: mark}, PageBytes
 	for looked := 0; ; {
 		wanted := limit - len(page.Runs)
 		starts, next, err := find(ctx, &filter, page.Next, wanted)
@@ -206,16 +216,20 @@ const (
 
 // runScan looks for the runs of a page.
 type runScan struct {
-	filter *RunFilter
-	limit  int
-	starts []foundRun
+	filter  *RunFilter
+	changed *changed // set where the filter has a mark
+	limit   int
+	starts  []foundRun
 	// last is the sequence of the last event that was looked at, and scanned how many were.
 	last, scanned uint64
 	past          bool // an event of filter.To or later has come
 }
 
 // look takes in the next event. Events are in the order of the log, and so of persistedAt.
-func (s *runScan) look(data []byte, seq uint64) error {
+func (s *runScan) look(ctx context.Context, subject string, data []byte, seq uint64) error {
+	if s.changed != nil {
+		return s.lookForChange(ctx, subject, data, seq)
+	}
 	first, err := firstEvent(data, seq)
 	if err != nil {
 		return err
@@ -227,6 +241,25 @@ func (s *runScan) look(data []byte, seq uint64) error {
 		s.past = true
 	default:
 		s.starts = append(s.starts, foundRun{first.RunID, seq})
+	}
+	return nil
+}
+
+// lookForChange is look for runs that have an event behind the mark.
+func (s *runScan) lookForChange(
+	ctx context.Context, subject string, data []byte, seq uint64,
+) error {
+	event := new(runStart)
+	if err := json.Unmarshal(data, event); err != nil {
+		return fmt.Errorf("worldengine: event stream sequence %d: %w", seq, err)
+	}
+	first, err := s.changed.take(ctx, subject, event, seq)
+	if err != nil {
+		return err
+	}
+	s.last, s.scanned = seq, s.scanned+1
+	if first {
+		s.starts = append(s.starts, foundRun{event.RunID, seq})
 	}
 	return nil
 }
@@ -243,18 +276,25 @@ func (s *runScan) page(more bool) ([]foundRun, uint64, error) {
 }
 
 // oldest reads the event stream from after on and returns the runs that start there, and where to
-// go on, 0 at the end of the stream or of the time window. What was changed on the disk of NATS is
-// left out.
+// go on, 0 at the end of the stream or of the time window; with a mark in the filter, the runs that
+// have their first event behind it there. What was changed on the disk of NATS is left out.
 func (s *Store) oldest(
 	ctx context.Context, filter *RunFilter, after uint64, limit int,
 ) ([]foundRun, uint64, error) {
+	changed, err := s.changedAfter(ctx, filter)
+	if err != nil {
+		return nil, 0, err
+	}
+	if changed != nil {
+		after = max(after, changed.from-1)
+	}
 	config := s.scanConfig(filter, after)
 	consumer, err := s.Stream.OrderedConsumer(ctx, config)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%w: run events: %w", commitlog.ErrLogUnavailable, err)
 	}
 	defer follow.Release(s.Stream, consumer)
-	scan := runScan{filter: filter, limit: limit, last: after}
+	scan := runScan{filter: filter, changed: changed, limit: limit, last: after}
 	pending := consumer.CachedInfo().NumPending
 	for scan.scanned < min(pending, maxScan) && !scan.over() {
 		batch, err := consumer.Fetch(int(min(pending-scan.scanned, 500)),
@@ -271,7 +311,7 @@ func (s *Store) oldest(
 			if err != nil {
 				return nil, 0, fmt.Errorf("worldengine: a run event without metadata: %w", err)
 			}
-			if err := scan.look(msg.Data(), meta.Sequence.Stream); err != nil {
+			if err := scan.look(ctx, msg.Subject(), msg.Data(), meta.Sequence.Stream); err != nil {
 				return nil, 0, err
 			}
 			// less where some were discarded meanwhile
@@ -301,7 +341,7 @@ func (s *Store) scanBehind(
 		if msg == nil {
 			return scan.page(false)
 		}
-		if err := scan.look(msg.Data(), msg.Seq); err != nil {
+		if err := scan.look(ctx, msg.Subject(), msg.Data(), msg.Seq); err != nil {
 			return nil, 0, err
 		}
 		if scan.over() {

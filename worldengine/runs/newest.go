@@ -2,7 +2,6 @@ package runs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/follow"
-	"worldengine/worldengine/wire"
 )
 
 // How a list reads the event stream backwards: in windows of sequences, the next one wider where
@@ -234,37 +232,6 @@ func (s *Store) windowBehind(
 		from = msg.Seq + 1
 	}
 	return nil
-}
-
-// firstSince returns the sequence of the first event that was persisted at a time or later, among
-// those from first on and before end, and end where there is none or the time is zero. Events are
-// in the order of persistedAt.
-func (s *Store) firstSince(ctx context.Context, at time.Time, first, end uint64) (uint64, error) {
-	if at.IsZero() {
-		return end, nil
-	}
-	subject := wire.EventSubject(s.config.World, "*", "*")
-	for from := first; from < end; {
-		middle := from + (end-from)/2
-		msg, err := s.Stream.GetMsg(ctx, middle, jetstream.WithGetMsgSubject(subject))
-		switch {
-		case errors.Is(err, jetstream.ErrMsgNotFound) || err == nil && msg.Sequence >= end:
-			end = middle
-			continue
-		case err != nil:
-			return 0, fmt.Errorf("%w: run events: %w", commitlog.ErrLogUnavailable, err)
-		}
-		persisted, err := persistedAt(msg.Data, msg.Sequence)
-		if err != nil {
-			return 0, err
-		}
-		if persisted.Before(at) {
-			from = msg.Sequence + 1
-		} else {
-			end = middle
-		}
-	}
-	return end, nil
 }
 
 // persistedAt returns when an event at a sequence of the event stream was persisted.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 
 	"github.com/go-json-experiment/json"
@@ -22,6 +21,8 @@ type Events struct {
 	Events []jsontext.Value
 	// LastEventSeq is the highest runSeq that the run has, on this page or not.
 	LastEventSeq int64
+	// Mark is the mark of the last event of the page; 0 where there is none.
+	Mark uint64
 }
 
 // PageBytes bounds a page: it ends before the event, or row, with which it would have more bytes,
@@ -36,10 +37,23 @@ const PageBytes = 1_000_000
 func (s *Store) Events(
 	ctx context.Context, runID string, afterSeq int64, limit int,
 ) (Events, error) {
+	return s.EventsAfter(ctx, runID, After{Seq: afterSeq}, limit)
+}
+
+// After is behind which of its events a run is read: behind a runSeq and behind a mark.
+type After struct {
+	Seq  int64
+	Mark uint64
+}
+
+// EventsAfter is Events of those that are also behind a mark.
+func (s *Store) EventsAfter(
+	ctx context.Context, runID string, after After, limit int,
+) (Events, error) {
 	if err := s.catchUpRun(ctx, runID); err != nil {
 		return Events{}, err
 	}
-	return s.stored(ctx, runID, afterSeq, limit)
+	return s.stored(ctx, runID, after, limit)
 }
 
 // catchUpRun waits until the event stream has of a run what the log has.
@@ -61,7 +75,7 @@ func (s *Store) catchUpRun(ctx context.Context, runID string) error {
 
 // stored is Events of what the event stream has now.
 func (s *Store) stored(
-	ctx context.Context, runID string, afterSeq int64, limit int,
+	ctx context.Context, runID string, after After, limit int,
 ) (Events, error) {
 	last, err := s.lastEvent(ctx, runID)
 	if err != nil {
@@ -72,19 +86,23 @@ func (s *Store) stored(
 	}
 	page, room := Events{Events: []jsontext.Value{}, LastEventSeq: last.RunSeq}, PageBytes
 	err = s.eachEvent(ctx, last.subject, last.streamSeq, func(event *storedEvent) bool {
-		if event.RunSeq <= afterSeq {
+		if event.RunSeq <= after.Seq {
+			return true
+		}
+		if event.mark <= after.Mark && after.Mark > 0 {
+			after.Seq = event.RunSeq
 			return true
 		}
 		if room -= len(event.data); room < 0 && len(page.Events) > 0 {
 			return false
 		}
-		page.Events = append(page.Events, event.data)
+		page.Events, page.Mark = append(page.Events, event.data), event.mark
 		return len(page.Events) < limit
 	})
 	if err != nil {
 		return Events{}, err
 	}
-	if err := s.checkBeginning(ctx, last.subject, afterSeq); err != nil {
+	if err := s.checkBeginning(ctx, last.subject, after.Seq); err != nil {
 		return Events{}, err
 	}
 	return page, nil
@@ -164,7 +182,9 @@ type storedEvent struct {
 	data      jsontext.Value
 	subject   string
 	streamSeq uint64
-	logSeq    uint64 // of the record that it was derived from; 0 where another producer appended it
+	// the log sequence of the record that it was derived from; 0 where it is not said
+	mark   uint64
+	logSeq uint64 // the mark; 0 where another producer appended the event
 }
 
 // lastEvent returns the last stored event of a run, or nil.
@@ -250,9 +270,9 @@ func readEvent(msg *jetstream.RawStreamMsg, err error) (*storedEvent, error) {
 	if err := json.Unmarshal(msg.Data, stored); err != nil {
 		return nil, fmt.Errorf("worldengine: event stream sequence %d: %w", msg.Sequence, err)
 	}
+	stored.mark = markOf(msg.Header.Get(wire.LogSeqHeader))
 	if msg.Header.Get(wire.KindHeader) == "" {
-		// 0 where it is none.
-		stored.logSeq, _ = strconv.ParseUint(msg.Header.Get(wire.LogSeqHeader), 10, 64)
+		stored.logSeq = stored.mark
 	}
 	return stored, nil
 }

@@ -97,7 +97,8 @@ func (s *Service) readableRuns(
 		filter.Towns = []string{townID}
 	}
 	if bound && len(filter.Towns) == 0 {
-		return runs.Runs{Runs: []runs.Row{}}, nil
+		mark, err := s.engine.Runs().Mark(ctx)
+		return runs.Runs{Runs: []runs.Row{}, Mark: mark}, err
 	}
 	return s.engine.Runs().List(ctx, filter, after, limit)
 }

@@ -184,9 +184,10 @@ func (s *Service) runEvents(
 	ctx context.Context, rights access.Rights, data []byte,
 ) ([]byte, error) {
 	r, err := parseRequest[struct {
-		RunID    string `json:"runId"`
-		AfterSeq int64  `json:"afterSeq"`
-		Limit    int    `json:"limit"`
+		RunID     string `json:"runId"`
+		AfterSeq  int64  `json:"afterSeq"`
+		AfterMark uint64 `json:"afterMark"`
+		Limit     int    `json:"limit"`
 	}](schemas.RunEventsRequest, data, maxRequest)
 	if err != nil {
 		return nil, err
@@ -197,14 +198,16 @@ func (s *Service) runEvents(
 	if err := s.mayReadRun(ctx, rights, r.RunID); err != nil {
 		return nil, err
 	}
-	page, err := s.engine.Runs().Events(ctx, r.RunID, r.AfterSeq, r.Limit)
+	after := runs.After{Seq: r.AfterSeq, Mark: r.AfterMark}
+	page, err := s.engine.Runs().EventsAfter(ctx, r.RunID, after, r.Limit)
 	if err != nil {
 		return nil, err
 	}
 	return reply(struct {
 		Events       []jsontext.Value `json:"events"`
 		LastEventSeq int64            `json:"lastEventSeq"`
-	}{page.Events, page.LastEventSeq})
+		Mark         uint64           `json:"mark,omitzero"`
+	}{page.Events, page.LastEventSeq, page.Mark})
 }
 
 func (s *Service) runGet(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
@@ -248,15 +251,16 @@ func (s *Service) runGet(ctx context.Context, rights access.Rights, data []byte)
 
 func (s *Service) runList(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
 	r, err := parseRequest[struct {
-		TownID  string `json:"townId"`
-		ActorID string `json:"actorId"`
-		Type    string `json:"type"`
-		Status  string `json:"status"`
-		From    string `json:"from"`
-		To      string `json:"to"`
-		Order   string `json:"order"`
-		After   uint64 `json:"after"`
-		Limit   int    `json:"limit"`
+		TownID    string  `json:"townId"`
+		ActorID   string  `json:"actorId"`
+		Type      string  `json:"type"`
+		Status    string  `json:"status"`
+		From      string  `json:"from"`
+		To        string  `json:"to"`
+		AfterMark *uint64 `json:"afterMark"`
+		Order     string  `json:"order"`
+		After     uint64  `json:"after"`
+		Limit     int     `json:"limit"`
 	}](schemas.RunListRequest, orEmpty(data), maxRequest)
 	if err != nil {
 		return nil, err
@@ -264,8 +268,14 @@ func (s *Service) runList(ctx context.Context, rights access.Rights, data []byte
 	if r.Limit == 0 {
 		r.Limit = defaultRuns
 	}
+	for _, m := range [][2]string{{"from", r.From}, {"to", r.To}, {"order", r.Order}} {
+		if r.AfterMark != nil && m[1] != "" {
+			return nil, invalidMember(m[0], "cannot be given with afterMark")
+		}
+	}
 	filter := runs.RunFilter{
 		ActorID: r.ActorID, Type: r.Type, Status: r.Status, Oldest: r.Order == "oldest",
+		AfterMark: r.AfterMark,
 	}
 	if filter.From, err = timeOf("from", r.From); err != nil {
 		return nil, err
@@ -280,7 +290,8 @@ func (s *Service) runList(ctx context.Context, rights access.Rights, data []byte
 	return reply(struct {
 		Runs []runs.Row `json:"runs"`
 		Next uint64     `json:"next,omitzero"`
-	}{page.Runs, page.Next})
+		Mark uint64     `json:"mark"`
+	}{page.Runs, page.Next, page.Mark})
 }
 
 // timeOf reads a member of a run.list that has the form of a time; the zero time where it is left
@@ -291,9 +302,14 @@ func timeOf(member, text string) (time.Time, error) {
 	}
 	t, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
-		return time.Time{}, schemas.Invalid(schemas.RunListRequest, schemas.Violation{
-			Path: schemas.Pointer(member), Message: "must be a time that there is",
-		})
+		return time.Time{}, invalidMember(member, "must be a time that there is")
 	}
 	return t, nil
+}
+
+// invalidMember is the error of a member of a run.list that the schema cannot refuse.
+func invalidMember(member, message string) error {
+	return schemas.Invalid(schemas.RunListRequest, schemas.Violation{
+		Path: schemas.Pointer(member), Message: message,
+	})
 }

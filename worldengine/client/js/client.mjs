@@ -274,11 +274,22 @@ export class Client {
    *   order?: "newest" | "oldest", limit?: number }} [options]
    * @returns {AsyncGenerator<Run>}
    */
-  async *runs({ townId, from, to, status, order, limit, ...options } = {}) {
+  async *runs(options) {
+    for await (const page of this.runPages(options)) yield* page.runs;
+  }
+
+  /**
+   * As `runs`, page by page, and with `afterMark` the runs that have an event behind that mark. The list is
+   * complete up to the mark of its first page; an earlier version of the server tells none.
+   * @param {RequestOptions & { townId?: string, from?: string, to?: string, status?: string,
+   *   afterMark?: number, order?: "newest" | "oldest", limit?: number }} [options]
+   * @returns {AsyncGenerator<{ runs: Run[], next?: number, mark?: number }>}
+   */
+  async *runPages({ townId, from, to, status, afterMark, order, limit, ...options } = {}) {
     for (let after; ;) {
-      /** @type {{ runs: Run[], next?: number }} */
-      const page = await this.request("run.list", { townId, from, to, status, order, after, limit }, options);
-      yield* page.runs;
+      const request = { townId, from, to, status, afterMark, order, after, limit };
+      const page = await this.request("run.list", request, options);
+      yield page;
       if (page.next === undefined) return;
       after = page.next;
     }
@@ -290,32 +301,41 @@ export class Client {
    * @param {RequestOptions & { afterSeq?: number, limit?: number }} [options]
    * @returns {AsyncGenerator<RunEvent>}
    */
-  async *runEvents(runId, { afterSeq = 0, limit, ...options } = {}) {
+  async *runEvents(runId, options) {
+    for await (const page of this.runEventPages(runId, options)) yield* page.events;
+  }
+
+  /**
+   * As `runEvents`, page by page, and with `afterMark` the events behind that mark. A page has the mark of its
+   * last event; an earlier version of the server tells none.
+   * @param {string} runId
+   * @param {RequestOptions & { afterSeq?: number, afterMark?: number, limit?: number }} [options]
+   * @returns {AsyncGenerator<{ events: RunEvent[], lastEventSeq: number, mark?: number }>}
+   */
+  async *runEventPages(runId, { afterSeq = 0, afterMark, limit, ...options } = {}) {
     for (let last = afterSeq; ;) {
-      const page = await this.request("run.events", { runId, afterSeq: last, limit }, options);
-      for (const event of page.events) {
-        yield event;
-        last = event.runSeq;
-      }
-      if (last >= page.lastEventSeq) return;
-      if (page.events.length === 0) {
+      const request = { runId, afterSeq: last, afterMark: afterMark || undefined, limit };
+      const page = await this.request("run.events", request, options);
+      if (page.events.length === 0 && last < page.lastEventSeq && !afterMark) {
         throw new UnavailableError("INVALID_ANSWER",
           `the events of run ${runId} break off at ${last} of ${page.lastEventSeq}`);
       }
+      yield page;
+      last = page.events.at(-1)?.runSeq ?? page.lastEventSeq;
+      if (last >= page.lastEventSeq) return;
     }
   }
 
   /**
    * Follows run events: each one once, those of a run in their order, through losses of the connection
    * too, however long they are. It ends by `break`, by signal, when the connection is closed and, of one
-   * run, with the run. It asks again, without end, while the server is away (no answer, 429, 503). The
-   * clocks of this process and of the servers have to agree to a minute.
+   * run, with the run. It asks again, without end, while the server is away (no answer, 429, 503).
    *
    * - `{ runId, afterSeq }`: the events of one run behind afterSeq.
    * - `{ townId, from }`: those of a town; of all towns without townId. Runs that began at the time
    *   `from` or later are followed from their first event; without it, from now on. Of a run that
-   *   began before, there is what comes from now on. `openSince` is how long before, in milliseconds, a
-   *   run may have begun and still be followed through losses of the connection: an hour.
+   *   began before, there is what comes from now on, however old it is (`openSince` has no effect any more).
+   *   A server that tells no marks, of an earlier version, misses what comes to it in a loss.
    *
    * Of many runs, one whose events cannot be had is told to `onRunError`, once, and then left out; the others
    * go on. Without onRunError that RunError is thrown. Any other error is thrown.

@@ -15,7 +15,7 @@ import { eventSubject } from "./subjects.mjs";
  * @property {number} [afterSeq]
  * @property {string} [townId]
  * @property {string} [from]
- * @property {number} [openSince]
+ * @property {number} [openSince] has no effect any more
  * @property {(error: RunError) => void} [onRunError]
  * @property {number} [timeout]
  * @property {AbortSignal} [signal]
@@ -25,12 +25,13 @@ import { eventSubject } from "./subjects.mjs";
 
 /**
  * The bounds of following, which tests set otherwise. `waiting` is how many messages may wait for a slow
- * reader; then they are dropped and asked for again. `clocks` is how far apart the clocks may be of this
- * process and of the servers that write to one log, and `away` how long to wait at least before what failed,
- * because the server was away, is asked again, in milliseconds. `page` is how many runs are asked for at
+ * reader; then they are dropped and asked for again. `late` is how much later an event was persisted than all
+ * those that have certainly come when it comes (the servers of a cluster deliver in an order that is not quite
+ * that of the log), and `away` how long to wait at least before what failed, because the server was away, is
+ * asked again, in milliseconds. `page` is how many runs are asked for at
  * once, and `sweep` after how many events the runs that ended are forgotten.
  */
-export const defaultPace = { waiting: 10_000, clocks: 60_000, away: 1000, page: 200, sweep: 1000 };
+export const defaultPace = { waiting: 10_000, late: 60_000, away: 1000, page: 200, sweep: 1000 };
 
 /**
  * Follows run events: it subscribes first and then asks for what was before, so nothing is missed

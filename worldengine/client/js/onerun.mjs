@@ -42,11 +42,13 @@ export class OneRun {
   /** Whether the connection was lost since it caught up. */
   lost = false;
 
-  /** @param {Client} client @param {string} runId @param {Followed} what */
-  constructor(client, runId, { afterSeq = 0, timeout, signal }) {
+  /** Of what is not behind afterMark nothing is yielded.
+   * @param {Client} client @param {string} runId @param {Followed & { afterMark?: number }} what */
+  constructor(client, runId, { afterSeq = 0, afterMark = 0, timeout, signal }) {
     this.client = client;
     this.runId = runId;
     this.last = afterSeq;
+    this.after = afterMark;
     this.options = { timeout, signal };
   }
 
@@ -55,11 +57,15 @@ export class OneRun {
 
   /** Yields the events that the server has behind the last one. @returns {Events} */
   async *fetch() {
-    for await (const event of this.client.runEvents(this.runId, { ...this.options, afterSeq: this.last })) {
-      if (event.runSeq > this.last + 1) {
-        throw new UnavailableError("INVALID_ANSWER", `run ${this.runId} has no event ${this.last + 1}`);
+    const from = { ...this.options, afterSeq: this.last, afterMark: this.after };
+    for await (const { events, mark } of this.client.runEventPages(this.runId, from)) {
+      for (const event of events) {
+        if (this.last === 0 && this.after > 0) this.last = event.runSeq - 1;
+        if (event.runSeq > this.last + 1) {
+          throw new UnavailableError("INVALID_ANSWER", `run ${this.runId} has no event ${this.last + 1}`);
+        }
+        yield* this.next(event, mark ?? Infinity);
       }
-      yield* this.next(event);
     }
   }
 
@@ -77,11 +83,11 @@ export class OneRun {
   async *take(msg) {
     const event = eventOf(msg);
     if (event.runSeq > this.last + 1) yield* this.fetch();
-    yield* this.next(event);
+    yield* this.next(event, Infinity);
   }
 
-  /** @param {RunEvent} event @returns {Events} */
-  async *next(event) {
+  /** @param {RunEvent} event @param {number} _mark the event is not behind it @returns {Events} */
+  async *next(event, _mark) {
     if (event.runSeq <= this.last) return;
     this.last = event.runSeq;
     this.ended ||= ends.includes(event.eventType);

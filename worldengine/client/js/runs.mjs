@@ -6,27 +6,41 @@ import { eventOf, isAway, OneRun, runOf } from "./onerun.mjs";
 /** @import { RunEvent } from "./types.mjs" */
 /** @import { Msg } from "@nats-io/nats-core" */
 
-const hour = 3_600_000;
-const openStatuses = ["PENDING", "APPROVED", "RUNNING", "PAUSED"];
-
-/** A run of many. `gone` says that its events cannot be had, and that the caller was told. */
+/**
+ * A run of many. `gone` says that its events cannot be had, and that the caller was told. `began` is the
+ * persistedAt of its first event, where that was yielded, and its last event is not behind `mark`.
+ */
 class Known extends OneRun {
   gone = false;
-  began = 0; // the persistedAt of its first and last event
-  latest = 0;
+  began = 0;
+  mark = Infinity;
+
+  /** @param {RunEvent} event @param {number} mark @returns {Events} */
+  async *next(event, mark) {
+    if (event.runSeq <= this.last) return;
+    this.mark = mark;
+    if (event.runSeq === 1) this.began = Date.parse(event.persistedAt);
+    yield* super.next(event, mark);
+  }
 }
 
-/** The runs of a town, or of all towns. */
+/**
+ * The runs of a town, or of all towns. A mark is a sequence of the world's log: lists and the events of a run
+ * are told behind a mark, and an event that comes by the subscription has its own in the header Log-Seq.
+ */
 export class Runs {
   ended = false;
   /** Whether the connection was lost since it caught up: what comes then does not move the mark. */
   lost = false;
   /** @type {Map<string, Known>} */
   known = new Map();
-  /** A time up to which every run that began is known, but for those that began `clocks` before: when the
-   * newest event was persisted that came while nothing was lost, or that of the list behind a loss with
-   * which a run began. It is the servers' clock. */
-  mark = 0;
+  /** Up to where there is nothing left to yield, but for the runs that are still to be listed; undefined where
+   * the server tells none. Then the runs are listed since each time.
+   * @type {number | undefined} */
+  mark;
+  /** Where the mark moves to once an event came that was persisted `late` later, and nothing was lost.
+   * @type {{ mark: number, at: number } | undefined} */
+  newest;
   unswept = 0; // the events since ended runs were forgotten
 
   /** @param {Client} client @param {Followed} what @param {typeof defaultPace} pace */
@@ -35,53 +49,67 @@ export class Runs {
     this.what = what;
     this.pace = pace;
     this.options = { timeout: what.timeout, signal: what.signal };
-    this.now = Date.now();
-    /** The begin of the runs that are followed from their first event. */
-    this.floor = what.from === undefined ? this.now - pace.clocks : Date.parse(what.from);
-    if (Number.isNaN(this.floor)) throw new RangeError(`from is no time: ${what.from}`);
+    /** The begin of the runs that are followed from their first event, and whether all of them are known.
+     * While they are listed, since moves on. */
+    this.since = Date.parse(what.from ?? "1970-01-01");
+    this.listed = what.from === undefined;
+    if (Number.isNaN(this.since)) throw new RangeError(`from is no time: ${what.from}`);
   }
 
   /**
-   * Notes how far the runs are that began before those that are followed from their first event. Where the
-   * time is that of this process, a run that began shortly before may seem to have begun since by the clock
-   * of a server.
+   * Gets the mark behind which following begins: what comes from now on is behind it. Of a server that tells
+   * none, runs are followed that begin from now on by the clock of this process.
    * @returns {Events}
    */
   async *begin() {
-    if (this.what.from === undefined) await this.note(this.floor, this.now);
-    const since = this.floor - (this.what.openSince ?? hour);
-    for (const status of openStatuses) await this.note(since, this.floor, status);
-  }
-
-  /** Makes the runs of a list known as far as they are.
-   * @param {number} from @param {number} to @param {string} [status] */
-  async note(from, to, status) {
-    for await (const run of this.list({ from: time(from), to: time(to), status })) {
-      if (this.known.has(run.runId)) continue;
-      const known = this.add(run.runId, run.lastEventSeq);
-      known.ended = !openStatuses.includes(run.status);
-      known.latest = to;
+    for await (const { mark } of this.pages({ limit: 1 })) {
+      this.mark = mark;
+      break;
     }
+    if (this.mark !== undefined || !this.listed) return;
+    this.since = Date.now();
+    this.listed = false;
   }
 
-  /** @param {{ from?: string, to?: string, status?: string, order?: "newest" | "oldest" }} list */
-  list(list) {
-    return this.client.runs({ ...this.options, townId: this.what.townId, limit: this.pace.page, ...list });
+  /** @param {{ from?: string, afterMark?: number, order?: "oldest", limit?: number }} list */
+  pages(list) {
+    return this.client.runPages({ ...this.options, townId: this.what.townId, limit: this.pace.page, ...list });
   }
 
-  /** Yields what came of the known runs, and the runs that began meanwhile. @returns {Events} */
+  /** Yields what came of the known runs, and of others. It may break off anywhere and be done again.
+   * @returns {Events} */
   async *catchUp() {
     this.lost = true; // until it is done
     for (const run of [...this.known.values()]) {
       if (!run.ended && !run.gone) yield* this.missing(run, false);
     }
-    const since = Math.max(this.floor, this.mark - this.pace.clocks);
-    for await (const { runId, lastEventSeq } of this.list({ from: time(since), order: "oldest" })) {
-      const run = this.known.get(runId) ?? this.add(runId, 0);
-      if (!run.gone && run.last < lastEventSeq) yield* this.missing(run, false);
-      this.reached(run.began);
+    if (!this.listed) {
+      yield* this.catchUpList({ from: new Date(this.since).toISOString(), order: "oldest" });
+      this.listed = this.mark !== undefined;
+    }
+    if (this.mark !== undefined) {
+      this.mark = (yield* this.catchUpList({ afterMark: this.mark })) ?? this.mark;
+      this.newest = undefined;
     }
     this.lost = false;
+  }
+
+  /** Yields what was not yielded of the runs of a list, and returns the mark up to which that is complete.
+   * @param {{ from?: string, afterMark?: number, order?: "oldest" }} list
+   * @returns {AsyncGenerator<RunEvent, number | undefined>} */
+  async *catchUpList(list) {
+    /** @type {{ mark?: number } | undefined} */
+    let first;
+    for await (const page of this.pages(list)) {
+      first ??= page;
+      for (const { runId, lastEventSeq } of page.runs) {
+        const run = this.known.get(runId) ?? this.add(runId, list.afterMark);
+        if (!run.gone && run.last < lastEventSeq) yield* this.missing(run, false);
+        if (!this.listed && this.mark !== undefined) this.since = Math.max(this.since, run.began);
+        this.sweep();
+      }
+    }
+    return first?.mark;
   }
 
   /** @param {Msg} msg @returns {Events} */
@@ -91,18 +119,28 @@ export class Runs {
     try {
       event = eventOf(msg);
     } catch (error) {
-      this.lose(this.known.get(runOf(msg)) ?? this.add(runOf(msg), 0), error);
+      this.lose(this.known.get(runOf(msg)) ?? this.add(runOf(msg)), error);
       return;
     }
-    const run = this.known.get(event.runId) ?? await this.meet(event);
-    if (!run || run.gone) return;
-    if (event.runSeq > run.last + 1) yield* this.missing(run, true);
+    const mark = Number(msg.headers?.get("Log-Seq")) || Infinity;
+    let run = this.known.get(event.runId);
+    if (!run) {
+      // It was yielded, or is not to be, and is published again, such as by a repair.
+      if (this.mark !== undefined && mark <= this.mark) return;
+      run = this.add(event.runId, this.mark);
+      if (this.mark === undefined) run.last = event.runSeq - 1;
+    }
     if (run.gone) return;
-    yield* this.of(run, run.next(event));
-    if (this.lost) return;
-    const at = Date.parse(event.persistedAt);
-    if (this.what.from === undefined && at < this.floor) this.floor = at; // the clock of this process is ahead
-    this.reached(at);
+    if (event.runSeq > run.last + 1) {
+      yield* this.missing(run, run.last > 0);
+      if (run.gone) return;
+      if (run.last === 0) { // its earlier events are not kept
+        run.last = event.runSeq - 1;
+        run.ended = false;
+      }
+    }
+    yield* this.of(run.next(event, mark));
+    if (!this.lost) this.reached({ mark, at: Date.parse(event.persistedAt) });
   }
 
   /**
@@ -112,7 +150,7 @@ export class Runs {
    */
   async *missing(run, gap) {
     try {
-      yield* this.of(run, run.fetch());
+      yield* this.of(run.fetch());
     } catch (error) {
       if (!gap && error instanceof ReplyError && error.code === "UNKNOWN_RUN") run.ended = true;
       else this.lose(run, error);
@@ -129,63 +167,42 @@ export class Runs {
     this.what.onRunError(told);
   }
 
-  /**
-   * Returns a run that is not known, or null where it is an old event that is published again, such as by
-   * a repair.
-   * @param {RunEvent} event
-   */
-  async meet(event) {
-    if (Date.parse(event.persistedAt) < this.old()) return null;
-    if (event.runSeq === 1) return this.add(event.runId, 0);
-    try {
-      for await (const first of this.client.runEvents(event.runId, { ...this.options, limit: 1 })) {
-        const began = Date.parse(first.persistedAt);
-        if (began >= this.floor && began >= this.old()) return this.add(event.runId, 0);
-        break;
-      }
-    } catch (error) {
-      if (isAway(error) || !isOfRun(error)) throw error;
-      if (!(error instanceof ReplyError && error.code === "UNKNOWN_RUN")) { // else its first events are not kept
-        this.lose(this.add(event.runId, event.runSeq - 1), error);
-        return null;
-      }
-    }
-    return this.add(event.runId, event.runSeq - 1);
-  }
-
-  /** @param {string} runId @param {number} afterSeq */
-  add(runId, afterSeq) {
-    const run = new Known(this.client, runId, { ...this.options, afterSeq });
+  /** Makes a run known of which no events are yielded up to a mark.
+   * @param {string} runId @param {number} [afterMark] */
+  add(runId, afterMark = 0) {
+    const run = new Known(this.client, runId, { ...this.options, afterMark });
     this.known.set(runId, run);
     return run;
   }
 
-  /** Yields events of a run. @param {Known} run @param {Events} events @returns {Events} */
-  async *of(run, events) {
+  /** Yields events, and counts them. @param {Events} events @returns {Events} */
+  async *of(events) {
     for await (const event of events) {
-      run.latest = Date.parse(event.persistedAt);
-      if (event.runSeq === 1) run.began = run.latest;
       this.unswept++;
       yield event;
     }
   }
 
-  /** Moves the mark on, and forgets what ended so long ago that no list has it again. @param {number} at */
-  reached(at) {
-    this.mark = Math.max(this.mark, at);
-    if (this.unswept < this.pace.sweep) return;
-    this.unswept = 0;
-    for (const [runId, { ended, gone, latest }] of this.known) {
-      if (ended && !gone && latest < this.old()) this.known.delete(runId);
+  /** Moves the mark on when an event came while nothing was lost: what was persisted so much earlier than that
+   * event came too. @param {{ mark: number, at: number }} place */
+  reached(place) {
+    if (this.mark !== undefined && place.mark !== Infinity) {
+      if (this.newest && place.at < this.newest.at + this.pace.late) return;
+      this.mark = Math.max(this.mark, this.newest?.mark ?? 0);
+      this.newest = place;
     }
+    this.sweep();
   }
 
-  /** The time before which runs that ended may have been forgotten. */
-  old() { return this.mark - 2 * this.pace.clocks; }
+  /** Forgets what ended before the mark: it is in no list again. */
+  sweep() {
+    if (this.mark === undefined || this.unswept < this.pace.sweep) return;
+    this.unswept = 0;
+    for (const [runId, { ended, gone, mark, began }] of this.known) {
+      if (ended && !gone && mark <= this.mark && (this.listed || began < this.since)) this.known.delete(runId);
+    }
+  }
 }
-
-/** @param {number} ms */
-const time = (ms) => new Date(Math.max(0, ms)).toISOString();
 
 /** Reports whether an error is one of the run that was asked for. @param {unknown} error */
 const isOfRun = (error) => error instanceof ReplyError ||

@@ -12,11 +12,11 @@ import { fake, joined, link, serve } from "./world.mjs";
 /** @import { Client } from "../index.mjs" */
 /** @import { Followed } from "../events.mjs" */
 
-/** How far apart the clocks may be in these tests, so that an outage is soon longer. */
-const pace = { ...defaultPace, clocks: 10, away: 5, page: 7, sweep: 20 };
+/** How late an event may come in these tests, so that an outage is soon longer. */
+const pace = { ...defaultPace, late: 10, away: 5, page: 7, sweep: 20 };
 
 /**
- * Has a town executed so many handoffs, and more until they took longer than the pace's clocks. It returns
+ * Has a town executed so many handoffs, and more until they took longer than an event may come late. It returns
  * their runs.
  * @param {Client} engine @param {number} least
  */
@@ -24,7 +24,7 @@ async function talks(engine, least) {
   /** @type {string[]} */
   const runs = [];
   let first = Infinity, last = 0;
-  while (runs.length < least || last - first < 5 * pace.clocks) {
+  while (runs.length < least || last - first < 5 * pace.late) {
     const town = await engine.town("town-threatened");
     const { runId } = await engine.send(await makeHandoff(town, {
       type: "TOWNSFOLK_TALK", actorId: "mayor-1", args: { talkType: "casual" }, reason: "They are sad.",
@@ -80,7 +80,7 @@ async function reader(t, writer, url, what) {
 
 const anHourAgo = () => new Date(Date.now() - 3_600_000).toISOString();
 
-test("what began in outages longer than the clocks comes, although a known run goes on until their end", async (t) => {
+test("what began in outages longer than events may be late comes, although a known run goes on until their end", async (t) => {
   const world = await serve(t);
   const engine = await joined(t, world.url);
   await tell(engine, "long", "RunStarted");
@@ -186,6 +186,34 @@ test("of a run that began before, there is what comes in an outage", async (t) =
   r.cut(false);
   await r.all(...runs, "before");
   assert.equal(r.read, 10 * runs.length + 2);
+});
+
+test("an open run that is older than openSince misses nothing of an outage, and has no double", async (t) => {
+  const world = await serve(t);
+  const engine = await joined(t, world.url);
+  for (const run of ["silent", "late"]) await tell(engine, run, "RunStarted");
+  await tell(engine, "silent", "StepStarted");
+  const { persistedAt } = await tell(engine, "late", "StepStarted");
+  const from = Date.parse(persistedAt) + 2;
+  while (Date.now() <= from) await engine.nc.flush();
+  const runs = await talks(engine, 1);
+  const r = await reader(t, engine, world.url, { from: new Date(from).toISOString(), openSince: 0 });
+  for (const run of ["silent", "late"]) r.last.set(run, 2);
+  await r.all(...runs);
+  r.cut(true);
+  await tell(engine, "silent", "StepCompleted");
+  await tell(engine, "silent", "RunPaused");
+  runs.push(...await talks(engine, 20));
+  r.cut(false);
+  await r.all(...runs, "silent");
+  await tell(engine, "late", "StepCompleted");
+  await tell(engine, "silent", "RunResumed");
+  await r.all("late", "silent");
+  r.cut(true);
+  for (const run of ["silent", "late"]) await tell(engine, run, "RunCompleted");
+  r.cut(false);
+  await r.all("late", "silent");
+  assert.equal(r.read, 10 * runs.length + 4 + 2);
 });
 
 test("a damaged run is told once, and the others go on", async (t) => {
