@@ -47,6 +47,14 @@ var rooms = []struct {
 		jsonModule, natsModule, "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
 		"./worldengine/follow", "./worldengine/lifecycle", "./worldengine/wire",
 	}},
+	{"worldengine/pending", false, []string{
+		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas",
+		"./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff",
+		"./worldengine/check", "./worldengine/commitlog", "./worldengine/failpoint",
+		"./worldengine/inhand", "./worldengine/lifecycle", "./worldengine/presence",
+		"./worldengine/queue", "./worldengine/signals", "./worldengine/town",
+		"./worldengine/waiting", "./worldengine/wire",
+	}},
 	{"worldengine/inhand", false, []string{
 		"./handoff", "./runevents", "./worldengine/apply", "./worldengine/check",
 		"./worldengine/commitlog",

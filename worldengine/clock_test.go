@@ -107,7 +107,9 @@ func TestAClockIsSetBetweenTwoStarts(t *testing.T) {
 			h := talkIn(t, first)
 			require.NoError(t, first.Submit(h, func(Answer, error) {}))
 			<-asked
-			first.stopApplying() // as its end does
+			over, cancel := context.WithCancel(t.Context())
+			cancel()
+			first.pending.Stop(over) // without waiting for an answer
 			require.NoError(t, first.Close(t.Context()))
 			for len(asked) > 0 {
 				<-asked

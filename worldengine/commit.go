@@ -11,6 +11,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/pending"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -112,7 +113,7 @@ func (e *Engine) commitPending(
 		Emitted: run.FirstSeq + int64(len(run.Events)) - 1, Accepted: now, Attempt: 1,
 		NotBefore: now, Deadline: now.Add(e.config.Plugin.Deadline), Askers: []string{e.server},
 	}
-	if err := e.drawIDs(after.Pending); err != nil {
+	if err := pending.DrawIDs(after.Pending, e.config.NewID); err != nil {
 		return err
 	}
 	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: townID, Run: run}
@@ -125,7 +126,11 @@ func (e *Engine) commitPending(
 		e.runs.Reopen(ctx, townID, run.Identity, after.Pending.Emitted)
 	}
 	e.towns.Set(townID, after)
-	return e.ensureApplication(townID, after, d.done)
+	return e.pending.Ensure(townID, after, func(end pending.End, err error) {
+		d.done(Answer{
+			RunID: end.RunID, Result: end.Result, JSON: end.JSON, Embodiment: end.Embodiment,
+		}, err)
+	})
 }
 
 // commitRefused stores the run of a refused handoff. It changes no town and consumes no key.

@@ -102,8 +102,8 @@ func (e *Engine) signalTown(ctx context.Context, s *Signal) (c Control, err erro
 		return nil
 	})
 	if err == nil && after.Pending != nil {
-		// at once, so that the next reader sees it; watchHeld does it again
-		e.holdRun(ctx, s.TownID, after)
+		// at once, so that the next reader sees it; pending.Worker.Watch does it again
+		e.pending.Hold(ctx, s.TownID, after)
 	}
 	return c, err
 }
@@ -183,7 +183,7 @@ func (e *Engine) Control(ctx context.Context, townID string) (Control, error) {
 }
 
 func (e *Engine) controlOf(townID string, current commitlog.Entry, signalID string) Control {
-	c := Control{TownID: townID, By: e.pauseOf(current), SignalID: signalID}
+	c := Control{TownID: townID, By: e.worldPause.Of(current), SignalID: signalID}
 	c.Paused = c.By != nil
 	if current.Pending != nil {
 		c.Applying = 1
@@ -193,16 +193,8 @@ func (e *Engine) controlOf(townID string, current commitlog.Entry, signalID stri
 }
 
 func (e *Engine) controlOfWorld(by *commitlog.PausedBy, signalID string) Control {
-	c := Control{By: by, Applying: e.applications.Count(), SignalID: signalID}
+	c := Control{By: by, Applying: e.pending.Count(), SignalID: signalID}
 	c.Paused = c.By != nil
 	c.Draining = c.Paused && c.Applying > 0 && c.By.Draining(time.Now())
 	return c
-}
-
-// pauseOf returns what keeps a town's handoffs from being judged, or nil.
-func (e *Engine) pauseOf(current commitlog.Entry) *commitlog.PausedBy {
-	if current.Paused != nil {
-		return current.Paused
-	}
-	return e.worldPause.Known().By
 }

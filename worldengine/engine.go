@@ -26,6 +26,7 @@ import (
 	"github.com/nats-io/nuid"
 
 	"worldengine/dedupe"
+	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/runevents/recent"
 	"worldengine/worldengine/alerts"
@@ -34,7 +35,9 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/history"
+	"worldengine/worldengine/inhand"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/pending"
 	"worldengine/worldengine/presence"
 	"worldengine/worldengine/projection"
 	"worldengine/worldengine/queue"
@@ -71,22 +74,19 @@ type Engine struct {
 	results  resultCounts
 	alerts   *alerts.Alerts
 
-	// What is applied outside the engine: by whom it is asked, and until when.
+	// pending has the commands that are applied outside the engine, and plugins what carries their
+	// requests.
+	pending      *pending.Worker
 	plugins      apply.ReplyRouter
 	indexPending func(ctx context.Context, townID string) error
 	// before a proposal waits for approval
 	indexAsked func(ctx context.Context, townID string) error
 	// server is the name of this engine among those of its world. townOfRun returns the town of a
 	// run, "" where there is no such run.
-	server       string
-	townOfRun    func(ctx context.Context, runID string) (string, error)
-	index        *commitlog.PendingIndex
-	applications apply.Set[*application, answering]
-	// unread lets one of the warnings through that a command waits since its town cannot be read.
-	unread       backoff.Seldom
-	absent       *presence.Absences
-	applyContext context.Context
-	stopApplying context.CancelFunc
+	server    string
+	townOfRun func(ctx context.Context, runID string) (string, error)
+	index     *commitlog.PendingIndex
+	absent    *presence.Absences
 	// What operators say: the pause of the world, and the runs that were cancelled lately.
 	worldPause  *signals.WorldPause
 	townsPaused atomic.Int64
@@ -180,6 +180,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e.worldPause = signals.NewWorldPause(log, signals.Pause{Seq: seq, By: paused},
 		func() { e.queue.UnparkAll() })
+	e.pending = pending.New(e.pendingConfig())
 	return e, nil
 }
 
@@ -187,7 +188,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	var err error
 	if e.plugins, err = apply.OpenInbox(cmp.Or(e.config.Plugins, nc),
-		apply.Told{Late: e.lateAnswer, Double: e.doubleAnswer}); err != nil {
+		e.pending.Told()); err != nil {
 		return err
 	}
 	if err := e.startFollowers(ctx, nc, followers); err != nil {
@@ -239,8 +240,8 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 		e.projector = e.newProjector(js)
 	}
 	ctx, e.stop = context.WithCancel(context.Background())
-	e.applyContext, e.stopApplying = context.WithCancel(ctx)
 	e.queue = newQueue(ctx, &e.config)
+	e.pending.Start(ctx, e.queue, e.plugins)
 	e.runs.Follower, e.runs.Queue = e.eventFollower, e.queue
 	e.alerts.Start()
 	recall := e.absent.Recall(e.alerts.List)
@@ -255,7 +256,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.background.Go(func() { e.resumer().Run(ctx) })
 	e.background.Go(func() { e.waiting.Reap(ctx) })
 	e.background.Go(func() { e.signalFollower().Run(ctx) })
-	e.background.Go(func() { e.watchHeld(ctx) })
+	e.background.Go(func() { e.pending.Watch(ctx) })
 	e.background.Go(func() { storage.Watch(ctx, pollPause, e.log.Full, e.alertStorage()) })
 	return nil
 }
@@ -283,6 +284,31 @@ func (e *Engine) waitingConfig(server string) waiting.Config {
 		},
 		Logger: e.config.Logger,
 	}
+}
+
+// pendingConfig is what works on the commands that are applied outside the engine.
+func (e *Engine) pendingConfig() pending.Config {
+	return pending.Config{
+		World: e.config.World, Server: e.server, Policy: e.config.Plugin, RCON: e.config.RCON,
+		PauseWait: e.config.PauseWait, Timeout: operationTimeout,
+		Log: e.log, Towns: e.towns, WorldPause: e.worldPause, Signals: e.recorder(),
+		InHand: &inhand.Store{Runs: e.runs, NewProducer: e.newProducer},
+		Absent: e.absent, Receipt: e.lookupKey, TownOf: e.runs.Town,
+		Committed: func(rec *commitlog.Record, seq uint64, result *handoff.Result) {
+			e.receipts.Remember(commitlog.NewReceipt(rec, seq, result))
+			e.results.count(result.Status)
+			e.sample(rec.Run.RunID, seq)
+		},
+		Cancelled:   e.sample,
+		Raise:       func(alert runevents.Alert) { e.alerts.RaiseOnce(alert) },
+		Environment: e.environment(), OnAttempt: e.config.OnAttempt,
+		Now: e.config.Now, NewID: e.config.NewID, Draw: e.config.draw, Logger: e.config.Logger,
+	}
+}
+
+// Draining reports whether the command of a paused run is still being applied, and waited for.
+func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
+	return e.pending.Draining(ctx, run)
 }
 
 // runEnded reports whether a run has ended.
@@ -355,7 +381,7 @@ func (e *Engine) ensureInTurn(townID string) error {
 	return e.queue.SubmitFirst(townID, func(ctx context.Context) {
 		current, err := e.log.Load(ctx, townID)
 		if err == nil && current.Pending != nil {
-			err = e.ensureApplication(townID, current, nil)
+			err = e.pending.Ensure(townID, current, nil)
 		}
 		if err != nil && ctx.Err() == nil {
 			e.config.Logger.Error("a pending command cannot be resumed", "town",
@@ -397,7 +423,7 @@ func (e *Engine) rewind(ctx context.Context) {
 // answered. A command that is being applied stays pending, unless its answer comes within moments:
 // the server that serves the world next goes on with it.
 func (e *Engine) Close(ctx context.Context) error {
-	e.applications.Stop(ctx, e.stopApplying)
+	e.pending.Stop(ctx)
 	err := e.queue.Drain(ctx)
 	e.stop()
 	e.plugins.Close()

@@ -5,8 +5,8 @@ import (
 
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/history"
+	"worldengine/worldengine/pending"
 	"worldengine/worldengine/queue"
-	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/waiting"
 )
@@ -26,8 +26,7 @@ var (
 
 	// ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will
 	// be a result.
-	ErrInProgress = errors.New("worldengine: the handoff is accepted and its command is being " +
-		"applied; ask again")
+	ErrInProgress = pending.ErrInProgress
 
 	// ErrUnknownTown: there is no such town.
 	ErrUnknownTown = town.ErrUnknown
@@ -42,25 +41,5 @@ var (
 // PausedError refuses a handoff that has waited for the end of a pause.
 type PausedError = waiting.PausedError
 
-// CancelledError is runs.ErrRunCancelled for the client whose handoff waited: the run of the
-// delivery was cancelled.
-type CancelledError struct {
-	RunID string
-	// Accepted says that the handoff was accepted, and that its command was pending.
-	Accepted bool
-}
-
-// Error names the run, and says what the client may do.
-func (e *CancelledError) Error() string {
-	if e.Accepted {
-		return runs.ErrRunCancelled.Error() + ": run " + e.RunID +
-			". Its command is not asked for any more, and the " +
-			"key is free: the same handoff may be sent again."
-	}
-	return runs.ErrRunCancelled.Error() + ": run " + e.RunID +
-		". Nothing was judged, and the key is free: " +
-		"the same handoff may be sent again."
-}
-
-// Unwrap returns runs.ErrRunCancelled.
-func (e *CancelledError) Unwrap() error { return runs.ErrRunCancelled }
+// CancelledError is runs.ErrRunCancelled for the client whose handoff waited.
+type CancelledError = waiting.CancelledError

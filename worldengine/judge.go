@@ -48,7 +48,7 @@ func (e *Engine) SubmitTraced(
 	h *handoff.Handoff, of trace.Context, done func(Answer, error),
 ) error {
 	townID := h.Proposal.TownID
-	if e.applications.Has(townID, h.IdempotencyKey) {
+	if e.pending.Has(townID, h.IdempotencyKey) {
 		return ErrInProgress
 	}
 	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
@@ -229,14 +229,14 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 // that the command is this handoff's.
 func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.Entry) (bool, error) {
 	if current.Pending != nil {
-		if err := e.ensureApplication(d.Handoff.Proposal.TownID, current, nil); err != nil {
+		if err := e.pending.Ensure(d.Handoff.Proposal.TownID, current, nil); err != nil {
 			return false, err
 		}
 	}
-	if e.applications.Has(d.Handoff.Proposal.TownID, d.Handoff.IdempotencyKey) {
+	if e.pending.Has(d.Handoff.Proposal.TownID, d.Handoff.IdempotencyKey) {
 		return false, ErrInProgress
 	}
-	by := e.pauseOf(current)
+	by := e.worldPause.Of(current)
 	if by != nil || current.Pending != nil {
 		e.waiting.Reopen(ctx, &d.Run)
 	}

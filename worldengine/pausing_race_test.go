@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -156,7 +155,7 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 		return err != nil || now.Pending != nil &&
 			now.Pending.Run.RunID == current.Pending.Run.RunID
 	}
-	require.Eventually(t, func() bool { return next.applications.Has("t", h.IdempotencyKey) },
+	require.Eventually(t, func() bool { return next.pending.Has("t", h.IdempotencyKey) },
 		30*time.Second, time.Millisecond)
 	require.Never(t, func() bool { return !pending() }, 2*time.Second, 50*time.Millisecond)
 	_, err = next.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume, TownID: "t"})
@@ -192,7 +191,7 @@ func TestAPauseThatIsOverIsNotTold(t *testing.T) {
 		require.NoError(t, err)
 		_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause, TownID: townID})
 		require.NoError(t, err)
-		e.holdRun(t.Context(), "t", before)
+		e.pending.Hold(t.Context(), "t", before)
 		paused, err := e.log.Load(t.Context(), "t")
 		require.NoError(t, err)
 		pauses := func() (runevents.RunStatus, int64) {
@@ -205,41 +204,10 @@ func TestAPauseThatIsOverIsNotTold(t *testing.T) {
 
 		_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume, TownID: townID})
 		require.NoError(t, err)
-		e.holdRun(t.Context(), "t", before) // after this the run goes on, whoever told it
-		e.holdRun(t.Context(), "t", paused)
+		e.pending.Hold(t.Context(), "t", before) // after this the run goes on, whoever told it
+		e.pending.Hold(t.Context(), "t", paused)
 		status, after := pauses()
 		require.Equal(t, runevents.RunRunning, status)
 		require.Equal(t, count, after)
 	}
-}
-
-// unreadStore is a store from which no town can be read; the third to try ends the test.
-type unreadStore struct {
-	commitlog.Store
-	tries int
-	end   func()
-}
-
-func (s *unreadStore) Last(context.Context, string) (*jetstream.RawStreamMsg, error) {
-	if s.tries++; s.tries == 3 {
-		s.end()
-	}
-	return nil, errors.New("no answer")
-}
-
-// A command that waits because its town cannot be read says so in the server's log, and not each
-// time.
-func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
-	t.Parallel()
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	said, log := &natstest.Buffer{}, logtest.New(t)
-	store := &unreadStore{log.Store, 0, cancel}
-	log.Store = store
-	e := &Engine{log: log, config: Config{Logger: slog.New(slog.NewTextHandler(said, nil))}}
-	e.worldPause = signals.NewWorldPause(log, signals.Pause{}, func() {})
-	e.waitUnpaused(ctx, &application{town: "t", runID: "r",
-		replies: apply.NewMailbox(apply.Identity{})})
-	require.Equal(t, 3, store.tries)
-	require.Equal(t, 1, strings.Count(said.String(), "cannot be read"), said.String())
 }

@@ -28,12 +28,12 @@ func TestWorldPauseOnlyMovesOn(t *testing.T) {
 	e.worldPause = signals.NewWorldPause(nil, signals.Pause{}, e.queue.UnparkAll)
 	by := &commitlog.PausedBy{SignalID: "s"}
 	e.worldPause.Set(signals.Pause{Seq: 7, By: by})
-	require.Equal(t, by, e.pauseOf(commitlog.Entry{}))
+	require.Equal(t, by, e.worldPause.Of(commitlog.Entry{}))
 	e.worldPause.Set(signals.Pause{Seq: 9, By: nil})
 	e.worldPause.Set(signals.Pause{Seq: 7, By: by}) // read before, and told late
-	require.Nil(t, e.pauseOf(commitlog.Entry{}))
+	require.Nil(t, e.worldPause.Of(commitlog.Entry{}))
 	own := &commitlog.PausedBy{SignalID: "own"}
-	require.Equal(t, own, e.pauseOf(commitlog.Entry{Paused: own}), "a town's own pause stays")
+	require.Equal(t, own, e.worldPause.Of(commitlog.Entry{Paused: own}), "a town's own pause stays")
 }
 
 // A run that was paused takes events of others again while its command is applied, until its end.

@@ -51,7 +51,7 @@ func (o *simOperator) decide() bool {
 }
 
 func (o *simOperator) tellDecision(engine *simEngine, given Signal, submit bool) {
-	ctx := context.WithValue(engine.applyContext, simAsker{}, "for "+given.ActorID)
+	ctx := context.WithValue(engine.alive, simAsker{}, "for "+given.ActorID)
 	entry, err := engine.Decide(ctx, given)
 	o.sim.mu.Lock()
 	o.deciding--

@@ -18,7 +18,7 @@ type simPostbox struct {
 }
 
 func (p *simPostbox) Ask(_ string, m *apply.Mailbox, attempt int64, data []byte) error {
-	_, err := simDo(p.engine.applyContext, p.sim, p.engine, "ask "+m.TownID,
+	_, err := simDo(p.engine.alive, p.sim, p.engine, "ask "+m.TownID,
 		func() (struct{}, error) {
 			if p.sim.game.away {
 				p.sim.trace("nobody has %s", m.TownID)

@@ -330,8 +330,9 @@ func TestSimulationFindsBugs(t *testing.T) {
 		"receipts that are not waited for":    func(s *sim) { s.impatient = true },
 		"a cancellation that one engine grants for all": func(s *sim) {
 			s.nameless = true
-			for _, e := range s.engines {
-				e.server = "server"
+			for i := range s.engines {
+				s.kill(i)
+				s.engines[i] = s.start()
 			}
 		},
 	} {

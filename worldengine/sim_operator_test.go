@@ -45,7 +45,7 @@ func (o *simOperator) act() {
 		signal.TownID, signal.RunID)
 	o.busy = true
 	go func() {
-		ctx := context.WithValue(engine.applyContext, simAsker{}, "for an operator")
+		ctx := context.WithValue(engine.alive, simAsker{}, "for an operator")
 		_, err := engine.Signal(ctx, signal)
 		var refused *SignalError
 		o.sim.mu.Lock()

@@ -24,6 +24,7 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/history"
+	"worldengine/worldengine/pending"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/signals"
 	"worldengine/worldengine/town"
@@ -68,6 +69,7 @@ type simEngine struct {
 	number int
 	drawn  atomic.Int64
 	dead   bool
+	alive  context.Context // until kill
 	kill   context.CancelFunc
 }
 
@@ -161,12 +163,13 @@ func (s *sim) start() *simEngine {
 	e.waiting = waiting.New(log, e.runs, &simIndex{s, process}, held)
 	e.worldPause = signals.NewWorldPause(log, s.worldPause(), func() { e.queue.UnparkAll() })
 	ctx, cancel := context.WithCancel(context.Background())
-	e.applyContext, e.stopApplying = context.WithCancel(ctx)
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
-	process.Engine, process.kill = e, cancel
+	e.pending = pending.New(e.pendingConfig())
+	e.pending.Start(ctx, e.queue, e.plugins)
+	process.Engine, process.alive, process.kill = e, ctx, cancel
 	go s.lookAfter(process)
-	go e.watchHeld(context.WithValue(e.applyContext, simAsker{}, "watches"))
-	go e.waiting.Reap(context.WithValue(e.applyContext, simAsker{}, "reaps"))
+	go e.pending.Watch(context.WithValue(process.alive, simAsker{}, "watches"))
+	go e.waiting.Reap(context.WithValue(process.alive, simAsker{}, "reaps"))
 	return process
 }
 
@@ -185,16 +188,16 @@ func (s *sim) lookAfter(e *simEngine) {
 	for !e.isDead() {
 		for i := range simTowns {
 			townID := fmt.Sprint("town ", i)
-			ctx := context.WithValue(e.applyContext, simAsker{}, "looks after it")
+			ctx := context.WithValue(e.alive, simAsker{}, "looks after it")
 			if current, err := e.log.Load(ctx, townID); err == nil && current.Pending != nil {
-				_ = e.ensureApplication(townID, current, nil)
+				_ = e.pending.Ensure(townID, current, nil)
 			}
 		}
-		_ = backoff.Sleep(e.applyContext, time.Second)
+		_ = backoff.Sleep(e.alive, time.Second)
 	}
 }
 
-func (e *simEngine) isDead() bool { return e.applyContext.Err() != nil }
+func (e *simEngine) isDead() bool { return e.alive.Err() != nil }
 
 // wait gives an operation its place among those that wait for their turn, and waits.
 func (s *sim) wait(op *simOp) {
@@ -290,7 +293,7 @@ func (s *sim) crash() {
 func (s *sim) kill(i int) {
 	e := s.engines[i]
 	e.dead = true
-	e.applications.Close()
+	e.pending.Refuse()
 	e.kill()
 	// what it had in hand finds that it is dead
 	go func() { _ = e.queue.Drain(context.Background()) }()

@@ -46,7 +46,7 @@ type Stats struct {
 func (e *Engine) Stats() Stats {
 	s := Stats{
 		Results: map[handoff.Status]int64{}, Waiting: e.queue.Depth(),
-		Applying:         e.applications.Count(),
+		Applying:         e.pending.Count(),
 		ReceiptsFollowed: e.receiptFollower.Position(), EventsFollowed: e.eventFollower.Position(),
 	}
 	for i, status := range handoff.Statuses() {

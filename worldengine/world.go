@@ -195,7 +195,7 @@ func (e *Engine) commitChange(
 			return err
 		}
 		if current.Pending != nil {
-			if err := e.ensureApplication(townID, current, nil); err != nil {
+			if err := e.pending.Ensure(townID, current, nil); err != nil {
 				return err
 			}
 			end = parked

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"cmp"
+	"encoding/json"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -397,4 +398,16 @@ func failurePayload(f *apply.Failure) failedPayload {
 	return failedPayload{Error: stepError{
 		Code: cmp.Or(f.Code, string(f.Reason)), Message: f.Message, Retryable: f.Retryable,
 	}}
+}
+
+// StartedTown returns the town that the start of a run names, "" where there is none. The run of
+// another producer may name a town that it is not of.
+func StartedTown(run *runevents.Snapshot) string {
+	var asked struct {
+		TownID string `json:"townId"`
+	}
+	if json.Unmarshal(run.Metadata.Started, &asked) != nil {
+		return ""
+	}
+	return asked.TownID
 }

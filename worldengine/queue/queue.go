@@ -188,6 +188,9 @@ func (q *Queue[T]) Items(townID string) []T {
 	return waiting
 }
 
+// Waiting returns how many items wait for a town.
+func (q *Queue[T]) Waiting(townID string) int { return len(q.Items(townID)) }
+
 // RunOthers gives the work without an item that waits for a town its turn now. The task whose turn
 // it is calls it, because the items have to wait for longer.
 func (q *Queue[T]) RunOthers(ctx context.Context, townID string) {

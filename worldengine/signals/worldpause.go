@@ -32,6 +32,15 @@ func NewWorldPause(log *commitlog.Log, now Pause, changed func()) *WorldPause {
 // Known returns what is known.
 func (w *WorldPause) Known() Pause { return *w.known.Load() }
 
+// Of returns what keeps the handoffs of a town from being judged: its own pause or that of the
+// world; nil where there is none.
+func (w *WorldPause) Of(current commitlog.Entry) *commitlog.PausedBy {
+	if current.Paused != nil {
+		return current.Paused
+	}
+	return w.Known().By
+}
+
 // Set takes in what the log says, unless something later is known.
 func (w *WorldPause) Set(now Pause) {
 	for {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/wire"
 )
 
@@ -51,3 +52,26 @@ func (e *PausedError) Reason() string {
 	}
 	return text + "."
 }
+
+// CancelledError is runs.ErrRunCancelled for the client whose handoff waited: the run of the
+// delivery was cancelled.
+type CancelledError struct {
+	RunID string
+	// Accepted says that the handoff was accepted, and that its command was pending.
+	Accepted bool
+}
+
+// Error names the run, and says what the client may do.
+func (e *CancelledError) Error() string {
+	if e.Accepted {
+		return runs.ErrRunCancelled.Error() + ": run " + e.RunID +
+			". Its command is not asked for any more, and the " +
+			"key is free: the same handoff may be sent again."
+	}
+	return runs.ErrRunCancelled.Error() + ": run " + e.RunID +
+		". Nothing was judged, and the key is free: " +
+		"the same handoff may be sent again."
+}
+
+// Unwrap returns runs.ErrRunCancelled.
+func (e *CancelledError) Unwrap() error { return runs.ErrRunCancelled }

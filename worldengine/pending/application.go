@@ -1,4 +1,4 @@
-package worldengine
+package pending
 
 import (
 	"context"
@@ -12,10 +12,11 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/waiting"
 )
 
 // answering answers a client.
-type answering = func(Answer, error)
+type answering = func(End, error)
 
 // application is a pending handoff that this instance works on: it asks the plugin or the console
 // to apply the command, and commits the outcome. Its goroutine owns what is not the member's.
@@ -46,18 +47,18 @@ type application struct {
 	finished bool
 }
 
-// ensureApplication has this instance work on the pending handoff of a town, unless it does
+// Ensure has this instance work on the pending handoff of a town, unless it does
 // already: another request may have found in the log what this instance has only just committed.
 // done is nil but for the handoff that this instance has just committed, and gets its answer. It is
 // an error when what is stored cannot be read.
-func (e *Engine) ensureApplication(
-	townID string, current commitlog.Entry, done func(Answer, error),
+func (w *Worker) Ensure(
+	townID string, current commitlog.Entry, done func(End, error),
 ) error {
 	var clients []answering
 	if done != nil {
 		clients = append(clients, done)
 	}
-	if e.applications.Join(townID, current.Pending.Run.RunID, clients...) {
+	if w.applications.Join(townID, current.Pending.Run.RunID, clients...) {
 		return nil
 	}
 	app, err := current.Pending.Read()
@@ -75,33 +76,34 @@ func (e *Engine) ensureApplication(
 	}
 	if done != nil {
 		a.begun = a.Pending.Attempt
-		a.look = look{next: time.Now().Add(e.config.Plugin.Resend), world: e.worldPause.Known().Seq}
+		a.look = look{next: time.Now().Add(w.config.Policy.Resend),
+			world: w.config.WorldPause.Known().Seq}
 	}
-	if !e.applications.Add(a, func() { e.runApplication(e.applyContext, a) }) && done != nil {
-		done(Answer{}, ErrInProgress)
+	if !w.applications.Add(a, func() { w.run(w.ctx, a) }) && done != nil {
+		done(End{}, ErrInProgress)
 	}
 	return nil
 }
 
-// runApplication works on an application until it is concluded, here or elsewhere, or ctx is done.
-func (e *Engine) runApplication(ctx context.Context, a *application) {
+// run works on an application until it is concluded, here or elsewhere, or ctx is done.
+func (w *Worker) run(ctx context.Context, a *application) {
 	defer func() {
 		if !a.finished {
-			e.release(a, false, Answer{}, ErrInProgress)
-			e.queue.Unpark(a.town)
+			w.release(a, false, End{}, ErrInProgress)
+			w.queue.Unpark(a.town)
 		}
 	}()
-	if !a.own && !(e.adopt(ctx, a) && e.enlist(ctx, a)) {
+	if !a.own && !(w.adopt(ctx, a) && w.enlist(ctx, a)) {
 		return
 	}
 	for ctx.Err() == nil {
 		attempt := a.Pending.Attempt
-		v, ok := e.attempt(ctx, a)
+		v, ok := w.attempt(ctx, a)
 		if !ok {
 			return
 		}
-		v.Attempt, v.At = attempt, e.config.Now()
-		if e.commitOutcome(ctx, a, v) {
+		v.Attempt, v.At = attempt, w.config.Now()
+		if w.commitOutcome(ctx, a, v) {
 			return
 		}
 	}
@@ -109,23 +111,23 @@ func (e *Engine) runApplication(ctx context.Context, a *application) {
 
 // finish ends an application that has got its answer, in the town's turn: whatever comes next for
 // the town finds it gone.
-func (e *Engine) finish(a *application, v apply.Result, answer Answer) {
+func (w *Worker) finish(a *application, v apply.Result, answer End) {
 	a.finished = true
 	var err error
 	if answer.Result == nil {
-		err = &CancelledError{RunID: a.runID, Accepted: true}
+		err = &waiting.CancelledError{RunID: a.runID, Accepted: true}
 	}
 	gaveUp := err != nil || answer.Result.Status == handoff.Failed
-	e.release(a, gaveUp, answer, err)
+	w.release(a, gaveUp, answer, err)
 	if gaveUp && v.Applied { // another instance had given up before
-		e.alerts.RaiseOnce(e.environment().LateAnswer(a.about()))
+		w.config.Raise(w.config.Environment.LateAnswer(a.about()))
 	}
 }
 
 // release ends an application and answers the clients that wait for it.
-func (e *Engine) release(a *application, gaveUp bool, answer Answer, err error) {
-	e.plugins.Forget(a.replies, gaveUp)
-	for _, done := range e.applications.Remove(a) {
+func (w *Worker) release(a *application, gaveUp bool, answer End, err error) {
+	w.plugins.Forget(a.replies, gaveUp)
+	for _, done := range w.applications.Remove(a) {
 		done(answer, err)
 	}
 }
@@ -134,36 +136,36 @@ func (e *Engine) release(a *application, gaveUp bool, answer Answer, err error) 
 // whether it is this instance's then. In a pause no instance asks: what another instance holds
 // back, or had in hand when it died, is not asked for before the end of the pause, and then the
 // other instance is first.
-func (e *Engine) adopt(ctx context.Context, a *application) bool {
-	until, known := time.Now().Add(e.config.Plugin.Resend), int64(0)
+func (w *Worker) adopt(ctx context.Context, a *application) bool {
+	until, known := time.Now().Add(w.config.Policy.Resend), int64(0)
 	var since time.Time // of the pause
 	for ctx.Err() == nil {
-		current, err := e.log.Load(ctx, a.town)
+		current, err := w.config.Log.Load(ctx, a.town)
 		if err == nil && (current.Pending == nil || current.Pending.Run.RunID != a.runID) {
-			e.towns.Forget(a.town)
+			w.config.Towns.Forget(a.town)
 			return false
 		}
 		if err == nil {
 			a.Pending = current.Pending
 		}
-		if by := e.pauseOf(current); err == nil && by != nil {
+		if by := w.config.WorldPause.Of(current); err == nil && by != nil {
 			if since.IsZero() {
 				since = by.At
 			}
-			until, known = time.Now().Add(e.config.Plugin.Resend), 0
+			until, known = time.Now().Add(w.config.Policy.Resend), 0
 		}
 		if a.Pending.Via == apply.RCON && a.Pending.Attempt != known {
 			// A second console command would be a second application.
-			pause, lasts := e.spans(a)
+			pause, lasts := w.spans(a)
 			if !since.IsZero() {
 				lasts = a.Pending.Deadline.Sub(a.Pending.NotBefore) // its deadline stood still
 			}
-			until, known = time.Now().Add(pause+lasts+e.config.Plugin.Resend), a.Pending.Attempt
+			until, known = time.Now().Add(pause+lasts+w.config.Policy.Resend), a.Pending.Attempt
 		}
 		if err == nil && time.Now().After(until) {
-			e.towns.Forget(a.town)
+			w.config.Towns.Forget(a.town)
 			if !since.IsZero() {
-				now := e.config.Now()
+				now := w.config.Now()
 				a.stood = max(min(now.Sub(since), now.Sub(a.Pending.NotBefore)), 0)
 			}
 			return true
@@ -175,55 +177,55 @@ func (e *Engine) adopt(ctx context.Context, a *application) bool {
 
 // enlist puts this instance among those that may ask for the command of a, which another instance
 // has left, and reports whether it may.
-func (e *Engine) enlist(ctx context.Context, a *application) bool {
+func (w *Worker) enlist(ctx context.Context, a *application) bool {
 	if a.Pending.Via == apply.RCON {
 		return true // and asks nothing
 	}
-	waited, gone := e.waitUnpaused(ctx, a)
+	waited, gone := w.waitUnpaused(ctx, a)
 	a.stood += waited
 	return !gone && ctx.Err() == nil
 }
 
 // spans returns how long it is until the present attempt of a begins, and how long it lasts then.
-func (e *Engine) spans(a *application) (pause, lasts time.Duration) {
-	return a.Pending.Spans(&e.config.Plugin, a.begun, e.config.Now().Add(-a.stood))
+func (w *Worker) spans(a *application) (pause, lasts time.Duration) {
+	return a.Pending.Spans(&w.config.Policy, a.begun, w.config.Now().Add(-a.stood))
 }
 
 // lateAnswer takes an answer to an application that was given up. One that says that the command is
 // applied changes nothing: the world and the engine have parted, which an operator has to look at.
-func (e *Engine) lateAnswer(l apply.Identity, msg *nats.Msg) {
+func (w *Worker) lateAnswer(l apply.Identity, msg *nats.Msg) {
 	if l.Applied(msg) {
-		e.alerts.RaiseOnce(e.environment().LateAnswer(alerts.About(l)))
+		w.config.Raise(w.config.Environment.LateAnswer(alerts.About(l)))
 	}
 }
 
 // doubleAnswer takes an answer that a command is applied of which there are more than requests.
-func (e *Engine) doubleAnswer(of apply.Identity, msg *nats.Msg) {
+func (w *Worker) doubleAnswer(of apply.Identity, msg *nats.Msg) {
 	if of.Applied(msg) {
-		e.alerts.RaiseOnce(e.environment().DoubleAnswer(alerts.About(of)))
+		w.config.Raise(w.config.Environment.DoubleAnswer(alerts.About(of)))
 	}
 }
 
 // alertFailure raises what a failed application asks an operator to look at.
-func (e *Engine) alertFailure(a *application, failed *apply.Failure) {
+func (w *Worker) alertFailure(a *application, failed *apply.Failure) {
 	if failed == nil {
 		return
 	}
 	switch failed.Reason {
 	case apply.ReasonRCONInDoubt, apply.ReasonPluginTimeout:
-		e.alerts.RaiseOnce(e.environment().InDoubt(a.about()))
+		w.config.Raise(w.config.Environment.InDoubt(a.about()))
 	case apply.ReasonPluginStateInvalid:
-		e.alerts.RaiseOnce(e.environment().StateInvalid(a.about()))
+		w.config.Raise(w.config.Environment.StateInvalid(a.about()))
 	}
 }
 
 // sighted takes in that a plugin replied to a request, or that NATS found none subscribed, and
 // whether the attempt is over.
-func (e *Engine) sighted(ctx context.Context, a *application, absent, over bool) {
+func (w *Worker) sighted(ctx context.Context, a *application, absent, over bool) {
 	if absent {
-		e.absent.Absent(ctx, a.about(), 1+len(e.queue.Items(a.town)), over)
+		w.config.Absent.Absent(ctx, a.about(), 1+w.queue.Waiting(a.town), over)
 	} else {
-		e.absent.Present(ctx, a.about())
+		w.config.Absent.Present(ctx, a.about())
 	}
 }
 

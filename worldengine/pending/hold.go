@@ -1,4 +1,4 @@
-package worldengine
+package pending
 
 import (
 	"context"
@@ -12,30 +12,30 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// watchHeld looks at the applications that this instance knows, until ctx is done: that their runs
+// Watch looks at the applications that this instance knows, until ctx is done: that their runs
 // are paused as their towns are, and that no pause waits for them for longer than its drain
 // timeout.
-func (e *Engine) watchHeld(ctx context.Context) {
+func (w *Worker) Watch(ctx context.Context) {
 	for backoff.Sleep(ctx, pollPause) == nil {
-		now, seen := time.Now(), e.worldPause.Known().Seq
-		due := slices.DeleteFunc(e.applications.All(), func(a *application) bool {
+		now, seen := time.Now(), w.config.WorldPause.Known().Seq
+		due := slices.DeleteFunc(w.applications.All(), func(a *application) bool {
 			return a.look.world == seen && now.Before(a.look.next)
 		})
 		if len(due) == 0 {
 			continue
 		}
 		// Two instances that know different pauses of the world would undo each other's events.
-		world, err := e.worldPause.Read(ctx)
+		world, err := w.config.WorldPause.Read(ctx)
 		if err != nil {
 			continue
 		}
 		for _, a := range due {
-			a.look.world, a.look.next = world.Seq, e.lookAtHeld(ctx, a)
+			a.look.world, a.look.next = world.Seq, w.lookAtHeld(ctx, a)
 		}
 	}
 }
 
-// look is when watchHeld looks at an application again, and which pause of the world it has seen;
+// look is when Watch looks at an application again, and which pause of the world it has seen;
 // its goroutine has it.
 type look struct {
 	next  time.Time
@@ -43,42 +43,42 @@ type look struct {
 }
 
 // lookAtHeld looks at an application, and returns when to do so again.
-func (e *Engine) lookAtHeld(ctx context.Context, a *application) time.Time {
-	next := time.Now().Add(e.config.Plugin.Resend)
-	current, err := e.log.Load(ctx, a.town)
+func (w *Worker) lookAtHeld(ctx context.Context, a *application) time.Time {
+	next := time.Now().Add(w.config.Policy.Resend)
+	current, err := w.config.Log.Load(ctx, a.town)
 	if err != nil || current.Pending == nil || current.Pending.Run.RunID != a.runID {
 		return next
 	}
-	e.holdRun(ctx, a.town, current)
-	by := e.pauseOf(current)
+	w.Hold(ctx, a.town, current)
+	by := w.config.WorldPause.Of(current)
 	if by == nil {
 		return next
 	}
 	now, timeout := time.Now(), time.Duration(by.DrainTimeoutMs)*time.Millisecond
 	if by.Draining(now) {
-		return now.Add(min(e.config.Plugin.Resend, by.At.Add(timeout).Sub(now)))
+		return now.Add(min(w.config.Policy.Resend, by.At.Add(timeout).Sub(now)))
 	}
 	ofTown := ""
 	if current.Paused != nil {
 		ofTown = a.town
 	}
-	e.alerts.RaiseOnce(e.environment().DrainTimeout(by.SignalID, ofTown, timeout))
+	w.config.Raise(w.config.Environment.DrainTimeout(by.SignalID, ofTown, timeout))
 	return next
 }
 
-// holdRun has the run that is pending in a town paused, or going on, as current says of the town.
-// What cannot be stored now, watchHeld stores.
-func (e *Engine) holdRun(ctx context.Context, townID string, current commitlog.Entry) {
-	err := e.inHand().Hold(ctx, townID, current.Pending, e.pauseOf(current),
+// Hold has the run that is pending in a town paused, or going on, as current says of the town.
+// What cannot be stored now, Watch stores.
+func (w *Worker) Hold(ctx context.Context, townID string, current commitlog.Entry) {
+	err := w.config.InHand.Hold(ctx, townID, current.Pending, w.config.WorldPause.Of(current),
 		func() (*commitlog.PausedBy, error) {
-			if _, err := e.worldPause.Read(ctx); err != nil {
+			if _, err := w.config.WorldPause.Read(ctx); err != nil {
 				return nil, err
 			}
-			now, err := e.log.Load(ctx, townID)
-			return e.pauseOf(now), err
+			now, err := w.config.Log.Load(ctx, townID)
+			return w.config.WorldPause.Of(now), err
 		})
 	if err != nil && ctx.Err() == nil {
-		e.config.Logger.Warn("a pause, or its end, is not told in a run yet; will try again",
+		w.config.Logger.Warn("a pause, or its end, is not told in a run yet; will try again",
 			"town", townID, "run", current.Pending.Run.RunID,
 			current.Pending.Run.Trace.LogAttr(), "error", err)
 	}
@@ -86,24 +86,25 @@ func (e *Engine) holdRun(ctx context.Context, townID string, current commitlog.E
 
 // Draining reports whether the command of a paused run is still being applied, and waited for. The
 // run of another producer may name a town that it is not of.
-func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
+func (w *Worker) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
 	inFlight := func(s runevents.StepSnapshot) bool {
 		return s.StepID == lifecycle.StepApply && s.Status == runevents.StepRunning
 	}
 	if run.Status != runevents.RunIsPaused || !slices.ContainsFunc(run.Steps, inFlight) {
 		return false, nil
 	}
-	townID := startedTown(run)
+	townID := lifecycle.StartedTown(run)
 	if townID == "" {
 		return false, nil
 	}
-	if token, err := e.runs.Town(ctx, run.RunID); err != nil || token != wire.TownToken(townID) {
+	if token, err := w.config.TownOf(ctx, run.RunID); err != nil ||
+		token != wire.TownToken(townID) {
 		return false, err
 	}
-	current, err := e.pendingOf(ctx, townID, run.RunID)
+	current, err := w.load(ctx, townID, run.RunID)
 	if err != nil || current.Pending == nil {
 		return false, err
 	}
-	by := e.pauseOf(current)
+	by := w.config.WorldPause.Of(current)
 	return by != nil && by.Draining(time.Now()), nil
 }

@@ -1,4 +1,4 @@
-package worldengine
+package pending
 
 import (
 	"context"
@@ -8,22 +8,23 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
+	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
 // attempt makes one logical attempt. It says false when ctx ended it.
-func (e *Engine) attempt(ctx context.Context, a *application) (apply.Result, bool) {
-	pause, lasts := e.spans(a)
+func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, bool) {
+	pause, lasts := w.spans(a)
 	held, gone := a.stood, false
 	a.stood = 0
 	_ = backoff.Sleep(ctx, pause)
 	switch {
-	case a.Pending.Attempt > 1 || e.worldPause.Known().By != nil && a.own:
+	case a.Pending.Attempt > 1 || w.config.WorldPause.Known().By != nil && a.own:
 		var waited time.Duration
-		waited, gone = e.waitUnpaused(ctx, a)
+		waited, gone = w.waitUnpaused(ctx, a)
 		held += waited
 	case held > 0:
-		gone = e.superseded(ctx, a)
+		gone = w.superseded(ctx, a)
 	}
 	if gone { // by another instance, during the pause
 		// which commitOutcome finds to be of the past
@@ -31,41 +32,41 @@ func (e *Engine) attempt(ctx context.Context, a *application) (apply.Result, boo
 	}
 	a.ends = time.Now().Add(lasts)
 	if a.Pending.Attempt > 1 {
-		e.recordAttempts(ctx, a, true)
+		w.recordAttempts(ctx, a, true)
 		failpoint.At(failpoint.Recorded)
 	}
 	command := apply.NewCommand(a.Handoff, a.Pending.Run.RunID, a.before, a.Expected)
 	command.LogicalAttemptID, command.Deadline = a.Pending.Attempt, a.Pending.Deadline.Add(held)
-	begun, applyBy := time.Now(), e.ask
+	begun, applyBy := time.Now(), w.ask
 	if a.Pending.Via == apply.RCON {
-		applyBy = e.console
+		applyBy = w.console
 	}
 	ended, ok := applyBy(ctx, a, command)
-	if ok && e.config.OnAttempt != nil {
-		e.config.OnAttempt(a.Pending.Via, ended, time.Since(begun))
+	if ok && w.config.OnAttempt != nil {
+		w.config.OnAttempt(a.Pending.Via, ended, time.Since(begun))
 	}
 	return ended, ok
 }
 
 // console has a command applied by RCON: at most once.
-func (e *Engine) console(
+func (w *Worker) console(
 	ctx context.Context, a *application, command *apply.Command,
 ) (apply.Result, bool) {
 	if !a.own {
 		return apply.InDoubt("The engine ended while the command was on its way to the console."),
 			true
 	}
-	if e.config.RCON == nil {
+	if w.config.RCON == nil {
 		return apply.Result{Failed: &apply.Failure{
 			Reason: apply.ReasonPluginUnavailable, Message: "No console is configured.",
 		}}, true
 	}
-	if a.Pending.Attempt > 1 && e.superseded(ctx, a) {
+	if a.Pending.Attempt > 1 && w.superseded(ctx, a) {
 		// which commitOutcome finds to be of the past
 		return apply.Result{Failed: apply.Silence(false, nil)}, true
 	}
 	for !a.gate.Pass() { // an operator wishes to cancel the run
-		held, gone := e.waitUnpaused(ctx, a)
+		held, gone := w.waitUnpaused(ctx, a)
 		if ctx.Err() != nil {
 			return apply.Result{}, false
 		}
@@ -76,7 +77,7 @@ func (e *Engine) console(
 	}
 	bounded, cancel := context.WithDeadline(ctx, a.ends)
 	defer cancel()
-	answer, err := e.config.RCON.Apply(bounded, command)
+	answer, err := w.config.RCON.Apply(bounded, command)
 	if !apply.NotApplied(err) {
 		a.gate.Reached()
 	} else if a.gate.Missed(); ctx.Err() != nil {
@@ -87,12 +88,12 @@ func (e *Engine) console(
 
 // ask asks the plugin until it gives a definite answer or the attempt's deadline passes. It returns
 // false when ctx ended it.
-func (e *Engine) ask(
+func (w *Worker) ask(
 	ctx context.Context, a *application, command *apply.Command,
 ) (apply.Result, bool) {
 	attempt := &apply.PluginAttempt{
 		ApplyID: command.ApplyID, Number: command.LogicalAttemptID, Until: a.ends,
-		Resend: e.config.Plugin.Resend, Patience: e.config.Plugin.Patience(),
+		Resend: w.config.Policy.Resend, Patience: w.config.Policy.Patience(),
 		Earlier: a.Pending.Reached || !a.own,
 	}
 	if again := time.Now().Add(attempt.Resend); !a.own && attempt.Until.Before(again) {
@@ -101,10 +102,10 @@ func (e *Engine) ask(
 	action := attempt.Due(time.Now())
 	for action.Over == nil {
 		switch {
-		case action.Again && attempt.InHand() && e.superseded(ctx, a):
+		case action.Again && attempt.InHand() && w.superseded(ctx, a):
 			action = attempt.GiveUp()
 		case action.Again && !attempt.InHand() || action.Send && !a.gate.Pass():
-			held, gone := e.waitUnpaused(ctx, a)
+			held, gone := w.waitUnpaused(ctx, a)
 			if ctx.Err() != nil {
 				return apply.Result{}, false
 			}
@@ -115,20 +116,20 @@ func (e *Engine) ask(
 			attempt.Until, a.ends = attempt.Until.Add(held), a.ends.Add(held)
 			command.Deadline = command.Deadline.Add(held)
 			if a.gate.Pass() {
-				action = attempt.Sent(time.Now(), e.sendRequest(a, command))
+				action = attempt.Sent(time.Now(), w.sendRequest(a, command))
 			}
 		case action.Send:
-			action = attempt.Sent(time.Now(), e.sendRequest(a, command))
+			action = attempt.Sent(time.Now(), w.sendRequest(a, command))
 		default:
 			r := a.replies.Next(ctx, time.Until(action.Wait))
 			if ctx.Err() != nil {
 				return apply.Result{}, false
 			}
 			until := attempt.Until
-			action = e.replied(ctx, a, attempt, action, r)
+			action = w.replied(ctx, a, attempt, action, r)
 			if attempt.Until != until { // its time stood still
 				a.ends, command.Deadline = attempt.Until,
-					e.config.Now().Add(time.Until(attempt.Until))
+					w.config.Now().Add(time.Until(attempt.Until))
 			}
 		}
 	}
@@ -138,13 +139,13 @@ func (e *Engine) ask(
 
 // replied takes in a reply to a request of an attempt, or that none came in time, and returns what
 // the attempt does next.
-func (e *Engine) replied(
+func (w *Worker) replied(
 	ctx context.Context, a *application, attempt *apply.PluginAttempt, action apply.Action,
 	r apply.Reply,
 ) apply.Action {
 	switch {
 	case r.Look:
-		if e.superseded(ctx, a) {
+		if w.superseded(ctx, a) {
 			action = attempt.GiveUp()
 		}
 		return action
@@ -155,7 +156,7 @@ func (e *Engine) replied(
 	}
 	attempt.Tell(&a.gate)
 	if r.Msg != nil || attempt.Absent() { // silence says nothing: the connection may be down
-		e.sighted(ctx, a, attempt.Absent(), action.Over != nil)
+		w.sighted(ctx, a, attempt.Absent(), action.Over != nil)
 	}
 	if r.Msg != nil && action.Over != nil {
 		failpoint.At(failpoint.Answered)
@@ -168,34 +169,34 @@ func (e *Engine) replied(
 // it does not have in hand, and the deadline of what waits stands still. While the log cannot be
 // read the engine does not know whether there is a pause, and waits. gone says that a is
 // superseded. The engine tells clients that wait for a of a pause after Config.PauseWait.
-func (e *Engine) waitUnpaused(
+func (w *Worker) waitUnpaused(
 	ctx context.Context, a *application,
 ) (waited time.Duration, gone bool) {
 	from := time.Now()
 	for ctx.Err() == nil {
 		closings := a.gate.Closings()
-		current, err := e.log.Load(ctx, a.town)
-		by := e.pauseOf(current)
+		current, err := w.config.Log.Load(ctx, a.town)
+		by := w.config.WorldPause.Of(current)
 		switch {
 		case err != nil:
-			if ctx.Err() == nil && e.unread.Ready() {
-				e.config.Logger.Warn(
+			if ctx.Err() == nil && w.unread.Ready() {
+				w.config.Logger.Warn(
 					"a command waits: its town cannot be read, so it is not known "+
 						"whether it is paused; will try again",
 					"town", a.town, "run", a.runID, a.replies.Trace.LogAttr(), "error", err)
 			}
-		case e.supersededBy(current, a):
+		case w.supersededBy(current, a):
 			return waited, true
-		case by == nil && e.mayAsk(ctx, a, current, closings):
+		case by == nil && w.mayAsk(ctx, a, current, closings):
 			if waited > 0 {
-				e.holdRun(ctx, a.town, current)
+				w.Hold(ctx, a.town, current)
 			}
 			return waited, false
 		case by == nil:
 		case current.Pending.Wish != nil:
-			e.mayAsk(ctx, a, current, closings)
-		case waited >= e.config.PauseWait:
-			e.tellHeld(a, &PausedError{
+			w.mayAsk(ctx, a, current, closings)
+		case waited >= w.config.PauseWait:
+			w.tellHeld(a, &waiting.PausedError{
 				TownID: a.town, World: current.Paused == nil, By: by, RunID: a.runID,
 				Accepted: true,
 			})
@@ -207,18 +208,18 @@ func (e *Engine) waitUnpaused(
 }
 
 // tellHeld tells the clients that wait for a why they wait for longer than they are to.
-func (e *Engine) tellHeld(a *application, why *PausedError) {
-	for _, done := range e.applications.TakeWaiting(a) {
-		done(Answer{}, why)
+func (w *Worker) tellHeld(a *application, why *waiting.PausedError) {
+	for _, done := range w.applications.TakeWaiting(a) {
+		done(End{}, why)
 	}
 }
 
 // sendRequest sends the request of an attempt once.
-func (e *Engine) sendRequest(a *application, command *apply.Command) error {
+func (w *Worker) sendRequest(a *application, command *apply.Command) error {
 	data, err := command.MarshalWire(command.Deadline.Add(-time.Until(a.ends)))
 	if err == nil {
-		subject := wire.ApplySubject(e.config.World, wire.TownToken(a.town))
-		err = e.plugins.Ask(subject, a.replies, a.Pending.Attempt, data)
+		subject := wire.ApplySubject(w.config.World, wire.TownToken(a.town))
+		err = w.plugins.Ask(subject, a.replies, a.Pending.Attempt, data)
 	}
 	failpoint.At(failpoint.Asked)
 	return err
@@ -227,20 +228,20 @@ func (e *Engine) sendRequest(a *application, command *apply.Command) error {
 // superseded reports whether the log says that another instance has gone on with the application of
 // a: concluded it, or begun its next attempt. Otherwise it answers an operator who wishes to cancel
 // the run.
-func (e *Engine) superseded(ctx context.Context, a *application) bool {
-	current, err := e.log.Load(ctx, a.town)
-	if err != nil || e.supersededBy(current, a) {
+func (w *Worker) superseded(ctx context.Context, a *application) bool {
+	current, err := w.config.Log.Load(ctx, a.town)
+	if err != nil || w.supersededBy(current, a) {
 		return err == nil
 	}
-	e.sayArrival(ctx, a, current)
+	w.sayArrival(ctx, a, current)
 	return false
 }
 
-func (e *Engine) supersededBy(current commitlog.Entry, a *application) bool {
+func (w *Worker) supersededBy(current commitlog.Entry, a *application) bool {
 	gone := current.Pending == nil || current.Pending.Run.RunID != a.runID ||
 		current.Pending.Attempt != a.Pending.Attempt
 	if gone {
-		e.towns.Forget(a.town)
+		w.config.Towns.Forget(a.town)
 	}
 	return gone
 }

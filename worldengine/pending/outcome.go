@@ -1,4 +1,4 @@
-package worldengine
+package pending
 
 import (
 	"context"
@@ -22,21 +22,21 @@ import (
 // commitOutcome commits what follows from the result of an attempt, in the town's turn, and
 // finishes the application if that is its end. It reports whether the application is over;
 // otherwise a holds the next attempt.
-func (e *Engine) commitOutcome(ctx context.Context, a *application, v apply.Result) (over bool) {
-	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: e.config.draw}
+func (w *Worker) commitOutcome(ctx context.Context, a *application, v apply.Result) (over bool) {
+	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: w.config.Draw}
 	for {
 		err := queue.ErrPanicked
 		turn := make(chan struct{})
-		submitErr := e.queue.SubmitFirst(a.town, func(ctx context.Context) {
+		submitErr := w.queue.SubmitFirst(a.town, func(ctx context.Context) {
 			defer close(turn)
 			defer func() {
 				if err != nil { // a panic too
-					e.towns.Forget(a.town)
+					w.config.Towns.Forget(a.town)
 				}
 			}()
-			var answer Answer
-			if over, answer, err = e.tryCommit(ctx, a, v); err == nil && over {
-				e.finish(a, v, answer)
+			var answer End
+			if over, answer, err = w.tryCommit(ctx, a, v); err == nil && over {
+				w.finish(a, v, answer)
 			}
 		})
 		if submitErr != nil {
@@ -45,7 +45,7 @@ func (e *Engine) commitOutcome(ctx context.Context, a *application, v apply.Resu
 		if <-turn; err == nil {
 			return over
 		}
-		e.config.Logger.Warn("the outcome of a command cannot be committed; will try again",
+		w.config.Logger.Warn("the outcome of a command cannot be committed; will try again",
 			"town", a.town, "run", a.runID, a.replies.Trace.LogAttr(), "error", err)
 		if pauses.Wait(ctx) != nil {
 			return true
@@ -57,22 +57,22 @@ func (e *Engine) commitOutcome(ctx context.Context, a *application, v apply.Resu
 const maxCommitPause = 5 * time.Second
 
 // tryCommit is commitOutcome within the town's turn. After an error it may be tried again.
-func (e *Engine) tryCommit(
+func (w *Worker) tryCommit(
 	ctx context.Context, a *application, v apply.Result,
-) (over bool, answer Answer, err error) {
-	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
+) (over bool, answer End, err error) {
+	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
 	defer cancel()
-	err = e.log.Retry(ctx, func() error {
-		over, answer, err = e.commitOnce(ctx, a, v)
+	err = w.config.Log.Retry(ctx, func() error {
+		over, answer, err = w.commitOnce(ctx, a, v)
 		if errors.Is(err, commitlog.ErrRecordTooLarge) && v.Applied && v.Snapshot != nil {
 			v.Applied, v.Failed = false, &apply.Failure{
 				Reason:  apply.ReasonPluginStateInvalid,
 				Message: "The reported state is too large to be stored.",
 			}
-			over, answer, err = e.commitOnce(ctx, a, v)
+			over, answer, err = w.commitOnce(ctx, a, v)
 		}
 		if errors.Is(err, commitlog.ErrLostRace) {
-			e.towns.Forget(a.town)
+			w.config.Towns.Forget(a.town)
 		}
 		return err
 	})
@@ -81,55 +81,55 @@ func (e *Engine) tryCommit(
 
 // commitOnce commits what follows from the result of an attempt once, on what this instance knows
 // of the town. It returns ErrLostRace when that is behind the log.
-func (e *Engine) commitOnce(
+func (w *Worker) commitOnce(
 	ctx context.Context, a *application, v apply.Result,
-) (bool, Answer, error) {
-	current, err := e.towns.Get(ctx, a.town)
+) (bool, End, error) {
+	current, err := w.config.Towns.Get(ctx, a.town)
 	if err != nil {
-		return false, Answer{}, err
+		return false, End{}, err
 	}
 	if p := current.Pending; p == nil || p.Run.RunID != a.runID {
-		answer, err := e.answerFromReceipt(ctx, a, current.Seq)
+		answer, err := w.answerFromReceipt(ctx, a, current.Seq)
 		return true, answer, err
 	}
 	a.Pending = current.Pending
 	if v.Attempt != a.Pending.Attempt && !v.Applied {
-		return false, Answer{}, nil // another instance has begun the next attempt
+		return false, End{}, nil // another instance has begun the next attempt
 	}
-	c := a.NextStep(v, &e.config.Plugin)
+	c := a.NextStep(v, &w.config.Policy)
 	if v.Embodiment != nil && c.Failed == nil && c.Embodiment == nil {
-		e.config.Logger.Warn("the embodiment that a plugin reported is left out: "+
+		w.config.Logger.Warn("the embodiment that a plugin reported is left out: "+
 			"it must be {backendHint?: string|null, "+
 			"actions?: [object]} of 16 KiB at most", "town", a.town, "run", a.runID,
 			a.replies.Trace.LogAttr())
 	}
 	if c.Again {
 		c.Failed.At = v.At
-		return false, Answer{}, e.commitAttempt(ctx, a, current, c.Failed, v.Reached)
+		return false, End{}, w.commitAttempt(ctx, a, current, c.Failed, v.Reached)
 	}
-	answer, err := e.commitEnd(ctx, a, current, &c, &v)
+	answer, err := w.commitEnd(ctx, a, current, &c, &v)
 	return err == nil, answer, err
 }
 
 // answerFromReceipt returns the answer of an application that another instance has ended, at a
 // log sequence up to seq: the zero answer where its run was cancelled, which leaves no receipt.
-func (e *Engine) answerFromReceipt(
+func (w *Worker) answerFromReceipt(
 	ctx context.Context, a *application, seq uint64,
-) (Answer, error) {
-	until := time.Now().Add(receiptsTimeout)
-	receipt, err := e.lookupKey(ctx, a.town, a.Handoff.IdempotencyKey, seq, until)
+) (End, error) {
+	until := time.Now().Add(commitlog.ReceiptsTimeout)
+	receipt, err := w.config.Receipt(ctx, a.town, a.Handoff.IdempotencyKey, seq, until)
 	if err != nil {
-		return Answer{}, err
+		return End{}, err
 	}
 	if receipt == nil || receipt.RunID != a.runID { // another delivery may have had the key since
-		return Answer{}, nil
+		return End{}, nil
 	}
 	limits := schemas.Limits{Bytes: len(receipt.Result) + 1}
 	result, err := handoff.ParseResult(receipt.Result, limits)
 	if err != nil {
-		return Answer{}, fmt.Errorf("worldengine: the receipt of run %s: %w", receipt.RunID, err)
+		return End{}, fmt.Errorf("pending: the receipt of run %s: %w", receipt.RunID, err)
 	}
-	answer := Answer{RunID: receipt.RunID, Result: result, JSON: receipt.Result}
+	answer := End{RunID: receipt.RunID, Result: result, JSON: receipt.Result}
 	if receipt.Addition != nil {
 		answer.Embodiment = receipt.Addition.Embodiment
 	}
@@ -138,46 +138,46 @@ func (e *Engine) answerFromReceipt(
 
 // commitAttempt stores that there is to be another logical attempt. The events of the attempts
 // before this one are stored first, since what is pending has the latest failure alone.
-func (e *Engine) commitAttempt(
+func (w *Worker) commitAttempt(
 	ctx context.Context, a *application, current commitlog.Entry, failed *apply.Failure,
 	reached bool,
 ) error {
-	if err := e.inHand().RecordAttempts(ctx, a.run(), true); err != nil {
+	if err := w.config.InHand.RecordAttempts(ctx, a.run(), true); err != nil {
 		return err
 	}
 	next := current
-	next.Pending = a.Pending.Next(*failed, reached, e.config.Now(), &e.config.Plugin)
-	if err := e.drawIDs(next.Pending); err != nil {
+	next.Pending = a.Pending.Next(*failed, reached, w.config.Now(), &w.config.Policy)
+	if err := DrawIDs(next.Pending, w.config.NewID); err != nil {
 		return err
 	}
 	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: a.town}
-	if err := e.log.CommitTown(ctx, &rec, &next, current.Seq); err != nil {
+	if err := w.config.Log.CommitTown(ctx, &rec, &next, current.Seq); err != nil {
 		return err
 	}
 	failpoint.At(failpoint.Again)
-	e.towns.Set(a.town, next)
+	w.config.Towns.Set(a.town, next)
 	a.Pending, a.begun = next.Pending, next.Pending.Attempt
-	e.recordAttempts(ctx, a, false)
+	w.recordAttempts(ctx, a, false)
 	return nil
 }
 
-// drawIDs draws the eventIds of the events that may follow the commit of p.
-func (e *Engine) drawIDs(p *apply.Pending) (err error) {
+// DrawIDs draws the eventIds of the events that may follow the commit of p. newID draws a UUID v4.
+func DrawIDs(p *apply.Pending, newID func() string) (err error) {
 	events := lifecycle.ToCome(p.Attempt)
-	p.EventIDs, err = runevents.DrawIDs(p.Run, e.config.NewID, p.EventIDs, events...)
+	p.EventIDs, err = runevents.DrawIDs(p.Run, newID, p.EventIDs, events...)
 	return err
 }
 
 // commitEnd stores how an application ended: the state, the receipt and the last events in
 // one guarded message, as for a handoff that the rules apply.
-func (e *Engine) commitEnd(
+func (w *Worker) commitEnd(
 	ctx context.Context, a *application, current commitlog.Entry, c *apply.NextStep,
 	v *apply.Result,
-) (Answer, error) {
+) (End, error) {
 	checked := check.Handoff(a.Handoff, nil, current.State)
 	if !checked.Accepted {
-		return Answer{},
-			fmt.Errorf("worldengine: the state of %q changed while run %s was pending",
+		return End{},
+			fmt.Errorf("pending: the state of %q changed while run %s was pending",
 				a.town, a.runID)
 	}
 	after := current
@@ -192,11 +192,11 @@ func (e *Engine) commitEnd(
 	result := handoff.NewResult(a.Handoff, outcome)
 	encoded, err := result.MarshalWire()
 	if err != nil {
-		return Answer{}, err
+		return End{}, err
 	}
-	run, err := e.inHand().End(ctx, a.run(), result, c.Failed, v)
+	run, err := w.config.InHand.End(ctx, a.run(), result, c.Failed, v)
 	if err != nil {
-		return Answer{}, err
+		return End{}, err
 	}
 	addition := handoff.AdditionOf(a.Handoff)
 	addition.Embodiment = c.Embodiment
@@ -205,31 +205,24 @@ func (e *Engine) commitEnd(
 		Handoff: current.Pending.Handoff, Addition: &addition, Run: run,
 	}
 	failpoint.At(failpoint.Closing)
-	if err := e.log.CommitTown(ctx, &rec, &after, current.Seq); err != nil {
-		return Answer{}, err
+	if err := w.config.Log.CommitTown(ctx, &rec, &after, current.Seq); err != nil {
+		return End{}, err
 	}
 	failpoint.At(failpoint.Concluded)
-	e.sample(run.RunID, after.Seq)
-	e.receipts.Remember(commitlog.NewReceipt(&rec, after.Seq, result))
-	e.towns.Set(a.town, after)
-	e.results.count(result.Status)
-	e.alertFailure(a, c.Failed)
-	return Answer{RunID: run.RunID, Result: result, JSON: encoded, Embodiment: c.Embodiment}, nil
+	w.config.Committed(&rec, after.Seq, result)
+	w.config.Towns.Set(a.town, after)
+	w.alertFailure(a, c.Failed)
+	return End{RunID: run.RunID, Result: result, JSON: encoded, Embodiment: c.Embodiment}, nil
 }
 
 // recordAttempts stores that the attempts before this one have failed, and that this one has
 // started if it has. Where it cannot, the next commit of the run does.
-func (e *Engine) recordAttempts(ctx context.Context, a *application, started bool) {
-	if err := e.inHand().RecordAttempts(ctx, a.run(), started); err != nil {
-		e.config.Logger.Warn("the attempts of a run are not recorded yet; its next commit "+
+func (w *Worker) recordAttempts(ctx context.Context, a *application, started bool) {
+	if err := w.config.InHand.RecordAttempts(ctx, a.run(), started); err != nil {
+		w.config.Logger.Warn("the attempts of a run are not recorded yet; its next commit "+
 			"records them",
 			"run", a.runID, a.replies.Trace.LogAttr(), "error", err)
 	}
-}
-
-// inHand returns what records the runs of commands that are being applied.
-func (e *Engine) inHand() *inhand.Store {
-	return &inhand.Store{Runs: e.runs, NewProducer: e.newProducer}
 }
 
 // run returns the run of an application as it is recorded.

@@ -1,0 +1,50 @@
+package pending
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/signals"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+)
+
+// unreadStore is a store from which no town can be read; the third to try ends the test.
+type unreadStore struct {
+	commitlog.Store
+	tries int
+	end   func()
+}
+
+func (s *unreadStore) Last(context.Context, string) (*jetstream.RawStreamMsg, error) {
+	if s.tries++; s.tries == 3 {
+		s.end()
+	}
+	return nil, errors.New("no answer")
+}
+
+// A command that waits because its town cannot be read says so in the server's log, and not each
+// time.
+func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	said, log := &natstest.Buffer{}, logtest.New(t)
+	store := &unreadStore{log.Store, 0, cancel}
+	log.Store = store
+	w := New(Config{
+		Log: log, WorldPause: signals.NewWorldPause(log, signals.Pause{}, func() {}),
+		Logger: slog.New(slog.NewTextHandler(said, nil)),
+	})
+	w.waitUnpaused(ctx, &application{town: "t", runID: "r",
+		replies: apply.NewMailbox(apply.Identity{})})
+	require.Equal(t, 3, store.tries)
+	require.Equal(t, 1, strings.Count(said.String(), "cannot be read"), said.String())
+}

@@ -1,0 +1,140 @@
+// Package pending works on the handoffs that are accepted and whose commands are applied outside
+// the engine: it asks the plugin or the console of the town, stores each attempt and how the last
+// one ended, pauses the runs with their towns, and cancels those that no game has.
+//
+//	Ensure ── attempt ──> game ── outcome ──> the town's turn ── one record ──> commit log
+//
+// What is pending stands in the record of its town (apply.Pending), so any engine of the world can
+// go on with it. Package apply decides what an attempt does next; package inhand makes the run's
+// events.
+package pending
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/inhand"
+	"worldengine/worldengine/presence"
+	"worldengine/worldengine/signals"
+)
+
+// pollPause is the pause between two looks at what a command waits for.
+const pollPause = 250 * time.Millisecond
+
+// ErrInProgress: the handoff is accepted, and this engine stopped before its command had an
+// outcome, or another handoff with its key is being applied. Ask again: there will be a result.
+var ErrInProgress = errors.New("worldengine: the handoff is accepted and its command is being " +
+	"applied; ask again")
+
+// End is what the client of an accepted handoff gets when its command has an outcome.
+type End struct {
+	RunID string
+	// Result is the outcome and JSON its bytes on the wire.
+	Result *handoff.Result
+	JSON   []byte
+	// Embodiment is how a game embodied the command; nil where it did not say.
+	Embodiment jsontext.Value
+}
+
+// Config is what a Worker works with. All but RCON and OnAttempt is required.
+type Config struct {
+	// World is the world, and Server the name of this engine among those of its world.
+	World, Server string
+	// Policy is how plugins and consoles are asked.
+	Policy apply.Policy
+	// RCON applies the commands of towns that are bound to it; nil where none may be.
+	RCON apply.Applier
+	// PauseWait is how long a client waits in a pause before it is told of it, and Timeout how long
+	// one commit may take.
+	PauseWait, Timeout time.Duration
+
+	Log        *commitlog.Log
+	Towns      *commitlog.Towns
+	InHand     *inhand.Store
+	WorldPause *signals.WorldPause
+	Signals    *signals.Recorder
+	Absent     *presence.Absences
+	// Receipt returns the receipt of a key in a town, which the log has at a sequence up to seq.
+	Receipt func(
+		ctx context.Context, townID, key string, seq uint64, until time.Time,
+	) (*dedupe.Receipt, error)
+	// TownOf returns the token of the town of a run.
+	TownOf func(ctx context.Context, runID string) (string, error)
+
+	// Committed is called with the record of an outcome and its sequence in the log, Cancelled with
+	// a run that ended without one.
+	Committed func(rec *commitlog.Record, seq uint64, result *handoff.Result)
+	Cancelled func(runID string, seq uint64)
+	// Raise raises an alert that belongs to a run, once; Environment makes the alerts.
+	Raise       func(runevents.Alert)
+	Environment alerts.Environment
+	// OnAttempt is called with how each attempt ended, and how long it took; nil for nobody.
+	OnAttempt func(by apply.Binding, ended apply.Result, took time.Duration)
+
+	// Now, NewID and Draw are those of worldengine.Config.
+	Now    func() time.Time
+	NewID  func() string
+	Draw   func(below time.Duration) time.Duration
+	Logger *slog.Logger
+}
+
+// Queue gives work its turn at a town.
+type Queue interface {
+	// SubmitFirst gives run its turn before all that waits for the town.
+	SubmitFirst(townID string, run func(context.Context)) error
+	// Unpark has what waits for the town go on.
+	Unpark(townID string)
+	// Waiting returns how many requests wait for the town.
+	Waiting(townID string) int
+}
+
+// Worker works on the pending commands of a world. It is safe for concurrent use.
+type Worker struct {
+	config       Config
+	queue        Queue
+	plugins      apply.ReplyRouter
+	applications apply.Set[*application, answering]
+	// unread lets one of the warnings through that a command waits since its town cannot be read.
+	unread backoff.Seldom
+	// ctx ends what is asked of games.
+	ctx  context.Context
+	stop context.CancelFunc
+}
+
+// New returns a worker that Start starts.
+func New(config Config) *Worker { return &Worker{config: config} }
+
+// Start has a worker take commands, until ctx is done. plugins carries its requests to plugins.
+func (w *Worker) Start(ctx context.Context, queue Queue, plugins apply.ReplyRouter) {
+	w.ctx, w.stop = context.WithCancel(ctx)
+	w.queue, w.plugins = queue, plugins
+}
+
+// Told returns what takes the answers of plugins that are late, and that are more than requests.
+func (w *Worker) Told() apply.Told {
+	return apply.Told{Late: w.lateAnswer, Double: w.doubleAnswer}
+}
+
+// Refuse takes no more commands.
+func (w *Worker) Refuse() { w.applications.Close() }
+
+// Stop takes no more commands, and leaves those in hand pending unless their answers come within
+// moments. ctx bounds the wait.
+func (w *Worker) Stop(ctx context.Context) { w.applications.Stop(ctx, w.stop) }
+
+// Has reports whether the command of the handoff with a key is being applied to a town.
+func (w *Worker) Has(townID, key string) bool { return w.applications.Has(townID, key) }
+
+// Count returns how many commands this worker has in hand.
+func (w *Worker) Count() int { return w.applications.Count() }
