@@ -17,10 +17,14 @@ type source struct {
 
 	consumer jetstream.Consumer // nil once the tail is reached
 	messages jetstream.MessagesContext
-	forget   func() bool // that messages end with the try: nats.go keeps 8 MB for them
+	forget   func() bool // that messages end with the try
 	seq      uint64      // of the last message that was given, or that need not be
 	pending  uint64      // how many messages the consumer still has
 }
+
+// sourcePull is how many messages may be on their way to a follower that is behind the tail.
+// Without it nats.go makes room for a million, 8 MB, at each start of a follower.
+const sourcePull = 8192
 
 // errLeft: the tail went on without the follower, or does not go on; the next try reads by itself.
 var errLeft = errors.New("follow: the tail of the log was lost")
@@ -40,7 +44,8 @@ func (f *Follower) openSource(
 		seq: info.Delivered.Stream, pending: info.NumPending,
 	}
 	s.messages, err = consumer.Messages(
-		jetstream.PullMaxBytes(pullBytes(f.config.JetStream)), jetstream.PullHeartbeat(Heartbeat))
+		jetstream.PullMaxMessagesWithBytesLimit(sourcePull, pullBytes(f.config.JetStream)),
+		jetstream.PullHeartbeat(Heartbeat))
 	if err != nil {
 		s.close()
 		return nil, fmt.Errorf("follow: messages of the log: %w", err)
