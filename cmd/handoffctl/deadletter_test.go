@@ -98,7 +98,7 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 	type answer struct {
 		Letters []letterReplay `json:"letters"`
 	}
-	got := c.run("deadletter", "replay", "3", "11", "12", "-o", "json")
+	got := c.run("deadletter", "replay", "--patience", "1s", "3", "11", "12", "-o", "json")
 	require.Equal(t, exitFailed, got.status, got.err)
 	assert.Contains(t, got.err, "2 of 3 dead letters stay")
 	letters := decode[answer](t, got.out).Letters
@@ -109,7 +109,7 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 	assert.Contains(t, letters[2].Why, "has left the log")
 	assert.Len(t, list(), 11)
 
-	got = c.run("deadletter", "replay", "--all")
+	got = c.run("deadletter", "replay", "--patience", "1s", "--all")
 	assert.Equal(t, exitFailed, got.status, got.err)
 	assert.Regexp(t, `(?m)^10 +yes +1 +-$`, got.out)
 	assert.Regexp(t, `(?m)^11 +no +0 +it is a message of the log that cannot be read`, got.out)

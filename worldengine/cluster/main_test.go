@@ -22,6 +22,7 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 )
 
@@ -41,6 +42,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
+	natstest.Collect() // nodes and engines too
 	run := map[string]func(string) error{
 		roleNode: runNode, roleEngine: runEngine}[os.Getenv(asRole)]
 	if run == nil {
