@@ -25,8 +25,9 @@ type Town struct {
 	Approval *approval.Policy
 }
 
-// Parse reads a world file. mayBind refuses a binding that no town may have. The error is a
-// *schemas.ValidationError with the JSON paths of everything that is wrong.
+// Parse reads a world file. mayBind refuses a binding that no town may have, with an error of a
+// town-put-request.v1. The error is a *schemas.ValidationError with the JSON paths of everything
+// that is wrong, or another one of mayBind as it is.
 func Parse(file []byte, mayBind func(apply.Binding) error) ([]Town, error) {
 	tree, err := schemas.Decode(file, schemas.Limits{Bytes: maxBytes})
 	if err != nil {
@@ -44,15 +45,16 @@ func Parse(file []byte, mayBind func(apply.Binding) error) ([]Town, error) {
 		t, err := parseTown(element, mayBind)
 		if err != nil {
 			var invalid *schemas.ValidationError
-			if errors.As(schemas.Under(schemas.Snapshot, err, i), &invalid) {
-				violations = append(violations, invalid.Violations...)
+			if !errors.As(schemas.Under(schemas.Snapshot, err, i), &invalid) {
+				return nil, err
 			}
+			violations = append(violations, invalid.Violations...)
 			continue
 		}
 		id := t.State.Snapshot.TownID
 		if j, ok := first[id]; ok {
 			violations = append(violations, schemas.Violation{
-				Path:    schemas.Pointer(i, "townId"),
+				Path:    idPath(i, element),
 				Message: fmt.Sprintf("must be unique, but %s is the same town", schemas.Pointer(j)),
 			})
 		}
@@ -63,6 +65,15 @@ func Parse(file []byte, mayBind func(apply.Binding) error) ([]Town, error) {
 		return nil, schemas.Invalid(schemas.Snapshot, violations...)
 	}
 	return towns, nil
+}
+
+// idPath returns where element i of a world file has the id of its town.
+func idPath(i int, element any) string {
+	members, _ := element.(map[string]any)
+	if _, bound := members["snapshot"]; bound {
+		return schemas.Pointer(i, "snapshot", "townId")
+	}
+	return schemas.Pointer(i, "townId")
 }
 
 // parseTown reads an element of a world file. One with a snapshot says as town.put does.
