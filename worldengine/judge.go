@@ -225,7 +225,7 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 }
 
 // mustWait reports whether a delivery has to wait: while a command is being applied to its town,
-// which this instance then sees to, and while the town or the world is paused. ErrInProgress says
+// which this instance then works on, and while the town or the world is paused. ErrInProgress says
 // that the command is this handoff's.
 func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.Entry) (bool, error) {
 	if current.Pending != nil {

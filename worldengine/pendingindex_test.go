@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// watchedStore calls stored behind each message that is stored, before whoever stored it goes on.
+// watchedStore calls stored behind each message that is stored, before the caller goes on.
 type watchedStore struct {
 	commitlog.Store
 	stored func()
@@ -31,7 +31,7 @@ func (s *watchedStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.P
 }
 
 // A mark that comes due just when a command is accepted does not come between the command and
-// whoever waits for its answer.
+// the caller that waits for its answer.
 func TestAMarkComesDueWhileACommandIsAccepted(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)

@@ -10,14 +10,14 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// simPostbox carries an engine's requests to the game, which gets them, gets them late, or does
+// simRouter carries an engine's requests to the game, which gets them, gets them late, or does
 // not.
-type simPostbox struct {
+type simRouter struct {
 	sim    *sim
 	engine *simEngine
 }
 
-func (p *simPostbox) Ask(_ string, m *apply.Mailbox, attempt int64, data []byte) error {
+func (p *simRouter) Ask(_ string, m *apply.Mailbox, attempt int64, data []byte) error {
 	_, err := simDo(p.engine.alive, p.sim, p.engine, "ask "+m.TownID,
 		func() (struct{}, error) {
 			if p.sim.game.away {
@@ -37,8 +37,8 @@ func (p *simPostbox) Ask(_ string, m *apply.Mailbox, attempt int64, data []byte)
 	return err
 }
 
-func (p *simPostbox) Forget(*apply.Mailbox, bool) {}
-func (p *simPostbox) Close()                      {}
+func (p *simRouter) Forget(*apply.Mailbox, bool) {}
+func (p *simRouter) Close()                      {}
 
 func noResponders() *nats.Msg { return &nats.Msg{Header: nats.Header{"Status": {"503"}}} }
 

@@ -144,7 +144,7 @@ func (s *sim) start() *simEngine {
 	}
 	e := &Engine{
 		config: config, log: log, history: history.Reader{Log: log}, towns: commitlog.NewTowns(log),
-		plugins: &simPostbox{s, process}, handover: commitlog.NewHandover(),
+		plugins: &simRouter{s, process}, handover: commitlog.NewHandover(),
 		receipts:     dedupe.New("main", &simReceipts{sim: s, engine: process}, func() {}),
 		indexPending: func(context.Context, string) error { return nil },
 		indexAsked:   func(context.Context, string) error { return nil },

@@ -14,8 +14,8 @@ type Stats struct {
 	Results map[handoff.Status]int64 `json:"results"`
 	// Waiting is how many requests are queued or in hand.
 	Waiting int `json:"waiting"`
-	// Applying is how many commands are being applied outside the engine, as far as it sees to
-	// them.
+	// Applying is how many commands are being applied outside the engine, by this
+	// instance.
 	Applying int `json:"applying"`
 	// ReceiptsFollowed and EventsFollowed are the log sequences up to which the derived streams
 	// are complete.

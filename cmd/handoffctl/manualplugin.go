@@ -25,8 +25,8 @@ type manualPlugin struct {
 	memory plugin.Memory
 	now    func() time.Time
 
-	waiting []*manualJob // the first is being asked about
-	settled int          // commands that got their reaction, without repeats
+	waiting  []*manualJob // the first is being asked about
+	answered int          // commands that got their reaction, without repeats
 }
 
 // manualJob is a command that waits for its reaction.
@@ -77,9 +77,9 @@ func (p *manualPlugin) take(msg *nats.Msg) error {
 	j := &manualJob{command: c, replies: []*nats.Msg{msg}, times: 1, until: until}
 	if p.always != nil {
 		if p.late(j) {
-			return p.settle(j, tooLate)
+			return p.answer(j, tooLate)
 		}
-		return p.settle(j, *p.always)
+		return p.answer(j, *p.always)
 	}
 	if p.waiting = append(p.waiting, j); len(p.waiting) == 1 {
 		return p.ask()
@@ -108,7 +108,7 @@ func (p *manualPlugin) key(line string) error {
 	}
 	j := p.waiting[0]
 	p.waiting = p.waiting[1:]
-	if err := p.settle(j, v); err != nil {
+	if err := p.answer(j, v); err != nil {
 		return err
 	}
 	return p.ask()
@@ -126,7 +126,7 @@ func (p *manualPlugin) ask() error {
 		p.waiting = p.waiting[1:]
 		err := p.describe(j.command, p.forPeople())
 		if err == nil {
-			err = p.settle(j, tooLate)
+			err = p.answer(j, tooLate)
 		}
 		if err != nil {
 			return err
@@ -154,10 +154,10 @@ func (p *manualPlugin) forPeople() io.Writer {
 	return p.app.out
 }
 
-// settle answers every request for a command that waits with the reaction, remembers the answer,
+// answer answers every request for a command that waits with the reaction, remembers the answer,
 // and reports it.
-func (p *manualPlugin) settle(j *manualJob, v reaction) error {
-	p.settled++
+func (p *manualPlugin) answer(j *manualJob, v reaction) error {
+	p.answered++
 	answer := v.answer(j.command)
 	if answer != nil {
 		for _, msg := range j.replies {

@@ -75,7 +75,7 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	if p.always == nil {
 		go readLines(ctx, a.in, keys, noKeys)
 	}
-	for c.Count == 0 || p.settled < c.Count {
+	for c.Count == 0 || p.answered < c.Count {
 		var asked chan string // only while there is something to ask
 		if len(p.waiting) > 0 {
 			asked = keys

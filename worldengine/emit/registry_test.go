@@ -39,8 +39,8 @@ func openRegistry(t testing.TB, nc *nats.Conn) *emit.KVRegistry {
 	return r
 }
 
-// Both registries draw one UUID v4 for each (runId, idempotencyKey), whoever asks how often at
-// once, and keep what they adopt.
+// Both registries draw one UUID v4 for each (runId, idempotencyKey), however often and by whom it
+// is asked at once, and keep what they adopt.
 func TestRegistries(t *testing.T) {
 	t.Parallel()
 	nc, _ := startNATS(t, t.TempDir())

@@ -221,9 +221,9 @@ func TestALetterThatIsNotKeptIsTriedAgain(t *testing.T) {
 	}
 }
 
-// What was given up at the end of the log leaves no trace in the derived stream. So whoever reads
-// the position there comes to it again: the same follower goes on at once, the next one gives the
-// same up again; and then the log goes on.
+// What was given up at the end of the log leaves no trace in the derived stream. So a follower that
+// reads the position there comes to it again: the same follower goes on at once, the next one gives
+// the same up again; and then the log goes on.
 func TestRestartsBehindWhatWasGivenUp(t *testing.T) {
 	t.Parallel()
 	for _, last := range []place{early, middle, late} {

@@ -15,9 +15,9 @@
 // Commands of one town are applied one at a time, in the order of their arrival; towns side by
 // side, as many as Config.Concurrency. What does not fit into Config.Queue is answered busy, and so
 // is a repeated request whose command still waits; one whose command is being applied is answered
-// in-progress. Whoever asked gets the outcome as well, when that is there: once on each reply
-// subject, since an engine has one for all its requests of an attempt. A command whose deadline
-// passes before its turn comes is not begun.
+// in-progress. Each engine that asked gets the outcome as well, when that is there: once on each
+// reply subject, since an engine has one for all its requests of an attempt. A command whose
+// deadline passes before its turn comes is not begun.
 //
 // Command.Trace is the W3C trace context of the handoff, where the agent sent one.
 //

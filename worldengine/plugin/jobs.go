@@ -98,7 +98,7 @@ func (p *Plugin) work(townID string) {
 	}
 }
 
-// begin returns the first job of a town, whose request is settled from now on.
+// begin returns the first job of a town, whose request gets an answer from now on.
 func (p *Plugin) begin(townID string) (*job, request) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

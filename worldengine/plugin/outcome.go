@@ -62,20 +62,20 @@ func (p *Plugin) askApply(c *apply.Command) apply.Answer {
 			c.TownID, "error", err)
 		answer, err = apply.Later(c, apply.Busy, p.config.RetryAfter), nil
 	}
-	return p.settle(c, answer, err)
+	return p.keepOutcome(c, answer, err)
 }
 
 func (p *Plugin) askRecover(c *apply.Command) apply.Answer {
 	if p.config.Recover == nil {
-		return p.settle(c, apply.Answer{}, errNoRecover)
+		return p.keepOutcome(c, apply.Answer{}, errNoRecover)
 	}
 	answer, err := p.call(p.config.Recover, c)
-	return p.settle(c, answer, err)
+	return p.keepOutcome(c, answer, err)
 }
 
-// settle remembers the answer of Apply or Recover. Where there is none yet, the command stays begun
-// and the next request asks Recover; without a Recover it is refused for good.
-func (p *Plugin) settle(c *apply.Command, answer apply.Answer, err error) apply.Answer {
+// keepOutcome remembers the answer of Apply or Recover. Where there is none yet, the command stays
+// begun and the next request asks Recover; without a Recover it is refused for good.
+func (p *Plugin) keepOutcome(c *apply.Command, answer apply.Answer, err error) apply.Answer {
 	if err == nil && answer.Status != apply.InProgress {
 		p.remember(c, &answer)
 		return answer

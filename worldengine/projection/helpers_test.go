@@ -176,8 +176,8 @@ func (w *watched) reaches(runID string, seq int64) (s runevents.Snapshot) {
 	return s
 }
 
-// settles waits until the end of the stream is reached.
-func (w *watched) settles() {
+// awaitEnd waits until the end of the stream is reached.
+func (w *watched) awaitEnd() {
 	w.t.Helper()
 	w.eventually(func() bool { return w.Behind() == 0 && w.Lag() == 0 }, "the end of the stream")
 }

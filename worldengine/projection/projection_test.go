@@ -33,7 +33,7 @@ func TestRunsAreProjectedAsTheyCome(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, w.reaches(records[0].RunID, 10))
 	}
-	w.settles()
+	w.awaitEnd()
 	require.Empty(t, w.codes())
 	_, ok := w.Snapshot("run-3")
 	require.False(t, ok)
@@ -77,7 +77,7 @@ func TestItBeginsBeforeTheEnd(t *testing.T) {
 	w.reaches("missed", 5)
 	s := w.reaches("long-ago", 10)
 	require.Equal(t, runevents.RunSucceeded, s.Status, "read from its beginning")
-	w.settles()
+	w.awaitEnd()
 	require.Equal(t, []string{
 		"INVALID_TRANSITION missed-5", "PROJECTOR_CAUSAL_VIOLATION missed-5",
 	}, w.codes(), "and what is old does not lag")
@@ -138,7 +138,7 @@ func TestASourceThatMentionsSomeEvents(t *testing.T) {
 		arrived <- struct{}{}
 		done = part[len(part)-1].RunSeq
 		w.reaches("run", done)
-		w.settles()
+		w.awaitEnd()
 	}
 	require.Empty(t, w.codes())
 }
@@ -167,7 +167,7 @@ func TestWhatMentionsNothing(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
-	w.settles()
+	w.awaitEnd()
 	require.Zero(t, waited.Load())
 	_, err = b.js.PublishMsg(t.Context(), &nats.Msg{
 		Subject: "log.others", Header: nats.Header{"By": {"another"}},
@@ -176,7 +176,7 @@ func TestWhatMentionsNothing(t *testing.T) {
 	w.reaches("others", 10)
 	_, held := w.Snapshot("own")
 	require.False(t, held)
-	w.settles()
+	w.awaitEnd()
 }
 
 // A gap is read again from the stream, and is natural when the stream has it too.
@@ -193,7 +193,7 @@ func TestAGapIsAnAlert(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, w.reaches("run", 13))
 	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED run-5"}, w.codes())
-	w.settles()
+	w.awaitEnd()
 }
 
 // Of a run whose beginning was discarded before it was seen nothing is projected, and nothing is
@@ -214,7 +214,7 @@ func TestARunWhoseBeginningWasDiscarded(t *testing.T) {
 		_, ok := w.Snapshot("run")
 		require.False(t, ok)
 	}
-	w.settles()
+	w.awaitEnd()
 	require.Empty(t, w.codes())
 }
 
@@ -269,7 +269,7 @@ func TestDamageIsSkipped(t *testing.T) {
 		"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED run-5", "INVALID_TRANSITION run-5",
 		"PROJECTOR_CAUSAL_VIOLATION run-5",
 	}, w.codes())
-	w.settles()
+	w.awaitEnd()
 }
 
 // What was removed from the end of the stream is not waited for.
@@ -285,7 +285,7 @@ func TestRemovedEventsAreNoLag(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, stream.Purge(t.Context()))
 	again := b.run()
-	again.settles()
+	again.awaitEnd()
 	b.publish(lifecycle("next")...)
 	again.reaches("next", 10)
 }
@@ -305,7 +305,7 @@ func TestItSurvivesTheStream(t *testing.T) {
 	b.publish(invalid("third")...)
 	w.reaches("second", 10)
 	w.reaches("third", 5)
-	w.settles()
+	w.awaitEnd()
 	require.Equal(t, []string{"INVALID_TRANSITION third-5", "PROJECTOR_CAUSAL_VIOLATION third-5"},
 		w.codes())
 }
@@ -328,7 +328,7 @@ func TestItSurvivesNATS(t *testing.T) {
 		b.publish(part...)
 		w.reaches(part[0].RunID, 10)
 	}
-	w.settles()
+	w.awaitEnd()
 	require.Empty(t, slices.DeleteFunc(w.codes(), func(code string) bool {
 		return strings.HasPrefix(code, "PROJECTOR_LAG_HIGH ") // that it was away may be long enough
 	}))
@@ -346,7 +346,7 @@ func TestALagIsAnAlert(t *testing.T) {
 	})
 	b.publish(lifecycle("first")...)
 	w.reaches("first", 10)
-	w.settles()
+	w.awaitEnd()
 	late.Store(int64(time.Minute))
 	b.publish(lifecycle("second")...)
 	a := <-entered
@@ -359,7 +359,7 @@ func TestALagIsAnAlert(t *testing.T) {
 	late.Store(0)
 	close(open)
 	w.reaches("second", 10)
-	w.settles()
+	w.awaitEnd()
 }
 
 // A run of more events than are held at once is projected to its end.

@@ -87,7 +87,7 @@ func TestARunIsReadFromTheStream(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 }
 
-// What was discarded of a run is an error for whoever asks for it.
+// What was discarded of a run is an error for the caller.
 func TestADiscardedRunIsReadFromTheStream(t *testing.T) {
 	t.Parallel()
 	records := someRun()

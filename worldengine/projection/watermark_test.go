@@ -24,7 +24,7 @@ func TestItGoesOnFromItsWatermark(t *testing.T) {
 	b.publish(invalid("before")...)
 	b.publish(lifecycle("last")...)
 	first.reaches("last", 10)
-	first.settles()
+	first.awaitEnd()
 	first.stop()
 	require.Contains(t, first.codes(), "INVALID_TRANSITION before-5")
 
@@ -34,14 +34,14 @@ func TestItGoesOnFromItsWatermark(t *testing.T) {
 	}
 	second := b.run(keeps)
 	second.reaches("meanwhile", 5)
-	second.settles()
+	second.awaitEnd()
 	require.Contains(t, second.codes(), "INVALID_TRANSITION meanwhile-5")
 	require.NotContains(t, second.codes(), "INVALID_TRANSITION before-5",
 		"was alerted about before")
 	second.stop()
 
 	third := b.run(keeps)
-	third.settles()
+	third.awaitEnd()
 	require.Empty(t, third.codes())
 }
 
@@ -59,7 +59,7 @@ func TestAWatermarkOfAnotherStream(t *testing.T) {
 	b.publish(invalid("b")...)
 	second := b.run(keeps)
 	second.reaches("b", 5)
-	second.settles()
+	second.awaitEnd()
 	require.Contains(t, second.codes(), "INVALID_TRANSITION b-5")
 }
 
@@ -73,7 +73,7 @@ func TestAWatermarkThatCannotBeRead(t *testing.T) {
 	require.NoError(t, err)
 	w := b.run(keeps)
 	b.publish(lifecycle("a")...)
-	w.settles()
+	w.awaitEnd()
 	b.publish(lifecycle("b")...)
 	w.reaches("b", 10)
 }

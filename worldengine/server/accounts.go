@@ -20,7 +20,7 @@ var ErrOpenListen = fmt.Errorf("server: without --access everybody who reaches t
 
 // ErrPlainHTTP says that the console was to listen without TLS where others than this machine can
 // reach it.
-var ErrPlainHTTP = fmt.Errorf("server: without TLS whoever is on the way to the console reads " +
+var ErrPlainHTTP = fmt.Errorf("server: without TLS anybody on the way to the console reads " +
 	"the passwords of its users, so it listens on loopback only: give tls in the access file, or " +
 	"--insecure-listen")
 

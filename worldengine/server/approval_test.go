@@ -196,7 +196,7 @@ func TestAnApprovalSubmits(t *testing.T) {
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
 }
 
-// What a change of the town makes stale is no longer waiting, and whoever decides is told.
+// What a change of the town makes stale is no longer waiting, and the person who decides is told.
 func TestWhatIsStaleWaitsNoLonger(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))

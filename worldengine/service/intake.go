@@ -17,7 +17,7 @@ const (
 
 // Intake makes the requests' connection wait for the service. Without it nats.go drops, without an
 // answer, what arrives faster than the service looks at it. With it NATS keeps that, and answers
-// "no responders" to whoever sends more than it keeps for a connection. An Intake is for one
+// "no responders" to a client that sends more than it keeps for a connection. An Intake is for one
 // connection, and its methods are safe for concurrent use.
 type Intake struct {
 	subscriptions atomic.Pointer[[]*nats.Subscription]

@@ -60,7 +60,7 @@ func (r *Run) emitted() int64 { return r.Producer.Run().FirstSeq - 1 }
 
 // Queue records that a run waits for its town, once.
 func (s *Store) Queue(ctx context.Context, r *Run) error {
-	if err := s.settle(ctx, r); err != nil || r.Recorded() {
+	if err := s.storeDoubtful(ctx, r); err != nil || r.Recorded() {
 		return err
 	}
 	return s.record(ctx, r, &step{func() error {
@@ -70,7 +70,7 @@ func (s *Store) Queue(ctx context.Context, r *Run) error {
 
 // Pause records that a run has started and waits for the end of a pause, once.
 func (s *Store) Pause(ctx context.Context, r *Run, by *commitlog.PausedBy) error {
-	if err := s.settle(ctx, r); err != nil || r.Start == lifecycle.StartResumed {
+	if err := s.storeDoubtful(ctx, r); err != nil || r.Start == lifecycle.StartResumed {
 		return err
 	}
 	return s.record(ctx, r, &step{func() error {
@@ -79,8 +79,9 @@ func (s *Store) Pause(ctx context.Context, r *Run, by *commitlog.PausedBy) error
 	}, lifecycle.StartResumed})
 }
 
-// settle stores again what a run is in doubt about. What was stored before is known by its keys.
-func (s *Store) settle(ctx context.Context, r *Run) error {
+// storeDoubtful stores again what a run is in doubt about. What was stored before is known by its
+// keys.
+func (s *Store) storeDoubtful(ctx context.Context, r *Run) error {
 	if r.doubt == nil {
 		return nil
 	}
@@ -106,7 +107,7 @@ func (s *Store) record(ctx context.Context, r *Run, next *step) error {
 // Close closes a run that was recorded, so that its end follows what others have appended
 // meanwhile. It returns runs.ErrRunCancelled where the run was cancelled before.
 func (s *Store) Close(ctx context.Context, r *Run) error {
-	if err := s.settle(ctx, r); err != nil || !r.Recorded() || r.Closed {
+	if err := s.storeDoubtful(ctx, r); err != nil || !r.Recorded() || r.Closed {
 		return err
 	}
 	run := runevents.Run{Identity: r.Identity}

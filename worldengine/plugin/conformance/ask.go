@@ -88,16 +88,18 @@ func request(command *apply.Command, left time.Duration) ([]byte, error) {
 	return command.MarshalWire(now)
 }
 
-// settle asks for a command until it gets a definite answer, as the engine does.
-func (c *checker) settle(ctx context.Context, command *apply.Command) (apply.Answer, error) {
+// askUntilAnswered asks for a command until it gets a definite answer, as the engine does.
+func (c *checker) askUntilAnswered(
+	ctx context.Context, command *apply.Command,
+) (apply.Answer, error) {
 	ends := time.Now().Add(c.Timeout)
-	return c.settleAs(ctx, command, func() ([]byte, error) {
+	return c.askUntilAnsweredAs(ctx, command, func() ([]byte, error) {
 		return request(command, time.Until(ends))
 	})
 }
 
-// settleAs is settle for a request with bytes of its own.
-func (c *checker) settleAs(
+// askUntilAnsweredAs is askUntilAnswered for a request with bytes of its own.
+func (c *checker) askUntilAnsweredAs(
 	ctx context.Context, command *apply.Command, bytes func() ([]byte, error),
 ) (last apply.Answer, err error) {
 	a, err := c.open(command.ApplyID)

@@ -20,7 +20,7 @@ func (c *checker) answer(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	got, err := c.settle(ctx, command)
+	got, err := c.askUntilAnswered(ctx, command)
 	if err != nil {
 		return "", err
 	}
@@ -87,7 +87,7 @@ func (c *checker) onePlugin(ctx context.Context) (string, error) {
 func (c *checker) same(ctx context.Context, attempt int64) (string, error) {
 	again := *c.first
 	again.LogicalAttemptID = attempt
-	got, err := c.settle(ctx, &again)
+	got, err := c.askUntilAnswered(ctx, &again)
 	if err != nil {
 		return "", err
 	}
@@ -134,7 +134,7 @@ func (c *checker) twoAtOnce(ctx context.Context) (string, error) {
 	return c.atOnce(ctx, one, two, func(apply.Answer, apply.Answer) error { return nil })
 }
 
-// atOnce settles two commands at once.
+// atOnce asks for two commands at once.
 func (c *checker) atOnce(
 	ctx context.Context, one, two *apply.Command, compare func(a, b apply.Answer) error,
 ) (string, error) {
@@ -143,9 +143,9 @@ func (c *checker) atOnce(
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		got[1], errs[1] = c.settle(ctx, two)
+		got[1], errs[1] = c.askUntilAnswered(ctx, two)
 	}()
-	got[0], errs[0] = c.settle(ctx, one)
+	got[0], errs[0] = c.askUntilAnswered(ctx, one)
 	<-done
 	if err := errors.Join(errs[:]...); err != nil {
 		return "", err
@@ -159,7 +159,7 @@ func (c *checker) late(ctx context.Context) (string, error) {
 		return "", err
 	}
 	c.tooOld = command
-	got, err := c.settleAs(ctx, command, func() ([]byte, error) {
+	got, err := c.askUntilAnsweredAs(ctx, command, func() ([]byte, error) {
 		command.Deadline = time.Now().Add(-time.Hour)
 		return command.MarshalWire(time.Now())
 	})
@@ -179,7 +179,7 @@ func (c *checker) late(ctx context.Context) (string, error) {
 func (c *checker) lateAgain(ctx context.Context) (string, error) {
 	again := *c.tooOld
 	again.LogicalAttemptID++
-	got, err := c.settle(ctx, &again)
+	got, err := c.askUntilAnswered(ctx, &again)
 	if err != nil {
 		return "", err
 	}
@@ -194,11 +194,11 @@ func (c *checker) refused(ctx context.Context) (string, error) {
 	if err != nil {
 		return err.Error(), errSkip // of a type whose arguments are a closed set
 	}
-	got, err := c.settle(ctx, command)
+	got, err := c.askUntilAnswered(ctx, command)
 	if err != nil {
 		return "", err
 	}
-	again, err := c.settle(ctx, command)
+	again, err := c.askUntilAnswered(ctx, command)
 	if err != nil {
 		return "", err
 	}
@@ -229,7 +229,7 @@ func (c *checker) unknownMembers(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	got, err := c.settleAs(ctx, command, func() ([]byte, error) {
+	got, err := c.askUntilAnsweredAs(ctx, command, func() ([]byte, error) {
 		return changed(command, c.Timeout, func(members map[string]any) {
 			members["ofALaterVersion"] = map[string]any{"deep": []any{1, nil, "x"}}
 		})
@@ -312,7 +312,7 @@ func (c *checker) notJSON(ctx context.Context) (string, error) {
 			return "", err
 		}
 	}
-	got, err := c.settle(ctx, command)
+	got, err := c.askUntilAnswered(ctx, command)
 	if err != nil {
 		return "", fmt.Errorf("behind it a command gets none: %w", err)
 	}
