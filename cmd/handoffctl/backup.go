@@ -9,6 +9,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/fsck"
@@ -50,8 +51,8 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	if !a.json() {
 		options.Copied = func(s backup.Stream) {
 			line.clear()
-			_ = a.printf("%s: %d messages up to sequence %d, %d bytes\n", s.Name, s.Messages,
-				s.LastSeq, s.Data.Bytes)
+			_ = a.printf("%s: %s up to sequence %d, %s\n", s.Name,
+				counted.Of(s.Messages, "message"), s.LastSeq, counted.Of(s.Data.Bytes, "byte"))
 		}
 	}
 	manifest, err := backup.Take(ctx, nc, c.Dir, options)

@@ -90,7 +90,7 @@ func (c *benchCommand) Run(ctx context.Context, a *app) error {
 		err = report.WriteText(a.out)
 	}
 	if err == nil && report.Wrong > 0 {
-		return &failedError{fmt.Sprintf("%d answers were wrong", report.Wrong)}
+		return &failedError{"wrong answers: " + fmt.Sprint(report.Wrong)}
 	}
 	return err
 }

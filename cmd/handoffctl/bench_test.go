@@ -80,7 +80,7 @@ func TestBenchExits1ForWrongAnswers(t *testing.T) {
 	require.NotEmpty(t, report.Examples)
 	assert.Contains(t, report.Examples[0], "expected executed with ")
 	assert.False(t, math.IsNaN(report.Executed))
-	assert.Contains(t, got.err, "handoffctl: 8 answers were wrong")
+	assert.Contains(t, got.err, "handoffctl: wrong answers: 8")
 }
 
 func TestBenchOfAWorldThatNobodyServes(t *testing.T) {

@@ -44,7 +44,7 @@ func TestVerifyManyFiles(t *testing.T) {
 	assert.Contains(t, got.out, "invalid snapshot.v1 "+filepath.Join(dir, "b.jsonl")+
 		" /1\n  /day: ")
 	assert.Contains(t, got.out, "(the whole): is not JSON: it begins with a byte order mark (BOM)")
-	assert.Equal(t, "handoffctl: 2 of 4 documents are invalid\n", got.err)
+	assert.Equal(t, "handoffctl: invalid documents: 2 of 4\n", got.err)
 	assert.Contains(t, c.ok("verify", filepath.Join(dir, "a.json")),
 		"valid snapshot.v1\n  townId north\n")
 	assert.Equal(t, exitUsage, c.run("verify", t.TempDir()).status)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/fsck"
 )
@@ -89,10 +90,10 @@ func (c *fsckCommand) print(a *app, r *fsck.Report) error {
 	if r.Repair == nil {
 		return nil
 	}
-	if err := a.printf("\nrepaired: %d receipts written, %d removed; events rebuilt: %v (%d lost "+
+	if err := a.printf("\nrepaired: %s written, %d removed; events rebuilt: %v (%d lost "+
 		"with their history)\n\n",
-		r.Repair.ReceiptsWritten, r.Repair.ReceiptsRemoved, r.Repair.EventsRebuilt,
-		r.Repair.EventsLost); err != nil {
+		counted.Of(r.Repair.ReceiptsWritten, "receipt"), r.Repair.ReceiptsRemoved,
+		r.Repair.EventsRebuilt, r.Repair.EventsLost); err != nil {
 		return err
 	}
 	for i := range r.Repair.TownsMended {
@@ -111,13 +112,14 @@ func (c *fsckCommand) print(a *app, r *fsck.Report) error {
 // printReport prints what was read and what was found.
 func (a *app) printReport(r *fsck.Report) error {
 	n := r.Counts
-	if err := a.printf("world %s, log up to %d: %d messages of %d towns (%d puts, %d accepted, %d "+
-		"refused, %d given away to be applied, %d further attempts, %d pauses and resumptions, %d "+
-		"other signals, %d with events between commits, %d with appended events); %d receipts "+
-		"and %d events are what the log says\n",
-		r.World, r.LogEnd, n.Messages, n.Towns, n.Puts, n.Accepted, n.Refused,
-		n.Pending, n.Attempts,
-		n.Controls, n.Signals, n.RunRecords, n.Appended, n.Receipts, n.Events); err != nil {
+	if err := a.printf("world %s, log up to %d: %s of %s (%s, %d accepted, %d "+
+		"refused, %d given away to be applied, %s, %d pauses and resumptions, %s, %d with events "+
+		"between commits, %d with appended events); %s and %s are what the log says\n",
+		r.World, r.LogEnd, counted.Of(n.Messages, "message"), counted.Of(n.Towns, "town"),
+		counted.Of(n.Puts, "put"), n.Accepted, n.Refused, n.Pending,
+		counted.Of(n.Attempts, "further attempt"), n.Controls,
+		counted.Of(n.Signals, "other signal"), n.RunRecords, n.Appended,
+		counted.Of(n.Receipts, "receipt"), counted.Of(n.Events, "event")); err != nil {
 		return err
 	}
 	for _, note := range r.Notes {
@@ -152,7 +154,7 @@ func (a *app) printReport(r *fsck.Report) error {
 			}
 		}
 	}
-	return a.printf("%d findings\n", r.FindingCount)
+	return a.printf("%s\n", counted.Of(r.FindingCount, "finding"))
 }
 
 // lostText names the messages of a town that cannot be read, a line each.

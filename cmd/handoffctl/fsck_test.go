@@ -30,7 +30,7 @@ func TestFsckCommand(t *testing.T) {
 
 	got := c.run("fsck", "--patience", "1s")
 	assert.Equal(t, exitFailed, got.status)
-	assert.Regexp(t, `(?m)^1 findings$`, got.out)
+	assert.Regexp(t, `(?m)^1 finding$`, got.out)
 	assert.Contains(t, got.out, wire.ReceiptStream("main"))
 	assert.Contains(t, got.out, "to do about findings in receipts or run events: ")
 	text = c.ok("fsck", "--patience", "1s", "--repair")

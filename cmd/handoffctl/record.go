@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/dedupe"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
@@ -113,7 +114,7 @@ func (c *recordCommand) write(a *app, fixtures []*fixtures.Fixture) (err error) 
 		text = append(append(text, '\n'), line...)
 	}
 	if _, err = io.WriteString(out, string(text)+"\n]\n"); err == nil && c.Out != "" {
-		fmt.Fprintf(a.err, "%d fixtures in %s\n", len(fixtures), c.Out)
+		fmt.Fprintf(a.err, "%s in %s\n", counted.Of(len(fixtures), "fixture"), c.Out)
 	}
 	return err
 }

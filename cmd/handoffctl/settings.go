@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/commitlog"
 )
@@ -127,7 +128,7 @@ func (a *app) printSettings(settings commitlog.Settings) error {
 func wouldDiscard(e *commitlog.SettingsError) string {
 	var parts []string
 	for _, d := range e.Discards {
-		parts = append(parts, fmt.Sprintf("%d messages of %s (%s)", d.Messages,
+		parts = append(parts, fmt.Sprintf("%s of %s (%s)", counted.Of(d.Messages, "message"),
 			d.Stream, d.Setting))
 	}
 	return "nothing is changed, since it would discard " + strings.Join(parts, ", ") +

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/runevents"
 )
 
@@ -76,7 +77,7 @@ func (a *app) printServers(w io.Writer, s *worldStatus) {
 	if len(s.Servers) == 0 {
 		return
 	}
-	fmt.Fprintf(w, "waiting\t%d requests\n", s.Waiting)
+	fmt.Fprintf(w, "waiting\t%s\n", counted.Of(s.Waiting, "request"))
 	receipts, events := s.followed()
 	of := ""
 	if s.LogEnd > 0 {

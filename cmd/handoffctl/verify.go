@@ -80,7 +80,7 @@ func (c *verifyCommand) Run(a *app) error {
 		return err
 	}
 	if wrong > 0 {
-		return &failedError{fmt.Sprintf("%d of %d documents are invalid", wrong, len(verdicts))}
+		return &failedError{fmt.Sprintf("invalid documents: %d of %d", wrong, len(verdicts))}
 	}
 	return nil
 }

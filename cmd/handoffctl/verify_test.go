@@ -43,7 +43,7 @@ func TestVerifyRefusesEveryInvalidVector(t *testing.T) {
 		got := c.pipe(string(vector.Handoff), "verify", "-")
 		assert.Equal(t, exitFailed, got.status, vector.Name)
 		assert.Regexp(t, `(?s)^invalid.*\n  (/\S*|\(the whole\)): .+`, got.out, vector.Name)
-		assert.Equal(t, "handoffctl: 1 of 1 documents are invalid\n", got.err, vector.Name)
+		assert.Equal(t, "handoffctl: invalid documents: 1 of 1\n", got.err, vector.Name)
 	}
 
 	got := c.run("verify", vectors("handoffs.invalid.json"), "-o", "json")

@@ -14,6 +14,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nats.go/micro"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/runevents"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
@@ -251,7 +252,7 @@ func (s *worldStatus) readStreams(ctx context.Context, a *app, role string) {
 		}
 	}
 	if s.DeadLetters > 0 {
-		s.problem("%d dead letters: handoffctl deadletter list", s.DeadLetters)
+		s.problem("%s: handoffctl deadletter list", counted.Of(s.DeadLetters, "dead letter"))
 	}
 }
 

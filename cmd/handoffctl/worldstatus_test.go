@@ -78,7 +78,7 @@ func TestStatusOfAWorldInTrouble(t *testing.T) {
 	assert.Equal(t, exitFailed, got.status)
 	assert.Regexp(t, `(?m)^health +needs attention$`, got.out)
 	assert.Regexp(t, `(?m)^problem +alert 3, APPLY_IN_DOUBT of \S+: Told\.$`, got.out)
-	assert.Regexp(t, `(?m)^problem +1 dead letters: `, got.out)
+	assert.Regexp(t, `(?m)^problem +1 dead letter: `, got.out)
 	assert.Regexp(t, `(?m)^alerts +2 P1, 1 P3 in 24 h$`, got.out)
 	assert.NotContains(t, got.out, "problem  alert 1, STORAGE_FAILED", "the server has recovered")
 	assert.Regexp(t, `^handoffctl: the world main needs attention: `, got.err)

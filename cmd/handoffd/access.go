@@ -12,6 +12,7 @@ import (
 	"syscall"
 	"time"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natsconn"
@@ -57,8 +58,8 @@ func (c *serveCommand) compare(
 	}
 	describeSettings(b, plan.Settings)
 	for _, d := range plan.Discards {
-		fmt.Fprintf(b, "discards  %d messages of %s (--%s, --discard-history)\n", d.Messages,
-			d.Stream, d.Setting)
+		fmt.Fprintf(b, "discards  %s of %s (--%s, --discard-history)\n",
+			counted.Of(d.Messages, "message"), d.Stream, d.Setting)
 	}
 	return nil
 }

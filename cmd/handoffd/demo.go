@@ -14,6 +14,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
@@ -61,8 +62,8 @@ func (c *demoCommand) Run(stopped context.Context, s streams) (err error) {
 		return fmt.Errorf("demo: %w", err)
 	}
 	defer nc.Close()
-	fmt.Fprintf(s.out, "A world engine serves %d towns at %s. An agent sends handoffs for %s:\n\n",
-		srv.Created(), srv.URL(), demoTown)
+	fmt.Fprintf(s.out, "A world engine serves %s at %s. An agent sends handoffs for %s:\n\n",
+		counted.Of(srv.Created(), "town"), srv.URL(), demoTown)
 	d := demo{ctx: ctx, nc: nc, out: s.out}
 	if err := d.play(); err != nil {
 		return err

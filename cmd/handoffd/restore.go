@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 
+	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
@@ -63,5 +64,6 @@ func (c *restoreCommand) Run(ctx context.Context, s streams) error {
 }
 
 func printStream(out io.Writer, s backup.Stream) {
-	fmt.Fprintf(out, "stream    %s: %d messages up to sequence %d\n", s.Name, s.Messages, s.LastSeq)
+	fmt.Fprintf(out, "stream    %s: %s up to sequence %d\n", s.Name,
+		counted.Of(s.Messages, "message"), s.LastSeq)
 }

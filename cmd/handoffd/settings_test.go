@@ -78,8 +78,8 @@ func TestSettingsThatDiscardAreRefused(t *testing.T) {
 	for _, archive := range archives {
 		data := filepath.Join(unpack(t, archive).dir, "data")
 		args := []string{"--data", data, "--runevents-limit", "5"}
-		want := `--runevents-limit 5, and the world has (-1|[0-9]+); [1-9][0-9]* messages of WORLD_main_RUNEVENTS ` +
-			`would be discarded by --runevents-limit`
+		want := `--runevents-limit 5, and the world has (-1|[0-9]+); ` +
+			`--runevents-limit would discard messages of WORLD_main_RUNEVENTS: [1-9]`
 		require.Regexp(t, want, checkConfig(t, 2, args...))
 		require.Regexp(t, want, refusedStart(t, args...))
 		require.Regexp(t, `discards  [1-9][0-9]* messages of WORLD_main_RUNEVENTS`,
@@ -115,7 +115,7 @@ func TestAShorterHistoryIsCounted(t *testing.T) {
 	}
 	<-js.PublishAsyncComplete()
 	args := []string{"--nats", nats.url, "--data", t.TempDir(), "--history-per-town", "1000"}
-	want := "500 messages of WORLD_main_LOG would be discarded by --history-per-town"
+	want := "--history-per-town would discard messages of WORLD_main_LOG: 500"
 	require.Contains(t, checkConfig(t, 2, args...), want)
 	require.Contains(t, refusedStart(t, args...), want)
 }

@@ -40,8 +40,7 @@ func (e *SettingsError) Error() string {
 		fmt.Fprintf(&b, " --%s %s, and the world has %s", d.Name, d.Given, d.World)
 	}
 	for _, d := range e.Discards {
-		fmt.Fprintf(&b, "; %d messages of %s would be discarded by --%s", d.Messages,
-			d.Stream, d.Setting)
+		fmt.Fprintf(&b, "; --%s would discard messages of %s: %d", d.Setting, d.Stream, d.Messages)
 	}
 	b.WriteString(". Leave them out to serve with those of the world, change them for all " +
 		"servers with handoffctl world settings set, or give --discard-history to make these the " +

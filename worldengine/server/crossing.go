@@ -117,7 +117,7 @@ func crossed(
 				return err
 			}
 		case <-ctx.Done():
-			return fmt.Errorf("%w (%d verbs do not cross)", ErrCrossing, len(missing))
+			return fmt.Errorf("%w (verbs that do not cross: %d)", ErrCrossing, len(missing))
 		}
 	}
 	return nil
