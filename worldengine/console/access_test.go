@@ -71,7 +71,7 @@ func TestRoles(t *testing.T) {
 	agent.sees("LIVE", "Send", "salvage")
 	require.NotContains(t, agent.shown(), "Alerts")
 	agent.goTo("#/towns")
-	agent.sees("1 towns", threatened)
+	agent.sees("1 town", threatened)
 	agent.goTo("#/towns/town-quiet")
 	agent.sees("FORBIDDEN")
 
@@ -86,31 +86,21 @@ func TestAlertsAreAcknowledged(t *testing.T) {
 	w := serve(t, servertest.WithUsers(
 		servertest.Person(access.Engine), servertest.Person(access.Operator),
 		servertest.Person(access.Observer)))
-	engine, err := jetstream.New(w.connect(nats.UserInfo("engine", servertest.Password),
-		nats.CustomInboxPrefix("_INBOX_engine")))
-	require.NoError(t, err)
 	raise := func(run string) {
-		alert := runevents.Alert{
-			Code: runevents.ApplyInDoubt, Severity: runevents.P1, RunID: run,
-			Message: "In doubt: " + run, At: runevents.Timestamp(time.Now()),
-		}
-		body, err := json.Marshal(&alert)
-		require.NoError(t, err)
-		_, err = engine.Publish(t.Context(), wire.AlertSubject("main", string(alert.Code)), body,
-			jetstream.WithMsgID(alert.ID()))
-		require.NoError(t, err)
+		w.raise(runevents.Alert{Code: runevents.ApplyInDoubt, RunID: run,
+			Message: "In doubt: " + run})
 	}
 	raise("one")
 	observer := open(t, w.srv.HTTP()+"#/alerts")
 	observer.signIn("observer", servertest.Password)
-	observer.sees("In doubt: one", "1, 1 open")
+	observer.sees("In doubt: one", "1 alert, 1 open")
 	require.NotContains(t, observer.shown(), "Acknowledge")
 
 	b := open(t, w.srv.HTTP()+"#/alerts")
 	b.signIn("operator", servertest.Password)
 	b.sees("In doubt: one", "Acknowledge")
 	raise("two")
-	b.sees("In doubt: two", "2, 2 open")
+	b.sees("In doubt: two", "2 alerts, 2 open")
 	b.is(
 		`![...document.querySelectorAll("button")].some(b => b.textContent === "Acknowledge" && b.disabled)`)
 	b.do(chromedp.Click(`//button[text()="Acknowledge"]`))
@@ -120,11 +110,49 @@ func TestAlertsAreAcknowledged(t *testing.T) {
 	b.is(`![...document.querySelectorAll("button")].some(b => b.textContent === "Acknowledge")`)
 	b.picture("alerts-acknowledged")
 	b.goTo("#/")
-	b.sees("Newest runs")
+	b.sees("Activity")
 	require.NotContains(t, b.shown(), "All alerts")
 	observer.goTo("#/")
 	observer.goTo("#/alerts")
 	observer.sees("all acknowledged", "acknowledged by operator")
+}
+
+// raise raises an alert, as an engine does.
+func (w *world) raise(alert runevents.Alert) {
+	w.t.Helper()
+	alert.Severity, alert.At = runevents.P1, runevents.Timestamp(time.Now())
+	body, err := json.Marshal(&alert)
+	require.NoError(w.t, err)
+	nc := w.connect(nats.UserInfo("engine", servertest.Password),
+		nats.CustomInboxPrefix("_INBOX_engine"))
+	engine, err := jetstream.New(nc)
+	require.NoError(w.t, err)
+	_, err = engine.Publish(w.t.Context(), wire.AlertSubject("main", string(alert.Code)), body,
+		jetstream.WithMsgID(alert.ID()))
+	require.NoError(w.t, err)
+}
+
+// Whatever texts an alert has, they are shown as texts.
+func TestHostileAlert(t *testing.T) {
+	w := serve(t, servertest.WithUsers(servertest.Person(access.Engine),
+		servertest.Person(access.Operator)))
+	script := `<script>document.title="owned"</script><img src=x onerror="document.title='owned'">`
+	w.raise(runevents.Alert{
+		Code: "<b>hostile</b>", RunID: script,
+		TownID:  script + strings.Repeat("\u05d0\u0628x", 1000),
+		Message: "\u202e" + strings.Repeat(script, 100),
+	})
+	b := open(t, w.srv.HTTP())
+	b.signIn("operator", servertest.Password)
+	b.sees("LIVE", "All alerts", "<b>hostile</b>")
+	b.goTo("#/alerts")
+	b.sees("1 alert, 1 open", `\u202e<script>`, "town <script>")
+	b.picture("hostile-alerts")
+	require.LessOrEqual(t, eval[int](b, "document.documentElement.scrollWidth"), 1280)
+	b.narrow()
+	require.LessOrEqual(t, eval[int](b, "document.documentElement.scrollWidth"), 390)
+	require.Equal(t, "main · world engine", eval[string](b, "document.title"))
+	require.Zero(t, eval[int](b, `document.querySelectorAll("#app script, #app img").length`))
 }
 
 // A user whose rights end while the page is open is asked to sign in again, and told why.
@@ -160,7 +188,7 @@ func TestRightsChange(t *testing.T) {
 	require.NoError(t, err)
 	b.is(
 		`!/Pause the world|Send/.test(document.body.innerText) && document.body.innerText.includes("LIVE")`)
-	b.sees("Overview", "No runs yet", "Sign out mara")
+	b.sees("Overview", "put by a client", "Sign out mara")
 	_, err = w.srv.ReloadAccess(
 		&access.Config{Users: []access.User{servertest.Person(access.Observer)}})
 	require.NoError(t, err)

@@ -49,7 +49,7 @@ func (b *tab) garbled(from, to string) {
 
 // What the server answers and cannot be read is told, and the rest of the console goes on.
 func TestUnreadableAnswers(t *testing.T) {
-	w := serve(t)
+	w := serve(t, requiring(handoff.TalkToTownsfolk))
 	runs := w.play()
 	b := openGarbled(t, w.srv.HTTP()+"#/send")
 	b.sees("LIVE", "Paste or drop")
@@ -83,6 +83,13 @@ func TestUnreadableAnswers(t *testing.T) {
 	b.goTo("#/runs")
 	b.sees("executed")
 	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
+	w.send(w.made(threatened, handoff.TalkToTownsfolk, "casual")) // waits for approval
+	b.garbled(`"approvals"`, `"approvers"`)
+	b.goTo("#/approvals")
+	b.sees("UNREADABLE_ANSWER", "The other pages go on", "Overview")
+	b.garbled(`"proposal":`, `"proposer":`)
+	b.goTo("#/approvals?town=" + threatened)
+	b.sees("This page cannot be shown", "UNREADABLE_ANSWER", "Overview")
 	b.garbled("a", "a")
 	b.goTo("#/towns/" + threatened)
 	b.sees("Day 20", "dread")

@@ -47,11 +47,18 @@ func asked(t *testing.T, runID string, event runevents.EventType) runevents.Writ
 	return e
 }
 
-// No run event tells of a put or a patch; the pages of the town show them all the same.
+// No run event tells of a put or a patch; the pages show them all the same.
 func TestPutsAndPatches(t *testing.T) {
 	w := serve(t)
 	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
 	history := open(t, w.srv.HTTP()+"#/towns/"+threatened+"/history")
+	overview, towns := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/towns")
+	const puts = `[...document.querySelectorAll("tbody tr")].filter(r => r.innerText.includes("put by a client")).length === `
+	overview.is(puts + "3") // the world file
+	towns.sees("3 towns", "local")
+	towns.do(chromedp.Evaluate[chromedp.Void](`new MutationObserver(() => {
+		window.flashed ||= document.querySelector("tr.flash")?.innerText;
+	}).observe(document.body, {subtree: true, childList: true, attributes: true})`))
 	b.sees("LIVE", "Day 15", "Activity", "put by a client")
 	history.sees("LIVE", "Revision")
 	var at struct {
@@ -63,9 +70,15 @@ func TestPutsAndPatches(t *testing.T) {
 	w.ask(wire.TownPut, map[string]any{"snapshot": at.Snapshot,
 		"expectedSnapshotHash": at.SnapshotHash}, nil)
 	b.sees("Day 40")
-	b.is(
-		`[...document.querySelectorAll("tbody tr")].filter(r => r.innerText.includes("put by a client")).length === 2`)
+	b.is(puts + "2")
 	history.sees("day", "40")
+	overview.is(puts + "4")
+	overview.is(`document.querySelector("tbody tr").innerText.includes("` + threatened + `")`)
+	towns.is(`!!window.flashed && window.flashed.includes("` + threatened +
+		`") && window.flashed.includes("40")`)
+	w.ask(wire.TownPut, map[string]any{"snapshot": snapshot("town-new")}, nil)
+	towns.sees("4 towns", "town-new")
+	overview.sees("town-new")
 	w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
 	b.is(`document.querySelector("tbody tr").innerText.includes("salvage")`) // the newest first
 	b.do(chromedp.Click(`//tbody/tr[2]//a`))

@@ -124,6 +124,13 @@ func TestHostileTown(t *testing.T) {
 	b.picture("hostile-town")
 	b.do(chromedp.Click(`//a[text()="History"]`))
 	b.sees("project advance", "0.50", "0.60")
+	w.ask(wire.ControlPause, map[string]any{"townId": id, "actorId": script,
+		"reason": "\u202e" + script}, nil)
+	b.goTo("#/towns")
+	b.sees("paused")
+	b.do(chromedp.Click(`//a[contains(., "<script>")]`))
+	b.sees("The town is paused", `\u202e<script>`)
+	b.picture("hostile-town-paused")
 	b.goTo("#/runs/" + run)
 	b.sees("applied", "RunCompleted")
 	b.do(chromedp.Evaluate[chromedp.Void](
@@ -184,6 +191,9 @@ func TestKeyboard(t *testing.T) {
 	b.do(chromedp.SendKeys(chromedp.CSS("#search"), runs["stale"]+"\r"))
 	b.sees("the town had changed")
 	press("/")
+	b.do(chromedp.SendKeys(chromedp.CSS("#search"), runs["executed"][:8]+"\r"))
+	b.sees("Run "+runs["executed"][:8], "all hold")
+	press("/")
 	press("Escape")
 	require.NotEqual(t, "search", focused())
 	press("Tab")
@@ -230,15 +240,16 @@ func TestSend(t *testing.T) {
 func TestAccessible(t *testing.T) {
 	axe, err := os.ReadFile("web/node_modules/axe-core/axe.min.js")
 	require.NoError(t, err, "web/build.sh installs it")
-	w := serve(t)
+	w := serve(t, requiring(handoff.TalkToTownsfolk))
 	runs := w.play()
+	w.send(w.made(threatened, handoff.TalkToTownsfolk, "morale-boost"))
 	b := open(t, w.srv.HTTP())
 	b.do(chromedp.Evaluate[chromedp.Void](string(axe)))
 	pages := map[string]string{
-		"": "Newest runs", "towns": "3 towns", "towns/" + threatened: "Day 18",
-		"towns/" + threatened + "/history": "Revision 9",
+		"": "Activity", "towns": "1 approval", "towns/" + threatened: "Day 18",
+		"towns/" + threatened + "/history": "Revision 10",
 		"runs":                             "salvage", "runs/" + runs["rejected"]: "did not hold",
-		"send": "Paste or drop", "alerts": "No alert",
+		"send": "Paste or drop", "alerts": "No alert", "approvals": "Reject",
 	}
 	for i := range 2 * len(pages) {
 		if i == len(pages) {
@@ -247,14 +258,24 @@ func TestAccessible(t *testing.T) {
 		page := slices.Sorted(maps.Keys(pages))[i%len(pages)]
 		b.goTo("#/" + page)
 		b.sees("LIVE", pages[page])
-		for _, scheme := range []string{"light", "dark"} {
-			b.scheme(scheme)
-			found := run(b,
-				chromedp.Evaluate[string](
-					`axe.run(document, {resultTypes: ["violations"]}).then(r =>
-				r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")).join("\n"))`,
-					chromedp.EvalAwaitPromise))
-			require.Empty(t, found, "%q, %s", page, scheme)
-		}
+		b.accessible(page)
+	}
+	b.goTo("#/approvals")
+	b.do(chromedp.Click(`//button[text()="Reject"]`))
+	b.sees("Its agent is told that it was denied")
+	b.accessible("the dialog")
+	b.picture("phone-approvals-reject")
+}
+
+// accessible fails where axe-core finds something on the page, light or dark.
+func (b *tab) accessible(page string) {
+	b.t.Helper()
+	for _, scheme := range []string{"light", "dark"} {
+		b.scheme(scheme)
+		found := run(b,
+			chromedp.Evaluate[string](`axe.run(document, {resultTypes: ["violations"]}).then(r =>
+			r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")).join("\n"))`,
+				chromedp.EvalAwaitPromise))
+		require.Empty(b.t, found, "%q, %s", page, scheme)
 	}
 }

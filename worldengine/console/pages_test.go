@@ -3,29 +3,34 @@
 package console_test
 
 import (
+	"cmp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
 )
 
 // Every page shows what an agent's handoffs have left.
 func TestPages(t *testing.T) {
-	w := serve(t)
+	w := serve(t, requiring(handoff.TalkToTownsfolk))
 	runs := w.play()
+	w.send(w.made(threatened, handoff.TalkToTownsfolk, "morale-boost"))
 	b := open(t, w.srv.HTTP())
-	b.sees("LIVE", "Newest runs", "Executed", "Overload", "accept mission", "executed", "rejected",
-		"stale", "duplicate", "failed")
+	b.sees("LIVE", "Activity", "running on 1 server", "1 proposal waits", "Executed", "Overload",
+		"accept mission", "executed", "rejected", "stale", "duplicate", "failed")
 	b.picture("overview")
 
 	b.goTo("#/towns")
-	b.sees("3 towns", threatened, "Fort Ашера № 2", "local")
+	b.sees("3 towns", threatened, "Fort Ашера № 2", "local", "1 approval waiting")
 	b.picture("towns")
 
 	b.goTo("#/towns/" + threatened)
 	b.sees("Day 18", "Perimeter Wall", "70 %", "threat", "Scout the northern ridge", "executed")
 	b.picture("town")
 
-	b.goTo("#/towns/" + threatened + "/history")
+	b.goTo("#/towns/" + threatened + "/history/9..10")
 	b.sees("Revision", "mission", "Scout the northern ridge", "mission accept")
 	b.picture("history")
 
@@ -40,7 +45,7 @@ func TestPages(t *testing.T) {
 	b.sees("1 did not hold", "Missing project: moat", "not evaluated")
 	b.picture("run-rejected")
 	b.goTo("#/runs/" + runs["stale"])
-	b.sees("the town had changed", "day 16")
+	b.sees("the town had changed", "the agent decided on day 15", "the town was at day 16")
 	b.goTo("#/runs/" + runs["duplicate"])
 	b.sees("accepted before", "The same key was accepted before")
 	require.Equal(t, "#/runs/"+runs["executed"],
@@ -52,6 +57,9 @@ func TestPages(t *testing.T) {
 	b.goTo("#/send")
 	b.sees("Paste or drop")
 	b.picture("send")
+	b.goTo("#/approvals")
+	b.sees("1 proposal waits for a person", "Threat level 82% demands it.", "hope 0.41 → 0.51")
+	b.picture("approvals")
 	b.goTo("#/alerts")
 	b.sees("No alert was raised")
 	b.picture("alerts")
@@ -65,14 +73,14 @@ func TestPages(t *testing.T) {
 		"towns/" + threatened + "/history": "mission accept",
 		"runs/" + runs["executed"]:         "RunCompleted",
 		"runs/" + runs["rejected"]:         "RunCompleted", "send": "Paste or drop",
-		"alerts": "No alert was raised",
+		"alerts": "No alert was raised", "approvals": "Approve",
 	} {
 		b.goTo("#/" + page)
 		b.sees("LIVE", shows)
 		require.LessOrEqual(t, eval[int](b, "document.documentElement.scrollWidth"), 390,
 			"%q is wider than a phone", page)
+		name, _, _ := strings.Cut(page, "/"+runs["executed"])
+		name, _, _ = strings.Cut(name, "/"+runs["rejected"])
+		b.picture("phone-" + strings.ReplaceAll(cmp.Or(name, "overview"), "/", "-"))
 	}
-	b.goTo("#/towns/" + threatened)
-	b.sees("Day 18", "executed")
-	b.picture("phone-town")
 }

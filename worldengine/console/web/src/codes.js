@@ -15,6 +15,8 @@ const codes = {
   PLUGIN_RETURNED: ["A town that had no plugin has one again.", "Nothing: its commands are applied again."],
   PLUGIN_DOUBLE_ANSWER: ["Two plugins answered for one command.", "Let one plugin alone serve the town."],
   STORAGE_FAILED: ["The disk of the log cannot be written to.", "Make room on the disk."],
+  STORAGE_RECOVERED: ["There is room on the disk of the log again.", "Nothing: handoffs are stored again."],
+  RUN_LEFT_WAITING: ["A server died with a handoff that waited in it.", "Nothing, once its run is cancelled: the handoff was not judged, and may be sent again."],
   INVALID_TRANSITION: ["An event of a run does not follow from where the run was; the run is inconsistent.",
     "Find the producer that appended it; the run keeps the event and ignores it."],
   PROJECTOR_LAG_HIGH: ["Projections are more than 5 s behind.", "Look at the load of the servers and the disk."],

@@ -3,7 +3,6 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import "./keys.js";
 import { Overview } from "./pages/overview.jsx";
 import { Runs } from "./pages/runs.jsx";
-import { Town } from "./pages/town.jsx";
 import { Towns } from "./pages/towns.jsx";
 import { useLoad } from "./load.js";
 import { go, href, route } from "./route.js";
@@ -36,7 +35,7 @@ function Page({ path }) {
   if (!area) return <Overview />;
   if (area === "towns" && !id) return <Towns />;
   if (area === "towns" && sub === "history") return <Later page="History" key={id} townId={id} range={range} />;
-  if (area === "towns") return <Town key={id} townId={id} />;
+  if (area === "towns") return <Later page="Town" key={id} townId={id} />;
   if (area === "runs" && !id) return <Runs />;
   if (area === "runs") return <Later page="Run" key={id} runId={id} />;
   if (area === "send") return <Later page="Send" />;
@@ -94,6 +93,12 @@ function SignIn({ why, world }) {
 
 const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-/i;
 
+/** Returns the newest run whose id begins so, as pages show it; undefined where there is none among the newest. */
+async function runThatBegins(text) {
+  if (!/^[0-9a-f]{8}$/.test(text)) return undefined;
+  return (await ask("run.list", { limit: 200 })).runs.find((run) => run.runId.startsWith(text))?.runId;
+}
+
 /** Finds a town, a run, a key or a hash. */
 function Search() {
   const [text, setText] = useState("");
@@ -110,7 +115,8 @@ function Search() {
       } else {
         const key = await ask("result.get", { idempotencyKey: q }).catch(() => null);
         const town = key ? null : await ask("town.get", { townId: q }).catch(() => null);
-        if (key) go(["runs", key.runId]);
+        const run = key?.runId ?? (town ? null : await runThatBegins(q));
+        if (run) go(["runs", run]);
         else if (town) go(["towns", q]);
         else go(["towns"], { q });
       }

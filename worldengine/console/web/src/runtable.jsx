@@ -28,24 +28,29 @@ function merged(rows, changes, all) {
 }
 
 /** What changed a town: the causes of town.history. */
-export const causes = { handoff: "handoff", pending: "accepted, being applied", put: "put by a client", control: "pause or resume", mend: "repair" };
+export const causes = {
+  handoff: "handoff", pending: "accepted, being applied", put: "put by a client", control: "pause or resume", mend: "repair",
+  asked: "asked for approval", decided: "approval decided", cancelled: "cancelled",
+};
 
 /** A change of the town that no run has made, such as a put. */
 function Change({ change, town }) {
+  const townId = town ?? change.townId;
   return (
     <tr>
-      <td class="id"><a data-row href={href(["towns", town, "history", String(change.revision)])}>revision {count(change.revision)}</a></td>
+      <td class="id"><a data-row href={href(["towns", townId, "history", String(change.revision)])}>revision {count(change.revision)}</a></td>
       <td class="at"><Time at={change.at} /></td>
+      {!town && <td class="of"><a href={href(["towns", townId])} tabIndex={-1}><Said text={townId} most={32} /></a></td>}
       <td class="what">{causes[change.cause] ?? change.cause}</td>
-      <td class="wide"></td><td class="end"><span class="status calm">changed</span></td><td class="wide"></td><td class="wide"></td>
+      <td class="wide"><Said text={change.actorId} most={24} /></td><td class="end"><span class="status calm">changed</span></td><td class="wide"></td><td class="wide"></td>
     </tr>
   );
 }
 
-/** A table of runs: rows of useRuns. Of one town, changes are those of its history that no run has made. */
-export function RunTable({ list, town, changes = [], label = "Runs" }) {
+/** A table of runs: rows of useRuns. changes are those of the town, or of all towns, that no run has made. */
+export function RunTable({ list, town, changes = [], most, label = "Runs" }) {
   const { rows, newer, loading, error, retry, release } = list;
-  const all = merged(rows, changes, !list.more);
+  const all = merged(rows, changes, !list.more).slice(0, most);
   return (
     <>
       <Trouble error={error} retry={retry} />
@@ -63,7 +68,7 @@ export function RunTable({ list, town, changes = [], label = "Runs" }) {
             </tr>
           </thead>
           <tbody>
-            {all.map((row) => (row.cause ? <Change key={row.revision} change={row} town={town} /> : (
+            {all.map((row) => (row.cause ? <Change key={`${row.revision}`} change={row} town={town} /> : (
               <tr key={row.runId}>
                 <td class="id"><a data-row href={href(["runs", row.runId])}><Short id={row.runId} /></a></td>
                 <td class="at"><Time at={row.startedAt} /></td>

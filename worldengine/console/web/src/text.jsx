@@ -39,14 +39,15 @@ export function Age({ since }) {
     const timer = setInterval(() => tick((n) => n + 1), 1000);
     return () => clearInterval(timer);
   }, []);
-  return <>{duration(Date.now() - new Date(since).getTime())}</>;
+  const ms = Date.now() - new Date(since).getTime();
+  return <>{ms < 1000 ? "a moment" : duration(Math.floor(ms / 1000) * 1000)}</>;
 }
 
 export function duration(ms) {
   if (!Number.isFinite(ms)) return "–";
   if (ms < 0) return "0 s";
   if (ms < 1000) return `${Math.round(ms)} ms`;
-  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 ? 1 : 0)} s`;
+  if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 && ms % 1000 ? 1 : 0)} s`;
   if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min`;
   if (ms < 172_800_000) return `${Math.floor(ms / 3_600_000)} h`;
   return `${Math.floor(ms / 86_400_000)} days`;
@@ -54,6 +55,9 @@ export function duration(ms) {
 
 const plain = new Intl.NumberFormat();
 export const count = (n) => plain.format(n ?? 0);
+
+/** A number with what it counts: counted(1, "town") is "1 town", and counted(2, "town") is "2 towns". */
+export const counted = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
 const verdicts = {
   executed: "good", COMPLETED: "good", RUNNING: "busy", PENDING: "busy", APPROVED: "busy", PAUSED: "wait",

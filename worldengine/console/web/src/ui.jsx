@@ -2,11 +2,16 @@ import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { session } from "./session.js";
 import { useStore } from "./store.js";
-import { visible } from "./text.jsx";
+import { counted, visible } from "./text.jsx";
+
+const unreadable = (error) => ({
+  name: "UNREADABLE_ANSWER", message: `What the server answered is not what it should be (${error.message}). The other pages go on.`,
+});
 
 /** What went wrong, and what to do. */
 export function Trouble({ error, retry }) {
   if (!error) return null;
+  if (error instanceof TypeError) return <Trouble error={unreadable(error)} retry={retry} />; // an answer of another shape
   const advice = {
     TIMEOUT: "The server did not answer in time; it may be busy or away.",
     NO_RESPONDERS: "No engine serves this world now.",
@@ -40,8 +45,7 @@ export class Boundary extends Component {
     return (
       <>
         <Heading title="This page cannot be shown" />
-        <Trouble error={{ name: "UNREADABLE_ANSWER", message: `What the server answered is not what it should be (${error.message}). The other pages go on.` }}
-          retry={() => this.setState({ error: null })} />
+        <Trouble error={unreadable(error)} retry={() => this.setState({ error: null })} />
       </>
     );
   }
@@ -92,15 +96,15 @@ export function Link() {
   }[link];
   const why = {
     live: deaf ? `This user may not hear run events: ${deaf}. Reload to see what is new.`
-      : `Connected since ${at}.${unheard ? ` ${unheard} more towns of this user are not heard.` : ""}`,
+      : `Connected since ${at}.${unheard ? ` ${counted(unheard, "more town of this user is", "more towns of this user are")} not heard.` : ""}`,
     reconnecting: `The connection was lost at ${at}.`,
     stale: "What you see is as it was then. The page goes on trying to reconnect.",
   }[link];
   return <span class={`link ${deaf ? "stale" : link}`} role="status" title={why}>{text}</span>;
 }
 
-/** Asks for a reason before something is changed. */
-export function Dialog({ title, says, action, danger, onClose, onDone }) {
+/** Asks for a reason before something is changed. stop is why it cannot be changed any more. */
+export function Dialog({ title, says, action, danger, stop, onClose, onDone }) {
   const ref = useRef(null);
   const [reason, setReason] = useState("");
   const [error, setError] = useState(null);
@@ -124,9 +128,10 @@ export function Dialog({ title, says, action, danger, onClose, onDone }) {
         <p>{says}</p>
         <label>Reason <input required maxLength={200} value={reason} onInput={(e) => setReason(e.target.value)} /></label>
         <Trouble error={error} />
+        {stop && <p class="trouble" role="alert">{stop}</p>}
         <div class="actions">
           <button type="button" onClick={onClose}>Leave it</button>
-          <button type="submit" class={danger ? "danger" : "primary"} disabled={busy}>{action}</button>
+          <button type="submit" class={danger ? "danger" : "primary"} disabled={busy || Boolean(stop)}>{action}</button>
         </div>
       </form>
     </dialog>

@@ -4,7 +4,7 @@ import { feed } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
 import { ask, can, session } from "../session.js";
-import { Age, Said, Short, Time, count } from "../text.jsx";
+import { Age, Said, Short, Time, count, counted } from "../text.jsx";
 import { Dialog, Empty, Heading, Trouble } from "../ui.jsx";
 
 const mostAlerts = 1000;
@@ -73,13 +73,13 @@ function Group({ code, alerts, onAcked }) {
     <section class={`notice ${open.length ? tones[alerts[0].severity] ?? "calm" : "calm"}`}>
       <h2>{says}</h2>
       <p>
-        <code><Said text={code} /></code> {alerts[0].severity} · {count(alerts.length)}, {open.length ? `${count(open.length)} open` : "all acknowledged"} · the last <Age since={alerts[0].at} /> ago
+        <code><Said text={code} /></code> {alerts[0].severity} · {counted(alerts.length, "alert")}, {open.length ? `${count(open.length)} open` : "all acknowledged"} · the last <Age since={alerts[0].at} /> ago
       </p>
       <p><strong>What to do:</strong> {advice}</p>
       <ul class="plain">
         {shown.map((a) => (
           <li key={a.id}>
-            <Time at={a.at} /> {a.runId && <a data-row href={href(["runs", a.runId])}>run <Short id={a.runId} /></a>} <Said text={a.message} most={240} />
+            <Time at={a.at} /> {a.runId && <a data-row href={href(["runs", a.runId])}>run <Short id={a.runId} /></a>} {a.townId && <a href={href(["towns", a.townId])}>town <Said text={a.townId} most={32} /></a>} <Said text={a.message} most={240} />
             {a.acknowledged && <> <span class="soft">acknowledged by <Said text={a.acknowledged.by} /> <Time at={a.acknowledged.at} />{a.acknowledged.reason && <>: <Said text={a.acknowledged.reason} /></>}</span></>}
           </li>
         ))}

@@ -7,6 +7,7 @@ import { causes } from "../runtable.jsx";
 import { Revisions as Kept, pageSize } from "../revisions.js";
 import { Said, Short, Status, Time, count } from "../text.jsx";
 import { Empty, Heading, Trouble } from "../ui.jsx";
+import { Changes } from "./difference.jsx";
 import { useTownChanges } from "./town.jsx";
 
 /** "17..21" or "21": the revisions that are compared. */
@@ -81,16 +82,7 @@ function Difference({ townId, from, to }) {
     <section class="difference" aria-live="polite">
       <h2>Revision {count(from)} → {count(to)}</h2>
       {changes.length === 0 && <p class="soft">The two states are the same.</p>}
-      <ul class="plain">
-        {changes.map((c) => (
-          <li key={c.what}>
-            <span class="what"><Said text={c.what} most={60} /></span>{" "}
-            {c.before === undefined ? <>added <ins><Said text={c.after} /></ins></>
-              : c.after === undefined ? <>removed <del><Said text={c.before} /></del></>
-                : <><del><Said text={c.before} /></del> → <ins><Said text={c.after} /></ins></>}
-          </li>
-        ))}
-      </ul>
+      <Changes of={changes} />
     </section>
   );
 }

@@ -4,3 +4,4 @@ export { Approvals } from "./approvals.jsx";
 export { History } from "./history.jsx";
 export { Run } from "./run.jsx";
 export { Send } from "./send.jsx";
+export { Town } from "./town.jsx";

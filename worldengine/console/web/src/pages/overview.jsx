@@ -1,14 +1,19 @@
 import { useEffect, useState } from "preact/hooks";
+import { useApprovals } from "../approvals.js";
+import { useChanges } from "../changes.js";
 import { meaning } from "../codes.js";
 import { feed } from "../feed.js";
 import { useLoad } from "../load.js";
 import { href } from "../route.js";
 import { RunTable } from "../runtable.jsx";
 import { ask, can, session } from "../session.js";
-import { Age, Said, count } from "../text.jsx";
+import { Age, Said, count, counted } from "../text.jsx";
 import { Heading, Trouble } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
 import { PauseButton } from "./pause.jsx";
+
+/** How many runs and changes are shown. */
+const newest = 20;
 
 /** How often the counters are asked for while the page is looked at. */
 const again = 3000;
@@ -29,7 +34,9 @@ async function statistics() {
 const sum = (servers, of) => servers.reduce((total, s) => total + (of(s) ?? 0), 0);
 
 export function Overview() {
-  const runs = useRuns({}, 20);
+  const runs = useRuns({}, newest);
+  const changes = useChanges();
+  const approvals = useApprovals();
   const control = useLoad(() => ask("control.get", {}), []);
   const stats = useLoad(statistics, []);
   const alerts = useLoad(async () => (can("alert.list") ? (await ask("alert.list", { limit: 5, unacknowledged: true })).alerts : null), []);
@@ -43,14 +50,33 @@ export function Overview() {
   }, []);
   return (
     <>
-      <Heading title="Overview"><PauseButton control={control} /></Heading>
+      <Heading title="Overview"><State control={control.data} servers={stats.data} /><PauseButton control={control} /></Heading>
       <Trouble error={control.error} retry={control.reload} />
       <Paused control={control.data} />
       <Counters servers={stats.data} />
       <Newest alerts={alerts.data} />
-      <div class="heading"><h2>Newest runs</h2><a href={href(["runs"])}>All runs</a></div>
-      <RunTable list={runs} label="Newest runs" />
+      <Waiting approvals={approvals.data} />
+      <div class="heading"><h2>Activity</h2><a href={href(["runs"])}>All runs</a></div>
+      <RunTable list={runs} changes={changes} most={newest} label="Activity" />
     </>
+  );
+}
+
+/** Whether the world runs, and by how many servers. */
+function State({ control, servers }) {
+  if (!control) return null;
+  const [tone, word] = control.status === "PAUSED" ? ["wait", control.substatus ? "draining" : "paused"] : ["good", "running"];
+  return <span class="soft"><span class={`status ${tone}`}>{word}</span>{servers?.length > 0 && ` on ${counted(servers.length, "server")}`}</span>;
+}
+
+/** What waits for a person, and where it is decided. */
+export function Waiting({ approvals, townId }) {
+  if (!approvals?.waiting.length) return null;
+  return (
+    <p class="notice wait">
+      {approvals.more ? "More than " : ""}{counted(approvals.waiting.length, "proposal waits", "proposals wait")} for a person's approval:{" "}
+      <a href={href(["approvals"], { town: townId })}>Approvals</a>
+    </p>
   );
 }
 

@@ -92,7 +92,7 @@ export function Run({ runId }) {
         </p>
       )}
       {started.reason && <p class="soft">Reason: <Said text={started.reason} most={200} /></p>}
-      <Checks events={events.events} />
+      <Checks runId={runId} events={events.events} />
       <Effects runId={runId} run={run.data} outcome={outcome} started={started} events={events.events} />
       <Attempts run={run.data} />
       <Events list={events} />
@@ -116,22 +116,30 @@ async function fixtureOf(runId) {
 
 const checks = [["duplicate-check", "Duplicate"], ["stale-check", "Stale"], ["precondition-check", "Preconditions"], ["apply", "Apply"]];
 
-/** The checks as lights, in their order: what was asked, and what was found. */
-function Checks({ events }) {
+/** Returns the handoff of a run, where the server still has it. */
+async function handoffOf(runId) {
+  const { fixtures = [] } = await ask("run.get", { runId, fixtures: true });
+  return fixtures.at(-1)?.handoff ?? null;
+}
+
+/** The checks as lights, in their order: what was expected, and what was found. */
+function Checks({ runId, events }) {
+  const stale = events.some((e) => e.stepId === "stale-check" && e.payload?.passed === false);
+  const handoff = useLoad(async () => (stale ? handoffOf(runId) : null), [runId, stale]);
   const ends = new Map(events.filter((e) => e.stepId && e.eventType !== "StepStarted").map((e) => [e.stepId, e]));
   const begun = new Set(events.filter((e) => e.stepId).map((e) => e.stepId));
   if (begun.size === 0) return null;
   return (
     <ol class="checks" aria-label="Checks">
       {checks.map(([step, name]) => {
-        const [tone, text, detail] = verdict(step, ends.get(step), begun.has(step));
+        const [tone, text, detail] = verdict(step, ends.get(step), begun.has(step), handoff.data);
         return <li key={step} class={tone}><strong>{name}</strong> <span>{text}</span>{detail}</li>;
       })}
     </ol>
   );
 }
 
-function verdict(step, event, begun) {
+function verdict(step, event, begun, handoff) {
   const p = event?.payload ?? {};
   if (!event) return begun ? ["busy", "under way"] : ["calm", "not reached"];
   if (event.eventType === "StepSkipped") return ["calm", "not evaluated"];
@@ -142,7 +150,12 @@ function verdict(step, event, begun) {
     return p.duplicate ? ["wait", "accepted before", <div class="detail">first result <Short id={p.duplicateOf} size={12} /></div>] : ["good", "a new key"];
   }
   if (step === "stale-check") {
-    const now = <div class="detail">the town was at day {count(p.actualDecisionEpoch)}, <Short id={p.actualSnapshotHash} /></div>;
+    const now = (
+      <>
+        {!p.passed && handoff && <div class="detail">the agent decided on day {count(handoff.decisionEpoch)}, <Short id={handoff.snapshotHash} /></div>}
+        <div class="detail">the town was at day {count(p.actualDecisionEpoch)}, <Short id={p.actualSnapshotHash} /></div>
+      </>
+    );
     return p.passed ? ["good", "decided on the state of now", now] : ["wait", "the town had changed", now];
   }
   if (step === "precondition-check") {

@@ -1,13 +1,14 @@
 import { route, setQuery } from "../route.js";
 import { RunTable, nameOf } from "../runtable.jsx";
 import { useStore } from "../store.js";
+import { counted } from "../text.jsx";
 import { Heading } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
 
 const statuses = [
-  "executed", "failed", "rejected", "stale", "duplicate", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED",
+  "executed", "failed", "rejected", "stale", "duplicate", "PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED",
 ];
-const types = ["PROJECT_ADVANCE", "MAYOR_ACCEPT_MISSION", "SALVAGE_PLAN", "TOWNSFOLK_TALK", "PAUSE", "RESUME", "CANCEL"];
+const types = ["PROJECT_ADVANCE", "MAYOR_ACCEPT_MISSION", "SALVAGE_PLAN", "TOWNSFOLK_TALK", "PAUSE", "RESUME", "CANCEL", "APPROVE", "DENY"];
 const since = { "": 0, "the last hour": 3600e3, "today": 864e5, "the last week": 6048e5 };
 
 export function Runs() {
@@ -42,7 +43,7 @@ export function Runs() {
       </form>
       <RunTable list={list} />
       {list.next > 0 && <button type="button" disabled={list.loading} onClick={list.older}>Older runs</button>}
-      {list.cut > 0 && <p class="soft">{list.cut} older runs were left out of this list to keep it quick. Reload the page, or narrow the filters, to see them.</p>}
+      {list.cut > 0 && <p class="soft">{counted(list.cut, "older run was", "older runs were")} left out of this list to keep it quick. Reload the page, or narrow the filters, to see more.</p>}
     </>
   );
 }

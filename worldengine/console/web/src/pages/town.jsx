@@ -1,5 +1,6 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { townToken } from "../../../../client/js/subjects.mjs";
+import { useApprovals } from "../approvals.js";
 import { feed } from "../feed.js";
 import { eachOf, useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
@@ -8,7 +9,7 @@ import { ask, session } from "../session.js";
 import { Said, Short, count } from "../text.jsx";
 import { Copy, Heading, Trouble, download } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
-import { Paused } from "./overview.jsx";
+import { Paused, Waiting } from "./overview.jsx";
 import { PauseButton } from "./pause.jsx";
 
 /** How often a town that is shown is asked for its revision: no run event tells of puts and patches. */
@@ -40,6 +41,7 @@ export function Town({ townId }) {
   const control = useLoad(() => ask("control.get", { townId }), [townId]);
   const past = useLoad(() => pastOf(townId), [townId]);
   const runs = useRuns({ townId }, 30);
+  const approvals = useApprovals(townId);
   useTownChanges(townId, town.data?.revision, () => { town.reload(); control.reload(); past.reload(); });
   const s = town.data?.snapshot;
   return (
@@ -51,6 +53,7 @@ export function Town({ townId }) {
       </Heading>
       <Trouble error={town.error} retry={town.reload} />
       <Paused control={control.data} what="The town" />
+      <Waiting approvals={approvals.data} townId={townId} />
       {town.data && <Facts town={town.data} />}
       {s && (
         <div class="columns">

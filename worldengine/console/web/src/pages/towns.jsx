@@ -1,10 +1,12 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useApprovals } from "../approvals.js";
+import { useChanges } from "../changes.js";
 import { feed } from "../feed.js";
 import { eachOf, useLoad, useSoon } from "../load.js";
 import { href, route, setQuery } from "../route.js";
 import { ask, session } from "../session.js";
 import { useStore } from "../store.js";
-import { Said, Short, count } from "../text.jsx";
+import { Said, Short, count, counted } from "../text.jsx";
 import { Command, Empty, Heading, Trouble } from "../ui.jsx";
 import { townToken } from "../../../../client/js/subjects.mjs";
 
@@ -30,7 +32,8 @@ export function Towns() {
     return (list.data?.towns ?? []).filter((t) => t.townId.toLowerCase().includes(needle) || (q && t.snapshotHash.startsWith(q)));
   }, [list.data, q]);
   const visible = found.slice(0, shown);
-  const [states, flash, need] = useStates(visible);
+  const [states, flash, need] = useStates(visible, list);
+  const waiting = useWaiting();
   useEffect(() => need(), [visible.map((t) => t.townId).join("\n")]);
   const { config } = useStore(session);
   return (
@@ -40,7 +43,7 @@ export function Towns() {
         <button type="button" onClick={list.reload}>Refresh</button>
       </Heading>
       <Trouble error={list.error} retry={list.reload} />
-      {list.data && <p class="soft" aria-live="polite">{q ? `${count(found.length)} of ` : ""}{count(list.data.towns.length)}{list.data.more ? " and more" : ""} towns</p>}
+      {list.data && <p class="soft" aria-live="polite">{q ? `${count(found.length)} of ` : ""}{list.data.more ? "more than " : ""}{counted(list.data.towns.length, "town")}</p>}
       {list.data?.towns.length === 0 && (
         <Empty>
           <p>This world has no towns yet. Create one:</p>
@@ -52,7 +55,7 @@ export function Towns() {
         <table class="rows">
           <caption class="unseen">Towns</caption>
           <thead><tr><th scope="col">Town</th><th scope="col" class="number">Day</th><th scope="col">State</th><th scope="col" class="wide">Applied by</th><th scope="col" class="wide number">Revision</th><th scope="col" class="wide">Hash</th></tr></thead>
-          <tbody>{visible.map((t) => <Row key={t.townId} town={states.get(t.townId) ?? t} flash={flash.has(t.townId)} />)}</tbody>
+          <tbody>{visible.map((t) => <Row key={t.townId} town={states.get(t.townId) ?? t} waiting={waiting.get(t.townId) ?? 0} flash={flash.has(t.townId)} />)}</tbody>
         </table>
       )}
       {found.length > shown && <button type="button" onClick={() => setShown(shown + 5 * pageSize)}>Show more ({count(found.length - shown)})</button>}
@@ -60,12 +63,26 @@ export function Towns() {
   );
 }
 
-function Row({ town, flash }) {
+/** How many proposals wait for approval, by town. */
+function useWaiting() {
+  const { data } = useApprovals();
+  return useMemo(() => {
+    const towns = new Map();
+    for (const { townId } of data?.waiting ?? []) towns.set(townId, (towns.get(townId) ?? 0) + 1);
+    return towns;
+  }, [data]);
+}
+
+function Row({ town, waiting, flash }) {
   return (
     <tr class={flash ? "flash" : ""}>
       <td><a data-row href={href(["towns", town.townId])}><Said text={town.townId} most={64} /></a></td>
       <td class="number">{count(town.decisionEpoch)}</td>
-      <td>{town.paused ? <span class="status wait">paused</span> : town.pendingRunId ? <span class="status busy">applying</span> : <span class="soft">–</span>}</td>
+      <td>
+        {town.paused && <span class="status wait">paused</span>} {town.pendingRunId && <span class="status busy">applying</span>}{" "}
+        {waiting > 0 && <a class="status wait" href={href(["approvals"], { town: town.townId })}>{counted(waiting, "approval")}<span class="wide"> waiting</span></a>}
+        {!town.paused && !town.pendingRunId && waiting === 0 && <span class="soft">–</span>}
+      </td>
       <td class="wide soft">{town.apply ?? "…"}</td>
       <td class="wide number soft">{count(town.revision)}</td>
       <td class="wide soft"><Short id={town.snapshotHash} /></td>
@@ -73,8 +90,8 @@ function Row({ town, flash }) {
   );
 }
 
-/** The states of the towns that are shown: asked for once, and again when a run of theirs has ended. */
-function useStates(visible) {
+/** The states of the towns that are shown: asked for once, and again when they may have changed. */
+function useStates(visible, list) {
   const [states, setStates] = useState(new Map());
   const [flash, setFlash] = useState(new Set());
   const known = useRef({ states: new Map(), tokens: new Map(), dirty: new Set() });
@@ -105,5 +122,15 @@ function useStates(visible) {
     }
     if (known.current.dirty.size > 0) need();
   }), []);
+  const more = useSoon(list.reload, 1000);
+  const ids = useRef(new Set());
+  ids.current = useMemo(() => new Set(list.data?.towns.map((t) => t.townId)), [list.data]);
+  useChanges((changes) => {
+    for (const { townId } of changes) {
+      if (ids.current.has(townId)) known.current.dirty.add(townId);
+      else more(); // it is new
+    }
+    need();
+  });
   return [states, flash, need];
 }
