@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -22,6 +23,17 @@ type simMessage struct {
 	data    []byte
 	seq     uint64
 	stored  time.Time
+
+	decode  sync.Once
+	decoded *commitlog.Record
+	wrong   error
+}
+
+// record is what the message says, decoded once for those that only look: a simulation asks the
+// last messages of its towns at each step.
+func (m *simMessage) record() (*commitlog.Record, error) {
+	m.decode.Do(func() { m.decoded, m.wrong = commitlog.ReadRecord(m.data) })
+	return m.decoded, m.wrong
 }
 
 func (m *simMessage) Subject() string      { return m.subject }

@@ -100,7 +100,7 @@ func (c *simClient) next() *handoff.Handoff {
 // stateOf returns a town's present state.
 func (s *sim) stateOf(townID string) town.State {
 	m := s.log.last(wire.LogSubject("main", wire.TownToken(townID)))
-	rec, err := commitlog.ReadRecord(m.data)
+	rec, err := m.record()
 	if err != nil {
 		panic(err)
 	}

@@ -110,7 +110,7 @@ func (s *sim) pausedTown(townID string) bool {
 }
 
 func readSimRecord(m *simMessage) *commitlog.Record {
-	rec, err := commitlog.ReadRecord(m.data)
+	rec, err := m.record()
 	if err != nil {
 		panic(err)
 	}

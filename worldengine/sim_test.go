@@ -384,8 +384,8 @@ func (s *sim) run(steps int) []string {
 
 func (s *sim) pending() bool {
 	for i := range simTowns {
-		rec, err := commitlog.ReadRecord(s.log.last(wire.LogSubject("main",
-			wire.TownToken(fmt.Sprint("town ", i)))).data)
+		token := wire.TownToken(fmt.Sprint("town ", i))
+		rec, err := s.log.last(wire.LogSubject("main", token)).record()
 		if err != nil || rec.Pending != nil {
 			return true
 		}
