@@ -53,6 +53,13 @@ func (d *fullDisk) free() int64 {
 	return int64(at.Bavail) * at.Bsize
 }
 
+func (d *fullDisk) total() int64 {
+	d.t.Helper()
+	var at unix.Statfs_t
+	require.NoError(d.t, unix.Statfs(d.dir, &at))
+	return int64(at.Blocks) * at.Bsize
+}
+
 func (d *fullDisk) fill() {
 	d.t.Helper()
 	file, err := os.Create(filepath.Join(d.dir, ballast))
@@ -176,10 +183,12 @@ func TestASmallDiskIsSaidAtTheStart(t *testing.T) {
 		`has [0-9.]+ .iB in all, and 8\.0 PiB of it are to stay free \(--min-free-disk\): `+
 			`use a larger disk, or keep less free`, p.stderr.String())
 
+	// All but 1 MiB of a disk is to stay free, and 4 MiB are taken: no other test makes that room.
 	data := t.TempDir()
-	d := &fullDisk{t: t, dir: data}
+	d := &fullDisk{t: t, dir: data, ballast: 4 << 20}
+	d.fill()
 	p = launch(t, nil, "--listen", "127.0.0.1:0", "--data", data, "--min-free-disk",
-		fmt.Sprint(d.free()>>20+1<<10, "MiB"))
+		fmt.Sprint(d.total()>>20-1, "MiB"))
 	<-p.ended
 	require.Equal(t, 1, p.cmd.ProcessState.ExitCode())
 	require.Regexp(t,
