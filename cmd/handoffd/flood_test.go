@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	floodRequests = flag.Int("flood.requests", 50_000,
+	floodRequests = flag.Int("flood.requests", 25_000,
 		"how many requests TestFloodOfReads sends at once")
 	floodRest = flag.Duration("flood.rest", 0,
 		"how long it waits then before it says how much memory is left")

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -167,6 +168,8 @@ func (h *hammer) verify(nc *nats.Conn) {
 	}
 }
 
+var killCount = flag.Int("kills", 2, "how often TestKill kills the server, for each --sync")
+
 // kill -9 at any moment loses no answered handoff and applies none twice: what was answered is
 // there, what was not is executed, or was, when it is sent again.
 func TestKill(t *testing.T) {
@@ -174,11 +177,10 @@ func TestKill(t *testing.T) {
 	for _, mode := range []string{"always", "interval"} {
 		t.Run(mode, func(t *testing.T) {
 			t.Parallel()
-			const kills = 5
 			data := t.TempDir()
 			h := newHammer(t, 16)
 			duplicates := 0
-			for kill := range kills {
+			for kill := range *killCount {
 				p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data, "--sync", mode)
 				nc := p.connect()
 				if kill == 0 {
@@ -212,7 +214,7 @@ func TestKill(t *testing.T) {
 				}
 			}
 			t.Logf("%d answers over %d kills; %d of the unanswered had been executed",
-				h.answers(), kills, duplicates)
+				h.answers(), *killCount, duplicates)
 		})
 	}
 }

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	townCount = flag.Int("towns", 4000, "of how many distinct towns a server is asked")
+	townCount = flag.Int("towns", 1500, "of how many distinct towns a server is asked")
 	townArgs  = flag.String("towns.args", "",
 		"further arguments of that server, such as --runevents-limit=100000")
 )
@@ -30,7 +30,7 @@ var (
 // a million of them. slack is what a server may take beside its towns: some 40 MiB are in use, most
 // of them blocks of NATS's storage, and the heap grows to 150-210 MiB before they are collected;
 // more of it with the shadow that the race detector keeps. With a few thousand towns it is most of
-// the bound, and only a leak of tens of kilobytes a town is seen; with a million, one of a
+// the bound, and only a leak of some hundred kilobytes a town is seen; with a million, one of a
 // kilobyte.
 const (
 	// an event subject, and the log's subject of the town's refused runs
