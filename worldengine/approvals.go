@@ -23,14 +23,15 @@ func (e *Engine) policyOf(current commitlog.Entry) *approval.Policy {
 // approve returns whether a handoff that passed all checks has the approval that its type takes. It
 // says nothing where it takes none.
 func (e *Engine) approve(h *handoff.Handoff, current commitlog.Entry) (approval.Verdict, error) {
-	if !e.policyOf(current).Requires(h.Proposal.Type) {
+	policy := e.policyOf(current)
+	if !policy.Requires(h.Proposal.Type) {
 		return approval.Verdict{}, nil
 	}
 	encoded, err := h.MarshalWire()
 	if err != nil {
 		return approval.Verdict{}, err
 	}
-	return current.Approvals.Judge(h, encoded, e.config.Now()), nil
+	return current.Approvals.Judge(*policy, h, encoded, e.config.Now()), nil
 }
 
 // commitUnapproved stores that a handoff which passed every check may not be executed. The first

@@ -76,7 +76,8 @@ func (h *simHistory) verdict(
 	if err != nil {
 		panic(err)
 	}
-	return before.Approvals.Judge(asked, encoded, m.stored)
+	policy := approval.Policy{Types: []handoff.ProposalType{simApproval}}
+	return before.Approvals.Judge(policy, asked, encoded, m.stored)
 }
 
 // unapproved checks the record of a handoff that passed all checks and was refused: what waits for

@@ -97,12 +97,12 @@ type Verdict struct {
 	Ask bool
 }
 
-// Judge returns what the list says about a handoff that was made from the state of the town;
-// encoded is the handoff as the engine writes it.
-func (l List) Judge(h *handoff.Handoff, encoded []byte, now time.Time) Verdict {
+// Judge returns what the list says about a handoff that was made from the state of the town, and
+// whose type takes an approval by the town's policy; encoded is the handoff as the engine writes
+// it.
+func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time) Verdict {
 	required := Verdict{
-		Reason: handoff.ReasonApprovalRequired,
-		Detail: fmt.Sprintf("%s needs the approval of a person", h.Proposal.Type),
+		Reason: handoff.ReasonApprovalRequired, Detail: p.Detail(h.Proposal.Type),
 	}
 	i, status := l.find(h.HandoffID, h.SnapshotHash, now)
 	switch {

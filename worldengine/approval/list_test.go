@@ -15,6 +15,9 @@ import (
 
 var noon = time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC)
 
+// talks is a policy that asks for approvals of what is proposed in these tests.
+var talks = approval.Policy{Types: []handoff.ProposalType{handoff.TalkToTownsfolk}}
+
 func proposed(t *testing.T, reason string) (*handoff.Handoff, []byte) {
 	t.Helper()
 	h, err := handoff.New(handoff.Proposal{
@@ -49,6 +52,20 @@ func TestPolicies(t *testing.T) {
 		_, err := approval.Parse(text)
 		require.ErrorContains(t, err, "MAYOR_ACCEPT_MISSION", text)
 	}
+	for _, text := range []string{"MAGIC,PROJECT_ADVANCE", "project_advance", "SALVAGE_PLAN,none"} {
+		stored := approval.Stored(text)
+		require.Equal(t, text, stored.String())
+		for _, kind := range handoff.ProposalTypes() {
+			require.True(t, stored.Requires(kind), "%s may stand for any type", text)
+			require.Contains(t, stored.Detail(kind),
+				string(kind)+" needs the approval of a person: ")
+		}
+	}
+	require.Equal(t, []handoff.ProposalType{"MAGIC"},
+		approval.Stored("MAGIC,PROJECT_ADVANCE").Unknown())
+	require.Equal(t, "SALVAGE_PLAN", approval.Stored("SALVAGE_PLAN").String())
+	require.False(t, approval.Stored("SALVAGE_PLAN").Requires(handoff.AdvanceProject))
+	require.False(t, approval.Stored(approval.None).Requires(handoff.AdvanceProject))
 	require.Nil(t, approval.FromTree(nil), "a town without a list has the world's")
 	require.Equal(t, "none", approval.FromTree([]any{}).String(), "an empty list frees a town")
 }
@@ -59,12 +76,12 @@ func TestAQuestionIsDecidedAndUsed(t *testing.T) {
 	t.Parallel()
 	h, encoded := proposed(t, "1")
 	var list approval.List
-	verdict := list.Judge(h, encoded, noon)
+	verdict := list.Judge(talks, h, encoded, noon)
 	require.True(t, verdict.Ask)
 	require.Equal(t, handoff.ReasonApprovalRequired, verdict.Reason)
 	asked := list.Ask(h, encoded, noon, time.Hour)
 	require.Empty(t, list)
-	again := asked.Judge(h, encoded, noon.Add(time.Minute))
+	again := asked.Judge(talks, h, encoded, noon.Add(time.Minute))
 	require.False(t, again.Ask)
 	require.Equal(t, verdict.Detail, again.Detail)
 
@@ -73,13 +90,13 @@ func TestAQuestionIsDecidedAndUsed(t *testing.T) {
 	require.Nil(t, refused)
 	require.Equal(t, "ada", entry.Decision.ActorID)
 	require.Nil(t, asked[0].Decision)
-	require.Equal(t, "ada", after.Judge(h, encoded, noon.Add(time.Hour)).Approved.ActorID)
-	require.True(t, after.Judge(h, encoded, noon.Add(time.Minute+time.Hour)).Ask,
+	require.Equal(t, "ada", after.Judge(talks, h, encoded, noon.Add(time.Hour)).Approved.ActorID)
+	require.True(t, after.Judge(talks, h, encoded, noon.Add(time.Minute+time.Hour)).Ask,
 		"an approval expires")
 	other := append([]byte{' '}, encoded...)
-	require.Equal(t, handoff.ReasonApprovalRequired, after.Judge(h, other, noon).Reason,
+	require.Equal(t, handoff.ReasonApprovalRequired, after.Judge(talks, h, other, noon).Reason,
 		"it is for the bytes that were shown")
-	require.False(t, after.Judge(h, other, noon).Ask)
+	require.False(t, after.Judge(talks, h, other, noon).Ask)
 
 	used := after.Close(h.HandoffID)
 	require.Equal(t, approval.Used, used[0].Status(h.SnapshotHash, noon))
@@ -96,8 +113,8 @@ func TestWhoDecidesTooLateIsTold(t *testing.T) {
 	denied, _, refused := asked.Decide(h.HandoffID, h.SnapshotHash,
 		decision(false, "ada", noon), time.Hour)
 	require.Nil(t, refused)
-	require.Equal(t, handoff.ReasonApprovalDenied, denied.Judge(h, encoded, noon).Reason)
-	require.Equal(t, "Denied by ada: why", denied.Judge(h, encoded, noon).Detail)
+	require.Equal(t, handoff.ReasonApprovalDenied, denied.Judge(talks, h, encoded, noon).Reason)
+	require.Equal(t, "Denied by ada: why", denied.Judge(talks, h, encoded, noon).Detail)
 	for name, row := range map[string]struct {
 		list approval.List
 		hash string
@@ -136,12 +153,13 @@ func TestAListIsBounded(t *testing.T) {
 	var list approval.List
 	for i := range approval.MaxOpen {
 		h, encoded := proposed(t, fmt.Sprint(i))
-		require.True(t, list.Judge(h, encoded, noon).Ask, i)
+		require.True(t, list.Judge(talks, h, encoded, noon).Ask, i)
 		list = list.Ask(h, encoded, noon, time.Hour)
 	}
 	h, encoded := proposed(t, "abc")
-	require.Equal(t, handoff.ReasonApprovalsFull, list.Judge(h, encoded, noon).Reason)
-	require.True(t, list.Judge(h, encoded, noon.Add(time.Hour)).Ask, "what expired makes room")
+	require.Equal(t, handoff.ReasonApprovalsFull, list.Judge(talks, h, encoded, noon).Reason)
+	require.True(t, list.Judge(talks, h, encoded, noon.Add(time.Hour)).Ask,
+		"what expired makes room")
 	require.Len(t, list.Ask(h, encoded, noon.Add(time.Hour), time.Hour), 1)
 
 	list, _, _ = list.Decide(list[99].HandoffID, list[99].SnapshotHash,
@@ -156,5 +174,5 @@ func TestAListIsBounded(t *testing.T) {
 	require.Equal(t, closed, closed.On("b"))
 	h, _ = proposed(t, "def")
 	require.Equal(t, handoff.ReasonApprovalsFull,
-		approval.List(nil).Judge(h, make([]byte, approval.MaxBytes+1), noon).Reason)
+		approval.List(nil).Judge(talks, h, make([]byte, approval.MaxBytes+1), noon).Reason)
 }

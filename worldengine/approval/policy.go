@@ -10,7 +10,8 @@ import (
 	"worldengine/handoff"
 )
 
-// Policy is which types of proposals take a person's approval; the zero value is none.
+// Policy is which types of proposals take a person's approval; the zero value is none. A policy
+// that was stored may name types that this version does not know: see Requires.
 type Policy struct {
 	// Types are in the order of their names, each once.
 	Types []handoff.ProposalType `json:"types"`
@@ -43,6 +44,20 @@ func Of(names ...string) (Policy, error) {
 	return p, nil
 }
 
+// Stored reads the text of a policy that was stored, perhaps by a later version: a type that this
+// version does not know stays in the policy.
+func Stored(text string) Policy {
+	if text == None || text == "" {
+		return Policy{}
+	}
+	var p Policy
+	for name := range strings.SplitSeq(text, ",") {
+		p.Types = append(p.Types, handoff.ProposalType(strings.TrimSpace(name)))
+	}
+	p.order()
+	return p
+}
+
 // FromTree returns the policy of a list of types that a schema has accepted; nil where there is
 // none.
 func FromTree(tree any) *Policy {
@@ -72,8 +87,31 @@ func (p Policy) String() string {
 	return joined(p.Types, ",")
 }
 
-// Requires reports whether proposals of a type take an approval.
-func (p Policy) Requires(t handoff.ProposalType) bool { return slices.Contains(p.Types, t) }
+// Requires reports whether proposals of a type take an approval. All do where the policy names a
+// type that is not known: it may stand for any of them, such as one that is spelled in another way.
+func (p Policy) Requires(t handoff.ProposalType) bool {
+	return slices.Contains(p.Types, t) || len(p.Unknown()) > 0
+}
+
+// Unknown returns the types that this version does not know.
+func (p Policy) Unknown() (types []handoff.ProposalType) {
+	for _, t := range p.Types {
+		if !slices.Contains(handoff.ProposalTypes(), t) {
+			types = append(types, t)
+		}
+	}
+	return types
+}
+
+// Detail is why a proposal of a type that takes an approval is not carried out without one.
+func (p Policy) Detail(t handoff.ProposalType) string {
+	detail := fmt.Sprintf("%s needs the approval of a person", t)
+	if unknown := p.Unknown(); len(unknown) > 0 {
+		detail += fmt.Sprintf(": every type does here, because %s is to be approved, which this "+
+			"version of the server does not know", joined(unknown, ", "))
+	}
+	return detail
+}
 
 func joined(types []handoff.ProposalType, separator string) string {
 	names := make([]string, len(types))

@@ -21,6 +21,12 @@ func OpenStreams(
 	ctx context.Context, js jetstream.JetStream, world string, s Settings, replicas int,
 	logger *slog.Logger,
 ) (streams Streams, err error) {
+	if unknown := s.Policy().Unknown(); len(unknown) > 0 {
+		logger.Error("the world's setting require-approval names types of proposals that this "+
+			"version does not know, so every proposal takes a person's approval, but in towns "+
+			"with a list of their own: update this server, or change the setting with "+
+			"handoffctl world settings set", "setting", s.RequireApproval, "unknown", unknown)
+	}
 	log := StreamConfig(world, s.HistoryPerTown, s.DedupeRetention, replicas)
 	log.Metadata = s.Metadata()
 	receipts, events := DerivedStreams(world, s, replicas)

@@ -119,14 +119,9 @@ func (s Settings) Checked() (Settings, error) {
 	return s, err
 }
 
-// Policy returns which types of proposals take a person's approval in towns without a policy.
-func (s Settings) Policy() approval.Policy {
-	p, err := approval.Parse(cmp.Or(s.RequireApproval, approval.None))
-	if err != nil {
-		panic(err) // it was checked where it was given
-	}
-	return p
-}
+// Policy returns which types of proposals take a person's approval in towns without a policy. It
+// may name some that this version does not know: see SettingsOf.
+func (s Settings) Policy() approval.Policy { return approval.Stored(s.RequireApproval) }
 
 // Set sets a setting by its name. The error says what may stand there.
 func (s *Settings) Set(name, value string) error {
@@ -188,14 +183,19 @@ func (s Settings) Metadata() map[string]string {
 
 // SettingsOf returns the settings in the metadata of the stream of a log: none are given in that of
 // a world that only earlier versions have served. A setting that this version cannot read is left
-// out.
+// out, but for the types to approve: without them a server would carry out what a person has to
+// approve, and would store that.
 func SettingsOf(metadata map[string]string) Settings {
 	var s Settings
 	for key, value := range metadata {
-		if name, ours := strings.CutPrefix(key, settingPrefix); ours {
-			if read := s; read.Set(name, value) == nil {
-				s = read
-			}
+		name, ours := strings.CutPrefix(key, settingPrefix)
+		if !ours {
+			continue
+		}
+		if read := s; read.Set(name, value) == nil {
+			s = read
+		} else if name == ApprovalSetting {
+			s.RequireApproval = value
 		}
 	}
 	return s

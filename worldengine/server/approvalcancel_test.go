@@ -1,0 +1,81 @@
+package server_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/server"
+)
+
+// approvedBy returns the signal of the decision that the first event of a run names.
+func (c *client) approvedBy(runID string) string {
+	c.t.Helper()
+	var why struct{ SignalID string }
+	require.NoError(c.t, json.Unmarshal(c.events(runID)[0].Payload, &why))
+	return why.SignalID
+}
+
+// A handoff whose approved run was cancelled while a game was to apply its command has used its
+// approval: sent again it waits for another one.
+func TestACancelledHandoffTakesANewApproval(t *testing.T) {
+	t.Parallel()
+	for _, force := range []bool{false, true} {
+		srv := start(t, absentFor(apply.AbsentWait), askFor("PROJECT_ADVANCE"))
+		c := connect(t, srv)
+		at := c.put(snapshot("t"), "")
+		body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+		first := c.send(body)
+		requireUnapproved(t, first, handoff.ReasonApprovalRequired, takesApproval)
+		id := first.result.HandoffID
+		c.decide(decision(id, "approve", "ada"))
+		reply := c.sendLater(body)
+		runID := c.pendingRun("t")
+		require.Empty(t, c.waitingIn("t"), "it is used")
+		request := map[string]any{"runId": runID, "force": force}
+		require.Eventually(t, func() bool { // a request that is on its way just then refuses it
+			reply := c.request("run.cancel", mustJSON(t, request))
+			return reply.Header.Get("Nats-Service-Error-Code") == ""
+		}, 60*time.Second, 10*time.Millisecond)
+		require.Equal(t, "RUN_CANCELLED", c.failureOf(<-reply).Code)
+
+		f := c.notDecided(decision(id, "approve", "ben"))
+		require.Equal(t, "ALREADY_DECIDED", f.Code, "nothing waits yet")
+		again := c.send(body)
+		requireUnapproved(t, again, handoff.ReasonApprovalRequired, takesApproval)
+		require.Equal(t, []string{id}, c.waitingIn("t"))
+		second := c.decide(decision(id, "approve", "ben"))
+		g := host(t, srv, agree)
+		done := c.send(body)
+		require.Equal(t, handoff.Executed, done.result.Status)
+		require.Equal(t, second.SignalID, c.approvedBy(done.runID))
+		require.Len(t, g.commands(), 1)
+	}
+}
+
+// The run of an approved handoff that is cancelled while it waits for the end of a pause was not
+// accepted: its approval is for the next time that it is sent.
+func TestAnApprovalOutlivesARunThatWaited(t *testing.T) {
+	t.Parallel()
+	srv := start(t, askFor("PROJECT_ADVANCE"),
+		func(c *server.Config) { c.Engine.PauseWait = time.Hour })
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	id := c.send(body).result.HandoffID
+	approved := c.decide(decision(id, "approve", "ada"))
+	c.signal("control.pause", map[string]any{"townId": "t"})
+	reply := c.sendLater(body)
+	c.signal("run.cancel", map[string]any{"runId": c.paused("t", 1)[0]})
+	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-reply).Code)
+	require.Equal(t, "approved", c.approvals(map[string]any{}).Approvals[0].Status)
+	require.Equal(t, "ALREADY_DECIDED", c.notDecided(decision(id, "reject", "ben")).Code)
+	c.signal("control.resume", map[string]any{"townId": "t"})
+	done := c.send(body)
+	require.Equal(t, handoff.Executed, done.result.Status)
+	require.Equal(t, approved.SignalID, c.approvedBy(done.runID))
+}
