@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -21,49 +20,7 @@ import (
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/runs"
-	"worldengine/worldengine/signals"
-	"worldengine/worldengine/wire"
 )
-
-// heardStore has something happen once the pause of the world was read.
-type heardStore struct {
-	commitlog.Store
-	then func()
-}
-
-func (s *heardStore) Last(ctx context.Context, subject string) (*jetstream.RawStreamMsg, error) {
-	msg, err := s.Store.Last(ctx, subject)
-	if then := s.then; then != nil && subject == wire.ControlSubject("main") {
-		s.then = nil
-		then()
-	}
-	return msg, err
-}
-
-// A pause of the world that is heard of while an engine reads it again after a reconnect counts.
-func TestAPauseIsHeardWhileItIsReadAgain(t *testing.T) {
-	t.Parallel()
-	log := logtest.New(t)
-	e := &Engine{log: log, queue: newQueue(t.Context(), &Config{
-		Workers: 1, QueuePerTown: 1, QueueTotal: 1, Logger: slog.New(slog.DiscardHandler),
-	})}
-	t.Cleanup(func() { require.NoError(t, e.queue.Drain(t.Context())) })
-	e.worldPause = signals.NewWorldPause(log, signals.Pause{}, e.queue.UnparkAll)
-	other := openEngine(t, log)
-	log.Store = &heardStore{log.Store, func() {
-		_, err := other.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause})
-		require.NoError(t, err)
-		seq, paused, err := other.log.WorldPause(t.Context())
-		require.NoError(t, err)
-		e.worldPause.Set(signals.Pause{Seq: seq, By: paused})
-	}}
-	require.NoError(t, e.worldPause.Reread(t.Context()))
-	require.NotNil(t, e.worldPause.Known().By)
-
-	e.worldPause.Set(signals.Pause{Seq: 1 << 40, By: &commitlog.PausedBy{SignalID: "lost"}})
-	require.NoError(t, e.worldPause.Reread(t.Context()))
-	require.Less(t, e.worldPause.Known().Seq, uint64(1<<40), "what the log has lost is forgotten")
-}
 
 // A pause of the world that comes while a handoff waits for the receipts to follow the log holds it
 // back.

@@ -29,10 +29,10 @@ func TestARunThatIsLeftWaiting(t *testing.T) {
 		World: "main", Retention: time.Hour, Logger: slog.New(slog.DiscardHandler),
 	})
 	runID := uuid.NewString()
-	p := runevents.NewProducer(runevents.Identity{
+	p := logtest.NewProducer(runevents.Identity{
 		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 		PlanID: "plan", PlanVersion: "1",
-	}, runevents.Source{Now: time.Now, NewID: uuid.NewString})
+	})
 	require.NoError(t, p.OfRun(runevents.RunQueued, nil))
 	_, err = store.Extend(t.Context(), "t", p.Run(), 0, false)
 	require.NoError(t, err)

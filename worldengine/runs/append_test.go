@@ -110,7 +110,7 @@ func TestADiscardedEventIsAppendedAgain(t *testing.T) {
 func TestAppendToClosedRunThatGoesOn(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
-	p := newProducer(runevents.Identity{
+	p := logtest.NewProducer(runevents.Identity{
 		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 		PlanID: "plan", PlanVersion: "1",
 	})
@@ -129,7 +129,7 @@ func TestAppendToClosedRunThatGoesOn(t *testing.T) {
 func TestAppendToOpenRun(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
-	p := newProducer(runevents.Identity{
+	p := logtest.NewProducer(runevents.Identity{
 		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 		PlanID: "plan", PlanVersion: "1",
 	})
@@ -171,6 +171,35 @@ func TestAppendToOpenRun(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, ended.Events[0].EventID, answers[0].EventID,
 		"what the engine said last is known")
+}
+
+// A run that was paused takes events of others again while its command is applied, until its end.
+func TestARunIsReopened(t *testing.T) {
+	t.Parallel()
+	s := open(t, logtest.New(t))
+	identity := runevents.Identity{
+		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: "plan", PlanVersion: "1",
+	}
+	p := logtest.NewProducer(identity)
+	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+	_, err := s.Extend(t.Context(), "t", p.Run(), 0, false)
+	require.NoError(t, err)
+	closed, err := s.Extend(t.Context(), "t", &runevents.Run{Identity: identity}, 0, true)
+	require.NoError(t, err)
+	require.Equal(t, int64(2), closed.Next)
+	_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	require.ErrorIs(t, err, runevents.ErrRunEnding)
+	s.Reopen(t.Context(), "t", identity, 8) // events 2 to 8 stand in the commit
+	tail, err := s.log.Tail(t.Context(), "run", 8)
+	require.NoError(t, err)
+	require.False(t, tail.Closed)
+	require.Equal(t, int64(9), tail.Next)
+	_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	require.NoError(t, err)
+	again, err := s.Extend(t.Context(), "t", &runevents.Run{Identity: identity}, 8, true)
+	require.NoError(t, err)
+	require.True(t, again.Closed)
 }
 
 // The cache holds what fits, whatever order runs come in, and nothing from before it was cleared.

@@ -51,11 +51,8 @@ func newFixture(t *testing.T) *fixture {
 	f.Store = New(log, runs.New(log, nil, runs.Config{World: "main", Retention: time.Hour,
 		Logger: logger}), f, Config{
 		World: "main", Server: "server",
-		NewProducer: func(run runevents.Identity) *runevents.Producer {
-			return runevents.NewProducer(run,
-				runevents.Source{Now: time.Now, NewID: uuid.NewString})
-		},
-		Ended: func(context.Context, string) (bool, error) { return false, nil },
+		NewProducer: logtest.NewProducer,
+		Ended:       func(context.Context, string) (bool, error) { return false, nil },
 		Left: func(run runevents.Identity, _ string, _ error) {
 			f.alerted = append(f.alerted, run.RunID)
 		},
