@@ -125,14 +125,21 @@ const (
 
 func TestPackagesImportOnlyWhatTheyMay(t *testing.T) {
 	t.Parallel()
+	names := make([]string, len(rooms))
+	for i, room := range rooms {
+		names[i] = room.name
+	}
+	imports := listedEach(t, ".Imports", names)
+	allDeps := listedEach(t, ".Deps", names)
 	for _, room := range rooms {
-		for _, path := range listed(t, "{{join .Imports \"\\n\"}}", room.name) {
+		require.Contains(t, imports, "worldengine/"+room.name)
+		for _, path := range imports["worldengine/"+room.name] {
 			require.True(t, mayImport(room.imports, path), "%s imports %s", room.name, path)
 		}
 		if !room.pure {
 			continue
 		}
-		deps := listed(t, "{{join .Deps \"\\n\"}}", room.name)
+		deps := allDeps["worldengine/"+room.name]
 		require.NotEmpty(t, deps)
 		for _, path := range deps {
 			require.NotContains(t, path, "nats", "%s reaches %s", room.name, path)
@@ -168,10 +175,26 @@ func mayImport(named []string, path string) bool {
 	return false
 }
 
-// listed returns the lines that `go list` prints of a package of the module, as it is for Linux.
-func listed(t *testing.T, format, name string) []string {
+// listedEach returns a list that `go list` has of each of some packages, by the package's path.
+func listedEach(t *testing.T, list string, names []string) map[string][]string {
 	t.Helper()
-	list := exec.Command("go", "list", "-f", format, "./"+name)
+	each := map[string][]string{}
+	for _, line := range listed(t, "{{.ImportPath}}:{{join "+list+" \",\"}}", names...) {
+		path, values, found := strings.Cut(line, ":")
+		require.True(t, found, line)
+		each[path] = strings.FieldsFunc(values, func(r rune) bool { return r == ',' })
+	}
+	return each
+}
+
+// listed returns the lines that `go list` prints of packages of the module, as they are for Linux.
+func listed(t *testing.T, format string, names ...string) []string {
+	t.Helper()
+	args := []string{"list", "-f", format}
+	for _, name := range names {
+		args = append(args, "./"+name)
+	}
+	list := exec.Command("go", args...)
 	list.Dir = ".."
 	list.Env = append(list.Environ(), "GOOS=linux")
 	out, err := list.Output()
