@@ -160,8 +160,8 @@ func TestReplayFailsAFixtureWhoseTownCannotBePut(t *testing.T) {
 	fixtures := talks(t, "north", 2)
 	got := c.pipe(marshal(t, []any{fixtures[1], fixtures[0]}), "replay", "-")
 	assert.Equal(t, exitFailed, got.status)
-	assert.Contains(t, got.out, "failed: -#1 (north 0)\n  expected its snapshot to be put\n  got "+
-		"error EPOCH_REGRESSION (409)")
+	assert.Contains(t, got.out, "failed: -#1 (north 0)\n  expected its snapshot to be put\n"+
+		"  got      error EPOCH_REGRESSION (409)")
 	assert.Regexp(t, `(?m)^executed   1$`, got.out)
 	assert.Regexp(t, `(?m)^refused    1$`, got.out)
 }
