@@ -105,3 +105,20 @@ func later(t *testing.T) string {
 	require.Len(t, found, 1)
 	return found[0][1]
 }
+
+// alertCode is how runevents declares an alert.
+var alertCode = regexp.MustCompile(`AlertCode += "([A-Z_]+)"`)
+
+// The page of alerts says of each code what it means and what to do.
+func TestEveryAlertHasAMeaning(t *testing.T) {
+	t.Parallel()
+	declared, err := os.ReadFile("../../runevents/alert.go")
+	require.NoError(t, err)
+	said, err := os.ReadFile("web/src/codes.js")
+	require.NoError(t, err)
+	codes := alertCode.FindAllStringSubmatch(string(declared), -1)
+	require.Greater(t, len(codes), 15)
+	for _, code := range codes {
+		require.Contains(t, string(said), "\n  "+code[1]+": [", code[1])
+	}
+}

@@ -79,8 +79,8 @@ func TestPages(t *testing.T) {
 		b.sees("LIVE", shows)
 		require.LessOrEqual(t, eval[int](b, "document.documentElement.scrollWidth"), 390,
 			"%q is wider than a phone", page)
-		name, _, _ := strings.Cut(page, "/"+runs["executed"])
-		name, _, _ = strings.Cut(name, "/"+runs["rejected"])
+		name := strings.NewReplacer("s/"+runs["executed"], "", "s/"+runs["rejected"],
+			"-rejected").Replace(page)
 		b.picture("phone-" + strings.ReplaceAll(cmp.Or(name, "overview"), "/", "-"))
 	}
 }
