@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"worldengine/handoff"
 	"worldengine/worldengine/approval"
@@ -13,8 +14,18 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// simApproval is the type of proposals that takes a person's approval.
-const simApproval = handoff.AdvanceProject
+// strict reports whether people of the seed deny what waits in a town, all of it, and every type of
+// proposals takes an approval, so that towns have many denials of one state. There are no pauses,
+// and it takes more steps than other seeds.
+func (s *sim) strict() bool { return s.seed%10 == 3 }
+
+// policy is which types of proposals take a person's approval.
+func (s *sim) policy() approval.Policy {
+	if s.strict() {
+		return approval.Policy{Types: handoff.ProposalTypes()}
+	}
+	return approval.Policy{Types: []handoff.ProposalType{handoff.AdvanceProject}}
+}
 
 // decide has one or two people decide about a proposal that waits, each at some engine, and reports
 // whether one does.
@@ -32,6 +43,10 @@ func (o *simOperator) decide() bool {
 		return false
 	}
 	signal := waiting[s.rng.IntN(len(waiting))]
+	if s.strict() && s.rng.IntN(8) > 0 {
+		o.denyAll(signal.TownID)
+		return true
+	}
 	people := 1 + s.rng.IntN(2)
 	for person := range people {
 		given := signal
@@ -48,6 +63,35 @@ func (o *simOperator) decide() bool {
 		go o.tellDecision(engine, given, submit)
 	}
 	return true
+}
+
+// denyAll has a person deny all that waits in a town, one after the other at some engine.
+func (o *simOperator) denyAll(townID string) {
+	s := o.sim
+	var signals []Signal
+	rec := readSimRecord(s.log.last(wire.LogSubject("main", wire.TownToken(townID))))
+	for i := range rec.Approvals {
+		if a := &rec.Approvals[i]; a.Decision == nil && a.Handoff != nil {
+			signals = append(signals, Signal{TownID: townID, HandoffID: a.HandoffID,
+				Kind: lifecycle.SignalDeny, ActorID: "a strict person"})
+		}
+	}
+	slices.Reverse(signals) // the one that was asked for last first
+	engine := s.engines[s.rng.IntN(len(s.engines))]
+	s.trace("a strict person denies %d proposals of %s at engine %d", len(signals), townID,
+		engine.number)
+	s.mu.Lock()
+	o.deciding++
+	s.mu.Unlock()
+	go func() {
+		ctx := context.WithValue(engine.alive, simAsker{}, "for a strict person")
+		for _, given := range signals {
+			_, _ = engine.Decide(ctx, given) // the log says what came of it
+		}
+		s.mu.Lock()
+		o.deciding--
+		s.mu.Unlock()
+	}()
 }
 
 func (o *simOperator) tellDecision(engine *simEngine, given Signal, submit bool) {
@@ -69,15 +113,22 @@ func (o *simOperator) tellDecision(engine *simEngine, given Signal, submit bool)
 func (h *simHistory) verdict(
 	asked *handoff.Handoff, before commitlog.Entry, m *simMessage,
 ) approval.Verdict {
-	if asked.Proposal.Type != simApproval {
+	if !h.policy().Requires(asked.Proposal.Type) {
 		return approval.Verdict{}
 	}
 	encoded, err := asked.MarshalWire()
 	if err != nil {
 		panic(err)
 	}
-	policy := approval.Policy{Types: []handoff.ProposalType{simApproval}}
-	return before.Approvals.Judge(policy, asked, encoded, m.stored)
+	v := before.Approvals.Judge(h.policy(), asked, encoded, m.stored)
+	h.must(!h.denied[deniedKey(asked, before)] || v.Reason == handoff.ReasonApprovalDenied,
+		"%s was denied, and its record of then says: %q", asked.Command, v.Reason)
+	return v
+}
+
+// deniedKey names a handoff and the state of its town.
+func deniedKey(asked *handoff.Handoff, before commitlog.Entry) string {
+	return asked.Proposal.TownID + " " + asked.HandoffID + " " + before.State.Hash
 }
 
 // unapproved checks the record of a handoff that passed all checks and was refused: what waits for
@@ -105,6 +156,9 @@ func (h *simHistory) decided(rec *commitlog.Record, before commitlog.Entry, m *s
 		for j := range before.Approvals {
 			if a := &before.Approvals[j]; a.HandoffID == rec.Approvals[i].HandoffID {
 				status := a.Status(before.State.Hash, m.stored)
+				if !d.Approved && a.Handoff != nil {
+					h.denied[deniedKey(h.accepted(a.Handoff), before)] = true
+				}
 				h.must(status == approval.Waiting, "%s was decided, and it was %s",
 					a.HandoffID, status)
 			}

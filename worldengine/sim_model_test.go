@@ -69,6 +69,9 @@ func (c *simClient) next() *handoff.Handoff {
 		return c.past[rng.IntN(len(c.past))]
 	}
 	townID := fmt.Sprint("town ", rng.IntN(simTowns))
+	if c.sim.strict() && rng.IntN(8) > 0 {
+		townID = "town 1" // one town gets many denials
+	}
 	state := c.sim.stateOf(townID)
 	p := handoff.Proposal{
 		Type: handoff.TalkToTownsfolk, ActorID: fmt.Sprint(c.name, len(c.sim.sent)), TownID: townID,
@@ -134,13 +137,15 @@ type simHistory struct {
 	towns    map[string]commitlog.Entry
 	receipts map[dedupe.Place]*dedupe.Receipt
 	runs     map[string][]runevents.Record
+	// denied are the handoffs that a person denied, in the state of their town: see deniedKey.
+	denied map[string]bool
 }
 
 // checkLog reads the whole log and recomputes every decision from what stood before it.
 func (s *sim) checkLog() {
 	h := &simHistory{
 		sim: s, towns: map[string]commitlog.Entry{}, receipts: map[dedupe.Place]*dedupe.Receipt{},
-		runs: map[string][]runevents.Record{},
+		runs: map[string][]runevents.Record{}, denied: map[string]bool{},
 	}
 	for _, m := range s.log.messages {
 		rec, err := commitlog.ReadRecord(m.data)
@@ -179,13 +184,14 @@ func (s *sim) checkLog() {
 	h.checkRuns()
 }
 
-// result returns the result of a record and its handoff.
+// result returns the result of a record and its handoff, of which several may have the same id.
 func (h *simHistory) result(rec *commitlog.Record) (*handoff.Result, *handoff.Handoff) {
 	r, err := handoff.ParseResult(rec.Result, schemas.Limits{})
 	if err != nil {
 		panic(err)
 	}
-	return r, h.sent[r.HandoffID+r.SnapshotHash]
+	h.must(h.sent[r.HandoffID+r.SnapshotHash] != nil, "nobody sent %s", r.HandoffID)
+	return r, h.accepted(rec.Handoff)
 }
 
 // same checks that a result is what the checks say.

@@ -67,7 +67,7 @@ func (o *simOperator) next() (Signal, bool) {
 	switch {
 	case paused:
 		return Signal{Kind: lifecycle.SignalResume, TownID: townID}, true
-	case o.sim.quiet:
+	case o.sim.quiet || o.sim.strict():
 		return Signal{}, false
 	case o.sim.rng.IntN(3) == 0 && o.sim.unended():
 		ids := make([]string, 0, len(o.open))

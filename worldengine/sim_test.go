@@ -130,7 +130,7 @@ func (s *sim) start() *simEngine {
 	}
 	config, err := Config{
 		NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Workers: 4,
-		PauseWait: 400 * time.Millisecond, RequireApproval: string(simApproval),
+		PauseWait: 400 * time.Millisecond, RequireApproval: s.policy().String(),
 		Plugin: apply.Policy{Deadline: 3 * time.Second, Attempts: 2, Backoff: 50 * time.Millisecond,
 			Resend: 300 * time.Millisecond,
 			Absent: absent},

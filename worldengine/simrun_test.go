@@ -55,7 +55,11 @@ func simulate(
 		if change != nil {
 			change(s)
 		}
-		found = s.run(400)
+		steps := 400
+		if s.strict() {
+			steps = 1600
+		}
+		found = s.run(steps)
 		if trace != nil && len(found) > 0 {
 			t.Errorf("%.1000s", found[0])
 		}

@@ -18,7 +18,12 @@ const (
 	MaxOpen = 100
 	// MaxBytes is how large their handoffs may be together.
 	MaxBytes = 128 << 10
-	// maxClosed is how many of the others a list keeps, the newest.
+	// MaxDenied is how many denials of the town's present state a list may have for another
+	// proposal to wait. No denial of that state is dropped before it expires, so a list has fewer
+	// than MaxOpen + MaxDenied of them.
+	MaxDenied = 100
+	// maxClosed is how many of the other entries a list keeps: the used ones, and those of other
+	// states. The ones that were decided, or asked for, last are kept.
 	maxClosed = 16
 )
 
@@ -120,10 +125,10 @@ func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time)
 		return Verdict{Approved: l[i].Decision}
 	case status == Waiting:
 		return required
-	case !l.hasRoom(len(encoded), h.SnapshotHash, now):
+	}
+	if full := l.full(len(encoded), h.SnapshotHash, now); full != "" {
 		return Verdict{
-			Reason: handoff.ReasonApprovalsFull,
-			Detail: required.Detail + ", and too many proposals of the town wait for one",
+			Reason: handoff.ReasonApprovalsFull, Detail: required.Detail + ", and " + full,
 		}
 	}
 	required.Ask = true
@@ -140,15 +145,26 @@ func (l List) find(handoffID, hash string, now time.Time) (int, Status) {
 	return -1, ""
 }
 
-func (l List) hasRoom(size int, hash string, now time.Time) bool {
-	open := 0
+// full returns why a handoff of a size cannot wait too, "" where it can.
+func (l List) full(size int, hash string, now time.Time) string {
+	open, denied := 0, 0
 	for i := range l {
-		if l[i].Status(hash, now).IsOpen() {
+		switch status := l[i].Status(hash, now); {
+		case status.IsOpen():
 			open++
 			size += len(l[i].Handoff)
+		case status == Denied:
+			denied++
 		}
 	}
-	return open < MaxOpen && size <= MaxBytes
+	switch {
+	case open >= MaxOpen || size > MaxBytes:
+		return "too many proposals of the town wait for one"
+	case denied >= MaxDenied:
+		return fmt.Sprintf("%d proposals made from this state of the town were denied; "+
+			"no other waits until the town changes or the denials expire", denied)
+	}
+	return ""
 }
 
 // Ask returns the list with a handoff that waits for its decision for so long.
@@ -165,31 +181,49 @@ func (l List) Ask(h *handoff.Handoff, encoded []byte, now time.Time, timeout tim
 	})
 }
 
-// On returns the list in a town whose state has a hash: entries of other states are closed, and no
-// more closed ones are kept than a list may have.
+// On returns the list in a town whose state has a hash: entries of other states are closed, and of
+// those and the used ones no more are kept than a list may have. The denials of the state stay.
 func (l List) On(hash string) List {
-	closed := 0
-	stale := func(a Asked) bool { return a.Handoff != nil && a.SnapshotHash != hash }
-	for i := range l {
-		if l[i].Handoff == nil || stale(l[i]) {
-			closed++
+	changed, after := false, slices.Clone(l)
+	var spent []int
+	for i := range after {
+		a := &after[i]
+		if a.Handoff != nil && a.SnapshotHash != hash {
+			// An approval that was not used counts for nothing.
+			a.Handoff, a.Decision, changed = nil, nil, true
+		}
+		if a.isSpent(hash) {
+			spent = append(spent, i)
 		}
 	}
-	if closed <= maxClosed && !slices.ContainsFunc(l, stale) {
+	drop := max(len(spent)-maxClosed, 0)
+	if drop == 0 && !changed {
 		return l
 	}
-	var after List
-	for _, a := range l {
-		if stale(a) {
-			a.Handoff, a.Decision = nil, nil // an approval that was not used counts for nothing
-		}
-		if a.Handoff == nil && closed > maxClosed {
-			closed--
-			continue
-		}
-		after = append(after, a)
+	slices.SortStableFunc(spent, func(i, j int) int {
+		return after[i].last().Compare(after[j].last())
+	})
+	spent = spent[:drop]
+	slices.SortFunc(spent, func(i, j int) int { return j - i })
+	for _, i := range spent {
+		after = slices.Delete(after, i, i+1)
 	}
 	return after
+}
+
+// isSpent reports whether an entry may be dropped in a town whose state has a hash: it is closed,
+// and is no denial of that state.
+func (a *Asked) isSpent(hash string) bool {
+	denied := a.Decision != nil && !a.Decision.Approved && a.SnapshotHash == hash
+	return a.Handoff == nil && !denied
+}
+
+// last returns when an entry was decided, or asked for where it was not.
+func (a *Asked) last() time.Time {
+	if a.Decision != nil {
+		return a.Decision.At
+	}
+	return a.At
 }
 
 // AnyOpen reports whether the list has an entry that is not closed.
@@ -251,7 +285,7 @@ func (l List) Decide(
 	if !d.Approved {
 		a.Handoff = nil
 	}
-	return after.On(hash), decided, nil
+	return after, decided, nil // the record has On of it
 }
 
 // Follows reports whether a list may stand in the record after one with the list prior, where

@@ -176,3 +176,44 @@ func TestAListIsBounded(t *testing.T) {
 	require.Equal(t, handoff.ReasonApprovalsFull,
 		approval.List(nil).Judge(talks, h, make([]byte, approval.MaxBytes+1), noon).Reason)
 }
+
+// A denial of the present state stays, however many are given and in whatever order; once there are
+// as many as a list may have, no other proposal waits until the town changes.
+func TestDenialsAreKept(t *testing.T) {
+	t.Parallel()
+	var list approval.List
+	for i := range approval.MaxDenied {
+		h, encoded := proposed(t, fmt.Sprint(i))
+		list = list.Ask(h, encoded, noon, time.Hour)
+	}
+	decide := func(i int, after time.Duration) {
+		h, encoded := proposed(t, fmt.Sprint(i))
+		var refused *approval.Refusal
+		list, _, refused = list.Decide(h.HandoffID, h.SnapshotHash,
+			decision(false, "ada", noon.Add(after)), time.Hour)
+		require.Nil(t, refused)
+		list = list.On(h.SnapshotHash)
+		require.Equal(t, handoff.ReasonApprovalDenied, list.Judge(talks, h, encoded, noon).Reason)
+	}
+	for i := range approval.MaxDenied {
+		decide(approval.MaxDenied-1-i, time.Duration(i)*time.Second)
+	}
+	require.Len(t, list, approval.MaxDenied)
+	for i := range approval.MaxDenied {
+		h, encoded := proposed(t, fmt.Sprint(i))
+		got := list.Judge(talks, h, encoded, noon)
+		require.Equal(t, handoff.ReasonApprovalDenied, got.Reason, i)
+	}
+	h, encoded := proposed(t, "abc")
+	full := list.Judge(talks, h, encoded, noon)
+	require.Equal(t, handoff.ReasonApprovalsFull, full.Reason)
+	require.Contains(t, full.Detail, "100 proposals made from this state of the town were denied")
+	require.True(t, list.Judge(talks, h, encoded, noon.Add(3*time.Hour)).Ask, "denials expire")
+
+	closed := list.On("b")
+	require.Len(t, closed, 16)
+	for i := range closed {
+		require.True(t, closed[i].Decision.At.After(noon.Add(83*time.Second)),
+			"the last decided ones are kept")
+	}
+}

@@ -416,3 +416,24 @@ func TestApprovalsAreBounded(t *testing.T) {
 	require.Equal(t, handoff.ReasonApprovalRequired,
 		c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))).result.ReasonCode)
 }
+
+// A denial holds although many others were given behind it, of handoffs that were asked for later.
+func TestManyDenialsHold(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("TOWNSFOLK_TALK")))
+	at := c.put(snapshot("t"), "")
+	var bodies [][]byte
+	var ids []string
+	for i := range 20 {
+		p := propose(at, handoff.TalkToTownsfolk, "casual")
+		p.Priority = float64(i) / 1000
+		bodies = append(bodies, marshalled(t, p))
+		ids = append(ids, c.send(bodies[i]).result.HandoffID)
+	}
+	for i := range ids {
+		c.decide(decision(ids[len(ids)-1-i], "reject", "ada"))
+	}
+	for _, body := range bodies {
+		requireUnapproved(t, c.send(body), handoff.ReasonApprovalDenied, "Denied by ada: because")
+	}
+}
