@@ -299,8 +299,11 @@ func (e *Engine) pendingConfig() pending.Config {
 			e.results.count(result.Status)
 			e.sample(rec.Run.RunID, seq)
 		},
-		Cancelled:   e.sample,
-		Raise:       func(alert runevents.Alert) { e.alerts.RaiseOnce(alert) },
+		Cancelled: e.sample,
+		Raise:     func(alert runevents.Alert) { e.alerts.RaiseOnce(alert) },
+		RaiseStored: func(ctx context.Context, alert runevents.Alert) error {
+			return e.alerts.RaiseStored(ctx, alert)
+		},
 		Environment: e.environment(), OnAttempt: e.config.OnAttempt,
 		Now: e.config.Now, NewID: e.config.NewID, Draw: e.config.draw, Logger: e.config.Logger,
 	}

@@ -19,6 +19,7 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
@@ -164,7 +165,9 @@ func (s *sim) start() *simEngine {
 	e.worldPause = signals.NewWorldPause(log, s.worldPause(), func() { e.queue.UnparkAll() })
 	ctx, cancel := context.WithCancel(context.Background())
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
-	e.pending = pending.New(e.pendingConfig())
+	work := e.pendingConfig()
+	work.RaiseStored = func(context.Context, runevents.Alert) error { return nil }
+	e.pending = pending.New(work)
 	e.pending.Start(ctx, e.queue, e.plugins)
 	process.Engine, process.alive, process.kill = e, ctx, cancel
 	go s.lookAfter(process)

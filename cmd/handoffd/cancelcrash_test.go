@@ -65,6 +65,39 @@ func TestKillWhileCancelling(t *testing.T) {
 	}
 }
 
+// A run that was cancelled by force is alerted about, also where the server is killed right behind.
+func TestKillBehindAForcedCancellation(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	serve := func(env ...string) *program {
+		return launch(t, env, append([]string{"--listen", "127.0.0.1:0", "--data", data,
+			"--sync", "interval", "--plugin-absent", "wait"}, quickly...)...)
+	}
+	h := newHammer(t, 1)
+	body := h.towns[0].next(t)
+	p := serve(killAt + "=" + string(failpoint.Withdrawn))
+	nc := p.connect()
+	h.create(nc)
+	require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"), nc.NewInbox(), body))
+	sent, err := handoff.Parse(body, schemas.Limits{})
+	require.NoError(t, err)
+	runID := pendingRunOf(t, nc, sent.Proposal.TownID)
+	forced := fmt.Appendf(nil, `{"runId":%q,"force":true}`, runID)
+	require.NoError(t, nc.PublishRequest(wire.Subject("main", "run.cancel"),
+		nc.NewInbox(), forced))
+	select {
+	case <-p.ended:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("the point is not reached: %s", p.stderr)
+	}
+	nc = serve().connect()
+	requireCancelled(t, nc, runID)
+	reply, err := nc.Request(wire.Subject("main", "alert.list"), []byte(`{}`), 20*time.Second)
+	require.NoError(t, err)
+	require.Contains(t, string(reply.Data), "APPLY_IN_DOUBT")
+	require.Contains(t, string(reply.Data), runID)
+}
+
 // pendingRunOf returns the run whose command is pending in a town, once there is one.
 func pendingRunOf(t *testing.T, nc *nats.Conn, townID string) string {
 	t.Helper()

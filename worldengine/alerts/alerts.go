@@ -2,6 +2,7 @@ package alerts
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"maps"
 	"sync"
@@ -92,6 +93,23 @@ func (a *Alerts) RaiseOnce(alert runevents.Alert) {
 	}
 }
 
+// RaiseStored is RaiseOnce for an alert that has to be in the stream before what it tells of is
+// done, so that no crash keeps it from operators. The error says that it is not there.
+func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
+	a.complete(&alert)
+	msg, err := a.message(&alert)
+	if err == nil {
+		err = a.stream.Store(ctx, msg)
+	}
+	if err != nil {
+		return fmt.Errorf("alerts: %s cannot be stored: %w", alert.ID(), err)
+	}
+	if a.raised.First(&alert) {
+		a.tell(&alert)
+	}
+	return nil
+}
+
 // RaiseNow raises, once each, what a projection for a reader has found now.
 func (a *Alerts) RaiseNow(found []runevents.Alert) {
 	for _, alert := range found {
@@ -103,23 +121,33 @@ func (a *Alerts) RaiseNow(found []runevents.Alert) {
 // Raise tells an alert. It never blocks: where more alerts wait than there is room for, the alert
 // is counted as lost, and stands in the engine's log alone.
 func (a *Alerts) Raise(alert runevents.Alert) {
+	a.complete(&alert)
+	a.tell(&alert)
+	select {
+	case a.queue <- alert:
+	default:
+		a.lose(&alert, "too many alerts wait to be published")
+	}
+}
+
+// complete gives an alert its severity and its time, where it has none.
+func (a *Alerts) complete(alert *runevents.Alert) {
 	if alert.Severity == "" {
 		alert.Severity = alert.Code.Severity()
 	}
 	if alert.At == "" {
 		alert.At = runevents.Timestamp(a.now())
 	}
+}
+
+// tell counts an alert, and tells it to the engine's log and Notify.
+func (a *Alerts) tell(alert *runevents.Alert) {
 	a.mu.Lock()
 	a.counts[alert.Code]++
 	a.mu.Unlock()
-	a.log(&alert)
+	a.log(alert)
 	if a.notify != nil {
-		a.notify(alert)
-	}
-	select {
-	case a.queue <- alert:
-	default:
-		a.lose(&alert, "too many alerts wait to be published")
+		a.notify(*alert)
 	}
 }
 

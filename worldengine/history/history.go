@@ -214,13 +214,17 @@ type Failure struct {
 	At         string             `json:"at"`
 }
 
-// maxControls bounds how many pauses and resumptions lastFailure looks behind.
-const maxControls = 16
+// Bounds of how far lastFailure looks behind records that leave the state of a town as it is.
+const (
+	maxBehind      = 256
+	maxBehindBytes = 8 << 20
+)
 
 // lastFailure returns the last handoff that failed on the state that a message of a town holds, or
 // nil where none did, or the state has changed since.
 func (r *Reader) lastFailure(ctx context.Context, msg *jetstream.RawStreamMsg) (*Failure, error) {
-	for range maxControls {
+	read := 0
+	for range maxBehind {
 		switch commitlog.Kind(msg.Header.Get(wire.KindHeader)) {
 		case commitlog.KindHandoff:
 			return failureOf(msg)
@@ -228,6 +232,9 @@ func (r *Reader) lastFailure(ctx context.Context, msg *jetstream.RawStreamMsg) (
 			commitlog.KindAsked, commitlog.KindDecided:
 			// they leave the state as it is
 		default:
+			return nil, nil
+		}
+		if read += len(msg.Data); read > maxBehindBytes {
 			return nil, nil
 		}
 		prior, err := r.Log.Previous(ctx, msg)

@@ -47,7 +47,7 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal, signalID string)
 		seq = current.Seq
 		if s.Force {
 			why.Code = lifecycle.CancelledByForce
-			return w.commitCancelled(ctx, s.TownID, current, why)
+			return w.cancelByForce(ctx, s, current, why)
 		}
 		if current.Pending.MayHaveArrived() {
 			return w.config.Signals.Refuse(ctx, s, wire.CodeRunInHand, mayHaveArrived)
@@ -60,15 +60,23 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal, signalID string)
 		failpoint.At(failpoint.Wished)
 		return err
 	})
-	switch {
-	case err != nil:
-		return err
-	case !s.Force:
-		return w.awaitCancelled(ctx, s, seq)
+	if err == nil && !s.Force {
+		err = w.awaitCancelled(ctx, s, seq)
 	}
-	w.config.Raise(w.config.Environment.CancelledByForce(
-		alerts.About{TownID: s.TownID, RunID: s.RunID}, s.ActorID))
-	return nil
+	return err
+}
+
+// cancelByForce ends the run of a pending command, whether or not a game has it. The alert is
+// stored before: an operator has to look at the game, also where this server ends here.
+func (w *Worker) cancelByForce(
+	ctx context.Context, s *signals.Signal, current commitlog.Entry, why lifecycle.Cancellation,
+) error {
+	about := alerts.About{TownID: s.TownID, RunID: s.RunID}
+	alert := w.config.Environment.CancelledByForce(about, s.ActorID)
+	if err := w.config.RaiseStored(ctx, alert); err != nil {
+		return err
+	}
+	return w.commitCancelled(ctx, s.TownID, current, why)
 }
 
 // Why a run whose command is pending is not cancelled without force.

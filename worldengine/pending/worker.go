@@ -76,8 +76,10 @@ type Config struct {
 	// a run that ended without one.
 	Committed func(rec *commitlog.Record, seq uint64, result *handoff.Result)
 	Cancelled func(runID string, seq uint64)
-	// Raise raises an alert that belongs to a run, once; Environment makes the alerts.
+	// Raise raises an alert that belongs to a run, once, and RaiseStored does so before what it
+	// tells of is done; Environment makes the alerts.
 	Raise       func(runevents.Alert)
+	RaiseStored func(context.Context, runevents.Alert) error
 	Environment alerts.Environment
 	// OnAttempt is called with how each attempt ended, and how long it took; nil for nobody.
 	OnAttempt func(by apply.Binding, ended apply.Result, took time.Duration)

@@ -162,7 +162,7 @@ func reversed[T any](list []T) []T {
 // sees why the same proposal would be a duplicate.
 func TestTheLastFailureOfATown(t *testing.T) {
 	t.Parallel()
-	srv := start(t)
+	srv := start(t, askFor("TOWNSFOLK_TALK"))
 	c := connect(t, srv)
 	type failed struct {
 		LastFailure *history.Failure
@@ -186,6 +186,12 @@ func TestTheLastFailureOfATown(t *testing.T) {
 		c.signal("control.pause", map[string]any{"townId": "t"}) // leaves the state as it is
 		c.signal("control.resume", map[string]any{"townId": "t"})
 	}
+	for i := range 20 { // proposals that wait for approval leave it too
+		asked := propose(at, handoff.TalkToTownsfolk, "casual")
+		asked.Priority = float64(i) / 1000
+		require.Equal(t, handoff.Rejected, c.send(marshalled(t, asked)).result.Status)
+	}
+	require.NotNil(t, last())
 	c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Nil(t, last(), "the state has changed")
 }
