@@ -153,8 +153,9 @@ func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, tol
 		told.RunID, told.Result = answer.RunID, answer.JSON
 	case ctx.Err() != nil:
 		told.NotSubmitted = &notSubmitted{wire.CodeInProgress,
-			"the handoff was submitted, and has no result " +
-				"yet; result.get has it later"}
+			"the handoff was submitted, and has no result yet: it may still be executed or " +
+				"refused. Look for its run, and ask result.get, which has the result of an " +
+				"executed one"}
 	default:
 		row := rowOf(err)
 		told.NotSubmitted = &notSubmitted{row.code, cmp.Or(row.text, err.Error())}
