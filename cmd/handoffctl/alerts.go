@@ -20,9 +20,9 @@ type alertsListCommand struct {
 
 // Help is the command's long help.
 func (alertsListCommand) Help() string {
-	return `Shows the alerts that the world keeps, the newest first: those of 30 days, at most, each with its number
-and with who has acknowledged it. It needs the rights of an operator or an observer. With -o json it prints the
-server's reply. To see them as they come: watch --alerts.
+	return `Shows the alerts that the world keeps, the newest first: those of 30 days, at most, each
+with its number and with who has acknowledged it. It needs the rights of an operator or an observer.
+With -o json it prints the server's reply. To see them as they come: watch --alerts.
 
 Examples:
 
@@ -92,10 +92,10 @@ type alertsAckCommand struct {
 
 // Help is the command's long help.
 func (alertsAckCommand) Help() string {
-	return `Acknowledges alerts: somebody has seen to them. handoffctl status counts them no more, alerts list --open
-leaves them out, and every server and the console show who acknowledged them, when and why. It needs the rights of
-an operator. The first acknowledgement of an alert counts: to acknowledge it again changes nothing. When the same is
-raised again, that is another alert.
+	return `Acknowledges alerts: somebody has seen to them. handoffctl status counts them no more,
+alerts list --open leaves them out, and every server and the console show who acknowledged them,
+when and why. It needs the rights of an operator. The first acknowledgement of an alert counts: to
+acknowledge it again changes nothing. When the same is raised again, that is another alert.
 
 Example:
 

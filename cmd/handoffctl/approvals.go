@@ -16,9 +16,9 @@ type approvalsCommand struct {
 
 // Help is the command's long help.
 func (approvalsCommand) Help() string {
-	return `Shows the proposals that wait for a person's approval, the oldest first, with what the built-in rules
-expect them to change; and those that are approved and whose agents have not sent them again yet. It needs the
-rights of an operator, an approver or an observer.
+	return `Shows the proposals that wait for a person's approval, the oldest first, with what the
+built-in rules expect them to change; and those that are approved and whose agents have not sent
+them again yet. It needs the rights of an operator, an approver or an observer.
 
 Example:
 
@@ -78,9 +78,9 @@ type approveCommand struct {
 
 // Help is the command's long help.
 func (approveCommand) Help() string {
-	return `Approves a proposal that waits: the same handoff is executed when its agent sends it again, or at once with
---submit. The approval holds for the state in which the town is; what changes the town meanwhile makes the
-proposal stale. It needs the rights of an operator or an approver.
+	return `Approves a proposal that waits: the same handoff is executed when its agent sends it
+again, or at once with --submit. The approval holds for the state in which the town is; what changes
+the town meanwhile makes the proposal stale. It needs the rights of an operator or an approver.
 
 Example:
 
@@ -102,8 +102,8 @@ type rejectCommand struct {
 
 // Help is the command's long help.
 func (rejectCommand) Help() string {
-	return `Denies a proposal that waits: its agent gets rejected, APPROVAL_DENIED, with the reason. It needs the rights
-of an operator or an approver.
+	return `Denies a proposal that waits: its agent gets rejected, APPROVAL_DENIED, with the reason.
+It needs the rights of an operator or an approver.
 
 Example:
 

@@ -33,26 +33,27 @@ type benchCommand struct {
 
 // Help is the command's long help.
 func (benchCommand) Help() string {
-	return `Starts a private server with a data directory below $TMPDIR, or measures a running one with --join. It
-prints plain NATS requests per second (bodies as large as a handoff and a result, the responder on a
-connection of its own), executed handoffs per second, their latencies, and the ratio of the two; and bare
-guarded appends per second of a message as large as a commit, to a stream of the same server that is removed
-in the end, and the ratio to these: no handoff is faster than its append. That takes a client that may
-use the streams. With --join it prints the processor time of the server alone too.
+	return `Starts a private server with a data directory below $TMPDIR, or measures a running one
+with --join. It prints plain NATS requests per second (bodies as large as a handoff and a result,
+the responder on a connection of its own), executed handoffs per second, their latencies, and the
+ratio of the two; and bare guarded appends per second of a message as large as a commit, to a stream
+of the same server that is removed in the end, and the ratio to these: no handoff is faster than its
+append. That takes a client that may use the streams. With --join it prints the processor time of
+the server alone too.
 
-Each worker drives its own towns, one request at a time. The state that a handoff leaves follows from
-the rules, so the benchmark knows every answer beforehand and compares; at the end it compares every
-town with its answers. A wrong answer makes the exit status 1. The handoffs are made beforehand; when
-they run out, a worker makes more, and that time counts as a pause. A server that is joined must have
-the default rules.
+Each worker drives its own towns, one request at a time. The state that a handoff leaves follows
+from the rules, so the benchmark knows every answer beforehand and compares; at the end it compares
+every town with its answers. A wrong answer makes the exit status 1. The handoffs are made
+beforehand; when they run out, a worker makes more, and that time counts as a pause. A server that
+is joined must have the default rules.
 
 With --rate the handoffs are sent at that rate, and a latency counts from when its handoff is due.
-Where the server projects run events (--projector), the benchmark also records how far the projection
-is behind.
+Where the server projects run events (--projector), the benchmark also records how far the
+projection is behind.
 
-In the mix: executed is a casual talk, which never exhausts a town; duplicate sends the last accepted
-handoff again; stale was made an epoch ago; rejected asks for a project that does not exist; failed
-advances a blocked project.
+In the mix: executed is a casual talk, which never exhausts a town; duplicate sends the last
+accepted handoff again; stale was made an epoch ago; rejected asks for a project that does not
+exist; failed advances a blocked project.
 
 Example:
 

@@ -79,11 +79,16 @@ type globalFlags struct {
 	Output     string           `short:"o" help:"What to print: text for people, json for scripts, or raw, the very bytes of the server's answer." enum:"text,json,raw" default:"text"`
 }
 
-const description = `For people who write agents and plugins for a world engine, who test them, and who operate it.
+const description = `For people who write agents and plugins for a world engine, who test them, and
+who operate it.
 
-Exit status: 0 done; 1 an expectation failed, or a verified document is invalid; 2 the command line, or a file that it names, cannot be used; 3 the server refused (4xx); 4 the server could not be reached or is in trouble (5xx).
+Exit status: 0 done; 1 an expectation failed, or a verified document is invalid; 2 the command line,
+or a file that it names, cannot be used; 3 the server refused (4xx); 4 the server could not be
+reached or is in trouble (5xx).
 
-On a terminal a status has a colour: green what was executed, red what was rejected or failed, yellow the rest; ids are cut to their first 8 characters. In a pipe, and with $NO_COLOR or TERM=dumb, there is no colour, and in a pipe nothing is cut.`
+On a terminal a status has a colour: green what was executed, red what was rejected or failed,
+yellow the rest; ids are cut to their first 8 characters. In a pipe, and with $NO_COLOR or
+TERM=dumb, there is no colour, and in a pipe nothing is cut.`
 
 // newParser makes the parser of a command line. exit is called where kong would end the program,
 // which is after --help.

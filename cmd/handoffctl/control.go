@@ -49,11 +49,12 @@ type pauseCommand struct {
 
 // Help is the command's long help.
 func (pauseCommand) Help() string {
-	return `Judges no handoff until handoffctl resume. Handoffs that come meanwhile wait, in their order, for the
-server's --pause-wait; then their agents are told TOWN_PAUSED or WORLD_PAUSED. A game server that is already applying a command is not interrupted: the town drains, and handoffctl status shows when
-that has ended; pause does not wait for it. A town that was paused by itself stays paused when the
-world is resumed. handoffctl run list shows the waiting runs as PAUSED, and handoffctl run cancel
-ends one of them.
+	return `Judges no handoff until handoffctl resume. Handoffs that come meanwhile wait, in their
+order, for the server's --pause-wait; then their agents are told TOWN_PAUSED or WORLD_PAUSED. A game
+server that is already applying a command is not interrupted: the town drains, and handoffctl status
+shows when that has ended; pause does not wait for it. A town that was paused by itself stays paused
+when the world is resumed. handoffctl run list shows the waiting runs as PAUSED, and handoffctl run
+cancel ends one of them.
 
 Example:
 
@@ -85,8 +86,8 @@ type resumeCommand struct {
 
 // Help is the command's long help.
 func (resumeCommand) Help() string {
-	return `Ends a pause. The server then judges the waiting handoffs in their order, against the state that the
-town has by then: a handoff that was made from an older state is stale.
+	return `Ends a pause. The server then judges the waiting handoffs in their order, against the
+state that the town has by then: a handoff that was made from an older state is stale.
 
 Example:
 
@@ -113,18 +114,19 @@ type statusCommand struct {
 
 // Help is the command's long help.
 func (statusCommand) Help() string {
-	return `Shows how a world is: whether it is paused and which towns are, by whom and why; what waits and what is
-being applied; how far receipts and run events have followed the log; the alerts of the last 24 hours that
-nobody has acknowledged; the servers with their versions; what the streams of the world take of the disk, and
-what is free on that of the server with the least room. What the user may not see is listed as not known.
+	return `Shows how a world is: whether it is paused and which towns are, by whom and why; what
+waits and what is being applied; how far receipts and run events have followed the log; the alerts
+of the last 24 hours that nobody has acknowledged; the servers with their versions; what the streams
+of the world take of the disk, and what is free on that of the server with the least room. What the
+user may not see is listed as not known.
 
-Exits 1 when something needs attention, and says what: a server that stores nothing, or has little room
-(less than four times of what is to stay free); receipts or run events that stay behind the log for 2 s;
-a town whose plugin is away; dead letters; an alert of severity P1 of the last hour that nobody has
-acknowledged (alerts ack). A pause is nothing of that kind.
+Exits 1 when something needs attention, and says what: a server that stores nothing, or has little
+room (less than four times of what is to stay free); receipts or run events that stay behind the log
+for 2 s; a town whose plugin is away; dead letters; an alert of severity P1 of the last hour that
+nobody has acknowledged (alerts ack). A pause is nothing of that kind.
 
-With --town it shows the pause of one town, and how many of its commands a game server is applying. A
-town is paused while the world is.
+With --town it shows the pause of one town, and how many of its commands a game server is applying.
+A town is paused while the world is.
 
 Examples:
 
@@ -183,13 +185,13 @@ type runCancelCommand struct {
 
 // Help is the command's long help.
 func (runCancelCommand) Help() string {
-	return `Ends a run that waits: for the end of a pause (run list shows it as PAUSED), behind a command that a
-game server applies (PENDING), or for a game server that is away (RUNNING; town get names it). The
-server answers the agent with RUN_CANCELLED, and the handoff's key stays free.
+	return `Ends a run that waits: for the end of a pause (run list shows it as PAUSED), behind a
+command that a game server applies (PENDING), or for a game server that is away (RUNNING; town get
+names it). The server answers the agent with RUN_CANCELLED, and the handoff's key stays free.
 
-Where the game may have the command the server refuses (RUN_IN_HAND). With --force it cancels the run
-all the same, leaves the town as it was, and raises the alert APPLY_IN_DOUBT: look at the game, and put
-the town's true state.
+Where the game may have the command the server refuses (RUN_IN_HAND). With --force it cancels the
+run all the same, leaves the town as it was, and raises the alert APPLY_IN_DOUBT: look at the game,
+and put the town's true state.
 
 The beginning of an id will do where no other run has it; in a world of more than 10,000 runs cancel
 takes whole ids alone.

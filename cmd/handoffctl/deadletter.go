@@ -23,9 +23,9 @@ type deadLetterListCommand struct{}
 
 // Help is the command's long help.
 func (deadLetterListCommand) Help() string {
-	return `Lists what could not be brought onto the bus, the oldest first: of which derived stream, from which
-message of the log, and why. It needs the rights of an operator. When the cause is mended, deadletter replay
-brings them onto the bus.
+	return `Lists what could not be brought onto the bus, the oldest first: of which derived stream,
+from which message of the log, and why. It needs the rights of an operator. When the cause is
+mended, deadletter replay brings them onto the bus.
 
 Example:
 
@@ -96,8 +96,8 @@ type deadLetterShowCommand struct {
 
 // Help is the command's long help.
 func (deadLetterShowCommand) Help() string {
-	return `Shows a dead letter with its body: the message as it should have stood on the bus, or the record of the
-log that cannot be read. With -o raw it prints the very bytes of the body.
+	return `Shows a dead letter with its body: the message as it should have stood on the bus, or
+the record of the log that cannot be read. With -o raw it prints the very bytes of the body.
 
 Example:
 

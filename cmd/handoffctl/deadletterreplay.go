@@ -29,17 +29,19 @@ type deadLetterReplayCommand struct {
 
 // Help is the command's long help.
 func (deadLetterReplayCommand) Help() string {
-	return `Brings dead letters onto the bus when what made the stream refuse them is mended: the message is made again
-from the log, in its place, not from the letter. It is a run of fsck --repair that counts these letters as missing,
-so it reads the whole log, and repairs what else differs. A receipt is written by itself. For an event the stream of
-run events is emptied and made again from the log: consumers get all events again, with their eventIds, and events
-whose log message has left its history are gone.
+	return `Brings dead letters onto the bus when what made the stream refuse them is mended: the
+message is made again from the log, in its place, not from the letter. It is a run of fsck --repair
+that counts these letters as missing, so it reads the whole log, and repairs what else differs. A
+receipt is written by itself. For an event the stream of run events is emptied and made again from
+the log: consumers get all events again, with their eventIds, and events whose log message has left
+its history are gone.
 
-A letter is removed, and the alert about it acknowledged, when its message is there. One that is refused again stays
-as it is, and so does one whose message cannot be made again: a record of the log that cannot be read, and what has
-left the log or expired. Servers may be running meanwhile.
+A letter is removed, and the alert about it acknowledged, when its message is there. One that is
+refused again stays as it is, and so does one whose message cannot be made again: a record of the
+log that cannot be read, and what has left the log or expired. Servers may be running meanwhile.
 
-It needs the rights of the engine; without an access file those of this machine. Exits 1 where a letter stays.
+It needs the rights of the engine; without an access file those of this machine. Exits 1 where a
+letter stays.
 
 Example:
 

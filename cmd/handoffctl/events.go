@@ -17,8 +17,8 @@ type runEventsCommand struct {
 
 // Help is the command's long help.
 func (runEventsCommand) Help() string {
-	return `Shows all events of a run in their order. With -o json it prints the events as they are stored, as
-{"events": […], "lastEventSeq": n}.
+	return `Shows all events of a run in their order. With -o json it prints the events as they are
+stored, as {"events": […], "lastEventSeq": n}.
 
 Example:
 

@@ -25,18 +25,19 @@ type fsckCommand struct {
 
 // Help is the command's long help.
 func (fsckCommand) Help() string {
-	return `Reads the whole log of a world and everything that is derived from it, computes every hash, id and
-key again, and prints what differs and where. Servers may be running meanwhile.
+	return `Reads the whole log of a world and everything that is derived from it, computes every
+hash, id and key again, and prints what differs and where. Servers may be running meanwhile.
 
 --repair writes receipts and run events again from the log. It also puts back a town that answers
-TOWN_DAMAGED because the last message of its history is not a commit. Where the last commit itself is
-damaged, the town can only go back to the commit before it, and the last one is lost: that takes
+TOWN_DAMAGED because the last message of its history is not a commit. Where the last commit itself
+is damaged, the town can only go back to the commit before it, and the last one is lost: that takes
 --repair --mend-towns. Run fsck without --repair first; its report says what would be lost. Other
 damage to the log is reported and cannot be repaired.
 
 On a terminal a line says how far it is.
 
-Exits 1 when something is wrong, or is still wrong after a repair. With -o json it prints the report.
+Exits 1 when something is wrong, or is still wrong after a repair. With -o json it prints the
+report.
 
 Example:
 

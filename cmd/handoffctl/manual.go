@@ -14,7 +14,8 @@ type completionCommand struct {
 
 // Help is the command's long help.
 func (completionCommand) Help() string {
-	return `Prints a script that makes the shell complete commands, flags and their values; files elsewhere.
+	return `Prints a script that makes the shell complete commands, flags and their values; files
+elsewhere.
 
 Examples:
 
@@ -39,8 +40,8 @@ type manCommand struct {
 
 // Help is the command's long help.
 func (manCommand) Help() string {
-	return `Writes a man page for handoffctl and one for each of its commands, with the same text as --help.
-handoffd man writes those of the server.
+	return `Writes a man page for handoffctl and one for each of its commands, with the same text as
+--help. handoffd man writes those of the server.
 
 Example:
 

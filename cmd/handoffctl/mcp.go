@@ -23,11 +23,11 @@ type mcpCommand struct {
 
 // Help is the command's long help.
 func (mcpCommand) Help() string {
-	return `Serves the Model Context Protocol on standard input and output, for programs that let a language model
-use tools. The tools list and read towns, list what may be proposed, try a proposal without carrying it
-out, propose, and read results and runs. All proposals are of one actor, and whatever a model proposes
-is checked by the server like any agent's handoff: a user of the access file with the role agent bounds
-what it can do.
+	return `Serves the Model Context Protocol on standard input and output, for programs that let a
+language model use tools. The tools list and read towns, list what may be proposed, try a proposal
+without carrying it out, propose, and read results and runs. All proposals are of one actor, and
+whatever a model proposes is checked by the server like any agent's handoff: a user of the access
+file with the role agent bounds what it can do.
 
 Example of a configuration:
 

@@ -28,10 +28,10 @@ type newCommand struct {
 
 // Help is the command's long help.
 func (newCommand) Help() string {
-	return `Makes a valid execution-handoff.v1 for the state that the town has now, with the preconditions that
-the reference agent gives for the type. Prints it indented, or on one line with -o json. Where the
-server would reject the handoff now, a note on standard error says why; the handoff is printed all
-the same.
+	return `Makes a valid execution-handoff.v1 for the state that the town has now, with the
+preconditions that the reference agent gives for the type. Prints it indented, or on one line with
+-o json. Where the server would reject the handoff now, a note on standard error says why; the
+handoff is printed all the same.
 
 Example:
 

@@ -28,10 +28,11 @@ type pluginCheckCommand struct {
 
 // Help is the command's long help.
 func (pluginCheckCommand) Help() string {
-	return `Sends a plugin some twenty commands for one town: the same id again, in a later attempt, twice at
-once, two at once, one whose time is over, with unknown members, of another version, for another
-town, about something unknown, and what is no command. It prints a verdict for each rule of
-docs/plugin-protocol.md. It sees the answers and not the game: look there whether each was done once.
+	return `Sends a plugin some twenty commands for one town: the same id again, in a later attempt,
+twice at once, two at once, one whose time is over, with unknown members, of another version, for
+another town, about something unknown, and what is no command. It prints a verdict for each rule of
+docs/plugin-protocol.md. It sees the answers and not the game: look there whether each was done
+once.
 
 The commands are real to the plugin and change its game: use a town for tests, of which no engine
 asks at the same time. Where clients have rights it takes the credentials of an engine: no other

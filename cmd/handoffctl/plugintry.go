@@ -28,12 +28,12 @@ type pluginTryCommand struct {
 
 // Help is the command's long help.
 func (pluginTryCommand) Help() string {
-	return `Stands in for a game server's plugin: it takes the commands that the engine asks a plugin to
-apply, shows what each command would change, and answers as --answer says. No game is changed; the
-engine records the answers. It answers a repeated request as it answered the first one, until it
-ends: it keeps nothing on disk. A command whose time has passed it refuses for now. It prints
-"ready" and its subjects on standard error when commands can come. With -o json it prints one line
-for each request.
+	return `Stands in for a game server's plugin: it takes the commands that the engine asks a
+plugin to apply, shows what each command would change, and answers as --answer says. No game is
+changed; the engine records the answers. It answers a repeated request as it answered the first one,
+until it ends: it keeps nothing on disk. A command whose time has passed it refuses for now. It
+prints "ready" and its subjects on standard error when commands can come. With -o json it prints one
+line for each request.
 
 With --answer ask, type one of these lines for each command:
 

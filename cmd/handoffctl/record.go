@@ -33,12 +33,12 @@ type recordCommand struct {
 
 // Help is the command's long help.
 func (recordCommand) Help() string {
-	return `Reads the log of the world, as fsck does, and writes a fixture for each handoff: the handoff, the
-state of its town before, and the very bytes of the result. handoffctl replay --fresh judges them
-again. What a server with the default rules and no game would not answer in the same way is left out,
-and counted on standard error: what a game decided, what other amounts of the rules decided, a
-duplicate of what is not recorded, what stands before the history that is kept, and what an earlier
-server stored without its handoff.
+	return `Reads the log of the world, as fsck does, and writes a fixture for each handoff: the
+handoff, the state of its town before, and the very bytes of the result. handoffctl replay --fresh
+judges them again. What a server with the default rules and no game would not answer in the same way
+is left out, and counted on standard error: what a game decided, what other amounts of the rules
+decided, a duplicate of what is not recorded, what stands before the history that is kept, and what
+an earlier server stored without its handoff.
 
 Example:
 

@@ -25,22 +25,23 @@ type replayCommand struct {
 
 // Help is the command's long help.
 func (replayCommand) Help() string {
-	return `A file holds one fixture, an array of them, or one after another (JSON Lines). A fixture is a handoff by
-itself, or {"handoff": …, "snapshot": …, "expect": {"status", "reasonCode", "result", "resultBytes",
-"error"}, "name": …, "comment": …}. Only the handoff is required; a member of another name is refused.
+	return `A file holds one fixture, an array of them, or one after another (JSON Lines). A fixture
+is a handoff by itself, or {"handoff": …, "snapshot": …, "expect": {"status", "reasonCode",
+"result", "resultBytes", "error"}, "name": …, "comment": …}. Only the handoff is required; a member
+of another name is refused.
 
 Where a fixture has a snapshot, replay first creates the town or replaces its state. The server
-refuses that where it would lower the town's day, and the fixture fails. Of "expect" only the members
-that are given are compared: "result" as JSON, "resultBytes" byte for byte; "error" is the machine code
-of an error reply. A handoff that gets an error reply that the fixture does not expect fails. A fixture
-that expects nothing is sent and counted as unchecked. Prints how many handoffs ended in each status and
-every failure, and exits 1 when there is a failure. With --concurrency above 1 the fixtures of one
-town keep their order, and those of different towns run side by side.
+refuses that where it would lower the town's day, and the fixture fails. Of "expect" only the
+members that are given are compared: "result" as JSON, "resultBytes" byte for byte; "error" is the
+machine code of an error reply. A handoff that gets an error reply that the fixture does not expect
+fails. A fixture that expects nothing is sent and counted as unchecked. Prints how many handoffs
+ended in each status and every failure, and exits 1 when there is a failure. With --concurrency
+above 1 the fixtures of one town keep their order, and those of different towns run side by side.
 
-With --update a fixture that fails, or expects nothing, expects from now on what it was answered: of a
-result the members that its "expect" has, or status, reasonCode and resultBytes where it has none. The
-difference is shown first; nothing else in the file changes. A snapshot that could not be put stays a
-failure. Nothing is written when the replay was cut short.
+With --update a fixture that fails, or expects nothing, expects from now on what it was answered: of
+a result the members that its "expect" has, or status, reasonCode and resultBytes where it has none.
+The difference is shown first; nothing else in the file changes. A snapshot that could not be put
+stays a failure. Nothing is written when the replay was cut short.
 
 With --fresh no server is needed, and every file begins with an empty world. Where a snapshot would
 lower the day of its town, the town goes on in another empty world.

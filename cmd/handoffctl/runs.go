@@ -23,8 +23,9 @@ type runGetCommand struct {
 
 // Help is the command's long help.
 func (runGetCommand) Help() string {
-	return `Shows the status of a run, its steps, the command, and how the run ended. With -o json it prints the
-server's reply, a RunSnapshot. The beginning of an id is looked for among the newest 10,000 runs.
+	return `Shows the status of a run, its steps, the command, and how the run ended. With -o json
+it prints the server's reply, a RunSnapshot. The beginning of an id is looked for among the newest
+10,000 runs.
 
 Example:
 
@@ -91,8 +92,8 @@ type runListCommand struct {
 
 // Help is the command's long help.
 func (runListCommand) Help() string {
-	return `Lists runs, the newest first. With -o json it prints {"runs": […], "next": …}, each a RunSnapshot with
-its town, actor, type, command, and the status and reason code of its result.
+	return `Lists runs, the newest first. With -o json it prints {"runs": […], "next": …}, each a
+RunSnapshot with its town, actor, type, command, and the status and reason code of its result.
 
 Example:
 

@@ -14,8 +14,8 @@ type schemaCommand struct {
 
 // Help is the command's long help.
 func (schemaCommand) Help() string {
-	return `Prints one of the JSON Schemas (draft 2020-12) that the server checks payloads with. That of
-the payload of a run event has the name of the event's type.
+	return `Prints one of the JSON Schemas (draft 2020-12) that the server checks payloads with.
+That of the payload of a run event has the name of the event's type.
 
 Examples:
 

@@ -20,8 +20,8 @@ type settingsGetCommand struct{}
 
 // Help is the command's long help.
 func (settingsGetCommand) Help() string {
-	return `The settings are stored with the world. A server that is started with other ones is refused. With
-access control the user needs the role operator.
+	return `The settings are stored with the world. A server that is started with other ones is
+refused. With access control the user needs the role operator.
 
 Example:
 
@@ -47,10 +47,10 @@ type settingsSetCommand struct {
 
 // Help is the command's long help.
 func (settingsSetCommand) Help() string {
-	return `What the streams keep changes at once. Running servers take over the default binding (apply) when they
-are started again. A change that would discard messages is refused with their number, unless
---discard-history is given: take a backup first. With access control it takes the role engine, as
-fsck --repair does.
+	return `What the streams keep changes at once. Running servers take over the default binding
+(apply) when they are started again. A change that would discard messages is refused with their
+number, unless --discard-history is given: take a backup first. With access control it takes the
+role engine, as fsck --repair does.
 
 Example:
 

@@ -30,8 +30,8 @@ type townGetCommand struct {
 
 // Help is the command's long help.
 func (townGetCommand) Help() string {
-	return `Shows the state of a town. With -o json it prints the server's reply, whose member snapshot is the
-snapshot.v1; town put and new --snapshot accept that reply as it is.
+	return `Shows the state of a town. With -o json it prints the server's reply, whose member
+snapshot is the snapshot.v1; town put and new --snapshot accept that reply as it is.
 
 Example:
 
@@ -118,8 +118,9 @@ type townListCommand struct{}
 
 // Help is the command's long help.
 func (townListCommand) Help() string {
-	return `Lists all towns in the order of their ids: who applies their commands, whether they are paused
-themselves, and the run whose command is being applied. With -o json it prints the server's replies.
+	return `Lists all towns in the order of their ids: who applies their commands, whether they are
+paused themselves, and the run whose command is being applied. With -o json it prints the server's
+replies.
 
 Example:
 

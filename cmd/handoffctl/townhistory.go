@@ -19,10 +19,10 @@ type townHistoryCommand struct {
 
 // Help is the command's long help.
 func (townHistoryCommand) Help() string {
-	return `Lists the revisions of a town, the newest first: what changed it (a handoff, town put, a pause), by
-whose run, and the state that each left. town get --revision shows such a state. The server keeps a
-bounded number of revisions of each town (handoffd --history-per-town). Without a town it lists the
-newest changes of all towns, of those among the last 500 messages of the log.
+	return `Lists the revisions of a town, the newest first: what changed it (a handoff, town put, a
+pause), by whose run, and the state that each left. town get --revision shows such a state. The
+server keeps a bounded number of revisions of each town (handoffd --history-per-town). Without a
+town it lists the newest changes of all towns, of those among the last 500 messages of the log.
 
 Example:
 

@@ -18,10 +18,10 @@ type townPatchCommand struct {
 
 // Help is the command's long help.
 func (townPatchCommand) Help() string {
-	return `Changes the members that the patch has, and leaves the others as they are. A list is replaced as a
-whole. The patch applies to the state of --expect, or else to the state that the town has now. If
-another client changes the town in between, the server refuses, and handoffctl does not try again.
-The server never lowers a town's day.
+	return `Changes the members that the patch has, and leaves the others as they are. A list is
+replaced as a whole. The patch applies to the state of --expect, or else to the state that the town
+has now. If another client changes the town in between, the server refuses, and handoffctl does not
+try again. The server never lowers a town's day.
 
 Example:
 

@@ -26,8 +26,9 @@ type townPutCommand struct {
 
 // Help is the command's long help.
 func (townPutCommand) Help() string {
-	return `Creates a town. Where the town exists the server refuses, unless --expect names the state to replace,
-or --replace replaces the state that the town has now. The server never lowers a town's day.
+	return `Creates a town. Where the town exists the server refuses, unless --expect names the
+state to replace, or --replace replaces the state that the town has now. The server never lowers a
+town's day.
 
 Example:
 

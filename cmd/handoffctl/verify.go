@@ -21,12 +21,12 @@ type verifyCommand struct {
 
 // Help is the command's long help.
 func (verifyCommand) Help() string {
-	return `Checks an execution-handoff.v1, an execution-result.v1 (of either revision) or a snapshot.v1 as the
-server does: schema, echoes, hashes. The member schemaVersion says which of them a document is; a
-result of revision 1 has the number 1 there, and a member type. Of an array, verify checks
-each element; of an object without schemaVersion, its members handoff, result and snapshot, as
-fixtures and the other commands' -o json have them. Prints the ids of each valid document, and every
-violation of an invalid one with its path. Exits 1 when a document is invalid.
+	return `Checks an execution-handoff.v1, an execution-result.v1 (of either revision) or a
+snapshot.v1 as the server does: schema, echoes, hashes. The member schemaVersion says which of them
+a document is; a result of revision 1 has the number 1 there, and a member type. Of an array, verify
+checks each element; of an object without schemaVersion, its members handoff, result and snapshot,
+as fixtures and the other commands' -o json have them. Prints the ids of each valid document, and
+every violation of an invalid one with its path. Exits 1 when a document is invalid.
 
 Example:
 

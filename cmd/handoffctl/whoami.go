@@ -15,8 +15,8 @@ type whoAmICommand struct{}
 
 // Help is the command's long help.
 func (whoAmICommand) Help() string {
-	return `Shows the user, its role, the towns and actors that its rights are bound to, and the verbs that it may
-ask. Without access control every client may ask every verb.
+	return `Shows the user, its role, the towns and actors that its rights are bound to, and the
+verbs that it may ask. Without access control every client may ask every verb.
 
 Example:
 

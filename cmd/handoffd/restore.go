@@ -25,10 +25,10 @@ type restoreCommand struct {
 
 // Help is the command's long help.
 func (restoreCommand) Help() string {
-	return `Reads the whole backup first. It changes nothing where a file is missing or was altered, where the
-backup is of another world, or where the world exists already. An interrupted restore may be run
-again. The settings of the world
-come with it. Afterwards start handoffd, and run handoffctl fsck.
+	return `Reads the whole backup first. It changes nothing where a file is missing or was altered,
+where the backup is of another world, or where the world exists already. An interrupted restore may
+be run again. The settings of the world come with it. Afterwards start handoffd, and run handoffctl
+fsck.
 
 Example:
 
