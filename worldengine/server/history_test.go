@@ -11,7 +11,6 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/history"
-	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 )
 
@@ -115,22 +114,6 @@ func TestTownHistory(t *testing.T) {
 	}
 	f := c.refused("town.get", []byte(`{"townId":"nowhere","revision":1}`))
 	require.Equal(t, []any{404, "UNKNOWN_TOWN"}, []any{f.Status, f.Code})
-}
-
-// What the log has discarded is no part of the history, and a revision of it is gone.
-func TestTownHistoryEndsWhereTheLogDoes(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t, func(config *server.Config) { config.Engine.HistoryPerTown = 3 }))
-	first := c.put(snapshot("t"), "")
-	for range 5 {
-		c.send(marshalled(t, propose(c.town("t"), handoff.TalkToTownsfolk, "casual")))
-	}
-	kept := c.history(map[string]any{"townId": "t", "limit": 2})
-	require.Len(t, kept, 3)
-	require.Equal(t, []int64{20, 19, 18}, []int64{kept[0].Epoch, kept[1].Epoch, kept[2].Epoch})
-	f := c.refused("town.get", mustJSON(t,
-		map[string]any{"townId": "t", "revision": first.Revision}))
-	require.Equal(t, []any{404, "REVISION_GONE"}, []any{f.Status, f.Code})
 }
 
 // A page is as long as one message can be.
@@ -249,18 +232,4 @@ func TestHistoryOfAllTowns(t *testing.T) {
 	require.Empty(t, list(c, map[string]any{"after": 1 << 50}))
 	require.Len(t, list(c, map[string]any{"townId": "a", "after": a.Revision}), 1)
 	require.Equal(t, want[1:2], list(as(t, srv.URL(), bound), map[string]any{}))
-}
-
-// Of a log that is longer the newest history is the end.
-func TestHistoryOfAllTownsIsBounded(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t))
-	c.put(snapshot("first"), "")
-	at := c.put(snapshot("t"), "")
-	for range history.NewestWindow {
-		c.send(marshalled(t, propose(at, handoff.AdvanceProject, "nowhere")))
-	}
-	for _, r := range c.history(map[string]any{"limit": 100}) {
-		require.Greater(t, r.Revision, at.Revision)
-	}
 }

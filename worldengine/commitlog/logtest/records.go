@@ -1,0 +1,76 @@
+package logtest
+
+import (
+	"testing"
+
+	"github.com/google/uuid"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/outcometest"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// RunOf returns the identity of a new run of a handoff.
+func RunOf(h *handoff.Handoff) runevents.Identity {
+	return runevents.Identity{
+		RunID: uuid.NewString(), TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: h.ProposalID, PlanVersion: h.Proposal.SchemaVersion,
+	}
+}
+
+// Judged returns the record of a case's handoff, judged as the table says, and the state that it
+// leaves.
+func Judged(t testing.TB, c *outcometest.Case) (*commitlog.Record, town.State) {
+	t.Helper()
+	result, after := handoff.NewResult(c.Handoff, c.Want), c.State
+	rec := &commitlog.Record{Kind: commitlog.KindRefused, TownID: c.Handoff.Proposal.TownID}
+	if result.Accepted {
+		rec.Kind = commitlog.KindHandoff
+	}
+	if result.Executed {
+		after, _ = town.DefaultRules().Apply(c.State.Snapshot, &c.Handoff.Proposal)
+	}
+	var err error
+	rec.Result, err = result.MarshalWire()
+	require.NoError(t, err)
+	rec.Handoff, err = c.Handoff.MarshalWire()
+	require.NoError(t, err)
+	p := NewProducer(RunOf(c.Handoff))
+	require.NoError(t, lifecycle.EmitRun(p, c.Handoff, result, lifecycle.Begin{}))
+	rec.Run = p.Run()
+	return rec, after
+}
+
+// Commit commits a record behind the last message of its town, which is as before but for change,
+// or stores that of a refused run, and returns the sequence of the log's last message then.
+func Commit(
+	t testing.TB, l *commitlog.Log, rec *commitlog.Record, change ...func(*commitlog.Entry),
+) uint64 {
+	t.Helper()
+	if rec.Kind == commitlog.KindRefused {
+		msg, err := rec.Message(wire.RefusedSubject(l.World, wire.TownToken(rec.TownID)), nil)
+		require.NoError(t, err)
+		require.NoError(t, l.Refuse(t.Context(), msg, rec.TownID, nil))
+	} else {
+		after, err := l.Load(t.Context(), rec.TownID)
+		require.NoError(t, err)
+		guard := after.Seq
+		for _, c := range change {
+			c(&after)
+		}
+		require.NoError(t, l.CommitTown(t.Context(), rec, &after, guard))
+	}
+	end, err := l.End(t.Context())
+	require.NoError(t, err)
+	return end
+}
+
+// In returns a change of a town to a state.
+func In(state town.State) func(*commitlog.Entry) {
+	return func(e *commitlog.Entry) { e.State = state }
+}
