@@ -7,7 +7,7 @@ import { verbSubject } from "./subjects.mjs";
 
 /** @import { NatsConnection } from "@nats-io/nats-core" */
 /** @import { ReplyError, RunError } from "./errors.mjs" */
-/** @import { Alert, Handoff, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
+/** @import { Alert, Approval, Decided, Handoff, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
 
 /** Verbs that are not sent again where they may have been carried out: the server would refuse. */
 const changing = ["town.put", "town.patch", "run.cancel", "control.pause", "control.resume", "approval.decide"];
@@ -370,6 +370,40 @@ export class Client {
    */
   acknowledgeAlert(seq, { actorId, reason, ...options } = {}) {
     return this.request("alert.ack", { seq, actorId, reason }, options);
+  }
+
+  /**
+   * Goes through the proposals that wait for a person's approval, in a town or in all, the oldest first, and
+   * those that are approved and were not sent again yet. Operators, approvers and observers may list them.
+   * @param {RequestOptions & { townId?: string, limit?: number }} [options]
+   * @returns {AsyncGenerator<Approval>}
+   */
+  async *approvals({ townId, limit, ...options } = {}) {
+    for (let after; ;) {
+      /** @type {{ approvals: Approval[], next?: string }} */
+      const page = await this.request("approval.list", { townId, after, limit }, options);
+      yield* page.approvals;
+      if (page.next === undefined) return;
+      after = page.next;
+    }
+  }
+
+  /**
+   * Decides about a proposal that waits. With `submit` the server executes what was approved at once. `actorId`
+   * is who decides where NATS does not name the user. Operators and approvers may decide; of two who do, the
+   * second gets a ReplyError with the code ALREADY_DECIDED. The same decision of the same person may be sent
+   * again where no answer came, and is answered as the first one as long as the proposal stands.
+   * @param {string} handoffId
+   * @param {"approve" | "reject"} decision
+   * @param {RequestOptions & { reason: string, actorId?: string, submit?: boolean }} options
+   * @returns {Promise<Decided>}
+   */
+  async decide(handoffId, decision, { reason, actorId, submit, ...options }) {
+    const request = { handoffId, decision, reason, actorId, submit };
+    /** @type {Decided} */
+    const decided = await this.request("approval.decide", request, options);
+    if (decided.result) await verified(decided.result);
+    return decided;
   }
 
   /** Closes the connection when what is under way is answered. */

@@ -151,4 +151,38 @@
  * @property {{ by: string, at: string, reason?: string }} [acknowledged]
  */
 
+/**
+ * A proposal that waits for a person's approval, or is approved and was not sent again yet. `expected` is what
+ * the built-in rules expect to change, by JSON Pointer, and `expectedFailure` why they expect it to fail.
+ * @typedef {object} Approval
+ * @property {string} townId
+ * @property {string} handoffId names it to decide
+ * @property {"waiting" | "approved"} status
+ * @property {string} command
+ * @property {Proposal} proposal
+ * @property {string} at
+ * @property {string} expiresAt
+ * @property {string} [decidedBy]
+ * @property {string} [decidedAt]
+ * @property {string} [reason]
+ * @property {{ path: string, from?: unknown, to?: unknown }[]} expected
+ * @property {string} [expectedFailure]
+ */
+
+/**
+ * A decision that stands. `runId` and `result` are of the handoff that was submitted with it, and
+ * `notSubmitted` is why there is no result.
+ * @typedef {object} Decided
+ * @property {string} townId
+ * @property {string} handoffId
+ * @property {"approve" | "reject"} decision
+ * @property {string} signalId the run of the decision
+ * @property {string} actorId
+ * @property {string} [reason]
+ * @property {string} at
+ * @property {string} [runId]
+ * @property {Result} [result]
+ * @property {{ code: string, message: string }} [notSubmitted]
+ */
+
 export {};

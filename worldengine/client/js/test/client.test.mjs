@@ -248,6 +248,46 @@ describe("a world", () => {
   });
 });
 
+test("what takes a person's approval is listed, and decided", async (t) => {
+  const asking = await serve(t, "--require-approval", "TOWNSFOLK_TALK");
+  const engine = await joined(t, asking.url);
+  const handoffs = [];
+  for (const actorId of ["mayor-1", "mayor-2", "mayor-3"]) {
+    const handoff = await makeHandoff(await engine.town("town-threatened"), {
+      type: "TOWNSFOLK_TALK", actorId, args: { talkType: "casual" }, reason: "They are sad.",
+    });
+    handoffs.push(handoff);
+    const { result } = await engine.send(handoff);
+    assert.deepEqual([result.status, result.reasonCode], ["rejected", "APPROVAL_REQUIRED"]);
+  }
+  const ids = handoffs.map(({ handoffId }) => handoffId);
+  const waiting = await collect(engine.approvals({ limit: 2 }));
+  assert.deepEqual(waiting.map(({ handoffId, status }) => [handoffId, status]), ids.map((id) => [id, "waiting"]));
+  assert.equal(waiting[0].proposal.proposalId, handoffs[0].proposalId);
+  assert.equal(waiting[0].expected.length > 0, true);
+  assert.deepEqual(await collect(engine.approvals({ townId: "nowhere" })), []);
+
+  const denied = await engine.decide(ids[0], "reject", { reason: "Not today.", actorId: "ada" });
+  assert.deepEqual([denied.townId, denied.decision, denied.actorId, denied.reason, denied.result],
+    ["town-threatened", "reject", "ada", "Not today.", undefined]);
+  assert.equal((await engine.send(handoffs[0])).result.reasonCode, "APPROVAL_DENIED");
+  await assert.rejects(engine.decide(ids[0], "approve", { reason: "Now.", actorId: "ben" }),
+    { name: "ReplyError", code: "ALREADY_DECIDED", status: 409 });
+  await assert.rejects(engine.decide(`handoff_${"0".repeat(64)}`, "approve", { reason: "" }),
+    { code: "UNKNOWN_APPROVAL", status: 404 });
+
+  await engine.decide(ids[1], "approve", { reason: "Fine.", actorId: "ada" });
+  const [approved] = await collect(engine.approvals());
+  assert.deepEqual([approved.status, approved.decidedBy, approved.reason], ["approved", "ada", "Fine."]);
+  const { result, runId } = await engine.decide(ids[2], "approve", { reason: "Go.", actorId: "ada", submit: true });
+  assert.equal(result?.status, "executed");
+  assert.deepEqual((await engine.send(handoffs[2])).result.status, "duplicate");
+  const [first] = await collect(engine.runEvents(runId ?? ""), 1);
+  assert.equal(first.eventType, "RunApproved");
+  await assert.rejects(engine.decide(ids[1], "reject", { reason: "Late." }), { code: "APPROVAL_STALE" });
+  assert.deepEqual(await collect(engine.approvals()), []);
+});
+
 test("a handoff and its events survive the death of the server", async (t) => {
   const world = await serve(t);
   const engine = await joined(t, world.url);

@@ -3,7 +3,7 @@ import { townToken } from "../../../client/js/subjects.mjs";
 import { useChanges } from "./changes.js";
 import { feed } from "./feed.js";
 import { useLoad, useSoon } from "./load.js";
-import { ask, can } from "./session.js";
+import { can, session } from "./session.js";
 
 const most = 1000;
 const longest = 2 ** 31 - 1; // of a timer
@@ -12,14 +12,10 @@ const longest = 2 ** 31 - 1; // of a timer
 async function load(townId) {
   if (!can("approval.list")) return { waiting: [], approved: [], more: false };
   const all = [];
-  let after;
-  do {
-    const page = await ask("approval.list", { townId, after, limit: 200 });
-    all.push(...page.approvals);
-    after = page.next;
-  } while (after && all.length < most);
+  for await (const a of session.get().client.approvals({ townId, limit: 200 })) if (all.push(a) > most) break;
   const waits = (a) => a.status === "waiting";
-  return { waiting: all.filter(waits), approved: all.filter((a) => !waits(a)), more: Boolean(after) };
+  const more = all.length > most;
+  return { waiting: all.filter(waits), approved: all.filter((a) => !waits(a)), more };
 }
 
 /** The proposals that wait for approval, live: a load of {waiting, approved, more}. */

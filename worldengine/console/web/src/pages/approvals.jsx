@@ -29,9 +29,8 @@ export function Approvals() {
   if (!can("approval.list")) return <><Heading title="Approvals" /><Empty>This user may not see what waits for approval. An operator, an approver or an observer may.</Empty></>;
   const decide = async (reason) => {
     const { of: a, what } = asked;
-    const answer = await ask("approval.decide", {
-      handoffId: a.handoffId, decision: what, reason, submit: what === "approve", actorId: session.get().me.user ?? "console",
-    });
+    const { client, me } = session.get();
+    const answer = await client.decide(a.handoffId, what, { reason, submit: what === "approve", actorId: me.user ?? "console" });
     setDone((all) => [{ ...answer, command: a.command }, ...all].slice(0, mostDone));
     list.reload();
   };
