@@ -35,7 +35,7 @@ func (c *linearClient) work() {
 // next draws a call. Most go by what somebody saw of a town, so that they race each other.
 func (c *linearClient) next() linearCall {
 	id := fmt.Sprint("town ", c.random.IntN(linearTowns))
-	view, earlier := c.seen(id)
+	view, earlier, waits := c.seen(id)
 	switch n := c.random.IntN(100); {
 	case n < 25 || view == nil && n < 60:
 		return linearCall{town: id}
@@ -49,22 +49,30 @@ func (c *linearClient) next() linearCall {
 		changed.Day = max(0, changed.Day+c.random.Int64N(3)-1)
 		state := town.NewState(&changed)
 		return linearCall{town: id, put: &state, expected: view.Hash}
-	case n < 50 && earlier != nil:
+	case n < 50 && waits != nil:
+		return linearCall{town: waits.Proposal.TownID, decide: &linearDecision{
+			handoffID: waits.HandoffID, approve: c.random.IntN(3) > 0,
+			person: fmt.Sprint("person ", c.random.IntN(2)),
+		}}
+	case n < 60 && waits != nil:
+		return linearCall{town: waits.Proposal.TownID, handoff: waits}
+	case n < 62 && earlier != nil:
 		return linearCall{town: earlier.Proposal.TownID, handoff: earlier}
-	case n < 55 && earlier != nil:
+	case n < 65 && earlier != nil:
 		return linearCall{
 			town: earlier.Proposal.TownID, key: earlier.IdempotencyKey,
 			anyTown: c.random.IntN(3) == 0,
 		}
-	case n < 60 && earlier != nil:
+	case n < 69 && earlier != nil:
 		// a key for another handoff, of another town or not
 		return c.handoff(view, earlier.ProposalID)
 	}
 	return c.handoff(view, "")
 }
 
-// seen returns what somebody last saw of a town, and a handoff that somebody sent.
-func (c *linearClient) seen(id string) (view *town.State, earlier *handoff.Handoff) {
+// seen returns what somebody last saw of a town, a handoff that somebody sent, and one that needs
+// an approval.
+func (c *linearClient) seen(id string) (view *town.State, earlier, waits *handoff.Handoff) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for i := range slices.Backward(c.views) {
@@ -76,7 +84,10 @@ func (c *linearClient) seen(id string) (view *town.State, earlier *handoff.Hando
 	if n := len(c.sent); n > 0 {
 		earlier = c.sent[n-1-c.random.IntN(min(n, 12))]
 	}
-	return view, earlier
+	if n := len(c.waits); n > 0 {
+		waits = c.waits[n-1-c.random.IntN(min(n, 2))]
+	}
+	return view, earlier, waits
 }
 
 func linearTown(id string, day int64) *town.State {
@@ -99,7 +110,8 @@ func (c *linearClient) handoff(view *town.State, key string) linearCall {
 		pre      []handoff.Precondition
 	}{
 		{handoff.TalkToTownsfolk, "casual", nil},
-		{handoff.PlanSalvage, "general", nil},
+		{handoff.PlanSalvage, "general", nil}, // take an approval
+		{handoff.PlanSalvage, "dread", nil},
 		{handoff.AdvanceProject, "wall", nil},
 		{handoff.AdvanceProject, "bridge", nil}, // fails
 		{handoff.AcceptMission, "scout", []handoff.Precondition{{Kind: handoff.MissionAbsent}}},
@@ -145,6 +157,9 @@ func (c *linearClient) call(call linearCall) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.history = append(c.history, o)
+	if answer.code == "rejected APPROVAL_REQUIRED" {
+		c.waits = append(c.waits, call.handoff)
+	}
 	if view != nil {
 		c.views = append(c.views, *view)
 	}
@@ -153,6 +168,14 @@ func (c *linearClient) call(call linearCall) {
 func (call linearCall) request() (verb string, body []byte) {
 	var request any
 	switch {
+	case call.decide != nil:
+		d := call.decide
+		members := map[string]any{"handoffId": d.handoffID, "actorId": d.person, "reason": "why",
+			"decision": "reject"}
+		if d.approve {
+			members["decision"] = "approve"
+		}
+		verb, request = "approval.decide", members
 	case call.handoff != nil:
 		body, err := call.handoff.MarshalWire()
 		if err != nil {
@@ -192,8 +215,11 @@ func (call linearCall) read(reply *nats.Msg) (linearAnswer, *town.State) {
 		}
 		return linearAnswer{code: failed.Error.Code}, nil
 	}
-	if call.handoff != nil {
+	switch {
+	case call.handoff != nil:
 		return linearResult(reply.Data), nil
+	case call.decide != nil:
+		return linearAnswer{code: "OK"}, nil
 	}
 	var body struct {
 		Snapshot     json.RawMessage

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/dedupe"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 )
 
@@ -27,6 +28,7 @@ var Defects = map[string]func(*Engine){
 	"answers what it never stores": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, loses: true}
 	},
+	"asks for no approval": func(e *Engine) { e.config.policy = approval.Policy{} },
 	"reads the past": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, behind: true}
 	},

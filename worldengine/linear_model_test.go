@@ -15,9 +15,14 @@ import (
 // says in its own words what the engine has to do; of the engine's parts it uses only the pure
 // rules of package town, which have an oracle of their own.
 
-// linearCall is what a client asks: one of a handoff, a town.put, a town.get and a result.get.
+// linearApproval is the type of proposals that a person has to approve.
+const linearApproval = handoff.PlanSalvage
+
+// linearCall is what a client asks: one of a handoff, a town.put, a town.get, a result.get and an
+// approval.decide.
 type linearCall struct {
 	town     string
+	decide   *linearDecision
 	handoff  *handoff.Handoff
 	put      *town.State
 	expected string // of a put: the hash of the state that it replaces
@@ -34,6 +39,20 @@ type linearAnswer struct {
 	resultID string
 }
 
+// linearDecision is what a person says about a handoff.
+type linearDecision struct {
+	handoffID, person string
+	approve           bool
+}
+
+// linearAsked is a handoff that a person is, or was, asked about. by is who has decided, "" while
+// nobody has; done is set once there is nothing to decide about it any more.
+type linearAsked struct {
+	town, hash, body string
+	by               string
+	approved, done   bool
+}
+
 // linearPlace is a key in a town: a key belongs to its town.
 type linearPlace struct{ town, key string }
 
@@ -47,11 +66,25 @@ type linearReceipt struct {
 type linearWorld struct {
 	towns    map[string]town.State
 	receipts map[linearPlace]linearReceipt
+	asked    map[string]linearAsked // by handoffId, which has the town in it
 }
 
+// withTown also ends what waits, or is approved, of another state of the town.
 func (w linearWorld) withTown(s town.State) linearWorld {
 	w.towns = maps.Clone(w.towns)
 	w.towns[s.Snapshot.TownID] = s
+	for id, a := range w.asked {
+		if a.town == s.Snapshot.TownID && a.hash != s.Hash && !a.done {
+			a.done = true
+			w = w.withAsked(id, a)
+		}
+	}
+	return w
+}
+
+func (w linearWorld) withAsked(handoffID string, a linearAsked) linearWorld {
+	w.asked = maps.Clone(w.asked)
+	w.asked[handoffID] = a
 	return w
 }
 
@@ -62,13 +95,15 @@ func (w linearWorld) withReceipt(at linearPlace, r linearReceipt) linearWorld {
 }
 
 func (w linearWorld) equal(other linearWorld) bool {
-	return maps.Equal(w.receipts, other.receipts) &&
+	return maps.Equal(w.receipts, other.receipts) && maps.Equal(w.asked, other.asked) &&
 		maps.EqualFunc(w.towns, other.towns, func(a, b town.State) bool { return a.Hash == b.Hash })
 }
 
 // step carries out one call: the answer that it must get, and the world after it.
 func (w linearWorld) step(c linearCall, told linearAnswer) (linearAnswer, linearWorld) {
 	switch at := w.towns[c.town]; {
+	case c.decide != nil:
+		return w.decide(c, told)
 	case c.handoff != nil:
 		return w.judge(c.handoff, told)
 	case c.put != nil:
@@ -153,15 +188,66 @@ func (w linearWorld) judge(h *handoff.Handoff, told linearAnswer) (linearAnswer,
 	case len(town.Evaluate(h.Requirements.Preconditions, at.Snapshot)) > 0:
 		return linearAnswer{code: "rejected PRECONDITION_FAILED", state: at.Hash}, w
 	}
-	w = w.withReceipt(place, linearReceipt{h.HandoffID, told.resultID, len(w.receipts)})
-	after, reason := town.DefaultRules().Apply(at.Snapshot, &h.Proposal)
+	reason, w := w.approve(h, at)
 	if reason != "" {
-		return linearAnswer{code: "failed " + string(reason), state: at.Hash,
+		return linearAnswer{code: reason, state: at.Hash}, w
+	}
+	w = w.withReceipt(place, linearReceipt{h.HandoffID, told.resultID, len(w.receipts)})
+	after, failed := town.DefaultRules().Apply(at.Snapshot, &h.Proposal)
+	if failed != "" {
+		return linearAnswer{code: "failed " + string(failed), state: at.Hash,
 			resultID: told.resultID}, w
 	}
 	return linearAnswer{code: "executed EXECUTED", state: after.Hash, resultID: told.resultID},
 		w.withTown(after)
 }
+
+// approve is what a handoff that passed all other checks needs besides: a reason where it may not
+// be executed, and the world in which it waits, or has used its approval.
+func (w linearWorld) approve(h *handoff.Handoff, at town.State) (string, linearWorld) {
+	if h.Proposal.Type != linearApproval {
+		return "", w
+	}
+	body, err := h.MarshalWire()
+	if err != nil {
+		panic(err)
+	}
+	a, asked := w.asked[h.HandoffID]
+	switch {
+	case asked && a.hash == at.Hash && a.by != "" && !a.approved: // denied, for this state
+		return "rejected APPROVAL_DENIED", w
+	case !asked || a.done:
+		return "rejected APPROVAL_REQUIRED", w.withAsked(h.HandoffID,
+			linearAsked{town: h.Proposal.TownID, hash: at.Hash, body: string(body)})
+	case a.by == "" || a.body != string(body):
+		return "rejected APPROVAL_REQUIRED", w
+	}
+	a.done = true
+	return "", w.withAsked(h.HandoffID, a)
+}
+
+// decide is what a person is told who decides. The first decision counts. A server says of what
+// does not wait any more why, as long as it knows.
+func (w linearWorld) decide(c linearCall, told linearAnswer) (linearAnswer, linearWorld) {
+	a, asked := w.asked[c.decide.handoffID]
+	again := a.by == c.decide.person && a.approved == c.decide.approve
+	switch {
+	case asked && !a.done && a.by == "":
+		a.by, a.approved, a.done = c.decide.person, c.decide.approve, !c.decide.approve
+		return linearAnswer{code: "OK"}, w.withAsked(c.decide.handoffID, a)
+	case asked && !a.done && again:
+		return linearAnswer{code: "OK"}, w
+	case asked && !a.done:
+		return linearAnswer{code: "ALREADY_DECIDED"}, w
+	case told.code == "OK" && again && !a.approved && a.hash == w.towns[c.town].Hash:
+		return linearAnswer{code: "OK"}, w // the denial, once more
+	case slices.Contains(linearRefusals, told.code):
+		return linearAnswer{code: told.code}, w
+	}
+	return linearAnswer{code: linearRefusals[0]}, w
+}
+
+var linearRefusals = []string{"UNKNOWN_APPROVAL", "ALREADY_DECIDED", "APPROVAL_STALE"}
 
 // linearModel is the model for porcupine. Towns that no result.get sees together have nothing to do
 // with each other, so each group of towns that one does is checked by itself.
@@ -170,7 +256,7 @@ func linearModel() porcupine.Model {
 		Partition: linearGroups,
 		Init: func() any {
 			return linearWorld{towns: map[string]town.State{},
-				receipts: map[linearPlace]linearReceipt{}}
+				receipts: map[linearPlace]linearReceipt{}, asked: map[string]linearAsked{}}
 		},
 		Step: func(state, input, output any) (bool, any) {
 			told := output.(linearAnswer)
@@ -223,6 +309,10 @@ func (c linearCall) keyOf() string {
 
 func (c linearCall) String() string {
 	switch {
+	case c.decide != nil:
+		d := c.decide
+		return fmt.Sprintf("%s says %v to %s", d.person, d.approve,
+			d.handoffID[len(d.handoffID)-6:])
 	case c.handoff != nil:
 		p := &c.handoff.Proposal
 		return fmt.Sprintf("%s %s at %d", c.handoff.HandoffID[len(c.handoff.HandoffID)-6:],

@@ -29,7 +29,14 @@ func linearStory(t *testing.T) []porcupine.Operation {
 	stale, fails := propose(first, "", handoff.PlanSalvage, "general"),
 		propose(&second, "", handoff.AdvanceProject, "bridge")
 	talk := propose(&second, "", handoff.TalkToTownsfolk, "casual")
-	elsewhere := propose(linearTown("b", 5), talk.IdempotencyKey, handoff.PlanSalvage, "general")
+	elsewhere := propose(linearTown("b", 5), talk.IdempotencyKey, handoff.AdvanceProject, "wall")
+	waits, denied := propose(&second, "", handoff.PlanSalvage, "general"),
+		propose(&second, "", handoff.PlanSalvage, "dread")
+	other := propose(&second, waits.ProposalID, handoff.PlanSalvage, "general",
+		handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "wall"})
+	decide := func(h *handoff.Handoff, person string, approve bool) linearCall {
+		return linearCall{town: "a", decide: &linearDecision{h.HandoffID, person, approve}}
+	}
 	moat := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}
 	calls := []linearCall{
 		{town: "a"}, {town: "a", key: talk.IdempotencyKey},
@@ -42,7 +49,17 @@ func linearStory(t *testing.T) []porcupine.Operation {
 		{town: "a", handoff: stale}, // by its hash
 		{town: "a", handoff: propose(&second, "", handoff.AdvanceProject, "moat", moat)},
 		{town: "a", handoff: fails}, {town: "a", handoff: fails},
-		{town: "a", handoff: talk}, {town: "a", handoff: talk},
+		decide(waits, "ada", true), // nobody asked
+		{town: "a", handoff: waits}, {town: "a", handoff: waits}, {town: "a", handoff: denied},
+		decide(denied, "ada", false), decide(denied, "ada", false), decide(denied, "ben", true),
+		{town: "a", handoff: denied},
+		decide(waits, "ada", true), decide(waits, "ada", true), decide(waits, "ben", true),
+		{town: "a", handoff: other}, // its bytes are not those that were approved
+		{town: "a", put: first, expected: second.Hash},
+		{town: "a", put: &second, expected: first.Hash}, // the same state, and what waited is stale
+		{town: "a", handoff: waits}, decide(waits, "ben", true),
+		{town: "a", handoff: talk}, {town: "a", handoff: talk}, {town: "a", handoff: waits},
+		decide(waits, "ben", true),
 		{town: "a", key: talk.IdempotencyKey},
 		{town: "a", handoff: propose(&second, talk.IdempotencyKey, handoff.PlanSalvage, "general")},
 		{town: "a", handoff: stale}, // by its epoch
@@ -92,6 +109,7 @@ func TestLinearFindsWrongAnswers(t *testing.T) {
 		"OK", "UNKNOWN_TOWN", "UNKNOWN_RESULT", "TOWN_EXISTS", "SNAPSHOT_CONFLICT",
 		"EPOCH_REGRESSION",
 		"rejected UNKNOWN_TOWN", "stale STALE_DECISION_EPOCH", "stale STALE_SNAPSHOT_HASH",
+		"rejected APPROVAL_REQUIRED", "rejected APPROVAL_DENIED", "ALREADY_DECIDED",
 		"rejected PRECONDITION_FAILED", "failed PROJECT_BLOCKED", "executed EXECUTED",
 		"duplicate DUPLICATE_HANDOFF", "duplicate IDEMPOTENCY_KEY_REUSED",
 	} {

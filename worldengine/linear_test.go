@@ -50,6 +50,7 @@ type linearRun struct {
 	each    int                       // how many calls each client makes
 	mu      sync.Mutex
 	sent    []*handoff.Handoff
+	waits   []*handoff.Handoff // for a person's approval
 	views   []town.State
 	history []porcupine.Operation
 }
@@ -73,7 +74,7 @@ func (r *linearRun) serve() *instance {
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
 	i.engine, err = worldengine.OpenDefective(r.t.Context(), i.conns[0], i.conns[1],
-		worldengine.Config{Logger: quiet}, r.plant)
+		worldengine.Config{Logger: quiet, RequireApproval: string(linearApproval)}, r.plant)
 	require.NoError(r.t, err)
 	i.service, err = service.Serve(
 		[]service.Entrance{{Requests: i.conns[2], Replies: i.conns[0]}}, i.engine,
@@ -156,7 +157,13 @@ func TestLinearizable(t *testing.T) {
 				verdict, path)
 		}
 		for _, o := range history {
-			codes[o.Output.(linearAnswer).code]++
+			code := o.Output.(linearAnswer).code
+			if c := o.Input.(linearCall); c.decide != nil {
+				code = "decision " + code
+			} else if c.handoff != nil && c.handoff.Proposal.Type == linearApproval {
+				code += " with approval"
+			}
+			codes[code]++
 		}
 		calls += len(history)
 	}
