@@ -1,0 +1,318 @@
+package approvals_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/approvals"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
+	"worldengine/worldengine/wire"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
+
+var noon = time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC)
+
+// index is an index of towns, in their order, whose entries are of an age.
+type index struct {
+	towns   []string
+	age     time.Duration
+	err     error
+	removed []uint64
+}
+
+func (i *index) Asked(
+	_ context.Context, visit func(townID string, entry *commitlog.Message) error,
+) error {
+	for n, townID := range slices.Sorted(slices.Values(i.towns)) {
+		entry := &commitlog.Message{Seq: uint64(n + 1), Stored: time.Now().Add(-i.age)}
+		if err := visit(townID, entry); err != nil {
+			return err
+		}
+	}
+	return i.err
+}
+
+func (i *index) Remove(_ context.Context, seq uint64) { i.removed = append(i.removed, seq) }
+
+// asking is a world in which proposals wait. It is noon there until a test says otherwise.
+type asking struct {
+	*approvals.Reader
+	t     *testing.T
+	index *index
+	now   time.Time
+	said  *natstest.Buffer
+}
+
+// newAsking returns a world in which TOWNSFOLK_TALK and PROJECT_ADVANCE take an approval.
+func newAsking(t *testing.T) *asking {
+	t.Helper()
+	policy, err := approval.Of("TOWNSFOLK_TALK", "PROJECT_ADVANCE")
+	require.NoError(t, err)
+	rules := town.DefaultRules()
+	a := &asking{t: t, index: &index{}, now: noon, said: &natstest.Buffer{}}
+	a.Reader = &approvals.Reader{
+		Log: logtest.New(t), Index: a.index, Rules: &rules, Default: policy,
+		Now:    func() time.Time { return a.now },
+		Logger: slog.New(slog.NewTextHandler(a.said, nil)),
+	}
+	return a
+}
+
+// in returns the state of a town.
+func in(townID string, change ...func(*town.Snapshot)) town.State {
+	return towntest.Threatened(append(change,
+		func(s *town.Snapshot) { s.TownID = townID })...)
+}
+
+// ask commits that a proposal for a town waits from now on, for an hour. The town is made where it
+// does not exist.
+func (a *asking) ask(townID string, kind handoff.ProposalType, argument string) *handoff.Handoff {
+	a.t.Helper()
+	state := in(townID)
+	h, err := handoff.New(handoff.Proposal{
+		Type: kind, ActorID: "mayor-1", TownID: townID, Reason: "Because.",
+		Args:         map[string]string{kind.ArgumentName(): argument},
+		SnapshotHash: state.Hash, DecisionEpoch: state.Epoch(),
+	})
+	require.NoError(a.t, err)
+	encoded, err := h.MarshalWire()
+	require.NoError(a.t, err)
+	logtest.Commit(a.t, a.Log, &commitlog.Record{Kind: commitlog.KindAsked, TownID: townID},
+		func(e *commitlog.Entry) {
+			if e.Seq == 0 {
+				e.State = state
+				a.index.towns = append(a.index.towns, townID)
+			}
+			e.Approvals = e.Approvals.Ask(h, encoded, a.now, time.Hour)
+		})
+	return h
+}
+
+func (a *asking) talk(townID string) *handoff.Handoff {
+	return a.ask(townID, handoff.TalkToTownsfolk, "casual")
+}
+
+// list returns the rows of all towns behind a place.
+func (a *asking) list(after string) (rows []*approvals.Row) {
+	a.t.Helper()
+	err := a.List(a.t.Context(), after, func(string) bool { return true },
+		func(row *approvals.Row) bool {
+			rows = append(rows, row)
+			return true
+		})
+	require.NoError(a.t, err)
+	return rows
+}
+
+// townsOf returns the towns of rows.
+func townsOf(rows []*approvals.Row) []string {
+	ids := []string{}
+	for _, row := range rows {
+		ids = append(ids, row.TownID)
+	}
+	return ids
+}
+
+// A row has what was asked for, and what the rules expect of it.
+func TestWhatARowSays(t *testing.T) {
+	t.Parallel()
+	a := newAsking(t)
+	wall := a.ask("t", handoff.AdvanceProject, "wall")
+	a.now = a.now.Add(time.Second)
+	gate := a.ask("t", handoff.AdvanceProject, "gate")
+	rows := a.list("")
+	require.Len(t, rows, 2)
+
+	row := rows[0]
+	require.Equal(t, []string{"t", wall.HandoffID, wall.Command, "waiting"},
+		[]string{row.TownID, row.HandoffID, row.Command, string(row.Status)})
+	require.Equal(t, []string{"2026-02-16T12:00:00.000Z", "2026-02-16T13:00:00.000Z"},
+		[]string{row.At, row.Expires})
+	require.Contains(t, string(row.Proposal), `"reason":"Because."`)
+	require.Empty(t, row.DecidedBy+row.DecidedAt+row.Reason)
+	require.Empty(t, row.ExpectedFailure)
+	paths := map[string]string{}
+	for _, c := range row.Expected {
+		paths[c.Path] = string(c.From) + " " + string(c.To)
+	}
+	require.Equal(t, "15 16", paths["/day"])
+	require.Contains(t, paths["/projects/1/progress"], "0.4 ")
+
+	row = rows[1]
+	require.Equal(t, gate.HandoffID, row.HandoffID)
+	require.Equal(t, handoff.ReasonCode("PROJECT_BLOCKED"), row.ExpectedFailure)
+	require.NotNil(t, row.Expected)
+	require.Empty(t, row.Expected)
+}
+
+// Rows come in the order in which they were asked for, whatever their towns are, and go on behind a
+// place.
+func TestTheOrderOfRows(t *testing.T) {
+	t.Parallel()
+	a := newAsking(t)
+	for _, townID := range []string{"c", "a", "b"} {
+		a.talk(townID)
+		a.now = a.now.Add(time.Millisecond)
+	}
+	rows := a.list("")
+	require.Equal(t, []string{"c", "a", "b"}, townsOf(rows))
+	for i, row := range rows {
+		require.Equal(t, townsOf(rows[i+1:]), townsOf(a.list(row.Place())))
+	}
+	var first []string
+	require.NoError(t, a.List(t.Context(), "", func(id string) bool { return id != "c" },
+		func(row *approvals.Row) bool {
+			first = append(first, row.TownID)
+			return false
+		}))
+	require.Equal(t, []string{"a"}, first)
+}
+
+// What waits for no one any more, or takes no approval, is no row.
+func TestWhatIsListed(t *testing.T) {
+	t.Parallel()
+	decided := func(approved bool) func(*asking, *commitlog.Entry) {
+		return func(a *asking, e *commitlog.Entry) {
+			d := approval.Decision{Approved: approved, SignalID: "s", ActorID: "mara",
+				Reason: "why", At: noon}
+			var refused *approval.Refusal
+			e.Approvals, _, refused = e.Approvals.Decide(e.Approvals[0].HandoffID, e.State.Hash, d,
+				time.Hour)
+			require.Nil(a.t, refused)
+		}
+	}
+	for _, row := range []struct {
+		name string
+		then func(*asking, *commitlog.Entry)
+		want approval.Status
+	}{
+		{"as it was", nil, approval.Waiting},
+		{"approved", decided(true), approval.Approved},
+		{"denied", decided(false), ""},
+		{"used", func(a *asking, e *commitlog.Entry) {
+			decided(true)(a, e)
+			e.Approvals = e.Approvals.Close(e.Approvals[0].HandoffID)
+		}, ""},
+		{"the town has changed", func(_ *asking, e *commitlog.Entry) {
+			e.State = in("t", towntest.Calmer)
+		}, ""},
+		{"it has expired", func(a *asking, _ *commitlog.Entry) { a.now = noon.Add(time.Hour) }, ""},
+		{"it is about to expire", func(a *asking, _ *commitlog.Entry) {
+			a.now = noon.Add(time.Hour - 1)
+		}, approval.Waiting},
+		{"the world asks for none", func(a *asking, _ *commitlog.Entry) {
+			a.Default = approval.Policy{}
+		}, ""},
+		{"the town asks for none", func(_ *asking, e *commitlog.Entry) {
+			e.Policy = &approval.Policy{}
+		}, ""},
+		{"the town asks, the world does not", func(a *asking, e *commitlog.Entry) {
+			policy := a.Default
+			a.Default, e.Policy = approval.Policy{}, &policy
+		}, approval.Waiting},
+		{"what is stored cannot be read", func(_ *asking, e *commitlog.Entry) {
+			e.Approvals[0].Handoff = []byte(`{}`)
+		}, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			a := newAsking(t)
+			h := a.talk("t")
+			if row.then != nil {
+				logtest.Commit(t, a.Log, &commitlog.Record{Kind: commitlog.KindPut, TownID: "t"},
+					func(e *commitlog.Entry) { row.then(a, e) })
+			}
+			rows := a.list("")
+			if row.want == "" {
+				require.Empty(t, rows)
+				return
+			}
+			require.Len(t, rows, 1)
+			require.Equal(t, h.HandoffID, rows[0].HandoffID)
+			require.Equal(t, row.want, rows[0].Status)
+			if row.want == approval.Approved {
+				require.Equal(t, []string{"mara", runevents.Timestamp(noon), "why"},
+					[]string{rows[0].DecidedBy, rows[0].DecidedAt, rows[0].Reason})
+			}
+		})
+	}
+}
+
+// A town that is damaged keeps no one from the proposals of the others.
+func TestADamagedTownIsLeftOut(t *testing.T) {
+	t.Parallel()
+	a := newAsking(t)
+	a.talk("a")
+	h := a.talk("b")
+	_, err := logtest.JetStream(a.Log).PublishMsg(t.Context(), &nats.Msg{
+		Subject: wire.LogSubject("main", wire.TownToken("a")), Data: []byte("{damaged"),
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"b"}, townsOf(a.list("")))
+	require.Contains(t, a.said.String(), "level=ERROR")
+	found, err := a.Find(t.Context(), h.HandoffID)
+	require.NoError(t, err)
+	require.Equal(t, "b", found)
+}
+
+// The town of a handoff is found for as long as the town knows of it.
+func TestTheTownOfAHandoff(t *testing.T) {
+	t.Parallel()
+	a := newAsking(t)
+	first, second := a.talk("a"), a.talk("b")
+	a.now = noon.Add(2 * time.Hour) // expired: the town says so
+	for townID, h := range map[string]*handoff.Handoff{"a": first, "b": second} {
+		found, err := a.Find(t.Context(), h.HandoffID)
+		require.NoError(t, err)
+		require.Equal(t, townID, found)
+	}
+	found, err := a.Find(t.Context(), "handoff_none")
+	require.NoError(t, err)
+	require.Empty(t, found)
+
+	a.index.err = errors.New("no answer")
+	_, err = a.Find(t.Context(), "handoff_none")
+	require.ErrorIs(t, err, a.index.err)
+	err = a.List(t.Context(), "", func(string) bool { return true }, nil)
+	require.ErrorIs(t, err, a.index.err, "half a list is none")
+}
+
+// An entry of the index is removed when nothing in its town waits, and when what it was made for
+// has come or failed.
+func TestEntriesThatAreNotNeededAreRemoved(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name    string
+		age     time.Duration
+		now     time.Time
+		removed []uint64
+	}{
+		{"it waits", time.Hour, noon, nil},
+		{"it has expired", time.Hour, noon.Add(time.Hour), []uint64{1}},
+		{"it has expired, and the entry is new", 0, noon.Add(time.Hour), nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			a := newAsking(t)
+			a.talk("t")
+			a.index.age, a.now = row.age, row.now
+			a.list("")
+			require.Equal(t, row.removed, a.index.removed)
+		})
+	}
+}
