@@ -1,0 +1,113 @@
+package presence
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
+)
+
+// An absence is told when it has lasted, with its beginning and what becomes of the commands.
+func TestAnAbsenceIsToldWhenItHasLasted(t *testing.T) {
+	t.Parallel()
+	for policy, fate := range map[apply.Absent]string{
+		apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE",
+		apply.AbsentWait: "They wait until a plugin subscribes.",
+	} {
+		t.Run(string(policy), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s, raised := opened()
+				s.config.Policy = policy
+				s.Absent(t.Context(), ofTown, 2, false)
+				since := s.Since("t")
+				require.False(t, since.IsZero())
+				time.Sleep(time.Hour - 1)
+				s.Absent(t.Context(), ofTown, 2, false)
+				require.Empty(t, *raised)
+				time.Sleep(1)
+				s.config.Now = func() time.Time { return since.Add(-time.Hour) } // it was set
+				s.Absent(t.Context(), ofTown, 2, false)
+				require.Len(t, *raised, 1)
+				require.Equal(t, runevents.Timestamp(since), (*raised)[0].Since)
+				require.Contains(t, (*raised)[0].Message, fate)
+				require.Equal(t, since, s.Since("t"))
+			})
+		})
+	}
+}
+
+// Each town has an absence of its own, and each absence is told.
+func TestAbsencesOfTowns(t *testing.T) {
+	t.Parallel()
+	s, raised := opened()
+	other := alerts.About{TownID: "u"}
+	for range 2 {
+		s.Absent(t.Context(), ofTown, 1, true)
+		s.Absent(t.Context(), other, 1, true)
+		require.Equal(t, 2, s.Count())
+		s.Present(t.Context(), ofTown)
+		require.Equal(t, 1, s.Count())
+		require.False(t, s.Since("u").IsZero())
+		s.NotNeeded("u")
+		require.Zero(t, s.Count())
+	}
+	var told []string
+	for _, a := range *raised {
+		told = append(told, string(a.Code)+" "+a.TownID)
+	}
+	once := []string{"PLUGIN_ABSENT t", "PLUGIN_ABSENT u", "PLUGIN_RETURNED t",
+		"PLUGIN_RETURNED u"}
+	require.Equal(t, append(once, once...), told)
+	s.Present(t.Context(), alerts.About{TownID: "nowhere"})
+	require.Len(t, *raised, len(told), "who was never away does not return")
+}
+
+// What an alert of an earlier version does not say is taken from when it was raised; what cannot be
+// read, and what is of no town, is left out.
+func TestAlertsOfEarlierVersionsAreRecalled(t *testing.T) {
+	t.Parallel()
+	s, _ := opened()
+	absent := func(townID, since, at string) alerts.Stored {
+		return alerts.Stored{Alert: runevents.Alert{Code: runevents.PluginAbsent, TownID: townID,
+			Since: since, At: at}}
+	}
+	s.Recall(func(_ context.Context, filter alerts.Filter, limit int) (alerts.Page, error) {
+		require.Equal(t, alerts.Filter{}, filter)
+		require.Equal(t, 1000, limit)
+		return alerts.Page{Alerts: []alerts.Stored{
+			{Alert: runevents.Alert{Code: runevents.PauseDrainTimeout, TownID: "t"}},
+			absent("t", "", "2026-01-01T00:00:00Z"), absent("bad", "yesterday", ""),
+			absent("", "2026-01-01T00:00:00Z", ""),
+		}}, nil
+	})(t.Context())
+	require.Equal(t, 1, s.Count())
+	require.Equal(t, time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), s.Since("t"))
+}
+
+// Commands wait for alerts that do not come, and not for ever.
+func TestAlertsThatDoNotCome(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, raised := opened()
+		recall := s.Recall(func(
+			ctx context.Context, _ alerts.Filter, _ int,
+		) (alerts.Page, error) {
+			<-ctx.Done()
+			return alerts.Page{}, ctx.Err()
+		})
+		began := time.Now()
+		go recall(t.Context())
+		s.Absent(t.Context(), ofTown, 1, true)
+		require.Equal(t, recallTimeout, time.Since(began))
+		require.Len(t, *raised, 1)
+		s.Present(t.Context(), ofTown)
+		require.Len(t, *raised, 2)
+	})
+}
