@@ -340,7 +340,7 @@ func TestTheLastFailure(t *testing.T) {
 			for range 20 {
 				control(w)
 			}
-		}, false},
+		}, true},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
