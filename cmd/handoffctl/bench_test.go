@@ -53,10 +53,10 @@ func TestBenchAtARate(t *testing.T) {
 
 func TestBenchOfEveryStatus(t *testing.T) {
 	c := online(t)
-	text := c.ok(append(small, "--join", "--mix",
+	text := c.ok(append(small, "--join", "--duration", "1s", "--mix",
 		"executed=4,duplicate=2,stale=2,rejected=1,failed=1")...)
 	for _, wants := range []string{
-		`8 towns, 4 in flight over 2 connections, 0.2s each phase, mix executed=4,rejected=1,stale=2,duplicate=2,failed=1`,
+		`8 towns, 4 in flight over 2 connections, 1s each phase, mix executed=4,rejected=1,stale=2,duplicate=2,failed=1`,
 		`(?m)^server nats://\S+ \(joined\), world main$`,
 		`(?m)^ +echo +\d+ `, `(?m)^ +handoffs +\d+ `, `(?m)^ +executed +[1-9]`,
 		`(?m)^ +stale +[1-9]`,

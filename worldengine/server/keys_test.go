@@ -57,18 +57,15 @@ func TestAKeyOfAnotherTownIsFree(t *testing.T) {
 		squat.ProposalID = honest.ProposalID
 		squatter := parsed(t, squat)
 
-		burnt, err := srv.Engine().Execute(t.Context(), squatter)
-		require.NoError(t, err)
+		burnt := execute(t, srv, squatter)
 		require.Equal(t, handoff.Failed, burnt.Result.Status)
 		c.refused("result.get", mustJSON(t, map[string]any{
 			"idempotencyKey": honest.IdempotencyKey, "townId": other.TownID,
 		}))
-		executed, err := second.Engine().Execute(t.Context(), honest)
-		require.NoError(t, err)
+		executed := execute(t, second, honest)
 		require.Equal(t, handoff.Executed, executed.Result.Status, "town %d", i)
 
-		again, err := second.Engine().Execute(t.Context(), squatter)
-		require.NoError(t, err)
+		again := execute(t, second, squatter)
 		require.Equal(t, burnt.Result.ResultID, *again.Result.Evaluation.DuplicateCheck.DuplicateOf)
 		require.Equal(t, burnt.Result.ResultID, c.resultOfKey(honest.IdempotencyKey, mine.TownID))
 		require.Equal(t, executed.Result.ResultID,
@@ -76,6 +73,18 @@ func TestAKeyOfAnotherTownIsFree(t *testing.T) {
 		require.Eventually(t, func() bool { // the receipts have followed, whichever server is asked
 			return c.resultOfKey(honest.IdempotencyKey, "") == executed.Result.ResultID
 		}, 20*time.Second, 10*time.Millisecond, "the last one")
+	}
+}
+
+// execute sends a handoff to the engine of a server, again while its receipts are behind the log.
+func execute(t *testing.T, srv *server.Server, h *handoff.Handoff) worldengine.Answer {
+	t.Helper()
+	for {
+		answer, err := srv.Engine().Execute(t.Context(), h)
+		if !errors.Is(err, worldengine.ErrReceiptsBehind) {
+			require.NoError(t, err)
+			return answer
+		}
 	}
 }
 

@@ -19,7 +19,9 @@ import (
 
 func TestAPluginApplies(t *testing.T) {
 	t.Parallel()
-	srv := start(t, byPlugin)
+	srv := start(t, byPlugin, func(config *server.Config) {
+		config.Engine.Plugin.Resend = time.Minute // a request is sent once
+	})
 	c, g := connect(t, srv), host(t, srv, agree)
 	at := c.put(snapshot("a town, \"quoted\""), "")
 	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
