@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -15,6 +17,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
 )
 
 // guarded starts a server with access control for a user of each role, by its name, and for others.
@@ -80,6 +83,20 @@ func TestCommandsOfEachRole(t *testing.T) {
 	require.Contains(t, operator.ok("fsck"), "nothing is wrong")
 	require.Contains(t, operator.ok("watch", "--since", "1h", "--count", "3"), "RunStarted")
 	require.Contains(t, engine.ok("fsck", "--repair"), "nothing is wrong")
+
+	streams, err := nats.Connect(engine.env["NATS_URL"], nats.UserInfo("engine", engine.env["NATS_PASSWORD"]))
+	require.NoError(t, err)
+	t.Cleanup(streams.Close)
+	js, err := jetstream.New(streams)
+	require.NoError(t, err)
+	receipts, err := js.Stream(t.Context(), wire.ReceiptStream("main"))
+	require.NoError(t, err)
+	require.NoError(t, receipts.DeleteMsg(t.Context(), 1))
+	denied := operator.run("fsck", "--repair", "--patience", "1s")
+	require.Equal(t, exitUnavailable, denied.status)
+	require.Contains(t, denied.err, "PERMISSION_DENIED: this user may not repair: fsck --repair writes to the streams of the "+
+		"world, which takes the role engine")
+	require.Contains(t, engine.ok("fsck", "--repair", "--patience", "1s"), "repaired: ")
 
 	operator.ok("pause", "--town", threatened)
 	operator.ok("resume", "--town", threatened)

@@ -57,6 +57,7 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	if err := a.mustReadStreams(ctx, nc, "run fsck"); err != nil {
 		return err
 	}
+	ctx, violated := heedViolations(ctx, nc)
 	line := a.progressLine()
 	report, err := fsck.Run(ctx, nc, a.flags.World, fsck.Options{
 		Repair: c.Repair, MendTowns: c.MendTowns, Patience: c.Patience, MaxFindings: c.MaxFindings,
@@ -68,6 +69,11 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	line.clear()
 	if errors.Is(err, fsck.ErrNoWorld) {
 		return noWorld(a, err)
+	}
+	if denied := violated(); err != nil && c.Repair && denied != nil {
+		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied, Message: fmt.Sprintf(
+			"this user may not repair: fsck --repair writes to the streams of the world, which takes "+
+				"the role engine: %s", denied)}
 	}
 	if err != nil {
 		return &client.UnavailableError{Code: "LOG_UNAVAILABLE", Message: sentence(err), Cause: err}

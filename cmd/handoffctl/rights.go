@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/nats-io/nats.go"
@@ -36,4 +37,23 @@ func (a *app) mustReadStreams(ctx context.Context, nc *nats.Conn, doing string) 
 		"the user %s may not %s: that reads the streams of the world, which takes the role "+
 			"operator, and it has the role %s",
 		cmp.Or(id.User, "of this connection"), doing, id.Role)}
+}
+
+// heedViolations ends the context that it returns when NATS says that the user of a connection may
+// not publish on a subject: the request itself would get no answer. violated returns what NATS said.
+func heedViolations(
+	ctx context.Context, nc *nats.Conn,
+) (bounded context.Context, violated func() error) {
+	bounded, cancel := context.WithCancelCause(ctx)
+	nc.SetErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
+		if errors.Is(err, nats.ErrPermissionViolation) {
+			cancel(err)
+		}
+	})
+	return bounded, func() error {
+		if err := context.Cause(bounded); errors.Is(err, nats.ErrPermissionViolation) {
+			return err
+		}
+		return nil
+	}
 }
