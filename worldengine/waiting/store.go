@@ -160,10 +160,8 @@ func (s *Store) renew(ctx context.Context) {
 		towns := maps.Clone(s.held)
 		s.mu.Unlock()
 		var failed error
-		for _, townID := range slices.Sorted(maps.Keys(towns)) {
-			bounded, cancel := context.WithTimeout(ctx, leaseRenew)
-			failed = cmp.Or(failed, s.put(bounded, townID, towns[townID]))
-			cancel()
+		for some := range slices.Chunk(slices.Sorted(maps.Keys(towns)), renewals) {
+			failed = cmp.Or(failed, s.renewAll(ctx, some, towns))
 		}
 		if failed != nil && !troubled && ctx.Err() == nil {
 			s.config.Logger.Warn("handoffs wait, and the index cannot be told so; will try again",
@@ -171,6 +169,25 @@ func (s *Store) renew(ctx context.Context) {
 		}
 		troubled = failed != nil
 	}
+}
+
+// renewals is how many entries are renewed at a time.
+const renewals = 32
+
+// renewAll renews the entries of some of the towns at once, and returns an error where one is not
+// renewed.
+func (s *Store) renewAll(
+	ctx context.Context, some []string, towns map[string]*heldTown,
+) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
+	defer cancel()
+	failed := make([]error, len(some))
+	var renewing sync.WaitGroup
+	for i, townID := range some {
+		renewing.Go(func() { failed[i] = s.put(ctx, townID, towns[townID]) })
+	}
+	renewing.Wait()
+	return cmp.Or(failed...)
 }
 
 // Done says that the end of a run, or the decision about it, is in the log, or that the run never
