@@ -128,7 +128,7 @@ func (c *nodes) start(i int) {
 // streams and clients were given to others.
 func (c *nodes) kill(i int)     { c.running[i].kill() }
 func (c *nodes) stop(i int)     { c.running[i].signal(syscall.SIGTERM) }
-func (c *nodes) lameDuck(i int) { c.running[i].signal(syscall.SIGUSR2) }
+func (c *nodes) lameDuck(i int) { c.running[i].signal(lameDuckSignal) }
 
 // cut separates a node from the others, and heal joins them again.
 func (c *nodes) cut(i int)  { c.setLinks(i, true) }
