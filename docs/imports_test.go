@@ -90,7 +90,7 @@ var rooms = []struct {
 		"./worldengine/follow", "./worldengine/wire",
 	}},
 	{"worldengine/presence", false, []string{
-		"./runevents", "./worldengine/alerts", "./worldengine/apply",
+		"./runevents", "./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff",
 	}},
 	{"worldengine/runs", false, []string{
 		jsonModule, uuidModule, natsModule, "./handoff", "./runevents", "./schemas",

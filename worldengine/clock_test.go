@@ -120,7 +120,9 @@ func TestAClockIsSetBetweenTwoStarts(t *testing.T) {
 				current, err := second.Town(t.Context(), "t")
 				return err == nil && current.PendingRunID == ""
 			}, 20*time.Second, 10*time.Millisecond)
-			attempts := map[int64]bool{}
+			again := <-asked
+			require.Positive(t, again.TimeoutMs, "no plugin would begin")
+			attempts := map[int64]bool{again.LogicalAttemptID: true}
 			for len(asked) > 0 {
 				attempts[(<-asked).LogicalAttemptID] = true
 			}

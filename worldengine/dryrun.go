@@ -37,7 +37,10 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 			return DryRun{}, err
 		}
 		if pending.Handoff.IdempotencyKey == h.IdempotencyKey {
-			return DryRun{}, ErrInProgress
+			return DryRun{}, &apply.InProgressError{
+				RunID: current.Pending.Run.RunID, TownID: townID,
+				AbsentSince: e.absent.Since(townID),
+			}
 		}
 	}
 	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, current.Seq,

@@ -246,6 +246,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.alerts.Start()
 	recall := e.absent.Recall(e.alerts.List)
 	e.background.Go(func() { recall(ctx) })
+	e.background.Go(func() { e.absent.Watch(ctx, e.needsPlugin) })
 	e.background.Go(func() { e.tail.Run(ctx) })
 	e.background.Go(func() { e.receiptFollower.Run(ctx) })
 	e.background.Go(func() { e.eventFollower.Run(ctx) })
@@ -312,6 +313,18 @@ func (e *Engine) pendingConfig() pending.Config {
 // Draining reports whether the command of a paused run is still being applied, and waited for.
 func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
 	return e.pending.Draining(ctx, run)
+}
+
+// PluginAbsentSince returns since when the command of a run has waited for a plugin; zero where it
+// does not, or another instance asks for it.
+func (e *Engine) PluginAbsentSince(run *runevents.Snapshot) time.Time {
+	return e.pending.AbsentSince(lifecycle.StartedTown(run), run.RunID)
+}
+
+// needsPlugin reports whether a plugin applies the commands of a town.
+func (e *Engine) needsPlugin(ctx context.Context, townID string) (bool, error) {
+	current, err := e.log.Load(ctx, townID)
+	return cmp.Or(current.Apply, e.config.Apply) == apply.Plugin, err
 }
 
 // runEnded reports whether a run has ended.

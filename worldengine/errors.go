@@ -3,9 +3,9 @@ package worldengine
 import (
 	"errors"
 
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/history"
-	"worldengine/worldengine/pending"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/waiting"
@@ -25,8 +25,8 @@ var (
 	ErrReceiptsBehind = commitlog.ErrReceiptsBehind
 
 	// ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will
-	// be a result.
-	ErrInProgress = pending.ErrInProgress
+	// be a result. Where the run is known the error is an *apply.InProgressError.
+	ErrInProgress = apply.ErrInProgress
 
 	// ErrUnknownTown: there is no such town.
 	ErrUnknownTown = town.ErrUnknown

@@ -48,8 +48,8 @@ func (e *Engine) SubmitTraced(
 	h *handoff.Handoff, of trace.Context, done func(Answer, error),
 ) error {
 	townID := h.Proposal.TownID
-	if e.pending.Has(townID, h.IdempotencyKey) {
-		return ErrInProgress
+	if err := e.pending.InProgress(townID, h.IdempotencyKey); err != nil {
+		return err
 	}
 	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
 	if err != nil {
@@ -233,8 +233,9 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 			return false, err
 		}
 	}
-	if e.pending.Has(d.Handoff.Proposal.TownID, d.Handoff.IdempotencyKey) {
-		return false, ErrInProgress
+	err := e.pending.InProgress(d.Handoff.Proposal.TownID, d.Handoff.IdempotencyKey)
+	if err != nil {
+		return false, err
 	}
 	by := e.worldPause.Of(current)
 	if by != nil || current.Pending != nil {
@@ -249,7 +250,7 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 	if current.Pending != nil {
 		return true, e.park(ctx, d, wait{})
 	}
-	err := e.waiting.Close(ctx, &d.Run)
+	err = e.waiting.Close(ctx, &d.Run)
 	if errors.Is(err, runs.ErrRunCancelled) {
 		err = &CancelledError{RunID: d.Identity.RunID}
 	}

@@ -112,8 +112,9 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 		return err != nil || now.Pending != nil &&
 			now.Pending.Run.RunID == current.Pending.Run.RunID
 	}
-	require.Eventually(t, func() bool { return next.pending.Has("t", h.IdempotencyKey) },
-		30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return next.pending.InProgress("t", h.IdempotencyKey) != nil
+	}, 30*time.Second, time.Millisecond)
 	require.Never(t, func() bool { return !pending() }, 2*time.Second, 50*time.Millisecond)
 	_, err = next.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume, TownID: "t"})
 	require.NoError(t, err)

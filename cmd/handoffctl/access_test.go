@@ -84,7 +84,8 @@ func TestCommandsOfEachRole(t *testing.T) {
 	require.Contains(t, operator.ok("watch", "--since", "1h", "--count", "3"), "RunStarted")
 	require.Contains(t, engine.ok("fsck", "--repair"), "nothing is wrong")
 
-	streams, err := nats.Connect(engine.env["NATS_URL"], nats.UserInfo("engine", engine.env["NATS_PASSWORD"]))
+	streams, err := nats.Connect(engine.env["NATS_URL"],
+		nats.UserInfo("engine", engine.env["NATS_PASSWORD"]))
 	require.NoError(t, err)
 	t.Cleanup(streams.Close)
 	js, err := jetstream.New(streams)
@@ -94,8 +95,8 @@ func TestCommandsOfEachRole(t *testing.T) {
 	require.NoError(t, receipts.DeleteMsg(t.Context(), 1))
 	denied := operator.run("fsck", "--repair", "--patience", "1s")
 	require.Equal(t, exitUnavailable, denied.status)
-	require.Contains(t, denied.err, "PERMISSION_DENIED: this user may not repair: fsck --repair writes to the streams of the "+
-		"world, which takes the role engine")
+	require.Contains(t, denied.err, "PERMISSION_DENIED: this user may not repair: fsck --repair "+
+		"writes to the streams of the world, which takes the role engine")
 	require.Contains(t, engine.ok("fsck", "--repair", "--patience", "1s"), "repaired: ")
 
 	operator.ok("pause", "--town", threatened)

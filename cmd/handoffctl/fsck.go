@@ -71,9 +71,9 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 		return noWorld(a, err)
 	}
 	if denied := violated(); err != nil && c.Repair && denied != nil {
-		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied, Message: fmt.Sprintf(
-			"this user may not repair: fsck --repair writes to the streams of the world, which takes "+
-				"the role engine: %s", denied)}
+		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied,
+			Message: "this user may not repair: fsck --repair writes to the streams of the " +
+				"world, which takes the role engine: " + denied.Error()}
 	}
 	if err != nil {
 		return &client.UnavailableError{Code: "LOG_UNAVAILABLE", Message: sentence(err), Cause: err}

@@ -40,7 +40,8 @@ func (a *app) mustReadStreams(ctx context.Context, nc *nats.Conn, doing string) 
 }
 
 // heedViolations ends the context that it returns when NATS says that the user of a connection may
-// not publish on a subject: the request itself would get no answer. violated returns what NATS said.
+// not publish on a subject: the request itself would get no answer. violated returns what NATS
+// said.
 func heedViolations(
 	ctx context.Context, nc *nats.Conn,
 ) (bounded context.Context, violated func() error) {

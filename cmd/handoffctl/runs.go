@@ -46,6 +46,7 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 	var run struct {
 		runevents.Snapshot `json:",inline"`
 		Substatus          string `json:"substatus"`
+		AbsentSince        string `json:"pluginAbsentSince"`
 	}
 	raw, err := ask(ctx, server, wire.RunGet, map[string]string{"runId": runID}, &run)
 	if err != nil {
@@ -62,6 +63,10 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 			status += ", " + show(strings.ToLower(run.Substatus))
 		}
 		fmt.Fprintf(w, "status\t%s %s\n", status, show(string(run.Metadata.Consistency)))
+		if run.AbsentSince != "" {
+			fmt.Fprintf(w, "waits\tfor a plugin: the town has had none since %s\n",
+				show(run.AbsentSince))
+		}
 		fmt.Fprintf(w, "started\t%s\n", orDash(run.StartedAt))
 		fmt.Fprintf(w, "ended\t%s\n", orDash(run.CompletedAt))
 		fmt.Fprintf(w, "asked\t%s\n", orDash(string(run.Metadata.Started)))

@@ -68,8 +68,12 @@ func (p *PluginAttempt) GiveUp() Action {
 // that it had not begun.
 func (p *PluginAttempt) InHand() bool { return p.sent && !p.absent && !p.busy }
 
-// Absent reports whether NATS found no plugin subscribed to the last request.
-func (p *PluginAttempt) Absent() bool { return p.absent }
+// Sighting reports whether a reply, or with nil that none came, says that a plugin is there or that
+// none is, and which. Silence does not: the connection may be down. Nor does NATS's answer to a
+// request of an earlier attempt.
+func (p *PluginAttempt) Sighting(msg *nats.Msg) (absent, known bool) {
+	return p.absent, p.absent || msg != nil && !isNoResponders(msg)
+}
 
 // Tell tells the gate that the requests of the attempt pass what became of them, as far as it is
 // known.

@@ -205,3 +205,27 @@ func TestAnAttemptKnowsThatAPluginWasReached(t *testing.T) {
 	p := &PluginAttempt{Until: time.Unix(1, 0), Resend: time.Second, Earlier: true}
 	require.Equal(t, ReasonPluginTimeout, p.Due(time.Unix(1, 0)).Over.Failed.Reason)
 }
+
+// That NATS found no plugin for a request of an earlier attempt says nothing about one that has
+// come since, and not that there is one.
+func TestWhatAReplySaysOfThePlugin(t *testing.T) {
+	t.Parallel()
+	now := time.Unix(0, 0)
+	none := &nats.Msg{Header: nats.Header{"Status": {"503"}}}
+	p := &PluginAttempt{
+		ApplyID: "a", Number: 2, Until: now.Add(time.Minute), Resend: time.Second,
+		Patience: time.Second,
+	}
+	p.Sent(now, nil)
+	sighting := func(msg *nats.Msg, attempt int64) [2]bool {
+		p.Replied(now, msg, attempt)
+		absent, known := p.Sighting(msg)
+		return [2]bool{absent, known}
+	}
+	require.Equal(t, [2]bool{false, false}, sighting(none, 1))
+	require.Equal(t, [2]bool{true, true}, sighting(none, 2))
+	require.Equal(t, [2]bool{false, true}, sighting(&nats.Msg{Data: []byte("no answer")}, 1))
+	p.Sent(now, nil)
+	_, known := p.Sighting(nil)
+	require.False(t, known)
+}

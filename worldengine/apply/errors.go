@@ -1,6 +1,10 @@
 package apply
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+	"time"
+)
 
 // Errors of what applies commands. A definite answer is never an error: it is an Answer.
 var (
@@ -11,4 +15,28 @@ var (
 	// plugin, which knows the ids of its applications, can be asked again with the same id; a
 	// server console cannot: it would apply the command twice.
 	ErrInDoubt = errors.New("apply: it is not known whether the command is applied")
+	// ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will
+	// be a result.
+	ErrInProgress = errors.New("worldengine: the handoff is accepted and its command is being " +
+		"applied; send the same handoff again to get its result")
 )
+
+// InProgressError is ErrInProgress where the run is known.
+type InProgressError struct {
+	RunID, TownID string
+	// AbsentSince is since when the town has had no plugin; zero where it has one.
+	AbsentSince time.Time
+}
+
+// Error names the run and what its command waits for, and says what the client may do.
+func (e *InProgressError) Error() string {
+	if e.AbsentSince.IsZero() {
+		return ErrInProgress.Error() + " (run " + e.RunID + ")"
+	}
+	return fmt.Sprintf("worldengine: the handoff is accepted as run %s, and its command waits: "+
+		"the town %q has had no plugin since %s; send the same handoff again to get its result, "+
+		"or cancel the run", e.RunID, e.TownID, e.AbsentSince.UTC().Format(time.RFC3339))
+}
+
+// Unwrap returns ErrInProgress.
+func (e *InProgressError) Unwrap() error { return ErrInProgress }

@@ -64,6 +64,10 @@ type Wish struct {
 // known without asking the Askers.
 func (p *Pending) MayHaveArrived() bool { return p.Reached || p.Askers == nil }
 
+// Unasked reports whether no request for the command can have reached a game, and no server may ask
+// before it has put itself among the Askers.
+func (p *Pending) Unasked() bool { return !p.MayHaveArrived() && len(p.Askers) == 0 }
+
 // WithAsker returns p with a server among the Askers.
 func (p *Pending) WithAsker(server string) *Pending {
 	n := *p

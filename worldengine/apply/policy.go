@@ -49,7 +49,7 @@ type Policy struct {
 	Backoff time.Duration
 	// Resend is after what silence the same request is sent again within an attempt; 2 s.
 	Resend time.Duration
-	// Absent is what becomes of a command while no plugin is subscribed for its town; AbsentFail.
+	// Absent is what becomes of a command while no plugin is subscribed for its town; AbsentWait.
 	Absent Absent
 }
 
@@ -58,10 +58,11 @@ type Absent string
 
 // What may become of it.
 const (
+	// AbsentWait: the time of its attempt stands still until a plugin is there. Its run can be
+	// cancelled meanwhile.
+	AbsentWait Absent = "wait"
 	// AbsentFail: its attempts pass, and its handoff fails with PLUGIN_UNAVAILABLE.
 	AbsentFail Absent = "fail"
-	// AbsentWait: the time of its attempt stands still until a plugin is there.
-	AbsentWait Absent = "wait"
 )
 
 // Patience is how long an attempt still lasts when a plugin that is away comes; 0 where it ends
@@ -79,7 +80,7 @@ func (p Policy) WithDefaults() Policy {
 	p.Attempts = cmp.Or(p.Attempts, 3)
 	p.Backoff = cmp.Or(p.Backoff, time.Second)
 	p.Resend = cmp.Or(p.Resend, 2*time.Second)
-	p.Absent = cmp.Or(p.Absent, AbsentFail)
+	p.Absent = cmp.Or(p.Absent, AbsentWait)
 	return p
 }
 
@@ -90,8 +91,8 @@ func (p *Policy) Validate() error {
 			"positive times")
 	}
 	if p.Absent != AbsentFail && p.Absent != AbsentWait {
-		return fmt.Errorf("worldengine: commands without a plugin can %q or %q, not %q", AbsentFail,
-			AbsentWait, p.Absent)
+		return fmt.Errorf("worldengine: commands without a plugin can %q or %q, not %q", AbsentWait,
+			AbsentFail, p.Absent)
 	}
 	return nil
 }

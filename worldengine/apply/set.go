@@ -43,12 +43,15 @@ type Set[A interface {
 	work   sync.WaitGroup
 }
 
-// Has reports whether a handoff with that key is being applied to the town.
-func (s *Set[A, W]) Has(townID, key string) bool {
+// RunOf returns the run of the handoff with that key which is being applied to the town, "" where
+// none is.
+func (s *Set[A, W]) RunOf(townID, key string) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	a, ok := s.towns[townID]
-	return ok && a.InSet().Key == key
+	if a, ok := s.towns[townID]; ok && a.InSet().Key == key {
+		return a.InSet().RunID
+	}
+	return ""
 }
 
 // Of returns the application of a run of a town, and whether there is one.

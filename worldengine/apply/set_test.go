@@ -22,8 +22,8 @@ func TestASetHasOneApplicationOfATown(t *testing.T) {
 	first, started := inSet("t", "r1", "c1"), make(chan struct{})
 	require.True(t, s.Add(first, func() { close(started) }))
 	<-started
-	require.True(t, s.Has("t", "key of r1"))
-	require.False(t, s.Has("t", "key of r2"))
+	require.Equal(t, "r1", s.RunOf("t", "key of r1"))
+	require.Empty(t, s.RunOf("t", "key of r2"))
 	require.True(t, s.Join("t", "r1", "c2"))
 	require.True(t, s.Join("t", "r1"))
 	require.False(t, s.Join("t", "r2", "c3"))

@@ -22,6 +22,9 @@ type ReplyError struct {
 	Details []schemas.Violation
 	// RetryAfter is the pause that the server asks for, 0 where asking again makes no sense.
 	RetryAfter time.Duration
+	// RunID is the run that the reply names, such as that of a handoff which is being applied; ""
+	// where it names none.
+	RunID string
 	// Body is the reply's body as it came, or one of the same shape where it was not JSON.
 	Body []byte
 }

@@ -178,8 +178,8 @@ func (x *exchange) again(why error, pause time.Duration) bool {
 // late returns why there was no answer in time.
 func (x *exchange) late(ctx, bounded context.Context, paused *UnavailableError) error {
 	switch {
-	case x.unanswered == 0 && x.last != nil:
-		return x.last
+	case x.last != nil && (x.unanswered == 0 || IsCode(x.last, wire.CodeInProgress)):
+		return x.last // which says more than that there is no answer yet
 	case paused != nil && !errors.Is(ctx.Err(), context.Canceled):
 		return paused
 	}
@@ -274,7 +274,7 @@ func ReplyErrorOf(msg *nats.Msg) *ReplyError {
 	if err != nil {
 		status = http.StatusInternalServerError
 	}
-	refused := &ReplyError{Status: status}
+	refused := &ReplyError{Status: status, RunID: msg.Header.Get(wire.RunIDHeader)}
 	refused.read(msg.Data)
 	if refused.Message == "" {
 		refused.Message = msg.Header.Get(wire.ErrorHeader)

@@ -68,6 +68,27 @@ func TestRequestAsksAgainWhenItIsAskedTo(t *testing.T) {
 	assert.EqualValues(t, 3, asked.Load())
 }
 
+// A handoff whose command waits for its game for longer than the client does is told so, with its
+// run, although other requests for it have no answer yet.
+func TestRequestSaysWhichRunIsInProgress(t *testing.T) {
+	c := start(t)
+	c.Timeout = time.Second
+	serve(t, c, wire.Handoff, func(n int64) *nats.Msg {
+		if n != 2 {
+			return nil
+		}
+		waits := busy("503", "100")
+		waits.Data = ErrorBody(string(wire.CodeInProgress), "its command waits", nil)
+		waits.Header.Set(wire.RunIDHeader, "the-run")
+		return waits
+	})
+	_, err := c.Request(t.Context(), wire.Handoff, nil)
+	var refused *ReplyError
+	require.ErrorAs(t, err, &refused)
+	assert.Equal(t, string(wire.CodeInProgress), refused.Code)
+	assert.Equal(t, "the-run", refused.RunID)
+}
+
 func TestRequestDoesNotAskAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		verb  wire.Verb

@@ -80,7 +80,7 @@ func (w *Worker) Ensure(
 			world: w.config.WorldPause.Known().Seq}
 	}
 	if !w.applications.Add(a, func() { w.run(w.ctx, a) }) && done != nil {
-		done(End{}, ErrInProgress)
+		done(End{}, apply.ErrInProgress)
 	}
 	return nil
 }
@@ -89,7 +89,10 @@ func (w *Worker) Ensure(
 func (w *Worker) run(ctx context.Context, a *application) {
 	defer func() {
 		if !a.finished {
-			w.release(a, false, End{}, ErrInProgress)
+			if ctx.Err() != nil {
+				w.resign(ctx, a)
+			}
+			w.release(a, false, End{}, apply.ErrInProgress)
 			w.queue.Unpark(a.town)
 		}
 	}()
@@ -113,6 +116,9 @@ func (w *Worker) run(ctx context.Context, a *application) {
 // the town finds it gone.
 func (w *Worker) finish(a *application, v apply.Result, answer End) {
 	a.finished = true
+	if !v.Applied && answer.Result != nil && answer.Result.Status == handoff.Executed {
+		w.config.Absent.Present(w.ctx, a.about()) // a plugin answered another instance
+	}
 	var err error
 	if answer.Result == nil {
 		err = &waiting.CancelledError{RunID: a.runID, Accepted: true}

@@ -96,8 +96,11 @@ func (w *Worker) ask(
 		Resend: w.config.Policy.Resend, Patience: w.config.Policy.Patience(),
 		Earlier: a.Pending.Reached || !a.own,
 	}
-	if again := time.Now().Add(attempt.Resend); !a.own && attempt.Until.Before(again) {
-		attempt.Until = again // the plugin may have applied it in time: it is asked once at least
+	least := max(attempt.Resend, attempt.Patience)
+	if again := time.Now().Add(least); !a.own && attempt.Until.Before(again) {
+		// Nobody asked while the server before this one was away. It is asked once at least, with
+		// time left: the plugin may have applied it before.
+		attempt.Until, a.ends, command.Deadline = again, again, w.config.Now().Add(least)
 	}
 	action := attempt.Due(time.Now())
 	for action.Over == nil {
@@ -155,8 +158,8 @@ func (w *Worker) replied(
 		action = attempt.Replied(time.Now(), r.Msg, r.Attempt)
 	}
 	attempt.Tell(&a.gate)
-	if r.Msg != nil || attempt.Absent() { // silence says nothing: the connection may be down
-		w.sighted(ctx, a, attempt.Absent(), action.Over != nil)
+	if absent, known := attempt.Sighting(r.Msg); known {
+		w.sighted(ctx, a, absent, action.Over != nil)
 	}
 	if r.Msg != nil && action.Over != nil {
 		failpoint.At(failpoint.Answered)

@@ -35,6 +35,7 @@ func (w *Worker) cancelWait() time.Duration {
 func (w *Worker) Cancel(ctx context.Context, s *signals.Signal, signalID string) error {
 	why := lifecycle.Cancellation{SignalID: signalID, Reason: s.Reason}
 	var seq uint64
+	done := false
 	err := w.config.Log.Retry(ctx, func() error {
 		current, err := w.load(ctx, s.TownID, s.RunID)
 		if err != nil {
@@ -49,6 +50,9 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal, signalID string)
 			why.Code = lifecycle.CancelledByForce
 			return w.cancelByForce(ctx, s, current, why)
 		}
+		if done = current.Pending.Unasked(); done {
+			return w.commitCancelled(ctx, s.TownID, current, why)
+		}
 		if current.Pending.MayHaveArrived() {
 			return w.config.Signals.Refuse(ctx, s, wire.CodeRunInHand, mayHaveArrived)
 		}
@@ -60,7 +64,7 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal, signalID string)
 		failpoint.At(failpoint.Wished)
 		return err
 	})
-	if err == nil && !s.Force {
+	if err == nil && !s.Force && !done {
 		err = w.awaitCancelled(ctx, s, seq)
 	}
 	return err
@@ -179,6 +183,29 @@ func (w *Worker) sayArrival(ctx context.Context, a *application, current commitl
 		}
 	}
 	return err == nil
+}
+
+// resignTimeout bounds how long the end of a server waits until what resign says is stored.
+const resignTimeout = 2 * time.Second
+
+// resign takes this server, which ends, off the servers that may have asked for the command of a,
+// where none of its requests can have arrived: the run can be cancelled without force after that.
+func (w *Worker) resign(ctx context.Context, a *application) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resignTimeout)
+	defer cancel()
+	_ = w.config.Log.Retry(ctx, func() error { // without it only force cancels the run
+		current, err := w.load(ctx, a.town, a.runID)
+		switch p := current.Pending; {
+		case err != nil:
+			return err
+		case p == nil || !slices.Contains(p.Askers, w.config.Server):
+		case p.Wish != nil:
+			w.sayArrival(ctx, a, current)
+		case !p.MayHaveArrived() && a.gate.Close() == apply.NotArrived:
+			_, err = w.commitPendingAs(ctx, a.town, current, p.WithoutAsker(w.config.Server))
+		}
+		return err
+	})
 }
 
 // withdraw takes back a wish that not all servers have answered. Where a server ended just before

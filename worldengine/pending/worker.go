@@ -11,7 +11,6 @@ package pending
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"time"
 
@@ -31,11 +30,6 @@ import (
 
 // pollPause is the pause between two looks at what a command waits for.
 const pollPause = 250 * time.Millisecond
-
-// ErrInProgress: the handoff is accepted, and this engine stopped before its command had an
-// outcome, or another handoff with its key is being applied. Ask again: there will be a result.
-var ErrInProgress = errors.New("worldengine: the handoff is accepted and its command is being " +
-	"applied; ask again")
 
 // End is what the client of an accepted handoff gets when its command has an outcome.
 type End struct {
@@ -135,8 +129,26 @@ func (w *Worker) Refuse() { w.applications.Close() }
 // moments. ctx bounds the wait.
 func (w *Worker) Stop(ctx context.Context) { w.applications.Stop(ctx, w.stop) }
 
-// Has reports whether the command of the handoff with a key is being applied to a town.
-func (w *Worker) Has(townID, key string) bool { return w.applications.Has(townID, key) }
+// InProgress returns what the client of a handoff is told whose key is that of the command that is
+// being applied to its town, an *apply.InProgressError; nil where it is not.
+func (w *Worker) InProgress(townID, key string) error {
+	runID := w.applications.RunOf(townID, key)
+	if runID == "" {
+		return nil
+	}
+	return &apply.InProgressError{
+		RunID: runID, TownID: townID, AbsentSince: w.config.Absent.Since(townID),
+	}
+}
+
+// AbsentSince returns since when the command of a run of a town has waited for a plugin; zero where
+// it does not, or another instance asks for it.
+func (w *Worker) AbsentSince(townID, runID string) time.Time {
+	if _, known := w.applications.Of(townID, runID); !known {
+		return time.Time{}
+	}
+	return w.config.Absent.Since(townID)
+}
 
 // Count returns how many commands this worker has in hand.
 func (w *Worker) Count() int { return w.applications.Count() }

@@ -133,7 +133,9 @@ func TestWithTheEngine(t *testing.T) {
 
 func TestTheEngineGivesUpOnAPluginThatIsNotThere(t *testing.T) {
 	t.Parallel()
-	nc := world(t, apply.Policy{Deadline: 2 * time.Second, Attempts: 1, Resend: time.Minute})
+	nc := world(t, apply.Policy{
+		Deadline: 2 * time.Second, Attempts: 1, Resend: time.Minute, Absent: apply.AbsentFail,
+	})
 	result := execute(t, nc)
 	require.Equal(t, handoff.Failed, result.Status)
 	require.Equal(t, apply.ReasonPluginUnavailable, result.ReasonCode)

@@ -6,12 +6,15 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
 )
 
 // Config says how absences are told. Every member must be set.
@@ -98,6 +101,32 @@ func (s *Absences) Present(ctx context.Context, of alerts.About) {
 func (s *Absences) NotNeeded(townID string) {
 	if since, told := s.end(townID); told {
 		s.config.Raise(s.config.Environment.PluginNotNeeded(townID, since))
+	}
+}
+
+// reviewPause is how often Watch reviews the absences.
+const reviewPause = 10 * time.Second
+
+// Watch is Review, again and again until ctx is done.
+func (s *Absences) Watch(ctx context.Context, needed func(context.Context, string) (bool, error)) {
+	for backoff.Sleep(ctx, reviewPause) == nil {
+		s.Review(ctx, needed)
+	}
+}
+
+// Review ends the absences of the towns that need no plugin any more, since another server has
+// bound them to something else. needed reports whether a town needs one; after an error it is
+// looked at again the next time.
+func (s *Absences) Review(
+	ctx context.Context, needed func(ctx context.Context, townID string) (bool, error),
+) {
+	s.mu.Lock()
+	towns := slices.Sorted(maps.Keys(s.towns))
+	s.mu.Unlock()
+	for _, townID := range towns {
+		if need, err := needed(ctx, townID); err == nil && !need {
+			s.NotNeeded(townID)
+		}
 	}
 }
 

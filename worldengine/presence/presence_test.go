@@ -54,6 +54,30 @@ func TestAnAbsenceIsToldOnce(t *testing.T) {
 	require.Equal(t, runevents.PluginReturned, (*raised)[1].Code)
 }
 
+// An absence of a town that another server has bound to something else ends, and so does no other
+// one.
+func TestAnAbsenceEndsWhereNoPluginIsNeeded(t *testing.T) {
+	t.Parallel()
+	s, raised := opened()
+	for _, town := range []string{"bound elsewhere", "unreadable", "waits"} {
+		s.Absent(t.Context(), alerts.About{TownID: town}, 1, true)
+	}
+	*raised = nil
+	var asked []string
+	s.Review(t.Context(), func(_ context.Context, townID string) (bool, error) {
+		asked = append(asked, townID)
+		if townID == "unreadable" {
+			return false, errors.New("no answer")
+		}
+		return townID == "waits", nil
+	})
+	require.Equal(t, []string{"bound elsewhere", "unreadable", "waits"}, asked)
+	require.Equal(t, 2, s.Count())
+	require.Len(t, *raised, 1)
+	require.Equal(t, "bound elsewhere", (*raised)[0].TownID)
+	require.Equal(t, runevents.PluginReturned, (*raised)[0].Code)
+}
+
 // What the servers before have told is known, the latest of each town; commands wait for that.
 func TestAbsencesAreRecalled(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package server_test
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,7 +12,9 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
@@ -44,14 +47,14 @@ func absentSince(c *client, townID string) string {
 		map[string]any{"townId": townID}).PluginAbsentSince
 }
 
-// A command whose town has no plugin waits until one is there, whatever the attempts are, also
-// through a restart: it is applied then. That no plugin is there is told once, and once that one is
-// there again.
+// A command whose town has no plugin waits, unless its server is told otherwise, until one is
+// there, whatever the attempts are, also through a restart: it is applied then. That no plugin is
+// there is told once, and once that one is there again.
 func TestACommandWaitsForAnAbsentPlugin(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	in := func(c *server.Config) { c.Data = data }
-	srv, err := server.Start(t.Context(), configure(in, absentFor(apply.AbsentWait), withMetrics))
+	srv, err := server.Start(t.Context(), configure(in, absentFor(""), withMetrics))
 	require.NoError(t, err)
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
@@ -63,10 +66,21 @@ func TestACommandWaitsForAnAbsentPlugin(t *testing.T) {
 	require.NotEmpty(t, absentSince(c, "t"))
 	require.Equal(t, []string{"PLUGIN_ABSENT t"}, alertsOf(c))
 	require.Contains(t, scrape(t, srv), "handoffd_plugins_absent 1\n")
-	since := absentSince(c, "t")
+	since, runID := absentSince(c, "t"), c.pending("t")
+	refused := c.refused("handoff", body)
+	require.Equal(t, failure{Status: 503, Code: "EXECUTION_IN_PROGRESS", RetryAfter: "1000"},
+		short(refused))
+	require.Contains(t, refused.Message, "accepted as run "+runID+
+		", and its command waits: the town \"t\" has had no plugin since")
+	run := call[struct{ Status, PluginAbsentSince string }](c, "run.get", schemas.RunGetReply,
+		map[string]any{"runId": runID})
+	require.Equal(t, "RUNNING since "+since, run.Status+" since "+run.PluginAbsentSince)
+	reply, err := c.nc.Request(wire.Subject(c.world, "handoff"), body, 10*time.Second)
+	require.NoError(t, err)
+	require.Equal(t, runID, reply.Header.Get(wire.RunIDHeader))
 	stop(t, srv)
 
-	srv = start(t, in, absentFor(apply.AbsentWait))
+	srv = start(t, in, absentFor(""))
 	c = connect(t, srv)
 	require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 30*time.Second,
 		10*time.Millisecond)
@@ -104,6 +118,54 @@ func TestATownThatNeedsNoPluginIsNotAbsent(t *testing.T) {
 	require.Contains(t, scrape(t, srv), "handoffd_plugins_absent 0\n")
 }
 
+// A server hears of it when another one has bound a town to something else, or has had the command
+// of a town applied by a plugin that came.
+func TestAnotherServerKnowsThatAPluginIsNotAbsent(t *testing.T) {
+	t.Parallel()
+	srv := start(t, open, absentFor(""), withMetrics)
+	second := start(t, absentFor(""), withMetrics, func(c *server.Config) { c.NATS = srv.URL() })
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	submit := func(at townReply, by *server.Server) {
+		body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+		h, err := handoff.Parse(body, schemas.Limits{})
+		require.NoError(t, err)
+		require.NoError(t, by.Engine().Submit(h, func(worldengine.Answer, error) {}))
+	}
+	both := func(want string) {
+		t.Helper()
+		require.Eventually(t, func() bool {
+			return strings.Contains(scrape(t, srv), want) &&
+				strings.Contains(scrape(t, second), want)
+		}, 60*time.Second, 50*time.Millisecond)
+	}
+	submit(at, second)
+	both("handoffd_plugins_absent 1\n") // the other one asks for what seems to be left
+	g := host(t, srv, agree)
+	both("handoffd_plugins_absent 0\n")
+
+	g.nc.Close()
+	at = c.town("t")
+	submit(at, second)
+	both("handoffd_plugins_absent 1\n")
+	cancel(c, srv, c.pendingRun("t"))
+	request := putRequest(snapshot("t"), at.SnapshotHash)
+	request["snapshot"], request["apply"] = at.Snapshot, "local"
+	call[townReply](c, "town.put", schemas.TownGetReply, request)
+	both("handoffd_plugins_absent 0\n")
+}
+
+// cancel cancels a run of the town t. A request that is on its way just then refuses it, and the
+// operator tries again.
+func cancel(c *client, told *server.Server, runID string) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool {
+		_, _ = told.Engine().Signal(c.t.Context(),
+			worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: runID})
+		return c.pending("t") != runID
+	}, 60*time.Second, 10*time.Millisecond)
+}
+
 // The time of a command begins when a plugin is there: it is asked for with the whole of it left.
 func TestTheTimeOfACommandBeginsWithThePlugin(t *testing.T) {
 	t.Parallel()
@@ -121,11 +183,11 @@ func TestTheTimeOfACommandBeginsWithThePlugin(t *testing.T) {
 	require.Greater(t, time.Until(g.commands()[0].Deadline), 30*time.Second)
 }
 
-// Where commands do not wait their handoffs fail, as before; the absence is told once, whatever
+// Where commands do not wait their handoffs fail; the absence is told once, whatever
 // comes.
 func TestACommandFailsWithoutAPlugin(t *testing.T) {
 	t.Parallel()
-	srv := start(t, absentFor(""), func(c *server.Config) {
+	srv := start(t, absentFor(apply.AbsentFail), func(c *server.Config) {
 		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts, c.Engine.Plugin.Resend = 2*time.Second,
 			1, time.Minute
 	})

@@ -142,16 +142,20 @@ func TestCancelWhatAServerBeforeAskedFor(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
 	in := func(c *server.Config) { c.Data = data }
-	srv, err := server.Start(t.Context(), configure(in, absentFor(apply.AbsentWait)))
+	srv, err := server.Start(t.Context(), configure(in, absentFor("")))
 	require.NoError(t, err)
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
+	silent := host(t, srv, func(*apply.Command, int) (apply.Answer, bool) {
+		return apply.Answer{}, false
+	})
 	require.NoError(t, c.nc.PublishRequest(wire.Subject(c.world, "handoff"), c.nc.NewInbox(),
 		marshalled(t, propose(at, handoff.AdvanceProject, "wall"))))
 	runID := c.pendingRun("t")
+	silent.until(1)
 	stop(t, srv)
 
-	srv = start(t, in, absentFor(apply.AbsentWait))
+	srv = start(t, in, absentFor(""))
 	c = connect(t, srv)
 	require.Equal(t, "RUN_IN_HAND", c.refused("run.cancel",
 		mustJSON(t, map[string]any{"runId": runID})).Code)
@@ -162,6 +166,50 @@ func TestCancelWhatAServerBeforeAskedFor(t *testing.T) {
 	require.Equal(t, handoff.Executed,
 		c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))).result.Status)
 	require.Len(t, g.commands(), 1)
+}
+
+// A server that stops says that none of its requests has arrived where that is so: the one that
+// comes after it cancels the run without force, whether it has asked by then or not.
+func TestCancelWhatAServerThatStoppedDidNotAskFor(t *testing.T) {
+	t.Parallel()
+	for name, resend := range map[string]time.Duration{
+		"after it has asked": 50 * time.Millisecond, "before": time.Minute,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			data := t.TempDir()
+			in := func(c *server.Config) { c.Data = data }
+			srv, err := server.Start(t.Context(), configure(in, absentFor("")))
+			require.NoError(t, err)
+			c := connect(t, srv)
+			at := c.put(snapshot("t"), "")
+			body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+			require.NoError(t, c.nc.PublishRequest(wire.Subject(c.world, "handoff"),
+				c.nc.NewInbox(), body))
+			runID := c.pendingRun("t")
+			require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 30*time.Second,
+				10*time.Millisecond)
+			stop(t, srv)
+
+			srv = start(t, in, open, absentFor(""), func(c *server.Config) {
+				c.Engine.Plugin.Resend = resend
+			})
+			c = connect(t, srv)
+			if resend < time.Minute {
+				require.Eventually(t, func() bool { return asksFor(t, c, "t") == 1 },
+					30*time.Second, 10*time.Millisecond)
+			}
+			require.Equal(t, runID, c.pendingRun("t"))
+			cancel(c, srv, runID)
+			require.Equal(t, runevents.RunAborted, c.runStatus(runID))
+			g := host(t, srv, agree)
+			talk := marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))
+			require.Equal(t, handoff.Executed, c.send(talk).result.Status)
+			for _, command := range g.commands() {
+				require.NotEqual(t, runID, command.RunID)
+			}
+		})
+	}
 }
 
 // Each server that may have asked for a command says that no request arrived: whichever of two is

@@ -3,6 +3,7 @@ package server_test
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -250,11 +252,16 @@ func TestPauseDrains(t *testing.T) {
 // of the attempt has stood still.
 func TestAPluginThatComesInAPause(t *testing.T) {
 	t.Parallel()
-	for code, what := range map[string]map[string]any{"TOWN_PAUSED": {"townId": "t"},
-		"WORLD_PAUSED": {}} {
-		t.Run(code, func(t *testing.T) {
+	for name, what := range map[string]map[string]any{
+		"TOWN_PAUSED wait": {"townId": "t"}, "WORLD_PAUSED wait": {},
+		"TOWN_PAUSED fail": {"townId": "t"}, "WORLD_PAUSED fail": {},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			code, absent, _ := strings.Cut(name, " ")
 			srv := start(t, byPlugin, func(config *server.Config) {
+				config.Engine.Plugin.Absent = apply.Absent(absent)
+				config.Engine.Plugin.Resend = time.Minute // a slow answer is no second request
 				config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 3*time.Second, 1
 				config.Engine.PauseWait = time.Second
 			})

@@ -36,6 +36,7 @@ func TestExternalNATS(t *testing.T) {
 			Towns: []string{"mine"}})}
 		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline, c.Engine.Plugin.Resend = 1,
 			2*time.Second, time.Minute
+		c.Engine.Plugin.Absent = apply.AbsentFail
 	})
 	requireRoles(t, srv.URL())
 	operator := as(t, url, servertest.Person(access.Operator))

@@ -182,6 +182,7 @@ func TestNoPlugin(t *testing.T) {
 		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 2*time.Second, 1
 		// it is asked once: what is on its way at the end may have arrived
 		config.Engine.Plugin.Resend = time.Minute
+		config.Engine.Plugin.Absent = apply.AbsentFail
 	})
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")

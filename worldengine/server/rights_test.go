@@ -172,6 +172,7 @@ func TestNoPluginWithAccounts(t *testing.T) {
 	srv := start(t, byPlugin, servertest.WithUsers(everybody()...), func(c *server.Config) {
 		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline, c.Engine.Plugin.Resend = 1,
 			2*time.Second, time.Minute
+		c.Engine.Plugin.Absent = apply.AbsentFail
 	})
 	at := as(t, srv.URL(), servertest.Person(access.Operator)).put(snapshot("t"), "")
 	o := as(t, srv.URL(), servertest.Person(access.Agent)).send(marshalled(t,

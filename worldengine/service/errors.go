@@ -11,6 +11,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/wire"
 )
 
@@ -72,11 +73,15 @@ func errorReply(err error) (*nats.Msg, error) {
 	return &nats.Msg{Data: data, Header: header}, nil
 }
 
-// runOf returns the run of a handoff that waited and was not judged, "" for any other error.
+// runOf returns the run of a handoff that waited and was not judged, or that is being applied; ""
+// for any other error.
 func runOf(err error) string {
 	var paused *worldengine.PausedError
 	var cancelled *worldengine.CancelledError
+	var inProgress *apply.InProgressError
 	switch {
+	case errors.As(err, &inProgress):
+		return inProgress.RunID
 	case errors.As(err, &paused):
 		return paused.RunID
 	case errors.As(err, &cancelled):

@@ -9,6 +9,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
@@ -87,10 +88,10 @@ var errorTable = []errorRow{
 		retryAfterMs: retryPaused, routine: true},
 	{matches: paused(wire.CodeWorldPaused), status: 503, code: wire.CodeWorldPaused,
 		retryAfterMs: retryPaused, routine: true},
+	{matches: pluginAbsent, status: 503, code: wire.CodeInProgress,
+		retryAfterMs: retryLater, routine: true},
 	{matches: is(worldengine.ErrInProgress), status: 503, code: wire.CodeInProgress,
-		retryAfterMs: retryApplied, routine: true,
-		text: "the handoff is accepted and its command is being applied; " +
-			"send the same handoff again to get its result"},
+		retryAfterMs: retryApplied, routine: true},
 	{matches: is(worldengine.ErrOverloaded), status: 429, code: wire.CodeOverloaded,
 		retryAfterMs: retrySoon,
 		text: "too many requests are waiting for this town or in all, so nothing was judged; " +
@@ -154,6 +155,12 @@ func invalid(code schemas.Code) func(error) bool {
 		var refused *schemas.ValidationError
 		return errors.As(err, &refused) && refused.Code == code
 	}
+}
+
+// pluginAbsent reports whether err is of a command that waits for a plugin.
+func pluginAbsent(err error) bool {
+	var waits *apply.InProgressError
+	return errors.As(err, &waits) && !waits.AbsentSince.IsZero()
 }
 
 func paused(code wire.Code) func(error) bool {

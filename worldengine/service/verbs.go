@@ -223,9 +223,10 @@ func (s *Service) runGet(ctx context.Context, rights access.Rights, data []byte)
 	}
 	var found struct {
 		runevents.Snapshot
-		Substatus string              `json:"substatus,omitzero"`
-		Fixtures  []*fixtures.Fixture `json:"fixtures,omitzero"`
-		LeftOut   string              `json:"leftOut,omitzero"`
+		Substatus   string              `json:"substatus,omitzero"`
+		AbsentSince string              `json:"pluginAbsentSince,omitzero"`
+		Fixtures    []*fixtures.Fixture `json:"fixtures,omitzero"`
+		LeftOut     string              `json:"leftOut,omitzero"`
 	}
 	if found.Snapshot, err = s.engine.Runs().Get(ctx, r.RunID); err != nil {
 		return nil, err
@@ -237,6 +238,9 @@ func (s *Service) runGet(ctx context.Context, rights access.Rights, data []byte)
 	}
 	if draining {
 		found.Substatus = substatusDraining
+	}
+	if since := s.engine.PluginAbsentSince(&found.Snapshot); !since.IsZero() {
+		found.AbsentSince = runevents.Timestamp(since)
 	}
 	if r.Fixtures {
 		found.Fixtures, err = s.engine.Fixtures().Of(ctx, r.RunID)

@@ -14,8 +14,9 @@ export class ReplyError extends Error {
    * @param {string} message
    * @param {Violation[]} details
    * @param {number} retryAfterMs
+   * @param {string} [runId]
    */
-  constructor(status, code, message, details = [], retryAfterMs = 0) {
+  constructor(status, code, message, details = [], retryAfterMs = 0, runId = undefined) {
     super(message);
     this.name = "ReplyError";
     /** The header Nats-Service-Error-Code, such as 404. */
@@ -26,6 +27,8 @@ export class ReplyError extends Error {
     this.details = details;
     /** How long the server asks to wait; 0 where asking again makes no sense. */
     this.retryAfterMs = retryAfterMs;
+    /** The run that the answer names, such as that of a handoff which is being applied. */
+    this.runId = runId;
   }
 }
 

@@ -50,7 +50,7 @@ export async function exchange(x) {
   let interval = Math.min(resendAfter, x.timeout / 2);
   /** @type {UnavailableError | null} */
   let paused = null;
-  /** @type {unknown} */
+  /** @type {ReplyError | UnavailableError | undefined} */
   let lastError;
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   let timer;
@@ -113,7 +113,7 @@ export async function exchange(x) {
         if (unanswered > 0 && paused) dueIn(resendAfter); // it waits, in the town's queue
         else attempt();
       } else if (left() <= 0) {
-        if (!unanswered && lastError) throw lastError;
+        if (lastError && (!unanswered || lastError.code === "EXECUTION_IN_PROGRESS")) throw lastError;
         throw paused ?? timedOut(x);
       } else if (unanswered > 0 && x.safe && !checking) {
         checking = true;
@@ -174,5 +174,5 @@ export function replyError(msg) {
     ({ code = code, message = message, details = details } = JSON.parse(msg.string()).error ?? {});
   } catch { /* the headers say enough */ }
   return new ReplyError(Number(status) || 500, code, message || msg.headers?.get("Nats-Service-Error") || code,
-    details, Number(msg.headers?.get("Retry-After-Ms")) || 0);
+    details, Number(msg.headers?.get("Retry-After-Ms")) || 0, msg.headers?.get("Run-Id") || undefined);
 }

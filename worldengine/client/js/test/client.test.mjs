@@ -172,6 +172,15 @@ describe("a world", () => {
     await assert.rejects(engine.town("x", { signal: AbortSignal.abort() }), { code: "ABORTED" });
   });
 
+  test("a handoff whose command waits for its game is told so, with its run, when its time is over", async (t) => {
+    const engine = await joined(t, world.url, { world: "waits", timeout: 1000 });
+    fake(engine, "handoff", (n) => n === 2 ? { error: [503, "EXECUTION_IN_PROGRESS", 100], runId: "the-run" } : null);
+    await engine.nc.flush();
+    const handoff = await talk(await joined(t, world.url), "It waits.");
+    await assert.rejects(engine.send(handoff),
+      { name: "ReplyError", code: "EXECUTION_IN_PROGRESS", status: 503, runId: "the-run" });
+  });
+
   test("429 and 503 are asked again as the server says, but not what it may have carried out", async (t) => {
     const engine = await joined(t, world.url, { world: "busy" });
     /** @type {[number, string, number][]} */
