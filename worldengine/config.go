@@ -70,6 +70,9 @@ type Config struct {
 	HistoryPerTown int64
 	// Replicas is how many servers of a cluster keep each stream; 1.
 	Replicas int
+	// GroupCommits stores commits that wait for the disk together, where the one NATS server of the
+	// world brings each message there before it answers; false.
+	GroupCommits bool
 	// Workers is how many towns are worked on at once; 256.
 	Workers int
 	// QueuePerTown is how many requests may wait for one town; 256. Nor may one town have more in
@@ -102,8 +105,8 @@ type Config struct {
 	// uuid.NewString. They never reach a result. No handoff is judged with another id.
 	Now   func() time.Time
 	NewID func() string
-	// OnCommit, where set, is called with how long NATS took to store or refuse each message of the
-	// log. It must not block and must be safe for concurrent use.
+	// OnCommit, where set, is called with how long it took to store each message of the log, or to
+	// have it refused. It must not block and must be safe for concurrent use.
 	OnCommit func(took time.Duration)
 	// OnAttempt, where set, is called with how each attempt to have a command applied outside the
 	// engine ended, and how long it took. It must not block and must be safe for concurrent use.

@@ -156,7 +156,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	log := &commitlog.Log{
 		World: config.World, Stream: streams.Log,
-		Store:      &commitlog.StreamStore{JetStream: js, Stream: streams.Log},
+		Store:      commitlog.NewStore(js, streams.Log, config.GroupCommits),
 		MaxPayload: nc.MaxPayload, MayStore: config.MayStore,
 		Committed: config.OnCommit, FetchWait: config.FetchWait, Draw: config.draw,
 	}

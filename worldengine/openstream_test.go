@@ -86,13 +86,13 @@ func TestRunEventsAreCompressed(t *testing.T) {
 	require.Equal(t, uint64(1), info.State.Msgs)
 }
 
-// A log from before there were appends takes them.
+// A log from before there were appends, and batches, takes them.
 func TestOldLogIsUpdated(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
 	require.NoError(t, logtest.JetStream(l).DeleteStream(t.Context(), wire.LogStream("main")))
 	old := commitlog.StreamConfig("main", 100, time.Hour, 1)
-	old.Subjects, old.AllowMsgTTL = old.Subjects[:2], false
+	old.Subjects, old.AllowMsgTTL, old.AllowAtomicPublish = old.Subjects[:2], false, false
 	_, err := logtest.JetStream(l).CreateStream(t.Context(), old)
 	require.NoError(t, err)
 	events := commitlog.EventStreamConfig("main", time.Hour, wire.DefaultEventLimit, 1)
@@ -102,6 +102,9 @@ func TestOldLogIsUpdated(t *testing.T) {
 	seq, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
 	require.NoError(t, err)
 	e := openEngine(t, l)
+	info, err := e.log.Stream.Info(t.Context())
+	require.NoError(t, err)
+	require.True(t, info.Config.AllowAtomicPublish)
 	answers, err := e.Runs().Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
 	require.NoError(t, err)
 	require.Equal(t, int64(1), answers[0].RunSeq)

@@ -56,13 +56,14 @@ func StreamConfig(
 			wire.LogSubject(world, "*"), wire.RefusedSubject(world, "*"),
 			wire.RunSubject(world, "*"), wire.ControlSubject(world), wire.SignalSubject(world),
 		},
-		AllowMsgTTL:       true, // of appended events
-		MaxMsgsPerSubject: history,
-		AllowDirect:       replicas <= 1, // a follower's copy may be behind its leader
-		Replicas:          max(replicas, 1),
-		Duplicates:        min(DuplicateWindow, retention),
-		DenyDelete:        true,
-		DenyPurge:         true,
+		AllowMsgTTL:        true, // of appended events
+		MaxMsgsPerSubject:  history,
+		AllowDirect:        replicas <= 1, // a follower's copy may be behind its leader
+		AllowAtomicPublish: replicas <= 1, // for a GroupedStore
+		Replicas:           max(replicas, 1),
+		Duplicates:         min(DuplicateWindow, retention),
+		DenyDelete:         true,
+		DenyPurge:          true,
 	}
 }
 

@@ -27,6 +27,16 @@ type StreamStore struct {
 	Stream    jetstream.Stream
 }
 
+// NewStore returns the Store on the stream of a log: a GroupedStore where its server brings each
+// append to the disk by itself.
+func NewStore(js jetstream.JetStream, stream jetstream.Stream, grouped bool) Store {
+	store := StreamStore{JetStream: js, Stream: stream}
+	if grouped {
+		return &GroupedStore{StreamStore: store}
+	}
+	return &store
+}
+
 // Publish implements Store.
 func (s *StreamStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	return s.JetStream.PublishMsg(ctx, msg)

@@ -209,6 +209,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		}
 		s.url = s.embedded.nats.ClientURL()
 		config.Engine.MayStore = s.embedded.room.Check
+		config.Engine.GroupCommits = config.Sync == SyncAlways
 		config.Service.Disk = s.embedded.room.State
 		config.Service.OperatorKey = s.embedded.accounts.operatorFile
 	}

@@ -119,7 +119,11 @@ type appender struct {
 // run appends until the deadline.
 func (a *appender) run(ctx context.Context, deadline time.Time) error {
 	msg := &nats.Msg{Subject: a.subject, Header: maps.Clone(a.commit.Header), Data: a.commit.Data}
-	msg.Header.Del(jetstream.MsgIDHeader)
+	for _, of := range [...]string{ // the commit's own message, or its batch
+		jetstream.MsgIDHeader, "Nats-Batch-Id", "Nats-Batch-Sequence", "Nats-Batch-Commit",
+	} {
+		delete(msg.Header, of)
+	}
 	for guard := uint64(0); ; {
 		start := time.Now()
 		if !start.Before(deadline) || ctx.Err() != nil {

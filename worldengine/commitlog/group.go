@@ -1,0 +1,195 @@
+package commitlog
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strconv"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// GroupedStore is a Store on the log of a server that brings each append to the disk before it
+// answers. Where many appends wait for the disk it stores them as one atomic batch, which the
+// server brings there at once; where few do, each goes by itself, since a batch costs some system
+// calls of its own. Each message of a batch has its own guard. Where NATS refuses a batch, such as
+// for one guard that does not hold, its messages are appended one by one.
+//
+// The stream must allow atomic batches.
+type GroupedStore struct {
+	StreamStore
+
+	mu      sync.Mutex
+	alone   int  // appends on their way by themselves
+	batched bool // a batch is on its way
+	waiting []*waitingAppend
+}
+
+// leastBatch is how many appends make a batch, and how many may be on their way by themselves;
+// mostBatch is what NATS takes as one batch at most, with room to spare.
+const (
+	leastBatch = 16
+	mostBatch  = 256
+)
+
+// waitingAppend is an append that waits for its turn.
+type waitingAppend struct {
+	msg   *nats.Msg
+	ended chan appended // once: of a batch, or the turn to go alone
+	batch bool          // it is part of a batch
+}
+
+// appended is how an append in a batch ended, or errAlone.
+type appended struct {
+	ack *jetstream.PubAck
+	err error
+}
+
+// errAlone: it is the append's turn to go by itself.
+var errAlone = errors.New("commitlog: the append is not part of a batch")
+
+// Publish implements Store.
+func (s *GroupedStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	own := &waitingAppend{msg: msg, ended: make(chan appended, 1)}
+	s.mu.Lock()
+	s.waiting = append(s.waiting, own)
+	s.next()
+	s.mu.Unlock()
+	var end appended
+	select {
+	case end = <-own.ended:
+	case <-ctx.Done():
+		if s.leave(own) {
+			return nil, ctx.Err()
+		}
+		end = <-own.ended
+	}
+	if end.err != errAlone {
+		return end.ack, end.err
+	}
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.alone--
+		s.next()
+	}()
+	return s.StreamStore.Publish(ctx, msg)
+}
+
+// leave reports whether an append has no turn to give back: it does not wait any more, or is part
+// of a batch.
+func (s *GroupedStore) leave(own *waitingAppend) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, w := range s.waiting {
+		if w == own {
+			s.waiting = append(s.waiting[:i:i], s.waiting[i+1:]...)
+			return true
+		}
+	}
+	return own.batch
+}
+
+// next gives those that wait their turn. The caller holds the lock.
+func (s *GroupedStore) next() {
+	for len(s.waiting) > 0 && !s.batched {
+		if n := len(s.waiting); n >= leastBatch {
+			n = min(n, mostBatch)
+			batch := s.waiting[:n:n]
+			s.waiting, s.batched = s.waiting[n:], true
+			for _, w := range batch {
+				w.batch = true
+			}
+			go s.storeBatch(batch)
+			return
+		}
+		if s.alone >= leastBatch {
+			return
+		}
+		w := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		s.alone++
+		w.ended <- appended{err: errAlone}
+	}
+}
+
+// storeBatch stores messages together, or lets each go by itself.
+func (s *GroupedStore) storeBatch(batch []*waitingAppend) {
+	last, err := s.publishBatch(batch)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var refused *jetstream.APIError
+	isRefused := errors.As(err, &refused)
+	for i, w := range batch {
+		switch {
+		case isRefused:
+			s.alone++
+			w.batch = false
+			w.ended <- appended{err: errAlone}
+		case err != nil:
+			w.ended <- appended{err: err}
+		default:
+			w.ended <- appended{ack: &jetstream.PubAck{
+				Stream: last.Stream, Sequence: last.Sequence - uint64(len(batch)-1-i),
+			}}
+		}
+	}
+	s.batched = false
+	s.next()
+}
+
+// The headers of a message of an atomic batch. They are stored with it.
+const (
+	batchIDHeader       = "Nats-Batch-Id"
+	batchSequenceHeader = "Nats-Batch-Sequence"
+	batchCommitHeader   = "Nats-Batch-Commit"
+)
+
+// publishBatch returns the ack of the last message: the others have the sequences right before.
+func (s *GroupedStore) publishBatch(batch []*waitingAppend) (*jetstream.PubAck, error) {
+	nc, id := s.JetStream.Conn(), rand.Text()
+	for i, w := range batch {
+		// A caller that has left may append its message again meanwhile, whose header it changes.
+		msg := &nats.Msg{Subject: w.msg.Subject, Data: w.msg.Data, Header: maps.Clone(w.msg.Header)}
+		msg.Header[batchIDHeader] = []string{id}
+		msg.Header[batchSequenceHeader] = []string{strconv.Itoa(i + 1)}
+		if i < len(batch)-1 {
+			if err := nc.PublishMsg(msg); err != nil {
+				return nil, fmt.Errorf("commitlog: a batch: %w", err)
+			}
+			continue
+		}
+		msg.Header[batchCommitHeader] = []string{"1"}
+		reply, err := nc.RequestMsg(msg, appendTimeout)
+		if err != nil {
+			return nil, fmt.Errorf("commitlog: a batch: %w", err)
+		}
+		return batchAck(reply.Data, len(batch))
+	}
+	return nil, nil // not reached: a batch has messages
+}
+
+// batchAck reads the answer to a batch of n messages. The error is a *jetstream.APIError where NATS
+// refused the batch.
+func batchAck(data []byte, n int) (*jetstream.PubAck, error) {
+	var answer struct {
+		jetstream.PubAck
+		Error *jetstream.APIError `json:"error"`
+		Count int                 `json:"count"`
+	}
+	if err := json.Unmarshal(data, &answer); err != nil {
+		return nil, fmt.Errorf("commitlog: the answer to a batch: %w", err)
+	}
+	if answer.Error != nil {
+		return nil, answer.Error
+	}
+	if answer.Count != n || answer.Sequence < uint64(n) {
+		return nil, fmt.Errorf("commitlog: of a batch of %d messages NATS stored %d", n, answer.Count)
+	}
+	return &answer.PubAck, nil
+}

@@ -1,0 +1,203 @@
+package commitlog
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/follow"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
+)
+
+// newGrouped makes the stream of a log and a store on it.
+func newGrouped(t *testing.T) *GroupedStore {
+	js, err := jetstream.New(natstest.Connect(t))
+	require.NoError(t, err)
+	stream, err := js.CreateStream(t.Context(), StreamConfig("main", 100, time.Hour, 1))
+	require.NoError(t, err)
+	return NewStore(js, stream, true).(*GroupedStore)
+}
+
+// appendTo is a message for a town, guarded by its last sequence.
+func appendTo(town int, guard uint64, data string) *nats.Msg {
+	return &nats.Msg{
+		Subject: wire.LogSubject("main", strconv.Itoa(town)), Data: []byte(data),
+		Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {strconv.FormatUint(guard, 10)}},
+	}
+}
+
+// hold lets nothing go before the returned function is called.
+func (s *GroupedStore) hold() (release func()) {
+	s.mu.Lock()
+	s.batched = true
+	s.mu.Unlock()
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.batched = false
+		s.next()
+	}
+}
+
+// await waits until n appends wait.
+func (s *GroupedStore) await(t *testing.T, n int) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.waiting) == n
+	}, 10*time.Second, time.Millisecond)
+}
+
+// isIdle requires that all turns were given back.
+func (s *GroupedStore) isIdle(t *testing.T) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	require.False(t, s.batched)
+	require.Zero(t, s.alone)
+}
+
+type storedEnd struct {
+	ack *jetstream.PubAck
+	err error
+}
+
+// together appends messages at the same time, and returns how each ended.
+func (s *GroupedStore) together(t *testing.T, messages []*nats.Msg) []storedEnd {
+	t.Helper()
+	release := s.hold()
+	ends := make([]storedEnd, len(messages))
+	var all sync.WaitGroup
+	for i, msg := range messages {
+		all.Go(func() { ends[i].ack, ends[i].err = s.Publish(t.Context(), msg) })
+	}
+	s.await(t, len(messages))
+	release()
+	all.Wait()
+	return ends
+}
+
+// Many appends are one batch, few go by themselves; each has the ack of its own message.
+func TestAppendsThatWaitAreStoredTogether(t *testing.T) {
+	t.Parallel()
+	for n, batched := range map[int]bool{
+		1: false, leastBatch - 1: false, leastBatch: true, mostBatch: true,
+	} {
+		s := newGrouped(t)
+		messages := make([]*nats.Msg, n)
+		for i := range messages {
+			messages[i] = appendTo(i, 0, fmt.Sprint("first of ", i))
+		}
+		for i, end := range s.together(t, messages) {
+			require.NoError(t, end.err)
+			msg, err := s.At(t.Context(), end.ack.Sequence)
+			require.NoError(t, err)
+			require.Equal(t, messages[i].Subject, msg.Subject)
+			require.Equal(t, messages[i].Data, msg.Data)
+			require.Equal(t, batched, msg.Header.Get(batchIDHeader) != "", "%d appends", n)
+			require.Empty(t, messages[i].Header[batchIDHeader], "the caller's message was changed")
+		}
+		s.isIdle(t)
+	}
+}
+
+// An append that loses the race does not take the others of its batch with it.
+func TestALostRaceInABatch(t *testing.T) {
+	t.Parallel()
+	s := newGrouped(t)
+	messages := make([]*nats.Msg, 2*leastBatch)
+	for i := range messages {
+		messages[i] = appendTo(i, 0, "x")
+	}
+	messages[3] = appendTo(3, 77, "x")
+	for i, end := range s.together(t, messages) {
+		if i == 3 {
+			require.True(t, follow.IsWrongLastSequence(end.err), "%v", end.err)
+			continue
+		}
+		require.NoError(t, end.err)
+	}
+	end, err := s.End(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, len(messages)-1, end)
+	s.isIdle(t)
+}
+
+// An append whose caller leaves is not sent, and takes nobody's turn.
+func TestAnAppendLeavesTheQueue(t *testing.T) {
+	t.Parallel()
+	s := newGrouped(t)
+	release := s.hold()
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := s.Publish(ctx, appendTo(0, 0, "x"))
+		left <- err
+	}()
+	s.await(t, 1)
+	cancel()
+	require.ErrorIs(t, <-left, context.Canceled)
+	s.await(t, 0)
+	release()
+	ack, err := s.Publish(t.Context(), appendTo(0, 0, "y"))
+	require.NoError(t, err)
+	require.EqualValues(t, 1, ack.Sequence)
+}
+
+// Many writers of towns of their own, each guarded by what it appended last, lose nothing.
+func TestManyWritersOfAGroupedStore(t *testing.T) {
+	t.Parallel()
+	s := newGrouped(t)
+	const writers, each = 80, 20
+	errs := make(chan error, writers)
+	for town := range writers {
+		go func() {
+			guard := uint64(0)
+			for n := range each {
+				ack, err := s.Publish(t.Context(), appendTo(town, guard, fmt.Sprint(n)))
+				if err != nil {
+					errs <- err
+					return
+				}
+				guard = ack.Sequence
+			}
+			errs <- nil
+		}()
+	}
+	for range writers {
+		require.NoError(t, <-errs)
+	}
+	end, err := s.End(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, writers*each, end)
+	s.isIdle(t)
+}
+
+// Where NATS does not answer, a batch is in doubt, as a single append is.
+func TestABatchWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	s := NewStore(js, nil, true).(*GroupedStore) // there is no stream
+	messages := make([]*nats.Msg, leastBatch)
+	for i := range messages {
+		messages[i] = appendTo(i, 0, "x")
+	}
+	for _, end := range s.together(t, messages) {
+		require.ErrorIs(t, end.err, nats.ErrNoResponders)
+	}
+	_, err = batchAck([]byte(`{"stream":"S","seq":20,"batch":"b","count":3}`), 4)
+	require.Error(t, err)
+	_, err = batchAck([]byte(`not JSON`), 4)
+	require.Error(t, err)
+}
