@@ -138,7 +138,7 @@ func (rec *Record) Message(subject string, after *Entry) (*nats.Msg, error) {
 
 // marshal writes the record. Snapshot and result are JSON already and go in as they are.
 func (rec *Record) marshal() ([]byte, error) {
-	b := append(make([]byte, 0, 4096), `{"schemaVersion":"`+RecordVersion+`","kind":"`...)
+	b := append(make([]byte, 0, rec.size()), `{"schemaVersion":"`+RecordVersion+`","kind":"`...)
 	b = append(append(b, rec.Kind...), `","townId":`...)
 	b = handoff.AppendString(b, rec.TownID)
 	b, err := rec.appendAttributes(b)
@@ -160,6 +160,18 @@ func (rec *Record) marshal() ([]byte, error) {
 		}
 	}
 	return append(b, '}'), nil
+}
+
+// size returns about how many bytes the record takes, so that it is written without a copy.
+func (rec *Record) size() int {
+	const others, event = 1024, 224 // beside the payload of an event
+	size := others + len(rec.Snapshot) + len(rec.Result) + len(rec.Handoff)
+	if rec.Run != nil {
+		for i := range rec.Run.Events {
+			size += event + len(rec.Run.Events[i].Payload)
+		}
+	}
+	return size
 }
 
 // appendAttributes writes what most records do not have.
