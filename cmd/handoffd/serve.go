@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"strings"
 	"time"
 
@@ -277,11 +276,6 @@ func newLogger(w io.Writer, format string, level slog.Level) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w, options))
 }
 
-// gcPercent trades memory for processor time where the operator does not say otherwise with GOGC:
-// the live heap is small and every handoff leaves garbage, so a collection at four times the heap
-// takes a tenth off the cost of a handoff.
-const gcPercent = 300
-
 // Run serves until ctx is done, then finishes what is in hand.
 func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Application) error {
 	if err := c.validate(); err != nil {
@@ -301,9 +295,7 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 		config.Logger.Warn("an environment variable is of no flag of handoffd: it is misspelt, "+
 			"or of another version", "variable", name)
 	}
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
-	}
+	collectGarbage(ctx)
 	if err := limitMemory(c.Memory, config.Logger); err != nil {
 		return err
 	}
