@@ -17,7 +17,7 @@ import (
 const (
 	gcPercent    = 300
 	leastGarbage = 256 << 20
-	leastGC      = 25 // percent; below it a process with many blocks in memory would collect too often
+	leastGC      = 25 // percent; with less, many blocks in memory would have it collect too often
 )
 
 // What is not used is given back once a time of lookEvery has left less than quiet of garbage.

@@ -17,11 +17,11 @@ func TestHowFarTheHeapGrows(t *testing.T) {
 		heap heap
 		want int
 	}{
-		"nothing is known":            {heap{}, 300},
-		"a small world":               {heap{live: 60 * mib, pointers: 30 * mib, base: 61 * mib}, 300},
-		"blocks of streams in memory": {heap{live: 511 * mib, pointers: 60 * mib, base: 512 * mib}, 50},
-		"a large world":               {heap{live: 900 * mib, pointers: 600 * mib, base: 1000 * mib}, 120},
-		"more blocks than all else":   {heap{live: 4000 * mib, pointers: 60 * mib, base: 4000 * mib}, 25},
+		"nothing is known":          {heap{}, 300},
+		"a small world":             {heap{60 * mib, 30 * mib, 61 * mib}, 300},
+		"blocks of streams":         {heap{511 * mib, 60 * mib, 512 * mib}, 50},
+		"a large world":             {heap{900 * mib, 600 * mib, 1000 * mib}, 120},
+		"more blocks than all else": {heap{4000 * mib, 60 * mib, 4000 * mib}, 25},
 	} {
 		require.Equal(t, c.want, growth(c.heap), name)
 	}

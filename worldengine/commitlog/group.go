@@ -189,7 +189,8 @@ func batchAck(data []byte, n int) (*jetstream.PubAck, error) {
 		return nil, answer.Error
 	}
 	if answer.Count != n || answer.Sequence < uint64(n) {
-		return nil, fmt.Errorf("commitlog: of a batch of %d messages NATS stored %d", n, answer.Count)
+		return nil, fmt.Errorf("commitlog: of a batch of %d messages NATS stored %d", n,
+			answer.Count)
 	}
 	return &answer.PubAck, nil
 }
