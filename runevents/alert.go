@@ -136,11 +136,20 @@ type Alert struct {
 // handoffId in its place, or else the subject of the dead letter. Where it has since it ends in
 // |since, and the townId is in that place where there is no other.
 func (a *Alert) ID() string {
+	id := string(a.Code) + "|" + a.RunID + "|" + a.about()
+	if a.Since != "" {
+		id += "|" + a.Since
+	}
+	return id
+}
+
+// about is the part of the ID behind the run.
+func (a *Alert) about() string {
 	about := cmp.Or(a.EventID, a.HandoffID, a.DeadLetter)
 	if a.Since != "" {
-		about = cmp.Or(about, a.TownID) + "|" + a.Since
+		about = cmp.Or(about, a.TownID)
 	}
-	return string(a.Code) + "|" + a.RunID + "|" + about
+	return about
 }
 
 // NewAlert returns an alert about r.
@@ -153,12 +162,10 @@ func NewAlert(code AlertCode, r *Record, message string) Alert {
 	}
 }
 
-// alertID is what makes two alerts the same.
+// alertID is what makes two alerts the same: the parts of the ID.
 type alertID struct {
-	code    AlertCode
-	runID   string
-	eventID string
-	since   string
+	code                AlertCode
+	runID, about, since string
 }
 
 // AlertFilter remembers the last alerts that went through it, so that each is raised once. It is
@@ -174,5 +181,5 @@ func NewAlertFilter(limit int) *AlertFilter {
 
 // First reports whether the filter does not remember a, and makes it remember a.
 func (f *AlertFilter) First(a *Alert) bool {
-	return f.known.Add(alertID{a.Code, a.RunID, a.EventID, a.Since}, struct{}{})
+	return f.known.Add(alertID{a.Code, a.RunID, a.about(), a.Since}, struct{}{})
 }
