@@ -1,0 +1,115 @@
+package worldengine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/inhand"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/pending"
+	"worldengine/worldengine/presence"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/waiting"
+)
+
+// runConfig is what the runs of the engine are kept with.
+func (e *Engine) runConfig(js jetstream.JetStream) runs.Config {
+	return runs.Config{
+		World: e.config.World, JetStream: js, Retention: e.config.EventRetention,
+		Appends: runevents.AppendPolicy{
+			TenantID: e.config.TenantID, EngineSteps: lifecycle.Steps(),
+			Transitions: e.config.ValidateTransitions,
+		},
+		FetchWait: e.config.FetchWait,
+		Alert:     func(found []runevents.Alert) { e.alerts.RaiseNow(found) },
+		Logger:    e.config.Logger,
+	}
+}
+
+// waitingConfig is that of the waiting runs of this engine, which has a name of its own in the
+// world.
+func (e *Engine) waitingConfig(server string) waiting.Config {
+	return waiting.Config{
+		World: e.config.World, Server: server, NewProducer: e.newProducer, Ended: e.runEnded,
+		Left: func(run runevents.Identity, townID string, err error) {
+			e.alerts.RaiseOnce(e.environment().LeftWaiting(run, townID, err))
+		},
+		Logger: e.config.Logger,
+	}
+}
+
+// pendingConfig is what works on the commands that are applied outside the engine.
+func (e *Engine) pendingConfig() pending.Config {
+	return pending.Config{
+		World: e.config.World, Server: e.server, Policy: e.config.Plugin, RCON: e.config.RCON,
+		PauseWait: e.config.PauseWait, Timeout: operationTimeout,
+		Log: e.log, Towns: e.towns, WorldPause: e.worldPause, Signals: e.recorder(),
+		InHand: &inhand.Store{Runs: e.runs, NewProducer: e.newProducer},
+		Absent: e.absent, Receipt: e.lookupKey, TownOf: e.runs.Town,
+		Committed: func(rec *commitlog.Record, seq uint64, result *handoff.Result) {
+			e.receipts.Remember(commitlog.NewReceipt(rec, seq, result))
+			e.results.count(result.Status)
+			e.sample(rec.Run.RunID, seq)
+		},
+		Cancelled: e.sample,
+		Raise:     func(alert runevents.Alert) { e.alerts.RaiseOnce(alert) },
+		RaiseStored: func(ctx context.Context, alert runevents.Alert) error {
+			return e.alerts.RaiseStored(ctx, alert)
+		},
+		Environment: e.environment(), OnAttempt: e.config.OnAttempt,
+		Now: e.config.Now, NewID: e.config.NewID, Draw: e.config.draw, Logger: e.config.Logger,
+	}
+}
+
+// Draining reports whether the command of a paused run is still being applied, and waited for.
+func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
+	return e.pending.Draining(ctx, run)
+}
+
+// PluginAbsentSince returns since when the command of a run has waited for a plugin; zero where it
+// does not, or another instance asks for it.
+func (e *Engine) PluginAbsentSince(run *runevents.Snapshot) time.Time {
+	return e.pending.AbsentSince(lifecycle.StartedTown(run), run.RunID)
+}
+
+// needsPlugin reports whether a plugin applies the commands of a town.
+func (e *Engine) needsPlugin(ctx context.Context, townID string) (bool, error) {
+	current, err := e.log.Load(ctx, townID)
+	return cmp.Or(current.Apply, e.config.Apply) == apply.Plugin, err
+}
+
+// runEnded reports whether a run has ended.
+func (e *Engine) runEnded(ctx context.Context, runID string) (bool, error) {
+	run, err := e.runs.Get(ctx, runID)
+	if errors.Is(err, runs.ErrUnknownRun) {
+		return false, nil // nothing of it is kept
+	}
+	return run.Status.Terminal(), err
+}
+
+// newAbsences returns what remembers which towns have no plugin.
+func (e *Engine) newAbsences() *presence.Absences {
+	return presence.New(presence.Config{
+		After: e.config.Plugin.Resend, Policy: e.config.Plugin.Absent,
+		Environment: e.environment(), Now: e.config.Now, Logger: e.config.Logger,
+		// Not RaiseOnce: a run may find more absences than one.
+		Raise: func(alert runevents.Alert) { e.alerts.Raise(alert) },
+	})
+}
+
+// environment returns what makes the engine's own alerts.
+func (e *Engine) environment() alerts.Environment {
+	return alerts.Environment{
+		TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
+		EnvironmentID: e.config.EnvironmentID,
+	}
+}
