@@ -22,7 +22,6 @@ import (
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/runs"
-	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 )
 
@@ -45,24 +44,10 @@ func accept(t *testing.T) *accepted {
 			Logger: slog.New(slog.DiscardHandler)}),
 	}}
 	h := outcometest.Advance(t, "wall", outcometest.WallExists)
-	encoded, err := h.MarshalWire()
-	require.NoError(t, err)
-	expected, reason := town.DefaultRules().Apply(before.Snapshot, &h.Proposal)
-	require.Empty(t, reason)
-	p := logtest.NewProducer(logtest.RunOf(h))
-	evaluation := check.Handoff(h, nil, before).Outcome.Evaluation
-	require.NoError(t, lifecycle.EmitAccepted(p, h, &evaluation, lifecycle.Begin{}))
-	pending := &apply.Pending{
-		Via: apply.Plugin, Handoff: encoded, Expected: expected.Canonical,
-		Run: p.Run().Identity, Emitted: int64(len(p.Run().Events)), Attempt: 1,
-	}
-	town := "town-threatened"
-	logtest.Commit(t, l, &commitlog.Record{Kind: commitlog.KindPending, TownID: town, Run: p.Run()},
-		logtest.In(before), func(e *commitlog.Entry) { e.Pending = pending })
+	pending := logtest.Accept(t, l, before, h)
 	decoded, err := pending.Read()
 	require.NoError(t, err)
-	a.Run = &inhand.Run{Decoded: decoded, TownID: town, Before: before}
-	a.goOn(1)
+	a.Run = &inhand.Run{Decoded: decoded, TownID: h.Proposal.TownID, Before: before}
 	return a
 }
 

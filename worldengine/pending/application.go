@@ -125,7 +125,9 @@ func (w *Worker) finish(a *application, v apply.Result, answer End) {
 	}
 	gaveUp := err != nil || answer.Result.Status == handoff.Failed
 	w.release(a, gaveUp, answer, err)
-	if gaveUp && v.Applied { // another instance had given up before
+	// An answer that itself failed the handoff, by its state, was not late.
+	invalid := err == nil && answer.Result.ReasonCode == apply.ReasonPluginStateInvalid
+	if gaveUp && v.Applied && !invalid { // another instance had given up before
 		w.config.Raise(w.config.Environment.LateAnswer(a.about()))
 	}
 }

@@ -2,12 +2,15 @@ package logtest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/outcometest"
@@ -44,6 +47,37 @@ func Judged(t testing.TB, c *outcometest.Case) (*commitlog.Record, town.State) {
 	require.NoError(t, lifecycle.EmitRun(p, c.Handoff, result, lifecycle.Begin{}))
 	rec.Run = p.Run()
 	return rec, after
+}
+
+// Accept commits that a handoff, which was accepted in a state of its town, is being applied by a
+// game, and returns what is pending then. The ids of the events to come are drawn after change.
+func Accept(
+	t testing.TB, l *commitlog.Log, state town.State, h *handoff.Handoff,
+	change ...func(*apply.Pending),
+) *apply.Pending {
+	t.Helper()
+	encoded, err := h.MarshalWire()
+	require.NoError(t, err)
+	expected, reason := town.DefaultRules().Apply(state.Snapshot, &h.Proposal)
+	require.Empty(t, reason)
+	p := NewProducer(RunOf(h))
+	evaluation := check.Handoff(h, nil, state).Outcome.Evaluation
+	require.NoError(t, lifecycle.EmitAccepted(p, h, &evaluation, lifecycle.Begin{}))
+	now := time.Now().UTC()
+	pending := &apply.Pending{
+		Via: apply.Plugin, Handoff: encoded, Expected: expected.Canonical,
+		Run: p.Run().Identity, Emitted: int64(len(p.Run().Events)), Attempt: 1,
+		Accepted: now, NotBefore: now, Deadline: now.Add(time.Minute),
+	}
+	for _, c := range change {
+		c(pending)
+	}
+	pending.EventIDs, err = runevents.DrawIDs(pending.Run, uuid.NewString, nil,
+		lifecycle.ToCome(pending.Attempt)...)
+	require.NoError(t, err)
+	rec := &commitlog.Record{Kind: commitlog.KindPending, TownID: h.Proposal.TownID, Run: p.Run()}
+	Commit(t, l, rec, In(state), func(e *commitlog.Entry) { e.Pending = pending })
+	return pending
 }
 
 // Commit commits a record behind the last message of its town, which is as before but for change,

@@ -1,0 +1,333 @@
+package pending_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/inhand"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/outcometest"
+	"worldengine/worldengine/pending"
+	"worldengine/worldengine/presence"
+	"worldengine/worldengine/queue"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/signals"
+	"worldengine/worldengine/town/towntest"
+	"worldengine/worldengine/waiting"
+	"worldengine/worldengine/wire"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
+
+// working is a worker with one command in its log.
+type working struct {
+	*pending.Worker
+	t       *testing.T
+	log     *commitlog.Log
+	current commitlog.Entry // the town, with what is pending
+
+	mu     sync.Mutex
+	alerts []runevents.AlertCode
+	ended  []string // the runs that Committed and Cancelled were called with
+}
+
+// work has a worker that a command is accepted in, once change has changed its configuration.
+func work(
+	t *testing.T, change func(*pending.Config), accepted ...func(*apply.Pending),
+) *working {
+	t.Helper()
+	w := &working{t: t, log: logtest.New(t)}
+	nc, logger := logtest.JetStream(w.log).Conn(), slog.New(slog.DiscardHandler)
+	raise := func(a runevents.Alert) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.alerts = append(w.alerts, a.Code)
+	}
+	end := func(runID string) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.ended = append(w.ended, runID)
+	}
+	config := pending.Config{
+		World: "main", Server: "server", PauseWait: time.Hour, Timeout: 30 * time.Second,
+		Policy: apply.Policy{Deadline: 30 * time.Second, Attempts: 2,
+			Backoff: time.Millisecond}.WithDefaults(),
+		Log: w.log, Towns: commitlog.NewTowns(w.log),
+		InHand: &inhand.Store{NewProducer: logtest.NewProducer, Runs: runs.New(w.log, nil,
+			runs.Config{World: "main", Retention: time.Hour, Logger: logger})},
+		WorldPause: signals.NewWorldPause(w.log, signals.Pause{}, func() {}),
+		Signals: &signals.Recorder{Log: w.log,
+			NewProducer: func(planID, version string) (*runevents.Producer, error) {
+				return logtest.NewProducer(runevents.Identity{
+					RunID: uuid.NewString(), TenantID: "default", ProjectID: "main",
+					EnvironmentID: "local", PlanID: planID, PlanVersion: version,
+				}), nil
+			}},
+		Absent: presence.New(presence.Config{After: time.Hour, Policy: apply.AbsentFail,
+			Raise: raise, Now: time.Now, Logger: logger}),
+		Receipt: func(
+			context.Context, string, string, uint64, time.Time,
+		) (*dedupe.Receipt, error) {
+			return nil, nil
+		},
+		Committed: func(rec *commitlog.Record, _ uint64, _ *handoff.Result) {
+			end(rec.Run.RunID)
+		},
+		Cancelled: func(runID string, _ uint64) { end(runID) },
+		Raise:     raise,
+		RaiseStored: func(_ context.Context, a runevents.Alert) error {
+			raise(a)
+			return nil
+		},
+		Now: time.Now, NewID: uuid.NewString, Draw: w.log.Draw, Logger: logger,
+	}
+	if change != nil {
+		change(&config)
+	}
+	w.Worker = pending.New(config)
+	plugins, err := apply.OpenInbox(nc, w.Told())
+	require.NoError(t, err)
+	turns := queue.New[struct{}](context.Background(), queue.Config{Workers: 2, PerTown: 8,
+		Total: 8, Logger: logger})
+	w.Start(context.Background(), turns, plugins)
+	t.Cleanup(func() {
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		w.Stop(over)
+		require.NoError(t, turns.Drain(context.Background()))
+		plugins.Close()
+	})
+	logtest.Accept(t, w.log, towntest.Threatened(),
+		outcometest.Advance(t, "wall", outcometest.WallExists), accepted...)
+	w.current = w.town()
+	return w
+}
+
+// town returns the town as the log has it.
+func (w *working) town() commitlog.Entry {
+	current, err := w.log.Load(w.t.Context(), "town-threatened")
+	require.NoError(w.t, err)
+	return current
+}
+
+// answered is what a client got.
+type answered struct {
+	pending.End
+	err error
+}
+
+// ensure has the worker work on the command for another client.
+func (w *working) ensure() <-chan answered {
+	w.t.Helper()
+	got := make(chan answered, 1)
+	require.NoError(w.t, w.Ensure("town-threatened", w.current,
+		func(end pending.End, err error) { got <- answered{end, err} }))
+	return got
+}
+
+func (w *working) await(from <-chan answered) (a answered) {
+	w.t.Helper()
+	select {
+	case a = <-from:
+	case <-time.After(60 * time.Second):
+		w.t.Fatal("the client got no answer")
+	}
+	return a
+}
+
+// plugin answers each command of a log's world.
+func (w *working) plugin(answer func(*apply.Command) apply.Answer) {
+	w.t.Helper()
+	nc := logtest.JetStream(w.log).Conn()
+	_, err := nc.Subscribe(wire.ApplySubject("main", "*"), func(msg *nats.Msg) {
+		if c, err := apply.ParseCommand(msg.Data, schemas.Limits{}); err == nil {
+			a := answer(c)
+			data, _ := a.MarshalWire()
+			_ = msg.Respond(data)
+		}
+	})
+	require.NoError(w.t, err)
+	require.NoError(w.t, nc.Flush())
+}
+
+// How the last answer of a plugin ends a command, in the log and for all clients that wait.
+func TestAPluginEndsACommand(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name     string
+		answer   func(*apply.Command) apply.Answer
+		status   handoff.Status
+		reason   handoff.ReasonCode
+		attempts int
+		alerts   []runevents.AlertCode
+	}{
+		{"applied", apply.Done, handoff.Executed, handoff.ReasonExecuted, 1, nil},
+		{"refused", func(c *apply.Command) apply.Answer {
+			return apply.Refuse(c, "NO", "no", false)
+		}, handoff.Failed, apply.ReasonPluginRejected, 1, nil},
+		{"refused for now, then applied", func(c *apply.Command) apply.Answer {
+			if c.LogicalAttemptID == 1 {
+				return apply.Refuse(c, "LATER", "later", true)
+			}
+			return apply.Done(c)
+		}, handoff.Executed, handoff.ReasonExecuted, 2, nil},
+		{"a state that is none", func(c *apply.Command) apply.Answer {
+			a := apply.Done(c) // an alert says so, and not that the answer was late
+			a.Snapshot = []byte(`{"day":1}`)
+			return a
+		}, handoff.Failed, apply.ReasonPluginStateInvalid, 2,
+			[]runevents.AlertCode{runevents.PluginStateInvalid}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			attempts := 0
+			w := work(t, func(c *pending.Config) {
+				c.OnAttempt = func(apply.Binding, apply.Result, time.Duration) { attempts++ }
+			})
+			hold := make(chan struct{})
+			w.plugin(func(c *apply.Command) apply.Answer {
+				<-hold
+				return row.answer(c)
+			})
+			before := w.current
+			clients := []<-chan answered{w.ensure(), w.ensure()}
+			close(hold)
+			for _, client := range clients {
+				a := w.await(client)
+				require.NoError(t, a.err)
+				require.Equal(t, row.status, a.Result.Status)
+				require.Equal(t, row.reason, a.Result.ReasonCode)
+				require.Equal(t, before.Pending.Run.RunID, a.RunID)
+			}
+			now := w.town()
+			require.Nil(t, now.Pending)
+			require.Equal(t, row.status == handoff.Executed, now.State.Hash != before.State.Hash)
+			require.Equal(t, []string{before.Pending.Run.RunID}, w.ended)
+			require.Equal(t, row.attempts, attempts)
+			require.Equal(t, row.alerts, w.alerts)
+			require.Zero(t, w.Count())
+		})
+	}
+}
+
+// console is a console that answers so.
+type console struct {
+	answer apply.Answer
+	err    error
+}
+
+func (c console) Apply(context.Context, *apply.Command) (apply.Answer, error) {
+	return c.answer, c.err
+}
+
+func TestAConsoleEndsACommand(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name    string
+		console apply.Applier
+		reason  handoff.ReasonCode
+		alerts  []runevents.AlertCode
+	}{
+		{"applied", console{answer: apply.Answer{Status: apply.Applied}},
+			handoff.ReasonExecuted, nil},
+		{"no console", nil, apply.ReasonPluginUnavailable, nil},
+		{"out of reach", console{err: apply.ErrUnavailable}, apply.ReasonPluginUnavailable, nil},
+		{"no answer", console{err: errors.New("lost")}, apply.ReasonRCONInDoubt,
+			[]runevents.AlertCode{runevents.ApplyInDoubt}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := work(t, func(c *pending.Config) { c.RCON = row.console },
+				func(p *apply.Pending) { p.Via = apply.RCON })
+			a := w.await(w.ensure())
+			require.NoError(t, a.err)
+			require.Equal(t, row.reason, a.Result.ReasonCode)
+			require.Equal(t, row.alerts, w.alerts)
+		})
+	}
+}
+
+// A worker that stops leaves its commands pending, and takes no others.
+func TestAWorkerStops(t *testing.T) {
+	t.Parallel()
+	w := work(t, nil)
+	asked := make(chan struct{}, 8)
+	_, err := logtest.JetStream(w.log).Conn().Subscribe(wire.ApplySubject("main", "*"),
+		func(*nats.Msg) { asked <- struct{}{} })
+	require.NoError(t, err)
+	client := w.ensure()
+	<-asked
+	key := outcometest.Advance(t, "wall", outcometest.WallExists).IdempotencyKey
+	require.ErrorIs(t, w.InProgress("town-threatened", key), apply.ErrInProgress)
+	require.NoError(t, w.InProgress("town-threatened", "another key"))
+	require.Equal(t, 1, w.Count())
+	over, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.Stop(over)
+	require.ErrorIs(t, w.await(client).err, apply.ErrInProgress)
+	require.NotNil(t, w.town().Pending)
+	require.ErrorIs(t, w.await(w.ensure()).err, apply.ErrInProgress)
+}
+
+// A run is cancelled by force whatever a game has, and else only where none can have it.
+func TestCancelling(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name    string
+		askers  []string
+		force   bool
+		run     string // of another one, if any
+		refused wire.Code
+	}{
+		{"no server has asked", []string{"server"}, false, "", ""},
+		{"no one knows who has asked", nil, false, "", wire.CodeRunInHand},
+		{"by force", nil, true, "", ""},
+		{"another run", nil, true, "other", wire.CodeRunNotWaiting},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := work(t, func(c *pending.Config) {
+				c.WorldPause.Set(signals.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
+			}, func(p *apply.Pending) { p.Askers = row.askers })
+			runID, client := w.current.Pending.Run.RunID, w.ensure()
+			s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
+				RunID: runID, Force: row.force}.WithDefaults()
+			if row.run != "" {
+				s.RunID = row.run
+			}
+			err := w.Cancel(t.Context(), &s, "signal")
+			if row.refused != "" {
+				var refused *signals.RefusedError
+				require.ErrorAs(t, err, &refused)
+				require.Equal(t, row.refused, refused.Code)
+				require.NotNil(t, w.town().Pending)
+				return
+			}
+			require.NoError(t, err)
+			var cancelled *waiting.CancelledError
+			require.ErrorAs(t, w.await(client).err, &cancelled)
+			require.Equal(t, runID, cancelled.RunID)
+			require.True(t, cancelled.Accepted)
+			require.Nil(t, w.town().Pending)
+			require.Equal(t, w.current.State.Hash, w.town().State.Hash)
+			require.Equal(t, []string{runID}, w.ended)
+			require.Len(t, w.alerts, map[bool]int{true: 1}[row.force])
+		})
+	}
+}
