@@ -317,6 +317,7 @@ func TestCancelling(t *testing.T) {
 				require.ErrorAs(t, err, &refused)
 				require.Equal(t, row.refused, refused.Code)
 				require.NotNil(t, w.town().Pending)
+				require.Equal(t, w.current.Seq, w.town().Seq, "no server is asked")
 				return
 			}
 			require.NoError(t, err)
