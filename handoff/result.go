@@ -51,6 +51,7 @@ const (
 	ReasonApprovalRequired ReasonCode = "APPROVAL_REQUIRED"
 	ReasonApprovalDenied   ReasonCode = "APPROVAL_DENIED"
 	ReasonApprovalsFull    ReasonCode = "APPROVALS_FULL"
+	ReasonApprovalTooLarge ReasonCode = "APPROVAL_TOO_LARGE"
 )
 
 // Outcome is what the engine decided about a handoff; NewResult makes the result of it.

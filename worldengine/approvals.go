@@ -20,16 +20,16 @@ func (e *Engine) policyOf(current commitlog.Entry) *approval.Policy {
 	return cmp.Or(current.Policy, &e.config.policy)
 }
 
-// approve returns whether a handoff that passed all checks has the approval that its type takes. It
-// says nothing where it takes none.
-func (e *Engine) approve(h *handoff.Handoff, current commitlog.Entry) (approval.Verdict, error) {
+// approve returns whether a handoff that passed all checks has the approval that its type takes:
+// the zero judgement where the type takes none in its town.
+func (e *Engine) approve(h *handoff.Handoff, current commitlog.Entry) (approval.Judgement, error) {
 	policy := e.policyOf(current)
 	if !policy.Requires(h.Proposal.Type) {
-		return approval.Verdict{}, nil
+		return approval.Judgement{}, nil
 	}
 	encoded, err := h.MarshalWire()
 	if err != nil {
-		return approval.Verdict{}, err
+		return approval.Judgement{}, err
 	}
 	return current.Approvals.Judge(*policy, h, encoded, e.config.Now()), nil
 }
@@ -37,16 +37,17 @@ func (e *Engine) approve(h *handoff.Handoff, current commitlog.Entry) (approval.
 // commitUnapproved stores that a handoff which passed every check may not be executed. The first
 // time that is one commit of the town, from which on it waits for a decision.
 func (e *Engine) commitUnapproved(
-	ctx context.Context, j *judgement, checked check.Result, v approval.Verdict,
+	ctx context.Context, j *judgement, checked check.Result, gate approval.Judgement,
 ) (Answer, error) {
-	j.result = handoff.NewResult(j.Handoff, checked.Unapproved(v.Reason, v.Detail))
+	j.result = handoff.NewResult(j.Handoff, checked.Unapproved(gate.Reason, gate.Detail))
 	townID, after := j.Handoff.Proposal.TownID, j.before
-	if v.Reason == handoff.ReasonApprovalRequired { // the index may have lost its entry meanwhile
-		if err := e.indexAsked(ctx, townID); err != nil {
+	if gate.Reason == handoff.ReasonApprovalRequired {
+		// Where it waits already the index has lost its entry, if at all, to a restore.
+		if err := e.indexAsked(ctx, townID, gate.Ask); err != nil {
 			return Answer{}, err
 		}
 	}
-	if !v.Ask {
+	if !gate.Ask {
 		return e.commitRefused(ctx, j)
 	}
 	answer, err := j.answer()

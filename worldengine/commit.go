@@ -64,7 +64,7 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 		Addition: &addition, Run: d.Producer.Run(),
 	}
 	after := d.before
-	after.State, after.Approvals = d.after, after.Approvals.Close(d.Handoff.HandoffID)
+	after.State, after.Approvals = d.after, after.Approvals.Close(d.Handoff, d.encoded)
 	msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(townID)), &after)
 	if err != nil {
 		return Answer{}, err
@@ -107,7 +107,7 @@ func (e *Engine) commitPending(
 	}
 	failpoint.At(failpoint.Indexed)
 	run, now, after := d.Producer.Run(), e.config.Now().UTC(), d.before
-	after.Approvals = after.Approvals.Close(h.HandoffID)
+	after.Approvals = after.Approvals.Close(h, encoded)
 	after.Pending = &apply.Pending{
 		Via: via, Handoff: encoded, Expected: expected.Canonical, Run: run.Identity,
 		Emitted: run.FirstSeq + int64(len(run.Events)) - 1, Accepted: now, Attempt: 1,

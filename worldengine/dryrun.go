@@ -51,15 +51,15 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	d := DryRun{Apply: cmp.Or(current.Apply, e.config.Apply)}
 	checked := check.Handoff(h, prior, current.State)
 	outcome := checked.Outcome
-	verdict := approval.Verdict{}
+	gate := approval.Judgement{}
 	if checked.Accepted {
-		if verdict, err = e.approve(h, current); err != nil {
+		if gate, err = e.approve(h, current); err != nil {
 			return DryRun{}, err
 		}
 	}
 	switch {
-	case verdict.Reason != "":
-		outcome = checked.Unapproved(verdict.Reason, verdict.Detail)
+	case gate.Reason != "":
+		outcome = checked.Unapproved(gate.Reason, gate.Detail)
 	case checked.Accepted:
 		after, reason := e.config.Rules.Apply(current.State.Snapshot, &h.Proposal)
 		if reason == "" {

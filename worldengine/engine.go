@@ -76,7 +76,7 @@ type Engine struct {
 	plugins      apply.ReplyRouter
 	indexPending func(ctx context.Context, townID string) error
 	// before a proposal waits for approval
-	indexAsked func(ctx context.Context, townID string) error
+	indexAsked func(ctx context.Context, townID string, renew bool) error
 	// server is the name of this engine among those of its world. townOfRun returns the town of a
 	// run, "" where there is no such run.
 	server    string
@@ -162,7 +162,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		cancelled: newCancelled(),
 		index:     commitlog.NewPendingIndex(config.World, js, streams.Pending),
 	}
-	e.indexPending, e.indexAsked = e.index.Put, e.index.PutAsked
+	e.indexPending, e.indexAsked = e.index.Put, e.index.EnsureAsked
 	e.absent = e.newAbsences()
 	e.server, e.townOfRun = nuid.Next(), e.readTownOfRun
 	e.receipts = dedupe.New(config.World, streams.Receipts, func() {

@@ -199,15 +199,15 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 		answer, err := e.commitRefused(ctx, &j)
 		return answered, answer, err
 	}
-	verdict, err := e.approve(h, current)
+	gate, err := e.approve(h, current)
 	if err != nil {
 		return answered, Answer{}, err
 	}
-	if verdict.Reason != "" {
-		answer, err := e.commitUnapproved(ctx, &j, checked, verdict)
+	if gate.Reason != "" {
+		answer, err := e.commitUnapproved(ctx, &j, checked, gate)
 		return answered, answer, err
 	}
-	j.approved = verdict.Approved
+	j.approved = gate.Approved
 	after, reason := e.config.Rules.Apply(current.State.Snapshot, &h.Proposal)
 	via := cmp.Or(current.Apply, e.config.Apply)
 	switch {

@@ -51,7 +51,7 @@ func (c *linearClient) next() linearCall {
 		return linearCall{town: id, put: &state, expected: view.Hash}
 	case n < 50 && waits != nil:
 		return linearCall{town: waits.Proposal.TownID, decide: &linearDecision{
-			handoffID: waits.HandoffID, approve: c.random.IntN(3) > 0,
+			handoffID: waits.HandoffID, hash: linearHash(waits), approve: c.random.IntN(3) > 0,
 			person: fmt.Sprint("person ", c.random.IntN(2)),
 		}}
 	case n < 60 && waits != nil:
@@ -170,8 +170,8 @@ func (call linearCall) request() (verb string, body []byte) {
 	switch {
 	case call.decide != nil:
 		d := call.decide
-		members := map[string]any{"handoffId": d.handoffID, "actorId": d.person, "reason": "why",
-			"decision": "reject"}
+		members := map[string]any{"townId": call.town, "handoffId": d.handoffID,
+			"handoffHash": d.hash, "actorId": d.person, "reason": "why", "decision": "reject"}
 		if d.approve {
 			members["decision"] = "approve"
 		}

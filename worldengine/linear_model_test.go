@@ -8,6 +8,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/town"
 )
 
@@ -41,16 +42,26 @@ type linearAnswer struct {
 
 // linearDecision is what a person says about a handoff.
 type linearDecision struct {
-	handoffID, person string
-	approve           bool
+	handoffID, hash, person string // hash is that of the handoff that the person was shown
+	approve                 bool
+}
+
+// linearHash returns the hash of a handoff.
+func linearHash(h *handoff.Handoff) string {
+	body, err := h.MarshalWire()
+	if err != nil {
+		panic(err)
+	}
+	return approval.Hash(body)
 }
 
 // linearAsked is a handoff that a person is, or was, asked about. by is who has decided, "" while
-// nobody has; done is set once there is nothing to decide about it any more.
+// nobody has; done is set once there is nothing to decide about it any more, and used where it was
+// accepted for execution.
 type linearAsked struct {
-	town, hash, body string
-	by               string
-	approved, done   bool
+	town, hash           string
+	by                   string
+	approved, done, used bool
 }
 
 // linearPlace is a key in a town: a key belongs to its town.
@@ -66,7 +77,7 @@ type linearReceipt struct {
 type linearWorld struct {
 	towns    map[string]town.State
 	receipts map[linearPlace]linearReceipt
-	asked    map[string]linearAsked // by handoffId, which has the town in it
+	asked    map[string]linearAsked // by handoffId and hash
 }
 
 // withTown also ends what waits, or is approved, of another state of the town.
@@ -208,46 +219,47 @@ func (w linearWorld) approve(h *handoff.Handoff, at town.State) (string, linearW
 	if h.Proposal.Type != linearApproval {
 		return "", w
 	}
-	body, err := h.MarshalWire()
-	if err != nil {
-		panic(err)
-	}
-	a, asked := w.asked[h.HandoffID]
+	key := h.HandoffID + linearHash(h)
+	a, asked := w.asked[key]
 	switch {
 	case asked && a.hash == at.Hash && a.by != "" && !a.approved: // denied, for this state
 		return "rejected APPROVAL_DENIED", w
 	case !asked || a.done:
-		return "rejected APPROVAL_REQUIRED", w.withAsked(h.HandoffID,
-			linearAsked{town: h.Proposal.TownID, hash: at.Hash, body: string(body)})
-	case a.by == "" || a.body != string(body):
+		return "rejected APPROVAL_REQUIRED", w.withAsked(key,
+			linearAsked{town: h.Proposal.TownID, hash: at.Hash})
+	case a.by == "":
 		return "rejected APPROVAL_REQUIRED", w
 	}
-	a.done = true
-	return "", w.withAsked(h.HandoffID, a)
+	a.done, a.used = true, true
+	return "", w.withAsked(key, a)
 }
 
 // decide is what a person is told who decides. The first decision counts. A server says of what
 // does not wait any more why, as long as it knows.
 func (w linearWorld) decide(c linearCall, told linearAnswer) (linearAnswer, linearWorld) {
-	a, asked := w.asked[c.decide.handoffID]
+	key := c.decide.handoffID + c.decide.hash
+	a, asked := w.asked[key]
 	again := a.by == c.decide.person && a.approved == c.decide.approve
 	switch {
 	case asked && !a.done && a.by == "":
 		a.by, a.approved, a.done = c.decide.person, c.decide.approve, !c.decide.approve
-		return linearAnswer{code: "OK"}, w.withAsked(c.decide.handoffID, a)
+		return linearAnswer{code: "OK"}, w.withAsked(key, a)
 	case asked && !a.done && again:
 		return linearAnswer{code: "OK"}, w
 	case asked && !a.done:
 		return linearAnswer{code: "ALREADY_DECIDED"}, w
 	case told.code == "OK" && again && !a.approved && a.hash == w.towns[c.town].Hash:
 		return linearAnswer{code: "OK"}, w // the denial, once more
+	case told.code == "OK" && again && a.used:
+		return linearAnswer{code: "OK"}, w // the approval, after the execution
 	case slices.Contains(linearRefusals, told.code):
 		return linearAnswer{code: told.code}, w
 	}
 	return linearAnswer{code: linearRefusals[0]}, w
 }
 
-var linearRefusals = []string{"UNKNOWN_APPROVAL", "ALREADY_DECIDED", "APPROVAL_STALE"}
+var linearRefusals = []string{"UNKNOWN_APPROVAL", "ALREADY_DECIDED", "APPROVAL_STALE",
+	"APPROVAL_DIFFERS"}
 
 // linearModel is the model for porcupine. Towns that no result.get sees together have nothing to do
 // with each other, so each group of towns that one does is checked by itself.

@@ -35,7 +35,8 @@ func linearStory(t *testing.T) []porcupine.Operation {
 	other := propose(&second, waits.ProposalID, handoff.PlanSalvage, "general",
 		handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "wall"})
 	decide := func(h *handoff.Handoff, person string, approve bool) linearCall {
-		return linearCall{town: "a", decide: &linearDecision{h.HandoffID, person, approve}}
+		return linearCall{town: "a", decide: &linearDecision{h.HandoffID, linearHash(h),
+			person, approve}}
 	}
 	moat := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}
 	calls := []linearCall{

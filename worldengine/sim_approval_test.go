@@ -36,7 +36,8 @@ func (o *simOperator) decide() bool {
 		townID := fmt.Sprint("town ", i)
 		for _, a := range readSimRecord(s.log.last(wire.LogSubject("main",
 			wire.TownToken(townID)))).Approvals {
-			waiting = append(waiting, Signal{TownID: townID, HandoffID: a.HandoffID})
+			waiting = append(waiting, Signal{TownID: townID, HandoffID: a.HandoffID,
+				HandoffHash: a.Bytes()})
 		}
 	}
 	if len(waiting) == 0 {
@@ -73,7 +74,7 @@ func (o *simOperator) denyAll(townID string) {
 	for i := range rec.Approvals {
 		if a := &rec.Approvals[i]; a.Decision == nil && a.Handoff != nil {
 			signals = append(signals, Signal{TownID: townID, HandoffID: a.HandoffID,
-				Kind: lifecycle.SignalDeny, ActorID: "a strict person"})
+				HandoffHash: a.Bytes(), Kind: lifecycle.SignalDeny, ActorID: "a strict person"})
 		}
 	}
 	slices.Reverse(signals) // the one that was asked for last first
@@ -112,23 +113,23 @@ func (o *simOperator) tellDecision(engine *simEngine, given Signal, submit bool)
 // verdict returns what the list of a town says about a handoff at the time of a record.
 func (h *simHistory) verdict(
 	asked *handoff.Handoff, before commitlog.Entry, m *simMessage,
-) approval.Verdict {
+) approval.Judgement {
 	if !h.policy().Requires(asked.Proposal.Type) {
-		return approval.Verdict{}
+		return approval.Judgement{}
 	}
 	encoded, err := asked.MarshalWire()
 	if err != nil {
 		panic(err)
 	}
 	v := before.Approvals.Judge(h.policy(), asked, encoded, m.stored)
-	h.must(!h.denied[deniedKey(asked, before)] || v.Reason == handoff.ReasonApprovalDenied,
+	h.must(!h.denied[deniedKey(encoded, before)] || v.Reason == handoff.ReasonApprovalDenied,
 		"%s was denied, and its record of then says: %q", asked.Command, v.Reason)
 	return v
 }
 
-// deniedKey names a handoff and the state of its town.
-func deniedKey(asked *handoff.Handoff, before commitlog.Entry) string {
-	return asked.Proposal.TownID + " " + asked.HandoffID + " " + before.State.Hash
+// deniedKey names a handoff, which has its town, and the state of that.
+func deniedKey(encoded []byte, before commitlog.Entry) string {
+	return approval.Hash(encoded) + " " + before.State.Hash
 }
 
 // unapproved checks the record of a handoff that passed all checks and was refused: what waits for
@@ -154,10 +155,10 @@ func (h *simHistory) decided(rec *commitlog.Record, before commitlog.Entry, m *s
 		}
 		count++
 		for j := range before.Approvals {
-			if a := &before.Approvals[j]; a.HandoffID == rec.Approvals[i].HandoffID {
+			if a := &before.Approvals[j]; a.Bytes() == rec.Approvals[i].Bytes() {
 				status := a.Status(before.State.Hash, m.stored)
 				if !d.Approved && a.Handoff != nil {
-					h.denied[deniedKey(h.accepted(a.Handoff), before)] = true
+					h.denied[deniedKey(a.Handoff, before)] = true
 				}
 				h.must(status == approval.Waiting, "%s was decided, and it was %s",
 					a.HandoffID, status)

@@ -148,7 +148,7 @@ func (s *sim) start() *simEngine {
 		plugins: &simRouter{s, process}, handover: commitlog.NewHandover(),
 		receipts:     dedupe.New("main", &simReceipts{sim: s, engine: process}, func() {}),
 		indexPending: func(context.Context, string) error { return nil },
-		indexAsked:   func(context.Context, string) error { return nil },
+		indexAsked:   func(context.Context, string, bool) error { return nil },
 		cancelled:    newCancelled(), alerts: alerts.New(nil, config.alerts()),
 	}
 	e.receiptFollower, e.eventFollower = &simFollower{s}, &simFollower{s}

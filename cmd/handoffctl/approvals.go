@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
+	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/worldengine/client"
 )
@@ -63,10 +65,21 @@ func expectedOf(row *client.Approval) string {
 		if i > 0 {
 			text += ", "
 		}
-		text += fmt.Sprintf("%s %s -> %s", change.Path, orDash(string(change.From)),
-			orDash(string(change.To)))
+		text += fmt.Sprintf("%s %s -> %s", change.Path, valueOf(change.From, change.FromBytes),
+			valueOf(change.To, change.ToBytes))
+	}
+	if row.ExpectedLeftOut > 0 {
+		text += fmt.Sprintf(", and %d more", row.ExpectedLeftOut)
 	}
 	return orDash(text)
+}
+
+// valueOf returns a value, or the size of one that the server leaves out.
+func valueOf(value jsontext.Value, size int) string {
+	if size > 0 {
+		return fmt.Sprintf("%d bytes", size)
+	}
+	return orDash(string(value))
 }
 
 // approveCommand approves a proposal.
@@ -123,7 +136,7 @@ func (a *app) decide(ctx context.Context, id string, d client.Decision) error {
 		return err
 	}
 	defer server.Conn.Close()
-	if d.HandoffID, err = wholeHandoffID(ctx, server, id); err != nil {
+	if err = shownAs(ctx, server, id, &d); err != nil {
 		return err
 	}
 	got, err := server.Decide(ctx, d)
@@ -151,25 +164,28 @@ func (a *app) decide(ctx context.Context, id string, d client.Decision) error {
 	return nil
 }
 
-// wholeHandoffID returns the id of the one proposal that waits and whose id begins so.
-func wholeHandoffID(ctx context.Context, server *client.Client, begin string) (string, error) {
+// shownAs has a decision be about the one proposal that waits and whose id begins so. A whole id
+// that is not in the list goes to the server as it is, which says what became of it.
+func shownAs(ctx context.Context, server *client.Client, begin string, d *client.Decision) error {
 	const whole = len("handoff_") + 64
-	if len(begin) >= whole {
-		return begin, nil
-	}
-	var found []string
+	var found []client.Approval
 	for approval, err := range server.Approvals(ctx, "") {
 		if err != nil {
-			return "", err
+			return err
 		}
-		if len(approval.HandoffID) > len(begin) && approval.HandoffID[:len(begin)] == begin {
-			found = append(found, approval.HandoffID)
+		if strings.HasPrefix(approval.HandoffID, begin) {
+			found = append(found, approval)
 		}
 	}
-	found = slices.Compact(found)
+	if len(begin) >= whole && len(found) != 1 {
+		d.HandoffID = begin
+		return nil
+	}
 	if len(found) != 1 {
-		return "", usagef("%d proposals that wait have an id that begins with %q; handoffctl "+
+		return usagef("%d proposals that wait have an id that begins with %q; handoffctl "+
 			"approvals lists them", len(found), begin)
 	}
-	return found[0], nil
+	a := &found[0]
+	d.HandoffID, d.TownID, d.HandoffHash = a.HandoffID, a.TownID, a.HandoffHash
+	return nil
 }

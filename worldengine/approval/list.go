@@ -2,14 +2,14 @@ package approval
 
 import (
 	"bytes"
-	"fmt"
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
-	"worldengine/worldengine/wire"
 )
 
 // Bounds of the list of a town.
@@ -18,6 +18,10 @@ const (
 	MaxOpen = 100
 	// MaxBytes is how large their handoffs may be together.
 	MaxBytes = 128 << 10
+	// MaxActorOpen and MaxActorBytes are the same bounds for the proposals of one actor, so that
+	// one agent does not keep those of the others out. A larger handoff cannot wait at all.
+	MaxActorOpen  = 50
+	MaxActorBytes = 64 << 10
 	// MaxDenied is how many denials of the town's present state a list may have for another
 	// proposal to wait. No denial of that state is dropped before it expires, so a list has fewer
 	// than MaxOpen + MaxDenied of them.
@@ -46,10 +50,37 @@ type Asked struct {
 	// Handoff is what was asked for, as the engine writes it. It is left out once the entry is
 	// closed: denied, accepted for execution, or of a state that the town is not in any more.
 	Handoff jsontext.Value `json:"handoff,omitzero"`
-	At      time.Time      `json:"at"`
+	// HandoffHash is Hash of the handoff. Closed entries of earlier engines lack it: they stand for
+	// every handoff with the id.
+	HandoffHash string `json:"handoffHash,omitzero"`
+	// IdempotencyKey is that of a handoff that was accepted for execution, for who asks for its
+	// result; "" before, and in entries of earlier engines.
+	IdempotencyKey string    `json:"idempotencyKey,omitzero"`
+	At             time.Time `json:"at"`
 	// Expires is when the question lapses, or the decision about it.
 	Expires  time.Time `json:"expires"`
 	Decision *Decision `json:"decision,omitzero"`
+}
+
+// Hash returns the SHA-256 of a handoff as the engine writes it, in hexadecimal. It names the bytes
+// that a person is shown, which a handoffId does not: that is of the proposal's id and the command.
+func Hash(encoded []byte) string {
+	sum := sha256.Sum256(encoded)
+	return hex.EncodeToString(sum[:])
+}
+
+// Bytes returns the hash of the handoff of an entry, "" where that is not known any more.
+func (a *Asked) Bytes() string {
+	if a.HandoffHash == "" && a.Handoff != nil {
+		return Hash(a.Handoff)
+	}
+	return a.HandoffHash
+}
+
+// isOf reports whether an entry is of the handoff with an id and a hash.
+func (a *Asked) isOf(handoffID, handoffHash string) bool {
+	known := a.Bytes()
+	return a.HandoffID == handoffID && (known == "" || known == handoffHash)
 }
 
 // List is what a town's record has of proposals, in the order in which they were asked for. No
@@ -91,92 +122,18 @@ func (a *Asked) Status(hash string, now time.Time) Status {
 // IsOpen reports whether a status is that of an entry that waits, for its decision or its handoff.
 func (s Status) IsOpen() bool { return s == Waiting || s == Approved }
 
-// Verdict is what a list says about a handoff whose type takes an approval.
-type Verdict struct {
-	// Approved is the decision with which the handoff may be executed; nil where it may not.
-	Approved *Decision
-	// Reason and Detail are why it may not.
-	Reason handoff.ReasonCode
-	Detail string
-	// Ask is set where the list has to have the handoff from now on.
-	Ask bool
-}
-
-// Judge returns what the list says about a handoff that was made from the state of the town, and
-// whose type takes an approval by the town's policy; encoded is the handoff as the engine writes
-// it.
-func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time) Verdict {
-	required := Verdict{
-		Reason: handoff.ReasonApprovalRequired, Detail: p.Detail(h.Proposal.Type),
-	}
-	i, status := l.find(h.HandoffID, h.SnapshotHash, now)
-	switch {
-	case status == Denied:
-		d := l[i].Decision
-		detail := "Denied by " + d.ActorID
-		if d.Reason != "" {
-			detail += ": " + d.Reason
-		}
-		return Verdict{Reason: handoff.ReasonApprovalDenied, Detail: detail}
-	case status.IsOpen() && !bytes.Equal(l[i].Handoff, encoded):
-		required.Detail += "; another handoff with the same handoffId is asked about"
-		return required
-	case status == Approved:
-		return Verdict{Approved: l[i].Decision}
-	case status == Waiting:
-		return required
-	}
-	if full := l.full(len(encoded), h.SnapshotHash, now); full != "" {
-		return Verdict{
-			Reason: handoff.ReasonApprovalsFull, Detail: required.Detail + ", and " + full,
-		}
-	}
-	required.Ask = true
-	return required
-}
-
-// find returns the last entry of a handoff and its status, "" where there is none.
-func (l List) find(handoffID, hash string, now time.Time) (int, Status) {
-	for i := len(l) - 1; i >= 0; i-- {
-		if l[i].HandoffID == handoffID {
-			return i, l[i].Status(hash, now)
-		}
-	}
-	return -1, ""
-}
-
-// full returns why a handoff of a size cannot wait too, "" where it can.
-func (l List) full(size int, hash string, now time.Time) string {
-	open, denied := 0, 0
-	for i := range l {
-		switch status := l[i].Status(hash, now); {
-		case status.IsOpen():
-			open++
-			size += len(l[i].Handoff)
-		case status == Denied:
-			denied++
-		}
-	}
-	switch {
-	case open >= MaxOpen || size > MaxBytes:
-		return "too many proposals of the town wait for one"
-	case denied >= MaxDenied:
-		return fmt.Sprintf("%d proposals made from this state of the town were denied; "+
-			"no other waits until the town changes or the denials expire", denied)
-	}
-	return ""
-}
-
-// Ask returns the list with a handoff that waits for its decision for so long.
+// Ask returns the list with a handoff that waits for its decision for so long. Others with the same
+// handoffId stay: an agent may predict the id of another's.
 func (l List) Ask(h *handoff.Handoff, encoded []byte, now time.Time, timeout time.Duration) List {
+	hash := Hash(encoded)
 	var after List
 	for _, a := range l.On(h.SnapshotHash) {
-		if a.HandoffID != h.HandoffID && now.Before(a.Expires) {
+		if !a.isOf(h.HandoffID, hash) && now.Before(a.Expires) {
 			after = append(after, a)
 		}
 	}
 	return append(after, Asked{
-		HandoffID: h.HandoffID, SnapshotHash: h.SnapshotHash, Handoff: encoded,
+		HandoffID: h.HandoffID, SnapshotHash: h.SnapshotHash, Handoff: encoded, HandoffHash: hash,
 		At: now, Expires: now.Add(timeout),
 	})
 }
@@ -190,7 +147,8 @@ func (l List) On(hash string) List {
 		a := &after[i]
 		if a.Handoff != nil && a.SnapshotHash != hash {
 			// An approval that was not used counts for nothing.
-			a.Handoff, a.Decision, changed = nil, nil, true
+			a.HandoffHash, changed = a.Bytes(), true
+			a.Handoff, a.Decision = nil, nil
 		}
 		if a.isSpent(hash) {
 			spent = append(spent, i)
@@ -231,61 +189,23 @@ func (l List) AnyOpen() bool {
 	return slices.ContainsFunc(l, func(a Asked) bool { return a.Handoff != nil })
 }
 
-// Close returns the list once a handoff is accepted for execution.
-func (l List) Close(handoffID string) List {
-	i := slices.IndexFunc(l, func(a Asked) bool {
-		return a.HandoffID == handoffID && a.Handoff != nil
-	})
-	if i < 0 {
-		return l
-	}
-	after := slices.Clone(l)
-	after[i].Handoff = nil
-	return after
-}
-
-// Refusal is why a decision is not taken.
-type Refusal struct {
-	Code    wire.Code
-	Message string
-}
-
-// Decide returns the list with a decision, which counts for so long, and the entry that it is
-// about. Where the same person has decided the same before, that is returned as it was, and the
-// list as it is.
-func (l List) Decide(
-	handoffID, hash string, d Decision, timeout time.Duration,
-) (List, Asked, *Refusal) {
-	i, status := l.find(handoffID, hash, d.At)
-	switch status {
-	case Waiting:
-	case Approved, Denied, Used:
-		prior := l[i].Decision
-		if status != Used && prior.Approved == d.Approved && prior.ActorID == d.ActorID {
-			return l, l[i], nil
+// Close returns the list once a handoff is accepted for execution. Others with its handoffId, which
+// have its key, wait no longer.
+func (l List) Close(h *handoff.Handoff, encoded []byte) List {
+	hash, after := Hash(encoded), slices.Clone(l)
+	for i := range after {
+		a := &after[i]
+		if a.HandoffID != h.HandoffID || a.Handoff == nil {
+			continue
 		}
-		return nil, Asked{}, &Refusal{wire.CodeAlreadyDecided,
-			fmt.Sprintf("%s has decided it at %s: %s",
-				prior.ActorID, prior.At.Format(time.RFC3339), status)}
-	case Stale:
-		return nil, Asked{}, &Refusal{wire.CodeApprovalStale,
-			"the town has changed since it was asked for, " +
-				"and a handoff that was made from its state of then is stale"}
-	case Expired:
-		return nil, Asked{}, &Refusal{wire.CodeApprovalStale, "it has waited for too long, since " +
-			l[i].At.Format(time.RFC3339) + "; it waits again when its handoff is sent again"}
-	default:
-		return nil, Asked{}, &Refusal{wire.CodeUnknownApproval,
-			"no handoff with this id waits for an approval"}
-	}
-	after := slices.Clone(l)
-	a := &after[i]
-	a.Decision, a.Expires = &d, d.At.Add(timeout)
-	decided := *a
-	if !d.Approved {
+		if a.HandoffHash = a.Bytes(); a.HandoffHash == hash {
+			a.IdempotencyKey = h.IdempotencyKey
+		} else {
+			a.Decision = nil
+		}
 		a.Handoff = nil
 	}
-	return after, decided, nil // the record has On of it
+	return after
 }
 
 // Follows reports whether a list may stand in the record after one with the list prior, where
@@ -301,7 +221,7 @@ func (l List) Follows(prior List) bool {
 
 // closes reports whether an entry is another one as it is, or closed.
 func (a *Asked) closes(prior Asked) bool {
-	same := a.HandoffID == prior.HandoffID && a.SnapshotHash == prior.SnapshotHash &&
+	same := a.isOf(prior.HandoffID, prior.Bytes()) && a.SnapshotHash == prior.SnapshotHash &&
 		a.At.Equal(prior.At) && a.Expires.Equal(prior.Expires)
 	if a.Handoff != nil {
 		same = same && bytes.Equal(a.Handoff, prior.Handoff)

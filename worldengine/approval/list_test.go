@@ -20,8 +20,13 @@ var talks = approval.Policy{Types: []handoff.ProposalType{handoff.TalkToTownsfol
 
 func proposed(t *testing.T, reason string) (*handoff.Handoff, []byte) {
 	t.Helper()
+	return proposedBy(t, "mayor-"+reason, reason)
+}
+
+func proposedBy(t *testing.T, actor, reason string) (*handoff.Handoff, []byte) {
+	t.Helper()
 	h, err := handoff.New(handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "t", Reason: "Because.",
+		Type: handoff.TalkToTownsfolk, ActorID: actor, TownID: "t", Reason: "Because.",
 		ProposalID:   "proposal_" + strings.Repeat("0", 64-len(reason)) + reason,
 		Args:         map[string]string{handoff.TalkToTownsfolk.ArgumentName(): "casual"},
 		SnapshotHash: strings.Repeat("a", 64), DecisionEpoch: 1,
@@ -76,16 +81,16 @@ func TestAQuestionIsDecidedAndUsed(t *testing.T) {
 	t.Parallel()
 	h, encoded := proposed(t, "1")
 	var list approval.List
-	verdict := list.Judge(talks, h, encoded, noon)
-	require.True(t, verdict.Ask)
-	require.Equal(t, handoff.ReasonApprovalRequired, verdict.Reason)
+	first := list.Judge(talks, h, encoded, noon)
+	require.True(t, first.Ask)
+	require.Equal(t, handoff.ReasonApprovalRequired, first.Reason)
 	asked := list.Ask(h, encoded, noon, time.Hour)
 	require.Empty(t, list)
 	again := asked.Judge(talks, h, encoded, noon.Add(time.Minute))
 	require.False(t, again.Ask)
-	require.Equal(t, verdict.Detail, again.Detail)
+	require.Equal(t, first.Detail, again.Detail)
 
-	after, entry, refused := asked.Decide(h.HandoffID, h.SnapshotHash,
+	after, entry, refused := asked.Decide(approval.Question{HandoffID: h.HandoffID}, h.SnapshotHash,
 		decision(true, "ada", noon.Add(time.Minute)), time.Hour)
 	require.Nil(t, refused)
 	require.Equal(t, "ada", entry.Decision.ActorID)
@@ -96,9 +101,9 @@ func TestAQuestionIsDecidedAndUsed(t *testing.T) {
 	other := append([]byte{' '}, encoded...)
 	require.Equal(t, handoff.ReasonApprovalRequired, after.Judge(talks, h, other, noon).Reason,
 		"it is for the bytes that were shown")
-	require.False(t, after.Judge(talks, h, other, noon).Ask)
+	require.True(t, after.Judge(talks, h, other, noon).Ask, "others may wait beside it")
 
-	used := after.Close(h.HandoffID)
+	used := after.Close(h, encoded)
 	require.Equal(t, approval.Used, used[0].Status(h.SnapshotHash, noon))
 	require.NotNil(t, after[0].Handoff)
 	require.True(t, used.Follows(after))
@@ -110,7 +115,7 @@ func TestWhoDecidesTooLateIsTold(t *testing.T) {
 	t.Parallel()
 	h, encoded := proposed(t, "1")
 	asked := approval.List(nil).Ask(h, encoded, noon, time.Hour)
-	denied, _, refused := asked.Decide(h.HandoffID, h.SnapshotHash,
+	denied, _, refused := asked.Decide(approval.Question{HandoffID: h.HandoffID}, h.SnapshotHash,
 		decision(false, "ada", noon), time.Hour)
 	require.Nil(t, refused)
 	require.Equal(t, handoff.ReasonApprovalDenied, denied.Judge(talks, h, encoded, noon).Reason)
@@ -135,11 +140,12 @@ func TestWhoDecidesTooLateIsTold(t *testing.T) {
 		"it waited too long": {asked, h.SnapshotHash, decision(true, "ben", noon.Add(time.Hour)),
 			wire.CodeApprovalStale},
 	} {
-		_, _, refused := row.list.Decide(h.HandoffID, row.hash, row.by, time.Hour)
+		_, _, refused := row.list.Decide(approval.Question{HandoffID: h.HandoffID}, row.hash,
+			row.by, time.Hour)
 		require.NotNil(t, refused, name)
 		require.Equal(t, row.code, refused.Code, name)
 	}
-	same, entry, refused := denied.Decide(h.HandoffID, h.SnapshotHash,
+	same, entry, refused := denied.Decide(approval.Question{HandoffID: h.HandoffID}, h.SnapshotHash,
 		decision(false, "ada", noon.Add(time.Minute)), time.Hour)
 	require.Nil(t, refused)
 	require.Equal(t, noon, entry.Decision.At,
@@ -162,7 +168,8 @@ func TestAListIsBounded(t *testing.T) {
 		"what expired makes room")
 	require.Len(t, list.Ask(h, encoded, noon.Add(time.Hour), time.Hour), 1)
 
-	list, _, _ = list.Decide(list[99].HandoffID, list[99].SnapshotHash,
+	list, _, _ = list.Decide(approval.Question{HandoffID: list[99].HandoffID},
+		list[99].SnapshotHash,
 		decision(true, "ada", noon), time.Hour)
 	closed := list.On("b")
 	require.Len(t, closed, 16)
@@ -173,8 +180,9 @@ func TestAListIsBounded(t *testing.T) {
 	}
 	require.Equal(t, closed, closed.On("b"))
 	h, _ = proposed(t, "def")
-	require.Equal(t, handoff.ReasonApprovalsFull,
-		approval.List(nil).Judge(talks, h, make([]byte, approval.MaxBytes+1), noon).Reason)
+	large := approval.List(nil).Judge(talks, h, make([]byte, approval.MaxActorBytes+1), noon)
+	require.Equal(t, handoff.ReasonApprovalTooLarge, large.Reason)
+	require.Contains(t, large.Detail, "shorten the texts")
 }
 
 // A denial of the present state stays, however many are given and in whatever order; once there are
@@ -189,7 +197,7 @@ func TestDenialsAreKept(t *testing.T) {
 	decide := func(i int, after time.Duration) {
 		h, encoded := proposed(t, fmt.Sprint(i))
 		var refused *approval.Refusal
-		list, _, refused = list.Decide(h.HandoffID, h.SnapshotHash,
+		list, _, refused = list.Decide(approval.Question{HandoffID: h.HandoffID}, h.SnapshotHash,
 			decision(false, "ada", noon.Add(after)), time.Hour)
 		require.Nil(t, refused)
 		list = list.On(h.SnapshotHash)
@@ -216,4 +224,66 @@ func TestDenialsAreKept(t *testing.T) {
 		require.True(t, closed[i].Decision.At.After(noon.Add(83*time.Second)),
 			"the last decided ones are kept")
 	}
+}
+
+// One actor does not fill the list of a town.
+func TestAnActorIsBounded(t *testing.T) {
+	t.Parallel()
+	var list approval.List
+	for i := range approval.MaxActorOpen {
+		h, encoded := proposedBy(t, "one", fmt.Sprint(i))
+		require.True(t, list.Judge(talks, h, encoded, noon).Ask, i)
+		list = list.Ask(h, encoded, noon, time.Hour)
+	}
+	h, encoded := proposedBy(t, "one", "abc")
+	got := list.Judge(talks, h, encoded, noon)
+	require.Equal(t, handoff.ReasonApprovalsFull, got.Reason)
+	require.Contains(t, got.Detail, "of this actor")
+	h, encoded = proposedBy(t, "another", "abc")
+	require.True(t, list.Judge(talks, h, encoded, noon).Ask)
+}
+
+// Handoffs with one handoffId and other bytes are asked about one beside the other, and a decision
+// is about one of them.
+func TestHandoffsWithOneIDWaitSideBySide(t *testing.T) {
+	t.Parallel()
+	evil, evilBytes := proposedBy(t, "evil", "1")
+	good, goodBytes := proposedBy(t, "good", "1")
+	require.Equal(t, evil.HandoffID, good.HandoffID)
+	list := approval.List(nil).Ask(evil, evilBytes, noon, time.Hour)
+	require.True(t, list.Judge(talks, good, goodBytes, noon).Ask)
+	list = list.Ask(good, goodBytes, noon, time.Hour)
+	require.Len(t, list, 2)
+	decide := func(hash string, yes bool, by string) *approval.Refusal {
+		after, _, refused := list.Decide(
+			approval.Question{HandoffID: good.HandoffID, HandoffHash: hash}, good.SnapshotHash,
+			decision(yes, by, noon), time.Hour)
+		if refused == nil {
+			list = after
+		}
+		return refused
+	}
+	require.Equal(t, wire.CodeApprovalAmbiguous, decide("", true, "ada").Code)
+	require.Equal(t, wire.CodeApprovalDiffers, decide(approval.Hash(nil), true, "ada").Code)
+	require.Nil(t, decide(approval.Hash(evilBytes), false, "ada"))
+	require.Equal(t, handoff.ReasonApprovalDenied, list.Judge(talks, evil, evilBytes, noon).Reason)
+	require.Equal(t, handoff.ReasonApprovalRequired,
+		list.Judge(talks, good, goodBytes, noon).Reason, "the denial is of the other bytes")
+	require.Nil(t, decide("", true, "ada"), "one waits")
+	require.NotNil(t, list.Judge(talks, good, goodBytes, noon).Approved)
+
+	used := list.Close(good, goodBytes)
+	require.True(t, used.Follows(list))
+	list = used
+	require.Nil(t, decide(approval.Hash(goodBytes), true, "ada"), "the same person asks again")
+	require.Equal(t, good.IdempotencyKey, list[1].IdempotencyKey)
+	refused := decide(approval.Hash(goodBytes), true, "ben")
+	require.Equal(t, wire.CodeAlreadyDecided, refused.Code)
+	require.Contains(t, refused.Message, "accepted for execution")
+
+	// An entry that an earlier engine closed is of every handoff with its id.
+	older := approval.List{list[0]}
+	older[0].HandoffHash = ""
+	require.Equal(t, handoff.ReasonApprovalDenied,
+		older.Judge(talks, good, goodBytes, noon).Reason)
 }

@@ -7,29 +7,51 @@ import (
 	"worldengine/schemas"
 )
 
+// Bounds of what a row says of the changes that are expected.
+const (
+	// maxValue is the largest value of a change that is shown, in bytes of JSON.
+	maxValue = 2 << 10
+	// maxChanges is how many changes are shown.
+	maxChanges = 64
+)
+
 // Change is a value of a snapshot that is another one after a command.
 type Change struct {
 	// Path is where it stands, a JSON Pointer.
 	Path string `json:"path"`
-	// From and To are the values before and after; nil where there is none.
-	From jsontext.Value `json:"from,omitzero"`
-	To   jsontext.Value `json:"to,omitzero"`
+	// From and To are the values before and after; nil where there is none, and where it is larger
+	// than maxValue: FromBytes and ToBytes are the sizes of what is left out.
+	From      jsontext.Value `json:"from,omitzero"`
+	To        jsontext.Value `json:"to,omitzero"`
+	FromBytes int            `json:"fromBytes,omitzero"`
+	ToBytes   int            `json:"toBytes,omitzero"`
 }
 
-// Changes returns what differs between two JSON texts, in the order of the paths' members. A list
-// that gets longer or shorter differs as a whole.
-func Changes(before, after []byte) ([]Change, error) {
-	from, err := schemas.Decode(before, schemas.Limits{Bytes: len(before) + 1})
-	if err != nil {
-		return nil, err
-	}
+// Changes returns what differs between a JSON tree, as schemas.Decode returns it, and a JSON text,
+// in the order of the paths' members, and how many changes more there are. A list that gets longer
+// or shorter differs as a whole.
+func Changes(before any, after []byte) (found []Change, more int, err error) {
 	to, err := schemas.Decode(after, schemas.Limits{Bytes: len(after) + 1})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var found []Change
-	for _, d := range handoff.Differences(from, to, true) {
-		found = append(found, Change{Path: d.Path, From: d.Before, To: d.After})
+	for _, d := range handoff.Differences(before, to, true) {
+		if len(found) == maxChanges {
+			more++
+			continue
+		}
+		c := Change{Path: d.Path}
+		c.From, c.FromBytes = shown(d.Before)
+		c.To, c.ToBytes = shown(d.After)
+		found = append(found, c)
 	}
-	return found, nil
+	return found, more, nil
+}
+
+// shown returns a value, or the size of one that is too large.
+func shown(value jsontext.Value) (jsontext.Value, int) {
+	if len(value) > maxValue {
+		return nil, len(value)
+	}
+	return value, 0
 }

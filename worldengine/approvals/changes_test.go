@@ -1,10 +1,13 @@
 package approvals_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"worldengine/schemas"
 	"worldengine/worldengine/approvals"
 )
 
@@ -31,8 +34,29 @@ func TestChanges(t *testing.T) {
 		{`{"a":[1,2]}`, `{"a":[1]}`, []approvals.Change{change("/a", "[1,2]", "[1]")}},
 		{`{"a":{"b":1}}`, `{"a":null}`, []approvals.Change{change("/a", `{"b":1}`, "null")}},
 	} {
-		got, err := approvals.Changes([]byte(row.before), []byte(row.after))
+		before, err := schemas.Decode([]byte(row.before), schemas.Limits{})
 		require.NoError(t, err)
+		got, more, err := approvals.Changes(before, []byte(row.after))
+		require.NoError(t, err)
+		require.Zero(t, more)
 		require.Equal(t, row.want, got, row.before)
 	}
+}
+
+// A large value is left out with its size, and so are changes beyond a number.
+func TestChangesAreBounded(t *testing.T) {
+	t.Parallel()
+	large := `"` + strings.Repeat("x", 3000) + `"`
+	got, _, err := approvals.Changes(map[string]any{"a": "b"}, []byte(`{"a":`+large+`}`))
+	require.NoError(t, err)
+	require.Equal(t, []approvals.Change{{Path: "/a", From: []byte(`"b"`), ToBytes: 3002}}, got)
+
+	many := make([]string, 100)
+	for i := range many {
+		many[i] = fmt.Sprintf(`"m%02d":1`, i)
+	}
+	got, more, err := approvals.Changes(map[string]any{}, []byte(`{`+strings.Join(many, ",")+`}`))
+	require.NoError(t, err)
+	require.Len(t, got, 64)
+	require.Equal(t, 36, more)
 }

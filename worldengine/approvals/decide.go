@@ -8,7 +8,6 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/signals"
-	"worldengine/worldengine/wire"
 )
 
 // Decider takes people's decisions. Every member must be set.
@@ -33,8 +32,8 @@ func (d *Decider) Decide(
 ) (decided approval.Asked, err error) {
 	s = s.WithDefaults()
 	if s.TownID == "" {
-		return decided, d.Signals.Refuse(ctx, &s, wire.CodeUnknownApproval,
-			"no handoff with this id waits for an approval")
+		unknown := approval.Unknown()
+		return decided, d.Signals.Refuse(ctx, &s, unknown.Code, unknown.Message)
 	}
 	err = d.Log.Retry(ctx, func() error {
 		current, err := d.Log.Load(ctx, s.TownID)
@@ -50,7 +49,8 @@ func (d *Decider) Decide(
 			Reason: s.Reason, At: d.Now().UTC(),
 		}
 		list, entry, refused := current.Approvals.Decide(
-			s.HandoffID, current.State.Hash, decision, d.Timeout)
+			approval.Question{HandoffID: s.HandoffID, HandoffHash: s.HandoffHash},
+			current.State.Hash, decision, d.Timeout)
 		if refused != nil {
 			return d.Signals.Refuse(ctx, &s, refused.Code, refused.Message)
 		}

@@ -40,10 +40,12 @@ type Reader struct {
 
 // Row is a proposal that waits for its decision, or is approved and waits for its handoff.
 type Row struct {
-	TownID    string          `json:"townId"`
-	HandoffID string          `json:"handoffId"`
-	Status    approval.Status `json:"status"`
-	Command   string          `json:"command"`
+	TownID    string `json:"townId"`
+	HandoffID string `json:"handoffId"`
+	// HandoffHash names the handoff itself: approval.Hash.
+	HandoffHash string          `json:"handoffHash"`
+	Status      approval.Status `json:"status"`
+	Command     string          `json:"command"`
 	// Proposal is what the agent proposed, as it said it.
 	Proposal jsontext.Value `json:"proposal"`
 	At       string         `json:"at"`
@@ -56,132 +58,172 @@ type Row struct {
 	// why they expect it to fail. What a game does is its own.
 	Expected        []Change           `json:"expected"`
 	ExpectedFailure handoff.ReasonCode `json:"expectedFailure,omitzero"`
-
-	place string // in the order of all rows
+	// ExpectedLeftOut is how many changes are expected beyond those.
+	ExpectedLeftOut int `json:"expectedLeftOut,omitzero"`
 }
 
-// Place returns the place of a row in the order of all: List goes on behind it.
-func (r *Row) Place() string { return r.place }
+// place is an entry that waits, and where its row stands in the order of all.
+type place struct {
+	order, townID, handoffID, handoffHash string
+	size                                  int // of its handoff
+}
 
-// errEnough ends a look at towns.
-var errEnough = errors.New("enough")
+// Page is a part of the list of all that waits.
+type Page struct {
+	Rows []*Row
+	// Next is the place behind which the list goes on; "" where it ends.
+	Next string
+}
 
-// Find returns the town that was asked about a handoff, or "" where none was. The town says more.
-func (r *Reader) Find(ctx context.Context, handoffID string) (townID string, err error) {
-	err = r.visit(ctx, func(id string, current commitlog.Entry) error {
-		for i := range current.Approvals {
-			if current.Approvals[i].HandoffID == handoffID {
-				townID = id
-				return errEnough
+// List returns up to limit rows behind a place, those that were asked about first, first: of one
+// town, or with "" of all those that of accepts. It returns fewer where their handoffs have more
+// than so many bytes, and ErrTownDamaged where the one town cannot be read.
+func (r *Reader) List(
+	ctx context.Context, townID, after string, limit, bytes int, of func(townID string) bool,
+) (page Page, err error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	var places []place
+	if townID != "" {
+		known, err := r.load(ctx, townID)
+		if err != nil {
+			return Page{}, err
+		}
+		places = first(r.placesOf(townID, known, after), limit+1)
+	} else if err = r.visit(ctx, func(townID string, known *known, err error) error {
+		if err == nil && of(townID) {
+			places = append(places, r.placesOf(townID, known, after)...)
+			if len(places) > 4*limit {
+				places = first(places, limit+1)
 			}
 		}
 		return nil
-	})
-	return townID, err
-}
-
-// List visits the rows of the towns that of accepts, those that were asked about first, first, and
-// of them those behind a place, until visit returns false.
-func (r *Reader) List(
-	ctx context.Context, after string, of func(townID string) bool, visit func(*Row) bool,
-) error {
-	var rows []*Row
-	err := r.visit(ctx, func(townID string, current commitlog.Entry) error {
-		if of(townID) {
-			rows = append(rows, r.rowsOf(townID, current)...)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
+	}); err != nil {
+		return Page{}, err
 	}
-	slices.SortFunc(rows, func(a, b *Row) int { return strings.Compare(a.place, b.place) })
-	for _, row := range rows {
-		if row.place > after && !visit(row) {
-			return nil
+	places = first(places, limit+1)
+	for i := range places {
+		bytes -= places[i].size
+		if i > 0 && (i == limit || bytes < 0) {
+			page.Next, places = places[i-1].order, places[:i]
+			break
 		}
 	}
-	return nil
+	page.Rows, err = r.rows(ctx, places)
+	return page, err
 }
 
-// visit visits the towns in which proposals may wait, until do returns errEnough. A town whose
-// record is damaged is left out, and logged. It removes entries of the index that are not needed
-// any more.
-func (r *Reader) visit(
-	ctx context.Context, do func(townID string, current commitlog.Entry) error,
-) error {
-	err := r.Index.Asked(ctx, func(townID string, entry *commitlog.Message) error {
+// first returns the first of the places, in their order.
+func first(places []place, most int) []place {
+	slices.SortFunc(places, func(a, b place) int { return strings.Compare(a.order, b.order) })
+	return places[:min(most, len(places))]
+}
+
+// placesOf returns the places of what waits in a town, behind a place.
+func (r *Reader) placesOf(townID string, known *known, after string) (places []place) {
+	for i := range known.approvals {
+		a := &known.approvals[i]
+		if !a.Status(known.hash, r.Now()).IsOpen() {
+			continue
+		}
+		p := place{townID: townID, handoffID: a.HandoffID, handoffHash: a.Bytes(),
+			size: len(a.Handoff)}
+		p.order = strings.Join([]string{
+			runevents.Timestamp(a.At), p.handoffID, p.handoffHash, townID}, " ")
+		if p.order <= after {
+			continue
+		}
+		var said struct {
+			Proposal struct {
+				Type handoff.ProposalType `json:"type"`
+			} `json:"proposal"`
+		}
+		err := json.Unmarshal(a.Handoff, &said)
+		if err == nil && cmp.Or(known.policy, &r.Default).Requires(said.Proposal.Type) {
+			places = append(places, p)
+		}
+	}
+	return places
+}
+
+// rows makes the rows of places. It loads each town once, and holds one at a time.
+func (r *Reader) rows(ctx context.Context, places []place) ([]*Row, error) {
+	rows := make([]*Row, len(places))
+	for i := range places {
+		if rows[i] != nil {
+			continue
+		}
+		townID := places[i].townID
 		current, err := r.Log.Load(ctx, townID)
 		if errors.Is(err, commitlog.ErrTownDamaged) {
-			r.Logger.Error("the proposals that wait in a town cannot be listed", "town",
-				townID, "error", err)
-			return nil
+			r.Logger.Error("the proposals that wait in a town cannot be listed", "town", townID,
+				"error", err)
+			continue
 		}
 		if err != nil {
-			return err
+			return nil, err
 		}
-		now := r.Now()
-		needed := slices.ContainsFunc(current.Approvals,
-			func(a approval.Asked) bool { return now.Before(a.Expires) })
-		if !needed && time.Since(entry.Stored) > commitlog.AskedAge {
-			r.Index.Remove(ctx, entry.Seq)
+		before, err := schemas.Decode(current.State.Canonical,
+			schemas.Limits{Bytes: len(current.State.Canonical) + 1})
+		if err != nil {
+			return nil, err
 		}
-		return do(townID, current)
-	})
-	if errors.Is(err, errEnough) {
+		for j := i; j < len(places); j++ {
+			if places[j].townID == townID {
+				rows[j] = r.row(&places[j], current, before)
+			}
+		}
+	}
+	return slices.DeleteFunc(rows, func(row *Row) bool { return row == nil }), nil
+}
+
+// row makes the row of a place, nil where the entry waits no longer. before is the tree of the
+// town's state.
+func (r *Reader) row(p *place, current commitlog.Entry, before any) *Row {
+	q := approval.Question{HandoffID: p.handoffID, HandoffHash: p.handoffHash}
+	i, refused := current.Approvals.Select(q, current.State.Hash, r.Now())
+	if refused != nil {
 		return nil
 	}
-	return err
-}
-
-func (r *Reader) rowsOf(townID string, current commitlog.Entry) (rows []*Row) {
-	now := r.Now()
-	for i := range current.Approvals {
-		a := &current.Approvals[i]
-		status := a.Status(current.State.Hash, now)
-		if !status.IsOpen() {
-			continue
-		}
-		row, kind, err := r.row(townID, a, current.State)
-		if err != nil {
-			r.Logger.Error("a proposal that waits cannot be read", "town", townID,
-				"handoff", a.HandoffID, "error", err)
-			continue
-		}
-		if row.Status = status; cmp.Or(current.Policy, &r.Default).Requires(kind) {
-			rows = append(rows, row)
-		}
+	a := &current.Approvals[i]
+	status := a.Status(current.State.Hash, r.Now())
+	if !status.IsOpen() {
+		return nil
 	}
-	return rows
+	row := &Row{
+		TownID: p.townID, HandoffID: a.HandoffID, HandoffHash: p.handoffHash, Status: status,
+		At: runevents.Timestamp(a.At), Expires: runevents.Timestamp(a.Expires),
+		Expected: []Change{},
+	}
+	if d := a.Decision; d != nil {
+		row.DecidedBy, row.DecidedAt, row.Reason = d.ActorID, runevents.Timestamp(d.At), d.Reason
+	}
+	if err := r.expect(row, a, current.State, before); err != nil {
+		r.Logger.Error("a proposal that waits cannot be read", "town", p.townID,
+			"handoff", a.HandoffID, "error", err)
+		return nil
+	}
+	return row
 }
 
-func (r *Reader) row(
-	townID string, a *approval.Asked, state town.State,
-) (*Row, handoff.ProposalType, error) {
+// expect adds what is proposed, and what the rules expect of it.
+func (r *Reader) expect(row *Row, a *approval.Asked, state town.State, before any) error {
 	h, err := handoff.Parse(a.Handoff, schemas.Limits{Bytes: len(a.Handoff) + 1})
 	if err != nil {
-		return nil, "", err
+		return err
 	}
 	var said struct {
 		Proposal jsontext.Value `json:"proposal"`
 	}
 	if err := json.Unmarshal(a.Handoff, &said); err != nil {
-		return nil, "", err
+		return err
 	}
-	row := &Row{
-		TownID: townID, HandoffID: a.HandoffID, Command: h.Command, Proposal: said.Proposal,
-		At: runevents.Timestamp(a.At), Expires: runevents.Timestamp(a.Expires),
-		Expected: []Change{},
-	}
-	row.place = row.At + " " + a.HandoffID + " " + townID
-	if d := a.Decision; d != nil {
-		row.DecidedBy, row.DecidedAt, row.Reason = d.ActorID, runevents.Timestamp(d.At), d.Reason
-	}
+	row.Command, row.Proposal = h.Command, said.Proposal
 	after, reason := r.Rules.Apply(state.Snapshot, &h.Proposal)
 	if row.ExpectedFailure = reason; reason != "" {
-		return row, h.Proposal.Type, nil
+		return nil
 	}
-	changes, err := Changes(state.Canonical, after.Canonical)
-	row.Expected = append(row.Expected, changes...)
-	return row, h.Proposal.Type, err
+	changes, more, err := Changes(before, after.Canonical)
+	row.Expected, row.ExpectedLeftOut = append(row.Expected, changes...), more
+	return err
 }

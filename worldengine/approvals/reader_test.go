@@ -13,6 +13,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/commitlog"
@@ -30,7 +31,8 @@ var noon = time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC)
 // index is an index of towns, in their order, whose entries are of an age.
 type index struct {
 	towns   []string
-	age     time.Duration
+	age     time.Duration // by the clock of the world
+	now     func() time.Time
 	err     error
 	removed []uint64
 }
@@ -39,7 +41,7 @@ func (i *index) Asked(
 	_ context.Context, visit func(townID string, entry *commitlog.Message) error,
 ) error {
 	for n, townID := range slices.Sorted(slices.Values(i.towns)) {
-		entry := &commitlog.Message{Seq: uint64(n + 1), Stored: time.Now().Add(-i.age)}
+		entry := &commitlog.Message{Seq: uint64(n + 1), Stored: i.now().Add(-i.age)}
 		if err := visit(townID, entry); err != nil {
 			return err
 		}
@@ -70,6 +72,7 @@ func newAsking(t *testing.T) *asking {
 		Now:    func() time.Time { return a.now },
 		Logger: slog.New(slog.NewTextHandler(a.said, nil)),
 	}
+	a.index.now = a.Now
 	return a
 }
 
@@ -107,16 +110,16 @@ func (a *asking) talk(townID string) *handoff.Handoff {
 	return a.ask(townID, handoff.TalkToTownsfolk, "casual")
 }
 
+// all accepts every town.
+func all(string) bool { return true }
+
 // list returns the rows of all towns behind a place.
-func (a *asking) list(after string) (rows []*approvals.Row) {
+func (a *asking) list(after string) []*approvals.Row {
 	a.t.Helper()
-	err := a.List(a.t.Context(), after, func(string) bool { return true },
-		func(row *approvals.Row) bool {
-			rows = append(rows, row)
-			return true
-		})
+	page, err := a.List(a.t.Context(), "", after, 100, 1<<20, all)
 	require.NoError(a.t, err)
-	return rows
+	require.Empty(a.t, page.Next)
+	return page.Rows
 }
 
 // townsOf returns the towns of rows.
@@ -171,16 +174,20 @@ func TestTheOrderOfRows(t *testing.T) {
 	}
 	rows := a.list("")
 	require.Equal(t, []string{"c", "a", "b"}, townsOf(rows))
-	for i, row := range rows {
-		require.Equal(t, townsOf(rows[i+1:]), townsOf(a.list(row.Place())))
-	}
-	var first []string
-	require.NoError(t, a.List(t.Context(), "", func(id string) bool { return id != "c" },
-		func(row *approvals.Row) bool {
-			first = append(first, row.TownID)
-			return false
-		}))
-	require.Equal(t, []string{"a"}, first)
+	page, err := a.List(t.Context(), "", "", 2, 1<<20, all)
+	require.NoError(t, err)
+	require.Equal(t, []string{"c", "a"}, townsOf(page.Rows))
+	require.Equal(t, []string{"b"}, townsOf(a.list(page.Next)))
+	page, err = a.List(t.Context(), "", "", 100, 1, all)
+	require.NoError(t, err)
+	require.Equal(t, []string{"c"}, townsOf(page.Rows), "one, however large it is")
+	require.Equal(t, []string{"a", "b"}, townsOf(a.list(page.Next)))
+	page, err = a.List(t.Context(), "", "", 1, 1<<20, func(id string) bool { return id != "c" })
+	require.NoError(t, err)
+	require.Equal(t, []string{"a"}, townsOf(page.Rows))
+	page, err = a.List(t.Context(), "b", "", 100, 1<<20, nil)
+	require.NoError(t, err)
+	require.Equal(t, []string{"b"}, townsOf(page.Rows))
 }
 
 // What waits for no one any more, or takes no approval, is no row.
@@ -191,8 +198,8 @@ func TestWhatIsListed(t *testing.T) {
 			d := approval.Decision{Approved: approved, SignalID: "s", ActorID: "mara",
 				Reason: "why", At: noon}
 			var refused *approval.Refusal
-			e.Approvals, _, refused = e.Approvals.Decide(e.Approvals[0].HandoffID, e.State.Hash, d,
-				time.Hour)
+			e.Approvals, _, refused = e.Approvals.Decide(
+				approval.Question{HandoffID: e.Approvals[0].HandoffID}, e.State.Hash, d, time.Hour)
 			require.Nil(a.t, refused)
 		}
 	}
@@ -206,7 +213,10 @@ func TestWhatIsListed(t *testing.T) {
 		{"denied", decided(false), ""},
 		{"used", func(a *asking, e *commitlog.Entry) {
 			decided(true)(a, e)
-			e.Approvals = e.Approvals.Close(e.Approvals[0].HandoffID)
+			encoded := e.Approvals[0].Handoff
+			h, err := handoff.Parse(encoded, schemas.Limits{})
+			require.NoError(a.t, err)
+			e.Approvals = e.Approvals.Close(h, encoded)
 		}, ""},
 		{"the town has changed", func(_ *asking, e *commitlog.Entry) {
 			e.State = in("t", towntest.Calmer)
@@ -265,9 +275,13 @@ func TestADamagedTownIsLeftOut(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"b"}, townsOf(a.list("")))
 	require.Contains(t, a.said.String(), "level=ERROR")
-	found, err := a.Find(t.Context(), h.HandoffID)
+	found, err := a.Find(t.Context(), approval.Question{HandoffID: h.HandoffID}, all)
 	require.NoError(t, err)
 	require.Equal(t, "b", found)
+	_, err = a.Find(t.Context(), approval.Question{HandoffID: "handoff_none"}, all)
+	require.ErrorIs(t, err, commitlog.ErrTownDamaged, "it may have waited there")
+	_, err = a.List(t.Context(), "a", "", 100, 1<<20, nil)
+	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
 }
 
 // The town of a handoff is found for as long as the town knows of it.
@@ -277,18 +291,18 @@ func TestTheTownOfAHandoff(t *testing.T) {
 	first, second := a.talk("a"), a.talk("b")
 	a.now = noon.Add(2 * time.Hour) // expired: the town says so
 	for townID, h := range map[string]*handoff.Handoff{"a": first, "b": second} {
-		found, err := a.Find(t.Context(), h.HandoffID)
+		found, err := a.Find(t.Context(), approval.Question{HandoffID: h.HandoffID}, all)
 		require.NoError(t, err)
 		require.Equal(t, townID, found)
 	}
-	found, err := a.Find(t.Context(), "handoff_none")
+	found, err := a.Find(t.Context(), approval.Question{HandoffID: "handoff_none"}, all)
 	require.NoError(t, err)
 	require.Empty(t, found)
 
 	a.index.err = errors.New("no answer")
-	_, err = a.Find(t.Context(), "handoff_none")
+	_, err = a.Find(t.Context(), approval.Question{HandoffID: "handoff_none"}, all)
 	require.ErrorIs(t, err, a.index.err)
-	err = a.List(t.Context(), "", func(string) bool { return true }, nil)
+	_, err = a.List(t.Context(), "", "", 100, 1<<20, all)
 	require.ErrorIs(t, err, a.index.err, "half a list is none")
 }
 

@@ -15,6 +15,9 @@ import (
 type Approval struct {
 	TownID    string `json:"townId"`
 	HandoffID string `json:"handoffId"`
+	// HandoffHash names the handoff itself, of which several may have one HandoffID; "" from
+	// servers of earlier versions.
+	HandoffHash string `json:"handoffHash,omitzero"`
 	// Status is waiting or approved.
 	Status  string `json:"status"`
 	Command string `json:"command"`
@@ -30,14 +33,20 @@ type Approval struct {
 	// that the command fails.
 	Expected        []ExpectedChange   `json:"expected"`
 	ExpectedFailure handoff.ReasonCode `json:"expectedFailure,omitzero"`
+	// ExpectedLeftOut is how many changes are expected beyond Expected.
+	ExpectedLeftOut int `json:"expectedLeftOut,omitzero"`
 }
 
 // ExpectedChange is a value of a snapshot that is another one after a command: Path is a JSON
-// Pointer, From and To are nil where there is no value.
+// Pointer, From and To are nil where there is no value, and where it is too large to be shown:
+// FromBytes and ToBytes are its size then.
 type ExpectedChange struct {
 	Path string         `json:"path"`
 	From jsontext.Value `json:"from,omitzero"`
 	To   jsontext.Value `json:"to,omitzero"`
+
+	FromBytes int `json:"fromBytes,omitzero"`
+	ToBytes   int `json:"toBytes,omitzero"`
 }
 
 // Approvals goes through the proposals that wait in a town, or in all with "", the oldest first,
@@ -72,8 +81,12 @@ func (c *Client) Approvals(ctx context.Context, townID string) iter.Seq2[Approva
 // Decision is what a person decides about a proposal.
 type Decision struct {
 	HandoffID string
-	Approve   bool
-	Reason    string
+	// TownID and HandoffHash are of the Approval that the person was shown, so that nothing else
+	// is decided about; "" where the server is to take the only one that waits. Servers of earlier
+	// versions take neither.
+	TownID, HandoffHash string
+	Approve             bool
+	Reason              string
 	// ActorID is who decides, where the server has no access control; "operator".
 	ActorID string
 	// Submit has the server execute the stored handoff at once.
@@ -104,12 +117,14 @@ type Decided struct {
 // the proposal stands.
 func (c *Client) Decide(ctx context.Context, d Decision) (*Decided, error) {
 	request := struct {
-		HandoffID string `json:"handoffId"`
-		Decision  string `json:"decision"`
-		Reason    string `json:"reason"`
-		ActorID   string `json:"actorId,omitzero"`
-		Submit    bool   `json:"submit,omitzero"`
-	}{d.HandoffID, "reject", d.Reason, d.ActorID, d.Submit}
+		HandoffID   string `json:"handoffId"`
+		TownID      string `json:"townId,omitzero"`
+		HandoffHash string `json:"handoffHash,omitzero"`
+		Decision    string `json:"decision"`
+		Reason      string `json:"reason"`
+		ActorID     string `json:"actorId,omitzero"`
+		Submit      bool   `json:"submit,omitzero"`
+	}{d.HandoffID, d.TownID, d.HandoffHash, "reject", d.Reason, d.ActorID, d.Submit}
 	if d.Approve {
 		request.Decision = "approve"
 	}

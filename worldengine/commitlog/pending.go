@@ -61,6 +61,17 @@ func (m *PendingIndex) PutAsked(ctx context.Context, townID string) error {
 	return m.put(ctx, wire.AskedSubject(m.world, wire.TownToken(townID)), []byte(townID))
 }
 
+// EnsureAsked is PutAsked where renew is set, or where the index has no entry of the town.
+func (m *PendingIndex) EnsureAsked(ctx context.Context, townID string, renew bool) error {
+	if !renew {
+		entry, err := LastStored(ctx, m.Stream, wire.AskedSubject(m.world, wire.TownToken(townID)))
+		if err != nil || entry != nil {
+			return err
+		}
+	}
+	return m.PutAsked(ctx, townID)
+}
+
 // Asked calls visit for each entry of a town in which proposals may wait for approval, in the order
 // of the subjects, until it returns an error. The error is visit's, or ErrLogUnavailable.
 func (m *PendingIndex) Asked(

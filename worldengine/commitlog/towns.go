@@ -5,8 +5,9 @@ import (
 	"sync"
 )
 
-// maxCacheBytes bounds the memory of the cache, counted as twice the canonical JSON of the states
-// and a little for each town; a town beyond it is read from the log.
+// maxCacheBytes bounds the memory of the cache, counted as twice the canonical JSON of the states,
+// the handoffs that wait for approval, and a little for each town; a town beyond it is read from
+// the log.
 const maxCacheBytes = 256 << 20
 
 // Towns is a cache of current entries over the log. An entry may be behind the log when another
@@ -72,4 +73,10 @@ func (t *Towns) remove(townID string) {
 	}
 }
 
-func cost(townID string, e Entry) int { return 512 + len(townID) + 2*len(e.State.Canonical) }
+func cost(townID string, e Entry) int {
+	size := 512 + len(townID) + 2*len(e.State.Canonical)
+	for i := range e.Approvals {
+		size += 512 + len(e.Approvals[i].Handoff)
+	}
+	return size
+}

@@ -2,6 +2,8 @@ package server_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +17,7 @@ import (
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/town"
 )
 
 // askFor makes the server ask for a person's approval of these types in towns without a policy.
@@ -24,11 +27,12 @@ func askFor(types string) func(*server.Config) {
 
 // asked is a row of approval.list.
 type asked struct {
-	TownID, HandoffID, Status, Command string
-	Proposal                           struct{ ActorID, Reason string }
-	At, ExpiresAt                      string
-	DecidedBy, DecidedAt, Reason       string
-	Expected                           []struct {
+	TownID, HandoffID, HandoffHash string
+	Status, Command                string
+	Proposal                       struct{ ActorID, Reason string }
+	At, ExpiresAt                  string
+	DecidedBy, DecidedAt, Reason   string
+	Expected                       []struct {
 		Path     string
 		From, To any
 	}
@@ -138,8 +142,15 @@ func TestAnApprovedHandoffIsExecuted(t *testing.T) {
 		[]string{why.SignalID, why.ActorID, why.Reason})
 	require.Empty(t, c.approvals(map[string]any{}).Approvals)
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-	require.Equal(t, "ALREADY_DECIDED", c.notDecided(decision(first.result.HandoffID,
-		"approve", "ada")).Code)
+	request := decision(first.result.HandoffID, "approve", "ada")
+	request["submit"] = true
+	repeated := c.decide(request)
+	require.Equal(t, d.SignalID, repeated.SignalID, "who got no answer may ask again")
+	require.Equal(t, done.runID, repeated.RunID)
+	require.JSONEq(t, string(done.bytes), string(repeated.Result))
+	f = c.notDecided(decision(first.result.HandoffID, "approve", "ben"))
+	require.Equal(t, "ALREADY_DECIDED", f.Code)
+	require.Contains(t, f.Message, "accepted for execution")
 }
 
 // A denied handoff is refused with the reason, and other types are executed as ever.
@@ -390,7 +401,7 @@ func TestApprovalsAreBounded(t *testing.T) {
 	var ids []string
 	for i := range approval.MaxOpen {
 		p := propose(at, handoff.TalkToTownsfolk, "casual")
-		p.Priority = float64(i) / 1000
+		p.Priority, p.ActorID = float64(i)/1000, fmt.Sprint("mayor-", i)
 		got := c.send(marshalled(t, p))
 		require.Equal(t, handoff.ReasonApprovalRequired, got.result.ReasonCode, i)
 		ids = append(ids, got.result.HandoffID)
@@ -436,4 +447,94 @@ func TestManyDenialsHold(t *testing.T) {
 	for _, body := range bodies {
 		requireUnapproved(t, c.send(body), handoff.ReasonApprovalDenied, "Denied by ada: because")
 	}
+}
+
+// An agent that knows what another proposes can make a handoff with the same handoffId for another
+// town. A decision that names no town is refused then; one that does is about that town alone.
+func TestOneIDWaitsInTwoTowns(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("MAYOR_ACCEPT_MISSION")))
+	a, b := c.put(snapshot("Town"), ""), c.put(snapshot("Town 1"), "")
+	victim := propose(b, handoff.AcceptMission, "q-escort")
+	h, err := handoff.New(victim)
+	require.NoError(t, err)
+	attack := propose(a, handoff.AcceptMission, "1 q-escort")
+	attack.ProposalID = h.ProposalID
+	body := marshalled(t, victim)
+	id := c.send(body).result.HandoffID
+	require.Equal(t, id, c.send(marshalled(t, attack)).result.HandoffID)
+
+	request := decision(id, "approve", "ada")
+	f := c.notDecided(request)
+	require.Equal(t, []any{409, "APPROVAL_AMBIGUOUS"}, []any{f.Status, f.Code})
+	shown := c.approvals(map[string]any{"townId": "Town 1"}).Approvals[0]
+	other := c.approvals(map[string]any{"townId": "Town"}).Approvals[0]
+	request["townId"], request["handoffHash"] = "Town 1", other.HandoffHash
+	f = c.notDecided(request)
+	require.Equal(t, []any{409, "APPROVAL_DIFFERS"}, []any{f.Status, f.Code})
+	request["handoffHash"], request["submit"] = shown.HandoffHash, true
+	d := c.decide(request)
+	require.Equal(t, "Town 1", d.TownID)
+	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
+	require.Equal(t, "Town", c.decide(decision(id, "reject", "ada")).TownID,
+		"it waits in one town now")
+}
+
+// A handoff with the handoffId of one that was denied, and another reason, is asked about by
+// itself.
+func TestADenialIsOfTheBytesThatWereShown(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))
+	at := c.put(snapshot("t"), "")
+	evil := propose(at, handoff.AdvanceProject, "wall")
+	evil.Reason = "I am hostile."
+	id := c.send(marshalled(t, evil)).result.HandoffID
+	good := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	require.Equal(t, id, c.send(good).result.HandoffID)
+	rows := c.approvals(map[string]any{"townId": "t"}).Approvals
+	require.Len(t, rows, 2)
+	require.Equal(t, "I am hostile.", rows[0].Proposal.Reason)
+	request := decision(id, "reject", "ada")
+	request["handoffHash"] = rows[0].HandoffHash
+	c.decide(request)
+	requireUnapproved(t, c.send(good), handoff.ReasonApprovalRequired, takesApproval)
+	c.decide(decision(id, "approve", "ada"))
+	require.Equal(t, handoff.Executed, c.send(good).result.Status)
+}
+
+// A handoff that is too large to wait says so.
+func TestALargeHandoffCannotWait(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))
+	at := c.put(snapshot("t"), "")
+	p := propose(at, handoff.AdvanceProject, "wall")
+	p.Reason = strings.Repeat("x", 140<<10)
+	require.Equal(t, handoff.ReasonApprovalTooLarge,
+		c.send(marshalled(t, p)).result.ReasonCode)
+	require.Empty(t, c.waitingIn("t"))
+}
+
+// A page takes no more memory than its rows, however large the town is and however much waits.
+func TestAPageOfApprovalsIsBounded(t *testing.T) {
+	t.Parallel()
+	srv := start(t, askFor("MAYOR_ACCEPT_MISSION"))
+	c := connect(t, srv)
+	s := snapshot("t")
+	for i := range 98 {
+		s.SideQuests = append(s.SideQuests,
+			town.SideQuest{ID: fmt.Sprint("q", i), Title: strings.Repeat("x", 4600)})
+	}
+	at := c.put(s, "")
+	for i := range 20 {
+		p := propose(at, handoff.AcceptMission, "q-escort")
+		p.Priority = float64(i) / 1000
+		require.Equal(t, handoff.ReasonApprovalRequired,
+			c.send(marshalled(t, p)).result.ReasonCode)
+	}
+	page := c.approvals(map[string]any{"limit": 2})
+	require.Len(t, page.Approvals, 2)
+	require.NotEmpty(t, page.Next)
+	require.Less(t, len(mustJSON(t, page)), 16<<10, "large values are left out")
+	rest := c.approvals(map[string]any{"townId": "t", "after": page.Next})
+	require.Len(t, rest.Approvals, 18)
 }

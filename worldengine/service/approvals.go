@@ -3,6 +3,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -42,37 +43,29 @@ func (s *Service) approvalList(
 			return nil, err
 		}
 	}
-	limit, room := cmp.Or(r.Limit, defaultApprovals), runs.PageBytes
-	page := struct {
-		Approvals []*approvals.Row `json:"approvals"`
-		Next      string           `json:"next,omitzero"`
-	}{Approvals: []*approvals.Row{}}
-	of := func(townID string) bool {
-		return (r.TownID == "" || townID == r.TownID) && rights.Read(townID) == nil
-	}
-	err = s.engine.Approvals().List(ctx, r.After, of, func(row *approvals.Row) bool {
-		encoded, err := json.Marshal(row)
-		room -= len(encoded) + 1
-		if n := len(page.Approvals); n > 0 && (n == limit || room < 0 || err != nil) {
-			page.Next = page.Approvals[n-1].Place()
-			return false
-		}
-		page.Approvals = append(page.Approvals, row)
-		return true
-	})
+	of := func(townID string) bool { return rights.Read(townID) == nil }
+	page, err := s.engine.Approvals().List(
+		ctx, r.TownID, r.After, cmp.Or(r.Limit, defaultApprovals), runs.PageBytes, of)
 	if err != nil {
 		return nil, err
 	}
-	return reply(page)
+	return reply(struct {
+		Approvals []*approvals.Row `json:"approvals"`
+		Next      string           `json:"next,omitzero"`
+	}{append([]*approvals.Row{}, page.Rows...), page.Next})
 }
 
 // decideRequest is an approval-decide-request.v1.
 type decideRequest struct {
 	HandoffID string `json:"handoffId"`
-	Decision  string `json:"decision"`
-	Reason    string `json:"reason"`
-	ActorID   string `json:"actorId"`
-	Submit    bool   `json:"submit"`
+	// TownID is the town, "" for the only one in which the handoff waits, and HandoffHash the
+	// handoff that was shown, "" for the only one that waits there.
+	TownID      string `json:"townId"`
+	HandoffHash string `json:"handoffHash"`
+	Decision    string `json:"decision"`
+	Reason      string `json:"reason"`
+	ActorID     string `json:"actorId"`
+	Submit      bool   `json:"submit"`
 }
 
 // decided is an approval-decide-reply.v1.
@@ -106,18 +99,19 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 		r = decideRequest{}
 	}
 	given := worldengine.Signal{
-		Kind: lifecycle.SignalDeny, HandoffID: r.HandoffID, Reason: r.Reason,
+		Kind: lifecycle.SignalDeny, Reason: r.Reason,
+		HandoffID: r.HandoffID, HandoffHash: r.HandoffHash,
 		ActorID: cmp.Or(in.rights.Identity(s.config.Access).User, r.ActorID),
 	}
 	if r.Decision == "approve" {
 		given.Kind = lifecycle.SignalApprove
 	}
 	if refused == nil {
-		if given.TownID, err = s.engine.Approvals().Find(ctx, r.HandoffID); err != nil {
-			return nil, err
-		}
-		if given.TownID != "" {
-			refused = cmp.Or(in.rights.Town(given.TownID), in.rights.Read(given.TownID))
+		given.TownID, refused = s.townDecided(ctx, in.rights, &r)
+		if _, signal := errors.AsType[*worldengine.SignalError](refused); refused != nil &&
+			!signal && !errors.Is(refused, access.ErrForbidden) &&
+			!errors.Is(refused, access.ErrUnreadable) {
+			return nil, refused
 		}
 	}
 	if refused != nil {
@@ -143,10 +137,39 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 	return &nats.Msg{Data: body}, err
 }
 
-// submitApproved executes what was approved, and tells the result, or why there is none.
+// townDecided returns the town that a decision is about, "" where no town asked. The error refuses
+// the decision, or kept the town from being found.
+func (s *Service) townDecided(
+	ctx context.Context, rights access.Rights, r *decideRequest,
+) (townID string, err error) {
+	may := func(townID string) error { return cmp.Or(rights.Town(townID), rights.Read(townID)) }
+	if townID = r.TownID; townID == "" {
+		q := approval.Question{HandoffID: r.HandoffID, HandoffHash: r.HandoffHash}
+		townID, err = s.engine.Approvals().Find(ctx, q,
+			func(townID string) bool { return may(townID) == nil })
+		if townID == "" || err != nil {
+			return "", err
+		}
+	}
+	return townID, may(townID)
+}
+
+// submitApproved executes what was approved, and tells the result, or why there is none. What was
+// accepted for execution before has a receipt.
 func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, told *decided) {
 	ctx, cancel := context.WithTimeout(ctx, submitWait)
 	defer cancel()
+	if entry.Handoff == nil {
+		receipt, err := s.engine.Receipt(ctx, told.TownID, entry.IdempotencyKey)
+		if err == nil {
+			told.RunID, told.Result = receipt.RunID, receipt.Result
+			return
+		}
+		told.NotSubmitted = &notSubmitted{wire.CodeUnknownResult,
+			"the handoff was accepted for execution and has no result: its command is being " +
+				"applied, or its run was cancelled; the runs of the town tell which"}
+		return
+	}
 	answer, err := s.engine.Deliver(ctx, entry)
 	switch {
 	case err == nil:

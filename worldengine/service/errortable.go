@@ -59,6 +59,8 @@ var errorTable = []errorRow{
 	{matches: signal(wire.CodeUnknownApproval), status: 404, code: wire.CodeUnknownApproval},
 	{matches: signal(wire.CodeAlreadyDecided), status: 409, code: wire.CodeAlreadyDecided},
 	{matches: signal(wire.CodeApprovalStale), status: 409, code: wire.CodeApprovalStale},
+	{matches: signal(wire.CodeApprovalDiffers), status: 409, code: wire.CodeApprovalDiffers},
+	{matches: signal(wire.CodeApprovalAmbiguous), status: 409, code: wire.CodeApprovalAmbiguous},
 	{matches: signal(wire.CodeUnknownTown), status: 404, code: wire.CodeUnknownTown},
 	{matches: is(worldengine.ErrUnknownTown), status: 404, code: wire.CodeUnknownTown},
 	{matches: is(worldengine.ErrRevisionGone), status: 404, code: wire.CodeRevisionGone},

@@ -18,8 +18,9 @@ type Signal struct {
 	// command.
 	RunID string
 	Force bool
-	// HandoffID is the handoff that is approved or denied.
-	HandoffID string
+	// HandoffID is the handoff that is approved or denied, and HandoffHash the SHA-256 of the bytes
+	// that the person was shown, "" where the person did not say.
+	HandoffID, HandoffHash string
 	// ActorID names the operator, Reason is the operator's; both stand in the events. "operator"
 	// and "".
 	ActorID, Reason string

@@ -55,6 +55,10 @@ const (
 	CodeAlreadyDecided Code = "ALREADY_DECIDED"
 	// CodeApprovalStale: the handoff has waited for too long, or its town has changed since.
 	CodeApprovalStale Code = "APPROVAL_STALE"
+	// CodeApprovalDiffers: another handoff waits under the id than the one that was shown.
+	CodeApprovalDiffers Code = "APPROVAL_DIFFERS"
+	// CodeApprovalAmbiguous: several handoffs with the id wait, and the request does not say which.
+	CodeApprovalAmbiguous Code = "APPROVAL_AMBIGUOUS"
 	// CodeRunCancelled: an operator cancelled the run.
 	CodeRunCancelled Code = "RUN_CANCELLED"
 	// CodeTownPaused: the town is paused, and the pause did not end while the handoff waited.
@@ -96,8 +100,8 @@ func Codes() []Code {
 		CodeTownExists, CodeSnapshotConflict,
 		CodeEpochRegression, CodeRunOwned, CodeInvalidTransition, CodeAlreadyPaused, CodeNotPaused,
 		CodeRunNotWaiting, CodeRunInHand, CodeUnknownApproval, CodeAlreadyDecided,
-		CodeApprovalStale, CodeRunCancelled, CodeTownPaused, CodeWorldPaused, CodeOverloaded,
-		CodeTownDamaged, CodeRunDamaged,
+		CodeApprovalStale, CodeApprovalDiffers, CodeApprovalAmbiguous, CodeRunCancelled,
+		CodeTownPaused, CodeWorldPaused, CodeOverloaded, CodeTownDamaged, CodeRunDamaged,
 		CodeInternal, CodeInProgress, CodeRunEnding, CodeReceiptsBehind, CodeEventsBehind,
 		CodeContended, CodeStopping, CodeStorageFull, CodeLogUnavailable,
 	}

@@ -395,11 +395,12 @@ export class Client {
    * again where no answer came, and is answered as the first one as long as the proposal stands.
    * @param {string} handoffId
    * @param {"approve" | "reject"} decision
-   * @param {RequestOptions & { reason: string, actorId?: string, submit?: boolean }} options
+   * @param {RequestOptions & { reason: string, actorId?: string, submit?: boolean, townId?: string,
+   *   handoffHash?: string }} options `townId` and `handoffHash` are of the Approval that was shown
    * @returns {Promise<Decided>}
    */
-  async decide(handoffId, decision, { reason, actorId, submit, ...options }) {
-    const request = { handoffId, decision, reason, actorId, submit };
+  async decide(handoffId, decision, { townId, handoffHash, reason, actorId, submit, ...options }) {
+    const request = { handoffId, townId, handoffHash, decision, reason, actorId, submit };
     /** @type {Decided} */
     const decided = await this.request("approval.decide", request, options);
     if (decided.result) await verified(decided.result);

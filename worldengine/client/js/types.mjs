@@ -157,6 +157,7 @@
  * @typedef {object} Approval
  * @property {string} townId
  * @property {string} handoffId names it to decide
+ * @property {string} [handoffHash] names the handoff itself, of which several may have one id
  * @property {"waiting" | "approved"} status
  * @property {string} command
  * @property {Proposal} proposal
@@ -165,7 +166,9 @@
  * @property {string} [decidedBy]
  * @property {string} [decidedAt]
  * @property {string} [reason]
- * @property {{ path: string, from?: unknown, to?: unknown }[]} expected
+ * @property {{ path: string, from?: unknown, to?: unknown, fromBytes?: number, toBytes?: number }[]} expected of a
+ *   large value the size alone
+ * @property {number} [expectedLeftOut] how many changes more there are
  * @property {string} [expectedFailure]
  */
 

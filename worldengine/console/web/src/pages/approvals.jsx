@@ -30,7 +30,9 @@ export function Approvals() {
   const decide = async (reason) => {
     const { of: a, what } = asked;
     const { client, me } = session.get();
-    const answer = await client.decide(a.handoffId, what, { reason, submit: what === "approve", actorId: me.user ?? "console" });
+    const answer = await client.decide(a.handoffId, what, {
+      townId: a.townId, handoffHash: a.handoffHash, reason, submit: what === "approve", actorId: me.user ?? "console",
+    });
     setDone((all) => [{ ...answer, command: a.command }, ...all].slice(0, mostDone));
     list.reload();
   };
@@ -45,9 +47,9 @@ export function Approvals() {
       <div aria-live="polite">{done.map((d) => <Done key={d.handoffId} of={d} />)}</div>
       {waiting.length > 0 && <p class="soft" aria-live="polite">{more ? "More than " : ""}{counted(waiting.length, "proposal waits", "proposals wait")} for a person</p>}
       {list.data && waiting.length === 0 && <Empty>No proposal waits. Which types of proposals take an approval, an operator says: <code>handoffctl world settings set require-approval=…</code></Empty>}
-      {waiting.map((a) => <Proposal key={a.handoffId} of={a} state={states.get(a.townId)} onDecide={(what) => setAsked({ of: a, what })} />)}
+      {waiting.map((a) => <Proposal key={a.townId + a.handoffId + a.handoffHash} of={a} state={states.get(a.townId)} onDecide={(what) => setAsked({ of: a, what })} />)}
       {approved.length > 0 && <h2>Approved, and not sent again yet</h2>}
-      {approved.map((a) => <Proposal key={a.handoffId} of={a} />)}
+      {approved.map((a) => <Proposal key={a.townId + a.handoffId + a.handoffHash} of={a} />)}
       {asked && (
         <Decide key={asked.of.handoffId} asked={asked} onDone={decide} onClose={() => setAsked(null)}
           waits={waiting.some((a) => a.handoffId === asked.of.handoffId)} />
@@ -127,7 +129,7 @@ function Effect({ of: a, state }) {
       <strong>What the rules expect:</strong>
       {changes.length > 0 ? <Changes of={changes} /> : (
         <ul class="plain">
-          {a.expected.map((c) => <li key={c.path}><code><Said text={c.path} most={120} /></code> {shown(c.from)} → {shown(c.to)}</li>)}
+          {a.expected.map((c) => <li key={c.path}><code><Said text={c.path} most={120} /></code> {shown(c.from, c.fromBytes)} → {shown(c.to, c.toBytes)}</li>)}
         </ul>
       )}
     </div>
@@ -135,7 +137,7 @@ function Effect({ of: a, state }) {
 }
 
 /** A value of a snapshot, in short. */
-const shown = (value) => (value === undefined ? "nothing" : <Said text={JSON.stringify(value)} most={80} />);
+const shown = (value, bytes) => (bytes ? `${bytes} bytes` : value === undefined ? "nothing" : <Said text={JSON.stringify(value)} most={80} />);
 
 /** Returns a snapshot with other values at JSON Pointers, or null where it has no such places. */
 function changed(snapshot, changes) {

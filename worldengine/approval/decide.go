@@ -1,0 +1,116 @@
+package approval
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"worldengine/worldengine/wire"
+)
+
+// Refusal is why a decision is not taken.
+type Refusal struct {
+	Code    wire.Code
+	Message string
+}
+
+// Question names what a person decides about in a town.
+type Question struct {
+	HandoffID string
+	// HandoffHash is Hash of the handoff that the person was shown; "" where the person did not
+	// say.
+	HandoffHash string
+}
+
+// Decide returns the list with a decision, which counts for so long, and the entry that it is
+// about. Where the same person has decided the same before, that is returned as it was, and the
+// list as it is.
+func (l List) Decide(
+	q Question, hash string, d Decision, timeout time.Duration,
+) (List, Asked, *Refusal) {
+	i, refused := l.Select(q, hash, d.At)
+	if refused != nil {
+		return nil, Asked{}, refused
+	}
+	switch status := l[i].Status(hash, d.At); status {
+	case Waiting:
+	case Approved, Denied, Used:
+		prior := l[i].Decision
+		if prior.Approved == d.Approved && prior.ActorID == d.ActorID {
+			return l, l[i], nil
+		}
+		return nil, Asked{}, &Refusal{wire.CodeAlreadyDecided, decidedText(prior, status)}
+	case Stale:
+		return nil, Asked{}, &Refusal{wire.CodeApprovalStale,
+			"the town has changed since it was asked for, " +
+				"and a handoff that was made from its state of then is stale"}
+	default:
+		return nil, Asked{}, &Refusal{wire.CodeApprovalStale, "it has waited for too long, since " +
+			l[i].At.Format(time.RFC3339) + "; it waits again when its handoff is sent again"}
+	}
+	after := slices.Clone(l)
+	a := &after[i]
+	a.Decision, a.Expires, a.HandoffHash = &d, d.At.Add(timeout), a.Bytes()
+	decided := *a
+	if !d.Approved {
+		a.Handoff = nil
+	}
+	return after, decided, nil // the record has On of it
+}
+
+// decidedText says what became of a handoff that somebody else decided about, and what to do.
+func decidedText(prior *Decision, status Status) string {
+	at := prior.At.Format(time.RFC3339)
+	switch status {
+	case Used:
+		return fmt.Sprintf("%s approved it at %s, and it was accepted for execution since; the "+
+			"runs of the town have what came of it", prior.ActorID, at)
+	case Approved:
+		return fmt.Sprintf("%s approved it at %s, and it is executed when its handoff is sent "+
+			"again. An approval is not taken back: to keep it from being used, pause the town or "+
+			"change its state before that", prior.ActorID, at)
+	}
+	return fmt.Sprintf("%s denied it at %s. A denial is not taken back: the agent has to propose "+
+		"anew, under another proposalId", prior.ActorID, at)
+}
+
+// Select returns the index of the entry that a question is about: the one with the hash, or the
+// only open one with the id, or, where none is open, the last one with it.
+func (l List) Select(q Question, hash string, now time.Time) (int, *Refusal) {
+	found, open, any := -1, 0, false
+	for i := range l {
+		a := &l[i]
+		if a.HandoffID != q.HandoffID {
+			continue
+		}
+		any = true
+		if q.HandoffHash != "" && !a.isOf(q.HandoffID, q.HandoffHash) {
+			continue
+		}
+		isOpen := a.Status(hash, now).IsOpen()
+		if isOpen || open == 0 {
+			found = i
+		}
+		if isOpen {
+			open++
+		}
+	}
+	switch {
+	case !any:
+		return -1, Unknown()
+	case found < 0:
+		return -1, &Refusal{wire.CodeApprovalDiffers,
+			"what was asked about under this handoffId is another handoff than the one with this " +
+				"handoffHash; list what waits again and look at it"}
+	case open > 1:
+		return -1, &Refusal{wire.CodeApprovalAmbiguous, fmt.Sprintf(
+			"%d different handoffs with this handoffId wait in the town; say which by the "+
+				"handoffHash that approval.list has", open)}
+	}
+	return found, nil
+}
+
+// Unknown is the refusal of a decision about what nobody was asked about.
+func Unknown() *Refusal {
+	return &Refusal{wire.CodeUnknownApproval, "no handoff with this id waits for an approval"}
+}

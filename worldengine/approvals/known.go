@@ -1,0 +1,59 @@
+package approvals
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// timeout bounds a look at the towns of a world.
+const timeout = 10 * time.Second
+
+// known is what a town's record has of approvals. Its state is not read.
+type known struct {
+	hash      string // of the state
+	policy    *approval.Policy
+	approvals approval.List
+}
+
+// load reads what a town's last record has of approvals: nothing for a town that does not exist.
+func (r *Reader) load(ctx context.Context, townID string) (*known, error) {
+	msg, err := r.Log.LastOf(ctx, townID)
+	if msg == nil || err != nil {
+		return new(known), err
+	}
+	rec, err := commitlog.ReadRecord(msg.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: town %q, log sequence %d: %w", commitlog.ErrTownDamaged,
+			townID, msg.Sequence, err)
+	}
+	return &known{msg.Header.Get(wire.HashHeader), rec.Policy, rec.Approvals}, nil
+}
+
+// needed reports whether the list has an entry that has not expired.
+func (k *known) needed(now time.Time) bool {
+	for i := range k.approvals {
+		if now.Before(k.approvals[i].Expires) {
+			return true
+		}
+	}
+	return false
+}
+
+// candidate is a town that asked about a handoff, and when.
+type candidate struct {
+	town string
+	at   time.Time
+}
+
+// later returns the candidate that asked later.
+func (c candidate) later(other candidate) candidate {
+	if c.town == "" || other.at.After(c.at) {
+		return other
+	}
+	return c
+}
