@@ -4,6 +4,8 @@ import (
 	"strconv"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
@@ -99,4 +101,68 @@ func (l *LogCheck) checkDecided(
 	if decided != 1 {
 		v.want("a signal does not decide about one handoff", "1", strconv.Itoa(decided))
 	}
+}
+
+// checkApproved checks that a handoff which was accepted for execution had the approval that its
+// type takes by the policy of its town, and that its run names it. The policy of the world does
+// not stand in the log, so where a town has none of its own nothing is checked.
+func (v *Verdict) checkApproved(prior *townState, encoded []byte, run *runevents.Run) {
+	h, err := handoff.Parse(encoded, schemas.Limits{Bytes: len(encoded) + 1})
+	if err != nil || !prior.known || prior.policy == nil ||
+		!prior.policy.Requires(h.Proposal.Type) {
+		return
+	}
+	a := prior.entryOf(h, encoded)
+	if a == nil || a.Handoff == nil || a.Decision == nil || !a.Decision.Approved {
+		v.follows("a handoff was accepted without the approval that its type takes",
+			"an approval of "+h.HandoffID, "")
+		return
+	}
+	for i := range run.Events {
+		payload := run.Events[i].Payload
+		switch run.Events[i].EventType {
+		case runevents.RunApproved:
+			v.follows("the run names another approval than the handoff had",
+				a.Decision.SignalID, payloadText(payload, "signalId"))
+			return
+		case runevents.RunResumed:
+			v.follows("the run names another approval than the handoff had",
+				a.Decision.SignalID, payloadText(payload, "approval", "signalId"))
+			return
+		}
+	}
+	v.follows("the run does not name the approval that the handoff had", a.Decision.SignalID, "")
+}
+
+// checkDenied checks that a handoff which was refused as denied is one that a person denied.
+func (v *Verdict) checkDenied(prior *townState, rec *commitlog.Record, r *handoff.Result) {
+	if r.ReasonCode != handoff.ReasonApprovalDenied || !prior.known || rec.Handoff == nil {
+		return
+	}
+	h, err := handoff.Parse(rec.Handoff, schemas.Limits{Bytes: len(rec.Handoff) + 1})
+	if err != nil {
+		return
+	}
+	a := prior.entryOf(h, rec.Handoff)
+	if a == nil || a.Decision == nil || a.Decision.Approved {
+		v.follows("a handoff was refused as denied, and nobody denied it",
+			"a denial of "+h.HandoffID, "")
+	}
+}
+
+// entryOf returns the last entry of a handoff, made from the state of the town; nil for none.
+func (t *townState) entryOf(h *handoff.Handoff, encoded []byte) (found *approval.Asked) {
+	hash := approval.Hash(encoded)
+	for i := range t.approvals {
+		a := &t.approvals[i]
+		known := a.HandoffHash
+		if a.Handoff != nil {
+			known = approval.Hash(a.Handoff)
+		}
+		if a.HandoffID == h.HandoffID && a.SnapshotHash == t.hash &&
+			(known == "" || known == hash) {
+			found = a
+		}
+	}
+	return found
 }
