@@ -71,7 +71,7 @@ func (l *load) next(i int) {
 	}
 	if reply, err := l.nc.Request(wire.Subject("main", "handoff"), encoded,
 		10*time.Second); err != nil || reply.Header.Get("Run-Id") == "" {
-		panic(fmt.Sprint("no result: ", err))
+		panic(fmt.Sprintf("no result: %v: %+v", err, reply))
 	}
 	rules := town.DefaultRules()
 	l.states[i], _ = rules.Apply(l.states[i].Snapshot, &h.Proposal)
