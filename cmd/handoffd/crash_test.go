@@ -141,6 +141,9 @@ func requireOnce(t testing.TB, nc *nats.Conn, g *game, body []byte, result *hand
 	var story []string
 	for i, e := range page.Events {
 		require.Equal(t, int64(i+1), e.RunSeq)
+		if e.EventType == runevents.RunQueued {
+			continue // where it waited for a moment, behind the town's put
+		}
 		if e.StepID == "apply" || e.StepID == "" {
 			story = append(story, fmt.Sprint(e.EventType, " ", e.LogicalAttemptID))
 		}
