@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 
@@ -31,17 +32,20 @@ type GroupedStore struct {
 }
 
 // leastBatch is how many appends make a batch, and how many may be on their way by themselves;
-// mostBatch is what NATS takes as one batch at most, with room to spare.
+// mostBatch is what NATS takes as one batch at most, with room to spare, and mostBytes how many
+// bytes of payload: a batch has as long for its answer as a single append.
 const (
 	leastBatch = 16
 	mostBatch  = 256
+	mostBytes  = 4 << 20
 )
 
 // waitingAppend is an append that waits for its turn.
 type waitingAppend struct {
 	msg   *nats.Msg
-	ended chan appended // once: of a batch, or the turn to go alone
-	batch bool          // it is part of a batch
+	ended chan appended // one: the answer to its batch, or the turn to go alone
+	batch bool          // it is part of a batch that is on its way
+	left  bool          // its caller waits no more for that batch
 }
 
 // appended is how an append in a batch ended, or errAlone.
@@ -55,6 +59,9 @@ var errAlone = errors.New("commitlog: the append is not part of a batch")
 
 // Publish implements Store.
 func (s *GroupedStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	own := &waitingAppend{msg: msg, ended: make(chan appended, 1)}
 	s.mu.Lock()
 	s.waiting = append(s.waiting, own)
@@ -81,27 +88,26 @@ func (s *GroupedStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.P
 	return s.StreamStore.Publish(ctx, msg)
 }
 
-// leave reports whether an append has no turn to give back: it does not wait any more, or is part
-// of a batch.
+// leave takes an append, for which its caller waits no more, out of the queue or gives up the
+// answer to its batch. It returns false where the append has its answer or its turn to go alone,
+// which the caller has to take.
 func (s *GroupedStore) leave(own *waitingAppend) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for i, w := range s.waiting {
-		if w == own {
-			s.waiting = append(s.waiting[:i:i], s.waiting[i+1:]...)
-			return true
-		}
+	if i := slices.Index(s.waiting, own); i >= 0 {
+		s.waiting = slices.Delete(s.waiting, i, i+1)
+		return true
 	}
-	return own.batch
+	own.left = own.batch
+	return own.left
 }
 
 // next gives those that wait their turn. The caller holds the lock.
 func (s *GroupedStore) next() {
 	for len(s.waiting) > 0 && !s.batched {
 		if n := len(s.waiting); n >= leastBatch {
-			n = min(n, mostBatch)
-			batch := s.waiting[:n:n]
-			s.waiting, s.batched = s.waiting[n:], true
+			batch := s.take(min(n, mostBatch))
+			s.batched = true
 			for _, w := range batch {
 				w.batch = true
 			}
@@ -111,11 +117,25 @@ func (s *GroupedStore) next() {
 		if s.alone >= leastBatch {
 			return
 		}
-		w := s.waiting[0]
-		s.waiting = s.waiting[1:]
+		w := s.take(1)[0]
 		s.alone++
 		w.ended <- appended{err: errAlone}
 	}
+}
+
+// take removes the first of those that wait: at most n, and no more bytes than a batch may have but
+// for the first one.
+func (s *GroupedStore) take(n int) []*waitingAppend {
+	bytes := 0
+	for i, w := range s.waiting[:n] {
+		if bytes += len(w.msg.Data); i > 0 && bytes > mostBytes {
+			n = i
+			break
+		}
+	}
+	taken := slices.Clone(s.waiting[:n])
+	s.waiting = slices.Delete(s.waiting, 0, n) // which clears what it leaves behind
+	return taken
 }
 
 // storeBatch stores messages together, or lets each go by itself.
@@ -124,12 +144,13 @@ func (s *GroupedStore) storeBatch(batch []*waitingAppend) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var refused *jetstream.APIError
-	isRefused := errors.As(err, &refused)
+	isRefused := errors.As(err, &refused) || errors.Is(err, errNotSent)
 	for i, w := range batch {
+		w.batch = false
 		switch {
+		case w.left: // to its caller it is in doubt, which the caller resolves
 		case isRefused:
 			s.alone++
-			w.batch = false
 			w.ended <- appended{err: errAlone}
 		case err != nil:
 			w.ended <- appended{err: err}
@@ -150,24 +171,33 @@ const (
 	batchCommitHeader   = "Nats-Batch-Commit"
 )
 
-// publishBatch returns the ack of the last message: the others have the sequences right before.
+// errNotSent: NATS did not get the end of a batch, so it stores nothing of it.
+var errNotSent = errors.New("commitlog: a batch was not sent")
+
+// publishBatch returns the ack of the last message: the others have the sequences right before. The
+// error is errNotSent, or a *jetstream.APIError of NATS, where nothing is stored; any other leaves
+// that in doubt.
 func (s *GroupedStore) publishBatch(batch []*waitingAppend) (*jetstream.PubAck, error) {
 	nc, id := s.JetStream.Conn(), rand.Text()
 	for i, w := range batch {
-		// A caller that has left may append its message again meanwhile, whose header it changes.
+		// The caller's message stays as it is: it may be appended again, alone.
 		msg := &nats.Msg{Subject: w.msg.Subject, Data: w.msg.Data, Header: maps.Clone(w.msg.Header)}
 		msg.Header[batchIDHeader] = []string{id}
 		msg.Header[batchSequenceHeader] = []string{strconv.Itoa(i + 1)}
 		if i < len(batch)-1 {
 			if err := nc.PublishMsg(msg); err != nil {
-				return nil, fmt.Errorf("commitlog: a batch: %w", err)
+				return nil, fmt.Errorf("%w: %w", errNotSent, err)
 			}
 			continue
 		}
 		msg.Header[batchCommitHeader] = []string{"1"}
 		reply, err := nc.RequestMsg(msg, appendTimeout)
-		if err != nil {
-			return nil, fmt.Errorf("commitlog: a batch: %w", err)
+		switch {
+		case errors.Is(err, nats.ErrMaxPayload), errors.Is(err, nats.ErrNoResponders):
+			return nil, fmt.Errorf("%w: %w", errNotSent, err)
+		case err != nil:
+			return nil, fmt.Errorf("commitlog: no answer to a batch of %d appends: %w",
+				len(batch), err)
 		}
 		return batchAck(reply.Data, len(batch))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -182,11 +183,11 @@ func TestManyWritersOfAGroupedStore(t *testing.T) {
 	s.isIdle(t)
 }
 
-// Where NATS does not answer, a batch is in doubt, as a single append is.
-func TestABatchWithoutAnAnswer(t *testing.T) {
+// Where no stream takes a batch, nothing of it is stored, and each append is told so as one that
+// goes alone is.
+func TestABatchWithoutAStream(t *testing.T) {
 	t.Parallel()
-	nc := natstest.Connect(t)
-	js, err := jetstream.New(nc)
+	js, err := jetstream.New(natstest.Connect(t))
 	require.NoError(t, err)
 	s := NewStore(js, nil, true).(*GroupedStore) // there is no stream
 	messages := make([]*nats.Msg, leastBatch)
@@ -194,10 +195,75 @@ func TestABatchWithoutAnAnswer(t *testing.T) {
 		messages[i] = appendTo(i, 0, "x")
 	}
 	for _, end := range s.together(t, messages) {
-		require.ErrorIs(t, end.err, nats.ErrNoResponders)
+		require.ErrorIs(t, end.err, jetstream.ErrNoStreamResponse)
 	}
+	s.isIdle(t)
+}
+
+// A batch to which no answer comes is in doubt, as a single append is.
+func TestABatchWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	_, err = nc.SubscribeSync(wire.LogSubject("main", "*")) // takes all, and answers nothing
+	require.NoError(t, err)
+	s := NewStore(js, nil, true).(*GroupedStore)
+	messages := make([]*nats.Msg, leastBatch)
+	for i := range messages {
+		messages[i] = appendTo(i, 0, "x")
+	}
+	for _, end := range s.together(t, messages) {
+		require.ErrorIs(t, end.err, nats.ErrTimeout)
+		require.False(t, isDefinite(end.err))
+	}
+	s.isIdle(t)
 	_, err = batchAck([]byte(`{"stream":"S","seq":20,"batch":"b","count":3}`), 4)
 	require.Error(t, err)
 	_, err = batchAck([]byte(`not JSON`), 4)
 	require.Error(t, err)
+}
+
+// Callers that wait no more for a batch that is refused then leave no turn behind.
+func TestCallersLeaveABatchThatIsRefused(t *testing.T) {
+	t.Parallel()
+	s := newGrouped(t)
+	s.hold()
+	ctx, cancel := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for i := range leastBatch {
+		all.Go(func() {
+			_, err := s.Publish(ctx, appendTo(i, 77, "x"))
+			require.ErrorIs(t, err, context.Canceled)
+		})
+	}
+	s.await(t, leastBatch)
+	s.mu.Lock()
+	batch := s.take(leastBatch)
+	for _, w := range batch {
+		w.batch = true
+	}
+	s.mu.Unlock()
+	cancel()
+	all.Wait()
+	s.storeBatch(batch)
+	s.isIdle(t)
+	_, err := s.Publish(t.Context(), appendTo(0, 0, "y"))
+	require.NoError(t, err)
+}
+
+// A message that is too large with the headers of a batch does not take the others with it.
+func TestALargeMessageInABatch(t *testing.T) {
+	t.Parallel()
+	s := newGrouped(t)
+	messages := make([]*nats.Msg, leastBatch)
+	for i := range messages {
+		messages[i] = appendTo(i, 0, "x")
+	}
+	room := int(s.JetStream.Conn().MaxPayload()) - messages[3].Size() - 40
+	messages[3].Data = []byte(strings.Repeat("x", room))
+	for i, end := range s.together(t, messages) {
+		require.NoError(t, end.err, "%d", i)
+	}
+	s.isIdle(t)
 }
