@@ -40,8 +40,9 @@ type pace struct {
 	// waiting is how many messages may wait for a slow reader; then they are dropped, and asked
 	// for.
 	waiting int
-	// late is how much later an event was persisted than all those that have certainly come when it
-	// comes: the servers of a cluster deliver in an order that is not quite that of the log.
+	// late bounds how late an event may come: once one has come, all that were persisted so much
+	// before it have. The servers of a cluster deliver in an order that is not quite that of the
+	// log.
 	late time.Duration
 	// page is how many runs are asked for at once, sweep after how many events ended runs are
 	// forgotten.

@@ -152,7 +152,8 @@ func (f *follower) reached(at place) {
 			return
 		}
 		if f.newest.mark > *f.mark {
-			f.mark = &f.newest.mark
+			mark := f.newest.mark
+			f.mark = &mark
 		}
 		f.newest = at
 	}
