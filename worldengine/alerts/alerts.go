@@ -94,7 +94,8 @@ func (a *Alerts) RaiseOnce(alert runevents.Alert) {
 }
 
 // RaiseStored is RaiseOnce for an alert that has to be in the stream before what it tells of is
-// done, so that no crash keeps it from operators. The error says that it is not there.
+// done, so that no crash keeps it from operators. It returns ErrUnavailable where it may not
+// be there.
 func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	a.complete(&alert)
 	msg, err := a.message(&alert)
@@ -102,7 +103,7 @@ func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 		err = a.stream.Store(ctx, msg)
 	}
 	if err != nil {
-		return fmt.Errorf("alerts: %s cannot be stored: %w", alert.ID(), err)
+		return fmt.Errorf("%w: %s cannot be stored: %w", ErrUnavailable, alert.ID(), err)
 	}
 	if a.raised.First(&alert) {
 		a.tell(&alert)

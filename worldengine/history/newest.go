@@ -2,6 +2,9 @@ package history
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net/http"
 	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -17,8 +20,8 @@ const NewestWindow = 500
 type Window struct{ Before, After uint64 }
 
 // Newest visits the changes of all towns in a window that stand among the last NewestWindow
-// messages of the log, the newest first, until visit returns false. What cannot be read is left
-// out.
+// messages of the log, the newest first, until visit returns false. What is damaged is left
+// out. It returns commitlog.ErrLogUnavailable.
 func (r *Reader) Newest(
 	ctx context.Context, w Window, visit func(townID string, change Revision) bool,
 ) error {
@@ -37,7 +40,10 @@ func (r *Reader) Newest(
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if err != nil || msg == nil || !ofTown(r.Log.World, msg.Subject) {
+		switch {
+		case err != nil && !isDamage(err):
+			return fmt.Errorf("%w: message %d: %w", commitlog.ErrLogUnavailable, seq, err)
+		case err != nil || msg == nil || !ofTown(r.Log.World, msg.Subject):
 			continue
 		}
 		rec, err := commitlog.ReadRecord(msg.Data)
@@ -49,6 +55,12 @@ func (r *Reader) Newest(
 		}
 	}
 	return nil
+}
+
+// isDamage reports whether NATS answered that it cannot deliver a message.
+func isDamage(err error) bool {
+	var answer *jetstream.APIError
+	return errors.As(err, &answer) && answer.Code != http.StatusServiceUnavailable
 }
 
 // changeOf is revisionOf of a message whose prior is read only where it says more.
