@@ -3,6 +3,7 @@ package worldengine
 import (
 	"context"
 	"errors"
+
 	"worldengine/runevents"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/runs"

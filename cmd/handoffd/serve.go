@@ -10,9 +10,9 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
-	"worldengine/handoff"
 
 	"worldengine/cmd/internal/version"
+	"worldengine/handoff"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"

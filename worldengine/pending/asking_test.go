@@ -6,14 +6,15 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/signals"
-
-	"github.com/nats-io/nats.go/jetstream"
-	"github.com/stretchr/testify/require"
 )
 
 // unreadStore is a store from which no town can be read; the third to try ends the test.
