@@ -104,6 +104,9 @@ func TestHeldBytes(t *testing.T) {
 	require.LessOrEqual(t, o.HeldBytes, int64(bound))
 	require.Equal(t, 429, c.refused("town.put",
 		mustJSON(t, putRequest(snapshot(strings.Repeat("long", 5000)), ""))).Status)
+	require.Equal(t, at.SnapshotHash, c.town("slow").SnapshotHash, "a town can be looked at")
+	c.signal("control.pause", map[string]any{"townId": "slow"}) // and an operator can act
+	c.signal("control.resume", map[string]any{"townId": "slow"})
 	release()
 	for range fit {
 		reply, err := replies.NextMsg(20 * time.Second)

@@ -83,7 +83,8 @@ func (s *Service) readsWith(
 			s.failOnArrival(reply, tooLarge(len(data), maxRequest))
 			return
 		}
-		held := s.admit(r, p.slots, peekID(about, data), requestBytes+readWeight*int64(len(data)))
+		bytes := requestBytes + readWeight*int64(len(data))
+		held := s.admitBelow(s.held.forSmall(), r, p.slots, peekID(about, data), bytes)
 		s.enqueue(p, held, reply, func() error {
 			msg, err := handle(s.ctx, r)
 			if err == nil {

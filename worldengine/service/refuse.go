@@ -73,13 +73,20 @@ func (s *Service) Overload() Overload {
 // with 429 and returns nil. It is called where requests arrive, one at a time for each verb, so it
 // reads no more of a request than peekID does.
 func (s *Service) admit(r *incoming, slots *queue.Slots, town []byte, bytes int64) *slot {
+	return s.admitBelow(s.held.bound, r, slots, town, bytes)
+}
+
+// admitBelow is admit with a bound of its own for the bytes of all requests.
+func (s *Service) admitBelow(
+	bound int64, r *incoming, slots *queue.Slots, town []byte, bytes int64,
+) *slot {
 	bytes = min(bytes, s.held.bound) // each request may be held alone
 	name, load, refusal := slots.TakeBytes(town)
 	if refusal != queue.Granted {
 		s.refuse(s.respondOnArrival, r.reply, reasonOf(refusal), pauseFor(load))
 		return nil
 	}
-	if !s.held.take(bytes) {
+	if !s.held.take(bytes, bound) {
 		slots.Release(name)
 		s.refuse(s.respondOnArrival, r.reply, noBytes, max(pauseFor(load), retryBytes))
 		return nil

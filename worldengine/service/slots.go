@@ -30,11 +30,15 @@ type heldBytes struct {
 	held  atomic.Int64
 }
 
-// take takes bytes and reports whether they fit; bytes that do not fit are not taken.
-func (h *heldBytes) take(bytes int64) bool {
+// forSmall is the bound for the requests of verbs that read, and for signals: an eighth more, so
+// that the handoffs that wait for a game keep no operator from looking and cancelling.
+func (h *heldBytes) forSmall() int64 { return h.bound + h.bound/8 }
+
+// take takes bytes and reports whether they fit below a bound; bytes that do not fit are not taken.
+func (h *heldBytes) take(bytes, bound int64) bool {
 	for {
 		held := h.held.Load()
-		if held+bytes > h.bound {
+		if held+bytes > bound {
 			return false
 		}
 		if h.held.CompareAndSwap(held, held+bytes) {

@@ -39,7 +39,7 @@ func TestBytesThatAreHeld(t *testing.T) {
 	for range 8 {
 		clients.Go(func() {
 			for n := range int64(2000) {
-				if !h.take(n % 400) {
+				if !h.take(n%400, h.bound) {
 					continue
 				}
 				if held := h.held.Load(); held > h.bound {
@@ -57,6 +57,7 @@ func TestBytesThatAreHeld(t *testing.T) {
 	clients.Wait()
 	require.Zero(t, h.held.Load())
 	require.Zero(t, slots.Taken())
-	require.True(t, h.take(1000))
-	require.False(t, h.take(1))
+	require.True(t, h.take(1000, h.bound))
+	require.False(t, h.take(1, h.bound))
+	require.True(t, h.take(100, h.forSmall()), "a read has room still")
 }
