@@ -61,6 +61,14 @@ func (s *Store) End(
 		return nil, err
 	}
 	p.Persisted(tail.Next)
+	if tail.PausedAt > r.Pending.Emitted {
+		// A cancellation has closed the run in its pause, and its record has not come: where it
+		// comes first the run was not resumed, so this stands in the record that ends it.
+		p.ResumeAt(runevents.RunIsPaused)
+		if err := lifecycle.EmitReleased(p, tail.Pauses, outcomeKnown); err != nil {
+			return nil, fmt.Errorf("worldengine: the events of a run: %w", err)
+		}
+	}
 	if err := lifecycle.EmitEnd(p, result, r.Pending.Attempt, failed, v); err != nil {
 		return nil, fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
@@ -142,10 +150,14 @@ func (s *Store) extend(
 		})
 }
 
+// outcomeKnown is why a paused run goes on when its command has an outcome.
+const outcomeKnown = "What became of the command is known: the run ends."
+
 // unheld returns the events of a run that its end lacks. Where the run is paused and one of them,
 // or with ends what is to follow them, cannot be in a pause, it is resumed before: an attempt
 // starts when its pause is over, and a command whose outcome comes in a pause is concluded
-// (Execution Semantics v1, section 6, option A).
+// (Execution Semantics v1, section 6, option A). Where a cancellation has closed the run in its
+// pause already, nothing is stored behind that: see End.
 func (s *Store) unheld(
 	pending *apply.Pending, run *runevents.Run, tail *commitlog.RunTail, ends bool,
 ) ([]runevents.Event, error) {
@@ -155,7 +167,10 @@ func (s *Store) unheld(
 		return fresh, nil
 	}
 	if ends {
-		reason = "What became of the command is known: the run ends."
+		if tail.Closed {
+			return fresh, nil
+		}
+		reason = outcomeKnown
 	}
 	resumed, err := released(s.NewProducer(run.Identity), tail, reason)
 	return append(resumed, fresh...), err
