@@ -163,14 +163,17 @@ func (l *LogCheck) checkCancelled(v *Verdict, rec *commitlog.Record, prior *town
 }
 
 // isConclusion reports whether a run goes on where the first commit of its handoff ended. One that
-// begins, or goes on after a pause, has a first event of that type.
+// begins, or goes on after a pause, has a first event of that type. One that a cancellation had
+// closed in a pause is resumed first, and then goes on with its command.
 func isConclusion(run *runevents.Run) bool {
 	if run == nil || len(run.Events) == 0 {
 		return run != nil
 	}
 	switch run.Events[0].EventType {
-	case runevents.RunQueued, runevents.RunApproved, runevents.RunStarted, runevents.RunResumed:
+	case runevents.RunQueued, runevents.RunApproved, runevents.RunStarted:
 		return false
+	case runevents.RunResumed:
+		return len(run.Events) > 1 && run.Events[1].StepID == lifecycle.StepApply
 	}
 	return true
 }
