@@ -53,8 +53,8 @@ func (h *hostile) step() {
 
 // orEmpty are the verbs to which no payload at all means {}.
 var orEmpty = []string{
-	"town.list", "run.list", "control.pause", "control.resume", "control.get", "run.cancel",
-	"alert.list", "approval.list", "whoami",
+	"town.list", "town.history", "run.list", "control.pause", "control.resume", "control.get",
+	"run.cancel", "alert.list", "approval.list", "whoami",
 }
 
 // exchange sends a request and returns its answer.
