@@ -82,7 +82,8 @@ type Config struct {
 	// QueuePerTown where one town alone is to have all of its places.
 	QueueTotal int
 	// PauseWait is how long a handoff waits for the end of a pause, from its arrival, before it
-	// gets a PausedError; 2 s. It is to be shorter than the patience of clients.
+	// gets a PausedError, and how long one does whose game is away before it gets an AbsentError;
+	// 2 s. It is to be shorter than the patience of clients.
 	PauseWait time.Duration
 	// DeliveryAttempts is how often the bus may refuse a message for a reason that lies in the
 	// message before that becomes a dead letter; 8.

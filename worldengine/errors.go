@@ -41,5 +41,8 @@ var (
 // PausedError refuses a handoff that has waited for the end of a pause.
 type PausedError = waiting.PausedError
 
+// AbsentError is for a request that has waited for a game that is away.
+type AbsentError = waiting.AbsentError
+
 // CancelledError is runs.ErrRunCancelled for the client whose handoff waited.
 type CancelledError = waiting.CancelledError

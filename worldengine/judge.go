@@ -245,10 +245,10 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 		if current.Paused != nil {
 			e.towns.Forget(d.Handoff.Proposal.TownID) // another instance may resume it
 		}
-		return true, e.park(ctx, d, wait{by, current.Paused == nil})
+		return true, e.park(ctx, d, wait{by: by, world: current.Paused == nil})
 	}
 	if current.Pending != nil {
-		return true, e.park(ctx, d, wait{})
+		return true, e.park(ctx, d, wait{behind: current.Pending.Run.RunID})
 	}
 	err = e.waiting.Close(ctx, &d.Run)
 	if errors.Is(err, runs.ErrRunCancelled) {

@@ -7,7 +7,6 @@ import (
 
 	"worldengine/runevents/recent"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/waiting"
 )
@@ -17,16 +16,17 @@ import (
 const queuedMoment = 100 * time.Millisecond
 
 // wait is what a delivery waits for: the end of a pause, of the world or of its town alone, or,
-// where by is nil, of a command that is being applied to the town.
+// where by is nil, of the command of the run behind that is being applied to the town.
 type wait struct {
-	by    *commitlog.PausedBy
-	world bool
+	by     *commitlog.PausedBy
+	world  bool
+	behind string
 }
 
 // park keeps the deliveries of a town that cannot be judged yet: d, whose turn it is, and those
 // behind it. Each has a run that says so. One whose run was cancelled is answered, and so is one
-// that has waited for Config.PauseWait when the town is paused; the error is that of d. Puts and
-// patches behind them have their turn in a pause. It owns the town.
+// that has waited for Config.PauseWait when the town is paused or its game is away; the error is
+// that of d. Puts and patches behind them have their turn in a pause. It owns the town.
 func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
 	townID := d.Handoff.Proposal.TownID
 	all := append([]*delivery{d}, e.queue.Items(townID)...)
@@ -85,19 +85,20 @@ func (e *Engine) recordWaiting(ctx context.Context, w *delivery, why wait, unhel
 		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet",
 			"run", runID, w.Identity.Trace.LogAttr(), "error", err)
 	}
-	if why.by != nil && w.Waited() >= e.config.PauseWait {
-		return &PausedError{TownID: w.Handoff.Proposal.TownID, World: why.world,
-			By: why.by, RunID: runID}
+	switch {
+	case w.Waited() < e.config.PauseWait:
+		return nil
+	case why.by == nil:
+		return e.pending.Absent(w.Handoff.Proposal.TownID, why.behind, runID)
 	}
-	return nil
+	return &PausedError{TownID: w.Handoff.Proposal.TownID, World: why.world, By: why.by,
+		RunID: runID}
 }
 
 // abandon ends the run of a delivery that is not judged because of err.
 func (e *Engine) abandon(ctx context.Context, d *delivery, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	why := lifecycle.Cancellation{Reason: "The handoff was not judged: " + err.Error()}
-	var paused *PausedError
 	switch {
 	case errors.Is(err, runs.ErrRunCancelled):
 		e.waiting.Done(&d.Run)
@@ -105,12 +106,8 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, err error) {
 	case d.Closed && (errors.Is(err, commitlog.ErrLogUnavailable) || ctx.Err() != nil):
 		e.waiting.Leave(&d.Run) // the decision may be in the log
 		return
-	case errors.As(err, &paused):
-		why = lifecycle.Cancellation{
-			SignalID: paused.By.SignalID, Code: string(paused.Code()), Reason: paused.Reason(),
-		}
 	}
-	e.waiting.Cancel(ctx, &d.Run, why)
+	e.waiting.Cancel(ctx, &d.Run, waiting.Ends(err))
 }
 
 // maxCancelled bounds how many of the runs that were cancelled lately are remembered.

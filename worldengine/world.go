@@ -163,6 +163,7 @@ type change func(current commitlog.Entry) (commitlog.Entry, error)
 func (e *Engine) submitChange(
 	townID, actorID string, done func(Town, error), c change,
 ) error {
+	queued := time.Now()
 	return e.queue.SubmitWork(townID, func(ctx context.Context, t queue.Turn) queue.Result {
 		panicked := true
 		defer func() {
@@ -170,7 +171,7 @@ func (e *Engine) submitChange(
 				done(Town{}, queue.ErrPanicked)
 			}
 		}()
-		end, stored, err := e.commitChange(ctx, townID, actorID, c)
+		end, stored, err := e.commitChange(ctx, townID, actorID, queued, c)
 		panicked = false
 		switch {
 		case err == nil && end == parked && !t.Closing:
@@ -185,7 +186,7 @@ func (e *Engine) submitChange(
 
 // commitChange commits a change to the town as the log has it.
 func (e *Engine) commitChange(
-	ctx context.Context, townID, actorID string, c change,
+	ctx context.Context, townID, actorID string, queued time.Time, c change,
 ) (end turn, stored Town, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -199,7 +200,10 @@ func (e *Engine) commitChange(
 				return err
 			}
 			end = parked
-			return nil
+			if time.Since(queued) < e.config.PauseWait {
+				return nil
+			}
+			return e.pending.Absent(townID, current.Pending.Run.RunID, "")
 		}
 		after, err := c(current)
 		if err != nil {

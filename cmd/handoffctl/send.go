@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -24,10 +25,11 @@ type sendCommand struct {
 
 // Help is the command's long help.
 func (sendCommand) Help() string {
-	return `Sends the bytes of the file as they are, of a fixture those of its handoff, and shows
-the result that the server answers. After a 429 or 503 it waits as long as the server says and
-asks again, and after a lost reply it sends the same bytes again, within --timeout: with more than
-a few seconds it outlives a restart of the server. It is safe to send a handoff again: the server
+	return `Sends the bytes of the file as they are, of a fixture those of its handoff, and shows the result
+that the server answers. After a 429 or 503 it waits as long as the server says and asks again,
+and after a lost reply it sends the same bytes again, within --timeout: with more than a few
+seconds it outlives a restart of the server. Where the town or the world is paused, or the game of
+the town is away, a note says so while it waits. It is safe to send a handoff again: the server
 accepts an idempotency key at most once. Exits 0 for every result; with --expect it exits 1 for
 any other status. With --dry-run the server judges the handoff and stores nothing.
 
@@ -54,6 +56,9 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	}
 	defer server.Conn.Close()
 	server.Trace = func(context.Context) trace.Context { return of }
+	server.OnPaused = func(_ string, why *client.UnavailableError) {
+		fmt.Fprintf(a.err, "handoffctl: note: it waits: %s\n", strings.TrimSuffix(why.Message, "."))
+	}
 	send := sendHandoff
 	if c.DryRun {
 		send = dryRunHandoff

@@ -11,6 +11,8 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/wire"
 )
 
@@ -164,4 +166,14 @@ func TestSendDryRun(t *testing.T) {
 	sent := decode[answer](t, c.pipe(made, "send", "-", "-o", "json").out)
 	assert.Equal(t, string(sent.Result), string(would.Result))
 	assert.NotContains(t, c.pipe(made, "send", "-", "-o", "json").out, "dryRun")
+}
+
+// That a handoff waits for a game that is away is told while it waits, and in the end how to go on.
+func TestSendToATownWhoseGameIsAway(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin, PauseWait: 100 * time.Millisecond})
+	got := c.pipe(c.handoff(), "send", "-", "--timeout", "10s")
+	require.Equal(t, exitUnavailable, got.status, got)
+	require.Contains(t, got.err, "handoffctl: note: it waits: the handoff is accepted as run ")
+	require.Regexp(t, `(EXECUTION_IN_PROGRESS|PLUGIN_ABSENT).*the town "`+threatened+
+		`" has had no plugin since \S+; send the same handoff again`, got.err)
 }

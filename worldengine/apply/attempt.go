@@ -68,6 +68,12 @@ func (p *PluginAttempt) GiveUp() Action {
 // that it had not begun.
 func (p *PluginAttempt) InHand() bool { return p.sent && !p.absent && !p.busy }
 
+// Away reports whether NATS found no plugin subscribed to the last request.
+func (p *PluginAttempt) Away() bool { return p.absent }
+
+// Waits reports whether the attempt lasts until a plugin comes, and none is there.
+func (p *PluginAttempt) Waits() bool { return p.absent && p.Patience > 0 }
+
 // Sighting reports whether a reply, or with nil that none came, says that a plugin is there or that
 // none is, and which. Silence does not: the connection may be down. Nor does NATS's answer to a
 // request of an earlier attempt.

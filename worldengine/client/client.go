@@ -30,8 +30,8 @@ type Client struct {
 	// Revision is that of the results that Send and Result ask for.
 	Revision handoff.Revision
 	// OnPaused, if not nil, is called when a handoff of Send is found to wait for the end of a
-	// pause, by the goroutine that called Send and before Send returns. The code of why is
-	// TOWN_PAUSED or WORLD_PAUSED.
+	// pause, or for a game that is away, by the goroutine that called Send and before Send returns.
+	// The code of why is TOWN_PAUSED, WORLD_PAUSED or PLUGIN_ABSENT.
 	OnPaused func(townID string, why *UnavailableError)
 	// Trace, if not nil, returns the W3C trace context of a handoff that is sent with ctx, the zero
 	// one for none. The plugin that applies the command, and the events of the run, get it.

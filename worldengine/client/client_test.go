@@ -15,7 +15,9 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/trace"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
@@ -258,6 +260,52 @@ func TestAHandoffOfAPausedTownWaits(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, []handoff.Status{handoff.Executed, handoff.Duplicate}, got.Status(),
 		"the first call's handoff was judged when the pause ended, or its key is free")
+}
+
+// A handoff whose game is away tells its caller so, and has its result when the game is back.
+func TestAHandoffWhoseGameIsAwayWaits(t *testing.T) {
+	t.Parallel()
+	w := serve(t)
+	w.stop()
+	w.config.Engine.PauseWait = 100 * time.Millisecond
+	w.start()
+	c := w.join("")
+	for _, townID := range []string{"t", "u"} {
+		state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = townID })
+		_, err := c.PutTown(t.Context(), state.Snapshot, client.Put{Apply: "plugin"})
+		require.NoError(t, err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := c.Send(short, talk(t, c, "u", "mayor-1"))
+	require.True(t, client.IsCode(err, wire.CodePluginAbsent) ||
+		client.IsCode(err, wire.CodeInProgress), "%v", err)
+	require.ErrorContains(t, err, `"u" has had no plugin since`)
+
+	var told sync.Once
+	c.OnPaused = func(townID string, why *client.UnavailableError) {
+		assert.Equal(t, "t PLUGIN_ABSENT", townID+" "+why.Code)
+		told.Do(func() { playPlugin(t, c) })
+	}
+	got, err := c.Send(t.Context(), talk(t, c, "t", "mayor-1"))
+	require.NoError(t, err)
+	require.Equal(t, handoff.Executed, got.Status())
+}
+
+// playPlugin applies the commands of all towns, until the client is closed.
+func playPlugin(t *testing.T, c *client.Client) {
+	t.Helper()
+	_, err := c.Conn.Subscribe(wire.ApplySubject(c.World, "*"), func(msg *nats.Msg) {
+		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
+		if !assert.NoError(t, err) {
+			return
+		}
+		done := apply.Done(command)
+		answer, err := done.MarshalWire()
+		assert.NoError(t, err)
+		assert.NoError(t, msg.Respond(answer))
+	})
+	assert.NoError(t, err)
 }
 
 // Alerts are gone through page by page, and acknowledged once.

@@ -52,7 +52,9 @@ func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 // Send sends a handoff until it is answered. It may always be sent again, since the server accepts
 // a key once. Where an attempt of this call was accepted and its answer lost, the next attempt is a
 // duplicate; then Send returns the first result. Where the town or the world is paused until the
-// call has to end, the error has the code TOWN_PAUSED or WORLD_PAUSED (see IsCode).
+// call has to end, the error has the code TOWN_PAUSED or WORLD_PAUSED (see IsCode). Where the game
+// of the town is away until then it has the code PLUGIN_ABSENT, or EXECUTION_IN_PROGRESS with the
+// run where the handoff is accepted: its command waits for the game, and Send may be called again.
 func (c *Client) Send(ctx context.Context, h *handoff.Handoff) (*Outcome, error) {
 	body, err := h.MarshalWire()
 	if err != nil {
@@ -163,14 +165,14 @@ func (c *Client) Result(ctx context.Context, key, townID string) (*Outcome, erro
 }
 
 // tellPaused calls OnPaused where the answer to a handoff says that the town or the world is
-// paused.
+// paused, or that the game of the town is away.
 func (c *Client) tellPaused(townID string, err error) {
 	var refused *ReplyError
 	if c.OnPaused == nil || !errors.As(err, &refused) {
 		return
 	}
 	switch code := wire.Code(refused.Code); code {
-	case wire.CodeTownPaused, wire.CodeWorldPaused:
+	case wire.CodeTownPaused, wire.CodeWorldPaused, wire.CodePluginAbsent:
 		c.OnPaused(townID, &UnavailableError{Code: refused.Code, Message: refused.Message,
 			Cause: refused})
 	}

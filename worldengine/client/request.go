@@ -157,7 +157,8 @@ func (x *exchange) took(a attempt) (msg *nats.Msg, over bool, err error) {
 		return a.msg, true, nil
 	}
 	switch wire.Code(refused.Code) {
-	case wire.CodeLogUnavailable, wire.CodeInProgress:
+	case wire.CodeLogUnavailable, wire.CodeInProgress, wire.CodeTownPaused,
+		wire.CodeWorldPaused, wire.CodePluginAbsent: // the last three where it was accepted
 		x.doubt = true
 	}
 	return nil, !repeatable(x.verb, refused) || !x.again(refused, refused.RetryAfter), refused

@@ -2,6 +2,7 @@ package pending
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -43,6 +44,10 @@ type application struct {
 	gate   apply.Gate
 	wish   apply.Wish
 	wished time.Time
+	// taken is when this instance took the application in, by the machine's monotonic clock, and
+	// away says that NATS found no plugin for it.
+	taken time.Time
+	away  atomic.Bool
 	// finished says that it has got its answer. It is set in the town's turn.
 	finished bool
 }
@@ -72,7 +77,7 @@ func (w *Worker) Ensure(
 	a := &application{
 		Member:  apply.NewMember(of, app.Handoff.IdempotencyKey, clients...),
 		Decoded: app, town: townID, runID: of.RunID, before: current.State,
-		own: done != nil, replies: apply.NewMailbox(of),
+		own: done != nil, replies: apply.NewMailbox(of), taken: time.Now(),
 	}
 	if done != nil {
 		a.begun = a.Pending.Attempt

@@ -124,7 +124,7 @@ func (w *Worker) ask(
 		case action.Send:
 			action = attempt.Sent(time.Now(), w.sendRequest(a, command))
 		default:
-			r := a.replies.Next(ctx, time.Until(action.Wait))
+			r := w.nextReply(ctx, a, attempt, action.Wait)
 			if ctx.Err() != nil {
 				return apply.Result{}, false
 			}
@@ -136,8 +136,28 @@ func (w *Worker) ask(
 			}
 		}
 	}
+	a.away.Store(false)
 	attempt.Leave(&a.gate)
 	return *action.Over, true
+}
+
+// nextReply waits for a reply, at most until the given time. The engine tells clients that wait for
+// a of a plugin that is away after Config.PauseWait: the command goes on waiting without them.
+func (w *Worker) nextReply(
+	ctx context.Context, a *application, attempt *apply.PluginAttempt, until time.Time,
+) apply.Reply {
+	if patient := a.taken.Add(w.config.PauseWait); attempt.Waits() && patient.Before(until) {
+		r := a.replies.Next(ctx, time.Until(patient))
+		if r != (apply.Reply{}) || ctx.Err() != nil {
+			return r
+		}
+		if since := w.config.Absent.Since(a.town); !since.IsZero() {
+			w.tellHeld(a, &waiting.AbsentError{
+				TownID: a.town, Since: since, RunID: a.runID, Accepted: true,
+			})
+		}
+	}
+	return a.replies.Next(ctx, time.Until(until))
 }
 
 // replied takes in a reply to a request of an attempt, or that none came in time, and returns what
@@ -161,6 +181,7 @@ func (w *Worker) replied(
 	if absent, known := attempt.Sighting(r.Msg); known {
 		w.sighted(ctx, a, absent, action.Over != nil)
 	}
+	a.away.Store(attempt.Away())
 	if r.Msg != nil && action.Over != nil {
 		failpoint.At(failpoint.Answered)
 	}
@@ -211,7 +232,7 @@ func (w *Worker) waitUnpaused(
 }
 
 // tellHeld tells the clients that wait for a why they wait for longer than they are to.
-func (w *Worker) tellHeld(a *application, why *waiting.PausedError) {
+func (w *Worker) tellHeld(a *application, why error) {
 	for _, done := range w.applications.TakeWaiting(a) {
 		done(End{}, why)
 	}

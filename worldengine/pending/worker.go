@@ -26,6 +26,7 @@ import (
 	"worldengine/worldengine/inhand"
 	"worldengine/worldengine/presence"
 	"worldengine/worldengine/signals"
+	"worldengine/worldengine/waiting"
 )
 
 // pollPause is the pause between two looks at what a command waits for.
@@ -49,8 +50,8 @@ type Config struct {
 	Policy apply.Policy
 	// RCON applies the commands of towns that are bound to it; nil where none may be.
 	RCON apply.Applier
-	// PauseWait is how long a client waits in a pause before it is told of it, and Timeout how long
-	// one commit may take.
+	// PauseWait is how long a client waits in a pause, or for a plugin that is away, before it is
+	// told of it, and Timeout how long one commit may take.
 	PauseWait, Timeout time.Duration
 
 	Log        *commitlog.Log
@@ -148,6 +149,17 @@ func (w *Worker) AbsentSince(townID, runID string) time.Time {
 		return time.Time{}
 	}
 	return w.config.Absent.Since(townID)
+}
+
+// Absent returns why a request that has waited behind the command of the run before, which is
+// pending in its town, is not to wait any longer: the command waits for a plugin that is away. It
+// returns nil where that is not so. runID is the run of the request.
+func (w *Worker) Absent(townID, before, runID string) error {
+	a, known := w.applications.Of(townID, before)
+	if since := w.config.Absent.Since(townID); known && a.away.Load() && !since.IsZero() {
+		return &waiting.AbsentError{TownID: townID, Since: since, RunID: runID, Before: before}
+	}
+	return nil
 }
 
 // Count returns how many commands this worker has in hand.

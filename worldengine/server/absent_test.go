@@ -19,9 +19,11 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// absentFor asks plugins with short attempts, and waits for one that is absent or does not.
+// absentFor asks plugins with short attempts, and waits for one that is absent or does not, without
+// telling clients.
 func absentFor(absent apply.Absent) func(*server.Config) {
 	return func(c *server.Config) {
+		c.Engine.PauseWait = time.Hour
 		c.Engine.Apply = apply.Plugin
 		c.Engine.Plugin = apply.Policy{
 			Deadline: time.Second, Attempts: 3, Backoff: 10 * time.Millisecond, Resend: time.Second,

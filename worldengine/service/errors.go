@@ -12,6 +12,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -79,7 +80,10 @@ func runOf(err error) string {
 	var paused *worldengine.PausedError
 	var cancelled *worldengine.CancelledError
 	var inProgress *apply.InProgressError
+	var absent *waiting.AbsentError
 	switch {
+	case errors.As(err, &absent):
+		return absent.RunID
 	case errors.As(err, &inProgress):
 		return inProgress.RunID
 	case errors.As(err, &paused):

@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -37,6 +38,7 @@ const (
 	retryLater   = 1000
 	retryApplied = 250 // a game's answer is a few ticks away
 	retryPaused  = 5000
+	retryAbsent  = 5000
 )
 
 // errorTable has a row for each error that a request may end with. The first row that matches
@@ -90,6 +92,10 @@ var errorTable = []errorRow{
 		retryAfterMs: retryPaused, routine: true},
 	{matches: paused(wire.CodeWorldPaused), status: 503, code: wire.CodeWorldPaused,
 		retryAfterMs: retryPaused, routine: true},
+	{matches: acceptedAbsent, status: 503, code: wire.CodePluginAbsent,
+		retryAfterMs: retryLater, routine: true}, // the alert PLUGIN_ABSENT says it once
+	{matches: as[*waiting.AbsentError], status: 503, code: wire.CodePluginAbsent,
+		retryAfterMs: retryAbsent, routine: true},
 	{matches: pluginAbsent, status: 503, code: wire.CodeInProgress,
 		retryAfterMs: retryLater, routine: true},
 	{matches: is(worldengine.ErrInProgress), status: 503, code: wire.CodeInProgress,
@@ -163,6 +169,12 @@ func invalid(code schemas.Code) func(error) bool {
 func pluginAbsent(err error) bool {
 	var waits *apply.InProgressError
 	return errors.As(err, &waits) && !waits.AbsentSince.IsZero()
+}
+
+// acceptedAbsent reports whether err is of a handoff whose command goes on waiting for a plugin.
+func acceptedAbsent(err error) bool {
+	var absent *waiting.AbsentError
+	return errors.As(err, &absent) && absent.Accepted
 }
 
 func paused(code wire.Code) func(error) bool {

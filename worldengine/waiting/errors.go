@@ -1,10 +1,12 @@
 package waiting
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/wire"
 )
@@ -51,6 +53,63 @@ func (e *PausedError) Reason() string {
 		text += ": " + e.By.Reason
 	}
 	return text + "."
+}
+
+// AbsentError: the town still had no plugin when the request had waited for one for as long as it
+// may. Where it is not Accepted, nothing was judged or stored: the request waited behind a command
+// that waits for the plugin. Send it again when the game is back.
+type AbsentError struct {
+	TownID string
+	// Since is since when the town has had no plugin.
+	Since time.Time
+	// RunID is the run of the delivery, which is cancelled unless it was accepted; "" where the
+	// request is no handoff.
+	RunID string
+	// Before is the run of the command that the request waited behind; "" where it is Accepted.
+	Before string
+	// Accepted says that the handoff was accepted, and that its command goes on waiting.
+	Accepted bool
+}
+
+// Error says which town has no plugin, what that means for the request, and what to do.
+func (e *AbsentError) Error() string {
+	switch {
+	case e.Accepted:
+		return fmt.Sprintf("worldengine: the handoff is accepted as run %s, and its command goes "+
+			"on waiting: the town %q has had no plugin since %s; send the same handoff again "+
+			"for its result, or cancel the run", e.RunID, e.TownID, e.at())
+	case e.RunID == "":
+		return "worldengine: " + e.Reason() + " Nothing was stored; send the request again when " +
+			"the game is back, or cancel that run first."
+	}
+	return "worldengine: " + e.Reason() +
+		" Nothing was judged, and the key is free; send the same handoff again when the game is " +
+		"back."
+}
+
+// Reason says what a request that was not accepted has waited for.
+func (e *AbsentError) Reason() string {
+	return fmt.Sprintf("The town %q has had no plugin since %s, and the command of run %s, which "+
+		"is before this one, waits for it.", e.TownID, e.at(), e.Before)
+}
+
+func (e *AbsentError) at() string { return e.Since.UTC().Format(time.RFC3339) }
+
+// Ends returns why the run of a handoff ends that is not judged because of err.
+func Ends(err error) lifecycle.Cancellation {
+	var paused *PausedError
+	var absent *AbsentError
+	switch {
+	case errors.As(err, &paused):
+		return lifecycle.Cancellation{
+			SignalID: paused.By.SignalID, Code: string(paused.Code()), Reason: paused.Reason(),
+		}
+	case errors.As(err, &absent):
+		return lifecycle.Cancellation{
+			Code: string(wire.CodePluginAbsent), Reason: absent.Reason(),
+		}
+	}
+	return lifecycle.Cancellation{Reason: "The handoff was not judged: " + err.Error()}
 }
 
 // CancelledError is runs.ErrRunCancelled for the client whose handoff waited: the run of the

@@ -65,6 +65,8 @@ const (
 	CodeTownPaused Code = "TOWN_PAUSED"
 	// CodeWorldPaused: the world is paused, and the pause did not end while the handoff waited.
 	CodeWorldPaused Code = "WORLD_PAUSED"
+	// CodePluginAbsent: the town has no plugin, and none came while the request waited.
+	CodePluginAbsent Code = "PLUGIN_ABSENT"
 	// CodeOverloaded: too many requests wait, or they take too much memory.
 	CodeOverloaded Code = "OVERLOADED"
 	// CodeTownDamaged: the stored state of the town cannot be read.
@@ -101,7 +103,8 @@ func Codes() []Code {
 		CodeEpochRegression, CodeRunOwned, CodeInvalidTransition, CodeAlreadyPaused, CodeNotPaused,
 		CodeRunNotWaiting, CodeRunInHand, CodeUnknownApproval, CodeAlreadyDecided,
 		CodeApprovalStale, CodeApprovalDiffers, CodeApprovalAmbiguous, CodeRunCancelled,
-		CodeTownPaused, CodeWorldPaused, CodeOverloaded, CodeTownDamaged, CodeRunDamaged,
+		CodeTownPaused, CodeWorldPaused, CodePluginAbsent, CodeOverloaded, CodeTownDamaged,
+		CodeRunDamaged,
 		CodeInternal, CodeInProgress, CodeRunEnding, CodeReceiptsBehind, CodeEventsBehind,
 		CodeContended, CodeStopping, CodeStorageFull, CodeLogUnavailable,
 	}

@@ -170,17 +170,21 @@ export class Client {
    * lost, the next one is a duplicate; then the first result is returned.
    *
    * It throws a ReplyError, or an UnavailableError; where the town is paused its code is TOWN_PAUSED
-   * or WORLD_PAUSED.
+   * or WORLD_PAUSED. Where the game of the town is away the code is PLUGIN_ABSENT, or EXECUTION_IN_PROGRESS
+   * with the runId where the handoff is accepted: its command waits for the game, and the same handoff
+   * may be sent again.
    * @param {Handoff} handoff
    * @param {RequestOptions & { onPaused?: (why: UnavailableError) => void }} [options] onPaused is
-   *   called when the handoff is found to wait for the end of a pause
+   *   called when the handoff is found to wait for the end of a pause, or for a game that is away
    * @returns {Promise<Outcome>}
    */
   async send(handoff, { onPaused, ...options } = {}) {
     const townId = handoff.proposal?.townId;
     const { msg, doubt } = await this.#ask("handoff", handoff, options, () => this.#pauseOf(townId), (why) => {
       const { code, message } = why;
-      if (code === "TOWN_PAUSED" || code === "WORLD_PAUSED") onPaused?.(new UnavailableError(code, message));
+      if (["TOWN_PAUSED", "WORLD_PAUSED", "PLUGIN_ABSENT"].includes(code)) {
+        onPaused?.(new UnavailableError(code, message));
+      }
     });
     const result = await verified(json(msg), options.revision);
     const runId = msg.headers?.get("Run-Id") ?? "";

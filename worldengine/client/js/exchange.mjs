@@ -25,8 +25,9 @@ import { ReplyError, UnavailableError } from "./errors.mjs";
 const resendAfter = 2000, longestResend = 30_000;
 /** How long to wait where nobody was subscribed. */
 const absentPause = 250;
-/** Errors after which the request may have been carried out, or is being carried out. */
-const doubtful = ["LOG_UNAVAILABLE", "EXECUTION_IN_PROGRESS"];
+/** Errors after which the request may have been carried out, or is being carried out: the last three where
+ * the handoff was accepted. */
+const doubtful = ["LOG_UNAVAILABLE", "EXECUTION_IN_PROGRESS", "TOWN_PAUSED", "WORLD_PAUSED", "PLUGIN_ABSENT"];
 
 /** @typedef {{ msg: Msg } | { error: unknown } | { due: true } | { back: true }
  *   | { paused: UnavailableError | null } | { aborted: unknown }} Happening */

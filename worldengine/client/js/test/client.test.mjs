@@ -181,6 +181,22 @@ describe("a world", () => {
       { name: "ReplyError", code: "EXECUTION_IN_PROGRESS", status: 503, runId: "the-run" });
   });
 
+  test("a handoff whose game is away tells its caller, and gets the result when the game is back", async (t) => {
+    const engine = await joined(t, world.url);
+    const handoff = await talk(engine, "Who is there?");
+    const first = await engine.send(handoff);
+    const again = await engine.send(handoff);
+    const away = await joined(t, world.url, { world: "away" });
+    fake(away, "handoff", (n) => n === 1 ? { error: [503, "PLUGIN_ABSENT", 20], runId: first.runId } : { body: again.result });
+    fake(away, "result.get", () => ({ body: first }));
+    await away.nc.flush();
+    /** @type {string[]} */
+    const told = [];
+    const { result, runId, duplicate } = await away.send(handoff, { onPaused: (why) => told.push(why.code) });
+    assert.deepEqual(told, ["PLUGIN_ABSENT"]);
+    assert.deepEqual({ result, runId, duplicate }, { ...first, duplicate: again.result });
+  });
+
   test("429 and 503 are asked again as the server says, but not what it may have carried out", async (t) => {
     const engine = await joined(t, world.url, { world: "busy" });
     /** @type {[number, string, number][]} */
