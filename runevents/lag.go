@@ -27,7 +27,7 @@ func (p *Projector) Lag() time.Duration {
 	return lag
 }
 
-// lag returns the lag and the event that it is told by.
+// lag returns the lag and the event that is behind by it.
 func (p *Projector) lag() (time.Duration, Record) {
 	now := p.config.Now()
 	p.mu.Lock()

@@ -69,7 +69,7 @@ type Artifact struct {
 	ExpiresAt   string `json:"expiresAt,omitzero"`
 }
 
-// Consistency tells whether a run's events were all valid.
+// Consistency reports whether a run's events were all valid.
 type Consistency string
 
 // The two values of Consistency. An INCONSISTENT run never becomes consistent again.

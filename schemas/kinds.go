@@ -46,8 +46,8 @@ func newKinds(names []string) (set kinds, text string) {
 	return set, strings.Join(texts, " or ")
 }
 
-// has tells whether v is of one of the types. An integer is a number without a fraction, however it
-// was written.
+// has reports whether v is of one of the types. An integer is a number without a fraction, however
+// it was written.
 func (k kinds) has(v any) bool {
 	switch v := v.(type) {
 	case nil:

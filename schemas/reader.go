@@ -58,7 +58,7 @@ func (r *reader) number(t jsontext.Token) (any, error) {
 // maxHard is how many hard numbers a payload may have.
 const maxHard = 1000
 
-// isHard tells whether strconv.ParseFloat may need 10 to 50 µs for a number rather than 50 ns,
+// isHard reports whether strconv.ParseFloat may need 10 to 50 µs for a number rather than 50 ns,
 // which it does for subnormal numbers and for those that only many digits tell from their
 // neighbour. 1 MiB of them would take 1.5 s. What programs write, with up to 17 digits, is hard
 // only in its exponent.

@@ -96,7 +96,7 @@ type Config struct {
 	// it; false: it is stored, and projectors deal with it.
 	ValidateTransitions bool
 	// Projector projects the runs that others append to as they do, so that invalid transitions are
-	// alerted about and Stats tells how far projections are behind; false. handoffd sets it.
+	// alerted about and Stats has how far projections are behind; false. handoffd sets it.
 	Projector bool
 	// TenantID, ProjectID and EnvironmentID stand in every run event; "default", the world's
 	// name, and "local".
@@ -115,7 +115,7 @@ type Config struct {
 	// OnAlert, where set, is called with every alert, beside its way into the log and the stream of
 	// alerts. It must not block and must be safe for concurrent use.
 	OnAlert func(runevents.Alert)
-	// Logger is where trouble is told; slog.Default.
+	// Logger gets warnings and errors; slog.Default.
 	Logger *slog.Logger
 
 	// policy is RequireApproval, read.

@@ -87,7 +87,7 @@ type Engine struct {
 	worldPause  *signals.WorldPause
 	townsPaused atomic.Int64
 	cancelled   *recent.Map[string, struct{}]
-	// waitTrouble has what keeps runs that wait from being recorded told of one by one.
+	// waitTrouble limits the warnings about runs that wait and cannot be recorded.
 	waitTrouble backoff.Seldom
 
 	// What is derived from the log; handover has what this engine commits.
@@ -184,7 +184,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	var err error
 	if e.plugins, err = apply.OpenInbox(cmp.Or(e.config.Plugins, nc),
-		e.pending.Told()); err != nil {
+		e.pending.UnusedAnswers()); err != nil {
 		return err
 	}
 	if err := e.startFollowers(ctx, nc, followers); err != nil {
@@ -265,14 +265,14 @@ func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
 	})
 }
 
-// alertLogLost returns what tells operators that a follower stands still, and what does not go on
-// until then.
+// alertLogLost returns a function that alerts operators that a follower stands still, and what does
+// not go on until then.
 func (e *Engine) alertLogLost(what string) func(error) {
 	return func(err error) { e.alerts.Raise(e.environment().LogLost(what, err)) }
 }
 
-// alertStorage returns what tells operators that nothing is stored any more, and that something is
-// again.
+// alertStorage returns a function that alerts operators that nothing is stored any more, and that
+// something is again.
 func (e *Engine) alertStorage() func(error) {
 	var since time.Time
 	return func(err error) {

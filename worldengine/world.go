@@ -43,11 +43,11 @@ type Town struct {
 // returns ErrUnknownTown for one that does not exist.
 func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	t, err := e.history.Last(ctx, townID)
-	told := e.townAt(t)
-	if told.Apply == apply.Plugin {
-		told.PluginAbsentSince = e.absent.Since(townID)
+	view := e.townAt(t)
+	if view.Apply == apply.Plugin {
+		view.PluginAbsentSince = e.absent.Since(townID)
 	}
-	return told, err
+	return view, err
 }
 
 // TownAt returns a town as a revision of it left it. It returns ErrUnknownTown, or ErrRevisionGone
@@ -58,9 +58,9 @@ func (e *Engine) TownAt(ctx context.Context, townID string, revision uint64) (To
 }
 
 func (e *Engine) townAt(t history.Town) Town {
-	told := e.townOf(t.Entry)
-	told.LastFailure = t.LastFailure
-	return told
+	view := e.townOf(t.Entry)
+	view.LastFailure = t.LastFailure
+	return view
 }
 
 // History returns the history of the engine's towns.
@@ -225,7 +225,7 @@ func (e *Engine) commitChange(
 	return end, stored, err
 }
 
-// townOf returns what callers are told of a town.
+// townOf returns the view of a town that callers get.
 func (e *Engine) townOf(current commitlog.Entry) Town {
 	t := Town{
 		State: current.State, Revision: current.Seq, Apply: cmp.Or(current.Apply, e.config.Apply),

@@ -76,7 +76,7 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
-// acknowledgedBy returns who has acknowledged an alert, a dash where nobody has.
+// acknowledgedBy returns who has acknowledged an alert, a dash where it is not acknowledged.
 func acknowledgedBy(alert *client.Alert) string {
 	if alert.Acknowledged == nil {
 		return "-"
@@ -92,10 +92,10 @@ type alertsAckCommand struct {
 
 // Help is the command's long help.
 func (alertsAckCommand) Help() string {
-	return `Acknowledges alerts: somebody has seen to them. handoffctl status counts them no more,
-alerts list --open leaves them out, and every server and the console show who acknowledged them,
-when and why. It needs the rights of an operator. The first acknowledgement of an alert counts: to
-acknowledge it again changes nothing. When the same is raised again, that is another alert.
+	return `Acknowledges alerts: says that an operator has dealt with them. handoffctl status stops counting
+them, alerts list --open leaves them out, and every server and the console show who acknowledged
+them, when and why. It needs the rights of an operator. The first acknowledgement of an alert counts:
+to acknowledge it again changes nothing. When the same is raised again, that is another alert.
 
 Example:
 

@@ -46,7 +46,7 @@ type commandLine struct {
 	Watch  watchCommand `cmd:"" help:"Show the run events or the alerts of the world as they come."`
 	Alerts struct {
 		List alertsListCommand `cmd:"" help:"Show the alerts that were raised, the newest first."`
-		Ack  alertsAckCommand  `cmd:"" help:"Acknowledge alerts: somebody has seen to them."`
+		Ack  alertsAckCommand  `cmd:"" help:"Acknowledge alerts: an operator has dealt with them."`
 	} `cmd:"" help:"Look at the alerts of the world, and acknowledge them."`
 	DeadLetter struct {
 		List   deadLetterListCommand   `cmd:"" help:"List what could not be brought onto the bus, and why."`

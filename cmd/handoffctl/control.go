@@ -50,7 +50,7 @@ type pauseCommand struct {
 // Help is the command's long help.
 func (pauseCommand) Help() string {
 	return `Judges no handoff until handoffctl resume. Handoffs that come meanwhile wait, in their
-order, for the server's --pause-wait; then their agents are told TOWN_PAUSED or WORLD_PAUSED. A game
+order, for the server's --pause-wait; then their agents get TOWN_PAUSED or WORLD_PAUSED. A game
 server that is already applying a command is not interrupted: the town drains, and handoffctl status
 shows when that has ended; pause does not wait for it. A town that was paused by itself stays paused
 when the world is resumed. handoffctl run list shows the waiting runs as PAUSED, and handoffctl run
@@ -116,14 +116,14 @@ type statusCommand struct {
 func (statusCommand) Help() string {
 	return `Shows how a world is: whether it is paused and which towns are, by whom and why; what
 waits and what is being applied; how far receipts and run events have followed the log; the alerts
-of the last 24 hours that nobody has acknowledged; the servers with their versions; what the streams
-of the world take of the disk, and what is free on that of the server with the least room. What the
+of the last 24 hours that are not acknowledged; the servers with their versions; what the streams of
+the world take of the disk, and what is free on that of the server with the least room. What the
 user may not see is listed as not known.
 
 Exits 1 when something needs attention, and says what: a server that stores nothing, or has little
 room (less than four times of what is to stay free); receipts or run events that stay behind the log
 for 2 s; a town whose plugin is away; dead letters; an alert of severity P1 of the last hour that
-nobody has acknowledged (alerts ack). A pause is nothing of that kind.
+is not acknowledged (alerts ack). A pause is nothing of that kind.
 
 With --town it shows the pause of one town, and how many of its commands a game server is applying.
 A town is paused while the world is.

@@ -180,7 +180,7 @@ func whyItStays(report *fsck.Report, l *letterReplay) string {
 	return "what it was made of has left the log, or it would have expired"
 }
 
-// acknowledge acknowledges the alerts about the letters that were replayed. They are told again
+// acknowledge acknowledges the alerts about the letters that were replayed. They are raised again
 // otherwise, so trouble with that is only said.
 func (c *deadLetterReplayCommand) acknowledge(ctx context.Context, a *app, letters []letterReplay) {
 	bySubject := map[string]*letterReplay{}

@@ -97,7 +97,7 @@ func (e *expectation) String() string {
 	return strings.Join(parts, " ")
 }
 
-// maxDifferences bounds how many differences are told of one result.
+// maxDifferences bounds how many differences of one result are printed.
 const maxDifferences = 8
 
 // differences says where got differs from want as JSON values; want nil means that anything will

@@ -52,7 +52,7 @@ func (c *mcpCommand) serve(
 	pipe := &stdio{in: in, out: out}
 	err := tools.server().Run(ctx, &mcp.IOTransport{Reader: pipe, Writer: pipe})
 	if errors.Is(err, context.Canceled) || errors.Is(err, io.EOF) {
-		return nil // it was told to end
+		return nil // it was asked to end
 	}
 	switch {
 	case err == nil || errors.Is(err, syscall.EPIPE):
@@ -157,7 +157,7 @@ func (m *mcpTools) server() *mcp.Server {
 	return s
 }
 
-// addTool adds a tool whose answer is JSON. An error is told to the model, with its code.
+// addTool adds a tool whose answer is JSON. The model gets an error as text, with its code.
 func addTool[In any](
 	s *mcp.Server, name, description string, hints *mcp.ToolAnnotations,
 	answer func(context.Context, In) (any, error),
@@ -166,7 +166,7 @@ func addTool[In any](
 		func(ctx context.Context, _ *mcp.CallToolRequest, in In) (*mcp.CallToolResult, any, error) {
 			v, err := answer(ctx, in)
 			if err != nil {
-				return nil, nil, told(err)
+				return nil, nil, toolError(err)
 			}
 			text, err := json.Marshal(v, json.Deterministic(true))
 			if err != nil {
@@ -178,8 +178,8 @@ func addTool[In any](
 		})
 }
 
-// told returns an error with what is wrong and where.
-func told(err error) error {
+// toolError returns an error whose text has what is wrong and where.
+func toolError(err error) error {
 	_, _, details, _ := classify(err)
 	text := sentence(err)
 	for _, d := range details {

@@ -24,7 +24,7 @@ func (a *app) whoIs(ctx context.Context, nc *nats.Conn) (identity, error) {
 }
 
 // mustReadStreams returns an error where the user's role does not let it read the streams of the
-// world, which NATS would tell by no answer. doing says what the user may not do.
+// world, which NATS reports by not answering. doing says what the user may not do.
 func (a *app) mustReadStreams(ctx context.Context, nc *nats.Conn, doing string) error {
 	id, err := a.whoIs(ctx, nc)
 	if err != nil {

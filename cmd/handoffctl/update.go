@@ -56,7 +56,7 @@ func (c *replayCommand) checkUpdate(fixtures []fixture) error {
 			continue
 		}
 		seen[place] = file
-		// a file that cannot be written is told before
+		// an error about a file that cannot be written comes before
 		opened, err := os.OpenFile(file, os.O_WRONLY, 0)
 		if err != nil {
 			return usagef("--update: %v", err)

@@ -33,8 +33,8 @@ Example:
     handoffctl verify handoff.json`
 }
 
-// verdict is what the check of one document says.
-type verdict struct {
+// checkedDocument is a document with the findings of its check.
+type checkedDocument struct {
 	// File is where the document is, left out where only one was named; Path is where in the file,
 	// "" for the whole.
 	File          string              `json:"file,omitzero"`
@@ -54,7 +54,7 @@ func (c *verifyCommand) Run(a *app) error {
 	if err != nil {
 		return err
 	}
-	var verdicts []verdict
+	var documents []checkedDocument
 	for _, file := range files {
 		found, err := verifyFile(a, file)
 		if err != nil {
@@ -65,28 +65,28 @@ func (c *verifyCommand) Run(a *app) error {
 				found[i].File = file
 			}
 		}
-		verdicts = append(verdicts, found...)
+		documents = append(documents, found...)
 	}
-	if len(verdicts) == 0 {
+	if len(documents) == 0 {
 		return usagef("there is no document in %s", strings.Join(c.Paths, ", "))
 	}
 	wrong := 0
-	for i := range verdicts {
-		if !verdicts[i].Valid {
+	for i := range documents {
+		if !documents[i].Valid {
 			wrong++
 		}
 	}
-	if err := a.printVerdicts(verdicts, wrong); err != nil {
+	if err := a.printDocuments(documents, wrong); err != nil {
 		return err
 	}
 	if wrong > 0 {
-		return &failedError{fmt.Sprintf("invalid documents: %d of %d", wrong, len(verdicts))}
+		return &failedError{fmt.Sprintf("invalid documents: %d of %d", wrong, len(documents))}
 	}
 	return nil
 }
 
 // verifyFile checks the documents of a file.
-func verifyFile(a *app, file string) ([]verdict, error) {
+func verifyFile(a *app, file string) ([]checkedDocument, error) {
 	data, err := a.read(file)
 	if err != nil {
 		return nil, err
@@ -94,24 +94,26 @@ func verifyFile(a *app, file string) ([]verdict, error) {
 	elements, many, err := elementsOf(data)
 	switch {
 	case bytes.HasPrefix(data, byteOrderMark):
-		v := verdict{Violations: []schemas.Violation{{Message: "is not JSON: " + sentence(err)}}}
-		return []verdict{v}, nil
+		d := checkedDocument{Violations: []schemas.Violation{{Message: "is not JSON: " +
+			sentence(err)}}}
+		return []checkedDocument{d}, nil
 	case err != nil:
-		return []verdict{verify("", "", data)}, nil // which says what is wrong with the JSON
+		// which says what is wrong with the JSON
+		return []checkedDocument{verify("", "", data)}, nil
 	}
-	var verdicts []verdict
+	var documents []checkedDocument
 	for i, element := range elements {
 		path := ""
 		if many {
 			path = schemas.Pointer(i)
 		}
-		verdicts = append(verdicts, verifyElement(path, element)...)
+		documents = append(documents, verifyElement(path, element)...)
 	}
-	return verdicts, nil
+	return documents, nil
 }
 
 // verifyElement checks a document, or the documents that an object without schemaVersion holds.
-func verifyElement(path string, element jsontext.Value) []verdict {
+func verifyElement(path string, element jsontext.Value) []checkedDocument {
 	var parts struct {
 		SchemaVersion jsontext.Value `json:"schemaVersion"`
 		Name          jsontext.Value `json:"name"`
@@ -121,82 +123,82 @@ func verifyElement(path string, element jsontext.Value) []verdict {
 	}
 	if element.Kind() != '{' || json.Unmarshal(element, &parts, lenient) != nil ||
 		parts.SchemaVersion != nil {
-		return []verdict{verify(path, "", element)}
+		return []checkedDocument{verify(path, "", element)}
 	}
 	var name string
 	if parts.Name.Kind() == '"' {
 		_ = json.Unmarshal(parts.Name, &name, lenient) // a name that cannot be read is none
 	}
-	var verdicts []verdict
+	var documents []checkedDocument
 	for _, member := range []struct {
 		name  string
 		value jsontext.Value
 	}{{"handoff", parts.Handoff}, {"snapshot", parts.Snapshot}, {"result", parts.Result}} {
 		if member.value != nil {
-			verdicts = append(verdicts, verify(path+schemas.Pointer(member.name), name,
+			documents = append(documents, verify(path+schemas.Pointer(member.name), name,
 				member.value))
 		}
 	}
-	if verdicts == nil {
-		return []verdict{verify(path, name, element)}
+	if documents == nil {
+		return []checkedDocument{verify(path, name, element)}
 	}
-	return verdicts
+	return documents
 }
 
 // verify checks one document.
-func verify(path, name string, data jsontext.Value) verdict {
-	v := verdict{Path: path, Name: name, IDs: map[string]string{}}
+func verify(path, name string, data jsontext.Value) checkedDocument {
+	d := checkedDocument{Path: path, Name: name, IDs: map[string]string{}}
 	tree, err := schemas.Decode(data, schemas.Limits{})
 	if err == nil {
 		object, _ := tree.(map[string]any)
-		v.SchemaVersion, _ = object["schemaVersion"].(string)
+		d.SchemaVersion, _ = object["schemaVersion"].(string)
 		if object["type"] == handoff.ResultVersion &&
 			object["schemaVersion"] == float64(handoff.Revision1) {
-			v.SchemaVersion = string(schemas.ExecutionResult1)
+			d.SchemaVersion = string(schemas.ExecutionResult1)
 		}
-		err = v.check(data, tree)
+		err = d.check(data, tree)
 	}
-	v.Valid = err == nil
+	d.Valid = err == nil
 	if err != nil {
-		v.Violations = violations(err)
+		d.Violations = violations(err)
 	}
-	return v
+	return d
 }
 
 // check checks a document of the schema that it names.
-func (v *verdict) check(data jsontext.Value, tree any) error {
-	switch schemas.Name(v.SchemaVersion) {
+func (d *checkedDocument) check(data jsontext.Value, tree any) error {
+	switch schemas.Name(d.SchemaVersion) {
 	case schemas.ExecutionHandoff:
 		h, err := handoff.FromTree(tree)
 		if err != nil {
 			return err
 		}
-		v.id("handoffId", h.HandoffID)
-		v.id("proposalId", h.ProposalID)
-		v.id("townId", h.Proposal.TownID)
+		d.id("handoffId", h.HandoffID)
+		d.id("proposalId", h.ProposalID)
+		d.id("townId", h.Proposal.TownID)
 	case schemas.ExecutionResult:
 		r, err := handoff.ParseResult(data, schemas.Limits{})
 		if err != nil {
 			return err
 		}
-		v.id("resultId", r.ResultID)
-		v.id("handoffId", r.HandoffID)
-		v.id("status", string(r.Status))
+		d.id("resultId", r.ResultID)
+		d.id("handoffId", r.HandoffID)
+		d.id("status", string(r.Status))
 	case schemas.ExecutionResult1:
 		r, err := handoff.ParseResult1(data, schemas.Limits{})
 		if err != nil {
 			return err
 		}
-		v.id("executionId", r.ExecutionID)
-		v.id("handoffId", r.HandoffID)
-		v.id("status", string(r.Status))
+		d.id("executionId", r.ExecutionID)
+		d.id("handoffId", r.HandoffID)
+		d.id("status", string(r.Status))
 	case schemas.Snapshot:
 		s, err := town.FromTree(tree)
 		if err != nil {
 			return err
 		}
-		v.id("townId", s.Snapshot.TownID)
-		v.id("snapshotHash", s.Hash)
+		d.id("townId", s.Snapshot.TownID)
+		d.id("snapshotHash", s.Hash)
 	default:
 		return schemas.Invalid("", schemas.Violation{
 			Path: schemas.Pointer("schemaVersion"),
@@ -207,30 +209,30 @@ func (v *verdict) check(data jsontext.Value, tree any) error {
 	return nil
 }
 
-func (v *verdict) id(name, value string) {
-	v.IDs[name] = value
-	v.ids += "  " + name + " " + show(value) + "\n"
+func (d *checkedDocument) id(name, value string) {
+	d.IDs[name] = value
+	d.ids += "  " + name + " " + show(value) + "\n"
 }
 
-func (a *app) printVerdicts(verdicts []verdict, wrong int) error {
+func (a *app) printDocuments(documents []checkedDocument, wrong int) error {
 	if a.json() {
-		return a.printJSON(map[string]any{"valid": wrong == 0, "documents": verdicts})
+		return a.printJSON(map[string]any{"valid": wrong == 0, "documents": documents})
 	}
 	var b strings.Builder
-	for i := range verdicts {
-		v := &verdicts[i]
+	for i := range documents {
+		d := &documents[i]
 		word := "invalid"
-		if v.Valid {
+		if d.Valid {
 			word = "valid"
 		}
 		fmt.Fprintf(&b, "%s", word)
-		for _, part := range []string{v.SchemaVersion, v.File, v.Path, v.Name} {
+		for _, part := range []string{d.SchemaVersion, d.File, d.Path, d.Name} {
 			if part != "" {
 				fmt.Fprintf(&b, " %s", show(part))
 			}
 		}
-		fmt.Fprintf(&b, "\n%s", v.ids)
-		for _, violation := range v.Violations {
+		fmt.Fprintf(&b, "\n%s", d.ids)
+		for _, violation := range d.Violations {
 			fmt.Fprintf(&b, "  %s: %s\n", orWhole(violation.Path), violation.Message)
 		}
 	}

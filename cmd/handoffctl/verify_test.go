@@ -16,8 +16,8 @@ func vectors(name string) string { return filepath.Join("..", "..", "testdata", 
 
 // documents is what verify prints with -o json.
 type documents struct {
-	Valid     bool      `json:"valid"`
-	Documents []verdict `json:"documents"`
+	Valid     bool              `json:"valid"`
+	Documents []checkedDocument `json:"documents"`
 }
 
 func TestVerifyPassesTheVectors(t *testing.T) {

@@ -68,7 +68,7 @@ func (c *watchCommand) Run(ctx context.Context, a *app) error {
 		release, err = c.listen(ctx, a, nc, &id, events, closed)
 	}
 	switch {
-	case ctx.Err() != nil: // it was told to end before there was anything to show
+	case ctx.Err() != nil: // it was asked to end before there was anything to show
 		return nil
 	case err != nil:
 		return err

@@ -79,12 +79,12 @@ type serverStats struct {
 	Disk *storage.State `json:"disk,omitzero"`
 }
 
-// recentAlerts are the alerts of the last day that nobody has acknowledged, as far as one page
+// recentAlerts are the alerts of the last day that are not acknowledged, as far as one page
 // reaches.
 type recentAlerts struct {
 	Count  map[runevents.Severity]int `json:"count"`
 	Newest []client.Alert             `json:"newest"`
-	// Acknowledged is how many more there are that somebody has.
+	// Acknowledged is how many alerts of the page are acknowledged.
 	Acknowledged int `json:"acknowledged"`
 }
 

@@ -27,7 +27,7 @@ import (
 // demoCommand starts the real server on a free port and sends it, over NATS, handoffs that end in
 // each of the five statuses.
 type demoCommand struct {
-	Stay bool `help:"Go on serving until the program is told to stop, with the console on a free port."`
+	Stay bool `help:"Go on serving until the program is stopped, with the console on a free port."`
 }
 
 const demoTown = "town-threatened"

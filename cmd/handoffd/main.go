@@ -75,13 +75,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return exited // --help was asked for
 	}
 	if err != nil {
-		tell(stderr, args, err, "Try 'handoffd --help'.")
+		printFailure(stderr, args, err, "Try 'handoffd --help'.")
 		return 2
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(parser.Model)
 	if err := command.Run(streams{stdout, stderr}); err != nil {
-		tell(stderr, args, err, "")
+		printFailure(stderr, args, err, "")
 		if errors.Is(err, errUsage) || errors.Is(err, errSettings) {
 			return 2
 		}
@@ -90,9 +90,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	return 0
 }
 
-// tell says why the program ends, and what to do: as a line of the log where that is to be JSON,
-// which args and the environment say also where the parser has refused them.
-func tell(stderr io.Writer, args []string, err error, hint string) {
+// printFailure prints why the program ends, and what to do: as a line of the log where that is to
+// be JSON, which args and the environment say also where the parser has refused them.
+func printFailure(stderr io.Writer, args []string, err error, hint string) {
 	if logFormat(args) == jsonLog {
 		attrs := []any{"error", err.Error()}
 		if hint != "" {

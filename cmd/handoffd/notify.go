@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What a supervisor of the kind of systemd is told (sd_notify(3)).
+// The states that are reported to a supervisor such as systemd (sd_notify(3)).
 const (
 	notifyReady    = "READY=1"
 	notifyStopping = "STOPPING=1"
@@ -31,7 +31,7 @@ func notify(state string) error {
 	return err
 }
 
-// watchdogInterval is how often the supervisor wants to be told that the process lives: twice in
+// watchdogInterval is how often the supervisor wants to hear that the process lives: twice in
 // the time that it waits, and 0 where it does not.
 func watchdogInterval() time.Duration {
 	if pid := os.Getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {

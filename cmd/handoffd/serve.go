@@ -25,7 +25,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// serveCommand serves a world until the program is told to stop.
+// serveCommand serves a world until the program is stopped.
 type serveCommand struct {
 	Listen       string           `help:"Where the embedded NATS listens, HOST:PORT; port 0 picks a free one." default:"127.0.0.1:4222"`
 	Data         string           `help:"Directory of the embedded NATS, which one server uses at a time." default:"./handoffd-data" type:"path"`
@@ -58,7 +58,7 @@ type serveCommand struct {
 	DiscardHistory     bool           `help:"Make the settings of the world that are given here the world's, also where that discards what is over them."`
 	Replicas           int            `help:"How many servers of a NATS cluster keep each stream." default:"1"`
 	MaxWaiting         int            `help:"How many requests that change towns may wait or be in hand; at most 1000000. A request that does not fit gets 429: see docs/overload.md." default:"2048"`
-	PauseWait          time.Duration  `help:"How long a handoff waits for the end of a pause, or for a game that is away, before its client is told so." default:"2s"`
+	PauseWait          time.Duration  `help:"How long a handoff waits for the end of a pause, or for a game that is away, before its client gets that answer." default:"2s"`
 	ApprovalTimeout    time.Duration  `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h"`
 	MaxHeld            int64          `help:"How many MiB the requests that wait or are in hand may take; at most 1048576. A request that does not fit gets 429: see docs/overload.md." default:"64"`
 	Memory             string         `help:"Soft memory limit of the process: a size such as 2GiB; auto for three quarters of the memory of the machine or of its control group; off for none. The variable GOMEMLIMIT wins." default:"auto"`
@@ -70,7 +70,7 @@ type serveCommand struct {
 	Revision           int            `name:"result-revision" help:"Revision of the result in answers to requests that ask for none: 0, the form of the contract, or 1; see docs/contracts.md." enum:"0,1" default:"0"`
 	Rules              rulesFlags     `embed:"" prefix:"rules-"`
 
-	DrainTimeout time.Duration `help:"How long the server waits for requests in hand when it is told to stop." default:"20s"`
+	DrainTimeout time.Duration `help:"How long the server waits for requests in hand when it is stopped." default:"20s"`
 	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text"`
 	LogLevel     slog.Level    `help:"Least level of the log: DEBUG, INFO, WARN or ERROR." default:"INFO"`
 
@@ -305,9 +305,9 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 		return err
 	}
 	c.announce(ctx, s.out, srv, config)
-	c.tell(notifyReady, config.Logger)
+	c.report(notifyReady, config.Logger)
 	go watchdog(ctx, func(err error) {
-		config.Logger.Warn("the supervisor cannot be told that this process lives", "error", err)
+		config.Logger.Warn("the supervisor does not hear that this process lives", "error", err)
 	})
 	pauses := backoff.Backoff{Min: time.Second, Max: time.Minute}
 	for c.awaitFailure(ctx, srv, &config, &pauses) {
@@ -318,7 +318,7 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 			return nil
 		}
 	}
-	c.tell(notifyStopping, config.Logger)
+	c.report(notifyStopping, config.Logger)
 	config.Logger.Info("stopping: no more requests are taken, those in hand are finished")
 	if err := c.stop(ctx, srv); err != nil {
 		return err
@@ -327,10 +327,10 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 	return nil
 }
 
-// tell tells the supervisor of the process.
-func (c *serveCommand) tell(state string, logger *slog.Logger) {
+// report reports a state to the supervisor of the process.
+func (c *serveCommand) report(state string, logger *slog.Logger) {
 	if err := notify(state); err != nil {
-		logger.Warn("the supervisor cannot be told", "state", state, "error", err)
+		logger.Warn("the supervisor cannot be reached", "state", state, "error", err)
 	}
 }
 

@@ -30,9 +30,9 @@ type Acknowledgement struct {
 	Reason string `json:"reason,omitzero"`
 }
 
-// Acknowledge stores that somebody has seen to the alert with a sequence, and returns the alert.
-// The first acknowledgement of an alert counts: further ones change nothing, and return it. It
-// returns ErrUnknownAlert, or ErrUnavailable.
+// Acknowledge stores that an operator has dealt with the alert with a sequence, and returns the
+// alert. The first acknowledgement of an alert counts: further ones change nothing, and return it.
+// It returns ErrUnknownAlert, or ErrUnavailable.
 func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string) (Stored, error) {
 	stream, err := a.stream.JetStream.Stream(ctx, a.stream.Config.Name)
 	if errors.Is(err, jetstream.ErrStreamNotFound) {

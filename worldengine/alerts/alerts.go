@@ -41,7 +41,7 @@ func AlertConfig(world string, replicas int) jetstream.StreamConfig {
 	return config
 }
 
-// Alerts tells operators: in the log of the server, in the stream of alerts, and through Notify. It
+// Alerts raises alerts: in the log of the server, in the stream of alerts, and through Notify. It
 // is safe for concurrent use.
 type Alerts struct {
 	world  string
@@ -93,7 +93,7 @@ func (a *Alerts) RaiseOnce(alert runevents.Alert) {
 	}
 }
 
-// RaiseStored is RaiseOnce for an alert that has to be in the stream before what it tells of is
+// RaiseStored is RaiseOnce for an alert that has to be in the stream before what it reports is
 // done, so that no crash keeps it from operators. It returns ErrUnavailable where it may not
 // be there.
 func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
@@ -106,7 +106,7 @@ func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 		return fmt.Errorf("%w: %s cannot be stored: %w", ErrUnavailable, alert.ID(), err)
 	}
 	if a.raised.First(&alert) {
-		a.tell(&alert)
+		a.report(&alert)
 	}
 	return nil
 }
@@ -119,11 +119,11 @@ func (a *Alerts) RaiseNow(found []runevents.Alert) {
 	}
 }
 
-// Raise tells an alert. It never blocks: where more alerts wait than there is room for, the alert
+// Raise raises an alert. It never blocks: where more alerts wait than there is room for, the alert
 // is counted as lost, and stands in the engine's log alone.
 func (a *Alerts) Raise(alert runevents.Alert) {
 	a.complete(&alert)
-	a.tell(&alert)
+	a.report(&alert)
 	select {
 	case a.queue <- alert:
 	default:
@@ -141,8 +141,8 @@ func (a *Alerts) complete(alert *runevents.Alert) {
 	}
 }
 
-// tell counts an alert, and tells it to the engine's log and Notify.
-func (a *Alerts) tell(alert *runevents.Alert) {
+// report counts an alert, and passes it to the engine's log and Notify.
+func (a *Alerts) report(alert *runevents.Alert) {
 	a.mu.Lock()
 	a.counts[alert.Code]++
 	a.mu.Unlock()

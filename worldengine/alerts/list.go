@@ -18,7 +18,7 @@ type Stored struct {
 	// ID is Nats-Msg-Id: what two messages about the same alert share.
 	ID string `json:"id"`
 	runevents.Alert
-	// Acknowledged says that somebody has seen to it; nil where nobody has.
+	// Acknowledged has who dealt with it; nil where it is not acknowledged.
 	Acknowledged *Acknowledgement `json:"acknowledged,omitzero"`
 }
 

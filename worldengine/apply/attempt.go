@@ -17,8 +17,8 @@ const (
 )
 
 // PluginAttempt decides what one logical attempt to have a plugin apply a command does next. It has
-// no clock and does no I/O: its caller sends the request when told, reports what came of it, and
-// waits as long as told. It is for one goroutine.
+// no clock and does no I/O: its caller sends the request and waits as the step says, and reports
+// what came of the request. It is for one goroutine.
 type PluginAttempt struct {
 	ApplyID string
 	Number  int64         // of the logical attempt

@@ -33,7 +33,7 @@ func (g *Gate) Pass() bool {
 	return !g.closed
 }
 
-// Missed says that the request that is out reached nobody.
+// Missed reports to the gate that the request that is out reached no subscriber.
 func (g *Gate) Missed() {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -78,7 +78,7 @@ func (t *tally) tooMany(r Reply) bool {
 }
 
 // saysApplied stands in every answer with the status applied, and hardly in another one:
-// Told.Double reads the answer.
+// UnusedAnswers.Double reads the answer.
 var saysApplied = []byte(`"` + string(Applied) + `"`)
 
 // Reply is a message for an application, to a request of a logical attempt. Look has no message: it
@@ -132,15 +132,15 @@ type Inbox struct {
 	nc     *nats.Conn
 	prefix string
 	sub    *nats.Subscription
-	told   Told
+	unused UnusedAnswers
 
 	mu    sync.Mutex
 	open  map[string]*Mailbox
 	ended *recent.Map[string, endedMailbox]
 }
 
-// Told is told of answers that change nothing. They may not say what they seem to.
-type Told struct {
+// UnusedAnswers takes the answers that change nothing. An answer may be malformed.
+type UnusedAnswers struct {
 	// Late gets what arrives for an application that was given up.
 	Late func(Identity, *nats.Msg)
 	// Double gets an answer that a command is applied of which there are more than requests.
@@ -157,10 +157,10 @@ type endedMailbox struct {
 // maxLate bounds how many ended applications are remembered.
 const maxLate = 4096
 
-// OpenInbox subscribes. told is told of what arrives too late, and of what is one answer too many.
-func OpenInbox(nc *nats.Conn, told Told) (*Inbox, error) {
+// OpenInbox subscribes. unused takes what arrives too late, and what is one answer too many.
+func OpenInbox(nc *nats.Conn, unused UnusedAnswers) (*Inbox, error) {
 	i := &Inbox{
-		nc: nc, prefix: nc.NewInbox() + ".", told: told,
+		nc: nc, prefix: nc.NewInbox() + ".", unused: unused,
 		open: map[string]*Mailbox{}, ended: recent.NewMap[string, endedMailbox](maxLate),
 	}
 	var err error
@@ -178,10 +178,10 @@ func (i *Inbox) take(msg *nats.Msg) {
 	attempt, _ := strconv.ParseInt(number, 10, 64) // 0, which is no attempt, where it is no number
 	of, late, double := i.deliver(token, Reply{Msg: msg, Attempt: attempt})
 	if late {
-		i.told.Late(of, msg)
+		i.unused.Late(of, msg)
 	}
 	if double {
-		i.told.Double(of, msg)
+		i.unused.Double(of, msg)
 	}
 }
 
@@ -224,7 +224,7 @@ func (i *Inbox) Forget(m *Mailbox, gaveUp bool) {
 		select {
 		case r := <-m.replies:
 			if r.Msg != nil {
-				i.told.Late(m.Identity, r.Msg)
+				i.unused.Late(m.Identity, r.Msg)
 			}
 		default:
 			return

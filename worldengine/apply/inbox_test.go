@@ -17,7 +17,7 @@ func TestReplyToAnApplicationThatIsBeingGivenUpIsLate(t *testing.T) {
 	t.Parallel()
 	var late atomic.Int64
 	inbox := &Inbox{
-		prefix: "inbox.", told: Told{Late: func(Identity, *nats.Msg) { late.Add(1) }},
+		prefix: "inbox.", unused: UnusedAnswers{Late: func(Identity, *nats.Msg) { late.Add(1) }},
 		open: map[string]*Mailbox{}, ended: recent.NewMap[string, endedMailbox](maxLate),
 	}
 	const applications = 20_000
@@ -53,7 +53,9 @@ func TestAnAnswerTooMany(t *testing.T) {
 	} {
 		doubled := 0
 		inbox := &Inbox{
-			prefix: "inbox.", told: Told{Double: func(Identity, *nats.Msg) { doubled++ }},
+			prefix: "inbox.", unused: UnusedAnswers{Double: func(Identity, *nats.Msg) {
+				doubled++
+			}},
 			open: map[string]*Mailbox{}, ended: recent.NewMap[string, endedMailbox](maxLate),
 		}
 		m := NewMailbox(Identity{TownID: "town-a"})

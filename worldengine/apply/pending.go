@@ -45,7 +45,7 @@ type Pending struct {
 	Last    *Failure `json:"last,omitzero"`
 	// Askers are the servers that may have sent a request, and have not said that none can have
 	// arrived. A server is among them before its first request. An earlier version stored none, and
-	// then nobody knows.
+	// then the servers that asked are unknown.
 	Askers []string `json:"askers,omitzero"`
 	// Wish is an operator's wish that the run be cancelled; nil where there is none. While it
 	// stands no server sends a request, and each of the Askers says whether one of its own can have

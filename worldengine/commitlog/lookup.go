@@ -59,7 +59,7 @@ func (r ReceiptReader) Lookup(
 }
 
 // lookup is Lookup for what find finds. When the receipts cannot be asked, their stream may be
-// gone: then the follower is told, which makes it again.
+// gone: then the follower is asked to make it again.
 func (r ReceiptReader) lookup(
 	ctx context.Context, seq uint64, until time.Time,
 	find func(context.Context) (*dedupe.Receipt, error),

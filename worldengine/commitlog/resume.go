@@ -29,7 +29,7 @@ type Resumer struct {
 	// Every is how old an entry is when its town is looked at, and the pause between two looks at a
 	// town.
 	Every time.Duration
-	// Paused is told, after each look, how many towns are paused, as far as the index has them.
+	// Paused gets, after each look, how many towns are paused, as far as the index has them.
 	Paused func(towns int)
 	Logger *slog.Logger
 

@@ -39,7 +39,7 @@ type TailConfig struct {
 	// Read, where set, is called with every message, in order, from one goroutine, and returns what
 	// followers get in its place: a message that says the same.
 	Read func(jetstream.Msg) jetstream.Msg
-	// Logger is where trouble is told.
+	// Logger gets warnings and errors.
 	Logger *slog.Logger
 }
 

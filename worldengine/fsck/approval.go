@@ -145,7 +145,7 @@ func (v *Verdict) checkDenied(prior *townState, rec *commitlog.Record, r *handof
 	}
 	a := prior.entryOf(h, rec.Handoff)
 	if a == nil || a.Decision == nil || a.Decision.Approved {
-		v.follows("a handoff was refused as denied, and nobody denied it",
+		v.follows("a handoff was refused as denied, and the log has no denial of it",
 			"a denial of "+h.HandoffID, "")
 	}
 }

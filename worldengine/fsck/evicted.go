@@ -101,6 +101,6 @@ func (c *worldCheck) noteEvicted() {
 	c.note(fmt.Sprintf("%d of %d towns whose history is full: no run event names the last commit "+
 		"that the history discarded. It was a put, or its receipt and events are lost, because a "+
 		"follower was behind by more commits than the history keeps (--history-per-town) and never "+
-		"read it; the log cannot tell which. Towns: %s",
+		"read it; the log does not have which. Towns: %s",
 		len(towns), c.evicted.full, shortened(strings.Join(towns, ", "))))
 }

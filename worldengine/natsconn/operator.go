@@ -24,7 +24,7 @@ var ErrOperatorKey = errors.New("natsconn: the streams of this server need its o
 
 // remedy says what to do where the key is not found.
 const remedy = "give --nkey FILE with DATA/operator.nk of the server's data directory, " +
-	"or start the server with --open, which lets everybody do everything"
+	"or start the server with --open, which gives every client all rights"
 
 // ConnectOperator connects as Connect does to a server whose streams are to be read or written.
 // Without credentials it connects with the key of the server's local operator, where the server

@@ -85,7 +85,7 @@ func (w *Worker) Ensure(
 			world: w.config.WorldPause.Known().Seq}
 	}
 	if !w.applications.Add(a, func() { w.run(w.ctx, a) }) && done != nil {
-		w.resign(w.ctx, a) // this server ends, and asks nobody
+		w.resign(w.ctx, a) // this server ends, and sends no request
 		done(End{}, apply.ErrInProgress)
 	}
 	return nil

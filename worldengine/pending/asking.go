@@ -98,8 +98,8 @@ func (w *Worker) ask(
 	}
 	least := max(attempt.Resend, attempt.Patience)
 	if again := time.Now().Add(least); !a.own && attempt.Until.Before(again) {
-		// Nobody asked while the server before this one was away. It is asked once at least, with
-		// time left: the plugin may have applied it before.
+		// No server asked between the end of the one before and the start of this one. The plugin
+		// is asked at least once, with time left: it may have applied the command before.
 		attempt.Until, a.ends, command.Deadline = again, again, w.config.Now().Add(least)
 	}
 	action := attempt.Due(time.Now())
@@ -152,7 +152,7 @@ func (w *Worker) nextReply(
 			return r
 		}
 		if since := w.config.Absent.Since(a.town); !since.IsZero() {
-			w.tellHeld(a, &waiting.AbsentError{
+			w.answerHeld(a, &waiting.AbsentError{
 				TownID: a.town, Since: since, RunID: a.runID, Accepted: true,
 			})
 		}
@@ -192,7 +192,7 @@ func (w *Worker) replied(
 // the run of a, and returns how long: meanwhile the engine sends a plugin or a console nothing that
 // it does not have in hand, and the deadline of what waits stands still. While the log cannot be
 // read the engine does not know whether there is a pause, and waits. gone says that a is
-// superseded. The engine tells clients that wait for a of a pause after Config.PauseWait.
+// superseded. Clients that wait for a are answered with the pause after Config.PauseWait.
 func (w *Worker) waitUnpaused(
 	ctx context.Context, a *application,
 ) (waited time.Duration, gone bool) {
@@ -220,7 +220,7 @@ func (w *Worker) waitUnpaused(
 		case current.Pending.Wish != nil:
 			w.mayAsk(ctx, a, current, closings)
 		case waited >= w.config.PauseWait:
-			w.tellHeld(a, &waiting.PausedError{
+			w.answerHeld(a, &waiting.PausedError{
 				TownID: a.town, World: current.Paused == nil, By: by, RunID: a.runID,
 				Accepted: true,
 			})
@@ -231,8 +231,8 @@ func (w *Worker) waitUnpaused(
 	return waited, false
 }
 
-// tellHeld tells the clients that wait for a why they wait for longer than they are to.
-func (w *Worker) tellHeld(a *application, why error) {
+// answerHeld answers the clients that wait for a with the reason why they wait for too long.
+func (w *Worker) answerHeld(a *application, why error) {
 	for _, done := range w.applications.TakeWaiting(a) {
 		done(End{}, why)
 	}

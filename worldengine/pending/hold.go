@@ -78,7 +78,7 @@ func (w *Worker) Hold(ctx context.Context, townID string, current commitlog.Entr
 			return w.config.WorldPause.Of(now), err
 		})
 	if err != nil && ctx.Err() == nil {
-		w.config.Logger.Warn("a pause, or its end, is not told in a run yet; will try again",
+		w.config.Logger.Warn("a pause, or its end, is not recorded in a run yet; will try again",
 			"town", townID, "run", current.Pending.Run.RunID,
 			current.Pending.Run.Trace.LogAttr(), "error", err)
 	}

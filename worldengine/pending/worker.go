@@ -50,8 +50,8 @@ type Config struct {
 	Policy apply.Policy
 	// RCON applies the commands of towns that are bound to it; nil where none may be.
 	RCON apply.Applier
-	// PauseWait is how long a client waits in a pause, or for a plugin that is away, before it is
-	// told of it, and Timeout how long one commit may take.
+	// PauseWait is how long a client waits in a pause, or for a plugin that is away, before it gets
+	// that answer, and Timeout how long one commit may take.
 	PauseWait, Timeout time.Duration
 
 	Log        *commitlog.Log
@@ -71,12 +71,12 @@ type Config struct {
 	// a run that ended without one.
 	Committed func(rec *commitlog.Record, seq uint64, result *handoff.Result)
 	Cancelled func(runID string, seq uint64)
-	// Raise raises an alert that belongs to a run, once, and RaiseStored does so before what it
-	// tells of is done; Environment makes the alerts.
+	// Raise raises an alert that belongs to a run, once, and RaiseStored does so before the
+	// event that it reports; Environment makes the alerts.
 	Raise       func(runevents.Alert)
 	RaiseStored func(context.Context, runevents.Alert) error
 	Environment alerts.Environment
-	// OnAttempt is called with how each attempt ended, and how long it took; nil for nobody.
+	// OnAttempt is called with how each attempt ended, and how long it took; may be nil.
 	OnAttempt func(by apply.Binding, ended apply.Result, took time.Duration)
 
 	// Now, NewID and Draw are those of worldengine.Config.
@@ -118,9 +118,10 @@ func (w *Worker) Start(ctx context.Context, queue Queue, plugins apply.ReplyRout
 	w.queue, w.plugins = queue, plugins
 }
 
-// Told returns what takes the answers of plugins that are late, and that are more than requests.
-func (w *Worker) Told() apply.Told {
-	return apply.Told{Late: w.lateAnswer, Double: w.doubleAnswer}
+// UnusedAnswers returns what takes the answers of plugins that are late, and that are more than
+// requests.
+func (w *Worker) UnusedAnswers() apply.UnusedAnswers {
+	return apply.UnusedAnswers{Late: w.lateAnswer, Double: w.doubleAnswer}
 }
 
 // Refuse takes no more commands.
@@ -130,8 +131,8 @@ func (w *Worker) Refuse() { w.applications.Close() }
 // moments. ctx bounds the wait.
 func (w *Worker) Stop(ctx context.Context) { w.applications.Stop(ctx, w.stop) }
 
-// InProgress returns what the client of a handoff is told whose key is that of the command that is
-// being applied to its town, an *apply.InProgressError; nil where it is not.
+// InProgress returns an *apply.InProgressError where the command of the key is being applied to its
+// town: the answer to another handoff with the key. Otherwise it returns nil.
 func (w *Worker) InProgress(townID, key string) error {
 	runID := w.applications.RunOf(townID, key)
 	if runID == "" {

@@ -101,7 +101,7 @@ func work(
 		change(&config)
 	}
 	w.Worker = pending.New(config)
-	plugins, err := apply.OpenInbox(nc, w.Told())
+	plugins, err := apply.OpenInbox(nc, w.UnusedAnswers())
 	require.NoError(t, err)
 	turns := queue.New[struct{}](context.Background(), queue.Config{Workers: 2, PerTown: 8,
 		Total: 8, Logger: logger})

@@ -18,8 +18,8 @@ type waiter struct {
 	reply string
 	// attempt is that of the last request with this reply subject.
 	attempt int64
-	// told reports whether it was answered busy or in-progress meanwhile.
-	told bool
+	// interim reports whether it was answered busy or in-progress meanwhile.
+	interim bool
 }
 
 // maxWaiters bounds how many reply subjects of one command get its outcome: the last ones.
@@ -48,7 +48,7 @@ func (p *Plugin) admit(r request) (apply.Answer, bool) {
 
 // join adds a repeated request, and returns its answer for now.
 func (j *job) join(r request) apply.Status {
-	again := waiter{reply: r.reply, attempt: r.command.LogicalAttemptID, told: true}
+	again := waiter{reply: r.reply, attempt: r.command.LogicalAttemptID, interim: true}
 	// An engine has one reply subject for all its requests of an attempt: it gets one outcome
 	// there.
 	same := func(w waiter) bool { return w.reply == r.reply }
@@ -126,5 +126,5 @@ func (w *waiter) gets(a *apply.Answer, attempt int64) bool {
 	if retryable(a) && w.attempt != attempt {
 		return false
 	}
-	return !w.told || definite(a)
+	return !w.interim || definite(a)
 }

@@ -17,10 +17,10 @@ import (
 	"worldengine/worldengine/backoff"
 )
 
-// Config says how absences are told. Every member must be set.
+// Config sets when an absence is an alert, and how it is raised. Every member must be set.
 type Config struct {
-	// After is how long a town has no plugin before that is told: a plugin that only reconnects is
-	// no alert.
+	// After is how long a town has no plugin before PLUGIN_ABSENT is raised: a plugin that only
+	// reconnects is no alert.
 	After time.Duration
 	// Policy is what becomes of the commands of a town that has no plugin.
 	Policy apply.Absent
@@ -44,12 +44,12 @@ type Absences struct {
 }
 
 type absence struct {
-	since time.Time // by Config.Now
-	began time.Time // by the machine's clock
-	told  bool      // PLUGIN_ABSENT was raised: once for an absence
+	since  time.Time // by Config.Now
+	began  time.Time // by the machine's clock
+	raised bool      // PLUGIN_ABSENT was raised: once for an absence
 }
 
-// New returns absences that are not known of any town.
+// New returns Absences with no town.
 func New(config Config) *Absences {
 	return &Absences{config: config, towns: map[string]*absence{}}
 }
@@ -71,8 +71,9 @@ func (s *Absences) Count() int {
 	return len(s.towns)
 }
 
-// Absent takes in that NATS found no plugin subscribed for a command, while commands of its town,
-// so many, are in hand, and whether that ends an attempt: then it is told at once.
+// Absent records that NATS found no plugin subscribed for a command. commands is how many commands
+// of the town are in hand. over reports that the absence ends an attempt: then the alert is raised
+// at once.
 func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, over bool) {
 	if s.awaitRecalled(ctx) != nil {
 		return
@@ -81,25 +82,25 @@ func (s *Absences) Absent(ctx context.Context, of alerts.About, commands int, ov
 	if over {
 		after = 0
 	}
-	if since, tell := s.begin(of.TownID, s.config.Now(), after); tell {
+	if since, raise := s.begin(of.TownID, s.config.Now(), after); raise {
 		s.config.Raise(s.config.Environment.PluginAbsent(of, since, commands,
-			fates[s.config.Policy]))
+			prospects[s.config.Policy]))
 	}
 }
 
-// Present takes in that a plugin replied to a request.
+// Present records that a plugin replied to a request.
 func (s *Absences) Present(ctx context.Context, of alerts.About) {
 	if s.awaitRecalled(ctx) != nil {
 		return
 	}
-	if since, told := s.end(of.TownID); told {
+	if since, raised := s.end(of.TownID); raised {
 		s.config.Raise(s.config.Environment.PluginReturned(of, since))
 	}
 }
 
 // NotNeeded ends the absence of a plugin of a town that is bound to something else now.
 func (s *Absences) NotNeeded(townID string) {
-	if since, told := s.end(townID); told {
+	if since, raised := s.end(townID); raised {
 		s.config.Raise(s.config.Environment.PluginNotNeeded(townID, since))
 	}
 }
@@ -130,17 +131,17 @@ func (s *Absences) Review(
 	}
 }
 
-// fates say what becomes of the commands of a town that has no plugin.
-var fates = map[apply.Absent]string{
+// prospects have what becomes of the commands of a town without a plugin, for each policy.
+var prospects = map[apply.Absent]string{
 	apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE when its attempts are over.",
 	apply.AbsentWait: "They wait until a plugin subscribes.",
 }
 
-// begin notes that a town has no plugin, and returns since when, and whether to tell: once, when it
-// has been so for a while, or at once.
+// begin records that a town has no plugin. It returns since when, and whether to raise the alert:
+// once for an absence, when it has lasted for after.
 func (s *Absences) begin(
 	townID string, now time.Time, after time.Duration,
-) (since time.Time, tell bool) {
+) (since time.Time, raise bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.towns[townID]
@@ -148,14 +149,14 @@ func (s *Absences) begin(
 		a = &absence{since: now, began: time.Now()}
 		s.towns[townID] = a
 	}
-	tell = !a.told && time.Since(a.began) >= after
-	a.told = a.told || tell
-	return a.since, tell
+	raise = !a.raised && time.Since(a.began) >= after
+	a.raised = a.raised || raise
+	return a.since, raise
 }
 
-// end notes that a town has a plugin, and returns since when it had none, and whether that was
-// told.
-func (s *Absences) end(townID string) (since time.Time, told bool) {
+// end records that a town has a plugin. It returns since when it had none, and whether the alert
+// of that was raised.
+func (s *Absences) end(townID string) (since time.Time, raised bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.towns[townID]
@@ -163,21 +164,22 @@ func (s *Absences) end(townID string) (since time.Time, told bool) {
 		return time.Time{}, false
 	}
 	delete(s.towns, townID)
-	return a.since, a.told
+	return a.since, a.raised
 }
 
 // recalledAlerts is how many of the latest alerts an instance looks through at its start.
 const recalledAlerts = 1000
 
-// recallTimeout bounds how long commands wait for that.
+// recallTimeout bounds how long Recall reads; commands wait for it.
 const recallTimeout = 5 * time.Second
 
 // List reads a page of the alerts of a world, the newest first: see alerts.Alerts.List.
 type List func(ctx context.Context, filter alerts.Filter, limit int) (alerts.Page, error)
 
-// Recall returns what takes from the stream of alerts, once, which towns had no plugin when the
-// servers before this one ended: that is not told again, but its end is. Until it has run, Absent
-// and Present wait for it.
+// Recall returns a function that reads from the stream of alerts which towns had no plugin when the
+// servers before this one ended. It runs once. For those absences PLUGIN_ABSENT is not raised
+// again, and PLUGIN_RETURNED is raised at their end. Until it has run, Absent and Present wait for
+// it.
 func (s *Absences) Recall(list List) func(context.Context) {
 	s.recalled = make(chan struct{})
 	return func(ctx context.Context) {
@@ -188,9 +190,9 @@ func (s *Absences) Recall(list List) func(context.Context) {
 		if err == nil {
 			s.take(page.Alerts)
 		} else if ctx.Err() == nil {
-			s.config.Logger.Warn("the alerts cannot be read: that a plugin is absent may be told "+
-				"again",
-				"error", err)
+			s.config.Logger.Warn(
+				"the alerts cannot be read: PLUGIN_ABSENT may be raised again for "+
+					"an absence that is known", "error", err)
 		}
 	}
 }
@@ -207,7 +209,7 @@ func (s *Absences) awaitRecalled(ctx context.Context) error {
 	}
 }
 
-// take takes in the alerts that were raised before, the newest first.
+// take enters the absences of alerts that were raised before. The newest alert is the first.
 func (s *Absences) take(raised []alerts.Stored) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -222,7 +224,7 @@ func (s *Absences) take(raised []alerts.Stored) {
 		// Earlier versions have no since.
 		since, err := time.Parse(time.RFC3339Nano, cmp.Or(alert.Since, alert.At))
 		if alert.Code == runevents.PluginAbsent && err == nil {
-			s.towns[alert.TownID] = &absence{since: since, began: time.Now(), told: true}
+			s.towns[alert.TownID] = &absence{since: since, began: time.Now(), raised: true}
 		}
 	}
 }

@@ -27,8 +27,9 @@ func opened() (*Absences, *[]runevents.Alert) {
 
 var ofTown = alerts.About{TownID: "t", HandoffID: "handoff", RunID: "run"}
 
-// An absence is told once, with its beginning, and so is its end; one that was not told has no end.
-func TestAnAbsenceIsToldOnce(t *testing.T) {
+// An absence raises one alert, with its beginning, and its end another; where the first was not
+// raised, the end raises none.
+func TestAnAbsenceRaisesOneAlert(t *testing.T) {
 	t.Parallel()
 	s, raised := opened()
 	s.Absent(t.Context(), ofTown, 1, false)
@@ -78,7 +79,7 @@ func TestAnAbsenceEndsWhereNoPluginIsNeeded(t *testing.T) {
 	require.Equal(t, runevents.PluginReturned, (*raised)[0].Code)
 }
 
-// What the servers before have told is known, the latest of each town; commands wait for that.
+// The latest alert that the servers before raised is known for each town; commands wait for that.
 func TestAbsencesAreRecalled(t *testing.T) {
 	t.Parallel()
 	s, raised := opened()
@@ -102,7 +103,7 @@ func TestAbsencesAreRecalled(t *testing.T) {
 	require.Equal(t, 1, s.Count())
 	require.Equal(t, since, s.Since("t"))
 	s.Absent(t.Context(), ofTown, 1, true)
-	require.Empty(t, *raised, "it was told before")
+	require.Empty(t, *raised, "it was raised before")
 	s.Present(t.Context(), ofTown)
 	require.Len(t, *raised, 1)
 	require.Equal(t, runevents.Timestamp(since), (*raised)[0].Since)

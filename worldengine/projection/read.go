@@ -187,7 +187,7 @@ func (r *Runner) lookAtAll(ctx context.Context, batch []mention) error {
 	return nil
 }
 
-// behind tells the projector how long the oldest new mention of a batch has waited.
+// behind reports to the projector how long the oldest new mention of a batch has waited.
 func (r *Runner) behind(batch []mention) {
 	before := r.position()
 	for _, m := range batch {
@@ -198,7 +198,7 @@ func (r *Runner) behind(batch []mention) {
 	}
 }
 
-// wait waits until the event stream has what the source has up to a sequence, and tells the lag
+// wait waits until the event stream has what the source has up to a sequence, and reports the lag
 // meanwhile.
 func (r *Runner) wait(ctx context.Context, seq uint64) error {
 	for r.config.Source.Wait != nil {
@@ -227,7 +227,7 @@ func (r *Runner) lookAt(ctx context.Context, runID string) error {
 		last = held.LastEventSeq
 		records, err := r.store.page(ctx, runID, last, pageEvents)
 		if errors.Is(err, runevents.ErrDiscarded) {
-			return nil // of what is left nothing can be told
+			return nil // what is left cannot be projected
 		}
 		if err != nil {
 			return err

@@ -38,7 +38,7 @@ type Config struct {
 	// PerTown is how many tasks may wait for one town, and Total how many may be submitted and not
 	// finished altogether.
 	PerTown, Total int
-	// Logger is told of tasks that panic.
+	// Logger gets the panics of tasks.
 	Logger *slog.Logger
 }
 
@@ -65,7 +65,7 @@ const (
 	Parked
 )
 
-// Turn is what a task is told about its turn.
+// Turn describes the turn of a task.
 type Turn struct {
 	Queued  bool // the task had to wait for its town
 	Closing bool // the queue is closing: there is no other turn

@@ -15,14 +15,14 @@ import (
 
 // ErrOpenListen says that a server without access control was to listen where others than this
 // machine can reach it.
-var ErrOpenListen = fmt.Errorf("server: without --access everybody who reaches the server may " +
-	"do everything, so it listens on loopback only: give an access file, or --insecure-listen")
+var ErrOpenListen = fmt.Errorf("server: without --access every client that reaches the server " +
+	"may do everything, so it listens on loopback only: give an access file, or --insecure-listen")
 
 // ErrPlainHTTP says that the console was to listen without TLS where others than this machine can
 // reach it.
-var ErrPlainHTTP = fmt.Errorf("server: without TLS anybody on the way to the console reads " +
-	"the passwords of its users, so it listens on loopback only: give tls in the access file, or " +
-	"--insecure-listen")
+var ErrPlainHTTP = fmt.Errorf("server: without TLS every machine on the way to the console " +
+	"can read the passwords of its users, so it listens on loopback only: give tls in the access " +
+	"file, or --insecure-listen")
 
 // CheckListen returns ErrOpenListen or ErrPlainHTTP, or nil where the configuration may be listened
 // with.
@@ -57,8 +57,8 @@ func loopback(listen string) bool {
 // with access control, without, and open. The server's own connections use an NKey for each
 // account, made at the start.
 //
-// With access control the users of the access file may connect and nobody else. Without, who
-// connects is in the clients' account, may ask every verb, and has no way to the streams; the local
+// With access control only the users of the access file may connect. Without it every client
+// is in the clients' account, may ask every verb, and has no way to the streams; the local
 // operator's key has all rights in the world's account. Where the server is open, there is only the
 // world's account, with all rights.
 type accounts struct {
@@ -122,8 +122,8 @@ func (a *accounts) openOperatorKey(config *Config) (err error) {
 	return err
 }
 
-// anybody is the name that NATS knows those by who need not say who they are.
-const anybody = "anybody"
+// anonymous is the name of the NATS user for clients without credentials.
+const anonymous = "anybody"
 
 // configure adds the accounts and who decides about logins to the options of a server.
 func (a *accounts) configure(options *natsserver.Options) {
@@ -136,8 +136,8 @@ func (a *accounts) configure(options *natsserver.Options) {
 	}
 	if a.config == nil {
 		// Only that NATS tells clients that they need no credentials: the authenticator decides.
-		options.NoAuthUser = anybody
-		options.Users = []*natsserver.User{{Username: anybody}}
+		options.NoAuthUser = anonymous
+		options.Users = []*natsserver.User{{Username: anonymous}}
 		return
 	}
 	if config, _ := a.config.TLS.Config(); config != nil { // accountsOf has read it before

@@ -27,7 +27,7 @@ type authenticator struct {
 type logins struct {
 	byKey     map[string]*natsserver.User // by public NKey
 	byName    map[string]*natsserver.User
-	anonymous *natsserver.User // nil where everybody needs to say who he is
+	anonymous *natsserver.User // nil where every client needs credentials
 }
 
 // Check implements natsserver.Authentication.

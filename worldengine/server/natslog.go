@@ -14,7 +14,7 @@ import (
 type natsLogger struct {
 	logger *slog.Logger
 	gaveUp chan<- string
-	failed func(why string) // told that a write to the disk failed
+	failed func(why string) // called when a write to the disk failed
 	limit  *lineLimit
 }
 
@@ -82,7 +82,7 @@ func (l natsLogger) log(log func(string, ...any), format string, v []any) {
 }
 
 // kindOf returns the kind of a line: what comes after the connection that it is about, without what
-// clients choose, as far as that can be told.
+// clients choose, as far as the message shows.
 func kindOf(text string) string {
 	if parts := strings.SplitN(text, " - ", 3); len(parts) > 1 &&
 		strings.Contains(parts[1], "cid:") {
@@ -106,7 +106,7 @@ const (
 	// linesOfAKind may be logged within linesPeriod.
 	linesOfAKind = 10
 	linesPeriod  = 10 * time.Second
-	// mostKinds bounds the kinds that are told apart; all others are one.
+	// mostKinds bounds the kinds that are counted apart; all others are one.
 	mostKinds = 256
 )
 

@@ -86,10 +86,10 @@ type Config struct {
 	// RCON is the console that applies the commands of towns bound to apply.RCON; nil where
 	// there is none. With it, Engine.RCON is the server's own.
 	RCON *rcon.Config
-	// Access is who may connect and do what; nil where everybody may ask every verb, about every
+	// Access is who may connect and do what; nil where every client may ask every verb, about every
 	// town and for every actor. An embedded server then listens on loopback only, unless
 	// InsecureListen says that it need not, and keeps its streams from who has not the key in
-	// OperatorKeyFile, unless Open says that everybody may do everything. With NATS the users and
+	// OperatorKeyFile, unless Open gives every client all rights. With NATS the users and
 	// accounts are that server's, Connection must lead into the world's account, and Clients into
 	// that of the clients.
 	Access         *access.Config
@@ -99,7 +99,7 @@ type Config struct {
 	// Engine and Service are the settings of the parts. Service.World follows Engine.World.
 	Engine  worldengine.Config
 	Service service.Config
-	// Logger is where trouble is told; slog.Default.
+	// Logger gets warnings and errors; slog.Default.
 	Logger *slog.Logger
 
 	bridge  *httpd.Bridge    // leads browsers to NATS; nil without HTTP
@@ -380,6 +380,6 @@ func (s *Server) abandon() {
 	if s.http != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_ = s.http.Close(ctx) // the error that Start returns is the one to tell
+		_ = s.http.Close(ctx) // Start returns the error that matters
 	}
 }

@@ -24,7 +24,7 @@ type errorRow struct {
 	code    wire.Code
 	// retryAfterMs is the header Retry-After-Ms; 0, and no header, where another try does not help.
 	retryAfterMs int
-	// text is the message of the reply. Where it is empty the client is told the error's own text:
+	// text is the message of the reply. Where it is empty the client gets the error's own text:
 	// the client caused the error, and the text says what to change.
 	text string
 	// routine is set where the server has no trouble although the status is 5xx. Such a reply is

@@ -74,7 +74,7 @@ type Config struct {
 	Disk func() storage.State
 	// Access knows the rights of the users; nil where every client has all rights.
 	Access *access.Directory
-	// Observer is told of each answer; nil for nobody.
+	// Observer gets each answer; may be nil.
 	Observer Observer
 	// Logger gets what operators should know; slog.Default.
 	Logger *slog.Logger
@@ -92,15 +92,15 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Observer is told of answers, for metrics. It must not block and must be safe for concurrent use.
+// Observer gets answers, for metrics. It must not block and must be safe for concurrent use.
 type Observer interface {
-	// Request is told of each answer: its code, empty where it is no error, and how long it took.
+	// Request gets each answer: its code, empty where it is no error, and how long it took.
 	Request(verb wire.Verb, code wire.Code, took time.Duration)
-	// Handoff is told of each result.
+	// Handoff gets each result.
 	Handoff(status handoff.Status, took time.Duration)
 }
 
-// observe tells of an answer. An answer of discovery has no verb, and is not told.
+// observe passes an answer to the observer. An answer of discovery has no verb, and is left out.
 func (s *Service) observe(to replyTo, code wire.Code) {
 	if s.config.Observer != nil && to.verb != "" {
 		s.config.Observer.Request(to.verb, code, time.Since(to.start))

@@ -23,8 +23,8 @@ import (
 type Follower struct {
 	Log   *commitlog.Log
 	World *WorldPause
-	// Cancelled is told of each run that an operator has cancelled, and of its town. Missing one is
-	// harmless: the log is read before a run resumes.
+	// Cancelled is called with each run that an operator has cancelled, and with its town. Missing
+	// one is harmless: the log is read before a run resumes.
 	Cancelled func(townID, runID string)
 	Logger    *slog.Logger
 }

@@ -71,7 +71,7 @@ func open(dir string, keep int64, look func(string) (Disk, error)) (*Room, error
 	return r, nil
 }
 
-// State is what a Room tells of its disk, in bytes.
+// State is the state of the disk of a Room, in bytes.
 type State struct {
 	Free  uint64 `json:"freeBytes"`
 	Total uint64 `json:"totalBytes"`
@@ -125,7 +125,7 @@ func (r *Room) Check() error {
 	return nil
 }
 
-// Fail tells the room that a write has failed, and why.
+// Fail records that a write has failed, and why.
 func (r *Room) Fail(why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

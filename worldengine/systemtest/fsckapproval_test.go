@@ -74,7 +74,7 @@ func TestFsckOfTheGate(t *testing.T) {
 		{"no approval", change("handoff", 0, `"RunApproved"`, `"RunQueued"`),
 			"the run does not name the approval that the handoff had"},
 		{"nobody denied", change("decided", 0, `"approved":false`, `"approved":true`),
-			"a handoff was refused as denied, and nobody denied it"},
+			"a handoff was refused as denied, and the log has no denial of it"},
 	} {
 		log := w.messages()
 		changed, _ := row.do(t, log)

@@ -45,8 +45,8 @@ type Store struct {
 	runs   *runs.Store
 	index  Index
 	config Config
-	// trouble has runs that cannot be ended told of one by one: a full disk is trouble for all of
-	// them.
+	// trouble limits the warnings about runs that cannot be ended: a full disk is trouble for all
+	// of them.
 	trouble backoff.Seldom
 
 	mu sync.Mutex
@@ -95,8 +95,8 @@ func New(log *commitlog.Log, r *runs.Store, index Index, config Config) *Store {
 }
 
 // Hold puts the runs of a town that are recorded, or are to be recorded next, into the index, where
-// a new one is among them. Without it no run may be recorded: nobody would end it after the death
-// of this server. From then on Reap renews the entry, until Done is said of each of them.
+// a new one is among them. Without it no run may be recorded: after the death of this server no
+// other one would end it. From then on Reap renews the entry, until Done is said of each of them.
 func (s *Store) Hold(ctx context.Context, townID string, waiting []*Run) error {
 	if !slices.ContainsFunc(waiting, func(r *Run) bool { return !r.held }) {
 		return nil
@@ -164,7 +164,8 @@ func (s *Store) renew(ctx context.Context) {
 			failed = cmp.Or(failed, s.renewAll(ctx, some, towns))
 		}
 		if failed != nil && !troubled && ctx.Err() == nil {
-			s.config.Logger.Warn("handoffs wait, and the index cannot be told so; will try again",
+			s.config.Logger.Warn("the handoffs that wait cannot be stored in the index; will try "+
+				"again",
 				"error", failed)
 		}
 		troubled = failed != nil

@@ -3,12 +3,12 @@ package version
 
 import "runtime/debug"
 
-// stamped is the version that a build was told, as that of the image is, which has no .git:
+// stamped is the version that was given to the build, as that of the image is, which has no .git:
 // -ldflags "-X worldengine/cmd/internal/version.stamped=…".
 var stamped string
 
-// String returns the version that the build was told, or the module's, or that of the commit which
-// the program was built from.
+// String returns the version that was given to the build, or the module's, or that of the commit
+// which the program was built from.
 func String() string {
 	if stamped != "" {
 		return stamped

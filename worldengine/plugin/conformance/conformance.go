@@ -27,7 +27,7 @@ type Config struct {
 	// is listened to where it is to say nothing, or nothing more; 1 s.
 	Timeout, Quiet time.Duration
 	// Restart is how long the end and the new start of the plugin are waited for; 0 for not at all.
-	// Ask, where set, is told when it is time for the one, and then for the other.
+	// Ask, where set, is called when it is time for the one, and then for the other.
 	Restart time.Duration
 	Ask     func(what string)
 	// Finished, where set, is called with each row.

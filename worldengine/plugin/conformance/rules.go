@@ -349,7 +349,7 @@ func (c *checker) say(what string) {
 	}
 }
 
-// there asks for the first command again, which changes nothing, and reports whether anybody is
+// there asks for the first command again, which changes nothing, and reports whether a plugin is
 // subscribed.
 func (c *checker) there(ctx context.Context) (bool, error) {
 	a, err := c.open(c.first.ApplyID)

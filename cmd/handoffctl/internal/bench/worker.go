@@ -20,7 +20,7 @@ import (
 // refillSteps is how many handoffs of a town are made at once when those made ahead ran out.
 const refillSteps = 64
 
-// maxExamples is how many wrong answers are told in words.
+// maxExamples bounds how many wrong answers the report describes.
 const maxExamples = 5
 
 // worker drives its towns in turn, one request at a time.

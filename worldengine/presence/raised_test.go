@@ -13,10 +13,11 @@ import (
 	"worldengine/worldengine/apply"
 )
 
-// An absence is told when it has lasted, with its beginning and what becomes of the commands.
-func TestAnAbsenceIsToldWhenItHasLasted(t *testing.T) {
+// PLUGIN_ABSENT is raised when the absence has lasted, with its beginning and what becomes of the
+// commands.
+func TestAnAbsenceIsRaisedWhenItHasLasted(t *testing.T) {
 	t.Parallel()
-	for policy, fate := range map[apply.Absent]string{
+	for policy, prospect := range map[apply.Absent]string{
 		apply.AbsentFail: "Each fails with PLUGIN_UNAVAILABLE",
 		apply.AbsentWait: "They wait until a plugin subscribes.",
 	} {
@@ -36,14 +37,14 @@ func TestAnAbsenceIsToldWhenItHasLasted(t *testing.T) {
 				s.Absent(t.Context(), ofTown, 2, false)
 				require.Len(t, *raised, 1)
 				require.Equal(t, runevents.Timestamp(since), (*raised)[0].Since)
-				require.Contains(t, (*raised)[0].Message, fate)
+				require.Contains(t, (*raised)[0].Message, prospect)
 				require.Equal(t, since, s.Since("t"))
 			})
 		})
 	}
 }
 
-// Each town has an absence of its own, and each absence is told.
+// Each town has an absence of its own, and each raises the alert.
 func TestAbsencesOfTowns(t *testing.T) {
 	t.Parallel()
 	s, raised := opened()
@@ -58,15 +59,15 @@ func TestAbsencesOfTowns(t *testing.T) {
 		s.NotNeeded("u")
 		require.Zero(t, s.Count())
 	}
-	var told []string
+	var codes []string
 	for _, a := range *raised {
-		told = append(told, string(a.Code)+" "+a.TownID)
+		codes = append(codes, string(a.Code)+" "+a.TownID)
 	}
 	once := []string{"PLUGIN_ABSENT t", "PLUGIN_ABSENT u", "PLUGIN_RETURNED t",
 		"PLUGIN_RETURNED u"}
-	require.Equal(t, append(once, once...), told)
+	require.Equal(t, append(once, once...), codes)
 	s.Present(t.Context(), alerts.About{TownID: "nowhere"})
-	require.Len(t, *raised, len(told), "who was never away does not return")
+	require.Len(t, *raised, len(codes), "a plugin that was never absent does not return")
 }
 
 // What an alert of an earlier version does not say is taken from when it was raised; what cannot be
