@@ -94,8 +94,9 @@ type alertsAckCommand struct {
 func (alertsAckCommand) Help() string {
 	return `Acknowledges alerts: says that an operator has dealt with them. handoffctl status stops counting
 them, alerts list --open leaves them out, and every server and the console show who acknowledged
-them, when and why. It needs the rights of an operator. The first acknowledgement of an alert counts:
-to acknowledge it again changes nothing. When the same is raised again, that is another alert.
+them, when and why. It needs the rights of an operator. The first acknowledgement of an alert
+counts: to acknowledge it again changes nothing. When the same is raised again, that is another
+alert.
 
 Example:
 
