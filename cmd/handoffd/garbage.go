@@ -10,14 +10,16 @@ import (
 )
 
 // How far the heap grows before it is collected, where the operator does not say otherwise with
-// GOGC: to four times what lives, as long as that is little, since every handoff leaves garbage and
-// a collection at twice the heap costs a sixth more processor time. Beyond leastGarbage it grows by
-// twice what a collection has to look through, which is most of its cost: the blocks of streams
-// that NATS keeps hold no pointers and cost little.
+// GOGC: to four times what lives, and by at most some garbage, leastGarbage at first. Every handoff
+// leaves garbage, and what a collection costs grows with the runs and receipts that NATS knows, so
+// more garbage is allowed while collections take more than gcCost of the processor time of all
+// else: up to mostGarbage, or to an eighth of the soft memory limit.
 const (
 	gcPercent    = 300
-	leastGarbage = 256 << 20
 	leastGC      = 25 // percent; with less, many blocks in memory would have it collect too often
+	leastGarbage = 256 << 20
+	mostGarbage  = 1 << 30
+	gcCost       = 0.25
 )
 
 // What is not used is given back once a time of lookEvery has left less than quiet of garbage.
@@ -45,13 +47,15 @@ func collectGarbage(ctx context.Context) {
 		looks := time.NewTicker(lookEvery)
 		defer looks.Stop()
 		var load load
+		allowed := allowance{garbage: leastGarbage, before: readUsage()}
 		set := gcPercent
 		for {
 			select {
 			case <-ctx.Done():
 				return
 			case <-collected:
-				if percent := growth(readHeap()); percent != set {
+				allowed.adjust(readUsage(), uint64(debug.SetMemoryLimit(-1)))
+				if percent := growth(readHeap(), allowed.garbage); percent != set {
 					debug.SetGCPercent(percent)
 					set = percent
 				}
@@ -92,31 +96,65 @@ func afterEachCollection(f func()) {
 	})
 }
 
-// heap is what the last collection has left.
-type heap struct {
-	live     uint64 // bytes
-	pointers uint64 // of them, and of stacks and globals, those that a collection looks through
-	base     uint64 // what the percentage of GOGC is of: the live heap, stacks and globals
+// allowance is how much garbage there may be before it is collected.
+type allowance struct {
+	garbage uint64
+	before  usage // at the last collection
 }
 
-func readHeap() heap {
+// usage is what the process has used since its start: bytes of the heap, processor time of
+// collections without what was idle, and of all else.
+type usage struct {
+	allocated uint64
+	gc, user  float64
+}
+
+// adjust takes in what was used up to the end of a collection. The garbage is made as much as would
+// have had this collection cost gcCost, in steps of at most a half or the double. Where little was
+// allocated, the collection came for another reason and says nothing.
+func (a *allowance) adjust(now usage, limit uint64) {
+	allocated, gc, user := now.allocated-a.before.allocated, now.gc-a.before.gc,
+		now.user-a.before.user
+	a.before = now
+	if allocated < a.garbage/2 || user <= 0 {
+		return
+	}
+	wanted := gc / user / gcCost * float64(a.garbage)
+	wanted = max(float64(a.garbage)/2, min(wanted, 2*float64(a.garbage)))
+	a.garbage = max(leastGarbage, min(uint64(wanted), mostGarbage, limit/8))
+}
+
+func readUsage() usage {
 	samples := []metrics.Sample{
-		{Name: "/gc/heap/live:bytes"}, {Name: "/gc/scan/total:bytes"},
+		{Name: "/gc/heap/allocs:bytes"}, {Name: "/cpu/classes/gc/total:cpu-seconds"},
+		{Name: "/cpu/classes/gc/mark/idle:cpu-seconds"}, {Name: "/cpu/classes/user:cpu-seconds"},
+	}
+	metrics.Read(samples)
+	return usage{
+		allocated: samples[0].Value.Uint64(), user: samples[3].Value.Float64(),
+		gc: samples[1].Value.Float64() - samples[2].Value.Float64(),
+	}
+}
+
+// readHeap returns the bytes that the last collection has left: what the percentage of GOGC is of,
+// the live heap, stacks and globals.
+func readHeap() uint64 {
+	samples := []metrics.Sample{
+		{Name: "/gc/heap/live:bytes"},
 		{Name: "/gc/scan/stack:bytes"}, {Name: "/gc/scan/globals:bytes"},
 	}
 	metrics.Read(samples)
-	live := samples[0].Value.Uint64()
-	return heap{
-		live: live, pointers: samples[1].Value.Uint64(),
-		base: live + samples[2].Value.Uint64() + samples[3].Value.Uint64(),
+	var bytes uint64
+	for i := range samples {
+		bytes += samples[i].Value.Uint64()
 	}
+	return bytes
 }
 
-// growth returns by how many percent the heap may grow.
-func growth(h heap) int {
-	if h.base == 0 {
+// growth returns by how many percent a heap may grow that may have so much garbage.
+func growth(heap, garbage uint64) int {
+	if heap == 0 {
 		return gcPercent
 	}
-	percent := max(leastGarbage, 2*h.pointers) * 100 / h.base
-	return int(min(max(percent, leastGC), gcPercent))
+	return int(min(max(garbage*100/heap, leastGC), gcPercent))
 }

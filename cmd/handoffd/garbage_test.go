@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"runtime"
 	"testing"
 	"time"
@@ -8,22 +9,53 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The heap may grow to four times what lives while that is little, then by a bounded amount, and
-// where much has pointers, to twice that.
+// The heap may grow to four times what lives while that is little, then by a bounded amount.
 func TestHowFarTheHeapGrows(t *testing.T) {
 	t.Parallel()
 	const mib = 1 << 20
 	for name, c := range map[string]struct {
-		heap heap
-		want int
+		heap, garbage uint64
+		want          int
 	}{
-		"nothing is known":          {heap{}, 300},
-		"a small world":             {heap{60 * mib, 30 * mib, 61 * mib}, 300},
-		"blocks of streams":         {heap{511 * mib, 60 * mib, 512 * mib}, 50},
-		"a large world":             {heap{900 * mib, 600 * mib, 1000 * mib}, 120},
-		"more blocks than all else": {heap{4000 * mib, 60 * mib, 4000 * mib}, 25},
+		"nothing is known":  {0, 256 * mib, 300},
+		"a small world":     {61 * mib, 256 * mib, 300},
+		"a large world":     {512 * mib, 256 * mib, 50},
+		"costs much":        {512 * mib, 1024 * mib, 200},
+		"a very large heap": {4000 * mib, 256 * mib, 25},
 	} {
-		require.Equal(t, c.want, growth(c.heap), name)
+		require.Equal(t, c.want, growth(c.heap, c.garbage), name)
+	}
+}
+
+// More garbage is allowed as long as collections cost more than a quarter of all else, within
+// bounds and the memory limit, and less again where they cost less.
+func TestHowMuchGarbageIsAllowed(t *testing.T) {
+	t.Parallel()
+	const mib, none = 1 << 20, math.MaxInt64
+	for _, c := range []struct {
+		name        string
+		garbage     uint64 // allowed before
+		allocated   uint64
+		gc          float64 // of 1 s of all else
+		limit, want uint64
+	}{
+		{"cheap", 256 * mib, 260 * mib, 0.05, none, 256 * mib},
+		{"as it should be", 512 * mib, 500 * mib, 0.25, none, 512 * mib},
+		{"half too dear", 256 * mib, 260 * mib, 0.375, none, 384 * mib},
+		{"far too dear", 256 * mib, 260 * mib, 2, none, 512 * mib},
+		{"as much as there may be", 900 * mib, 900 * mib, 0.5, none, 1024 * mib},
+		{"little memory", 256 * mib, 256 * mib, 0.5, 2400 * mib, 300 * mib},
+		{"too little memory", 256 * mib, 256 * mib, 0.5, 400 * mib, 256 * mib},
+		{"cheaper again", 1024 * mib, 1000 * mib, 0.2, none, 1024 * mib * 4 / 5},
+		{"the load has ended", 1024 * mib, 1000 * mib, 0.01, none, 512 * mib},
+		{"collected for another reason", 512 * mib, 100 * mib, 2, none, 512 * mib},
+	} {
+		before := usage{allocated: 1000 * mib, gc: 10, user: 100}
+		a := allowance{garbage: c.garbage, before: before}
+		now := usage{before.allocated + c.allocated, before.gc + c.gc, before.user + 1}
+		a.adjust(now, c.limit)
+		require.InDelta(t, float64(c.want), float64(a.garbage), mib, c.name)
+		require.Equal(t, now, a.before, c.name)
 	}
 }
 
@@ -65,8 +97,9 @@ func TestCollectionsAreToldOf(t *testing.T) {
 			}
 		}
 	}
-	h := readHeap()
-	require.NotZero(t, h.live)
-	require.NotZero(t, h.pointers)
-	require.GreaterOrEqual(t, h.base, h.live)
+	require.NotZero(t, readHeap())
+	used := readUsage()
+	require.NotZero(t, used.allocated)
+	require.Positive(t, used.gc)
+	require.Positive(t, used.user)
 }
