@@ -2,7 +2,6 @@ package runevents
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -87,8 +86,8 @@ type Producer struct {
 	persisted progress
 	// registry is the EventIdRegistry of this run. The key names what the idempotency key hashes
 	// that can differ within one run: two events have the same entry if and only if they have
-	// the same idempotency key.
-	registry map[registryKey]string
+	// the same idempotency key. Like those of progress it is searched: a run has few events.
+	registry []registered
 	// drawn has the ids of events that another producer drew for this one.
 	drawn []DrawnID
 }
@@ -96,12 +95,43 @@ type Producer struct {
 // progress is where a run is: its status, that of its step attempts, and what it has emitted.
 type progress struct {
 	status  RunStatus
-	steps   map[stepAttempt]StepStatus
+	steps   []stepProgress
 	emitted []registryKey
 }
 
+type stepProgress struct {
+	stepAttempt
+	status StepStatus
+}
+
+// step returns where a step attempt is; ok is false before its first event.
+func (p *progress) step(step stepAttempt) (status *StepStatus, ok bool) {
+	for i := range p.steps {
+		if p.steps[i].stepAttempt == step {
+			return &p.steps[i].status, true
+		}
+	}
+	return nil, false
+}
+
+// clone returns a copy with room for the events of a run without retries.
 func (p *progress) clone() progress {
-	return progress{p.status, maps.Clone(p.steps), slices.Clip(p.emitted)}
+	return progress{
+		p.status,
+		append(make([]stepProgress, 0, len(p.steps)+usualSteps), p.steps...),
+		append(make([]registryKey, 0, len(p.emitted)+usualEvents), p.emitted...),
+	}
+}
+
+// How many events and steps a run mostly has.
+const (
+	usualEvents = 12
+	usualSteps  = 4
+)
+
+type registered struct {
+	key registryKey
+	id  string
 }
 
 type registryKey struct {
@@ -115,10 +145,8 @@ const firstAttempt = 1
 // NewProducer starts the events of a run that has none yet.
 func NewProducer(identity Identity, source Source) *Producer {
 	p := &Producer{
-		source: source, registry: make(map[registryKey]string, 12),
-		persisted: progress{
-			status: RunPending, steps: map[stepAttempt]StepStatus{},
-		},
+		source: source, registry: make([]registered, 0, usualEvents),
+		persisted: progress{status: RunPending},
 	}
 	p.run.Identity, p.run.FirstSeq = identity, 1
 	p.Restart()
@@ -128,7 +156,7 @@ func NewProducer(identity Identity, source Source) *Producer {
 // Restart forgets what was emitted since the start or the last Persisted, because none of it was
 // persisted, and keeps the event ids.
 func (p *Producer) Restart() {
-	p.run.Events = make([]Event, 0, 12)
+	p.run.Events = make([]Event, 0, usualEvents)
 	p.now = p.persisted.clone()
 }
 
@@ -203,9 +231,10 @@ func (p *Producer) OfStep(event EventType, stepID string, payload any) error {
 // the run is paused a step that is in flight may end.
 func (p *Producer) OfAttempt(event EventType, stepID string, attempt int64, payload any) error {
 	step := stepAttempt{stepID, attempt}
-	now, ok := p.now.steps[step]
-	if !ok {
-		now = StepPending
+	now := StepPending
+	known, ok := p.now.step(step)
+	if ok {
+		now = *known
 	}
 	drains := p.now.status == RunIsPaused && (event == StepCompleted || event == StepFailed)
 	if p.now.status != RunRunning && !drains {
@@ -213,8 +242,8 @@ func (p *Producer) OfAttempt(event EventType, stepID string, attempt int64, payl
 			Expected: string(RunRunning), Actual: string(p.now.status), Attempted: event,
 		}
 	}
-	next, ok := NextStepStatus(now, event)
-	if !ok {
+	next, valid := NextStepStatus(now, event)
+	if !valid {
 		return &InvalidTransitionError{
 			StepID: stepID, Expected: validIn(event, stepID), Actual: string(now), Attempted: event,
 		}
@@ -222,7 +251,11 @@ func (p *Producer) OfAttempt(event EventType, stepID string, attempt int64, payl
 	if err := p.emit(event, step, 0, payload); err != nil {
 		return err
 	}
-	p.now.steps[step] = next
+	if ok {
+		*known = next
+	} else {
+		p.now.steps = append(p.now.steps, stepProgress{step, next})
+	}
 	return nil
 }
 
@@ -260,13 +293,16 @@ func (p *Producer) emit(event EventType, step stepAttempt, ago time.Duration, pa
 
 // id returns the stable id of an event.
 func (p *Producer) id(key registryKey, e *Event) (string, error) {
-	id, ok := p.registry[key]
-	if !ok {
-		if id = p.draw(e); !IsID(id) {
-			return "", fmt.Errorf("%w: %q, for %s", ErrBadID, id, e.EventType)
+	for i := range p.registry {
+		if p.registry[i].key == key {
+			return p.registry[i].id, nil
 		}
-		p.registry[key] = id
 	}
+	id := p.draw(e)
+	if !IsID(id) {
+		return "", fmt.Errorf("%w: %q, for %s", ErrBadID, id, e.EventType)
+	}
+	p.registry = append(p.registry, registered{key, id})
 	return id, nil
 }
 
