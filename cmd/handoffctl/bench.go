@@ -23,7 +23,8 @@ type benchCommand struct {
 	Towns       int           `help:"How many towns are driven." default:"64"`
 	Concurrency int           `help:"How many requests are in flight; at most one a town." default:"64"`
 	Connections int           `help:"How many client connections they share." default:"4"`
-	Duration    time.Duration `help:"How long each of the three phases is." default:"5s"`
+	Duration    time.Duration `help:"How long each phase is: the echo, the handoffs, the bare appends." default:"5s"`
+	Phases      int           `help:"How many phases of handoffs there are, one after the other on the same towns." default:"1"`
 	Rate        float64       `help:"How many handoffs a second are offered; 0 for as many as are answered." default:"0"`
 	Mix         string        `help:"What share of the handoffs ends in which status." default:"executed=100" placeholder:"STATUS=SHARE,…"`
 	Sync        server.Sync   `help:"When the private server brings a commit to the disk: every two seconds (interval) or before it is answered (always)." enum:"interval,always" default:"interval"`
@@ -51,6 +52,9 @@ With --rate the handoffs are sent at that rate, and a latency counts from when i
 Where the server projects run events (--projector), the benchmark also records how far the
 projection is behind.
 
+With --phases there are several phases of handoffs, to compare the last of a long run with the
+first. What is printed beside them of handoffs is of the last one.
+
 In the mix: executed is a casual talk, which never exhausts a town; duplicate sends the last
 accepted handoff again; stale was made an epoch ago; rejected asks for a project that does not
 exist; failed advances a blocked project.
@@ -69,7 +73,7 @@ func (c *benchCommand) Run(ctx context.Context, a *app) error {
 	config := bench.Config{
 		World: a.flags.World, Towns: c.Towns, Concurrency: c.Concurrency,
 		Connections: c.Connections,
-		Duration:    c.Duration, Rate: c.Rate, Mix: mix, Timeout: a.flags.Timeout,
+		Duration:    c.Duration, Phases: c.Phases, Rate: c.Rate, Mix: mix, Timeout: a.flags.Timeout,
 		Connect: func(name string) (*nats.Conn, error) { return a.dial(name) },
 		Streams: func(name string) (*nats.Conn, error) { return a.dialStreams(name) },
 	}

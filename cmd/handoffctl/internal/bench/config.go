@@ -28,8 +28,10 @@ type Config struct {
 	Towns, Concurrency int
 	// Connections is how many client connections the workers share.
 	Connections int
-	// Duration is how long each of the two phases is.
+	// Duration is how long each phase is: the echo, the handoffs, the bare appends.
 	Duration time.Duration
+	// Phases is how many phases of handoffs there are, one after the other on the same towns; 1.
+	Phases int
 	// Rate is how many handoffs a second are offered; 0 for as many as are answered. Their latency
 	// is from when they are due, so that a server that falls behind is not flattered.
 	Rate float64
@@ -51,6 +53,7 @@ func (c *Config) Validate() error {
 	atLeast("towns", c.Towns, 1)
 	atLeast("concurrency", c.Concurrency, 1)
 	atLeast("connections", c.Connections, 1)
+	atLeast("phases", c.Phases, 0)
 	if c.Concurrency > c.Towns {
 		problems = append(problems, fmt.Errorf("bench: a concurrency of %d needs as many towns, "+
 			"not %d, since a town executes one handoff at a time", c.Concurrency, c.Towns))

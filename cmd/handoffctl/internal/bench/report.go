@@ -44,6 +44,9 @@ type Report struct {
 	// Executed is the executed handoffs a second, Ratio that to the echo.
 	Executed float64 `json:"executedPerSecond"`
 	Ratio    float64 `json:"ratio"`
+	// Phases has each phase of handoffs where there was more than one, in their order. What else is
+	// said of handoffs is of the last one, Retries and Wrong of all.
+	Phases []Phase `json:"phases,omitempty"`
 	// CPUMicros is the processor time of this process for one handoff, in microseconds, and
 	// ServerCPUMicros that of the server, by its own statistics; 0 where the server is in this
 	// process too, or where it is not known.
@@ -75,6 +78,12 @@ type Rate struct {
 	Max float64 `json:"maxMs"`
 }
 
+// Phase is one of several phases of handoffs.
+type Phase struct {
+	Rate
+	ServerCPUMicros float64 `json:"serverCpuMicrosPerHandoff,omitzero"`
+}
+
 func newReport(config *Config) *Report {
 	return &Report{
 		World: config.World, Towns: config.Towns, Concurrency: config.Concurrency,
@@ -85,7 +94,7 @@ func newReport(config *Config) *Report {
 	}
 }
 
-// addHandoffs enters what the workers did.
+// addHandoffs enters what the workers did in a phase.
 func (r *Report) addHandoffs(p *phase, workers []*worker) {
 	r.Handoffs = rateOf(p.latencies, p.elapsed)
 	r.Statuses = map[handoff.Status]float64{}
@@ -98,6 +107,7 @@ func (r *Report) addHandoffs(p *phase, workers []*worker) {
 		pause += w.pause
 		r.Wrong += w.wrong
 		r.Examples = append(r.Examples, w.examples...)
+		w.wrong, w.examples = 0, nil
 	}
 	r.Examples = r.Examples[:min(len(r.Examples), maxExamples)]
 	r.Executed = r.Statuses[handoff.Executed]

@@ -83,6 +83,7 @@ func TestConfigValidate(t *testing.T) {
 	assert.NoError(t, good.Validate())
 	for wants, change := range map[string]func(*Config){
 		"towns must be at least 1":         func(c *Config) { c.Towns = 0 },
+		"phases must be at least 0":        func(c *Config) { c.Phases = -1 },
 		"concurrency must be at least 1":   func(c *Config) { c.Concurrency = 0 },
 		"connections must be at least 1":   func(c *Config) { c.Connections = 0 },
 		"a concurrency of 3 needs as many": func(c *Config) { c.Concurrency = 3 },

@@ -52,11 +52,17 @@ func Run(ctx context.Context, config Config) (*Report, error) {
 		rate = min(rate, config.Rate)
 	}
 	each := int(1.5*rate*config.Duration.Seconds())/config.Towns + refillSteps
-	if err := prepare(ctx, b.targets, min(each, maxPrepared/config.Towns+1)); err != nil {
-		return nil, err
-	}
-	if err := b.measureHandoffs(ctx, report); err != nil {
-		return nil, err
+	for range max(config.Phases, 1) {
+		if err := prepare(ctx, b.targets, b.atMost(each)); err != nil {
+			return nil, err
+		}
+		if err := b.measureHandoffs(ctx, report); err != nil {
+			return nil, err
+		}
+		if config.Phases > 1 {
+			report.Phases = append(report.Phases,
+				Phase{report.Handoffs, report.ServerCPUMicros})
+		}
 	}
 	if report.Followers, err = b.lags(ctx); err != nil {
 		report.FollowersUnknown = err.Error()
@@ -130,9 +136,12 @@ func (b *bench) server() *client.Client {
 	return &client.Client{Conn: b.control, World: b.config.World, Timeout: b.config.Timeout}
 }
 
+// atMost bounds how many handoffs of each town are made ahead.
+func (b *bench) atMost(each int) int { return min(each, maxPrepared/b.config.Towns+1) }
+
 // warmUp drives every town for a moment, and returns how many handoffs a second that made.
 func (b *bench) warmUp(ctx context.Context) (rate float64, err error) {
-	if err := prepare(ctx, b.targets, 2*refillSteps); err != nil {
+	if err := prepare(ctx, b.targets, b.atMost(2*refillSteps)); err != nil {
 		return 0, err
 	}
 	phase, err := b.handoffs(ctx, min(max(b.config.Duration/5, 50*time.Millisecond), time.Second),

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"testing"
@@ -81,6 +82,23 @@ func TestRunDrivesEveryTown(t *testing.T) {
 		_, used, ok := serverCPU(t.Context(), nc, config.World)
 		return ok && used > 0
 	}, 30*time.Second, 10*time.Millisecond, "the server says what processor time it has used")
+}
+
+// Each of several phases is reported, on the same towns.
+func TestSeveralPhases(t *testing.T) {
+	config := start(t)
+	config.Phases = 3
+	report, err := Run(t.Context(), config)
+	require.NoError(t, err)
+	assert.Zero(t, report.Wrong, report.Examples)
+	require.Len(t, report.Phases, 3)
+	for _, phase := range report.Phases {
+		assert.Positive(t, phase.Count)
+	}
+	assert.Equal(t, report.Handoffs, report.Phases[2].Rate)
+	var text bytes.Buffer
+	require.NoError(t, report.WriteText(&text))
+	assert.Contains(t, text.String(), "\nphase 3      ")
 }
 
 // The stream of the bare appends is gone after the run; a client that may not use streams says why

@@ -41,6 +41,13 @@ func (r *Report) WriteText(out io.Writer) error {
 	if r.ServerCPUMicros > 0 && !r.InProcess {
 		text.printf("             %.0f µs a handoff (the server alone)\n", r.ServerCPUMicros)
 	}
+	for i, p := range r.Phases {
+		text.printf("phase %-6d %.0f handoffs a second, p99 %.2f ms", i+1, p.PerSecond, p.P99)
+		if p.ServerCPUMicros > 0 && !r.InProcess {
+			text.printf(", %.0f µs a handoff (the server alone)", p.ServerCPUMicros)
+		}
+		text.printf("\n")
+	}
 	text.printf("wrong        %d\n", r.Wrong)
 	for _, example := range r.Examples {
 		text.printf("             %s\n", example)
