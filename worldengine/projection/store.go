@@ -57,14 +57,16 @@ func (s *store) Events(
 func (s *store) page(
 	ctx context.Context, runID string, afterSeq int64, most int,
 ) ([]runevents.Record, error) {
-	last, err := s.stream.GetLastMsgForSubject(ctx, s.subject(runID))
+	subject := s.subject(runID)
+	last, err := s.stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil, s.checkDiscarded(ctx, runID, afterSeq)
+		return nil, s.checkDiscarded(ctx, subject, runID, afterSeq)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("projection: last event of run %q: %w", runID, err)
 	}
-	if err := s.checkDiscarded(ctx, runID, afterSeq); err != nil {
+	subject = last.Subject // with a wildcard NATS walks through all towns
+	if err := s.checkDiscarded(ctx, subject, runID, afterSeq); err != nil {
 		// without reading all that is left
 		return nil, err
 	}
@@ -74,7 +76,7 @@ func (s *store) page(
 		read = known
 	}
 	for read.seq < last.Sequence && len(records) < most {
-		msg, err := s.stream.GetMsg(ctx, read.seq+1, jetstream.WithGetMsgSubject(last.Subject))
+		msg, err := s.stream.GetMsg(ctx, read.seq+1, jetstream.WithGetMsgSubject(subject))
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			break // expired meanwhile
 		}
@@ -93,7 +95,7 @@ func (s *store) page(
 			read.runSeq = max(read.runSeq, record.RunSeq)
 		}
 	}
-	if err := s.checkDiscarded(ctx, runID, afterSeq); err != nil {
+	if err := s.checkDiscarded(ctx, subject, runID, afterSeq); err != nil {
 		return nil, err
 	}
 	if len(s.marks) >= s.maxMarks {
@@ -107,8 +109,10 @@ func (s *store) page(
 // first event of a run that it still has leaves a gap behind afterSeq. What it says holds for
 // events that were read before it was asked: the oldest go first. Where the stream has lost nothing
 // the gap is the run's own.
-func (s *store) checkDiscarded(ctx context.Context, runID string, afterSeq int64) error {
-	first, err := s.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(s.subject(runID)))
+func (s *store) checkDiscarded(
+	ctx context.Context, subject, runID string, afterSeq int64,
+) error {
+	first, err := s.stream.GetMsg(ctx, 1, jetstream.WithGetMsgSubject(subject))
 	if err == nil {
 		record, err := decode(first.Data)
 		if err != nil || !runevents.DetectNonContiguous(afterSeq, record.RunSeq) {
