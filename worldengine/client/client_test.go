@@ -233,6 +233,39 @@ func TestALostAnswerIsAskedForAgain(t *testing.T) {
 		*got.Duplicate.Result.Evaluation.DuplicateCheck.DuplicateOf)
 }
 
+// A 503 may be said of a handoff that is stored, as where its command is held back by a pause, or
+// the disk failed as it was stored: the duplicate of the next attempt is of this call too.
+func TestADuplicateBehindA503IsTheFirstResult(t *testing.T) {
+	t.Parallel()
+	w := serve(t)
+	c, held := w.join(""), w.join("held")
+	found(t, c, "t")
+	asked := 0
+	for _, verb := range []wire.Verb{wire.Handoff, wire.ResultGet} {
+		_, err := held.Conn.Subscribe(wire.Subject("held", verb), func(msg *nats.Msg) {
+			reply, err := c.Request(context.Background(), verb, msg.Data)
+			if err != nil {
+				return
+			}
+			if asked++; asked == 1 {
+				reply = &nats.Msg{
+					Data: client.ErrorBody(string(wire.CodeTownPaused), "held back", nil),
+					Header: nats.Header{
+						wire.ErrorCodeHeader: {"503"}, wire.RetryAfterHeader: {"1"},
+					},
+				}
+			}
+			_ = msg.RespondMsg(&nats.Msg{Data: reply.Data, Header: reply.Header})
+		})
+		require.NoError(t, err)
+	}
+	require.NoError(t, held.Conn.Flush())
+	got, err := held.Send(t.Context(), talk(t, c, "t", "mayor-1"))
+	require.NoError(t, err)
+	require.Equal(t, handoff.Executed, got.Status())
+	require.Equal(t, handoff.Duplicate, got.Duplicate.Status())
+}
+
 func TestAHandoffOfAPausedTownWaits(t *testing.T) {
 	t.Parallel()
 	c := serve(t).join("")

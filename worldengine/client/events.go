@@ -74,14 +74,8 @@ var defaultPace = pace{
 // The iterations of a client may run at the same time; one of them is for one goroutine.
 func (c *Client) Events(ctx context.Context, what Follow) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		f := &follower{
-			client: c, ctx: ctx, what: what, yield: yield, pace: defaultPace,
-			runs: runs{known: map[string]*followed{}},
-		}
-		if c.pace != nil {
-			f.pace = *c.pace
-		}
-		if err := f.run(); err != nil && ctx.Err() == nil && !errors.Is(err, errStopped) {
+		err := c.follower(ctx, what, yield).run()
+		if err != nil && ctx.Err() == nil && !errors.Is(err, errStopped) {
 			yield(Event{}, err)
 		}
 	}
@@ -129,6 +123,20 @@ type follower struct {
 type losses struct {
 	reconnections uint64
 	dropped       int
+}
+
+// follower returns a follower that has not begun.
+func (c *Client) follower(
+	ctx context.Context, what Follow, yield func(Event, error) bool,
+) *follower {
+	f := &follower{
+		client: c, ctx: ctx, what: what, yield: yield, pace: defaultPace,
+		runs: runs{known: map[string]*followed{}},
+	}
+	if c.pace != nil {
+		f.pace = *c.pace
+	}
+	return f
 }
 
 func (f *follower) losses() losses {

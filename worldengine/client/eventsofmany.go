@@ -17,14 +17,15 @@ type runs struct {
 	known map[string]*followed
 	order []*followed // by when they became known
 	// since is the begin of the runs that are followed from their first event, and listed reports
-	// whether all of them are known. While they are listed, since moves on.
+	// whether all of them are known. While they are listed, since moves on. Where the server tells no
+	// mark they are listed after each loss, and since moves on as the mark would.
 	since  time.Time
 	listed bool
 	// mark is up to where there is nothing left to yield, but for the runs that are still to be
-	// listed; nil where the server tells none. Then the runs are listed since each time.
+	// listed; nil where the server tells none.
 	mark *uint64
-	// newest is where the mark moves to once an event came that was persisted pace.late later, and
-	// nothing was lost meanwhile.
+	// newest is where the mark moves to, or since without marks, once an event came that was
+	// persisted pace.late later, and nothing was lost meanwhile.
 	newest place
 	// unswept counts the events since ended runs were forgotten.
 	unswept int
@@ -44,9 +45,11 @@ type followed struct {
 	last  int64
 	ended bool
 	// lost reports that its events cannot be had, and that the reader was told.
-	lost  bool
-	began time.Time // the persistedAt of its first event, where that was yielded
-	mark  uint64    // its last event is not behind this mark
+	lost bool
+	// began is the persistedAt of its first event, where that was yielded; without marks, of the
+	// first one that was yielded.
+	began time.Time
+	mark  uint64 // its last event is not behind this mark
 }
 
 // unknownMark is the mark of an event that does not tell it.
@@ -96,6 +99,7 @@ func (f *follower) catchUpRuns() error {
 		f.listed = f.mark != nil
 	}
 	if f.mark == nil {
+		f.newest = place{}
 		return nil
 	}
 	list.From, list.Order, list.AfterMark = time.Time{}, "", *f.mark
@@ -145,29 +149,32 @@ func (f *follower) catchUpListed(listed *runevents.Snapshot, after uint64) (*fol
 }
 
 // reached moves the mark on when an event came while nothing was lost: what was persisted so much
-// earlier than that event came too.
+// earlier than that event came too. Without marks since moves on.
 func (f *follower) reached(at place) {
-	if f.mark != nil && at.mark != unknownMark {
+	if f.mark == nil || at.mark != unknownMark {
 		if f.newest.mark > 0 && at.at.Before(f.newest.at.Add(f.pace.late)) {
 			return
 		}
-		if f.newest.mark > *f.mark {
-			mark := f.newest.mark
-			f.mark = &mark
+		switch newest := f.newest; {
+		case f.mark == nil && newest.at.After(f.since):
+			f.since = newest.at
+		case f.mark != nil && newest.mark > *f.mark:
+			f.mark = &newest.mark
 		}
 		f.newest = at
 	}
 	f.sweep()
 }
 
-// sweep forgets what ended before the mark: it is in no list again.
+// sweep forgets what ended before the mark, and without marks what began before since: it is in no
+// list again.
 func (f *follower) sweep() {
-	if f.unswept < f.pace.sweep || f.mark == nil {
+	if f.unswept < f.pace.sweep {
 		return
 	}
 	f.unswept = 0
 	f.order = slices.DeleteFunc(f.order, func(run *followed) bool {
-		old := run.ended && !run.lost && run.mark <= *f.mark &&
+		old := run.ended && !run.lost && (f.mark == nil || run.mark <= *f.mark) &&
 			(f.listed || run.began.Before(f.since))
 		if old {
 			delete(f.known, run.id)
@@ -232,7 +239,9 @@ func (f *follower) takeOfMany(event *Event, mark uint64, wrong error) error {
 // meet makes the run of an event known. What came before following began is not yielded of it.
 func (f *follower) meet(event *Event) *followed {
 	if f.mark == nil {
-		return f.add(event.RunID, max(event.RunSeq, 1)-1)
+		run := f.add(event.RunID, max(event.RunSeq, 1)-1)
+		run.began = persisted(event)
+		return run
 	}
 	run := f.add(event.RunID, 0)
 	run.after = *f.mark

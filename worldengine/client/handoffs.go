@@ -24,7 +24,7 @@ type Outcome struct {
 	// JSON is the result as it came.
 	JSON jsontext.Value
 	// Duplicate is the answer, where the result is the first one that the answer names: an attempt
-	// of the same call had been accepted, and its answer was lost.
+	// of the same call was accepted, and its answer was lost or was a 503.
 	Duplicate *Outcome
 	// DryRun reports that nothing was stored, and there is no run. Apply is what would apply the
 	// command then (plugin or rcon), where that is not the engine and the result is what the rules
@@ -50,11 +50,12 @@ func (o *Outcome) ids() (resultID, handoffID string, duplicateOf *string) {
 }
 
 // Send sends a handoff until it is answered. It may always be sent again, since the server accepts
-// a key once. Where an attempt of this call was accepted and its answer lost, the next attempt is a
-// duplicate; then Send returns the first result. Where the town or the world is paused until the
-// call has to end, the error has the code TOWN_PAUSED or WORLD_PAUSED (see IsCode). Where the game
-// of the town is away until then it has the code PLUGIN_ABSENT, or EXECUTION_IN_PROGRESS with the
-// run where the handoff is accepted: its command waits for the game, and Send may be called again.
+// a key once. Where an attempt of this call was accepted, and its answer was lost or was a 503, the
+// next attempt is a duplicate; then Send returns the first result. Where the town or the world is
+// paused until the call has to end, the error has the code TOWN_PAUSED or WORLD_PAUSED (see
+// IsCode). Where the game of the town is away until then it has the code PLUGIN_ABSENT, or
+// EXECUTION_IN_PROGRESS with the run where the handoff is accepted: its command waits for the game,
+// and Send may be called again.
 func (c *Client) Send(ctx context.Context, h *handoff.Handoff) (*Outcome, error) {
 	body, err := h.MarshalWire()
 	if err != nil {

@@ -86,7 +86,7 @@ func (c *Client) exchange(
 	defer x.timer.Stop()
 	maps.Copy(x.request.Header, header)
 	var paused *UnavailableError
-	checked := make(chan *UnavailableError, 1)
+	checked := make(chan *UnavailableError)
 	x.attempt(bounded)
 	for {
 		select {
@@ -115,7 +115,13 @@ func (c *Client) exchange(
 				x.attempt(bounded)
 				continue
 			}
-			go func() { checked <- c.paused(bounded, townID) }()
+			go func() {
+				why := c.paused(bounded, townID)
+				select {
+				case checked <- why:
+				case <-bounded.Done():
+				}
+			}()
 		case <-bounded.Done():
 			return nil, false, x.late(ctx, bounded, paused)
 		}
@@ -156,10 +162,8 @@ func (x *exchange) took(a attempt) (msg *nats.Msg, over bool, err error) {
 		x.client.served.Store(true)
 		return a.msg, true, nil
 	}
-	switch wire.Code(refused.Code) {
-	case wire.CodeLogUnavailable, wire.CodeInProgress, wire.CodeTownPaused,
-		wire.CodeWorldPaused, wire.CodePluginAbsent: // the last three where it was accepted
-		x.doubt = true
+	if refused.Status == http.StatusServiceUnavailable {
+		x.doubt = true // what a pause or an absent game holds back, or was being stored, is accepted
 	}
 	return nil, !repeatable(x.verb, refused) || !x.again(refused, refused.RetryAfter), refused
 }

@@ -27,7 +27,7 @@ const changing = ["town.put", "town.patch", "run.cancel", "control.pause", "cont
  * @property {Result} result
  * @property {string} runId the run that led to the result
  * @property {Result} [duplicate] the answer, where the result is the first one that it names: an
- *   attempt of the same call had been accepted and its answer was lost
+ *   attempt of the same call was accepted, and its answer was lost or was a 503
  */
 
 /**
@@ -166,8 +166,8 @@ export class Client {
 
   /**
    * Sends a handoff until it is answered, and verifies the result. It may always be sent again,
-   * since the server accepts a key once. Where an attempt of this call was accepted and its answer
-   * lost, the next one is a duplicate; then the first result is returned.
+   * since the server accepts a key once. Where an attempt of this call was accepted, and its answer was
+   * lost or was a 503, the next one is a duplicate; then the first result is returned.
    *
    * It throws a ReplyError, or an UnavailableError; where the town is paused its code is TOWN_PAUSED
    * or WORLD_PAUSED. Where the game of the town is away the code is PLUGIN_ABSENT, or EXECUTION_IN_PROGRESS

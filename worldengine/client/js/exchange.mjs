@@ -25,9 +25,6 @@ import { ReplyError, UnavailableError } from "./errors.mjs";
 const resendAfter = 2000, longestResend = 30_000;
 /** How long to wait where nobody was subscribed. */
 const absentPause = 250;
-/** Errors after which the request may have been carried out, or is being carried out: the last three where
- * the handoff was accepted. */
-const doubtful = ["LOG_UNAVAILABLE", "EXECUTION_IN_PROGRESS", "TOWN_PAUSED", "WORLD_PAUSED", "PLUGIN_ABSENT"];
 
 /** @typedef {{ msg: Msg } | { error: unknown } | { due: true } | { back: true }
  *   | { paused: UnavailableError | null } | { aborted: unknown }} Happening */
@@ -88,7 +85,7 @@ export async function exchange(x) {
         if (!refused) return { msg: what.msg, doubt };
         const rest = left() - refused.retryAfterMs;
         if (!isRepeatable(refused, x.safe) || rest <= 0) throw refused;
-        if (doubtful.includes(refused.code)) doubt = true;
+        if (refused.status === 503) doubt = true; // what a pause holds back, or was being stored, is accepted too
         lastError = refused;
         x.refused(refused);
         // Some random time more keeps clients apart that were refused together.

@@ -8,7 +8,8 @@ import { eventOf, isAway, OneRun, runOf } from "./onerun.mjs";
 
 /**
  * A run of many. `gone` says that its events cannot be had, and that the caller was told. `began` is the
- * persistedAt of its first event, where that was yielded, and its last event is not behind `mark`.
+ * persistedAt of its first event, where that was yielded (without marks, of the first one that was), and its
+ * last event is not behind `mark`.
  */
 class Known extends OneRun {
   gone = false;
@@ -35,10 +36,11 @@ export class Runs {
   /** @type {Map<string, Known>} */
   known = new Map();
   /** Up to where there is nothing left to yield, but for the runs that are still to be listed; undefined where
-   * the server tells none. Then the runs are listed since each time.
+   * the server tells none.
    * @type {number | undefined} */
   mark;
-  /** Where the mark moves to once an event came that was persisted `late` later, and nothing was lost.
+  /** Where the mark moves to, or since without marks, once an event came that was persisted `late` later, and
+   * nothing was lost.
    * @type {{ mark: number, at: number } | undefined} */
   newest;
   unswept = 0; // the events since ended runs were forgotten
@@ -50,7 +52,8 @@ export class Runs {
     this.pace = pace;
     this.options = { timeout: what.timeout, signal: what.signal };
     /** The begin of the runs that are followed from their first event, and whether all of them are known.
-     * While they are listed, since moves on. */
+     * While they are listed, since moves on. Where the server tells no mark they are listed after each loss, and
+     * since moves on as the mark would. */
     this.since = Date.parse(what.from ?? "1970-01-01");
     this.listed = what.from === undefined;
     if (Number.isNaN(this.since)) throw new RangeError(`from is no time: ${what.from}`);
@@ -89,8 +92,8 @@ export class Runs {
     }
     if (this.mark !== undefined) {
       this.mark = (yield* this.catchUpList({ afterMark: this.mark })) ?? this.mark;
-      this.newest = undefined;
     }
+    this.newest = undefined;
     this.lost = false;
   }
 
@@ -128,7 +131,10 @@ export class Runs {
       // It was yielded, or is not to be, and is published again, such as by a repair.
       if (this.mark !== undefined && mark <= this.mark) return;
       run = this.add(event.runId, this.mark);
-      if (this.mark === undefined) run.last = event.runSeq - 1;
+      if (this.mark === undefined) {
+        run.last = event.runSeq - 1;
+        run.began = Date.parse(event.persistedAt);
+      }
     }
     if (run.gone) return;
     if (event.runSeq > run.last + 1) {
@@ -184,22 +190,24 @@ export class Runs {
   }
 
   /** Moves the mark on when an event came while nothing was lost: what was persisted so much earlier than that
-   * event came too. @param {{ mark: number, at: number }} place */
+   * event came too. Without marks since moves on. @param {{ mark: number, at: number }} place */
   reached(place) {
-    if (this.mark !== undefined && place.mark !== Infinity) {
+    if (this.mark === undefined || place.mark !== Infinity) {
       if (this.newest && place.at < this.newest.at + this.pace.late) return;
-      this.mark = Math.max(this.mark, this.newest?.mark ?? 0);
+      if (this.mark !== undefined) this.mark = Math.max(this.mark, this.newest?.mark ?? 0);
+      else if (this.newest && this.newest.at > this.since) this.since = this.newest.at;
       this.newest = place;
     }
     this.sweep();
   }
 
-  /** Forgets what ended before the mark: it is in no list again. */
+  /** Forgets what ended before the mark, and without marks what began before since: it is in no list again. */
   sweep() {
-    if (this.mark === undefined || this.unswept < this.pace.sweep) return;
+    if (this.unswept < this.pace.sweep) return;
     this.unswept = 0;
     for (const [runId, { ended, gone, mark, began }] of this.known) {
-      if (ended && !gone && mark <= this.mark && (this.listed || began < this.since)) this.known.delete(runId);
+      const isPast = this.mark === undefined || mark <= this.mark;
+      if (ended && !gone && isPast && (this.listed || began < this.since)) this.known.delete(runId);
     }
   }
 }

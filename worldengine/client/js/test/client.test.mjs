@@ -243,6 +243,20 @@ describe("a world", () => {
     assert.equal(duplicate?.evaluation.duplicateCheck.duplicateOf, result.resultId);
   });
 
+  test("a duplicate behind a 503 is the first result, since the handoff may have been stored", async (t) => {
+    const engine = await joined(t, world.url);
+    const held = await joined(t, world.url, { world: "held" });
+    fake(held, "handoff", async (n, body) => {
+      const outcome = await engine.send(body);
+      return n === 1 ? { error: [503, "TOWN_PAUSED", 1] } : { body: outcome.result, runId: outcome.runId };
+    });
+    fake(held, "result.get", async (_, body) => ({ body: await engine.request("result.get", body) }));
+    await held.nc.flush();
+    const { result, duplicate } = await held.send(await talk(engine, "After the pause."));
+    assert.equal(result.status, "executed");
+    assert.equal(duplicate?.status, "duplicate");
+  });
+
   test("a result comes in the revision that is asked for", async (t) => {
     const engine = await joined(t, world.url);
     const handoff = await talk(engine, "In another form.");

@@ -31,7 +31,7 @@ export async function serve(t, ...flags) {
   let child;
   async function start() {
     child = spawn(handoffd, ["--listen", world.url.replace("nats://", ""), "--data", world.data,
-      "--world-file", join(root, "testdata/worlds/frontier.json"), "--log-level", "ERROR", ...flags],
+      "--world-file", join(root, "testdata/worlds/frontier.json"), "--http", "off", "--log-level", "ERROR", ...flags],
     { stdio: ["ignore", "pipe", "inherit"] });
     const lines = createInterface({ input: /** @type {import("node:stream").Readable} */ (child.stdout) });
     for await (const line of lines) {
