@@ -14,7 +14,8 @@ const changing = ["town.put", "town.patch", "run.cancel", "control.pause", "cont
 
 /**
  * @typedef {object} RequestOptions
- * @property {number} [timeout] how long the call may take with all its repetitions, in milliseconds
+ * @property {number} [timeout] how long the call may take with all its repetitions, in milliseconds; Infinity is
+ *   24 days
  * @property {AbortSignal} [signal] gives the call up
  * @property {Record<string, string>} [headers] further headers: of `send` a `traceparent` and a
  *   `tracestate` go on to the plugin and the run events
@@ -40,8 +41,10 @@ export class Client {
   #reconnects = new Set();
   /** @type {Set<() => void>} */
   #disconnects = new Set();
-  /** @type {Set<() => void>} */
+  /** @type {Set<(error?: Error) => void>} */
   #closes = new Set();
+  /** @type {Error | undefined} */
+  #failure;
 
   /**
    * @param {NatsConnection} nc
@@ -51,10 +54,13 @@ export class Client {
   constructor(nc, { world = "main", timeout = 30_000 } = {}) {
     /** The connection; `close` closes it. */
     this.nc = nc;
-    this.world = world;
-    this.timeout = timeout;
+    this.world = checkedWorld(world);
+    this.timeout = milliseconds(timeout);
     this.#watch();
-    nc.closed().then(() => { for (const listener of this.#closes) listener(); });
+    nc.closed().then((error) => {
+      this.#failure = error ?? undefined;
+      for (const listener of this.#closes) listener(this.#failure);
+    });
   }
 
   async #watch() {
@@ -75,13 +81,14 @@ export class Client {
   }
 
   /**
-   * Calls a listener when the connection is closed, unless the function that it returns is called before. A
-   * promise of the connection would hold what waits for it as long as the connection lives.
-   * @param {() => void} listener
+   * Calls a listener when the connection is closed, with an error where it was not closed by its caller, unless
+   * the function that it returns is called before. A promise of the connection would hold what waits for it as
+   * long as the connection lives.
+   * @param {(error?: Error) => void} listener
    * @returns {() => void}
    */
   onClosed(listener) {
-    if (this.nc.isClosed()) listener();
+    if (this.nc.isClosed()) listener(this.#failure);
     else this.#closes.add(listener);
     return () => this.#closes.delete(listener);
   }
@@ -117,13 +124,17 @@ export class Client {
    * @param {(error: ReplyError | UnavailableError) => void} [refused]
    */
   async #ask(verb, body, options, waits = async () => null, refused = () => {}) {
+    if (this.nc.isClosed()) {
+      const why = this.#failure ? `: ${this.#failure.message}` : "";
+      throw new UnavailableError("CONNECTION", `the connection is closed${why}`, this.#failure);
+    }
     const headers = newHeaders();
     if (options.revision !== undefined) headers.set("Execution-Result-Revision", String(options.revision));
     for (const [name, value] of Object.entries(options.headers ?? {})) headers.set(name, value);
     const answer = await exchange({
       nc: this.nc, subject: verbSubject(this.world, verb), headers,
       payload: new TextEncoder().encode(JSON.stringify(body)),
-      timeout: options.timeout ?? this.timeout, signal: options.signal,
+      timeout: milliseconds(options.timeout ?? this.timeout), signal: options.signal,
       safe: !changing.includes(verb), served: () => this.#served, waits, refused,
       onReconnect: (listener) => this.onReconnect(listener),
     });
@@ -179,7 +190,7 @@ export class Client {
    * @returns {Promise<Outcome>}
    */
   async send(handoff, { onPaused, ...options } = {}) {
-    const townId = handoff.proposal?.townId;
+    const townId = handoff?.proposal?.townId;
     const { msg, doubt } = await this.#ask("handoff", handoff, options, () => this.#pauseOf(townId), (why) => {
       const { code, message } = why;
       if (["TOWN_PAUSED", "WORLD_PAUSED", "PLUGIN_ABSENT"].includes(code)) {
@@ -332,8 +343,9 @@ export class Client {
 
   /**
    * Follows run events: each one once, those of a run in their order, through losses of the connection
-   * too, however long they are. It ends by `break`, by signal, when the connection is closed and, of one
-   * run, with the run. It asks again, without end, while the server is away (no answer, 429, 503).
+   * too, however long they are. It ends by `break`, by signal, by `close` and, of one run, with the run. It asks
+   * again, without end, while the server is away (no answer, 429, 503). Where the server closes the connection
+   * for good, such as one of a user who is no longer known, it throws an UnavailableError with the code CONNECTION.
    *
    * - `{ runId, afterSeq }`: the events of one run behind afterSeq.
    * - `{ townId, from }`: those of a town; of all towns without townId. Runs that began at the time
@@ -411,8 +423,30 @@ export class Client {
     return decided;
   }
 
-  /** Closes the connection when what is under way is answered. */
-  async close() { await this.nc.drain(); }
+  /** Closes the connection when what was sent has left. It may be called again. */
+  async close() {
+    if (this.nc.isClosed() || this.nc.isDraining()) await this.nc.closed();
+    else await this.nc.drain();
+  }
+}
+
+/** As long as a timer can be. */
+const longest = 2 ** 31 - 1;
+
+/** @param {number} timeout */
+function milliseconds(timeout) {
+  if (typeof timeout !== "number" || Number.isNaN(timeout)) {
+    throw new RangeError(`a timeout is a number of milliseconds, not ${timeout}`);
+  }
+  return Math.min(timeout, longest);
+}
+
+/** @param {string} [world] */
+export function checkedWorld(world = "main") {
+  if (!/^[A-Za-z0-9_-]{1,64}$/.test(world)) {
+    throw new RangeError(`a world's name is 1 to 64 of A-Z a-z 0-9 _ -, not ${JSON.stringify(world)}`);
+  }
+  return world;
 }
 
 /** @param {import("@nats-io/nats-core").Msg} msg */

@@ -59,6 +59,10 @@ export async function* follow(client, what, pace = defaultPace) {
   /** @type {Promise<void>} */
   const ended = new Promise((resolve) => { end = resolve; });
   const stop = () => { over = true; end(); wake(); };
+  if (what.runId !== undefined && !/^[\w-]{1,128}$/.test(what.runId)) {
+    throw new RangeError(`no run has the id ${JSON.stringify(what.runId)}`);
+  }
+  if (client.nc.isClosed()) throw new UnavailableError("CONNECTION", "the connection is closed");
   const runs = what.runId === undefined ? new Runs(client, what, pace) : new OneRun(client, what.runId, what);
   const sub = client.nc.subscribe(await eventSubject(client.world, what.townId, what.runId), {
     callback: (error, msg) => {
@@ -69,7 +73,12 @@ export async function* follow(client, what, pace = defaultPace) {
   const offLost = client.onDisconnect(() => push({ lost: true }));
   const off = client.onReconnect(() => push({ behind: true }));
   what.signal?.addEventListener("abort", stop);
-  const offClosed = client.onClosed(stop);
+  /** @type {UnavailableError | undefined} */
+  let broken;
+  const offClosed = client.onClosed((error) => {
+    if (error) broken = new UnavailableError("CONNECTION", `the connection was closed: ${error.message}`, error);
+    stop();
+  });
   /** @param {() => Events} step */
   const patiently = (step) => again(step, pace.away, () => over, (ms) => new Promise((resolve) => {
     const timer = setTimeout(resolve, ms, null);
@@ -88,6 +97,7 @@ export async function* follow(client, what, pace = defaultPace) {
       else if ("behind" in item) yield* patiently(() => runs.catchUp());
       else yield* patiently(() => runs.take(item.msg));
     }
+    if (broken && !runs.ended) throw broken;
   } finally {
     off();
     offLost();

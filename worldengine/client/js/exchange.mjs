@@ -92,7 +92,7 @@ export async function exchange(x) {
         dueIn(refused.retryAfterMs + Math.random() * Math.min(refused.retryAfterMs, rest / 2));
       } else if ("error" in what) {
         unanswered--;
-        const error = unanswerable(what.error, x.subject);
+        const error = unanswerable(what.error, x);
         if (error.code === "NO_RESPONDERS" && x.served() && absentPause < left()) {
           lastError = error;
           dueIn(absentPause);
@@ -143,10 +143,14 @@ function timedOut(x) {
 /**
  * Returns why a request got no answer.
  * @param {any} error
- * @param {string} subject
+ * @param {Exchange} x
  */
-function unanswerable(error, subject) {
+function unanswerable(error, { subject, payload, nc }) {
   const names = [error?.name, error?.cause?.name];
+  if (names.includes("InvalidArgumentError") && /max_payload/.test(error.message)) {
+    return new ReplyError(413, "PAYLOAD_TOO_LARGE",
+      `the request has ${payload.length} bytes, this NATS server takes ${nc.info?.max_payload}`);
+  }
   if (names.includes("NoResponders")) {
     return new UnavailableError("NO_RESPONDERS",
       `no server answers on ${subject}: start handoffd with this world, or use the world that it serves`, error);

@@ -34,7 +34,7 @@ const mappings = {
 export async function makeHandoff(town, wish) {
   const { townId, snapshotHash, decisionEpoch } = town;
   const { type, actorId, args, reason, priority = 0.5, reasonTags = [], preconditions = [] } = wish;
-  const mapping = mappings[type];
+  const mapping = Object.hasOwn(mappings, type) && mappings[type];
   if (!mapping) throw new TypeError(`type must be one of ${Object.keys(mappings).join(", ")}, not ${type}`);
   const [argument, verb] = mapping;
   if (!args?.[argument]) throw new TypeError(`args must have ${argument}`);

@@ -9,9 +9,13 @@ import { connect, credsAuthenticator, nkeyAuthenticator } from "@nats-io/transpo
  * version 22 on.
  * @param {ConnectionOptions} options
  */
-export function transport(options) {
+export async function transport(options) {
   const servers = [options.servers ?? []].flat();
-  return servers.some((url) => /^wss?:/.test(url)) ? wsconnect(options) : connect(options);
+  if (!servers.some((url) => /^wss?:/.test(url))) return connect(options);
+  if (typeof WebSocket === "undefined") {
+    throw new Error(`Node ${process.versions.node} has no WebSocket: take Node 22 or later, or a nats:// URL`);
+  }
+  return wsconnect(options);
 }
 
 /**

@@ -5,7 +5,9 @@
 // It prints `--- WORLD ONLINE ---` when the world answers. Each line of standard input is an
 // execution-handoff.v1, and gets one line: its execution-result.v1 of revision 1, or {"type": "error",
 // "code", "message"}. Lines come in the order in which the handoffs are done. While the server is away
-// the same handoff is asked again, and its line comes when there is a result. `exit` ends the script.
+// the same handoff is asked again, and its line comes when there is a result. `exit` and the end of the
+// input end the script, before the world answers too. Its exit status is 0, or 1 where the server does not
+// let it in, or not any more; standard error says why.
 //
 // It connects as the NATS command line does (NATS_URL, NATS_USER, …); WORLDENGINE_WORLD is the world.
 import { createInterface } from "node:readline";
@@ -13,22 +15,37 @@ import { connect, environment, ReplyError, UnavailableError } from "./index.mjs"
 
 /** How long what is under way may take after `exit`, and after the end of the input, in ms. */
 const afterExit = 300, afterEnd = 10_000;
-/** As long as a timer can be: a handoff is asked again until it is answered. */
-const forever = 2 ** 31 - 1;
+/** How long there may be no answer before standard error says so, in ms. */
+const silence = 2000;
 
-const engine = await connect({
-  servers: "127.0.0.1:4222", name: "worldengine-stdio", waitOnFirstConnect: true, reconnectTimeWait: 250,
-  world: process.env.WORLDENGINE_WORLD || "main", ...environment(),
-});
+const world = process.env.WORLDENGINE_WORLD || "main";
 
 /** @param {unknown} line */
 const print = (line) => { process.stdout.write(`${JSON.stringify(line)}\n`); };
 /** @param {string} code @param {string} message */
 const printError = (code, message) => print({ type: "error", code, message });
+/** @param {string} text */
+const warn = (text) => { process.stderr.write(`worldengine-stdio: ${text}\n`); };
 process.stdout.on("error", () => process.exit(0)); // nobody reads any more
 
-/** Waits until the world answers. */
-async function online() {
+/** Connects, and waits until the world answers. */
+async function begin() {
+  const servers = environment().servers ?? "127.0.0.1:4222";
+  const waiting = setTimeout(warn, silence,
+    `the world ${world} does not answer yet: is handoffd started, and NATS_URL its address? It is asked again`);
+  const engine = await connect({
+    servers, name: "worldengine-stdio", waitOnFirstConnect: true, reconnectTimeWait: 250, world,
+    callTimeout: Infinity, ...environment(),
+  });
+  engine.onClosed((error) => fail(error ?? new Error("the connection is closed")));
+  await online(engine);
+  clearTimeout(waiting);
+  process.stdout.write("--- WORLD ONLINE ---\n");
+  return engine;
+}
+
+/** Waits until the world answers. @param {import("./index.mjs").Client} engine */
+async function online(engine) {
   for (;;) {
     try {
       await engine.request("town.list", { limit: 1 }, { timeout: 5000 });
@@ -50,28 +67,38 @@ async function answer(line) {
   } catch (error) {
     return printError("INVALID_JSON", `the line is no JSON: ${/** @type {Error} */ (error).message}`);
   }
+  const engine = await ready;
   try {
-    print((await engine.send(handoff, { revision: 1, timeout: forever })).result);
+    print((await engine.send(handoff, { revision: 1 })).result);
   } catch (error) {
     const { code = "INTERNAL", message, details = [] } = /** @type {any} */ (error);
-    printError(code, [message, ...details.map((/** @type {any} */ d) => `${d.path}: ${d.message}`)].join("; "));
+    const where = details.filter((/** @type {any} */ d) => d.path !== "");
+    printError(code, [message, ...where.map((/** @type {any} */ d) => `${d.path}: ${d.message}`)].join("; "));
   }
 }
 
 /** @type {Set<Promise<void>>} */
 const underWay = new Set();
 
-/** Ends the script when what is under way is done, or after some time. @param {number} ms */
-async function end(ms) {
+/** Ends the script when what is under way is done, or after some time. @param {number} ms @param {number} [status] */
+async function end(ms, status = 0) {
   const late = new Promise((resolve) => { setTimeout(resolve, ms); });
-  await Promise.race([Promise.all(underWay), late]);
-  process.stdout.write("", () => process.exit(0)); // behind the lines before
+  await Promise.race([Promise.allSettled(underWay), late]);
+  process.stdout.write("", () => process.exit(status)); // behind the lines before
 }
 
-await online();
-process.stdout.write("--- WORLD ONLINE ---\n");
-const lines = createInterface({ input: process.stdin, crlfDelay: Infinity });
+/** Ends the script, which cannot ask any more. @param {any} error */
+function fail(error) {
+  if (ended) return;
+  ended = true;
+  warn(error.message);
+  end(afterExit, 1);
+}
+
 let ended = false;
+const ready = begin();
+ready.catch(fail);
+const lines = createInterface({ input: process.stdin, crlfDelay: Infinity });
 lines.on("line", (raw) => {
   const line = raw.trim();
   if (line === "" || ended) return;
@@ -83,7 +110,12 @@ lines.on("line", (raw) => {
     printError("NOT_SERVED", `${word} is not served here: this engine takes one execution-handoff.v1 a line`);
   } else {
     const work = answer(line).finally(() => underWay.delete(work));
+    work.catch(() => {}); // ready says why
     underWay.add(work);
   }
 });
-lines.on("close", () => { if (!ended) end(afterEnd); });
+lines.on("close", () => {
+  if (ended) return;
+  ended = true;
+  end(afterEnd);
+});

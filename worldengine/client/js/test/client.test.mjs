@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { before, after, describe, test } from "node:test";
-import { isRevision1, makeHandoff, ReplyError, UnavailableError, verifyResult } from "../index.mjs";
+import { connect, isRevision1, makeHandoff, ReplyError, UnavailableError, verifyResult } from "../index.mjs";
 import { collect, fake, joined, serve } from "./world.mjs";
 
 /** @import { Client } from "../index.mjs" */
@@ -85,6 +85,41 @@ describe("a world", () => {
     assert.deepEqual(pages, [{ unacknowledged: true }, { unacknowledged: true, after: 7 }]);
     assert.equal((await stored.acknowledgeAlert(9, { actorId: "ada", reason: "Seen." })).acknowledged?.by, "ada");
     assert.deepEqual(acknowledged, [{ seq: 9, actorId: "ada", reason: "Seen." }]);
+  });
+
+  test("what cannot be asked is refused before it is sent", async (t) => {
+    const engine = await joined(t, world.url);
+    for (const timeout of [NaN, /** @type {any} */ ("5s")]) {
+      await assert.rejects(engine.town("x", { timeout }), RangeError);
+    }
+    for (const name of ["", "a.b", "a b", ">", "*"]) {
+      await assert.rejects(connect({ servers: world.url, world: name }), RangeError);
+    }
+    for (const runId of ["", "a b", "*", ">"]) await assert.rejects(engine.events({ runId }).next(), RangeError);
+    const large = await talk(engine, "x".repeat(2 << 20));
+    await assert.rejects(engine.send(large), { name: "ReplyError", code: "PAYLOAD_TOO_LARGE", status: 413 });
+    const nothing = /** @type {any} */ (null);
+    await assert.rejects(engine.send(nothing), { code: "SCHEMA_VALIDATION_FAILED" });
+    await assert.rejects(makeHandoff(await engine.town("town-threatened"), { type: /** @type {any} */ ("constructor"),
+      actorId: "a", args: {}, reason: "r" }), { name: "TypeError", message: /type must be one of/ });
+  });
+
+  test("a call may take as long as there is", async (t) => {
+    const engine = await joined(t, world.url, { callTimeout: Infinity });
+    assert.equal((await engine.town("town-threatened")).townId, "town-threatened");
+    assert.equal((await engine.town("town-threatened", { timeout: 1e12 })).townId, "town-threatened");
+  });
+
+  test("a connection is closed once, and says so afterwards", async (t) => {
+    const engine = await joined(t, world.url);
+    const events = engine.events();
+    const first = events.next();
+    await engine.town("town-threatened");
+    await Promise.all([engine.close(), engine.close()]);
+    await engine.close();
+    assert.deepEqual(await first, { value: undefined, done: true });
+    await assert.rejects(engine.town("town-threatened"), { code: "CONNECTION", message: /is closed/ });
+    await assert.rejects(engine.events().next(), { code: "CONNECTION" });
   });
 
   test("an error has its code, its sentence and its paths", async (t) => {

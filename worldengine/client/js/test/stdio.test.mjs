@@ -3,23 +3,24 @@ import { spawn } from "node:child_process";
 import { tmpdir } from "node:os";
 import { test } from "node:test";
 import { isRevision1, makeHandoff, verifyResult } from "../index.mjs";
-import { joined, serve } from "./world.mjs";
+import { access, joined, password, serve } from "./world.mjs";
 
 const script = new URL("../worldengine-stdio.mjs", import.meta.url).pathname;
 
 /**
  * Starts the script as the mineflayer bridge starts its engine: another directory, an environment of its
  * own, pipes. `results` are the lines that the bridge takes, `errors` the other lines that are JSON.
- * @param {{ after: (f: () => void) => void }} t
+ * @param {{ after: (f: () => Promise<void>) => void }} t
  * @param {string} url
+ * @param {Record<string, string>} [env]
  */
-function bridge(t, url) {
+function bridge(t, url, env) {
   const child = spawn("node", [script], {
-    cwd: tmpdir(), env: { PATH: process.env.PATH, NATS_URL: url }, stdio: ["pipe", "pipe", "inherit"],
+    cwd: tmpdir(), env: { PATH: process.env.PATH, NATS_URL: url, ...env }, stdio: ["pipe", "pipe", "pipe"],
   });
-  t.after(() => child.kill("SIGKILL"));
+  t.after(async () => { child.kill("SIGKILL"); });
   const it = {
-    child, results: /** @type {any[]} */ ([]), errors: /** @type {any[]} */ ([]), online: false,
+    child, results: /** @type {any[]} */ ([]), errors: /** @type {any[]} */ ([]), online: false, complaint: "",
     /** @param {unknown} line */
     write: (line) => child.stdin.write(`${typeof line === "string" ? line : JSON.stringify(line)}\n`),
     ended: new Promise((resolve) => { child.once("close", (code, signal) => resolve(code ?? signal)); }),
@@ -38,6 +39,7 @@ function bridge(t, url) {
       });
     }
   }
+  child.stderr.on("data", (chunk) => { it.complaint += chunk; changed(); });
   let buffered = "";
   child.stdout.on("data", (chunk) => {
     buffered += chunk;
@@ -109,6 +111,29 @@ test("each handoff gets one line, whatever becomes of the server", async (t) => 
   assert.deepEqual(it.errors, []);
   assert.deepEqual(it.results.map((r) => r.handoffId).sort(), handoffs.map((h) => h.handoffId).sort());
   for (const result of it.results) assert.equal(result.status, "executed", "a lost answer is not a duplicate");
+});
+
+test("it ends when it is told to, although no server is there, and says that it waits for one", async (t) => {
+  const told = bridge(t, "127.0.0.1:1"), left = bridge(t, "127.0.0.1:1");
+  await told.until(() => told.complaint.includes("is handoffd started"));
+  told.write("exit");
+  left.child.stdin.end();
+  assert.deepEqual(await Promise.all([told.ended, left.ended]), [0, 0]);
+});
+
+test("it ends with a sentence and status 1 where it is not let in, or not any more", async (t) => {
+  const { file, admit } = access(t);
+  admit("mayor", "other");
+  const world = await serve(t, "--access", file);
+  const wrong = bridge(t, world.url, { NATS_USER: "mayor", NATS_PASSWORD: "another one" });
+  assert.equal(await wrong.ended, 1);
+  assert.match(wrong.complaint, /^worldengine-stdio: cannot connect to .*: it refuses the user.*\n$/);
+  const it = bridge(t, world.url, { NATS_USER: "mayor", NATS_PASSWORD: password });
+  await it.until(() => it.online);
+  admit("other");
+  world.signal("SIGHUP");
+  assert.equal(await it.ended, 1);
+  assert.match(it.complaint, /^worldengine-stdio: .*Authorization.*\n$/);
 });
 
 test("it ends with its input, and when what it was given is answered", async (t) => {

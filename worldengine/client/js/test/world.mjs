@@ -1,6 +1,6 @@
 // What the tests share: a real server, and a world of which a test answers the requests itself.
 import { execFileSync, spawn } from "node:child_process";
-import { mkdtempSync, rmSync } from "node:fs";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { createConnection, createServer } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -19,14 +19,14 @@ function program(dir) {
 
 /**
  * Starts a server with the towns of the examples. `stop` ends it with a signal and `start` starts it
- * again on its port.
+ * again on its port; `signal` sends it a signal.
  * @param {{ after: (f: () => Promise<void>) => void }} t
  * @param {...string} flags
  */
 export async function serve(t, ...flags) {
   const dir = mkdtempSync(join(tmpdir(), "worldengine-client-"));
   const handoffd = program(dir);
-  const world = { url: "127.0.0.1:0", data: join(dir, "data"), start, stop };
+  const world = { url: "127.0.0.1:0", data: join(dir, "data"), start, stop, signal };
   /** @type {import("node:child_process").ChildProcess} */
   let child;
   async function start() {
@@ -41,6 +41,8 @@ export async function serve(t, ...flags) {
     }
     throw new Error("handoffd is not ready");
   }
+  /** @param {NodeJS.Signals} name */
+  function signal(name) { child.kill(name); }
   /** @param {NodeJS.Signals} signal */
   async function stop(signal = "SIGTERM") {
     if (child.exitCode !== null || child.signalCode !== null) return;
@@ -54,6 +56,25 @@ export async function serve(t, ...flags) {
   });
   await start();
   return world;
+}
+
+/** The password of the users of an access file. */
+export const password = "a password of all users";
+
+/**
+ * Makes an access file, which `admit` writes: its users are agents.
+ * @param {{ after: (f: () => Promise<void>) => void }} t
+ */
+export function access(t) {
+  const dir = mkdtempSync(join(tmpdir(), "worldengine-access-"));
+  t.after(async () => rmSync(dir, { recursive: true, force: true }));
+  writeFileSync(join(dir, "password"), password);
+  const file = join(dir, "access.json");
+  /** @param {...string} names */
+  const admit = (...names) => writeFileSync(file, JSON.stringify({
+    users: names.map((name) => ({ name, role: "agent", passwordFile: "password" })),
+  }));
+  return { file, admit };
 }
 
 /**
