@@ -37,6 +37,9 @@ const changing = ["town.put", "town.patch", "run.cancel", "control.pause", "cont
  */
 export class Client {
   #served = false;
+  #connected = true;
+  /** @type {Promise<void> | undefined} */
+  #closing;
   /** @type {Set<() => void>} */
   #reconnects = new Set();
   /** @type {Set<() => void>} */
@@ -65,8 +68,13 @@ export class Client {
 
   async #watch() {
     for await (const status of this.nc.status()) {
-      if (status.type === "reconnect") for (const listener of this.#reconnects) listener();
-      if (status.type === "disconnect") for (const listener of this.#disconnects) listener();
+      if (status.type === "reconnect") {
+        this.#connected = true;
+        for (const listener of this.#reconnects) listener();
+      } else if (status.type === "disconnect") {
+        this.#connected = false;
+        for (const listener of this.#disconnects) listener();
+      }
     }
   }
 
@@ -423,10 +431,16 @@ export class Client {
     return decided;
   }
 
-  /** Closes the connection when what was sent has left. It may be called again. */
-  async close() {
-    if (this.nc.isClosed() || this.nc.isDraining()) await this.nc.closed();
-    else await this.nc.drain();
+  /** Closes the connection, when what was sent has left if the server is there. It may be called again. */
+  close() {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  async #close() {
+    const lost = new Promise((resolve) => { this.onDisconnect(() => resolve(null)); });
+    if (this.#connected && !this.nc.isClosed()) await Promise.race([this.nc.drain().catch(() => {}), lost]);
+    await this.nc.close();
   }
 }
 

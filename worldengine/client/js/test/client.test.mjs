@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { before, after, describe, test } from "node:test";
 import { connect, isRevision1, makeHandoff, ReplyError, UnavailableError, verifyResult } from "../index.mjs";
-import { collect, fake, joined, serve } from "./world.mjs";
+import { collect, fake, joined, link, serve } from "./world.mjs";
 
 /** @import { Client } from "../index.mjs" */
 
@@ -120,6 +120,18 @@ describe("a world", () => {
     assert.deepEqual(await first, { value: undefined, done: true });
     await assert.rejects(engine.town("town-threatened"), { code: "CONNECTION", message: /is closed/ });
     await assert.rejects(engine.events().next(), { code: "CONNECTION" });
+  });
+
+  test("a connection is closed while its server is away", { timeout: 60_000 }, async (t) => {
+    const wire = await link(t, world.url);
+    const engine = await joined(t, wire.url, { reconnectTimeWait: 3_600_000 });
+    const lost = new Promise((resolve) => { engine.onDisconnect(() => resolve(null)); });
+    const first = engine.events().next();
+    await engine.town("town-threatened");
+    wire.set(true);
+    await lost;
+    await engine.close();
+    assert.deepEqual(await first, { value: undefined, done: true });
   });
 
   test("an error has its code, its sentence and its paths", async (t) => {
