@@ -17,8 +17,8 @@ type runs struct {
 	known map[string]*followed
 	order []*followed // by when they became known
 	// since is the begin of the runs that are followed from their first event, and listed reports
-	// whether all of them are known. While they are listed, since moves on. Where the server tells no
-	// mark they are listed after each loss, and since moves on as the mark would.
+	// whether all of them are known. While they are listed, since moves on. Where the server tells
+	// no mark they are listed after each loss, and since moves on as the mark would.
 	since  time.Time
 	listed bool
 	// mark is up to where there is nothing left to yield, but for the runs that are still to be
