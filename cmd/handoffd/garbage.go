@@ -37,11 +37,12 @@ func collectGarbage(ctx context.Context) {
 	}
 	debug.SetGCPercent(gcPercent)
 	collected := make(chan struct{}, 1)
-	afterEachCollection(func() {
+	afterEachCollection(func() bool {
 		select {
 		case collected <- struct{}{}:
 		default:
 		}
+		return ctx.Err() == nil
 	})
 	go func() {
 		looks := time.NewTicker(lookEvery)
@@ -84,16 +85,33 @@ func (l *load) ended(allocated uint64) bool {
 func readAllocated() uint64 {
 	samples := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}}
 	metrics.Read(samples)
-	return samples[0].Value.Uint64()
+	return bytesOf(samples[0])
 }
 
-// afterEachCollection calls f after each collection of garbage, from a goroutine of the runtime.
-func afterEachCollection(f func()) {
+// afterEachCollection calls f after each collection of garbage, from a goroutine of the runtime,
+// until f returns false.
+func afterEachCollection(f func() bool) {
 	sentinel := new([16]byte) // too large for the allocator of tiny objects
 	runtime.SetFinalizer(sentinel, func(*[16]byte) {
-		f()
-		afterEachCollection(f)
+		if f() {
+			afterEachCollection(f)
+		}
 	})
+}
+
+// bytesOf and secondsOf return the value of a metric; 0 where this Go runtime does not have it.
+func bytesOf(s metrics.Sample) uint64 {
+	if s.Value.Kind() != metrics.KindUint64 {
+		return 0
+	}
+	return s.Value.Uint64()
+}
+
+func secondsOf(s metrics.Sample) float64 {
+	if s.Value.Kind() != metrics.KindFloat64 {
+		return 0
+	}
+	return s.Value.Float64()
 }
 
 // allowance is how much garbage there may be before it is collected.
@@ -131,8 +149,8 @@ func readUsage() usage {
 	}
 	metrics.Read(samples)
 	return usage{
-		allocated: samples[0].Value.Uint64(), user: samples[3].Value.Float64(),
-		gc: samples[1].Value.Float64() - samples[2].Value.Float64(),
+		allocated: bytesOf(samples[0]), user: secondsOf(samples[3]),
+		gc: secondsOf(samples[1]) - secondsOf(samples[2]),
 	}
 }
 
@@ -146,7 +164,7 @@ func readHeap() uint64 {
 	metrics.Read(samples)
 	var bytes uint64
 	for i := range samples {
-		bytes += samples[i].Value.Uint64()
+		bytes += bytesOf(samples[i])
 	}
 	return bytes
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"math"
 	"runtime"
+	"runtime/metrics"
 	"testing"
 	"time"
 
@@ -76,11 +77,12 @@ func TestWhenMemoryIsGivenBack(t *testing.T) {
 func TestCollectionsAreToldOf(t *testing.T) {
 	t.Parallel()
 	collected := make(chan struct{}, 1)
-	afterEachCollection(func() {
+	afterEachCollection(func() bool {
 		select {
 		case collected <- struct{}{}:
 		default:
 		}
+		return t.Context().Err() == nil
 	})
 	for range 3 {
 		for waits := 0; ; waits++ {
@@ -102,4 +104,39 @@ func TestCollectionsAreToldOf(t *testing.T) {
 	require.NotZero(t, used.allocated)
 	require.Positive(t, used.gc)
 	require.Positive(t, used.user)
+}
+
+// What is called after collections is called no more once it says so.
+func TestCollectionsAreWatchedUntilTheEnd(t *testing.T) {
+	calls, count := make(chan int, 64), 0
+	afterEachCollection(func() bool {
+		count++
+		calls <- count
+		return count < 2
+	})
+	for want := 1; want <= 2; want++ {
+		require.Eventually(t, func() bool {
+			runtime.GC()
+			select {
+			case got := <-calls:
+				return got == want
+			default:
+				return false
+			}
+		}, 30*time.Second, time.Millisecond)
+	}
+	for range 5 {
+		runtime.GC()
+	}
+	require.Empty(t, calls)
+}
+
+// A metric that this Go runtime does not have counts as nothing.
+func TestAMetricThatIsMissing(t *testing.T) {
+	t.Parallel()
+	samples := []metrics.Sample{{Name: "/no/such:bytes"}, {Name: "/cpu/classes/user:cpu-seconds"}}
+	metrics.Read(samples)
+	require.Zero(t, bytesOf(samples[0]))
+	require.Zero(t, secondsOf(samples[0]))
+	require.Zero(t, bytesOf(samples[1]), "it is of another kind")
 }
