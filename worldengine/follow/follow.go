@@ -35,7 +35,8 @@ const window = 512
 // windowBytes what was derived and is not acknowledged. Without them 512 messages of 500 KB exceed
 // what NATS buffers for a connection, which it then closes. NATS delivers no message that is larger
 // than what is pulled, so that is never less than the largest one that an embedded server has
-// taken.
+// taken. The client pulls again when half of the messages are read, as many bytes as before: up to
+// twice as much may be on its way.
 const (
 	leastPull   = 16<<20 + pullSlack
 	windowBytes = 8 << 20
