@@ -3,7 +3,10 @@ package waiting
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -47,10 +50,12 @@ func (i *memoryIndex) PutWaiting(_ context.Context, _ string, w commitlog.Waitin
 	return nil
 }
 
-func heldRun(id string) *Run {
+func heldRun(id string) *Run { return heldRunOf("t", id) }
+
+func heldRunOf(townID, id string) *Run {
 	return &Run{
 		Identity: runevents.Identity{RunID: id},
-		Handoff:  &handoff.Handoff{Proposal: handoff.Proposal{TownID: "t"}},
+		Handoff:  &handoff.Handoff{Proposal: handoff.Proposal{TownID: townID}},
 	}
 }
 
@@ -86,6 +91,49 @@ func TestWhatIsHeldIsRenewed(t *testing.T) {
 		synctest.Wait()
 		require.Len(t, index.entries, count, "its entry ends")
 		require.Empty(t, s.held)
+	})
+}
+
+// The entries of many towns are renewed within their time, though some take all the time there is:
+// those do not keep the others waiting.
+func TestTheEntriesOfManyTownsAreRenewed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const towns, latency = 40 * renewals, 50 * time.Millisecond
+		slow := func(townID string) bool { return strings.HasSuffix(townID, "00") }
+		var renewing atomic.Bool
+		index := &memoryIndex{let: func(w commitlog.WaitingRuns) {
+			switch {
+			case !renewing.Load():
+			case slow(w.TownID):
+				time.Sleep(leaseRenew - time.Millisecond)
+			default:
+				time.Sleep(latency)
+			}
+		}}
+		s := renewed(t, index)
+		for i := range towns {
+			townID := fmt.Sprintf("%04d", i)
+			require.NoError(t, s.Hold(t.Context(), townID, []*Run{heldRunOf(townID, townID)}))
+		}
+		renewing.Store(true)
+		time.Sleep(3 * leaseTime)
+		index.mu.Lock()
+		entries, end := slices.Clone(index.entries), time.Now()
+		index.mu.Unlock()
+		renewing.Store(false)
+		time.Sleep(leaseRenew) // what is on its way ends
+		last := map[string]time.Time{}
+		for _, e := range entries {
+			if before, known := last[e.TownID]; known {
+				require.Less(t, e.at.Sub(before), leaseTime, e.TownID)
+			}
+			last[e.TownID] = e.at
+		}
+		require.Len(t, last, towns)
+		for townID, at := range last {
+			require.Less(t, end.Sub(at), leaseTime, townID)
+		}
 	})
 }
 

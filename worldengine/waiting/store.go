@@ -9,6 +9,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -159,10 +160,7 @@ func (s *Store) renew(ctx context.Context) {
 		s.mu.Lock()
 		towns := maps.Clone(s.held)
 		s.mu.Unlock()
-		var failed error
-		for some := range slices.Chunk(slices.Sorted(maps.Keys(towns)), renewals) {
-			failed = cmp.Or(failed, s.renewAll(ctx, some, towns))
-		}
+		failed := s.renewAll(ctx, towns)
 		if failed != nil && !troubled && ctx.Err() == nil {
 			s.config.Logger.Warn("the handoffs that wait cannot be stored in the index; will try "+
 				"again",
@@ -175,20 +173,28 @@ func (s *Store) renew(ctx context.Context) {
 // renewals is how many entries are renewed at a time.
 const renewals = 32
 
-// renewAll renews the entries of some of the towns at once, and returns an error where one is not
-// renewed.
-func (s *Store) renewAll(
-	ctx context.Context, some []string, towns map[string]*heldTown,
-) error {
-	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
-	defer cancel()
-	failed := make([]error, len(some))
+// renewAll renews the entries of towns, and returns an error where one is not renewed. One that
+// takes long does not keep the others waiting: as many are renewed meanwhile as there is room for.
+func (s *Store) renewAll(ctx context.Context, towns map[string]*heldTown) error {
+	due := slices.Sorted(maps.Keys(towns))
+	failed := make([]error, len(due))
+	var next atomic.Int64
 	var renewing sync.WaitGroup
-	for i, townID := range some {
-		renewing.Go(func() { failed[i] = s.put(ctx, townID, towns[townID]) })
+	for range min(renewals, len(due)) {
+		renewing.Go(func() {
+			for i := int(next.Add(1)) - 1; i < len(due); i = int(next.Add(1)) - 1 {
+				failed[i] = s.renewOne(ctx, due[i], towns[due[i]])
+			}
+		})
 	}
 	renewing.Wait()
 	return cmp.Or(failed...)
+}
+
+func (s *Store) renewOne(ctx context.Context, townID string, t *heldTown) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseRenew)
+	defer cancel()
+	return s.put(ctx, townID, t)
 }
 
 // Done says that the end of a run, or the decision about it, is in the log, or that the run never
