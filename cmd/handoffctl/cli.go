@@ -39,6 +39,7 @@ type commandLine struct {
 	Reject    rejectCommand    `cmd:"" help:"Deny a proposal that waits."`
 
 	Status statusCommand `cmd:"" help:"Show how the world is at a glance, or whether a town is paused."`
+	Stats  statsCommand  `cmd:"" help:"Show what each server has done since its start."`
 	Plugin struct {
 		Check pluginCheckCommand `cmd:"" help:"Ask a game server's plugin as the engine does, and say rule by rule whether it keeps the protocol."`
 		Try   pluginTryCommand   `cmd:"" help:"Stand in for a game server's plugin: show its commands and answer them by hand."`

@@ -70,6 +70,8 @@ type serverStatus struct {
 	Version string      `json:"version"`
 	Started time.Time   `json:"started"`
 	Stats   serverStats `json:"stats"`
+	// verbs are what it has answered, by verb.
+	verbs []verbCount
 }
 
 // serverStats are the statistics of a server.
@@ -77,6 +79,12 @@ type serverStats struct {
 	worldengine.Stats
 	// Disk is that of the server, nil where it has joined a NATS of another process.
 	Disk *storage.State `json:"disk,omitzero"`
+	// Overload says how full the server is, and what it has refused.
+	Overload struct {
+		Held      int              `json:"held"`
+		HeldBytes int64            `json:"heldBytes"`
+		Refused   map[string]int64 `json:"refused"`
+	} `json:"overload"`
 }
 
 // recentAlerts are the alerts of the last day that are not acknowledged, as far as one page
@@ -358,7 +366,10 @@ func serversOf(ctx context.Context, server *client.Client) ([]serverStatus, erro
 			micro.ServiceIdentity
 			Started   time.Time `json:"started"`
 			Endpoints []struct {
-				Data serverStats `json:"data"`
+				Name     string      `json:"name"`
+				Requests int64       `json:"num_requests"`
+				Nanos    int64       `json:"processing_time"`
+				Data     serverStats `json:"data"`
 			} `json:"endpoints"`
 		}
 		err = json.Unmarshal(msg.Data, &stats)
@@ -366,8 +377,13 @@ func serversOf(ctx context.Context, server *client.Client) ([]serverStatus, erro
 			len(stats.Endpoints) == 0 {
 			continue // of another world
 		}
-		found = append(found, serverStatus{stats.ID, stats.Version, stats.Started,
-			stats.Endpoints[0].Data})
+		of := serverStatus{ID: stats.ID, Version: stats.Version, Started: stats.Started,
+			Stats: stats.Endpoints[0].Data}
+		for _, e := range stats.Endpoints {
+			of.verbs = append(of.verbs, verbCount{Verb: strings.ReplaceAll(e.Name, "-", "."),
+				Requests: e.Requests, AverageMicros: e.Nanos / 1000 / max(e.Requests, 1)})
+		}
+		found = append(found, of)
 		// all of them have got the request when one has answered
 		until = time.Now().Add(answersWait)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/client"
@@ -52,6 +53,32 @@ func TestStatusOfAWorld(t *testing.T) {
 	assert.Regexp(t, `(?m)^TOWN +EPOCH +SNAPSHOT +REVISION +APPLY +PAUSE +PENDING$`, table)
 	assert.Regexp(t, `(?m)^town-threatened +16 +[0-9a-f]{64} +\d+ +local +paused +-$`, table)
 	assert.Regexp(t, `(?m)^town-quiet +3 +[0-9a-f]{64} +\d+ +local +- +-$`, table)
+}
+
+// stats shows what each server has done: results, verbs, and what it has refused.
+func TestStatsOfTheServers(t *testing.T) {
+	c := online(t)
+	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
+	text := c.ok("stats")
+	for _, line := range []string{
+		`server +\S+ \S+, since \S+Z`,
+		`results +executed 1, rejected 0, stale 0, duplicate 0, failed 0`,
+		`in hand +waiting 0, applying 0, held \d+ with \S+ [KM]?i?B`, `refused +none`,
+		`alerts +none`, `processor +\S+s`, `VERB +REQUESTS +AVERAGE`, `handoff +1 +\S+s`,
+		`town\.put +0 +-`,
+	} {
+		assert.Regexp(t, `(?m)^`+line+`$`, text)
+	}
+	all := decode[struct {
+		Servers []struct {
+			Stats serverStats `json:"stats"`
+			Verbs []verbCount `json:"verbs"`
+		} `json:"servers"`
+	}](t, c.ok("stats", "-o", "json"))
+	require.Len(t, all.Servers, 1)
+	require.EqualValues(t, 1, all.Servers[0].Stats.Results[handoff.Executed])
+	require.Contains(t, all.Servers[0].Stats.Overload.Refused, "bytes")
+	require.Len(t, all.Servers[0].Verbs, len(wire.Verbs()))
 }
 
 // status exits 1 and says why where something needs attention.
