@@ -3,6 +3,7 @@
 package console_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -13,19 +14,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/server"
 )
 
 // garble changes what a page gets over its WebSocket, as window.garble says: what stands there by
-// what is as long.
+// what is as long. Where window.withheld is a list, what comes waits there.
 const garble = `
 	window.garble = {};
-	const text = new TextDecoder("latin1");
+	const text = (data) => Array.from(new Uint8Array(data), (c) => String.fromCharCode(c)).join("");
 	window.WebSocket = class extends WebSocket {
 		set onmessage(take) {
 			super.onmessage = take && ((e) => {
-				let said = text.decode(e.data);
+				let said = text(e.data);
 				for (const [from, to] of Object.entries(window.garble)) said = said.replaceAll(from, to);
-				take({ data: Uint8Array.from(said, (c) => c.charCodeAt(0)).buffer });
+				const bytes = Uint8Array.from(said, (c) => c.charCodeAt(0));
+				const give = () => take({ data: bytes.buffer });
+				if (window.withheld) window.withheld.push(give);
+				else give();
 			});
 		}
 	};`
@@ -76,6 +81,7 @@ func TestUnreadableAnswers(t *testing.T) {
 	b.garbled(`"pressure"`, `"pleasure"`)
 	b.goTo("#/towns/town-quiet")
 	b.sees("This page cannot be shown", "UNREADABLE_ANSWER", "Overview")
+	b.picture("unreadable")
 	b.garbled(`"steps"`, `"stops"`)
 	b.goTo("#/runs/" + runs["executed"])
 	b.sees("Run " + runs["executed"][:8])
@@ -107,6 +113,45 @@ func TestMissingPage(t *testing.T) {
 	require.NoError(t, err)
 	b.do(chromedp.Navigate(w.srv.HTTP() + "#/send"))
 	b.sees("LIVE", "PAGE_MISSING", "Load the page again")
-	b.goTo("#/towns")
-	b.sees("3 towns")
+	b.picture("page-missing")
+	b.goTo("#/runs")
+	b.sees("No runs yet")
+}
+
+// A world in which nothing is yet says on each page what will be there, and how to begin.
+func TestEmptyWorld(t *testing.T) {
+	w := serve(t, func(c *server.Config) { c.World = nil })
+	b := open(t, w.srv.HTTP())
+	for page, shows := range map[string]string{
+		"": "No runs yet", "towns": "handoffctl town put town.json", "runs": "No runs yet",
+		"approvals": "No proposal waits", "alerts": "No alert was raised",
+	} {
+		b.goTo("#/" + page)
+		b.sees("LIVE", shows)
+		b.picture("empty-" + cmp.Or(page, "overview"))
+	}
+}
+
+// While answers do not come, the pages say that they ask, then that none came; when they come, they
+// are shown.
+func TestSlowAnswers(t *testing.T) {
+	w := serve(t)
+	run := w.play()["executed"]
+	b := openGarbled(t, w.srv.HTTP()+"#/towns")
+	b.sees("LIVE", "3 towns")
+	b.do(chromedp.Evaluate[chromedp.Void]("window.withheld = []"))
+	b.mayBeAway() // the page may give the connection up before the test is done
+	for _, page := range []string{"", "runs", "towns/" + threatened + "/history", "approvals",
+		"alerts", "runs/" + run, "towns", "towns/" + threatened} {
+		b.goTo("#/" + page)
+		b.sees("Asking…")
+	}
+	b.picture("town-asking")
+	b.sees("TIMEOUT", "it may be busy or away", "Try again")
+	b.picture("town-timeout")
+	b.do(chromedp.Evaluate[chromedp.Void](
+		"{ const all = window.withheld; window.withheld = null; all.forEach((give) => give()); }"))
+	b.do(chromedp.Evaluate[chromedp.Void](
+		`document.querySelectorAll(".trouble button").forEach((b) => b.click())`))
+	b.sees("LIVE", "Day 18", "Scout the northern ridge")
 }

@@ -164,18 +164,65 @@ func (b *tab) is(expression string) {
 	}
 }
 
-// picture keeps a picture of the page, light and dark.
+// picture has the page looked at as it is now, on a laptop and on a phone, light and dark: it fits,
+// axe-core finds nothing that keeps a person from using it, and where pictures are kept, they are.
 func (b *tab) picture(name string) {
 	b.t.Helper()
-	for _, scheme := range []string{"light", "dark"} {
-		b.scheme(scheme)
-		png := run(b, chromedp.CaptureScreenshot())
-		if screenshots != "" {
-			require.NoError(b.t, os.MkdirAll(screenshots, 0o750))
-			require.NoError(b.t, os.WriteFile(filepath.Join(screenshots, name+"-"+scheme+".png"),
-				png, 0o640))
+	for _, on := range []struct {
+		prefix        string
+		width, height int64
+	}{{"phone-", 390, 844}, {"", 1280, 900}} {
+		b.do(chromedp.EmulateViewport(on.width, on.height))
+		b.is(fmt.Sprintf("innerWidth === %d", on.width))
+		require.LessOrEqual(b.t, eval[int64](b, "document.documentElement.scrollWidth"), on.width,
+			"%s%s is wider than its window", on.prefix, name)
+		for _, scheme := range []string{"light", "dark"} {
+			b.scheme(scheme)
+			b.accessible(on.prefix + name + ", " + scheme)
+			b.keep(on.prefix+name+"-"+scheme+".png", chromedp.FullScreenshot(100))
 		}
 	}
+}
+
+// forReadme keeps the picture of the page that the README has, in docs/images: with fewer colours,
+// by pngquant, it is small.
+func (b *tab) forReadme(name string) {
+	b.t.Helper()
+	b.scheme("light")
+	b.do(chromedp.EmulateViewport(1120, 590))
+	b.is("innerWidth === 1120")
+	b.keep("console-"+name+".png", chromedp.CaptureScreenshot())
+	b.do(chromedp.EmulateViewport(1280, 900))
+}
+
+// keep keeps a picture of the page, where pictures are kept.
+func (b *tab) keep(file string, shot chromedp.Action[[]byte]) {
+	b.t.Helper()
+	if screenshots == "" {
+		return
+	}
+	require.NoError(b.t, os.MkdirAll(screenshots, 0o750))
+	png := run(b, shot)
+	require.NoError(b.t, os.WriteFile(filepath.Join(screenshots, file), png, 0o640))
+}
+
+// axe is axe-core.
+var axe = sync.OnceValues(func() ([]byte, error) {
+	return os.ReadFile("web/node_modules/axe-core/axe.min.js") // web/build.sh installs it
+})
+
+// accessible fails where axe-core finds something that keeps a person from using the page.
+func (b *tab) accessible(page string) {
+	b.t.Helper()
+	source, err := axe()
+	require.NoError(b.t, err)
+	if eval[bool](b, `typeof axe === "undefined"`) {
+		b.do(chromedp.Evaluate[chromedp.Void](string(source)))
+	}
+	found := run(b, chromedp.Evaluate[string](`axe.run(document, {resultTypes: ["violations"]}).then(r =>
+		r.violations.map(v => v.id + ": " + v.nodes.map(n => n.html + " " + n.failureSummary).join("\n")).join("\n"))`,
+		chromedp.EvalAwaitPromise))
+	require.Empty(b.t, found, page)
 }
 
 // scheme is light or dark, as a person's machine is set.
@@ -193,6 +240,3 @@ func (b *tab) mayBeAway() {
 	defer b.mu.Unlock()
 	b.away = true
 }
-
-// narrow makes the window that of a phone.
-func (b *tab) narrow() { b.do(chromedp.EmulateViewport(390, 844)) }

@@ -6,12 +6,15 @@ import (
 	"encoding/json"
 	"testing"
 
+	browserpage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/google/uuid"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
 
@@ -55,7 +58,7 @@ func TestPutsAndPatches(t *testing.T) {
 	overview, towns := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/towns")
 	const puts = `[...document.querySelectorAll("tbody tr")].filter(r => r.innerText.includes("put by a client")).length === `
 	overview.is(puts + "3") // the world file
-	towns.sees("3 towns", "local")
+	towns.sees("3 towns", "built-in rules")
 	towns.do(chromedp.Evaluate[chromedp.Void](`new MutationObserver(() => {
 		window.flashed ||= document.querySelector("tr.flash")?.innerText;
 	}).observe(document.body, {subtree: true, childList: true, attributes: true})`))
@@ -83,4 +86,67 @@ func TestPutsAndPatches(t *testing.T) {
 	b.is(`document.querySelector("tbody tr").innerText.includes("salvage")`) // the newest first
 	b.do(chromedp.Click(`//tbody/tr[2]//a`))
 	b.sees("Revision", "15", "40")
+}
+
+// What one user was shown is not shown to the next who signs in on the page, even where the server
+// does not answer.
+func TestChangesOfAnotherUser(t *testing.T) {
+	bound := servertest.Person(access.Agent, func(u *access.User) {
+		u.Towns, u.Read = []string{threatened}, []string{threatened}
+	})
+	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator), bound))
+	b := openGarbled(t, w.srv.HTTP())
+	b.signIn("operator", servertest.Password)
+	b.sees("LIVE", "put by a client", "town-quiet")
+	b.garbled(`"revisions"`, `"revisionz"`)
+	b.do(chromedp.Click(`//button[starts-with(., "Sign out")]`))
+	b.signIn("agent", servertest.Password)
+	b.sees("LIVE", "No runs yet", "Sign out agent")
+	require.NotContains(t, b.shown(), "town-quiet")
+	b.garbled("a", "a")
+	b.sees("put by a client", threatened)
+	require.NotContains(t, b.shown(), "town-quiet")
+}
+
+// countAsked counts how often a page asks for changes, in window.asked.
+const countAsked = `
+	window.asked = 0;
+	const text = new TextDecoder("latin1"), send = WebSocket.prototype.send;
+	WebSocket.prototype.send = function (data) {
+		if (text.decode(data).includes(".town.history ")) window.asked++;
+		return send.call(this, data);
+	};`
+
+// A page asks for puts again and again. Where nothing has happened, nothing on it changes.
+func TestCalm(t *testing.T) {
+	w := serve(t)
+	w.play()
+	var tabs []*tab
+	for page, shows := range map[string]string{
+		"": "Open alerts", "towns": "built-in rules",
+		"towns/" + threatened:              "Scout the northern ridge",
+		"towns/" + threatened + "/history": "mission accept", "approvals": "No proposal waits",
+	} {
+		b := open(t, "about:blank")
+		_, err := chromedp.Call(b.ctx, browserpage.AddScriptToEvaluateOnNewDocument,
+			browserpage.AddScriptToEvaluateOnNewDocumentParams{Source: countAsked})
+		require.NoError(t, err)
+		b.do(chromedp.Navigate(w.srv.HTTP() + "#/" + page))
+		b.sees("LIVE", shows)
+		tabs = append(tabs, b)
+	}
+	for _, b := range tabs {
+		b.is("window.asked >= 3") // what comes at first is there
+		b.do(chromedp.Evaluate[chromedp.Void](`
+			window.asked = 0;
+			window.changed = [];
+			new MutationObserver((all) => window.changed.push(...all.map((m) =>
+				m.type + " of " + (m.target.outerHTML ?? m.target.parentNode?.outerHTML)))
+			).observe(document.documentElement,
+				{ subtree: true, childList: true, attributes: true, characterData: true })`))
+	}
+	for _, b := range tabs {
+		b.is("window.asked >= 3")
+		require.Empty(t, eval[[]string](b, "window.changed"))
+	}
 }

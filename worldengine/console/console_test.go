@@ -91,6 +91,8 @@ func TestTheFirstLoadIsSmall(t *testing.T) {
 	require.NotEmpty(t, needed)
 	for _, file := range needed {
 		script += size("/" + file[1])
+		require.Contains(t, body(t, get(t, "/").Body),
+			`<link rel="modulepreload" href="`+file[1]+`">`)
 	}
 	require.LessOrEqual(t, script, mostScript)
 	require.Less(t, script+size("/app.css"), most)

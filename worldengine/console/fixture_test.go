@@ -35,7 +35,8 @@ func TestSavedFixturesReplay(t *testing.T) {
 	for _, run := range runs {
 		b.goTo("#/runs/" + run)
 		b.sees("Run "+run[:8], "Save as a fixture")
-		b.do(chromedp.Click(`//button[text()="Copy as fixture"]`))
+		b.do(chromedp.Click(`//summary[text()="Copy"]`),
+			chromedp.Click(`//button[text()="as a fixture"]`))
 		b.sees("Copied")
 		b.do(chromedp.Click(`//button[text()="Save as a fixture"]`))
 		saved := read(t, filepath.Join(dir, "fixture-"+run[:8]+".json"))

@@ -11,4 +11,8 @@ go tool esbuild src/main.jsx --bundle --minify --format=esm --target=es2022 --ch
   --alias:@nats-io/nkeys=./src/nonkeys.js \
   --log-level=warning --splitting --entry-names=app --chunk-names='[hash]' --outdir=../dist
 go tool esbuild src/style.css --minify --charset=utf8 --log-level=warning --outfile=../dist/app.css
-cp index.html icon.svg ../dist/
+# The browser asks for what app.js needs while it reads app.js.
+needed=$(grep -oE '(from|import)"\./[A-Za-z0-9]+\.js"' ../dist/app.js | grep -oE '[A-Za-z0-9]+\.js' | sort -u |
+  sed 's|.*|<link rel="modulepreload" href="&">|')
+cp icon.svg ../dist/
+awk -v needed="$needed" '{print} /app.css/ {print needed}' index.html > ../dist/index.html

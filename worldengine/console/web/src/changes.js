@@ -7,29 +7,47 @@ const every = 3000;
 /** How many changes are kept, and asked for at once. */
 const most = 100;
 
-/** The newest changes of all towns, while somebody listens. */
+/** The newest changes of all towns that the user may read, while a page listens. */
 class Changes {
-  list = []; // those that no run has made, such as puts, the newest first
+  #list = []; // those that no run has made, such as puts, the newest first
+  #me = null; // the user, with the rights, whom the list is of
   #listeners = new Set();
   #after = undefined; // the newest revision that is known
   #epoch = 0; // the connection over which it was asked first
   #timer = null;
   #busy = false;
 
+  /** The list of the user who is signed in: what another one was shown is not kept. */
+  get list() {
+    const { me } = session.get();
+    if (me !== this.#me) {
+      this.#me = me;
+      this.#list = [];
+      this.#after = undefined;
+      this.#epoch = 0;
+      this.#busy = false;
+    }
+    return this.#list;
+  }
+
   async look() {
-    const { link, epoch } = session.get();
+    const { link, epoch, me } = session.get();
+    const known = this.list;
     const begun = this.#epoch === epoch;
-    if (this.#busy || link !== "live" || (begun && document.hidden)) return;
+    if (!me || this.#busy || link !== "live" || (begun && document.hidden)) return;
     this.#busy = true;
+    let revisions = null;
     try {
-      const { revisions } = await ask("town.history", { after: begun ? this.#after : undefined, limit: most }, { timeout: every });
-      const mine = revisions.filter((r) => !r.runId);
-      this.list = begun ? [...mine, ...this.list].slice(0, most) : mine;
-      this.#after = revisions[0]?.revision ?? (begun ? this.#after : undefined);
-      this.#epoch = epoch;
-      if (!begun || revisions.length > 0) for (const listener of this.#listeners) listener(begun ? revisions : []);
+      ({ revisions } = await ask("town.history", { after: begun ? this.#after : undefined, limit: most }, { timeout: every }));
     } catch { /* the next time; the chip says whether the page is live */ }
+    if (session.get().me !== me) return; // another user has signed in meanwhile
     this.#busy = false;
+    if (!Array.isArray(revisions)) return;
+    const mine = revisions.filter((r) => !r.runId);
+    this.#list = begun ? [...mine, ...known].slice(0, most) : mine;
+    this.#after = revisions[0]?.revision ?? (begun ? this.#after : undefined);
+    this.#epoch = epoch;
+    if (!begun || revisions.length > 0) for (const listener of this.#listeners) listener(begun ? revisions : []);
   }
 
   /** Calls listener(changes) with all that come, until the function that it returns is called. */
@@ -41,7 +59,7 @@ class Changes {
       this.#listeners.delete(listener);
       if (this.#listeners.size === 0) {
         clearInterval(this.#timer);
-        this.#epoch = 0; // what comes meanwhile nobody hears of
+        this.#epoch = 0; // what comes meanwhile no page hears of
       }
     };
   }
@@ -54,13 +72,13 @@ const changes = new Changes();
  * come, also those of runs.
  */
 export function useChanges(onNew) {
-  const { epoch } = useStore(session);
+  const { epoch, me } = useStore(session);
   const [list, setList] = useState([]);
   const latest = useRef(onNew);
   latest.current = onNew;
   useEffect(() => {
     setList(changes.list);
     return changes.listen((came) => { setList(changes.list); latest.current?.(came); });
-  }, [epoch]);
+  }, [epoch, me]);
   return list;
 }

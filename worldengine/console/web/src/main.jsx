@@ -3,12 +3,12 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import "./keys.js";
 import { Overview } from "./pages/overview.jsx";
 import { Runs } from "./pages/runs.jsx";
-import { Towns } from "./pages/towns.jsx";
 import { useLoad } from "./load.js";
-import { go, href, route } from "./route.js";
-import { ask, can, session, signIn, signOut, start } from "./session.js";
+import { href, route } from "./route.js";
+import { Search } from "./search.jsx";
+import { can, session, signIn, signOut, start } from "./session.js";
 import { useStore } from "./store.js";
-import { Said } from "./text.jsx";
+import { Said, visible } from "./text.jsx";
 import { Boundary, Empty, Heading, Link, Trouble } from "./ui.jsx";
 
 /** Loads the other pages, once: what is open when the server goes away has them. */
@@ -24,7 +24,8 @@ const loadMore = () => {
 /** One of the other pages. */
 function Later({ page, ...props }) {
   const { data, error, reload } = useLoad(loadMore, []);
-  if (!data) return error ? <Trouble error={error} retry={reload} /> : <p class="soft">Loading…</p>;
+  if (error && !data) return <><Heading title="This page cannot be shown" /><Trouble error={error} retry={reload} /></>;
+  if (!data) return <p class="soft asking">Loading…</p>;
   const Found = data[page];
   return <Found {...props} />;
 }
@@ -33,7 +34,7 @@ function Later({ page, ...props }) {
 function Page({ path }) {
   const [area, id, sub, range] = path;
   if (!area) return <Overview />;
-  if (area === "towns" && !id) return <Towns />;
+  if (area === "towns" && !id) return <Later page="Towns" />;
   if (area === "towns" && sub === "history") return <Later page="History" key={id} townId={id} range={range} />;
   if (area === "towns") return <Later page="Town" key={id} townId={id} />;
   if (area === "runs" && !id) return <Runs />;
@@ -44,12 +45,33 @@ function Page({ path }) {
   return <><Heading title="No such page" /><Empty><a href="#/">Overview</a></Empty></>;
 }
 
+/** Returns what the browser calls a page, in its tabs and its history. */
+function titleOf([area, id, sub]) {
+  const name = areas.find(([a]) => a === (area ?? ""))?.[1] ?? "No such page";
+  if (!id) return name;
+  if (area === "runs") return `Run ${visible(id).slice(0, 8)}`;
+  return `${sub === "history" ? "History of " : ""}${visible(id).slice(0, 60)}`;
+}
+
+/** Has the keyboard go on in a page that was opened by a link which is not there any more. */
+function takeFocus() {
+  if (document.activeElement === document.body) document.getElementById("main")?.focus({ preventScroll: true });
+}
+
 const areas = [["", "Overview"], ["towns", "Towns"], ["runs", "Runs"], ["send", "Send", "handoff"], ["approvals", "Approvals", "approval.list"], ["alerts", "Alerts", "alert.list"]];
 
 function App() {
   const { phase, config, me, link, why } = useStore(session);
   const { path } = useStore(route);
-  useEffect(() => { scrollTo({ top: 0 }); }, [path.join("/")]);
+  const at = path.join("/");
+  useEffect(() => {
+    scrollTo({ top: 0 });
+    takeFocus();
+  }, [at]);
+  useEffect(() => {
+    const page = phase === "ready" ? titleOf(path) : phase === "signin" ? "Sign in" : "";
+    document.title = [page, config?.world, "world engine"].filter(Boolean).join(" · ");
+  }, [at, phase, config]);
   useEffect(() => { if (phase === "ready") loadMore().catch(() => {}); }, [phase]);
   if (phase === "signin") return <SignIn why={why} world={config.world} />;
   if (phase !== "ready") return <main class="alone"><h1>World engine</h1><p role="status">{why || "Connecting…"}</p></main>;
@@ -67,7 +89,7 @@ function App() {
         <Link />
         {config.signIn && <button type="button" class="quiet" onClick={signOut} title={`${me.role}`}>Sign out {me.user}</button>}
       </header>
-      <main id="main" tabIndex={-1} class={link === "stale" ? "old" : ""}><Boundary path={path.join("/")}><Page path={path} /></Boundary></main>
+      <main id="main" tabIndex={-1} class={link === "stale" ? "old" : ""}><Boundary path={at}><Page path={path} /></Boundary></main>
     </>
   );
 }
@@ -88,50 +110,6 @@ function SignIn({ why, world }) {
         <p class="soft">A user of the access file. The password stays in this page's memory, and is gone when you close it.</p>
       </form>
     </main>
-  );
-}
-
-const uuid = /^[0-9a-f]{8}-[0-9a-f]{4}-/i;
-
-/** Returns the newest run whose id begins so, as pages show it; undefined where there is none among the newest. */
-async function runThatBegins(text) {
-  if (!/^[0-9a-f]{8}$/.test(text)) return undefined;
-  return (await ask("run.list", { limit: 200 })).runs.find((run) => run.runId.startsWith(text))?.runId;
-}
-
-/** Finds a town, a run, a key or a hash. */
-function Search() {
-  const [text, setText] = useState("");
-  const [why, setWhy] = useState("");
-  const find = async (e) => {
-    e.preventDefault();
-    const q = text.trim();
-    if (!q) return;
-    setWhy("");
-    try {
-      if (uuid.test(q)) {
-        await ask("run.get", { runId: q });
-        go(["runs", q]);
-      } else {
-        const key = await ask("result.get", { idempotencyKey: q }).catch(() => null);
-        const town = key ? null : await ask("town.get", { townId: q }).catch(() => null);
-        const run = key?.runId ?? (town ? null : await runThatBegins(q));
-        if (run) go(["runs", run]);
-        else if (town) go(["towns", q]);
-        else go(["towns"], { q });
-      }
-      setText("");
-      document.activeElement?.blur();
-    } catch (error) {
-      setWhy(error.code === "UNKNOWN_RUN" ? "No such run is kept" : error.message);
-    }
-  };
-  return (
-    <form class="search" role="search" onSubmit={find}>
-      <label class="unseen" for="search">Find a town, run, key or hash</label>
-      <input id="search" type="search" placeholder="Find a town, run, key…  /" value={text} aria-describedby="search-why" onInput={(e) => { setText(e.target.value); setWhy(""); }} />
-      <span id="search-why" role="status">{why}</span>
-    </form>
   );
 }
 

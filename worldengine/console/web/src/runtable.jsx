@@ -1,12 +1,15 @@
 import { ended } from "./rows.js";
 import { href } from "./route.js";
 import { Reason, Said, Short, Status, Time, count, duration } from "./text.jsx";
-import { Empty, Trouble } from "./ui.jsx";
+import { Asking, Empty, Trouble } from "./ui.jsx";
 
 const names = {
   MAYOR_ACCEPT_MISSION: "accept mission", PROJECT_ADVANCE: "advance project", SALVAGE_PLAN: "salvage",
   TOWNSFOLK_TALK: "talk",
 };
+/** Who applies the commands of a town. */
+export const appliers = { local: "built-in rules", plugin: "a plugin", rcon: "RCON" };
+
 export const nameOf = (type) => names[type] ?? (type ?? "").toLowerCase();
 
 /** What a run was asked to do, without the town that stands beside it. */
@@ -48,15 +51,15 @@ function Change({ change, town }) {
 }
 
 /** A table of runs: rows of useRuns. changes are those of the town, or of all towns, that no run has made. */
-export function RunTable({ list, town, changes = [], most, label = "Runs" }) {
+export function RunTable({ list, town, changes = [], most, filtered, label = "Runs" }) {
   const { rows, newer, loading, error, retry, release } = list;
   const all = merged(rows, changes, !list.more).slice(0, most);
   return (
     <>
       <Trouble error={error} retry={retry} />
       {newer > 0 && <button type="button" class="held" onClick={release}>{count(newer)} newer</button>}
-      {all.length === 0 && loading && <p class="soft">Asking…</p>}
-      {all.length === 0 && !loading && !error && <Empty>No runs yet. They appear here as agents send handoffs.</Empty>}
+      {all.length === 0 && <Asking of={{ loading }} />}
+      {all.length === 0 && !loading && !error && <Empty>{filtered ? "No runs yet that pass these filters." : "No runs yet. They appear here as agents send handoffs."}</Empty>}
       {all.length > 0 && (
         <table class="rows cards">
           <caption class="unseen">{label}</caption>

@@ -26,7 +26,6 @@ export async function start() {
     if (!answer.ok) throw new Error(await answer.text());
     const config = await answer.json();
     session.set({ config });
-    document.title = `${config.world} · world engine`;
     if (config.signIn) session.set({ phase: "signin", why: "" });
     else await signIn({});
   } catch (error) {

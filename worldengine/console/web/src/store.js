@@ -1,6 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
 
-/** A value that changes, and who wants to know. */
+/** A value that changes, and the listeners that are called then. */
 export function createStore(value) {
   const listeners = new Set();
   return {

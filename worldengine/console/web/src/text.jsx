@@ -7,11 +7,14 @@ const code = (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`;
 /** Returns a text that others wrote with its invisible characters spelled out. */
 export const visible = (text) => String(text ?? "").replace(hidden, code);
 
-/** A text that others wrote: always text, of one line, cut where it is long. */
+/**
+ * A text that others wrote: always text, of one line, cut where it is long. An empty one has no node, which Preact
+ * would write again at each rendering.
+ */
 export function Said({ text, most = 80 }) {
   const all = visible(text);
   const short = all.length > most ? `${all.slice(0, most)}…` : all;
-  return <bdi class="said" title={all.length > most ? all.slice(0, 1000) : undefined}>{short}</bdi>;
+  return <bdi class="said" title={all.length > most ? all.slice(0, 1000) : undefined}>{short || null}</bdi>;
 }
 
 /** A hash or a run's id, of which the beginning is enough to tell it from others. */
@@ -45,7 +48,7 @@ export function Age({ since }) {
 
 export function duration(ms) {
   if (!Number.isFinite(ms)) return "–";
-  if (ms < 0) return "0 s";
+  if (ms < 1) return "< 1 ms";
   if (ms < 1000) return `${Math.round(ms)} ms`;
   if (ms < 60_000) return `${(ms / 1000).toFixed(ms < 10_000 && ms % 1000 ? 1 : 0)} s`;
   if (ms < 3_600_000) return `${Math.floor(ms / 60_000)} min`;
@@ -59,7 +62,7 @@ export const count = (n) => plain.format(n ?? 0);
 /** A number with what it counts: counted(1, "town") is "1 town", and counted(2, "town") is "2 towns". */
 export const counted = (n, one, many = `${one}s`) => `${count(n)} ${n === 1 ? one : many}`;
 
-const verdicts = {
+const tones = {
   executed: "good", COMPLETED: "good", RUNNING: "busy", PENDING: "busy", APPROVED: "busy", PAUSED: "wait",
   failed: "bad", FAILED: "bad", rejected: "bad", INCONSISTENT: "bad", stale: "wait", duplicate: "calm",
   CANCELLED: "calm",
@@ -73,5 +76,6 @@ export function Reason({ code, status, most = 48 }) {
 /** The status of a run or a result, in its colour and its word. */
 export function Status({ of, substatus, reason }) {
   if (!of) return <span class="status calm">–</span>;
-  return <span class={`status ${verdicts[of] ?? "calm"}`} title={reason}>{[of, substatus].filter(Boolean).map((word) => visible(word).toLowerCase()).join(", ")}</span>;
+  const tone = reason === "APPROVAL_REQUIRED" ? "wait" : tones[of] ?? "calm";
+  return <span class={`status ${tone}`} title={reason}>{[of, substatus].filter(Boolean).map((word) => visible(word).toLowerCase()).join(", ")}</span>;
 }

@@ -56,6 +56,11 @@ export function Heading({ title, children }) {
   return <div class="heading"><h1>{title}</h1><div class="actions">{children}</div></div>;
 }
 
+/** Stands for what a load has asked for, until it is there. It appears only where that takes a moment. */
+export function Asking({ of: { data, error, loading } }) {
+  return loading && !data && !error ? <p class="soft asking" role="status">Asking…</p> : null;
+}
+
 export function Empty({ children }) { return <div class="empty">{children}</div>; }
 
 export function Command({ text }) {
@@ -87,7 +92,27 @@ export function download(name, text) {
   setTimeout(() => URL.revokeObjectURL(url), 1000);
 }
 
-/** Tells whether what is shown is true now. */
+/** A button that opens what belongs to it, which closes with Escape, and when the reader goes elsewhere. */
+export function Menu({ label, title, of = "button", kind = "", children }) {
+  const ref = useRef(null);
+  const close = () => { if (ref.current) ref.current.open = false; };
+  const leave = (e) => { if (e.relatedTarget && !ref.current.contains(e.relatedTarget)) close(); };
+  useEffect(() => {
+    const press = (e) => { if (!ref.current.contains(e.target)) close(); };
+    addEventListener("pointerdown", press);
+    addEventListener("hashchange", close);
+    return () => { removeEventListener("pointerdown", press); removeEventListener("hashchange", close); };
+  }, []);
+  const escape = (e) => { if (e.key === "Escape") { close(); ref.current.querySelector("summary").focus(); } };
+  return (
+    <details ref={ref} class={`menu ${kind}`} onFocusOut={leave} onKeyDown={escape}>
+      <summary class={of} title={title}>{label}</summary>
+      <div class="open">{children}</div>
+    </details>
+  );
+}
+
+/** Says whether what is shown is true now, and, opened, what of it comes by itself and what is asked for. */
 export function Link() {
   const { link, since, deaf, unheard } = useStore(session);
   const at = new Date(since).toLocaleTimeString();
@@ -96,11 +121,14 @@ export function Link() {
   }[link];
   const why = {
     live: deaf ? `This user may not hear run events: ${deaf}. Reload to see what is new.`
-      : `Connected since ${at}.${unheard ? ` ${counted(unheard, "more town of this user is", "more towns of this user are")} not heard.` : ""}`,
+      : `Connected since ${at}. Runs and alerts appear as they happen. Puts and patches of towns have no event: the page asks every 3 s for those, and for the counters.` +
+        (unheard ? ` ${counted(unheard, "more town of this user is", "more towns of this user are")} not heard.` : ""),
     reconnecting: `The connection was lost at ${at}.`,
     stale: "What you see is as it was then. The page goes on trying to reconnect.",
   }[link];
-  return <span class={`link ${deaf ? "stale" : link}`} role="status" title={why}>{text}</span>;
+  return (
+    <Menu kind="fresh" of={`link ${deaf ? "stale" : link}`} title={why} label={<span role="status">{text}</span>}><p>{why}</p></Menu>
+  );
 }
 
 /** Asks for a reason before something is changed. stop is why it cannot be changed any more. */
@@ -109,7 +137,11 @@ export function Dialog({ title, says, action, danger, stop, onClose, onDone }) {
   const [reason, setReason] = useState("");
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
-  useEffect(() => { ref.current.showModal(); }, []);
+  useEffect(() => {
+    const before = document.activeElement;
+    ref.current.showModal();
+    return () => { if (before?.isConnected) before.focus({ preventScroll: true }); };
+  }, []);
   const submit = async (e) => {
     e.preventDefault();
     setBusy(true);

@@ -5,7 +5,7 @@ import { useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
 import { ask, can, session } from "../session.js";
 import { Age, Said, Short, Time, count, counted } from "../text.jsx";
-import { Dialog, Empty, Heading, Trouble } from "../ui.jsx";
+import { Asking, Dialog, Empty, Heading, Trouble } from "../ui.jsx";
 
 const mostAlerts = 1000;
 const tones = { P1: "bad", P2: "wait", P3: "calm" };
@@ -36,6 +36,7 @@ export function Alerts() {
     <>
       <Heading title="Alerts" />
       <Trouble error={first.error} retry={first.reload} />
+      <Asking of={first} />
       {first.data && all.length === 0 && <Empty>No alert was raised in the last 30 days. New ones appear here as they come.</Empty>}
       {order.map(([code, alerts]) => (
         <Group key={code} code={code} alerts={alerts} onAcked={(a) => setAcked((known) => ({ ...known, [a.seq]: a }))} />
@@ -90,7 +91,7 @@ function Group({ code, alerts, onAcked }) {
   );
 }
 
-/** Acknowledges the open alerts of a group; who may not does not see it. */
+/** Acknowledges the open alerts of a group. A user without the right is not offered it. */
 function Acknowledge({ alerts, onAcked }) {
   const [asked, setAsked] = useState(null);
   const open = alerts.flatMap((a) => [...a.open]);
@@ -103,7 +104,7 @@ function Acknowledge({ alerts, onAcked }) {
     <>
       <button type="button" disabled={alerts.some((a) => a.open.size === 0)} onClick={() => setAsked(open)}>Acknowledge</button>
       {asked && <Dialog title={`Acknowledge ${asked.length === 1 ? "this alert" : `these ${count(asked.length)} alerts`}?`} action="Acknowledge"
-        says="Everybody sees who has seen to it, and handoffctl status counts it no more. It cannot be taken back." onDone={done} onClose={() => setAsked(null)} />}
+        says="All users are shown that you have looked after it, and handoffctl status counts it no more. It cannot be taken back." onDone={done} onClose={() => setAsked(null)} />}
     </>
   );
 }

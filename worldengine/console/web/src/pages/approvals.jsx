@@ -6,11 +6,14 @@ import { href, route } from "../route.js";
 import { ask, can, session } from "../session.js";
 import { useStore } from "../store.js";
 import { Age, Reason, Said, Short, Status, Time, counted, visible } from "../text.jsx";
-import { Dialog, Empty, Heading, Trouble } from "../ui.jsx";
+import { Asking, Dialog, Empty, Heading, Trouble } from "../ui.jsx";
 import { Changes } from "./difference.jsx";
 
 /** How many decisions of this page it goes on showing. */
 const mostDone = 5;
+
+/** Tells a proposal from all others: several may have one handoffId, in one town or in two. */
+const keyOf = (a) => JSON.stringify([a.townId, a.handoffId, a.handoffHash]);
 
 /** Reports whether the user may decide about a proposal of a town. */
 function mayDecide(townId) {
@@ -33,7 +36,7 @@ export function Approvals() {
     const answer = await client.decide(a.handoffId, what, {
       townId: a.townId, handoffHash: a.handoffHash, reason, submit: what === "approve", actorId: me.user ?? "console",
     });
-    setDone((all) => [{ ...answer, command: a.command }, ...all].slice(0, mostDone));
+    setDone((all) => [{ ...answer, key: keyOf(a) + answer.signalId, command: a.command }, ...all].slice(0, mostDone));
     list.reload();
   };
   return (
@@ -44,15 +47,16 @@ export function Approvals() {
       </Heading>
       {townId && <p class="soft">Of <Said text={townId} most={120} /></p>}
       <Trouble error={list.error} retry={list.reload} />
-      <div aria-live="polite">{done.map((d) => <Done key={d.handoffId} of={d} />)}</div>
-      {waiting.length > 0 && <p class="soft" aria-live="polite">{more ? "More than " : ""}{counted(waiting.length, "proposal waits", "proposals wait")} for a person</p>}
+      <Asking of={list} />
+      <div aria-live="polite">{done.map((d) => <Done key={d.key} of={d} />)}</div>
+      {waiting.length > 0 && <p class="soft" aria-live="polite">{more ? "More than " : null}{counted(waiting.length, "proposal waits", "proposals wait")} for a person</p>}
       {list.data && waiting.length === 0 && <Empty>No proposal waits. Which types of proposals take an approval, an operator says: <code>handoffctl world settings set require-approval=…</code></Empty>}
-      {waiting.map((a) => <Proposal key={a.townId + a.handoffId + a.handoffHash} of={a} state={states.get(a.townId)} onDecide={(what) => setAsked({ of: a, what })} />)}
+      {waiting.map((a) => <Proposal key={keyOf(a)} of={a} state={states.get(a.townId)} onDecide={(what) => setAsked({ of: a, what })} />)}
       {approved.length > 0 && <h2>Approved, and not sent again yet</h2>}
-      {approved.map((a) => <Proposal key={a.townId + a.handoffId + a.handoffHash} of={a} />)}
+      {approved.map((a) => <Proposal key={keyOf(a)} of={a} />)}
       {asked && (
-        <Decide key={asked.of.handoffId} asked={asked} onDone={decide} onClose={() => setAsked(null)}
-          waits={waiting.some((a) => a.handoffId === asked.of.handoffId)} />
+        <Decide key={keyOf(asked.of)} asked={asked} onDone={decide} onClose={() => setAsked(null)}
+          waits={waiting.some((a) => keyOf(a) === keyOf(asked.of))} />
       )}
     </>
   );
@@ -63,7 +67,7 @@ function Decide({ asked, waits, onDone, onClose }) {
   const { of: a, what } = asked;
   const [sent, setSent] = useState(false);
   let stop = "";
-  if (!sent && !waits) stop = "This proposal does not wait any more: somebody has decided it, the town has changed, or it has waited for too long.";
+  if (!sent && !waits) stop = "This proposal does not wait any more: another person has decided it, the town has changed, or it has waited for too long.";
   else if (!mayDecide(a.townId)) stop = "This user may not decide about it any more.";
   const send = async (reason) => {
     setSent(true);

@@ -6,7 +6,7 @@ import { ask } from "../session.js";
 import { causes } from "../runtable.jsx";
 import { Revisions as Kept, pageSize } from "../revisions.js";
 import { Said, Short, Status, Time, count } from "../text.jsx";
-import { Empty, Heading, Trouble } from "../ui.jsx";
+import { Asking, Empty, Heading, Trouble } from "../ui.jsx";
 import { Changes } from "./difference.jsx";
 import { useTownChanges } from "./town.jsx";
 
@@ -41,6 +41,7 @@ export function History({ townId, range }) {
     <>
       <Heading title={<>History of <Said text={townId} most={80} /></>}><a class="button" href={href(["towns", townId])}>The town now</a></Heading>
       <Trouble error={first.error} retry={first.reload} />
+      <Asking of={first} />
       {first.data?.revisions.length === 0 && <Empty>Nothing is kept of this town's history.</Empty>}
       {revisions.length > 0 && (
         <>

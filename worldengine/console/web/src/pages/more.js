@@ -5,3 +5,4 @@ export { History } from "./history.jsx";
 export { Run } from "./run.jsx";
 export { Send } from "./send.jsx";
 export { Town } from "./town.jsx";
+export { Towns } from "./towns.jsx";

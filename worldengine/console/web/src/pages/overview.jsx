@@ -15,21 +15,46 @@ import { PauseButton } from "./pause.jsx";
 /** How many runs and changes are shown. */
 const newest = 20;
 
+/** How many open alerts are counted, and how many of them are shown. */
+const mostAlerts = 99;
+const shownAlerts = 5;
+
 /** How often the counters are asked for while the page is looked at. */
 const again = 3000;
 
-/** Asks every server of the world for its statistics; null where the user may not. */
+/**
+ * Asks every server of the world for its statistics; null where the user may not. It asks first where the log ends:
+ * how far followers are behind is measured from there, as handoffctl status does.
+ */
 async function statistics() {
   const { client, me } = session.get();
   if (me.role && !["operator", "observer"].includes(me.role)) return null;
   const servers = [];
-  const answers = await client.nc.requestMany("$SRV.STATS.worldengine", "", { strategy: "timer", maxWait: 400 });
-  for await (const msg of answers) {
-    const stats = msg.json();
-    if (stats.endpoints?.[0]?.data) servers.push(stats.endpoints[0].data);
+  try {
+    const end = await logEnd(client, me.role);
+    const answers = await client.nc.requestMany("$SRV.STATS.worldengine", "", { strategy: "timer", maxWait: 400 });
+    for await (const msg of answers) {
+      const stats = msg.json();
+      if (stats.endpoints?.[0]?.data) servers.push(stats.endpoints[0].data);
+    }
+    return { servers, end };
+  } catch (error) {
+    if (error.code === "NO_RESPONDERS" || error.name === "NoRespondersError") return { servers, end: 0 };
+    throw error;
   }
-  return servers;
 }
+
+/** Returns where the log ends. An observer may not ask for that: then it is the newest revision of a town. */
+async function logEnd({ nc, world }, role) {
+  try {
+    if (role !== "observer") return (await nc.request(`$JS.API.STREAM.INFO.WORLD_${world}_LOG`, "", { timeout: 1000 })).json().state.last_seq;
+  } catch { /* as an observer: the streams may be another account's */ }
+  const { revisions } = await ask("town.history", { limit: 1 });
+  return revisions[0]?.revision ?? 0;
+}
+
+/** From how many commits on a follower that is behind is worth a look. */
+const far = 1000;
 
 const sum = (servers, of) => servers.reduce((total, s) => total + (of(s) ?? 0), 0);
 
@@ -39,9 +64,9 @@ export function Overview() {
   const approvals = useApprovals();
   const control = useLoad(() => ask("control.get", {}), []);
   const stats = useLoad(statistics, []);
-  const alerts = useLoad(async () => (can("alert.list") ? (await ask("alert.list", { limit: 5, unacknowledged: true })).alerts : null), []);
+  const alerts = useLoad(async () => (can("alert.list") ? ask("alert.list", { limit: mostAlerts, unacknowledged: true }) : null), []);
   useEffect(() => {
-    const timer = setInterval(() => { if (!document.hidden) stats.reload(); }, again);
+    const timer = setInterval(() => { if (!document.hidden && session.get().link === "live") stats.reload(); }, again);
     const off = feed.listen((events) => {
       if (events.some((e) => ["SignalAccepted"].includes(e.eventType))) control.reload();
     });
@@ -50,11 +75,12 @@ export function Overview() {
   }, []);
   return (
     <>
-      <Heading title="Overview"><State control={control.data} servers={stats.data} /><PauseButton control={control} /></Heading>
+      <Heading title="Overview"><State control={control.data} servers={stats.data?.servers} /><PauseButton control={control} /></Heading>
       <Trouble error={control.error} retry={control.reload} />
       <Paused control={control.data} />
-      <Counters servers={stats.data} />
-      <Newest alerts={alerts.data} />
+      {!stats.data && <Trouble error={stats.error} retry={stats.reload} />}
+      <Counters stats={stats.data} alerts={alerts.data} />
+      <Newest alerts={alerts.data?.alerts} />
       <Waiting approvals={approvals.data} />
       <div class="heading"><h2>Activity</h2><a href={href(["runs"])}>All runs</a></div>
       <RunTable list={runs} changes={changes} most={newest} label="Activity" />
@@ -74,7 +100,7 @@ export function Waiting({ approvals, townId }) {
   if (!approvals?.waiting.length) return null;
   return (
     <p class="notice wait">
-      {approvals.more ? "More than " : ""}{counted(approvals.waiting.length, "proposal waits", "proposals wait")} for a person's approval:{" "}
+      {approvals.more ? "More than " : null}{counted(approvals.waiting.length, "proposal waits", "proposals wait")} for a person's approval:{" "}
       <a href={href(["approvals"], { town: townId })}>Approvals</a>
     </p>
   );
@@ -85,30 +111,56 @@ export function Paused({ control, what = "The world" }) {
   const by = control.pausedBy;
   return (
     <div class="notice wait">
-      <strong>{what} is paused{control.substatus ? ", and draining" : ""}.</strong>{" "}
+      <strong>{what} is paused{control.substatus ? ", and draining" : null}.</strong>{" "}
       Handoffs wait until it is resumed.{control.applying > 0 && ` Commands still being applied: ${control.applying}.`}
       {by && <> By <Said text={by.actorId} />, <Age since={by.at} /> ago{by.reason && <>: <Said text={by.reason} most={200} /></>}.</>}
     </div>
   );
 }
 
-function Counters({ servers }) {
-  if (!servers) return null;
+/** How far the last follower of the log is behind it, in commits: of all servers, the one that is further counts. */
+function behind({ servers, end }) {
+  const at = (name) => Math.max(0, ...servers.map((s) => s[name] ?? 0));
+  const [receipts, events] = [at("receiptsFollowed"), at("eventsFollowed")];
+  const last = Math.max(end, receipts, events);
+  return { receipts: last - receipts, events: last - events };
+}
+
+/** What the servers have done, and how they are now. */
+function Counters({ stats, alerts }) {
+  if (!stats) return null;
+  const { servers } = stats;
   if (servers.length === 0) return <div class="notice bad">No engine answers for this world.</div>;
   const results = (status) => sum(servers, (s) => s.results?.[status]);
   const refused = sum(servers, (s) => Object.values(s.overload?.refused ?? {}).reduce((a, b) => a + b, 0));
-  const behind = Math.max(...servers.map((s) => Math.abs((s.eventsFollowed ?? 0) - (s.receiptsFollowed ?? 0))));
-  const cells = [
-    ["Executed", results("executed"), "good"], ["Rejected", results("rejected"), results("rejected") && "bad"],
-    ["Stale", results("stale"), results("stale") && "wait"], ["Duplicate", results("duplicate"), ""],
-    ["Failed", results("failed"), results("failed") && "bad"],
-    ["Waiting", sum(servers, (s) => s.waiting), ""], ["Applying", sum(servers, (s) => s.applying), ""],
-    ["Overload", refused, refused && "bad"], ["Events behind", behind, behind > 1000 && "wait"],
+  const { receipts, events } = behind(stats);
+  const open = alerts?.alerts.length ?? 0;
+  const done = [
+    ["Executed", results("executed"), results("executed") && "good"], ["Rejected", results("rejected"), results("rejected") && "bad"],
+    ["Stale", results("stale"), results("stale") && "wait"], ["Duplicate", results("duplicate")],
+    ["Failed", results("failed"), results("failed") && "bad"], ["Overload", refused, refused && "bad"],
+  ];
+  const now = [
+    ["Waiting", sum(servers, (s) => s.waiting)], ["Applying", sum(servers, (s) => s.applying)],
+    ["Receipts behind", receipts, receipts > far && "wait"], ["Events behind", events, events > far && "wait"],
+    ...(alerts ? [["Open alerts", open, open && "bad", alerts.next ? "+" : null]] : []),
   ];
   return (
-    <dl class="counters" aria-label="Since the servers started">
-      {cells.map(([name, value, tone]) => <div key={name} class={tone || ""}><dt>{name}</dt><dd>{count(value)}</dd></div>)}
-    </dl>
+    <div class="counted">
+      <Cells title={servers.length === 1 ? "Since the server started" : "Since the servers started"} cells={done} />
+      <Cells title="Now" cells={now} />
+    </div>
+  );
+}
+
+function Cells({ title, cells }) {
+  return (
+    <section>
+      <h2>{title}</h2>
+      <dl class="counters">
+        {cells.map(([name, value, tone, more]) => <div key={name} class={tone || ""}><dt>{name}</dt><dd>{count(value)}{more}</dd></div>)}
+      </dl>
+    </section>
   );
 }
 
@@ -118,7 +170,7 @@ function Newest({ alerts }) {
     <section class="notice bad">
       <div class="heading"><h2>Alerts</h2><a href={href(["alerts"])}>All alerts</a></div>
       <ul class="plain">
-        {alerts.map((a) => (
+        {alerts.slice(0, shownAlerts).map((a) => (
           <li key={a.id}><strong>{a.severity}</strong> {meaning(a.code).says} <span class="soft"><Age since={a.at} /> ago</span></li>
         ))}
       </ul>

@@ -2,7 +2,7 @@ import { useState } from "preact/hooks";
 import { ask, can, session } from "../session.js";
 import { Dialog } from "../ui.jsx";
 
-/** Pauses and resumes a town, or the world; who may not does not see it. control is a load of control.get. */
+/** Pauses and resumes a town, or the world. A user without the right is not offered it. control is a load of control.get. */
 export function PauseButton({ control, townId }) {
   const [open, setOpen] = useState(false);
   if (!control.data) return null;

@@ -8,7 +8,8 @@ import { nameOf } from "../runtable.jsx";
 import { ask, can, session } from "../session.js";
 import { useStore } from "../store.js";
 import { Reason, Said, Short, Status, Time, count, duration, visible } from "../text.jsx";
-import { Copy, Dialog, Heading, Trouble, download } from "../ui.jsx";
+import { Asking, Copy, Dialog, Heading, Menu, Trouble, download } from "../ui.jsx";
+import { Checks } from "./checks.jsx";
 
 /** The events of a run, live. */
 function useEvents(runId) {
@@ -62,10 +63,12 @@ export function Run({ runId }) {
       <Heading title={<>Run <Short id={runId} /></>}>
         {run.data && ( // the address may hold anything; the id of a run that there is holds no shell text
           <>
-            <Copy label="Copy handoffctl" text={`handoffctl${toWorld} run get ${runId}`} />
-            <Copy label="Copy nats request" text={`nats request worldengine.v1.${world}.run.get '${JSON.stringify({ runId })}'`} />
-            <Copy label="Copy JSON" text={orSay(async () => JSON.stringify({ run: run.data, events: await everyEvent(runId) }, null, 2))} />
-            {outcome.status && <Copy label="Copy as fixture" text={orSay(() => fixtureOf(runId))} />}
+            <Menu label="Copy">
+              <Copy label="as handoffctl" text={`handoffctl${toWorld} run get ${runId}`} />
+              <Copy label="as nats request" text={`nats request worldengine.v1.${world}.run.get '${JSON.stringify({ runId })}'`} />
+              <Copy label="as JSON" text={orSay(async () => JSON.stringify({ run: run.data, events: await everyEvent(runId) }, null, 2))} />
+              {outcome.status && <Copy label="as a fixture" text={orSay(() => fixtureOf(runId))} />}
+            </Menu>
             {outcome.status && <button type="button" onClick={orSay(async () => download(`fixture-${runId.slice(0, 8)}.json`, await fixtureOf(runId)))}>Save as a fixture</button>}
           </>
         )}
@@ -87,6 +90,7 @@ export function Run({ runId }) {
           <span><Said text={started.command ?? nameOf(started.signal)} most={100} /></span>
           {started.townId && <span>Town <a href={href(["towns", started.townId])}><Said text={started.townId} most={48} /></a></span>}
           {started.actorId && <span>By <Said text={started.actorId} most={48} /></span>}
+          {outcome.resultId && <span>Result <Short id={outcome.resultId} size={12} /></span>}
           <span><Time at={run.data.startedAt} /> · {ended(run.data) ? duration(new Date(run.data.completedAt) - new Date(run.data.startedAt)) : "goes on"}</span>
           {run.data.metadata?.consistency === "INCONSISTENT" && <span class="status bad">inconsistent</span>}
         </p>
@@ -112,57 +116,6 @@ async function fixtureOf(runId) {
   const { fixtures, leftOut } = await ask("run.get", { runId, fixtures: true });
   if (leftOut) throw Object.assign(new Error(`Of this run there is none: ${leftOut}.`), { name: "No fixture" });
   return `[\n${fixtures.map((f) => JSON.stringify(f)).join(",\n")}\n]\n`;
-}
-
-const checks = [["duplicate-check", "Duplicate"], ["stale-check", "Stale"], ["precondition-check", "Preconditions"], ["apply", "Apply"]];
-
-/** Returns the handoff of a run, where the server still has it. */
-async function handoffOf(runId) {
-  const { fixtures = [] } = await ask("run.get", { runId, fixtures: true });
-  return fixtures.at(-1)?.handoff ?? null;
-}
-
-/** The checks as lights, in their order: what was expected, and what was found. */
-function Checks({ runId, events }) {
-  const stale = events.some((e) => e.stepId === "stale-check" && e.payload?.passed === false);
-  const handoff = useLoad(async () => (stale ? handoffOf(runId) : null), [runId, stale]);
-  const ends = new Map(events.filter((e) => e.stepId && e.eventType !== "StepStarted").map((e) => [e.stepId, e]));
-  const begun = new Set(events.filter((e) => e.stepId).map((e) => e.stepId));
-  if (begun.size === 0) return null;
-  return (
-    <ol class="checks" aria-label="Checks">
-      {checks.map(([step, name]) => {
-        const [tone, text, detail] = verdict(step, ends.get(step), begun.has(step), handoff.data);
-        return <li key={step} class={tone}><strong>{name}</strong> <span>{text}</span>{detail}</li>;
-      })}
-    </ol>
-  );
-}
-
-function verdict(step, event, begun, handoff) {
-  const p = event?.payload ?? {};
-  if (!event) return begun ? ["busy", "under way"] : ["calm", "not reached"];
-  if (event.eventType === "StepSkipped") return ["calm", "not evaluated"];
-  if (event.eventType === "StepFailed") {
-    return ["bad", visible(p.error?.code ?? "failed"), <div class="detail"><Said text={p.error?.message} most={300} /></div>];
-  }
-  if (step === "duplicate-check") {
-    return p.duplicate ? ["wait", "accepted before", <div class="detail">first result <Short id={p.duplicateOf} size={12} /></div>] : ["good", "a new key"];
-  }
-  if (step === "stale-check") {
-    const now = (
-      <>
-        {!p.passed && handoff && <div class="detail">the agent decided on day {count(handoff.decisionEpoch)}, <Short id={handoff.snapshotHash} /></div>}
-        <div class="detail">the town was at day {count(p.actualDecisionEpoch)}, <Short id={p.actualSnapshotHash} /></div>
-      </>
-    );
-    return p.passed ? ["good", "decided on the state of now", now] : ["wait", "the town had changed", now];
-  }
-  if (step === "precondition-check") {
-    return p.passed ? ["good", "all hold"] : ["bad", `${p.failures?.length ?? 0} did not hold`,
-      <ul class="detail plain">{(p.failures ?? []).slice(0, 20).map((f, i) => <li key={i}><code><Said text={f.kind} /></code> <Said text={f.detail} most={200} /></li>)}</ul>];
-  }
-  return ["good", "applied", p.postExecutionDecisionEpoch !== undefined && <div class="detail">day {count(p.postExecutionDecisionEpoch)}, <Short id={p.postExecutionSnapshotHash} /></div>];
 }
 
 /** What the run did to its town, and the first run of a duplicate. */
@@ -220,6 +173,9 @@ function Attempts({ run }) {
   );
 }
 
+/** The tone of an event that says of a failure or of a wait; most have none. */
+const toneOf = ({ eventType }) => ({ StepFailed: "said-bad", RunFailed: "said-bad", RunPaused: "said-wait", SignalRejected: "said-bad" }[eventType] ?? "");
+
 function Events({ list }) {
   const { events, error, loading, older, retry } = list;
   const first = events[0]?.runSeq ?? 1;
@@ -227,15 +183,15 @@ function Events({ list }) {
     <section>
       <h2>Events</h2>
       <Trouble error={error} retry={retry} />
-      {loading && <p class="soft">Asking…</p>}
+      {events.length === 0 && <Asking of={{ loading, error }} />}
       {first > 1 && <button type="button" onClick={older}>Older events ({count(first - 1)})</button>}
       <ol class="events" start={first}>
         {events.map((e) => (
           <li key={e.runSeq} value={e.runSeq}>
             <details>
               <summary data-row>
-                <span class="number soft">{e.runSeq}</span> <Said text={e.eventType} most={48} />{" "}
-                <span class="soft"><Said text={e.stepId ?? ""} most={48} />{e.logicalAttemptId > 1 && ` attempt ${e.logicalAttemptId}`} · <Time at={e.persistedAt} /></span>
+                <span class="number soft">{e.runSeq}</span> <span class={toneOf(e)}><Said text={e.eventType} most={48} /></span>{" "}
+                <span class="soft"><Said text={e.stepId ?? ""} most={48} />{e.logicalAttemptId > 1 && ` attempt ${e.logicalAttemptId}`}</span> <span class="soft when"><Time at={e.persistedAt} /></span>
               </summary>
               <pre tabIndex={0}>{visible(JSON.stringify(e.payload ?? {}, null, 2).slice(0, 20_000)).replaceAll("\\u000a", "\n")}</pre>
             </details>

@@ -41,7 +41,7 @@ export function Runs() {
         {text("Town", "town")}
         {text("Actor", "actor")}
       </form>
-      <RunTable list={list} />
+      <RunTable list={list} filtered={Object.values(filter).some(Boolean)} />
       {list.next > 0 && <button type="button" disabled={list.loading} onClick={list.older}>Older runs</button>}
       {list.cut > 0 && <p class="soft">{counted(list.cut, "older run was", "older runs were")} left out of this list to keep it quick. Reload the page, or narrow the filters, to see more.</p>}
     </>

@@ -95,7 +95,7 @@ export function Send() {
         <section aria-live="polite">
           {unread && <div class="trouble"><strong>This is no JSON yet.</strong> {visible(unread.message)}</div>}
           <Trouble error={wrong} />
-          {busy && <p class="soft">Asking…</p>}
+          {busy && !answer && <p class="soft asking">Asking…</p>}
           {answer && <Answer answer={answer} fixture={fixture} />}
         </section>
       </div>

@@ -4,10 +4,10 @@ import { useApprovals } from "../approvals.js";
 import { feed } from "../feed.js";
 import { eachOf, useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
-import { RunTable } from "../runtable.jsx";
+import { RunTable, appliers } from "../runtable.jsx";
 import { ask, session } from "../session.js";
 import { Said, Short, count } from "../text.jsx";
-import { Copy, Heading, Trouble, download } from "../ui.jsx";
+import { Asking, Copy, Heading, Trouble, download } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
 import { Paused, Waiting } from "./overview.jsx";
 import { PauseButton } from "./pause.jsx";
@@ -52,6 +52,7 @@ export function Town({ townId }) {
         {s && <button type="button" onClick={() => download(`${townId.replace(/[^\w-]/g, "_").slice(0, 64)}.json`, `${JSON.stringify([s], null, 2)}\n`)}>Export</button>}
       </Heading>
       <Trouble error={town.error} retry={town.reload} />
+      <Asking of={town} />
       <Paused control={control.data} what="The town" />
       <Waiting approvals={approvals.data} townId={townId} />
       {town.data && <Facts town={town.data} />}
@@ -62,8 +63,12 @@ export function Town({ townId }) {
           <section><h2>Mission</h2><Mission snapshot={s} /></section>
         </div>
       )}
-      <h2>Activity</h2>
-      <RunTable list={runs} town={townId} changes={past.data?.changes} />
+      {!(town.error && !town.data) && (
+        <>
+          <h2>Activity</h2>
+          <RunTable list={runs} town={townId} changes={past.data?.changes} />
+        </>
+      )}
       {runs.rows.length >= 30 && <a href={href(["runs"], { town: townId })}>All runs of the town</a>}
     </>
   );
@@ -74,8 +79,8 @@ function Facts({ town }) {
     <p class="facts">
       <span>Day <strong>{count(town.decisionEpoch)}</strong></span>
       <span>Revision {count(town.revision)}</span>
-      <span>Applied by {town.apply}</span>
-      <span>Hash <Short id={town.snapshotHash} size={12} /> <Copy text={town.snapshotHash} label="Copy" /></span>
+      <span>Applied by {appliers[town.apply] ?? town.apply}</span>
+      <span>Hash <Short id={town.snapshotHash} size={12} /> <span class="small"><Copy text={town.snapshotHash} label="Copy" /></span></span>
       {town.pendingRunId && <span>Being applied: <a href={href(["runs", town.pendingRunId])}><Short id={town.pendingRunId} /></a></span>}
     </p>
   );
@@ -112,7 +117,7 @@ function Pressures({ now, past }) {
               <meter aria-label={name} min="0" max="1" value={now[name]} />
               <span class="number">{now[name].toFixed(2)}</span>
               <Trend line={line} />
-              <span class="change">{Math.abs(change) < 0.00005 ? "" : `${change > 0 ? "+" : "−"}${Math.abs(change).toFixed(2)}`}</span>
+              <span class="change">{Math.abs(change) < 0.00005 ? null : `${change > 0 ? "+" : "−"}${Math.abs(change).toFixed(2)}`}</span>
             </dd>
           </div>
         );

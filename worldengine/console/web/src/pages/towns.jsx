@@ -4,10 +4,11 @@ import { useChanges } from "../changes.js";
 import { feed } from "../feed.js";
 import { eachOf, useLoad, useSoon } from "../load.js";
 import { href, route, setQuery } from "../route.js";
+import { appliers } from "../runtable.jsx";
 import { ask, session } from "../session.js";
 import { useStore } from "../store.js";
 import { Said, Short, count, counted } from "../text.jsx";
-import { Command, Empty, Heading, Trouble } from "../ui.jsx";
+import { Asking, Command, Empty, Heading, Trouble } from "../ui.jsx";
 import { townToken } from "../../../../client/js/subjects.mjs";
 
 const pageSize = 100;
@@ -43,7 +44,8 @@ export function Towns() {
         <button type="button" onClick={list.reload}>Refresh</button>
       </Heading>
       <Trouble error={list.error} retry={list.reload} />
-      {list.data && <p class="soft" aria-live="polite">{q ? `${count(found.length)} of ` : ""}{list.data.more ? "more than " : ""}{counted(list.data.towns.length, "town")}</p>}
+      <Asking of={list} />
+      {list.data && <p class="soft" aria-live="polite">{q ? `${count(found.length)} of ` : null}{list.data.more ? "more than " : null}{counted(list.data.towns.length, "town")}</p>}
       {list.data?.towns.length === 0 && (
         <Empty>
           <p>This world has no towns yet. Create one:</p>
@@ -83,7 +85,7 @@ function Row({ town, waiting, flash }) {
         {waiting > 0 && <a class="status wait" href={href(["approvals"], { town: town.townId })}>{counted(waiting, "approval")}<span class="wide"> waiting</span></a>}
         {!town.paused && !town.pendingRunId && waiting === 0 && <span class="soft">–</span>}
       </td>
-      <td class="wide soft">{town.apply ?? "…"}</td>
+      <td class="wide soft">{appliers[town.apply] ?? town.apply ?? "…"}</td>
       <td class="wide number soft">{count(town.revision)}</td>
       <td class="wide soft"><Short id={town.snapshotHash} /></td>
     </tr>
