@@ -30,7 +30,8 @@ var rooms = []struct {
 	{"worldengine/platform", true, []string{sysModule}},
 	{"worldengine/town", true, []string{"./handoff", "./schemas",
 		"./worldengine/town/internal/collation"}},
-	{"worldengine/approval", true, []string{jsonModule, "./handoff", "./worldengine/wire"}},
+	{"worldengine/approval", true, []string{jsonModule, "./handoff", "./trace",
+		"./worldengine/wire"}},
 	{"worldengine/approvals", false, []string{
 		jsonModule, "./handoff", "./runevents", "./schemas", "./worldengine/approval",
 		"./worldengine/commitlog",
@@ -63,7 +64,7 @@ var rooms = []struct {
 	{"worldengine/apply", false, []string{
 		jsonModule, natsModule, nuidModule,
 		"./handoff", "./runevents", "./runevents/recent", "./schemas", "./trace",
-		"./worldengine/town",
+		"./worldengine/town", "./worldengine/wire",
 	}},
 	{"worldengine/follow", false, []string{natsModule, "./worldengine/backoff",
 		"./worldengine/wire"}},

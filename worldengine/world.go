@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"worldengine/schemas"
@@ -15,6 +14,7 @@ import (
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 	"worldengine/worldengine/worldfile"
 )
 
@@ -123,9 +123,8 @@ func (e *Engine) mayBind(binding apply.Binding) error {
 		err = errors.New("worldengine: no console is configured to apply commands by rcon")
 	}
 	if err != nil {
-		message := strings.TrimPrefix(err.Error(), "worldengine: ")
 		return schemas.Invalid(schemas.TownPutRequest, schemas.Violation{
-			Path: "/apply", Message: message,
+			Path: "/apply", Message: wire.Sentence(err),
 		})
 	}
 	return nil

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -71,8 +70,7 @@ func approvalTypes(text string) ([]handoff.ProposalType, error) {
 	}
 	policy, err := approval.Parse(text)
 	if err != nil {
-		return nil, usagef("--require-approval: %s",
-			strings.TrimPrefix(err.Error(), "worldengine: "))
+		return nil, usagef("--require-approval: %s", sentence(err))
 	}
 	return append([]handoff.ProposalType{}, policy.Types...), nil
 }

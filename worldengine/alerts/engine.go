@@ -6,6 +6,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/trace"
+	"worldengine/worldengine/wire"
 )
 
 // Environment makes the engine's own alerts, which name it. Their texts say what happened, what it
@@ -111,13 +112,14 @@ func (e Environment) DrainTimeout(signalID, townID string, timeout time.Duration
 // LogLost is that a follower stands still for err; what says what does not go on until the repair.
 func (e Environment) LogLost(what string, err error) runevents.Alert {
 	return e.alert(runevents.LogLost, About{},
-		what+" before handoffctl fsck --repair: "+err.Error())
+		what+" before handoffctl fsck --repair: "+wire.Sentence(err))
 }
 
 // StorageFailed is that nothing is stored any more, for err.
 func (e Environment) StorageFailed(err error) runevents.Alert {
 	return e.alert(runevents.StorageFailed, About{},
-		"Nothing is stored and every request that would have to be gets STORAGE_FULL: "+err.Error())
+		"Nothing is stored and every request that would have to be gets STORAGE_FULL: "+
+			wire.Sentence(err))
 }
 
 // StorageRecovered is that something is stored again, after nothing was since some time.

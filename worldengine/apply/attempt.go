@@ -7,6 +7,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/schemas"
+	"worldengine/worldengine/wire"
 )
 
 // Pauses before a plugin is asked again.
@@ -171,10 +172,10 @@ func ConsoleResult(answer Answer, err error) Result {
 	switch {
 	case NotApplied(err):
 		return Result{Failed: &Failure{
-			Reason: ReasonPluginUnavailable, Message: clipped(err.Error()), Retryable: true,
+			Reason: ReasonPluginUnavailable, Message: clipped(wire.Sentence(err)), Retryable: true,
 		}}
 	case err != nil:
-		return InDoubt(err.Error())
+		return InDoubt(wire.Sentence(err))
 	case answer.Status == Applied:
 		return Result{Applied: true, Reached: true}
 	}

@@ -13,6 +13,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // The reasons why an accepted handoff failed outside the engine.
@@ -164,7 +165,7 @@ func (a *Decoded) reported(snapshot jsontext.Value) (town.State, *Failure) {
 	}
 	state, err := town.Parse(snapshot, schemas.Limits{})
 	if err != nil {
-		return invalid("The reported state is not a snapshot.v1: " + err.Error())
+		return invalid("The reported state is not a snapshot.v1: " + wire.Sentence(err))
 	}
 	if got, want := state.Snapshot.TownID, a.Expected.Snapshot.TownID; got != want {
 		return invalid(fmt.Sprintf("The reported state is that of the town %q, not of %q.", got,

@@ -181,6 +181,6 @@ func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, tol
 				"executed one"}
 	default:
 		row := rowOf(err)
-		told.NotSubmitted = &notSubmitted{row.code, cmp.Or(row.text, err.Error())}
+		told.NotSubmitted = &notSubmitted{row.code, cmp.Or(row.text, wire.Sentence(err))}
 	}
 }

@@ -109,7 +109,8 @@ func Ends(err error) lifecycle.Cancellation {
 			Code: string(wire.CodePluginAbsent), Reason: absent.Reason(),
 		}
 	}
-	return lifecycle.Cancellation{Reason: "The handoff was not judged: " + err.Error()}
+	return lifecycle.Cancellation{Reason: "The handoff was not judged: " +
+		wire.Sentence(err)}
 }
 
 // CancelledError is runs.ErrRunCancelled for the client whose handoff waited: the run of the
