@@ -12,6 +12,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
 
@@ -55,10 +56,10 @@ func (e *Engine) commitUnapproved(
 		return Answer{}, err
 	}
 	after.Approvals = after.Approvals.Ask(
-		j.Handoff, j.encoded, e.config.Now().UTC(), e.config.ApprovalTimeout)
+		j.Handoff, j.encoded, j.Identity.Trace, e.config.Now().UTC(), e.config.ApprovalTimeout)
 	rec := commitlog.Record{
 		Kind: commitlog.KindAsked, TownID: townID, Result: answer.JSON, Handoff: j.encoded,
-		Run: j.Producer.Run(),
+		Run: j.Producer.Run(), WorldPolicy: e.config.policy.Where(j.before.Policy),
 	}
 	return answer, e.commitTown(ctx, &rec, j.before.Seq, after)
 }
@@ -98,14 +99,16 @@ func (e *Engine) Decide(ctx context.Context, s Signal) (approval.Asked, error) {
 	return d.Decide(ctx, s)
 }
 
-// Deliver executes a handoff that was approved, as if its agent had sent it again. ctx bounds the
-// wait for the answer, not the execution.
+// Deliver executes a handoff that was approved, as if its agent had sent it again with the trace of
+// the first time. ctx bounds the wait for the answer, not the execution.
 func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer, error) {
 	h, err := handoff.Parse(approved.Handoff, schemas.Limits{Bytes: len(approved.Handoff) + 1})
 	if err != nil {
 		return Answer{}, err
 	}
-	return e.Execute(ctx, h)
+	return queue.Wait(ctx, func(done func(Answer, error)) error {
+		return e.SubmitTraced(h, approved.Trace, done)
+	})
 }
 
 // approvalOf returns what the events of a run say about the decision with which it is executed.

@@ -62,6 +62,7 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 	rec := commitlog.Record{
 		Kind: commitlog.KindHandoff, TownID: townID, Result: answer.JSON, Handoff: d.encoded,
 		Addition: &addition, Run: d.Producer.Run(),
+		WorldPolicy: e.config.policy.Where(d.before.Policy),
 	}
 	after := d.before
 	after.State, after.Approvals = d.after, after.Approvals.Close(d.Handoff, d.encoded)
@@ -116,7 +117,10 @@ func (e *Engine) commitPending(
 	if err := pending.DrawIDs(after.Pending, e.config.NewID); err != nil {
 		return err
 	}
-	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: townID, Run: run}
+	rec := commitlog.Record{
+		Kind: commitlog.KindPending, TownID: townID, Run: run,
+		WorldPolicy: e.config.policy.Where(d.before.Policy),
+	}
 	if err := e.log.CommitTown(ctx, &rec, &after, d.before.Seq); err != nil {
 		e.towns.Forget(townID) // whatever it is now, the log knows
 		return err

@@ -53,7 +53,7 @@ func (l List) Decide(
 	a.Decision, a.Expires, a.HandoffHash = &d, d.At.Add(timeout), a.Bytes()
 	decided := *a
 	if !d.Approved {
-		a.Handoff = nil
+		a.close()
 	}
 	return after, decided, nil // the record has On of it
 }
@@ -112,5 +112,6 @@ func (l List) Select(q Question, hash string, now time.Time) (int, *Refusal) {
 
 // Unknown is the refusal of a decision about what nobody was asked about.
 func Unknown() *Refusal {
-	return &Refusal{wire.CodeUnknownApproval, "no handoff with this id waits for an approval"}
+	return &Refusal{wire.CodeUnknownApproval, "no handoff with this id waits " +
+		"for an approval, or did lately, in a town that you may read"}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
+	"worldengine/trace"
 )
 
 // Bounds of the list of a town.
@@ -53,6 +54,9 @@ type Asked struct {
 	// HandoffHash is Hash of the handoff. Closed entries of earlier engines lack it: they stand for
 	// every handoff with the id.
 	HandoffHash string `json:"handoffHash,omitzero"`
+	// Trace is that of the delivery which asked, for the run that carries the handoff out. It is
+	// left out with the handoff, and in entries of earlier engines.
+	Trace trace.Context `json:"trace,omitzero"`
 	// IdempotencyKey is that of a handoff that was accepted for execution, for who asks for its
 	// result; "" before, and in entries of earlier engines.
 	IdempotencyKey string    `json:"idempotencyKey,omitzero"`
@@ -122,9 +126,11 @@ func (a *Asked) Status(hash string, now time.Time) Status {
 // IsOpen reports whether a status is that of an entry that waits, for its decision or its handoff.
 func (s Status) IsOpen() bool { return s == Waiting || s == Approved }
 
-// Ask returns the list with a handoff that waits for its decision for so long. Others with the same
-// handoffId stay: an agent may predict the id of another's.
-func (l List) Ask(h *handoff.Handoff, encoded []byte, now time.Time, timeout time.Duration) List {
+// Ask returns the list with a handoff that waits for its decision for so long; of is the trace that
+// it came with. Others with the same handoffId stay: an agent may predict the id of another's.
+func (l List) Ask(
+	h *handoff.Handoff, encoded []byte, of trace.Context, now time.Time, timeout time.Duration,
+) List {
 	hash := Hash(encoded)
 	var after List
 	for _, a := range l.On(h.SnapshotHash) {
@@ -134,7 +140,7 @@ func (l List) Ask(h *handoff.Handoff, encoded []byte, now time.Time, timeout tim
 	}
 	return append(after, Asked{
 		HandoffID: h.HandoffID, SnapshotHash: h.SnapshotHash, Handoff: encoded, HandoffHash: hash,
-		At: now, Expires: now.Add(timeout),
+		Trace: of, At: now, Expires: now.Add(timeout),
 	})
 }
 
@@ -147,8 +153,8 @@ func (l List) On(hash string) List {
 		a := &after[i]
 		if a.Handoff != nil && a.SnapshotHash != hash {
 			// An approval that was not used counts for nothing.
-			a.HandoffHash, changed = a.Bytes(), true
-			a.Handoff, a.Decision = nil, nil
+			a.close()
+			a.Decision, changed = nil, true
 		}
 		if a.isSpent(hash) {
 			spent = append(spent, i)
@@ -184,6 +190,14 @@ func (a *Asked) last() time.Time {
 	return a.At
 }
 
+// Entry returns the last entry of a handoff, nil where there is none.
+func (l List) Entry(handoffID, handoffHash string) *Asked {
+	if i, _ := l.find(handoffID, handoffHash, "", time.Time{}); i >= 0 {
+		return &l[i]
+	}
+	return nil
+}
+
 // AnyOpen reports whether the list has an entry that is not closed.
 func (l List) AnyOpen() bool {
 	return slices.ContainsFunc(l, func(a Asked) bool { return a.Handoff != nil })
@@ -198,18 +212,24 @@ func (l List) Close(h *handoff.Handoff, encoded []byte) List {
 		if a.HandoffID != h.HandoffID || a.Handoff == nil {
 			continue
 		}
-		if a.HandoffHash = a.Bytes(); a.HandoffHash == hash {
+		if a.close(); a.HandoffHash == hash {
 			a.IdempotencyKey = h.IdempotencyKey
 		} else {
 			a.Decision = nil
 		}
-		a.Handoff = nil
 	}
 	return after
 }
 
-// Follows reports whether a list may stand in the record after one with the list prior, where
-// nobody asked and nobody decided: entries are closed or left out.
+// close leaves out what is needed only as long as the handoff may be executed.
+func (a *Asked) close() {
+	a.HandoffHash = a.Bytes()
+	a.Handoff, a.Trace = nil, trace.Context{}
+}
+
+// Follows reports whether a list may stand in the record after one with the list prior, where no
+// agent asked and no person decided: entries are closed or left out. It is for lists of earlier
+// engines, which closed and left out others than On and Close do.
 func (l List) Follows(prior List) bool {
 	for i := range l {
 		if !slices.ContainsFunc(prior, l[i].closes) {

@@ -6,9 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/trace"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/wire"
 )
@@ -84,7 +86,7 @@ func TestAQuestionIsDecidedAndUsed(t *testing.T) {
 	first := list.Judge(talks, h, encoded, noon)
 	require.True(t, first.Ask)
 	require.Equal(t, handoff.ReasonApprovalRequired, first.Reason)
-	asked := list.Ask(h, encoded, noon, time.Hour)
+	asked := list.Ask(h, encoded, trace.Context{}, noon, time.Hour)
 	require.Empty(t, list)
 	again := asked.Judge(talks, h, encoded, noon.Add(time.Minute))
 	require.False(t, again.Ask)
@@ -114,7 +116,7 @@ func TestAQuestionIsDecidedAndUsed(t *testing.T) {
 func TestWhoDecidesTooLateIsTold(t *testing.T) {
 	t.Parallel()
 	h, encoded := proposed(t, "1")
-	asked := approval.List(nil).Ask(h, encoded, noon, time.Hour)
+	asked := approval.List(nil).Ask(h, encoded, trace.Context{}, noon, time.Hour)
 	denied, _, refused := asked.Decide(approval.Question{HandoffID: h.HandoffID}, h.SnapshotHash,
 		decision(false, "ada", noon), time.Hour)
 	require.Nil(t, refused)
@@ -160,13 +162,13 @@ func TestAListIsBounded(t *testing.T) {
 	for i := range approval.MaxOpen {
 		h, encoded := proposed(t, fmt.Sprint(i))
 		require.True(t, list.Judge(talks, h, encoded, noon).Ask, i)
-		list = list.Ask(h, encoded, noon, time.Hour)
+		list = list.Ask(h, encoded, trace.Context{}, noon, time.Hour)
 	}
 	h, encoded := proposed(t, "abc")
 	require.Equal(t, handoff.ReasonApprovalsFull, list.Judge(talks, h, encoded, noon).Reason)
 	require.True(t, list.Judge(talks, h, encoded, noon.Add(time.Hour)).Ask,
 		"what expired makes room")
-	require.Len(t, list.Ask(h, encoded, noon.Add(time.Hour), time.Hour), 1)
+	require.Len(t, list.Ask(h, encoded, trace.Context{}, noon.Add(time.Hour), time.Hour), 1)
 
 	list, _, _ = list.Decide(approval.Question{HandoffID: list[99].HandoffID},
 		list[99].SnapshotHash,
@@ -192,7 +194,7 @@ func TestDenialsAreKept(t *testing.T) {
 	var list approval.List
 	for i := range approval.MaxDenied {
 		h, encoded := proposed(t, fmt.Sprint(i))
-		list = list.Ask(h, encoded, noon, time.Hour)
+		list = list.Ask(h, encoded, trace.Context{}, noon, time.Hour)
 	}
 	decide := func(i int, after time.Duration) {
 		h, encoded := proposed(t, fmt.Sprint(i))
@@ -233,7 +235,7 @@ func TestAnActorIsBounded(t *testing.T) {
 	for i := range approval.MaxActorOpen {
 		h, encoded := proposedBy(t, "one", fmt.Sprint(i))
 		require.True(t, list.Judge(talks, h, encoded, noon).Ask, i)
-		list = list.Ask(h, encoded, noon, time.Hour)
+		list = list.Ask(h, encoded, trace.Context{}, noon, time.Hour)
 	}
 	h, encoded := proposedBy(t, "one", "abc")
 	got := list.Judge(talks, h, encoded, noon)
@@ -250,9 +252,9 @@ func TestHandoffsWithOneIDWaitSideBySide(t *testing.T) {
 	evil, evilBytes := proposedBy(t, "evil", "1")
 	good, goodBytes := proposedBy(t, "good", "1")
 	require.Equal(t, evil.HandoffID, good.HandoffID)
-	list := approval.List(nil).Ask(evil, evilBytes, noon, time.Hour)
+	list := approval.List(nil).Ask(evil, evilBytes, trace.Context{}, noon, time.Hour)
 	require.True(t, list.Judge(talks, good, goodBytes, noon).Ask)
-	list = list.Ask(good, goodBytes, noon, time.Hour)
+	list = list.Ask(good, goodBytes, trace.Context{}, noon, time.Hour)
 	require.Len(t, list, 2)
 	decide := func(hash string, yes bool, by string) *approval.Refusal {
 		after, _, refused := list.Decide(
@@ -286,4 +288,34 @@ func TestHandoffsWithOneIDWaitSideBySide(t *testing.T) {
 	older[0].HandoffHash = ""
 	require.Equal(t, handoff.ReasonApprovalDenied,
 		older.Judge(talks, good, goodBytes, noon).Reason)
+}
+
+// An entry has the trace of the delivery that asked for as long as the handoff may be executed.
+func TestAnEntryHasItsTrace(t *testing.T) {
+	t.Parallel()
+	h, encoded := proposed(t, "1")
+	of := trace.Parse("00-"+strings.Repeat("1", 32)+"-00f067aa0ba902b7-01", "")
+	list := approval.List(nil).Ask(h, encoded, of, noon, time.Hour)
+	q := approval.Question{HandoffID: h.HandoffID}
+	approved, entry, refused := list.Decide(q, h.SnapshotHash, decision(true, "ada", noon),
+		time.Hour)
+	require.Nil(t, refused)
+	require.Equal(t, of, entry.Trace)
+	stored, err := json.Marshal(approved)
+	require.NoError(t, err)
+	var read approval.List
+	require.NoError(t, json.Unmarshal(stored, &read))
+	require.Equal(t, of, read[0].Trace)
+
+	denied, _, refused := list.Decide(q, h.SnapshotHash, decision(false, "ada", noon), time.Hour)
+	require.Nil(t, refused)
+	for _, closed := range []approval.List{denied, list.On("b"), approved.Close(h, encoded)} {
+		stored, err := json.Marshal(closed)
+		require.NoError(t, err)
+		require.NotContains(t, string(stored), "trace")
+	}
+	read = nil
+	require.NoError(t, json.Unmarshal([]byte(`[{"handoffId":"h","snapshotHash":"s","handoff":{},`+
+		`"at":"2026-02-16T12:00:00Z","expires":"2026-02-16T12:00:00Z"}]`), &read))
+	require.True(t, read[0].Trace.IsZero(), "an entry of an earlier engine has none")
 }

@@ -93,6 +93,15 @@ func (p Policy) Requires(t handoff.ProposalType) bool {
 	return slices.Contains(p.Types, t) || len(p.Unknown()) > 0
 }
 
+// Where returns p, the policy of a world, for a town with a policy of its own, nil for none: nil
+// where p does not count there, or asks for no approval.
+func (p *Policy) Where(own *Policy) *Policy {
+	if own != nil || len(p.Types) == 0 {
+		return nil
+	}
+	return p
+}
+
 // Unknown returns the types that this version does not know.
 func (p Policy) Unknown() (types []handoff.ProposalType) {
 	for _, t := range p.Types {

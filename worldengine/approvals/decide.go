@@ -40,17 +40,24 @@ func (d *Decider) Decide(
 		if err != nil {
 			return err
 		}
-		run, err := d.Signals.Accepted(&s)
+		q := approval.Question{HandoffID: s.HandoffID, HandoffHash: s.HandoffHash}
+		now := d.Now().UTC()
+		i, refused := current.Approvals.Select(q, current.State.Hash, now)
+		if refused != nil {
+			return d.Signals.Refuse(ctx, &s, refused.Code, refused.Message)
+		}
+		about := s // the log names the handoff, also where the person did not
+		about.HandoffHash = current.Approvals[i].Bytes()
+		run, err := d.Signals.Accepted(&about)
 		if err != nil {
 			return err
 		}
 		decision := approval.Decision{
 			Approved: s.Kind == lifecycle.SignalApprove, SignalID: run.RunID, ActorID: s.ActorID,
-			Reason: s.Reason, At: d.Now().UTC(),
+			Reason: s.Reason, At: now,
 		}
-		list, entry, refused := current.Approvals.Decide(
-			approval.Question{HandoffID: s.HandoffID, HandoffHash: s.HandoffHash},
-			current.State.Hash, decision, d.Timeout)
+		list, entry, refused := current.Approvals.Decide(q, current.State.Hash, decision,
+			d.Timeout)
 		if refused != nil {
 			return d.Signals.Refuse(ctx, &s, refused.Code, refused.Message)
 		}

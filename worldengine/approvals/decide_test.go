@@ -92,6 +92,10 @@ func TestADecisionIsTaken(t *testing.T) {
 			require.Equal(t, asked.Approvals[0].Handoff, got.Handoff)
 			require.Equal(t, want, now.Approvals[0].Status(now.State.Hash, noon))
 			require.Equal(t, asked.State.Hash, now.State.Hash)
+			for i := range 2 { // the log names the bytes that were decided about
+				require.Contains(t, string(rec.Run.Events[i].Payload),
+					`"handoffHash":"`+asked.Approvals[0].HandoffHash+`"`)
+			}
 
 			again, err := a.decider().Decide(t.Context(), decision(kind, h, "mara"))
 			require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/trace"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/commitlog"
@@ -101,7 +102,7 @@ func (a *asking) ask(townID string, kind handoff.ProposalType, argument string) 
 				e.State = state
 				a.index.towns = append(a.index.towns, townID)
 			}
-			e.Approvals = e.Approvals.Ask(h, encoded, a.now, time.Hour)
+			e.Approvals = e.Approvals.Ask(h, encoded, trace.Context{}, a.now, time.Hour)
 		})
 	return h
 }

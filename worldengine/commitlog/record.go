@@ -84,6 +84,10 @@ type Record struct {
 	Pending   *apply.Pending   `json:"pending,omitzero"`
 	Policy    *approval.Policy `json:"policy,omitzero"` // nil for the engine's default
 	Approvals approval.List    `json:"approvals,omitempty"`
+	// WorldPolicy is what the world asked approvals of when a handoff was accepted, or waited for
+	// its approval, in a town without a policy of its own; nil where the world asked for none, and
+	// in records of earlier engines.
+	WorldPolicy *approval.Policy `json:"worldPolicy,omitzero"`
 	// ActorID, in a record of kind put, is who put the state: the user, or the role of one whom
 	// NATS does not name; "" without access control, and in records of earlier engines.
 	ActorID string `json:"actorId,omitzero"`
@@ -197,6 +201,9 @@ func (rec *Record) appendAttributes(b []byte) ([]byte, error) {
 	}
 	if rec.Policy != nil {
 		err = errors.Join(err, member("policy", rec.Policy))
+	}
+	if rec.WorldPolicy != nil {
+		err = errors.Join(err, member("worldPolicy", rec.WorldPolicy))
 	}
 	if len(rec.Approvals) > 0 {
 		err = errors.Join(err, member("approvals", rec.Approvals))

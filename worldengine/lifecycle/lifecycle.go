@@ -88,8 +88,9 @@ type (
 		ActorID string     `json:"actorId"`
 		Reason  string     `json:"reason,omitzero"`
 		Code    string     `json:"code,omitzero"`
-		// HandoffID is the handoff that a decision is about.
-		HandoffID string `json:"handoffId,omitzero"`
+		// HandoffID is the handoff that a decision is about, and HandoffHash names its bytes.
+		HandoffID   string `json:"handoffId,omitzero"`
+		HandoffHash string `json:"handoffHash,omitzero"`
 	}
 	endedPayload struct {
 		Status     handoff.Status     `json:"status"`

@@ -52,7 +52,7 @@ func (r *Recorder) run(s *Signal, refused string) (*runevents.Run, error) {
 	}
 	said := lifecycle.SignalPayload{
 		Signal: s.Kind, TownID: s.TownID, RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason,
-		HandoffID: s.HandoffID,
+		HandoffID: s.HandoffID, HandoffHash: s.HandoffHash,
 	}
 	if err := lifecycle.EmitSignal(p, said, refused); err != nil {
 		return nil, fmt.Errorf("worldengine: the events of a signal: %w", err)
