@@ -6,30 +6,15 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/trace"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/town"
 )
 
-// checkCarriedApprovals checks what a record of a town has of approvals from the one before it. Who
-// asks and who decides is checked with their records.
-func (v *Verdict) checkCarriedApprovals(kind commitlog.Kind, prior, now *townState) {
-	if kind != commitlog.KindPut {
-		v.follows("a record that is no put changed what takes a person's approval",
-			jsonText(prior.policy), jsonText(now.policy))
-	}
-	if kind == commitlog.KindAsked || kind == commitlog.KindDecided {
-		return
-	}
-	if !now.approvals.Follows(prior.approvals) {
-		want, got := excerpts([]byte(jsonText(prior.approvals)), []byte(jsonText(now.approvals)))
-		v.follows("a record that is no decision changed what waits for approval", want, got)
-	}
-}
-
 // checkAsked checks the record of a handoff that waits for a person's approval from then on.
-func (l *LogCheck) checkAsked(v *Verdict, rec *commitlog.Record, prior *townState) {
+func (l *LogCheck) checkAsked(v *Verdict, rec *commitlog.Record, prior, now *townState) {
 	l.counts.Refused++
 	replay, result := l.replay(v, rec), parseResult(v, rec)
 	if replay != nil {
@@ -52,21 +37,72 @@ func (l *LogCheck) checkAsked(v *Verdict, rec *commitlog.Record, prior *townStat
 	last := approval.Asked{}
 	if n := len(rec.Approvals); n > 0 {
 		last = rec.Approvals[n-1]
-		if prior.known && !rec.Approvals[:n-1].Follows(prior.approvals) {
-			v.follows("a handoff that waits for approval changed others that do", "",
-				last.HandoffID)
-		}
 	}
 	v.want("the handoff that waits for approval is not the last of those that do",
 		result.HandoffID, last.HandoffID)
 	v.want("what waits for approval is another handoff than the record's",
 		string(rec.Handoff), string(last.Handoff))
+	v.checkAskedEntry(rec, &last, prior, now)
 }
+
+// checkAskedEntry checks the entry of a handoff that waits from its record on, and that the others
+// are as they were.
+func (v *Verdict) checkAskedEntry(
+	rec *commitlog.Record, last *approval.Asked, prior, now *townState,
+) {
+	h, err := handoff.Parse(rec.Handoff, schemas.Limits{Bytes: len(rec.Handoff) + 1})
+	if err != nil {
+		return // found with its result
+	}
+	v.checkTime("a handoff waits since another time than its run", rec, last.At)
+	if rec.Run != nil && !last.Trace.IsZero() {
+		v.want("what waits for approval has another trace than its run",
+			traceText(rec.Run.Trace), traceText(last.Trace))
+	}
+	if policy := prior.policyOf(rec); policy != nil && !policy.Requires(h.Proposal.Type) {
+		v.follows("a handoff waits for an approval that its type does not take",
+			policy.String(), string(h.Proposal.Type))
+	}
+	before := &prior.approvals
+	switch {
+	case !prior.known:
+	case before.older || now.approvals.older:
+		if n := len(now.approvals.list); n > 0 && !now.approvals.list[:n-1].Follows(before.list) {
+			v.differ("a handoff that waits for approval changed others that do",
+				before.list, now.approvals.list)
+		}
+	default:
+		gate := before.list.Judge(approval.Policy{}, h, rec.Handoff, last.At)
+		if !gate.Ask {
+			v.follows("a handoff waits for an approval again, or although too many do",
+				"", last.HandoffID+" "+string(gate.Reason))
+		}
+		right := before.list.Ask(h, rec.Handoff, trace.Context{}, last.At,
+			last.Expires.Sub(last.At))
+		v.differ("a handoff that waits for approval changed others that do",
+			carriedOf(right.On(now.hash)).list, now.approvals.list)
+	}
+}
+
+// policyOf returns which types of proposals took an approval when a handoff was judged; nil where
+// the record does not say, and where none did.
+func (t *townState) policyOf(rec *commitlog.Record) *approval.Policy {
+	if t.known && t.policy != nil {
+		return t.policy
+	}
+	if rec.Policy != nil {
+		return rec.Policy // a handoff does not change it
+	}
+	return rec.WorldPolicy
+}
+
+// traceText renders a trace.
+func traceText(of trace.Context) string { return of.Parent + " " + of.State }
 
 // checkDecided checks the signal that approved or denied a handoff. Its state is checked as that of
 // any record.
 func (l *LogCheck) checkDecided(
-	v *Verdict, rec *commitlog.Record, state *town.State, prior *townState,
+	v *Verdict, rec *commitlog.Record, state *town.State, prior, now *townState,
 ) {
 	l.counts.Signals++
 	if !prior.known && rec.Pending != nil {
@@ -77,92 +113,133 @@ func (l *LogCheck) checkDecided(
 	if !v.checkSignalRun(rec, acceptedEvents) {
 		return
 	}
+	var about *approval.Asked
 	decided := 0
 	for i := range rec.Approvals {
-		a := &rec.Approvals[i]
-		d := a.Decision
-		if d == nil || d.SignalID != rec.Run.RunID {
-			if prior.known && !rec.Approvals[i:i+1].Follows(prior.approvals) {
-				v.follows("a decision changed another handoff that waits for approval",
-					"", a.HandoffID)
-			}
-			continue
+		if a := &rec.Approvals[i]; a.Decision != nil && a.Decision.SignalID == rec.Run.RunID {
+			about = a
+			decided++
 		}
-		decided++
-		kind := lifecycle.SignalDeny
-		if d.Approved {
-			kind = lifecycle.SignalApprove
-		}
-		v.wantPayload(rec.Run, 0, string(kind), "signal")
-		v.wantPayload(rec.Run, 0, a.HandoffID, "handoffId")
-		v.wantPayload(rec.Run, 0, d.ActorID, "actorId")
-		v.wantPayload(rec.Run, 0, d.Reason, "reason")
 	}
 	if decided != 1 {
 		v.want("a signal does not decide about one handoff", "1", strconv.Itoa(decided))
+		return
+	}
+	d := about.Decision
+	kind := lifecycle.SignalDeny
+	if d.Approved {
+		kind = lifecycle.SignalApprove
+	}
+	v.wantPayload(rec.Run, 0, string(kind), "signal")
+	v.wantPayload(rec.Run, 0, about.HandoffID, "handoffId")
+	v.wantPayload(rec.Run, 0, d.ActorID, "actorId")
+	v.wantPayload(rec.Run, 0, d.Reason, "reason")
+	if payloadText(rec.Run.Events[0].Payload, "handoffHash") != "" { // earlier engines have none
+		v.wantPayload(rec.Run, 0, about.Bytes(), "handoffHash")
+		v.wantPayload(rec.Run, 1, about.Bytes(), "handoffHash")
+	}
+	v.checkTime("a decision was taken at another time than its run", rec, d.At)
+	if prior.known {
+		v.checkDecision(about, prior, now)
+	}
+}
+
+// checkDecision takes a decision again, on what waited before it, and compares.
+func (v *Verdict) checkDecision(about *approval.Asked, prior, now *townState) {
+	const changed = "a decision changed another handoff that waits for approval"
+	before := &prior.approvals
+	d := *about.Decision
+	q := approval.Question{HandoffID: about.HandoffID, HandoffHash: about.Bytes()}
+	right, _, refused := before.list.Decide(q, prior.hash, d, about.Expires.Sub(d.At))
+	switch {
+	case refused != nil:
+		v.follows("a decision was taken that had to be refused", string(refused.Code),
+			d.SignalID+" about "+about.HandoffID)
+	case before.older || now.approvals.older:
+		for i := range now.approvals.list {
+			a := now.approvals.list[i : i+1]
+			if own := a[0].Decision; (own == nil || own.SignalID != d.SignalID) &&
+				!a.Follows(before.list) {
+				v.differ(changed, before.list, now.approvals.list)
+				return
+			}
+		}
+	default:
+		v.differ(changed, carriedOf(right.On(now.hash)).list, now.approvals.list)
 	}
 }
 
 // checkApproved checks that a handoff which was accepted for execution had the approval that its
-// type takes by the policy of its town, and that its run names it. The policy of the world does
-// not stand in the log, so where a town has none of its own nothing is checked.
-func (v *Verdict) checkApproved(prior *townState, encoded []byte, run *runevents.Run) {
+// type takes by the policy of its town, or of the world, and that its run names it.
+func (v *Verdict) checkApproved(prior *townState, encoded []byte, rec *commitlog.Record) {
 	h, err := handoff.Parse(encoded, schemas.Limits{Bytes: len(encoded) + 1})
-	if err != nil || !prior.known || prior.policy == nil ||
-		!prior.policy.Requires(h.Proposal.Type) {
+	policy := prior.policyOf(rec)
+	if err != nil || !prior.known || policy == nil {
 		return
 	}
-	a := prior.entryOf(h, encoded)
-	if a == nil || a.Handoff == nil || a.Decision == nil || !a.Decision.Approved {
+	named := approvalIn(rec.Run)
+	if !policy.Requires(h.Proposal.Type) {
+		v.follows("the run names an approval that its type does not take", "", named)
+		return
+	}
+	a := prior.approvals.list.Entry(h.HandoffID, approval.Hash(encoded))
+	if a == nil || a.SnapshotHash != prior.hash || a.Handoff == nil || a.Decision == nil ||
+		!a.Decision.Approved {
 		v.follows("a handoff was accepted without the approval that its type takes",
 			"an approval of "+h.HandoffID, "")
 		return
 	}
+	if end := endOf(rec).Add(-engineSlack); a.Status(prior.hash, end) == approval.Expired {
+		v.follows("a handoff was accepted with an approval that had expired",
+			"before "+runevents.Timestamp(a.Expires), runevents.Timestamp(endOf(rec)))
+	}
+	if named == "" {
+		v.follows("the run does not name the approval that the handoff had",
+			a.Decision.SignalID, "")
+		return
+	}
+	v.follows("the run names another approval than the handoff had", a.Decision.SignalID, named)
+}
+
+// approvalIn returns the signal of the approval that a run names, "" where it names none.
+func approvalIn(run *runevents.Run) string {
 	for i := range run.Events {
 		payload := run.Events[i].Payload
 		switch run.Events[i].EventType {
 		case runevents.RunApproved:
-			v.follows("the run names another approval than the handoff had",
-				a.Decision.SignalID, payloadText(payload, "signalId"))
-			return
+			return payloadText(payload, "signalId")
 		case runevents.RunResumed:
-			v.follows("the run names another approval than the handoff had",
-				a.Decision.SignalID, payloadText(payload, "approval", "signalId"))
-			return
+			return payloadText(payload, "approval", "signalId")
 		}
 	}
-	v.follows("the run does not name the approval that the handoff had", a.Decision.SignalID, "")
+	return ""
 }
 
-// checkDenied checks that a handoff which was refused as denied is one that a person denied.
-func (v *Verdict) checkDenied(prior *townState, rec *commitlog.Record, r *handoff.Result) {
-	if r.ReasonCode != handoff.ReasonApprovalDenied || !prior.known || rec.Handoff == nil {
+// checkUnapproved checks that a handoff which was refused as denied is one that a person denied,
+// and one that was refused because it waits for its decision does so.
+func (v *Verdict) checkUnapproved(prior *townState, rec *commitlog.Record, r *handoff.Result) {
+	var right approval.Status
+	var what string
+	switch r.ReasonCode {
+	case handoff.ReasonApprovalDenied:
+		right = approval.Denied
+		what = "a handoff was refused as denied, and the log has no denial of it"
+	case handoff.ReasonApprovalRequired:
+		right = approval.Waiting
+		what = "a handoff was refused until its approval, and it did not wait"
+	default:
+		return
+	}
+	if rec.Handoff == nil {
 		return
 	}
 	h, err := handoff.Parse(rec.Handoff, schemas.Limits{Bytes: len(rec.Handoff) + 1})
 	if err != nil {
 		return
 	}
-	a := prior.entryOf(h, rec.Handoff)
-	if a == nil || a.Decision == nil || a.Decision.Approved {
-		v.follows("a handoff was refused as denied, and the log has no denial of it",
-			"a denial of "+h.HandoffID, "")
+	found := approval.Status("")
+	if a := prior.approvals.list.Entry(h.HandoffID, approval.Hash(rec.Handoff)); a != nil {
+		found = a.Status(prior.hash, endOf(rec).Add(-engineSlack))
 	}
-}
-
-// entryOf returns the last entry of a handoff, made from the state of the town; nil for none.
-func (t *townState) entryOf(h *handoff.Handoff, encoded []byte) (found *approval.Asked) {
-	hash := approval.Hash(encoded)
-	for i := range t.approvals {
-		a := &t.approvals[i]
-		known := a.HandoffHash
-		if a.Handoff != nil {
-			known = approval.Hash(a.Handoff)
-		}
-		if a.HandoffID == h.HandoffID && a.SnapshotHash == t.hash &&
-			(known == "" || known == hash) {
-			found = a
-		}
-	}
-	return found
+	v.follows(what, string(right), string(found))
 }

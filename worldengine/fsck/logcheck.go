@@ -133,6 +133,7 @@ func (l *LogCheck) checkTownRecord(v *Verdict, rec *commitlog.Record) {
 	if !prior.named {
 		l.counts.Towns++
 	}
+	v.checkApprovalHashes(rec)
 	v.want("the record stands on the subject of another town",
 		wire.LogSubject(l.world, wire.TownToken(rec.TownID)), subject)
 	state := checkState(v, rec)
@@ -147,12 +148,12 @@ func (l *LogCheck) checkTownRecord(v *Verdict, rec *commitlog.Record) {
 	}
 	now.known, now.seq, now.epoch, now.hash = true, v.message.Seq, state.Epoch(), state.Hash
 	now.apply, now.paused, now.pending = rec.Apply, rec.Paused, rec.Pending
-	now.policy, now.approvals = rec.Policy, rec.Approvals
+	now.policy, now.approvals = rec.Policy, carriedOf(rec.Approvals)
 	now.nameless = state.Nameless()
 	l.towns[subject] = now
 	if prior.known && rec.Kind != commitlog.KindMend {
 		v.before = prior.seq
-		v.checkCarried(rec.Kind, &prior, &now)
+		v.checkCarried(rec, &prior, &now)
 	}
 	switch rec.Kind {
 	case commitlog.KindMend:
@@ -169,9 +170,9 @@ func (l *LogCheck) checkTownRecord(v *Verdict, rec *commitlog.Record) {
 		l.checkCancelled(v, rec, &prior)
 	case commitlog.KindAsked:
 		v.checkNotPending(rec)
-		l.checkAsked(v, rec, &prior)
+		l.checkAsked(v, rec, &prior, &now)
 	case commitlog.KindDecided:
-		l.checkDecided(v, rec, state, &prior)
+		l.checkDecided(v, rec, state, &prior, &now)
 	case commitlog.KindHandoff:
 		l.counts.Accepted++
 		v.checkNotPending(rec)

@@ -45,7 +45,7 @@ func (l *LogCheck) checkPending(
 	v.checkApplication(rec, state)
 	if prior.known {
 		prior.checkFree(v)
-		v.checkApproved(prior, p.Handoff, rec.Run)
+		v.checkApproved(prior, p.Handoff, rec)
 	}
 	if replay := l.replay(v, rec); replay != nil {
 		v.want("the pending handoff is of another run than its events",

@@ -31,7 +31,7 @@ func (l *LogCheck) checkHandoff(
 	case !conclusion:
 		prior.checkFree(v)
 		if rec.Handoff != nil {
-			v.checkApproved(prior, rec.Handoff, rec.Run)
+			v.checkApproved(prior, rec.Handoff, rec)
 		}
 	case prior.pending == nil:
 		v.follows("the run that ends was not pending", "", "run "+rec.Run.RunID)
@@ -118,7 +118,7 @@ func (l *LogCheck) checkRefused(v *Verdict, rec *commitlog.Record) {
 	stale := &result.Evaluation.StaleCheck
 	if stale.Evaluated && prior.known {
 		v.before = prior.seq
-		v.checkDenied(&prior, rec, result)
+		v.checkUnapproved(&prior, rec, result)
 		prior.checkFree(v)
 		v.follows("the handoff was not judged on the town's state before it",
 			prior.state(), stateText(stale.ActualSnapshotHash, stale.ActualDecisionEpoch))

@@ -34,7 +34,7 @@ type townState struct {
 	paused    *commitlog.PausedBy
 	pending   *apply.Pending
 	policy    *approval.Policy
-	approvals approval.List
+	approvals carried
 	nameless  []string // town.State.Nameless of the last state
 }
 
@@ -48,7 +48,8 @@ func (t *townState) next(seq uint64) townState {
 
 // checkCarried checks what a record of a town has from the one before it, whatever its kind
 // changes.
-func (v *Verdict) checkCarried(kind commitlog.Kind, prior, now *townState) {
+func (v *Verdict) checkCarried(rec *commitlog.Record, prior, now *townState) {
+	kind := rec.Kind
 	v.follows("the commit was not guarded by the town's message before it",
 		strconv.FormatUint(prior.seq, 10),
 		v.message.Headers().Get(jetstream.ExpectedLastSubjSeqHeader))
@@ -65,7 +66,7 @@ func (v *Verdict) checkCarried(kind commitlog.Kind, prior, now *townState) {
 		v.follows("a record that is no put changed who applies the town's commands",
 			string(prior.apply), string(now.apply))
 	}
-	v.checkCarriedApprovals(kind, prior, now)
+	v.checkCarriedApprovals(rec, prior, now)
 	if kind != commitlog.KindControl {
 		v.follows("a record that is no signal paused or resumed the town",
 			jsonText(prior.paused), jsonText(now.paused))

@@ -1,13 +1,20 @@
 package systemtest_test
 
 import (
+	"regexp"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/trace"
 	"worldengine/worldengine"
 	"worldengine/worldengine/approval"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
@@ -39,16 +46,32 @@ func TestFsckOfManyDenials(t *testing.T) {
 	w.clean()
 }
 
-// What was carried out, or refused as denied, has the decision of a person in the records before.
-func TestFsckOfTheGate(t *testing.T) {
-	w := newCheckedWorld(t, worldengine.Config{})
+// edit changes the nth record of a kind.
+func edit(kind string, n int, do func(*commitlog.Record)) tampering {
+	return func(t *testing.T, log logMessages) (logMessages, uint64) {
+		msg := log[nth(t, log, kind, n)]
+		rec, err := commitlog.ReadRecord(msg.Data)
+		require.NoError(t, err)
+		do(rec)
+		msg.Data, err = json.Marshal(rec)
+		require.NoError(t, err)
+		return log, msg.Sequence
+	}
+}
+
+// decidedWorld returns a world in which a person has denied a proposal, which was sent again, and
+// approved another, which was executed, while a third waited.
+func decidedWorld(t *testing.T, config worldengine.Config, own *approval.Policy) *checkedWorld {
+	w := newCheckedWorld(t, config)
 	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = "t" })
-	policy, err := approval.Of("TOWNSFOLK_TALK")
-	require.NoError(t, err)
 	done := make(chan error, 1)
-	require.NoError(t, w.engine.SubmitPut(state, "", worldengine.Attributes{Approval: &policy}, "",
+	require.NoError(t, w.engine.SubmitPut(state, "", worldengine.Attributes{Approval: own}, "",
 		func(_ worldengine.Town, err error) { done <- err }))
 	require.NoError(t, <-done)
+	bystander := proposal(state, handoff.TalkToTownsfolk, "casual")
+	bystander.Priority = 0.25
+	w.send(bystander, handoff.Rejected)
+	w.send(bystander, handoff.Rejected)
 	denied := proposal(state, handoff.TalkToTownsfolk, "morale-boost")
 	h := w.send(denied, handoff.Rejected)
 	w.decide(lifecycle.SignalDeny, "t", h.HandoffID)
@@ -58,31 +81,165 @@ func TestFsckOfTheGate(t *testing.T) {
 	w.decide(lifecycle.SignalApprove, "t", h.HandoffID)
 	w.send(approved, handoff.Executed)
 	w.clean()
-	for _, row := range []struct {
-		name string
-		do   tampering
-		what string
-	}{
-		{"nobody approved", change("decided", 1, `"approved":true`, `"approved":false`),
-			"a handoff was accepted without the approval that its type takes"},
-		{"other bytes were approved", change("decided", 1, `"reason":"Because."`,
-			`"reason":"because."`),
-			"a handoff was accepted without the approval that its type takes"},
-		{"another approval", change("handoff", 0, `"payload":{"signalId":"`,
-			`"payload":{"signalId":"0`),
-			"the run names another approval than the handoff had"},
-		{"no approval", change("handoff", 0, `"RunApproved"`, `"RunQueued"`),
-			"the run does not name the approval that the handoff had"},
-		{"nobody denied", change("decided", 0, `"approved":false`, `"approved":true`),
-			"a handoff was refused as denied, and the log has no denial of it"},
-	} {
-		log := w.messages()
-		changed, _ := row.do(t, log)
+	return w
+}
+
+// requireFound requires that fsck finds what a tampering did.
+func requireFound(t *testing.T, w *checkedWorld, rows []tamper) {
+	t.Helper()
+	for _, row := range rows {
+		changed, _ := row.do(t, w.messages())
 		found, _, _ := FsckLog("main", changed)
 		what := []string{}
 		for _, f := range found {
 			what = append(what, f.What)
 		}
-		require.Contains(t, what, row.what, row.name)
+		for _, want := range row.what {
+			require.Contains(t, what, want, row.name)
+		}
 	}
+}
+
+const (
+	changedByDecision = "a decision changed another handoff that waits for approval"
+	changedByAnother  = "a record that is no decision changed what waits for approval"
+	changedByAsking   = "a handoff that waits for approval changed others that do"
+	notApproved       = "a handoff was accepted without the approval that its type takes"
+)
+
+// What was carried out, or refused as denied, has the decision of a person in the records before.
+func TestFsckOfTheGate(t *testing.T) {
+	policy, err := approval.Of("TOWNSFOLK_TALK")
+	require.NoError(t, err)
+	w := decidedWorld(t, worldengine.Config{}, &policy)
+	last := func(rec *commitlog.Record) *approval.Asked {
+		return &rec.Approvals[len(rec.Approvals)-1]
+	}
+	decision := &approval.Decision{Approved: true, SignalID: "s", ActorID: "ben", At: time.Now()}
+	var decided approval.List // what waited before it was used
+	_, _ = edit("decided", 1, func(rec *commitlog.Record) { decided = rec.Approvals })(
+		t, w.messages())
+	requireFound(t, w, []tamper{
+		{"nobody approved", change("decided", 1, `"approved":true`, `"approved":false`),
+			[]string{notApproved}},
+		{"other bytes were approved", change("decided", 1, `"reason":"Because."`,
+			`"reason":"because."`), []string{
+			"the hash of what waits for approval is not that of its handoff"}},
+		{"another approval", change("handoff", 0, `"payload":{"signalId":"`,
+			`"payload":{"signalId":"0`),
+			[]string{"the run names another approval than the handoff had"}},
+		{"no approval", change("handoff", 0, `"RunApproved"`, `"RunQueued"`),
+			[]string{"the run does not name the approval that the handoff had"}},
+		{"nobody denied", change("decided", 0, `"approved":false`, `"approved":true`),
+			[]string{"a handoff was refused as denied, and the log has no denial of it"}},
+		{"the approval had expired", edit("decided", 1, func(rec *commitlog.Record) {
+			last(rec).Expires = last(rec).Decision.At.Add(-time.Hour)
+		}), []string{"a handoff was accepted with an approval that had expired"}},
+		{"the question had expired", edit("asked", 2, func(rec *commitlog.Record) {
+			last(rec).Expires = last(rec).At.Add(1)
+		}), []string{"a decision was taken that had to be refused"}},
+		{"it was decided before", edit("asked", 2, func(rec *commitlog.Record) {
+			last(rec).Decision = decision
+		}), []string{"a decision was taken that had to be refused", changedByAsking}},
+		{"the approval is not used up", edit("handoff", 0, func(rec *commitlog.Record) {
+			rec.Approvals = decided
+		}), []string{changedByAnother}},
+		{"a put approves", edit("handoff", 0, func(rec *commitlog.Record) {
+			rec.Approvals[0].Decision = decision
+		}), []string{changedByAnother}},
+		{"a decision leaves another out", edit("decided", 0, func(rec *commitlog.Record) {
+			rec.Approvals = rec.Approvals[1:]
+		}), []string{changedByDecision}},
+		{"a decision has another wait for longer", edit("decided", 0,
+			func(rec *commitlog.Record) {
+				rec.Approvals[0].Expires = rec.Approvals[0].Expires.Add(time.Hour)
+			}), []string{changedByDecision}},
+		{"a question leaves another out", edit("asked", 1, func(rec *commitlog.Record) {
+			rec.Approvals = rec.Approvals[1:]
+		}), []string{changedByAsking}},
+		{"it waited already", edit("asked", 0, func(rec *commitlog.Record) {
+			*rec = copyOf(t, w, "asked", 2)
+		}), []string{"a handoff waits for an approval again, or although too many do"}},
+		{"it did not wait", edit("asked", 0, func(rec *commitlog.Record) {
+			rec.Approvals[0].Decision = decision
+		}), []string{"a handoff was refused until its approval, and it did not wait"}},
+		{"another hash", change("asked", 0, `"handoffHash":"`, `"handoffHash":"0`),
+			[]string{"the hash of what waits for approval is not that of its handoff"}},
+		{"another trace", edit("asked", 0, func(rec *commitlog.Record) {
+			rec.Approvals[0].Trace = trace.Parse(
+				"00-11111111111111111111111111111111-00f067aa0ba902b7-01", "")
+		}), []string{"what waits for approval has another trace than its run"}},
+		{"asked at another time", edit("asked", 0, func(rec *commitlog.Record) {
+			rec.Approvals[0].At = rec.Approvals[0].At.Add(-time.Hour)
+		}), []string{"a handoff waits since another time than its run"}},
+		{"decided at another time", edit("decided", 1, func(rec *commitlog.Record) {
+			last(rec).Decision.At = last(rec).Decision.At.Add(-time.Hour)
+		}), []string{"a decision was taken at another time than its run"}},
+		{"the signal names other bytes", edit("decided", 1, func(rec *commitlog.Record) {
+			e := &rec.Run.Events[1]
+			e.Payload = []byte(strings.Replace(string(e.Payload), `"handoffHash":"`,
+				`"handoffHash":"0`, 1))
+		}), []string{"the payload of an event differs from the record: runSeq 2, SignalAccepted"}},
+	})
+}
+
+// copyOf returns the nth record of a kind.
+func copyOf(t *testing.T, w *checkedWorld, kind string, n int) (rec commitlog.Record) {
+	_, _ = edit(kind, n, func(found *commitlog.Record) { rec = *found })(t, w.messages())
+	return rec
+}
+
+// A record says by which policy of the world its handoff was judged, where the town has none.
+func TestFsckOfTheGateOfTheWorld(t *testing.T) {
+	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
+	others, err := approval.Of("SALVAGE_PLAN")
+	require.NoError(t, err)
+	elsewhere := func(rec *commitlog.Record) { rec.WorldPolicy = &others }
+	requireFound(t, w, []tamper{
+		{"nobody approved", change("decided", 1, `"approved":true`, `"approved":false`),
+			[]string{notApproved}},
+		{"no approval", change("handoff", 0, `"RunApproved"`, `"RunQueued"`),
+			[]string{"the run does not name the approval that the handoff had"}},
+		{"an approval of a type that takes none", edit("handoff", 0, elsewhere),
+			[]string{"the run names an approval that its type does not take"}},
+		{"a question about a type that takes none", edit("asked", 0, elsewhere),
+			[]string{"a handoff waits for an approval that its type does not take"}},
+	})
+}
+
+// The records of earlier engines name no hash of what waits, and no policy of the world.
+func TestFsckOfAnEarlierGate(t *testing.T) {
+	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
+	log := w.messages()
+	for _, msg := range log {
+		rec, err := commitlog.ReadRecord(msg.Data)
+		require.NoError(t, err)
+		rec.WorldPolicy = nil
+		for i := range rec.Approvals {
+			rec.Approvals[i].HandoffHash = ""
+		}
+		for i := range eventsOf(rec) {
+			e := &rec.Run.Events[i]
+			e.Payload = handoffHash.ReplaceAll(e.Payload, nil)
+		}
+		msg.Data, err = json.Marshal(rec)
+		require.NoError(t, err)
+	}
+	found, _, _ := FsckLog("main", log)
+	require.Empty(t, found)
+	changed, _ := edit("decided", 0, func(rec *commitlog.Record) {
+		rec.Approvals[0].Expires = rec.Approvals[0].Expires.Add(time.Hour)
+	})(t, log)
+	found, _, _ = FsckLog("main", changed)
+	require.NotEmpty(t, found)
+	require.Equal(t, changedByDecision, found[0].What)
+}
+
+var handoffHash = regexp.MustCompile(`,"handoffHash":"[0-9a-f]*"`)
+
+func eventsOf(rec *commitlog.Record) []runevents.Event {
+	if rec.Run == nil {
+		return nil
+	}
+	return rec.Run.Events
 }
