@@ -11,8 +11,9 @@ import (
 const (
 	// maxValue is the largest value of a change that is shown, in bytes of JSON.
 	maxValue = 2 << 10
-	// maxChanges is how many changes are shown.
-	maxChanges = 64
+	// maxChanges is how many changes are shown, and maxChangesBytes how many bytes they have.
+	maxChanges      = 64
+	maxChangesBytes = 64 << 10
 )
 
 // Change is a value of a snapshot that is another one after a command.
@@ -35,14 +36,16 @@ func Changes(before any, after []byte) (found []Change, more int, err error) {
 	if err != nil {
 		return nil, 0, err
 	}
+	room := maxChangesBytes
 	for _, d := range handoff.Differences(before, to, true) {
-		if len(found) == maxChanges {
-			more++
-			continue
-		}
 		c := Change{Path: d.Path}
 		c.From, c.FromBytes = shown(d.Before)
 		c.To, c.ToBytes = shown(d.After)
+		room -= len(c.Path) + len(c.From) + len(c.To)
+		if len(found) == maxChanges || room < 0 {
+			more++
+			continue
+		}
 		found = append(found, c)
 	}
 	return found, more, nil

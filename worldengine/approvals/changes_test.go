@@ -60,3 +60,16 @@ func TestChangesAreBounded(t *testing.T) {
 	require.Len(t, got, 64)
 	require.Equal(t, 36, more)
 }
+
+// Changes have so many bytes together, whatever their paths are.
+func TestChangesAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	many := make([]string, 60)
+	for i := range many {
+		many[i] = fmt.Sprintf(`"%02d%s":1`, i, strings.Repeat("m", 10<<10))
+	}
+	got, more, err := approvals.Changes(map[string]any{}, []byte(`{`+strings.Join(many, ",")+`}`))
+	require.NoError(t, err)
+	require.Len(t, got, 6)
+	require.Equal(t, 54, more)
+}

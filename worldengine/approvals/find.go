@@ -13,36 +13,37 @@ import (
 
 // Find returns the town that a decision is about whose request names none, "" where no town asked
 // about the handoff: the one in which it waits among those that may accepts, or where it waits in
-// none the one that was the last to ask about it, among those first. It returns a
+// none the one that was the last to ask about it, among those first. Where no town asked about the
+// handoff with the hash, it is the last one that asked about another one with the id. It returns a
 // *signals.RefusedError, which is not recorded, where the handoff waits in several of them, and
 // ErrTownDamaged where a town that may have asked cannot be read.
+//
+// Find looks at the towns that of accepts alone: who may not read the others does not learn what
+// waits there.
 func (r *Reader) Find(
-	ctx context.Context, q approval.Question, may func(townID string) bool,
+	ctx context.Context, q approval.Question, of, may func(townID string) bool,
 ) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var open []string
-	var closed, foreign candidate
+	var closed, foreign, differs candidate
 	var damaged error
 	err := r.visit(ctx, func(townID string, known *known, err error) error {
+		if !of(townID) {
+			return nil
+		}
+		if err != nil {
+			if may(townID) {
+				damaged = err
+			}
+			return nil
+		}
+		waits, at, found := known.look(q, r.Now())
+		here := candidate{town: townID, at: at}
 		switch {
-		case err != nil && may(townID):
-			damaged = err
-			return nil
-		case err != nil:
-			return nil
-		}
-		i, refused := known.approvals.Select(q, known.hash, r.Now())
-		waits := refused != nil && refused.Code == wire.CodeApprovalAmbiguous
-		if refused != nil && !waits {
-			return nil
-		}
-		here := candidate{town: townID}
-		if !waits {
-			a := &known.approvals[i]
-			waits, here.at = a.Status(known.hash, r.Now()).IsOpen(), a.At
-		}
-		switch {
+		case found == wire.CodeUnknownApproval:
+		case found == wire.CodeApprovalDiffers:
+			differs = differs.later(here)
 		case !may(townID):
 			foreign = foreign.later(here)
 		case waits:
@@ -61,12 +62,16 @@ func (r *Reader) Find(
 				"handoffHash, that approval.list has", len(open))}
 	case len(open) == 1:
 		return open[0], nil
-	case closed.town != "":
-		return closed.town, nil
-	case foreign.town != "":
-		return foreign.town, nil
 	}
-	return "", damaged
+	for _, c := range []candidate{closed, foreign} {
+		if c.town != "" {
+			return c.town, nil
+		}
+	}
+	if damaged != nil {
+		return "", damaged // it may have asked
+	}
+	return differs.town, nil
 }
 
 // visit visits the towns in which proposals may wait, or were asked for lately, in the order of

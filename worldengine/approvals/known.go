@@ -44,6 +44,24 @@ func (k *known) needed(now time.Time) bool {
 	return false
 }
 
+// look reports whether a handoff waits in the town, when the town asked about it, and the code of
+// the refusal of a decision about it: "" where it would be taken or is too late.
+func (k *known) look(
+	q approval.Question, now time.Time,
+) (waits bool, at time.Time, code wire.Code) {
+	i, refused := k.approvals.Select(q, k.hash, now)
+	if refused == nil {
+		a := &k.approvals[i]
+		return a.Status(k.hash, now).IsOpen(), a.At, ""
+	}
+	for i := range k.approvals {
+		if a := &k.approvals[i]; a.HandoffID == q.HandoffID && a.At.After(at) {
+			at = a.At
+		}
+	}
+	return refused.Code == wire.CodeApprovalAmbiguous, at, refused.Code
+}
+
 // candidate is a town that asked about a handoff, and when.
 type candidate struct {
 	town string

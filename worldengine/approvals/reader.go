@@ -65,7 +65,7 @@ type Row struct {
 // place is an entry that waits, and where its row stands in the order of all.
 type place struct {
 	order, townID, handoffID, handoffHash string
-	size                                  int // of its handoff
+	size                                  int // of its row, or of its handoff before there is one
 }
 
 // Page is a part of the list of all that waits.
@@ -76,8 +76,9 @@ type Page struct {
 }
 
 // List returns up to limit rows behind a place, those that were asked about first, first: of one
-// town, or with "" of all those that of accepts. It returns fewer where their handoffs have more
-// than so many bytes, and ErrTownDamaged where the one town cannot be read.
+// town, or with "" of all those that of accepts. It returns fewer where their JSON has more than so
+// many bytes, and one however large it is: a row has at most some 140 KB. It returns
+// ErrTownDamaged where the one town cannot be read.
 func (r *Reader) List(
 	ctx context.Context, townID, after string, limit, bytes int, of func(townID string) bool,
 ) (page Page, err error) {
@@ -101,16 +102,24 @@ func (r *Reader) List(
 	}); err != nil {
 		return Page{}, err
 	}
-	places = first(places, limit+1)
+	all := first(places, limit+1)
+	places = fit(all[:min(limit, len(all))], bytes)
+	page.Rows, places, err = r.rows(ctx, places, bytes)
+	if len(places) < len(all) {
+		page.Next = places[len(places)-1].order
+	}
+	return page, err
+}
+
+// fit returns the first of the places whose rows have no more than so many bytes together, as far
+// as their sizes are known; one, however large it is.
+func fit(places []place, bytes int) []place {
 	for i := range places {
-		bytes -= places[i].size
-		if i > 0 && (i == limit || bytes < 0) {
-			page.Next, places = places[i-1].order, places[:i]
-			break
+		if bytes -= places[i].size; i > 0 && bytes < 0 {
+			return places[:i]
 		}
 	}
-	page.Rows, err = r.rows(ctx, places)
-	return page, err
+	return places
 }
 
 // first returns the first of the places, in their order.
@@ -146,10 +155,13 @@ func (r *Reader) placesOf(townID string, known *known, after string) (places []p
 	return places
 }
 
-// rows makes the rows of places. It loads each town once, and holds one at a time.
-func (r *Reader) rows(ctx context.Context, places []place) ([]*Row, error) {
+// rows makes the rows of the first places whose JSON has no more than so many bytes, and returns
+// those places. It loads each town once, and holds one at a time.
+func (r *Reader) rows(
+	ctx context.Context, places []place, bytes int,
+) ([]*Row, []place, error) {
 	rows := make([]*Row, len(places))
-	for i := range places {
+	for i := 0; i < len(places); i++ {
 		if rows[i] != nil {
 			continue
 		}
@@ -161,20 +173,28 @@ func (r *Reader) rows(ctx context.Context, places []place) ([]*Row, error) {
 			continue
 		}
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		before, err := schemas.Decode(current.State.Canonical,
 			schemas.Limits{Bytes: len(current.State.Canonical) + 1})
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		for j := i; j < len(places); j++ {
-			if places[j].townID == townID {
-				rows[j] = r.row(&places[j], current, before)
+			if places[j].townID != townID {
+				continue
 			}
+			rows[j] = r.row(&places[j], current, before)
+			data, err := json.Marshal(rows[j])
+			if err != nil {
+				return nil, nil, err
+			}
+			places[j].size = len(data)
+			places = fit(places, bytes)
 		}
 	}
-	return slices.DeleteFunc(rows, func(row *Row) bool { return row == nil }), nil
+	rows = slices.DeleteFunc(rows[:len(places)], func(row *Row) bool { return row == nil })
+	return rows, places, nil
 }
 
 // row makes the row of a place, nil where the entry waits no longer. before is the tree of the

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -19,6 +21,7 @@ import (
 	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
@@ -276,10 +279,10 @@ func TestADamagedTownIsLeftOut(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"b"}, townsOf(a.list("")))
 	require.Contains(t, a.said.String(), "level=ERROR")
-	found, err := a.Find(t.Context(), approval.Question{HandoffID: h.HandoffID}, all)
+	found, err := a.Find(t.Context(), approval.Question{HandoffID: h.HandoffID}, all, all)
 	require.NoError(t, err)
 	require.Equal(t, "b", found)
-	_, err = a.Find(t.Context(), approval.Question{HandoffID: "handoff_none"}, all)
+	_, err = a.Find(t.Context(), approval.Question{HandoffID: "handoff_none"}, all, all)
 	require.ErrorIs(t, err, commitlog.ErrTownDamaged, "it may have waited there")
 	_, err = a.List(t.Context(), "a", "", 100, 1<<20, nil)
 	require.ErrorIs(t, err, commitlog.ErrTownDamaged)
@@ -292,16 +295,16 @@ func TestTheTownOfAHandoff(t *testing.T) {
 	first, second := a.talk("a"), a.talk("b")
 	a.now = noon.Add(2 * time.Hour) // expired: the town says so
 	for townID, h := range map[string]*handoff.Handoff{"a": first, "b": second} {
-		found, err := a.Find(t.Context(), approval.Question{HandoffID: h.HandoffID}, all)
+		found, err := a.Find(t.Context(), approval.Question{HandoffID: h.HandoffID}, all, all)
 		require.NoError(t, err)
 		require.Equal(t, townID, found)
 	}
-	found, err := a.Find(t.Context(), approval.Question{HandoffID: "handoff_none"}, all)
+	found, err := a.Find(t.Context(), approval.Question{HandoffID: "handoff_none"}, all, all)
 	require.NoError(t, err)
 	require.Empty(t, found)
 
 	a.index.err = errors.New("no answer")
-	_, err = a.Find(t.Context(), approval.Question{HandoffID: "handoff_none"}, all)
+	_, err = a.Find(t.Context(), approval.Question{HandoffID: "handoff_none"}, all, all)
 	require.ErrorIs(t, err, a.index.err)
 	_, err = a.List(t.Context(), "", "", 100, 1<<20, all)
 	require.ErrorIs(t, err, a.index.err, "half a list is none")
@@ -329,5 +332,72 @@ func TestEntriesThatAreNotNeededAreRemoved(t *testing.T) {
 			a.list("")
 			require.Equal(t, row.removed, a.index.removed)
 		})
+	}
+}
+
+// A page has no more bytes than it may, whatever its rows say, and goes on where it ends.
+func TestAPageIsBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	a := newAsking(t)
+	for i := range 5 {
+		townID := string(rune('a' + i))
+		s := decision(lifecycle.SignalApprove, a.talk(townID), "mara")
+		s.TownID, s.Reason = townID, strings.Repeat("x", 1000) // a row has more than its handoff
+		_, err := a.decider().Decide(t.Context(), s)
+		require.NoError(t, err)
+		a.now = a.now.Add(time.Second)
+		a.ask(townID, handoff.AdvanceProject, "wall")
+	}
+	whole := a.list("")
+	require.NotEmpty(t, whole)
+	largest := 0
+	for _, row := range whole {
+		data, err := json.Marshal(row)
+		require.NoError(t, err)
+		largest = max(largest, len(data))
+	}
+	for _, bytes := range []int{largest, 2*largest + 1, 5 * largest} {
+		var got []*approvals.Row
+		for after := ""; ; {
+			page, err := a.List(t.Context(), "", after, 100, bytes, all)
+			require.NoError(t, err)
+			require.NotEmpty(t, page.Rows)
+			size := 0
+			for _, row := range page.Rows {
+				data, err := json.Marshal(row)
+				require.NoError(t, err)
+				size += len(data)
+			}
+			require.LessOrEqual(t, size, bytes)
+			got = append(got, page.Rows...)
+			if after = page.Next; after == "" {
+				break
+			}
+		}
+		require.Equal(t, whole, got)
+	}
+}
+
+// A decision about other bytes than any town was asked about finds the town that knows the id, and
+// none that its sender may not read.
+func TestTheTownOfOtherBytes(t *testing.T) {
+	t.Parallel()
+	a := newAsking(t)
+	h := a.talk("a")
+	q := approval.Question{HandoffID: h.HandoffID, HandoffHash: approval.Hash(nil)}
+	none := func(string) bool { return false }
+	for _, row := range []struct {
+		q       approval.Question
+		of, may func(string) bool
+		want    string
+	}{
+		{q, all, all, "a"},
+		{q, none, all, ""},
+		{approval.Question{HandoffID: h.HandoffID}, all, none, "a"},
+		{approval.Question{HandoffID: h.HandoffID}, none, none, ""},
+	} {
+		found, err := a.Find(t.Context(), row.q, row.of, row.may)
+		require.NoError(t, err)
+		require.Equal(t, row.want, found)
 	}
 }

@@ -1,13 +1,18 @@
 package server_test
 
 import (
+	"encoding/json"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/schemas"
 	"worldengine/trace"
+	"worldengine/worldengine/access"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
 )
 
 // A handoff that is carried out with its approval has the trace with which its agent asked, in the
@@ -42,4 +47,65 @@ func TestATraceOfWhatIsApproved(t *testing.T) {
 	requireAsked(t, asked, traced(1))
 	c.requireTrace(d.RunID, traced(1))
 	c.requireTrace(d.SignalID, trace.Context{})
+}
+
+// The run of a decision names the bytes that were decided about, also where the person did not.
+func TestADecisionNamesTheBytes(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE")))
+	at := c.put(snapshot("t"), "")
+	id := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))).result.HandoffID
+	hash := c.approvals(map[string]any{}).Approvals[0].HandoffHash
+	named := func(signalID string) (hash string) {
+		var said struct{ HandoffHash string }
+		require.NoError(t, json.Unmarshal(c.events(signalID)[1].Payload, &said))
+		return said.HandoffHash
+	}
+	other := decision(id, "reject", "ben")
+	other["handoffHash"] = sixty4('0')
+	f := c.notDecided(other)
+	require.Equal(t, []any{409, "APPROVAL_DIFFERS"}, []any{f.Status, f.Code},
+		"it waits under the id, in whatever town")
+	require.Equal(t, hash, named(c.decide(decision(id, "approve", "ada")).SignalID))
+}
+
+// Who may not read a town is not told of what waits there, nor its name.
+func TestARefusedDecisionDisclosesNothing(t *testing.T) {
+	t.Parallel()
+	approver := func(name string, u access.User) access.User {
+		u.Role, u.Name, u.Password = access.Approver, name, servertest.Password
+		return u
+	}
+	mine := approver("mine", access.User{Towns: []string{"mine"}, Read: []string{"mine"}})
+	reads := approver("reads", access.User{Towns: []string{"mine"}})
+	srv := start(t, askFor("PROJECT_ADVANCE"), servertest.WithUsers(
+		append(everybody(), mine, reads)...))
+	operator := as(t, srv.URL(), servertest.Person(access.Operator))
+	at := operator.put(snapshot("secret"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	id := operator.send(body).result.HandoffID
+
+	f := as(t, srv.URL(), mine).notDecided(decision(id, "approve", "x"))
+	require.Equal(t, []any{404, "UNKNOWN_APPROVAL"}, []any{f.Status, f.Code})
+	require.NotContains(t, f.Message, "secret")
+	f = as(t, srv.URL(), reads).notDecided(decision(id, "approve", "x"))
+	require.Equal(t, []any{403, "FORBIDDEN"}, []any{f.Status, f.Code})
+	require.Contains(t, f.Message, "secret", "it may read the town, and not decide there")
+}
+
+// What keeps a handoff from its execution is told in words for a person.
+func TestWhyNothingWasSubmitted(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, askFor("PROJECT_ADVANCE"),
+		func(c *server.Config) { c.Engine.PauseWait = time.Millisecond }))
+	at := c.put(snapshot("t"), "")
+	id := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))).result.HandoffID
+	c.signal("control.pause", map[string]any{"townId": "t", "actorId": "op"})
+	request := decision(id, "approve", "ada")
+	request["submit"] = true
+	d := call[struct {
+		NotSubmitted struct{ Code, Message string }
+	}](c, "approval.decide", schemas.ApprovalDecideReply, request)
+	require.Equal(t, "TOWN_PAUSED", d.NotSubmitted.Code)
+	require.NotContains(t, d.NotSubmitted.Message, "worldengine:")
 }

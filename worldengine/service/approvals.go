@@ -142,16 +142,16 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 func (s *Service) townDecided(
 	ctx context.Context, rights access.Rights, r *decideRequest,
 ) (townID string, err error) {
-	may := func(townID string) error { return cmp.Or(rights.Town(townID), rights.Read(townID)) }
 	if townID = r.TownID; townID == "" {
 		q := approval.Question{HandoffID: r.HandoffID, HandoffHash: r.HandoffHash}
 		townID, err = s.engine.Approvals().Find(ctx, q,
-			func(townID string) bool { return may(townID) == nil })
+			func(townID string) bool { return rights.Read(townID) == nil },
+			func(townID string) bool { return rights.Town(townID) == nil })
 		if townID == "" || err != nil {
 			return "", err
 		}
 	}
-	return townID, may(townID)
+	return townID, cmp.Or(rights.Town(townID), rights.Read(townID))
 }
 
 // submitApproved executes what was approved, and tells the result, or why there is none. What was
