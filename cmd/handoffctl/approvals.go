@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -45,14 +46,20 @@ func (c *approvalsCommand) Run(ctx context.Context, a *app) error {
 		return a.printJSON(map[string]any{"approvals": list})
 	}
 	return a.printTable(func(w io.Writer) {
-		fmt.Fprintln(w, "HANDOFF\tSTATUS\tSINCE\tACTOR\tCOMMAND\tEXPECTED")
+		fmt.Fprintln(w, "HANDOFF\tHASH\tTOWN\tSTATUS\tSINCE\tUNTIL\tACTOR\tCOMMAND\tEXPECTED")
 		for i := range list {
 			row := &list[i]
-			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", show(row.HandoffID),
-				show(row.Status), show(row.At),
-				show(row.Proposal.ActorID), show(row.Command), show(expectedOf(row)))
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", show(row.HandoffID),
+				shortHash(row), show(row.TownID), show(row.Status), show(row.At),
+				show(row.Expires), show(row.Proposal.ActorID), show(row.Command),
+				show(expectedOf(row)))
 		}
 	})
+}
+
+// shortHash returns how the handoffHash of a proposal begins, which is enough for --hash.
+func shortHash(row *client.Approval) string {
+	return show(orDash(row.HandoffHash[:min(len(row.HandoffHash), 12)]))
 }
 
 // expectedOf returns what the rules expect of a proposal, in a line.
@@ -82,18 +89,27 @@ func valueOf(value jsontext.Value, size int) string {
 	return orDash(string(value))
 }
 
+// whichProposal names a proposal that waits.
+type whichProposal struct {
+	Handoff string `arg:"" name:"handoff-id" help:"The proposal, by the handoffId that approvals shows, or how it begins."`
+	Town    string `help:"The town in which it waits, where several wait with this id." placeholder:"TOWN-ID"`
+	Hash    string `help:"Which of several with this id: the HASH that approvals shows, or how it begins." placeholder:"HASH"`
+}
+
 // approveCommand approves a proposal.
 type approveCommand struct {
-	Handoff string      `arg:"" name:"handoff-id" help:"The proposal, by the handoffId that approvals shows, or how it begins."`
-	Signal  signalFlags `embed:""`
-	Submit  bool        `help:"Have the server execute the stored handoff at once, so that its agent need not send it again."`
+	Which  whichProposal `embed:""`
+	Signal signalFlags   `embed:""`
+	Submit bool          `help:"Have the server execute the stored handoff at once, so that its agent need not send it again."`
 }
 
 // Help is the command's long help.
 func (approveCommand) Help() string {
 	return `Approves a proposal that waits: the same handoff is executed when its agent sends it
 again, or at once with --submit. The approval holds for the state in which the town is; what changes
-the town meanwhile makes the proposal stale. It needs the rights of an operator or an approver.
+the town meanwhile makes the proposal stale. Where several proposals that wait have the id, --town
+and --hash say which; the HASH of approvals names the very handoff that it shows. It needs the
+rights of an operator or an approver.
 
 Example:
 
@@ -102,21 +118,22 @@ Example:
 
 // Run approves the proposal.
 func (c *approveCommand) Run(ctx context.Context, a *app) error {
-	return a.decide(ctx, c.Handoff, client.Decision{
+	return a.decide(ctx, &c.Which, client.Decision{
 		Approve: true, Reason: c.Signal.Reason, ActorID: c.Signal.Actor, Submit: c.Submit,
 	})
 }
 
 // rejectCommand denies a proposal.
 type rejectCommand struct {
-	Handoff string      `arg:"" name:"handoff-id" help:"The proposal, by the handoffId that approvals shows, or how it begins."`
-	Signal  signalFlags `embed:""`
+	Which  whichProposal `embed:""`
+	Signal signalFlags   `embed:""`
 }
 
 // Help is the command's long help.
 func (rejectCommand) Help() string {
 	return `Denies a proposal that waits: its agent gets rejected, APPROVAL_DENIED, with the reason.
-It needs the rights of an operator or an approver.
+Where several proposals that wait have the id, --town and --hash say which. It needs the rights of
+an operator or an approver.
 
 Example:
 
@@ -125,18 +142,18 @@ Example:
 
 // Run denies the proposal.
 func (c *rejectCommand) Run(ctx context.Context, a *app) error {
-	return a.decide(ctx, c.Handoff, client.Decision{Reason: c.Signal.Reason,
+	return a.decide(ctx, &c.Which, client.Decision{Reason: c.Signal.Reason,
 		ActorID: c.Signal.Actor})
 }
 
-// decide sends a decision about the proposal whose id begins so.
-func (a *app) decide(ctx context.Context, id string, d client.Decision) error {
+// decide sends a decision about a proposal.
+func (a *app) decide(ctx context.Context, which *whichProposal, d client.Decision) error {
 	server, err := a.connect()
 	if err != nil {
 		return err
 	}
 	defer server.Conn.Close()
-	if err = shownAs(ctx, server, id, &d); err != nil {
+	if err = which.find(ctx, server, &d); err != nil {
 		return err
 	}
 	got, err := server.Decide(ctx, d)
@@ -164,28 +181,74 @@ func (a *app) decide(ctx context.Context, id string, d client.Decision) error {
 	return nil
 }
 
-// shownAs has a decision be about the one proposal that waits and whose id begins so. A whole id
-// that is not in the list goes to the server as it is, which says what became of it.
-func shownAs(ctx context.Context, server *client.Client, begin string, d *client.Decision) error {
-	const whole = len("handoff_") + 64
+// The sizes of what a server takes whole.
+const (
+	wholeID   = len("handoff_") + 64
+	wholeHash = 64
+)
+
+// find has a decision be about the one proposal that waits and is named so. A whole id that is not
+// in the list goes to the server as it is, which says what became of it.
+func (p *whichProposal) find(
+	ctx context.Context, server *client.Client, d *client.Decision,
+) error {
 	var found []client.Approval
-	for approval, err := range server.Approvals(ctx, "") {
+	for a, err := range server.Approvals(ctx, p.Town) {
 		if err != nil {
 			return err
 		}
-		if strings.HasPrefix(approval.HandoffID, begin) {
-			found = append(found, approval)
+		if strings.HasPrefix(a.HandoffID, p.Handoff) && strings.HasPrefix(a.HandoffHash, p.Hash) {
+			found = append(found, a)
 		}
 	}
-	if len(begin) >= whole && len(found) != 1 {
-		d.HandoffID = begin
+	switch {
+	case len(found) == 1:
+		a := &found[0]
+		d.HandoffID, d.TownID, d.HandoffHash = a.HandoffID, a.TownID, a.HandoffHash
+		return nil
+	case len(found) > 1:
+		return p.ambiguous(found)
+	case len(p.Handoff) >= wholeID && (p.Hash == "" || len(p.Hash) >= wholeHash):
+		d.HandoffID, d.TownID, d.HandoffHash = p.Handoff, p.Town, p.Hash
 		return nil
 	}
-	if len(found) != 1 {
-		return usagef("%d proposals that wait have an id that begins with %q; handoffctl "+
-			"approvals lists them", len(found), begin)
+	what := fmt.Sprintf("an id that begins with %q", p.Handoff)
+	if p.Hash != "" {
+		what += fmt.Sprintf(" and a hash that begins with %q", p.Hash)
 	}
-	a := &found[0]
-	d.HandoffID, d.TownID, d.HandoffHash = a.HandoffID, a.TownID, a.HandoffHash
-	return nil
+	if p.Town != "" {
+		what += fmt.Sprintf(" in the town %q", p.Town)
+	}
+	return usagef("no proposal that waits has %s; handoffctl approvals lists those that wait", what)
+}
+
+// argument returns a text as an argument of a shell.
+func argument(text string) string {
+	if strings.ContainsFunc(text, func(r rune) bool {
+		return r != '-' && r != '_' && r != '.' && (r > 'z' || !unicode.IsLetter(r) &&
+			!unicode.IsDigit(r))
+	}) {
+		return show(fmt.Sprintf("%q", text))
+	}
+	return text
+}
+
+// mostCandidates is how many proposals a refusal names.
+const mostCandidates = 10
+
+// ambiguous refuses a name that several proposals have, and shows them.
+func (p *whichProposal) ambiguous(found []client.Approval) error {
+	var text strings.Builder
+	fmt.Fprintf(&text, "%d proposals that wait have an id that begins with %q; name one of them "+
+		"by more of its id, by --town or by --hash:", len(found), p.Handoff)
+	for i := range found {
+		if i == mostCandidates {
+			fmt.Fprintf(&text, "\n  and %d more, see handoffctl approvals", len(found)-i)
+			break
+		}
+		a := &found[i]
+		fmt.Fprintf(&text, "\n  %s --town %s --hash %s   %s, of %s, since %s", show(a.HandoffID),
+			argument(a.TownID), shortHash(a), show(a.Command), show(a.Proposal.ActorID), show(a.At))
+	}
+	return usagef("%s", text.String())
 }

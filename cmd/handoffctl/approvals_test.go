@@ -1,6 +1,7 @@
 package main
 
 import (
+	"encoding/json"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -20,11 +21,14 @@ func TestApprovals(t *testing.T) {
 	handoff := c.ok("new", threatened, "TOWNSFOLK_TALK", "casual")
 	assert.Contains(t, c.pipe(handoff, "send", "-", "--dry-run").out, "would need approval")
 	require.Empty(t, waiting(), "a dry run asks nobody")
-	assert.Contains(t, c.pipe(handoff, "send", "-").out, "rejected (APPROVAL_REQUIRED)")
+	sent := c.pipe(handoff, "send", "-").out
+	assert.Contains(t, sent, "rejected (APPROVAL_REQUIRED)")
+	assert.Regexp(t, `(?m)^handoff +handoff_[0-9a-f]{64}$`, sent, "for who approves it")
 
 	text := c.ok("approvals", "--town", threatened)
 	assert.Regexp(t,
-		`handoff_[0-9a-f]{64} +waiting .* townsfolk talk town-threatened casual +/day 15 -> 16, /pressure/hope`, text)
+		`handoff_[0-9a-f]{64} +[0-9a-f]{12} +town-threatened +waiting .* townsfolk talk `+
+			`town-threatened casual +/day 15 -> 16, /pressure/hope`, text)
 	require.Len(t, waiting(), 1)
 	id := waiting()[0].HandoffID
 	assert.Regexp(t, `^approved handoff_.* in town-threatened\nexecuted EXECUTED, run `,
@@ -40,8 +44,73 @@ func TestApprovals(t *testing.T) {
 	assert.Contains(t, c.pipe(handoff, "send", "-").out, "Denied by operator: not now")
 	got = c.run("approve", "handoff_0")
 	assert.Equal(t, exitUsage, got.status)
-	assert.Contains(t, got.err, "0 proposals that wait")
+	assert.Contains(t, got.err, `no proposal that waits has an id that begins with "handoff_0"`)
 	assert.Contains(t, c.run("approve", id[:8]+sixtyFour("0")).err, "UNKNOWN_APPROVAL")
+}
+
+// A town's list of what takes an approval is put, patched and shown.
+func TestTheApprovalsOfATown(t *testing.T) {
+	c := online(t)
+	shown := func() string { return c.ok("town", "get", threatened) }
+	assert.NotContains(t, shown(), "approval")
+	c.pipe("{}", "town", "patch", threatened, "-", "--require-approval",
+		"TOWNSFOLK_TALK,PROJECT_ADVANCE")
+	assert.Regexp(t, `(?m)^approval +of PROJECT_ADVANCE,TOWNSFOLK_TALK$`, shown())
+	c.pipe("{}", "town", "patch", threatened, "-")
+	assert.Regexp(t, `(?m)^approval +of PROJECT_ADVANCE`, shown(), "it stays as it is")
+	c.ok("town", "put", c.file(c.ok("town", "get", threatened, "-o", "json")), "--replace",
+		"--require-approval", "SALVAGE_PLAN")
+	assert.Regexp(t, `(?m)^approval +of SALVAGE_PLAN$`, shown())
+	c.pipe("{}", "town", "patch", threatened, "-", "--require-approval", "none")
+	assert.NotContains(t, shown(), "approval")
+	got := c.pipe("{}", "town", "patch", threatened, "-", "--require-approval", "MAGIC")
+	assert.Equal(t, exitUsage, got.status)
+	assert.Contains(t, got.err, "there is no type of proposals")
+}
+
+// Of two handoffs with one handoffId, --hash says which; --town says it of two towns.
+func TestApprovalsWithOneID(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"})
+	waiting := func() (list []client.Approval) {
+		return decode[struct {
+			Approvals []client.Approval `json:"approvals"`
+		}](t, c.ok("approvals", "-o", "json")).Approvals
+	}
+	for _, reason := range []string{"the first", "the second"} {
+		handoff := c.ok("new", threatened, "TOWNSFOLK_TALK", "casual")
+		var said map[string]any
+		require.NoError(t, json.Unmarshal([]byte(handoff), &said))
+		said["proposal"].(map[string]any)["reason"] = reason
+		changed, err := json.Marshal(said)
+		require.NoError(t, err)
+		require.Contains(t, c.pipe(string(changed), "send", "-").out, "APPROVAL_REQUIRED")
+	}
+	rows := waiting()
+	require.Len(t, rows, 2)
+	id := rows[0].HandoffID
+	require.Equal(t, id, rows[1].HandoffID)
+
+	got := c.run("approve", id)
+	assert.Equal(t, exitUsage, got.status)
+	assert.Contains(t, got.err, "2 proposals that wait have an id")
+	for i := range rows {
+		assert.Contains(t, got.err, id+" --town "+threatened+" --hash "+rows[i].HandoffHash[:12])
+	}
+	assert.Equal(t, exitUsage, c.run("approve", id, "--town", threatened).status)
+	got = c.run("approve", id, "--town", "elsewhere", "--hash", rows[1].HandoffHash[:8])
+	assert.Equal(t, exitUsage, got.status)
+	assert.Contains(t, got.err, `in the town "elsewhere"`)
+	assert.Contains(t, c.run("approve", id, "--town", "elsewhere").err, "UNKNOWN_APPROVAL")
+	assert.Contains(t, c.run("approve", "handoff_", "--hash", "x").err,
+		`and a hash that begins with "x"`)
+	c.ok("reject", "handoff_", "--hash", rows[1].HandoffHash[:8], "--reason", "no")
+	left := waiting()
+	require.Len(t, left, 1)
+	require.Equal(t, rows[0].HandoffHash, left[0].HandoffHash)
+	got = c.run("approve", id, "--hash", sixtyFour("0"))
+	assert.Equal(t, exitRefused, got.status)
+	assert.Contains(t, got.err, "APPROVAL_DIFFERS")
+	c.ok("approve", id, "--hash", rows[0].HandoffHash)
 }
 
 func sixtyFour(digit string) (text string) {

@@ -52,6 +52,9 @@ func (a *app) printResult(runID string, r *handoff.Result) error {
 		fmt.Fprintf(w, "status\t%s\n", a.coloured(fmt.Sprintf("%s (%s)", r.Status, r.ReasonCode),
 			resultTone(r.Status)))
 		fmt.Fprintf(w, "command\t%s\n", show(r.Command))
+		if r.ReasonCode == handoff.ReasonApprovalRequired {
+			fmt.Fprintf(w, "handoff\t%s\n", r.HandoffID) // for handoffctl approve
+		}
 		fmt.Fprintf(w, "result\t%s\n", r.ResultID)
 		if runID != "" {
 			fmt.Fprintf(w, "run\t%s\n", runID)

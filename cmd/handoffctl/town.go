@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/wire"
 )
@@ -81,6 +82,10 @@ func (a *app) printTown(t *townReply) error {
 		fmt.Fprintf(w, "revision\t%d\n", t.Revision)
 		if t.Apply != "" { // an older server does not say
 			fmt.Fprintf(w, "apply\t%s\n", show(t.Apply))
+		}
+		if len(t.Approval) > 0 {
+			policy := approval.Policy{Types: t.Approval}
+			fmt.Fprintf(w, "approval\tof %s\n", show(policy.String()))
 		}
 		if t.PendingRunID != "" {
 			fmt.Fprintf(w, "applying\tthe command of run %s\n", show(t.PendingRunID))

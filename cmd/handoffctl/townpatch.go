@@ -6,6 +6,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"worldengine/handoff"
 	"worldengine/worldengine/wire"
 )
 
@@ -14,6 +15,8 @@ type townPatchCommand struct {
 	Town   string `arg:"" help:"The town's id."`
 	File   string `arg:"" help:"File with a JSON Merge Patch (RFC 7396) of the town's snapshot, - for standard input."`
 	Expect string `help:"Change the state of this snapshotHash, and no other; by default the one that the town has now." placeholder:"HASH"`
+
+	Approval string `name:"require-approval" help:"Which types of proposals take a person's approval in the town from now on: TYPE,… or none. By default this stays as it is." placeholder:"TYPE,…"`
 }
 
 // Help is the command's long help.
@@ -36,6 +39,10 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
+	types, err := approvalTypes(c.Approval)
+	if err != nil {
+		return err
+	}
 	server, err := a.connect()
 	if err != nil {
 		return err
@@ -53,7 +60,9 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 		TownID   string         `json:"townId"`
 		Patch    jsontext.Value `json:"patch"`
 		Expected string         `json:"expectedSnapshotHash"`
-	}{c.Town, patch, expected}, lenient)
+
+		Approval []handoff.ProposalType `json:"approval,omitzero"`
+	}{c.Town, patch, expected, types}, lenient)
 	if err != nil {
 		return usagef("the patch is not JSON: %v", err)
 	}
