@@ -58,7 +58,7 @@ func (l List) Decide(
 	return after, decided, nil // the record has On of it
 }
 
-// decidedText says what became of a handoff that somebody else decided about, and what to do.
+// decidedText says what became of a handoff that another person decided about, and what to do.
 func decidedText(prior *Decision, status Status) string {
 	at := prior.At.Format(time.RFC3339)
 	switch status {
@@ -110,7 +110,7 @@ func (l List) Select(q Question, hash string, now time.Time) (int, *Refusal) {
 	return found, nil
 }
 
-// Unknown is the refusal of a decision about what nobody was asked about.
+// Unknown is the refusal of a decision about what no person was asked about.
 func Unknown() *Refusal {
 	return &Refusal{wire.CodeUnknownApproval, "no handoff with this id waits " +
 		"for an approval, or did lately, in a town that you may read"}
