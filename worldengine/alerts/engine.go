@@ -61,12 +61,12 @@ func (e Environment) StateInvalid(of About) runevents.Alert {
 // PluginAbsent is that a town has had no plugin since some time, while commands of it, so many, are
 // in hand; fate says what becomes of them.
 func (e Environment) PluginAbsent(
-	of About, since time.Time, commands int, fate string,
+	of About, since time.Time, commands int, prospect string,
 ) runevents.Alert {
 	return e.ofTown(runevents.PluginAbsent, of, since, fmt.Sprintf(
 		"Town %q has had no plugin since %s; commands in hand: %d. %s Start the game server, or "+
 			"check that its plugin serves this town.", of.TownID, runevents.Timestamp(since),
-		commands, fate))
+		commands, prospect))
 }
 
 // PluginReturned is that a town has a plugin again, after it had none since some time.

@@ -1,0 +1,84 @@
+package access
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// certificate writes a certificate that is its own authority, and its key.
+func certificate(t *testing.T) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour)}
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	write := func(name, kind string, bytes []byte) string {
+		path := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(path,
+			pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: bytes}), 0o600))
+		return path
+	}
+	return write("cert.pem", "CERTIFICATE", cert), write("key.pem", "PRIVATE KEY", encoded)
+}
+
+// With a file of authorities every client has to show a certificate; without TLS there is none.
+func TestTLSConfig(t *testing.T) {
+	t.Parallel()
+	none, err := TLS{}.Config()
+	require.NoError(t, err)
+	require.Nil(t, none)
+	cert, key := certificate(t)
+	config, err := TLS{CertFile: cert, KeyFile: key}.Config()
+	require.NoError(t, err)
+	require.Len(t, config.Certificates, 1)
+	require.Equal(t, uint16(tls.VersionTLS12), config.MinVersion)
+	require.Equal(t, tls.NoClientCert, config.ClientAuth)
+	config, err = TLS{CertFile: cert, KeyFile: key, ClientCAFile: cert}.Config()
+	require.NoError(t, err)
+	require.Equal(t, tls.RequireAndVerifyClientCert, config.ClientAuth)
+	require.NotNil(t, config.ClientCAs)
+}
+
+// A file that is missing, or is something else, is an error that names it, and no server that asks
+// clients for less than it was to.
+func TestTLSConfigOfBadFiles(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	_, otherKey := certificate(t)
+	missing := filepath.Join(t.TempDir(), "missing.pem")
+	for name, c := range map[string]struct {
+		tls  TLS
+		want string
+	}{
+		"no certificate":          {TLS{CertFile: missing, KeyFile: key}, missing},
+		"no key":                  {TLS{CertFile: cert, KeyFile: missing}, missing},
+		"only a certificate":      {TLS{CertFile: cert}, "open"},
+		"the key of another":      {TLS{CertFile: cert, KeyFile: otherKey}, "does not match"},
+		"a key for a certificate": {TLS{CertFile: key, KeyFile: key}, "certificate"},
+		"no authorities": {TLS{CertFile: cert, KeyFile: key, ClientCAFile: missing},
+			missing},
+		"a key for authorities": {TLS{CertFile: cert, KeyFile: key, ClientCAFile: key},
+			key + " has no certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			config, err := c.tls.Config()
+			require.ErrorContains(t, err, c.want)
+			require.Nil(t, config)
+		})
+	}
+}

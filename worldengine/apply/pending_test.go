@@ -1,0 +1,158 @@
+package apply_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/town/towntest"
+)
+
+// stored returns what is stored of an accepted handoff.
+func stored(t *testing.T) *apply.Pending {
+	t.Helper()
+	state := towntest.Threatened()
+	h, err := handoff.New(handoff.Proposal{
+		SnapshotHash: state.Hash, DecisionEpoch: state.Epoch(), Type: handoff.AdvanceProject,
+		ActorID: "ada", TownID: state.Snapshot.TownID, Reason: "because",
+		Args: map[string]string{"projectId": "wall"},
+	})
+	require.NoError(t, err)
+	encoded, err := h.MarshalWire()
+	require.NoError(t, err)
+	return &apply.Pending{Via: apply.Plugin, Handoff: encoded, Expected: state.Canonical,
+		Run: runevents.Identity{RunID: "run-1"}, Attempt: 1}
+}
+
+func TestAPendingCommandIsRead(t *testing.T) {
+	t.Parallel()
+	p := stored(t)
+	read, err := p.Read()
+	require.NoError(t, err)
+	require.Same(t, p, read.Pending)
+	require.Equal(t, towntest.Threatened().Hash, read.Expected.Hash)
+	require.Equal(t, handoff.AdvanceProject, read.Handoff.Proposal.Type)
+}
+
+// Each part of a damaged record is named, with its run.
+func TestADamagedPendingCommandIsAnError(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		damage func(*apply.Pending)
+		want   string
+	}{
+		"no handoff": {func(p *apply.Pending) { p.Handoff = nil },
+			"the pending handoff of run run-1"},
+		"half of a handoff": {func(p *apply.Pending) { p.Handoff = p.Handoff[:len(p.Handoff)/2] },
+			"the pending handoff of run run-1"},
+		"another document": {func(p *apply.Pending) { p.Handoff = jsontext.Value(`{}`) },
+			"the pending handoff of run run-1"},
+		"no state": {func(p *apply.Pending) { p.Expected = nil },
+			"the expected state of run run-1"},
+		"half of a state": {func(p *apply.Pending) { p.Expected = p.Expected[:20] },
+			"the expected state of run run-1"},
+		"a state of nothing": {func(p *apply.Pending) { p.Expected = jsontext.Value(`[]`) },
+			"the expected state of run run-1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := stored(t)
+			c.damage(p)
+			_, err := p.Read()
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// A request can have arrived until each server that may have sent one has said that none has. A
+// record of an earlier version names no server, which is not the same as an empty list.
+func TestWhichServersMayHaveAsked(t *testing.T) {
+	t.Parallel()
+	early := &apply.Pending{}
+	require.True(t, early.MayHaveArrived())
+	require.False(t, early.Unasked())
+	one := early.WithAsker("a").WithAsker("b").WithoutAsker("a")
+	require.Nil(t, early.Askers, "the record before is not changed")
+	require.Equal(t, []string{"b"}, one.Askers)
+	require.False(t, one.MayHaveArrived())
+	require.False(t, one.Unasked(), "b may have sent one")
+	none := one.WithoutAsker("b")
+	require.True(t, none.Unasked())
+	require.Equal(t, []string{"b"}, one.Askers, "the record before is not changed")
+
+	wished := none.Wished(&apply.Wish{SignalID: "signal", Reason: "why"})
+	require.Nil(t, none.Wish)
+	require.True(t, wished.Unasked())
+	arrived := wished.Arrived()
+	require.Nil(t, arrived.Wish)
+	require.True(t, arrived.MayHaveArrived())
+	require.False(t, arrived.Unasked())
+	require.False(t, wished.Reached, "the record before is not changed")
+}
+
+// The next attempt begins after the pause of the policy, knows why the one before failed, and does
+// not forget that a request may have arrived in an earlier one.
+func TestTheNextAttempt(t *testing.T) {
+	t.Parallel()
+	policy := &apply.Policy{Deadline: 10 * time.Second, Backoff: 2 * time.Second}
+	now := time.Date(2026, 2, 16, 11, 0, 0, 0, time.FixedZone("", 3600))
+	first := stored(t)
+	second := first.Next(apply.Failure{Message: "busy"}, true, now, policy)
+	require.Equal(t, int64(2), second.Attempt)
+	require.Equal(t, now.Add(policy.PauseAfter(1)).UTC(), second.NotBefore)
+	require.Equal(t, time.UTC, second.NotBefore.Location())
+	require.Equal(t, second.NotBefore.Add(policy.Deadline), second.Deadline)
+	require.Equal(t, "busy", second.Last.Message)
+	require.True(t, second.Reached)
+	require.True(t, second.Next(apply.Failure{}, false, now, policy).Reached)
+	require.Equal(t, int64(1), first.Attempt)
+	require.Nil(t, first.Last)
+}
+
+// An instance that did not begin the attempt goes by its own clock, and no clock makes the pause or
+// the attempt longer than they are in the record.
+func TestSpansOfAnAttempt(t *testing.T) {
+	t.Parallel()
+	policy := &apply.Policy{Deadline: 10 * time.Second, Backoff: 2 * time.Second}
+	at := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
+	pause := policy.PauseAfter(1)
+	second := &apply.Pending{Attempt: 2, NotBefore: at.Add(pause),
+		Deadline: at.Add(pause + policy.Deadline)}
+	for name, c := range map[string]struct {
+		begun        int64
+		now          time.Time
+		pause, lasts time.Duration
+	}{
+		"begun here, the clock set": {2, at.Add(time.Hour), pause, policy.Deadline},
+		"when it was committed":     {0, at, pause, policy.Deadline},
+		"half of the pause is over": {0, at.Add(pause / 2), pause - pause/2, policy.Deadline},
+		"it has begun": {1, at.Add(pause + time.Second), 0,
+			policy.Deadline - time.Second},
+		"it is over":                   {1, at.Add(time.Hour), 0, 0},
+		"a clock that is an hour back": {0, at.Add(-time.Hour), pause, policy.Deadline},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			pause, lasts := second.Spans(policy, c.begun, c.now)
+			require.Equal(t, []time.Duration{c.pause, c.lasts}, []time.Duration{pause, lasts})
+		})
+	}
+	damaged := &apply.Pending{Attempt: 1, NotBefore: at, Deadline: at.Add(-time.Hour)}
+	_, lasts := damaged.Spans(policy, 1, at)
+	require.Zero(t, lasts, "an attempt is never shorter than nothing")
+}
+
+func TestBindings(t *testing.T) {
+	t.Parallel()
+	for _, b := range apply.Bindings() {
+		require.NoError(t, b.Validate())
+	}
+	for _, b := range []apply.Binding{"", "Plugin", "nats"} {
+		require.ErrorContains(t, b.Validate(), "[local plugin rcon]")
+	}
+}

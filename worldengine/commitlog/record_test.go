@@ -1,0 +1,130 @@
+package commitlog
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/town/towntest"
+	"worldengine/worldengine/wire"
+)
+
+// A record is written by hand, member by member: what is read again has every one of them.
+func TestARecordIsReadAsItWasWritten(t *testing.T) {
+	t.Parallel()
+	state := towntest.Threatened()
+	policy := approval.Policy{Types: []handoff.ProposalType{handoff.AdvanceProject}}
+	entry := &Entry{State: state, Apply: apply.Plugin, Policy: &policy,
+		Paused: &PausedBy{Reason: `a "reason"`},
+		Pending: &apply.Pending{Via: apply.Plugin, Attempt: 2, Expected: state.Canonical,
+			Handoff: jsontext.Value(`{"a":1}`), Accepted: time.Unix(1, 0).UTC()}}
+	rec := &Record{Kind: KindMend, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true,
+		Mend:    &Mended{Restores: 3, Lost: []LostMessage{{Sequence: 4, Told: "a receipt"}}},
+		Result:  jsontext.Value(`{"result":1}`),
+		Handoff: jsontext.Value(`{"handoff":2}`), Addition: &handoff.Addition{},
+		Run: &runevents.Run{Identity: runevents.Identity{RunID: "run-1"}}}
+	msg, err := rec.Message("subject", entry)
+	require.NoError(t, err)
+	read, err := ReadRecord(msg.Data)
+	require.NoError(t, err)
+	require.Equal(t, rec.Run.Identity, read.Run.Identity)
+	read.Run, rec.Run = nil, nil
+	require.Equal(t, rec, read)
+	got, err := read.State(msg.Header.Get(wire.HashHeader))
+	require.NoError(t, err)
+	require.Equal(t, state.Hash, got.Hash)
+
+	townID, err := wire.PercentDecode(msg.Header.Get(wire.TownHeader))
+	require.NoError(t, err)
+	require.Equal(t, rec.TownID, townID)
+	require.Equal(t, state.Epoch(), EpochOf(msg.Header))
+	require.Equal(t, "run-1", msg.Header.Get(wire.RunIDHeader))
+	require.Equal(t, "mend", msg.Header.Get(wire.KindHeader))
+	require.Empty(t, msg.Header.Get(wire.AskedHeader))
+}
+
+// The id of a town whose header would be too long stands in the record alone.
+func TestALongTownIDIsNoHeader(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int]bool{MaxTownHeader: true, MaxTownHeader + 1: false} {
+		rec := &Record{Kind: KindPut, TownID: strings.Repeat("a", n)}
+		msg, err := rec.Message("subject", &Entry{State: towntest.Threatened()})
+		require.NoError(t, err)
+		require.Equal(t, want, msg.Header.Get(wire.TownHeader) != "", n)
+		read, err := ReadRecord(msg.Data)
+		require.NoError(t, err)
+		require.Equal(t, rec.TownID, read.TownID)
+	}
+}
+
+func TestADamagedRecordIsAnError(t *testing.T) {
+	t.Parallel()
+	for body, want := range map[string]string{
+		"":                    "not a commit record",
+		"{":                   "not a commit record",
+		`[]`:                  "not a commit record",
+		`{"schemaVersion":7}`: "not a commit record",
+		`{"schemaVersion":"a","townId":"t","townId":"u"}`: "not a commit record",
+		`{}`:                                        `a commit record of version ""; this engine reads commit-record.v1`,
+		`{"schemaVersion":"commit-record.v2"}`:      `of version "commit-record.v2"`,
+		`{"schemaVersion":"commit-record.v1"}{}`:    "not a commit record",
+		`{"schemaVersion":"commit-record.v1",`:      "not a commit record",
+		"{\"schemaVersion\":\"commit-record.v1\x00": "not a commit record",
+	} {
+		_, err := ReadRecord([]byte(body))
+		require.ErrorContains(t, err, want, "%q", body)
+	}
+}
+
+// A state that is not the one that the header names is damage, although it can be read.
+func TestADamagedStateIsAnError(t *testing.T) {
+	t.Parallel()
+	state := towntest.Threatened()
+	for name, c := range map[string]struct {
+		snapshot jsontext.Value
+		hash     string
+		want     string
+	}{
+		"none":        {nil, state.Hash, `the stored state of "t"`},
+		"cut":         {state.Canonical[:30], state.Hash, `the stored state of "t"`},
+		"no snapshot": {jsontext.Value(`{}`), state.Hash, `the stored state of "t"`},
+		"another state": {towntest.Threatened(towntest.Calmer).Canonical, state.Hash,
+			"its message says " + state.Hash},
+		"no hash": {state.Canonical, "", "has the hash " + state.Hash},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, err := (&Record{TownID: "t", Snapshot: c.snapshot}).State(c.hash)
+			require.ErrorContains(t, err, c.want)
+		})
+	}
+}
+
+// Each kind says whether it has a town's state, and whether a command may be in hand after it: what
+// starts again after a crash, and fsck, go by that.
+func TestKindsOfRecords(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[Kind][2]bool{ // of a town, may leave a command pending
+		KindHandoff: {true, false}, KindPending: {true, true}, KindCancelled: {true, false},
+		KindPut: {true, false}, KindControl: {true, true}, KindAsked: {true, false},
+		KindDecided: {true, true}, KindMend: {true, true}, KindSignal: {}, KindRefused: {},
+		KindEvents: {}, KindRun: {}, "unknown": {},
+	} {
+		require.Equal(t, want, [2]bool{kind.OfTown(), kind.MayLeavePending()}, kind)
+	}
+}
+
+func TestEpochOfHeaders(t *testing.T) {
+	t.Parallel()
+	for value, want := range map[string]int64{"": 0, "7": 7, "x": 0, "99999999999999999999": 0} {
+		require.Equal(t, want, EpochOf(nats.Header{wire.EpochHeader: {value}}), value)
+	}
+}
