@@ -61,6 +61,8 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	w.clean()
 	log := w.messages()
 	close(g.release)
+	// On a busy machine the attempt may be over, and the next one waits for the end of the pause.
+	w.signal(lifecycle.SignalResume, "t")
 	w.result(applied, handoff.Executed)
 	return log
 }
@@ -115,14 +117,22 @@ func TestFsckOfAStoriedLog(t *testing.T) {
 	require.Equal(t, 1, open, "of the runs only the one that is not over is remembered")
 	// What is left of a log tells no lies: however much of the town's history has gone, and however
 	// many records of runs have expired.
+	ofTown := func(i int) bool { return log[i].Subject == "world.main.log.t" }
+	ofRuns := func(i int) bool { return strings.HasPrefix(log[i].Subject, "world.main.run.") }
 	for history := range log {
+		if history > 0 && !ofTown(history-1) {
+			continue // the same is left as before
+		}
 		for expired := range log {
-			i := -1
-			left := slices.DeleteFunc(slices.Clone(log), func(m *jetstream.RawStreamMsg) bool {
-				i++
-				return i < history && m.Subject == "world.main.log.t" ||
-					i < expired && strings.HasPrefix(m.Subject, "world.main.run.")
-			})
+			if expired > 0 && !ofRuns(expired-1) {
+				continue
+			}
+			var left logMessages
+			for i, msg := range log {
+				if !(i < history && ofTown(i)) && !(i < expired && ofRuns(i)) {
+					left = append(left, msg)
+				}
+			}
 			found, _, _ := FsckLog("main", left)
 			require.Empty(t, found, "the town from %d, runs from %d", history, expired)
 		}
