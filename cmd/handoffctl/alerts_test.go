@@ -5,13 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/wire"
 )
 
@@ -19,11 +17,7 @@ import (
 // acknowledgement changes nothing.
 func TestAlertsAreAcknowledged(t *testing.T) {
 	c := online(t)
-	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
-	require.NoError(t, err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	js := c.streams()
 	for i := range 3 {
 		alert := runevents.Alert{
 			Code: runevents.ApplyInDoubt, Severity: runevents.P1, RunID: fmt.Sprint("run-", i),

@@ -6,13 +6,11 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/wire"
 )
 
@@ -20,13 +18,9 @@ func TestDeadLetters(t *testing.T) {
 	c := online(t)
 	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "list"))
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "1").status)
-	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	js := c.streams()
 	for part, body := range []string{`{"a": 1}`, "\x00\xff"} {
-		_, err = js.PublishMsg(t.Context(), &nats.Msg{
+		_, err := js.PublishMsg(t.Context(), &nats.Msg{
 			Subject: wire.DeadLetterSubject("main", "WORLD_main_RUNEVENTS", "7",
 				string(rune('0'+part))), Data: []byte(body),
 			Header: nats.Header{
@@ -64,11 +58,7 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 		assert.Equal(t, exitUsage, c.run(append([]string{"deadletter", "replay"},
 			wrong...)...).status, "%q", wrong)
 	}
-	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	js := c.streams()
 	limit := func(most int32) {
 		stream, err := js.Stream(t.Context(), wire.EventStream("main"))
 		require.NoError(t, err)
@@ -87,7 +77,7 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 		50*time.Millisecond)
 	for part, subject := range []string{wire.LogSubject("main", "t"),
 		wire.EventSubject("main", "t", "r")} {
-		_, err = js.PublishMsg(t.Context(), &nats.Msg{
+		_, err := js.PublishMsg(t.Context(), &nats.Msg{
 			Subject: wire.DeadLetterSubject("main", wire.EventStream("main"), "9000",
 				strconv.Itoa(part)),
 			Header: nats.Header{wire.OriginalSubjectHeader: {subject}},

@@ -3,11 +3,9 @@ package main
 import (
 	"testing"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/wire"
 )
 
@@ -19,11 +17,7 @@ func TestFsckCommand(t *testing.T) {
 		"attempts, 0 pauses")
 	assert.Contains(t, text, "nothing is wrong")
 
-	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	js := c.streams()
 	receipts, err := js.Stream(t.Context(), wire.ReceiptStream("main"))
 	require.NoError(t, err)
 	require.NoError(t, receipts.DeleteMsg(t.Context(), 1))
@@ -42,12 +36,8 @@ func TestFsckCommand(t *testing.T) {
 // fsck names a town that answers TOWN_DAMAGED, with what is lost and what to run.
 func TestFsckCommandOfADamagedTown(t *testing.T) {
 	c := online(t)
-	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
-	_, err = js.Publish(t.Context(), "world.main.log."+threatened, []byte("garbage"))
+	js := c.streams()
+	_, err := js.Publish(t.Context(), "world.main.log."+threatened, []byte("garbage"))
 	require.NoError(t, err)
 
 	got := c.run("town", "get", threatened)

@@ -14,11 +14,13 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine"
+	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
 )
@@ -63,6 +65,17 @@ func onlineWith(t *testing.T, engine worldengine.Config) *cli {
 		assert.NoError(t, srv.Close(ctx))
 	})
 	return &cli{t: t, env: map[string]string{"NATS_URL": srv.URL()}}
+}
+
+// streams returns the streams of the server, with the rights of the engine.
+func (c *cli) streams() jetstream.JetStream {
+	c.t.Helper()
+	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
+	require.NoError(c.t, err)
+	c.t.Cleanup(nc.Close)
+	js, err := jetstream.New(nc)
+	require.NoError(c.t, err)
+	return js
 }
 
 // run runs a command line without input.

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -54,14 +53,10 @@ func TestWatch(t *testing.T) {
 // Alerts are shown as they come, one a line.
 func TestWatchAlerts(t *testing.T) {
 	c := online(t)
-	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
-	require.NoError(t, err)
-	t.Cleanup(nc.Close)
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	js := c.streams()
 	alert := `{"code":"APPLY_IN_DOUBT","severity":"P1","runId":"0d3c6a9e-4f0c","message":"Who knows?",` +
 		`"at":"2026-02-16T10:00:00.000Z"}`
-	_, err = js.Publish(t.Context(), wire.AlertSubject("main", "APPLY_IN_DOUBT"), []byte(alert))
+	_, err := js.Publish(t.Context(), wire.AlertSubject("main", "APPLY_IN_DOUBT"), []byte(alert))
 	require.NoError(t, err)
 	assert.Regexp(t, `^2026-02-1\d \d\d:\d\d:00  P1  APPLY_IN_DOUBT +0d3c6a9e-4f0c  Who knows\?\n$`,
 		c.ok("watch", "--alerts", "--since", "1h", "--count", "1"))

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -14,7 +13,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/wire"
 )
 
@@ -84,21 +82,17 @@ func TestStatsOfTheServers(t *testing.T) {
 // status exits 1 and says why where something needs attention.
 func TestStatusOfAWorldInTrouble(t *testing.T) {
 	c := online(t)
-	nc, err := natsconn.Options{}.ConnectOperator(c.env["NATS_URL"], "test")
-	require.NoError(t, err)
-	defer nc.Close()
-	js, err := jetstream.New(nc)
-	require.NoError(t, err)
+	js := c.streams()
 	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered,
 		runevents.ApplyInDoubt} {
 		alert := runevents.Alert{Code: code, Severity: code.Severity(),
 			At: runevents.Timestamp(time.Now()), Message: "Told."}
-		_, err = js.PublishMsg(t.Context(), &nats.Msg{
+		_, err := js.PublishMsg(t.Context(), &nats.Msg{
 			Subject: wire.AlertSubject("main", string(code)), Data: []byte(marshal(t, alert)),
 		})
 		require.NoError(t, err)
 	}
-	_, err = js.Publish(t.Context(), wire.DeadLetterSubject("main", "RUNEVENTS", "7", "0"),
+	_, err := js.Publish(t.Context(), wire.DeadLetterSubject("main", "RUNEVENTS", "7", "0"),
 		[]byte(`{}`))
 	require.NoError(t, err)
 	got := c.run("status")

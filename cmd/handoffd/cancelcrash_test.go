@@ -41,11 +41,7 @@ func TestKillWhileCancelling(t *testing.T) {
 			cancel := fmt.Appendf(nil, `{"runId":%q}`, runID)
 			require.NoError(t, nc.PublishRequest(wire.Subject("main", "run.cancel"),
 				nc.NewInbox(), cancel))
-			select {
-			case <-p.ended:
-			case <-time.After(30 * time.Second):
-				t.Fatalf("the point is not reached: %s", p.stderr)
-			}
+			p.awaitPoint()
 
 			p = serve()
 			nc = p.connect()
@@ -85,11 +81,7 @@ func TestKillBehindAForcedCancellation(t *testing.T) {
 	forced := fmt.Appendf(nil, `{"runId":%q,"force":true}`, runID)
 	require.NoError(t, nc.PublishRequest(wire.Subject("main", "run.cancel"),
 		nc.NewInbox(), forced))
-	select {
-	case <-p.ended:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("the point is not reached: %s", p.stderr)
-	}
+	p.awaitPoint()
 	nc = serve().connect()
 	requireCancelled(t, nc, runID)
 	reply, err := nc.Request(wire.Subject("main", "alert.list"), []byte(`{}`), 20*time.Second)

@@ -179,11 +179,7 @@ func TestKillAtEveryPoint(t *testing.T) {
 			play(t, nc, g)
 			require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"),
 				nc.NewInbox(), body))
-			select {
-			case <-p.ended:
-			case <-time.After(30 * time.Second):
-				t.Fatalf("the point is not reached: %s", p.stderr)
-			}
+			p.awaitPoint()
 			p = serve()
 			nc = p.connect()
 			play(t, nc, g)
@@ -236,11 +232,7 @@ func TestKillBetweenAskingAndExecuting(t *testing.T) {
 	dies := func(p *program, verb string, request []byte) {
 		nc := p.connect()
 		require.NoError(t, nc.PublishRequest(wire.Subject("main", verb), nc.NewInbox(), request))
-		select {
-		case <-p.ended:
-		case <-time.After(30 * time.Second):
-			t.Fatalf("the point is not reached: %s", p.stderr)
-		}
+		p.awaitPoint()
 	}
 	p := serve(killAt + "=" + string(failpoint.Committed))
 	h.create(p.connect())

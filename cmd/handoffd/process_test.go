@@ -108,6 +108,16 @@ func (p *program) follow(started chan<- error, ready chan<- struct{}) {
 	p.err = p.cmd.Wait()
 }
 
+// awaitPoint waits until the process has killed itself at the point that it was given.
+func (p *program) awaitPoint() {
+	p.t.Helper()
+	select {
+	case <-p.ended:
+	case <-time.After(30 * time.Second):
+		p.t.Fatalf("the point is not reached: %s", p.stderr)
+	}
+}
+
 // end sends a signal and waits for the end of the process.
 func (p *program) end(signal syscall.Signal) {
 	p.t.Helper()

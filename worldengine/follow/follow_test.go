@@ -219,17 +219,24 @@ func TestRestart(t *testing.T) {
 	done.Wait()
 }
 
+// recreating runs a follower that makes its derived stream again, and waits until it has followed.
+func (w *world) recreating(seq uint64) *Follower {
+	w.t.Helper()
+	f, _ := w.run(func(c *Config) {
+		config := w.derived.CachedInfo().Config
+		c.Recreate = &config
+	})
+	w.wait(f, seq)
+	return f
+}
+
 // A derived stream that is deleted under a running follower is made again, and nothing counts as
 // followed before it is what it was.
 func TestRecreates(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.write(0, 20)
-	f, _ := w.run(func(c *Config) {
-		config := w.derived.CachedInfo().Config
-		c.Recreate = &config
-	})
-	w.wait(f, 20)
+	f := w.recreating(20)
 	require.NoError(t, w.js.DeleteStream(t.Context(), "DERIVED"))
 	f.Restart(20)
 	w.wait(f, 1)
@@ -246,11 +253,7 @@ func TestRecreatesWhenItCan(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.write(0, 20)
-	f, _ := w.run(func(c *Config) {
-		config := w.derived.CachedInfo().Config
-		c.Recreate = &config
-	})
-	w.wait(f, 20)
+	f := w.recreating(20)
 	require.NoError(t, w.js.DeleteStream(t.Context(), "DERIVED"))
 	_, err := w.js.CreateStream(t.Context(), jetstream.StreamConfig{
 		Name: "SQUATTER", Subjects: []string{"derived.>"},
