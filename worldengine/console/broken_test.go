@@ -139,7 +139,10 @@ func TestSlowAnswers(t *testing.T) {
 	run := w.play()["executed"]
 	b := openGarbled(t, w.srv.HTTP()+"#/towns")
 	b.sees("LIVE", "3 towns")
+	b.goTo("#/")
+	b.sees("put by a client", "executed") // what is known of puts does not stand for the runs
 	b.do(chromedp.Evaluate[chromedp.Void]("window.withheld = []"))
+	b.goTo("#/towns")
 	b.mayBeAway() // the page may give the connection up before the test is done
 	for _, page := range []string{"", "runs", "towns/" + threatened + "/history", "approvals",
 		"alerts", "runs/" + run, "towns", "towns/" + threatened} {

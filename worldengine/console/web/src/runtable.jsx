@@ -53,13 +53,14 @@ function Change({ change, town }) {
 /** A table of runs: rows of useRuns. changes are those of the town, or of all towns, that no run has made. */
 export function RunTable({ list, town, changes = [], most, filtered, label = "Runs" }) {
   const { rows, newer, loading, error, retry, release } = list;
-  const all = merged(rows, changes, !list.more).slice(0, most);
+  const asking = loading && rows.length === 0; // changes alone would read as if there were no runs
+  const all = asking ? [] : merged(rows, changes, !list.more).slice(0, most);
   return (
     <>
       <Trouble error={error} retry={retry} />
       {newer > 0 && <button type="button" class="held" onClick={release}>{count(newer)} newer</button>}
-      {all.length === 0 && <Asking of={{ loading }} />}
-      {all.length === 0 && !loading && !error && <Empty>{filtered ? "No runs yet that pass these filters." : "No runs yet. They appear here as agents send handoffs."}</Empty>}
+      <Asking of={{ loading: asking }} />
+      {all.length === 0 && !asking && !error && <Empty>{filtered ? "No runs yet that pass these filters." : "No runs yet. They appear here as agents send handoffs."}</Empty>}
       {all.length > 0 && (
         <table class="rows cards">
           <caption class="unseen">{label}</caption>
