@@ -92,6 +92,10 @@ func refusal(err error) *ValidationError {
 	}
 	what := strings.TrimPrefix(syn.Err.Error(), "jsontext: ")
 	msg := fmt.Sprintf("is not valid JSON: %s at byte %d", what, syn.ByteOffset)
+	if syn.ByteOffset == 0 && strings.HasPrefix(what, `invalid character '\ufeff'`) {
+		msg = "is not valid JSON: it begins with a byte order mark (BOM); " +
+			"it has to be UTF-8 without one"
+	}
 	return refused(CodeInvalidJSON, string(syn.JSONPointer), msg)
 }
 

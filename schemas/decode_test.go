@@ -53,7 +53,7 @@ func TestDecodeRefuses(t *testing.T) {
 		{"not JSON", `hello`, "",
 			`is not valid JSON: invalid character 'h' at start of value at byte 0`},
 		{"byte order mark", "\ufeff{}", "",
-			`is not valid JSON: invalid character '\ufeff' at start of value at byte 0`},
+			`is not valid JSON: it begins with a byte order mark (BOM); it has to be UTF-8 without one`},
 		{"single quotes", `{'a':1}`, "",
 			`is not valid JSON: invalid character '\'' at start of value at byte 1`},
 		{"comment", `{"a":/**/1}`, "/a",

@@ -52,6 +52,7 @@ type app struct {
 	out, err io.Writer
 	terminal bool // whether out is one: elsewhere nothing is cut
 	colours  bool // whether out shows them
+	helped   bool // whether help was printed
 }
 
 // connect connects to the server. The caller closes the client's connection.
@@ -189,7 +190,11 @@ func (a *app) fail(err error) int {
 		}
 		fmt.Fprintf(a.err, "  %s: %s\n", orWhole(d.Path), d.Message)
 	}
-	if code == "CONNECTION" {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization):
+		fmt.Fprintln(a.err, "  hint: the server is there and refuses who asks; --user and "+
+			"--password, --creds or --nkey (or $NATS_USER, …) say who that is")
+	case code == "CONNECTION":
 		fmt.Fprintln(a.err,
 			"  hint: --server or $NATS_URL says where the server is; handoffd starts one here")
 	}

@@ -65,6 +65,7 @@ type commandLine struct {
 			Set settingsSetCommand `cmd:"" help:"Change settings of the world, for all its servers."`
 		} `cmd:"" help:"What the world keeps, and who applies its commands."`
 	} `cmd:"" name:"world" help:"Show and change the settings of the world."`
+	Help       helpCommand       `cmd:"" help:"Show the help of a command."`
 	Version    versionCommand    `cmd:"" help:"Print the version."`
 	Schema     schemaCommand     `cmd:"" help:"Print a JSON Schema of a payload, or list their names."`
 	Completion completionCommand `cmd:"" help:"Print the completion script of a shell."`
@@ -132,6 +133,19 @@ func environment(env func(string) (string, bool)) kong.Option {
 			})
 		}).Apply(k)
 	})
+}
+
+// helpCommand prints the help of a command.
+type helpCommand struct {
+	Command []string `arg:"" optional:"" help:"The command, such as send, or town get; without it the help of all."`
+}
+
+// Run prints what --help prints behind the command.
+func (c *helpCommand) Run(a *app, parser *kong.Kong) error {
+	if _, err := parser.Parse(append(c.Command, "--help")); !a.helped {
+		return notUnderstood(err)
+	}
+	return nil
 }
 
 // versionCommand prints the version.

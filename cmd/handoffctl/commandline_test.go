@@ -15,6 +15,17 @@ func TestVersion(t *testing.T) {
 	assert.NotEmpty(t, decode[map[string]string](t, c.ok("version", "-o", "json"))["version"])
 }
 
+func TestHelpOfACommand(t *testing.T) {
+	c := offline(t)
+	assert.Equal(t, c.ok("--help"), c.ok("help"))
+	assert.Equal(t, c.ok("send", "--help"), c.ok("help", "send"))
+	assert.Equal(t, c.ok("town", "get", "--help"), c.ok("help", "town", "get"))
+	assert.Equal(t, c.ok("town", "get", "--help"), c.ok("-o", "json", "help", "town", "get"))
+	got := c.run("help", "sned")
+	assert.Equal(t, exitUsage, got.status)
+	assert.Contains(t, got.err, `did you mean one of "send"`)
+}
+
 // A world whose name cannot be one is a mistake in the command line, and no server is asked.
 func TestAWorldThatCannotBeExits2(t *testing.T) {
 	c := offline(t)

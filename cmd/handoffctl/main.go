@@ -44,22 +44,26 @@ func run(
 		flags: &line.globalFlags, in: stdin, out: stdout, err: stderr,
 		terminal: isTerminal(stdout), colours: colourful(stdout, env),
 	}
-	helped := false
-	parser, err := newParser(&line, env, stdout, stderr, func(int) { helped = true })
+	parser, err := newParser(&line, env, stdout, stderr, func(int) { a.helped = true })
 	if err != nil {
 		return a.fail(err)
 	}
 	var command *kong.Context
-	if command, err = parser.Parse(args); helped {
+	if command, err = parser.Parse(args); a.helped {
 		return exitOK
 	}
 	if err != nil {
-		return a.fail(&usageError{message: err.Error() + "\nTry 'handoffctl --help'."})
+		return a.fail(notUnderstood(err))
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
-	command.Bind(parser.Model)
+	command.Bind(parser, parser.Model)
 	if err := command.Run(a); err != nil {
 		return a.fail(err)
 	}
 	return exitOK
+}
+
+// notUnderstood is the error of a command line that the parser refuses.
+func notUnderstood(err error) error {
+	return &usageError{message: err.Error() + "\nTry 'handoffctl --help'."}
 }

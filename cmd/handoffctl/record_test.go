@@ -130,3 +130,15 @@ func TestFixturesOfOtherRules(t *testing.T) {
 	require.Contains(t, string(msg.Data),
 		`"fixtures":[],"leftOut":"a fresh world would answer otherwise`)
 }
+
+// What is not there is said, and leaves no file: a town may be misspelt.
+func TestNothingToRecordIsAnError(t *testing.T) {
+	c := online(t)
+	file := filepath.Join(t.TempDir(), "nothing.json")
+	for _, which := range [][]string{nil, {"--town", "atlantis"}, {"--run", "nope"}} {
+		got := c.run(append([]string{"record", "--out", file}, which...)...)
+		require.Equal(t, exitFailed, got.status, which)
+		require.Contains(t, got.err, "there is nothing to record", which)
+		require.NoFileExists(t, file, which)
+	}
+}
