@@ -190,15 +190,26 @@ func (a *app) fail(err error) int {
 		}
 		fmt.Fprintf(a.err, "  %s: %s\n", orWhole(d.Path), d.Message)
 	}
-	switch {
-	case errors.Is(err, nats.ErrAuthorization):
-		fmt.Fprintln(a.err, "  hint: the server is there and refuses who asks; --user and "+
-			"--password, --creds or --nkey (or $NATS_USER, …) say who that is")
-	case code == "CONNECTION":
-		fmt.Fprintln(a.err,
-			"  hint: --server or $NATS_URL says where the server is; handoffd starts one here")
+	if hint := hintOf(code, err); hint != "" {
+		fmt.Fprintln(a.err, "  hint:", hint)
 	}
 	return status
+}
+
+// hintOf returns what the flags can do about an error of the connection, or "".
+func hintOf(code string, err error) string {
+	switch {
+	case errors.Is(err, nats.ErrAuthorization):
+		return "the server is there and refuses who asks; --user and --password, --creds or " +
+			"--nkey (or $NATS_USER, …) say who that is"
+	case code == "CONNECTION":
+		return "--server or $NATS_URL says where the server is; handoffd starts one here"
+	case code == "NO_RESPONDERS":
+		return "--world and --server say which world is asked, and where"
+	case code == "TIMEOUT":
+		return "--timeout gives it more time"
+	}
+	return ""
 }
 
 // classify returns the machine code, the exit status, the details and, where a server replied, the

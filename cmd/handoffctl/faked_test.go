@@ -110,8 +110,9 @@ func TestNoAnswerExits4(t *testing.T) {
 
 	got := c.pipe("{}", "send", "-", "--timeout", "30ms")
 	assert.Equal(t, exitUnavailable, got.status)
-	assert.Equal(t, "handoffctl: TIMEOUT: no answer to handoff within 30ms (--timeout); "+
-		"the request may have been carried out\n", got.err)
+	assert.Equal(t, "handoffctl: TIMEOUT: no answer to handoff within 30ms; "+
+		"the request may have been carried out\n"+
+		"  hint: --timeout gives it more time\n", got.err)
 	<-asked
 
 	ctx, cancel := context.WithCancel(t.Context())

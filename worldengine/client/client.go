@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -55,8 +56,14 @@ type Options struct {
 }
 
 // Connect connects to the servers of urls (comma-separated), and reconnects for as long as the
-// client is not closed. The first connection must succeed.
+// client is not closed and the server lets it in. The first connection must succeed. The error is an
+// *UnavailableError with the code CONNECTION, or another one where Options.World cannot be a world.
 func Connect(urls string, o Options) (*Client, error) {
+	if o.World != "" {
+		if err := wire.ValidateWorld(o.World); err != nil {
+			return nil, fmt.Errorf("client: %w", err)
+		}
+	}
 	nc, err := o.Connection.WithUserInbox(urls).Connect(urls, cmp.Or(o.Name, "worldengine client"),
 		append([]nats.Option{nats.MaxReconnects(-1)}, o.NATS...)...)
 	if err != nil {

@@ -180,7 +180,7 @@ func (f *follower) run() error {
 			err = f.patiently(func() error { return f.take(msg) })
 		case status := <-changed:
 			if status == nats.CLOSED {
-				return &UnavailableError{Code: codeConnection, Message: "the connection was closed"}
+				return f.client.closed()
 			}
 		case <-f.ctx.Done():
 			return f.ctx.Err()

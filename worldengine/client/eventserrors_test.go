@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -222,4 +224,55 @@ func TestEventsLeaveNothingBehind(t *testing.T) {
 		require.True(t, IsCode(err, codeConnection), "%v", err)
 	}
 	require.Equal(t, 2, ends)
+}
+
+// A client that the server does not let in any more is told so: by its events too.
+func TestAClientWhoseRightsEndIsToldSo(t *testing.T) {
+	t.Parallel()
+	options := &natsserver.Options{
+		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, NoLog: true, NoSigs: true,
+		Username: "mayor", Password: "before",
+	}
+	server, err := natsserver.NewServer(options)
+	require.NoError(t, err)
+	server.Start()
+	t.Cleanup(func() { server.Shutdown(); server.WaitForShutdown() })
+	require.True(t, server.ReadyForConnections(20*time.Second))
+	_, err = Connect(server.ClientURL(), Options{})
+	require.True(t, IsCode(err, codeConnection), "%v", err)
+	require.ErrorIs(t, err, nats.ErrAuthorization)
+
+	login := natsconn.Options{User: "mayor", Password: "before", Inbox: "_INBOX"}
+	c, err := Connect(server.ClientURL(), Options{Connection: login, NATS: []nats.Option{
+		nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0),
+	}})
+	require.NoError(t, err)
+	t.Cleanup(c.Close)
+	c.Timeout = 30 * time.Second
+	serveRuns(t, c, map[string]*nats.Msg{"good": eventsPage(1, eventJSON("good", 1))},
+		listing(1, "good"))
+	ended := false
+	for _, err := range c.Events(t.Context(), Follow{From: time.Now().Add(-time.Hour)}) {
+		if err == nil {
+			changed := options.Clone()
+			changed.Password = "after"
+			require.NoError(t, server.ReloadOptions(changed))
+			continue
+		}
+		ended = true
+		require.True(t, IsCode(err, codeConnection), "%v", err)
+		require.ErrorIs(t, err, nats.ErrAuthorization)
+	}
+	require.True(t, ended, "the events end with an error")
+	_, err = c.Town(t.Context(), "t")
+	require.ErrorIs(t, err, nats.ErrAuthorization)
+	require.ErrorContains(t, err, "refuses its credentials")
+}
+
+func TestAWorldThatCannotBeIsNotConnectedTo(t *testing.T) {
+	t.Parallel()
+	for _, world := range []string{"a b", "a.b", ">", "*"} {
+		_, err := Connect("127.0.0.1:1", Options{World: world})
+		require.ErrorContains(t, err, "a world's name is", world)
+	}
 }

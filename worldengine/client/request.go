@@ -225,7 +225,7 @@ func (x *exchange) denied() error {
 		return nil
 	}
 	return &UnavailableError{Code: codeDenied, Message: fmt.Sprintf(
-		"this user may not ask for %s, or not read the answer in its inbox (--inbox-prefix): %s",
+		"this user may not ask for %s, or not read the answer in its inbox: %s",
 		x.verb, last), Cause: last}
 }
 
@@ -254,19 +254,40 @@ func (c *Client) unanswered(err error, verb wire.Verb, size int) error {
 	case errors.Is(err, nats.ErrNoResponders):
 		return &UnavailableError{Code: codeNoResponders, Message: fmt.Sprintf(
 			"no server answers %s for the world %q on this NATS: start handoffd with this world, "+
-				"or check --world and --server", verb, c.World), Cause: err}
+				"or ask for the one that it serves", verb, c.World), Cause: err}
 	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, nats.ErrTimeout):
 		return &UnavailableError{Code: codeTimeout, Message: fmt.Sprintf(
-			"no answer to %s within %s (--timeout); the request may have been carried out",
+			"no answer to %s within %s; the request may have been carried out",
 			verb, cmp.Or(c.Timeout, DefaultTimeout)), Cause: err}
 	case errors.Is(err, context.Canceled):
 		return &UnavailableError{
 			Code: "INTERRUPTED", Message: "interrupted before an answer came", Cause: err,
 		}
 	}
+	if errors.Is(err, nats.ErrConnectionClosed) {
+		return c.closed()
+	}
 	return &UnavailableError{
 		Code: codeConnection, Message: "the connection failed: " + err.Error(), Cause: err,
 	}
+}
+
+// closed is the error of a connection that is closed, by its holder or because the server does not
+// let it in any more.
+func (c *Client) closed() error {
+	e := &UnavailableError{
+		Code: codeConnection, Message: "the connection is closed", Cause: nats.ErrConnectionClosed,
+	}
+	for _, refusal := range []error{
+		nats.ErrAuthorization, nats.ErrAuthExpired, nats.ErrAuthRevoked,
+		nats.ErrAccountAuthExpired,
+	} {
+		if errors.Is(c.Conn.LastError(), refusal) {
+			e.Message += ": the server refuses its credentials: " + refusal.Error()
+			e.Cause = refusal
+		}
+	}
+	return e
 }
 
 // ReplyErrorOf returns what an error reply says, or nil for any other reply.
