@@ -88,7 +88,7 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 	for _, why := range slices.Sorted(maps.Keys(r.leftOut)) {
 		fmt.Fprintf(a.err, "left out: %d, %s\n", r.leftOut[why], why)
 	}
-	if len(r.fixtures) == 0 {
+	if len(r.fixtures) == 0 && c.For == 0 {
 		return &failedError{message: "there is nothing to record: the world has judged no such " +
 			"handoff that a fresh server would answer in the same way; no file was written"}
 	}

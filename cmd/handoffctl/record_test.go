@@ -14,8 +14,10 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/fixtures"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // What a world judged replays in fresh worlds, byte for byte, whatever it was.
@@ -74,8 +76,8 @@ func TestFixturesOfRunsReplay(t *testing.T) {
 		LeftOut  string             `json:"leftOut"`
 	}
 	ask := func(runID string) (reply, []byte) {
-		msg, err := nc.Request("worldengine.v1.main.run.get",
-			[]byte(`{"runId":"`+runID+`","fixtures":true}`), time.Minute)
+		msg, err := client.New(nc, "").Request(t.Context(), wire.RunGet,
+			[]byte(`{"runId":"`+runID+`","fixtures":true}`)) // again while the events are behind
 		require.NoError(t, err)
 		_, err = schemas.Parse(schemas.RunGetReply, msg.Data, schemas.Limits{})
 		require.NoError(t, err)

@@ -163,7 +163,7 @@ func (x *exchange) took(a attempt) (msg *nats.Msg, over bool, err error) {
 		return a.msg, true, nil
 	}
 	if refused.Status == http.StatusServiceUnavailable {
-		x.doubt = true // what a pause or an absent game holds back, or was being stored, may be
+		x.doubt = true // it may be stored, and held back by a pause or by a game that is away
 	}
 	return nil, !repeatable(x.verb, refused) || !x.again(refused, refused.RetryAfter), refused
 }
