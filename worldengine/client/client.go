@@ -56,8 +56,9 @@ type Options struct {
 }
 
 // Connect connects to the servers of urls (comma-separated), and reconnects for as long as the
-// client is not closed and the server lets it in. The first connection must succeed. The error is an
-// *UnavailableError with the code CONNECTION, or another one where Options.World cannot be a world.
+// client is not closed and the server lets it in. The first connection must succeed. The error is
+// an *UnavailableError with the code CONNECTION, or another one where Options.World cannot be a
+// world.
 func Connect(urls string, o Options) (*Client, error) {
 	if o.World != "" {
 		if err := wire.ValidateWorld(o.World); err != nil {
