@@ -143,3 +143,17 @@ func TestInboxOfAnNKey(t *testing.T) {
 	c.env["NATS_INBOX_PREFIX"] = "_INBOX_dashboard"
 	c.ok("town", "list")
 }
+
+// What an operator does has the name that the operator signs in with, unless another one is given.
+func TestASignalHasTheNameOfItsUser(t *testing.T) {
+	ada := guarded(t, access.User{Name: "ada", Role: access.Operator})("ada")
+	pausedBy := func() string {
+		text := ada.ok("status", "--town", threatened, "-o", "json")
+		return decode[controlReply](t, text).PausedBy.ActorID
+	}
+	ada.ok("pause", "--town", threatened)
+	require.Equal(t, "ada", pausedBy())
+	ada.ok("resume", "--town", threatened)
+	ada.ok("pause", "--town", threatened, "--actor", "bob")
+	require.Equal(t, "bob", pausedBy())
+}

@@ -117,7 +117,7 @@ func (c *alertsAckCommand) Run(ctx context.Context, a *app) error {
 			Seq     uint64 `json:"seq"`
 			ActorID string `json:"actorId,omitzero"`
 			Reason  string `json:"reason,omitzero"`
-		}{seq, c.Signal.Actor, c.Signal.Reason}, &alert)
+		}{seq, c.Signal.actor(a), c.Signal.Reason}, &alert)
 		if err != nil {
 			return fmt.Errorf("alert %d: %w", seq, err)
 		}

@@ -119,7 +119,7 @@ Example:
 // Run approves the proposal.
 func (c *approveCommand) Run(ctx context.Context, a *app) error {
 	return a.decide(ctx, &c.Which, client.Decision{
-		Approve: true, Reason: c.Signal.Reason, ActorID: c.Signal.Actor, Submit: c.Submit,
+		Approve: true, Reason: c.Signal.Reason, ActorID: c.Signal.actor(a), Submit: c.Submit,
 	})
 }
 
@@ -143,7 +143,7 @@ Example:
 // Run denies the proposal.
 func (c *rejectCommand) Run(ctx context.Context, a *app) error {
 	return a.decide(ctx, &c.Which, client.Decision{Reason: c.Signal.Reason,
-		ActorID: c.Signal.Actor})
+		ActorID: c.Signal.actor(a)})
 }
 
 // decide sends a decision about a proposal.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -15,7 +16,12 @@ import (
 // signalFlags are what an operator says with every signal.
 type signalFlags struct {
 	Reason string `help:"Why, for the run events."`
-	Actor  string `help:"Who you are, for the run events; operator by default." placeholder:"NAME"`
+	Actor  string `help:"Who you are, for the run events; the user that signs in with a password by default, or else operator." placeholder:"NAME"`
+}
+
+// actor returns who gives a signal; "" where that is not known, which the server calls operator.
+func (s *signalFlags) actor(a *app) string {
+	return cmp.Or(s.Actor, a.flags.Connection.UserOf(a.flags.Server))
 }
 
 // signalRequest is the request of every signal, and of control.get.
@@ -67,7 +73,7 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 		return usagef("--drain-timeout must be at least 1ms, not %s", c.DrainTimeout)
 	}
 	return a.signal(ctx, wire.ControlPause, signalRequest{
-		TownID: c.Town, ActorID: c.Signal.Actor, Reason: c.Signal.Reason,
+		TownID: c.Town, ActorID: c.Signal.actor(a), Reason: c.Signal.Reason,
 		DrainTimeoutMs: c.DrainTimeout.Milliseconds(),
 	}, func(r *controlReply) string {
 		if r.Applying > 0 {
@@ -97,7 +103,7 @@ Example:
 // Run resumes the town, or the world.
 func (c *resumeCommand) Run(ctx context.Context, a *app) error {
 	return a.signal(ctx, wire.ControlResume, signalRequest{
-		TownID: c.Town, ActorID: c.Signal.Actor, Reason: c.Signal.Reason,
+		TownID: c.Town, ActorID: c.Signal.actor(a), Reason: c.Signal.Reason,
 	}, func(r *controlReply) string {
 		if r.Status == paused {
 			return fmt.Sprintf("ended the pause of %s; the world is paused still, and the town "+
@@ -208,7 +214,7 @@ func (c *runCancelCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	return a.signal(ctx, wire.RunCancel, signalRequest{
-		RunID: runID, ActorID: c.Signal.Actor, Reason: c.Signal.Reason, Force: c.Force,
+		RunID: runID, ActorID: c.Signal.actor(a), Reason: c.Signal.Reason, Force: c.Force,
 	}, func(*controlReply) string { return "cancelled run " + show(runID) })
 }
 

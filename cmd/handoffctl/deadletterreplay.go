@@ -203,7 +203,7 @@ func (c *deadLetterReplayCommand) acknowledge(ctx context.Context, a *app, lette
 			if l == nil {
 				continue
 			}
-			if _, err = server.AcknowledgeAlert(ctx, alert.Seq, c.Signal.Actor,
+			if _, err = server.AcknowledgeAlert(ctx, alert.Seq, c.Signal.actor(a),
 				cmp.Or(c.Signal.Reason, "the dead letter was replayed")); err != nil {
 				break
 			}

@@ -82,14 +82,14 @@ func (o Options) Check() error {
 // an NKey, a credentials file or a certificate is not known to the client: NATS tells a user its
 // name only by a request, whose reply takes the inbox.
 func (o Options) WithUserInbox(urls string) Options {
-	if user := o.userOf(urls); user != "" && o.Inbox == "" {
+	if user := o.UserOf(urls); user != "" && o.Inbox == "" {
 		o.Inbox = wire.InboxPrefix(user)
 	}
 	return o
 }
 
-// userOf returns the name that a connection signs in with, or "" where it is not known.
-func (o Options) userOf(urls string) string {
+// UserOf returns the name that a connection signs in with, or "" where it is not known.
+func (o Options) UserOf(urls string) string {
 	if o.Creds != "" || o.NKey != "" {
 		return ""
 	}
