@@ -78,14 +78,15 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 	failpoint.At(failpoint.Committed)
 	e.receipts.Remember(commitlog.NewReceipt(&rec, after.Seq, d.result))
 	e.towns.Set(townID, after)
-	e.sample(answer.RunID, after.Seq)
+	e.sample(townID, answer.RunID, after.Seq)
 	return answer, nil
 }
 
-// sample offers the projector a run that has ended with the commit at a sequence of the log.
-func (e *Engine) sample(runID string, seq uint64) {
+// sample offers the projector a run of a town that has ended with the commit at a sequence of the
+// log.
+func (e *Engine) sample(townID, runID string, seq uint64) {
 	if e.projector != nil {
-		e.projector.Sample(runID, seq)
+		e.projector.Sample(wire.TokenOf(townID), runID, seq)
 	}
 }
 

@@ -363,7 +363,7 @@ func (e *Engine) newProjector(js jetstream.JetStream) *projection.Runner {
 			},
 		},
 		JetStream: js, Stream: wire.EventStream(world),
-		Subject: func(runID string) string { return wire.EventSubject(world, "*", runID) },
+		Subject: func(town, runID string) string { return wire.EventSubject(world, town, runID) },
 		Alert:   e.alerts.RaiseOnce,
 		Bucket:  wire.ProjectorBucket(world), Replicas: e.config.Replicas,
 		Logger: e.config.Logger,

@@ -58,7 +58,7 @@ func (e *Engine) pendingConfig() pending.Config {
 		Committed: func(rec *commitlog.Record, seq uint64, result *handoff.Result) {
 			e.receipts.Remember(commitlog.NewReceipt(rec, seq, result))
 			e.results.count(result.Status)
-			e.sample(rec.Run.RunID, seq)
+			e.sample(rec.TownID, rec.Run.RunID, seq)
 		},
 		Cancelled: e.sample,
 		Raise:     func(alert runevents.Alert) { e.alerts.RaiseOnce(alert) },

@@ -276,7 +276,7 @@ func (w *Worker) commitCancelled(
 		return err
 	}
 	failpoint.At(failpoint.Withdrawn)
-	w.config.Cancelled(run.RunID, after.Seq)
+	w.config.Cancelled(townID, run.RunID, after.Seq)
 	if own, ok := w.applications.Of(townID, run.RunID); ok {
 		own.gate.Shut()
 		own.replies.Deliver(apply.Reply{Look: true})

@@ -68,9 +68,9 @@ type Config struct {
 	TownOf func(ctx context.Context, runID string) (string, error)
 
 	// Committed is called with the record of an outcome and its sequence in the log, Cancelled with
-	// a run that ended without one.
+	// a run of a town that ended without one.
 	Committed func(rec *commitlog.Record, seq uint64, result *handoff.Result)
-	Cancelled func(runID string, seq uint64)
+	Cancelled func(townID, runID string, seq uint64)
 	// Raise raises an alert that belongs to a run, once, and RaiseStored does so before the
 	// event that it reports; Environment makes the alerts.
 	Raise       func(runevents.Alert)

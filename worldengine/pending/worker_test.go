@@ -89,7 +89,7 @@ func work(
 		Committed: func(rec *commitlog.Record, _ uint64, _ *handoff.Result) {
 			end(rec.Run.RunID)
 		},
-		Cancelled: func(runID string, _ uint64) { end(runID) },
+		Cancelled: func(_, runID string, _ uint64) { end(runID) },
 		Raise:     raise,
 		RaiseStored: func(_ context.Context, a runevents.Alert) error {
 			raise(a)

@@ -31,7 +31,7 @@ type bus struct {
 
 const streamName = "EVENTS"
 
-func subject(runID string) string { return "events.*." + runID }
+func subject(town, runID string) string { return "events." + town + "." + runID }
 
 func newBus(t testing.TB) *bus { return busOn(t, natstest.Connect(t)) }
 
@@ -129,7 +129,7 @@ func (b *bus) run(change ...func(*projection.Config)) *watched {
 	w := &watched{t: b.t}
 	config := projection.Config{
 		// Each event mentions its run.
-		Source:    projection.Source{Stream: streamName, Subject: subject("*")},
+		Source:    projection.Source{Stream: streamName, Subject: subject("*", "*")},
 		JetStream: b.js, Stream: streamName, Subject: subject,
 		Logger: slog.New(slog.DiscardHandler), Alert: func(a runevents.Alert) {
 			w.mu.Lock()

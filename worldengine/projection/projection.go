@@ -61,8 +61,8 @@ type Config struct {
 	// JetStream has the event stream of that name. Only followers of the log may write to it.
 	JetStream jetstream.JetStream
 	Stream    string
-	// Subject returns the subjects of the events of a run, with wildcards.
-	Subject func(runID string) string
+	// Subject returns the subject of the events of a run of a town; "*" may stand for the town.
+	Subject func(town, runID string) string
 	// Alert is given each alert, one at a time, and once as far as the Runner's memory reaches.
 	// What it takes, projections wait for. By default alerts go nowhere.
 	Alert func(runevents.Alert)
@@ -134,14 +134,14 @@ func (r *Runner) Snapshot(runID string) (s runevents.Snapshot, ok bool) {
 // sampleEvery is how many of the runs that are offered come to one that is looked at.
 const sampleEvery = 256
 
-// Sample offers a run that the source need not mention, with the place in the source that its
-// events are of. One of some hundred is looked at, when there is time. It does not block.
-func (r *Runner) Sample(runID string, seq uint64) {
+// Sample offers a run of a town that the source need not mention, with the place in the source that
+// its events are of. One of some hundred is looked at, when there is time. It does not block.
+func (r *Runner) Sample(town, runID string, seq uint64) {
 	if r.offered.Add(1)%sampleEvery != 0 {
 		return
 	}
 	select {
-	case r.samples <- mention{runID: runID, seq: seq}:
+	case r.samples <- mention{town: town, runID: runID, seq: seq}:
 	default:
 	}
 }

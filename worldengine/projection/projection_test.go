@@ -11,6 +11,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
@@ -85,17 +86,24 @@ func TestItBeginsBeforeTheEnd(t *testing.T) {
 	require.False(t, ok)
 }
 
-// Of the runs that nobody mentions a sample is looked at.
+// Of the runs that nobody mentions a sample is looked at. NATS is asked for it by its town: it
+// walks through all towns for one whose town is not given.
 func TestASampleOfRunsIsProjected(t *testing.T) {
 	t.Parallel()
 	b := newBus(t)
-	w := b.run(func(c *projection.Config) { c.Source.Subject = "events.others.*" })
+	w := b.run(func(c *projection.Config) {
+		c.Source.Subject = "events.others.*"
+		c.Subject = func(town, runID string) string {
+			assert.Equal(t, "town", town)
+			return subject(town, runID)
+		}
+	})
 	for i := range 1000 {
 		runID := fmt.Sprintf("run-%d", i)
 		if i%256 == 255 {
 			b.publish(invalid(runID)...)
 		}
-		w.Sample(runID, uint64(i))
+		w.Sample("town", runID, uint64(i))
 		if i%256 == 255 {
 			w.reaches(runID, 5)
 		}

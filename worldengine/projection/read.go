@@ -80,8 +80,9 @@ func (r *Runner) open(ctx context.Context) (jetstream.Stream, error) {
 }
 
 // mention is a message of the source: the run that has new events, "" where it is not to be looked
-// at, and when and where the source has stored that.
+// at, its town, or anyTown, and when and where the source has stored that.
 type mention struct {
+	town   string
 	runID  string
 	seq    uint64
 	stored time.Time
@@ -107,7 +108,7 @@ func (r *Runner) receive(
 			runID = msg.Subject()[strings.LastIndexByte(msg.Subject(), '.')+1:]
 		}
 		select {
-		case received <- mention{runID, meta.Sequence.Stream, meta.Timestamp}:
+		case received <- mention{anyTown, runID, meta.Sequence.Stream, meta.Timestamp}:
 		case <-ctx.Done():
 		}
 	}
@@ -130,7 +131,7 @@ func (r *Runner) project(
 			if err := r.wait(ctx, m.seq); err != nil {
 				return err
 			}
-			if err := r.lookAt(ctx, m.runID); err != nil {
+			if err := r.lookAt(ctx, m); err != nil {
 				return err
 			}
 		case <-tick.C:
@@ -180,7 +181,7 @@ func (r *Runner) lookAtAll(ctx context.Context, batch []mention) error {
 			}
 		}
 		looked[m.runID] = true
-		if err := r.lookAt(ctx, m.runID); err != nil {
+		if err := r.lookAt(ctx, m); err != nil {
 			return err
 		}
 	}
@@ -216,16 +217,16 @@ func (r *Runner) wait(ctx context.Context, seq uint64) error {
 	return nil
 }
 
-// lookAt projects what the event stream has of a run that is not projected yet. An error means that
-// the stream could not be asked.
-func (r *Runner) lookAt(ctx context.Context, runID string) error {
+// lookAt projects what the event stream has of a mentioned run that is not projected yet. An error
+// means that the stream could not be asked.
+func (r *Runner) lookAt(ctx context.Context, m mention) error {
 	for last := int64(-1); ; {
-		held, _ := r.projector.Snapshot(runID)
+		held, _ := r.projector.Snapshot(m.runID)
 		if held.LastEventSeq == last {
 			return nil // it is paused
 		}
 		last = held.LastEventSeq
-		records, err := r.store.page(ctx, runID, last, pageEvents)
+		records, err := r.store.page(ctx, m.town, m.runID, last, pageEvents)
 		if errors.Is(err, runevents.ErrDiscarded) {
 			return nil // what is left cannot be projected
 		}
@@ -235,7 +236,7 @@ func (r *Runner) lookAt(ctx context.Context, runID string) error {
 		if len(records) > 0 {
 			if _, err := r.projector.Apply(ctx, records); err != nil {
 				r.config.Logger.Warn("a run cannot be projected; will try again", "runId",
-					runID, "error", err)
+					m.runID, "error", err)
 			}
 		}
 		if len(records) < pageEvents {

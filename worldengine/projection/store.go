@@ -18,7 +18,7 @@ import (
 // Run.
 type store struct {
 	name    string
-	subject func(runID string) string
+	subject func(town, runID string) string
 	held    func(runID string) (runevents.Snapshot, bool)
 	logger  *slog.Logger
 
@@ -50,14 +50,18 @@ func (s *store) open(stream jetstream.Stream) {
 func (s *store) Events(
 	ctx context.Context, runID string, afterSeq int64,
 ) ([]runevents.Record, error) {
-	return s.page(ctx, runID, afterSeq, math.MaxInt)
+	return s.page(ctx, anyTown, runID, afterSeq, math.MaxInt)
 }
 
-// page is Events of the first most records.
+// anyTown stands for a town that is not known.
+const anyTown = "*"
+
+// page is Events of the first most records, of a run of a town. NATS looks through all towns for
+// the first message of a run whose town is not known.
 func (s *store) page(
-	ctx context.Context, runID string, afterSeq int64, most int,
+	ctx context.Context, town, runID string, afterSeq int64, most int,
 ) ([]runevents.Record, error) {
-	subject := s.subject(runID)
+	subject := s.subject(town, runID)
 	last, err := s.stream.GetLastMsgForSubject(ctx, subject)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil, s.checkDiscarded(ctx, subject, runID, afterSeq)
@@ -65,7 +69,7 @@ func (s *store) page(
 	if err != nil {
 		return nil, fmt.Errorf("projection: last event of run %q: %w", runID, err)
 	}
-	subject = last.Subject // with a wildcard NATS walks through all towns
+	subject = last.Subject
 	if err := s.checkDiscarded(ctx, subject, runID, afterSeq); err != nil {
 		// without reading all that is left
 		return nil, err

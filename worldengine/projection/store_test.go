@@ -33,7 +33,7 @@ func newStore(t *testing.T, records []runevents.Record) *store {
 		}
 	}
 	s := &store{
-		subject: func(runID string) string { return "events.*." + runID },
+		subject: func(town, runID string) string { return "events." + town + "." + runID },
 		held:    func(string) (runevents.Snapshot, bool) { return runevents.Snapshot{}, false },
 		logger:  slog.New(slog.DiscardHandler), maxMarks: 10,
 	}
@@ -214,7 +214,7 @@ func TestARunIsReadInPages(t *testing.T) {
 	s := newStore(t, records)
 	var got []runevents.Record
 	for after := int64(0); ; after = got[len(got)-1].RunSeq {
-		page, err := s.page(t.Context(), "run", after, 4)
+		page, err := s.page(t.Context(), "t", "run", after, 4)
 		require.NoError(t, err)
 		got = append(got, page...)
 		if len(page) < 4 {
