@@ -2,6 +2,7 @@ package runevents
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -22,6 +23,12 @@ func (r *Record) AppendJSON(b []byte) ([]byte, error) {
 // where each ends. There is a record at least, and all are of one run.
 func AppendRecords(b []byte, records []Record) (all []byte, ends []int, err error) {
 	identity, err := records[0].identity().appendMembers(nil)
+	size := 0
+	for i := range records {
+		r := &records[i]
+		size += recordSize + len(identity) + len(r.EventType) + len(r.StepID) + len(r.Payload)
+	}
+	b = slices.Grow(b, size)
 	ends = make([]int, len(records))
 	for i := range records {
 		var eventErr error
@@ -30,6 +37,9 @@ func AppendRecords(b []byte, records []Record) (all []byte, ends []int, err erro
 	}
 	return b, ends, err
 }
+
+// recordSize is about what a record takes beside what its run shares, its type, step and payload.
+const recordSize = 340
 
 // appendMembers appends the members that the events of a run share.
 func (id Identity) appendMembers(b []byte) ([]byte, error) {

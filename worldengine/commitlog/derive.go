@@ -110,7 +110,7 @@ func eventMessages(world, token string, records []runevents.Record) ([]*nats.Msg
 	if len(records) == 0 {
 		return nil, nil
 	}
-	bodies, ends, err := runevents.AppendRecords(make([]byte, 0, 1024*len(records)), records)
+	bodies, ends, err := runevents.AppendRecords(nil, records)
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: the events of run %s: %w", records[0].RunID, err)
 	}

@@ -168,7 +168,7 @@ func (rec *Record) marshal() ([]byte, error) {
 
 // size returns about how many bytes the record takes, so that it is written without a copy.
 func (rec *Record) size() int {
-	const others, event = 1024, 224 // beside the payload of an event
+	const others, event = 512, 176 // beside the payload of an event
 	size := others + len(rec.Snapshot) + len(rec.Result) + len(rec.Handoff)
 	if rec.Run != nil {
 		for i := range rec.Run.Events {
