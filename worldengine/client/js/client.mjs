@@ -1,8 +1,8 @@
 import { headers as newHeaders } from "@nats-io/nats-core";
+import { checkedWorld, json, milliseconds, verified } from "./checks.mjs";
 import { exchange } from "./exchange.mjs";
 import { UnavailableError } from "./errors.mjs";
 import { follow } from "./events.mjs";
-import { isRevision1, verifyResult } from "./result.mjs";
 import { verbSubject } from "./subjects.mjs";
 
 /** @import { NatsConnection } from "@nats-io/nats-core" */
@@ -442,42 +442,4 @@ export class Client {
     if (this.#connected && !this.nc.isClosed()) await Promise.race([this.nc.drain().catch(() => {}), lost]);
     await this.nc.close();
   }
-}
-
-/** As long as a timer can be. */
-const longest = 2 ** 31 - 1;
-
-/** @param {number} timeout */
-function milliseconds(timeout) {
-  if (typeof timeout !== "number" || Number.isNaN(timeout)) {
-    throw new RangeError(`a timeout is a number of milliseconds, not ${timeout}`);
-  }
-  return Math.min(timeout, longest);
-}
-
-/** @param {string} [world] */
-export function checkedWorld(world = "main") {
-  if (!/^[A-Za-z0-9_-]{1,64}$/.test(world)) {
-    throw new RangeError(`a world's name is 1 to 64 of A-Z a-z 0-9 _ -, not ${JSON.stringify(world)}`);
-  }
-  return world;
-}
-
-/** @param {import("@nats-io/nats-core").Msg} msg */
-function json(msg) {
-  try {
-    return msg.json();
-  } catch (error) {
-    throw new UnavailableError("INVALID_ANSWER", "the answer is no JSON", error);
-  }
-}
-
-/** @param {any} result @param {0 | 1} [revision] @returns {Promise<Result>} */
-async function verified(result, revision) {
-  let wrong = await verifyResult(result);
-  if (!wrong && revision !== undefined && isRevision1(result) !== (revision === 1)) {
-    wrong = `it is not of revision ${revision}`;
-  }
-  if (wrong) throw new UnavailableError("INVALID_ANSWER", `the answer is not a valid result: ${wrong}`);
-  return result;
 }

@@ -1,6 +1,7 @@
 // worldengine-client asks a world engine over NATS: in Node over TCP, in browsers over WebSocket.
 // docs/agents.md shows how to use it; docs/contracts.md has the verbs and the codes of errors.
-import { checkedWorld, Client } from "./client.mjs";
+import { checkedWorld } from "./checks.mjs";
+import { Client } from "./client.mjs";
 import { UnavailableError } from "./errors.mjs";
 import { transport } from "#transport";
 
