@@ -84,11 +84,11 @@ func decidedWorld(t *testing.T, config worldengine.Config, own *approval.Policy)
 	return w
 }
 
-// requireFound requires that fsck finds what a tampering did.
-func requireFound(t *testing.T, w *checkedWorld, rows []tamper) {
+// requireFound requires that fsck finds what a tampering of a log did.
+func requireFound(t *testing.T, log logMessages, rows []tamper) {
 	t.Helper()
 	for _, row := range rows {
-		changed, _ := row.do(t, w.messages())
+		changed, _ := row.do(t, copiesOf(log))
 		found, _, _ := FsckLog("main", changed)
 		what := []string{}
 		for _, f := range found {
@@ -98,6 +98,15 @@ func requireFound(t *testing.T, w *checkedWorld, rows []tamper) {
 			require.Contains(t, what, want, row.name)
 		}
 	}
+}
+
+// copiesOf returns the messages of a log, which may be changed.
+func copiesOf(m logMessages) logMessages {
+	copies := make(logMessages, len(m))
+	for i := range m {
+		copies[i] = copied(m[i])
+	}
+	return copies
 }
 
 const (
@@ -111,15 +120,15 @@ const (
 func TestFsckOfTheGate(t *testing.T) {
 	policy, err := approval.Of("TOWNSFOLK_TALK")
 	require.NoError(t, err)
-	w := decidedWorld(t, worldengine.Config{}, &policy)
+	log := decidedWorld(t, worldengine.Config{}, &policy).messages()
 	last := func(rec *commitlog.Record) *approval.Asked {
 		return &rec.Approvals[len(rec.Approvals)-1]
 	}
 	decision := &approval.Decision{Approved: true, SignalID: "s", ActorID: "ben", At: time.Now()}
 	var decided approval.List // what waited before it was used
 	_, _ = edit("decided", 1, func(rec *commitlog.Record) { decided = rec.Approvals })(
-		t, w.messages())
-	requireFound(t, w, []tamper{
+		t, copiesOf(log))
+	requireFound(t, log, []tamper{
 		{"nobody approved", change("decided", 1, `"approved":true`, `"approved":false`),
 			[]string{notApproved}},
 		{"other bytes were approved", change("decided", 1, `"reason":"Because."`,
@@ -158,7 +167,7 @@ func TestFsckOfTheGate(t *testing.T) {
 			rec.Approvals = rec.Approvals[1:]
 		}), []string{changedByAsking}},
 		{"it waited already", edit("asked", 0, func(rec *commitlog.Record) {
-			*rec = copyOf(t, w, "asked", 2)
+			*rec = copyOf(t, log, "asked", 2)
 		}), []string{"a handoff waits for an approval again, or although too many do"}},
 		{"it did not wait", edit("asked", 0, func(rec *commitlog.Record) {
 			rec.Approvals[0].Decision = decision
@@ -184,8 +193,8 @@ func TestFsckOfTheGate(t *testing.T) {
 }
 
 // copyOf returns the nth record of a kind.
-func copyOf(t *testing.T, w *checkedWorld, kind string, n int) (rec commitlog.Record) {
-	_, _ = edit(kind, n, func(found *commitlog.Record) { rec = *found })(t, w.messages())
+func copyOf(t *testing.T, log logMessages, kind string, n int) (rec commitlog.Record) {
+	_, _ = edit(kind, n, func(found *commitlog.Record) { rec = *found })(t, copiesOf(log))
 	return rec
 }
 
@@ -195,7 +204,7 @@ func TestFsckOfTheGateOfTheWorld(t *testing.T) {
 	others, err := approval.Of("SALVAGE_PLAN")
 	require.NoError(t, err)
 	elsewhere := func(rec *commitlog.Record) { rec.WorldPolicy = &others }
-	requireFound(t, w, []tamper{
+	requireFound(t, w.messages(), []tamper{
 		{"nobody approved", change("decided", 1, `"approved":true`, `"approved":false`),
 			[]string{notApproved}},
 		{"no approval", change("handoff", 0, `"RunApproved"`, `"RunQueued"`),

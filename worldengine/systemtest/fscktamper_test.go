@@ -201,11 +201,7 @@ func TestFsckFindsTamperedStories(t *testing.T) {
 	log := storied(t)
 	for _, c := range slices.Concat(tamperedPending, tamperedRuns, tamperedSignals) {
 		t.Run(c.name, func(t *testing.T) {
-			copies := make(logMessages, len(log))
-			for i := range log {
-				copies[i] = copied(log[i])
-			}
-			changed, seq := c.do(t, copies)
+			changed, seq := c.do(t, copiesOf(log))
 			found, _, _ := FsckLog("main", changed)
 			var what []string
 			told := seq == 0
