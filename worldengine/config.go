@@ -106,8 +106,8 @@ type Config struct {
 	// uuid.NewString. They never reach a result. No handoff is judged with another id.
 	Now   func() time.Time
 	NewID func() string
-	// OnCommit, where set, is called with how long it took to store each message of the log, or to
-	// have it refused. It must not block and must be safe for concurrent use.
+	// OnCommit, where set, is commitlog.Log.Committed. It must not block and must be safe for
+	// concurrent use.
 	OnCommit func(took time.Duration)
 	// OnAttempt, where set, is called with how each attempt to have a command applied outside the
 	// engine ended, and how long it took. It must not block and must be safe for concurrent use.

@@ -19,7 +19,8 @@ import (
 // answers. Where many appends wait for the disk it stores them as one atomic batch, which the
 // server brings there at once; where few do, each goes by itself, since a batch costs some system
 // calls of its own. Each message of a batch has its own guard. Where NATS refuses a batch, such as
-// for one guard that does not hold, its messages are appended one by one.
+// for one guard that does not hold, its messages are appended one by one. Refused batches are
+// counted nowhere: each costs its appends one more answer of NATS, which Log.Committed has.
 //
 // The stream must allow atomic batches.
 type GroupedStore struct {

@@ -34,7 +34,9 @@ type Log struct {
 	// MayStore returns why nothing can be stored at the moment, and nil where something can; nil
 	// where only NATS knows.
 	MayStore func() error
-	// Committed, where set, is called with how long NATS took to answer an append.
+	// Committed, where set, is called with how long each attempt to append took: until NATS stored
+	// or refused the message, or the attempt was given up. In a GroupedStore that includes the wait
+	// for its turn, and for a batch that was refused before it went alone.
 	Committed func(took time.Duration)
 	// FetchWait is how long a list waits for messages that NATS does not deliver; DefaultFetchWait.
 	FetchWait time.Duration

@@ -57,7 +57,7 @@ func New(version string) *Metrics {
 		}, []string{"verb"}),
 		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "commit_duration_seconds", Buckets: buckets,
-			Help: "Time that NATS took to store one message of the log, or to refuse it.",
+			Help: "Time of one attempt to append to the log, with the wait for its turn.",
 		}),
 	}
 	m.attempts = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -113,7 +113,7 @@ func (m *Metrics) Request(verb wire.Verb, code wire.Code, took time.Duration) {
 	m.took.WithLabelValues(string(verb)).Observe(took.Seconds())
 }
 
-// Commit counts a message that NATS has stored or refused, and how long that took.
+// Commit counts an attempt to append to the log, and how long it took: see commitlog.Log.Committed.
 func (m *Metrics) Commit(took time.Duration) { m.commits.Observe(took.Seconds()) }
 
 // Watch makes the metrics of what a server counts anyway. It is called once.
