@@ -71,7 +71,8 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal, signalID string)
 }
 
 // cancelByForce ends the run of a pending command, whether or not a game has it. The alert is
-// stored before: an operator has to look at the game, also where this server ends here.
+// stored before: an operator has to look at the game, also where this server ends here. It stays
+// where a result comes first, and says so.
 func (w *Worker) cancelByForce(
 	ctx context.Context, s *signals.Signal, current commitlog.Entry, why lifecycle.Cancellation,
 ) error {

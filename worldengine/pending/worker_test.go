@@ -332,3 +332,31 @@ func TestCancelling(t *testing.T) {
 		})
 	}
 }
+
+// A cancellation by force whose run ends by a result meanwhile is refused. Its alert, which was
+// stored before, does not say that the run was cancelled.
+func TestCancellingByForceComesTooLate(t *testing.T) {
+	t.Parallel()
+	var alerts []runevents.Alert
+	var meanwhile func()
+	w := work(t, func(c *pending.Config) {
+		c.RaiseStored = func(_ context.Context, a runevents.Alert) error {
+			alerts = append(alerts, a)
+			meanwhile()
+			return nil
+		}
+	})
+	meanwhile = func() {
+		after := w.town()
+		after.Pending = nil
+		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
+		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &after, w.town().Seq))
+	}
+	s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened", ActorID: "ada",
+		RunID: w.current.Pending.Run.RunID, Force: true}.WithDefaults()
+	var refused *signals.RefusedError
+	require.ErrorAs(t, w.Cancel(t.Context(), &s, "signal"), &refused)
+	require.Equal(t, wire.CodeRunNotWaiting, refused.Code)
+	require.Len(t, alerts, 1)
+	require.Contains(t, alerts[0].Message, "ada asked to cancel run "+s.RunID)
+}
