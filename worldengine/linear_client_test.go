@@ -35,6 +35,12 @@ func (c *linearClient) work() {
 // next draws a call. Most go by what somebody saw of a town, so that they race each other.
 func (c *linearClient) next() linearCall {
 	id := fmt.Sprint("town ", c.random.IntN(linearTowns))
+	if c.id == 0 && c.random.IntN(3) > 0 { // an operator
+		if run := c.openRun(); run != "" {
+			return linearCall{town: linearGame, cancel: run, force: c.random.IntN(3) == 0}
+		}
+		id = "town 0" // which keeps nobody waiting
+	}
 	view, earlier, waits := c.seen(id)
 	switch n := c.random.IntN(100); {
 	case n < 25 || view == nil && n < 60:
@@ -50,10 +56,14 @@ func (c *linearClient) next() linearCall {
 		state := town.NewState(&changed)
 		return linearCall{town: id, put: &state, expected: view.Hash}
 	case n < 50 && waits != nil:
-		return linearCall{town: waits.Proposal.TownID, decide: &linearDecision{
+		d := &linearDecision{
 			handoffID: waits.HandoffID, hash: linearHash(waits), approve: c.random.IntN(3) > 0,
 			person: fmt.Sprint("person ", c.random.IntN(2)),
-		}}
+		}
+		if d.approve && c.random.IntN(2) == 0 {
+			d.submit = waits
+		}
+		return linearCall{town: waits.Proposal.TownID, decide: d}
 	case n < 60 && waits != nil:
 		return linearCall{town: waits.Proposal.TownID, handoff: waits}
 	case n < 62 && earlier != nil:
@@ -68,6 +78,32 @@ func (c *linearClient) next() linearCall {
 		return c.handoff(view, earlier.ProposalID)
 	}
 	return c.handoff(view, "")
+}
+
+// openRun returns a run of linearGame that has no end as far as the world's list of runs says, ""
+// where there is none.
+func (c *linearClient) openRun() string {
+	reply, err := c.nc.Request(wire.Subject("main", wire.RunList),
+		[]byte(`{"townId": "`+linearGame+`", "limit": 10}`), linearPatience)
+	if err != nil {
+		return ""
+	}
+	var list struct {
+		Runs []struct{ RunID, Status string }
+	}
+	if err := json.Unmarshal(reply.Data, &list); err != nil {
+		return ""
+	}
+	var open []string
+	for _, r := range list.Runs {
+		if r.Status == "RUNNING" || r.Status == "PENDING" || r.Status == "APPROVED" {
+			open = append(open, r.RunID)
+		}
+	}
+	if len(open) == 0 {
+		return ""
+	}
+	return open[c.random.IntN(len(open))]
 }
 
 // seen returns what somebody last saw of a town, a handoff that somebody sent, and one that needs
@@ -142,8 +178,8 @@ func (c *linearClient) call(call linearCall) {
 	o := porcupine.Operation{ClientId: c.id, Input: call, Call: int64(time.Since(c.began))}
 	reply, err := c.nc.Request(wire.Subject("main", verb), body, linearPatience)
 	o.Return = int64(time.Since(c.began))
-	if errors.Is(err, nats.ErrNoResponders) {
-		return // nobody was asked
+	if errors.Is(err, nats.ErrNoResponders) || err == nil && isRepeat(reply) {
+		return // nobody was asked, or nobody does it
 	}
 	var view *town.State
 	answer := linearAnswer{}
@@ -156,13 +192,44 @@ func (c *linearClient) call(call linearCall) {
 	o.Output = answer
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.history = append(c.history, o)
+	c.history = append(append(c.history, o), call.others(o, reply)...)
+	if n := len(c.history) % 20; n == 0 || n == 6 { // away for six calls
+		c.gameComesOrLeaves()
+	}
 	if answer.code == "rejected APPROVAL_REQUIRED" {
 		c.waits = append(c.waits, call.handoff)
 	}
 	if view != nil {
 		c.views = append(c.views, *view)
 	}
+}
+
+// isRepeat reports whether a reply refuses a handoff whose key has a command that is being applied.
+func isRepeat(reply *nats.Msg) bool {
+	var failed struct{ Error struct{ Code wire.Code } }
+	return reply.Header.Get(wire.RunIDHeader) != "" && reply.Header.Get("Nats-Service-Error-Code") != "" &&
+		json.Unmarshal(reply.Data, &failed) == nil && failed.Error.Code == wire.CodeInProgress
+}
+
+// others returns the calls that a call is besides, by its operation and the reply, nil for none.
+func (call linearCall) others(o porcupine.Operation, reply *nats.Msg) []porcupine.Operation {
+	switch unanswered := o.Output == (linearAnswer{}); {
+	case call.handoff != nil && call.town == linearGame && unanswered:
+		call.fails = true
+		o.Input = call
+	case call.decide != nil && call.decide.submit != nil &&
+		(unanswered || o.Output.(linearAnswer).code == "OK"):
+		o.Input = linearCall{town: call.town, handoff: call.decide.submit, submitted: true}
+		var told struct{ Result json.RawMessage }
+		if !unanswered && json.Unmarshal(reply.Data, &told) == nil && told.Result != nil {
+			o.Output = linearResult(told.Result)
+			break
+		}
+		o.Output, o.Return = linearAnswer{}, math.MaxInt64
+	default:
+		return nil
+	}
+	return []porcupine.Operation{o}
 }
 
 func (call linearCall) request() (verb string, body []byte) {
@@ -173,9 +240,11 @@ func (call linearCall) request() (verb string, body []byte) {
 		members := map[string]any{"townId": call.town, "handoffId": d.handoffID,
 			"handoffHash": d.hash, "actorId": d.person, "reason": "why", "decision": "reject"}
 		if d.approve {
-			members["decision"] = "approve"
+			members["decision"], members["submit"] = "approve", d.submit != nil
 		}
 		verb, request = "approval.decide", members
+	case call.cancel != "":
+		verb, request = "run.cancel", map[string]any{"runId": call.cancel, "force": call.force}
 	case call.handoff != nil:
 		body, err := call.handoff.MarshalWire()
 		if err != nil {
@@ -186,6 +255,9 @@ func (call linearCall) request() (verb string, body []byte) {
 		members := map[string]any{"snapshot": call.put.Snapshot}
 		if call.expected != "" {
 			members["expectedSnapshotHash"] = call.expected
+		}
+		if call.town == linearGame {
+			members["apply"], members["approval"] = "plugin", []string{}
 		}
 		verb, request = "town.put", members
 	case call.key != "":
@@ -213,12 +285,12 @@ func (call linearCall) read(reply *nats.Msg) (linearAnswer, *town.State) {
 			status == "429" {
 			return linearAnswer{}, nil
 		}
-		return linearAnswer{code: failed.Error.Code}, nil
+		return call.inRun(linearAnswer{code: failed.Error.Code}, reply), nil
 	}
 	switch {
 	case call.handoff != nil:
-		return linearResult(reply.Data), nil
-	case call.decide != nil:
+		return call.inRun(linearResult(reply.Data), reply), nil
+	case call.decide != nil, call.cancel != "":
 		return linearAnswer{code: "OK"}, nil
 	}
 	var body struct {
@@ -238,6 +310,14 @@ func (call linearCall) read(reply *nats.Msg) (linearAnswer, *town.State) {
 		return linearAnswer{code: err.Error()}, nil
 	}
 	return answer, &state
+}
+
+// inRun returns the answer to a call with the run that the reply names, of a handoff for linearGame.
+func (call linearCall) inRun(answer linearAnswer, reply *nats.Msg) linearAnswer {
+	if call.handoff != nil && call.town == linearGame {
+		answer.run = reply.Header.Get(wire.RunIDHeader)
+	}
+	return answer
 }
 
 func linearResult(data []byte) linearAnswer {

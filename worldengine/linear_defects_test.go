@@ -11,6 +11,7 @@ import (
 	"worldengine/dedupe"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
 )
 
 // Defects are engines that break one rule each, for the tests of what has to find that.
@@ -29,6 +30,12 @@ var Defects = map[string]func(*Engine){
 		e.log.Store = &defectiveStore{Store: e.log.Store, loses: true}
 	},
 	"asks for no approval": func(e *Engine) { e.config.policy = approval.Policy{} },
+	"cancels, and stores it nowhere": func(e *Engine) {
+		e.log.Store = &defectiveStore{Store: e.log.Store, drops: commitlog.KindCancelled}
+	},
+	"loses decisions": func(e *Engine) {
+		e.log.Store = &defectiveStore{Store: e.log.Store, drops: commitlog.KindDecided}
+	},
 	"reads the past": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, behind: true}
 	},
@@ -49,10 +56,11 @@ func OpenDefective(
 // defectiveStore is a store of the log that breaks a promise.
 type defectiveStore struct {
 	commitlog.Store
-	without string // a header that is dropped
-	early   bool   // acknowledges before it stores
-	loses   bool   // acknowledges every fourth message and does not store it
-	behind  bool   // reads the message before the last one
+	without string         // a header that is dropped
+	early   bool           // acknowledges before it stores
+	loses   bool           // acknowledges every fourth message and does not store it
+	drops   commitlog.Kind // acknowledges records of a kind and does not store them
+	behind  bool           // reads the message before the last one
 	count   atomic.Int64
 }
 
@@ -60,7 +68,8 @@ func (s *defectiveStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream
 	if s.without != "" {
 		msg.Header.Del(s.without)
 	}
-	lost := s.loses && s.count.Add(1)%4 == 0
+	lost := s.loses && s.count.Add(1)%4 == 0 ||
+		s.drops != "" && msg.Header.Get(wire.KindHeader) == string(s.drops)
 	if !s.early && !lost {
 		return s.Store.Publish(ctx, msg)
 	}

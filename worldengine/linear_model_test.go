@@ -16,19 +16,30 @@ import (
 // says in its own words what the engine has to do; of the engine's parts it uses only the pure
 // rules of package town, which have an oracle of their own.
 
-// linearApproval is the type of proposals that a person has to approve.
-const linearApproval = handoff.PlanSalvage
+// linearApproval is the type of proposals that a person has to approve, except in linearGame, the
+// town of a game: its commands are applied by a plugin, which may be away.
+const (
+	linearApproval = handoff.PlanSalvage
+	linearGame     = "town 3"
+)
 
-// linearCall is what a client asks: one of a handoff, a town.put, a town.get, a result.get and an
-// approval.decide.
+// linearCall is what a client asks: one of a handoff, a town.put, a town.get, a result.get, an
+// approval.decide and a run.cancel. An approval.decide with submit is two calls at the same time:
+// the decision, and the handoff that it submits. A handoff for a game that got no answer is two
+// calls as well, of which one at most has an effect: one of them fails.
 type linearCall struct {
-	town     string
-	decide   *linearDecision
-	handoff  *handoff.Handoff
-	put      *town.State
-	expected string // of a put: the hash of the state that it replaces
-	key      string // of a result.get
-	anyTown  bool   // of a result.get: without the town
+	town      string
+	decide    *linearDecision
+	handoff   *handoff.Handoff
+	submitted bool // of a handoff: by an approval.decide
+	fails     bool // of a handoff: its command was not applied by the game
+	put       *town.State
+	expected  string // of a put: the hash of the state that it replaces
+	key       string // of a result.get
+	anyTown   bool   // of a result.get: without the town
+	cancel    string // the run to cancel
+	force     bool
+	answered  int // of a call without an answer: how many of its towns have one
 }
 
 // linearAnswer is what a client is told. The zero answer is none: it is not known whether the
@@ -38,12 +49,14 @@ type linearAnswer struct {
 	state string // the hash of the town's state that it was judged on, or that came of it
 	// of an accepted handoff; for a duplicate and a result.get, of the one that was accepted
 	resultID string
+	run      string // of a handoff for linearGame: the run that judged it
 }
 
 // linearDecision is what a person says about a handoff.
 type linearDecision struct {
 	handoffID, hash, person string // hash is that of the handoff that the person was shown
 	approve                 bool
+	submit                  *handoff.Handoff // the handoff; nil where it is not submitted
 }
 
 // linearHash returns the hash of a handoff.
@@ -67,17 +80,29 @@ type linearAsked struct {
 // linearPlace is a key in a town: a key belongs to its town.
 type linearPlace struct{ town, key string }
 
-// linearReceipt is an accepted handoff, the nth of all. Its resultID is "" until somebody is told.
+// linearReceipt is an accepted handoff, the nth of all, and the answer that it got. The resultID of
+// that is "" until somebody is told.
 type linearReceipt struct {
-	handoffID, resultID string
-	nth                 int
+	handoffID string
+	linearAnswer
+	nth int
 }
+
+// linearEnd is how a run for linearGame ended.
+type linearEnd string
+
+const (
+	linearCancelled linearEnd = "cancelled"
+	linearAnswered  linearEnd = "answered"
+)
 
 // linearWorld is the state of the model. It is never changed in place.
 type linearWorld struct {
 	towns    map[string]town.State
 	receipts map[linearPlace]linearReceipt
 	asked    map[string]linearAsked // by handoffId and hash
+	runs     map[string]linearEnd
+	answered int // how many calls that have an answer were carried out
 }
 
 // withTown also ends what waits, or is approved, of another state of the town.
@@ -99,6 +124,12 @@ func (w linearWorld) withAsked(handoffID string, a linearAsked) linearWorld {
 	return w
 }
 
+func (w linearWorld) withRun(id string, end linearEnd) linearWorld {
+	w.runs = maps.Clone(w.runs)
+	w.runs[id] = end
+	return w
+}
+
 func (w linearWorld) withReceipt(at linearPlace, r linearReceipt) linearWorld {
 	w.receipts = maps.Clone(w.receipts)
 	w.receipts[at] = r
@@ -107,6 +138,7 @@ func (w linearWorld) withReceipt(at linearPlace, r linearReceipt) linearWorld {
 
 func (w linearWorld) equal(other linearWorld) bool {
 	return maps.Equal(w.receipts, other.receipts) && maps.Equal(w.asked, other.asked) &&
+		maps.Equal(w.runs, other.runs) &&
 		maps.EqualFunc(w.towns, other.towns, func(a, b town.State) bool { return a.Hash == b.Hash })
 }
 
@@ -115,8 +147,10 @@ func (w linearWorld) step(c linearCall, told linearAnswer) (linearAnswer, linear
 	switch at := w.towns[c.town]; {
 	case c.decide != nil:
 		return w.decide(c, told)
+	case c.cancel != "":
+		return w.cancel(c, told)
 	case c.handoff != nil:
-		return w.judge(c.handoff, told)
+		return w.run(c, told)
 	case c.put != nil:
 		code := linearPut(at, c.put, c.expected)
 		if code != "OK" {
@@ -176,12 +210,43 @@ func linearPut(at town.State, put *town.State, expected string) string {
 	return "OK"
 }
 
+// run carries out a handoff in a run, which ends once: by a cancellation, after which the world is
+// as it was and the key is free, or by another answer.
+func (w linearWorld) run(c linearCall, told linearAnswer) (linearAnswer, linearWorld) {
+	if told.run == "" {
+		return w.judge(c, told)
+	}
+	if w.runs[told.run] == linearCancelled {
+		return linearAnswer{code: "RUN_CANCELLED", run: told.run}, w
+	}
+	must, after := w.judge(c, told)
+	must.run = told.run
+	return must, after.withRun(told.run, linearAnswered)
+}
+
+// cancel ends a run that has no end yet. Without force a server refuses where a game may have the
+// command; of a run that does not wait, as far as it knows, it always does.
+func (w linearWorld) cancel(c linearCall, told linearAnswer) (linearAnswer, linearWorld) {
+	end := w.runs[c.cancel]
+	switch {
+	case end != linearAnswered && (told.code == "OK" || told.code == ""):
+		return linearAnswer{code: "OK"}, w.withRun(c.cancel, linearCancelled)
+	case end == "" && told.code == "RUN_IN_HAND" && !c.force:
+		return linearAnswer{code: told.code}, w
+	}
+	return linearAnswer{code: "RUN_NOT_WAITING"}, w
+}
+
 // judge is the outcome table of a handoff. Of what the client was told it takes the resultID, since
-// an id is not the model's to say.
-func (w linearWorld) judge(h *handoff.Handoff, told linearAnswer) (linearAnswer, linearWorld) {
+// an id is not the model's to say, and that a game has not applied the command.
+func (w linearWorld) judge(c linearCall, told linearAnswer) (linearAnswer, linearWorld) {
+	h := c.handoff
 	place := linearPlace{h.Proposal.TownID, h.IdempotencyKey}
 	if r, used := w.receipts[place]; used {
 		r, w = w.bound(place, r, told.resultID)
+		if c.submitted && told.code == r.code {
+			return r.linearAnswer, w // what came of it before
+		}
 		code := "duplicate DUPLICATE_HANDOFF"
 		if r.handoffID != h.HandoffID {
 			code = "duplicate IDEMPOTENCY_KEY_REUSED"
@@ -203,20 +268,25 @@ func (w linearWorld) judge(h *handoff.Handoff, told linearAnswer) (linearAnswer,
 	if reason != "" {
 		return linearAnswer{code: reason, state: at.Hash}, w
 	}
-	w = w.withReceipt(place, linearReceipt{h.HandoffID, told.resultID, len(w.receipts)})
 	after, failed := town.DefaultRules().Apply(at.Snapshot, &h.Proposal)
-	if failed != "" {
-		return linearAnswer{code: "failed " + string(failed), state: at.Hash,
-			resultID: told.resultID}, w
+	must := linearAnswer{code: "executed EXECUTED", state: after.Hash, resultID: told.resultID}
+	switch game := at.Snapshot.TownID == linearGame; {
+	case failed != "":
+		after, must.code = at, "failed "+string(failed)
+	case game && (c.fails || slices.Contains(linearGameFailures, told.code)):
+		after, must.code = at, told.code
 	}
-	return linearAnswer{code: "executed EXECUTED", state: after.Hash, resultID: told.resultID},
-		w.withTown(after)
+	must.state = after.Hash
+	return must, w.withReceipt(place, linearReceipt{h.HandoffID, must, len(w.receipts)}).
+		withTown(after)
 }
+
+var linearGameFailures = []string{"failed PLUGIN_UNAVAILABLE", "failed PLUGIN_TIMEOUT"}
 
 // approve is what a handoff that passed all other checks needs besides: a reason where it may not
 // be executed, and the world in which it waits, or has used its approval.
 func (w linearWorld) approve(h *handoff.Handoff, at town.State) (string, linearWorld) {
-	if h.Proposal.Type != linearApproval {
+	if h.Proposal.Type != linearApproval || h.Proposal.TownID == linearGame {
 		return "", w
 	}
 	key := h.HandoffID + linearHash(h)
@@ -268,14 +338,24 @@ func linearModel() porcupine.Model {
 		Partition: linearGroups,
 		Init: func() any {
 			return linearWorld{towns: map[string]town.State{},
-				receipts: map[linearPlace]linearReceipt{}, asked: map[string]linearAsked{}}
+				receipts: map[linearPlace]linearReceipt{}, asked: map[string]linearAsked{},
+				runs: map[string]linearEnd{}}
 		},
 		Step: func(state, input, output any) (bool, any) {
-			told := output.(linearAnswer)
-			must, next := state.(linearWorld).step(input.(linearCall), told)
-			return told == (linearAnswer{}) || told == must, next
+			w, c, told := state.(linearWorld), input.(linearCall), output.(linearAnswer)
+			must, next := w.step(c, told)
+			if told == (linearAnswer{}) {
+				// Where it changes nothing it may as well be the last, which spares the check most
+				// of the orders.
+				return w.answered == c.answered || !next.equal(w), next
+			}
+			next.answered++
+			return told == must, next
 		},
-		Equal:             func(a, b any) bool { return a.(linearWorld).equal(b.(linearWorld)) },
+		Equal: func(a, b any) bool {
+			return a.(linearWorld).answered == b.(linearWorld).answered &&
+				a.(linearWorld).equal(b.(linearWorld))
+		},
 		DescribeOperation: func(in, out any) string { return fmt.Sprintf("%s: %v", in, out) },
 	}
 }
@@ -309,6 +389,17 @@ func linearGroups(history []porcupine.Operation) [][]porcupine.Operation {
 		name := find("town " + o.Input.(linearCall).town)
 		parts[name] = append(parts[name], o)
 	}
+	for _, part := range parts {
+		unanswered := func(o porcupine.Operation) bool { return o.Output == linearAnswer{} }
+		answered := len(slices.DeleteFunc(slices.Clone(part), unanswered))
+		for i := range part {
+			c := part[i].Input.(linearCall)
+			if unanswered(part[i]) {
+				c.answered = answered
+			}
+			part[i].Input = c
+		}
+	}
 	return slices.Collect(maps.Values(parts))
 }
 
@@ -325,6 +416,8 @@ func (c linearCall) String() string {
 		d := c.decide
 		return fmt.Sprintf("%s says %v to %s", d.person, d.approve,
 			d.handoffID[len(d.handoffID)-6:])
+	case c.cancel != "":
+		return fmt.Sprintf("cancel %s, force %v", c.cancel[len(c.cancel)-6:], c.force)
 	case c.handoff != nil:
 		p := &c.handoff.Proposal
 		return fmt.Sprintf("%s %s at %d", c.handoff.HandoffID[len(c.handoff.HandoffID)-6:],

@@ -36,7 +36,7 @@ func linearStory(t *testing.T) []porcupine.Operation {
 		handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "wall"})
 	decide := func(h *handoff.Handoff, person string, approve bool) linearCall {
 		return linearCall{town: "a", decide: &linearDecision{h.HandoffID, linearHash(h),
-			person, approve}}
+			person, approve, nil}}
 	}
 	moat := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}
 	calls := []linearCall{
@@ -59,7 +59,7 @@ func linearStory(t *testing.T) []porcupine.Operation {
 		{town: "a", put: first, expected: second.Hash},
 		{town: "a", put: &second, expected: first.Hash}, // the same state, and what waited is stale
 		{town: "a", handoff: waits}, decide(waits, "ben", true),
-		{town: "a", handoff: talk}, {town: "a", handoff: talk}, {town: "a", handoff: waits},
+		{town: "a", handoff: talk, submitted: true}, {town: "a", handoff: talk}, {town: "a", handoff: waits},
 		decide(waits, "ben", true),
 		{town: "a", key: talk.IdempotencyKey},
 		{town: "a", handoff: propose(&second, talk.IdempotencyKey, handoff.PlanSalvage, "general")},
@@ -72,19 +72,52 @@ func linearStory(t *testing.T) []porcupine.Operation {
 		{town: "a", key: talk.IdempotencyKey}, {town: "b", key: talk.IdempotencyKey},
 		{town: "a", key: talk.IdempotencyKey, anyTown: true},
 	}
+	story := []linearSaid{}
+	for _, c := range calls {
+		story = append(story, linearSaid{call: c})
+	}
+	story = append(story, linearSaid{linearCall{town: "a", handoff: fails, submitted: true},
+		linearAnswer{code: "failed PROJECT_BLOCKED"}})
+	game, key := linearTown(linearGame, 5), talk.ProposalID
+	in := func(run, code, key string) linearSaid {
+		return linearSaid{linearCall{town: linearGame,
+			handoff: propose(game, key, handoff.PlanSalvage, "general")},
+			linearAnswer{run: run, code: code}}
+	}
+	cancel := func(run, code string, force bool) linearSaid {
+		return linearSaid{linearCall{town: linearGame, cancel: run, force: force},
+			linearAnswer{code: code}}
+	}
+	last := in("4", "", "")
+	return linearHistory(append(story,
+		linearSaid{call: linearCall{town: linearGame, put: game}},
+		cancel("1", "RUN_IN_HAND", false), cancel("1", "OK", true), cancel("1", "OK", false),
+		cancel("1", "RUN_NOT_WAITING", true), in("1", "RUN_CANCELLED", key),
+		in("2", "failed PLUGIN_TIMEOUT", key), in("3", "", key),
+		last, linearSaid{call: last.call},
+		cancel("4", "RUN_NOT_WAITING", true),
+	))
+}
+
+// linearSaid is a call, and what the client is told that is not the model's to say.
+type linearSaid struct {
+	call linearCall
+	told linearAnswer
+}
+
+// linearHistory is the history of calls one after the other.
+func linearHistory(story []linearSaid) (history []porcupine.Operation) {
 	world := linearModel().Init().(linearWorld)
-	var story []porcupine.Operation
-	for i, c := range calls {
-		told := linearAnswer{}
-		if c.handoff != nil {
-			told.resultID = "result of " + c.handoff.HandoffID
+	for i, said := range story {
+		if said.call.handoff != nil {
+			said.told.resultID = "result of " + said.call.handoff.HandoffID
 		}
-		answer, after := world.step(c, told)
-		story = append(story, porcupine.Operation{Input: c, Output: answer, Call: int64(2 * i),
-			Return: int64(2*i + 1)})
+		answer, after := world.step(said.call, said.told)
+		history = append(history, porcupine.Operation{Input: said.call, Output: answer,
+			Call: int64(2 * i), Return: int64(2*i + 1)})
 		world = after
 	}
-	return story
+	return history
 }
 
 // Each rule is one that the check holds answers to: with any one answer changed, in any of its
@@ -100,6 +133,9 @@ func TestLinearFindsWrongAnswers(t *testing.T) {
 		wrong[0].code += " or not"
 		wrong[1].state += " or another"
 		wrong[2].resultID += " or another"
+		if right.code == "RUN_CANCELLED" {
+			wrong = append(wrong, linearAnswer{code: right.code, run: right.run + " or another"})
+		}
 		for _, w := range wrong {
 			story[i].Output = w
 			require.False(t, porcupine.CheckOperations(linearModel(), story), "%v: %v", o.Input, w)
@@ -113,7 +149,39 @@ func TestLinearFindsWrongAnswers(t *testing.T) {
 		"rejected APPROVAL_REQUIRED", "rejected APPROVAL_DENIED", "ALREADY_DECIDED",
 		"rejected PRECONDITION_FAILED", "failed PROJECT_BLOCKED", "executed EXECUTED",
 		"duplicate DUPLICATE_HANDOFF", "duplicate IDEMPOTENCY_KEY_REUSED",
+		"RUN_CANCELLED", "RUN_IN_HAND", "RUN_NOT_WAITING", "failed PLUGIN_TIMEOUT",
 	} {
 		require.True(t, met[code], code)
 	}
+}
+
+// A run that was cancelled has no other end, whether it is told before or after.
+func TestLinearFindsWrongCancellations(t *testing.T) {
+	t.Parallel()
+	game := linearTown(linearGame, 5)
+	h, err := handoff.New(handoff.Proposal{
+		Type: handoff.PlanSalvage, ActorID: "mayor-1", TownID: linearGame, Reason: "Because.",
+		Args: map[string]string{"focus": "general"}, SnapshotHash: game.Hash, DecisionEpoch: 5,
+	})
+	require.NoError(t, err)
+	executed := linearHistory([]linearSaid{
+		{call: linearCall{town: linearGame, put: game}},
+		{linearCall{town: linearGame, handoff: h}, linearAnswer{run: "1"}},
+	})
+	require.True(t, porcupine.CheckOperations(linearModel(), executed))
+	for _, force := range []bool{false, true} {
+		for _, at := range []int64{1, 4} { // before the handoff, after it
+			cancelled := porcupine.Operation{Input: linearCall{town: linearGame, cancel: "1",
+				force: force}, Output: linearAnswer{code: "OK"}, Call: at, Return: at}
+			story := append([]porcupine.Operation{cancelled}, executed...)
+			require.False(t, porcupine.CheckOperations(linearModel(), story))
+			cancelled.Input = linearCall{town: linearGame, cancel: "2", force: force}
+			story[0] = cancelled // the run of another
+			require.True(t, porcupine.CheckOperations(linearModel(), story))
+		}
+	}
+	inHand := porcupine.Operation{Input: linearCall{town: linearGame, cancel: "1", force: true},
+		Output: linearAnswer{code: "RUN_IN_HAND"}, Call: 2, Return: 3}
+	require.False(t, porcupine.CheckOperations(linearModel(),
+		append([]porcupine.Operation{inHand}, executed...)), "force asks no game")
 }

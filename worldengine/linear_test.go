@@ -18,10 +18,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/service"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 var (
@@ -48,7 +51,9 @@ type linearRun struct {
 	began   time.Time
 	plant   func(*worldengine.Engine) // what is wrong with the engines
 	each    int                       // how many calls each client makes
+	nc      *nats.Conn                // of the game
 	mu      sync.Mutex
+	game    *nats.Subscription // of its plugin; nil while that is away
 	sent    []*handoff.Handoff
 	waits   []*handoff.Handoff // for a person's approval
 	views   []town.State
@@ -74,7 +79,13 @@ func (r *linearRun) serve() *instance {
 	quiet := slog.New(slog.DiscardHandler)
 	var err error
 	i.engine, err = worldengine.OpenDefective(r.t.Context(), i.conns[0], i.conns[1],
-		worldengine.Config{Logger: quiet, RequireApproval: string(linearApproval)}, r.plant)
+		worldengine.Config{
+			Logger: quiet, RequireApproval: string(linearApproval),
+			Plugin: apply.Policy{
+				Deadline: 200 * time.Millisecond, Attempts: 2, Backoff: 20 * time.Millisecond,
+				Resend: 50 * time.Millisecond, Absent: apply.AbsentFail,
+			},
+		}, r.plant)
 	require.NoError(r.t, err)
 	i.service, err = service.Serve(
 		[]service.Entrance{{Requests: i.conns[2], Replies: i.conns[0]}}, i.engine,
@@ -95,6 +106,7 @@ func (r *linearRun) record(seed uint64, crashes int) []porcupine.Operation {
 	for i := range instances {
 		instances[i] = r.serve()
 	}
+	r.gameComesOrLeaves() // comes
 	var clients sync.WaitGroup
 	for id := range linearClients {
 		c := &linearClient{linearRun: r, id: id, random: rand.New(rand.NewPCG(seed, uint64(id)))}
@@ -125,8 +137,35 @@ func (r *linearRun) calls() int {
 }
 
 func newLinearRun(t *testing.T, each int) *linearRun {
-	return &linearRun{t: t, url: natstest.Connect(t).ConnectedUrl(), began: time.Now(), each: each,
-		plant: func(*worldengine.Engine) {}}
+	nc := natstest.Connect(t)
+	return &linearRun{t: t, url: nc.ConnectedUrl(), began: time.Now(), each: each,
+		plant: func(*worldengine.Engine) {}, nc: nc}
+}
+
+// gameComesOrLeaves subscribes the plugin of linearGame, which applies each command, within 100 ms,
+// or has it leave.
+func (r *linearRun) gameComesOrLeaves() {
+	var err error
+	if r.game != nil {
+		err, r.game = r.game.Unsubscribe(), nil
+	} else {
+		subject := wire.ApplySubject("main", wire.TownToken(linearGame))
+		r.game, err = r.nc.Subscribe(subject, func(msg *nats.Msg) {
+			command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
+			if err != nil {
+				panic(err)
+			}
+			done := apply.Done(command)
+			answer, err := done.MarshalWire()
+			if err != nil {
+				panic(err)
+			}
+			time.AfterFunc(rand.N(100*time.Millisecond), func() { _ = msg.Respond(answer) })
+		})
+	}
+	if err != nil {
+		panic(err)
+	}
 }
 
 func linearFirstSeed() uint64 {
@@ -160,6 +199,12 @@ func TestLinearizable(t *testing.T) {
 			code := o.Output.(linearAnswer).code
 			if c := o.Input.(linearCall); c.decide != nil {
 				code = "decision " + code
+			} else if c.cancel != "" {
+				code = fmt.Sprintf("cancellation, force %v: %s", c.force, code)
+			} else if c.submitted {
+				code += " submitted"
+			} else if c.handoff != nil && c.town == linearGame {
+				code += " of a game"
 			} else if c.handoff != nil && c.handoff.Proposal.Type == linearApproval {
 				code += " with approval"
 			}

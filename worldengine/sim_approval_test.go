@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
@@ -87,7 +88,11 @@ func (o *simOperator) denyAll(townID string) {
 	go func() {
 		ctx := context.WithValue(engine.alive, simAsker{}, "for a strict person")
 		for _, given := range signals {
-			_, _ = engine.Decide(ctx, given) // the log says what came of it
+			if _, err := engine.Decide(ctx, given); err == nil {
+				s.mu.Lock()
+				o.decided = append(o.decided, given)
+				s.mu.Unlock()
+			}
 		}
 		s.mu.Lock()
 		o.deciding--
@@ -104,10 +109,40 @@ func (o *simOperator) tellDecision(engine *simEngine, given Signal, submit bool)
 	if errors.As(err, &refused) {
 		o.sim.trace("%s is refused: %s", given.ActorID, refused.Code)
 	}
-	o.sim.mu.Unlock()
-	if err == nil && submit && entry.Decision.Approved {
-		_, _ = engine.Deliver(ctx, &entry) // the log says what came of it
+	if err == nil {
+		o.decided = append(o.decided, given)
 	}
+	o.sim.mu.Unlock()
+	if err != nil || !submit || !entry.Decision.Approved || entry.Handoff == nil {
+		return
+	}
+	if answer, err := engine.Deliver(ctx, &entry); err == nil {
+		o.sim.mu.Lock()
+		defer o.sim.mu.Unlock()
+		o.submitted = append(o.submitted, simSubmitted{entry.Handoff, answer})
+	}
+}
+
+// checkTold checks that what people were told is in the log, when all of that was read.
+func (h *simHistory) checkTold() {
+	for _, given := range h.operator.decided {
+		h.must(h.decisions[decisionKey(given.HandoffHash, given.ActorID,
+			given.Kind == lifecycle.SignalApprove)], "%s was told that the decision %s about %s "+
+			"counts, of which the log knows nothing", given.ActorID, given.Kind, given.HandoffID)
+	}
+	for _, told := range h.operator.submitted {
+		h.answered(h.accepted(told.handoff), told.answer)
+	}
+	for _, id := range h.operator.cancelled {
+		snapshot, _, err := runevents.Project(id, h.runs[id])
+		h.must(err == nil && snapshot.Status == runevents.RunAborted,
+			"an operator was told that run %s is cancelled, and it is %s", id, snapshot.Status)
+	}
+}
+
+// decisionKey names a person's decision about the handoff with a hash.
+func decisionKey(hash, person string, approved bool) string {
+	return fmt.Sprint(hash, " ", person, " ", approved)
 }
 
 // verdict returns what the list of a town says about a handoff at the time of a record.
@@ -154,6 +189,7 @@ func (h *simHistory) decided(rec *commitlog.Record, before commitlog.Entry, m *s
 			continue
 		}
 		count++
+		h.decisions[decisionKey(rec.Approvals[i].Bytes(), d.ActorID, d.Approved)] = true
 		for j := range before.Approvals {
 			if a := &before.Approvals[j]; a.Bytes() == rec.Approvals[i].Bytes() {
 				status := a.Status(before.State.Hash, m.stored)

@@ -13,6 +13,7 @@ import (
 
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
 )
 
 // simMessage is a message of a simulated log. It is a jetstream.Msg, as followers get it.
@@ -56,6 +57,8 @@ type simLog struct {
 	window   map[string]uint64 // the sequences of the Nats-Msg-Ids of late
 	// unguarded is a bug that a test plants: guards are not looked at.
 	unguarded bool
+	// drops is another: messages of this kind are acknowledged and not stored.
+	drops commitlog.Kind
 }
 
 // errSimGuard is JetStream's answer to a guard that does not hold.
@@ -63,6 +66,9 @@ var errSimGuard = &jetstream.APIError{Code: 400,
 	ErrorCode: jetstream.JSErrCodeStreamWrongLastSequence}
 
 func (l *simLog) store(msg *nats.Msg, now time.Time) (*jetstream.PubAck, error) {
+	if l.drops != "" && msg.Header.Get(wire.KindHeader) == string(l.drops) {
+		return &jetstream.PubAck{Sequence: uint64(len(l.messages) + 1)}, nil
+	}
 	id := msg.Header.Get(jetstream.MsgIDHeader)
 	if seq, known := l.window[id]; known && id != "" &&
 		now.Sub(l.messages[seq-1].stored) < commitlog.DuplicateWindow {

@@ -139,6 +139,8 @@ type simHistory struct {
 	runs     map[string][]runevents.Record
 	// denied are the handoffs that a person denied, in the state of their town: see deniedKey.
 	denied map[string]bool
+	// decisions are those that people made: see decisionKey.
+	decisions map[string]bool
 }
 
 // checkLog reads the whole log and recomputes every decision from what stood before it.
@@ -146,6 +148,7 @@ func (s *sim) checkLog() {
 	h := &simHistory{
 		sim: s, towns: map[string]commitlog.Entry{}, receipts: map[dedupe.Place]*dedupe.Receipt{},
 		runs: map[string][]runevents.Record{}, denied: map[string]bool{},
+		decisions: map[string]bool{},
 	}
 	for _, m := range s.log.messages {
 		rec, err := commitlog.ReadRecord(m.data)
@@ -168,7 +171,7 @@ func (s *sim) checkLog() {
 		case commitlog.KindHandoff:
 			h.concluded(rec, before, m)
 		case commitlog.KindCancelled:
-			h.cancelled(rec, before)
+			h.cancelled(rec, before, m)
 		}
 		if rec.Kind.OfTown() && rec.TownID != "" {
 			state, err := rec.State(m.header.Get(wire.HashHeader))
@@ -182,6 +185,7 @@ func (s *sim) checkLog() {
 		}
 	}
 	h.checkRuns()
+	h.checkTold()
 }
 
 // result returns the result of a record and its handoff, of which several may have the same id.
@@ -286,13 +290,16 @@ func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry, m 
 
 // cancelled checks that a run whose command was pending was cancelled by force, or that no game was
 // ever asked for it: neither before nor after.
-func (h *simHistory) cancelled(rec *commitlog.Record, before commitlog.Entry) {
+func (h *simHistory) cancelled(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
 	h.must(before.Pending != nil && before.Pending.Run.RunID == rec.Run.RunID,
 		"what was not pending was cancelled")
 	last := rec.Run.Events[len(rec.Run.Events)-1]
 	h.trace("run %s was cancelled: %s", rec.Run.RunID, last.Payload)
 	forced := strings.Contains(string(last.Payload), lifecycle.CancelledByForce)
 	h.must(forced || !h.game.had[rec.Run.RunID], "run %s was cancelled, and a game had its command",
+		rec.Run.RunID)
+	at, alerted := h.alerted[rec.Run.RunID]
+	h.must(!forced || alerted && at < int(m.seq), "run %s was cancelled by force without an alert",
 		rec.Run.RunID)
 	delete(h.receipts, placeOf(h.accepted(before.Pending.Handoff)))
 }
@@ -334,6 +341,9 @@ func TestSimulationFindsBugs(t *testing.T) {
 		"appends are not guarded":             func(s *sim) { s.log.unguarded = true },
 		"a game that forgets what it applied": func(s *sim) { s.game.forgets = true },
 		"receipts that are not waited for":    func(s *sim) { s.impatient = true },
+		"decisions that are lost":             func(s *sim) { s.log.drops = commitlog.KindDecided },
+		"cancellations that are lost":         func(s *sim) { s.log.drops = commitlog.KindCancelled },
+		"alerts that are lost":                func(s *sim) { s.noAlerts = true },
 		"a cancellation that one engine grants for all": func(s *sim) {
 			s.nameless = true
 			for i := range s.engines {

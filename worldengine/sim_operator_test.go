@@ -26,6 +26,17 @@ type simOperator struct {
 	// open are the runs without an end in the log, as far as it was read.
 	open map[string]bool
 	read int
+	// What people were told: the runs that were cancelled, the decisions that count, and the answers
+	// to what they submitted.
+	cancelled []string
+	decided   []Signal
+	submitted []simSubmitted
+}
+
+// simSubmitted is the answer to a handoff that a person submitted.
+type simSubmitted struct {
+	handoff []byte
+	answer  Answer
 }
 
 // act gives a signal to some engine; when there are no more faults, only the end of a pause.
@@ -53,6 +64,9 @@ func (o *simOperator) act() {
 		o.busy = false
 		if errors.As(err, &refused) {
 			o.sim.trace("the operator is refused: %s", refused.Code)
+		}
+		if err == nil && signal.Kind == lifecycle.SignalCancel {
+			o.cancelled = append(o.cancelled, signal.RunID)
 		}
 	}()
 }
@@ -94,6 +108,17 @@ func (o *simOperator) tell() {
 			e.signalFollower().Take(m)
 		}
 	}
+}
+
+// raiseStored stores an alert, or loses it.
+func (e *simEngine) raiseStored(ctx context.Context, alert runevents.Alert) error {
+	_, err := simDo(ctx, e.sim, e, "alert of "+alert.RunID, func() (struct{}, error) {
+		if _, known := e.sim.alerted[alert.RunID]; !known && !e.sim.noAlerts {
+			e.sim.alerted[alert.RunID] = len(e.sim.log.messages)
+		}
+		return struct{}{}, nil
+	})
+	return err
 }
 
 // worldPause is what the log says about the pause of the world.

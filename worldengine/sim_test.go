@@ -19,7 +19,6 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
@@ -44,6 +43,8 @@ type sim struct {
 	impatient bool
 	// nameless is another: each engine takes the requests of the others for its own.
 	nameless bool
+	// noAlerts is a third: no alert is stored.
+	noAlerts bool
 	trace    func(format string, args ...any)
 
 	mu       sync.Mutex
@@ -59,8 +60,10 @@ type sim struct {
 	sent     map[string]*handoff.Handoff // by handoffId and snapshotHash
 	index    simIndexed
 	operator simOperator
-	ids      int
-	started  int // engines
+	// alerted are the runs for which an alert is stored, and the end of the log then.
+	alerted map[string]int
+	ids     int
+	started int // engines
 }
 
 // simEngine is an engine and its process.
@@ -86,6 +89,7 @@ func newSim(seed uint64) *sim {
 	s := &sim{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), trace: func(string, ...any) {},
 		receipts: map[string]*jetstream.RawStreamMsg{}, sent: map[string]*handoff.Handoff{},
+		alerted: map[string]int{},
 	}
 	s.log.window = map[string]uint64{}
 	s.operator.sim = s
@@ -166,7 +170,7 @@ func (s *sim) start() *simEngine {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
 	work := e.pendingConfig()
-	work.RaiseStored = func(context.Context, runevents.Alert) error { return nil }
+	work.RaiseStored = process.raiseStored
 	e.pending = pending.New(work)
 	e.pending.Start(ctx, e.queue, e.plugins)
 	process.Engine, process.alive, process.kill = e, ctx, cancel
