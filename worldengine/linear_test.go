@@ -118,7 +118,7 @@ func (r *linearRun) record(seed uint64, crashes int) []porcupine.Operation {
 	}
 	for n := range crashes {
 		share := linearClients * r.each * (n + 1) / (crashes + 1)
-		require.Eventually(r.t, func() bool { return r.calls() >= share }, time.Minute,
+		require.Eventually(r.t, func() bool { return r.calls() >= share }, 5*time.Minute,
 			time.Millisecond)
 		instances[n%linearInstances].crash()
 		instances[n%linearInstances] = r.serve()
