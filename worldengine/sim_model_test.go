@@ -342,8 +342,10 @@ func TestSimulationFindsBugs(t *testing.T) {
 		"a game that forgets what it applied": func(s *sim) { s.game.forgets = true },
 		"receipts that are not waited for":    func(s *sim) { s.impatient = true },
 		"decisions that are lost":             func(s *sim) { s.log.drops = commitlog.KindDecided },
-		"cancellations that are lost":         func(s *sim) { s.log.drops = commitlog.KindCancelled },
-		"alerts that are lost":                func(s *sim) { s.noAlerts = true },
+		"cancellations that are lost": func(s *sim) {
+			s.log.drops = commitlog.KindCancelled
+		},
+		"alerts that are lost": func(s *sim) { s.noAlerts = true },
 		"a cancellation that one engine grants for all": func(s *sim) {
 			s.nameless = true
 			for i := range s.engines {

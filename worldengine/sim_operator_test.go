@@ -26,8 +26,8 @@ type simOperator struct {
 	// open are the runs without an end in the log, as far as it was read.
 	open map[string]bool
 	read int
-	// What people were told: the runs that were cancelled, the decisions that count, and the answers
-	// to what they submitted.
+	// What people were told: the runs that were cancelled, the decisions that count, and the
+	// answers to what they submitted.
 	cancelled []string
 	decided   []Signal
 	submitted []simSubmitted
