@@ -207,7 +207,8 @@ func (c *linearClient) call(call linearCall) {
 // isRepeat reports whether a reply refuses a handoff whose key has a command that is being applied.
 func isRepeat(reply *nats.Msg) bool {
 	var failed struct{ Error struct{ Code wire.Code } }
-	return reply.Header.Get(wire.RunIDHeader) != "" && reply.Header.Get("Nats-Service-Error-Code") != "" &&
+	return reply.Header.Get(wire.RunIDHeader) != "" &&
+		reply.Header.Get("Nats-Service-Error-Code") != "" &&
 		json.Unmarshal(reply.Data, &failed) == nil && failed.Error.Code == wire.CodeInProgress
 }
 
@@ -312,7 +313,8 @@ func (call linearCall) read(reply *nats.Msg) (linearAnswer, *town.State) {
 	return answer, &state
 }
 
-// inRun returns the answer to a call with the run that the reply names, of a handoff for linearGame.
+// inRun returns the answer to a call with the run that the reply names, of a handoff for
+// linearGame.
 func (call linearCall) inRun(answer linearAnswer, reply *nats.Msg) linearAnswer {
 	if call.handoff != nil && call.town == linearGame {
 		answer.run = reply.Header.Get(wire.RunIDHeader)

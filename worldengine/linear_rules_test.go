@@ -59,7 +59,8 @@ func linearStory(t *testing.T) []porcupine.Operation {
 		{town: "a", put: first, expected: second.Hash},
 		{town: "a", put: &second, expected: first.Hash}, // the same state, and what waited is stale
 		{town: "a", handoff: waits}, decide(waits, "ben", true),
-		{town: "a", handoff: talk, submitted: true}, {town: "a", handoff: talk}, {town: "a", handoff: waits},
+		{town: "a", handoff: talk, submitted: true}, {town: "a", handoff: talk},
+		{town: "a", handoff: waits},
 		decide(waits, "ben", true),
 		{town: "a", key: talk.IdempotencyKey},
 		{town: "a", handoff: propose(&second, talk.IdempotencyKey, handoff.PlanSalvage, "general")},
