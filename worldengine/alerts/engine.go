@@ -49,8 +49,8 @@ func (e Environment) CancelledByForce(of About, actorID string) runevents.Alert 
 	return e.alert(runevents.ApplyInDoubt, of, fmt.Sprintf(
 		"%s asked to cancel run %s of town %q by force. If the run is CANCELLED, its game may "+
 			"have applied the command, and the town was left as it was: look at the game and put "+
-			"its true state. If the run has a result, that came first: nothing is to be done.", actorID,
-		of.RunID, of.TownID))
+			"its true state. If the run has a result, that came first: nothing is to be done.",
+		actorID, of.RunID, of.TownID))
 }
 
 // StateInvalid is that a plugin applied a command and reported a state that the town cannot have.
