@@ -141,12 +141,14 @@ func New(world string, stream jetstream.Stream, replaced func()) *Receipts {
 }
 
 // Lookup returns the receipt at a place, or nil when the town has not accepted the key. An error
-// means that it is not known, and the caller must not treat the key as free.
-func (r *Receipts) Lookup(ctx context.Context, at Place) (*Receipt, error) {
+// means that it is not known, and the caller must not treat the key as free. The stream has the
+// receipts of the log up to a sequence: what was committed here before that is answered from there,
+// since the key may have a later receipt.
+func (r *Receipts) Lookup(ctx context.Context, at Place, followed uint64) (*Receipt, error) {
 	r.mu.Lock()
 	own := r.pending[at]
 	r.mu.Unlock()
-	if own != nil {
+	if own != nil && own.LogSeq > followed {
 		return own, nil
 	}
 	return r.stored(ctx, at)

@@ -44,19 +44,22 @@ func receipt(digit string, logSeq uint64) *Receipt {
 func TestLookup(t *testing.T) {
 	t.Parallel()
 	r, js := newReceipts(t)
-	none, err := r.Lookup(t.Context(), at("1"))
+	none, err := r.Lookup(t.Context(), at("1"), 0)
 	require.NoError(t, err)
 	require.Nil(t, none)
 
 	own := receipt("1", 7)
 	r.Remember(own)
-	got, err := r.Lookup(t.Context(), at("1"))
+	got, err := r.Lookup(t.Context(), at("1"), 0)
 	require.NoError(t, err)
 	require.Equal(t, own, got)
 	r.Followed(6)
-	got, err = r.Lookup(t.Context(), at("1"))
+	got, err = r.Lookup(t.Context(), at("1"), 0)
 	require.NoError(t, err)
 	require.Equal(t, own, got, "it was not followed yet")
+	behind, err := r.Lookup(t.Context(), at("1"), 7)
+	require.NoError(t, err)
+	require.Nil(t, behind, "the stream has all up to there, and may have a later one of the key")
 
 	msg, err := own.Message("w")
 	require.NoError(t, err)
@@ -66,7 +69,7 @@ func TestLookup(t *testing.T) {
 	r.Followed(7)
 	require.Empty(t, r.pending, "memory is given back")
 	require.Empty(t, r.order)
-	got, err = r.Lookup(t.Context(), at("1"))
+	got, err = r.Lookup(t.Context(), at("1"), 0)
 	require.NoError(t, err)
 	want := *own
 	want.LogSeq = 0 // the stream does not tell
@@ -93,10 +96,10 @@ func TestLookupFails(t *testing.T) {
 	r, js := newReceipts(t)
 	_, err := js.Publish(t.Context(), at("1").Subject("w"), []byte("damaged"))
 	require.NoError(t, err)
-	_, err = r.Lookup(t.Context(), at("1"))
+	_, err = r.Lookup(t.Context(), at("1"), 0)
 	require.ErrorContains(t, err, "at sequence 1 is not readable")
 	require.NoError(t, js.DeleteStream(t.Context(), wire.ReceiptStream("w")))
-	_, err = r.Lookup(t.Context(), at("2"))
+	_, err = r.Lookup(t.Context(), at("2"), 0)
 	require.ErrorContains(t, err, "cannot look up "+key("2"))
 }
 

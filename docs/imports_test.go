@@ -79,6 +79,10 @@ var rooms = []struct {
 		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/check",
 		"./worldengine/commitlog", "./worldengine/runs", "./worldengine/town",
 	}},
+	{"worldengine/retry", false, []string{
+		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/apply", "./worldengine/commitlog",
+		"./worldengine/wire",
+	}},
 	{"worldengine/history", false, []string{
 		jsonModule, natsModule, "./handoff", "./runevents", "./worldengine/commitlog",
 		"./worldengine/town", "./worldengine/wire",

@@ -60,6 +60,7 @@ func (e *Engine) commitUnapproved(
 	rec := commitlog.Record{
 		Kind: commitlog.KindAsked, TownID: townID, Result: answer.JSON, Handoff: j.encoded,
 		Run: j.Producer.Run(), WorldPolicy: e.config.policy.Where(j.before.Policy),
+		RetryOf: j.retryOf(),
 	}
 	return answer, e.commitTown(ctx, &rec, j.before.Seq, after)
 }

@@ -31,7 +31,17 @@ type judgement struct {
 
 // begin returns how the events of the run begin.
 func (d *judgement) begin() lifecycle.Begin {
-	return lifecycle.Begin{Start: d.Start, Waited: d.Waited(), Approval: approvalOf(d.approved)}
+	begin := d.Begin()
+	begin.Approval = approvalOf(d.approved)
+	return begin
+}
+
+// retryOf returns the run that the run tries again, nil where it does not.
+func (d *judgement) retryOf() *apply.RetryOf {
+	if d.retries == nil {
+		return nil
+	}
+	return &d.retries.RetryOf
 }
 
 // answer makes the answer and the record's parts: the result's bytes and the run's events.
@@ -61,7 +71,7 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 	addition := handoff.AdditionOf(d.Handoff)
 	rec := commitlog.Record{
 		Kind: commitlog.KindHandoff, TownID: townID, Result: answer.JSON, Handoff: d.encoded,
-		Addition: &addition, Run: d.Producer.Run(),
+		Addition: &addition, Run: d.Producer.Run(), RetryOf: d.retryOf(),
 		WorldPolicy: e.config.policy.Where(d.before.Policy),
 	}
 	after := d.before
@@ -111,9 +121,10 @@ func (e *Engine) commitPending(
 	run, now, after := d.Producer.Run(), e.config.Now().UTC(), d.before
 	after.Approvals = after.Approvals.Close(h, encoded)
 	after.Pending = &apply.Pending{
-		Via: via, Handoff: encoded, Expected: expected.Canonical, Run: run.Identity,
-		Emitted: run.FirstSeq + int64(len(run.Events)) - 1, Accepted: now, Attempt: 1,
-		NotBefore: now, Deadline: now.Add(e.config.Plugin.Deadline), Askers: []string{e.server},
+		Via: via, Handoff: encoded, Expected: expected.Canonical, RetryOf: d.retryOf(),
+		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,
+		Accepted: now, Attempt: 1, NotBefore: now, Deadline: now.Add(e.config.Plugin.Deadline),
+		Askers: []string{e.server},
 	}
 	if err := pending.DrawIDs(after.Pending, e.config.NewID); err != nil {
 		return err
@@ -147,7 +158,7 @@ func (e *Engine) commitRefused(ctx context.Context, d *judgement) (Answer, error
 	townID := d.Handoff.Proposal.TownID
 	rec := commitlog.Record{
 		Kind: commitlog.KindRefused, TownID: townID, Result: answer.JSON, Handoff: d.encoded,
-		Run: d.Producer.Run(),
+		Run: d.Producer.Run(), RetryOf: d.retryOf(),
 	}
 	token := wire.TownToken(townID)
 	if !d.before.State.Exists() {
@@ -159,8 +170,8 @@ func (e *Engine) commitRefused(ctx context.Context, d *judgement) (Answer, error
 	}
 	e.handover.Add(msg, &rec, d.result)
 	judged := &d.before.Seq
-	if d.result.Status == handoff.Duplicate {
-		judged = nil
+	if d.result.Status == handoff.Duplicate && !commitlog.MayBeRetried(d.first) {
+		judged = nil // the key stays accepted, with that result
 	}
 	if err := e.log.Refuse(ctx, msg, townID, judged); err != nil {
 		return Answer{}, err

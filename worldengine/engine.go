@@ -78,9 +78,10 @@ type Engine struct {
 	// before a proposal waits for approval
 	indexAsked func(ctx context.Context, townID string, renew bool) error
 	// server is the name of this engine among those of its world. townOfRun returns the town of a
-	// run, "" where there is no such run.
+	// run, "" where there is no such run, and endOfRun where in the log one ended.
 	server    string
 	townOfRun func(ctx context.Context, runID string) (string, error)
+	endOfRun  func(ctx context.Context, runID string) (uint64, error)
 	index     *commitlog.PendingIndex
 	absent    *presence.Absences
 	// What operators say: the pause of the world, and the runs that were cancelled lately.
@@ -169,6 +170,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		e.receiptFollower.Restart(math.MaxUint64)
 	})
 	e.runs = runs.New(log, streams.Events, e.runConfig(js))
+	e.endOfRun = e.runs.EndedAt
 	e.waiting = waiting.New(log, e.runs, e.index, e.waitingConfig(e.server))
 	seq, paused, err := log.WorldPause(ctx)
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/queue"
+	"worldengine/worldengine/retry"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/waiting"
 )
@@ -47,25 +48,36 @@ func (e *Engine) Submit(h *handoff.Handoff, done func(Answer, error)) error {
 func (e *Engine) SubmitTraced(
 	h *handoff.Handoff, of trace.Context, done func(Answer, error),
 ) error {
-	townID := h.Proposal.TownID
-	if err := e.pending.InProgress(townID, h.IdempotencyKey); err != nil {
+	if err := e.pending.InProgress(h.Proposal.TownID, h.IdempotencyKey); err != nil {
 		return err
 	}
-	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
+	d, err := e.newDelivery(h, of)
 	if err != nil {
 		return err
 	}
+	return e.submit(d, done)
+}
+
+// newDelivery returns a delivery of a handoff, in a run of its own.
+func (e *Engine) newDelivery(h *handoff.Handoff, of trace.Context) (*delivery, error) {
+	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
 	run.Trace = of
-	d := &delivery{Run: waiting.Run{Identity: run, Handoff: h, Queued: time.Now()}, done: done}
-	return e.queue.SubmitItem(townID, d, func(ctx context.Context, t queue.Turn) queue.Result {
-		return e.take(ctx, d, t)
-	})
+	return &delivery{Run: waiting.Run{Identity: run, Handoff: h, Queued: time.Now()}}, err
+}
+
+// submit queues a delivery, whose client is answered by done.
+func (e *Engine) submit(d *delivery, done func(Answer, error)) error {
+	d.done = done
+	return e.queue.SubmitItem(d.Handoff.Proposal.TownID, d,
+		func(ctx context.Context, t queue.Turn) queue.Result { return e.take(ctx, d, t) })
 }
 
 // delivery is one delivery of a handoff on its way to an answer.
 type delivery struct {
 	waiting.Run
 	done func(Answer, error)
+	// retries is the run that it tries again; nil where it does not.
+	retries *retry.Failed
 	// answered reports whether its client has an error, and nothing is left to do.
 	answered bool
 }
@@ -191,6 +203,12 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 			return parked, Answer{}, err
 		}
 	}
+	if d.retries != nil {
+		if err := e.mayRetry(ctx, d, prior); err != nil {
+			return answered, Answer{}, err
+		}
+		prior = nil
+	}
 	checked := check.Handoff(h, prior, current.State)
 	failpoint.At(failpoint.Judged)
 	j := judgement{delivery: d, before: current}
@@ -235,7 +253,7 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 	}
 	err := e.pending.InProgress(d.Handoff.Proposal.TownID, d.Handoff.IdempotencyKey)
 	if err != nil {
-		return false, err
+		return false, e.inProgress(ctx, d, current, err)
 	}
 	by := e.worldPause.Of(current)
 	if by != nil || current.Pending != nil {

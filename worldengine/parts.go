@@ -54,7 +54,7 @@ func (e *Engine) pendingConfig() pending.Config {
 		PauseWait: e.config.PauseWait, Timeout: operationTimeout,
 		Log: e.log, Towns: e.towns, WorldPause: e.worldPause, Signals: e.recorder(),
 		InHand: &inhand.Store{Runs: e.runs, NewProducer: e.newProducer},
-		Absent: e.absent, Receipt: e.lookupKey, TownOf: e.runs.Town,
+		Absent: e.absent, Receipt: e.lookupKey, TownOf: e.runs.Town, EndOf: e.recordOfEnd,
 		Committed: func(rec *commitlog.Record, seq uint64, result *handoff.Result) {
 			e.receipts.Remember(commitlog.NewReceipt(rec, seq, result))
 			e.results.count(result.Status)

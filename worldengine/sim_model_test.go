@@ -136,6 +136,7 @@ type simHistory struct {
 	*sim
 	towns    map[string]commitlog.Entry
 	receipts map[dedupe.Place]*dedupe.Receipt
+	retried  map[dedupe.Place]*dedupe.Receipt // of keys whose handoff is pending: before that
 	runs     map[string][]runevents.Record
 	// denied are the handoffs that a person denied, in the state of their town: see deniedKey.
 	denied map[string]bool
@@ -147,7 +148,8 @@ type simHistory struct {
 func (s *sim) checkLog() {
 	h := &simHistory{
 		sim: s, towns: map[string]commitlog.Entry{}, receipts: map[dedupe.Place]*dedupe.Receipt{},
-		runs: map[string][]runevents.Record{}, denied: map[string]bool{},
+		retried: map[dedupe.Place]*dedupe.Receipt{},
+		runs:    map[string][]runevents.Record{}, denied: map[string]bool{},
 		decisions: map[string]bool{},
 	}
 	for _, m := range s.log.messages {
@@ -214,7 +216,7 @@ func placeOf(h *handoff.Handoff) dedupe.Place {
 
 func (h *simHistory) refused(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
 	_, asked := h.result(rec)
-	checked := check.Handoff(asked, h.receipts[placeOf(asked)], before.State)
+	checked := check.Handoff(asked, h.prior(asked, rec.RetryOf), before.State)
 	if checked.Accepted {
 		h.unapproved(rec, asked, before, m, checked)
 		return
@@ -224,7 +226,7 @@ func (h *simHistory) refused(rec *commitlog.Record, before commitlog.Entry, m *s
 
 func (h *simHistory) asked(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
 	_, asked := h.result(rec)
-	checked := check.Handoff(asked, h.receipts[placeOf(asked)], before.State)
+	checked := check.Handoff(asked, h.prior(asked, rec.RetryOf), before.State)
 	h.must(checked.Accepted, "%s waits for approval, and had to be refused", asked.Command)
 	h.unapproved(rec, asked, before, m, checked)
 }
@@ -237,11 +239,12 @@ func (h *simHistory) pending(rec *commitlog.Record, before commitlog.Entry, m *s
 		return
 	}
 	asked := h.accepted(rec.Pending.Handoff)
-	h.must(check.Handoff(asked, h.receipts[placeOf(asked)], before.State).Accepted,
+	of := rec.Pending.RetryOf
+	h.must(check.Handoff(asked, h.prior(asked, of), before.State).Accepted,
 		"%s was accepted", asked.Command)
 	h.must(h.verdict(asked, before, m).Reason == "", "%s was accepted without approval",
 		asked.Command)
-	h.receipts[placeOf(asked)] = &dedupe.Receipt{} // until it is concluded
+	h.took(asked)
 }
 
 func (h *simHistory) accepted(encoded []byte) *handoff.Handoff {
@@ -259,7 +262,11 @@ func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry, m 
 		h.must(h.accepted(before.Pending.Handoff).HandoffID == asked.HandoffID,
 			"another handoff was concluded")
 	}
-	checked := check.Handoff(asked, h.receipts[placeOf(asked)], before.State)
+	of := rec.RetryOf
+	if before.Pending != nil {
+		of = nil // which was looked at when it was accepted
+	}
+	checked := check.Handoff(asked, h.prior(asked, of), before.State)
 	h.must(checked.Accepted, "%s was accepted, and had to be refused: %s", asked.Command,
 		checked.Outcome.ReasonCode)
 	h.must(before.Pending != nil || h.verdict(asked, before, m).Reason == "",
@@ -279,13 +286,18 @@ func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry, m 
 			reason = r.ReasonCode
 		}
 	}
+	h.must(r.ReasonCode != apply.ReasonPluginUnavailable || !h.game.had[rec.Run.RunID],
+		"run %s failed as if no game was there, and one had its command", rec.Run.RunID)
 	h.must(h.game.changes[asked.HandoffID] <= 1, "the game was changed twice")
 	if reason == "" {
 		h.same(rec, asked, checked.Executed(after))
 	} else {
 		h.same(rec, asked, checked.Failed(reason, before.State))
 	}
-	h.receipts[placeOf(asked)] = &dedupe.Receipt{HandoffID: r.HandoffID, ResultID: r.ResultID}
+	h.receipts[placeOf(asked)] = &dedupe.Receipt{
+		HandoffID: r.HandoffID, ResultID: r.ResultID, RunID: rec.Run.RunID, LogSeq: m.seq,
+		Result: rec.Result,
+	}
 }
 
 // cancelled checks that a run whose command was pending was cancelled by force, or that no game was
@@ -301,7 +313,7 @@ func (h *simHistory) cancelled(rec *commitlog.Record, before commitlog.Entry, m 
 	at, alerted := h.alerted[rec.Run.RunID]
 	h.must(!forced || alerted && at < int(m.seq), "run %s was cancelled by force without an alert",
 		rec.Run.RunID)
-	delete(h.receipts, placeOf(h.accepted(before.Pending.Handoff)))
+	h.gaveBack(h.accepted(before.Pending.Handoff))
 }
 
 // late reports whether the game may have applied a command that it had refused for a while before:

@@ -85,6 +85,10 @@ func (e *simEngine) draw(below time.Duration) time.Duration {
 
 const simTowns = 3
 
+// fails reports whether the game of the seed is away at first, and is not waited for: many runs
+// fail then, and can be tried again.
+func (s *sim) fails() bool { return s.seed%4 == 1 }
+
 func newSim(seed uint64) *sim {
 	s := &sim{
 		seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), trace: func(string, ...any) {},
@@ -93,8 +97,8 @@ func newSim(seed uint64) *sim {
 	}
 	s.log.window = map[string]uint64{}
 	s.operator.sim = s
-	s.game = simGame{sim: s, changes: map[string]int{}, definite: map[string]apply.Answer{},
-		had: map[string]bool{}}
+	s.game = simGame{sim: s, away: s.fails(), changes: map[string]int{},
+		definite: map[string]apply.Answer{}, had: map[string]bool{}}
 	for i := range simTowns {
 		state := town.NewState(&town.Snapshot{
 			SchemaVersion: town.SchemaVersion, TownID: fmt.Sprint("town ", i),
@@ -133,12 +137,17 @@ func (s *sim) start() *simEngine {
 	if s.seed%2 == 0 {
 		absent = apply.AbsentWait
 	}
+	deadline, attempts := 3*time.Second, int64(2)
+	if s.fails() {
+		deadline, attempts = 200*time.Millisecond, 1
+	}
 	config, err := Config{
 		NewID: s.id, draw: process.draw, Logger: slog.New(slog.DiscardHandler), Workers: 4,
 		PauseWait: 400 * time.Millisecond, RequireApproval: s.policy().String(),
-		Plugin: apply.Policy{Deadline: 3 * time.Second, Attempts: 2, Backoff: 50 * time.Millisecond,
-			Resend: 300 * time.Millisecond,
-			Absent: absent},
+		Plugin: apply.Policy{
+			Deadline: deadline, Attempts: attempts, Backoff: 50 * time.Millisecond,
+			Resend: 300 * time.Millisecond, Absent: absent,
+		},
 	}.withDefaults()
 	if err != nil {
 		panic(err)
@@ -160,6 +169,7 @@ func (s *sim) start() *simEngine {
 	e.receipts.Followed(s.followed)
 	e.runs = runs.New(log, nil, e.runConfig(nil))
 	e.server, e.townOfRun = fmt.Sprint("server", process.number), process.townOf
+	e.endOfRun = process.endOf
 	if s.nameless {
 		e.server = "server"
 	}
@@ -258,6 +268,8 @@ func (s *sim) step() {
 		s.game.away = !s.game.away
 	case n == 8:
 		s.operator.act()
+	case n == 10 && s.fails():
+		s.operator.retries()
 	case n == 9 && s.operator.told < len(s.log.messages):
 		s.operator.tell()
 	case waiting > 0 && n < 19:

@@ -56,6 +56,9 @@ func simulate(
 			change(s)
 		}
 		steps := 400
+		if s.fails() {
+			steps = 800 // until there is something to be tried again
+		}
 		if s.strict() {
 			steps = 1600
 		}

@@ -10,9 +10,12 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/wire"
 )
 
@@ -167,4 +170,34 @@ func TestStillApplying(t *testing.T) {
 	t.Parallel()
 	assert.Equal(t, "2 commands are still being applied", stillApplying(2))
 	assert.Equal(t, "a.b", strings.TrimSpace(townOfSubject("runevents.v2.main.a%2Eb.run")))
+}
+
+// A run that failed since no game was there is tried again when one is.
+func TestRunRetry(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin, Plugin: apply.Policy{
+		Attempts: 1, Deadline: 2 * time.Second, Absent: apply.AbsentFail,
+	}})
+	failed := c.pipe(c.handoff(), "send", "-", "-o", "json", "--timeout", "60s")
+	sent := decode[answer](t, failed.out)
+	result, err := handoff.ParseResult(sent.Result, schemas.Limits{})
+	require.NoError(t, err, failed.err)
+	require.Equal(t, apply.ReasonPluginUnavailable, result.ReasonCode)
+	runOfKey := func() string {
+		return decode[answer](t, c.ok("result", "get", result.IdempotencyKey, "-o", "json")).RunID
+	}
+	require.Equal(t, sent.RunID, runOfKey())
+
+	// The server waits for the result for 3 s, which a busy machine may need for less than that.
+	assert.Regexp(t, `^(failed PLUGIN_UNAVAILABLE, run \S+|run \S+ tries `+sent.RunID+
+		` again; it has no result yet)\n$`, c.ok("run", "retry", sent.RunID[:8], "--timeout", "60s"))
+	require.Eventually(t, func() bool { return runOfKey() != sent.RunID },
+		30*time.Second, 10*time.Millisecond)
+	second := runOfKey()
+	assert.Contains(t, c.ok("run", "events", second), "SignalAccepted")
+	got := c.run("run", "retry", sent.RunID)
+	assert.Equal(t, exitRefused, got.status)
+	assert.Contains(t, got.err, "RUN_RETRIED (409)")
+	reply := decode[client.Retried](t,
+		c.ok("run", "retry", second, "--actor", "ada", "--reason", "again", "-o", "json"))
+	assert.Equal(t, second, reply.RetryOf)
 }

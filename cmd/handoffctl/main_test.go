@@ -179,7 +179,7 @@ func TestHelpSaysWhatEachCommandDoes(t *testing.T) {
 	for _, command := range []string{
 		"send", "replay", "record", "new", "verify", "town get", "town list", "approvals",
 		"approve", "reject", "town history", "town put", "town patch", "result get",
-		"run events", "run cancel", "pause", "resume", "status", "backup", "bench",
+		"run events", "run cancel", "run retry", "pause", "resume", "status", "backup", "bench",
 		"schema", "plugin try",
 	} {
 		assert.Contains(t, help, "\n  "+command+" ", "the command is listed")

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -102,8 +103,11 @@ func insist(t testing.TB, connect func() *nats.Conn, body []byte) *handoff.Resul
 }
 
 // requireOnce checks that a handoff was executed and applied exactly once, and that the log, the
-// receipt and the run's events agree about it.
-func requireOnce(t testing.TB, nc *nats.Conn, g *game, body []byte, result *handoff.Result) {
+// receipt and the run's events agree about it. signals are the events that its run has behind its
+// start.
+func requireOnce(
+	t testing.TB, nc *nats.Conn, g *game, body []byte, result *handoff.Result, signals ...string,
+) {
 	t.Helper()
 	h, err := handoff.Parse(body, schemas.Limits{})
 	require.NoError(t, err)
@@ -148,10 +152,9 @@ func requireOnce(t testing.TB, nc *nats.Conn, g *game, body []byte, result *hand
 			story = append(story, fmt.Sprint(e.EventType, " ", e.LogicalAttemptID))
 		}
 	}
-	require.Equal(t, []string{
-		"RunStarted 1", "StepStarted 1", "StepFailed 1", "StepStarted 2", "StepCompleted 2",
-		"RunCompleted 1",
-	}, story)
+	require.Equal(t, slices.Concat([]string{"RunStarted 1"}, signals, []string{
+		"StepStarted 1", "StepFailed 1", "StepStarted 2", "StepCompleted 2", "RunCompleted 1",
+	}), story)
 }
 
 var quickly = []string{"--apply", "plugin", "--plugin-backoff", "5ms", "--plugin-resend", "200ms"}

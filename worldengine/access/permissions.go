@@ -26,6 +26,7 @@ var grants = []struct {
 	{wire.RunEvents, readers},
 	{wire.RunAppend, []Role{Plugin, Operator}},
 	{wire.RunCancel, []Role{Operator}},
+	{wire.RunRetry, []Role{Operator}},
 	{wire.ControlPause, []Role{Operator}},
 	{wire.ControlResume, []Role{Operator}},
 	{wire.ControlGet, readers},
@@ -70,7 +71,7 @@ func AnswerWithin(subject string) time.Duration {
 	switch wire.VerbOf(subject) {
 	case wire.Handoff:
 		return handoffAnswered
-	case wire.TownPut, wire.TownPatch, wire.RunAppend, wire.ApprovalDecide:
+	case wire.TownPut, wire.TownPatch, wire.RunAppend, wire.RunRetry, wire.ApprovalDecide:
 		return changeAnswered
 	}
 	return readAnswered

@@ -15,6 +15,10 @@ const (
 	// no plugin is subscribed; with Patience it grows to Resend
 	absentPause = 250 * time.Millisecond
 	laterPause  = 500 * time.Millisecond // busy or in-progress, and the plugin names no time
+
+	// fateTime is how long before the end of an attempt no further request to a plugin that is away
+	// is sent: NATS has said by then that none is subscribed.
+	fateTime = time.Second
 )
 
 // PluginAttempt decides what one logical attempt to have a plugin apply a command does next. It has
@@ -124,6 +128,11 @@ func (p *PluginAttempt) Replied(now time.Time, msg *nats.Msg, attempt int64) Act
 		}
 		p.absent = true
 		if p.Patience == 0 {
+			if p.Until.Before(now.Add(absentPause + min(p.Resend, fateTime))) {
+				// What became of another request might not be known at the end, and the command
+				// would be in doubt.
+				return p.waitFor(now, p.Until.Sub(now))
+			}
 			return p.waitFor(now, absentPause)
 		}
 		p.away = max(absentPause, min(2*p.away, p.Resend))

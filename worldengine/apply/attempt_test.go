@@ -34,6 +34,14 @@ var attemptScenarios = map[string]string{
 		250ms sent -> wait until 2.25s
 		300ms absent -> wait until 550ms
 		10s nothing -> PLUGIN_UNAVAILABLE`,
+	"no request leaves too late to hear that no plugin is subscribed": `
+		0s due -> send
+		0s sent -> wait until 2s
+		0s absent -> wait until 250ms
+		9s nothing -> send again
+		9s sent -> wait until 10s
+		9s absent -> wait until 10s
+		10s nothing -> PLUGIN_UNAVAILABLE`,
 	"a plugin that appears is reached": `
 		0s due -> send
 		0s sent -> wait until 2s

@@ -47,6 +47,13 @@ func (g *Gate) Reached() {
 	g.reached = true
 }
 
+// MayHaveArrived reports whether a request may have arrived, as far as it is known by now.
+func (g *Gate) MayHaveArrived() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.reached
+}
+
 // Close lets no further request pass where none can have arrived, and reports that.
 func (g *Gate) Close() Arrival {
 	g.mu.Lock()

@@ -24,6 +24,8 @@ type Pending struct {
 	// Expected is the canonical JSON of the state that the rules expect afterwards. It is kept
 	// since the rules are configuration, which may change while the command is applied.
 	Expected jsontext.Value `json:"expected"`
+	// RetryOf is the run whose handoff is tried again; nil where it is not.
+	RetryOf *RetryOf `json:"retryOf,omitzero"`
 	// Run is the run of the handoff, and Emitted how many of its events stand in the first commit.
 	Run     runevents.Identity `json:"run"`
 	Emitted int64              `json:"emitted"`
@@ -53,6 +55,13 @@ type Pending struct {
 	Wish *Wish `json:"wish,omitzero"`
 }
 
+// RetryOf is a run that failed since nobody could be reached, and that another run tries again.
+type RetryOf struct {
+	RunID string `json:"runId"`
+	// LogSeq is where in the log the run ended.
+	LogSeq uint64 `json:"logSeq"`
+}
+
 // Wish is an operator's wish that a run be cancelled whose command is pending.
 type Wish struct {
 	// SignalID is the run of the signal.
@@ -67,6 +76,11 @@ func (p *Pending) MayHaveArrived() bool { return p.Reached || p.Askers == nil }
 // Unasked reports whether no request for the command can have reached a game, and no server may ask
 // before it has put itself among the Askers.
 func (p *Pending) Unasked() bool { return !p.MayHaveArrived() && len(p.Askers) == 0 }
+
+// OthersAsk reports whether a server other than the given one is among the Askers.
+func (p *Pending) OthersAsk(server string) bool {
+	return slices.ContainsFunc(p.Askers, func(s string) bool { return s != server })
+}
 
 // WithAsker returns p with a server among the Askers.
 func (p *Pending) WithAsker(server string) *Pending {

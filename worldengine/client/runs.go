@@ -9,6 +9,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
+	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/wire"
 )
@@ -91,6 +92,43 @@ type Event struct {
 	runevents.Record
 	// JSON is the event as it is stored.
 	JSON jsontext.Value
+}
+
+// Retry is what an operator says who has a run tried again.
+type Retry struct {
+	RunID  string
+	Reason string
+	// ActorID is who asks, where the server has no access control; "operator".
+	ActorID string
+}
+
+// Retried is the run in which another one is tried again.
+type Retried struct {
+	TownID    string `json:"townId"`
+	HandoffID string `json:"handoffId"`
+	RetryOf   string `json:"retryOf"`
+	RunID     string `json:"runId"`
+	// Result is nil where there is none yet: the handoff waits, or its command is being applied.
+	Result *handoff.Result `json:"result"`
+	// JSON is the reply as it came.
+	JSON jsontext.Value `json:"-"`
+}
+
+// Retry has a run tried again that failed with PLUGIN_UNAVAILABLE. It is not repeated where it may
+// have been carried out: after RUN_RETRIED the run that it names has the result.
+func (c *Client) Retry(ctx context.Context, r Retry) (*Retried, error) {
+	request := struct {
+		RunID   string `json:"runId"`
+		Reason  string `json:"reason,omitzero"`
+		ActorID string `json:"actorId,omitzero"`
+	}{r.RunID, r.Reason, r.ActorID}
+	retried := new(Retried)
+	data, err := c.Ask(ctx, wire.RunRetry, request, retried)
+	if err != nil {
+		return nil, err
+	}
+	retried.JSON = data
+	return retried, nil
 }
 
 // RunEvents goes through the events that a run has by now, behind a runSeq. It ends behind the

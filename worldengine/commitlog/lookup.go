@@ -6,7 +6,11 @@ import (
 	"math"
 	"time"
 
+	"github.com/go-json-experiment/json"
+
 	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/worldengine/apply"
 )
 
 // ReceiptsTimeout is how long one request waits for the receipts to follow the log, counted from
@@ -26,25 +30,36 @@ type ReceiptReader struct {
 // it is that of the town that was the last to accept the key, as far as this instance knows: by
 // what it has committed itself, and by the receipts that have followed the log.
 func (r ReceiptReader) Find(ctx context.Context, townID, key string) (*dedupe.Receipt, error) {
-	until := time.Now().Add(ReceiptsTimeout)
+	until, end := time.Now().Add(ReceiptsTimeout), uint64(0)
 	find := func(ctx context.Context) (*dedupe.Receipt, error) {
 		return r.Receipts.LookupAny(ctx, key)
 	}
 	if townID != "" {
 		at := ReceiptPlace(townID, key)
 		find = func(ctx context.Context) (*dedupe.Receipt, error) {
-			return r.Receipts.Lookup(ctx, at)
+			return r.Receipts.Lookup(ctx, at, end)
 		}
 	}
-	if receipt, err := r.lookup(ctx, 0, until, find); err != nil || receipt != nil {
+	receipt, err := r.lookup(ctx, 0, until, find)
+	if err != nil || receipt != nil && !MayBeRetried(receipt) {
 		return receipt, err
 	}
-	// Another instance may have accepted it just now.
-	end, err := r.Log.End(ctx)
-	if err != nil {
+	// Another instance may have accepted it just now, or have tried it again.
+	if end, err = r.Log.End(ctx); err != nil {
 		return nil, err
 	}
 	return r.lookup(ctx, end, until, find)
+}
+
+// MayBeRetried reports whether a key may have another receipt later: its handoff failed since
+// nobody could be reached, and an operator may have it tried again. Every other receipt of a key
+// stays.
+func MayBeRetried(receipt *dedupe.Receipt) bool {
+	var said struct {
+		Reason handoff.ReasonCode `json:"reasonCode"`
+	}
+	return json.Unmarshal(receipt.Result, &said) == nil &&
+		said.Reason == apply.ReasonPluginUnavailable
 }
 
 // Lookup returns the receipt of a key in a town once the receipts have followed the log up to seq,
@@ -54,7 +69,7 @@ func (r ReceiptReader) Lookup(
 ) (*dedupe.Receipt, error) {
 	at := ReceiptPlace(townID, key)
 	return r.lookup(ctx, seq, until, func(ctx context.Context) (*dedupe.Receipt, error) {
-		return r.Receipts.Lookup(ctx, at)
+		return r.Receipts.Lookup(ctx, at, seq)
 	})
 }
 

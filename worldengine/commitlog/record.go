@@ -91,6 +91,9 @@ type Record struct {
 	// ActorID, in a record of kind put, is who put the state: the user, or the role of one whom
 	// NATS does not name; "" without access control, and in records of earlier engines.
 	ActorID string `json:"actorId,omitzero"`
+	// RetryOf, in a record of a handoff that was judged, is the run that its run tries again; nil
+	// where it does not. What is pending has its own.
+	RetryOf *apply.RetryOf `json:"retryOf,omitzero"`
 	// Closing, in a record on a run's subject, reports whether only the engine goes on with the
 	// run.
 	Closing bool `json:"closing,omitzero"`
@@ -216,6 +219,9 @@ func (rec *Record) appendAttributes(b []byte) ([]byte, error) {
 	}
 	if rec.Addition != nil {
 		err = errors.Join(err, member("addition", rec.Addition))
+	}
+	if rec.RetryOf != nil {
+		err = errors.Join(err, member("retryOf", rec.RetryOf))
 	}
 	return b, err
 }

@@ -55,11 +55,13 @@
 //	town.go        what a town's record carries over from the one before
 //	result.go      records of accepted and refused handoffs
 //	pending.go     records of attempts to apply a command outside the engine
+//	cancelled.go   records of commands that are not applied any more
 //	control.go     records of signals: pause, resume, cancel
 //	mend.go        records that put a town back, and the repair that writes them
 //	run.go         records of run events between commits, and those that others append
 //	runevents.go   ids, keys and times of the events of a record
 //	replay.go      the transitions of a run over all of its records
+//	retry.go       runs that try another one again
 //	payload.go     the payloads of events against the run's result
 //	merge.go       what the log derives against what a derived stream has
 //	derived.go     a derived stream: expiry, waiting, findings

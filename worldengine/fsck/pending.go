@@ -52,6 +52,7 @@ func (l *LogCheck) checkPending(
 			identityText(&rec.Run.Identity), identityText(&p.Run))
 		last := rec.Run.FirstSeq + int64(len(rec.Run.Events)) - 1
 		v.want("the record does not count the events of its run", Text(last), Text(p.Emitted))
+		replay.checkRetry(v, p.RetryOf)
 		v.want("the run is not where a command begins to be applied",
 			replayUntilApplied().text(replay), replay.text(replay))
 	}
@@ -143,25 +144,6 @@ func (v *Verdict) attemptFollows(prior, now *apply.Pending) {
 	}
 }
 
-// checkCancelled checks a record that ends the run of a pending handoff without a result.
-func (l *LogCheck) checkCancelled(v *Verdict, rec *commitlog.Record, prior *townState) {
-	replay := l.replay(v, rec)
-	if replay == nil {
-		return
-	}
-	delete(l.Runs, rec.Run.RunID)
-	v.want("the run is not cancelled", replayUntilCancelled(replay.attempt).text(replay),
-		replay.text(replay))
-	switch {
-	case !prior.known:
-	case prior.pending == nil:
-		v.follows("the run that is cancelled was not pending", "", "run "+rec.Run.RunID)
-	default:
-		v.follows("the cancelled run is not that of the pending handoff",
-			identityText(&prior.pending.Run), identityText(&rec.Run.Identity))
-	}
-}
-
 // isConclusion reports whether a run goes on where the first commit of its handoff ended. One that
 // begins, or goes on after a pause, has a first event of that type. One that a cancellation had
 // closed in a pause is resumed first, and then goes on with its command.
@@ -184,6 +166,8 @@ func (v *Verdict) checkConclusion(
 ) {
 	v.follows("the concluded run is not that of the pending handoff",
 		identityText(&p.Run), identityText(&rec.Run.Identity))
+	v.follows("the result is of another retry than the pending handoff",
+		jsonText(p.RetryOf), jsonText(rec.RetryOf))
 	if attempt > 0 {
 		v.follows("the attempt that was concluded is not the pending one",
 			Text(p.Attempt), Text(attempt))

@@ -85,7 +85,7 @@ func (d *receiptCheck) reportMissing(want *expected) {
 func isRepaired(got *commitlog.Message) bool { return got.Headers().Get(repairedHeader) != "" }
 
 // acceptedAgain reports whether got is the right receipt of another acceptance of the same key, and
-// reports a key that was accepted twice while its receipt had to be kept.
+// reports a key that was accepted twice while its receipt had to be kept, and not for a retry.
 func (d *receiptCheck) acceptedAgain(ctx context.Context, m, got *commitlog.Message) (bool, error) {
 	if !got.Placed || got.At.Seq == m.Seq {
 		return false, nil
@@ -98,7 +98,13 @@ func (d *receiptCheck) acceptedAgain(ctx context.Context, m, got *commitlog.Mess
 	if other.Seq < m.Seq {
 		first, second = other, m
 	}
-	if apart := second.Stored.Sub(first.Stored); d.maxAge == 0 || apart < d.maxAge {
+	apart := second.Stored.Sub(first.Stored)
+	if d.maxAge != 0 && apart >= d.maxAge {
+		return true, nil
+	}
+	if retried, err := d.isRetry(ctx, first, second); err != nil {
+		return false, err
+	} else if !retried {
 		d.find(Finding{
 			Stream: wire.LogStream(d.world), Sequence: second.Seq,
 			Subject: second.Subject(), Town: m.Town,

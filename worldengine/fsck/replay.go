@@ -212,5 +212,6 @@ func (s *runReplay) checkEnd(v *Verdict, rec *commitlog.Record, r *handoff.Resul
 	for i := range s.payloads {
 		v.checkPayload(s, &s.payloads[i], r)
 	}
+	s.checkRetry(v, rec.RetryOf)
 	v.want("the run does not end as its result says", replayOf(r, s.attempt).text(s), s.text(s))
 }

@@ -66,13 +66,16 @@ func TestRunsThatWait(t *testing.T) {
 		h *handoff.Handoff
 		r *handoff.Result
 	}
-	queue := func(x run) error { return lifecycle.EmitQueued(x.p, x.h, time.Second) }
+	queue := func(x run) error {
+		return lifecycle.EmitQueued(x.p, x.h, lifecycle.Begin{Waited: time.Second})
+	}
 	pause := func(start lifecycle.Start) func(run) error {
 		return func(x run) error {
-			return lifecycle.EmitPaused(x.p, x.h, start, time.Second, "s-1", "repairs")
+			return lifecycle.EmitPaused(x.p, x.h,
+				lifecycle.Begin{Start: start, Waited: time.Second}, "s-1", "repairs")
 		}
 	}
-	cancel := func(x run) error { return lifecycle.EmitCancelled(x.p, x.h, why) }
+	cancel := func(x run) error { return lifecycle.EmitCancelled(x.p, x.h, nil, why) }
 	judge := func(start lifecycle.Start) func(run) error {
 		return func(x run) error {
 			return lifecycle.EmitRun(x.p, x.h, x.r,
@@ -123,10 +126,10 @@ func TestARunIsCancelledFromTheLog(t *testing.T) {
 		runevents.RunPending: "RunStarted, RunCancelled", runevents.RunIsPaused: "RunCancelled",
 	} {
 		h, _, recorded := caseOf(t, "executed")
-		require.NoError(t, lifecycle.EmitQueued(recorded, h, 0))
+		require.NoError(t, lifecycle.EmitQueued(recorded, h, lifecycle.Begin{}))
 		if status == runevents.RunIsPaused {
-			require.NoError(t, lifecycle.EmitPaused(recorded, h, lifecycle.StartWaited,
-				0, "s-1", ""))
+			require.NoError(t, lifecycle.EmitPaused(recorded, h,
+				lifecycle.Begin{Start: lifecycle.StartWaited}, "s-1", ""))
 		}
 		before := recorded.Run().Events
 		_, _, other := caseOf(t, "executed")
@@ -134,7 +137,7 @@ func TestARunIsCancelledFromTheLog(t *testing.T) {
 		require.NoError(t, lifecycle.EmitCancelledFrom(other, status, before[0].Payload, why))
 		require.Equal(t, want, courseOf(other.Run()))
 
-		require.NoError(t, lifecycle.EmitCancelled(recorded, h, why))
+		require.NoError(t, lifecycle.EmitCancelled(recorded, h, nil, why))
 		own := recorded.Run().Events[len(before):]
 		require.Len(t, other.Run().Events, len(own))
 		for i := range own {

@@ -44,6 +44,7 @@ type (
 	}
 	runContext struct {
 		TriggeredBy string `json:"triggeredBy"`
+		RetryOf     string `json:"retryOf,omitzero"`
 	}
 	appliedPayload struct {
 		handoff.WorldState `json:",inline"`
@@ -74,6 +75,8 @@ type (
 		ActorID  string `json:"actorId"`
 		Reason   string `json:"reason,omitzero"`
 	}
+	// Retry is the run that another run tries again, who asked for that, and why.
+	Retry struct{ RunID, ActorID, Reason string }
 	// Cancellation is why a run was cancelled: by the signal of an operator, or for what Code says.
 	Cancellation struct {
 		SignalID string `json:"signalId,omitzero"`
@@ -177,18 +180,17 @@ func EmitSignal(p *runevents.Producer, said SignalPayload, refused string) error
 }
 
 // EmitQueued emits that a run has waited for its town for some time, and what was asked for.
-func EmitQueued(p *runevents.Producer, h *handoff.Handoff, waited time.Duration) error {
-	return p.OfRunBefore(runevents.RunQueued, waited, started(p, h))
+func EmitQueued(p *runevents.Producer, h *handoff.Handoff, begin Begin) error {
+	return p.OfRunBefore(runevents.RunQueued, begin.Waited, started(p, h, begin.Retry))
 }
 
 // EmitPaused emits the start of a run that has waited for some time, and that it waits for the end
 // of a pause; signalID is the run of the signal that paused the town or the world.
 func EmitPaused(
-	p *runevents.Producer, h *handoff.Handoff, start Start, waited time.Duration, signalID,
-	reason string,
+	p *runevents.Producer, h *handoff.Handoff, begin Begin, signalID, reason string,
 ) error {
 	n := emitter{producer: p}
-	n.start(h, Begin{Start: start, Waited: waited})
+	n.begin(h, begin)
 	n.run(runevents.RunPaused, pausedPayload{SignalID: signalID, Reason: reason})
 	return n.err
 }
@@ -228,11 +230,13 @@ func EmitAttempts(p *runevents.Producer, last int64, started bool, failed *apply
 const CancelledLeft = "SERVER_GONE"
 
 // EmitCancelled emits that a run which waits is cancelled. A run that is not started yet is
-// started.
-func EmitCancelled(p *runevents.Producer, h *handoff.Handoff, why Cancellation) error {
+// started. retry is what it tries again, nil where it does not.
+func EmitCancelled(
+	p *runevents.Producer, h *handoff.Handoff, retry *Retry, why Cancellation,
+) error {
 	n := emitter{producer: p}
 	if p.Status() == runevents.RunPending {
-		n.run(runevents.RunStarted, started(n.producer, h))
+		n.run(runevents.RunStarted, started(n.producer, h, retry))
 	}
 	n.run(runevents.RunCancelled, why)
 	return n.err
@@ -296,6 +300,8 @@ type Begin struct {
 	Waited time.Duration
 	// Approval is the approval with which the handoff is executed; nil where it took none.
 	Approval *Approval
+	// Retry is the run that this one tries again; nil where it does not.
+	Retry *Retry
 }
 
 // emitter emits until the first error, which it keeps.
@@ -322,9 +328,20 @@ func (n *emitter) attempt(event runevents.EventType, attempt int64, payload any)
 	}
 }
 
-// start emits how a run starts. One that has started before a pause cannot be approved any more:
-// that it goes on says who approved it.
+// start emits how a run starts, and where an operator asked for it, that the signal is accepted.
 func (n *emitter) start(h *handoff.Handoff, begin Begin) {
+	n.begin(h, begin)
+	if r := begin.Retry; r != nil {
+		n.run(runevents.SignalAccepted, SignalPayload{
+			Signal: SignalRetry, TownID: h.Proposal.TownID, RunID: r.RunID, ActorID: r.ActorID,
+			Reason: r.Reason, HandoffID: h.HandoffID,
+		})
+	}
+}
+
+// begin emits how a run starts. One that has started before a pause cannot be approved any more:
+// that it goes on says who approved it.
+func (n *emitter) begin(h *handoff.Handoff, begin Begin) {
 	switch begin.Start {
 	case StartResumed:
 		if begin.Approval == nil {
@@ -339,17 +356,21 @@ func (n *emitter) start(h *handoff.Handoff, begin Begin) {
 	if begin.Approval != nil {
 		n.run(runevents.RunApproved, begin.Approval)
 	}
-	n.run(runevents.RunStarted, started(n.producer, h))
+	n.run(runevents.RunStarted, started(n.producer, h, begin.Retry))
 }
 
-func started(p *runevents.Producer, h *handoff.Handoff) startedPayload {
+func started(p *runevents.Producer, h *handoff.Handoff, retry *Retry) startedPayload {
+	by := runContext{TriggeredBy: h.Proposal.ActorID}
+	if retry != nil {
+		by = runContext{TriggeredBy: retry.ActorID, RetryOf: retry.RunID}
+	}
 	return startedPayload{
 		TownID: h.Proposal.TownID, ActorID: h.Proposal.ActorID,
 		HandoffID: h.HandoffID, Type: h.Proposal.Type, Command: h.Command,
 		EngineRunRef: "worldengine:" + p.Run().RunID,
 		PlanRef: planRef{URI: "urn:worldengine:" + h.ProposalID,
 			SchemaVersion: h.Proposal.SchemaVersion},
-		Context: runContext{TriggeredBy: h.Proposal.ActorID},
+		Context: by,
 	}
 }
 

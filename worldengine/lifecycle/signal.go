@@ -17,4 +17,7 @@ const (
 	// does not.
 	SignalApprove SignalKind = "APPROVE"
 	SignalDeny    SignalKind = "DENY"
+	// SignalRetry tries the handoff of a run again, of which no game can have the command, in
+	// another run.
+	SignalRetry SignalKind = "RETRY_STEP"
 )

@@ -112,6 +112,7 @@ func (w *Worker) run(ctx context.Context, a *application) {
 			return
 		}
 		v.Attempt, v.At = attempt, w.config.Now()
+		w.awaitAskers(ctx, a, v)
 		if w.commitOutcome(ctx, a, v) {
 			return
 		}

@@ -94,7 +94,7 @@ func (w *Worker) ask(
 	attempt := &apply.PluginAttempt{
 		ApplyID: command.ApplyID, Number: command.LogicalAttemptID, Until: a.ends,
 		Resend: w.config.Policy.Resend, Patience: w.config.Policy.Patience(),
-		Earlier: a.Pending.Reached || !a.own,
+		Earlier: a.Pending.MayHaveArrived(),
 	}
 	least := max(attempt.Resend, attempt.Patience)
 	if again := time.Now().Add(least); !a.own && attempt.Until.Before(again) {

@@ -49,3 +49,24 @@ func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
 	require.Equal(t, 3, store.tries)
 	require.Equal(t, 1, strings.Count(said.String(), "cannot be read"), said.String())
 }
+
+// What an attempt says that reached nobody is not so where a request of an earlier one may have
+// arrived, which another server has ended.
+func TestAnEarlierAttemptMayHaveReached(t *testing.T) {
+	t.Parallel()
+	w := New(Config{Server: "server"})
+	a := &application{Decoded: apply.Decoded{Pending: &apply.Pending{
+		Via: apply.Plugin, Askers: []string{"server"},
+	}}}
+	unreached := apply.Result{Failed: apply.Silence(false, nil)}
+	require.Equal(t, unreached, w.known(a, unreached))
+	require.True(t, a.gate.Pass())
+	a.gate.Reached()
+	got := w.known(a, unreached)
+	require.Equal(t, apply.ReasonPluginTimeout, got.Failed.Reason)
+	require.True(t, got.Reached)
+	executed := apply.Result{Applied: true}
+	require.Equal(t, executed, w.known(a, executed))
+	a.Pending.Via = apply.RCON
+	require.Equal(t, unreached, w.known(a, unreached))
+}

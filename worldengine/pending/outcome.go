@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/go-json-experiment/json/jsontext"
+
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
@@ -96,6 +98,7 @@ func (w *Worker) commitOnce(
 	if v.Attempt != a.Pending.Attempt && !v.Applied {
 		return false, End{}, nil // another instance has begun the next attempt
 	}
+	v = w.known(a, v)
 	c := a.NextStep(v, &w.config.Policy)
 	if v.Embodiment != nil && c.Failed == nil && c.Embodiment == nil {
 		w.config.Logger.Warn("the embodiment that a plugin reported is left out: "+
@@ -121,17 +124,34 @@ func (w *Worker) answerFromReceipt(
 	if err != nil {
 		return End{}, err
 	}
-	if receipt == nil || receipt.RunID != a.runID { // another delivery may have had the key since
+	switch {
+	case receipt == nil:
 		return End{}, nil
+	case receipt.RunID != a.runID: // another delivery has had the key since
+		return w.answerFromEnd(ctx, a)
 	}
-	limits := schemas.Limits{Bytes: len(receipt.Result) + 1}
-	result, err := handoff.ParseResult(receipt.Result, limits)
+	return answerOf(receipt.RunID, receipt.Result, receipt.Addition)
+}
+
+// answerFromEnd returns the answer of an application that another instance has ended, and whose key
+// has another run's receipt: its run was cancelled, or has failed and was tried again.
+func (w *Worker) answerFromEnd(ctx context.Context, a *application) (End, error) {
+	rec, err := w.config.EndOf(ctx, a.runID)
+	if err != nil || rec == nil || rec.Kind != commitlog.KindHandoff {
+		return End{}, err
+	}
+	return answerOf(a.runID, rec.Result, rec.Addition)
+}
+
+// answerOf returns the answer that a result is which stands in the log.
+func answerOf(runID string, stored jsontext.Value, addition *handoff.Addition) (End, error) {
+	result, err := handoff.ParseResult(stored, schemas.Limits{Bytes: len(stored) + 1})
 	if err != nil {
-		return End{}, fmt.Errorf("pending: the receipt of run %s: %w", receipt.RunID, err)
+		return End{}, fmt.Errorf("pending: the result of run %s: %w", runID, err)
 	}
-	answer := End{RunID: receipt.RunID, Result: result, JSON: receipt.Result}
-	if receipt.Addition != nil {
-		answer.Embodiment = receipt.Addition.Embodiment
+	answer := End{RunID: runID, Result: result, JSON: stored}
+	if addition != nil {
+		answer.Embodiment = addition.Embodiment
 	}
 	return answer, nil
 }
@@ -203,6 +223,7 @@ func (w *Worker) commitEnd(
 	rec := commitlog.Record{
 		Kind: commitlog.KindHandoff, TownID: a.town, Result: encoded,
 		Handoff: current.Pending.Handoff, Addition: &addition, Run: run,
+		RetryOf: current.Pending.RetryOf,
 	}
 	failpoint.At(failpoint.Closing)
 	if err := w.config.Log.CommitTown(ctx, &rec, &after, current.Seq); err != nil {

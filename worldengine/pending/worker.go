@@ -64,6 +64,8 @@ type Config struct {
 	Receipt func(
 		ctx context.Context, townID, key string, seq uint64, until time.Time,
 	) (*dedupe.Receipt, error)
+	// EndOf returns the record with which a run ended, nil where the log does not keep that.
+	EndOf func(ctx context.Context, runID string) (*commitlog.Record, error)
 	// TownOf returns the token of the town of a run.
 	TownOf func(ctx context.Context, runID string) (string, error)
 

@@ -41,6 +41,7 @@ type working struct {
 	t       *testing.T
 	log     *commitlog.Log
 	current commitlog.Entry // the town, with what is pending
+	turns   *queue.Queue[struct{}]
 
 	mu     sync.Mutex
 	alerts []runevents.AlertCode
@@ -103,14 +104,14 @@ func work(
 	w.Worker = pending.New(config)
 	plugins, err := apply.OpenInbox(nc, w.UnusedAnswers())
 	require.NoError(t, err)
-	turns := queue.New[struct{}](context.Background(), queue.Config{Workers: 2, PerTown: 8,
+	w.turns = queue.New[struct{}](context.Background(), queue.Config{Workers: 2, PerTown: 8,
 		Total: 8, Logger: logger})
-	w.Start(context.Background(), turns, plugins)
+	w.Start(context.Background(), w.turns, plugins)
 	t.Cleanup(func() {
 		over, cancel := context.WithCancel(context.Background())
 		cancel()
 		w.Stop(over)
-		require.NoError(t, turns.Drain(context.Background()))
+		require.NoError(t, w.turns.Drain(context.Background()))
 		plugins.Close()
 	})
 	logtest.Accept(t, w.log, towntest.Threatened(),

@@ -79,6 +79,7 @@ var subjects = []struct{ subject, publish, subscribe string }{
 	{"worldengine.v1.main.run.events", "agent plugin operator approver observer", ""},
 	{"worldengine.v1.main.run.append", "plugin operator", ""},
 	{"worldengine.v1.main.run.cancel", "operator", ""},
+	{"worldengine.v1.main.run.retry", "operator", ""},
 	{"worldengine.v1.main.control.pause", "operator", ""},
 	{"worldengine.v1.main.control.resume", "operator", ""},
 	{"worldengine.v1.main.control.get", "agent plugin operator approver observer", ""},

@@ -105,7 +105,8 @@ func TestDefaultAnswersEveryVerb(t *testing.T) {
 	for _, verb := range []string{
 		"handoff", "town.get", "town.history", "town.list", "town.put", "town.patch", "result.get",
 		"run.get", "run.list",
-		"run.events", "run.append", "run.cancel", "control.pause", "control.resume", "control.get",
+		"run.events", "run.append", "run.cancel", "run.retry",
+		"control.pause", "control.resume", "control.get",
 		"alert.list", "alert.ack", "approval.list", "approval.decide", "whoami",
 	} {
 		_, err := c.nc.Request(wire.Subject("main", verb), []byte(`{}`), 20*time.Second)

@@ -54,7 +54,7 @@ func (h *hostile) step() {
 // orEmpty are the verbs to which no payload at all means {}.
 var orEmpty = []string{
 	"town.list", "town.history", "run.list", "control.pause", "control.resume", "control.get",
-	"run.cancel", "alert.list", "approval.list", "whoami",
+	"run.cancel", "run.retry", "alert.list", "approval.list", "whoami",
 }
 
 // exchange sends a request and returns its answer.
@@ -134,8 +134,8 @@ func (h *hostile) judgeAnswer(v *valid, data []byte, reply *nats.Msg) {
 			require.Equal(h.t, h.towns[townID].SnapshotHash, at.SnapshotHash)
 			h.towns[townID] = at
 		}
-	case "control.resume", "run.cancel":
-		h.t.Fatalf("nothing was paused: %s", reply.Data)
+	case "control.resume", "run.cancel", "run.retry":
+		h.t.Fatalf("nothing was paused, or failed: %s", reply.Data)
 	}
 }
 

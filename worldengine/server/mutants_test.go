@@ -193,6 +193,8 @@ func (h *hostile) allRequests() []valid {
 			h.written(runevents.StepStarted, "s"), h.written("Told", ""))},
 		{"run.cancel", schemas.RunCancelRequest, schemas.ControlReply, map[string]any{
 			"runId": runID, "actorId": "ada", "reason": "late"}},
+		{"run.retry", schemas.RunRetryRequest, schemas.RunRetryReply, map[string]any{
+			"runId": runID, "actorId": "ada", "reason": "back"}},
 		{"control.pause", schemas.ControlSignalRequest, schemas.ControlReply, signal},
 		{"control.resume", schemas.ControlSignalRequest, schemas.ControlReply, signal},
 		{"control.get", schemas.ControlGetRequest, schemas.ControlReply,

@@ -147,6 +147,7 @@ func bodies(t testing.TB, townID string) map[string][]byte {
 		"run.get":    map[string]any{"runId": runID}, "run.events": map[string]any{"runId": runID},
 		"run.append":    appendRequest(townID, written("run-1", "Told", "step-1", 1)),
 		"run.cancel":    map[string]any{"runId": runID, "actorId": "mayor-1", "reason": "Because."},
+		"run.retry":     map[string]any{"runId": runID},
 		"control.pause": signal, "control.resume": signal,
 		"alert.list": map[string]any{}, "alert.ack": map[string]any{"seq": 1},
 		"approval.list": about,

@@ -57,9 +57,10 @@ type signalRequest struct {
 }
 
 // signal returns the handler of a verb that gives a signal, whose request has the given schema. One
-// that is refused is recorded too, as far as it says what it is about.
+// that is refused is recorded too, as far as it says what it is about; another one is carried out.
 func (s *Service) signal(
 	kind lifecycle.SignalKind, schema schemas.Name,
+	carryOut func(context.Context, worldengine.Signal) ([]byte, error),
 ) func(context.Context, *incoming) (*nats.Msg, error) {
 	return func(ctx context.Context, in *incoming) (*nats.Msg, error) {
 		r, err := parseRequest[signalRequest](schema, orEmpty(in.data), maxRequest)
@@ -79,20 +80,29 @@ func (s *Service) signal(
 			}
 			return nil, refused
 		}
-		c, err := s.engine.Signal(ctx, given)
-		if err != nil {
-			return nil, err
-		}
-		body, err := controlReplyOf(c)
+		body, err := carryOut(ctx, given)
 		return &nats.Msg{Data: body}, err
 	}
+}
+
+// control pauses, resumes or cancels.
+func (s *Service) control(ctx context.Context, given worldengine.Signal) ([]byte, error) {
+	c, err := s.engine.Signal(ctx, given)
+	if err != nil {
+		return nil, err
+	}
+	return controlReplyOf(c)
 }
 
 // isSignal reports whether a verb gives a signal of which a refusal for want of rights is recorded
 // too. approval.decide is none: it crosses from the clients' account, where a reply subject leads
 // to it from any user's request.
 func isSignal(verb wire.Verb) bool {
-	return verb == wire.RunCancel || verb == wire.ControlPause || verb == wire.ControlResume
+	switch verb {
+	case wire.RunCancel, wire.RunRetry, wire.ControlPause, wire.ControlResume:
+		return true
+	}
+	return false
 }
 
 func (s *Service) controlGet(

@@ -32,6 +32,7 @@ func TestHowManyRequestsAreHeld(t *testing.T) {
 		"run.list":        {town, few},
 		"run.events":      {run, many},
 		"run.cancel":      {run, many},
+		"run.retry":       {run, many},
 		"control.pause":   {town, many},
 		"control.resume":  {town, many},
 		"control.get":     {[2]string{`{}`, town[0]}, many},

@@ -197,9 +197,10 @@ type endpoint struct {
 func (s *Service) endpoints() []endpoint {
 	waiting := s.config.Waiting
 	lists := min(waiting, waitingLists)
-	cancel := s.signal(lifecycle.SignalCancel, schemas.RunCancelRequest)
-	pause := s.signal(lifecycle.SignalPause, schemas.ControlSignalRequest)
-	resume := s.signal(lifecycle.SignalResume, schemas.ControlSignalRequest)
+	cancel := s.signal(lifecycle.SignalCancel, schemas.RunCancelRequest, s.control)
+	again := s.signal(lifecycle.SignalRetry, schemas.RunRetryRequest, s.runRetry)
+	pause := s.signal(lifecycle.SignalPause, schemas.ControlSignalRequest, s.control)
+	resume := s.signal(lifecycle.SignalResume, schemas.ControlSignalRequest, s.control)
 	return []endpoint{
 		{verb: wire.TownGet, handle: s.reads(aboutTown, waiting, s.townGet)},
 		{verb: wire.TownHistory, handle: s.reads(aboutTown, waiting, s.townHistory)},
@@ -211,6 +212,7 @@ func (s *Service) endpoints() []endpoint {
 		{verb: wire.RunList, handle: s.reads(aboutTown, lists, s.runList)},
 		{verb: wire.RunEvents, handle: s.reads(aboutRun, waiting, s.runEvents)},
 		{verb: wire.RunCancel, handle: s.readsWith(aboutRun, waiting, cancel)},
+		{verb: wire.RunRetry, handle: s.readsWith(aboutRun, waiting, again)},
 		{verb: wire.ControlPause, handle: s.readsWith(aboutTown, waiting, pause)},
 		{verb: wire.ControlResume, handle: s.readsWith(aboutTown, waiting, resume)},
 		{verb: wire.ControlGet, handle: s.reads(aboutTown, waiting, s.controlGet)},

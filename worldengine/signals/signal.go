@@ -14,8 +14,8 @@ type Signal struct {
 	Kind lifecycle.SignalKind
 	// TownID is the town that is paused or resumed; "" for the whole world.
 	TownID string
-	// RunID is the run that is cancelled, and Force says to do so although a game may have its
-	// command.
+	// RunID is the run that is cancelled or retried, and Force says to do so although a game may
+	// have its command.
 	RunID string
 	Force bool
 	// HandoffID is the handoff that is approved or denied, and HandoffHash the SHA-256 of the bytes
@@ -64,7 +64,7 @@ func (s *Signal) Refusal(paused *commitlog.PausedBy) (code wire.Code, message st
 
 // RefusedError refuses a signal. The refusal is recorded: SignalID is its run.
 type RefusedError struct {
-	// Code is ALREADY_PAUSED, NOT_PAUSED, RUN_NOT_WAITING, RUN_IN_HAND or UNKNOWN_TOWN.
+	// Code is why: that of the error reply.
 	Code     wire.Code
 	SignalID string
 	Message  string

@@ -198,8 +198,13 @@ func unguarded(kind string, n int) tampering {
 
 // Every rule about what is told over several records, broken at one place.
 func TestFsckFindsTamperedStories(t *testing.T) {
-	log := storied(t)
-	for _, c := range slices.Concat(tamperedPending, tamperedRuns, tamperedSignals) {
+	requireTampered(t, storied(t), slices.Concat(tamperedPending, tamperedRuns, tamperedSignals))
+}
+
+// requireTampered checks that fsck finds what each change of a log breaks.
+func requireTampered(t *testing.T, log logMessages, all []tamper) {
+	t.Helper()
+	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
 			changed, seq := c.do(t, copiesOf(log))
 			found, _, _ := FsckLog("main", changed)

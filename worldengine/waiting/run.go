@@ -17,6 +17,8 @@ import (
 type Run struct {
 	Identity runevents.Identity
 	Handoff  *handoff.Handoff
+	// Retry is the run that this one tries again; nil where it does not.
+	Retry *lifecycle.Retry
 	// Queued is when the delivery was queued.
 	Queued time.Time
 	// Producer emits the events of the run; nil before its first turn.
@@ -44,6 +46,11 @@ func (r *Run) Wait() {
 	}
 }
 
+// Begin returns how the events that are still to come begin.
+func (r *Run) Begin() lifecycle.Begin {
+	return lifecycle.Begin{Start: r.Start, Waited: r.Waited(), Retry: r.Retry}
+}
+
 // Recorded reports whether the run has events of its own in the log.
 func (r *Run) Recorded() bool {
 	return r.Start == lifecycle.StartWaited || r.Start == lifecycle.StartResumed
@@ -64,7 +71,7 @@ func (s *Store) Queue(ctx context.Context, r *Run) error {
 		return err
 	}
 	return s.record(ctx, r, &step{func() error {
-		return lifecycle.EmitQueued(r.Producer, r.Handoff, r.Waited())
+		return lifecycle.EmitQueued(r.Producer, r.Handoff, r.Begin())
 	}, lifecycle.StartWaited})
 }
 
@@ -74,8 +81,7 @@ func (s *Store) Pause(ctx context.Context, r *Run, by *commitlog.PausedBy) error
 		return err
 	}
 	return s.record(ctx, r, &step{func() error {
-		return lifecycle.EmitPaused(r.Producer, r.Handoff, r.Start, r.Waited(),
-			by.SignalID, by.Reason)
+		return lifecycle.EmitPaused(r.Producer, r.Handoff, r.Begin(), by.SignalID, by.Reason)
 	}, lifecycle.StartResumed})
 }
 
@@ -152,7 +158,7 @@ func (s *Store) cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) 
 			return err
 		}
 	}
-	if err := lifecycle.EmitCancelled(r.Producer, r.Handoff, why); err != nil {
+	if err := lifecycle.EmitCancelled(r.Producer, r.Handoff, r.Retry, why); err != nil {
 		return err
 	}
 	_, err := s.runs.Extend(ctx, r.townID(), r.Producer.Run(), r.emitted(), true)

@@ -49,6 +49,12 @@ const (
 	CodeRunNotWaiting Code = "RUN_NOT_WAITING"
 	// CodeRunInHand: a game may have the command of the run to cancel.
 	CodeRunInHand Code = "RUN_IN_HAND"
+	// CodeRunNotRetryable: the run to retry did not fail for want of a game, or was not kept.
+	CodeRunNotRetryable Code = "RUN_NOT_RETRYABLE"
+	// CodeRunInDoubt: the command of the run to retry may have been applied.
+	CodeRunInDoubt Code = "RUN_IN_DOUBT"
+	// CodeRunRetried: another retry of the run was first.
+	CodeRunRetried Code = "RUN_RETRIED"
 	// CodeUnknownApproval: no handoff with the id waits for an approval.
 	CodeUnknownApproval Code = "UNKNOWN_APPROVAL"
 	// CodeAlreadyDecided: another decision about the handoff was first.
@@ -101,7 +107,8 @@ func Codes() []Code {
 		CodeUnknownTown, CodeRevisionGone, CodeUnknownResult, CodeUnknownRun, CodeUnknownAlert,
 		CodeTownExists, CodeSnapshotConflict,
 		CodeEpochRegression, CodeRunOwned, CodeInvalidTransition, CodeAlreadyPaused, CodeNotPaused,
-		CodeRunNotWaiting, CodeRunInHand, CodeUnknownApproval, CodeAlreadyDecided,
+		CodeRunNotWaiting, CodeRunInHand, CodeRunNotRetryable, CodeRunInDoubt, CodeRunRetried,
+		CodeUnknownApproval, CodeAlreadyDecided,
 		CodeApprovalStale, CodeApprovalDiffers, CodeApprovalAmbiguous, CodeRunCancelled,
 		CodeTownPaused, CodeWorldPaused, CodePluginAbsent, CodeOverloaded, CodeTownDamaged,
 		CodeRunDamaged,

@@ -41,6 +41,8 @@ const (
 	RunAppend Verb = "run.append"
 	// RunCancel ends a run that waits.
 	RunCancel Verb = "run.cancel"
+	// RunRetry tries the handoff of a run again that failed since nobody could be reached.
+	RunRetry Verb = "run.retry"
 	// ControlPause pauses a town or the world.
 	ControlPause Verb = "control.pause"
 	// ControlResume ends a pause.
@@ -63,8 +65,8 @@ const (
 func Verbs() []Verb {
 	return []Verb{
 		Handoff, TownGet, TownHistory, TownList, TownPut, TownPatch, ResultGet, RunGet,
-		RunList, RunEvents,
-		RunAppend, RunCancel, ControlPause, ControlResume, ControlGet, AlertList, AlertAck,
+		RunList, RunEvents, RunAppend, RunCancel, RunRetry,
+		ControlPause, ControlResume, ControlGet, AlertList, AlertAck,
 		ApprovalList, ApprovalDecide, WhoAmI,
 	}
 }
@@ -74,7 +76,7 @@ func Verbs() []Verb {
 // a run.append are not among them: their keys make a repetition safe.
 func (v Verb) Changes() bool {
 	switch v {
-	case TownPut, TownPatch, RunCancel, ControlPause, ControlResume, ApprovalDecide:
+	case TownPut, TownPatch, RunCancel, RunRetry, ControlPause, ControlResume, ApprovalDecide:
 		return true
 	}
 	return false

@@ -1,0 +1,83 @@
+package fsck
+
+import (
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+)
+
+// checkCancelled checks a record that ends the run of a pending handoff without a result.
+func (l *LogCheck) checkCancelled(v *Verdict, rec *commitlog.Record, prior *townState) {
+	replay := l.replay(v, rec)
+	if replay == nil {
+		return
+	}
+	delete(l.Runs, rec.Run.RunID)
+	v.want("the run is not cancelled",
+		replayUntilCancelled(replay.attempt).text(replay), replay.text(replay))
+	if rec.Result != nil {
+		v.want("a cancelled handoff has a result", "", string(rec.Result))
+	}
+	var p *apply.Pending
+	switch {
+	case !prior.known:
+	case prior.pending == nil:
+		v.follows("the run that is cancelled was not pending", "", "run "+rec.Run.RunID)
+	default:
+		p = prior.pending
+		v.follows("the cancelled run is not that of the pending handoff",
+			identityText(&p.Run), identityText(&rec.Run.Identity))
+		if replay.attempt > 0 {
+			v.follows("the attempt that was cancelled is not the pending one",
+				Text(p.Attempt), Text(replay.attempt))
+		}
+		replay.checkRetry(v, p.RetryOf)
+	}
+	v.checkCancellation(replay, p)
+}
+
+// checkCancellation checks what the events of a cancelled run say: what was asked for, why its last
+// attempt failed, and which signal ended it. p is what was pending, nil where that is not known.
+func (v *Verdict) checkCancellation(s *runReplay, p *apply.Pending) {
+	for i := range s.payloads {
+		c := &s.payloads[i]
+		want := func(want string, path ...string) {
+			v.payloadIs(c, want, payloadText(c.event.Payload, path...))
+		}
+		switch c.event.EventType {
+		case runevents.RunStarted:
+			want(s.town, "townId")
+			if p == nil {
+				continue
+			}
+			if app, err := p.Read(); err == nil {
+				want(app.Handoff.HandoffID, "handoffId")
+				want(app.Handoff.Command, "command")
+			}
+		case runevents.StepFailed:
+			if c.event.LogicalAttemptID == s.attempt {
+				want(lifecycle.CancelledInHand, "error", "code")
+			}
+		case runevents.RunCancelled:
+			v.checkWish(c, p)
+		}
+	}
+}
+
+// checkWish checks that a cancellation names the signal whose wish stands in the record before it.
+// One by force asks nobody, and names its own.
+func (v *Verdict) checkWish(c *payloadCheck, p *apply.Pending) {
+	signal := payloadText(c.event.Payload, "signalId")
+	forced := payloadText(c.event.Payload, "code") == lifecycle.CancelledByForce
+	switch {
+	case signal == "":
+		v.payloadIs(c, "a signalId", "")
+	case forced || p == nil || p.Unasked():
+	case p.Wish == nil:
+		v.follows("a command was cancelled, and no operator had wished it", "", "signal "+signal)
+	default:
+		v.follows("a command was cancelled for another signal than the one that wished it",
+			p.Wish.SignalID, signal)
+	}
+}

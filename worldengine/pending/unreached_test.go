@@ -1,0 +1,121 @@
+package pending_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/pending"
+)
+
+// following is a store behind whose writer another server writes.
+type following struct {
+	commitlog.Store
+	behind func()
+}
+
+func (f following) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	ack, err := f.Store.Publish(ctx, msg)
+	f.behind()
+	return ack, err
+}
+
+// away has every request answered at once with what NATS says where no plugin is subscribed.
+type away struct{}
+
+func (away) Ask(_ string, m *apply.Mailbox, attempt int64, _ []byte) error {
+	m.Deliver(apply.Reply{Attempt: attempt, Msg: &nats.Msg{
+		Header: nats.Header{"Status": {"503"}},
+	}})
+	return nil
+}
+
+func (away) Forget(*apply.Mailbox, bool) {}
+func (away) Close()                      {}
+
+// A command that reached nobody is told so only where no request of any server can have arrived.
+func TestNobodyWasReached(t *testing.T) {
+	t.Parallel()
+	unreached, doubt := apply.ReasonPluginUnavailable, apply.ReasonPluginTimeout
+	for _, row := range []struct {
+		name   string
+		change func(*apply.Pending)
+		leaves bool // the other server takes itself off the askers
+		reason handoff.ReasonCode
+		askers []string // of the last record in which the command is pending
+	}{
+		{"this server alone has asked", func(*apply.Pending) {}, false, unreached,
+			[]string{"server"}},
+		{"another one says that it reached nobody",
+			func(p *apply.Pending) { p.Askers = []string{"server", "other"} }, true, unreached,
+			[]string{}},
+		{"another one says nothing",
+			func(p *apply.Pending) { p.Askers = []string{"server", "other"} }, false, doubt,
+			[]string{"other"}},
+		{"an earlier attempt may have",
+			func(p *apply.Pending) { p.Reached = true }, false, doubt,
+			[]string{"server"}},
+		{"nobody knows who has asked", func(p *apply.Pending) { p.Askers = nil }, false, doubt,
+			nil},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			var w *working
+			w = work(t, func(c *pending.Config) {
+				c.Policy.Attempts, c.Policy.Absent = 1, apply.AbsentFail
+				c.Policy.Resend = 100 * time.Millisecond
+				log := &commitlog.Log{
+					World: c.Log.World, MaxPayload: c.Log.MaxPayload, Draw: c.Log.Draw,
+				}
+				log.Store = following{c.Log.Store, func() {
+					if !row.leaves {
+						return
+					}
+					now := w.town()
+					if p := now.Pending; p != nil && len(p.Askers) == 1 {
+						rec := commitlog.Record{Kind: commitlog.KindPending,
+							TownID: "town-threatened"}
+						after := now
+						after.Pending = p.WithoutAsker("other")
+						require.NoError(t, w.log.CommitTown(context.Background(), &rec, &after,
+							now.Seq))
+					}
+				}}
+				c.Log, c.Towns = log, commitlog.NewTowns(log)
+			}, func(p *apply.Pending) {
+				p.Askers, p.Deadline = []string{"server"}, p.NotBefore.Add(300*time.Millisecond)
+				row.change(p)
+			})
+			w.Start(context.Background(), w.turns, away{})
+			a := w.await(w.ensure())
+			require.NoError(t, a.err)
+			require.Equal(t, row.reason, a.Result.ReasonCode)
+			require.Equal(t, row.askers, w.before().Askers)
+			require.Equal(t, row.reason == doubt,
+				slices.Contains(w.alerts, runevents.ApplyInDoubt))
+		})
+	}
+}
+
+// before returns what was pending in the record before the town's last one.
+func (w *working) before() *apply.Pending {
+	w.t.Helper()
+	for seq := w.town().Seq - 1; seq > 0; seq-- {
+		msg, err := w.log.Store.At(w.t.Context(), seq)
+		require.NoError(w.t, err)
+		if rec, err := commitlog.ReadRecord(msg.Data); err == nil && rec.Pending != nil {
+			return rec.Pending
+		}
+	}
+	w.t.Fatal("nothing was pending")
+	return nil
+}

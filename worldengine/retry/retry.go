@@ -1,0 +1,161 @@
+// Package retry says which runs can be tried again: those that failed since nobody could be reached
+// (RETRY_STEP of Execution Semantics v1; docs/adr/0026-a-retry-is-another-run.md). The engine
+// judges the handoff of such a run again, in another run, and the result of its key is the later
+// one.
+package retry
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// Reader reads how runs have ended. Every member must be set.
+type Reader struct {
+	Log *commitlog.Log
+	// Ended returns where in the log a run ended, 0 where it has not: see runs.Store.EndedAt.
+	Ended func(ctx context.Context, runID string) (uint64, error)
+}
+
+// Failed is a run whose handoff may be judged again.
+type Failed struct {
+	apply.RetryOf
+	TownID  string
+	Handoff *handoff.Handoff
+}
+
+// Refusal is why a run is not tried again: what became of it, and what to do.
+type Refusal struct {
+	Code    wire.Code
+	Message string
+}
+
+// End returns the record with which a run of the engine ended and where in the log that stands, or
+// nil where the run has no end or the log does not keep it. The errors are those of Ended and
+// commitlog.ErrLogUnavailable.
+func (r *Reader) End(ctx context.Context, runID string) (*commitlog.Record, uint64, error) {
+	seq, err := r.Ended(ctx, runID)
+	if err != nil || seq == 0 {
+		return nil, 0, err
+	}
+	msg, err := r.Log.Store.At(ctx, seq)
+	if err != nil {
+		return nil, 0, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable, seq, err)
+	}
+	if msg == nil {
+		return nil, seq, nil
+	}
+	rec, err := commitlog.ReadRecord(msg.Data)
+	return rec, seq, err
+}
+
+// Failed returns a run that may be tried again, as far as its own end says; the town of now and the
+// receipt of the key decide the rest. With a refusal it has the town alone, as far as that is
+// known.
+func (r *Reader) Failed(ctx context.Context, runID string) (Failed, *Refusal, error) {
+	rec, seq, err := r.End(ctx, runID)
+	switch {
+	case err != nil:
+		return Failed{}, nil, err
+	case seq == 0:
+		return Failed{}, no("the run has no end that the engine gave it: a run is retried once " +
+			"it has failed with PLUGIN_UNAVAILABLE"), nil
+	case rec == nil:
+		return Failed{}, no("the log does not keep the end of the run any more: its agent makes " +
+			"a new proposal"), nil
+	}
+	failed := Failed{RetryOf: apply.RetryOf{RunID: runID, LogSeq: seq}, TownID: rec.TownID}
+	if refusal := refusalOf(rec); refusal != nil {
+		return failed, refusal, nil
+	}
+	failed.Handoff, err = handoff.Parse(rec.Handoff, schemas.Limits{Bytes: len(rec.Handoff) + 1})
+	if err != nil {
+		err = fmt.Errorf("worldengine: the handoff at log sequence %d: %w", seq, err)
+	}
+	return failed, nil, err
+}
+
+// refusalOf returns why the run that ended with a record is not tried again, or nil.
+func refusalOf(rec *commitlog.Record) *Refusal {
+	switch rec.Kind {
+	case commitlog.KindHandoff, commitlog.KindRefused, commitlog.KindAsked:
+	case commitlog.KindCancelled, commitlog.KindRun:
+		return no("the run was cancelled: the same handoff may be sent again, or the run be " +
+			"retried that this one tried again")
+	default:
+		return no("the run is that of a signal, and has no handoff")
+	}
+	var said struct {
+		Status handoff.Status     `json:"status"`
+		Reason handoff.ReasonCode `json:"reasonCode"`
+	}
+	if err := json.Unmarshal(rec.Result, &said); err != nil {
+		return no(
+			"the result of the run cannot be read: handoffctl fsck says what is wrong with it")
+	}
+	ended := fmt.Sprintf("the run ended %s, %s", said.Status, said.Reason)
+	switch {
+	case said.Status == handoff.Duplicate:
+		return no(ended + ": it repeated another run, which run.get names; that one may be retried")
+	case !said.Status.Accepted() && rec.RetryOf != nil:
+		return no(ended + ", and left the run as it was that it tried again, " +
+			rec.RetryOf.RunID + ": that one may be retried once more")
+	case !said.Status.Accepted():
+		return no(ended + ", and its key is free: the same handoff may be sent again")
+	case said.Status == handoff.Executed:
+		return no(ended + ": there is nothing to retry")
+	case said.Reason == apply.ReasonPluginUnavailable && rec.Handoff == nil:
+		return no(ended + ", and an earlier server stored it without its handoff: its agent " +
+			"makes a new proposal")
+	case said.Reason == apply.ReasonPluginUnavailable:
+		return nil
+	case inDoubt(said.Reason):
+		return &Refusal{wire.CodeRunInDoubt,
+			ended + ": its command may have been applied, so that a retry " +
+				"might apply it twice; look at the game, put the town's true state, and let the " +
+				"agent make a new proposal"}
+	}
+	return no(ended + ": the command was refused, and would be again; its agent makes a new " +
+		"proposal")
+}
+
+// inDoubt reports whether a command that failed for a reason may have been applied.
+func inDoubt(reason handoff.ReasonCode) bool {
+	switch reason {
+	case apply.ReasonPluginTimeout, apply.ReasonPluginStateInvalid, apply.ReasonRCONInDoubt:
+		return true
+	}
+	return false
+}
+
+func no(message string) *Refusal { return &Refusal{wire.CodeRunNotRetryable, message} }
+
+// Judge returns why a run is not tried again by the receipt that its key has now, or nil: the key
+// has to have the result of that run still.
+func (f *Failed) Judge(now *dedupe.Receipt) *Refusal {
+	switch {
+	case now == nil:
+		return no("the receipt of the run has expired, and its key is free: the same handoff may " +
+			"be sent again")
+	case now.RunID != f.RunID:
+		return &Refusal{wire.CodeRunRetried,
+			"the run was retried before: the result of its key is that of " +
+				"run " + now.RunID}
+	}
+	return nil
+}
+
+// InHand is the refusal where another retry of the run has begun, in a run that is being applied.
+func InHand(runID string) *Refusal {
+	return &Refusal{wire.CodeRunRetried,
+		"another retry of the run was first: its command is being " +
+			"applied, in run " + runID}
+}

@@ -1,0 +1,431 @@
+package server_test
+
+import (
+	"encoding/json"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
+)
+
+// retried is a run-retry-reply.v1.
+type retried struct {
+	TownID, HandoffID, RetryOf, RunID string
+	Result                            *struct{ ResultID, Status, ReasonCode string }
+}
+
+func (c *client) retry(runID string) retried {
+	c.t.Helper()
+	got := call[retried](c, "run.retry", schemas.RunRetryReply,
+		map[string]any{"runId": runID, "actorId": "ada", "reason": "the game is back"})
+	require.Equal(c.t, runID, got.RetryOf)
+	require.NotEqual(c.t, runID, got.RunID)
+	return got
+}
+
+func (c *client) notRetried(runID string) failure {
+	c.t.Helper()
+	return c.refused("run.retry", mustJSON(c.t, map[string]any{"runId": runID, "actorId": "ada"}))
+}
+
+// once asks an absent plugin in one attempt.
+func once(c *server.Config) {
+	absentFor(apply.AbsentFail)(c)
+	c.Engine.Plugin.Attempts = 1
+}
+
+// unreached sends a handoff while no plugin is there.
+func (c *client) unreached(body []byte) outcome {
+	c.t.Helper()
+	failed := c.send(body)
+	require.Equal(c.t, apply.ReasonPluginUnavailable, failed.result.ReasonCode)
+	return failed
+}
+
+// A run that failed since no plugin was there is tried again in another run, whose result is that
+// of the key from then on. The first run stays as it is.
+func TestRetryAnUnreachedRun(t *testing.T) {
+	t.Parallel()
+	srv := start(t, once)
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	first := c.unreached(body)
+	before := c.events(first.runID)
+
+	second := c.retry(first.runID)
+	require.NotNil(t, second.Result, "the plugin is still away")
+	require.Equal(t, "PLUGIN_UNAVAILABLE", second.Result.ReasonCode)
+	require.Equal(t, "t", second.TownID)
+	require.Equal(t, first.result.HandoffID, second.HandoffID)
+	f := c.notRetried(first.runID)
+	require.Equal(t, failure{Status: 409, Code: "RUN_RETRIED"}, short(f))
+	require.Contains(t, f.Message, second.RunID)
+
+	g := host(t, srv, agree)
+	third := c.retry(second.RunID)
+	require.NotNil(t, third.Result)
+	require.Equal(t, "EXECUTED", third.Result.ReasonCode)
+	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
+	require.Len(t, g.commands(), 1)
+	require.Equal(t, third.RunID, g.commands()[0].RunID)
+	require.Equal(t, first.result.HandoffID, g.commands()[0].ApplyID)
+
+	require.Equal(t, third.Result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
+	again := c.send(body)
+	require.Equal(t, handoff.Duplicate, again.result.Status)
+	require.Equal(t, third.Result.ResultID, *again.result.Evaluation.DuplicateCheck.DuplicateOf)
+	require.Equal(t, before, c.events(first.runID), "a failed run stays as it is")
+	require.Equal(t, runevents.RunHasFailed, c.runStatus(first.runID))
+	for _, runID := range []string{first.runID, second.RunID, again.runID} {
+		require.Contains(t, []string{"RUN_RETRIED", "RUN_NOT_RETRYABLE"}, c.notRetried(runID).Code)
+	}
+	require.Len(t, g.commands(), 1)
+}
+
+// The events of a retry say what it is of, who asked for it and why.
+func TestTheEventsOfARetry(t *testing.T) {
+	t.Parallel()
+	srv := start(t, once)
+	c := connect(t, srv)
+	body := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall"))
+	first := c.unreached(body)
+	host(t, srv, agree)
+	again := c.retry(first.runID)
+	story := append([]string{"RunStarted", "SignalAccepted"}, checked[1:]...)
+	require.Equal(t, append(story, "StepCompleted apply", "RunCompleted"), c.story(again.RunID))
+	events := c.events(again.RunID)
+	var started struct {
+		ActorID string
+		Context struct{ TriggeredBy, RetryOf string }
+	}
+	require.NoError(t, json.Unmarshal(events[0].Payload, &started))
+	require.Equal(t, "mayor-1", started.ActorID)
+	require.Equal(t, "ada", started.Context.TriggeredBy)
+	require.Equal(t, first.runID, started.Context.RetryOf)
+	require.JSONEq(t, string(mustJSON(t, lifecycle.SignalPayload{
+		Signal: lifecycle.SignalRetry, TownID: "t", RunID: first.runID, ActorID: "ada",
+		Reason: "the game is back", HandoffID: first.result.HandoffID,
+	})), string(events[1].Payload))
+	require.Equal(t, int64(1), events[len(events)-2].LogicalAttemptID)
+	require.Equal(t, "RETRY_STEP", string(lifecycle.SignalRetry))
+}
+
+// A run that did not fail for want of a game, or of which a game may have the command, is not tried
+// again, and the refusal is recorded.
+func TestWhatIsNotRetried(t *testing.T) {
+	t.Parallel()
+	srv := start(t, once)
+	c := connect(t, srv)
+	silent := host(t, srv, func(command *apply.Command, _ int) (apply.Answer, bool) {
+		switch {
+		case command.TownID == "silent":
+			return apply.Answer{}, false
+		case command.TownID == "refused":
+			return apply.Refuse(command, "NEVER", "", false), true
+		}
+		return apply.Done(command), true
+	})
+	ended := func(townID, argument string) string {
+		at := c.put(snapshot(townID), "")
+		return c.send(marshalled(t, propose(at, handoff.AdvanceProject, argument))).runID
+	}
+	doubt := c.notRetried(ended("silent", "wall"))
+	require.Equal(t, failure{Status: 409, Code: "RUN_IN_DOUBT"}, short(doubt))
+	require.Contains(t, doubt.Message, "look at the game")
+	executed := ended("t", "wall")
+	stale := c.send(marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "nowhere")))
+	require.Equal(t, handoff.Failed, stale.result.Status)
+	signal := c.signal("control.pause", map[string]any{"townId": "silent"}).SignalID
+	for _, runID := range []string{executed, ended("refused", "wall"), ended("rules", "bridge"),
+		stale.runID, signal} {
+		require.Equal(t, failure{Status: 409, Code: "RUN_NOT_RETRYABLE"},
+			short(c.notRetried(runID)))
+	}
+	require.Equal(t, failure{Status: 404, Code: "UNKNOWN_RUN"}, short(c.notRetried("none")))
+	require.Equal(t, failure{Status: 400, Code: "SCHEMA_VALIDATION_FAILED"},
+		short(c.notRetried("")))
+	require.Len(t, silent.commands(), 3)
+	told := c.refusedSignals("silent", 2) // and that of the pause
+	require.Equal(t, lifecycle.SignalPayload{
+		Signal: lifecycle.SignalRetry, TownID: "silent", RunID: told[0].RunID, ActorID: "ada",
+		Code: "RUN_IN_DOUBT",
+	}, told[0])
+}
+
+// A retry is judged on the town of now: one whose town has changed since is stale, and the key
+// keeps its result.
+func TestARetryOfThePast(t *testing.T) {
+	t.Parallel()
+	srv := start(t, once)
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	first := c.unreached(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	changed := snapshot("t")
+	changed.Pressure.Threat = 0.75
+	c.put(changed, at.SnapshotHash)
+	g := host(t, srv, agree)
+	for range 2 { // no retry that was refused uses the run up
+		again := c.retry(first.runID)
+		require.NotNil(t, again.Result)
+		require.Equal(t, "stale", again.Result.Status)
+		require.Equal(t, runevents.RunSucceeded, c.runStatus(again.RunID))
+	}
+	require.Equal(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
+	require.Empty(t, g.commands())
+}
+
+// Of two retries of a run at once, by two servers, one is carried out and the other is told.
+func TestTwoRetriesAtOnce(t *testing.T) {
+	t.Parallel()
+	srv := start(t, open, once)
+	c := connect(t, srv)
+	towns := []string{"at once", "later"}
+	var failed []outcome
+	for _, name := range towns {
+		at := c.put(snapshot(name), "")
+		failed = append(failed, c.unreached(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))))
+	}
+	second := start(t, once, func(c *server.Config) { c.NATS = srv.URL() })
+	release := make(chan struct{})
+	later := agreeAfter(release)
+	g := host(t, srv, func(command *apply.Command, times int) (apply.Answer, bool) {
+		if command.TownID == "later" {
+			return later(command, times)
+		}
+		return agree(command, times)
+	})
+	for i, name := range towns {
+		errs := make(chan error, 2)
+		for _, s := range []*server.Server{srv, second} {
+			go func() {
+				_, err := s.Engine().Retry(t.Context(), worldengine.Signal{
+					Kind: lifecycle.SignalRetry, RunID: failed[i].runID}, time.Minute)
+				errs <- err
+			}()
+		}
+		refusal := <-errs // the loser is told before the game has answered
+		if name == "later" {
+			close(release)
+		}
+		if other := <-errs; refusal == nil {
+			refusal = other
+		} else {
+			require.NoError(t, other)
+		}
+		var refused *worldengine.SignalError
+		require.ErrorAs(t, refusal, &refused)
+		require.Equal(t, "RUN_RETRIED", string(refused.Code))
+		require.Equal(t, snapshot(name).Day+1, c.town(name).DecisionEpoch)
+	}
+	for _, f := range failed {
+		require.Equal(t, 1, g.applied[f.result.HandoffID])
+	}
+}
+
+// While a retry is being applied the handoff is answered as any whose command is: it is in
+// progress. Its key has the result of before until then. A server that stops leaves the retry to
+// the next one.
+func TestARetryThatIsBeingApplied(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	keep := func(c *server.Config) {
+		absentFor(apply.AbsentWait)(c)
+		c.Data, c.Engine.PauseWait = data, 100*time.Millisecond
+	}
+	fails := func(c *server.Config) { c.Data = data; once(c) }
+	srv, err := server.Start(t.Context(), configure(fails))
+	require.NoError(t, err)
+	c := connect(t, srv)
+	body := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall"))
+	first := c.unreached(body)
+	stop(t, srv)
+
+	srv, err = server.Start(t.Context(), configure(keep))
+	require.NoError(t, err)
+	c = connect(t, srv)
+	again := c.retry(first.runID)
+	require.Nil(t, again.Result)
+	require.Equal(t, again.RunID, c.pendingRun("t"))
+	require.Equal(t, "EXECUTION_IN_PROGRESS", c.refused("handoff", body).Code)
+	require.Equal(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
+	f := c.notRetried(first.runID)
+	require.Equal(t, failure{Status: 409, Code: "RUN_RETRIED"}, short(f))
+	require.Contains(t, f.Message, again.RunID)
+	stop(t, srv)
+
+	srv = start(t, keep)
+	c = connect(t, srv)
+	require.Equal(t, again.RunID, c.pendingRun("t"))
+	g := host(t, srv, agree)
+	require.Eventually(t, func() bool { return c.runStatus(again.RunID) == runevents.RunSucceeded },
+		30*time.Second, 10*time.Millisecond)
+	require.Len(t, g.commands(), 1)
+	require.NotEqual(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
+	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
+}
+
+// A pause holds a retry back as any command: its operator is told, and its run ends.
+func TestARetryInAPause(t *testing.T) {
+	t.Parallel()
+	srv := start(t, once, func(c *server.Config) { c.Engine.PauseWait = 100 * time.Millisecond })
+	c := connect(t, srv)
+	first := c.unreached(marshalled(t, propose(c.put(snapshot("t"), ""),
+		handoff.AdvanceProject, "wall")))
+	g := host(t, srv, agree)
+	pause := c.signal("control.pause", map[string]any{"townId": "t"}).SignalID
+	f := c.notRetried(first.runID)
+	require.Equal(t, failure{Status: 503, Code: "TOWN_PAUSED", RetryAfter: "5000"}, short(f))
+	require.Empty(t, g.commands())
+	ended := c.runsOf("t", runevents.RunAborted, 1)[0]
+	require.Equal(t, []string{"RunStarted", "RunPaused", "RunCancelled"}, c.story(ended))
+	events := c.events(ended)
+	require.Contains(t, string(events[0].Payload), `"retryOf":"`+first.runID+`"`)
+	require.Contains(t, string(events[2].Payload), pause)
+
+	c.signal("control.resume", map[string]any{"townId": "t"})
+	again := c.retry(first.runID)
+	require.NotNil(t, again.Result)
+	require.Equal(t, "executed", again.Result.Status)
+}
+
+// A retry that waits in a pause goes on with its end, and says then that the signal is accepted.
+func TestARetryGoesOnAfterAPause(t *testing.T) {
+	t.Parallel()
+	srv := start(t, patient, once)
+	c := connect(t, srv)
+	first := c.unreached(marshalled(t, propose(c.put(snapshot("t"), ""),
+		handoff.AdvanceProject, "wall")))
+	host(t, srv, agree)
+	c.signal("control.pause", map[string]any{"townId": "t"})
+	again := c.retry(first.runID)
+	require.Nil(t, again.Result)
+	require.Equal(t, []string{again.RunID}, c.paused("t", 1))
+	c.signal("control.resume", map[string]any{"townId": "t"})
+	require.Eventually(t, func() bool { return c.runStatus(again.RunID) == runevents.RunSucceeded },
+		30*time.Second, 10*time.Millisecond)
+	require.Equal(t, []string{"RunStarted", "RunPaused", "RunResumed", "SignalAccepted"},
+		c.story(again.RunID)[:4])
+}
+
+// A retry that is cancelled before a game has its command leaves the first result, and another
+// retry may follow.
+func TestARetryThatIsCancelled(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	srv, err := server.Start(t.Context(), configure(once, func(c *server.Config) { c.Data = data }))
+	require.NoError(t, err)
+	c := connect(t, srv)
+	first := c.unreached(marshalled(t, propose(c.put(snapshot("t"), ""),
+		handoff.AdvanceProject, "wall")))
+	stop(t, srv)
+	srv = start(t, absentFor(apply.AbsentWait), func(c *server.Config) { c.Data = data })
+	c = connect(t, srv)
+	again := c.retry(first.runID)
+	require.Nil(t, again.Result)
+	require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 30*time.Second,
+		10*time.Millisecond)
+	c.signal("run.cancel", map[string]any{"runId": again.RunID})
+	require.Equal(t, runevents.RunAborted, c.runStatus(again.RunID))
+	require.Equal(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
+	host(t, srv, agree)
+	last := c.retry(first.runID)
+	require.NotNil(t, last.Result)
+	require.Equal(t, "executed", last.Result.Status)
+}
+
+// An approval is for one execution: a retry of what was approved waits for another one, and the run
+// is retried once more behind that.
+func TestARetryOfWhatWasApproved(t *testing.T) {
+	t.Parallel()
+	srv := start(t, once, askFor("PROJECT_ADVANCE"))
+	c := connect(t, srv)
+	body := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall"))
+	waits := c.send(body)
+	c.decide(decision(waits.result.HandoffID, "approve", "ada"))
+	first := c.unreached(body)
+	require.Contains(t, c.story(first.runID), "RunApproved")
+	host(t, srv, agree)
+	asks := c.retry(first.runID)
+	require.NotNil(t, asks.Result)
+	require.Equal(t, "APPROVAL_REQUIRED", asks.Result.ReasonCode)
+	require.Contains(t, c.notRetried(asks.RunID).Message, first.runID)
+	c.decide(decision(waits.result.HandoffID, "approve", "ada"))
+	require.Equal(t, handoff.Duplicate, c.send(body).result.Status, "the agent need not send it")
+	again := c.retry(first.runID)
+	require.NotNil(t, again.Result)
+	require.Equal(t, "executed", again.Result.Status)
+	require.Equal(t, []string{"RunApproved", "RunStarted", "SignalAccepted"},
+		c.story(again.RunID)[:3])
+}
+
+// A town that takes approvals since a run failed is asked about its retry; once that is approved,
+// the retry is carried out.
+func TestARetryThatTakesAnApproval(t *testing.T) {
+	t.Parallel()
+	srv := start(t, once)
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	first := c.unreached(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	request := putRequest(snapshot("t"), at.SnapshotHash)
+	request["approval"] = []string{"PROJECT_ADVANCE"}
+	call[townReply](c, "town.put", schemas.TownGetReply, request)
+	host(t, srv, agree)
+	again := c.retry(first.runID)
+	require.NotNil(t, again.Result)
+	require.Equal(t, "APPROVAL_REQUIRED", again.Result.ReasonCode)
+	require.Equal(t, []string{first.result.HandoffID}, c.waitingIn("t"))
+	c.decide(decision(first.result.HandoffID, "approve", "ada"))
+	require.Equal(t, "executed", c.retry(first.runID).Result.Status)
+}
+
+// A console that could not be reached is tried again as a plugin is.
+func TestRetryAConsole(t *testing.T) {
+	t.Parallel()
+	k := listenRCON(t, func(string) (string, bool) { return "Set", true })
+	data := t.TempDir()
+	keep := func(c *server.Config) { c.Data = data }
+	srv, err := server.Start(t.Context(),
+		configure(keep, byRCON("127.0.0.1:1"), func(c *server.Config) {
+			c.Engine.Plugin.Attempts = 1
+		}))
+	require.NoError(t, err)
+	c := connect(t, srv)
+	first := c.unreached(marshalled(t, propose(c.put(snapshot("t"), ""),
+		handoff.AdvanceProject, "wall")))
+	stop(t, srv)
+	c = connect(t, start(t, keep, byRCON(k.address)))
+	again := c.retry(first.runID)
+	require.NotNil(t, again.Result)
+	require.Equal(t, "executed", again.Result.Status)
+	require.Len(t, k.heard(), 1)
+}
+
+// Only operators may retry.
+func TestWhoMayRetry(t *testing.T) {
+	t.Parallel()
+	agent, operator := servertest.Person(access.Agent), servertest.Person(access.Operator)
+	srv := start(t, once, servertest.WithUsers(agent, operator))
+	c := as(t, srv.URL(), operator)
+	at := c.put(snapshot("t"), "")
+	first := c.unreached(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	require.False(t, as(t, srv.URL(), agent).mayPublish("worldengine.v1.main.run.retry"))
+	require.Equal(t, "ada", c.actorOf(c.retry(first.runID).RunID))
+}
+
+func (c *client) actorOf(runID string) string {
+	var said lifecycle.SignalPayload
+	require.NoError(c.t, json.Unmarshal(c.ofType(runID, runevents.SignalAccepted)[0].Payload,
+		&said))
+	return said.ActorID
+}

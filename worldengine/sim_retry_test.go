@@ -1,0 +1,109 @@
+package worldengine
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+)
+
+// retries is act for a seed in which many runs fail.
+func (o *simOperator) retries() {
+	o.sim.mu.Lock()
+	busy := o.deciding > 0
+	o.sim.mu.Unlock()
+	if !busy && !o.sim.quiet {
+		o.retry()
+	}
+}
+
+// retry has one or two people retry a run, each at some engine, and reports whether one does. Most
+// choose one of the last runs that failed since no game was there, some any run.
+func (o *simOperator) retry() bool {
+	s := o.sim
+	var failed, ended []string
+	for _, m := range slices.Backward(s.log.messages) {
+		rec := readSimRecord(m)
+		if rec.Result == nil || len(failed) == 2 {
+			continue
+		}
+		ended = append(ended, rec.Run.RunID)
+		if rec.Kind == commitlog.KindHandoff &&
+			commitlog.MayBeRetried(&dedupe.Receipt{Result: rec.Result}) {
+			failed = append(failed, rec.Run.RunID)
+		}
+	}
+	if s.rng.IntN(8) > 0 {
+		ended = failed
+	}
+	if len(ended) == 0 {
+		return false
+	}
+	runID := ended[s.rng.IntN(len(ended))]
+	for person := range 1 + s.rng.IntN(2) {
+		given := Signal{
+			Kind: lifecycle.SignalRetry, RunID: runID, ActorID: fmt.Sprint("person ", person),
+		}
+		engine := s.engines[s.rng.IntN(len(s.engines))]
+		s.trace("%s tells engine %d: %s %s", given.ActorID, engine.number, given.Kind, given.RunID)
+		s.mu.Lock()
+		o.deciding++
+		s.mu.Unlock()
+		go func() {
+			ctx := context.WithValue(engine.alive, simAsker{}, "for "+given.ActorID)
+			_, _ = engine.Retry(ctx, given, 5*time.Second) // the log says what came of it
+			s.mu.Lock()
+			o.deciding--
+			s.mu.Unlock()
+		}()
+	}
+	return true
+}
+
+// endOf is Engine.endOfRun, of the records in the log.
+func (e *simEngine) endOf(ctx context.Context, runID string) (uint64, error) {
+	return simDo(ctx, e.sim, e, "place of the end of "+runID, func() (uint64, error) {
+		for _, m := range e.sim.log.messages {
+			rec := readSimRecord(m)
+			if rec.Run != nil && rec.Run.RunID == runID && slices.ContainsFunc(rec.Run.Events,
+				func(event runevents.Event) bool { return event.EventType.EndsRun() }) {
+				return m.seq, nil
+			}
+		}
+		return 0, nil
+	})
+}
+
+// prior returns the receipt that a handoff was judged by: none, where its run tries another one
+// again, whose receipt that of the key has to be.
+func (h *simHistory) prior(asked *handoff.Handoff, of *apply.RetryOf) *dedupe.Receipt {
+	now := h.receipts[placeOf(asked)]
+	if of == nil {
+		return now
+	}
+	h.must(now != nil && now.RunID == of.RunID && now.LogSeq == of.LogSeq &&
+		commitlog.MayBeRetried(now),
+		"run %s was tried again, and the key has another result", of.RunID)
+	return nil
+}
+
+// took notes what a pending command leaves of the receipt of its key: until it is concluded there
+// is none, and where it is cancelled there is what was there before.
+func (h *simHistory) took(asked *handoff.Handoff) {
+	at := placeOf(asked)
+	h.retried[at], h.receipts[at] = h.receipts[at], &dedupe.Receipt{}
+}
+
+func (h *simHistory) gaveBack(asked *handoff.Handoff) {
+	at := placeOf(asked)
+	if h.receipts[at] = h.retried[at]; h.receipts[at] == nil {
+		delete(h.receipts, at)
+	}
+}

@@ -1,0 +1,299 @@
+package systemtest_test
+
+import (
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/worldengine"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/rcon"
+	"worldengine/worldengine/town"
+)
+
+// unreachable is the configuration of a world whose console is not there.
+func unreachable(t *testing.T) worldengine.Config {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, listener.Close())
+	console, err := rcon.New(rcon.Config{
+		Address: listener.Addr().String(), Password: "unused",
+		Commands: map[handoff.ProposalType][]rcon.Template{
+			handoff.TalkToTownsfolk: {{Run: "say hello"}},
+		},
+	})
+	require.NoError(t, err)
+	return worldengine.Config{Apply: apply.RCON, RCON: console, Plugin: apply.Policy{
+		Deadline: time.Minute, Attempts: 1, Resend: 100 * time.Millisecond,
+	}}
+}
+
+// retry has a run tried again, and returns the run in which that is done.
+func (w *checkedWorld) retry(runID string, want handoff.Status) string {
+	w.t.Helper()
+	got, err := w.engine.Retry(w.t.Context(), worldengine.Signal{
+		Kind: lifecycle.SignalRetry, RunID: runID, ActorID: "ada", Reason: "Why not?",
+	}, time.Minute)
+	require.NoError(w.t, err)
+	require.NotNil(w.t, got.Answer)
+	require.Equal(w.t, want, got.Answer.Result.Status)
+	return got.RunID
+}
+
+// unreached sends a handoff to a console that is not there, and returns its run.
+func (w *checkedWorld) unreached(at string) string {
+	w.t.Helper()
+	o := w.result(w.later(by("anybody", w.now(at).State)), handoff.Failed)
+	require.Equal(w.t, apply.ReasonPluginUnavailable, o.Result.ReasonCode)
+	return o.RunID
+}
+
+// retold makes a world in which runs are tried again, and cancelled, and returns its log:
+//
+//	handoff 0, 1, 2  a handoff that fails (pending 0), is tried again and fails again (pending 1),
+//	                 and is tried again by the rules, and executed
+//	handoff 3        fails (pending 2), and its town changes: refused 0 is its retry
+//	handoff 4        fails (pending 3); its retry (pending 4) waits for a plugin, as pending 5 has
+//	                 the wish of signal 0; cancelled 0
+//	cancelled 1      is cancelled by force (signal 1), before any plugin was asked for (pending 6)
+func retold(t *testing.T) []*jetstream.RawStreamMsg {
+	w := newCheckedWorld(t, unreachable(t))
+	w.found("t")
+	second := w.retry(w.unreached("t"), handoff.Failed)
+	w.bind("t", w.now("t").State, apply.Local)
+	w.retry(second, handoff.Executed)
+
+	w.bind("t", w.now("t").State, apply.RCON)
+	stale := w.unreached("t")
+	changed := *w.now("t").State.Snapshot
+	changed.Day++
+	w.put(town.NewState(&changed), w.now("t").State.Hash)
+	w.retry(stale, handoff.Stale)
+
+	failed := w.unreached("t")
+	w.bind("t", w.now("t").State, apply.Plugin)
+	cancel := func(force bool) {
+		runID := w.pending("t")
+		require.Eventually(t, func() bool { // a request that is on its way just then is refused
+			_, err := w.engine.Signal(t.Context(), worldengine.Signal{
+				Kind: lifecycle.SignalCancel, RunID: runID, Force: force,
+			})
+			return err == nil
+		}, time.Minute, 10*time.Millisecond)
+	}
+	waits, err := w.engine.Retry(t.Context(), worldengine.Signal{RunID: failed}, time.Millisecond)
+	require.NoError(t, err)
+	require.Nil(t, waits.Answer)
+	cancel(false)
+	forced := w.later(by("waits", w.now("t").State))
+	cancel(true)
+	require.Error(t, (<-forced).err)
+	w.clean()
+	return w.messages()
+}
+
+func TestFsckOfRetries(t *testing.T) {
+	log := retold(t)
+	found, counts, open := FsckLog("main", log)
+	require.Empty(t, found)
+	require.Equal(t, int64(5), counts.Accepted)
+	require.Zero(t, open)
+	for history := range log { // what is left of a log tells no lies
+		i := -1
+		left := slices.DeleteFunc(slices.Clone(log), func(m *jetstream.RawStreamMsg) bool {
+			i++
+			return i < history && m.Subject == "world.main.log.t"
+		})
+		found, _, _ := FsckLog("main", left)
+		require.Empty(t, found, "the town from %d", history)
+	}
+}
+
+// A key that was accepted twice is found, also by a run that claims to be a retry. What is derived
+// from retries can be made again.
+func TestFsckOfAKeyThatWasAcceptedTwice(t *testing.T) {
+	w := newCheckedWorld(t, unreachable(t))
+	w.found("t")
+	first := w.unreached("t")
+	second := w.retry(first, handoff.Failed)
+	w.retry(second, handoff.Failed)
+	w.clean()
+	w.remade()
+	log := w.messages()
+	for _, named := range []string{first, "another"} {
+		again := copied(log[nth(t, log, "handoff", 2)])
+		forged := strings.Replace(string(again.Data), `"retryOf":{"runId":"`+second,
+			`"retryOf":{"runId":"`+named, 1)
+		require.NotEqual(t, string(again.Data), forged)
+		seq := w.forge(again.Subject, again.Header, forged)
+		require.Eventually(t, func() bool { return w.engine.Stats().ReceiptsFollowed >= seq },
+			20*time.Second, time.Millisecond)
+		report := w.fsck(fsck.Options{})
+		require.True(t, slices.ContainsFunc(report.Findings, func(f fsck.Finding) bool {
+			return f.What == "the key was accepted twice" && f.Sequence == seq
+		}), "%v", report.Findings)
+	}
+}
+
+// tamperedRetries are broken rules about retries.
+var tamperedRetries = []tamper{
+	{"a retry that its record does not name", change("handoff", 2, `"retryOf":{`, `"retriedOf":{`),
+		[]string{
+			eventDiffers + "runSeq 1, RunStarted",
+			eventDiffers + "runSeq 2, SignalAccepted",
+			"a run that is no retry has a signal",
+		}},
+	{"a refused retry that its record does not name",
+		change("refused", 0, `"retryOf":{`, `"retriedOf":{`), []string{
+			eventDiffers + "runSeq 1, RunStarted",
+			eventDiffers + "runSeq 2, SignalAccepted",
+			"a run that is no retry has a signal",
+		}},
+	{"a retry of another run", change("pending", 1, `"retryOf":{"runId":"`,
+		`"retryOf":{"runId":"0`), []string{
+		eventDiffers + "runSeq 1, RunStarted",
+		eventDiffers + "runSeq 2, SignalAccepted",
+		"the result is of another retry than the pending handoff",
+	}},
+	{"a retry that ends as another", change("handoff", 1, `"retryOf":{"runId":"`,
+		`"retryOf":{"runId":"0`), []string{
+		eventDiffers + "runSeq 1, RunStarted",
+		eventDiffers + "runSeq 2, SignalAccepted",
+		"the result is of another retry than the pending handoff",
+	}},
+	{"a retry that ends as none", change("handoff", 1, `"retryOf":{`, `"retriedOf":{`), []string{
+		eventDiffers + "runSeq 1, RunStarted",
+		eventDiffers + "runSeq 2, SignalAccepted",
+		"a run that is no retry has a signal",
+		"the result is of another retry than the pending handoff",
+	}},
+	{"a retry of what is to come", change("handoff", 2, `"logSeq":`, `"logSeq":1000`), []string{
+		"a retry names no place in the log before it",
+	}},
+	{"a retry that nobody asked for", change("handoff", 2, `"SignalAccepted"`, `"SignalNoted"`),
+		[]string{
+			"a retry has no signal that asked for it",
+		}},
+	{"a retry for another signal", change("handoff", 2, `"signal":"RETRY_STEP"`,
+		`"signal":"RESUME"`), []string{
+		eventDiffers + "runSeq 2, SignalAccepted",
+	}},
+	{"a retry for somebody else", change("pending", 1, `"triggeredBy":"ada"`,
+		`"triggeredBy":"eve"`), []string{
+		eventDiffers + "runSeq 2, SignalAccepted",
+		eventDiffers + "runSeq 2, SignalAccepted",
+	}},
+	{"a signal in a run that is no retry", change("handoff", 0, `"RunFailed"`, `"SignalAccepted"`),
+		[]string{
+			eventDiffers + "runSeq 10, SignalAccepted",
+			eventDiffers + "runSeq 10, SignalAccepted",
+			eventDiffers + "runSeq 10, SignalAccepted",
+			"a run that is no retry has a signal",
+			"the run does not end as its result says",
+		}},
+}
+
+// tamperedCancellations are broken rules about commands that are not applied any more.
+var tamperedCancellations = []tamper{
+	{"a cancelled run that has failed", change("cancelled", 0, `"RunCancelled"`, `"RunFailed"`),
+		[]string{
+			"the run is not cancelled",
+		}},
+	{"a cancelled run that goes on", change("cancelled", 0, `"RunCancelled"`, `"RunPaused"`),
+		[]string{
+			"the run is not cancelled",
+		}},
+	{"another cancelled run", change("cancelled", 0, `"run":{"runId":"`, `"run":{"runId":"0`),
+		[]string{
+			"the id of the run is not a UUID v4",
+			"the header does not name the run",
+			"the cancelled run is not that of the pending handoff",
+		}},
+	{"a run that was not pending", remove("pending", 6), []string{
+		"the commit was not guarded by the town's message before it",
+		"the run that is cancelled was not pending",
+	}},
+	{"a cancellation that leaves the command",
+		func(t *testing.T, log logMessages) (logMessages, uint64) {
+			pending := log[nth(t, log, "pending", 6)]
+			return change("cancelled", 1, `"snapshot":`,
+				member(t, pending.Data, "pending", "snapshot")+`,"snapshot":`)(t, log)
+		}, []string{
+			"a record that ends an application has a pending handoff",
+		}},
+	{"a cancellation that changes the town", change("cancelled", 0, `"snapshot":{"day":1`,
+		`"snapshot":{"day":2`), []string{
+		"the header is not the hash of the stored state",
+		"the header is not the day of the stored state",
+		"a record that cannot change the state changed it",
+		"the town's day was lowered",
+		"a record that cannot change the state changed it",
+	}},
+	{"a cancellation with a result", change("cancelled", 0, `"run":{`, `"result":{},"run":{`),
+		[]string{
+			"a cancelled handoff has a result",
+		}},
+	{"a cancellation that was not wished", change("cancelled", 0, `"payload":{"signalId":"`,
+		`"payload":{"signalId":"0`), []string{
+		"a command was cancelled for another signal than the one that wished it",
+	}},
+	{"a cancellation without a wish", func(t *testing.T, log logMessages) (logMessages, uint64) {
+		log, _ = change("pending", 5, `"wish":{`, `"wished":{`)(t, log)
+		return log, 0 // what is found is about the record behind it
+	}, []string{
+		"a command was cancelled, and no operator had wished it",
+	}},
+	{"a cancellation by nobody", change("cancelled", 1, `"payload":{"signalId":`,
+		`"payload":{"signal":`), []string{
+		eventDiffers + "runSeq 11, RunCancelled",
+	}},
+	{"an attempt that failed for itself", change("cancelled", 0, `"code":"RUN_CANCELLED"`,
+		`"code":"PLUGIN_TIMEOUT"`), []string{
+		eventDiffers + "runSeq 10, StepFailed apply",
+	}},
+	{"an attempt that is not pending", change("cancelled", 0, `"logicalAttemptId":1`,
+		`"logicalAttemptId":2`), []string{
+		"an event is not a valid transition",
+		"the attempt that was cancelled is not the pending one",
+	}},
+	{"what was asked for of a cancelled run", change("pending", 6, `"payload":{"townId":"t"`,
+		`"payload":{"townId":"u"`), []string{
+		eventDiffers + "runSeq 2, RunStarted",
+	}},
+	{"a cancellation that was not guarded", unguarded("cancelled", 0), []string{
+		"the commit was not guarded by the town's message before it",
+	}},
+	{"a cancellation that pauses", change("cancelled", 0, `"kind":"cancelled"`, `"kind":"control"`),
+		[]string{
+			"the header does not name the kind of the record",
+			"the run does not begin with its first event",
+			"the run is not one of a signal",
+			"the run does not have the events of a signal",
+			"a signal changed what is pending",
+			"the signal asks for the state that was there before",
+		}},
+	{"events of a cancellation in the place of others",
+		change("cancelled", 0, `"firstSeq":`, `"firstSeq":1,"x":`), []string{
+			"the events do not come after those before them",
+		}},
+	{"the hash of another state", func(t *testing.T, log logMessages) (logMessages, uint64) {
+		msg := log[nth(t, log, "cancelled", 0)]
+		msg.Header["Snapshot-Hash"] = []string{strings.Repeat("0", 64)}
+		return log, msg.Sequence
+	}, []string{
+		"the header is not the hash of the stored state",
+	}},
+}
+
+func TestFsckFindsTamperedRetries(t *testing.T) {
+	requireTampered(t, retold(t), slices.Concat(tamperedRetries, tamperedCancellations))
+}
