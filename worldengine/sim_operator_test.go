@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"testing/synctest"
 	"time"
 
 	"worldengine/runevents"
@@ -97,7 +98,8 @@ func (o *simOperator) next() (Signal, bool) {
 	return Signal{Kind: lifecycle.SignalPause, TownID: townID, DrainTimeout: time.Second}, true
 }
 
-// tell lets the engines hear of the signals that the log has.
+// tell lets the engines hear of the signals that the log has, each once all have done with the one
+// before: whether a town has had its turn between two signals makes a difference.
 func (o *simOperator) tell() {
 	for ; o.told < len(o.sim.log.messages); o.told++ {
 		m := o.sim.log.messages[o.told]
@@ -106,6 +108,7 @@ func (o *simOperator) tell() {
 		}
 		for _, e := range o.sim.engines {
 			e.signalFollower().Take(m)
+			synctest.Wait()
 		}
 	}
 }
