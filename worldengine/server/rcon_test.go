@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
@@ -249,4 +250,34 @@ func TestAConsoleThatCannotBe(t *testing.T) {
 		config.Data, config.Engine.Apply = t.TempDir(), apply.RCON
 	}))
 	require.ErrorContains(t, err, "takes a console")
+}
+
+// A run is not cancelled while the console may have its command, since it cannot be asked what it
+// did: the operator is told to look at the game. Its answer ends the run then.
+func TestCancelWhileAConsoleHasTheCommand(t *testing.T) {
+	t.Parallel()
+	heard, release := make(chan struct{}, 8), make(chan struct{})
+	k := listenRCON(t, func(string) (string, bool) {
+		heard <- struct{}{}
+		<-release
+		return "Set", true
+	})
+	answer := sync.OnceFunc(func() { close(release) })
+	t.Cleanup(answer)
+	c := connect(t, start(t, byRCON(k.address), func(config *server.Config) {
+		config.RCON.Timeout, config.Engine.Plugin.Deadline = rcon.MaxTimeout, rcon.MaxTimeout
+	}))
+	at := c.put(snapshot("t"), "")
+	waiting := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	<-heard
+	runID := c.pendingRun("t")
+	refused := c.refused("run.cancel", mustJSON(t, map[string]any{"runId": runID}))
+	require.Equal(t, failure{Status: 409, Code: "RUN_IN_HAND"}, short(refused))
+	require.Contains(t, refused.Message, "look at the game")
+	require.Equal(t, runevents.RunRunning, c.runStatus(runID))
+
+	answer()
+	require.Equal(t, handoff.Executed, c.resultOf(<-waiting).result.Status)
+	require.Equal(t, runevents.RunSucceeded, c.runStatus(runID))
+	require.Len(t, k.heard(), 1)
 }
