@@ -80,7 +80,8 @@ var rooms = []struct {
 		"./worldengine/commitlog", "./worldengine/runs", "./worldengine/town",
 	}},
 	{"worldengine/retry", false, []string{
-		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/apply", "./worldengine/commitlog",
+		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/apply",
+		"./worldengine/commitlog",
 		"./worldengine/wire",
 	}},
 	{"worldengine/history", false, []string{

@@ -14,16 +14,17 @@ type runRetryCommand struct {
 
 // Help is the command's long help.
 func (runRetryCommand) Help() string {
-	return `Has the handoff of a run judged again, in another run, where that one failed because no plugin or console
-could be reached (PLUGIN_UNAVAILABLE): when the game is back, and the town is in the state still that the
-handoff was made from. The result of the handoff's key is the later one then. Without a result after some
-seconds the handoff waits, or its command is being applied; handoffctl run get has what comes of it.
+	return `Has the handoff of a run judged again, in another run, where that one failed because no
+plugin or console could be reached (PLUGIN_UNAVAILABLE): when the game is back, and the town is in
+the state still that the handoff was made from. The result of the handoff's key is the later one
+then. Without a result after some seconds the handoff waits, or its command is being applied;
+handoffctl run get has what comes of it.
 
-The server refuses a run whose command may have been applied (RUN_IN_DOUBT), one that was retried before
-(RUN_RETRIED) and every other run (RUN_NOT_RETRYABLE).
+The server refuses a run whose command may have been applied (RUN_IN_DOUBT), one that was retried
+before (RUN_RETRIED) and every other run (RUN_NOT_RETRYABLE).
 
-The beginning of an id will do where no other run has it; in a world of more than 10,000 runs retry takes
-whole ids alone.
+The beginning of an id will do where no other run has it; in a world of more than 10,000 runs retry
+takes whole ids alone.
 
 Example:
 
@@ -51,7 +52,8 @@ func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
 		return a.printRaw(got.JSON)
 	}
 	if got.Result == nil {
-		return a.printf("run %s tries %s again; it has no result yet\n", show(got.RunID), show(runID))
+		return a.printf("run %s tries %s again; it has no result yet\n", show(got.RunID),
+			show(runID))
 	}
 	return a.printf("%s %s, run %s\n", show(string(got.Result.Status)),
 		show(string(got.Result.ReasonCode)), show(got.RunID))

@@ -194,7 +194,8 @@ func TestTwoRetriesAtOnce(t *testing.T) {
 	var failed []outcome
 	for _, name := range towns {
 		at := c.put(snapshot(name), "")
-		failed = append(failed, c.unreached(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))))
+		body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+		failed = append(failed, c.unreached(body))
 	}
 	second := start(t, once, func(c *server.Config) { c.NATS = srv.URL() })
 	release := make(chan struct{})
