@@ -10,7 +10,7 @@ import { verbSubject } from "./subjects.mjs";
 /** @import { Alert, Approval, Decided, Handoff, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
 
 /** Verbs that are not sent again where they may have been carried out: the server would refuse. */
-const changing = ["town.put", "town.patch", "run.cancel", "control.pause", "control.resume", "approval.decide"];
+const changing = ["town.put", "town.patch", "run.cancel", "run.retry", "control.pause", "control.resume", "approval.decide"];
 
 /**
  * @typedef {object} RequestOptions

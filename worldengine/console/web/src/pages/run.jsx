@@ -2,7 +2,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { EventList } from "../eventlist.js";
 import { feed } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
-import { href } from "../route.js";
+import { go, href } from "../route.js";
 import { ended } from "../rows.js";
 import { nameOf } from "../runtable.jsx";
 import { ask, can, session } from "../session.js";
@@ -42,6 +42,7 @@ export function Run({ runId }) {
   const soon = useSoon(run.reload, 300);
   useEffect(() => { if (behind) soon(); }, [last, run.data]);
   const [cancelling, setCancelling] = useState(false);
+  const [retrying, setRetrying] = useState(false);
   const [problem, setProblem] = useState(null);
   const orSay = (work) => async () => {
     setProblem(null);
@@ -73,6 +74,7 @@ export function Run({ runId }) {
           </>
         )}
         {waits && can("run.cancel") && <button type="button" onClick={() => setCancelling(true)}>Cancel the run</button>}
+        {outcome.reasonCode === "PLUGIN_UNAVAILABLE" && can("run.retry") && <button type="button" onClick={() => setRetrying(true)}>Try it again</button>}
       </Heading>
       {cancelling && (
         <Dialog title="Cancel the run?" danger action="Cancel the run" onClose={() => setCancelling(false)}
@@ -80,6 +82,11 @@ export function Run({ runId }) {
             ? "The agent is answered RUN_CANCELLED, and the handoff's key stays free. Where the game may have the command this is refused: look at the game, then use handoffctl run cancel --force."
             : "The agent is answered RUN_CANCELLED. Nothing was judged, and the handoff's key stays free."}
           onDone={async (reason) => { await ask("run.cancel", { runId, reason, actorId: session.get().me.user ?? "console" }); run.reload(); }} />
+      )}
+      {retrying && (
+        <Dialog title="Try the run again?" action="Try it again" onClose={() => setRetrying(false)}
+          says="The handoff is judged again, in another run, on the state that the town has now. The result of its key is the later one."
+          onDone={async (reason) => { go(["runs", (await ask("run.retry", { runId, reason, actorId: session.get().me.user ?? "console" })).runId]); }} />
       )}
       <Trouble error={run.error} retry={run.reload} />
       <Trouble error={problem} />
