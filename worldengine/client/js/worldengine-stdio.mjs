@@ -80,22 +80,25 @@ async function answer(line) {
 /** @type {Set<Promise<void>>} */
 const underWay = new Set();
 
-/** Ends the script when what is under way is done, or after some time. @param {number} ms @param {number} [status] */
-async function end(ms, status = 0) {
+/** Ends the script when what is under way is done, or after some time. @param {number} ms */
+async function end(ms) {
+  if (ended) return;
+  ended = true;
   const late = new Promise((resolve) => { setTimeout(resolve, ms); });
   await Promise.race([Promise.allSettled(underWay), late]);
   process.stdout.write("", () => process.exit(status)); // behind the lines before
 }
 
-/** Ends the script, which cannot ask any more. @param {any} error */
+/** Ends the script, which cannot ask any more: also where its input has ended. @param {any} error */
 function fail(error) {
-  if (ended) return;
-  ended = true;
+  if (told || status !== 0) return;
+  status = 1;
   warn(error.message);
-  end(afterExit, 1);
+  end(afterExit);
 }
 
-let ended = false;
+/** Whether the script is ending, whether `exit` has told it to, and its status then. */
+let ended = false, told = false, status = 0;
 const ready = begin();
 ready.catch(fail);
 const lines = createInterface({ input: process.stdin, crlfDelay: Infinity });
@@ -104,7 +107,7 @@ lines.on("line", (raw) => {
   if (line === "" || ended) return;
   const [word] = line.split(/\s/, 1);
   if (word === "exit") {
-    ended = true;
+    told = true;
     end(afterExit);
   } else if (word === "talk" || word === "god") {
     printError("NOT_SERVED", `${word} is not served here: this engine takes one execution-handoff.v1 a line`);
@@ -114,8 +117,4 @@ lines.on("line", (raw) => {
     underWay.add(work);
   }
 });
-lines.on("close", () => {
-  if (ended) return;
-  ended = true;
-  end(afterEnd);
-});
+lines.on("close", () => end(afterEnd));

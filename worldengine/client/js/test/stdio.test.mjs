@@ -128,6 +128,11 @@ test("it ends with a sentence and status 1 where it is not let in, or not any mo
   const wrong = bridge(t, world.url, { NATS_USER: "mayor", NATS_PASSWORD: "another one" });
   assert.equal(await wrong.ended, 1);
   assert.match(wrong.complaint, /^worldengine-stdio: cannot connect to .*: it refuses the user.*\n$/);
+  const piped = bridge(t, world.url, { NATS_USER: "mayor", NATS_PASSWORD: "another one" });
+  piped.write({ handoffId: "of an input that has ended" });
+  piped.child.stdin.end();
+  assert.equal(await piped.ended, 1);
+  assert.match(piped.complaint, /^worldengine-stdio: cannot connect to .*: it refuses the user.*\n$/);
   const it = bridge(t, world.url, { NATS_USER: "mayor", NATS_PASSWORD: password });
   await it.until(() => it.online);
   admit("other");
