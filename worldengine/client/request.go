@@ -185,8 +185,12 @@ func (x *exchange) late(ctx, bounded context.Context, paused *UnavailableError) 
 	switch {
 	case x.last != nil && (x.unanswered == 0 || IsCode(x.last, wire.CodeInProgress)):
 		return x.last // which says more than that there is no answer yet
-	case paused != nil && !errors.Is(ctx.Err(), context.Canceled):
+	case errors.Is(ctx.Err(), context.Canceled):
+	case paused != nil:
 		return paused
+	case IsCode(x.last, wire.CodePluginAbsent), IsCode(x.last, wire.CodeTownPaused),
+		IsCode(x.last, wire.CodeWorldPaused):
+		return x.last // the attempt without an answer waits for the same
 	}
 	cause := bounded.Err()
 	if ctx.Err() != nil {

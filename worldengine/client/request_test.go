@@ -89,6 +89,28 @@ func TestRequestSaysWhichRunIsInProgress(t *testing.T) {
 	assert.Equal(t, "the-run", refused.RunID)
 }
 
+// Why a handoff waits is told at the deadline, although an attempt has no answer then.
+func TestRequestSaysWhyItWaited(t *testing.T) {
+	for _, code := range []wire.Code{
+		wire.CodePluginAbsent, wire.CodeTownPaused, wire.CodeWorldPaused,
+	} {
+		t.Run(string(code), func(t *testing.T) {
+			c := start(t)
+			c.Timeout = 3 * time.Second
+			serve(t, c, wire.Handoff, func(n int64) *nats.Msg {
+				if n != 1 {
+					return nil
+				}
+				waits := busy("503", "10")
+				waits.Data = ErrorBody(string(code), "it waits", nil)
+				return waits
+			})
+			_, err := c.Request(t.Context(), wire.Handoff, nil)
+			require.True(t, IsCode(err, code), "%v", err)
+		})
+	}
+}
+
 func TestRequestDoesNotAskAgain(t *testing.T) {
 	for name, test := range map[string]struct {
 		verb  wire.Verb

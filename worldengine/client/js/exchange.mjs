@@ -25,6 +25,8 @@ import { ReplyError, UnavailableError } from "./errors.mjs";
 const resendAfter = 2000, longestResend = 30_000;
 /** How long to wait where nobody was subscribed. */
 const absentPause = 250;
+/** The codes that say what a handoff waits for. */
+const waitsFor = ["PLUGIN_ABSENT", "TOWN_PAUSED", "WORLD_PAUSED"];
 
 /** @typedef {{ msg: Msg } | { error: unknown } | { due: true } | { back: true }
  *   | { paused: UnavailableError | null } | { aborted: unknown }} Happening */
@@ -70,6 +72,12 @@ export async function exchange(x) {
     dueIn(x.safe ? interval : left());
     interval = Math.min(2 * interval, longestResend);
   };
+  const late = () => {
+    if (lastError && (!unanswered || lastError.code === "EXECUTION_IN_PROGRESS")) return lastError;
+    if (paused) return paused;
+    // The attempt without an answer waits for the same.
+    return lastError && waitsFor.includes(lastError.code) ? lastError : timedOut(x);
+  };
   const abort = () => happens({ aborted: x.signal?.reason });
   x.signal?.addEventListener("abort", abort);
   const off = x.onReconnect(() => happens({ back: true }));
@@ -107,12 +115,11 @@ export async function exchange(x) {
         checking = false;
         paused = what.paused;
         if (paused) x.refused(paused);
-        if (left() <= 0) throw paused ?? timedOut(x);
+        if (left() <= 0) throw late();
         if (unanswered > 0 && paused) dueIn(resendAfter); // it waits, in the town's queue
         else attempt();
       } else if (left() <= 0) {
-        if (lastError && (!unanswered || lastError.code === "EXECUTION_IN_PROGRESS")) throw lastError;
-        throw paused ?? timedOut(x);
+        throw late();
       } else if (unanswered > 0 && x.safe && !checking) {
         checking = true;
         x.waits().then((why) => happens({ paused: why }));

@@ -228,6 +228,16 @@ describe("a world", () => {
       { name: "ReplyError", code: "EXECUTION_IN_PROGRESS", status: 503, runId: "the-run" });
   });
 
+  test("a handoff that waits is told why when its time is over, although its last attempt has no answer", async (t) => {
+    const handoff = await talk(await joined(t, world.url), "It waits for long.");
+    await Promise.all(["PLUGIN_ABSENT", "TOWN_PAUSED", "WORLD_PAUSED"].map(async (code) => {
+      const engine = await joined(t, world.url, { world: code, callTimeout: 3000 });
+      fake(engine, "handoff", (n) => n === 1 ? { error: [503, code, 10] } : null);
+      await engine.nc.flush();
+      await assert.rejects(engine.send(handoff), { name: "ReplyError", code });
+    }));
+  });
+
   test("a handoff whose game is away tells its caller, and gets the result when the game is back", async (t) => {
     const engine = await joined(t, world.url);
     const handoff = await talk(engine, "Who is there?");
