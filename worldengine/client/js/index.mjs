@@ -1,6 +1,6 @@
 // worldengine-client asks a world engine over NATS: in Node over TCP, in browsers over WebSocket.
 // docs/agents.md shows how to use it; docs/contracts.md has the verbs and the codes of errors.
-import { checkedWorld } from "./checks.mjs";
+import { checkedWorld, milliseconds } from "./checks.mjs";
 import { Client } from "./client.mjs";
 import { UnavailableError } from "./errors.mjs";
 import { transport } from "#transport";
@@ -28,6 +28,7 @@ export { environment } from "#transport";
  */
 export async function connect({ world, callTimeout, ...options } = {}) {
   checkedWorld(world);
+  if (callTimeout !== undefined) milliseconds(callTimeout);
   let nc;
   try {
     nc = await transport({

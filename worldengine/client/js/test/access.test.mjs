@@ -30,6 +30,9 @@ test("who is not let in, or no longer, is told so", { timeout: 120_000 }, async 
 test("where there is no server, a client is told what to do", async () => {
   await assert.rejects(connect({ servers: "127.0.0.1:1" }),
     { code: "CONNECTION", message: /127\.0\.0\.1:1.*start handoffd/ });
+  // What is wrong with the options is said before there is a connection, which would stay open.
+  await assert.rejects(connect({ servers: "127.0.0.1:1", callTimeout: Number.NaN }), RangeError);
+  await assert.rejects(connect({ servers: "127.0.0.1:1", world: "a.b" }), RangeError);
   if (typeof WebSocket === "undefined") {
     await assert.rejects(connect({ servers: "ws://127.0.0.1:1" }), { code: "CONNECTION", message: /no WebSocket/ });
   }
