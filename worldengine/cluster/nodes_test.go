@@ -3,8 +3,6 @@ package cluster_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -45,7 +43,7 @@ func startNodes(t testing.TB) *nodes {
 	}
 	t.Cleanup(func() { showLogs(t, c.logs) })
 	for i := range size {
-		c.client[i], c.route[i] = freeAddress(t), freeAddress(t)
+		c.client[i], c.route[i] = natstest.FreeAddress(t), natstest.FreeAddress(t)
 	}
 	for i := range size {
 		for j := range size {
@@ -60,21 +58,6 @@ func startNodes(t testing.TB) *nodes {
 	}
 	c.waitAll()
 	return c
-}
-
-// freeAddress finds a port that a node can have now and again after each restart: one below those
-// that the kernel gives to whoever connects.
-func freeAddress(t testing.TB) string {
-	t.Helper()
-	for range 100 {
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(18000)))
-		if err == nil {
-			defer listener.Close()
-			return listener.Addr().String()
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 // configure writes the configuration of docs/operators.md with the addresses of node i. What is

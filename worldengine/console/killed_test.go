@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 )
 
@@ -60,7 +61,8 @@ func TestServerIsKilled(t *testing.T) {
 		"worldengine/cmd/handoffd").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	data := t.TempDir()
-	p := startProcess(t, program, data, "127.0.0.1:0")
+	console := natstest.FreeAddress(t)
+	p := startProcess(t, program, data, console)
 	w := &world{t: t}
 	agent := func() {
 		w.nc, err = nats.Connect(p.nats)
@@ -82,8 +84,7 @@ func TestServerIsKilled(t *testing.T) {
 	for _, b := range tabs {
 		b.sees("RECONNECTING")
 	}
-	p = startProcess(t, program, data, strings.TrimSuffix(strings.TrimPrefix(p.console, "http://"),
-		"/"))
+	p = startProcess(t, program, data, console)
 	agent()
 	later := w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
 	overview.sees("LIVE", later[:8])

@@ -2,6 +2,9 @@
 package natstest
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"net"
 	"testing"
 	"time"
 
@@ -33,6 +36,21 @@ func Run(t testing.TB, options *natsserver.Options) *natsserver.Server {
 	require.True(t, ns.ReadyForConnections(30*time.Second))
 	options.Port = own.Port
 	return ns
+}
+
+// FreeAddress finds a port that a server can have now and again after each restart: one below those
+// that the kernel gives to every process that connects.
+func FreeAddress(t testing.TB) string {
+	t.Helper()
+	for range 100 {
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(18000)))
+		if err == nil {
+			defer listener.Close()
+			return listener.Addr().String()
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // Stop ends a server and waits for its end.

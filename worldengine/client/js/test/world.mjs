@@ -18,6 +18,23 @@ function program(dir) {
 }
 
 /**
+ * Returns an address that a server can have now and again after each restart: its port is below those that the
+ * kernel gives to every process that connects.
+ */
+async function freeAddress() {
+  for (let i = 0; i < 100; i++) {
+    const port = 12_000 + Math.floor(Math.random() * 18_000), server = createServer();
+    const free = await new Promise((resolve) => {
+      server.once("error", () => resolve(false)).listen(port, "127.0.0.1", () => resolve(true));
+    });
+    if (!free) continue;
+    await new Promise((resolve) => { server.close(resolve); });
+    return `127.0.0.1:${port}`;
+  }
+  throw new Error("no port is free");
+}
+
+/**
  * Starts a server with the towns of the examples. `stop` ends it with a signal and `start` starts it
  * again on its port; `signal` sends it a signal.
  * @param {{ after: (f: () => Promise<void>) => void }} t
@@ -26,7 +43,7 @@ function program(dir) {
 export async function serve(t, ...flags) {
   const dir = mkdtempSync(join(tmpdir(), "worldengine-client-"));
   const handoffd = program(dir);
-  const world = { url: "127.0.0.1:0", data: join(dir, "data"), start, stop, signal };
+  const world = { url: await freeAddress(), data: join(dir, "data"), start, stop, signal };
   /** @type {import("node:child_process").ChildProcess} */
   let child;
   async function start() {
