@@ -30,7 +30,7 @@ type commandLine struct {
 		List   runListCommand   `cmd:"" help:"List runs by town and time."`
 		Events runEventsCommand `cmd:"" help:"Show the events of a run."`
 		Cancel runCancelCommand `cmd:"" help:"Cancel a run that waits, or whose command no game has."`
-		Retry  runRetryCommand  `cmd:"" help:"Try a run again that failed because nobody could be reached."`
+		Retry  runRetryCommand  `cmd:"" help:"Try a run again that failed because no plugin or console could be reached."`
 	} `cmd:"" help:"Look up runs, and cancel one that waits."`
 	Pause  pauseCommand  `cmd:"" help:"Pause a town, or the world: its handoffs wait."`
 	Resume resumeCommand `cmd:"" help:"End the pause of a town, or of the world."`

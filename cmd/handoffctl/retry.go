@@ -16,8 +16,8 @@ type runRetryCommand struct {
 func (runRetryCommand) Help() string {
 	return `Has the handoff of a run judged again, in another run, where that one failed because no
 plugin or console could be reached (PLUGIN_UNAVAILABLE): when the game is back, and the town is in
-the state still that the handoff was made from. The result of the handoff's key is the later one
-then. Without a result after some seconds the handoff waits, or its command is being applied;
+the state still that the handoff was made from. If it is accepted, its result is the key's from
+then on. Without a result after some seconds the handoff waits, or its command is being applied;
 handoffctl run get has what comes of it.
 
 The server refuses a run whose command may have been applied (RUN_IN_DOUBT), one that was retried

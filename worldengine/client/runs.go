@@ -115,7 +115,7 @@ type Retried struct {
 }
 
 // Retry has a run tried again that failed with PLUGIN_UNAVAILABLE. It is not repeated where it may
-// have been carried out: after RUN_RETRIED the run that it names has the result.
+// have been carried out: RUN_RETRIED names the other run; look there.
 func (c *Client) Retry(ctx context.Context, r Retry) (*Retried, error) {
 	request := struct {
 		RunID   string `json:"runId"`

@@ -85,7 +85,7 @@ export function Run({ runId }) {
       )}
       {retrying && (
         <Dialog title="Try the run again?" action="Try it again" onClose={() => setRetrying(false)}
-          says="The handoff is judged again, in another run, on the state that the town has now. The result of its key is the later one."
+          says="The handoff is judged again, in another run, on the state that the town has now. If it is accepted, its result is the key's from then on."
           onDone={async (reason) => { go(["runs", (await ask("run.retry", { runId, reason, actorId: session.get().me.user ?? "console" })).runId]); }} />
       )}
       <Trouble error={run.error} retry={run.reload} />
