@@ -6,10 +6,11 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/wire"
 )
 
 // Every page shows what an agent's handoffs have left.
@@ -80,4 +81,32 @@ func TestPages(t *testing.T) {
 	b.goTo("#/nowhere")
 	b.sees("No such page")
 	b.picture("nowhere")
+}
+
+// Servers of other worlds on the same NATS are not counted.
+func TestOverviewIsOfOneWorld(t *testing.T) {
+	w := serve(t)
+	_, err := w.nc.Subscribe("$SRV.STATS."+wire.ServiceName, func(request *nats.Msg) {
+		_ = request.Respond([]byte(`{"name": "worldengine", "id": "another", "metadata": {"world": "other"},
+			"endpoints": [{"name": "handoff", "data": {"results": {"executed": 7777}, "eventsFollowed": 9}}]}`))
+	})
+	require.NoError(t, err)
+	require.NoError(t, w.nc.Flush())
+	b := open(t, w.srv.HTTP())
+	b.sees("LIVE", "running on 1 server", "Since the server started")
+	require.NotContains(t, b.shown(), "7,777")
+}
+
+// What is shown of many preconditions is what the server found.
+func TestManyPreconditions(t *testing.T) {
+	w := serve(t)
+	many := make([]handoff.Precondition, 60)
+	for i := range many {
+		many[i] = handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "wall-perimeter"}
+	}
+	many[59].TargetID = "moat"
+	run := w.send(w.made(threatened, handoff.AdvanceProject, "wall-perimeter", many...))
+	b := open(t, w.srv.HTTP()+"#/runs/"+run)
+	b.sees("LIVE", "1 did not hold", "project wall-perimeter", "and 10 more preconditions")
+	b.is(`document.querySelectorAll("td .status.good").length === 50`)
 }

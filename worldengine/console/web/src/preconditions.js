@@ -23,22 +23,35 @@ function bound({ field, expected }, word, pressure, will) {
   return [value(field), `${word} ${value(expected)}`, actual ?? "unknown", actual !== undefined && typeof expected === "number" && will(actual)];
 }
 
+/** Returns lists by kind, each from its last to its first: what has been looked at is popped. */
+function byKind(list) {
+  const kinds = new Map();
+  for (const item of [...list].reverse()) {
+    if (!kinds.has(item.kind)) kinds.set(item.kind, []);
+    kinds.get(item.kind).push(item);
+  }
+  return kinds;
+}
+
 /**
  * Returns the preconditions of a handoff as {kind, what, expected, actual, holds}: what each expects, and what the
  * town had when it was judged. failures are those that the server found, in the order of the preconditions; it is
  * they that decide what holds.
  */
 export function compared(preconditions, town, failures) {
-  const left = [...failures];
-  return preconditions.map((p, i) => {
-    const failed = left.filter((f) => f.kind === p.kind);
-    const same = preconditions.slice(i).filter((other) => other.kind === p.kind).length;
+  const failed = byKind(failures), left = byKind(preconditions);
+  return preconditions.map((p) => {
+    const [unmet, same] = [failed.get(p.kind) ?? [], left.get(p.kind)];
     const [what, expected, actual, will] = kinds[p.kind]?.(p, town) ?? [value(p.targetId), value(p.expected), "not known here"];
-    const holds = failed.length === 0 || (failed.length < same && (will ?? !failed[0].detail.endsWith(`: ${value(p.expected)}`)));
-    if (!holds) left.splice(left.indexOf(failed[0]), 1);
+    const holds = unmet.length === 0 || (unmet.length < same.length && (will ?? !unmet.at(-1).detail.endsWith(`: ${value(p.expected)}`)));
+    if (!holds) unmet.pop();
+    same.pop();
     return { kind: p.kind, what, expected: String(expected), actual: String(actual ?? (holds ? "known" : "unknown")), holds };
   });
 }
 
 /** Returns the failures that are of none of the preconditions, such as a missing approval. */
-export const beside = (preconditions, failures) => failures.filter((f) => !preconditions.some((p) => p.kind === f.kind));
+export function beside(preconditions, failures) {
+  const kinds = new Set(preconditions.map((p) => p.kind));
+  return failures.filter((f) => !kinds.has(f.kind));
+}

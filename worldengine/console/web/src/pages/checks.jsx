@@ -1,7 +1,7 @@
 import { useLoad } from "../load.js";
 import { beside, compared } from "../preconditions.js";
 import { ask } from "../session.js";
-import { Said, Short, count, visible } from "../text.jsx";
+import { Said, Short, count, counted, visible } from "../text.jsx";
 
 const steps = [["duplicate-check", "Duplicate"], ["stale-check", "Stale"], ["precondition-check", "Preconditions"], ["apply", "Apply"]];
 /** How many preconditions and failures are shown. */
@@ -29,7 +29,8 @@ export function Checks({ runId, events }) {
           return <li key={step} class={tone}><strong>{name}</strong> <span>{text}</span>{detail}</li>;
         })}
       </ol>
-      {rows.length > 0 && <Preconditions rows={rows} />}
+      {rows.length > 0 && <Preconditions rows={rows.slice(0, most)} />}
+      {rows.length > most && <p class="soft">and {counted(rows.length - most, "more precondition")}</p>}
     </>
   );
 }
@@ -38,7 +39,7 @@ export function Checks({ runId, events }) {
 function preconditionsOf(fixture, found) {
   const preconditions = fixture?.handoff?.proposal?.preconditions ?? [];
   if (typeof found?.passed !== "boolean" || !fixture?.snapshot) return [];
-  return compared(preconditions.slice(0, most), fixture.snapshot, found.failures ?? []);
+  return compared(preconditions, fixture.snapshot, found.failures ?? []);
 }
 
 /** Returns the tone, the word and the details of a check. */

@@ -35,7 +35,7 @@ async function statistics() {
     const answers = await client.nc.requestMany("$SRV.STATS.worldengine", "", { strategy: "timer", maxWait: 400 });
     for await (const msg of answers) {
       const stats = msg.json();
-      if (stats.endpoints?.[0]?.data) servers.push(stats.endpoints[0].data);
+      if (stats.metadata?.world === client.world && stats.endpoints?.[0]?.data) servers.push(stats.endpoints[0].data);
     }
     return { servers, end };
   } catch (error) {
