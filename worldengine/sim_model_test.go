@@ -355,9 +355,9 @@ func TestSimulationFindsBugs(t *testing.T) {
 		"receipts that are not waited for":    func(s *sim) { s.impatient = true },
 		"decisions that are lost":             func(s *sim) { s.log.drops = commitlog.KindDecided },
 		"cancellations that are lost": func(s *sim) {
-			s.log.drops = commitlog.KindCancelled
+			s.log.drops, s.forceful = commitlog.KindCancelled, true
 		},
-		"alerts that are lost": func(s *sim) { s.noAlerts = true },
+		"alerts that are lost": func(s *sim) { s.noAlerts, s.forceful = true, true },
 		"a cancellation that one engine grants for all": func(s *sim) {
 			s.nameless = true
 			for i := range s.engines {

@@ -91,7 +91,7 @@ func (o *simOperator) next() (Signal, bool) {
 		}
 		slices.Sort(ids)
 		return Signal{Kind: lifecycle.SignalCancel, RunID: ids[o.sim.rng.IntN(len(ids))],
-			Force: o.sim.rng.IntN(6) == 0}, true
+			Force: o.sim.rng.IntN(6) == 0 || o.sim.forceful}, true
 	case o.sim.rng.IntN(4) == 0:
 		townID = ""
 	}

@@ -45,6 +45,8 @@ type sim struct {
 	nameless bool
 	// noAlerts is a third: no alert is stored.
 	noAlerts bool
+	// forceful has operators cancel by force whenever they cancel.
+	forceful bool
 	trace    func(format string, args ...any)
 
 	mu       sync.Mutex

@@ -35,7 +35,7 @@ func TestAlertsOfTheEngine(t *testing.T) {
 			[4]string{"run-1", "handoff-1"}, []string{`"market"`, "handoff-1", "look at the game"}},
 		"cancelled by force": {env.CancelledByForce(of, "ada"), runevents.ApplyInDoubt,
 			[4]string{"run-1", "handoff-1"},
-			[]string{"ada cancelled run run-1", "look at the game"}},
+			[]string{"ada asked to cancel run run-1", "look at the game"}},
 		"invalid state": {env.StateInvalid(of), runevents.PluginStateInvalid,
 			[4]string{"run-1", "handoff-1"}, []string{`"market"`, "put its true state"}},
 		"plugin absent": {env.PluginAbsent(of, since, 3, "They wait."), runevents.PluginAbsent,
