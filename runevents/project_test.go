@@ -109,7 +109,7 @@ func TestAnUnknownTypeOnlyAdvancesTheWatermark(t *testing.T) {
 	t.Parallel()
 	for _, e := range []runevents.Event{
 		of("CostAttributed"), of("StepHeartbeat", "apply"), of(""),
-		of("SignalAccepted"), of("runStarted"),
+		of("SignalAccepted"), of("SignalRejected"), of("runStarted"),
 	} {
 		for status, before := range leadingTo {
 			was, is, r, alerts := lastOf(t, before, happening(e).with(`{"status":"COMPLETED"}`))
