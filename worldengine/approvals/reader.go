@@ -104,11 +104,13 @@ func (r *Reader) List(
 	}
 	all := first(places, limit+1)
 	places = fit(all[:min(limit, len(all))], bytes)
-	page.Rows, places, err = r.rows(ctx, places, bytes)
+	if page.Rows, places, err = r.rows(ctx, places, bytes); err != nil {
+		return Page{}, err
+	}
 	if len(places) < len(all) {
 		page.Next = places[len(places)-1].order
 	}
-	return page, err
+	return page, nil
 }
 
 // fit returns the first of the places whose rows have no more than so many bytes together, as far
