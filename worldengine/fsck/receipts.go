@@ -102,18 +102,21 @@ func (d *receiptCheck) acceptedAgain(ctx context.Context, m, got *commitlog.Mess
 	if d.maxAge != 0 && apart >= d.maxAge {
 		return true, nil
 	}
-	if retried, err := d.isRetry(ctx, first, second); err != nil {
+	retried, err := d.isRetry(ctx, first, second)
+	if err != nil {
 		return false, err
-	} else if !retried {
-		d.find(Finding{
-			Stream: wire.LogStream(d.world), Sequence: second.Seq,
-			Subject: second.Subject(), Town: m.Town,
-			What: "the key was accepted twice", Want: "a duplicate of log sequence " +
-				Text(int64(first.Seq)),
-			Got: fmt.Sprintf("accepted again after %s: %s", apart.Round(time.Millisecond),
-				got.Subject()),
-		})
 	}
+	if retried {
+		return other == second, nil // the result of the key is that of the later run
+	}
+	d.find(Finding{
+		Stream: wire.LogStream(d.world), Sequence: second.Seq,
+		Subject: second.Subject(), Town: m.Town,
+		What: "the key was accepted twice", Want: "a duplicate of log sequence " +
+			Text(int64(first.Seq)),
+		Got: fmt.Sprintf("accepted again after %s: %s", apart.Round(time.Millisecond),
+			got.Subject()),
+	})
 	return true, nil
 }
 
