@@ -80,7 +80,7 @@ var rooms = []struct {
 		"./worldengine/commitlog", "./worldengine/runs", "./worldengine/town",
 	}},
 	{"worldengine/retry", false, []string{
-		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/apply",
+		jsonModule, "./dedupe", "./handoff", "./schemas", "./trace", "./worldengine/apply",
 		"./worldengine/commitlog",
 		"./worldengine/wire",
 	}},

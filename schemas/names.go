@@ -98,7 +98,8 @@ const (
 	WhoAmIReply Name = "whoami-reply.v1"
 	// RunCancelRequest cancels a run that waits for the end of a pause.
 	RunCancelRequest Name = "run-cancel-request.v1"
-	// RunRetryRequest tries the handoff of a run again that failed since nobody could be reached.
+	// RunRetryRequest tries the handoff of a run again that failed since no plugin or console could
+	// be reached.
 	RunRetryRequest Name = "run-retry-request.v1"
 	// RunRetryReply names the run in which that is done, and has its result where there is one.
 	RunRetryReply Name = "run-retry-reply.v1"

@@ -101,15 +101,31 @@ func (e *Engine) Decide(ctx context.Context, s Signal) (approval.Asked, error) {
 }
 
 // Deliver executes a handoff that was approved, as if its agent had sent it again with the trace of
-// the first time. ctx bounds the wait for the answer, not the execution.
+// the first time. Where its key has the result of a run that may be tried again, a retry asked for
+// the approval, and another one uses it. ctx bounds the wait for the answer, not the execution;
+// ErrInProgress says that a retry has none yet.
 func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer, error) {
 	h, err := handoff.Parse(approved.Handoff, schemas.Limits{Bytes: len(approved.Handoff) + 1})
 	if err != nil {
 		return Answer{}, err
 	}
-	return queue.Wait(ctx, func(done func(Answer, error)) error {
-		return e.SubmitTraced(h, approved.Trace, done)
-	})
+	prior, err := e.Receipt(ctx, h.Proposal.TownID, h.IdempotencyKey)
+	if err != nil || !commitlog.MayBeRetried(prior) { // what errs here errs there too
+		return queue.Wait(ctx, func(done func(Answer, error)) error {
+			return e.SubmitTraced(h, approved.Trace, done)
+		})
+	}
+	retried, err := e.Retry(ctx, Signal{
+		Kind: lifecycle.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
+		ActorID: approved.Decision.ActorID, Reason: approved.Decision.Reason,
+	}, operationTimeout)
+	switch {
+	case err != nil:
+		return Answer{}, err
+	case retried.Answer == nil:
+		return Answer{}, ErrInProgress
+	}
+	return *retried.Answer, nil
 }
 
 // approvalOf returns what the events of a run say about the decision with which it is executed.

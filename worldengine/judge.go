@@ -194,7 +194,11 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 	if least := time.Now().Add(minReceiptsWait); until.Before(least) {
 		until = least
 	}
-	prior, err := e.lookupKey(ctx, h.Proposal.TownID, h.IdempotencyKey, current.LoadedSeq, until)
+	behind := current.LoadedSeq
+	if d.retries != nil {
+		behind = max(behind, d.retries.LogSeq) // where the receipt of the run is from
+	}
+	prior, err := e.lookupKey(ctx, h.Proposal.TownID, h.IdempotencyKey, behind, until)
 	if err != nil {
 		return answered, Answer{}, err
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"worldengine/dedupe"
-	"worldengine/trace"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
@@ -24,8 +23,8 @@ type Retried struct {
 }
 
 // Retry judges the handoff of the run that a signal names again, in another run, if that one failed
-// since nobody could be reached, and waits for so long for the answer. The signal is accepted in
-// the new run; the error of one that is refused is a *SignalError.
+// since no plugin or console could be reached, and waits for so long for the answer. The signal is
+// accepted in the new run; the error of one that is refused is a *SignalError.
 func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retried, error) {
 	s = s.WithDefaults()
 	reading, cancel := context.WithTimeout(ctx, operationTimeout)
@@ -40,7 +39,7 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 	if s.TownID = failed.TownID; refusal != nil {
 		return Retried{}, e.recorder().Refuse(reading, &s, refusal.Code, refusal.Message)
 	}
-	d, err := e.newDelivery(failed.Handoff, trace.Context{})
+	d, err := e.newDelivery(failed.Handoff, failed.Trace)
 	if err != nil {
 		return Retried{}, err
 	}
@@ -57,10 +56,10 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 	switch {
 	case err == nil:
 		told.Answer = &answer
-	case ctx.Err() != nil, errors.Is(err, ErrInProgress), errors.As(err, &held) && held.Accepted,
-		errors.As(err, &absent) && absent.Accepted:
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, ErrInProgress),
+		errors.As(err, &held) && held.Accepted, errors.As(err, &absent) && absent.Accepted:
 	default:
-		return Retried{}, err
+		return Retried{}, waiting.OfRetry(s.RunID, err)
 	}
 	return told, nil
 }
@@ -88,8 +87,10 @@ func (e *Engine) inProgress(
 	switch {
 	case d.retries == nil:
 		return why
-	case current.Pending == nil || current.Pending.Run.PlanID != d.Identity.PlanID:
+	case current.Pending == nil || current.Pending.Run.PlanID != d.Identity.PlanID,
+		current.Pending.Run.RunID == d.retries.RunID:
 		// it has ended elsewhere, which this instance is about to learn
+		e.towns.Forget(d.Handoff.Proposal.TownID)
 		return commitlog.ErrContended
 	}
 	return e.refuseRetry(ctx, d, retry.InHand(current.Pending.Run.RunID))

@@ -55,7 +55,8 @@ type Pending struct {
 	Wish *Wish `json:"wish,omitzero"`
 }
 
-// RetryOf is a run that failed since nobody could be reached, and that another run tries again.
+// RetryOf is a run that failed since no plugin or console could be reached, and that another run
+// tries again.
 type RetryOf struct {
 	RunID string `json:"runId"`
 	// LogSeq is where in the log the run ended.

@@ -51,9 +51,9 @@ func (r ReceiptReader) Find(ctx context.Context, townID, key string) (*dedupe.Re
 	return r.lookup(ctx, end, until, find)
 }
 
-// MayBeRetried reports whether a key may have another receipt later: its handoff failed since
-// nobody could be reached, and an operator may have it tried again. Every other receipt of a key
-// stays.
+// MayBeRetried reports whether a key may have another receipt later: its handoff failed since no
+// plugin or console could be reached, and an operator may have it tried again. Every other receipt
+// of a key stays.
 func MayBeRetried(receipt *dedupe.Receipt) bool {
 	var said struct {
 		Reason handoff.ReasonCode `json:"reasonCode"`

@@ -76,12 +76,44 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal, signalID string)
 func (w *Worker) cancelByForce(
 	ctx context.Context, s *signals.Signal, current commitlog.Entry, why lifecycle.Cancellation,
 ) error {
+	if current.Pending.RetryOf != nil {
+		return w.failByForce(ctx, s, current)
+	}
 	about := alerts.About{TownID: s.TownID, RunID: s.RunID}
 	alert := w.config.Environment.CancelledByForce(about, s.ActorID)
 	if err := w.config.RaiseStored(ctx, alert); err != nil {
 		return err
 	}
 	return w.commitCancelled(ctx, s.TownID, current, why)
+}
+
+// failByForce ends the run of a pending retry by the result that it is not known whether its
+// command was applied. Cancelled, its key would keep the result of the run that it tries again,
+// which says that nothing was applied: that run could be tried once more, and its command be
+// applied twice.
+func (w *Worker) failByForce(
+	ctx context.Context, s *signals.Signal, current commitlog.Entry,
+) error {
+	app, err := current.Pending.Read()
+	if err != nil {
+		return err
+	}
+	of := apply.Identity{TownID: s.TownID, HandoffID: app.Handoff.HandoffID, RunID: s.RunID,
+		Trace: app.Pending.Run.Trace}
+	a := &application{Decoded: app, town: s.TownID, runID: s.RunID, before: current.State,
+		replies: apply.NewMailbox(of)}
+	why := s.ActorID + " ended the run by force; a game may have applied its command."
+	v := apply.InDoubt(why)
+	if app.Pending.Via != apply.RCON {
+		v.Failed = &apply.Failure{Reason: apply.ReasonPluginTimeout, Message: why}
+	}
+	v.Attempt, v.At = app.Pending.Attempt, w.config.Now()
+	_, err = w.commitEnd(ctx, a, current, &apply.NextStep{Failed: v.Failed}, &v)
+	w.config.Towns.Forget(s.TownID) // cancellations come beside the turns of a town
+	if err == nil {
+		w.endOwn(s.TownID, s.RunID)
+	}
+	return err
 }
 
 // Why a run whose command is pending is not cancelled without force.
@@ -278,10 +310,16 @@ func (w *Worker) commitCancelled(
 	}
 	failpoint.At(failpoint.Withdrawn)
 	w.config.Cancelled(townID, run.RunID, after.Seq)
-	if own, ok := w.applications.Of(townID, run.RunID); ok {
+	w.endOwn(townID, run.RunID)
+	return nil
+}
+
+// endOwn has this server's application of a run, which an operator has ended, look at the log, and
+// gives what waited behind it its turn.
+func (w *Worker) endOwn(townID, runID string) {
+	if own, ok := w.applications.Of(townID, runID); ok {
 		own.gate.Shut()
 		own.replies.Deliver(apply.Reply{Look: true})
 	}
 	w.queue.Unpark(townID)
-	return nil
 }

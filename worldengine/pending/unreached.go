@@ -12,8 +12,8 @@ import (
 // operator may have it tried again then (docs/adr/0026-a-retry-is-another-run.md). What the other
 // servers know stands in the record: the Askers are those that have not said so of themselves.
 
-// known returns the result of an attempt that reached nobody, as it is known of all requests of all
-// servers: a.Pending is as the log has it.
+// known returns the result of an attempt that reached no plugin, as it is known of the requests of
+// all servers: a.Pending is as the log has it.
 func (w *Worker) known(a *application, v apply.Result) apply.Result {
 	switch {
 	case v.Applied || v.Failed.Reason != apply.ReasonPluginUnavailable,
@@ -27,8 +27,8 @@ func (w *Worker) known(a *application, v apply.Result) apply.Result {
 }
 
 // awaitAskers waits until no other server may have asked for the command of a, where its last
-// attempt has reached nobody: each server takes itself off the askers at that point. It waits in no
-// turn of the town, and not for long: a server may have died.
+// attempt has reached no plugin: each server takes itself off the askers at that point. It waits in
+// no turn of the town, and not for long: a server may have died.
 func (w *Worker) awaitAskers(ctx context.Context, a *application, v apply.Result) {
 	if v.Applied || v.Failed.Reason != apply.ReasonPluginUnavailable ||
 		a.Pending.Via == apply.RCON || a.NextStep(v, &w.config.Policy).Again {

@@ -1,4 +1,4 @@
-// Package retry says which runs can be tried again: those that failed since nobody could be reached
+// Package retry says which runs can be tried again: those that reached no plugin or console
 // (RETRY_STEP of Execution Semantics v1; docs/adr/0026-a-retry-is-another-run.md). The engine
 // judges the handoff of such a run again, in another run, and the result of its key is the later
 // one.
@@ -13,6 +13,7 @@ import (
 	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/trace"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
@@ -30,6 +31,8 @@ type Failed struct {
 	apply.RetryOf
 	TownID  string
 	Handoff *handoff.Handoff
+	// Trace is that of the request which the run answered, where it had one.
+	Trace trace.Context
 }
 
 // Refusal is why a run is not tried again: what became of it, and what to do.
@@ -54,6 +57,10 @@ func (r *Reader) End(ctx context.Context, runID string) (*commitlog.Record, uint
 		return nil, seq, nil
 	}
 	rec, err := commitlog.ReadRecord(msg.Data)
+	if err == nil && (rec.Run == nil || rec.Run.RunID != runID) {
+		err = fmt.Errorf("worldengine: the events of run %s name log sequence %d for its end, "+
+			"which has another run: handoffctl fsck says what is wrong with them", runID, seq)
+	}
 	return rec, seq, err
 }
 
@@ -76,6 +83,7 @@ func (r *Reader) Failed(ctx context.Context, runID string) (Failed, *Refusal, er
 	if refusal := refusalOf(rec); refusal != nil {
 		return failed, refusal, nil
 	}
+	failed.Trace = rec.Run.Trace
 	failed.Handoff, err = handoff.Parse(rec.Handoff, schemas.Limits{Bytes: len(rec.Handoff) + 1})
 	if err != nil {
 		err = fmt.Errorf("worldengine: the handoff at log sequence %d: %w", seq, err)
@@ -88,8 +96,9 @@ func refusalOf(rec *commitlog.Record) *Refusal {
 	switch rec.Kind {
 	case commitlog.KindHandoff, commitlog.KindRefused, commitlog.KindAsked:
 	case commitlog.KindCancelled, commitlog.KindRun:
-		return no("the run was cancelled: the same handoff may be sent again, or the run be " +
-			"retried that this one tried again")
+		return no(
+			"the run was cancelled: send its handoff again, or, where this run tried another " +
+				"one again, retry that one, which its RunStarted names as context.retryOf")
 	default:
 		return no("the run is that of a signal, and has no handoff")
 	}

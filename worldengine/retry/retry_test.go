@@ -36,10 +36,11 @@ func TestWhichEndsAreRetried(t *testing.T) {
 		"nobody was reached": {failed("PLUGIN_UNAVAILABLE"), "", ""},
 		"its handoff is not kept": {
 			withoutHandoff, wire.CodeRunNotRetryable, "without its handoff"},
-		"no answer in time":   {failed("PLUGIN_TIMEOUT"), wire.CodeRunInDoubt, "apply it twice"},
-		"an impossible state": {failed("PLUGIN_STATE_INVALID"), wire.CodeRunInDoubt, "put the town"},
-		"a console in doubt":  {failed("RCON_IN_DOUBT"), wire.CodeRunInDoubt, "look at the game"},
-		"the game refused":    {failed("PROJECT_BLOCKED"), wire.CodeRunNotRetryable, "was refused"},
+		"no answer in time": {failed("PLUGIN_TIMEOUT"), wire.CodeRunInDoubt, "apply it twice"},
+		"an impossible state": {failed("PLUGIN_STATE_INVALID"), wire.CodeRunInDoubt,
+			"put the town"},
+		"a console in doubt": {failed("RCON_IN_DOUBT"), wire.CodeRunInDoubt, "look at the game"},
+		"the game refused":   {failed("PROJECT_BLOCKED"), wire.CodeRunNotRetryable, "was refused"},
 		"executed": {
 			ended(commitlog.KindHandoff, `{"status":"executed","reasonCode":"EXECUTED"}`),
 			wire.CodeRunNotRetryable, "nothing to retry"},
@@ -59,7 +60,8 @@ func TestWhichEndsAreRetried(t *testing.T) {
 		"the run of a signal": {
 			&commitlog.Record{Kind: commitlog.KindControl}, wire.CodeRunNotRetryable, "a signal"},
 		"a damaged result": {
-			ended(commitlog.KindHandoff, `{"status":`), wire.CodeRunNotRetryable, "handoffctl fsck"},
+			ended(commitlog.KindHandoff, `{"status":`), wire.CodeRunNotRetryable,
+			"handoffctl fsck"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -2,9 +2,11 @@ package server_test
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -16,6 +18,7 @@ import (
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/wire"
 )
 
 // retried is a run-retry-reply.v1.
@@ -388,6 +391,72 @@ func TestARetryThatTakesAnApproval(t *testing.T) {
 	require.Equal(t, []string{first.result.HandoffID}, c.waitingIn("t"))
 	c.decide(decision(first.result.HandoffID, "approve", "ada"))
 	require.Equal(t, "executed", c.retry(first.runID).Result.Status)
+}
+
+// An approval that a retry asked for carries it out where the person says so, and the result is
+// that of the key.
+func TestAnApprovalSubmitsARetry(t *testing.T) {
+	t.Parallel()
+	srv := start(t, once, askFor("PROJECT_ADVANCE"))
+	c := connect(t, srv)
+	body := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall"))
+	request := decision(c.send(body).result.HandoffID, "approve", "ada")
+	c.decide(request)
+	first := c.unreached(body)
+	host(t, srv, agree)
+	require.Equal(t, "APPROVAL_REQUIRED", c.retry(first.runID).Result.ReasonCode)
+	request["submit"] = true
+	d := c.decide(request)
+	require.Nil(t, d.NotSubmitted)
+	require.Equal(t, "ada", c.actorOf(d.RunID))
+	require.Contains(t, string(d.Result), `"executed"`)
+	require.NotEqual(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
+}
+
+// By force a retry ends in doubt: cancelled, its key would have the result of the first run, which
+// may be tried again, and the command be applied twice.
+func TestARetryEndsInDoubtByForce(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	srv, err := server.Start(t.Context(), configure(once, func(c *server.Config) { c.Data = data }))
+	require.NoError(t, err)
+	c := connect(t, srv)
+	first := c.unreached(marshalled(t, propose(c.put(snapshot("t"), ""),
+		handoff.AdvanceProject, "wall")))
+	stop(t, srv)
+	srv = start(t, absentFor(apply.AbsentWait), func(c *server.Config) {
+		c.Data, c.Engine.Plugin.Deadline = data, time.Hour
+	})
+	c = connect(t, srv)
+	asked := make(chan *nats.Msg, 64)
+	game := connect(t, srv).nc
+	_, err = game.ChanSubscribe(wire.ApplySubject(c.world, "*"), asked)
+	require.NoError(t, err)
+	require.NoError(t, game.Flush())
+	again := c.retry(first.runID)
+	require.Nil(t, again.Result)
+	command := <-asked
+	request := map[string]any{"runId": again.RunID}
+	require.Equal(t, failure{Status: 409, Code: "RUN_IN_HAND"},
+		short(c.refused("run.cancel", mustJSON(t, request))))
+	request["force"] = true
+	c.signal("run.cancel", request)
+	require.Equal(t, runevents.RunHasFailed, c.runStatus(again.RunID))
+	require.NotEqual(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
+	require.Equal(t, "RUN_IN_DOUBT", c.notRetried(again.RunID).Code)
+	require.Equal(t, "RUN_RETRIED", c.notRetried(first.runID).Code)
+	require.Eventually(t, func() bool {
+		return slices.Contains(alertCodes(c), runevents.ApplyInDoubt)
+	}, 30*time.Second, 10*time.Millisecond)
+	parsed, err := apply.ParseCommand(command.Data, schemas.Limits{})
+	require.NoError(t, err)
+	done := apply.Done(parsed)
+	answer, err := done.MarshalWire()
+	require.NoError(t, err)
+	require.NoError(t, command.Respond(answer))
+	require.Eventually(t, func() bool {
+		return slices.Contains(alertCodes(c), runevents.PluginLateAnswer)
+	}, 30*time.Second, 10*time.Millisecond)
 }
 
 // A console that could not be reached is tried again as a plugin is.

@@ -135,3 +135,41 @@ func (e *CancelledError) Error() string {
 
 // Unwrap returns runs.ErrRunCancelled.
 func (e *CancelledError) Unwrap() error { return runs.ErrRunCancelled }
+
+// RetryError is why a retry ended without a judgement: the run that it was to try again is as it
+// was, and so is the result of its key.
+type RetryError struct {
+	// RunID is the run that was to be tried again.
+	RunID string
+	why   error
+	text  string
+}
+
+// OfRetry returns err as the error of a retry of a run, where err is told to agents with what it
+// means for their key.
+func OfRetry(runID string, err error) error {
+	var paused *PausedError
+	var absent *AbsentError
+	var cancelled *CancelledError
+	text := ""
+	switch {
+	case errors.As(err, &paused):
+		text = paused.Reason()
+	case errors.As(err, &absent):
+		text = absent.Reason()
+	case errors.As(err, &cancelled):
+		text = "The retry, run " + cancelled.RunID + ", was cancelled."
+	default:
+		return err
+	}
+	return &RetryError{RunID: runID, why: err, text: text}
+}
+
+// Error says why, and what to do.
+func (e *RetryError) Error() string {
+	return "worldengine: " + e.text + " Run " + e.RunID +
+		" is as it was, and so is the result of its key: retry it again."
+}
+
+// Unwrap returns the reason, a *PausedError, an *AbsentError or a *CancelledError.
+func (e *RetryError) Unwrap() error { return e.why }

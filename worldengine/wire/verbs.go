@@ -41,7 +41,8 @@ const (
 	RunAppend Verb = "run.append"
 	// RunCancel ends a run that waits.
 	RunCancel Verb = "run.cancel"
-	// RunRetry tries the handoff of a run again that failed since nobody could be reached.
+	// RunRetry tries the handoff of a run again that failed since no plugin or console could be
+	// reached.
 	RunRetry Verb = "run.retry"
 	// ControlPause pauses a town or the world.
 	ControlPause Verb = "control.pause"
