@@ -2,6 +2,7 @@ package alerts
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"worldengine/runevents"
@@ -108,7 +109,9 @@ func (e Environment) DrainTimeout(signalID, townID string, timeout time.Duration
 		what = townID
 	}
 	return e.alert(runevents.PauseDrainTimeout, About{RunID: signalID}, fmt.Sprintf(
-		"Commands were still being applied %s after the pause of %s.", timeout, what))
+		"Commands were still being applied %s after the pause of %s. They go on, and may still "+
+			"change their towns: handoffctl status says how many, and town list which towns.",
+		timeout, what))
 }
 
 // LogLost is that a follower stands still for err; what says what does not go on until the repair.
@@ -121,7 +124,8 @@ func (e Environment) LogLost(what string, err error) runevents.Alert {
 func (e Environment) StorageFailed(err error) runevents.Alert {
 	return e.alert(runevents.StorageFailed, About{},
 		"Nothing is stored and every request that would have to be gets STORAGE_FULL: "+
-			wire.Sentence(err))
+			strings.TrimSuffix(wire.Sentence(err), ".")+
+			". Make room on the disk of the log: the server goes on by itself then.")
 }
 
 // StorageRecovered is that something is stored again, after nothing was since some time.

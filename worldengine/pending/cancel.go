@@ -226,7 +226,7 @@ const resignTimeout = 2 * time.Second
 func (w *Worker) resign(ctx context.Context, a *application) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resignTimeout)
 	defer cancel()
-	_ = w.config.Log.Retry(ctx, func() error { // without it only force cancels the run
+	err := w.config.Log.Retry(ctx, func() error {
 		current, err := w.load(ctx, a.town, a.runID)
 		switch p := current.Pending; {
 		case err != nil:
@@ -239,6 +239,12 @@ func (w *Worker) resign(ctx context.Context, a *application) {
 		}
 		return err
 	})
+	if err != nil {
+		w.config.Logger.Warn("this server stops, and could not store that no request of it for a "+
+			"command can have arrived: only run.cancel with force ends its run until another "+
+			"server has it answered", "town", a.town, "run", a.runID,
+			a.replies.Trace.LogAttr(), "error", err)
+	}
 }
 
 // withdraw takes back a wish that not all servers have answered. Where a server ended just before

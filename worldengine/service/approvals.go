@@ -161,13 +161,16 @@ func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, tol
 	defer cancel()
 	if entry.Handoff == nil {
 		receipt, err := s.engine.Receipt(ctx, told.TownID, entry.IdempotencyKey)
-		if err == nil {
+		switch {
+		case err == nil:
 			told.RunID, told.Result = receipt.RunID, receipt.Result
-			return
+		case errors.Is(err, worldengine.ErrUnknownResult):
+			told.NotSubmitted = &notSubmitted{wire.CodeUnknownResult,
+				"the handoff was accepted for execution and has no result: its command is being " +
+					"applied, or its run was cancelled; the runs of the town tell which"}
+		default:
+			told.NotSubmitted = notSubmittedFor(err)
 		}
-		told.NotSubmitted = &notSubmitted{wire.CodeUnknownResult,
-			"the handoff was accepted for execution and has no result: its command is being " +
-				"applied, or its run was cancelled; the runs of the town tell which"}
 		return
 	}
 	answer, err := s.engine.Deliver(ctx, entry)
@@ -180,7 +183,12 @@ func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, tol
 				"refused. Look for its run, and ask result.get, which has the result of an " +
 				"executed one"}
 	default:
-		row := rowOf(err)
-		told.NotSubmitted = &notSubmitted{row.code, cmp.Or(row.text, wire.Sentence(err))}
+		told.NotSubmitted = notSubmittedFor(err)
 	}
+}
+
+// notSubmittedFor says as the error reply of a handoff would why there is no result.
+func notSubmittedFor(err error) *notSubmitted {
+	row := rowOf(err)
+	return &notSubmitted{row.code, cmp.Or(row.text, wire.Sentence(err))}
 }
