@@ -82,8 +82,8 @@ type Config struct {
 	// QueuePerTown where one town alone is to have all of its places.
 	QueueTotal int
 	// PauseWait is how long a handoff waits for the end of a pause, from its arrival, before it
-	// gets a PausedError, and how long one does whose game is away before it gets an AbsentError;
-	// 2 s. It is to be shorter than the patience of clients.
+	// gets a PausedError; 2 s. It is to be shorter than the patience of clients. One whose game is
+	// away gets an AbsentError after fifteen times as long.
 	PauseWait time.Duration
 	// DeliveryAttempts is how often the bus may refuse a message for a reason that lies in the
 	// message before that becomes a dead letter; 8.
@@ -241,3 +241,8 @@ func CheckConfig(config Config, file []byte) (towns int, err error) {
 	list, err := worldfile.Parse(file, (&Engine{config: config}).mayBind)
 	return len(list), err
 }
+
+// absentWait is how long a request waits for a game that is away before its client gets that
+// answer. A game that restarts is back after some ten seconds, while a pause lasts as long as a
+// person likes.
+func (c *Config) absentWait() time.Duration { return 15 * c.PauseWait }

@@ -51,8 +51,9 @@ func (e *Engine) waitingConfig(server string) waiting.Config {
 func (e *Engine) pendingConfig() pending.Config {
 	return pending.Config{
 		World: e.config.World, Server: e.server, Policy: e.config.Plugin, RCON: e.config.RCON,
-		PauseWait: e.config.PauseWait, Timeout: operationTimeout,
-		Log: e.log, Towns: e.towns, WorldPause: e.worldPause, Signals: e.recorder(),
+		PauseWait: e.config.PauseWait, AbsentWait: e.config.absentWait(),
+		Timeout: operationTimeout,
+		Log:     e.log, Towns: e.towns, WorldPause: e.worldPause, Signals: e.recorder(),
 		InHand: &inhand.Store{Runs: e.runs, NewProducer: e.newProducer},
 		Absent: e.absent, Receipt: e.lookupKey, TownOf: e.runs.Town, EndOf: e.recordOfEnd,
 		Committed: func(rec *commitlog.Record, seq uint64, result *handoff.Result) {

@@ -25,8 +25,9 @@ type wait struct {
 
 // park keeps the deliveries of a town that cannot be judged yet: d, whose turn it is, and those
 // behind it. Each has a run that says so. One whose run was cancelled is answered, and so is one
-// that has waited for Config.PauseWait when the town is paused or its game is away; the error is
-// that of d. Puts and patches behind them have their turn in a pause. It owns the town.
+// that has waited for Config.PauseWait when the town is paused, or for absentWait when its game is
+// away; the error is that of d. Puts and patches behind them have their turn in a pause. It owns
+// the town.
 func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
 	townID := d.Handoff.Proposal.TownID
 	all := append([]*delivery{d}, e.queue.Items(townID)...)
@@ -86,7 +87,7 @@ func (e *Engine) recordWaiting(ctx context.Context, w *delivery, why wait, unhel
 			"run", runID, w.Identity.Trace.LogAttr(), "error", err)
 	}
 	switch {
-	case w.Waited() < e.config.PauseWait:
+	case why.by == nil && w.Waited() < e.config.absentWait(), w.Waited() < e.config.PauseWait:
 		return nil
 	case why.by == nil:
 		return e.pending.Absent(w.Handoff.Proposal.TownID, why.behind, runID)

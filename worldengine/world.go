@@ -199,7 +199,7 @@ func (e *Engine) commitChange(
 				return err
 			}
 			end = parked
-			if time.Since(queued) < e.config.PauseWait {
+			if time.Since(queued) < e.config.absentWait() {
 				return nil
 			}
 			return e.pending.Absent(townID, current.Pending.Run.RunID, "")

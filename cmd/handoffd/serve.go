@@ -58,7 +58,7 @@ type serveCommand struct {
 	DiscardHistory     bool           `help:"Make the settings of the world that are given here the world's, also where that discards what is over them."`
 	Replicas           int            `help:"How many servers of a NATS cluster keep each stream." default:"1"`
 	MaxWaiting         int            `help:"How many requests that change towns may wait or be in hand; at most 1000000. A request that does not fit gets 429: see docs/overload.md." default:"2048"`
-	PauseWait          time.Duration  `help:"How long a handoff waits for the end of a pause, or for a game that is away, before its client gets that answer." default:"2s"`
+	PauseWait          time.Duration  `help:"How long a handoff waits for the end of a pause before its client gets that answer; for a game that is away it waits fifteen times as long." default:"2s"`
 	ApprovalTimeout    time.Duration  `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h"`
 	MaxHeld            int64          `help:"How many MiB the requests that wait or are in hand may take; at most 1048576. A request that does not fit gets 429: see docs/overload.md." default:"64"`
 	Memory             string         `help:"Soft memory limit of the process: a size such as 2GiB; auto for three quarters of the memory of the machine or of its control group; off for none. The variable GOMEMLIMIT wins." default:"auto"`

@@ -142,11 +142,11 @@ func (w *Worker) ask(
 }
 
 // nextReply waits for a reply, at most until the given time. The engine tells clients that wait for
-// a of a plugin that is away after Config.PauseWait: the command goes on waiting without them.
+// a of a plugin that is away after Config.AbsentWait: the command goes on waiting without them.
 func (w *Worker) nextReply(
 	ctx context.Context, a *application, attempt *apply.PluginAttempt, until time.Time,
 ) apply.Reply {
-	if patient := a.taken.Add(w.config.PauseWait); attempt.Waits() && patient.Before(until) {
+	if patient := a.taken.Add(w.config.AbsentWait); attempt.Waits() && patient.Before(until) {
 		r := a.replies.Next(ctx, time.Until(patient))
 		if r != (apply.Reply{}) || ctx.Err() != nil {
 			return r

@@ -50,9 +50,9 @@ type Config struct {
 	Policy apply.Policy
 	// RCON applies the commands of towns that are bound to it; nil where none may be.
 	RCON apply.Applier
-	// PauseWait is how long a client waits in a pause, or for a plugin that is away, before it gets
-	// that answer, and Timeout how long one commit may take.
-	PauseWait, Timeout time.Duration
+	// PauseWait is how long a client waits in a pause, AbsentWait for a plugin that is away, before
+	// it gets that answer, and Timeout how long one commit may take.
+	PauseWait, AbsentWait, Timeout time.Duration
 
 	Log        *commitlog.Log
 	Towns      *commitlog.Towns
