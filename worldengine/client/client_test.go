@@ -4,20 +4,16 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/schemas"
 	"worldengine/trace"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
@@ -203,142 +199,6 @@ func TestTownsAreListedAndReplaced(t *testing.T) {
 
 	_, err = c.Town(t.Context(), "nowhere")
 	require.True(t, client.IsCode(err, wire.CodeUnknownTown), "%v", err)
-}
-
-// The world lossy hands everything to the real one, and loses the first answer to a handoff.
-func TestALostAnswerIsAskedForAgain(t *testing.T) {
-	t.Parallel()
-	w := serve(t)
-	c, lossy := w.join(""), w.join("lossy")
-	found(t, c, "t")
-	asked := 0
-	for _, verb := range []wire.Verb{wire.Handoff, wire.ResultGet} {
-		_, err := lossy.Conn.Subscribe(wire.Subject("lossy", verb), func(msg *nats.Msg) {
-			reply, err := c.Request(context.Background(), verb, msg.Data)
-			if verb == wire.Handoff {
-				asked++
-			}
-			if err == nil && (verb != wire.Handoff || asked > 1) {
-				_ = msg.RespondMsg(&nats.Msg{Data: reply.Data, Header: reply.Header})
-			}
-		})
-		require.NoError(t, err)
-	}
-	require.NoError(t, lossy.Conn.Flush())
-	got, err := lossy.Send(t.Context(), talk(t, c, "t", "mayor-1"))
-	require.NoError(t, err)
-	require.Equal(t, handoff.Executed, got.Status())
-	require.Equal(t, handoff.Duplicate, got.Duplicate.Status())
-	require.Equal(t, got.Result.ResultID,
-		*got.Duplicate.Result.Evaluation.DuplicateCheck.DuplicateOf)
-}
-
-// A 503 may be said of a handoff that is stored, as where its command is held back by a pause, or
-// the disk failed as it was stored: the duplicate of the next attempt is of this call too.
-func TestADuplicateBehindA503IsTheFirstResult(t *testing.T) {
-	t.Parallel()
-	w := serve(t)
-	c, held := w.join(""), w.join("held")
-	found(t, c, "t")
-	asked := 0
-	for _, verb := range []wire.Verb{wire.Handoff, wire.ResultGet} {
-		_, err := held.Conn.Subscribe(wire.Subject("held", verb), func(msg *nats.Msg) {
-			reply, err := c.Request(context.Background(), verb, msg.Data)
-			if err != nil {
-				return
-			}
-			if asked++; asked == 1 {
-				reply = &nats.Msg{
-					Data: client.ErrorBody(string(wire.CodeTownPaused), "held back", nil),
-					Header: nats.Header{
-						wire.ErrorCodeHeader: {"503"}, wire.RetryAfterHeader: {"1"},
-					},
-				}
-			}
-			_ = msg.RespondMsg(&nats.Msg{Data: reply.Data, Header: reply.Header})
-		})
-		require.NoError(t, err)
-	}
-	require.NoError(t, held.Conn.Flush())
-	got, err := held.Send(t.Context(), talk(t, c, "t", "mayor-1"))
-	require.NoError(t, err)
-	require.Equal(t, handoff.Executed, got.Status())
-	require.Equal(t, handoff.Duplicate, got.Duplicate.Status())
-}
-
-func TestAHandoffOfAPausedTownWaits(t *testing.T) {
-	t.Parallel()
-	c := serve(t).join("")
-	found(t, c, "t")
-	pause := func(verb wire.Verb) {
-		_, err := c.Request(context.Background(), verb,
-			[]byte(`{"townId":"t","actorId":"ada","reason":"a festival"}`))
-		require.NoError(t, err)
-	}
-	pause(wire.ControlPause)
-	h := talk(t, c, "t", "mayor-1")
-	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-	defer cancel()
-	_, err := c.Send(short, h)
-	require.True(t, client.IsCode(err, "TOWN_PAUSED"), "%v", err)
-	require.ErrorContains(t, err, `"t" is paused by ada`)
-
-	var told sync.Once
-	c.OnPaused = func(townID string, why *client.UnavailableError) {
-		assert.Equal(t, "t", townID)
-		assert.Equal(t, "TOWN_PAUSED", why.Code)
-		told.Do(func() { pause(wire.ControlResume) })
-	}
-	got, err := c.Send(t.Context(), h)
-	require.NoError(t, err)
-	require.Contains(t, []handoff.Status{handoff.Executed, handoff.Duplicate}, got.Status(),
-		"the first call's handoff was judged when the pause ended, or its key is free")
-}
-
-// A handoff whose game is away tells its caller so, and has its result when the game is back.
-func TestAHandoffWhoseGameIsAwayWaits(t *testing.T) {
-	t.Parallel()
-	w := serve(t)
-	w.stop()
-	w.config.Engine.PauseWait = 100 * time.Millisecond
-	w.start()
-	c := w.join("")
-	for _, townID := range []string{"t", "u"} {
-		state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = townID })
-		_, err := c.PutTown(t.Context(), state.Snapshot, client.Put{Apply: "plugin"})
-		require.NoError(t, err)
-	}
-	short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	defer cancel()
-	_, err := c.Send(short, talk(t, c, "u", "mayor-1"))
-	require.True(t, client.IsCode(err, wire.CodePluginAbsent) ||
-		client.IsCode(err, wire.CodeInProgress), "%v", err)
-	require.ErrorContains(t, err, `"u" has had no plugin since`)
-
-	var told sync.Once
-	c.OnPaused = func(townID string, why *client.UnavailableError) {
-		assert.Equal(t, "t PLUGIN_ABSENT", townID+" "+why.Code)
-		told.Do(func() { playPlugin(t, c) })
-	}
-	got, err := c.Send(t.Context(), talk(t, c, "t", "mayor-1"))
-	require.NoError(t, err)
-	require.Equal(t, handoff.Executed, got.Status())
-}
-
-// playPlugin applies the commands of all towns, until the client is closed.
-func playPlugin(t *testing.T, c *client.Client) {
-	t.Helper()
-	_, err := c.Conn.Subscribe(wire.ApplySubject(c.World, "*"), func(msg *nats.Msg) {
-		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
-		if !assert.NoError(t, err) {
-			return
-		}
-		done := apply.Done(command)
-		answer, err := done.MarshalWire()
-		assert.NoError(t, err)
-		assert.NoError(t, msg.Respond(answer))
-	})
-	assert.NoError(t, err)
 }
 
 // Alerts are gone through page by page, and acknowledged once.

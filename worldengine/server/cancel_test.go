@@ -93,11 +93,7 @@ func TestCancelByForce(t *testing.T) {
 		func(c *server.Config) { c.Engine.Plugin.Deadline = time.Hour })
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
-	asked := make(chan *nats.Msg, 64)
-	game := connect(t, srv).nc
-	_, err := game.ChanSubscribe(wire.ApplySubject(c.world, "*"), asked)
-	require.NoError(t, err)
-	require.NoError(t, game.Flush())
+	asked := c.askedOf(srv)
 	reply := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	runID := c.pendingRun("t")
 	command := <-asked
@@ -112,19 +108,38 @@ func TestCancelByForce(t *testing.T) {
 	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-reply).Code)
 	require.Equal(t, runevents.RunAborted, c.runStatus(runID))
 	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
-	require.Eventually(t, func() bool {
-		return slices.Contains(alertCodes(c), runevents.ApplyInDoubt)
-	}, 30*time.Second, 10*time.Millisecond)
+	c.awaitAlert(runevents.ApplyInDoubt)
+	c.answerLate(command)
+	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
+}
+
+// askedOf returns what a game that never answers is asked for.
+func (c *client) askedOf(srv *server.Server) <-chan *nats.Msg {
+	c.t.Helper()
+	asked := make(chan *nats.Msg, 64)
+	game := connect(c.t, srv).nc
+	_, err := game.ChanSubscribe(wire.ApplySubject(c.world, "*"), asked)
+	require.NoError(c.t, err)
+	require.NoError(c.t, game.Flush())
+	return asked
+}
+
+// answerLate answers that a command is applied which was given up, and waits for the alert.
+func (c *client) answerLate(command *nats.Msg) {
+	c.t.Helper()
 	parsed, err := apply.ParseCommand(command.Data, schemas.Limits{})
-	require.NoError(t, err)
+	require.NoError(c.t, err)
 	late := apply.Done(parsed)
 	answer, err := late.MarshalWire()
-	require.NoError(t, err)
-	require.NoError(t, command.Respond(answer))
-	require.Eventually(t, func() bool {
-		return slices.Contains(alertCodes(c), runevents.PluginLateAnswer)
-	}, 30*time.Second, 10*time.Millisecond)
-	require.Equal(t, at.SnapshotHash, c.town("t").SnapshotHash)
+	require.NoError(c.t, err)
+	require.NoError(c.t, command.Respond(answer))
+	c.awaitAlert(runevents.PluginLateAnswer)
+}
+
+func (c *client) awaitAlert(code runevents.AlertCode) {
+	c.t.Helper()
+	require.Eventually(c.t, func() bool { return slices.Contains(alertCodes(c), code) },
+		30*time.Second, 10*time.Millisecond)
 }
 
 func alertCodes(c *client) (codes []runevents.AlertCode) {

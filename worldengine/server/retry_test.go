@@ -2,11 +2,9 @@ package server_test
 
 import (
 	"encoding/json"
-	"slices"
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -18,7 +16,6 @@ import (
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
-	"worldengine/worldengine/wire"
 )
 
 // retried is a run-retry-reply.v1.
@@ -277,186 +274,6 @@ func TestARetryThatIsBeingApplied(t *testing.T) {
 	require.Len(t, g.commands(), 1)
 	require.NotEqual(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-}
-
-// A pause holds a retry back as any command: its operator is told, and its run ends.
-func TestARetryInAPause(t *testing.T) {
-	t.Parallel()
-	srv := start(t, once, func(c *server.Config) { c.Engine.PauseWait = 100 * time.Millisecond })
-	c := connect(t, srv)
-	first := c.unreached(marshalled(t, propose(c.put(snapshot("t"), ""),
-		handoff.AdvanceProject, "wall")))
-	g := host(t, srv, agree)
-	pause := c.signal("control.pause", map[string]any{"townId": "t"}).SignalID
-	f := c.notRetried(first.runID)
-	require.Equal(t, failure{Status: 503, Code: "TOWN_PAUSED", RetryAfter: "5000"}, short(f))
-	require.Empty(t, g.commands())
-	ended := c.runsOf("t", runevents.RunAborted, 1)[0]
-	require.Equal(t, []string{"RunStarted", "RunPaused", "RunCancelled"}, c.story(ended))
-	events := c.events(ended)
-	require.Contains(t, string(events[0].Payload), `"retryOf":"`+first.runID+`"`)
-	require.Contains(t, string(events[2].Payload), pause)
-
-	c.signal("control.resume", map[string]any{"townId": "t"})
-	again := c.retry(first.runID)
-	require.NotNil(t, again.Result)
-	require.Equal(t, "executed", again.Result.Status)
-}
-
-// A retry that waits in a pause goes on with its end, and says then that the signal is accepted.
-func TestARetryGoesOnAfterAPause(t *testing.T) {
-	t.Parallel()
-	srv := start(t, patient, once)
-	c := connect(t, srv)
-	first := c.unreached(marshalled(t, propose(c.put(snapshot("t"), ""),
-		handoff.AdvanceProject, "wall")))
-	host(t, srv, agree)
-	c.signal("control.pause", map[string]any{"townId": "t"})
-	again := c.retry(first.runID)
-	require.Nil(t, again.Result)
-	require.Equal(t, []string{again.RunID}, c.paused("t", 1))
-	c.signal("control.resume", map[string]any{"townId": "t"})
-	require.Eventually(t, func() bool { return c.runStatus(again.RunID) == runevents.RunSucceeded },
-		30*time.Second, 10*time.Millisecond)
-	require.Equal(t, []string{"RunStarted", "RunPaused", "RunResumed", "SignalAccepted"},
-		c.story(again.RunID)[:4])
-}
-
-// A retry that is cancelled before a game has its command leaves the first result, and another
-// retry may follow.
-func TestARetryThatIsCancelled(t *testing.T) {
-	t.Parallel()
-	data := t.TempDir()
-	srv, err := server.Start(t.Context(), configure(once, func(c *server.Config) { c.Data = data }))
-	require.NoError(t, err)
-	c := connect(t, srv)
-	first := c.unreached(marshalled(t, propose(c.put(snapshot("t"), ""),
-		handoff.AdvanceProject, "wall")))
-	stop(t, srv)
-	srv = start(t, absentFor(apply.AbsentWait), func(c *server.Config) { c.Data = data })
-	c = connect(t, srv)
-	again := c.retry(first.runID)
-	require.Nil(t, again.Result)
-	require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 30*time.Second,
-		10*time.Millisecond)
-	c.signal("run.cancel", map[string]any{"runId": again.RunID})
-	require.Equal(t, runevents.RunAborted, c.runStatus(again.RunID))
-	require.Equal(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
-	host(t, srv, agree)
-	last := c.retry(first.runID)
-	require.NotNil(t, last.Result)
-	require.Equal(t, "executed", last.Result.Status)
-}
-
-// An approval is for one execution: a retry of what was approved waits for another one, and the run
-// is retried once more behind that.
-func TestARetryOfWhatWasApproved(t *testing.T) {
-	t.Parallel()
-	srv := start(t, once, askFor("PROJECT_ADVANCE"))
-	c := connect(t, srv)
-	body := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall"))
-	waits := c.send(body)
-	c.decide(decision(waits.result.HandoffID, "approve", "ada"))
-	first := c.unreached(body)
-	require.Contains(t, c.story(first.runID), "RunApproved")
-	host(t, srv, agree)
-	asks := c.retry(first.runID)
-	require.NotNil(t, asks.Result)
-	require.Equal(t, "APPROVAL_REQUIRED", asks.Result.ReasonCode)
-	require.Contains(t, c.notRetried(asks.RunID).Message, first.runID)
-	c.decide(decision(waits.result.HandoffID, "approve", "ada"))
-	require.Equal(t, handoff.Duplicate, c.send(body).result.Status, "the agent need not send it")
-	again := c.retry(first.runID)
-	require.NotNil(t, again.Result)
-	require.Equal(t, "executed", again.Result.Status)
-	require.Equal(t, []string{"RunApproved", "RunStarted", "SignalAccepted"},
-		c.story(again.RunID)[:3])
-}
-
-// A town that takes approvals since a run failed is asked about its retry; once that is approved,
-// the retry is carried out.
-func TestARetryThatTakesAnApproval(t *testing.T) {
-	t.Parallel()
-	srv := start(t, once)
-	c := connect(t, srv)
-	at := c.put(snapshot("t"), "")
-	first := c.unreached(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
-	request := putRequest(snapshot("t"), at.SnapshotHash)
-	request["approval"] = []string{"PROJECT_ADVANCE"}
-	call[townReply](c, "town.put", schemas.TownGetReply, request)
-	host(t, srv, agree)
-	again := c.retry(first.runID)
-	require.NotNil(t, again.Result)
-	require.Equal(t, "APPROVAL_REQUIRED", again.Result.ReasonCode)
-	require.Equal(t, []string{first.result.HandoffID}, c.waitingIn("t"))
-	c.decide(decision(first.result.HandoffID, "approve", "ada"))
-	require.Equal(t, "executed", c.retry(first.runID).Result.Status)
-}
-
-// An approval that a retry asked for carries it out where the person says so, and the result is
-// that of the key.
-func TestAnApprovalSubmitsARetry(t *testing.T) {
-	t.Parallel()
-	srv := start(t, once, askFor("PROJECT_ADVANCE"))
-	c := connect(t, srv)
-	body := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall"))
-	request := decision(c.send(body).result.HandoffID, "approve", "ada")
-	c.decide(request)
-	first := c.unreached(body)
-	host(t, srv, agree)
-	require.Equal(t, "APPROVAL_REQUIRED", c.retry(first.runID).Result.ReasonCode)
-	request["submit"] = true
-	d := c.decide(request)
-	require.Nil(t, d.NotSubmitted)
-	require.Equal(t, "ada", c.actorOf(d.RunID))
-	require.Contains(t, string(d.Result), `"executed"`)
-	require.NotEqual(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
-}
-
-// By force a retry ends in doubt: cancelled, its key would have the result of the first run, which
-// may be tried again, and the command be applied twice.
-func TestARetryEndsInDoubtByForce(t *testing.T) {
-	t.Parallel()
-	data := t.TempDir()
-	srv, err := server.Start(t.Context(), configure(once, func(c *server.Config) { c.Data = data }))
-	require.NoError(t, err)
-	c := connect(t, srv)
-	first := c.unreached(marshalled(t, propose(c.put(snapshot("t"), ""),
-		handoff.AdvanceProject, "wall")))
-	stop(t, srv)
-	srv = start(t, absentFor(apply.AbsentWait), func(c *server.Config) {
-		c.Data, c.Engine.Plugin.Deadline = data, time.Hour
-	})
-	c = connect(t, srv)
-	asked := make(chan *nats.Msg, 64)
-	game := connect(t, srv).nc
-	_, err = game.ChanSubscribe(wire.ApplySubject(c.world, "*"), asked)
-	require.NoError(t, err)
-	require.NoError(t, game.Flush())
-	again := c.retry(first.runID)
-	require.Nil(t, again.Result)
-	command := <-asked
-	request := map[string]any{"runId": again.RunID}
-	require.Equal(t, failure{Status: 409, Code: "RUN_IN_HAND"},
-		short(c.refused("run.cancel", mustJSON(t, request))))
-	request["force"] = true
-	c.signal("run.cancel", request)
-	require.Equal(t, runevents.RunHasFailed, c.runStatus(again.RunID))
-	require.NotEqual(t, first.result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
-	require.Equal(t, "RUN_IN_DOUBT", c.notRetried(again.RunID).Code)
-	require.Equal(t, "RUN_RETRIED", c.notRetried(first.runID).Code)
-	require.Eventually(t, func() bool {
-		return slices.Contains(alertCodes(c), runevents.ApplyInDoubt)
-	}, 30*time.Second, 10*time.Millisecond)
-	parsed, err := apply.ParseCommand(command.Data, schemas.Limits{})
-	require.NoError(t, err)
-	done := apply.Done(parsed)
-	answer, err := done.MarshalWire()
-	require.NoError(t, err)
-	require.NoError(t, command.Respond(answer))
-	require.Eventually(t, func() bool {
-		return slices.Contains(alertCodes(c), runevents.PluginLateAnswer)
-	}, 30*time.Second, 10*time.Millisecond)
 }
 
 // A console that could not be reached is tried again as a plugin is.

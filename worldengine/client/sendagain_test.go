@@ -1,0 +1,166 @@
+package client_test
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
+	"worldengine/worldengine/wire"
+)
+
+// proxy joins a world of the given name, which hands handoff and result.get to the real one; change
+// may change an answer, or lose it.
+func proxy(
+	t *testing.T, w *world, c *client.Client, name string,
+	change func(verb wire.Verb, reply *nats.Msg) *nats.Msg,
+) *client.Client {
+	t.Helper()
+	joined := w.join(name)
+	for _, verb := range []wire.Verb{wire.Handoff, wire.ResultGet} {
+		_, err := joined.Conn.Subscribe(wire.Subject(name, verb), func(msg *nats.Msg) {
+			reply, err := c.Request(context.Background(), verb, msg.Data)
+			if err != nil {
+				return
+			}
+			if reply = change(verb, reply); reply != nil {
+				_ = msg.RespondMsg(&nats.Msg{Data: reply.Data, Header: reply.Header})
+			}
+		})
+		require.NoError(t, err)
+	}
+	require.NoError(t, joined.Conn.Flush())
+	return joined
+}
+
+// The world lossy hands everything to the real one, and loses the first answer to a handoff.
+func TestALostAnswerIsAskedForAgain(t *testing.T) {
+	t.Parallel()
+	w := serve(t)
+	c, asked := w.join(""), 0
+	lossy := proxy(t, w, c, "lossy", func(verb wire.Verb, reply *nats.Msg) *nats.Msg {
+		if verb == wire.Handoff {
+			asked++
+		}
+		if verb == wire.Handoff && asked == 1 {
+			return nil
+		}
+		return reply
+	})
+	found(t, c, "t")
+	got, err := lossy.Send(t.Context(), talk(t, c, "t", "mayor-1"))
+	require.NoError(t, err)
+	require.Equal(t, handoff.Executed, got.Status())
+	require.Equal(t, handoff.Duplicate, got.Duplicate.Status())
+	require.Equal(t, got.Result.ResultID,
+		*got.Duplicate.Result.Evaluation.DuplicateCheck.DuplicateOf)
+}
+
+// A 503 may be said of a handoff that is stored, as where its command is held back by a pause, or
+// the disk failed as it was stored: the duplicate of the next attempt is of this call too.
+func TestADuplicateBehindA503IsTheFirstResult(t *testing.T) {
+	t.Parallel()
+	w := serve(t)
+	c, asked := w.join(""), 0
+	held := proxy(t, w, c, "held", func(_ wire.Verb, reply *nats.Msg) *nats.Msg {
+		if asked++; asked > 1 {
+			return reply
+		}
+		return &nats.Msg{
+			Data: client.ErrorBody(string(wire.CodeTownPaused), "held back", nil),
+			Header: nats.Header{
+				wire.ErrorCodeHeader: {"503"}, wire.RetryAfterHeader: {"1"},
+			},
+		}
+	})
+	found(t, c, "t")
+	got, err := held.Send(t.Context(), talk(t, c, "t", "mayor-1"))
+	require.NoError(t, err)
+	require.Equal(t, handoff.Executed, got.Status())
+	require.Equal(t, handoff.Duplicate, got.Duplicate.Status())
+}
+
+func TestAHandoffOfAPausedTownWaits(t *testing.T) {
+	t.Parallel()
+	c := serve(t).join("")
+	found(t, c, "t")
+	pause := func(verb wire.Verb) {
+		_, err := c.Request(context.Background(), verb,
+			[]byte(`{"townId":"t","actorId":"ada","reason":"a festival"}`))
+		require.NoError(t, err)
+	}
+	pause(wire.ControlPause)
+	h := talk(t, c, "t", "mayor-1")
+	short, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	_, err := c.Send(short, h)
+	require.True(t, client.IsCode(err, "TOWN_PAUSED"), "%v", err)
+	require.ErrorContains(t, err, `"t" is paused by ada`)
+
+	var told sync.Once
+	c.OnPaused = func(townID string, why *client.UnavailableError) {
+		assert.Equal(t, "t", townID)
+		assert.Equal(t, "TOWN_PAUSED", why.Code)
+		told.Do(func() { pause(wire.ControlResume) })
+	}
+	got, err := c.Send(t.Context(), h)
+	require.NoError(t, err)
+	require.Contains(t, []handoff.Status{handoff.Executed, handoff.Duplicate}, got.Status(),
+		"the first call's handoff was judged when the pause ended, or its key is free")
+}
+
+// A handoff whose game is away tells its caller so, and has its result when the game is back.
+func TestAHandoffWhoseGameIsAwayWaits(t *testing.T) {
+	t.Parallel()
+	w := serve(t)
+	w.stop()
+	w.config.Engine.PauseWait = 100 * time.Millisecond
+	w.start()
+	c := w.join("")
+	for _, townID := range []string{"t", "u"} {
+		state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = townID })
+		_, err := c.PutTown(t.Context(), state.Snapshot, client.Put{Apply: "plugin"})
+		require.NoError(t, err)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := c.Send(short, talk(t, c, "u", "mayor-1"))
+	require.True(t, client.IsCode(err, wire.CodePluginAbsent) ||
+		client.IsCode(err, wire.CodeInProgress), "%v", err)
+	require.ErrorContains(t, err, `"u" has had no plugin since`)
+
+	var told sync.Once
+	c.OnPaused = func(townID string, why *client.UnavailableError) {
+		assert.Equal(t, "t PLUGIN_ABSENT", townID+" "+why.Code)
+		told.Do(func() { playPlugin(t, c) })
+	}
+	got, err := c.Send(t.Context(), talk(t, c, "t", "mayor-1"))
+	require.NoError(t, err)
+	require.Equal(t, handoff.Executed, got.Status())
+}
+
+// playPlugin applies the commands of all towns, until the client is closed.
+func playPlugin(t *testing.T, c *client.Client) {
+	t.Helper()
+	_, err := c.Conn.Subscribe(wire.ApplySubject(c.World, "*"), func(msg *nats.Msg) {
+		command, err := apply.ParseCommand(msg.Data, schemas.Limits{})
+		if !assert.NoError(t, err) {
+			return
+		}
+		done := apply.Done(command)
+		answer, err := done.MarshalWire()
+		assert.NoError(t, err)
+		assert.NoError(t, msg.Respond(answer))
+	})
+	assert.NoError(t, err)
+}
