@@ -179,3 +179,27 @@ func (e *Engine) commitRefused(ctx context.Context, d *judgement) (Answer, error
 	failpoint.At(failpoint.Committed)
 	return answer, nil
 }
+
+// commitTown commits a record that leaves the state of a town as it is.
+func (e *Engine) commitTown(
+	ctx context.Context, rec *commitlog.Record, guard uint64, after commitlog.Entry,
+) error {
+	msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(rec.TownID)), &after)
+	if err != nil {
+		return err
+	}
+	_, err = e.log.Commit(ctx, msg, guard)
+	e.towns.Forget(rec.TownID) // whatever it is now, the log knows: decisions come beside its turns
+	if err == nil {
+		failpoint.At(failpoint.Committed)
+	}
+	return err
+}
+
+// approvalOf returns what the events of a run say about the decision with which it is executed.
+func approvalOf(d *approval.Decision) *lifecycle.Approval {
+	if d == nil {
+		return nil
+	}
+	return &lifecycle.Approval{SignalID: d.SignalID, ActorID: d.ActorID, Reason: d.Reason}
+}

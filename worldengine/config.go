@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/runevents"
+	"worldengine/schemas"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
@@ -19,7 +20,6 @@ import (
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
-	"worldengine/worldengine/worldfile"
 )
 
 // Config says how an engine works. The zero value of every member means its documented default;
@@ -232,17 +232,21 @@ func (c *Config) validate() error {
 	return errors.Join(problems...)
 }
 
-// CheckConfig says how many towns a world file has, and what would keep an engine from starting
-// with a configuration and that file, which may be nil. It starts nothing.
-func CheckConfig(config Config, file []byte) (towns int, err error) {
-	if config, err = config.withDefaults(); err != nil || file == nil {
-		return 0, err
-	}
-	list, err := worldfile.Parse(file, (&Engine{config: config}).mayBind)
-	return len(list), err
-}
-
 // absentWait is how long a request waits for a game that is away before its client gets that
 // answer. A game that restarts is back after some ten seconds, while a pause lasts as long as a
 // person likes.
 func (c *Config) absentWait() time.Duration { return 15 * c.PauseWait }
+
+// mayBind refuses a binding that this engine cannot serve.
+func (c *Config) mayBind(binding apply.Binding) error {
+	err := binding.Validate()
+	if err == nil && binding == apply.RCON && c.RCON == nil {
+		err = errors.New("worldengine: no console is configured to apply commands by rcon")
+	}
+	if err != nil {
+		return schemas.Invalid(schemas.TownPutRequest, schemas.Violation{
+			Path: "/apply", Message: wire.Sentence(err),
+		})
+	}
+	return nil
+}

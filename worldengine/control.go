@@ -5,33 +5,11 @@ import (
 	"errors"
 	"time"
 
-	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/signals"
 	"worldengine/worldengine/wire"
 )
-
-// Signal is an operator's signal.
-type Signal = signals.Signal
-
-// SignalError refuses a signal. The refusal is recorded.
-type SignalError = signals.RefusedError
-
-// Control reports whether a town, or the world, is paused.
-type Control struct {
-	// TownID is "" for the world.
-	TownID string
-	// Paused says that no handoff is judged, by its own pause or the world's.
-	Paused bool
-	// Draining says that a command is still being applied, and Applying how many are.
-	Draining bool
-	Applying int
-	// By is the pause; nil where there is none.
-	By *commitlog.PausedBy
-	// SignalID is the run of the signal that this answers, "" where none does.
-	SignalID string
-}
 
 // Signal takes an operator's signal. Each is a run of its own, whose events say whether it was
 // accepted (SignalAccepted) or rejected (SignalRejected). A pause or resumption of a town is a
@@ -137,16 +115,6 @@ func (e *Engine) signalWorld(ctx context.Context, s *Signal) (c Control, err err
 		return nil
 	})
 	return c, err
-}
-
-// recorder returns what makes and stores the runs of signals.
-func (e *Engine) recorder() *signals.Recorder {
-	return &signals.Recorder{
-		Log: e.log, NewProducer: func(planID, planVersion string) (*runevents.Producer, error) {
-			run, err := e.newRun(planID, planVersion)
-			return e.newProducer(run), err
-		},
-	}
 }
 
 // signalFollower returns what hears of the signals that any server has recorded.

@@ -6,34 +6,18 @@ import (
 	"errors"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"worldengine/dedupe"
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
+	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/retry"
 	"worldengine/worldengine/runs"
-	"worldengine/worldengine/waiting"
 )
-
-// Answer is what a handoff gets.
-type Answer struct {
-	// RunID is the run that judged this delivery of the handoff.
-	RunID string
-	// Result is the decision and JSON its bytes on the wire.
-	Result *handoff.Result
-	JSON   []byte
-	// Embodiment is how a game embodied the command; nil where it did not say.
-	Embodiment jsontext.Value
-	// First is the receipt of the first result, where Result is a duplicate; else nil.
-	First *dedupe.Receipt
-}
 
 // Submit queues h for its town and returns; done is called once, from another goroutine, when the
 // answer is committed, or with the error that kept it from being so. Handoffs of one town are
@@ -58,41 +42,12 @@ func (e *Engine) SubmitTraced(
 	return e.submit(d, done)
 }
 
-// newDelivery returns a delivery of a handoff, in a run of its own.
-func (e *Engine) newDelivery(h *handoff.Handoff, of trace.Context) (*delivery, error) {
-	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
-	run.Trace = of
-	return &delivery{Run: waiting.Run{Identity: run, Handoff: h, Queued: time.Now()}}, err
-}
-
 // submit queues a delivery, whose client is answered by done.
 func (e *Engine) submit(d *delivery, done func(Answer, error)) error {
 	d.done = done
 	return e.queue.SubmitItem(d.Handoff.Proposal.TownID, d,
 		func(ctx context.Context, t queue.Turn) queue.Result { return e.take(ctx, d, t) })
 }
-
-// delivery is one delivery of a handoff on its way to an answer.
-type delivery struct {
-	waiting.Run
-	done func(Answer, error)
-	// retries is the run that it tries again; nil where it does not.
-	retries *retry.Failed
-	// answered reports whether its client has an error, and nothing is left to do.
-	answered bool
-}
-
-// turn is how the turn of a delivery, or of a change, ended. The set is closed.
-type turn int
-
-const (
-	// answered: the client gets the answer, or the error.
-	answered turn = iota
-	// parked: the town cannot go on yet.
-	parked
-	// handedOver: the command is being applied, and its application answers the client.
-	handedOver
-)
 
 // take gives a delivery its turn, and answers its client unless the turn ended otherwise.
 func (e *Engine) take(ctx context.Context, d *delivery, t queue.Turn) queue.Result {
@@ -127,27 +82,6 @@ func (e *Engine) take(ctx context.Context, d *delivery, t queue.Turn) queue.Resu
 	panicked = false
 	d.done(answer, err)
 	return queue.Done
-}
-
-// begin gives a delivery the producer of its run's events, once: what only waits in the queue needs
-// none.
-func (e *Engine) begin(d *delivery) {
-	if d.Producer == nil {
-		d.Producer = e.newProducer(d.Identity)
-	}
-}
-
-// newRun returns the identity of a new run.
-func (e *Engine) newRun(planID, planVersion string) (runevents.Identity, error) {
-	runID, err := e.config.newRunID()
-	return runevents.Identity{
-		RunID: runID, TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
-		EnvironmentID: e.config.EnvironmentID, PlanID: planID, PlanVersion: planVersion,
-	}, err
-}
-
-func (e *Engine) newProducer(run runevents.Identity) *runevents.Producer {
-	return runevents.NewProducer(run, runevents.Source{Now: e.config.Now, NewID: e.config.NewID})
 }
 
 // Execute is Submit for a caller that waits.
@@ -277,4 +211,38 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 		err = &CancelledError{RunID: d.Identity.RunID}
 	}
 	return false, err
+}
+
+// mayRetry refuses a delivery that tries a run again which the receipt of its key does not name any
+// more.
+func (e *Engine) mayRetry(ctx context.Context, d *delivery, prior *dedupe.Receipt) error {
+	return e.refuseRetry(ctx, d, d.retries.Judge(prior))
+}
+
+// inProgress returns what a delivery is told whose command is being applied, in another run: why,
+// where it is no retry.
+func (e *Engine) inProgress(
+	ctx context.Context, d *delivery, current commitlog.Entry, why error,
+) error {
+	switch {
+	case d.retries == nil:
+		return why
+	case current.Pending == nil || current.Pending.Run.PlanID != d.Identity.PlanID,
+		current.Pending.Run.RunID == d.retries.RunID:
+		// it has ended elsewhere, which this instance is about to learn
+		e.towns.Forget(d.Handoff.Proposal.TownID)
+		return commitlog.ErrContended
+	}
+	return e.refuseRetry(ctx, d, retry.InHand(current.Pending.Run.RunID))
+}
+
+// refuseRetry records that a retry is refused, and returns the refusal; nil where there is none.
+func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *retry.Refusal) error {
+	if refusal == nil {
+		return nil
+	}
+	return e.recorder().Refuse(ctx, &Signal{
+		Kind: lifecycle.SignalRetry, TownID: d.Handoff.Proposal.TownID, RunID: d.Retry.RunID,
+		HandoffID: d.Handoff.HandoffID, ActorID: d.Retry.ActorID, Reason: d.Retry.Reason,
+	}, refusal.Code, refusal.Message)
 }

@@ -10,7 +10,6 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/inhand"
@@ -105,12 +104,4 @@ func (e *Engine) newAbsences() *presence.Absences {
 		// Not RaiseOnce: a run may find more absences than one.
 		Raise: func(alert runevents.Alert) { e.alerts.Raise(alert) },
 	})
-}
-
-// environment returns what makes the engine's own alerts.
-func (e *Engine) environment() alerts.Environment {
-	return alerts.Environment{
-		TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
-		EnvironmentID: e.config.EnvironmentID,
-	}
 }

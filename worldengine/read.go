@@ -8,6 +8,7 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fixtures"
+	"worldengine/worldengine/retry"
 	"worldengine/worldengine/runs"
 )
 
@@ -61,4 +62,13 @@ func (e *Engine) MayStore() error { return e.log.Full() }
 // Fixtures returns what makes the fixtures of runs.
 func (e *Engine) Fixtures() *fixtures.Reader {
 	return &fixtures.Reader{Log: e.log, Runs: e.runs, Receipt: e.receiptReader().Find}
+}
+
+// ends returns what reads how runs have ended.
+func (e *Engine) ends() *retry.Reader { return &retry.Reader{Log: e.log, Ended: e.endOfRun} }
+
+// recordOfEnd returns the record with which a run ended: see retry.Reader.End.
+func (e *Engine) recordOfEnd(ctx context.Context, runID string) (*commitlog.Record, error) {
+	rec, _, err := e.ends().End(ctx, runID)
+	return rec, err
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"worldengine/dedupe"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/retry"
@@ -62,47 +60,4 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 		return Retried{}, waiting.OfRetry(s.RunID, err)
 	}
 	return told, nil
-}
-
-// ends returns what reads how runs have ended.
-func (e *Engine) ends() *retry.Reader { return &retry.Reader{Log: e.log, Ended: e.endOfRun} }
-
-// recordOfEnd returns the record with which a run ended: see retry.Reader.End.
-func (e *Engine) recordOfEnd(ctx context.Context, runID string) (*commitlog.Record, error) {
-	rec, _, err := e.ends().End(ctx, runID)
-	return rec, err
-}
-
-// mayRetry refuses a delivery that tries a run again which the receipt of its key does not name any
-// more.
-func (e *Engine) mayRetry(ctx context.Context, d *delivery, prior *dedupe.Receipt) error {
-	return e.refuseRetry(ctx, d, d.retries.Judge(prior))
-}
-
-// inProgress returns what a delivery is told whose command is being applied, in another run: why,
-// where it is no retry.
-func (e *Engine) inProgress(
-	ctx context.Context, d *delivery, current commitlog.Entry, why error,
-) error {
-	switch {
-	case d.retries == nil:
-		return why
-	case current.Pending == nil || current.Pending.Run.PlanID != d.Identity.PlanID,
-		current.Pending.Run.RunID == d.retries.RunID:
-		// it has ended elsewhere, which this instance is about to learn
-		e.towns.Forget(d.Handoff.Proposal.TownID)
-		return commitlog.ErrContended
-	}
-	return e.refuseRetry(ctx, d, retry.InHand(current.Pending.Run.RunID))
-}
-
-// refuseRetry records that a retry is refused, and returns the refusal; nil where there is none.
-func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *retry.Refusal) error {
-	if refusal == nil {
-		return nil
-	}
-	return e.recorder().Refuse(ctx, &Signal{
-		Kind: lifecycle.SignalRetry, TownID: d.Handoff.Proposal.TownID, RunID: d.Retry.RunID,
-		HandoffID: d.Handoff.HandoffID, ActorID: d.Retry.ActorID, Reason: d.Retry.Reason,
-	}, refusal.Code, refusal.Message)
 }

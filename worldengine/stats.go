@@ -1,8 +1,6 @@
 package worldengine
 
 import (
-	"sync/atomic"
-
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/platform"
@@ -65,15 +63,4 @@ func (e *Engine) Stats() Stats {
 	}
 	s.ProcessorMs = platform.ProcessorTime().Milliseconds()
 	return s
-}
-
-// resultCounts counts results, in the order of handoff.Statuses.
-type resultCounts [5]atomic.Int64
-
-func (c *resultCounts) count(status handoff.Status) {
-	for i, s := range handoff.Statuses() {
-		if s == status {
-			c[i].Add(1)
-		}
-	}
 }

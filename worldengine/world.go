@@ -14,7 +14,6 @@ import (
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/town"
-	"worldengine/worldengine/wire"
 	"worldengine/worldengine/worldfile"
 )
 
@@ -102,7 +101,7 @@ func (e *Engine) SubmitPut(
 	state town.State, expected string, a Attributes, actorID string, done func(Town, error),
 ) error {
 	if a.Apply != "" {
-		if err := e.mayBind(a.Apply); err != nil {
+		if err := e.config.mayBind(a.Apply); err != nil {
 			return err
 		}
 	}
@@ -114,20 +113,6 @@ func (e *Engine) SubmitPut(
 			current.State = state
 			return a.of(current), nil
 		})
-}
-
-// mayBind refuses a binding that this engine cannot serve.
-func (e *Engine) mayBind(binding apply.Binding) error {
-	err := binding.Validate()
-	if err == nil && binding == apply.RCON && e.config.RCON == nil {
-		err = errors.New("worldengine: no console is configured to apply commands by rcon")
-	}
-	if err != nil {
-		return schemas.Invalid(schemas.TownPutRequest, schemas.Violation{
-			Path: "/apply", Message: wire.Sentence(err),
-		})
-	}
-	return nil
 }
 
 // SubmitPatch changes members of a town's state: patch is a JSON Merge Patch (RFC 7396) of the
@@ -250,7 +235,7 @@ func (e *Engine) List(
 // are. The whole file is checked before anything is stored; the error names what is wrong with its
 // JSON path.
 func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err error) {
-	towns, err := worldfile.Parse(file, e.mayBind)
+	towns, err := worldfile.Parse(file, e.config.mayBind)
 	if err != nil {
 		return 0, err
 	}
@@ -265,4 +250,14 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 		}
 	}
 	return created, nil
+}
+
+// CheckConfig says how many towns a world file has, and what would keep an engine from starting
+// with a configuration and that file, which may be nil. It starts nothing.
+func CheckConfig(config Config, file []byte) (towns int, err error) {
+	if config, err = config.withDefaults(); err != nil || file == nil {
+		return 0, err
+	}
+	list, err := worldfile.Parse(file, config.mayBind)
+	return len(list), err
 }

@@ -1,0 +1,312 @@
+package worldengine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"worldengine/dedupe"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/follow"
+	"worldengine/worldengine/history"
+	"worldengine/worldengine/pending"
+	"worldengine/worldengine/projection"
+	"worldengine/worldengine/queue"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/signals"
+	"worldengine/worldengine/storage"
+	"worldengine/worldengine/waiting"
+	"worldengine/worldengine/wire"
+)
+
+// Open starts an engine on nc, whose account must have JetStream, and makes or updates the
+// world's streams. It does not replay the log: it serves at once. Close ends it; the connections
+// stay open. What is derived from the log goes over followers, which may be nc too: on a
+// connection of its own it does not stand in the way of commits.
+func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine, error) {
+	e, err := prepare(ctx, nc, config)
+	if err != nil {
+		return nil, err
+	}
+	if err := e.start(ctx, nc, followers); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// prepare makes an engine over the streams of its world, in which nothing runs yet.
+func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
+	given, err := config.settings().Checked()
+	if err != nil {
+		return nil, err
+	}
+	if config, err = config.withDefaults(); err != nil {
+		return nil, err
+	}
+	js, err := jetstream.New(nc)
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: JetStream: %w", err)
+	}
+	if err := commitlog.RefuseHalfRestored(ctx, js, config.World); err != nil {
+		return nil, err
+	}
+	settings, err := commitlog.AgreeSettings(ctx, js, config.World, given, config.DiscardHistory)
+	if err != nil {
+		return nil, err
+	}
+	if config = config.withSettings(settings); config.Apply == apply.RCON && config.RCON == nil {
+		return nil, errors.New("worldengine: the world's setting apply is rcon, which takes a " +
+			"console: give --rcon-config FILE, or another --apply with --discard-history")
+	}
+	streams, err := commitlog.OpenStreams(ctx, js, config.World, settings,
+		config.Replicas, config.Logger)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range alerts.Streams(config.World, config.Replicas) {
+		if _, err := commitlog.OpenStream(ctx, js, c, config.Logger); err != nil {
+			return nil, err
+		}
+	}
+	log := &commitlog.Log{
+		World: config.World, Stream: streams.Log,
+		Store:      commitlog.NewStore(js, streams.Log, config.GroupCommits),
+		MaxPayload: nc.MaxPayload, MayStore: config.MayStore,
+		Committed: config.OnCommit, FetchWait: config.FetchWait, Draw: config.draw,
+	}
+	e := &Engine{
+		config: config, log: log, history: history.Reader{Log: log},
+		towns: commitlog.NewTowns(log), handover: commitlog.NewHandover(),
+		cancelled: newCancelled(),
+		index:     commitlog.NewPendingIndex(config.World, js, streams.Pending),
+	}
+	e.indexPending, e.indexAsked = e.index.Put, e.index.EnsureAsked
+	e.absent = e.newAbsences()
+	e.server, e.townOfRun = nuid.Next(), e.readTownOfRun
+	e.receipts = dedupe.New(config.World, streams.Receipts, func() {
+		e.receiptFollower.Restart(math.MaxUint64)
+	})
+	e.runs = runs.New(log, streams.Events, e.runConfig(js))
+	e.endOfRun = e.runs.EndedAt
+	e.waiting = waiting.New(log, e.runs, e.index, e.waitingConfig(e.server))
+	seq, paused, err := log.WorldPause(ctx)
+	if err != nil {
+		return nil, err
+	}
+	e.worldPause = signals.NewWorldPause(log, signals.Pause{Seq: seq, By: paused},
+		func() { e.queue.UnparkAll() })
+	e.pending = pending.New(e.pendingConfig())
+	return e, nil
+}
+
+// start opens the inbox of the plugins' answers and starts what works in the background.
+func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
+	var err error
+	if e.plugins, err = apply.OpenInbox(cmp.Or(e.config.Plugins, nc),
+		e.pending.UnusedAnswers()); err != nil {
+		return err
+	}
+	if err := e.startFollowers(ctx, nc, followers); err != nil {
+		e.plugins.Close()
+		return err
+	}
+	return nil
+}
+
+// startFollowers starts what works in the background until Close: the workers of the queue, the
+// followers of the log, and the watch over the connection.
+func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) error {
+	js, err := jetstream.New(followers)
+	if err != nil {
+		return fmt.Errorf("worldengine: JetStream: %w", err)
+	}
+	e.alerts = alerts.New(js, e.config.alerts())
+	letters := alerts.NewDeadLetters(js, e.config.World, e.config.Replicas,
+		e.config.Logger, e.alerts.Raise)
+	e.tail, err = commitlog.NewTail(ctx, followers, e.config.World, e.handover, e.config.Logger)
+	if err != nil {
+		return err
+	}
+	follower := func(stream jetstream.StreamConfig, c follow.Config) commitlog.Follower {
+		if err != nil {
+			return nil
+		}
+		c.Name, c.Recreate, c.Retention = stream.Name, &stream, stream.MaxAge
+		c.Tail, c.GiveUp, c.Attempts, c.Logger = e.tail, letters.Keep,
+			e.config.DeliveryAttempts, e.config.Logger
+		var f *follow.Follower
+		f, err = commitlog.NewFollower(ctx, followers, e.config.World, c)
+		return f
+	}
+	receipts, events := commitlog.DerivedStreams(e.config.World,
+		e.config.settings(), e.config.Replicas)
+	e.receiptFollower = follower(receipts, follow.Config{
+		Derive: commitlog.DeriveReceipts(e.config.World), Advanced: e.receipts.Followed,
+		RecreateAfter: dedupe.RecreateAfter, LogLost: e.alertLogLost("No handoff is judged"),
+	})
+	e.eventFollower = follower(events, follow.Config{
+		Derive:  commitlog.DeriveEvents(e.config.World),
+		LogLost: e.alertLogLost("No run event is emitted"),
+	})
+	if err != nil {
+		return err
+	}
+	if e.config.Projector {
+		e.projector = e.newProjector(js)
+	}
+	ctx, e.stop = context.WithCancel(context.Background())
+	e.queue = newQueue(ctx, &e.config)
+	e.pending.Start(ctx, e.queue, e.plugins)
+	e.runs.Follower, e.runs.Queue = e.eventFollower, e.queue
+	e.alerts.Start()
+	recall := e.absent.Recall(e.alerts.List)
+	e.background.Go(func() { recall(ctx) })
+	e.background.Go(func() { e.absent.Watch(ctx, e.needsPlugin) })
+	e.background.Go(func() { e.tail.Run(ctx) })
+	e.background.Go(func() { e.receiptFollower.Run(ctx) })
+	e.background.Go(func() { e.eventFollower.Run(ctx) })
+	if e.projector != nil {
+		e.background.Go(func() { e.project(ctx) })
+	}
+	e.background.Go(func() { follow.Reconnects(ctx, nc, e.rewind) })
+	e.background.Go(func() { e.resumer().Run(ctx) })
+	e.background.Go(func() { e.waiting.Reap(ctx) })
+	e.background.Go(func() { e.signalFollower().Run(ctx) })
+	e.background.Go(func() { e.pending.Watch(ctx) })
+	e.background.Go(func() { storage.Watch(ctx, pollPause, e.log.Full, e.alertStorage()) })
+	return nil
+}
+
+func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
+	return queue.New[*delivery](ctx, queue.Config{
+		Workers: config.Workers, PerTown: config.QueuePerTown,
+		Total: config.QueueTotal, Logger: config.Logger,
+	})
+}
+
+// alertLogLost returns a function that alerts operators that a follower stands still, and what does
+// not go on until then.
+func (e *Engine) alertLogLost(what string) func(error) {
+	return func(err error) { e.alerts.Raise(e.environment().LogLost(what, err)) }
+}
+
+// alertStorage returns a function that alerts operators that nothing is stored any more, and that
+// something is again.
+func (e *Engine) alertStorage() func(error) {
+	var since time.Time
+	return func(err error) {
+		if err == nil {
+			e.alerts.Raise(e.environment().StorageRecovered(since))
+			return
+		}
+		since = e.config.Now()
+		e.alerts.Raise(e.environment().StorageFailed(err))
+	}
+}
+
+// resumer returns what applies the commands that engines have left pending.
+func (e *Engine) resumer() *commitlog.Resumer {
+	return &commitlog.Resumer{
+		Log: e.log, Index: e.index, Ensure: e.ensureInTurn,
+		Every: e.config.Plugin.Resend, Logger: e.config.Logger,
+		Paused: func(towns int) { e.townsPaused.Store(int64(towns)) },
+	}
+}
+
+// ensureInTurn ensures an application of what is pending in a town, in the town's turn: where a
+// delivery has just committed it in this instance, that one has ensured it before, with its client
+// and as its own.
+func (e *Engine) ensureInTurn(townID string) error {
+	return e.queue.SubmitFirst(townID, func(ctx context.Context) {
+		current, err := e.log.Load(ctx, townID)
+		if err == nil && current.Pending != nil {
+			err = e.pending.Ensure(townID, current, nil)
+		}
+		if err != nil && ctx.Err() == nil {
+			e.config.Logger.Error("a pending command cannot be resumed", "town",
+				townID, "error", err)
+		}
+	})
+}
+
+// rewind forgets what a NATS server that was away may have lost: derived streams may have lost
+// their tail, so nothing counts as followed until it is seen again. It makes the followers read
+// their positions again. Until the log's own end is known, which may be lower than it was, nothing
+// that was followed before counts.
+func (e *Engine) rewind(ctx context.Context) {
+	e.tail.Restart()
+	e.receiptFollower.Restart(math.MaxUint64)
+	e.eventFollower.Restart(math.MaxUint64)
+	e.runs.Cache.Clear()
+	for {
+		end, err := e.log.End(ctx)
+		if err == nil {
+			err = e.worldPause.Reread(ctx)
+		}
+		if err == nil {
+			e.tail.Restart()
+			e.receiptFollower.Restart(end)
+			e.eventFollower.Restart(end)
+			return
+		}
+		e.config.Logger.Warn("the log cannot be read after a reconnect; will try again", "error",
+			err)
+		if backoff.Sleep(ctx, commitlog.RetryDelay) != nil {
+			return
+		}
+	}
+}
+
+// Close stops taking requests, finishes those in hand, stops the followers, and publishes the
+// alerts that were raised. ctx bounds the wait for what is in hand; what is cut off was not
+// answered. A command that is being applied stays pending, unless its answer comes within moments:
+// the server that serves the world next goes on with it.
+func (e *Engine) Close(ctx context.Context) error {
+	e.pending.Stop(ctx)
+	err := e.queue.Drain(ctx)
+	e.stop()
+	e.plugins.Close()
+	e.background.Wait()
+	e.alerts.Close(ctx)
+	return err
+}
+
+// newProjector makes what projects the runs that others append to, whenever they do: see ADR 24.
+func (e *Engine) newProjector(js jetstream.JetStream) *projection.Runner {
+	world := e.config.World
+	return projection.New(projection.Config{
+		Source: projection.Source{
+			Stream: wire.LogStream(world), Subject: wire.RunSubject(world, "*"),
+			Wait: e.eventFollower.Wait, Mentions: func(h nats.Header) bool {
+				return commitlog.Kind(h.Get(wire.KindHeader)) == commitlog.KindEvents
+			},
+		},
+		JetStream: js, Stream: wire.EventStream(world),
+		Subject: func(town, runID string) string { return wire.EventSubject(world, town, runID) },
+		Alert:   e.alerts.RaiseOnce,
+		Bucket:  wire.ProjectorBucket(world), Replicas: e.config.Replicas,
+		Logger: e.config.Logger,
+	})
+}
+
+// knownAlerts is how many of the latest alerts count as raised when a projector starts: more than
+// it can raise again about the events that it looks back at.
+const knownAlerts = 2 * projection.DefaultLookback
+
+// project projects run events until ctx is done. What the stream of alerts has of the projectors
+// before is not raised again.
+func (e *Engine) project(ctx context.Context) {
+	if e.alerts.Recall(ctx, knownAlerts) == nil {
+		e.projector.Run(ctx)
+	}
+}
