@@ -219,7 +219,7 @@ func (e *Engine) mayRetry(ctx context.Context, d *delivery, prior *dedupe.Receip
 	return e.refuseRetry(ctx, d, d.retries.Judge(prior))
 }
 
-// inProgress returns what a delivery is told whose command is being applied, in another run: why,
+// inProgress returns the error of a delivery whose command is being applied, in another run: why,
 // where it is no retry.
 func (e *Engine) inProgress(
 	ctx context.Context, d *delivery, current commitlog.Entry, why error,

@@ -43,7 +43,9 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 	}
 	d.retries = &failed
 	d.Retry = &lifecycle.Retry{RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason}
-	told := Retried{TownID: s.TownID, HandoffID: failed.Handoff.HandoffID, RunID: d.Identity.RunID}
+	retried := Retried{
+		TownID: s.TownID, HandoffID: failed.Handoff.HandoffID, RunID: d.Identity.RunID,
+	}
 	ctx, cancelWait := context.WithTimeout(ctx, wait)
 	defer cancelWait()
 	answer, err := queue.Wait(ctx, func(done func(Answer, error)) error {
@@ -53,11 +55,11 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 	var absent *waiting.AbsentError
 	switch {
 	case err == nil:
-		told.Answer = &answer
+		retried.Answer = &answer
 	case ctx.Err() != nil && errors.Is(err, ctx.Err()), errors.Is(err, ErrInProgress),
 		errors.As(err, &held) && held.Accepted, errors.As(err, &absent) && absent.Accepted:
 	default:
 		return Retried{}, waiting.OfRetry(s.RunID, err)
 	}
-	return told, nil
+	return retried, nil
 }

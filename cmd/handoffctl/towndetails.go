@@ -14,7 +14,7 @@ import (
 // maxDetails is how many towns of a list are asked for one by one.
 const maxDetails = 1000
 
-// listedTown is a town of a list, with what only the town itself tells; of those beyond maxDetails
+// listedTown is a town of a list, with what only town.get has; of those beyond maxDetails
 // that is not known.
 type listedTown struct {
 	client.TownSummary
@@ -56,7 +56,7 @@ func listTowns(ctx context.Context, server *client.Client) ([]listedTown, error)
 	return towns, <-errs
 }
 
-// ask asks for what only the town tells.
+// ask asks town.get for what a list does not have.
 func (t *listedTown) ask(ctx context.Context, server *client.Client) error {
 	got, err := server.Town(ctx, t.TownID)
 	var refused *client.ReplyError

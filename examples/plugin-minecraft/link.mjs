@@ -69,7 +69,7 @@ export class Link {
   }
 
   #take(msg) {
-    if (!msg.reply) return; // nobody would learn what became of it
+    if (!msg.reply) return; // there is no one to answer
     this.#onRequest(msg.string(), (answer) => {
       try {
         msg.respond(JSON.stringify(answer));

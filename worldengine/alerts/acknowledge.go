@@ -22,7 +22,7 @@ var (
 	ErrUnavailable = errors.New("alerts: the stream of alerts did not answer")
 )
 
-// Acknowledgement is what is stored when an operator has seen to an alert: who, when and why. It
+// Acknowledgement is what is stored when an operator acknowledges an alert: who, when and why. It
 // stands in the stream of alerts behind the alert, so it is lost no sooner than that.
 type Acknowledgement struct {
 	By     string `json:"by"`

@@ -15,7 +15,7 @@ type Alert struct {
 	// ID is what two messages about the same alert share.
 	ID string `json:"id"`
 	runevents.Alert
-	// Acknowledged says who has acknowledged it; nil where nobody has.
+	// Acknowledged says who has acknowledged it; nil where it is not acknowledged.
 	Acknowledged *Acknowledgement `json:"acknowledged"`
 }
 
@@ -27,7 +27,7 @@ type Acknowledgement struct {
 }
 
 // Alerts goes through the alerts that are kept, the newest first; with open through those that
-// nobody has acknowledged. It ends behind the first error. Operators and observers may list them.
+// are not acknowledged. It ends behind the first error. Operators and observers may list them.
 func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] {
 	return func(yield func(Alert, error) bool) {
 		for after := uint64(0); ; {

@@ -38,7 +38,7 @@ type Client struct {
 	// one for none. The plugin that applies the command, and the events of the run, get it.
 	Trace func(ctx context.Context) trace.Context
 
-	served atomic.Bool // whether somebody has answered on this connection
+	served atomic.Bool // whether a server has answered on this connection
 	pace   *pace       // of Events, where it is not defaultPace
 }
 

@@ -66,7 +66,7 @@ func (v *Verdict) checkCancellation(s *runReplay, p *apply.Pending) {
 }
 
 // checkWish checks that a cancellation names the signal whose wish stands in the record before it.
-// One by force asks nobody, and names its own.
+// One by force asks no game, and names its own.
 func (v *Verdict) checkWish(c *payloadCheck, p *apply.Pending) {
 	signal := payloadText(c.event.Payload, "signalId")
 	forced := payloadText(c.event.Payload, "code") == lifecycle.CancelledByForce

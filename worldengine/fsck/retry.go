@@ -50,7 +50,7 @@ func (s *runReplay) checkRetry(v *Verdict, of *apply.RetryOf) {
 
 // isRetry reports whether one record of a town accepted a key after another one since its run tries
 // the other's again: itself, or the run that it tries again, or the run that that one does. Each of
-// those failed since nobody could be reached.
+// those failed since no plugin or console could be reached.
 func (d *receiptCheck) isRetry(
 	ctx context.Context, first, second *commitlog.Message,
 ) (bool, error) {

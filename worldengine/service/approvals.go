@@ -126,14 +126,14 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 		return nil, err
 	}
 	d := entry.Decision
-	told := decided{
+	outcome := decided{
 		TownID: given.TownID, HandoffID: entry.HandoffID, Decision: r.Decision,
 		SignalID: d.SignalID, ActorID: d.ActorID, Reason: d.Reason, At: runevents.Timestamp(d.At),
 	}
 	if d.Approved && r.Submit {
-		s.submitApproved(ctx, &entry, &told)
+		s.submitApproved(ctx, &entry, &outcome)
 	}
-	body, err := reply(told)
+	body, err := reply(outcome)
 	return &nats.Msg{Data: body}, err
 }
 
@@ -154,36 +154,36 @@ func (s *Service) townDecided(
 	return townID, cmp.Or(rights.Town(townID), rights.Read(townID))
 }
 
-// submitApproved executes what was approved, and tells the result, or why there is none. What was
-// accepted for execution before has a receipt.
-func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, told *decided) {
+// submitApproved executes what was approved, and puts the result, or why there is none, into
+// outcome. What was accepted for execution before has a receipt.
+func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, outcome *decided) {
 	ctx, cancel := context.WithTimeout(ctx, submitWait)
 	defer cancel()
 	if entry.Handoff == nil {
-		receipt, err := s.engine.Receipt(ctx, told.TownID, entry.IdempotencyKey)
+		receipt, err := s.engine.Receipt(ctx, outcome.TownID, entry.IdempotencyKey)
 		switch {
 		case err == nil:
-			told.RunID, told.Result = receipt.RunID, receipt.Result
+			outcome.RunID, outcome.Result = receipt.RunID, receipt.Result
 		case errors.Is(err, worldengine.ErrUnknownResult):
-			told.NotSubmitted = &notSubmitted{wire.CodeUnknownResult,
+			outcome.NotSubmitted = &notSubmitted{wire.CodeUnknownResult,
 				"the handoff was accepted for execution and has no result: its command is being " +
-					"applied, or its run was cancelled; the runs of the town tell which"}
+					"applied, or its run was cancelled; the runs of the town say which"}
 		default:
-			told.NotSubmitted = notSubmittedFor(err)
+			outcome.NotSubmitted = notSubmittedFor(err)
 		}
 		return
 	}
 	answer, err := s.engine.Deliver(ctx, entry)
 	switch {
 	case err == nil:
-		told.RunID, told.Result = answer.RunID, answer.JSON
+		outcome.RunID, outcome.Result = answer.RunID, answer.JSON
 	case ctx.Err() != nil:
-		told.NotSubmitted = &notSubmitted{wire.CodeInProgress,
+		outcome.NotSubmitted = &notSubmitted{wire.CodeInProgress,
 			"the handoff was submitted, and has no result yet: it may still be executed or " +
 				"refused. Look for its run, and ask result.get, which has the result of an " +
 				"executed one"}
 	default:
-		told.NotSubmitted = notSubmittedFor(err)
+		outcome.NotSubmitted = notSubmittedFor(err)
 	}
 }
 

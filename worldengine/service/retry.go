@@ -15,7 +15,7 @@ func (s *Service) runRetry(ctx context.Context, given worldengine.Signal) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	told := struct {
+	body := struct {
 		TownID    string `json:"townId"`
 		HandoffID string `json:"handoffId"`
 		RetryOf   string `json:"retryOf"`
@@ -24,7 +24,7 @@ func (s *Service) runRetry(ctx context.Context, given worldengine.Signal) ([]byt
 		Result jsontext.Value `json:"result,omitzero"`
 	}{retried.TownID, retried.HandoffID, given.RunID, retried.RunID, nil}
 	if retried.Answer != nil {
-		told.Result = retried.Answer.JSON
+		body.Result = retried.Answer.JSON
 	}
-	return reply(told)
+	return reply(body)
 }

@@ -145,7 +145,7 @@ type RetryError struct {
 	text  string
 }
 
-// OfRetry returns err as the error of a retry of a run, where err is told to agents with what it
+// OfRetry returns err as the error of a retry of a run, where err says to agents what it
 // means for their key.
 func OfRetry(runID string, err error) error {
 	var paused *PausedError

@@ -11,10 +11,10 @@ import { ReplyError, UnavailableError } from "./errors.mjs";
  * @property {MsgHdrs} headers
  * @property {number} timeout how long all of it may take, in milliseconds
  * @property {boolean} safe whether it may be sent again where it may have been carried out
- * @property {() => boolean} served whether somebody has answered on this connection before
+ * @property {() => boolean} served whether a server has answered on this connection before
  * @property {() => Promise<UnavailableError | null>} waits why it may have to wait, asked before it
  *   is sent again because no answer came
- * @property {(error: ReplyError | UnavailableError) => void} refused is told of each refusal that is asked
+ * @property {(error: ReplyError | UnavailableError) => void} refused is called with each refusal that is asked
  *   again, and why it waits
  * @property {(listener: () => void) => () => void} onReconnect
  * @property {AbortSignal} [signal]
@@ -23,7 +23,7 @@ import { ReplyError, UnavailableError } from "./errors.mjs";
 /** How long the first attempt may be without an answer before there is another: so long, or half of
  * the call where that is less. It doubles, up to the longest. */
 const resendAfter = 2000, longestResend = 30_000;
-/** How long to wait where nobody was subscribed. */
+/** How long to wait where no server was subscribed. */
 const absentPause = 250;
 /** The codes that say what a handoff waits for. */
 const waitsFor = ["PLUGIN_ABSENT", "TOWN_PAUSED", "WORLD_PAUSED"];

@@ -56,7 +56,7 @@ type Report struct {
 	Retries int `json:"retries"`
 	// PauseShare is what share of their time the workers made further handoffs, 0 to 1.
 	PauseShare float64 `json:"pauseShare"`
-	// Wrong counts the answers, and towns at the end, that are not as predicted; Examples tells
+	// Wrong counts the answers, and towns at the end, that are not as predicted; Examples has
 	// some.
 	Wrong    int      `json:"wrong"`
 	Examples []string `json:"wrongExamples,omitempty"`
