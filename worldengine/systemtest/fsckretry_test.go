@@ -40,6 +40,7 @@ func unreachable(t *testing.T) worldengine.Config {
 // retry has a run tried again, and returns the run in which that is done.
 func (w *checkedWorld) retry(runID string, want handoff.Status) string {
 	w.t.Helper()
+	w.idle()
 	got, err := w.engine.Retry(w.t.Context(), worldengine.Signal{
 		Kind: lifecycle.SignalRetry, RunID: runID, ActorID: "ada", Reason: "Why not?",
 	}, time.Minute)
@@ -52,6 +53,7 @@ func (w *checkedWorld) retry(runID string, want handoff.Status) string {
 // unreached sends a handoff to a console that is not there, and returns its run.
 func (w *checkedWorld) unreached(at string) string {
 	w.t.Helper()
+	w.idle()
 	o := w.result(w.later(by("anybody", w.now(at).State)), handoff.Failed)
 	require.Equal(w.t, apply.ReasonPluginUnavailable, o.Result.ReasonCode)
 	return o.RunID
@@ -90,10 +92,12 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 			return err == nil
 		}, time.Minute, 10*time.Millisecond)
 	}
+	w.idle()
 	waits, err := w.engine.Retry(t.Context(), worldengine.Signal{RunID: failed}, time.Millisecond)
 	require.NoError(t, err)
 	require.Nil(t, waits.Answer)
 	cancel(false)
+	w.idle()
 	forced := w.later(by("waits", w.now("t").State))
 	cancel(true)
 	require.Error(t, (<-forced).err)
@@ -254,7 +258,7 @@ var tamperedCancellations = []tamper{
 	}},
 	{"a cancellation by nobody", change("cancelled", 1, `"payload":{"signalId":`,
 		`"payload":{"signal":`), []string{
-		eventDiffers + "runSeq 11, RunCancelled",
+		eventDiffers + "runSeq 10, RunCancelled",
 	}},
 	{"an attempt that failed for itself", change("cancelled", 0, `"code":"RUN_CANCELLED"`,
 		`"code":"PLUGIN_TIMEOUT"`), []string{
@@ -267,7 +271,7 @@ var tamperedCancellations = []tamper{
 	}},
 	{"what was asked for of a cancelled run", change("pending", 6, `"payload":{"townId":"t"`,
 		`"payload":{"townId":"u"`), []string{
-		eventDiffers + "runSeq 2, RunStarted",
+		eventDiffers + "runSeq 1, RunStarted",
 	}},
 	{"a cancellation that was not guarded", unguarded("cancelled", 0), []string{
 		"the commit was not guarded by the town's message before it",

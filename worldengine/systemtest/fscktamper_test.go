@@ -35,8 +35,10 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	g := &game{release: make(chan struct{})}
 	w.plugin(g.answer)
 	first := w.found("t")
+	w.idle()
 	w.send(by("later", first), handoff.Executed)
 	w.signal(lifecycle.SignalPause, "t")
+	w.idle()
 	waiting := w.later(by("refused", w.now("t").State))
 	id := w.pausedRun(2)
 	w.append("t", id, "Noted", "build")
@@ -45,6 +47,7 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 
 	w.signal(lifecycle.SignalPause, "")
 	w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalPause})
+	w.idle()
 	cancelled := w.later(by("anybody", w.now("t").State))
 	id = w.pausedRun(3)
 	_, err := w.engine.Signal(t.Context(),
@@ -53,8 +56,10 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	require.ErrorIs(t, (<-cancelled).err, runs.ErrRunCancelled)
 	w.signal(lifecycle.SignalResume, "")
 
+	w.idle()
 	w.again(w.send(proposal(w.now("t").State, handoff.AdvanceProject, "gate"), handoff.Failed))
 	w.send(by("anybody", first), handoff.Stale)
+	w.idle()
 	applied := w.later(by("waits", w.now("t").State))
 	w.append("t", w.pending("t"), "Noted", "build")
 	w.signal(lifecycle.SignalPause, "t")
