@@ -90,6 +90,60 @@ func TestRememberOutOfOrder(t *testing.T) {
 	require.Empty(t, r.pending, "it is in the stream already")
 }
 
+// A key belongs to its town: what one town accepted says nothing about another, in memory nor in
+// the stream.
+func TestAKeyBelongsToItsTown(t *testing.T) {
+	t.Parallel()
+	r, js := newReceipts(t)
+	own := receipt("1", 7)
+	r.Remember(own)
+	for range 2 {
+		for place, want := range map[Place]bool{
+			own.Place: true, {"u", own.Key}: false, {own.Town, key("2")}: false,
+		} {
+			got, err := r.Lookup(t.Context(), place, 0)
+			require.NoError(t, err)
+			require.Equal(t, want, got != nil, place)
+		}
+		msg, err := own.Message("w")
+		require.NoError(t, err)
+		_, err = js.PublishMsg(t.Context(), msg)
+		require.NoError(t, err)
+		r.Followed(7)
+	}
+}
+
+// LookupAny finds the town that was the last to accept a key: of those that are not known to be
+// followed by the order of the log, or else by that of the stream.
+func TestLookupAny(t *testing.T) {
+	t.Parallel()
+	r, js := newReceipts(t)
+	none, err := r.LookupAny(t.Context(), key("1"))
+	require.NoError(t, err)
+	require.Nil(t, none)
+	for seq, townToken := range []string{"t", "u"} {
+		stored := receipt("1", uint64(seq+1))
+		stored.Town = townToken
+		msg, err := stored.Message("w")
+		require.NoError(t, err)
+		_, err = js.PublishMsg(t.Context(), msg)
+		require.NoError(t, err)
+	}
+	stored, err := r.LookupAny(t.Context(), key("1"))
+	require.NoError(t, err)
+	require.Equal(t, Place{"u", key("1")}, stored.Place)
+
+	for _, own := range []*Receipt{
+		receipt("1", 8), receipt("1", 9), receipt("1", 7), receipt("2", 10),
+	} {
+		own.Town = own.RunID + "-" + string(rune('a'+own.LogSeq))
+		r.Remember(own)
+	}
+	last, err := r.LookupAny(t.Context(), key("1"))
+	require.NoError(t, err)
+	require.Equal(t, uint64(9), last.LogSeq)
+}
+
 // What cannot be asked, or read, is an error: nobody may take the key for free.
 func TestLookupFails(t *testing.T) {
 	t.Parallel()
@@ -115,6 +169,10 @@ func TestStreamConfig(t *testing.T) {
 	require.Equal(t, 3, replicated.Replicas)
 	require.Equal(t, time.Minute, single.MaxAge)
 	require.Equal(t, int64(1), single.MaxMsgsPerSubject)
+	require.Equal(t, 1, single.Replicas)
+	require.Equal(t, time.Second, single.Duplicates, "a follower may repeat what it wrote")
+	require.Equal(t, time.Millisecond, StreamConfig("w", time.Millisecond, 1).Duplicates,
+		"NATS refuses a window that is longer than what it keeps")
 }
 
 // The body that is written by hand is what the library writes.
