@@ -25,6 +25,10 @@ func TestWhichEndsAreRetried(t *testing.T) {
 	}
 	withoutHandoff := failed("PLUGIN_UNAVAILABLE")
 	withoutHandoff.Handoff = nil
+	inDoubtWithoutHandoff := failed("PLUGIN_TIMEOUT")
+	inDoubtWithoutHandoff.Handoff = nil
+	failedRetry := failed("PLUGIN_UNAVAILABLE")
+	failedRetry.RetryOf = &apply.RetryOf{RunID: "run-1", LogSeq: 7}
 	staleRetry := ended(commitlog.KindRefused,
 		`{"status":"stale","reasonCode":"STALE_DECISION_EPOCH"}`)
 	staleRetry.RetryOf = &apply.RetryOf{RunID: "run-1", LogSeq: 7}
@@ -36,6 +40,9 @@ func TestWhichEndsAreRetried(t *testing.T) {
 		"nobody was reached": {failed("PLUGIN_UNAVAILABLE"), "", ""},
 		"its handoff is not kept": {
 			withoutHandoff, wire.CodeRunNotRetryable, "without its handoff"},
+		"a retry that reached nobody": {failedRetry, "", ""},
+		"no answer in time, and no handoff": {
+			inDoubtWithoutHandoff, wire.CodeRunInDoubt, "apply it twice"},
 		"no answer in time": {failed("PLUGIN_TIMEOUT"), wire.CodeRunInDoubt, "apply it twice"},
 		"an impossible state": {failed("PLUGIN_STATE_INVALID"), wire.CodeRunInDoubt,
 			"put the town"},
