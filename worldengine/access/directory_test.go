@@ -75,6 +75,87 @@ func TestRights(t *testing.T) {
 	require.NoError(t, Rights{}.Read("t"))
 }
 
+// Who sent a request, as whoami says it: the user of its mark, with its bounds and the verbs that
+// it may ask; without access control there is no role, and in the world's account an operator.
+func TestIdentity(t *testing.T) {
+	t.Parallel()
+	d := people()
+	agent, certain := d.OfClient(marked([]string{`{"user":"a"}`}))
+	require.True(t, certain)
+	id := agent.Identity(d)
+	require.Equal(t, Identity{User: "a", Role: Agent, Towns: []string{"t"}, Actors: []string{"m"},
+		Read: []string{"Town 1"}, Verbs: id.Verbs}, id)
+	require.Contains(t, id.Verbs, wire.Handoff)
+	require.NotContains(t, id.Verbs, wire.TownPut)
+
+	operator := d.OfWorld(Headers{}).Identity(d)
+	require.Equal(t, Operator, operator.Role)
+	require.ElementsMatch(t, wire.Verbs(), operator.Verbs)
+
+	anyone := Rights{}.Identity(nil)
+	require.Empty(t, anyone.Role)
+	require.ElementsMatch(t, wire.Verbs(), anyone.Verbs)
+
+	stranger, certain := d.OfClient(marked([]string{`{"user":"nobody"}`}))
+	require.True(t, certain)
+	require.Empty(t, stranger.Identity(d).Verbs)
+}
+
+// What takes a person's approval is said by operators and the engine, and by all without access
+// control: not by the agents and plugins whose proposals it holds back.
+func TestWhoSaysWhatTakesApproval(t *testing.T) {
+	t.Parallel()
+	for _, role := range append(Roles(), "") {
+		err := Rights{role: role}.Policy()
+		if role == "" || role == Operator || role == Engine {
+			require.NoError(t, err, role)
+		} else {
+			require.ErrorIs(t, err, ErrVerbForbidden, role)
+		}
+	}
+	require.ErrorIs(t, Rights{noRights: true}.Policy(), ErrVerbForbidden)
+}
+
+// A request without a sure mark has no right to anything, not even to what is open to every role.
+func TestNoRights(t *testing.T) {
+	t.Parallel()
+	d := people()
+	for name, h := range map[string]Headers{
+		"no headers":                    {},
+		"headers that cannot be read":   {Bytes: 100},
+		"a mark within another's value": {Decoded: map[string][]string{"A": {wire.UserHeader}}},
+	} {
+		r, certain := d.OfClient(h)
+		require.Equal(t, name == "no headers", certain, name)
+		require.ErrorIs(t, r.Verb(wire.WhoAmI), ErrVerbForbidden, name)
+		require.ErrorIs(t, r.Town("t"), ErrForbidden, name)
+		require.ErrorIs(t, r.Actor("m"), ErrActorNotAllowed, name)
+		require.ErrorIs(t, r.Read("t"), ErrUnreadable, name)
+		towns, bound := r.Readable()
+		require.Empty(t, towns, name)
+		require.True(t, bound, name)
+	}
+	_, certain := (*Directory)(nil).OfClient(Headers{Bytes: 100})
+	require.False(t, certain, "headers that cannot be read may ask for something else")
+	require.Zero(t, (*Directory)(nil).OfWorld(marked([]string{`{"user":"a"}`})))
+}
+
+// The block of a client's request has room for so many headers, its mark included, and no more.
+func TestHowManyHeadersAreCertain(t *testing.T) {
+	t.Parallel()
+	for lines, want := range map[int]bool{maxLines: true, maxLines + 1: false} {
+		h := marked([]string{`{"user":"a"}`})
+		values := make([]string, lines-1)
+		h.Decoded["A"] = values
+		h.Bytes += len(values) * len("A: \r\n")
+		_, certain := people().OfClient(h)
+		require.Equal(t, want, certain, lines)
+		h.Bytes++
+		_, certain = people().OfClient(h)
+		require.False(t, certain, "what was decoded must account for the whole block")
+	}
+}
+
 // What NATS makes of headers that hide the server's mark, or could: the client's text, of which the
 // server replaces the last two bytes by its mark.
 func TestTheMarkIsCertain(t *testing.T) {

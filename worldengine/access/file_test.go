@@ -54,6 +54,50 @@ func TestReadFile(t *testing.T) {
 	require.NotContains(t, fmt.Sprintf("%v %+v %#v %s", cfg, cfg, cfg, shown), sentinel)
 }
 
+// Files that an access file names are as seen from its own directory, where they are not absolute.
+func TestFilesOfAnAccessFile(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	dir := t.TempDir()
+	for name, from := range map[string]string{"ca.pem": cert, "cert.pem": cert, "key.pem": key} {
+		data, err := os.ReadFile(from)
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), data, 0o600))
+	}
+	file := filepath.Join(dir, "access.json")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{
+		"tls": {"certFile": "cert.pem", "keyFile": %q, "clientCAFile": "ca.pem"},
+		"users": [{"name": "p", "role": "plugin", "nkey": %q}]}`, key, nkey), 0o600))
+	cfg, err := ReadFile(file, nothing)
+	require.NoError(t, err)
+	require.Equal(t, TLS{CertFile: filepath.Join(dir, "cert.pem"), KeyFile: key,
+		ClientCAFile: filepath.Join(dir, "ca.pem")}, cfg.TLS)
+}
+
+// A password has at least twelve bytes, and is no hash, which would be taken for the password.
+func TestPasswords(t *testing.T) {
+	t.Parallel()
+	const file = `{"users": [{"name": "a", "role": "agent", "passwordEnv": "P"}]}`
+	for password, want := range map[string]bool{
+		"twelve bytes": true, "eleven byte": false, "": false, hash: false,
+		"two\nlines of it": false,
+	} {
+		_, err := readText(t, file, func(string) (string, bool) { return password, true })
+		require.Equal(t, want, err == nil, "%q: %v", password, err)
+	}
+}
+
+// Approvers may be bound to the towns that they decide about, as agents and plugins are.
+func TestRolesWithTowns(t *testing.T) {
+	t.Parallel()
+	for _, role := range Roles() {
+		_, err := readText(t, `{"users": [{"name": "a", "role": "`+string(role)+
+			`", "nkey": "`+nkey+`", "towns": ["t"]}]}`, nothing)
+		require.Equal(t, role == Agent || role == Plugin || role == Approver, err == nil,
+			"%s: %v", role, err)
+	}
+}
+
 // Every mistake has its path, and no message quotes what might be a secret.
 func TestWhatIsWrongInAFile(t *testing.T) {
 	t.Parallel()
@@ -116,4 +160,8 @@ func TestWhatIsWrongInAFile(t *testing.T) {
 	}
 	_, err := ReadFile("/nowhere.json", nothing)
 	require.ErrorContains(t, err, "/nowhere.json")
+	_, err = readText(t, user(`"password": "`+sentinel+`"`), nothing)
+	require.ErrorContains(t, err, "give passwordHash, passwordEnv or passwordFile")
+	_, err = readText(t, `{"users": [{"name": 1}]}`, nothing)
+	require.ErrorContains(t, err, "must be a non-empty string")
 }

@@ -1,0 +1,236 @@
+package access
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/wire"
+)
+
+// covers reports whether a message on subject passes a permission, as NATS matches them.
+func covers(permission, subject string) bool {
+	want, got := strings.Split(permission, "."), strings.Split(subject, ".")
+	for i, token := range want {
+		switch {
+		case token == ">":
+			return len(got) > i
+		case i >= len(got) || token != "*" && token != got[i]:
+			return false
+		}
+	}
+	return len(want) == len(got)
+}
+
+func anyCovers(permissions []string, subject string) bool {
+	for _, p := range permissions {
+		if covers(p, subject) {
+			return true
+		}
+	}
+	return false
+}
+
+// eventOf and commandOf are subjects of a town that no subscription may reach without a right to
+// it.
+func eventOf(townID string) string {
+	return wire.EventSubject("w", wire.TownToken(townID), "run-1")
+}
+
+func commandOf(townID string) string { return wire.ApplySubject("w", wire.TownToken(townID)) }
+
+// TestSubscriptionsByRole: who hears what. Towns are "mine", which the user acts on, "read", which
+// it reads, and "other".
+func TestSubscriptionsByRole(t *testing.T) {
+	t.Parallel()
+	const mine, read, other = "mine", "read", "other"
+	alert := wire.AlertSubject("w", "CODE")
+	letter := wire.DeadLetterSubject("w", "s", "1", "event.2")
+	heard := []string{eventOf(mine), eventOf(read), eventOf(other), alert, letter}
+	for _, c := range []struct {
+		name string
+		user User
+		may  []string
+	}{
+		{"an agent of all towns", User{Role: Agent},
+			[]string{eventOf(mine), eventOf(read), eventOf(other)}},
+		{"an agent of a town", User{Role: Agent, Towns: []string{mine}}, []string{eventOf(mine)}},
+		{"an agent that reads another town",
+			User{Role: Agent, Towns: []string{mine}, Read: []string{read}},
+			[]string{eventOf(read)}},
+		{"a plugin of all towns", User{Role: Plugin}, []string{
+			eventOf(mine), eventOf(read), eventOf(other),
+			commandOf(mine), commandOf(read), commandOf(other)}},
+		{"a plugin of a town", User{Role: Plugin, Towns: []string{mine}},
+			[]string{eventOf(mine), commandOf(mine)}},
+		{"a plugin that reads another town",
+			User{Role: Plugin, Towns: []string{mine}, Read: []string{read}},
+			[]string{eventOf(read), commandOf(mine)}},
+		{"an approver of a town", User{Role: Approver, Towns: []string{mine}},
+			[]string{eventOf(mine)}},
+		{"an observer", User{Role: Observer}, heard},
+		{"an observer of a town", User{Role: Observer, Read: []string{read}},
+			[]string{eventOf(read)}},
+		{"an operator", User{Role: Operator}, heard},
+	} {
+		c.user.Name = "u"
+		p := PermissionsOf("w", &c.user)
+		require.False(t, p.All, c.name)
+		may := append([]string{"_INBOX_u.1.2"}, c.may...)
+		for _, subject := range append([]string{
+			"_INBOX_u.1.2", "_INBOX_v.1.2", "_INBOX.1", commandOf(mine), commandOf(read),
+			commandOf(other), wire.EventSubject("v", mine, "run-1"), wire.LogSubject("w", mine),
+			wire.ReceiptSubject("w", mine, "k"), wire.Subject("w", wire.Handoff), "$JS.API.INFO",
+		}, heard...) {
+			want := false
+			for _, m := range may {
+				want = want || m == subject
+			}
+			require.Equal(t, want, anyCovers(p.Subscribe, subject), "%s: %s", c.name, subject)
+		}
+		require.Equal(t, c.user.Role == Plugin, p.Respond, c.name)
+	}
+	require.Equal(t, Permissions{All: true}, PermissionsOf("w", &User{Name: "e", Role: Engine}))
+}
+
+// TestNoRoleGetsASubjectOfAnotherTown: whatever towns a user is bound to, whatever their ids look
+// like in a subject, it hears events and commands of those towns alone, and no list of alerts.
+func TestNoRoleGetsASubjectOfAnotherTown(t *testing.T) {
+	t.Parallel()
+	ids := []string{"t", "t2", "T", "Town 1", "Town%201", "*", ">", "t.u", "t.*", "ü",
+		strings.Repeat("long", 40), strings.Repeat("long", 41), "=" + strings.Repeat("a", 64)}
+	for _, role := range Roles() {
+		if !role.hasRead() {
+			continue // an access file that binds it to towns is refused
+		}
+		for _, mine := range ids {
+			users := []User{{Read: []string{mine}}}
+			if role.hasTowns() {
+				users = append(users, User{Towns: []string{mine}},
+					User{Towns: []string{mine}, Read: []string{mine}})
+			}
+			for _, u := range users {
+				u.Name, u.Role = "u", role
+				p := PermissionsOf("w", &u)
+				all := append(p.Subscribe, p.Publish...)
+				require.False(t, anyCovers(all, wire.AlertSubject("w", "CODE")))
+				for _, id := range ids {
+					require.Equal(t, id == mine, anyCovers(all, eventOf(id)),
+						"%s of %q hears events of %q", role, mine, id)
+					require.Equal(t, role == Plugin && (id == mine || u.Towns == nil),
+						anyCovers(all, commandOf(id)),
+						"%s of %q is asked about %q", role, mine, id)
+				}
+			}
+		}
+	}
+}
+
+// Operators alone read streams, and none of them writes, deletes or changes one.
+func TestOperatorsReadStreams(t *testing.T) {
+	t.Parallel()
+	for _, role := range Roles() {
+		if role == Engine {
+			continue
+		}
+		p := PermissionsOf("w", &User{Name: "u", Role: role})
+		require.Equal(t, role == Operator || role == Observer,
+			anyCovers(p.Publish, "$SRV.PING.worldengine"), role)
+		for _, stream := range append(wire.Streams("w"), wire.LogStream("v")) {
+			own := stream != wire.LogStream("v")
+			for api, reads := range map[string]bool{
+				"STREAM.INFO." + stream: true, "STREAM.MSG.GET." + stream: true,
+				"DIRECT.GET." + stream: true, "DIRECT.GET." + stream + ".world.w.log.t": true,
+				"CONSUMER.CREATE." + stream: true, "CONSUMER.CREATE." + stream + ".c.f": true,
+				"CONSUMER.MSG.NEXT." + stream + ".c": true, "CONSUMER.INFO." + stream + ".c": true,
+				"CONSUMER.DELETE." + stream + ".c": true, "CONSUMER.NAMES." + stream: true,
+				"CONSUMER.LIST." + stream: true, "STREAM.SNAPSHOT." + stream: true,
+				"STREAM.CREATE." + stream: false, "STREAM.UPDATE." + stream: false,
+				"STREAM.DELETE." + stream: false, "STREAM.PURGE." + stream: false,
+				"STREAM.MSG.DELETE." + stream: false, "STREAM.RESTORE." + stream: false,
+			} {
+				require.Equal(t, own && reads && role == Operator,
+					anyCovers(p.Publish, "$JS.API."+api), "%s: %s", role, api)
+			}
+			require.Equal(t, own && role == Operator,
+				anyCovers(p.Publish, "$JS.SNAPSHOT.ACK."+stream+".x.1"), role)
+		}
+		for _, subject := range []string{
+			wire.LogSubject("w", "t"), wire.ReceiptSubject("w", "t", "k"), eventOf("t"),
+			commandOf("t"), wire.AlertSubject("w", "CODE"), "$SYS.REQ.SERVER.PING",
+			"clients." + wire.Subject("w", wire.Handoff),
+		} {
+			require.False(t, anyCovers(p.Publish, subject), "%s: %s", role, subject)
+		}
+	}
+}
+
+// TestVerbsByRole: the verbs that change something, and who may ask them; every role reads.
+func TestVerbsByRole(t *testing.T) {
+	t.Parallel()
+	clients := []Role{Agent, Plugin, Approver, Observer}
+	changes := map[wire.Verb][]Role{
+		wire.Handoff: {Agent}, wire.TownPut: {Plugin}, wire.TownPatch: {Plugin},
+		wire.RunAppend: {Plugin}, wire.RunCancel: nil, wire.RunRetry: nil, wire.ControlPause: nil,
+		wire.ControlResume: nil, wire.AlertAck: nil, wire.ApprovalDecide: {Approver},
+		wire.AlertList: {Observer}, wire.ApprovalList: {Approver, Observer},
+	}
+	for _, verb := range wire.Verbs() {
+		roles, changing := changes[verb]
+		if !changing {
+			roles = clients
+		}
+		require.NoError(t, Rights{role: Operator}.Verb(verb), verb)
+		for _, role := range clients {
+			err := Rights{role: role}.Verb(verb)
+			allowed := false
+			for _, r := range roles {
+				allowed = allowed || r == role
+			}
+			require.Equal(t, allowed, err == nil, "%s: %s", role, verb)
+		}
+	}
+}
+
+// A verb that no client may ask does not cross accounts: no reply subject leads to it either. What
+// crosses the other way is what clients may hear, and what they publish there goes astray.
+func TestWhatCrosses(t *testing.T) {
+	t.Parallel()
+	c := CrossingsOf("w")
+	for _, verb := range wire.Verbs() {
+		asked := false
+		for _, role := range []Role{Agent, Plugin, Approver, Observer} {
+			asked = asked || Rights{role: role}.Verb(verb) == nil
+		}
+		require.Equal(t, asked, anyCovers(c.Shared, wire.Subject("w", verb)), verb)
+		require.False(t, anyCovers(c.Services, wire.Subject("w", verb)), verb)
+	}
+	require.True(t, anyCovers(c.Services, "$SRV.PING"))
+	require.True(t, anyCovers(c.Services, "_INBOX_handoffd-asking.1"))
+	require.False(t, anyCovers(c.Services, "_INBOX_u.1"))
+	for _, subject := range []string{eventOf("t"), commandOf("t"),
+		wire.AlertSubject("w", "CODE"), wire.DeadLetterSubject("w", "s", "1", "event.2")} {
+		require.True(t, anyCovers(c.Heard, subject), subject)
+		require.True(t, anyCovers(c.Diverted, subject), subject)
+	}
+	require.False(t, anyCovers(c.Heard, wire.LogSubject("w", "t")))
+}
+
+// A client waits for a decision longer than for an answer that is read.
+func TestHowLongAnAnswerMayTake(t *testing.T) {
+	t.Parallel()
+	changes := map[wire.Verb]time.Duration{
+		wire.Handoff: 10 * time.Minute, wire.TownPut: 2 * time.Minute,
+		wire.TownPatch: 2 * time.Minute, wire.RunAppend: 2 * time.Minute,
+		wire.RunRetry: 2 * time.Minute, wire.ApprovalDecide: 2 * time.Minute,
+	}
+	for _, verb := range wire.Verbs() {
+		want := changes[verb]
+		if want == 0 {
+			want = 30 * time.Second
+		}
+		require.Equal(t, want, AnswerWithin(wire.Subject("w", verb)), verb)
+	}
+}
