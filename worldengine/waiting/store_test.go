@@ -63,6 +63,13 @@ func newFixture(t *testing.T) *fixture {
 
 // queue records a run that waits for the town, and returns its id.
 func (f *fixture) queue() string {
+	r := f.run()
+	require.NoError(f.t, f.Queue(f.t.Context(), r))
+	return r.Identity.RunID
+}
+
+// run returns a run that has to wait for the town.
+func (f *fixture) run() *Run {
 	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "t", Day: 1})
 	h, err := handoff.New(handoff.Proposal{
 		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "t", Reason: "Because.",
@@ -75,8 +82,7 @@ func (f *fixture) queue() string {
 	}
 	r := &Run{Identity: id, Handoff: h, Queued: time.Now(), Producer: f.config.NewProducer(id)}
 	r.Wait()
-	require.NoError(f.t, f.Queue(f.t.Context(), r))
-	return id.RunID
+	return r
 }
 
 func (f *fixture) tail(runID string) *commitlog.RunTail {

@@ -1,0 +1,99 @@
+package waiting
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/wire"
+)
+
+var (
+	since      = time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
+	maintained = &commitlog.PausedBy{
+		ActorID: "ada", SignalID: "signal-1", Reason: "maintenance", At: since}
+)
+
+// What a client is told whose handoff waited in vain: who did what, what it means for the key, and
+// what to do; and the same reason stands in the run that ends.
+func TestWhatWaitedInVain(t *testing.T) {
+	t.Parallel()
+	const townPaused = `The town "t" is paused by ada since 2026-02-16T10:00:00Z: maintenance.`
+	const worldPaused = "The world is paused by ada since 2026-02-16T10:00:00Z."
+	const absent = `The town "t" has had no plugin since 2026-02-16T10:00:00Z, and the command of ` +
+		"run run-1, which is before this one, waits for it."
+	for name, c := range map[string]struct {
+		err  error
+		says []string
+		ends lifecycle.Cancellation
+	}{
+		"a paused town": {&PausedError{TownID: "t", By: maintained},
+			[]string{townPaused, "Nothing was judged", "same handoff again"},
+			lifecycle.Cancellation{SignalID: "signal-1", Code: "TOWN_PAUSED", Reason: townPaused}},
+		"a paused world": {
+			&PausedError{World: true, By: &commitlog.PausedBy{ActorID: "ada", At: since}},
+			[]string{worldPaused, "Nothing was judged"},
+			lifecycle.Cancellation{Code: "WORLD_PAUSED", Reason: worldPaused}},
+		"a paused town, and accepted": {&PausedError{TownID: "t", By: maintained, Accepted: true},
+			[]string{townPaused, "was accepted before", "for its result"},
+			lifecycle.Cancellation{SignalID: "signal-1", Code: "TOWN_PAUSED", Reason: townPaused}},
+		"no plugin": {&AbsentError{TownID: "t", Since: since, RunID: "run-2", Before: "run-1"},
+			[]string{absent, "Nothing was judged, and the key is free"},
+			lifecycle.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
+		"no plugin, and no handoff": {&AbsentError{TownID: "t", Since: since, Before: "run-1"},
+			[]string{absent, "Nothing was stored", "cancel that run first"},
+			lifecycle.Cancellation{Code: "PLUGIN_ABSENT", Reason: absent}},
+		"another error": {errors.New("worldengine: the server stops"),
+			[]string{"the server stops"},
+			lifecycle.Cancellation{
+				Reason: "The handoff was not judged: " +
+					wire.Sentence(errors.New("worldengine: the server stops"))}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, text := range c.says {
+				require.ErrorContains(t, c.err, text)
+			}
+			require.Equal(t, c.ends, Ends(fmt.Errorf("%w", c.err)))
+		})
+	}
+	accepted := &AbsentError{TownID: "t", Since: since, RunID: "run-2", Accepted: true}
+	require.ErrorContains(t, accepted, "is accepted as run run-2")
+	require.ErrorContains(t, accepted, `the town "t" has had no plugin since 2026-02-16T10:00:00Z`)
+	for isAccepted, says := range map[bool]string{
+		false: "Nothing was judged, and the key is free", true: "not asked for any more"} {
+		cancelled := &CancelledError{RunID: "run-1", Accepted: isAccepted}
+		require.ErrorIs(t, cancelled, runs.ErrRunCancelled)
+		require.ErrorContains(t, cancelled, "run run-1")
+		require.ErrorContains(t, cancelled, says)
+	}
+}
+
+// A retry that waited in vain leaves the run and its key as they were: it says so in place of what
+// agents are told about their key. Other errors are passed on.
+func TestARetryThatWaitedInVain(t *testing.T) {
+	t.Parallel()
+	for says, why := range map[string]error{
+		`The town "t" is paused by ada`:         &PausedError{TownID: "t", By: maintained},
+		`The town "t" has had no plugin`:        &AbsentError{TownID: "t", Before: "run-0"},
+		"The retry, run run-2, was cancelled. ": &CancelledError{RunID: "run-2"},
+	} {
+		err := OfRetry("run-1", fmt.Errorf("around: %w", why))
+		require.ErrorIs(t, err, why)
+		var ofRetry *RetryError
+		require.ErrorAs(t, err, &ofRetry)
+		require.Equal(t, "run-1", ofRetry.RunID)
+		require.ErrorContains(t, err, says)
+		require.ErrorContains(t, err, "Run run-1 is as it was")
+		require.NotContains(t, err.Error(), "the key is free")
+	}
+	other := errors.New("other")
+	require.Equal(t, other, OfRetry("run-1", other))
+	require.NoError(t, OfRetry("run-1", nil))
+}

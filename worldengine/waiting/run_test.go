@@ -1,0 +1,255 @@
+package waiting
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/runs"
+)
+
+// events returns the events that the log has of a run, in their order.
+func (f *fixture) events(runID string) (events []runevents.Event) {
+	end, err := f.log.End(f.t.Context())
+	require.NoError(f.t, err)
+	for seq := uint64(1); seq <= end; seq++ {
+		msg, err := f.log.Message(f.t.Context(), seq)
+		require.NoError(f.t, err)
+		rec, err := commitlog.ReadRecord(msg.Data)
+		require.NoError(f.t, err)
+		if rec.Run != nil && rec.Run.RunID == runID {
+			events = append(events, rec.Run.Events...)
+		}
+	}
+	return events
+}
+
+// types returns the types of the events that the log has of a run.
+func (f *fixture) types(runID string) string {
+	var types []string
+	for _, e := range f.events(runID) {
+		types = append(types, string(e.EventType))
+	}
+	return strings.Join(types, ", ")
+}
+
+// How the events of a run begin follows from what is recorded of it: waiting does not undo that.
+func TestHowARunBegins(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		r := &Run{Queued: time.Now(), Retry: &lifecycle.Retry{}}
+		time.Sleep(time.Minute)
+		require.Equal(t,
+			lifecycle.Begin{Start: lifecycle.StartAtOnce, Waited: time.Minute, Retry: r.Retry},
+			r.Begin())
+		r.doubt = &step{}
+		r.Wait()
+		require.Equal(t, lifecycle.StartAtOnce, r.Start, "its events may be stored already")
+		r.doubt = nil
+		for start, want := range map[lifecycle.Start]lifecycle.Start{
+			lifecycle.StartAtOnce:  lifecycle.StartQueued,
+			lifecycle.StartQueued:  lifecycle.StartQueued,
+			lifecycle.StartWaited:  lifecycle.StartWaited,
+			lifecycle.StartResumed: lifecycle.StartResumed,
+		} {
+			r.Start = start
+			r.Wait()
+			require.Equal(t, want, r.Start)
+			require.Equal(t, start == lifecycle.StartWaited || start == lifecycle.StartResumed,
+				r.Recorded())
+		}
+	})
+}
+
+// Each wait and each pause is recorded once, however often a turn comes to it.
+func TestAWaitIsRecordedOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := f.run()
+	for range 2 {
+		require.NoError(t, f.Queue(t.Context(), r))
+	}
+	require.Equal(t, "RunQueued", f.types(r.Identity.RunID))
+	for range 2 {
+		require.NoError(t, f.Pause(t.Context(), r, maintained))
+		require.NoError(t, f.Queue(t.Context(), r))
+	}
+	require.Equal(t, "RunQueued, RunStarted, RunPaused", f.types(r.Identity.RunID))
+	require.True(t, Waits(f.tail(r.Identity.RunID)))
+}
+
+// cutStore stores the next messages and then ends the requests that they were stored for, which get
+// no answer.
+type cutStore struct {
+	commitlog.Store
+	cut context.CancelFunc
+}
+
+func (s *cutStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
+	ack, err := s.Store.Publish(ctx, msg)
+	if s.cut != nil {
+		s.cut()
+		return nil, nats.ErrTimeout
+	}
+	return ack, err
+}
+
+// doubtful has the wait of a run stored, but not answered.
+func (f *fixture) doubtful(r *Run) {
+	ctx, cancel := context.WithCancel(f.t.Context())
+	store := &cutStore{f.log.Store, cancel}
+	f.log.Store = store
+	require.ErrorIs(f.t, f.Queue(ctx, r), commitlog.ErrLogUnavailable)
+	store.cut = nil
+	require.False(f.t, r.Recorded())
+}
+
+// What may have been stored is stored again before anything else, and is there once: the run goes
+// on from it, is closed behind it, or is cancelled behind it.
+func TestARunInDoubt(t *testing.T) {
+	t.Parallel()
+	for name, next := range map[string]struct {
+		do   func(*fixture, *Run) error
+		want string
+	}{
+		"is queued": {func(f *fixture, r *Run) error { return f.Queue(f.t.Context(), r) },
+			"RunQueued"},
+		"is paused": {
+			func(f *fixture, r *Run) error { return f.Pause(f.t.Context(), r, maintained) },
+			"RunQueued, RunStarted, RunPaused"},
+		"is closed": {func(f *fixture, r *Run) error { return f.Close(f.t.Context(), r) },
+			"RunQueued"},
+		"is cancelled": {func(f *fixture, r *Run) error {
+			f.Cancel(f.t.Context(), r, lifecycle.Cancellation{Reason: "Nobody waits for it."})
+			return nil
+		}, "RunQueued, RunStarted, RunCancelled"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFixture(t)
+			r := f.run()
+			f.doubtful(r)
+			require.NoError(t, next.do(f, r))
+			require.Equal(t, next.want, f.types(r.Identity.RunID))
+			require.Equal(t, name == "is closed", r.Closed)
+			require.Empty(t, f.left)
+		})
+	}
+}
+
+// A run that is closed for a decision takes events of the engine alone; it is closed once, and
+// others go on with it where it has to wait again.
+func TestClosingARun(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	fresh := f.run()
+	require.NoError(t, f.Close(t.Context(), fresh))
+	require.False(t, fresh.Closed, "a run that is not recorded has nothing to close")
+	require.Empty(t, f.types(fresh.Identity.RunID))
+
+	r := f.run()
+	require.NoError(t, f.Queue(t.Context(), r))
+	f.Reopen(t.Context(), r)
+	end, err := f.log.End(t.Context())
+	require.NoError(t, err)
+	for range 2 {
+		require.NoError(t, f.Close(t.Context(), r))
+		require.True(t, r.Closed)
+		require.True(t, f.tail(r.Identity.RunID).Closed)
+		require.False(t, Waits(f.tail(r.Identity.RunID)))
+	}
+	f.Reopen(t.Context(), r)
+	require.False(t, r.Closed)
+	require.True(t, Waits(f.tail(r.Identity.RunID)))
+	now, err := f.log.End(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, end+2, now)
+
+	require.NoError(t, f.End(t.Context(), f.tail(r.Identity.RunID), lifecycle.Cancellation{}))
+	require.ErrorIs(t, f.Close(t.Context(), r), runs.ErrRunCancelled)
+	require.False(t, r.Closed)
+}
+
+// A run that cannot be ended now is left to Reap, which ends it when the log answers again; one
+// that an operator ended first, or that has no events, is done.
+func TestARunThatIsNotJudged(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	why := lifecycle.Cancellation{Reason: "The server stops."}
+	fresh := f.run()
+	f.hold("t", []*Run{fresh})
+	f.Cancel(t.Context(), fresh, why)
+	require.Empty(t, f.held["t"].runs)
+	require.Empty(t, f.types(fresh.Identity.RunID))
+
+	r := f.run()
+	require.NoError(t, f.Queue(t.Context(), r))
+	f.hold("t", []*Run{r})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	f.Cancel(ended, r, why)
+	require.Contains(t, f.left, r.Identity.RunID)
+	f.reapLeft(t.Context())
+	require.Equal(t, []string{r.Identity.RunID}, f.alerted)
+	require.Equal(t, "RunQueued, RunStarted, RunCancelled", f.types(r.Identity.RunID))
+	require.Empty(t, f.left)
+	require.Empty(t, f.held["t"].runs)
+
+	f.hold("t", []*Run{r})
+	f.Cancel(t.Context(), r, why)
+	require.Equal(t, "RunQueued, RunStarted, RunCancelled", f.types(r.Identity.RunID))
+	require.Empty(t, f.left)
+	require.Empty(t, f.held["t"].runs)
+}
+
+// A run that is closed is being judged in its server: it is looked at again, and ended once the
+// judgement must be over.
+func TestARunThatIsBeingJudgedIsNotReaped(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := f.run()
+	require.NoError(t, f.Queue(t.Context(), r))
+	require.NoError(t, f.Close(t.Context(), r))
+	runID := r.Identity.RunID
+	f.last = 1
+	again, err := f.reapAll(t.Context(), "subject", lease{
+		WaitingRuns: commitlog.WaitingRuns{TownID: "t", Runs: []string{runID}}, seq: 1,
+		ends: time.Now(),
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{runID}, again)
+	require.False(t, f.reap(t.Context(), runID, closingTime-1))
+	require.Empty(t, f.alerted)
+	require.False(t, f.tail(runID).Cancelled)
+
+	require.True(t, f.reap(t.Context(), runID, closingTime))
+	require.Equal(t, []string{runID}, f.alerted)
+	require.Equal(t, "RunQueued, RunStarted, RunCancelled", f.types(runID))
+	require.JSONEq(t, `{"code": "SERVER_GONE",
+		"reason": "The server in which the handoff waited did not judge it."}`,
+		string(f.events(runID)[2].Payload))
+}
+
+// A run whose end the events have is over; where they cannot be asked it is looked at again.
+func TestARunThatEndedIsNotReaped(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	runID := f.queue()
+	f.config.Ended = func(context.Context, string) (bool, error) {
+		return false, commitlog.ErrLogUnavailable
+	}
+	require.False(t, f.reap(t.Context(), runID, 0))
+	f.config.Ended = func(context.Context, string) (bool, error) { return true, nil }
+	require.True(t, f.reap(t.Context(), runID, 0))
+	require.Empty(t, f.alerted)
+	require.Equal(t, "RunQueued", f.types(runID))
+}
