@@ -1,0 +1,204 @@
+package lifecycle_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/lifecycle"
+)
+
+// payloadsOf has a run emitted and returns the payloads of its events, by what courseOf calls them.
+func payloadsOf(
+	t *testing.T, emit func(*runevents.Producer, *handoff.Handoff) error,
+) map[string]string {
+	t.Helper()
+	h, _, p := caseOf(t, "executed")
+	require.NoError(t, emit(p, h))
+	payloads := map[string]string{}
+	for _, e := range p.Run().Events {
+		run := runevents.Run{Identity: p.Run().Identity, Events: []runevents.Event{e}}
+		payloads[courseOf(&run)] = string(e.Payload)
+	}
+	return payloads
+}
+
+// What operators and approvers did stands in the events of the runs that they did it to.
+func TestWhatEventsSay(t *testing.T) {
+	t.Parallel()
+	h, _, _ := caseOf(t, "executed")
+	approval := &lifecycle.Approval{SignalID: "s-1", ActorID: "ada", Reason: "fine"}
+	const approved = `{"signalId":"s-1","actorId":"ada","reason":"fine"}`
+	judged := func(begin lifecycle.Begin) func(*runevents.Producer, *handoff.Handoff) error {
+		return func(p *runevents.Producer, h *handoff.Handoff) error {
+			if begin.Start == lifecycle.StartResumed {
+				err := lifecycle.EmitPaused(p, h, lifecycle.Begin{}, "s-0", "repairs")
+				if err != nil {
+					return err
+				}
+			}
+			return lifecycle.EmitAccepted(p, h, &handoff.Evaluation{}, begin)
+		}
+	}
+	inHand := func(
+		emit func(p *runevents.Producer) error,
+	) func(*runevents.Producer, *handoff.Handoff) error {
+		return func(p *runevents.Producer, h *handoff.Handoff) error {
+			err := lifecycle.EmitAccepted(p, h, &handoff.Evaluation{}, lifecycle.Begin{})
+			if err != nil {
+				return err
+			}
+			return emit(p)
+		}
+	}
+	cancelled := func(code string) func(*runevents.Producer, *handoff.Handoff) error {
+		return inHand(func(p *runevents.Producer) error {
+			return lifecycle.EmitCancelledInHand(p, 1,
+				lifecycle.Cancellation{SignalID: "s-1", Code: code, Reason: "wrong"})
+		})
+	}
+	released := func(reason string) func(*runevents.Producer, *handoff.Handoff) error {
+		return inHand(func(p *runevents.Producer) error {
+			if err := lifecycle.EmitHeld(p, 1, "s-1", "repairs"); err != nil {
+				return err
+			}
+			return lifecycle.EmitReleased(p, 1, reason)
+		})
+	}
+	failedAttempt := func(message string) string {
+		return `{"error":{"code":"RUN_CANCELLED","message":"` + message + `","retryable":false}}`
+	}
+	for _, c := range []struct {
+		name, event, payload string
+		emit                 func(*runevents.Producer, *handoff.Handoff) error
+	}{
+		{"an approved run", "RunApproved", approved, judged(lifecycle.Begin{Approval: approval})},
+		{"a run that is approved after a pause", "RunResumed", `{"approval":` + approved + `}`,
+			judged(lifecycle.Begin{Start: lifecycle.StartResumed, Approval: approval})},
+		{"a run after a pause", "RunResumed", "",
+			judged(lifecycle.Begin{Start: lifecycle.StartResumed})},
+		{"a retry", "SignalAccepted", `{"signal":"RETRY_STEP","townId":"town-threatened",` +
+			`"runId":"run-1","actorId":"ada","reason":"again","handoffId":"` + h.HandoffID + `"}`,
+			judged(lifecycle.Begin{
+				Retry: &lifecycle.Retry{RunID: "run-1", ActorID: "ada", Reason: "again"}})},
+		{"a pause", "RunPaused", `{"signalId":"s-1","reason":"repairs"}`, released("")},
+		{"the end of a pause", "RunResumed", "", released("")},
+		{"a pause that did not hold", "RunResumed", `{"reason":"asked already"}`,
+			released("asked already")},
+		{"a cancelled run", "RunCancelled", `{"signalId":"s-1","reason":"wrong"}`, cancelled("")},
+		{"the attempt of a cancelled run", "StepFailed 1", failedAttempt("An operator cancelled " +
+			"the run; no request for the command has reached a game."), cancelled("")},
+		{"the attempt of a run that was cancelled by force", "StepFailed 1",
+			failedAttempt("An operator cancelled the run by force; whether a game has applied " +
+				"the command is not known."), cancelled(lifecycle.CancelledByForce)},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			payloads := payloadsOf(t, c.emit)
+			require.Contains(t, payloads, c.event)
+			if c.payload == "" {
+				require.Empty(t, payloads[c.event])
+				return
+			}
+			require.JSONEq(t, c.payload, payloads[c.event])
+		})
+	}
+	for name, c := range map[string]struct {
+		retry *lifecycle.Retry
+		want  string
+	}{
+		"by its agent": {nil, `"context":{"triggeredBy":"mayor-1"}`},
+		"by an operator who had it tried again": {
+			&lifecycle.Retry{RunID: "run-1", ActorID: "ada"},
+			`"context":{"triggeredBy":"ada","retryOf":"run-1"}`},
+	} {
+		payloads := payloadsOf(t, judged(lifecycle.Begin{Retry: c.retry}))
+		require.Contains(t, payloads["RunStarted"], c.want, name)
+	}
+}
+
+// The failures of the attempts before the last one have the reason and the time of the failure, not
+// of its commit; the attempt that is next has started only where it says so.
+func TestFailedAttempts(t *testing.T) {
+	t.Parallel()
+	failed := &apply.Failure{
+		Code: "BUSY", Reason: apply.ReasonPluginTimeout, Message: "later", Retryable: true,
+		At: time.Date(2026, 2, 16, 11, 0, 0, 0, time.UTC),
+	}
+	for started, want := range map[bool]string{
+		true:  "StepFailed 1, StepStarted 2, StepFailed 2, StepStarted 3",
+		false: "StepFailed 1, StepStarted 2, StepFailed 2",
+	} {
+		h, r, p := caseOf(t, "executed")
+		require.NoError(t, lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}))
+		before := len(p.Run().Events)
+		require.NoError(t, lifecycle.EmitAttempts(p, 3, started, failed))
+		fresh := p.Run().Events[before:]
+		require.Equal(t, want, courseOf(&runevents.Run{Events: fresh}))
+		for _, e := range fresh {
+			if e.EventType == runevents.StepFailed {
+				require.Equal(t, runevents.Timestamp(failed.At), e.EmittedAt)
+				require.JSONEq(t,
+					`{"error":{"code":"BUSY","message":"later","retryable":true}}`,
+					string(e.Payload))
+			}
+		}
+	}
+	h, r, p := caseOf(t, "executed")
+	require.NoError(t, lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}))
+	require.NoError(t, lifecycle.EmitEnd(p, r, 1, nil, &apply.Result{At: failed.At}))
+	last := p.Run().Events[len(p.Run().Events)-2]
+	require.Equal(t, runevents.StepCompleted, last.EventType)
+	require.Equal(t, runevents.Timestamp(failed.At), last.EmittedAt)
+}
+
+// Ids are drawn for what may be emitted until the next commit: of the first attempt its end, of a
+// later one also the failure of the one before, and its own start.
+func TestWhatIsToCome(t *testing.T) {
+	t.Parallel()
+	ends := "StepCompleted apply %[1]d, StepFailed apply %[1]d, RunCompleted 1, RunFailed 1"
+	for attempt, want := range map[int64]string{
+		1: fmt.Sprintf(ends, 1),
+		2: fmt.Sprintf(ends, 2) + ", StepFailed apply 1, StepStarted apply 2",
+		7: fmt.Sprintf(ends, 7) + ", StepFailed apply 6, StepStarted apply 7",
+	} {
+		var got []string
+		for _, e := range lifecycle.ToCome(attempt) {
+			got = append(got, strings.Join(strings.Fields(
+				fmt.Sprint(e.EventType, " ", e.StepID, " ", e.LogicalAttemptID)), " "))
+		}
+		require.Equal(t, want, strings.Join(got, ", "))
+	}
+}
+
+// A run that cannot take an event tells: what the engine emits is never left out in silence.
+func TestAnEventThatDoesNotFitIsAnError(t *testing.T) {
+	t.Parallel()
+	h, r, p := caseOf(t, "executed")
+	require.NoError(t, lifecycle.EmitRun(p, h, r, lifecycle.Begin{}))
+	why := lifecycle.Cancellation{Reason: "too late"}
+	pending := &apply.Pending{Run: p.Run().Identity, Attempt: 1}
+	for name, err := range map[string]error{
+		"queued":              lifecycle.EmitQueued(p, h, lifecycle.Begin{}),
+		"paused":              lifecycle.EmitPaused(p, h, lifecycle.Begin{}, "s-1", ""),
+		"held":                lifecycle.EmitHeld(p, 1, "s-1", ""),
+		"released":            lifecycle.EmitReleased(p, 1, ""),
+		"released for reason": lifecycle.EmitReleased(p, 1, "asked already"),
+		"cancelled":           lifecycle.EmitCancelled(p, h, nil, why),
+		"cancelled in hand":   lifecycle.EmitCancelledInHand(p, 1, why),
+		"judged again":        lifecycle.EmitRun(p, h, r, lifecycle.Begin{}),
+		"accepted":            lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}),
+		"resumed":             lifecycle.EmitResumed(p, h, &r.Evaluation, pending, true),
+		"ended":               lifecycle.EmitEnd(p, r, 1, nil, &apply.Result{At: persistedAt}),
+		"a signal": lifecycle.EmitSignal(p, lifecycle.SignalPayload{
+			Signal: lifecycle.SignalPause, ActorID: "ada"}, ""),
+	} {
+		require.Error(t, err, name)
+	}
+}
