@@ -1,0 +1,214 @@
+package approval_test
+
+import (
+	"bytes"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/trace"
+	"worldengine/worldengine/approval"
+)
+
+// Where an entry is follows from its decision, the state of the town and the time, in this order.
+func TestStatusOfAnEntry(t *testing.T) {
+	t.Parallel()
+	yes, no := decision(true, "ada", noon), decision(false, "ada", noon)
+	const waits, closed = true, false
+	for _, c := range []struct {
+		name     string
+		handoff  bool
+		decision *approval.Decision
+		hash     string
+		at       time.Time
+		want     approval.Status
+	}{
+		{"asked", waits, nil, "a", noon, approval.Waiting},
+		{"asked, a moment before it lapses", waits, nil, "a", noon.Add(time.Hour - 1),
+			approval.Waiting},
+		{"lapsed", waits, nil, "a", noon.Add(time.Hour), approval.Expired},
+		{"of another state", waits, nil, "b", noon, approval.Stale},
+		{"of another state, and lapsed", waits, nil, "b", noon.Add(time.Hour), approval.Stale},
+		{"closed, and the town is as it was", closed, nil, "a", noon, approval.Stale},
+		{"approved", waits, &yes, "a", noon, approval.Approved},
+		{"approved, and lapsed", waits, &yes, "a", noon.Add(time.Hour), approval.Expired},
+		{"approved in another state", waits, &yes, "b", noon, approval.Stale},
+		{"used", closed, &yes, "b", noon.Add(time.Hour), approval.Used},
+		{"denied", closed, &no, "a", noon, approval.Denied},
+		{"denied in another state", closed, &no, "b", noon, approval.Stale},
+	} {
+		a := approval.Asked{SnapshotHash: "a", At: noon, Expires: noon.Add(time.Hour),
+			Decision: c.decision}
+		if c.handoff {
+			a.Handoff = []byte(`{}`)
+		}
+		got := a.Status(c.hash, c.at)
+		require.Equal(t, c.want, got, c.name)
+		require.Equal(t, c.want == approval.Waiting || c.want == approval.Approved, got.IsOpen(),
+			c.name)
+	}
+}
+
+// A question says what was asked, when, and until when it counts. What is asked for again takes the
+// place of what lapsed.
+func TestWhatIsAsked(t *testing.T) {
+	t.Parallel()
+	h, encoded := proposed(t, "1")
+	list := approval.List(nil).Ask(h, encoded, trace.Context{}, noon, time.Hour)
+	want := approval.Asked{
+		HandoffID: h.HandoffID, SnapshotHash: h.SnapshotHash, Handoff: encoded,
+		HandoffHash: approval.Hash(encoded), At: noon, Expires: noon.Add(time.Hour),
+	}
+	require.Equal(t, approval.List{want}, list)
+	require.Equal(t, &list[0], list.Entry(h.HandoffID, want.HandoffHash))
+	require.Nil(t, list.Entry(h.HandoffID, approval.Hash(nil)))
+	require.Nil(t, list.Entry("another", want.HandoffHash))
+
+	again := list.Ask(h, encoded, trace.Context{}, noon.Add(2*time.Hour), time.Hour)
+	want.At, want.Expires = noon.Add(2*time.Hour), noon.Add(3*time.Hour)
+	require.Equal(t, approval.List{want}, again)
+	require.Equal(t, again, list.Ask(h, encoded, trace.Context{}, want.At, time.Hour),
+		"a question that lapses is dropped")
+	require.Len(t, again.Ask(h, encoded, trace.Context{}, want.At, time.Hour), 1,
+		"one handoff waits once")
+}
+
+// What waits is bounded in bytes too, for each actor and for the town: the last byte that fits
+// waits.
+func TestWaitingBytesAreBounded(t *testing.T) {
+	t.Parallel()
+	sized := func(actor, reason string, size int) (*handoff.Handoff, []byte) {
+		h, encoded := proposedBy(t, actor, reason)
+		return h, append(encoded, bytes.Repeat([]byte{' '}, size-len(encoded))...)
+	}
+	half := approval.MaxActorBytes / 2
+	first, firstBytes := sized("one", "1", half)
+	list := approval.List(nil).Ask(first, firstBytes, trace.Context{}, noon, time.Hour)
+	h, encoded := sized("one", "2", approval.MaxActorBytes-half)
+	require.True(t, list.Judge(talks, h, encoded, noon).Ask)
+	full := list.Judge(talks, h, append(encoded, ' '), noon)
+	require.Equal(t, handoff.ReasonApprovalsFull, full.Reason)
+	require.Contains(t, full.Detail, "of this actor")
+
+	room := approval.MaxBytes
+	for _, a := range list {
+		room -= len(a.Handoff)
+	}
+	for _, digit := range []string{"a", "b", "c", "d", "e", "f"} {
+		if room <= half {
+			break
+		}
+		other, otherBytes := sized("actor "+digit, digit, half)
+		list, room = list.Ask(other, otherBytes, trace.Context{}, noon, time.Hour), room-half
+	}
+	require.Positive(t, room)
+	last, lastBytes := sized("last", "9", room)
+	require.True(t, list.Judge(talks, last, lastBytes, noon).Ask)
+	full = list.Judge(talks, last, append(lastBytes, ' '), noon)
+	require.Equal(t, handoff.ReasonApprovalsFull, full.Reason)
+	require.Contains(t, full.Detail, "of the town")
+}
+
+// Once a handoff is executed, others that have its key wait no longer: one that was approved beside
+// it is not to be executed under the same key.
+func TestOthersOfTheKeyAreClosed(t *testing.T) {
+	t.Parallel()
+	h, encoded := proposedBy(t, "good", "1")
+	other, otherBytes := proposedBy(t, "evil", "1")
+	list := approval.List(nil).Ask(h, encoded, trace.Context{}, noon, time.Hour).
+		Ask(other, otherBytes, trace.Context{}, noon, time.Hour)
+	for _, bytes := range [][]byte{encoded, otherBytes} {
+		var refused *approval.Refusal
+		list, _, refused = list.Decide(
+			approval.Question{HandoffID: h.HandoffID, HandoffHash: approval.Hash(bytes)},
+			h.SnapshotHash, decision(true, "ada", noon), time.Hour)
+		require.Nil(t, refused)
+	}
+	closed := list.Close(h, encoded)
+	require.Equal(t, approval.Used, closed[0].Status(h.SnapshotHash, noon))
+	require.Equal(t, approval.Hash(encoded), closed[0].HandoffHash)
+	require.Equal(t, h.IdempotencyKey, closed[0].IdempotencyKey)
+	require.Equal(t, approval.Stale, closed[1].Status(h.SnapshotHash, noon))
+	require.Equal(t, approval.Hash(otherBytes), closed[1].HandoffHash)
+	require.Empty(t, closed[1].IdempotencyKey)
+	require.True(t, closed.Follows(list))
+}
+
+// Of an entry of an earlier engine, which has no hash of its own, the hash is kept when it closes.
+func TestAnEntryWithoutAHashGetsOne(t *testing.T) {
+	t.Parallel()
+	h, encoded := proposed(t, "1")
+	list := approval.List(nil).Ask(h, encoded, trace.Context{}, noon, time.Hour)
+	list[0].HandoffHash = ""
+	require.Equal(t, approval.Hash(encoded), list.On("b")[0].HandoffHash)
+	require.Equal(t, approval.Hash(encoded), list.Close(h, encoded)[0].HandoffHash)
+}
+
+// Without a question or a decision a list may only lose entries or close them: a record in which
+// one is another than before is found.
+func TestAListFollowsOnlyWhatItCloses(t *testing.T) {
+	t.Parallel()
+	h, encoded := proposed(t, "1")
+	waiting := approval.List(nil).Ask(h, encoded, trace.Context{}, noon, time.Hour)
+	decided := func(yes bool) approval.List {
+		list, _, refused := waiting.Decide(approval.Question{HandoffID: h.HandoffID},
+			h.SnapshotHash, decision(yes, "ada", noon), time.Hour)
+		require.Nil(t, refused)
+		return list
+	}
+	changed := func(list approval.List, change func(*approval.Asked)) approval.List {
+		list = slices.Clone(list)
+		change(&list[0])
+		return list
+	}
+	for name, c := range map[string]struct {
+		prior, list approval.List
+		want        bool
+	}{
+		"as it was":                   {waiting, waiting, true},
+		"left out":                    {waiting, nil, true},
+		"closed":                      {waiting, waiting.On("b"), true},
+		"closed with its approval":    {decided(true), decided(true).Close(h, encoded), true},
+		"closed without its approval": {decided(true), decided(true).On("b"), true},
+		"new":                         {nil, waiting, false},
+		"approved by nobody":          {waiting, decided(true), false},
+		"denied by nobody":            {waiting, decided(false), false},
+		"its approval is gone":        {decided(true), waiting, false},
+		"another decision":            {decided(true), decided(false), false},
+		"opened again":                {waiting.On("b"), waiting, false},
+		"asked at another time": {waiting, changed(waiting,
+			func(a *approval.Asked) { a.At = noon.Add(1) }), false},
+		"of another state": {waiting, changed(waiting,
+			func(a *approval.Asked) { a.SnapshotHash = "b" }), false},
+		"of another handoff": {waiting, changed(waiting,
+			func(a *approval.Asked) { a.HandoffID = "b" }), false},
+		"with other bytes": {waiting, changed(waiting,
+			func(a *approval.Asked) { a.Handoff = []byte(`{}`) }), false},
+		"counts for longer": {waiting, changed(waiting,
+			func(a *approval.Asked) { a.Expires = a.Expires.Add(1) }), false},
+		"decided by another signal": {decided(true), changed(decided(true),
+			func(a *approval.Asked) {
+				a.Decision = &approval.Decision{Approved: true, SignalID: "x"}
+			}), false},
+		"the same signal denies it": {decided(true), changed(decided(true),
+			func(a *approval.Asked) {
+				a.Decision = &approval.Decision{SignalID: a.Decision.SignalID}
+			}), false},
+	} {
+		require.Equal(t, c.want, c.list.Follows(c.prior), name)
+	}
+}
+
+// The policy of a world counts where a town has none of its own, if it asks for anything.
+func TestWhereAPolicyCounts(t *testing.T) {
+	t.Parallel()
+	none := approval.Stored("")
+	require.Equal(t, approval.Policy{}, none)
+	require.Equal(t, &talks, talks.Where(nil))
+	require.Nil(t, talks.Where(&none), "a town that is free of it")
+	require.Nil(t, none.Where(nil))
+	require.NotNil(t, approval.FromTree([]any{}).Types, "an empty list is stored as one")
+}
