@@ -1,6 +1,7 @@
 package commitlog
 
 import (
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -23,18 +24,27 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	state := towntest.Threatened()
 	policy := approval.Policy{Types: []handoff.ProposalType{handoff.AdvanceProject}}
 	entry := &Entry{State: state, Apply: apply.Plugin, Policy: &policy,
+		Approvals: approval.List{{HandoffID: "h", SnapshotHash: state.Hash,
+			Handoff: jsontext.Value(`{"b":2}`), At: time.Unix(1, 0).UTC(),
+			Expires: time.Unix(2, 0).UTC()}},
 		Paused: &PausedBy{Reason: `a "reason"`},
 		Pending: &apply.Pending{Via: apply.Plugin, Attempt: 2, Expected: state.Canonical,
 			Handoff: jsontext.Value(`{"a":1}`), Accepted: time.Unix(1, 0).UTC()}}
 	rec := &Record{Kind: KindMend, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true,
-		Mend:    &Mended{Restores: 3, Lost: []LostMessage{{Sequence: 4, Told: "a receipt"}}},
-		Result:  jsontext.Value(`{"result":1}`),
+		Mend:   &Mended{Restores: 3, Lost: []LostMessage{{Sequence: 4, Told: "a receipt"}}},
+		Result: jsontext.Value(`{"result":1}`), WorldPolicy: &policy,
+		RetryOf: &apply.RetryOf{RunID: "run-0", LogSeq: 3},
 		Handoff: jsontext.Value(`{"handoff":2}`), Addition: &handoff.Addition{},
 		Run: &runevents.Run{Identity: runevents.Identity{RunID: "run-1"}}}
 	msg, err := rec.Message("subject", entry)
 	require.NoError(t, err)
 	read, err := ReadRecord(msg.Data)
 	require.NoError(t, err)
+	members := reflect.ValueOf(rec).Elem()
+	for i := range members.NumField() {
+		require.False(t, members.Field(i).IsZero(), "this test leaves out %s",
+			members.Type().Field(i).Name)
+	}
 	require.Equal(t, rec.Run.Identity, read.Run.Identity)
 	read.Run, rec.Run = nil, nil
 	require.Equal(t, rec, read)
@@ -48,7 +58,8 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 	require.Equal(t, state.Epoch(), EpochOf(msg.Header))
 	require.Equal(t, "run-1", msg.Header.Get(wire.RunIDHeader))
 	require.Equal(t, "mend", msg.Header.Get(wire.KindHeader))
-	require.Empty(t, msg.Header.Get(wire.AskedHeader))
+	require.Equal(t, "true", msg.Header.Get(wire.AskedHeader))
+	require.Equal(t, "ada%20lovelace", msg.Header.Get(wire.ActorHeader))
 }
 
 // The id of a town whose header would be too long stands in the record alone.

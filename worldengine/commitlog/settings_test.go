@@ -1,0 +1,164 @@
+package commitlog
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/dedupe"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/wire"
+)
+
+// allGiven has every setting, none as by default.
+var allGiven = Settings{
+	HistoryPerTown: 7, DedupeRetention: time.Hour, EventRetention: 90 * time.Minute,
+	EventLimit: -1, Apply: apply.Plugin, RequireApproval: "PROJECT_ADVANCE",
+}
+
+// Settings are stored as metadata and read back as they were, given or not.
+func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
+	t.Parallel()
+	for _, s := range []Settings{
+		{}, allGiven, DefaultSettings(), {EventLimit: 3}, {Apply: apply.Local},
+		{RequireApproval: approval.None},
+	} {
+		require.Equal(t, s, SettingsOf(s.Metadata()))
+		require.Len(t, s.Metadata(), len(s.List()))
+	}
+	require.Equal(t, []Setting{
+		{"history-per-town", "7"}, {"dedupe-retention", "1h0m0s"},
+		{"runevents-retention", "1h30m0s"}, {"runevents-limit", "-1"}, {"apply", "plugin"},
+		{"require-approval", "PROJECT_ADVANCE"},
+	}, allGiven.List())
+}
+
+// What another version stored and this one cannot read is left out, but for the types to approve:
+// without them a command would be carried out that a person has to approve.
+func TestSettingsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	got := SettingsOf(map[string]string{
+		"worldengine.history-per-town": "many", "worldengine.later": "1", "runevents-limit": "5",
+		"worldengine.require-approval": "MAGIC,PROJECT_ADVANCE", "worldengine.apply": "telepathy",
+		"worldengine.dedupe-retention": "2h",
+	})
+	require.Equal(t, Settings{DedupeRetention: 2 * time.Hour,
+		RequireApproval: "MAGIC,PROJECT_ADVANCE"}, got)
+	require.Len(t, got.Policy().Types, 2)
+}
+
+// A setting that is given counts, and one that is not is that of the others, each for itself.
+func TestSettingsOrOthers(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, allGiven, allGiven.Or(DefaultSettings()))
+	require.Equal(t, allGiven, Settings{}.Or(allGiven))
+	require.Equal(t, Settings{
+		HistoryPerTown: wire.DefaultHistoryPerTown, DedupeRetention: dedupe.DefaultRetention,
+		EventRetention: dedupe.DefaultRetention, EventLimit: wire.DefaultEventLimit,
+		Apply: apply.Local, RequireApproval: "none",
+	}, Settings{}.Or(DefaultSettings()))
+}
+
+// Each setting has its least value; what is below it, or no value, is refused by its name.
+func TestSetASetting(t *testing.T) {
+	t.Parallel()
+	for name, values := range map[string]map[string]bool{
+		HistorySetting:        {"1": true, "0": false, "-1": false, "x": false, "1.5": false},
+		DedupeSetting:         {"1s": true, "999ms": false, "-1h": false, "7": false},
+		EventRetentionSetting: {"1s": true, "999ms": false, "": false},
+		EventLimitSetting: {"1": true, "-1": true, "0": false, "-2": false,
+			"x": false},
+		ApplySetting:    {"local": true, "plugin": true, "rcon": true, "telepathy": false},
+		ApprovalSetting: {"none": true, "PROJECT_ADVANCE": true, "MAGIC": false, "": false},
+		"later":         {"1": false},
+	} {
+		for value, want := range values {
+			var s Settings
+			err := s.Set(name, value)
+			require.Equal(t, want, err == nil, "%s %q: %v", name, value, err)
+			if want {
+				require.Len(t, s.List(), 1, "%s %q", name, value)
+				require.Equal(t, name, s.List()[0].Name)
+			}
+		}
+	}
+	var s Settings
+	require.ErrorContains(t, s.Set("later", "1"), `no setting "later"`)
+	require.ErrorContains(t, s.Set(EventLimitSetting, "0"), "-1 for no limit")
+}
+
+// An operator may not have the log give up commits before their receipts are written.
+func TestTheLeastHistoryOfATown(t *testing.T) {
+	t.Parallel()
+	require.NoError(t, Settings{}.Validate())
+	require.NoError(t, Settings{HistoryPerTown: wire.LeastHistoryPerTown}.Validate())
+	require.ErrorContains(t, Settings{HistoryPerTown: wire.LeastHistoryPerTown - 1}.Validate(),
+		fmt.Sprintf("history-per-town must be at least %d", wire.LeastHistoryPerTown))
+}
+
+// The types to approve are stored in one form, however an operator writes them.
+func TestCheckedSettings(t *testing.T) {
+	t.Parallel()
+	checked, err := Settings{RequireApproval: "SALVAGE_PLAN, PROJECT_ADVANCE"}.Checked()
+	require.NoError(t, err)
+	require.Equal(t, "PROJECT_ADVANCE,SALVAGE_PLAN", checked.RequireApproval)
+	checked, err = Settings{EventLimit: 3}.Checked()
+	require.NoError(t, err)
+	require.Equal(t, Settings{EventLimit: 3}, checked)
+	_, err = Settings{RequireApproval: "MAGIC"}.Checked()
+	require.Error(t, err)
+}
+
+// A server that is given what its world has, or nothing, serves. One that is given something else
+// is refused, unless the world has stored none and nothing is discarded, or the operator says that
+// it may be.
+func TestWhichSettingsAreRefused(t *testing.T) {
+	t.Parallel()
+	differ := allGiven.differences(DefaultSettings())
+	require.Len(t, differ, 6)
+	require.Equal(t, Difference{"history-per-town", fmt.Sprint(wire.DefaultHistoryPerTown), "7"},
+		differ[0])
+	require.Empty(t, allGiven.differences(allGiven))
+	require.Empty(t, Settings{}.differences(allGiven))
+	some := []Discard{{"WORLD_w_LOG", HistorySetting, 3}}
+	for _, c := range []struct {
+		name    string
+		plan    Plan
+		discard bool
+		refused bool
+	}{
+		{"nothing differs", Plan{stored: true}, false, false},
+		{"other than stored", Plan{stored: true, Differences: differ}, false, true},
+		{"other than stored, and accepted", Plan{stored: true, Differences: differ}, true, false},
+		{"none stored", Plan{Differences: differ}, false, false},
+		{"none stored, and discards", Plan{Differences: differ, Discards: some}, false, true},
+		{"discards, and accepted", Plan{Differences: differ, Discards: some}, true, false},
+	} {
+		err := c.plan.Refusal("w", c.discard)
+		require.Equal(t, c.refused, err != nil, c.name)
+		if c.refused {
+			require.ErrorContains(t, err, fmt.Sprintf("of the world w: --history-per-town 7, "+
+				"and the world has %d; --dedupe-retention", wire.DefaultHistoryPerTown))
+			require.Equal(t, len(c.plan.Discards) > 0, strings.Contains(err.Error(),
+				"--history-per-town would discard messages of WORLD_w_LOG: 3"))
+		}
+	}
+}
+
+// A limit below 1 is none: it is lowered to any limit, and nothing is lowered to it.
+func TestWhichLimitsAreLowered(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		from, to int64
+		want     bool
+	}{
+		{3, 2, true}, {2, 2, false}, {2, 3, false}, {2, -1, false}, {2, 0, false}, {-1, 2, true},
+		{0, 2, true}, {-1, -1, false}, {1, 1, false},
+	} {
+		require.Equal(t, c.want, lowered(c.from, c.to), "%d to %d", c.from, c.to)
+	}
+}
