@@ -29,6 +29,18 @@ func TestGate(t *testing.T) {
 	require.False(t, g.Pass())
 }
 
+// A request that is out stays so, however the gate is shut and opened and others are kept from
+// passing it.
+func TestAGateRemembersWhatIsOut(t *testing.T) {
+	t.Parallel()
+	var g Gate
+	require.True(t, g.Pass())
+	g.Shut()
+	require.False(t, g.Pass())
+	require.True(t, g.Open(g.Closings()))
+	require.Equal(t, MayArrive, g.Close())
+}
+
 // What an attempt tells the gate: a request that was silent, or had any answer, may have arrived;
 // so may one whose fate is not known when the attempt ends.
 func TestWhatAnAttemptTellsTheGate(t *testing.T) {
@@ -52,5 +64,9 @@ func TestWhatAnAttemptTellsTheGate(t *testing.T) {
 		require.Equal(t, c.during, g.Close(), name)
 		p.Leave(g)
 		require.Equal(t, c.after, g.Close(), name)
+		left := new(Gate)
+		require.True(t, left.Pass())
+		p.Leave(left)
+		require.Equal(t, c.after, left.Close(), name)
 	}
 }

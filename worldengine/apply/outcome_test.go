@@ -1,0 +1,164 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/wire"
+)
+
+// A console that did not run the command may be asked again; one that may have run it never, since
+// it would apply the command twice.
+func TestHowAnAttemptByAConsoleEnds(t *testing.T) {
+	t.Parallel()
+	command := &Command{ApplyID: anApplyID}
+	unavailable := fmt.Errorf("rcon: %w", ErrUnavailable)
+	for name, c := range map[string]struct {
+		answer Answer
+		err    error
+		want   Result
+	}{
+		"applied": {Done(command), nil, Result{Applied: true, Reached: true}},
+		"refused": {Refuse(command, "NO", "no", true), nil, Result{Reached: true,
+			Failed: &Failure{Reason: ReasonPluginRejected, Code: "NO", Message: "no",
+				Retryable: true}}},
+		"not reached": {Answer{}, unavailable, Result{Failed: &Failure{
+			Reason: ReasonPluginUnavailable, Retryable: true}}},
+		"no answer": {Answer{}, errors.New("rcon: cut off"), Result{Reached: true,
+			Failed: &Failure{Reason: ReasonRCONInDoubt}}},
+		"not reached again, after what may have been": {Answer{},
+			errors.Join(unavailable, ErrInDoubt), Result{Reached: true, Failed: &Failure{
+				Reason: ReasonRCONInDoubt}}},
+	} {
+		got := ConsoleResult(c.answer, c.err)
+		if c.err != nil {
+			require.NotNil(t, got.Failed, name)
+			c.want.Failed.Message = wire.Sentence(c.err)
+		}
+		require.Equal(t, c.want, got, name)
+		require.Equal(t, c.err != nil && !c.want.Reached, NotApplied(c.err), name)
+	}
+	long := InDoubt(strings.Repeat("é", MaxMessage))
+	require.LessOrEqual(t, len(long.Failed.Message), MaxMessage+len("…"))
+}
+
+// An embodiment is kept as canonical JSON of the members that the contract has; one that is
+// something else, or too large, is left out, and the result stands without it.
+func TestEmbodiments(t *testing.T) {
+	t.Parallel()
+	fits := `{"backendHint":"` + strings.Repeat("a", MaxEmbodiment-len(`{"backendHint":""}`)) + `"}`
+	for reported, want := range map[string]string{
+		`{"actions":[{"b":1,"a":[]}],"backendHint":"x","more":1}`: `{"actions":[{"a":[],"b":1}],` +
+			`"backendHint":"x"}`,
+		`{}`:                                `{}`,
+		`{"backendHint":null,"actions":[]}`: `{"actions":[],"backendHint":null}`,
+		fits:                                fits,
+		fits + " ":                          "",
+		`{"backendHint":7}`:                 "",
+		`{"backendHint":{}}`:                "",
+		`{"actions":{}}`:                    "",
+		`{"actions":["a"]}`:                 "",
+		`[]`:                                "",
+		`{"actions":[{"a":1,"a":2}]}`:       "",
+		`{`:                                 "",
+	} {
+		require.Equal(t, want, string(embodied([]byte(reported))), "%.80s", reported)
+	}
+	require.Nil(t, embodied(nil))
+	step := anApplication(t, 1).NextStep(Result{Applied: true, Embodiment: []byte(`{"x":1}`)},
+		&Policy{})
+	require.Equal(t, `{}`, string(step.Embodiment))
+}
+
+// A client whose handoff is being applied is told in which run, and what it waits for.
+func TestWhatIsInProgress(t *testing.T) {
+	t.Parallel()
+	err := error(&InProgressError{RunID: "run-1", TownID: "t"})
+	require.ErrorIs(t, err, ErrInProgress)
+	require.ErrorContains(t, err, "(run run-1)")
+	require.NotContains(t, err.Error(), "plugin")
+	err = &InProgressError{RunID: "run-1", TownID: "t",
+		AbsentSince: time.Date(2026, 2, 16, 10, 0, 0, 0, time.FixedZone("", 3600))}
+	require.ErrorIs(t, err, ErrInProgress)
+	require.ErrorContains(t, err, "run run-1, and its command waits")
+	require.ErrorContains(t, err, `the town "t" has had no plugin since 2026-02-16T09:00:00Z`)
+}
+
+// The servers that may have asked are those that are among the askers; a record of an earlier
+// version, which has none, knows of nobody and excludes nobody.
+func TestAskers(t *testing.T) {
+	t.Parallel()
+	earlier := &Pending{}
+	require.True(t, earlier.MayHaveArrived())
+	require.False(t, earlier.Unasked())
+	none := &Pending{Askers: []string{}}
+	require.False(t, none.MayHaveArrived())
+	require.True(t, none.Unasked())
+	require.False(t, none.OthersAsk("a"))
+	one := none.WithAsker("a")
+	require.False(t, one.Unasked())
+	require.False(t, one.MayHaveArrived())
+	require.False(t, one.OthersAsk("a"))
+	require.True(t, one.OthersAsk("b"))
+	both := one.WithAsker("b")
+	require.True(t, both.OthersAsk("a"))
+	require.Equal(t, []string{"b"}, both.WithoutAsker("a").Askers)
+	require.True(t, both.WithoutAsker("a").WithoutAsker("b").Unasked())
+	require.Equal(t, []string{"a", "b"}, both.Askers, "what is committed stays as it is")
+
+	wish := &Wish{SignalID: "s"}
+	wished := both.Wished(wish)
+	require.Equal(t, wish, wished.Wish)
+	arrived := wished.Arrived()
+	require.Nil(t, arrived.Wish)
+	require.True(t, arrived.MayHaveArrived())
+	require.False(t, wished.MayHaveArrived())
+	require.Nil(t, both.Wish)
+}
+
+// How long a command waits for a plugin follows from the policy; what is not given is the default.
+func TestPolicies(t *testing.T) {
+	t.Parallel()
+	defaults := Policy{}.WithDefaults()
+	require.Equal(t, Policy{Deadline: 10 * time.Second, Attempts: 3, Backoff: time.Second,
+		Resend: 2 * time.Second, Absent: AbsentWait}, defaults)
+	given := Policy{Deadline: 1, Attempts: 2, Backoff: 3, Resend: 4, Absent: AbsentFail}
+	require.Equal(t, given, given.WithDefaults())
+	require.Equal(t, 10*time.Second, defaults.Patience())
+	require.Zero(t, given.Patience())
+	for name, change := range map[string]func(*Policy){
+		"deadline": func(p *Policy) { p.Deadline = -1 },
+		"attempts": func(p *Policy) { p.Attempts = 0 },
+		"backoff":  func(p *Policy) { p.Backoff = -1 },
+		"resend":   func(p *Policy) { p.Resend = -1 },
+		"absent":   func(p *Policy) { p.Absent = "hope" },
+	} {
+		bad := defaults
+		change(&bad)
+		require.Error(t, bad.Validate(), name)
+	}
+	require.NoError(t, defaults.Validate())
+	require.NoError(t, given.Validate())
+}
+
+// While no plugin is subscribed, an attempt that is patient waits, and another one passes.
+func TestAnAttemptThatWaits(t *testing.T) {
+	t.Parallel()
+	for _, patience := range []time.Duration{0, time.Second} {
+		p := &PluginAttempt{Patience: patience}
+		require.False(t, p.Away())
+		require.False(t, p.Waits())
+		p.absent = true
+		require.True(t, p.Away())
+		require.Equal(t, patience > 0, p.Waits())
+	}
+	var g Gate
+	require.False(t, g.MayHaveArrived())
+	g.Reached()
+	require.True(t, g.MayHaveArrived())
+}
