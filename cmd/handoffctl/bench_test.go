@@ -60,7 +60,7 @@ func TestBenchOfEveryStatus(t *testing.T) {
 		`(?m)^server nats://\S+ \(joined\), world main$`,
 		`(?m)^ +echo +\d+ `, `(?m)^ +handoffs +\d+ `, `(?m)^ +executed +[1-9]`,
 		`(?m)^ +stale +[1-9]`,
-		`(?m)^ratio +0\.\d+ `, `(?m)^processor +\d+ µs a handoff \(this client alone\)$`,
+		`(?m)^ratio +\d+\.\d+ `, `(?m)^processor +\d+ µs a handoff \(this client alone\)$`,
 		`(?m)^wrong +0$`,
 		`(?m)^follower +WORLD_main_RUNEVENTS: \d+ log messages behind at the end, caught up in `,
 	} {

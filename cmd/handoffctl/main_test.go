@@ -36,8 +36,9 @@ type outcome struct {
 
 // cli runs command lines against one server.
 type cli struct {
-	t   *testing.T
-	env map[string]string
+	t      *testing.T
+	env    map[string]string
+	engine *worldengine.Engine // nil where there is no server
 }
 
 // offline returns a cli that has no server.
@@ -64,7 +65,7 @@ func onlineWith(t *testing.T, engine worldengine.Config) *cli {
 		defer cancel()
 		assert.NoError(t, srv.Close(ctx))
 	})
-	return &cli{t: t, env: map[string]string{"NATS_URL": srv.URL()}}
+	return &cli{t: t, env: map[string]string{"NATS_URL": srv.URL()}, engine: srv.Engine()}
 }
 
 // streams returns the streams of the server, with the rights of the engine.

@@ -16,6 +16,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
 
@@ -23,6 +24,7 @@ func TestWatch(t *testing.T) {
 	c := online(t)
 	made := c.ok("new", threatened, "talk", "casual")
 	require.Equal(t, exitOK, c.pipe(made, "send", "-").status)
+	servertest.Idle(t, c.engine)
 	require.Equal(t, exitOK, c.pipe(made, "send", "-").status)
 
 	lines := strings.Split(strings.TrimSpace(c.ok("watch", "--since", "1h", "--count", "17")), "\n")

@@ -18,6 +18,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/emit"
+	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
 
@@ -119,11 +120,13 @@ func (r *reader) all(runs ...string) {
 }
 
 // talks has a town executed so many handoffs, and more until they have taken longer than the window
-// by the clock of the server. It returns their runs.
-func talks(t *testing.T, c *client.Client, townID string, least int) (runs []string) {
+// by the clock of the server. It returns their runs, which have ten events each.
+func (w *world) talks(c *client.Client, townID string, least int) (runs []string) {
+	t := w.t
 	t.Helper()
 	var first, last time.Time
 	for len(runs) < least || last.Sub(first) < 5*window {
+		servertest.Idle(t, w.server.Engine())
 		got, err := c.Send(t.Context(), talk(t, c, townID, "mayor-1"))
 		require.NoError(t, err)
 		runs = append(runs, got.RunID)
@@ -178,12 +181,12 @@ func TestEventsAfterALongOutage(t *testing.T) {
 	var runs []string
 	for range 2 { // two outages in a row
 		r.link.set(true)
-		runs = append(runs, talks(t, c, "t", 20)...)
+		runs = append(runs, w.talks(c, "t", 20)...)
 		tell(runevents.StepStarted)
 		tell(runevents.StepCompleted)
 		r.link.set(false)
 		r.all(append(runs, "long")...)
-		runs = append(runs, talks(t, c, "t", 1)...)
+		runs = append(runs, w.talks(c, "t", 1)...)
 		r.all(runs...)
 	}
 	tell(runevents.RunCompleted)
@@ -197,17 +200,17 @@ func TestEventsThroughAnOutageInACatchUp(t *testing.T) {
 	w := serve(t)
 	c := w.join("")
 	found(t, c, "t")
-	runs := talks(t, c, "t", 1)
+	runs := w.talks(c, "t", 1)
 	r := w.follow(c, client.Follow{From: time.Now().Add(-time.Hour)}, 1000)
 	r.all(runs...)
 	r.link.set(true)
-	runs = append(runs, talks(t, c, "t", 20)...)
+	runs = append(runs, w.talks(c, "t", 20)...)
 	r.link.set(false)
 	for range 55 { // some pages of the list are done
 		r.event()
 	}
 	r.link.set(true)
-	runs = append(runs, talks(t, c, "t", 20)...)
+	runs = append(runs, w.talks(c, "t", 20)...)
 	r.link.set(false)
 	r.all(runs...)
 	require.Equal(t, 10*len(runs), r.read)
@@ -227,14 +230,14 @@ func TestEventsOfARunThatBeganBefore(t *testing.T) {
 	from := at.Add(time.Millisecond)
 	require.Eventually(t, func() bool { return time.Now().After(from) }, time.Minute,
 		time.Millisecond)
-	runs := talks(t, c, "t", 1)
+	runs := w.talks(c, "t", 1)
 	r := w.follow(c, client.Follow{TownID: "t", From: from}, 1000)
 	r.last["before"] = 2
 	r.all(runs...)
 	r.link.set(true)
 	tell(runevents.StepCompleted)
 	tell(runevents.RunCompleted)
-	runs = append(runs, talks(t, c, "t", 20)...)
+	runs = append(runs, w.talks(c, "t", 20)...)
 	r.link.set(false)
 	r.all(append(runs, "before")...)
 	require.Equal(t, 10*len(runs)+2, r.read)
@@ -246,7 +249,7 @@ func TestEventsFromNowOn(t *testing.T) {
 	w := serve(t)
 	c := w.join("")
 	found(t, c, "t")
-	before := talks(t, c, "t", 3)
+	before := w.talks(c, "t", 3)
 	r := w.follow(c, client.Follow{}, 1000)
 	got := make(chan client.Event)
 	go func() {
@@ -266,7 +269,7 @@ func TestEventsFromNowOn(t *testing.T) {
 	})
 	var first client.Event
 	for first.RunID == "" { // until it follows
-		runs := talks(t, c, "t", 1)
+		runs := w.talks(c, "t", 1)
 		before = append(before, runs[:len(runs)-1]...)
 		select {
 		case first = <-got:
@@ -276,7 +279,7 @@ func TestEventsFromNowOn(t *testing.T) {
 	require.EqualValues(t, 1, first.RunSeq)
 	require.NotContains(t, before[:3], first.RunID)
 	r.link.set(true)
-	runs := talks(t, c, "t", 20)
+	runs := w.talks(c, "t", 20)
 	r.link.set(false)
 	last := map[string]int64{first.RunID: 1}
 	for last[runs[len(runs)-1]] < 10 {
@@ -297,12 +300,12 @@ func TestEventsForASlowReader(t *testing.T) {
 	w := serve(t)
 	c := w.join("")
 	found(t, c, "t")
-	runs := talks(t, c, "t", 1)
+	runs := w.talks(c, "t", 1)
 	r := w.follow(c, client.Follow{From: time.Now().Add(-time.Hour)}, 5)
 	r.event()
-	runs = append(runs, talks(t, c, "t", 20)...)
+	runs = append(runs, w.talks(c, "t", 20)...)
 	r.all(runs...)
-	runs = append(runs, talks(t, c, "t", 20)...)
+	runs = append(runs, w.talks(c, "t", 20)...)
 	r.all(runs...)
 	require.Equal(t, 10*len(runs), r.read)
 }
@@ -329,22 +332,22 @@ func TestEventsGoOnBesideADamagedRun(t *testing.T) {
 	c := w.join("")
 	found(t, c, "t")
 	tell := open(t, c, "t", "damaged")
-	runs := talks(t, c, "t", 1)
+	runs := w.talks(c, "t", 1)
 	r := w.follow(c, client.Follow{TownID: "t", From: time.Now().Add(-time.Hour)}, 1000)
 	r.all(append(runs, "damaged")...)
 	r.link.set(true)
 	tell(runevents.StepStarted)
 	// NATS takes off what is damaged at the end of a stream
-	runs = append(runs, talks(t, c, "t", 1)...)
+	runs = append(runs, w.talks(c, "t", 1)...)
 	w.stop()
 	w.damage("damaged")
 	w.start()
-	runs = append(runs, talks(t, c, "t", 1)...)
+	runs = append(runs, w.talks(c, "t", 1)...)
 	r.link.set(false)
 	r.all(runs...)
 	for range 2 {
 		r.link.set(true)
-		runs = append(runs, talks(t, c, "t", 1)...)
+		runs = append(runs, w.talks(c, "t", 1)...)
 		r.link.set(false)
 		r.all(runs...)
 	}
@@ -374,14 +377,14 @@ func TestEventsOfAnOldRunInAnOutage(t *testing.T) {
 	from := at.Add(2 * time.Millisecond)
 	require.Eventually(t, func() bool { return time.Now().After(from) }, time.Minute,
 		time.Millisecond)
-	runs := talks(t, c, "t", 1)
+	runs := w.talks(c, "t", 1)
 	r := w.follow(c, client.Follow{TownID: "t", From: from, OpenSince: time.Nanosecond}, 1000)
 	r.last["silent"], r.last["late"] = 2, 2
 	r.all(runs...)
 	r.link.set(true)
 	silent(runevents.StepCompleted)
 	silent(runevents.RunPaused)
-	runs = append(runs, talks(t, c, "t", 20)...)
+	runs = append(runs, w.talks(c, "t", 20)...)
 	r.link.set(false)
 	r.all(append(runs, "silent")...)
 	late(runevents.StepCompleted)

@@ -15,6 +15,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
@@ -189,23 +190,31 @@ func TestTheTimeOfACommandBeginsWithThePlugin(t *testing.T) {
 // comes.
 func TestACommandFailsWithoutAPlugin(t *testing.T) {
 	t.Parallel()
-	srv := start(t, absentFor(apply.AbsentFail), func(c *server.Config) {
-		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts, c.Engine.Plugin.Resend = 2*time.Second,
-			1, time.Minute
+	natstest.Patiently(t, time.Second, func(deadline time.Duration) string {
+		return failsWithoutAPlugin(t, deadline)
 	})
+}
+
+func failsWithoutAPlugin(t *testing.T, deadline time.Duration) (wrong string) {
+	srv := start(t, absentFor(apply.AbsentFail), askedOnce(deadline))
 	c := connect(t, srv)
+	c.within = deadline + 20*time.Second
 	at := c.put(snapshot("t"), "")
 	for i := range 2 {
 		p := propose(at, handoff.AdvanceProject, "wall")
 		p.Reason = fmt.Sprint("Once more: ", i)
 		p.Priority = float64(i) / 10
-		require.Equal(t, "PLUGIN_UNAVAILABLE", string(c.send(marshalled(t, p)).result.ReasonCode))
+		if wrong := unavailable(c.send(marshalled(t, p))); wrong != "" {
+			return wrong
+		}
 	}
 	require.Eventually(t, func() bool { return len(alertsOf(c)) > 0 }, 30*time.Second,
 		10*time.Millisecond)
 	host(t, srv, agree)
-	require.Equal(t, handoff.Executed,
-		c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))).result.Status)
+	talked := c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))).result
+	if talked.Status != handoff.Executed {
+		return fmt.Sprintf("%s: %s", talked.Status, talked.ReasonCode)
+	}
 	require.Eventually(t, func() bool { return len(alertsOf(c)) > 1 }, 30*time.Second,
 		10*time.Millisecond)
 	require.Equal(t, []string{"PLUGIN_ABSENT t", "PLUGIN_RETURNED t"}, alertsOf(c))
@@ -215,6 +224,7 @@ func TestACommandFailsWithoutAPlugin(t *testing.T) {
 	require.NoError(t, err)
 	require.Regexp(t, `Town \\"t\\" has had no plugin since \S+Z; commands in hand: 1\. `+
 		`Each fails with PLUGIN_UNAVAILABLE when its attempts are over\.`, string(said))
+	return ""
 }
 
 // Each absence that one run finds is told, and each end of one: a plugin is there when it replies,

@@ -34,10 +34,7 @@ func TestExternalNATS(t *testing.T) {
 		c.Clients = natsconn.Options{User: access.AskingUser, Password: servertest.Password}
 		c.Access = &access.Config{Users: append(users, access.User{Name: "mara", Role: access.Agent,
 			Towns: []string{"mine"}})}
-		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline, c.Engine.Plugin.Resend = 1,
-			2*time.Second, time.Minute
-		c.Engine.Plugin.Absent = apply.AbsentFail
-	})
+	}, askedOnce(time.Second))
 	requireRoles(t, srv.URL())
 	operator := as(t, url, servertest.Person(access.Operator))
 	body := marshalled(t, propose(operator.put(snapshot("town"), ""),

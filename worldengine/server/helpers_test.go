@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"log/slog"
@@ -57,6 +58,8 @@ type client struct {
 	t     testing.TB
 	nc    *nats.Conn
 	world string
+	// within is how long a request may take; 0 means 20 s.
+	within time.Duration
 }
 
 func connect(t testing.TB, srv *server.Server) *client {
@@ -69,7 +72,8 @@ func connect(t testing.TB, srv *server.Server) *client {
 
 func (c *client) request(verb string, body []byte) *nats.Msg {
 	c.t.Helper()
-	reply, err := c.nc.Request(wire.Subject(c.world, verb), body, 20*time.Second)
+	reply, err := c.nc.Request(wire.Subject(c.world, verb), body,
+		cmp.Or(c.within, 20*time.Second))
 	require.NoError(c.t, err)
 	return reply
 }

@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
@@ -178,17 +180,32 @@ func TestHowAnApplicationEnds(t *testing.T) {
 // Nobody who hosts a town is not the same as somebody who does not answer.
 func TestNoPlugin(t *testing.T) {
 	t.Parallel()
-	srv := start(t, byPlugin, func(config *server.Config) {
-		config.Engine.Plugin.Deadline, config.Engine.Plugin.Attempts = 2*time.Second, 1
-		// it is asked once: what is on its way at the end may have arrived
-		config.Engine.Plugin.Resend = time.Minute
-		config.Engine.Plugin.Absent = apply.AbsentFail
+	natstest.Patiently(t, time.Second, func(deadline time.Duration) string {
+		srv := start(t, byPlugin, askedOnce(deadline))
+		c := connect(t, srv)
+		c.within = deadline + 20*time.Second
+		at := c.put(snapshot("t"), "")
+		return unavailable(c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))))
 	})
-	c := connect(t, srv)
-	at := c.put(snapshot("t"), "")
-	got := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
-	require.Equal(t, handoff.Failed, got.result.Status)
-	require.Equal(t, apply.ReasonPluginUnavailable, got.result.ReasonCode)
+}
+
+// askedOnce has commands fail that no plugin takes within a deadline. A plugin is asked once: a
+// request that is on its way at the end may have arrived.
+func askedOnce(deadline time.Duration) func(*server.Config) {
+	return func(c *server.Config) {
+		c.Engine.Plugin.Deadline, c.Engine.Plugin.Attempts = deadline, 1
+		c.Engine.Plugin.Resend, c.Engine.Plugin.Absent = 2*deadline, apply.AbsentFail
+	}
+}
+
+// unavailable returns what is wrong where a command has not failed because its town has no plugin.
+// Where NATS does not say in time that nobody is subscribed, the reason is PLUGIN_TIMEOUT.
+func unavailable(o outcome) (wrong string) {
+	if got := o.result; got.Status != handoff.Failed ||
+		got.ReasonCode != apply.ReasonPluginUnavailable {
+		return fmt.Sprintf("%s, and not for want of a plugin: %s", got.Status, got.ReasonCode)
+	}
+	return ""
 }
 
 // A plugin that comes late is asked.

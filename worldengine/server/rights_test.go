@@ -13,6 +13,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
@@ -169,15 +170,14 @@ func TestPluginOfATown(t *testing.T) {
 // Where no plugin is subscribed, the engine is told so across the accounts too.
 func TestNoPluginWithAccounts(t *testing.T) {
 	t.Parallel()
-	srv := start(t, byPlugin, servertest.WithUsers(everybody()...), func(c *server.Config) {
-		c.Engine.Plugin.Attempts, c.Engine.Plugin.Deadline, c.Engine.Plugin.Resend = 1,
-			2*time.Second, time.Minute
-		c.Engine.Plugin.Absent = apply.AbsentFail
+	natstest.Patiently(t, time.Second, func(deadline time.Duration) string {
+		srv := start(t, byPlugin, servertest.WithUsers(everybody()...), askedOnce(deadline))
+		at := as(t, srv.URL(), servertest.Person(access.Operator)).put(snapshot("t"), "")
+		agent := as(t, srv.URL(), servertest.Person(access.Agent))
+		agent.within = deadline + 20*time.Second
+		return unavailable(agent.send(marshalled(t,
+			propose(at, handoff.AdvanceProject, "wall"))))
 	})
-	at := as(t, srv.URL(), servertest.Person(access.Operator)).put(snapshot("t"), "")
-	o := as(t, srv.URL(), servertest.Person(access.Agent)).send(marshalled(t,
-		propose(at, handoff.AdvanceProject, "wall")))
-	require.Equal(t, "PLUGIN_UNAVAILABLE", string(o.result.ReasonCode))
 }
 
 // An agent and an observer hear the run events; and what a server without access control stored is

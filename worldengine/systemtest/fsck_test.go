@@ -22,6 +22,7 @@ import (
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
@@ -162,15 +163,10 @@ func (w *checkedWorld) put(state town.State, expected string) {
 	require.NoError(w.t, err)
 }
 
-// idle waits until the engine has nothing queued and nothing in hand. A client has its answer, and
-// an operator that of a cancellation, before the town is free: a handoff that is sent then has
-// RunQueued before its other run events. One that is sent to an idle engine never has.
+// idle waits until a handoff that is sent finds its town free.
 func (w *checkedWorld) idle() {
 	w.t.Helper()
-	require.Eventually(w.t, func() bool {
-		// An application that ends is queued before it is not counted any more.
-		return w.engine.Stats().Applying == 0 && w.engine.Stats().Waiting == 0
-	}, time.Minute, time.Millisecond)
+	servertest.Idle(w.t, w.engine)
 }
 
 func (w *checkedWorld) send(p handoff.Proposal, want handoff.Status) *handoff.Handoff {
