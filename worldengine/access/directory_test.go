@@ -43,7 +43,8 @@ func TestDirectory(t *testing.T) {
 		{[]string{``}, false, false, false, false},
 		{[]string{`{"user":"a"}`, `{"user":"a"}`}, false, false, false, false},
 	} {
-		r, _ := d.OfClient(marked(c.mark))
+		r, certain := d.OfClient(marked(c.mark))
+		require.Equal(t, len(c.mark) < 2, certain, c.mark)
 		require.Equal(t, c.town, r.Town("t") == nil, c.mark)
 		require.Equal(t, c.other, r.Town("u") == nil, c.mark)
 		require.Equal(t, c.actor, r.Actor("m") == nil, c.mark)

@@ -11,6 +11,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/trace"
 	"worldengine/worldengine/approval"
+	"worldengine/worldengine/wire"
 )
 
 // Where an entry is follows from its decision, the state of the town and the time, in this order.
@@ -211,4 +212,24 @@ func TestWhereAPolicyCounts(t *testing.T) {
 	require.Nil(t, talks.Where(&none), "a town that is free of it")
 	require.Nil(t, none.Where(nil))
 	require.NotNil(t, approval.FromTree([]any{}).Types, "an empty list is stored as one")
+}
+
+// Who comes after another's decision is told what became of it, and what may still be done.
+func TestWhatBecameOfADecision(t *testing.T) {
+	t.Parallel()
+	h, encoded := proposed(t, "1")
+	q := approval.Question{HandoffID: h.HandoffID}
+	waiting := approval.List(nil).Ask(h, encoded, trace.Context{}, noon, time.Hour)
+	require.True(t, waiting.AnyOpen())
+	for says, yes := range map[string]bool{
+		"ada approved it at 2026-02-16T12:00:00Z, and it is executed when":  true,
+		"ada denied it at 2026-02-16T12:00:00Z. A denial is not taken back": false,
+	} {
+		list, _, refused := waiting.Decide(q, h.SnapshotHash, decision(yes, "ada", noon), time.Hour)
+		require.Nil(t, refused)
+		require.Equal(t, yes, list.AnyOpen())
+		_, _, refused = list.Decide(q, h.SnapshotHash, decision(!yes, "ada", noon), time.Hour)
+		require.Equal(t, wire.CodeAlreadyDecided, refused.Code)
+		require.Contains(t, refused.Message, says)
+	}
 }

@@ -1,6 +1,7 @@
 package lifecycle_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -89,6 +90,8 @@ func TestWhatEventsSay(t *testing.T) {
 				Retry: &lifecycle.Retry{RunID: "run-1", ActorID: "ada", Reason: "again"}})},
 		{"a pause", "RunPaused", `{"signalId":"s-1","reason":"repairs"}`, released("")},
 		{"the end of a pause", "RunResumed", "", released("")},
+		{"a pause before the start", "RunPaused", `{"signalId":"s-0","reason":"repairs"}`,
+			judged(lifecycle.Begin{Start: lifecycle.StartResumed})},
 		{"a pause that did not hold", "RunResumed", `{"reason":"asked already"}`,
 			released("asked already")},
 		{"a cancelled run", "RunCancelled", `{"signalId":"s-1","reason":"wrong"}`, cancelled("")},
@@ -182,6 +185,7 @@ func TestAnEventThatDoesNotFitIsAnError(t *testing.T) {
 	t.Parallel()
 	h, r, p := caseOf(t, "executed")
 	require.NoError(t, lifecycle.EmitRun(p, h, r, lifecycle.Begin{}))
+	_, _, other := caseOf(t, "executed")
 	why := lifecycle.Cancellation{Reason: "too late"}
 	pending := &apply.Pending{Run: p.Run().Identity, Attempt: 1}
 	for name, err := range map[string]error{
@@ -192,13 +196,45 @@ func TestAnEventThatDoesNotFitIsAnError(t *testing.T) {
 		"released for reason": lifecycle.EmitReleased(p, 1, "asked already"),
 		"cancelled":           lifecycle.EmitCancelled(p, h, nil, why),
 		"cancelled in hand":   lifecycle.EmitCancelledInHand(p, 1, why),
-		"judged again":        lifecycle.EmitRun(p, h, r, lifecycle.Begin{}),
-		"accepted":            lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}),
-		"resumed":             lifecycle.EmitResumed(p, h, &r.Evaluation, pending, true),
-		"ended":               lifecycle.EmitEnd(p, r, 1, nil, &apply.Result{At: persistedAt}),
+		"attempts": lifecycle.EmitAttempts(p, 2, true,
+			&apply.Failure{Reason: apply.ReasonPluginTimeout}),
+		"cancelled twice": errors.Join(
+			lifecycle.EmitCancelledFrom(other, runevents.RunIsPaused, nil, why),
+			lifecycle.EmitCancelledFrom(other, runevents.RunIsPaused, nil, why)),
+		"judged again": lifecycle.EmitRun(p, h, r, lifecycle.Begin{}),
+		"accepted":     lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}),
+		"resumed":      lifecycle.EmitResumed(p, h, &r.Evaluation, pending, true),
+		"ended":        lifecycle.EmitEnd(p, r, 1, nil, &apply.Result{At: persistedAt}),
 		"a signal": lifecycle.EmitSignal(p, lifecycle.SignalPayload{
 			Signal: lifecycle.SignalPause, ActorID: "ada"}, ""),
 	} {
 		require.Error(t, err, name)
+	}
+}
+
+// A producer that goes on with a pending run goes on behind what the commit of its acceptance has.
+func TestAResumedRunGoesOnBehindItsAcceptance(t *testing.T) {
+	t.Parallel()
+	h, r, p := caseOf(t, "executed")
+	require.NoError(t, lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}))
+	require.Equal(t, "RunStarted, checks, StepStarted 1", courseOf(p.Run()))
+	emitted := int64(len(p.Run().Events))
+	require.Equal(t, int64(8), emitted)
+	pending := &apply.Pending{Run: p.Run().Identity, Attempt: 1, Emitted: emitted}
+	_, _, p = caseOf(t, "executed")
+	require.NoError(t, lifecycle.EmitResumed(p, h, &r.Evaluation, pending, true))
+	require.Equal(t, emitted+1, p.Run().FirstSeq)
+	require.Empty(t, p.Run().Events)
+}
+
+// The town of a run is what its start says; a run of another producer may say nothing of it.
+func TestStartedTown(t *testing.T) {
+	t.Parallel()
+	for started, want := range map[string]string{
+		`{"townId":"t"}`: "t", `{}`: "", `{"townId":7}`: "", ``: "", `[]`: "",
+	} {
+		run := new(runevents.Snapshot)
+		run.Metadata.Started = []byte(started)
+		require.Equal(t, want, lifecycle.StartedTown(run), started)
 	}
 }

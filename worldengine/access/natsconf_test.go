@@ -1,0 +1,128 @@
+package access
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/nats-io/nats-server/v2/conf"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/wire"
+)
+
+// written returns what WriteNATS writes, as a nats-server reads it.
+func written(t *testing.T, users []User) map[string]map[string]any {
+	t.Helper()
+	t.Setenv("OPERATOR_ONE_PASSWORD", `"of the operator"`)
+	t.Setenv("AGENT_VARIABLE", `"of the agent"`)
+	for _, own := range []User{{Name: EngineUser}, {Name: AskingUser}} {
+		t.Setenv(own.PasswordVariable(), `"of the server"`)
+	}
+	var b strings.Builder
+	require.NoError(t, WriteNATS(&b, "w", users))
+	parsed, err := conf.Parse(b.String())
+	require.NoError(t, err, b.String())
+	accounts := map[string]map[string]any{}
+	for name, members := range parsed["accounts"].(map[string]any) {
+		accounts[name] = members.(map[string]any)
+	}
+	return accounts
+}
+
+// texts returns a list of the configuration as texts.
+func texts(v any) (list []string) {
+	for _, element := range v.([]any) {
+		list = append(list, element.(string))
+	}
+	return list
+}
+
+// What an existing nats-server is given has every user in the account of its role, known by what
+// the access file says, with exactly the permissions of PermissionsOf.
+func TestTheConfigurationHasTheUsers(t *testing.T) {
+	users := []User{
+		{Name: "agent-1", Role: Agent, PasswordEnv: "AGENT_VARIABLE", Towns: []string{"Town 1"}},
+		{Name: "plugin-1", Role: Plugin, NKey: nkey},
+		{Name: "observer-1", Role: Observer, PasswordHash: hash},
+		{Name: "operator-one", Role: Operator},
+	}
+	accounts := written(t, users)
+	found := map[string]map[string]any{} // by account and who
+	for name, account := range accounts {
+		for _, u := range account["users"].([]any) {
+			user := u.(map[string]any)
+			if n, ok := user["nkey"].(string); ok {
+				found[name+" "+n] = user
+				continue
+			}
+			found[name+" "+user["user"].(string)] = user
+		}
+	}
+	require.Len(t, found, 7, "the users, the server's own two, and the one that no one is")
+	for i, who := range map[int]string{0: "CLIENTS agent-1", 1: "CLIENTS " + nkey,
+		2: "CLIENTS observer-1", 3: "WORLD operator-one"} {
+		user := found[who]
+		require.NotNil(t, user, who)
+		permissions, want := user["permissions"].(map[string]any), PermissionsOf("w", &users[i])
+		require.Equal(t, want.Publish, texts(permissions["publish"]), who)
+		require.Equal(t, want.Subscribe, texts(permissions["subscribe"]), who)
+		require.Equal(t, want.Respond, permissions["allow_responses"] != nil, who)
+	}
+	require.Equal(t, map[string]any{"max": int64(MaxAnswers), "expires": AnswersExpire.String()},
+		found["CLIENTS "+nkey]["permissions"].(map[string]any)["allow_responses"])
+	require.Equal(t, "of the agent", found["CLIENTS agent-1"]["password"])
+	require.Equal(t, hash, found["CLIENTS observer-1"]["password"])
+	require.Equal(t, "of the operator", found["WORLD operator-one"]["password"])
+	for _, own := range []string{"WORLD handoffd-engine", "CLIENTS handoffd-asking"} {
+		require.NotNil(t, found[own], own)
+		require.Nil(t, found[own]["permissions"], own)
+	}
+}
+
+// The two accounts are joined by the crossings alone: what one exports the other imports, requests
+// with their user, and what clients publish on the subjects of others goes astray.
+func TestTheConfigurationHasTheCrossings(t *testing.T) {
+	accounts := written(t, nil)
+	c := CrossingsOf("w")
+	require.Equal(t, "enabled", accounts["WORLD"]["jetstream"])
+	require.Nil(t, accounts["CLIENTS"]["jetstream"])
+	var exports, imports []any
+	for _, subject := range c.Shared {
+		exports = append(exports, map[string]any{
+			"service": wire.CrossedSubject(subject), "accounts": []any{"CLIENTS"},
+			"response_threshold": AnswerWithin(subject).String()})
+		imports = append(imports, map[string]any{"to": subject, "share": true,
+			"service": map[string]any{"account": "WORLD",
+				"subject": wire.CrossedSubject(subject)}})
+	}
+	for _, subject := range c.Services {
+		exports = append(exports, map[string]any{"service": subject,
+			"accounts": []any{"CLIENTS"}, "response": "stream"})
+		imports = append(imports, map[string]any{
+			"service": map[string]any{"account": "WORLD", "subject": subject}})
+	}
+	for _, subject := range c.Heard {
+		exports = append(exports, map[string]any{"stream": subject,
+			"accounts": []any{"CLIENTS"}})
+		imports = append(imports, map[string]any{
+			"stream": map[string]any{"account": "WORLD", "subject": subject}})
+	}
+	require.Equal(t, exports, accounts["WORLD"]["exports"])
+	require.Equal(t, imports, accounts["CLIENTS"]["imports"])
+	diverted := map[string]any{}
+	for _, subject := range c.Diverted {
+		diverted[subject] = wire.AstraySubject(subject)
+	}
+	require.Equal(t, diverted, accounts["CLIENTS"]["mappings"])
+}
+
+// Without an access file there is a user of each role to begin with.
+func TestTheExampleUsers(t *testing.T) {
+	t.Parallel()
+	roles := map[Role]string{}
+	for _, u := range Examples() {
+		roles[u.Role] = u.Name
+	}
+	require.Equal(t, map[Role]string{Agent: "agent-1", Plugin: "plugin-1",
+		Operator: "operator-1", Observer: "observer-1"}, roles)
+}
