@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -416,4 +417,18 @@ func TestIsRefusal(t *testing.T) {
 	} {
 		require.False(t, IsRefusal(err), "%v", err)
 	}
+}
+
+// A message in the middle of a delivery of many log messages is refused and given up like any
+// other.
+func TestGivesUpWhatIsRefusedAmongMany(t *testing.T) {
+	t.Parallel()
+	w, given := newLimitedWorld(t), &letters{}
+	var sent atomic.Int64
+	f := w.atHand(40, &sent, heavy(limit+1, middle), given.to)
+	w.wait(f, 40)
+	w.requireImageBut(40, middle)
+	all, took := given.places()
+	require.Equal(t, []place{middle}, all)
+	require.Equal(t, 1, took)
 }

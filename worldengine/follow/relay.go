@@ -13,15 +13,30 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// delivery is what is derived from one message of the log, on its way.
+// derivation is what is derived from one message of the log.
+type derivation struct {
+	logSeq   uint64
+	messages []*nats.Msg
+	done     int // how many of them the derived stream has already
+}
+
+// delivery is what is derived from messages of the log that follow each other, on its way.
 type delivery struct {
 	future   jetstream.PubAckFuture // of the last derived message; nil where there is none
 	sequence uint64                 // where the derived stream must have put that one
-	logSeq   uint64
-	slots    int // of the window that it takes
+	logSeq   uint64                 // of the last message of the log
+	slots    int                    // of the window that it takes
 }
 
+// groupSize and groupSlots bound a delivery: how many messages of the log it is of, and after how
+// many slots of the window no more is added.
+const (
+	groupSize  = 32
+	groupSlots = window / 4
+)
+
 // relay publishes what is derived from each message of the log, and does not wait for the acks.
+// What is derived from messages that are at hand goes as one delivery, which has one ack.
 //
 // Where the last try did not move the position, it begins with care and waits for each ack: the
 // next message to send may be the one that stops the follower, and it must be known which one is
@@ -33,29 +48,18 @@ func (f *Follower) relay(
 ) error {
 	tail := chain{seq: pos.last, replicated: f.config.Derived.CachedInfo().Config.Replicas > 1}
 	for {
-		msg, logSeq, err := source.next(ctx)
+		group, slots, err := f.gather(ctx, source, pos, careful)
 		if err != nil {
 			return err
 		}
-		derived, err := f.config.Derive(msg)
-		if err != nil {
-			if err := f.unreadable(ctx, msg, logSeq, err); err != nil {
-				return err
-			}
-			derived = nil
-		}
-		done := 0
-		if logSeq == pos.logSeq {
-			done = min(pos.parts, len(derived))
-		}
-		d := delivery{logSeq: logSeq, slots: slotsOf(derived[done:])}
+		d := delivery{logSeq: group[len(group)-1].logSeq, slots: slots}
 		if err := room.enter(ctx, d.slots); err != nil {
 			return err
 		}
 		if careful {
-			careful, err = f.deliver(ctx, derived, done, logSeq, &tail)
+			careful, err = f.deliver(ctx, group[0], &tail)
 		} else {
-			d.future, err = f.publish(derived, done, logSeq, &tail)
+			d.future, err = f.publish(group, &tail)
 		}
 		if err != nil {
 			return err
@@ -67,6 +71,45 @@ func (f *Follower) relay(
 			return ctx.Err()
 		}
 	}
+}
+
+// gather waits for the next message of the log, and derives from it and from those that are at hand
+// behind it, or with care from it alone. It returns how many slots all that takes.
+func (f *Follower) gather(
+	ctx context.Context, source *source, pos position, careful bool,
+) (group []derivation, slots int, err error) {
+	for {
+		d, err := f.derive(ctx, source, pos)
+		if err != nil {
+			return nil, 0, err
+		}
+		group, slots = append(group, d), slots+slotsOf(d.messages[d.done:])
+		if careful || len(group) == groupSize || slots >= groupSlots || !source.ready() {
+			return group, min(slots, window), nil
+		}
+	}
+}
+
+// derive derives from the next message of the log.
+func (f *Follower) derive(
+	ctx context.Context, source *source, pos position,
+) (derivation, error) {
+	msg, logSeq, err := source.next(ctx)
+	if err != nil {
+		return derivation{}, err
+	}
+	derived, err := f.config.Derive(msg)
+	if err != nil {
+		if err := f.unreadable(ctx, msg, logSeq, err); err != nil {
+			return derivation{}, err
+		}
+		derived = nil
+	}
+	d := derivation{logSeq: logSeq, messages: derived}
+	if logSeq == pos.logSeq {
+		d.done = min(pos.parts, len(derived))
+	}
+	return d, nil
 }
 
 // chain is the end of the derived stream once all is stored that is on its way. Each message names
@@ -109,40 +152,46 @@ func (c chain) link(m *nats.Msg, at place) chain {
 // stallWait bounds the wait for room among the messages on their way.
 const stallWait = 10 * time.Second
 
-// publish sends what is derived from one message of the log, from part done on, each message
-// guarded by the end of the derived stream, and moves that on. Only the last one asks for an ack:
-// where one before it was refused, its guard cannot hold either. There is no ack to wait for when
-// there is nothing to send.
-func (f *Follower) publish(
-	derived []*nats.Msg, done int, logSeq uint64, tail *chain,
-) (jetstream.PubAckFuture, error) {
-	for part := done; part < len(derived); part++ {
-		m := derived[part]
-		*tail = tail.link(m, place{logSeq, part})
-		if part < len(derived)-1 {
-			if err := f.config.JetStream.Conn().PublishMsg(m); err != nil {
-				return nil, fmt.Errorf("follow: publish what log sequence %d says: %w", logSeq, err)
+// publish sends what is derived and not yet done, each message guarded by the end of the derived
+// stream, and moves that on. Only the last one asks for an ack: where one before it was refused,
+// its guard cannot hold either. There is no ack to wait for when there is nothing to send.
+func (f *Follower) publish(group []derivation, tail *chain) (jetstream.PubAckFuture, error) {
+	var last *nats.Msg // not sent yet
+	for _, d := range group {
+		for part := d.done; part < len(d.messages); part++ {
+			if last != nil {
+				if err := f.config.JetStream.Conn().PublishMsg(last); err != nil {
+					return nil, fmt.Errorf("follow: publish %s: %w", last.Subject, err)
+				}
 			}
-			continue
+			last = d.messages[part]
+			*tail = tail.link(last, place{d.logSeq, part})
 		}
-		future, err := f.config.JetStream.PublishMsgAsync(m, jetstream.WithStallWait(stallWait))
-		if err != nil {
-			return nil, fmt.Errorf("follow: publish what log sequence %d says: %w", logSeq, err)
-		}
-		return future, nil
 	}
-	return nil, nil
+	if last == nil {
+		return nil, nil
+	}
+	return f.publishAsync(last)
 }
 
-// deliver is publish with care: it waits for each message by itself. One that is given up is left
-// out, and the next one takes its place in the derived stream. It reports whether care is needed
-// on: unless the last of these messages was stored, a follower that restarts comes to them again.
+func (f *Follower) publishAsync(m *nats.Msg) (jetstream.PubAckFuture, error) {
+	future, err := f.config.JetStream.PublishMsgAsync(m, jetstream.WithStallWait(stallWait))
+	if err != nil {
+		return nil, fmt.Errorf("follow: publish %s: %w", m.Subject, err)
+	}
+	return future, nil
+}
+
+// deliver is publish of one derivation with care: it waits for each message by itself. One that is
+// given up is left out, and the next one takes its place in the derived stream. It reports whether
+// care is needed on: unless the last of these messages was stored, a follower that restarts comes
+// to them again.
 func (f *Follower) deliver(
-	ctx context.Context, derived []*nats.Msg, done int, logSeq uint64, tail *chain,
+	ctx context.Context, d derivation, tail *chain,
 ) (careful bool, err error) {
 	careful = true
-	for part := done; part < len(derived); part++ {
-		m, at := derived[part], place{logSeq, part}
+	for part := d.done; part < len(d.messages); part++ {
+		m, at := d.messages[part], place{d.logSeq, part}
 		end := tail.link(m, at)
 		err := f.send(m, end.seq)
 		switch {
@@ -162,9 +211,9 @@ func (f *Follower) deliver(
 
 // send stores one message, which has to get the given sequence of the derived stream.
 func (f *Follower) send(m *nats.Msg, sequence uint64) error {
-	future, err := f.config.JetStream.PublishMsgAsync(m, jetstream.WithStallWait(stallWait))
+	future, err := f.publishAsync(m)
 	if err != nil {
-		return fmt.Errorf("follow: publish %s: %w", m.Subject, err)
+		return err
 	}
 	return delivery{future: future, sequence: sequence}.acknowledged()
 }

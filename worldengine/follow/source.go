@@ -95,6 +95,9 @@ func (s *source) nextOfTail(ctx context.Context) (jetstream.Msg, uint64, error) 
 	}
 }
 
+// ready reports whether next has a message without a wait, as far as that is known.
+func (s *source) ready() bool { return s.consumer == nil && len(s.tap.messages) > 0 }
+
 func (s *source) close() {
 	if s.tap != nil {
 		s.tail.leave(s.tap)

@@ -205,3 +205,56 @@ func (w *world) writeLarge(from, to, size int) {
 		require.NoError(w.t, err)
 	}
 }
+
+// asking counts the messages that ask for an ack.
+type asking struct {
+	jetstream.JetStream
+	sent *atomic.Int64
+}
+
+func (a asking) PublishMsgAsync(
+	m *nats.Msg, opts ...jetstream.PublishOpt,
+) (jetstream.PubAckFuture, error) {
+	a.sent.Add(1)
+	return a.JetStream.PublishMsgAsync(m, opts...)
+}
+
+// atHand starts a follower that has so many messages of the log at hand once it begins, and counts
+// what it sends that asks for an ack.
+func (w *world) atHand(messages int, sent *atomic.Int64, change ...func(*Config)) *Follower {
+	w.t.Helper()
+	var read atomic.Int64
+	tail := w.tail(&read)
+	w.eventually(tail.isRunning, "the tail runs")
+	goOn := make(chan struct{})
+	f, _ := w.run(append(change, func(c *Config) {
+		derive := c.Derive
+		c.Tail, c.JetStream = tail, asking{w.js, sent}
+		c.Derive = func(msg jetstream.Msg) ([]*nats.Msg, error) {
+			select {
+			case <-goOn:
+			case <-w.t.Context().Done():
+			}
+			return derive(msg)
+		}
+	})...)
+	w.eventually(func() bool { return tail.tapped() == 1 }, "the follower has come to the tail")
+	w.write(0, messages)
+	w.eventually(func() bool { return read.Load() == int64(messages) }, "the tail has read all")
+	close(goOn)
+	return f
+}
+
+// What is derived from messages that are at hand asks for few acks, and is the same.
+func TestFewAcksForWhatIsAtHand(t *testing.T) {
+	t.Parallel()
+	const messages = 10 * groupSize
+	w := newWorld(t)
+	var sent atomic.Int64
+	f := w.atHand(messages, &sent)
+	w.wait(f, messages)
+	w.requireImage(messages)
+	// One for each group, and one for each part as long as the follower begins with care.
+	require.LessOrEqual(t, sent.Load(), int64(10+parts(1)+parts(2)+parts(3)))
+	require.GreaterOrEqual(t, sent.Load(), int64(10))
+}
