@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -288,4 +289,35 @@ func TestRetryOfLostRaces(t *testing.T) {
 	tries := 0
 	require.ErrorIs(t, l.Retry(t.Context(), func() error { tries++; return errBroken }), errBroken)
 	require.Equal(t, 1, tries, "another error is no lost race")
+}
+
+// An append that got no answer was stored if the message that follows its guard is the very one: of
+// the same run, with the same id, and the same bytes. Another instance may store the same bytes.
+func TestWhoseAppendItWas(t *testing.T) {
+	t.Parallel()
+	message := func(runID, msgID, data string) *nats.Msg {
+		return &nats.Msg{Subject: "s", Data: []byte(data), Header: nats.Header{
+			wire.RunIDHeader: {runID}, jetstream.MsgIDHeader: {msgID}}}
+	}
+	own := message("run-1", "id-1", "{}")
+	for name, c := range map[string]struct {
+		stored *nats.Msg
+		want   error
+	}{
+		"its own":          {own, nil},
+		"of another run":   {message("run-2", "id-1", "{}"), ErrLostRace},
+		"with another id":  {message("run-1", "id-2", "{}"), ErrLostRace},
+		"with other bytes": {message("run-1", "id-1", "{ }"), ErrLostRace},
+		"none":             {nil, ErrLogUnavailable},
+	} {
+		store := &memoryStore{messages: []*jetstream.RawStreamMsg{
+			{Subject: "s", Sequence: 3, Header: own.Header, Data: own.Data}}}
+		if c.stored != nil {
+			store.messages = append(store.messages, &jetstream.RawStreamMsg{Subject: "s",
+				Sequence: 4, Header: c.stored.Header, Data: c.stored.Data})
+		}
+		seq, err := (&Log{World: "w", Store: store}).Successor(t.Context(), own, 3)
+		require.ErrorIs(t, err, c.want, name)
+		require.Equal(t, c.want == nil, seq == 4, name)
+	}
 }
