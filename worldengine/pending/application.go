@@ -127,7 +127,10 @@ func (w *Worker) finish(a *application, v apply.Result, answer End) {
 		w.config.Absent.Present(w.ctx, a.about()) // a plugin answered another instance
 	}
 	var err error
-	if answer.Result == nil {
+	switch {
+	case answer.lost:
+		err = &waiting.EndLostError{RunID: a.runID}
+	case answer.Result == nil:
 		err = &waiting.CancelledError{RunID: a.runID, Accepted: true}
 	}
 	gaveUp := err != nil || answer.Result.Status == handoff.Failed

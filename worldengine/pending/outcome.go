@@ -137,8 +137,13 @@ func (w *Worker) answerFromReceipt(
 // has another run's receipt: its run was cancelled, or has failed and was tried again.
 func (w *Worker) answerFromEnd(ctx context.Context, a *application) (End, error) {
 	rec, err := w.config.EndOf(ctx, a.runID)
-	if err != nil || rec == nil || rec.Kind != commitlog.KindHandoff {
+	switch {
+	case err != nil:
 		return End{}, err
+	case rec == nil:
+		return End{RunID: a.runID, lost: true}, nil
+	case rec.Kind != commitlog.KindHandoff:
+		return End{}, nil
 	}
 	return answerOf(a.runID, rec.Result, rec.Addition)
 }

@@ -40,6 +40,8 @@ type End struct {
 	JSON   []byte
 	// Embodiment is how a game embodied the command; nil where it did not say.
 	Embodiment jsontext.Value
+	// lost says that the run has ended elsewhere, and that the log does not say how.
+	lost bool
 }
 
 // Config is what a Worker works with. All but RCON and OnAttempt is required.

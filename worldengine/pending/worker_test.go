@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/dedupe"
@@ -360,4 +361,47 @@ func TestCancellingByForceComesTooLate(t *testing.T) {
 	require.Equal(t, wire.CodeRunNotWaiting, refused.Code)
 	require.Len(t, alerts, 1)
 	require.Contains(t, alerts[0].Message, "ada asked to cancel run "+s.RunID)
+}
+
+// Where another server has ended the run and its key has another run's result since, the client
+// gets how its own run ended, and is told so where the log does not keep that.
+func TestAnotherRunHasTheKey(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name string
+		end  *commitlog.Record
+		want error
+	}{
+		{"it was cancelled", &commitlog.Record{Kind: commitlog.KindCancelled},
+			runs.ErrRunCancelled},
+		{"its end is lost", nil, commitlog.ErrLogUnavailable},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			w := work(t, func(c *pending.Config) {
+				c.Receipt = func(
+					context.Context, string, string, uint64, time.Time,
+				) (*dedupe.Receipt, error) {
+					return &dedupe.Receipt{RunID: "a later one"}, nil
+				}
+				c.EndOf = func(context.Context, string) (*commitlog.Record, error) {
+					return row.end, nil
+				}
+			})
+			w.plugin(func(c *apply.Command) apply.Answer {
+				after := w.town() // another server was faster
+				after.Pending = nil
+				rec := commitlog.Record{Kind: commitlog.KindPut, TownID: "town-threatened"}
+				assert.NoError(t, w.log.CommitTown(context.Background(), &rec, &after, after.Seq))
+				return apply.Refuse(c, "NO", "no", false)
+			})
+			runID := w.current.Pending.Run.RunID
+			a := w.await(w.ensure())
+			require.ErrorIs(t, a.err, row.want)
+			require.ErrorContains(t, a.err, runID)
+			require.Equal(t, row.want == runs.ErrRunCancelled,
+				errors.Is(a.err, runs.ErrRunCancelled))
+			require.Nil(t, w.town().Pending)
+		})
+	}
 }

@@ -81,7 +81,10 @@ func runOf(err error) string {
 	var cancelled *worldengine.CancelledError
 	var inProgress *apply.InProgressError
 	var absent *waiting.AbsentError
+	var lost *waiting.EndLostError
 	switch {
+	case errors.As(err, &lost):
+		return lost.RunID
 	case errors.As(err, &absent):
 		return absent.RunID
 	case errors.As(err, &inProgress):

@@ -128,6 +128,8 @@ var errorTable = []errorRow{
 		text: "the disk of the server is full or refuses to be written to, so the request was " +
 			"not carried out, unless it was being stored when that began; send the same bytes " +
 			"again when an operator has made room"},
+	{matches: as[*waiting.EndLostError], status: 503, code: wire.CodeLogUnavailable,
+		retryAfterMs: retrySoon},
 	{matches: is(commitlog.ErrLogUnavailable), status: 503, code: wire.CodeLogUnavailable,
 		retryAfterMs: retryLater, text: logUnavailable},
 	{matches: is(alerts.ErrUnavailable), status: 503, code: wire.CodeLogUnavailable,

@@ -136,6 +136,21 @@ func (e *CancelledError) Error() string {
 // Unwrap returns runs.ErrRunCancelled.
 func (e *CancelledError) Unwrap() error { return runs.ErrRunCancelled }
 
+// EndLostError is for the client of a handoff whose run another server has ended, and whose key has
+// the result of another run since, where the log does not keep how the run ended: it failed and was
+// tried again, or was cancelled. The same handoff again is answered by what its key has now.
+type EndLostError struct{ RunID string }
+
+// Error names the run, and says what the client may do.
+func (e *EndLostError) Error() string {
+	return "worldengine: run " + e.RunID + " of the handoff has ended, and the log does not keep " +
+		"how any more; its key has the result of another run since: send the same handoff again " +
+		"to learn which"
+}
+
+// Unwrap returns commitlog.ErrLogUnavailable: what became of the handoff is not known.
+func (e *EndLostError) Unwrap() error { return commitlog.ErrLogUnavailable }
+
 // RetryError is why a retry ended without a judgement: the run that it was to try again is as it
 // was, and so is the result of its key.
 type RetryError struct {
