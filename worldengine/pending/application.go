@@ -45,7 +45,7 @@ type application struct {
 	wish   apply.Wish
 	wished time.Time
 	// taken is when this instance took the application in, by the machine's monotonic clock, and
-	// away says that NATS found no plugin for it.
+	// away says that NATS found no plugin for its last request.
 	taken time.Time
 	away  atomic.Bool
 	// finished says that it has got its answer. It is set in the town's turn.

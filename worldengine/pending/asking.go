@@ -119,10 +119,10 @@ func (w *Worker) ask(
 			attempt.Until, a.ends = attempt.Until.Add(held), a.ends.Add(held)
 			command.Deadline = command.Deadline.Add(held)
 			if a.gate.Pass() {
-				action = attempt.Sent(time.Now(), w.sendRequest(a, command))
+				action = w.send(a, attempt, command)
 			}
 		case action.Send:
-			action = attempt.Sent(time.Now(), w.sendRequest(a, command))
+			action = w.send(a, attempt, command)
 		default:
 			r := w.nextReply(ctx, a, attempt, action.Wait)
 			if ctx.Err() != nil {
@@ -139,6 +139,16 @@ func (w *Worker) ask(
 	a.away.Store(false)
 	attempt.Leave(&a.gate)
 	return *action.Over, true
+}
+
+// send sends the request of an attempt once, and returns what the attempt does next. A plugin that
+// takes a request and is silent is there.
+func (w *Worker) send(
+	a *application, attempt *apply.PluginAttempt, command *apply.Command,
+) apply.Action {
+	action := attempt.Sent(time.Now(), w.sendRequest(a, command))
+	a.away.Store(attempt.Away())
+	return action
 }
 
 // nextReply waits for a reply, at most until the given time. The engine tells clients that wait for

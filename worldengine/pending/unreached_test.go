@@ -119,3 +119,37 @@ func (w *working) before() *apply.Pending {
 	w.t.Fatal("nothing was pending")
 	return nil
 }
+
+// back is a plugin that is away at the first request, and silent from the next one on.
+type back struct{ asked chan struct{} }
+
+func (b back) Ask(subject string, m *apply.Mailbox, attempt int64, data []byte) error {
+	b.asked <- struct{}{}
+	if len(b.asked) > 1 {
+		return nil
+	}
+	return away{}.Ask(subject, m, attempt, data)
+}
+
+func (back) Forget(*apply.Mailbox, bool) {}
+func (back) Close()                      {}
+
+// What waits behind a command is not refused since a plugin is away once one has taken a request,
+// also while it has not said anything.
+func TestASilentPluginIsNotAway(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *pending.Config) {
+		c.Policy.Absent, c.Policy.Resend = apply.AbsentWait, time.Hour
+		c.AbsentWait = time.Hour
+	})
+	plugin := back{make(chan struct{}, 8)}
+	w.Start(context.Background(), w.turns, plugin)
+	w.ensure()
+	refused := func() bool {
+		return w.Absent("town-threatened", w.current.Pending.Run.RunID, "behind") != nil
+	}
+	require.Eventually(t, refused, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return len(plugin.asked) == 2 }, 30*time.Second,
+		time.Millisecond)
+	require.Eventually(t, func() bool { return !refused() }, 30*time.Second, time.Millisecond)
+}
