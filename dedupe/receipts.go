@@ -156,10 +156,11 @@ func (r *Receipts) Lookup(ctx context.Context, at Place, followed uint64) (*Rece
 
 // LookupAny returns the receipt of the town that was the last to accept key, nil when no town has
 // accepted it: the last one that this instance has committed and not seen followed, or else the
-// last one of the stream. The order of the stream is that of the log but for receipts that a repair
-// wrote again. It costs more than Lookup: NATS walks through the towns.
-func (r *Receipts) LookupAny(ctx context.Context, key string) (*Receipt, error) {
-	if own := r.lastOwn(key); own != nil {
+// last one of the stream, which has the receipts of the log up to a sequence. The order of the
+// stream is that of the log but for receipts that a repair wrote again. It costs more than Lookup:
+// NATS walks through the towns.
+func (r *Receipts) LookupAny(ctx context.Context, key string, followed uint64) (*Receipt, error) {
+	if own := r.lastOwn(key); own != nil && own.LogSeq > followed {
 		return own, nil
 	}
 	return r.stored(ctx, Place{"*", key})

@@ -118,7 +118,7 @@ func TestAKeyBelongsToItsTown(t *testing.T) {
 func TestLookupAny(t *testing.T) {
 	t.Parallel()
 	r, js := newReceipts(t)
-	none, err := r.LookupAny(t.Context(), key("1"))
+	none, err := r.LookupAny(t.Context(), key("1"), 0)
 	require.NoError(t, err)
 	require.Nil(t, none)
 	for seq, townToken := range []string{"t", "u"} {
@@ -129,7 +129,7 @@ func TestLookupAny(t *testing.T) {
 		_, err = js.PublishMsg(t.Context(), msg)
 		require.NoError(t, err)
 	}
-	stored, err := r.LookupAny(t.Context(), key("1"))
+	stored, err := r.LookupAny(t.Context(), key("1"), 0)
 	require.NoError(t, err)
 	require.Equal(t, Place{"u", key("1")}, stored.Place)
 
@@ -139,9 +139,13 @@ func TestLookupAny(t *testing.T) {
 		own.Town = own.RunID + "-" + string(rune('a'+own.LogSeq))
 		r.Remember(own)
 	}
-	last, err := r.LookupAny(t.Context(), key("1"))
+	last, err := r.LookupAny(t.Context(), key("1"), 0)
 	require.NoError(t, err)
 	require.Equal(t, uint64(9), last.LogSeq)
+	last, err = r.LookupAny(t.Context(), key("1"), 9)
+	require.NoError(t, err)
+	require.Equal(t, Place{"u", key("1")}, last.Place,
+		"the stream has all up to there, and may have a later one of the key")
 }
 
 // What cannot be asked, or read, is an error: nobody may take the key for free.

@@ -32,7 +32,7 @@ type ReceiptReader struct {
 func (r ReceiptReader) Find(ctx context.Context, townID, key string) (*dedupe.Receipt, error) {
 	until, end := time.Now().Add(ReceiptsTimeout), uint64(0)
 	find := func(ctx context.Context) (*dedupe.Receipt, error) {
-		return r.Receipts.LookupAny(ctx, key)
+		return r.Receipts.LookupAny(ctx, key, end)
 	}
 	if townID != "" {
 		at := ReceiptPlace(townID, key)
