@@ -8,6 +8,7 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/check"
@@ -236,12 +237,21 @@ func (e *Engine) inProgress(
 	return e.refuseRetry(ctx, d, retry.InHand(current.Pending.Run.RunID))
 }
 
-// refuseRetry records that a retry is refused, and returns the refusal; nil where there is none.
+// refuseRetry records that a retry is refused, and returns the refusal; nil where there is none. It
+// is found under the run that the retry was to have, unless that has events of its own.
 func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *retry.Refusal) error {
 	if refusal == nil {
 		return nil
 	}
-	return e.recorder().Refuse(ctx, &Signal{
+	recorder := e.recorder()
+	if !d.MayBeRecorded() { // its operator may have been told the run, which is that of the signal
+		recorder.NewProducer = func(planID, version string) (*runevents.Producer, error) {
+			run := d.Identity
+			run.PlanID, run.PlanVersion, run.Trace = planID, version, trace.Context{}
+			return e.newProducer(run), nil
+		}
+	}
+	return recorder.Refuse(ctx, &Signal{
 		Kind: lifecycle.SignalRetry, TownID: d.Handoff.Proposal.TownID, RunID: d.Retry.RunID,
 		HandoffID: d.Handoff.HandoffID, ActorID: d.Retry.ActorID, Reason: d.Retry.Reason,
 	}, refusal.Code, refusal.Message)

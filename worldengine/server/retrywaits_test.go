@@ -8,7 +8,9 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/server"
 )
 
@@ -71,6 +73,32 @@ func TestARetryGoesOnAfterAPause(t *testing.T) {
 		30*time.Second, 10*time.Millisecond)
 	require.Equal(t, []string{"RunStarted", "RunPaused", "RunResumed", "SignalAccepted"},
 		c.story(again.RunID)[:4])
+}
+
+// A retry whose operator has waited for long enough, and which is refused later, is found under the
+// run that the operator was told.
+func TestARetryThatIsRefusedLater(t *testing.T) {
+	t.Parallel()
+	srv := start(t, once)
+	c := connect(t, srv)
+	first := c.unreached(marshalled(t, propose(c.put(snapshot("t"), ""),
+		handoff.AdvanceProject, "wall")))
+	again := c.retry(first.runID)
+	told, err := worldengine.Retried{}, error(new(worldengine.SignalError))
+	for err != nil { // it may be refused at once
+		told, err = srv.Engine().Retry(t.Context(), worldengine.Signal{
+			Kind: lifecycle.SignalRetry, RunID: first.runID}, time.Nanosecond)
+	}
+	require.Nil(t, told.Answer)
+	request := mustJSON(t, map[string]any{"runId": told.RunID})
+	require.Eventually(t, func() bool {
+		return c.request("run.get", request).Header.Get("Nats-Service-Error-Code") == ""
+	}, 30*time.Second, 10*time.Millisecond)
+	events := c.events(told.RunID)
+	require.Equal(t, runevents.SignalRejected, events[1].EventType)
+	require.Contains(t, string(events[1].Payload), `"code":"RUN_RETRIED"`)
+	require.Equal(t, "RUN_RETRIED", c.notRetried(first.runID).Code)
+	require.Equal(t, again.Result.ResultID, c.resultOfKey(first.result.IdempotencyKey, "t"))
 }
 
 // A retry that is cancelled before a game has its command leaves the first result, and another

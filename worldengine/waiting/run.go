@@ -56,6 +56,9 @@ func (r *Run) Recorded() bool {
 	return r.Start == lifecycle.StartWaited || r.Start == lifecycle.StartResumed
 }
 
+// MayBeRecorded reports whether the run has events of its own in the log, or may have.
+func (r *Run) MayBeRecorded() bool { return r.Recorded() || r.doubt != nil }
+
 // Waited returns how long ago the delivery was queued.
 func (r *Run) Waited() time.Duration { return time.Since(r.Queued) }
 
@@ -137,7 +140,7 @@ func (s *Store) Reopen(ctx context.Context, r *Run) {
 // Cancel ends a run that was recorded and is not going to be judged. Where the end cannot be stored
 // now, Reap stores it.
 func (s *Store) Cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) {
-	if !r.Recorded() && r.doubt == nil {
+	if !r.MayBeRecorded() {
 		s.Done(r)
 		return
 	}
