@@ -33,8 +33,8 @@ func (e *Engine) Decide(ctx context.Context, s Signal) (approval.Asked, error) {
 
 // Deliver executes a handoff that was approved, as if its agent had sent it again with the trace of
 // the first time. Where its key has the result of a run that may be tried again, a retry asked for
-// the approval, and another one uses it. ctx bounds the wait for the answer, not the execution;
-// ErrInProgress says that a retry has none yet.
+// the approval, and another one uses it. ctx bounds the wait for the answer, not the execution: the
+// answer beside ctx's error, or ErrInProgress, has the run alone.
 func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer, error) {
 	h, err := handoff.Parse(approved.Handoff, schemas.Limits{Bytes: len(approved.Handoff) + 1})
 	if err != nil {
@@ -42,9 +42,17 @@ func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer,
 	}
 	prior, err := e.Receipt(ctx, h.Proposal.TownID, h.IdempotencyKey)
 	if err != nil || !commitlog.MayBeRetried(prior) { // what errs here errs there too
-		return queue.Wait(ctx, func(done func(Answer, error)) error {
-			return e.SubmitTraced(h, approved.Trace, done)
+		d, err := e.newDelivery(h, approved.Trace)
+		if err != nil {
+			return Answer{}, err
+		}
+		answer, err := queue.Wait(ctx, func(done func(Answer, error)) error {
+			return e.submit(d, done)
 		})
+		if err != nil && ctx.Err() != nil {
+			answer.RunID = d.Identity.RunID
+		}
+		return answer, err
 	}
 	retried, err := e.Retry(ctx, Signal{
 		Kind: lifecycle.SignalRetry, RunID: prior.RunID, HandoffID: h.HandoffID,
@@ -54,7 +62,7 @@ func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer,
 	case err != nil:
 		return Answer{}, err
 	case retried.Answer == nil:
-		return Answer{}, ErrInProgress
+		return Answer{RunID: retried.RunID}, ErrInProgress
 	}
 	return *retried.Answer, nil
 }

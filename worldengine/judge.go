@@ -33,9 +33,6 @@ func (e *Engine) Submit(h *handoff.Handoff, done func(Answer, error)) error {
 func (e *Engine) SubmitTraced(
 	h *handoff.Handoff, of trace.Context, done func(Answer, error),
 ) error {
-	if err := e.pending.InProgress(h.Proposal.TownID, h.IdempotencyKey); err != nil {
-		return err
-	}
 	d, err := e.newDelivery(h, of)
 	if err != nil {
 		return err
@@ -43,10 +40,17 @@ func (e *Engine) SubmitTraced(
 	return e.submit(d, done)
 }
 
-// submit queues a delivery, whose client is answered by done.
+// submit queues a delivery, whose client is answered by done. Where the command of its handoff is
+// being applied it returns ErrInProgress, unless it is a retry, whose refusal is to be recorded.
 func (e *Engine) submit(d *delivery, done func(Answer, error)) error {
 	d.done = done
-	return e.queue.SubmitItem(d.Handoff.Proposal.TownID, d,
+	townID := d.Handoff.Proposal.TownID
+	if d.retries == nil {
+		if err := e.pending.InProgress(townID, d.Handoff.IdempotencyKey); err != nil {
+			return err
+		}
+	}
+	return e.queue.SubmitItem(townID, d,
 		func(ctx context.Context, t queue.Turn) queue.Result { return e.take(ctx, d, t) })
 }
 

@@ -175,7 +175,11 @@ func (a *app) decide(ctx context.Context, which *whichProposal, d client.Decisio
 		return a.printf("%s %s, run %s\n", show(string(got.Result.Status)),
 			show(string(got.Result.ReasonCode)), show(got.RunID))
 	case got.NotSubmitted != nil:
-		return a.printf("not executed yet: %s: %s\n", show(got.NotSubmitted.Code),
+		of := ""
+		if got.RunID != "" {
+			of = ", run " + got.RunID
+		}
+		return a.printf("not executed yet%s: %s: %s\n", show(of), show(got.NotSubmitted.Code),
 			show(got.NotSubmitted.Message))
 	}
 	return nil

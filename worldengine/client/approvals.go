@@ -100,7 +100,8 @@ type Decided struct {
 	ActorID  string `json:"actorId"`
 	Reason   string `json:"reason"`
 	At       string `json:"at"`
-	// RunID and Result are of the handoff that was submitted; "" and nil where there is no result.
+	// RunID and Result are of the handoff that was submitted; nil where there is no result yet, and
+	// "" where no run is known either.
 	RunID  string          `json:"runId"`
 	Result *handoff.Result `json:"result"`
 	// NotSubmitted is why there is no result although the handoff was to be submitted.

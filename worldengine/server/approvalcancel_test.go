@@ -79,3 +79,27 @@ func TestAnApprovalOutlivesARunThatWaited(t *testing.T) {
 	require.Equal(t, handoff.Executed, done.result.Status)
 	require.Equal(t, approved.SignalID, c.approvedBy(done.runID))
 }
+
+// What was approved and submitted while its game is away has a run, which the reply names: also
+// where the time to wait for the result is over before the client of a handoff would be told.
+func TestWhatIsSubmittedWhileItsGameIsAway(t *testing.T) {
+	t.Parallel()
+	for code, patience := range map[string]time.Duration{
+		"PLUGIN_ABSENT": 10 * time.Millisecond, "EXECUTION_IN_PROGRESS": time.Hour,
+	} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			srv := start(t, absentFor(apply.AbsentWait), askFor("PROJECT_ADVANCE"),
+				func(c *server.Config) { c.Engine.PauseWait = patience })
+			c := connect(t, srv)
+			at := c.put(snapshot("t"), "")
+			body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+			request := decision(c.send(body).result.HandoffID, "approve", "ada")
+			request["submit"] = true
+			d := c.decide(request)
+			require.NotNil(t, d.NotSubmitted)
+			require.Equal(t, code, d.NotSubmitted.Code)
+			require.Equal(t, c.pendingRun("t"), d.RunID)
+		})
+	}
+}

@@ -174,13 +174,14 @@ func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, out
 		return
 	}
 	answer, err := s.engine.Deliver(ctx, entry)
+	outcome.RunID = cmp.Or(answer.RunID, runOf(err))
 	switch {
 	case err == nil:
-		outcome.RunID, outcome.Result = answer.RunID, answer.JSON
+		outcome.Result = answer.JSON
 	case ctx.Err() != nil:
 		outcome.NotSubmitted = &notSubmitted{wire.CodeInProgress,
 			"the handoff was submitted, and has no result yet: it may still be executed or " +
-				"refused. Look for its run, and ask result.get, which has the result of an " +
+				"refused. Look at its run, and ask result.get, which has the result of an " +
 				"executed one"}
 	default:
 		outcome.NotSubmitted = notSubmittedFor(err)
