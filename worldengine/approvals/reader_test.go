@@ -321,8 +321,9 @@ func TestEntriesThatAreNotNeededAreRemoved(t *testing.T) {
 		removed []uint64
 	}{
 		{"it waits", time.Hour, noon, nil},
-		{"it has expired", time.Hour, noon.Add(time.Hour), []uint64{1}},
-		{"it has expired, and the entry is new", 0, noon.Add(time.Hour), nil},
+		{"it has expired lately", time.Hour, noon.Add(time.Hour), nil},
+		{"it has expired", time.Hour, noon.Add(30 * time.Hour), []uint64{1}},
+		{"it has expired, and the entry is new", 0, noon.Add(30 * time.Hour), nil},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
