@@ -12,21 +12,28 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// With --validate-transitions the end of a run that has not started is refused; without, it is
-// stored.
-func TestValidateTransitions(t *testing.T) {
-	t.Parallel()
+// appended returns a request of run.append with the one event of a run.
+func appended(t testing.TB, runID string, kind runevents.EventType) []byte {
+	t.Helper()
 	identity := runevents.Identity{
-		RunID: "run-1", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 		PlanID: "plan", PlanVersion: "1",
 	}
 	w, err := runevents.NewWrite(identity, runevents.Event{
-		EventID: uuid.NewString(), EventType: runevents.RunCompleted,
+		EventID: uuid.NewString(), EventType: kind,
 		LogicalAttemptID: 1, EmittedAt: "2026-02-16T10:00:00.123Z",
 	})
 	require.NoError(t, err)
 	body, err := json.Marshal(map[string]any{"townId": "t", "events": []runevents.Write{w}})
 	require.NoError(t, err)
+	return body
+}
+
+// With --validate-transitions the end of a run that has not started is refused; without, it is
+// stored.
+func TestValidateTransitions(t *testing.T) {
+	t.Parallel()
+	body := appended(t, "run-1", runevents.RunCompleted)
 	for _, c := range []struct {
 		flags []string
 		code  string

@@ -2,13 +2,20 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/runevents"
+	"worldengine/worldengine/failpoint"
+	"worldengine/worldengine/projection"
 	"worldengine/worldengine/wire"
 )
 
@@ -26,6 +33,96 @@ func TestAProjectorRuns(t *testing.T) {
 		require.Equal(t, c.runs, tellsLag(t, p.connect()), "%v", c.args)
 		p.end(syscall.SIGTERM)
 	}
+}
+
+// A server that is killed just before or behind its projector keeps its watermark leaves one that
+// the next projector goes on from: it misses nothing of what has come since, however much that is,
+// and raises each alert once.
+func TestKillWhileAProjectorKeepsItsWatermark(t *testing.T) {
+	t.Parallel()
+	for _, point := range []failpoint.Point{failpoint.Keeping, failpoint.Kept} {
+		t.Run(string(point), func(t *testing.T) {
+			t.Parallel()
+			data := t.TempDir()
+			serve := func(env []string, more ...string) (*program, *nats.Conn) {
+				p := launch(t, env, append([]string{"--listen", "127.0.0.1:0", "--http", "off",
+					"--sync", "interval", "--data", data}, more...)...)
+				return p, p.connect()
+			}
+			p, nc := serve([]string{killAt + "=" + string(point), killAfter + "=1"})
+			first := keptWatermark(t, nc, 0)
+			complete(t, nc, "run-1") // moves the watermark
+			p.awaitPoint()
+
+			p, nc = serve(nil, "--no-projector")
+			complete(t, nc, "run-2")
+			var others sync.WaitGroup
+			for i := range 8 { // more than a projector looks back without a watermark
+				others.Go(func() {
+					for n := range projection.DefaultLookback/8 + 1 {
+						appendOne(t, nc, fmt.Sprint("other-", i, "-", n), runevents.RunStarted)
+					}
+				})
+			}
+			others.Wait()
+			p.end(syscall.SIGKILL)
+
+			_, nc = serve(nil)
+			keptWatermark(t, nc, first+projection.DefaultLookback)
+			require.EventuallyWithT(t, func(t *assert.CollectT) {
+				assert.Equal(t, map[string]int{"run-1": 1, "run-2": 1}, invalidRuns(t, nc))
+			}, 60*time.Second, 10*time.Millisecond)
+			requireSound(t, nc)
+		})
+	}
+}
+
+// complete appends the end of a run that has not begun, which a projector alerts about.
+func complete(t *testing.T, nc *nats.Conn, runID string) {
+	appendOne(t, nc, runID, runevents.RunCompleted)
+}
+
+func appendOne(t *testing.T, nc *nats.Conn, runID string, kind runevents.EventType) {
+	reply, err := nc.Request(wire.Subject("main", wire.RunAppend), appended(t, runID, kind),
+		30*time.Second)
+	if assert.NoError(t, err) {
+		assert.Empty(t, reply.Header.Get(wire.ErrorCodeHeader), "%s", reply.Data)
+	}
+}
+
+// keptWatermark waits until a projector has kept a watermark that is not before a place, and
+// returns it.
+func keptWatermark(t *testing.T, nc *nats.Conn, least uint64) uint64 {
+	t.Helper()
+	js, err := jetstream.New(operator(t, nc))
+	require.NoError(t, err)
+	var kept struct{ Seq uint64 }
+	require.Eventually(t, func() bool {
+		kv, err := js.KeyValue(t.Context(), wire.ProjectorBucket("main"))
+		if err != nil {
+			return false
+		}
+		entry, err := kv.Get(t.Context(), "watermark")
+		return err == nil && json.Unmarshal(entry.Value(), &kept) == nil && kept.Seq >= least
+	}, 60*time.Second, 10*time.Millisecond)
+	return kept.Seq
+}
+
+// invalidRuns returns how often the alerts say of which run that an event of it is invalid.
+func invalidRuns(t require.TestingT, nc *nats.Conn) map[string]int {
+	reply, err := nc.Request(wire.Subject("main", wire.AlertList), []byte("{}"), 30*time.Second)
+	require.NoError(t, err)
+	var page struct {
+		Alerts []struct{ Code, RunID string }
+	}
+	require.NoError(t, json.Unmarshal(reply.Data, &page))
+	found := map[string]int{}
+	for _, a := range page.Alerts {
+		if a.Code == string(runevents.InvalidTransition) {
+			found[a.RunID]++
+		}
+	}
+	return found
 }
 
 // tellsLag reports whether the statistics say how far projections are behind.

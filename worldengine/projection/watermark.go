@@ -8,6 +8,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/failpoint"
 )
 
 // watermark is up to where a source is projected. It is kept in a key-value bucket, so that the
@@ -80,11 +82,13 @@ func (r *Runner) save(ctx context.Context) error {
 	}
 	kv, err := r.bucket(ctx)
 	if err == nil {
+		failpoint.At(failpoint.Keeping)
 		_, err = kv.Put(ctx, watermarkKey, data)
 	}
 	if err != nil {
 		return fmt.Errorf("projection: the watermark cannot be saved: %w", err)
 	}
+	failpoint.At(failpoint.Kept)
 	r.saved = now
 	return nil
 }
