@@ -1,3 +1,5 @@
+// Package docs_test holds the documentation against the tree: links, flags, the tables of
+// conformance.md, the arrows between packages, and how pages are written.
 package docs_test
 
 import (

@@ -1,7 +1,8 @@
-// Package retry says which runs can be tried again: those that reached no plugin or console
-// (RETRY_STEP of Execution Semantics v1; docs/adr/0026-a-retry-is-another-run.md). The engine
-// judges the handoff of such a run again, in another run, and the result of its key is the later
-// one.
+// Package retry reads how runs ended, and decides which of them may be tried again: those that
+// failed and reached no plugin or console (RETRY_STEP of Execution Semantics v1;
+// docs/adr/0026-a-retry-is-another-run.md). The engine judges the handoff of such a run again, in
+// another run. If it is accepted there, the result of its key is the later one; otherwise the first
+// result stays, and the run may be retried again.
 package retry
 
 import (
