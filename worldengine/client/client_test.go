@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -310,5 +313,45 @@ func TestEventsOfARunEndWithIt(t *testing.T) {
 	for _, err := range c.Events(t.Context(),
 		client.Follow{RunID: "0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a"}) {
 		require.True(t, client.IsCode(err, wire.CodeUnknownRun), "%v", err)
+	}
+}
+
+// Clients whose connections have one name are two clients all the same: each gets the answers to
+// what it has sent, and both follow every run.
+func TestTwoClientsOfOneName(t *testing.T) {
+	t.Parallel()
+	w := serve(t)
+	clients := make([]*client.Client, 2)
+	for i := range clients {
+		var err error
+		clients[i], err = client.Connect(w.server.URL(), client.Options{Name: "agent"})
+		require.NoError(t, err)
+		t.Cleanup(clients[i].Close)
+		found(t, clients[i], fmt.Sprint("town-", i))
+	}
+	since := client.Follow{From: time.Now().Add(-time.Hour)}
+	readers := []*reader{w.follow(clients[0], since, 64), w.follow(clients[1], since, 64)}
+	runs := make([][]string, 2)
+	var sending sync.WaitGroup
+	for i, c := range clients {
+		sending.Go(func() {
+			for range 20 {
+				h, err := proposed(t.Context(), c, fmt.Sprint("town-", i), fmt.Sprint("mayor-", i))
+				if !assert.NoError(t, err) {
+					return
+				}
+				got, err := c.Send(t.Context(), h)
+				if !assert.NoError(t, err) {
+					return
+				}
+				assert.Equal(t, h.HandoffID, got.Result.HandoffID)
+				assert.Equal(t, handoff.Executed, got.Result.Status)
+				runs[i] = append(runs[i], got.RunID)
+			}
+		})
+	}
+	sending.Wait()
+	for _, r := range readers {
+		r.all(slices.Concat(runs...)...)
 	}
 }

@@ -72,12 +72,10 @@ func (c *Client) exchange(
 ) (msg *nats.Msg, doubt bool, err error) {
 	bounded, cancel := c.bounded(ctx)
 	defer cancel()
-	deadline, _ := bounded.Deadline()
-	callers, hurried := ctx.Deadline()
+	deadline, hurried := c.deadline(ctx, bounded)
 	x := &exchange{
 		client: c, verb: verb, answers: make(chan attempt),
-		deadline: deadline, before: c.Conn.LastError(),
-		hurried: hurried && callers.Equal(deadline),
+		deadline: deadline, hurried: hurried, before: c.Conn.LastError(),
 		request: &nats.Msg{Subject: wire.Subject(c.World, verb), Data: body, Header: nats.Header{
 			wire.ResultRevisionHeader: {strconv.Itoa(int(c.Revision))},
 		}},
@@ -126,6 +124,21 @@ func (c *Client) exchange(
 			return nil, false, x.late(ctx, bounded, paused)
 		}
 	}
+}
+
+// deadline returns when bounded, which is bounded(ctx), ends, by the monotonic clock, and whether
+// that is the deadline of ctx. One that a caller made of a time of the day is wrong where the clock
+// was set since: the timer of ctx knows better, and the client's timeout counts meanwhile.
+func (c *Client) deadline(ctx, bounded context.Context) (at time.Time, hurried bool) {
+	at, _ = bounded.Deadline()
+	callers, hurried := ctx.Deadline()
+	hurried = hurried && callers.Equal(at)
+	most := cmp.Or(c.Timeout, DefaultTimeout)
+	left := min(time.Until(at), most)
+	if left <= 0 && bounded.Err() == nil {
+		left = most
+	}
+	return time.Now().Add(left), hurried
 }
 
 // attempt sends the request once more, unless an attempt is unanswered and may have been carried

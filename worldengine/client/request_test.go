@@ -273,3 +273,45 @@ func TestTheJavaScriptClientKnowsTheVerbsThatChange(t *testing.T) {
 	}
 	require.Contains(t, string(source), "const changing = ["+strings.Join(changing, ", ")+"];")
 }
+
+// dated is a context that ends at a time of the day, which its timer was set for before the clock
+// was.
+type dated struct {
+	context.Context
+	at time.Time
+}
+
+func (d dated) Deadline() (time.Time, bool) { return d.at, true }
+
+// A clock that was set forward or back since a caller's deadline was made changes nothing about how
+// a request is asked again: neither given up before the context ends, nor sent without a pause.
+func TestRequestWhileTheClockIsSet(t *testing.T) {
+	for name, at := range map[string]time.Duration{"forward": -time.Hour, "back": time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			c := start(t)
+			asked := serve(t, c, wire.TownGet, func(n int64) *nats.Msg {
+				if n == 1 {
+					return busy("429", "1")
+				}
+				return nil
+			})
+			answered := serve(t, c, wire.Handoff, func(n int64) *nats.Msg {
+				if n == 1 {
+					return busy("429", "1")
+				}
+				return &nats.Msg{Data: []byte("done")}
+			})
+			ctx := dated{t.Context(), time.Now().Add(at).Round(0)}
+			reply, err := c.Request(ctx, wire.Handoff, nil)
+			require.NoError(t, err)
+			assert.Equal(t, "done", string(reply.Data))
+			assert.EqualValues(t, 2, answered.Load())
+
+			soon, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			_, err = c.Request(dated{soon, ctx.at}, wire.TownGet, nil)
+			require.Error(t, err)
+			assert.Less(t, asked.Load(), int64(5))
+		})
+	}
+}
