@@ -42,22 +42,19 @@ func (l *LogCheck) checkCancelled(v *Verdict, rec *commitlog.Record, prior *town
 func (v *Verdict) checkCancellation(s *runReplay, p *apply.Pending) {
 	for i := range s.payloads {
 		c := &s.payloads[i]
-		want := func(want string, path ...string) {
-			v.payloadIs(c, want, payloadText(c.event.Payload, path...))
-		}
 		switch c.event.EventType {
 		case runevents.RunStarted:
-			want(s.town, "townId")
+			v.payloadHas(c, s.town, "townId")
 			if p == nil {
 				continue
 			}
 			if app, err := p.Read(); err == nil {
-				want(app.Handoff.HandoffID, "handoffId")
-				want(app.Handoff.Command, "command")
+				v.payloadHas(c, app.Handoff.HandoffID, "handoffId")
+				v.payloadHas(c, app.Handoff.Command, "command")
 			}
 		case runevents.StepFailed:
 			if c.event.LogicalAttemptID == s.attempt {
-				want(lifecycle.CancelledInHand, "error", "code")
+				v.payloadHas(c, lifecycle.CancelledInHand, "error", "code")
 			}
 		case runevents.RunCancelled:
 			v.checkWish(c, p)

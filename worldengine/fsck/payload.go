@@ -23,20 +23,17 @@ type payloadCheck struct {
 
 // checkPayload checks the payload of an event against the result of its run.
 func (v *Verdict) checkPayload(s *runReplay, c *payloadCheck, r *handoff.Result) {
-	want := func(want string, path ...string) {
-		v.payloadIs(c, want, payloadText(c.event.Payload, path...))
-	}
 	switch c.event.EventType {
 	case runevents.RunStarted:
-		want(s.town, "townId")
-		want(r.HandoffID, "handoffId")
-		want(r.Command, "command")
+		v.payloadHas(c, s.town, "townId")
+		v.payloadHas(c, r.HandoffID, "handoffId")
+		v.payloadHas(c, r.Command, "command")
 	case runevents.RunCompleted, runevents.RunFailed:
-		want(string(r.Status), "status")
-		want(string(r.ReasonCode), "reasonCode")
-		want(r.ResultID, "resultId")
+		v.payloadHas(c, string(r.Status), "status")
+		v.payloadHas(c, string(r.ReasonCode), "reasonCode")
+		v.payloadHas(c, r.ResultID, "resultId")
 	case runevents.StepSkipped:
-		want(string(r.ReasonCode), "reason")
+		v.payloadHas(c, string(r.ReasonCode), "reason")
 	case runevents.StepFailed:
 		v.checkFailure(c, r)
 	case runevents.StepCompleted:
@@ -94,6 +91,11 @@ func withoutArtifacts(payload jsontext.Value) jsontext.Value {
 		return payload
 	}
 	return rest
+}
+
+// payloadHas reports an event whose payload has not the wanted text at a path.
+func (v *Verdict) payloadHas(c *payloadCheck, want string, path ...string) {
+	v.payloadIs(c, want, payloadText(c.event.Payload, path...))
 }
 
 // payloadIs reports an event whose payload is not the wanted one, at the event's own place.

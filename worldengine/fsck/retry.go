@@ -23,20 +23,17 @@ func (s *runReplay) checkRetry(v *Verdict, of *apply.RetryOf) {
 	signal, by := false, ""
 	for i := range s.payloads {
 		c := &s.payloads[i]
-		want := func(want string, path ...string) {
-			v.payloadIs(c, want, payloadText(c.event.Payload, path...))
-		}
 		switch c.event.EventType {
 		case runevents.RunStarted:
-			want(named, "context", "retryOf")
+			v.payloadHas(c, named, "context", "retryOf")
 			by = payloadText(c.event.Payload, "context", "triggeredBy")
 		case runevents.SignalAccepted:
 			signal = true
-			want(string(lifecycle.SignalRetry), "signal")
-			want(named, "runId")
-			want(s.town, "townId")
+			v.payloadHas(c, string(lifecycle.SignalRetry), "signal")
+			v.payloadHas(c, named, "runId")
+			v.payloadHas(c, s.town, "townId")
 			if by != "" {
-				want(by, "actorId")
+				v.payloadHas(c, by, "actorId")
 			}
 		}
 	}
