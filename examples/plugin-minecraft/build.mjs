@@ -2,8 +2,9 @@
 // same command always gives the same blocks at the same places, so to place them again is harmless.
 import { createHash } from "node:crypto";
 
-// A project's wall has 100 blocks, so that one stands for one percent of progress.
-export const WALL = { length: 20, height: 5, block: "stone_bricks", lanes: 64, spacing: 2 };
+// A project's wall has 100 blocks, so that one stands for one percent of progress. With 16 lanes every
+// wall of a town is within what a player at its corner is sent.
+export const WALL = { length: 20, height: 5, block: "stone_bricks", lanes: 16, spacing: 2 };
 // A town's salvage lies in a row of chests.
 export const YARD = { length: 16, spacing: 2, blocks: ["chest", "trapped_chest"] };
 

@@ -1,4 +1,5 @@
 import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
 import test from "node:test";
 import { WALL, YARD, cleanText, plan, salvage, wall } from "../build.mjs";
 import { command } from "./helpers.mjs";
@@ -24,6 +25,17 @@ test("a wall's place follows from its town and project alone, and is not in the 
   assert.deepEqual(wall(place, "w", 1), wall({ ...place }, "w", 1));
   assert.notEqual(wall(place, "w", 1)[0].z, wall(place, "v", 1)[0].z);
   for (let i = 0; i < 200; i++) assert.ok(wall(place, `p${i}`, 0.01)[0].z > place.z);
+});
+
+// A player enters the game at x and z from 0 to 29 and looks to the south, and is sent 4 chunks around.
+test("the first command of the README builds where a player at spawn looks, at the place that it names", () => {
+  const blocks = wall(place, "wall-perimeter", 0.7);
+  const bounds = (axis) => [Math.min(...blocks.map((b) => b[axis])), Math.max(...blocks.map((b) => b[axis]))];
+  const [x, y, z] = [bounds("x"), bounds("y"), bounds("z")];
+  assert.ok(z[0] > 29 && z[1] < 4 * 16, `z ${z}`);
+  assert.ok(x[1] < 4 * 16, `x ${x}`);
+  const readme = readFileSync(new URL("../README.md", import.meta.url), "utf8");
+  assert.ok(readme.includes(`x ${x[0]} to ${x[1]}, y ${y[0]} to ${y[1]}, z ${z[0]}`), `x ${x} y ${y} z ${z}`);
 });
 
 test("every salvage shows another chest than the ones before", () => {
