@@ -31,11 +31,15 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config *server.
 	if c.NATS != "" {
 		at = natsconn.WithoutSecrets(c.NATS)
 	}
+	plan, err := server.CheckSettings(ctx, *config)
+	if err == nil {
+		config.Engine.Apply = plan.Settings.Apply
+	}
 	c.describe(&b, config, at, config.HTTP)
 	if c.WorldFile != "" {
 		fmt.Fprintf(&b, "towns     %d in %s\n", towns, c.WorldFile)
 	}
-	if err := c.compare(ctx, &b, config); err != nil {
+	if err := c.compare(&b, plan, err); err != nil {
 		return err
 	}
 	b.WriteString("the settings are valid; nothing was started\n")
@@ -44,11 +48,8 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config *server.
 }
 
 // compare says which settings the world has, and returns an error where those that are given may
-// not be served with. Where the world cannot be looked at, it says so.
-func (c *serveCommand) compare(
-	ctx context.Context, b *strings.Builder, config *server.Config,
-) error {
-	plan, err := server.CheckSettings(ctx, *config)
+// not be served with. Where the world could not be looked at, err is why, and compare says so.
+func (c *serveCommand) compare(b *strings.Builder, plan *commitlog.Plan, err error) error {
 	if err != nil {
 		fmt.Fprintf(b, "settings  not compared with those of the world: %v\n", err)
 		return nil

@@ -21,4 +21,9 @@ func TestAMisspeltVariableIsNamed(t *testing.T) {
 		p.stderr.String())
 	require.NotContains(t, p.stderr.String(), "HANDOFFD_PLUGIN_DEADLINE")
 	require.NotContains(t, p.stderr.String(), "HANDOFFD_LISTEN")
+
+	p = launch(t, []string{"HANDOFFD_HISTROY_PER_TOWN=5000"}, "--check-config", "--data", t.TempDir())
+	<-p.ended
+	require.Zero(t, p.cmd.ProcessState.ExitCode())
+	require.Contains(t, p.stderr.String(), "variable=HANDOFFD_HISTROY_PER_TOWN")
 }

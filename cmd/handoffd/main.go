@@ -8,7 +8,8 @@
 //	handoffd permissions       print the configuration of an external NATS server
 //	handoffd password          draw a password for an access file
 //	handoffd health            ask a server on this machine whether it is ready
-//	handoffd version           print the version
+//	handoffd help COMMAND      print the help of a command
+//	handoffd version           print the version; so does --version
 //	handoffd completion SHELL  print the completion script of bash, zsh or fish
 //	handoffd man DIR           write the man pages
 //
@@ -47,6 +48,7 @@ type commandLine struct {
 	Permissions permissionsCommand `cmd:"" help:"Print the accounts and permissions of a world as configuration of a nats-server."`
 	Password    passwordCommand    `cmd:"" help:"Make a random password for an access file, and print it with its hash."`
 	Health      healthCommand      `cmd:"" help:"Ask a server on this machine whether it is ready."`
+	Help        helpCommand        `cmd:"" help:"Show the help of a command."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
 	Completion  completionCommand  `cmd:"" help:"Print the completion script of a shell."`
 	Man         manCommand         `cmd:"" help:"Write the man pages."`
@@ -58,28 +60,31 @@ type streams struct{ out, log io.Writer }
 // run is the program. It returns the exit status.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	var line commandLine
-	exited := -1
+	ended := exit{status: -1}
 	parser, err := kong.New(&line, kong.Name("handoffd"),
 		kong.Description(
 			"The authoritative world engine: execution handoffs in, execution results "+
 				"out, over NATS."),
 		kong.DefaultEnvars("HANDOFFD"), kong.Writers(stdout, stderr),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
-		kong.Exit(func(code int) { exited = code }))
+		kong.Exit(func(code int) { ended.status = code }))
 	if err != nil {
 		fmt.Fprintln(stderr, "handoffd:", err)
 		return 1
 	}
+	if len(args) == 1 && args[0] == "--version" {
+		args = []string{"version"}
+	}
 	command, err := parser.Parse(args)
-	if exited >= 0 {
-		return exited // --help was asked for
+	if ended.status >= 0 {
+		return ended.status // --help was asked for
 	}
 	if err != nil {
 		printFailure(stderr, args, err, "Try 'handoffd --help'.")
 		return 2
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
-	command.Bind(parser.Model)
+	command.Bind(parser, parser.Model, &ended)
 	if err := command.Run(streams{stdout, stderr}); err != nil {
 		printFailure(stderr, args, err, "")
 		if errors.Is(err, errUsage) || errors.Is(err, errSettings) {
@@ -129,6 +134,22 @@ var (
 	errUsage    = errors.New("bad command line")
 	errSettings = errors.New("the settings are not valid")
 )
+
+// exit is the status with which kong would have ended the program, which is after --help; else -1.
+type exit struct{ status int }
+
+// helpCommand prints the help of a command.
+type helpCommand struct {
+	Command []string `arg:"" optional:"" help:"The command, such as restore; without it the help of all."`
+}
+
+// Run prints what --help prints behind the command.
+func (c *helpCommand) Run(parser *kong.Kong, ended *exit) error {
+	if _, err := parser.Parse(append(c.Command, "--help")); ended.status < 0 {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	return nil
+}
 
 type versionCommand struct{}
 

@@ -182,6 +182,20 @@ func TestVersionAndHelp(t *testing.T) {
 	var out, errs bytes.Buffer
 	require.Zero(t, run(t.Context(), []string{"version"}, &out, &errs))
 	require.Regexp(t, `^handoffd \S+\n$`, out.String())
+	version := out.String()
+	out.Reset()
+	require.Zero(t, run(t.Context(), []string{"--version"}, &out, &errs))
+	require.Equal(t, version, out.String())
+	for _, of := range [][]string{{}, {"serve"}, {"restore"}} {
+		var helped bytes.Buffer
+		out.Reset()
+		require.Zero(t, run(t.Context(), append(of, "--help"), &out, &errs))
+		require.Zero(t, run(t.Context(), append([]string{"help"}, of...), &helped, &errs))
+		require.Equal(t, out.String(), helped.String())
+	}
+	require.Empty(t, errs.String())
+	require.Equal(t, 2, run(t.Context(), []string{"help", "nothing"}, &out, &errs))
+	require.Contains(t, errs.String(), "unexpected argument nothing")
 	out.Reset()
 	require.Zero(t, run(t.Context(), []string{"serve", "--help"}, &out, &errs))
 	require.Contains(t, out.String(), "--world-file")

@@ -288,12 +288,12 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 	if err != nil {
 		return err
 	}
-	if c.CheckConfig {
-		return c.check(ctx, s.out, &config)
-	}
 	for _, name := range unknownVariables(os.Environ(), model) {
 		config.Logger.Warn("an environment variable is of no flag of handoffd: it is misspelt, "+
 			"or of another version", "variable", name)
+	}
+	if c.CheckConfig {
+		return c.check(ctx, s.out, &config)
 	}
 	collectGarbage(ctx)
 	if err := limitMemory(c.Memory, config.Logger); err != nil {
@@ -375,6 +375,8 @@ func whoApplies(config *server.Config) string {
 		return text + " (" + console + ")"
 	case apply.Plugin:
 		text += " (asked on " + wire.ApplySubject(config.Engine.World, "<town token>") + ")"
+	case "":
+		text = "as the world says"
 	default:
 		text += " (the built-in rules)"
 	}

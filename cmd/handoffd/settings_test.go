@@ -89,11 +89,14 @@ func TestSettingsThatDiscardAreRefused(t *testing.T) {
 		require.Contains(t, checkConfig(t, 0, args...),
 			"settings  not compared with those of the world: "+
 				"server: another server uses this data directory", "while it is served")
+		require.Contains(t, checkConfig(t, 0, args...), "apply     as the world says\n")
 		requireSound(t, p.connect())
 	}
 	require.Contains(t, checkConfig(t, 0, "--data", filepath.Join(t.TempDir(), "new"),
 		"--history-per-town", "1500"),
 		"history-per-town=1500 dedupe-retention=720h0m0s")
+	require.Contains(t, checkConfig(t, 0, "--data", filepath.Join(t.TempDir(), "new")),
+		"apply     local (the built-in rules)\n")
 }
 
 // A history that becomes shorter is counted town by town.

@@ -15,7 +15,10 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/testdata/worlds"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/rcon"
+	"worldengine/worldengine/town"
 )
 
 // read writes a configuration and the password beside it, and reads them.
@@ -276,5 +279,23 @@ func TestTheManualsExample(t *testing.T) {
 	open(t, cfg)
 	for _, kind := range handoff.ProposalTypes() {
 		require.NotEmpty(t, cfg.Commands[kind], kind)
+	}
+	// Its commands run in the example world: no value of that is refused as unsafe.
+	var snapshots []json.RawMessage
+	require.NoError(t, json.Unmarshal(worlds.Frontier, &snapshots))
+	before, err := town.Parse(snapshots[0], schemas.Limits{})
+	require.NoError(t, err)
+	cfg.Address = "127.0.0.1:1" // what is safe does not reach a game
+	console := open(t, cfg)
+	for _, project := range before.Snapshot.Projects {
+		h, err := handoff.New(handoff.Proposal{
+			Type: handoff.AdvanceProject, ActorID: "mayor-1", TownID: before.Snapshot.TownID,
+			Reason:       "because",
+			Args:         map[string]string{"projectId": project.ID},
+			SnapshotHash: before.Hash, DecisionEpoch: before.Epoch(),
+		})
+		require.NoError(t, err)
+		_, err = console.Apply(t.Context(), apply.NewCommand(h, "run", before, before))
+		require.ErrorIs(t, err, apply.ErrUnavailable, "%s, %q, is refused", project.ID, project.Name)
 	}
 }
