@@ -12,6 +12,7 @@ import (
 func TestVersion(t *testing.T) {
 	c := offline(t)
 	assert.Regexp(t, `^handoffctl \S+\n$`, c.ok("version"))
+	assert.Equal(t, c.ok("version"), c.ok("--version"))
 	assert.NotEmpty(t, decode[map[string]string](t, c.ok("version", "-o", "json"))["version"])
 }
 

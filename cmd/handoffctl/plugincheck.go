@@ -9,6 +9,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/plugin/conformance"
 	"worldengine/worldengine/town"
@@ -60,7 +61,8 @@ func (c *pluginCheckCommand) Run(ctx context.Context, a *app) error {
 	rows, err := conformance.Check(ctx, nc, config)
 	if errors.Is(err, conformance.ErrAbsent) {
 		return &client.UnavailableError{
-			Code: "PLUGIN_ABSENT", Message: "no plugin is subscribed to " + c.Subject,
+			Code: "PLUGIN_ABSENT", Message: "no plugin is subscribed to " + c.Subject +
+				": start it, or give the subject of a town that it hosts",
 		}
 	}
 	if errors.Is(err, conformance.ErrDenied) {
@@ -87,6 +89,11 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 		Timeout: c.Within, Restart: c.Restart,
 		Ask: func(what string) { fmt.Fprintf(a.err, "%s\n", what) },
 	}
+	if at := strings.Split(c.Subject, "."); len(at) != len(strings.Split(
+		wire.ApplySubject("w", "t"), ".")) || c.Subject != wire.ApplySubject(at[2], at[4]) {
+		return config, usagef("the subject must be that of a town, %s, not %s",
+			wire.ApplySubject("<world>", "<town token>"), show(c.Subject))
+	}
 	if c.Within <= 0 || c.Restart < 0 {
 		return config, usagef("--within must be above 0, and --restart must not be below 0")
 	}
@@ -96,6 +103,7 @@ func (c *pluginCheckCommand) config(a *app) (conformance.Config, error) {
 				show(r.Found))
 			if r.Verdict == conformance.Fail {
 				fmt.Fprintf(a.out, "      %-16s the rule: %s\n", "", r.Rule)
+				fmt.Fprintf(a.out, "      %-16s to do: %s\n", "", r.Todo)
 			}
 		}
 	}
@@ -151,6 +159,11 @@ func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 		fmt.Fprintf(a.out, "%d kept, %d broken, %d not seen\n",
 			count[conformance.Pass], count[conformance.Fail], count[conformance.Skip])
 	}
+	if strings.HasPrefix(rows[0].Found, string(apply.Refused)) {
+		fmt.Fprintln(a.err, "handoffctl: note: the plugin refused the first command, so it was "+
+			"not seen what it does with one that it applies: choose that with --type, --argument "+
+			"and --snapshot")
+	}
 	if n := count[conformance.Fail]; n > 0 {
 		return &failedError{fmt.Sprintf("the plugin breaks %d of %d rules", n, len(rows))}
 	}
@@ -167,7 +180,7 @@ func (c *pluginCheckCommand) writeJUnit(rows []conformance.Row) error {
 		switch r.Verdict {
 		case conformance.Fail:
 			suite.Failures++
-			one.Failure = &junitText{Message: r.Found, Text: r.Rule}
+			one.Failure = &junitText{Message: r.Found, Text: r.Rule + " " + r.Todo}
 		case conformance.Skip:
 			suite.Skipped++
 			one.Skipped = &junitText{Message: r.Found}

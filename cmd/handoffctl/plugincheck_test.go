@@ -50,6 +50,7 @@ func TestPluginCheckOfAGoodPlugin(t *testing.T) {
 		"--junit", report)
 	require.Zero(t, status, out+errs)
 	require.Contains(t, out, "13 kept, 0 broken, 2 not seen\n")
+	require.Contains(t, out, "the arguments of TOWNSFOLK_TALK are a closed set: ask for another type")
 	written, err := os.ReadFile(report)
 	require.NoError(t, err)
 	require.Contains(t, string(written), `tests="15" failures="0"`)
@@ -89,6 +90,27 @@ func TestPluginCheckOfABadPlugin(t *testing.T) {
 	require.Equal(t, "fail", verdicts["other-town"])
 	require.Equal(t, "pass", verdicts["same-id"])
 	require.Contains(t, errs, "the plugin breaks 2 of 15 rules")
+	_, out, _ = checked(t, nc, wire.ApplySubject("main", "t"))
+	require.Regexp(t, `(?m)^FAIL  late .*\n +the rule: A command .*\n +to do: Where timeoutMs is over `,
+		out)
+}
+
+// A plugin that refuses everything keeps the rules, and shows little of what it does.
+func TestPluginCheckOfAPluginThatRefuses(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	p, err := plugin.Serve(nc, plugin.Config{
+		World: "main", Towns: []string{"t"}, Memory: plugin.NewVolatileMemory(),
+		Logger: slog.New(slog.DiscardHandler),
+		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+			return apply.Refuse(c, "NOT_HERE", "", false), nil
+		},
+	})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = p.Close(context.Background()) })
+	status, out, errs := checked(t, nc, wire.ApplySubject("main", "t"))
+	require.Zero(t, status, out+errs)
+	require.Contains(t, errs, "note: the plugin refused the first command")
 }
 
 // A user that may not ask learns that, and nothing about the plugin.
@@ -113,7 +135,11 @@ func TestPluginCheckThatCannotBegin(t *testing.T) {
 		says   string
 	}{
 		{[]string{wire.ApplySubject("main", "t")}, exitUnavailable, "no plugin is subscribed"},
+		{[]string{wire.ApplySubject("main", "t")}, exitUnavailable,
+			": start it, or give the subject of a town that it hosts"},
 		{[]string{wire.ApplySubject("main", "*")}, exitUsage, "token of one town"},
+		{[]string{"worldengine.v1.main.apply"}, exitUsage,
+			"the subject must be that of a town, worldengine.v1.<world>.apply.<town token>, not"},
 		{[]string{wire.ApplySubject("main", "t"), "--within", "0s"}, exitUsage, "--within"},
 		{[]string{wire.ApplySubject("main", "t"), "--type", "DANCE"}, exitUsage, "--type"},
 	} {

@@ -20,8 +20,10 @@ the state still that the handoff was made from. If it is accepted, its result is
 then on. Without a result after some seconds the handoff waits, or its command is being applied;
 handoffctl run get has what comes of it.
 
-The server refuses a run whose command may have been applied (RUN_IN_DOUBT), one that was retried
-before (RUN_RETRIED) and every other run (RUN_NOT_RETRYABLE).
+The server refuses a run whose command may have been applied (RUN_IN_DOUBT), one with a retry whose
+command is being applied, or that was executed or failed (RUN_RETRIED), and every other run
+(RUN_NOT_RETRYABLE). After a retry that was stale, rejected or cancelled the run may be retried
+again.
 
 The beginning of an id will do where no other run has it; in a world of more than 10,000 runs retry
 takes whole ids alone.

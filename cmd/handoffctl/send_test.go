@@ -176,4 +176,23 @@ func TestSendToATownWhoseGameIsAway(t *testing.T) {
 	require.Contains(t, got.err, "handoffctl: note: it waits: the handoff is accepted as run ")
 	require.Regexp(t, `(EXECUTION_IN_PROGRESS|PLUGIN_ABSENT).*the town "`+threatened+
 		`" has had no plugin since \S+; send the same handoff again`, got.err)
+	require.Regexp(t, `(?m)^plugin +none since \d{4}-`, c.ok("town", "get", threatened))
+}
+
+// Who waits behind such a command learns it while it waits, and does not ask again meanwhile.
+func TestSendBehindACommandWhoseGameIsAway(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin})
+	c.pipe(c.handoff(), "send", "-", "--timeout", "2s")
+	got := c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-", "--timeout", "10s")
+	require.Equal(t, exitUnavailable, got.status, got)
+	require.Regexp(t, `note: it waits: the town "`+threatened+`" has had no plugin since \S+`,
+		got.err)
+	require.Contains(t, got.err, "handoffctl: PLUGIN_ABSENT")
+	waiting := 0
+	for _, run := range decode[runPage](t, c.ok("run", "list", "-o", "json")).Runs {
+		if run.Status == "PENDING" {
+			waiting++
+		}
+	}
+	require.Equal(t, 1, waiting)
 }

@@ -90,6 +90,9 @@ func (a *app) printTown(t *townReply) error {
 		if t.PendingRunID != "" {
 			fmt.Fprintf(w, "applying\tthe command of run %s\n", show(t.PendingRunID))
 		}
+		if t.PluginAbsentSince != "" {
+			fmt.Fprintf(w, "plugin\tnone since %s\n", show(t.PluginAbsentSince))
+		}
 		if t.Paused {
 			fmt.Fprintf(w, "paused\tyes (see handoffctl status --town)\n")
 		}

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/go-json-experiment/json"
-
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/wire"
 )
@@ -67,13 +65,7 @@ func (t *listedTown) ask(ctx context.Context, server *client.Client) error {
 	if err != nil {
 		return err
 	}
-	var more struct {
-		AbsentSince string `json:"pluginAbsentSince"`
-	}
-	if err := json.Unmarshal(got.JSON, &more); err != nil {
-		return err
-	}
 	t.TownSummary, t.Apply = got.TownSummary, got.Apply
-	t.PendingRunID, t.Paused, t.AbsentSince = got.PendingRunID, got.Paused, more.AbsentSince
+	t.PendingRunID, t.Paused, t.AbsentSince = got.PendingRunID, got.Paused, got.PluginAbsentSince
 	return nil
 }

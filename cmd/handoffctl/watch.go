@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -35,8 +36,8 @@ comes before the first event of each day. On a terminal, success is green and fa
 unless $NO_COLOR is set, and ids are cut to their first 8 characters; in a pipe nothing is cut.
 With -o json it prints one RunEventRecord a line. What town put and town patch change from now on
 is shown as TownPut, which is no run event and not counted. A user who may not read the streams,
-such as an observer, sees the run events that come from now on. With --alerts it shows the stream
-of alerts instead.
+such as an observer, sees the run events that come from now on, and a note where the connection was
+lost. With --alerts it shows the stream of alerts instead.
 
 Examples:
 
@@ -168,8 +169,23 @@ func consume(
 	return func() { follow.Release(stream, consumer) }, nil
 }
 
+// noteGaps makes a note of each time for which the connection was lost.
+func noteGaps(a *app, nc *nats.Conn) {
+	var lost atomic.Pointer[time.Time]
+	nc.SetDisconnectErrHandler(func(*nats.Conn, error) {
+		now := time.Now()
+		lost.CompareAndSwap(nil, &now)
+	})
+	nc.SetReconnectHandler(func(*nats.Conn) {
+		if since := lost.Swap(nil); since != nil {
+			fmt.Fprintf(a.err, "handoffctl: the connection was lost for %.1f s: what was published "+
+				"meanwhile is not shown\n", time.Since(*since).Seconds())
+		}
+	})
+}
+
 // listen gives what is published from now on, to a user who may not read the streams. What comes
-// while the connection is lost is not given.
+// while the connection is lost is not given, and a note says so.
 func (c *watchCommand) listen(
 	ctx context.Context, a *app, nc *nats.Conn, id *identity, events chan<- sighting,
 	closed <-chan struct{},
@@ -213,6 +229,7 @@ func (c *watchCommand) listen(
 	fmt.Fprintf(a.err,
 		"handoffctl: the role %s watches what is published from now on, and not the past\n",
 		id.Role)
+	noteGaps(a, nc)
 	return func() {}, nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,26 @@ func TestAnObserverCanWatch(t *testing.T) {
 	}
 	w := as(access.Observer).background("watch", "--alerts", "--count", "1")
 	w.says(&w.errs, "from now on")
+}
+
+// What was published while the connection was lost is not shown to who may not read the streams: a
+// note says so.
+func TestAnObserverLearnsOfAGap(t *testing.T) {
+	as := guarded(t)
+	c := as(access.Observer)
+	at, err := url.Parse(c.env["NATS_URL"])
+	require.NoError(t, err)
+	link := natstest.NewProxy(t, at.Host)
+	c.env["NATS_URL"] = "nats://" + link.Address()
+	w := c.background("watch", "--town", threatened, "--count", "1")
+	w.says(&w.errs, "the role observer watches what is published from now on")
+	link.Drop()
+	w.says(&w.errs, "handoffctl: the connection was lost for ")
+	w.says(&w.errs, "s: what was published meanwhile is not shown\n")
+	agent := as(access.Agent)
+	require.Equal(t, exitOK, agent.pipe(agent.ok("new", threatened, "talk", "casual"),
+		"send", "-").status)
+	assert.Equal(t, exitOK, <-w.ended)
 }
 
 // With access control a put says who put.

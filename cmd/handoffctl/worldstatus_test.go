@@ -25,7 +25,7 @@ func TestStatusOfAWorld(t *testing.T) {
 		`waiting +0 requests`,
 		`followers +receipts at \d+, run events at \d+ of \d+`, `servers +1, version \S+`,
 		`alerts +none in 24 h`,
-		`dead letters +0`, `disk +\d\S* [KM]iB in the streams of the world`,
+		`dead letters +0`, `disk +\d\S* [KM]iB in the streams of the world, before compression`,
 		`disk free +\d\S* \SiB of \d\S* \SiB`,
 	} {
 		assert.Regexp(t, `(?m)^`+line+`$`, text)

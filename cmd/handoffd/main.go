@@ -72,8 +72,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		fmt.Fprintln(stderr, "handoffd:", err)
 		return 1
 	}
-	if len(args) == 1 && args[0] == "--version" {
-		args = []string{"version"}
+	if len(args) > 0 && args[0] == "--version" {
+		args = append([]string{"version"}, args[1:]...)
 	}
 	command, err := parser.Parse(args)
 	if ended.status >= 0 {

@@ -191,8 +191,8 @@ type control struct {
 	} `json:"pausedBy"`
 }
 
-// paused returns why a handoff for a town waits for the end of a pause; nil where it does not, or
-// that cannot be told.
+// paused returns why a handoff for a town waits for the end of a pause, or for a game that is away;
+// nil where it does not, or that cannot be told.
 func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
@@ -200,8 +200,11 @@ func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	_, err := c.Ask(ctx, wire.ControlGet, struct {
 		TownID string `json:"townId"`
 	}{townID}, &its)
-	if err != nil || its.Status != pausedStatus {
+	if err != nil {
 		return nil
+	}
+	if its.Status != pausedStatus {
+		return c.absent(ctx, townID)
 	}
 	why := &UnavailableError{Code: "TOWN_PAUSED",
 		Message: fmt.Sprintf("the town %q is paused", townID)}
@@ -220,3 +223,14 @@ func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 }
 
 const pausedStatus = "PAUSED"
+
+// absent returns why a handoff for a town waits for a game that is away; nil where it does not.
+func (c *Client) absent(ctx context.Context, townID string) *UnavailableError {
+	at, err := c.Town(ctx, townID)
+	if err != nil || at.PendingRunID == "" || at.PluginAbsentSince == "" {
+		return nil
+	}
+	return &UnavailableError{Code: string(wire.CodePluginAbsent), Message: fmt.Sprintf(
+		"the town %q has had no plugin since %s, and the handoff is the command of run %s or waits "+
+			"behind it; sent again it gets its result", townID, at.PluginAbsentSince, at.PendingRunID)}
+}

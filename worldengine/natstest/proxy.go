@@ -105,6 +105,17 @@ func (p *Proxy) Cut(cut bool) {
 	p.open.Broadcast()
 }
 
+// Drop ends the connections that are open; new ones are accepted.
+func (p *Proxy) Drop() {
+	p.mu.Lock()
+	conns := p.conns
+	p.conns = nil
+	p.mu.Unlock()
+	for _, c := range conns {
+		_ = c.Close()
+	}
+}
+
 // Slow delays everything that goes through from now on, and lets no more than rate bytes a second
 // through each connection either way; 0 for no delay, and for any rate.
 func (p *Proxy) Slow(delay time.Duration, rate int) {

@@ -47,8 +47,10 @@ const (
 
 // Row is a rule of the protocol, and whether the plugin keeps it.
 type Row struct {
-	Name    string        `json:"name"`
-	Rule    string        `json:"rule"`
+	Name string `json:"name"`
+	Rule string `json:"rule"`
+	// Todo is what the plugin's author does where it is broken.
+	Todo    string        `json:"todo"`
 	Verdict Verdict       `json:"verdict"`
 	Found   string        `json:"found"`
 	Took    time.Duration `json:"-"`
@@ -63,42 +65,58 @@ var ErrDenied = errors.New("conformance: this user may not ask plugins")
 // errSkip marks what could not be seen.
 var errSkip = errors.New("not seen")
 
-// rows are the rules in the order in which they are asked.
+// rows are the rules in the order in which they are asked, and what to do where one is broken.
 var rows = []struct {
-	name, rule string
-	check      func(*checker, context.Context) (found string, err error)
+	name, rule, todo string
+	check            func(*checker, context.Context) (found string, err error)
 }{
 	{"answer",
 		"A command gets a valid command-applied.v1 with its applyId, and in the end applied " +
-			"or refused.", (*checker).answer},
+			"or refused.",
+		"Answer on the reply subject of each request; answer in-progress while it takes long.",
+		(*checker).answer},
 	{"reported-town", "A snapshot that applied reports is a snapshot.v1 of the town.",
+		"Report the whole town with the same townId, or leave snapshot out.",
 		(*checker).reportedTown},
 	{"one-plugin", "A town has one plugin, which answers a request applied once.",
+		"End the other plugin, or the connection that a reload left open; answer once.",
 		(*checker).onePlugin},
-	{"same-id", "The same id again gets the same answer.", (*checker).sameID},
+	{"same-id", "The same id again gets the same answer.",
+		"Keep each definite answer on disk by its applyId, and answer with that.",
+		(*checker).sameID},
 	{"later-attempt",
 		"The same id in a later attempt gets the same answer: applied and refused for good are " +
 			"for ever.",
-		(*checker).laterAttempt},
+		"Look the applyId up whatever the logicalAttemptId is.", (*checker).laterAttempt},
 	{"same-id-at-once",
 		"Two requests of a new id at once are one command: no two different definite answers.",
+		"Enter the applyId as begun before anything else, and answer in-progress while it is.",
 		(*checker).sameIDAtOnce},
 	{"two-at-once", "Two commands at once get an answer each, with their own ids.",
-		(*checker).twoAtOnce},
-	{"late", "A command whose time is over is not begun.", (*checker).late},
+		"Queue commands, and answer each with its own applyId.", (*checker).twoAtOnce},
+	{"late", "A command whose time is over is not begun.",
+		"Where timeoutMs is over answer refused, DEADLINE_PASSED, with retryable true.",
+		(*checker).late},
 	{"late-again", "What was refused as too late may be begun by the next attempt.",
+		"Keep a refusal with retryable true for its logicalAttemptId only.",
 		(*checker).lateAgain},
 	{"refused",
 		"A command about what the game does not know gets a definite answer, and the same " +
-			"one again.", (*checker).refused},
+			"one again.",
+		"Answer refused with a reasonCode, and keep that answer by its applyId.",
+		(*checker).refused},
 	{"unknown-members", "Members that a plugin does not know are tolerated.",
-		(*checker).unknownMembers},
-	{"other-version", "Another schemaVersion is not answered applied.", (*checker).otherVersion},
+		"Read the members that you know, and ignore the others.", (*checker).unknownMembers},
+	{"other-version", "Another schemaVersion is not answered applied.",
+		"Do not answer where schemaVersion is not command-apply.v1.", (*checker).otherVersion},
 	{"other-town", "A command for a town that the plugin does not host is not applied.",
+		"Apply a command only where its townId is that of the subject it came on.",
 		(*checker).otherTown},
 	{"not-json", "What is no command is not answered applied, and the plugin goes on.",
+		"Leave unanswered what cannot be read, and go on with the next message.",
 		(*checker).notJSON},
 	{"restart", "After a restart of the plugin the same id still gets the same answer.",
+		"Write each answer to the disk before it is sent, and read them at the start.",
 		(*checker).restart},
 }
 
@@ -128,11 +146,14 @@ func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 		if len(done) == 0 && (errors.Is(err, ErrAbsent) || errors.Is(err, ErrDenied)) {
 			return nil, err
 		}
-		r := Row{Name: row.name, Rule: row.rule, Verdict: Pass, Found: found,
+		r := Row{Name: row.name, Rule: row.rule, Todo: row.todo, Verdict: Pass, Found: found,
 			Took: time.Since(began)}
-		if errors.Is(err, errSkip) {
+		switch {
+		case errors.Is(err, errSkip):
 			r.Verdict = Skip
-		} else if err != nil {
+		case errors.Is(err, ErrAbsent):
+			r.Verdict, r.Found = Fail, "the plugin is gone: none is subscribed any more"
+		case err != nil:
 			r.Verdict, r.Found = Fail, err.Error()
 		}
 		done = append(done, r)

@@ -41,6 +41,7 @@ func check(
 	for _, row := range rows {
 		byName[row.Name] = row
 		require.NotEmpty(t, row.Rule)
+		require.NotEmpty(t, row.Todo)
 		require.NotEmpty(t, row.Found, row.Name)
 	}
 	require.Len(t, byName, 15)

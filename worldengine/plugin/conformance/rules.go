@@ -192,7 +192,8 @@ func (c *checker) lateAgain(ctx context.Context) (string, error) {
 func (c *checker) refused(ctx context.Context) (string, error) {
 	command, err := c.command("no-such-thing-" + strings.ToLower(c.actor[len(c.actor)-6:]))
 	if err != nil {
-		return err.Error(), errSkip // of a type whose arguments are a closed set
+		return fmt.Sprintf("the arguments of %s are a closed set: ask for another type, such as "+
+			"PROJECT_ADVANCE", c.Type), errSkip
 	}
 	got, err := c.askUntilAnswered(ctx, command)
 	if err != nil {
