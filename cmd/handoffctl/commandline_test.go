@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"os"
 	"path/filepath"
 	"testing"
@@ -12,7 +13,10 @@ import (
 func TestVersion(t *testing.T) {
 	c := offline(t)
 	assert.Regexp(t, `^handoffctl \S+\n$`, c.ok("version"))
-	assert.Equal(t, c.ok("version"), c.ok("--version"))
+	var out, errs bytes.Buffer
+	none := func(string) (string, bool) { return "", false }
+	assert.Zero(t, run(t.Context(), []string{"--version"}, nil, &out, &errs, none), "%s", &errs)
+	assert.Equal(t, c.ok("version"), out.String())
 	assert.NotEmpty(t, decode[map[string]string](t, c.ok("version", "-o", "json"))["version"])
 }
 
