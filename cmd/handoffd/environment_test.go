@@ -22,7 +22,8 @@ func TestAMisspeltVariableIsNamed(t *testing.T) {
 	require.NotContains(t, p.stderr.String(), "HANDOFFD_PLUGIN_DEADLINE")
 	require.NotContains(t, p.stderr.String(), "HANDOFFD_LISTEN")
 
-	p = launch(t, []string{"HANDOFFD_HISTROY_PER_TOWN=5000"}, "--check-config", "--data", t.TempDir())
+	p = launch(t, []string{"HANDOFFD_HISTROY_PER_TOWN=5000"}, "--check-config", "--data",
+		t.TempDir())
 	<-p.ended
 	require.Zero(t, p.cmd.ProcessState.ExitCode())
 	require.Contains(t, p.stderr.String(), "variable=HANDOFFD_HISTROY_PER_TOWN")

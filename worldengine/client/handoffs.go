@@ -231,6 +231,7 @@ func (c *Client) absent(ctx context.Context, townID string) *UnavailableError {
 		return nil
 	}
 	return &UnavailableError{Code: string(wire.CodePluginAbsent), Message: fmt.Sprintf(
-		"the town %q has had no plugin since %s, and the handoff is the command of run %s or waits "+
-			"behind it; sent again it gets its result", townID, at.PluginAbsentSince, at.PendingRunID)}
+		"the town %q has had no plugin since %s, and the handoff is the command of run %s or "+
+			"waits behind it; sent again it gets its result", townID, at.PluginAbsentSince,
+		at.PendingRunID)}
 }

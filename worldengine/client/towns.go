@@ -31,8 +31,8 @@ type Town struct {
 	Approval []handoff.ProposalType `json:"approval"`
 	// PendingRunID is the run whose command is being applied, "" for none.
 	PendingRunID string `json:"pendingRunId"`
-	// PluginAbsentSince is since when the town has had no plugin, as RFC 3339; "" where one was there
-	// when it was last asked for.
+	// PluginAbsentSince is since when the town has had no plugin, as RFC 3339; "" where one was
+	// there when it was last asked for.
 	PluginAbsentSince string `json:"pluginAbsentSince"`
 	// Paused reports whether the town itself is paused; the world may be.
 	Paused bool `json:"paused"`

@@ -296,6 +296,7 @@ func TestTheManualsExample(t *testing.T) {
 		})
 		require.NoError(t, err)
 		_, err = console.Apply(t.Context(), apply.NewCommand(h, "run", before, before))
-		require.ErrorIs(t, err, apply.ErrUnavailable, "%s, %q, is refused", project.ID, project.Name)
+		require.ErrorIs(t, err, apply.ErrUnavailable, "%s, %q, is refused", project.ID,
+			project.Name)
 	}
 }
