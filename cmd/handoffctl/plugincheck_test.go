@@ -50,7 +50,8 @@ func TestPluginCheckOfAGoodPlugin(t *testing.T) {
 		"--junit", report)
 	require.Zero(t, status, out+errs)
 	require.Contains(t, out, "13 kept, 0 broken, 2 not seen\n")
-	require.Contains(t, out, "the arguments of TOWNSFOLK_TALK are a closed set: ask for another type")
+	require.Contains(t, out,
+		"the arguments of TOWNSFOLK_TALK are a closed set: ask for another type")
 	written, err := os.ReadFile(report)
 	require.NoError(t, err)
 	require.Contains(t, string(written), `tests="15" failures="0"`)

@@ -40,7 +40,8 @@ func (a *app) printWorldStatus(s *worldStatus) error {
 		a.printAlerts(w, s)
 		if _, unknown := s.Unknown["streams"]; !unknown {
 			fmt.Fprintf(w, "dead letters\t%d\n", s.DeadLetters)
-			fmt.Fprintf(w, "disk\t%s in the streams of the world, before compression\n", size(s.StreamBytes))
+			fmt.Fprintf(w, "disk\t%s in the streams of the world, before compression\n",
+				size(s.StreamBytes))
 		}
 		if of := s.fullest(); of != nil {
 			tone := plain
