@@ -31,6 +31,7 @@ func everybody() []access.User {
 func as(t testing.TB, url string, u access.User, options ...nats.Option) *client {
 	t.Helper()
 	options = append(options, nats.UserInfo(u.Name, servertest.Password),
+		nats.Timeout(20*time.Second),
 		nats.CustomInboxPrefix(u.InboxPrefix()),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
 	nc, err := nats.Connect(url, options...)

@@ -64,7 +64,7 @@ type client struct {
 
 func connect(t testing.TB, srv *server.Server) *client {
 	t.Helper()
-	nc, err := nats.Connect(srv.URL())
+	nc, err := nats.Connect(srv.URL(), nats.Timeout(20*time.Second))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
 	return &client{t: t, nc: nc, world: wire.DefaultWorld}
