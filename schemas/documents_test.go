@@ -81,7 +81,7 @@ func TestNames(t *testing.T) {
 		schemas.CommandApply, schemas.CommandApplied, schemas.TownPatchRequest,
 		schemas.ControlSignalRequest, schemas.ControlGetRequest, schemas.ControlReply,
 		schemas.RunCancelRequest, schemas.RunRetryRequest, schemas.RunRetryReply,
-		schemas.TownHistoryRequest, schemas.TownHistoryReply,
+		schemas.TownHistoryRequest, schemas.TownHistoryReply, schemas.TownChange,
 		schemas.AlertListRequest, schemas.AlertListReply, schemas.AlertAckRequest,
 		schemas.AlertAckReply,
 		schemas.ApprovalListRequest, schemas.ApprovalListReply, schemas.ApprovalDecideRequest,

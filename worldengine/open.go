@@ -133,7 +133,8 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.alerts = alerts.New(js, e.config.alerts())
 	letters := alerts.NewDeadLetters(js, e.config.World, e.config.Replicas,
 		e.config.Logger, e.alerts.Raise)
-	e.tail, err = commitlog.NewTail(ctx, followers, e.config.World, e.handover, e.config.Logger)
+	e.tail, err = commitlog.NewTail(ctx, followers, e.config.World,
+		history.Announce(e.config.World, followers.Publish, e.handover.Read), e.config.Logger)
 	if err != nil {
 		return err
 	}

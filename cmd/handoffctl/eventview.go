@@ -10,7 +10,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/client"
 )
 
 // eventView prints events as they come: a line each, and a line with the date where that changes.
@@ -27,8 +27,8 @@ func (v *eventView) show(event *sighting) error {
 		return v.printRaw(event.data)
 	case v.alerts:
 		return v.printAlert(event.data)
-	case !event.at.IsZero():
-		return v.printPut(event)
+	case event.change != nil:
+		return v.printChange(event.change)
 	}
 	var e runevents.Record
 	if err := json.Unmarshal(event.data, &e); err != nil {
@@ -56,21 +56,29 @@ func (v *eventView) clock(at time.Time) (string, error) {
 	return at.Format("15:04:05.000"), nil
 }
 
-// printPut prints a state that town.put, town.patch or a world file gave to a town.
-func (v *eventView) printPut(event *sighting) error {
-	at, err := v.clock(event.at)
-	if err != nil {
-		return err
+// printChange prints a state that town.put, town.patch or a world file gave to a town, or that fsck
+// put back. What else changed of a town, its run events say.
+func (v *eventView) printChange(change *client.Change) error {
+	name, what := "TownPut", "put or patched"
+	switch change.Cause {
+	case "put":
+	case "mend":
+		name, what = "TownMended", "put back to its last readable state"
+	default:
+		return nil
 	}
-	by := ""
-	if actor, err := url.PathUnescape(event.header.Get(wire.ActorHeader)); err == nil &&
-		actor != "" {
-		by = " by " + actor
+	at := show(change.At)
+	if stored, err := time.Parse(time.RFC3339, change.At); err == nil {
+		if at, err = v.clock(stored); err != nil {
+			return err
+		}
 	}
-	return v.printf("%s  %-20s  %s  %s\n", at, show(townOfSubject(event.subject)),
-		v.coloured(fmt.Sprintf("%-14s", "TownPut"), plain),
-		show(fmt.Sprintf("put or patched%s: day %s, snapshot %s",
-			by, event.header.Get(wire.EpochHeader), v.briefID(event.header.Get(wire.HashHeader)))))
+	if change.ActorID != "" {
+		what += " by " + change.ActorID
+	}
+	return v.printf("%s  %-20s  %s  %s\n", at, show(change.TownID),
+		v.coloured(fmt.Sprintf("%-14s", name), plain), show(fmt.Sprintf("%s: day %d, snapshot %s",
+			what, change.Epoch, v.briefID(change.Hash))))
 }
 
 // eventType returns the column of an event's type, in the tone of what the event says.

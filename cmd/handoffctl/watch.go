@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
@@ -35,9 +34,10 @@ server was away, watch goes on with the first event that it has not shown. A lin
 comes before the first event of each day. On a terminal, success is green and failure is red,
 unless $NO_COLOR is set, and ids are cut to their first 8 characters; in a pipe nothing is cut.
 With -o json it prints one RunEventRecord a line. What town put and town patch change from now on
-is shown as TownPut, which is no run event and not counted. A user who may not read the streams,
-such as an observer, sees the run events that come from now on, and a note where the connection was
-lost. With --alerts it shows the stream of alerts instead.
+is shown as TownPut, and what fsck --repair puts back as TownMended; neither is a run event, and
+they are not counted. A user who may not read the streams, such as an observer, sees what comes
+from now on, and a note where the connection was lost. With --alerts it shows the stream of alerts
+instead.
 
 Examples:
 
@@ -58,15 +58,18 @@ func (c *watchCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer nc.Close()
-	events := make(chan sighting)
+	events := sightings{make(chan sighting), closed}
 	var release func()
 	id, err := a.whoIs(ctx, nc)
+	if err == nil && c.RunID == "" && c.Type == "" && !c.Alerts && !a.json() {
+		err = c.hearChanges(ctx, a, nc, events)
+	}
 	switch {
 	case err != nil:
 	case mayReadStreams(id.Role):
-		release, err = c.read(ctx, a, nc, events, closed)
+		release, err = c.read(ctx, a, nc, events)
 	default:
-		release, err = c.listen(ctx, a, nc, &id, events, closed)
+		release, err = c.listen(ctx, a, nc, &id, events)
 	}
 	switch {
 	case ctx.Err() != nil: // it was asked to end before there was anything to show
@@ -74,24 +77,37 @@ func (c *watchCommand) Run(ctx context.Context, a *app) error {
 	case err != nil:
 		return err
 	}
-	err = c.follow(ctx, a, events, closed)
+	err = c.follow(ctx, a, events)
 	if nc.IsConnected() {
 		release()
 	}
 	return err
 }
 
-// sighting is a run event or an alert or, where it has a time, a state that was put.
+// sighting is a run event or an alert or, where it has a change, what no run event says.
 type sighting struct {
 	subject string
 	header  nats.Header
 	data    []byte
-	at      time.Time // of what was put
+	change  *client.Change
 }
 
-// read gives the messages of the stream, and what is put from now on.
+// sightings take what was seen, until the connection is closed.
+type sightings struct {
+	came   chan sighting
+	closed <-chan struct{}
+}
+
+func (s sightings) give(event sighting) {
+	select {
+	case s.came <- event:
+	case <-s.closed:
+	}
+}
+
+// read gives the messages of the stream.
 func (c *watchCommand) read(
-	ctx context.Context, a *app, nc *nats.Conn, events chan<- sighting, closed <-chan struct{},
+	ctx context.Context, a *app, nc *nats.Conn, events sightings,
 ) (release func(), err error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -108,49 +124,45 @@ func (c *watchCommand) read(
 			Message: "there is no stream " + name + " on this NATS: check --world and --server",
 		}
 	}
-	give := func(event sighting) {
-		select {
-		case events <- event:
-		case <-closed:
-		}
-	}
 	config := c.consumer(a.flags.World, stream.CachedInfo().State.LastSeq+1)
-	second := func() {}
-	if !c.Alerts && c.RunID == "" && c.Type == "" && !a.json() {
-		// Before the events: once they are followed, a server that goes away is waited for.
-		if second, err = c.readPuts(ctx, a, js, give); err != nil {
-			return nil, err
-		}
-	}
-	first, err := consume(ctx, stream, config, func(msg jetstream.Msg) {
-		give(sighting{subject: msg.Subject(), header: msg.Headers(), data: msg.Data()})
+	return consume(ctx, stream, config, func(msg jetstream.Msg) {
+		events.give(sighting{subject: msg.Subject(), header: msg.Headers(), data: msg.Data()})
 	})
-	return func() { first(); second() }, err
 }
 
-// readPuts gives what is put from now on.
-func (c *watchCommand) readPuts(
-	ctx context.Context, a *app, js jetstream.JetStream, give func(sighting),
-) (release func(), err error) {
-	log, err := js.Stream(ctx, wire.LogStream(a.flags.World))
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return func() {}, nil // the events are of another producer
+// hearChanges gives what changes towns from now on and no run event says. Nothing is given of a
+// world that no server serves: its events are of another producer.
+func (c *watchCommand) hearChanges(
+	ctx context.Context, a *app, nc *nats.Conn, events sightings,
+) error {
+	server := client.New(nc, a.flags.World)
+	server.Timeout = a.flags.Timeout
+	var now struct {
+		Revisions []client.Change `json:"revisions"`
 	}
-	if err != nil {
-		return nil, &client.UnavailableError{Code: "NO_EVENTS", Message: sentence(err), Cause: err}
+	request := struct {
+		TownID string `json:"townId,omitzero"`
+		Limit  int    `json:"limit"`
+	}{c.Town, 1}
+	_, err := server.Ask(ctx, wire.TownHistory, request, &now)
+	what := client.FollowChanges{TownID: c.Town}
+	switch {
+	case client.IsCode(err, "NO_RESPONDERS"):
+		return nil
+	case err != nil && !client.IsCode(err, wire.CodeUnknownTown):
+		return err
+	case len(now.Revisions) > 0:
+		what.After = now.Revisions[0].Revision
 	}
-	return consume(ctx, log, jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{wire.LogSubject(a.flags.World, c.token())}, HeadersOnly: true,
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy,
-		OptStartSeq:   log.CachedInfo().State.LastSeq + 1,
-	}, func(msg jetstream.Msg) {
-		meta, err := msg.Metadata()
-		kind := commitlog.Kind(msg.Headers().Get(wire.KindHeader))
-		if err == nil && kind == commitlog.KindPut {
-			give(sighting{subject: msg.Subject() + ".put", header: msg.Headers(),
-				at: meta.Timestamp})
+	go func() {
+		for change, err := range server.Changes(ctx, what) {
+			if err != nil {
+				return // the connection is closed: follow says so
+			}
+			events.give(sighting{change: &change})
 		}
-	})
+	}()
+	return nil
 }
 
 // consume gives the messages of a stream. They end with the connection: the consumer's own Stop
@@ -187,8 +199,7 @@ func noteGaps(a *app, nc *nats.Conn) {
 // listen gives what is published from now on, to a user who may not read the streams. What comes
 // while the connection is lost is not given, and a note says so.
 func (c *watchCommand) listen(
-	ctx context.Context, a *app, nc *nats.Conn, id *identity, events chan<- sighting,
-	closed <-chan struct{},
+	ctx context.Context, a *app, nc *nats.Conn, id *identity, events sightings,
 ) (release func(), err error) {
 	if c.Since > 0 {
 		return nil, a.mustReadStreams(ctx, nc, "watch the past")
@@ -208,10 +219,7 @@ func (c *watchCommand) listen(
 	}
 	for _, subject := range subjects {
 		_, err = nc.Subscribe(subject, func(msg *nats.Msg) {
-			select {
-			case events <- sighting{subject: msg.Subject, header: msg.Header, data: msg.Data}:
-			case <-closed:
-			}
+			events.give(sighting{subject: msg.Subject, header: msg.Header, data: msg.Data})
 		})
 		if err == nil {
 			err = nc.Flush() // a refusal comes before its answer
@@ -235,22 +243,22 @@ func (c *watchCommand) listen(
 
 // follow shows events until ctx is done, enough were shown, or the connection is closed for good.
 func (c *watchCommand) follow(
-	ctx context.Context, a *app, events <-chan sighting, closed <-chan struct{},
+	ctx context.Context, a *app, events sightings,
 ) error {
 	view := &eventView{app: a, alerts: c.Alerts}
 	for shown := 0; c.MaxCount == 0 || shown < c.MaxCount; {
 		select {
-		case event := <-events:
+		case event := <-events.came:
 			if c.Type != "" && event.header.Get(wire.EventTypeHeader) != c.Type {
 				continue
 			}
 			if err := view.show(&event); err != nil {
 				return err
 			}
-			if event.at.IsZero() {
+			if event.change == nil {
 				shown++
 			}
-		case <-closed:
+		case <-events.closed:
 			return &client.UnavailableError{Code: "CONNECTION", Message: "the server has closed " +
 				"the connection; start watch again when it serves"}
 		case <-ctx.Done():

@@ -73,6 +73,20 @@ func TestAnObserverLearnsOfAGap(t *testing.T) {
 	assert.Equal(t, exitOK, <-w.ended)
 }
 
+// An observer sees puts and patches too, of one town where it says so.
+func TestAnObserverWatchesPuts(t *testing.T) {
+	as := guarded(t)
+	operator := as(access.Operator)
+	w := as(access.Observer).background("watch", "--town", threatened, "--count", "1")
+	w.says(&w.errs, "from now on")
+	operator.ok("town", "put", operator.file(string(newTown(t, "north", 7))))
+	operator.ok("town", "patch", threatened, operator.file(`{"pressure": {"hope": 0.25}}`))
+	w.says(&w.out, "put or patched by operator: day ")
+	operator.ok("pause", "--town", threatened)
+	assert.Equal(t, exitOK, <-w.ended)
+	assert.NotContains(t, w.out.String(), "north")
+}
+
 // With access control a put says who put.
 func TestWatchSaysWhoPut(t *testing.T) {
 	as := guarded(t)

@@ -48,12 +48,12 @@ type pace struct {
 	// forgotten.
 	page, sweep int
 	// away is how long to wait at least before what failed, because the server was away, is asked
-	// again.
-	away time.Duration
+	// again, and seldom how often a server is asked that publishes no notices of changes.
+	away, seldom time.Duration
 }
 
 var defaultPace = pace{
-	waiting: 10_000, late: time.Minute, page: 200, sweep: 1000, away: time.Second,
+	waiting: 10_000, late: time.Minute, page: 200, sweep: 1000, away: time.Second, seldom: seldom,
 }
 
 // Events follows run events: each one once, those of a run in their order, through losses of the

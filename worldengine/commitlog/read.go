@@ -28,7 +28,8 @@ const ackTimeout = 10 * time.Second
 // NewTail makes what reads the end of a world's log for the followers of an engine that hands its
 // records over.
 func NewTail(
-	ctx context.Context, nc *nats.Conn, world string, handover *Handover, logger *slog.Logger,
+	ctx context.Context, nc *nats.Conn, world string, read func(jetstream.Msg) jetstream.Msg,
+	logger *slog.Logger,
 ) (*follow.Tail, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {
@@ -38,7 +39,7 @@ func NewTail(
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: stream %s: %w", wire.LogStream(world), err)
 	}
-	return follow.NewTail(follow.TailConfig{JetStream: js, Log: log, Read: handover.Read,
+	return follow.NewTail(follow.TailConfig{JetStream: js, Log: log, Read: read,
 		Logger: logger}), nil
 }
 

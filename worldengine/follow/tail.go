@@ -37,7 +37,8 @@ type TailConfig struct {
 	JetStream jetstream.JetStream
 	Log       jetstream.Stream
 	// Read, where set, is called with every message, in order, from one goroutine, and returns what
-	// followers get in its place: a message that says the same.
+	// followers get in its place: a message that says the same. Where the tail begins anew it is
+	// called again with the last messages before that.
 	Read func(jetstream.Msg) jetstream.Msg
 	// Logger gets warnings and errors.
 	Logger *slog.Logger
@@ -84,6 +85,11 @@ const (
 // tailPull is how many messages may be on their way to the tail, which takes each without a wait.
 const tailPull = 512
 
+// tailBack is how many messages before the end of the log a tail begins. What Read does with each is
+// done also for the last ones that were stored while no tail read them: after a kill of the only
+// server, or while a tail was begun anew.
+const tailBack = 100
+
 // NewTail makes a tail; Run starts it.
 func NewTail(config TailConfig) *Tail { return &Tail{config: config} }
 
@@ -113,13 +119,13 @@ func (t *Tail) Run(ctx context.Context) {
 	}
 }
 
-// follow reads what is behind the end of the log.
+// follow reads the log from tailBack messages before its end on.
 func (t *Tail) follow(ctx context.Context) error {
 	info, err := t.config.Log.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("follow: state of the log: %w", err)
 	}
-	end := info.State.LastSeq
+	end := info.State.LastSeq - min(info.State.LastSeq, tailBack)
 	consumer, err := t.config.Log.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: end + 1,
 		InactiveThreshold: inactiveThreshold,

@@ -93,6 +93,7 @@ var subjects = []struct{ subject, publish, subscribe string }{
 	{"clients.worldengine.v1.main.handoff", "", ""},
 	{"clients.worldengine.v1.main.town.put", "", ""},
 	{"worldengine.v1.main.apply.t", "", "plugin"},
+	{"worldengine.v1.main.changes.t", "", "agent plugin operator approver observer"},
 	{"runevents.v2.main.t.run-1", "", "agent plugin operator approver observer"},
 	{"alerts.v1.main.APPLY_IN_DOUBT", "", "operator observer"},
 	{"deadletter.v1.main.WORLD_main_RUNEVENTS.1.0", "", "operator observer"},
@@ -244,5 +245,9 @@ func TestSubjectsOfATown(t *testing.T) {
 		require.True(t, c.maySubscribe("runevents.v2.main.Town%201.run-1"))
 		require.False(t, c.maySubscribe("runevents.v2.main.other.>"))
 		require.False(t, c.maySubscribe("runevents.v2.main.>"))
+		require.True(t, c.maySubscribe("worldengine.v1.main.changes.Town%201"))
+		for _, other := range []string{"other", "*", ">"} {
+			require.False(t, c.maySubscribe("worldengine.v1.main.changes."+other))
+		}
 	}
 }

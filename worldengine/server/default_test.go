@@ -74,6 +74,7 @@ func TestDefaultForgesNothing(t *testing.T) {
 	for _, subject := range []string{
 		wire.EventSubject("main", "x", "y"), wire.AlertSubject("main", "x"),
 		wire.DeadLetterSubject("main", "x", "y", "z"), wire.ApplySubject("main", "x"),
+		wire.ChangesSubject("main", "x"),
 	} {
 		require.NoError(t, nc.Publish(subject, []byte("forged")))
 		require.NoError(t, nc.Flush())
@@ -102,6 +103,8 @@ func TestDefaultAnswersEveryVerb(t *testing.T) {
 	c := connect(t, srv)
 	events, err := c.nc.SubscribeSync(wire.EventSubject("main", "*", "*"))
 	require.NoError(t, err)
+	changes, err := c.nc.SubscribeSync(wire.ChangesSubject("main", "*"))
+	require.NoError(t, err)
 	for _, verb := range []string{
 		"handoff", "town.get", "town.history", "town.list", "town.put", "town.patch", "result.get",
 		"run.get", "run.list",
@@ -116,6 +119,8 @@ func TestDefaultAnswersEveryVerb(t *testing.T) {
 	require.NoError(t, err)
 	c.send(marshalled(t, propose(c.put(snapshot("town-a"), ""), handoff.TalkToTownsfolk, "casual")))
 	_, err = events.NextMsg(20 * time.Second)
+	require.NoError(t, err)
+	_, err = changes.NextMsg(20 * time.Second)
 	require.NoError(t, err)
 }
 

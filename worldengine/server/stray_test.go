@@ -28,6 +28,7 @@ import (
 var stray = []string{
 	wire.ApplySubject("main", "t"), "runevents.v2.main.t.run-1", "alerts.v1.main.APPLY_IN_DOUBT",
 	"deadletter.v1.main.WORLD_main_RUNEVENTS.1.0", "world.main.log.t", "world.main.refused.t",
+	wire.ChangesSubject("main", "no-town"),
 	"anything.else",
 }
 
@@ -104,7 +105,8 @@ func requireNoAnswersToOthers(t *testing.T, address string) {
 	plugin, observer := as(t, address, servertest.Person(access.Plugin)),
 		as(t, address, servertest.Person(access.Observer))
 	commands := listen(t, plugin, wire.ApplySubject("main", "t"))
-	events := listen(t, observer, "runevents.v2.main.>", "alerts.v1.main.>", "deadletter.v1.main.>")
+	events := listen(t, observer, "runevents.v2.main.>", "alerts.v1.main.>", "deadletter.v1.main.>",
+		wire.ChangesSubject("main", "no-town"))
 	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
 		c := as(t, address, servertest.Person(role))
 		for _, reply := range stray {

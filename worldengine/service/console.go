@@ -82,5 +82,7 @@ func (s *Service) whoAmI(_ context.Context, rights access.Rights, data []byte) (
 		Actors []string    `json:"actors,omitempty"`
 		Read   []string    `json:"read,omitempty"`
 		Verbs  []wire.Verb `json:"verbs"`
-	}{s.config.World, id.User, id.Role, id.Towns, id.Actors, id.Read, id.Verbs})
+		// Changes says that this server publishes notices of changes: earlier versions do not.
+		Changes bool `json:"changes"`
+	}{s.config.World, id.User, id.Role, id.Towns, id.Actors, id.Read, id.Verbs, true})
 }

@@ -14,22 +14,16 @@ import (
 
 // historyPage is a town-history-reply.v1.
 type historyPage struct {
-	TownID    string      `json:"townId,omitzero"`
-	Revisions []changeRow `json:"revisions"`
-	Next      uint64      `json:"next,omitzero"`
+	TownID    string           `json:"townId,omitzero"`
+	Revisions []history.Change `json:"revisions"` // of the changes of all towns, with their towns
+	Next      uint64           `json:"next,omitzero"`
 
 	limit, room int
 }
 
-// changeRow is a revision; of the changes of all towns, with its town.
-type changeRow struct {
-	TownID           string `json:"townId,omitzero"`
-	history.Revision `json:",inline"`
-}
-
 // take adds a revision. It returns false where the page is full, and sets where the next one
 // begins.
-func (p *historyPage) take(row changeRow) bool {
+func (p *historyPage) take(row history.Change) bool {
 	encoded, err := json.Marshal(row)
 	p.room -= len(encoded) + 1
 	if n := len(p.Revisions); n > 0 && (n == p.limit || p.room < 0 || err != nil) {
@@ -53,18 +47,18 @@ func (s *Service) townHistory(
 		return nil, err
 	}
 	page := historyPage{
-		TownID: r.TownID, Revisions: []changeRow{}, limit: cmp.Or(r.Limit, defaultRevisions),
+		TownID: r.TownID, Revisions: []history.Change{}, limit: cmp.Or(r.Limit, defaultRevisions),
 		room: runs.PageBytes,
 	}
 	if r.TownID == "" {
 		window := history.Window{Before: r.Before, After: r.After}
 		visit := func(townID string, change history.Revision) bool {
-			return rights.Read(townID) != nil || page.take(changeRow{townID, change})
+			return rights.Read(townID) != nil || page.take(history.Change{TownID: townID, Revision: change})
 		}
 		err = s.engine.History().Newest(ctx, window, visit)
 	} else if err = rights.Read(r.TownID); err == nil {
 		visit := func(revision history.Revision) bool {
-			return revision.Revision > r.After && page.take(changeRow{Revision: revision})
+			return revision.Revision > r.After && page.take(history.Change{Revision: revision})
 		}
 		err = s.engine.History().Visit(ctx, r.TownID, r.Before, visit)
 	}

@@ -1,4 +1,5 @@
 import { headers as newHeaders } from "@nats-io/nats-core";
+import { followChanges } from "./changes.mjs";
 import { checkedWorld, json, milliseconds, verified } from "./checks.mjs";
 import { exchange } from "./exchange.mjs";
 import { UnavailableError } from "./errors.mjs";
@@ -7,7 +8,7 @@ import { verbSubject } from "./subjects.mjs";
 
 /** @import { NatsConnection } from "@nats-io/nats-core" */
 /** @import { ReplyError, RunError } from "./errors.mjs" */
-/** @import { Alert, Approval, Decided, Handoff, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
+/** @import { Alert, Approval, Change, Decided, Handoff, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
 
 /** Verbs that are not sent again where they may have been carried out: the server would refuse. */
 const changing = ["town.put", "town.patch", "run.cancel", "run.retry", "control.pause", "control.resume", "approval.decide"];
@@ -368,6 +369,20 @@ export class Client {
    * @returns {AsyncGenerator<RunEvent>}
    */
   events(options = {}) { return follow(this, options); }
+
+  /**
+   * Follows the changes of towns that no run has made, such as by `town.put`, each once, in the order of their
+   * revisions: those of a town, or of all towns that the user hears of, behind the revision `after`, or from now
+   * on. It subscribes to their notices, and asks `town.history` at first and after each reconnection. Of one town
+   * nothing is missed that its history keeps; of all, what was changed during a loss must be among the last 500
+   * messages of the log. It ends by `break`, by signal and by `close`, and asks again while the server is away.
+   *
+   * A server that publishes no notices, of an earlier version, or does not let the user hear them, is asked every
+   * 30 s; `onSeldom` is told whether that is so, whenever it is found out.
+   * @param {RequestOptions & { townId?: string, after?: number, onSeldom?: (seldom: boolean) => void }} [options]
+   * @returns {AsyncGenerator<Change, void>}
+   */
+  changes(options = {}) { return followChanges(this, options); }
 
   /**
    * Goes through the alerts that are kept, the newest first; with `unacknowledged` through those that nobody

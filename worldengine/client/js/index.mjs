@@ -10,7 +10,7 @@ export { Client } from "./client.mjs";
 export { ReplyError, RunError, UnavailableError } from "./errors.mjs";
 export { makeHandoff } from "./handoff.mjs";
 export { deriveResultId, isRevision1, verifyResult } from "./result.mjs";
-export { eventSubject, townToken, verbSubject } from "./subjects.mjs";
+export { changesSubject, eventSubject, townToken, verbSubject } from "./subjects.mjs";
 export { environment } from "#transport";
 
 /** @import { ConnectionOptions } from "@nats-io/nats-core" */

@@ -23,3 +23,10 @@ export async function townToken(townId) {
  */
 export const eventSubject = async (world, townId, runId) =>
   `runevents.v2.${world}.${townId === undefined ? "*" : await townToken(townId)}.${runId ?? "*"}`;
+
+/**
+ * Returns the subject of the notices of changes of a town, or of all towns.
+ * @param {string} world @param {string} [townId]
+ */
+export const changesSubject = async (world, townId) =>
+  `worldengine.v1.${world}.changes.${townId === undefined ? "*" : await townToken(townId)}`;

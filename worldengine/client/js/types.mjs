@@ -129,6 +129,18 @@
  */
 
 /**
+ * A change of a town that no run has made, such as by `town.put`: no run event says it.
+ * @typedef {object} Change
+ * @property {string} townId
+ * @property {number} revision the town's after the change
+ * @property {string} at
+ * @property {string} cause "put", "mend" or "pending"
+ * @property {string} [actorId] who put the state
+ * @property {number} epoch
+ * @property {string} hash
+ */
+
+/**
  * The state of a run, as `run.get` gives it.
  * @typedef {object} Run
  * @property {string} runId

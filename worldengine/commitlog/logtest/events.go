@@ -31,7 +31,8 @@ func Events(
 	config := commitlog.EventStreamConfig(l.World, time.Hour, limit, 1)
 	events, err := commitlog.OpenStream(t.Context(), js, config, logger)
 	require.NoError(t, err)
-	tail, err := commitlog.NewTail(t.Context(), js.Conn(), l.World, commitlog.NewHandover(), logger)
+	tail, err := commitlog.NewTail(t.Context(), js.Conn(), l.World, commitlog.NewHandover().Read,
+		logger)
 	require.NoError(t, err)
 	follower, err := commitlog.NewFollower(t.Context(), js.Conn(), l.World, follow.Config{
 		Name: config.Name, Tail: tail, Recreate: &config, Retention: config.MaxAge,

@@ -79,7 +79,7 @@ export async function serve(t, ...flags) {
 export const password = "a password of all users";
 
 /**
- * Makes an access file, which `admit` writes: its users are agents.
+ * Makes an access file, which `admit` writes: its users are agents unless they say otherwise.
  * @param {{ after: (f: () => Promise<void>) => void }} t
  */
 export function access(t) {
@@ -87,9 +87,11 @@ export function access(t) {
   t.after(async () => rmSync(dir, { recursive: true, force: true }));
   writeFileSync(join(dir, "password"), password);
   const file = join(dir, "access.json");
-  /** @param {...string} names */
-  const admit = (...names) => writeFileSync(file, JSON.stringify({
-    users: names.map((name) => ({ name, role: "agent", passwordFile: "password" })),
+  /** @param {...(string | { name: string, role: string, towns?: string[] })} users */
+  const admit = (...users) => writeFileSync(file, JSON.stringify({
+    users: users.map((user) => ({
+      passwordFile: "password", ...(typeof user === "string" ? { name: user, role: "agent" } : user),
+    })),
   }));
   return { file, admit };
 }
