@@ -128,7 +128,7 @@ let subscriptions = [];
 async function listen(client, me) {
   for (const sub of subscriptions) if (!sub.isClosed()) sub.unsubscribe();
   subscriptions = [];
-  const bound = me.read ?? (["agent", "plugin"].includes(me.role) ? me.towns : undefined);
+  const bound = me.read ?? me.towns;
   const towns = bound ? bound.slice(0, mostTowns) : [undefined];
   session.set({ unheard: bound ? bound.length - towns.length : 0, deaf: "" });
   const refuse = (error) => session.set({ deaf: error.message });

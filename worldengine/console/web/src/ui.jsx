@@ -114,14 +114,15 @@ export function Menu({ label, title, of = "button", kind = "", children }) {
 
 /** Says whether what is shown is true now, and, opened, what of it comes by itself and what is asked for. */
 export function Link() {
-  const { link, since, deaf, unheard } = useStore(session);
+  const { link, since, deaf, seldom, unheard } = useStore(session);
   const at = new Date(since).toLocaleTimeString();
   const text = {
     live: deaf ? "NOT LIVE" : "LIVE", reconnecting: "RECONNECTING", stale: `STALE since ${at}`,
   }[link];
   const why = {
     live: deaf ? `This user may not hear run events: ${deaf}. Reload to see what is new.`
-      : `Connected since ${at}. Runs and alerts appear as they happen. Puts and patches of towns have no event: the page asks every 3 s for those, and for the counters.` +
+      : `Connected since ${at}. Runs, puts and patches of towns, and alerts appear as they happen; the page asks for the counters every 3 s.` +
+        (seldom ? " The server announces no puts and patches, or not to this user: the page asks every 30 s for those." : "") +
         (unheard ? ` ${counted(unheard, "more town of this user is", "more towns of this user are")} not heard.` : ""),
     reconnecting: `The connection was lost at ${at}.`,
     stale: "What you see is as it was then. The page goes on trying to reconnect.",

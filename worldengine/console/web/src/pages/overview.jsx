@@ -19,7 +19,10 @@ const newest = 20;
 const mostAlerts = 99;
 const shownAlerts = 5;
 
-/** How often the counters are asked for while the page is looked at. */
+/**
+ * How often the counters are asked for while the page is looked at. They are asked for by time, since they change with
+ * each request to a server and no message says so. No list is.
+ */
 const again = 3000;
 
 /**
@@ -44,7 +47,8 @@ async function statistics() {
   }
 }
 
-/** Returns where the log ends. An observer may not ask for that: then it is the newest revision of a town. */
+/** Returns where the log ends. An observer may not ask for that: then it is the newest revision of a town, the only one
+    that is asked for. */
 async function logEnd({ nc, world }, role) {
   try {
     if (role !== "observer") return (await nc.request(`$JS.API.STREAM.INFO.WORLD_${world}_LOG`, "", { timeout: 1000 })).json().state.last_seq;

@@ -1,39 +1,34 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { townToken } from "../../../../client/js/subjects.mjs";
 import { useApprovals } from "../approvals.js";
+import { useChanges } from "../changes.js";
 import { feed } from "../feed.js";
 import { eachOf, useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
 import { RunTable, appliers } from "../runtable.jsx";
-import { ask, session } from "../session.js";
+import { ask } from "../session.js";
 import { Said, Short, count } from "../text.jsx";
 import { Asking, Copy, Heading, Trouble, download } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
 import { Paused, Waiting } from "./overview.jsx";
 import { PauseButton } from "./pause.jsx";
 
-/** How often a town that is shown is asked for its revision: no run event tells of puts and patches. */
-const again = 3000;
-
 /** Calls work when a town has changed, or an event of it has come. shown is the revision that is shown. */
 export function useTownChanges(townId, shown, work) {
   const soon = useSoon(work, 300);
-  const have = useRef(shown);
-  have.current = shown;
+  const newest = useRef(0); // of its changes without a run
+  const behind = () => shown !== undefined && newest.current > shown;
   useEffect(() => {
     let token = "="; // until it is known, and where the browser has no SHA-256 for it
     townToken(townId).then((t) => { token = t; }, () => {});
     const mine = ({ town }) => town === token || town === "=world" || (token === "=" && town.startsWith("="));
-    const off = feed.listen((events, dropped) => { if (dropped > 0 || events.some(mine)) soon(); });
-    const timer = setInterval(async () => {
-      if (document.hidden || have.current === undefined || session.get().link !== "live") return;
-      try {
-        const { revisions } = await ask("town.history", { townId, limit: 1 }, { timeout: again });
-        if (revisions[0]?.revision > have.current) soon();
-      } catch { /* the next time; what is shown says by itself whether it is live */ }
-    }, again);
-    return () => { off(); clearInterval(timer); };
+    return feed.listen((events, dropped) => { if (dropped > 0 || events.some(mine)) soon(); });
   }, [townId]);
+  useChanges((came) => {
+    newest.current = Math.max(newest.current, ...came.filter((c) => c.townId === townId).map((c) => c.revision));
+    if (behind()) soon();
+  });
+  useEffect(() => { if (behind()) soon(); }, [shown]);
 }
 
 export function Town({ townId }) {

@@ -125,14 +125,23 @@ function useStates(visible, list) {
     if (known.current.dirty.size > 0) need();
   }), []);
   const more = useSoon(list.reload, 1000);
-  const ids = useRef(new Set());
-  ids.current = useMemo(() => new Set(list.data?.towns.map((t) => t.townId)), [list.data]);
-  useChanges((changes) => {
-    for (const { townId } of changes) {
-      if (ids.current.has(townId)) known.current.dirty.add(townId);
-      else more(); // it is new
+  const newest = useRef(new Map()); // the revisions of changes without a run, until the list is there
+  const merge = () => {
+    if (!list.data) return;
+    const listed = new Map(list.data.towns.map((t) => [t.townId, t.revision]));
+    const { states: have, dirty } = known.current;
+    for (const [townId, revision] of newest.current) {
+      const shown = have.get(townId)?.revision ?? listed.get(townId);
+      if (shown === undefined) more(); // it is new
+      else if (shown < revision) dirty.add(townId);
     }
-    need();
+    newest.current.clear();
+    if (dirty.size > 0) need();
+  };
+  useChanges((came) => {
+    for (const { townId, revision } of came) newest.current.set(townId, Math.max(revision, newest.current.get(townId) ?? 0));
+    merge();
   });
+  useEffect(merge, [list.data]);
   return [states, flash, need];
 }
