@@ -118,7 +118,7 @@ const countAsked = `
 	WebSocket.prototype.send = function (data) {
 		const sent = text.decode(data);
 		for (const [, verb] of sent.matchAll(/PUB worldengine\.v1\.main\.(\S+)/g)) {
-			if (!sent.includes('{"limit":1}')) window.asked.push(verb); // that is where the log ends
+			if (!sent.includes('{"limit":1}')) window.asked.push(verb); // the log's end
 		}
 		if (sent.includes("$SRV.STATS")) window.counted++;
 		return send.call(this, data);

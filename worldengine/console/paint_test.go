@@ -29,14 +29,15 @@ var emulateNetwork = cdp.Command[slowNetwork, cdp.Empty]{Method: "Network.emulat
 // whenWhole keeps when the overview had its counters and the newest runs, in window.whole.
 const whenWhole = `
 	new MutationObserver((_, observer) => {
-		if (!/Open alerts/i.test(document.body?.innerText) || !document.querySelector("tbody tr")) return;
+		if (!/Open alerts/i.test(document.body?.innerText)) return;
+		if (!document.querySelector("tbody tr")) return;
 		window.whole = performance.now();
 		observer.disconnect();
 	}).observe(document, { subtree: true, childList: true, characterData: true });`
 
 // How long the first load of the console takes until something is painted, and until the overview
-// is whole: on this machine, and as a slow phone has it. What it takes depends on the machine, so it
-// is printed; docs/performance.md has what was measured.
+// is whole: on this machine, and as a slow phone has it. It depends on the machine, so it is
+// printed.
 func TestFirstPaint(t *testing.T) {
 	w := serve(t)
 	w.play()

@@ -85,8 +85,8 @@ const (
 // tailPull is how many messages may be on their way to the tail, which takes each without a wait.
 const tailPull = 512
 
-// tailBack is how many messages before the end of the log a tail begins. What Read does with each is
-// done also for the last ones that were stored while no tail read them: after a kill of the only
+// tailBack is how many messages before the end of the log a tail begins. What Read does with each
+// is done also for the last ones that were stored while no tail read them: after a kill of the only
 // server, or while a tail was begun anew.
 const tailBack = 100
 

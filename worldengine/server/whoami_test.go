@@ -28,7 +28,8 @@ func whoAmI(c *client) identity {
 // What whoami says of a user is what NATS and the service let the user do.
 func TestWhoAmI(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, identity{World: "main", Verbs: wire.Verbs(), Changes: true}, whoAmI(connect(t, start(t))))
+	require.Equal(t, identity{World: "main", Verbs: wire.Verbs(), Changes: true},
+		whoAmI(connect(t, start(t))))
 
 	agent := servertest.Person(access.Agent, ofTowns("mine"), ofActors("mayor-1"),
 		func(u *access.User) { u.Read = []string{"mine"} })

@@ -53,7 +53,8 @@ func (s *Service) townHistory(
 	if r.TownID == "" {
 		window := history.Window{Before: r.Before, After: r.After}
 		visit := func(townID string, change history.Revision) bool {
-			return rights.Read(townID) != nil || page.take(history.Change{TownID: townID, Revision: change})
+			return rights.Read(townID) != nil ||
+				page.take(history.Change{TownID: townID, Revision: change})
 		}
 		err = s.engine.History().Newest(ctx, window, visit)
 	} else if err = rights.Read(r.TownID); err == nil {

@@ -40,8 +40,8 @@ func VerbOf(subject string) Verb {
 // command (docs/plugin-protocol.md). "*" may stand for the token.
 func ApplySubject(world, townToken string) string { return Subject(world, "apply."+townToken) }
 
-// ChangesSubject returns the subject of the notices of what changes a town and has no run event. "*"
-// may stand for the token.
+// ChangesSubject returns the subject of the notices of what changes a town and has no run event.
+// "*" may stand for the token.
 func ChangesSubject(world, townToken string) string { return Subject(world, "changes."+townToken) }
 
 // DiscoverySubjects match the subjects of NATS micro discovery: $SRV.PING, $SRV.INFO, $SRV.STATS.
