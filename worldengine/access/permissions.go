@@ -87,9 +87,9 @@ func heard(world string) []string {
 	}
 }
 
-// hears returns the subjects of the messages that a user may subscribe to: run events and notices of
-// changes of the towns that it reads or, where the file does not say, acts on; and alerts and dead
-// letters, which are of all towns, only where its reading is not bound.
+// hears returns the subjects of the messages that a user may subscribe to: run events and notices
+// of changes of the towns that it reads or, where the file does not say, acts on; and alerts and
+// dead letters, which are of all towns, only where its reading is not bound.
 func hears(world string, u *User) []string {
 	towns := u.Towns
 	if len(u.Read) > 0 {

@@ -266,8 +266,8 @@ func (l *listener) catchUp() error {
 	return nil
 }
 
-// take yields the change of a notice. One that cannot be read is made up for, and so is one that came
-// behind a loss: those before it are missing.
+// take yields the change of a notice. One that cannot be read is made up for, and so is one that
+// came behind a loss: those before it are missing.
 func (l *listener) take(msg *nats.Msg) error {
 	if l.losses() != l.seen {
 		return nil

@@ -109,8 +109,8 @@ func TestChangesOfAnotherUser(t *testing.T) {
 	require.NotContains(t, b.shown(), "town-quiet")
 }
 
-// countAsked keeps what a page asks: the verbs in window.asked, and how often it asks for statistics
-// in window.counted.
+// countAsked keeps what a page asks: the verbs in window.asked, and how often it asks for
+// statistics in window.counted.
 const countAsked = `
 	window.asked = [];
 	window.counted = 0;
