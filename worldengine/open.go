@@ -184,7 +184,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.background.Go(func() { e.waiting.Reap(ctx) })
 	e.background.Go(func() { e.signalFollower().Run(ctx) })
 	e.background.Go(func() { e.pending.Watch(ctx) })
-	e.background.Go(func() { storage.Watch(ctx, pollPause, e.log.Full, e.alertStorage()) })
+	e.background.Go(func() { e.watchStorage(ctx) })
 	return nil
 }
 
@@ -201,18 +201,21 @@ func (e *Engine) alertLogLost(what string) func(error) {
 	return func(err error) { e.alerts.Raise(e.environment().LogLost(what, err)) }
 }
 
-// alertStorage returns a function that alerts operators that nothing is stored any more, and that
-// something is again.
-func (e *Engine) alertStorage() func(error) {
+// watchStorage alerts operators that nothing is stored any more, and that something is again: with
+// a disk of its own also where that began before the engine did.
+func (e *Engine) watchStorage(ctx context.Context) {
 	var since time.Time
-	return func(err error) {
+	if e.config.MayStore != nil {
+		since = e.alerts.StorageFailedSince(ctx)
+	}
+	storage.Watch(ctx, pollPause, !since.IsZero(), e.log.Full, func(err error) {
 		if err == nil {
 			e.alerts.Raise(e.environment().StorageRecovered(since))
 			return
 		}
 		since = e.config.Now()
 		e.alerts.Raise(e.environment().StorageFailed(err))
-	}
+	})
 }
 
 // resumer returns what applies the commands that engines have left pending.

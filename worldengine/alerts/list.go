@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -84,6 +85,28 @@ func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (Page, erro
 		page.Alerts = append(page.Alerts, *alert)
 	}
 	return page, nil
+}
+
+// recentAlerts is how many of the newest alerts StorageFailedSince looks through.
+const recentAlerts = 1000
+
+// StorageFailedSince returns when the newest STORAGE_FAILED was raised, where no STORAGE_RECOVERED
+// came after it; else, or where the alerts cannot be read, zero.
+func (a *Alerts) StorageFailedSince(ctx context.Context) time.Time {
+	page, err := a.List(ctx, Filter{}, recentAlerts)
+	if err != nil {
+		return time.Time{}
+	}
+	for i := range page.Alerts { // the newest first
+		switch page.Alerts[i].Code {
+		case runevents.StorageRecovered:
+			return time.Time{}
+		case runevents.StorageFailed:
+			at, _ := time.Parse(time.RFC3339Nano, page.Alerts[i].At)
+			return at
+		}
+	}
+	return time.Time{}
 }
 
 // Recall makes RaiseOnce know the newest alerts of the stream, up to limit, so that they are not

@@ -7,10 +7,13 @@ import (
 
 // Watch asks full at once and then each time that every has passed, until ctx is done, why nothing
 // can be stored, and calls changed with the reason when that begins, and with nil when it ends.
-func Watch(ctx context.Context, every time.Duration, full func() error, changed func(error)) {
+// refused says that it had begun before.
+func Watch(
+	ctx context.Context, every time.Duration, refused bool, full func() error,
+	changed func(error),
+) {
 	ticks := time.NewTicker(every)
 	defer ticks.Stop()
-	refused := false
 	for {
 		if err := full(); refused != (err != nil) {
 			refused = err != nil

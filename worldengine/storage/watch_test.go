@@ -24,6 +24,27 @@ func TestWatchTellsEachChangeOnce(t *testing.T) {
 		return now
 	}
 	var told []error
-	Watch(ctx, time.Millisecond, look, func(err error) { told = append(told, err) })
+	Watch(ctx, time.Millisecond, false, look, func(err error) { told = append(told, err) })
 	require.Equal(t, []error{full, nil, full}, told)
+}
+
+// The end of what had begun before Watch is a change, and that it goes on is none.
+func TestWatchTellsTheEndOfWhatHadBegunBefore(t *testing.T) {
+	t.Parallel()
+	full := errors.New("full")
+	for _, first := range []error{nil, full} {
+		ctx, cancel := context.WithCancel(t.Context())
+		looks := []error{first, nil}
+		look := func() error {
+			now := looks[0]
+			if looks = looks[1:]; len(looks) == 0 {
+				cancel()
+				looks = []error{now}
+			}
+			return now
+		}
+		var told []error
+		Watch(ctx, time.Millisecond, true, look, func(err error) { told = append(told, err) })
+		require.Equal(t, []error{nil}, told)
+	}
 }
