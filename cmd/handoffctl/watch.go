@@ -190,8 +190,8 @@ func noteGaps(a *app, nc *nats.Conn) {
 	})
 	nc.SetReconnectHandler(func(*nats.Conn) {
 		if since := lost.Swap(nil); since != nil {
-			fmt.Fprintf(a.err, "handoffctl: the connection was lost for %.1f s: what was "+
-				"published meanwhile is not shown\n", time.Since(*since).Seconds())
+			fmt.Fprintf(a.err, "handoffctl: the connection was lost for %.1f s: the events that "+
+				"were published meanwhile are not shown\n", time.Since(*since).Seconds())
 		}
 	})
 }

@@ -66,7 +66,7 @@ func TestAnObserverLearnsOfAGap(t *testing.T) {
 	w.says(&w.errs, "the role observer watches what is published from now on")
 	link.Drop()
 	w.says(&w.errs, "handoffctl: the connection was lost for ")
-	w.says(&w.errs, "s: what was published meanwhile is not shown\n")
+	w.says(&w.errs, "s: the events that were published meanwhile are not shown\n")
 	agent := as(access.Agent)
 	require.Equal(t, exitOK, agent.pipe(agent.ok("new", threatened, "talk", "casual"),
 		"send", "-").status)
