@@ -2,6 +2,7 @@ package worldengine
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"worldengine/dedupe"
@@ -67,8 +68,12 @@ func (e *Engine) Fixtures() *fixtures.Reader {
 // ends returns what reads how runs have ended.
 func (e *Engine) ends() *retry.Reader { return &retry.Reader{Log: e.log, Ended: e.endOfRun} }
 
-// recordOfEnd returns the record with which a run ended: see retry.Reader.End.
+// recordOfEnd returns the record with which a run ended: see retry.Reader.End. Where the run events
+// that name it are discarded, or cannot be read, it is lost as if the log had lost it.
 func (e *Engine) recordOfEnd(ctx context.Context, runID string) (*commitlog.Record, error) {
 	rec, _, err := e.ends().End(ctx, runID)
+	if errors.Is(err, runs.ErrUnknownRun) || errors.Is(err, runs.ErrRunDamaged) {
+		return nil, nil
+	}
 	return rec, err
 }

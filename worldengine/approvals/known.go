@@ -38,7 +38,7 @@ func (r *Reader) load(ctx context.Context, townID string) (*known, error) {
 // no town.
 const lately = 24 * time.Hour
 
-// needed reports whether the list has an entry that has not expired, or has lately.
+// needed reports whether the list has an entry that has not expired, or did so less than a day ago.
 func (k *known) needed(now time.Time) bool {
 	for i := range k.approvals {
 		if now.Before(k.approvals[i].Expires.Add(lately)) {

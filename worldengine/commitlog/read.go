@@ -25,8 +25,8 @@ type Follower interface {
 // ackTimeout bounds the wait of a follower for the ack of a message.
 const ackTimeout = 10 * time.Second
 
-// NewTail makes what reads the end of a world's log for the followers of an engine that hands its
-// records over.
+// NewTail makes what reads the end of a world's log once for the followers of an engine. They get
+// what read returns of each message: see follow.TailConfig.
 func NewTail(
 	ctx context.Context, nc *nats.Conn, world string, read func(jetstream.Msg) jetstream.Msg,
 	logger *slog.Logger,

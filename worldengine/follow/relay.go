@@ -74,7 +74,8 @@ func (f *Follower) relay(
 }
 
 // gather waits for the next message of the log, and derives from it and from those that are at hand
-// behind it, or with care from it alone. It returns how many slots all that takes.
+// behind it, or with care from it alone. It returns how many slots all that takes. After an error
+// nothing of the group is sent: the next try derives it again.
 func (f *Follower) gather(
 	ctx context.Context, source *source, pos position, careful bool,
 ) (group []derivation, slots int, err error) {
@@ -154,32 +155,39 @@ const stallWait = 10 * time.Second
 
 // publish sends what is derived and not yet done, each message guarded by the end of the derived
 // stream, and moves that on. Only the last one asks for an ack: where one before it was refused,
-// its guard cannot hold either. There is no ack to wait for when there is nothing to send.
+// its guard cannot hold either. A message that the stream refuses shows as a lost race; the careful
+// try that follows names it. There is no ack to wait for when there is nothing to send.
 func (f *Follower) publish(group []derivation, tail *chain) (jetstream.PubAckFuture, error) {
 	var last *nats.Msg // not sent yet
+	var lastSeq uint64 // what it is derived from
 	for _, d := range group {
 		for part := d.done; part < len(d.messages); part++ {
 			if last != nil {
 				if err := f.config.JetStream.Conn().PublishMsg(last); err != nil {
-					return nil, fmt.Errorf("follow: publish %s: %w", last.Subject, err)
+					return nil, notPublished(lastSeq, last, err)
 				}
 			}
-			last = d.messages[part]
+			last, lastSeq = d.messages[part], d.logSeq
 			*tail = tail.link(last, place{d.logSeq, part})
 		}
 	}
 	if last == nil {
 		return nil, nil
 	}
-	return f.publishAsync(last)
+	return f.publishAsync(lastSeq, last)
 }
 
-func (f *Follower) publishAsync(m *nats.Msg) (jetstream.PubAckFuture, error) {
+func (f *Follower) publishAsync(logSeq uint64, m *nats.Msg) (jetstream.PubAckFuture, error) {
 	future, err := f.config.JetStream.PublishMsgAsync(m, jetstream.WithStallWait(stallWait))
 	if err != nil {
-		return nil, fmt.Errorf("follow: publish %s: %w", m.Subject, err)
+		return nil, notPublished(logSeq, m, err)
 	}
 	return future, nil
+}
+
+func notPublished(logSeq uint64, m *nats.Msg, err error) error {
+	return fmt.Errorf("follow: publish %s, derived from log sequence %d: %w",
+		m.Subject, logSeq, err)
 }
 
 // deliver is publish of one derivation with care: it waits for each message by itself. One that is
@@ -193,7 +201,7 @@ func (f *Follower) deliver(
 	for part := d.done; part < len(d.messages); part++ {
 		m, at := d.messages[part], place{d.logSeq, part}
 		end := tail.link(m, at)
-		err := f.send(m, end.seq)
+		err := f.send(d.logSeq, m, end.seq)
 		switch {
 		case err == nil:
 			*tail, careful = end, false
@@ -209,9 +217,10 @@ func (f *Follower) deliver(
 	return careful, nil
 }
 
-// send stores one message, which has to get the given sequence of the derived stream.
-func (f *Follower) send(m *nats.Msg, sequence uint64) error {
-	future, err := f.publishAsync(m)
+// send stores one message, which is derived from a message of the log, and has to get the given
+// sequence of the derived stream.
+func (f *Follower) send(logSeq uint64, m *nats.Msg, sequence uint64) error {
+	future, err := f.publishAsync(logSeq, m)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ type Tail struct {
 
 	mu      sync.Mutex
 	running bool               // the tail reads the log behind end
-	end     uint64             // the last message that it has read, or that was there before
+	end     uint64             // the last message that it has read, or does not read
 	restart context.CancelFunc // ends the present reading; nil before Run
 	taps    []*tap
 }
@@ -36,9 +36,9 @@ type TailConfig struct {
 	// JetStream is the connection of the tail, and Log the source.
 	JetStream jetstream.JetStream
 	Log       jetstream.Stream
-	// Read, where set, is called with every message, in order, from one goroutine, and returns what
-	// followers get in its place: a message that says the same. Where the tail begins anew it is
-	// called again with the last messages before that.
+	// Read, where set, is called with every message from one goroutine, and returns what followers
+	// get in its place: a message that says the same. The messages come in order, but where the
+	// tail begins anew it may be called again with the last ones before that.
 	Read func(jetstream.Msg) jetstream.Msg
 	// Logger gets warnings and errors.
 	Logger *slog.Logger
@@ -85,10 +85,13 @@ const (
 // tailPull is how many messages may be on their way to the tail, which takes each without a wait.
 const tailPull = 512
 
-// tailBack is how many messages before the end of the log a tail begins. What Read does with each
-// is done also for the last ones that were stored while no tail read them: after a kill of the only
-// server, or while a tail was begun anew.
-const tailBack = 100
+// tailBack is how many messages before the end of the log a tail begins at least, so that what Read
+// does is done also for the last ones that were stored while no server ran. A tail that is begun
+// anew goes on behind what it has read, at most tailMost messages before the end.
+const (
+	tailBack = 100
+	tailMost = 10_000
+)
 
 // NewTail makes a tail; Run starts it.
 func NewTail(config TailConfig) *Tail { return &Tail{config: config} }
@@ -119,13 +122,25 @@ func (t *Tail) Run(ctx context.Context) {
 	}
 }
 
-// follow reads the log from tailBack messages before its end on.
+// beginning returns behind which message a tail begins to read a log that ends with last: see
+// tailBack.
+func (t *Tail) beginning(last uint64) uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	back := uint64(tailBack)
+	if 0 < t.end && t.end < last { // else it is the first time, or the log has lost its end
+		back = min(max(back, last-t.end), tailMost)
+	}
+	return last - min(last, back)
+}
+
+// follow reads the log from its beginning on, until ctx is done or the log cannot be read.
 func (t *Tail) follow(ctx context.Context) error {
 	info, err := t.config.Log.Info(ctx)
 	if err != nil {
 		return fmt.Errorf("follow: state of the log: %w", err)
 	}
-	end := info.State.LastSeq - min(info.State.LastSeq, tailBack)
+	end := t.beginning(info.State.LastSeq)
 	consumer, err := t.config.Log.OrderedConsumer(ctx, jetstream.OrderedConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: end + 1,
 		InactiveThreshold: inactiveThreshold,

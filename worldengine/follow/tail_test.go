@@ -56,6 +56,24 @@ func (w *world) consumers() int {
 	return info.State.Consumers
 }
 
+// What is stored while a tail is begun anew is read by it too, as long as that is not too much.
+func TestWhereATailBegins(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ read, last, want uint64 }{
+		"an empty log":                      {0, 0, 0},
+		"a short log":                       {0, tailBack - 1, 0},
+		"the first time":                    {0, 5000, 5000 - tailBack},
+		"nothing was stored meanwhile":      {5000, 5000, 5000 - tailBack},
+		"little was stored meanwhile":       {4990, 5000, 5000 - tailBack},
+		"more than usual was stored":        {4000, 5000, 4000},
+		"too much was stored":               {1, 50_000, 50_000 - tailMost},
+		"the log has lost what it had read": {5000, 4000, 4000 - tailBack},
+	} {
+		tail := Tail{end: c.read}
+		require.Equal(t, c.want, tail.beginning(c.last), name)
+	}
+}
+
 // Followers read what was there before by themselves; the rest is read once for all. The tail reads
 // the last messages of before too, again whenever it begins anew.
 func TestFollowsTheTail(t *testing.T) {

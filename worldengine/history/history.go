@@ -1,5 +1,5 @@
 // Package history reads what a town was: the revisions that the log keeps of it, and the state that
-// each left. It stores nothing.
+// each left. It stores nothing. Announce publishes a notice of each revision that has no run event.
 package history
 
 import (

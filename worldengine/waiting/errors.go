@@ -160,8 +160,8 @@ type RetryError struct {
 	text  string
 }
 
-// OfRetry returns err as the error of a retry of a run, where err says to agents what it
-// means for their key.
+// OfRetry returns err as the error of a retry of a run: without the texts that tell agents that
+// their key is free, which the key of a run that is tried again is not.
 func OfRetry(runID string, err error) error {
 	var paused *PausedError
 	var absent *AbsentError
