@@ -269,8 +269,8 @@ func TestAPluginThatComesInAPause(t *testing.T) {
 			at := c.put(snapshot("t"), "")
 			body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 			reply := c.sendLater(body)
-			require.Eventually(t, func() bool { return c.pending("t") != "" }, 20*time.Second,
-				time.Millisecond)
+			require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 20*time.Second,
+				time.Millisecond, "the first request is over: it may go out beside a pause")
 			runID := c.pending("t")
 			c.signal("control.pause", what)
 			g := host(t, srv, agree)
