@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -23,6 +24,7 @@ type pluginTryCommand struct {
 	Town   []string `help:"Take the commands of this town; may be given several times. All towns of the world by default." sep:"none" placeholder:"TOWN"`
 	Answer string   `help:"What to answer: applied, refused, refused-retryable, busy, in-progress, silence, or ask, which takes a line of standard input for each command. By default ask on a terminal, applied elsewhere." enum:",ask,applied,refused,refused-retryable,busy,in-progress,silence" default:"" placeholder:"ANSWER"`
 	Reason string   `help:"Reason code of refused and refused-retryable, ${default} by default." default:"REFUSED_BY_HAND" placeholder:"CODE"`
+	Beside bool     `help:"Start although another plugin hosts the town: both apply its commands."`
 	Count  int      `help:"End after this many commands, not counting repeated requests; 0 means go on until Ctrl-C."`
 }
 
@@ -32,8 +34,8 @@ func (pluginTryCommand) Help() string {
 plugin to apply, shows what each command would change, and answers as --answer says. No game is
 changed; the engine records the answers. It answers a repeated request as it answered the first one,
 until it ends: it keeps nothing on disk. A command whose time has passed it refuses for now. It
-prints "ready" and its subjects on standard error when commands can come. With -o json it prints one
-line for each request.
+prints "ready" and its subjects on standard error when commands can come, and does not start where
+another plugin says that it hosts the town. With -o json it prints one line for each request.
 
 With --answer ask, type one of these lines for each command:
 
@@ -65,6 +67,9 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	defer nc.Close()
 	lost := make(chan struct{})
 	nc.SetClosedHandler(func(*nats.Conn) { close(lost) })
+	if err := c.mustBeAlone(ctx, a, nc); err != nil {
+		return err
+	}
 	requests, err := c.subscribe(a, nc)
 	if err != nil {
 		return err
@@ -129,6 +134,25 @@ func (c *pluginTryCommand) plugin(a *app) (*manualPlugin, error) {
 	return p, nil
 }
 
+// mustBeAlone refuses to host a town that another plugin hosts.
+func (c *pluginTryCommand) mustBeAlone(ctx context.Context, a *app, nc *nats.Conn) error {
+	hosts, err := plugin.Hosts(ctx, nc, a.flags.World, c.Town...)
+	if err != nil {
+		fmt.Fprintf(a.err, "handoffctl: it is not known whether another plugin hosts the town: "+
+			"%s\n", sentence(err))
+	}
+	if len(hosts) == 0 || c.Beside {
+		return nil
+	}
+	town := "all towns"
+	if hosts[0].TownID != "" {
+		town = "the town " + strconv.Quote(hosts[0].TownID)
+	}
+	return &client.UnavailableError{Code: "HOSTED", Message: fmt.Sprintf("another plugin, whose "+
+		"connection to NATS is named %q, hosts %s: both would apply its commands. End that one "+
+		"first, or add --beside", hosts[0].Name, town)}
+}
+
 // subscribe subscribes to the towns' requests, and prints "ready" when the server has the
 // subscriptions.
 func (c *pluginTryCommand) subscribe(a *app, nc *nats.Conn) (<-chan *nats.Msg, error) {
@@ -144,6 +168,10 @@ func (c *pluginTryCommand) subscribe(a *app, nc *nats.Conn) (<-chan *nats.Msg, e
 		err = last
 	}
 	if err != nil {
+		return nil, &client.UnavailableError{Code: "SUBSCRIPTION",
+			Message: sentence(err), Cause: err}
+	}
+	if _, err := plugin.AnswerHosts(nc, a.flags.World, c.Town...); err != nil {
 		return nil, &client.UnavailableError{Code: "SUBSCRIPTION",
 			Message: sentence(err), Cause: err}
 	}

@@ -407,3 +407,16 @@ func TestPluginTryWithTheEngine(t *testing.T) {
 	require.Equal(t, exitOK, <-status)
 	assert.Contains(t, out.String(), "attempt 3")
 }
+
+// Two plugins of one town would both apply its commands, so the second does not start.
+func TestPluginTryIsAlone(t *testing.T) {
+	first := try(t, "--town", "a town")
+	second := &cli{t: t, env: map[string]string{
+		"NATS_URL": first.nc.ConnectedUrl(), "NATS_USER": "agent", "NATS_PASSWORD": "secret",
+	}}
+	refused := second.run("plugin", "try", "--town", "a town")
+	require.Equal(t, 4, refused.status)
+	require.Contains(t, refused.err, `another plugin, whose connection to NATS is named `+
+		`"handoffctl plugin try", hosts the town "a town"`)
+	require.Contains(t, refused.err, "add --beside")
+}

@@ -3,10 +3,12 @@
 import { connect, credsAuthenticator } from "@nats-io/transport-node";
 import { readFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
-import { applySubject } from "./protocol.mjs";
+import { applySubject, hostsSubject } from "./protocol.mjs";
 
+const NAME = "plugin-minecraft";
 const FIRST_WAIT_MS = 200;
 const LONGEST_WAIT_MS = 10_000;
+const HOST_WAIT_MS = 1000;
 
 export class Link {
   state = "connecting";
@@ -52,10 +54,14 @@ export class Link {
 
   // serve returns when the connection is closed for good.
   async #serve(nc) {
+    await this.#mustBeAlone(nc);
     for (const townId of Object.keys(this.#config.towns)) {
       const subject = applySubject(this.#config.world, townId);
       nc.subscribe(subject, {
         callback: (err, msg) => (err ? this.#become("refused", `${subject}: ${err.message}`) : this.#take(msg)),
+      });
+      nc.subscribe(hostsSubject(this.#config.world, townId), {
+        callback: (err, msg) => err || msg.respond(JSON.stringify({ name: NAME })),
       });
     }
     await nc.flush();
@@ -66,6 +72,18 @@ export class Link {
     }
     const err = await nc.closed();
     if (err) throw err;
+  }
+
+  // mustBeAlone throws where another plugin hosts a town of this one: both would build. The connection is
+  // tried again then, until the other is gone. A user who may not ask serves without an answer.
+  async #mustBeAlone(nc) {
+    for (const townId of Object.keys(this.#config.towns)) {
+      const subject = hostsSubject(this.#config.world, townId);
+      const answer = await nc.request(subject, "", { timeout: HOST_WAIT_MS }).catch(() => null);
+      if (!answer) continue;
+      await nc.close();
+      throw new Error(`another plugin hosts the town ${townId}: end one of the two`);
+    }
   }
 
   #take(msg) {
@@ -82,7 +100,7 @@ export class Link {
   #options() {
     const { url, env } = this.#config.nats;
     return {
-      name: "plugin-minecraft", servers: url.split(","), maxReconnectAttempts: -1,
+      name: NAME, servers: url.split(","), maxReconnectAttempts: -1,
       ignoreAuthErrorAbort: true, reconnectDelayHandler: () => this.#backoff(), pingInterval: 20_000,
       ...(env.NATS_USER && {
         user: env.NATS_USER, pass: env.NATS_PASSWORD,

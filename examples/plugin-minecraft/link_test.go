@@ -5,7 +5,9 @@ package plugin_test
 import (
 	"encoding/json"
 	"net"
+	"strings"
 	"testing"
+	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	"github.com/nats-io/nats.go"
@@ -15,6 +17,7 @@ import (
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/plugin"
 	"worldengine/worldengine/town"
 )
 
@@ -43,6 +46,24 @@ func TestTheGameDoesNotWaitForNATS(t *testing.T) {
 	require.Equal(t, apply.Done(chest), s.ask(chest))
 	require.NoError(t, s.player.sees(soon, blocks("trapped_chest", 1)),
 		"and no block of the wall again")
+}
+
+// A game does not host a town that another one hosts, and does so once that is gone.
+func TestOneGameHostsATown(t *testing.T) {
+	nc := natstest.Connect(t)
+	other, err := plugin.AnswerHosts(nc, world, townID)
+	require.NoError(t, err)
+	g := startGame(t, nc.ConnectedUrl(), world)
+	s := &scene{t: t, nc: nc, game: g, player: join(t, g)}
+	require.Eventually(t, func() bool {
+		return strings.Contains(g.log.String(), "another plugin hosts the town "+townID)
+	}, soon, 10*time.Millisecond, "%s", g.log)
+	require.NoError(t, other[0].Unsubscribe())
+	talk := example(t, handoff.TalkToTownsfolk, "casual")
+	require.Equal(t, apply.Done(talk), s.ask(talk))
+	hosts, err := plugin.Hosts(t.Context(), nc, world, townID)
+	require.NoError(t, err)
+	require.Equal(t, []plugin.Host{{TownID: townID, Name: "plugin-minecraft"}}, hosts)
 }
 
 func TestOperatorsSeeAndReloadThePlugin(t *testing.T) {

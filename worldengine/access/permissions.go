@@ -140,7 +140,9 @@ func PermissionsOf(world string, u *User) Permissions {
 	}
 	if u.Role == Plugin {
 		for _, token := range tokens(u.Towns) {
-			p.Subscribe = append(p.Subscribe, wire.ApplySubject(world, token))
+			p.Subscribe = append(p.Subscribe, wire.ApplySubject(world, token),
+				wire.HostsSubject(world, token))
+			p.Publish = append(p.Publish, wire.HostsSubject(world, token))
 		}
 	}
 	if !u.Role.hasTowns() {

@@ -2,13 +2,16 @@ package plugin
 
 import "errors"
 
-// Errors of Serve, Close and the memory.
+// Errors of Serve, Hosts, Close and the memory.
 var (
 	// ErrConfig: the Config lacks something or has it wrong. The text says what; correct it.
 	ErrConfig = errors.New("plugin: the configuration cannot be used")
 	// ErrSubscribe: the requests of a town cannot be received. The text says why, such as a
 	// permission that the connection's user lacks.
 	ErrSubscribe = errors.New("plugin: the requests cannot be subscribed to")
+	// ErrMayNotAsk: the connection's user may not ask who hosts a town, so it is not known whether
+	// another plugin does. Give it the role plugin with the permissions of this version.
+	ErrMayNotAsk = errors.New("plugin: it cannot be asked who hosts a town")
 	// ErrUnfinished: Close had to end before the commands in hand were finished. What was begun is
 	// in doubt until Recover is asked about it, after the next start.
 	ErrUnfinished = errors.New("plugin: commands are still being applied")

@@ -81,7 +81,9 @@ func (p *Plugin) subscribe() error {
 			return fmt.Errorf("%w: %s: %w", ErrSubscribe, sub.Subject, last)
 		}
 	}
-	return nil
+	answering, err := AnswerHosts(p.nc, p.config.World, p.config.Towns...)
+	p.subs = append(p.subs, answering...)
+	return err
 }
 
 // take is called for one request of a subject at a time, so it only decides where it goes.

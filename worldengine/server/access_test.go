@@ -93,6 +93,7 @@ var subjects = []struct{ subject, publish, subscribe string }{
 	{"clients.worldengine.v1.main.handoff", "", ""},
 	{"clients.worldengine.v1.main.town.put", "", ""},
 	{"worldengine.v1.main.apply.t", "", "plugin"},
+	{"worldengine.v1.main.hosts.t", "plugin", "plugin"},
 	{"worldengine.v1.main.changes.t", "", "agent plugin operator approver observer"},
 	{"runevents.v2.main.t.run-1", "", "agent plugin operator approver observer"},
 	{"alerts.v1.main.APPLY_IN_DOUBT", "", "operator observer"},

@@ -40,6 +40,13 @@ func VerbOf(subject string) Verb {
 // command (docs/plugin-protocol.md). "*" may stand for the token.
 func ApplySubject(world, townToken string) string { return Subject(world, "apply."+townToken) }
 
+// HostsSubject returns the subject on which plugins ask each other who hosts a town, or with
+// AllTownsToken all towns (docs/plugin-protocol.md). "*" may stand for the token.
+func HostsSubject(world, townToken string) string { return Subject(world, "hosts."+townToken) }
+
+// AllTownsToken stands for all towns in a HostsSubject. It is no town's token.
+const AllTownsToken = "=all"
+
 // ChangesSubject returns the subject of the notices of what changes a town and has no run event.
 // "*" may stand for the token.
 func ChangesSubject(world, townToken string) string { return Subject(world, "changes."+townToken) }

@@ -1,0 +1,83 @@
+package plugin_test
+
+import (
+	"context"
+	"testing"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/plugin"
+)
+
+// A plugin that is about to start learns who hosts its towns already, and not of those that are
+// closed.
+func TestHosts(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	ask := func(towns ...string) []plugin.Host {
+		hosts, err := plugin.Hosts(t.Context(), e.nc, "main", towns...)
+		require.NoError(t, err)
+		return hosts
+	}
+	done := func(_ context.Context, c *apply.Command) (apply.Answer, error) {
+		return apply.Done(c), nil
+	}
+	require.Empty(t, ask())
+	require.Empty(t, ask("a", "b"))
+
+	some := e.serve(plugin.Config{Towns: []string{"a", "a", "a town"}, Apply: done})
+	require.Equal(t, []plugin.Host{{TownID: "a town"}, {TownID: "a"}}, ask("a town", "b", "a"))
+	require.Empty(t, ask(), "it does not host all towns")
+	e.close(some)
+	require.Empty(t, ask("a town", "a"))
+
+	all := e.serve(plugin.Config{Apply: done})
+	require.Equal(t, []plugin.Host{{TownID: "b"}}, ask("b"))
+	require.Equal(t, []plugin.Host{{TownID: ""}}, ask())
+	e.close(all)
+	require.Empty(t, ask())
+	hosts, err := plugin.Hosts(t.Context(), e.nc, "other")
+	require.NoError(t, err)
+	require.Empty(t, hosts, "it is another world's")
+}
+
+// A host is told by the name of its connection. A user who may not ask is told so; a plugin serves
+// all the same where it may not answer.
+func TestHostsWithoutTheRight(t *testing.T) {
+	t.Parallel()
+	ns := natstest.Start(t, &natsserver.Options{Users: []*natsserver.User{
+		{Username: "new", Password: "p"},
+		{Username: "old", Password: "p", Permissions: &natsserver.Permissions{
+			Publish: &natsserver.SubjectPermission{Deny: []string{"worldengine.v1.main.hosts.>"}},
+			Subscribe: &natsserver.SubjectPermission{
+				Deny: []string{"worldengine.v1.main.hosts.>"}},
+		}},
+	}})
+	connect := func(user string) *engine {
+		nc, err := nats.Connect(ns.ClientURL(), nats.UserInfo(user, "p"), nats.Name("of "+user),
+			nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {}))
+		require.NoError(t, err)
+		t.Cleanup(nc.Close)
+		return &engine{t: t, nc: nc}
+	}
+	old, young, g := connect("old"), connect("new"), newGame()
+	_, err := plugin.Hosts(t.Context(), old.nc, "main", "a")
+	require.ErrorIs(t, err, plugin.ErrMayNotAsk)
+
+	old.serve(plugin.Config{Apply: g.apply})
+	c := command(t, "a", 1)
+	require.Equal(t, apply.Done(c), young.ask(c))
+	hosts, err := plugin.Hosts(t.Context(), young.nc, "main", "a")
+	require.NoError(t, err)
+	require.Empty(t, hosts)
+
+	young.serve(plugin.Config{Towns: []string{"a"}, Apply: g.apply})
+	third := connect("new")
+	hosts, err = plugin.Hosts(t.Context(), third.nc, "main", "a")
+	require.NoError(t, err)
+	require.Equal(t, []plugin.Host{{TownID: "a", Name: "of new"}}, hosts)
+}
