@@ -91,7 +91,14 @@ func IsCode(err error, code wire.Code) bool {
 	return errors.As(err, &unavailable) && unavailable.Code == string(code)
 }
 
-// bounded returns ctx with the client's timeout.
+// bounded returns ctx with the client's timeout, which is its deadline.
 func (c *Client) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(ctx, cmp.Or(c.Timeout, DefaultTimeout))
+	return context.WithTimeout(undated{ctx}, cmp.Or(c.Timeout, DefaultTimeout))
 }
+
+// undated is a context without its deadline, which ends all the same. WithTimeout leaves the end to
+// a parent whose deadline comes first by the clock: where that was set forward, the parent's timer
+// may run much longer than the timeout.
+type undated struct{ context.Context }
+
+func (undated) Deadline() (at time.Time, is bool) { return time.Time{}, false }

@@ -72,7 +72,7 @@ func (c *Client) exchange(
 ) (msg *nats.Msg, doubt bool, err error) {
 	bounded, cancel := c.bounded(ctx)
 	defer cancel()
-	deadline, hurried := c.deadline(ctx, bounded)
+	deadline, hurried := deadline(ctx, bounded)
 	x := &exchange{
 		client: c, verb: verb, answers: make(chan attempt),
 		deadline: deadline, hurried: hurried, before: c.Conn.LastError(),
@@ -126,19 +126,20 @@ func (c *Client) exchange(
 	}
 }
 
-// deadline returns when bounded, which is bounded(ctx), ends, by the monotonic clock, and whether
-// that is the deadline of ctx. One that a caller made of a time of the day is wrong where the clock
-// was set since: the timer of ctx knows better, and the client's timeout counts meanwhile.
-func (c *Client) deadline(ctx, bounded context.Context) (at time.Time, hurried bool) {
+// deadline returns when an exchange ends, by the monotonic clock, and whether that is the deadline
+// of ctx. One that a caller made of a time of the day is wrong where the clock was set since: the
+// timer of ctx knows better, and the client's timeout, which bounded ends with, counts meanwhile.
+func deadline(ctx, bounded context.Context) (at time.Time, hurried bool) {
 	at, _ = bounded.Deadline()
-	callers, hurried := ctx.Deadline()
-	hurried = hurried && callers.Equal(at)
-	most := cmp.Or(c.Timeout, DefaultTimeout)
-	left := min(time.Until(at), most)
-	if left <= 0 && bounded.Err() == nil {
-		left = most
+	callers, is := ctx.Deadline()
+	left := time.Until(callers)
+	if !is || left >= time.Until(at) {
+		return at, false
 	}
-	return time.Now().Add(left), hurried
+	if left > 0 || ctx.Err() != nil {
+		at = time.Now().Add(left)
+	}
+	return at, true
 }
 
 // attempt sends the request once more, unless an attempt is unanswered and may have been carried

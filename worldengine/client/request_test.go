@@ -315,3 +315,23 @@ func TestRequestWhileTheClockIsSet(t *testing.T) {
 		})
 	}
 }
+
+// The client's timeout bounds a request also where the clock was set forward, past the deadline of
+// a context whose timer runs much longer.
+func TestRequestIsBoundedWhereTheClockWasSetForward(t *testing.T) {
+	c := start(t)
+	c.Timeout = 50 * time.Millisecond
+	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return nil })
+	ended := make(chan error, 1)
+	go func() {
+		_, err := c.Request(dated{t.Context(), time.Now().Add(-time.Hour).Round(0)}, wire.TownGet,
+			nil)
+		ended <- err
+	}()
+	select {
+	case err := <-ended:
+		require.True(t, IsCode(err, codeTimeout), "%v", err)
+	case <-time.After(30 * time.Second):
+		t.Fatal("it goes on without an answer")
+	}
+}
