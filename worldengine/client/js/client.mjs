@@ -1,7 +1,7 @@
 import { headers as newHeaders } from "@nats-io/nats-core";
 import { followChanges } from "./changes.mjs";
 import { checkedWorld, json, milliseconds, verified } from "./checks.mjs";
-import { exchange } from "./exchange.mjs";
+import { absent, exchange } from "./exchange.mjs";
 import { UnavailableError } from "./errors.mjs";
 import { follow } from "./events.mjs";
 import { verbSubject } from "./subjects.mjs";
@@ -200,7 +200,7 @@ export class Client {
    */
   async send(handoff, { onPaused, ...options } = {}) {
     const townId = handoff?.proposal?.townId;
-    const { msg, doubt } = await this.#ask("handoff", handoff, options, () => this.#pauseOf(townId), (why) => {
+    const { msg, doubt } = await this.#ask("handoff", handoff, options, () => this.#whyWaits(townId), (why) => {
       const { code, message } = why;
       if (["TOWN_PAUSED", "WORLD_PAUSED", "PLUGIN_ABSENT"].includes(code)) {
         onPaused?.(new UnavailableError(code, message));
@@ -248,22 +248,16 @@ export class Client {
   }
 
   /**
-   * Returns why a handoff for a town waits for the end of a pause, or null where it does not.
+   * Returns why a handoff for a town waits, for the end of a pause or for a game that is away; null where it does
+   * not, or that cannot be told.
    * @param {string} townId
    */
-  async #pauseOf(townId) {
-    /** @param {object} body */
-    const paused = async (body) => {
-      try {
-        const control = await this.request("control.get", body, { timeout: 2000 });
-        return control.status === "PAUSED" ? control : null;
-      } catch {
-        return null; // it is not known
-      }
-    };
-    const town = await paused({ townId });
-    if (!town) return null;
-    const world = await paused({});
+  async #whyWaits(townId) {
+    /** @param {string} verb @param {object} body */
+    const look = (verb, body) => this.request(verb, body, { timeout: 2000 }).catch(() => null);
+    const town = await look("control.get", { townId });
+    if (town?.status !== "PAUSED") return town && absent(await look("town.get", { townId }));
+    const world = (await look("control.get", {}))?.status === "PAUSED";
     const by = town.pausedBy;
     return new UnavailableError(world ? "WORLD_PAUSED" : "TOWN_PAUSED",
       `${world ? "the world" : `the town ${JSON.stringify(townId)}`} is paused` +

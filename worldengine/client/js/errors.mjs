@@ -37,8 +37,8 @@ export class ReplyError extends Error {
  * as it is, because the server accepts its key at most once.
  *
  * `code` is TIMEOUT, NO_RESPONDERS, PERMISSION_DENIED, CONNECTION or ABORTED; TOWN_PAUSED or
- * WORLD_PAUSED where a handoff waits for the end of a pause; INVALID_ANSWER where the answer is not
- * what the contract says.
+ * WORLD_PAUSED where a handoff waits for the end of a pause, PLUGIN_ABSENT where it waits for a game
+ * that is away; INVALID_ANSWER where the answer is not what the contract says.
  */
 export class UnavailableError extends Error {
   /**

@@ -1,6 +1,7 @@
 import { ReplyError, UnavailableError } from "./errors.mjs";
 
 /** @import { NatsConnection, MsgHdrs, Msg } from "@nats-io/nats-core" */
+/** @import { Town } from "./types.mjs" */
 
 /**
  * One request with its repetitions.
@@ -133,6 +134,17 @@ export async function exchange(x) {
     off();
     x.signal?.removeEventListener("abort", abort);
   }
+}
+
+/**
+ * Returns why a handoff for a town waits for a game that is away, or null where it does not.
+ * @param {Town | null} town null where it is not known
+ */
+export function absent(town) {
+  if (!town?.pendingRunId || !town.pluginAbsentSince) return null;
+  return new UnavailableError("PLUGIN_ABSENT", `the town ${JSON.stringify(town.townId)} has had no plugin since ` +
+    `${town.pluginAbsentSince}, and the handoff is the command of run ${town.pendingRunId} or waits behind it; ` +
+    "sent again it gets its result");
 }
 
 /** @param {ReplyError} refused @param {boolean} safe */

@@ -24,9 +24,9 @@
  */
 
 /**
- * A town with its state.
+ * A town with its state. pluginAbsentSince is since when its game has been away.
  * @typedef {TownSummary & { snapshot: Snapshot, apply: "local" | "plugin" | "rcon",
- *   pendingRunId?: string, paused?: boolean }} Town
+ *   pendingRunId?: string, paused?: boolean, pluginAbsentSince?: string }} Town
  */
 
 /** @typedef {"MAYOR_ACCEPT_MISSION" | "PROJECT_ADVANCE" | "SALVAGE_PLAN" | "TOWNSFOLK_TALK"} ProposalType */

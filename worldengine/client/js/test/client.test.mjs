@@ -197,6 +197,28 @@ describe("a world", () => {
     await assert.rejects(engine.send(handoff, { timeout: 3000 }), { code: "TOWN_PAUSED" });
   });
 
+  test("a handoff behind a command whose game is away is told so, and fails with that", async (t) => {
+    const handoff = await talk(await joined(t, world.url), "Is the game there?");
+    const since = "2026-11-22T20:00:00Z", behind = { pendingRunId: "the-run", pluginAbsentSince: since };
+    await Promise.all([behind, { pendingRunId: "the-run" }, { pluginAbsentSince: since }].map(async (state, i) => {
+      const engine = await joined(t, world.url, { world: `behind${i}`, callTimeout: 4000 });
+      fake(engine, "handoff", () => null);
+      fake(engine, "control.get", () => ({ body: { status: "RUNNING" } }));
+      fake(engine, "town.get", (_, { townId }) => ({ body: { townId, ...state } }));
+      await engine.nc.flush();
+      /** @type {string[]} */
+      const told = [];
+      const sent = engine.send(handoff, { onPaused: ({ code }) => told.push(code) });
+      if (state === behind) {
+        await assert.rejects(sent, { code: "PLUGIN_ABSENT", message: /no plugin since 2026-11-22T20:00:00Z.* run the-run / });
+        assert.equal(told[0], "PLUGIN_ABSENT");
+      } else {
+        await assert.rejects(sent, { code: "TIMEOUT" });
+        assert.deepEqual(told, []);
+      }
+    }));
+  });
+
   test("events of a run are followed to its end, from any place", async (t) => {
     const engine = await joined(t, world.url);
     const { runId } = await engine.send(await talk(engine, "Again."));
