@@ -79,6 +79,7 @@ type globalFlags struct {
 	Connection natsconn.Options `embed:""`
 	World      string           `help:"Name of the world, ${default} by default." default:"main" env:"HANDOFFCTL_WORLD" placeholder:"NAME"`
 	Timeout    time.Duration    `help:"How long a request may take, including its repetitions after 429 and 503." default:"5s"`
+	Version    kong.VersionFlag `help:"Print the version."`
 	Output     string           `short:"o" help:"What to print: text for people, json for scripts, or raw, the very bytes of the server's answer." enum:"text,json,raw" default:"text"`
 }
 
@@ -94,12 +95,13 @@ yellow the rest; ids are cut to their first 8 characters. In a pipe, and with $N
 TERM=dumb, there is no colour, and in a pipe nothing is cut.`
 
 // newParser makes the parser of a command line. exit is called where kong would end the program,
-// which is after --help.
+// which is after --help and --version.
 func newParser(
 	line *commandLine, env func(string) (string, bool), stdout, stderr io.Writer, exit func(int),
 ) (*kong.Kong, error) {
 	return kong.New(line,
 		kong.Name("handoffctl"), kong.Description(description),
+		kong.Vars{"version": "handoffctl " + version.String()},
 		kong.Writers(stdout, stderr), kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups([]kong.Group{{Key: "connection",

@@ -13,10 +13,14 @@ import (
 func TestVersion(t *testing.T) {
 	c := offline(t)
 	assert.Regexp(t, `^handoffctl \S+\n$`, c.ok("version"))
-	var out, errs bytes.Buffer
 	none := func(string) (string, bool) { return "", false }
-	assert.Zero(t, run(t.Context(), []string{"--version"}, nil, &out, &errs, none), "%s", &errs)
-	assert.Equal(t, c.ok("version"), out.String())
+	for _, args := range [][]string{{"--version"}, {"--world", "w", "--version"},
+		{"town", "get", "--version"}} {
+		var out, errs bytes.Buffer
+		assert.Zero(t, run(t.Context(), args, nil, &out, &errs, none), "%s", &errs)
+		assert.Equal(t, c.ok("version"), out.String(), args)
+	}
+	assert.Regexp(t, `--version +Print the version\.`, c.ok("--help"))
 	assert.NotEmpty(t, decode[map[string]string](t, c.ok("version", "-o", "json"))["version"])
 }
 

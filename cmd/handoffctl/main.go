@@ -48,9 +48,6 @@ func run(
 	if err != nil {
 		return a.fail(err)
 	}
-	if len(args) > 0 && args[0] == "--version" {
-		args = append([]string{"version"}, args[1:]...)
-	}
 	var command *kong.Context
 	if command, err = parser.Parse(args); a.helped {
 		return exitOK

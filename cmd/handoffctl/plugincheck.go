@@ -159,7 +159,7 @@ func (c *pluginCheckCommand) conclude(a *app, rows []conformance.Row) error {
 		fmt.Fprintf(a.out, "%d kept, %d broken, %d not seen\n",
 			count[conformance.Pass], count[conformance.Fail], count[conformance.Skip])
 	}
-	if strings.HasPrefix(rows[0].Found, string(apply.Refused)) {
+	if rows[0].Answer == apply.Refused {
 		fmt.Fprintln(a.err, "handoffctl: note: the plugin refused the first command, so it was "+
 			"not seen what it does with one that it applies: choose that with --type, --argument "+
 			"and --snapshot")

@@ -20,6 +20,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/plugin"
+	"worldengine/worldengine/plugin/conformance"
 	"worldengine/worldengine/wire"
 )
 
@@ -112,6 +113,12 @@ func TestPluginCheckOfAPluginThatRefuses(t *testing.T) {
 	status, out, errs := checked(t, nc, wire.ApplySubject("main", "t"))
 	require.Zero(t, status, out+errs)
 	require.Contains(t, errs, "note: the plugin refused the first command")
+	_, out, _ = checked(t, nc, wire.ApplySubject("main", "t"), "-o", "json")
+	var report struct{ Rules []conformance.Row }
+	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	require.Equal(t, apply.Refused, report.Rules[0].Answer)
+	require.NotEmpty(t, report.Rules[0].Todo)
+	require.Empty(t, report.Rules[1].Answer)
 }
 
 // A user that may not ask learns that, and nothing about the plugin.

@@ -50,10 +50,12 @@ type Row struct {
 	Name string `json:"name"`
 	Rule string `json:"rule"`
 	// Todo is what the plugin's author does where it is broken.
-	Todo    string        `json:"todo"`
-	Verdict Verdict       `json:"verdict"`
-	Found   string        `json:"found"`
-	Took    time.Duration `json:"-"`
+	Todo    string  `json:"todo"`
+	Verdict Verdict `json:"verdict"`
+	Found   string  `json:"found"`
+	// Answer, of the first row, is how the first command ended: applied or refused.
+	Answer apply.Status  `json:"answer,omitzero"`
+	Took   time.Duration `json:"-"`
 }
 
 // ErrAbsent means that no plugin is subscribed.
@@ -155,6 +157,8 @@ func Check(ctx context.Context, nc *nats.Conn, config Config) ([]Row, error) {
 			r.Verdict, r.Found = Fail, "the plugin is gone: none is subscribed any more"
 		case err != nil:
 			r.Verdict, r.Found = Fail, err.Error()
+		case len(done) == 0:
+			r.Answer = c.got.Status
 		}
 		done = append(done, r)
 		if config.Finished != nil {
