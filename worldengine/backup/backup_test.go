@@ -183,10 +183,12 @@ func TestRestoreOverwritesNothing(t *testing.T) {
 	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
 	require.ErrorContains(t, err, "a server serves")
+	require.ErrorContains(t, err, "restore into an empty data directory or another NATS, or")
 	stop()
 	_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
 	require.ErrorIs(t, err, backup.ErrWorldExists)
 	require.ErrorContains(t, err, wire.LogStream("main"))
+	require.ErrorContains(t, err, "restore into an empty data directory or another NATS, or")
 	require.Equal(t, before, streams(t, nc))
 }
 

@@ -98,7 +98,8 @@ func (r *restore) begin(ctx context.Context) error {
 		case err != nil:
 			return err
 		case there && !again:
-			return fmt.Errorf("%w: the stream %s is there", ErrWorldExists, name)
+			return fmt.Errorf("%w: the stream %s is there; nothing was changed: %s", ErrWorldExists,
+				name, elsewhere)
 		case there:
 			if err := r.js.DeleteStream(ctx, name); err != nil {
 				return fmt.Errorf("backup: what an earlier restore has made: stream %s: %w", name,
@@ -119,6 +120,10 @@ func (r *restore) begin(ctx context.Context) error {
 	return nil
 }
 
+// elsewhere is what to do where the world is there.
+const elsewhere = "restore into an empty data directory or another NATS, or first end the " +
+	"world's servers and take its streams away"
+
 func (r *restore) requireUnserved(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -127,7 +132,8 @@ func (r *restore) requireUnserved(ctx context.Context) error {
 	case errors.Is(err, nats.ErrNoResponders):
 		return nil
 	case err == nil:
-		return fmt.Errorf("%w: a server serves %q", ErrWorldExists, r.manifest.World)
+		return fmt.Errorf("%w: a server serves %q; nothing was changed: %s", ErrWorldExists,
+			r.manifest.World, elsewhere)
 	}
 	return fmt.Errorf("backup: whether a server serves %q: %w", r.manifest.World,
 		cmp.Or(r.nc.LastError(), err))
