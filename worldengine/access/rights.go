@@ -14,6 +14,9 @@ var (
 	ErrForbidden = errors.New("access: this user may not act on that town")
 	// ErrUnreadable: the user has no right to read the town, its runs or its results.
 	ErrUnreadable = errors.New("access: this user may not read that town")
+	// ErrWorldUnreadable: the request is about the whole world, and the user may read some towns.
+	ErrWorldUnreadable = errors.New("access: this is about the whole world, and this user may " +
+		"read some of its towns only: ask as a user without `read` in the access file")
 	// ErrVerbForbidden: the role of the user has no right to the verb, or NATS does not say which
 	// user of the access file made the request.
 	ErrVerbForbidden = errors.New("access: this user may not make this request")
@@ -104,6 +107,14 @@ func (r Rights) Actor(id string) error {
 // Readable returns the towns that the request may read; bound is false where it may read all.
 func (r Rights) Readable() (towns []string, bound bool) {
 	return r.read, r.noRights || len(r.read) > 0
+}
+
+// ReadWorld returns nil, or ErrWorldUnreadable where the request may not read every town.
+func (r Rights) ReadWorld() error {
+	if _, bound := r.Readable(); bound {
+		return ErrWorldUnreadable
+	}
+	return nil
 }
 
 // Read returns nil, or ErrUnreadable where the request may not read a town.

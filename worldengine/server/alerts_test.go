@@ -62,7 +62,7 @@ func TestAlertList(t *testing.T) {
 		after = got.Next
 	}
 	require.Equal(t, []string{"run-4", "run-3", "run-2", "run-1", "run-0"}, seen)
-	requireForbidden(as(t, srv.URL(), bound), "alert.list", map[string]any{})
+	requireWorldForbidden(as(t, srv.URL(), bound), "alert.list")
 	require.False(t, as(t, srv.URL(), servertest.Person(access.Agent)).mayPublish(
 		wire.Subject("main", wire.AlertList)))
 	require.Equal(t, 400, observer.refused("alert.list", []byte(`{"limit":201}`)).Status)

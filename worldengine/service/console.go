@@ -28,8 +28,8 @@ func (s *Service) alertList(
 	if err != nil {
 		return nil, err
 	}
-	if _, bound := rights.Readable(); bound {
-		return nil, access.ErrUnreadable
+	if err := rights.ReadWorld(); err != nil {
+		return nil, err
 	}
 	if r.Limit == 0 {
 		r.Limit = defaultAlerts
@@ -54,8 +54,8 @@ func (s *Service) alertAck(ctx context.Context, rights access.Rights, data []byt
 	if err != nil {
 		return nil, err
 	}
-	if _, bound := rights.Readable(); bound {
-		return nil, access.ErrUnreadable
+	if err := rights.ReadWorld(); err != nil {
+		return nil, err
 	}
 	by := cmp.Or(rights.Identity(s.config.Access).User, r.ActorID, "operator")
 	acknowledged, err := s.engine.Alerts().Acknowledge(ctx, r.Seq, by, r.Reason)

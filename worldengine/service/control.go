@@ -112,8 +112,12 @@ func (s *Service) controlGet(
 	if err != nil {
 		return nil, err
 	}
-	if err := rights.Read(r.TownID); err != nil {
-		return nil, err
+	may := rights.Read(r.TownID)
+	if r.TownID == "" {
+		may = rights.ReadWorld()
+	}
+	if may != nil {
+		return nil, may
 	}
 	c, err := s.engine.Control(ctx, r.TownID)
 	if err != nil {

@@ -52,6 +52,7 @@ var errorTable = []errorRow{
 	{matches: is(errRevisionLost), status: 404, code: wire.CodeUnknownResult},
 	{matches: is(access.ErrForbidden), status: 403, code: wire.CodeForbidden},
 	{matches: is(access.ErrUnreadable), status: 403, code: wire.CodeForbidden},
+	{matches: is(access.ErrWorldUnreadable), status: 403, code: wire.CodeForbidden},
 	{matches: is(access.ErrVerbForbidden), status: 403, code: wire.CodeForbidden},
 	{matches: is(access.ErrActorNotAllowed), status: 403, code: wire.CodeActorNotAllowed},
 	{matches: signal(wire.CodeAlreadyPaused), status: 409, code: wire.CodeAlreadyPaused},
