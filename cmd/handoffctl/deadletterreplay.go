@@ -143,10 +143,8 @@ func (c *deadLetterReplayCommand) replay(
 	defer line.clear()
 	report, err := fsck.Run(ctx, nc, a.flags.World, fsck.Options{
 		Repair: true, Replay: subjects, Patience: c.Patience, MaxFindings: 1 << 16,
-		Logger: slog.New(slog.NewTextHandler(a.err, nil)),
-		Progress: func(seq, end uint64) {
-			line.show("log sequence %d of %d, %d %%", seq, end, 100*seq/max(end, 1))
-		},
+		Logger:   slog.New(slog.NewTextHandler(a.err, nil)),
+		Progress: line.showLog,
 	})
 	if errors.Is(err, fsck.ErrNoWorld) {
 		return nil, noWorld(a, err)

@@ -64,10 +64,8 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	line := a.progressLine()
 	report, err := fsck.Run(ctx, nc, a.flags.World, fsck.Options{
 		Repair: c.Repair, MendTowns: c.MendTowns, Patience: c.Patience, MaxFindings: c.MaxFindings,
-		Logger: slog.New(slog.NewTextHandler(a.err, nil)),
-		Progress: func(seq, end uint64) {
-			line.show("log sequence %d of %d, %d %%", seq, end, 100*seq/max(end, 1))
-		},
+		Logger:   slog.New(slog.NewTextHandler(a.err, nil)),
+		Progress: line.showLog,
 	})
 	line.clear()
 	if errors.Is(err, fsck.ErrNoWorld) {

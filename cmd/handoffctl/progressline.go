@@ -32,6 +32,15 @@ func (p *progressLine) show(format string, args ...any) {
 	p.width, p.shown = len(text), time.Now()
 }
 
+// showLog says how far a check of the log is. What comes after the log may take long, so its end is
+// always shown.
+func (p *progressLine) showLog(seq, end uint64) {
+	if seq >= end {
+		p.shown = time.Time{}
+	}
+	p.show("log sequence %d of %d, %d %%", seq, end, 100*seq/max(end, 1))
+}
+
 // clear takes the line away.
 func (p *progressLine) clear() {
 	if p.w != nil && p.width > 0 {

@@ -35,8 +35,9 @@ type Options struct {
 	// MaxFindings is how many findings, and how many notes, a report holds; 100. All findings are
 	// counted.
 	MaxFindings int
-	// Progress, where set, is called with each message of the log that was checked: its sequence,
-	// and the last one that the check reads.
+	// Progress, where set, is called with each message of the log that was checked, and at the end
+	// of the log, before the rest of the derived streams: the sequence, and the last one that the
+	// check reads.
 	Progress func(seq, end uint64)
 	// Logger gets what the followers of a repair log; slog.Default.
 	Logger *slog.Logger

@@ -142,6 +142,9 @@ func (c *worldCheck) readLog(ctx context.Context, cursor *cursor) error {
 			return err
 		}
 		if m == nil || m.Seq > c.end {
+			if last < c.end {
+				c.progress(c.end)
+			}
 			for _, left := range log.leftWaiting(c.now().Add(-waitingLimit)) {
 				c.find(left)
 			}
@@ -154,9 +157,13 @@ func (c *worldCheck) readLog(ctx context.Context, cursor *cursor) error {
 			return err
 		}
 		last = m.Seq
-		if c.options.Progress != nil {
-			c.options.Progress(last, c.end)
-		}
+		c.progress(last)
+	}
+}
+
+func (c *worldCheck) progress(seq uint64) {
+	if c.options.Progress != nil {
+		c.options.Progress(seq, c.end)
 	}
 }
 
