@@ -107,8 +107,7 @@ type watched struct {
 func startWatch(t *testing.T, args ...string) *watched {
 	t.Parallel()
 	w := &watched{t: t, ended: make(chan int, 1), options: natsserver.Options{
-		Host: "127.0.0.1", Port: natsserver.RANDOM_PORT, JetStream: true,
-		StoreDir: t.TempDir(), NoSigs: true,
+		Port: natstest.FreePort(t), JetStream: true, StoreDir: t.TempDir(),
 	}}
 	w.start()
 	t.Cleanup(w.shutdown)
@@ -147,16 +146,23 @@ func (w *watched) with(do func(jetstream.JetStream) error) {
 	require.NoError(w.t, do(js))
 }
 
-// consumers returns how many consumers the stream has.
-func (w *watched) consumers() (n int) {
-	w.with(func(js jetstream.JetStream) error {
-		stream, err := js.Stream(w.t.Context(), wire.EventStream("main"))
-		if err == nil {
-			n = stream.CachedInfo().State.Consumers
-		}
-		return err
-	})
-	return n
+// waits waits until the watch waits for events: it knows then that its consumer was made.
+func (w *watched) waits() {
+	w.t.Helper()
+	require.Eventually(w.t, func() (waiting bool) {
+		w.with(func(js jetstream.JetStream) error {
+			stream, err := js.Stream(w.t.Context(), wire.EventStream("main"))
+			if err != nil {
+				return err
+			}
+			consumers := stream.ListConsumers(w.t.Context())
+			for info := range consumers.Info() {
+				waiting = waiting || info.NumWaiting > 0
+			}
+			return consumers.Err()
+		})
+		return waiting
+	}, time.Minute, 5*time.Millisecond)
 }
 
 func (w *watched) publish(event runevents.EventType, persistedAt time.Time) {
@@ -175,15 +181,14 @@ func (w *watched) publish(event runevents.EventType, persistedAt time.Time) {
 func (w *watched) shows(text string) {
 	w.t.Helper()
 	require.Eventually(w.t, func() bool { return strings.Contains(w.out.String(), text) },
-		60*time.Second, 5*time.Millisecond, text)
+		2*time.Minute, 5*time.Millisecond, text)
 }
 
 // From now on means from the start of the watch on, also when the server went away and events came
 // before the watch was back.
 func TestWatchMissesNothing(t *testing.T) {
 	w := startWatch(t)
-	require.Eventually(t, func() bool { return w.consumers() == 1 }, time.Minute,
-		5*time.Millisecond)
+	w.waits()
 	w.shutdown()
 	w.start()
 	w.publish("FirstAfterRestart", time.Now())
@@ -198,8 +203,7 @@ func TestWatchMissesNothing(t *testing.T) {
 // Ctrl-C ends it at once, also while the server is away.
 func TestWatchEndsWithoutAServer(t *testing.T) {
 	w := startWatch(t)
-	require.Eventually(t, func() bool { return w.consumers() == 1 }, time.Minute,
-		5*time.Millisecond)
+	w.waits()
 	w.shutdown()
 	w.stop()
 	select {

@@ -38,19 +38,26 @@ func Run(t testing.TB, options *natsserver.Options) *natsserver.Server {
 	return ns
 }
 
-// FreeAddress finds a port that a server can have now and again after each restart: one below those
-// that the kernel gives to every process that connects.
+// FreeAddress is the address of a FreePort.
 func FreeAddress(t testing.TB) string {
 	t.Helper()
+	return fmt.Sprintf("127.0.0.1:%d", FreePort(t))
+}
+
+// FreePort finds a port that a server can have now and again after each restart: one below those
+// that the kernel gives to every process that connects.
+func FreePort(t testing.TB) int {
+	t.Helper()
 	for range 100 {
-		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(18000)))
+		port := 12000 + rand.IntN(18000)
+		listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err == nil {
 			defer listener.Close()
-			return listener.Addr().String()
+			return port
 		}
 	}
 	t.Fatal("no port is free")
-	return ""
+	return 0
 }
 
 // Stop ends a server and waits for its end.

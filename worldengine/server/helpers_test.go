@@ -46,7 +46,7 @@ func configure(change ...func(*server.Config)) server.Config {
 
 func stop(t testing.TB, srv *server.Server) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	require.NoError(t, srv.Close(ctx))
 }

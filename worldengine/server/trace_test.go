@@ -140,7 +140,9 @@ func requireAsked(t *testing.T, asked <-chan *nats.Msg, want trace.Context) {
 func TestATraceGoesOnToThePlugin(t *testing.T) {
 	t.Parallel()
 	external := startExternal(t)
-	join := func(c *server.Config) { c.NATS = external.url() }
+	join := func(c *server.Config) {
+		c.NATS, c.Engine.Plugin.Deadline = external.url(), 10*time.Minute // of one attempt
+	}
 	first, err := server.Start(t.Context(), configure(byPlugin, join))
 	require.NoError(t, err)
 	c := connect(t, first)
@@ -159,8 +161,8 @@ func TestATraceGoesOnToThePlugin(t *testing.T) {
 	g.until(before + 1)
 	runID := c.pending("t")
 	close(release)
-	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
-		time.Millisecond)
+	require.Eventually(t, func() bool { return c.pending("t") == "" }, time.Minute,
+		10*time.Millisecond)
 	requireAsked(t, asked, traced(1))
 	require.Equal(t, append(checked, "StepCompleted apply", "RunCompleted"), c.story(runID))
 	c.requireTrace(runID, traced(1))
