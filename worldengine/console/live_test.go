@@ -236,7 +236,7 @@ func TestKeyboard(t *testing.T) {
 	b.is(`document.activeElement.textContent === "Resume the town"`)
 	until("LIVE")
 	press("Enter")
-	b.sees("Puts and patches of towns have no event")
+	b.sees("puts and patches of towns, and alerts appear as they happen")
 	press("Escape")
 	b.is(`!document.querySelector("details.menu[open]")`)
 	b.goTo("#/towns/" + threatened + "/history/9..10")

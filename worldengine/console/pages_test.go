@@ -51,7 +51,7 @@ func TestPages(t *testing.T) {
 	b.sees("as nats request")
 	b.picture("run-copy")
 	b.do(chromedp.Click(chromedp.CSS(".fresh summary")))
-	b.sees("Puts and patches of towns have no event")
+	b.sees("puts and patches of towns, and alerts appear as they happen")
 	b.picture("run-live")
 	b.goTo("#/runs")
 	b.is(`!document.querySelector("details.menu[open]")`)
