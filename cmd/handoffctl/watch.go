@@ -130,8 +130,8 @@ func (c *watchCommand) read(
 	})
 }
 
-// hearChanges gives what changes towns from now on and no run event says. Nothing is given of a
-// world that no server serves: its events are of another producer.
+// hearChanges gives what changes towns from now on and no run event says. While no server serves
+// the world, whose events may be of another producer, it waits for one.
 func (c *watchCommand) hearChanges(
 	ctx context.Context, a *app, nc *nats.Conn, events sightings,
 ) error {
@@ -148,16 +148,21 @@ func (c *watchCommand) hearChanges(
 	what := client.FollowChanges{TownID: c.Town}
 	switch {
 	case client.IsCode(err, "NO_RESPONDERS"):
-		return nil
 	case err != nil && !client.IsCode(err, wire.CodeUnknownTown):
 		return err
 	case len(now.Revisions) > 0:
 		what.After = now.Revisions[0].Revision
+	default:
+		what.All = true // nothing has been changed yet
 	}
 	go func() {
 		for change, err := range server.Changes(ctx, what) {
+			if err != nil && !nc.IsClosed() { // of a closed connection follow tells
+				fmt.Fprintf(a.err, "handoffctl: puts and patches are not shown any more: %s; "+
+					"start watch again to see them\n", sentence(err))
+			}
 			if err != nil {
-				return // the connection is closed: follow says so
+				return
 			}
 			events.give(sighting{change: &change})
 		}

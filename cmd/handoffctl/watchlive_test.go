@@ -1,16 +1,21 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/wire"
 )
 
 // running is a command line that runs on.
@@ -116,4 +121,77 @@ func TestWatchShowsPutsAndPatches(t *testing.T) {
 	assert.Regexp(t,
 		`(?m)^\S+  town-threatened       TownPut         put or patched: day 16, snapshot [0-9a-f]{64}$`, w.out.String())
 	assert.Equal(t, 2, strings.Count(w.out.String(), "TownPut"))
+}
+
+// answering returns a cli of a NATS on which, from start on, a test answers town.history, by the
+// limit of a request, and whoami.
+func answering(t *testing.T, history func(limit int) string) (c *cli, start func()) {
+	t.Helper()
+	t.Parallel()
+	nc := natstest.Connect(t)
+	answer := func(verb wire.Verb, answer func(msg *nats.Msg) string) {
+		_, err := nc.Subscribe(wire.Subject("main", verb), func(msg *nats.Msg) {
+			assert.NoError(t, msg.Respond([]byte(answer(msg))))
+		})
+		require.NoError(t, err)
+	}
+	return &cli{t: t, env: map[string]string{"NATS_URL": nc.ConnectedUrl()}}, func() {
+		answer(wire.TownHistory, func(msg *nats.Msg) string {
+			var request struct{ Limit int }
+			assert.NoError(t, json.Unmarshal(msg.Data, &request))
+			return history(request.Limit)
+		})
+		answer(wire.WhoAmI, func(*nats.Msg) string {
+			return `{"world":"main","role":"observer","verbs":[],"changes":true}`
+		})
+		require.NoError(t, nc.Flush())
+	}
+}
+
+const putOf = `{"revisions":[{"townId":"t","revision":%d,"at":"2026-02-16T10:00:00.000Z",` +
+	`"cause":"put","epoch":7,"hash":"h"}]}`
+
+// Why puts are not shown any more is said, and watch goes on.
+func TestWatchSaysWhyItShowsNoPuts(t *testing.T) {
+	c, start := answering(t, func(int) string { return `{"revisions":[],"next":5}` })
+	start()
+	w := c.background("watch")
+	w.says(&w.errs, "handoffctl: puts and patches are not shown any more: ")
+	assert.Contains(t, w.errs.String(), "start watch again")
+	assert.Empty(t, w.ended)
+}
+
+// A put in a world in which nothing was changed before is shown.
+func TestWatchShowsTheFirstPut(t *testing.T) {
+	asked := 0
+	c, start := answering(t, func(int) string {
+		if asked++; asked == 1 {
+			return `{"revisions":[]}`
+		}
+		return fmt.Sprintf(putOf, 1)
+	})
+	start()
+	w := c.background("watch")
+	w.says(&w.out, "TownPut")
+}
+
+// Where no server serves the world when watch starts, it shows puts once one does.
+func TestWatchWaitsForAServer(t *testing.T) {
+	c, start := answering(t, func(limit int) string {
+		if limit == 1 {
+			return fmt.Sprintf(putOf, 1)
+		}
+		return fmt.Sprintf(putOf, 2)
+	})
+	stream, err := c.streams().CreateStream(t.Context(), jetstream.StreamConfig{
+		Name: wire.EventStream("main"), Subjects: []string{wire.EventSubject("main", "*", "*")},
+	})
+	require.NoError(t, err)
+	w := c.background("watch")
+	require.Eventually(t, func() bool {
+		info, err := stream.Info(t.Context())
+		return err == nil && info.State.Consumers > 0 // it has found no server
+	}, time.Minute, 5*time.Millisecond)
+	start()
+	w.says(&w.out, "TownPut")
 }

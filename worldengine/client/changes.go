@@ -36,17 +36,31 @@ type FollowChanges struct {
 	TownID string
 	// After is a revision behind which to begin; 0 is from now on.
 	After uint64
+	// All has an After of 0 mean all that the history has, as of a world that had no changes.
+	All bool
 }
 
-// seldom is how often a server is asked that publishes no notices, an earlier version, or does not
-// let this user hear them.
-const seldom = 30 * time.Second
+// How often a server is asked by time.
+const (
+	// seldom is for one that publishes no notices, an earlier version, or does not let this user
+	// hear them.
+	seldom = 30 * time.Second
+	// makeUp is for one that publishes notices, as each of its servers does once: a notice that a
+	// server did not come to publish is lost, and servers may be exchanged behind an external NATS,
+	// without a loss that the client notices.
+	makeUp = 5 * time.Minute
+)
 
 // Changes follows the changes of towns that no run has made, each once, in the order of their
-// revisions. It subscribes to their notices first and then asks town.history what was before, and
-// asks again after each reconnection. Of one town nothing is missed that its history keeps; of all
-// towns what was changed during a loss must be among the last 500 messages of the log. A server
-// that publishes no notices, of an earlier version, is asked every 30 s.
+// revisions. It subscribes to their notices first and then asks town.history what was before. It
+// asks again after each reconnection, every 5 minutes because notices may be lost on the server's
+// side, and more often where there are no notices (docs/contracts.md, Notices of changes).
+//
+// Of one town nothing is missed that its history keeps. Of all towns nothing is missed that is
+// among the last 500 messages of the log when Changes asks: in 30 s without notices there are more
+// from some 17 messages a second on. Where the log has lost its end, or an older one was restored,
+// Changes goes on behind the newest revision that it finds when it asks: what was changed since the
+// loss is not yielded.
 //
 // It ends when ctx is done, without an error. It asks again, without end, while the server is away
 // (no answer, 429, 503). Any other error is the last one. An iteration is for one goroutine.
@@ -54,7 +68,7 @@ func (c *Client) Changes(ctx context.Context, what FollowChanges) iter.Seq2[Chan
 	return func(yield func(Change, error) bool) {
 		l := listener{
 			follower: c.follower(ctx, Follow{}, nil), town: what.TownID, after: what.After,
-			yield: yield,
+			begun: what.All || what.After > 0, yield: yield,
 		}
 		err := l.run()
 		if err != nil && ctx.Err() == nil && !errors.Is(err, errStopped) {
@@ -68,11 +82,15 @@ type listener struct {
 	*follower // asks again while the server is away; it has no subscription here
 	town      string
 	yield     func(Change, error) bool
-	// after is the last revision that needs not be yielded any more.
+	// after is the last revision that needs not be yielded any more. begun says that it is known: 0
+	// is then that of a log without changes.
 	after uint64
+	begun bool
 	// mine are the towns that the user hears of, nil for all.
 	mine []string
 	subs []*nats.Subscription
+	// tick is due when the server is to be asked by time.
+	tick *time.Timer
 }
 
 func (l *listener) run() error {
@@ -81,8 +99,8 @@ func (l *listener) run() error {
 	defer nc.RemoveStatusListener(changed)
 	notices := make(chan *nats.Msg, l.pace.waiting)
 	defer l.unsubscribe()
-	poll := time.NewTicker(l.pace.seldom)
-	defer poll.Stop()
+	l.tick = time.NewTimer(l.pace.makeUp)
+	defer l.tick.Stop()
 	err := l.begin(notices)
 	for err == nil {
 		if lost := l.losses(); lost.reconnections != l.seen.reconnections {
@@ -95,10 +113,8 @@ func (l *listener) run() error {
 		select {
 		case msg := <-notices:
 			err = l.take(msg)
-		case <-poll.C:
-			if len(l.subs) == 0 {
-				err = l.patiently(l.catchUp)
-			}
+		case <-l.tick.C:
+			err = l.begin(notices) // as after a reconnection
 		case status := <-changed:
 			if status == nats.CLOSED {
 				return l.client.closed()
@@ -125,6 +141,11 @@ func (l *listener) begin(notices chan *nats.Msg) error {
 	if err == nil {
 		err = l.patiently(l.catchUp)
 	}
+	pause := l.pace.makeUp
+	if len(l.subs) == 0 {
+		pause = l.pace.seldom
+	}
+	l.tick.Reset(pause)
 	return err
 }
 
@@ -148,12 +169,12 @@ func (l *listener) hear(notices chan *nats.Msg) error {
 			return err
 		}
 	}
-	if l.after > 0 {
+	if l.begun {
 		return nil
 	}
-	page, err := l.page(0, 1)
-	if len(page.Revisions) > 0 {
-		l.after = page.Revisions[0].Revision
+	newest, err := l.newest()
+	if err == nil {
+		l.after, l.begun = newest, true
 	}
 	return err
 }
@@ -215,18 +236,27 @@ type historyPage struct {
 	Next uint64 `json:"next"`
 }
 
-// page asks for revisions behind l.after, the newest first. A town that does not exist has none.
-func (l *listener) page(before uint64, limit int) (page historyPage, err error) {
+// page asks for revisions behind after, the newest first. A town that does not exist has none.
+func (l *listener) page(after, before uint64, limit int) (page historyPage, err error) {
 	_, err = l.client.Ask(l.ctx, wire.TownHistory, struct {
 		TownID string `json:"townId,omitzero"`
 		Before uint64 `json:"before,omitzero"`
 		After  uint64 `json:"after,omitzero"`
 		Limit  int    `json:"limit"`
-	}{l.town, before, l.after, limit}, &page)
+	}{l.town, before, after, limit}, &page)
 	if IsCode(err, wire.CodeUnknownTown) {
 		err = nil
 	}
 	return page, err
+}
+
+// newest returns the newest revision that the server lists, 0 where it lists none.
+func (l *listener) newest() (uint64, error) {
+	page, err := l.page(0, 0, 1)
+	if err != nil || len(page.Revisions) == 0 {
+		return 0, err
+	}
+	return page.Revisions[0].Revision, nil
 }
 
 // catchUp yields what the server has and was not yielded.
@@ -235,12 +265,31 @@ func (l *listener) catchUp() error {
 	if err := l.flush(); err != nil {
 		return err
 	}
-	var found []Change
-	newest := l.after
-	for before, more := uint64(0), true; more; {
-		page, err := l.page(before, l.pace.page)
-		if err != nil {
+	found, newest, err := l.missed()
+	if err != nil {
+		return err
+	}
+	for _, change := range slices.Backward(found) {
+		if err := l.next(change); err != nil {
 			return err
+		}
+	}
+	l.after, l.seen = newest, seen
+	return nil
+}
+
+// missed returns the changes behind l.after, the newest first, and the revision behind which
+// following goes on.
+func (l *listener) missed() (found []Change, newest uint64, err error) {
+	newest = l.after
+	for before, more := uint64(0), true; more; {
+		page, err := l.page(l.after, before, l.pace.page)
+		if err != nil {
+			return nil, 0, err
+		}
+		if l.after > 0 && before == 0 && len(page.Revisions) == 0 {
+			newest, err = l.newest() // which is lower where the log has lost its end
+			return nil, min(newest, l.after), err
 		}
 		for _, r := range page.Revisions {
 			newest = max(newest, r.Revision)
@@ -252,18 +301,12 @@ func (l *listener) catchUp() error {
 			}
 		}
 		if before > 0 && page.Next >= before {
-			return invalidAnswer(fmt.Errorf("the history comes back to %d before %d",
+			return nil, 0, invalidAnswer(fmt.Errorf("the history comes back to %d before %d",
 				page.Next, before))
 		}
 		before, more = page.Next, page.Next > 0
 	}
-	for _, change := range slices.Backward(found) {
-		if err := l.next(change); err != nil {
-			return err
-		}
-	}
-	l.after, l.seen = newest, seen
-	return nil
+	return found, newest, nil
 }
 
 // take yields the change of a notice. One that cannot be read is made up for, and so is one that

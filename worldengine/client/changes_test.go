@@ -1,8 +1,12 @@
 package client_test
 
 import (
-	"iter"
+	"cmp"
+	"context"
+	"encoding/json"
 	"log/slog"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,24 +28,56 @@ import (
 // changed reads changes.
 type changed struct {
 	t    *testing.T
-	next func() (client.Change, error, bool)
+	came chan client.Change
 }
 
+// changesOf follows changes until the test ends.
 func changesOf(t *testing.T, c *client.Client, what client.FollowChanges) *changed {
 	t.Helper()
-	next, stop := iter.Pull2(c.Changes(t.Context(), what))
-	t.Cleanup(stop)
-	return &changed{t, next}
+	r := &changed{t, make(chan client.Change)}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	t.Cleanup(func() { cancel(); <-done })
+	go func() {
+		defer close(done)
+		for change, err := range c.Changes(ctx, what) {
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			select {
+			case r.came <- change:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return r
+}
+
+func (r *changed) next() client.Change {
+	r.t.Helper()
+	select {
+	case change := <-r.came:
+		return change
+	case <-time.After(time.Minute):
+		require.Fail(r.t, "no change came")
+		return client.Change{}
+	}
 }
 
 // is checks the next change.
 func (r *changed) is(at *client.Town) {
 	r.t.Helper()
-	change, err, ok := r.next()
-	require.True(r.t, ok)
-	require.NoError(r.t, err)
+	change := r.next()
 	require.Equal(r.t, []any{at.TownID, at.Revision, at.SnapshotHash, "put"},
 		[]any{change.TownID, change.Revision, change.Hash, change.Cause})
+}
+
+// isRevision checks the revision of the next change.
+func (r *changed) isRevision(revision uint64) {
+	r.t.Helper()
+	require.Equal(r.t, revision, r.next().Revision)
 }
 
 // put gives a town a day that it had not.
@@ -164,11 +200,221 @@ func TestChangesWithoutNotices(t *testing.T) {
 		require.NoError(t, nc.Flush())
 		c := client.New(as(user), world)
 		c.SetPace(time.Minute, 2, 100)
-		next, stop := iter.Pull2(c.Changes(t.Context(), client.FollowChanges{}))
-		t.Cleanup(stop)
-		change, err, ok := next()
-		require.True(t, ok)
-		require.NoError(t, err)
-		require.Equal(t, client.Change{TownID: "put", Revision: 4}, change)
+		all := changesOf(t, c, client.FollowChanges{})
+		require.Equal(t, client.Change{TownID: "put", Revision: 4}, all.next())
+	}
+}
+
+// archive answers for a world whose log is what a test says.
+type archive struct {
+	t   *testing.T
+	url string
+	nc  *nats.Conn
+
+	mu sync.Mutex
+	// notices says whether whoami promises notices, and silent whether none is published.
+	notices, silent bool
+	rows            []client.Change // the oldest first
+	// asked are the revisions behind which was asked, one for each request.
+	asked []uint64
+}
+
+func newArchive(t *testing.T) *archive {
+	t.Helper()
+	s := natstest.Start(t, &natsserver.Options{Host: "127.0.0.1", Port: natsserver.RANDOM_PORT,
+		NoSigs: true})
+	nc, err := nats.Connect(s.ClientURL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	a := &archive{t: t, url: s.ClientURL(), nc: nc, notices: true}
+	a.answer(wire.WhoAmI, func([]byte) any {
+		return map[string]any{"world": "main", "verbs": []string{}, "changes": a.notices}
+	})
+	a.answer(wire.TownHistory, a.history)
+	return a
+}
+
+// answer answers a verb, with a locked.
+func (a *archive) answer(verb wire.Verb, answer func(body []byte) any) {
+	_, err := a.nc.Subscribe(wire.Subject("main", verb), func(msg *nats.Msg) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		data, err := json.Marshal(answer(msg.Data))
+		if err == nil {
+			err = msg.Respond(data)
+		}
+		if err != nil {
+			a.t.Error(err)
+		}
+	})
+	require.NoError(a.t, err)
+	require.NoError(a.t, a.nc.Flush())
+}
+
+func (a *archive) history(body []byte) any {
+	var r struct {
+		After, Before uint64
+		Limit         int
+	}
+	if err := json.Unmarshal(body, &r); err != nil {
+		a.t.Error(err)
+	}
+	if r.Limit != 1 {
+		a.asked = append(a.asked, r.After)
+	}
+	page := map[string]any{"revisions": []client.Change{}}
+	var rows []client.Change
+	for _, row := range slices.Backward(a.rows) {
+		if row.Revision <= r.After || row.Revision >= cmp.Or(r.Before, row.Revision+1) {
+			continue
+		}
+		if len(rows) == r.Limit {
+			page["next"] = rows[len(rows)-1].Revision
+			break
+		}
+		rows = append(rows, row)
+	}
+	if rows != nil {
+		page["revisions"] = rows
+	}
+	return page
+}
+
+// put stores a change, and publishes its notice unless the archive is silent.
+func (a *archive) put(revision uint64) {
+	a.t.Helper()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	row := client.Change{TownID: "t", Revision: revision, Cause: "put", Hash: "h"}
+	a.rows = append(a.rows, row)
+	if !a.silent {
+		a.publish(row)
+	}
+}
+
+// publish publishes the notice of a change.
+func (a *archive) publish(change client.Change) {
+	data, err := json.Marshal(change)
+	if err == nil {
+		err = a.nc.Publish(wire.ChangesSubject("main", wire.TownToken(change.TownID)), data)
+	}
+	if err != nil {
+		a.t.Error(err)
+	}
+}
+
+// set changes the archive.
+func (a *archive) set(change func()) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	change()
+}
+
+// isAsked waits until it has answered so many times what is behind a revision.
+func (a *archive) isAsked(after uint64, times int) {
+	a.t.Helper()
+	require.Eventually(a.t, func() bool {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		n := 0
+		for _, asked := range a.asked {
+			if asked == after {
+				n++
+			}
+		}
+		return n >= times
+	}, time.Minute, time.Millisecond)
+	require.NoError(a.t, a.nc.Flush())
+}
+
+// follows returns a client that reconnects at once, and asks a server that publishes notices so
+// often.
+func (a *archive) follows(makeUp time.Duration, options ...nats.Option) *client.Client {
+	a.t.Helper()
+	c, err := client.Connect(a.url, client.Options{NATS: append(options,
+		nats.ReconnectWait(5*time.Millisecond), nats.ReconnectJitter(0, 0))})
+	require.NoError(a.t, err)
+	a.t.Cleanup(c.Close)
+	c.SetPace(time.Minute, 2, 100)
+	c.SetMakeUp(makeUp)
+	return c
+}
+
+// Following that began with no change at all yields what was put while the connection was lost.
+func TestChangesThatBeganWithNone(t *testing.T) {
+	t.Parallel()
+	a := newArchive(t)
+	var l link
+	c := a.follows(time.Hour, nats.SetCustomDialer(&l))
+	all := changesOf(t, c, client.FollowChanges{})
+	a.isAsked(0, 1)
+	require.NoError(t, c.Conn.Flush()) // the client has the answer: it has begun
+	l.set(true)
+	a.put(1)
+	l.set(false)
+	all.isRevision(1)
+	a.put(2)
+	all.isRevision(2)
+}
+
+// What is there already is yielded only where it is asked for, also where After is 0.
+func TestAllChanges(t *testing.T) {
+	t.Parallel()
+	a := newArchive(t)
+	a.put(1)
+	changesOf(t, a.follows(time.Hour), client.FollowChanges{All: true}).isRevision(1)
+}
+
+// A notice that is lost on the way to NATS is made up for while the client stays connected; so is
+// that servers of an earlier version come in place of those that publish notices.
+func TestLostNoticesAreMadeUpFor(t *testing.T) {
+	t.Parallel()
+	a := newArchive(t)
+	all := changesOf(t, a.follows(10*time.Millisecond), client.FollowChanges{All: true})
+	a.put(1)
+	all.isRevision(1)
+	a.set(func() { a.silent = true })
+	a.put(2)
+	all.isRevision(2)
+	a.set(func() { a.notices = false })
+	a.put(3)
+	all.isRevision(3)
+}
+
+// Servers that publish notices and come in place of ones that did not are heard.
+func TestChangesOfServersThatWereUpdated(t *testing.T) {
+	t.Parallel()
+	a := newArchive(t)
+	a.notices, a.silent = false, true
+	all := changesOf(t, a.follows(time.Hour), client.FollowChanges{All: true})
+	a.put(1)
+	all.isRevision(1)
+	a.set(func() { a.notices, a.silent = true, false })
+	// A notice of what the history does not have, each time that a client asks for what was before.
+	_, err := a.nc.Subscribe(wire.Subject("main", wire.TownHistory), func(*nats.Msg) {
+		a.publish(client.Change{TownID: "t", Revision: 2})
+	})
+	require.NoError(t, err)
+	require.NoError(t, a.nc.Flush())
+	all.isRevision(2)
+}
+
+// Where the log is an older one than before, its revisions are lower than the last one that was
+// yielded; what is put from then on is yielded all the same.
+func TestChangesOfARestoredLog(t *testing.T) {
+	t.Parallel()
+	for _, end := range []uint64{0, 1} {
+		a := newArchive(t)
+		all := changesOf(t, a.follows(10*time.Millisecond), client.FollowChanges{All: true})
+		for revision := range uint64(5) {
+			a.put(revision + 1)
+			all.isRevision(revision + 1)
+		}
+		a.set(func() { a.rows, a.asked = a.rows[:end], nil })
+		a.isAsked(end, 2)
+		a.put(end + 1)
+		all.isRevision(end + 1)
+		a.put(end + 2)
+		all.isRevision(end + 2)
 	}
 }

@@ -48,12 +48,14 @@ type pace struct {
 	// forgotten.
 	page, sweep int
 	// away is how long to wait at least before what failed, because the server was away, is asked
-	// again, and seldom how often a server is asked that publishes no notices of changes.
-	away, seldom time.Duration
+	// again; seldom and makeUp are how often a server is asked for changes, by time: one that
+	// publishes no notices, and one that does.
+	away, seldom, makeUp time.Duration
 }
 
 var defaultPace = pace{
 	waiting: 10_000, late: time.Minute, page: 200, sweep: 1000, away: time.Second, seldom: seldom,
+	makeUp: makeUp,
 }
 
 // Events follows run events: each one once, those of a run in their order, through losses of the

@@ -6,5 +6,8 @@ import "time"
 // many runs a page of a list has, and how many messages may wait.
 func (c *Client) SetPace(late time.Duration, page, waiting int) {
 	c.pace = &pace{waiting: waiting, late: late, page: page, sweep: 20, away: 5 * time.Millisecond,
-		seldom: 10 * time.Millisecond}
+		seldom: 10 * time.Millisecond, makeUp: time.Hour}
 }
+
+// SetMakeUp says how often Changes asks a server that publishes notices. SetPace comes before it.
+func (c *Client) SetMakeUp(each time.Duration) { c.pace.makeUp = each }

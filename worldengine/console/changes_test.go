@@ -4,7 +4,11 @@ package console_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
 	"testing"
+	"time"
 
 	browserpage "github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
@@ -14,6 +18,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
@@ -65,14 +70,7 @@ func TestPutsAndPatches(t *testing.T) {
 	}).observe(document.body, {subtree: true, childList: true, attributes: true})`))
 	b.sees("LIVE", "Day 15", "Activity", "put by a client")
 	history.sees("LIVE", "Revision")
-	var at struct {
-		Snapshot     map[string]any
-		SnapshotHash string
-	}
-	w.ask(wire.TownGet, map[string]string{"townId": threatened}, &at)
-	at.Snapshot["day"] = 40
-	w.ask(wire.TownPut, map[string]any{"snapshot": at.Snapshot,
-		"expectedSnapshotHash": at.SnapshotHash}, nil)
+	w.put(40)
 	b.sees("Day 40")
 	b.is(puts + "2")
 	history.sees("day", "40")
@@ -136,10 +134,7 @@ func TestCalm(t *testing.T) {
 		"towns/" + threatened:              "Scout the northern ridge",
 		"towns/" + threatened + "/history": "mission accept", "approvals": "No proposal waits",
 	} {
-		b := open(t, "about:blank")
-		_, err := chromedp.Call(b.ctx, browserpage.AddScriptToEvaluateOnNewDocument,
-			browserpage.AddScriptToEvaluateOnNewDocumentParams{Source: countAsked})
-		require.NoError(t, err)
+		b := script(t, countAsked)
 		b.do(chromedp.Navigate(w.srv.HTTP() + "#/" + page))
 		b.sees("LIVE", shows)
 		tabs = append(tabs, b)
@@ -168,13 +163,115 @@ func TestCalm(t *testing.T) {
 	}
 }
 
-// A server that announces no puts, of an earlier version, is asked for them seldom, and the page
-// says so.
+// script has a page of the console run a script before its own.
+func script(t *testing.T, source string) *tab {
+	t.Helper()
+	b := open(t, "about:blank")
+	_, err := chromedp.Call(b.ctx, browserpage.AddScriptToEvaluateOnNewDocument,
+		browserpage.AddScriptToEvaluateOnNewDocumentParams{Source: source})
+	require.NoError(t, err)
+	return b
+}
+
+// put gives the threatened town another day.
+func (w *world) put(day int) {
+	w.t.Helper()
+	var at struct {
+		Snapshot     map[string]any
+		SnapshotHash string
+	}
+	w.ask(wire.TownGet, map[string]string{"townId": threatened}, &at)
+	at.Snapshot["day"] = day
+	w.ask(wire.TownPut, map[string]any{"snapshot": at.Snapshot,
+		"expectedSnapshotHash": at.SnapshotHash}, nil)
+}
+
+// sleeps keeps what waits for 29 to 30 s, and pass has 30 s pass on the page.
+const sleeps = `
+	window.asleep = [];
+	let passed = 0;
+	const now = performance.now.bind(performance), later = setTimeout;
+	performance.now = () => now() + passed;
+	window.setTimeout = (work, ms, ...rest) => (ms > 29_000 && ms <= 30_000
+		? window.asleep.push(() => work(...rest)) : later(work, ms, ...rest));
+	window.pass = () => {
+		passed += 30_000;
+		for (const work of window.asleep.splice(0)) work();
+	};`
+
+// A server that announces no puts, of an earlier version, is asked for them every 30 s, and the
+// page says so.
 func TestServerWithoutNotices(t *testing.T) {
 	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator)))
-	b := openGarbled(t, w.srv.HTTP())
+	w.asOperator()
+	b := script(t, garble+sleeps)
+	b.do(chromedp.Navigate(w.srv.HTTP() + "#/towns/" + threatened))
 	b.garbled(`"changes":true`, `"chances":true`)
 	b.signIn("operator", servertest.Password)
-	b.sees("LIVE", "put by a client")
+	b.sees("LIVE", "put by a client", "Day 15")
 	b.is(`document.querySelector("summary.link").title.includes("asks every 30 s")`)
+	for _, day := range []int{40, 41} {
+		b.is("window.asleep.length > 0")
+		w.put(day)
+		b.do(chromedp.Evaluate[chromedp.Void]("window.pass()"))
+		b.sees(fmt.Sprintf("Day %d", day))
+	}
+}
+
+// A page whose user has signed out follows nothing any more.
+func TestSignOutEndsFollowing(t *testing.T) {
+	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator)))
+	b := script(t, `
+		window.pauses = 0;
+		const later = setTimeout;
+		window.setTimeout = (work, ms, ...rest) => {
+			if (ms === 3000) window.pauses++;
+			return later(work, ms === 3000 ? 10 : ms, ...rest);
+		};`)
+	b.do(chromedp.Navigate(w.srv.HTTP()))
+	b.signIn("operator", servertest.Password)
+	b.sees("LIVE", "put by a client")
+	b.do(chromedp.Click(`//button[starts-with(., "Sign out")]`))
+	b.sees("Password")
+	b.do(chromedp.Evaluate[chromedp.Void](`
+		window.steps = 0;
+		const step = () => { if (++window.steps < 20) setTimeout(step, 20); };
+		step()`))
+	b.is("window.steps === 20")
+	require.LessOrEqual(t, eval[int](b, "window.pauses"), 1)
+}
+
+// Where an older log is restored while a page is open, the page shows what is put from then on.
+func TestRestoredLog(t *testing.T) {
+	var config server.Config
+	w := serve(t, func(c *server.Config) { config = *c })
+	config.HTTP = strings.TrimSuffix(strings.TrimPrefix(w.srv.HTTP(), "http://"), "/")
+	w.stop()
+	older := t.TempDir()
+	require.NoError(t, os.CopyFS(older, os.DirFS(config.Data)))
+	w.start(config)
+	overview, b := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/towns/"+threatened)
+	overview.mayBeAway()
+	b.mayBeAway()
+	for day := range 300 {
+		w.put(100 + day)
+	}
+	overview.sees("LIVE", "revision 303")
+	b.sees("LIVE", "Day 399")
+	w.stop()
+	overview.sees("RECONNECTING")
+	config.Data = older
+	w.start(config)
+	b.sees("LIVE", "Day 15")
+	// The first ones may come before the page has found that the log is another one.
+	day := 400
+	require.Eventually(t, func() bool {
+		w.put(day)
+		day++
+		return eval[bool](overview, `/revision \d\d?\b/.test(
+			document.querySelector("tbody tr")?.innerText)`)
+	}, patience, 500*time.Millisecond)
+	w.put(999)
+	b.sees("Day 999")
+	require.NotContains(t, overview.shown(), "revision 303")
 }

@@ -9,9 +9,11 @@ import { changesSubject } from "./subjects.mjs";
 /**
  * The bounds of following, which tests set otherwise: how many notices may wait for a slow reader, how many
  * revisions are asked for at once, and, in milliseconds, how long to wait at least before what failed is asked again
- * and how often a server is asked that publishes no notices.
+ * and how often a server is asked: `seldom` one that publishes no notices, `makeUp` one that does. Each server
+ * publishes a notice once: one that it did not come to publish is lost, and servers may be exchanged behind an
+ * external NATS, without a loss that the client notices.
  */
-export const changesPace = { waiting: 10_000, page: 200, away: 1000, seldom: 30_000 };
+export const changesPace = { waiting: 10_000, page: 200, away: 1000, seldom: 30_000, makeUp: 300_000 };
 
 /** Returns the change of a notice, or null where it is none. @param {Msg} msg @returns {Change | null} */
 function read(msg) {
@@ -38,7 +40,7 @@ export async function* followChanges(client, { townId, after, timeout, signal, o
   let subs = [];
   /** @type {string[] | undefined} */
   let mine;
-  let newest = after, over = false, lost = false, wake = () => {};
+  let newest = after, over = false, lost = false, hearing = false, due = 0, wake = () => {};
   /** @type {UnavailableError | undefined} */
   let broken;
   /** @param {Msg | "lost" | "behind"} item */
@@ -47,15 +49,17 @@ export async function* followChanges(client, { townId, after, timeout, signal, o
     queue.push(item);
     wake();
   };
-  /** @param {number} [ms] */
+  /** @param {number} ms */
   const pause = (ms) => new Promise((resolve) => {
-    const timer = ms === undefined ? undefined : setTimeout(resolve, ms);
+    const timer = setTimeout(resolve, ms);
     wake = () => { clearTimeout(timer); resolve(null); };
   });
   const unsubscribe = () => {
     if (!client.nc.isClosed()) for (const sub of subs) sub.unsubscribe();
     subs = [];
   };
+  /** Says when to ask by time. */
+  const askLater = () => { due = performance.now() + (subs.length ? pace.makeUp : pace.seldom); };
 
   /** Does work until the server is there. @template T @param {() => Promise<T>} work @returns {Promise<T | undefined>} */
   async function patiently(work) {
@@ -65,8 +69,9 @@ export async function* followChanges(client, { townId, after, timeout, signal, o
       } catch (error) {
         if (over) break;
         if (!isAway(error)) throw error;
-        const until = Date.now() + Math.max(pace.away, error instanceof ReplyError ? error.retryAfterMs : 0);
-        while (!over && Date.now() < until) await pause(until - Date.now());
+        // By no clock that may be set back.
+        const until = performance.now() + Math.max(pace.away, error instanceof ReplyError ? error.retryAfterMs : 0);
+        for (let left; !over && (left = until - performance.now()) > 0;) await pause(left);
       }
     }
     return undefined;
@@ -74,25 +79,36 @@ export async function* followChanges(client, { townId, after, timeout, signal, o
   /** @param {string} verb @param {object} body */
   const ask = (verb, body) => patiently(() => client.request(verb, body, { timeout, signal }));
 
+  /** Goes on without notices: there are none, or the user may not hear them, or not any more. */
+  function deny() {
+    unsubscribe();
+    onSeldom?.(true);
+    askLater();
+    wake();
+  }
+
   /** Asks what the user may hear, and subscribes to it. */
   async function hear() {
     const me = await ask("whoami", {});
     if (!me) return;
     mine = me.read ?? me.towns;
     unsubscribe();
+    hearing = true;
     let denied = !me.changes;
     const towns = townId === undefined ? mine ?? [undefined] : [townId];
     for (const town of denied ? [] : towns) {
       subs.push(client.nc.subscribe(await changesSubject(client.world, town), {
         callback: (error, msg) => {
-          if (error) denied = true;
-          else push(msg);
+          if (!error) push(msg);
+          else if (hearing) denied = true;
+          else deny();
         },
       }));
     }
     await patiently(() => Promise.race([client.nc.flush(), ended])); // a refusal comes before its answer
-    if (denied) unsubscribe();
-    onSeldom?.(denied);
+    hearing = false;
+    if (denied) deny();
+    else onSeldom?.(false);
   }
 
   /** @param {object} body @returns {Promise<{ revisions: (Change & { runId?: string })[], next?: number }>} */
@@ -107,7 +123,8 @@ export async function* followChanges(client, { townId, after, timeout, signal, o
 
   /** Yields what the server has and was not yielded. @returns {AsyncGenerator<Change, void>} */
   async function* catchUp() {
-    newest ??= (await page({ limit: 1 })).revisions[0]?.revision ?? 0;
+    const last = (await page({ limit: 1 })).revisions[0]?.revision ?? 0;
+    newest = Math.min(newest ?? last, last); // last is lower where the log has lost its end
     /** @type {Change[]} */
     const found = [];
     for (let before; ;) {
@@ -147,14 +164,16 @@ export async function* followChanges(client, { townId, after, timeout, signal, o
     while (!over) {
       const item = queue.shift();
       if (item === undefined) {
-        await pause(subs.length > 0 ? undefined : pace.seldom);
-        if (subs.length === 0 && queue.length === 0) queue.push("behind");
+        const left = due - performance.now();
+        if (left > 0) await pause(left);
+        else queue.push("behind"); // as after a reconnection
       } else if (item === "lost") {
         lost = true;
       } else if (item === "behind") {
         await hear();
         lost = false;
         yield* catchUp();
+        askLater();
       } else if (!lost) { // what comes behind a loss is asked for, with what is missing before it
         const change = read(item);
         if (change) yield* take(change);

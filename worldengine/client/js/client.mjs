@@ -367,20 +367,22 @@ export class Client {
   /**
    * Follows the changes of towns that no run has made, such as by `town.put`, each once, in the order of their
    * revisions: those of a town, or of all towns that the user hears of, behind the revision `after`, or from now
-   * on. It subscribes to their notices, and asks `town.history` at first and after each reconnection. Of one town
-   * nothing is missed that its history keeps; of all, what was changed during a loss must be among the last 500
-   * messages of the log. It ends by `break`, by signal and by `close`, and asks again while the server is away.
+   * on. It subscribes to their notices, and asks `town.history` at first, after each reconnection, every 5 minutes
+   * because notices may be lost on the server's side, and more often where there are no notices
+   * (docs/contracts.md, Notices of changes); `onSeldom` is told whether that is so, whenever it is found out. It
+   * ends by `break`, by signal and by `close`, and asks again while the server is away.
    *
-   * A server that publishes no notices, of an earlier version, or does not let the user hear them, is asked every
-   * 30 s; `onSeldom` is told whether that is so, whenever it is found out.
+   * Of one town nothing is missed that its history keeps; of all towns, nothing that is among the last 500 messages
+   * of the log when it asks. Where the log has lost its end, or an older one was restored, it goes on behind the
+   * newest revision that it finds when it asks: what was changed since the loss is not yielded.
    * @param {RequestOptions & { townId?: string, after?: number, onSeldom?: (seldom: boolean) => void }} [options]
    * @returns {AsyncGenerator<Change, void>}
    */
   changes(options = {}) { return followChanges(this, options); }
 
   /**
-   * Goes through the alerts that are kept, the newest first; with `unacknowledged` through those that nobody
-   * has acknowledged. Operators and observers may list them.
+   * Goes through the alerts that are kept, the newest first; with `unacknowledged` through those that are not
+   * acknowledged. Operators and observers may list them.
    * @param {RequestOptions & { unacknowledged?: boolean, limit?: number }} [options]
    * @returns {AsyncGenerator<Alert>}
    */

@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { ask, session } from "./session.js";
+import { session } from "./session.js";
 import { useStore } from "./store.js";
 
 /** How many changes are kept, and asked for at first. */
@@ -32,15 +32,16 @@ class Changes {
     if (me) this.#follow(this.#following.signal);
   }
 
-  /** Follows the notices of changes. The client asks after each connection for what came meanwhile. */
+  /** Follows the notices of changes until the user signs out. The client asks for what came during a loss. */
   async #follow(signal) {
-    while (!signal.aborted) {
+    const { client } = session.get();
+    while (!signal.aborted && session.get().client === client) {
       try {
-        const { revisions } = await ask("town.history", { limit: most }, { signal });
+        const { revisions } = await client.request("town.history", { limit: most }, { signal });
         this.#take(revisions.filter((r) => !r.runId), signal);
         const onSeldom = (seldom) => session.set({ seldom });
         const after = revisions[0]?.revision ?? 0;
-        for await (const change of session.get().client.changes({ after, signal, onSeldom })) this.#take([change], signal);
+        for await (const change of client.changes({ after, signal, onSeldom })) this.#take([change], signal);
       } catch { /* such as an answer that cannot be read; the chip says whether the page is live */ }
       await new Promise((resolve) => { setTimeout(resolve, pause); });
     }
@@ -48,8 +49,10 @@ class Changes {
 
   #take(changes, signal) {
     if (signal.aborted) return;
-    const newest = this.#list[0]?.revision ?? 0;
-    this.#list = [...changes.filter((c) => c.revision > newest), ...this.#list].slice(0, most);
+    const before = this.#list[0]?.revision, first = changes.at(-1)?.revision ?? Infinity;
+    this.#list = [...changes, ...this.#list.filter((c) => c.revision < first)].slice(0, most);
+    // An older log was restored: what pages show is of the one before.
+    if (changes[0]?.revision < before) session.set({ epoch: session.get().epoch + 1 });
     this.#came = [...changes, ...this.#came].slice(0, 10 * most);
     this.#timer ??= setTimeout(() => {
       const came = this.#came;

@@ -122,7 +122,7 @@ export function Link() {
   const why = {
     live: deaf ? `This user may not hear run events: ${deaf}. Reload to see what is new.`
       : `Connected since ${at}. Runs, puts and patches of towns, and alerts appear as they happen; the page asks for the counters every 3 s.` +
-        (seldom ? " The server announces no puts and patches, or not to this user: the page asks every 30 s for those." : "") +
+        (seldom ? " Puts and patches are not announced to this user: the page asks every 30 s for those." : "") +
         (unheard ? ` ${counted(unheard, "more town of this user is", "more towns of this user are")} not heard.` : ""),
     reconnecting: `The connection was lost at ${at}.`,
     stale: "What you see is as it was then. The page goes on trying to reconnect.",

@@ -16,7 +16,7 @@ import { PauseButton } from "./pause.jsx";
 /** Calls work when a town has changed, or an event of it has come. shown is the revision that is shown. */
 export function useTownChanges(townId, shown, work) {
   const soon = useSoon(work, 300);
-  const newest = useRef(0); // of its changes without a run
+  const newest = useRef(0); // the last of its changes without a run; a log that was restored has lower revisions
   const behind = () => shown !== undefined && newest.current > shown;
   useEffect(() => {
     let token = "="; // until it is known, and where the browser has no SHA-256 for it
@@ -25,7 +25,9 @@ export function useTownChanges(townId, shown, work) {
     return feed.listen((events, dropped) => { if (dropped > 0 || events.some(mine)) soon(); });
   }, [townId]);
   useChanges((came) => {
-    newest.current = Math.max(newest.current, ...came.filter((c) => c.townId === townId).map((c) => c.revision));
+    const last = came.find((c) => c.townId === townId);
+    if (!last) return;
+    newest.current = last.revision;
     if (behind()) soon();
   });
   useEffect(() => { if (behind()) soon(); }, [shown]);
