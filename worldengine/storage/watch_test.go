@@ -9,12 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Watch tells each change once, however often it looks.
-func TestWatchTellsEachChangeOnce(t *testing.T) {
-	t.Parallel()
+// watched returns what Watch reports of looks that find these errors one after the other, and then
+// the last one.
+func watched(t *testing.T, refused bool, looks ...error) (told []error) {
 	ctx, cancel := context.WithCancel(t.Context())
-	full, failed := errors.New("full"), errors.New("failed")
-	looks := []error{nil, full, failed, nil, nil, full}
 	look := func() error {
 		now := looks[0]
 		if looks = looks[1:]; len(looks) == 0 {
@@ -23,28 +21,21 @@ func TestWatchTellsEachChangeOnce(t *testing.T) {
 		}
 		return now
 	}
-	var told []error
-	Watch(ctx, time.Millisecond, false, look, func(err error) { told = append(told, err) })
-	require.Equal(t, []error{full, nil, full}, told)
+	Watch(ctx, time.Millisecond, refused, look, func(err error) { told = append(told, err) })
+	return told
+}
+
+// Watch tells each change once, however often it looks.
+func TestWatchTellsEachChangeOnce(t *testing.T) {
+	t.Parallel()
+	full, failed := errors.New("full"), errors.New("failed")
+	require.Equal(t, []error{full, nil, full}, watched(t, false, nil, full, failed, nil, nil, full))
 }
 
 // The end of what had begun before Watch is a change, and that it goes on is none.
 func TestWatchTellsTheEndOfWhatHadBegunBefore(t *testing.T) {
 	t.Parallel()
-	full := errors.New("full")
-	for _, first := range []error{nil, full} {
-		ctx, cancel := context.WithCancel(t.Context())
-		looks := []error{first, nil}
-		look := func() error {
-			now := looks[0]
-			if looks = looks[1:]; len(looks) == 0 {
-				cancel()
-				looks = []error{now}
-			}
-			return now
-		}
-		var told []error
-		Watch(ctx, time.Millisecond, true, look, func(err error) { told = append(told, err) })
-		require.Equal(t, []error{nil}, told)
+	for _, first := range []error{nil, errors.New("full")} {
+		require.Equal(t, []error{nil}, watched(t, true, first, nil))
 	}
 }
