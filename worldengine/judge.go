@@ -85,6 +85,7 @@ func (e *Engine) take(ctx context.Context, d *delivery, t queue.Turn) queue.Resu
 		e.waiting.Done(&d.Run)
 	}
 	panicked = false
+	e.queue.Answering(d.Handoff.Proposal.TownID)
 	d.done(answer, err)
 	return queue.Done
 }

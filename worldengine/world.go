@@ -163,6 +163,7 @@ func (e *Engine) submitChange(
 		case err == nil && end == parked:
 			err = ErrStopping
 		}
+		e.queue.Answering(townID)
 		done(stored, err)
 		return queue.Done
 	})

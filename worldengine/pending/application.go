@@ -134,6 +134,7 @@ func (w *Worker) finish(a *application, v apply.Result, answer End) {
 		err = &waiting.CancelledError{RunID: a.runID, Accepted: true}
 	}
 	gaveUp := err != nil || answer.Result.Status == handoff.Failed
+	w.queue.Answering(a.town)
 	w.release(a, gaveUp, answer, err)
 	// An answer that itself failed the handoff, by its state, was not late.
 	invalid := err == nil && answer.Result.ReasonCode == apply.ReasonPluginStateInvalid

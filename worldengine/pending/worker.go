@@ -94,6 +94,8 @@ type Config struct {
 type Queue interface {
 	// SubmitFirst gives run its turn before all that waits for the town.
 	SubmitFirst(townID string, run func(context.Context)) error
+	// Answering tells the queue that the turn of the town ends with an answer.
+	Answering(townID string)
 	// Unpark has what waits for the town go on.
 	Unpark(townID string)
 	// Waiting returns how many requests wait for the town.

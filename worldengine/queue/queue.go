@@ -46,6 +46,9 @@ type townQueue[T any] struct {
 	town  string
 	tasks []task[T]
 	busy  bool // in ready, with a worker, or parked
+	// answering reports that the task whose turn it is has nothing left to do but to answer.
+	answering bool
+	lent      bool // the turn is that of a task in RunOthers, and its owner goes on after it
 	// parked ends the town's parking when it fires; nil while the town is not parked.
 	parked *time.Timer
 	// woken reports that the town was unparked while a worker had it.
@@ -67,7 +70,7 @@ const (
 
 // Turn describes the turn of a task.
 type Turn struct {
-	Queued  bool // the task had to wait for its town
+	Queued  bool // the task had to wait for another one of its town
 	Closing bool // the queue is closing: there is no other turn
 }
 
@@ -126,7 +129,7 @@ func (q *Queue[T]) add(townID string, next task[T]) error {
 		return ErrOverloaded
 	}
 	t := q.town(townID)
-	next.queued = t.busy
+	next.queued = t.busy && !(t.answering && len(t.tasks) == 0)
 	t.tasks = append(t.tasks, next)
 	q.take(t)
 	return nil
@@ -150,6 +153,17 @@ func (q *Queue[T]) SubmitFirst(townID string, run func(ctx context.Context)) err
 	q.take(t)
 	q.unpark(t)
 	return nil
+}
+
+// Answering tells the queue that the task whose turn it is in a town is about to answer its caller,
+// and is done then. What the caller submits at once, with nothing else before it, does not count as
+// queued: whether the answer or the end of the turn comes first is a matter of the machine.
+func (q *Queue[T]) Answering(townID string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if t := q.towns[townID]; t != nil {
+		t.answering = !t.lent
+	}
 }
 
 // Unpark gives the first task of a town another turn, if it is parked.
@@ -194,7 +208,7 @@ func (q *Queue[T]) Waiting(townID string) int { return len(q.Items(townID)) }
 // RunOthers gives the work without an item that waits for a town its turn now. The task whose turn
 // it is calls it, because the items have to wait for longer.
 func (q *Queue[T]) RunOthers(ctx context.Context, townID string) {
-	for _, next := range q.takeOthers(townID) {
+	for _, next := range q.lend(townID) {
 		result := q.runSafely(ctx, townID, next, false)
 		q.mu.Lock()
 		t := q.town(townID)
@@ -205,10 +219,14 @@ func (q *Queue[T]) RunOthers(ctx context.Context, townID string) {
 		}
 		q.mu.Unlock()
 	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.town(townID).lent = false
 }
 
-// takeOthers takes out of a town's queue what has no item and is not first.
-func (q *Queue[T]) takeOthers(townID string) []task[T] {
+// lend takes out of a town's queue what has no item and is not first, to have the turn of the task
+// whose turn it is.
+func (q *Queue[T]) lend(townID string) []task[T] {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.town(townID)
@@ -220,7 +238,7 @@ func (q *Queue[T]) takeOthers(townID string) []task[T] {
 			kept = append(kept, next)
 		}
 	}
-	t.tasks = kept
+	t.tasks, t.lent = kept, true
 	return others
 }
 
@@ -271,7 +289,7 @@ func (q *Queue[T]) worker(ctx context.Context) {
 		t := q.ready[0]
 		q.ready = q.ready[1:]
 		next := t.tasks[0]
-		t.tasks, t.woken = t.tasks[1:], false
+		t.tasks, t.woken, t.answering = t.tasks[1:], false, false
 		closing := q.closed
 		q.mu.Unlock()
 		result := q.runSafely(ctx, t.town, next, closing)

@@ -184,9 +184,6 @@ func requireRun(t testing.TB, o outcome, events []runevents.Record) {
 		want = append(want, "StepSkipped apply")
 	}
 	want = append(want, end)
-	if got[0] == "RunQueued " {
-		got = got[1:]
-	}
 	require.Equal(t, want, got)
 	var ended struct{ Status, ResultID string }
 	require.NoError(t, json.Unmarshal(events[len(events)-1].Payload, &ended))
