@@ -86,13 +86,14 @@ func compareUTF16(a, b string) int {
 }
 
 // firstUnit is a number that orders r against other as UTF-16 does: the rune itself between two
-// runes of one kind, and r's leading code unit between a BMP rune and one beyond the BMP.
+// runes of one kind, and the first surrogate, which is no rune, for one beyond the BMP against one
+// of the BMP.
 func firstUnit(r, other rune) int {
-	const bmpEnd = 0x10000
+	const bmpEnd, firstSurrogate = 0x10000, 0xD800
 	if r < bmpEnd || other >= bmpEnd {
 		return int(r)
 	}
-	return 0xD800 + int(r-bmpEnd)>>10
+	return firstSurrogate
 }
 
 // AppendString appends s as an ES6 JSON string: only the quote, the backslash and the control
@@ -117,10 +118,9 @@ func AppendNumber(dst []byte, f float64) []byte {
 	if abs := math.Abs(f); abs >= 1e-6 && abs < 1e21 {
 		return strconv.AppendFloat(dst, f, 'f', -1, 64)
 	}
-	start := len(dst)
 	dst = strconv.AppendFloat(dst, f, 'e', -1, 64)
-	// Go pads an exponent to two digits (1e-07), ECMAScript does not.
-	if n := len(dst); n-start >= 4 && dst[n-2] == '0' && (dst[n-3] == '-' || dst[n-3] == '+') {
+	// Go pads an exponent to two digits (1e-07), ECMAScript does not. A positive one is 21 or more.
+	if n := len(dst); dst[n-3] == '-' && dst[n-2] == '0' {
 		dst = append(dst[:n-2], dst[n-1])
 	}
 	return dst

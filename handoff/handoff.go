@@ -88,9 +88,6 @@ func New(p Proposal) (*Handoff, error) {
 			violation("must be a finite number", "proposal", "priority"))
 	}
 	p.SchemaVersion = proposalVersion
-	if p.ReasonTags == nil {
-		p.ReasonTags = []string{}
-	}
 	if p.ProposalID == "" {
 		p.ProposalID = p.DeriveProposalID()
 	}

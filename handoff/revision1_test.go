@@ -78,6 +78,32 @@ func TestAnEmbodimentIsHashed(t *testing.T) {
 	one.Embodiment = jsontext.Value(`{`)
 	_, err = one.DeriveID()
 	require.Error(t, err)
+	one.Embodiment = jsontext.Value(`"` + strings.Repeat("x", schemas.DefaultBytes) + `"`)
+	_, err = one.DeriveID()
+	require.NoError(t, err, "as large as a result may be for who parsed it")
+
+	one.Embodiment = jsontext.Value(strings.Repeat("[", 40) + strings.Repeat("]", 40))
+	deep, err := one.MarshalWire()
+	require.NoError(t, err)
+	_, err = handoff.ParseResult1(deep, schemas.Limits{Depth: 64})
+	refusal(t, err) // no id is derived of it
+}
+
+// A duplicate names the first result by its executionId, which the revision 0 of either does not
+// have; an embodiment that is no JSON has no result.
+func TestRevision1OfADuplicate(t *testing.T) {
+	t.Parallel()
+	vector := vectors[resultVector](t, "results.json")[0]
+	h := parsed(t, vector.Handoff)
+	zero := handoff.NewResult(h, vector.outcome())
+	first := "result_" + strings.Repeat("1", 64)
+	one, err := zero.Revision1(handoff.AdditionOf(h), &first)
+	require.NoError(t, err)
+	require.Equal(t, &first, one.Evaluation.DuplicateCheck.DuplicateOf)
+	require.Nil(t, zero.Evaluation.DuplicateCheck.DuplicateOf)
+
+	_, err = zero.Revision1(handoff.Addition{Embodiment: jsontext.Value("{")}, nil)
+	require.Error(t, err)
 }
 
 func TestParseResult1SaysWhatItRefuses(t *testing.T) {
@@ -92,7 +118,8 @@ func TestParseResult1SaysWhatItRefuses(t *testing.T) {
 		"another command": {`"authorityCommands":["`, `"authorityCommands":["op me","`,
 			"/executionId"},
 		"another act": {`"do":"dig"`, `"do":"fly"`, "/executionId"},
-		"two ids":     {`"resultId":"result_`, `"resultId":"result_0`, "/resultId"},
+		"two ids": {`"resultId":"`, `"resultId":"result_` + strings.Repeat("0", 64) + `","x":"`,
+			"/resultId"},
 		"the seed's form": {`"schemaVersion":1`, `"schemaVersion":"execution-result.v1"`,
 			"/schemaVersion"},
 		"another revision":  {`"schemaVersion":1`, `"schemaVersion":2`, "/schemaVersion"},
