@@ -115,7 +115,7 @@ func (w *world) requireImage(messages int) {
 
 func (w *world) wait(f *Follower, seq uint64) {
 	w.t.Helper()
-	ctx, cancel := context.WithTimeout(w.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
 	defer cancel()
 	require.NoError(w.t, f.Wait(ctx, seq))
 }
