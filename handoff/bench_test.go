@@ -52,3 +52,13 @@ func BenchmarkAppendCanonical(b *testing.B) {
 	}
 	require.Equal(b, string(text), string(dst))
 }
+
+func BenchmarkMarshalHandoff(b *testing.B) {
+	h := parsed(b, validHandoff(b))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := h.MarshalWire(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
