@@ -25,7 +25,7 @@ func TestDifferences(t *testing.T) {
 		{`{"a":[1,{"b":2}]}`, `{"a":[1,{"b":3}]}`, true, "[/a/1/b 2>3]"},
 		{`{"a":[1,2]}`, `{"a":[1]}`, true, "[/a [1,2]>[1]]"},
 		{`{"a":1}`, `[1]`, true, `[ {"a":1}>[1]]`},
-		{`{"a":{"b":1}}`, `{"a":null}`, true, `[/a {"b":1}>null]`},
+		{`{"a":{"b":1},"c":[]}`, `{"a":null,"c":0}`, true, `[/a {"b":1}>null /c []>0]`},
 	} {
 		before, err := schemas.Decode([]byte(row.before), schemas.Limits{})
 		require.NoError(t, err)

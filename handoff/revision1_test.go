@@ -82,7 +82,7 @@ func TestAnEmbodimentIsHashed(t *testing.T) {
 	_, err = one.DeriveID()
 	require.NoError(t, err, "as large as a result may be for who parsed it")
 
-	one.Embodiment = jsontext.Value(strings.Repeat("[", 40) + strings.Repeat("]", 40))
+	one.Embodiment = jsontext.Value(strings.Repeat(`{"a":`, 40) + "1" + strings.Repeat("}", 40))
 	deep, err := one.MarshalWire()
 	require.NoError(t, err)
 	_, err = handoff.ParseResult1(deep, schemas.Limits{Depth: 64})

@@ -2,6 +2,7 @@ package town_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -52,6 +53,29 @@ func TestAPatchEndsAMission(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, after.Snapshot.Mission)
 	require.Nil(t, after.Snapshot.LatestNetherEvent)
+}
+
+// A patch may give a town a mission that has none.
+func TestAPatchBeginsAMission(t *testing.T) {
+	t.Parallel()
+	none := town.NewState(snapshot())
+	after, err := none.Patch(decoded(t, []byte(`{"mission":{"id":"m","title":"M"}}`)))
+	require.NoError(t, err)
+	require.Equal(t, &town.Mission{ID: "m", Title: "M"}, after.Snapshot.Mission)
+}
+
+// A state may be larger than what one request may say, since a number takes more room in canonical
+// form: it can be read and patched all the same.
+func TestALargeState(t *testing.T) {
+	t.Parallel()
+	large := snapshot()
+	text := strings.Repeat("x", schemas.DefaultBytes)
+	large.Mission = &town.Mission{ID: "m", Title: "M", Description: &text}
+	state := town.NewState(large)
+	require.Equal(t, state.Hash, parsed(t, state.Canonical).Hash)
+	after, err := state.Patch(decoded(t, []byte(`{"mission":null}`)))
+	require.NoError(t, err)
+	require.Nil(t, after.Snapshot.Mission)
 }
 
 func TestWhatAPatchMayNotDo(t *testing.T) {

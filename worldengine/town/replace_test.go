@@ -38,4 +38,8 @@ func TestWhatMayReplaceAState(t *testing.T) {
 	} {
 		require.Equal(t, c.want, c.state.MayReplace(c.current, c.expected), name)
 	}
+	require.EqualError(t, &town.ConflictError{Expected: "e", Actual: "a"},
+		"worldengine: the town's snapshotHash is a, not the expected e")
+	require.EqualError(t, &town.RegressionError{Day: 1, Current: 2},
+		"worldengine: the town is at day 2, so it cannot be put back to day 1")
 }

@@ -211,6 +211,16 @@ func TestAdvancingReordersProjectsThatCollateAsEqual(t *testing.T) {
 	require.Equal(t, 0.55, after.Snapshot.Projects[1].Progress)
 	require.Equal(t, composed, before.Snapshot.Projects[0].ID, "the input keeps its order")
 	requireSound(t, after)
+
+	s.Projects = []town.Project{ // and by their status, where a step is nothing
+		{ID: composed, Name: "same", Progress: 0.5, Status: town.Blocked},
+		{ID: decomposed, Name: "same", Progress: 0.5, Status: town.Planning},
+	}
+	after, reason = town.Rules{}.Apply(town.NewState(s).Snapshot,
+		propose(handoff.AdvanceProject, decomposed))
+	require.Empty(t, reason)
+	require.Equal(t, decomposed, after.Snapshot.Projects[0].ID)
+	requireSound(t, after)
 }
 
 func TestTheAmountsAreConfiguration(t *testing.T) {
