@@ -2,9 +2,12 @@ package schemas
 
 import (
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -65,4 +68,22 @@ func TestNothingIsLoadedFromElsewhere(t *testing.T) {
 		_, err := c.Compile(url)
 		require.ErrorContains(t, err, "is not embedded", url)
 	}
+}
+
+// TestRulesAreMadeOnce: each document is a schema that can be checked, whoever asks for it first.
+func TestRulesAreMadeOnce(t *testing.T) {
+	t.Parallel()
+	fresh := newRules()
+	require.Len(t, fresh, len(Names()))
+	var made sync.Map
+	var users sync.WaitGroup
+	for _, n := range slices.Concat(Names(), Names()) {
+		users.Go(func() {
+			r := fresh[n]()
+			first, _ := made.LoadOrStore(n, r)
+			assert.NotNil(t, r)
+			assert.Same(t, first, r)
+		})
+	}
+	users.Wait()
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 
 	"github.com/santhosh-tekuri/jsonschema/v5"
@@ -13,29 +14,36 @@ import (
 // base is what the $id of every document starts with. Nothing is ever fetched from there.
 const base = "https://worldengine.example/schemas/"
 
-// rules holds the root of every schema, ready for checking. It panics when a document is not a
-// schema that this package can check, which the tests rule out.
-var rules = sync.OnceValue(func() map[Name]*rule {
-	c := newCompiler()
-	b := builder{}
-	out := make(map[Name]*rule, len(sources))
+// rules makes the root of each schema ready for checking when it is first asked for: most processes
+// use a few of the schemas, and all of them take 50 ms. It panics when a document is not a schema
+// that this package can check, which the tests rule out.
+var rules = newRules()
+
+func newRules() map[Name]func() *rule {
+	var mu sync.Mutex // guards c and b
+	c, b := newCompiler(), builder{}
+	out := make(map[Name]func() *rule, len(sources))
 	for n := range sources {
-		out[n] = b.rule(c.MustCompile(location(n)))
+		out[n] = sync.OnceValue(func() *rule {
+			mu.Lock()
+			defer mu.Unlock()
+			return b.rule(c.MustCompile(location(n)))
+		})
 	}
 	return out
-})
+}
 
 // Validate checks tree, which is as Decode returns it, against the schema n. It returns nil, a
 // *ValidationError with CodeSchemaValidation and at most 50 violations, or ErrUnknownSchema. It
 // does not change the tree, and it takes time linear in its size. A Go value of a type that Decode
 // does not produce is a violation wherever the schema asks for a type.
 func Validate(n Name, tree any) error {
-	r, ok := rules()[n]
+	ready, ok := rules[n]
 	if !ok {
 		return unknown(n)
 	}
 	rep := newReport()
-	r.check(&rep, tree)
+	ready().check(&rep, tree)
 	if rep.count == 0 {
 		return nil
 	}
@@ -64,12 +72,12 @@ func location(n Name) string { return base + string(n) + suffix }
 func newCompiler() *jsonschema.Compiler {
 	c := jsonschema.NewCompiler()
 	c.LoadURL = func(url string) (io.ReadCloser, error) {
-		return nil, fmt.Errorf("schemas: %s is not embedded", url)
-	}
-	for n, doc := range sources {
-		if err := c.AddResource(location(n), bytes.NewReader(doc)); err != nil {
-			panic(err)
+		name := strings.TrimSuffix(strings.TrimPrefix(url, base), suffix)
+		doc, ok := sources[Name(name)]
+		if !ok || url != location(Name(name)) {
+			return nil, fmt.Errorf("schemas: %s is not embedded", url)
 		}
+		return io.NopCloser(bytes.NewReader(doc)), nil
 	}
 	return c
 }
