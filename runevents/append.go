@@ -84,7 +84,6 @@ type AppendPolicy struct {
 // RunState is what an append authority has to know of a run to decide about its writes. It is not
 // safe for concurrent use.
 type RunState struct {
-	runID   string
 	policy  AppendPolicy
 	keys    map[string]Appended // by idempotencyKey
 	ids     map[string]struct{} // the eventIds
@@ -101,7 +100,7 @@ type RunState struct {
 // NewRunState returns the state of a run without events.
 func NewRunState(runID string, policy AppendPolicy) *RunState {
 	return &RunState{
-		runID: runID, policy: policy, keys: map[string]Appended{}, ids: map[string]struct{}{},
+		policy: policy, keys: map[string]Appended{}, ids: map[string]struct{}{},
 		derived: NewSnapshot(runID),
 	}
 }

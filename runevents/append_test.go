@@ -368,6 +368,46 @@ func TestRejectionIsDeterministic(t *testing.T) {
 	}
 }
 
+// The error of a step's event names its step and attempt.
+func TestPlanRefusesATransitionOfAStep(t *testing.T) {
+	t.Parallel()
+	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{Transitions: true})
+	w := newWrite(runevents.StepCompleted, "a", 2)
+	_, err := state.Plan([]runevents.Write{w})
+	require.Equal(t, &runevents.TransitionError{RunID: identity.RunID,
+		IdempotencyKey: w.IdempotencyKey, EventType: w.EventType, StepID: "a", LogicalAttemptID: 2,
+		AttemptedState: "SUCCESS"}, err)
+	require.ErrorContains(t, err, `step "a", attempt 2,`)
+}
+
+// Each end of a run of the engine ends it, and no end of another one; a record of a known event
+// takes no other's place.
+func TestWhichRunsAreOpen(t *testing.T) {
+	t.Parallel()
+	for _, event := range []runevents.EventType{runevents.RunCompleted, runevents.RunFailed,
+		runevents.RunCancelled, runevents.RunPaused} {
+		started := runevents.Record{Write: newWrite(runevents.RunStarted, "", 1), RunSeq: 1}
+		next := runevents.Record{Write: newWrite(event, "", 1), RunSeq: 2}
+		for _, byEngine := range []bool{true, false} {
+			state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{})
+			require.NoError(t, state.Add(byEngine, started))
+			require.Equal(t, byEngine, state.Open())
+			again := started
+			again.RunSeq, again.EventID = 7, uuid.NewString()
+			require.NoError(t, state.Add(byEngine, again, next))
+			require.NoError(t, state.Add(byEngine, started), "changes nothing")
+			require.Equal(t, byEngine && event == runevents.RunPaused, state.Open(), event)
+
+			state.SetClosing(!byEngine) // which counts for runs of the engine
+			told := newWrite("Told", "a", 1)
+			plan, err := state.Plan([]runevents.Write{started.Write, told})
+			require.NoError(t, err)
+			require.Equal(t, int64(3), plan.Run.FirstSeq)
+			require.Equal(t, started.EventID, plan.Results(storedAt(1))[0].EventID)
+		}
+	}
+}
+
 func BenchmarkPlan(b *testing.B) {
 	for _, size := range []int{10, 1000} {
 		for _, transitions := range []bool{false, true} {

@@ -21,11 +21,7 @@ func (g *Guard) Observe(records ...Record) error {
 		return err
 	}
 	for i := range records {
-		next, _, err := Incremental(g.belief, []Record{g.following(&records[i].Write)})
-		if err != nil {
-			return err
-		}
-		g.belief = next
+		g.belief, _ = reduce(g.belief, []Record{g.following(&records[i].Write)})
 	}
 	return nil
 }

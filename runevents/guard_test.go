@@ -72,8 +72,32 @@ func TestAGuardObserves(t *testing.T) {
 	require.ErrorIs(t, guard.Observe(record(runevents.StepStarted, 0)), runevents.ErrNoRunSeq)
 	started := newWrite(runevents.StepStarted, "a", 1)
 	require.NoError(t, guard.Check(&started), "not taken in so far")
+	require.ErrorIs(t, guard.Check(&other.Write), runevents.ErrOtherRun)
 	require.NoError(t, guard.Observe(record(runevents.StepStarted, 3)))
 	require.NoError(t, guard.Check(&completed))
+}
+
+// What is refused stops its own attempt of its step, and the error says where the event is valid.
+func TestAGuardStopsAStepAttempt(t *testing.T) {
+	t.Parallel()
+	guard := runevents.NewGuard(identity.RunID)
+	run := func(event runevents.EventType, runSeq int64) runevents.Record {
+		return runevents.Record{Write: newWrite(event, "", 1), RunSeq: runSeq}
+	}
+	require.NoError(t, guard.Observe(run(runevents.RunStarted, 1)))
+	early := newWrite(runevents.StepCompleted, "a", 1)
+	first := newWrite(runevents.StepStarted, "a", 1)
+	second := newWrite(runevents.StepStarted, "a", 2)
+	refused := &runevents.InvalidTransitionError{StepID: "a", Expected: "RUNNING",
+		Actual: "PENDING", Attempted: runevents.StepCompleted}
+	require.Equal(t, refused, guard.Check(&early))
+	require.Equal(t, refused, guard.Check(&first), "the attempt is stopped")
+	require.NoError(t, guard.Check(&second))
+
+	require.NoError(t, guard.Observe(run(runevents.RunCompleted, 2)))
+	late := newWrite(runevents.StepStarted, "b", 1)
+	require.Equal(t, &runevents.InvalidTransitionError{StepID: "b", Expected: "RUNNING or PAUSED",
+		Actual: "COMPLETED", Attempted: runevents.StepStarted}, guard.Check(&late))
 }
 
 // A decision about a signal moves nothing, so a projector takes it anywhere; its producer emits it
@@ -100,6 +124,7 @@ func TestAGuardOfSignals(t *testing.T) {
 			if invalid, ok := errors.AsType[*runevents.InvalidTransitionError](err); !valid {
 				require.True(t, ok)
 				require.Equal(t, "RUNNING or PAUSED", invalid.Expected)
+				require.Contains(t, []string{"PENDING", "COMPLETED"}, invalid.Actual)
 			}
 		}
 	}

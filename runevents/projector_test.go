@@ -178,6 +178,16 @@ func TestAFirstEventThatIsNotTheFirstIsAFullResync(t *testing.T) {
 	require.Len(t, w.codes(), 1, "once")
 }
 
+// What stands before a gap is taken in at once, whether the store has it or not.
+func TestWhatStandsBeforeAGap(t *testing.T) {
+	t.Parallel()
+	records := executedRun(t)
+	w := watch(t, storing())
+	require.Empty(t, w.apply(append(records[:3:3], records[9])...))
+	require.Equal(t, int64(3), w.held(identity.RunID).LastEventSeq)
+	require.Equal(t, []string{"PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED 10"}, w.codes())
+}
+
 // TestAGapThatTheStoreHasTooIsNatural: the watermark advanced, so the run goes on behind it.
 func TestAGapThatTheStoreHasTooIsNatural(t *testing.T) {
 	t.Parallel()
@@ -283,20 +293,20 @@ func TestAnEventThatTheStoreShowedLate(t *testing.T) {
 	t.Parallel()
 	records := executedRun(t)
 	store := storing(records...)
-	store.hidden = func(r *runevents.Record) bool { return r.RunSeq == 3 || r.RunSeq > 5 }
+	store.hidden = func(r *runevents.Record) bool { return r.RunSeq == 3 || r.RunSeq > 4 }
 	w := watch(t, store)
 	w.apply(records[:2]...)
 	w.apply(records[3])
 	require.Equal(t, runevents.StepRunning, w.held(identity.RunID).Steps[0].Status,
 		"3 looks like a natural gap")
-	require.Equal(t, int64(5), w.held(identity.RunID).LastEventSeq)
+	require.Equal(t, int64(4), w.held(identity.RunID).LastEventSeq)
 	store.calls()
 
 	require.Empty(t, w.apply(records[2]), "3 was there, but the store has it not yet")
 	require.Len(t, w.Stale(), 1)
 	require.Empty(t, w.resume())
-	store.hidden = upTo(5)
-	want, _ := project(t, records[:5])
+	store.hidden = upTo(4)
+	want, _ := project(t, records[:4])
 	require.Equal(t, []runevents.Snapshot{want}, w.resume(), "the watermark advanced from before 3")
 	require.Equal(t, []string{"events after 0", "events after 0", "events after 0"}, store.calls())
 	require.Empty(t, w.apply(records[2]))

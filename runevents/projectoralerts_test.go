@@ -66,4 +66,10 @@ func TestTheIDOfAnAlert(t *testing.T) {
 	require.Equal(t, "APPLY_IN_DOUBT|r|h", a.ID())
 	a.EventID = "e"
 	require.Equal(t, "APPLY_IN_DOUBT|r|e", a.ID())
+	a = runevents.Alert{Code: runevents.PluginAbsent, RunID: "r", TownID: "t"}
+	require.Equal(t, "PLUGIN_ABSENT|r|", a.ID())
+	a.Since = "s"
+	require.Equal(t, "PLUGIN_ABSENT|r|t|s", a.ID())
+	a.HandoffID = "h"
+	require.Equal(t, "PLUGIN_ABSENT|r|h|s", a.ID())
 }

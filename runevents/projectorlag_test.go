@@ -78,6 +78,21 @@ func TestTheLagOfAPausedRun(t *testing.T) {
 	require.Empty(t, w.Stale())
 }
 
+// The lag is that of the run that has waited longest; an event whose time cannot be read has none.
+func TestTheLagOfManyPausedRuns(t *testing.T) {
+	t.Parallel()
+	noon := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
+	w := watch(t, storing())
+	w.now = noon
+	for i, at := range []string{"soon", runevents.Timestamp(noon.Add(-time.Minute)),
+		runevents.Timestamp(noon), runevents.Timestamp(noon), runevents.Timestamp(noon)} {
+		r := ofRun(executedRun(t)[1:2], string(rune('a'+i)))
+		r[0].PersistedAt = at
+		w.apply(r...)
+		require.Equal(t, map[bool]time.Duration{true: time.Minute}[i > 0], w.Lag())
+	}
+}
+
 // gate is a store that waits in each call until it is let through.
 type gate struct {
 	*fakeStore
