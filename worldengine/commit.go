@@ -23,8 +23,8 @@ type judgement struct {
 	after  town.State // of an accepted handoff
 	result *handoff.Result
 	first  *dedupe.Receipt // of a duplicate
-	// approved is the decision with which it is executed; nil where it took none.
-	approved *approval.Decision
+	// gate has the decision with which it is executed; none where it took none.
+	gate approval.Judgement
 	// encoded is the handoff as the record has it, once there is an answer.
 	encoded []byte
 }
@@ -32,7 +32,7 @@ type judgement struct {
 // begin returns how the events of the run begin.
 func (d *judgement) begin() lifecycle.Begin {
 	begin := d.Begin()
-	begin.Approval = approvalOf(d.approved)
+	begin.Approval = approvalOf(&d.gate)
 	return begin
 }
 
@@ -197,9 +197,12 @@ func (e *Engine) commitTown(
 }
 
 // approvalOf returns what the events of a run say about the decision with which it is executed.
-func approvalOf(d *approval.Decision) *lifecycle.Approval {
+func approvalOf(gate *approval.Judgement) *lifecycle.Approval {
+	d := gate.Approved
 	if d == nil {
 		return nil
 	}
-	return &lifecycle.Approval{SignalID: d.SignalID, ActorID: d.ActorID, Reason: d.Reason}
+	return &lifecycle.Approval{
+		SignalID: d.SignalID, ActorID: d.ActorID, Reason: d.Reason, At: gate.At,
+	}
 }

@@ -26,7 +26,7 @@ func (e *Engine) approve(h *handoff.Handoff, current commitlog.Entry) (approval.
 	if err != nil {
 		return approval.Judgement{}, err
 	}
-	return current.Approvals.Judge(*policy, h, encoded, e.config.Now()), nil
+	return current.Approvals.Judge(*policy, h, encoded, e.config.Now().UTC()), nil
 }
 
 // commitUnapproved stores that a handoff which passed every check may not be executed. The first
@@ -50,7 +50,7 @@ func (e *Engine) commitUnapproved(
 		return Answer{}, err
 	}
 	after.Approvals = after.Approvals.Ask(
-		j.Handoff, j.encoded, j.Identity.Trace, e.config.Now().UTC(), e.config.ApprovalTimeout)
+		j.Handoff, j.encoded, j.Identity.Trace, gate.At, e.config.ApprovalTimeout)
 	rec := commitlog.Record{
 		Kind: commitlog.KindAsked, TownID: townID, Result: answer.JSON, Handoff: j.encoded,
 		Run: j.Producer.Run(), WorldPolicy: e.config.policy.Where(j.before.Policy),

@@ -169,7 +169,7 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 		answer, err := e.commitUnapproved(ctx, &j, checked, gate)
 		return answered, answer, err
 	}
-	j.approved = gate.Approved
+	j.gate = gate
 	after, reason := e.config.Rules.Apply(current.State.Snapshot, &h.Proposal)
 	via := cmp.Or(current.Apply, e.config.Apply)
 	switch {

@@ -34,9 +34,6 @@ is damaged, the town can only go back to the commit before it, and the last one 
 --repair --mend-towns. Run fsck without --repair first; its report says what would be lost. Other
 damage to the log is reported and cannot be repaired.
 
-A decision has no time of its own in the log but that of its run's events: fsck takes an approval
-that expired less than a minute before the last of them.
-
 On a terminal a line says how far it is.
 
 Exits 1 when something is wrong, or is still wrong after a repair. With -o json it prints the

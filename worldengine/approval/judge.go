@@ -18,6 +18,8 @@ type Judgement struct {
 	Detail string
 	// Ask is set where the list has to have the handoff from now on.
 	Ask bool
+	// At is the time for which Approved or Ask was found.
+	At time.Time
 }
 
 // Judge returns what the list says about a handoff that was made from the state of the town, and
@@ -25,7 +27,7 @@ type Judgement struct {
 // it. A decision is about the very bytes that the person was shown.
 func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time) Judgement {
 	required := Judgement{
-		Reason: handoff.ReasonApprovalRequired, Detail: p.Detail(h.Proposal.Type),
+		Reason: handoff.ReasonApprovalRequired, Detail: p.Detail(h.Proposal.Type), At: now,
 	}
 	i, status := l.find(h.HandoffID, Hash(encoded), h.SnapshotHash, now)
 	switch status {
@@ -37,7 +39,7 @@ func (l List) Judge(p Policy, h *handoff.Handoff, encoded []byte, now time.Time)
 		}
 		return Judgement{Reason: handoff.ReasonApprovalDenied, Detail: detail}
 	case Approved:
-		return Judgement{Approved: l[i].Decision}
+		return Judgement{Approved: l[i].Decision, At: now}
 	case Waiting:
 		return required
 	}

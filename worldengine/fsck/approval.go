@@ -2,6 +2,7 @@ package fsck
 
 import (
 	"strconv"
+	"time"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
@@ -177,7 +178,7 @@ func (v *Verdict) checkApproved(prior *townState, encoded []byte, rec *commitlog
 	if err != nil || !prior.known || policy == nil {
 		return
 	}
-	named := approvalIn(rec.Run)
+	named, used := approvalIn(rec.Run)
 	if !policy.Requires(h.Proposal.Type) {
 		v.follows("the run names an approval that its type does not take", "", named)
 		return
@@ -189,9 +190,9 @@ func (v *Verdict) checkApproved(prior *townState, encoded []byte, rec *commitlog
 			"an approval of "+h.HandoffID, "")
 		return
 	}
-	if end := endOf(rec).Add(-engineSlack); a.Status(prior.hash, end) == approval.Expired {
+	if a.Status(prior.hash, used) == approval.Expired {
 		v.follows("a handoff was accepted with an approval that had expired",
-			"before "+runevents.Timestamp(a.Expires), runevents.Timestamp(endOf(rec)))
+			"before "+runevents.Timestamp(a.Expires), runevents.Timestamp(used))
 	}
 	if named == "" {
 		v.follows("the run does not name the approval that the handoff had",
@@ -201,18 +202,23 @@ func (v *Verdict) checkApproved(prior *townState, encoded []byte, rec *commitlog
 	v.follows("the run names another approval than the handoff had", a.Decision.SignalID, named)
 }
 
-// approvalIn returns the signal of the approval that a run names, "" where it names none.
-func approvalIn(run *runevents.Run) string {
+// approvalIn returns the signal of the approval that a run names, and when the engine found that
+// approval: "" and the zero time where the run names none. Earlier engines said when they emitted
+// the event, which was within the same millisecond but for a rare stop of the process.
+func approvalIn(run *runevents.Run) (signalID string, used time.Time) {
 	for i := range run.Events {
-		payload := run.Events[i].Payload
-		switch run.Events[i].EventType {
-		case runevents.RunApproved:
-			return payloadText(payload, "signalId")
+		event, path := &run.Events[i], []string{"signalId"}
+		switch event.EventType {
 		case runevents.RunResumed:
-			return payloadText(payload, "approval", "signalId")
+			path = []string{"approval", "signalId"}
+		case runevents.RunApproved:
+		default:
+			continue
 		}
+		used, _ = time.Parse(time.RFC3339Nano, event.EmittedAt)
+		return payloadText(event.Payload, path...), used
 	}
-	return ""
+	return "", time.Time{}
 }
 
 // checkUnapproved checks that a handoff which was refused as denied is one that a person denied,
@@ -239,6 +245,7 @@ func (v *Verdict) checkUnapproved(prior *townState, rec *commitlog.Record, r *ha
 	}
 	found := approval.Status("")
 	if a := prior.approvals.list.Entry(h.HandoffID, approval.Hash(rec.Handoff)); a != nil {
+		// No event says when the engine found what it refused for: some time before the last one.
 		found = a.Status(prior.hash, endOf(rec).Add(-engineSlack))
 	}
 	v.follows(what, string(right), string(found))

@@ -74,6 +74,9 @@ type (
 		SignalID string `json:"signalId"`
 		ActorID  string `json:"actorId"`
 		Reason   string `json:"reason,omitzero"`
+		// At is the time at which the engine found the approval, and that it had not expired. It
+		// is the emittedAt of the event that names the approval; zero for the time of emission.
+		At time.Time `json:"-"`
 	}
 	// Retry is the run that another run tries again, who asked for that, and why.
 	Retry struct{ RunID, ActorID, Reason string }
@@ -348,6 +351,7 @@ func (n *emitter) begin(h *handoff.Handoff, begin Begin) {
 			n.run(runevents.RunResumed, nil)
 		} else {
 			n.run(runevents.RunResumed, resumedPayload{Approval: begin.Approval})
+			n.producer.HappenedAt(begin.Approval.At)
 		}
 		return
 	case StartQueued:
@@ -355,6 +359,7 @@ func (n *emitter) begin(h *handoff.Handoff, begin Begin) {
 	}
 	if begin.Approval != nil {
 		n.run(runevents.RunApproved, begin.Approval)
+		n.producer.HappenedAt(begin.Approval.At)
 	}
 	n.run(runevents.RunStarted, started(n.producer, h, begin.Retry))
 }

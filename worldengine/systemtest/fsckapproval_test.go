@@ -1,8 +1,10 @@
 package systemtest_test
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -190,6 +192,56 @@ func TestFsckOfTheGate(t *testing.T) {
 				`"handoffHash":"0`, 1))
 		}), []string{"the payload of an event differs from the record: runSeq 2, SignalAccepted"}},
 	})
+}
+
+// An approval has expired at the millisecond at which it expires, and the log says at which one the
+// engine found it.
+func TestFsckOfAnApprovalThatExpires(t *testing.T) {
+	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
+	const expired = "a handoff was accepted with an approval that had expired"
+	log := w.messages()
+	first := copyOf(t, log, "handoff", 0).Run.Events[0]
+	require.Equal(t, runevents.RunApproved, first.EventType)
+	used, err := time.Parse(time.RFC3339Nano, first.EmittedAt)
+	require.NoError(t, err)
+	whats := func(expires time.Time) (whats []string) {
+		changed, _ := edit("decided", 1, func(rec *commitlog.Record) {
+			rec.Approvals[len(rec.Approvals)-1].Expires = expires
+		})(t, copiesOf(log))
+		found, _, _ := FsckLog("main", changed)
+		for _, f := range found {
+			whats = append(whats, f.What)
+		}
+		return whats
+	}
+	require.Contains(t, whats(used), expired)
+	require.NotContains(t, whats(used.Add(time.Millisecond)), expired)
+}
+
+// An approval may expire between the moment in which an engine finds it and the events of the run
+// that it is used for: what the engine stores is right all the same.
+func TestFsckOfAnApprovalThatExpiresAsItIsUsed(t *testing.T) {
+	var looks atomic.Int64 // each of which takes a second
+	start := time.Now().Truncate(time.Millisecond)
+	const timeout = 40
+	w := newCheckedWorld(t, worldengine.Config{
+		RequireApproval: "TOWNSFOLK_TALK", ApprovalTimeout: timeout * time.Second,
+		Now: func() time.Time {
+			return start.Add(time.Duration(looks.Add(1)) * time.Second)
+		},
+	})
+	outcomes := map[handoff.Status]int{}
+	for late := range int64(timeout) {
+		state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = fmt.Sprint("t-", late) })
+		w.put(state, "")
+		h := w.send(proposal(state, handoff.TalkToTownsfolk, "casual"), handoff.Rejected)
+		w.decide(lifecycle.SignalApprove, h.Proposal.TownID, h.HandoffID)
+		looks.Add(late)
+		outcomes[w.execute(h)]++
+	}
+	require.Greater(t, outcomes[handoff.Executed], 0)
+	require.Greater(t, outcomes[handoff.Rejected], 0)
+	w.clean()
 }
 
 // copyOf returns the nth record of a kind.
