@@ -45,7 +45,7 @@ type Absences struct {
 
 type absence struct {
 	since  time.Time // by Config.Now
-	began  time.Time // by the machine's clock
+	began  time.Time // by the machine's clock; zero where an earlier server raised the alert
 	raised bool      // PLUGIN_ABSENT was raised: once for an absence
 }
 
@@ -224,7 +224,7 @@ func (s *Absences) take(raised []alerts.Stored) {
 		// Earlier versions have no since.
 		since, err := time.Parse(time.RFC3339Nano, cmp.Or(alert.Since, alert.At))
 		if alert.Code == runevents.PluginAbsent && err == nil {
-			s.towns[alert.TownID] = &absence{since: since, began: time.Now(), raised: true}
+			s.towns[alert.TownID] = &absence{since: since, raised: true}
 		}
 	}
 }
