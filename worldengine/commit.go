@@ -75,7 +75,8 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 		WorldPolicy: e.config.policy.Where(d.before.Policy),
 	}
 	after := d.before
-	after.State, after.Approvals = d.after, after.Approvals.Close(d.Handoff, d.encoded)
+	after.State = d.after
+	after.Approvals = after.Approvals.Close(d.Handoff, d.encoded, answer.RunID)
 	msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(townID)), &after)
 	if err != nil {
 		return Answer{}, err
@@ -119,7 +120,7 @@ func (e *Engine) commitPending(
 	}
 	failpoint.At(failpoint.Indexed)
 	run, now, after := d.Producer.Run(), e.config.Now().UTC(), d.before
-	after.Approvals = after.Approvals.Close(h, encoded)
+	after.Approvals = after.Approvals.Close(h, encoded, run.RunID)
 	after.Pending = &apply.Pending{
 		Via: via, Handoff: encoded, Expected: expected.Canonical, RetryOf: d.retryOf(),
 		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,

@@ -128,7 +128,7 @@ func TestOthersOfTheKeyAreClosed(t *testing.T) {
 			h.SnapshotHash, decision(true, "ada", noon), time.Hour)
 		require.Nil(t, refused)
 	}
-	closed := list.Close(h, encoded)
+	closed := list.Close(h, encoded, "run-1")
 	require.Equal(t, approval.Used, closed[0].Status(h.SnapshotHash, noon))
 	require.Equal(t, approval.Hash(encoded), closed[0].HandoffHash)
 	require.Equal(t, h.IdempotencyKey, closed[0].IdempotencyKey)
@@ -145,7 +145,7 @@ func TestAnEntryWithoutAHashGetsOne(t *testing.T) {
 	list := approval.List(nil).Ask(h, encoded, trace.Context{}, noon, time.Hour)
 	list[0].HandoffHash = ""
 	require.Equal(t, approval.Hash(encoded), list.On("b")[0].HandoffHash)
-	require.Equal(t, approval.Hash(encoded), list.Close(h, encoded)[0].HandoffHash)
+	require.Equal(t, approval.Hash(encoded), list.Close(h, encoded, "run-1")[0].HandoffHash)
 }
 
 // Without a question or a decision a list may only lose entries or close them: a record in which
@@ -169,10 +169,11 @@ func TestAListFollowsOnlyWhatItCloses(t *testing.T) {
 		prior, list approval.List
 		want        bool
 	}{
-		"as it was":                   {waiting, waiting, true},
-		"left out":                    {waiting, nil, true},
-		"closed":                      {waiting, waiting.On("b"), true},
-		"closed with its approval":    {decided(true), decided(true).Close(h, encoded), true},
+		"as it was": {waiting, waiting, true},
+		"left out":  {waiting, nil, true},
+		"closed":    {waiting, waiting.On("b"), true},
+		"closed with its approval": {decided(true), decided(true).Close(h, encoded, "run-1"),
+			true},
 		"closed without its approval": {decided(true), decided(true).On("b"), true},
 		"new":                         {nil, waiting, false},
 		"approved by nobody":          {waiting, decided(true), false},

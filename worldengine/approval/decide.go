@@ -39,7 +39,7 @@ func (l List) Decide(
 		if prior.Approved == d.Approved && prior.ActorID == d.ActorID {
 			return l, l[i], nil
 		}
-		return nil, Asked{}, &Refusal{wire.CodeAlreadyDecided, decidedText(prior, status)}
+		return nil, Asked{}, &Refusal{wire.CodeAlreadyDecided, decidedText(&l[i], status)}
 	case Stale:
 		return nil, Asked{}, &Refusal{wire.CodeApprovalStale,
 			"the town has changed since it was asked for, " +
@@ -59,13 +59,17 @@ func (l List) Decide(
 }
 
 // decidedText says what became of a handoff that another person decided about, and what to do.
-func decidedText(prior *Decision, status Status) string {
+func decidedText(a *Asked, status Status) string {
+	prior := a.Decision
 	at := prior.At.Format(time.RFC3339)
-	switch status {
-	case Used:
+	switch {
+	case status == Used && a.RunID != "":
+		return fmt.Sprintf("%s approved it at %s, and it was accepted for execution since; "+
+			"run %s has what came of it", prior.ActorID, at, a.RunID)
+	case status == Used:
 		return fmt.Sprintf("%s approved it at %s, and it was accepted for execution since; the "+
 			"runs of the town have what came of it", prior.ActorID, at)
-	case Approved:
+	case status == Approved:
 		return fmt.Sprintf("%s approved it at %s, and it is executed when its handoff is sent "+
 			"again. An approval is not taken back: to keep it from being used, pause the town or "+
 			"change its state before that", prior.ActorID, at)

@@ -57,9 +57,10 @@ type Asked struct {
 	// Trace is that of the delivery which asked, for the run that carries the handoff out. It is
 	// left out with the handoff, and in entries of earlier engines.
 	Trace trace.Context `json:"trace,omitzero"`
-	// IdempotencyKey is that of a handoff that was accepted for execution, for who asks for its
-	// result; "" before, and in entries of earlier engines.
+	// IdempotencyKey and RunID are those of a handoff that was accepted for execution, for who asks
+	// for its result; "" before, and in entries of earlier engines.
 	IdempotencyKey string    `json:"idempotencyKey,omitzero"`
+	RunID          string    `json:"runId,omitzero"`
 	At             time.Time `json:"at"`
 	// Expires is when the question lapses, or the decision about it.
 	Expires  time.Time `json:"expires"`
@@ -203,9 +204,9 @@ func (l List) AnyOpen() bool {
 	return slices.ContainsFunc(l, func(a Asked) bool { return a.Handoff != nil })
 }
 
-// Close returns the list once a handoff is accepted for execution. Others with its handoffId, which
-// have its key, wait no longer.
-func (l List) Close(h *handoff.Handoff, encoded []byte) List {
+// Close returns the list once a handoff is accepted for execution in a run. Others with its
+// handoffId, which have its key, wait no longer.
+func (l List) Close(h *handoff.Handoff, encoded []byte, runID string) List {
 	hash, after := Hash(encoded), slices.Clone(l)
 	for i := range after {
 		a := &after[i]
@@ -213,7 +214,7 @@ func (l List) Close(h *handoff.Handoff, encoded []byte) List {
 			continue
 		}
 		if a.close(); a.HandoffHash == hash {
-			a.IdempotencyKey = h.IdempotencyKey
+			a.IdempotencyKey, a.RunID = h.IdempotencyKey, runID
 		} else {
 			a.Decision = nil
 		}

@@ -105,7 +105,7 @@ func TestAQuestionIsDecidedAndUsed(t *testing.T) {
 		"it is for the bytes that were shown")
 	require.True(t, after.Judge(talks, h, other, noon).Ask, "others may wait beside it")
 
-	used := after.Close(h, encoded)
+	used := after.Close(h, encoded, "run-1")
 	require.Equal(t, approval.Used, used[0].Status(h.SnapshotHash, noon))
 	require.NotNil(t, after[0].Handoff)
 	require.True(t, used.Follows(after))
@@ -274,7 +274,7 @@ func TestHandoffsWithOneIDWaitSideBySide(t *testing.T) {
 	require.Nil(t, decide("", true, "ada"), "one waits")
 	require.NotNil(t, list.Judge(talks, good, goodBytes, noon).Approved)
 
-	used := list.Close(good, goodBytes)
+	used := list.Close(good, goodBytes, "run-1")
 	require.True(t, used.Follows(list))
 	list = used
 	require.Nil(t, decide(approval.Hash(goodBytes), true, "ada"), "the same person asks again")
@@ -309,7 +309,8 @@ func TestAnEntryHasItsTrace(t *testing.T) {
 
 	denied, _, refused := list.Decide(q, h.SnapshotHash, decision(false, "ada", noon), time.Hour)
 	require.Nil(t, refused)
-	for _, closed := range []approval.List{denied, list.On("b"), approved.Close(h, encoded)} {
+	for _, closed := range []approval.List{denied, list.On("b"),
+		approved.Close(h, encoded, "run-1")} {
 		stored, err := json.Marshal(closed)
 		require.NoError(t, err)
 		require.NotContains(t, string(stored), "trace")

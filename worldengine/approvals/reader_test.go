@@ -220,7 +220,7 @@ func TestWhatIsListed(t *testing.T) {
 			encoded := e.Approvals[0].Handoff
 			h, err := handoff.Parse(encoded, schemas.Limits{})
 			require.NoError(a.t, err)
-			e.Approvals = e.Approvals.Close(h, encoded)
+			e.Approvals = e.Approvals.Close(h, encoded, "run-1")
 		}, ""},
 		{"the town has changed", func(_ *asking, e *commitlog.Entry) {
 			e.State = in("t", towntest.Calmer)

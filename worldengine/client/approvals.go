@@ -100,8 +100,8 @@ type Decided struct {
 	ActorID  string `json:"actorId"`
 	Reason   string `json:"reason"`
 	At       string `json:"at"`
-	// RunID and Result are of the handoff that was submitted; nil where there is no result yet, and
-	// "" where no run is known either.
+	// RunID and Result are of the handoff that was submitted, or accepted for execution before: nil
+	// where there is no result yet, and "" where no run is known either.
 	RunID  string          `json:"runId"`
 	Result *handoff.Result `json:"result"`
 	// NotSubmitted is why there is no result although the handoff was to be submitted.

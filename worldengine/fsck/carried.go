@@ -35,7 +35,7 @@ func carriedOf(list approval.List) carried {
 		if a.Handoff != nil && string(a.Handoff) != open {
 			a.HandoffHash, a.Handoff = approval.Hash(a.Handoff), jsontext.Value(open)
 		}
-		a.Trace = trace.Context{}
+		a.Trace, a.RunID = trace.Context{}, "" // the latter is checked where it is set
 		if a.Decision != nil {
 			d := *a.Decision
 			d.Reason, d.ActorID = hashed(d.Reason), hashed(d.ActorID)
@@ -79,7 +79,8 @@ func (v *Verdict) checkCarriedApprovals(rec *commitlog.Record, prior, now *townS
 	if encoded, accepts := acceptedBy(rec); accepts {
 		h, err := handoff.Parse(encoded, schemas.Limits{Bytes: len(encoded) + 1})
 		if known = err == nil; known {
-			right = right.Close(h, encoded)
+			v.checkUser(rec, h.HandoffID, approval.Hash(encoded))
+			right = right.Close(h, encoded, "")
 		}
 	}
 	if !known || prior.approvals.older || now.approvals.older {
@@ -89,6 +90,16 @@ func (v *Verdict) checkCarriedApprovals(rec *commitlog.Record, prior, now *townS
 		return
 	}
 	v.differ(what, right.On(now.hash), now.approvals.list)
+}
+
+// checkUser checks the run that the entry of an accepted handoff names, where it names one: those
+// of earlier engines do not.
+func (v *Verdict) checkUser(rec *commitlog.Record, handoffID, handoffHash string) {
+	a := approval.List(rec.Approvals).Entry(handoffID, handoffHash)
+	if a != nil && a.RunID != "" && rec.Run != nil {
+		v.want("what was accepted for execution names another run than the record's",
+			rec.Run.RunID, a.RunID)
+	}
 }
 
 // acceptedBy returns the handoff that a record accepts for execution, as it was stored: nil in one

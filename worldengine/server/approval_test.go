@@ -55,9 +55,10 @@ func (c *client) waitingIn(townID string) (ids []string) {
 }
 
 type decided struct {
-	TownID, HandoffID, Decision, SignalID, ActorID, Reason, At, RunID string
-	Result                                                            json.RawMessage
-	NotSubmitted                                                      *struct{ Code string }
+	TownID, HandoffID, Decision, SignalID string
+	ActorID, Reason, At, RunID            string
+	Result                                json.RawMessage
+	NotSubmitted                          *struct{ Code, Message string }
 }
 
 func decision(handoffID, what, actor string) map[string]any {

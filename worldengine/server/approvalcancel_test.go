@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
 )
@@ -102,4 +103,44 @@ func TestWhatIsSubmittedWhileItsGameIsAway(t *testing.T) {
 			require.Equal(t, c.pendingRun("t"), d.RunID)
 		})
 	}
+}
+
+// The same decision again is answered with the run that used the approval, and with what is known
+// of its result: also to another person, and where the run has none.
+func TestADecisionIsRepeatedAfterItsApprovalIsUsed(t *testing.T) {
+	t.Parallel()
+	srv := start(t, absentFor(apply.AbsentWait), askFor("PROJECT_ADVANCE"),
+		func(c *server.Config) { c.Engine.PauseWait = time.Hour })
+	c := connect(t, srv)
+	at := c.put(snapshot("t"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	request := decision(c.send(body).result.HandoffID, "approve", "ada")
+	first := c.decide(request)
+	require.Empty(t, first.RunID)
+	reply := c.sendLater(body)
+	runID := c.pendingRun("t")
+
+	again := c.decide(request)
+	require.Equal(t, first.SignalID, again.SignalID)
+	require.Equal(t, runID, again.RunID)
+	require.Nil(t, again.NotSubmitted, "nothing is to be submitted")
+	request["submit"] = true
+	again = c.decide(request)
+	require.Equal(t, runID, again.RunID)
+	require.Equal(t, "EXECUTION_IN_PROGRESS", again.NotSubmitted.Code)
+	late := c.notDecided(decision(request["handoffId"].(string), "approve", "ben"))
+	require.Equal(t, "ALREADY_DECIDED", late.Code)
+	require.Contains(t, late.Message, "run "+runID)
+
+	cancel := map[string]any{"runId": runID}
+	require.Eventually(t, func() bool { // a request that is on its way just then refuses it
+		reply := c.request("run.cancel", mustJSON(t, cancel))
+		return reply.Header.Get("Nats-Service-Error-Code") == ""
+	}, 60*time.Second, 10*time.Millisecond)
+	require.Equal(t, "RUN_CANCELLED", c.failureOf(<-reply).Code)
+	again = c.decide(request)
+	require.Equal(t, runID, again.RunID)
+	require.Equal(t, "UNKNOWN_RESULT", again.NotSubmitted.Code)
+	require.Contains(t, again.NotSubmitted.Message, "run "+runID)
+	require.Equal(t, runevents.RunAborted, c.run(runID).Status)
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -14,6 +15,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/lifecycle"
@@ -129,6 +131,7 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 	outcome := decided{
 		TownID: given.TownID, HandoffID: entry.HandoffID, Decision: r.Decision,
 		SignalID: d.SignalID, ActorID: d.ActorID, Reason: d.Reason, At: runevents.Timestamp(d.At),
+		RunID: entry.RunID,
 	}
 	if d.Approved && r.Submit {
 		s.submitApproved(ctx, &entry, &outcome)
@@ -155,22 +158,12 @@ func (s *Service) townDecided(
 }
 
 // submitApproved executes what was approved, and puts the result, or why there is none, into
-// outcome. What was accepted for execution before has a receipt.
+// outcome.
 func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, outcome *decided) {
 	ctx, cancel := context.WithTimeout(ctx, submitWait)
 	defer cancel()
 	if entry.Handoff == nil {
-		receipt, err := s.engine.Receipt(ctx, outcome.TownID, entry.IdempotencyKey)
-		switch {
-		case err == nil:
-			outcome.RunID, outcome.Result = receipt.RunID, receipt.Result
-		case errors.Is(err, worldengine.ErrUnknownResult):
-			outcome.NotSubmitted = &notSubmitted{wire.CodeUnknownResult,
-				"the handoff was accepted for execution and has no result: its command is being " +
-					"applied, or its run was cancelled; the runs of the town say which"}
-		default:
-			outcome.NotSubmitted = notSubmittedFor(err)
-		}
+		s.submitted(ctx, entry, outcome)
 		return
 	}
 	answer, err := s.engine.Deliver(ctx, entry)
@@ -185,6 +178,34 @@ func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, out
 				"executed one"}
 	default:
 		outcome.NotSubmitted = notSubmittedFor(err)
+	}
+}
+
+// submitted puts the result of what was accepted for execution before, or why there is none, into
+// outcome. While a game has the command, its key may have the result of a run that was tried again.
+func (s *Service) submitted(ctx context.Context, entry *approval.Asked, outcome *decided) {
+	at, err := s.engine.Town(ctx, outcome.TownID)
+	if err == nil && at.PendingRunID != "" && at.PendingRunID == entry.RunID {
+		outcome.NotSubmitted = notSubmittedFor(&apply.InProgressError{
+			RunID: entry.RunID, TownID: outcome.TownID, AbsentSince: at.PluginAbsentSince,
+		})
+		return
+	}
+	receipt, err := s.engine.Receipt(ctx, outcome.TownID, entry.IdempotencyKey)
+	switch {
+	case err == nil:
+		outcome.RunID, outcome.Result = receipt.RunID, receipt.Result
+	case !errors.Is(err, worldengine.ErrUnknownResult):
+		outcome.NotSubmitted = notSubmittedFor(err)
+	case entry.RunID != "":
+		outcome.NotSubmitted = &notSubmitted{wire.CodeUnknownResult, fmt.Sprintf(
+			"the handoff was accepted for execution in run %s, and its key has no result: the run "+
+				"was cancelled, or its receipt has expired; look at the run", entry.RunID)}
+	default: // an earlier engine closed the entry
+		outcome.NotSubmitted = &notSubmitted{wire.CodeUnknownResult,
+			"the handoff was accepted for execution and has no result: its command is being " +
+				"applied, its run was cancelled, or its receipt has expired; the runs of the " +
+				"town say which"}
 	}
 }
 

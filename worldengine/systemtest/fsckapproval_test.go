@@ -155,6 +155,9 @@ func TestFsckOfTheGate(t *testing.T) {
 		{"the approval is not used up", edit("handoff", 0, func(rec *commitlog.Record) {
 			rec.Approvals = decided
 		}), []string{changedByAnother}},
+		{"another run is named as that which used the approval", edit("handoff", 0,
+			func(rec *commitlog.Record) { last(rec).RunID = "another" }),
+			[]string{"what was accepted for execution names another run than the record's"}},
 		{"a put approves", edit("handoff", 0, func(rec *commitlog.Record) {
 			rec.Approvals[0].Decision = decision
 		}), []string{changedByAnother}},

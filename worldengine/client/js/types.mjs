@@ -185,8 +185,8 @@
  */
 
 /**
- * A decision that stands. `runId` and `result` are of the handoff that was submitted with it, and
- * `notSubmitted` is why there is no result.
+ * A decision that stands. `runId` and `result` are of the handoff that was submitted with it, or accepted for
+ * execution before, and `notSubmitted` is why there is no result.
  * @typedef {object} Decided
  * @property {string} townId
  * @property {string} handoffId
