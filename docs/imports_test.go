@@ -99,7 +99,8 @@ var rooms = []struct {
 		"./runevents", "./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff",
 	}},
 	{"worldengine/runs", false, []string{
-		jsonModule, uuidModule, natsModule, "./handoff", "./runevents", "./schemas",
+		jsonModule, uuidModule, natsModule, "./handoff", "./runevents",
+		"./runevents/recent", "./schemas",
 		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/queue",
 		"./worldengine/wire",
 	}},

@@ -2,6 +2,7 @@ package runs
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -82,4 +83,56 @@ func TestARunIsCutWhileItIsListed(t *testing.T) {
 	require.Len(t, page.Runs, 1)
 	require.Equal(t, "another", page.Runs[0].RunID)
 	require.Zero(t, page.Next)
+}
+
+// countingStream counts the messages that are sought in all towns.
+type countingStream struct {
+	jetstream.Stream
+	everywhere int
+}
+
+func (s *countingStream) GetLastMsgForSubject(
+	ctx context.Context, subject string,
+) (*jetstream.RawStreamMsg, error) {
+	if strings.Contains(subject, "*") {
+		s.everywhere++
+	}
+	return s.Stream.GetLastMsgForSubject(ctx, subject)
+}
+
+// NATS looks through the names of all towns for a run whose town is not named: milliseconds of its
+// processor, where there are ten thousand. A run is sought so once, and those of a list never.
+func TestARunIsSoughtInAllTownsOnce(t *testing.T) {
+	t.Parallel()
+	s := open(t, logtest.New(t))
+	for n := range int64(3) {
+		_, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(n + 1)})
+		require.NoError(t, err)
+	}
+	_, err := s.Get(t.Context(), "run")
+	require.NoError(t, err, "and the list has it")
+	for name, filter := range map[string]RunFilter{
+		"the newest": {}, "the oldest": {Oldest: true}, "changes": {AfterMark: new(uint64)},
+	} {
+		again := New(s.log, s.Stream, s.config)
+		again.Follower = s.Follower
+		counted := &countingStream{Stream: s.Stream}
+		again.Stream = counted
+		page, err := again.List(t.Context(), filter, 0, 10)
+		require.NoError(t, err, name)
+		require.Len(t, page.Runs, 1, name)
+		require.Zero(t, counted.everywhere, name)
+	}
+	again := New(s.log, s.Stream, s.config)
+	again.Follower = s.Follower
+	counted := &countingStream{Stream: s.Stream}
+	again.Stream = counted
+	_, err = again.Get(t.Context(), "run")
+	require.NoError(t, err)
+	_, err = again.Events(t.Context(), "run", 0, 10)
+	require.NoError(t, err)
+	token, err := again.Town(t.Context(), "run")
+	require.NoError(t, err)
+	require.Equal(t, "t", token)
+	require.Equal(t, 1, counted.everywhere)
 }

@@ -155,6 +155,7 @@ func (s *Store) List(ctx context.Context, filter RunFilter, after uint64, limit 
 			return Runs{}, err
 		}
 		for i := range starts {
+			s.subjects.Add(starts[i].runID, starts[i].subject)
 			row, size, err := s.row(ctx, &filter, starts[i].runID)
 			if err != nil {
 				return Runs{}, err
@@ -193,10 +194,12 @@ func (s *Store) row(ctx context.Context, filter *RunFilter, runID string) (*Row,
 	return &row, len(data) + 1, err
 }
 
-// foundRun is a run whose first event a scan has found, at a sequence of the event stream.
+// foundRun is a run whose first event a scan has found, at a sequence of the event stream and on a
+// subject.
 type foundRun struct {
-	runID string
-	seq   uint64
+	runID   string
+	seq     uint64
+	subject string
 }
 
 // before returns the place after which a list begins with the run.
@@ -240,7 +243,7 @@ func (s *runScan) look(ctx context.Context, subject string, data []byte, seq uin
 	case !s.filter.To.IsZero() && !first.persisted.Before(s.filter.To):
 		s.past = true
 	default:
-		s.starts = append(s.starts, foundRun{first.RunID, seq})
+		s.starts = append(s.starts, foundRun{first.RunID, seq, subject})
 	}
 	return nil
 }
@@ -259,7 +262,7 @@ func (s *runScan) lookForChange(
 	}
 	s.last, s.scanned = seq, s.scanned+1
 	if first {
-		s.starts = append(s.starts, foundRun{event.RunID, seq})
+		s.starts = append(s.starts, foundRun{event.RunID, seq, subject})
 	}
 	return nil
 }

@@ -75,7 +75,7 @@ func startsAt(seconds ...int) (events []streamEvent) {
 		for seq := 1; seq <= 2; seq++ {
 			events = append(events, streamEvent{fmt.Appendf(nil,
 				`{"runId":"run-%d","runSeq":%d,"persistedAt":%q}`, i+1, seq,
-				runevents.Timestamp(time.Unix(int64(at), 0))), uint64(len(events) + 1)})
+				runevents.Timestamp(time.Unix(int64(at), 0))), uint64(len(events) + 1), ""})
 		}
 	}
 	return events

@@ -80,10 +80,11 @@ func (s *Store) newest(
 	return scan.found, 0, nil
 }
 
-// streamEvent is an event with its sequence of the event stream.
+// streamEvent is an event with its sequence and its subject of the event stream.
 type streamEvent struct {
-	data []byte
-	seq  uint64
+	data    []byte
+	seq     uint64
+	subject string
 }
 
 // windowRead is what was read of a window.
@@ -148,7 +149,7 @@ func (b *backScan) take(e streamEvent) error {
 	if b.filter.selects() && !b.mayTake(start.RunID, tail) {
 		return nil
 	}
-	b.found = append(b.found, foundRun{start.RunID, e.seq})
+	b.found = append(b.found, foundRun{start.RunID, e.seq, e.subject})
 	return nil
 }
 
@@ -198,7 +199,7 @@ func (s *Store) window(
 			if read.full = len(read.events) == maxScan; read.full {
 				return read, nil
 			}
-			read.events = append(read.events, streamEvent{msg.Data(), last})
+			read.events = append(read.events, streamEvent{msg.Data(), last, msg.Subject()})
 			pending = meta.NumPending
 		}
 		if err := batch.Error(); err != nil && last == before {
@@ -227,7 +228,7 @@ func (s *Store) windowBehind(
 		if read.full = read.behind == maxScanBehind || len(read.events) == maxScan; read.full {
 			return nil
 		}
-		read.events = append(read.events, streamEvent{msg.Data(), msg.Seq})
+		read.events = append(read.events, streamEvent{msg.Data(), msg.Seq, msg.Subject()})
 		read.behind++
 		from = msg.Seq + 1
 	}

@@ -187,9 +187,24 @@ type storedEvent struct {
 	logSeq uint64 // the mark; 0 where another producer appended the event
 }
 
-// lastEvent returns the last stored event of a run, or nil.
+// lastEvent returns the last stored event of a run, or nil. It seeks the run in all towns only
+// where it does not know the run's subject.
 func (s *Store) lastEvent(ctx context.Context, runID string) (*storedEvent, error) {
-	msg, err := s.Stream.GetLastMsgForSubject(ctx, wire.EventSubject(s.config.World, "*", runID))
+	if subject, known := s.subjects.Get(runID); known {
+		if last, err := s.lastEventOn(ctx, subject); last != nil || err != nil {
+			return last, err
+		}
+	}
+	last, err := s.lastEventOn(ctx, wire.EventSubject(s.config.World, "*", runID))
+	if last != nil {
+		s.subjects.Add(runID, last.subject)
+	}
+	return last, err
+}
+
+// lastEventOn returns the last stored event of a subject, which may have wildcards, or nil.
+func (s *Store) lastEventOn(ctx context.Context, subject string) (*storedEvent, error) {
+	msg, err := s.Stream.GetLastMsgForSubject(ctx, subject)
 	if err != nil && commitlog.IsGone(err) {
 		s.Follower.Restart(math.MaxUint64) // it makes the stream again
 		return nil, fmt.Errorf("%w: %w", ErrEventsBehind, err)

@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
+	"worldengine/runevents/recent"
 	"worldengine/worldengine/commitlog"
 )
 
@@ -20,7 +21,13 @@ type Store struct {
 	Queue    turns
 	Cache    RunCache
 	config   Config
+	// subjects are those of the event stream on which runs were found last: all events of a run
+	// have one, and NATS takes milliseconds to find it among those of ten thousand towns.
+	subjects *recent.Map[string, string]
 }
+
+// maxSubjects bounds how many of these are remembered, at some 200 bytes each.
+const maxSubjects = 8192
 
 // Config says how a Store works.
 type Config struct {
@@ -44,7 +51,10 @@ type Config struct {
 // the queue have to be set before the first use.
 func New(log *commitlog.Log, events jetstream.Stream, config Config) *Store {
 	config.FetchWait = cmp.Or(config.FetchWait, commitlog.DefaultFetchWait)
-	return &Store{log: log, Stream: events, config: config}
+	return &Store{
+		log: log, Stream: events, config: config,
+		subjects: recent.NewMap[string, string](maxSubjects),
+	}
 }
 
 // turns gives the work of a run its turn: see queue.Queue.
