@@ -57,7 +57,10 @@ func sortByID[T any](list []T, id func(*T) string, compareRest func(a, b *T) int
 // are asked first.
 func resortProject(projects []Project, i int) {
 	inOrder := func(a, b *Project) bool {
-		return collation.Compare(a.ID, b.ID) != 0 || compareBesideID(a, b) <= 0
+		if c := collation.Compare(a.ID, b.ID); c != 0 {
+			return c < 0
+		}
+		return compareBesideID(a, b) <= 0
 	}
 	if i > 0 && !inOrder(&projects[i-1], &projects[i]) ||
 		i < len(projects)-1 && !inOrder(&projects[i], &projects[i+1]) {

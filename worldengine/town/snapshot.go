@@ -166,7 +166,7 @@ func namelessOf(tree any) (found []nameless) {
 	for list, member := range map[string]string{"sideQuests": "title", "projects": "name"} {
 		elements, _ := snapshot[list].([]any)
 		for _, e := range elements {
-			if of, _ := e.(map[string]any); of[member] == "" {
+			if of, ok := e.(map[string]any); ok && of[member] == "" {
 				found = append(found, nameless{of, member})
 			}
 		}
