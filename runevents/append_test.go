@@ -283,6 +283,8 @@ func TestOthersOwnTheirStepsAlone(t *testing.T) {
 	} {
 		_, err := state.Plan(append(own[:1:1], theirs))
 		requireOwned(t, err, 1, &theirs)
+		require.ErrorContains(t, err, map[bool]string{true: "of the run itself:",
+			false: `of its step "apply":`}[theirs.StepID == ""])
 	}
 	_, err = state.Plan([]runevents.Write{newWrite(runevents.RunCompleted, "", 1)})
 	require.NoError(t, err)

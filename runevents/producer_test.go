@@ -46,6 +46,31 @@ func wholeRun(t testing.TB, p *runevents.Producer) {
 	require.NoError(t, p.OfRun(runevents.RunCompleted, nil))
 }
 
+// What was persisted stays; what follows has the next place, and a restart forgets that alone.
+func TestAProducerGoesOnFromWhatIsPersisted(t *testing.T) {
+	t.Parallel()
+	p := runevents.NewProducer(identity, source())
+	noon := time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC)
+	p.HappenedAt(noon) // there is no event that happened
+	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+	p.Persisted(5)
+	require.Equal(t, int64(5), p.Run().FirstSeq)
+	require.Empty(t, p.Run().Events)
+	require.NoError(t, p.OfRun(runevents.RunPaused, nil))
+	require.NoError(t, p.OfRun(runevents.RunResumed, nil))
+	before := p.Run().Events[1].EmittedAt
+	p.HappenedAt(time.Time{})
+	require.Equal(t, before, p.Run().Events[1].EmittedAt)
+	p.HappenedAt(noon)
+	require.Equal(t, runevents.Timestamp(noon), p.Run().Events[1].EmittedAt)
+	require.NotEqual(t, runevents.Timestamp(noon), p.Run().Events[0].EmittedAt)
+	require.NoError(t, p.OfRun(runevents.RunCompleted, nil))
+	require.Equal(t, runevents.RunSucceeded, p.Status())
+	p.Restart()
+	require.Equal(t, runevents.RunRunning, p.Status())
+	require.Error(t, p.OfRun(runevents.RunStarted, nil), "persisted")
+}
+
 func TestAProducerEmitsInOrder(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())

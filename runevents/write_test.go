@@ -72,6 +72,12 @@ var badWrites = []struct {
 	{"payload with two members of a name", func(w *runevents.Write) {
 		w.Payload = []byte(`{"a":{"b":1,"b":2}}`)
 	}, "/payload/a/b"},
+	{"payload of another shape than its type has", func(w *runevents.Write) {
+		w.Payload = []byte(`{"error":7}`)
+	}, "/payload/error"},
+	{"payload of another shape than a signal has", func(w *runevents.Write) {
+		w.EventType, w.StepID, w.Payload = runevents.SignalAccepted, "", []byte(`{"runId":7}`)
+	}, "/payload/runId"},
 	{"no UTF-8", func(w *runevents.Write) { w.TenantID = "\xff" }, "/tenantId"},
 }
 
@@ -198,6 +204,14 @@ func TestAppendIsOfOneRun(t *testing.T) {
 		err := runevents.CheckAppend([]runevents.Write{newWrite("Told", "a", 1), sealed(other)})
 		require.Equal(t, []string{"/events/1" + path}, schemastest.Paths(t, err))
 	}
+}
+
+// A payload may be larger than a request: Validate is for producers too that send none.
+func TestALargePayload(t *testing.T) {
+	t.Parallel()
+	w := newWrite("Told", "a", 1)
+	w.Payload = []byte(`{"text":"` + strings.Repeat("x", schemas.DefaultBytes) + `"}`)
+	require.NoError(t, w.Validate())
 }
 
 // A request is read as it stands there: no number of a payload loses a digit, and an integer may be
