@@ -3,6 +3,7 @@ package pending_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -118,6 +119,36 @@ func (w *working) before() *apply.Pending {
 	}
 	w.t.Fatal("nothing was pending")
 	return nil
+}
+
+// An answer that comes late, or once too often, is alerted about where it says that the command is
+// applied, and only there.
+func TestAnswersThatAreNotUsed(t *testing.T) {
+	t.Parallel()
+	var raised []runevents.Alert
+	unused := pending.New(pending.Config{
+		Raise: func(a runevents.Alert) { raised = append(raised, a) },
+	}).UnusedAnswers()
+	of := apply.Identity{TownID: "town-threatened", HandoffID: "handoff_" + strings.Repeat("0", 64),
+		RunID: "run"}
+	message := func(a apply.Answer) *nats.Msg {
+		data, err := a.MarshalWire()
+		require.NoError(t, err)
+		return &nats.Msg{Data: data}
+	}
+	command := &apply.Command{ApplyID: of.HandoffID}
+	refused := message(apply.Refuse(command, "NO", "no", false))
+	unused.Late(of, refused)
+	unused.Double(of, refused)
+	unused.Late(of, &nats.Msg{Data: []byte("no JSON")})
+	require.Empty(t, raised)
+	applied := message(apply.Done(command))
+	unused.Late(of, applied)
+	unused.Double(of, applied)
+	require.Len(t, raised, 2)
+	require.Equal(t, runevents.PluginLateAnswer, raised[0].Code)
+	require.Equal(t, runevents.PluginDoubleAnswer, raised[1].Code)
+	require.Equal(t, of.HandoffID, raised[0].HandoffID)
 }
 
 // back is a plugin that is away at the first request, and silent from the next one on.

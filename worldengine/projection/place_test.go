@@ -63,3 +63,22 @@ func TestAPlace(t *testing.T) {
 	require.Equal(t, at(60), p.since())
 	require.Equal(t, uint64(1), p.enter(streamInfo(at(55), 7), at(60), 1000))
 }
+
+// A Runner goes on from the watermark of the one before, once: after that from where it stands
+// itself. What it looks at again, before there, takes it no way back.
+func TestAPlaceAfterAnotherRunner(t *testing.T) {
+	t.Parallel()
+	var p place
+	p.resume(watermark{Created: at(0), Seq: 40})
+	require.Equal(t, uint64(31), p.enter(streamInfo(at(0), 100), at(5), 10))
+	p.begin(70)
+	p.take(35, 5, at(1))
+	require.Equal(t, uint64(40), p.seq)
+	p.take(90, 55, at(2))
+	require.Equal(t, uint64(81), p.enter(streamInfo(at(0), 100), at(6), 10))
+
+	var again place
+	again.resume(watermark{Created: at(0), Seq: 40})
+	require.Equal(t, uint64(1), again.enter(streamInfo(at(3), 100), at(5), 10),
+		"the stream was made again since: nothing of it is projected")
+}
