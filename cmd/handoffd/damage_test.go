@@ -174,10 +174,10 @@ func mayMount(t testing.TB) bool {
 	return err == nil
 }
 
-// populate has a server answer some hundred requests, ends it, and returns the block of its log.
+// populate has a server answer two hundred requests, ends it, and returns the block of its log.
 func (r *torture) populate() (path string, block []byte) {
 	r.t.Helper()
-	r.some(400)
+	r.some(200)
 	return r.block()
 }
 
@@ -233,7 +233,7 @@ func TestAFlippedBitInTheLog(t *testing.T) {
 func TestAFlippedBitInTheLastMessage(t *testing.T) {
 	t.Parallel()
 	r := newTorture(t, "local")
-	r.some(400)
+	r.some(200)
 	alone := r.putLast("town 5", "town alone")
 	path, block := r.block()
 	commits := func(id string) [][]int {

@@ -168,7 +168,11 @@ func (h *hammer) verify(nc *nats.Conn) {
 	}
 }
 
-var killCount = flag.Int("kills", 2, "how often TestKill kills the server, for each --sync")
+var (
+	killCount = flag.Int("kills", 2, "how often TestKill kills the server, for each --sync")
+	// killAnswers is enough for each of its towns to have some.
+	killAnswers = flag.Int("kills.answers", 100, "after how many answers at most it does")
+)
 
 // kill -9 at any moment loses no answered handoff and applies none twice: what was answered is
 // there, what was not is executed, or was, when it is sent again.
@@ -187,7 +191,7 @@ func TestKill(t *testing.T) {
 					h.create(nc)
 				}
 				// Killed from within the load, after a random number of answers.
-				at := int64(h.answers() + 1 + rand.IntN(300))
+				at := int64(h.answers() + 1 + rand.IntN(*killAnswers))
 				var once sync.Once
 				h.run(nc, func(answers int) bool {
 					if int64(answers) >= at {

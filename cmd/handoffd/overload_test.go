@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	overloadFor = flag.Duration("overload.for", 500*time.Millisecond,
+	overloadFor = flag.Duration("overload.for", 200*time.Millisecond,
 		"how long TestOverload offers more than the server can do")
 	overloadFactor = flag.Float64("overload.factor", 10, "how many times its capacity is offered")
 	overloadRate   = flag.Float64("overload.rate", 0,
@@ -70,7 +70,7 @@ type flood struct {
 // long form; -v tells the figures, which nothing is asserted of.
 func TestOverload(t *testing.T) {
 	f := newFlood(t)
-	capacity := f.capacity(max(*overloadFor/4, 500*time.Millisecond))
+	capacity := f.capacity(max(*overloadFor/4, 200*time.Millisecond))
 	before, rssBefore := f.calm(), f.program.rss(t)
 	rate := cmp.Or(*overloadRate, *overloadFactor*capacity)
 	watch := f.watchMemory()

@@ -39,7 +39,7 @@ func TestRestore(t *testing.T) {
 	}
 	r.game.silent = "silent"
 	p, nc := r.serve(nil, "interval")
-	r.works(p, nc, 600)
+	r.works(p, nc, 300)
 	silent := r.pends(nc)
 	request(t, nc, "control.pause",
 		`{"townId":"town 0","actorId":"o","reason":"to see whether it holds"}`)
@@ -63,7 +63,7 @@ func TestRestore(t *testing.T) {
 	for i, d := range r.towns {
 		r.towns[i] = r.asItIsNow(nc, d)
 	}
-	r.works(p, nc, 300)
+	r.works(p, nc, 150)
 	requireSound(t, nc)
 	p.end(syscall.SIGTERM)
 	require.NoError(t, p.err, "%s", p.stderr)
@@ -207,7 +207,7 @@ func TestColdCopy(t *testing.T) {
 	t.Parallel()
 	r := newTorture(t, "local")
 	p, nc := r.serve(nil, "always")
-	r.works(p, nc, 400)
+	r.works(p, nc, 200)
 	p.end(syscall.SIGTERM)
 	require.NoError(t, p.err, "%s", p.stderr)
 	elsewhere := filepath.Join(t.TempDir(), "copy")

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -23,21 +25,25 @@ import (
 // applied once.
 func TestKillWhileRetrying(t *testing.T) {
 	t.Parallel()
+	h := newHammer(t, 1)
+	body := h.towns[0].next(t)
+	failed, key := unreachable(t, h, body)
 	for _, point := range failpoint.Points() {
 		if point == failpoint.Committed {
 			continue // of what the engine applies itself
 		}
 		t.Run(string(point), func(t *testing.T) {
 			t.Parallel()
-			killWhileRetrying(t, point)
+			data := filepath.Join(t.TempDir(), "data")
+			require.NoError(t, os.CopyFS(data, os.DirFS(failed)))
+			killWhileRetrying(t, point, data, key, body)
 		})
 	}
 }
 
-func killWhileRetrying(t *testing.T, point failpoint.Point) {
-	h, g := newHammer(t, 1), &game{changes: map[string]int{}, asked: map[string]int{}}
-	body := h.towns[0].next(t)
-	data, key := unreachable(t, h, body)
+// killWhileRetrying has the handoff of a key retried in a data directory where it has failed.
+func killWhileRetrying(t *testing.T, point failpoint.Point, data, key string, body []byte) {
+	g := &game{changes: map[string]int{}, asked: map[string]int{}}
 	p := launch(t, []string{killAt + "=" + string(point)}, served(data)...)
 	nc := p.connect()
 	play(t, nc, g)

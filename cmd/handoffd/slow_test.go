@@ -23,6 +23,15 @@ var tortureSlow = flag.Int("torture.slow", 0,
 // mostTrouble is what a trouble may last where -torture.slow is 0.
 const mostTrouble = 5 * time.Second
 
+// longestCalm is how long the towns are driven at most between two troubles, as fast as the server
+// answers.
+func longestCalm() time.Duration {
+	if *tortureSlow == 0 {
+		return 200 * time.Millisecond
+	}
+	return time.Second
+}
+
 // trouble is something that makes a server slow for a while.
 type trouble struct {
 	name  string
@@ -53,7 +62,7 @@ func (r *torture) suffer(p *program, nc *nats.Conn, troubles []trouble, end func
 				trouble.begin()
 				time.Sleep(trouble.lasts) // the trouble itself
 				end()
-				time.Sleep(time.Duration(random.IntN(1000)) * time.Millisecond)
+				time.Sleep(time.Duration(random.Int64N(int64(longestCalm()))))
 				r.kills[trouble.name]++
 			}
 		}()

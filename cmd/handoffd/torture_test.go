@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -25,8 +26,10 @@ import (
 var (
 	tortureKills = flag.Int("torture.kills", 2,
 		"how often TestTorture kills the server, for each way to apply commands")
-	tortureTowns = flag.Int("torture.towns", 16, "how many towns it drives at once")
-	tortureSeed  = flag.Uint64("torture.seed", 0, "what its clients draw from; 0 for a random seed")
+	tortureTowns = flag.Int("torture.towns", 0,
+		"how many towns it drives at once; 0 for 8, and for 16 where -torture.kills or "+
+			"-torture.slow asks for more than the default")
+	tortureSeed = flag.Uint64("torture.seed", 0, "what its clients draw from; 0 for a random seed")
 )
 
 // torture is a server that is killed again and again under load, and the towns that know what must
@@ -45,6 +48,8 @@ type torture struct {
 	// starts.
 	stepped bool
 	starts  uint64
+	// first is after how many answers at least the server is killed at random.
+	first int
 }
 
 // A server that is killed at any moment, hundreds of times, loses nothing that it has answered,
@@ -74,16 +79,35 @@ func TestTorture(t *testing.T) {
 	}
 }
 
+// isLong reports whether more is asked for than the ordinary tests do.
+func isLong() bool { return *tortureKills > 2 || *tortureSlow > 0 }
+
+func drivenTowns() int {
+	if *tortureTowns == 0 && isLong() {
+		return 16
+	}
+	return cmp.Or(*tortureTowns, 8)
+}
+
+// mostAnswers is after how many answers at most a server is killed at random.
+func mostAnswers() int {
+	if isLong() {
+		return 400
+	}
+	return 100
+}
+
 func newTorture(t *testing.T, apply string) *torture {
 	r := &torture{
-		t: t, seed: *tortureSeed, apply: apply, kills: map[string]int{}, patience: time.Minute,
+		t: t, seed: *tortureSeed, apply: apply, kills: map[string]int{},
+		patience: time.Minute, first: 1,
 		args: append([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}, quickly[2:]...),
 		game: &game{changes: map[string]int{}, asked: map[string]int{}},
 	}
 	if r.seed == 0 {
 		r.seed = rand.Uint64()
 	}
-	for n := range *tortureTowns {
+	for n := range drivenTowns() {
 		d := newTorturedTown(n, apply, r.seed)
 		d.open = d.putOf(d.state, "")
 		r.towns = append(r.towns, d)
@@ -117,7 +141,7 @@ func (r *torture) round(how, mode string, point failpoint.Point) {
 		env = []string{killAt + "=" + string(point), fmt.Sprint(killAfter, "=", random.IntN(30))}
 	}
 	p, nc := r.serve(env, mode)
-	at := int64(1 + random.IntN(400))
+	at := int64(r.first + random.IntN(mostAnswers()))
 	var answers atomic.Int64
 	r.work(p, nc, func(*torturedTown) bool {
 		if answers.Add(1) == at && point == "" {
