@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"crypto/sha256"
+	"flag"
 	"io"
 	"maps"
 	"os"
@@ -42,16 +43,18 @@ var elsewhere = map[string]string{
 	"mcp":        "TestBadInputOfMCP",
 }
 
+var hugeMiB = flag.Int("huge", 4, "how many MiB the huge ones of bad documents have")
+
 // refusedKinds are documents of which each command can take some.
 func badKinds(t *testing.T, handoffText string) map[string]string {
 	t.Helper()
-	huge := strings.Repeat("x", 16<<20)
+	huge := strings.Repeat("x", *hugeMiB<<20)
 	digest := sha256.Sum256([]byte("binary"))
 	return map[string]string{
 		"empty": "", "blank": " \n", "binary": "\x00\x01" + string(digest[:]),
 		"a BOM":   "\xef\xbb\xbf{}",
 		"cut off": `{"a": [1, `, "huge text": huge, "huge JSON": `{"a": "` + huge + `"}`,
-		"deep": strings.Repeat("[", 16<<20), "a text": `"text"`, "null": "null",
+		"deep": strings.Repeat("[", *hugeMiB<<20), "a text": `"text"`, "null": "null",
 		"numbers": "[1, 2]", "no values": "[]",
 		"a handoff": handoffText, "a fixture": `{"handoff": ` + handoffText +
 			`, "expect": {"status": "stale"}}`,
