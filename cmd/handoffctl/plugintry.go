@@ -67,10 +67,10 @@ func (c *pluginTryCommand) Run(ctx context.Context, a *app) error {
 	defer nc.Close()
 	lost := make(chan struct{})
 	nc.SetClosedHandler(func(*nats.Conn) { close(lost) })
-	if err := c.mustBeAlone(ctx, a, nc); err != nil {
+	if err := c.mustBeAlone(ctx, a, nc, false); err != nil {
 		return err
 	}
-	requests, err := c.subscribe(a, nc)
+	requests, err := c.subscribe(ctx, a, nc)
 	if err != nil {
 		return err
 	}
@@ -134,10 +134,18 @@ func (c *pluginTryCommand) plugin(a *app) (*manualPlugin, error) {
 	return p, nil
 }
 
-// mustBeAlone refuses to host a town that another plugin hosts.
-func (c *pluginTryCommand) mustBeAlone(ctx context.Context, a *app, nc *nats.Conn) error {
-	hosts, err := plugin.Hosts(ctx, nc, a.flags.World, c.Town...)
-	if err != nil {
+// mustBeAlone refuses to host a town that another plugin hosts. It is called before this one
+// answers the same question, and again after that: of two that start at one moment neither finds
+// the other before.
+func (c *pluginTryCommand) mustBeAlone(
+	ctx context.Context, a *app, nc *nats.Conn, again bool,
+) error {
+	ask := plugin.Hosts
+	if again {
+		ask = plugin.OtherHosts
+	}
+	hosts, err := ask(ctx, nc, a.flags.World, c.Town...)
+	if err != nil && !again {
 		fmt.Fprintf(a.err, "handoffctl: it is not known whether another plugin hosts the town: "+
 			"%s\n", sentence(err))
 	}
@@ -155,7 +163,9 @@ func (c *pluginTryCommand) mustBeAlone(ctx context.Context, a *app, nc *nats.Con
 
 // subscribe subscribes to the towns' requests, and prints "ready" when the server has the
 // subscriptions.
-func (c *pluginTryCommand) subscribe(a *app, nc *nats.Conn) (<-chan *nats.Msg, error) {
+func (c *pluginTryCommand) subscribe(
+	ctx context.Context, a *app, nc *nats.Conn,
+) (<-chan *nats.Msg, error) {
 	requests := make(chan *nats.Msg, 256)
 	subjects := plugin.Subjects(a.flags.World, c.Town...)
 	var err error
@@ -174,6 +184,11 @@ func (c *pluginTryCommand) subscribe(a *app, nc *nats.Conn) (<-chan *nats.Msg, e
 	if _, err := plugin.AnswerHosts(nc, a.flags.World, c.Town...); err != nil {
 		return nil, &client.UnavailableError{Code: "SUBSCRIPTION",
 			Message: sentence(err), Cause: err}
+	}
+	if !c.Beside {
+		if err := c.mustBeAlone(ctx, a, nc, true); err != nil {
+			return nil, err
+		}
 	}
 	fmt.Fprintf(a.err, "ready %s\n", strings.Join(subjects, " "))
 	return requests, nil

@@ -420,3 +420,22 @@ func TestPluginTryIsAlone(t *testing.T) {
 		`"handoffctl plugin try", hosts the town "a town"`)
 	require.Contains(t, refused.err, "add --beside")
 }
+
+// Neither of two that start at one moment finds the other before it answers that it is there. The
+// later one finds the other then, and does not start.
+func TestPluginTryIsAloneAlsoWhereAnotherStartsNow(t *testing.T) {
+	other := natstest.Connect(t)
+	_, err := other.Subscribe(wire.HostsSubject("main", wire.TownToken("a town")),
+		func(question *nats.Msg) { // as one that asks at this moment, and does not answer yet
+			_ = question.Sub.Unsubscribe()
+			_, err := plugin.AnswerHosts(other, "main", "a town")
+			assert.NoError(t, err)
+		})
+	require.NoError(t, err)
+	require.NoError(t, other.Flush())
+	second := &cli{t: t, env: map[string]string{"NATS_URL": other.ConnectedUrl()}}
+	refused := second.run("plugin", "try", "--town", "a town", "--answer", "applied")
+	require.Equal(t, 4, refused.status, refused.err)
+	require.Contains(t, refused.err, "another plugin")
+	require.NotContains(t, refused.err, "ready")
+}

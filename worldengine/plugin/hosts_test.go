@@ -81,3 +81,28 @@ func TestHostsWithoutTheRight(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []plugin.Host{{TownID: "a", Name: "of new"}}, hosts)
 }
+
+// Two plugins that start at one moment both ask before either of them answers. Once they have
+// subscribed, the one that asks after that finds the other, and none finds itself: however many
+// towns it hosts, a question takes a second at most.
+func TestPluginsThatStartAtOneMoment(t *testing.T) {
+	t.Parallel()
+	e := newEngine(t)
+	other, err := nats.Connect(e.nc.ConnectedUrl(), nats.Name("other"), nats.UseOldRequestStyle())
+	require.NoError(t, err)
+	t.Cleanup(other.Close)
+	hosts := func(nc *nats.Conn, towns ...string) []plugin.Host {
+		found, err := plugin.OtherHosts(t.Context(), nc, "main", towns...)
+		require.NoError(t, err)
+		return found
+	}
+	require.Empty(t, hosts(e.nc, "a"))
+	require.Empty(t, hosts(other, "a"))
+	_, err = plugin.AnswerHosts(other, "main", "a", "b", "c", "d")
+	require.NoError(t, err)
+	require.Empty(t, hosts(other, "a", "b", "c", "d"), "it does not find itself")
+	_, err = plugin.AnswerHosts(e.nc, "main", "a")
+	require.NoError(t, err)
+	require.Equal(t, []plugin.Host{{TownID: "a", Name: "other"}}, hosts(e.nc, "a"))
+	require.Equal(t, []plugin.Host{{TownID: "a"}}, hosts(other, "b", "a", "d"))
+}

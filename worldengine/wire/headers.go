@@ -66,5 +66,9 @@ const (
 	OriginalSizeHeader = "Original-Size"
 )
 
+// AskerHeader names, in a question of who hosts a town, the connection that asks: it does not
+// answer itself.
+const AskerHeader = "Asker"
+
 // ServerHeaderPrefix is how the names of headers begin that NATS itself gives a meaning.
 const ServerHeaderPrefix = "Nats-"
