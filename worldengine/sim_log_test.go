@@ -251,8 +251,8 @@ func (f *simFollower) Position() uint64    { return f.sim.followed }
 
 func (f *simFollower) Wait(ctx context.Context, seq uint64) error {
 	for f.sim.position() < seq && !f.sim.impatient {
-		if _ = backoff.Sleep(ctx, 5*time.Millisecond); ctx.Err() != nil {
-			return ctx.Err()
+		if err := backoff.Sleep(ctx, 5*time.Millisecond); err != nil {
+			return err
 		}
 	}
 	return nil

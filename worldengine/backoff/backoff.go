@@ -7,13 +7,17 @@ import (
 	"time"
 )
 
-// Sleep waits for d, or until ctx is done, and returns ctx's error.
+// Sleep waits for d, or until ctx is done, and returns ctx's error: also where both are at the same
+// moment, in which ctx may not have its error yet.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
 	case <-ctx.Done():
+	}
+	if until, ok := ctx.Deadline(); ok && ctx.Err() == nil && !time.Now().Before(until) {
+		return context.DeadlineExceeded
 	}
 	return ctx.Err()
 }

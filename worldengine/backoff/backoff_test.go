@@ -49,3 +49,17 @@ func TestSleepEndsWithItsContext(t *testing.T) {
 		require.Equal(t, time.Hour+time.Minute, time.Since(began))
 	})
 }
+
+// Where a pause and its context end at the same moment it is the context that has ended, whichever
+// of the two the machine hears of first: a simulation takes the same steps again.
+func TestSleepThatEndsAtItsDeadline(t *testing.T) {
+	t.Parallel()
+	for range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			require.NoError(t, Sleep(ctx, 5*time.Millisecond))
+			require.ErrorIs(t, Sleep(ctx, 5*time.Millisecond), context.DeadlineExceeded)
+		})
+	}
+}

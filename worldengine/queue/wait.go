@@ -24,6 +24,11 @@ func Wait[T any](ctx context.Context, submit func(done func(T, error)) error) (T
 	case o := <-outcomes:
 		return o.value, o.err
 	case <-ctx.Done():
+	}
+	select { // an answer that is there counts, also where the time is over
+	case o := <-outcomes:
+		return o.value, o.err
+	default:
 		return *new(T), ctx.Err()
 	}
 }
