@@ -30,11 +30,6 @@ func (p purpose) ofClients() bool {
 	return p == probing || p == requestingClients || p == answering
 }
 
-// writeBuffer is from how many bytes on a connection to the embedded NATS writes what it has to
-// send without waiting for its flusher: one write of many messages costs less than several. Of
-// nats.go's own 32 KiB, what is derived from three handoffs is more.
-const writeBuffer = 128 << 10
-
 // connect makes one of the server's own connections.
 func (s *Server) connect(config Config, purpose purpose) (*nats.Conn, error) {
 	return s.connectThrough(nil, config, purpose)
@@ -77,7 +72,6 @@ func (s *Server) connectThrough(
 		return connection.Connect(config.NATS, name, options...)
 	}
 	options = append(options, nats.Name(name), nats.InProcessServer(s.embedded.nats),
-		nats.WriteBufferSize(writeBuffer),
 		nats.ReconnectWait(50*time.Millisecond),
 		nats.ReconnectJitter(10*time.Millisecond, 10*time.Millisecond),
 		s.embedded.accounts.option(purpose.ofClients()))
