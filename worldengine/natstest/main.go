@@ -15,7 +15,8 @@ const gcPercent = 300
 // Main runs the tests of a package, for its TestMain, with up to parallel of them at a time unless
 // -parallel is given, and ends the process. The default is one for each core, which is for tests
 // that compute; tests with a NATS server mostly wait for it. It collects garbage as handoffd does,
-// unless GOGC is set.
+// unless GOGC is set, and keeps temporary files in memory where there is plenty, unless TMPDIR is
+// set.
 func Main(m *testing.M, parallel int) {
 	flag.Parse()
 	Collect()
@@ -24,7 +25,7 @@ func Main(m *testing.M, parallel int) {
 			panic(err)
 		}
 	}
-	os.Exit(m.Run())
+	os.Exit(inMemory(m.Run))
 }
 
 // Collect sets how often garbage is collected, unless GOGC is set; for a TestMain that does not
