@@ -3,6 +3,7 @@ package handoff_test
 import (
 	"crypto/sha256"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -151,10 +152,14 @@ func TestCanonicalEqualsTheOracles(t *testing.T) {
 	}
 }
 
+// CI draws more: see .ci/run.
+var drawnTimes = flag.Int("drawn.times", 1,
+	"how many times as many random cases as by default are tried where that takes long")
+
 func TestNumbersEqualTheOracle(t *testing.T) {
 	t.Parallel()
 	g := newTrees(2)
-	for range 20_000 {
+	for range 5_000 * *drawnTimes {
 		f := g.number()
 		got := string(handoff.AppendNumber(nil, f))
 		require.Equal(t, naiveNumber(f), got)

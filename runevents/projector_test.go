@@ -2,6 +2,7 @@ package runevents_test
 
 import (
 	"errors"
+	"flag"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -376,12 +377,16 @@ func TestAnyDeliveryEndsInTheSameSnapshot(t *testing.T) {
 	}
 }
 
+// CI draws more: see .ci/run.
+var drawnTimes = flag.Int("drawn.times", 1,
+	"how many times as many random cases as by default are tried where that takes long")
+
 // TestAnyDeliveryFromAStoreThatIsBehind: events become visible in the store in any order, some
 // after later ones.
 func TestAnyDeliveryFromAStoreThatIsBehind(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(3, 5))
-	for range 1000 {
+	for range 250 * *drawnTimes {
 		records := ofRun(executedRun(t), identity.RunID)
 		for i := range records {
 			records[i].RunSeq += g.Int64N(2) + 2*int64(i)

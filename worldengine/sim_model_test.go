@@ -346,6 +346,15 @@ func (h *simHistory) checkRuns() {
 	}
 }
 
+// knownToFind has, by bug, the first seed that found it when this was written, where that is not 1:
+// it is tried first. After a change of the engine another one may, which -v prints.
+var knownToFind = map[string]uint64{
+	"a game that forgets what it applied": 2,
+	"cancellations that are lost":         5,
+	"alerts that are lost":                5,
+	"receipts that are not waited for":    21,
+}
+
 // The simulation finds what it is for: with each bug that is planted it does, within few seeds.
 func TestSimulationFindsBugs(t *testing.T) {
 	t.Parallel()
@@ -368,7 +377,9 @@ func TestSimulationFindsBugs(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			for seed := uint64(1); seed <= 200; seed++ {
+			known := max(knownToFind[name], 1)
+			for i := range uint64(200) {
+				seed := (known-1+i)%200 + 1
 				if found := simulate(t, seed, nil, plant); len(found) > 0 {
 					t.Logf("seed %d: %s", seed, found[0])
 					return

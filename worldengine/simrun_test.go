@@ -14,9 +14,9 @@ import (
 var (
 	simSeed = flag.Uint64("sim.seed", 0,
 		"run this seed of the simulation alone, and tell its steps")
-	simSeeds   = flag.Uint64("sim.seeds", 40, "how many seeds of the simulation to run")
+	simSeeds   = flag.Uint64("sim.seeds", 20, "how many seeds of the simulation to run")
 	simFirst   = flag.Uint64("sim.first", 1, "the first of these seeds")
-	simReplays = flag.Uint64("sim.replays", 8, "how many seeds of the simulation to run twice")
+	simReplays = flag.Uint64("sim.replays", 4, "how many seeds of the simulation to run twice")
 )
 
 // TestSimulation runs the real engines through schedules that seeds decide: crashes, lost messages

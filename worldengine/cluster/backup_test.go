@@ -21,6 +21,7 @@ import (
 // A world moves from one machine to a cluster, and from a cluster that is under load to one
 // machine: each time what was answered before the backup is there, and clients go on.
 func TestRestoreToAClusterAndBack(t *testing.T) {
+	long(t)
 	one := natstest.Connect(t)
 	stop := serveAlone(t, one)
 	h := newHammer(t, []*nats.Conn{one, one, one}, 12, "local")

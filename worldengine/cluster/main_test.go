@@ -3,8 +3,7 @@
 // stopped and cut off under load, and nothing that was answered may be lost or applied twice.
 //
 // A node is NATS with the configuration of docs/operators.md. Each gap in service is logged; run it
-// with -v and -cluster.rounds to measure. Without that the tests that kill, stop or cut off
-// anything are skipped.
+// with -v and -cluster.rounds to measure. Without that all but TestCluster are skipped.
 package cluster_test
 
 import (

@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-var floodFor = flag.Duration("flood.for", time.Second,
+var floodFor = flag.Duration("flood.for", 300*time.Millisecond,
 	"how long clients flood the server with large payloads")
 
 // Clients that flood every verb with the largest payloads that NATS takes from them, while idle
@@ -97,7 +97,7 @@ func floodWith(nc *nats.Conn, subject string, stop <-chan struct{}) {
 	}
 }
 
-var floodRequests = flag.Int("flood.requests", 40_000,
+var floodRequests = flag.Int("flood.requests", 10_000,
 	"how many requests one connection sends at once")
 
 // Requests that one connection sends without waiting are all answered, or leave nothing behind.
