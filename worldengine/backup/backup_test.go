@@ -311,10 +311,18 @@ func content(t testing.TB, nc *nats.Conn) (all []string) {
 	require.NoError(t, err)
 	s, err := js.Stream(t.Context(), wire.AlertStream("main"))
 	require.NoError(t, err)
-	for seq := uint64(1); seq <= s.CachedInfo().State.LastSeq; seq++ {
-		msg, err := s.GetMsg(t.Context(), seq)
+	reader, err := s.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
+	require.NoError(t, err)
+	messages, err := reader.Messages()
+	require.NoError(t, err)
+	defer messages.Stop()
+	for range s.CachedInfo().State.Msgs {
+		msg, err := messages.Next(jetstream.NextMaxWait(time.Minute))
 		require.NoError(t, err)
-		all = append(all, fmt.Sprint(msg.Sequence, msg.Time, msg.Subject, msg.Header, msg.Data))
+		at, err := msg.Metadata()
+		require.NoError(t, err)
+		all = append(all, fmt.Sprintf("%d %s %s %v %x", at.Sequence.Stream, at.Timestamp,
+			msg.Subject(), msg.Headers(), msg.Data()))
 	}
 	return all
 }

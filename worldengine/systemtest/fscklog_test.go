@@ -207,7 +207,7 @@ func TestFsckCannotRepairTheLog(t *testing.T) {
 	seq := w.forge(executed.Subject, executed.Header, string(executed.Data))
 	require.Eventually(t, func() bool { // it has taken the place of the receipt of the first
 		return w.engine.Stats().ReceiptsFollowed >= seq
-	}, 20*time.Second, time.Millisecond)
+	}, 20*time.Second, 20*time.Millisecond)
 	report := w.fsck(fsck.Options{Repair: true})
 	require.False(t, report.Clean())
 	require.Nil(t, report.Repair, "there was nothing to repair")

@@ -102,7 +102,7 @@ func (w *checkedWorld) followed() {
 	end := w.logEnd()
 	require.Eventually(w.t, func() bool {
 		return w.engine.Stats().EventsFollowed >= end
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 }
 
 // What leaves a history that is full, or a town's history that begins behind it, is no loss.

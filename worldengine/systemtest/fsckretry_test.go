@@ -140,7 +140,7 @@ func TestFsckOfAKeyThatWasAcceptedTwice(t *testing.T) {
 		require.NotEqual(t, string(again.Data), forged)
 		seq := w.forge(again.Subject, again.Header, forged)
 		require.Eventually(t, func() bool { return w.engine.Stats().ReceiptsFollowed >= seq },
-			20*time.Second, time.Millisecond)
+			20*time.Second, 20*time.Millisecond)
 		report := w.fsck(fsck.Options{})
 		require.True(t, slices.ContainsFunc(report.Findings, func(f fsck.Finding) bool {
 			return f.What == "the key was accepted twice" && f.Sequence == seq

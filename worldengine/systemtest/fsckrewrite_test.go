@@ -36,7 +36,7 @@ func TestFsckLetsFollowersInAgain(t *testing.T) {
 	}()
 	require.Eventually(t, func() bool {
 		return subjects()[0] != open[0]
-	}, 20*time.Second, time.Millisecond)
+	}, 20*time.Second, 20*time.Millisecond)
 	cancel()
 	require.ErrorIs(t, <-ended, commitlog.ErrLogUnavailable)
 	require.Equal(t, open, subjects())
