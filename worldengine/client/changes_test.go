@@ -323,7 +323,7 @@ func (a *archive) isAsked(after uint64, times int) {
 			}
 		}
 		return n >= times
-	}, time.Minute, time.Millisecond)
+	}, time.Minute, 20*time.Millisecond)
 	require.NoError(a.t, a.nc.Flush())
 }
 

@@ -229,7 +229,7 @@ func TestEventsOfARunThatBeganBefore(t *testing.T) {
 	require.NoError(t, err)
 	from := at.Add(time.Millisecond)
 	require.Eventually(t, func() bool { return time.Now().After(from) }, time.Minute,
-		time.Millisecond)
+		20*time.Millisecond)
 	runs := w.talks(c, "t", 1)
 	r := w.follow(c, client.Follow{TownID: "t", From: from}, 1000)
 	r.last["before"] = 2
@@ -376,7 +376,7 @@ func TestEventsOfAnOldRunInAnOutage(t *testing.T) {
 	require.NoError(t, err)
 	from := at.Add(2 * time.Millisecond)
 	require.Eventually(t, func() bool { return time.Now().After(from) }, time.Minute,
-		time.Millisecond)
+		20*time.Millisecond)
 	runs := w.talks(c, "t", 1)
 	r := w.follow(c, client.Follow{TownID: "t", From: from, OpenSince: time.Nanosecond}, 1000)
 	r.last["silent"], r.last["late"] = 2, 2

@@ -64,7 +64,7 @@ func TestNothingIsHeldForAGameThatIsAway(t *testing.T) {
 	require.Contains(t, c.failureOf(told).Message, "Nothing was stored")
 	require.Empty(t, told.Header.Get(wire.RunIDHeader))
 	require.Eventually(t, func() bool { o := c.overload(); return o.Held == 0 && o.HeldBytes == 0 },
-		20*time.Second, time.Millisecond)
+		20*time.Second, 20*time.Millisecond)
 
 	require.Equal(t, runID, c.pending("t"), "the command goes on waiting")
 	require.Equal(t, runevents.RunRunning, c.runStatus(runID))
@@ -74,7 +74,7 @@ func TestNothingIsHeldForAGameThatIsAway(t *testing.T) {
 
 	host(t, srv, agree)
 	require.Eventually(t, func() bool { return c.pending("t") == "" }, 30*time.Second,
-		time.Millisecond)
+		20*time.Millisecond)
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 	require.Equal(t, handoff.Stale, c.send(behind).result.Status, "its key was free")

@@ -33,7 +33,7 @@ func TestTheBusMayBeDown(t *testing.T) {
 		}
 		_ = js.DeleteStream(t.Context(), wire.EventStream("main")) // it was made again meanwhile
 		return false
-	}, 20*time.Second, time.Millisecond)
+	}, 20*time.Second, 20*time.Millisecond)
 	for range 5 {
 		o := c.send(chain.next())
 		require.Equal(t, handoff.Executed, o.result.Status)

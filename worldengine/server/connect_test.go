@@ -61,7 +61,7 @@ func TestOnlyUsersConnect(t *testing.T) {
 	c := as(t, srv.URL(), servertest.Person(access.Agent))
 	require.False(t, c.mayPublish("world.main.log.t"))
 	require.Eventually(t, func() bool { return len(log.String()) > 0 }, 20*time.Second,
-		time.Millisecond)
+		20*time.Millisecond)
 	for _, secret := range []string{"sentinel", servertest.Password, string(hashed.PasswordHash)} {
 		require.NotContains(t, log.String(), secret)
 	}

@@ -270,7 +270,7 @@ func TestAPluginThatComesInAPause(t *testing.T) {
 			body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 			reply := c.sendLater(body)
 			require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 20*time.Second,
-				time.Millisecond, "the first request is over: it may go out beside a pause")
+				20*time.Millisecond, "the first request is over: it may go out beside a pause")
 			runID := c.pending("t")
 			c.signal("control.pause", what)
 			g := host(t, srv, agree)
@@ -286,7 +286,7 @@ func TestAPluginThatComesInAPause(t *testing.T) {
 			resumed := time.Now()
 			c.signal("control.resume", what)
 			require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
-				time.Millisecond)
+				20*time.Millisecond)
 			require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
 			require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 			require.Equal(t, append(checked, "RunPaused", "RunResumed", "StepCompleted apply",

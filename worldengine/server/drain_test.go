@@ -176,7 +176,7 @@ func TestAnAttemptThatFailsInAPause(t *testing.T) {
 	require.Contains(t, c.failureOf(told).Message, "was accepted before")
 	c.signal("control.resume", map[string]any{"townId": "t"})
 	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
-		time.Millisecond)
+		20*time.Millisecond)
 	require.Equal(t, append(checked, "RunPaused", "StepFailed apply", "RunResumed",
 		"StepStarted apply 2",
 		"StepCompleted apply 2", "RunCompleted"), c.story(runID))
@@ -221,7 +221,7 @@ func TestARestartInAPause(t *testing.T) {
 	c.await(runID, runView{Status: "PAUSED"})
 	c.signal("control.resume", map[string]any{"townId": "t"})
 	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
-		time.Millisecond)
+		20*time.Millisecond)
 	require.Equal(t, append(checked, "RunPaused", "RunResumed", "StepCompleted apply",
 		"RunCompleted"), c.story(runID))
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)

@@ -216,7 +216,7 @@ func TestAPluginComesLate(t *testing.T) {
 	at := c.put(snapshot("t"), "")
 	got := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Eventually(t, func() bool { return c.pending("t") != "" }, 20*time.Second,
-		time.Millisecond)
+		20*time.Millisecond)
 	host(t, srv, agree)
 	require.Equal(t, handoff.Executed, c.resultOf(<-got).result.Status)
 }
@@ -299,7 +299,7 @@ func TestWhileATownIsPending(t *testing.T) {
 	waiting := func(requests int) {
 		t.Helper()
 		require.Eventually(t, func() bool { return srv.Engine().Stats().Waiting == requests },
-			20*time.Second, time.Millisecond)
+			20*time.Second, 20*time.Millisecond)
 	}
 	waiting(0)
 	second := c.sendLater(marshalled(t, propose(at, handoff.PlanSalvage, "dread")))
@@ -378,7 +378,7 @@ func TestRestartWhileACommandIsApplied(t *testing.T) {
 	g = host(t, srv, agree)
 	g.until(1)
 	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
-		time.Millisecond)
+		20*time.Millisecond)
 	require.Equal(t, at.DecisionEpoch+1, c.town("t").DecisionEpoch)
 	again := c.send(body)
 	require.Equal(t, handoff.Duplicate, again.result.Status)

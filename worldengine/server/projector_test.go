@@ -69,7 +69,7 @@ func TestInvalidEventsAreAlertedAbout(t *testing.T) {
 			want := []string{"INVALID_TRANSITION " + bad.EventID}
 			if projector {
 				require.Eventually(t, func() bool { return len(log.alerts(t)) > 0 }, 20*time.Second,
-					time.Millisecond)
+					20*time.Millisecond)
 			} else {
 				require.Empty(t, log.alerts(t))
 			}
@@ -135,7 +135,7 @@ func TestProjectorStats(t *testing.T) {
 	require.Eventually(t, func() bool {
 		s := c.stats()
 		return *s.ProjectorLagMs == 0 && *s.ProjectorBehind == 0
-	}, 20*time.Second, time.Millisecond)
+	}, 20*time.Second, 20*time.Millisecond)
 	require.Empty(t, log.alerts(t))
 
 	require.Equal(t, stats{}, connect(t, start(t)).stats())

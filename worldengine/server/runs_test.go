@@ -109,7 +109,7 @@ func TestRunList(t *testing.T) {
 			require.Eventually(t, func() bool {
 				return time.Now().After(persisted.Add(2 * time.Millisecond))
 			},
-				30*time.Second, time.Millisecond)
+				30*time.Second, 20*time.Millisecond)
 		}
 	}
 	for _, order := range []string{"oldest", "newest"} {
@@ -147,7 +147,7 @@ func TestRunListEndedAfterTheWindow(t *testing.T) {
 	require.NoError(t, err)
 	to := at.Add(time.Millisecond)
 	require.Eventually(t, func() bool { return time.Now().After(to.Add(time.Millisecond)) },
-		30*time.Second, time.Millisecond)
+		30*time.Second, 20*time.Millisecond)
 	c.append("t", written("planner", runevents.RunCompleted, "", 1))
 	for _, order := range []string{"oldest", "newest"} {
 		list := func(status runevents.RunStatus) []string {

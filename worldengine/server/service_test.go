@@ -167,7 +167,7 @@ func TestOrderOfArrival(t *testing.T) {
 	require.Eventually(t, func() bool {
 		try++
 		return orderly(t, c, fmt.Sprint("t-", try))
-	}, 2*time.Minute, time.Millisecond)
+	}, 2*time.Minute, 20*time.Millisecond)
 }
 
 // orderly sends a chain of handoffs for a new town at once, and reports whether all were executed.

@@ -196,7 +196,7 @@ func TestATraceSurvivesARestart(t *testing.T) {
 	g = host(t, srv, agree)
 	g.until(1)
 	require.Eventually(t, func() bool { return c.pending("t") == "" }, 20*time.Second,
-		time.Millisecond)
+		20*time.Millisecond)
 	requireAsked(t, asked, traced(1))
 	require.Equal(t, append(checked, "StepFailed apply", "StepStarted apply 2",
 		"StepCompleted apply 2", "RunCompleted"),
