@@ -79,7 +79,7 @@ func (v *Verdict) checkCarriedApprovals(rec *commitlog.Record, prior, now *townS
 	if encoded, accepts := acceptedBy(rec); accepts {
 		h, err := handoff.Parse(encoded, schemas.Limits{Bytes: len(encoded) + 1})
 		if known = err == nil; known {
-			v.checkUser(rec, h.HandoffID, approval.Hash(encoded))
+			v.checkUser(rec, prior, h.HandoffID, approval.Hash(encoded))
 			right = right.Close(h, encoded, "")
 		}
 	}
@@ -92,9 +92,16 @@ func (v *Verdict) checkCarriedApprovals(rec *commitlog.Record, prior, now *townS
 	v.differ(what, right.On(now.hash), now.approvals.list)
 }
 
-// checkUser checks the run that the entry of an accepted handoff names, where it names one: those
-// of earlier engines do not.
-func (v *Verdict) checkUser(rec *commitlog.Record, handoffID, handoffHash string) {
+// checkUser checks the run that the entry of an accepted handoff names, where the record closes
+// that entry and names one: an entry that was closed before keeps its run, and earlier engines name
+// none.
+func (v *Verdict) checkUser(
+	rec *commitlog.Record, prior *townState, handoffID, handoffHash string,
+) {
+	before := prior.approvals.list.Entry(handoffID, handoffHash)
+	if before == nil || before.Handoff == nil {
+		return
+	}
 	a := approval.List(rec.Approvals).Entry(handoffID, handoffHash)
 	if a != nil && a.RunID != "" && rec.Run != nil {
 		v.want("what was accepted for execution names another run than the record's",

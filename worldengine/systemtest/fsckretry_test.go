@@ -13,6 +13,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/rcon"
@@ -103,6 +104,29 @@ func retold(t *testing.T) []*jetstream.RawStreamMsg {
 	require.Error(t, (<-forced).err)
 	w.clean()
 	return w.messages()
+}
+
+// The approval that a run has used up stays its own, where the handoff is accepted once more when
+// its town takes none any longer.
+func TestFsckOfARetryThatTakesNoApproval(t *testing.T) {
+	w := newCheckedWorld(t, unreachable(t))
+	policy, err := approval.Of("TOWNSFOLK_TALK")
+	require.NoError(t, err)
+	state := w.found("t")
+	takes := func(policy *approval.Policy) {
+		done := make(chan error, 1)
+		require.NoError(t, w.engine.SubmitPut(state, state.Hash,
+			worldengine.Attributes{Approval: policy}, "",
+			func(_ worldengine.Town, err error) { done <- err }))
+		require.NoError(t, <-done)
+	}
+	takes(&policy)
+	asks := w.result(w.later(by("anybody", state)), handoff.Rejected)
+	w.decide(lifecycle.SignalApprove, "t", asks.Result.HandoffID)
+	failed := w.unreached("t")
+	takes(&approval.Policy{})
+	w.retry(failed, handoff.Failed)
+	w.clean()
 }
 
 func TestFsckOfRetries(t *testing.T) {
