@@ -220,8 +220,8 @@ func (f *follower) patiently(step func() error) error {
 		if !away {
 			return err
 		}
-		if backoff.Sleep(f.ctx, pause) != nil {
-			return f.ctx.Err()
+		if err := backoff.Sleep(f.ctx, pause); err != nil {
+			return err
 		}
 	}
 }
