@@ -83,8 +83,7 @@ func TestHostsWithoutTheRight(t *testing.T) {
 }
 
 // Two plugins that start at one moment both ask before either of them answers. Once they have
-// subscribed, the one that asks after that finds the other, and none finds itself: however many
-// towns it hosts, a question takes a second at most.
+// subscribed, the one that asks after that finds the other, and none finds itself.
 func TestPluginsThatStartAtOneMoment(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

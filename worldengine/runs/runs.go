@@ -188,7 +188,7 @@ type storedEvent struct {
 }
 
 // lastEvent returns the last stored event of a run, or nil. It seeks the run in all towns only
-// where it does not know the run's subject.
+// where it does not know the run's subject, or that subject has nothing any more.
 func (s *Store) lastEvent(ctx context.Context, runID string) (*storedEvent, error) {
 	if subject, known := s.subjects.Get(runID); known {
 		if last, err := s.lastEventOn(ctx, subject); last != nil || err != nil {

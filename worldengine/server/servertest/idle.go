@@ -10,8 +10,7 @@ import (
 )
 
 // Idle waits until an engine has nothing queued and nothing in hand. A client has its answer before
-// the town is free: a handoff that is sent then has RunQueued before its other run events. One that
-// is sent to an idle engine never has.
+// the turn of its town is over; once the engine is idle, all of that turn has happened.
 func Idle(t testing.TB, e *worldengine.Engine) {
 	t.Helper()
 	require.Eventually(t, func() bool {
