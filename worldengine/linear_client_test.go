@@ -176,7 +176,7 @@ func (c *linearClient) handoff(view *town.State, key string) linearCall {
 func (c *linearClient) call(call linearCall) {
 	verb, body := call.request()
 	o := porcupine.Operation{ClientId: c.id, Input: call, Call: int64(time.Since(c.began))}
-	reply, err := c.nc.Request(wire.Subject("main", verb), body, linearPatience)
+	reply, err := c.nc.Request(wire.Subject("main", verb), body, c.patient)
 	o.Return = int64(time.Since(c.began))
 	if errors.Is(err, nats.ErrNoResponders) || err == nil && isRepeat(reply) {
 		return // nobody was asked, or nobody does it
