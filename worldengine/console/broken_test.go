@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/cdproto/network"
-	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/stretchr/testify/require"
 
@@ -38,10 +37,7 @@ const garble = `
 // openGarbled opens a page whose answers a test can make unreadable by garbled.
 func openGarbled(t *testing.T, url string) *tab {
 	t.Helper()
-	b := open(t, "about:blank")
-	_, err := chromedp.Call(b.ctx, page.AddScriptToEvaluateOnNewDocument,
-		page.AddScriptToEvaluateOnNewDocumentParams{Source: garble})
-	require.NoError(t, err)
+	b := script(t, garble)
 	b.do(chromedp.Navigate(url))
 	return b
 }

@@ -39,8 +39,8 @@ func Hosts(ctx context.Context, nc *nats.Conn, world string, towns ...string) ([
 // OtherHosts is Hosts without what nc itself hosts. Ask it after Serve: of two plugins that start
 // at one moment neither finds the other before, and one of them at least does then. Commands may
 // have been applied meanwhile. One that finds another ends, and begins again after a random pause,
-// since the other may do the same. Where nc is
-// alone it takes a second, since no other plugin answers.
+// since the other may do the same. Where nc is alone it takes a second, since no other plugin
+// answers.
 func OtherHosts(ctx context.Context, nc *nats.Conn, world string, towns ...string) ([]Host, error) {
 	return hostsOf(ctx, nc, world, towns, nats.Header{wire.AskerHeader: {askerOf(nc)}})
 }

@@ -42,14 +42,20 @@ func (s *discardingStream) OrderedConsumer(
 	return consumer, err
 }
 
-// A run that is cut while it is read is not told with a hole in it.
-func TestARunIsCutWhileItIsRead(t *testing.T) {
-	t.Parallel()
+// openTold returns a store with a run of so many events.
+func openTold(t *testing.T, events int64) *Store {
 	s := open(t, logtest.New(t))
-	for n := range int64(4) {
+	for n := range events {
 		_, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(n + 1)})
 		require.NoError(t, err)
 	}
+	return s
+}
+
+// A run that is cut while it is read is not told with a hole in it.
+func TestARunIsCutWhileItIsRead(t *testing.T) {
+	t.Parallel()
+	s := openTold(t, 4)
 	page, err := s.Events(t.Context(), "run", 0, 10)
 	require.NoError(t, err)
 	require.Len(t, page.Events, 4)
@@ -104,11 +110,7 @@ func (s *countingStream) GetLastMsgForSubject(
 // processor, where there are ten thousand. A run is sought so once, and those of a list never.
 func TestARunIsSoughtInAllTownsOnce(t *testing.T) {
 	t.Parallel()
-	s := open(t, logtest.New(t))
-	for n := range int64(3) {
-		_, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(n + 1)})
-		require.NoError(t, err)
-	}
+	s := openTold(t, 3)
 	_, err := s.Get(t.Context(), "run")
 	require.NoError(t, err, "and the list has it")
 	for name, filter := range map[string]RunFilter{

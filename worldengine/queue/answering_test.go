@@ -1,0 +1,79 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestWhatFollowsAnAnswerIsNotQueued: a caller that submits as soon as it is answered has waited
+// for nothing, though the turn of the task that answered it is not over yet.
+func TestWhatFollowsAnAnswerIsNotQueued(t *testing.T) {
+	t.Parallel()
+	q := testQueue(t, 1, 10, 10)
+	said := make(chan string, 10)
+	submit := func(name string) {
+		require.NoError(t, q.Submit("a", func(_ context.Context, queued bool) {
+			said <- fmt.Sprint(name, " ", queued)
+		}))
+	}
+	require.NoError(t, q.Submit("a", func(context.Context, bool) {
+		submit("before the answer")
+		q.Answering("a")
+		submit("behind another")
+	}))
+	idle(t, q)
+	require.NoError(t, q.Submit("a", func(context.Context, bool) {
+		q.Answering("a")
+		submit("first after the answer")
+		submit("second after the answer")
+	}))
+	idle(t, q)
+	require.NoError(t, q.Submit("a", func(context.Context, bool) { submit("in the next turn") }))
+	idle(t, q)
+	require.Equal(t, []string{"before the answer true", "behind another true",
+		"first after the answer false", "second after the answer true",
+		"in the next turn true"}, allOf(said))
+}
+
+// TestWhatFollowsAnAnswerInALentTurn: the task that lent its turn goes on, so what is submitted
+// waits for it.
+func TestWhatFollowsAnAnswerInALentTurn(t *testing.T) {
+	t.Parallel()
+	q := testQueue(t, 1, 10, 10)
+	said := make(chan bool, 1)
+	held := hold(t, q, "b")
+	turns := 0
+	require.NoError(t, q.SubmitWork("a", func(ctx context.Context, _ Turn) Result {
+		if turns++; turns > 1 {
+			return Done
+		}
+		q.RunOthers(ctx, "a")
+		return Parked
+	}))
+	require.NoError(t, q.Submit("a", func(context.Context, bool) {
+		q.Answering("a")
+		require.NoError(t, q.Submit("a", func(_ context.Context, queued bool) { said <- queued }))
+	}))
+	close(held.open)
+	idle(t, q)
+	require.True(t, <-said)
+}
+
+// idle waits until all that was submitted is finished.
+func idle(t *testing.T, q *Queue[string]) {
+	t.Helper()
+	require.Eventually(t, func() bool { return q.Depth() == 0 }, patience, time.Millisecond)
+}
+
+// allOf returns what was said, which ends it.
+func allOf(said chan string) (all []string) {
+	close(said)
+	for s := range said {
+		all = append(all, s)
+	}
+	return all
+}
