@@ -2,84 +2,120 @@ package server_test
 
 import (
 	"fmt"
-	"log/slog"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/platform"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
-// BenchmarkExecute executes handoffs over NATS, 64 in flight over 64 towns, against a real server
-// with sync=interval. Its time per operation is the inverse of the rate; for latencies and the
-// ratio to plain request-reply see `handoffctl bench`.
+// BenchmarkExecute executes handoffs over NATS, 64 in flight over 64 towns, against a real server.
+// Its time per operation is the inverse of the rate, and its processor time that of server and
+// client; for latencies and the ratio to plain request-reply see `handoffctl bench`.
 func BenchmarkExecute(b *testing.B) {
 	for _, mode := range []server.Sync{server.SyncInterval, server.SyncAlways} {
-		b.Run(string(mode), func(b *testing.B) { benchmarkExecute(b, mode) })
+		b.Run(string(mode), func(b *testing.B) {
+			srv := start(b, open, func(config *server.Config) { config.Sync = mode })
+			c := newCrowd()
+			for _, s := range c.states {
+				_, err := srv.Engine().Put(b.Context(), s, "")
+				require.NoError(b, err)
+			}
+			c.drive(b, connect(b, srv).nc, wire.Subject("main", "handoff"))
+		})
 	}
 }
 
-func benchmarkExecute(b *testing.B, mode server.Sync) {
-	const towns = 64
-	srv, err := server.Start(b.Context(), server.Config{
-		Listen: "127.0.0.1:0", Data: b.TempDir(), Sync: mode, Logger: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(b, err)
-	b.Cleanup(func() { _ = srv.Close(b.Context()) })
-	nc, err := nats.Connect(srv.URL())
-	require.NoError(b, err)
-	b.Cleanup(nc.Close)
-	states := make([]town.State, towns)
-	for i := range states {
-		states[i] = town.NewState(&town.Snapshot{
+const (
+	// crowdTowns is how many towns a crowd has, and how many handoffs it has in flight.
+	crowdTowns = 64
+	// crowdEvents is how many run events each of its handoffs has.
+	crowdEvents = 10
+)
+
+// crowd publishes handoffs, one at a time to each of its towns, and knows how they end.
+type crowd struct {
+	states []town.State
+	rules  town.Rules
+}
+
+func newCrowd() *crowd {
+	c := &crowd{states: make([]town.State, crowdTowns), rules: town.DefaultRules()}
+	for i := range c.states {
+		c.states[i] = town.NewState(&town.Snapshot{
 			SchemaVersion: town.SchemaVersion, TownID: fmt.Sprintf("town-%d", i),
 			SideQuests: []town.SideQuest{{ID: "q1", Title: "Scout"}, {ID: "q2", Title: "Escort"}},
 			Projects: []town.Project{{ID: "wall", Name: "Wall", Progress: 0.2,
 				Status: town.Active}},
 		})
-		_, err := srv.Engine().Put(b.Context(), states[i], "")
-		require.NoError(b, err)
 	}
+	return c
+}
+
+// next returns the next handoff to a town.
+func (c *crowd) next(i int) (*handoff.Handoff, error) {
+	return handoff.New(handoff.Proposal{
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: c.states[i].Snapshot.TownID,
+		Priority: 0.5, Reason: "Morale is low.", Args: map[string]string{"talkType": "casual"},
+		SnapshotHash: c.states[i].Hash, DecisionEpoch: c.states[i].Epoch(),
+		Preconditions: []handoff.Precondition{{Kind: handoff.TalkTypeSupported,
+			Expected: "casual"}},
+	})
+}
+
+// send publishes the next handoff to a town, and reports whether the answer has a run.
+func (c *crowd) send(nc *nats.Conn, subject string, i int) (bool, error) {
+	h, err := c.next(i)
+	if err != nil {
+		return false, err
+	}
+	encoded, err := h.MarshalWire()
+	if err != nil {
+		return false, err
+	}
+	reply, err := nc.Request(subject, encoded, 10*time.Second)
+	if err != nil {
+		return false, err
+	}
+	c.states[i], _ = c.rules.Apply(c.states[i].Snapshot, &h.Proposal)
+	return reply.Header.Get(wire.RunIDHeader) != "", nil
+}
+
+// drive has the crowd send b.N handoffs to a subject. The processor time that it reports is that
+// until all their run events are stored.
+func (c *crowd) drive(b *testing.B, nc *nats.Conn, subject string) {
 	var next, wrong atomic.Int64
-	b.SetParallelism(towns / 2) // times GOMAXPROCS, which is 2 on the machine of the figures
+	b.SetParallelism(crowdTowns / 2) // times GOMAXPROCS, which is 2 on the machine of the figures
+	before := platform.ProcessorTime()
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
-		i := int(next.Add(1)-1) % towns
-		rules := town.DefaultRules()
+		i := int(next.Add(1)-1) % crowdTowns
 		for pb.Next() {
-			p := handoff.Proposal{
-				Type: handoff.TalkToTownsfolk, ActorID: "mayor-1",
-				TownID:   states[i].Snapshot.TownID,
-				Priority: 0.5, Reason: "Morale is low.",
-				Args:         map[string]string{"talkType": "casual"},
-				SnapshotHash: states[i].Hash, DecisionEpoch: states[i].Epoch(),
-				Preconditions: []handoff.Precondition{{Kind: handoff.TalkTypeSupported,
-					Expected: "casual"}},
-			}
-			h, err := handoff.New(p)
+			ok, err := c.send(nc, subject, i)
 			if err != nil {
 				panic(err)
 			}
-			encoded, err := h.MarshalWire()
-			if err != nil {
-				panic(err)
-			}
-			reply, err := nc.Request(wire.Subject("main", "handoff"), encoded, 10*time.Second)
-			if err != nil {
-				panic(err)
-			}
-			after, _ := rules.Apply(states[i].Snapshot, &h.Proposal)
-			states[i] = after
-			if reply.Header.Get("Run-Id") == "" {
+			if !ok {
 				wrong.Add(1)
 			}
 		}
 	})
+	b.StopTimer()
 	require.Zero(b, wrong.Load())
+	js, err := jetstream.New(nc)
+	require.NoError(b, err)
+	require.Eventually(b, func() bool {
+		stream, err := js.Stream(b.Context(), wire.EventStream("main"))
+		return err == nil && stream.CachedInfo().State.LastSeq == uint64(crowdEvents*b.N)
+	}, time.Minute, 10*time.Millisecond, "run events are missing")
+	used := platform.ProcessorTime() - before
+	b.ReportMetric(float64(used.Microseconds())/float64(b.N), "cpu-µs/op")
 }
