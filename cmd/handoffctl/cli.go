@@ -1,7 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"io"
+	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,7 +14,8 @@ import (
 	"worldengine/worldengine/natsconn"
 )
 
-// commandLine is the whole command line. A command's Help is what its --help says beside the
+// commandLine is the whole command line. No command's field has the name of a global flag's: see
+// only. A command's Help is what its --help says beside the
 // flags: what it does, and one example.
 type commandLine struct {
 	globalFlags `embed:""`
@@ -67,7 +71,7 @@ type commandLine struct {
 		} `cmd:"" help:"What the world keeps, and who applies its commands."`
 	} `cmd:"" name:"world" help:"Show and change the settings of the world."`
 	Help       helpCommand       `cmd:"" help:"Show the help of a command."`
-	Version    versionCommand    `cmd:"" help:"Print the version."`
+	OfProgram  versionCommand    `cmd:"" name:"version" help:"Print the version."`
 	Schema     schemaCommand     `cmd:"" help:"Print a JSON Schema of a payload, or list their names."`
 	Completion completionCommand `cmd:"" help:"Print the completion script of a shell."`
 	Man        manCommand        `cmd:"" help:"Write the man pages."`
@@ -94,12 +98,14 @@ On a terminal a status has a colour: green what was executed, red what was rejec
 yellow the rest; ids are cut to their first 8 characters. In a pipe, and with $NO_COLOR or
 TERM=dumb, there is no colour, and in a pipe nothing is cut.`
 
-// newParser makes the parser of a command line. exit is called where kong would end the program,
+// newParser makes the parser of a command line that begins with a word: it knows the command of
+// that name, or all commands where there is none. exit is called where kong would end the program,
 // which is after --help and --version.
 func newParser(
-	line *commandLine, env func(string) (string, bool), stdout, stderr io.Writer, exit func(int),
+	line *commandLine, word string, env func(string) (string, bool), stdout, stderr io.Writer,
+	exit func(int),
 ) (*kong.Kong, error) {
-	return kong.New(line,
+	return kong.New(line, only(word),
 		kong.Name("handoffctl"), kong.Description(description),
 		kong.Vars{"version": "handoffctl " + version.String()},
 		kong.Writers(stdout, stderr), kong.Exit(exit),
@@ -107,6 +113,30 @@ func newParser(
 		kong.ExplicitGroups([]kong.Group{{Key: "connection",
 			Title: "Connection, as with the nats command:"}}),
 		environment(env))
+}
+
+// aboutAll are the commands that print something about all commands.
+var aboutAll = []string{"help", "completion", "man"}
+
+// only makes kong leave out all commands but one, since building them takes most of the time of a
+// short command. It leaves out none where word names no command, or one that is about all.
+func only(word string) kong.Option {
+	var others []string
+	found := false
+	for field := range reflect.TypeFor[commandLine]().Fields() {
+		if _, ok := field.Tag.Lookup("cmd"); !ok {
+			continue
+		}
+		if word == cmp.Or(field.Tag.Get("name"), strings.ToLower(field.Name)) {
+			found = true
+		} else {
+			others = append(others, field.Name)
+		}
+	}
+	if !found || slices.Contains(aboutAll, word) {
+		return kong.OptionFunc(func(*kong.Kong) error { return nil })
+	}
+	return kong.IgnoreFields(`^commandLine\.(` + strings.Join(others, "|") + `)$`)
 }
 
 // environment makes kong take the flags' environment variables from env instead of the process's.

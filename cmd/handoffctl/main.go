@@ -44,7 +44,11 @@ func run(
 		flags: &line.globalFlags, in: stdin, out: stdout, err: stderr,
 		terminal: isTerminal(stdout), colours: colourful(stdout, env),
 	}
-	parser, err := newParser(&line, env, stdout, stderr, func(int) { a.helped = true })
+	first := ""
+	if len(args) > 0 {
+		first = args[0]
+	}
+	parser, err := newParser(&line, first, env, stdout, stderr, func(int) { a.helped = true })
 	if err != nil {
 		return a.fail(err)
 	}

@@ -91,7 +91,11 @@ func patient(args []string) []string {
 	if slices.Contains(args, "--timeout") {
 		return args
 	}
-	return append([]string{"--timeout", "1m"}, args...)
+	behind := 0
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		behind = 1 // the command stays first, as people write it
+	}
+	return slices.Insert(slices.Clone(args), behind, "--timeout", "1m")
 }
 
 // pipe runs a command line with standard input.
