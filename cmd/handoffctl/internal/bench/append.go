@@ -116,7 +116,7 @@ type appender struct {
 	latencies []time.Duration
 }
 
-// run appends until the deadline.
+// run appends until the deadline, and at least once.
 func (a *appender) run(ctx context.Context, deadline time.Time) error {
 	msg := &nats.Msg{Subject: a.subject, Header: maps.Clone(a.commit.Header), Data: a.commit.Data}
 	for _, of := range [...]string{ // the commit's own message, or its batch
@@ -126,7 +126,7 @@ func (a *appender) run(ctx context.Context, deadline time.Time) error {
 	}
 	for guard := uint64(0); ; {
 		start := time.Now()
-		if !start.Before(deadline) || ctx.Err() != nil {
+		if len(a.latencies) > 0 && !start.Before(deadline) || ctx.Err() != nil {
 			return ctx.Err()
 		}
 		msg.Header.Set(jetstream.ExpectedLastSubjSeqHeader, strconv.FormatUint(guard, 10))

@@ -28,7 +28,8 @@ type Config struct {
 	Towns, Concurrency int
 	// Connections is how many client connections the workers share.
 	Connections int
-	// Duration is how long each phase is: the echo, the handoffs, the bare appends.
+	// Duration is how long each phase is: the echo, the handoffs, the bare appends. However short
+	// it is, each worker makes one request, and without a rate one handoff for each of its towns.
 	Duration time.Duration
 	// Phases is how many phases of handoffs there are, one after the other on the same towns; 1.
 	Phases int

@@ -35,12 +35,12 @@ type echoer struct {
 	latencies []time.Duration
 }
 
-// run sends requests until the deadline.
+// run sends requests until the deadline, and at least one.
 func (e *echoer) run(ctx context.Context, deadline time.Time) error {
 	e.latencies = make([]time.Duration, 0, 1<<16)
 	for {
 		start := time.Now()
-		if !start.Before(deadline) || ctx.Err() != nil {
+		if len(e.latencies) > 0 && !start.Before(deadline) || ctx.Err() != nil {
 			return ctx.Err()
 		}
 		reply, err := e.nc.Request(e.subject, e.data, e.timeout)

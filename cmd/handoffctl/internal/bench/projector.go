@@ -31,22 +31,22 @@ const samplePause = 50 * time.Millisecond
 func watchProjections(ctx context.Context, nc *nats.Conn, world string) *Projections {
 	p := new(Projections)
 	var lags []time.Duration
-	for tick := time.Tick(samplePause); ; {
-		select {
-		case <-tick:
-		case <-ctx.Done():
-			if len(lags) == 0 {
-				return nil
-			}
-			slices.Sort(lags)
-			p.Samples, p.LagP50, p.LagMax = len(lags), percentile(lags, 50), percentile(lags, 100)
-			return p
-		}
+	for tick := time.Tick(samplePause); ctx.Err() == nil; {
 		if lag, behind, ok := projections(ctx, nc, world); ok {
 			lags = append(lags, lag)
 			p.BehindMax = max(p.BehindMax, behind)
 		}
+		select {
+		case <-tick:
+		case <-ctx.Done():
+		}
 	}
+	if len(lags) == 0 {
+		return nil
+	}
+	slices.Sort(lags)
+	p.Samples, p.LagP50, p.LagMax = len(lags), percentile(lags, 50), percentile(lags, 100)
+	return p
 }
 
 // projections asks the server once; ok is false where it does not say.

@@ -39,7 +39,7 @@ func start(t *testing.T) Config {
 		Streams: func(name string) (*nats.Conn, error) {
 			return natsconn.Options{NKey: srv.OperatorKey()}.Connect(srv.URL(), name)
 		},
-		World: "main", Towns: 3, Concurrency: 2, Connections: 1, Duration: 300 * time.Millisecond,
+		World: "main", Towns: 3, Concurrency: 2, Connections: 1, Duration: 20 * time.Millisecond,
 		Mix: Mix{handoff.Executed: 1}, Timeout: 10 * time.Second,
 	}
 }
@@ -82,6 +82,26 @@ func TestRunDrivesEveryTown(t *testing.T) {
 		_, used, ok := serverCPU(t.Context(), nc, config.World)
 		return ok && used > 0
 	}, 30*time.Second, 10*time.Millisecond, "the server says what processor time it has used")
+}
+
+// However slow the machine is, no phase is over before everyone had a turn.
+func TestNoPhaseIsEmpty(t *testing.T) {
+	config := start(t)
+	config.Duration = 0
+	b := &bench{config: config}
+	defer b.close()
+	require.NoError(t, b.setUp(t.Context()))
+	_, err := b.warmUp(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, prepare(t.Context(), b.targets, 1))
+	report := newReport(&config)
+	require.NoError(t, b.measureEcho(t.Context(), report))
+	require.NoError(t, b.measureHandoffs(t.Context(), report))
+	report.Append, err = b.measureAppend(t.Context())
+	require.NoError(t, err)
+	assert.Equal(t, config.Concurrency, report.Echo.Count)
+	assert.Equal(t, config.Towns, report.Handoffs.Count)
+	assert.Equal(t, config.Concurrency, report.Append.Count)
 }
 
 // Each of several phases is reported, on the same towns.
@@ -133,8 +153,6 @@ func TestRunEndsWhenItsContextDoes(t *testing.T) {
 
 func TestRunReportsAnswersThatAreNoResults(t *testing.T) {
 	config := start(t)
-	// Each town is asked once, and then lost: a slow machine has the time.
-	config.Duration = time.Second
 	pretend(t, &config, func(verb wire.Verb, request *nats.Msg) *nats.Msg {
 		return &nats.Msg{Data: []byte(`{}`), Header: nats.Header{wire.RunIDHeader: {"r"}}}
 	})

@@ -45,14 +45,14 @@ func (w *worker) reset() {
 	w.retries, w.pause = 0, 0
 }
 
-// run sends handoffs until the deadline. A wrong answer is counted and ends its town; an error
+// run sends handoffs until the deadline, and at least one for each town. A wrong answer is counted and ends its town; an error
 // means that no answer came.
 func (w *worker) run(ctx context.Context, deadline time.Time) error {
-	for lost := 0; lost < len(w.targets); {
+	for round, lost := 0, 0; lost < len(w.targets); round++ {
 		lost = 0
 		for _, t := range w.targets {
 			now := time.Now()
-			if !now.Before(deadline) || ctx.Err() != nil {
+			if round > 0 && !now.Before(deadline) || ctx.Err() != nil {
 				return ctx.Err()
 			}
 			if t.lost {
