@@ -43,7 +43,7 @@ var elsewhere = map[string]string{
 	"mcp":        "TestBadInputOfMCP",
 }
 
-var hugeMiB = flag.Int("huge", 4, "how many MiB the huge ones of bad documents have")
+var hugeMiB = flag.Int("huge", 2, "how many MiB the huge ones of bad documents have")
 
 // refusedKinds are documents of which each command can take some.
 func badKinds(t *testing.T, handoffText string) map[string]string {
