@@ -195,7 +195,8 @@ func TestBadInputOfMCP(t *testing.T) {
 func TestEveryCommandThatTakesAFileIsTried(t *testing.T) {
 	t.Parallel()
 	var line commandLine
-	parser, err := newParser(&line, "", func(string) (string, bool) { return "", false }, io.Discard,
+	parser, err := newParser(&line, "", func(string) (string, bool) { return "", false },
+		io.Discard,
 		io.Discard, func(int) {})
 	require.NoError(t, err)
 	words := regexp.MustCompile(`(?i)\b(files?|director(y|ies)|standard input)\b`)

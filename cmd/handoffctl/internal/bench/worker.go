@@ -45,8 +45,8 @@ func (w *worker) reset() {
 	w.retries, w.pause = 0, 0
 }
 
-// run sends handoffs until the deadline, and at least one for each town. A wrong answer is counted and ends its town; an error
-// means that no answer came.
+// run sends handoffs until the deadline, and at least one for each town. A wrong answer is counted
+// and ends its town; an error means that no answer came.
 func (w *worker) run(ctx context.Context, deadline time.Time) error {
 	for round, lost := 0, 0; lost < len(w.targets); round++ {
 		lost = 0
