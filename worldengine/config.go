@@ -31,9 +31,9 @@ type Config struct {
 	Rules *town.Rules
 	// Apply is the binding of the towns that have none of their own: what applies their accepted
 	// commands. RCON needs RCON. It is one of the world's settings, as are DedupeRetention,
-	// EventRetention, EventLimit, HistoryPerTown and RequireApproval: where they are not given,
-	// those hold that are stored with the world, and for a new world commitlog.DefaultSettings.
-	// Open refuses other ones than the world's; see DiscardHistory.
+	// EventRetention, EventLimit, HistoryPerTown, RequireApproval and Compress: where they are not
+	// given, those hold that are stored with the world, and for a new world
+	// commitlog.DefaultSettings. Open refuses other ones than the world's; see DiscardHistory.
 	Apply apply.Binding
 	// Plugins is the connection over which plugins are asked; that of the engine. It is another one
 	// where plugins are in another NATS account.
@@ -49,6 +49,9 @@ type Config struct {
 	// say it themselves: "none", or types with commas between them. It is one of the world's
 	// settings, as Apply is.
 	RequireApproval string
+	// Compress is which streams NATS compresses: CompressEvents or CompressAll of package
+	// commitlog. It is one of the world's settings, as Apply is.
+	Compress commitlog.Compression
 	// ApprovalTimeout is how long a proposal waits for its decision, and an approval for its
 	// handoff; 24 h. At least 1 s.
 	ApprovalTimeout time.Duration
@@ -167,7 +170,7 @@ func (c *Config) settings() commitlog.Settings {
 	return commitlog.Settings{
 		HistoryPerTown: c.HistoryPerTown, DedupeRetention: c.DedupeRetention,
 		EventRetention: c.EventRetention, EventLimit: c.EventLimit, Apply: c.Apply,
-		RequireApproval: c.RequireApproval,
+		RequireApproval: c.RequireApproval, Compress: c.Compress,
 	}
 }
 
@@ -175,7 +178,7 @@ func (c *Config) settings() commitlog.Settings {
 func (c Config) withSettings(s commitlog.Settings) Config {
 	c.HistoryPerTown, c.DedupeRetention = s.HistoryPerTown, s.DedupeRetention
 	c.EventRetention, c.EventLimit, c.Apply = s.EventRetention, s.EventLimit, s.Apply
-	c.RequireApproval, c.policy = s.RequireApproval, s.Policy()
+	c.RequireApproval, c.policy, c.Compress = s.RequireApproval, s.Policy(), s.Compress
 	return c
 }
 
@@ -197,6 +200,7 @@ func (c *Config) newRunID() (string, error) {
 func (c *Config) validate() error {
 	problems := []error{
 		wire.ValidateWorld(c.World), c.Rules.Validate(), c.Apply.Validate(), c.Plugin.Validate(),
+		c.Compress.Validate(),
 	}
 	if c.Apply == apply.RCON && c.RCON == nil {
 		problems = append(problems,

@@ -24,6 +24,7 @@ func TestWorldSettings(t *testing.T) {
 		"history-per-town": "6000", "dedupe-retention": "720h0m0s",
 		"runevents-retention": "48h0m0s",
 		"runevents-limit":     "10000000", "apply": "plugin", "require-approval": "none",
+		"compress": "events",
 	}, decode[shown](t, c.ok("world", "settings", "get", "-o", "json")).Settings)
 
 	for _, row := range []struct{ setting, says string }{
@@ -33,6 +34,8 @@ func TestWorldSettings(t *testing.T) {
 		{"dedupe-retention=1ms", "must be a duration of at least 1s"},
 		{"runevents-limit=0", "at least 1, or -1"},
 		{"apply=magic", "not \"magic\""},
+		{"compress=some", "compress must be events or all, not \"some\""},
+		{"compress=", "compress must be events or all"},
 		{"require-approval=MAGIC", "no type of proposals \"MAGIC\" to approve, but " +
 			"MAYOR_ACCEPT_MISSION"},
 		{"colour=red", "there is no setting \"colour\" of a world, but history-per-town"},

@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/server"
@@ -55,6 +56,7 @@ type serveCommand struct {
 	RunEventsRetention *time.Duration `name:"runevents-retention" help:"How long run events are kept on the bus. A setting of the world, 720h for a new one."`
 	RunEventsLimit     *int64         `name:"runevents-limit" help:"How many run events are kept on the bus at most; the oldest go first. -1 for no limit. A setting of the world, 10000000 for a new one."`
 	HistoryPerTown     *int64         `help:"How many commits, and how many refused runs, the log keeps of each town; at least 1000. A setting of the world, 10000 for a new one."`
+	Compress           string         `help:"Which streams of the embedded NATS are compressed, once a block of them is full: the run events (events), or the log and the receipts too (all), which takes less than half of the disk; a bit that the disk changes then costs a block, and not a message. A setting of the world, events for a new one." enum:",events,all" default:""`
 	DiscardHistory     bool           `help:"Make the settings of the world that are given here the world's, also where that discards what is over them."`
 	Replicas           int            `help:"How many servers of a NATS cluster keep each stream." default:"1"`
 	MaxWaiting         int            `help:"How many requests that change towns may wait or be in hand; at most 1000000. A request that does not fit gets 429: see docs/overload.md." default:"2048"`
@@ -142,7 +144,8 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 		Engine: worldengine.Config{
 			World: c.World, Rules: &rules,
 			RequireApproval: c.Approval, ApprovalTimeout: c.ApprovalTimeout,
-			Apply: apply.Binding(c.Apply), Plugin: apply.Policy(c.Plugin),
+			Compress: commitlog.Compression(c.Compress),
+			Apply:    apply.Binding(c.Apply), Plugin: apply.Policy(c.Plugin),
 			DedupeRetention: given(c.DedupeRetention), EventRetention: given(c.RunEventsRetention),
 			EventLimit: given(c.RunEventsLimit), HistoryPerTown: given(c.HistoryPerTown),
 			DiscardHistory: c.DiscardHistory, Replicas: c.Replicas, QueueTotal: c.MaxWaiting,

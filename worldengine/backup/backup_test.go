@@ -340,7 +340,7 @@ func TestSettingsAreKept(t *testing.T) {
 	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()
 	serve(t, from, worldengine.Config{
 		HistoryPerTown: 77, DedupeRetention: time.Hour, EventRetention: 2 * time.Hour,
-		EventLimit: 555,
+		EventLimit: 555, Compress: commitlog.CompressAll,
 	})
 	_, err := backup.Take(t.Context(), from, dir, backup.Options{})
 	require.NoError(t, err)

@@ -209,15 +209,17 @@ func (r *restore) configs(snapshots []snapshot) ([]jetstream.StreamConfig, error
 		made[r.manifest.Streams[i].Name] = config
 	}
 	world := r.manifest.World
+	settings := commitlog.SettingsOf(made[wire.LogStream(world)].Metadata)
 	configs := BackupStreams(worldengine.Config{
 		World: world, Replicas: r.options.Replicas,
 		HistoryPerTown:  made[wire.LogStream(world)].MaxMsgsPerSubject,
 		DedupeRetention: made[wire.ReceiptStream(world)].MaxAge,
 		EventRetention:  made[wire.EventStream(world)].MaxAge,
 		EventLimit:      made[wire.EventStream(world)].MaxMsgs,
+		Compress:        settings.Compress,
 	})
 	log := &configs[len(configs)-1]
-	log.Metadata = commitlog.SettingsOf(made[log.Name].Metadata).Metadata()
+	log.Metadata = settings.Metadata()
 	return configs, nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/dedupe"
 	"worldengine/worldengine"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
@@ -20,14 +19,17 @@ import (
 // before what tells why it may be incomplete, and the log, which everything follows, last. The
 // pending index is not among them: Restore writes that anew.
 func BackupStreams(config worldengine.Config) []jetstream.StreamConfig {
+	settings := commitlog.Settings{
+		HistoryPerTown: config.HistoryPerTown, DedupeRetention: config.DedupeRetention,
+		EventRetention: config.EventRetention, EventLimit: config.EventLimit,
+		Compress: config.Compress,
+	}
+	receipts, events := commitlog.DerivedStreams(config.World, settings, config.Replicas)
 	return []jetstream.StreamConfig{
-		dedupe.StreamConfig(config.World, config.DedupeRetention, config.Replicas),
-		commitlog.EventStreamConfig(config.World, config.EventRetention,
-			config.EventLimit, config.Replicas),
+		receipts, events,
 		alerts.DeadLetterConfig(config.World, config.Replicas),
 		alerts.AlertConfig(config.World, config.Replicas),
-		commitlog.StreamConfig(config.World, config.HistoryPerTown,
-			config.DedupeRetention, config.Replicas),
+		commitlog.LogStream(config.World, settings, config.Replicas),
 	}
 }
 

@@ -111,7 +111,7 @@ func keptSettings(
 ) (Settings, error) {
 	kept := Settings{
 		HistoryPerTown:  max(0, log.CachedInfo().Config.MaxMsgsPerSubject),
-		RequireApproval: approval.None,
+		RequireApproval: approval.None, Compress: CompressEvents,
 	}
 	for name, take := range map[string]func(jetstream.StreamConfig){
 		wire.ReceiptStream(world): func(c jetstream.StreamConfig) {
@@ -255,9 +255,11 @@ func ChangeSettings(
 		{wire.LogStream(world), func(c *jetstream.StreamConfig) {
 			c.Metadata, c.MaxMsgsPerSubject = s.Metadata(), s.HistoryPerTown
 			c.Duplicates = min(DuplicateWindow, s.DedupeRetention)
+			c.Compression = s.Compress.ofLog(c.Replicas)
 		}},
 		{wire.ReceiptStream(world), func(c *jetstream.StreamConfig) {
 			c.MaxAge, c.Duplicates = s.DedupeRetention, min(time.Second, s.DedupeRetention)
+			c.Compression = s.Compress.ofLog(c.Replicas)
 		}},
 		{wire.EventStream(world), func(c *jetstream.StreamConfig) {
 			c.MaxAge, c.MaxMsgs = s.EventRetention, s.EventLimit

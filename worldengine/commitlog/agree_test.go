@@ -68,11 +68,12 @@ func TestTheSettingsOfAWorldChange(t *testing.T) {
 	require.Equal(t, uint64(3), stored(wire.LogStream("w")).State.Msgs, "nothing was discarded")
 
 	higher := commitlog.Settings{
-		EventLimit: 70, EventRetention: time.Hour, DedupeRetention: 30 * time.Minute}
+		EventLimit: 70, EventRetention: time.Hour, DedupeRetention: 30 * time.Minute,
+		Compress: commitlog.CompressAll}
 	plan, err := commitlog.ChangeSettings(ctx, js, "w", higher, false)
 	require.NoError(t, err, "nothing is as old as that")
 	require.Empty(t, plan.Discards)
-	require.Len(t, plan.Differences, 3)
+	require.Len(t, plan.Differences, 4)
 	plan, err = commitlog.ChangeSettings(ctx, js, "w", lower, true)
 	require.NoError(t, err)
 	require.Equal(t, refused.Discards, plan.Discards)
@@ -82,6 +83,9 @@ func TestTheSettingsOfAWorldChange(t *testing.T) {
 	require.Equal(t, time.Hour, events.Config.MaxAge)
 	require.Equal(t, 30*time.Minute, stored(wire.ReceiptStream("w")).Config.MaxAge)
 	require.Equal(t, commitlog.DuplicateWindow, log.Config.Duplicates)
+	for _, name := range []string{wire.LogStream("w"), wire.ReceiptStream("w")} {
+		require.Equal(t, jetstream.S2Compression, stored(name).Config.Compression, name)
+	}
 	want := lower.Or(higher).Or(first)
 	require.Equal(t, want, commitlog.SettingsOf(log.Config.Metadata))
 	served, err = commitlog.AgreeSettings(ctx, js, "w", want, false)

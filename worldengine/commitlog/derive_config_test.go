@@ -2,7 +2,6 @@ package commitlog
 
 import (
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -12,14 +11,17 @@ import (
 // compressed one. TestNodesAreKilled of package cluster kills replicas.
 func TestNothingIsCompressedInACluster(t *testing.T) {
 	t.Parallel()
-	for replicas, want := range map[int]jetstream.StoreCompression{
-		0: jetstream.S2Compression, 1: jetstream.S2Compression,
-		3: jetstream.NoCompression, 5: jetstream.NoCompression,
-	} {
-		receipts, events := DerivedStreams("main", DefaultSettings(), replicas)
-		require.Equal(t, want, events.Compression, "%d replicas", replicas)
-		require.Equal(t, jetstream.NoCompression, receipts.Compression)
-		log := StreamConfig("main", 10, time.Hour, replicas)
-		require.Equal(t, jetstream.NoCompression, log.Compression)
+	for _, c := range []Compression{"", CompressEvents, CompressAll} {
+		for replicas, compressed := range map[int]bool{0: true, 1: true, 3: false, 5: false} {
+			s := Settings{Compress: c}.Or(DefaultSettings())
+			receipts, events := DerivedStreams("main", s, replicas)
+			log := LogStream("main", s, replicas)
+			all := compressed && c == CompressAll
+			require.Equal(t, []bool{compressed, all, all}, []bool{
+				events.Compression == jetstream.S2Compression,
+				receipts.Compression == jetstream.S2Compression,
+				log.Compression == jetstream.S2Compression,
+			}, "%q, %d replicas", c, replicas)
+		}
 	}
 }

@@ -27,7 +27,12 @@ func OpenStreams(
 			"with a list of their own: update this server, or change the setting with "+
 			"handoffctl world settings set", "setting", s.RequireApproval, "unknown", unknown)
 	}
-	log := StreamConfig(world, s.HistoryPerTown, s.DedupeRetention, replicas)
+	if s.Compress == CompressAll && replicas > 1 {
+		logger.Warn("the world's setting compress is all, but streams of several replicas are not "+
+			"compressed: NATS cannot mend a compressed block of a replica that was killed",
+			"replicas", replicas)
+	}
+	log := LogStream(world, s, replicas)
 	log.Metadata = s.Metadata()
 	receipts, events := DerivedStreams(world, s, replicas)
 	if streams.Log, err = OpenStream(ctx, js, log, logger); err != nil {
@@ -44,12 +49,20 @@ func OpenStreams(
 	return streams, err
 }
 
+// LogStream returns the stream of the log of a world, without its metadata.
+func LogStream(world string, s Settings, replicas int) jetstream.StreamConfig {
+	log := StreamConfig(world, s.HistoryPerTown, s.DedupeRetention, replicas)
+	log.Compression = s.Compress.ofLog(replicas)
+	return log
+}
+
 // DerivedStreams returns the streams that are derived from the log of a world.
 func DerivedStreams(
 	world string, s Settings, replicas int,
 ) (receipts, events jetstream.StreamConfig) {
-	return dedupe.StreamConfig(world, s.DedupeRetention, replicas),
-		EventStreamConfig(world, s.EventRetention, s.EventLimit, replicas)
+	receipts = dedupe.StreamConfig(world, s.DedupeRetention, replicas)
+	receipts.Compression = s.Compress.ofLog(replicas)
+	return receipts, EventStreamConfig(world, s.EventRetention, s.EventLimit, replicas)
 }
 
 // OpenStream makes a stream, or updates it to config. In a cluster several engines may do that at

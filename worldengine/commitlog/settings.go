@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"worldengine/dedupe"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
@@ -28,6 +30,39 @@ type Settings struct {
 	// RequireApproval is which types of proposals take a person's approval in towns that have no
 	// policy of their own: the text of an approval.Policy.
 	RequireApproval string
+	// Compress is which streams NATS compresses, where they have one replica.
+	Compress Compression
+}
+
+// Compression is which streams of a world NATS compresses, a block of messages at a time, once the
+// block is full.
+type Compression string
+
+const (
+	// CompressEvents compresses the run events alone, which are made again from the log.
+	CompressEvents Compression = "events"
+	// CompressAll compresses the log and the receipts too. A bit of a compressed block that the
+	// disk changes costs the whole block, and so the last records of towns, which nothing brings
+	// back: it is for a disk, or a file system, that mends or refuses what it has changed.
+	CompressAll Compression = "all"
+)
+
+// Validate returns what is wrong with c; "" stands for a setting that is not given.
+func (c Compression) Validate() error {
+	if c == "" || c == CompressEvents || c == CompressAll {
+		return nil
+	}
+	return fmt.Errorf("worldengine: %s must be %s or %s, not %q", CompressSetting, CompressEvents,
+		CompressAll, string(c))
+}
+
+// ofLog returns the compression of the log's stream, and of the receipts. Nothing is compressed
+// that has several replicas: see EventStreamConfig.
+func (c Compression) ofLog(replicas int) jetstream.StoreCompression {
+	if c == CompressAll && replicas <= 1 {
+		return jetstream.S2Compression
+	}
+	return jetstream.NoCompression
 }
 
 // Setting is one setting, by the name of its flag of handoffd.
@@ -44,6 +79,7 @@ const (
 	EventLimitSetting     = "runevents-limit"
 	ApplySetting          = "apply"
 	ApprovalSetting       = "require-approval"
+	CompressSetting       = "compress"
 )
 
 // DefaultSettings are those of a new world that is not given others.
@@ -51,7 +87,7 @@ func DefaultSettings() Settings {
 	return Settings{
 		HistoryPerTown: wire.DefaultHistoryPerTown, EventLimit: wire.DefaultEventLimit,
 		DedupeRetention: dedupe.DefaultRetention, EventRetention: dedupe.DefaultRetention,
-		Apply: apply.Local, RequireApproval: approval.None,
+		Apply: apply.Local, RequireApproval: approval.None, Compress: CompressEvents,
 	}
 }
 
@@ -64,6 +100,7 @@ func (s Settings) Or(others Settings) Settings {
 		EventLimit:      cmp.Or(s.EventLimit, others.EventLimit),
 		Apply:           cmp.Or(s.Apply, others.Apply),
 		RequireApproval: cmp.Or(s.RequireApproval, others.RequireApproval),
+		Compress:        cmp.Or(s.Compress, others.Compress),
 	}
 }
 
@@ -74,6 +111,7 @@ func (s Settings) List() []Setting {
 		{EventRetentionSetting, duration(s.EventRetention)},
 		{EventLimitSetting, number(s.EventLimit)},
 		{ApplySetting, string(s.Apply)}, {ApprovalSetting, s.RequireApproval},
+		{CompressSetting, string(s.Compress)},
 	}
 	given := list[:0]
 	for _, setting := range list {
@@ -150,11 +188,17 @@ func (s *Settings) Set(name, value string) error {
 		if p, err = approval.Parse(value); err == nil {
 			s.RequireApproval = p.String()
 		}
+	case CompressSetting:
+		s.Compress = Compression(value)
+		if err = s.Compress.Validate(); err == nil && value == "" {
+			err = fmt.Errorf("worldengine: %s must be %s or %s, not empty", name, CompressEvents,
+				CompressAll)
+		}
 	default:
 		return fmt.Errorf("worldengine: there is no setting %q of a world, but %s, %s, %s, %s, "+
-			"%s and %s", name,
+			"%s, %s and %s", name,
 			HistorySetting, DedupeSetting, EventRetentionSetting, EventLimitSetting, ApplySetting,
-			ApprovalSetting)
+			ApprovalSetting, CompressSetting)
 	}
 	return err
 }

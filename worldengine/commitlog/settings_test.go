@@ -18,6 +18,7 @@ import (
 var allGiven = Settings{
 	HistoryPerTown: 7, DedupeRetention: time.Hour, EventRetention: 90 * time.Minute,
 	EventLimit: -1, Apply: apply.Plugin, RequireApproval: "PROJECT_ADVANCE",
+	Compress: CompressAll,
 }
 
 // Settings are stored as metadata and read back as they were, given or not.
@@ -25,7 +26,7 @@ func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
 	t.Parallel()
 	for _, s := range []Settings{
 		{}, allGiven, DefaultSettings(), {EventLimit: 3}, {Apply: apply.Local},
-		{RequireApproval: approval.None},
+		{RequireApproval: approval.None}, {Compress: CompressAll},
 	} {
 		require.Equal(t, s, SettingsOf(s.Metadata()))
 		require.Len(t, s.Metadata(), len(s.List()))
@@ -33,7 +34,7 @@ func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
 	require.Equal(t, []Setting{
 		{"history-per-town", "7"}, {"dedupe-retention", "1h0m0s"},
 		{"runevents-retention", "1h30m0s"}, {"runevents-limit", "-1"}, {"apply", "plugin"},
-		{"require-approval", "PROJECT_ADVANCE"},
+		{"require-approval", "PROJECT_ADVANCE"}, {"compress", "all"},
 	}, allGiven.List())
 }
 
@@ -44,6 +45,7 @@ func TestSettingsThatCannotBeRead(t *testing.T) {
 	got := SettingsOf(map[string]string{
 		"worldengine.history-per-town": "many", "worldengine.later": "1", "runevents-limit": "5",
 		"worldengine.require-approval": "MAGIC,PROJECT_ADVANCE", "worldengine.apply": "telepathy",
+		"worldengine.compress":         "some",
 		"worldengine.dedupe-retention": "2h",
 	})
 	require.Equal(t, Settings{DedupeRetention: 2 * time.Hour,
@@ -59,7 +61,7 @@ func TestSettingsOrOthers(t *testing.T) {
 	require.Equal(t, Settings{
 		HistoryPerTown: wire.DefaultHistoryPerTown, DedupeRetention: dedupe.DefaultRetention,
 		EventRetention: dedupe.DefaultRetention, EventLimit: wire.DefaultEventLimit,
-		Apply: apply.Local, RequireApproval: "none",
+		Apply: apply.Local, RequireApproval: "none", Compress: CompressEvents,
 	}, Settings{}.Or(DefaultSettings()))
 }
 
@@ -74,6 +76,7 @@ func TestSetASetting(t *testing.T) {
 			"x": false},
 		ApplySetting:    {"local": true, "plugin": true, "rcon": true, "telepathy": false},
 		ApprovalSetting: {"none": true, "PROJECT_ADVANCE": true, "MAGIC": false, "": false},
+		CompressSetting: {"events": true, "all": true, "none": false, "": false},
 		"later":         {"1": false},
 	} {
 		for value, want := range values {
@@ -119,7 +122,7 @@ func TestCheckedSettings(t *testing.T) {
 func TestWhichSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	differ := allGiven.differences(DefaultSettings())
-	require.Len(t, differ, 6)
+	require.Len(t, differ, 7)
 	require.Equal(t, Difference{"history-per-town", fmt.Sprint(wire.DefaultHistoryPerTown), "7"},
 		differ[0])
 	require.Empty(t, allGiven.differences(allGiven))

@@ -55,6 +55,7 @@ func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) 
 		DedupeRetention: config.Engine.DedupeRetention,
 		EventRetention:  config.Engine.EventRetention,
 		Apply:           config.Engine.Apply, RequireApproval: config.Engine.RequireApproval,
+		Compress: config.Engine.Compress,
 	}.Checked()
 	if err != nil {
 		return nil, err
