@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -330,9 +331,11 @@ func TestItSurvivesNATS(t *testing.T) {
 	first, second := lifecycle("first"), lifecycle("second")
 	b.publish(first[:5]...)
 	w.reaches("first", 5)
-	for _, part := range [][]runevents.Record{first[5:], second} {
+	for i, part := range [][]runevents.Record{first[5:], second} {
 		server.restart()
-		w.eventually(nc.IsConnected, "reconnected")
+		w.eventually(func() bool { // and not before it has noticed
+			return nc.Stats().Reconnects > uint64(i) && nc.IsConnected()
+		}, "reconnected")
 		b.publish(part...)
 		w.reaches(part[0].RunID, 10)
 	}
@@ -347,11 +350,13 @@ func TestALagIsAnAlert(t *testing.T) {
 	t.Parallel()
 	b := newBus(t)
 	var late atomic.Int64
-	entered, open := make(chan runevents.Alert), make(chan struct{})
+	entered, open := make(chan runevents.Alert, 100), make(chan struct{})
 	w := b.run(func(c *projection.Config) {
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
 		c.Alert = func(a runevents.Alert) { entered <- a; <-open }
 	})
+	letGo := sync.OnceFunc(func() { close(open) })
+	t.Cleanup(letGo) // else the runner would never end
 	b.publish(lifecycle("first")...)
 	w.reaches("first", 10)
 	w.awaitEnd()
@@ -365,7 +370,7 @@ func TestALagIsAnAlert(t *testing.T) {
 	late.Store(int64(time.Hour))
 	require.GreaterOrEqual(t, w.Lag(), time.Hour)
 	late.Store(0)
-	close(open)
+	letGo()
 	w.reaches("second", 10)
 	w.awaitEnd()
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
@@ -23,9 +24,30 @@ var errAway = errors.New("projection: NATS is away")
 // says. Its consumer is an ordered one that never goes on by itself: only here is known whether the
 // stream still is the same.
 func (r *Runner) read(ctx context.Context) error {
-	if !r.config.JetStream.Conn().IsConnected() {
+	nc := r.config.JetStream.Conn()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	lost := nc.StatusChanged(nats.RECONNECTING, nats.CLOSED)
+	defer nc.RemoveStatusListener(lost)
+	if !nc.IsConnected() {
 		return errAway
 	}
+	go func() { // what was asked of a server that is gone has no answer
+		select {
+		case <-lost:
+			cancel(errAway)
+		case <-ctx.Done():
+		}
+	}()
+	err := r.readConnected(ctx, cancel)
+	if errors.Is(context.Cause(ctx), errAway) {
+		return errAway
+	}
+	return err
+}
+
+// readConnected is read as long as the connection lasts. cancel ends ctx.
+func (r *Runner) readConnected(ctx context.Context, cancel context.CancelCauseFunc) error {
 	source, err := r.open(ctx)
 	if err != nil {
 		return err
@@ -51,8 +73,6 @@ func (r *Runner) read(ctx context.Context) error {
 	r.mu.Lock()
 	r.place.begin(consumer.CachedInfo().NumPending)
 	r.mu.Unlock()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	received := make(chan mention, window)
 	reading, err := consumer.Consume(r.receive(ctx, received, cancel),
 		jetstream.PullMaxMessages(window),
