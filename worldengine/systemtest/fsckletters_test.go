@@ -104,8 +104,8 @@ func TestFsckOfAnEventThatWasGivenUp(t *testing.T) {
 // A repair of something else goes past what is given up, and gives it up again.
 func TestFsckRepairsAroundWhatWasGivenUp(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{DeliveryAttempts: 2}).populate()
-	w.limit(w.events(), 30000) // populate has large ones too
-	given := w.appendLarge(1, 30000)
+	w.limit(w.events(), 4000)
+	given := w.appendLarge(1, 4000)
 	w.givenUp(1)
 	w.state = w.talk(w.state)
 	require.NoError(t, w.events().DeleteMsg(t.Context(), 20))
@@ -148,10 +148,10 @@ func (w *checkedWorld) letters() (subjects []string) {
 // and the letters go, those that were asked for. Before that nothing is lost.
 func TestReplayOfEventsThatWereGivenUp(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{DeliveryAttempts: 2}).populate()
-	w.limit(w.events(), 30000)
-	given := []uint64{w.appendLarge(1, 30000)}
+	w.limit(w.events(), 4000)
+	given := []uint64{w.appendLarge(1, 4000)}
 	w.state = w.talk(w.state)
-	given = append(given, w.appendLarge(2, 30000), w.appendLarge(3, 30000))
+	given = append(given, w.appendLarge(2, 4000), w.appendLarge(3, 4000))
 	w.givenUp(3)
 	all := w.letters()
 	replay := fsck.Options{Patience: time.Second, Repair: true, Replay: all[:2]}

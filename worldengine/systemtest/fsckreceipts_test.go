@@ -120,7 +120,7 @@ func TestFsckFindsAReceiptStreamThatLostItsEnd(t *testing.T) {
 }
 
 func TestFsckFindsLostStreams(t *testing.T) {
-	w := newCheckedWorld(t, worldengine.Config{}).populate()
+	w := newCheckedWorld(t, worldengine.Config{}).populate(strangeTowns...)
 	require.NoError(t, w.js.DeleteStream(t.Context(), wire.ReceiptStream("main")))
 	require.NoError(t, w.js.DeleteStream(t.Context(), wire.EventStream("main")))
 	report := w.fsck(fsck.Options{})
