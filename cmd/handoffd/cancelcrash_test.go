@@ -9,8 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/wire"
 )
@@ -19,72 +17,47 @@ import (
 // pending or the run cancelled; the operator's next word ends it, and the key is free.
 func TestKillWhileCancelling(t *testing.T) {
 	t.Parallel()
-	for _, point := range failpoint.Cancelling() {
-		t.Run(string(point), func(t *testing.T) {
-			t.Parallel()
-			data, g := t.TempDir(), &game{changes: map[string]int{}, asked: map[string]int{}}
-			serve := func(env ...string) *program {
-				return launch(t, env, append([]string{"--listen", "127.0.0.1:0", "--data", data,
-					"--sync", "interval",
-					"--plugin-absent", "wait"}, quickly...)...)
-			}
-			h := newHammer(t, 1)
-			body := h.towns[0].next(t)
-			p := serve(killAt + "=" + string(point))
-			nc := p.connect()
-			h.create(nc)
-			require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"),
-				nc.NewInbox(), body))
-			sent, err := handoff.Parse(body, schemas.Limits{})
-			require.NoError(t, err)
-			runID := pendingRunOf(t, nc, sent.Proposal.TownID)
-			cancel := fmt.Appendf(nil, `{"runId":%q}`, runID)
-			require.NoError(t, nc.PublishRequest(wire.Subject("main", "run.cancel"),
-				nc.NewInbox(), cancel))
-			p.awaitPoint()
+	points := failpoint.Cancelling()
+	m := newMortal(t, served(t.TempDir(), "--plugin-absent", "wait")...)
+	g, h := newGame(), newHammer(t, len(points))
+	h.create(m.nc)
+	for i, point := range points {
+		body := h.towns[i].next(t)
+		require.NoError(t, m.nc.PublishRequest(wire.Subject("main", wire.Handoff),
+			m.nc.NewInbox(), body))
+		runID := pendingRunOf(t, m.nc, h.towns[i].id)
+		m.dies(point, wire.RunCancel, fmt.Appendf(nil, `{"runId":%q}`, runID))
 
-			p = serve()
-			nc = p.connect()
-			forced := fmt.Appendf(nil, `{"runId":%q,"force":true}`, runID)
-			reply, err := nc.Request(wire.Subject("main", "run.cancel"), forced, 20*time.Second)
-			require.NoError(t, err)
-			if point == failpoint.Withdrawn {
-				require.Contains(t, string(reply.Data), "RUN_NOT_WAITING")
-			} else {
-				require.Empty(t, reply.Header.Get(wire.ErrorCodeHeader), "%s", reply.Data)
-			}
-			requireCancelled(t, nc, runID)
-			play(t, nc, g)
-			requireOnce(t, nc, g, body, insist(t, func() *nats.Conn { return nc }, body))
-			requireSound(t, nc)
-		})
+		forced := fmt.Appendf(nil, `{"runId":%q,"force":true}`, runID)
+		reply, err := m.nc.Request(wire.Subject("main", wire.RunCancel), forced, 20*time.Second)
+		require.NoError(t, err)
+		if point == failpoint.Withdrawn {
+			require.Contains(t, string(reply.Data), "RUN_NOT_WAITING")
+		} else {
+			require.Empty(t, reply.Header.Get(wire.ErrorCodeHeader), "%s: %s", point, reply.Data)
+		}
+		requireCancelled(t, m.nc, runID)
+		game := m.connect() // which is gone before the next handoff
+		play(t, game, g)
+		requireOnce(t, m.nc, g, body, insist(t, func() *nats.Conn { return m.nc }, body))
+		game.Close()
+		requireSound(t, m.nc)
 	}
 }
 
 // A run that was cancelled by force is alerted about, also where the server is killed right behind.
 func TestKillBehindAForcedCancellation(t *testing.T) {
 	t.Parallel()
-	data := t.TempDir()
-	serve := func(env ...string) *program {
-		return launch(t, env, append([]string{"--listen", "127.0.0.1:0", "--data", data,
-			"--sync", "interval", "--plugin-absent", "wait"}, quickly...)...)
-	}
+	m := newMortal(t, served(t.TempDir(), "--plugin-absent", "wait")...)
 	h := newHammer(t, 1)
 	body := h.towns[0].next(t)
-	p := serve(killAt + "=" + string(failpoint.Withdrawn))
-	nc := p.connect()
-	h.create(nc)
-	require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"), nc.NewInbox(), body))
-	sent, err := handoff.Parse(body, schemas.Limits{})
-	require.NoError(t, err)
-	runID := pendingRunOf(t, nc, sent.Proposal.TownID)
-	forced := fmt.Appendf(nil, `{"runId":%q,"force":true}`, runID)
-	require.NoError(t, nc.PublishRequest(wire.Subject("main", "run.cancel"),
-		nc.NewInbox(), forced))
-	p.awaitPoint()
-	nc = serve().connect()
-	requireCancelled(t, nc, runID)
-	reply, err := nc.Request(wire.Subject("main", "alert.list"), []byte(`{}`), 20*time.Second)
+	h.create(m.nc)
+	require.NoError(t, m.nc.PublishRequest(wire.Subject("main", wire.Handoff),
+		m.nc.NewInbox(), body))
+	runID := pendingRunOf(t, m.nc, h.towns[0].id)
+	m.dies(failpoint.Withdrawn, wire.RunCancel, fmt.Appendf(nil, `{"runId":%q,"force":true}`, runID))
+	requireCancelled(t, m.nc, runID)
+	reply, err := m.nc.Request(wire.Subject("main", wire.AlertList), []byte(`{}`), 20*time.Second)
 	require.NoError(t, err)
 	require.Contains(t, string(reply.Data), "APPLY_IN_DOUBT")
 	require.Contains(t, string(reply.Data), runID)

@@ -5,8 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,24 +26,80 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// killAt makes a handoffd process end itself with SIGKILL when it reaches a point, the first time
-// or, with killAfter, after it was there so often.
-const (
-	killAt    = "HANDOFFD_TEST_KILL_AT"
-	killAfter = "HANDOFFD_TEST_KILL_AFTER"
-)
+// killAt names a file. When a handoffd process reaches the point that it says, and was there as
+// often before as it says, since it says so, the process ends itself with SIGKILL.
+const killAt = "HANDOFFD_TEST_KILL_AT"
 
 func init() {
-	if point := failpoint.Point(os.Getenv(killAt)); point != "" {
-		after, _ := strconv.ParseInt(os.Getenv(killAfter), 10, 64) // 0 where it is not set
-		var times atomic.Int64
-		failpoint.Reached = func(p failpoint.Point) {
-			if p == point && times.Add(1) > after {
-				_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-				select {} // until the signal arrives
-			}
+	where := os.Getenv(killAt)
+	if where == "" {
+		return
+	}
+	var times atomic.Int64
+	failpoint.Reached = func(p failpoint.Point) {
+		var point string
+		var before int64
+		if said, err := os.ReadFile(where); err == nil {
+			_, _ = fmt.Sscan(string(said), &point, &before)
+		}
+		if string(p) == point && times.Add(1) > before {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {} // until the signal arrives
 		}
 	}
+}
+
+// killedAt returns the environment of a server that is killed at a point, when it was there so
+// often before.
+func killedAt(t testing.TB, point failpoint.Point, before int) []string {
+	t.Helper()
+	where := filepath.Join(t.TempDir(), "where")
+	killWhere(t, where, point, before)
+	return []string{killAt + "=" + where}
+}
+
+// killWhere has a server killed that was started with killAt and a file's name.
+func killWhere(t testing.TB, where string, point failpoint.Point, before int) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(where, fmt.Append(nil, point, " ", before), 0o600))
+}
+
+// mortal is a server that is killed at one point after another, and started again after each.
+type mortal struct {
+	*program
+	t     *testing.T
+	nc    *nats.Conn // to the server that runs
+	args  []string
+	where string // see killAt
+}
+
+func newMortal(t *testing.T, args ...string) *mortal {
+	m := &mortal{t: t, args: args, where: filepath.Join(t.TempDir(), "where")}
+	m.start()
+	return m
+}
+
+func (m *mortal) start() {
+	m.t.Helper()
+	m.program = launch(m.t, []string{killAt + "=" + m.where}, m.args...)
+	m.nc = m.program.connect()
+}
+
+// dies makes a request that brings the server to its end at a point, and starts it again.
+func (m *mortal) dies(at failpoint.Point, verb wire.Verb, request []byte) {
+	m.t.Helper()
+	killWhere(m.t, m.where, at, 0)
+	require.NoError(m.t, m.nc.PublishRequest(wire.Subject("main", verb), m.nc.NewInbox(), request))
+	m.awaitPoint()
+	require.NoError(m.t, os.Remove(m.where))
+	m.start()
+}
+
+// pluginPoints are the points of a handoff that a plugin applies. Committed is of what the engine
+// applies itself: see TestKillWhereTheRulesApply.
+func pluginPoints() []failpoint.Point {
+	return slices.DeleteFunc(failpoint.Points(),
+		func(p failpoint.Point) bool { return p == failpoint.Committed })
 }
 
 // game is a game server whose plugin keeps to the protocol: it remembers what it applied. It
@@ -54,6 +110,8 @@ type game struct {
 	asked   map[string]int
 	silent  string // a town whose commands get no answer
 }
+
+func newGame() *game { return &game{changes: map[string]int{}, asked: map[string]int{}} }
 
 // play hosts all towns on nc.
 func play(t testing.TB, nc *nats.Conn, g *game) {
@@ -172,61 +230,34 @@ var quickly = []string{"--apply", "plugin", "--plugin-backoff", "5ms", "--plugin
 // had it applied exactly once, whoever asks when.
 func TestKillAtEveryPoint(t *testing.T) {
 	t.Parallel()
-	for _, point := range failpoint.Points() {
-		if point == failpoint.Committed {
-			continue // of what the engine applies itself: see TestKillWhereTheRulesApply
-		}
-		t.Run(string(point), func(t *testing.T) {
-			t.Parallel()
-			data, g := t.TempDir(), &game{changes: map[string]int{}, asked: map[string]int{}}
-			serve := func(env ...string) *program {
-				return launch(t, env, append([]string{"--listen", "127.0.0.1:0", "--data", data,
-					"--sync", "interval"}, quickly...)...)
-			}
-			h := newHammer(t, 1)
-			body := h.towns[0].next(t)
-			p := serve(killAt + "=" + string(point))
-			nc := p.connect()
-			h.create(nc)
-			play(t, nc, g)
-			require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"),
-				nc.NewInbox(), body))
-			p.awaitPoint()
-			p = serve()
-			nc = p.connect()
-			play(t, nc, g)
-			result := insist(t, func() *nats.Conn { return nc }, body)
-			requireOnce(t, nc, g, body, result)
-			requireSound(t, nc)
-		})
+	m, points := newMortal(t, served(t.TempDir())...), pluginPoints()
+	g, h := newGame(), newHammer(t, len(points))
+	h.create(m.nc)
+	for i, point := range points {
+		body := h.towns[i].next(t)
+		play(t, m.nc, g)
+		m.dies(point, wire.Handoff, body)
+		play(t, m.nc, g)
+		result := insist(t, func() *nats.Conn { return m.nc }, body)
+		requireOnce(t, m.nc, g, body, result)
+		requireSound(t, m.nc)
 	}
 }
 
 // Where the rules apply a command, a kill leaves it applied or not begun.
 func TestKillWhereTheRulesApply(t *testing.T) {
 	t.Parallel()
-	for _, point := range []failpoint.Point{failpoint.Judged, failpoint.Committed} {
-		t.Run(string(point), func(t *testing.T) {
-			t.Parallel()
-			data, h := t.TempDir(), newHammer(t, 1)
-			body := h.towns[0].next(t)
-			p := launch(t, []string{killAt + "=" + string(point)}, "--listen", "127.0.0.1:0",
-				"--data", data)
-			nc := p.connect()
-			h.create(nc)
-			require.NoError(t, nc.PublishRequest(wire.Subject("main", "handoff"),
-				nc.NewInbox(), body))
-			<-p.ended
-			p = launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
-			nc = p.connect()
-			want := handoff.Executed
-			if point == failpoint.Committed {
-				want = handoff.Duplicate
-			}
-			result := insistWithin(t, func() *nats.Conn { return nc }, body, time.Minute)
-			require.Equal(t, want, result.Status)
-			requireSound(t, nc)
-		})
+	m, h := newMortal(t, "--listen", "127.0.0.1:0", "--data", t.TempDir()), newHammer(t, 2)
+	h.create(m.nc)
+	for i, c := range []struct {
+		point failpoint.Point
+		want  handoff.Status
+	}{{failpoint.Judged, handoff.Executed}, {failpoint.Committed, handoff.Duplicate}} {
+		body := h.towns[i].next(t)
+		m.dies(c.point, wire.Handoff, body)
+		result := insistWithin(t, func() *nats.Conn { return m.nc }, body, time.Minute)
+		require.Equal(t, c.want, result.Status, c.point)
+		requireSound(t, m.nc)
 	}
 }
 
@@ -236,7 +267,7 @@ func TestKillBetweenAskingAndExecuting(t *testing.T) {
 	t.Parallel()
 	data, h := t.TempDir(), newHammer(t, 1)
 	body := h.towns[0].next(t)
-	serve := func(env ...string) *program {
+	serve := func(env []string) *program {
 		return launch(t, env, "--listen", "127.0.0.1:0", "--data", data,
 			"--require-approval",
 			"MAYOR_ACCEPT_MISSION,PROJECT_ADVANCE,SALVAGE_PLAN,TOWNSFOLK_TALK")
@@ -246,18 +277,18 @@ func TestKillBetweenAskingAndExecuting(t *testing.T) {
 		require.NoError(t, nc.PublishRequest(wire.Subject("main", verb), nc.NewInbox(), request))
 		p.awaitPoint()
 	}
-	p := serve(killAt + "=" + string(failpoint.Committed))
+	p := serve(killedAt(t, failpoint.Committed, 0))
 	h.create(p.connect())
 	dies(p, "handoff", body)
 
-	p = serve(killAt + "=" + string(failpoint.Committed))
+	p = serve(killedAt(t, failpoint.Committed, 0))
 	waiting := approvalsAt(t, p.connect())
 	require.Len(t, waiting, 1)
 	require.Equal(t, "waiting", waiting[0].Status)
 	dies(p, "approval.decide", []byte(fmt.Sprintf(
 		`{"handoffId":%q,"decision":"approve","reason":"","submit":true}`, waiting[0].HandoffID)))
 
-	p = serve()
+	p = serve(nil)
 	nc := p.connect()
 	waiting = approvalsAt(t, nc)
 	require.Len(t, waiting, 1)
@@ -282,51 +313,42 @@ func approvalsAt(t testing.TB, nc *nats.Conn) []waitingApproval {
 // With two servers on one NATS, the one that lives goes on with what the other had in hand.
 func TestKillOneOfTwo(t *testing.T) {
 	t.Parallel()
-	for _, point := range failpoint.Points() {
-		if point == failpoint.Committed {
-			continue
+	nc, g := natstest.Connect(t), newGame()
+	play(t, nc, g)
+	join := append([]string{"--nats", nc.ConnectedUrl()}, quickly...)
+	launch(t, nil, join...)
+	const atOnce, most = 4, 100 // towns that are sent to, for each point
+	points := pluginPoints()
+	all := newHammer(t, most*len(points))
+	for i, point := range points {
+		towns := all.towns[i*most:][:most]
+		dying := launch(t, killedAt(t, point, 0), join...)
+		all.sendOnce(nc, g, towns[:atOnce])
+		for next := atOnce; !dying.hasEnded(); next++ { // a queue group may have given it none
+			require.Less(t, next, most, "%s is not reached", point)
+			all.sendOnce(nc, g, towns[next:next+1])
 		}
-		t.Run(string(point), func(t *testing.T) {
-			t.Parallel()
-			nc := natstest.Connect(t)
-			g := &game{changes: map[string]int{}, asked: map[string]int{}}
-			play(t, nc, g)
-			join := append([]string{"--nats", nc.ConnectedUrl()}, quickly...)
-			dying := launch(t, []string{killAt + "=" + string(point)}, join...)
-			launch(t, nil, join...)
-			const towns = 6
-			h := newHammer(t, towns)
-			h.create(nc)
-			var sending sync.WaitGroup
-			for _, d := range h.towns {
-				d.open = d.next(t)
-			}
-			results := make([]*handoff.Result, towns)
-			for i, d := range h.towns {
-				sending.Go(func() {
-					results[i] = insist(t, func() *nats.Conn { return nc }, d.open)
-				})
-			}
-			sending.Wait()
-			for until := 0; ; until++ { // a queue group may have given it none of these
-				select {
-				case <-dying.ended:
-				default:
-					require.Less(t, until, 100, "the point is not reached")
-					more := newHammer(t, towns+until+1)
-					more.towns = more.towns[towns+until:]
-					more.create(nc)
-					body := more.towns[0].next(t)
-					requireOnce(t, nc, g, body, insist(t, func() *nats.Conn { return nc }, body))
-					continue
-				}
-				break
-			}
-			for i, d := range h.towns {
-				requireOnce(t, nc, g, d.open, results[i])
-			}
-			requireSound(t, nc)
+		requireSound(t, nc)
+	}
+}
+
+// sendOnce makes towns, sends a handoff to each at once until it has its result, and checks that
+// each was applied once.
+func (h *hammer) sendOnce(nc *nats.Conn, g *game, towns []*driven) {
+	h.t.Helper()
+	const wait = 250 * time.Millisecond // for what a server took that was killed
+	(&hammer{t: h.t, towns: towns}).create(nc)
+	results := make([]*handoff.Result, len(towns))
+	var sending sync.WaitGroup
+	for i, d := range towns {
+		d.open = d.next(h.t)
+		sending.Go(func() {
+			results[i] = insistWithin(h.t, func() *nats.Conn { return nc }, d.open, wait)
 		})
+	}
+	sending.Wait()
+	for i, d := range towns {
+		requireOnce(h.t, nc, g, d.open, results[i])
 	}
 }
 

@@ -216,7 +216,7 @@ func (o *oldData) requireAsItWas(nc *nats.Conn) {
 // when it is told to, and a handoff for each town executes.
 func (o *oldData) goesOn(nc *nats.Conn) {
 	o.t.Helper()
-	g := &game{changes: map[string]int{}, asked: map[string]int{}}
+	g := newGame()
 	play(o.t, nc, g)
 	result := insist(o.t, func() *nats.Conn { return nc }, o.answer("pending.handoff"))
 	require.True(o.t, slices.Contains([]handoff.Status{handoff.Executed, handoff.Duplicate},

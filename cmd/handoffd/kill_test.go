@@ -2,12 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -165,60 +162,5 @@ func (h *hammer) verify(nc *nats.Conn) {
 			}
 			require.NotEmpty(h.t, kept.Result, "an accepted handoff was lost: %s", reply.Data)
 		}
-	}
-}
-
-var (
-	killCount = flag.Int("kills", 2, "how often TestKill kills the server, for each --sync")
-	// killAnswers is enough for each of its towns to have some.
-	killAnswers = flag.Int("kills.answers", 100, "after how many answers at most it does")
-)
-
-// kill -9 at any moment loses no answered handoff and applies none twice: what was answered is
-// there, what was not is executed, or was, when it is sent again.
-func TestKill(t *testing.T) {
-	t.Parallel()
-	for _, mode := range []string{"always", "interval"} {
-		t.Run(mode, func(t *testing.T) {
-			t.Parallel()
-			data := t.TempDir()
-			h := newHammer(t, 16)
-			duplicates := 0
-			for kill := range *killCount {
-				p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data, "--sync", mode)
-				nc := p.connect()
-				if kill == 0 {
-					h.create(nc)
-				}
-				// Killed from within the load, after a random number of answers.
-				at := int64(h.answers() + 1 + rand.IntN(*killAnswers))
-				var once sync.Once
-				h.run(nc, func(answers int) bool {
-					if int64(answers) >= at {
-						once.Do(func() { _ = p.cmd.Process.Signal(syscall.SIGKILL) })
-					}
-					return false
-				})
-				<-p.ended
-				nc.Close()
-			}
-			p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data, "--sync", mode)
-			nc := p.connect()
-			for _, d := range h.towns {
-				if d.open != nil {
-					require.True(t, h.step(nc, d))
-				}
-			}
-			h.verify(nc)
-			for _, d := range h.towns {
-				for _, a := range d.answered {
-					if a.bytes == "" {
-						duplicates++
-					}
-				}
-			}
-			t.Logf("%d answers over %d kills; %d of the unanswered had been executed",
-				h.answers(), *killCount, duplicates)
-		})
 	}
 }

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -39,41 +41,46 @@ func TestAProjectorRuns(t *testing.T) {
 // and raises each alert once.
 func TestKillWhileAProjectorKeepsItsWatermark(t *testing.T) {
 	t.Parallel()
-	for _, point := range []failpoint.Point{failpoint.Keeping, failpoint.Kept} {
-		t.Run(string(point), func(t *testing.T) {
-			t.Parallel()
-			data := t.TempDir()
-			serve := func(env []string, more ...string) (*program, *nats.Conn) {
-				p := launch(t, env, append([]string{"--listen", "127.0.0.1:0", "--http", "off",
-					"--sync", "interval", "--data", data}, more...)...)
-				return p, p.connect()
-			}
-			p, nc := serve([]string{killAt + "=" + string(point), killAfter + "=1"})
-			first := keptWatermark(t, nc, 0)
-			complete(t, nc, "run-1") // moves the watermark
-			p.awaitPoint()
-
-			p, nc = serve(nil, "--no-projector")
-			complete(t, nc, "run-2")
-			// More than a projector looks back without a watermark.
-			beginRuns(t, nc, projection.DefaultLookback+8)
-			p.end(syscall.SIGKILL)
-
-			_, nc = serve(nil)
-			keptWatermark(t, nc, first+projection.DefaultLookback)
-			require.EventuallyWithT(t, func(t *assert.CollectT) {
-				assert.Equal(t, map[string]int{"run-1": 1, "run-2": 1}, invalidRuns(t, nc))
-			}, 60*time.Second, 10*time.Millisecond)
-			requireSound(t, nc)
-		})
+	data := t.TempDir()
+	serve := func(env []string, more ...string) (*program, *nats.Conn) {
+		p := launch(t, env, append([]string{"--listen", "127.0.0.1:0", "--http", "off",
+			"--sync", "interval", "--data", data}, more...)...)
+		return p, p.connect()
 	}
+	where := filepath.Join(t.TempDir(), "where")
+	p, nc := serve([]string{killAt + "=" + where})
+	kept := keptWatermark(t, nc, 0)
+	for i, point := range []failpoint.Point{failpoint.Keeping, failpoint.Kept} {
+		killWhere(t, where, point, 0)
+		ends := appended(t, fmt.Sprint("run-", i), runevents.RunCompleted) // moves the watermark
+		require.NoError(t, nc.PublishRequest(wire.Subject("main", wire.RunAppend),
+			nc.NewInbox(), ends))
+		p.awaitPoint()
+		require.NoError(t, os.Remove(where))
+		p, nc = serve([]string{killAt + "=" + where})
+		appendTo(t, nc, ends) // stored already, unless it was killed too early for that
+		kept = keptWatermark(t, nc, kept+1)
+	}
+	p.end(syscall.SIGKILL)
+
+	p, nc = serve(nil, "--no-projector")
+	appendTo(t, nc, appended(t, "run-2", runevents.RunCompleted))
+	beginRuns(t, nc, projection.DefaultLookback+8) // more than it looks back without a watermark
+	p.end(syscall.SIGKILL)
+
+	_, nc = serve(nil)
+	keptWatermark(t, nc, kept+projection.DefaultLookback)
+	require.EventuallyWithT(t, func(t *assert.CollectT) {
+		assert.Equal(t, map[string]int{"run-0": 1, "run-1": 1, "run-2": 1}, invalidRuns(t, nc))
+	}, 60*time.Second, 10*time.Millisecond)
+	requireSound(t, nc)
 }
 
-// complete appends the end of a run that has not begun, which a projector alerts about.
-func complete(t *testing.T, nc *nats.Conn, runID string) {
+// appendTo makes a request of run.append. A projector alerts about the end of a run that has not
+// begun.
+func appendTo(t *testing.T, nc *nats.Conn, events []byte) {
 	t.Helper()
-	reply, err := nc.Request(wire.Subject("main", wire.RunAppend),
-		appended(t, runID, runevents.RunCompleted), 30*time.Second)
+	reply, err := nc.Request(wire.Subject("main", wire.RunAppend), events, 30*time.Second)
 	require.NoError(t, err)
 	require.Empty(t, reply.Header.Get(wire.ErrorCodeHeader), "%s", reply.Data)
 }

@@ -3,8 +3,8 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
+	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -25,54 +25,42 @@ import (
 // applied once.
 func TestKillWhileRetrying(t *testing.T) {
 	t.Parallel()
-	h := newHammer(t, 1)
-	body := h.towns[0].next(t)
-	failed, key := unreachable(t, h, body)
-	for _, point := range failpoint.Points() {
-		if point == failpoint.Committed {
-			continue // of what the engine applies itself
-		}
-		t.Run(string(point), func(t *testing.T) {
-			t.Parallel()
-			data := filepath.Join(t.TempDir(), "data")
-			require.NoError(t, os.CopyFS(data, os.DirFS(failed)))
-			killWhileRetrying(t, point, data, key, body)
-		})
+	points := pluginPoints()
+	h := newHammer(t, len(points))
+	data, keys := unreachable(t, h)
+	m, g := newMortal(t, served(data)...), newGame()
+	for i, point := range points {
+		killWhileRetrying(t, m, g, point, keys[i], h.towns[i].open)
 	}
 }
 
-// killWhileRetrying has the handoff of a key retried in a data directory where it has failed.
-func killWhileRetrying(t *testing.T, point failpoint.Point, data, key string, body []byte) {
-	g := &game{changes: map[string]int{}, asked: map[string]int{}}
-	p := launch(t, []string{killAt + "=" + string(point)}, served(data)...)
-	nc := p.connect()
-	play(t, nc, g)
-	runID := runOfKey(t, nc, key)
-	requireFailed(t, nc, runID)
+// killWhileRetrying has the failed handoff of a key retried by a server that is killed at a point
+// of that.
+func killWhileRetrying(
+	t *testing.T, m *mortal, g *game, point failpoint.Point, key string, body []byte,
+) {
+	t.Helper()
+	play(t, m.nc, g)
+	runID := runOfKey(t, m.nc, key)
+	requireFailed(t, m.nc, runID)
 	retry := fmt.Appendf(nil, `{"runId":%q}`, runID)
-	require.NoError(t, nc.PublishRequest(wire.Subject("main", "run.retry"), nc.NewInbox(), retry))
-	select {
-	case <-p.ended:
-	case <-time.After(2 * time.Minute):
-		t.Fatalf("the point is not reached: %s", p.stderr)
-	}
-
-	nc = launch(t, nil, served(data)...).connect()
+	m.dies(point, wire.RunRetry, retry)
+	nc := m.nc
 	play(t, nc, g)
 	requireFailed(t, nc, runID)
-	reply, err := nc.Request(wire.Subject("main", "run.retry"), retry, time.Minute)
+	reply, err := nc.Request(wire.Subject("main", wire.RunRetry), retry, time.Minute)
 	require.NoError(t, err)
 	if point == failpoint.Judged || point == failpoint.Indexed {
-		require.Empty(t, reply.Header.Get(wire.ErrorCodeHeader), "%s", reply.Data)
+		require.Empty(t, reply.Header.Get(wire.ErrorCodeHeader), "%s: %s", point, reply.Data)
 	} else {
-		require.Contains(t, string(reply.Data), "RUN_RETRIED")
+		require.Contains(t, string(reply.Data), "RUN_RETRIED", point)
 	}
 	for until := time.Now().Add(time.Minute); runOfKey(t, nc, key) == runID; {
-		require.True(t, time.Now().Before(until), "the key has no other run")
+		require.True(t, time.Now().Before(until), "%s: the key has no other run", point)
 		time.Sleep(10 * time.Millisecond) // between two looks
 	}
 	again := insist(t, func() *nats.Conn { return nc }, body)
-	require.Equal(t, handoff.Duplicate, again.Status)
+	require.Equal(t, handoff.Duplicate, again.Status, point)
 	requireOnce(t, nc, g, body, again, "SignalAccepted 1")
 	requireSound(t, nc)
 }
@@ -84,30 +72,46 @@ func served(data string, more ...string) []string {
 	return append(args, more...)
 }
 
-// unreachable makes a data directory with a handoff that failed because no plugin was there, and
-// returns its key. A busy machine that takes longer than an attempt, or than the time of a request,
-// fails it otherwise.
-func unreachable(t *testing.T, h *hammer, body []byte) (data, key string) {
+// unreachable makes a data directory with a handoff for each town that failed because no plugin
+// was there, and returns their keys. A busy machine that takes longer than an attempt, or than the
+// time of a request, fails them otherwise.
+func unreachable(t *testing.T, h *hammer) (data string, keys []string) {
 	t.Helper()
-	natstest.Patiently(t, 3*time.Second, func(deadline time.Duration) string {
-		data = t.TempDir()
+	for _, d := range h.towns {
+		d.open = d.next(t)
+	}
+	natstest.Patiently(t, time.Second, func(deadline time.Duration) (wrong string) {
+		data, keys = t.TempDir(), make([]string, len(h.towns))
 		p := launch(t, nil, served(data, "--plugin-attempts", "1", "--plugin-deadline",
 			deadline.String(), "--plugin-resend", deadline.String(), "--plugin-absent", "fail")...)
 		nc := p.connect()
 		h.create(nc)
-		answer, err := nc.Request(wire.Subject("main", "handoff"), body, deadline+time.Minute)
+		replies, sub := make(chan *nats.Msg, len(h.towns)), nc.NewInbox()
+		_, err := nc.ChanSubscribe(sub+".*", replies)
 		require.NoError(t, err)
-		failed, err := handoff.ParseResult(answer.Data, schemas.Limits{})
-		require.NoError(t, err, "%s", answer.Data)
-		key = failed.IdempotencyKey
-		require.NoError(t, p.cmd.Process.Signal(syscall.SIGTERM))
-		<-p.ended
-		if failed.ReasonCode != apply.ReasonPluginUnavailable {
-			return "it ended with " + string(failed.ReasonCode)
+		for i, d := range h.towns {
+			require.NoError(t, nc.PublishRequest(wire.Subject("main", wire.Handoff),
+				fmt.Sprint(sub, ".", i), d.open))
 		}
-		return ""
+		for range h.towns {
+			var reply *nats.Msg
+			select {
+			case reply = <-replies:
+			case <-time.After(deadline + time.Minute):
+				require.Fail(t, "a handoff is not answered", "%s", p.stderr)
+			}
+			i, err := strconv.Atoi(strings.TrimPrefix(reply.Subject, sub+"."))
+			require.NoError(t, err)
+			failed, err := handoff.ParseResult(reply.Data, schemas.Limits{})
+			require.NoError(t, err, "%s", reply.Data)
+			if keys[i] = failed.IdempotencyKey; failed.ReasonCode != apply.ReasonPluginUnavailable {
+				wrong = "one ended with " + string(failed.ReasonCode)
+			}
+		}
+		p.end(syscall.SIGTERM)
+		return wrong
 	})
-	return data, key
+	return data, keys
 }
 
 // runOfKey returns the run whose result a key has, as soon as the receipts are there.

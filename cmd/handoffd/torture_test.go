@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -48,6 +50,10 @@ type torture struct {
 	// starts.
 	stepped bool
 	starts  uint64
+	// The server of the rounds, and the file that says where it is killed: see killAt.
+	running *program
+	nc      *nats.Conn
+	where   string
 	// first is after how many answers at least the server is killed at random.
 	first int
 }
@@ -64,8 +70,14 @@ func TestTorture(t *testing.T) {
 		t.Run(apply, func(t *testing.T) {
 			t.Parallel()
 			r := newTorture(t, apply)
+			modes := []string{"always", "interval"}
+			if apply == "plugin" { // so that two kills of each have all
+				slices.Reverse(modes)
+			}
+			r.start(modes[0])
 			for kill := range *tortureKills {
-				mode := []string{"always", "interval"}[kill/2%2]
+				next := kill + 1
+				mode := modes[(next+next/2)%2] // each before kills at random and at points
 				if kill%2 == 0 {
 					r.round("at random", mode, "")
 				} else {
@@ -73,7 +85,7 @@ func TestTorture(t *testing.T) {
 						points[kill/2%len(points)])
 				}
 			}
-			r.verify()
+			r.stop(r.running, r.nc)
 			r.tell()
 		})
 	}
@@ -102,7 +114,7 @@ func newTorture(t *testing.T, apply string) *torture {
 		t: t, seed: *tortureSeed, apply: apply, kills: map[string]int{},
 		patience: time.Minute, first: 1,
 		args: append([]string{"--listen", "127.0.0.1:0", "--data", t.TempDir()}, quickly[2:]...),
-		game: &game{changes: map[string]int{}, asked: map[string]int{}},
+		game: newGame(), where: filepath.Join(t.TempDir(), "where"),
 	}
 	if r.seed == 0 {
 		r.seed = rand.Uint64()
@@ -132,15 +144,15 @@ func (r *torture) serve(env []string, mode string) (*program, *nats.Conn) {
 	return p, nc
 }
 
-// round starts the server, lets the clients work until it is killed, and checks what it left.
+// round lets the clients work until the server is killed, at a point or at random, starts it again
+// with a mode of --sync, and checks what it left.
 func (r *torture) round(how, mode string, point failpoint.Point) {
 	r.t.Helper()
 	random := rand.New(rand.NewPCG(r.seed, uint64(len(r.kills))+uint64(r.total())))
-	var env []string
+	p, nc := r.running, r.nc
 	if point != "" {
-		env = []string{killAt + "=" + string(point), fmt.Sprint(killAfter, "=", random.IntN(30))}
+		killWhere(r.t, r.where, point, random.IntN(30))
 	}
-	p, nc := r.serve(env, mode)
 	at := int64(r.first + random.IntN(mostAnswers()))
 	var answers atomic.Int64
 	r.work(p, nc, func(*torturedTown) bool {
@@ -151,8 +163,16 @@ func (r *torture) round(how, mode string, point failpoint.Point) {
 	})
 	<-p.ended
 	nc.Close()
+	require.NoError(r.t, os.RemoveAll(r.where))
 	r.kills[how]++
-	r.verify()
+	r.start(mode)
+	r.check(r.running, r.nc)
+}
+
+// start starts the server of the rounds.
+func (r *torture) start(mode string) {
+	r.t.Helper()
+	r.running, r.nc = r.serve([]string{killAt + "=" + r.where}, mode)
 }
 
 // work drives all towns until the server is gone, or more says no after a step.
@@ -198,10 +218,25 @@ func (r *torture) work(p *program, nc *nats.Conn, more func(*torturedTown) bool)
 	}
 }
 
-// verify starts the server, has what is open answered, and holds everything against the model.
+// verify starts the server, checks what it has, and ends it in order.
 func (r *torture) verify() {
 	r.t.Helper()
 	p, nc := r.serve(nil, "interval")
+	r.check(p, nc)
+	r.stop(p, nc)
+}
+
+// stop ends a server in order.
+func (r *torture) stop(p *program, nc *nats.Conn) {
+	r.t.Helper()
+	nc.Close()
+	p.end(syscall.SIGTERM)
+	require.NoError(r.t, p.err, "%s", p.stderr)
+}
+
+// check has what is open answered by a server, and holds everything against the model.
+func (r *torture) check(p *program, nc *nats.Conn) {
+	r.t.Helper()
 	r.work(p, nc, func(d *torturedTown) bool { return d.open != nil })
 	for _, d := range r.towns {
 		require.Nil(r.t, d.open, "-torture.seed=%d: %s", r.seed, d.id)
@@ -211,9 +246,6 @@ func (r *torture) verify() {
 	if r.apply == "plugin" {
 		r.verifyGame()
 	}
-	p.end(syscall.SIGTERM)
-	require.NoError(r.t, p.err, "%s", p.stderr)
-	nc.Close()
 }
 
 func (r *torture) verifyTown(nc *nats.Conn, d *torturedTown) {
@@ -259,6 +291,16 @@ func (r *torture) total() (kills int) {
 		kills += n
 	}
 	return kills
+}
+
+// answered returns how many calls the clients had answered.
+func (r *torture) answered() (answers int) {
+	for _, d := range r.towns {
+		for _, n := range d.answers {
+			answers += n
+		}
+	}
+	return answers
 }
 
 // tell says what was done.
