@@ -6,6 +6,9 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io/fs"
+	"maps"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +18,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -59,8 +63,7 @@ func TestDataDirectoryIsReadOnly(t *testing.T) {
 	if !mayMount(t) {
 		t.Skip("NOT TRIED: no file system can be mounted here")
 	}
-	r := newTorture(t, "local")
-	r.some(100)
+	r := newPopulated(t)
 	data := r.args[3]
 	p := launch(t, []string{onReadOnlyDisk + "=" + data}, "--listen", "127.0.0.1:0", "--data", data)
 	require.Empty(t, p.url, "it serves")
@@ -159,7 +162,7 @@ func takeRoom(t testing.TB, dir string) {
 	require.NoError(t, unix.Fallocate(int(file.Fd()), 0, 0, free-roomLeft))
 }
 
-var diskLoad = flag.Duration("torture.disk", 2*time.Second,
+var diskLoad = flag.Duration("torture.disk", 300*time.Millisecond,
 	"how long TestDiskFull goes on asking when its disk is full")
 
 // mayMount says whether a process may have a file system of its own.
@@ -174,11 +177,44 @@ func mayMount(t testing.TB) bool {
 	return err == nil
 }
 
-// populate has a server answer two hundred requests, ends it, and returns the block of its log.
-func (r *torture) populate() (path string, block []byte) {
-	r.t.Helper()
-	r.some(200)
-	return r.block()
+// populated is a data directory of a server that has answered some requests and was stopped, and
+// what its towns' clients know of it. The first that needs it makes it.
+var populated struct {
+	sync.Mutex
+	files fstest.MapFS
+	towns []*torturedTown
+}
+
+// newPopulated returns a copy of that: a cold copy is whole, see TestColdCopy.
+func newPopulated(t *testing.T) *torture {
+	t.Helper()
+	r := newTorture(t, "local")
+	populated.Lock()
+	defer populated.Unlock()
+	if populated.files == nil {
+		r.some(150)
+		files, data := fstest.MapFS{}, os.DirFS(r.args[3])
+		require.NoError(t, fs.WalkDir(data, ".", func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			content, err := fs.ReadFile(data, path)
+			files[path] = &fstest.MapFile{Data: content, Mode: 0o640}
+			return err
+		}))
+		populated.files, populated.towns = files, r.towns
+	}
+	r.args[3] = filepath.Join(t.TempDir(), "data")
+	require.NoError(t, os.CopyFS(r.args[3], populated.files))
+	r.towns = slices.Clone(populated.towns)
+	for n, d := range r.towns {
+		own := *d
+		own.random = rand.New(rand.NewPCG(r.seed, uint64(n)))
+		own.before, own.accepted = slices.Clip(d.before), slices.Clip(d.accepted)
+		own.answers = maps.Clone(d.answers)
+		r.towns[n] = &own
+	}
+	return r
 }
 
 // block returns the block of the log of a server that has ended.
@@ -205,8 +241,8 @@ func (r *torture) some(answers int64) {
 // else is served.
 func TestAFlippedBitInTheLog(t *testing.T) {
 	t.Parallel()
-	r := newTorture(t, "local")
-	path, block := r.populate()
+	r := newPopulated(t)
+	path, block := r.block()
 	commits := regexp.MustCompile(`(?s)world\.main\.log\.town%203.{4}NATS/1\.0`).FindAllIndex(block,
 		-1)
 	require.Greater(t, len(commits), 2)
@@ -232,8 +268,7 @@ func TestAFlippedBitInTheLog(t *testing.T) {
 // served.
 func TestAFlippedBitInTheLastMessage(t *testing.T) {
 	t.Parallel()
-	r := newTorture(t, "local")
-	r.some(200)
+	r := newPopulated(t)
 	alone := r.putLast("town 5", "town alone")
 	path, block := r.block()
 	commits := func(id string) [][]int {
@@ -326,8 +361,8 @@ func (r *torture) conclude(nc *nats.Conn, d *torturedTown) {
 // itself.
 func TestTheLogLosesItsEnd(t *testing.T) {
 	t.Parallel()
-	r := newTorture(t, "local")
-	path, block := r.populate()
+	r := newPopulated(t)
+	path, block := r.block()
 	require.NoError(t, os.WriteFile(path, block[:len(block)*3/4], 0o640))
 	require.NoError(t, os.Remove(filepath.Join(filepath.Dir(path), "index.db")))
 	p, nc := r.serve(nil, "interval")

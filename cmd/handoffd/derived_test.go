@@ -29,8 +29,7 @@ func TestAFlippedBitInAReceiptOrEvent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newTorture(t, "local")
-			r.some(200)
+			r := newPopulated(t)
 			path := filepath.Join(r.args[3], "jetstream", "$G", "streams", c.stream,
 				"msgs", "1.blk")
 			block, err := os.ReadFile(path)

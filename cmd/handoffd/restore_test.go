@@ -39,7 +39,7 @@ func TestRestore(t *testing.T) {
 	}
 	r.game.silent = "silent"
 	p, nc := r.serve(nil, "interval")
-	r.works(p, nc, 300)
+	r.works(p, nc, 150)
 	silent := r.pends(nc)
 	request(t, nc, "control.pause",
 		`{"townId":"town 0","actorId":"o","reason":"to see whether it holds"}`)
@@ -63,7 +63,7 @@ func TestRestore(t *testing.T) {
 	for i, d := range r.towns {
 		r.towns[i] = r.asItIsNow(nc, d)
 	}
-	r.works(p, nc, 150)
+	r.works(p, nc, 50)
 	requireSound(t, nc)
 	p.end(syscall.SIGTERM)
 	require.NoError(t, p.err, "%s", p.stderr)
@@ -115,7 +115,7 @@ func (r *torture) backupUnderLoad(
 	go func() {
 		defer done.Store(true)
 		m, err := backup.Take(r.t.Context(), operator(r.t, nc), dir, backup.Options{
-			Copied: func(backup.Stream) { more(20) },
+			Copied: func(backup.Stream) { more(10) },
 		})
 		if err == nil && len(m.Streams) != 5 {
 			err = os.ErrInvalid
@@ -202,21 +202,14 @@ func request(t testing.TB, nc *nats.Conn, verb, body string) []byte {
 	return reply.Data
 }
 
-// A copy of the data directory of a server that was stopped is a backup too.
+// A copy of the data directory of a server that was stopped is a backup too: everything is there,
+// and agents go on.
 func TestColdCopy(t *testing.T) {
 	t.Parallel()
-	r := newTorture(t, "local")
+	r := newPopulated(t)
 	p, nc := r.serve(nil, "always")
-	r.works(p, nc, 200)
-	p.end(syscall.SIGTERM)
-	require.NoError(t, p.err, "%s", p.stderr)
-	elsewhere := filepath.Join(t.TempDir(), "copy")
-	require.NoError(t, os.CopyFS(elsewhere, os.DirFS(r.args[3])))
-	require.NoError(t, os.RemoveAll(r.args[3]))
-	r.args[3] = elsewhere
-	r.verify()
-	p, nc = r.serve(nil, "always")
-	r.works(p, nc, 100)
+	r.check(p, nc)
+	r.works(p, nc, 50)
 	requireSound(t, nc)
-	p.end(syscall.SIGTERM)
+	r.stop(p, nc)
 }
