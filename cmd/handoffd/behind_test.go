@@ -96,7 +96,7 @@ func borrowed(t *testing.T, of *handoff.Handoff, at town.State) []byte {
 	return body
 }
 
-var behindPuts = flag.Int("behind.puts", 6,
+var behindPuts = flag.Int("behind.puts", 1,
 	"how many puts each of the 4 clients of TestKillWhileReceiptsAreBehind makes")
 
 // The server is killed while the receipts are behind the log by a flood of large puts, and a

@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	floodRequests = flag.Int("flood.requests", 10_000,
+	floodRequests = flag.Int("flood.requests", 3_000,
 		"how many requests TestFloodOfReads sends at once")
 	floodRest = flag.Duration("flood.rest", 0,
 		"how long it waits then before it says how much memory is left")
@@ -99,7 +99,7 @@ func TestFloodOfReads(t *testing.T) {
 	}
 }
 
-var floodPuts = flag.Int("flood.puts", 4,
+var floodPuts = flag.Int("flood.puts", 1,
 	"how many puts each of the 16 clients of TestFloodOfPuts makes")
 
 // Puts of 500 KB by many clients are all carried out within the soft memory limit.

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	townCount = flag.Int("towns", 500, "of how many distinct towns a server is asked")
+	townCount = flag.Int("towns", 200, "of how many distinct towns a server is asked")
 	townArgs  = flag.String("towns.args", "",
 		"further arguments of that server, such as --runevents-limit=100000")
 )
