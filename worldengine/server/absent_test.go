@@ -140,7 +140,7 @@ func TestAnotherServerKnowsThatAPluginIsNotAbsent(t *testing.T) {
 		require.Eventually(t, func() bool {
 			return strings.Contains(scrape(t, srv), want) &&
 				strings.Contains(scrape(t, second), want)
-		}, 60*time.Second, 50*time.Millisecond)
+		}, 60*time.Second, 200*time.Millisecond)
 	}
 	submit(at, second)
 	both("handoffd_plugins_absent 1\n") // the other one asks for what seems to be left

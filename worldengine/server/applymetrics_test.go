@@ -30,7 +30,7 @@ func scrape(t testing.TB, srv *server.Server) string {
 func scrapesSoon(t testing.TB, srv *server.Server, line string) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Contains(scrape(t, srv), line+"\n") },
-		30*time.Second, 20*time.Millisecond, "%s", line)
+		30*time.Second, 50*time.Millisecond, "%s", line)
 }
 
 // Each attempt of a game is counted by how it ended, and what is being applied as long as it is.

@@ -244,7 +244,7 @@ func TestCancelWhatTwoServersAskFor(t *testing.T) {
 			func(_ worldengine.Answer, err error) { failed <- err }))
 		runID := c.pendingRun("t")
 		require.Eventually(t, func() bool { return asksFor(t, c, "t") == 2 }, 30*time.Second,
-			10*time.Millisecond)
+			100*time.Millisecond)
 		// A request that is on its way just then is refused, and the operator tries again.
 		require.Eventually(t, func() bool {
 			_, err := told.Engine().Signal(t.Context(),

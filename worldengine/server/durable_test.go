@@ -3,6 +3,7 @@ package server_test
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"sync"
 	"testing"
@@ -97,13 +98,16 @@ func TestFailedKeyIsFreeAfterTheRetention(t *testing.T) {
 		"the same handoff against the same state gets the same bytes")
 }
 
+var rivalRounds = flag.Int("rivals.rounds", 8, "how many rounds two servers race")
+
 // Two servers on one NATS share the requests of a world and race for its towns; between them every
 // handoff is executed once, and the history of a town is one line.
 func TestTwoServersRace(t *testing.T) {
 	t.Parallel()
 	srv := start(t, open)
 	second := start(t, func(c *server.Config) { c.NATS = srv.URL() })
-	const towns, rounds, rivals = 4, 25, 3
+	const towns, rivals = 4, 3
+	rounds := *rivalRounds
 	c := connect(t, srv)
 	ats := make([]townReply, towns)
 	for i := range ats {

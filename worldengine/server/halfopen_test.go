@@ -20,7 +20,7 @@ import (
 	"worldengine/worldengine/server"
 )
 
-var connectionCount = flag.Int("connections", 60, "how many connections bad clients make at a time")
+var connectionCount = flag.Int("connections", 24, "how many connections bad clients make at a time")
 
 // raw connects to a server without being a NATS client, and reads what the server says first.
 func raw(t testing.TB, srv *server.Server) net.Conn {
@@ -166,7 +166,7 @@ func TestClientThatNeverReads(t *testing.T) { // alone: it counts goroutines
 		_, err := io.WriteString(conn, "PUB worldengine.v1.main.town.get _INBOX.in "+
 			"16\r\n{\"townId\":\"big\"}\r\n")
 		closed = err != nil
-		if sent%20 == 0 {
+		if sent%40 == 0 {
 			c.town("t") // as fast as others are served
 			most = max(most, heapInUse())
 		}

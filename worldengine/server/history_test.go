@@ -123,17 +123,21 @@ func TestTownHistoryFitsIntoAMessage(t *testing.T) {
 	large := snapshot("t")
 	large.Projects[0].ID = fmt.Sprintf("%050000d", 1)
 	at := c.put(large, "")
-	for range 22 {
-		c.send(marshalled(t, propose(at, handoff.AdvanceProject, large.Projects[0].ID)))
-		require.Len(t, c.history(map[string]any{"townId": "t", "limit": 1})[0].Command, 50_018)
-		at = c.town("t")
-		large.Day = at.DecisionEpoch + 1
-		at = c.put(large, at.SnapshotHash)
+	const sent = 22
+	for i := range sent {
+		p := propose(at, handoff.AdvanceProject, large.Projects[0].ID) // fails: it is blocked
+		p.Priority = float64(i) / sent
+		c.send(marshalled(t, p))
 	}
 	page := call[historyReply](c, "town.history", schemas.TownHistoryReply,
 		map[string]any{"townId": "t"})
 	require.NotZero(t, page.Next)
-	require.Len(t, c.history(map[string]any{"townId": "t"}), 45)
+	all := append(page.Revisions,
+		c.history(map[string]any{"townId": "t", "before": page.Next})...)
+	require.Len(t, all, sent+1, "with the put")
+	for _, revision := range all[:sent] {
+		require.Len(t, revision.Command, 50_018)
+	}
 }
 
 func reversed[T any](list []T) []T {

@@ -172,7 +172,7 @@ func TestReceiptsAreDeletedUnderTraffic(t *testing.T) {
 	done := make(chan struct{})
 	deleted := 0
 	for _, r := range replayers {
-		work.Go(func() { r.work(60) })
+		work.Go(func() { r.work(3 * *rivalRounds) })
 	}
 	go func() { defer close(done); work.Wait() }()
 	for working := true; working && deleted < 3; deleted++ {

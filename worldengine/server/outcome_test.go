@@ -1,8 +1,9 @@
 package server_test
 
 import (
+	"cmp"
 	"encoding/json"
-	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -233,7 +234,9 @@ func TestFailedConsumesItsKey(t *testing.T) {
 }
 
 // Every valid vector, made by the agents' own library, is judged against its snapshot as town.get
-// shows it; when it is executed, the next town.get has the hash that the result announced.
+// shows it; when it is executed, the next town.get has the hash that the result announced. Several
+// vectors are of the same town: they come in the order of its days, and where two are of one day,
+// the second gets another world.
 func TestVectorsAreExecuted(t *testing.T) {
 	t.Parallel()
 	srv := start(t, open)
@@ -241,29 +244,41 @@ func TestVectorsAreExecuted(t *testing.T) {
 	for _, v := range vectors(t, "snapshots.json") {
 		snapshots[v.Name] = v
 	}
-	executed := 0
-	seen := map[string]int{}
-	worlds := map[string]*client{}
+	type parsedVector struct {
+		vector
+		*handoff.Handoff
+	}
+	var all []parsedVector
 	for _, v := range vectors(t, "handoffs.valid.json") {
 		h, err := handoff.Parse(v.Handoff, schemas.Limits{})
 		require.NoError(t, err)
-		s := snapshots[v.SnapshotName]
-		// Several vectors are of the same town: each gets a world in which it is the first.
-		world := "main"
-		if n := seen[h.Proposal.TownID]; n > 0 {
-			world = fmt.Sprintf("world-%d", n)
-		}
-		seen[h.Proposal.TownID]++
-		if worlds[world] == nil {
-			worlds[world] = inWorld(t, srv, world)
+		all = append(all, parsedVector{v, h})
+	}
+	slices.SortStableFunc(all, func(a, b parsedVector) int {
+		return cmp.Compare(a.DecisionEpoch, b.DecisionEpoch)
+	})
+	executed := 0
+	var worlds []*client
+	var left []map[string]townReply // by world and town, how the last vector left it
+	for _, v := range all {
+		s, id := snapshots[v.SnapshotName], v.Proposal.TownID
+		world := slices.IndexFunc(left, func(towns map[string]townReply) bool {
+			return towns[id].DecisionEpoch <= v.DecisionEpoch
+		})
+		if world < 0 {
+			world = len(worlds)
+			name := []string{"main", "second", "third", "fourth", "fifth"}[world]
+			worlds = append(worlds, inWorld(t, srv, name))
+			left = append(left, map[string]townReply{})
 		}
 		c := worlds[world]
-		c.put(s.Snapshot, "")
-		at := c.town(h.Proposal.TownID)
+		c.put(s.Snapshot, left[world][id].SnapshotHash)
+		at := c.town(id)
 		require.Equal(t, s.SnapshotHash, at.SnapshotHash, v.Name)
 
-		o := c.send(v.Handoff)
-		after := c.town(h.Proposal.TownID)
+		o := c.send(v.vector.Handoff)
+		after := c.town(id)
+		left[world][id] = after
 		require.Equal(t, after.SnapshotHash, *o.result.WorldState.SnapshotHash, v.Name)
 		require.Equal(t, after.DecisionEpoch, *o.result.WorldState.DecisionEpoch, v.Name)
 		switch {

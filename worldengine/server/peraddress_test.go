@@ -62,7 +62,7 @@ func TestConnectionsOfAnAddress(t *testing.T) {
 func TestConnectionsOfLoopback(t *testing.T) {
 	t.Parallel()
 	srv := start(t, func(c *server.Config) { c.MaxConnections = 16 })
-	for range 100 {
+	for range *connectionCount / 2 {
 		var open []*nats.Conn
 		for range 12 {
 			nc, err := nats.Connect(srv.URL(), nats.NoReconnect())

@@ -185,8 +185,8 @@ func TestRunListSelects(t *testing.T) {
 		}
 	}
 	paused := c.signal("control.pause", map[string]any{"townId": "busy", "actorId": "ada"})
-	for _, order := range []string{"oldest", "newest"} {
-		for _, limit := range []int{7, 50} {
+	for order, limits := range map[string][]int{"oldest": {20}, "newest": {7, 50}} {
+		for _, limit := range limits {
 			list := func(members map[string]any) []string {
 				members["order"], members["limit"] = order, limit
 				ids := runIDs(c.listRuns(members))
