@@ -13,7 +13,7 @@ import (
 func TestADiskIsLost(t *testing.T) {
 	long(t)
 	w := startWorld(t, false)
-	w.drive()
+	w.drive(drivenTowns, requestTimeout)
 	var gaps []gap
 	for k := range *rounds * size {
 		i, next := k%size, (k+1)%size

@@ -47,10 +47,15 @@ func (w *world) startEngines(pinned bool) {
 	w.waitReplicas(w.clients[0])
 }
 
-// drive puts the world under load, and waits until it works.
-func (w *world) drive() {
+// drivenTowns is how many towns the long tests drive.
+const drivenTowns = 12
+
+// drive puts the world under the load of some towns, whose clients ask again after patience, and
+// waits until it works.
+func (w *world) drive(towns int, patience time.Duration) {
 	w.t.Helper()
-	w.hammer = newHammer(w.t, w.clients, 12, "local")
+	w.hammer = newHammer(w.t, w.clients, towns, "local")
+	w.hammer.patience = patience
 	w.hammer.start()
 	w.hammer.waitAnswers(5, everywhere...)
 }
@@ -91,7 +96,7 @@ func (w *world) finish() {
 func TestNodesAreKilled(t *testing.T) {
 	long(t)
 	w := startWorld(t, false)
-	w.drive()
+	w.drive(drivenTowns, requestTimeout)
 	var gaps []gap
 	first := w.leader(w.clients[0], wire.LogStream(wire.DefaultWorld))
 	for k := range *rounds * size {
@@ -113,7 +118,7 @@ func TestNodesAreKilled(t *testing.T) {
 func TestEnginesAreKilled(t *testing.T) {
 	long(t)
 	w := startWorld(t, false)
-	w.drive()
+	w.drive(drivenTowns, requestTimeout)
 	var gaps []gap
 	for k := range *rounds * size {
 		i := k % size
@@ -133,7 +138,7 @@ func TestEnginesAreKilled(t *testing.T) {
 func TestRollingUpgrade(t *testing.T) {
 	long(t)
 	w := startWorld(t, false)
-	w.drive()
+	w.drive(drivenTowns, requestTimeout)
 	var engines, nodes []gap
 	for k := range *rounds * size {
 		i, from := k%size, time.Now()

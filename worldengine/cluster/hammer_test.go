@@ -25,8 +25,10 @@ import (
 type hammer struct {
 	t     testing.TB
 	towns []*driven
-	stop  context.CancelFunc
-	wg    sync.WaitGroup
+	// patience is when a client gives an answer up and asks again.
+	patience time.Duration
+	stop     context.CancelFunc
+	wg       sync.WaitGroup
 }
 
 // driven is one town of a hammer. Its goroutine owns it but for what mu guards.
@@ -45,14 +47,14 @@ type driven struct {
 
 type answered struct{ key, bytes string }
 
-// requestTimeout is when a client gives an answer up and asks again.
+// requestTimeout is the patience of clients, unless a test sets another.
 const requestTimeout = 2 * time.Second
 
 // newHammer makes towns that share the given connections, one of each node's clients, and creates
 // them. Their commands are applied as binding says.
 func newHammer(t testing.TB, clients []*nats.Conn, towns int, binding string) *hammer {
 	t.Helper()
-	h := &hammer{t: t}
+	h := &hammer{t: t, patience: requestTimeout}
 	for i := range towns {
 		d := &driven{id: fmt.Sprintf("town %d", i), home: i % len(clients),
 			nc:     clients[i%len(clients)],
@@ -106,7 +108,7 @@ func (h *hammer) step(d *driven) string {
 	if d.open == nil {
 		d.open = d.next(h.t)
 	}
-	reply, err := d.nc.Request(wire.Subject(wire.DefaultWorld, "handoff"), d.open, requestTimeout)
+	reply, err := d.nc.Request(wire.Subject(wire.DefaultWorld, "handoff"), d.open, h.patience)
 	switch {
 	case errors.Is(err, nats.ErrNoResponders), errors.Is(err, nats.ErrTimeout):
 		return err.Error()

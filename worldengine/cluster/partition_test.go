@@ -12,7 +12,7 @@ import (
 func TestPartition(t *testing.T) {
 	long(t)
 	w := startWorld(t, true)
-	w.drive()
+	w.drive(drivenTowns, requestTimeout)
 	var majority, minority []gap
 	for k := range *rounds {
 		i := k % size

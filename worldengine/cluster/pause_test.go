@@ -14,7 +14,7 @@ import (
 func TestFaultsWhilePaused(t *testing.T) {
 	long(t)
 	w := startWorld(t, false)
-	w.drive()
+	w.drive(drivenTowns, requestTimeout)
 	town := map[string]string{"townId": w.hammer.towns[0].id, "reason": "to see whether it holds"}
 	world := map[string]string{"reason": "to see whether it holds"}
 	var gaps []gap

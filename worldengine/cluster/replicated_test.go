@@ -25,13 +25,16 @@ import (
 // TestCluster is the short form of everything: outcomes, reads and races on replicated streams, and
 // an engine that is killed under load.
 func TestCluster(t *testing.T) {
-	w := startWorld(t, false)
+	w, each, towns, patience := startWorld(t, false), size, 6, 500*time.Millisecond
+	if *rounds > 0 {
+		each, towns, patience = 12, drivenTowns, requestTimeout
+	}
 	state := w.create("market")
-	accepted := w.outcomes(&state)
-	accepted += w.races(&state, 10)
+	accepted := w.outcomes(&state, each)
+	accepted += w.races(&state, each)
 	w.guards()
 
-	w.drive()
+	w.drive(towns, patience)
 	from := time.Now()
 	w.engines[0].kill()
 	w.hammer.waitAnswers(5, everywhere...)
@@ -96,13 +99,12 @@ func (w *world) propose(at town.State, kind handoff.ProposalType, argument, acto
 
 // outcomes sends each handoff through one node and looks at what it did through the others. It
 // returns how many were accepted.
-func (w *world) outcomes(state *town.State) int {
+func (w *world) outcomes(state *town.State, executed int) int {
 	w.t.Helper()
 	failing := w.propose(*state, handoff.AdvanceProject, "bridge", "mayor-1")
 	require.Equal(w.t, handoff.Failed, w.send(0, failing).result.Status)
 	require.Equal(w.t, handoff.Duplicate, w.send(1, failing).result.Status)
 
-	const executed = 12
 	for k := range executed {
 		talk := w.propose(*state, handoff.TalkToTownsfolk, "casual", "mayor-1")
 		answer := w.send(k%size, talk)
