@@ -3,7 +3,6 @@ package handoff_test
 import (
 	"crypto/sha256"
 	"encoding/json"
-	"flag"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -147,19 +146,15 @@ func TestCanonicalAppends(t *testing.T) {
 func TestCanonicalEqualsTheOracles(t *testing.T) {
 	t.Parallel()
 	g := newTrees(1)
-	for i := range 5000 {
+	for i := range 2_500 * *handoff.DrawnTimes {
 		requireCanonical(t, g.tree(4), "tree %d", i)
 	}
 }
 
-// CI draws more: see .ci/run.
-var drawnTimes = flag.Int("drawn.times", 1,
-	"how many times as many random cases as by default are tried where that takes long")
-
 func TestNumbersEqualTheOracle(t *testing.T) {
 	t.Parallel()
 	g := newTrees(2)
-	for range 5_000 * *drawnTimes {
+	for range 2_500 * *handoff.DrawnTimes {
 		f := g.number()
 		got := string(handoff.AppendNumber(nil, f))
 		require.Equal(t, naiveNumber(f), got)

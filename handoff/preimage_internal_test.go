@@ -99,7 +99,7 @@ func orNull[T any](v *T) any {
 func TestThePreimageOfAResultIsTheCanonicalFormOfItsMembers(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(3, 3))
-	for i := range 5000 {
+	for i := range 2_500 * *DrawnTimes {
 		r := randomResult(g)
 		want := string(AppendCanonical(nil, preimageTree(r)))
 		require.Equal(t, want, string(r.appendPreimage(nil)), "result %d", i)

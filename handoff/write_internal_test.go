@@ -2,6 +2,7 @@ package handoff
 
 import (
 	"encoding/json"
+	"flag"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -13,6 +14,10 @@ import (
 
 	"worldengine/schemas"
 )
+
+// DrawnTimes is for all tests of the package. CI draws more: see .ci/run.
+var DrawnTimes = flag.Int("drawn.times", 1,
+	"how many times as many random cases as by default are tried where that takes long")
 
 // awkward are texts that JSON escapes, or could.
 var awkward = []string{
@@ -103,7 +108,7 @@ func (g drawer) handoff() *Handoff {
 func TestAHandoffIsWrittenAsByReflection(t *testing.T) {
 	t.Parallel()
 	g, refused := drawer{rand.New(rand.NewPCG(7, 7))}, 0
-	for i := range 20_000 {
+	for i := range 2_500 * *DrawnTimes {
 		h := g.handoff()
 		want, wantErr := marshal(h)
 		got, err := h.MarshalWire()
@@ -121,7 +126,7 @@ func TestAHandoffIsWrittenAsByReflection(t *testing.T) {
 func TestAResultIsWrittenAsByReflection(t *testing.T) {
 	t.Parallel()
 	g := drawer{rand.New(rand.NewPCG(8, 8))}
-	for i := range 20_000 {
+	for i := range 2_500 * *DrawnTimes {
 		r := randomResult(g.Rand)
 		r.SchemaVersion, r.ResultID, r.ProposalID = g.text(), g.text(), g.text()
 		r.IdempotencyKey, r.SnapshotHash, r.Command = g.text(), g.text(), g.text()

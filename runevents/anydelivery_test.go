@@ -15,7 +15,7 @@ import (
 func TestAnyDeliveryEndsInTheSameSnapshot(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(3, 4))
-	for range 1000 {
+	for range 250 * *drawnTimes {
 		records := anyStream(g)
 		want, _ := project(t, records)
 		store := storing(records...)
@@ -39,7 +39,7 @@ var drawnTimes = flag.Int("drawn.times", 1,
 func TestAnyDeliveryFromAStoreThatIsBehind(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(3, 5))
-	for range 250 * *drawnTimes {
+	for range 100 * *drawnTimes {
 		records := ofRun(executedRun(t), identity.RunID)
 		for i := range records {
 			records[i].RunSeq += g.Int64N(2) + 2*int64(i)

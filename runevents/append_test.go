@@ -86,7 +86,7 @@ func anyBatch(g *rand.Rand) []runevents.Write {
 // appends in the order of the log.
 func TestPlanAgainstPlain(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(300) {
+	for seed := range uint64(100 * *drawnTimes) {
 		g := rand.New(rand.NewPCG(seed, 1))
 		transitions := seed%2 == 1
 		model, log := &plain{}, &sharedLog{}

@@ -171,7 +171,7 @@ func TestProjectionsAgreeWithTheOracle(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(3, 1))
 	statuses := map[runevents.RunStatus]int{}
-	for range 2000 {
+	for range 500 * *drawnTimes {
 		records := anyStream(g)
 		o := newOracle()
 		for i := range records {
@@ -189,7 +189,7 @@ func TestProjectionsAgreeWithTheOracle(t *testing.T) {
 func TestIncrementalIsProject(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(3, 2))
-	for range 1000 {
+	for range 250 * *drawnTimes {
 		records := anyStream(g)
 		want, wantAlerts := project(t, records)
 		s, alerts := project(t, nil)
@@ -210,7 +210,7 @@ func TestIncrementalIsProject(t *testing.T) {
 func TestProjectionsLeaveWhatTheyGetAsItIs(t *testing.T) {
 	t.Parallel()
 	g := rand.New(rand.NewPCG(3, 3))
-	for range 500 {
+	for range 150 * *drawnTimes {
 		records := anyStream(g)
 		cut := g.IntN(len(records) + 1)
 		s, _ := project(t, records[:cut])

@@ -73,7 +73,7 @@ func TestAnyJSONOfASnapshotIsTheSameState(t *testing.T) {
 func TestTheCanonicalFormIsTheGeneralOneForAnySnapshot(t *testing.T) {
 	t.Parallel()
 	g := newGenerator(11)
-	for range 2000 {
+	for range 400 * *drawnTimes {
 		state := stateOf(t, g.snapshot())
 		tree := decoded(t, state.Canonical)
 		require.Equal(t, string(handoff.AppendCanonical(nil, tree)), string(state.Canonical))
@@ -124,7 +124,7 @@ func compareBy(keys []string, a, b map[string]any) int {
 func TestTheOrderOfTheListsDoesNotMatterWhereTheKeysDiffer(t *testing.T) {
 	t.Parallel()
 	g := newGenerator(12)
-	for range 1000 {
+	for range 250 * *drawnTimes {
 		tree := g.snapshot()
 		for _, list := range []string{"sideQuests", "projects"} {
 			tree[list] = distinct(tree[list].([]any))
