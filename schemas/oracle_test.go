@@ -130,7 +130,8 @@ func TestValidateAgreesWithTheLibrary(t *testing.T) {
 			verdicts, first := map[bool]int{}, example(t, n)
 			enough := func() bool { return verdicts[true] > 10 && verdicts[false] > 10 }
 			for i := 0; i < 300**drawnTimes || !enough(); i++ {
-				require.Less(t, i, 5_000**drawnTimes, "hardly any is valid, or invalid: %v", verdicts)
+				require.Less(t, i, 5_000**drawnTimes,
+					"hardly any payload is valid, or invalid: %v", verdicts)
 				tree := copied(first)
 				for range 1 + r.IntN(3) {
 					tree = mutate(r, tree)
