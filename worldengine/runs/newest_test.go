@@ -16,6 +16,19 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+// The lists of a world that was busy once; the world is made once, since nothing changes it.
+func TestNewest(t *testing.T) {
+	t.Parallel()
+	s, old := busyOnce(t)
+	for name, test := range map[string]func(*testing.T, *Store, int){
+		"reads no more than a page may":  readsNoMoreThanAPageMay,
+		"reads few events one by one":    readsFewEventsOneByOne,
+		"breaks off where a fetch fails": breaksOff,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, s, old) })
+	}
+}
+
 // busyOnce returns the runs of a world whose town "old" has made more events than one page may look
 // at, in runs of 50 events, before a town "new" made so many that windows grow wide over them, and
 // the number of events of "old".
@@ -70,9 +83,7 @@ func allOf(
 
 // A window with more events than a page may look at is not read to its end, and is read again
 // narrower: no run is lost or doubled by that.
-func TestNewestReadsNoMoreThanAPageMay(t *testing.T) {
-	t.Parallel()
-	s, old := busyOnce(t)
+func readsNoMoreThanAPageMay(t *testing.T, s *Store, old int) {
 	filter := RunFilter{Towns: []string{"old"}}
 	read, err := s.window(t.Context(), &filter, 1, uint64(old)+1)
 	require.NoError(t, err)
@@ -92,9 +103,7 @@ func TestNewestReadsNoMoreThanAPageMay(t *testing.T) {
 
 // Events that NATS does not deliver in bulk are read one by one, up to a bound, which the first
 // window of a list is within.
-func TestNewestReadsFewEventsOneByOne(t *testing.T) {
-	t.Parallel()
-	s, old := busyOnce(t)
+func readsFewEventsOneByOne(t *testing.T, s *Store, old int) {
 	subjects := []string{wire.EventSubject("main", wire.TownToken("old"), "*")}
 	var read windowRead
 	require.NoError(t, s.windowBehind(t.Context(), &read, subjects, 1, uint64(old)+1))
@@ -116,9 +125,7 @@ func TestNewestReadsFewEventsOneByOne(t *testing.T) {
 var errBroken = errors.New("the connection is gone")
 
 // A fetch that breaks off is not taken for damage.
-func TestNewestBreaksOff(t *testing.T) {
-	t.Parallel()
-	s, _ := busyOnce(t)
+func breaksOff(t *testing.T, s *Store, _ int) {
 	broken := New(nil, brokenStream{s.Stream, errBroken}, Config{World: "main"})
 	_, _, err := broken.newest(t.Context(), &RunFilter{}, 0, 10)
 	require.ErrorIs(t, err, errBroken)
