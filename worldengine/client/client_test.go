@@ -335,7 +335,7 @@ func TestTwoClientsOfOneName(t *testing.T) {
 	var sending sync.WaitGroup
 	for i, c := range clients {
 		sending.Go(func() {
-			for range 20 {
+			for range 8 {
 				h, err := proposed(t.Context(), c, fmt.Sprint("town-", i), fmt.Sprint("mayor-", i))
 				if !assert.NoError(t, err) {
 					return

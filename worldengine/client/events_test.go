@@ -181,7 +181,7 @@ func TestEventsAfterALongOutage(t *testing.T) {
 	var runs []string
 	for range 2 { // two outages in a row
 		r.link.set(true)
-		runs = append(runs, w.talks(c, "t", 20)...)
+		runs = append(runs, w.talks(c, "t", 12)...)
 		tell(runevents.StepStarted)
 		tell(runevents.StepCompleted)
 		r.link.set(false)
@@ -303,9 +303,9 @@ func TestEventsForASlowReader(t *testing.T) {
 	runs := w.talks(c, "t", 1)
 	r := w.follow(c, client.Follow{From: time.Now().Add(-time.Hour)}, 5)
 	r.event()
-	runs = append(runs, w.talks(c, "t", 20)...)
+	runs = append(runs, w.talks(c, "t", 8)...)
 	r.all(runs...)
-	runs = append(runs, w.talks(c, "t", 20)...)
+	runs = append(runs, w.talks(c, "t", 8)...)
 	r.all(runs...)
 	require.Equal(t, 10*len(runs), r.read)
 }
