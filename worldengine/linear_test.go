@@ -31,7 +31,7 @@ var (
 	linearSeed = flag.Uint64("linear.seed", 0,
 		"the seed of the first history; 0 for a random one")
 	linearRounds = flag.Int("linear.rounds", 1, "how many histories are recorded and checked")
-	linearCalls  = flag.Int("linear.calls", 60, "how many calls each client makes in a history")
+	linearCalls  = flag.Int("linear.calls", 40, "how many calls each client makes in a history")
 )
 
 // Sizes of a history.
@@ -245,7 +245,7 @@ func TestLinearFindsDefects(t *testing.T) {
 			for seed := first; seed < first+40; seed++ {
 				r := newLinearRun(t, 25)
 				r.plant = plant
-				r.patient = 3 * time.Second // there are defects that leave calls without an answer
+				r.patient = time.Second // there are defects that leave calls without an answer
 				verdict := porcupine.CheckOperationsTimeout(linearModel(),
 					r.record(seed, 0), 20*time.Second)
 				if verdict == porcupine.Illegal {

@@ -165,7 +165,7 @@ func TestRestartLeavesTheTailToOthers(t *testing.T) {
 // slow for it, where they begin anew, and where others race them.
 func TestSeamsOfTheTail(t *testing.T) {
 	t.Parallel()
-	const messages = 3 * tapSize
+	const messages = 2 * tapSize
 	w := newWorld(t)
 	var read atomic.Int64
 	tail := w.tail(&read)
