@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/schemas"
 )
 
 func TestCommandIsTheMappingOfTypeAndArgs(t *testing.T) {
@@ -50,6 +51,31 @@ func TestProposalTypesAreAClosedSet(t *testing.T) {
 		require.NotEmpty(t, known.ArgumentName())
 	}
 	require.Empty(t, handoff.ProposalType("NUKE_TOWN").ArgumentName())
+}
+
+// Each schema that names the proposal types in an enum names all of them.
+func TestSchemasHaveTheProposalTypes(t *testing.T) {
+	t.Parallel()
+	for name, place := range map[schemas.Name][]string{
+		schemas.Proposal:         {"properties", "type"},
+		schemas.CommandApply:     {"properties", "type"},
+		schemas.TownPutRequest:   {"properties", "approval", "items"},
+		schemas.TownPatchRequest: {"properties", "approval", "items"},
+	} {
+		source, err := schemas.Source(name)
+		require.NoError(t, err)
+		tree, err := schemas.Decode(source, schemas.Limits{})
+		require.NoError(t, err)
+		for _, member := range append(place, "enum") {
+			require.Contains(t, tree, member, name)
+			tree = tree.(map[string]any)[member]
+		}
+		var types []any
+		for _, kind := range handoff.ProposalTypes() {
+			types = append(types, string(kind))
+		}
+		require.ElementsMatch(t, types, tree, name)
+	}
 }
 
 func TestNewFillsInWhatFollowsFromTheProposal(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
@@ -32,6 +34,18 @@ func checked(t *testing.T, nc *nats.Conn, args ...string) (status int, out, errs
 	status = run(t.Context(), append([]string{"plugin", "check", "--within", "3s"}, args...),
 		strings.NewReader(""), &stdout, &stderr, env)
 	return status, stdout.String(), stderr.String()
+}
+
+func TestPluginCheckTakesEachProposalType(t *testing.T) {
+	t.Parallel()
+	field, ok := reflect.TypeFor[pluginCheckCommand]().FieldByName("Type")
+	require.True(t, ok)
+	var types []string
+	for _, kind := range handoff.ProposalTypes() {
+		types = append(types, string(kind))
+	}
+	require.Equal(t, types, strings.Split(field.Tag.Get("enum"), ","))
+	require.Contains(t, types, field.Tag.Get("default"))
 }
 
 func TestPluginCheckOfAGoodPlugin(t *testing.T) {

@@ -105,13 +105,7 @@ func TestDefaultAnswersEveryVerb(t *testing.T) {
 	require.NoError(t, err)
 	changes, err := c.nc.SubscribeSync(wire.ChangesSubject("main", "*"))
 	require.NoError(t, err)
-	for _, verb := range []string{
-		"handoff", "town.get", "town.history", "town.list", "town.put", "town.patch", "result.get",
-		"run.get", "run.list",
-		"run.events", "run.append", "run.cancel", "run.retry",
-		"control.pause", "control.resume", "control.get",
-		"alert.list", "alert.ack", "approval.list", "approval.decide", "whoami",
-	} {
+	for _, verb := range wire.Verbs() {
 		_, err := c.nc.Request(wire.Subject("main", verb), []byte(`{}`), 20*time.Second)
 		require.NoError(t, err, verb)
 	}

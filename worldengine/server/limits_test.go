@@ -27,6 +27,17 @@ func padded(t testing.TB, body []byte, size int) []byte {
 	return append(slices.Clone(body), strings.Repeat(" ", size-len(body))...)
 }
 
+// requireEveryVerb requires that a table has all verbs but those that its test leaves out.
+func requireEveryVerb(t testing.TB, verbs []string, left ...string) {
+	t.Helper()
+	var want []string
+	for _, verb := range wire.Verbs() {
+		want = append(want, string(verb))
+	}
+	require.ElementsMatch(t, want, append(slices.Clone(verbs), left...),
+		"a table of verbs is not wire.Verbs")
+}
+
 // Each verb reads payloads up to its limit and answers one byte more with 413 and both sizes.
 func TestPayloadLimits(t *testing.T) {
 	t.Parallel()
@@ -35,7 +46,7 @@ func TestPayloadLimits(t *testing.T) {
 	runID := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))).runID
 	now := c.town("t").SnapshotHash
 	const others, appends = 64 << 10, 1 << 20
-	for _, l := range []struct {
+	rows := []struct {
 		verb   string
 		limit  int
 		body   any
@@ -58,6 +69,7 @@ func TestPayloadLimits(t *testing.T) {
 		{"run.list", others, map[string]any{}, ""},
 		{"run.events", others, map[string]any{"runId": runID}, ""},
 		{"run.cancel", others, map[string]any{"runId": runID}, "409"},
+		{"run.retry", others, map[string]any{"runId": runID}, "409"},
 		{"control.get", others, map[string]any{"townId": "t"}, ""},
 		{"control.pause", others, map[string]any{"townId": "u"}, "404"},
 		{"control.resume", others, map[string]any{"townId": "t"}, "409"},
@@ -68,7 +80,13 @@ func TestPayloadLimits(t *testing.T) {
 			"handoffId": "handoff_" + strings.Repeat("0", 64), "decision": "reject", "reason": ""},
 			"404"},
 		{"whoami", others, map[string]any{}, ""},
-	} {
+	}
+	var verbs []string
+	for _, l := range rows {
+		verbs = append(verbs, l.verb)
+	}
+	requireEveryVerb(t, verbs)
+	for _, l := range rows {
 		body := mustJSON(t, l.body)
 		for _, size := range []int{l.limit - 1, l.limit} {
 			reply := c.request(l.verb, padded(t, body, size))

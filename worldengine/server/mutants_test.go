@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"runtime"
 	"slices"
@@ -148,6 +149,11 @@ type valid struct {
 // requests returns the valid requests that mutants are made of.
 func (h *hostile) requests() []valid {
 	list := h.allRequests()
+	verbs := map[string]bool{}
+	for _, v := range list {
+		verbs[v.verb] = true
+	}
+	requireEveryVerb(h.t, slices.Collect(maps.Keys(verbs)))
 	if *mutantVerb != "" {
 		list = slices.DeleteFunc(list, func(v valid) bool { return v.verb != *mutantVerb })
 		require.NotEmpty(h.t, list, "-mutants.verb=%s", *mutantVerb)
@@ -211,13 +217,20 @@ func (h *hostile) allRequests() []valid {
 				"actorId": "ada", "submit": true}},
 		{"whoami", schemas.WhoAmIRequest, schemas.WhoAmIReply, map[string]any{}},
 	}
-	for _, p := range []struct {
+	return append(list, h.handoffRequests()...)
+}
+
+// handoffRequests returns a valid handoff of each type, and one whose texts are odd.
+func (h *hostile) handoffRequests() (list []valid) {
+	kinds := []struct {
 		kind     handoff.ProposalType
 		argument string
 	}{
 		{handoff.AdvanceProject, "wall"}, {handoff.AcceptMission, "q-scout"},
 		{handoff.PlanSalvage, "dread"}, {handoff.TalkToTownsfolk, "casual"},
-	} {
+	}
+	require.Len(h.t, kinds, len(handoff.ProposalTypes()))
+	for _, p := range kinds {
 		list = append(list, valid{"handoff", schemas.ExecutionHandoff, schemas.ExecutionResult,
 			json.RawMessage(marshalled(h.t, propose(h.at, p.kind, p.argument, handoff.Precondition{
 				Kind: handoff.PressureAtLeast, Field: "hope", Expected: 0.1})))})

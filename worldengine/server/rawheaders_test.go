@@ -154,7 +154,9 @@ func bodies(t testing.TB, townID string) map[string][]byte {
 		"approval.decide": map[string]any{
 			"handoffId": "handoff_" + strings.Repeat("0", 64), "decision": "reject",
 			"reason": "Because."},
+		"whoami": map[string]any{},
 	}
+	requireEveryVerb(t, slices.Collect(maps.Keys(bodies)), "handoff")
 	out := map[string][]byte{}
 	for verb, body := range bodies {
 		out[verb] = mustJSON(t, body)
@@ -189,6 +191,12 @@ func requireNoRights(t testing.TB, c *rawClient, requests map[string][]byte, blo
 		code := reply.Header.Get("Nats-Service-Error-Code")
 		if verb == "town.list" && code == "" {
 			require.JSONEq(t, `{"towns":[]}`, string(reply.Data), "%s %q", c.user.Role, block)
+			continue
+		}
+		if verb == "whoami" && code == "" {
+			var me struct{ User string }
+			require.NoError(t, json.Unmarshal(reply.Data, &me))
+			require.Equal(t, c.user.Name, me.User, "%q", block)
 			continue
 		}
 		require.Contains(t, []string{"400", "403"}, code, "%s %s %q: %s", c.user.Role, verb,

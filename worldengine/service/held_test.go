@@ -2,6 +2,8 @@ package service
 
 import (
 	"log/slog"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -21,11 +23,12 @@ func TestHowManyRequestsAreHeld(t *testing.T) {
 	town := [2]string{`{"townId":"a"}`, `{"townId":"b"}`}
 	run := [2]string{`{"runId":"a"}`, `{"runId":"b"}`}
 	key := [2]string{`{"idempotencyKey":"a"}`, `{"idempotencyKey":"b"}`}
-	for verb, want := range map[wire.Verb]struct {
+	rows := map[wire.Verb]struct {
 		about [2]string
 		held  int
 	}{
 		"town.get":        {town, many},
+		"town.history":    {town, many},
 		"town.list":       {[2]string{`{}`, town[0]}, few},
 		"result.get":      {key, many},
 		"run.get":         {run, many},
@@ -37,10 +40,15 @@ func TestHowManyRequestsAreHeld(t *testing.T) {
 		"control.resume":  {town, many},
 		"control.get":     {[2]string{`{}`, town[0]}, many},
 		"alert.list":      {[2]string{`{}`, town[0]}, few},
+		"alert.ack":       {[2]string{`{}`, town[0]}, many},
 		"approval.list":   {[2]string{`{}`, town[0]}, few},
 		"approval.decide": {[2]string{`{}`, town[0]}, many},
 		"whoami":          {[2]string{`{}`, town[0]}, many},
-	} {
+	}
+	// These share slots with bounds of their own, those of handoffs.
+	others := []wire.Verb{"handoff", "town.put", "town.patch", "run.append"}
+	require.ElementsMatch(t, wire.Verbs(), slices.AppendSeq(others, maps.Keys(rows)))
+	for verb, want := range rows {
 		handle, s := unread(t, verb)
 		for range want.held {
 			handle(arriving(want.about[0]))
