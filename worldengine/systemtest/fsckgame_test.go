@@ -73,7 +73,7 @@ func (g *game) answer(c *apply.Command) apply.Answer {
 		select {
 		case <-g.release:
 		default:
-			return apply.Later(c, apply.InProgress, time.Millisecond)
+			return apply.Later(c, apply.InProgress, 20*time.Millisecond)
 		}
 	case c.ActorID == "later": // many days later
 		reported := *c.ExpectedSnapshot
@@ -141,7 +141,7 @@ func (w *checkedWorld) runs(count int) []string {
 			}
 		}
 		return len(ids) == count
-	}, 20*time.Second, 5*time.Millisecond)
+	}, 20*time.Second, 25*time.Millisecond)
 	return ids
 }
 
