@@ -32,6 +32,7 @@ var (
 
 // What TestOverload works with.
 const (
+	coldTowns   = 16
 	floodConns  = 4
 	heldMiB     = 16 // --max-held
 	perCold     = 4  // requests of each cold town in flight while the capacity is measured
@@ -41,14 +42,14 @@ const (
 	windowAnswers = 60
 )
 
-// floodSize returns how many cold towns a flood has, and --max-waiting of its server, which is the
-// default where -overload.for asks for a second or more: what waits is what a short flood mostly
-// takes.
-func floodSize() (coldTowns, waiting int) {
+// floodWaiting is --max-waiting of the server: the default where -overload.for asks for a second or
+// more, since what waits is what a short flood mostly takes. Fewer cold towns would take less too,
+// and would miss that an idle town gets nothing.
+func floodWaiting() int {
 	if *overloadFor < time.Second {
-		return 4, 512
+		return 512
 	}
-	return 16, 2048
+	return 2048
 }
 
 // flood is a server that is offered more than it can do, and those who offer it.
@@ -123,11 +124,10 @@ func TestOverload(t *testing.T) {
 }
 
 func newFlood(t *testing.T) *flood {
-	coldTowns, waiting := floodSize()
 	f := &flood{t: t, hammer: newHammer(t, coldTowns+1)}
 	f.program = launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
 		"--sync", *overloadSync,
-		"--max-held", fmt.Sprint(heldMiB), "--max-waiting", fmt.Sprint(waiting))
+		"--max-held", fmt.Sprint(heldMiB), "--max-waiting", fmt.Sprint(floodWaiting()))
 	f.hammer.create(f.program.connect())
 	f.hot = newHotTown(t, f.hammer.towns[coldTowns], hotHandoffs)
 	f.hammer.towns = f.hammer.towns[:coldTowns] // the hot one has a model of its own
