@@ -3,11 +3,7 @@ package main
 import (
 	"context"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-
-	"worldengine/handoff"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/client"
 )
 
 // townPatchCommand changes members of the state of a town.
@@ -56,19 +52,10 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 		}
 		expected = now.SnapshotHash
 	}
-	body, err := json.Marshal(struct {
-		TownID   string         `json:"townId"`
-		Patch    jsontext.Value `json:"patch"`
-		Expected string         `json:"expectedSnapshotHash"`
-
-		Approval []handoff.ProposalType `json:"approval,omitzero"`
-	}{c.Town, patch, expected, types}, lenient)
-	if err != nil {
-		return usagef("the patch is not JSON: %v", err)
-	}
-	got, raw, err := askTown(ctx, server, wire.TownPatch, body)
+	got, err := server.PatchTown(ctx, c.Town, patch,
+		client.Patch{Expected: expected, Approval: types})
 	if err != nil {
 		return err
 	}
-	return a.printStored(got, raw)
+	return a.printStored(got, got.JSON)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -202,6 +203,44 @@ func TestTownsAreListedAndReplaced(t *testing.T) {
 
 	_, err = c.Town(t.Context(), "nowhere")
 	require.True(t, client.IsCode(err, wire.CodeUnknownTown), "%v", err)
+}
+
+// A patch changes the members that it has, of the state that it names, and what takes approval.
+func TestTownsArePatched(t *testing.T) {
+	t.Parallel()
+	c := serve(t).join("")
+	found(t, c, "t")
+	at, err := c.Town(t.Context(), "t")
+	require.NoError(t, err)
+	patch := func(merge, expected string, types ...handoff.ProposalType) (*client.Town, error) {
+		return c.PatchTown(t.Context(), "t", jsontext.Value(merge),
+			client.Patch{Expected: expected, Approval: types})
+	}
+	next, err := patch(`{"latestNetherEvent": "A ghast was seen."}`, at.SnapshotHash,
+		handoff.PlanSalvage)
+	require.NoError(t, err)
+	want := at.Snapshot
+	want.LatestNetherEvent = next.Snapshot.LatestNetherEvent
+	require.Equal(t, "A ghast was seen.", *want.LatestNetherEvent)
+	require.Equal(t, want, next.Snapshot)
+	require.Equal(t, []handoff.ProposalType{handoff.PlanSalvage}, next.Approval)
+	require.NotEmpty(t, next.JSON)
+
+	_, err = patch(`{"day": 99}`, at.SnapshotHash)
+	require.True(t, client.IsCode(err, wire.CodeSnapshotConflict), "%v", err)
+	next, err = patch(`{"latestNetherEvent": null}`, next.SnapshotHash)
+	require.NoError(t, err)
+	require.Equal(t, []handoff.ProposalType{handoff.PlanSalvage}, next.Approval, "it stays")
+	next, err = patch(`{}`, next.SnapshotHash, []handoff.ProposalType{}...)
+	require.NoError(t, err)
+	require.Empty(t, next.Approval)
+
+	for _, refused := range []string{`{"day": 1, "day": 2}`, `{"day": "x"}`} {
+		_, err = patch(refused, next.SnapshotHash)
+		var reply *client.ReplyError
+		require.ErrorAs(t, err, &reply, "%s: the server says where", refused)
+		require.Equal(t, 400, reply.Status)
+	}
 }
 
 // Alerts are gone through page by page, and acknowledged once.

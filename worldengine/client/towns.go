@@ -75,9 +75,36 @@ func (c *Client) PutTown(ctx context.Context, snapshot *town.Snapshot, put Put) 
 	}{snapshot, put.Expected, put.Apply, put.Approval})
 }
 
-func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Town, error) {
+// Patch says how PatchTown patches a town.
+type Patch struct {
+	// Expected is the snapshotHash of the state to change; the server takes no patch without it.
+	Expected string
+	// Approval is which types of proposals take a person's approval from now on; nil leaves that as
+	// it is.
+	Approval []handoff.ProposalType
+}
+
+// PatchTown changes the members of a town's state that a JSON Merge Patch (RFC 7396) of its
+// snapshot has; a list is replaced as a whole. It changes the state that Patch.Expected names and
+// no other. It is not repeated where it may have been carried out: look at the town then.
+func (c *Client) PatchTown(
+	ctx context.Context, townID string, merge jsontext.Value, patch Patch,
+) (*Town, error) {
+	return c.askTown(ctx, wire.TownPatch, struct {
+		TownID   string                 `json:"townId"`
+		Patch    jsontext.Value         `json:"patch"`
+		Expected string                 `json:"expectedSnapshotHash"`
+		Approval []handoff.ProposalType `json:"approval,omitzero"`
+		// The server refuses a name that stands twice, and says where.
+	}{townID, merge, patch.Expected, patch.Approval}, jsontext.AllowDuplicateNames(true))
+}
+
+// askTown asks a verb whose reply is a town.
+func (c *Client) askTown(
+	ctx context.Context, verb wire.Verb, request any, options ...json.Options,
+) (*Town, error) {
 	t := new(Town)
-	data, err := c.Ask(ctx, verb, request, t)
+	data, err := c.ask(ctx, verb, request, t, options...)
 	if err != nil {
 		return nil, err
 	}
@@ -120,7 +147,14 @@ func (c *Client) Towns(ctx context.Context) iter.Seq2[TownSummary, error] {
 func (c *Client) Ask(
 	ctx context.Context, verb wire.Verb, request, reply any,
 ) (jsontext.Value, error) {
-	body, err := json.Marshal(request, json.Deterministic(true))
+	return c.ask(ctx, verb, request, reply)
+}
+
+// ask is Ask with options of the request's JSON.
+func (c *Client) ask(
+	ctx context.Context, verb wire.Verb, request, reply any, options ...json.Options,
+) (jsontext.Value, error) {
+	body, err := json.Marshal(request, append(options, json.Deterministic(true))...)
 	if err != nil {
 		return nil, fmt.Errorf("client: a request of %s cannot be written: %w", verb, err)
 	}

@@ -1,14 +1,15 @@
 import { headers as newHeaders } from "@nats-io/nats-core";
 import { followChanges } from "./changes.mjs";
 import { checkedWorld, json, milliseconds, verified } from "./checks.mjs";
-import { absent, exchange } from "./exchange.mjs";
+import { dryRun, send } from "#handoffs";
+import { exchange } from "./exchange.mjs";
 import { UnavailableError } from "./errors.mjs";
 import { follow } from "./events.mjs";
 import { verbSubject } from "./subjects.mjs";
 
 /** @import { NatsConnection } from "@nats-io/nats-core" */
 /** @import { ReplyError, RunError } from "./errors.mjs" */
-/** @import { Alert, Approval, Change, Decided, Handoff, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
+/** @import { Alert, Approval, Change, Decided, Handoff, ProposalType, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
 
 /** Verbs that are not sent again where they may have been carried out: the server would refuse. */
 const changing = ["town.put", "town.patch", "run.cancel", "run.retry", "control.pause", "control.resume", "approval.decide"];
@@ -175,13 +176,27 @@ export class Client {
   }
 
   /**
-   * Creates a town, or, with expectedSnapshotHash, replaces exactly that state of it.
+   * Creates a town, or, with expectedSnapshotHash, replaces exactly that state of it. What applies its commands,
+   * and which types of proposals take a person's approval, stay as they are where `apply` and `approval` are left out.
    * @param {Snapshot} snapshot
-   * @param {RequestOptions & { expectedSnapshotHash?: string, apply?: Town["apply"] }} [options]
+   * @param {RequestOptions & { expectedSnapshotHash?: string, apply?: Town["apply"],
+   *   approval?: ProposalType[] }} [options]
    * @returns {Promise<Town>}
    */
-  putTown(snapshot, { expectedSnapshotHash, apply, ...options } = {}) {
-    return this.request("town.put", { snapshot, expectedSnapshotHash, apply }, options);
+  putTown(snapshot, { expectedSnapshotHash, apply, approval, ...options } = {}) {
+    return this.request("town.put", { snapshot, expectedSnapshotHash, apply, approval }, options);
+  }
+
+  /**
+   * Changes members of the state of a town that has that hash, by a JSON Merge Patch (RFC 7396) of its snapshot: a
+   * list is replaced as a whole.
+   * @param {string} townId
+   * @param {object} patch such as `{ pressure: { hope: 0.75 } }`
+   * @param {RequestOptions & { expectedSnapshotHash: string, approval?: ProposalType[] }} options
+   * @returns {Promise<Town>}
+   */
+  patchTown(townId, patch, { expectedSnapshotHash, approval, ...options }) {
+    return this.request("town.patch", { townId, patch, expectedSnapshotHash, approval }, options);
   }
 
   /**
@@ -198,20 +213,7 @@ export class Client {
    *   called when the handoff is found to wait for the end of a pause, or for a game that is away
    * @returns {Promise<Outcome>}
    */
-  async send(handoff, { onPaused, ...options } = {}) {
-    const townId = handoff?.proposal?.townId;
-    const { msg, doubt } = await this.#ask("handoff", handoff, options, () => this.#whyWaits(townId), (why) => {
-      const { code, message } = why;
-      if (["TOWN_PAUSED", "WORLD_PAUSED", "PLUGIN_ABSENT"].includes(code)) {
-        onPaused?.(new UnavailableError(code, message));
-      }
-    });
-    const result = await verified(json(msg), options.revision);
-    const runId = msg.headers?.get("Run-Id") ?? "";
-    if (!doubt || result.status !== "duplicate") return { result, runId };
-    const first = await this.#firstOf(handoff, result, options);
-    return first ? { ...first, duplicate: result } : { result, runId };
-  }
+  async send(handoff, options = {}) { return send(this, (...asked) => this.#ask(...asked), handoff, options); }
 
   /**
    * Returns the result that a handoff would get now. Nothing is stored, and the key stays free. `apply` is
@@ -220,50 +222,7 @@ export class Client {
    * @param {RequestOptions} [options]
    * @returns {Promise<{ result: Result, apply?: string }>}
    */
-  async dryRun(handoff, options = {}) {
-    const headers = { ...options.headers, "Dry-Run": "true" };
-    const { msg } = await this.#ask("handoff", handoff, { ...options, headers });
-    const result = await verified(json(msg), options.revision);
-    if (msg.headers?.get("Dry-Run") !== "true") {
-      throw new UnavailableError("INVALID_ANSWER",
-        `this server does not know dry runs: it carried the handoff out as run ${msg.headers?.get("Run-Id")}`);
-    }
-    return { result, apply: msg.headers.get("Dry-Run-Apply") || undefined };
-  }
-
-  /**
-   * Returns the result that a duplicate names, if it is that of the same handoff.
-   * @param {Handoff} handoff
-   * @param {Result} duplicate
-   * @param {RequestOptions} options
-   */
-  async #firstOf(handoff, duplicate, options) {
-    try {
-      const first = await this.result(handoff.idempotencyKey, { ...options, townId: handoff.proposal.townId });
-      const named = duplicate.evaluation.duplicateCheck.duplicateOf;
-      return first.result.resultId === named && first.result.handoffId === handoff.handoffId ? first : null;
-    } catch {
-      return null; // the duplicate is an answer too
-    }
-  }
-
-  /**
-   * Returns why a handoff for a town waits, for the end of a pause or for a game that is away; null where it does
-   * not, or that cannot be told.
-   * @param {string} townId
-   */
-  async #whyWaits(townId) {
-    /** @param {string} verb @param {object} body */
-    const look = (verb, body) => this.request(verb, body, { timeout: 2000 }).catch(() => null);
-    const town = await look("control.get", { townId });
-    if (town?.status !== "PAUSED") return town && absent(await look("town.get", { townId }));
-    const world = (await look("control.get", {}))?.status === "PAUSED";
-    const by = town.pausedBy;
-    return new UnavailableError(world ? "WORLD_PAUSED" : "TOWN_PAUSED",
-      `${world ? "the world" : `the town ${JSON.stringify(townId)}`} is paused` +
-      (by ? ` by ${by.actorId}${by.reason ? `: ${by.reason}` : ""}` : "") +
-      "; the handoff waits, and is judged when the pause ends");
-  }
+  async dryRun(handoff, options = {}) { return dryRun((...asked) => this.#ask(...asked), handoff, options); }
 
   /**
    * Returns the result of the handoff that a town accepted with a key. Without townId it is that of

@@ -24,8 +24,9 @@
  */
 
 /**
- * A town with its state. pluginAbsentSince is since when its game has been away.
- * @typedef {TownSummary & { snapshot: Snapshot, apply: "local" | "plugin" | "rcon",
+ * A town with its state. pluginAbsentSince is since when its game has been away. An earlier version of the server
+ * tells no approval.
+ * @typedef {TownSummary & { snapshot: Snapshot, apply: "local" | "plugin" | "rcon", approval?: ProposalType[],
  *   pendingRunId?: string, paused?: boolean, pluginAbsentSince?: string }} Town
  */
 

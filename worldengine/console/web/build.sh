@@ -7,10 +7,10 @@ cd "$(dirname "$0")"
 npm ci --silent --no-audit --no-fund --ignore-scripts
 rm -rf "$out"
 mkdir "$out"
-# One copy of nats-core: that of this page, also for the client. It goes without what the page never uses.
+# One copy of nats-core: that of this page, also for the client. Both go without what the page never uses.
 go tool esbuild src/main.jsx --bundle --minify --format=esm --target=es2022 --charset=utf8 --legal-comments=none \
   --jsx=automatic --jsx-import-source=preact --alias:@nats-io/nats-core=./src/natscore.js \
-  --alias:@nats-io/nkeys=./src/nonkeys.js \
+  --alias:@nats-io/nkeys=./src/nonkeys.js --alias:#handoffs=./src/nohandoffs.js \
   --log-level=warning --splitting --entry-names=app --chunk-names='[hash]' --outdir="$out"
 go tool esbuild src/style.css --minify --charset=utf8 --log-level=warning --outfile="$out/app.css"
 # The browser asks for what app.js needs while it reads app.js.

@@ -73,6 +73,21 @@ describe("a world", () => {
     assert.equal(next.decisionEpoch, stored.decisionEpoch + 1);
   });
 
+  test("members of a town are patched, and it is said what takes approval there", async (t) => {
+    const engine = await joined(t, world.url);
+    const { snapshot } = await engine.town("town-threatened");
+    const put = await engine.putTown({ ...snapshot, townId: "patched" }, { approval: ["SALVAGE_PLAN"] });
+    assert.deepEqual(put.approval, ["SALVAGE_PLAN"]);
+    const patch = { day: snapshot.day + 2, pressure: { hope: 0.75 } };
+    const next = await engine.patchTown("patched", patch, { expectedSnapshotHash: put.snapshotHash });
+    assert.deepEqual(next.snapshot, { ...put.snapshot, day: patch.day, pressure: { ...snapshot.pressure, hope: 0.75 } });
+    assert.deepEqual(next.approval, ["SALVAGE_PLAN"], "it stays as it is");
+    await assert.rejects(engine.patchTown("patched", {}, { expectedSnapshotHash: put.snapshotHash }),
+      { name: "ReplyError", code: "SNAPSHOT_CONFLICT", status: 409 });
+    const free = await engine.patchTown("patched", {}, { expectedSnapshotHash: next.snapshotHash, approval: [] });
+    assert.deepEqual([free.snapshotHash, free.approval ?? []], [next.snapshotHash, []]);
+  });
+
   test("alerts are listed page by page, and acknowledged", async (t) => {
     const engine = await joined(t, world.url);
     assert.deepEqual(await collect(engine.alerts()), []);

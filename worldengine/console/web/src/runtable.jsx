@@ -5,7 +5,7 @@ import { Asking, Empty, Trouble } from "./ui.jsx";
 
 const names = {
   MAYOR_ACCEPT_MISSION: "accept mission", PROJECT_ADVANCE: "advance project", SALVAGE_PLAN: "salvage",
-  TOWNSFOLK_TALK: "talk",
+  TOWNSFOLK_TALK: "talk", RETRY_STEP: "retry",
 };
 /** Who applies the commands of a town. */
 export const appliers = { local: "built-in rules", plugin: "a plugin", rcon: "RCON" };

@@ -8,7 +8,10 @@ import { useRuns } from "../useruns.js";
 const statuses = [
   "executed", "failed", "rejected", "stale", "duplicate", "PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED",
 ];
-const types = ["PROJECT_ADVANCE", "MAYOR_ACCEPT_MISSION", "SALVAGE_PLAN", "TOWNSFOLK_TALK", "PAUSE", "RESUME", "CANCEL", "APPROVE", "DENY"];
+const types = [
+  "PROJECT_ADVANCE", "MAYOR_ACCEPT_MISSION", "SALVAGE_PLAN", "TOWNSFOLK_TALK",
+  "PAUSE", "RESUME", "CANCEL", "RETRY_STEP", "APPROVE", "DENY",
+];
 const since = { "": 0, "the last hour": 3600e3, "today": 864e5, "the last week": 6048e5 };
 
 export function Runs() {
