@@ -38,9 +38,9 @@ func TestKillWhileCancelling(t *testing.T) {
 		}
 		requireCancelled(t, m.nc, runID)
 		game := m.connect() // which is gone before the next handoff
-		play(t, game, g)
+		playAlone(t, game, g)
 		requireOnce(t, m.nc, g, body, insist(t, func() *nats.Conn { return m.nc }, body))
-		game.Close()
+		g.leave(t, game)
 		requireSound(t, m.nc)
 	}
 }

@@ -29,24 +29,24 @@ func TestKillWhileRetrying(t *testing.T) {
 	h := newHammer(t, len(points))
 	data, keys := unreachable(t, h)
 	m, g := newMortal(t, served(data)...), newGame()
+	playAlone(t, m.nc, g)
 	for i, point := range points {
 		killWhileRetrying(t, m, g, point, keys[i], h.towns[i].open)
 	}
 }
 
 // killWhileRetrying has the failed handoff of a key retried by a server that is killed at a point
-// of that.
+// of that. The game plays on m.nc before it, and again behind it.
 func killWhileRetrying(
 	t *testing.T, m *mortal, g *game, point failpoint.Point, key string, body []byte,
 ) {
 	t.Helper()
-	play(t, m.nc, g)
 	runID := runOfKey(t, m.nc, key)
 	requireFailed(t, m.nc, runID)
 	retry := fmt.Appendf(nil, `{"runId":%q}`, runID)
 	m.dies(point, wire.RunRetry, retry)
 	nc := m.nc
-	play(t, nc, g)
+	playAlone(t, nc, g)
 	requireFailed(t, nc, runID)
 	reply, err := nc.Request(wire.Subject("main", wire.RunRetry), retry, time.Minute)
 	require.NoError(t, err)
