@@ -97,7 +97,8 @@ func borrowed(t *testing.T, of *handoff.Handoff, at town.State) []byte {
 }
 
 var behindPuts = flag.Int("behind.puts", 1,
-	"how many puts each of the 4 clients of TestKillWhileReceiptsAreBehind makes")
+	"how many puts each of the 4 clients of TestKillWhileReceiptsAreBehind makes; with as few as "+
+		"the default the receipts may not be behind when the server is killed")
 
 // The server is killed while the receipts are behind the log by a flood of large puts, and a
 // handoff was answered. After the start its replay never executes again: it is asked to come back,

@@ -62,6 +62,7 @@ func TestClockSteps(t *testing.T) {
 			stepped.stop(stepped.running, stepped.nc)
 			stepped.tell()
 			steady.some(int64(stepped.answered()))
+			steady.verify()
 			compared := 0
 			for n, d := range stepped.towns {
 				for i := range min(len(d.accepted), len(steady.towns[n].accepted)) {

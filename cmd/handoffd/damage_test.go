@@ -233,8 +233,7 @@ func (r *torture) some(answers int64) {
 	p, nc := r.serve(nil, "interval")
 	var n atomic.Int64
 	r.work(p, nc, func(*torturedTown) bool { return n.Add(1) < answers })
-	nc.Close()
-	p.end(syscall.SIGTERM)
+	r.stop(p, nc)
 }
 
 // A message of the log in which a bit was flipped is found with its town and the place; everything
