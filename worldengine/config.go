@@ -49,7 +49,7 @@ type Config struct {
 	// say it themselves: "none", or types with commas between them. It is one of the world's
 	// settings, as Apply is.
 	RequireApproval string
-	// Compress is which streams NATS compresses: CompressEvents or CompressAll of package
+	// Compress names the streams that NATS compresses: CompressEvents or CompressAll of package
 	// commitlog. It is one of the world's settings, as Apply is.
 	Compress commitlog.Compression
 	// ApprovalTimeout is how long a proposal waits for its decision, and an approval for its

@@ -55,7 +55,7 @@ func badKinds(t *testing.T, handoffText string) map[string]string {
 		"a BOM":   "\xef\xbb\xbf{}",
 		"cut off": `{"a": [1, `, "huge text": huge, "huge JSON": `{"a": "` + huge + `"}`,
 		"deep": strings.Repeat("[", *hugeMiB<<20), "a text": `"text"`, "null": "null",
-		"numbers": "[1, 2]", "no values": "[]",
+		"not UTF-8": "{\"day\": \"\xff\"}", "numbers": "[1, 2]", "no values": "[]",
 		"a handoff": handoffText, "a fixture": `{"handoff": ` + handoffText +
 			`, "expect": {"status": "stale"}}`,
 		"a snapshot":          string(newTown(t, threatened, 3)),

@@ -23,7 +23,7 @@ type benchCommand struct {
 	Towns       int           `help:"How many towns are driven." default:"64"`
 	Concurrency int           `help:"How many requests are in flight; at most one a town." default:"64"`
 	Connections int           `help:"How many client connections they share." default:"4"`
-	Duration    time.Duration `help:"How long each phase is: the echo, the handoffs, the bare appends." default:"5s"`
+	Duration    time.Duration `help:"How long each phase is: the echo, the handoffs, the bare appends. Without --rate a phase of handoffs has one for each town at least." default:"5s"`
 	Phases      int           `help:"How many phases of handoffs there are, one after the other on the same towns." default:"1"`
 	Rate        float64       `help:"How many handoffs a second are offered; 0 for as many as are answered." default:"0"`
 	Mix         string        `help:"What share of the handoffs ends in which status." default:"executed=100" placeholder:"STATUS=SHARE,…"`

@@ -14,9 +14,9 @@ import (
 	"worldengine/worldengine/natsconn"
 )
 
-// commandLine is the whole command line. No command's field has the name of a global flag's: see
-// only. A command's Help is what its --help says beside the
-// flags: what it does, and one example.
+// commandLine is the whole command line. No command's field may have the name of a field of
+// globalFlags, since only leaves fields out by their names. A command's Help is what its --help
+// prints beside the flags: what it does, and one example.
 type commandLine struct {
 	globalFlags `embed:""`
 

@@ -48,7 +48,8 @@ type settingsSetCommand struct {
 // Help is the command's long help.
 func (settingsSetCommand) Help() string {
 	return `What the streams keep changes at once. Running servers take over the default binding
-(apply) when they are started again. A change that would discard messages is refused with their
+(apply) and the types to approve (require-approval) when they are started again, and NATS takes over
+what it compresses (compress) when it is. A change that would discard messages is refused with their
 number, unless --discard-history is given: take a backup first. With access control it takes the
 role engine, as fsck --repair does.
 

@@ -56,7 +56,7 @@ type serveCommand struct {
 	RunEventsRetention *time.Duration `name:"runevents-retention" help:"How long run events are kept on the bus. A setting of the world, 720h for a new one."`
 	RunEventsLimit     *int64         `name:"runevents-limit" help:"How many run events are kept on the bus at most; the oldest go first. -1 for no limit. A setting of the world, 10000000 for a new one."`
 	HistoryPerTown     *int64         `help:"How many commits, and how many refused runs, the log keeps of each town; at least 1000. A setting of the world, 10000 for a new one."`
-	Compress           string         `help:"Which streams of the embedded NATS are compressed, once a block of them is full: the run events (events), or the log and the receipts too (all), which takes less than half of the disk; a bit that the disk changes then costs a block, and not a message. A setting of the world, events for a new one." enum:",events,all" default:""`
+	Compress           string         `help:"Which streams NATS compresses, where they have one replica, once a block of them is full: the run events (events), or the log and the receipts too (all), which takes less than half of the disk; a bit that the disk changes then costs a block, and not a message. A setting of the world, events for a new one." enum:",events,all" default:""`
 	DiscardHistory     bool           `help:"Make the settings of the world that are given here the world's, also where that discards what is over them."`
 	Replicas           int            `help:"How many servers of a NATS cluster keep each stream." default:"1"`
 	MaxWaiting         int            `help:"How many requests that change towns may wait or be in hand; at most 1000000. A request that does not fit gets 429: see docs/overload.md." default:"2048"`

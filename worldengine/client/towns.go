@@ -95,8 +95,9 @@ func (c *Client) PatchTown(
 		Patch    jsontext.Value         `json:"patch"`
 		Expected string                 `json:"expectedSnapshotHash"`
 		Approval []handoff.ProposalType `json:"approval,omitzero"`
-		// The server refuses a name that stands twice, and says where.
-	}{townID, merge, patch.Expected, patch.Approval}, jsontext.AllowDuplicateNames(true))
+		// The server refuses a name that stands twice, and what is not UTF-8, and says where.
+	}{townID, merge, patch.Expected, patch.Approval}, jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
 }
 
 // askTown asks a verb whose reply is a town.

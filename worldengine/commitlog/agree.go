@@ -113,6 +113,9 @@ func keptSettings(
 		HistoryPerTown:  max(0, log.CachedInfo().Config.MaxMsgsPerSubject),
 		RequireApproval: approval.None, Compress: CompressEvents,
 	}
+	if log.CachedInfo().Config.Compression == jetstream.S2Compression {
+		kept.Compress = CompressAll
+	}
 	for name, take := range map[string]func(jetstream.StreamConfig){
 		wire.ReceiptStream(world): func(c jetstream.StreamConfig) {
 			kept.DedupeRetention = c.MaxAge
@@ -230,7 +233,8 @@ func AgreeSettings(
 }
 
 // ChangeSettings makes the given settings those of a world, for all its servers: what the streams
-// keep changes at once, the binding when each server starts again. It returns a *SettingsError
+// keep changes at once, the binding when each server starts again, and the compression when NATS
+// does. It returns a *SettingsError
 // where that would discard something and discard is not set.
 func ChangeSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,

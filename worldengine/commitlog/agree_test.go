@@ -17,7 +17,7 @@ func newWorld(t *testing.T, s commitlog.Settings) jetstream.JetStream {
 	t.Helper()
 	js, err := jetstream.New(natstest.Connect(t))
 	require.NoError(t, err)
-	log := commitlog.StreamConfig("w", s.HistoryPerTown, s.DedupeRetention, 1)
+	log := commitlog.LogStream("w", s, 1)
 	log.Metadata = s.Metadata()
 	receipts, events := commitlog.DerivedStreams("w", s, 1)
 	for _, config := range []jetstream.StreamConfig{log, receipts, events} {
@@ -100,6 +100,7 @@ func TestTheSettingsOfOtherWorlds(t *testing.T) {
 	ctx := t.Context()
 	first := commitlog.DefaultSettings()
 	first.HistoryPerTown, first.EventRetention = 100, time.Hour
+	first.Compress = commitlog.CompressAll
 	js := newWorld(t, first)
 	log, err := js.Stream(ctx, wire.LogStream("w"))
 	require.NoError(t, err)

@@ -13,10 +13,11 @@ import (
 )
 
 // EventStreamConfig is the stream of a world's run events: derived, as dedupe.StreamConfig is. NATS
-// compresses a block of it once the block is full. The log is not compressed: there a bit that the
-// disk changes costs a message, and not a block; nor are the receipts, whose look-ups read blocks;
-// nor is anything in a cluster: a replica that comes back after a kill may have to cut off the end
-// of a block, cannot do so in a compressed one, and stands still for good (nats-server 2.15).
+// compresses a block of it once the block is full. The log and the receipts it compresses only with
+// CompressAll: a bit that the disk changes then costs a block, and not a message, and a look-up of a
+// receipt reads a block. It compresses nothing in a cluster: a replica that comes back after a kill
+// may have to cut off the end of a block, cannot do so in a compressed one, and stands still for
+// good (nats-server 2.15).
 func EventStreamConfig(
 	world string, retention time.Duration, limit int64, replicas int,
 ) jetstream.StreamConfig {

@@ -104,7 +104,7 @@ func tryStream(
 ) (jetstream.Stream, error) {
 	stream, err := js.CreateStream(ctx, config)
 	if errors.Is(err, jetstream.ErrStreamNameAlreadyInUse) {
-		if err := warnOfDiscarded(ctx, js, config, logger); err != nil {
+		if err := tellOfChanges(ctx, js, config, logger); err != nil {
 			return nil, err
 		}
 		return js.UpdateStream(ctx, config)
@@ -112,17 +112,21 @@ func tryStream(
 	return stream, err
 }
 
-// warnOfDiscarded warns of the messages of a stream that are over the limit of config: the update
-// to it discards them.
-func warnOfDiscarded(
+// tellOfChanges warns of the messages of a stream that are over the limit of config, since the
+// update to it discards them, and says when another compression takes effect.
+func tellOfChanges(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
 ) error {
-	if config.MaxMsgs < 1 {
-		return nil
-	}
 	stream, err := js.Stream(ctx, config.Name)
 	if err != nil {
 		return err
+	}
+	if stream.CachedInfo().Config.Compression != config.Compression {
+		logger.Info("NATS compresses the full blocks of a stream otherwise once it has started again",
+			"stream", config.Name, "compression", config.Compression)
+	}
+	if config.MaxMsgs < 1 {
+		return nil
 	}
 	if held, limit := stream.CachedInfo().State.Msgs, uint64(config.MaxMsgs); held > limit {
 		logger.Warn("the oldest messages of a stream are over its limit and are discarded",

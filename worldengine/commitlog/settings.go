@@ -30,12 +30,12 @@ type Settings struct {
 	// RequireApproval is which types of proposals take a person's approval in towns that have no
 	// policy of their own: the text of an approval.Policy.
 	RequireApproval string
-	// Compress is which streams NATS compresses, where they have one replica.
+	// Compress names the streams that NATS compresses, where they have one replica.
 	Compress Compression
 }
 
-// Compression is which streams of a world NATS compresses, a block of messages at a time, once the
-// block is full.
+// Compression names the streams of a world that NATS compresses, a block of messages at a time, once
+// the block is full. NATS takes over another compression of a stream when it starts again.
 type Compression string
 
 const (

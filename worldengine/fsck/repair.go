@@ -14,7 +14,6 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/follow"
-	"worldengine/worldengine/wire"
 )
 
 // Followers publish ahead of the acks, each message guarded by the sequence that the stream must be
@@ -103,10 +102,12 @@ func (c *worldCheck) emptyEvents(ctx context.Context, done *RepairReport) error 
 // that was checked. Other followers may be at it too.
 func (c *worldCheck) catchUp(ctx context.Context, d *derivedCheck) error {
 	if d.stream == nil {
-		replicas := c.log.CachedInfo().Config.Replicas
-		config := commitlog.EventStreamConfig(c.world, d.maxAge, wire.DefaultEventLimit, replicas)
+		log := c.log.CachedInfo().Config
+		settings := commitlog.SettingsOf(log.Metadata).Or(commitlog.DefaultSettings())
+		settings.DedupeRetention, settings.EventRetention = d.maxAge, d.maxAge
+		receipts, config := commitlog.DerivedStreams(c.world, settings, log.Replicas)
 		if d == &c.receipts.derivedCheck {
-			config = dedupe.StreamConfig(c.world, d.maxAge, replicas)
+			config = receipts
 			// An engine that saw the lost stream a moment ago must not ask the new one.
 			if err := backoff.Sleep(ctx, dedupe.RecreateAfter); err != nil {
 				return err

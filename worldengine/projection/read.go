@@ -46,7 +46,7 @@ func (r *Runner) read(ctx context.Context) error {
 	return err
 }
 
-// readConnected is read as long as the connection lasts. cancel ends ctx.
+// readConnected reads the source until something goes wrong. cancel ends ctx with the reason.
 func (r *Runner) readConnected(ctx context.Context, cancel context.CancelCauseFunc) error {
 	source, err := r.open(ctx)
 	if err != nil {

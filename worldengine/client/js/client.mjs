@@ -1,7 +1,7 @@
 import { headers as newHeaders } from "@nats-io/nats-core";
 import { followChanges } from "./changes.mjs";
 import { checkedWorld, json, milliseconds, verified } from "./checks.mjs";
-import { dryRun, send } from "#handoffs";
+import { dryRun, send } from "#handoffs"; // a name, so that the console's bundle can leave it out
 import { exchange } from "./exchange.mjs";
 import { UnavailableError } from "./errors.mjs";
 import { follow } from "./events.mjs";

@@ -9,7 +9,7 @@ import { absent } from "./exchange.mjs";
 /** @import { Handoff, Result } from "./types.mjs" */
 
 /**
- * Asks a verb as the client does. `waits` returns why no answer comes, and `refused` is told of each refusal;
+ * Asks a verb as the client does. `waits` returns why no answer comes, and `refused` is called with each refusal;
  * `doubt` says that an earlier attempt may have been accepted.
  * @typedef {(verb: string, body: unknown, options: RequestOptions,
  *   waits?: () => Promise<UnavailableError | null>,
