@@ -127,7 +127,7 @@ const anonymous = "anybody"
 
 // configure adds the accounts and who decides about logins to the options of a server.
 func (a *accounts) configure(options *natsserver.Options) {
-	a.login = &authenticator{passwords: newPasswords(), addresses: a.addresses, bridge: a.bridge}
+	a.login = newAuthenticator(a.addresses, a.bridge)
 	options.CustomClientAuthentication, options.AlwaysEnableNonce = a.login, true
 	options.AuthTimeout = loginTimeout.Seconds()
 	options.MaxConn = a.sockets(options.MaxConn)
@@ -226,8 +226,10 @@ func natsPermissions(p access.Permissions) *natsserver.Permissions {
 	return out
 }
 
-// connect lets JetStream, and what crosses the accounts, into a server that was started.
+// connect lets JetStream, what crosses the accounts, and then clients, into a server that was
+// started.
 func (a *accounts) connect(ns *natsserver.Server) error {
+	defer a.login.open()
 	if a.clients == nil {
 		return nil
 	}

@@ -220,6 +220,7 @@ func lockDataDir(dir string) (*os.File, error) {
 // directory back.
 func (e *embedded) close() {
 	if e.nats != nil {
+		e.accounts.login.open() // NATS waits for those who are signing in
 		e.nats.Shutdown()
 		e.nats.WaitForShutdown()
 	}

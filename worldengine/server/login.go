@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net"
+	"sync"
 	"sync/atomic"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
@@ -16,6 +17,8 @@ import (
 // CONNECT, on the goroutine that reads the connection, so one slow login delays no other client's
 // requests.
 type authenticator struct {
+	opened    chan struct{} // closed once clients may be let in; until then they wait
+	open      func()        // closes opened, however often it is called
 	logins    atomic.Pointer[logins]
 	passwords *passwords
 	addresses *perAddress
@@ -30,11 +33,22 @@ type logins struct {
 	anonymous *natsserver.User // nil where every client needs credentials
 }
 
-// Check implements natsserver.Authentication.
+func newAuthenticator(addresses *perAddress, bridge *httpd.Bridge) *authenticator {
+	opened := make(chan struct{})
+	return &authenticator{
+		opened: opened, open: sync.OnceFunc(func() { close(opened) }),
+		passwords: newPasswords(), addresses: addresses, bridge: bridge,
+	}
+}
+
+// Check implements natsserver.Authentication. A connection that comes while the server starts waits
+// here until what crosses the accounts does so, since NATS delivers nothing of that to subscriptions
+// of before. Where that takes longer than loginTimeout, NATS closes the connection meanwhile.
 func (a *authenticator) Check(c natsserver.ClientAuthentication) bool {
 	if c.Kind() != natsserver.CLIENT {
 		return false
 	}
+	<-a.opened
 	remote, ok := a.remoteOf(c)
 	if !ok || a.addresses.full(remote) {
 		return false

@@ -1,0 +1,43 @@
+package server_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/wire"
+)
+
+// A client that signs in as early as it can has what it subscribed to: the run events cross from
+// the world's account into that of the clients before anybody is let in.
+func TestClientsThatWaitForTheServer(t *testing.T) {
+	t.Parallel()
+	address, data := natstest.FreeAddress(t), t.TempDir()
+	at := func(config *server.Config) { config.Listen, config.Data = address, data }
+	fill(t, "large", 8<<20, at) // so that there is something to recover before they are let in
+	var early []*nats.Subscription
+	for range 24 {
+		nc, err := nats.Connect("nats://"+address, nats.RetryOnFailedConnect(true),
+			nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0))
+		require.NoError(t, err)
+		t.Cleanup(nc.Close)
+		sub, err := nc.SubscribeSync(wire.EventSubject("main", "*", "*"))
+		require.NoError(t, err)
+		early = append(early, sub)
+	}
+	c := connect(t, start(t, at))
+	town := c.put(snapshot("t"), "")
+	for _, sub := range early {
+		require.Eventually(t, sub.IsValid, time.Minute, time.Millisecond)
+	}
+	c.send(marshalled(t, propose(town, handoff.TalkToTownsfolk, "casual")))
+	for i, sub := range early {
+		_, err := sub.NextMsg(20 * time.Second)
+		require.NoError(t, err, "subscriber %d", i)
+	}
+}
