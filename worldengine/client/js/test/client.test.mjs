@@ -425,7 +425,8 @@ test("a handoff and its events survive the death of the server", async (t) => {
   const world = await serve(t);
   const engine = await joined(t, world.url);
   const until = new AbortController();
-  const followed = collect(engine.events({ townId: "town-threatened", signal: until.signal }), 30);
+  const followed = collect(engine.events(
+    { townId: "town-threatened", from: "2020-01-01T00:00:00Z", signal: until.signal }), 30);
   await engine.nc.flush();
   const first = await engine.send(await talk(engine, "One."));
   const second = await talk(engine, "Two.");
