@@ -23,7 +23,8 @@ func TestClientsThatWaitForTheServer(t *testing.T) {
 	var early []*nats.Subscription
 	for range 24 {
 		nc, err := nats.Connect("nats://"+address, nats.RetryOnFailedConnect(true),
-			nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond), nats.ReconnectJitter(0, 0))
+			nats.MaxReconnects(-1), nats.ReconnectWait(time.Millisecond),
+			nats.ReconnectJitter(0, 0))
 		require.NoError(t, err)
 		t.Cleanup(nc.Close)
 		sub, err := nc.SubscribeSync(wire.EventSubject("main", "*", "*"))

@@ -42,8 +42,8 @@ func newAuthenticator(addresses *perAddress, bridge *httpd.Bridge) *authenticato
 }
 
 // Check implements natsserver.Authentication. A connection that comes while the server starts waits
-// here until what crosses the accounts does so, since NATS delivers nothing of that to subscriptions
-// of before. Where that takes longer than loginTimeout, NATS closes the connection meanwhile.
+// here until what crosses the accounts does so, since NATS delivers nothing of that to earlier
+// subscriptions. Where that takes longer than loginTimeout, NATS closes the connection meanwhile.
 func (a *authenticator) Check(c natsserver.ClientAuthentication) bool {
 	if c.Kind() != natsserver.CLIENT {
 		return false
