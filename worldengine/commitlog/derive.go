@@ -14,10 +14,10 @@ import (
 
 // EventStreamConfig is the stream of a world's run events: derived, as dedupe.StreamConfig is. NATS
 // compresses a block of it once the block is full. The log and the receipts it compresses only with
-// CompressAll: a bit that the disk changes then costs a block, and not a message, and a look-up of a
-// receipt reads a block. It compresses nothing in a cluster: a replica that comes back after a kill
-// may have to cut off the end of a block, cannot do so in a compressed one, and stands still for
-// good (nats-server 2.15).
+// CompressAll: a bit that the disk changes then costs a block, and not a message, and a look-up of
+// a receipt reads a block. It compresses nothing in a cluster: a replica that comes back after a
+// kill may have to cut off the end of a block, cannot do so in a compressed one, and stands still
+// for good (nats-server 2.15).
 func EventStreamConfig(
 	world string, retention time.Duration, limit int64, replicas int,
 ) jetstream.StreamConfig {

@@ -122,8 +122,8 @@ func tellOfChanges(
 		return err
 	}
 	if stream.CachedInfo().Config.Compression != config.Compression {
-		logger.Info("NATS compresses the full blocks of a stream otherwise once it has started again",
-			"stream", config.Name, "compression", config.Compression)
+		logger.Info("NATS compresses the full blocks of a stream otherwise once it has started "+
+			"again", "stream", config.Name, "compression", config.Compression)
 	}
 	if config.MaxMsgs < 1 {
 		return nil

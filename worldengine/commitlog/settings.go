@@ -34,8 +34,8 @@ type Settings struct {
 	Compress Compression
 }
 
-// Compression names the streams of a world that NATS compresses, a block of messages at a time, once
-// the block is full. NATS takes over another compression of a stream when it starts again.
+// Compression names the streams of a world that NATS compresses, a block of messages at a time,
+// once the block is full. NATS takes over another compression of a stream when it starts again.
 type Compression string
 
 const (
