@@ -130,7 +130,7 @@ type Config struct {
 func (c Config) withDefaults() (Config, error) {
 	c.World = cmp.Or(c.World, wire.DefaultWorld)
 	c.Plugin = c.Plugin.WithDefaults()
-	settings, err := c.settings().Or(commitlog.DefaultSettings()).Checked()
+	settings, err := c.Settings().Or(commitlog.DefaultSettings()).Checked()
 	if err != nil {
 		return c, err
 	}
@@ -165,8 +165,8 @@ func (c Config) withDefaults() (Config, error) {
 	return c, c.validate()
 }
 
-// settings returns the settings of the world that the configuration has.
-func (c *Config) settings() commitlog.Settings {
+// Settings returns the settings of the world that the configuration has.
+func (c *Config) Settings() commitlog.Settings {
 	return commitlog.Settings{
 		HistoryPerTown: c.HistoryPerTown, DedupeRetention: c.DedupeRetention,
 		EventRetention: c.EventRetention, EventLimit: c.EventLimit, Apply: c.Apply,

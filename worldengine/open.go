@@ -46,7 +46,7 @@ func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine
 
 // prepare makes an engine over the streams of its world, in which nothing runs yet.
 func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error) {
-	given, err := config.settings().Checked()
+	given, err := config.Settings().Checked()
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +150,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 		return f
 	}
 	receipts, events := commitlog.DerivedStreams(e.config.World,
-		e.config.settings(), e.config.Replicas)
+		e.config.Settings(), e.config.Replicas)
 	e.receiptFollower = follower(receipts, follow.Config{
 		Derive: commitlog.DeriveReceipts(e.config.World), Advanced: e.receipts.Followed,
 		RecreateAfter: dedupe.RecreateAfter, LogLost: e.alertLogLost("No handoff is judged"),

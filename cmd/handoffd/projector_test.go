@@ -3,8 +3,6 @@ package main
 import (
 	"encoding/json"
 	"fmt"
-	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -41,34 +39,25 @@ func TestAProjectorRuns(t *testing.T) {
 // and raises each alert once.
 func TestKillWhileAProjectorKeepsItsWatermark(t *testing.T) {
 	t.Parallel()
-	data := t.TempDir()
-	serve := func(env []string, more ...string) (*program, *nats.Conn) {
-		p := launch(t, env, append([]string{"--listen", "127.0.0.1:0", "--http", "off",
-			"--sync", "interval", "--data", data}, more...)...)
-		return p, p.connect()
-	}
-	where := filepath.Join(t.TempDir(), "where")
-	p, nc := serve([]string{killAt + "=" + where})
-	kept := keptWatermark(t, nc, 0)
+	args := []string{"--listen", "127.0.0.1:0", "--http", "off", "--sync", "interval",
+		"--data", t.TempDir()}
+	m := newMortal(t, args...)
+	kept := keptWatermark(t, m.nc, 0)
 	for i, point := range []failpoint.Point{failpoint.Keeping, failpoint.Kept} {
-		killWhere(t, where, point, 0)
 		ends := appended(t, fmt.Sprint("run-", i), runevents.RunCompleted) // moves the watermark
-		require.NoError(t, nc.PublishRequest(wire.Subject("main", wire.RunAppend),
-			nc.NewInbox(), ends))
-		p.awaitPoint()
-		require.NoError(t, os.Remove(where))
-		p, nc = serve([]string{killAt + "=" + where})
-		appendTo(t, nc, ends) // stored already, unless it was killed too early for that
-		kept = keptWatermark(t, nc, kept+1)
+		m.dies(point, wire.RunAppend, ends)
+		appendTo(t, m.nc, ends) // stored already, unless it was killed too early for that
+		kept = keptWatermark(t, m.nc, kept+1)
 	}
-	p.end(syscall.SIGKILL)
+	m.end(syscall.SIGKILL)
 
-	p, nc = serve(nil, "--no-projector")
+	p := launch(t, nil, append(args, "--no-projector")...)
+	nc := p.connect()
 	appendTo(t, nc, appended(t, "run-2", runevents.RunCompleted))
 	beginRuns(t, nc, projection.DefaultLookback+8) // more than it looks back without a watermark
 	p.end(syscall.SIGKILL)
 
-	_, nc = serve(nil)
+	nc = launch(t, nil, args...).connect()
 	keptWatermark(t, nc, kept+projection.DefaultLookback)
 	require.EventuallyWithT(t, func(t *assert.CollectT) {
 		assert.Equal(t, map[string]int{"run-0": 1, "run-1": 1, "run-2": 1}, invalidRuns(t, nc))

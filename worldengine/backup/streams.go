@@ -19,11 +19,7 @@ import (
 // before what tells why it may be incomplete, and the log, which everything follows, last. The
 // pending index is not among them: Restore writes that anew.
 func BackupStreams(config worldengine.Config) []jetstream.StreamConfig {
-	settings := commitlog.Settings{
-		HistoryPerTown: config.HistoryPerTown, DedupeRetention: config.DedupeRetention,
-		EventRetention: config.EventRetention, EventLimit: config.EventLimit,
-		Compress: config.Compress,
-	}
+	settings := config.Settings()
 	receipts, events := commitlog.DerivedStreams(config.World, settings, config.Replicas)
 	return []jetstream.StreamConfig{
 		receipts, events,

@@ -234,8 +234,7 @@ func AgreeSettings(
 
 // ChangeSettings makes the given settings those of a world, for all its servers: what the streams
 // keep changes at once, the binding when each server starts again, and the compression when NATS
-// does. It returns a *SettingsError
-// where that would discard something and discard is not set.
+// does. It returns a *SettingsError where that would discard something and discard is not set.
 func ChangeSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
 ) (*Plan, error) {

@@ -47,9 +47,9 @@ const (
 	CompressAll Compression = "all"
 )
 
-// Validate returns what is wrong with c; "" stands for a setting that is not given.
+// Validate returns what is wrong with c.
 func (c Compression) Validate() error {
-	if c == "" || c == CompressEvents || c == CompressAll {
+	if c == CompressEvents || c == CompressAll {
 		return nil
 	}
 	return fmt.Errorf("worldengine: %s must be %s or %s, not %q", CompressSetting, CompressEvents,
@@ -190,10 +190,7 @@ func (s *Settings) Set(name, value string) error {
 		}
 	case CompressSetting:
 		s.Compress = Compression(value)
-		if err = s.Compress.Validate(); err == nil && value == "" {
-			err = fmt.Errorf("worldengine: %s must be %s or %s, not empty", name, CompressEvents,
-				CompressAll)
-		}
+		err = s.Compress.Validate()
 	default:
 		return fmt.Errorf("worldengine: there is no setting %q of a world, but %s, %s, %s, %s, "+
 			"%s, %s and %s", name,

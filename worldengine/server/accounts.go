@@ -226,10 +226,8 @@ func natsPermissions(p access.Permissions) *natsserver.Permissions {
 	return out
 }
 
-// connect lets JetStream, what crosses the accounts, and then clients, into a server that was
-// started.
+// connect lets JetStream, and what crosses the accounts, into a server that was started.
 func (a *accounts) connect(ns *natsserver.Server) error {
-	defer a.login.open()
 	if a.clients == nil {
 		return nil
 	}

@@ -50,13 +50,7 @@ func Check(config Config) (towns int, err error) {
 // changes nothing in the world.
 func CheckSettings(ctx context.Context, config Config) (*commitlog.Plan, error) {
 	config = config.withDefaults()
-	given, err := commitlog.Settings{
-		HistoryPerTown: config.Engine.HistoryPerTown, EventLimit: config.Engine.EventLimit,
-		DedupeRetention: config.Engine.DedupeRetention,
-		EventRetention:  config.Engine.EventRetention,
-		Apply:           config.Engine.Apply, RequireApproval: config.Engine.RequireApproval,
-		Compress: config.Engine.Compress,
-	}.Checked()
+	given, err := config.Engine.Settings().Checked()
 	if err != nil {
 		return nil, err
 	}

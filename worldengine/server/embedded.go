@@ -148,8 +148,12 @@ func (e *embedded) start(ns *natsserver.Server, config *Config) error {
 		return fmt.Errorf("server: embedded NATS on %s with the data directory %s: %w",
 			config.Listen, config.Data, err)
 	}
-	if err := e.accounts.connect(ns); err != nil || e.accounts.operatorFile == "" {
+	if err := e.accounts.connect(ns); err != nil {
 		return err
+	}
+	e.accounts.login.open()
+	if e.accounts.operatorFile == "" {
+		return nil
 	}
 	return nameAddress(e.accounts.operatorFile, ns.Addr().String())
 }
