@@ -1,12 +1,17 @@
 package main
 
 import (
+	"io"
 	"os"
+	"reflect"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/server"
 )
 
 // docs/operators.md lists every flag of handoffd serve with its default, and no other.
@@ -31,4 +36,64 @@ func TestFlagsAreListed(t *testing.T) {
 	}
 	require.Greater(t, len(flags), 30)
 	require.Equal(t, flags, listed)
+}
+
+// Each flag of handoffd serve changes what the server is configured with, but for those that the
+// command itself uses.
+func TestEachFlagReachesTheConfiguration(t *testing.T) {
+	t.Parallel()
+	byDefault, flags := configured(t)
+	var others []string
+	for _, flag := range flags {
+		changed, _ := configured(t, otherwise(t, flag))
+		if reflect.DeepEqual(byDefault, changed) {
+			others = append(others, flag.Name)
+		}
+	}
+	require.ElementsMatch(t, []string{"check-config", "drain-timeout", "memory"}, others,
+		"config in serve.go does not hand these on")
+}
+
+// configured returns what a command line configures a server with, and the flags that there are.
+func configured(t *testing.T, args ...string) (server.Config, []*kong.Flag) {
+	t.Helper()
+	var line commandLine
+	parser, err := kong.New(&line, kong.Name("handoffd"))
+	require.NoError(t, err)
+	parsed, err := parser.Parse(append([]string{"serve"}, args...))
+	require.NoError(t, err, args)
+	config, err := line.Serve.config(io.Discard)
+	require.NoError(t, err, args)
+	return config, parsed.Selected().Flags
+}
+
+// otherwise returns the argument that gives a flag another value than its default.
+func otherwise(t *testing.T, flag *kong.Flag) string {
+	t.Helper()
+	value := "7"
+	switch {
+	case flag.IsBool() && flag.Default == "true":
+		return "--no-" + flag.Name
+	case flag.IsBool():
+		return "--" + flag.Name
+	case flag.Name == "access":
+		value = accessFile(t, mara)
+	case flag.Name == "rcon-config":
+		value = rconConfig(t, "127.0.0.1:1", "list")
+	case flag.Name == "log-level":
+		value = "WARN"
+	case flag.Name == "min-free-disk", flag.Name == "memory":
+		value = "7MiB"
+	case flag.Enum != "":
+		values := flag.EnumSlice()
+		value = values[len(values)-1]
+		if value == flag.Default {
+			value = values[0]
+		}
+	case flag.Tag.Type == "existingfile":
+		value = "flags_test.go"
+	case strings.HasSuffix(flag.Target.Type().String(), "time.Duration"): // or a pointer
+		value = "7m"
+	}
+	return "--" + flag.Name + "=" + value
 }
