@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/access"
 	"worldengine/worldengine/wire"
 )
 
@@ -232,6 +233,35 @@ func TestVerbsAreListed(t *testing.T) {
 	table := under(t, read(t, "access.md"), "What each role may do")
 	for _, verb := range verbs {
 		require.Contains(t, table, "`"+string(verb)+"`")
+	}
+}
+
+// access.md has every role: in the row of the access file, and in the table of what each may do.
+// The engine, which may do all, has no column there.
+func TestRolesAreListed(t *testing.T) {
+	t.Parallel()
+	page := read(t, "access.md")
+	row := regexp.MustCompile("(?m)^\\| `users\\[\\]\\.role` \\|.*$").FindString(page)
+	var columns []string
+	for _, role := range access.Roles() {
+		require.Contains(t, row, "`"+string(role)+"`")
+		if role != access.Engine {
+			columns = append(columns, string(role))
+		}
+	}
+	require.Contains(t, under(t, page, "What each role may do"),
+		"| | "+strings.Join(columns, " | ")+" |\n")
+}
+
+// contracts.md has every kind of a precondition that the engine knows.
+func TestKindsOfPreconditionsAreListed(t *testing.T) {
+	t.Parallel()
+	declared := regexp.MustCompile(`PreconditionKind = "([a-z_]+)"`).
+		FindAllStringSubmatch(read(t, "../handoff/proposal.go"), -1)
+	require.GreaterOrEqual(t, len(declared), 11)
+	page := read(t, "contracts.md")
+	for _, kind := range declared {
+		require.True(t, strings.Contains(page, "`"+kind[1]+"`"), kind[1])
 	}
 }
 

@@ -127,13 +127,30 @@ func TestEveryAlertHasAMeaning(t *testing.T) {
 	}
 }
 
+// The page of a run says of each kind of a precondition what it expects of the town.
+func TestEveryKindOfPreconditionIsCompared(t *testing.T) {
+	t.Parallel()
+	declared, err := os.ReadFile("../../handoff/proposal.go")
+	require.NoError(t, err)
+	compared, err := os.ReadFile("web/src/preconditions.js")
+	require.NoError(t, err)
+	kinds := kindConstant.FindAllStringSubmatch(string(declared), -1)
+	require.Greater(t, len(kinds), 10)
+	for _, kind := range kinds {
+		if kind[1] != string(handoff.Approval) { // no proposal may have it
+			require.Contains(t, string(compared), "\n  "+kind[1]+": (p", kind[1])
+		}
+	}
+}
+
 // What the lists of the page are compared with, and how the page writes them.
 var (
-	signalKind = regexp.MustCompile(`SignalKind += "([A-Z_]+)"`)
-	runTypes   = regexp.MustCompile(`(?s)\nconst types = \[\n(.*?)\n\];`)
-	typeNames  = regexp.MustCompile(`(?s)\nconst names = \{\n(.*?)\n\};`)
-	quoted     = regexp.MustCompile(`"([A-Z_]+)"`)
-	member     = regexp.MustCompile(`\b([A-Z_]+): "`)
+	kindConstant = regexp.MustCompile(`PreconditionKind += "([a-z_]+)"`)
+	signalKind   = regexp.MustCompile(`SignalKind += "([A-Z_]+)"`)
+	runTypes     = regexp.MustCompile(`(?s)\nconst types = \[\n(.*?)\n\];`)
+	typeNames    = regexp.MustCompile(`(?s)\nconst names = \{\n(.*?)\n\};`)
+	quoted       = regexp.MustCompile(`"([A-Z_]+)"`)
+	member       = regexp.MustCompile(`\b([A-Z_]+): "`)
 )
 
 // The page of runs can be asked for the runs of each proposal type and of each signal, and the
