@@ -2,13 +2,14 @@
 // (docs/access.md).
 //
 // There are two NATS accounts. The engine, its streams and operators are in the account of the
-// world; agents, plugins and observers are in the account of its clients (ClientsAccount). Nothing
-// crosses but what Crossings lists: requests to the verbs, which the NATS server marks with the
-// user that made them and which arrive on subjects of their own, and, the other way, what
-// subscribers may hear. Plugins are asked from the world's account too. What clients publish on the
-// subjects of commands and events in their own account is diverted, and so are answers that they
-// want sent there. So nothing that a client publishes, and no reply subject that it makes up, can
-// reach the log, its derived streams, or JetStream, nor pass for a command or an event.
+// world; agents, plugins, approvers and observers are in the account of its clients
+// (ClientsAccount). Nothing crosses but what Crossings lists: requests to the verbs, which the NATS
+// server marks with the user that made them and which arrive on subjects of their own, and, the
+// other way, what subscribers may hear. Plugins are asked from the world's account too. What
+// clients publish on the subjects of commands and events in their own account is diverted, and so
+// are answers that they want sent there. So nothing that a client publishes, and no reply subject
+// that it makes up, can reach the log, its derived streams, or JetStream, nor pass for a command or
+// an event.
 //
 // Within its account a user has the permissions of its role: Permissions. What a subject does not
 // tell, the town and the actor of a request, the service asks a Directory about.

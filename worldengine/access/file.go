@@ -109,13 +109,13 @@ func (r *reader) user(v any, at string) User {
 		r.add(at+"/role", "must be one of %v", Roles())
 	}
 	if len(u.Towns) > 0 && !u.Role.hasTowns() {
-		r.add(at+"/towns", "is only for agents and plugins")
+		r.add(at+"/towns", "is only for users of the roles %v", rolesWith(Role.hasTowns))
 	}
 	if len(u.Actors) > 0 && !u.Role.hasActors() {
-		r.add(at+"/actors", "is only for agents")
+		r.add(at+"/actors", "is only for users of the roles %v", rolesWith(Role.hasActors))
 	}
 	if len(u.Read) > 0 && !u.Role.hasRead() {
-		r.add(at+"/read", "is only for agents, plugins and observers")
+		r.add(at+"/read", "is only for users of the roles %v", rolesWith(Role.hasRead))
 	}
 	r.credentials(o, at, &u)
 	return u

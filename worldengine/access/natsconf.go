@@ -28,7 +28,8 @@ func (u *User) PasswordVariable() string {
 func Examples() []User {
 	return []User{
 		{Name: "agent-1", Role: Agent}, {Name: "plugin-1", Role: Plugin},
-		{Name: "operator-1", Role: Operator}, {Name: "observer-1", Role: Observer},
+		{Name: "operator-1", Role: Operator}, {Name: "approver-1", Role: Approver},
+		{Name: "observer-1", Role: Observer},
 	}
 }
 

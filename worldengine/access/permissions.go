@@ -41,7 +41,7 @@ var readers = []Role{Agent, Plugin, Operator, Approver, Observer}
 
 // The NATS accounts of a world.
 const (
-	// ClientsAccount is the account of agents, plugins and observers.
+	// ClientsAccount is the account of agents, plugins, approvers and observers.
 	ClientsAccount = "CLIENTS"
 	// WorldAccount is the account of the engine and of operators. In an embedded server it is the
 	// server's global account.

@@ -1,6 +1,10 @@
 package access
 
-import "worldengine/worldengine/wire"
+import (
+	"slices"
+
+	"worldengine/worldengine/wire"
+)
 
 // Role is the kind of a user. A role allows verbs and subjects (grants, PermissionsOf).
 type Role string
@@ -23,6 +27,11 @@ const (
 
 // Roles returns all roles.
 func Roles() []Role { return []Role{Agent, Plugin, Operator, Approver, Observer, Engine} }
+
+// rolesWith returns the roles that have something.
+func rolesWith(has func(Role) bool) []Role {
+	return slices.DeleteFunc(Roles(), func(r Role) bool { return !has(r) })
+}
 
 // IsClient reports whether users of the role are in the clients' account.
 func (r Role) IsClient() bool {
