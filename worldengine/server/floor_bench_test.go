@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
 
@@ -28,6 +29,7 @@ func BenchmarkFloor(b *testing.B) {
 	ns := natstest.Run(b, &natsserver.Options{
 		Port: natsserver.RANDOM_PORT, JetStream: true, StoreDir: b.TempDir(),
 		MaxPayload: 8 << 20, MaxPending: 128 << 20, NoFastProducerStall: true,
+		SyncInterval: server.DefaultSyncInterval,
 	})
 	f := &floor{b: b, messages: m, jobs: make(chan stored, 1<<16)}
 	f.commits = f.connection(ns)
