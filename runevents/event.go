@@ -145,10 +145,16 @@ func (r *Run) Records(persistedAt time.Time) []Record {
 	records := make([]Record, len(r.Events))
 	at := Timestamp(persistedAt)
 	for i := range r.Events {
-		records[i] = Record{Write: r.write(&r.Events[i]), RunSeq: r.FirstSeq + int64(i),
-			PersistedAt: at}
+		records[i] = r.record(i, at)
 	}
 	return records
+}
+
+// record expands the ith event.
+func (r *Run) record(i int, persistedAt string) Record {
+	return Record{
+		Write: r.write(&r.Events[i]), RunSeq: r.FirstSeq + int64(i), PersistedAt: persistedAt,
+	}
 }
 
 // NewWrite returns the write of an event of the run that identity names, with its idempotency key.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -19,27 +20,31 @@ func (r *Record) AppendJSON(b []byte) ([]byte, error) {
 	return b, cmp.Or(err, eventErr)
 }
 
-// AppendRecords appends what AppendJSON gives of each record, one behind the other, and returns
-// where each ends. There is a record at least, and all are of one run.
-func AppendRecords(b []byte, records []Record) (all []byte, ends []int, err error) {
-	identity, err := records[0].identity().appendMembers(nil)
+// AppendRecords appends what AppendJSON gives of each of the run's Records, one behind the other, and
+// returns where each ends.
+func (r *Run) AppendRecords(
+	b []byte, persistedAt time.Time,
+) (all []byte, ends []int, err error) {
+	identity, err := r.Identity.appendMembers(nil)
 	size := 0
-	for i := range records {
-		r := &records[i]
-		size += recordSize + len(identity) + len(r.EventType) + len(r.StepID) + len(r.Payload)
+	for i := range r.Events {
+		e := &r.Events[i]
+		size += recordSize + len(identity) + len(e.EventType) + len(e.StepID) + len(e.Payload)
 	}
 	b = slices.Grow(b, size)
-	ends = make([]int, len(records))
-	for i := range records {
+	ends = make([]int, len(r.Events))
+	at := Timestamp(persistedAt)
+	for i := range r.Events {
 		var eventErr error
-		b, eventErr = records[i].appendJSON(b, identity)
+		record := r.record(i, at)
+		b, eventErr = record.appendJSON(b, identity)
 		ends[i], err = len(b), cmp.Or(err, eventErr)
 	}
 	return b, ends, err
 }
 
 // recordSize is about what a record takes beside what its run shares, its type, step and payload.
-const recordSize = 340
+const recordSize = 308
 
 // appendMembers appends the members that the events of a run share.
 func (id Identity) appendMembers(b []byte) ([]byte, error) {

@@ -36,7 +36,7 @@ func TestAppendJSON(t *testing.T) {
 		got, err := run.AppendJSON([]byte("x"))
 		require.NoError(t, err)
 		require.Equal(t, "x"+string(want), string(got))
-		all, ends, err := AppendRecords(nil, run.Records(time.Unix(0, 0)))
+		all, ends, err := run.AppendRecords(nil, time.Unix(0, 0))
 		require.NoError(t, err)
 		start := 0
 		for i, record := range run.Records(time.Unix(0, 0)) {
@@ -53,7 +53,7 @@ func TestAppendJSON(t *testing.T) {
 		require.Error(t, err)
 		_, err = run.Records(time.Unix(0, 0))[1].AppendJSON(nil)
 		require.Error(t, err)
-		_, _, err = AppendRecords(nil, run.Records(time.Unix(0, 0)))
+		_, _, err = run.AppendRecords(nil, time.Unix(0, 0))
 		require.Error(t, err)
 	}
 }

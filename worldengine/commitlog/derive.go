@@ -90,8 +90,8 @@ func DeriveEvents(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
 		if err != nil || decided.Run == nil {
 			return nil, err
 		}
-		messages, err := eventMessages(world, wire.TokenOf(decided.TownID),
-			decided.Run.Records(meta.Timestamp))
+		messages, err := eventMessages(world, wire.TokenOf(decided.TownID), decided.Run,
+			meta.Timestamp)
 		if !decided.Run.Trace.IsZero() {
 			for _, m := range messages {
 				m.Header = decided.Run.Trace.Header(m.Header)
@@ -106,21 +106,20 @@ func DeriveEvents(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
 	}
 }
 
-// eventMessages returns the bus messages of a run's records.
-func eventMessages(world, token string, records []runevents.Record) ([]*nats.Msg, error) {
-	if len(records) == 0 {
-		return nil, nil
-	}
-	bodies, ends, err := runevents.AppendRecords(nil, records)
+// eventMessages returns the bus messages of a run's events, persisted at a time.
+func eventMessages(
+	world, token string, run *runevents.Run, persistedAt time.Time,
+) ([]*nats.Msg, error) {
+	bodies, ends, err := run.AppendRecords(nil, persistedAt)
 	if err != nil {
-		return nil, fmt.Errorf("worldengine: the events of run %s: %w", records[0].RunID, err)
+		return nil, fmt.Errorf("worldengine: the events of run %s: %w", run.RunID, err)
 	}
-	subject := wire.EventSubject(world, token, records[0].RunID)
-	memory := make([]nats.Msg, len(records))
-	messages := make([]*nats.Msg, len(records))
+	subject := wire.EventSubject(world, token, run.RunID)
+	memory := make([]nats.Msg, len(run.Events))
+	messages := make([]*nats.Msg, len(run.Events))
 	start := 0
 	for i, end := range ends {
-		values := [...]string{string(records[i].EventType), records[i].EventID}
+		values := [...]string{string(run.Events[i].EventType), run.Events[i].EventID}
 		memory[i] = nats.Msg{
 			Subject: subject,
 			Data:    bodies[start:end:end],
