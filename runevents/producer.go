@@ -82,21 +82,24 @@ type Producer struct {
 	source Source
 	run    Run
 	now    progress
-	// persisted is where the run was when what it had emitted was persisted last.
+	// persisted is where the run was when what it had emitted was persisted last, and before has the
+	// events until then.
 	persisted progress
-	// registry is the EventIdRegistry of this run. The key names what the idempotency key hashes
-	// that can differ within one run: two events have the same entry if and only if they have
-	// the same idempotency key. Like those of progress it is searched: a run has few events.
+	before    []registryKey
+	// registry has the ids of events that Restart forgot; with those of run it is the
+	// EventIdRegistry. All these are searched: a run has few events.
 	registry []registered
 	// drawn has the ids of events that another producer drew for this one.
 	drawn []DrawnID
+	// stamped is the last emittedAt, and stampedAt its Unix time in milliseconds.
+	stamped   string
+	stampedAt int64
 }
 
-// progress is where a run is: its status, that of its step attempts, and what it has emitted.
+// progress is where a run is: its status, and that of its step attempts.
 type progress struct {
-	status  RunStatus
-	steps   []stepProgress
-	emitted []registryKey
+	status RunStatus
+	steps  []stepProgress
 }
 
 type stepProgress struct {
@@ -114,12 +117,11 @@ func (p *progress) step(step stepAttempt) (status *StepStatus, ok bool) {
 	return nil, false
 }
 
-// clone returns a copy with room for the events of a run without retries.
+// clone returns a copy with room for the steps of a run without retries.
 func (p *progress) clone() progress {
 	return progress{
 		p.status,
 		append(make([]stepProgress, 0, len(p.steps)+usualSteps), p.steps...),
-		append(make([]registryKey, 0, len(p.emitted)+usualEvents), p.emitted...),
 	}
 }
 
@@ -134,9 +136,15 @@ type registered struct {
 	id  string
 }
 
+// registryKey names what the idempotency key hashes that can differ within one run: two events have
+// the same registryKey if and only if they have the same idempotency key.
 type registryKey struct {
 	eventType EventType
 	stepAttempt
+}
+
+func keyOf(e *Event) registryKey {
+	return registryKey{e.EventType, stepAttempt{e.StepID, e.LogicalAttemptID}}
 }
 
 // firstAttempt is where logical attempts start (section 2.4).
@@ -144,10 +152,7 @@ const firstAttempt = 1
 
 // NewProducer starts the events of a run that has none yet.
 func NewProducer(identity Identity, source Source) *Producer {
-	p := &Producer{
-		source: source, registry: make([]registered, 0, usualEvents),
-		persisted: progress{status: RunPending},
-	}
+	p := &Producer{source: source, persisted: progress{status: RunPending}}
 	p.run.Identity, p.run.FirstSeq = identity, 1
 	p.Restart()
 	return p
@@ -156,6 +161,17 @@ func NewProducer(identity Identity, source Source) *Producer {
 // Restart forgets what was emitted since the start or the last Persisted, because none of it was
 // persisted, and keeps the event ids.
 func (p *Producer) Restart() {
+	for i := range p.run.Events {
+		e := &p.run.Events[i]
+		if key := keyOf(e); p.registered(key) == "" {
+			p.registry = append(p.registry, registered{key, e.EventID})
+		}
+	}
+	p.begin()
+}
+
+// begin begins behind what is persisted.
+func (p *Producer) begin() {
 	p.run.Events = make([]Event, 0, usualEvents)
 	p.now = p.persisted.clone()
 }
@@ -163,9 +179,12 @@ func (p *Producer) Restart() {
 // Persisted says that all that was emitted so far is persisted. What follows is a batch of its own,
 // whose first event has the runSeq next.
 func (p *Producer) Persisted(next int64) {
+	for i := range p.run.Events {
+		p.before = append(p.before, keyOf(&p.run.Events[i]))
+	}
 	p.persisted = p.now
 	p.run.FirstSeq = next
-	p.Restart()
+	p.begin()
 }
 
 // UseIDs gives the events to come that drawn has an id for that id. The caller must not change
@@ -262,13 +281,12 @@ func (p *Producer) OfAttempt(event EventType, stepID string, attempt int64, payl
 func (p *Producer) emit(event EventType, step stepAttempt, ago time.Duration, payload any) error {
 	e := Event{
 		EventType: event, StepID: step.stepID, LogicalAttemptID: step.attempt,
-		EmittedAt: Timestamp(p.source.Now().Add(-ago)),
+		EmittedAt: p.timestamp(p.source.Now().Add(-ago)),
 	}
 	if err := p.run.keyFields(&e).Validate(); err != nil {
 		return err
 	}
-	key := registryKey{event, step}
-	if slices.Contains(p.now.emitted, key) {
+	if p.emitted(keyOf(&e)) {
 		return fmt.Errorf("runevents: %s was emitted before, and a second one would have its key",
 			event)
 	}
@@ -283,27 +301,51 @@ func (p *Producer) emit(event EventType, step stepAttempt, ago time.Duration, pa
 		e.Payload = data
 	}
 	var err error
-	if e.EventID, err = p.id(key, &e); err != nil {
+	if e.EventID, err = p.id(&e); err != nil {
 		return err
 	}
-	p.now.emitted = append(p.now.emitted, key)
 	p.run.Events = append(p.run.Events, e)
 	return nil
 }
 
-// id returns the stable id of an event.
-func (p *Producer) id(key registryKey, e *Event) (string, error) {
-	for i := range p.registry {
-		if p.registry[i].key == key {
-			return p.registry[i].id, nil
+// timestamp is Timestamp, written once for all events of a millisecond.
+func (p *Producer) timestamp(at time.Time) string {
+	if ms := at.UnixMilli(); p.stamped == "" || p.stampedAt != ms {
+		p.stamped, p.stampedAt = Timestamp(at), ms
+	}
+	return p.stamped
+}
+
+// emitted reports whether the event with a key was emitted, and not forgotten by Restart.
+func (p *Producer) emitted(key registryKey) bool {
+	for i := range p.run.Events {
+		if keyOf(&p.run.Events[i]) == key {
+			return true
 		}
 	}
-	id := p.draw(e)
+	return slices.Contains(p.before, key)
+}
+
+// id returns the stable id of an event that is not emitted yet.
+func (p *Producer) id(e *Event) (string, error) {
+	id := p.registered(keyOf(e))
+	if id == "" {
+		id = p.draw(e)
+	}
 	if !IsID(id) {
 		return "", fmt.Errorf("%w: %q, for %s", ErrBadID, id, e.EventType)
 	}
-	p.registry = append(p.registry, registered{key, id})
 	return id, nil
+}
+
+// registered returns the id that an event had before Restart forgot it, or "".
+func (p *Producer) registered(key registryKey) string {
+	for i := range p.registry {
+		if p.registry[i].key == key {
+			return p.registry[i].id
+		}
+	}
+	return ""
 }
 
 // draw returns the id that was drawn for an event before, or a new one.
