@@ -12,7 +12,6 @@
 package dedupe
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,18 +84,12 @@ func StreamConfig(world string, retention time.Duration, replicas int) jetstream
 // Message returns the message that stores the receipt. Its body is what json.Marshal gives, where
 // the result has no white space.
 func (r *Receipt) Message(world string) (*nats.Msg, error) {
-	body := make([]byte, 0, len(r.Result)+512)
-	var failed error
-	for _, member := range [...]struct{ before, value string }{
+	body, err := handoff.AppendTexts(make([]byte, 0, len(r.Result)+512), [][2]string{
 		{`{"townId":`, r.TownID}, {`,"runId":`, r.RunID}, {`,"handoffId":`, r.HandoffID},
 		{`,"resultId":`, r.ResultID},
-	} {
-		var err error
-		body, err = jsontext.AppendQuote(append(body, member.before...), member.value)
-		failed = cmp.Or(failed, err)
-	}
-	if failed != nil {
-		return nil, fmt.Errorf("dedupe: receipt of %s: %w", r.Key, failed)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("dedupe: receipt of %s: %w", r.Key, err)
 	}
 	body = append(append(body, `,"result":`...), r.Result...)
 	if r.Addition != nil {

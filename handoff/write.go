@@ -110,32 +110,55 @@ func (w *writer) result(r *Result) []byte {
 	w.text(`,"reasonCode":`, string(r.ReasonCode))
 	w.evaluation(&r.Evaluation)
 	if s := r.WorldState; s != nil {
-		w.optional(`,"worldState":{"postExecutionSnapshotHash":`, s.SnapshotHash)
-		w.b = appendEpoch(w.b, `,"postExecutionDecisionEpoch":`, s.DecisionEpoch)
-		w.raw(`}`)
+		w.raw(`,"worldState":`)
+		w.worldState(s)
 	}
 	w.raw(`}`)
 	return w.b
 }
 
 func (w *writer) evaluation(e *Evaluation) {
-	w.bool(`,"evaluation":{"preconditions":{"evaluated":`, e.Preconditions.Evaluated)
-	w.bool(`,"passed":`, e.Preconditions.Passed)
+	w.raw(`,"evaluation":{"preconditions":`)
+	w.preconditionReport(&e.Preconditions)
+	w.raw(`,"staleCheck":`)
+	w.staleReport(&e.StaleCheck)
+	w.raw(`,"duplicateCheck":`)
+	w.duplicateReport(&e.DuplicateCheck)
+	w.raw(`}`)
+}
+
+func (w *writer) preconditionReport(r *PreconditionReport) {
+	w.bool(`{"evaluated":`, r.Evaluated)
+	w.bool(`,"passed":`, r.Passed)
 	w.raw(`,"failures":[`)
-	for i, f := range e.Preconditions.Failures {
+	for i, f := range r.Failures {
 		w.raw(comma(i))
 		w.text(`{"kind":`, string(f.Kind))
 		w.text(`,"detail":`, f.Detail)
 		w.raw(`}`)
 	}
-	w.bool(`]},"staleCheck":{"evaluated":`, e.StaleCheck.Evaluated)
-	w.bool(`,"passed":`, e.StaleCheck.Passed)
-	w.optional(`,"actualSnapshotHash":`, e.StaleCheck.ActualSnapshotHash)
-	w.b = appendEpoch(w.b, `,"actualDecisionEpoch":`, e.StaleCheck.ActualDecisionEpoch)
-	w.bool(`},"duplicateCheck":{"evaluated":`, e.DuplicateCheck.Evaluated)
-	w.bool(`,"duplicate":`, e.DuplicateCheck.Duplicate)
-	w.optional(`,"duplicateOf":`, e.DuplicateCheck.DuplicateOf)
-	w.raw(`}}`)
+	w.raw(`]}`)
+}
+
+func (w *writer) staleReport(r *StaleReport) {
+	w.bool(`{"evaluated":`, r.Evaluated)
+	w.bool(`,"passed":`, r.Passed)
+	w.optional(`,"actualSnapshotHash":`, r.ActualSnapshotHash)
+	w.b = appendEpoch(w.b, `,"actualDecisionEpoch":`, r.ActualDecisionEpoch)
+	w.raw(`}`)
+}
+
+func (w *writer) duplicateReport(r *DuplicateReport) {
+	w.bool(`{"evaluated":`, r.Evaluated)
+	w.bool(`,"duplicate":`, r.Duplicate)
+	w.optional(`,"duplicateOf":`, r.DuplicateOf)
+	w.raw(`}`)
+}
+
+func (w *writer) worldState(s *WorldState) {
+	w.optional(`{"postExecutionSnapshotHash":`, s.SnapshotHash)
+	w.b = appendEpoch(w.b, `,"postExecutionDecisionEpoch":`, s.DecisionEpoch)
+	w.raw(`}`)
 }
 
 func (w *writer) raw(s string) { w.b = append(w.b, s...) }

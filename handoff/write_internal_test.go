@@ -138,6 +138,37 @@ func TestAResultIsWrittenAsByReflection(t *testing.T) {
 	}
 }
 
+// So is each part of a result that an event has.
+func TestPartsOfAResultAreWrittenAsByReflection(t *testing.T) {
+	t.Parallel()
+	type appender interface {
+		AppendJSON(b []byte) ([]byte, error)
+	}
+	g, refused := drawer{rand.New(rand.NewPCG(9, 9))}, 0
+	for range 1_000 * *DrawnTimes {
+		hash, of, epoch := g.text(), g.text(), g.integer()
+		for _, part := range []appender{
+			&PreconditionReport{Evaluated: g.coin(), Passed: g.coin()},
+			&PreconditionReport{Failures: []Failure{{PreconditionKind(g.text()), g.text()}, {}}},
+			&StaleReport{Evaluated: g.coin(), Passed: g.coin()},
+			&StaleReport{ActualSnapshotHash: &hash, ActualDecisionEpoch: &epoch},
+			&DuplicateReport{Evaluated: g.coin(), Duplicate: g.coin()},
+			&DuplicateReport{DuplicateOf: &of},
+			&WorldState{}, &WorldState{SnapshotHash: &hash, DecisionEpoch: &epoch},
+		} {
+			want, wantErr := marshal(part)
+			got, err := part.AppendJSON([]byte("before"))
+			require.Equal(t, wantErr == nil, err == nil, "%+v: %v", part, err)
+			if err != nil {
+				refused++
+				continue
+			}
+			require.Equal(t, "before"+string(want), string(got))
+		}
+	}
+	require.Positive(t, refused)
+}
+
 // What Parse reads is written by hand, without reflection.
 func TestWhatIsParsedIsWrittenByHand(t *testing.T) {
 	t.Parallel()

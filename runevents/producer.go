@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Source is where a producer takes what is not deterministic from: its clock and its event ids.
@@ -91,6 +92,8 @@ type Producer struct {
 	registry []registered
 	// drawn has the ids of events that another producer drew for this one.
 	drawn []DrawnID
+	// payloads has the payloads that were written so far, one behind the other. Events share it.
+	payloads []byte
 	// stamped is the last emittedAt, and stampedAt its Unix time in milliseconds.
 	stamped   string
 	stampedAt int64
@@ -125,10 +128,11 @@ func (p *progress) clone() progress {
 	}
 }
 
-// How many events and steps a run mostly has.
+// How many events and steps a run mostly has, and bytes of payloads.
 const (
-	usualEvents = 12
-	usualSteps  = 4
+	usualEvents   = 12
+	usualSteps    = 4
+	usualPayloads = 1152
 )
 
 type registered struct {
@@ -291,7 +295,7 @@ func (p *Producer) emit(event EventType, step stepAttempt, ago time.Duration, pa
 			event)
 	}
 	if payload != nil {
-		data, err := json.Marshal(payload, json.Deterministic(true))
+		data, err := p.marshal(payload)
 		if err != nil {
 			return fmt.Errorf("runevents: the payload of %s is not JSON: %w", event, err)
 		}
@@ -306,6 +310,28 @@ func (p *Producer) emit(event EventType, step stepAttempt, ago time.Duration, pa
 	}
 	p.run.Events = append(p.run.Events, e)
 	return nil
+}
+
+// appender is a payload that writes itself. It writes what json.Marshal gives of it.
+type appender interface {
+	AppendJSON(b []byte) ([]byte, error)
+}
+
+func (p *Producer) marshal(payload any) (jsontext.Value, error) {
+	a, ok := payload.(appender)
+	if !ok {
+		return json.Marshal(payload, json.Deterministic(true))
+	}
+	if p.payloads == nil {
+		p.payloads = make([]byte, 0, usualPayloads)
+	}
+	start := len(p.payloads)
+	all, err := a.AppendJSON(p.payloads)
+	if err != nil {
+		return nil, err
+	}
+	p.payloads = all
+	return all[start:len(all):len(all)], nil
 }
 
 // timestamp is Timestamp, written once for all events of a millisecond.

@@ -291,6 +291,12 @@ func TestAProducerRefusesWhatCannotBeAnEvent(t *testing.T) {
 		"a payload that is null": func(p *runevents.Producer) error {
 			return p.OfRun(runevents.RunPaused, (*struct{})(nil))
 		},
+		"a payload that cannot write itself": func(p *runevents.Producer) error {
+			return p.OfRun(runevents.RunPaused, written("\xff"))
+		},
+		"a payload that writes no object": func(p *runevents.Producer) error {
+			return p.OfRun(runevents.RunPaused, written("because"))
+		},
 		"a payload of a run not JSON": func(p *runevents.Producer) error {
 			return p.OfRun(runevents.RunPaused, func() {})
 		},
@@ -331,6 +337,40 @@ func TestARunNeverHasTheSameEventTwice(t *testing.T) {
 
 	p.Restart()
 	require.NoError(t, p.OfRun(runevents.RunQueued, nil), "nothing of it was persisted")
+}
+
+// written is a payload that writes itself.
+type written string
+
+func (w written) AppendJSON(b []byte) ([]byte, error) {
+	if w == "\xff" {
+		return nil, errors.New("not valid UTF-8")
+	}
+	return append(b, w...), nil
+}
+
+// Payloads that write themselves are each their own, also beside others, beyond the memory that
+// they share at first, and after a restart.
+func TestPayloadsThatWriteThemselves(t *testing.T) {
+	t.Parallel()
+	p := runevents.NewProducer(identity, source())
+	payload := func(i int) string { return fmt.Sprintf(`{"%d":"%s"}`, i, strings.Repeat("x", i*99)) }
+	check := func(events []runevents.Event) {
+		for i, e := range events {
+			require.Equal(t, payload(i), string(e.Payload))
+			require.Equal(t, len(e.Payload), cap(e.Payload), "appending to it changes no other")
+		}
+	}
+	require.NoError(t, p.OfRun(runevents.RunStarted, written(payload(0))))
+	for i := 1; i < 20; i++ {
+		require.NoError(t, p.OfStep(runevents.StepStarted, fmt.Sprint(i), written(payload(i))))
+	}
+	before := p.Run().Events
+	check(before)
+	p.Restart()
+	require.NoError(t, p.OfRun(runevents.RunStarted, written(payload(0))))
+	check(p.Run().Events)
+	check(before)
 }
 
 func TestPayloadsAreDeterministic(t *testing.T) {

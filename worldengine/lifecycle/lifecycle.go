@@ -380,9 +380,9 @@ func started(p *runevents.Producer, h *handoff.Handoff, retry *Retry) startedPay
 }
 
 func (n *emitter) checks(e *handoff.Evaluation, reason handoff.ReasonCode) {
-	n.check(StepDuplicate, e.DuplicateCheck.Evaluated, e.DuplicateCheck, reason)
-	n.check(StepStale, e.StaleCheck.Evaluated, e.StaleCheck, reason)
-	n.check(StepPrecondition, e.Preconditions.Evaluated, e.Preconditions, reason)
+	n.check(StepDuplicate, e.DuplicateCheck.Evaluated, &e.DuplicateCheck, reason)
+	n.check(StepStale, e.StaleCheck.Evaluated, &e.StaleCheck, reason)
+	n.check(StepPrecondition, e.Preconditions.Evaluated, &e.Preconditions, reason)
 }
 
 func (n *emitter) check(step string, evaluated bool, payload any, reason handoff.ReasonCode) {
@@ -400,7 +400,7 @@ func (n *emitter) endAttempt(
 ) {
 	switch {
 	case r.Executed:
-		n.attempt(runevents.StepCompleted, attempt, appliedPayload{*r.WorldState, left})
+		n.attempt(runevents.StepCompleted, attempt, applied(r.WorldState, left))
 	case r.Accepted:
 		if failed == nil {
 			failed = &apply.Failure{
@@ -410,6 +410,13 @@ func (n *emitter) endAttempt(
 		}
 		n.attempt(runevents.StepFailed, attempt, failurePayload(failed))
 	}
+}
+
+func applied(state *handoff.WorldState, left apply.Artifacts) any {
+	if left.References == nil && left.LeftOut == 0 {
+		return state
+	}
+	return appliedPayload{*state, left}
 }
 
 func (n *emitter) endRun(r *handoff.Result) {
