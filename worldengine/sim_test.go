@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/dedupe"
@@ -23,6 +22,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/follow"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/pending"
 	"worldengine/worldengine/runs"
@@ -345,7 +345,7 @@ func (s *sim) follow(count int) {
 	}
 }
 
-func (s *sim) derive(msg jetstream.Msg) (receipts, events []*nats.Msg) {
+func (s *sim) derive(msg jetstream.Msg) (receipts, events []follow.Message) {
 	receipts, err := commitlog.DeriveReceipts("main")(msg)
 	if err != nil {
 		panic(err)

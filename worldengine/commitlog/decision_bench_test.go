@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -38,7 +37,7 @@ func BenchmarkDecision(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	derived := func(derive func(jetstream.Msg) ([]*nats.Msg, error), msg jetstream.Msg, n int) {
+	derived := func(derive func(jetstream.Msg) ([]follow.Message, error), msg jetstream.Msg, n int) {
 		messages, err := derive(msg)
 		if check(err); len(messages) != n {
 			b.Fatal(len(messages), "messages")

@@ -1,14 +1,16 @@
 package commitlog
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/dedupe"
 	"worldengine/runevents"
+	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
@@ -42,8 +44,8 @@ func EventStreamConfig(
 }
 
 // DeriveReceipts returns what makes the receipt of an accepted handoff's log message.
-func DeriveReceipts(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
-	return func(msg jetstream.Msg) ([]*nats.Msg, error) {
+func DeriveReceipts(world string) func(jetstream.Msg) ([]follow.Message, error) {
+	return func(msg jetstream.Msg) ([]follow.Message, error) {
 		if Kind(msg.Headers().Get(wire.KindHeader)) != KindHandoff {
 			return nil, nil
 		}
@@ -65,7 +67,7 @@ func DeriveReceipts(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
 		if err != nil {
 			return nil, err
 		}
-		return []*nats.Msg{derived}, nil
+		return []follow.Message{{Subject: derived.Subject, Data: derived.Data}}, nil
 	}
 }
 
@@ -76,8 +78,8 @@ func ReceiptPlace(townID, key string) dedupe.Place {
 
 // DeriveEvents returns what makes the run events of a log message. Their persistedAt is the time
 // at which the log's stream stored the message: it is the append authority.
-func DeriveEvents(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
-	return func(msg jetstream.Msg) ([]*nats.Msg, error) {
+func DeriveEvents(world string) func(jetstream.Msg) ([]follow.Message, error) {
+	return func(msg jetstream.Msg) ([]follow.Message, error) {
 		kind := Kind(msg.Headers().Get(wire.KindHeader))
 		if kind == KindPut {
 			return nil, nil
@@ -90,43 +92,47 @@ func DeriveEvents(world string) func(jetstream.Msg) ([]*nats.Msg, error) {
 		if err != nil || decided.Run == nil {
 			return nil, err
 		}
-		messages, err := eventMessages(world, wire.TokenOf(decided.TownID), decided.Run,
-			meta.Timestamp)
-		if !decided.Run.Trace.IsZero() {
-			for _, m := range messages {
-				m.Header = decided.Run.Trace.Header(m.Header)
-			}
-		}
-		if kind == KindEvents {
-			for _, m := range messages {
-				m.Header[wire.KindHeader] = []string{string(kind)}
-			}
-		}
-		return messages, err
+		return eventMessages(world, kind, decided, meta.Timestamp)
 	}
 }
 
-// eventMessages returns the bus messages of a run's events, persisted at a time.
+// eventMessages returns the bus messages of the events of a record, persisted at a time.
 func eventMessages(
-	world, token string, run *runevents.Run, persistedAt time.Time,
-) ([]*nats.Msg, error) {
+	world string, kind Kind, of *decided, persistedAt time.Time,
+) ([]follow.Message, error) {
+	run := of.Run
 	bodies, ends, err := run.AppendRecords(nil, persistedAt)
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: the events of run %s: %w", run.RunID, err)
 	}
-	subject := wire.EventSubject(world, token, run.RunID)
-	memory := make([]nats.Msg, len(run.Events))
-	messages := make([]*nats.Msg, len(run.Events))
+	shared := sharedHeaders(kind, run)
+	headers := make([]follow.Header, 0, len(ends)*(1+len(shared)))
+	subject := wire.EventSubject(world, wire.TokenOf(of.TownID), run.RunID)
+	messages := make([]follow.Message, len(ends))
 	start := 0
 	for i, end := range ends {
-		values := [...]string{string(run.Events[i].EventType), run.Events[i].EventID}
-		memory[i] = nats.Msg{
-			Subject: subject,
-			Data:    bodies[start:end:end],
-			Header: nats.Header{wire.EventTypeHeader: values[:1:1],
-				jetstream.MsgIDHeader: values[1:]},
+		e, first := &run.Events[i], len(headers)
+		headers = append(headers, follow.Header{
+			Name: wire.EventTypeHeader, Value: string(e.EventType),
+		})
+		headers = append(headers, shared...)
+		messages[i] = follow.Message{
+			Subject: subject, ID: e.EventID, Headers: headers[first:len(headers):len(headers)],
+			Data: bodies[start:end:end],
 		}
-		messages[i], start = &memory[i], end
+		start = end
 	}
 	return messages, nil
+}
+
+// sharedHeaders returns the headers that all events of a record have, in the order of their names.
+func sharedHeaders(kind Kind, run *runevents.Run) (shared []follow.Header) {
+	for name, values := range run.Trace.Header(nil) {
+		shared = append(shared, follow.Header{Name: name, Value: values[0]})
+	}
+	if kind == KindEvents {
+		shared = append(shared, follow.Header{Name: wire.KindHeader, Value: string(kind)})
+	}
+	slices.SortFunc(shared, func(a, b follow.Header) int { return cmp.Compare(a.Name, b.Name) })
+	return shared
 }

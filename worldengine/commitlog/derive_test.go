@@ -51,7 +51,8 @@ func TestDeriveEvents(t *testing.T) {
 			func(rec *Record) { rec.Run.Trace = c.trace }))
 		require.NoError(t, err)
 		require.Len(t, messages, 2)
-		for i, m := range messages {
+		for i := range messages {
+			m := messages[i].Msg()
 			require.Equal(t, "runevents.v2.w.Town%201.run-1", m.Subject)
 			var event runevents.Record
 			require.NoError(t, json.Unmarshal(m.Data, &event))
@@ -68,7 +69,7 @@ func TestDeriveEvents(t *testing.T) {
 			}
 			require.Equal(t, want, m.Header)
 		}
-		require.Equal(t, []string{"e-3"}, messages[0].Header[jetstream.MsgIDHeader])
+		require.Equal(t, []string{"e-3"}, messages[0].Msg().Header[jetstream.MsgIDHeader])
 	}
 }
 

@@ -40,7 +40,7 @@ func TestAWindowInBytes(t *testing.T) {
 	began := time.Now()
 	f, stop := w.run(func(c *Config) {
 		c.JetStream, c.Log = js, log
-		c.Derive = func(msg jetstream.Msg) ([]*nats.Msg, error) {
+		c.Derive = func(msg jetstream.Msg) ([]Message, error) {
 			for until := time.Now().Add(time.Second); derived.Load() == 0 &&
 				time.Now().Before(until) && held() < bound; {
 				// the first message takes long, and the others arrive meanwhile
@@ -48,7 +48,7 @@ func TestAWindowInBytes(t *testing.T) {
 			}
 			most.Store(max(most.Load(), held()))
 			derived.Add(1)
-			return []*nats.Msg{{Subject: "derived.a", Header: nats.Header{}, Data: msg.Data()}}, nil
+			return []Message{{Subject: "derived.a", Data: msg.Data()}}, nil
 		}
 	})
 	w.wait(f, messages)

@@ -22,7 +22,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/backoff"
@@ -79,10 +78,9 @@ type Config struct {
 	// Retention is the age at which derived messages expire, 0 for never. An empty derived
 	// stream needs nothing of the log that is older.
 	Retention time.Duration
-	// Derive returns the messages derived from one message of the log, without their guards. It
-	// must be a pure function of the message. An error means that the message cannot be read. It
+	// Derive returns the messages derived from one message of the log. It must be a pure function of the message. An error means that the message cannot be read. It
 	// is given up, which is no reason to stop: the rest of the world goes on.
-	Derive func(jetstream.Msg) ([]*nats.Msg, error)
+	Derive func(jetstream.Msg) ([]Message, error)
 	// Attempts is how often the derived stream may refuse one message for a reason that lies in
 	// the message before that is given up; 0 for DefaultAttempts.
 	Attempts int

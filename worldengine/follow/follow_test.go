@@ -61,16 +61,15 @@ func (w *world) write(from, to int) {
 // parts is how many messages are derived from message n.
 func parts(n int) int { return n % 4 }
 
-func derive(msg jetstream.Msg) ([]*nats.Msg, error) {
+func derive(msg jetstream.Msg) ([]Message, error) {
 	n, err := strconv.Atoi(string(msg.Data()))
 	if err != nil {
 		return nil, errors.New("not a number")
 	}
-	var derived []*nats.Msg
+	var derived []Message
 	for part := range parts(n) {
-		derived = append(derived, &nats.Msg{
-			Subject: fmt.Sprintf("derived.%d", n),
-			Header:  nats.Header{}, Data: fmt.Appendf(nil, "%d/%d", n, part),
+		derived = append(derived, Message{
+			Subject: fmt.Sprintf("derived.%d", n), Data: fmt.Appendf(nil, "%d/%d", n, part),
 		})
 	}
 	return derived, nil

@@ -67,7 +67,7 @@ func newLimitedWorld(t *testing.T) *world {
 func heavy(size int, places ...place) func(*Config) {
 	return func(c *Config) {
 		c.Attempts = 3
-		c.Derive = func(msg jetstream.Msg) ([]*nats.Msg, error) {
+		c.Derive = func(msg jetstream.Msg) ([]Message, error) {
 			derived, err := derive(msg)
 			for _, at := range places {
 				if string(msg.Data()) == strconv.FormatUint(at.logSeq-1, 10) {
@@ -207,7 +207,7 @@ func TestALetterThatIsNotKeptIsTriedAgain(t *testing.T) {
 		w.write(11, 12)
 		f, _ := w.run(given.to, func(c *Config) {
 			c.Attempts = 2
-			c.Derive = func(msg jetstream.Msg) ([]*nats.Msg, error) {
+			c.Derive = func(msg jetstream.Msg) ([]Message, error) {
 				derived, err := derive(msg)
 				if len(derived) > 0 && !unreadable {
 					derived[0].Data = make([]byte, limit+1)

@@ -54,13 +54,12 @@ func (f *Follower) checkLog(ctx context.Context, pos position) error {
 // isOf reports whether the last derived message is one of those that are derived from its log
 // message, by what names it. What else it says may have been written by another version of the
 // program.
-func (p *position) isOf(derived []*nats.Msg) bool {
+func (p *position) isOf(derived []Message) bool {
 	if p.parts > len(derived) {
 		return false
 	}
-	m := derived[p.parts-1]
-	id := m.Header.Get(jetstream.MsgIDHeader)
-	return m.Subject == p.subject && (id == "" || id == p.id)
+	m := &derived[p.parts-1]
+	return m.Subject == p.subject && (m.ID == "" || m.ID == p.id)
 }
 
 // loseLog makes nothing count as followed before the log is found again, and then not before the

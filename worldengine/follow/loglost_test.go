@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
@@ -181,25 +180,19 @@ func TestFollowsOnBehindWhatHasLeftTheLog(t *testing.T) {
 
 func TestWhatADerivedMessageIsKnownBy(t *testing.T) {
 	t.Parallel()
-	message := func(subject, id string) *nats.Msg {
-		m := &nats.Msg{Subject: subject, Header: nats.Header{}}
-		if id != "" {
-			m.Header.Set(jetstream.MsgIDHeader, id)
-		}
-		return m
-	}
+	message := func(subject, id string) Message { return Message{Subject: subject, ID: id} }
 	at := position{logSeq: 7, parts: 2, subject: "s", id: "7.1"}
 	for i, c := range []struct {
-		derived []*nats.Msg
+		derived []Message
 		is      bool
 	}{
 		{nil, false},
-		{[]*nats.Msg{message("s", "")}, false},
-		{[]*nats.Msg{message("x", ""), message("s", "")}, true},
-		{[]*nats.Msg{message("s", ""), message("x", "")}, false},
-		{[]*nats.Msg{message("x", ""), message("s", "7.1")}, true},
-		{[]*nats.Msg{message("x", ""), message("s", "other")}, false},
-		{[]*nats.Msg{message("x", ""), message("s", ""), message("x", "")}, true},
+		{[]Message{message("s", "")}, false},
+		{[]Message{message("x", ""), message("s", "")}, true},
+		{[]Message{message("s", ""), message("x", "")}, false},
+		{[]Message{message("x", ""), message("s", "7.1")}, true},
+		{[]Message{message("x", ""), message("s", "other")}, false},
+		{[]Message{message("x", ""), message("s", ""), message("x", "")}, true},
 	} {
 		require.Equal(t, c.is, at.isOf(c.derived), strconv.Itoa(i))
 	}

@@ -4,19 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"worldengine/worldengine/wire"
 )
 
 // derivation is what is derived from one message of the log.
 type derivation struct {
 	logSeq   uint64
-	messages []*nats.Msg
+	messages []Message
 	done     int // how many of them the derived stream has already
 }
 
@@ -47,6 +44,7 @@ func (f *Follower) relay(
 	sent chan<- delivery, room room,
 ) error {
 	tail := chain{seq: pos.last, replicated: f.config.Derived.CachedInfo().Config.Replicas > 1}
+	s := newSending()
 	for {
 		group, slots, err := f.gather(ctx, source, pos, careful)
 		if err != nil {
@@ -59,7 +57,7 @@ func (f *Follower) relay(
 		if careful {
 			careful, err = f.deliver(ctx, group[0], &tail)
 		} else {
-			d.future, err = f.publish(group, &tail)
+			d.future, err = f.publish(group, &tail, s)
 		}
 		if err != nil {
 			return err
@@ -113,43 +111,6 @@ func (f *Follower) derive(
 	return d, nil
 }
 
-// chain is the end of the derived stream once all is stored that is on its way. Each message names
-// it twice: by its sequence, and, from the second message on, by its Nats-Msg-Id. The sequence
-// alone would not do: where another follower's message has taken the place of one of ours, the next
-// of ours finds the stream as long as it expects.
-//
-// In a replicated stream the sequence has to do, with the stream's own duplicate window: each
-// replica checks the id by itself when it applies a message, one that has just caught up does not
-// know it, and then stops for good with a critical write error (nats-server 2.15). What another
-// follower puts in the place of one of ours is the same message, unless one of the two has given
-// something up.
-type chain struct {
-	seq        uint64
-	id         string
-	replicated bool
-}
-
-// link gives m its place in the log, guards it by the end of the derived stream, and returns the
-// end that there is behind it.
-func (c chain) link(m *nats.Msg, at place) chain {
-	values := [...]string{
-		strconv.FormatUint(at.logSeq, 10), strconv.Itoa(at.part),
-		strconv.FormatUint(c.seq, 10), c.id,
-	}
-	m.Header[wire.LogSeqHeader] = values[:1:1]
-	m.Header[wire.LogPartHeader] = values[1:2:2]
-	m.Header[jetstream.ExpectedLastSeqHeader] = values[2:3:3]
-	if c.id != "" && !c.replicated {
-		m.Header[jetstream.ExpectedLastMsgIDHeader] = values[3:]
-	}
-	id := m.Header.Get(jetstream.MsgIDHeader)
-	if id == "" {
-		id = values[0] + "." + values[1]
-		m.Header.Set(jetstream.MsgIDHeader, id)
-	}
-	return chain{seq: c.seq + 1, id: id, replicated: c.replicated}
-}
-
 // stallWait bounds the wait for room among the messages on their way.
 const stallWait = 10 * time.Second
 
@@ -157,24 +118,29 @@ const stallWait = 10 * time.Second
 // stream, and moves that on. Only the last one asks for an ack: where one before it was refused,
 // its guard cannot hold either. A message that the stream refuses shows as a lost race; the careful
 // try that follows names it. There is no ack to wait for when there is nothing to send.
-func (f *Follower) publish(group []derivation, tail *chain) (jetstream.PubAckFuture, error) {
-	var last *nats.Msg // not sent yet
-	var lastSeq uint64 // what it is derived from
+// s is filled with the others, one after the other.
+func (f *Follower) publish(
+	group []derivation, tail *chain, s *sending,
+) (jetstream.PubAckFuture, error) {
+	var last *Message // not sent yet
+	var at place
 	for _, d := range group {
 		for part := d.done; part < len(d.messages); part++ {
 			if last != nil {
-				if err := f.config.JetStream.Conn().PublishMsg(last); err != nil {
-					return nil, notPublished(lastSeq, last, err)
+				*tail = tail.link(s, last, at)
+				if err := f.config.JetStream.Conn().PublishMsg(&s.msg); err != nil {
+					return nil, notPublished(at.logSeq, &s.msg, err)
 				}
 			}
-			last, lastSeq = d.messages[part], d.logSeq
-			*tail = tail.link(last, place{d.logSeq, part})
+			last, at = &d.messages[part], place{d.logSeq, part}
 		}
 	}
 	if last == nil {
 		return nil, nil
 	}
-	return f.publishAsync(lastSeq, last)
+	own := newSending()
+	*tail = tail.link(own, last, at)
+	return f.publishAsync(at.logSeq, &own.msg)
 }
 
 func (f *Follower) publishAsync(logSeq uint64, m *nats.Msg) (jetstream.PubAckFuture, error) {
@@ -199,14 +165,14 @@ func (f *Follower) deliver(
 ) (careful bool, err error) {
 	careful = true
 	for part := d.done; part < len(d.messages); part++ {
-		m, at := d.messages[part], place{d.logSeq, part}
-		end := tail.link(m, at)
-		err := f.send(d.logSeq, m, end.seq)
+		s, at := newSending(), place{d.logSeq, part}
+		end := tail.link(s, &d.messages[part], at)
+		err := f.send(d.logSeq, &s.msg, end.seq)
 		switch {
 		case err == nil:
 			*tail, careful = end, false
 		case IsRefusal(err):
-			if err := f.refused(ctx, m, at, err); err != nil {
+			if err := f.refused(ctx, &s.msg, at, err); err != nil {
 				return true, err
 			}
 			careful = true

@@ -119,7 +119,7 @@ func tooSlow(t *testing.T, messages, size int) {
 	goOn := make(chan struct{})
 	f, _ := w.run(func(c *Config) {
 		c.Tail = tail
-		c.Derive = func(msg jetstream.Msg) ([]*nats.Msg, error) {
+		c.Derive = func(msg jetstream.Msg) ([]Message, error) {
 			select {
 			case <-goOn:
 			case <-t.Context().Done():
@@ -171,7 +171,7 @@ func TestSeamsOfTheTail(t *testing.T) {
 	tail := w.tail(&read)
 	rng := rand.New(rand.NewPCG(1, 2))
 	var stalls atomic.Int64
-	slow := func(msg jetstream.Msg) ([]*nats.Msg, error) {
+	slow := func(msg jetstream.Msg) ([]Message, error) {
 		if stalls.Load() > 0 && stalls.Add(-1) >= 0 {
 			time.Sleep(time.Millisecond)
 		}
@@ -250,7 +250,7 @@ func (w *world) atHand(messages int, sent *atomic.Int64, change ...func(*Config)
 	f, _ := w.run(append(change, func(c *Config) {
 		derive := c.Derive
 		c.Tail, c.JetStream = tail, asking{w.js, sent}
-		c.Derive = func(msg jetstream.Msg) ([]*nats.Msg, error) {
+		c.Derive = func(msg jetstream.Msg) ([]Message, error) {
 			select {
 			case <-goOn:
 			case <-w.t.Context().Done():

@@ -3,7 +3,6 @@ package follow
 import (
 	"context"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 )
 
@@ -21,10 +20,10 @@ const slotBytes = windowBytes / window
 func newRoom() room { return make(room, window) }
 
 // slotsOf returns how many slots the messages of a delivery take, at most all.
-func slotsOf(derived []*nats.Msg) int {
+func slotsOf(derived []Message) int {
 	bytes := 0
-	for _, m := range derived {
-		bytes += m.Size()
+	for i := range derived {
+		bytes += derived[i].size()
 	}
 	return min(1+bytes/slotBytes, window)
 }

@@ -11,6 +11,7 @@ import (
 	"worldengine/dedupe"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/follow"
 )
 
 // derivedCheck is a derived stream under check, read side by side with the log. It has the messages
@@ -24,7 +25,7 @@ type derivedCheck struct {
 	name   string
 	noun   string // of one message, for findings
 	rules  streamRules
-	derive func(jetstream.Msg) ([]*nats.Msg, error)
+	derive func(jetstream.Msg) ([]follow.Message, error)
 	// same counts the messages that are the ones that the log derives.
 	same *int64
 
@@ -52,6 +53,16 @@ type derivedCheck struct {
 type logGap struct{ after, before uint64 }
 
 func (g logGap) has(seq uint64) bool { return g.after < seq && seq < g.before }
+
+// derived returns the messages that the log derives from one of its own.
+func (d *derivedCheck) derived(m jetstream.Msg) ([]*nats.Msg, error) {
+	derived, err := d.derive(m)
+	messages := make([]*nats.Msg, len(derived))
+	for i := range derived {
+		messages[i] = derived[i].Msg()
+	}
+	return messages, err
+}
 
 // open finds the stream and begins to read it. A stream that does not exist is a finding.
 func (d *derivedCheck) open(ctx context.Context) error {

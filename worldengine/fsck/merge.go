@@ -63,7 +63,7 @@ func (d *derivedCheck) merge(ctx context.Context, m *commitlog.Message) error {
 	if err := d.pass(ctx); err != nil {
 		return err
 	}
-	derived, err := d.derive(m)
+	derived, err := d.derived(m)
 	if err != nil || len(derived) == 0 {
 		return nil // an error is a finding about the log
 	}
@@ -188,7 +188,7 @@ func (d *derivedCheck) unexpected(ctx context.Context, got *commitlog.Message) e
 	if source == nil {
 		return d.outlived(ctx, got)
 	}
-	derived, err := d.derive(source)
+	derived, err := d.derived(source)
 	if err != nil { // a finding about the log
 		d.byItself(got)
 		return nil

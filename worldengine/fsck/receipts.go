@@ -131,7 +131,7 @@ func (d *receiptCheck) source(
 	if m == nil || err != nil {
 		return nil, nil, err
 	}
-	derived, err := d.derive(m)
+	derived, err := d.derived(m)
 	if err != nil {
 		derived = nil // a finding about the log
 	}

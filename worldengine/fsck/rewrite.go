@@ -204,7 +204,7 @@ func (c *worldCheck) receiptOf(ctx context.Context, logSeq uint64) (*nats.Msg, e
 	if m == nil || err != nil {
 		return nil, err
 	}
-	derived, err := c.receipts.derive(m)
+	derived, err := c.receipts.derived(m)
 	if err != nil || len(derived) == 0 {
 		return nil, err
 	}
