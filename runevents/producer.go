@@ -83,8 +83,8 @@ type Producer struct {
 	source Source
 	run    Run
 	now    progress
-	// persisted is where the run was when what it had emitted was persisted last, and before has the
-	// events until then.
+	// persisted is where the run was when what it had emitted was persisted last, and before has
+	// the events until then.
 	persisted progress
 	before    []registryKey
 	// registry has the ids of events that Restart forgot; with those of run it is the

@@ -20,8 +20,8 @@ func (r *Record) AppendJSON(b []byte) ([]byte, error) {
 	return b, cmp.Or(err, eventErr)
 }
 
-// AppendRecords appends what AppendJSON gives of each of the run's Records, one behind the other, and
-// returns where each ends.
+// AppendRecords appends what AppendJSON gives of each of the run's Records, one behind the other,
+// and returns where each ends.
 func (r *Run) AppendRecords(
 	b []byte, persistedAt time.Time,
 ) (all []byte, ends []int, err error) {

@@ -37,7 +37,9 @@ func BenchmarkDecision(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	derived := func(derive func(jetstream.Msg) ([]follow.Message, error), msg jetstream.Msg, n int) {
+	derived := func(
+		derive func(jetstream.Msg) ([]follow.Message, error), msg jetstream.Msg, n int,
+	) {
 		messages, err := derive(msg)
 		if check(err); len(messages) != n {
 			b.Fatal(len(messages), "messages")

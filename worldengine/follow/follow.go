@@ -78,8 +78,9 @@ type Config struct {
 	// Retention is the age at which derived messages expire, 0 for never. An empty derived
 	// stream needs nothing of the log that is older.
 	Retention time.Duration
-	// Derive returns the messages derived from one message of the log. It must be a pure function of the message. An error means that the message cannot be read. It
-	// is given up, which is no reason to stop: the rest of the world goes on.
+	// Derive returns the messages derived from one message of the log. It must be a pure function
+	// of the message. An error means that the message cannot be read. It is given up, which is no
+	// reason to stop: the rest of the world goes on.
 	Derive func(jetstream.Msg) ([]Message, error)
 	// Attempts is how often the derived stream may refuse one message for a reason that lies in
 	// the message before that is given up; 0 for DefaultAttempts.
