@@ -93,7 +93,9 @@ func TestCommandsOfEachRole(t *testing.T) {
 	receipts, err := js.Stream(t.Context(), wire.ReceiptStream("main"))
 	require.NoError(t, err)
 	require.NoError(t, receipts.DeleteMsg(t.Context(), 1))
+	began := time.Now()
 	denied := operator.run("fsck", "--repair", "--patience", "1s")
+	require.Less(t, time.Since(began), 9*time.Second, "it waits for what NATS denies")
 	require.Equal(t, exitUnavailable, denied.status)
 	require.Contains(t, denied.err, "PERMISSION_DENIED: this user may not repair: fsck --repair "+
 		"writes to the streams of the world, which takes the role engine")

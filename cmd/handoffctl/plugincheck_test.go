@@ -10,6 +10,7 @@ import (
 	"reflect"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -34,6 +35,21 @@ func checked(t *testing.T, nc *nats.Conn, args ...string) (status int, out, errs
 	status = run(t.Context(), append([]string{"plugin", "check", "--within", "3s"}, args...),
 		strings.NewReader(""), &stdout, &stderr, env)
 	return status, stdout.String(), stderr.String()
+}
+
+// checkedTwice checks a plugin of two towns at once: of t with text as its output, of u with JSON.
+func checkedTwice(t *testing.T, nc *nats.Conn) (text, asJSON outcome) {
+	t.Helper()
+	var work sync.WaitGroup
+	work.Go(func() {
+		text.status, text.out, text.err = checked(t, nc, wire.ApplySubject("main", "t"))
+	})
+	work.Go(func() {
+		asJSON.status, asJSON.out, asJSON.err = checked(t, nc, wire.ApplySubject("main", "u"),
+			"-o", "json")
+	})
+	work.Wait()
+	return text, asJSON
 }
 
 func TestPluginCheckTakesEachProposalType(t *testing.T) {
@@ -92,12 +108,12 @@ func TestPluginCheckOfABadPlugin(t *testing.T) {
 	})
 	require.NoError(t, err)
 	require.NoError(t, nc.Flush())
-	status, out, errs := checked(t, nc, wire.ApplySubject("main", "t"), "-o", "json")
-	require.Equal(t, exitFailed, status, out+errs)
+	text, asJSON := checkedTwice(t, nc)
+	require.Equal(t, exitFailed, asJSON.status, asJSON)
 	var report struct {
 		Rules []struct{ Name, Rule, Verdict, Found string }
 	}
-	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	require.NoError(t, json.Unmarshal([]byte(asJSON.out), &report))
 	verdicts := map[string]string{}
 	for _, r := range report.Rules {
 		verdicts[r.Name] = r.Verdict
@@ -105,10 +121,9 @@ func TestPluginCheckOfABadPlugin(t *testing.T) {
 	require.Equal(t, "fail", verdicts["late"])
 	require.Equal(t, "fail", verdicts["other-town"])
 	require.Equal(t, "pass", verdicts["same-id"])
-	require.Contains(t, errs, "the plugin breaks 2 of 15 rules")
-	_, out, _ = checked(t, nc, wire.ApplySubject("main", "t"))
+	require.Contains(t, asJSON.err, "the plugin breaks 2 of 15 rules")
 	require.Regexp(t, `(?m)^FAIL  late .*\n +the rule: A command .*\n +to do: Where timeoutMs is over `,
-		out)
+		text.out)
 }
 
 // A plugin that refuses everything keeps the rules, and shows little of what it does.
@@ -116,7 +131,7 @@ func TestPluginCheckOfAPluginThatRefuses(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	p, err := plugin.Serve(nc, plugin.Config{
-		World: "main", Towns: []string{"t"}, Memory: plugin.NewVolatileMemory(),
+		World: "main", Towns: []string{"t", "u"}, Memory: plugin.NewVolatileMemory(),
 		Logger: slog.New(slog.DiscardHandler),
 		Apply: func(_ context.Context, c *apply.Command) (apply.Answer, error) {
 			return apply.Refuse(c, "NOT_HERE", "", false), nil
@@ -124,12 +139,11 @@ func TestPluginCheckOfAPluginThatRefuses(t *testing.T) {
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = p.Close(context.Background()) })
-	status, out, errs := checked(t, nc, wire.ApplySubject("main", "t"))
-	require.Zero(t, status, out+errs)
-	require.Contains(t, errs, "note: the plugin refused the first command")
-	_, out, _ = checked(t, nc, wire.ApplySubject("main", "t"), "-o", "json")
+	text, asJSON := checkedTwice(t, nc)
+	require.Zero(t, text.status, text)
+	require.Contains(t, text.err, "note: the plugin refused the first command")
 	var report struct{ Rules []conformance.Row }
-	require.NoError(t, json.Unmarshal([]byte(out), &report))
+	require.NoError(t, json.Unmarshal([]byte(asJSON.out), &report))
 	require.Equal(t, apply.Refused, report.Rules[0].Answer)
 	require.NotEmpty(t, report.Rules[0].Todo)
 	require.Empty(t, report.Rules[1].Answer)

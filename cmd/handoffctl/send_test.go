@@ -171,7 +171,7 @@ func TestSendDryRun(t *testing.T) {
 // That a handoff waits for a game that is away is told while it waits, and in the end how to go on.
 func TestSendToATownWhoseGameIsAway(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin, PauseWait: 100 * time.Millisecond})
-	got := c.pipe(c.handoff(), "send", "-", "--timeout", "10s")
+	got := c.pipe(c.handoff(), "send", "-", "--timeout", "3s")
 	require.Equal(t, exitUnavailable, got.status, got)
 	require.Contains(t, got.err, "handoffctl: note: it waits: the handoff is accepted as run ")
 	require.Regexp(t, `(EXECUTION_IN_PROGRESS|PLUGIN_ABSENT).*the town "`+threatened+
@@ -182,8 +182,8 @@ func TestSendToATownWhoseGameIsAway(t *testing.T) {
 // Who waits behind such a command learns it while it waits, and does not ask again meanwhile.
 func TestSendBehindACommandWhoseGameIsAway(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin})
-	c.pipe(c.handoff(), "send", "-", "--timeout", "2s")
-	got := c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-", "--timeout", "10s")
+	c.pipe(c.handoff(), "send", "-", "--timeout", "500ms")
+	got := c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-", "--timeout", "4s")
 	require.Equal(t, exitUnavailable, got.status, got)
 	require.Regexp(t, `note: it waits: the town "`+threatened+`" has had no plugin since \S+`,
 		got.err)

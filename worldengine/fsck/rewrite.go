@@ -2,6 +2,7 @@ package fsck
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -26,17 +27,20 @@ const repairSettle = 500 * time.Millisecond
 // written is the one that they had come to, so that a follower that reads its position then goes on
 // from there.
 func (c *worldCheck) repairReceipts(ctx context.Context, done *RepairReport) (err error) {
-	d := &c.receipts
+	d, wait := &c.receipts, rewriteTimeout
 	defer func() {
 		// However the repair ends, followers must be let in again, also where the fence went up
 		// and its answer was lost.
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rewriteTimeout)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wait)
 		defer cancel()
 		if openErr := c.unfence(ctx); openErr != nil && err == nil {
 			err = openErr
 		}
 	}()
 	if err := c.fence(ctx); err != nil {
+		if errors.Is(context.Cause(ctx), nats.ErrPermissionViolation) {
+			wait = deniedTimeout // NATS answers no change of this user
+		}
 		return err
 	}
 	if err := c.rewrite(ctx); err != nil {
@@ -235,5 +239,9 @@ func (c *worldCheck) removeReceipt(ctx context.Context, seq uint64) (bool, error
 	return true, nil
 }
 
-// rewriteTimeout bounds one step of a rewrite.
-const rewriteTimeout = 10 * time.Second
+// rewriteTimeout bounds one step of a rewrite, and deniedTimeout letting followers in again where
+// NATS has denied the user the step before.
+const (
+	rewriteTimeout = 10 * time.Second
+	deniedTimeout  = 500 * time.Millisecond
+)
