@@ -29,9 +29,10 @@ var (
 // What a town may cost in resident memory, whatever the machine: about twice what was measured with
 // a million of them. slack is what a server may take beside its towns: some 40 MiB are in use, most
 // of them blocks of NATS's storage, and the heap grows to 150-210 MiB before they are collected;
-// more of it with the shadow that the race detector keeps. With a few thousand towns it is most of
-// the bound, and only a leak of some hundred kilobytes a town is seen; with a million, one of a
-// kilobyte.
+// more of it with the shadow that the race detector keeps. With the default number of towns it is
+// nearly all of the bound, and only a leak of a megabyte a town is seen; with a million, one of a
+// kilobyte. What a few thousand unknown towns leave in the heap is measured by
+// TestNothingIsKeptOfUnknownTowns of package server.
 const (
 	// an event subject, and the log's subject of the town's refused runs
 	mostPerRefusal = 5 << 10 / 2

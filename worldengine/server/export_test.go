@@ -1,6 +1,10 @@
 package server
 
-import "time"
+import (
+	"time"
+
+	natsserver "github.com/nats-io/nats-server/v2/server"
+)
 
 // SetPingInterval makes the embedded NATS servers that are started from now on ask silent clients
 // sooner whether they are there, and returns what undoes it.
@@ -24,6 +28,18 @@ const LargestRequest = maxRequest
 // AwaitedAnswers returns for how many requests of clients NATS keeps where the answer goes.
 func (s *Server) AwaitedAnswers() int {
 	return s.embedded.nats.GlobalAccount().NumPendingAllResponses()
+}
+
+// MostPending returns how many bytes NATS keeps for that connection for which it keeps the most.
+func (s *Server) MostPending() (most int, err error) {
+	connections, err := s.embedded.nats.Connz(&natsserver.ConnzOptions{Limit: 1 << 10})
+	if err != nil {
+		return 0, err
+	}
+	for _, c := range connections.Conns {
+		most = max(most, c.Pending)
+	}
+	return most, nil
 }
 
 // BehindBridge returns the URL of the WebSocket listener of the embedded NATS, which browsers reach

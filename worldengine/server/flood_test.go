@@ -100,7 +100,9 @@ func floodWith(nc *nats.Conn, subject string, stop <-chan struct{}) {
 var floodRequests = flag.Int("flood.requests", 3_000,
 	"how many requests one connection sends at once")
 
-// Requests that one connection sends without waiting are all answered, or leave nothing behind.
+// Requests that one connection sends without waiting are all answered, or leave nothing behind: no
+// slot is taken. With the default number none is refused; what a refusal gives back is shown by
+// TestHeldBytes, and how many may wait by TestBusyTownsLeavePlaces.
 func TestFloodOfRequests(t *testing.T) {
 	t.Parallel()
 	srv := start(t)
@@ -133,5 +135,7 @@ func TestFloodOfRequests(t *testing.T) {
 	require.LessOrEqual(t, answers.Load(), int64(*floodRequests))
 	require.Eventually(t, func() bool { return srv.AwaitedAnswers() == 0 }, 3*time.Minute,
 		50*time.Millisecond)
+	require.Zero(t, c.overload().Held)
+	require.Zero(t, c.overload().HeldBytes)
 	c.town("t")
 }

@@ -145,8 +145,9 @@ func TestNoNATSAtAll(t *testing.T) {
 	}
 }
 
-// A client that asks for much and never reads is closed when too much waits for it. Others are
-// served, and what waited is given back.
+// A client that asks for much and never reads is closed when what is written to it has lain too
+// long. Others are served, and what waited is given back. How much may wait meanwhile is shown by
+// TestPendingOfAClientThatNeverReads: here the client is closed before that is reached.
 func TestClientThatNeverReads(t *testing.T) { // alone: it counts goroutines
 	defer server.SetWriteDeadline(time.Second)()
 	srv := start(t)
@@ -176,6 +177,37 @@ func TestClientThatNeverReads(t *testing.T) { // alone: it counts goroutines
 	require.Less(t, most, heap+256<<20)
 	served(t, c, "t", 50)
 	requireRest(t, goroutines, heap)
+}
+
+// NATS keeps no more than maxPending for a client that never reads, however much it is sent and
+// however long it may leave that lying.
+func TestPendingOfAClientThatNeverReads(t *testing.T) { // alone: it sets the deadline of servers
+	const bound, size, messages = 128 << 20, 1 << 20, 200
+	defer server.SetWriteDeadline(time.Minute)()
+	srv := start(t)
+	c := connect(t, srv)
+	conn := raw(t, srv)
+	_, err := io.WriteString(conn, "CONNECT {\"verbose\":false}\r\nSUB _INBOX.in 1\r\nPING\r\n")
+	require.NoError(t, err)
+	var pending int
+	payload := make([]byte, size)
+	require.Eventually(t, func() bool { // it has subscribed
+		require.NoError(t, c.nc.Publish("_INBOX.in", payload))
+		require.NoError(t, c.nc.Flush())
+		pending, err = srv.MostPending()
+		return err == nil && pending > 10*size // more than a kernel takes
+	}, 30*time.Second, time.Millisecond)
+	for range messages {
+		require.NoError(t, c.nc.Publish("_INBOX.in", payload))
+	}
+	require.NoError(t, c.nc.FlushTimeout(30*time.Second))
+	pending, err = srv.MostPending()
+	require.NoError(t, err)
+	t.Logf("%d MiB are pending", pending>>20)
+	require.Greater(t, pending, bound/2)
+	require.LessOrEqual(t, pending, bound)
+	c.put(snapshot("t"), "")
+	served(t, c, "t", 50)
 }
 
 // Clients that come, ask, and leave before they are answered leave nothing behind.
