@@ -225,7 +225,9 @@ func (h *hammer) answers() int {
 	return n
 }
 
-// ask makes a request that must succeed, if need be at a later try.
+// ask makes a request that must succeed, at a later try where a node or an engine is away. An
+// answer that says what is not so, such as that a run is unknown, is no such trouble: trying again
+// would hide that it came from what is behind.
 func ask(t testing.TB, nc *nats.Conn, verb string, request, reply any) {
 	t.Helper()
 	body, err := json.Marshal(request)
@@ -236,6 +238,7 @@ func ask(t testing.TB, nc *nats.Conn, verb string, request, reply any) {
 			return err
 		}
 		if code := got.Header.Get("Nats-Service-Error-Code"); code != "" {
+			require.Equal(t, "503", code, "%s: %s", verb, got.Data)
 			return fmt.Errorf("%s: %s", code, got.Data)
 		}
 		return json.Unmarshal(got.Data, reply)
