@@ -70,9 +70,14 @@ func (r *torture) suffer(p *program, nc *nats.Conn, troubles []trouble, end func
 	}
 }
 
-// A NATS that is far away, has a thin line, or says nothing for longer than an append, and a whole
-// request, may take, loses nothing, has nothing carried out twice, and is served again when it
-// comes back.
+// A NATS that is far away, has a thin line, or says nothing for longer than an append (3 s) and,
+// with -torture.slow, than a whole request (10 s) may take, loses nothing, has nothing carried out
+// twice, and is served again when it comes back. Only the line of the server is slow; the clients
+// and the game have another, so that what they know is not delayed.
+//
+// The line keeps what is on its way, so each append is stored in the end. That an append without an
+// answer was not stored, and that its guard keeps out a second one, is shown by the tests of
+// package commitlog.
 func TestSlowNATS(t *testing.T) {
 	t.Parallel()
 	for _, apply := range []string{"local", "plugin"} {
@@ -98,6 +103,7 @@ func TestSlowNATS(t *testing.T) {
 			p.end(syscall.SIGTERM)
 			require.NoError(t, p.err, "%s", p.stderr)
 			r.args = append([]string{"--nats", nc.ConnectedUrl()}, flags...)
+			r.game.leave(t, nc) // verify has another connection for it
 			r.verify()
 			r.tell()
 		})
