@@ -30,6 +30,10 @@ import (
 // window is how many messages of the log may be on their way into the derived stream at once.
 const window = 512
 
+// MostInFlight is of how many messages of the log at most a follower has derived ones on their way
+// into the derived stream: each takes a slot of its window.
+const MostInFlight = window
+
 // The same in bytes: leastPull bounds what was pulled of the log and is not read yet, and
 // windowBytes what was derived and is not acknowledged. Without them 512 messages of 500 KB exceed
 // what NATS buffers for a connection, which it then closes. NATS delivers no message that is larger

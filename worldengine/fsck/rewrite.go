@@ -43,10 +43,11 @@ func (c *worldCheck) repairReceipts(ctx context.Context, done *RepairReport) (er
 		}
 		return err
 	}
-	if err := c.rewrite(ctx); err != nil {
+	written, err := c.rewrite(ctx)
+	done.ReceiptsWritten += written
+	if err != nil {
 		return err
 	}
-	done.ReceiptsWritten += len(d.rewrite)
 	for _, seq := range d.remove {
 		removed, err := c.removeReceipt(ctx, seq)
 		if err != nil {
@@ -107,32 +108,34 @@ func (c *worldCheck) updateReceipts(ctx context.Context, config jetstream.Stream
 }
 
 // rewrite writes the receipts, and behind them the one that followers had come to, as often as it
-// takes to leave behind every sequence that a follower may count with. Only one of those stays.
-func (c *worldCheck) rewrite(ctx context.Context) error {
+// takes to leave behind every sequence that a follower may count with (repairJump). Only one of
+// those stays. It returns how many receipts it has written, without that one.
+func (c *worldCheck) rewrite(ctx context.Context) (written int, err error) {
 	d := &c.receipts
 	last, err := c.lastReceipt(ctx)
 	if err != nil {
-		return err
+		return 0, err
 	}
 	for batch := range slices.Chunk(d.rewrite, repairJump) {
 		messages := make([]*nats.Msg, 0, len(batch))
 		for _, logSeq := range batch {
 			msg, err := c.receiptOf(ctx, logSeq)
 			if err != nil {
-				return err
+				return written, err
 			}
 			if msg != nil { // else its log message has left the history
 				messages = append(messages, msg)
 			}
 		}
 		if err := c.write(ctx, messages); err != nil {
-			return err
+			return written, err
 		}
+		written += len(messages)
 	}
 	if last == nil {
-		return c.jumpEmpty(ctx)
+		return written, c.jumpEmpty(ctx)
 	}
-	return c.write(ctx, slices.Repeat([]*nats.Msg{last}, repairJump))
+	return written, c.write(ctx, slices.Repeat([]*nats.Msg{last}, repairJump))
 }
 
 // write stores messages in their order.

@@ -14,6 +14,7 @@ import (
 	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/worldengine"
+	"worldengine/worldengine/follow"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
@@ -43,6 +44,56 @@ func TestFsckFindsAChangedReceipt(t *testing.T) {
 	require.Zero(t, report.Repair.ReceiptsRemoved)
 	require.False(t, report.Repair.EventsRebuilt)
 	require.Equal(t, string(right.Data), string(w.receipt(w.executed).Data))
+}
+
+// The repair of one receipt writes that one, and again, to move the stream on, the one that followers
+// had come to: by more than a follower has in flight. All others stay as they are.
+func TestFsckRepairLeavesOtherReceiptsAlone(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{}).populate()
+	before := w.receiptsBySubject()
+	require.Greater(t, len(before), 5)
+	lost := w.receipt(w.executed)
+	require.NoError(t, w.receipts().Purge(t.Context(), jetstream.WithPurgeSubject(lost.Subject)))
+	info, err := w.receipts().Info(t.Context())
+	require.NoError(t, err)
+	last := info.State.LastSeq
+
+	report := w.fsck(fsck.Options{Repair: true, Patience: impatient.Patience})
+	require.True(t, report.Clean(), "%+v", report.Repair.After)
+	require.Equal(t, 1, report.Repair.ReceiptsWritten)
+	require.Zero(t, report.Repair.ReceiptsRemoved)
+	require.False(t, report.Repair.EventsRebuilt)
+	after := w.receiptsBySubject()
+	require.Len(t, after, len(before))
+	var moved []string
+	for subject, was := range before {
+		now := after[subject]
+		require.NotNil(t, now, subject)
+		require.Equal(t, string(was.Data), string(now.Data), subject)
+		if was.Sequence != now.Sequence {
+			moved = append(moved, subject)
+			require.Greater(t, now.Sequence, last)
+		}
+	}
+	require.Contains(t, moved, lost.Subject)
+	require.LessOrEqual(t, len(moved), 2, "%v", moved)
+	info, err = w.receipts().Info(t.Context())
+	require.NoError(t, err)
+	require.Greater(t, info.State.LastSeq-last, uint64(follow.MostInFlight))
+	require.LessOrEqual(t, info.State.LastSeq-last, uint64(1+2*follow.MostInFlight))
+}
+
+// receiptsBySubject returns all receipts as they are stored.
+func (w *checkedWorld) receiptsBySubject() map[string]*jetstream.RawStreamMsg {
+	w.t.Helper()
+	info, err := w.receipts().Info(w.t.Context(), jetstream.WithSubjectFilter(">"))
+	require.NoError(w.t, err)
+	all := map[string]*jetstream.RawStreamMsg{}
+	for subject := range info.State.Subjects {
+		all[subject], err = w.receipts().GetLastMsgForSubject(w.t.Context(), subject)
+		require.NoError(w.t, err)
+	}
+	return all
 }
 
 // A receipt that says nothing of its place, with the right content and with none.
