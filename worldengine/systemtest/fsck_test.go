@@ -189,11 +189,16 @@ func (w *checkedWorld) again(h *handoff.Handoff) {
 
 // execute sends a handoff, as clients do until it is answered: whoever looks after pending handoffs
 // may have it in hand for another moment, and a repair keeps the receipts from being followed for
-// as long as it takes.
+// as long as it takes. No other refusal is tried again, nor these for longer than patience.
 func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
 	w.t.Helper()
+	const patience = 30 * time.Second
 	answer, err := w.engine.Execute(w.t.Context(), h)
-	for errors.Is(err, worldengine.ErrInProgress) || errors.Is(err, worldengine.ErrReceiptsBehind) {
+	for until := time.Now().Add(patience); time.Now().Before(until) &&
+		(errors.Is(err, worldengine.ErrInProgress) ||
+			errors.Is(err, worldengine.ErrReceiptsBehind)); {
+		// as a client does: while the stream of receipts is gone, the refusal comes at once
+		time.Sleep(10 * time.Millisecond)
 		answer, err = w.engine.Execute(w.t.Context(), h)
 	}
 	require.NoError(w.t, err)
