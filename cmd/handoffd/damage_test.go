@@ -75,8 +75,9 @@ func TestDataDirectoryIsReadOnly(t *testing.T) {
 	r.verify()
 }
 
-// smallDisk is the size of the small file system of TestDiskFull, of which a file takes all but roomLeft:
-// on a smaller one NATS makes no streams, since it keeps room for the dead letters and the alerts.
+// smallDisk is the size of the small file system of TestDiskFull, of which a file takes all but
+// roomLeft: on a smaller one NATS makes no streams, since it keeps room for the dead letters and the
+// alerts.
 const (
 	smallDisk = "128m"
 	roomLeft  = 4 << 20
