@@ -43,6 +43,7 @@ func TestTheProtocolNamesEveryMember(t *testing.T) {
 		require.NoError(t, err)
 		var schema struct{ Properties map[string]json.RawMessage }
 		require.NoError(t, json.Unmarshal(source, &schema))
+		require.NotEmpty(t, schema.Properties, name)
 		table := under(t, text, heading)
 		for member := range schema.Properties {
 			require.Contains(t, table, "\n| `"+member+"` | ", name)

@@ -143,12 +143,16 @@ func TestAnotherCourseAfterARestart(t *testing.T) {
 	require.NoError(t, p.OfStep(runevents.StepStarted, "stale-check", nil))
 	require.NoError(t, p.OfStep(runevents.StepFailed, "stale-check", nil))
 	require.NoError(t, p.OfRun(runevents.RunFailed, nil))
+	kept, before := 0, len(ids)
 	for _, r := range p.Run().Records(time.Time{}) {
 		if id, ok := ids[r.IdempotencyKey]; ok {
 			require.Equal(t, id, r.EventID)
+			kept++
 		}
 		ids[r.IdempotencyKey] = r.EventID
 	}
+	require.Equal(t, 2, kept, "both courses have RunStarted and the start of the first step")
+	require.Len(t, ids, before+3)
 	distinct := map[string]bool{}
 	for _, id := range ids {
 		distinct[id] = true

@@ -88,8 +88,9 @@ func TestPluginCheckOfAGoodPlugin(t *testing.T) {
 	require.Contains(t, string(written), `tests="15" failures="0"`)
 	page, err := os.ReadFile("../../docs/plugin-protocol.md")
 	require.NoError(t, err)
-	for _, row := range regexp.MustCompile(`(?m)^(?:PASS|SKIP) +(\S+)`).FindAllStringSubmatch(out,
-		-1) {
+	rows := regexp.MustCompile(`(?m)^(?:PASS|SKIP) +(\S+)`).FindAllStringSubmatch(out, -1)
+	require.Len(t, rows, 15)
+	for _, row := range rows {
 		require.Contains(t, string(page), "`"+row[1]+"`",
 			"docs/plugin-protocol.md does not have the rule")
 	}

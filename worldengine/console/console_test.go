@@ -70,11 +70,14 @@ func TestPageHasNothingInlineAndNoAbsolutePaths(t *testing.T) {
 	require.Equal(t, 1, strings.Count(page, "<script"))
 	files, err := os.ReadDir("dist")
 	require.NoError(t, err)
+	scripts := 0
 	for _, file := range files {
 		if strings.HasSuffix(file.Name(), ".js") {
 			require.NotContains(t, body(t, get(t, "/"+file.Name()).Body), "eval(", file.Name())
+			scripts++
 		}
 	}
+	require.Positive(t, scripts)
 }
 
 // imported are the files that a module needs before it runs.

@@ -125,18 +125,24 @@ func TestSeveralPhases(t *testing.T) {
 // it has none.
 func TestTheStreamOfAppendsIsRemoved(t *testing.T) {
 	config := start(t)
-	_, err := Run(t.Context(), config)
+	report, err := Run(t.Context(), config)
 	require.NoError(t, err)
+	require.NotNil(t, report.Append, "there was such a stream")
 	nc, err := config.Streams("test")
 	require.NoError(t, err)
 	defer nc.Close()
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	for name := range js.StreamNames(t.Context()).Name() {
+	list := js.StreamNames(t.Context())
+	var names []string
+	for name := range list.Name() {
+		names = append(names, name)
 		assert.NotContains(t, name, "BENCH")
 	}
+	require.NoError(t, list.Err())
+	require.Contains(t, names, wire.LogStream(wire.DefaultWorld))
 	config.Streams = nil
-	report, err := Run(t.Context(), config)
+	report, err = Run(t.Context(), config)
 	require.NoError(t, err)
 	assert.Nil(t, report.Append)
 	assert.NotEmpty(t, report.AppendUnknown)
