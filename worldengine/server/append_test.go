@@ -414,7 +414,10 @@ func TestAppendOverload(t *testing.T) {
 		require.NotEmpty(t, f.RetryAfter)
 	}
 	require.Positive(t, stored)
+	require.Less(t, stored, flood, "none was told to come back")
 	require.Len(t, c.events("run-1"), stored)
+	require.Eventually(t, func() bool { o := c.overload(); return o.Held == 0 && o.HeldBytes == 0 },
+		20*time.Second, time.Millisecond)
 }
 
 // A page of run.events ends before the event with which it would not fit into a message any more;

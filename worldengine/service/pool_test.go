@@ -148,3 +148,25 @@ func TestAPanicInAnAnswerGivesBack(t *testing.T) {
 		require.Zero(t, pending, name)
 	}
 }
+
+// What the engine's queue refuses after it was read gives back what it had, and gets 429.
+func TestARefusalOfTheQueueGivesBack(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	s := onlyReads(t, nc, nil)
+	replies, err := nc.SubscribeSync(nc.NewInbox())
+	require.NoError(t, err)
+	slots, to := s.addSlots(2, 4), replyTo{entrance: &Entrance{Requests: nc, Replies: nc},
+		inbox: replies.Subject}
+	held := s.admit(arriving(""), slots, []byte("t"), 100)
+	require.NotNil(t, held)
+	require.Equal(t, 1, s.Overload().Held)
+	s.finish(held, to, func() (*nats.Msg, error) { return nil, worldengine.ErrOverloaded })
+	require.Zero(t, s.Overload().Held)
+	require.Zero(t, s.Overload().HeldBytes)
+	require.Equal(t, int64(1), s.Overload().Refused["queue"])
+	require.NoError(t, nc.Flush())
+	reply, err := replies.NextMsg(20 * time.Second)
+	require.NoError(t, err)
+	require.Equal(t, "429", reply.Header.Get(wire.ErrorCodeHeader))
+}
