@@ -123,8 +123,8 @@ func TestPluginCheckOfABadPlugin(t *testing.T) {
 	require.Equal(t, "fail", verdicts["other-town"])
 	require.Equal(t, "pass", verdicts["same-id"])
 	require.Contains(t, asJSON.err, "the plugin breaks 2 of 15 rules")
-	require.Regexp(t, `(?m)^FAIL  late .*\n +the rule: A command .*\n +to do: Where timeoutMs is over `,
-		text.out)
+	require.Regexp(t, `(?m)^FAIL  late .*\n +the rule: A command .*\n`+
+		` +to do: Where timeoutMs is over `, text.out)
 }
 
 // A plugin that refuses everything keeps the rules, and shows little of what it does.

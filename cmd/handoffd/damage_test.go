@@ -76,8 +76,8 @@ func TestDataDirectoryIsReadOnly(t *testing.T) {
 }
 
 // smallDisk is the size of the small file system of TestDiskFull, of which a file takes all but
-// roomLeft: on a smaller one NATS makes no streams, since it keeps room for the dead letters and the
-// alerts.
+// roomLeft: on a smaller one NATS makes no streams, since it keeps room for the dead letters and
+// the alerts.
 const (
 	smallDisk = "128m"
 	roomLeft  = 4 << 20

@@ -53,8 +53,8 @@ func (a *answers) String() (text string) {
 
 // Reads that one client sends without waiting, as many as it likes, are all answered, and what the
 // server keeps of them is bounded. The default number shows only that they are answered: some 3,000
-// requests fit into the bound also where nothing is given back, which TestFloodOfRequests of package
-// server would find. A million come near the bound (docs/evidence/hostile-clients.md).
+// requests fit into the bound also where nothing is given back, which TestFloodOfRequests of
+// package server would find. A million come near the bound (docs/evidence/hostile-clients.md).
 func TestFloodOfReads(t *testing.T) {
 	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--memory", "512MiB",
 		"--world-file", worldFile(t), "--access", accessFile(t, mara))
@@ -105,9 +105,9 @@ var floodPuts = flag.Int("flood.puts", 1,
 	"how many puts each of the 16 clients of TestFloodOfPuts makes")
 
 // Puts of 500 KB by many clients are all carried out within the soft memory limit. The default
-// number, 8 MB altogether, shows only that they are carried out; -flood.puts=60 comes near the bound
-// (docs/evidence/hostile-clients.md). What followers read ahead is measured by TestAWindowInBytes of
-// package follow.
+// number, 8 MB altogether, shows only that they are carried out; -flood.puts=60 comes near the
+// bound (docs/evidence/hostile-clients.md). What followers read ahead is measured by
+// TestAWindowInBytes of package follow.
 func TestFloodOfPuts(t *testing.T) { // alone: it takes all processors
 	const clients = 16
 	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--memory", "1200MiB",

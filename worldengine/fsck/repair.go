@@ -16,8 +16,8 @@ import (
 	"worldengine/worldengine/follow"
 )
 
-// repairJump is by how much a repair moves the sequence of a derived stream on, in one step or while
-// followers are kept out.
+// repairJump is by how much a repair moves the sequence of a derived stream on, in one step or
+// while followers are kept out.
 //
 // Followers publish ahead of the acks, each message guarded by the sequence that the stream must be
 // at. Such a guard proves the message's predecessor only as long as none but followers write: after
@@ -26,9 +26,9 @@ import (
 // follower has in flight, twice as large for what it sent before it read its position again and
 // what it sent then: all guards of before fail, and every follower reads its position.
 //
-// An empty stream jumps by a purge. One with receipts does not, since a purge up to a sequence takes
-// what is before it: a repair writes one receipt so often, and the stream keeps the last of them
-// (MaxMsgsPerSubject 1). That is the price of a repair, however few receipts differ.
+// An empty stream jumps by a purge. One with receipts does not, since a purge up to a sequence
+// takes what is before it: a repair writes one receipt so often, and the stream keeps the last of
+// them (MaxMsgsPerSubject 1). That is the price of a repair, however few receipts differ.
 const repairJump = 2 * follow.MostInFlight
 
 // repairRounds is how often a repair may be needed in a world that is at work meanwhile.

@@ -46,8 +46,8 @@ func TestFsckFindsAChangedReceipt(t *testing.T) {
 	require.Equal(t, string(right.Data), string(w.receipt(w.executed).Data))
 }
 
-// The repair of one receipt writes that one, and again, to move the stream on, the one that followers
-// had come to: by more than a follower has in flight. All others stay as they are.
+// The repair of one receipt writes that one, and again, to move the stream on, the one that
+// followers had come to: by more than a follower has in flight. All others stay as they are.
 func TestFsckRepairLeavesOtherReceiptsAlone(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{}).populate()
 	before := w.receiptsBySubject()
