@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"errors"
 	"testing"
 	"time"
 
@@ -13,9 +14,11 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/wire"
 )
 
 // retried is a run-retry-reply.v1.
@@ -33,9 +36,17 @@ func (c *client) retry(runID string) retried {
 	return got
 }
 
+// notRetried returns why a run is not tried again. A server that does not know yet that the last
+// try has ended says 503 CONTENDED, and is asked again.
 func (c *client) notRetried(runID string) failure {
 	c.t.Helper()
-	return c.refused("run.retry", mustJSON(c.t, map[string]any{"runId": runID, "actorId": "ada"}))
+	body := mustJSON(c.t, map[string]any{"runId": runID, "actorId": "ada"})
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		refused := c.refused("run.retry", body)
+		if refused.Code != string(wire.CodeContended) || time.Now().After(deadline) {
+			return refused
+		}
+	}
 }
 
 // once asks an absent plugin in one attempt.
@@ -210,8 +221,11 @@ func TestTwoRetriesAtOnce(t *testing.T) {
 		errs := make(chan error, 2)
 		for _, s := range []*server.Server{srv, second} {
 			go func() {
-				_, err := s.Engine().Retry(t.Context(), worldengine.Signal{
-					Kind: lifecycle.SignalRetry, RunID: failed[i].runID}, time.Minute)
+				err := commitlog.ErrContended // as of notRetried
+				for errors.Is(err, commitlog.ErrContended) {
+					_, err = s.Engine().Retry(t.Context(), worldengine.Signal{
+						Kind: lifecycle.SignalRetry, RunID: failed[i].runID}, time.Minute)
+				}
 				errs <- err
 			}()
 		}
