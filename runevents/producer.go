@@ -92,7 +92,7 @@ type Producer struct {
 	registry []registered
 	// drawn has the ids of events that another producer drew for this one.
 	drawn []DrawnID
-	// payloads has the payloads that were written so far, one behind the other. Events share it.
+	// payloads has what the payloads of run's events wrote of themselves, one behind the other.
 	payloads []byte
 	// stamped is the last emittedAt, and stampedAt its Unix time in milliseconds.
 	stamped   string
@@ -174,9 +174,10 @@ func (p *Producer) Restart() {
 	p.begin()
 }
 
-// begin begins behind what is persisted.
+// begin begins behind what is persisted. It gives up the memory of the events and payloads before,
+// which whoever called Run may still read.
 func (p *Producer) begin() {
-	p.run.Events = make([]Event, 0, usualEvents)
+	p.run.Events, p.payloads = make([]Event, 0, usualEvents), nil
 	p.now = p.persisted.clone()
 }
 
@@ -203,7 +204,8 @@ func (p *Producer) HappenedAt(at time.Time) {
 	}
 }
 
-// Run returns what was emitted so far. It shares memory with the producer.
+// Run returns what was emitted since the start or the last Persisted or Restart. It shares memory
+// with the producer, which finds in it what was emitted: the caller must not change it.
 func (p *Producer) Run() *Run { return &p.run }
 
 // ResumeAt says that events which another producer emitted have brought the run to status.
@@ -215,7 +217,8 @@ func (p *Producer) ResumeAt(status RunStatus) {
 func (p *Producer) Status() RunStatus { return p.now.status }
 
 // OfRun emits a run-level event, or the decision about a signal. payload is nil or marshals to a
-// JSON object.
+// JSON object. One that has the method AppendJSON(b []byte) ([]byte, error) is written by that,
+// which has to append what json.Marshal gives of it.
 func (p *Producer) OfRun(event EventType, payload any) error {
 	return p.OfRunAgain(event, firstAttempt, payload)
 }
@@ -299,7 +302,7 @@ func (p *Producer) emit(event EventType, step stepAttempt, ago time.Duration, pa
 		if err != nil {
 			return fmt.Errorf("runevents: the payload of %s is not JSON: %w", event, err)
 		}
-		if data[0] != '{' {
+		if len(data) == 0 || data[0] != '{' {
 			return fmt.Errorf("runevents: the payload of %s is not a JSON object: %s", event, data)
 		}
 		e.Payload = data

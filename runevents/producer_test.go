@@ -71,6 +71,23 @@ func TestAProducerGoesOnFromWhatIsPersisted(t *testing.T) {
 	require.Error(t, p.OfRun(runevents.RunStarted, nil), "persisted")
 }
 
+// What was persisted is not emitted again, whether or not the run is where it could be: it would
+// have the same key.
+func TestAProducerDoesNotRepeatWhatIsPersisted(t *testing.T) {
+	t.Parallel()
+	p := runevents.NewProducer(identity, source())
+	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
+	require.NoError(t, p.OfRun(runevents.RunPaused, nil))
+	p.Persisted(3)
+	require.NoError(t, p.OfRun(runevents.RunResumed, nil))
+	p.Persisted(4)
+	for range 2 {
+		require.ErrorContains(t, p.OfRun(runevents.RunPaused, nil), "RunPaused was emitted before")
+		require.NoError(t, p.OfRunAgain(runevents.RunPaused, 2, nil))
+		p.Restart()
+	}
+}
+
 func TestAProducerEmitsInOrder(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())
@@ -358,7 +375,9 @@ func (w written) AppendJSON(b []byte) ([]byte, error) {
 func TestPayloadsThatWriteThemselves(t *testing.T) {
 	t.Parallel()
 	p := runevents.NewProducer(identity, source())
-	payload := func(i int) string { return fmt.Sprintf(`{"%d":"%s"}`, i, strings.Repeat("x", i*99)) }
+	payload := func(i int) string {
+		return fmt.Sprintf(`{"%d":"%s"}`, i, strings.Repeat("x", i*99))
+	}
 	check := func(events []runevents.Event) {
 		for i, e := range events {
 			require.Equal(t, payload(i), string(e.Payload))
@@ -369,12 +388,29 @@ func TestPayloadsThatWriteThemselves(t *testing.T) {
 	for i := 1; i < 20; i++ {
 		require.NoError(t, p.OfStep(runevents.StepStarted, fmt.Sprint(i), written(payload(i))))
 	}
-	before := p.Run().Events
-	check(before)
-	p.Restart()
-	require.NoError(t, p.OfRun(runevents.RunStarted, written(payload(0))))
 	check(p.Run().Events)
-	check(before)
+}
+
+// A run that somebody still reads keeps its payloads when the producer begins again.
+func TestARunKeepsItsPayloads(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(*runevents.Producer){
+		"restart":   func(p *runevents.Producer) { p.Restart() },
+		"persisted": func(p *runevents.Producer) { p.Persisted(2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := runevents.NewProducer(identity, source())
+			p.ResumeAt(runevents.RunRunning)
+			require.NoError(t, p.OfStep(runevents.StepStarted, "a", written(`{"first":1}`)))
+			before := *p.Run()
+			begin(p)
+			require.NoError(t, p.OfStep(runevents.StepStarted, "b", written(`{"other":2}`)))
+			require.Equal(t, `{"first":1}`, string(before.Events[0].Payload))
+			require.Equal(t, `{"other":2}`, string(p.Run().Events[0].Payload))
+			require.Equal(t, "a", before.Events[0].StepID)
+		})
+	}
 }
 
 func TestPayloadsAreDeterministic(t *testing.T) {

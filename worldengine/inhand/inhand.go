@@ -72,8 +72,14 @@ func (s *Store) End(
 	if err := lifecycle.EmitEnd(p, result, r.Pending.Attempt, failed, v); err != nil {
 		return nil, fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
-	p.Run().Events = tail.Without(p.Run())
-	return p.Run(), nil
+	return lacking(p.Run(), &tail), nil
+}
+
+// lacking returns a run with only the events that its end lacks.
+func lacking(run *runevents.Run, tail *commitlog.RunTail) *runevents.Run {
+	left := *run
+	left.Events = tail.Without(run)
+	return &left
 }
 
 // Cancel returns the events that end a run whose command is not asked for any more, for the record
@@ -96,8 +102,7 @@ func (s *Store) Cancel(
 	if err := lifecycle.EmitCancelledInHand(p, r.Pending.Attempt, why); err != nil {
 		return nil, fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
-	p.Run().Events = tail.Without(p.Run())
-	return p.Run(), nil
+	return lacking(p.Run(), &tail), nil
 }
 
 // Hold has the run of what is pending in a town paused by a pause, or going on where by is nil.
