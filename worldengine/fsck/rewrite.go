@@ -38,8 +38,8 @@ func (c *worldCheck) repairReceipts(ctx context.Context, done *RepairReport) (er
 		}
 	}()
 	if err := c.fence(ctx); err != nil {
-		if errors.Is(context.Cause(ctx), nats.ErrPermissionViolation) {
-			wait = deniedTimeout // NATS answers no change of this user
+		if c.mayNotUpdate(ctx) {
+			wait = deniedTimeout
 		}
 		return err
 	}
@@ -105,6 +105,14 @@ func (c *worldCheck) updateReceipts(ctx context.Context, config jetstream.Stream
 			config.Name, err)
 	}
 	return nil
+}
+
+// mayNotUpdate reports whether ctx ended because NATS has denied the user changes of the stream of
+// receipts. Such a change gets no answer.
+func (c *worldCheck) mayNotUpdate(ctx context.Context) bool {
+	denied := context.Cause(ctx)
+	return errors.Is(denied, nats.ErrPermissionViolation) &&
+		strings.Contains(denied.Error(), "STREAM.UPDATE."+c.receipts.name)
 }
 
 // rewrite writes the receipts, and behind them the one that followers had come to, as often as it
