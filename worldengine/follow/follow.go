@@ -27,12 +27,9 @@ import (
 	"worldengine/worldengine/backoff"
 )
 
-// window is how many messages of the log may be on their way into the derived stream at once.
-const window = 512
-
-// MostInFlight is of how many messages of the log at most a follower has derived ones on their way
-// into the derived stream: each takes a slot of its window.
-const MostInFlight = window
+// Window is how many messages of the log a follower may be ahead of the derived stream: what it has
+// derived from them is published, and not yet acknowledged.
+const Window = 512
 
 // The same in bytes: leastPull bounds what was pulled of the log and is not read yet, and
 // windowBytes what was derived and is not acknowledged. Without them 512 messages of 500 KB exceed
@@ -247,7 +244,7 @@ func (f *Follower) follow(ctx context.Context) error {
 	defer source.close()
 	// All that lies before where the source starts is followed, or expired.
 	f.rewind(epoch, source.seq)
-	sent, room := make(chan delivery, window), newRoom()
+	sent, room := make(chan delivery, Window), newRoom()
 	collected := make(chan struct{})
 	go func() {
 		defer close(collected)

@@ -1,6 +1,8 @@
 package follow
 
 import (
+	"maps"
+	"sync/atomic"
 	"testing"
 
 	"github.com/nats-io/nats.go"
@@ -47,4 +49,38 @@ func TestASendingIsFilledAgain(t *testing.T) {
 	}
 	require.Equal(t, nats.Header{jetstream.MsgIDHeader: {"id-c"}}, messages[2].Msg().Header)
 	require.Equal(t, nats.Header{"Event-Type": {"B"}}, messages[1].Msg().Header)
+}
+
+// What waits for an ack stays as it was sent while others are sent: NATS's client sends it again
+// where nobody answered.
+func TestWhatWaitsForAnAckIsNotChanged(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.write(0, 20)
+	type message struct {
+		at  *nats.Msg
+		was nats.Msg
+	}
+	var waiting []message
+	var count atomic.Int64
+	f, stop := w.run(func(c *Config) {
+		c.JetStream = asking{w.js, &count, func(m *nats.Msg) {
+			was := *m
+			was.Header = maps.Clone(m.Header)
+			for name, values := range was.Header {
+				was.Header[name] = append([]string(nil), values...)
+			}
+			waiting = append(waiting, message{m, was})
+		}}
+	})
+	w.wait(f, 20)
+	w.write(20, 40)
+	w.wait(f, 40)
+	stop()
+	require.Greater(t, len(waiting), 1)
+	for _, m := range waiting {
+		require.Equal(t, m.was.Header, m.at.Header)
+		require.Equal(t, m.was.Subject, m.at.Subject)
+		require.Equal(t, m.was.Data, m.at.Data)
+	}
 }

@@ -29,7 +29,7 @@ type delivery struct {
 // many slots of the window no more is added.
 const (
 	groupSize  = 32
-	groupSlots = window / 4
+	groupSlots = Window / 4
 )
 
 // relay publishes what is derived from each message of the log, and does not wait for the acks.
@@ -84,7 +84,7 @@ func (f *Follower) gather(
 		}
 		group, slots = append(group, d), slots+slotsOf(d.messages[d.done:])
 		if careful || len(group) == groupSize || slots >= groupSlots || !source.ready() {
-			return group, min(slots, window), nil
+			return group, min(slots, Window), nil
 		}
 	}
 }

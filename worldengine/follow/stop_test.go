@@ -28,7 +28,7 @@ func TestEndsThoughAStopIsLost(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() {
 		ended <- f.relay(ctx, &source{messages: messages}, position{}, false,
-			make(chan delivery, window), newRoom())
+			make(chan delivery, Window), newRoom())
 	}()
 	cancel()
 	select {

@@ -226,16 +226,20 @@ func (w *world) writeLarge(from, to, size int) {
 	}
 }
 
-// asking counts the messages that ask for an ack.
+// asking counts the messages that ask for an ack, and hands them to each where that is set.
 type asking struct {
 	jetstream.JetStream
 	sent *atomic.Int64
+	each func(*nats.Msg)
 }
 
 func (a asking) PublishMsgAsync(
 	m *nats.Msg, opts ...jetstream.PublishOpt,
 ) (jetstream.PubAckFuture, error) {
 	a.sent.Add(1)
+	if a.each != nil {
+		a.each(m)
+	}
 	return a.JetStream.PublishMsgAsync(m, opts...)
 }
 
@@ -249,7 +253,7 @@ func (w *world) atHand(messages int, sent *atomic.Int64, change ...func(*Config)
 	goOn := make(chan struct{})
 	f, _ := w.run(append(change, func(c *Config) {
 		derive := c.Derive
-		c.Tail, c.JetStream = tail, asking{w.js, sent}
+		c.Tail, c.JetStream = tail, asking{w.js, sent, nil}
 		c.Derive = func(msg jetstream.Msg) ([]Message, error) {
 			select {
 			case <-goOn:

@@ -15,9 +15,9 @@ func pullBytes(js jetstream.JetStream) int {
 // and one more for each slotBytes of it.
 type room chan struct{}
 
-const slotBytes = windowBytes / window
+const slotBytes = windowBytes / Window
 
-func newRoom() room { return make(room, window) }
+func newRoom() room { return make(room, Window) }
 
 // slotsOf returns how many slots the messages of a delivery take, at most all.
 func slotsOf(derived []Message) int {
@@ -25,7 +25,7 @@ func slotsOf(derived []Message) int {
 	for i := range derived {
 		bytes += derived[i].size()
 	}
-	return min(1+bytes/slotBytes, window)
+	return min(1+bytes/slotBytes, Window)
 }
 
 // enter takes slots, and waits for them.

@@ -29,7 +29,7 @@ import (
 // An empty stream jumps by a purge. One with receipts does not, since a purge up to a sequence
 // takes what is before it: a repair writes one receipt so often, and the stream keeps the last of
 // them (MaxMsgsPerSubject 1). That is the price of a repair, however few receipts differ.
-const repairJump = 2 * follow.MostInFlight
+const repairJump = 2 * follow.Window
 
 // repairRounds is how often a repair may be needed in a world that is at work meanwhile.
 const repairRounds = 3

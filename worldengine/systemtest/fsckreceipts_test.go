@@ -79,8 +79,8 @@ func TestFsckRepairLeavesOtherReceiptsAlone(t *testing.T) {
 	require.LessOrEqual(t, len(moved), 2, "%v", moved)
 	info, err = w.receipts().Info(t.Context())
 	require.NoError(t, err)
-	require.Greater(t, info.State.LastSeq-last, uint64(follow.MostInFlight))
-	require.LessOrEqual(t, info.State.LastSeq-last, uint64(1+2*follow.MostInFlight))
+	require.Greater(t, info.State.LastSeq-last, uint64(follow.Window))
+	require.LessOrEqual(t, info.State.LastSeq-last, uint64(1+2*follow.Window))
 }
 
 // receiptsBySubject returns all receipts as they are stored.
