@@ -84,7 +84,7 @@ func StreamConfig(world string, retention time.Duration, replicas int) jetstream
 // Message returns the message that stores the receipt. Its body is what json.Marshal gives, where
 // the result has no white space.
 func (r *Receipt) Message(world string) (*nats.Msg, error) {
-	body, err := handoff.AppendTexts(make([]byte, 0, len(r.Result)+512), [][2]string{
+	body, err := handoff.AppendMembers(make([]byte, 0, len(r.Result)+512), [][2]string{
 		{`{"townId":`, r.TownID}, {`,"runId":`, r.RunID}, {`,"handoffId":`, r.HandoffID},
 		{`,"resultId":`, r.ResultID},
 	})

@@ -98,16 +98,16 @@ func DeriveEvents(world string) func(jetstream.Msg) ([]follow.Message, error) {
 
 // eventMessages returns the bus messages of the events of a record, persisted at a time.
 func eventMessages(
-	world string, kind Kind, of *decided, persistedAt time.Time,
+	world string, kind Kind, d *decided, persistedAt time.Time,
 ) ([]follow.Message, error) {
-	run := of.Run
+	run := d.Run
 	bodies, ends, err := run.AppendRecords(nil, persistedAt)
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: the events of run %s: %w", run.RunID, err)
 	}
 	shared := sharedHeaders(kind, run)
 	headers := make([]follow.Header, 0, len(ends)*(1+len(shared)))
-	subject := wire.EventSubject(world, wire.TokenOf(of.TownID), run.RunID)
+	subject := wire.EventSubject(world, wire.TokenOf(d.TownID), run.RunID)
 	messages := make([]follow.Message, len(ends))
 	start := 0
 	for i, end := range ends {

@@ -2,6 +2,7 @@ package lifecycle
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -26,11 +27,8 @@ func TestPayloadsAreWrittenAsByReflection(t *testing.T) {
 		for _, payload := range []appender{
 			startedPayload{TownID: text, ActorID: "a", HandoffID: "h", Type: "T",
 				Context: runContext{TriggeredBy: "a"}},
-			startedPayload{ActorID: text, HandoffID: text, Type: handoff.ProposalType(text),
-				Command: text, EngineRunRef: text, PlanRef: planRef{text, text},
-				Context: runContext{TriggeredBy: text, RetryOf: text}},
 			startedPayload{Context: runContext{TriggeredBy: "x", RetryOf: "r" + text}},
-			endedPayload{handoff.Status(text), handoff.ReasonCode(text), text},
+			filled[startedPayload](t, text), filled[endedPayload](t, text),
 		} {
 			want, wantErr := json.Marshal(payload)
 			got, err := payload.AppendJSON([]byte("before"))
@@ -40,6 +38,26 @@ func TestPayloadsAreWrittenAsByReflection(t *testing.T) {
 			}
 		}
 	}
+}
+
+// filled returns a payload in which every text is text and its member's name, so that one which is
+// added is not left out.
+func filled[P any](t *testing.T, text string) P {
+	t.Helper()
+	var payload P
+	var fill func(v reflect.Value)
+	fill = func(v reflect.Value) {
+		for i := range v.NumField() {
+			if member := v.Field(i); member.Kind() == reflect.Struct {
+				fill(member)
+			} else {
+				require.Equal(t, reflect.String, member.Kind(), v.Type().Field(i).Name)
+				member.SetString(text + v.Type().Field(i).Name)
+			}
+		}
+	}
+	fill(reflect.ValueOf(&payload).Elem())
+	return payload
 }
 
 // The end of an attempt that left nothing elsewhere is the state alone, which has the same bytes.
