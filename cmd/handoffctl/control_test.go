@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,15 +30,25 @@ func (c *cli) sendLater(made string) <-chan outcome {
 // waiting returns the runs that wait for the end of a pause, once there are so many.
 func (c *cli) waiting(count int) []string {
 	c.t.Helper()
+	return c.inStatus(runevents.RunIsPaused, count)
+}
+
+// inStatus returns the runs that have a status, once there are so many.
+func (c *cli) inStatus(status runevents.RunStatus, count int) []string {
+	c.t.Helper()
 	var ids []string
-	require.Eventually(c.t, func() bool {
+	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
+		got := c.run("run", "list", "-o", "json")
+		require.Equal(t, exitOK, got.status, got.err)
+		var page runPage
+		require.NoError(t, json.Unmarshal([]byte(got.out), &page))
 		ids = nil
-		for _, run := range decode[runPage](c.t, c.ok("run", "list", "-o", "json")).Runs {
-			if run.Status == runevents.RunIsPaused {
+		for _, run := range page.Runs {
+			if run.Status == status {
 				ids = append(ids, run.RunID)
 			}
 		}
-		return len(ids) == count
+		require.Len(t, ids, count)
 	}, 20*time.Second, 10*time.Millisecond)
 	return ids
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
@@ -182,17 +183,14 @@ func TestSendToATownWhoseGameIsAway(t *testing.T) {
 // Who waits behind such a command learns it while it waits, and does not ask again meanwhile.
 func TestSendBehindACommandWhoseGameIsAway(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Apply: apply.Plugin})
-	c.pipe(c.handoff(), "send", "-", "--timeout", "500ms")
+	first := c.sendLater(c.handoff())
+	c.inStatus(runevents.RunRunning, 1)
 	got := c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-", "--timeout", "4s")
 	require.Equal(t, exitUnavailable, got.status, got)
 	require.Regexp(t, `note: it waits: the town "`+threatened+`" has had no plugin since \S+`,
 		got.err)
 	require.Contains(t, got.err, "handoffctl: PLUGIN_ABSENT")
-	waiting := 0
-	for _, run := range decode[runPage](t, c.ok("run", "list", "-o", "json")).Runs {
-		if run.Status == "PENDING" {
-			waiting++
-		}
-	}
-	require.Equal(t, 1, waiting)
+	c.inStatus(runevents.RunPending, 1)
+	c.ok("run", "cancel", c.inStatus(runevents.RunRunning, 1)[0])
+	require.Equal(t, exitRefused, (<-first).status)
 }

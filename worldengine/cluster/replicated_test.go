@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -66,21 +67,31 @@ type sent struct {
 // does not know all receipts: then it has judged nothing.
 func (w *world) send(node int, body []byte) sent {
 	w.t.Helper()
+	answer, err := w.trySend(node, body)
+	require.NoError(w.t, err)
+	return answer
+}
+
+// trySend is send for another goroutine than that of the test.
+func (w *world) trySend(node int, body []byte) (sent, error) {
 	var reply *nats.Msg
 	for until := time.Now().Add(time.Minute); ; {
 		var err error
 		reply, err = w.clients[node].Request(wire.Subject(wire.DefaultWorld, "handoff"), body,
 			30*time.Second)
-		require.NoError(w.t, err)
+		if err != nil {
+			return sent{}, err
+		}
 		if !bytes.Contains(reply.Data, []byte(wire.CodeReceiptsBehind)) ||
 			time.Now().After(until) {
 			break
 		}
 	}
-	require.Empty(w.t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
+	if code := reply.Header.Get("Nats-Service-Error-Code"); code != "" {
+		return sent{}, fmt.Errorf("%s: %s", code, reply.Data)
+	}
 	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
-	require.NoError(w.t, err)
-	return sent{reply.Header.Get(wire.RunIDHeader), result}
+	return sent{reply.Header.Get(wire.RunIDHeader), result}, err
 }
 
 // propose makes a handoff; actor tells one from another.
@@ -111,8 +122,9 @@ func (w *world) outcomes(state *town.State, executed int) int {
 		require.Equal(w.t, handoff.Executed, answer.result.Status)
 		// At once, before receipts and events may have followed the log, through the other engines.
 		var again sent
+		var againErr error
 		var sending sync.WaitGroup
-		sending.Go(func() { again = w.send((k+1)%size, talk) })
+		sending.Go(func() { again, againErr = w.trySend((k+1)%size, talk) })
 		old := *state
 		*state = w.after(old, talk)
 		require.Equal(w.t, state.Hash, *answer.result.WorldState.SnapshotHash)
@@ -120,6 +132,7 @@ func (w *world) outcomes(state *town.State, executed int) int {
 			w.reads((k+2+node)%size, answer.run, *state)
 		}
 		sending.Wait()
+		require.NoError(w.t, againErr)
 		require.Equal(w.t, handoff.Duplicate, again.result.Status)
 		late := w.propose(old, handoff.TalkToTownsfolk, "casual", "mayor-2")
 		require.Equal(w.t, handoff.Stale, w.send((k+2)%size, late).result.Status)

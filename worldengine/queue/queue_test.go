@@ -263,9 +263,12 @@ func TestDrainFinishesAllAndTakesNoMore(t *testing.T) {
 			require.NoError(t, q.Submit("a", func(context.Context, bool) { finished.Add(1) }))
 		}
 		drained := make(chan struct{})
+		var drainErr error
 		go func() {
 			defer close(drained)
-			drain(t, q)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			defer cancel()
+			drainErr = q.Drain(ctx)
 		}()
 		synctest.Wait()
 		require.ErrorIs(t, q.Submit("a", nothing), ErrStopping)
@@ -275,6 +278,7 @@ func TestDrainFinishesAllAndTakesNoMore(t *testing.T) {
 		close(running.open)
 		synctest.Wait()
 		require.True(t, closed(drained))
+		require.NoError(t, drainErr)
 		require.Equal(t, int32(50), finished.Load())
 		require.ErrorIs(t, q.Submit("a", nothing), ErrStopping)
 		require.NoError(t, q.Drain(t.Context()), "draining twice is fine")

@@ -176,12 +176,11 @@ func TestTheTimeOfACommandBeginsWithThePlugin(t *testing.T) {
 		func(c *server.Config) { c.Engine.Plugin.Deadline = time.Minute })
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
-	done := make(chan outcome, 1)
-	go func() { done <- c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))) }()
+	reply := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 30*time.Second,
 		10*time.Millisecond)
 	g := host(t, srv, agree)
-	require.Equal(t, handoff.Executed, (<-done).result.Status)
+	require.Equal(t, handoff.Executed, c.resultOf(<-reply).result.Status)
 	require.Greater(t, g.commands()[0].TimeoutMs, int64(59_000))
 	require.Greater(t, time.Until(g.commands()[0].Deadline), 30*time.Second)
 }

@@ -51,14 +51,13 @@ func TestMetricsOfAttempts(t *testing.T) {
 		return apply.Done(command), true
 	})
 	at := c.put(snapshot("t"), "")
-	done := make(chan outcome, 1)
-	go func() { done <- c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))) }()
+	reply := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	scrapesSoon(t, srv,
 		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_REJECTED"} 1`)
 	scrapesSoon(t, srv, `handoffd_commands_applying 1`)
 	require.NotContains(t, scrape(t, srv), `outcome="applied"`)
 	close(free)
-	require.Equal(t, handoff.Executed, (<-done).result.Status)
+	require.Equal(t, handoff.Executed, c.resultOf(<-reply).result.Status)
 	got := scrape(t, srv)
 	require.Contains(t, got, `handoffd_apply_attempts_total{binding="plugin",outcome="applied"} 1`+
 		"\n")

@@ -336,15 +336,14 @@ func TestAnApprovalInAPause(t *testing.T) {
 	control := map[string]any{"townId": "t", "actorId": "ada"}
 	call[struct{}](c, "control.pause", schemas.ControlReply, control)
 	c.decide(decision(id, "approve", "ada"))
-	answers := make(chan outcome, 1)
-	go func() { answers <- c.send(body) }()
+	reply := c.sendLater(body)
 	require.Eventually(t, func() bool {
 		page := call[struct{ Runs []struct{ Status string } }](c, "run.list", schemas.RunListReply,
 			map[string]any{"townId": "t", "status": "PAUSED"})
 		return len(page.Runs) == 1
 	}, 30*time.Second, 10*time.Millisecond)
 	call[struct{}](c, "control.resume", schemas.ControlReply, control)
-	got := <-answers
+	got := c.resultOf(<-reply)
 	require.Equal(t, handoff.Executed, got.result.Status)
 	resumed := c.events(got.runID)[2]
 	require.Equal(t, "RunResumed", string(resumed.EventType))

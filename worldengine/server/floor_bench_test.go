@@ -43,7 +43,8 @@ func BenchmarkFloor(b *testing.B) {
 	}
 	_, err := f.commits.Conn().ChanSubscribe("floor", requests)
 	require.NoError(b, err)
-	go f.follow(f.connection(ns))
+	follower := f.connection(ns)
+	go f.follow(follower)
 	nc, err := nats.Connect(ns.ClientURL())
 	require.NoError(b, err)
 	b.Cleanup(nc.Close)

@@ -189,19 +189,19 @@ func TestPendingOfAClientThatNeverReads(t *testing.T) { // alone: it sets the de
 	conn := raw(t, srv)
 	_, err := io.WriteString(conn, "CONNECT {\"verbose\":false}\r\nSUB _INBOX.in 1\r\nPING\r\n")
 	require.NoError(t, err)
-	var pending int
 	payload := make([]byte, size)
-	require.Eventually(t, func() bool { // it has subscribed
+	require.EventuallyWithT(t, func(t *assert.CollectT) { // it has subscribed
 		require.NoError(t, c.nc.Publish("_INBOX.in", payload))
 		require.NoError(t, c.nc.Flush())
-		pending, err = srv.MostPending()
-		return err == nil && pending > 10*size // more than a kernel takes
+		pending, err := srv.MostPending()
+		require.NoError(t, err)
+		require.Greater(t, pending, 10*size, "a kernel takes less")
 	}, 30*time.Second, time.Millisecond)
 	for range messages {
 		require.NoError(t, c.nc.Publish("_INBOX.in", payload))
 	}
 	require.NoError(t, c.nc.FlushTimeout(30*time.Second))
-	pending, err = srv.MostPending()
+	pending, err := srv.MostPending()
 	require.NoError(t, err)
 	t.Logf("%d MiB are pending", pending>>20)
 	require.Greater(t, pending, bound/2)

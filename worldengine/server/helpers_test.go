@@ -157,13 +157,7 @@ type outcome struct {
 // send sends a handoff that must get a result, which must verify.
 func (c *client) send(body []byte) outcome {
 	c.t.Helper()
-	reply := c.patient("handoff", body)
-	require.Empty(c.t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
-	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
-	require.NoError(c.t, err)
-	runID := reply.Header.Get("Run-Id")
-	require.NotEmpty(c.t, runID)
-	return outcome{runID: runID, bytes: reply.Data, result: result}
+	return c.resultOf(c.patient("handoff", body))
 }
 
 // townReply is the answer of town.get and town.put.

@@ -243,7 +243,9 @@ func (c *client) resultOf(reply *nats.Msg) outcome {
 	require.Empty(c.t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
 	result, err := handoff.ParseResult(reply.Data, schemas.Limits{})
 	require.NoError(c.t, err)
-	return outcome{runID: reply.Header.Get("Run-Id"), bytes: reply.Data, result: result}
+	runID := reply.Header.Get("Run-Id")
+	require.NotEmpty(c.t, runID)
+	return outcome{runID: runID, bytes: reply.Data, result: result}
 }
 
 // A command that the rules cannot apply never reaches the game, and a town says itself who applies.

@@ -41,11 +41,19 @@ func (c *client) retry(runID string) retried {
 func (c *client) notRetried(runID string) failure {
 	c.t.Helper()
 	body := mustJSON(c.t, map[string]any{"runId": runID, "actorId": "ada"})
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		refused := c.refused("run.retry", body)
-		if refused.Code != string(wire.CodeContended) || time.Now().After(deadline) {
-			return refused
-		}
+	var refused failure
+	whileContended(func() bool {
+		refused = c.refused("run.retry", body)
+		return refused.Code == string(wire.CodeContended)
+	})
+	return refused
+}
+
+// whileContended asks until the answer is another than that the server is contended, for half a
+// minute.
+func whileContended(ask func() (contended bool)) {
+	for deadline := time.Now().Add(30 * time.Second); ask() && time.Now().Before(deadline); {
+		time.Sleep(10 * time.Millisecond)
 	}
 }
 
@@ -221,11 +229,12 @@ func TestTwoRetriesAtOnce(t *testing.T) {
 		errs := make(chan error, 2)
 		for _, s := range []*server.Server{srv, second} {
 			go func() {
-				err := commitlog.ErrContended // as of notRetried
-				for errors.Is(err, commitlog.ErrContended) {
+				var err error
+				whileContended(func() bool {
 					_, err = s.Engine().Retry(t.Context(), worldengine.Signal{
 						Kind: lifecycle.SignalRetry, RunID: failed[i].runID}, time.Minute)
-				}
+					return errors.Is(err, commitlog.ErrContended)
+				})
 				errs <- err
 			}()
 		}
