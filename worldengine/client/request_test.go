@@ -91,6 +91,7 @@ func TestRequestSaysWhichRunIsInProgress(t *testing.T) {
 
 // Why a handoff waits is told at the deadline, although an attempt has no answer then.
 func TestRequestSaysWhyItWaited(t *testing.T) {
+	t.Parallel()
 	for _, code := range []wire.Code{
 		wire.CodePluginAbsent, wire.CodeTownPaused, wire.CodeWorldPaused,
 	} {
@@ -112,6 +113,7 @@ func TestRequestSaysWhyItWaited(t *testing.T) {
 }
 
 func TestRequestDoesNotAskAgain(t *testing.T) {
+	t.Parallel()
 	for name, test := range map[string]struct {
 		verb  wire.Verb
 		reply *nats.Msg
@@ -210,9 +212,11 @@ func TestRequestSaysWhatTheUserMayNotDo(t *testing.T) {
 	c := may(t, wire.Subject("main", wire.TownPut), "nothing")
 	serve(t, c, wire.TownGet, func(int64) *nats.Msg { return nil })
 	for range 2 {
+		c.Timeout = 2 * time.Second
 		_, err := c.Request(t.Context(), wire.TownPut, nil)
 		require.True(t, IsCode(err, codeDenied), "%v", err)
 		require.ErrorIs(t, err, nats.ErrPermissionViolation)
+		c.Timeout = 100 * time.Millisecond
 		_, err = c.Request(t.Context(), wire.TownGet, nil)
 		require.True(t, IsCode(err, codeTimeout), "%v", err)
 	}
