@@ -59,7 +59,7 @@ func (b *bench) measureAppend(ctx context.Context) (*Append, error) {
 		runs[i] = appenders[i].run
 	}
 	before := platform.ProcessorTime()
-	elapsed, err := timed(ctx, b.config.Duration, runs)
+	elapsed, err := timed(ctx, time.Now(), b.config.Duration, runs)
 	if err != nil {
 		return nil, err
 	}

@@ -173,7 +173,7 @@ func (b *bench) measureEcho(ctx context.Context, report *Report) error {
 		runs[i] = echoers[i].run
 	}
 	runtime.GC()
-	elapsed, err := timed(ctx, b.config.Duration, runs)
+	elapsed, err := timed(ctx, time.Now(), b.config.Duration, runs)
 	if err != nil {
 		return err
 	}
@@ -207,14 +207,15 @@ func (b *bench) handoffs(
 ) (*phase, error) {
 	runs := make([]func(context.Context, time.Time) error, len(b.workers))
 	runtime.GC()
-	pace := &pacer{rate: rate, start: time.Now()}
+	pace := &pacer{rate: rate}
 	for i, w := range b.workers {
 		w.reset()
 		w.pace = pace
 		runs[i] = w.run
 	}
 	before := platform.ProcessorTime()
-	elapsed, err := timed(ctx, duration, runs)
+	pace.start = time.Now()
+	elapsed, err := timed(ctx, pace.start, duration, runs)
 	if err != nil {
 		return nil, err
 	}
@@ -259,14 +260,14 @@ func (b *bench) checkTowns(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// timed runs all at once until the duration is over, and returns how long the last one took. The
-// first error ends all.
+// timed runs all at once until the duration from start on is over, and returns how long the last
+// one took. The first error ends all.
 func timed(
-	ctx context.Context, duration time.Duration, runs []func(context.Context, time.Time) error,
+	ctx context.Context, start time.Time, duration time.Duration,
+	runs []func(context.Context, time.Time) error,
 ) (time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	start := time.Now()
 	done := make(chan error, len(runs))
 	for _, run := range runs {
 		go func() { done <- run(ctx, start.Add(duration)) }()
