@@ -15,7 +15,7 @@ const gcPercent = 300
 // Main runs the tests of a package, for its TestMain, with up to parallel of them at a time unless
 // -parallel is given, and ends the process. The default is one for each core, which is for tests
 // that compute; tests with a NATS server mostly wait for it. It collects garbage as handoffd does,
-// unless GOGC is set.
+// unless GOGC is set, and keeps the files of tests in memory, unless TMPDIR is set.
 func Main(m *testing.M, parallel int) {
 	flag.Parse()
 	Collect()
@@ -24,7 +24,10 @@ func Main(m *testing.M, parallel int) {
 			panic(err)
 		}
 	}
-	os.Exit(m.Run())
+	remove := filesInMemory()
+	status := m.Run()
+	remove()
+	os.Exit(status)
 }
 
 // Collect sets how often garbage is collected, unless GOGC is set; for a TestMain that does not
