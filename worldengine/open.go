@@ -231,7 +231,7 @@ func (e *Engine) resumer() *commitlog.Resumer {
 // delivery has just committed it in this instance, that one has ensured it before, with its client
 // and as its own.
 func (e *Engine) ensureInTurn(townID string) error {
-	return e.queue.SubmitFirst(townID, func(ctx context.Context) {
+	return e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
 		current, err := e.log.Load(ctx, townID)
 		if err == nil && current.Pending != nil {
 			err = e.pending.Ensure(townID, current, nil)

@@ -2,17 +2,21 @@ package worldengine
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -55,14 +59,42 @@ func TestAMarkComesDueWhileACommandIsAccepted(t *testing.T) {
 		e.resumer().Take(t.Context(), commitlog.IndexEntry{Seq: 1, Data: []byte("t"),
 			Age: time.Hour})
 	}}
-	h, err := handoff.New(handoff.Proposal{
-		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "t", Reason: "Because.",
-		Args: map[string]string{"talkType": "casual"}, SnapshotHash: state.Hash, DecisionEpoch: 0,
-	})
-	require.NoError(t, err)
+	h := talkTo(t, state)
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	answer, err := e.Execute(ctx, h)
 	require.NoError(t, err, "there is no answer")
 	require.Equal(t, handoff.Executed, answer.Result.Status)
+}
+
+// A mark that comes due just when a command's client is answered does not make what the client
+// sends then a handoff that had to wait.
+func TestAMarkComesDueWhileAClientIsAnswered(t *testing.T) {
+	t.Parallel()
+	e := openEngine(t, logtest.New(t))
+	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "t"})
+	_, err := e.Put(t.Context(), state, "")
+	require.NoError(t, err)
+	h := talkTo(t, state)
+	ends := make(chan Answer, 1)
+	require.NoError(t, e.Submit(h, func(Answer, error) {
+		assert.NoError(t, e.ensureInTurn("t"))
+		assert.NoError(t, e.Submit(h, func(answer Answer, _ error) { ends <- answer }))
+	}))
+	answer := <-ends
+	require.Equal(t, handoff.Duplicate, answer.Result.Status)
+	page, err := e.Runs().Events(t.Context(), answer.RunID, 0, 1)
+	require.NoError(t, err)
+	require.Contains(t, string(page.Events[0]), fmt.Sprintf(`"eventType":%q`, runevents.RunStarted))
+}
+
+// talkTo returns a handoff for the town "t" in a state, on day 0.
+func talkTo(t *testing.T, state town.State) *handoff.Handoff {
+	t.Helper()
+	h, err := handoff.New(handoff.Proposal{
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: "t", Reason: "Because.",
+		Args: map[string]string{"talkType": "casual"}, SnapshotHash: state.Hash, DecisionEpoch: 0,
+	})
+	require.NoError(t, err)
+	return h
 }

@@ -63,6 +63,38 @@ func TestWhatFollowsAnAnswerInALentTurn(t *testing.T) {
 	require.True(t, <-said)
 }
 
+// TestWhatFollowsUpkeepIsNotQueued: work of the engine's own, which waits or has its turn, does not
+// make a task behind it queued; work that finishes a client's does.
+func TestWhatFollowsUpkeepIsNotQueued(t *testing.T) {
+	t.Parallel()
+	q := testQueue(t, 1, 10, 10)
+	said := make(chan string, 10)
+	submit := func(name string) {
+		require.NoError(t, q.Submit("a", func(_ context.Context, queued bool) {
+			said <- fmt.Sprint(name, " ", queued)
+		}))
+	}
+	held := hold(t, q, "b") // the only worker
+	require.NoError(t, q.SubmitUpkeep("a", func(context.Context) {}))
+	submit("behind upkeep that waits")
+	submit("behind that")
+	close(held.open)
+	idle(t, q)
+	require.NoError(t, q.SubmitUpkeep("a", func(context.Context) {
+		submit("behind upkeep that has its turn")
+		submit("behind another")
+	}))
+	idle(t, q)
+	require.NoError(t, q.SubmitUpkeep("a", func(context.Context) {
+		require.NoError(t, q.SubmitFirst("a", func(context.Context) {}))
+		submit("behind upkeep and the end of an application")
+	}))
+	idle(t, q)
+	require.Equal(t, []string{"behind upkeep that waits false", "behind that true",
+		"behind upkeep that has its turn false", "behind another true",
+		"behind upkeep and the end of an application true"}, allOf(said))
+}
+
 // idle waits until all that was submitted is finished.
 func idle(t *testing.T, q *Queue[string]) {
 	t.Helper()

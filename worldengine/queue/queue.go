@@ -46,9 +46,10 @@ type townQueue[T any] struct {
 	town  string
 	tasks []task[T]
 	busy  bool // in ready, with a worker, or parked
-	// answering reports that the task whose turn it is has nothing left to do but to answer.
-	answering bool
-	lent      bool // the turn is that of a task in RunOthers, and its owner goes on after it
+	// serving reports that a task has its turn that those behind it wait for: it is no upkeep, and
+	// has more left to do than to answer.
+	serving bool
+	lent    bool // the turn is that of a task in RunOthers, and its owner goes on after it
 	// parked ends the town's parking when it fires; nil while the town is not parked.
 	parked *time.Timer
 	// woken reports that the town was unparked while a worker had it.
@@ -81,7 +82,8 @@ type task[T any] struct {
 	work   Work
 	item   *T // nil for work without an item
 	queued bool
-	first  bool // submitted by SubmitFirst
+	first  bool // submitted by SubmitFirst or SubmitUpkeep
+	upkeep bool // submitted by SubmitUpkeep
 }
 
 // New returns a queue whose tasks get ctx. Drain ends its workers.
@@ -129,7 +131,7 @@ func (q *Queue[T]) add(townID string, next task[T]) error {
 		return ErrOverloaded
 	}
 	t := q.town(townID)
-	next.queued = t.busy && !(t.answering && len(t.tasks) == 0)
+	next.queued = t.keepsWaiting()
 	t.tasks = append(t.tasks, next)
 	q.take(t)
 	return nil
@@ -138,6 +140,17 @@ func (q *Queue[T]) add(townID string, next task[T]) error {
 // SubmitFirst puts run, which finishes work that was taken long ago, before all that waits for the
 // town, and unparks the town. No bound refuses it; after Drain it returns ErrStopping.
 func (q *Queue[T]) SubmitFirst(townID string, run func(ctx context.Context)) error {
+	return q.addFirst(townID, run, false)
+}
+
+// SubmitUpkeep is SubmitFirst for work of the engine's own, which no client has asked for: a task
+// behind it alone does not count as queued, since it is a matter of the machine when such work is
+// done.
+func (q *Queue[T]) SubmitUpkeep(townID string, run func(ctx context.Context)) error {
+	return q.addFirst(townID, run, true)
+}
+
+func (q *Queue[T]) addFirst(townID string, run func(ctx context.Context), upkeep bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -149,7 +162,7 @@ func (q *Queue[T]) SubmitFirst(townID string, run func(ctx context.Context)) err
 		run(ctx)
 		return Done
 	}
-	t.tasks = slices.Insert(t.tasks, 0, task[T]{first: true, work: work})
+	t.tasks = slices.Insert(t.tasks, 0, task[T]{first: true, upkeep: upkeep, work: work})
 	q.take(t)
 	q.unpark(t)
 	return nil
@@ -162,7 +175,7 @@ func (q *Queue[T]) Answering(townID string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.towns[townID]; t != nil {
-		t.answering = !t.lent
+		t.serving = t.lent
 	}
 }
 
@@ -252,6 +265,11 @@ func (q *Queue[T]) town(townID string) *townQueue[T] {
 	return t
 }
 
+// keepsWaiting reports whether a task that is submitted now waits for another one of the town.
+func (t *townQueue[T]) keepsWaiting() bool {
+	return t.serving || slices.ContainsFunc(t.tasks, func(other task[T]) bool { return !other.upkeep })
+}
+
 // take puts a town that has no worker in line for one.
 func (q *Queue[T]) take(t *townQueue[T]) {
 	if !t.busy {
@@ -289,11 +307,12 @@ func (q *Queue[T]) worker(ctx context.Context) {
 		t := q.ready[0]
 		q.ready = q.ready[1:]
 		next := t.tasks[0]
-		t.tasks, t.woken, t.answering = t.tasks[1:], false, false
+		t.tasks, t.woken, t.serving = t.tasks[1:], false, !next.upkeep
 		closing := q.closed
 		q.mu.Unlock()
 		result := q.runSafely(ctx, t.town, next, closing)
 		q.mu.Lock()
+		t.serving = false
 		if result == Done {
 			q.finished(t)
 		} else {
