@@ -241,13 +241,14 @@ func TestLinearFindsDefects(t *testing.T) {
 	t.Parallel()
 	for name, plant := range worldengine.Defects {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			first := linearFirstSeed()
 			for seed := first; seed < first+40; seed++ {
 				r := newLinearRun(t, 25)
 				r.plant = plant
 				r.patient = time.Second // there are defects that leave calls without an answer
 				verdict := porcupine.CheckOperationsTimeout(linearModel(),
-					r.record(seed, 0), 20*time.Second)
+					r.record(seed, 0), 2*time.Second)
 				if verdict == porcupine.Illegal {
 					return
 				}

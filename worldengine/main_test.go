@@ -6,4 +6,4 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-func TestMain(m *testing.M) { natstest.Main(m, 4) }
+func TestMain(m *testing.M) { natstest.Main(m, 12) }

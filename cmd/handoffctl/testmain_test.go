@@ -9,5 +9,5 @@ import (
 
 func TestMain(m *testing.M) {
 	followWait = time.Minute // no test depends on how busy the machine is
-	natstest.Main(m, 12)
+	natstest.Main(m, 20)
 }

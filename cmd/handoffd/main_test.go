@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 		defer stop()
 		os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
 	}
-	natstest.Main(m, 8)
+	natstest.Main(m, 12)
 }
 
 func worldFile(t testing.TB) string {

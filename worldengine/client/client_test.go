@@ -27,7 +27,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-func TestMain(m *testing.M) { natstest.Main(m, 8) }
+func TestMain(m *testing.M) { natstest.Main(m, 16) }
 
 // world is a server that a test can stop and start again on its port.
 type world struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"testing"
@@ -16,11 +17,13 @@ import (
 	"worldengine/schemas"
 	"worldengine/schemas/schemastest"
 	"worldengine/worldengine/emit"
+	"worldengine/worldengine/natstest"
 )
 
 // scripted answers run.append as its script says, and remembers what it was asked.
 type scripted struct {
-	t testing.TB
+	t    testing.TB
+	stop func()
 
 	mu     sync.Mutex
 	script []func(*nats.Msg, runevents.Write)
@@ -33,8 +36,9 @@ func serveScript(
 ) *scripted {
 	t.Helper()
 	s := &scripted{t: t, script: script}
-	_, err := nc.Subscribe("worldengine.v1.main.run.append", s.answer)
+	sub, err := nc.Subscribe("worldengine.v1.main.run.append", s.answer)
 	require.NoError(t, err)
+	s.stop = func() { require.NoError(t, sub.Unsubscribe()) }
 	require.NoError(t, nc.Flush())
 	return s
 }
@@ -104,28 +108,34 @@ func newEmitter(t testing.TB, nc *nats.Conn, change ...func(*emit.Config)) *emit
 func TestEmitterTriesAgain(t *testing.T) {
 	t.Parallel()
 	nc, _ := startNATS(t, t.TempDir())
-	authority := serveScript(t, nc,
-		refuse(429, "OVERLOADED", "1"), refuse(503, "LOG_UNAVAILABLE", ""), silence)
-	e := newEmitter(t, nc, func(c *emit.Config) { c.Timeout = 3 * time.Second }) // of the silence
-	appended, err := e.Emit(t.Context(), runevents.StepStarted, "a", 2, map[string]any{"n": 1})
-	require.NoError(t, err)
-	asked := authority.writes()
-	require.Len(t, asked, 4)
-	for _, w := range asked {
-		require.Equal(t, asked[0], w)
-	}
-	require.Equal(t, runevents.Appended{
-		EventID: asked[0].EventID, RunSeq: 7, PersistedAt: "2026-02-16T10:00:00.130Z",
-	}, appended)
-	require.JSONEq(t, `{"n":1}`, string(asked[0].Payload))
-	require.Equal(t, int64(2), asked[0].LogicalAttemptID)
-	require.Equal(t, int64(1), asked[0].EngineAttemptID)
+	natstest.Patiently(t, 300*time.Millisecond, func(silent time.Duration) string {
+		authority := serveScript(t, nc,
+			refuse(429, "OVERLOADED", "1"), refuse(503, "LOG_UNAVAILABLE", ""), silence)
+		defer authority.stop()
+		e := newEmitter(t, nc, func(c *emit.Config) { c.Timeout = silent })
+		appended, err := e.Emit(t.Context(), runevents.StepStarted, "a", 2, map[string]any{"n": 1})
+		require.NoError(t, err)
+		asked := authority.writes()
+		for _, w := range asked {
+			require.Equal(t, asked[0], w)
+		}
+		require.Equal(t, runevents.Appended{
+			EventID: asked[0].EventID, RunSeq: 7, PersistedAt: "2026-02-16T10:00:00.130Z",
+		}, appended)
+		require.JSONEq(t, `{"n":1}`, string(asked[0].Payload))
+		require.Equal(t, int64(2), asked[0].LogicalAttemptID)
+		require.Equal(t, int64(1), asked[0].EngineAttemptID)
 
-	again, err := e.Emit(t.Context(), runevents.StepStarted, "a", 2, nil)
-	require.NoError(t, err)
-	appended.Idempotent = true
-	require.Equal(t, appended, again)
-	require.Len(t, authority.writes(), 4, "known, so not asked for")
+		again, err := e.Emit(t.Context(), runevents.StepStarted, "a", 2, nil)
+		require.NoError(t, err)
+		appended.Idempotent = true
+		require.Equal(t, appended, again)
+		require.Len(t, authority.writes(), len(asked), "known, so not asked for")
+		if len(asked) != 4 { // an answer that came too late
+			return fmt.Sprintf("asked %d times", len(asked))
+		}
+		return ""
+	})
 }
 
 // An emitter that gave up, or a new one with the same registry, goes on with the same eventId.

@@ -1,6 +1,7 @@
 package httpd
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,7 +18,6 @@ import (
 
 // Bounds of what a request may cost. A WebSocket has none of the times: NATS has its own.
 const (
-	readHeader  = 5 * time.Second
 	readRequest = 10 * time.Second
 	writeAnswer = 30 * time.Second
 	idle        = time.Minute
@@ -44,6 +44,8 @@ type Config struct {
 	// network), at least 16; others are closed. 0 is a quarter of them, and all of them on
 	// loopback.
 	MaxConnectionsPerAddress int
+	// ReadHeader is how long the head of a request may take; 5 s.
+	ReadHeader time.Duration
 	// Logger gets what goes wrong; slog.Default.
 	Logger *slog.Logger
 }
@@ -68,6 +70,7 @@ func Listen(config Config) (*Server, error) {
 	if config.MaxConnections == 0 {
 		config.MaxConnections = DefaultMaxConnections
 	}
+	config.ReadHeader = cmp.Or(config.ReadHeader, 5*time.Second)
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
@@ -78,7 +81,7 @@ func Listen(config Config) (*Server, error) {
 	s.http = &http.Server{
 		Handler:           s.guarded(config.AnyHost),
 		TLSConfig:         config.TLS,
-		ReadHeaderTimeout: readHeader, ReadTimeout: readRequest,
+		ReadHeaderTimeout: config.ReadHeader, ReadTimeout: readRequest,
 		WriteTimeout: writeAnswer, IdleTimeout: idle,
 		MaxHeaderBytes: maxHeader,
 		BaseContext:    func(net.Listener) context.Context { return ctx },

@@ -20,6 +20,7 @@ func TestClientsThatWaitForTheServer(t *testing.T) {
 	address, data := natstest.FreeAddress(t), t.TempDir()
 	at := func(config *server.Config) { config.Listen, config.Data = address, data }
 	fill(t, "large", 8<<20, at) // so that there is something to recover before they are let in
+	var clients []*nats.Conn
 	var early []*nats.Subscription
 	for range 24 {
 		nc, err := nats.Connect("nats://"+address, nats.RetryOnFailedConnect(true),
@@ -29,12 +30,13 @@ func TestClientsThatWaitForTheServer(t *testing.T) {
 		t.Cleanup(nc.Close)
 		sub, err := nc.SubscribeSync(wire.EventSubject("main", "*", "*"))
 		require.NoError(t, err)
-		early = append(early, sub)
+		clients, early = append(clients, nc), append(early, sub)
 	}
 	c := connect(t, start(t, at))
 	town := c.put(snapshot("t"), "")
-	for _, sub := range early {
-		require.Eventually(t, sub.IsValid, time.Minute, time.Millisecond)
+	for i, nc := range clients { // the server has their subscriptions
+		require.Eventually(t, nc.IsConnected, time.Minute, time.Millisecond, "client %d", i)
+		require.NoError(t, nc.FlushTimeout(time.Minute), "client %d", i)
 	}
 	c.send(marshalled(t, propose(town, handoff.TalkToTownsfolk, "casual")))
 	for i, sub := range early {

@@ -8,4 +8,4 @@ import (
 	"worldengine/worldengine/natstest"
 )
 
-func TestMain(m *testing.M) { natstest.Main(m, 8) }
+func TestMain(m *testing.M) { natstest.Main(m, 16) }
