@@ -96,7 +96,7 @@ func (e *Engine) Execute(ctx context.Context, h *handoff.Handoff) (Answer, error
 }
 
 // judge decides about a delivery and commits the decision. It owns the handoff's town meanwhile.
-// waited reports whether the delivery had to wait for its town.
+// waited reports whether the delivery had to wait for another one, or for a change, of its town.
 func (e *Engine) judge(
 	ctx context.Context, d *delivery, waited bool,
 ) (end turn, answer Answer, err error) {

@@ -81,7 +81,12 @@ func TestAMarkComesDueWhileAClientIsAnswered(t *testing.T) {
 		assert.NoError(t, e.ensureInTurn("t"))
 		assert.NoError(t, e.Submit(h, func(answer Answer, _ error) { ends <- answer }))
 	}))
-	answer := <-ends
+	var answer Answer
+	select {
+	case answer = <-ends:
+	case <-time.After(time.Minute):
+		t.Fatal("there is no answer")
+	}
 	require.Equal(t, handoff.Duplicate, answer.Result.Status)
 	page, err := e.Runs().Events(t.Context(), answer.RunID, 0, 1)
 	require.NoError(t, err)

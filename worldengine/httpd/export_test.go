@@ -4,6 +4,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"time"
 )
 
 // AcceptedOf returns how many of all connections from an address a listener takes.
@@ -16,3 +17,6 @@ func AcceptedOf(address string, perAddress, all int) int {
 	}
 	return n
 }
+
+// ReadHeaderTimeout returns how long the head of a request may take.
+func (s *Server) ReadHeaderTimeout() time.Duration { return s.http.ReadHeaderTimeout }

@@ -28,6 +28,10 @@ const (
 // DefaultMaxConnections is how many connections a Server takes where its Config does not say.
 const DefaultMaxConnections = 1024
 
+// DefaultReadHeader is how long the head of a request may take where the Config of a Server does
+// not say.
+const DefaultReadHeader = 5 * time.Second
+
 // Config says how a Server listens.
 type Config struct {
 	// Listen is HOST:PORT; port 0 picks a free one.
@@ -44,7 +48,7 @@ type Config struct {
 	// network), at least 16; others are closed. 0 is a quarter of them, and all of them on
 	// loopback.
 	MaxConnectionsPerAddress int
-	// ReadHeader is how long the head of a request may take; 5 s.
+	// ReadHeader is how long the head of a request may take; 0 is DefaultReadHeader.
 	ReadHeader time.Duration
 	// Logger gets what goes wrong; slog.Default.
 	Logger *slog.Logger
@@ -70,7 +74,7 @@ func Listen(config Config) (*Server, error) {
 	if config.MaxConnections == 0 {
 		config.MaxConnections = DefaultMaxConnections
 	}
-	config.ReadHeader = cmp.Or(config.ReadHeader, 5*time.Second)
+	config.ReadHeader = cmp.Or(config.ReadHeader, DefaultReadHeader)
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}

@@ -114,6 +114,7 @@ func TestRequestsAreBounded(t *testing.T) {
 	}
 
 	// Half a request is given up, in the time that its bound says and not never.
+	require.Equal(t, httpd.DefaultReadHeader, s.ReadHeaderTimeout())
 	s = serve(t, func(c *httpd.Config) { c.ReadHeader = 200 * time.Millisecond })
 	conn := dial(t, s.URL())
 	_, err = io.WriteString(conn, "GET / HTTP/1.1\r\nHost:")

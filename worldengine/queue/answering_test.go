@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
@@ -86,13 +87,19 @@ func TestWhatFollowsUpkeepIsNotQueued(t *testing.T) {
 	}))
 	idle(t, q)
 	require.NoError(t, q.SubmitUpkeep("a", func(context.Context) {
-		require.NoError(t, q.SubmitFirst("a", func(context.Context) {}))
+		assert.NoError(t, q.SubmitFirst("a", func(context.Context) {}))
 		submit("behind upkeep and the end of an application")
+	}))
+	idle(t, q)
+	require.NoError(t, q.SubmitUpkeep("a", func(context.Context) {
+		submit("passed by the end of an application")
+		assert.NoError(t, q.SubmitFirst("a", func(context.Context) {}))
 	}))
 	idle(t, q)
 	require.Equal(t, []string{"behind upkeep that waits false", "behind that true",
 		"behind upkeep that has its turn false", "behind another true",
-		"behind upkeep and the end of an application true"}, allOf(said))
+		"behind upkeep and the end of an application true",
+		"passed by the end of an application true"}, allOf(said))
 }
 
 // idle waits until all that was submitted is finished.

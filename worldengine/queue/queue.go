@@ -46,8 +46,8 @@ type townQueue[T any] struct {
 	town  string
 	tasks []task[T]
 	busy  bool // in ready, with a worker, or parked
-	// serving reports that a task has its turn that those behind it wait for: it is no upkeep, and
-	// has more left to do than to answer.
+	// serving reports that the task whose turn it is makes those behind it queued: it is not
+	// upkeep, and it has more to do than to answer.
 	serving bool
 	lent    bool // the turn is that of a task in RunOthers, and its owner goes on after it
 	// parked ends the town's parking when it fires; nil while the town is not parked.
@@ -71,7 +71,7 @@ const (
 
 // Turn describes the turn of a task.
 type Turn struct {
-	Queued  bool // the task had to wait for another one of its town
+	Queued  bool // the task had to wait for another one of its town, which was not upkeep
 	Closing bool // the queue is closing: there is no other turn
 }
 
@@ -144,8 +144,8 @@ func (q *Queue[T]) SubmitFirst(townID string, run func(ctx context.Context)) err
 }
 
 // SubmitUpkeep is SubmitFirst for work of the engine's own, which no client has asked for: a task
-// behind it alone does not count as queued, since it is a matter of the machine when such work is
-// done.
+// behind it alone does not count as queued, since when such work runs depends on how busy the
+// machine is.
 func (q *Queue[T]) SubmitUpkeep(townID string, run func(ctx context.Context)) error {
 	return q.addFirst(townID, run, true)
 }
@@ -161,6 +161,11 @@ func (q *Queue[T]) addFirst(townID string, run func(ctx context.Context), upkeep
 	work := func(ctx context.Context, _ Turn) Result {
 		run(ctx)
 		return Done
+	}
+	if !upkeep {
+		for i := range t.tasks {
+			t.tasks[i].queued = true
+		}
 	}
 	t.tasks = slices.Insert(t.tasks, 0, task[T]{first: true, upkeep: upkeep, work: work})
 	q.take(t)

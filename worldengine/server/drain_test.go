@@ -196,7 +196,7 @@ func TestARestartInAPause(t *testing.T) {
 	})
 }
 
-// restartInAPause reports where a drain was over before the server was closed.
+// restartInAPause returns what went wrong where the drain was over before the server was closed.
 func restartInAPause(t *testing.T, drain time.Duration) (wrong string) {
 	t.Helper()
 	log := &natstest.Buffer{}
@@ -229,7 +229,7 @@ func restartInAPause(t *testing.T, drain time.Duration) (wrong string) {
 	srv = start(t, byPlugin, keep)
 	g := host(t, srv, agree)
 	c = connect(t, srv)
-	require.Eventually(t, late, time.Minute, 10*time.Millisecond)
+	require.Eventually(t, late, drain+time.Minute, 10*time.Millisecond)
 	require.Empty(t, g.commands(), "nothing reaches the plugin in the pause")
 	c.await(runID, runView{Status: "PAUSED"})
 	c.signal("control.resume", map[string]any{"townId": "t"})
