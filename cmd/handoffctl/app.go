@@ -203,7 +203,8 @@ func hintOf(code string, err error) string {
 		return "the server is there and refuses who asks; --user and --password, --creds or " +
 			"--nkey (or $NATS_USER, …) say who that is"
 	case code == "CONNECTION":
-		return "--server or $NATS_URL says where the server is; handoffd starts one here"
+		return "check that handoffd runs, and give --server (or $NATS_URL) the address that it " +
+			"prints behind ready"
 	case code == "NO_RESPONDERS":
 		return "--world and --server say which world is asked, and where"
 	case code == "TIMEOUT":

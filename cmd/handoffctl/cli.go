@@ -90,9 +90,10 @@ type globalFlags struct {
 const description = `For people who write agents and plugins for a world engine, who test them, and
 who operate it.
 
-Exit status: 0 done; 1 an expectation failed, or a verified document is invalid; 2 the command line,
-or a file that it names, cannot be used; 3 the server refused (4xx); 4 the server could not be
-reached or is in trouble (5xx).
+Exit status: 0 done; 1 the command ran and found something wrong: an expectation failed, a document
+is invalid, status needs attention, fsck found a difference, a backup lacks something, a dead letter
+stays; 2 the command line, or a file that it names, cannot be used; 3 the server refused (4xx); 4
+the server could not be reached or is in trouble (5xx).
 
 On a terminal a status has a colour: green what was executed, red what was rejected or failed,
 yellow the rest; ids are cut to their first 8 characters. In a pipe, and with $NO_COLOR or

@@ -84,8 +84,8 @@ func TestAWorldThatCannotBeExits2(t *testing.T) {
 			"0-9 _ -", command)
 	}
 	got := c.run("town", "list")
-	assert.Contains(t, got.err, "\n  hint: --server or $NATS_URL says where the server is; "+
-		"handoffd starts one here\n")
+	assert.Contains(t, got.err, "\n  hint: check that handoffd runs, and give --server "+
+		"(or $NATS_URL) the address that it prints behind ready\n")
 }
 
 func TestVerifyManyFiles(t *testing.T) {

@@ -15,8 +15,8 @@ import (
 
 // signalFlags are what an operator says with every signal.
 type signalFlags struct {
-	Reason string `help:"Why, for the run events."`
-	Actor  string `help:"Who you are, for the run events; the user that signs in with a password by default, or else operator." placeholder:"NAME"`
+	Reason string `help:"Why: what is recorded of the command says it."`
+	Actor  string `help:"Who you are: what is recorded of the command says it; the user that signs in with a password by default, or else operator." placeholder:"NAME"`
 }
 
 // actor returns who gives a signal; "" where that is not known, which the server calls operator.
@@ -128,8 +128,8 @@ user may not see is listed as not known.
 
 Exits 1 when something needs attention, and says what: a server that stores nothing, or has little
 room (less than four times of what is to stay free); receipts or run events that stay behind the log
-for 2 s; a town whose plugin is away; dead letters; an alert of severity P1 of the last hour that
-is not acknowledged (alerts ack). A pause is nothing of that kind.
+for 2 s; a town that is damaged, or whose plugin is away; dead letters; an alert of severity P1 of
+the last hour that is not acknowledged (alerts ack). A pause is nothing of that kind.
 
 With --town it shows the pause of one town, and how many of its commands a game server is applying.
 A town is paused while the world is.

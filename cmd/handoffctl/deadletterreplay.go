@@ -40,8 +40,8 @@ A letter is removed, and the alert about it acknowledged, when its message is th
 refused again stays as it is, and so does one whose message cannot be made again: a record of the
 log that cannot be read, and what has left the log or expired. Servers may be running meanwhile.
 
-It needs the rights of the engine; without an access file those of this machine. Exits 1 where a
-letter stays.
+Remove the cause first, which deadletter list shows. With an access file the command needs a user
+with the role engine; without one, run it on the server's machine. Exits 1 where a letter stays.
 
 Example:
 

@@ -166,7 +166,7 @@ func TestBadCommandLines(t *testing.T) {
 		{[]string{"restore"}, 2, "<dir>"},
 		{[]string{"restore", "/nowhere", "--replicas", "3"}, 2, "--replicas must be"},
 		{[]string{"restore", "/nowhere", "--world", "a.b"}, 2, `not "a.b"`},
-		{[]string{"restore", "/nowhere"}, 1, "/nowhere has no manifest.json"},
+		{[]string{"restore", "/nowhere"}, 1, "there is no directory /nowhere"},
 		{[]string{"--nats", "nats://user:secret@127.0.0.1:1"}, 1, "nats://127.0.0.1:1"},
 	} {
 		var out, errs bytes.Buffer

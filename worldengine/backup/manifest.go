@@ -70,6 +70,9 @@ type File struct {
 func Read(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
 	data, err := os.ReadFile(path)
+	if _, statErr := os.Stat(dir); errors.Is(statErr, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w: there is no directory %s", ErrInvalid, dir)
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("%w: %s has no %s, which is written last: it was not finished",
 			ErrInvalid, dir, ManifestFile)

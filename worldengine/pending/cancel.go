@@ -43,7 +43,8 @@ func (w *Worker) Cancel(ctx context.Context, s *signals.Signal, signalID string)
 		}
 		if current.Pending == nil {
 			return w.config.Signals.Refuse(ctx, s, wire.CodeRunNotWaiting,
-				"the run is not one that waits, and no command of it is being applied")
+				"there is nothing to cancel: no run with this id waits, and none has a command that is "+
+					"being applied; it has ended, or there is no such run")
 		}
 		seq = current.Seq
 		if s.Force {
