@@ -15,12 +15,7 @@ import (
 func TestWhatFollowsAnAnswerIsNotQueued(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 10, 10)
-	said := make(chan string, 10)
-	submit := func(name string) {
-		require.NoError(t, q.Submit("a", func(_ context.Context, queued bool) {
-			said <- fmt.Sprint(name, " ", queued)
-		}))
-	}
+	said, submit := submitter(t, q)
 	require.NoError(t, q.Submit("a", func(context.Context, bool) {
 		submit("before the answer")
 		q.Answering("a")
@@ -69,12 +64,7 @@ func TestWhatFollowsAnAnswerInALentTurn(t *testing.T) {
 func TestWhatFollowsUpkeepIsNotQueued(t *testing.T) {
 	t.Parallel()
 	q := testQueue(t, 1, 10, 10)
-	said := make(chan string, 10)
-	submit := func(name string) {
-		require.NoError(t, q.Submit("a", func(_ context.Context, queued bool) {
-			said <- fmt.Sprint(name, " ", queued)
-		}))
-	}
+	said, submit := submitter(t, q)
 	held := hold(t, q, "b") // the only worker
 	require.NoError(t, q.SubmitUpkeep("a", func(context.Context) {}))
 	submit("behind upkeep that waits")
@@ -100,6 +90,18 @@ func TestWhatFollowsUpkeepIsNotQueued(t *testing.T) {
 		"behind upkeep that has its turn false", "behind another true",
 		"behind upkeep and the end of an application true",
 		"passed by the end of an application true"}, allOf(said))
+}
+
+// submitter returns a function that submits a named task for the town "a", and what the tasks say:
+// their name, and whether they were queued.
+func submitter(t *testing.T, q *Queue[string]) (said chan string, submit func(name string)) {
+	t.Helper()
+	said = make(chan string, 10)
+	return said, func(name string) {
+		assert.NoError(t, q.Submit("a", func(_ context.Context, queued bool) {
+			said <- fmt.Sprint(name, " ", queued)
+		}))
+	}
 }
 
 // idle waits until all that was submitted is finished.
