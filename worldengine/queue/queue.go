@@ -163,7 +163,7 @@ func (q *Queue[T]) addFirst(townID string, run func(ctx context.Context), upkeep
 		return Done
 	}
 	if !upkeep {
-		for i := range t.tasks {
+		for i := range t.tasks { // they wait for it now
 			t.tasks[i].queued = true
 		}
 	}

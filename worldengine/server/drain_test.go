@@ -63,6 +63,7 @@ func (c *client) await(runID string, want runView) {
 		10*time.Millisecond, "%v", want)
 }
 
+// view returns what run.get says of a run.
 func (c *client) view(runID string) runView {
 	c.t.Helper()
 	return call[runView](c, "run.get", schemas.RunGetReply, map[string]any{"runId": runID})
