@@ -203,17 +203,22 @@ func (d *demo) request(verb wire.Verb, body []byte) (*nats.Msg, error) {
 }
 
 func (d *demo) print(before, after demoState) error {
-	table := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "HANDOFF\tSTATUS\tREASON\tRESULT\tRUN EVENTS")
+	results := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(results, "HANDOFF\tSTATUS\tREASON\tRESULT")
 	for _, row := range d.rows {
-		lead := fmt.Sprintf("%s\t%s\t%s\t%s", row.what, row.result.Status, row.result.ReasonCode,
-			row.result.ResultID[:len("result_")+12]+"…")
-		for _, line := range eventLines(row.events) {
-			fmt.Fprintf(table, "%s\t%s\n", lead, line)
-			lead = "\t\t\t"
-		}
+		fmt.Fprintf(results, "%s\t%s\t%s\t%s\n", row.what, row.result.Status,
+			row.result.ReasonCode, row.result.ResultID[:len("result_")+12]+"…")
 	}
-	if err := table.Flush(); err != nil {
+	if err := results.Flush(); err != nil {
+		return err
+	}
+	events := tabwriter.NewWriter(d.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(d.out)
+	fmt.Fprintln(events, "HANDOFF\tRUN EVENTS")
+	for _, row := range d.rows {
+		fmt.Fprintf(events, "%s\t%s\n", row.what, strings.Join(eventCells(row.events), "\t"))
+	}
+	if err := events.Flush(); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(d.out,
@@ -223,23 +228,24 @@ func (d *demo) print(before, after demoState) error {
 	return err
 }
 
-// eventLines says a run's events in short: one line for the run and one for each step.
-func eventLines(events []runevents.Record) []string {
-	var run []string
-	var steps []string
-	step := map[string]int{}
-	for _, e := range events {
-		if e.StepID == "" {
-			run = append(run, fmt.Sprintf("%d %s", e.RunSeq, e.EventType))
+// eventCells returns a run's events in short: its own first, then a text for each step, such as
+// "apply 8-9 Completed".
+func eventCells(events []runevents.Record) []string {
+	var run, cells []string
+	for i := 0; i < len(events); i++ {
+		first := events[i]
+		if first.StepID == "" {
+			run = append(run, fmt.Sprintf("%d %s", first.RunSeq, first.EventType))
 			continue
 		}
-		text := fmt.Sprintf("%d %s", e.RunSeq, strings.TrimPrefix(string(e.EventType), "Step"))
-		if i, ok := step[e.StepID]; ok {
-			steps[i] += ", " + text
-			continue
+		places, last := fmt.Sprint(first.RunSeq), first
+		if i+1 < len(events) && events[i+1].StepID == first.StepID {
+			i++
+			last = events[i]
+			places += fmt.Sprintf("-%d", last.RunSeq)
 		}
-		step[e.StepID] = len(steps)
-		steps = append(steps, e.StepID+": "+text)
+		cells = append(cells, fmt.Sprintf("%s %s %s", first.StepID, places,
+			strings.TrimPrefix(string(last.EventType), "Step")))
 	}
-	return append([]string{strings.Join(run, " … ")}, steps...)
+	return append([]string{strings.Join(run, " … ")}, cells...)
 }
