@@ -25,7 +25,7 @@ var rooms = []struct {
 	{"worldengine/wire", true, nil},
 	{"worldengine/queue", true, nil},
 	{"worldengine/backoff", true, nil},
-	{"worldengine/httpd", true, []string{"golang.org/x/net/netutil"}},
+	{"worldengine/httpd", true, nil},
 	{"worldengine/storage", true, []string{sysModule}},
 	{"worldengine/platform", true, []string{sysModule}},
 	{"worldengine/town", true, []string{"./handoff", "./schemas",

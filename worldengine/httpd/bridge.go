@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -23,6 +24,8 @@ const dialTimeout = 5 * time.Second
 // for concurrent use.
 type Bridge struct {
 	logger *slog.Logger
+	most   int64
+	open   atomic.Int64
 
 	mu     sync.Mutex
 	target *url.URL
@@ -31,9 +34,9 @@ type Bridge struct {
 	clients map[netip.AddrPort]net.Addr
 }
 
-// NewBridge returns a bridge that leads nowhere yet.
-func NewBridge(logger *slog.Logger) *Bridge {
-	return &Bridge{logger: logger, clients: map[netip.AddrPort]net.Addr{}}
+// NewBridge returns a bridge for at most so many WebSockets, which leads nowhere yet.
+func NewBridge(most int, logger *slog.Logger) *Bridge {
+	return &Bridge{most: int64(most), logger: logger, clients: map[netip.AddrPort]net.Addr{}}
 }
 
 // Lead says where the NATS server takes WebSockets, as ws://HOST:PORT/PATH or wss:// with the TLS
@@ -99,6 +102,12 @@ func sameOrigin(r *http.Request) bool {
 func (b *Bridge) forward(
 	w http.ResponseWriter, r *http.Request, target *url.URL, config *tls.Config,
 ) {
+	defer b.open.Add(-1)
+	if b.open.Add(1) > b.most {
+		http.Error(w, "There are as many WebSockets as may be (--max-connections).",
+			http.StatusServiceUnavailable)
+		return
+	}
 	client, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
 		http.Error(w, "the address of the client is unknown", http.StatusBadRequest)

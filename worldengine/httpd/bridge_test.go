@@ -3,6 +3,7 @@ package httpd_test
 import (
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -21,10 +22,12 @@ var upgrade = []string{
 
 // bridged starts a server with a bridge to a server of WebSockets that remembers the requests it
 // gets.
-func bridged(t *testing.T) (s *httpd.Server, b *httpd.Bridge, requests chan *http.Request) {
+func bridged(
+	t *testing.T, change ...func(*httpd.Config),
+) (s *httpd.Server, b *httpd.Bridge, requests chan *http.Request) {
 	t.Helper()
 	requests = make(chan *http.Request, 1)
-	b = httpd.NewBridge(slog.New(slog.DiscardHandler))
+	b = httpd.NewBridge(2, slog.New(slog.DiscardHandler))
 	target := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn, _, err := w.(http.Hijacker).Hijack()
 		if err != nil {
@@ -41,7 +44,7 @@ func bridged(t *testing.T) (s *httpd.Server, b *httpd.Bridge, requests chan *htt
 	require.NoError(t, err)
 	at.Scheme, at.Path = "ws", "/somewhere"
 	b.Lead(at, nil)
-	s = serve(t)
+	s = serve(t, change...)
 	s.Handle("/nats", b)
 	return s, b, requests
 }
@@ -72,7 +75,7 @@ func TestBridgeKnowsTheClientOfAConnection(t *testing.T) {
 func TestBridgeRefuses(t *testing.T) {
 	t.Parallel()
 	s, b, _ := bridged(t)
-	s.Handle("/nowhere", httpd.NewBridge(slog.New(slog.DiscardHandler)))
+	s.Handle("/nowhere", httpd.NewBridge(2, slog.New(slog.DiscardHandler)))
 	_, forwarded := b.Client(nil)
 	require.False(t, forwarded)
 	for _, c := range []struct {
@@ -95,10 +98,31 @@ func TestBridgeRefuses(t *testing.T) {
 
 func TestBridgeSaysThatNATSIsAway(t *testing.T) {
 	t.Parallel()
-	b := httpd.NewBridge(slog.New(slog.DiscardHandler))
+	b := httpd.NewBridge(2, slog.New(slog.DiscardHandler))
 	b.Lead(&url.URL{Scheme: "ws", Host: "127.0.0.1:1"}, nil)
 	s := serve(t)
 	s.Handle("/nats", b)
 	status, _, _ := ask(t, s, "/nats", "", upgrade...)
 	require.Equal(t, http.StatusBadGateway, status)
+}
+
+// A WebSocket beyond as many as may be is refused, until one of them ends.
+func TestBridge_Bounded(t *testing.T) {
+	t.Parallel()
+	s, _, requests := bridged(t)
+	open := make([]net.Conn, 2)
+	for i := range open {
+		open[i] = dial(t, s.URL())
+		_, err := io.WriteString(open[i], request(s.URL(), "/nats", upgrade...))
+		require.NoError(t, err)
+		<-requests
+	}
+	status, _, body := ask(t, s, "/nats", "", upgrade...)
+	require.Equal(t, http.StatusServiceUnavailable, status)
+	require.Contains(t, body, "--max-connections")
+	require.NoError(t, open[0].Close())
+	require.Eventually(t, func() bool {
+		status, _, _ := ask(t, s, "/nats", "", upgrade...)
+		return status == http.StatusSwitchingProtocols
+	}, 30*time.Second, time.Millisecond)
 }

@@ -10,13 +10,21 @@ import (
 // AcceptedOf returns how many of all connections from an address a listener takes.
 func AcceptedOf(address string, perAddress, all int) int {
 	from := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))
-	l := newPerAddress(nil, perAddress, all, slog.New(slog.DiscardHandler))
-	n := 0
-	for n < all && l.take(AddressOf(from), from) {
-		n++
+	l := newBounded(nil, all, perAddress, slog.New(slog.DiscardHandler))
+	for n := range all {
+		if admitted, _ := l.admit(remote{from: from}); admitted == nil {
+			return n
+		}
 	}
-	return n
+	return all
 }
+
+type remote struct {
+	net.Conn
+	from net.Addr
+}
+
+func (r remote) RemoteAddr() net.Addr { return r.from }
 
 // ReadHeaderTimeout returns how long the head of a request may take.
 func (s *Server) ReadHeaderTimeout() time.Duration { return s.http.ReadHeaderTimeout }

@@ -18,7 +18,7 @@ func TestALinkIsClosedOnce(t *testing.T) {
 	defer listener.Close()
 	conn, err := net.Dial("tcp", listener.Addr().String())
 	require.NoError(t, err)
-	b := NewBridge(slog.New(slog.DiscardHandler))
+	b := NewBridge(2, slog.New(slog.DiscardHandler))
 	first := net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.1:1"))
 	later := net.TCPAddrFromAddrPort(netip.MustParseAddrPort("192.0.2.2:2"))
 	link, err := b.remember(conn, first)

@@ -12,15 +12,13 @@ import (
 	"net/netip"
 	"sync"
 	"time"
-
-	"golang.org/x/net/netutil"
 )
 
 // Bounds of what a request may cost. A WebSocket has none of the times: NATS has its own.
 const (
 	readRequest = 10 * time.Second
 	writeAnswer = 30 * time.Second
-	idle        = time.Minute
+	idle        = 10 * time.Second
 	maxHeader   = 16 << 10
 	maxBody     = 64 << 10
 )
@@ -42,7 +40,8 @@ type Config struct {
 	// address or localhost: a web site whose name was pointed at this machine would else be taken
 	// for the console's own origin.
 	AnyHost bool
-	// MaxConnections is how many connections may be open; DefaultMaxConnections. Others wait.
+	// MaxConnections is how many connections may be open, beside WebSockets; DefaultMaxConnections.
+	// A further one closes the one that has gone longest without a request or an answer.
 	MaxConnections int
 	// MaxConnectionsPerAddress is how many of them may be of one address (for IPv6 one /64
 	// network), at least 16; others are closed. 0 is a quarter of them, and all of them on
@@ -78,19 +77,19 @@ func Listen(config Config) (*Server, error) {
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
-	listener = newPerAddress(netutil.LimitListener(listener, config.MaxConnections),
-		config.MaxConnectionsPerAddress, config.MaxConnections, config.Logger)
+	bounded := newBounded(listener, config.MaxConnections, config.MaxConnectionsPerAddress,
+		config.Logger)
 	ctx, stop := context.WithCancel(context.Background())
-	s := &Server{listener: listener, mux: http.NewServeMux(), secure: config.TLS != nil, stop: stop}
+	s := &Server{listener: bounded, mux: http.NewServeMux(), secure: config.TLS != nil, stop: stop}
 	s.http = &http.Server{
 		Handler:           s.guarded(config.AnyHost),
 		TLSConfig:         config.TLS,
 		ReadHeaderTimeout: config.ReadHeader, ReadTimeout: readRequest,
 		WriteTimeout: writeAnswer, IdleTimeout: idle,
-		MaxHeaderBytes: maxHeader,
-		BaseContext:    func(net.Listener) context.Context { return ctx },
-		ErrorLog:       slog.NewLogLogger(config.Logger.Handler(), slog.LevelDebug),
-		Protocols:      new(http.Protocols),
+		MaxHeaderBytes: maxHeader, ConnState: bounded.changed,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+		ErrorLog:    slog.NewLogLogger(config.Logger.Handler(), slog.LevelDebug),
+		Protocols:   new(http.Protocols),
 	}
 	s.http.Protocols.SetHTTP1(true) // a WebSocket is an upgrade of HTTP/1.1
 	return s, nil

@@ -63,7 +63,7 @@ func listenHTTP(config *Config) (*httpd.Server, error) {
 			return nil, fmt.Errorf("server: TLS: %w", err)
 		}
 	}
-	config.bridge = httpd.NewBridge(listen.Logger)
+	config.bridge = httpd.NewBridge(listen.MaxConnections, listen.Logger)
 	config.metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))
 	config.Service.Observer, config.Engine.OnCommit = config.metrics, config.metrics.Commit
 	config.Engine.OnAttempt = config.metrics.Attempt

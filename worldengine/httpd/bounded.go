@@ -1,0 +1,173 @@
+package httpd
+
+import (
+	"container/list"
+	"crypto/tls"
+	"log/slog"
+	"math"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// leastPerAddress is how many connections an address may have in any case: one browser opens
+// several.
+const leastPerAddress = 16
+
+// warnEvery is how often the log says at most that connections are closed.
+const warnEvery = 10 * time.Second
+
+// AddressOf returns what clients are counted by: an IPv4 address, or the network of an IPv6 one,
+// whose owner has them all.
+func AddressOf(remote net.Addr) string {
+	if remote == nil {
+		return ""
+	}
+	at, err := netip.ParseAddrPort(remote.String())
+	if err != nil {
+		return remote.String()
+	}
+	ip := at.Addr().Unmap().WithZone("")
+	if ip.Is4() {
+		return ip.String()
+	}
+	network, err := ip.Prefix(64)
+	if err != nil {
+		return ip.String()
+	}
+	return network.String()
+}
+
+// bounded is a listener that closes the connections of an address beyond as many as it may have. To
+// admit a connection beyond as many as there may be, it closes the one that has gone longest without
+// a change: whoever holds connections keeps no request out. A WebSocket is not among them, but
+// counts for its address.
+type bounded struct {
+	net.Listener
+	most, perAddress, loopback int
+	logger                     *slog.Logger
+
+	mu     sync.Mutex
+	open   map[string]int // by address
+	recent list.List      // of *held, the one that changed last at the back
+	warned map[string]time.Time
+}
+
+// newBounded bounds a listener. perAddress is 0 for a quarter of all connections, and no bound of
+// loopback, where every local client, and a proxy, has one address.
+func newBounded(inner net.Listener, most, perAddress int, logger *slog.Logger) *bounded {
+	l := &bounded{
+		Listener: inner, most: most, perAddress: perAddress, loopback: perAddress, logger: logger,
+		open: map[string]int{}, warned: map[string]time.Time{},
+	}
+	if perAddress == 0 {
+		l.perAddress, l.loopback = most/4, math.MaxInt
+	}
+	l.perAddress = max(l.perAddress, leastPerAddress)
+	l.loopback = max(l.loopback, leastPerAddress)
+	return l
+}
+
+// Accept implements net.Listener.
+func (l *bounded) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		admitted, oldest := l.admit(conn)
+		if oldest != nil {
+			_ = oldest.Close()
+		}
+		if admitted != nil {
+			return admitted, nil
+		}
+		_ = conn.Close() // its client sees that it is closed
+	}
+}
+
+// admit counts a connection, unless its address has too many: admitted is nil then. The connection
+// oldest, unless nil, has to be closed for it.
+func (l *bounded) admit(conn net.Conn) (admitted, oldest *held) {
+	remote := conn.RemoteAddr()
+	address, most := AddressOf(remote), l.perAddress
+	if tcp, ok := remote.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
+		most = l.loopback
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.open[address] >= most {
+		l.warn("a connection is closed: its address has as many as it may "+
+			"(--max-connections-per-address)", "address", address, "connections", most)
+		return nil, nil
+	}
+	if l.recent.Len() >= l.most {
+		oldest = l.recent.Front().Value.(*held)
+		l.forget(oldest)
+		l.warn("connections are closed that do nothing: there are as many as may be "+
+			"(--max-connections)", "connections", l.most)
+	}
+	l.open[address]++
+	admitted = &held{Conn: conn, by: l, address: address}
+	admitted.place = l.recent.PushBack(admitted)
+	return admitted, oldest
+}
+
+// warn logs a text, unless that was logged a moment ago.
+func (l *bounded) warn(text string, attrs ...any) {
+	if time.Since(l.warned[text]) > warnEvery {
+		l.warned[text] = time.Now()
+		l.logger.Warn(text, attrs...)
+	}
+}
+
+// changed implements the ConnState of an http.Server.
+func (l *bounded) changed(conn net.Conn, state http.ConnState) {
+	if over, ok := conn.(*tls.Conn); ok {
+		conn = over.NetConn()
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c := conn.(*held)
+	switch {
+	case c.place == nil:
+	case state == http.StateHijacked:
+		l.forget(c)
+	default:
+		l.recent.MoveToBack(c.place)
+	}
+}
+
+// forget takes a connection from those that may be closed for another one.
+func (l *bounded) forget(c *held) {
+	if c.place != nil {
+		l.recent.Remove(c.place)
+		c.place = nil
+	}
+}
+
+// held is a connection that is counted until it is closed, however often that is.
+type held struct {
+	net.Conn
+	by      *bounded
+	address string
+	// Guarded by the listener. place is nil for a WebSocket.
+	place  *list.Element
+	closed bool
+}
+
+// Close implements net.Conn.
+func (c *held) Close() error {
+	c.by.mu.Lock()
+	c.by.forget(c)
+	if !c.closed {
+		c.closed = true
+		if c.by.open[c.address]--; c.by.open[c.address] <= 0 {
+			delete(c.by.open, c.address)
+		}
+	}
+	c.by.mu.Unlock()
+	return c.Conn.Close()
+}
