@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/plugin"
@@ -59,9 +58,6 @@ func TestTheProtocolNamesEveryCode(t *testing.T) {
 		string(apply.ReasonPluginRejected), string(apply.ReasonPluginStateInvalid),
 		string(apply.ReasonPluginTimeout), string(apply.ReasonPluginUnavailable),
 		plugin.ReasonDeadlinePassed, plugin.ReasonOutcomeUnknown,
-	}
-	for _, kind := range handoff.ProposalTypes() {
-		want = append(want, string(kind), kind.ArgumentName())
 	}
 	for _, binding := range apply.Bindings() {
 		want = append(want, string(binding))

@@ -2,14 +2,12 @@ package handoff_test
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
 )
 
 func TestCommandIsTheMappingOfTypeAndArgs(t *testing.T) {
@@ -42,40 +40,29 @@ func TestCommandIsTheMappingOfTypeAndArgs(t *testing.T) {
 	}
 }
 
-func TestProposalTypesAreAClosedSet(t *testing.T) {
+func TestProposalTypeNamed(t *testing.T) {
 	t.Parallel()
-	types := handoff.ProposalTypes()
-	require.Len(t, types, 4)
-	require.True(t, slices.IsSorted(types))
-	for _, known := range types {
-		require.NotEmpty(t, known.ArgumentName())
+	for _, known := range handoff.ProposalTypes() {
+		for _, name := range []string{string(known), strings.ToLower(string(known)), known.Spec().Name} {
+			found, ok := handoff.ProposalTypeNamed(name)
+			require.True(t, ok, name)
+			require.Equal(t, known, found)
+		}
 	}
+	_, ok := handoff.ProposalTypeNamed("")
+	require.False(t, ok)
 	require.Empty(t, handoff.ProposalType("NUKE_TOWN").ArgumentName())
 }
 
-// Each schema that names the proposal types in an enum names all of them.
-func TestSchemasHaveTheProposalTypes(t *testing.T) {
+func TestProposalType_Preconditions(t *testing.T) {
 	t.Parallel()
-	for name, place := range map[schemas.Name][]string{
-		schemas.Proposal:         {"properties", "type"},
-		schemas.CommandApply:     {"properties", "type"},
-		schemas.TownPutRequest:   {"properties", "approval", "items"},
-		schemas.TownPatchRequest: {"properties", "approval", "items"},
-	} {
-		source, err := schemas.Source(name)
-		require.NoError(t, err)
-		tree, err := schemas.Decode(source, schemas.Limits{})
-		require.NoError(t, err)
-		for _, member := range append(place, "enum") {
-			require.Contains(t, tree, member, name)
-			tree = tree.(map[string]any)[member]
-		}
-		var types []any
-		for _, kind := range handoff.ProposalTypes() {
-			types = append(types, string(kind))
-		}
-		require.ElementsMatch(t, types, tree, name)
-	}
+	require.Equal(t, []handoff.Precondition{
+		{Kind: handoff.MissionAbsent}, {Kind: handoff.SideQuestExists, TargetID: "sq-1"},
+	}, handoff.AcceptMission.Preconditions("sq-1"))
+	require.Equal(t, []handoff.Precondition{
+		{Kind: handoff.SalvageFocusSupported, Expected: "dread"},
+	}, handoff.PlanSalvage.Preconditions("dread"))
+	require.Empty(t, handoff.ProposalType("NUKE_TOWN").Preconditions("x"))
 }
 
 func TestNewFillsInWhatFollowsFromTheProposal(t *testing.T) {

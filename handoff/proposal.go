@@ -2,40 +2,6 @@ package handoff
 
 import "worldengine/schemas"
 
-// ProposalType says what an agent proposes. The set is closed: another value is refused.
-type ProposalType string
-
-// The proposal types of proposal.v2, each with its one argument and its command.
-const (
-	// AcceptMission has args {missionId} and maps to `mission accept <townId> <missionId>`.
-	AcceptMission ProposalType = "MAYOR_ACCEPT_MISSION"
-	// AdvanceProject has args {projectId} and maps to `project advance <townId> <projectId>`.
-	AdvanceProject ProposalType = "PROJECT_ADVANCE"
-	// PlanSalvage has args {focus} and maps to `salvage initiate <townId> <focus>`.
-	PlanSalvage ProposalType = "SALVAGE_PLAN"
-	// TalkToTownsfolk has args {talkType} and maps to `townsfolk talk <townId> <talkType>`.
-	TalkToTownsfolk ProposalType = "TOWNSFOLK_TALK"
-)
-
-// ProposalTypes returns the known types in alphabetical order.
-func ProposalTypes() []ProposalType {
-	return []ProposalType{AcceptMission, AdvanceProject, PlanSalvage, TalkToTownsfolk}
-}
-
-// mapping is a row of the contract's table of proposal types.
-type mapping struct{ argument, verb string }
-
-var mappings = map[ProposalType]mapping{
-	AcceptMission:   {"missionId", "mission accept"},
-	AdvanceProject:  {"projectId", "project advance"},
-	PlanSalvage:     {"focus", "salvage initiate"},
-	TalkToTownsfolk: {"talkType", "townsfolk talk"},
-}
-
-// ArgumentName returns the name of the one member that args has for this type ("missionId",
-// "projectId", "focus" or "talkType"), and "" for an unknown type.
-func (t ProposalType) ArgumentName() string { return mappings[t].argument }
-
 // Proposal is a proposal.v2, as an agent selected it. Members that an agent added of its own are
 // tolerated on the wire and not kept.
 type Proposal struct {
@@ -59,7 +25,7 @@ func (p *Proposal) Argument() string { return p.Args[p.Type.ArgumentName()] }
 
 // Command returns the command that the proposal maps to, byte for byte.
 func (p *Proposal) Command() string {
-	return mappings[p.Type].verb + " " + p.TownID + " " + p.Argument()
+	return p.Type.Spec().Verb + " " + p.TownID + " " + p.Argument()
 }
 
 // DeriveProposalID returns `proposal_` + Hash of {actorId, townId, type, args, priority,

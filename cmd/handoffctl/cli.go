@@ -108,7 +108,7 @@ func newParser(
 ) (*kong.Kong, error) {
 	return kong.New(line, only(word),
 		kong.Name("handoffctl"), kong.Description(description),
-		kong.Vars{"version": "handoffctl " + version.String()},
+		kong.Vars{"version": "handoffctl " + version.String()}, proposalVars(),
 		kong.Writers(stdout, stderr), kong.Exit(exit),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.ExplicitGroups([]kong.Group{{Key: "connection",

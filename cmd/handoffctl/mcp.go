@@ -220,29 +220,10 @@ func (m *mcpTools) listProposals(ctx context.Context, in townArgument) (any, err
 	if err != nil {
 		return nil, err
 	}
-	quests, projects := []string{}, []string{}
-	if t.Snapshot.Mission == nil {
-		for _, q := range t.Snapshot.SideQuests {
-			quests = append(quests, q.ID)
-		}
-	}
-	for _, p := range t.Snapshot.Projects {
-		projects = append(projects, p.ID)
-	}
-	list := []proposable{
-		{Type: handoff.AcceptMission, Does: "turns a side quest into the mission, where there is " +
-			"none",
-			Arguments: quests},
-		{Type: handoff.AdvanceProject, Does: "advances a project, unless it is blocked or complete",
-			Arguments: projects},
-		{Type: handoff.PlanSalvage, Does: "takes off scarcity, dread, or a little of both",
-			Arguments: []string{"scarcity", "dread", "general"}},
-		{Type: handoff.TalkToTownsfolk, Does: "adds to hope", Arguments: []string{
-			"morale-boost", "casual",
-		}},
-	}
-	for i := range list {
-		list[i].Argument = list[i].Type.ArgumentName()
+	list := []proposable{}
+	for _, kind := range handoff.ProposalTypes() {
+		spec := kind.Spec()
+		list = append(list, proposable{kind, spec.Does, spec.Argument, t.Snapshot.Arguments(kind)})
 	}
 	return map[string]any{
 		"townId": t.TownID, "snapshotHash": t.SnapshotHash,
@@ -262,10 +243,9 @@ func (m *mcpTools) handoff(ctx context.Context, in *proposalArgument) (*handoff.
 	}
 	p := handoff.Proposal{
 		Type: kind, ActorID: m.actor, TownID: in.TownID, Priority: in.Priority, Reason: in.Reason,
-		Args: map[string]string{kind.ArgumentName(): in.Argument},
-		Preconditions: preconditions(kind,
-			in.Argument),
-		SnapshotHash: t.SnapshotHash, DecisionEpoch: t.DecisionEpoch,
+		Args:          map[string]string{kind.ArgumentName(): in.Argument},
+		Preconditions: kind.Preconditions(in.Argument),
+		SnapshotHash:  t.SnapshotHash, DecisionEpoch: t.DecisionEpoch,
 	}
 	if in.Priority == 0 {
 		p.Priority = 0.5

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/alecthomas/kong"
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
@@ -16,8 +17,8 @@ import (
 // newCommand makes a handoff.
 type newCommand struct {
 	Town string `arg:"" help:"The town's id."`
-	Type string `arg:"" help:"MAYOR_ACCEPT_MISSION, PROJECT_ADVANCE, SALVAGE_PLAN or TOWNSFOLK_TALK; or accept-mission, advance-project, salvage, talk."`
-	Arg  string `arg:"" help:"What it is about: the mission's id, the project's id, scarcity, dread or general, morale-boost or casual."`
+	Type string `arg:"" help:"Type of the proposal: ${types}."`
+	Arg  string `arg:"" help:"Argument of the proposal, by type: ${arguments}."`
 
 	Actor           string  `help:"actorId of the proposal." default:"mayor-1"`
 	Priority        float64 `help:"Priority of the proposal, 0 to 1." default:"0.5"`
@@ -38,28 +39,31 @@ Example:
     handoffctl new town-threatened advance-project wall-perimeter | handoffctl send -`
 }
 
-// proposalTypes are the types with their other names.
-var proposalTypes = map[string]handoff.ProposalType{
-	"accept-mission":  handoff.AcceptMission,
-	"advance-project": handoff.AdvanceProject,
-	"salvage":         handoff.PlanSalvage,
-	"talk":            handoff.TalkToTownsfolk,
+func proposalType(name string) (handoff.ProposalType, error) {
+	t, ok := handoff.ProposalTypeNamed(name)
+	if !ok {
+		return "", usagef("there is no proposal type %q, but %s", name, proposalVars()["types"])
+	}
+	return t, nil
 }
 
-func proposalType(name string) (handoff.ProposalType, error) {
-	if t, ok := proposalTypes[strings.ToLower(name)]; ok {
-		return t, nil
-	}
-	var names []string
+// proposalVars returns the lists of proposal types and arguments in help texts.
+func proposalVars() kong.Vars {
+	var enum, types, arguments []string
 	for _, t := range handoff.ProposalTypes() {
-		if strings.EqualFold(name, string(t)) {
-			return t, nil
+		spec := t.Spec()
+		enum = append(enum, string(t))
+		types = append(types, string(t)+" ("+spec.Name+")")
+		arguments = append(arguments, spec.Argument)
+		if spec.Values != nil {
+			arguments = append(arguments[:len(arguments)-1], strings.Join(spec.Values, " or "))
 		}
-		names = append(names, string(t))
 	}
-	return "", usagef("there is no proposal type %q, but %s (or accept-mission, advance-project, "+
-		"salvage, talk)",
-		name, strings.Join(names, ", "))
+	return kong.Vars{
+		"proposalTypes": strings.Join(enum, ","),
+		"types":         strings.Join(types, ", "),
+		"arguments":     strings.Join(arguments, ", "),
+	}
 }
 
 // Run makes the handoff.
@@ -78,7 +82,7 @@ func (c *newCommand) Run(ctx context.Context, a *app) error {
 		Args: map[string]string{kind.ArgumentName(): c.Arg},
 	}
 	if !c.NoPreconditions {
-		p.Preconditions = preconditions(kind, c.Arg)
+		p.Preconditions = kind.Preconditions(c.Arg)
 	}
 	h, err := handoff.New(p)
 	if err != nil {
@@ -138,21 +142,4 @@ func (c *newCommand) stateOfServer(ctx context.Context, a *app) (town.State, err
 			got.SnapshotHash + ", not " + current.Hash)
 	}
 	return current, nil
-}
-
-// preconditions returns what the reference agent gives for a type.
-func preconditions(t handoff.ProposalType, arg string) []handoff.Precondition {
-	switch t {
-	case handoff.AcceptMission:
-		return []handoff.Precondition{
-			{Kind: handoff.MissionAbsent}, {Kind: handoff.SideQuestExists, TargetID: arg},
-		}
-	case handoff.AdvanceProject:
-		return []handoff.Precondition{{Kind: handoff.ProjectExists, TargetID: arg}}
-	case handoff.PlanSalvage:
-		return []handoff.Precondition{{Kind: handoff.SalvageFocusSupported, Expected: arg}}
-	case handoff.TalkToTownsfolk:
-		return []handoff.Precondition{{Kind: handoff.TalkTypeSupported, Expected: arg}}
-	}
-	return nil
 }

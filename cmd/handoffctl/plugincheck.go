@@ -20,7 +20,7 @@ import (
 type pluginCheckCommand struct {
 	Subject  string        `arg:"" help:"Subject of a town that the plugin hosts: worldengine.v1.<world>.apply.<town token>."`
 	Snapshot string        `help:"File with the snapshot.v1 of the town that the commands are for; an empty town on day 0 by default." type:"existingfile" placeholder:"FILE"`
-	Type     string        `help:"Type of the commands, ${default} by default." default:"TOWNSFOLK_TALK" enum:"MAYOR_ACCEPT_MISSION,PROJECT_ADVANCE,SALVAGE_PLAN,TOWNSFOLK_TALK"`
+	Type     string        `help:"Type of the commands, ${default} by default." default:"TOWNSFOLK_TALK" enum:"${proposalTypes}"`
 	Argument string        `help:"Argument of the commands: a mission, project, focus or talk type; ${default} by default." default:"casual"`
 	Within   time.Duration `help:"How long the plugin has for a definite answer, ${default} by default." default:"10s"`
 	Restart  time.Duration `help:"Wait so long for the plugin to be ended and started again, and ask it once more. Without it that rule is skipped." placeholder:"DURATION"`

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"reflect"
 	"regexp"
 	"strings"
 	"sync"
@@ -17,7 +16,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
@@ -50,18 +48,6 @@ func checkedTwice(t *testing.T, nc *nats.Conn) (text, asJSON outcome) {
 	})
 	work.Wait()
 	return text, asJSON
-}
-
-func TestPluginCheckTakesEachProposalType(t *testing.T) {
-	t.Parallel()
-	field, ok := reflect.TypeFor[pluginCheckCommand]().FieldByName("Type")
-	require.True(t, ok)
-	var types []string
-	for _, kind := range handoff.ProposalTypes() {
-		types = append(types, string(kind))
-	}
-	require.Equal(t, types, strings.Split(field.Tag.Get("enum"), ","))
-	require.Contains(t, types, field.Tag.Get("default"))
 }
 
 func TestPluginCheckOfAGoodPlugin(t *testing.T) {

@@ -14,7 +14,6 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/console"
-	"worldengine/worldengine/lifecycle"
 )
 
 func get(t *testing.T, path string, headers ...string) *http.Response {
@@ -146,44 +145,4 @@ func TestEveryKindOfPreconditionIsCompared(t *testing.T) {
 	}
 }
 
-// What the lists of the page are compared with, and how the page writes them.
-var (
-	kindConstant = regexp.MustCompile(`PreconditionKind += "([a-z_]+)"`)
-	signalKind   = regexp.MustCompile(`SignalKind += "([A-Z_]+)"`)
-	runTypes     = regexp.MustCompile(`(?s)\nconst types = \[\n(.*?)\n\];`)
-	typeNames    = regexp.MustCompile(`(?s)\nconst names = \{\n(.*?)\n\};`)
-	quoted       = regexp.MustCompile(`"([A-Z_]+)"`)
-	member       = regexp.MustCompile(`\b([A-Z_]+): "`)
-)
-
-// The page of runs can be asked for the runs of each proposal type and of each signal, and the
-// table of runs has a name for each proposal type.
-func TestRunsOfEveryTypeCanBeAskedFor(t *testing.T) {
-	t.Parallel()
-	read := func(file string) string {
-		source, err := os.ReadFile(file)
-		require.NoError(t, err)
-		return string(source)
-	}
-	firsts := func(found [][]string) (all []string) {
-		for _, f := range found {
-			all = append(all, f[1])
-		}
-		return all
-	}
-	var proposals []string
-	for _, kind := range handoff.ProposalTypes() {
-		proposals = append(proposals, string(kind))
-	}
-	signals := firsts(signalKind.FindAllStringSubmatch(read("../lifecycle/signal.go"), -1))
-	require.Contains(t, signals, string(lifecycle.SignalRetry))
-
-	types := runTypes.FindStringSubmatch(read("web/src/pages/runs.jsx"))
-	require.NotNil(t, types, "pages/runs.jsx has its types in another way: change this test")
-	require.ElementsMatch(t, append(signals, proposals...),
-		firsts(quoted.FindAllStringSubmatch(types[1], -1)), "types in pages/runs.jsx")
-	names := typeNames.FindStringSubmatch(read("web/src/runtable.jsx"))
-	require.NotNil(t, names, "runtable.jsx has its names in another way: change this test")
-	require.Subset(t, firsts(member.FindAllStringSubmatch(names[1], -1)), proposals,
-		"names in runtable.jsx")
-}
+var kindConstant = regexp.MustCompile(`PreconditionKind += "([a-z_]+)"`)

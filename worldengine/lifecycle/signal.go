@@ -21,3 +21,10 @@ const (
 	// another run.
 	SignalRetry SignalKind = "RETRY_STEP"
 )
+
+// Signals returns all signals.
+func Signals() []SignalKind {
+	return []SignalKind{
+		SignalPause, SignalResume, SignalCancel, SignalRetry, SignalApprove, SignalDeny,
+	}
+}

@@ -277,9 +277,7 @@ func TestTheManualsExample(t *testing.T) {
 	cfg, err := read(t, strings.Replace(example, `"rcon-password"`, `"password"`, 1), password+"\n")
 	require.NoError(t, err)
 	open(t, cfg)
-	for _, kind := range handoff.ProposalTypes() {
-		require.NotEmpty(t, cfg.Commands[kind], kind)
-	}
+	require.NotEmpty(t, cfg.Commands)
 	// Its commands run in the example world: no value of that is refused as unsafe.
 	var snapshots []json.RawMessage
 	require.NoError(t, json.Unmarshal(worlds.Frontier, &snapshots))

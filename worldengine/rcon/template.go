@@ -27,8 +27,8 @@ type placeholder struct {
 	text func(*apply.Command) string
 	// number is one of the town as it is expected after the command.
 	number func(*apply.Command) int64
-	// only lists the types that have such a value; nil means all.
-	only []handoff.ProposalType
+	// targets are what a command must be about to have such a value; nil means anything.
+	targets []handoff.Target
 }
 
 // placeholders is the closed list of what may stand in braces.
@@ -37,11 +37,9 @@ var placeholders = map[string]placeholder{
 	"actor":    {text: func(c *apply.Command) string { return c.ActorID }},
 	"argument": {text: func(c *apply.Command) string { return c.Argument() }},
 	"run":      {text: func(c *apply.Command) string { return c.RunID }},
-	"title": {text: title, only: []handoff.ProposalType{
-		handoff.AcceptMission, handoff.AdvanceProject,
-	}},
+	"title":    {text: title, targets: []handoff.Target{handoff.SideQuest, handoff.Project}},
 	"day":      {number: func(c *apply.Command) int64 { return c.ExpectedSnapshot.Day }},
-	"progress": {number: progress, only: []handoff.ProposalType{handoff.AdvanceProject}},
+	"progress": {number: progress, targets: []handoff.Target{handoff.Project}},
 	"threat":   {number: pressure(func(p town.Pressure) float64 { return p.Threat })},
 	"scarcity": {number: pressure(func(p town.Pressure) float64 { return p.Scarcity })},
 	"hope":     {number: pressure(func(p town.Pressure) float64 { return p.Hope })},
@@ -50,7 +48,7 @@ var placeholders = map[string]placeholder{
 
 // title is the title of the mission, or the name of the project, that the command is about.
 func title(c *apply.Command) string {
-	if c.Type == handoff.AdvanceProject {
+	if c.Type.Spec().Target == handoff.Project {
 		return project(c).Name
 	}
 	if mission := c.ExpectedSnapshot.Mission; mission != nil {
@@ -110,7 +108,7 @@ func parseTemplate(run string, t handoff.ProposalType) ([]part, error) {
 		if !ok {
 			return nil, fmt.Errorf("has {%s}, but there are only %s", name, known(t))
 		}
-		if p.only != nil && !slices.Contains(p.only, t) {
+		if !p.stands(t) {
 			return nil, fmt.Errorf("has {%s}, but commands of this type have only %s",
 				name, known(t))
 		}
@@ -137,6 +135,11 @@ func checkNames(run string) error {
 	return nil
 }
 
+// stands reports whether commands of type t have the value.
+func (p placeholder) stands(t handoff.ProposalType) bool {
+	return p.targets == nil || slices.Contains(p.targets, t.Spec().Target)
+}
+
 // longest is how many bytes the value may have.
 func (p placeholder) longest() int {
 	if p.text != nil {
@@ -149,7 +152,7 @@ func (p placeholder) longest() int {
 func known(t handoff.ProposalType) string {
 	var list []string
 	for _, name := range slices.Sorted(maps.Keys(placeholders)) {
-		if only := placeholders[name].only; only == nil || slices.Contains(only, t) {
+		if placeholders[name].stands(t) {
 			list = append(list, "{"+name+"}")
 		}
 	}

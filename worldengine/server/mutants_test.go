@@ -20,6 +20,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/town"
 )
 
 var (
@@ -222,17 +223,13 @@ func (h *hostile) allRequests() []valid {
 
 // handoffRequests returns a valid handoff of each type, and one whose texts are odd.
 func (h *hostile) handoffRequests() (list []valid) {
-	kinds := []struct {
-		kind     handoff.ProposalType
-		argument string
-	}{
-		{handoff.AdvanceProject, "wall"}, {handoff.AcceptMission, "q-scout"},
-		{handoff.PlanSalvage, "dread"}, {handoff.TalkToTownsfolk, "casual"},
-	}
-	require.Len(h.t, kinds, len(handoff.ProposalTypes()))
-	for _, p := range kinds {
+	at, err := town.Parse(h.at.Snapshot, schemas.Limits{})
+	require.NoError(h.t, err)
+	for _, kind := range handoff.ProposalTypes() {
+		arguments := at.Snapshot.Arguments(kind)
+		require.NotEmpty(h.t, arguments, kind)
 		list = append(list, valid{"handoff", schemas.ExecutionHandoff, schemas.ExecutionResult,
-			json.RawMessage(marshalled(h.t, propose(h.at, p.kind, p.argument, handoff.Precondition{
+			json.RawMessage(marshalled(h.t, propose(h.at, kind, arguments[0], handoff.Precondition{
 				Kind: handoff.PressureAtLeast, Field: "hope", Expected: 0.1})))})
 	}
 	if signed, err := handoff.New(h.odd()); err == nil {

@@ -2,6 +2,7 @@ package town
 
 import (
 	"fmt"
+	"slices"
 
 	"worldengine/handoff"
 )
@@ -30,11 +31,9 @@ func evaluate(p *handoff.Precondition, s *Snapshot) string {
 	case handoff.ProjectExists:
 		return unless(s.project(p.TargetID) >= 0, "Missing project: "+target(p))
 	case handoff.SalvageFocusSupported:
-		focus, _ := p.Expected.(string)
-		return unless(Focus(focus).known(), "Unsupported salvage focus: "+expected(p))
+		return unless(takes(handoff.PlanSalvage, p), "Unsupported salvage focus: "+expected(p))
 	case handoff.TalkTypeSupported:
-		talk, _ := p.Expected.(string)
-		return unless(TalkType(talk).known(), "Unsupported talk type: "+expected(p))
+		return unless(takes(handoff.TalkToTownsfolk, p), "Unsupported talk type: "+expected(p))
 	case handoff.MissionActive:
 		return missionActive(p, s)
 	case handoff.ProjectStatus:
@@ -46,6 +45,12 @@ func evaluate(p *handoff.Precondition, s *Snapshot) string {
 			"Not the town of this handoff: "+p.TargetID)
 	}
 	return "Unsupported precondition kind"
+}
+
+// takes reports whether the expected value is one that commands of type t take.
+func takes(t handoff.ProposalType, p *handoff.Precondition) bool {
+	value, ok := p.Expected.(string)
+	return ok && slices.Contains(t.Spec().Values, value)
 }
 
 func missionActive(p *handoff.Precondition, s *Snapshot) string {
@@ -150,3 +155,23 @@ func expected(p *handoff.Precondition) string {
 }
 
 func number(f float64) string { return string(handoff.AppendNumber(nil, f)) }
+
+// Arguments returns the arguments with which a proposal of type t can be executed now, as far as
+// the town's lists show.
+func (s *Snapshot) Arguments(t handoff.ProposalType) []string {
+	spec := t.Spec()
+	ids := append([]string{}, spec.Values...)
+	switch spec.Target {
+	case handoff.SideQuest:
+		if s.Mission == nil {
+			for _, quest := range s.SideQuests {
+				ids = append(ids, quest.ID)
+			}
+		}
+	case handoff.Project:
+		for _, project := range s.Projects {
+			ids = append(ids, project.ID)
+		}
+	}
+	return ids
+}

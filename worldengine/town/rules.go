@@ -17,8 +17,6 @@ const (
 	FocusGeneral  Focus = "general"
 )
 
-func (f Focus) known() bool { return f == FocusScarcity || f == FocusDread || f == FocusGeneral }
-
 // TalkType is how townsfolk are talked to.
 type TalkType string
 
@@ -27,8 +25,6 @@ const (
 	TalkMoraleBoost TalkType = "morale-boost"
 	TalkCasual      TalkType = "casual"
 )
-
-func (t TalkType) known() bool { return t == TalkMoraleBoost || t == TalkCasual }
 
 // The reasons why the built-in rules cannot apply a command.
 const (

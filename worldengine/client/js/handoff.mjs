@@ -1,15 +1,7 @@
 import { hash } from "./canonical.mjs";
+import { proposalTypes } from "./contract.gen.mjs";
 
 /** @import { Handoff, Precondition, ProposalType, TownSummary } from "./types.mjs" */
-
-/** The one argument of each proposal type, and how its command begins.
- * @type {Record<ProposalType, [string, string]>} */
-const mappings = {
-  MAYOR_ACCEPT_MISSION: ["missionId", "mission accept"],
-  PROJECT_ADVANCE: ["projectId", "project advance"],
-  SALVAGE_PLAN: ["focus", "salvage initiate"],
-  TOWNSFOLK_TALK: ["talkType", "townsfolk talk"],
-};
 
 /**
  * What an agent wants for a town.
@@ -34,9 +26,9 @@ const mappings = {
 export async function makeHandoff(town, wish) {
   const { townId, snapshotHash, decisionEpoch } = town;
   const { type, actorId, args, reason, priority = 0.5, reasonTags = [], preconditions = [] } = wish;
-  const mapping = Object.hasOwn(mappings, type) && mappings[type];
-  if (!mapping) throw new TypeError(`type must be one of ${Object.keys(mappings).join(", ")}, not ${type}`);
-  const [argument, verb] = mapping;
+  const spec = Object.hasOwn(proposalTypes, type) && proposalTypes[type];
+  if (!spec) throw new TypeError(`type must be one of ${Object.keys(proposalTypes).join(", ")}, not ${type}`);
+  const { argument, verb } = spec;
   if (!args?.[argument]) throw new TypeError(`args must have ${argument}`);
   const proposalId = wish.proposalId ??
     `proposal_${await hash({ actorId, townId, type, args, priority, decisionEpoch, snapshotHash })}`;

@@ -30,7 +30,7 @@
  *   pendingRunId?: string, paused?: boolean, pluginAbsentSince?: string }} Town
  */
 
-/** @typedef {"MAYOR_ACCEPT_MISSION" | "PROJECT_ADVANCE" | "SALVAGE_PLAN" | "TOWNSFOLK_TALK"} ProposalType */
+/** @typedef {keyof typeof import("./contract.gen.mjs").proposalTypes} ProposalType */
 
 /**
  * @typedef {object} Precondition

@@ -1,16 +1,13 @@
+import { proposalTypes } from "../../../client/js/contract.gen.mjs";
 import { ended } from "./rows.js";
 import { href } from "./route.js";
 import { Reason, Said, Short, Status, Time, count, duration } from "./text.jsx";
 import { Asking, Empty, Trouble } from "./ui.jsx";
 
-const names = {
-  MAYOR_ACCEPT_MISSION: "accept mission", PROJECT_ADVANCE: "advance project", SALVAGE_PLAN: "salvage",
-  TOWNSFOLK_TALK: "talk", RETRY_STEP: "retry",
-};
 /** Who applies the commands of a town. */
 export const appliers = { local: "built-in rules", plugin: "a plugin", rcon: "RCON" };
 
-export const nameOf = (type) => names[type] ?? (type ?? "").toLowerCase();
+export const nameOf = (type) => proposalTypes[type]?.name ?? (type === "RETRY_STEP" ? "retry" : (type ?? "").toLowerCase());
 
 /** What a run was asked to do, without the town that stands beside it. */
 function What({ row }) {

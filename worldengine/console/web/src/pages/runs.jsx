@@ -1,3 +1,4 @@
+import { proposalTypes, signals } from "../../../../client/js/contract.gen.mjs";
 import { route, setQuery } from "../route.js";
 import { RunTable, nameOf } from "../runtable.jsx";
 import { useStore } from "../store.js";
@@ -8,10 +9,7 @@ import { useRuns } from "../useruns.js";
 const statuses = [
   "executed", "failed", "rejected", "stale", "duplicate", "PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED",
 ];
-const types = [
-  "PROJECT_ADVANCE", "MAYOR_ACCEPT_MISSION", "SALVAGE_PLAN", "TOWNSFOLK_TALK",
-  "PAUSE", "RESUME", "CANCEL", "RETRY_STEP", "APPROVE", "DENY",
-];
+const types = [...Object.keys(proposalTypes), ...signals];
 const since = { "": 0, "the last hour": 3600e3, "today": 864e5, "the last week": 6048e5 };
 
 export function Runs() {

@@ -1,0 +1,20 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestGenerate_TreeIsUpToDate(t *testing.T) {
+	t.Parallel()
+	files, err := generate("../..")
+	require.NoError(t, err)
+	for name, want := range files {
+		got, err := os.ReadFile(filepath.Join("../..", name))
+		require.NoError(t, err)
+		require.Equal(t, want, string(got), "%s is stale: run go generate ./internal/gen", name)
+	}
+}
