@@ -20,60 +20,42 @@ import (
 
 // benchCommand measures.
 type benchCommand struct {
-	Towns       int           `help:"How many towns are driven." default:"64"`
-	Concurrency int           `help:"How many requests are in flight; at most one a town." default:"64"`
-	Connections int           `help:"How many client connections they share." default:"4"`
-	Duration    time.Duration `help:"How long each phase is: the echo, the handoffs, the bare appends. Without --rate a phase of handoffs has one for each town at least." default:"5s"`
-	Phases      int           `help:"How many phases of handoffs there are, one after the other on the same towns." default:"1"`
-	Rate        float64       `help:"How many handoffs a second are offered; 0 for as many as are answered." default:"0"`
-	Mix         string        `help:"What share of the handoffs ends in which status." default:"executed=100" placeholder:"STATUS=SHARE,…"`
+	Towns       int           `help:"Number of towns that are driven." default:"64"`
+	Concurrency int           `help:"Number of requests in flight; at most one a town." default:"64"`
+	Connections int           `help:"Number of client connections that they share." default:"4"`
+	Duration    time.Duration `help:"Length of each phase: the echo, the handoffs, the bare appends. Without --rate a phase of handoffs has one for each town at least." default:"5s"`
+	Phases      int           `help:"Number of phases of handoffs, one after the other on the same towns." default:"1"`
+	Rate        float64       `help:"Handoffs offered a second; 0 for as many as are answered." default:"0"`
 	Sync        server.Sync   `help:"When the private server brings a commit to the disk: every two seconds (interval) or before it is answered (always)." enum:"interval,always" default:"interval"`
-	Projector   bool          `help:"Let the private server project the run events too."`
 	Join        bool          `help:"Measure the server of --server instead of a private one. The towns of the run stay in its world."`
 }
 
 // Help is the command's long help.
 func (benchCommand) Help() string {
-	return `Starts a private server with a data directory below $TMPDIR, or measures a running one
-with --join. It prints plain NATS requests per second (bodies as large as a handoff and a result,
-the responder on a connection of its own), executed handoffs per second, their latencies, and the
-ratio of the two; and bare guarded appends per second of a message as large as a commit, to a stream
-of the same server that is removed in the end, and the ratio to these: no handoff is faster than its
-append. That takes a client that may use the streams. With --join it prints the processor time of
-the server alone too.
+	return `Measures executed handoffs per second and their latencies, on a private server with a data
+directory below $TMPDIR, or with --join on a running one, which must have the default rules. Two
+ratios make runs comparable: to plain NATS request-reply with bodies of the same sizes, and to bare
+guarded appends of a message as large as a commit, to a stream that is removed in the end. The
+latter takes a client that may use the streams. With --join the processor time of the server alone
+is printed too.
 
-Each worker drives its own towns, one request at a time. The state that a handoff leaves follows
-from the rules, so the benchmark knows every answer beforehand and compares; at the end it compares
-every town with its answers. A wrong answer makes the exit status 1. The handoffs are made
-beforehand; when they run out, a worker makes more, and that time counts as a pause. A server that
-is joined must have the default rules.
+Each worker drives its own towns, one request at a time. The rules predict every state, so every
+answer is checked, and at the end every town; a wrong one makes the exit status 1.
 
 With --rate the handoffs are sent at that rate, and a latency counts from when its handoff is due.
-Where the server projects run events (--projector), the benchmark also records how far the
-projection is behind.
-
-With --phases there are several phases of handoffs, to compare the last of a long run with the
-first. What is printed beside them of handoffs is of the last one.
-
-In the mix: executed is a casual talk, which never exhausts a town; duplicate sends the last
-accepted handoff again; stale was made an epoch ago; rejected asks for a project that does not
-exist; failed advances a blocked project.
+With --phases the last phase of a long run can be compared with the first.
 
 Example:
 
-    handoffctl bench --duration 10s --mix executed=80,duplicate=10,stale=5,rejected=5`
+    handoffctl bench --duration 10s --rate 1000`
 }
 
 // Run measures.
-func (c *benchCommand) Run(ctx context.Context, a *app) error {
-	mix, err := bench.ParseMix(c.Mix)
-	if err != nil {
-		return usagef("--mix: %s", sentence(err))
-	}
+func (c *benchCommand) Run(ctx context.Context, a *app) (err error) {
 	config := bench.Config{
 		World: a.flags.World, Towns: c.Towns, Concurrency: c.Concurrency,
-		Connections: c.Connections,
-		Duration:    c.Duration, Phases: c.Phases, Rate: c.Rate, Mix: mix, Timeout: a.flags.Timeout,
+		Connections: c.Connections, Duration: c.Duration, Phases: c.Phases, Rate: c.Rate,
+		Timeout: a.flags.Timeout,
 		Connect: func(name string) (*nats.Conn, error) { return a.dial(name) },
 		Streams: func(name string) (*nats.Conn, error) { return a.dialStreams(name) },
 	}
@@ -111,7 +93,7 @@ func (c *benchCommand) runPrivate(
 	defer func() { err = errors.Join(err, os.RemoveAll(data)) }()
 	srv, err := server.Start(ctx, server.Config{
 		Listen: "127.0.0.1:0", Data: data, Sync: c.Sync,
-		Engine: worldengine.Config{World: config.World, Projector: c.Projector},
+		Engine: worldengine.Config{World: config.World},
 		Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {

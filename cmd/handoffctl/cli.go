@@ -63,7 +63,7 @@ type commandLine struct {
 	Fsck    fsckCommand   `cmd:"" help:"Check that receipts and run events equal the log, and repair them."`
 	Backup  backupCommand `cmd:"" help:"Copy a world while it is served."`
 	MCP     mcpCommand    `cmd:"" name:"mcp" help:"Serve the Model Context Protocol on standard input and output, for language models."`
-	Bench   benchCommand  `cmd:"" help:"Measure executed handoffs against plain NATS request-reply."`
+	Bench   benchCommand  `cmd:"" help:"Measure executed handoffs against plain requests and bare appends."`
 	OfWorld struct {
 		Settings struct {
 			Get settingsGetCommand `cmd:"" help:"Show the settings that all servers of the world have."`

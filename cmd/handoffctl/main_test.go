@@ -214,7 +214,6 @@ func TestAnUnusableCommandLineExits2(t *testing.T) {
 		"no concurrency":      {"replay", "-", "--concurrency", "0"},
 		"unknown type":        {"new", threatened, "DANCE", "casual"},
 		"unknown schema":      {"schema", "handoff"},
-		"bad mix":             {"bench", "--mix", "executed"},
 		"too few towns":       {"bench", "--towns", "2", "--concurrency", "3"},
 		"unusable world name": {"bench", "--world", "a.b"},
 	} {

@@ -1,22 +1,24 @@
 package bench
 
 import (
-	"runtime"
+	"bytes"
+	"fmt"
+	"io"
 	"slices"
+	"text/tabwriter"
 	"time"
-
-	"worldengine/handoff"
 )
 
-// Report is what a run measured. Its JSON is what handoffctl bench -o json prints.
+// maxExamples bounds the wrong answers that the report describes.
+const maxExamples = 5
+
+// Report is the outcome of a run. Its JSON is what handoffctl bench -o json prints.
 type Report struct {
-	// Server is the URL of what was measured.
 	Server string `json:"server"`
-	// Sync is the sync mode of a server that was started for the run; its caller sets it.
-	Sync string `json:"sync,omitzero"`
-	// InProcess reports whether the server ran in this process, so that CPUMicros counts it too;
-	// the caller sets it.
-	InProcess bool `json:"inProcess"`
+	// Sync is the sync mode of a server that was started for the run, and InProcess says that there
+	// was one, so that CPUMicros counts it too; the caller sets both.
+	Sync      string `json:"sync,omitzero"`
+	InProcess bool   `json:"inProcess"`
 
 	World       string  `json:"world"`
 	Towns       int     `json:"towns"`
@@ -24,47 +26,46 @@ type Report struct {
 	Connections int     `json:"connections"`
 	Seconds     float64 `json:"seconds"`
 	Rate        float64 `json:"rate,omitzero"`
-	Mix         string  `json:"mix"`
-	Go          string  `json:"go"`
-	Platform    string  `json:"platform"`
-	GOMAXPROCS  int     `json:"gomaxprocs"`
 	// HandoffBytes and ResultBytes are the sizes of the bodies, the echo's too.
 	HandoffBytes int `json:"handoffBytes"`
 	ResultBytes  int `json:"resultBytes"`
 
-	Echo     Rate `json:"echo"`
-	Handoffs Rate `json:"handoffs"`
-	// Append is the bare guarded append, and OfAppend the executed handoffs to it; AppendUnknown
-	// why it could not be measured.
-	Append        *Append `json:"append,omitzero"`
+	Echo Rate `json:"echo"`
+	// Handoffs and Costs are of the last of Phases.
+	Handoffs Rate    `json:"handoffs"`
+	Phases   []Phase `json:"phases"`
+	Costs
+	// Ratio is the executed handoffs to the echo, OfAppend to Append, which AppendUnknown may say
+	// why there is none of.
+	Ratio         float64 `json:"ratio"`
 	OfAppend      float64 `json:"ratioToAppend,omitzero"`
+	Append        *Append `json:"append,omitzero"`
 	AppendUnknown string  `json:"appendUnknown,omitzero"`
-	// Statuses are the handoffs by status, a second.
-	Statuses map[handoff.Status]float64 `json:"statusesPerSecond"`
-	// Executed is the executed handoffs a second, Ratio that to the echo.
-	Executed float64 `json:"executedPerSecond"`
-	Ratio    float64 `json:"ratio"`
-	// Phases has each phase of handoffs where there was more than one, in their order. What else is
-	// said of handoffs is of the last one, Retries and Wrong of all.
-	Phases []Phase `json:"phases,omitempty"`
-	// CPUMicros is the processor time of this process for one handoff, in microseconds, and
-	// ServerCPUMicros that of the server, by its own statistics; 0 where the server is in this
-	// process too, or where it is not known.
-	CPUMicros       float64 `json:"cpuMicrosPerHandoff"`
-	ServerCPUMicros float64 `json:"serverCpuMicrosPerHandoff,omitzero"`
-	// Retries counts the answers of 429 and 503 after which a handoff was sent again.
-	Retries int `json:"retries"`
-	// PauseShare is what share of their time the workers made further handoffs, 0 to 1.
-	PauseShare float64 `json:"pauseShare"`
-	// Wrong counts the answers, and towns at the end, that are not as predicted; Examples has
-	// some.
+	// Wrong counts the answers, and towns at the end, that are not as predicted; Examples has some.
 	Wrong    int      `json:"wrong"`
 	Examples []string `json:"wrongExamples,omitempty"`
-	// Followers is what is derived from the log; FollowersUnknown why it could not be read.
-	Followers        []Lag  `json:"followers,omitempty"`
-	FollowersUnknown string `json:"followersUnknown,omitzero"`
-	// Projections is absent where the server projects nothing.
-	Projections *Projections `json:"projections,omitzero"`
+}
+
+// Phase is one phase of handoffs.
+type Phase struct {
+	Rate
+	Costs
+}
+
+// Costs is what a phase executed, and the processor time for it.
+type Costs struct {
+	// Executed counts the handoffs that were answered as predicted, a second.
+	Executed float64 `json:"executedPerSecond"`
+	// CPUMicros is the processor time of this process for one handoff, in microseconds, and
+	// ServerCPUMicros the server's by its own statistics; 0 if it is not known.
+	CPUMicros       float64 `json:"cpuMicrosPerHandoff"`
+	ServerCPUMicros float64 `json:"serverCpuMicrosPerHandoff,omitzero"`
+}
+
+// Append is the rate of bare guarded appends of so many bytes.
+type Append struct {
+	Rate
+	Bytes int `json:"bytes"`
 }
 
 // Rate is how often something was done, and how long each took.
@@ -78,73 +79,70 @@ type Rate struct {
 	Max float64 `json:"maxMs"`
 }
 
-// Phase is one of several phases of handoffs.
-type Phase struct {
-	Rate
-	ServerCPUMicros float64 `json:"serverCpuMicrosPerHandoff,omitzero"`
-}
-
-func newReport(config *Config) *Report {
-	return &Report{
-		World: config.World, Towns: config.Towns, Concurrency: config.Concurrency,
-		Connections: config.Connections, Seconds: config.Duration.Seconds(),
-		Rate: config.Rate, Mix: config.Mix.String(),
-		Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		GOMAXPROCS: runtime.GOMAXPROCS(0),
-	}
-}
-
-// addHandoffs enters what the workers did in a phase.
-func (r *Report) addHandoffs(p *phase, workers []*worker) {
-	r.Handoffs = rateOf(p.latencies, p.elapsed)
-	r.Statuses = map[handoff.Status]float64{}
-	var pause time.Duration
-	for _, w := range workers {
-		for status, n := range w.counts {
-			r.Statuses[status] += float64(n) / p.elapsed.Seconds()
-		}
-		r.Retries += w.retries
-		pause += w.pause
-		r.Wrong += w.wrong
-		r.Examples = append(r.Examples, w.examples...)
-		w.wrong, w.examples = 0, nil
-	}
-	r.Examples = r.Examples[:min(len(r.Examples), maxExamples)]
-	r.Executed = r.Statuses[handoff.Executed]
-	if r.Echo.PerSecond > 0 {
-		r.Ratio = r.Executed / r.Echo.PerSecond
-	}
-	if n := len(p.latencies); n > 0 {
-		r.CPUMicros = float64(p.cpu.Microseconds()) / float64(n)
-		r.ServerCPUMicros = float64(p.serverCPU.Microseconds()) / float64(n)
-	}
-	r.PauseShare = pause.Seconds() / (p.elapsed.Seconds() * float64(len(workers)))
-}
-
-func (r *Report) blame(example string) {
-	r.Wrong++
-	if len(r.Examples) < maxExamples {
-		r.Examples = append(r.Examples, example)
-	}
-}
-
-// rateOf sorts the latencies of what was done in some time.
+// rateOf sorts the latencies of all that was done in some time. Its percentiles are nearest-rank.
 func rateOf(latencies []time.Duration, elapsed time.Duration) Rate {
-	r := Rate{Count: len(latencies), PerSecond: float64(len(latencies)) / elapsed.Seconds()}
-	if len(latencies) == 0 {
-		return r
+	n := len(latencies)
+	if n == 0 {
+		return Rate{}
 	}
 	slices.Sort(latencies)
-	r.P50, r.P90, r.P99 = percentile(latencies, 50), percentile(latencies, 90),
-		percentile(latencies, 99)
-	r.Max = milliseconds(latencies[len(latencies)-1])
-	return r
+	percentile := func(p int) float64 {
+		return float64(latencies[(n*p+99)/100-1].Microseconds()) / 1000
+	}
+	return Rate{
+		Count: n, PerSecond: float64(n) / elapsed.Seconds(), P50: percentile(50),
+		P90: percentile(90), P99: percentile(99), Max: percentile(100),
+	}
 }
 
-// percentile returns the nearest-rank percentile of sorted latencies, in milliseconds.
-func percentile(sorted []time.Duration, p int) float64 {
-	rank := (len(sorted)*p + 99) / 100
-	return milliseconds(sorted[max(rank, 1)-1])
+// WriteText writes the report for people.
+func (r *Report) WriteText(out io.Writer) error {
+	var text bytes.Buffer
+	kind, whose := "joined", "this client alone"
+	if r.InProcess {
+		kind, whose = "private, sync "+r.Sync, "client and server, which share this process"
+	}
+	fmt.Fprintf(&text, "server %s (%s), world %s\n", r.Server, kind, r.World)
+	fmt.Fprintf(&text, "%d towns, %d in flight over %d connections, %gs each phase; a handoff has "+
+		"%d bytes, a result %d\n", r.Towns, r.Concurrency, r.Connections, r.Seconds, r.HandoffBytes,
+		r.ResultBytes)
+	if r.Rate > 0 {
+		fmt.Fprintf(&text, "%g handoffs a second are offered; latencies count from when they are "+
+			"due\n", r.Rate)
+	}
+	r.writeRates(&text)
+	fmt.Fprintf(&text, "\nratio        %.3f executed handoffs per plain request-reply\n", r.Ratio)
+	if r.Append != nil {
+		fmt.Fprintf(&text, "of append    %.3f executed handoffs per bare guarded append of the same "+
+			"%d bytes\n", r.OfAppend, r.Append.Bytes)
+	} else {
+		fmt.Fprintf(&text, "of append    unknown: %s\n", r.AppendUnknown)
+	}
+	fmt.Fprintf(&text, "processor    %.0f µs a handoff (%s)\n", r.CPUMicros, whose)
+	if r.ServerCPUMicros > 0 && !r.InProcess {
+		fmt.Fprintf(&text, "             %.0f µs a handoff (the server alone)\n", r.ServerCPUMicros)
+	}
+	fmt.Fprintf(&text, "wrong        %d\n", r.Wrong)
+	for _, example := range r.Examples {
+		fmt.Fprintf(&text, "             %s\n", example)
+	}
+	_, err := text.WriteTo(out)
+	return err
 }
 
-func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+func (r *Report) writeRates(text io.Writer) {
+	table := tabwriter.NewWriter(text, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(table, "\n\tper second\tp50 ms\tp90 ms\tp99 ms\tmax ms\t")
+	row := func(name string, rate Rate) {
+		fmt.Fprintf(table, "%s\t%.0f\t%.2f\t%.2f\t%.2f\t%.2f\t\n", name, rate.PerSecond,
+			rate.P50, rate.P90, rate.P99, rate.Max)
+	}
+	row("echo", r.Echo)
+	if r.Append != nil {
+		row("append", r.Append.Rate)
+	}
+	for _, phase := range r.Phases {
+		row("handoffs", phase.Rate)
+	}
+	_ = table.Flush() // to a buffer
+}

@@ -1,0 +1,171 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/check"
+	"worldengine/worldengine/client"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// maxPrepared bounds the handoffs that are made ahead, some 2 KB each. A worker makes the others
+// while it is timed.
+const maxPrepared = 100_000
+
+// driven is a town that one worker drives, one handoff after the other.
+type driven struct {
+	state town.State // after the last step made
+	steps []step     // made and not yet sent
+	hash  string     // of the state that the last answer left
+	last  []byte     // the last right answer
+	size  int        // of a handoff, in bytes
+}
+
+// step is a handoff with the member of its answer that names all that the engine decides.
+type step struct {
+	data   []byte
+	result string // the resultId
+	after  string // the hash of the state that it leaves
+}
+
+func newDriven(id string) *driven {
+	state := town.NewState(&town.Snapshot{
+		SchemaVersion: town.SchemaVersion, Day: 1, TownID: id,
+		SideQuests: []town.SideQuest{
+			{ID: "sq-scout", Title: "Scout the ridge"}, {ID: "sq-wood", Title: "Gather wood"},
+		},
+		Pressure: town.Pressure{Threat: 0.4, Scarcity: 0.3, Hope: 0.5, Dread: 0.2},
+		Projects: []town.Project{
+			{ID: "sealed-gate", Name: "Sealed gate", Progress: 0.2, Status: town.Blocked},
+			{ID: "wall-perimeter", Name: "Perimeter wall", Progress: 0.4, Status: town.Active},
+		},
+	})
+	return &driven{state: state, hash: state.Hash}
+}
+
+// prepare makes handoffs of all towns until each has n, on all processors.
+func (b *bench) prepare(n int) error {
+	n = min(n, maxPrepared/b.Towns+1)
+	var makers sync.WaitGroup
+	failures := make([]error, runtime.GOMAXPROCS(0))
+	for i := range failures {
+		makers.Go(func() {
+			for t := i; t < b.Towns; t += len(failures) {
+				for failures[i] == nil && len(b.towns[t].steps) < n {
+					failures[i] = b.towns[t].makeStep()
+				}
+			}
+		})
+	}
+	makers.Wait()
+	return errors.Join(failures...)
+}
+
+// makeStep makes the next handoff: a casual talk with the townsfolk, which no state of the town
+// ever refuses.
+func (t *driven) makeStep() error {
+	casual := string(town.TalkCasual)
+	h, err := handoff.New(handoff.Proposal{
+		SnapshotHash: t.state.Hash, DecisionEpoch: t.state.Epoch(), Type: handoff.TalkToTownsfolk,
+		ActorID: "bench-executed", TownID: t.state.Snapshot.TownID, Priority: 0.5,
+		Reason: "Hope level 50%. Time to speak with townspeople.", ReasonTags: []string{"low_hope"},
+		Args:          map[string]string{handoff.TalkToTownsfolk.ArgumentName(): casual},
+		Preconditions: []handoff.Precondition{{Kind: handoff.TalkTypeSupported, Expected: casual}},
+	})
+	if err != nil {
+		return fmt.Errorf("bench: a handoff cannot be made: %w", err)
+	}
+	data, err := h.MarshalWire()
+	if err != nil {
+		return fmt.Errorf("bench: a handoff cannot be written: %w", err)
+	}
+	checked := check.Handoff(h, nil, t.state)
+	rules := town.DefaultRules()
+	t.state, _ = rules.Apply(t.state.Snapshot, &h.Proposal)
+	id := handoff.NewResult(h, checked.Executed(t.state)).ResultID
+	t.size = len(data)
+	t.steps = append(t.steps, step{data: data, result: id, after: t.state.Hash})
+	return nil
+}
+
+// send sends the next handoff of a town, again if the server is full, and checks the answer.
+func (b *bench) send(ctx context.Context, nc *nats.Conn, t *driven) error {
+	if len(t.steps) == 0 {
+		if err := t.makeStep(); err != nil {
+			return err
+		}
+	}
+	next := t.steps[0]
+	t.steps = t.steps[1:]
+	wants := []byte(`"resultId":"` + next.result + `"`)
+	for deadline := time.Now().Add(b.Timeout); ; {
+		reply, err := nc.Request(wire.Subject(b.World, wire.Handoff), next.data,
+			time.Until(deadline))
+		if err != nil {
+			return unanswered(err, b.Timeout)
+		}
+		switch refused := client.ReplyErrorOf(reply); {
+		case bytes.Contains(reply.Data, wants):
+			t.hash, t.last = next.after, reply.Data
+		case refused == nil:
+			b.blame("%s: expected executed with %s, got %s", t.state.Snapshot.TownID, wants,
+				reply.Data)
+		case refused.RetryAfter > 0 && refused.RetryAfter < time.Until(deadline) &&
+			(refused.Status == http.StatusTooManyRequests ||
+				refused.Status == http.StatusServiceUnavailable):
+			// A 503 may hide an acceptance: the answer is then a duplicate of the wanted one.
+			wants = []byte(`"` + next.result + `"`)
+			if err := backoff.Sleep(ctx, refused.RetryAfter); err != nil {
+				return err
+			}
+			continue
+		default:
+			b.blame("%s: expected executed, got the error %s", t.state.Snapshot.TownID, refused)
+		}
+		return nil
+	}
+}
+
+func unanswered(err error, timeout time.Duration) error {
+	if errors.Is(err, nats.ErrTimeout) {
+		return &client.UnavailableError{
+			Code: "TIMEOUT", Message: fmt.Sprintf("no answer within %s", timeout), Cause: err,
+		}
+	}
+	return &client.UnavailableError{
+		Code: "CONNECTION", Message: "no answer: " + err.Error(), Cause: err,
+	}
+}
+
+// checkTowns compares every town with its last right answer, and verifies that answer in full.
+func (b *bench) checkTowns(ctx context.Context) error {
+	for _, t := range b.towns {
+		id := t.state.Snapshot.TownID
+		if t.last != nil {
+			if _, err := handoff.ParseResult(t.last, schemas.Limits{}); err != nil {
+				b.blame("town %s: the last answer is not a valid result: %v", id, err)
+			}
+		}
+		got, err := b.client().Town(ctx, id)
+		if err != nil {
+			return fmt.Errorf("bench: town %s: %w", id, err)
+		}
+		if got.SnapshotHash != t.hash {
+			b.blame("town %s is in the state %s, not the predicted %s", id, got.SnapshotHash, t.hash)
+		}
+	}
+	return nil
+}
