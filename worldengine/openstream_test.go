@@ -5,9 +5,7 @@ import (
 	"context"
 	"log/slog"
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
@@ -66,49 +64,4 @@ func TestALowerLimitOfEventsIsTold(t *testing.T) {
 	page, err := e.Runs().Events(t.Context(), "run", 0, 100)
 	require.NoError(t, err)
 	require.Len(t, page.Events, 10, "the log still has them")
-}
-
-// The run events that an engine of before stored are kept, and those behind them are compressed.
-func TestRunEventsAreCompressed(t *testing.T) {
-	t.Parallel()
-	l := logtest.New(t)
-	js := logtest.JetStream(l)
-	config := commitlog.EventStreamConfig("main", time.Hour, -1, 1)
-	config.Compression = jetstream.NoCompression
-	_, err := js.CreateStream(t.Context(), config)
-	require.NoError(t, err)
-	_, err = js.Publish(t.Context(), wire.EventSubject("main", "t", "run"), []byte("{}"))
-	require.NoError(t, err)
-	e := openEngine(t, l)
-	info, err := e.runs.Stream.Info(t.Context())
-	require.NoError(t, err)
-	require.Equal(t, jetstream.S2Compression, info.Config.Compression)
-	require.Equal(t, uint64(1), info.State.Msgs)
-}
-
-// A log from before there were appends, and batches, takes them.
-func TestOldLogIsUpdated(t *testing.T) {
-	t.Parallel()
-	l := logtest.New(t)
-	require.NoError(t, logtest.JetStream(l).DeleteStream(t.Context(), wire.LogStream("main")))
-	old := commitlog.StreamConfig("main", 100, time.Hour, 1)
-	old.Subjects, old.AllowMsgTTL, old.AllowAtomicPublish = old.Subjects[:2], false, false
-	_, err := logtest.JetStream(l).CreateStream(t.Context(), old)
-	require.NoError(t, err)
-	events := commitlog.EventStreamConfig("main", time.Hour, wire.DefaultEventLimit, 1)
-	events.Duplicates = time.Second
-	_, err = logtest.JetStream(l).CreateStream(t.Context(), events)
-	require.NoError(t, err)
-	seq, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
-	require.NoError(t, err)
-	e := openEngine(t, l)
-	info, err := e.log.Stream.Info(t.Context())
-	require.NoError(t, err)
-	require.True(t, info.Config.AllowAtomicPublish)
-	answers, err := e.Runs().Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
-	require.NoError(t, err)
-	require.Equal(t, int64(1), answers[0].RunSeq)
-	town, err := e.Town(t.Context(), "t")
-	require.NoError(t, err)
-	require.Equal(t, seq, town.Revision)
 }

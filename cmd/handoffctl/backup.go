@@ -12,6 +12,7 @@ import (
 	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 )
 
@@ -58,7 +59,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	manifest, err := backup.Take(ctx, nc, c.Dir, options)
 	line.clear()
 	switch {
-	case errors.Is(err, fsck.ErrNoWorld):
+	case errors.Is(err, commitlog.ErrNoWorld):
 		return noWorld(a, err)
 	case errors.Is(err, backup.ErrDirectory):
 		return usagef("%s", sentence(err))

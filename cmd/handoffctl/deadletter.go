@@ -159,8 +159,7 @@ func (a *app) withDeadLetters(ctx context.Context, read func(jetstream.Stream) e
 	if err != nil {
 		return err
 	}
-	if _, err = js.Stream(ctx, wire.LogStream(a.flags.World)); errors.Is(err,
-		jetstream.ErrStreamNotFound) {
+	if _, err = commitlog.OpenLog(ctx, js, a.flags.World); errors.Is(err, commitlog.ErrNoWorld) {
 		return noWorld(a, err)
 	}
 	var stream jetstream.Stream

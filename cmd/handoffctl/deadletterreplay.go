@@ -15,6 +15,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/wire"
 )
@@ -146,7 +147,7 @@ func (c *deadLetterReplayCommand) replay(
 		Logger:   slog.New(slog.NewTextHandler(a.err, nil)),
 		Progress: line.showLog,
 	})
-	if errors.Is(err, fsck.ErrNoWorld) {
+	if errors.Is(err, commitlog.ErrNoWorld) {
 		return nil, noWorld(a, err)
 	}
 	if denied := nc.LastError(); err != nil && errors.Is(denied, nats.ErrPermissionViolation) {

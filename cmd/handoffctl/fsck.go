@@ -12,6 +12,7 @@ import (
 
 	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 )
 
@@ -65,7 +66,7 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 		Progress: line.showLog,
 	})
 	line.clear()
-	if errors.Is(err, fsck.ErrNoWorld) {
+	if errors.Is(err, commitlog.ErrNoWorld) {
 		return noWorld(a, err)
 	}
 	if denied := violated(); err != nil && c.Repair && denied != nil {

@@ -66,8 +66,8 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	log, err := js.Stream(ctx, wire.LogStream(a.flags.World))
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	log, err := commitlog.OpenLog(ctx, js, a.flags.World)
+	if errors.Is(err, commitlog.ErrNoWorld) {
 		return noWorld(a, err)
 	}
 	if err != nil {

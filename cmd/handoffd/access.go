@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -47,9 +48,12 @@ func (c *serveCommand) check(ctx context.Context, out io.Writer, config *server.
 	return err
 }
 
-// compare says which settings the world has, and returns an error where those that are given may
-// not be served with. Where the world could not be looked at, err is why, and compare says so.
+// compare prints which settings the world has, and returns an error if it may not be served with the
+// given ones. If the world could not be looked at, err is why, and compare prints that.
 func (c *serveCommand) compare(b *strings.Builder, plan *commitlog.Plan, err error) error {
+	if errors.Is(err, commitlog.ErrFormat) {
+		return fmt.Errorf("%w: %w", errSettings, err)
+	}
 	if err != nil {
 		fmt.Fprintf(b, "settings  not compared with those of the world: %v\n", err)
 		return nil

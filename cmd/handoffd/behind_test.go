@@ -184,3 +184,18 @@ func requireBoth(
 		require.Equal(t, made.DecisionEpoch+1, at.DecisionEpoch, "%s: executed once", townID)
 	}
 }
+
+// bodyOf returns the answer to a request, asked again as long as the receipts follow the log.
+func bodyOf(t *testing.T, nc *nats.Conn, verb string, body []byte) []byte {
+	t.Helper()
+	// A pause between tries.
+	for until := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		reply, err := nc.Request(wire.Subject("main", verb), body, 20*time.Second)
+		require.NoError(t, err)
+		if reply.Header.Get("Nats-Service-Error-Code") != "503" {
+			require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s", reply.Data)
+			return reply.Data
+		}
+		require.True(t, time.Now().Before(until), "%s", reply.Data)
+	}
+}

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"worldengine/handoff"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/wire"
 )
@@ -197,4 +198,24 @@ func TestASmallDiskIsSaidAtTheStart(t *testing.T) {
 	require.Regexp(t,
 		`the disk is full: \S+ has [0-9.]+ .iB free of [0-9.]+ .iB, and [0-9.]+ .iB are to stay free: `+
 			`make room, or set less with --min-free-disk`, p.stderr.String())
+}
+
+// next returns a new handoff for the state that a town has now.
+func next(t *testing.T, nc *nats.Conn, townID string) []byte {
+	t.Helper()
+	var at struct {
+		SnapshotHash  string
+		DecisionEpoch int64
+	}
+	require.NoError(t, json.Unmarshal(request(t, nc, "town.get", `{"townId":"`+townID+`"}`), &at))
+	made, err := handoff.New(handoff.Proposal{
+		Type: handoff.TalkToTownsfolk, ActorID: "mayor-1", TownID: townID,
+		Priority: 0.5, Reason: "Because.",
+		Args:         map[string]string{"talkType": "casual"},
+		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch,
+	})
+	require.NoError(t, err)
+	body, err := made.MarshalWire()
+	require.NoError(t, err)
+	return body
 }

@@ -69,29 +69,30 @@ func checkConfig(t *testing.T, status int, args ...string) string {
 	return out.String() + errs.String()
 }
 
-// A world of an earlier version has stored no settings: what its streams keep stays, and what would
-// discard some of it is refused with how much, before anything is changed.
+// Settings that would discard messages are refused with how many, before anything is changed.
 func TestSettingsThatDiscardAreRefused(t *testing.T) {
 	t.Parallel()
-	archives, err := filepath.Glob("../../testdata/datadirs/*.tar.gz")
+	data := t.TempDir()
+	towns, err := filepath.Abs("../../testdata/worlds/frontier.json")
 	require.NoError(t, err)
-	for _, archive := range archives {
-		data := filepath.Join(unpack(t, archive).dir, "data")
-		args := []string{"--data", data, "--runevents-limit", "5"}
-		want := `--runevents-limit 5, and the world has (-1|[0-9]+); ` +
-			`--runevents-limit would discard messages of WORLD_main_RUNEVENTS: [1-9]`
-		require.Regexp(t, want, checkConfig(t, 2, args...))
-		require.Regexp(t, want, refusedStart(t, args...))
-		require.Regexp(t, `discards  [1-9][0-9]* messages of WORLD_main_RUNEVENTS`,
-			checkConfig(t, 0, append(args, "--discard-history")...))
-		p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
-		require.NotEmpty(t, p.url, "%s", p.stderr)
-		require.Contains(t, checkConfig(t, 0, args...),
-			"settings  not compared with those of the world: "+
-				"server: another server uses this data directory", "while it is served")
-		require.Contains(t, checkConfig(t, 0, args...), "apply     as the world says\n")
-		requireSound(t, p.connect())
-	}
+	servedOnce(t, "--data", data, "--world-file", towns)
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
+	require.Equal(t, "executed", codeOf(t, p.connect(), "handoff",
+		next(t, p.connect(), "town-threatened")))
+	requireSound(t, p.connect())
+	args := []string{"--data", data, "--runevents-limit", "5"}
+	require.Contains(t, checkConfig(t, 0, args...),
+		"settings  not compared with those of the world: "+
+			"server: another server uses this data directory", "while it is served")
+	require.Contains(t, checkConfig(t, 0, args...), "apply     as the world says\n")
+	p.end(syscall.SIGTERM)
+	require.NoError(t, p.err, "%s", p.stderr)
+	want := `--runevents-limit 5, and the world has 10000000; ` +
+		`--runevents-limit would discard messages of WORLD_main_RUNEVENTS: [1-9]`
+	require.Regexp(t, want, checkConfig(t, 2, args...))
+	require.Regexp(t, want, refusedStart(t, args...))
+	require.Regexp(t, `discards  [1-9][0-9]* messages of WORLD_main_RUNEVENTS`,
+		checkConfig(t, 0, append(args, "--discard-history")...))
 	require.Contains(t, checkConfig(t, 0, "--data", filepath.Join(t.TempDir(), "new"),
 		"--history-per-town", "1500"),
 		"history-per-town=1500 dedupe-retention=720h0m0s")
@@ -106,8 +107,9 @@ func TestAShorterHistoryIsCounted(t *testing.T) {
 		"--world", "other", "--open")
 	js, err := jetstream.New(nats.connect())
 	require.NoError(t, err)
-	_, err = js.CreateStream(t.Context(),
-		commitlog.StreamConfig("main", 3000, commitlog.DefaultSettings().DedupeRetention, 1))
+	longer := commitlog.DefaultSettings()
+	longer.HistoryPerTown = 3000
+	_, err = js.CreateStream(t.Context(), commitlog.LogStream("main", longer, 1))
 	require.NoError(t, err)
 	for i := range 1500 { // of one town, and as many of many
 		for _, subject := range []string{wire.LogSubject("main", "busy"),

@@ -117,9 +117,9 @@ func TestADamagedBackupIsRefused(t *testing.T) {
 		"a stream more": {func(path func(string) string) error {
 			return replace(path("manifest.json"), `WORLD_main_ALERTS`, `../WORLD_main_ALERTS`)
 		}, "manifest.json: stream 4 is not WORLD_main_ALERTS"},
-		"another format": {func(path func(string) string) error {
-			return replace(path("manifest.json"), backup.Format, "worldengine-backup.v2")
-		}, `the format is "worldengine-backup.v2"`},
+		"a manifest of something else": {func(path func(string) string) error {
+			return replace(path("manifest.json"), "worldengine-backup.v", "other-backup.v")
+		}, `the format is "other-backup.v`},
 		"a file is missing": {func(path func(string) string) error {
 			return os.Remove(path(log))
 		}, log + ": no such file"},
@@ -149,6 +149,19 @@ func TestADamagedBackupIsRefused(t *testing.T) {
 			require.Empty(t, streams(t, nc))
 		})
 	}
+}
+
+// A backup of another format is refused by that, whatever else its manifest has.
+func TestRestore_OtherFormat(t *testing.T) {
+	t.Parallel()
+	dir, nc := t.TempDir(), natstest.Connect(t)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "manifest.json"),
+		[]byte(`{"format":"worldengine-backup.v1","world":"main","member":"of before"}`), 0o600))
+	_, err := backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
+	require.ErrorIs(t, err, commitlog.ErrFormat)
+	require.ErrorContains(t, err, "world main has format 1, and this one reads format "+
+		commitlog.Format)
+	require.Empty(t, streams(t, nc))
 }
 
 func replace(path, old, with string) error {
@@ -228,7 +241,7 @@ func TestABackupIsInterrupted(t *testing.T) {
 	t.Parallel()
 	nc, dir := natstest.Connect(t), filepath.Join(t.TempDir(), "backup")
 	_, err := backup.Take(t.Context(), nc, dir, backup.Options{})
-	require.ErrorIs(t, err, fsck.ErrNoWorld)
+	require.ErrorIs(t, err, commitlog.ErrNoWorld)
 	require.NoDirExists(t, dir)
 	serve(t, nc, worldengine.Config{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -368,7 +381,7 @@ func configs(t testing.TB, nc *nats.Conn) map[string]jetstream.StreamConfig {
 func TestNoStreamIsForgotten(t *testing.T) {
 	t.Parallel()
 	names := []string{"WORLD_main_PENDING"}
-	for _, config := range backup.BackupStreams(worldengine.Config{World: "main"}) {
+	for _, config := range backup.BackupStreams("main", commitlog.Settings{}, 1) {
 		names = append(names, config.Name)
 	}
 	require.ElementsMatch(t, wire.Streams("main"), names)

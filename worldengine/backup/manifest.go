@@ -8,19 +8,19 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/wire"
 )
 
-// Format is the format of a backup that this package writes and reads.
-const Format = "worldengine-backup.v1"
+// formatPrefix stands before commitlog.Format in a manifest.
+const formatPrefix = "worldengine-backup.v"
 
 // ManifestFile is the file that makes a directory a backup, and the files of each stream in it.
 const (
@@ -66,7 +66,7 @@ type File struct {
 }
 
 // Read returns the manifest of a backup after it has read every file that belongs to it. The error
-// is ErrInvalid, and names the file that is missing or not what it was.
+// is commitlog.ErrFormat, or ErrInvalid, which names the file that is missing or was altered.
 func Read(dir string) (*Manifest, error) {
 	path := filepath.Join(dir, ManifestFile)
 	data, err := os.ReadFile(path)
@@ -79,6 +79,9 @@ func Read(dir string) (*Manifest, error) {
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+	}
+	if err := checkFormat(data); err != nil {
+		return nil, err
 	}
 	m := new(Manifest)
 	if err := json.Unmarshal(data, m, json.RejectUnknownMembers(true)); err != nil {
@@ -95,16 +98,29 @@ func Read(dir string) (*Manifest, error) {
 	return m, nil
 }
 
-// validate refuses what is not of this format, and any other streams than those of the world: their
-// names become names of files.
+// checkFormat returns commitlog.ErrFormat for a manifest of another format, whatever else it has.
+func checkFormat(manifest []byte) error {
+	var m struct {
+		Format string `json:"format"`
+		World  string `json:"world"`
+	}
+	_ = json.Unmarshal(manifest, &m) // Read reports what is no JSON
+	if format, found := strings.CutPrefix(m.Format, formatPrefix); found {
+		return commitlog.CheckFormat(m.World, format)
+	}
+	return nil
+}
+
+// validate refuses a manifest of another kind, and other streams than the world's: their names
+// become names of files.
 func (m *Manifest) validate() error {
-	if m.Format != Format {
-		return fmt.Errorf("the format is %q, and not %s", m.Format, Format)
+	if want := formatPrefix + commitlog.Format; m.Format != want {
+		return fmt.Errorf("the format is %q, and not %s", m.Format, want)
 	}
 	if err := wire.ValidateWorld(m.World); err != nil {
 		return err
 	}
-	want := BackupStreams(worldengine.Config{World: m.World})
+	want := BackupStreams(m.World, commitlog.Settings{}, 1)
 	for i, config := range want {
 		if i >= len(m.Streams) || m.Streams[i].Name != config.Name {
 			return fmt.Errorf("stream %d is not %s", i+1, config.Name)

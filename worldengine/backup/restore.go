@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
@@ -166,7 +165,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 			return 0, err
 		}
 	}
-	configs, err := r.configs(snapshots)
+	configs, err := r.configs(&snapshots[len(snapshots)-1])
 	if err != nil {
 		return 0, err
 	}
@@ -197,39 +196,17 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 	return pending, r.js.DeleteStream(ctx, r.mark().Name)
 }
 
-// configs are the streams as a server of the world makes them with so many replicas; what operators
-// set of them, the backup knows.
-func (r *restore) configs(snapshots []snapshot) ([]jetstream.StreamConfig, error) {
-	made := map[string]retained{}
-	for i := range snapshots {
-		var config retained
-		if err := json.Unmarshal(snapshots[i].Config, &config); err != nil {
-			return nil, err
-		}
-		made[r.manifest.Streams[i].Name] = config
+// configs are the streams as a server of the world makes them with so many replicas, by the settings
+// in the metadata of its log.
+func (r *restore) configs(log *snapshot) ([]jetstream.StreamConfig, error) {
+	var made struct {
+		Metadata map[string]string `json:"metadata"`
 	}
-	world := r.manifest.World
-	settings := commitlog.SettingsOf(made[wire.LogStream(world)].Metadata)
-	configs := BackupStreams(worldengine.Config{
-		World: world, Replicas: r.options.Replicas,
-		HistoryPerTown:  made[wire.LogStream(world)].MaxMsgsPerSubject,
-		DedupeRetention: made[wire.ReceiptStream(world)].MaxAge,
-		EventRetention:  made[wire.EventStream(world)].MaxAge,
-		EventLimit:      made[wire.EventStream(world)].MaxMsgs,
-		Compress:        settings.Compress,
-	})
-	log := &configs[len(configs)-1]
-	log.Metadata = settings.Metadata()
-	return configs, nil
-}
-
-// retained is what operators set of a stream.
-type retained struct {
-	MaxAge            time.Duration `json:"max_age"`
-	MaxMsgs           int64         `json:"max_msgs"`
-	MaxMsgsPerSubject int64         `json:"max_msgs_per_subject"`
-
-	Metadata map[string]string `json:"metadata"`
+	if err := json.Unmarshal(log.Config, &made); err != nil {
+		return nil, err
+	}
+	return BackupStreams(r.manifest.World, commitlog.SettingsOf(made.Metadata),
+		r.options.Replicas), nil
 }
 
 func (r *restore) stream(

@@ -8,24 +8,23 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
 )
 
-// BackupStreams returns the streams that a backup of a world has, as Open makes them with config,
-// in the order in which they are to be copied from a world that is being served: what is derived
+// BackupStreams returns the streams that a backup of a world has, as a server makes them, in the
+// order in which they are to be copied from a world that is being served: what is derived
 // before what tells why it may be incomplete, and the log, which everything follows, last. The
 // pending index is not among them: Restore writes that anew.
-func BackupStreams(config worldengine.Config) []jetstream.StreamConfig {
-	settings := config.Settings()
-	receipts, events := commitlog.DerivedStreams(config.World, settings, config.Replicas)
+func BackupStreams(
+	world string, settings commitlog.Settings, replicas int,
+) []jetstream.StreamConfig {
+	receipts, events := commitlog.DerivedStreams(world, settings, replicas)
 	return []jetstream.StreamConfig{
 		receipts, events,
-		alerts.DeadLetterConfig(config.World, config.Replicas),
-		alerts.AlertConfig(config.World, config.Replicas),
-		commitlog.LogStream(config.World, settings, config.Replicas),
+		alerts.DeadLetterConfig(world, replicas), alerts.AlertConfig(world, replicas),
+		commitlog.LogStream(world, settings, replicas),
 	}
 }
 

@@ -12,9 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/wire"
 )
 
@@ -46,18 +44,15 @@ func Take(
 	if err != nil {
 		return nil, fmt.Errorf("backup: JetStream: %w", err)
 	}
-	log, err := js.Stream(ctx, wire.LogStream(options.World))
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		return nil, fmt.Errorf("%w: %s", fsck.ErrNoWorld, options.World)
-	}
+	log, err := commitlog.OpenLog(ctx, js, options.World)
 	if err != nil {
-		return nil, fmt.Errorf("backup: %w", err)
+		return nil, err
 	}
 	if err := makeDirectory(dir); err != nil {
 		return nil, err
 	}
 	m := &Manifest{
-		Format: Format, World: options.World, TakenAt: options.Now().UTC(),
+		Format: formatPrefix + commitlog.Format, World: options.World, TakenAt: options.Now().UTC(),
 		Settings: commitlog.SettingsOf(log.CachedInfo().Config.Metadata).List(),
 	}
 	defer func() {
@@ -66,7 +61,7 @@ func Take(
 		}
 	}()
 	found := &holes{world: options.World, histories: map[string]copied{}}
-	for _, config := range BackupStreams(worldengine.Config{World: options.World}) {
+	for _, config := range BackupStreams(options.World, commitlog.Settings{}, 1) {
 		m.Streams = append(m.Streams, Stream{Name: config.Name})
 		s := &m.Streams[len(m.Streams)-1]
 		visit := found.visit

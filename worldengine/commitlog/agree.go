@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/approval"
 	"worldengine/worldengine/wire"
 )
 
@@ -58,8 +57,6 @@ type Plan struct {
 	// discard.
 	Differences []Difference
 	Discards    []Discard
-	// stored is set where the world has settings of its own.
-	stored bool
 }
 
 // PlanSettings finds out what serving a world with given settings comes to. It changes nothing.
@@ -72,10 +69,10 @@ func PlanSettings(
 		plan, current, err = planSettings(ctx, js, world, given)
 		return err
 	})
-	if err == nil && len(plan.Differences) > 0 {
-		plan.Discards, err = discards(ctx, js, world, current, plan.Settings)
+	if err != nil || len(plan.Differences) == 0 {
+		return plan, err
 	}
-	if err != nil {
+	if plan.Discards, err = discards(ctx, js, world, current, plan.Settings); err != nil {
 		return nil, fmt.Errorf("worldengine: the settings of the world %s: %w", world, err)
 	}
 	return plan, nil
@@ -85,54 +82,15 @@ func PlanSettings(
 func planSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings,
 ) (*Plan, Settings, error) {
-	log, err := js.Stream(ctx, wire.LogStream(world))
-	if errors.Is(err, jetstream.ErrStreamNotFound) {
+	log, err := OpenLog(ctx, js, world)
+	if errors.Is(err, ErrNoWorld) {
 		return &Plan{New: true, Settings: given.Or(DefaultSettings())}, Settings{}, nil
 	}
 	if err != nil {
 		return nil, Settings{}, err
 	}
-	current := SettingsOf(log.CachedInfo().Config.Metadata)
-	plan := &Plan{stored: current != Settings{}}
-	kept, err := keptSettings(ctx, js, world, log)
-	if err != nil {
-		return nil, Settings{}, err
-	}
-	current = current.Or(kept)
-	plan.Differences = given.differences(current)
-	plan.Settings = given.Or(current).Or(DefaultSettings())
-	return plan, current, nil
-}
-
-// keptSettings returns what the streams of a world keep. Before the settings were stored, that was
-// all that a world knew of them.
-func keptSettings(
-	ctx context.Context, js jetstream.JetStream, world string, log jetstream.Stream,
-) (Settings, error) {
-	kept := Settings{
-		HistoryPerTown:  max(0, log.CachedInfo().Config.MaxMsgsPerSubject),
-		RequireApproval: approval.None, Compress: CompressEvents,
-	}
-	if log.CachedInfo().Config.Compression == jetstream.S2Compression {
-		kept.Compress = CompressAll
-	}
-	for name, take := range map[string]func(jetstream.StreamConfig){
-		wire.ReceiptStream(world): func(c jetstream.StreamConfig) {
-			kept.DedupeRetention = c.MaxAge
-		},
-		wire.EventStream(world): func(c jetstream.StreamConfig) {
-			kept.EventRetention, kept.EventLimit = c.MaxAge, c.MaxMsgs
-		},
-	} {
-		stream, err := js.Stream(ctx, name)
-		switch {
-		case err == nil:
-			take(stream.CachedInfo().Config)
-		case !errors.Is(err, jetstream.ErrStreamNotFound): // it is made again from the log
-			return Settings{}, err
-		}
-	}
-	return kept, nil
+	current := SettingsOf(log.CachedInfo().Config.Metadata).Or(DefaultSettings())
+	return &Plan{Settings: given.Or(current), Differences: given.differences(current)}, current, nil
 }
 
 // discards returns what the change from one set of settings to another discards.
@@ -219,9 +177,8 @@ func olderThan(retention time.Duration) func(context.Context, jetstream.Stream) 
 	}
 }
 
-// AgreeSettings returns the settings to serve a world with. It returns a *SettingsError where the
-// world has others than those that are given, or, for a world that has stored none, where the given
-// ones would discard something; discard accepts both.
+// AgreeSettings returns the settings to serve a world with. It returns a *SettingsError if the
+// world has others than those that are given, unless discard accepts that.
 func AgreeSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
 ) (Settings, error) {
@@ -284,9 +241,9 @@ func ChangeSettings(
 	return plan, nil
 }
 
-// Refusal returns why a server may not serve the world with these settings; nil where it may.
+// Refusal returns an error if a server may not serve the world with these settings.
 func (p *Plan) Refusal(world string, discard bool) error {
-	if discard || len(p.Differences) == 0 || !p.stored && len(p.Discards) == 0 {
+	if discard || len(p.Differences) == 0 {
 		return nil
 	}
 	return &SettingsError{World: world, Differences: p.Differences, Discards: p.Discards}

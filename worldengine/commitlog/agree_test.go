@@ -18,7 +18,6 @@ func newWorld(t *testing.T, s commitlog.Settings) jetstream.JetStream {
 	js, err := jetstream.New(natstest.Connect(t))
 	require.NoError(t, err)
 	log := commitlog.LogStream("w", s, 1)
-	log.Metadata = s.Metadata()
 	receipts, events := commitlog.DerivedStreams("w", s, 1)
 	for _, config := range []jetstream.StreamConfig{log, receipts, events} {
 		_, err := js.CreateStream(t.Context(), config)
@@ -93,33 +92,10 @@ func TestTheSettingsOfAWorldChange(t *testing.T) {
 	require.Equal(t, want, served)
 }
 
-// A world that stored no settings has those that its streams keep; one that is not there gets what
-// is given, and cannot be changed.
-func TestTheSettingsOfOtherWorlds(t *testing.T) {
+// A world that does not exist gets the given settings, and cannot be changed.
+func TestPlanSettings_NewWorld(t *testing.T) {
 	t.Parallel()
-	ctx := t.Context()
-	first := commitlog.DefaultSettings()
-	first.HistoryPerTown, first.EventRetention = 100, time.Hour
-	first.Compress = commitlog.CompressAll
-	js := newWorld(t, first)
-	log, err := js.Stream(ctx, wire.LogStream("w"))
-	require.NoError(t, err)
-	config := log.CachedInfo().Config
-	for _, setting := range first.List() {
-		delete(config.Metadata, "worldengine."+setting.Name)
-	}
-	_, err = js.UpdateStream(ctx, config)
-	require.NoError(t, err)
-	served, err := commitlog.AgreeSettings(ctx, js, "w", commitlog.Settings{}, false)
-	require.NoError(t, err)
-	require.Equal(t, first, served)
-	served, err = commitlog.AgreeSettings(ctx, js, "w",
-		commitlog.Settings{HistoryPerTown: 200}, false)
-	require.NoError(t, err, "nothing is discarded, and no setting was stored")
-	require.Equal(t, int64(200), served.HistoryPerTown)
-	_, err = commitlog.AgreeSettings(ctx, js, "w", commitlog.Settings{HistoryPerTown: 2}, false)
-	require.ErrorContains(t, err, "would discard messages of WORLD_w_LOG: 1")
-
+	ctx, js := t.Context(), newWorld(t, commitlog.DefaultSettings())
 	plan, err := commitlog.PlanSettings(ctx, js, "v", commitlog.Settings{EventLimit: 7})
 	require.NoError(t, err)
 	require.True(t, plan.New)

@@ -66,6 +66,7 @@ func StreamConfig(
 		Duplicates:         min(DuplicateWindow, retention),
 		DenyDelete:         true,
 		DenyPurge:          true,
+		Metadata:           Settings{}.Metadata(),
 	}
 }
 

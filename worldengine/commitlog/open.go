@@ -32,14 +32,12 @@ func OpenStreams(
 			"compressed: NATS cannot mend a compressed block of a replica that was killed",
 			"replicas", replicas)
 	}
-	log := LogStream(world, s, replicas)
-	log.Metadata = s.Metadata()
 	receipts, events := DerivedStreams(world, s, replicas)
-	if streams.Log, err = OpenStream(ctx, js, log, logger); err != nil {
+	if streams.Log, err = OpenStream(ctx, js, LogStream(world, s, replicas),
+		logger); err != nil {
 		return Streams{}, err
 	}
-	if streams.Receipts, err = OpenReceipts(ctx, js, world, receipts, streams.Log,
-		logger); err != nil {
+	if streams.Receipts, err = openReceipts(ctx, js, receipts, streams.Log, logger); err != nil {
 		return Streams{}, err
 	}
 	if streams.Events, err = OpenStream(ctx, js, events, logger); err != nil {
@@ -49,10 +47,10 @@ func OpenStreams(
 	return streams, err
 }
 
-// LogStream returns the stream of the log of a world, without its metadata.
+// LogStream returns the stream of the log of a world.
 func LogStream(world string, s Settings, replicas int) jetstream.StreamConfig {
 	log := StreamConfig(world, s.HistoryPerTown, s.DedupeRetention, replicas)
-	log.Compression = s.Compress.ofLog(replicas)
+	log.Compression, log.Metadata = s.Compress.ofLog(replicas), s.Metadata()
 	return log
 }
 

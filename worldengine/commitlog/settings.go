@@ -213,19 +213,18 @@ func retention(name, value string) (time.Duration, error) {
 // settings.
 const settingPrefix = "worldengine."
 
-// Metadata returns the settings as metadata of the stream of a log.
+// Metadata returns the settings, and the format, as metadata of the stream of a log.
 func (s Settings) Metadata() map[string]string {
-	metadata := map[string]string{}
+	metadata := map[string]string{formatKey: Format}
 	for _, setting := range s.List() {
 		metadata[settingPrefix+setting.Name] = setting.Value
 	}
 	return metadata
 }
 
-// SettingsOf returns the settings in the metadata of the stream of a log: none are given in that of
-// a world that only earlier versions have served. A setting that this version cannot read is left
-// out, but for the types to approve: without them a server would carry out what a person has to
-// approve, and would store that.
+// SettingsOf returns the settings in the metadata of the stream of a log. A setting that this
+// version cannot read is left out, except the types to approve: without them a server would carry
+// out proposals that a person has to approve.
 func SettingsOf(metadata map[string]string) Settings {
 	var s Settings
 	for key, value := range metadata {

@@ -29,7 +29,7 @@ func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
 		{RequireApproval: approval.None}, {Compress: CompressAll},
 	} {
 		require.Equal(t, s, SettingsOf(s.Metadata()))
-		require.Len(t, s.Metadata(), len(s.List()))
+		require.Len(t, s.Metadata(), len(s.List())+1, "and the format")
 	}
 	require.Equal(t, []Setting{
 		{"history-per-town", "7"}, {"dedupe-retention", "1h0m0s"},
@@ -117,8 +117,7 @@ func TestCheckedSettings(t *testing.T) {
 }
 
 // A server that is given what its world has, or nothing, serves. One that is given something else
-// is refused, unless the world has stored none and nothing is discarded, or the operator says that
-// it may be.
+// is refused, unless the operator accepts what that discards.
 func TestWhichSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	differ := allGiven.differences(DefaultSettings())
@@ -134,11 +133,10 @@ func TestWhichSettingsAreRefused(t *testing.T) {
 		discard bool
 		refused bool
 	}{
-		{"nothing differs", Plan{stored: true}, false, false},
-		{"other than stored", Plan{stored: true, Differences: differ}, false, true},
-		{"other than stored, and accepted", Plan{stored: true, Differences: differ}, true, false},
-		{"none stored", Plan{Differences: differ}, false, false},
-		{"none stored, and discards", Plan{Differences: differ, Discards: some}, false, true},
+		{"nothing differs", Plan{}, false, false},
+		{"differs", Plan{Differences: differ}, false, true},
+		{"differs, and accepted", Plan{Differences: differ}, true, false},
+		{"discards", Plan{Differences: differ, Discards: some}, false, true},
 		{"discards, and accepted", Plan{Differences: differ, Discards: some}, true, false},
 	} {
 		err := c.plan.Refusal("w", c.discard)

@@ -3,7 +3,6 @@ package fsck
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"time"
@@ -51,17 +50,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// ErrNoWorld means that NATS has no commit log of the world. Check the world's name and the NATS
-// server's address.
-var ErrNoWorld = errors.New("worldengine: there is no such world")
-
 // Run checks a world, and with Options.Repair repairs what it can and checks again: see the package
 // comment. Servers may be running meanwhile: Run goes to the end that the log has when it begins,
 // and waits for the derived streams to come to there. NATS answers no request that it denies the
 // user: the caller, which NATS tells, ends ctx with that error as its cause, and so spares Run the
 // wait for the answer.
 //
-// The report has all that is wrong with the world. The error is ErrNoWorld,
+// The report has all that is wrong with the world. The error is commitlog.ErrNoWorld or ErrFormat,
 // commitlog.ErrLogUnavailable where the check or the repair could not be finished, or that of an
 // invalid world name; a report that comes with an error is that of the check before the repair
 // broke off.

@@ -76,11 +76,8 @@ func (c *worldCheck) openStream(ctx context.Context, name string) (jetstream.Str
 
 // open opens the log and the dead letters, and takes note of where the log ends.
 func (c *worldCheck) open(ctx context.Context) (err error) {
-	if c.log, err = c.openStream(ctx, wire.LogStream(c.world)); err != nil {
+	if c.log, err = commitlog.OpenLog(ctx, c.js, c.world); err != nil {
 		return err
-	}
-	if c.log == nil {
-		return fmt.Errorf("%w: %s", ErrNoWorld, c.world)
 	}
 	if c.letters, err = c.openStream(ctx, wire.DeadLetterStream(c.world)); err != nil {
 		return err

@@ -348,7 +348,7 @@ func TestFsckOfASoundWorld(t *testing.T) {
 func TestFsckOfNoWorld(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	_, err := fsck.Run(t.Context(), w.nc, "elsewhere", fsck.Options{})
-	require.ErrorIs(t, err, fsck.ErrNoWorld)
+	require.ErrorIs(t, err, commitlog.ErrNoWorld)
 	_, err = fsck.Run(t.Context(), w.nc, "a.b", fsck.Options{})
 	require.ErrorContains(t, err, "a world's name")
 	w.nc.Close()

@@ -65,7 +65,6 @@ func TestStoredNamesAreFixed(t *testing.T) {
 		"world.w.pending.t":           PendingSubject("w", "t"),
 		"world.w.restoring":           RestoringSubject("w"),
 		"world.w.receipts.t.k":        ReceiptSubject("w", "t", "k"),
-		"world.w.receipts.*":          OldReceiptSubjects("w"),
 		"world.w.receipts-repair.*.*": RepairReceiptSubject("w", "*", "*"),
 		"worldengine.v1.w.apply.t":    ApplySubject("w", "t"),
 		"worldengine.v1.w.changes.t":  ChangesSubject("w", "t"),

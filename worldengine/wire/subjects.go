@@ -123,10 +123,6 @@ func ReceiptOf(subject string) (townToken, key string, ok bool) {
 	return tokens[3], tokens[4], true
 }
 
-// OldReceiptSubjects match the subjects that receipts had before a key belonged to its town, and no
-// others.
-func OldReceiptSubjects(world string) string { return own(world, receipts, "*") }
-
 // RepairReceiptSubject returns the subject on which ReceiptStream listens during a repair, in place
 // of ReceiptSubject.
 func RepairReceiptSubject(world, townToken, key string) string {
