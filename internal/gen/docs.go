@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/wire"
 )
 
 // docs writes the tables of the docs.
@@ -18,6 +20,11 @@ func (g *generator) docs() {
 		}
 		types.row(code(t), code(spec.Name), argument, spec.Does)
 	}
+	errors := rows("status", "code", "when", "ask again")
+	for _, e := range wire.Errors() {
+		errors.row(strconv.Itoa(e.Status), code(e.Code), e.When, e.Again)
+	}
+	g.table("docs/contracts.md", "errors", errors.String())
 	g.table("docs/plugin-protocol.md", "proposal types", types.String())
 }
 

@@ -117,7 +117,7 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 		}
 	}
 	if refused != nil {
-		if err := s.engine.Reject(ctx, given, rowOf(refused).code); err != nil {
+		if err := s.engine.Reject(ctx, given, specOf(refused).Code); err != nil {
 			s.config.Logger.Warn("a refused signal cannot be recorded", "signal",
 				given.Kind, "error", err)
 		}
@@ -211,6 +211,6 @@ func (s *Service) submitted(ctx context.Context, entry *approval.Asked, outcome 
 
 // notSubmittedFor says as the error reply of a handoff would why there is no result.
 func notSubmittedFor(err error) *notSubmitted {
-	row := rowOf(err)
-	return &notSubmitted{row.code, cmp.Or(row.text, wire.Sentence(err))}
+	spec := specOf(err)
+	return &notSubmitted{spec.Code, spec.Text}
 }

@@ -74,7 +74,7 @@ func (s *Service) signal(
 			DrainTimeout: time.Duration(r.DrainTimeoutMs) * time.Millisecond,
 		}
 		if refused != nil {
-			if err := s.engine.Reject(ctx, given, rowOf(refused).code); err != nil {
+			if err := s.engine.Reject(ctx, given, specOf(refused).Code); err != nil {
 				s.config.Logger.Warn("a refused signal cannot be recorded", "signal",
 					kind, "error", err)
 			}

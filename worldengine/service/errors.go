@@ -16,7 +16,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// errInternal stands for a panic, whose client gets the last row of errorTable.
+// errInternal stands for a panic, whose client gets INTERNAL.
 var errInternal = errors.New("service: a request panicked")
 
 // errorBody is the body of an error reply (schema error.v1).
@@ -37,10 +37,10 @@ func (s *Service) fail(to replyTo, err error) { s.failBy(s.respond, to, err) }
 func (s *Service) failOnArrival(to replyTo, err error) { s.failBy(s.respondOnArrival, to, err) }
 
 func (s *Service) failBy(respond func(replyTo, *nats.Msg), to replyTo, err error) {
-	row := rowOf(err)
-	s.observe(to, row.code)
-	if row.status >= 500 && !row.routine {
-		s.config.Logger.Error("a request failed", "code", row.code, "error", err)
+	spec := specOf(err)
+	s.observe(to, spec.Code)
+	if spec.Status >= 500 && !spec.Routine {
+		s.config.Logger.Error("a request failed", "code", spec.Code, "error", err)
 	}
 	msg, marshalErr := errorReply(err)
 	if marshalErr != nil {
@@ -52,21 +52,19 @@ func (s *Service) failBy(respond func(replyTo, *nats.Msg), to replyTo, err error
 
 // errorReply returns the error reply for err (docs/contracts.md, "All errors").
 func errorReply(err error) (*nats.Msg, error) {
-	row := rowOf(err)
-	body := errorDetail{Code: row.code, Message: row.text, Details: detailsOf(err)}
-	if body.Message == "" {
-		body.Message = wire.Sentence(err)
-	}
+	spec := specOf(err)
+	body := errorDetail{Code: spec.Code, Message: spec.Text, Details: detailsOf(err)}
 	data, marshalErr := json.Marshal(errorBody{body})
 	if marshalErr != nil {
 		return nil, marshalErr
 	}
 	header := nats.Header{
-		wire.ErrorCodeHeader: {strconv.Itoa(row.status)},
+		wire.ErrorCodeHeader: {strconv.Itoa(spec.Status)},
 		wire.ErrorHeader:     {headerText(body.Message)},
 	}
-	if row.retryAfterMs > 0 {
-		header[wire.RetryAfterHeader] = []string{strconv.Itoa(row.retryAfterMs)}
+	if spec.RetryAfter > 0 {
+		header[wire.RetryAfterHeader] = []string{
+			strconv.FormatInt(spec.RetryAfter.Milliseconds(), 10)}
 	}
 	if runID := runOf(err); runID != "" {
 		header[wire.RunIDHeader] = []string{runID}

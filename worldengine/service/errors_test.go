@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"regexp"
-	"strconv"
-	"strings"
 	"testing"
 
 	"github.com/go-json-experiment/json"
@@ -20,41 +16,6 @@ import (
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
-
-// Every code of wire has a row, no other code has one, and docs/contracts.md lists each of them
-// with the same status, and with a pause exactly where it says to ask again.
-func TestErrorsAreListed(t *testing.T) {
-	t.Parallel()
-	type promise struct {
-		status int
-		again  bool
-	}
-	listed, built := map[wire.Code]promise{}, map[wire.Code]promise{}
-	contracts, err := os.ReadFile("../../docs/contracts.md")
-	require.NoError(t, err)
-	line := regexp.MustCompile(`(?m)^\| ([0-9]{3}) \| ([^|]*) \|[^|]*\| ([^|]*) \|$`)
-	for _, cells := range line.FindAllStringSubmatch(string(contracts), -1) {
-		status, err := strconv.Atoi(cells[1])
-		require.NoError(t, err)
-		for _, code := range strings.Split(cells[2], ", ") {
-			listed[wire.Code(strings.Trim(code, "` "))] =
-				promise{status, strings.HasPrefix(cells[3], "yes")}
-		}
-	}
-	for _, row := range errorTable {
-		got := promise{row.status, row.retryAfterMs > 0}
-		if other, known := built[row.code]; known {
-			require.Equal(t, other, got, "%s has two meanings", row.code)
-		}
-		built[row.code] = got
-	}
-	require.Equal(t, listed, built)
-	var codes []wire.Code
-	for code := range built {
-		codes = append(codes, code)
-	}
-	require.ElementsMatch(t, wire.Codes(), codes)
-}
 
 // A reply names what schemas and runevents say in their own types by the codes of wire.
 func TestCodesOfOtherPackagesAreThoseOfTheWire(t *testing.T) {

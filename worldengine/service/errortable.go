@@ -1,8 +1,10 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"time"
 
 	"worldengine/runevents"
 	"worldengine/schemas"
@@ -17,143 +19,100 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// errorRow is what the service answers to the errors that matches reports.
-type errorRow struct {
-	matches func(error) bool
-	status  int // the header Nats-Service-Error-Code
-	code    wire.Code
-	// retryAfterMs is the header Retry-After-Ms; 0, and no header, where another try does not help.
-	retryAfterMs int
-	// text is the message of the reply. Where it is empty the client gets the error's own text:
-	// the client caused the error, and the text says what to change.
-	text string
-	// routine is set where the server has no trouble although the status is 5xx. Such a reply is
-	// not logged.
-	routine bool
+// errorTable maps the errors of other packages to codes; the first row that matches counts.
+// Errors that have a code themselves need no row (ownCode), and any other error is a defect.
+var errorTable = []struct {
+	matches    func(error) bool
+	code       wire.Code
+	retryAfter time.Duration // instead of the code's own
+	ownText    bool          // the reply has the error's text, although the code has one
+}{
+	{matches: is(errHeadersUnreadable), code: wire.CodeHeadersUnreadable},
+	{matches: is(errUnknownRevision), code: wire.CodeUnknownRevision},
+	{matches: is(errRevisionLost), code: wire.CodeUnknownResult},
+	{matches: is(access.ErrForbidden), code: wire.CodeForbidden},
+	{matches: is(access.ErrUnreadable), code: wire.CodeForbidden},
+	{matches: is(access.ErrWorldUnreadable), code: wire.CodeForbidden},
+	{matches: is(access.ErrVerbForbidden), code: wire.CodeForbidden},
+	{matches: is(access.ErrActorNotAllowed), code: wire.CodeActorNotAllowed},
+	{matches: is(worldengine.ErrUnknownTown), code: wire.CodeUnknownTown},
+	{matches: is(worldengine.ErrRevisionGone), code: wire.CodeRevisionGone},
+	{matches: is(commitlog.ErrTownDamaged), code: wire.CodeTownDamaged},
+	{matches: is(worldengine.ErrUnknownResult), code: wire.CodeUnknownResult},
+	{matches: is(runs.ErrUnknownRun), code: wire.CodeUnknownRun},
+	{matches: is(runs.ErrRunDamaged), code: wire.CodeRunDamaged},
+	{matches: is(alerts.ErrUnknownAlert), code: wire.CodeUnknownAlert},
+	{matches: is(town.ErrExists), code: wire.CodeTownExists},
+	{matches: as[*town.ConflictError], code: wire.CodeSnapshotConflict},
+	{matches: as[*town.RegressionError], code: wire.CodeEpochRegression},
+	{matches: as[*runevents.OwnedError], code: wire.CodeRunOwned},
+	{matches: as[*runevents.TransitionError], code: wire.CodeInvalidTransition},
+	{matches: is(runevents.ErrRunEnding), code: wire.CodeRunEnding},
+	{matches: is(commitlog.ErrRecordTooLarge), code: wire.CodeRecordTooLarge},
+	{matches: is(runs.ErrRunCancelled), code: wire.CodeRunCancelled},
+	{matches: acceptedAbsent, code: wire.CodePluginAbsent, retryAfter: wire.RetryLater},
+	{matches: as[*waiting.AbsentError], code: wire.CodePluginAbsent},
+	{matches: pluginAbsent, code: wire.CodeInProgress, retryAfter: wire.RetryLater},
+	{matches: is(worldengine.ErrInProgress), code: wire.CodeInProgress},
+	{matches: is(worldengine.ErrOverloaded), code: wire.CodeOverloaded},
+	{matches: is(commitlog.ErrContended), code: wire.CodeContended},
+	{matches: is(worldengine.ErrReceiptsBehind), code: wire.CodeReceiptsBehind},
+	{matches: is(runs.ErrEventsBehind), code: wire.CodeEventsBehind},
+	{matches: is(worldengine.ErrStopping), code: wire.CodeStopping},
+	{matches: is(commitlog.ErrStorageFull), code: wire.CodeStorageFull},
+	{matches: as[*waiting.EndLostError], code: wire.CodeLogUnavailable,
+		retryAfter: wire.RetrySoon, ownText: true},
+	{matches: is(commitlog.ErrLogUnavailable), code: wire.CodeLogUnavailable},
+	{matches: is(alerts.ErrUnavailable), code: wire.CodeLogUnavailable},
+	{matches: is(context.DeadlineExceeded), code: wire.CodeLogUnavailable},
+	{matches: is(context.Canceled), code: wire.CodeLogUnavailable},
 }
 
-// Pauses, in milliseconds, that a client is asked to make before it asks again.
-const (
-	retrySoon    = 50
-	retryLater   = 1000
-	retryApplied = 250 // a game's answer is a few ticks away
-	retryPaused  = 5000
-	retryAbsent  = 5000
-)
-
-// errorTable has a row for each error that a request may end with. The first row that matches
-// counts; the last one matches every error. docs/contracts.md has the same codes and statuses.
-var errorTable = []errorRow{
-	{matches: invalid(schemas.CodeInvalidJSON), status: 400, code: wire.CodeInvalidJSON},
-	{matches: invalid(schemas.CodeSchemaValidation), status: 400, code: wire.CodeSchemaValidation},
-	{matches: invalid(schemas.CodePayloadTooLarge), status: 413, code: wire.CodePayloadTooLarge},
-	{matches: is(errHeadersUnreadable), status: 400, code: wire.CodeHeadersUnreadable},
-	{matches: is(errUnknownRevision), status: 400, code: wire.CodeUnknownRevision},
-	{matches: is(errRevisionLost), status: 404, code: wire.CodeUnknownResult},
-	{matches: is(access.ErrForbidden), status: 403, code: wire.CodeForbidden},
-	{matches: is(access.ErrUnreadable), status: 403, code: wire.CodeForbidden},
-	{matches: is(access.ErrWorldUnreadable), status: 403, code: wire.CodeForbidden},
-	{matches: is(access.ErrVerbForbidden), status: 403, code: wire.CodeForbidden},
-	{matches: is(access.ErrActorNotAllowed), status: 403, code: wire.CodeActorNotAllowed},
-	{matches: signal(wire.CodeAlreadyPaused), status: 409, code: wire.CodeAlreadyPaused},
-	{matches: signal(wire.CodeNotPaused), status: 409, code: wire.CodeNotPaused},
-	{matches: signal(wire.CodeRunNotWaiting), status: 409, code: wire.CodeRunNotWaiting},
-	{matches: signal(wire.CodeRunInHand), status: 409, code: wire.CodeRunInHand},
-	{matches: signal(wire.CodeUnknownRun), status: 404, code: wire.CodeUnknownRun},
-	{matches: signal(wire.CodeRunNotRetryable), status: 409, code: wire.CodeRunNotRetryable},
-	{matches: signal(wire.CodeRunInDoubt), status: 409, code: wire.CodeRunInDoubt},
-	{matches: signal(wire.CodeRunRetried), status: 409, code: wire.CodeRunRetried},
-	{matches: signal(wire.CodeUnknownApproval), status: 404, code: wire.CodeUnknownApproval},
-	{matches: signal(wire.CodeAlreadyDecided), status: 409, code: wire.CodeAlreadyDecided},
-	{matches: signal(wire.CodeApprovalStale), status: 409, code: wire.CodeApprovalStale},
-	{matches: signal(wire.CodeApprovalDiffers), status: 409, code: wire.CodeApprovalDiffers},
-	{matches: signal(wire.CodeApprovalAmbiguous), status: 409, code: wire.CodeApprovalAmbiguous},
-	{matches: signal(wire.CodeUnknownTown), status: 404, code: wire.CodeUnknownTown},
-	{matches: is(worldengine.ErrUnknownTown), status: 404, code: wire.CodeUnknownTown},
-	{matches: is(worldengine.ErrRevisionGone), status: 404, code: wire.CodeRevisionGone},
-	{matches: is(commitlog.ErrTownDamaged), status: 500, code: wire.CodeTownDamaged,
-		text: "the stored state of the town cannot be read, so nothing was judged or changed; " +
-			"an operator has to repair the town: handoffctl fsck says where it is damaged"},
-	{matches: is(worldengine.ErrUnknownResult), status: 404, code: wire.CodeUnknownResult},
-	{matches: is(runs.ErrUnknownRun), status: 404, code: wire.CodeUnknownRun},
-	{matches: is(runs.ErrRunDamaged), status: 500, code: wire.CodeRunDamaged,
-		text: "the stored events of the run cannot be read; an operator has to repair them: " +
-			"handoffctl fsck --repair makes them again from the log"},
-	{matches: is(alerts.ErrUnknownAlert), status: 404, code: wire.CodeUnknownAlert,
-		text: "the stream of alerts has no alert with this sequence, or not any more; " +
-			"alert.list has the sequences"},
-	{matches: is(town.ErrExists), status: 409, code: wire.CodeTownExists},
-	{matches: as[*town.ConflictError], status: 409, code: wire.CodeSnapshotConflict},
-	{matches: as[*town.RegressionError], status: 409, code: wire.CodeEpochRegression},
-	{matches: as[*runevents.OwnedError], status: 403, code: wire.CodeRunOwned},
-	{matches: as[*runevents.TransitionError], status: 409, code: wire.CodeInvalidTransition},
-	{matches: is(runevents.ErrRunEnding), status: 503, code: wire.CodeRunEnding,
-		retryAfterMs: retrySoon,
-		text: "the engine is ending the run, so the events were not stored; " +
-			"send the same request again when the run has ended"},
-	{matches: is(commitlog.ErrRecordTooLarge), status: 413, code: wire.CodeRecordTooLarge},
-	{matches: is(runs.ErrRunCancelled), status: 409, code: wire.CodeRunCancelled},
-	{matches: paused(wire.CodeTownPaused), status: 503, code: wire.CodeTownPaused,
-		retryAfterMs: retryPaused, routine: true},
-	{matches: paused(wire.CodeWorldPaused), status: 503, code: wire.CodeWorldPaused,
-		retryAfterMs: retryPaused, routine: true},
-	{matches: acceptedAbsent, status: 503, code: wire.CodePluginAbsent,
-		retryAfterMs: retryLater, routine: true}, // the alert PLUGIN_ABSENT says it once
-	{matches: as[*waiting.AbsentError], status: 503, code: wire.CodePluginAbsent,
-		retryAfterMs: retryAbsent, routine: true},
-	{matches: pluginAbsent, status: 503, code: wire.CodeInProgress,
-		retryAfterMs: retryLater, routine: true},
-	{matches: is(worldengine.ErrInProgress), status: 503, code: wire.CodeInProgress,
-		retryAfterMs: retryApplied, routine: true},
-	{matches: is(worldengine.ErrOverloaded), status: 429, code: wire.CodeOverloaded,
-		retryAfterMs: retrySoon,
-		text: "too many requests are waiting for this town or in all, so nothing was judged; " +
-			"ask again after the pause in Retry-After-Ms"},
-	{matches: is(commitlog.ErrContended), status: 503, code: wire.CodeContended,
-		retryAfterMs: retrySoon,
-		text:         "other servers kept changing the town, so nothing was stored; ask again"},
-	{matches: is(worldengine.ErrReceiptsBehind), status: 503, code: wire.CodeReceiptsBehind,
-		retryAfterMs: retrySoon,
-		text: "the server does not know yet whether the idempotency key was accepted before, " +
-			"so nothing was judged; ask again"},
-	{matches: is(runs.ErrEventsBehind), status: 503, code: wire.CodeEventsBehind,
-		retryAfterMs: retryLater,
-		text: "the events of the run, if there are any, are not in their stream yet; ask " +
-			"again"},
-	{matches: is(worldengine.ErrStopping), status: 503, code: wire.CodeStopping,
-		retryAfterMs: retryLater,
-		text: "this server is stopping and did not take the request; " +
-			"ask again: another server answers, or this one after its restart"},
-	{matches: is(commitlog.ErrStorageFull), status: 503, code: wire.CodeStorageFull,
-		retryAfterMs: retryLater, routine: true, // the alert STORAGE_FAILED says it once
-		text: "the disk of the server is full or refuses to be written to, so the request was " +
-			"not carried out, unless it was being stored when that began; send the same bytes " +
-			"again when an operator has made room"},
-	{matches: as[*waiting.EndLostError], status: 503, code: wire.CodeLogUnavailable,
-		retryAfterMs: retrySoon},
-	{matches: is(commitlog.ErrLogUnavailable), status: 503, code: wire.CodeLogUnavailable,
-		retryAfterMs: retryLater, text: logUnavailable},
-	{matches: is(alerts.ErrUnavailable), status: 503, code: wire.CodeLogUnavailable,
-		retryAfterMs: retryLater, text: logUnavailable},
-	{matches: is(context.DeadlineExceeded), status: 503, code: wire.CodeLogUnavailable,
-		retryAfterMs: retryLater, text: logUnavailable},
-	{matches: is(context.Canceled), status: 503, code: wire.CodeLogUnavailable,
-		retryAfterMs: retryLater, text: logUnavailable},
-	{matches: func(error) bool { return true }, status: 500, code: wire.CodeInternal,
-		text: "the server has a defect and could not finish the request; its log says more"},
-}
-
-const logUnavailable = "NATS did not answer in time, so the request may have been carried out " +
-	"or not; send the same bytes again to learn which"
-
-// rowOf returns the row of an error. It is the only place that maps errors to replies.
-func rowOf(err error) *errorRow {
-	for i := range errorTable {
-		if errorTable[i].matches(err) {
-			return &errorTable[i]
-		}
+// specOf returns the reply to an error: the declaration of its code, with the error's own text if
+// the code has none. It is the only place that maps errors to replies.
+func specOf(err error) wire.ErrorSpec {
+	spec := wire.ErrorSpec{}
+	if own := ownCode(err).Spec(); own != nil {
+		spec = *own
+	} else {
+		spec = mapped(err)
 	}
-	panic("service: the last row of the table of errors does not match every error")
+	if spec.Text == "" {
+		spec.Text = wire.Sentence(err)
+	}
+	return spec
+}
+
+// mapped returns the declaration of the code to which errorTable maps err.
+func mapped(err error) wire.ErrorSpec {
+	for _, row := range errorTable {
+		if !row.matches(err) {
+			continue
+		}
+		spec := *row.code.Spec()
+		spec.RetryAfter = cmp.Or(row.retryAfter, spec.RetryAfter)
+		if row.ownText {
+			spec.Text = ""
+		}
+		return spec
+	}
+	return *wire.CodeInternal.Spec()
+}
+
+// ownCode returns the code that an error has itself, or "".
+func ownCode(err error) wire.Code {
+	var invalid *schemas.ValidationError
+	var signal *worldengine.SignalError
+	var paused *worldengine.PausedError
+	switch {
+	case errors.As(err, &invalid):
+		return wire.Code(invalid.Code)
+	case errors.As(err, &signal):
+		return signal.Code
+	case errors.As(err, &paused):
+		return paused.Code()
+	}
+	return ""
 }
 
 func is(target error) func(error) bool {
@@ -163,13 +122,6 @@ func is(target error) func(error) bool {
 func as[E error](err error) bool {
 	var target E
 	return errors.As(err, &target)
-}
-
-func invalid(code schemas.Code) func(error) bool {
-	return func(err error) bool {
-		var refused *schemas.ValidationError
-		return errors.As(err, &refused) && refused.Code == code
-	}
 }
 
 // pluginAbsent reports whether err is of a command that waits for a plugin.
@@ -182,18 +134,4 @@ func pluginAbsent(err error) bool {
 func acceptedAbsent(err error) bool {
 	var absent *waiting.AbsentError
 	return errors.As(err, &absent) && absent.Accepted
-}
-
-func paused(code wire.Code) func(error) bool {
-	return func(err error) bool {
-		var refused *worldengine.PausedError
-		return errors.As(err, &refused) && refused.Code() == code
-	}
-}
-
-func signal(code wire.Code) func(error) bool {
-	return func(err error) bool {
-		var refused *worldengine.SignalError
-		return errors.As(err, &refused) && refused.Code == code
-	}
 }

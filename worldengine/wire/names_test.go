@@ -10,11 +10,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The verbs and the codes are closed sets: Verbs and Codes have every constant, each once.
+// The verbs and the codes are closed sets: Verbs and Errors have every constant, each once.
 func TestVerbsAndCodesAreComplete(t *testing.T) {
 	t.Parallel()
 	require.ElementsMatch(t, Verbs(), constants[Verb](t, "verbs.go", "Verb"))
-	require.ElementsMatch(t, Codes(), constants[Code](t, "codes.go", "Code"))
+	var codes []Code
+	for _, spec := range Errors() {
+		codes = append(codes, spec.Code)
+	}
+	require.ElementsMatch(t, codes, constants[Code](t, "errors.go", "Code"))
 }
 
 // constants returns the values of the constants of a type in a file.
