@@ -23,6 +23,8 @@ var rooms = []struct {
 	{"runevents", true, []string{jsonModule, uuidModule, "./schemas",
 		"./runevents/recent", "./trace"}},
 	{"worldengine/wire", true, nil},
+	{"worldengine/messages", true, []string{jsonModule, "./handoff", "./runevents",
+		"./worldengine/town", "./worldengine/wire"}},
 	{"worldengine/queue", true, nil},
 	{"worldengine/backoff", true, nil},
 	{"worldengine/httpd", true, nil},
@@ -36,7 +38,7 @@ var rooms = []struct {
 		jsonModule, "./handoff", "./runevents", "./schemas", "./worldengine/approval",
 		"./worldengine/commitlog",
 		"./worldengine/lifecycle", "./worldengine/signals", "./worldengine/town",
-		"./worldengine/wire",
+		"./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/lifecycle", false, []string{jsonModule, "./handoff", "./runevents",
 		"./worldengine/apply"}},
@@ -72,7 +74,7 @@ var rooms = []struct {
 		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas",
 		"./worldengine/apply",
 		"./worldengine/approval", "./worldengine/backoff", "./worldengine/follow",
-		"./worldengine/town", "./worldengine/wire",
+		"./worldengine/town", "./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/check", false, []string{"./dedupe", "./handoff", "./worldengine/town"}},
 	{"worldengine/fixtures", false, []string{
@@ -86,14 +88,14 @@ var rooms = []struct {
 	}},
 	{"worldengine/history", false, []string{
 		jsonModule, natsModule, "./handoff", "./runevents", "./worldengine/commitlog",
-		"./worldengine/town", "./worldengine/wire",
+		"./worldengine/town", "./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/worldfile", false, []string{
 		"./schemas", "./worldengine/apply", "./worldengine/approval", "./worldengine/town",
 	}},
 	{"worldengine/alerts", false, []string{
 		jsonModule, natsModule, "./runevents", "./trace", "./worldengine/backoff",
-		"./worldengine/follow", "./worldengine/wire",
+		"./worldengine/follow", "./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/presence", false, []string{
 		"./runevents", "./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff",
@@ -102,7 +104,7 @@ var rooms = []struct {
 		jsonModule, uuidModule, natsModule, "./handoff", "./runevents",
 		"./runevents/recent", "./schemas",
 		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/queue",
-		"./worldengine/wire",
+		"./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/fsck", false, []string{
 		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas", "./trace",
@@ -114,7 +116,7 @@ var rooms = []struct {
 	{"worldengine/client", false, []string{
 		jsonModule, natsModule, "./handoff", "./runevents", "./schemas", "./trace",
 		"./worldengine/backoff",
-		"./worldengine/natsconn", "./worldengine/town", "./worldengine/wire",
+		"./worldengine/natsconn", "./worldengine/town", "./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/emit", false, []string{
 		jsonModule, uuidModule, natsModule, "./runevents", "./schemas", "./worldengine/backoff",

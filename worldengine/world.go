@@ -12,6 +12,7 @@ import (
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/history"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/worldfile"
@@ -35,7 +36,7 @@ type Town struct {
 	PluginAbsentSince time.Time
 	// LastFailure is the last handoff that failed on this state, nil where none did. Put and Patch
 	// leave it nil.
-	LastFailure *history.Failure
+	LastFailure *messages.Failure
 }
 
 // Town reads a town from the log, so that what another instance has just committed is seen. It
@@ -226,7 +227,7 @@ func (e *Engine) townOf(current commitlog.Entry) Town {
 // bytes, and whether there are more.
 func (e *Engine) List(
 	ctx context.Context, after string, limit int,
-) ([]commitlog.Summary, bool, error) {
+) ([]messages.TownSummary, bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	return e.log.List(ctx, after, limit, e.config.Logger)

@@ -15,6 +15,7 @@ import (
 
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
@@ -151,7 +152,7 @@ func TestASignalHasTheNameOfItsUser(t *testing.T) {
 	ada := guarded(t, access.User{Name: "ada", Role: access.Operator})("ada")
 	pausedBy := func() string {
 		text := ada.ok("status", "--town", threatened, "-o", "json")
-		return decode[controlReply](t, text).PausedBy.ActorID
+		return decode[messages.Control](t, text).PausedBy.ActorID
 	}
 	ada.ok("pause", "--town", threatened)
 	require.Equal(t, "ada", pausedBy())

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -33,13 +34,6 @@ Examples:
 // maxAlertPage is how many alerts one request may ask for.
 const maxAlertPage = 200
 
-// alertPageRequest is the request of alert.list.
-type alertPageRequest struct {
-	After uint64 `json:"after,omitzero"`
-	Limit int    `json:"limit"`
-	Open  bool   `json:"unacknowledged,omitzero"`
-}
-
 // Run lists the alerts.
 func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 	if c.Limit < 1 || c.Limit > maxAlertPage {
@@ -50,11 +44,9 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer server.Conn.Close()
-	var page struct {
-		Alerts []client.Alert `json:"alerts"`
-		Next   uint64         `json:"next"`
-	}
-	raw, err := ask(ctx, server, wire.AlertList, alertPageRequest{c.After, c.Limit, c.Open}, &page)
+	var page messages.Alerts
+	raw, err := server.Ask(ctx, wire.AlertList,
+		messages.AlertList{After: c.After, Limit: c.Limit, Open: c.Open}, &page)
 	if err != nil {
 		return err
 	}
@@ -113,11 +105,9 @@ func (c *alertsAckCommand) Run(ctx context.Context, a *app) error {
 	all := []jsontext.Value{}
 	for _, seq := range c.Alerts {
 		var alert client.Alert
-		raw, err := ask(ctx, server, wire.AlertAck, struct {
-			Seq     uint64 `json:"seq"`
-			ActorID string `json:"actorId,omitzero"`
-			Reason  string `json:"reason,omitzero"`
-		}{seq, c.Signal.actor(a), c.Signal.Reason}, &alert)
+		raw, err := server.Ask(ctx, wire.AlertAck, messages.AlertAck{
+			Seq: seq, ActorID: c.Signal.actor(a), Reason: c.Signal.Reason,
+		}, &alert)
 		if err != nil {
 			return fmt.Errorf("alert %d: %w", seq, err)
 		}

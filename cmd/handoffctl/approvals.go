@@ -179,7 +179,7 @@ func (a *app) decide(ctx context.Context, which *whichProposal, d client.Decisio
 		if got.RunID != "" {
 			of = ", run " + got.RunID
 		}
-		return a.printf("not executed yet%s: %s: %s\n", show(of), show(got.NotSubmitted.Code),
+		return a.printf("not executed yet%s: %s: %s\n", show(of), show(string(got.NotSubmitted.Code)),
 			show(got.NotSubmitted.Message))
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -23,28 +23,6 @@ type signalFlags struct {
 func (s *signalFlags) actor(a *app) string {
 	return cmp.Or(s.Actor, a.flags.Connection.UserOf(a.flags.Server))
 }
-
-// signalRequest is the request of every signal, and of control.get.
-type signalRequest struct {
-	TownID         string `json:"townId,omitzero"`
-	RunID          string `json:"runId,omitzero"`
-	ActorID        string `json:"actorId,omitzero"`
-	Reason         string `json:"reason,omitzero"`
-	DrainTimeoutMs int64  `json:"drainTimeoutMs,omitzero"`
-	Force          bool   `json:"force,omitzero"`
-}
-
-// controlReply is the reply of the control verbs and of run.cancel.
-type controlReply struct {
-	TownID    string              `json:"townId"`
-	Status    string              `json:"status"`
-	Substatus string              `json:"substatus"`
-	Applying  int                 `json:"applying"`
-	PausedBy  *commitlog.PausedBy `json:"pausedBy"`
-	SignalID  string              `json:"signalId"`
-}
-
-const paused = "PAUSED"
 
 // pauseCommand pauses a town, or the world.
 type pauseCommand struct {
@@ -72,10 +50,10 @@ func (c *pauseCommand) Run(ctx context.Context, a *app) error {
 	if c.DrainTimeout < time.Millisecond {
 		return usagef("--drain-timeout must be at least 1ms, not %s", c.DrainTimeout)
 	}
-	return a.signal(ctx, wire.ControlPause, signalRequest{
+	return a.signal(ctx, wire.ControlPause, messages.Signal{
 		TownID: c.Town, ActorID: c.Signal.actor(a), Reason: c.Signal.Reason,
 		DrainTimeoutMs: c.DrainTimeout.Milliseconds(),
-	}, func(r *controlReply) string {
+	}, func(r *messages.Control) string {
 		if r.Applying > 0 {
 			return fmt.Sprintf("paused %s; it drains, %s", whole(r.TownID),
 				stillApplying(r.Applying))
@@ -102,10 +80,10 @@ Example:
 
 // Run resumes the town, or the world.
 func (c *resumeCommand) Run(ctx context.Context, a *app) error {
-	return a.signal(ctx, wire.ControlResume, signalRequest{
+	return a.signal(ctx, wire.ControlResume, messages.Signal{
 		TownID: c.Town, ActorID: c.Signal.actor(a), Reason: c.Signal.Reason,
-	}, func(r *controlReply) string {
-		if r.Status == paused {
+	}, func(r *messages.Control) string {
+		if r.Status == messages.Paused {
 			return fmt.Sprintf("ended the pause of %s; the world is paused still, and the town "+
 				"with it", whole(r.TownID))
 		}
@@ -150,8 +128,8 @@ func (c *statusCommand) Run(ctx context.Context, a *app) error {
 	if c.Town == "" && !a.raw() {
 		return a.showWorld(ctx, server)
 	}
-	var r controlReply
-	raw, err := ask(ctx, server, wire.ControlGet, signalRequest{TownID: c.Town}, &r)
+	var r messages.Control
+	raw, err := server.Ask(ctx, wire.ControlGet, messages.Signal{TownID: c.Town}, &r)
 	if err != nil {
 		return err
 	}
@@ -213,22 +191,22 @@ func (c *runCancelCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.signal(ctx, wire.RunCancel, signalRequest{
+	return a.signal(ctx, wire.RunCancel, messages.Signal{
 		RunID: runID, ActorID: c.Signal.actor(a), Reason: c.Signal.Reason, Force: c.Force,
-	}, func(*controlReply) string { return "cancelled run " + show(runID) })
+	}, func(*messages.Control) string { return "cancelled run " + show(runID) })
 }
 
 // signal gives a signal and prints its answer; say says it to people.
 func (a *app) signal(
-	ctx context.Context, verb wire.Verb, request signalRequest, say func(*controlReply) string,
+	ctx context.Context, verb wire.Verb, request messages.Signal, say func(*messages.Control) string,
 ) error {
 	server, err := a.connect()
 	if err != nil {
 		return err
 	}
 	defer server.Conn.Close()
-	var r controlReply
-	raw, err := ask(ctx, server, verb, request, &r)
+	var r messages.Control
+	raw, err := server.Ask(ctx, verb, request, &r)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -40,7 +41,7 @@ func (c *cli) inStatus(status runevents.RunStatus, count int) []string {
 	require.EventuallyWithT(c.t, func(t *assert.CollectT) {
 		got := c.run("run", "list", "-o", "json")
 		require.Equal(t, exitOK, got.status, got.err)
-		var page runPage
+		var page messages.Runs
 		require.NoError(t, json.Unmarshal([]byte(got.out), &page))
 		ids = nil
 		for _, run := range page.Runs {
@@ -69,7 +70,7 @@ func TestPauseAndResumeATown(t *testing.T) {
 	assert.Regexp(t, `(?m)^paused by +ada$`, text)
 	assert.Regexp(t, `(?m)^reason +repairs$`, text)
 	assert.Regexp(t, `(?m)^signal +`+signal+`$`, text)
-	reply := decode[controlReply](t, c.ok("status", "--town", threatened, "-o", "json"))
+	reply := decode[messages.Control](t, c.ok("status", "--town", threatened, "-o", "json"))
 	assert.EqualValues(t, 90_000, reply.PausedBy.DrainTimeoutMs)
 	assert.Regexp(t, `(?m)^status +RUNNING$`, c.ok("status"), "the world is not paused")
 	assert.Regexp(t, `(?m)^paused +yes `, c.ok("town", "get", threatened))
@@ -107,7 +108,7 @@ func TestPauseTheWorld(t *testing.T) {
 	assert.Regexp(t, `(?m)^reason +-$`, text)
 	assert.Regexp(t, `^ended the pause of town-threatened; the world is paused still`,
 		c.ok("resume", "--town", threatened))
-	reply := decode[controlReply](t, c.ok("resume", "-o", "json"))
+	reply := decode[messages.Control](t, c.ok("resume", "-o", "json"))
 	assert.Equal(t, "RUNNING", reply.Status)
 	assert.NotEmpty(t, reply.SignalID)
 	assert.Contains(t, c.ok("watch", "--since", "1h", "--type", "SignalAccepted", "--count", "2"),

@@ -8,6 +8,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 )
 
 // runEventsCommand shows the events of a run.
@@ -25,12 +26,6 @@ Example:
     handoffctl run events 0d3c6a9e-4f0c-4a8e-9d5d-3d4c0f7dbb8a`
 }
 
-// eventPage is a reply of run.events.
-type eventPage struct {
-	Events       []jsontext.Value `json:"events"`
-	LastEventSeq int64            `json:"lastEventSeq"`
-}
-
 // Run shows the events.
 func (c *runEventsCommand) Run(ctx context.Context, a *app) error {
 	server, err := a.connect()
@@ -42,7 +37,7 @@ func (c *runEventsCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	all, records := eventPage{Events: []jsontext.Value{}}, []client.Event{}
+	all, records := messages.Events{Events: []jsontext.Value{}}, []client.Event{}
 	for event, err := range server.RunEvents(ctx, runID, 0) {
 		if err != nil {
 			return err

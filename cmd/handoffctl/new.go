@@ -135,7 +135,7 @@ func (c *newCommand) stateOfServer(ctx context.Context, a *app) (town.State, err
 	if err != nil {
 		return town.State{}, err
 	}
-	current := town.NewState(&got.Snapshot)
+	current := town.NewState(got.Snapshot)
 	if current.Hash != got.SnapshotHash {
 		return town.State{}, errors.New("the server's snapshotHash is not the hash of its " +
 			"snapshot: " +

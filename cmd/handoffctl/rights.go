@@ -9,16 +9,17 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
 // whoIs asks who the user of a connection is; the zero identity where no server of the world runs.
-func (a *app) whoIs(ctx context.Context, nc *nats.Conn) (identity, error) {
+func (a *app) whoIs(ctx context.Context, nc *nats.Conn) (messages.Identity, error) {
 	server := &client.Client{Conn: nc, World: a.flags.World, Timeout: a.flags.Timeout}
-	var id identity
-	_, err := ask(ctx, server, wire.WhoAmI, struct{}{}, &id)
+	var id messages.Identity
+	_, err := server.Ask(ctx, wire.WhoAmI, struct{}{}, &id)
 	if client.IsCode(err, "NO_RESPONDERS") {
-		return identity{}, nil
+		return messages.Identity{}, nil
 	}
 	return id, err
 }

@@ -6,6 +6,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -54,7 +55,7 @@ func (a *app) runID(
 func runsNamed(
 	ctx context.Context, server *client.Client, named string,
 ) (found []string, looked int, all bool) {
-	for request := (runListRequest{Limit: maxRunPage}); looked < maxSearch; {
+	for request := (messages.RunList{Limit: maxRunPage}); looked < maxSearch; {
 		page, err := listRuns(ctx, server, request, maxRunPage)
 		if err != nil {
 			return nil, looked, true
@@ -78,7 +79,7 @@ func runsNamed(
 // isRun returns an error where there is no run with an id.
 func isRun(ctx context.Context, server *client.Client, runID string) error {
 	var run runevents.Snapshot
-	_, err := ask(ctx, server, wire.RunGet, map[string]string{"runId": runID}, &run)
+	_, err := server.Ask(ctx, wire.RunGet, messages.RunGet{RunID: runID}, &run)
 	return err
 }
 

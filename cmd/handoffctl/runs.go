@@ -12,7 +12,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/runs"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -43,12 +43,8 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	var run struct {
-		runevents.Snapshot `json:",inline"`
-		Substatus          string `json:"substatus"`
-		AbsentSince        string `json:"pluginAbsentSince"`
-	}
-	raw, err := ask(ctx, server, wire.RunGet, map[string]string{"runId": runID}, &run)
+	var run messages.Run
+	raw, err := server.Ask(ctx, wire.RunGet, messages.RunGet{RunID: runID}, &run)
 	if err != nil {
 		return err
 	}
@@ -63,9 +59,9 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 			status += ", " + show(strings.ToLower(run.Substatus))
 		}
 		fmt.Fprintf(w, "status\t%s %s\n", status, show(string(run.Metadata.Consistency)))
-		if run.AbsentSince != "" {
+		if run.PluginAbsentSince != "" {
 			fmt.Fprintf(w, "waits\tfor a plugin: the town has had none since %s\n",
-				show(run.AbsentSince))
+				show(run.PluginAbsentSince))
 		}
 		fmt.Fprintf(w, "started\t%s\n", orDash(run.StartedAt))
 		fmt.Fprintf(w, "ended\t%s\n", orDash(run.CompletedAt))
@@ -105,31 +101,12 @@ Example:
     handoffctl run list --town town-threatened --status rejected --since 1h`
 }
 
-// runPage is a reply of run.list.
-type runPage struct {
-	Runs []runs.Row `json:"runs"`
-	Next uint64     `json:"next,omitzero"`
-}
-
 // maxRunPage is how many runs one request may ask for.
 const maxRunPage = 200
 
-// runListRequest is a request of run.list.
-type runListRequest struct {
-	TownID  string `json:"townId,omitzero"`
-	ActorID string `json:"actorId,omitzero"`
-	Type    string `json:"type,omitzero"`
-	Status  string `json:"status,omitzero"`
-	From    string `json:"from,omitzero"`
-	To      string `json:"to,omitzero"`
-	Order   string `json:"order,omitzero"`
-	After   uint64 `json:"after,omitzero"`
-	Limit   int    `json:"limit"`
-}
-
 // request returns the request of the first page.
-func (c *runListCommand) request(now time.Time) (runListRequest, error) {
-	r := runListRequest{
+func (c *runListCommand) request(now time.Time) (messages.RunList, error) {
+	r := messages.RunList{
 		TownID: c.Town, ActorID: c.Actor, Type: c.Type, Status: c.Status, After: c.After,
 	}
 	if c.Oldest {
@@ -185,7 +162,7 @@ func (c *runListCommand) Run(ctx context.Context, a *app) error {
 	return a.printRuns(&all)
 }
 
-func (a *app) printRuns(all *runPage) error {
+func (a *app) printRuns(all *messages.Runs) error {
 	err := a.printTable(func(w io.Writer) {
 		fmt.Fprintf(w, "RUN\tSTARTED\tENDED\t%s\tACTOR\tASKED\tOUTCOME\n",
 			a.coloured("STATUS", plain))
@@ -207,13 +184,13 @@ func (a *app) printRuns(all *runPage) error {
 
 // listRuns asks for up to limit runs.
 func listRuns(
-	ctx context.Context, server *client.Client, request runListRequest, limit int,
-) (runPage, error) {
-	all := runPage{Runs: []runs.Row{}}
+	ctx context.Context, server *client.Client, request messages.RunList, limit int,
+) (messages.Runs, error) {
+	all := messages.Runs{Runs: []messages.RunRow{}}
 	for more := true; more && len(all.Runs) < limit; more = all.Next > 0 {
 		request.Limit = min(limit-len(all.Runs), maxRunPage)
-		var page runPage
-		if _, err := ask(ctx, server, wire.RunList, request, &page); err != nil {
+		var page messages.Runs
+		if _, err := server.Ask(ctx, wire.RunList, request, &page); err != nil {
 			return all, err
 		}
 		all.Runs, all.Next, request.After = append(all.Runs, page.Runs...), page.Next, page.Next
@@ -279,22 +256,4 @@ func outcomeOf(run *runevents.Snapshot) string {
 		return ended.Status
 	}
 	return ended.Status + " " + ended.ReasonCode
-}
-
-// ask makes a request and reads its answer, which it also returns as it came.
-func ask(
-	ctx context.Context, server *client.Client, verb wire.Verb, request, answer any,
-) ([]byte, error) {
-	body, err := json.Marshal(request)
-	if err != nil {
-		return nil, usagef("the request cannot be sent: %v", err)
-	}
-	msg, err := server.Request(ctx, verb, body)
-	if err != nil {
-		return nil, err
-	}
-	if err := json.Unmarshal(msg.Data, answer); err != nil {
-		return nil, fmt.Errorf("the server's answer cannot be read: %w", err)
-	}
-	return msg.Data, nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/messages"
 )
 
 func TestRunGetAndList(t *testing.T) {
@@ -34,13 +35,13 @@ func TestRunGetAndList(t *testing.T) {
 	assert.Regexp(t, `^`+runID+` .* COMPLETED +\S+ +townsfolk talk `+threatened+
 		` casual +executed EXECUTED$`, table[2])
 
-	page := decode[runPage](t, c.ok("run", "list", "--last", "1", "-o", "json"))
+	page := decode[messages.Runs](t, c.ok("run", "list", "--last", "1", "-o", "json"))
 	require.Len(t, page.Runs, 1)
 	assert.NotEqual(t, runID, page.Runs[0].RunID)
 	after := fmt.Sprint(page.Next)
 	assert.Contains(t, c.ok("run", "list", "--last", "1"), "\nshowing 1 of more: --after "+
 		after+" goes on\n")
-	page = decode[runPage](t, c.ok("run", "list", "--limit", "1", "--after", after, "-o", "json"))
+	page = decode[messages.Runs](t, c.ok("run", "list", "--limit", "1", "--after", after, "-o", "json"))
 	require.Len(t, page.Runs, 1)
 	assert.Equal(t, runID, page.Runs[0].RunID)
 	for _, args := range [][]string{
@@ -48,11 +49,11 @@ func TestRunGetAndList(t *testing.T) {
 		{"--type", "TOWNSFOLK_TALK", "--status", "executed"},
 		{"--actor", page.Runs[0].ActorID, "--status", "executed", "--since", "1h"},
 	} {
-		page = decode[runPage](t, c.ok(append([]string{"run", "list", "-o", "json"}, args...)...))
+		page = decode[messages.Runs](t, c.ok(append([]string{"run", "list", "-o", "json"}, args...)...))
 		require.Len(t, page.Runs, 1, args)
 		assert.Equal(t, runID, page.Runs[0].RunID, args)
 	}
-	assert.Empty(t, decode[runPage](t, c.ok("run", "list", "--until", "2001-01-01T00:00:00Z", "-o",
+	assert.Empty(t, decode[messages.Runs](t, c.ok("run", "list", "--until", "2001-01-01T00:00:00Z", "-o",
 		"json")).Runs)
 
 	got := c.run("run", "get", "00000000-0000-4000-8000-000000000000")

@@ -14,6 +14,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -142,7 +143,7 @@ func TestRunEvents(t *testing.T) {
 	assert.Regexp(t, `^1 +\d{4}-\d\d-\d\dT\S+Z +Run`, table[1])
 	assert.Regexp(t, `RunCompleted +- +`, table[len(table)-1])
 
-	page := decode[eventPage](t, c.ok("run", "events", sent.RunID, "-o", "json"))
+	page := decode[messages.Events](t, c.ok("run", "events", sent.RunID, "-o", "json"))
 	assert.Len(t, page.Events, len(table)-1)
 	assert.EqualValues(t, len(page.Events), page.LastEventSeq)
 
@@ -163,7 +164,7 @@ func TestSendDryRun(t *testing.T) {
 	would := decode[answer](t, c.pipe(made, "send", "-", "--dry-run", "-o", "json").out)
 	assert.True(t, would.DryRun)
 	assert.Empty(t, would.RunID)
-	assert.Empty(t, decode[runPage](t, c.ok("run", "list", "-o", "json")).Runs)
+	assert.Empty(t, decode[messages.Runs](t, c.ok("run", "list", "-o", "json")).Runs)
 	sent := decode[answer](t, c.pipe(made, "send", "-", "-o", "json").out)
 	assert.Equal(t, string(sent.Result), string(would.Result))
 	assert.NotContains(t, c.pipe(made, "send", "-", "-o", "json").out, "dryRun")

@@ -12,6 +12,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -47,8 +48,8 @@ func (c *statsCommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer server.Conn.Close()
-	var id identity
-	if _, err := ask(ctx, server, wire.WhoAmI, struct{}{}, &id); err != nil {
+	var id messages.Identity
+	if _, err := server.Ask(ctx, wire.WhoAmI, struct{}{}, &id); err != nil {
 		return err
 	}
 	if !maySeeServers(id.Role) {

@@ -10,6 +10,7 @@ import (
 
 	"worldengine/cmd/internal/counted"
 	"worldengine/runevents"
+	"worldengine/worldengine/messages"
 )
 
 // printWorldStatus prints the state of a world for people.
@@ -17,7 +18,7 @@ func (a *app) printWorldStatus(s *worldStatus) error {
 	return a.printTable(func(w io.Writer) {
 		fmt.Fprintf(w, "world\t%s\n", show(s.World))
 		if _, unknown := s.Unknown["pause"]; !unknown {
-			a.printPause(w, &s.controlReply)
+			a.printPause(w, &s.Control)
 		}
 		health := a.coloured("good", good)
 		if !s.Healthy {
@@ -58,9 +59,9 @@ func (a *app) printWorldStatus(s *worldStatus) error {
 }
 
 // printPause prints what control.get says.
-func (a *app) printPause(w io.Writer, r *controlReply) {
+func (a *app) printPause(w io.Writer, r *messages.Control) {
 	tone := good
-	if r.Status == paused {
+	if r.Status == messages.Paused {
 		tone = warn
 	}
 	fmt.Fprintf(w, "status\t%s\n", a.coloured(show(strings.TrimSpace(r.Status+" "+r.Substatus)),

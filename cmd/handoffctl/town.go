@@ -11,6 +11,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -74,7 +75,7 @@ func askTown(
 }
 
 func (a *app) printTown(t *townReply) error {
-	s := &t.Snapshot
+	s := t.Snapshot
 	return a.printTable(func(w io.Writer) {
 		fmt.Fprintf(w, "town\t%s\n", show(s.TownID))
 		fmt.Fprintf(w, "epoch\t%d (the day)\n", t.DecisionEpoch)
@@ -135,12 +136,6 @@ Example:
     handoffctl town list -o json`
 }
 
-// townPage is a reply of town.list.
-type townPage struct {
-	Towns []client.TownSummary `json:"towns"`
-	Next  string               `json:"next,omitzero"`
-}
-
 // Run lists the towns.
 func (c *townListCommand) Run(ctx context.Context, a *app) error {
 	server, err := a.connect()
@@ -151,7 +146,7 @@ func (c *townListCommand) Run(ctx context.Context, a *app) error {
 	if !a.json() {
 		return a.printTowns(ctx, server)
 	}
-	all := townPage{Towns: []client.TownSummary{}}
+	all := messages.Towns{Towns: []client.TownSummary{}}
 	for t, err := range server.Towns(ctx) {
 		if err != nil {
 			return err

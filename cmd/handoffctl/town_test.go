@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 )
 
@@ -79,7 +80,7 @@ func TestTownListReadsEveryPage(t *testing.T) {
 	assert.Regexp(t, `^TOWN +EPOCH +SNAPSHOT +REVISION +APPLY +PAUSE +PENDING$`, table[0])
 	assert.Regexp(t, `^Fort Ашера № 2 +0 +[0-9a-f]{64} +\d+ +local +- +-$`, table[1])
 
-	page := decode[townPage](t, c.ok("town", "list", "-o", "json"))
+	page := decode[messages.Towns](t, c.ok("town", "list", "-o", "json"))
 	require.Len(t, page.Towns, 3)
 	assert.Equal(t, threatened, page.Towns[2].TownID)
 }
@@ -94,7 +95,7 @@ func TestTownListFollowsNext(t *testing.T) {
 		_, err := c.engine.Put(t.Context(), state, "")
 		require.NoError(t, err)
 	}
-	page := decode[townPage](t, c.ok("town", "list", "-o", "json"))
+	page := decode[messages.Towns](t, c.ok("town", "list", "-o", "json"))
 	require.Len(t, page.Towns, many+3)
 	assert.Empty(t, page.Next)
 }
@@ -165,12 +166,12 @@ func TestTownHistory(t *testing.T) {
 		` +project advance town-threatened wall-perimeter$`, lines[2])
 	assert.Regexp(t, `^\d+ +\S+Z +put +- +- +15 `, lines[3])
 
-	page := decode[historyPage](t, c.ok("town", "history", threatened, "--last", "2", "-o", "json"))
+	page := decode[messages.History](t, c.ok("town", "history", threatened, "--last", "2", "-o", "json"))
 	require.Len(t, page.Revisions, 2)
 	before := fmt.Sprint(page.Next)
 	assert.Contains(t, c.ok("town", "history", threatened, "--last", "2"),
 		"\nshowing 2 of more: --before "+before+" goes on\n")
-	rest := decode[historyPage](t, c.ok("town", "history", threatened, "--before", before,
+	rest := decode[messages.History](t, c.ok("town", "history", threatened, "--before", before,
 		"-o", "json"))
 	require.Len(t, rest.Revisions, 1)
 	assert.Zero(t, rest.Next)

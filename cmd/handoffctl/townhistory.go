@@ -6,7 +6,7 @@ import (
 	"io"
 
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/history"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -27,19 +27,6 @@ town it lists the newest changes of all towns, of those among the last 500 messa
 Example:
 
     handoffctl town history town-threatened --last 50`
-}
-
-// historyPage is a reply of town.history.
-type historyPage struct {
-	TownID    string    `json:"townId,omitzero"`
-	Revisions []revised `json:"revisions"`
-	Next      uint64    `json:"next,omitzero"`
-}
-
-// revised is a revision; of the changes of all towns, with its town.
-type revised struct {
-	TownID           string `json:"townId,omitzero"`
-	history.Revision `json:",inline"`
 }
 
 // maxHistoryPage is how many revisions one request may ask for.
@@ -74,7 +61,7 @@ func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
 				fmt.Fprint(w, show(r.TownID)+"\t")
 			}
 			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\n", r.Revision.Revision, r.At,
-				show(string(r.Cause)),
+				show(r.Cause),
 				orDash(r.ActorID), orDash(string(r.Status)), r.Epoch, orDash(r.Hash),
 				orDash(r.RunID), orDash(r.Command))
 		}
@@ -88,15 +75,14 @@ func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
 // townHistory asks for up to limit revisions before one, or from the newest on where that is 0.
 func townHistory(
 	ctx context.Context, server *client.Client, townID string, before uint64, limit int,
-) (historyPage, error) {
-	all := historyPage{TownID: townID, Revisions: []revised{}, Next: before}
+) (messages.History, error) {
+	all := messages.History{TownID: townID, Revisions: []messages.Change{}, Next: before}
 	for more := true; more && len(all.Revisions) < limit; more = all.Next > 0 {
-		var page historyPage
-		_, err := ask(ctx, server, wire.TownHistory, struct {
-			TownID string `json:"townId,omitzero"`
-			Before uint64 `json:"before,omitzero"`
-			Limit  int    `json:"limit"`
-		}{townID, all.Next, min(limit-len(all.Revisions), maxHistoryPage)}, &page)
+		var page messages.History
+		_, err := server.Ask(ctx, wire.TownHistory, messages.TownHistory{
+			TownID: townID, Before: all.Next,
+			Limit: min(limit-len(all.Revisions), maxHistoryPage),
+		}, &page)
 		if err != nil {
 			return all, err
 		}

@@ -14,6 +14,7 @@ import (
 
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/follow"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -204,7 +205,7 @@ func noteGaps(a *app, nc *nats.Conn) {
 // listen gives what is published from now on, to a user who may not read the streams. What comes
 // while the connection is lost is not given, and a note says so.
 func (c *watchCommand) listen(
-	ctx context.Context, a *app, nc *nats.Conn, id *identity, events sightings,
+	ctx context.Context, a *app, nc *nats.Conn, id *messages.Identity, events sightings,
 ) (release func(), err error) {
 	if c.Since > 0 {
 		return nil, a.mustReadStreams(ctx, nc, "watch the past")

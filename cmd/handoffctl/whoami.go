@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -23,17 +24,6 @@ Example:
     handoffctl whoami --user mayor --password …`
 }
 
-// identity is a reply of whoami.
-type identity struct {
-	World  string   `json:"world"`
-	User   string   `json:"user"`
-	Role   string   `json:"role"`
-	Towns  []string `json:"towns"`
-	Actors []string `json:"actors"`
-	Read   []string `json:"read"`
-	Verbs  []string `json:"verbs"`
-}
-
 // Run shows it.
 func (c *whoAmICommand) Run(ctx context.Context, a *app) error {
 	server, err := a.connect()
@@ -41,8 +31,8 @@ func (c *whoAmICommand) Run(ctx context.Context, a *app) error {
 		return err
 	}
 	defer server.Conn.Close()
-	var id identity
-	raw, err := ask(ctx, server, wire.WhoAmI, struct{}{}, &id)
+	var id messages.Identity
+	raw, err := server.Ask(ctx, wire.WhoAmI, struct{}{}, &id)
 	if err != nil {
 		return err
 	}
@@ -61,6 +51,6 @@ func (c *whoAmICommand) Run(ctx context.Context, a *app) error {
 			fmt.Fprintf(w, "%s\t%s\n", bound.what,
 				show(cmp.Or(strings.Join(bound.ids, ", "), "all")))
 		}
-		fmt.Fprintf(w, "verbs\t%s\n", show(strings.Join(id.Verbs, " ")))
+		fmt.Fprintf(w, "verbs\t%s\n", show(strings.Trim(fmt.Sprint(id.Verbs), "[]")))
 	})
 }

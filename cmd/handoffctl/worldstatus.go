@@ -20,15 +20,16 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/wire"
 )
 
 // worldStatus is what handoffctl status says of a world. It has the members of control.get, too.
 type worldStatus struct {
-	controlReply `json:",inline"`
-	World        string `json:"world"`
-	Healthy      bool   `json:"healthy"`
+	messages.Control `json:",inline"`
+	World            string `json:"world"`
+	Healthy          bool   `json:"healthy"`
 	// Problems are why the world is not healthy, and Unknown is what this user or machine cannot
 	// see.
 	Problems []string          `json:"problems"`
@@ -113,7 +114,7 @@ func (a *app) worldStatus(ctx context.Context, server *client.Client) (*worldSta
 		TownsPaused:  []townPause{},
 		TownsPending: []townPending{}, PluginsAbsent: []absentPlugin{}, Servers: []serverStatus{},
 	}
-	_, err := ask(ctx, server, wire.ControlGet, signalRequest{}, &s.controlReply)
+	_, err := server.Ask(ctx, wire.ControlGet, messages.Signal{}, &s.Control)
 	switch {
 	case client.IsCode(err, wire.CodeForbidden):
 		// who may read some towns alone may not ask about the world
@@ -124,8 +125,8 @@ func (a *app) worldStatus(ctx context.Context, server *client.Client) (*worldSta
 	if err := s.askTowns(ctx, server); err != nil {
 		return nil, err
 	}
-	var id identity
-	if _, err := ask(ctx, server, wire.WhoAmI, struct{}{}, &id); err != nil {
+	var id messages.Identity
+	if _, err := server.Ask(ctx, wire.WhoAmI, struct{}{}, &id); err != nil {
 		return nil, err
 	}
 	s.askAlerts(ctx, server, &id)
@@ -164,8 +165,8 @@ func (s *worldStatus) askTowns(ctx context.Context, server *client.Client) error
 		if !t.Paused {
 			continue
 		}
-		var r controlReply
-		if _, err := ask(ctx, server, wire.ControlGet, signalRequest{TownID: t.TownID},
+		var r messages.Control
+		if _, err := server.Ask(ctx, wire.ControlGet, messages.Signal{TownID: t.TownID},
 			&r); err != nil {
 			return err
 		}
@@ -176,16 +177,14 @@ func (s *worldStatus) askTowns(ctx context.Context, server *client.Client) error
 	return nil
 }
 
-func (s *worldStatus) askAlerts(ctx context.Context, server *client.Client, id *identity) {
+func (s *worldStatus) askAlerts(ctx context.Context, server *client.Client, id *messages.Identity) {
 	s.Alerts = recentAlerts{Count: map[runevents.Severity]int{}, Newest: []client.Alert{}}
-	if !slices.Contains(id.Verbs, string(wire.AlertList)) {
+	if !slices.Contains(id.Verbs, wire.AlertList) {
 		s.Unknown["alerts"] = "the role " + id.Role + " may not list them"
 		return
 	}
-	var page struct {
-		Alerts []client.Alert `json:"alerts"`
-	}
-	if _, err := ask(ctx, server, wire.AlertList, alertPageRequest{Limit: maxAlertPage},
+	var page messages.Alerts
+	if _, err := server.Ask(ctx, wire.AlertList, messages.AlertList{Limit: maxAlertPage},
 		&page); err != nil {
 		s.Unknown["alerts"] = sentence(err)
 		return

@@ -13,6 +13,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -45,7 +46,7 @@ func TestStatusOfAWorld(t *testing.T) {
 	assert.Equal(t, "ada", s.TownsPaused[0].ActorID)
 	require.Len(t, s.Servers, 1)
 	assert.Positive(t, s.LogEnd)
-	assert.Equal(t, "RUNNING", decode[controlReply](t, c.ok("status", "-o", "raw")).Status)
+	assert.Equal(t, "RUNNING", decode[messages.Control](t, c.ok("status", "-o", "raw")).Status)
 
 	table := c.ok("town", "list")
 	assert.Regexp(t, `(?m)^TOWN +EPOCH +SNAPSHOT +REVISION +APPLY +PAUSE +PENDING$`, table)

@@ -31,8 +31,8 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -323,7 +323,7 @@ func TestAFlippedBitInTheLastMessage(t *testing.T) {
 	}
 	reply, err := nc.Request(wire.Subject("main", "town.list"), []byte(`{}`), 20*time.Second)
 	require.NoError(t, err)
-	var list struct{ Towns []commitlog.Summary }
+	var list struct{ Towns []messages.TownSummary }
 	require.NoError(t, json.Unmarshal(reply.Data, &list))
 	require.Len(t, list.Towns, len(r.towns)-1, "%s", reply.Data)
 	report, err := fsck.Run(t.Context(), operator(t, nc), "main", fsck.Options{})

@@ -12,6 +12,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/follow"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -24,11 +25,7 @@ var (
 
 // Acknowledgement is what is stored when an operator acknowledges an alert: who, when and why. It
 // stands in the stream of alerts behind the alert, so it is lost no sooner than that.
-type Acknowledgement struct {
-	By     string `json:"by"`
-	At     string `json:"at"`
-	Reason string `json:"reason,omitzero"`
-}
+type Acknowledgement = messages.Acknowledgement
 
 // Acknowledge stores that an operator has dealt with the alert with a sequence, and returns the
 // alert. The first acknowledgement of an alert counts: further ones change nothing, and return it.

@@ -10,18 +10,11 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/messages"
 )
 
-// Stored is an alert of the stream.
-type Stored struct {
-	// Seq is its sequence in the stream, by which it is acknowledged.
-	Seq uint64 `json:"seq"`
-	// ID is Nats-Msg-Id: what two messages about the same alert share.
-	ID string `json:"id"`
-	runevents.Alert
-	// Acknowledged has who dealt with it; nil where it is not acknowledged.
-	Acknowledged *Acknowledgement `json:"acknowledged,omitzero"`
-}
+// Stored is an alert of the stream; Seq is its sequence there.
+type Stored = messages.Alert
 
 // Page is a page of the alerts, the newest first.
 type Page struct {

@@ -5,6 +5,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/messages"
 )
 
 // Bounds of what a row says of the changes that are expected.
@@ -16,17 +17,9 @@ const (
 	maxChangesBytes = 64 << 10
 )
 
-// Change is a value of a snapshot that is another one after a command.
-type Change struct {
-	// Path is where it stands, a JSON Pointer.
-	Path string `json:"path"`
-	// From and To are the values before and after; nil where there is none, and where it is larger
-	// than maxValue: FromBytes and ToBytes are the sizes of what is left out.
-	From      jsontext.Value `json:"from,omitzero"`
-	To        jsontext.Value `json:"to,omitzero"`
-	FromBytes int            `json:"fromBytes,omitzero"`
-	ToBytes   int            `json:"toBytes,omitzero"`
-}
+// Change is a value of a snapshot that is another one after a command. One larger than maxValue is
+// left out.
+type Change = messages.ExpectedChange
 
 // Changes returns what differs between a JSON tree, as schemas.Decode returns it, and a JSON text,
 // in the order of the paths' members, and how many changes more there are. A list that gets longer

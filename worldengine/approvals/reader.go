@@ -18,6 +18,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 )
 
@@ -39,28 +40,7 @@ type Reader struct {
 }
 
 // Row is a proposal that waits for its decision, or is approved and waits for its handoff.
-type Row struct {
-	TownID    string `json:"townId"`
-	HandoffID string `json:"handoffId"`
-	// HandoffHash names the handoff itself: approval.Hash.
-	HandoffHash string          `json:"handoffHash"`
-	Status      approval.Status `json:"status"`
-	Command     string          `json:"command"`
-	// Proposal is what the agent proposed, as it said it.
-	Proposal jsontext.Value `json:"proposal"`
-	At       string         `json:"at"`
-	Expires  string         `json:"expiresAt"`
-	// DecidedBy, DecidedAt and Reason are of the decision, "" before it.
-	DecidedBy string `json:"decidedBy,omitzero"`
-	DecidedAt string `json:"decidedAt,omitzero"`
-	Reason    string `json:"reason,omitzero"`
-	// Expected is what the rules of the engine expect the command to change, and ExpectedFailure
-	// why they expect it to fail. What a game does is its own.
-	Expected        []Change           `json:"expected"`
-	ExpectedFailure handoff.ReasonCode `json:"expectedFailure,omitzero"`
-	// ExpectedLeftOut is how many changes are expected beyond those.
-	ExpectedLeftOut int `json:"expectedLeftOut,omitzero"`
-}
+type Row = messages.Approval
 
 // place is an entry that waits, and where its row stands in the order of all.
 type place struct {
@@ -213,7 +193,7 @@ func (r *Reader) row(p *place, current commitlog.Entry, before any) *Row {
 		return nil
 	}
 	row := &Row{
-		TownID: p.townID, HandoffID: a.HandoffID, HandoffHash: p.handoffHash, Status: status,
+		TownID: p.townID, HandoffID: a.HandoffID, HandoffHash: p.handoffHash, Status: string(status),
 		At: runevents.Timestamp(a.At), Expires: runevents.Timestamp(a.Expires),
 		Expected: []Change{},
 	}

@@ -258,7 +258,7 @@ func TestWhatIsListed(t *testing.T) {
 			}
 			require.Len(t, rows, 1)
 			require.Equal(t, h.HandoffID, rows[0].HandoffID)
-			require.Equal(t, row.want, rows[0].Status)
+			require.Equal(t, string(row.want), rows[0].Status)
 			if row.want == approval.Approved {
 				require.Equal(t, []string{"mara", runevents.Timestamp(noon), "why"},
 					[]string{rows[0].DecidedBy, rows[0].DecidedAt, rows[0].Reason})

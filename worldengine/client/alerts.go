@@ -4,41 +4,20 @@ import (
 	"context"
 	"iter"
 
-	"worldengine/runevents"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
 // Alert is an alert of the world, as its stream of alerts keeps it.
-type Alert struct {
-	// Seq names it to AcknowledgeAlert.
-	Seq uint64 `json:"seq"`
-	// ID is what two messages about the same alert share.
-	ID string `json:"id"`
-	runevents.Alert
-	// Acknowledged says who has acknowledged it; nil where it is not acknowledged.
-	Acknowledged *Acknowledgement `json:"acknowledged"`
-}
-
-// Acknowledgement says who has acknowledged an alert, when and why.
-type Acknowledgement struct {
-	By     string `json:"by"`
-	At     string `json:"at"`
-	Reason string `json:"reason"`
-}
+type Alert = messages.Alert
 
 // Alerts goes through the alerts that are kept, the newest first; with open through those that
 // are not acknowledged. It ends behind the first error. Operators and observers may list them.
 func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] {
 	return func(yield func(Alert, error) bool) {
 		for after := uint64(0); ; {
-			var page struct {
-				Alerts []Alert `json:"alerts"`
-				Next   uint64  `json:"next"`
-			}
-			_, err := c.Ask(ctx, wire.AlertList, struct {
-				After uint64 `json:"after,omitzero"`
-				Open  bool   `json:"unacknowledged,omitzero"`
-			}{after, open}, &page)
+			var page messages.Alerts
+			_, err := c.Ask(ctx, wire.AlertList, messages.AlertList{After: after, Open: open}, &page)
 			if err != nil {
 				yield(Alert{}, err)
 				return
@@ -62,11 +41,7 @@ func (c *Client) AcknowledgeAlert(
 	ctx context.Context, seq uint64, by, reason string,
 ) (*Alert, error) {
 	alert := new(Alert)
-	_, err := c.Ask(ctx, wire.AlertAck, struct {
-		Seq     uint64 `json:"seq"`
-		ActorID string `json:"actorId,omitzero"`
-		Reason  string `json:"reason,omitzero"`
-	}{seq, by, reason}, alert)
+	_, err := c.Ask(ctx, wire.AlertAck, messages.AlertAck{Seq: seq, ActorID: by, Reason: reason}, alert)
 	if err != nil {
 		return nil, err
 	}

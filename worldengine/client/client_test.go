@@ -193,9 +193,9 @@ func TestTownsAreListedAndReplaced(t *testing.T) {
 	at, err := c.Town(t.Context(), "a")
 	require.NoError(t, err)
 	at.Snapshot.Day++
-	_, err = c.PutTown(t.Context(), &at.Snapshot, client.Put{})
+	_, err = c.PutTown(t.Context(), at.Snapshot, client.Put{})
 	require.True(t, client.IsCode(err, wire.CodeTownExists), "%v", err)
-	after, err := c.PutTown(t.Context(), &at.Snapshot,
+	after, err := c.PutTown(t.Context(), at.Snapshot,
 		client.Put{Expected: at.SnapshotHash, Apply: "plugin"})
 	require.NoError(t, err)
 	require.Equal(t, at.DecisionEpoch+1, after.DecisionEpoch)
@@ -219,10 +219,10 @@ func TestTownsArePatched(t *testing.T) {
 	next, err := patch(`{"latestNetherEvent": "A ghast was seen."}`, at.SnapshotHash,
 		handoff.PlanSalvage)
 	require.NoError(t, err)
-	want := at.Snapshot
+	want := *at.Snapshot
 	want.LatestNetherEvent = next.Snapshot.LatestNetherEvent
 	require.Equal(t, "A ghast was seen.", *want.LatestNetherEvent)
-	require.Equal(t, want, next.Snapshot)
+	require.Equal(t, &want, next.Snapshot)
 	require.Equal(t, []handoff.ProposalType{handoff.PlanSalvage}, next.Approval)
 	require.NotEmpty(t, next.JSON)
 

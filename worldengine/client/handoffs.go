@@ -11,6 +11,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -151,14 +152,8 @@ func (c *Client) outcome(runID string, data jsontext.Value) (o *Outcome, err err
 // Result returns the outcome of the handoff that a town accepted with a key. With townID "" it is
 // that of the last town that accepted the key.
 func (c *Client) Result(ctx context.Context, key, townID string) (*Outcome, error) {
-	var found struct {
-		RunID  string         `json:"runId"`
-		Result jsontext.Value `json:"result"`
-	}
-	_, err := c.Ask(ctx, wire.ResultGet, struct {
-		Key    string `json:"idempotencyKey"`
-		TownID string `json:"townId,omitzero"`
-	}{key, townID}, &found)
+	var found messages.Result
+	_, err := c.Ask(ctx, wire.ResultGet, messages.ResultGet{IdempotencyKey: key, TownID: townID}, &found)
 	if err != nil {
 		return nil, err
 	}
@@ -182,34 +177,23 @@ func (c *Client) tellPaused(townID string, err error) {
 // lookTimeout bounds the look whether a town is paused.
 const lookTimeout = 2 * time.Second
 
-// control is what control.get says of a pause.
-type control struct {
-	Status   string `json:"status"`
-	PausedBy *struct {
-		ActorID string `json:"actorId"`
-		Reason  string `json:"reason"`
-	} `json:"pausedBy"`
-}
-
 // paused returns why a handoff for a town waits for the end of a pause, or for a game that is away;
 // nil where it does not, or that cannot be told.
 func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	var its, worlds control
-	_, err := c.Ask(ctx, wire.ControlGet, struct {
-		TownID string `json:"townId"`
-	}{townID}, &its)
+	var its, worlds messages.Control
+	_, err := c.Ask(ctx, wire.ControlGet, messages.Signal{TownID: townID}, &its)
 	if err != nil {
 		return nil
 	}
-	if its.Status != pausedStatus {
+	if its.Status != messages.Paused {
 		return c.absent(ctx, townID)
 	}
 	why := &UnavailableError{Code: "TOWN_PAUSED",
 		Message: fmt.Sprintf("the town %q is paused", townID)}
-	if _, err := c.Ask(ctx, wire.ControlGet, struct{}{}, &worlds); err == nil &&
-		worlds.Status == pausedStatus {
+	if _, err := c.Ask(ctx, wire.ControlGet, messages.Signal{}, &worlds); err == nil &&
+		worlds.Status == messages.Paused {
 		why.Code, why.Message = "WORLD_PAUSED", "the world is paused"
 	}
 	if by := its.PausedBy; by != nil {
@@ -221,8 +205,6 @@ func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	why.Message += "; the handoff waits, and is judged when the pause ends"
 	return why
 }
-
-const pausedStatus = "PAUSED"
 
 // absent returns why a handoff for a town waits for a game that is away; nil where it does not.
 func (c *Client) absent(ctx context.Context, townID string) *UnavailableError {

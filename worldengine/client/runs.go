@@ -11,15 +11,14 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
 // Run returns the state of a run.
 func (c *Client) Run(ctx context.Context, runID string) (*runevents.Snapshot, error) {
 	run := new(runevents.Snapshot)
-	_, err := c.Ask(ctx, wire.RunGet, struct {
-		RunID string `json:"runId"`
-	}{runID}, run)
+	_, err := c.Ask(ctx, wire.RunGet, messages.RunGet{RunID: runID}, run)
 	if err != nil {
 		return nil, err
 	}
@@ -104,11 +103,8 @@ type Retry struct {
 
 // Retried is the run in which another one is tried again.
 type Retried struct {
-	TownID    string `json:"townId"`
-	HandoffID string `json:"handoffId"`
-	RetryOf   string `json:"retryOf"`
-	RunID     string `json:"runId"`
-	// Result is nil where there is none yet: the handoff waits, or its command is being applied.
+	messages.Retried
+	// Result is nil while the handoff waits or its command is being applied.
 	Result *handoff.Result `json:"result"`
 	// JSON is the reply as it came.
 	JSON jsontext.Value `json:"-"`
@@ -117,11 +113,7 @@ type Retried struct {
 // Retry has a run tried again that failed with PLUGIN_UNAVAILABLE. It is not repeated where it may
 // have been carried out: RUN_RETRIED names the other run; look there.
 func (c *Client) Retry(ctx context.Context, r Retry) (*Retried, error) {
-	request := struct {
-		RunID   string `json:"runId"`
-		Reason  string `json:"reason,omitzero"`
-		ActorID string `json:"actorId,omitzero"`
-	}{r.RunID, r.Reason, r.ActorID}
+	request := messages.Signal{RunID: r.RunID, Reason: r.Reason, ActorID: r.ActorID}
 	retried := new(Retried)
 	data, err := c.Ask(ctx, wire.RunRetry, request, retried)
 	if err != nil {

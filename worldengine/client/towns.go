@@ -9,33 +9,17 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
 // TownSummary is a town of a list.
-type TownSummary struct {
-	TownID        string `json:"townId"`
-	SnapshotHash  string `json:"snapshotHash"`
-	DecisionEpoch int64  `json:"decisionEpoch"`
-	Revision      uint64 `json:"revision"`
-}
+type TownSummary = messages.TownSummary
 
 // Town is a town with its state.
 type Town struct {
-	TownSummary `json:",inline"`
-	Snapshot    town.Snapshot `json:"snapshot"`
-	// Apply says who applies its commands: local, plugin or rcon.
-	Apply string `json:"apply"`
-	// Approval is which types of proposals take a person's approval.
-	Approval []handoff.ProposalType `json:"approval"`
-	// PendingRunID is the run whose command is being applied, "" for none.
-	PendingRunID string `json:"pendingRunId"`
-	// PluginAbsentSince is since when the town has had no plugin, as RFC 3339; "" where one was
-	// there when it was last asked for.
-	PluginAbsentSince string `json:"pluginAbsentSince"`
-	// Paused reports whether the town itself is paused; the world may be.
-	Paused bool `json:"paused"`
+	messages.Town
 	// JSON is the reply as it came.
 	JSON jsontext.Value `json:"-"`
 }
@@ -47,10 +31,7 @@ func (c *Client) Town(ctx context.Context, townID string) (*Town, error) {
 
 // TownAt returns a town as a revision left it, and as it is now where revision is 0.
 func (c *Client) TownAt(ctx context.Context, townID string, revision uint64) (*Town, error) {
-	return c.askTown(ctx, wire.TownGet, struct {
-		TownID   string `json:"townId"`
-		Revision uint64 `json:"revision,omitzero"`
-	}{townID, revision})
+	return c.askTown(ctx, wire.TownGet, messages.TownGet{TownID: townID, Revision: revision})
 }
 
 // Put says how PutTown puts a town. The zero value creates it.
@@ -67,12 +48,9 @@ type Put struct {
 // PutTown creates a town or, with Put.Expected, replaces exactly that state of it. It is not
 // repeated where it may have been carried out: look at the town then.
 func (c *Client) PutTown(ctx context.Context, snapshot *town.Snapshot, put Put) (*Town, error) {
-	return c.askTown(ctx, wire.TownPut, struct {
-		Snapshot *town.Snapshot         `json:"snapshot"`
-		Expected string                 `json:"expectedSnapshotHash,omitzero"`
-		Apply    string                 `json:"apply,omitzero"`
-		Approval []handoff.ProposalType `json:"approval,omitzero"`
-	}{snapshot, put.Expected, put.Apply, put.Approval})
+	return c.askTown(ctx, wire.TownPut, messages.TownPut{
+		Snapshot: snapshot, Expected: put.Expected, Apply: put.Apply, Approval: put.Approval,
+	})
 }
 
 // Patch says how PatchTown patches a town.
@@ -90,13 +68,10 @@ type Patch struct {
 func (c *Client) PatchTown(
 	ctx context.Context, townID string, merge jsontext.Value, patch Patch,
 ) (*Town, error) {
-	return c.askTown(ctx, wire.TownPatch, struct {
-		TownID   string                 `json:"townId"`
-		Patch    jsontext.Value         `json:"patch"`
-		Expected string                 `json:"expectedSnapshotHash"`
-		Approval []handoff.ProposalType `json:"approval,omitzero"`
+	return c.askTown(ctx, wire.TownPatch, messages.TownPatch{
+		TownID: townID, Patch: merge, Expected: patch.Expected, Approval: patch.Approval,
 		// The server refuses a name that stands twice, and what is not UTF-8, and says where.
-	}{townID, merge, patch.Expected, patch.Approval}, jsontext.AllowDuplicateNames(true),
+	}, jsontext.AllowDuplicateNames(true),
 		jsontext.AllowInvalidUTF8(true))
 }
 
@@ -118,13 +93,8 @@ func (c *Client) askTown(
 func (c *Client) Towns(ctx context.Context) iter.Seq2[TownSummary, error] {
 	return func(yield func(TownSummary, error) bool) {
 		for after, more := "", true; more; {
-			var page struct {
-				Towns []TownSummary `json:"towns"`
-				Next  string        `json:"next"`
-			}
-			_, err := c.Ask(ctx, wire.TownList, struct {
-				After string `json:"after,omitzero"`
-			}{after}, &page)
+			var page messages.Towns
+			_, err := c.Ask(ctx, wire.TownList, messages.TownList{After: after}, &page)
 			if err == nil && page.Next != "" && page.Next <= after {
 				err = invalidAnswer(fmt.Errorf("the list comes back to %q after %q",
 					page.Next, after))

@@ -14,31 +14,24 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/follow"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
-
-// Summary is one town of a list.
-type Summary struct {
-	TownID        string `json:"townId"`
-	SnapshotHash  string `json:"snapshotHash"`
-	DecisionEpoch int64  `json:"decisionEpoch"`
-	Revision      uint64 `json:"revision"`
-}
 
 // List returns up to limit towns whose id comes after the given one, in the order of their ids'
 // bytes, and whether there are more. A town whose message is damaged is left out, and logged.
 func (l *Log) List(
 	ctx context.Context, after string, limit int, logger *slog.Logger,
-) ([]Summary, bool, error) {
+) ([]messages.TownSummary, bool, error) {
 	all, err := l.summaries(ctx, logger)
 	if err != nil {
 		return nil, false, err
 	}
-	slices.SortFunc(all, func(a, b Summary) int {
+	slices.SortFunc(all, func(a, b messages.TownSummary) int {
 		return cmp.Or(strings.Compare(a.TownID, b.TownID), cmp.Compare(b.Revision, a.Revision))
 	})
-	all = slices.CompactFunc(all, func(a, b Summary) bool { return a.TownID == b.TownID })
-	first, _ := slices.BinarySearchFunc(all, after, func(s Summary, id string) int {
+	all = slices.CompactFunc(all, func(a, b messages.TownSummary) bool { return a.TownID == b.TownID })
+	first, _ := slices.BinarySearchFunc(all, after, func(s messages.TownSummary, id string) int {
 		if s.TownID <= id && id != "" {
 			return -1
 		}
@@ -53,8 +46,8 @@ func (l *Log) List(
 
 // summaries reads the headers of every town's last message. A town whose message is damaged is left
 // out, and logged.
-func (l *Log) summaries(ctx context.Context, logger *slog.Logger) ([]Summary, error) {
-	var all []Summary
+func (l *Log) summaries(ctx context.Context, logger *slog.Logger) ([]messages.TownSummary, error) {
+	var all []messages.TownSummary
 	err := each(ctx, l.Stream, cmp.Or(l.FetchWait, DefaultFetchWait), jetstream.ConsumerConfig{
 		FilterSubject: wire.LogSubject(l.World,
 			"*"), DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
@@ -88,16 +81,16 @@ func (l *Log) CountTowns(ctx context.Context) (uint64, error) {
 	return consumer.CachedInfo().NumPending, nil
 }
 
-func (l *Log) summaryOf(ctx context.Context, header nats.Header, seq uint64) (Summary, error) {
+func (l *Log) summaryOf(ctx context.Context, header nats.Header, seq uint64) (messages.TownSummary, error) {
 	townID, err := l.townIDOf(ctx, header.Get(wire.TownHeader), seq)
 	if err != nil {
-		return Summary{}, fmt.Errorf("log sequence %d: %w", seq, err)
+		return messages.TownSummary{}, fmt.Errorf("log sequence %d: %w", seq, err)
 	}
 	epoch, err := strconv.ParseInt(header.Get(wire.EpochHeader), 10, 64)
 	if err != nil {
-		return Summary{}, fmt.Errorf("log sequence %d: header %s: %w", seq, wire.EpochHeader, err)
+		return messages.TownSummary{}, fmt.Errorf("log sequence %d: header %s: %w", seq, wire.EpochHeader, err)
 	}
-	return Summary{
+	return messages.TownSummary{
 		TownID: townID, SnapshotHash: header.Get(wire.HashHeader), DecisionEpoch: epoch,
 		Revision: seq,
 	}, nil

@@ -15,29 +15,10 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
-
-// Revision is one change of a town, and the state that it left.
-type Revision struct {
-	// Revision is the log sequence of the change; At is when the log stored it.
-	Revision uint64 `json:"revision"`
-	At       string `json:"at"`
-	// Cause is the kind of the record: what changed the town.
-	Cause commitlog.Kind `json:"cause"`
-	// RunID, ActorID and Command name the run, who asked for it, or put the state, and the command;
-	// "" where the cause has none. Status and Reason are those of the result, "" where the record
-	// has no result.
-	RunID   string             `json:"runId,omitzero"`
-	ActorID string             `json:"actorId,omitzero"`
-	Command string             `json:"command,omitzero"`
-	Status  handoff.Status     `json:"status,omitzero"`
-	Reason  handoff.ReasonCode `json:"reasonCode,omitzero"`
-	// Epoch and Hash are those of the state after the change.
-	Epoch int64  `json:"epoch"`
-	Hash  string `json:"hash"`
-}
 
 // ErrRevisionGone: the log does not keep such a revision of the town, or the town never had it.
 var ErrRevisionGone = errors.New("worldengine: the history of the town does not have this " +
@@ -53,7 +34,7 @@ type Reader struct{ Log *commitlog.Log }
 type Town struct {
 	commitlog.Entry
 	// LastFailure is the last handoff that failed on this state, nil where none did.
-	LastFailure *Failure
+	LastFailure *messages.Failure
 }
 
 // Visit visits the revisions of a town that stand before a revision, or all where that is 0, the
@@ -61,7 +42,7 @@ type Town struct {
 // town.ErrUnknown for a town that does not exist. A revision whose record cannot be read has no
 // more than its headers say.
 func (r *Reader) Visit(
-	ctx context.Context, townID string, before uint64, visit func(Revision) bool,
+	ctx context.Context, townID string, before uint64, visit func(messages.Revision) bool,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -130,11 +111,11 @@ func (r *Reader) read(
 }
 
 // revisionOf returns what a message of a town's history says; prior is the one before it, or nil.
-func revisionOf(msg, prior *jetstream.RawStreamMsg) Revision {
+func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 	header := msg.Header
-	r := Revision{
+	r := messages.Revision{
 		Revision: msg.Sequence, At: runevents.Timestamp(msg.Time),
-		Cause: commitlog.Kind(header.Get(wire.KindHeader)), RunID: header.Get(wire.RunIDHeader),
+		Cause: header.Get(wire.KindHeader), RunID: header.Get(wire.RunIDHeader),
 		Hash: header.Get(wire.HashHeader), Epoch: commitlog.EpochOf(header),
 	}
 	rec, err := commitlog.ReadRecord(msg.Data)
@@ -142,19 +123,20 @@ func revisionOf(msg, prior *jetstream.RawStreamMsg) Revision {
 		return r
 	}
 	r.ActorID = rec.ActorID
-	r.readResult(rec.Result)
-	r.readStart(rec)
-	ended := r.Cause == commitlog.KindHandoff || r.Cause == commitlog.KindCancelled
+	readResult(&r, rec.Result)
+	readStart(&r, rec)
+	kind := commitlog.Kind(r.Cause)
+	ended := kind == commitlog.KindHandoff || kind == commitlog.KindCancelled
 	if r.ActorID == "" && ended && prior != nil {
 		// A game had the command: who asked for it stands in the record before, which was pending.
 		if pending, err := commitlog.ReadRecord(prior.Data); err == nil {
-			r.readPending(pending)
+			readPending(&r, pending)
 		}
 	}
 	return r
 }
 
-func (r *Revision) readResult(result jsontext.Value) {
+func readResult(r *messages.Revision, result jsontext.Value) {
 	var said struct {
 		Command string             `json:"command"`
 		Status  handoff.Status     `json:"status"`
@@ -166,9 +148,9 @@ func (r *Revision) readResult(result jsontext.Value) {
 }
 
 // readStart reads who started the run of a record: an agent, or an operator by a signal.
-func (r *Revision) readStart(rec *commitlog.Record) {
-	if r.Cause == commitlog.KindPending {
-		r.readPending(rec)
+func readStart(r *messages.Revision, rec *commitlog.Record) {
+	if commitlog.Kind(r.Cause) == commitlog.KindPending {
+		readPending(r, rec)
 		return
 	}
 	if rec.Run == nil {
@@ -193,7 +175,7 @@ func (r *Revision) readStart(rec *commitlog.Record) {
 }
 
 // readPending reads whose command is being applied.
-func (r *Revision) readPending(rec *commitlog.Record) {
+func readPending(r *messages.Revision, rec *commitlog.Record) {
 	var accepted struct {
 		Command  string `json:"command"`
 		Proposal struct {
@@ -207,13 +189,6 @@ func (r *Revision) readPending(rec *commitlog.Record) {
 	r.ActorID, r.Command = accepted.Proposal.ActorID, accepted.Command
 }
 
-// Failure is a handoff that was accepted and could not be applied.
-type Failure struct {
-	HandoffID  string             `json:"handoffId"`
-	ReasonCode handoff.ReasonCode `json:"reasonCode"`
-	At         string             `json:"at"`
-}
-
 // Bounds of how far lastFailure looks behind records that leave the state of a town as it is.
 const (
 	maxBehind      = 256
@@ -222,7 +197,9 @@ const (
 
 // lastFailure returns the last handoff that failed on the state that a message of a town holds, or
 // nil where none did, or the state has changed since.
-func (r *Reader) lastFailure(ctx context.Context, msg *jetstream.RawStreamMsg) (*Failure, error) {
+func (r *Reader) lastFailure(
+	ctx context.Context, msg *jetstream.RawStreamMsg,
+) (*messages.Failure, error) {
 	read := 0
 	for range maxBehind {
 		switch commitlog.Kind(msg.Header.Get(wire.KindHeader)) {
@@ -246,7 +223,7 @@ func (r *Reader) lastFailure(ctx context.Context, msg *jetstream.RawStreamMsg) (
 	return nil, nil
 }
 
-func failureOf(msg *jetstream.RawStreamMsg) (*Failure, error) {
+func failureOf(msg *jetstream.RawStreamMsg) (*messages.Failure, error) {
 	rec, err := commitlog.ReadRecord(msg.Data)
 	if err != nil {
 		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrTownDamaged,
@@ -264,5 +241,8 @@ func failureOf(msg *jetstream.RawStreamMsg) (*Failure, error) {
 	if result.Status != handoff.Failed {
 		return nil, nil
 	}
-	return &Failure{result.HandoffID, result.ReasonCode, runevents.Timestamp(msg.Time)}, nil
+	return &messages.Failure{
+		HandoffID: result.HandoffID, ReasonCode: result.ReasonCode,
+		At: runevents.Timestamp(msg.Time),
+	}, nil
 }

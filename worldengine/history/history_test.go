@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/town"
@@ -116,9 +117,9 @@ func (w *world) damage() uint64 {
 }
 
 // all returns the revisions of a town before one, or all.
-func (w *world) all(townID string, before uint64) (all []history.Revision) {
+func (w *world) all(townID string, before uint64) (all []messages.Revision) {
 	w.t.Helper()
-	require.NoError(w.t, w.Visit(w.t.Context(), townID, before, func(r history.Revision) bool {
+	require.NoError(w.t, w.Visit(w.t.Context(), townID, before, func(r messages.Revision) bool {
 		all = append(all, r)
 		return true
 	}))
@@ -144,7 +145,7 @@ func TestWhatARevisionSays(t *testing.T) {
 
 	all := w.all(townID, 0)
 	slices.Reverse(all)
-	want := []history.Revision{
+	want := []messages.Revision{
 		{Cause: "put", ActorID: "ada"},
 		{Cause: "handoff", RunID: failed, ActorID: "mayor-1",
 			Command: "project advance town-threatened gate", Status: "failed",
@@ -197,7 +198,7 @@ func TestVisitIsBounded(t *testing.T) {
 		require.Equal(t, row.want, got, row.name)
 	}
 	visits := 0
-	require.NoError(t, w.Visit(t.Context(), townID, 0, func(history.Revision) bool {
+	require.NoError(t, w.Visit(t.Context(), townID, 0, func(messages.Revision) bool {
 		visits++
 		return visits < 2
 	}))
@@ -238,7 +239,7 @@ func TestADamagedRevision(t *testing.T) {
 	require.Len(t, all, 2)
 	require.NotEmpty(t, all[0].At)
 	all[0].At = ""
-	require.Equal(t, history.Revision{Revision: damaged, Cause: "handoff", RunID: "run", Epoch: 12,
+	require.Equal(t, messages.Revision{Revision: damaged, Cause: "handoff", RunID: "run", Epoch: 12,
 		Hash: "hash"}, all[0])
 	require.Equal(t, first, all[1].Revision)
 
@@ -355,7 +356,7 @@ func TestTheLastFailure(t *testing.T) {
 				require.Nil(t, now.LastFailure)
 				return
 			}
-			want := &history.Failure{HandoffID: caseOf(t, "failed").Handoff.HandoffID,
+			want := &messages.Failure{HandoffID: caseOf(t, "failed").Handoff.HandoffID,
 				ReasonCode: "PROJECT_BLOCKED", At: runevents.Timestamp(failed.Time)}
 			require.Equal(t, want, now.LastFailure)
 			first, err := w.At(t.Context(), townID, put)

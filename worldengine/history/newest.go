@@ -10,6 +10,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -23,7 +24,7 @@ type Window struct{ Before, After uint64 }
 // messages of the log, the newest first, until visit returns false. What is damaged is left
 // out. It returns commitlog.ErrLogUnavailable.
 func (r *Reader) Newest(
-	ctx context.Context, w Window, visit func(townID string, change Revision) bool,
+	ctx context.Context, w Window, visit func(townID string, change messages.Revision) bool,
 ) error {
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
@@ -64,9 +65,9 @@ func isDamage(err error) bool {
 }
 
 // changeOf is revisionOf of a message whose prior is read only where it says more.
-func (r *Reader) changeOf(ctx context.Context, msg *jetstream.RawStreamMsg) Revision {
+func (r *Reader) changeOf(ctx context.Context, msg *jetstream.RawStreamMsg) messages.Revision {
 	change := revisionOf(msg, nil)
-	if change.ActorID != "" || change.Cause == commitlog.KindPut {
+	if change.ActorID != "" || commitlog.Kind(change.Cause) == commitlog.KindPut {
 		return change
 	}
 	if prior, err := r.Log.Previous(ctx, msg); err == nil {

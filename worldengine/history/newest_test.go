@@ -10,6 +10,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/history"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
@@ -26,8 +27,8 @@ type change struct {
 func (w *world) newest(window history.Window, limit int) (all []change) {
 	w.t.Helper()
 	require.NoError(w.t, w.Newest(w.t.Context(), window,
-		func(townID string, r history.Revision) bool {
-			all = append(all, change{townID, r.Revision, r.Cause, r.ActorID})
+		func(townID string, r messages.Revision) bool {
+			all = append(all, change{townID, r.Revision, commitlog.Kind(r.Cause), r.ActorID})
 			return len(all) < limit
 		}))
 	return all
@@ -102,7 +103,7 @@ func TestNewestChangesAreNotCutInSilence(t *testing.T) {
 	w.put(towntest.Threatened())
 	w.put(towntest.Threatened(towntest.Calmer))
 	ctx, cancel := context.WithCancel(t.Context())
-	err := w.Newest(ctx, history.Window{}, func(string, history.Revision) bool {
+	err := w.Newest(ctx, history.Window{}, func(string, messages.Revision) bool {
 		cancel()
 		return true
 	})

@@ -6,14 +6,9 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
-
-// Change is a change of a town, with its town.
-type Change struct {
-	TownID   string `json:"townId,omitzero"`
-	Revision `json:",inline"`
-}
 
 // Announce returns a function that does what read does, and publishes the notice of each message of
 // the log that changes a town and has no run, so that no run event says it. publish must not block.
@@ -35,7 +30,7 @@ func Announce(
 
 // noticeOf returns what town.history has of the change of a message, from its headers; is is false
 // where a run event says it, and where the message is no change of a town.
-func noticeOf(msg jetstream.Msg) (change Change, is bool) {
+func noticeOf(msg jetstream.Msg) (change messages.Change, is bool) {
 	header := msg.Headers()
 	cause := commitlog.Kind(header.Get(wire.KindHeader))
 	if header.Get(wire.RunIDHeader) != "" || !cause.OfTown() {
@@ -59,7 +54,7 @@ func noticeOf(msg jetstream.Msg) (change Change, is bool) {
 		change.TownID = rec.TownID
 	}
 	change.Revision.Revision, change.At = meta.Sequence.Stream, runevents.Timestamp(meta.Timestamp)
-	change.Cause, change.Epoch = cause, commitlog.EpochOf(header)
+	change.Cause, change.Epoch = string(cause), commitlog.EpochOf(header)
 	change.Hash = header.Get(wire.HashHeader)
 	return change, true
 }

@@ -16,17 +16,18 @@ import (
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
 )
 
 // notices reads the whole log as a server does, and returns what is published of it.
-func (w *world) notices() (subjects []string, said []history.Change) {
+func (w *world) notices() (subjects []string, said []messages.Change) {
 	w.t.Helper()
 	announce := history.Announce(w.Log.World, func(subject string, data []byte) error {
 		_, err := schemas.Parse(schemas.TownChange, data, schemas.Limits{})
 		require.NoError(w.t, err, "%s", data)
-		var change history.Change
+		var change messages.Change
 		require.NoError(w.t, json.Unmarshal(data, &change))
 		subjects, said = append(subjects, subject), append(said, change)
 		return nil
@@ -58,10 +59,10 @@ func TestNoticesOfChangesWithoutARun(t *testing.T) {
 	}
 	w.put(towntest.Threatened())
 
-	var want []history.Change
+	var want []messages.Change
 	for _, r := range w.all(townID, 0) {
 		if r.RunID == "" {
-			want = append(want, history.Change{TownID: townID, Revision: r})
+			want = append(want, messages.Change{TownID: townID, Revision: r})
 		}
 	}
 	slices.Reverse(want)

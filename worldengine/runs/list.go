@@ -14,6 +14,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/follow"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -81,18 +82,8 @@ func (f *RunFilter) takes(row *Row) bool {
 		(f.ActorID == "" || f.ActorID == row.ActorID) && (f.Type == "" || f.Type == row.Type)
 }
 
-// Row is a run in a list: its state, and what its events say about what was asked for and how it
-// ended.
-type Row struct {
-	runevents.Snapshot
-	TownID  string `json:"townId,omitzero"`
-	ActorID string `json:"actorId,omitzero"`
-	// Type is the type of the proposal or, of a run that is a signal, the signal.
-	Type         string             `json:"type,omitzero"`
-	Command      string             `json:"command,omitzero"`
-	ResultStatus handoff.Status     `json:"resultStatus,omitzero"`
-	ReasonCode   handoff.ReasonCode `json:"reasonCode,omitzero"`
-}
+// Row is a run in a list.
+type Row = messages.RunRow
 
 // rowOf returns the row of a run. A run of another producer says what it wants, so that members may
 // be missing.

@@ -14,21 +14,21 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/history"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
 
 // told collects the notices of changes on a subject, until n of them came.
-func (c *client) told(subject string) func(n int) []history.Change {
+func (c *client) told(subject string) func(n int) []messages.Change {
 	c.t.Helper()
 	var mu sync.Mutex
-	var all []history.Change
+	var all []messages.Change
 	_, err := c.nc.Subscribe(subject, func(msg *nats.Msg) {
 		mu.Lock()
 		defer mu.Unlock()
-		var change history.Change
+		var change messages.Change
 		if _, err := schemas.Parse(schemas.TownChange, msg.Data, schemas.Limits{}); err != nil {
 			c.t.Errorf("%s: %v", msg.Data, err)
 		} else if err = json.Unmarshal(msg.Data, &change); err != nil {
@@ -41,7 +41,7 @@ func (c *client) told(subject string) func(n int) []history.Change {
 	})
 	require.NoError(c.t, err)
 	require.NoError(c.t, c.nc.Flush())
-	return func(n int) []history.Change {
+	return func(n int) []messages.Change {
 		c.t.Helper()
 		require.Eventually(c.t, func() bool {
 			mu.Lock()
@@ -71,10 +71,10 @@ func TestPutsAreAnnounced(t *testing.T) {
 		"expectedSnapshotHash": c.town("t").SnapshotHash,
 	})
 	c.put(snapshot(strings.Repeat("ü", 3000)), "")
-	var want []history.Change
+	var want []messages.Change
 	for _, r := range c.history(map[string]any{"townId": "t"}) {
 		if r.RunID == "" {
-			want = append(want, history.Change{TownID: "t", Revision: r})
+			want = append(want, messages.Change{TownID: "t", Revision: r})
 		}
 	}
 	slices.Reverse(want)
@@ -116,14 +116,14 @@ func TestWhoHearsOfChanges(t *testing.T) {
 	srv := start(t, servertest.WithUsers(append(slices.Clone(users),
 		servertest.Person(access.Operator))...))
 	operator := as(t, srv.URL(), servertest.Person(access.Operator))
-	var all []func(int) []history.Change
+	var all []func(int) []messages.Change
 	subject := wire.ChangesSubject("main", "mine")
 	for _, u := range users {
 		all = append(all, as(t, srv.URL(), u).told(subject))
 	}
 	all = append(all, operator.told(wire.ChangesSubject("main", "*")))
-	forged := mustJSON(t, history.Change{TownID: "mine",
-		Revision: history.Revision{Revision: 9, At: "now", Cause: "put", Hash: "h"}})
+	forged := mustJSON(t, messages.Change{TownID: "mine",
+		Revision: messages.Revision{Revision: 9, At: "now", Cause: "put", Hash: "h"}})
 	for _, u := range append(users, servertest.Person(access.Operator)) {
 		c := as(t, srv.URL(), u)
 		require.False(t, c.mayPublish(subject), u.Role)

@@ -10,19 +10,19 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/history"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server/servertest"
 )
 
 type historyReply struct {
-	Revisions []history.Revision
+	Revisions []messages.Revision
 	Next      uint64
 }
 
 // history reads all pages of town.history.
-func (c *client) history(request map[string]any) []history.Revision {
+func (c *client) history(request map[string]any) []messages.Revision {
 	c.t.Helper()
-	var all []history.Revision
+	var all []messages.Revision
 	for {
 		page := call[historyReply](c, "town.history", schemas.TownHistoryReply, request)
 		all = append(all, page.Revisions...)
@@ -152,9 +152,9 @@ func TestTheLastFailureOfATown(t *testing.T) {
 	srv := start(t, askFor("TOWNSFOLK_TALK"))
 	c := connect(t, srv)
 	type failed struct {
-		LastFailure *history.Failure
+		LastFailure *messages.Failure
 	}
-	last := func() *history.Failure {
+	last := func() *messages.Failure {
 		return call[failed](c, "town.get", schemas.TownGetReply,
 			map[string]any{"townId": "t"}).LastFailure
 	}

@@ -88,7 +88,7 @@ func TestReplySubjectsDoNotReachTheStreams(t *testing.T) {
 	operator.put(snapshot("t"), "")
 	js, err := jetstream.New(operator.nc)
 	require.NoError(t, err)
-	before := messages(t, js)
+	before := messageCounts(t, js)
 	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
 		c := as(t, srv.URL(), servertest.Person(role))
 		for _, s := range subjects {
@@ -101,7 +101,7 @@ func TestReplySubjectsDoNotReachTheStreams(t *testing.T) {
 		c.request("town.get", []byte(`{"townId":"t"}`))
 	}
 	drained(t, operator)
-	require.Equal(t, before, messages(t, js))
+	require.Equal(t, before, messageCounts(t, js))
 }
 
 // drained waits until the service has worked off what it was asked.
@@ -113,7 +113,7 @@ func drained(t *testing.T, c *client) {
 }
 
 // messages counts what the streams of the world hold.
-func messages(t *testing.T, js jetstream.JetStream) map[string]uint64 {
+func messageCounts(t *testing.T, js jetstream.JetStream) map[string]uint64 {
 	t.Helper()
 	counts := map[string]uint64{}
 	for _, name := range wire.Streams("main") {

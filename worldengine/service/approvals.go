@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 
 	"worldengine/runevents"
@@ -17,8 +16,8 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/wire"
 )
@@ -32,11 +31,7 @@ const (
 func (s *Service) approvalList(
 	ctx context.Context, rights access.Rights, data []byte,
 ) ([]byte, error) {
-	r, err := parseRequest[struct {
-		TownID string `json:"townId"`
-		After  string `json:"after"`
-		Limit  int    `json:"limit"`
-	}](schemas.ApprovalListRequest, orEmpty(data), maxRequest)
+	r, err := parseRequest[messages.ApprovalList](schemas.ApprovalListRequest, orEmpty(data), maxRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -51,61 +46,26 @@ func (s *Service) approvalList(
 	if err != nil {
 		return nil, err
 	}
-	return reply(struct {
-		Approvals []*approvals.Row `json:"approvals"`
-		Next      string           `json:"next,omitzero"`
-	}{append([]*approvals.Row{}, page.Rows...), page.Next})
-}
-
-// decideRequest is an approval-decide-request.v1.
-type decideRequest struct {
-	HandoffID string `json:"handoffId"`
-	// TownID is the town, "" for the only one in which the handoff waits, and HandoffHash the
-	// handoff that was shown, "" for the only one that waits there.
-	TownID      string `json:"townId"`
-	HandoffHash string `json:"handoffHash"`
-	Decision    string `json:"decision"`
-	Reason      string `json:"reason"`
-	ActorID     string `json:"actorId"`
-	Submit      bool   `json:"submit"`
-}
-
-// decided is an approval-decide-reply.v1.
-type decided struct {
-	TownID    string         `json:"townId"`
-	HandoffID string         `json:"handoffId"`
-	Decision  string         `json:"decision"`
-	SignalID  string         `json:"signalId"`
-	ActorID   string         `json:"actorId"`
-	Reason    string         `json:"reason,omitzero"`
-	At        string         `json:"at"`
-	RunID     string         `json:"runId,omitzero"`
-	Result    jsontext.Value `json:"result,omitzero"`
-	// NotSubmitted is why there is no result although one was asked for. The decision stands.
-	NotSubmitted *notSubmitted `json:"notSubmitted,omitzero"`
-}
-
-// notSubmitted is an error beside an answer.
-type notSubmitted struct {
-	Code    wire.Code `json:"code"`
-	Message string    `json:"message"`
+	return reply(messages.Approvals{
+		Approvals: append([]*messages.Approval{}, page.Rows...), Next: page.Next,
+	})
 }
 
 // approvalDecide takes a decision, and records one that is refused, of a user with the right to
 // decide, as other signals.
 func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, error) {
-	r, err := parseRequest[decideRequest](schemas.ApprovalDecideRequest,
+	r, err := parseRequest[messages.ApprovalDecide](schemas.ApprovalDecideRequest,
 		orEmpty(in.data), maxRequest)
 	refused := err
 	if refused != nil && json.Unmarshal(in.data, &r) != nil {
-		r = decideRequest{}
+		r = messages.ApprovalDecide{}
 	}
 	given := worldengine.Signal{
 		Kind: lifecycle.SignalDeny, Reason: r.Reason,
 		HandoffID: r.HandoffID, HandoffHash: r.HandoffHash,
 		ActorID: cmp.Or(in.rights.Identity(s.config.Access).User, r.ActorID),
 	}
-	if r.Decision == "approve" {
+	if r.Decision == messages.Approve {
 		given.Kind = lifecycle.SignalApprove
 	}
 	if refused == nil {
@@ -128,7 +88,7 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 		return nil, err
 	}
 	d := entry.Decision
-	outcome := decided{
+	outcome := messages.Decided{
 		TownID: given.TownID, HandoffID: entry.HandoffID, Decision: r.Decision,
 		SignalID: d.SignalID, ActorID: d.ActorID, Reason: d.Reason, At: runevents.Timestamp(d.At),
 		RunID: entry.RunID,
@@ -143,7 +103,7 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 // townDecided returns the town that a decision is about, "" where no town asked. The error refuses
 // the decision, or kept the town from being found.
 func (s *Service) townDecided(
-	ctx context.Context, rights access.Rights, r *decideRequest,
+	ctx context.Context, rights access.Rights, r *messages.ApprovalDecide,
 ) (townID string, err error) {
 	if townID = r.TownID; townID == "" {
 		q := approval.Question{HandoffID: r.HandoffID, HandoffHash: r.HandoffHash}
@@ -159,7 +119,9 @@ func (s *Service) townDecided(
 
 // submitApproved executes what was approved, and puts the result, or why there is none, into
 // outcome.
-func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, outcome *decided) {
+func (s *Service) submitApproved(
+	ctx context.Context, entry *approval.Asked, outcome *messages.Decided,
+) {
 	ctx, cancel := context.WithTimeout(ctx, submitWait)
 	defer cancel()
 	if entry.Handoff == nil {
@@ -172,10 +134,10 @@ func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, out
 	case err == nil:
 		outcome.Result = answer.JSON
 	case ctx.Err() != nil:
-		outcome.NotSubmitted = &notSubmitted{wire.CodeInProgress,
-			"the handoff was submitted, and has no result yet: it may still be executed or " +
-				"refused. Look at its run, and ask result.get, which has the result of an " +
-				"executed one"}
+		outcome.NotSubmitted = notSubmitted(wire.CodeInProgress,
+			"the handoff was submitted, and has no result yet: it may still be executed or "+
+				"refused. Look at its run, and ask result.get, which has the result of an "+
+				"executed one")
 	default:
 		outcome.NotSubmitted = notSubmittedFor(err)
 	}
@@ -183,7 +145,7 @@ func (s *Service) submitApproved(ctx context.Context, entry *approval.Asked, out
 
 // submitted puts the result of what was accepted for execution before, or why there is none, into
 // outcome. While a game has the command, its key may have the result of a run that was tried again.
-func (s *Service) submitted(ctx context.Context, entry *approval.Asked, outcome *decided) {
+func (s *Service) submitted(ctx context.Context, entry *approval.Asked, outcome *messages.Decided) {
 	at, err := s.engine.Town(ctx, outcome.TownID)
 	if err == nil && at.PendingRunID != "" && at.PendingRunID == entry.RunID {
 		outcome.NotSubmitted = notSubmittedFor(&apply.InProgressError{
@@ -198,19 +160,23 @@ func (s *Service) submitted(ctx context.Context, entry *approval.Asked, outcome 
 	case !errors.Is(err, worldengine.ErrUnknownResult):
 		outcome.NotSubmitted = notSubmittedFor(err)
 	case entry.RunID != "":
-		outcome.NotSubmitted = &notSubmitted{wire.CodeUnknownResult, fmt.Sprintf(
-			"the handoff was accepted for execution in run %s, and its key has no result: the run "+
-				"was cancelled, or its receipt has expired; look at the run", entry.RunID)}
+		outcome.NotSubmitted = notSubmitted(wire.CodeUnknownResult,
+			fmt.Sprintf("the handoff was accepted for execution in run %s, and its key has no result: the run "+
+				"was cancelled, or its receipt has expired; look at the run", entry.RunID))
 	default: // an earlier engine closed the entry
-		outcome.NotSubmitted = &notSubmitted{wire.CodeUnknownResult,
-			"the handoff was accepted for execution and has no result: its command is being " +
-				"applied, its run was cancelled, or its receipt has expired; the runs of the " +
-				"town say which"}
+		outcome.NotSubmitted = notSubmitted(wire.CodeUnknownResult,
+			"the handoff was accepted for execution and has no result: its command is being "+
+				"applied, its run was cancelled, or its receipt has expired; the runs of the "+
+				"town say which")
 	}
 }
 
-// notSubmittedFor says as the error reply of a handoff would why there is no result.
-func notSubmittedFor(err error) *notSubmitted {
+func notSubmitted(code wire.Code, message string) *messages.NotSubmitted {
+	return &messages.NotSubmitted{Code: code, Message: message}
+}
+
+// notSubmittedFor gives the reason as the error reply of a handoff would.
+func notSubmittedFor(err error) *messages.NotSubmitted {
 	spec := specOf(err)
-	return &notSubmitted{spec.Code, spec.Text}
+	return notSubmitted(spec.Code, spec.Text)
 }

@@ -10,7 +10,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/messages"
 )
 
 // defaultAlerts is a page of the alerts.
@@ -20,11 +20,7 @@ const defaultAlerts = 50
 func (s *Service) alertList(
 	ctx context.Context, rights access.Rights, data []byte,
 ) ([]byte, error) {
-	r, err := parseRequest[struct {
-		After uint64 `json:"after"`
-		Limit int    `json:"limit"`
-		Open  bool   `json:"unacknowledged"`
-	}](schemas.AlertListRequest, orEmpty(data), maxRequest)
+	r, err := parseRequest[messages.AlertList](schemas.AlertListRequest, orEmpty(data), maxRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -38,19 +34,12 @@ func (s *Service) alertList(
 	if err != nil {
 		return nil, err
 	}
-	return reply(struct {
-		Alerts []alerts.Stored `json:"alerts"`
-		Next   uint64          `json:"next,omitzero"`
-	}{page.Alerts, page.Next})
+	return reply(messages.Alerts{Alerts: page.Alerts, Next: page.Next})
 }
 
 // alertAck acknowledges an alert: in the name of the user, where NATS names one.
 func (s *Service) alertAck(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
-	r, err := parseRequest[struct {
-		Seq     uint64 `json:"seq"`
-		ActorID string `json:"actorId"`
-		Reason  string `json:"reason"`
-	}](schemas.AlertAckRequest, data, maxRequest)
+	r, err := parseRequest[messages.AlertAck](schemas.AlertAckRequest, data, maxRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -74,15 +63,8 @@ func (s *Service) whoAmI(_ context.Context, rights access.Rights, data []byte) (
 		return nil, err
 	}
 	id := rights.Identity(s.config.Access)
-	return reply(struct {
-		World  string      `json:"world"`
-		User   string      `json:"user,omitzero"`
-		Role   access.Role `json:"role,omitzero"`
-		Towns  []string    `json:"towns,omitempty"`
-		Actors []string    `json:"actors,omitempty"`
-		Read   []string    `json:"read,omitempty"`
-		Verbs  []wire.Verb `json:"verbs"`
-		// Changes says that this server publishes notices of changes: earlier versions do not.
-		Changes bool `json:"changes"`
-	}{s.config.World, id.User, id.Role, id.Towns, id.Actors, id.Read, id.Verbs, true})
+	return reply(messages.Identity{
+		World: s.config.World, User: id.User, Role: string(id.Role), Towns: id.Towns,
+		Actors: id.Actors, Read: id.Read, Verbs: id.Verbs, Changes: true,
+	})
 }

@@ -12,48 +12,24 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
-// controlReply is the answer of the control verbs and of run.cancel.
-type controlReply struct {
-	TownID    string              `json:"townId,omitzero"`
-	Status    string              `json:"status"`
-	Substatus string              `json:"substatus,omitzero"`
-	Applying  int                 `json:"applying"`
-	Message   string              `json:"message,omitzero"`
-	PausedBy  *commitlog.PausedBy `json:"pausedBy,omitzero"`
-	SignalID  string              `json:"signalId,omitzero"`
-}
-
-// substatusDraining says that what was in hand when a pause came is still being applied.
-const substatusDraining = "DRAINING"
-
 func controlReplyOf(c worldengine.Control) ([]byte, error) {
-	r := controlReply{
-		TownID: c.TownID, Status: "RUNNING", Applying: c.Applying, PausedBy: c.By,
+	r := messages.Control{
+		TownID: c.TownID, Status: messages.Running, Applying: c.Applying, PausedBy: c.By,
 		SignalID: c.SignalID,
 	}
 	if c.Paused {
-		r.Status, r.Message = "PAUSED", "Paused."
+		r.Status, r.Message = messages.Paused, "Paused."
 	}
 	if c.Draining {
-		r.Substatus = substatusDraining
+		r.Substatus = messages.Draining
 		r.Message = fmt.Sprintf("Paused. Commands still being applied: %d.", c.Applying)
 	}
 	return reply(r)
-}
-
-// signalRequest has the members of the requests of all signals.
-type signalRequest struct {
-	TownID         string `json:"townId"`
-	RunID          string `json:"runId"`
-	ActorID        string `json:"actorId"`
-	Reason         string `json:"reason"`
-	DrainTimeoutMs int64  `json:"drainTimeoutMs"`
-	Force          bool   `json:"force"`
 }
 
 // signal returns the handler of a verb that gives a signal, whose request has the given schema. One
@@ -63,10 +39,10 @@ func (s *Service) signal(
 	carryOut func(context.Context, worldengine.Signal) ([]byte, error),
 ) func(context.Context, *incoming) (*nats.Msg, error) {
 	return func(ctx context.Context, in *incoming) (*nats.Msg, error) {
-		r, err := parseRequest[signalRequest](schema, orEmpty(in.data), maxRequest)
+		r, err := parseRequest[messages.Signal](schema, orEmpty(in.data), maxRequest)
 		refused := cmp.Or(in.refused, err)
 		if refused != nil && json.Unmarshal(in.data, &r) != nil {
-			r = signalRequest{}
+			r = messages.Signal{}
 		}
 		given := worldengine.Signal{
 			Kind: kind, TownID: r.TownID, RunID: r.RunID, Reason: r.Reason, Force: r.Force,
@@ -108,7 +84,7 @@ func isSignal(verb wire.Verb) bool {
 func (s *Service) controlGet(
 	ctx context.Context, rights access.Rights, data []byte,
 ) ([]byte, error) {
-	r, err := parseRequest[signalRequest](schemas.ControlGetRequest, orEmpty(data), maxRequest)
+	r, err := parseRequest[messages.Signal](schemas.ControlGetRequest, orEmpty(data), maxRequest)
 	if err != nil {
 		return nil, err
 	}

@@ -3,9 +3,8 @@ package service
 import (
 	"context"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"worldengine/worldengine"
+	"worldengine/worldengine/messages"
 )
 
 // runRetry tries the handoff of a run again. It waits for the result as long as approval.decide
@@ -15,14 +14,10 @@ func (s *Service) runRetry(ctx context.Context, given worldengine.Signal) ([]byt
 	if err != nil {
 		return nil, err
 	}
-	body := struct {
-		TownID    string `json:"townId"`
-		HandoffID string `json:"handoffId"`
-		RetryOf   string `json:"retryOf"`
-		RunID     string `json:"runId"`
-		// Result is left out where there is none yet.
-		Result jsontext.Value `json:"result,omitzero"`
-	}{retried.TownID, retried.HandoffID, given.RunID, retried.RunID, nil}
+	body := messages.Retried{
+		TownID: retried.TownID, HandoffID: retried.HandoffID, RetryOf: given.RunID,
+		RunID: retried.RunID,
+	}
 	if retried.Answer != nil {
 		body.Result = retried.Answer.JSON
 	}

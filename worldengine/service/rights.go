@@ -8,7 +8,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
 )
 
@@ -52,14 +52,14 @@ func undisclosed(rights access.Rights, err error) error {
 // readableTowns is engine.List of the towns that the rights cover.
 func (s *Service) readableTowns(
 	ctx context.Context, rights access.Rights, after string, limit int,
-) ([]commitlog.Summary, bool, error) {
+) ([]messages.TownSummary, bool, error) {
 	ids, bound := rights.Readable()
 	if !bound {
 		return s.engine.List(ctx, after, limit)
 	}
 	ids = slices.Clone(ids)
 	slices.Sort(ids)
-	towns := []commitlog.Summary{}
+	towns := []messages.TownSummary{}
 	for _, id := range slices.Compact(ids) {
 		if id <= after {
 			continue
@@ -74,7 +74,7 @@ func (s *Service) readableTowns(
 		if len(towns) == limit {
 			return towns, true, nil
 		}
-		towns = append(towns, commitlog.Summary{
+		towns = append(towns, messages.TownSummary{
 			TownID: id, SnapshotHash: t.State.Hash, DecisionEpoch: t.State.Epoch(),
 			Revision: t.Revision,
 		})

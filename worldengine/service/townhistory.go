@@ -9,21 +9,19 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/history"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
 )
 
-// historyPage is a town-history-reply.v1.
+// historyPage is a reply of town.history that is being filled.
 type historyPage struct {
-	TownID    string           `json:"townId,omitzero"`
-	Revisions []history.Change `json:"revisions"` // of the changes of all towns, with their towns
-	Next      uint64           `json:"next,omitzero"`
-
+	messages.History
 	limit, room int
 }
 
 // take adds a revision. It returns false where the page is full, and sets where the next one
 // begins.
-func (p *historyPage) take(row history.Change) bool {
+func (p *historyPage) take(row messages.Change) bool {
 	encoded, err := json.Marshal(row)
 	p.room -= len(encoded) + 1
 	if n := len(p.Revisions); n > 0 && (n == p.limit || p.room < 0 || err != nil) {
@@ -37,34 +35,30 @@ func (p *historyPage) take(row history.Change) bool {
 func (s *Service) townHistory(
 	ctx context.Context, rights access.Rights, data []byte,
 ) ([]byte, error) {
-	r, err := parseRequest[struct {
-		TownID string `json:"townId"`
-		Before uint64 `json:"before"`
-		After  uint64 `json:"after"`
-		Limit  int    `json:"limit"`
-	}](schemas.TownHistoryRequest, orEmpty(data), maxRequest)
+	r, err := parseRequest[messages.TownHistory](schemas.TownHistoryRequest, orEmpty(data), maxRequest)
 	if err != nil {
 		return nil, err
 	}
 	page := historyPage{
-		TownID: r.TownID, Revisions: []history.Change{}, limit: cmp.Or(r.Limit, defaultRevisions),
-		room: runs.PageBytes,
+		History: messages.History{TownID: r.TownID, Revisions: []messages.Change{}},
+		limit:   cmp.Or(r.Limit, defaultRevisions),
+		room:    runs.PageBytes,
 	}
 	if r.TownID == "" {
 		window := history.Window{Before: r.Before, After: r.After}
-		visit := func(townID string, change history.Revision) bool {
+		visit := func(townID string, change messages.Revision) bool {
 			return rights.Read(townID) != nil ||
-				page.take(history.Change{TownID: townID, Revision: change})
+				page.take(messages.Change{TownID: townID, Revision: change})
 		}
 		err = s.engine.History().Newest(ctx, window, visit)
 	} else if err = rights.Read(r.TownID); err == nil {
-		visit := func(revision history.Revision) bool {
-			return revision.Revision > r.After && page.take(history.Change{Revision: revision})
+		visit := func(revision messages.Revision) bool {
+			return revision.Revision > r.After && page.take(messages.Change{Revision: revision})
 		}
 		err = s.engine.History().Visit(ctx, r.TownID, r.Before, visit)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return reply(page)
+	return reply(page.History)
 }

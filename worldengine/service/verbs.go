@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 
 	"worldengine/handoff"
@@ -15,11 +14,9 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fixtures"
-	"worldengine/worldengine/history"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
-	"worldengine/worldengine/town"
 )
 
 // Pages of the lists.
@@ -53,40 +50,24 @@ func reply(v any) ([]byte, error) {
 	return data, nil
 }
 
-// townReply is the answer of town.get, town.put and town.patch.
-type townReply struct {
-	TownID        string                 `json:"townId"`
-	Snapshot      *town.Snapshot         `json:"snapshot"`
-	SnapshotHash  string                 `json:"snapshotHash"`
-	DecisionEpoch int64                  `json:"decisionEpoch"`
-	Revision      uint64                 `json:"revision"`
-	Apply         string                 `json:"apply"`
-	Approval      []handoff.ProposalType `json:"approval,omitempty"`
-	PendingRunID  string                 `json:"pendingRunId,omitzero"`
-	Paused        bool                   `json:"paused,omitzero"`
-	AbsentSince   string                 `json:"pluginAbsentSince,omitzero"`
-
-	LastFailure *history.Failure `json:"lastFailure,omitzero"`
-}
-
 func townReplyOf(t worldengine.Town) ([]byte, error) {
 	absent := ""
 	if !t.PluginAbsentSince.IsZero() {
 		absent = runevents.Timestamp(t.PluginAbsentSince)
 	}
-	return reply(townReply{
-		TownID: t.State.Snapshot.TownID, Snapshot: t.State.Snapshot, SnapshotHash: t.State.Hash,
-		DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
-		Apply: string(t.Apply), Approval: t.Approval.Types, PendingRunID: t.PendingRunID,
-		Paused: t.Paused, AbsentSince: absent, LastFailure: t.LastFailure,
+	return reply(messages.Town{
+		TownSummary: messages.TownSummary{
+			TownID: t.State.Snapshot.TownID, SnapshotHash: t.State.Hash,
+			DecisionEpoch: t.State.Epoch(), Revision: t.Revision,
+		},
+		Snapshot: t.State.Snapshot,
+		Apply:    string(t.Apply), Approval: t.Approval.Types, PendingRunID: t.PendingRunID,
+		Paused: t.Paused, PluginAbsentSince: absent, LastFailure: t.LastFailure,
 	})
 }
 
 func (s *Service) townGet(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
-	r, err := parseRequest[struct {
-		TownID   string `json:"townId"`
-		Revision uint64 `json:"revision"`
-	}](schemas.TownGetRequest, data, maxRequest)
+	r, err := parseRequest[messages.TownGet](schemas.TownGetRequest, data, maxRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -107,10 +88,7 @@ func (s *Service) townGet(ctx context.Context, rights access.Rights, data []byte
 }
 
 func (s *Service) townList(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
-	r, err := parseRequest[struct {
-		After string `json:"after"`
-		Limit int    `json:"limit"`
-	}](schemas.TownListRequest, orEmpty(data), maxRequest)
+	r, err := parseRequest[messages.TownList](schemas.TownListRequest, orEmpty(data), maxRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +100,7 @@ func (s *Service) townList(ctx context.Context, rights access.Rights, data []byt
 		return nil, err
 	}
 	towns, more = s.thatFit(towns, more)
-	page := struct {
-		Towns []commitlog.Summary `json:"towns"`
-		Next  string              `json:"next,omitzero"`
-	}{Towns: towns}
+	page := messages.Towns{Towns: towns}
 	if more {
 		page.Next = towns[len(towns)-1].TownID
 	}
@@ -133,7 +108,7 @@ func (s *Service) townList(ctx context.Context, rights access.Rights, data []byt
 }
 
 // thatFit cuts a page to runs.PageBytes.
-func (s *Service) thatFit(towns []commitlog.Summary, more bool) ([]commitlog.Summary, bool) {
+func (s *Service) thatFit(towns []messages.TownSummary, more bool) ([]messages.TownSummary, bool) {
 	const perTown = 256 // beside the id, with room to spare; an id's byte takes at most six
 	room := runs.PageBytes
 	for i := range towns {
@@ -150,17 +125,14 @@ func (s *Service) resultGet(ctx context.Context, in *incoming) (*nats.Msg, error
 	if err != nil {
 		return nil, err
 	}
-	r, err := parseRequest[struct {
-		Key    string `json:"idempotencyKey"`
-		TownID string `json:"townId"`
-	}](schemas.ResultGetRequest, in.data, maxRequest)
+	r, err := parseRequest[messages.ResultGet](schemas.ResultGetRequest, in.data, maxRequest)
 	if err != nil {
 		return nil, err
 	}
 	if towns, bound := in.rights.Readable(); bound && len(towns) == 1 && r.TownID == "" {
 		r.TownID = towns[0] // the only town whose result it may be
 	}
-	receipt, err := s.engine.Receipt(ctx, r.TownID, r.Key)
+	receipt, err := s.engine.Receipt(ctx, r.TownID, r.IdempotencyKey)
 	if err != nil {
 		return nil, undisclosed(in.rights, err)
 	}
@@ -173,22 +145,14 @@ func (s *Service) resultGet(ctx context.Context, in *incoming) (*nats.Msg, error
 			return nil, err
 		}
 	}
-	body, err := reply(struct {
-		RunID  string         `json:"runId"`
-		Result jsontext.Value `json:"result"`
-	}{receipt.RunID, result})
+	body, err := reply(messages.Result{RunID: receipt.RunID, Result: result})
 	return &nats.Msg{Data: body, Header: revisionHeader(revision)}, err
 }
 
 func (s *Service) runEvents(
 	ctx context.Context, rights access.Rights, data []byte,
 ) ([]byte, error) {
-	r, err := parseRequest[struct {
-		RunID     string `json:"runId"`
-		AfterSeq  int64  `json:"afterSeq"`
-		AfterMark uint64 `json:"afterMark"`
-		Limit     int    `json:"limit"`
-	}](schemas.RunEventsRequest, data, maxRequest)
+	r, err := parseRequest[messages.RunEvents](schemas.RunEventsRequest, data, maxRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -203,18 +167,13 @@ func (s *Service) runEvents(
 	if err != nil {
 		return nil, err
 	}
-	return reply(struct {
-		Events       []jsontext.Value `json:"events"`
-		LastEventSeq int64            `json:"lastEventSeq"`
-		Mark         uint64           `json:"mark,omitzero"`
-	}{page.Events, page.LastEventSeq, page.Mark})
+	return reply(messages.Events{
+		Events: page.Events, LastEventSeq: page.LastEventSeq, Mark: page.Mark,
+	})
 }
 
 func (s *Service) runGet(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
-	r, err := parseRequest[struct {
-		RunID    string `json:"runId"`
-		Fixtures bool   `json:"fixtures"`
-	}](schemas.RunGetRequest, data, maxRequest)
+	r, err := parseRequest[messages.RunGet](schemas.RunGetRequest, data, maxRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -222,11 +181,9 @@ func (s *Service) runGet(ctx context.Context, rights access.Rights, data []byte)
 		return nil, err
 	}
 	var found struct {
-		runevents.Snapshot
-		Substatus   string              `json:"substatus,omitzero"`
-		AbsentSince string              `json:"pluginAbsentSince,omitzero"`
-		Fixtures    []*fixtures.Fixture `json:"fixtures,omitzero"`
-		LeftOut     string              `json:"leftOut,omitzero"`
+		messages.Run
+		Fixtures []*fixtures.Fixture `json:"fixtures,omitzero"`
+		LeftOut  string              `json:"leftOut,omitzero"`
 	}
 	if found.Snapshot, err = s.engine.Runs().Get(ctx, r.RunID); err != nil {
 		return nil, err
@@ -237,10 +194,10 @@ func (s *Service) runGet(ctx context.Context, rights access.Rights, data []byte)
 			"run", r.RunID, "error", err)
 	}
 	if draining {
-		found.Substatus = substatusDraining
+		found.Substatus = messages.Draining
 	}
 	if since := s.engine.PluginAbsentSince(&found.Snapshot); !since.IsZero() {
-		found.AbsentSince = runevents.Timestamp(since)
+		found.PluginAbsentSince = runevents.Timestamp(since)
 	}
 	if r.Fixtures {
 		found.Fixtures, err = s.engine.Fixtures().Of(ctx, r.RunID)
@@ -254,18 +211,7 @@ func (s *Service) runGet(ctx context.Context, rights access.Rights, data []byte)
 }
 
 func (s *Service) runList(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
-	r, err := parseRequest[struct {
-		TownID    string  `json:"townId"`
-		ActorID   string  `json:"actorId"`
-		Type      string  `json:"type"`
-		Status    string  `json:"status"`
-		From      string  `json:"from"`
-		To        string  `json:"to"`
-		AfterMark *uint64 `json:"afterMark"`
-		Order     string  `json:"order"`
-		After     uint64  `json:"after"`
-		Limit     int     `json:"limit"`
-	}](schemas.RunListRequest, orEmpty(data), maxRequest)
+	r, err := parseRequest[messages.RunList](schemas.RunListRequest, orEmpty(data), maxRequest)
 	if err != nil {
 		return nil, err
 	}
@@ -291,11 +237,7 @@ func (s *Service) runList(ctx context.Context, rights access.Rights, data []byte
 	if err != nil {
 		return nil, err
 	}
-	return reply(struct {
-		Runs []runs.Row `json:"runs"`
-		Next uint64     `json:"next,omitzero"`
-		Mark uint64     `json:"mark"`
-	}{page.Runs, page.Next, page.Mark})
+	return reply(messages.Runs{Runs: page.Runs, Next: page.Next, Mark: page.Mark})
 }
 
 // timeOf reads a member of a run.list that has the form of a time; the zero time where it is left

@@ -1,0 +1,267 @@
+package messages
+
+import (
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// TownSummary is a town in a list. Revision is the log sequence of its last change.
+type TownSummary struct {
+	TownID        string `json:"townId"`
+	SnapshotHash  string `json:"snapshotHash"`
+	DecisionEpoch int64  `json:"decisionEpoch"`
+	Revision      uint64 `json:"revision"`
+}
+
+// Towns is the reply of town.list.
+type Towns struct {
+	Towns []TownSummary `json:"towns"`
+	Next  string        `json:"next,omitzero"` // the After of the next page; "" on the last
+}
+
+// Town is the reply of town.get, town.put and town.patch.
+type Town struct {
+	TownSummary `json:",inline"`
+	Snapshot    *town.Snapshot `json:"snapshot"`
+	// Apply is who applies commands: local, plugin or rcon.
+	Apply string `json:"apply"`
+	// Approval is which types of proposals take a person's approval.
+	Approval []handoff.ProposalType `json:"approval,omitempty"`
+	// PendingRunID is the run whose command is being applied, "" for none.
+	PendingRunID string `json:"pendingRunId,omitzero"`
+	// Paused reports whether the town itself is paused; the world may be.
+	Paused bool `json:"paused,omitzero"`
+	// PluginAbsentSince is since when the town has had no plugin, as RFC 3339; "" if it had one
+	// when it was last asked.
+	PluginAbsentSince string `json:"pluginAbsentSince,omitzero"`
+	// LastFailure is the last handoff that failed on this state, nil if none did.
+	LastFailure *Failure `json:"lastFailure,omitzero"`
+}
+
+// Failure is a handoff that was accepted and could not be applied.
+type Failure struct {
+	HandoffID  string             `json:"handoffId"`
+	ReasonCode handoff.ReasonCode `json:"reasonCode"`
+	At         string             `json:"at"`
+}
+
+// Revision is one change of a town, and the state that it left.
+type Revision struct {
+	// Revision is the log sequence of the change; At is when the log stored it.
+	Revision uint64 `json:"revision"`
+	At       string `json:"at"`
+	// Cause is the kind of the log's record.
+	Cause string `json:"cause"`
+	// RunID, ActorID and Command name the run, who asked for it or put the state, and the command;
+	// "" if the cause has none. Status and Reason are of the result, "" without one.
+	RunID   string             `json:"runId,omitzero"`
+	ActorID string             `json:"actorId,omitzero"`
+	Command string             `json:"command,omitzero"`
+	Status  handoff.Status     `json:"status,omitzero"`
+	Reason  handoff.ReasonCode `json:"reasonCode,omitzero"`
+	// Epoch and Hash are of the state after the change.
+	Epoch int64  `json:"epoch"`
+	Hash  string `json:"hash"`
+}
+
+// Change is a revision and its town, "" in the history of one town.
+type Change struct {
+	TownID   string `json:"townId,omitzero"`
+	Revision `json:",inline"`
+}
+
+// History is the reply of town.history, the newest revision first.
+type History struct {
+	TownID    string   `json:"townId,omitzero"`
+	Revisions []Change `json:"revisions"`
+	Next      uint64   `json:"next,omitzero"` // the Before of the next page; 0 on the last
+}
+
+// Result is the reply of result.get.
+type Result struct {
+	RunID  string         `json:"runId"`
+	Result jsontext.Value `json:"result"`
+}
+
+// Run is the reply of run.get, without fixtures.
+type Run struct {
+	runevents.Snapshot
+	Substatus         string `json:"substatus,omitzero"`
+	PluginAbsentSince string `json:"pluginAbsentSince,omitzero"`
+}
+
+// RunRow is a run in a list: its state, and what its events say of the request and its end. A run
+// of another producer may lack members.
+type RunRow struct {
+	runevents.Snapshot
+	TownID  string `json:"townId,omitzero"`
+	ActorID string `json:"actorId,omitzero"`
+	// Type is the type of the proposal or, of a run that is a signal, the signal.
+	Type         string             `json:"type,omitzero"`
+	Command      string             `json:"command,omitzero"`
+	ResultStatus handoff.Status     `json:"resultStatus,omitzero"`
+	ReasonCode   handoff.ReasonCode `json:"reasonCode,omitzero"`
+}
+
+// Runs is the reply of run.list.
+type Runs struct {
+	Runs []RunRow `json:"runs"`
+	Next uint64   `json:"next,omitzero"` // the After of the next page; 0 on the last
+	// Mark is up to where the list is complete, for the AfterMark of a later one.
+	Mark uint64 `json:"mark"`
+}
+
+// Events is the reply of run.events.
+type Events struct {
+	Events       []jsontext.Value `json:"events"` // each a RunEventRecord
+	LastEventSeq int64            `json:"lastEventSeq"`
+	Mark         uint64           `json:"mark,omitzero"`
+}
+
+// The statuses of a Control, and its substatus while commands are still being applied.
+const (
+	Running  = "RUNNING"
+	Paused   = "PAUSED"
+	Draining = "DRAINING"
+)
+
+// Control is the reply of the control verbs and of run.cancel.
+type Control struct {
+	TownID    string    `json:"townId,omitzero"`
+	Status    string    `json:"status"`
+	Substatus string    `json:"substatus,omitzero"`
+	Applying  int       `json:"applying"` // commands
+	Message   string    `json:"message,omitzero"`
+	PausedBy  *PausedBy `json:"pausedBy,omitzero"`
+	SignalID  string    `json:"signalId,omitzero"`
+}
+
+// PausedBy is the pause of a town or of the world by an operator.
+type PausedBy struct {
+	SignalID       string    `json:"signalId"` // the run of the signal
+	ActorID        string    `json:"actorId"`
+	Reason         string    `json:"reason,omitzero"`
+	At             time.Time `json:"at"`
+	DrainTimeoutMs int64     `json:"drainTimeoutMs"`
+}
+
+// Draining reports whether commands that are being applied are still waited for.
+func (p *PausedBy) Draining(now time.Time) bool {
+	return now.Before(p.At.Add(time.Duration(p.DrainTimeoutMs) * time.Millisecond))
+}
+
+// Retried is the reply of run.retry.
+type Retried struct {
+	TownID    string `json:"townId"`
+	HandoffID string `json:"handoffId"`
+	RetryOf   string `json:"retryOf"`
+	RunID     string `json:"runId"`
+	// Result is absent while the handoff waits or its command is being applied.
+	Result jsontext.Value `json:"result,omitzero"`
+}
+
+// Alert is an alert in a list, and the reply of alert.ack.
+type Alert struct {
+	// Seq names it to alert.ack.
+	Seq uint64 `json:"seq"`
+	// ID is shared by all messages about the same alert.
+	ID string `json:"id"`
+	runevents.Alert
+	// Acknowledged says who has dealt with it; nil if nobody has.
+	Acknowledged *Acknowledgement `json:"acknowledged,omitzero"`
+}
+
+// Acknowledgement says who has dealt with an alert, when and why.
+type Acknowledgement struct {
+	By     string `json:"by"`
+	At     string `json:"at"`
+	Reason string `json:"reason,omitzero"`
+}
+
+// Alerts is the reply of alert.list, the newest alert first.
+type Alerts struct {
+	Alerts []Alert `json:"alerts"`
+	Next   uint64  `json:"next,omitzero"` // the After of the next page; 0 on the last
+}
+
+// Approval is a proposal that waits for a person, or is approved and waits for its handoff.
+type Approval struct {
+	TownID    string `json:"townId"`
+	HandoffID string `json:"handoffId"`
+	// HandoffHash names the handoff itself, of which several may have one HandoffID.
+	HandoffHash string `json:"handoffHash"`
+	Status      string `json:"status"` // waiting or approved
+	Command     string `json:"command"`
+	// Proposal is the proposal.v2 as its agent made it.
+	Proposal jsontext.Value `json:"proposal"`
+	At       string         `json:"at"`
+	Expires  string         `json:"expiresAt"`
+	// DecidedBy, DecidedAt and Reason are of the decision, "" before it.
+	DecidedBy string `json:"decidedBy,omitzero"`
+	DecidedAt string `json:"decidedAt,omitzero"`
+	Reason    string `json:"reason,omitzero"`
+	// Expected are the changes that the built-in rules expect, and ExpectedFailure why they expect
+	// that the command fails. A game may do otherwise.
+	Expected        []ExpectedChange   `json:"expected"`
+	ExpectedFailure handoff.ReasonCode `json:"expectedFailure,omitzero"`
+	// ExpectedLeftOut is how many changes are expected beyond Expected.
+	ExpectedLeftOut int `json:"expectedLeftOut,omitzero"`
+}
+
+// ExpectedChange is a value of a snapshot that a command is expected to change.
+type ExpectedChange struct {
+	Path string `json:"path"` // a JSON Pointer
+	// From and To are the values before and after. One that is absent does not exist, or is too
+	// large: then FromBytes or ToBytes is its size.
+	From      jsontext.Value `json:"from,omitzero"`
+	To        jsontext.Value `json:"to,omitzero"`
+	FromBytes int            `json:"fromBytes,omitzero"`
+	ToBytes   int            `json:"toBytes,omitzero"`
+}
+
+// Decided is the reply of approval.decide.
+type Decided struct {
+	TownID    string `json:"townId"`
+	HandoffID string `json:"handoffId"`
+	Decision  string `json:"decision"`
+	SignalID  string `json:"signalId"`
+	ActorID   string `json:"actorId"`
+	Reason    string `json:"reason,omitzero"`
+	At        string `json:"at"`
+	// RunID and Result are of the submitted handoff, or of one accepted before; absent if unknown.
+	RunID  string         `json:"runId,omitzero"`
+	Result jsontext.Value `json:"result,omitzero"`
+	// NotSubmitted is why there is no result although one was asked for. The decision stands.
+	NotSubmitted *NotSubmitted `json:"notSubmitted,omitzero"`
+}
+
+// NotSubmitted is an error beside an answer.
+type NotSubmitted struct {
+	Code    wire.Code `json:"code"`
+	Message string    `json:"message"`
+}
+
+// Identity is the reply of whoami: the user, and its rights. Nil lists mean all.
+type Identity struct {
+	World  string      `json:"world"`
+	User   string      `json:"user,omitzero"`
+	Role   string      `json:"role,omitzero"`
+	Towns  []string    `json:"towns,omitempty"`  // in which it acts
+	Actors []string    `json:"actors,omitempty"` // for which it speaks
+	Read   []string    `json:"read,omitempty"`   // towns
+	Verbs  []wire.Verb `json:"verbs"`
+	// Changes says that the server publishes notices of changes.
+	Changes bool `json:"changes"`
+}
+
+// Approvals is the reply of approval.list, the oldest proposal first.
+type Approvals struct {
+	Approvals []*Approval `json:"approvals"`
+	Next      string      `json:"next,omitzero"` // the After of the next page; "" on the last
+}

@@ -1,0 +1,132 @@
+package messages
+
+import (
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+)
+
+// TownGet is the request of town.get.
+type TownGet struct {
+	TownID   string `json:"townId"`
+	Revision uint64 `json:"revision,omitzero"` // 0 for the state of now
+}
+
+// TownList is the request of town.list: the towns whose ids come after one.
+type TownList struct {
+	After string `json:"after,omitzero"`
+	Limit int    `json:"limit,omitzero"`
+}
+
+// TownHistory is the request of town.history: the revisions before one and after another, of all
+// towns if TownID is "".
+type TownHistory struct {
+	TownID string `json:"townId,omitzero"`
+	Before uint64 `json:"before,omitzero"`
+	After  uint64 `json:"after,omitzero"`
+	Limit  int    `json:"limit,omitzero"`
+}
+
+// TownPut is the request of town.put.
+type TownPut struct {
+	Snapshot any `json:"snapshot"` // a *town.Snapshot, or its JSON
+	// Expected is the snapshotHash of the state to replace, "" to create the town.
+	Expected string `json:"expectedSnapshotHash,omitzero"`
+	// Apply and Approval stay as they are if they are "" and nil.
+	Apply    string                 `json:"apply,omitzero"`
+	Approval []handoff.ProposalType `json:"approval,omitzero"`
+}
+
+// TownPatch is the request of town.patch; Patch is a JSON merge patch of the snapshot.
+type TownPatch struct {
+	TownID   string                 `json:"townId"`
+	Patch    jsontext.Value         `json:"patch"`
+	Expected string                 `json:"expectedSnapshotHash"`
+	Approval []handoff.ProposalType `json:"approval,omitzero"`
+}
+
+// ResultGet is the request of result.get.
+type ResultGet struct {
+	IdempotencyKey string `json:"idempotencyKey"`
+	TownID         string `json:"townId,omitzero"`
+}
+
+// RunGet is the request of run.get.
+type RunGet struct {
+	RunID    string `json:"runId"`
+	Fixtures bool   `json:"fixtures,omitzero"`
+}
+
+// RunList is the request of run.list. Times are RFC 3339.
+type RunList struct {
+	TownID    string  `json:"townId,omitzero"`
+	ActorID   string  `json:"actorId,omitzero"`
+	Type      string  `json:"type,omitzero"`
+	Status    string  `json:"status,omitzero"`
+	From      string  `json:"from,omitzero"`
+	To        string  `json:"to,omitzero"`
+	AfterMark *uint64 `json:"afterMark,omitzero"`
+	Order     string  `json:"order,omitzero"` // newest, the default, or oldest
+	After     uint64  `json:"after,omitzero"`
+	Limit     int     `json:"limit,omitzero"`
+}
+
+// RunEvents is the request of run.events.
+type RunEvents struct {
+	RunID     string `json:"runId"`
+	AfterSeq  int64  `json:"afterSeq,omitzero"`
+	AfterMark uint64 `json:"afterMark,omitzero"`
+	Limit     int    `json:"limit,omitzero"`
+}
+
+// Signal is the request of control.pause, control.resume, control.get, run.cancel and run.retry; a
+// verb takes the members that its schema names.
+type Signal struct {
+	TownID         string `json:"townId,omitzero"`
+	RunID          string `json:"runId,omitzero"`
+	ActorID        string `json:"actorId,omitzero"`
+	Reason         string `json:"reason,omitzero"`
+	DrainTimeoutMs int64  `json:"drainTimeoutMs,omitzero"`
+	Force          bool   `json:"force,omitzero"`
+}
+
+// AlertList is the request of alert.list.
+type AlertList struct {
+	After uint64 `json:"after,omitzero"`
+	Limit int    `json:"limit,omitzero"`
+	Open  bool   `json:"unacknowledged,omitzero"`
+}
+
+// AlertAck is the request of alert.ack.
+type AlertAck struct {
+	Seq     uint64 `json:"seq"`
+	ActorID string `json:"actorId,omitzero"`
+	Reason  string `json:"reason,omitzero"`
+}
+
+// ApprovalList is the request of approval.list.
+type ApprovalList struct {
+	TownID string `json:"townId,omitzero"`
+	After  string `json:"after,omitzero"`
+	Limit  int    `json:"limit,omitzero"`
+}
+
+// The decisions of an ApprovalDecide.
+const (
+	Approve = "approve"
+	Reject  = "reject"
+)
+
+// ApprovalDecide is the request of approval.decide.
+type ApprovalDecide struct {
+	HandoffID string `json:"handoffId"`
+	// TownID is "" for the only town in which the handoff waits, and HandoffHash for the only
+	// handoff that waits there.
+	TownID      string `json:"townId,omitzero"`
+	HandoffHash string `json:"handoffHash,omitzero"`
+	Decision    string `json:"decision"` // Approve or Reject
+	Reason      string `json:"reason"`
+	ActorID     string `json:"actorId,omitzero"`
+	// Submit has the server execute the stored handoff at once.
+	Submit bool `json:"submit,omitzero"`
+}
