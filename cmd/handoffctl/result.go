@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"text/tabwriter"
 
 	"worldengine/handoff"
@@ -100,13 +99,3 @@ func (a *app) printTable(fill func(w io.Writer)) error {
 	_, err := a.out.Write(rows.Bytes())
 	return err
 }
-
-// show renders a text that may hold anything, so that it cannot upset a terminal or a table.
-func show(text string) string {
-	if text == "" || strings.TrimSpace(text) != text || strings.ContainsFunc(text, unprintable) {
-		return strconv.QuoteToGraphic(text)
-	}
-	return text
-}
-
-func unprintable(r rune) bool { return !strconv.IsPrint(r) }

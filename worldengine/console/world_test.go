@@ -105,9 +105,17 @@ func (w *world) made(
 	id string, kind handoff.ProposalType, argument string, pre ...handoff.Precondition,
 ) []byte {
 	w.t.Helper()
+	return w.madeBy("mayor-1", id, kind, argument, pre...)
+}
+
+// madeBy is a handoff of an actor.
+func (w *world) madeBy(
+	actor, id string, kind handoff.ProposalType, argument string, pre ...handoff.Precondition,
+) []byte {
+	w.t.Helper()
 	at := w.town(id)
 	h, err := handoff.New(handoff.Proposal{
-		Type: kind, ActorID: "mayor-1", TownID: id, Priority: 0.5,
+		Type: kind, ActorID: actor, TownID: id, Priority: 0.5,
 		Reason:       "Threat level 82% demands it.",
 		Args:         map[string]string{kind.ArgumentName(): argument},
 		SnapshotHash: at.SnapshotHash, DecisionEpoch: at.DecisionEpoch, Preconditions: pre,

@@ -1,11 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
+import { visible, visibleJSON } from "./visible.js";
 
-/** Characters that change the direction of what follows, or cannot be seen. */
-const hidden = /[\u0000-\u001f\u007f-\u009f\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]/g;
-const code = (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, "0")}`;
-
-/** Returns a text that others wrote with its invisible characters spelled out. */
-export const visible = (text) => String(text ?? "").replace(hidden, code);
+export { visible, visibleJSON };
 
 /**
  * A text that others wrote: always text, of one line, cut where it is long. An empty one has no node, which Preact
@@ -70,7 +66,8 @@ const tones = {
 
 /** A reason, where it says more than the status beside it. */
 export function Reason({ code, status, most = 48 }) {
-  return code && code !== String(status).toUpperCase() ? <Said text={code} most={most} /> : null;
+  if (!code || code === String(status).toUpperCase()) return null;
+  return /^[A-Z_]{1,24}$/.test(code) ? <span class="reason">{code}</span> : <Said text={code} most={most} />;
 }
 
 /** The status of a run or a result, in its colour and its word. */

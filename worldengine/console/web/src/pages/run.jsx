@@ -7,7 +7,7 @@ import { ended } from "../rows.js";
 import { nameOf } from "../runtable.jsx";
 import { ask, can, session } from "../session.js";
 import { useStore } from "../store.js";
-import { Reason, Said, Short, Status, Time, count, duration, visible } from "../text.jsx";
+import { Reason, Said, Short, Status, Time, count, duration, visible, visibleJSON } from "../text.jsx";
 import { Asking, Copy, Dialog, Heading, Menu, Trouble, download } from "../ui.jsx";
 import { Checks } from "./checks.jsx";
 
@@ -200,7 +200,7 @@ function Events({ list }) {
                 <span class="number soft">{e.runSeq}</span> <span class={toneOf(e)}><Said text={e.eventType} most={48} /></span>{" "}
                 <span class="soft"><Said text={e.stepId ?? ""} most={48} />{e.logicalAttemptId > 1 && ` attempt ${e.logicalAttemptId}`}</span> <span class="soft when"><Time at={e.persistedAt} /></span>
               </summary>
-              <pre tabIndex={0}>{visible(JSON.stringify(e.payload ?? {}, null, 2).slice(0, 20_000)).replaceAll("\\u000a", "\n")}</pre>
+              <pre tabIndex={0}>{visibleJSON(e.payload ?? {})}</pre>
             </details>
           </li>
         ))}

@@ -3,7 +3,7 @@ import { replyError } from "../../../../client/js/exchange.mjs";
 import { headers as newHeaders } from "@nats-io/nats-core";
 import { href } from "../route.js";
 import { can, session } from "../session.js";
-import { Reason, Said, Short, Status, visible } from "../text.jsx";
+import { Reason, Said, Short, Status, visible, visibleJSON } from "../text.jsx";
 import { Empty, Heading, Trouble, download } from "../ui.jsx";
 
 /** The pause in typing after which the server is asked what it thinks. */
@@ -116,7 +116,7 @@ function Answer({ answer, fixture }) {
       {fixture?.expect && <Expected expect={fixture.expect} result={result} />}
       {runId && <p><a href={href(["runs", runId])}>Run <Short id={runId} /></a></p>}
       <button type="button" onClick={save}>Save as a fixture</button>
-      <details><summary>The whole result</summary><pre tabIndex={0}>{JSON.stringify(result, null, 2)}</pre></details>
+      <details><summary>The whole result</summary><pre tabIndex={0}>{visibleJSON(result)}</pre></details>
     </>
   );
 }
