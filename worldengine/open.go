@@ -131,10 +131,17 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 		return fmt.Errorf("worldengine: JetStream: %w", err)
 	}
 	e.alerts = alerts.New(js, e.config.alerts())
+	e.log.Known.Connection = func() uint64 {
+		return nc.Stats().Reconnects + followers.Stats().Reconnects
+	}
 	letters := alerts.NewDeadLetters(js, e.config.World, e.config.Replicas,
 		e.config.Logger, e.alerts.Raise)
+	announce := history.Announce(e.config.World, followers.Publish, e.handover.Read)
 	e.tail, err = commitlog.NewTail(ctx, followers, e.config.World,
-		history.Announce(e.config.World, followers.Publish, e.handover.Read), e.config.Logger)
+		func(msg jetstream.Msg) jetstream.Msg {
+			e.log.Known.Read(msg)
+			return announce(msg)
+		}, e.config.Logger)
 	if err != nil {
 		return err
 	}
@@ -145,6 +152,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 		c.Name, c.Recreate, c.Retention = stream.Name, &stream, stream.MaxAge
 		c.Tail, c.GiveUp, c.Attempts, c.Logger = e.tail, letters.Keep,
 			e.config.DeliveryAttempts, e.config.Logger
+		c.CheckLog = e.log.Known.Check
 		var f *follow.Follower
 		f, err = commitlog.NewFollower(ctx, followers, e.config.World, c)
 		return f
@@ -179,7 +187,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	if e.projector != nil {
 		e.background.Go(func() { e.project(ctx) })
 	}
-	e.background.Go(func() { follow.Reconnects(ctx, nc, e.rewind) })
+	e.background.Go(func() { follow.Reconnects(ctx, nc, e.log.Known.Doubted(), e.rewind) })
 	e.background.Go(func() { e.resumer().Run(ctx) })
 	e.background.Go(func() { e.waiting.Reap(ctx) })
 	e.background.Go(func() { e.signalFollower().Run(ctx) })
@@ -195,10 +203,10 @@ func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
 	})
 }
 
-// alertLogLost returns a function that alerts operators that a follower stands still, and what does
-// not go on until then.
-func (e *Engine) alertLogLost(what string) func(error) {
-	return func(err error) { e.alerts.Raise(e.environment().LogLost(what, err)) }
+// alertLogLost returns a function that alerts operators that a follower stands still, with the
+// effect that it has.
+func (e *Engine) alertLogLost(effect string) func(error) {
+	return func(err error) { e.alerts.Raise(e.environment().LogLost(effect, err)) }
 }
 
 // watchStorage alerts operators that nothing is stored any more, and that something is again: with
@@ -243,8 +251,8 @@ func (e *Engine) ensureInTurn(townID string) error {
 	})
 }
 
-// rewind forgets what a NATS server that was away may have lost: derived streams may have lost
-// their tail, so nothing counts as followed until it is seen again. It makes the followers read
+// rewind forgets what a NATS server that was away may have lost: the log and derived streams may
+// have lost their tail, so nothing counts as followed until it is seen again. It makes the followers read
 // their positions again. Until the log's own end is known, which may be lower than it was, nothing
 // that was followed before counts.
 func (e *Engine) rewind(ctx context.Context) {
@@ -252,8 +260,9 @@ func (e *Engine) rewind(ctx context.Context) {
 	e.receiptFollower.Restart(math.MaxUint64)
 	e.eventFollower.Restart(math.MaxUint64)
 	e.runs.Cache.Clear()
+	e.towns.Clear()
 	for {
-		end, err := e.log.End(ctx)
+		end, err := e.log.Store.End(ctx)
 		if err == nil {
 			err = e.worldPause.Reread(ctx)
 		}

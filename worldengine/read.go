@@ -1,6 +1,7 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -59,6 +60,12 @@ func (e *Engine) Reach(ctx context.Context) error {
 // MayStore returns why nothing can be stored at the moment, and nil where something can as far as
 // is known.
 func (e *Engine) MayStore() error { return e.log.Full() }
+
+// LogLost returns why nothing is judged, or no run event emitted, because the log does not have what
+// was derived from it or what this engine knows of it; nil where it has.
+func (e *Engine) LogLost() error {
+	return cmp.Or(e.receiptFollower.Lost(), e.eventFollower.Lost())
+}
 
 // Fixtures returns what makes the fixtures of runs.
 func (e *Engine) Fixtures() *fixtures.Reader {

@@ -247,6 +247,7 @@ type simFollower struct{ sim *sim }
 
 func (f *simFollower) Run(context.Context) {}
 func (f *simFollower) Restart(uint64)      {}
+func (f *simFollower) Lost() error         { return nil }
 func (f *simFollower) Position() uint64    { return f.sim.followed }
 
 func (f *simFollower) Wait(ctx context.Context, seq uint64) error {

@@ -36,6 +36,8 @@ type Stats struct {
 	PluginsAbsent int `json:"pluginsAbsent"`
 	// StorageFull is why nothing is stored at the moment; absent where something is.
 	StorageFull string `json:"storageFull,omitzero"`
+	// LogLost is why nothing is judged before an operator acts; absent where handoffs are judged.
+	LogLost string `json:"logLost,omitzero"`
 	// ProcessorMs is the processor time that the engine's process has used, in milliseconds.
 	ProcessorMs int64 `json:"processorMs"`
 }
@@ -60,6 +62,9 @@ func (e *Engine) Stats() Stats {
 	s.PluginsAbsent = e.absent.Count()
 	if err := e.log.Full(); err != nil {
 		s.StorageFull = err.Error()
+	}
+	if err := e.LogLost(); err != nil {
+		s.LogLost = err.Error()
 	}
 	s.ProcessorMs = platform.ProcessorTime().Milliseconds()
 	return s

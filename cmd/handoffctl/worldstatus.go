@@ -293,6 +293,9 @@ func (s *worldStatus) askServers(ctx context.Context, server *client.Client, rol
 	for i := range s.Servers {
 		of := &s.Servers[i]
 		s.Waiting += of.Stats.Waiting
+		if of.Stats.LogLost != "" {
+			s.problem("the server %s judges nothing: %s", of.ID, of.Stats.LogLost)
+		}
 		if of.Stats.StorageFull != "" {
 			s.problem("the server %s stores nothing: %s", of.ID, of.Stats.StorageFull)
 		} else if disk := of.Stats.Disk; disk != nil && disk.Low() {

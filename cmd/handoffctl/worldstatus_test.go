@@ -205,3 +205,21 @@ func TestSize(t *testing.T) {
 		assert.Equal(t, want, size(bytes))
 	}
 }
+
+// status exits 1 where a server judges nothing because its log was replaced.
+func TestStatus_LogLost(t *testing.T) {
+	c := online(t)
+	js := c.streams()
+	log, err := js.Stream(t.Context(), wire.LogStream("main"))
+	require.NoError(t, err)
+	require.NoError(t, js.DeleteStream(t.Context(), log.CachedInfo().Config.Name))
+	_, err = js.CreateStream(t.Context(), log.CachedInfo().Config)
+	require.NoError(t, err)
+	require.NoError(t, c.engine.Reach(t.Context()), "which sees the end of the log")
+	require.Eventually(t, func() bool { return c.engine.LogLost() != nil }, time.Minute,
+		10*time.Millisecond)
+	got := c.run("status")
+	assert.Equal(t, exitFailed, got.status)
+	assert.Regexp(t, `(?m)^problem +the server \S+ judges nothing: the log has lost `, got.out)
+	assert.Regexp(t, `(?m)^problem +alert \d+, LOG_LOST of `, got.out)
+}

@@ -114,10 +114,9 @@ func (e Environment) DrainTimeout(signalID, townID string, timeout time.Duration
 		timeout, what))
 }
 
-// LogLost is that a follower stands still for err; what says what does not go on until the repair.
-func (e Environment) LogLost(what string, err error) runevents.Alert {
-	return e.alert(runevents.LogLost, About{},
-		what+" before handoffctl fsck --repair: "+wire.Sentence(err))
+// LogLost is that a follower stands still for err, with the effect that it has.
+func (e Environment) LogLost(effect string, err error) runevents.Alert {
+	return e.alert(runevents.LogLost, About{}, effect+": "+wire.Sentence(err))
 }
 
 // StorageFailed is that nothing is stored any more, for err.

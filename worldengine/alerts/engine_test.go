@@ -57,7 +57,7 @@ func TestAlertsOfTheEngine(t *testing.T) {
 			runevents.PauseDrainTimeout, [4]string{"signal"},
 			[]string{"after the pause of the world"}},
 		"log lost": {env.LogLost("No handoff is judged", errors.New("a gap")), runevents.LogLost,
-			[4]string{}, []string{"No handoff is judged before handoffctl fsck --repair: a gap"}},
+			[4]string{}, []string{"No handoff is judged: a gap"}},
 		"storage failed": {env.StorageFailed(errors.New("disk full")), runevents.StorageFailed,
 			[4]string{}, []string{"STORAGE_FULL: disk full. Make room on the disk"}},
 		"storage recovered": {env.StorageRecovered(since), runevents.StorageRecovered,

@@ -43,6 +43,9 @@ type Log struct {
 	// Draw returns a random duration from 0 up to below; only pauses depend on it.
 	Draw func(below time.Duration) time.Duration
 
+	// Known has the messages that this process has seen in the log.
+	Known Known
+
 	refused atomic.Pointer[refusal] // by NATS, for want of room: of the last append
 }
 
@@ -143,10 +146,12 @@ func ReadEntry(townID string, msg *jetstream.RawStreamMsg) (Entry, error) {
 
 // End returns the sequence of the log's last message, of whatever subject.
 func (l *Log) End(ctx context.Context) (uint64, error) {
+	expected := l.Known.expected()
 	end, err := l.Store.End(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("%w: state of the log: %w", ErrLogUnavailable, err)
 	}
+	l.Known.grown(expected, end+1)
 	return end, nil
 }
 
@@ -171,7 +176,7 @@ func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, 
 			return 0, ErrLostRace
 		case isDefinite(err) && !inDoubt:
 			return 0, err
-		case errors.Is(err, ErrStorageFull) || backoff.Sleep(ctx, RetryDelay) != nil:
+		case isFinal(err) || backoff.Sleep(ctx, RetryDelay) != nil:
 			return 0, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 		}
 		inDoubt = true
@@ -247,13 +252,14 @@ func (l *Log) Refuse(ctx context.Context, msg *nats.Msg, townID string, judged *
 			return ErrLostRace
 		case isDefinite(err) && !inDoubt:
 			return err
-		case errors.Is(err, ErrStorageFull) || backoff.Sleep(ctx, RetryDelay) != nil:
+		case isFinal(err) || backoff.Sleep(ctx, RetryDelay) != nil:
 			return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 		}
 	}
 }
 
-// Append tries once to store msg.
+// Append tries once to store msg. The error is a follow.ErrLogLost where the log stored it at or
+// before a sequence that this process knows.
 func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	if size := int64(msg.Size()); size > l.MaxPayload() {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrRecordTooLarge, size, l.MaxPayload())
@@ -265,7 +271,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
-	began := time.Now()
+	began, expected := time.Now(), l.Known.expected()
 	ack, err := l.Store.Publish(ctx, msg)
 	if l.Committed != nil {
 		l.Committed(time.Since(began))
@@ -274,13 +280,24 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 		l.refused.Store(&refusal{err, time.Now()})
 		return nil, fmt.Errorf("%w: %w", ErrStorageFull, err)
 	}
-	if err == nil || follow.IsWrongLastSequence(err) {
-		if err == nil && l.refused.Load() != nil {
-			l.refused.Store(nil)
-		}
+	if follow.IsWrongLastSequence(err) {
 		return ack, err
 	}
-	return nil, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+	}
+	if l.refused.Load() != nil {
+		l.refused.Store(nil)
+	}
+	if ack.Duplicate {
+		return ack, nil
+	}
+	if !l.Known.grown(expected, ack.Sequence) {
+		return nil, fmt.Errorf("%w: %w: it stored a message at sequence %d, and had %d",
+			ErrLogUnavailable, follow.ErrLogLost, ack.Sequence, expected)
+	}
+	l.Known.note(ack.Sequence, msg.Subject, msg.Header, msg.Data)
+	return ack, nil
 }
 
 // Full returns why the log takes nothing more, by MayStore or by the last append that NATS
@@ -324,6 +341,11 @@ func isOutOfRoom(err error) bool {
 		return true
 	}
 	return false
+}
+
+// isFinal reports whether another try of an append cannot end otherwise.
+func isFinal(err error) bool {
+	return errors.Is(err, ErrStorageFull) || errors.Is(err, follow.ErrLogLost)
 }
 
 // isDefinite reports whether err means that the message was not stored. No answer does not mean

@@ -20,6 +20,7 @@ type Follower interface {
 	Wait(ctx context.Context, seq uint64) error
 	Restart(logEnd uint64)
 	Position() uint64
+	Lost() error
 }
 
 // ackTimeout bounds the wait of a follower for the ack of a message.

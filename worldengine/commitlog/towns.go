@@ -65,6 +65,14 @@ func (t *Towns) Forget(townID string) {
 	t.remove(townID)
 }
 
+// Clear forgets all towns.
+func (t *Towns) Clear() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	clear(t.known)
+	t.bytes = 0
+}
+
 // remove forgets a town. The caller holds the lock.
 func (t *Towns) remove(townID string) {
 	if e, ok := t.known[townID]; ok {

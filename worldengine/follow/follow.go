@@ -95,6 +95,9 @@ type Config struct {
 	// Advanced, where set, is called whenever the derived stream is known to hold all up to seq,
 	// from one goroutine. A seq lower than before means that the stream was seen to be behind.
 	Advanced func(seq uint64)
+	// CheckLog, where set, returns ErrLogLost if a log that ends at a sequence is not the one that
+	// this process knows.
+	CheckLog func(ctx context.Context, log jetstream.Stream, end uint64) error
 	// LogLost, where set, is called with ErrLogLost when the follower does not go on, once until it
 	// has gone on again, and again after a restart. It must not block.
 	LogLost func(error)
@@ -121,6 +124,7 @@ type Follower struct {
 	epoch    uint64        // how often it was restarted: what was sent before does not count
 	floor    uint64        // below it nothing counts as followed: see Restart
 	still    bool          // nothing counts as followed: see ErrLogLost
+	told     error         // why, once LogLost was called
 	moved    chan struct{} // closed and replaced whenever followed changes
 }
 

@@ -9,11 +9,13 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// ErrLogLost: the derived stream was derived from what the log does not have: the log has lost its
-// end, or another log was put in its place. What is derived from such a log would be lost among
-// what is there already, so the follower stands still, nothing counts as followed, and it tries
-// again. An operator has to take away what the log does not have; handoffctl fsck --repair does.
-var ErrLogLost = errors.New("follow: the log has lost what the derived stream was derived from")
+// ErrLogLost: the log has lost its end, or another log was put in its place: it does not have what
+// the derived stream was derived from, or what this process knows of it. What is derived from such
+// a log would be lost among what is there already, so the follower stands still, nothing counts as
+// followed, and it tries again. An operator has to take away what the log does not have:
+// handoffctl fsck --repair takes it from the derived streams, a new start of the server from its
+// memory.
+var ErrLogLost = errors.New("the log has lost messages")
 
 // lostTries is how many tries in a row must find the log without its end before it counts as lost:
 // a new leader of a replicated log may not have come to its end yet.
@@ -29,12 +31,20 @@ func (f *Follower) checkLog(ctx context.Context, pos position) error {
 		return fmt.Errorf("follow: state of the log: %w", err)
 	}
 	f.logEnd = info.State.LastSeq
+	if f.config.CheckLog != nil {
+		if err := f.config.CheckLog(ctx, f.config.Log, f.logEnd); errors.Is(err, ErrLogLost) {
+			return f.loseLog(err)
+		} else if err != nil {
+			return err
+		}
+	}
 	if pos.logSeq == 0 {
 		return nil
 	}
 	if pos.logSeq > f.logEnd {
-		return f.loseLog(fmt.Errorf("%w: that was at log sequence %d, and the log ends at %d",
-			ErrLogLost, pos.logSeq, f.logEnd))
+		return f.loseLog(fmt.Errorf("%w: %s was derived from it up to sequence %d, and it ends "+
+			"at %d; run handoffctl fsck --repair",
+			ErrLogLost, f.config.Name, pos.logSeq, f.logEnd))
 	}
 	raw, err := f.config.Log.GetMsg(ctx, pos.logSeq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
@@ -47,8 +57,8 @@ func (f *Follower) checkLog(ctx context.Context, pos position) error {
 	if err != nil || pos.isOf(derived) {
 		return nil // what cannot be read says nothing against it
 	}
-	return f.loseLog(fmt.Errorf("%w: at log sequence %d there is another message now",
-		ErrLogLost, pos.logSeq))
+	return f.loseLog(fmt.Errorf("%w: at sequence %d is another one than %s was derived from; run "+
+		"handoffctl fsck --repair", ErrLogLost, pos.logSeq, f.config.Name))
 }
 
 // isOf reports whether the last derived message is one of those that are derived from its log
@@ -69,7 +79,10 @@ func (f *Follower) loseLog(err error) error {
 	f.floor, f.followed, f.still = f.logEnd, 0, true
 	f.mu.Unlock()
 	if f.lost++; f.lost == lostTries {
-		f.config.Logger.Error("nothing is followed before handoffctl fsck --repair", "error", err)
+		f.config.Logger.Error("LOG_LOST: nothing is followed", "error", err)
+		f.mu.Lock()
+		f.told = err
+		f.mu.Unlock()
 		if f.config.LogLost != nil {
 			f.config.LogLost(err)
 		}
@@ -81,8 +94,15 @@ func (f *Follower) loseLog(err error) error {
 func (f *Follower) findLog() {
 	f.lost = 0
 	f.mu.Lock()
-	f.still = false
+	f.still, f.told = false, nil
 	f.mu.Unlock()
+}
+
+// Lost returns ErrLogLost as it was handed to Config.LogLost, and nil once the log is found.
+func (f *Follower) Lost() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.told
 }
 
 // Stored makes of a message that was got by its sequence what a consumer would have delivered.

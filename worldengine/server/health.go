@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/follow"
 )
 
 // Bounds of the question whether a server is ready.
@@ -45,6 +46,7 @@ func newHealth() *health {
 type world interface {
 	Reach(ctx context.Context) error
 	MayStore() error
+	LogLost() error
 }
 
 var _ world = (*worldengine.Engine)(nil)
@@ -56,6 +58,9 @@ func (h *health) check(ctx context.Context, w world) error {
 	}
 	if err := w.MayStore(); err != nil {
 		return err
+	}
+	if w.LogLost() != nil { // which names towns, and health needs no sign-in
+		return fmt.Errorf("%w: see the alert LOG_LOST", follow.ErrLogLost)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -79,7 +84,8 @@ func (h *health) check(ctx context.Context, w world) error {
 }
 
 // Ready returns why the server is not ready to take requests, and nil where it is: it is not
-// stopping, there is room to store, and the log has answered, and has not been silent for 15 s.
+// stopping, there is room to store, the log has lost nothing that is known of it, and it has
+// answered, and has not been silent for 15 s.
 func (s *Server) Ready(ctx context.Context) error { return s.health.check(ctx, s.engine) }
 
 // livez answers that the process is there. It asks nothing of NATS.

@@ -12,17 +12,19 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
 // knownWorld answers as a test says.
 type knownWorld struct {
-	log, room error
-	asked     int
+	log, room, lost error
+	asked           int
 }
 
 func (w *knownWorld) Reach(context.Context) error { w.asked++; return w.log }
 func (w *knownWorld) MayStore() error             { return w.room }
+func (w *knownWorld) LogLost() error              { return w.lost }
 
 // A server is ready as long as its log has answered lately, so that an election of a leader does
 // not take all servers of a cluster out of service; a full disk and the end do at once.
@@ -52,6 +54,10 @@ func TestReady(t *testing.T) {
 	w.room = full
 	require.ErrorIs(t, ready(), full)
 	w.room = nil
+	require.NoError(t, ready())
+	w.lost = follow.ErrLogLost
+	require.ErrorIs(t, ready(), follow.ErrLogLost)
+	w.lost = nil
 	require.NoError(t, ready())
 	h.draining.Store(true)
 	require.ErrorIs(t, ready(), errDraining)

@@ -1,0 +1,250 @@
+package commitlog
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"strings"
+	"sync"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/follow"
+	"worldengine/worldengine/wire"
+)
+
+// Known remembers the last messages of a log that this process has committed or read. So it notices
+// that an older log was put in the log's place, also one that has grown again since. The zero value
+// knows nothing and is ready for use. It is safe for concurrent use.
+type Known struct {
+	// Connection numbers the present connection to NATS; nil if there is only one. A message
+	// that came over a later connection than the last Check may be another log's.
+	Connection func() uint64
+
+	mu      sync.Mutex
+	end     uint64         // the last sequence
+	last    []knownMessage // by the sequence modulo knownSize
+	checked uint64         // the connection of the last Check that found the log
+	lost    *LostError     // of the last Check; nil if it found the log
+	doubted bool           // nothing is remembered before Check has found the log
+	doubt   chan struct{}
+}
+
+// knownSize bounds the messages that are known, and maxLostNamed those that a LostError names.
+const (
+	knownSize    = 1024
+	maxLostNamed = 10
+)
+
+// knownMessage is a message that was seen in the log.
+type knownMessage struct {
+	seq, digest uint64
+	runID, town string // as the headers have them
+}
+
+var digestSeed = maphash.MakeSeed()
+
+func digest(subject string, data []byte) uint64 {
+	return maphash.String(digestSeed, subject) ^ maphash.Bytes(digestSeed, data)
+}
+
+func (k *Known) connection() uint64 {
+	if k.Connection == nil {
+		return 0
+	}
+	return k.Connection()
+}
+
+// note remembers a message of the log. What may be another log's is left out.
+func (k *Known) note(seq uint64, subject string, header nats.Header, data []byte) {
+	m := knownMessage{seq, digest(subject, data), "", ""}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.last == nil {
+		k.last = make([]knownMessage, knownSize)
+	}
+	at := &k.last[seq%knownSize]
+	switch {
+	case k.lost != nil || k.doubted || k.checked != k.connection() || at.seq > seq:
+		return
+	case at.seq == seq:
+		if at.digest != m.digest {
+			k.doubtIt()
+		}
+		return
+	}
+	m.runID = strings.Clone(header.Get(wire.RunIDHeader)) // not the whole block of headers
+	m.town = strings.Clone(header.Get(wire.TownHeader))
+	*at, k.end = m, max(k.end, seq)
+}
+
+// Read remembers a message that was read from the log.
+func (k *Known) Read(msg jetstream.Msg) {
+	if meta, err := msg.Metadata(); err == nil {
+		k.note(meta.Sequence.Stream, msg.Subject(), msg.Headers(), msg.Data())
+	}
+}
+
+// expected returns the last sequence that is known, 0 while the log is known to be lost.
+func (k *Known) expected() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.lost != nil {
+		return 0
+	}
+	return k.end
+}
+
+// Doubted returns a channel that gets an element when the log has shown that it may not be the one
+// that is known, so that Check should be called.
+func (k *Known) Doubted() <-chan struct{} {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.doubts()
+}
+
+// doubts returns the channel of Doubted. The caller holds the lock.
+func (k *Known) doubts() chan struct{} {
+	if k.doubt == nil {
+		k.doubt = make(chan struct{}, 1)
+	}
+	return k.doubt
+}
+
+// doubtIt has Check called. The caller holds the lock.
+func (k *Known) doubtIt() {
+	k.doubted = true
+	select {
+	case k.doubts() <- struct{}{}:
+	default:
+	}
+}
+
+// grown reports whether the log goes on at a sequence behind the expected one, and doubts it if
+// not.
+func (k *Known) grown(expected, seq uint64) bool {
+	if seq > expected {
+		return true
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.doubtIt()
+	return false
+}
+
+// Check returns a *LostError if the log, which ends at a sequence, is not the one that is known,
+// and as long as it is not. It compares some of the messages that are known, in powers of two from
+// the last one back; one that has left the history proves nothing.
+func (k *Known) Check(ctx context.Context, log jetstream.Stream, end uint64) error {
+	connection := k.connection()
+	k.mu.Lock()
+	known, last := k.end, append([]knownMessage(nil), k.last...)
+	k.mu.Unlock()
+	lost, err := known > end, error(nil)
+	for back := uint64(0); !lost && err == nil && back < min(known, knownSize); back = 2*back + 1 {
+		lost, err = differs(ctx, log, end, last[(known-back)%knownSize])
+	}
+	if err != nil {
+		return err
+	}
+	if !lost {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.lost, k.doubted, k.checked = nil, false, max(k.checked, connection)
+		return nil
+	}
+	return k.lose(ctx, log, end, known, last)
+}
+
+// lose returns the error that names the lost messages, as they were when the loss was found.
+func (k *Known) lose(
+	ctx context.Context, log jetstream.Stream, end, known uint64, last []knownMessage,
+) error {
+	k.mu.Lock()
+	found := k.lost
+	k.mu.Unlock()
+	if found != nil {
+		return found
+	}
+	found = &LostError{End: end, Known: known}
+	if unknown := known - min(known, knownSize); unknown > end {
+		found.more = unknown - end
+	}
+	for back := uint64(0); back < min(known, knownSize); back++ {
+		m := last[(known-back)%knownSize]
+		lost, err := differs(ctx, log, end, m)
+		if err != nil {
+			return err
+		}
+		if lost {
+			found.add(m)
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.lost = cmp.Or(k.lost, found)
+	return k.lost
+}
+
+// differs reports whether a log that ends at a sequence has another message, or none, in the place
+// of one that is known.
+func differs(
+	ctx context.Context, log jetstream.Stream, end uint64, m knownMessage,
+) (bool, error) {
+	if m.seq == 0 || m.seq > end {
+		return m.seq > 0, nil
+	}
+	raw, err := log.GetMsg(ctx, m.seq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w: log sequence %d: %w", ErrLogUnavailable, m.seq, err)
+	}
+	return digest(raw.Subject, raw.Data) != m.digest, nil
+}
+
+// LostError: the log lacks messages that this process has committed or read, such as after an older
+// copy of it was put in its place. It is a follow.ErrLogLost. It goes when the log is back, or with
+// the process.
+type LostError struct {
+	// End is the end of the log, and Known the last sequence that this process has seen in it.
+	End, Known uint64
+
+	named []string // lost messages, the last ones first
+	more  uint64
+}
+
+func (e *LostError) add(m knownMessage) {
+	if len(e.named) == maxLostNamed {
+		e.more++
+		return
+	}
+	text := fmt.Sprintf("log sequence %d", m.seq)
+	if town, err := wire.PercentDecode(m.town); err == nil && town != "" {
+		text += fmt.Sprintf(" of town %q", town)
+	}
+	if m.runID != "" {
+		text += ", run " + m.runID
+	}
+	e.named = append(e.named, text)
+}
+
+// Error names the messages that are lost, and the cure.
+func (e *LostError) Error() string {
+	text := fmt.Sprintf("the log has lost messages that this server has committed or read: "+
+		"it had them up to sequence %d, and ends at %d now", e.Known, e.End)
+	if len(e.named) > 0 {
+		text += "; lost: " + strings.Join(e.named, "; ")
+	}
+	if e.more > 0 {
+		text += fmt.Sprintf("; and %d more", e.more)
+	}
+	return text + ". Put the newer log back, or start the server again to go on without it"
+}
+
+// Unwrap makes it a follow.ErrLogLost.
+func (e *LostError) Unwrap() error { return follow.ErrLogLost }

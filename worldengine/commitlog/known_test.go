@@ -1,0 +1,43 @@
+package commitlog_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/follow"
+)
+
+// A log that is as it is known is found, one that has another message in the place of a known one
+// is lost, and found again when the first one is back. The last messages that are lost are named.
+func TestKnown_Check(t *testing.T) {
+	t.Parallel()
+	known, other := logtest.New(t), logtest.New(t)
+	for n := range 12 {
+		seq, err := known.Commit(t.Context(), logtest.Put(t, int64(n)), uint64(n))
+		require.NoError(t, err)
+		_, err = other.Commit(t.Context(), logtest.Put(t, int64(max(n, 1))), uint64(n))
+		require.NoError(t, err)
+		require.EqualValues(t, n+1, seq)
+	}
+	require.NoError(t, known.Known.Check(t.Context(), known.Stream, 12))
+	require.NoError(t, known.Known.Check(t.Context(), known.Stream, 13), "another server's")
+
+	err := known.Known.Check(t.Context(), known.Stream, 0)
+	require.ErrorIs(t, err, follow.ErrLogLost)
+	require.Equal(t, 10, strings.Count(err.Error(), `log sequence `), err)
+	require.Contains(t, err.Error(), `lost: log sequence 12 of town "t"`)
+	require.Contains(t, err.Error(), "; and 2 more. Put the newer log back")
+
+	require.NoError(t, known.Known.Check(t.Context(), known.Stream, 12))
+	require.NoError(t, known.Known.Check(t.Context(), other.Stream, 12),
+		"where it is the same at the sequences that are compared")
+	_, err = other.Commit(t.Context(), logtest.Put(t, 40), 12)
+	require.NoError(t, err)
+	_, err = known.Commit(t.Context(), logtest.Put(t, 41), 12)
+	require.NoError(t, err)
+	err = known.Known.Check(t.Context(), other.Stream, 13)
+	require.ErrorContains(t, err, `lost: log sequence 13 of town "t"; log sequence 1 of town "t". Put`)
+}

@@ -1,0 +1,229 @@
+package server_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/follow"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+// putBack puts another store in the place of the store of an external NATS, which is away
+// meanwhile.
+func (e *external) putBack(store string) {
+	e.t.Helper()
+	natstest.Stop(e.server)
+	require.NoError(e.t, os.RemoveAll(e.options.StoreDir))
+	require.NoError(e.t, os.CopyFS(e.options.StoreDir, os.DirFS(store)))
+	e.start()
+}
+
+// copied returns a copy of the store of an external NATS that is away for that.
+func (e *external) copied() string {
+	e.t.Helper()
+	store := filepath.Join(e.t.TempDir(), "copy")
+	natstest.Stop(e.server)
+	require.NoError(e.t, os.CopyFS(store, os.DirFS(e.options.StoreDir)))
+	e.start()
+	return store
+}
+
+// lossy is a world of an external NATS, with four handoffs that were answered after a copy of the
+// store was made.
+type lossy struct {
+	*client
+	nats   *external
+	srv    *server.Server
+	log    *natstest.Buffer
+	older  string // the copy
+	bodies [][]byte
+	// runs and results are the ids of their runs and results.
+	runs, results []string
+	before        townReply
+}
+
+// idle is a town that stays as it was when the copy was made.
+const idle = "idle"
+
+func newLossy(t *testing.T) *lossy {
+	t.Helper()
+	w := &lossy{
+		client: &client{t: t}, nats: startExternal(t), log: &natstest.Buffer{},
+	}
+	w.serve()
+	t.Cleanup(func() { stop(t, w.srv) })
+	w.client = connect(t, w.srv)
+	w.put(snapshot(idle), "")
+	chain := newChain(t, w.client, "t")
+	w.send(chain.next())
+	w.before = w.town("t")
+	w.older = w.nats.copied()
+	w.answers()
+	for range 4 {
+		body := chain.next()
+		o := w.send(body)
+		require.Equal(t, handoff.Executed, o.result.Status)
+		w.bodies, w.runs = append(w.bodies, body), append(w.runs, o.runID)
+		w.results = append(w.results, o.result.ResultID)
+	}
+	return w
+}
+
+// answers waits until the server and the client have found NATS again.
+func (w *lossy) answers() {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		reply, err := w.nc.Request(wire.Subject("main", "town.get"), []byte(`{"townId":"idle"}`),
+			5*time.Second)
+		return err == nil && reply.Header.Get(wire.ErrorCodeHeader) != "503"
+	}, time.Minute, 10*time.Millisecond)
+}
+
+func (w *lossy) serve() {
+	w.t.Helper()
+	var err error
+	w.srv, err = server.Start(w.t.Context(), configure(w.join))
+	require.NoError(w.t, err)
+}
+
+func (w *lossy) join(c *server.Config) {
+	c.NATS, c.Logger = w.nats.url(), slog.New(slog.NewTextHandler(w.log, nil))
+}
+
+// requireLost checks that the loss is told everywhere, and that nothing that was answered is
+// executed again.
+func (w *lossy) requireLost() {
+	w.t.Helper()
+	require.Eventually(w.t, func() bool {
+		for _, body := range w.bodies {
+			reply, err := w.nc.Request(wire.Subject("main", "handoff"), body, 5*time.Second)
+			if err == nil {
+				require.NotContains(w.t, string(reply.Data), `"status":"executed"`)
+			}
+		}
+		return w.srv.Engine().LogLost() != nil
+	}, time.Minute, 10*time.Millisecond)
+	w.answers()
+	require.ErrorIs(w.t, w.srv.Ready(w.t.Context()), follow.ErrLogLost)
+	require.Contains(w.t, w.srv.Engine().Stats().LogLost, w.runs[3])
+	require.Contains(w.t, w.log.String(), "LOG_LOST")
+	for _, body := range w.bodies[:2] {
+		f := w.failureOf(w.request("handoff", body))
+		require.Equal(w.t, "RECEIPTS_BEHIND", f.Code, f.Message)
+	}
+	require.Eventually(w.t, func() bool {
+		for _, a := range w.alertsOf(runevents.LogLost) {
+			if a.Severity == runevents.P1 {
+				for _, run := range w.runs {
+					require.Contains(w.t, a.Message, `of town "t", run `+run)
+				}
+				return true
+			}
+		}
+		return false
+	}, time.Minute, 10*time.Millisecond)
+}
+
+// alertsOf returns the alerts of a code that the stream of alerts has.
+func (w *lossy) alertsOf(code runevents.AlertCode) (all []runevents.Alert) {
+	w.t.Helper()
+	page := call[struct{ Alerts []runevents.Alert }](w.client, "alert.list", schemas.AlertListReply,
+		map[string]any{"limit": 50})
+	return slices.DeleteFunc(page.Alerts, func(a runevents.Alert) bool { return a.Code != code })
+}
+
+// An older copy of the data of an external NATS, put under a running server, is noticed before
+// anything is judged on it. The server goes on when the newer data is back.
+func TestLogLost_OlderCopy(t *testing.T) {
+	t.Parallel()
+	w := newLossy(t)
+	newer := w.nats.copied()
+	w.nats.putBack(w.older)
+	w.requireLost()
+	require.Equal(t, w.before, w.town("t"), "reads tell what the log has")
+	w.put(snapshot("new"), "")
+
+	w.nats.putBack(newer)
+	require.Eventually(t, func() bool { return w.srv.Ready(t.Context()) == nil }, time.Minute,
+		10*time.Millisecond)
+	w.answers()
+	for i, body := range w.bodies {
+		again := w.send(body).result
+		require.Equal(t, handoff.Duplicate, again.Status)
+		require.Equal(t, w.results[i], *again.Evaluation.DuplicateCheck.DuplicateOf)
+	}
+}
+
+// If an operator accepts the loss, a new start of the server goes on with the log as it is.
+func TestLogLost_AcceptedByANewStart(t *testing.T) {
+	t.Parallel()
+	w := newLossy(t)
+	w.nats.putBack(w.older)
+	w.requireLost()
+	stop(t, w.srv)
+	w.serve()
+	require.NoError(t, w.srv.Ready(t.Context()))
+	require.Equal(t, handoff.Executed, w.send(w.bodies[0]).result.Status)
+}
+
+// A log that is gone, and was made again by another server, is lost too.
+func TestLogLost_MadeAgain(t *testing.T) {
+	t.Parallel()
+	w := newLossy(t)
+	w.nats.putBack(t.TempDir())
+	other, err := server.Start(t.Context(), configure(w.join))
+	require.NoError(t, err)
+	stop(t, other)
+	w.requireLost()
+}
+
+// An older copy that another server has served until it had more messages than the newer one has
+// another message at each sequence that was lost.
+func TestLogLost_GrownAgain(t *testing.T) {
+	t.Parallel()
+	w := newLossy(t)
+	other := startExternal(t)
+	other.putBack(w.older)
+	srv, err := server.Start(t.Context(), configure(func(c *server.Config) { c.NATS = other.url() }))
+	require.NoError(t, err)
+	c := connect(t, srv)
+	for range 12 {
+		c.put(snapshot(idle), c.town(idle).SnapshotHash)
+	}
+	stop(t, srv)
+	grown := other.copied()
+	w.nats.putBack(grown)
+	w.requireLost()
+}
+
+// If NATS goes on under the server, the next commit shows that the log is an older one: nobody
+// is told that the handoff was executed.
+func TestLogLost_WithTheNextCommit(t *testing.T) {
+	t.Parallel()
+	w := newLossy(t)
+	js := w.streams()
+	stream, err := js.Stream(t.Context(), wire.LogStream("main"))
+	require.NoError(t, err)
+	config := stream.CachedInfo().Config
+	require.NoError(t, js.DeleteStream(t.Context(), config.Name))
+	_, err = js.CreateStream(t.Context(), config)
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = w.srv.Engine().Put(ctx, town.NewState(snapshot("new")), "")
+	require.ErrorIs(t, err, follow.ErrLogLost)
+	w.requireLost()
+}
