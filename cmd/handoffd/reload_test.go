@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -88,14 +89,47 @@ func TestTheAccessFileIsReloaded(t *testing.T) {
 	require.NotContains(t, p.stderr.String(), sentinel)
 }
 
+// An access file, or a file that it names, that never ends or is a pipe without end changes nothing:
+// the server says so, goes on and ends when it is told to.
+func TestReload_EndlessFiles(t *testing.T) {
+	t.Parallel()
+	file := accessFile(t, mara)
+	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
+		"--world-file", worldFile(t), "--access", file)
+	require.NotEmpty(t, p.url, "%s", p.stderr)
+	for _, endless := range []string{file, filepath.Join(filepath.Dir(file), "pw")} {
+		was, err := os.ReadFile(endless)
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(endless))
+		require.NoError(t, os.Symlink("/dev/zero", endless))
+		p.hangup("more than 4194304 bytes")
+		require.NoError(t, os.Remove(endless))
+		require.NoError(t, exec.Command("mkfifo", endless).Run())
+		writer, err := os.OpenFile(endless, os.O_RDWR, 0)
+		require.NoError(t, err)
+		p.hangup("i/o timeout")
+		require.NoError(t, writer.Close())
+		require.NoError(t, os.Remove(endless))
+		require.NoError(t, os.WriteFile(endless, was, 0o600))
+	}
+	p.end(syscall.SIGTERM)
+	require.NoError(t, p.err)
+}
+
 // reload gives a server other users, and waits until its log says something once more.
 func (p *program) reload(file, users, says string) {
+	p.t.Helper()
+	require.NoError(p.t, os.WriteFile(file, []byte(users), 0o600))
+	p.hangup(says)
+}
+
+// hangup sends SIGHUP, and waits until the server's log says something once more.
+func (p *program) hangup(says string) {
 	p.t.Helper()
 	times := func() int {
 		return len(regexp.MustCompile(says).FindAllString(p.stderr.String(), -1))
 	}
 	before := times()
-	require.NoError(p.t, os.WriteFile(file, []byte(users), 0o600))
 	require.NoError(p.t, p.cmd.Process.Signal(syscall.SIGHUP))
 	require.Eventually(p.t, func() bool {
 		return times() > before

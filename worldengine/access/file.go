@@ -2,7 +2,6 @@ package access
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -11,6 +10,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"worldengine/schemas"
+	"worldengine/worldengine/platform"
 )
 
 // ConfigName names the shape of an access file in errors.
@@ -31,11 +31,14 @@ type TLS struct {
 	ClientCAFile string
 }
 
+// maxFile bounds an access file and each file that it names: 4 MiB are some 20,000 users.
+const maxFile = 4 << 20
+
 // ReadFile reads an access file, the files that it points to, as seen from its own directory, and
 // the environment variables, which lookup gives, as os.LookupEnv does. What is wrong in the file is
 // a *schemas.ValidationError. No error holds a secret.
 func ReadFile(file string, lookup func(string) (string, bool)) (Config, error) {
-	data, err := os.ReadFile(file)
+	data, err := platform.ReadFile(file, maxFile)
 	if err != nil {
 		return Config{}, fmt.Errorf("access: the file cannot be read: %w", err)
 	}
@@ -147,7 +150,7 @@ func (r *reader) credentials(o map[string]any, at string, u *User) {
 		u.Password = r.password(at+"/passwordEnv", value)
 	}
 	if file := r.text(o, at, "passwordFile", false); file != "" {
-		data, err := os.ReadFile(r.path(file))
+		data, err := platform.ReadFile(r.path(file), maxFile)
 		if err != nil {
 			r.add(at+"/passwordFile", "must be a file that can be read: %s", err)
 			return

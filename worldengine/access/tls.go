@@ -4,7 +4,8 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
-	"os"
+
+	"worldengine/worldengine/platform"
 )
 
 // Config returns the TLS configuration of a server, or nil where there is no TLS.
@@ -12,7 +13,15 @@ func (t TLS) Config() (*tls.Config, error) {
 	if t == (TLS{}) {
 		return nil, nil
 	}
-	pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
+	cert, err := platform.ReadFile(t.CertFile, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	key, err := platform.ReadFile(t.KeyFile, maxFile)
+	if err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(cert, key)
 	if err != nil {
 		return nil, err
 	}
@@ -20,7 +29,7 @@ func (t TLS) Config() (*tls.Config, error) {
 	if t.ClientCAFile == "" {
 		return config, nil
 	}
-	pem, err := os.ReadFile(t.ClientCAFile)
+	pem, err := platform.ReadFile(t.ClientCAFile, maxFile)
 	if err != nil {
 		return nil, err
 	}

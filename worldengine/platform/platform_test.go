@@ -2,6 +2,7 @@ package platform_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -49,4 +50,30 @@ func TestIsPrivate(t *testing.T) {
 		require.Equal(t, want, platform.IsPrivate(path, info), "%o", mode)
 		require.NoError(t, os.Remove(path))
 	}
+}
+
+// A file that never ends, and a pipe that nobody writes to or closes, hold no reader up.
+func TestReadFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	plain, pipe := filepath.Join(dir, "plain"), filepath.Join(dir, "pipe")
+	require.NoError(t, os.WriteFile(plain, []byte("four"), 0o600))
+	data, err := platform.ReadFile(plain, 4)
+	require.NoError(t, err)
+	require.Equal(t, "four", string(data))
+	_, err = platform.ReadFile(plain, 3)
+	require.ErrorContains(t, err, "more than 3 bytes")
+	_, err = platform.ReadFile("/dev/zero", 1<<20)
+	require.ErrorContains(t, err, "more than 1048576 bytes")
+	_, err = platform.ReadFile(dir, 1<<20)
+	require.Error(t, err)
+	require.NoError(t, exec.Command("mkfifo", pipe).Run())
+	data, err = platform.ReadFile(pipe, 1<<20)
+	require.NoError(t, err)
+	require.Empty(t, data)
+	writer, err := os.OpenFile(pipe, os.O_RDWR, 0)
+	require.NoError(t, err)
+	defer writer.Close()
+	_, err = platform.ReadFile(pipe, 1<<20)
+	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 }
