@@ -104,13 +104,12 @@ func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 			"file", c.Access, "error", err)
 		return
 	}
-	// For a server that starts again.
-	config.Access = &access.Config{TLS: config.Access.TLS, Users: read.Users}
+	config.Access = srv.Access() // for a server that starts again
 	config.Logger.Info("audit: the access file was reloaded", "file", c.Access, "added", done.Added,
 		"removed", done.Removed,
 		"changed", done.Changed, "connectionsEnded", done.Ended)
 	if done.TLS {
-		config.Logger.Warn("the access file has another tls, which takes a restart",
+		config.Logger.Warn("the access file turns TLS on or off, which takes a restart",
 			"file", c.Access)
 	}
 	if c.NATS != "" {

@@ -63,6 +63,7 @@ func loopback(listen string) bool {
 // world's account, with all rights.
 type accounts struct {
 	config         *access.Config // nil without access control
+	tls            *liveTLS       // nil without TLS
 	world          string
 	clients        *natsserver.Account // nil where the server is open
 	engine, asking nkeys.KeyPair
@@ -75,7 +76,7 @@ type accounts struct {
 
 func accountsOf(config *Config) (_ *accounts, err error) {
 	a := &accounts{
-		config: config.Access, world: config.Engine.World,
+		config: config.Access, tls: config.tls, world: config.Engine.World,
 		addresses: newPerAddress(config), bridge: config.bridge,
 	}
 	if config.twoAccounts() {
@@ -88,11 +89,6 @@ func accountsOf(config *Config) (_ *accounts, err error) {
 	}
 	if a.asking, err = nkeys.CreateUser(); err != nil {
 		return nil, fmt.Errorf("server: key of the engine: %w", err)
-	}
-	if a.config != nil {
-		if _, err := a.config.TLS.Config(); err != nil {
-			return nil, fmt.Errorf("server: TLS: %w", err)
-		}
 	}
 	return a, nil
 }
@@ -140,9 +136,9 @@ func (a *accounts) configure(options *natsserver.Options) {
 		options.Users = []*natsserver.User{{Username: anonymous}}
 		return
 	}
-	if config, _ := a.config.TLS.Config(); config != nil { // accountsOf has read it before
-		options.TLSConfig, options.TLS, a.login.tls = config, true, true
-		options.TLSVerify = config.ClientCAs != nil
+	if a.tls != nil {
+		options.TLSConfig, options.TLS, a.login.tls = a.tls.config(), true, true
+		options.TLSVerify = a.config.TLS.ClientCAFile != ""
 		options.TLSTimeout = loginTimeout.Seconds()
 	}
 }

@@ -28,6 +28,9 @@ func Check(config Config) (towns int, err error) {
 		defer console.Close()
 		config.Engine.RCON = console
 	}
+	if config.tls, err = loadTLS(config.Access, config.Logger); err != nil {
+		return 0, err
+	}
 	if err := checkHTTP(&config); err != nil {
 		return 0, err
 	}

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"log/slog"
@@ -11,11 +12,13 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/access"
@@ -93,6 +96,94 @@ func TestTLS(t *testing.T) {
 		require.Equal(t, ca == "", try(nats.RootCAs(cert)) == nil)
 		require.NoError(t, try(nats.RootCAs(cert), nats.ClientCert(cert, key)))
 	}
+}
+
+// A reload uses a renewed certificate for new connections, of NATS and of HTTP; open ones stay, and
+// files that are broken change nothing.
+func TestTLS_Reload(t *testing.T) {
+	t.Parallel()
+	cert, key := certificate(t)
+	config := &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key}}
+	srv := start(t, withHTTP, func(c *server.Config) { c.Access = config })
+	connect := func(ca string) (*nats.Conn, error) {
+		return nats.Connect(srv.URL(), nats.UserInfo("operator", servertest.Password),
+			nats.CustomInboxPrefix("_INBOX_operator"), nats.RootCAs(ca))
+	}
+	trusted := func(ca string) bool {
+		pool, file := x509.NewCertPool(), contents(t, ca)
+		require.True(t, pool.AppendCertsFromPEM(file))
+		conn, err := tls.Dial("tcp", strings.TrimPrefix(srv.HTTP(), "https://"),
+			&tls.Config{RootCAs: pool})
+		if err == nil {
+			conn.Close()
+		}
+		nc, natsErr := connect(ca)
+		if natsErr == nil {
+			nc.Close()
+		}
+		require.Equal(t, err == nil, natsErr == nil)
+		return err == nil
+	}
+	old := filepath.Join(t.TempDir(), "old.pem")
+	require.NoError(t, os.WriteFile(old, contents(t, cert), 0o600))
+	stays, err := connect(cert)
+	require.NoError(t, err)
+	defer stays.Close()
+
+	require.NoError(t, os.WriteFile(cert, nil, 0o600))
+	_, err = srv.ReloadAccess(config)
+	require.ErrorContains(t, err, "TLS")
+	require.True(t, trusted(old))
+
+	newCert, newKey := certificate(t)
+	require.NoError(t, os.WriteFile(cert, contents(t, newCert), 0o600))
+	require.NoError(t, os.WriteFile(key, contents(t, newKey), 0o600))
+	done, err := srv.ReloadAccess(config)
+	require.NoError(t, err)
+	require.Zero(t, done)
+	require.True(t, trusted(newCert))
+	require.False(t, trusted(old))
+	require.NoError(t, stays.FlushTimeout(20*time.Second))
+	require.Zero(t, stays.Stats().Reconnects)
+
+	done, err = srv.ReloadAccess(&access.Config{Users: everybody()})
+	require.NoError(t, err)
+	require.True(t, done.TLS)
+	require.True(t, trusted(newCert))
+}
+
+// A client that signs in during reloads that change nothing of its user is not refused.
+func TestReloadAccess_WhileSigningIn(t *testing.T) {
+	t.Parallel()
+	users := everybody()
+	srv := start(t, servertest.WithUsers(users...))
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			_, err := srv.ReloadAccess(&access.Config{Users: users[:len(users)-i%2]})
+			assert.NoError(t, err)
+		}
+	}()
+	for range 100 {
+		nc, err := nats.Connect(srv.URL(), nats.UserInfo(users[0].Name, servertest.Password))
+		require.NoError(t, err)
+		nc.Close()
+	}
+	close(stop)
+	<-stopped
+}
+
+func contents(t *testing.T, file string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return data
 }
 
 // certificate makes a certificate of 127.0.0.1 that is its own authority.

@@ -57,11 +57,8 @@ func listenHTTP(config *Config) (*httpd.Server, error) {
 		AnyHost:                  config.Access != nil,
 		Logger:                   config.Logger.With("component", "http"),
 	}
-	if config.Access != nil {
-		var err error
-		if listen.TLS, err = config.Access.TLS.Config(); err != nil {
-			return nil, fmt.Errorf("server: TLS: %w", err)
-		}
+	if config.tls != nil {
+		listen.TLS = config.tls.config()
 	}
 	config.bridge = httpd.NewBridge(listen.MaxConnections, listen.Logger)
 	config.metrics = metrics.New(cmp.Or(config.Service.Version, "0.0.0"))

@@ -4,6 +4,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"net"
+	"reflect"
 	"sync"
 	"sync/atomic"
 
@@ -26,7 +27,7 @@ type authenticator struct {
 	tls       bool          // clients have to use it
 }
 
-// logins are those who may sign in. They do not change: others take their place.
+// logins are those who may sign in. They do not change: a reload replaces them.
 type logins struct {
 	byKey     map[string]*natsserver.User // by public NKey
 	byName    map[string]*natsserver.User
@@ -60,9 +61,20 @@ func (a *authenticator) Check(c natsserver.ClientAuthentication) bool {
 	}
 	a.addresses.add(remote, c.GetID())
 	c.RegisterUser(user)
-	// What puts others in their place ends the connections that it finds; this one may have come
-	// after.
-	return a.logins.Load() == known
+	// A reload ends the connections of changed users that it finds; this one may have come after.
+	return a.logins.Load().has(user, c.GetOpts().Nkey)
+}
+
+// has reports whether a user, who signed in before a reload, is still the same.
+func (l *logins) has(user *natsserver.User, key string) bool {
+	if user == l.anonymous {
+		return true
+	}
+	now := l.byName[user.Username]
+	if key != "" {
+		now = l.byKey[key]
+	}
+	return now != nil && reflect.DeepEqual(now, user)
 }
 
 // remoteOf returns the address of a connection's client, which for one of the bridge is that of the

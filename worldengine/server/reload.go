@@ -16,7 +16,7 @@ type Reloaded struct {
 	Added, Removed, Changed []string
 	// Ended is how many connections of users that are not what they were were ended.
 	Ended int
-	// TLS says that the file has another TLS than the server, which takes a restart.
+	// TLS says that the file turns TLS on or off, which takes a restart.
 	TLS bool
 }
 
@@ -26,12 +26,21 @@ var ErrNoAccess = errors.New("server: it was started without an access file")
 // ReloadAccess makes the users of config those of the server. The connections of users that are
 // gone or changed are ended: who may connect again has the new rights then. With an existing NATS
 // its connections and permissions are its own: only the rights that the engine holds users to
-// change. It is called by one goroutine at a time.
+// change. Handshakes to come use the TLS files as they are now; connections stay. It is called by one
+// goroutine at a time.
 func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 	if s.access == nil {
 		return Reloaded{}, ErrNoAccess
 	}
-	done := Reloaded{TLS: config.TLS != s.access.TLS}
+	files := config.TLS
+	done := Reloaded{TLS: (files != access.TLS{}) != (s.tls != nil)}
+	if done.TLS {
+		files = s.access.TLS
+	} else if s.tls != nil {
+		if err := s.tls.load(files); err != nil {
+			return Reloaded{}, err
+		}
+	}
 	before, after := byID(s.access.Users), byID(config.Users)
 	gone := map[string]bool{}
 	for id, u := range before {
@@ -63,9 +72,12 @@ func (s *Server) ReloadAccess(config *access.Config) (Reloaded, error) {
 	if s.embedded != nil {
 		done.Ended = s.embedded.endConnections(gone)
 	}
-	s.access = &access.Config{TLS: s.access.TLS, Users: config.Users}
+	s.access = &access.Config{TLS: files, Users: config.Users}
 	return done, nil
 }
+
+// Access returns the access file as it is in force; nil without one.
+func (s *Server) Access() *access.Config { return s.access }
 
 func byID(users []access.User) map[string]access.User {
 	all := make(map[string]access.User, len(users))

@@ -104,6 +104,7 @@ type Config struct {
 
 	bridge  *httpd.Bridge    // leads browsers to NATS; nil without HTTP
 	metrics *metrics.Metrics // nil without HTTP
+	tls     *liveTLS         // nil without TLS
 	private bool             // the embedded NATS does not listen: only this process is connected
 }
 
@@ -175,6 +176,7 @@ type Server struct {
 	health    *health
 
 	access    *access.Config    // nil without access control
+	tls       *liveTLS          // nil without TLS
 	directory *access.Directory // of its users
 }
 
@@ -199,6 +201,10 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		}
 		config.Engine.RCON = s.console
 	}
+	if config.tls, err = loadTLS(config.Access, config.Logger); err != nil {
+		return nil, err
+	}
+	s.tls = config.tls
 	if s.http, err = listenHTTP(&config); err != nil {
 		return nil, err
 	}
