@@ -13,9 +13,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"worldengine/worldengine/access"
-	"worldengine/worldengine/wire"
 )
 
 // pages returns every Markdown page of the module by its path below the root.
@@ -218,39 +215,6 @@ func TestTheTreeIsListed(t *testing.T) {
 			require.Contains(t, tree, "`"+name+"`")
 		}
 	}
-}
-
-// contracts.md has a row for each verb, and no other.
-func TestVerbsAreListed(t *testing.T) {
-	t.Parallel()
-	row := regexp.MustCompile("(?m)^\\| `([a-z.]+)` \\|")
-	var verbs []wire.Verb
-	for _, found := range row.FindAllStringSubmatch(under(t, read(t, "contracts.md"), "Verbs"),
-		-1) {
-		verbs = append(verbs, wire.Verb(found[1]))
-	}
-	require.ElementsMatch(t, wire.Verbs(), verbs)
-	table := under(t, read(t, "access.md"), "What each role may do")
-	for _, verb := range verbs {
-		require.Contains(t, table, "`"+string(verb)+"`")
-	}
-}
-
-// access.md has every role: in the row of the access file, and in the table of what each may do.
-// The engine, which may do all, has no column there.
-func TestRolesAreListed(t *testing.T) {
-	t.Parallel()
-	page := read(t, "access.md")
-	row := regexp.MustCompile("(?m)^\\| `users\\[\\]\\.role` \\|.*$").FindString(page)
-	var columns []string
-	for _, role := range access.Roles() {
-		require.Contains(t, row, "`"+string(role)+"`")
-		if role != access.Engine {
-			columns = append(columns, string(role))
-		}
-	}
-	require.Contains(t, under(t, page, "What each role may do"),
-		"| | "+strings.Join(columns, " | ")+" |\n")
 }
 
 // contracts.md has every kind of a precondition that the engine knows.

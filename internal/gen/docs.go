@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -25,7 +26,49 @@ func (g *generator) docs() {
 		errors.row(strconv.Itoa(e.Status), code(e.Code), e.When, e.Again)
 	}
 	g.table("docs/contracts.md", "errors", errors.String())
+	g.verbs()
 	g.table("docs/plugin-protocol.md", "proposal types", types.String())
+}
+
+// verbs writes the verbs, and the roles that may send each. The engine may send all.
+func (g *generator) verbs() {
+	shapes := rows("verb", "request", "reply")
+	clients := slices.DeleteFunc(wire.Roles(), func(r wire.Role) bool { return r == wire.Engine })
+	head := []string{""}
+	for _, role := range clients {
+		head = append(head, string(role))
+	}
+	rights := rows(head...)
+	for _, verb := range wire.Verbs() {
+		spec := verb.Spec()
+		shapes.row(code(verb), spec.Request, spec.Reply)
+		cells := []string{code(verb)}
+		for _, role := range clients {
+			cell := ""
+			if slices.Contains(spec.Roles, role) {
+				cell = "yes"
+			}
+			cells = append(cells, cell)
+		}
+		rights.row(cells...)
+	}
+	g.table("docs/contracts.md", "verbs", shapes.String())
+	g.table("docs/access.md", "verbs by role", rights.String())
+	roles := rows("role", "purpose", "may be bound by")
+	for _, role := range wire.Roles() {
+		spec := role.Spec()
+		var bounds []string
+		for _, bound := range []struct {
+			name string
+			may  bool
+		}{{"towns", spec.Towns}, {"actors", spec.Actors}, {"read", spec.Read}} {
+			if bound.may {
+				bounds = append(bounds, bound.name)
+			}
+		}
+		roles.row(code(role), spec.Does, codes(bounds))
+	}
+	g.table("docs/access.md", "roles", roles.String())
 }
 
 // markdown is a table.
@@ -40,7 +83,10 @@ func rows(head ...string) *markdown {
 }
 
 func (m *markdown) row(cells ...string) {
-	fmt.Fprintf(m, "| %s |\n", strings.Join(cells, " | "))
+	for _, cell := range cells {
+		m.WriteString(strings.TrimRight("| "+cell, " ") + " ")
+	}
+	m.WriteString("|\n")
 }
 
 func code[T ~string](text T) string { return "`" + string(text) + "`" }

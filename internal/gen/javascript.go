@@ -6,6 +6,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/wire"
 )
 
 // javascript returns the module that the JavaScript client and the console import.
@@ -20,6 +21,14 @@ func javascript() string {
 				strings.ReplaceAll(spec.Name, "-", " "), spec.Argument, spec.Verb)
 		})
 	constant(&out, "The signals of operators.", "signals", list(lifecycle.Signals(), ""))
+	var changing []wire.Verb
+	for _, verb := range wire.Verbs() {
+		if verb.Spec().Changes {
+			changing = append(changing, verb)
+		}
+	}
+	constant(&out, "The verbs whose request must not be sent again before a look at its effect.", "changing",
+		list(changing, "  "))
 	return out.String()
 }
 

@@ -28,7 +28,7 @@ func (d *Directory) Replace(users []User) {
 	for i := range users {
 		u := &users[i]
 		byID[u.ID()] = Rights{
-			noRights: !u.Role.IsClient(), user: u.Name, role: u.Role, towns: u.Towns,
+			noRights: !u.Role.Spec().Client, user: u.Name, role: u.Role, towns: u.Towns,
 			actors: u.Actors, read: u.Read,
 		}
 	}

@@ -111,14 +111,14 @@ func (r *reader) user(v any, at string) User {
 	if u.Role != "" && !slices.Contains(Roles(), u.Role) {
 		r.add(at+"/role", "must be one of %v", Roles())
 	}
-	if len(u.Towns) > 0 && !u.Role.hasTowns() {
-		r.add(at+"/towns", "is only for users of the roles %v", rolesWith(Role.hasTowns))
+	if len(u.Towns) > 0 && !u.Role.Spec().Towns {
+		r.add(at+"/towns", "is only for users of the roles %v", rolesWith(hasTowns))
 	}
-	if len(u.Actors) > 0 && !u.Role.hasActors() {
-		r.add(at+"/actors", "is only for users of the roles %v", rolesWith(Role.hasActors))
+	if len(u.Actors) > 0 && !u.Role.Spec().Actors {
+		r.add(at+"/actors", "is only for users of the roles %v", rolesWith(hasActors))
 	}
-	if len(u.Read) > 0 && !u.Role.hasRead() {
-		r.add(at+"/read", "is only for users of the roles %v", rolesWith(Role.hasRead))
+	if len(u.Read) > 0 && !u.Role.Spec().Read {
+		r.add(at+"/read", "is only for users of the roles %v", rolesWith(hasRead))
 	}
 	r.credentials(o, at, &u)
 	return u

@@ -42,7 +42,7 @@ func WriteNATS(w io.Writer, world string, users []User) error {
 	theirs := []string{userBlock(world, &asking, Permissions{All: true})}
 	for i := range users {
 		block := userBlock(world, &users[i], PermissionsOf(world, &users[i]))
-		if users[i].Role.IsClient() {
+		if users[i].Role.Spec().Client {
 			theirs = append(theirs, block)
 		} else {
 			ours = append(ours, block)

@@ -1,43 +1,13 @@
 package access
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 	"time"
 
 	"worldengine/worldengine/wire"
 )
-
-// grants has every verb of the service with the roles, besides the engine, whose users may ask it.
-// No client and no operator may ask a verb that is not here.
-var grants = []struct {
-	verb  wire.Verb
-	roles []Role
-}{
-	{wire.Handoff, []Role{Agent, Operator}},
-	{wire.TownGet, readers},
-	{wire.TownHistory, readers},
-	{wire.TownList, readers},
-	{wire.TownPut, []Role{Plugin, Operator}},
-	{wire.TownPatch, []Role{Plugin, Operator}},
-	{wire.ResultGet, readers},
-	{wire.RunGet, readers},
-	{wire.RunList, readers},
-	{wire.RunEvents, readers},
-	{wire.RunAppend, []Role{Plugin, Operator}},
-	{wire.RunCancel, []Role{Operator}},
-	{wire.RunRetry, []Role{Operator}},
-	{wire.ControlPause, []Role{Operator}},
-	{wire.ControlResume, []Role{Operator}},
-	{wire.ControlGet, readers},
-	{wire.AlertList, []Role{Operator, Observer}},
-	{wire.AlertAck, []Role{Operator}},
-	{wire.ApprovalList, []Role{Operator, Approver, Observer}},
-	{wire.ApprovalDecide, []Role{Operator, Approver}},
-	{wire.WhoAmI, readers},
-}
-
-var readers = []Role{Agent, Plugin, Operator, Approver, Observer}
 
 // The NATS accounts of a world.
 const (
@@ -56,25 +26,15 @@ const (
 	AnswersExpire = 24 * time.Hour
 )
 
-// How long NATS keeps the way back to a client whose request is not answered yet. This bounds the
-// memory of requests that are never answered. The client gets a later answer to a handoff with
-// result.get, or by sending the handoff again.
-const (
-	handoffAnswered = 10 * time.Minute
-	changeAnswered  = 2 * time.Minute
-	readAnswered    = 30 * time.Second
-)
+// readAnswered is how long NATS keeps the way back to a client whose request is not answered yet, if
+// its verb says no other time. This bounds the memory of requests that are never answered. The
+// client gets a later answer to a handoff with result.get, or by sending the handoff again.
+const readAnswered = 30 * time.Second
 
 // AnswerWithin returns how long NATS waits for the engine's answer to a client's request on the
 // subject of a verb.
 func AnswerWithin(subject string) time.Duration {
-	switch wire.VerbOf(subject) {
-	case wire.Handoff:
-		return handoffAnswered
-	case wire.TownPut, wire.TownPatch, wire.RunAppend, wire.RunRetry, wire.ApprovalDecide:
-		return changeAnswered
-	}
-	return readAnswered
+	return cmp.Or(wire.VerbOf(subject).Spec().AnswerWithin, readAnswered)
 }
 
 // heard returns the subjects that operators and observers may subscribe to.
@@ -95,7 +55,7 @@ func hears(world string, u *User) []string {
 	if len(u.Read) > 0 {
 		towns = u.Read
 	}
-	if len(u.Read) == 0 && !u.Role.hasTowns() {
+	if len(u.Read) == 0 && !u.Role.Spec().Towns {
 		return heard(world)
 	}
 	var subjects []string
@@ -133,9 +93,9 @@ func PermissionsOf(world string, u *User) Permissions {
 		return Permissions{All: true}
 	}
 	p := Permissions{Subscribe: []string{u.InboxPrefix() + ".>"}, Respond: u.Role == Plugin}
-	for _, g := range grants {
-		if slices.Contains(g.roles, u.Role) {
-			p.Publish = append(p.Publish, wire.Subject(world, g.verb))
+	for _, verb := range wire.Verbs() {
+		if slices.Contains(verb.Spec().Roles, u.Role) {
+			p.Publish = append(p.Publish, wire.Subject(world, verb))
 		}
 	}
 	if u.Role == Plugin {
@@ -145,7 +105,7 @@ func PermissionsOf(world string, u *User) Permissions {
 			p.Publish = append(p.Publish, wire.HostsSubject(world, token))
 		}
 	}
-	if !u.Role.hasTowns() {
+	if !u.Role.Spec().Towns {
 		p.Publish = append(p.Publish, wire.DiscoverySubjects)
 	}
 	p.Subscribe = append(p.Subscribe, hears(world, u)...)
@@ -214,9 +174,10 @@ func CrossingsOf(world string) Crossings {
 		Services: []string{wire.DiscoverySubjects, AskingInbox + ".>"}, Heard: heard,
 		Diverted: heard,
 	}
-	for _, g := range grants {
-		if slices.ContainsFunc(g.roles, Role.IsClient) {
-			c.Shared = append(c.Shared, wire.Subject(world, g.verb))
+	for _, verb := range wire.Verbs() {
+		isClient := func(r Role) bool { return r.Spec().Client }
+		if slices.ContainsFunc(verb.Spec().Roles, isClient) {
+			c.Shared = append(c.Shared, wire.Subject(world, verb))
 		}
 	}
 	return c

@@ -102,12 +102,12 @@ func TestNoRoleGetsASubjectOfAnotherTown(t *testing.T) {
 	ids := []string{"t", "t2", "T", "Town 1", "Town%201", "*", ">", "t.u", "t.*", "ü",
 		strings.Repeat("long", 40), strings.Repeat("long", 41), "=" + strings.Repeat("a", 64)}
 	for _, role := range Roles() {
-		if !role.hasRead() {
+		if !role.Spec().Read {
 			continue // an access file that binds it to towns is refused
 		}
 		for _, mine := range ids {
 			users := []User{{Read: []string{mine}}}
-			if role.hasTowns() {
+			if role.Spec().Towns {
 				users = append(users, User{Towns: []string{mine}},
 					User{Towns: []string{mine}, Read: []string{mine}})
 			}

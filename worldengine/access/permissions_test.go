@@ -8,17 +8,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A verb without a grant could be asked by no client, and would not be noticed to be missing.
-func TestEveryVerbIsGranted(t *testing.T) {
-	t.Parallel()
-	var granted []wire.Verb
-	for _, g := range grants {
-		granted = append(granted, g.verb)
-		require.NotEmpty(t, g.roles, g.verb)
-	}
-	require.ElementsMatch(t, wire.Verbs(), granted)
-}
-
 // A role may ask exactly the verbs that it may publish on.
 func TestRightsToVerbsAreThoseToTheirSubjects(t *testing.T) {
 	t.Parallel()

@@ -63,20 +63,10 @@ func (r Rights) Identity(d *Directory) Identity {
 
 // Verb returns nil, or ErrVerbForbidden where the request may not ask the verb.
 func (r Rights) Verb(verb wire.Verb) error {
-	if r.noRights || r.role != "" && !mayAsk(r.role, verb) {
+	if r.noRights || r.role != "" && !slices.Contains(verb.Spec().Roles, r.role) {
 		return fmt.Errorf("%w: %s", ErrVerbForbidden, verb)
 	}
 	return nil
-}
-
-// mayAsk reports whether users of a role may ask a verb.
-func mayAsk(role Role, verb wire.Verb) bool {
-	for _, g := range grants {
-		if g.verb == verb {
-			return slices.Contains(g.roles, role)
-		}
-	}
-	return false
 }
 
 // Town returns nil, or ErrForbidden where the request may not act on a town.

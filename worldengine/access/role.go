@@ -6,45 +6,30 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Role is the kind of a user. A role allows verbs and subjects (grants, PermissionsOf).
-type Role string
+// Role is the kind of a user. A role allows verbs (wire.VerbSpec) and subjects (PermissionsOf).
+type Role = wire.Role
 
-// The roles.
+// The roles, which package wire declares.
 const (
-	// Agent proposes: it sends handoffs and reads.
-	Agent Role = "agent"
-	// Plugin applies commands in a game, and reports what is true there.
-	Plugin Role = "plugin"
-	// Operator does everything but write to the streams.
-	Operator Role = "operator"
-	// Approver decides about proposals that wait for a person's approval, and reads.
-	Approver Role = "approver"
-	// Observer reads.
-	Observer Role = "observer"
-	// Engine does everything. It is for repairs (handoffctl fsck --repair) and for handoffd itself.
-	Engine Role = "engine"
+	Agent    = wire.Agent
+	Plugin   = wire.Plugin
+	Operator = wire.Operator
+	Approver = wire.Approver
+	Observer = wire.Observer
+	Engine   = wire.Engine
 )
 
 // Roles returns all roles.
-func Roles() []Role { return []Role{Agent, Plugin, Operator, Approver, Observer, Engine} }
+func Roles() []Role { return wire.Roles() }
 
 // rolesWith returns the roles that have something.
-func rolesWith(has func(Role) bool) []Role {
-	return slices.DeleteFunc(Roles(), func(r Role) bool { return !has(r) })
+func rolesWith(has func(wire.RoleSpec) bool) []Role {
+	return slices.DeleteFunc(Roles(), func(r Role) bool { return !has(r.Spec()) })
 }
 
-// IsClient reports whether users of the role are in the clients' account.
-func (r Role) IsClient() bool {
-	return r == Agent || r == Plugin || r == Approver || r == Observer
-}
-
-// hasTowns reports whether the rights of a user of the role may be bound to towns, and hasActors to
-// actors.
-func (r Role) hasTowns() bool  { return r == Agent || r == Plugin || r == Approver }
-func (r Role) hasActors() bool { return r == Agent }
-
-// hasRead reports whether what users of the role read may be bound to towns.
-func (r Role) hasRead() bool { return r.IsClient() }
+func hasTowns(r wire.RoleSpec) bool  { return r.Towns }
+func hasActors(r wire.RoleSpec) bool { return r.Actors }
+func hasRead(r wire.RoleSpec) bool   { return r.Read }
 
 // User is a user who may connect. Exactly one of NKey, PasswordHash and Password is set.
 type User struct {

@@ -146,7 +146,7 @@ func deadline(ctx, bounded context.Context) (at time.Time, hurried bool) {
 // out by a verb that changes.
 func (x *exchange) attempt(ctx context.Context) {
 	if x.unanswered > 0 {
-		if x.verb.Changes() {
+		if x.verb.Spec().Changes {
 			return
 		}
 		x.doubt = true
@@ -259,7 +259,7 @@ func repeatable(verb wire.Verb, refused *ReplyError) bool {
 	case http.StatusTooManyRequests:
 		return refused.RetryAfter > 0
 	case http.StatusServiceUnavailable:
-		return refused.RetryAfter > 0 && !verb.Changes()
+		return refused.RetryAfter > 0 && !verb.Spec().Changes
 	}
 	return false
 }

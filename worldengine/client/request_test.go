@@ -3,7 +3,6 @@ package client
 import (
 	"context"
 	"errors"
-	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -262,20 +261,6 @@ func TestReplyErrorOf(t *testing.T) {
 	assert.False(t, got.Refused())
 	assert.JSONEq(t, string(ErrorBody("UNKNOWN", "the server replied with 500 and no body", nil)),
 		string(got.Body))
-}
-
-// Both clients send the same verbs once.
-func TestTheJavaScriptClientKnowsTheVerbsThatChange(t *testing.T) {
-	t.Parallel()
-	source, err := os.ReadFile("js/client.mjs")
-	require.NoError(t, err)
-	var changing []string
-	for _, verb := range wire.Verbs() {
-		if verb.Changes() {
-			changing = append(changing, `"`+string(verb)+`"`)
-		}
-	}
-	require.Contains(t, string(source), "const changing = ["+strings.Join(changing, ", ")+"];")
 }
 
 // dated is a context that ends at a time of the day, which its timer was set for before the clock

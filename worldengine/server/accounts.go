@@ -194,7 +194,7 @@ func (a *accounts) addUser(known *logins, u *access.User, world, clients *natsse
 	user := &natsserver.User{
 		Account: world, Permissions: natsPermissions(access.PermissionsOf(a.world, u)),
 	}
-	if u.Role.IsClient() {
+	if u.Role.Spec().Client {
 		user.Account = clients
 	}
 	if u.NKey != "" {

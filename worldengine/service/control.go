@@ -35,10 +35,10 @@ func controlReplyOf(c worldengine.Control) ([]byte, error) {
 // signal returns the handler of a verb that gives a signal, whose request has the given schema. One
 // that is refused is recorded too, as far as it says what it is about; another one is carried out.
 func (s *Service) signal(
-	kind lifecycle.SignalKind, schema schemas.Name,
+	verb wire.Verb, kind lifecycle.SignalKind, schema schemas.Name,
 	carryOut func(context.Context, worldengine.Signal) ([]byte, error),
-) func(context.Context, *incoming) (*nats.Msg, error) {
-	return func(ctx context.Context, in *incoming) (*nats.Msg, error) {
+) endpoint {
+	return s.readsWith(verb, func(ctx context.Context, in *incoming) (*nats.Msg, error) {
 		r, err := parseRequest[messages.Signal](schema, orEmpty(in.data), maxRequest)
 		refused := cmp.Or(in.refused, err)
 		if refused != nil && json.Unmarshal(in.data, &r) != nil {
@@ -58,7 +58,7 @@ func (s *Service) signal(
 		}
 		body, err := carryOut(ctx, given)
 		return &nats.Msg{Data: body}, err
-	}
+	})
 }
 
 // control pauses, resumes or cancels.
@@ -68,17 +68,6 @@ func (s *Service) control(ctx context.Context, given worldengine.Signal) ([]byte
 		return nil, err
 	}
 	return controlReplyOf(c)
-}
-
-// isSignal reports whether a verb gives a signal of which a refusal for want of rights is recorded
-// too. approval.decide is none: it crosses from the clients' account, where a reply subject leads
-// to it from any user's request.
-func isSignal(verb wire.Verb) bool {
-	switch verb {
-	case wire.RunCancel, wire.RunRetry, wire.ControlPause, wire.ControlResume:
-		return true
-	}
-	return false
 }
 
 func (s *Service) controlGet(

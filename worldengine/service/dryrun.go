@@ -32,7 +32,7 @@ func isDryRun(header nats.Header) (bool, error) {
 
 // mayDryRun refuses a dry run of a verb that has none and would change something.
 func mayDryRun(verb wire.Verb, header nats.Header) error {
-	if len(header) == 0 || verb != wire.RunAppend && !verb.Changes() {
+	if len(header) == 0 || verb != wire.RunAppend && !verb.Spec().Changes {
 		return nil
 	}
 	dry, err := isDryRun(header)

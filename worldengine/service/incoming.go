@@ -53,7 +53,7 @@ func (s *Service) take(
 		rights, certain = s.config.Access.OfClient(headers)
 	}
 	err, refused := rights.Verb(verb), error(nil)
-	if isSignal(verb) {
+	if verb.Spec().Signal {
 		err, refused = nil, err
 	}
 	if err == nil {

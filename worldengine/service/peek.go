@@ -16,12 +16,8 @@ const (
 // member is the name of a member of requests, as it is spelled in JSON.
 type member []byte
 
-// The members that name what a request is about.
-var (
-	aboutTown = member(`"townId"`)
-	aboutRun  = member(`"runId"`)
-	aboutKey  = member(`"idempotencyKey"`)
-)
+// aboutTown names the town that a request is about.
+var aboutTown = member(`"townId"`)
 
 // peekID returns the id that a request seems to have in a member, without parsing the request: the
 // text of the first member of that name that is a string, or nothing. The service refuses a flood

@@ -1,15 +1,18 @@
 package service
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"runtime"
+	"strconv"
 
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/queue"
+	"worldengine/worldengine/wire"
 )
 
 // Bounds of what the workers of a verb have to do.
@@ -62,22 +65,26 @@ func (s *Service) addSlots(perTown, total int) *queue.Slots {
 // reader reads a request, and returns the body of its answer.
 type reader func(context.Context, access.Rights, []byte) ([]byte, error)
 
-// reads makes the handler of a verb that only reads. The member about names what a request is
-// about: a town, a run or a key. At most waiting requests may wait about one of these, or about
-// none, and twice as many altogether.
-func (s *Service) reads(about member, waiting int, handle reader) func(*incoming) {
-	return s.readsWith(about, waiting, func(ctx context.Context, r *incoming) (*nats.Msg, error) {
+// reads makes the endpoint of a verb that only reads.
+func (s *Service) reads(verb wire.Verb, handle reader) endpoint {
+	return s.readsWith(verb, func(ctx context.Context, r *incoming) (*nats.Msg, error) {
 		body, err := handle(ctx, r.rights, r.data)
 		return &nats.Msg{Data: body}, err
 	})
 }
 
-// readsWith is reads for a verb whose requests or answers have headers of their own.
+// readsWith is reads for a verb whose requests or answers have headers of their own. A bound of
+// requests may wait about one town, run or key, or about none, and twice as many altogether.
 func (s *Service) readsWith(
-	about member, waiting int, handle func(context.Context, *incoming) (*nats.Msg, error),
-) func(*incoming) {
+	verb wire.Verb, handle func(context.Context, *incoming) (*nats.Msg, error),
+) endpoint {
+	spec, waiting := verb.Spec(), s.config.Waiting
+	if spec.Lists {
+		waiting = min(waiting, waitingLists)
+	}
+	about := member(strconv.Quote(string(cmp.Or(spec.About, wire.AboutTown))))
 	p := s.addPool(s.addSlots(waiting, 2*waiting), s.config.Readers)
-	return func(r *incoming) {
+	return endpoint{verb: verb, handle: func(r *incoming) {
 		reply, data := r.reply, r.data
 		if len(data) > maxRequest {
 			s.failOnArrival(reply, tooLarge(len(data), maxRequest))
@@ -94,7 +101,7 @@ func (s *Service) readsWith(
 			}
 			return err
 		})
-	}
+	}}
 }
 
 // enqueue leaves the work of a request with a slot to a pool; held is nil for a request that was

@@ -29,7 +29,7 @@ func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]reader) *Service {
 	in := &Entrance{Requests: nc, Replies: nc}
 	var subs []*nats.Subscription
 	for verb, handle := range verbs {
-		take := s.reads(aboutTown, s.config.Waiting, handle)
+		take := s.reads(wire.TownGet, handle).handle
 		sub, err := nc.Subscribe(verb, func(msg *nats.Msg) {
 			take(&incoming{reply: replyTo{entrance: in, inbox: msg.Reply}, data: msg.Data})
 		})

@@ -195,33 +195,28 @@ type endpoint struct {
 
 // endpoints returns the endpoints of every verb but handoff.
 func (s *Service) endpoints() []endpoint {
-	waiting := s.config.Waiting
-	lists := min(waiting, waitingLists)
-	cancel := s.signal(lifecycle.SignalCancel, schemas.RunCancelRequest, s.control)
-	again := s.signal(lifecycle.SignalRetry, schemas.RunRetryRequest, s.runRetry)
-	pause := s.signal(lifecycle.SignalPause, schemas.ControlSignalRequest, s.control)
-	resume := s.signal(lifecycle.SignalResume, schemas.ControlSignalRequest, s.control)
+	pause, resume := lifecycle.SignalPause, lifecycle.SignalResume
 	return []endpoint{
-		{verb: wire.TownGet, handle: s.reads(aboutTown, waiting, s.townGet)},
-		{verb: wire.TownHistory, handle: s.reads(aboutTown, waiting, s.townHistory)},
-		{verb: wire.TownList, handle: s.reads(aboutTown, lists, s.townList)},
+		s.reads(wire.TownGet, s.townGet),
+		s.reads(wire.TownHistory, s.townHistory),
+		s.reads(wire.TownList, s.townList),
 		{verb: wire.TownPut, handle: s.takePut()},
 		{verb: wire.TownPatch, handle: s.takePatch()},
-		{verb: wire.ResultGet, handle: s.readsWith(aboutKey, waiting, s.resultGet)},
-		{verb: wire.RunGet, handle: s.reads(aboutRun, waiting, s.runGet)},
-		{verb: wire.RunList, handle: s.reads(aboutTown, lists, s.runList)},
-		{verb: wire.RunEvents, handle: s.reads(aboutRun, waiting, s.runEvents)},
-		{verb: wire.RunCancel, handle: s.readsWith(aboutRun, waiting, cancel)},
-		{verb: wire.RunRetry, handle: s.readsWith(aboutRun, waiting, again)},
-		{verb: wire.ControlPause, handle: s.readsWith(aboutTown, waiting, pause)},
-		{verb: wire.ControlResume, handle: s.readsWith(aboutTown, waiting, resume)},
-		{verb: wire.ControlGet, handle: s.reads(aboutTown, waiting, s.controlGet)},
-		{verb: wire.AlertList, handle: s.reads(aboutTown, lists, s.alertList)},
-		{verb: wire.AlertAck, handle: s.reads(aboutTown, waiting, s.alertAck)},
-		{verb: wire.ApprovalList, handle: s.reads(aboutTown, lists, s.approvalList)},
-		{verb: wire.ApprovalDecide, handle: s.readsWith(aboutTown, waiting, s.approvalDecide)},
-		{verb: wire.WhoAmI, handle: s.reads(aboutTown, waiting, s.whoAmI)},
+		s.readsWith(wire.ResultGet, s.resultGet),
+		s.reads(wire.RunGet, s.runGet),
+		s.reads(wire.RunList, s.runList),
+		s.reads(wire.RunEvents, s.runEvents),
 		{verb: wire.RunAppend, handle: s.takeAppend()},
+		s.signal(wire.RunCancel, lifecycle.SignalCancel, schemas.RunCancelRequest, s.control),
+		s.signal(wire.RunRetry, lifecycle.SignalRetry, schemas.RunRetryRequest, s.runRetry),
+		s.signal(wire.ControlPause, pause, schemas.ControlSignalRequest, s.control),
+		s.signal(wire.ControlResume, resume, schemas.ControlSignalRequest, s.control),
+		s.reads(wire.ControlGet, s.controlGet),
+		s.reads(wire.AlertList, s.alertList),
+		s.reads(wire.AlertAck, s.alertAck),
+		s.reads(wire.ApprovalList, s.approvalList),
+		s.readsWith(wire.ApprovalDecide, s.approvalDecide),
+		s.reads(wire.WhoAmI, s.whoAmI),
 	}
 }
 

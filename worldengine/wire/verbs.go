@@ -1,5 +1,7 @@
 package wire
 
+import "time"
+
 // ServiceName is the name of the NATS micro service that every verb is an endpoint of.
 const ServiceName = "worldengine"
 
@@ -12,14 +14,14 @@ const (
 	OperatorKeyMetadata = "operatorKey"
 )
 
-// Verb is what a client can ask of the service: the last part of a request's subject.
+// Verb is the last part of a request's subject.
 type Verb string
 
-// The verbs. docs/contracts.md has their requests and replies.
+// The verbs.
 const (
-	// Handoff submits an execution-handoff.v1 and returns its execution-result.v1.
+	// Handoff submits a handoff and returns its result.
 	Handoff Verb = "handoff"
-	// TownGet returns a town's state.
+	// TownGet returns a town.
 	TownGet Verb = "town.get"
 	// TownHistory returns a page of the revisions of a town, the newest first.
 	TownHistory Verb = "town.history"
@@ -31,7 +33,7 @@ const (
 	TownPatch Verb = "town.patch"
 	// ResultGet returns the result of an accepted handoff by its idempotency key.
 	ResultGet Verb = "result.get"
-	// RunGet returns a run's projected state.
+	// RunGet returns a run's state.
 	RunGet Verb = "run.get"
 	// RunList returns a page of the runs, the newest first.
 	RunList Verb = "run.list"
@@ -41,8 +43,7 @@ const (
 	RunAppend Verb = "run.append"
 	// RunCancel ends a run that waits.
 	RunCancel Verb = "run.cancel"
-	// RunRetry tries the handoff of a run again that failed since no plugin or console could be
-	// reached.
+	// RunRetry tries the handoff of a run again that failed because no game could be reached.
 	RunRetry Verb = "run.retry"
 	// ControlPause pauses a town or the world.
 	ControlPause Verb = "control.pause"
@@ -62,23 +63,138 @@ const (
 	WhoAmI Verb = "whoami"
 )
 
-// Verbs returns every verb, in the order of docs/contracts.md. The caller may change the slice.
-func Verbs() []Verb {
-	return []Verb{
-		Handoff, TownGet, TownHistory, TownList, TownPut, TownPatch, ResultGet, RunGet,
-		RunList, RunEvents, RunAppend, RunCancel, RunRetry,
-		ControlPause, ControlResume, ControlGet, AlertList, AlertAck,
-		ApprovalList, ApprovalDecide, WhoAmI,
-	}
+// VerbSpec declares a verb. The service, access control and the clients go by it, and internal/gen
+// writes the tables of docs/contracts.md and docs/access.md.
+type VerbSpec struct {
+	Verb Verb
+	// Roles may send it, besides the engine.
+	Roles []Role
+	// About is the member of the request by which requests share their slots; AboutTown by default.
+	About About
+	// Lists verbs read through a world, so fewer of their requests may wait.
+	Lists bool
+	// Changes means that a repeated request can be refused because the first one was carried out.
+	// A client that got no answer, or a 503, must look before it repeats such a request. A handoff
+	// and a run.append have keys instead, which make a repetition safe.
+	Changes bool
+	// Signal verbs leave a SignalRejected also if the sender has no right to them. approval.decide
+	// is none: it crosses from the clients' account, where a reply subject leads to it from any
+	// user's request.
+	Signal bool
+	// AnswerWithin is how long NATS keeps the way back to a client; 30 s by default.
+	AnswerWithin time.Duration
+	// Request and Reply are their shapes, for the docs; schemas has them in full.
+	Request, Reply string
 }
 
-// Changes reports whether a repeated request can be refused because the first one was carried out.
-// A client that got no answer, or a 503, must look before it repeats such a request. A handoff and
-// a run.append are not among them: their keys make a repetition safe.
-func (v Verb) Changes() bool {
-	switch v {
-	case TownPut, TownPatch, RunCancel, RunRetry, ControlPause, ControlResume, ApprovalDecide:
-		return true
+// About is a member of requests that names their subject.
+type About string
+
+// The members.
+const (
+	AboutTown About = "townId"
+	AboutRun  About = "runId"
+	AboutKey  About = "idempotencyKey"
+)
+
+// Verbs returns every verb, in the order of docs/contracts.md. The caller may change the slice.
+func Verbs() []Verb {
+	verbs := make([]Verb, len(verbSpecs))
+	for i := range verbSpecs {
+		verbs[i] = verbSpecs[i].Verb
 	}
-	return false
+	return verbs
+}
+
+// Spec returns the declaration of a verb; that of an unknown verb has no roles.
+func (v Verb) Spec() *VerbSpec {
+	for i := range verbSpecs {
+		if verbSpecs[i].Verb == v {
+			return &verbSpecs[i]
+		}
+	}
+	return &VerbSpec{Verb: v}
+}
+
+var readers = []Role{Agent, Plugin, Operator, Approver, Observer}
+
+var verbSpecs = []VerbSpec{
+	{Verb: Handoff, Roles: []Role{Agent, Operator}, AnswerWithin: 10 * time.Minute,
+		Request: "an `execution-handoff.v1`",
+		Reply:   "an `execution-result.v1`; the header `Run-Id` names the run"},
+	{Verb: TownGet, Roles: readers,
+		Request: "`{townId, revision?}`",
+		Reply: "`{townId, snapshot, snapshotHash, decisionEpoch, revision, apply, approval?, " +
+			"pendingRunId?, paused?, pluginAbsentSince?, lastFailure?: {handoffId, " +
+			"reasonCode, at}}`"},
+	{Verb: TownHistory, Roles: readers,
+		Request: "`{townId?, before?, after?, limit?}`",
+		Reply: "`{townId?, revisions: [{townId?, revision, at, cause, runId?, actorId?, " +
+			"command?, status?, reasonCode?, epoch, hash}], next?}`, the newest first"},
+	{Verb: TownList, Roles: readers, Lists: true,
+		Request: "`{}`, or `{after, limit}`",
+		Reply:   "`{towns: [{townId, snapshotHash, decisionEpoch, revision}], next?}`"},
+	{Verb: TownPut, Roles: []Role{Plugin, Operator}, Changes: true, AnswerWithin: 2 * time.Minute,
+		Request: "`{snapshot, expectedSnapshotHash?, apply?, approval?}`",
+		Reply:   "as `town.get`"},
+	{Verb: TownPatch, Roles: []Role{Plugin, Operator}, Changes: true, AnswerWithin: 2 * time.Minute,
+		Request: "`{townId, patch, expectedSnapshotHash, approval?}`",
+		Reply:   "as `town.get`"},
+	{Verb: ResultGet, Roles: readers, About: AboutKey,
+		Request: "`{idempotencyKey, townId?}`",
+		Reply: "`{runId, result}` of the accepted handoff, [of either " +
+			"revision](#revisions-of-the-result)"},
+	{Verb: RunGet, Roles: readers, About: AboutRun,
+		Request: "`{runId, fixtures?}`",
+		Reply: "the run's state: status, `substatus?`, `pluginAbsentSince?`, `lastEventSeq`, " +
+			"steps, metadata; with `fixtures: true` also `fixtures` that `handoffctl replay " +
+			"--fresh` answers in the same way, or why there are none in `leftOut`"},
+	{Verb: RunList, Roles: readers, Lists: true,
+		Request: "`{townId?, actorId?, type?, status?, from?, to?, order?, afterMark?, after?, " +
+			"limit?}`",
+		Reply: "`{runs, next?, mark}`, each as `run.get` with `{townId?, actorId?, type?, " +
+			"command?, resultStatus?, reasonCode?}`; the window is of `persistedAt`"},
+	{Verb: RunEvents, Roles: readers, About: AboutRun,
+		Request: "`{runId, afterSeq?, afterMark?, limit?}`",
+		Reply: "`{events, lastEventSeq, mark?}`; a page ends before it has more than 1 MB: ask " +
+			"again with the last `runSeq` until it is `lastEventSeq`"},
+	{Verb: RunAppend, Roles: []Role{Plugin, Operator}, AnswerWithin: 2 * time.Minute,
+		Request: "`{townId, events: [RunEventWrite]}`",
+		Reply:   "`{appended: [{eventId, runSeq, persistedAt, idempotent}]}`"},
+	{Verb: RunCancel, Roles: []Role{Operator}, About: AboutRun, Changes: true, Signal: true,
+		Request: "`{runId, actorId?, reason?, force?}`",
+		Reply:   "as `control.pause`"},
+	{Verb: RunRetry, Roles: []Role{Operator}, About: AboutRun, Changes: true, Signal: true, AnswerWithin: 2 * time.Minute,
+		Request: "`{runId, actorId?, reason?}`",
+		Reply: "`{townId, handoffId, retryOf, runId, result?}`; without `result` the handoff " +
+			"waits, or its command is being applied: [a retry](#runs-that-are-tried-again)"},
+	{Verb: ControlPause, Roles: []Role{Operator}, Changes: true, Signal: true,
+		Request: "`{townId?, actorId?, reason?, drainTimeoutMs?}`",
+		Reply:   "`{townId?, status, substatus?, applying, message?, pausedBy?, signalId}`"},
+	{Verb: ControlResume, Roles: []Role{Operator}, Changes: true, Signal: true,
+		Request: "as `control.pause`",
+		Reply:   "as `control.pause`"},
+	{Verb: ControlGet, Roles: readers,
+		Request: "`{townId?}`",
+		Reply:   "as `control.pause`, without `signalId`"},
+	{Verb: AlertList, Roles: []Role{Operator, Observer}, Lists: true,
+		Request: "`{after?, limit?, unacknowledged?}`",
+		Reply: "`{alerts: [{seq, id, code, severity, at, message?, runId?, …, acknowledged?: " +
+			"{by, at, reason?}}], next?}`, the newest first"},
+	{Verb: AlertAck, Roles: []Role{Operator},
+		Request: "`{seq, actorId?, reason?}`",
+		Reply:   "the alert, as in `alert.list`"},
+	{Verb: ApprovalList, Roles: []Role{Operator, Approver, Observer}, Lists: true,
+		Request: "`{townId?, after?, limit?}`",
+		Reply: "`{approvals: [{townId, handoffId, handoffHash, status, command, proposal, at, " +
+			"expiresAt, decidedBy?, decidedAt?, reason?, expected: [{path, from?, to?, " +
+			"fromBytes?, toBytes?}], expectedLeftOut?, expectedFailure?}], next?}`, the " +
+			"oldest first"},
+	{Verb: ApprovalDecide, Roles: []Role{Operator, Approver}, Changes: true, AnswerWithin: 2 * time.Minute,
+		Request: "`{handoffId, townId?, handoffHash?, decision, reason, actorId?, submit?}`",
+		Reply: "`{townId, handoffId, decision, signalId, actorId, reason?, at, runId?, " +
+			"result?, notSubmitted?: {code, message}}`"},
+	{Verb: WhoAmI, Roles: readers,
+		Request: "`{}`",
+		Reply:   "`{world, user?, role?, towns?, actors?, read?, verbs, changes}`"},
 }

@@ -1,6 +1,7 @@
 import { headers as newHeaders } from "@nats-io/nats-core";
 import { followChanges } from "./changes.mjs";
 import { checkedWorld, json, milliseconds, verified } from "./checks.mjs";
+import { changing } from "./contract.gen.mjs";
 import { dryRun, send } from "#handoffs"; // a name, so that the console's bundle can leave it out
 import { exchange } from "./exchange.mjs";
 import { UnavailableError } from "./errors.mjs";
@@ -10,9 +11,6 @@ import { verbSubject } from "./subjects.mjs";
 /** @import { NatsConnection } from "@nats-io/nats-core" */
 /** @import { ReplyError, RunError } from "./errors.mjs" */
 /** @import { Alert, Approval, Change, Decided, Handoff, ProposalType, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
-
-/** Verbs that are not sent again where they may have been carried out: the server would refuse. */
-const changing = ["town.put", "town.patch", "run.cancel", "run.retry", "control.pause", "control.resume", "approval.decide"];
 
 /**
  * @typedef {object} RequestOptions
@@ -145,7 +143,7 @@ export class Client {
       nc: this.nc, subject: verbSubject(this.world, verb), headers,
       payload: new TextEncoder().encode(JSON.stringify(body)),
       timeout: milliseconds(options.timeout ?? this.timeout), signal: options.signal,
-      safe: !changing.includes(verb), served: () => this.#served, waits, refused,
+      safe: !/** @type {readonly string[]} */ (changing).includes(verb), served: () => this.#served, waits, refused,
       onReconnect: (listener) => this.onReconnect(listener),
     });
     this.#served = true;

@@ -10,3 +10,9 @@ export const proposalTypes = /** @type {const} */ ({
 
 /** The signals of operators. */
 export const signals = /** @type {const} */ (["PAUSE", "RESUME", "CANCEL", "RETRY_STEP", "APPROVE", "DENY"]);
+
+/** The verbs whose request must not be sent again before a look at its effect. */
+export const changing = /** @type {const} */ ([
+  "town.put", "town.patch", "run.cancel", "run.retry", "control.pause", "control.resume",
+  "approval.decide"
+]);

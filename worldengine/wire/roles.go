@@ -1,0 +1,57 @@
+package wire
+
+import "slices"
+
+// Role is the kind of a user.
+type Role string
+
+// The roles.
+const (
+	Agent    Role = "agent"
+	Plugin   Role = "plugin"
+	Operator Role = "operator"
+	Approver Role = "approver"
+	Observer Role = "observer"
+	Engine   Role = "engine"
+)
+
+// RoleSpec declares a role. VerbSpec has the verbs of each.
+type RoleSpec struct {
+	Role Role
+	// Client roles have their users in the clients' account.
+	Client bool
+	// Towns, Actors and Read are set if the access file may bind users of the role by them.
+	Towns, Actors, Read bool
+	// Does is the purpose, for the docs.
+	Does string
+}
+
+var roleSpecs = []RoleSpec{
+	{Role: Agent, Client: true, Towns: true, Actors: true, Read: true,
+		Does: "proposes: sends handoffs, and reads"},
+	{Role: Plugin, Client: true, Towns: true, Read: true,
+		Does: "applies commands in a game, and reports the true state there"},
+	{Role: Operator, Does: "does everything but write to the streams"},
+	{Role: Approver, Client: true, Towns: true, Read: true,
+		Does: "decides about proposals that wait for a person's approval, and reads"},
+	{Role: Observer, Client: true, Read: true, Does: "reads"},
+	{Role: Engine, Does: "does everything: for `handoffctl fsck --repair`, and `handoffd` itself"},
+}
+
+// Roles returns all roles.
+func Roles() []Role {
+	roles := make([]Role, len(roleSpecs))
+	for i := range roleSpecs {
+		roles[i] = roleSpecs[i].Role
+	}
+	return roles
+}
+
+// Spec returns the declaration of a role; the zero RoleSpec if it is unknown.
+func (r Role) Spec() RoleSpec {
+	i := slices.IndexFunc(roleSpecs, func(s RoleSpec) bool { return s.Role == r })
+	if i < 0 {
+		return RoleSpec{}
+	}
+	return roleSpecs[i]
+}
