@@ -114,7 +114,7 @@ func TestARightThatIsMissingIsNamed(t *testing.T) {
 	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
 		c := as(role)
 		for doing, command := range map[string][]string{
-			"run fsck": {"fsck"}, "record": {"record"}, "make a backup": {"backup", t.TempDir()},
+			"run fsck": {"fsck"}, "make a backup": {"backup", t.TempDir()},
 			"look at dead letters": {"deadletter", "list"},
 			"watch the past":       {"watch", "--since", "1h"},
 		} {

@@ -24,6 +24,8 @@ type fixture struct {
 	// nth counts the fixtures of the file from 0; element is what stands there.
 	nth     int
 	element jsontext.Value
+	// parts is the fixture as --update writes it.
+	parts fixtureParts
 	// handoff and snapshot are sent as they are; snapshot is nil where the fixture has none.
 	handoff, snapshot jsontext.Value
 	// town is the handoff's town, "" where it cannot be read.
@@ -33,14 +35,14 @@ type fixture struct {
 
 // expectation is what a fixture expects of its answer; what is zero is not looked at.
 type expectation struct {
-	Status     handoff.Status     `json:"status"`
-	ReasonCode handoff.ReasonCode `json:"reasonCode"`
+	Status     handoff.Status     `json:"status,omitzero"`
+	ReasonCode handoff.ReasonCode `json:"reasonCode,omitzero"`
 	// Result is a whole result; how it is formatted does not matter.
-	Result jsontext.Value `json:"result"`
+	Result jsontext.Value `json:"result,omitzero"`
 	// ResultBytes are the bytes of a whole result.
-	ResultBytes string `json:"resultBytes"`
+	ResultBytes string `json:"resultBytes,omitzero"`
 	// Error is the machine code of the refusal that the handoff is expected to get.
-	Error string `json:"error"`
+	Error string `json:"error,omitzero"`
 }
 
 // compares reports whether there is anything to compare an answer with.
@@ -177,15 +179,15 @@ func syntaxError(err error) error {
 // fixtureParts are the members of a fixture. Those that are read and not used say, in the vectors
 // of the agents' library, what a fixture was made of.
 type fixtureParts struct {
-	Name         string         `json:"name"`
+	Name         string         `json:"name,omitzero"`
+	Comment      jsontext.Value `json:"comment,omitzero"`
+	SnapshotName jsontext.Value `json:"snapshotName,omitzero"`
+	From         jsontext.Value `json:"from,omitzero"`
+	Outcome      jsontext.Value `json:"outcome,omitzero"`
+	Result       jsontext.Value `json:"result,omitzero"`
 	Handoff      jsontext.Value `json:"handoff"`
-	Snapshot     jsontext.Value `json:"snapshot"`
-	Expect       jsontext.Value `json:"expect"`
-	SnapshotName jsontext.Value `json:"snapshotName"`
-	From         jsontext.Value `json:"from"`
-	Outcome      jsontext.Value `json:"outcome"`
-	Result       jsontext.Value `json:"result"`
-	Comment      jsontext.Value `json:"comment"`
+	Snapshot     jsontext.Value `json:"snapshot,omitzero"`
+	Expect       *expectation   `json:"expect,omitzero"`
 }
 
 // parseFixture reads an element: {handoff, snapshot?, expect?, name?, comment?}, or a handoff by
@@ -207,15 +209,17 @@ func parseFixture(label string, element jsontext.Value) (fixture, error) {
 						label, member)
 			}
 		}
-		return fixture{label: label, handoff: element, town: townOf(element)}, nil
+		return fixture{label: label, handoff: element, town: townOf(element),
+			parts: fixtureParts{Handoff: element}}, nil
 	}
 	var parts fixtureParts
 	if err := json.Unmarshal(element, &parts, lenient,
 		json.RejectUnknownMembers(true)); err != nil {
 		return fixture{}, usagef("%s: %s", label, memberError(err,
-			"a fixture has the members name, comment, handoff, snapshot and expect"))
+			"a fixture has the members name, comment, handoff, snapshot and expect, and expect has "+
+				"status, reasonCode, result, resultBytes and error"))
 	}
-	f := fixture{label: label, handoff: parts.Handoff, town: townOf(parts.Handoff)}
+	f := fixture{label: label, handoff: parts.Handoff, town: townOf(parts.Handoff), parts: parts}
 	if parts.Name != "" {
 		f.label += " (" + show(parts.Name) + ")"
 	}
@@ -223,11 +227,7 @@ func parseFixture(label string, element jsontext.Value) (fixture, error) {
 		f.snapshot = parts.Snapshot
 	}
 	if parts.Expect != nil {
-		if err := json.Unmarshal(parts.Expect, &f.expect,
-			json.RejectUnknownMembers(true)); err != nil {
-			return fixture{}, usagef("%s: expect: %s", label, memberError(err,
-				"it has the members status, reasonCode, result, resultBytes and error"))
-		}
+		f.expect = *parts.Expect
 	}
 	if s := f.expect.Status; s != "" && !slices.Contains(handoff.Statuses(), s) {
 		return fixture{}, usagef("%s: expect: there is no status %q", label, s)

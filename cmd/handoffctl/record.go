@@ -2,28 +2,21 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"slices"
 	"time"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"worldengine/cmd/internal/counted"
-	"worldengine/dedupe"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fixtures"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
-// recordCommand makes fixtures of what a world has judged.
+// recordCommand makes fixtures of the handoffs that a world has judged.
 type recordCommand struct {
 	Town  string        `help:"Only the handoffs of this town." placeholder:"ID"`
 	RunID string        `name:"run" help:"Only the handoff of this run." placeholder:"RUN-ID"`
@@ -33,12 +26,11 @@ type recordCommand struct {
 
 // Help is the command's long help.
 func (recordCommand) Help() string {
-	return `Reads the log of the world, as fsck does, and writes a fixture for each handoff: the
-handoff, the state of its town before, and the very bytes of the result. handoffctl replay --fresh
-judges them again. What a server with the default rules and no game would not answer in the same way
-is left out, and counted on standard error: what a game decided, what other amounts of the rules
-decided, a duplicate of what is not recorded, what stands before the history that is kept, and what
-an earlier server stored without its handoff.
+	return `Writes a fixture for each handoff that the world has judged: the handoff, the state of its
+town before, and the very bytes of the result. handoffctl replay --fresh judges them again. A
+handoff that a server with the default rules and no game would answer otherwise is left out, and
+counted on standard error: a game or other amounts of the rules decided it, or the state before it
+is not kept any more.
 
 Example:
 
@@ -47,43 +39,32 @@ Example:
 
 // Run records.
 func (c *recordCommand) Run(ctx context.Context, a *app) error {
-	var err error
 	if err := checkOutput("--out", c.Out); err != nil {
 		return err
 	}
-	if c.RunID, err = a.findRun(ctx, c.RunID, false); err != nil {
-		return err
-	}
-	nc, err := a.dialStreams("handoffctl record")
+	server, err := a.connect()
 	if err != nil {
 		return err
 	}
-	defer nc.Close()
-	if err := a.mustReadStreams(ctx, nc, "record"); err != nil {
+	defer server.Conn.Close()
+	r := &recorder{server: server, seen: map[string]bool{}, leftOut: map[string]int{},
+		fixtures: []*fixtures.Fixture{}}
+	if c.RunID, err = a.runID(ctx, server, c.RunID, false); err != nil {
 		return err
 	}
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return err
-	}
-	log, err := commitlog.OpenLog(ctx, js, a.flags.World)
-	if errors.Is(err, commitlog.ErrNoWorld) {
-		return noWorld(a, err)
-	}
-	if err != nil {
-		return &client.UnavailableError{Code: "LOG_UNAVAILABLE", Message: sentence(err), Cause: err}
-	}
-	r := &recorder{command: c, log: log, states: map[string]jsontext.Value{},
-		receipts: map[string]*dedupe.Receipt{},
-		leftOut:  map[string]int{}, fixtures: []*fixtures.Fixture{}}
+	request := messages.RunList{TownID: c.Town, Order: "oldest", Limit: maxRunPage}
 	if c.For > 0 {
-		r.after = log.CachedInfo().State.LastSeq
-		// an interrupt ends the recording, and what was judged is written
+		var now messages.Runs
+		if _, err := server.Ask(ctx, wire.RunList, messages.RunList{Limit: 1}, &now); err != nil {
+			return err
+		}
+		request.AfterMark, request.Order = &now.Mark, ""
+		// an interrupt ends the recording: the handoffs judged so far are written
 		_ = backoff.Sleep(ctx, c.For)
 		ctx = context.WithoutCancel(ctx)
 	}
-	if err := r.read(ctx, a.flags.World); err != nil {
-		return &client.UnavailableError{Code: "LOG_UNAVAILABLE", Message: sentence(err), Cause: err}
+	if err := r.record(ctx, request, c.RunID); err != nil {
+		return err
 	}
 	for _, why := range slices.Sorted(maps.Keys(r.leftOut)) {
 		fmt.Fprintf(a.err, "left out: %d, %s\n", r.leftOut[why], why)
@@ -95,111 +76,74 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 	return c.write(a, r.fixtures)
 }
 
-// write writes the fixtures, one a line, into the file or to standard output.
-func (c *recordCommand) write(a *app, fixtures []*fixtures.Fixture) (err error) {
-	out := a.out
-	if c.Out != "" {
-		file, err := os.Create(c.Out)
-		if err != nil {
-			return usagef("--out: %v", err)
-		}
-		defer func() { err = errors.Join(err, file.Close()) }()
-		out = file
-	}
-	text := []byte("[")
-	for i := range fixtures {
-		line, err := json.Marshal(fixtures[i], json.Deterministic(true))
-		if err != nil {
-			return fmt.Errorf("a fixture cannot be written: %w", err)
-		}
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = append(append(text, '\n'), line...)
-	}
-	if _, err = io.WriteString(out, string(text)+"\n]\n"); err == nil && c.Out != "" {
-		fmt.Fprintf(a.err, "%s in %s\n", counted.Of(len(fixtures), "fixture"), c.Out)
-	}
-	return err
-}
-
-// recorder reads a log in its order.
-type recorder struct {
-	command *recordCommand
-	log     jetstream.Stream
-	after   uint64 // only what stands behind this sequence is recorded
-	// states are the towns' snapshots, by their ids, as far as the log was read.
-	states map[string]jsontext.Value
-	// receipts are those of the recorded handoffs that were accepted, by their towns and keys.
-	receipts map[string]*dedupe.Receipt
-	leftOut  map[string]int // by the reason
-	fixtures []*fixtures.Fixture
-}
-
-// read reads the log up to its end.
-func (r *recorder) read(ctx context.Context, world string) error {
-	token, unknown := "*", wire.RefusedSubject(world, "*")
-	if r.command.Town != "" {
-		token, unknown = wire.TownToken(r.command.Town),
-			wire.RefusedSubject(world, wire.UnknownTownToken)
-	}
-	subjects := []string{wire.LogSubject(world, token), wire.RefusedSubject(world, token)}
-	if r.command.Town != "" {
-		subjects = append(subjects, unknown)
-	}
-	return commitlog.Each(ctx, r.log, jetstream.ConsumerConfig{FilterSubjects: subjects},
-		func(msg jetstream.Msg, seq uint64) error {
-			stored, err := r.log.GetMsg(ctx, seq)
-			if errors.Is(err, jetstream.ErrMsgNotFound) {
-				return nil // discarded meanwhile
-			}
-			if err != nil {
-				return err
-			}
-			rec, err := commitlog.ReadRecord(stored.Data)
-			if err != nil {
-				r.leftOut["their records cannot be read"]++
-				return nil
-			}
-			return r.take(rec, seq)
-		})
-}
-
-// take records a record of the log, if it is one of the wanted handoffs.
-func (r *recorder) take(rec *commitlog.Record, seq uint64) error {
-	before := r.states[rec.TownID]
-	if rec.Kind.OfTown() {
-		r.states[rec.TownID] = rec.Snapshot
-	}
-	c := r.command
-	judged := rec.Kind == commitlog.KindHandoff || rec.Kind == commitlog.KindRefused
-	if !judged || seq <= r.after || c.Town != "" && rec.TownID != c.Town ||
-		c.RunID != "" && (rec.Run == nil || rec.Run.RunID != c.RunID) {
-		return nil
-	}
-	place := rec.TownID + "\x00" + keyOf(rec)
-	f, receipt, err := fixtures.New(rec, before, r.receipts[place])
-	var why fixtures.NotReplayable
-	if errors.As(err, &why) {
-		r.leftOut[why.Error()]++
-		return nil
-	}
+// write writes the fixtures into the file or to standard output.
+func (c *recordCommand) write(a *app, fixtures []*fixtures.Fixture) error {
+	text, err := fixtureFile(fixtures, false)
 	if err != nil {
-		return fmt.Errorf("log sequence %d: %w", seq, err)
+		return fmt.Errorf("a fixture cannot be written: %w", err)
 	}
-	if receipt != nil {
-		r.receipts[place] = receipt
+	if c.Out == "" {
+		_, err := a.out.Write(text)
+		return err
 	}
-	f.Name = fmt.Sprintf("%d %s", len(r.fixtures)+1, f.Name)
-	r.fixtures = append(r.fixtures, f)
+	if err := os.WriteFile(c.Out, text, 0o666); err != nil {
+		return usagef("--out: %v", err)
+	}
+	fmt.Fprintf(a.err, "%s in %s\n", counted.Of(len(fixtures), "fixture"), c.Out)
 	return nil
 }
 
-// keyOf returns the key of a record's handoff.
-func keyOf(rec *commitlog.Record) string {
-	var h struct {
-		Key string `json:"idempotencyKey"`
+// recorder asks for the fixtures of runs.
+type recorder struct {
+	server   *client.Client
+	seen     map[string]bool // the handoffs that were recorded, by their bytes
+	leftOut  map[string]int  // by the reason
+	fixtures []*fixtures.Fixture
+}
+
+// record records one run, or the runs of a list if runID is "".
+func (r *recorder) record(ctx context.Context, request messages.RunList, runID string) error {
+	if runID != "" {
+		return r.run(ctx, runID)
 	}
-	_ = json.Unmarshal(rec.Handoff, &h) // fixtures.New says what is wrong with it
-	return h.Key
+	for {
+		page, err := listRuns(ctx, r.server, request, maxRunPage)
+		if err != nil {
+			return err
+		}
+		for i := range page.Runs {
+			err := r.run(ctx, page.Runs[i].RunID)
+			if err != nil && !client.IsCode(err, wire.CodeUnknownRun) { // discarded meanwhile
+				return err
+			}
+		}
+		if request.After = page.Next; page.Next == 0 {
+			return nil
+		}
+	}
+}
+
+// run records the handoff of a run, and before a duplicate the handoff that it repeats.
+func (r *recorder) run(ctx context.Context, runID string) error {
+	var reply struct {
+		Fixtures []*fixtures.Fixture `json:"fixtures"`
+		LeftOut  string              `json:"leftOut"`
+	}
+	request := messages.RunGet{RunID: runID, Fixtures: true}
+	_, err := r.server.Ask(ctx, wire.RunGet, request, &reply)
+	if err != nil {
+		return err
+	}
+	if reply.LeftOut != "" && reply.LeftOut != fixtures.ErrNotJudged.Error() {
+		r.leftOut[reply.LeftOut]++
+	}
+	for i, f := range reply.Fixtures {
+		if last := len(reply.Fixtures) - 1; i < last && r.seen[string(f.Handoff)] {
+			continue
+		}
+		r.seen[string(f.Handoff)] = true
+		f.Name = fmt.Sprintf("%d %s", len(r.fixtures)+1, f.Name)
+		r.fixtures = append(r.fixtures, f)
+	}
+	return nil
 }

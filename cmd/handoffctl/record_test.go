@@ -20,15 +20,18 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// What a world judged replays in fresh worlds, byte for byte, whatever it was.
+// The handoffs of a world replay in fresh worlds, byte for byte, whatever their results.
 func TestRecordedFixturesReplay(t *testing.T) {
 	c := online(t)
 	executed := c.handoff()
 	unmet := c.run("new", "-o", "json", threatened, "accept-mission", "nowhere").out
 	unknown := edited(t, executed, nil)
+	var repeated answer
 	for _, made := range []string{unmet, executed, executed,
 		c.handoff(threatened, "advance-project", "wall-perimeter"), unknown} {
-		require.Equal(t, exitOK, c.pipe(made, "send", "-").status)
+		got := c.pipe(made, "send", "-", "-o", "json")
+		require.Equal(t, exitOK, got.status)
+		repeated = decode[answer](t, got.out)
 	}
 	stale := c.handoff(threatened, "talk", "casual")
 	c.ok("send", c.file(c.handoff(threatened, "talk", "morale-boost")))
@@ -55,6 +58,9 @@ func TestRecordedFixturesReplay(t *testing.T) {
 	one := decode[[]fixtures.Fixture](t, c.ok("record", "--run", other.RunID))
 	require.Len(t, one, 1)
 	assert.Equal(t, string(other.Result), one[0].Expect.ResultBytes)
+	again := decode[[]fixtures.Fixture](t, c.ok("record", "--run", repeated.RunID))
+	require.Len(t, again, 2, "a duplicate comes behind the handoff that it repeats")
+	assert.Equal(t, again[0].Handoff, again[1].Handoff)
 	assert.Equal(t, "[\n]\n", c.ok("record", "--for", "1ms"), "nothing is judged meanwhile")
 	got = c.run("record", "--world", "elsewhere")
 	assert.NotEqual(t, exitOK, got.status)
@@ -65,7 +71,7 @@ func offlineOf(c *cli) *cli {
 	return &cli{t: c.t, env: map[string]string{"NATS_URL": "nats://127.0.0.1:1"}}
 }
 
-// What run.get answers as the fixtures of a run replays in fresh worlds, too, each run by itself.
+// The fixtures of run.get replay in fresh worlds, too, each run by itself.
 func TestFixturesOfRunsReplay(t *testing.T) {
 	c := online(t)
 	nc, err := nats.Connect(c.env["NATS_URL"])
@@ -117,7 +123,7 @@ func TestFixturesOfRunsReplay(t *testing.T) {
 	require.Equal(t, "no handoff was judged in the run", got.LeftOut)
 }
 
-// The fixtures of a run are those of the default rules: what other amounts decided is left out.
+// A handoff that other amounts of the rules decided is left out.
 func TestFixturesOfOtherRules(t *testing.T) {
 	rules := town.DefaultRules()
 	rules.ProjectStep *= 2
@@ -133,14 +139,18 @@ func TestFixturesOfOtherRules(t *testing.T) {
 		`"fixtures":[],"leftOut":"a fresh world would answer otherwise`)
 }
 
-// What is not there is said, and leaves no file: a town may be misspelt.
+// A town may be misspelt: the error says that there is nothing, and leaves no file.
 func TestNothingToRecordIsAnError(t *testing.T) {
 	c := online(t)
 	file := filepath.Join(t.TempDir(), "nothing.json")
-	for _, which := range [][]string{nil, {"--town", "atlantis"}, {"--run", "nope"}} {
+	for _, which := range [][]string{nil, {"--town", "atlantis"}} {
 		got := c.run(append([]string{"record", "--out", file}, which...)...)
 		require.Equal(t, exitFailed, got.status, which)
 		require.Contains(t, got.err, "there is nothing to record", which)
 		require.NoFileExists(t, file, which)
 	}
+	got := c.run("record", "--out", file, "--run", "nope")
+	require.Equal(t, exitRefused, got.status)
+	require.Contains(t, got.err, "UNKNOWN_RUN")
+	require.NoFileExists(t, file)
 }

@@ -19,7 +19,7 @@ type replayCommand struct {
 	Concurrency int      `help:"How many towns are replayed at once. The handoffs of one town stay in their order." default:"1"`
 	Strict      bool     `help:"Refuse fixtures that expect nothing, before anything is sent."`
 	Fresh       bool     `help:"Replay against throw-away servers of its own, with a new world for each file."`
-	Update      bool     `help:"Write what was answered into the fixtures, after showing the difference. Those that pass stay as they are."`
+	Update      bool     `help:"Write the answers into the fixtures that failed or expect nothing, and show the differences."`
 	JUnit       string   `name:"junit" help:"Write a report in JUnit's XML to this file, too." placeholder:"FILE"`
 }
 
@@ -38,10 +38,10 @@ fails. A fixture that expects nothing is sent and counted as unchecked. Prints h
 ended in each status and every failure, and exits 1 when there is a failure. With --concurrency
 above 1 the fixtures of one town keep their order, and those of different towns run side by side.
 
-With --update a fixture that fails, or expects nothing, expects from now on what it was answered: of
-a result the members that its "expect" has, or status, reasonCode and resultBytes where it has none.
-The difference is shown first; nothing else in the file changes. A snapshot that could not be put
-stays a failure. Nothing is written when the replay was cut short.
+With --update a fixture that fails, or expects nothing, expects its answer from now on: of a result
+the members that its "expect" has, or status, reasonCode and resultBytes if it has none. The
+difference is shown, and the file is written anew, each fixture on one line. A snapshot that could
+not be put stays a failure. Nothing is written when the replay was cut short.
 
 With --fresh no server is needed, and every file begins with an empty world. Where a snapshot would
 lower the day of its town, the town goes on in another empty world.

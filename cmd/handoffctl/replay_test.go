@@ -182,7 +182,6 @@ func TestReplayRefusesFixturesThatCannotBeRead(t *testing.T) {
 		"no object": {`[7]`, "-#0: a fixture is an object, not 7"},
 		"unknown status": {`{"handoff": {}, "expect": {"status": "done"}}`,
 			`-: expect: there is no status "done"`},
-		"unknown member":     {`{"handoff": {}, "expect": {"statos": "stale"}}`, "-: expect: "},
 		"a name of no words": {`[{"handoff": {}, "name": 7}]`, "-#0: "},
 	} {
 		got := c.pipe(test.fixture, "replay", "-")

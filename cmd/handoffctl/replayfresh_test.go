@@ -113,9 +113,9 @@ func TestReplayRefusesBadInput(t *testing.T) {
 		"a bad line": {"{\"handoff\": {}}\n{\"handoff\": {}, \"xpect\": 1}",
 			"-#1: there is no member /xpect"},
 		"unknown expects": {`{"handoff": {}, "expect": {"statos": 1}}`,
-			"-: expect: there is no member /statos: it has the members "},
+			"-: there is no member /expect/statos: a fixture has the members "},
 		"a wrong kind": {`{"handoff": {}, "expect": {"status": 7}}`,
-			"-: expect: /status cannot be a number"},
+			"-: /expect/status cannot be a number"},
 	} {
 		got := c.pipe(test.input, "replay", "-")
 		assert.Equal(t, exitUsage, got.status, name)

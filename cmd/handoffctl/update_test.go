@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// written returns what a file has.
+// written returns the content of a file.
 func written(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)
@@ -19,47 +18,46 @@ func written(t *testing.T, name string) string {
 	return string(data)
 }
 
-// Each file keeps its form, and what passed its very bytes; the second run is green and writes
-// nothing.
-func TestReplayUpdateWritesWhatWasAnswered(t *testing.T) {
+// The file is written anew, one fixture on each line; the second run is green and writes nothing.
+func TestReplayUpdate_WritesTheAnswers(t *testing.T) {
 	c := offline(t)
 	snapshot := string(newTown(t, "north", 1))
 	h := strings.TrimSpace(string(talk(t, newTown(t, "north", 1))))
-	passes := `{ "handoff":` + h + `,"snapshot":` + snapshot + `,  "expect":{"status":"executed"}}`
-	again := `{ "handoff":` + h + `,  "expect":{"status":"executed"}}`
-	indented := strings.Join([]string{
-		"{", "\t\"name\": \"wrong\",", "\t\"snapshot\": " + snapshot + ",",
-		"\t\"handoff\": " + h + ",",
-		"\t\"expect\": {", "\t\t\"reasonCode\": \"EXECUTED\",", "\t\t\"status\":   \"%s\"", "\t},",
-		"\t\"comment\": 1.50", "}", "",
-	}, "\r\n")
+	passes := `{"handoff":` + h + `,"snapshot":` + snapshot + `,"expect":{"status":"executed"}}`
+	duplicate := `,"expect":{"status":"duplicate"`
 	dir := t.TempDir()
-	files := map[string][2]string{ // what a file has before and after
+	files := map[string][2]string{ // the beginning of a file before and after
 		"array.json": {
-			"[\n " + passes + ",\n " + again + "\n]",
-			"[\n " + passes + ",\n " + strings.Replace(again, `"executed"`, `"duplicate"`, 1) +
-				"\n]",
+			" [\n" + passes + ", {\"handoff\":" + h + `,"expect":{"status":"executed"}}]`,
+			"[\n" + passes + ",\n{\"handoff\":" + h + duplicate + "}}\n]\n",
 		},
-		"indented.json": {fmt.Sprintf(indented, "stale"), fmt.Sprintf(indented, "executed")},
+		"indented.json": {
+			"{\r\n\t\"expect\": {\"reasonCode\":\"EXECUTED\",\t\"status\": \"stale\"},\r\n" +
+				"\t\"snapshot\": " + snapshot + ",\n\"handoff\": " + h +
+				`, "comment": 1.50, "name": "wrong"}`,
+			`[` + "\n" + `{"name":"wrong","comment":1.50,"handoff":` + h + `,"snapshot":` + snapshot +
+				`,"expect":{"status":"executed","reasonCode":"EXECUTED"}}` + "\n]\n",
+		},
 		"lines.jsonl": {
 			passes + "\n" + `{"handoff": ` + h + `, "expect": {"error": "OVERLOADED"}}` + "\n",
-			passes + "\n" + `{"handoff": ` + h +
-				`, "expect": {"status": "duplicate", "reasonCode": "DUPLICATE_HANDOFF", "resultBytes": `,
+			passes + "\n" + `{"handoff":` + h + duplicate +
+				`,"reasonCode":"DUPLICATE_HANDOFF","resultBytes":"{`,
 		},
 		"refused.json": {
 			`{"handoff": {}, "expect": {"status": "executed"}}`,
-			`{"handoff": {}, "expect": {"error": "SCHEMA_VALIDATION_FAILED"}}`,
+			"[\n" + `{"handoff":{},"expect":{"error":"SCHEMA_VALIDATION_FAILED"}}` + "\n]\n",
 		},
-		"alone.json": {"{}", `{"handoff":{},"expect":{"error":"SCHEMA_VALIDATION_FAILED"}}`},
+		"twice.json": { // a handoff by itself, with a member that is there twice
+			`{"a": "\u0061", "a": 1e0}`,
+			"[\n" + `{"handoff":{"a":"\u0061","a":1e0},"expect":{"error":"INVALID_JSON"}}` + "\n]\n",
+		},
 		"unchecked.json": {
 			"{\n  \"handoff\": " + h + "\n}\n",
-			"{\n  \"handoff\": " + h + ",\n  \"expect\": {\n    \"status\": \"rejected\",\n    " +
-				"\"reasonCode\": \"UNKNOWN_TOWN\",\n    \"resultBytes\": ",
+			"[\n{\"handoff\":" + h + `,"expect":{"status":"rejected","reasonCode":"UNKNOWN_TOWN",`,
 		},
 		"whole.json": {
-			"{\n  \"handoff\": " + h + ",\n  \"expect\": {\"result\": null}\n}\n",
-			"{\n  \"handoff\": " + h + ",\n  \"expect\": {\"result\": {\"schemaVersion\": " +
-				"\"execution-result.v1\", ",
+			`{"handoff": ` + h + `, "expect": {"result": null}}`,
+			"[\n{\"handoff\":" + h + `,"expect":{"result":{"schemaVersion":"execution-result.v1",`,
 		},
 	}
 	for name, content := range files {
@@ -69,17 +67,15 @@ func TestReplayUpdateWritesWhatWasAnswered(t *testing.T) {
 	require.Equal(t, outcome{exitOK, got.out, ""}, got)
 	assert.Contains(t, got.out, "\n2 passed, 0 failed, 0 unchecked (they expect nothing)\n7 "+
 		"updated: ")
-	assert.Contains(t, got.out, "--- "+filepath.Join(dir, "indented.json")+
-		" (wrong)\n+++ answered\n@@ -1,4 +1,4 @@\n {\n"+
-		"-  \"status\": \"stale\",\n+  \"status\": \"executed\",\n   \"reasonCode\": "+
-		"\"EXECUTED\"\n }\n")
+	assert.Contains(t, got.out, filepath.Join(dir, "indented.json")+" (wrong) expects what was "+
+		"answered:\n- /status: \"stale\"\n+ /status: \"executed\"\n\n")
 	after := map[string]string{}
 	for name, content := range files {
 		after[name] = written(t, filepath.Join(dir, name))
 		assert.True(t, strings.HasPrefix(after[name], content[1]), "%s has\n%s\nnot\n%s", name,
 			after[name], content[1])
 	}
-	info, err := os.Stat(filepath.Join(dir, "alone.json"))
+	info, err := os.Stat(filepath.Join(dir, "twice.json"))
 	require.NoError(t, err)
 	assert.Equal(t, os.FileMode(0o640), info.Mode().Perm())
 
@@ -90,9 +86,6 @@ func TestReplayUpdateWritesWhatWasAnswered(t *testing.T) {
 	for name := range files {
 		assert.Equal(t, after[name], written(t, filepath.Join(dir, name)), name)
 	}
-	entries, err := os.ReadDir(dir)
-	require.NoError(t, err)
-	assert.Len(t, entries, len(files), "no file is left over")
 }
 
 // Of the bytes of a result people see the JSON, or the bytes where the JSON is the same.
@@ -108,7 +101,7 @@ func TestReplayUpdateOfBytes(t *testing.T) {
 	require.Len(t, s.Updates, 1)
 	assert.Equal(t, 1, s.Updated)
 	assert.Contains(t, s.Updates[0].Difference,
-		"\n-  \"resultBytes\": {}\n+  \"resultBytes\": {\n+    \"schemaVersion\": ")
+		`+ /resultBytes/schemaVersion: "execution-result.v1"`)
 
 	exact := written(t, file)
 	spaced := strings.Replace(exact, `{\"schemaVersion\"`, `{ \"schemaVersion\"`, 1)
@@ -116,11 +109,11 @@ func TestReplayUpdateOfBytes(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte(spaced), 0o600))
 	got = c.run("replay", file, "--fresh", "--update")
 	require.Equal(t, exitOK, got.status, got.err)
-	assert.Contains(t, got.out, `-  "resultBytes": "{ \"schemaVersion\"`)
+	assert.Contains(t, got.out, `- /resultBytes: "{ \"schemaVersion\"`)
 	assert.Equal(t, exact, written(t, file))
 }
 
-// What cannot be expected stays a failure, and nothing is written that was not answered.
+// A snapshot that cannot be put stays a failure, and nothing is written without an answer.
 func TestReplayUpdateLeavesWhatItCannotKnow(t *testing.T) {
 	c := online(t)
 	fixtures := talks(t, "north", 2)
@@ -138,6 +131,16 @@ func TestReplayUpdateLeavesWhatItCannotKnow(t *testing.T) {
 	assert.Equal(t, exitUnavailable, c.run("replay", file, "--update", "--world",
 		"elsewhere").status)
 	assert.Equal(t, before, written(t, file))
+}
+
+func TestRewrite_ChangedFile(t *testing.T) {
+	t.Parallel()
+	file := filepath.Join(t.TempDir(), "f.json")
+	require.NoError(t, os.WriteFile(file, []byte(`{"handoff": 1}`), 0o600))
+	read, err := parseFixtures(file, []byte(`{"handoff": 2}`))
+	require.NoError(t, err)
+	assert.ErrorContains(t, rewrite(file, read), "has changed since it was read")
+	assert.Equal(t, `{"handoff": 1}`, written(t, file))
 }
 
 func TestReplayUpdateRefusesWhatMakesNoSense(t *testing.T) {
@@ -160,17 +163,4 @@ func TestReplayUpdateRefusesWhatMakesNoSense(t *testing.T) {
 		assert.Contains(t, got.err, "handoffctl: "+test.wants, name)
 		assert.Empty(t, got.out, name)
 	}
-}
-
-func TestUnified(t *testing.T) {
-	t.Parallel()
-	lines := func(text string) string { return strings.ReplaceAll(text, " ", "\n") + "\n" }
-	assert.Empty(t, unified("a\n", "a\n", "x", "y"))
-	assert.Equal(t, "--- x\n+++ y\n@@ -0,0 +1,1 @@\n+a\n", unified("", "a\n", "x", "y"))
-	assert.Equal(t, "--- x\n+++ y\n@@ -1,1 +0,0 @@\n-a\n", unified("a", "", "x", "y"))
-	assert.Equal(t, "--- x\n+++ y\n"+
-		"@@ -3,7 +3,7 @@\n c\n d\n e\n-f\n+F\n g\n h\n i\n"+
-		"@@ -13,4 +13,5 @@\n m\n n\n o\n+O\n p\n",
-		unified(lines("a b c d e f g h i j k l m n o p"),
-			lines("a b c d e F g h i j k l m n o O p"), "x", "y"))
 }

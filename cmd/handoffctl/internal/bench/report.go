@@ -52,7 +52,7 @@ type Phase struct {
 	Costs
 }
 
-// Costs is what a phase executed, and the processor time for it.
+// Costs is the rate of executed handoffs of a phase, and their processor time.
 type Costs struct {
 	// Executed counts the handoffs that were answered as predicted, a second.
 	Executed float64 `json:"executedPerSecond"`
