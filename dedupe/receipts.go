@@ -43,7 +43,7 @@ type Receipt struct {
 	ResultID  string `json:"resultId"`
 	// the execution-result.v1, revision 0, as it was decided
 	Result jsontext.Value `json:"result"`
-	// Addition is what revision 1 of the result says beyond it; nil in receipts of earlier engines.
+	// Addition is what revision 1 of the result says beyond it.
 	Addition *handoff.Addition `json:"addition,omitzero"`
 }
 

@@ -38,7 +38,7 @@ func (o *simOperator) decide() bool {
 		for _, a := range readSimRecord(s.log.last(wire.LogSubject("main",
 			wire.TownToken(townID)))).Approvals {
 			waiting = append(waiting, Signal{TownID: townID, HandoffID: a.HandoffID,
-				HandoffHash: a.Bytes()})
+				HandoffHash: a.HandoffHash})
 		}
 	}
 	if len(waiting) == 0 {
@@ -75,7 +75,7 @@ func (o *simOperator) denyAll(townID string) {
 	for i := range rec.Approvals {
 		if a := &rec.Approvals[i]; a.Decision == nil && a.Handoff != nil {
 			signals = append(signals, Signal{TownID: townID, HandoffID: a.HandoffID,
-				HandoffHash: a.Bytes(), Kind: lifecycle.SignalDeny, ActorID: "a strict person"})
+				HandoffHash: a.HandoffHash, Kind: lifecycle.SignalDeny, ActorID: "a strict person"})
 		}
 	}
 	slices.Reverse(signals) // the one that was asked for last first
@@ -194,9 +194,9 @@ func (h *simHistory) decided(rec *commitlog.Record, before commitlog.Entry, m *s
 			continue
 		}
 		count++
-		h.decisions[decisionKey(rec.Approvals[i].Bytes(), d.ActorID, d.Approved)] = true
+		h.decisions[decisionKey(rec.Approvals[i].HandoffHash, d.ActorID, d.Approved)] = true
 		for j := range before.Approvals {
-			if a := &before.Approvals[j]; a.Bytes() == rec.Approvals[i].Bytes() {
+			if a := &before.Approvals[j]; a.HandoffHash == rec.Approvals[i].HandoffHash {
 				status := a.Status(before.State.Hash, m.stored)
 				if !d.Approved && a.Handoff != nil {
 					h.denied[deniedKey(a.Handoff, before)] = true

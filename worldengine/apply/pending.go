@@ -30,10 +30,8 @@ type Pending struct {
 	Run     runevents.Identity `json:"run"`
 	Emitted int64              `json:"emitted"`
 	// EventIDs were drawn for the events that may come before the next attempt, or the end: the
-	// run's durable EventIdRegistry. An earlier version stored a seed instead, and has none.
+	// run's durable EventIdRegistry.
 	EventIDs []runevents.DrawnID `json:"eventIds,omitzero"`
-	// IDSeed is what an earlier version derived those ids from.
-	IDSeed string `json:"idSeed,omitzero"`
 	// Accepted is when the first commit was made.
 	Accepted time.Time `json:"accepted"`
 	// Attempt counts the logical attempts, from 1. NotBefore is when this one begins, and Deadline
@@ -46,8 +44,7 @@ type Pending struct {
 	Reached bool     `json:"reached,omitzero"`
 	Last    *Failure `json:"last,omitzero"`
 	// Askers are the servers that may have sent a request, and have not said that none can have
-	// arrived. A server is among them before its first request. An earlier version stored none, and
-	// then the servers that asked are unknown.
+	// arrived. A server is among them before its first request.
 	Askers []string `json:"askers,omitzero"`
 	// Wish is an operator's wish that the run be cancelled; nil where there is none. While it
 	// stands no server sends a request, and each of the Askers says whether one of its own can have
@@ -72,7 +69,7 @@ type Wish struct {
 
 // MayHaveArrived reports whether a request for the command may have reached a game, as far as it is
 // known without asking the Askers.
-func (p *Pending) MayHaveArrived() bool { return p.Reached || p.Askers == nil }
+func (p *Pending) MayHaveArrived() bool { return p.Reached }
 
 // Unasked reports whether no request for the command can have reached a game, and no server may ask
 // before it has put itself among the Askers.
@@ -118,7 +115,7 @@ type Failure struct {
 	Code      string `json:"code,omitzero"`
 	Message   string `json:"message"`
 	Retryable bool   `json:"retryable"`
-	// At is when the attempt failed; zero where an earlier version stored it.
+	// At is when the attempt failed.
 	At time.Time `json:"at,omitzero"`
 }
 

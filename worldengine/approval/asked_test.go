@@ -2,7 +2,6 @@ package approval_test
 
 import (
 	"bytes"
-	"slices"
 	"testing"
 	"time"
 
@@ -135,73 +134,6 @@ func TestOthersOfTheKeyAreClosed(t *testing.T) {
 	require.Equal(t, approval.Stale, closed[1].Status(h.SnapshotHash, noon))
 	require.Equal(t, approval.Hash(otherBytes), closed[1].HandoffHash)
 	require.Empty(t, closed[1].IdempotencyKey)
-	require.True(t, closed.Follows(list))
-}
-
-// Of an entry of an earlier engine, which has no hash of its own, the hash is kept when it closes.
-func TestAnEntryWithoutAHashGetsOne(t *testing.T) {
-	t.Parallel()
-	h, encoded := proposed(t, "1")
-	list := approval.List(nil).Ask(h, encoded, trace.Context{}, noon, time.Hour)
-	list[0].HandoffHash = ""
-	require.Equal(t, approval.Hash(encoded), list.On("b")[0].HandoffHash)
-	require.Equal(t, approval.Hash(encoded), list.Close(h, encoded, "run-1")[0].HandoffHash)
-}
-
-// Without a question or a decision a list may only lose entries or close them: a record in which
-// one is another than before is found.
-func TestAListFollowsOnlyWhatItCloses(t *testing.T) {
-	t.Parallel()
-	h, encoded := proposed(t, "1")
-	waiting := approval.List(nil).Ask(h, encoded, trace.Context{}, noon, time.Hour)
-	decided := func(yes bool) approval.List {
-		list, _, refused := waiting.Decide(approval.Question{HandoffID: h.HandoffID},
-			h.SnapshotHash, decision(yes, "ada", noon), time.Hour)
-		require.Nil(t, refused)
-		return list
-	}
-	changed := func(list approval.List, change func(*approval.Asked)) approval.List {
-		list = slices.Clone(list)
-		change(&list[0])
-		return list
-	}
-	for name, c := range map[string]struct {
-		prior, list approval.List
-		want        bool
-	}{
-		"as it was": {waiting, waiting, true},
-		"left out":  {waiting, nil, true},
-		"closed":    {waiting, waiting.On("b"), true},
-		"closed with its approval": {decided(true), decided(true).Close(h, encoded, "run-1"),
-			true},
-		"closed without its approval": {decided(true), decided(true).On("b"), true},
-		"new":                         {nil, waiting, false},
-		"approved by nobody":          {waiting, decided(true), false},
-		"denied by nobody":            {waiting, decided(false), false},
-		"its approval is gone":        {decided(true), waiting, false},
-		"another decision":            {decided(true), decided(false), false},
-		"opened again":                {waiting.On("b"), waiting, false},
-		"asked at another time": {waiting, changed(waiting,
-			func(a *approval.Asked) { a.At = noon.Add(1) }), false},
-		"of another state": {waiting, changed(waiting,
-			func(a *approval.Asked) { a.SnapshotHash = "b" }), false},
-		"of another handoff": {waiting, changed(waiting,
-			func(a *approval.Asked) { a.HandoffID = "b" }), false},
-		"with other bytes": {waiting, changed(waiting,
-			func(a *approval.Asked) { a.Handoff = []byte(`{}`) }), false},
-		"counts for longer": {waiting, changed(waiting,
-			func(a *approval.Asked) { a.Expires = a.Expires.Add(1) }), false},
-		"decided by another signal": {decided(true), changed(decided(true),
-			func(a *approval.Asked) {
-				a.Decision = &approval.Decision{Approved: true, SignalID: "x"}
-			}), false},
-		"the same signal denies it": {decided(true), changed(decided(true),
-			func(a *approval.Asked) {
-				a.Decision = &approval.Decision{SignalID: a.Decision.SignalID}
-			}), false},
-	} {
-		require.Equal(t, c.want, c.list.Follows(c.prior), name)
-	}
 }
 
 // The policy of a world counts where a town has none of its own, if it asks for anything.

@@ -50,7 +50,7 @@ func (l List) Decide(
 	}
 	after := slices.Clone(l)
 	a := &after[i]
-	a.Decision, a.Expires, a.HandoffHash = &d, d.At.Add(timeout), a.Bytes()
+	a.Decision, a.Expires = &d, d.At.Add(timeout)
 	decided := *a
 	if !d.Approved {
 		a.close()
@@ -63,12 +63,9 @@ func decidedText(a *Asked, status Status) string {
 	prior := a.Decision
 	at := prior.At.Format(time.RFC3339)
 	switch {
-	case status == Used && a.RunID != "":
+	case status == Used:
 		return fmt.Sprintf("%s approved it at %s, and it was accepted for execution since; "+
 			"run %s has what came of it", prior.ActorID, at, a.RunID)
-	case status == Used:
-		return fmt.Sprintf("%s approved it at %s, and it was accepted for execution since; the "+
-			"runs of the town have what came of it", prior.ActorID, at)
 	case status == Approved:
 		return fmt.Sprintf("%s approved it at %s, and it is executed when its handoff is sent "+
 			"again. An approval is not taken back: to keep it from being used, pause the town or "+

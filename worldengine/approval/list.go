@@ -1,7 +1,6 @@
 package approval
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
@@ -51,14 +50,13 @@ type Asked struct {
 	// Handoff is what was asked for, as the engine writes it. It is left out once the entry is
 	// closed: denied, accepted for execution, or of a state that the town is not in any more.
 	Handoff jsontext.Value `json:"handoff,omitzero"`
-	// HandoffHash is Hash of the handoff. Closed entries of earlier engines lack it: they stand for
-	// every handoff with the id.
-	HandoffHash string `json:"handoffHash,omitzero"`
-	// Trace is that of the delivery which asked, for the run that carries the handoff out. It is
-	// left out with the handoff, and in entries of earlier engines.
+	// HandoffHash is Hash of the handoff.
+	HandoffHash string `json:"handoffHash"`
+	// Trace is the trace of the delivery which asked, for the run that carries the handoff out. It
+	// is left out with the handoff.
 	Trace trace.Context `json:"trace,omitzero"`
 	// IdempotencyKey and RunID are those of a handoff that was accepted for execution, for who asks
-	// for its result; "" before, and in entries of earlier engines.
+	// for its result; "" before.
 	IdempotencyKey string    `json:"idempotencyKey,omitzero"`
 	RunID          string    `json:"runId,omitzero"`
 	At             time.Time `json:"at"`
@@ -74,18 +72,9 @@ func Hash(encoded []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// Bytes returns the hash of the handoff of an entry, "" where that is not known any more.
-func (a *Asked) Bytes() string {
-	if a.HandoffHash == "" && a.Handoff != nil {
-		return Hash(a.Handoff)
-	}
-	return a.HandoffHash
-}
-
 // isOf reports whether an entry is of the handoff with an id and a hash.
 func (a *Asked) isOf(handoffID, handoffHash string) bool {
-	known := a.Bytes()
-	return a.HandoffID == handoffID && (known == "" || known == handoffHash)
+	return a.HandoffID == handoffID && a.HandoffHash == handoffHash
 }
 
 // List is what a town's record has of proposals, in the order in which they were asked for. No
@@ -224,35 +213,5 @@ func (l List) Close(h *handoff.Handoff, encoded []byte, runID string) List {
 
 // close leaves out what is needed only as long as the handoff may be executed.
 func (a *Asked) close() {
-	a.HandoffHash = a.Bytes()
 	a.Handoff, a.Trace = nil, trace.Context{}
-}
-
-// Follows reports whether a list may stand in the record after one with the list prior, where no
-// agent asked and no person decided: entries are closed or left out. It is for lists of earlier
-// engines, which closed and left out others than On and Close do.
-func (l List) Follows(prior List) bool {
-	for i := range l {
-		if !slices.ContainsFunc(prior, l[i].closes) {
-			return false
-		}
-	}
-	return true
-}
-
-// closes reports whether an entry is another one as it is, or closed.
-func (a *Asked) closes(prior Asked) bool {
-	same := a.isOf(prior.HandoffID, prior.Bytes()) && a.SnapshotHash == prior.SnapshotHash &&
-		a.At.Equal(prior.At) && a.Expires.Equal(prior.Expires)
-	if a.Handoff != nil {
-		same = same && bytes.Equal(a.Handoff, prior.Handoff)
-	}
-	switch {
-	case a.Decision == nil:
-		return same && (prior.Decision == nil || a.Handoff == nil)
-	case prior.Decision == nil:
-		return false
-	}
-	return same && a.Decision.SignalID == prior.Decision.SignalID &&
-		a.Decision.Approved == prior.Decision.Approved
 }

@@ -47,7 +47,7 @@ func (d *Decider) Decide(
 			return d.Signals.Refuse(ctx, &s, refused.Code, refused.Message)
 		}
 		about := s // the log names the handoff, also where the person did not
-		about.HandoffHash = current.Approvals[i].Bytes()
+		about.HandoffHash = current.Approvals[i].HandoffHash
 		run, err := d.Signals.Accepted(&about)
 		if err != nil {
 			return err

@@ -117,7 +117,7 @@ func (r *Reader) placesOf(townID string, known *known, after string) (places []p
 		if !a.Status(known.hash, r.Now()).IsOpen() {
 			continue
 		}
-		p := place{townID: townID, handoffID: a.HandoffID, handoffHash: a.Bytes(),
+		p := place{townID: townID, handoffID: a.HandoffID, handoffHash: a.HandoffHash,
 			size: len(a.Handoff)}
 		p.order = strings.Join([]string{
 			runevents.Timestamp(a.At), p.handoffID, p.handoffHash, townID}, " ")

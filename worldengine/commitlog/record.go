@@ -85,11 +85,10 @@ type Record struct {
 	Policy    *approval.Policy `json:"policy,omitzero"` // nil for the engine's default
 	Approvals approval.List    `json:"approvals,omitempty"`
 	// WorldPolicy is what the world asked approvals of when a handoff was accepted, or waited for
-	// its approval, in a town without a policy of its own; nil where the world asked for none, and
-	// in records of earlier engines.
+	// its approval, in a town without a policy of its own; nil if the world asked for none.
 	WorldPolicy *approval.Policy `json:"worldPolicy,omitzero"`
 	// ActorID, in a record of kind put, is who put the state: the user, or the role of one whom
-	// NATS does not name; "" without access control, and in records of earlier engines.
+	// NATS does not name; "" without access control.
 	ActorID string `json:"actorId,omitzero"`
 	// RetryOf, in a record of a handoff that was judged, is the run that its run tries again; nil
 	// where it does not. What is pending has its own.
@@ -101,11 +100,9 @@ type Record struct {
 	Mend     *Mended        `json:"mend,omitzero"`
 	Snapshot jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after it
 	Result   jsontext.Value `json:"result,omitzero"`
-	// Handoff is the handoff that the result answers, for who wants to judge it again. Records of
-	// earlier engines do not have it.
+	// Handoff is the handoff that the result answers, for who wants to judge it again.
 	Handoff jsontext.Value `json:"handoff,omitzero"`
-	// Addition stands beside the result of an accepted handoff, for revision 1 of it. Records of
-	// earlier engines do not have it.
+	// Addition stands beside the result of an accepted handoff, for revision 1 of it.
 	Addition *handoff.Addition `json:"addition,omitzero"`
 	Run      *runevents.Run    `json:"run,omitzero"`
 }

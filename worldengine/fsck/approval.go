@@ -64,25 +64,18 @@ func (v *Verdict) checkAskedEntry(
 		v.follows("a handoff waits for an approval that its type does not take",
 			policy.String(), string(h.Proposal.Type))
 	}
-	before := &prior.approvals
-	switch {
-	case !prior.known:
-	case before.older || now.approvals.older:
-		if n := len(now.approvals.list); n > 0 && !now.approvals.list[:n-1].Follows(before.list) {
-			v.differ("a handoff that waits for approval changed others that do",
-				before.list, now.approvals.list)
-		}
-	default:
-		gate := before.list.Judge(approval.Policy{}, h, rec.Handoff, last.At)
-		if !gate.Ask {
-			v.follows("a handoff waits for an approval again, or although too many do",
-				"", last.HandoffID+" "+string(gate.Reason))
-		}
-		right := before.list.Ask(h, rec.Handoff, trace.Context{}, last.At,
-			last.Expires.Sub(last.At))
-		v.differ("a handoff that waits for approval changed others that do",
-			carriedOf(right.On(now.hash)).list, now.approvals.list)
+	if !prior.known {
+		return
 	}
+	gate := prior.approvals.Judge(approval.Policy{}, h, rec.Handoff, last.At)
+	if !gate.Ask {
+		v.follows("a handoff waits for an approval again, or although too many do",
+			"", last.HandoffID+" "+string(gate.Reason))
+	}
+	right := prior.approvals.Ask(h, rec.Handoff, trace.Context{}, last.At,
+		last.Expires.Sub(last.At))
+	v.differ("a handoff that waits for approval changed others that do",
+		carriedOf(right.On(now.hash)), now.approvals)
 }
 
 // policyOf returns which types of proposals took an approval when a handoff was judged; nil where
@@ -135,10 +128,8 @@ func (l *LogCheck) checkDecided(
 	v.wantPayload(rec.Run, 0, about.HandoffID, "handoffId")
 	v.wantPayload(rec.Run, 0, d.ActorID, "actorId")
 	v.wantPayload(rec.Run, 0, d.Reason, "reason")
-	if payloadText(rec.Run.Events[0].Payload, "handoffHash") != "" { // earlier engines have none
-		v.wantPayload(rec.Run, 0, about.Bytes(), "handoffHash")
-		v.wantPayload(rec.Run, 1, about.Bytes(), "handoffHash")
-	}
+	v.wantPayload(rec.Run, 0, about.HandoffHash, "handoffHash")
+	v.wantPayload(rec.Run, 1, about.HandoffHash, "handoffHash")
 	v.checkTime("a decision was taken at another time than its run", rec, d.At)
 	if prior.known {
 		v.checkDecision(about, prior, now)
@@ -147,27 +138,16 @@ func (l *LogCheck) checkDecided(
 
 // checkDecision takes a decision again, on what waited before it, and compares.
 func (v *Verdict) checkDecision(about *approval.Asked, prior, now *townState) {
-	const changed = "a decision changed another handoff that waits for approval"
-	before := &prior.approvals
 	d := *about.Decision
-	q := approval.Question{HandoffID: about.HandoffID, HandoffHash: about.Bytes()}
-	right, _, refused := before.list.Decide(q, prior.hash, d, about.Expires.Sub(d.At))
-	switch {
-	case refused != nil:
+	q := approval.Question{HandoffID: about.HandoffID, HandoffHash: about.HandoffHash}
+	right, _, refused := prior.approvals.Decide(q, prior.hash, d, about.Expires.Sub(d.At))
+	if refused != nil {
 		v.follows("a decision was taken that had to be refused", string(refused.Code),
 			d.SignalID+" about "+about.HandoffID)
-	case before.older || now.approvals.older:
-		for i := range now.approvals.list {
-			a := now.approvals.list[i : i+1]
-			if own := a[0].Decision; (own == nil || own.SignalID != d.SignalID) &&
-				!a.Follows(before.list) {
-				v.differ(changed, before.list, now.approvals.list)
-				return
-			}
-		}
-	default:
-		v.differ(changed, carriedOf(right.On(now.hash)).list, now.approvals.list)
+		return
 	}
+	v.differ("a decision changed another handoff that waits for approval",
+		carriedOf(right.On(now.hash)), now.approvals)
 }
 
 // checkApproved checks that a handoff which was accepted for execution had the approval that its
@@ -183,7 +163,7 @@ func (v *Verdict) checkApproved(prior *townState, encoded []byte, rec *commitlog
 		v.follows("the run names an approval that its type does not take", "", named)
 		return
 	}
-	a := prior.approvals.list.Entry(h.HandoffID, approval.Hash(encoded))
+	a := prior.approvals.Entry(h.HandoffID, approval.Hash(encoded))
 	if a == nil || a.SnapshotHash != prior.hash || a.Handoff == nil || a.Decision == nil ||
 		!a.Decision.Approved {
 		v.follows("a handoff was accepted without the approval that its type takes",
@@ -203,8 +183,7 @@ func (v *Verdict) checkApproved(prior *townState, encoded []byte, rec *commitlog
 }
 
 // approvalIn returns the signal of the approval that a run names, and when the engine found that
-// approval: "" and the zero time where the run names none. Earlier engines said when they emitted
-// the event, which was within the same millisecond but for a rare stop of the process.
+// approval: "" and the zero time if the run names none.
 func approvalIn(run *runevents.Run) (signalID string, used time.Time) {
 	for i := range run.Events {
 		event, path := &run.Events[i], []string{"signalId"}
@@ -236,15 +215,12 @@ func (v *Verdict) checkUnapproved(prior *townState, rec *commitlog.Record, r *ha
 	default:
 		return
 	}
-	if rec.Handoff == nil {
-		return
-	}
 	h, err := handoff.Parse(rec.Handoff, schemas.Limits{Bytes: len(rec.Handoff) + 1})
 	if err != nil {
 		return
 	}
 	found := approval.Status("")
-	if a := prior.approvals.list.Entry(h.HandoffID, approval.Hash(rec.Handoff)); a != nil {
+	if a := prior.approvals.Entry(h.HandoffID, approval.Hash(rec.Handoff)); a != nil {
 		// No event says when the engine found what it refused for: some time before the last one.
 		found = a.Status(prior.hash, endOf(rec).Add(-engineSlack))
 	}

@@ -13,25 +13,16 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// carried is what the last record of a town has of proposals that wait, were approved or denied. It
-// has the hash of each handoff in place of its bytes, and of each long text, so that a check of a
-// whole log holds no more than some hundred bytes of an entry.
-type carried struct {
-	list approval.List
-	// older reports whether an engine has closed an entry that stored no hash of it. Those left out
-	// others than today's do.
-	older bool
-}
-
 // open stands in place of the handoff of an entry that has one.
 const open = "true"
 
-// carriedOf returns what fsck keeps of a list, which may be kept in part already.
-func carriedOf(list approval.List) carried {
-	c := carried{list: slices.Clone(list)}
-	for i := range c.list {
-		a := &c.list[i]
-		c.older = c.older || a.HandoffHash == ""
+// carriedOf returns what fsck keeps of a list, which may be kept in part already: the hash of each
+// handoff in place of its bytes, and of each long text, so that a check of a whole log holds no
+// more than some hundred bytes of an entry.
+func carriedOf(list approval.List) approval.List {
+	list = slices.Clone(list)
+	for i := range list {
+		a := &list[i]
 		if a.Handoff != nil && string(a.Handoff) != open {
 			a.HandoffHash, a.Handoff = approval.Hash(a.Handoff), jsontext.Value(open)
 		}
@@ -42,7 +33,7 @@ func carriedOf(list approval.List) carried {
 			a.Decision = &d
 		}
 	}
-	return c
+	return list
 }
 
 // checkApprovalHashes checks that the hashes of what waits are those of the handoffs.
@@ -50,7 +41,7 @@ func (v *Verdict) checkApprovalHashes(rec *commitlog.Record) {
 	for i := range rec.Approvals {
 		if a := &rec.Approvals[i]; a.Handoff != nil {
 			v.want("the hash of what waits for approval is not that of its handoff",
-				approval.Hash(a.Handoff), a.Bytes())
+				approval.Hash(a.Handoff), a.HandoffHash)
 		}
 	}
 }
@@ -74,43 +65,36 @@ func (v *Verdict) checkCarriedApprovals(rec *commitlog.Record, prior, now *townS
 	if rec.Kind == commitlog.KindAsked || rec.Kind == commitlog.KindDecided {
 		return
 	}
-	const what = "a record that is no decision changed what waits for approval"
-	right, known := prior.approvals.list, true
+	right := prior.approvals
 	if encoded, accepts := acceptedBy(rec); accepts {
 		h, err := handoff.Parse(encoded, schemas.Limits{Bytes: len(encoded) + 1})
-		if known = err == nil; known {
-			v.checkUser(rec, prior, h.HandoffID, approval.Hash(encoded))
-			right = right.Close(h, encoded, "")
+		if err != nil {
+			return // found with its result
 		}
+		v.checkUser(rec, prior, h.HandoffID, approval.Hash(encoded))
+		right = right.Close(h, encoded, "")
 	}
-	if !known || prior.approvals.older || now.approvals.older {
-		if !now.approvals.list.Follows(prior.approvals.list) {
-			v.differ(what, prior.approvals.list, now.approvals.list)
-		}
-		return
-	}
-	v.differ(what, right.On(now.hash), now.approvals.list)
+	v.differ("a record that is no decision changed what waits for approval", right.On(now.hash),
+		now.approvals)
 }
 
-// checkUser checks the run that the entry of an accepted handoff names, where the record closes
-// that entry and names one: an entry that was closed before keeps its run, and earlier engines name
-// none.
+// checkUser checks the run that the entry of an accepted handoff names, if the record closes that
+// entry: one that was closed before keeps its run.
 func (v *Verdict) checkUser(
 	rec *commitlog.Record, prior *townState, handoffID, handoffHash string,
 ) {
-	before := prior.approvals.list.Entry(handoffID, handoffHash)
+	before := prior.approvals.Entry(handoffID, handoffHash)
 	if before == nil || before.Handoff == nil {
 		return
 	}
 	a := approval.List(rec.Approvals).Entry(handoffID, handoffHash)
-	if a != nil && a.RunID != "" && rec.Run != nil {
+	if a != nil && rec.Run != nil {
 		v.want("what was accepted for execution names another run than the record's",
 			rec.Run.RunID, a.RunID)
 	}
 }
 
-// acceptedBy returns the handoff that a record accepts for execution, as it was stored: nil in one
-// of an earlier engine.
+// acceptedBy returns the handoff that a record accepts for execution, as it was stored.
 func acceptedBy(rec *commitlog.Record) (encoded []byte, accepts bool) {
 	switch p := rec.Pending; {
 	case rec.Kind == commitlog.KindHandoff:

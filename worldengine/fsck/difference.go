@@ -8,7 +8,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/trace"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
 )
@@ -54,8 +53,7 @@ func differingHeader(want, got nats.Header) (first string) {
 		take(name, !ok && !ofFollower(name))
 	}
 	for name := range want {
-		_, ok := got[name]
-		take(name, !ofStream(name) && want.Get(name) != got.Get(name) && (ok || !ofTrace(name)))
+		take(name, !ofStream(name) && want.Get(name) != got.Get(name))
 	}
 	return first
 }
@@ -74,12 +72,6 @@ func ofStream(header string) bool {
 		return false
 	}
 	return strings.HasPrefix(header, wire.ServerHeaderPrefix)
-}
-
-// ofTrace reports whether a header passes a trace on. An event may lack it: an earlier version that
-// follows the log of this one does not know it.
-func ofTrace(header string) bool {
-	return header == trace.ParentHeader || header == trace.StateHeader
 }
 
 // wantText names a derived message: an event by its type and id.

@@ -149,7 +149,6 @@ func (l *LogCheck) checkTownRecord(v *Verdict, rec *commitlog.Record) {
 	now.known, now.seq, now.epoch, now.hash = true, v.message.Seq, state.Epoch(), state.Hash
 	now.apply, now.paused, now.pending = rec.Apply, rec.Paused, rec.Pending
 	now.policy, now.approvals = rec.Policy, carriedOf(rec.Approvals)
-	now.nameless = state.Nameless()
 	l.towns[subject] = now
 	if prior.known && rec.Kind != commitlog.KindMend {
 		v.before = prior.seq

@@ -67,7 +67,7 @@ func (v *Verdict) checkAttempt(p *apply.Pending) {
 		v.want("an attempt ends before it begins",
 			"after "+runevents.Timestamp(p.NotBefore), runevents.Timestamp(p.Deadline))
 	}
-	if first := p.Attempt <= 1; first != (p.Last == nil) || first && p.Reached && p.Askers == nil {
+	if first := p.Attempt <= 1; first != (p.Last == nil) {
 		v.want("an attempt does not record the outcome of the one before it",
 			"attempt "+Text(p.Attempt),
 			"reached "+strconv.FormatBool(p.Reached)+", last "+jsonText(p.Last))
@@ -98,7 +98,7 @@ func (v *Verdict) checkApplication(rec *commitlog.Record, state *town.State) {
 		v.want("the pending handoff names no plugin or console that applies it",
 			"plugin or rcon", string(p.Via))
 	}
-	if p.IDSeed == "" && len(idsOf(p, p.EventIDs)) == 0 {
+	if len(idsOf(p, p.EventIDs)) == 0 {
 		v.want("the record has not an id for each of its next events", "eventIds",
 			jsonText(p.EventIDs))
 	}
@@ -133,7 +133,7 @@ func (v *Verdict) attemptFollows(prior, now *apply.Pending) {
 	}
 	want, got := excerpts([]byte(jsonText(prior)), []byte(jsonText(&same)))
 	v.follows("another attempt changed what is pending", want, got)
-	if prior.IDSeed == "" && !slices.Equal(idsOf(prior, prior.EventIDs),
+	if !slices.Equal(idsOf(prior, prior.EventIDs),
 		idsOf(prior, append(slices.Clone(now.EventIDs), prior.EventIDs...))) {
 		v.follows("another attempt gives an event another id", jsonText(prior.EventIDs),
 			jsonText(now.EventIDs))

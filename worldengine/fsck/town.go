@@ -2,11 +2,7 @@ package fsck
 
 import (
 	"cmp"
-	"fmt"
-	"maps"
-	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
@@ -34,8 +30,7 @@ type townState struct {
 	paused    *commitlog.PausedBy
 	pending   *apply.Pending
 	policy    *approval.Policy
-	approvals carried
-	nameless  []string // town.State.Nameless of the last state
+	approvals approval.List // see carriedOf
 }
 
 // next returns the town after one more message on its subject that is no record of it.
@@ -109,18 +104,4 @@ func jsonText(v any) string {
 		return err.Error()
 	}
 	return string(data)
-}
-
-// noteNameless notes the towns that agents refuse although the engine serves them.
-func (c *worldCheck) noteNameless() {
-	for _, subject := range slices.Sorted(maps.Keys(c.towns)) {
-		t := c.towns[subject]
-		if len(t.nameless) == 0 {
-			continue
-		}
-		c.note(fmt.Sprintf("town %q: its state has an empty %s; agents refuse such a state and "+
-			"propose nothing for the town. An earlier server stored it; put a text there with "+
-			"handoffctl town put or town patch", townOfToken(lastToken(subject)),
-			shortened(strings.Join(t.nameless, ", "))))
-	}
 }

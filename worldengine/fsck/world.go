@@ -180,7 +180,6 @@ func (c *worldCheck) finish(ctx context.Context, last uint64) error {
 		return err
 	}
 	c.noteEvicted()
-	c.noteNameless()
 	if err := c.noteOnDisk(ctx); err != nil {
 		return err
 	}

@@ -271,7 +271,7 @@ func (w *Worker) mayAsk(
 		}
 		return false
 	}
-	if p.Askers != nil && !slices.Contains(p.Askers, w.config.Server) {
+	if !slices.Contains(p.Askers, w.config.Server) {
 		if _, err := w.commitPendingAs(ctx, a.town, current,
 			p.WithAsker(w.config.Server)); err != nil {
 			return false

@@ -298,7 +298,6 @@ func TestCancelling(t *testing.T) {
 		refused wire.Code
 	}{
 		{"no server has asked", []string{"server"}, false, "", ""},
-		{"no one knows who has asked", nil, false, "", wire.CodeRunInHand},
 		{"by force", nil, true, "", ""},
 		{"another run", nil, true, "other", wire.CodeRunNotWaiting},
 	} {

@@ -3,7 +3,6 @@
 package presence
 
 import (
-	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -45,7 +44,7 @@ type Absences struct {
 
 type absence struct {
 	since  time.Time // by Config.Now
-	began  time.Time // by the machine's clock; zero where an earlier server raised the alert
+	began  time.Time // by the machine's clock; zero if another server raised the alert
 	raised bool      // PLUGIN_ABSENT was raised: once for an absence
 }
 
@@ -221,8 +220,7 @@ func (s *Absences) take(raised []alerts.Stored) {
 			continue
 		}
 		known[alert.TownID] = true
-		// Earlier versions have no since.
-		since, err := time.Parse(time.RFC3339Nano, cmp.Or(alert.Since, alert.At))
+		since, err := time.Parse(time.RFC3339Nano, alert.Since)
 		if alert.Code == runevents.PluginAbsent && err == nil {
 			s.towns[alert.TownID] = &absence{since: since, raised: true}
 		}

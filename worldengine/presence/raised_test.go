@@ -70,22 +70,21 @@ func TestAbsencesOfTowns(t *testing.T) {
 	require.Len(t, *raised, len(codes), "a plugin that was never absent does not return")
 }
 
-// What an alert of an earlier version does not say is taken from when it was raised; what cannot be
-// read, and what is of no town, is left out.
-func TestAlertsOfEarlierVersionsAreRecalled(t *testing.T) {
+// Recall leaves out alerts of another code, of no town, or with an invalid time.
+func TestRecall_InvalidAlerts(t *testing.T) {
 	t.Parallel()
 	s, _ := opened()
-	absent := func(townID, since, at string) alerts.Stored {
+	absent := func(townID, since string) alerts.Stored {
 		return alerts.Stored{Alert: runevents.Alert{Code: runevents.PluginAbsent, TownID: townID,
-			Since: since, At: at}}
+			Since: since}}
 	}
 	s.Recall(func(_ context.Context, filter alerts.Filter, limit int) (alerts.Page, error) {
 		require.Equal(t, alerts.Filter{}, filter)
 		require.Equal(t, 1000, limit)
 		return alerts.Page{Alerts: []alerts.Stored{
 			{Alert: runevents.Alert{Code: runevents.PauseDrainTimeout, TownID: "t"}},
-			absent("t", "", "2026-01-01T00:00:00Z"), absent("bad", "yesterday", ""),
-			absent("", "2026-01-01T00:00:00Z", ""),
+			absent("t", "2026-01-01T00:00:00Z"), absent("bad", "yesterday"), absent("none", ""),
+			absent("", "2026-01-01T00:00:00Z"),
 		}}, nil
 	})(t.Context())
 	require.Equal(t, 1, s.Count())

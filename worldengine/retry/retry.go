@@ -122,9 +122,6 @@ func refusalOf(rec *commitlog.Record) *Refusal {
 		return no(ended + ", and its key is free: the same handoff may be sent again")
 	case said.Status == handoff.Executed:
 		return no(ended + ": there is nothing to retry")
-	case said.Reason == apply.ReasonPluginUnavailable && rec.Handoff == nil:
-		return no(ended + ", and an earlier server stored it without its handoff: its agent " +
-			"makes a new proposal")
 	case said.Reason == apply.ReasonPluginUnavailable:
 		return nil
 	case inDoubt(said.Reason):

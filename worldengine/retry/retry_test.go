@@ -23,10 +23,6 @@ func TestWhichEndsAreRetried(t *testing.T) {
 	failed := func(reason string) *commitlog.Record {
 		return ended(commitlog.KindHandoff, `{"status":"failed","reasonCode":"`+reason+`"}`)
 	}
-	withoutHandoff := failed("PLUGIN_UNAVAILABLE")
-	withoutHandoff.Handoff = nil
-	inDoubtWithoutHandoff := failed("PLUGIN_TIMEOUT")
-	inDoubtWithoutHandoff.Handoff = nil
 	failedRetry := failed("PLUGIN_UNAVAILABLE")
 	failedRetry.RetryOf = &apply.RetryOf{RunID: "run-1", LogSeq: 7}
 	staleRetry := ended(commitlog.KindRefused,
@@ -37,13 +33,9 @@ func TestWhichEndsAreRetried(t *testing.T) {
 		code wire.Code
 		says string
 	}{
-		"nobody was reached": {failed("PLUGIN_UNAVAILABLE"), "", ""},
-		"its handoff is not kept": {
-			withoutHandoff, wire.CodeRunNotRetryable, "without its handoff"},
+		"nobody was reached":          {failed("PLUGIN_UNAVAILABLE"), "", ""},
 		"a retry that reached nobody": {failedRetry, "", ""},
-		"no answer in time, and no handoff": {
-			inDoubtWithoutHandoff, wire.CodeRunInDoubt, "apply it twice"},
-		"no answer in time": {failed("PLUGIN_TIMEOUT"), wire.CodeRunInDoubt, "apply it twice"},
+		"no answer in time":           {failed("PLUGIN_TIMEOUT"), wire.CodeRunInDoubt, "apply it twice"},
 		"an impossible state": {failed("PLUGIN_STATE_INVALID"), wire.CodeRunInDoubt,
 			"put the town"},
 		"a console in doubt": {failed("RCON_IN_DOUBT"), wire.CodeRunInDoubt, "look at the game"},

@@ -159,15 +159,10 @@ func (s *Service) submitted(ctx context.Context, entry *approval.Asked, outcome 
 		outcome.RunID, outcome.Result = receipt.RunID, receipt.Result
 	case !errors.Is(err, worldengine.ErrUnknownResult):
 		outcome.NotSubmitted = notSubmittedFor(err)
-	case entry.RunID != "":
+	default:
 		outcome.NotSubmitted = notSubmitted(wire.CodeUnknownResult,
 			fmt.Sprintf("the handoff was accepted for execution in run %s, and its key has no result: the run "+
 				"was cancelled, or its receipt has expired; look at the run", entry.RunID))
-	default: // an earlier engine closed the entry
-		outcome.NotSubmitted = notSubmitted(wire.CodeUnknownResult,
-			"the handoff was accepted for execution and has no result: its command is being "+
-				"applied, its run was cancelled, or its receipt has expired; the runs of the "+
-				"town say which")
 	}
 }
 

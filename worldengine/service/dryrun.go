@@ -65,7 +65,7 @@ func (s *Service) takeDryRuns() func(*incoming, handoff.Revision) {
 			if err != nil {
 				return err
 			}
-			body, err := s.resultOf(&request{handoff: h, revision: revision}, &judged.Answer)
+			body, err := resultOf(&request{handoff: h, revision: revision}, &judged.Answer)
 			if err != nil {
 				return err
 			}

@@ -29,7 +29,6 @@ var errorTable = []struct {
 }{
 	{matches: is(errHeadersUnreadable), code: wire.CodeHeadersUnreadable},
 	{matches: is(errUnknownRevision), code: wire.CodeUnknownRevision},
-	{matches: is(errRevisionLost), code: wire.CodeUnknownResult},
 	{matches: is(access.ErrForbidden), code: wire.CodeForbidden},
 	{matches: is(access.ErrUnreadable), code: wire.CodeForbidden},
 	{matches: is(access.ErrWorldUnreadable), code: wire.CodeForbidden},

@@ -116,7 +116,7 @@ func (s *Service) answerHandoff(r *request, answer worldengine.Answer, err error
 		if s.config.Observer != nil {
 			s.config.Observer.Handoff(answer.Result.Status, time.Since(r.reply.start))
 		}
-		body, err := s.resultOf(r, &answer)
+		body, err := resultOf(r, &answer)
 		header := revisionHeader(r.revision)
 		header[wire.RunIDHeader] = []string{answer.RunID}
 		return &nats.Msg{Data: body, Header: header}, err

@@ -141,7 +141,7 @@ func (s *Service) resultGet(ctx context.Context, in *incoming) (*nats.Msg, error
 	}
 	result := receipt.Result
 	if revision == handoff.Revision1 {
-		if result, err = s.storedRevision1(ctx, receipt); err != nil {
+		if result, err = storedRevision1(receipt); err != nil {
 			return nil, err
 		}
 	}

@@ -2,7 +2,6 @@ package systemtest_test
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -269,41 +268,4 @@ func TestFsckOfTheGateOfTheWorld(t *testing.T) {
 		{"a question about a type that takes none", edit("asked", 0, elsewhere),
 			[]string{"a handoff waits for an approval that its type does not take"}},
 	})
-}
-
-// The records of earlier engines name no hash of what waits, and no policy of the world.
-func TestFsckOfAnEarlierGate(t *testing.T) {
-	w := decidedWorld(t, worldengine.Config{RequireApproval: "TOWNSFOLK_TALK"}, nil)
-	log := w.messages()
-	for _, msg := range log {
-		rec, err := commitlog.ReadRecord(msg.Data)
-		require.NoError(t, err)
-		rec.WorldPolicy = nil
-		for i := range rec.Approvals {
-			rec.Approvals[i].HandoffHash = ""
-		}
-		for i := range eventsOf(rec) {
-			e := &rec.Run.Events[i]
-			e.Payload = handoffHash.ReplaceAll(e.Payload, nil)
-		}
-		msg.Data, err = json.Marshal(rec)
-		require.NoError(t, err)
-	}
-	found, _, _ := FsckLog("main", log)
-	require.Empty(t, found)
-	changed, _ := edit("decided", 0, func(rec *commitlog.Record) {
-		rec.Approvals[0].Expires = rec.Approvals[0].Expires.Add(time.Hour)
-	})(t, log)
-	found, _, _ = FsckLog("main", changed)
-	require.NotEmpty(t, found)
-	require.Equal(t, changedByDecision, found[0].What)
-}
-
-var handoffHash = regexp.MustCompile(`,"handoffHash":"[0-9a-f]*"`)
-
-func eventsOf(rec *commitlog.Record) []runevents.Event {
-	if rec.Run == nil {
-		return nil
-	}
-	return rec.Run.Events
 }

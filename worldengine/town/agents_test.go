@@ -133,24 +133,3 @@ func TestSnapshotsAreThoseOfTheAgents(t *testing.T) {
 	}
 	require.Greater(t, taken, 300)
 }
-
-// A state that was stored with an empty title or name is read, with its own hash and bytes; nothing
-// else that agents refuse is.
-func TestParseStored(t *testing.T) {
-	t.Parallel()
-	s := snapshot()
-	s.SideQuests[1].Title, s.Projects[2].Name = "", ""
-	stored := town.NewState(s)
-	_, err := town.FromTree(decoded(t, stored.Canonical))
-	require.ErrorContains(t, err, "/projects/2/name: must not be empty")
-	require.ErrorContains(t, err, "/sideQuests/1/title: must not be empty")
-	read, err := town.ParseStored(stored.Canonical)
-	require.NoError(t, err)
-	require.Equal(t, stored, read)
-	require.Equal(t, []string{"/sideQuests/1/title", "/projects/2/name"}, read.Nameless())
-	require.Empty(t, town.NewState(snapshot()).Nameless())
-
-	s.Projects[0].ID = ""
-	_, err = town.ParseStored(town.NewState(s).Canonical)
-	require.ErrorContains(t, err, "/projects/0/id: must not be empty")
-}

@@ -25,7 +25,7 @@ var (
 		"10", "2", "#1", "~", "ß", "ss", "и", "ё", "東京", "😀", "o'brien", `q"uote`,
 		"tab\there", "\x01",
 	}
-	texts = []string{"", "Gather Wood", "Back\\slash", "<b>&amp;</b>", "\u2028", "Ünïcödé", "😀"}
+	texts = []string{"Gather Wood", "Back\\slash", "<b>&amp;</b>", "\u2028", "Ünïcödé", "😀"}
 	// fractions are values where amounts clamp, round, or land exactly.
 	fractions = []float64{
 		0, 1e-7, 0.00004, 0.03, 0.05, 0.0999, 0.1, 0.3333333333333333, 0.5, 0.55, 0.7, 0.8999, 0.9,
@@ -180,11 +180,7 @@ func acceptOracle(tree map[string]any, argument string) string {
 			left = append(left, quest)
 			continue
 		}
-		title := quest["title"]
-		if title == "" {
-			title = argument
-		}
-		tree["mission"] = map[string]any{"id": argument, "title": title}
+		tree["mission"] = map[string]any{"id": argument, "title": quest["title"]}
 	}
 	if tree["mission"] == nil {
 		return "UNKNOWN_MISSION"

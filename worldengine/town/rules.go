@@ -111,11 +111,7 @@ func acceptMission(next *Snapshot, id string) handoff.ReasonCode {
 		return UnknownMission
 	}
 	quest := next.SideQuests[i]
-	// A quest that was stored without a title becomes a mission with its id as the title.
 	next.Mission = &Mission{ID: quest.ID, Title: quest.Title}
-	if quest.Title == "" {
-		next.Mission.Title = quest.ID
-	}
 	rest := make([]SideQuest, 0, len(next.SideQuests)-1)
 	next.SideQuests = append(append(rest, next.SideQuests[:i]...), next.SideQuests[i+1:]...)
 	return ""

@@ -42,16 +42,6 @@ func TestTheBuiltInRules(t *testing.T) {
 			},
 		},
 		{
-			"the id stands for a title that was stored empty",
-			propose(handoff.AcceptMission, "sq-2"), func(s *town.Snapshot) {
-				s.SideQuests[1].Title = ""
-			},
-			func(s *town.Snapshot) {
-				s.Mission = &town.Mission{ID: "sq-2", Title: "sq-2"}
-				s.SideQuests = s.SideQuests[:1]
-			},
-		},
-		{
 			"project advance adds 0.1",
 			propose(handoff.AdvanceProject, "wall"), nil, progress("wall", 0.5, town.Active),
 		},

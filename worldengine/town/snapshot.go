@@ -103,11 +103,6 @@ func FromTree(tree any) (State, error) {
 	if err := schemas.Validate(schemas.Snapshot, tree); err != nil {
 		return State{}, err
 	}
-	return fromValid(tree)
-}
-
-// fromValid makes the state of a tree that its schema has passed.
-func fromValid(tree any) (State, error) {
 	snapshot := snapshotOf(tree.(map[string]any))
 	if violations := repeatedIDs(snapshot); len(violations) > 0 {
 		return State{}, schemas.Invalid(schemas.Snapshot, violations...)
@@ -115,63 +110,13 @@ func fromValid(tree any) (State, error) {
 	return NewState(snapshot), nil
 }
 
-// ParseStored is Parse for a state that was stored, which may have side quests without a title and
-// projects without a name: a server stored such before their rule was the agents'. Nameless names
-// them.
+// ParseStored is Parse for a state that was stored, of any size.
 func ParseStored(data []byte) (State, error) {
 	tree, err := schemas.Decode(data, schemas.Limits{Bytes: len(data) + 1})
 	if err != nil {
 		return State{}, err
 	}
-	unnamed := namelessOf(tree)
-	for _, n := range unnamed {
-		n.of[n.member] = "-" // for the schema, which asks for some text
-	}
-	err = schemas.Validate(schemas.Snapshot, tree)
-	for _, n := range unnamed {
-		n.of[n.member] = ""
-	}
-	if err != nil {
-		return State{}, err
-	}
-	return fromValid(tree)
-}
-
-// Nameless returns the JSON paths of the titles and names of a stored state that are empty: agents
-// refuse a town with one, so an operator should put a state without.
-func (s State) Nameless() []string {
-	var paths []string
-	for i := range s.Snapshot.SideQuests {
-		if s.Snapshot.SideQuests[i].Title == "" {
-			paths = append(paths, schemas.Pointer("sideQuests", i, "title"))
-		}
-	}
-	for i := range s.Snapshot.Projects {
-		if s.Snapshot.Projects[i].Name == "" {
-			paths = append(paths, schemas.Pointer("projects", i, "name"))
-		}
-	}
-	return paths
-}
-
-// nameless is a member of a decoded snapshot that is an empty text.
-type nameless struct {
-	of     map[string]any
-	member string
-}
-
-// namelessOf returns the empty titles and names of a decoded snapshot, which need not be valid.
-func namelessOf(tree any) (found []nameless) {
-	snapshot, _ := tree.(map[string]any)
-	for list, member := range map[string]string{"sideQuests": "title", "projects": "name"} {
-		elements, _ := snapshot[list].([]any)
-		for _, e := range elements {
-			if of, ok := e.(map[string]any); ok && of[member] == "" {
-				found = append(found, nameless{of, member})
-			}
-		}
-	}
-	return found
+	return FromTree(tree)
 }
 
 // NewState puts snapshot, which must be valid, into canonical order and hashes it. The snapshot

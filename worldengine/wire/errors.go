@@ -123,10 +123,7 @@ var errorSpecs = []ErrorSpec{
 		Again: "no"},
 	{Code: CodeUnknownTown, Status: 404, When: "there is no such town", Again: "no"},
 	{Code: CodeUnknownResult, Status: 404,
-		When: "no handoff was accepted with the key, or its receipt has expired. Of revision 1 " +
-			"also if an earlier engine stored the result and its run's events are gone: ask for " +
-			"revision 0",
-		Again: "no"},
+		When: "no handoff was accepted with the key, or its receipt has expired", Again: "no"},
 	{Code: CodeUnknownRun, Status: 404,
 		When: "no events of the run are kept, or not its first ones, or of `run.events` not the " +
 			"first ones above `afterSeq`",
