@@ -350,7 +350,11 @@ func (c *serveCommand) announce(
 	var b strings.Builder
 	url := natsconn.WithoutSecrets(srv.URL())
 	config.Engine.Apply = srv.Engine().Settings().Apply
-	c.describe(&b, &config, url, srv.HTTP())
+	at := url
+	if listen, err := samePort(c.Listen, url); err == nil && c.NATS == "" {
+		at = listen
+	}
+	c.describe(&b, &config, at, srv.HTTP())
 	describeSettings(&b, srv.Engine().Settings())
 	describeTowns(ctx, &b, srv, c.WorldFile)
 	flags := ""

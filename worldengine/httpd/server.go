@@ -116,11 +116,16 @@ func (s *Server) URL() string {
 	if s.secure {
 		scheme = "https://"
 	}
-	at, err := netip.ParseAddrPort(s.listener.Addr().String())
+	return scheme + FromHere(s.listener.Addr().String())
+}
+
+// FromHere returns HOST:PORT, with loopback instead of a HOST that is all addresses of the machine.
+func FromHere(address string) string {
+	at, err := netip.ParseAddrPort(address)
 	if err == nil && at.Addr().IsUnspecified() {
-		return scheme + net.JoinHostPort("127.0.0.1", fmt.Sprint(at.Port()))
+		return net.JoinHostPort("127.0.0.1", fmt.Sprint(at.Port()))
 	}
-	return scheme + s.listener.Addr().String()
+	return address
 }
 
 // Close stops listening, waits for the answers to requests as long as ctx lets it, and ends the

@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -186,6 +187,26 @@ func contents(t *testing.T, file string) []byte {
 	return data
 }
 
+// A server on the loopback address of IPv6 serves clients, its operator and browsers there.
+func TestServer_IPv6(t *testing.T) {
+	t.Parallel()
+	if probe, err := net.Listen("tcp", "[::1]:0"); err != nil {
+		t.Skip("this machine has no IPv6: ", err)
+	} else {
+		probe.Close()
+	}
+	srv := start(t, func(c *server.Config) { c.Listen, c.HTTP = "[::1]:0", "[::1]:0" })
+	require.Regexp(t, `^nats://\[::1\]:\d+$`, srv.URL())
+	require.Regexp(t, `^http://\[::1\]:\d+$`, srv.HTTP())
+	connect(t, srv).request("town.list", nil)
+	streams, err := natsconn.Options{}.ConnectOperator(srv.URL(), "operator")
+	require.NoError(t, err)
+	streams.Close()
+	page, err := browse(srv)
+	require.NoError(t, err)
+	page.Close()
+}
+
 // certificate makes a certificate of 127.0.0.1 that is its own authority.
 func certificate(t *testing.T) (certFile, keyFile string) {
 	t.Helper()
@@ -225,7 +246,13 @@ func TestOnlyLoopbackWithoutAccess(t *testing.T) {
 	for _, listen := range []string{"127.0.0.1:0", "localhost:0", "127.1.2.3:0"} {
 		start(t, func(c *server.Config) { c.Listen = listen })
 	}
-	start(t, func(c *server.Config) { c.Listen, c.InsecureListen = "0.0.0.0:0", true })
+	for _, listen := range []string{"0.0.0.0:0", ":0"} {
+		srv := start(t, func(c *server.Config) { c.Listen, c.InsecureListen = listen, true })
+		require.Regexp(t, `^nats://127\.0\.0\.1:\d+$`, srv.URL())
+		streams, err := natsconn.Options{}.ConnectOperator(srv.URL(), "operator")
+		require.NoError(t, err)
+		streams.Close()
+	}
 	start(t, servertest.WithUsers(everybody()...),
 		func(c *server.Config) { c.Listen = "0.0.0.0:0" })
 }

@@ -6,10 +6,12 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
 
+	"worldengine/worldengine/httpd"
 	"worldengine/worldengine/platform"
 	"worldengine/worldengine/storage"
 )
@@ -156,6 +158,12 @@ func (e *embedded) start(ns *natsserver.Server, config *Config) error {
 		return nil
 	}
 	return nameAddress(e.accounts.operatorFile, ns.Addr().String())
+}
+
+// url returns the URL of the NATS server from its own machine.
+func (e *embedded) url() string {
+	scheme, address, _ := strings.Cut(e.nats.ClientURL(), "://")
+	return scheme + "://" + httpd.FromHere(address)
 }
 
 // awaitNATS waits until a NATS server that was started listens, or has given up.

@@ -213,7 +213,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		if err != nil {
 			return nil, err
 		}
-		s.url = s.embedded.nats.ClientURL()
+		s.url = s.embedded.url()
 		config.Engine.MayStore = s.embedded.room.Check
 		config.Engine.GroupCommits = config.Sync == SyncAlways
 		config.Service.Disk = s.embedded.room.State
@@ -312,7 +312,7 @@ func (c *Config) inWorldFile(err error) error {
 	return err
 }
 
-// URL returns the NATS URL at which the server is reached.
+// URL returns the NATS URL at which the server is reached from its own machine.
 func (s *Server) URL() string { return s.url }
 
 // OperatorKey returns the name of the file with the seed of the local operator's NKey; empty with
