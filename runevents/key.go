@@ -41,7 +41,7 @@ func (f KeyFields) Validate() error {
 		return fmt.Errorf("runevents: stepId must not contain '|': %q", f.StepID)
 	case f.EventType.OfStep() && f.StepID == "":
 		return fmt.Errorf("runevents: %s needs a stepId", f.EventType)
-	case f.EventType.ofRun() && f.StepID != "":
+	case f.EventType.Spec().Level == OfRun && f.StepID != "":
 		return fmt.Errorf("runevents: %s has no stepId, but got %q", f.EventType, f.StepID)
 	case f.LogicalAttemptID < firstAttempt:
 		return fmt.Errorf("runevents: logicalAttemptId starts at 1, not at %d", f.LogicalAttemptID)

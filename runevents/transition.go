@@ -1,6 +1,9 @@
 package runevents
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // RunStatus is the derived status of a run.
 type RunStatus string
@@ -33,56 +36,21 @@ const (
 	StepWasSkipped StepStatus = "SKIPPED"
 )
 
-// NextRunStatus returns the status that a run-level event moves a run to, and whether the event
-// is valid there; where it is not, the status is the one that was attempted. The targets are those
-// of RunEvents v2.0.1, section 5.1, the sources those of the diagram of ExecutionSemantics v1,
-// section 1.2, and the terminal statuses are immutable. Two sources go beyond the diagram, because
-// v2 no longer has RunApproved: a run starts from PENDING too, and RunQueued, which moves nothing,
-// is valid until then.
+// NextRunStatus returns the status that a run-level event moves a run to, and whether the event is
+// valid there; if it is not, the status is the one that was attempted. Ends are final.
 func NextRunStatus(now RunStatus, event EventType) (RunStatus, bool) {
-	switch event {
-	case RunQueued:
-		if now == RunIsApproved {
-			return now, true
-		}
-		return RunPending, now == RunPending
-	case RunApproved:
-		return RunIsApproved, now == RunPending
-	case RunStarted:
-		return RunRunning, now == RunPending || now == RunIsApproved
-	case RunPaused:
-		return RunIsPaused, now == RunRunning
-	case RunResumed:
-		return RunRunning, now == RunIsPaused
-	case RunCompleted:
-		return RunSucceeded, now == RunRunning
-	case RunFailed:
-		return RunHasFailed, now == RunRunning
-	case RunCancelled:
-		return RunAborted, now == RunRunning || now == RunIsPaused
-	}
-	return now, false
+	return next(now, event, OfRun)
 }
 
-// NextStepStatus returns the status that a step-level event moves a step attempt to, and whether
-// the event is valid there; where it is not, the status is the one that was attempted (section
-// 5.2).
+// NextStepStatus is NextRunStatus for a step-level event and a step attempt.
 func NextStepStatus(now StepStatus, event EventType) (StepStatus, bool) {
-	switch event {
-	case StepStarted:
-		return StepRunning, now == StepPending
-	case StepCompleted:
-		return StepSucceeded, now == StepRunning
-	case StepFailed:
-		return StepHasFailed, now == StepRunning
-	case StepSkipped:
-		return StepWasSkipped, now == StepPending
-	}
-	return now, false
+	return next(now, event, OfStep)
 }
 
-// runStatuses and stepStatuses are all that there are, in the order in which a run and a step go
-// through them.
+// RunStatuses returns the statuses of a run, in the order in which it goes through them.
+func RunStatuses() []RunStatus { return slices.Clone(runStatuses) }
+
+// runStatuses and stepStatuses are in the order in which a run and a step go through them.
 var (
 	runStatuses = []RunStatus{
 		RunPending, RunIsApproved, RunRunning, RunIsPaused, RunSucceeded, RunHasFailed, RunAborted,

@@ -1,6 +1,7 @@
 package runevents_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -8,13 +9,9 @@ import (
 	"worldengine/runevents"
 )
 
-// allEvents are the known lifecycle events and some that are none.
-var allEvents = []runevents.EventType{
-	runevents.RunQueued, runevents.RunStarted, runevents.StepStarted, runevents.StepCompleted,
-	runevents.StepFailed, runevents.StepSkipped, runevents.RunPaused, runevents.RunResumed,
-	runevents.RunCompleted, runevents.RunFailed, runevents.RunCancelled, runevents.RunApproved,
-	"CostAttributed", "runStarted", "",
-}
+// allEvents are the events that move a run or a step, and some that are none.
+var allEvents = slices.Concat(runevents.EventTypes(runevents.OfRun),
+	runevents.EventTypes(runevents.OfStep), []runevents.EventType{"CostAttributed", "runStarted", ""})
 
 var runStatuses = []runevents.RunStatus{
 	"PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"strings"
@@ -84,17 +85,15 @@ func (v *eventView) printChange(change *client.Change) error {
 // eventType returns the column of an event's type, in the tone of what the event says.
 func (v *eventView) eventType(e *runevents.Record) string {
 	text := fmt.Sprintf("%-14s", show(string(e.EventType)))
-	switch e.EventType {
-	case runevents.RunFailed, runevents.StepFailed, runevents.RunCancelled:
-		return v.coloured(text, bad)
-	case runevents.RunCompleted:
+	if e.EventType == runevents.RunCompleted {
 		var outcome struct {
 			Status handoff.Status `json:"status"`
 		}
 		_ = json.Unmarshal(e.Payload, &outcome) // a run of another producer may not say
 		return v.coloured(text, runTone(runevents.RunSucceeded, outcome.Status))
 	}
-	return v.coloured(text, plain)
+	tones := map[string]tone{"bad": bad, "wait": warn}
+	return v.coloured(text, cmp.Or(tones[e.EventType.Spec().Tone], plain))
 }
 
 // printAlert prints an alert.

@@ -2,9 +2,11 @@ package main
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/wire"
 )
@@ -29,7 +31,28 @@ func javascript() string {
 	}
 	constant(&out, "The verbs whose request must not be sent again before a look at its effect.", "changing",
 		list(changing, "  "))
+	events(&out)
 	return out.String()
+}
+
+// events writes the types of run events, and what each does to its run.
+func events(out *strings.Builder) {
+	var ends, shown []runevents.EventType
+	for _, t := range runevents.EventTypes(0) {
+		if t.EndsRun() {
+			ends = append(ends, t)
+		}
+		if t.Spec().Tone != "" {
+			shown = append(shown, t)
+		}
+	}
+	constant(out, "The statuses of a run.", "runStatuses", list(runevents.RunStatuses(), "  "))
+	object(out, "The status of a run after each event about it.", "statusAfter",
+		runevents.EventTypes(runevents.OfRun),
+		func(t runevents.EventType) string { return strconv.Quote(t.Spec().To) })
+	constant(out, "The events that end a run.", "endsRun", list(ends, ""))
+	object(out, "The tones of the events that are no plain ones.", "eventTones", shown,
+		func(t runevents.EventType) string { return strconv.Quote(t.Spec().Tone) })
 }
 
 // constant writes an exported constant.

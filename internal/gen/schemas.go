@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 )
 
 // schemas writes the lists in the JSON Schemas.
@@ -18,6 +19,12 @@ func (g *generator) schemas() {
 		"town-patch-request.v1": "/properties/approval/items/enum",
 	} {
 		g.value(schema, pointer, types)
+	}
+	for _, schema := range []string{"run-event-write.v2", "run-event-record.v2"} {
+		for i, level := range []runevents.Level{runevents.OfStep, runevents.OfRun} {
+			g.value(schema, fmt.Sprintf("/allOf/%d/if/properties/eventType/enum", i),
+				list(runevents.EventTypes(level), ""))
+		}
 	}
 	var rules []string
 	for _, t := range handoff.ProposalTypes() {

@@ -16,3 +16,32 @@ export const changing = /** @type {const} */ ([
   "town.put", "town.patch", "run.cancel", "run.retry", "control.pause", "control.resume",
   "approval.decide"
 ]);
+
+/** The statuses of a run. */
+export const runStatuses = /** @type {const} */ ([
+  "PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED"
+]);
+
+/** The status of a run after each event about it. */
+export const statusAfter = /** @type {const} */ ({
+  RunQueued: "PENDING",
+  RunApproved: "APPROVED",
+  RunStarted: "RUNNING",
+  RunPaused: "PAUSED",
+  RunResumed: "RUNNING",
+  RunCompleted: "COMPLETED",
+  RunFailed: "FAILED",
+  RunCancelled: "CANCELLED",
+});
+
+/** The events that end a run. */
+export const endsRun = /** @type {const} */ (["RunCompleted", "RunFailed", "RunCancelled"]);
+
+/** The tones of the events that are no plain ones. */
+export const eventTones = /** @type {const} */ ({
+  RunPaused: "wait",
+  RunFailed: "bad",
+  RunCancelled: "bad",
+  StepFailed: "bad",
+  SignalRejected: "bad",
+});

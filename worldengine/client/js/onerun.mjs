@@ -1,10 +1,12 @@
+import { endsRun } from "./contract.gen.mjs";
 import { ReplyError, UnavailableError } from "./errors.mjs";
 
 /** @import { Client } from "./client.mjs" */
 /** @import { Events, Followed } from "./events.mjs" */
 /** @import { RunEvent } from "./types.mjs" */
 
-const ends = ["RunCompleted", "RunFailed", "RunCancelled"];
+/** @type {readonly string[]} */
+const ends = endsRun;
 
 /**
  * Reports whether an error may be over after a pause. That the connection is closed ends the events.

@@ -1,3 +1,5 @@
+import { statusAfter } from "../../../client/js/contract.gen.mjs";
+
 /** Returns the row of a list for a run, as run.get and run.list show it. */
 export function rowOf(run) {
   const { started = {}, outcome = {} } = run.metadata ?? {};
@@ -9,11 +11,6 @@ export function rowOf(run) {
     startedAt: run.startedAt, completedAt: run.completedAt,
   };
 }
-
-const statuses = {
-  RunQueued: "PENDING", RunApproved: "APPROVED", RunStarted: "RUNNING", RunPaused: "PAUSED", RunResumed: "RUNNING",
-  RunCompleted: "COMPLETED", RunFailed: "FAILED", RunCancelled: "CANCELLED",
-};
 
 /** Returns the town of an event by its subject; undefined where that has a hash, or no town. */
 export function townOf({ town }) {
@@ -32,7 +29,7 @@ export function rowAfter(row, event) {
   if (row && event.runSeq <= row.seq) return row;
   const said = event.payload ?? {};
   const next = { ...(row ?? { runId: event.runId, startedAt: event.persistedAt }), seq: event.runSeq };
-  next.status = statuses[event.eventType] ?? next.status;
+  next.status = statusAfter[event.eventType] ?? next.status;
   if (event.eventType === "RunQueued" || event.eventType === "RunStarted") {
     Object.assign(next, {
       townId: said.townId ?? next.townId, actorId: said.actorId ?? next.actorId,

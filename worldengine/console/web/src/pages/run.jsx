@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
+import { eventTones } from "../../../../client/js/contract.gen.mjs";
 import { EventList } from "../eventlist.js";
 import { feed } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
@@ -181,7 +182,7 @@ function Attempts({ run }) {
 }
 
 /** The tone of an event that says of a failure or of a wait; most have none. */
-const toneOf = ({ eventType }) => ({ StepFailed: "said-bad", RunFailed: "said-bad", RunPaused: "said-wait", SignalRejected: "said-bad" }[eventType] ?? "");
+const toneOf = ({ eventType }) => (eventTones[eventType] ? `said-${eventTones[eventType]}` : "");
 
 function Events({ list }) {
   const { events, error, loading, older, retry } = list;

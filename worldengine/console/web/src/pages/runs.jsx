@@ -1,4 +1,4 @@
-import { proposalTypes, signals } from "../../../../client/js/contract.gen.mjs";
+import { proposalTypes, runStatuses, signals } from "../../../../client/js/contract.gen.mjs";
 import { route, setQuery } from "../route.js";
 import { RunTable, nameOf } from "../runtable.jsx";
 import { useStore } from "../store.js";
@@ -6,9 +6,7 @@ import { counted } from "../text.jsx";
 import { Heading } from "../ui.jsx";
 import { useRuns } from "../useruns.js";
 
-const statuses = [
-  "executed", "failed", "rejected", "stale", "duplicate", "PENDING", "APPROVED", "RUNNING", "PAUSED", "COMPLETED", "FAILED", "CANCELLED",
-];
+const statuses = ["executed", "failed", "rejected", "stale", "duplicate", ...runStatuses];
 const types = [...Object.keys(proposalTypes), ...signals];
 const since = { "": 0, "the last hour": 3600e3, "today": 864e5, "the last week": 6048e5 };
 
