@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
@@ -81,7 +82,10 @@ func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Upgrade", "websocket")
 		http.Error(w, "This is NATS over WebSocket.", http.StatusUpgradeRequired)
 	case !sameOrigin(r):
-		http.Error(w, "Another origin may not use this WebSocket.", http.StatusForbidden)
+		http.Error(w, fmt.Sprintf("Another origin may not use this WebSocket: the page is of %q, and "+
+			"the server is %q. A proxy in front must send the Host of the browser, and "+
+			"X-Forwarded-Proto: https if it ends TLS.", r.Header.Get("Origin"), originOf(r)),
+			http.StatusForbidden)
 	default:
 		b.forward(w, r, target, config)
 	}
@@ -90,11 +94,22 @@ func (b *Bridge) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // sameOrigin reports whether a request comes from a page of this server, or from no page.
 func sameOrigin(r *http.Request) bool {
 	origin := r.Header.Get("Origin")
-	if origin == "" {
-		return true
+	return origin == "" || strings.EqualFold(origin, originOf(r))
+}
+
+// originOf returns the origin of the pages of this server. X-Forwarded-Proto can be believed: no
+// page can make a browser send it, so it is a proxy's.
+func originOf(r *http.Request) string {
+	scheme, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",")
+	switch {
+	case scheme != "":
+		scheme = strings.TrimSpace(scheme)
+	case r.TLS != nil:
+		scheme = "https"
+	default:
+		scheme = "http"
 	}
-	u, err := url.Parse(origin)
-	return err == nil && u.Host != "" && strings.EqualFold(u.Host, r.Host)
+	return scheme + "://" + r.Host
 }
 
 // forward proxies one WebSocket. Its connection to NATS is its own, so that Client can tell whose

@@ -1,12 +1,16 @@
 package httpd_test
 
 import (
+	"bufio"
+	"crypto/tls"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -125,4 +129,52 @@ func TestBridge_Bounded(t *testing.T) {
 		status, _, _ := ask(t, s, "/nats", "", upgrade...)
 		return status == http.StatusSwitchingProtocols
 	}, 30*time.Second, time.Millisecond)
+}
+
+// A page of the same name and port is of another origin if its scheme is another one. Behind a proxy
+// that ends TLS, the proxy names the scheme.
+func TestBridge_Origin(t *testing.T) {
+	t.Parallel()
+	encrypted := httptest.NewTLSServer(nil)
+	t.Cleanup(encrypted.Close)
+	for name, c := range map[string]struct {
+		tls             *tls.Config
+		origin, forward string
+		status          int
+	}{
+		"http":                  {nil, "http://", "", http.StatusSwitchingProtocols},
+		"https page":            {nil, "https://", "", http.StatusForbidden},
+		"https page, proxy":     {nil, "https://", "https", http.StatusSwitchingProtocols},
+		"https page, proxies":   {nil, "https://", "HTTPS, http", http.StatusSwitchingProtocols},
+		"http page, proxy":      {nil, "http://", "https", http.StatusForbidden},
+		"https":                 {encrypted.TLS, "https://", "", http.StatusSwitchingProtocols},
+		"http page, TLS":        {encrypted.TLS, "http://", "", http.StatusForbidden},
+		"no scheme":             {nil, "", "", http.StatusForbidden},
+		"another host, proxy":   {nil, "https://evil.", "https", http.StatusForbidden},
+		"another scheme, proxy": {nil, "wss://", "https", http.StatusForbidden},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, _, _ := bridged(t, func(config *httpd.Config) { config.TLS = c.tls })
+			_, host, _ := strings.Cut(s.URL(), "://")
+			var conn net.Conn = dial(t, host)
+			if c.tls != nil {
+				conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+			}
+			lines := append(slices.Clone(upgrade), "Origin: "+c.origin+host)
+			if c.forward != "" {
+				lines = append(lines, "X-Forwarded-Proto: "+c.forward)
+			}
+			_, err := io.WriteString(conn, request(host, "/nats", lines...))
+			require.NoError(t, err)
+			answer, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			require.NoError(t, err)
+			require.Equal(t, c.status, answer.StatusCode)
+			if c.status == http.StatusForbidden {
+				body, err := io.ReadAll(answer.Body)
+				require.NoError(t, err)
+				require.Contains(t, string(body), "X-Forwarded-Proto")
+			}
+		})
+	}
 }
