@@ -23,7 +23,7 @@ import (
 
 // check says what would be served. Whatever is wrong gives exit status 2.
 func (c *serveCommand) check(ctx context.Context, out io.Writer, config *server.Config) error {
-	towns, err := server.Check(*config)
+	towns, err := server.Check(ctx, *config)
 	if err != nil {
 		return fmt.Errorf("%w: %w", errSettings, err)
 	}

@@ -18,7 +18,7 @@ import (
 
 // Check says how many towns the world file has, and what would keep Start from succeeding, as far
 // as that can be known without starting or connecting anything. It leaves nothing behind.
-func Check(config Config) (towns int, err error) {
+func Check(ctx context.Context, config Config) (towns int, err error) {
 	config = config.withDefaults()
 	if config.RCON != nil {
 		console, err := rcon.New(*config.RCON)
@@ -39,7 +39,7 @@ func Check(config Config) (towns int, err error) {
 			return 0, err
 		}
 	}
-	file, err := config.worldFile()
+	file, err := config.worldFile(ctx)
 	if err != nil {
 		return 0, err
 	}

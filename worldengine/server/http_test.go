@@ -114,7 +114,7 @@ func TestWhoMayListenWithHTTP(t *testing.T) {
 		_, err := server.Start(t.Context(),
 			configure(func(c *server.Config) { c.HTTP, c.Data = listen, t.TempDir() }))
 		require.ErrorContains(t, err, says)
-		_, err = server.Check(configure(func(c *server.Config) {
+		_, err = server.Check(t.Context(), configure(func(c *server.Config) {
 			c.HTTP, c.Data = listen,
 				t.TempDir()
 		}))
@@ -127,7 +127,7 @@ func TestWhoMayListenWithHTTP(t *testing.T) {
 		c.Access = &access.Config{Users: everybody(), TLS: access.TLS{CertFile: cert, KeyFile: key}}
 	}
 	// Passwords that go over HTTP need TLS there.
-	_, err := server.Check(configure(servertest.WithUsers(everybody()...), beyond))
+	_, err := server.Check(t.Context(), configure(servertest.WithUsers(everybody()...), beyond))
 	require.ErrorIs(t, err, server.ErrPlainHTTP)
 	require.ErrorContains(t, err, "--http 0.0.0.0:0")
 	for _, changes := range [][]func(*server.Config){
@@ -136,7 +136,7 @@ func TestWhoMayListenWithHTTP(t *testing.T) {
 		{servertest.WithUsers(everybody()...),
 			func(c *server.Config) { c.HTTP, c.Data = "127.0.0.1:0", t.TempDir() }},
 	} {
-		_, err := server.Check(configure(changes...))
+		_, err := server.Check(t.Context(), configure(changes...))
 		require.NoError(t, err)
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,6 +22,7 @@ import (
 	"worldengine/worldengine/service"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/wire"
+	"worldengine/worldengine/worldfile"
 )
 
 // Sync is when the embedded NATS brings a commit to the disk.
@@ -284,7 +284,7 @@ func (s *Server) serve(config Config) (err error) {
 }
 
 func (s *Server) loadWorld(ctx context.Context, config Config) error {
-	file, err := config.worldFile()
+	file, err := config.worldFile(ctx)
 	if err != nil || file == nil {
 		return err
 	}
@@ -293,15 +293,12 @@ func (s *Server) loadWorld(ctx context.Context, config Config) error {
 }
 
 // worldFile returns the world file, or nil where there is none.
-func (c *Config) worldFile() ([]byte, error) {
+func (c *Config) worldFile(ctx context.Context) ([]byte, error) {
 	if c.WorldFile == "" {
 		return c.World, nil
 	}
-	file, err := os.ReadFile(c.WorldFile)
-	if err != nil {
-		return nil, fmt.Errorf("server: world file: %w", err)
-	}
-	return file, nil
+	file, err := worldfile.Read(ctx, c.WorldFile)
+	return file, c.inWorldFile(err)
 }
 
 // inWorldFile says in which file an error was found.

@@ -170,7 +170,7 @@ func TestABindingThatCannotBeChecked(t *testing.T) {
 // A file that is too large is refused before it is read.
 func TestAFileThatIsTooLarge(t *testing.T) {
 	t.Parallel()
-	_, err := worldfile.Parse(make([]byte, 256<<20+1), anyBinding)
+	_, err := worldfile.Parse(make([]byte, 64<<20+1), anyBinding)
 	var invalid *schemas.ValidationError
 	require.ErrorAs(t, err, &invalid)
 	require.Equal(t, schemas.CodePayloadTooLarge, invalid.Code)
