@@ -48,6 +48,7 @@ func TestIsPrivate(t *testing.T) {
 		info, err := os.Lstat(path)
 		require.NoError(t, err)
 		require.Equal(t, want, platform.IsPrivate(path, info), "%o", mode)
+		require.Equal(t, mode&0o077 != 0, platform.IsShared(info), "%o", mode)
 		require.NoError(t, os.Remove(path))
 	}
 }

@@ -45,3 +45,6 @@ func IsPrivate(_ string, info os.FileInfo) bool {
 	owner, known := info.Sys().(*syscall.Stat_t)
 	return known && info.Mode().Perm() == 0o600 && int(owner.Uid) == os.Geteuid()
 }
+
+// IsShared reports whether the mode of a file lets other users read or write it.
+func IsShared(info os.FileInfo) bool { return info.Mode().Perm()&0o077 != 0 }

@@ -54,3 +54,6 @@ func IsPrivate(path string, _ os.FileInfo) bool {
 	owner, _, err := of.Owner()
 	return err == nil && owner.Equals(user.User.Sid)
 }
+
+// IsShared reports false: a file has no mode here, and the access list of the directory holds.
+func IsShared(os.FileInfo) bool { return false }

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -145,6 +146,34 @@ func TestOperatorKey(t *testing.T) {
 	require.Equal(t, srv.OperatorKey(), told.Metadata[wire.OperatorKeyMetadata])
 	_, err = connect(t, srv).streams().Stream(t.Context(), wire.LogStream("main"))
 	require.NoError(t, err)
+}
+
+// A key that others may have read is refused, until it is removed or its owner alone may read it.
+func TestOperatorKey_ReadableByOthers(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	in := func(config *server.Config) { config.Data = data }
+	first, err := server.Start(t.Context(), configure(in))
+	require.NoError(t, err)
+	stop(t, first)
+	file := filepath.Join(data, server.OperatorKeyFile)
+	for _, mode := range []os.FileMode{0o640, 0o604, 0o644, 0o620} {
+		require.NoError(t, os.Chmod(file, mode))
+		_, err = server.Start(t.Context(), configure(in))
+		require.ErrorContains(t, err, fmt.Sprintf("%s has mode %04o", file, mode))
+		require.ErrorContains(t, err, "remove the file")
+		require.ErrorContains(t, err, "chmod 600 "+file)
+		info, err := os.Stat(file)
+		require.NoError(t, err)
+		require.Equal(t, mode, info.Mode().Perm()) // for somebody to see
+	}
+	seed, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.NoError(t, os.Remove(file))
+	srv := start(t, in)
+	again, err := os.ReadFile(srv.OperatorKey())
+	require.NoError(t, err)
+	require.NotEqual(t, strings.Fields(string(seed))[0], strings.Fields(string(again))[0])
 }
 
 // A server that would join one which keeps its streams says what to do.

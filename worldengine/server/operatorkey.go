@@ -11,6 +11,7 @@ import (
 	"github.com/nats-io/nkeys"
 
 	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/platform"
 )
 
 // OperatorKeyFile is the file in the data directory with the NKey seed of the local operator, who
@@ -23,12 +24,9 @@ func operatorKey(data string) (file, public string, err error) {
 	if file, err = filepath.Abs(filepath.Join(data, OperatorKeyFile)); err != nil {
 		return "", "", fmt.Errorf("server: the local operator's key: %w", err)
 	}
-	seed, err := os.ReadFile(file)
+	seed, err := readOperatorKey(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		seed, err = makeOperatorKey(file)
-	}
-	if err == nil {
-		err = os.Chmod(file, 0o600) // a copy of the directory may have another mode
 	}
 	if err != nil {
 		return "", "", fmt.Errorf("server: the local operator's key: %w", err)
@@ -43,6 +41,20 @@ func operatorKey(data string) (file, public string, err error) {
 		return "", "", fmt.Errorf("server: the local operator's key: %w", err)
 	}
 	return file, public, nil
+}
+
+// readOperatorKey reads a seed, unless other users may have read it before.
+func readOperatorKey(file string) ([]byte, error) {
+	info, err := os.Stat(file)
+	if err != nil {
+		return nil, err
+	}
+	if platform.IsShared(info) {
+		return nil, fmt.Errorf("%s has mode %04o, and whoever has read it has all rights in the "+
+			"world: remove the file, and the server makes another key at its next start; or, if "+
+			"no other user can have read it, chmod 600 %s", file, info.Mode().Perm(), file)
+	}
+	return os.ReadFile(file)
 }
 
 // nameAddress writes into the file of the local operator's key where the server listens, so that
