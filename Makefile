@@ -1,13 +1,8 @@
 # The commands of everyday work. `make verify` is what continuous integration runs.
-.PHONY: build test verify demo bench browser minecraft overload nightly vulncheck reproducible release man
+.PHONY: build test verify demo bench browser minecraft overload nightly vulncheck reproducible release
 
 build:
 	go build -o bin/ ./cmd/...
-
-# The man pages of both programs: man -l man/handoffctl.1
-man:
-	go run ./cmd/handoffctl man man
-	go run ./cmd/handoffd man man
 
 test:
 	go test ./...

@@ -74,7 +74,6 @@ type commandLine struct {
 	OfProgram  versionCommand    `cmd:"" name:"version" help:"Print the version."`
 	Schema     schemaCommand     `cmd:"" help:"Print a JSON Schema of a payload, or list their names."`
 	Completion completionCommand `cmd:"" help:"Print the completion script of a shell."`
-	Man        manCommand        `cmd:"" help:"Write the man pages."`
 }
 
 // globalFlags are the flags of every command.
@@ -117,7 +116,7 @@ func newParser(
 }
 
 // aboutAll are the commands that print something about all commands.
-var aboutAll = []string{"help", "completion", "man"}
+var aboutAll = []string{"help", "completion"}
 
 // only makes kong leave out all commands but one, since building them takes most of the time of a
 // short command. It leaves out none where word names no command, or one that is about all.

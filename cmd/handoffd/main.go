@@ -11,7 +11,6 @@
 //	handoffd help COMMAND      print the help of a command
 //	handoffd version           print the version; so does --version
 //	handoffd completion SHELL  print the completion script of bash, zsh or fish
-//	handoffd man DIR           write the man pages
 //
 // Every flag is also an environment variable, HANDOFFD_<FLAG>. Exit status: 0 when it was stopped
 // and finished its work, 1 when it could not start or finish, 2 for a bad command line.
@@ -51,7 +50,6 @@ type commandLine struct {
 	Help        helpCommand        `cmd:"" help:"Show the help of a command."`
 	Version     versionCommand     `cmd:"" help:"Print the version."`
 	Completion  completionCommand  `cmd:"" help:"Print the completion script of a shell."`
-	Man         manCommand         `cmd:"" help:"Write the man pages."`
 }
 
 // streams are where a command writes: what it has to say, and its log.

@@ -1,0 +1,159 @@
+// Package completion completes the command lines of both programs in shells, from the model of the
+// command line. The scripts call the program with the words of a line, so they know nothing of it.
+package completion
+
+import (
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Command prints the completion script of a shell, or answers that script.
+type Command struct {
+	Shell string   `arg:"" help:"${enum}." enum:"bash,zsh,fish"`
+	Words []string `arg:"" optional:"" help:"The words of a command line, behind --: complete the last one. Scripts ask so."`
+}
+
+// Each script completes file names if the program has no candidates.
+var scripts = map[string]string{
+	"bash": `# Completion of PROGRAM for bash. To use it: source <(PROGRAM completion bash)
+_PROGRAM() {
+  local IFS=$'\n'
+  COMPREPLY=($(PROGRAM completion bash -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+}
+complete -o bashdefault -o default -F _PROGRAM PROGRAM
+`,
+	"zsh": `#compdef PROGRAM
+# Completion of PROGRAM for zsh. To use it: source <(PROGRAM completion zsh), behind compinit.
+_PROGRAM() {
+  local -a found
+  found=("${(@f)$(PROGRAM completion zsh -- "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  if [[ -n $found ]]; then _describe word found; else _files; fi
+}
+if [[ ${funcstack[1]} == _PROGRAM ]]; then _PROGRAM "$@"; else compdef _PROGRAM PROGRAM; fi
+`,
+	"fish": `# Completion of PROGRAM for fish. To use it: PROGRAM completion fish | source
+function __PROGRAM
+    set -l line (commandline -opc) (commandline -ct)
+    PROGRAM completion fish -- $line[2..-1] 2>/dev/null
+end
+complete -c PROGRAM -n 'count (__PROGRAM) >/dev/null' -f -a '(__PROGRAM)'
+`,
+}
+
+// separators stand between a candidate and its description; bash shows none.
+var separators = map[string]string{"zsh": ":", "fish": "\t"}
+
+// Print prints the script or, given words, the candidates for the last one.
+func (c Command) Print(w io.Writer, app *kong.Application) error {
+	text := strings.ReplaceAll(scripts[c.Shell], "PROGRAM", app.Name)
+	if len(c.Words) > 0 {
+		text = ""
+		for _, found := range candidates(app.Node, c.Words) {
+			if text += found[0]; separators[c.Shell] != "" && found[1] != "" {
+				text += separators[c.Shell] + brief(found[1])
+			}
+			text += "\n"
+		}
+	}
+	_, err := io.WriteString(w, text)
+	return err
+}
+
+// candidates returns the words that may stand for the last one, each with its help.
+func candidates(node *kong.Node, words []string) [][2]string {
+	last := words[len(words)-1]
+	var flag *kong.Flag // takes the next word as its value
+	given := 0
+	for _, word := range words[:len(words)-1] {
+		switch child := childOf(node, word); {
+		case word == "=": // bash makes three words of --flag=value
+		case flag != nil:
+			flag = nil
+		case strings.HasPrefix(word, "-"):
+			if flag = flagOf(node, word); flag != nil && (flag.IsBool() || flag.IsCounter()) {
+				flag = nil
+			}
+		case child != nil && given == 0:
+			node = child
+		default:
+			given++
+		}
+	}
+	var all [][2]string
+	add := func(word, help string) {
+		if strings.HasPrefix(word, strings.TrimPrefix(last, "=")) {
+			all = append(all, [2]string{word, help})
+		}
+	}
+	name, _, assigned := strings.Cut(last, "=")
+	switch {
+	case flag != nil:
+		addValues(add, "", flag.Value)
+	case assigned && flagOf(node, name) != nil:
+		addValues(add, name+"=", flagOf(node, name).Value)
+	case strings.HasPrefix(last, "-"):
+		for _, f := range flagsOf(node) {
+			add("--"+f.Name, f.Help)
+			if f.Short != 0 {
+				add("-"+string(f.Short), f.Help)
+			}
+		}
+	case given < len(node.Positional):
+		addValues(add, "", node.Positional[given])
+	case given == 0:
+		for _, child := range node.Children {
+			if !child.Hidden {
+				add(child.Name, child.Help)
+			}
+		}
+	}
+	return all
+}
+
+// addValues adds the values that a flag or an argument may have; none if any value will do.
+func addValues(add func(word, help string), before string, of *kong.Value) {
+	for _, value := range of.EnumSlice() {
+		if value != "" {
+			add(before+value, "")
+		}
+	}
+}
+
+func childOf(node *kong.Node, name string) *kong.Node {
+	i := slices.IndexFunc(node.Children, func(n *kong.Node) bool { return n.Name == name })
+	if i < 0 {
+		return nil
+	}
+	return node.Children[i]
+}
+
+func flagOf(node *kong.Node, word string) *kong.Flag {
+	all := flagsOf(node)
+	i := slices.IndexFunc(all, func(f *kong.Flag) bool {
+		return word == "--"+f.Name || f.Short != 0 && word == "-"+string(f.Short)
+	})
+	if i < 0 {
+		return nil
+	}
+	return all[i]
+}
+
+// flagsOf returns the flags that can be given at a command: of the command that runs if none is
+// named too.
+func flagsOf(node *kong.Node) []*kong.Flag {
+	groups := node.AllFlags(true)
+	if node.DefaultCmd != nil {
+		groups = append(groups, node.DefaultCmd.Flags)
+	}
+	return slices.Concat(groups...)
+}
+
+// brief returns the first sentence of a help text.
+func brief(help string) string {
+	first, _, _ := strings.Cut(help, "\n")
+	first, _, _ = strings.Cut(first, ". ")
+	return strings.TrimSuffix(first, ".")
+}
