@@ -10,8 +10,8 @@ import (
 // SchemaVersion is the only schemaVersion of a handoff that this engine takes.
 const SchemaVersion = "execution-handoff.v1"
 
-// proposalVersion is the only schemaVersion of a proposal inside a handoff.
-const proposalVersion = "proposal.v2"
+// ProposalVersion is the only schemaVersion of a proposal inside a handoff.
+const ProposalVersion = "proposal.v2"
 
 // Handoff is a valid execution-handoff.v1: its schema holds, its echoes agree, its id is its hash
 // and its command is the mapping of its proposal. Parse and New are the ways to get one. It is
@@ -87,7 +87,7 @@ func New(p Proposal) (*Handoff, error) {
 		return nil, schemas.Invalid(schemas.ExecutionHandoff,
 			violation("must be a finite number", "proposal", "priority"))
 	}
-	p.SchemaVersion = proposalVersion
+	p.SchemaVersion = ProposalVersion
 	if p.ProposalID == "" {
 		p.ProposalID = p.DeriveProposalID()
 	}

@@ -47,21 +47,35 @@ func (e *TransitionError) Error() string {
 }
 
 // ErrRunEnding refuses an append because the engine is about to end its run, and says itself what
-// comes next. Nothing was stored. Append again: within moments the run has ended, and takes events
-// again.
+// comes next. Nothing was stored. Append again: within moments the run has ended, or goes on.
 var ErrRunEnding = errors.New("runevents: the engine is ending the run; append again when it has")
 
-// OwnedError refuses an append of another producer to a run of the engine, because of an event that
-// only the engine emits there: one of the run, or of a step of the engine. Nothing of the append
-// was stored, and it never will be. Its code is RUN_OWNED.
+// ErrRunEnded refuses an append of new events to a run that the engine has ended. Nothing was
+// stored, and it never will be. Its code is RUN_ENDED.
+var ErrRunEnded = errors.New("runevents: the engine has ended the run, which takes no more " +
+	"events: append those of a command before its answer is sent, or begin a run of your own")
+
+// OwnedError refuses an append of another producer because of an event that only the engine emits.
+// Nothing of the append was stored, and it never will be. Its code is RUN_OWNED.
 type OwnedError struct {
 	Index     int // of the write in the append
 	RunID     string
 	EventType EventType
 	StepID    string // "" for the run
+	// Member is the member of the write that is the engine's: eventType, planId or, in a run of the
+	// engine, stepId.
+	Member string
 }
 
 func (e *OwnedError) Error() string {
+	switch e.Member {
+	case "eventType":
+		return fmt.Sprintf("runevents: the engine alone emits %s: append the other events of runs "+
+			"and of steps", e.EventType)
+	case "planId":
+		return fmt.Sprintf("runevents: the plan of run %s is one of the engine's: begin a run "+
+			"with a plan of your own", e.RunID)
+	}
 	entity := "the run itself"
 	if e.StepID != "" {
 		entity = fmt.Sprintf("its step %q", e.StepID)
@@ -76,6 +90,8 @@ type AppendPolicy struct {
 	TenantID string
 	// EngineSteps are the steps that, in a run of the engine, only the engine emits events of.
 	EngineSteps []string
+	// EnginePlan reports whether the engine alone begins runs of a plan; nil for no plan.
+	EnginePlan func(planID, planVersion string) bool
 	// Transitions refuses events that a projector would have to ignore (RunEvents v2.0.1, section
 	// 5.3, layer 2).
 	Transitions bool
@@ -120,7 +136,7 @@ func (s *RunState) Add(byEngine bool, records ...Record) error {
 		r := &records[i]
 		if byEngine {
 			s.engine = true
-			s.ended = s.ended || endsRun(r.EventType)
+			s.ended = s.ended || r.EventType.EndsRun()
 		}
 		if _, known := s.keys[r.IdempotencyKey]; known {
 			continue
@@ -146,11 +162,6 @@ func (s *RunState) Add(byEngine bool, records ...Record) error {
 // SetClosing sets whether the engine is about to end the run. Until the end is added,
 // plans refuse new events of other producers.
 func (s *RunState) SetClosing(closing bool) { s.closing = closing }
-
-// endsRun reports whether a run is over with an event of this type.
-func endsRun(t EventType) bool {
-	return t == RunCompleted || t == RunFailed || t == RunCancelled
-}
 
 // withoutPayload spares a state the payloads, which no transition depends on.
 func withoutPayload(r Record) Record {
@@ -186,10 +197,10 @@ func (p *Plan) Results(persistedAt time.Time) []Appended {
 // append authority that held them to it could not answer the same forever, since the attempt before
 // may come later from another writer, or have expired.
 //
-// The error refuses the append as a whole: *OwnedError, *TransitionError, ErrRunEnding, or a
-// *schemas.ValidationError with the paths of a run-append-request.v1, of a new event that has the
-// eventId of another event of the run, is not of the tenant, project and environment of the run, or
-// not of the tenant of the policy.
+// The error refuses the append as a whole: *OwnedError, ErrRunEnded, *TransitionError,
+// ErrRunEnding, or a *schemas.ValidationError with the paths of a run-append-request.v1, of a new
+// event that has the eventId of another event of the run, is not of the tenant, project and
+// environment of the run, or not of the tenant of the policy.
 func (s *RunState) Plan(writes []Write) (Plan, error) {
 	d := planner{
 		state: s, keys: map[string]int{}, ids: map[string]struct{}{}, derived: s.derived,
@@ -231,8 +242,12 @@ func (d *planner) take(i int, w *Write) error {
 		d.plan.appended = append(d.plan.appended, again)
 		return nil
 	}
-	if err := d.state.owned(i, w); err != nil {
-		return err
+	if member := d.state.owned(w); member != "" {
+		return &OwnedError{Index: i, RunID: w.RunID, EventType: w.EventType, StepID: w.StepID,
+			Member: member}
+	}
+	if d.state.engine && d.state.ended {
+		return ErrRunEnded
 	}
 	d.check(i, w)
 	seq := d.plan.Run.FirstSeq + int64(len(d.plan.Run.Events))
@@ -251,12 +266,19 @@ func (d *planner) take(i int, w *Write) error {
 	return nil
 }
 
-// owned returns the error for a new event of another producer that is the engine's to emit.
-func (s *RunState) owned(i int, w *Write) error {
-	if !s.engine || w.StepID != "" && !slices.Contains(s.policy.EngineSteps, w.StepID) {
-		return nil
+// owned returns the member by which a new event of another producer is the engine's to emit, or "".
+func (s *RunState) owned(w *Write) string {
+	plans := s.policy.EnginePlan != nil && s.policy.EnginePlan(w.PlanID, w.PlanVersion)
+	ofRun := s.engine && w.PlanID == s.owner.PlanID && w.PlanVersion == s.owner.PlanVersion
+	switch {
+	case w.EventType.Spec().OfEngine:
+		return "eventType"
+	case s.engine && (w.StepID == "" || slices.Contains(s.policy.EngineSteps, w.StepID)):
+		return "stepId"
+	case plans && !ofRun:
+		return "planId"
 	}
-	return &OwnedError{Index: i, RunID: w.RunID, EventType: w.EventType, StepID: w.StepID}
+	return ""
 }
 
 // check finds fault with a new event that does not fit its run.

@@ -98,10 +98,11 @@ func TestPlanAgainstPlain(t *testing.T) {
 				})}
 		}
 		if seed%3 == 0 {
-			model.records = engineRun(t)
+			all := engineRun(t)
+			model.records = all[:len(all)-1] // its end is to come
 			model.engine = len(model.records)
 			for _, w := range writers {
-				require.NoError(t, w.state.Add(true, engineRun(t)...))
+				require.NoError(t, w.state.Add(true, model.records...))
 			}
 		}
 		for range 40 {
@@ -180,6 +181,7 @@ func requireOwned(t testing.TB, err error, index int, w *runevents.Write) {
 	t.Helper()
 	require.Equal(t, &runevents.OwnedError{
 		Index: index, RunID: identity.RunID, EventType: w.EventType, StepID: w.StepID,
+		Member: "stepId",
 	}, err)
 }
 
@@ -269,7 +271,8 @@ func TestOthersOwnTheirStepsAlone(t *testing.T) {
 	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{
 		EngineSteps: []string{"apply"},
 	})
-	require.NoError(t, state.Add(true, engineRun(t)...))
+	all := engineRun(t)
+	require.NoError(t, state.Add(true, all[:len(all)-1]...))
 	own := []runevents.Write{
 		newWrite(runevents.StepStarted, "build", 1), newWrite("BlockPlaced", "build", 1),
 	}
@@ -286,8 +289,50 @@ func TestOthersOwnTheirStepsAlone(t *testing.T) {
 		require.ErrorContains(t, err, map[bool]string{true: "of the run itself:",
 			false: `of its step "apply":`}[theirs.StepID == ""])
 	}
-	_, err = state.Plan([]runevents.Write{newWrite(runevents.RunCompleted, "", 1)})
+	_, err = state.Plan([]runevents.Write{newWrite(runevents.RunStarted, "", 1)})
 	require.NoError(t, err)
+}
+
+// The engine alone begins runs of its plans, and decides about runs.
+func TestRunState_EventsOfTheEngine(t *testing.T) {
+	t.Parallel()
+	mine := func(planID, _ string) bool { return planID == "mine" }
+	policy := runevents.AppendPolicy{EnginePlan: mine, EngineSteps: []string{"apply"}}
+	planned := func(planID string) runevents.Write {
+		w := newWrite("Told", "build", 1)
+		w.PlanID = planID
+		return sealed(w)
+	}
+	refused := func(state *runevents.RunState, w runevents.Write) string {
+		_, err := state.Plan([]runevents.Write{w})
+		if err == nil {
+			return ""
+		}
+		var owned *runevents.OwnedError
+		require.ErrorAs(t, err, &owned)
+		require.NotEmpty(t, owned.Error())
+		return owned.Member
+	}
+	theirs := runevents.NewRunState(identity.RunID, policy)
+	require.Equal(t, "planId", refused(theirs, planned("mine")), "the first event")
+	require.NoError(t, theirs.Add(false, runevents.Record{Write: planned("theirs"), RunSeq: 1}))
+	require.Equal(t, "planId", refused(theirs, planned("mine")), "a plan moves on to no such plan")
+	ours := runevents.NewRunState(identity.RunID, policy)
+	started := runevents.Record{Write: newWrite(runevents.RunStarted, "", 1), RunSeq: 1}
+	started.PlanID = "mine"
+	require.NoError(t, ours.Add(true, started))
+	require.Empty(t, refused(ours, planned("theirs")))
+	other := planned("mine")
+	other.PlanVersion = "other"
+	require.Empty(t, refused(ours, planned("mine")))
+	require.Equal(t, "planId", refused(ours, sealed(other)), "a plan of another run")
+	for _, event := range []runevents.EventType{runevents.RunQueued, runevents.RunApproved,
+		runevents.SignalAccepted, runevents.SignalRejected} {
+		for _, state := range []*runevents.RunState{theirs, ours} {
+			require.Equal(t, "eventType", refused(state, newWrite(event, "", 1)), event)
+		}
+	}
+	require.Equal(t, "eventType", refused(ours, newWrite(runevents.SignalAccepted, "build", 1)))
 }
 
 func TestPlanRefusesWhatIsOfAnotherRun(t *testing.T) {
@@ -346,10 +391,19 @@ func TestPlanLeavesTheEndToTheEngine(t *testing.T) {
 	last := all[len(all)-1:]
 	last[0].RunSeq += 2 // behind what was appended
 	require.NoError(t, state.Add(true, last...))
-	plan, err = state.Plan([]runevents.Write{told})
+	_, err = state.Plan([]runevents.Write{before, told})
+	require.ErrorIs(t, err, runevents.ErrRunEnded)
+	_, err = state.Plan([]runevents.Write{told, newWrite(runevents.RunPaused, "", 1)})
+	require.ErrorIs(t, err, runevents.ErrRunEnded, "by the first event")
+	requireOwned(t, errorOf(state.Plan([]runevents.Write{newWrite("Told", "", 1)})), 0,
+		&runevents.Write{EventType: "Told"})
+	duplicates, err = state.Plan([]runevents.Write{before, last[0].Write})
 	require.NoError(t, err)
-	require.Equal(t, last[0].RunSeq+1, plan.Run.FirstSeq)
+	require.Empty(t, duplicates.Run.Events)
+	require.Equal(t, last[0].RunSeq, duplicates.Results(storedAt(9))[1].RunSeq)
 }
+
+func errorOf(_ runevents.Plan, err error) error { return err }
 
 // A rejection is the same while an append is invalid, though the run moves on meanwhile.
 func TestRejectionIsDeterministic(t *testing.T) {
@@ -403,6 +457,10 @@ func TestWhichRunsAreOpen(t *testing.T) {
 			state.SetClosing(!byEngine) // which counts for runs of the engine
 			told := newWrite("Told", "a", 1)
 			plan, err := state.Plan([]runevents.Write{started.Write, told})
+			if byEngine && event != runevents.RunPaused {
+				require.ErrorIs(t, err, runevents.ErrRunEnded)
+				continue
+			}
 			require.NoError(t, err)
 			require.Equal(t, int64(3), plan.Run.FirstSeq)
 			require.Equal(t, started.EventID, plan.Results(storedAt(1))[0].EventID)

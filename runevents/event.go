@@ -32,6 +32,8 @@ type Record struct {
 	Write       `json:",inline"`
 	RunSeq      int64  `json:"runSeq"`      // strictly increasing within the run, from 1
 	PersistedAt string `json:"persistedAt"` // RFC 3339 UTC, the append authority's clock
+	// AppendedBy is the producer that appended the event; "" for the engine.
+	AppendedBy string `json:"appendedBy,omitzero"`
 }
 
 // Identity is what all events of one run share.
@@ -55,6 +57,8 @@ const engineAttempt = 1
 // shared members once, and for each event what is its own. Records gives the full events.
 type Run struct {
 	Identity
+	// AppendedBy is that of the records.
+	AppendedBy string `json:"appendedBy,omitzero"`
 	// FirstSeq is the runSeq of the first event; the rest follow without gaps.
 	FirstSeq int64   `json:"firstSeq"`
 	Events   []Event `json:"events"`
@@ -87,6 +91,7 @@ func (r *Run) Records(persistedAt time.Time) []Record {
 func (r *Run) record(i int, persistedAt string) Record {
 	return Record{
 		Write: r.write(&r.Events[i]), RunSeq: r.FirstSeq + int64(i), PersistedAt: persistedAt,
+		AppendedBy: r.AppendedBy,
 	}
 }
 

@@ -36,6 +36,8 @@ type EventSpec struct {
 	From  []string
 	To    string
 	Stays bool
+	// OfEngine events are the engine's alone to emit.
+	OfEngine bool
 	// Tone is how readers show it: "bad", "wait" or "".
 	Tone string
 }
@@ -54,8 +56,9 @@ const (
 // (section 1.2). Two sources go beyond that diagram, because v2 no longer has RunApproved: a run
 // starts from PENDING too, and RunQueued is valid until then.
 var eventSpecs = []EventSpec{
-	{Type: RunQueued, Level: OfRun, From: of(RunPending, RunIsApproved), To: "PENDING", Stays: true},
-	{Type: RunApproved, Level: OfRun, From: of(RunPending), To: "APPROVED"},
+	{Type: RunQueued, Level: OfRun, From: of(RunPending, RunIsApproved), To: "PENDING", Stays: true,
+		OfEngine: true},
+	{Type: RunApproved, Level: OfRun, From: of(RunPending), To: "APPROVED", OfEngine: true},
 	{Type: RunStarted, Level: OfRun, From: of(RunPending, RunIsApproved), To: "RUNNING"},
 	{Type: RunPaused, Level: OfRun, From: of(RunRunning), To: "PAUSED", Tone: "wait"},
 	{Type: RunResumed, Level: OfRun, From: of(RunIsPaused), To: "RUNNING"},
@@ -66,8 +69,8 @@ var eventSpecs = []EventSpec{
 	{Type: StepCompleted, Level: OfStep, From: of(StepRunning), To: "SUCCESS"},
 	{Type: StepFailed, Level: OfStep, From: of(StepRunning), To: "FAILED", Tone: "bad"},
 	{Type: StepSkipped, Level: OfStep, From: of(StepPending), To: "SKIPPED"},
-	{Type: SignalAccepted, Level: OfSignal},
-	{Type: SignalRejected, Level: OfSignal, Tone: "bad"},
+	{Type: SignalAccepted, Level: OfSignal, OfEngine: true},
+	{Type: SignalRejected, Level: OfSignal, OfEngine: true, Tone: "bad"},
 }
 
 func of[S ~string](statuses ...S) []string {
@@ -105,8 +108,8 @@ func (t EventType) Spec() EventSpec { return specs[t] }
 // event is of the run and carries none.
 func (t EventType) OfStep() bool { return specs[t].Level == OfStep }
 
-// EndsRun reports whether t is a run-level event that ends its run. After one that the engine
-// emitted, only other producers append to the run.
+// EndsRun reports whether t is a run-level event that ends its run. A run that the engine ended
+// takes no more events.
 func (t EventType) EndsRun() bool {
 	spec := specs[t]
 	return spec.Level == OfRun && RunStatus(spec.To).Terminal()

@@ -218,7 +218,7 @@ func (r *reduction) identify(e *Record) {
 		return
 	}
 	m.TenantID, m.ProjectID, m.EnvironmentID = e.TenantID, e.ProjectID, e.EnvironmentID
-	m.PlanID, m.PlanVersion = e.PlanID, e.PlanVersion
+	m.PlanID, m.PlanVersion, m.AppendedBy = e.PlanID, e.PlanVersion, e.AppendedBy
 }
 
 // ignore is policy A.

@@ -86,6 +86,8 @@ type Metadata struct {
 	EnvironmentID string `json:"environmentId,omitzero"`
 	PlanID        string `json:"planId,omitzero"`
 	PlanVersion   string `json:"planVersion,omitzero"`
+	// AppendedBy is the producer that began the run; "" for the engine.
+	AppendedBy string `json:"appendedBy,omitzero"`
 	// Consistency is INCONSISTENT from the first invalid event on (RunEvents v2.0.1, section 5.3,
 	// layer 3, policy A).
 	Consistency Consistency `json:"consistency"`

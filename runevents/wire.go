@@ -75,6 +75,9 @@ func (r *Record) appendJSON(b, identity []byte) ([]byte, error) {
 	}
 	w.number(`,"runSeq":`, r.RunSeq)
 	w.text(`,"persistedAt":`, r.PersistedAt)
+	if r.AppendedBy != "" {
+		w.text(`,"appendedBy":`, r.AppendedBy)
+	}
 	return append(w.b, '}'), w.err
 }
 
@@ -90,6 +93,9 @@ func (r *Run) AppendJSON(b []byte) ([]byte, error) {
 	w.text(`,"planVersion":`, r.PlanVersion)
 	if !r.Trace.IsZero() {
 		w.trace(&r.Trace)
+	}
+	if r.AppendedBy != "" {
+		w.text(`,"appendedBy":`, r.AppendedBy)
 	}
 	w.number(`,"firstSeq":`, r.FirstSeq)
 	w.b = append(w.b, `,"events":[`...)

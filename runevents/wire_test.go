@@ -30,6 +30,7 @@ func TestAppendJSON(t *testing.T) {
 		}
 		if event.StepID != "" {
 			run.Trace = trace.Context{Parent: "p \"", State: string(event.Payload)}
+			run.AppendedBy = "plugin \""
 		}
 		want, err := json.Marshal(&run)
 		require.NoError(t, err)

@@ -26,7 +26,7 @@ func (e *Engine) runConfig(js jetstream.JetStream) runs.Config {
 		World: e.config.World, JetStream: js, Retention: e.config.EventRetention,
 		Appends: runevents.AppendPolicy{
 			TenantID: e.config.TenantID, EngineSteps: lifecycle.Steps(),
-			Transitions: e.config.ValidateTransitions,
+			EnginePlan: lifecycle.IsEnginePlan, Transitions: e.config.ValidateTransitions,
 		},
 		FetchWait: e.config.FetchWait,
 		Alert:     func(found []runevents.Alert) { e.alerts.RaiseNow(found) },

@@ -10,5 +10,8 @@
 // sends the event, so that every retry has the same eventId. A KVRegistry keeps the eventIds in the
 // key-value bucket WORLD_<world>_EVENTIDS, for runs that outlive their producer's process.
 //
+// A run of the engine takes events of steps of others until it ends: a plugin emits those of a
+// command before it answers. After that an event that the run lacks is refused with RUN_ENDED.
+//
 // What an event is and which transitions are valid stands in package runevents.
 package emit

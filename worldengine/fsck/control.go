@@ -118,7 +118,7 @@ func (v *Verdict) checkSignalRun(rec *commitlog.Record, events string) bool {
 	v.checkRunID(run)
 	v.want("the run does not begin with its first event", "runSeq 1", "runSeq "+Text(run.FirstSeq))
 	v.want("the run is not one of a signal",
-		"signal "+lifecycle.SignalVersion, run.PlanID+" "+run.PlanVersion)
+		lifecycle.SignalPlan+" "+lifecycle.SignalVersion, run.PlanID+" "+run.PlanVersion)
 	if got := typesText(run); got != events {
 		v.want("the run does not have the events of a signal", events, got)
 		return false

@@ -116,12 +116,26 @@ func (l *LogCheck) checkAppended(v *Verdict, rec *commitlog.Record) {
 		seen.ids = known.replay.seen.ids
 	}
 	v.checkEvents(run, seen)
+	v.checkForged(run, known.replay != nil)
 	known.checkOrder(v, run)
 	switch {
 	case known.replay == nil && slices.ContainsFunc(run.Events, ends):
 		delete(l.Runs, run.RunID)
 	case known.replay != nil && slices.ContainsFunc(run.Events, couldBeEngines):
 		known.replay.lose() // the engine emits no event that others have appended before it
+	}
+}
+
+// checkForged reports events that others appended and the engine alone emits: the append authority
+// takes none of them.
+func (v *Verdict) checkForged(run *runevents.Run, ofEngine bool) {
+	ofEngine = ofEngine || lifecycle.IsEnginePlan(run.PlanID, run.PlanVersion)
+	for i := range run.Events {
+		e := &run.Events[i]
+		ofOthers := e.StepID != "" && !slices.Contains(steps[:], e.StepID)
+		if e.EventType.Spec().OfEngine || ofEngine && !ofOthers {
+			v.want("others appended an event that only the engine emits", "", eventText(run, i))
+		}
 	}
 }
 

@@ -3,6 +3,7 @@ package lifecycle
 import (
 	"cmp"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -23,6 +24,13 @@ const (
 // Steps returns the steps of the engine. In a run of the engine, other producers emit no events of
 // them.
 func Steps() []string { return []string{StepDuplicate, StepStale, StepPrecondition, StepApply} }
+
+// IsEnginePlan reports whether runs of a plan are the engine's: those of handoffs and of signals.
+// Half of its name suffices, so that nobody takes another run for one of them.
+func IsEnginePlan(planID, planVersion string) bool {
+	return planID == SignalPlan || strings.HasPrefix(planID, "proposal_") ||
+		planVersion == SignalVersion || planVersion == handoff.ProposalVersion
+}
 
 // The payloads of a run's events. A check's payload is its block of the result, so that the events
 // and the result say the same.
@@ -164,8 +172,11 @@ func ToCome(attempt int64) []runevents.Event {
 	return events
 }
 
-// SignalVersion is the planVersion of the runs of signals.
-const SignalVersion = "signal.v1"
+// The planId and the planVersion of the runs of signals.
+const (
+	SignalPlan    = "signal"
+	SignalVersion = "signal.v1"
+)
 
 // EmitSignal emits the events of an operator's signal: a run of its own. refused is the code of a
 // refusal, "" for a signal that is accepted.

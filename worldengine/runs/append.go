@@ -33,22 +33,33 @@ import (
 //
 // Writes are refused as a whole: with a *schemas.ValidationError with the paths of a
 // run-append-request.v1, a *runevents.OwnedError or *runevents.TransitionError as Config.Appends
-// says, or runevents.ErrRunEnding while the engine is about to end the run. After any other error
-// the writes may have been stored; appending them again is safe and tells.
+// says, runevents.ErrRunEnding while the engine is about to end the run, or runevents.ErrRunEnded
+// after it has. After any other error the writes may have been
+// stored; appending them again is safe and tells.
 func (s *Store) Append(
 	ctx context.Context, townID string, writes []runevents.Write,
 ) ([]runevents.Appended, error) {
 	return queue.Wait(ctx, func(done func([]runevents.Appended, error)) error {
-		return s.Submit(townID, writes, done)
+		return s.Submit(Sender{Name: Anyone}, townID, writes, done)
 	})
 }
+
+// Sender is who appends.
+type Sender struct {
+	// Name is what the events have as appendedBy.
+	Name string
+}
+
+// Anyone is the name of a sender whom nobody names, as without access control.
+const Anyone = "anyone"
 
 // Submit is Append for a caller that does not wait: done is called once, from another
 // goroutine. Appends to one run are worked on in the order of their submission. An error of
 // Submit itself (a *schemas.ValidationError, ErrOverloaded, ErrStopping) means that done is not
 // called. The writes must not be changed before it is.
 func (s *Store) Submit(
-	townID string, writes []runevents.Write, done func([]runevents.Appended, error),
+	from Sender, townID string, writes []runevents.Write,
+	done func([]runevents.Appended, error),
 ) error {
 	if townID == "" {
 		return invalidTown("must not be empty")
@@ -60,7 +71,7 @@ func (s *Store) Submit(
 	return s.Queue.Submit("run "+writes[0].RunID, func(ctx context.Context, _ bool) {
 		appended, err := []runevents.Appended(nil), queue.ErrPanicked
 		defer func() { done(appended, err) }()
-		appended, err = s.append(ctx, townID, writes)
+		appended, err = s.append(ctx, from, townID, writes)
 	})
 }
 
@@ -79,7 +90,7 @@ const appendingTimeout = 10 * time.Second
 // What is known may be behind the log, so a refusal counts only when it was read afresh. A
 // duplicate is one for good: what is persisted does not change.
 func (s *Store) append(
-	ctx context.Context, townID string, writes []runevents.Write,
+	ctx context.Context, from Sender, townID string, writes []runevents.Write,
 ) ([]runevents.Appended, error) {
 	ctx, cancel := context.WithTimeout(ctx, appendingTimeout)
 	defer cancel()
@@ -89,12 +100,13 @@ func (s *Store) append(
 	}
 	var appended []runevents.Appended
 	err = s.log.Retry(ctx, func() error {
-		plan, err := run.plan(townID, writes)
+		plan, err := s.plan(run, townID, writes)
 		if err != nil && fresh {
 			s.Cache.Keep(run)
 			return err
 		}
 		if err == nil {
+			plan.Run.AppendedBy = from.Name
 			if appended, err = s.store(ctx, run, townID, &plan); err == nil {
 				s.Cache.Keep(run)
 				return nil
@@ -133,10 +145,12 @@ func (s *Store) NewKnownRun(runID string) *KnownRun {
 
 // plan is RunState.Plan for a run of which the town is known too. Duplicates are answered whatever
 // town they name, since the town is no part of their key.
-func (r *KnownRun) plan(townID string, writes []runevents.Write) (runevents.Plan, error) {
-	plan, err := r.State.Plan(writes)
-	if err == nil && len(plan.Run.Events) > 0 && r.token != "" &&
-		r.token != wire.TownToken(townID) {
+func (s *Store) plan(
+	run *KnownRun, townID string, writes []runevents.Write,
+) (runevents.Plan, error) {
+	plan, err := run.State.Plan(writes)
+	if err == nil && len(plan.Run.Events) > 0 && run.token != "" &&
+		run.token != wire.TownToken(townID) {
 		err = invalidTown("must be the town that the run is of")
 	}
 	return plan, err

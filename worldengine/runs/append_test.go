@@ -125,7 +125,7 @@ func TestAppendToClosedRunThatGoesOn(t *testing.T) {
 	require.ErrorIs(t, err, runevents.ErrRunEnding)
 }
 
-// While the engine is ending its run nobody else goes on with it; after that the others follow.
+// While the engine is ending its run, and after that, nobody else goes on with it.
 func TestAppendToOpenRun(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
@@ -160,9 +160,10 @@ func TestAppendToOpenRun(t *testing.T) {
 			EmittedAt: "2026-02-16T10:00:00.123Z",
 		}}}
 	commit(&ended)
-	answers, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(2), logtest.Told(1)})
-	require.NoError(t, err)
-	require.Equal(t, []int64{4, 2}, []int64{answers[0].RunSeq, answers[1].RunSeq})
+	for range 2 { // what is known says the same
+		_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(2), logtest.Told(1)})
+		require.ErrorIs(t, err, runevents.ErrRunEnded)
+	}
 	again := logtest.Told(2001)
 	again.EventType, again.IdempotencyKey = runevents.RunCompleted,
 		ended.Records(time.Time{})[0].IdempotencyKey

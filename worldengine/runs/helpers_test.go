@@ -29,7 +29,8 @@ func openWithLimit(t testing.TB, l *commitlog.Log, limit int64) *Store {
 	events, follower := logtest.Events(t, l, limit)
 	s := New(l, events, Config{
 		World: "main", Retention: time.Hour, Logger: logger, Alert: func([]runevents.Alert) {},
-		Appends: runevents.AppendPolicy{TenantID: "default", EngineSteps: lifecycle.Steps()},
+		Appends: runevents.AppendPolicy{TenantID: "default", EngineSteps: lifecycle.Steps(),
+			EnginePlan: lifecycle.IsEnginePlan},
 	})
 	turns := queue.New[struct{}](context.Background(), queue.Config{Workers: 4, PerTown: 64,
 		Total: 64, Logger: logger})

@@ -16,6 +16,8 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/emit"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
@@ -56,7 +58,8 @@ func (c *client) append(townID string, writes ...runevents.Write) []runevents.Ap
 
 // record is the record that a write becomes.
 func record(w runevents.Write, a runevents.Appended) runevents.Record {
-	return runevents.Record{Write: w, RunSeq: a.RunSeq, PersistedAt: a.PersistedAt}
+	return runevents.Record{Write: w, RunSeq: a.RunSeq, PersistedAt: a.PersistedAt,
+		AppendedBy: runs.Anyone}
 }
 
 func idempotent(a runevents.Appended) runevents.Appended {
@@ -64,8 +67,8 @@ func idempotent(a runevents.Appended) runevents.Appended {
 	return a
 }
 
-// Events follow those of the engine, whose own events are duplicates like any others, and
-// run.events has them at once, after a restart too.
+// A run that the engine has ended takes no more events, after a restart either; those that it has
+// are duplicates like any others.
 func TestAppendToFinishedRun(t *testing.T) {
 	t.Parallel()
 	data := func(config *server.Config) { config.Data = t.TempDir() }
@@ -77,34 +80,76 @@ func TestAppendToFinishedRun(t *testing.T) {
 	before := c.events(o.runID)
 	again := before[3].Write
 	again.EventID, again.Payload = uuid.NewString(), nil
-	fresh := written(o.runID, "PluginTold", "build", 1)
-	fresh.PlanID, fresh.PlanVersion = again.PlanID, again.PlanVersion
-	fresh = sealed(fresh)
-	answers := c.append("t", fresh, again, fresh)
-	require.Equal(t, runevents.Appended{
-		EventID: before[3].EventID, RunSeq: 4, PersistedAt: before[3].PersistedAt, Idempotent: true,
-	}, answers[1])
-	require.Equal(t, int64(len(before)+1), answers[0].RunSeq)
-	require.False(t, answers[0].Idempotent)
-	require.Equal(t, idempotent(answers[0]), answers[2], "a duplicate within one append")
-	require.Equal(t, append(before, record(fresh, answers[0])), c.events(o.runID))
-
-	late := written(o.runID, "PluginTold", "build", 2) // the plan of a run may move on
-	c.append("t", late)
-	all := c.events(o.runID)
+	late := written(o.runID, "PluginTold", "build", 1)
+	late.PlanID, late.PlanVersion = again.PlanID, again.PlanVersion
+	late = sealed(late)
+	check := func() {
+		t.Helper()
+		require.Equal(t, []runevents.Appended{{
+			EventID: before[3].EventID, RunSeq: 4, PersistedAt: before[3].PersistedAt,
+			Idempotent: true,
+		}}, c.append("t", again))
+		f := c.refused("run.append", mustJSON(t, appendRequest("t", again, late)))
+		require.Equal(t, []any{409, "RUN_ENDED"}, []any{f.Status, f.Code})
+		require.Equal(t, before, c.events(o.runID))
+	}
+	check()
 	stop(t, srv)
 	srv, err = server.Start(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() { stop(t, srv) })
 	c = connect(t, srv)
-	last := written(o.runID, "PluginTold", "build", 3)
-	require.Equal(t, []runevents.Appended{idempotent(answers[0]), answers[1]},
-		c.append("t", fresh, again))
-	after := c.append("t", late, last)
-	require.Equal(t, int64(len(before)+2), after[0].RunSeq)
-	require.True(t, after[0].Idempotent)
-	require.Equal(t, int64(len(before)+3), after[1].RunSeq)
-	require.Equal(t, append(all, record(last, after[1])), c.events(o.runID))
+	check()
+	require.Equal(t, runevents.Consistent, c.run(o.runID).Metadata.Consistency)
+}
+
+// Nobody forges the history of the engine: a run of its plans, or what it says of any run.
+func TestAppendOfTheEnginesEvents(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	runID := uuid.NewString()
+	planned := func(event runevents.EventType, planID, version string) runevents.Write {
+		w := written(runID, event, "", 1)
+		w.PlanID, w.PlanVersion, w.Payload = planID, version, nil
+		return sealed(w)
+	}
+	proposal := "proposal_" + strings.Repeat("0", 64)
+	for path, forged := range map[string][]runevents.Write{
+		"planId": {
+			planned("Told", lifecycle.SignalPlan, lifecycle.SignalVersion),
+			planned(runevents.RunStarted, proposal, handoff.ProposalVersion),
+			planned(runevents.RunStarted, proposal, "1"), planned("Told", "signal", "2"),
+			planned("Told", "plan", "signal.v1"), planned("Told", "plan", "proposal.v2"),
+		},
+		"eventType": {
+			written(runID, runevents.SignalAccepted, "", 1),
+			written(runID, runevents.SignalRejected, "build", 1),
+			written(runID, runevents.RunApproved, "", 1),
+			written(runID, runevents.RunQueued, "", 1),
+		},
+	} {
+		for _, w := range forged {
+			w.Payload = nil
+			f := c.refused("run.append", mustJSON(t, appendRequest("t", w)))
+			require.Equal(t, []any{403, "RUN_OWNED"}, []any{f.Status, f.Code}, w)
+			require.Equal(t, "/events/0/"+path, f.Details[0].Path)
+		}
+	}
+	f := c.refused("run.events", mustJSON(t, map[string]any{"runId": runID}))
+	require.Equal(t, "UNKNOWN_RUN", f.Code, "nothing was stored")
+	var stored []runevents.Write
+	for _, event := range []runevents.EventType{
+		runevents.RunStarted, runevents.RunPaused, runevents.RunResumed, runevents.StepStarted,
+		runevents.StepCompleted, runevents.StepSkipped, "Told", runevents.RunCompleted,
+	} {
+		step := ""
+		if event.OfStep() {
+			step = "build" + strings.TrimPrefix(string(event), "Step")[:1]
+		}
+		stored = append(stored, written(runID, event, step, 1))
+	}
+	c.append("t", stored...)
+	require.Equal(t, runs.Anyone, c.run(runID).Metadata.AppendedBy, "whose run it is")
 }
 
 // A bad append is refused as a whole with the place of what is wrong, and nothing is stored.
@@ -218,35 +263,41 @@ func TestADuplicateOfAnotherTown(t *testing.T) {
 	require.Len(t, c.events("run-1"), 1)
 }
 
-// A plugin's worker emits events of steps of its own into the run that its command is of. It can
-// neither end the run nor speak for a step of the engine, before and after the run's end.
+// A plugin's worker emits events of steps of its own into the run that its command is of, until
+// that ends. It can neither end the run nor speak for a step of the engine.
 func TestTheEngineOwnsItsRuns(t *testing.T) {
 	t.Parallel()
 	srv := start(t, byPlugin)
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
-	tryAll := func(runID string, attempt int64) {
+	tryAll := func(runID string) {
 		for step, event := range map[string]runevents.EventType{
 			"": runevents.RunFailed, "apply": runevents.StepCompleted, "stale-check": "Told",
 		} {
 			bad := []runevents.Write{
-				written(runID, "BlockPlaced", "build", 100+attempt),
-				written(runID, event, step, attempt),
+				written(runID, "BlockPlaced", "build", 100), written(runID, event, step, 7),
 			}
 			f := c.refused("run.append", mustJSON(t, appendRequest("t", bad...)))
 			require.Equal(t, []any{403, "RUN_OWNED"}, []any{f.Status, f.Code})
 			require.Equal(t, "/events/1/stepId", f.Details[0].Path)
 		}
-		c.append("t", written(runID, "BlockPlaced", "build", attempt))
 	}
 	var once sync.Once // a request may come again
 	answerBy(t, srv, func(command *apply.Command, respond func(apply.Answer)) {
-		once.Do(func() { tryAll(command.RunID, 7) })
+		once.Do(func() {
+			tryAll(command.RunID)
+			c.append("t", written(command.RunID, runevents.StepStarted, "build", 7))
+		})
 		respond(apply.Done(command))
 	})
 	o := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Equal(t, handoff.Executed, o.result.Status)
-	tryAll(o.runID, 8)
+	for code, w := range map[string]runevents.Write{
+		"RUN_OWNED": written(o.runID, runevents.RunFailed, "", 7),
+		"RUN_ENDED": written(o.runID, runevents.StepCompleted, "build", 7),
+	} {
+		require.Equal(t, code, c.refused("run.append", mustJSON(t, appendRequest("t", w))).Code)
+	}
 	run := c.run(o.runID)
 	require.Equal(t, runevents.RunSucceeded, run.Status)
 	require.Equal(t, runevents.Consistent, run.Metadata.Consistency)
@@ -345,14 +396,23 @@ func TestAppendWithoutLog(t *testing.T) {
 	}
 }
 
-// A worker emits into a run of the engine; its successor has the same registry and emits the same
-// events, and one that has lost it adopts what is persisted.
+// A worker emits into a run of the engine while its command is applied; its successor has the same
+// registry and emits the same events, and one that has lost it adopts what is persisted.
 func TestEmitterIntoRunOfEngine(t *testing.T) {
 	t.Parallel()
-	servers := twoEngines(t)
+	servers := twoEngines(t, byPlugin)
 	c := connect(t, servers[1])
-	o := c.send(marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "wall")))
-	before := c.events(o.runID)
+	at := c.put(snapshot("t"), "")
+	asked, answer := make(chan string, 1), make(chan struct{})
+	var once sync.Once // a request may come again
+	answerBy(t, servers[0], func(command *apply.Command, respond func(apply.Answer)) {
+		once.Do(func() { asked <- command.RunID })
+		<-answer
+		respond(apply.Done(command))
+	})
+	ended := c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	runID := <-asked
+	before := c.events(runID)
 	js := c.streams()
 	durable, err := emit.OpenRegistry(t.Context(), js, "main", 0, 1)
 	require.NoError(t, err)
@@ -360,7 +420,7 @@ func TestEmitterIntoRunOfEngine(t *testing.T) {
 		e, err := emit.New(emit.Config{
 			Conn: c.nc, TownID: "t", Registry: registry, EngineAttemptID: 2,
 			Identity: runevents.Identity{
-				RunID: o.runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+				RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 				PlanID: "plan", PlanVersion: "1",
 			},
 		})
@@ -377,10 +437,12 @@ func TestEmitterIntoRunOfEngine(t *testing.T) {
 	require.Equal(t, ids, emitWith(durable))
 	lost := emit.NewMemoryRegistry()
 	require.Equal(t, ids, emitWith(lost))
-	require.Equal(t, ids, emitWith(lost))
-	after := c.events(o.runID)
+	close(answer)
+	require.Empty(t, (<-ended).Header.Get(wire.ErrorCodeHeader))
+	require.Equal(t, ids, emitWith(lost), "what is stored is a duplicate after the end too")
+	after := c.events(runID)
 	require.Equal(t, before, after[:len(before)])
-	require.Len(t, after, len(before)+3)
+	require.Equal(t, runevents.Consistent, c.run(runID).Metadata.Consistency)
 	for i, id := range ids {
 		require.Equal(t, id, after[len(before)+i].EventID)
 		require.Equal(t, int64(2), after[len(before)+i].EngineAttemptID)

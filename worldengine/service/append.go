@@ -1,10 +1,13 @@
 package service
 
 import (
+	"cmp"
+
 	"github.com/nats-io/nats.go"
 
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/runs"
 )
 
 // maxAppend is the largest run.append in bytes that is read.
@@ -30,7 +33,8 @@ func (s *Service) takeAppend() func(*incoming) {
 			if err := rights.Town(townID); err != nil {
 				return err
 			}
-			return s.engine.Runs().Submit(townID, writes,
+			from := runs.Sender{Name: cmp.Or(s.actorOf(rights), runs.Anyone)}
+			return s.engine.Runs().Submit(from, townID, writes,
 				func(appended []runevents.Appended, err error) {
 					s.answerAppend(held, reply, appended, err)
 				})

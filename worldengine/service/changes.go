@@ -58,7 +58,7 @@ func (s *Service) takePatch() func(*incoming) {
 	})
 }
 
-// actorOf returns who changes a town: the user or, where NATS does not name it, its role; ""
+// actorOf returns who changes a town or appends events: the user or, where NATS does not name it, its role; ""
 // without access control.
 func (s *Service) actorOf(rights access.Rights) string {
 	id := rights.Identity(s.config.Access)

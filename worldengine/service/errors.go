@@ -104,10 +104,13 @@ func detailsOf(err error) []schemas.Violation {
 	}
 	var owned *runevents.OwnedError
 	if errors.As(err, &owned) {
+		message := "must not be the engine's"
+		if owned.Member == "stepId" {
+			message = "must be there and name a step that is not the engine's, since the run is " +
+				"the engine's"
+		}
 		return []schemas.Violation{{
-			Path: schemas.Pointer("events", owned.Index, "stepId"),
-			Message: "must be there and name a step that is not the engine's, since the run is " +
-				"the engine's",
+			Path: schemas.Pointer("events", owned.Index, owned.Member), Message: message,
 		}}
 	}
 	var transition *runevents.TransitionError

@@ -46,6 +46,7 @@ var errorTable = []struct {
 	{matches: as[*town.RegressionError], code: wire.CodeEpochRegression},
 	{matches: as[*runevents.OwnedError], code: wire.CodeRunOwned},
 	{matches: as[*runevents.TransitionError], code: wire.CodeInvalidTransition},
+	{matches: is(runevents.ErrRunEnded), code: wire.CodeRunEnded},
 	{matches: is(runevents.ErrRunEnding), code: wire.CodeRunEnding},
 	{matches: is(commitlog.ErrRecordTooLarge), code: wire.CodeRecordTooLarge},
 	{matches: is(runs.ErrRunCancelled), code: wire.CodeRunCancelled},

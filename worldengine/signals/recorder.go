@@ -46,7 +46,7 @@ func (r *Recorder) Record(ctx context.Context, townID string, run *runevents.Run
 
 // run returns the run of a signal; refused is "" for one that is accepted.
 func (r *Recorder) run(s *Signal, refused string) (*runevents.Run, error) {
-	p, err := r.NewProducer("signal", lifecycle.SignalVersion)
+	p, err := r.NewProducer(lifecycle.SignalPlan, lifecycle.SignalVersion)
 	if err != nil {
 		return nil, err
 	}

@@ -182,14 +182,20 @@ func (w *checkedWorld) append(townID, runID string, event runevents.EventType, s
 	require.NoError(w.t, err)
 }
 
-// appendUnowned appends events of the engine to a run of the engine, as versions before RUN_OWNED
-// took them from everybody.
+// appendUnowned appends events of the engine to a run of the engine, past the append authority.
 func (w *checkedWorld) appendUnowned(townID, runID string, events []runevents.EventType) {
 	w.t.Helper()
 	before := w.storyOf(runID)
-	first := &before[0]
-	run := runevents.Run{FirstSeq: int64(len(before) + 1), Identity: runevents.Identity{
-		RunID: runID, TenantID: first.TenantID,
+	w.forgeRun(townID, int64(len(before)+1), &before[0], events)
+}
+
+// forgeRun appends events to the run of a record, past the append authority.
+func (w *checkedWorld) forgeRun(
+	townID string, firstSeq int64, first *runevents.Record, events []runevents.EventType,
+) {
+	w.t.Helper()
+	run := runevents.Run{FirstSeq: firstSeq, Identity: runevents.Identity{
+		RunID: first.RunID, TenantID: first.TenantID,
 		ProjectID: first.ProjectID, EnvironmentID: first.EnvironmentID,
 		PlanID: first.PlanID, PlanVersion: first.PlanVersion,
 	}}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -56,7 +57,6 @@ func TestFsckOfPauses(t *testing.T) {
 	w.signal(lifecycle.SignalResume, "t")
 	w.result(executed, handoff.Executed)
 	w.result(stale, handoff.Stale)
-	w.append("t", w.runs(2)[0], "Noted", "behind-the-end")
 	w.refusedSignal(worldengine.Signal{Kind: lifecycle.SignalResume, TownID: "t"})
 	w.clean()
 
@@ -98,7 +98,7 @@ func TestFsckOfPauses(t *testing.T) {
 	counts := w.clean().Counts
 	require.Equal(t, int64(8), counts.Controls)
 	require.Equal(t, int64(5), counts.Signals)
-	require.Equal(t, int64(2), counts.Appended)
+	require.Equal(t, int64(1), counts.Appended)
 	w.remade()
 }
 
@@ -165,8 +165,8 @@ func TestFsckOfWhatIsBeingApplied(t *testing.T) {
 	w.clean()
 }
 
-// Others have appended what the engine would have emitted, which earlier versions took: then it
-// does not.
+// Others have appended what the engine would have emitted: then it does not, and fsck names the
+// events.
 func TestFsckOfARunThatOthersEnd(t *testing.T) {
 	for _, taken := range [][]runevents.EventType{
 		{runevents.RunCompleted}, {runevents.StepCompleted},
@@ -182,8 +182,38 @@ func TestFsckOfARunThatOthersEnd(t *testing.T) {
 			w.appendUnowned("t", run, taken)
 			close(g.release)
 			w.result(ended, handoff.Executed)
-			w.clean()
+			w.forged(len(taken))
 		})
+	}
+}
+
+// A run that others appended is not the engine's, whatever plan and events it claims.
+func TestFsck_ForgedRun(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	o := w.result(w.later(proposal(w.found("t"), handoff.AdvanceProject, "wall")),
+		handoff.Executed)
+	claimed := w.storyOf(o.RunID)[0]
+	signal := claimed
+	signal.PlanID, signal.PlanVersion = lifecycle.SignalPlan, lifecycle.SignalVersion
+	own := claimed
+	own.PlanID, own.PlanVersion = "plan", "1"
+	for _, identity := range []runevents.Record{claimed, signal} {
+		identity.RunID = uuid.NewString()
+		w.forgeRun("t", 1, &identity, []runevents.EventType{runevents.RunStarted,
+			runevents.SignalAccepted, runevents.RunCompleted})
+	}
+	own.RunID = uuid.NewString()
+	w.forgeRun("t", 1, &own, []runevents.EventType{runevents.RunStarted, runevents.RunApproved})
+	w.forged(7)
+}
+
+// forged requires that fsck finds so many forged events, and nothing else.
+func (w *checkedWorld) forged(count int) {
+	w.t.Helper()
+	findings := w.fsck(fsck.Options{}).Findings
+	require.Len(w.t, findings, count)
+	for _, f := range findings {
+		require.Equal(w.t, "others appended an event that only the engine emits", f.What)
 	}
 }
 

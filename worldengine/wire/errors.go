@@ -16,6 +16,7 @@ const (
 	CodeForbidden         Code = "FORBIDDEN"
 	CodeActorNotAllowed   Code = "ACTOR_NOT_ALLOWED"
 	CodeRunOwned          Code = "RUN_OWNED"
+	CodeRunEnded          Code = "RUN_ENDED"
 	CodeUnknownTown       Code = "UNKNOWN_TOWN"
 	CodeRevisionGone      Code = "REVISION_GONE"
 	CodeUnknownResult     Code = "UNKNOWN_RESULT"
@@ -118,8 +119,12 @@ var errorSpecs = []ErrorSpec{
 		When:  "the user may not speak for the actor; nothing was judged",
 		Again: "no"},
 	{Code: CodeRunOwned, Status: 403,
-		When: "of `run.append`: the run is the engine's, and an event is not of a step of the " +
-			"client's own; nothing is stored",
+		When: "of `run.append`: an event, or the plan of its run, [is the engine's " +
+			"alone](#runs-that-take-longer); nothing is stored",
+		Again: "no"},
+	{Code: CodeRunEnded, Status: 409,
+		When: "of `run.append`: the engine has ended the run, which takes no more events; nothing " +
+			"is stored",
 		Again: "no"},
 	{Code: CodeUnknownTown, Status: 404, When: "there is no such town", Again: "no"},
 	{Code: CodeUnknownResult, Status: 404,
@@ -238,10 +243,10 @@ var errorSpecs = []ErrorSpec{
 			"is away](operators.md#a-game-that-is-away))",
 		Again: "yes: the key is free, or there will be a result, unless an operator cancels the run"},
 	{Code: CodeRunEnding, Status: 503, RetryAfter: RetrySoon,
-		Text: "the engine is ending the run, so the events were not stored; " +
-			"send the same request again when the run has ended",
+		Text: "the engine is about to end the run, so the events were not stored; " +
+			"send the same request again: the answer is RUN_ENDED then, unless the run goes on",
 		When:  "of `run.append`: the engine is about to end the run",
-		Again: "yes: the run has ended then"},
+		Again: "yes: the answer is `RUN_ENDED` then, unless the run goes on"},
 	{Code: CodeReceiptsBehind, Status: 503, RetryAfter: RetrySoon,
 		Text: "the server does not know yet whether the idempotency key was accepted before, " +
 			"so nothing was judged; ask again",

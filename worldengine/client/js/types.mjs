@@ -127,6 +127,7 @@
  * @property {string} [stepId]
  * @property {number} logicalAttemptId
  * @property {Record<string, unknown>} [payload]
+ * @property {string} [appendedBy] the producer that appended it; the engine's own events have none
  */
 
 /**
