@@ -33,8 +33,8 @@ import (
 //
 // Writes are refused as a whole: with a *schemas.ValidationError with the paths of a
 // run-append-request.v1, a *runevents.OwnedError or *runevents.TransitionError as Config.Appends
-// says, runevents.ErrRunEnding while the engine is about to end the run, or runevents.ErrRunEnded
-// after it has. After any other error the writes may have been
+// says, runevents.ErrRunEnding while the engine is about to end the run, runevents.ErrRunEnded
+// after it has, or the error of Sender.MayRead. After any other error the writes may have been
 // stored; appending them again is safe and tells.
 func (s *Store) Append(
 	ctx context.Context, townID string, writes []runevents.Write,
@@ -48,6 +48,9 @@ func (s *Store) Append(
 type Sender struct {
 	// Name is what the events have as appendedBy.
 	Name string
+	// MayRead returns why the sender may not read the runs of the town with a token; nil for all
+	// towns. Its error must be the same for all of them.
+	MayRead func(townToken string) error
 }
 
 // Anyone is the name of a sender whom nobody names, as without access control.
@@ -100,7 +103,7 @@ func (s *Store) append(
 	}
 	var appended []runevents.Appended
 	err = s.log.Retry(ctx, func() error {
-		plan, err := s.plan(run, townID, writes)
+		plan, err := s.plan(run, from, townID, writes)
 		if err != nil && fresh {
 			s.Cache.Keep(run)
 			return err
@@ -144,10 +147,17 @@ func (s *Store) NewKnownRun(runID string) *KnownRun {
 }
 
 // plan is RunState.Plan for a run of which the town is known too. Duplicates are answered whatever
-// town they name, since the town is no part of their key.
+// town they name, since the town is no part of their key. A sender that may not read the run gets
+// the refusal that a run without events would give, or else that of its rights.
 func (s *Store) plan(
-	run *KnownRun, townID string, writes []runevents.Write,
+	run *KnownRun, from Sender, townID string, writes []runevents.Write,
 ) (runevents.Plan, error) {
+	if run.token != "" && from.MayRead != nil {
+		if unreadable := from.MayRead(run.token); unreadable != nil {
+			_, err := s.NewKnownRun(run.RunID).State.Plan(writes)
+			return runevents.Plan{}, cmp.Or(err, unreadable)
+		}
+	}
 	plan, err := run.State.Plan(writes)
 	if err == nil && len(plan.Run.Events) > 0 && run.token != "" &&
 		run.token != wire.TownToken(townID) {

@@ -30,10 +30,12 @@ func (s *Service) takeAppend() func(*incoming) {
 			if err != nil {
 				return err
 			}
-			if err := rights.Town(townID); err != nil {
+			if err := cmp.Or(rights.Town(townID), rights.Read(townID)); err != nil {
 				return err
 			}
-			from := runs.Sender{Name: cmp.Or(s.actorOf(rights), runs.Anyone)}
+			from := runs.Sender{
+				Name: cmp.Or(s.actorOf(rights), runs.Anyone), MayRead: rights.ReadToken,
+			}
 			return s.engine.Runs().Submit(from, townID, writes,
 				func(appended []runevents.Appended, err error) {
 					s.answerAppend(held, reply, appended, err)
