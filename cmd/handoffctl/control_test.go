@@ -17,6 +17,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -134,9 +135,42 @@ func TestRunCancel(t *testing.T) {
 	assert.Contains(t, c.ok("run", "list"), "CANCEL run "+id+" by operator")
 	assert.Contains(t, c.ok("watch", "--since", "1h", "--type", "SignalRejected", "--count", "1"),
 		"CANCEL run "+id+" by operator: RUN_NOT_WAITING")
+	nc, err := nats.Connect(c.env["NATS_URL"])
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	for request, about := range map[string]string{
+		`{"runId":"` + id + `","reason":5}`: "CANCEL run " + id,
+		`{"runId":5,"actorId":"ada"}`:       "CANCEL a run", `{"runId":`: "CANCEL a run",
+	} {
+		reply, err := nc.Request(wire.Subject("main", wire.RunCancel), []byte(request),
+			20*time.Second)
+		require.NoError(t, err)
+		assert.Equal(t, "400", reply.Header.Get(wire.ErrorCodeHeader), request)
+		assert.Contains(t, c.ok("run", "list", "--type", "CANCEL"), about, request)
+	}
+	assert.NotContains(t, c.ok("run", "list", "--type", "CANCEL"), "the world")
+	assert.NotContains(t, c.ok("watch", "--since", "1h", "--type", "SignalRejected", "--count",
+		"4"), "the world")
 	c.ok("resume")
 	again := c.pipe(made, "send", "-", "--expect", "executed")
 	assert.Equal(t, exitOK, again.status, "the key was free")
+}
+
+// Lists, watch and run get name the producer that began a run or appended an event.
+func TestAppendedRun(t *testing.T) {
+	c := online(t)
+	w := logtest.Told(1)
+	w.EventType, w.StepID = runevents.RunStarted, ""
+	w.Payload = []byte(`{"command":"project advance fort wall"}`)
+	w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{RunID: w.RunID,
+		LogicalAttemptID: 1, EventType: w.EventType, PlanID: w.PlanID, PlanVersion: w.PlanVersion})
+	_, err := c.engine.Runs().Append(t.Context(), threatened, []runevents.Write{w})
+	require.NoError(t, err)
+	const said = "project advance fort wall (appended by anyone)"
+	assert.Contains(t, c.ok("run", "list"), said)
+	assert.Contains(t, c.ok("watch", "--since", "1h", "--type", "RunStarted", "--count", "1"), said)
+	assert.Regexp(t, `(?m)^begun +not by the engine: appended by anyone$`,
+		c.ok("run", "get", w.RunID))
 }
 
 // A town whose command a game server is applying drains.

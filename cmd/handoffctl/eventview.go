@@ -42,7 +42,8 @@ func (v *eventView) show(event *sighting) error {
 		}
 	}
 	return v.printf("%s  %-20s  %s %2d  %s  %-18s  %s\n", at, show(townOfSubject(event.subject)),
-		v.briefID(e.RunID), e.RunSeq, v.eventType(&e), show(e.StepID), show(v.sense(&e)))
+		v.briefID(e.RunID), e.RunSeq, v.eventType(&e), show(e.StepID),
+		show(appended(v.sense(&e), e.AppendedBy)))
 }
 
 // clock returns the time of day, and prints the date before it where that has changed.
@@ -119,13 +120,22 @@ func townOfSubject(subject string) string {
 		return subject
 	}
 	token := tokens[len(tokens)-2]
-	if token == "=world" { // the events of a signal to the world
-		return "the world"
+	if token == "=world" { // the events of a signal that no town has
+		return "-"
 	}
 	if id, err := url.PathUnescape(token); err == nil {
 		return id
 	}
 	return token
+}
+
+// appended adds the producer that appended an event, or began a run, to what that says; the engine's
+// have none.
+func appended(said, by string) string {
+	if by == "" {
+		return said
+	}
+	return strings.TrimSpace(said + " (appended by " + by + ")")
 }
 
 // sense says in short what an event's payload means.

@@ -12,6 +12,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -62,6 +63,9 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 		if run.PluginAbsentSince != "" {
 			fmt.Fprintf(w, "waits\tfor a plugin: the town has had none since %s\n",
 				show(run.PluginAbsentSince))
+		}
+		if by := run.Metadata.AppendedBy; by != "" {
+			fmt.Fprintf(w, "begun\tnot by the engine: appended by %s\n", show(by))
 		}
 		fmt.Fprintf(w, "started\t%s\n", orDash(run.StartedAt))
 		fmt.Fprintf(w, "ended\t%s\n", orDash(run.CompletedAt))
@@ -173,7 +177,8 @@ func (a *app) printRuns(all *messages.Runs) error {
 				orDash(run.StartedAt),
 				orDash(run.CompletedAt), a.coloured(show(string(run.Status)), t),
 				orDash(run.ActorID),
-				orDash(command(&run.Snapshot)), a.coloured(orDash(outcomeOf(&run.Snapshot)), t))
+				orDash(appended(command(&run.Snapshot), run.Metadata.AppendedBy)),
+				a.coloured(orDash(outcomeOf(&run.Snapshot)), t))
 		}
 	})
 	if err == nil && all.Next > 0 {
@@ -220,11 +225,17 @@ type said struct {
 	Code    string `json:"code"`
 }
 
-// String says it in short.
+// String says it in short. A refused signal may not say which run or handoff it was about.
 func (s *said) String() string {
 	about := whole(s.TownID)
-	if s.RunID != "" {
+	switch {
+	case s.RunID != "":
 		about = "run " + s.RunID
+	case s.Signal == string(lifecycle.SignalCancel), s.Signal == string(lifecycle.SignalRetry):
+		about = "a run"
+	case s.TownID == "" && (s.Signal == string(lifecycle.SignalApprove) ||
+		s.Signal == string(lifecycle.SignalDeny)):
+		about = "a handoff"
 	}
 	text := s.Signal + " " + about + " by " + s.ActorID
 	if s.Code != "" {

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
@@ -26,33 +26,50 @@ import (
 // A run that waits for its turn is shown as it comes, with what it was asked to do, and goes on
 // there.
 func TestWaitingRun(t *testing.T) {
-	w := serve(t)
+	w := serve(t, func(c *server.Config) {
+		c.Engine.Apply, c.Engine.Plugin.Deadline = apply.Plugin, 10*time.Minute
+	})
+	commands, err := w.nc.SubscribeSync(wire.ApplySubject("main", wire.TownToken(threatened)))
+	require.NoError(t, err)
 	b := open(t, w.srv.HTTP()+"#/runs?status=PENDING")
 	b.sees("LIVE", "No runs yet")
-	runID := uuid.NewString()
-	w.ask(wire.RunAppend, map[string]any{"townId": threatened, "events": []runevents.Write{
-		asked(t, runID, runevents.RunQueued),
-	}}, nil)
-	b.sees(runID[:8], "pending", "talk", "harbour", threatened, "mayor-9")
-	w.ask(wire.RunAppend, map[string]any{"townId": threatened, "events": []runevents.Write{
-		asked(t, runID, runevents.RunStarted),
-	}}, nil)
+	submit := func(argument string) {
+		require.NoError(t, w.nc.PublishRequest(wire.Subject("main", wire.Handoff), w.nc.NewInbox(),
+			w.made(threatened, handoff.TalkToTownsfolk, argument)))
+	}
+	submit("casual")
+	command, err := commands.NextMsg(patience)
+	require.NoError(t, err)
+	var inHand struct{ ApplyID string }
+	require.NoError(t, json.Unmarshal(command.Data, &inHand))
+	submit("morale-boost")
+	b.sees("pending", "talk", "morale-boost", threatened, "mayor-1")
+	require.NoError(t, command.Respond([]byte(`{"schemaVersion":"command-applied.v1","applyId":"`+
+		inHand.ApplyID+`","status":"applied"}`)))
 	b.is(`!document.querySelector("tbody")`) // it waits no longer
 	b.goTo("#/runs")
-	b.sees(runID[:8], "running")
+	b.sees("executed", "stale")
 }
 
-// asked is an event that says what a run was asked to do.
-func asked(t *testing.T, runID string, event runevents.EventType) runevents.Write {
-	t.Helper()
-	payload, err := json.Marshal(map[string]string{
-		"townId": threatened, "actorId": "mayor-9", "type": string(handoff.TalkToTownsfolk),
-		"command": "townsfolk talk " + threatened + " harbour",
-	})
+// A cancellation names its run, and no town: also one that is refused, and came while the list was
+// open.
+func TestRefusedCancellation(t *testing.T) {
+	w := serve(t)
+	b := open(t, w.srv.HTTP()+"#/runs?type=CANCEL")
+	b.sees("LIVE", "No runs yet")
+	runID := uuid.NewString()
+	reply, err := w.nc.Request(wire.Subject("main", wire.RunCancel),
+		[]byte(`{"runId":"`+runID+`"}`), patience)
 	require.NoError(t, err)
-	e := written(runID, event, "")
-	e.Payload = payload
-	return e
+	require.NotEmpty(t, reply.Header.Get(wire.ErrorCodeHeader))
+	row := func() string { return eval[string](b, `document.querySelector("tbody").innerText`) }
+	b.sees("cancel run " + runID[:8])
+	require.NotContains(t, row(), "world")
+	b.do(chromedp.Reload())
+	b.sees("cancel run " + runID[:8])
+	require.NotContains(t, row(), "world")
+	b.do(chromedp.Click(`//tbody/tr[1]//a`))
+	b.sees("failed", "cancel run "+runID[:8])
 }
 
 // No run event tells of a put or a patch; the pages show them all the same, without asking by time:

@@ -42,7 +42,7 @@ func (s *Service) signal(
 		r, err := parseRequest[messages.Signal](schema, orEmpty(in.data), maxRequest)
 		refused := cmp.Or(in.refused, err)
 		if refused != nil && json.Unmarshal(in.data, &r) != nil {
-			r = messages.Signal{}
+			r = named(in.data)
 		}
 		given := worldengine.Signal{
 			Kind: kind, TownID: r.TownID, RunID: r.RunID, Reason: r.Reason, Force: r.Force,
@@ -59,6 +59,18 @@ func (s *Service) signal(
 		body, err := carryOut(ctx, given)
 		return &nats.Msg{Data: body}, err
 	})
+}
+
+// named returns what a request that is not valid says of the run and the town that it is about.
+func named(data []byte) (r messages.Signal) {
+	var about struct {
+		RunID  any `json:"runId"`
+		TownID any `json:"townId"`
+	}
+	_ = json.Unmarshal(data, &about) // what can be read of it
+	r.RunID, _ = about.RunID.(string)
+	r.TownID, _ = about.TownID.(string)
+	return r
 }
 
 // control pauses, resumes or cancels.

@@ -7,6 +7,7 @@ export function rowOf(run) {
     runId: run.runId, seq: run.lastEventSeq, status: run.status,
     townId: run.townId ?? started.townId, actorId: run.actorId ?? started.actorId,
     type: run.type ?? started.type ?? started.signal, command: run.command ?? started.command,
+    about: started.signal && started.runId,
     result: run.resultStatus ?? outcome.status, reason: run.reasonCode ?? outcome.reasonCode,
     startedAt: run.startedAt, completedAt: run.completedAt,
   };
@@ -34,6 +35,7 @@ export function rowAfter(row, event) {
     Object.assign(next, {
       townId: said.townId ?? next.townId, actorId: said.actorId ?? next.actorId,
       type: said.type ?? said.signal ?? next.type, command: said.command ?? next.command,
+      about: said.signal ? said.runId : next.about,
     });
     if (event.eventType === "RunStarted" || !next.startedAt) next.startedAt = event.persistedAt;
   } else if (event.eventType === "RunCompleted" || event.eventType === "RunFailed") {

@@ -7,10 +7,14 @@ import { Asking, Empty, Trouble } from "./ui.jsx";
 /** Who applies the commands of a town. */
 export const appliers = { local: "built-in rules", plugin: "a plugin", rcon: "RCON" };
 
+/** Whether a run without a town is a signal to the world. */
+const ofWorld = ({ type }) => type === "PAUSE" || type === "RESUME";
+
 export const nameOf = (type) => proposalTypes[type]?.name ?? (type === "RETRY_STEP" ? "retry" : (type ?? "").toLowerCase());
 
-/** What a run was asked to do, without the town that stands beside it. */
+/** What a run was asked to do, without the town that stands beside it; of a signal, the run that it is about. */
 function What({ row }) {
+  if (row.about) return <><span>{nameOf(row.type)}</span> <span class="soft">run <Short id={row.about} /></span></>;
   const words = (row.command ?? "").split(" ");
   const about = row.command && row.townId ? row.command.slice(words.slice(0, 2).join(" ").length + 1 + row.townId.length) : "";
   return <><span>{nameOf(row.type)}</span> <span class="soft"><Said text={about.trim()} most={48} /></span></>;
@@ -73,7 +77,7 @@ export function RunTable({ list, town, changes = [], most, filtered, label = "Ru
               <tr key={row.runId}>
                 <td class="id"><a data-row href={href(["runs", row.runId])}><Short id={row.runId} /></a></td>
                 <td class="at"><Time at={row.startedAt} /></td>
-                {!town && <td class="of">{row.townId ? <a href={href(["towns", row.townId])} tabIndex={-1}><Said text={row.townId} most={32} /></a> : "world"}</td>}
+                {!town && <td class="of">{row.townId ? <a href={href(["towns", row.townId])} tabIndex={-1}><Said text={row.townId} most={32} /></a> : ofWorld(row) && "world"}</td>}
                 <td class="what"><What row={row} /></td>
                 <td class="wide"><Said text={row.actorId} most={24} /></td>
                 <td class="end"><Status of={row.result ?? row.status} reason={row.reason} /></td>

@@ -95,8 +95,9 @@ export function Run({ runId }) {
         <p class="facts">
           <Status of={outcome.status ?? run.data.status} substatus={run.data.substatus} reason={outcome.reasonCode} />
           <Reason code={outcome.reasonCode} status={outcome.status} />
-          <span><Said text={started.command ?? nameOf(started.signal)} most={100} /></span>
+          <span><Said text={started.command ?? nameOf(started.signal)} most={100} />{started.signal && started.runId && <> run <a href={href(["runs", started.runId])}><Short id={started.runId} /></a></>}</span>
           {started.townId && <span>Town <a href={href(["towns", started.townId])}><Said text={started.townId} most={48} /></a></span>}
+          {run.data.metadata?.appendedBy && <span>Appended by <Said text={run.data.metadata.appendedBy} most={48} /></span>}
           {started.actorId && <span>By <Said text={started.actorId} most={48} /></span>}
           {outcome.resultId && <span>Result <Short id={outcome.resultId} size={12} /></span>}
           <span><Time at={run.data.startedAt} /> · {ended(run.data) ? duration(new Date(run.data.completedAt) - new Date(run.data.startedAt)) : "goes on"}</span>
@@ -199,7 +200,7 @@ function Events({ list }) {
             <details>
               <summary data-row>
                 <span class="number soft">{e.runSeq}</span> <span class={toneOf(e)}><Said text={e.eventType} most={48} /></span>{" "}
-                <span class="soft"><Said text={e.stepId ?? ""} most={48} />{e.logicalAttemptId > 1 && ` attempt ${e.logicalAttemptId}`}</span> <span class="soft when"><Time at={e.persistedAt} /></span>
+                <span class="soft"><Said text={e.stepId ?? ""} most={48} />{e.logicalAttemptId > 1 && ` attempt ${e.logicalAttemptId}`}{e.appendedBy && <> by <Said text={e.appendedBy} most={24} /></>}</span> <span class="soft when"><Time at={e.persistedAt} /></span>
               </summary>
               <pre tabIndex={0}>{visibleJSON(e.payload ?? {})}</pre>
             </details>
