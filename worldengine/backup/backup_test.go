@@ -164,6 +164,79 @@ func TestRestore_OtherFormat(t *testing.T) {
 	require.Empty(t, streams(t, nc))
 }
 
+// A restore in which a stream has not the messages that the manifest counts fails, and says of which
+// stream, and nobody serves the world.
+func TestRestore_CountsDiffer(t *testing.T) {
+	t.Parallel()
+	whole := taken(t)
+	m, err := backup.Read(whole)
+	require.NoError(t, err)
+	log := m.Streams[len(m.Streams)-1]
+	for name, c := range map[string]struct{ old, with, says string }{
+		"a message more": {
+			fmt.Sprintf(`"messages": %d`, log.Messages),
+			fmt.Sprintf(`"messages": %d`, log.Messages+1),
+			fmt.Sprintf("names %d messages up to sequence %d, and %d up to %d were restored",
+				log.Messages+1, log.LastSeq, log.Messages, log.LastSeq),
+		},
+		"a message less": {
+			fmt.Sprintf(`"messages": %d`, log.Messages),
+			fmt.Sprintf(`"messages": %d`, log.Messages-1),
+			fmt.Sprintf("names %d messages up to sequence %d, and %d up to %d were restored",
+				log.Messages-1, log.LastSeq, log.Messages, log.LastSeq),
+		},
+		"another end": {
+			fmt.Sprintf(`"lastSeq": %d`, log.LastSeq),
+			fmt.Sprintf(`"lastSeq": %d`, log.LastSeq+1),
+			fmt.Sprintf("names %d messages up to sequence %d, and %d up to %d were restored",
+				log.Messages, log.LastSeq+1, log.Messages, log.LastSeq),
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := filepath.Join(t.TempDir(), "backup")
+			require.NoError(t, os.CopyFS(dir, os.DirFS(whole)))
+			path := filepath.Join(dir, "manifest.json")
+			data, err := os.ReadFile(path)
+			require.NoError(t, err)
+			at := strings.LastIndex(string(data), c.old) // the log is last
+			require.Positive(t, at)
+			changed := string(data[:at]) + c.with + string(data[at+len(c.old):])
+			require.NoError(t, os.WriteFile(path, []byte(changed), 0o600))
+			nc := natstest.Connect(t)
+			_, err = backup.Restore(t.Context(), nc, dir, backup.RestoreOptions{})
+			require.ErrorIs(t, err, backup.ErrRestore)
+			require.ErrorContains(t, err, "stream WORLD_main_LOG: the manifest "+c.says)
+			_, err = server.Start(t.Context(), configOf(nc, worldengine.Config{}))
+			require.ErrorIs(t, err, commitlog.ErrHalfRestored)
+			_, err = backup.Restore(t.Context(), nc, whole, backup.RestoreOptions{})
+			require.NoError(t, err)
+		})
+	}
+}
+
+// Messages that are older now than their stream keeps them are not missed.
+func TestRestore_Expired(t *testing.T) {
+	t.Parallel()
+	dir := taken(t)
+	m, err := backup.Read(dir)
+	require.NoError(t, err)
+	s := &m.Streams[len(m.Streams)-1]
+	require.Positive(t, s.Messages)
+	for _, c := range []struct {
+		maxAge   time.Duration
+		messages uint64
+		ok       bool
+	}{
+		{0, s.Messages, true}, {0, s.Messages - 1, false}, {time.Hour, s.Messages - 1, false},
+		{time.Nanosecond, s.Messages - 1, true}, {time.Nanosecond, 0, true},
+		{time.Nanosecond, s.Messages + 1, false},
+	} {
+		err := backup.Compare(dir, s, c.maxAge, c.messages)
+		require.Equal(t, c.ok, err == nil, "%+v: %v", c, err)
+	}
+}
+
 func replace(path, old, with string) error {
 	data, err := os.ReadFile(path)
 	if err != nil {

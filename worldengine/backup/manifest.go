@@ -49,11 +49,11 @@ type Manifest struct {
 // Stream is one stream of a backup.
 type Stream struct {
 	Name string `json:"name"`
-	// FirstSeq, LastSeq and Messages are of the moment at which its snapshot began. Messages that
-	// expired meanwhile are counted, and not copied.
+	// FirstSeq and LastSeq are of the moment at which its snapshot began; Messages were copied.
 	FirstSeq uint64 `json:"firstSeq"`
 	LastSeq  uint64 `json:"lastSeq"`
 	Messages uint64 `json:"messages"`
+	held     uint64 // messages when its snapshot began
 	// Config and Data are its files.
 	Config File `json:"config"`
 	Data   File `json:"data"`

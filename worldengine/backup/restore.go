@@ -6,9 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"time"
 
+	"github.com/nats-io/nats-server/v2/server/archive"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -219,7 +221,36 @@ func (r *restore) stream(
 	defer f.Close()
 	made := *config
 	made.DenyPurge = config.DenyPurge && len(r.manifest.Left) == 0
-	return restoreSnapshot(ctx, r.nc, &made, begun, f)
+	restored, err := restoreSnapshot(ctx, r.nc, &made, begun, f)
+	if err != nil {
+		return err
+	}
+	return r.compare(s, config.MaxAge, restored)
+}
+
+// compare requires that a restored stream has what the manifest counts, except for messages that
+// are older now than the stream keeps them.
+func (r *restore) compare(s *Stream, maxAge time.Duration, restored *state) error {
+	least := s.Messages
+	if maxAge > 0 && restored.Messages < s.Messages {
+		oldest := time.Now().Add(-maxAge).UnixNano()
+		_, err := readArchive(s.path(r.dir, dataFile),
+			func(entry *archive.Header, _ io.Reader) error {
+				if entry.Timestamp < oldest {
+					least--
+				}
+				return nil
+			})
+		if err != nil {
+			return err
+		}
+	}
+	if restored.LastSeq != s.LastSeq || restored.Messages < least || restored.Messages > s.Messages {
+		return fmt.Errorf("the manifest names %d messages up to sequence %d, and %d up to %d were "+
+			"restored: restore another backup", s.Messages, s.LastSeq, restored.Messages,
+			restored.LastSeq)
+	}
+	return nil
 }
 
 // cut takes what had left the histories while they were copied away from the log, which then

@@ -82,7 +82,7 @@ func Take(
 		return nil, err
 	}
 	if m.Unreadable, err = found.unreadable(ctx, log,
-		m.Streams[len(m.Streams)-1].Messages); err != nil {
+		m.Streams[len(m.Streams)-1].held); err != nil {
 		return nil, err
 	}
 	if err := m.write(dir); err != nil {
@@ -133,7 +133,7 @@ func (s *Stream) take(
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := readArchive(path, visit); err != nil {
+	if s.Messages, err = readArchive(path, visit); err != nil {
 		return err
 	}
 	if s.Data, err = digest(path); err != nil {
@@ -143,7 +143,7 @@ func (s *Stream) take(
 	if err := json.Unmarshal(begun.State, &at); err != nil {
 		return err
 	}
-	s.FirstSeq, s.LastSeq, s.Messages = at.FirstSeq, at.LastSeq, at.Messages
+	s.FirstSeq, s.LastSeq, s.held = at.FirstSeq, at.LastSeq, at.Messages
 	meta, err := json.Marshal(begun)
 	if err != nil {
 		return err
