@@ -12,6 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/follow"
 	"worldengine/worldengine/fsck"
 )
 
@@ -91,7 +92,7 @@ func (h *holes) left(ctx context.Context, log jetstream.Stream) ([]Left, error) 
 	var all []Left
 	place := map[string]int{} // in all, by subject
 	for _, at := range h.found {
-		_, err := log.GetMsg(ctx, at.before)
+		_, err := follow.Get(ctx, log, at.before)
 		switch {
 		case err == nil:
 			continue

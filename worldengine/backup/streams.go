@@ -10,6 +10,7 @@ import (
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
@@ -74,7 +75,7 @@ func IndexPending(ctx context.Context, nc *nats.Conn, world string, replicas int
 func indexAsked(
 	ctx context.Context, log jetstream.Stream, index *commitlog.PendingIndex, seq uint64,
 ) error {
-	msg, err := log.GetMsg(ctx, seq)
+	msg, err := follow.Get(ctx, log, seq)
 	if err != nil {
 		return fmt.Errorf("worldengine: log sequence %d: %w", seq, err)
 	}

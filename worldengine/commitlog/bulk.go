@@ -10,6 +10,8 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/follow"
 )
 
 // bulkBytes bounds what one request for several messages is answered with, and bulkTimeout how long
@@ -28,13 +30,16 @@ func NextStoredBatch(
 	subject string, seq uint64, most int,
 ) (messages []*jetstream.RawStreamMsg, err error) {
 	if js == nil || most == 1 || !stream.CachedInfo().Config.AllowDirect {
-		msg, err := orNil(stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(subject)))
+		msg, err := orNil(follow.Next(ctx, stream, subject, seq))
 		if msg != nil {
 			messages = append(messages, msg)
 		}
 		return messages, inLog(subject, err)
 	}
 	messages, err = directBatch(ctx, js, stream.CachedInfo().Config.Name, subject, seq, most)
+	if follow.IsUndecodable(err) {
+		return NextStoredBatch(ctx, nil, stream, subject, seq, 1)
+	}
 	return messages, inLog(subject, err)
 }
 
@@ -77,6 +82,12 @@ func directBatch(
 		case msg = <-answers:
 		case <-ctx.Done():
 			return nil, ctx.Err()
+		}
+		if len(msg.Header) == 0 && len(messages) == 0 {
+			return nil, nats.ErrBadHeaderMsg
+		}
+		if len(msg.Header) == 0 { // the next batch begins with it
+			return messages, nil
 		}
 		switch msg.Header.Get("Status") {
 		case "":

@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -43,9 +44,15 @@ func EventStreamConfig(
 	return config
 }
 
+// errNoHeaders: a message of the log is not of an engine, or was tampered with.
+var errNoHeaders = errors.New("worldengine: a message of the log has no headers that can be decoded")
+
 // DeriveReceipts returns what makes the receipt of an accepted handoff's log message.
 func DeriveReceipts(world string) func(jetstream.Msg) ([]follow.Message, error) {
 	return func(msg jetstream.Msg) ([]follow.Message, error) {
+		if len(msg.Headers()) == 0 {
+			return nil, errNoHeaders
+		}
 		if Kind(msg.Headers().Get(wire.KindHeader)) != KindHandoff {
 			return nil, nil
 		}
@@ -80,6 +87,9 @@ func ReceiptPlace(townID, key string) dedupe.Place {
 // at which the log's stream stored the message: it is the append authority.
 func DeriveEvents(world string) func(jetstream.Msg) ([]follow.Message, error) {
 	return func(msg jetstream.Msg) ([]follow.Message, error) {
+		if len(msg.Headers()) == 0 {
+			return nil, errNoHeaders
+		}
 		kind := Kind(msg.Headers().Get(wire.KindHeader))
 		if kind == KindPut {
 			return nil, nil

@@ -8,13 +8,14 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
 // PendingTown returns the town of a log message if a command is being applied to it there, and else
 // "".
 func PendingTown(ctx context.Context, log jetstream.Stream, seq uint64) (string, error) {
-	whole, err := log.GetMsg(ctx, seq)
+	whole, err := follow.Get(ctx, log, seq)
 	if err != nil {
 		return "", fmt.Errorf("worldengine: log sequence %d: %w", seq, err)
 	}

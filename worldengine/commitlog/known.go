@@ -197,7 +197,7 @@ func differs(
 	if m.seq == 0 || m.seq > end {
 		return m.seq > 0, nil
 	}
-	raw, err := log.GetMsg(ctx, m.seq)
+	raw, err := follow.Get(ctx, log, m.seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return false, nil
 	}

@@ -51,13 +51,13 @@ func NewMessage(msg jetstream.Msg, seq uint64, stored time.Time) *Message {
 
 // Stored returns the message at a sequence of a stream, or nil where there is none.
 func Stored(ctx context.Context, stream jetstream.Stream, seq uint64) (*Message, error) {
-	raw, err := stream.GetMsg(ctx, seq)
+	raw, err := follow.Get(ctx, stream, seq)
 	return readStored(stream, raw, err)
 }
 
 // LastStored returns the last message of a subject, or nil where there is none.
 func LastStored(ctx context.Context, stream jetstream.Stream, subject string) (*Message, error) {
-	raw, err := stream.GetLastMsgForSubject(ctx, subject)
+	raw, err := follow.Last(ctx, stream, subject)
 	return readStored(stream, raw, err)
 }
 
@@ -66,7 +66,7 @@ func LastStored(ctx context.Context, stream jetstream.Stream, subject string) (*
 func NextStored(
 	ctx context.Context, stream jetstream.Stream, subject string, seq uint64,
 ) (*Message, error) {
-	raw, err := stream.GetMsg(ctx, seq, jetstream.WithGetMsgSubject(subject))
+	raw, err := follow.Next(ctx, stream, subject, seq)
 	return readStored(stream, raw, err)
 }
 
@@ -127,7 +127,7 @@ func SubjectsOf(
 func LastOrUnreadable(
 	ctx context.Context, stream jetstream.Stream, subject string,
 ) (*jetstream.RawStreamMsg, error) {
-	msg, err := orNil(stream.GetLastMsgForSubject(ctx, subject))
+	msg, err := orNil(follow.Last(ctx, stream, subject))
 	if msg != nil || err != nil {
 		return msg, err
 	}
@@ -136,7 +136,7 @@ func LastOrUnreadable(
 		return nil, err
 	}
 	// It has not just come.
-	if msg, err = orNil(stream.GetLastMsgForSubject(ctx, subject)); msg == nil && err == nil {
+	if msg, err = orNil(follow.Last(ctx, stream, subject)); msg == nil && err == nil {
 		err = ErrUnreadable
 	}
 	return msg, err

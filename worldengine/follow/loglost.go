@@ -46,7 +46,7 @@ func (f *Follower) checkLog(ctx context.Context, pos position) error {
 			"at %d; run handoffctl fsck --repair",
 			ErrLogLost, f.config.Name, pos.logSeq, f.logEnd))
 	}
-	raw, err := f.config.Log.GetMsg(ctx, pos.logSeq)
+	raw, err := Get(ctx, f.config.Log, pos.logSeq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // it has left the log's history
 	}

@@ -137,7 +137,7 @@ func (c *worldCheck) describe(ctx context.Context, d *DamagedTown) (moved bool, 
 		}
 		d.last, next = max(d.last, m.Seq), m.Seq+1
 		d.lose(c.lostMessage(m))
-		d.LosesCommit = d.LosesCommit || m.Headers().Get(jetstream.ExpectedLastSubjSeqHeader) != ""
+		d.LosesCommit = d.LosesCommit || mayBeCommit(m)
 	}
 	if !d.delivered {
 		d.LosesCommit = true
@@ -147,6 +147,16 @@ func (c *worldCheck) describe(ctx context.Context, d *DamagedTown) (moved bool, 
 		})
 	}
 	return false, c.advise(ctx, d)
+}
+
+// mayBeCommit reports whether an engine may have committed a message: it has a guard, or a record
+// that has lost its headers.
+func mayBeCommit(m *commitlog.Message) bool {
+	if len(m.Headers()) > 0 {
+		return m.Headers().Get(jetstream.ExpectedLastSubjSeqHeader) != ""
+	}
+	_, err := commitlog.ReadRecord(m.Data())
+	return err == nil
 }
 
 func (d *DamagedTown) lose(lost commitlog.LostMessage) {
