@@ -171,6 +171,8 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	last := len(configs) - 1
+	commitlog.MarkRestored(&configs[last], r.manifest.Streams[last].LastSeq)
 	for i := range configs {
 		s := &r.manifest.Streams[i]
 		if err := r.stream(ctx, s, &configs[i], &snapshots[i]); err != nil {
@@ -185,7 +187,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 			return 0, err
 		}
 	}
-	if err := r.cut(ctx, configs[len(configs)-1]); err != nil {
+	if err := r.cut(ctx, configs[last]); err != nil {
 		return 0, err
 	}
 	err = r.await(ctx, func() (err error) {

@@ -213,7 +213,9 @@ func ChangeSettings(
 	}{
 		// The log first: a server brings the other streams to what it says.
 		{wire.LogStream(world), func(c *jetstream.StreamConfig) {
+			before := *c
 			c.Metadata, c.MaxMsgsPerSubject = s.Metadata(), s.HistoryPerTown
+			keepPast(c, before)
 			c.Duplicates = min(DuplicateWindow, s.DedupeRetention)
 			c.Compression = s.Compress.ofLog(c.Replicas)
 		}},

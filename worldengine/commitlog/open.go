@@ -33,8 +33,19 @@ func OpenStreams(
 			"replicas", replicas)
 	}
 	receipts, events := DerivedStreams(world, s, replicas)
-	if streams.Log, err = OpenStream(ctx, js, LogStream(world, s, replicas),
-		logger); err != nil {
+	log := LogStream(world, s, replicas)
+	if err := untilItPasses(ctx, func(ctx context.Context) error {
+		before, err := js.Stream(ctx, log.Name)
+		if err == nil {
+			keepPast(&log, before.CachedInfo().Config)
+		} else if errors.Is(err, jetstream.ErrStreamNotFound) {
+			err = nil
+		}
+		return err
+	}); err != nil {
+		return Streams{}, fmt.Errorf("worldengine: stream %s: %w", log.Name, err)
+	}
+	if streams.Log, err = OpenStream(ctx, js, log, logger); err != nil {
 		return Streams{}, err
 	}
 	if streams.Receipts, err = openReceipts(ctx, js, receipts, streams.Log, logger); err != nil {

@@ -213,6 +213,44 @@ func retention(name, value string) (time.Duration, error) {
 // settings.
 const settingPrefix = "worldengine."
 
+// leastHistory is the key of the least HistoryPerTown that a world has had, if that was raised since,
+// and restoredTo the key of the end of the backup from which the world was restored.
+const (
+	leastHistory = "worldengine-least-history"
+	restoredTo   = "worldengine-restored-to"
+)
+
+// LeastHistory returns the least history that a log has kept of a town.
+func LeastHistory(log jetstream.StreamConfig) int64 {
+	if least, err := strconv.ParseInt(log.Metadata[leastHistory], 10, 64); err == nil {
+		return min(least, log.MaxMsgsPerSubject)
+	}
+	return log.MaxMsgsPerSubject
+}
+
+// MarkRestored stores in the configuration of a log that it was restored up to a sequence.
+func MarkRestored(log *jetstream.StreamConfig, end uint64) {
+	log.Metadata[restoredTo] = strconv.FormatUint(end, 10)
+}
+
+// RestoredTo returns the sequence up to which a log was restored from a backup, or 0. Up to there
+// histories may be shorter than LeastHistory: full ones went on while they were copied.
+func RestoredTo(log jetstream.StreamConfig) uint64 {
+	end, _ := strconv.ParseUint(log.Metadata[restoredTo], 10, 64)
+	return end
+}
+
+// keepPast stores in the configuration of a log what the configuration before says of the past: the
+// least history that the log has kept, and where a restore ended.
+func keepPast(log *jetstream.StreamConfig, before jetstream.StreamConfig) {
+	if end := RestoredTo(before); end > 0 {
+		MarkRestored(log, end)
+	}
+	if least := LeastHistory(before); least < log.MaxMsgsPerSubject {
+		log.Metadata[leastHistory] = strconv.FormatInt(least, 10)
+	}
+}
+
 // Metadata returns the settings, and the format, as metadata of the stream of a log.
 func (s Settings) Metadata() map[string]string {
 	metadata := map[string]string{formatKey: Format}

@@ -22,6 +22,9 @@
 //   - A commit that the log has lost is found by its run events, so within the retention of those.
 //     The loss of a refused run or of events between commits leaves no trace.
 //   - Whether a commit that left a full history was followed before that: a note names such towns.
+//   - Whether the log lost its beginning, as far as no town is left of which it should have more: a
+//     town's oldest record names the one before it, which only a full history discards. Nor within
+//     what was restored from a backup, since full histories went on while they were copied.
 //   - Whether a state is the right outcome of a command. The rules are not run again.
 //
 // # Cost and concurrency

@@ -32,11 +32,13 @@ type evictions struct {
 	// unnamed are tokens of towns, by the last commit that their history discarded, where no event
 	// has named that yet.
 	unnamed map[uint64]string
+	// cut are the oldest kept messages that follow another one, by the subject of their town.
+	cut map[string]uint64
 }
 
 // start takes note of where the run events begin.
 func (e *evictions) start(ctx context.Context, events *eventCheck) error {
-	e.named, e.unnamed = map[string][]uint64{}, map[uint64]string{}
+	e.named, e.unnamed, e.cut = map[string][]uint64{}, map[uint64]string{}, map[string]uint64{}
 	if !events.checked() {
 		return nil
 	}
@@ -83,10 +85,41 @@ func (e *evictions) oldest(m *commitlog.Message) {
 		return
 	}
 	e.full++
+	e.cut[m.Subject()] = m.Seq
 	if named || e.from == 0 || before < e.from { // expired, or before the events that are kept
 		return
 	}
 	e.unnamed[before] = token
+}
+
+// findBeheaded reports the towns whose history begins behind a message that no limit has discarded:
+// the log keeps fewer messages of them than the least that it ever kept of a full history, and they
+// do not begin within what was restored.
+func (c *worldCheck) findBeheaded(ctx context.Context) error {
+	least := commitlog.LeastHistory(c.log.CachedInfo().Config)
+	restored := commitlog.RestoredTo(c.log.CachedInfo().Config)
+	maps.DeleteFunc(c.evicted.cut, func(subject string, first uint64) bool {
+		return least < 1 || c.towns[subject].read >= uint64(least) || first <= restored
+	})
+	if len(c.evicted.cut) == 0 {
+		return nil
+	}
+	kept, err := commitlog.SubjectsOf(ctx, c.log, wire.LogSubject(c.world, "*"))
+	if err != nil {
+		return err
+	}
+	for _, subject := range slices.Sorted(maps.Keys(c.evicted.cut)) {
+		if n := kept[subject]; n < uint64(least) {
+			c.find(Finding{
+				Stream: wire.LogStream(c.world), Sequence: c.evicted.cut[subject], Subject: subject,
+				Town: townOfToken(lastToken(subject)),
+				What: "the log has lost the beginning of the town's history",
+				Want: "a message before it",
+				Got:  fmt.Sprintf("none, and %d of the %d that the history keeps", n, least),
+			})
+		}
+	}
+	return nil
 }
 
 // noteEvicted notes what the histories do not let a check know.

@@ -179,6 +179,9 @@ func (c *worldCheck) finish(ctx context.Context, last uint64) error {
 	if err := c.receipts.finish(ctx); err != nil {
 		return err
 	}
+	if err := c.findBeheaded(ctx); err != nil {
+		return err
+	}
 	c.noteEvicted()
 	if err := c.noteOnDisk(ctx); err != nil {
 		return err
