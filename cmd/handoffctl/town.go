@@ -81,9 +81,7 @@ func (a *app) printTown(t *townReply) error {
 		fmt.Fprintf(w, "epoch\t%d (the day)\n", t.DecisionEpoch)
 		fmt.Fprintf(w, "snapshot\t%s\n", t.SnapshotHash)
 		fmt.Fprintf(w, "revision\t%d\n", t.Revision)
-		if t.Apply != "" { // an older server does not say
-			fmt.Fprintf(w, "apply\t%s\n", show(t.Apply))
-		}
+		fmt.Fprintf(w, "apply\t%s\n", show(t.Apply))
 		if len(t.Approval) > 0 {
 			policy := approval.Policy{Types: t.Approval}
 			fmt.Fprintf(w, "approval\tof %s\n", show(policy.String()))

@@ -49,8 +49,7 @@ func (c *Client) Approvals(ctx context.Context, townID string) iter.Seq2[Approva
 type Decision struct {
 	HandoffID string
 	// TownID and HandoffHash are of the Approval that the person was shown, so that nothing else
-	// is decided about; "" where the server is to take the only one that waits. Servers of earlier
-	// versions take neither.
+	// is decided about; "" for the only one that waits.
 	TownID, HandoffHash string
 	Approve             bool
 	Reason              string

@@ -63,8 +63,7 @@ var defaultPace = pace{
 // already, and where something is missing, which it asks for. After a reconnection, and where the
 // reader was so slow that messages were dropped, it asks for the runs that had an event since the
 // last one that is certain, however long ago that is and however old the runs are. A run is left
-// out of that whose first events are no longer kept. The server has to tell marks with its lists;
-// of one that does not, an earlier version, what is missed is what came to runs that began before.
+// out of that whose first events are no longer kept.
 //
 // It ends when ctx is done, without an error, and with the run of Follow.RunID. It asks again,
 // without end, while the server is away (no answer, 429, 503). Of many runs, one whose events

@@ -17,15 +17,14 @@ type runs struct {
 	known map[string]*followed
 	order []*followed // by when they became known
 	// since is the begin of the runs that are followed from their first event, and listed reports
-	// whether all of them are known. While they are listed, since moves on. Where the server tells
-	// no mark they are listed after each loss, and since moves on as the mark would.
+	// whether all of them are known. While they are listed, since moves on.
 	since  time.Time
 	listed bool
 	// mark is up to where there is nothing left to yield, but for the runs that are still to be
-	// listed; nil where the server tells none.
-	mark *uint64
-	// newest is where the mark moves to, or since without marks, once an event came that was
-	// persisted pace.late later, and nothing was lost meanwhile.
+	// listed.
+	mark uint64
+	// newest is where the mark moves to once an event came that was persisted pace.late later, and
+	// nothing was lost meanwhile.
 	newest place
 	// unswept counts the events since ended runs were forgotten.
 	unswept int
@@ -46,8 +45,7 @@ type followed struct {
 	ended bool
 	// lost reports that its events cannot be had, and that the reader was told.
 	lost bool
-	// began is the persistedAt of its first event, where that was yielded; without marks, of the
-	// first one that was yielded.
+	// began is the persistedAt of its first event, if that was yielded.
 	began time.Time
 	mark  uint64 // its last event is not behind this mark
 }
@@ -62,8 +60,7 @@ func (f *follower) add(runID string, last int64) *followed {
 	return run
 }
 
-// begin gets the mark behind which following begins: what comes from now on is behind it. Of a
-// server that tells none, runs are followed that begin from now on by the clock of this process.
+// begin gets the mark behind which following begins: what comes from now on is behind it.
 func (f *follower) begin() error {
 	f.since, f.listed = f.what.From, f.what.From.IsZero()
 	list := runList{TownID: f.what.TownID, Limit: 1}
@@ -73,9 +70,6 @@ func (f *follower) begin() error {
 		}
 		f.mark = page.Mark
 		break
-	}
-	if f.mark == nil && f.listed {
-		f.since, f.listed = time.Now(), false
 	}
 	return nil
 }
@@ -96,15 +90,11 @@ func (f *follower) catchUpRuns() error {
 		if _, err := f.catchUpList(list); err != nil {
 			return err
 		}
-		f.listed = f.mark != nil
+		f.listed = true
 	}
-	if f.mark == nil {
-		f.newest = place{}
-		return nil
-	}
-	list.From, list.Order, list.AfterMark = time.Time{}, "", *f.mark
+	list.From, list.Order, list.AfterMark = time.Time{}, "", f.mark
 	mark, err := f.catchUpList(list)
-	if err == nil && mark != nil {
+	if err == nil {
 		f.mark, f.newest = mark, place{}
 	}
 	return err
@@ -112,11 +102,11 @@ func (f *follower) catchUpRuns() error {
 
 // catchUpList yields what was not yielded of the runs of a list, and returns the mark up to which
 // that is complete.
-func (f *follower) catchUpList(list runList) (mark *uint64, err error) {
+func (f *follower) catchUpList(list runList) (mark uint64, err error) {
 	first := true
 	for page, err := range f.client.pages(f.ctx, list) {
 		if err != nil {
-			return nil, err
+			return 0, err
 		}
 		if first {
 			mark, first = page.Mark, false
@@ -124,9 +114,9 @@ func (f *follower) catchUpList(list runList) (mark *uint64, err error) {
 		for i := range page.Runs {
 			run, err := f.catchUpListed(&page.Runs[i], list.AfterMark)
 			if err != nil {
-				return nil, err
+				return 0, err
 			}
-			if !f.listed && f.mark != nil && run.began.After(f.since) {
+			if !f.listed && run.began.After(f.since) {
 				f.since = run.began
 			}
 			f.sweep()
@@ -149,32 +139,25 @@ func (f *follower) catchUpListed(listed *runevents.Snapshot, after uint64) (*fol
 }
 
 // reached moves the mark on when an event came while nothing was lost: what was persisted so much
-// earlier than that event came too. Without marks since moves on.
+// earlier than that event came too.
 func (f *follower) reached(at place) {
-	if f.mark == nil || at.mark != unknownMark {
+	if at.mark != unknownMark {
 		if f.newest.mark > 0 && at.at.Before(f.newest.at.Add(f.pace.late)) {
 			return
 		}
-		switch newest := f.newest; {
-		case f.mark == nil && newest.at.After(f.since):
-			f.since = newest.at
-		case f.mark != nil && newest.mark > *f.mark:
-			f.mark = &newest.mark
-		}
-		f.newest = at
+		f.mark, f.newest = max(f.mark, f.newest.mark), at
 	}
 	f.sweep()
 }
 
-// sweep forgets what ended before the mark, and without marks what began before since: it is in no
-// list again.
+// sweep forgets the runs that ended before the mark: they are in no list again.
 func (f *follower) sweep() {
 	if f.unswept < f.pace.sweep {
 		return
 	}
 	f.unswept = 0
 	f.order = slices.DeleteFunc(f.order, func(run *followed) bool {
-		old := run.ended && !run.lost && (f.mark == nil || run.mark <= *f.mark) &&
+		old := run.ended && !run.lost && run.mark <= f.mark &&
 			(f.listed || run.began.Before(f.since))
 		if old {
 			delete(f.known, run.id)
@@ -211,10 +194,11 @@ func (f *follower) takeOfMany(event *Event, mark uint64, wrong error) error {
 	run := f.known[event.RunID]
 	switch {
 	case run != nil:
-	case wrong == nil && f.mark != nil && mark <= *f.mark:
+	case wrong == nil && mark <= f.mark:
 		return nil // it was yielded, or is not to be, and is published again, such as by a repair
 	default:
-		run = f.meet(event)
+		run = f.add(event.RunID, 0)
+		run.after = f.mark
 	}
 	switch {
 	case run.lost:
@@ -234,16 +218,4 @@ func (f *follower) takeOfMany(event *Event, mark uint64, wrong error) error {
 	}
 	f.reached(place{mark, persisted(event)})
 	return nil
-}
-
-// meet makes the run of an event known. What came before following began is not yielded of it.
-func (f *follower) meet(event *Event) *followed {
-	if f.mark == nil {
-		run := f.add(event.RunID, max(event.RunSeq, 1)-1)
-		run.began = persisted(event)
-		return run
-	}
-	run := f.add(event.RunID, 0)
-	run.after = *f.mark
-	return run
 }

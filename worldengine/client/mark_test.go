@@ -11,15 +11,15 @@ import (
 // stays behind what has come by as much as that may take.
 func TestTheMarkStaysBehindWhatCame(t *testing.T) {
 	t.Parallel()
-	at, mark := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC), uint64(1)
-	f := &follower{runs: runs{mark: &mark}}
+	at := time.Date(2026, 2, 16, 10, 0, 0, 0, time.UTC)
+	f := &follower{runs: runs{mark: 1}}
 	f.pace.late, f.pace.sweep = time.Minute, 20
 	f.reached(place{10, at})
-	require.EqualValues(t, 1, *f.mark)
+	require.EqualValues(t, 1, f.mark)
 	f.reached(place{15, at.Add(30 * time.Second)})
-	require.EqualValues(t, 1, *f.mark)
+	require.EqualValues(t, 1, f.mark)
 	f.reached(place{20, at.Add(time.Minute)})
-	require.EqualValues(t, 10, *f.mark)
+	require.EqualValues(t, 10, f.mark)
 	f.reached(place{30, at.Add(2 * time.Minute)})
-	require.EqualValues(t, 20, *f.mark)
+	require.EqualValues(t, 20, f.mark)
 }

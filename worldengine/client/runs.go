@@ -47,8 +47,8 @@ type runList struct {
 type runPage struct {
 	Runs []runevents.Snapshot `json:"runs"`
 	Next uint64               `json:"next"`
-	// Mark is up to where the list is complete; nil of a server that does not say so.
-	Mark *uint64 `json:"mark"`
+	// Mark is up to where the list is complete.
+	Mark uint64 `json:"mark"`
 }
 
 // list goes through the runs of a list, page by page. It ends behind the first error.

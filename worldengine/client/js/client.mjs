@@ -255,10 +255,10 @@ export class Client {
 
   /**
    * As `runs`, page by page, and with `afterMark` the runs that have an event behind that mark. The list is
-   * complete up to the mark of its first page; an earlier version of the server tells none.
+   * complete up to the mark of its first page.
    * @param {RequestOptions & { townId?: string, from?: string, to?: string, status?: string,
    *   afterMark?: number, order?: "newest" | "oldest", limit?: number }} [options]
-   * @returns {AsyncGenerator<{ runs: Run[], next?: number, mark?: number }>}
+   * @returns {AsyncGenerator<{ runs: Run[], next?: number, mark: number }>}
    */
   async *runPages({ townId, from, to, status, afterMark, order, limit, ...options } = {}) {
     for (let after; ;) {
@@ -282,7 +282,7 @@ export class Client {
 
   /**
    * As `runEvents`, page by page, and with `afterMark` the events behind that mark. A page has the mark of its
-   * last event; an earlier version of the server tells none.
+   * last event.
    * @param {string} runId
    * @param {RequestOptions & { afterSeq?: number, afterMark?: number, limit?: number }} [options]
    * @returns {AsyncGenerator<{ events: RunEvent[], lastEventSeq: number, mark?: number }>}
@@ -311,7 +311,6 @@ export class Client {
    * - `{ townId, from }`: those of a town; of all towns without townId. Runs that began at the time
    *   `from` or later are followed from their first event; without it, from now on. Of a run that
    *   began before, there is what comes from now on, however old it is (`openSince` has no effect any more).
-   *   A server that tells no marks, of an earlier version, misses what comes to it in a loss.
    *
    * Of many runs, one whose events cannot be had is told to `onRunError`, once, and then left out; the others
    * go on. Without onRunError that RunError is thrown. Any other error is thrown.

@@ -8,8 +8,7 @@ import { eventOf, isAway, OneRun, runOf } from "./onerun.mjs";
 
 /**
  * A run of many. `gone` says that its events cannot be had, and that the caller was told. `began` is the
- * persistedAt of its first event, where that was yielded (without marks, of the first one that was), and its
- * last event is not behind `mark`.
+ * persistedAt of its first event, if that was yielded, and its last event is not behind `mark`.
  */
 class Known extends OneRun {
   gone = false;
@@ -35,12 +34,9 @@ export class Runs {
   lost = false;
   /** @type {Map<string, Known>} */
   known = new Map();
-  /** Up to where there is nothing left to yield, but for the runs that are still to be listed; undefined where
-   * the server tells none.
-   * @type {number | undefined} */
-  mark;
-  /** Where the mark moves to, or since without marks, once an event came that was persisted `late` later, and
-   * nothing was lost.
+  /** Up to where there is nothing left to yield, but for the runs that are still to be listed. */
+  mark = 0;
+  /** Where the mark moves to once an event came that was persisted `late` later, and nothing was lost.
    * @type {{ mark: number, at: number } | undefined} */
   newest;
   unswept = 0; // the events since ended runs were forgotten
@@ -52,26 +48,18 @@ export class Runs {
     this.pace = pace;
     this.options = { timeout: what.timeout, signal: what.signal };
     /** The begin of the runs that are followed from their first event, and whether all of them are known.
-     * While they are listed, since moves on. Where the server tells no mark they are listed after each loss, and
-     * since moves on as the mark would. */
+     * While they are listed, since moves on. */
     this.since = Date.parse(what.from ?? "1970-01-01");
     this.listed = what.from === undefined;
     if (Number.isNaN(this.since)) throw new RangeError(`from is no time: ${what.from}`);
   }
 
-  /**
-   * Gets the mark behind which following begins: what comes from now on is behind it. Of a server that tells
-   * none, runs are followed that begin from now on by the clock of this process.
-   * @returns {Events}
-   */
+  /** Gets the mark behind which following begins: what comes from now on is behind it. @returns {Events} */
   async *begin() {
     for await (const { mark } of this.pages({ limit: 1 })) {
       this.mark = mark;
       break;
     }
-    if (this.mark !== undefined || !this.listed) return;
-    this.since = Date.now();
-    this.listed = false;
   }
 
   /** @param {{ from?: string, afterMark?: number, order?: "oldest", limit?: number }} list */
@@ -88,31 +76,29 @@ export class Runs {
     }
     if (!this.listed) {
       yield* this.catchUpList({ from: new Date(this.since).toISOString(), order: "oldest" });
-      this.listed = this.mark !== undefined;
+      this.listed = true;
     }
-    if (this.mark !== undefined) {
-      this.mark = (yield* this.catchUpList({ afterMark: this.mark })) ?? this.mark;
-    }
+    this.mark = yield* this.catchUpList({ afterMark: this.mark });
     this.newest = undefined;
     this.lost = false;
   }
 
   /** Yields what was not yielded of the runs of a list, and returns the mark up to which that is complete.
    * @param {{ from?: string, afterMark?: number, order?: "oldest" }} list
-   * @returns {AsyncGenerator<RunEvent, number | undefined>} */
+   * @returns {AsyncGenerator<RunEvent, number>} */
   async *catchUpList(list) {
-    /** @type {{ mark?: number } | undefined} */
-    let first;
+    /** @type {number | undefined} */
+    let mark;
     for await (const page of this.pages(list)) {
-      first ??= page;
+      mark ??= page.mark;
       for (const { runId, lastEventSeq } of page.runs) {
         const run = this.known.get(runId) ?? this.add(runId, list.afterMark);
         if (!run.gone && run.last < lastEventSeq) yield* this.missing(run, false);
-        if (!this.listed && this.mark !== undefined) this.since = Math.max(this.since, run.began);
+        if (!this.listed) this.since = Math.max(this.since, run.began);
         this.sweep();
       }
     }
-    return first?.mark;
+    return mark ?? this.mark;
   }
 
   /** @param {Msg} msg @returns {Events} */
@@ -129,12 +115,8 @@ export class Runs {
     let run = this.known.get(event.runId);
     if (!run) {
       // It was yielded, or is not to be, and is published again, such as by a repair.
-      if (this.mark !== undefined && mark <= this.mark) return;
+      if (mark <= this.mark) return;
       run = this.add(event.runId, this.mark);
-      if (this.mark === undefined) {
-        run.last = event.runSeq - 1;
-        run.began = Date.parse(event.persistedAt);
-      }
     }
     if (run.gone) return;
     if (event.runSeq > run.last + 1) {
@@ -190,24 +172,22 @@ export class Runs {
   }
 
   /** Moves the mark on when an event came while nothing was lost: what was persisted so much earlier than that
-   * event came too. Without marks since moves on. @param {{ mark: number, at: number }} place */
+   * event came too. @param {{ mark: number, at: number }} place */
   reached(place) {
-    if (this.mark === undefined || place.mark !== Infinity) {
+    if (place.mark !== Infinity) {
       if (this.newest && place.at < this.newest.at + this.pace.late) return;
-      if (this.mark !== undefined) this.mark = Math.max(this.mark, this.newest?.mark ?? 0);
-      else if (this.newest && this.newest.at > this.since) this.since = this.newest.at;
+      this.mark = Math.max(this.mark, this.newest?.mark ?? 0);
       this.newest = place;
     }
     this.sweep();
   }
 
-  /** Forgets what ended before the mark, and without marks what began before since: it is in no list again. */
+  /** Forgets the runs that ended before the mark: they are in no list again. */
   sweep() {
     if (this.unswept < this.pace.sweep) return;
     this.unswept = 0;
     for (const [runId, { ended, gone, mark, began }] of this.known) {
-      const isPast = this.mark === undefined || mark <= this.mark;
-      if (ended && !gone && isPast && (this.listed || began < this.since)) this.known.delete(runId);
+      if (ended && !gone && mark <= this.mark && (this.listed || began < this.since)) this.known.delete(runId);
     }
   }
 }

@@ -24,8 +24,7 @@
  */
 
 /**
- * A town with its state. pluginAbsentSince is since when its game has been away. A server of an earlier version
- * leaves out approval.
+ * A town with its state. pluginAbsentSince is since when its game has been away.
  * @typedef {TownSummary & { snapshot: Snapshot, apply: "local" | "plugin" | "rcon", approval?: ProposalType[],
  *   pendingRunId?: string, paused?: boolean, pluginAbsentSince?: string }} Town
  */

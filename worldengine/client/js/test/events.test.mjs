@@ -280,62 +280,6 @@ test("a list that is refused ends the events, and a server that is away does not
   await events.return();
 });
 
-test("of a server without marks what ended is forgotten, and neither yielded nor listed again", async (t) => {
-  const world = await serve(t);
-  const engine = await joined(t, world.url, { world: "old" });
-  /** @type {{ runId: string, began: number }[]} */
-  const runs = [];
-  const start = Date.now();
-  let listed = 0, known = 0;
-  /** @param {{ runId: string, began: number }} run @param {number} runSeq */
-  const eventOf = ({ runId, began }, runSeq) => ({ runId, runSeq, persistedAt: new Date(began).toISOString(),
-    eventType: runSeq === 1 ? "RunStarted" : "RunCompleted" });
-  // Of each run two events, ten seconds of the server's clock after the run before.
-  const begin = (/** @type {number} */ count, lost = false) => {
-    for (let i = 0; i < count; i++) {
-      const run = { runId: `run-${runs.length}`, began: start + 10_000 * runs.length };
-      runs.push(run);
-      for (const seq of lost ? [] : [1, 2]) {
-        engine.nc.publish(`runevents.v2.old.town.${run.runId}`, JSON.stringify(eventOf(run, seq)));
-      }
-    }
-  };
-  fake(engine, "run.list", (_, { order, from }) => {
-    const page = order === "oldest" ? runs.filter(({ began }) => began >= Date.parse(from)) : [];
-    listed = page.length;
-    return { body: { runs: page.map(({ runId }) => ({ runId, status: "COMPLETED", lastEventSeq: 2 })) } };
-  });
-  fake(engine, "run.events", (_, { runId, afterSeq }) => {
-    const run = runs[Number(runId.slice("run-".length))];
-    return { body: { events: [1, 2].filter((seq) => seq > afterSeq).map((seq) => eventOf(run, seq)), lastEventSeq: 2 } };
-  });
-  begin(30, true);
-  const { set } = Map.prototype;
-  t.mock.method(Map.prototype, "set", /** @this {Map<any, any>} */ function (/** @type {any} */ k, /** @type {any} */ v) {
-    set.call(this, k, v);
-    if (v?.runId === k && runs.some(({ runId }) => runId === k)) known = Math.max(known, this.size);
-    return this;
-  });
-  /** @type {Map<string, number>} */
-  const last = new Map();
-  let read = 0;
-  for await (const { runId, runSeq } of follow(engine, { from: anHourAgo() }, { ...pace, late: 60_000 })) {
-    assert.equal(runSeq, (last.get(runId) ?? 0) + 1, `of ${runId}: no gap and no double`);
-    last.set(runId, runSeq);
-    read++;
-    if (read === 2 * 30) begin(500);
-    if (read === 2 * 530) {
-      begin(5, true);
-      await engine.nc.reconnect();
-    }
-    if (read === 2 * 535) begin(500);
-    if (read === 2 * 1035) break;
-  }
-  assert.equal(last.size, 1035);
-  assert.ok(known < 80, `${known} runs of which it is remembered what was yielded`);
-  assert.ok(listed < 80, `${listed} runs are listed again after a loss`);
-});
-
 test("a signal ends events while the server is away", { timeout: 60_000 }, async (t) => {
   const world = await serve(t);
   const wire = await link(t, world.url);
