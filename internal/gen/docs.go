@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/worldengine/wire"
 )
 
@@ -26,6 +27,11 @@ func (g *generator) docs() {
 		errors.row(strconv.Itoa(e.Status), code(e.Code), e.When, e.Again)
 	}
 	g.table("docs/contracts.md", "errors", errors.String())
+	alerts := rows("code", "severity", "meaning", "to do")
+	for _, a := range runevents.Alerts() {
+		alerts.row(code(a.Code), string(a.Severity), a.Means, a.Todo)
+	}
+	g.table("docs/contracts.md", "alerts", alerts.String())
 	g.verbs()
 	g.table("docs/plugin-protocol.md", "proposal types", types.String())
 }

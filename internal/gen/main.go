@@ -39,7 +39,8 @@ func run(root string) error {
 func generate(root string) (map[string]string, error) {
 	g := generator{root: root, files: map[string]string{}}
 	g.schemas()
-	g.files["worldengine/client/js/contract.gen.mjs"] = javascript()
+	g.files["worldengine/client/js/contract.gen.mjs"] = contract()
+	g.files["worldengine/console/web/src/advice.gen.js"] = advice()
 	g.docs()
 	return g.files, g.err
 }

@@ -112,23 +112,6 @@ func later(t *testing.T) string {
 	return found[0][1]
 }
 
-// alertCode is how runevents declares an alert.
-var alertCode = regexp.MustCompile(`AlertCode += "([A-Z_]+)"`)
-
-// The page of alerts says of each code what it means and what to do.
-func TestEveryAlertHasAMeaning(t *testing.T) {
-	t.Parallel()
-	declared, err := os.ReadFile("../../runevents/alert.go")
-	require.NoError(t, err)
-	said, err := os.ReadFile("web/src/codes.js")
-	require.NoError(t, err)
-	codes := alertCode.FindAllStringSubmatch(string(declared), -1)
-	require.Greater(t, len(codes), 15)
-	for _, code := range codes {
-		require.Contains(t, string(said), "\n  "+code[1]+": [", code[1])
-	}
-}
-
 // The page of a run says of each kind of a precondition what it expects of the town.
 func TestEveryKindOfPreconditionIsCompared(t *testing.T) {
 	t.Parallel()

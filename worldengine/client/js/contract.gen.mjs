@@ -45,3 +45,24 @@ export const eventTones = /** @type {const} */ ({
   StepFailed: "bad",
   SignalRejected: "bad",
 });
+
+/** The meaning of each alert. */
+export const alertMeanings = /** @type {const} */ ({
+  EVENT_BUS_DELIVERY_FAILED: "Something could not be brought onto the bus and became a dead letter.",
+  LOG_LOST: "The log does not have the records from which receipts or run events were derived, or that the server has committed or read itself: it lost its end, or someone put an older one back. Commits that were answered may be lost; the alert names the last ones, with towns and runs. Handoffs get RECEIPTS_BEHIND, and /readyz 503, until an operator acts.",
+  STORAGE_FAILED: "The disk is full, or refused a write: nothing is stored.",
+  STORAGE_RECOVERED: "There is room on the disk of the log again.",
+  TOWN_MENDED: "handoffctl fsck --repair put a town back to its last readable record.",
+  APPLY_IN_DOUBT: "The engine does not know whether the game has applied a command: its handoff failed with PLUGIN_TIMEOUT or RCON_IN_DOUBT, or an operator cancelled its run by force.",
+  PLUGIN_DOUBLE_ANSWER: "More answers than requests say that a command was applied to a town: it has a second plugin, or its plugin answers a request twice. The first answer counts.",
+  PLUGIN_LATE_ANSWER: "A plugin says that it applied a command whose handoff had failed or was cancelled: the game has a change that the town lacks.",
+  PLUGIN_STATE_INVALID: "A plugin applied a command and reported a state that cannot be the town's; the handoff failed.",
+  PLUGIN_ABSENT: "A command found no plugin subscribed for its town, for --plugin-resend or until its attempt ended; once until a plugin is there again.",
+  PLUGIN_RETURNED: "A town that had no plugin has one again, or was bound to something else.",
+  INVALID_TRANSITION: "An event of a run does not follow from the status of the run; the run is INCONSISTENT.",
+  PROJECTOR_LAG_HIGH: "Projections are more than 5 s behind the events that others appended.",
+  PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED: "A projection got an event that does not follow the one before.",
+  PROJECTOR_CAUSAL_VIOLATION: "An effect stands before its cause.",
+  RUN_LEFT_WAITING: "A server died, or lost the log, while a handoff waited in it. Another one cancelled its run, or cannot yet.",
+  PAUSE_DRAIN_TIMEOUT: "Commands were still being applied when the drain timeout of a pause passed.",
+});

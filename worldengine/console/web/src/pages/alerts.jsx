@@ -1,5 +1,6 @@
 import { useEffect, useState } from "preact/hooks";
-import { meaning } from "../codes.js";
+import { alertMeanings } from "../../../../client/js/contract.gen.mjs";
+import { alertAdvice } from "../advice.gen.js";
 import { feed } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
@@ -67,7 +68,7 @@ function groupBy(alerts) {
 
 function Group({ code, alerts, onAcked }) {
   const [all, setAll] = useState(false);
-  const { says, advice } = meaning(code);
+  const [says, advice] = [alertMeanings[code] ?? code, alertAdvice[code] ?? "docs/contracts.md has the codes."];
   const shown = all ? alerts : alerts.slice(0, 5);
   const open = alerts.filter((a) => !a.acknowledged);
   return (

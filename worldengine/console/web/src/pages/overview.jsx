@@ -1,7 +1,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { useApprovals } from "../approvals.js";
 import { useChanges } from "../changes.js";
-import { meaning } from "../codes.js";
+import { alertMeanings } from "../../../../client/js/contract.gen.mjs";
 import { feed } from "../feed.js";
 import { useLoad } from "../load.js";
 import { href } from "../route.js";
@@ -175,7 +175,7 @@ function Newest({ alerts }) {
       <div class="heading"><h2>Alerts</h2><a href={href(["alerts"])}>All alerts</a></div>
       <ul class="plain">
         {alerts.slice(0, shownAlerts).map((a) => (
-          <li key={a.id}><strong>{a.severity}</strong> {meaning(a.code).says} <span class="soft"><Age since={a.at} /> ago</span></li>
+          <li key={a.id}><strong>{a.severity}</strong> {alertMeanings[a.code] ?? a.code} <span class="soft"><Age since={a.at} /> ago</span></li>
         ))}
       </ul>
     </section>

@@ -1,0 +1,106 @@
+package runevents
+
+// AlertCode is the machine-readable code of an alert.
+type AlertCode string
+
+// The codes: the contracts' own, and the engine's.
+const (
+	InvalidTransition      AlertCode = "INVALID_TRANSITION"
+	ProjectorLagHigh       AlertCode = "PROJECTOR_LAG_HIGH"
+	NonContiguousFetch     AlertCode = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
+	CausalViolation        AlertCode = "PROJECTOR_CAUSAL_VIOLATION"
+	EventBusDeliveryFailed AlertCode = "EVENT_BUS_DELIVERY_FAILED"
+	PauseDrainTimeout      AlertCode = "PAUSE_DRAIN_TIMEOUT"
+
+	LogLost            AlertCode = "LOG_LOST"
+	StorageFailed      AlertCode = "STORAGE_FAILED"
+	StorageRecovered   AlertCode = "STORAGE_RECOVERED"
+	TownMended         AlertCode = "TOWN_MENDED"
+	ApplyInDoubt       AlertCode = "APPLY_IN_DOUBT"
+	PluginDoubleAnswer AlertCode = "PLUGIN_DOUBLE_ANSWER"
+	PluginLateAnswer   AlertCode = "PLUGIN_LATE_ANSWER"
+	PluginStateInvalid AlertCode = "PLUGIN_STATE_INVALID"
+	PluginAbsent       AlertCode = "PLUGIN_ABSENT"
+	PluginReturned     AlertCode = "PLUGIN_RETURNED"
+	RunLeftWaiting     AlertCode = "RUN_LEFT_WAITING"
+)
+
+// Severity is how urgent an alert is.
+type Severity string
+
+// The severities, the most urgent first.
+const (
+	P1 Severity = "P1"
+	P2 Severity = "P2"
+	P3 Severity = "P3"
+)
+
+// AlertSpec declares an alert. internal/gen writes the table of docs/contracts.md and the texts of
+// the console. The contracts fix the severities of their codes, but leave
+// INVALID_TRANSITION and PAUSE_DRAIN_TIMEOUT open.
+type AlertSpec struct {
+	Code        AlertCode
+	Severity    Severity
+	Means, Todo string
+}
+
+// Alerts returns the declarations of all alerts. The caller must not change them.
+func Alerts() []AlertSpec { return alertSpecs }
+
+var alertSpecs = []AlertSpec{
+	{EventBusDeliveryFailed, P1, "Something could not be brought onto the bus and became a dead letter.",
+		"Look at it with `handoffctl deadletter list`; remove the cause, and replay it."},
+	{LogLost, P1, "The log does not have the records from which receipts or run events were derived, or " +
+		"that the server has committed or read itself: it lost its end, or someone put an older one back. " +
+		"Commits that were answered may be lost; the alert names the last ones, with towns and runs. " +
+		"Handoffs get `RECEIPTS_BEHIND`, and `/readyz` 503, until an operator acts.",
+		"Put the newer log back; or, to go on without the lost commits, run `handoffctl fsck --repair` and " +
+			"start the server again."},
+	{StorageFailed, P1, "The disk is full, or refused a write: nothing is stored.",
+		"Make room on the disk of the log."},
+	{StorageRecovered, P3, "There is room on the disk of the log again.",
+		"Nothing: the server stores again."},
+	{TownMended, P1, "`handoffctl fsck --repair` put a town back to its last readable record.",
+		"Compare the town with the game, and put the true state."},
+	{ApplyInDoubt, P1, "The engine does not know whether the game has applied a command: its handoff failed " +
+		"with `PLUGIN_TIMEOUT` or `RCON_IN_DOUBT`, or an operator cancelled its run by force.",
+		"Look at the game. If town and game differ, put the true state with `handoffctl town patch` or put. " +
+			"A forced run with a result needs nothing: the game answered first."},
+	{PluginDoubleAnswer, P1, "More answers than requests say that a command was applied to a town: it has a " +
+		"second plugin, or its plugin answers a request twice. The first answer counts.",
+		"Look in the game whether the command was applied twice, and stop the second plugin."},
+	{PluginLateAnswer, P1, "A plugin says that it applied a command whose handoff had failed or was " +
+		"cancelled: the game has a change that the town lacks.",
+		"Put the true state of the town. Give slow commands a longer `--plugin-deadline`."},
+	{PluginStateInvalid, P2, "A plugin applied a command and reported a state that cannot be the town's; the " +
+		"handoff failed.",
+		"Put the true state of the town, and repair the plugin."},
+	{PluginAbsent, P2, "A command found no plugin subscribed for its town, for `--plugin-resend` or until its " +
+		"attempt ended; once until a plugin is there again.",
+		"Start the game server, or its plugin."},
+	{PluginReturned, P3, "A town that had no plugin has one again, or was bound to something else.",
+		"Nothing: its commands are applied again."},
+	{InvalidTransition, P2, "An event of a run does not follow from the status of the run; the run is " +
+		"INCONSISTENT.",
+		"Find the producer that appended it; the run keeps the event and ignores it."},
+	{ProjectorLagHigh, P2, "Projections are more than 5 s behind the events that others appended.",
+		"Look at the load of the servers and the disk."},
+	{NonContiguousFetch, P2, "A projection got an event that does not follow the one before.",
+		"It hints at lag; if it stays, run `handoffctl fsck`."},
+	{CausalViolation, P3, "An effect stands before its cause.", "Nothing, unless it persists."},
+	{RunLeftWaiting, P3, "A server died, or lost the log, while a handoff waited in it. Another one " +
+		"cancelled its run, or cannot yet.",
+		"Nothing, once the run is cancelled: the handoff was not judged, and may be sent again."},
+	{PauseDrainTimeout, P3, "Commands were still being applied when the drain timeout of a pause passed.",
+		"Wait for the game, or look why it is slow."},
+}
+
+// Severity returns the severity of the alerts with this code; P2 if it is unknown.
+func (c AlertCode) Severity() Severity {
+	for i := range alertSpecs {
+		if alertSpecs[i].Code == c {
+			return alertSpecs[i].Severity
+		}
+	}
+	return P2
+}
