@@ -107,14 +107,14 @@ func TestIdentity(t *testing.T) {
 func TestWhoSaysWhatTakesApproval(t *testing.T) {
 	t.Parallel()
 	for _, role := range append(Roles(), "") {
-		err := Rights{role: role}.Policy()
+		err := Rights{role: role}.Govern("apply")
 		if role == "" || role == Operator || role == Engine {
 			require.NoError(t, err, role)
 		} else {
 			require.ErrorIs(t, err, ErrVerbForbidden, role)
 		}
 	}
-	require.ErrorIs(t, Rights{noRights: true}.Policy(), ErrVerbForbidden)
+	require.ErrorIs(t, Rights{noRights: true}.Govern("apply"), ErrVerbForbidden)
 }
 
 // A request without a sure mark has no right to anything, not even to what is open to every role.

@@ -77,11 +77,12 @@ func (r Rights) Town(id string) error {
 	return nil
 }
 
-// Policy returns nil, or ErrVerbForbidden where the request may not say what takes a person's
-// approval: who puts a town's state is not to take the gate away that its agents stand before.
-func (r Rights) Policy() error {
+// Govern returns nil, or ErrVerbForbidden if the request may not set a member of a town that only
+// operators set: who reports a town's state may not remove the approval that its agents need, or
+// change who applies its commands.
+func (r Rights) Govern(member string) error {
 	if r.noRights || r.role != "" && r.role != Operator && r.role != Engine {
-		return fmt.Errorf("%w: an operator says what takes approval", ErrVerbForbidden)
+		return fmt.Errorf("%w: only an operator sets `%s`", ErrVerbForbidden, member)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ func (s *Service) takePut() func(*incoming) {
 		if err := rights.Town(p.state.Snapshot.TownID); err != nil {
 			return err
 		}
-		if err := mayAsk(rights, p.attributes); err != nil {
+		if err := mayGovern(rights, p.attributes); err != nil {
 			return err
 		}
 		return s.engine.SubmitPut(p.state, p.expected, p.attributes, s.actorOf(rights), done)
@@ -50,7 +50,7 @@ func (s *Service) takePatch() func(*incoming) {
 			return err
 		}
 		attributes := attributesOf(request)
-		if err := mayAsk(rights, attributes); err != nil {
+		if err := mayGovern(rights, attributes); err != nil {
 			return err
 		}
 		return s.engine.SubmitPatch(townID, request["patch"],
@@ -118,12 +118,15 @@ func attributesOf(request map[string]any) worldengine.Attributes {
 	}
 }
 
-// mayAsk returns nil, or why a request may not say what takes a person's approval.
-func mayAsk(rights access.Rights, a worldengine.Attributes) error {
-	if a.Approval == nil {
-		return nil
+// mayGovern returns nil, or why a request may not set what it sets of a town beside its state.
+func mayGovern(rights access.Rights, a worldengine.Attributes) error {
+	switch {
+	case a.Approval != nil:
+		return rights.Govern("approval")
+	case a.Apply != "":
+		return rights.Govern("apply")
 	}
-	return rights.Policy()
+	return nil
 }
 
 func parsePut(data []byte, limits schemas.Limits) (put, error) {
