@@ -26,6 +26,7 @@ import (
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/storage"
+	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -33,8 +34,9 @@ import (
 const (
 	// DefaultMaxHandoff is the largest handoff in bytes that is read.
 	DefaultMaxHandoff = 256 << 10
-	// DefaultMaxSnapshot is the largest town.put in bytes that is read.
-	DefaultMaxSnapshot = 512 << 10
+	// DefaultMaxSnapshot is the largest town.put in bytes that is read: the largest state, and the
+	// members beside it.
+	DefaultMaxSnapshot = town.MaxState + 4<<10
 	// maxRequest is the largest of the other requests in bytes that is read.
 	maxRequest = 64 << 10
 	// DefaultMaxHeld bounds the memory of the requests that are held, in bytes.

@@ -98,8 +98,25 @@ func Parse(data []byte, limits schemas.Limits) (State, error) {
 	return FromTree(tree)
 }
 
+// MaxState bounds the canonical form of a state, whoever gives it to a town: a request, a plugin or
+// a world file. So a state that a plugin reported can be put again.
+const MaxState = 512 << 10
+
 // FromTree is Parse for a payload that schemas.Decode has already read.
 func FromTree(tree any) (State, error) {
+	state, err := fromTree(tree)
+	if size := len(state.Canonical); size > MaxState {
+		return State{}, &schemas.ValidationError{Schema: schemas.Snapshot,
+			Code: schemas.CodePayloadTooLarge, Violations: []schemas.Violation{{
+				Message: fmt.Sprintf("has %d bytes in canonical form, a state has at most %d",
+					size, MaxState),
+			}}}
+	}
+	return state, err
+}
+
+// fromTree is FromTree for a state of any size: the rules may make one larger.
+func fromTree(tree any) (State, error) {
 	if err := schemas.Validate(schemas.Snapshot, tree); err != nil {
 		return State{}, err
 	}
@@ -116,7 +133,7 @@ func ParseStored(data []byte) (State, error) {
 	if err != nil {
 		return State{}, err
 	}
-	return FromTree(tree)
+	return fromTree(tree)
 }
 
 // NewState puts snapshot, which must be valid, into canonical order and hashes it. The snapshot
