@@ -70,7 +70,7 @@ func (a *authority) request(
 	case err != nil: // no answer: the next try learns whether the event was stored
 		return appended, 0, fmt.Errorf("emit: append: %w", err)
 	}
-	if refused := refusalOf(reply); refused != nil {
+	if refused := client.ReplyErrorOf(reply); refused != nil {
 		if refused.Status == http.StatusTooManyRequests ||
 			refused.Status == http.StatusServiceUnavailable {
 			return appended, refused.RetryAfter, refused
@@ -95,16 +95,4 @@ func appendedOf(data []byte) (runevents.Appended, error) {
 			"emit: the authority answered an append of one event with %d", len(answer.Appended))
 	}
 	return answer.Appended[0], nil
-}
-
-// refusalOf returns the error that an error reply holds, and nil for every other reply.
-func refusalOf(reply *nats.Msg) *AppendError {
-	e := client.ReplyErrorOf(reply)
-	if e == nil {
-		return nil
-	}
-	return &AppendError{
-		Status: e.Status, Code: e.Code, Message: e.Message, Details: e.Details,
-		RetryAfter: e.RetryAfter,
-	}
 }

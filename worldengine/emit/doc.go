@@ -6,12 +6,13 @@
 // The request is a run-append-request.v1 with one event; the answer is a run-append-reply.v1, or an
 // error reply with the header Nats-Service-Error-Code and, on 429 and 503, Retry-After-Ms.
 //
-// The Emitter draws the eventId of each event once and writes it into an EventIDRegistry before it
-// sends the event, so that every retry has the same eventId. A KVRegistry keeps the eventIds in the
-// key-value bucket WORLD_<world>_EVENTIDS, for runs that outlive their producer's process.
+// The Emitter draws the eventId of each event once, before it sends the event, so that every retry
+// has the same eventId. After a restart it draws anew: the authority stores an event once, by its
+// idempotencyKey, and returns the eventId that is stored, which the Emitter then keeps (section
+// 2.5.1).
 //
-// A run of the engine takes events of steps of others until it ends: a plugin emits those of a
+// A run of the engine takes events of steps of others until it ends: a plugin emits the events of a
 // command before it answers. After that an event that the run lacks is refused with RUN_ENDED.
 //
-// What an event is and which transitions are valid stands in package runevents.
+// Package runevents defines events and their valid transitions.
 package emit

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 
 	"worldengine/runevents"
@@ -21,9 +22,6 @@ type Config struct {
 	World    string             // default "main"
 	TownID   string             // required; the town that the run is of
 	Identity runevents.Identity // required; RunID has to match runevents.RunIDPattern
-	// Registry keeps the eventIds. The default is a new MemoryRegistry, which is enough only for a
-	// run that ends with this process. Emitters that continue each other's run share a durable one.
-	Registry EventIDRegistry
 	// EngineAttemptID is the provider's number of this process's attempt, where the provider shows
 	// attempts; default 1 (RunEvents v2.0.1, section 2.4).
 	EngineAttemptID int64
@@ -45,6 +43,7 @@ type Emitter struct {
 
 	turn    chan struct{} // holds a value while an Emit or Observe runs
 	guard   *runevents.Guard
+	ids     map[string]string             // the EventIdRegistry of the run: by idempotencyKey
 	emitted map[string]runevents.Appended // by idempotencyKey
 }
 
@@ -60,9 +59,6 @@ func New(config Config) (*Emitter, error) {
 		return nil, fmt.Errorf("emit: Config.Identity.RunID is %q: it has to match %s",
 			config.Identity.RunID, runevents.RunIDPattern)
 	}
-	if config.Registry == nil {
-		config.Registry = NewMemoryRegistry()
-	}
 	if config.Now == nil {
 		config.Now = time.Now
 	}
@@ -74,11 +70,11 @@ func New(config Config) (*Emitter, error) {
 			timeout: cmp.Or(config.Timeout, 5*time.Second),
 		},
 		turn: make(chan struct{}, 1), guard: runevents.NewGuard(config.Identity.RunID),
-		emitted: map[string]runevents.Appended{},
+		ids: map[string]string{}, emitted: map[string]runevents.Appended{},
 	}, nil
 }
 
-// Observe shows the emitter events that its run has, in the order of runSeq: those of other
+// Observe shows the emitter events of its run, in the order of runSeq: events of other
 // producers, or its own from before a restart, which Emit then knows. It waits while an Emit runs.
 // The error is runevents.ErrOtherRun or runevents.ErrNoRunSeq; then no event was taken in.
 func (e *Emitter) Observe(records ...runevents.Record) error {
@@ -106,14 +102,12 @@ func (e *Emitter) observe(records ...runevents.Record) error {
 //
 // Emit retries, with the same eventId, while the authority is busy (429), unavailable (503) or
 // silent, until ctx is done. Then, and after every other error, the caller may call the same Emit
-// again, here or in another process with the same registry: the authority stores the event once.
-// For an event that was emitted before, Emit returns the metadata that it has, with Idempotent set
-// (section 2.5).
+// again, here or in another process: the authority stores the event once. For an event that was
+// emitted before, Emit returns the metadata that it has, with Idempotent set (section 2.5).
 //
 // The error is *runevents.InvalidTransitionError when the guard refused the event: the emitter sent
-// nothing, and sends no other event of that step attempt, or run. It is *AppendError when the
-// authority refused, *schemas.ValidationError when the event violates its schema, ErrRegistry, or
-// ctx's.
+// nothing, and sends no other event of that step attempt, or run. It is *client.ReplyError when the
+// authority refused, *schemas.ValidationError when the event violates its schema, or ctx's.
 func (e *Emitter) Emit(
 	ctx context.Context, event runevents.EventType, stepID string, attempt int64, payload any,
 ) (runevents.Appended, error) {
@@ -139,10 +133,10 @@ func (e *Emitter) Emit(
 
 // append gives w its eventId, has the authority store it and takes it in.
 func (e *Emitter) append(ctx context.Context, w runevents.Write) (runevents.Appended, error) {
-	var err error
-	registry := e.config.Registry
-	if w.EventID, err = registry.ID(ctx, w.RunID, w.IdempotencyKey); err != nil {
-		return runevents.Appended{}, err
+	w.EventID = e.ids[w.IdempotencyKey]
+	if w.EventID == "" {
+		w.EventID = uuid.NewString()
+		e.ids[w.IdempotencyKey] = w.EventID
 	}
 	if err := w.Validate(); err != nil {
 		return runevents.Appended{}, err
@@ -151,12 +145,8 @@ func (e *Emitter) append(ctx context.Context, w runevents.Write) (runevents.Appe
 	if err != nil {
 		return runevents.Appended{}, err
 	}
-	if appended.EventID != w.EventID {
-		w.EventID = appended.EventID
-		if err := registry.Adopt(ctx, w.RunID, w.IdempotencyKey, w.EventID); err != nil {
-			return runevents.Appended{}, err
-		}
-	}
+	w.EventID = appended.EventID // the stored one, if an emitter before a restart drew another
+	e.ids[w.IdempotencyKey] = w.EventID
 	record := runevents.Record{
 		Write: w, RunSeq: appended.RunSeq, PersistedAt: appended.PersistedAt,
 	}

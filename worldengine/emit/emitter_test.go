@@ -10,17 +10,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/schemas/schemastest"
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/emit"
 	"worldengine/worldengine/natstest"
 )
 
-// scripted answers run.append as its script says, and remembers what it was asked.
+// scripted answers run.append as its script says, and remembers the requests.
 type scripted struct {
 	t    testing.TB
 	stop func()
@@ -62,7 +64,7 @@ func (s *scripted) answer(msg *nats.Msg) {
 	step(msg, writes[0])
 }
 
-// writes returns what was asked so far.
+// writes returns the events of the requests so far.
 func (s *scripted) writes() []runevents.Write {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +109,7 @@ func newEmitter(t testing.TB, nc *nats.Conn, change ...func(*emit.Config)) *emit
 // While the authority is busy, away or silent the same event is sent again, with the same eventId.
 func TestEmitterTriesAgain(t *testing.T) {
 	t.Parallel()
-	nc, _ := startNATS(t, t.TempDir())
+	nc := natstest.Connect(t)
 	natstest.Patiently(t, 300*time.Millisecond, func(silent time.Duration) string {
 		authority := serveScript(t, nc,
 			refuse(429, "OVERLOADED", "1"), refuse(503, "LOG_UNAVAILABLE", ""), silence)
@@ -138,13 +140,12 @@ func TestEmitterTriesAgain(t *testing.T) {
 	})
 }
 
-// An emitter that gave up, or a new one with the same registry, goes on with the same eventId.
-func TestEmitterKeepsItsEventIDs(t *testing.T) {
+// An emitter that gave up goes on with the same eventId. The next one, which has no registry any
+// more, draws another for the same event: it is not derived.
+func TestEmitter_KeepsItsEventIDs(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	nc, stop := startNATS(t, dir)
-	durable := func(c *emit.Config) { c.Registry = openRegistry(t, c.Conn) }
-	e := newEmitter(t, nc, durable)
+	nc := natstest.Connect(t)
+	e := newEmitter(t, nc)
 	var err error
 	// A busy machine may need more.
 	for patience := 200 * time.Millisecond; patience < time.Minute; patience *= 2 {
@@ -157,53 +158,59 @@ func TestEmitterKeepsItsEventIDs(t *testing.T) {
 	}
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 	require.ErrorIs(t, err, nats.ErrNoResponders, "nobody served it")
-	authority := serveScript(t, nc)
+	authority := serveScript(t, nc, refuse(409, "INVALID_TRANSITION", ""))
 	_, err = e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
-	require.NoError(t, err)
-	first := authority.writes()[0]
-	stop()
-
-	nc, _ = startNATS(t, dir)
-	authority = serveScript(t, nc)
-	_, err = newEmitter(t, nc, durable).Emit(t.Context(), runevents.RunStarted, "", 1, nil)
-	require.NoError(t, err)
-	require.Equal(t, first.EventID, authority.writes()[0].EventID)
-}
-
-// The registry was lost, so the event comes with another eventId than it was persisted with: what
-// the authority returns is adopted.
-func TestEmitterAdopts(t *testing.T) {
-	t.Parallel()
-	nc, _ := startNATS(t, t.TempDir())
-	const persisted = "9b2f6a1e-7c4d-4e0b-8a53-1f6f0c9d2e77"
-	serveScript(t, nc, func(msg *nats.Msg, _ runevents.Write) { answerWith(msg, persisted, true) })
-	registry := emit.NewMemoryRegistry()
-	e := newEmitter(t, nc, func(c *emit.Config) { c.Registry = registry })
+	require.Error(t, err)
 	appended, err := e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
 	require.NoError(t, err)
-	require.Equal(t, persisted, appended.EventID)
-	require.True(t, appended.Idempotent)
-	key := newWrite(t, runevents.RunStarted, "", 1).IdempotencyKey
-	id, err := registry.ID(t.Context(), identity.RunID, key)
+	_, err = newEmitter(t, nc).Emit(t.Context(), runevents.RunStarted, "", 1, nil)
 	require.NoError(t, err)
-	require.Equal(t, persisted, id)
+	asked := authority.writes()
+	require.Equal(t, appended.EventID, asked[0].EventID)
+	require.Equal(t, asked[0].EventID, asked[1].EventID)
+	require.NotEqual(t, asked[0].EventID, asked[2].EventID)
+	require.Equal(t, asked[0].IdempotencyKey, asked[2].IdempotencyKey)
+	for _, w := range asked {
+		id, err := uuid.Parse(w.EventID)
+		require.NoError(t, err)
+		require.Equal(t, uuid.Version(4), id.Version())
+		require.Equal(t, uuid.RFC4122, id.Variant())
+	}
 }
 
-// What the authority refuses for good is not sent again; the same event may be emitted later.
+// After a restart the event comes with another eventId than it was stored with: the emitter adopts
+// the stored one.
+func TestEmitter_Adopts(t *testing.T) {
+	t.Parallel()
+	nc := natstest.Connect(t)
+	const stored = "9b2f6a1e-7c4d-4e0b-8a53-1f6f0c9d2e77"
+	authority := serveScript(t, nc,
+		func(msg *nats.Msg, _ runevents.Write) { answerWith(msg, stored, true) })
+	e := newEmitter(t, nc)
+	for range 2 {
+		appended, err := e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
+		require.NoError(t, err)
+		require.Equal(t, stored, appended.EventID)
+		require.True(t, appended.Idempotent)
+	}
+	require.Len(t, authority.writes(), 1)
+}
+
+// An event that the authority refuses for good is not sent again; the same event may be emitted later.
 func TestEmitterGivesUp(t *testing.T) {
 	t.Parallel()
-	nc, _ := startNATS(t, t.TempDir())
+	nc := natstest.Connect(t)
 	authority := serveScript(t, nc, refuse(409, "INVALID_TRANSITION", ""),
 		func(msg *nats.Msg, _ runevents.Write) { _ = msg.Respond([]byte(`{"appended":[]}`)) },
 		func(msg *nats.Msg, _ runevents.Write) { _ = msg.Respond([]byte(`no JSON`)) })
 	e := newEmitter(t, nc)
 	_, err := e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
-	refused, ok := errors.AsType[*emit.AppendError](err)
+	refused, ok := errors.AsType[*client.ReplyError](err)
 	require.True(t, ok, "%v", err)
 	require.Equal(t, []any{409, "INVALID_TRANSITION", "No."}, []any{
 		refused.Status, refused.Code, refused.Message,
 	})
-	require.ErrorContains(t, err, "/events/0: is bad")
+	require.Equal(t, []schemas.Violation{{Path: "/events/0", Message: "is bad"}}, refused.Details)
 	for range 2 {
 		_, err = e.Emit(t.Context(), runevents.RunStarted, "", 1, nil)
 		require.Error(t, err)
@@ -219,7 +226,7 @@ func TestEmitterGivesUp(t *testing.T) {
 // An answer whose event has no place in its run is no answer; the same event may be emitted again.
 func TestEmitterRefusesAnAnswerWithoutRunSeq(t *testing.T) {
 	t.Parallel()
-	nc, _ := startNATS(t, t.TempDir())
+	nc := natstest.Connect(t)
 	authority := serveScript(t, nc, func(msg *nats.Msg, w runevents.Write) {
 		_ = msg.Respond([]byte(`{"appended":[{"eventId":"` + w.EventID + `","runSeq":0}]}`))
 	})
@@ -233,11 +240,11 @@ func TestEmitterRefusesAnAnswerWithoutRunSeq(t *testing.T) {
 	require.Equal(t, asked[0].EventID, asked[1].EventID)
 }
 
-// The guard refuses what a projector would ignore, before anything is sent, and then every other
+// The guard refuses an event that a projector would ignore, before it is sent, and then every other
 // event of that step attempt, or run, and no more.
 func TestEmitterGuards(t *testing.T) {
 	t.Parallel()
-	nc, _ := startNATS(t, t.TempDir())
+	nc := natstest.Connect(t)
 	authority := serveScript(t, nc)
 	e := newEmitter(t, nc)
 	emitted := func(event runevents.EventType, stepID string, attempt int64) error {
@@ -275,7 +282,7 @@ func TestEmitterGuards(t *testing.T) {
 // An emitter goes on with a run that others have begun, or that it began itself before a restart.
 func TestEmitterObserves(t *testing.T) {
 	t.Parallel()
-	nc, _ := startNATS(t, t.TempDir())
+	nc := natstest.Connect(t)
 	authority := serveScript(t, nc)
 	e := newEmitter(t, nc)
 	started := runevents.Record{
@@ -298,7 +305,7 @@ func TestEmitterObserves(t *testing.T) {
 
 func TestEmitterEmitsOneAtATime(t *testing.T) {
 	t.Parallel()
-	nc, _ := startNATS(t, t.TempDir())
+	nc := natstest.Connect(t)
 	authority := serveScript(t, nc)
 	e := newEmitter(t, nc)
 	var group sync.WaitGroup
@@ -316,7 +323,7 @@ func TestEmitterEmitsOneAtATime(t *testing.T) {
 
 func TestEmitterConfig(t *testing.T) {
 	t.Parallel()
-	nc, _ := startNATS(t, t.TempDir())
+	nc := natstest.Connect(t)
 	for missing, bad := range map[string]emit.Config{
 		"Config.Conn":           {TownID: "t", Identity: identity},
 		"Config.TownID":         {Conn: nc, Identity: identity},

@@ -25,11 +25,3 @@ func newWrite(
 	require.NoError(t, err)
 	return w
 }
-
-// keyOf returns the idempotency key of an event of a step attempt.
-func keyOf(attempt int64) string {
-	return runevents.IdempotencyKey(runevents.KeyFields{
-		RunID: identity.RunID, StepID: "a", LogicalAttemptID: attempt, EventType: "Told",
-		PlanID: identity.PlanID, PlanVersion: identity.PlanVersion,
-	})
-}

@@ -42,10 +42,6 @@ func Streams(world string) []string {
 	}
 }
 
-// RegistryBucket returns the name of the key-value bucket in which producers of run events keep the
-// eventIds of a world.
-func RegistryBucket(world string) string { return stream(world, "EVENTIDS") }
-
 // ProjectorBucket returns the name of the key-value bucket that keeps up to where the run events of
 // a world are projected.
 func ProjectorBucket(world string) string { return stream(world, "PROJECTOR") }
