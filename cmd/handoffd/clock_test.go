@@ -1,6 +1,8 @@
 package main
 
 import (
+	"flag"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -14,6 +16,21 @@ import (
 // steppedClock gives the engine of a handoffd process a clock that is set again and again, drawn
 // from the number that it says.
 const steppedClock = "HANDOFFD_TEST_CLOCK"
+
+// machineClock sets the wall clock of a whole process, NATS included, in a build by .ci/clock. Its
+// value is a seed, and after how many readings the clock is set again.
+const machineClock = "HANDOFFD_TEST_MACHINE_CLOCK"
+
+var tortureMachine = flag.Bool("torture.machine", false,
+	"whether TestClockSteps sets the clock of the whole process; takes a build by .ci/clock")
+
+// steps returns the variable that gives a handoffd process a clock that is set at any moment.
+func steps(seed uint64) string {
+	if *tortureMachine {
+		return fmt.Sprint(machineClock, "=", seed>>2, ",2000")
+	}
+	return fmt.Sprint(steppedClock, "=", seed)
+}
 
 func init() {
 	if seed, err := strconv.ParseUint(os.Getenv(steppedClock), 10, 64); err == nil {
@@ -45,11 +62,18 @@ func newSteppedClock(seed uint64) func() time.Time {
 // nothing, has nothing applied twice, lets every command conclude, and changes no byte of a result.
 func TestClockSteps(t *testing.T) {
 	t.Parallel()
+	if *tortureMachine {
+		requireMachineClock(t)
+	}
 	for _, apply := range []string{"local", "plugin"} {
 		t.Run(apply, func(t *testing.T) {
 			t.Parallel()
 			stepped, steady := newTorture(t, apply), newTorture(t, apply)
 			stepped.stepped, steady.seed = true, stepped.seed
+			if *tortureMachine { // years ahead, what is kept for 30 days is gone
+				stepped.args = append(stepped.args, "--dedupe-retention", "876000h",
+					"--runevents-retention", "876000h")
+			}
 			for n, d := range steady.towns { // the same clients again
 				*d = *newTorturedTown(n, apply, stepped.seed)
 				d.open = d.putOf(d.state, "")
@@ -81,4 +105,14 @@ func TestClockSteps(t *testing.T) {
 			t.Logf("%d results are the same, byte for byte", compared)
 		})
 	}
+}
+
+// requireMachineClock fails in a build whose processes have the machine's clock.
+func requireMachineClock(t *testing.T) {
+	t.Helper()
+	const tenYears = "=315360000,0"
+	p := launch(t, []string{machineClock + tenYears}, "--listen", "127.0.0.1:0",
+		"--data", t.TempDir())
+	require.Contains(t, p.stderr.String(), "time=")
+	require.NotContains(t, p.stderr.String(), fmt.Sprint("time=", time.Now().Year(), "-"))
 }

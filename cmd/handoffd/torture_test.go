@@ -132,7 +132,7 @@ func (r *torture) serve(env []string, mode string) (*program, *nats.Conn) {
 	r.t.Helper()
 	r.starts++
 	if r.stepped {
-		env = append(env, fmt.Sprint(steppedClock, "=", r.seed+r.starts))
+		env = append(env, steps(r.seed+r.starts))
 	}
 	args := r.args
 	if args[0] != "--nats" { // whose files are not handoffd's
