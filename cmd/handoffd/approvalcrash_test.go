@@ -58,6 +58,15 @@ func requireAsked(t testing.TB, nc *nats.Conn, body []byte) {
 	require.Equal(t, handoff.ReasonApprovalRequired, result.ReasonCode)
 }
 
+// approvedPoints are the points at which approved commands meet a kill: by default before the
+// approval is used, when it is, and behind that; all of them with a -torture.kills above the default.
+func approvedPoints() []failpoint.Point {
+	if isLong() {
+		return pluginPoints()
+	}
+	return []failpoint.Point{failpoint.Judged, failpoint.Accepted, failpoint.Concluded}
+}
+
 // A server that is killed when a proposal has come to wait for its approval, and again between the
 // approval and the execution, has lost neither: the handoff waits once, and is executed once.
 func TestKillBetweenAskingAndExecuting(t *testing.T) {
@@ -85,7 +94,7 @@ func TestKillBetweenAskingAndExecuting(t *testing.T) {
 // approval counts for nothing else.
 func TestKillWhileApplyingApproved(t *testing.T) {
 	t.Parallel()
-	m, points := newMortal(t, served(t.TempDir(), approved...)...), pluginPoints()
+	m, points := newMortal(t, served(t.TempDir(), approved...)...), approvedPoints()
 	g, h := newGame(), newHammer(t, len(points))
 	h.create(m.nc)
 	playAlone(t, m.nc, g)
@@ -176,7 +185,7 @@ func TestKillWhileApprovalsLapse(t *testing.T) {
 // the approval counts until the retry is accepted.
 func TestKillWhileRetryingApproved(t *testing.T) {
 	t.Parallel()
-	points := pluginPoints()
+	points := approvedPoints()
 	h := newHammer(t, len(points))
 	data, keys := unreachable(t, h)
 	m, g := newMortal(t, append(served(data, approved...), "--discard-history")...), newGame()
