@@ -1,6 +1,8 @@
 package main
 
 import (
+	"flag"
+	"fmt"
 	"io"
 	"os"
 	"reflect"
@@ -14,28 +16,45 @@ import (
 	"worldengine/worldengine/server"
 )
 
-// docs/operators.md lists every flag of handoffd serve with its default, and no other.
-func TestFlagsAreListed(t *testing.T) {
+var rewrite = flag.Bool("rewrite", false, "write the table of settings of docs/operators.md")
+
+// The table of settings of docs/operators.md is the model of the command line.
+func TestServe_FlagsAreDocumented(t *testing.T) {
 	t.Parallel()
 	parser, err := kong.New(&commandLine{}, kong.Name("handoffd"))
 	require.NoError(t, err)
-	flags := map[string]string{}
+	table := "\n| flag | default | meaning |\n|---|---|---|\n"
 	for _, node := range parser.Model.Children {
-		if node.Name == "serve" {
-			for _, flag := range node.Flags {
-				flags[flag.Name] = flag.Default
+		for _, flag := range node.Flags {
+			value := ""
+			if flag.Default != "" {
+				value = "`" + flag.Default + "` "
+			}
+			if node.Name == "serve" {
+				table += fmt.Sprintf("| `--%s` | %s| %s |\n", flag.Name, value, linked(flag.Help))
 			}
 		}
 	}
-	page, err := os.ReadFile("../../docs/operators.md")
+	const name = "../../docs/operators.md"
+	page, err := os.ReadFile(name)
 	require.NoError(t, err)
-	listed := map[string]string{}
-	row := regexp.MustCompile("(?m)^\\| `--([a-z-]+)` \\| (?:`([^`]+)`)? ?\\| [^|]+ \\|$")
-	for _, cells := range row.FindAllStringSubmatch(string(page), -1) {
-		listed[cells[1]] = cells[2]
+	before, rest, found := strings.Cut(string(page), "<!-- generated: settings -->\n")
+	require.True(t, found)
+	was, after, found := strings.Cut(rest, "\n<!-- end -->")
+	require.True(t, found)
+	if *rewrite {
+		require.NoError(t, os.WriteFile(name, []byte(before+"<!-- generated: settings -->\n"+table+
+			"\n<!-- end -->"+after), 0o644))
+		return
 	}
-	require.Greater(t, len(flags), 30)
-	require.Equal(t, flags, listed)
+	require.Equal(t, table, was, "%s is stale: run go generate ./cmd/handoffd", name)
+}
+
+// linked returns a help text with links to the pages that it names.
+func linked(help string) string {
+	help = strings.ReplaceAll(help, "A setting of the world",
+		"A [setting of the world](#the-settings-of-a-world)")
+	return regexp.MustCompile(`docs/([a-z]+\.md)`).ReplaceAllString(help, "[$1]($1)")
 }
 
 // Each flag of handoffd serve changes what the server is configured with, but for those that the

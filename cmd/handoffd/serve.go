@@ -26,24 +26,26 @@ import (
 	"worldengine/worldengine/wire"
 )
 
+//go:generate go test . -run ^TestServe_FlagsAreDocumented$ -rewrite
+
 // serveCommand serves a world until the program is stopped.
 type serveCommand struct {
 	Listen       string           `help:"Where the embedded NATS listens, HOST:PORT; port 0 picks a free one." default:"127.0.0.1:4222"`
 	Data         string           `help:"Directory of the embedded NATS, which one server uses at a time." default:"./handoffd-data" type:"path"`
 	World        string           `help:"Name of the world." default:"main"`
-	WorldFile    string           `help:"JSON array of snapshot.v1; its towns are created where they do not exist yet." type:"existingfile"`
+	WorldFile    string           `help:"JSON array of snapshot.v1, at most 64 MiB; its towns are created if they do not exist yet." type:"existingfile"`
 	Sync         server.Sync      `help:"When a commit reaches the disk: before it is answered (always), or every --sync-interval (interval: faster, but a loss of power may cost the last commits)." enum:"always,interval" default:"always"`
 	MinFreeDisk  string           `help:"How much of the disk of --data stays free, a size such as 1GiB: requests that would have to be stored when there is less get 503 STORAGE_FULL. auto for a fiftieth of the disk, at least 1 MiB and at most 256 MiB." default:"auto"`
 	SyncInterval time.Duration    `help:"How often commits reach the disk with --sync=interval." default:"2s"`
-	MaxConns     int              `name:"max-connections" help:"How many connections of clients the embedded NATS takes." default:"1024"`
-	MaxOfAddress int              `name:"max-connections-per-address" help:"How many of them may be of one address (for IPv6 one /64 network). 0 for a quarter of them, and for all of them on loopback." default:"0"`
+	MaxConns     int              `name:"max-connections" help:"How many connections of clients the embedded NATS takes; over HTTP as many requests, and as many WebSockets." default:"1024"`
+	MaxOfAddress int              `name:"max-connections-per-address" help:"How many of them may be of one address (for IPv6 one /64 network); a further one is refused as Authorization Violation, and the log has a line. 0 for a quarter of them, and for all of them on loopback. Over HTTP it bounds connections too, to 16 at least, since a browser opens several." default:"0"`
 	Apply        string           `help:"Who applies the commands of towns that have no binding of their own: the built-in rules (local), the plugin of the game server that hosts the town (plugin), or commands on the console of a game server without one (rcon). A setting of the world, local for a new one." enum:",local,plugin,rcon" default:""`
 	Approval     string           `name:"require-approval" help:"Which types of proposals a person has to approve before they are carried out, in towns that do not say it themselves: TYPE,… such as PROJECT_ADVANCE, or none; see docs/operators.md. A setting of the world, none for a new one." placeholder:"TYPE,…"`
 	RCONConfig   string           `name:"rcon-config" help:"Which console applies the commands of towns bound to rcon, and what runs there: see docs/rcon.md." type:"existingfile"`
 	Plugin       pluginFlags      `embed:"" prefix:"plugin-"`
 	NATS         string           `name:"nats" help:"URL of an existing NATS with JetStream to join, instead of embedding one." placeholder:"URL"`
 	Connection   natsconn.Options `embed:""`
-	HTTP         string           `name:"http" help:"Where the console is served over HTTP, HOST:PORT; port 0 picks a free one, off serves none." default:"127.0.0.1:8480"`
+	HTTP         string           `name:"http" help:"Where the console is served over HTTP, HOST:PORT; port 0 picks a free one, off serves none. It has the TLS of the access file, and listens beyond this machine only with that or --insecure-listen." default:"127.0.0.1:8480"`
 	WebSocket    string           `name:"nats-websocket" help:"With --nats: where that NATS takes the WebSockets of the console, ws://HOST:PORT or wss://HOST:PORT." placeholder:"URL"`
 
 	Access         string       `help:"Access file: which users may connect, and what they may do; see docs/access.md. Without it every client may ask every verb, and only a client with operator.nk of the data directory reaches the streams." type:"existingfile"`
@@ -55,12 +57,12 @@ type serveCommand struct {
 	DedupeRetention    *time.Duration `help:"How long the receipt of an accepted handoff is kept. A setting of the world, 720h for a new one."`
 	RunEventsRetention *time.Duration `name:"runevents-retention" help:"How long run events are kept on the bus. A setting of the world, 720h for a new one."`
 	RunEventsLimit     *int64         `name:"runevents-limit" help:"How many run events are kept on the bus at most; the oldest go first. -1 for no limit. A setting of the world, 10000000 for a new one."`
-	HistoryPerTown     *int64         `help:"How many commits, and how many refused runs, the log keeps of each town; at least 1000. A setting of the world, 10000 for a new one."`
+	HistoryPerTown     *int64         `help:"How many commits, and how many refused runs, the log keeps of each town; at least 1000. With a short history and many commits the log may drop a commit before its receipt and run events are written: these are lost, and fsck names the towns where that may have happened. A setting of the world, 10000 for a new one."`
 	Compress           string         `help:"Which streams NATS compresses, where they have one replica, once a block of them is full: the run events (events), or the log and the receipts too (all), which takes less than half of the disk; with all, one damaged bit then destroys a block with the last records of many towns, not one message, and only a backup brings them back. A setting of the world, events for a new one." enum:",events,all" default:""`
 	DiscardHistory     bool           `help:"Store the settings of the world that are given here as the world's, even where NATS must then delete commits, receipts or run events beyond their limits, which only a backup brings back. Without it a server with such settings does not start, and says how many messages they would delete."`
 	Replicas           int            `help:"How many servers of a NATS cluster keep each stream." default:"1"`
 	MaxWaiting         int            `help:"How many requests that change towns may wait or be in hand; at most 1000000. A request that does not fit gets 429: see docs/overload.md." default:"2048"`
-	PauseWait          time.Duration  `help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED; for a game that is away it waits fifteen times as long before 503 PLUGIN_ABSENT." default:"2s"`
+	PauseWait          time.Duration  `help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED; for a game that is away it waits fifteen times as long (30 s) before 503 PLUGIN_ABSENT. Keep it shorter than the patience of clients." default:"2s"`
 	ApprovalTimeout    time.Duration  `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h"`
 	MaxHeld            int64          `help:"How many MiB the requests that wait or are in hand may take; at most 1048576. A request that does not fit gets 429: see docs/overload.md." default:"64"`
 	Memory             string         `help:"Soft memory limit of the process: a size such as 2GiB; auto for three quarters of the memory of the machine or of its control group; off for none. The variable GOMEMLIMIT wins." default:"auto"`

@@ -8,6 +8,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/wire"
 )
 
@@ -32,6 +33,11 @@ func (g *generator) docs() {
 		alerts.row(code(a.Code), string(a.Severity), a.Means, a.Todo)
 	}
 	g.table("docs/contracts.md", "alerts", alerts.String())
+	measured := rows("metric", "labels", "meaning")
+	for _, m := range metrics.Specs() {
+		measured.row(code(m.Name), codes(m.Labels), m.Help)
+	}
+	g.table("docs/operators.md", "metrics", measured.String())
 	g.verbs()
 	g.table("docs/plugin-protocol.md", "proposal types", types.String())
 }

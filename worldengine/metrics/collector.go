@@ -33,68 +33,50 @@ const scrapeTimeout = 3 * time.Second
 
 type collector struct{ source Source }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(namespace+"_"+name, help, labels, nil)
-}
-
 // The metrics that the collector makes.
 var (
-	handoffsTotal = desc("handoffs_total", "Results of handoffs since the start, by status.",
+	handoffsTotal = declare("handoffs_total", "Results of handoffs since the start, by status.",
 		"status")
-	waiting   = desc("requests_waiting", "Requests that wait for their town or are in hand.")
-	held      = desc("requests_held", "Requests between their arrival and their answer.")
-	heldBytes = desc("requests_held_bytes",
-		"What the requests that are held count for of --max-held.")
-	refusedTotal = desc("requests_refused_total", "Requests that got 429, by what was full.",
+	waiting      = declare("requests_waiting", "Requests that wait for their town or are in hand.")
+	held         = declare("requests_held", "Requests between their arrival and their answer.")
+	heldBytes    = declare("requests_held_bytes", "What the requests that are held count for of --max-held.")
+	refusedTotal = declare("requests_refused_total", "Requests that got 429, by what was full.",
 		"reason")
-	strayTotal = desc("stray_replies_total",
-		"Requests that were dropped because their reply subject is no inbox.")
-	applying    = desc("commands_applying", "Commands that are being applied outside the engine.")
-	followerSeq = desc("follower_sequence",
-		"Log sequence up to which a derived stream is complete.", "stream")
-	logLast        = desc("log_last_sequence", "Sequence of the last message of the log.")
-	streamBytes    = desc("stream_bytes", "Bytes that a stream of the world has.", "stream")
-	streamMessages = desc("stream_messages", "Messages that a stream of the world has.", "stream")
-	deadLetters    = desc("dead_letters", "Messages that could not be brought onto the bus.")
-	alertsTotal    = desc("alerts_total",
-		"Alerts that this server has raised since its start, by code.", "code")
-	alertsLostTotal = desc("alerts_lost_total",
-		"Alerts that did not come into the stream of alerts.")
-	projectorLag = desc("projector_lag_seconds",
-		"How far projections are behind what others appended; not with --no-projector.")
-	worldPaused = desc("world_paused", "1 while the world is paused.")
-	townsPaused = desc("towns_paused",
-		"Towns that are paused by themselves, as far as this server knows.")
-	pluginsAbsent = desc("plugins_absent",
-		"Towns that had no plugin when this server last asked for one.")
-	storageFull = desc("storage_full",
-		"1 while nothing is stored because the disk is full or failed.")
-	diskFree        = desc("disk_free_bytes", "Free bytes of the disk of the data directory.")
-	natsConnections = desc("nats_connections", "Connections to the embedded NATS.")
-	natsSlow        = desc("nats_slow_consumers_total",
-		"Connections that the embedded NATS closed because they did not read.")
+	strayTotal      = declare("stray_replies_total", "Requests that were dropped because their reply subject is no inbox.")
+	applying        = declare("commands_applying", "Commands that are being applied outside the engine.")
+	followerSeq     = declare("follower_sequence", "Log sequence up to which a derived stream is complete.", "stream")
+	logLast         = declare("log_last_sequence", "Sequence of the last message of the log.")
+	streamBytes     = declare("stream_bytes", "Bytes that a stream of the world has.", "stream")
+	streamMessages  = declare("stream_messages", "Messages that a stream of the world has.", "stream")
+	deadLetters     = declare("dead_letters", "Messages that could not be brought onto the bus.")
+	alertsTotal     = declare("alerts_total", "Alerts that this server has raised since its start, by code.", "code")
+	alertsLostTotal = declare("alerts_lost_total", "Alerts that did not come into the stream of alerts.")
+	projectorLag    = declare("projector_lag_seconds", "How far projections are behind what others appended; not with --no-projector.")
+	worldPaused     = declare("world_paused", "1 while the world is paused.")
+	townsPaused     = declare("towns_paused", "Towns that are paused by themselves, as far as this server knows.")
+	pluginsAbsent   = declare("plugins_absent", "Towns that had no plugin when this server last asked for one.")
+	storageFull     = declare("storage_full", "1 while nothing is stored because the disk is full or failed.")
+	diskFree        = declare("disk_free_bytes", "Free bytes of the disk of the data directory.")
+	natsConnections = declare("nats_connections", "Connections to the embedded NATS.")
+	natsSlow        = declare("nats_slow_consumers_total", "Connections that the embedded NATS closed because they did not read.")
 )
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(descs chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{
-		handoffsTotal, waiting, held, heldBytes, refusedTotal, strayTotal, applying,
-		followerSeq, logLast,
-		streamBytes, streamMessages, deadLetters, alertsTotal, alertsLostTotal,
-		projectorLag, worldPaused,
-		townsPaused, pluginsAbsent, storageFull, diskFree, natsConnections, natsSlow,
-	} {
-		descs <- d
+	for _, spec := range specs {
+		if !spec.observed {
+			descs <- spec.desc
+		}
 	}
 }
 
 // Collect implements prometheus.Collector.
 func (c *collector) Collect(metrics chan<- prometheus.Metric) {
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	gauge := func(m *Spec, value float64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(m.desc, prometheus.GaugeValue, value, labels...)
 	}
-	counter := func(d *prometheus.Desc, value int64, labels ...string) {
-		metrics <- prometheus.MustNewConstMetric(d, prometheus.CounterValue,
+	counter := func(m *Spec, value int64, labels ...string) {
+		metrics <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue,
 			float64(value), labels...)
 	}
 	stats := c.source.Stats()
@@ -134,7 +116,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	c.streams(gauge)
 }
 
-func (c *collector) streams(gauge func(*prometheus.Desc, float64, ...string)) {
+func (c *collector) streams(gauge func(*Spec, float64, ...string)) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
 	defer cancel()
 	for name, stream := range c.source.Streams(ctx) {

@@ -30,50 +30,44 @@ type Metrics struct {
 	handoffs *prometheus.HistogramVec
 	requests *prometheus.CounterVec
 	took     *prometheus.HistogramVec
-	commits  prometheus.Histogram
+	commits  prometheus.Observer
 	attempts *prometheus.CounterVec
 	applied  *prometheus.HistogramVec
 }
 
-// buckets are from a half of a millisecond to about half a minute, which a game may take.
-var buckets = prometheus.ExponentialBuckets(0.0005, 3, 11)
+// The metrics that are observed as they happen.
+var (
+	handoffDuration = observe("handoff_duration_seconds",
+		"Time from the arrival of a handoff to its result, by the status of the result.", "status")
+	requestsTotal = observe("requests_total",
+		"Requests that were answered, by verb and by the code of the error; OK if there is none.",
+		"verb", "code")
+	requestDuration = observe("request_duration_seconds",
+		"Time from the arrival of a request to its answer, by verb.", "verb")
+	commitDuration = observe("commit_duration_seconds",
+		"Time of one attempt to append to the log, with the wait for its turn.")
+	attemptsTotal = observe("apply_attempts_total",
+		"Attempts to have a command applied outside the engine, by binding and by their outcome: "+
+			"applied, or the reason code of the failure.", "binding", "outcome")
+	applyDuration = observe("apply_duration_seconds",
+		"Time that one attempt to have a command applied outside the engine took, by binding.",
+		"binding")
+	buildInfo = observe("build_info", "1, with the version of the program.", "version")
+)
 
-// New returns metrics that count nothing yet. version is that of the program.
+// New returns metrics that count nothing yet, of a program of a version.
 func New(version string) *Metrics {
+	commits := commitDuration.histogram()
 	m := &Metrics{
-		registry: prometheus.NewRegistry(),
-		handoffs: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "handoff_duration_seconds", Buckets: buckets,
-			Help: "Time from the arrival of a handoff to its result, by the status of the result.",
-		}, []string{"status"}),
-		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "requests_total",
-			Help: "Requests that were answered, by verb and by the code of the error; OK where " +
-				"there is none.",
-		}, []string{"verb", "code"}),
-		took: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "request_duration_seconds", Buckets: buckets,
-			Help: "Time from the arrival of a request to its answer, by verb.",
-		}, []string{"verb"}),
-		commits: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "commit_duration_seconds", Buckets: buckets,
-			Help: "Time of one attempt to append to the log, with the wait for its turn.",
-		}),
+		registry: prometheus.NewRegistry(), handoffs: handoffDuration.histogram(),
+		requests: requestsTotal.counter(), took: requestDuration.histogram(),
+		commits: commits.WithLabelValues(), attempts: attemptsTotal.counter(),
+		applied: applyDuration.histogram(),
 	}
-	m.attempts = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Namespace: namespace, Name: "apply_attempts_total",
-		Help: "Attempts to have a command applied outside the engine, by binding and by how they " +
-			"ended.",
-	}, []string{"binding", "outcome"})
-	m.applied = prometheus.NewHistogramVec(prometheus.HistogramOpts{
-		Namespace: namespace, Name: "apply_duration_seconds", Buckets: buckets,
-		Help: "Time that one attempt to have a command applied outside the engine took, by binding.",
-	}, []string{"binding"})
-	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "build_info", Help: "1, with the version of the program.",
-	}, []string{"version"})
+	build := prometheus.NewGaugeVec(
+		prometheus.GaugeOpts{Name: buildInfo.Name, Help: buildInfo.Help}, buildInfo.Labels)
 	build.WithLabelValues(version).Set(1)
-	m.registry.MustRegister(m.handoffs, m.requests, m.took, m.commits, m.attempts, m.applied, build,
+	m.registry.MustRegister(m.handoffs, m.requests, m.took, commits, m.attempts, m.applied, build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	for _, status := range handoff.Statuses() {
