@@ -81,25 +81,12 @@ func StreamConfig(world string, retention time.Duration, replicas int) jetstream
 	return config
 }
 
-// Message returns the message that stores the receipt. Its body is what json.Marshal gives, where
-// the result has no white space.
+// Message returns the message that stores the receipt.
 func (r *Receipt) Message(world string) (*nats.Msg, error) {
-	body, err := handoff.AppendMembers(make([]byte, 0, len(r.Result)+512), [][2]string{
-		{`{"townId":`, r.TownID}, {`,"runId":`, r.RunID}, {`,"handoffId":`, r.HandoffID},
-		{`,"resultId":`, r.ResultID},
-	})
+	body, err := json.Marshal(r)
 	if err != nil {
 		return nil, fmt.Errorf("dedupe: receipt of %s: %w", r.Key, err)
 	}
-	body = append(append(body, `,"result":`...), r.Result...)
-	if r.Addition != nil {
-		addition, err := json.Marshal(r.Addition)
-		if err != nil {
-			return nil, fmt.Errorf("dedupe: receipt of %s: %w", r.Key, err)
-		}
-		body = append(append(body, `,"addition":`...), addition...)
-	}
-	body = append(body, '}')
 	return &nats.Msg{Subject: r.Place.Subject(world), Data: body, Header: nats.Header{}}, nil
 }
 

@@ -5,11 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/handoff"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -177,24 +175,4 @@ func TestStreamConfig(t *testing.T) {
 	require.Equal(t, time.Second, single.Duplicates, "a follower may repeat what it wrote")
 	require.Equal(t, time.Millisecond, StreamConfig("w", time.Millisecond, 1).Duplicates,
 		"NATS refuses a window that is longer than what it keeps")
-}
-
-// The body that is written by hand is what the library writes.
-func TestTheBodyOfAReceipt(t *testing.T) {
-	t.Parallel()
-	r := receipt("1", 7)
-	for i, townID := range []string{"t", "\"№\" <1>\n\u2028"} {
-		r.TownID = townID
-		if i > 0 {
-			r.Addition = &handoff.Addition{ActorID: "a", ProposalType: handoff.TalkToTownsfolk}
-		}
-		want, err := json.Marshal(r)
-		require.NoError(t, err)
-		got, err := r.Message("w")
-		require.NoError(t, err)
-		require.Equal(t, string(want), string(got.Data))
-	}
-	r.TownID = "\xff"
-	_, err := r.Message("w")
-	require.Error(t, err)
 }

@@ -1,6 +1,7 @@
 package handoff
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -9,6 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 )
+
+// DrawnTimes is for all tests of the package. CI draws more: see .ci/run.
+var DrawnTimes = flag.Int("drawn.times", 1,
+	"how many times as many random cases as by default are tried where that takes long")
 
 // randomResult draws a result of any shape, sensible or not; the id covers them all.
 func randomResult(g *rand.Rand) *Result {

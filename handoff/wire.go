@@ -10,23 +10,11 @@ import (
 )
 
 // MarshalWire returns the handoff as compact JSON, members in the order of the contract's example.
-func (h *Handoff) MarshalWire() ([]byte, error) {
-	var w writer
-	if data := w.handoff(h); !w.failed {
-		return data, nil
-	}
-	return marshal(h)
-}
+func (h *Handoff) MarshalWire() ([]byte, error) { return marshal(h) }
 
 // MarshalWire returns the result as compact JSON, members in the order of the contract's example:
 // byte for byte what ECMAScript's JSON.stringify gives for the same members.
-func (r *Result) MarshalWire() ([]byte, error) {
-	var w writer
-	if data := w.result(r); !w.failed {
-		return data, nil
-	}
-	return marshal(r)
-}
+func (r *Result) MarshalWire() ([]byte, error) { return marshal(r) }
 
 func marshal(v any) ([]byte, error) {
 	data, err := json.Marshal(v, json.Deterministic(true))

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 )
 
 // Source is where a producer takes what is not deterministic from: its clock and its event ids.
@@ -92,8 +91,6 @@ type Producer struct {
 	registry []registered
 	// drawn has the ids of events that another producer drew for this one.
 	drawn []DrawnID
-	// payloads has what the payloads of run's events wrote of themselves, one behind the other.
-	payloads []byte
 	// stamped is the last emittedAt, and stampedAt its Unix time in milliseconds.
 	stamped   string
 	stampedAt int64
@@ -128,11 +125,10 @@ func (p *progress) clone() progress {
 	}
 }
 
-// How many events and steps a run mostly has, and bytes of payloads.
+// How many events and steps a run mostly has.
 const (
-	usualEvents   = 12
-	usualSteps    = 4
-	usualPayloads = 1152
+	usualEvents = 12
+	usualSteps  = 4
 )
 
 type registered struct {
@@ -174,10 +170,10 @@ func (p *Producer) Restart() {
 	p.begin()
 }
 
-// begin begins behind what is persisted. It gives up the memory of the events and payloads before,
-// which whoever called Run may still read.
+// begin begins behind what is persisted. It gives up the memory of the events before, which the
+// caller of Run may still read.
 func (p *Producer) begin() {
-	p.run.Events, p.payloads = make([]Event, 0, usualEvents), nil
+	p.run.Events = make([]Event, 0, usualEvents)
 	p.now = p.persisted.clone()
 }
 
@@ -217,8 +213,7 @@ func (p *Producer) ResumeAt(status RunStatus) {
 func (p *Producer) Status() RunStatus { return p.now.status }
 
 // OfRun emits a run-level event, or the decision about a signal. payload is nil or marshals to a
-// JSON object. One that has the method AppendJSON(b []byte) ([]byte, error) is written by that,
-// which has to append what json.Marshal gives of it.
+// JSON object.
 func (p *Producer) OfRun(event EventType, payload any) error {
 	return p.OfRunAgain(event, firstAttempt, payload)
 }
@@ -298,7 +293,7 @@ func (p *Producer) emit(event EventType, step stepAttempt, ago time.Duration, pa
 			event)
 	}
 	if payload != nil {
-		data, err := p.marshal(payload)
+		data, err := json.Marshal(payload, json.Deterministic(true))
 		if err != nil {
 			return fmt.Errorf("runevents: the payload of %s is not JSON: %w", event, err)
 		}
@@ -313,28 +308,6 @@ func (p *Producer) emit(event EventType, step stepAttempt, ago time.Duration, pa
 	}
 	p.run.Events = append(p.run.Events, e)
 	return nil
-}
-
-// appender is a payload that writes itself. It writes what json.Marshal gives of it.
-type appender interface {
-	AppendJSON(b []byte) ([]byte, error)
-}
-
-func (p *Producer) marshal(payload any) (jsontext.Value, error) {
-	a, ok := payload.(appender)
-	if !ok {
-		return json.Marshal(payload, json.Deterministic(true))
-	}
-	if p.payloads == nil {
-		p.payloads = make([]byte, 0, usualPayloads)
-	}
-	start := len(p.payloads)
-	all, err := a.AppendJSON(p.payloads)
-	if err != nil {
-		return nil, err
-	}
-	p.payloads = all
-	return all[start:len(all):len(all)], nil
 }
 
 // timestamp is Timestamp, written once for all events of a millisecond.

@@ -312,11 +312,8 @@ func TestAProducerRefusesWhatCannotBeAnEvent(t *testing.T) {
 		"a payload that is null": func(p *runevents.Producer) error {
 			return p.OfRun(runevents.RunPaused, (*struct{})(nil))
 		},
-		"a payload that cannot write itself": func(p *runevents.Producer) error {
-			return p.OfRun(runevents.RunPaused, written("\xff"))
-		},
-		"a payload that writes no object": func(p *runevents.Producer) error {
-			return p.OfRun(runevents.RunPaused, written("because"))
+		"a payload that is not UTF-8": func(p *runevents.Producer) error {
+			return p.OfRun(runevents.RunPaused, map[string]string{"reason": "\xff"})
 		},
 		"a payload of a run not JSON": func(p *runevents.Producer) error {
 			return p.OfRun(runevents.RunPaused, func() {})
