@@ -9,15 +9,11 @@ import (
 	"net/http"
 	"net/netip"
 	"sync"
-	"time"
 )
 
 // leastPerAddress is how many connections an address may have in any case: one browser opens
 // several.
 const leastPerAddress = 16
-
-// warnEvery is how often the log says at most that connections are closed.
-const warnEvery = 10 * time.Second
 
 // AddressOf returns what clients are counted by: an IPv4 address, or the network of an IPv6 one,
 // whose owner has them all.
@@ -52,7 +48,6 @@ type bounded struct {
 	mu     sync.Mutex
 	open   map[string]int // by address
 	recent list.List      // of *held, the one that changed last at the back
-	warned map[string]time.Time
 }
 
 // newBounded bounds a listener. perAddress is 0 for a quarter of all connections, and no bound of
@@ -60,7 +55,7 @@ type bounded struct {
 func newBounded(inner net.Listener, most, perAddress int, logger *slog.Logger) *bounded {
 	l := &bounded{
 		Listener: inner, most: most, perAddress: perAddress, loopback: perAddress, logger: logger,
-		open: map[string]int{}, warned: map[string]time.Time{},
+		open: map[string]int{},
 	}
 	if perAddress == 0 {
 		l.perAddress, l.loopback = most/4, math.MaxInt
@@ -99,28 +94,20 @@ func (l *bounded) admit(conn net.Conn) (admitted, oldest *held) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open[address] >= most {
-		l.warn("a connection is closed: its address has as many as it may "+
+		l.logger.Warn("a connection is closed: its address has as many as it may "+
 			"(--max-connections-per-address)", "address", address, "connections", most)
 		return nil, nil
 	}
 	if l.recent.Len() >= l.most {
 		oldest = l.recent.Front().Value.(*held)
 		l.forget(oldest)
-		l.warn("connections are closed that do nothing: there are as many as may be "+
+		l.logger.Warn("connections are closed that do nothing: there are as many as may be "+
 			"(--max-connections)", "connections", l.most)
 	}
 	l.open[address]++
 	admitted = &held{Conn: conn, by: l, address: address}
 	admitted.place = l.recent.PushBack(admitted)
 	return admitted, oldest
-}
-
-// warn logs a text, unless that was logged a moment ago.
-func (l *bounded) warn(text string, attrs ...any) {
-	if time.Since(l.warned[text]) > warnEvery {
-		l.warned[text] = time.Now()
-		l.logger.Warn(text, attrs...)
-	}
 }
 
 // changed implements the ConnState of an http.Server.

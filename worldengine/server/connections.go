@@ -41,7 +41,6 @@ func (s *Server) connectThrough(
 ) (*nats.Conn, error) {
 	name := "handoffd " + config.Engine.World + " " + string(purpose)
 	logger := config.Logger.With("connection", purpose)
-	lines := newLineLimit()
 	options := []nats.Option{
 		nats.MaxReconnects(-1),
 		nats.DisconnectErrHandler(func(_ *nats.Conn, err error) {
@@ -51,9 +50,7 @@ func (s *Server) connectThrough(
 		}),
 		nats.ReconnectHandler(func(*nats.Conn) { logger.Info("NATS is back") }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) {
-			if may, leftOut := lines.may(kindOf(err.Error())); may {
-				logger.Warn("NATS reports", "error", err, "leftOut", leftOut)
-			}
+			logger.Warn("NATS reports", "error", err)
 		}),
 	}
 	if s.embedded == nil {

@@ -4,33 +4,9 @@ import (
 	"fmt"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 )
-
-// Of a kind so many lines are logged in a while; the next one afterwards says how many were left
-// out.
-func TestLineLimit(t *testing.T) {
-	t.Parallel()
-	l, now := newLineLimit(), time.Unix(1_700_000_000, 0)
-	l.now = func() time.Time { return now }
-	for i := range 1000 {
-		may, leftOut := l.may("a")
-		require.Equal(t, i < linesOfAKind, may)
-		require.Zero(t, leftOut)
-	}
-	may, _ := l.may("b")
-	require.True(t, may, "another kind")
-	now = now.Add(linesPeriod)
-	may, leftOut := l.may("a")
-	require.True(t, may)
-	require.Equal(t, 1000-linesOfAKind, leftOut)
-	for i := range 10 * mostKinds {
-		l.may(fmt.Sprint(i))
-	}
-	require.LessOrEqual(t, len(l.kinds), mostKinds+1)
-}
 
 // What clients choose does not make another kind.
 func TestKindOfLine(t *testing.T) {

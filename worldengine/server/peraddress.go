@@ -18,7 +18,6 @@ type perAddress struct {
 	most     int // of an address
 	loopback int // of a loopback address
 	logger   *slog.Logger
-	lines    *lineLimit
 
 	mu    sync.Mutex
 	alive func(id uint64) bool
@@ -31,7 +30,7 @@ type perAddress struct {
 func newPerAddress(config *Config) *perAddress {
 	p := &perAddress{
 		most: config.MaxConnectionsPerAddress, loopback: config.MaxConnectionsPerAddress,
-		logger: config.Logger, lines: newLineLimit(), ids: map[string][]uint64{},
+		logger: config.Logger, ids: map[string][]uint64{},
 	}
 	if p.most == 0 {
 		p.most, p.loopback = max(config.MaxConnections/4, 1), math.MaxInt
@@ -59,11 +58,8 @@ func (p *perAddress) full(remote net.Addr) bool {
 	if len(p.ids[address]) < most {
 		return false
 	}
-	if may, leftOut := p.lines.may("connections of an address"); may {
-		p.logger.Warn("a connection is refused: its address has as many as it may "+
-			"(--max-connections-per-address)",
-			"address", address, "connections", most, "leftOut", leftOut)
-	}
+	p.logger.Warn("a connection is refused: its address has as many as it may "+
+		"(--max-connections-per-address)", "address", address, "connections", most)
 	return true
 }
 

@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/httpd"
 	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/natsconn"
+	"worldengine/worldengine/ratelimit"
 	"worldengine/worldengine/rcon"
 	"worldengine/worldengine/service"
 	"worldengine/worldengine/storage"
@@ -99,7 +100,8 @@ type Config struct {
 	// Engine and Service are the settings of the parts. Service.World follows Engine.World.
 	Engine  worldengine.Config
 	Service service.Config
-	// Logger gets warnings and errors; slog.Default.
+	// Logger gets warnings and errors, some of each kind within seconds (ratelimit.Logger);
+	// slog.Default.
 	Logger *slog.Logger
 
 	bridge  *httpd.Bridge    // leads browsers to NATS; nil without HTTP
@@ -131,6 +133,7 @@ func (c Config) withDefaults() Config {
 	if c.Logger == nil {
 		c.Logger = slog.Default()
 	}
+	c.Logger = ratelimit.Logger(c.Logger, nil)
 	c.Engine.Logger, c.Service.Logger = c.Logger, c.Logger
 	if c.Access != nil {
 		c.Service.Access = access.NewDirectory(c.Access.Users)

@@ -32,8 +32,8 @@ var stray = []string{
 	"anything.else",
 }
 
-// A request whose reply subject is no inbox is not carried out, counted, and logged once in a
-// while; its handoff keeps its key. Nor does discovery answer there.
+// A request whose reply subject is no inbox is not carried out, counted, and logged now and
+// then; its handoff keeps its key. Nor does discovery answer there.
 func TestStrayReplies(t *testing.T) {
 	t.Parallel()
 	var log natstest.Buffer
@@ -56,7 +56,9 @@ func TestStrayReplies(t *testing.T) {
 	require.Eventually(t, counted, 20*time.Second, 10*time.Millisecond)
 	require.Equal(t, at, operator.town("t"), "nothing was carried out")
 	require.Empty(t, everything(), "no subject but an inbox got an answer")
-	require.Equal(t, 1, strings.Count(log.String(), "is no inbox"), log.String())
+	lines := strings.Count(log.String(), "is no inbox")
+	require.NotZero(t, lines)
+	require.Less(t, lines, 4*len(stray), "some of each kind are logged")
 	require.Equal(t, handoff.Executed, operator.send(body).result.Status, "the log takes commits")
 }
 

@@ -2,7 +2,6 @@ package service
 
 import (
 	"errors"
-	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -77,26 +76,14 @@ func headersOf(msg *nats.Msg) access.Headers {
 	}
 }
 
-// stray counts requests whose reply subject is no inbox, and when one may be logged again.
-type stray struct {
-	count  atomic.Int64
-	silent atomic.Int64 // until that time, in Unix nanoseconds
-}
-
-// strayLogs is the least time between two log lines about stray replies.
-const strayLogs = 10 * time.Second
-
 // mayAnswer reports whether a request with this reply subject may be worked on. Otherwise it counts
 // and logs it.
 func (s *Service) mayAnswer(reply string) bool {
 	if reply == "" || wire.IsInbox(reply) {
 		return true
 	}
-	count := s.stray.count.Add(1)
-	now, until := time.Now().UnixNano(), s.stray.silent.Load()
-	if now >= until && s.stray.silent.CompareAndSwap(until, now+int64(strayLogs)) {
-		s.config.Logger.Warn("a request was dropped: its reply subject is no inbox; "+
-			"the client has to use one that starts with _INBOX", "reply", reply, "soFar", count)
-	}
+	s.config.Logger.Warn("a request was dropped: its reply subject is no inbox; "+
+		"the client has to use one that starts with _INBOX", "reply", reply,
+		"soFar", s.stray.Add(1))
 	return false
 }

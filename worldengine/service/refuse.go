@@ -58,7 +58,7 @@ type refused [reasons]atomic.Int64
 func (s *Service) Overload() Overload {
 	o := Overload{
 		HeldBytes: s.held.held.Load(), Refused: map[string]int64{},
-		StrayReplies: s.stray.count.Load(),
+		StrayReplies: s.stray.Load(),
 	}
 	for _, slots := range s.slots {
 		o.Held += slots.Taken()

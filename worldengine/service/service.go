@@ -17,6 +17,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"worldengine/handoff"
@@ -126,7 +127,7 @@ type Service struct {
 	slots   []*queue.Slots // all of them, for the statistics
 	held    heldBytes
 	refused refused
-	stray   stray
+	stray   atomic.Int64 // requests that were dropped because their reply subject is no inbox
 
 	ctx  context.Context // of the reads; done when Stop has waited for them
 	stop context.CancelFunc

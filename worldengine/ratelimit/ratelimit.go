@@ -1,0 +1,68 @@
+// Package ratelimit bounds how often something is done for each kind of cause, such as lines in a
+// log, so that no client can have it done without end. What is left out is counted.
+package ratelimit
+
+import (
+	"sync"
+	"time"
+)
+
+// mostKinds bounds the kinds that are counted apart; all others are one.
+const mostKinds = 256
+
+// Limit allows each kind a number of times within a period. It is safe for concurrent use.
+type Limit struct {
+	most   int
+	period time.Duration
+
+	mu    sync.Mutex
+	kinds map[string]*kind
+}
+
+type kind struct {
+	began         time.Time
+	done, leftOut int
+}
+
+// New returns a limit that allows each kind most times within a period.
+func New(most int, period time.Duration) *Limit {
+	return &Limit{most: most, period: period, kinds: map[string]*kind{}}
+}
+
+// May reports whether something of a kind may be done now, and how many were left out since the
+// last one.
+func (l *Limit) May(name string, now time.Time) (may bool, leftOut int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := l.kinds[name]
+	if k == nil && len(l.kinds) >= mostKinds {
+		l.forget(now)
+	}
+	if k == nil && len(l.kinds) >= mostKinds {
+		name = "" // all others
+		k = l.kinds[name]
+	}
+	if k == nil {
+		k = new(kind)
+		l.kinds[name] = k
+	}
+	if now.Sub(k.began) >= l.period {
+		k.began, k.done = now, 0
+	}
+	if k.done >= l.most {
+		k.leftOut++
+		return false, 0
+	}
+	k.done++
+	leftOut, k.leftOut = k.leftOut, 0
+	return true, leftOut
+}
+
+// forget forgets the kinds whose period is over, unless it has to be said how many were left out.
+func (l *Limit) forget(now time.Time) {
+	for name, k := range l.kinds {
+		if k.leftOut == 0 && now.Sub(k.began) >= l.period {
+			delete(l.kinds, name)
+		}
+	}
+}
