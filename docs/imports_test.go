@@ -94,9 +94,11 @@ var rooms = []struct {
 		"./schemas", "./worldengine/apply", "./worldengine/approval", "./worldengine/town",
 	}},
 	{"worldengine/alerts", false, []string{
-		jsonModule, natsModule, "./runevents", "./trace", "./worldengine/backoff",
-		"./worldengine/follow", "./worldengine/messages", "./worldengine/wire",
+		jsonModule, natsModule, "./runevents", "./runevents/recent", "./trace",
+		"./worldengine/backoff", "./worldengine/follow", "./worldengine/messages",
+		"./worldengine/ratelimit", "./worldengine/wire",
 	}},
+	{"worldengine/ratelimit", false, nil},
 	{"worldengine/presence", false, []string{
 		"./runevents", "./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff",
 	}},

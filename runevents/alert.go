@@ -7,6 +7,12 @@ import (
 	"worldengine/trace"
 )
 
+// OncePerRun reports whether one alert with this code says of a run what there is to say: it stands
+// for the run's later ones too, each of which is about another event.
+func (c AlertCode) OncePerRun() bool {
+	return c == InvalidTransition || c == CausalViolation || c == NonContiguousFetch
+}
+
 // Alert is an operational alert about an event of a run. Receivers treat alerts with the same ID as
 // one; a projector raises each of them once, as far as its memory reaches. The members up to
 // PersistedAt are those of the event, and PriorState and AttemptedState what an INVALID_TRANSITION

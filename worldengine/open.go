@@ -306,20 +306,16 @@ func (e *Engine) newProjector(js jetstream.JetStream) *projection.Runner {
 		},
 		JetStream: js, Stream: wire.EventStream(world),
 		Subject: func(town, runID string) string { return wire.EventSubject(world, town, runID) },
-		Alert:   e.alerts.RaiseOnce,
+		Alert:   e.alerts.RaiseFound,
 		Bucket:  wire.ProjectorBucket(world), Replicas: e.config.Replicas,
 		Logger: e.config.Logger,
 	})
 }
 
-// knownAlerts is how many of the latest alerts count as raised when a projector starts: more than
-// it can raise again about the events that it looks back at.
-const knownAlerts = 2 * projection.DefaultLookback
-
-// project projects run events until ctx is done. What the stream of alerts has of the projectors
-// before is not raised again.
+// project projects run events until ctx is done. It raises nothing again that the stream of alerts
+// has.
 func (e *Engine) project(ctx context.Context) {
-	if e.alerts.Recall(ctx, knownAlerts) == nil {
+	if e.alerts.Recall(ctx) == nil {
 		e.projector.Run(ctx)
 	}
 }

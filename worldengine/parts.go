@@ -29,8 +29,12 @@ func (e *Engine) runConfig(js jetstream.JetStream) runs.Config {
 			EnginePlan: lifecycle.IsEnginePlan, Transitions: e.config.ValidateTransitions,
 		},
 		FetchWait: e.config.FetchWait,
-		Alert:     func(found []runevents.Alert) { e.alerts.RaiseNow(found) },
-		Logger:    e.config.Logger,
+		Alert: func(found []runevents.Alert) {
+			for _, alert := range found {
+				e.alerts.RaiseFound("", alert)
+			}
+		},
+		Logger: e.config.Logger,
 	}
 }
 

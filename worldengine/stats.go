@@ -2,7 +2,7 @@ package worldengine
 
 import (
 	"worldengine/handoff"
-	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/platform"
 )
 
@@ -23,10 +23,7 @@ type Stats struct {
 	// ProjectorBehind by how many run events; both are absent without Config.Projector.
 	ProjectorLagMs  *int64  `json:"projectorLagMs,omitempty"`
 	ProjectorBehind *uint64 `json:"projectorBehind,omitempty"`
-	// Alerts counts the alerts that were raised, by code, and AlertsLost those of them that did not
-	// come into the stream of alerts.
-	Alerts     map[runevents.AlertCode]int64 `json:"alerts"`
-	AlertsLost int64                         `json:"alertsLost"`
+	alerts.Stats
 	// WorldPaused is set while the world is paused.
 	WorldPaused bool `json:"worldPaused,omitzero"`
 	// TownsPaused is how many towns are paused by themselves, as far as the engine knows: of a
@@ -56,7 +53,7 @@ func (e *Engine) Stats() Stats {
 		lag, behind := e.projector.Lag().Milliseconds(), e.projector.Behind()
 		s.ProjectorLagMs, s.ProjectorBehind = &lag, &behind
 	}
-	s.Alerts, s.AlertsLost = e.alerts.Stats()
+	s.Stats = e.alerts.Stats()
 	s.WorldPaused = e.worldPause.Known().By != nil
 	s.TownsPaused = int(e.townsPaused.Load())
 	s.PluginsAbsent = e.absent.Count()

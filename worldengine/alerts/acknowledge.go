@@ -85,12 +85,7 @@ func (a *Alerts) stored(ctx context.Context, stream jetstream.Stream, seq uint64
 	if err != nil {
 		return nil, fmt.Errorf("%w: message %d: %w", ErrUnavailable, seq, err)
 	}
-	stored := &Stored{Seq: seq, ID: msg.Header.Get(jetstream.MsgIDHeader)}
-	if json.Unmarshal(msg.Data, &stored.Alert) != nil ||
-		msg.Subject != wire.AlertSubject(a.world, string(stored.Code)) {
-		return nil, nil
-	}
-	return stored, nil
+	return storedOf(msg, a.world), nil
 }
 
 // acknowledgement returns the acknowledgement of an alert, nil where there is none.
@@ -105,26 +100,5 @@ func (a *Alerts) acknowledgement(
 	if err != nil {
 		return nil, fmt.Errorf("%w: the acknowledgement of %d: %w", ErrUnavailable, seq, err)
 	}
-	found := new(Acknowledgement)
-	_ = json.Unmarshal(msg.Data, found) // what another writer put there does not say who
-	return found, nil
-}
-
-// acknowledged returns the sequences that acknowledgements are about.
-func (a *Alerts) acknowledged(
-	ctx context.Context, stream jetstream.Stream,
-) (map[uint64]bool, error) {
-	info, err := stream.Info(ctx,
-		jetstream.WithSubjectFilter(wire.AcknowledgedSubject(a.world, "*")))
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
-	}
-	all := make(map[uint64]bool, len(info.State.Subjects))
-	before := len(wire.AcknowledgedSubject(a.world, ""))
-	for subject := range info.State.Subjects {
-		if seq, err := strconv.ParseUint(subject[before:], 10, 64); err == nil {
-			all[seq] = true
-		}
-	}
-	return all, nil
+	return acknowledgementOf(msg), nil
 }

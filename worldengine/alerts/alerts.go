@@ -20,9 +20,17 @@ import (
 
 // Bounds of the alerts.
 const (
-	maxAlertBytes = 16 << 20
-	// AlertQueue is how many alerts may wait to be published.
-	AlertQueue = 256
+	maxAlertBytes = 32 << 20
+	// Kept is how many alerts of each code the stream keeps, so that many of one code push out none
+	// of another. It is more than a projector can raise again about the events that it looks back
+	// at.
+	Kept = 1_000
+	// Waiting is how many alerts of each code may wait to be published, and maxWaiting how many
+	// altogether, which is more than all codes may have.
+	Waiting    = 64
+	maxWaiting = 64 * Waiting
+	// maxMessage and maxText bound the message of an alert and its members that clients choose.
+	maxMessage, maxText = 1_024, 256
 	// alertDrain bounds how long Close waits for them.
 	alertDrain = 2 * time.Second
 	// Pauses before an alert is tried again.
@@ -37,6 +45,7 @@ func AlertConfig(world string, replicas int) jetstream.StreamConfig {
 	config.Name = wire.AlertStream(world)
 	config.Description = "Operational alerts of the world " + world
 	config.Subjects = []string{wire.AlertSubject(world, "*"), wire.AcknowledgedSubject(world, "*")}
+	config.MaxMsgsPerSubject = Kept // of a code: of an acknowledgement there is one
 	config.Duplicates = 2 * time.Minute
 	return config
 }
@@ -57,10 +66,13 @@ type Alerts struct {
 	done    chan struct{}
 
 	raised *runevents.AlertFilter // what RaiseOnce and Recall remember
+	found  found
+	book   book
 
-	mu     sync.Mutex
-	counts map[runevents.AlertCode]int64
-	lost   int64
+	mu      sync.Mutex
+	waiting map[runevents.AlertCode]int // in the queue
+	counts  map[runevents.AlertCode]int64
+	lost    int64
 }
 
 // Config says where alerts go. Every member but Notify must be set.
@@ -79,9 +91,10 @@ func New(js jetstream.JetStream, config Config) *Alerts {
 	return &Alerts{
 		world: config.World, logger: config.Logger, now: config.Now, notify: config.Notify,
 		stream:  SideStream{JetStream: js, Config: AlertConfig(config.World, config.Replicas)},
-		queue:   make(chan runevents.Alert, AlertQueue),
+		queue:   make(chan runevents.Alert, maxWaiting),
 		closing: make(chan struct{}), done: make(chan struct{}),
-		raised: runevents.NewAlertFilter(0), counts: map[runevents.AlertCode]int64{},
+		raised: runevents.NewAlertFilter(0), found: newFound(),
+		waiting: map[runevents.AlertCode]int{}, counts: map[runevents.AlertCode]int64{},
 	}
 }
 
@@ -111,28 +124,40 @@ func (a *Alerts) RaiseStored(ctx context.Context, alert runevents.Alert) error {
 	return nil
 }
 
-// RaiseNow raises, once each, what a projection for a reader has found now.
-func (a *Alerts) RaiseNow(found []runevents.Alert) {
-	for _, alert := range found {
-		alert.At = runevents.Timestamp(a.now())
-		a.RaiseOnce(alert)
-	}
-}
-
-// Raise raises an alert. It never blocks: where more alerts wait than there is room for, the alert
-// is counted as lost, and stands in the engine's log alone.
+// Raise raises an alert. It never blocks: if as many of its code wait as may, the alert is counted
+// as lost, and stands in the engine's log alone.
 func (a *Alerts) Raise(alert runevents.Alert) {
 	a.complete(&alert)
 	a.report(&alert)
-	select {
-	case a.queue <- alert:
-	default:
-		a.lose(&alert, "too many alerts wait to be published")
+	if !a.enqueue(&alert) {
+		a.lose(&alert, "too many alerts of this code wait to be published")
 	}
 }
 
-// complete gives an alert its severity and its time, where it has none.
+// enqueue leaves an alert to be published, and reports whether there is room for it.
+func (a *Alerts) enqueue(alert *runevents.Alert) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.waiting[alert.Code] >= Waiting {
+		return false
+	}
+	select {
+	case a.queue <- *alert:
+		a.waiting[alert.Code]++
+		return true
+	default:
+		return false
+	}
+}
+
+// complete gives an alert its severity and its time, if it has none, and shortens its texts.
 func (a *Alerts) complete(alert *runevents.Alert) {
+	for _, text := range []*string{
+		&alert.StepID, &alert.TenantID, &alert.ProjectID, &alert.EnvironmentID,
+	} {
+		*text = shortened(*text, maxText)
+	}
+	alert.Message = shortened(alert.Message, maxMessage)
 	if alert.Severity == "" {
 		alert.Severity = alert.Code.Severity()
 	}
@@ -182,11 +207,22 @@ func (a *Alerts) lose(alert *runevents.Alert, why string) {
 	a.logger.Error("an alert is not published", "id", alert.ID(), "why", why)
 }
 
-// Stats returns how many alerts were raised, by code, and how many of them were lost.
-func (a *Alerts) Stats() (map[runevents.AlertCode]int64, int64) {
+// Stats is what alerts are counted by.
+type Stats struct {
+	// Alerts counts the alerts that were raised, by code, and AlertsLost those of them that did not
+	// come into the stream of alerts.
+	Alerts     map[runevents.AlertCode]int64 `json:"alerts"`
+	AlertsLost int64                         `json:"alertsLost"`
+	// AlertsMore counts by code what was found and is no alert of its own: its run has one of the
+	// code, or its town has as many as it may at a time (RaiseFound).
+	AlertsMore map[runevents.AlertCode]int64 `json:"alertsMore"`
+}
+
+// Stats returns how many alerts there were.
+func (a *Alerts) Stats() Stats {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return maps.Clone(a.counts), a.lost
+	return Stats{maps.Clone(a.counts), a.lost, a.found.counts()}
 }
 
 // Start publishes alerts until Close.
@@ -234,6 +270,11 @@ func (a *Alerts) Close(ctx context.Context) {
 
 // publish stores an alert, trying for as long as ctx lasts.
 func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
+	defer func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.waiting[alert.Code]--
+	}()
 	msg, err := a.message(alert)
 	pauses := backoff.Backoff{Min: minAlertPause, Max: maxAlertPause}
 	for err == nil {

@@ -110,8 +110,15 @@ func withoutBody(msg *nats.Msg) *nats.Msg {
 }
 
 func reasonText(reason error) string {
-	text := strings.ToValidUTF8(reason.Error(), "\uFFFD")
-	return strings.ToValidUTF8(text[:min(len(text), maxReason)], "")
+	return shortened(strings.ToValidUTF8(reason.Error(), "\uFFFD"), maxReason)
+}
+
+// shortened returns a text of at most so many bytes.
+func shortened(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "")
 }
 
 // DeliveryFailed returns the alert about a letter, with what the message says of the run, the event

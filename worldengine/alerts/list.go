@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -28,11 +30,14 @@ type Filter struct {
 	After uint64
 	// Open leaves out what was acknowledged.
 	Open bool
+	// Codes are the codes that the page is of; none for every code.
+	Codes []runevents.AlertCode
 }
 
-// maxScan bounds how many messages one page looks at, so that one with many deleted ones may be
-// short of its limit and still have a next one.
-const maxScan = 2_000
+func (f *Filter) takes(alert *Stored) bool {
+	return (f.After == 0 || alert.Seq < f.After) && !(f.Open && alert.Acknowledged != nil) &&
+		(len(f.Codes) == 0 || slices.Contains(f.Codes, alert.Code))
+}
 
 // List returns up to limit alerts. A stream that is gone, because no alert was raised since, has
 // none.
@@ -45,72 +50,50 @@ func (a *Alerts) List(ctx context.Context, filter Filter, limit int) (Page, erro
 	if err != nil {
 		return page, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
-	acknowledged, err := a.acknowledged(ctx, stream)
-	if err != nil {
+	a.book.mu.Lock()
+	defer a.book.mu.Unlock()
+	if err := a.book.read(ctx, stream, a.world, a.now()); err != nil {
 		return page, err
 	}
-	state := stream.CachedInfo().State
-	seq := state.LastSeq
-	if filter.After > 0 {
-		seq = min(seq, filter.After-1)
-	}
-	for scanned := 0; seq >= max(state.FirstSeq, 1); seq-- {
-		if filter.Open && acknowledged[seq] {
+	for i := len(a.book.alerts) - 1; i >= 0; i-- {
+		alert := a.book.alerts[i].Stored
+		alert.Acknowledged = a.book.acks[alert.Seq]
+		if !filter.takes(&alert) {
 			continue
 		}
-		if len(page.Alerts) == limit || scanned == maxScan {
-			page.Next = seq + 1
+		if len(page.Alerts) == limit {
+			page.Next = page.Alerts[limit-1].Seq
 			break
 		}
-		scanned++
-		alert, err := a.stored(ctx, stream, seq)
-		if err != nil {
-			return page, err
-		}
-		if alert == nil {
-			continue
-		}
-		if acknowledged[seq] {
-			if alert.Acknowledged, err = a.acknowledgement(ctx, stream, seq); err != nil {
-				return page, err
-			}
-		}
-		page.Alerts = append(page.Alerts, *alert)
+		alert.More = a.found.moreOf(&alert.Alert)
+		page.Alerts = append(page.Alerts, alert)
 	}
 	return page, nil
 }
 
-// recentAlerts is how many of the newest alerts StorageFailedSince looks through.
-const recentAlerts = 1000
-
-// StorageFailedSince returns when the newest STORAGE_FAILED was raised, where no STORAGE_RECOVERED
-// came after it; else, or where the alerts cannot be read, zero.
+// StorageFailedSince returns when the newest STORAGE_FAILED was raised, if no STORAGE_RECOVERED
+// came after it. Otherwise, or if the alerts cannot be read, it returns zero.
 func (a *Alerts) StorageFailedSince(ctx context.Context) time.Time {
-	page, err := a.List(ctx, Filter{}, recentAlerts)
-	if err != nil {
+	page, err := a.List(ctx, Filter{
+		Codes: []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered},
+	}, 1)
+	if err != nil || len(page.Alerts) == 0 || page.Alerts[0].Code == runevents.StorageRecovered {
 		return time.Time{}
 	}
-	for i := range page.Alerts { // the newest first
-		switch page.Alerts[i].Code {
-		case runevents.StorageRecovered:
-			return time.Time{}
-		case runevents.StorageFailed:
-			at, _ := time.Parse(time.RFC3339Nano, page.Alerts[i].At)
-			return at
-		}
-	}
-	return time.Time{}
+	at, _ := time.Parse(time.RFC3339Nano, page.Alerts[0].At)
+	return at
 }
 
-// Recall makes RaiseOnce know the newest alerts of the stream, up to limit, so that they are not
-// raised again. It tries until it has read them; the error is that of ctx.
-func (a *Alerts) Recall(ctx context.Context, limit int) error {
+// Recall makes RaiseOnce and RaiseFound know the alerts of the stream, so that they are not raised
+// again. It tries until it has read them; the error is that of ctx.
+func (a *Alerts) Recall(ctx context.Context) error {
 	pauses := backoff.Backoff{Min: minAlertPause, Max: maxAlertPause}
 	for {
-		page, err := a.List(ctx, Filter{}, limit)
+		page, err := a.List(ctx, Filter{}, math.MaxInt)
 		if err == nil {
 			for i := range page.Alerts {
 				a.raised.First(&page.Alerts[i].Alert)
+				a.found.recall(&page.Alerts[i].Alert)
 			}
 			return nil
 		}

@@ -55,16 +55,13 @@ func TestAlertsAreRecalled(t *testing.T) {
 	}
 	a.Close(t.Context())
 	next := w.open()
-	require.NoError(t, next.Recall(t.Context(), 2))
-	raised := int64(0)
-	for id, fresh := range map[string]int64{"r1": 1, "r2": 0, "r3": 0, "r4": 1} {
+	require.NoError(t, next.Recall(t.Context()))
+	for _, id := range []string{"r1", "r2", "r3", "r4"} {
 		for range 2 {
 			next.RaiseOnce(aboutRun(id))
 		}
-		raised += fresh
-		counts, _ := next.Stats()
-		require.Equal(t, raised, counts[runevents.ApplyInDoubt], id)
 	}
+	require.Equal(t, int64(1), next.Stats().Alerts[runevents.ApplyInDoubt], "r4")
 	require.NoError(t, w.js.DeleteStream(t.Context(), wire.AlertStream("main")))
 	page, err := a.List(t.Context(), alerts.Filter{}, 10)
 	require.NoError(t, err)
@@ -73,7 +70,7 @@ func TestAlertsAreRecalled(t *testing.T) {
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
 	w.js.Conn().Close()
-	require.ErrorIs(t, next.Recall(over, 2), context.Canceled)
+	require.ErrorIs(t, next.Recall(over), context.Canceled)
 }
 
 // The first acknowledgement counts, whoever else acknowledges at the same time; it survives what is

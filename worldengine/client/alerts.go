@@ -11,13 +11,18 @@ import (
 // Alert is an alert of the world, as its stream of alerts keeps it.
 type Alert = messages.Alert
 
+// alertPage is how many alerts Alerts asks for at once: as many as it may.
+const alertPage = 200
+
 // Alerts goes through the alerts that are kept, the newest first; with open through those that
 // are not acknowledged. It ends behind the first error. Operators and observers may list them.
 func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] {
 	return func(yield func(Alert, error) bool) {
 		for after := uint64(0); ; {
 			var page messages.Alerts
-			_, err := c.Ask(ctx, wire.AlertList, messages.AlertList{After: after, Open: open}, &page)
+			_, err := c.Ask(ctx, wire.AlertList, messages.AlertList{
+				After: after, Limit: alertPage, Open: open,
+			}, &page)
 			if err != nil {
 				yield(Alert{}, err)
 				return

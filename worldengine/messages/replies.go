@@ -173,6 +173,8 @@ type Alert struct {
 	// ID is shared by all messages about the same alert.
 	ID string `json:"id"`
 	runevents.Alert
+	// More is how many more with this code were counted for the run, which has one of them.
+	More int64 `json:"more,omitzero"`
 	// Acknowledged says who has dealt with it; nil if nobody has.
 	Acknowledged *Acknowledgement `json:"acknowledged,omitzero"`
 }

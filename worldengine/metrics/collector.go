@@ -51,6 +51,7 @@ var (
 	deadLetters     = declare("dead_letters", "Messages that could not be brought onto the bus.")
 	alertsTotal     = declare("alerts_total", "Alerts that this server has raised since its start, by code.", "code")
 	alertsLostTotal = declare("alerts_lost_total", "Alerts that did not come into the stream of alerts.")
+	alertsMoreTotal = declare("alerts_more_total", "Events counted without an alert of their own, by its code.", "code")
 	projectorLag    = declare("projector_lag_seconds", "How far projections are behind what others appended; not with --no-projector.")
 	worldPaused     = declare("world_paused", "1 while the world is paused.")
 	townsPaused     = declare("towns_paused", "Towns that are paused by themselves, as far as this server knows.")
@@ -87,6 +88,9 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		counter(alertsTotal, n, string(code))
 	}
 	counter(alertsLostTotal, stats.AlertsLost)
+	for code, n := range stats.AlertsMore {
+		counter(alertsMoreTotal, n, string(code))
+	}
 	gauge(waiting, float64(stats.Waiting))
 	gauge(applying, float64(stats.Applying))
 	gauge(followerSeq, float64(stats.ReceiptsFollowed), "RECEIPTS")

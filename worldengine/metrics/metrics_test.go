@@ -18,6 +18,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/service"
@@ -40,8 +41,11 @@ func filled() *metrics.Metrics {
 		Stats: func() worldengine.Stats {
 			return worldengine.Stats{
 				Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
-				ReceiptsFollowed: 40, EventsFollowed: 39, ProjectorLagMs: &lag, AlertsLost: 1,
-				Alerts:      map[runevents.AlertCode]int64{runevents.StorageFailed: 1},
+				ReceiptsFollowed: 40, EventsFollowed: 39, ProjectorLagMs: &lag,
+				Stats: alerts.Stats{
+					Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, AlertsLost: 1,
+					AlertsMore: map[runevents.AlertCode]int64{runevents.InvalidTransition: 2},
+				},
 				StorageFull: "full", WorldPaused: true, TownsPaused: 4, PluginsAbsent: 2,
 			}
 		},

@@ -166,9 +166,6 @@ func (s *Absences) end(townID string) (since time.Time, raised bool) {
 	return a.since, a.raised
 }
 
-// recalledAlerts is how many of the latest alerts an instance looks through at its start.
-const recalledAlerts = 1000
-
 // recallTimeout bounds how long Recall reads; commands wait for it.
 const recallTimeout = 5 * time.Second
 
@@ -185,7 +182,9 @@ func (s *Absences) Recall(list List) func(context.Context) {
 		defer close(s.recalled)
 		ctx, cancel := context.WithTimeout(ctx, recallTimeout)
 		defer cancel()
-		page, err := list(ctx, alerts.Filter{}, recalledAlerts)
+		page, err := list(ctx, alerts.Filter{
+			Codes: []runevents.AlertCode{runevents.PluginAbsent, runevents.PluginReturned},
+		}, 2*alerts.Kept)
 		if err == nil {
 			s.take(page.Alerts)
 		} else if ctx.Err() == nil {

@@ -79,8 +79,10 @@ func TestRecall_InvalidAlerts(t *testing.T) {
 			Since: since}}
 	}
 	s.Recall(func(_ context.Context, filter alerts.Filter, limit int) (alerts.Page, error) {
-		require.Equal(t, alerts.Filter{}, filter)
-		require.Equal(t, 1000, limit)
+		require.Equal(t, []runevents.AlertCode{
+			runevents.PluginAbsent, runevents.PluginReturned,
+		}, filter.Codes, "alerts of other codes hide none of these")
+		require.Equal(t, 2*alerts.Kept, limit, "all that are kept")
 		return alerts.Page{Alerts: []alerts.Stored{
 			{Alert: runevents.Alert{Code: runevents.PauseDrainTimeout, TownID: "t"}},
 			absent("t", "2026-01-01T00:00:00Z"), absent("bad", "yesterday"), absent("none", ""),

@@ -131,7 +131,7 @@ func (b *bus) run(change ...func(*projection.Config)) *watched {
 		// Each event mentions its run.
 		Source:    projection.Source{Stream: streamName, Subject: subject("*", "*")},
 		JetStream: b.js, Stream: streamName, Subject: subject,
-		Logger: slog.New(slog.DiscardHandler), Alert: func(a runevents.Alert) {
+		Logger: slog.New(slog.DiscardHandler), Alert: func(_ string, a runevents.Alert) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.alerts = append(w.alerts, a)

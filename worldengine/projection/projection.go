@@ -63,9 +63,10 @@ type Config struct {
 	Stream    string
 	// Subject returns the subject of the events of a run of a town; "*" may stand for the town.
 	Subject func(town, runID string) string
-	// Alert is given each alert, one at a time, and once as far as the Runner's memory reaches.
-	// What it takes, projections wait for. By default alerts go nowhere.
-	Alert func(runevents.Alert)
+	// Alert is given each alert with the token of its town, "" where that is not known, one at a
+	// time, and once as far as the Runner's memory reaches. What it takes, projections wait for. By
+	// default alerts go nowhere.
+	Alert func(townToken string, alert runevents.Alert)
 	// MaxRuns bounds how many runs are held, of which those that have ended go first, and how many
 	// alerts are remembered as raised; DefaultMaxRuns.
 	MaxRuns int
@@ -119,10 +120,17 @@ func New(config Config) *Runner {
 		maxMarks: config.MaxRuns,
 	}
 	r.projector = runevents.NewProjector(runevents.ProjectorConfig{
-		Store: r.store, Now: config.Now, Alert: config.Alert,
+		Store: r.store, Now: config.Now, Alert: r.alert,
 		MaxRuns: config.MaxRuns, MaxAlerts: config.MaxRuns,
 	})
 	return r
+}
+
+// alert hands an alert on. Projections, and so alerts, are of the goroutine of Run, as is the store.
+func (r *Runner) alert(alert runevents.Alert) {
+	if r.config.Alert != nil {
+		r.config.Alert(r.store.marks[alert.RunID].town, alert)
+	}
 }
 
 // Snapshot returns the snapshot that is held of a run, which may be behind its events; ok is false

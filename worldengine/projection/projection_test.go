@@ -353,7 +353,7 @@ func TestALagIsAnAlert(t *testing.T) {
 	entered, open := make(chan runevents.Alert, 100), make(chan struct{})
 	w := b.run(func(c *projection.Config) {
 		c.Now = func() time.Time { return time.Now().Add(time.Duration(late.Load())) }
-		c.Alert = func(a runevents.Alert) { entered <- a; <-open }
+		c.Alert = func(_ string, a runevents.Alert) { entered <- a; <-open }
 	})
 	letGo := sync.OnceFunc(func() { close(open) })
 	t.Cleanup(letGo) // else the runner would never end

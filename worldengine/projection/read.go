@@ -210,7 +210,7 @@ func (r *Runner) lookAtAll(ctx context.Context, batch []mention) error {
 
 // behind reports to the projector how long the oldest new mention of a batch has waited.
 func (r *Runner) behind(batch []mention) {
-	before := r.position()
+	before := r.Position()
 	for _, m := range batch {
 		if m.seq > before {
 			r.projector.Behind(m.stored)
@@ -265,8 +265,8 @@ func (r *Runner) lookAt(ctx context.Context, m mention) error {
 	}
 }
 
-// position returns the place of the last mention whose run was projected.
-func (r *Runner) position() uint64 {
+// Position returns the place of the last mention whose run was projected.
+func (r *Runner) Position() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.place.seq

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"strings"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
@@ -29,11 +30,12 @@ type store struct {
 	maxMarks int
 }
 
-// mark is the last event that was read of a run, and the sequence of the stream behind which later
-// ones are.
+// mark is the last event that was read of a run, the sequence of the stream behind which later ones
+// are, and the town of the run.
 type mark struct {
 	runSeq int64
 	seq    uint64
+	town   string // its token
 }
 
 // open sets the stream that events are read from.
@@ -105,6 +107,8 @@ func (s *store) page(
 	if len(s.marks) >= s.maxMarks {
 		clear(s.marks)
 	}
+	tokens := strings.Split(subject, ".")
+	read.town = tokens[max(len(tokens)-2, 0)]
 	s.marks[runID] = read
 	return records, nil
 }

@@ -17,9 +17,10 @@ import (
 )
 
 type alert struct {
-	Seq                             uint64
-	ID, Code, Severity, Message, At string
-	Acknowledged                    *struct{ By, At, Reason string }
+	More                                   int64
+	Seq                                    uint64
+	ID, RunID, Code, Severity, Message, At string
+	Acknowledged                           *struct{ By, At, Reason string }
 }
 
 type alertPage struct {

@@ -161,6 +161,7 @@
  * @property {string} [message]
  * @property {string} [runId]
  * @property {string} [townId]
+ * @property {number} [more] how many more with this code were counted for the run, which has one of them
  * @property {{ by: string, at: string, reason?: string }} [acknowledged]
  */
 
