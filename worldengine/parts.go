@@ -28,7 +28,7 @@ func (e *Engine) runConfig(js jetstream.JetStream) runs.Config {
 			TenantID: e.config.TenantID, EngineSteps: lifecycle.Steps(),
 			EnginePlan: lifecycle.IsEnginePlan, Transitions: e.config.ValidateTransitions,
 		},
-		FetchWait: e.config.FetchWait,
+		FetchWait: e.config.FetchWait, Digested: e.digested,
 		Alert: func(found []runevents.Alert) {
 			for _, alert := range found {
 				e.alerts.RaiseFound("", alert)
@@ -36,6 +36,15 @@ func (e *Engine) runConfig(js jetstream.JetStream) runs.Config {
 		},
 		Logger: e.config.Logger,
 	}
+}
+
+// digested returns the log sequence up to which what others append is projected; followed, without
+// a projector.
+func (e *Engine) digested() uint64 {
+	if e.projector != nil {
+		return e.projector.Position()
+	}
+	return e.eventFollower.Position()
 }
 
 // waitingConfig is that of the waiting runs of this engine, which has a name of its own in the

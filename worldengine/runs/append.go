@@ -59,7 +59,8 @@ const Anyone = "anyone"
 // Submit is Append for a caller that does not wait: done is called once, from another
 // goroutine. Appends to one run are worked on in the order of their submission. An error of
 // Submit itself (a *schemas.ValidationError, ErrOverloaded, ErrStopping) means that done is not
-// called. The writes must not be changed before it is.
+// called. ErrOverloaded also says that the readers of the log are behind the events of the town. The
+// writes must not be changed before done is called.
 func (s *Store) Submit(
 	from Sender, townID string, writes []runevents.Write,
 	done func([]runevents.Appended, error),
@@ -70,12 +71,22 @@ func (s *Store) Submit(
 	if err := runevents.CheckAppend(writes); err != nil {
 		return err
 	}
+	if !s.backlog.take(townID, len(writes)) {
+		return queue.ErrOverloaded
+	}
 	// A run has its turns as a town has; a town whose id reads like this shares them, no more.
-	return s.Queue.Submit("run "+writes[0].RunID, func(ctx context.Context, _ bool) {
-		appended, err := []runevents.Appended(nil), queue.ErrPanicked
-		defer func() { done(appended, err) }()
-		appended, err = s.append(ctx, from, townID, writes)
+	err := s.Queue.Submit("run "+writes[0].RunID, func(ctx context.Context, _ bool) {
+		appended, seq, err := []runevents.Appended(nil), uint64(0), queue.ErrPanicked
+		defer func() {
+			s.backlog.done(townID, len(writes), seq)
+			done(appended, err)
+		}()
+		appended, seq, err = s.append(ctx, from, townID, writes)
 	})
+	if err != nil {
+		s.backlog.done(townID, len(writes), 0)
+	}
+	return err
 }
 
 func invalidTown(message string) error {
@@ -91,17 +102,17 @@ const appendingTimeout = 10 * time.Second
 // guarded by the run's last message in the log. It owns the run within this instance.
 //
 // What is known may be behind the log, so a refusal counts only when it was read afresh. A
-// duplicate is one for good: what is persisted does not change.
+// duplicate is one for good: what is persisted does not change. It returns the log sequence of the
+// run's last append, too.
 func (s *Store) append(
 	ctx context.Context, from Sender, townID string, writes []runevents.Write,
-) ([]runevents.Appended, error) {
+) (appended []runevents.Appended, seq uint64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, appendingTimeout)
 	defer cancel()
 	run, fresh, err := s.knownRun(ctx, writes[0].RunID)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var appended []runevents.Appended
 	err = s.log.Retry(ctx, func() error {
 		plan, err := s.plan(run, from, townID, writes)
 		if err != nil && fresh {
@@ -111,6 +122,7 @@ func (s *Store) append(
 		if err == nil {
 			plan.Run.AppendedBy = from.Name
 			if appended, err = s.store(ctx, run, townID, &plan); err == nil {
+				seq = run.guard
 				s.Cache.Keep(run)
 				return nil
 			}
@@ -124,7 +136,7 @@ func (s *Store) append(
 		fresh = true
 		return commitlog.ErrLostRace
 	})
-	return appended, err
+	return appended, seq, err
 }
 
 // knownRun returns what is known of a run, and whether it was read afresh. It reads a run that this

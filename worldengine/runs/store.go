@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"math"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
@@ -21,6 +22,7 @@ type Store struct {
 	Queue    turns
 	Cache    RunCache
 	config   Config
+	backlog  backlog
 	// subjects are those of the event stream on which runs were found last: all events of a run
 	// have one, and NATS takes milliseconds to find it among those of ten thousand towns.
 	subjects *recent.Map[string, string]
@@ -42,6 +44,9 @@ type Config struct {
 	// FetchWait is how long a list waits for events that NATS does not deliver;
 	// commitlog.DefaultFetchWait.
 	FetchWait time.Duration
+	// Digested returns the log sequence up to which the readers of what others append are; nil where
+	// nothing waits for them.
+	Digested func() uint64
 	// Alert is called with what a projection for a reader found.
 	Alert  func([]runevents.Alert)
 	Logger *slog.Logger
@@ -51,8 +56,12 @@ type Config struct {
 // the queue have to be set before the first use.
 func New(log *commitlog.Log, events jetstream.Stream, config Config) *Store {
 	config.FetchWait = cmp.Or(config.FetchWait, commitlog.DefaultFetchWait)
+	if config.Digested == nil {
+		config.Digested = func() uint64 { return math.MaxUint64 }
+	}
 	return &Store{
 		log: log, Stream: events, config: config,
+		backlog:  backlog{digested: config.Digested, towns: map[string]int{}},
 		subjects: recent.NewMap[string, string](maxSubjects),
 	}
 }
