@@ -60,12 +60,20 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 			fmt.Fprintf(w, "%d\t%s\t%s\t%s\t%s\t%s\t%s\n", alert.Seq, show(alert.At),
 				show(string(alert.Severity)),
 				show(string(alert.Code)), orDash(alert.RunID), acknowledgedBy(alert),
-				show(alert.Message))
+				messageOf(alert))
 		}
 		if page.Next > 0 {
 			fmt.Fprintf(w, "there are older ones: --after %d\n", page.Next)
 		}
 	})
+}
+
+// messageOf returns the message of an alert, with how many more it stands for.
+func messageOf(alert *client.Alert) string {
+	if alert.More == 0 {
+		return show(alert.Message)
+	}
+	return fmt.Sprintf("%s, and %d more of the run", show(alert.Message), alert.More)
 }
 
 // acknowledgedBy returns who has acknowledged an alert, a dash where it is not acknowledged.

@@ -105,7 +105,7 @@ func TestDeadLettersAreReplayed(t *testing.T) {
 	assert.Regexp(t, `(?m)^11 +no +0 +it is a message of the log that cannot be read`, got.out)
 	assert.Len(t, list(), 2)
 	assert.Contains(t, c.ok("fsck"), "nothing is wrong")
-	assert.Contains(t, c.run("status").out, "none in 24 h, and 10 acknowledged")
+	assert.Contains(t, c.run("status").out, "none open, and 10 acknowledged")
 }
 
 // What a role may not do is said at once, with the role that may.

@@ -120,6 +120,10 @@ func printCounts(w io.Writer, of *serverStatus) {
 		s.Overload.Held, size(uint64(max(s.Overload.HeldBytes, 0))))
 	fmt.Fprintf(w, "refused\t%s\n", countsOf(s.Overload.Refused))
 	fmt.Fprintf(w, "alerts\t%s\n", countsOf(s.Alerts))
+	if s.AlertsLost > 0 || len(s.AlertsMore) > 0 {
+		fmt.Fprintf(w, "alerts not stored\tlost %d, counted alone %s\n", s.AlertsLost,
+			countsOf(s.AlertsMore))
+	}
 	fmt.Fprintf(w, "processor\t%s\n", time.Duration(s.ProcessorMs)*time.Millisecond)
 }
 

@@ -101,13 +101,21 @@ func (a *app) printServers(w io.Writer, s *worldStatus) {
 }
 
 func (a *app) printAlerts(w io.Writer, s *worldStatus) {
-	if _, unknown := s.Unknown["alerts"]; unknown {
+	if n := s.Alerts.Lost; n > 0 {
+		fmt.Fprintf(w, "alerts lost\t%s\n", a.coloured(fmt.Sprintf(
+			"%d since the servers started: only their logs have them", n), bad))
+	}
+	if _, unknown := s.Unknown["alerts"]; unknown && len(s.Alerts.Count) == 0 {
 		return
+	}
+	more := ""
+	if s.Alerts.More {
+		more = "+"
 	}
 	var counts []string
 	for _, severity := range []runevents.Severity{runevents.P1, runevents.P2, runevents.P3} {
 		if n := s.Alerts.Count[severity]; n > 0 {
-			counts = append(counts, fmt.Sprintf("%d %s", n, severity))
+			counts = append(counts, fmt.Sprintf("%d%s %s", n, more, severity))
 		}
 	}
 	if counts == nil {
@@ -115,9 +123,9 @@ func (a *app) printAlerts(w io.Writer, s *worldStatus) {
 	}
 	acknowledged := ""
 	if n := s.Alerts.Acknowledged; n > 0 {
-		acknowledged = fmt.Sprintf(", and %d acknowledged", n)
+		acknowledged = fmt.Sprintf(", and %d%s acknowledged", n, more)
 	}
-	fmt.Fprintf(w, "alerts\t%s in 24 h%s\n", strings.Join(counts, ", "), acknowledged)
+	fmt.Fprintf(w, "alerts\t%s open%s\n", strings.Join(counts, ", "), acknowledged)
 	for i := range s.Alerts.Newest {
 		alert := &s.Alerts.Newest[i]
 		text := fmt.Sprintf("%d %s %s %s: %s", alert.Seq, show(alert.At), alert.Severity,

@@ -42,10 +42,10 @@ type worldStatus struct {
 	Servers       []serverStatus `json:"servers"`
 	Waiting       int            `json:"waiting"`
 	// LogEnd is the last sequence of the log, 0 where it is unknown.
-	LogEnd      uint64       `json:"logEnd"`
-	Alerts      recentAlerts `json:"alerts"`
-	DeadLetters uint64       `json:"deadLetters"`
-	StreamBytes uint64       `json:"streamBytes"`
+	LogEnd      uint64     `json:"logEnd"`
+	Alerts      openAlerts `json:"alerts"`
+	DeadLetters uint64     `json:"deadLetters"`
+	StreamBytes uint64     `json:"streamBytes"`
 }
 
 type townPause struct {
@@ -88,18 +88,22 @@ type serverStats struct {
 	} `json:"overload"`
 }
 
-// recentAlerts are the alerts of the last day that are not acknowledged, as far as one page
-// reaches.
-type recentAlerts struct {
+// openAlerts are the alerts that are not acknowledged.
+type openAlerts struct {
 	Count  map[runevents.Severity]int `json:"count"`
 	Newest []client.Alert             `json:"newest"`
-	// Acknowledged is how many alerts of the page are acknowledged.
+	// More is set if there are older ones that were not read: then Count is too low.
+	More bool `json:"more,omitzero"`
+	// Acknowledged is how many others are acknowledged.
 	Acknowledged int `json:"acknowledged"`
+	// Lost is how many alerts servers could not store since their start.
+	Lost int64 `json:"lost"`
 }
 
 const (
-	alertsOf    = 24 * time.Hour         // which alerts status counts
-	urgentOf    = time.Hour              // which of severity P1 are a problem
+	urgentOf    = time.Hour              // which alerts of severity P1 are a problem
+	mostAlerts  = 20_000                 // how many alerts status reads: more than are kept
+	mostUrgent  = 5                      // how many alerts of severity P1 are told one by one
 	answersWait = 250 * time.Millisecond // how long status waits for one more server to answer
 )
 
@@ -178,39 +182,46 @@ func (s *worldStatus) askTowns(ctx context.Context, server *client.Client) error
 }
 
 func (s *worldStatus) askAlerts(ctx context.Context, server *client.Client, id *messages.Identity) {
-	s.Alerts = recentAlerts{Count: map[runevents.Severity]int{}, Newest: []client.Alert{}}
+	s.Alerts = openAlerts{Count: map[runevents.Severity]int{}, Newest: []client.Alert{}}
 	if !slices.Contains(id.Verbs, wire.AlertList) {
 		s.Unknown["alerts"] = "the role " + id.Role + " may not list them"
 		return
 	}
-	var page messages.Alerts
-	if _, err := server.Ask(ctx, wire.AlertList, messages.AlertList{Limit: maxAlertPage},
-		&page); err != nil {
-		s.Unknown["alerts"] = sentence(err)
-		return
-	}
-	recovered := false
-	for i := range page.Alerts { // the newest first
-		alert := &page.Alerts[i]
-		at, err := time.Parse(time.RFC3339, alert.At)
-		if err != nil || time.Since(at) > alertsOf {
-			continue
+	recovered, urgent, read := false, 0, 0
+	for alert, err := range server.Alerts(ctx, false) { // the newest first
+		if read++; err != nil || read > mostAlerts {
+			if s.Alerts.More = true; err != nil {
+				s.Unknown["alerts"] = sentence(err)
+			}
+			break
 		}
 		recovered = recovered || alert.Code == runevents.StorageRecovered
-		if alert.Acknowledged != nil {
-			s.Alerts.Acknowledged++
+		if !s.countAlert(&alert) || alert.Code == runevents.StorageFailed && recovered {
 			continue
 		}
-		s.Alerts.Count[alert.Severity]++
-		if len(s.Alerts.Newest) < 3 {
-			s.Alerts.Newest = append(s.Alerts.Newest, *alert)
-		}
-		over := recovered && alert.Code == runevents.StorageFailed
-		if alert.Severity == runevents.P1 && time.Since(at) < urgentOf && !over {
+		if urgent++; urgent <= mostUrgent {
 			s.problem("alert %d, %s of %s: %s", alert.Seq, show(string(alert.Code)), alert.At,
 				show(alert.Message))
 		}
 	}
+	if urgent > mostUrgent {
+		s.problem("%s P1 of the last hour: handoffctl alerts list --open",
+			counted.Of(urgent-mostUrgent, "more alert"))
+	}
+}
+
+// countAlert counts an alert, and reports whether it is urgent.
+func (s *worldStatus) countAlert(alert *client.Alert) bool {
+	if alert.Acknowledged != nil {
+		s.Alerts.Acknowledged++
+		return false
+	}
+	s.Alerts.Count[alert.Severity]++
+	if len(s.Alerts.Newest) < 3 {
+		s.Alerts.Newest = append(s.Alerts.Newest, *alert)
+	}
+	at, err := time.Parse(time.RFC3339, alert.At)
+	return alert.Severity == runevents.P1 && err == nil && time.Since(at) < urgentOf
 }
 
 // maySeeServers reports whether NATS lets a role ask for the statistics of the servers, and
@@ -293,6 +304,7 @@ func (s *worldStatus) askServers(ctx context.Context, server *client.Client, rol
 	for i := range s.Servers {
 		of := &s.Servers[i]
 		s.Waiting += of.Stats.Waiting
+		s.Alerts.Lost += of.Stats.AlertsLost
 		if of.Stats.LogLost != "" {
 			s.problem("the server %s judges nothing: %s", of.ID, of.Stats.LogLost)
 		}

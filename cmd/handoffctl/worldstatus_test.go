@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"io"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,7 +27,7 @@ func TestStatusOfAWorld(t *testing.T) {
 		`world +main`, `status +RUNNING`, `applying +0`, `health +good`, `towns +3`,
 		`waiting +0 requests`,
 		`followers +receipts at \d+, run events at \d+ of \d+`, `servers +1, version \S+`,
-		`alerts +none in 24 h`,
+		`alerts +none open`,
 		`dead letters +0`, `disk +\d\S* [KM]iB in the streams of the world, before compression`,
 		`disk free +\d\S* \SiB of \d\S* \SiB`,
 	} {
@@ -101,7 +103,7 @@ func TestStatusOfAWorldInTrouble(t *testing.T) {
 	assert.Regexp(t, `(?m)^health +needs attention$`, got.out)
 	assert.Regexp(t, `(?m)^problem +alert 3, APPLY_IN_DOUBT of \S+: Told\.$`, got.out)
 	assert.Regexp(t, `(?m)^problem +1 dead letter: `, got.out)
-	assert.Regexp(t, `(?m)^alerts +2 P1, 1 P3 in 24 h$`, got.out)
+	assert.Regexp(t, `(?m)^alerts +2 P1, 1 P3 open$`, got.out)
 	assert.NotContains(t, got.out, "problem  alert 1, STORAGE_FAILED", "the server has recovered")
 	assert.Regexp(t, `^handoffctl: the world main needs attention: `, got.err)
 	got = c.run("status", "-o", "json")
@@ -112,9 +114,54 @@ func TestStatusOfAWorldInTrouble(t *testing.T) {
 		`^alert 2, STORAGE_RECOVERED: acknowledged by operator at \S+: -\nalert 3, .* by operator `,
 		c.ok("alerts", "ack", "2", "3"))
 	got = c.run("status")
-	assert.Regexp(t, `(?m)^alerts +1 P1 in 24 h, and 2 acknowledged$`, got.out)
+	assert.Regexp(t, `(?m)^alerts +1 P1 open, and 2 acknowledged$`, got.out)
 	assert.NotContains(t, got.out, "problem  alert", "an acknowledged recovery is one too")
 	assert.Equal(t, exitFailed, got.status, "of the dead letter")
+}
+
+// TestStatus_UrgentAlertBehindOthers: an alert P1 is seen behind more newer ones than a page has, and
+// every alert is counted.
+func TestStatus_UrgentAlertBehindOthers(t *testing.T) {
+	c := online(t)
+	js := c.streams()
+	raise := func(count int, alert runevents.Alert) {
+		alert.Severity, alert.At = alert.Code.Severity(), runevents.Timestamp(time.Now())
+		for i := range count {
+			alert.RunID = fmt.Sprint("run-", i)
+			_, err := js.PublishMsg(t.Context(), &nats.Msg{
+				Subject: wire.AlertSubject("main", string(alert.Code)),
+				Data:    []byte(marshal(t, alert)),
+			})
+			require.NoError(t, err)
+		}
+	}
+	const others = maxAlertPage + 5
+	raise(mostUrgent+2, runevents.Alert{Code: runevents.ApplyInDoubt, Message: "Look."})
+	raise(others, runevents.Alert{Code: runevents.PluginStateInvalid, Message: "Told."})
+	got := c.run("status")
+	assert.Equal(t, exitFailed, got.status)
+	assert.Regexp(t, `(?m)^health +needs attention$`, got.out)
+	assert.Regexp(t, `(?m)^problem +alert 7, APPLY_IN_DOUBT of \S+: Look\.$`, got.out)
+	assert.Regexp(t, `(?m)^problem +2 more alerts P1 of the last hour: `, got.out)
+	assert.Regexp(t, fmt.Sprintf(`(?m)^alerts +%d P1, %d P2 open$`, mostUrgent+2, others), got.out)
+}
+
+// TestStatus_AlertsThatAreNotKnown: status says what it has not read, and what servers have lost.
+func TestStatus_AlertsThatAreNotKnown(t *testing.T) {
+	page := strings.Repeat(`{"seq": 9, "id": "x", "code": "PLUGIN_ABSENT", "severity": "P2", `+
+		`"at": "2026-02-16T10:00:00.000Z"},`, maxAlertPage)
+	c := faked(t, map[string]string{
+		"alert.list":  `{"alerts": [` + page[:len(page)-1] + `], "next": 9}`,
+		"control.get": `{"status": "RUNNING"}`, "town.list": `{"towns": []}`,
+		"whoami": `{"world": "main", "role": "agent", "verbs": ["alert.list"]}`,
+	})
+	text := c.ok("status")
+	assert.Regexp(t, fmt.Sprintf(`(?m)^alerts +%d\+ P2 open$`, mostAlerts), text)
+	s := worldStatus{}
+	s.Alerts.Lost = 7
+	a := &app{out: new(strings.Builder)}
+	require.NoError(t, a.printTable(func(w io.Writer) { a.printAlerts(w, &s) }))
+	assert.Contains(t, a.out.(*strings.Builder).String(), "7 since the servers started")
 }
 
 // What a role may not see is said to be unknown, and is no trouble of the world.
@@ -131,7 +178,7 @@ func TestStatusOfEachRole(t *testing.T) {
 	}
 	text = as(access.Observer).ok("status")
 	assert.Regexp(t, `(?m)^servers +1, version `, text)
-	assert.Regexp(t, `(?m)^alerts +none in 24 h$`, text)
+	assert.Regexp(t, `(?m)^alerts +none open$`, text)
 	assert.NotContains(t, as(access.Operator).ok("status"), "not known")
 
 	text = as("reader").ok("status")
