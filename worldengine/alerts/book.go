@@ -32,8 +32,7 @@ type booked struct {
 	stored time.Time
 }
 
-// read takes in what the stream has of a world since the last time, and drops what the stream does
-// not keep any more. The caller holds mu.
+// read brings the copy up to date with the stream of a world. The caller holds mu.
 func (b *book) read(
 	ctx context.Context, stream jetstream.Stream, world string, now time.Time,
 ) error {
@@ -71,7 +70,7 @@ func (b *book) take(msg *jetstream.RawStreamMsg, world string) {
 	}
 }
 
-// prune drops what the stream drops: by age, beyond Kept of a code, and before its first message.
+// prune drops the alerts that the stream drops: by age, beyond Kept of a code, and before its first message.
 func (b *book) prune(first uint64, now time.Time) {
 	ofCode := map[runevents.AlertCode]int{}
 	for i := range b.alerts {

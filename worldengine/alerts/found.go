@@ -10,15 +10,15 @@ import (
 	"worldengine/worldengine/ratelimit"
 )
 
-// How many alerts what clients append may raise within foundPeriod: for one town, and for all.
+// Bounds of the alerts about appended events within foundPeriod: for one town, and for all.
 const (
 	FoundOfTown = 30
 	foundOfAll  = 120
 	foundPeriod = time.Minute
 )
 
-// found is what is known of the alerts about runs, so that each run has one of a code. It is safe
-// for concurrent use.
+// found remembers the alerts about runs, so that each run has one of a code. It is safe for
+// concurrent use.
 type found struct {
 	runs      *recent.Map[foundRun, *foundCount]
 	town, all *ratelimit.Limit
@@ -45,8 +45,7 @@ func newFound() found {
 	}
 }
 
-// RaiseFound raises what a projection has found about a run of a town; "" where the town is not
-// known. Alerts that need only one for a run (runevents.AlertCode.OncePerRun) are raised for the
+// RaiseFound raises an alert of a projection about a run of a town; "" for an unknown town. Alerts that need only one for a run (runevents.AlertCode.OncePerRun) are raised for the
 // first event, and a town has so many of them at a time. The others are counted: with the alert of
 // the run, and in the statistics.
 func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) {
@@ -59,7 +58,7 @@ func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) {
 }
 
 // first reports whether an alert is the first of its run and code, and may be raised now. It counts
-// it otherwise. What was counted is not counted again.
+// any other, each event once.
 func (f *found) first(alert *runevents.Alert, townToken string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,5 +1,5 @@
 // Package ratelimit bounds how often something is done for each kind of cause, such as lines in a
-// log, so that no client can have it done without end. What is left out is counted.
+// log, so that no client can have it done without end. It counts how often it was left out.
 package ratelimit
 
 import (

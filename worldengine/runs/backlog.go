@@ -59,7 +59,7 @@ func (b *backlog) done(town string, events int, seq uint64) {
 	b.stored = append(b.stored, undigested{town, events, seq, time.Now()})
 }
 
-// sweep gives back the room of what the readers are through with.
+// sweep gives back the room of the appends that the readers are through with.
 func (b *backlog) sweep() {
 	upTo, n := b.digested(), 0
 	for _, u := range b.stored {
