@@ -110,8 +110,8 @@ func TestRaiseFound_RateOfTown(t *testing.T) {
 	require.Equal(t, before+1, a.Stats().Alerts[runevents.InvalidTransition])
 }
 
-// TestList_FloodOfOneCode: the stream keeps so many of a code, whatever comes of another, and a page
-// is made of what it keeps.
+// TestList_FloodOfOneCode: the stream keeps so many of a code, whatever comes of another, and pages
+// list exactly these.
 func TestList_FloodOfOneCode(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
@@ -152,7 +152,7 @@ func TestList_FloodOfOneCode(t *testing.T) {
 	}
 }
 
-// TestRaise_LongTexts: what clients choose makes no alert large.
+// TestRaise_LongTexts: texts of clients make no alert large.
 func TestRaise_LongTexts(t *testing.T) {
 	t.Parallel()
 	w := newAlertWorld(t)
