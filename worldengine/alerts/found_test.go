@@ -26,8 +26,8 @@ func clocked(w *alertWorld, now *time.Time) *alerts.Alerts {
 	return w.open(func(c *alerts.Config) { c.Now = func() time.Time { return *now } })
 }
 
-// TestRaiseFound_OncePerRun: a run has one alert of a code, that of its first event, and says how
-// many more there were. What was found again counts once.
+// TestRaiseFound_OncePerRun: a run has one alert of a code, about its first event, which says how
+// many more there were. An event that is found again counts once.
 func TestRaiseFound_OncePerRun(t *testing.T) {
 	t.Parallel()
 	w, now := newAlertWorld(t), time.Now()

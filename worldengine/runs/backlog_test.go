@@ -19,7 +19,7 @@ func (b *backlog) fill(town string, seq uint64) (appends int) {
 }
 
 // TestBacklog_SharedByTowns: one town leaves room for others, a town without any gets some as long
-// as there is any, and what the readers are through with makes room again.
+// as there is any, and appends that were read make room again.
 func TestBacklog_SharedByTowns(t *testing.T) {
 	t.Parallel()
 	read := uint64(0)
