@@ -41,6 +41,8 @@ type Alert struct {
 	Since string `json:"since,omitzero"`
 	// DeadLetter is the subject at which an EVENT_BUS_DELIVERY_FAILED keeps what was given up.
 	DeadLetter string `json:"deadLetter,omitzero"`
+	// AppendedBy is the producer that appended the event; "" for the engine.
+	AppendedBy string `json:"appendedBy,omitzero"`
 	Message    string `json:"message"`
 	// At is when it was raised, by the clock of the Projector; the pure functions leave it empty.
 	At string `json:"at,omitzero"`
@@ -74,7 +76,7 @@ func NewAlert(code AlertCode, r *Record, message string) Alert {
 		Code: code, Severity: code.Severity(), RunID: r.RunID, TenantID: r.TenantID,
 		ProjectID: r.ProjectID, EnvironmentID: r.EnvironmentID, EventID: r.EventID,
 		EventType: r.EventType, StepID: r.StepID, LogicalAttemptID: r.LogicalAttemptID,
-		RunSeq: r.RunSeq, PersistedAt: r.PersistedAt, Message: message,
+		RunSeq: r.RunSeq, PersistedAt: r.PersistedAt, AppendedBy: r.AppendedBy, Message: message,
 	}
 }
 

@@ -10,7 +10,8 @@ import (
 	"worldengine/worldengine/ratelimit"
 )
 
-// Bounds of the alerts about appended events within foundPeriod: for one town, and for all.
+// Bounds of the alerts about appended events within foundPeriod: for one producer in one town, and
+// for all.
 const (
 	FoundOfTown = 30
 	foundOfAll  = 120
@@ -46,7 +47,7 @@ func newFound() found {
 }
 
 // RaiseFound raises an alert of a projection about a run of a town; "" for an unknown town. Alerts that need only one for a run (runevents.AlertCode.OncePerRun) are raised for the
-// first event, and a town has so many of them at a time. The others are counted: with the alert of
+// first event, and a producer has so many of them in a town at a time. The others are counted: with the alert of
 // the run, and in the statistics.
 func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) {
 	if alert.At == "" {
@@ -71,7 +72,7 @@ func (f *found) first(alert *runevents.Alert, townToken string, now time.Time) b
 		return false
 	}
 	f.remember(alert)
-	may, _ := f.town.May(string(alert.Code)+townToken, now)
+	may, _ := f.town.May(string(alert.Code)+townToken+" "+alert.AppendedBy, now)
 	if may {
 		may, _ = f.all.May("", now)
 	}

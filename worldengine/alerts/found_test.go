@@ -86,8 +86,8 @@ func TestRaiseFound_OncePerRun(t *testing.T) {
 	require.Equal(t, int64(4), page.Alerts[0].More)
 }
 
-// TestRaiseFound_RateOfTown: a town has so many alerts in a while, the others are counted, and
-// another town has its own.
+// TestRaiseFound_RateOfTown: a producer has so many alerts in a town in a while, the others are
+// counted, and another town and another producer have their own.
 func TestRaiseFound_RateOfTown(t *testing.T) {
 	t.Parallel()
 	w, now := newAlertWorld(t), time.Now()
@@ -97,8 +97,11 @@ func TestRaiseFound_RateOfTown(t *testing.T) {
 		a.RaiseFound("flooded", invalid("f"+strconv.Itoa(i), 1))
 	}
 	a.RaiseFound("calm", invalid("c", 1))
+	other := invalid("o", 1)
+	other.AppendedBy = "another"
+	a.RaiseFound("flooded", other)
 	stats := a.Stats()
-	require.Equal(t, int64(alerts.FoundOfTown+1), stats.Alerts[runevents.InvalidTransition])
+	require.Equal(t, int64(alerts.FoundOfTown+2), stats.Alerts[runevents.InvalidTransition])
 	require.Equal(t, int64(runs-alerts.FoundOfTown), stats.AlertsMore[runevents.InvalidTransition])
 	for i := range runs {
 		a.RaiseFound(strconv.Itoa(i), invalid("t"+strconv.Itoa(i), 1))
