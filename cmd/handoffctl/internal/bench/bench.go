@@ -110,7 +110,11 @@ func (b *bench) measure(ctx context.Context, report *Report) error {
 	if err := b.echo(ctx, report); err != nil {
 		return err
 	}
-	each := 1.5 * warm.PerSecond * b.Duration.Seconds() / float64(b.Towns)
+	rate := warm.PerSecond
+	if b.Rate > 0 {
+		rate = min(rate, b.Rate)
+	}
+	each := 1.5 * rate * b.Duration.Seconds() / float64(b.Towns)
 	for range b.Phases {
 		if err := b.prepare(int(each) + 100); err != nil {
 			return err
