@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/wire"
 )
 
@@ -109,4 +111,18 @@ func TestManyPreconditions(t *testing.T) {
 	b := open(t, w.srv.HTTP()+"#/runs/"+run)
 	b.sees("LIVE", "1 did not hold", "project wall-perimeter", "and 10 more preconditions")
 	b.is(`document.querySelectorAll("td .status.good").length === 50`)
+}
+
+// TestOverview_LostAlerts: the overview shows that servers have lost alerts.
+func TestOverview_LostAlerts(t *testing.T) {
+	w := serve(t)
+	b := open(t, w.srv.HTTP())
+	b.sees("LIVE", "Open alerts")
+	require.NotContains(t, b.shown(), "Alerts lost")
+	raised := w.srv.Engine().Alerts()
+	for range 100 * alerts.Waiting { // faster than they are stored
+		raised.Raise(runevents.Alert{Code: runevents.ApplyInDoubt, RunID: "run", Message: "Told."})
+	}
+	require.NotZero(t, raised.Stats().AlertsLost)
+	b.sees("Alerts lost")
 }

@@ -81,7 +81,7 @@ function Group({ code, alerts, onAcked }) {
       <ul class="plain">
         {shown.map((a) => (
           <li key={a.id}>
-            <Time at={a.at} /> {a.runId && <a data-row href={href(["runs", a.runId])}>run <Short id={a.runId} /></a>} {a.townId && <a href={href(["towns", a.townId])}>town <Said text={a.townId} most={32} /></a>} <Said text={a.message} most={240} />
+            <Time at={a.at} /> {a.runId && <a data-row href={href(["runs", a.runId])}>run <Short id={a.runId} /></a>} {a.townId && <a href={href(["towns", a.townId])}>town <Said text={a.townId} most={32} /></a>} <Said text={a.message} most={240} />{a.more > 0 && <span class="soft"> and {count(a.more)} more of the run</span>}
             {a.acknowledged && <> <span class="soft">acknowledged by <Said text={a.acknowledged.by} /> <Time at={a.acknowledged.at} />{a.acknowledged.reason && <>: <Said text={a.acknowledged.reason} /></>}</span></>}
           </li>
         ))}

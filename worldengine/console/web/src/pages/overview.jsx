@@ -139,10 +139,12 @@ function Counters({ stats, alerts }) {
   const refused = sum(servers, (s) => Object.values(s.overload?.refused ?? {}).reduce((a, b) => a + b, 0));
   const { receipts, events } = behind(stats);
   const open = alerts?.alerts.length ?? 0;
+  const lost = sum(servers, (s) => s.alertsLost);
   const done = [
     ["Executed", results("executed"), results("executed") && "good"], ["Rejected", results("rejected"), results("rejected") && "bad"],
     ["Stale", results("stale"), results("stale") && "wait"], ["Duplicate", results("duplicate")],
     ["Failed", results("failed"), results("failed") && "bad"], ["Overload", refused, refused && "bad"],
+    ...(lost ? [["Alerts lost", lost, "bad"]] : []),
   ];
   const now = [
     ["Waiting", sum(servers, (s) => s.waiting)], ["Applying", sum(servers, (s) => s.applying)],
