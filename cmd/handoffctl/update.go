@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -129,7 +130,30 @@ func rewrite(file string, fixtures []fixture) error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(file, text, 0o600) // it keeps its mode
+	return replaceFile(file, text)
+}
+
+// replaceFile gives a file another content, all of it or none.
+func replaceFile(file string, content []byte) error {
+	place, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return err
+	}
+	info, err := os.Stat(place)
+	if err != nil {
+		return err
+	}
+	fresh, err := os.CreateTemp(filepath.Dir(place), filepath.Base(place)+".*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(fresh.Name()) // unless it has the file's name by then
+	_, err = fresh.Write(content)
+	err = errors.Join(err, fresh.Chmod(info.Mode().Perm()), fresh.Sync(), fresh.Close())
+	if err != nil {
+		return err
+	}
+	return os.Rename(fresh.Name(), place)
 }
 
 // fixtureFile writes fixtures as a file has them: one on each line, in an array unless they are
