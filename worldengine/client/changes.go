@@ -42,8 +42,7 @@ type FollowChanges struct {
 
 // How often a server is asked by time.
 const (
-	// seldom is for one that publishes no notices, an earlier version, or does not let this user
-	// hear them.
+	// seldom is for one that publishes no notices, or does not let this user hear them.
 	seldom = 30 * time.Second
 	// makeUp is for one that publishes notices, as each of its servers does once: a notice that a
 	// server did not come to publish is lost, and servers may be exchanged behind an external NATS,
@@ -180,7 +179,7 @@ func (l *listener) hear(notices chan *nats.Msg) error {
 }
 
 // subscribe subscribes to the notices. It leaves no subscription where NATS refuses one: the
-// permissions of an existing NATS may be those of an earlier version.
+// permissions of an existing NATS may lack it.
 func (l *listener) subscribe(notices chan *nats.Msg) error {
 	tokens := []string{"*"}
 	if l.town != "" {

@@ -366,7 +366,7 @@ func TestAllChanges(t *testing.T) {
 }
 
 // A notice that is lost on the way to NATS is made up for while the client stays connected; so is
-// that servers of an earlier version come in place of those that publish notices.
+// that servers without notices come in place of those that publish them.
 func TestLostNoticesAreMadeUpFor(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)

@@ -144,13 +144,13 @@ func TestAnswersReachNoOtherClientOnAnExternalNATS(t *testing.T) {
 	requireNoAnswersToOthers(t, address)
 }
 
-// A NATS whose accounts let requests cross as those of earlier versions did is not joined.
-func TestAccountsOfEarlierVersionsAreRefused(t *testing.T) {
+// A NATS whose accounts let requests cross without who sent them is not joined.
+func TestStart_AccountsWithoutSender(t *testing.T) {
 	t.Parallel()
 	text := configuration(t, everybody())
-	earlier := strings.ReplaceAll(text, `"clients.worldengine.`, `"worldengine.`)
-	require.NotEqual(t, text, earlier)
-	_, err := server.Start(t.Context(), configure(joining(natsOf(t, earlier), everybody())))
+	unnamed := strings.ReplaceAll(text, `"clients.worldengine.`, `"worldengine.`)
+	require.NotEqual(t, text, unnamed)
+	_, err := server.Start(t.Context(), configure(joining(natsOf(t, unnamed), everybody())))
 	require.ErrorIs(t, err, server.ErrCrossing)
 	require.ErrorContains(t, err, "handoffd permissions")
 }
