@@ -57,9 +57,9 @@ func TestLogger_BoundsLinesOfAKind(t *testing.T) {
 	var out bytes.Buffer
 	inner := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	logger := ratelimit.Logger(inner, nil).With("component", "c")
+	user, err := strings.Repeat("ä", 1<<20), errors.New(strings.Repeat("x", 1<<20))
 	for i := range 1000 {
-		logger.Warn("refused", "user", strings.Repeat("ä", 1<<20), "error",
-			errors.New(strings.Repeat("x", 1<<20)), "i", i)
+		logger.Warn("refused", "user", user, "error", err, "i", i)
 	}
 	logger.WithGroup("g").Error("failed")
 	logger.Debug("seen")
