@@ -153,6 +153,31 @@ func TestTLS_Reload(t *testing.T) {
 	require.True(t, trusted(newCert))
 }
 
+// A certificate that is not valid yet, or no longer, is a warning: the server serves those who know it.
+func TestTLS_InvalidNow(t *testing.T) {
+	t.Parallel()
+	for _, change := range []func(*x509.Certificate){
+		func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) },
+		func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) },
+	} {
+		cert, key := certificate(t, change)
+		log := &natstest.Buffer{}
+		srv := start(t, func(c *server.Config) {
+			c.Access = &access.Config{Users: everybody(),
+				TLS: access.TLS{CertFile: cert, KeyFile: key}}
+			c.Logger = slog.New(slog.NewTextHandler(log, nil))
+		})
+		require.Contains(t, log.String(), "it is not valid now")
+		login := nats.UserInfo("operator", servertest.Password)
+		_, err := nats.Connect(srv.URL(), login, nats.RootCAs(cert))
+		require.Error(t, err)
+		nc, err := nats.Connect(srv.URL(), login,
+			nats.Secure(&tls.Config{InsecureSkipVerify: true}))
+		require.NoError(t, err)
+		nc.Close()
+	}
+}
+
 // A client that signs in during reloads that change nothing of its user is not refused.
 func TestReloadAccess_WhileSigningIn(t *testing.T) {
 	t.Parallel()
@@ -208,7 +233,9 @@ func TestServer_IPv6(t *testing.T) {
 }
 
 // certificate makes a certificate of 127.0.0.1 that is its own authority.
-func certificate(t *testing.T) (certFile, keyFile string) {
+func certificate(
+	t *testing.T, change ...func(*x509.Certificate),
+) (certFile, keyFile string) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(t, err)
@@ -218,6 +245,9 @@ func certificate(t *testing.T) (certFile, keyFile string) {
 		IsCA:     true, BasicConstraintsValid: true, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		KeyUsage:    x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	for _, c := range change {
+		c(template)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
 	require.NoError(t, err)
