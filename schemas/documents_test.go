@@ -243,10 +243,10 @@ func TestRunEventsShareTheirEnvelope(t *testing.T) {
 	t.Parallel()
 	write, record := document(t, schemas.RunEventWrite), document(t, schemas.RunEventRecord)
 	members := maps.Clone(record["properties"].(map[string]any))
-	require.Contains(t, members, "runSeq")
-	require.Contains(t, members, "persistedAt")
-	delete(members, "runSeq")
-	delete(members, "persistedAt")
+	for _, added := range []string{"runSeq", "persistedAt", "appendedBy"} {
+		require.Contains(t, members, added)
+		delete(members, added)
+	}
 	require.Equal(t, write["properties"], members)
 	require.Equal(t, write["allOf"], record["allOf"])
 	require.Equal(t, append(write["required"].([]any), "runSeq", "persistedAt"), record["required"])

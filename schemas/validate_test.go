@@ -53,6 +53,9 @@ func TestMessages(t *testing.T) {
 	type object = map[string]any
 	h, r, s, w := schemas.ExecutionHandoff, schemas.ExecutionResult, schemas.Snapshot,
 		schemas.RunEventWrite
+	types := document(t, schemas.Proposal)["properties"].(object)["type"].(object)["enum"].([]any)
+	oneOfTheTypes := "must be one of " + strings.Trim(strings.ReplaceAll(
+		fmt.Sprintf("%q", types), `" "`, `", "`), "[]")
 	for _, c := range []struct {
 		schema  schemas.Name
 		edit    string
@@ -80,10 +83,8 @@ func TestMessages(t *testing.T) {
 		{h, "/decisionEpoch", 1e300, same, "must be <= 9007199254740991 but is 1e+300"},
 		{h, "/decisionEpoch", math.Inf(1), same, "must be an integer but is +Inf"},
 		{h, "/proposal", []any{}, same, "must be an object but is an array"},
-		{h, "/proposal/type", "NUKE_TOWN", same,
-			`must be one of "MAYOR_ACCEPT_MISSION", "PROJECT_ADVANCE", "SALVAGE_PLAN", "TOWNSFOLK_TALK"`},
-		{h, "/proposal/type", 7.0, same,
-			`must be one of "MAYOR_ACCEPT_MISSION", "PROJECT_ADVANCE", "SALVAGE_PLAN", "TOWNSFOLK_TALK"`},
+		{h, "/proposal/type", "NUKE_TOWN", same, oneOfTheTypes},
+		{h, "/proposal/type", 7.0, same, oneOfTheTypes},
 		{h, "/proposal/type", remove, same, "is required"},
 		{h, "/proposal/args", "x", same, "must be an object but is a string"},
 		{h, "/proposal/args", remove, same, "is required"},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -54,9 +55,12 @@ func proposalVars() kong.Vars {
 		spec := t.Spec()
 		enum = append(enum, string(t))
 		types = append(types, string(t)+" ("+spec.Name+")")
-		arguments = append(arguments, spec.Argument)
+		argument := spec.Argument
 		if spec.Values != nil {
-			arguments = append(arguments[:len(arguments)-1], strings.Join(spec.Values, " or "))
+			argument = strings.Join(spec.Values, " or ")
+		}
+		if !slices.Contains(arguments, argument) {
+			arguments = append(arguments, argument)
 		}
 	}
 	return kong.Vars{

@@ -236,8 +236,7 @@ func TestWhatTypesHave(t *testing.T) {
 	const own = "but commands of this type have only {actor} {argument} {day} {dread} {hope} {run} " +
 		"{scarcity} {threat} "
 	require.Equal(t, []string{
-		"/commands/GO~1HOME: is no proposal type; there are [MAYOR_ACCEPT_MISSION PROJECT_ADVANCE " +
-			"SALVAGE_PLAN TOWNSFOLK_TALK]",
+		fmt.Sprintf("/commands/GO~1HOME: is no proposal type; there are %v", handoff.ProposalTypes()),
 		"/commands/MAYOR_ACCEPT_MISSION/0/expect: must be a regular expression: error parsing " +
 			"regexp: missing closing ): `(`",
 		"/commands/MAYOR_ACCEPT_MISSION/1/run: has {progress}, " + own + "{title} {town}",
