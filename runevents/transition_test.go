@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/schemas"
 )
 
 // allEvents are the events that move a run or a step, and some that are none.
@@ -70,5 +71,15 @@ func TestStepEventsAreTheFourOfTheContract(t *testing.T) {
 		want := event == "StepStarted" || event == "StepCompleted" || event == "StepFailed" ||
 			event == "StepSkipped"
 		require.Equal(t, want, event.OfStep(), event)
+	}
+}
+
+// Every event type has a schema of its payload.
+func TestEventTypes_HavePayloadSchemas(t *testing.T) {
+	t.Parallel()
+	require.NotEmpty(t, runevents.EventTypes(0))
+	for _, event := range runevents.EventTypes(0) {
+		_, err := schemas.Source(schemas.Name(event))
+		require.NoError(t, err)
 	}
 }
