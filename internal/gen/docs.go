@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -25,7 +26,12 @@ func (g *generator) docs() {
 	}
 	errors := rows("status", "code", "when", "ask again")
 	for _, e := range wire.Errors() {
-		errors.row(strconv.Itoa(e.Status), code(e.Code), e.When, e.Again)
+		again := "no"
+		if e.RetryAfter > 0 {
+			again = "yes"
+		}
+		errors.row(strconv.Itoa(e.Status), code(e.Code), cmp.Or(e.When, e.Text),
+			cmp.Or(e.Again, again))
 	}
 	g.table("docs/contracts.md", "errors", errors.String())
 	alerts := rows("code", "severity", "meaning", "to do")

@@ -27,15 +27,31 @@ func padded(t testing.TB, body []byte, size int) []byte {
 	return append(slices.Clone(body), strings.Repeat(" ", size-len(body))...)
 }
 
-// requireEveryVerb requires that a table has all verbs but those that its test leaves out.
-func requireEveryVerb(t testing.TB, verbs []string, left ...string) {
+// others returns the verbs that a table does not have, with the example of each one's request.
+func others(t testing.TB, table []string) map[string]json.RawMessage {
 	t.Helper()
-	var want []string
+	bodies := map[string]json.RawMessage{}
 	for _, verb := range wire.Verbs() {
-		want = append(want, string(verb))
+		if slices.Contains(table, string(verb)) {
+			continue
+		}
+		source, err := schemas.Source(requestOf(string(verb)))
+		require.NoError(t, err, "a table of verbs does not have %s", verb)
+		var document struct{ Examples []json.RawMessage }
+		require.NoError(t, json.Unmarshal(source, &document))
+		require.NotEmpty(t, document.Examples, verb)
+		bodies[string(verb)] = document.Examples[0]
 	}
-	require.ElementsMatch(t, want, append(slices.Clone(verbs), left...),
-		"a table of verbs is not wire.Verbs")
+	return bodies
+}
+
+// requestOf and replyOf are the schemas of a verb that has its own.
+func requestOf(verb string) schemas.Name {
+	return schemas.Name(strings.ReplaceAll(verb, ".", "-") + "-request.v1")
+}
+
+func replyOf(verb string) schemas.Name {
+	return schemas.Name(strings.ReplaceAll(verb, ".", "-") + "-reply.v1")
 }
 
 // Each verb reads payloads up to its limit and answers one byte more with 413 and both sizes.
@@ -45,13 +61,14 @@ func TestPayloadLimits(t *testing.T) {
 	at := c.put(snapshot("t"), "")
 	runID := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))).runID
 	now := c.town("t").SnapshotHash
-	const others, appends = 64 << 10, 1 << 20
-	rows := []struct {
+	const most, appends = 64 << 10, 1 << 20
+	type row struct {
 		verb   string
 		limit  int
 		body   any
 		status string // of the request when it is read
-	}{
+	}
+	rows := []row{
 		{"handoff", 100_000,
 			json.RawMessage(marshalled(t, propose(at, handoff.AdvanceProject, "wall"))), ""},
 		{"town.put", service.DefaultMaxSnapshot, putRequest(snapshot("t"), ""), "409"},
@@ -60,32 +77,34 @@ func TestPayloadLimits(t *testing.T) {
 			"409"},
 		{"run.append", appends, appendRequest("t", written("r", runevents.StepStarted, "s", 1)),
 			""},
-		{"town.get", others, map[string]any{"townId": "t"}, ""},
-		{"town.history", others, map[string]any{"townId": "t"}, ""},
-		{"town.list", others, map[string]any{}, ""},
-		{"result.get", others, map[string]any{"idempotencyKey": "proposal_" +
+		{"town.get", most, map[string]any{"townId": "t"}, ""},
+		{"town.history", most, map[string]any{"townId": "t"}, ""},
+		{"town.list", most, map[string]any{}, ""},
+		{"result.get", most, map[string]any{"idempotencyKey": "proposal_" +
 			strings.Repeat("0", 64)}, "404"},
-		{"run.get", others, map[string]any{"runId": runID}, ""},
-		{"run.list", others, map[string]any{}, ""},
-		{"run.events", others, map[string]any{"runId": runID}, ""},
-		{"run.cancel", others, map[string]any{"runId": runID}, "409"},
-		{"run.retry", others, map[string]any{"runId": runID}, "409"},
-		{"control.get", others, map[string]any{"townId": "t"}, ""},
-		{"control.pause", others, map[string]any{"townId": "u"}, "404"},
-		{"control.resume", others, map[string]any{"townId": "t"}, "409"},
-		{"alert.list", others, map[string]any{}, ""},
-		{"alert.ack", others, map[string]any{"seq": 1 << 50}, "404"},
-		{"approval.list", others, map[string]any{}, ""},
-		{"approval.decide", others, map[string]any{
+		{"run.get", most, map[string]any{"runId": runID}, ""},
+		{"run.list", most, map[string]any{}, ""},
+		{"run.events", most, map[string]any{"runId": runID}, ""},
+		{"run.cancel", most, map[string]any{"runId": runID}, "409"},
+		{"run.retry", most, map[string]any{"runId": runID}, "409"},
+		{"control.get", most, map[string]any{"townId": "t"}, ""},
+		{"control.pause", most, map[string]any{"townId": "u"}, "404"},
+		{"control.resume", most, map[string]any{"townId": "t"}, "409"},
+		{"alert.list", most, map[string]any{}, ""},
+		{"alert.ack", most, map[string]any{"seq": 1 << 50}, "404"},
+		{"approval.list", most, map[string]any{}, ""},
+		{"approval.decide", most, map[string]any{
 			"handoffId": "handoff_" + strings.Repeat("0", 64), "decision": "reject", "reason": ""},
 			"404"},
-		{"whoami", others, map[string]any{}, ""},
+		{"whoami", most, map[string]any{}, ""},
 	}
 	var verbs []string
 	for _, l := range rows {
 		verbs = append(verbs, l.verb)
 	}
-	requireEveryVerb(t, verbs)
+	for verb, body := range others(t, verbs) {
+		rows = append(rows, row{verb, most, body, ""})
+	}
 	for _, l := range rows {
 		body := mustJSON(t, l.body)
 		for _, size := range []int{l.limit - 1, l.limit} {

@@ -154,7 +154,9 @@ func (h *hostile) requests() []valid {
 	for _, v := range list {
 		verbs[v.verb] = true
 	}
-	requireEveryVerb(h.t, slices.Collect(maps.Keys(verbs)))
+	for verb, body := range others(h.t, slices.Collect(maps.Keys(verbs))) {
+		list = append(list, valid{verb, requestOf(verb), replyOf(verb), body})
+	}
 	if *mutantVerb != "" {
 		list = slices.DeleteFunc(list, func(v valid) bool { return v.verb != *mutantVerb })
 		require.NotEmpty(h.t, list, "-mutants.verb=%s", *mutantVerb)

@@ -156,7 +156,9 @@ func bodies(t testing.TB, townID string) map[string][]byte {
 			"reason": "Because."},
 		"whoami": map[string]any{},
 	}
-	requireEveryVerb(t, slices.Collect(maps.Keys(bodies)), "handoff")
+	for verb, body := range others(t, append(slices.Collect(maps.Keys(bodies)), "handoff")) {
+		bodies[verb] = body
+	}
 	out := map[string][]byte{}
 	for verb, body := range bodies {
 		out[verb] = mustJSON(t, body)

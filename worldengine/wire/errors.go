@@ -77,7 +77,8 @@ type ErrorSpec struct {
 	// Routine errors are no trouble of the server although their status is 5xx: they are not
 	// logged.
 	Routine bool
-	// When and Again say for the docs when the code is answered, and whether to ask again.
+	// When is the condition, for the docs; Text by default. Again is whether to ask again: by
+	// default yes if there is a RetryAfter.
 	When, Again string
 }
 
@@ -95,11 +96,11 @@ func (c Code) Spec() *ErrorSpec {
 }
 
 var errorSpecs = []ErrorSpec{
-	{Code: CodeInvalidJSON, Status: 400, When: "the payload is not one strict JSON value", Again: "no"},
+	{Code: CodeInvalidJSON, Status: 400, When: "the payload is not one strict JSON value"},
 	{Code: CodeSchemaValidation, Status: 400,
-		When: "the payload breaks the schema of the verb; `details` point into it", Again: "no"},
+		When: "the payload breaks the schema of the verb; `details` point into it"},
 	{Code: CodePayloadTooLarge, Status: 413,
-		When: "the payload is larger than the verb takes", Again: "no"},
+		When: "the payload is larger than the verb takes"},
 	{Code: CodeRecordTooLarge, Status: 413,
 		When: "the record to store exceeds the largest message that NATS takes (`max_payload`); " +
 			"nothing is stored",
@@ -109,35 +110,27 @@ var errorSpecs = []ErrorSpec{
 			"hide who sent it ([access.md](access.md#who-made-a-request)); nothing was read or judged",
 		Again: "no; with headers as NATS has them"},
 	{Code: CodeUnknownRevision, Status: 400,
-		When:  "`Execution-Result-Revision` is neither 0 nor 1; nothing was judged",
-		Again: "no"},
+		When: "`Execution-Result-Revision` is neither 0 nor 1; nothing was judged"},
 	{Code: CodeForbidden, Status: 403,
 		When: "the user of the connection may not act on the town, not read it, or not ask the " +
-			"verb ([access.md](access.md)); nothing was judged",
-		Again: "no"},
+			"verb ([access.md](access.md)); nothing was judged"},
 	{Code: CodeActorNotAllowed, Status: 403,
-		When:  "the user may not speak for the actor; nothing was judged",
-		Again: "no"},
+		When: "the user may not speak for the actor; nothing was judged"},
 	{Code: CodeRunOwned, Status: 403,
 		When: "of `run.append`: an event, or the plan of its run, [is the engine's " +
-			"alone](#runs-that-take-longer); nothing is stored",
-		Again: "no"},
+			"alone](#runs-that-take-longer); nothing is stored"},
 	{Code: CodeRunEnded, Status: 409,
 		When: "of `run.append`: the engine has ended the run, which takes no more events; nothing " +
-			"is stored",
-		Again: "no"},
-	{Code: CodeUnknownTown, Status: 404, When: "there is no such town", Again: "no"},
+			"is stored"},
+	{Code: CodeUnknownTown, Status: 404, When: "there is no such town"},
 	{Code: CodeUnknownResult, Status: 404,
-		When: "no handoff was accepted with the key, or its receipt has expired", Again: "no"},
+		When: "no handoff was accepted with the key, or its receipt has expired"},
 	{Code: CodeUnknownRun, Status: 404,
 		When: "no events of the run are kept, or not its first ones, or of `run.events` not the " +
-			"first ones above `afterSeq`",
-		Again: "no"},
+			"first ones above `afterSeq`"},
 	{Code: CodeUnknownAlert, Status: 404,
 		Text: "the stream of alerts has no alert with this sequence, or not any more; " +
-			"alert.list has the sequences",
-		When:  "of `alert.ack`: the stream of alerts has no alert with this `seq`, or not any more",
-		Again: "no: `alert.list` has those that are kept"},
+			"alert.list has the sequences"},
 	{Code: CodeRevisionGone, Status: 404,
 		When: "of `town.get` with `revision`: the log has no such revision of the town, or does " +
 			"not keep it any more",
@@ -154,23 +147,20 @@ var errorSpecs = []ErrorSpec{
 		Again: "no: look at it first"},
 	{Code: CodeInvalidTransition, Status: 409,
 		When: "of `run.append`, with `--validate-transitions`: the run or step cannot go there " +
-			"from its status; nothing is stored",
-		Again: "no"},
+			"from its status; nothing is stored"},
 	{Code: CodeRunCancelled, Status: 409,
 		When: "the run of the handoff was cancelled while it waited, by an operator as a rule; " +
 			"nothing was judged, or its command is not asked for any more, as its message says; " +
 			"the header `Run-Id` names the run",
 		Again: "the key is free"},
-	{Code: CodeAlreadyPaused, Status: 409, When: "the town or the world is paused already", Again: "no"},
-	{Code: CodeNotPaused, Status: 409, When: "the town or the world is not paused", Again: "no"},
+	{Code: CodeAlreadyPaused, Status: 409, When: "the town or the world is paused already"},
+	{Code: CodeNotPaused, Status: 409, When: "the town or the world is not paused"},
 	{Code: CodeUnknownApproval, Status: 404,
 		When: "of `approval.decide`: no handoff with the id waits for a person's approval, or did " +
 			"within the day before (unless its town has asked for another one since), in a town " +
-			"that its sender may read",
-		Again: "no"},
+			"that its sender may read"},
 	{Code: CodeAlreadyDecided, Status: 409,
-		When:  "of `approval.decide`: another decision was first; its message says whose and which",
-		Again: "no"},
+		When: "of `approval.decide`: another decision was first; its message says whose and which"},
 	{Code: CodeApprovalDiffers, Status: 409,
 		When: "of `approval.decide`: under the `handoffId` another handoff was asked about than " +
 			"the one with the `handoffHash`, in the town of the request or, if it names none, in " +
@@ -182,12 +172,10 @@ var errorSpecs = []ErrorSpec{
 		Again: "no: send `townId` and `handoffHash`"},
 	{Code: CodeApprovalStale, Status: 409,
 		When: "of `approval.decide`: the town has changed since the handoff was made, or it has " +
-			"waited for too long",
-		Again: "no"},
+			"waited for too long"},
 	{Code: CodeRunNotWaiting, Status: 409,
 		When: "no run with this id waits, and none has a command that is pending: it has ended, " +
-			"or there is no such run",
-		Again: "no"},
+			"or there is no such run"},
 	{Code: CodeRunInHand, Status: 409,
 		When: "of `run.cancel`: the game may have the command already, or a server that may have " +
 			"asked for it does not answer. Nothing was cancelled",
@@ -195,34 +183,27 @@ var errorSpecs = []ErrorSpec{
 			"in doubt"},
 	{Code: CodeRunNotRetryable, Status: 409,
 		When: "of `run.retry`: the run did not fail with `PLUGIN_UNAVAILABLE`, or the log does not " +
-			"keep its end or its receipt any more; the message says how it ended, and the fix",
-		Again: "no"},
+			"keep its end or its receipt any more; the message says how it ended, and the fix"},
 	{Code: CodeRunInDoubt, Status: 409,
 		When:  "of `run.retry`: the run failed, and its command may have been applied",
 		Again: "no: look at the game"},
 	{Code: CodeRunRetried, Status: 409,
-		When:  "of `run.retry`: another retry was first; the message names its run",
-		Again: "no"},
+		When: "of `run.retry`: another retry was first; the message names its run"},
 	{Code: CodeOverloaded, Status: 429, RetryAfter: RetrySoon,
 		Text: "too many requests are waiting for this town or in all, so nothing was judged; " +
 			"ask again after the pause in Retry-After-Ms",
 		When: "there is no free slot for the request, for its town or in all; nothing was judged " +
-			"([overload.md](overload.md))",
-		Again: "yes"},
+			"([overload.md](overload.md))"},
 	{Code: CodeTownDamaged, Status: 500,
 		Text: "the stored state of the town cannot be read, so nothing was judged or changed; " +
 			"an operator has to repair the town: handoffctl fsck says where it is damaged",
-		When:  "the stored state of the town cannot be read; nothing is judged or put",
-		Again: "no: an operator runs `handoffctl fsck`, and follows [repair.md](repair.md)"},
+		Again: "no: an operator follows [repair.md](repair.md)"},
 	{Code: CodeRunDamaged, Status: 500,
 		Text: "the stored events of the run cannot be read; an operator has to repair them: " +
 			"handoffctl fsck --repair makes them again from the log",
-		When: "of `run.get` and `run.events`: the last event of the run cannot be read " +
-			"([evidence](evidence/damage.md)); `result.get` answers the result of its handoff as ever",
-		Again: "no: an operator runs `handoffctl fsck`"},
+		Again: "no: an operator repairs ([evidence](evidence/damage.md)); `result.get` has the result"},
 	{Code: CodeInternal, Status: 500,
-		Text: "the server has a defect and could not finish the request; its log says more",
-		When: "a defect of the engine; its log says more", Again: "no"},
+		Text: "the server has a defect and could not finish the request; its log says more"},
 	{Code: CodeInProgress, Status: 503, RetryAfter: RetryApplied, Routine: true,
 		When: "the handoff is accepted, and its command is being applied, or waits for a plugin " +
 			"that is away; the header `Run-Id` names the run",
@@ -250,27 +231,19 @@ var errorSpecs = []ErrorSpec{
 	{Code: CodeReceiptsBehind, Status: 503, RetryAfter: RetrySoon,
 		Text: "the server does not know yet whether the idempotency key was accepted before, " +
 			"so nothing was judged; ask again",
-		When: "it is not known yet whether the key is free; nothing was judged. If that lasts, look " +
-			"for the alert `LOG_LOST` (`handoffctl alerts list`)",
-		Again: "yes"},
+		Again: "yes; if that lasts, look for the alert `LOG_LOST`"},
 	{Code: CodeEventsBehind, Status: 503, RetryAfter: RetryLater,
-		Text: "the events of the run, if there are any, are not in their stream yet; ask again",
-		When: "the run may exist: its events are not in the stream yet", Again: "yes"},
+		Text: "the events of the run, if there are any, are not in their stream yet; ask again"},
 	{Code: CodeContended, Status: 503, RetryAfter: RetrySoon,
-		Text: "other servers kept changing the town, so nothing was stored; ask again",
-		When: "other servers kept changing the town; nothing was stored", Again: "yes"},
+		Text: "other servers kept changing the town, so nothing was stored; ask again"},
 	{Code: CodeStopping, Status: 503, RetryAfter: RetryLater,
 		Text: "this server is stopping and did not take the request; " +
-			"ask again: another server answers, or this one after its restart",
-		When: "the server ends", Again: "yes, another one or this one later"},
+			"ask again: another server answers, or this one after its restart"},
 	{Code: CodeStorageFull, Status: 503, RetryAfter: RetryLater, Routine: true, // see STORAGE_FAILED
 		Text: "the disk of the server is full or refuses to be written to, so the request was " +
 			"not carried out, unless it was being stored when that began; send the same bytes " +
 			"again when an operator has made room",
-		When: "the disk of the server is full, or refused a write; the request was not carried out, " +
-			"unless it was being stored when that began. Reads go on " +
-			"([operators.md](operators.md#a-full-disk))",
-		Again: "yes, with the same bytes, when there is room"},
+		Again: "yes, when there is room ([operators.md](operators.md#a-full-disk))"},
 	{Code: CodeLogUnavailable, Status: 503, RetryAfter: RetryLater,
 		Text: "NATS did not answer in time, so the request may have been carried out " +
 			"or not; send the same bytes again to learn which",
