@@ -135,15 +135,19 @@ func (k *Known) grown(expected, seq uint64) bool {
 	return false
 }
 
-// Check returns a *LostError if the log, which ends at a sequence, is not the one that is known,
-// and as long as it is not. It compares some of the messages that are known, in powers of two from
+// Check returns a *LostError if the log is not the one that is known, and as long as it is not. It compares some of the messages that are known, in powers of two from
 // the last one back; one that has left the history proves nothing.
-func (k *Known) Check(ctx context.Context, log jetstream.Stream, end uint64) error {
+func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()
 	known, last := k.end, append([]knownMessage(nil), k.last...)
 	k.mu.Unlock()
-	lost, err := known > end, error(nil)
+	info, err := log.Info(ctx) // behind the look at k: the log grows meanwhile
+	if err != nil {
+		return fmt.Errorf("%w: state of the log: %w", ErrLogUnavailable, err)
+	}
+	end := info.State.LastSeq
+	lost := known > end
 	for back := uint64(0); !lost && err == nil && back < min(known, knownSize); back = 2*back + 1 {
 		lost, err = differs(ctx, log, end, last[(known-back)%knownSize])
 	}

@@ -22,22 +22,44 @@ func TestKnown_Check(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, n+1, seq)
 	}
-	require.NoError(t, known.Known.Check(t.Context(), known.Stream, 12))
-	require.NoError(t, known.Known.Check(t.Context(), known.Stream, 13), "another server's")
+	require.NoError(t, known.Known.Check(t.Context(), known.Stream))
 
-	err := known.Known.Check(t.Context(), known.Stream, 0)
+	err := known.Known.Check(t.Context(), logtest.New(t).Stream)
 	require.ErrorIs(t, err, follow.ErrLogLost)
 	require.Equal(t, 10, strings.Count(err.Error(), `log sequence `), err)
 	require.Contains(t, err.Error(), `lost: log sequence 12 of town "t"`)
 	require.Contains(t, err.Error(), "; and 2 more. Put the newer log back")
 
-	require.NoError(t, known.Known.Check(t.Context(), known.Stream, 12))
-	require.NoError(t, known.Known.Check(t.Context(), other.Stream, 12),
+	require.NoError(t, known.Known.Check(t.Context(), known.Stream))
+	require.NoError(t, known.Known.Check(t.Context(), other.Stream),
 		"where it is the same at the sequences that are compared")
 	_, err = other.Commit(t.Context(), logtest.Put(t, 40), 12)
 	require.NoError(t, err)
 	_, err = known.Commit(t.Context(), logtest.Put(t, 41), 12)
 	require.NoError(t, err)
-	err = known.Known.Check(t.Context(), other.Stream, 13)
+	err = known.Known.Check(t.Context(), other.Stream)
 	require.ErrorContains(t, err, `lost: log sequence 13 of town "t"; log sequence 1 of town "t". Put`)
+}
+
+// TestKnown_CheckWhileItGrows: commits that come while the log is checked are no loss.
+func TestKnown_CheckWhileItGrows(t *testing.T) {
+	t.Parallel()
+	log := logtest.New(t)
+	committed := make(chan error, 1)
+	go func() {
+		var err error
+		for n := uint64(0); n < 300 && err == nil; n++ {
+			_, err = log.Commit(t.Context(), logtest.Put(t, int64(n)), n)
+		}
+		committed <- err
+	}()
+	for {
+		select {
+		case err := <-committed:
+			require.NoError(t, err)
+			return
+		default:
+			require.NoError(t, log.Known.Check(t.Context(), log.Stream))
+		}
+	}
 }

@@ -95,9 +95,8 @@ type Config struct {
 	// Advanced, where set, is called whenever the derived stream is known to hold all up to seq,
 	// from one goroutine. A seq lower than before means that the stream was seen to be behind.
 	Advanced func(seq uint64)
-	// CheckLog, where set, returns ErrLogLost if a log that ends at a sequence is not the one that
-	// this process knows.
-	CheckLog func(ctx context.Context, log jetstream.Stream, end uint64) error
+	// CheckLog, if set, returns ErrLogLost if a log is not the one that this process knows.
+	CheckLog func(ctx context.Context, log jetstream.Stream) error
 	// LogLost, where set, is called with ErrLogLost when the follower does not go on, once until it
 	// has gone on again, and again after a restart. It must not block.
 	LogLost func(error)

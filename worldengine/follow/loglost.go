@@ -32,7 +32,7 @@ func (f *Follower) checkLog(ctx context.Context, pos position) error {
 	}
 	f.logEnd = info.State.LastSeq
 	if f.config.CheckLog != nil {
-		if err := f.config.CheckLog(ctx, f.config.Log, f.logEnd); errors.Is(err, ErrLogLost) {
+		if err := f.config.CheckLog(ctx, f.config.Log); errors.Is(err, ErrLogLost) {
 			return f.loseLog(err)
 		} else if err != nil {
 			return err
