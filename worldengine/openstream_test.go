@@ -32,7 +32,9 @@ func TestALowerLimitOfEventsIsTold(t *testing.T) {
 		require.Equal(t, limit, info.Config.MaxMsgs)
 		return info.State.Msgs, told.String()
 	}
-	e, err := Open(t.Context(), js.Conn(), js.Conn(), Config{EventLimit: -1})
+	e, err := Open(t.Context(), js.Conn(), js.Conn(), Config{
+		EventLimit: -1, DiscardHistory: true,
+	})
 	require.NoError(t, err)
 	for n := range int64(10) {
 		_, err := e.Runs().Append(t.Context(), "t", []runevents.Write{logtest.Told(n + 1)})

@@ -140,7 +140,9 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 func TestAPauseThatIsOverIsNotTold(t *testing.T) {
 	t.Parallel()
 	console := stuckConsole{make(chan struct{}, 8), make(chan struct{})}
-	e := openEngine(t, logtest.New(t), func(c *Config) { c.Apply, c.RCON = apply.RCON, console })
+	e := openEngine(t, logtest.New(t), func(c *Config) {
+		c.Apply, c.RCON, c.DiscardHistory = apply.RCON, console, true
+	})
 	t.Cleanup(func() { close(console.release) })
 	require.NoError(t, e.Submit(talkIn(t, e), func(Answer, error) {}))
 	<-console.asked

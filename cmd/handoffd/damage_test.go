@@ -33,6 +33,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/messages"
+	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -105,7 +106,7 @@ func TestDiskFull(t *testing.T) {
 		r.fillDisk(p, nc, regexp.MustCompile("STORAGE_FAILED.*the disk is full"), func() {
 			// the file system goes with the process
 			assert.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
-			assert.NoError(t, os.CopyFS(room, os.DirFS(within)))
+			copyData(t, room, os.DirFS(within))
 		})
 		require.NoError(t, os.Remove(filepath.Join(room, ballast)))
 		r.args[3] = room
@@ -201,7 +202,15 @@ var populated struct {
 	towns []*torturedTown
 }
 
-// newPopulated returns a copy of that: a cold copy is whole, see TestColdCopy.
+// copyData copies a data directory. CopyFS makes all files readable by others, and a server refuses
+// an operator's key that is.
+func copyData(t *testing.T, to string, data fs.FS) {
+	t.Helper()
+	assert.NoError(t, os.CopyFS(to, data))
+	assert.NoError(t, os.Chmod(filepath.Join(to, server.OperatorKeyFile), 0o600))
+}
+
+// newPopulated returns a copy of populated: a cold copy is whole, see TestColdCopy.
 func newPopulated(t *testing.T) *torture {
 	t.Helper()
 	r := newTorture(t, "local")
@@ -221,7 +230,7 @@ func newPopulated(t *testing.T) *torture {
 		populated.files, populated.towns = files, r.towns
 	}
 	r.args[3] = filepath.Join(t.TempDir(), "data")
-	require.NoError(t, os.CopyFS(r.args[3], populated.files))
+	copyData(t, r.args[3], populated.files)
 	r.towns = slices.Clone(populated.towns)
 	for n, d := range r.towns {
 		own := *d

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -266,6 +267,7 @@ func TestRestoredLog(t *testing.T) {
 	w.stop()
 	older := t.TempDir()
 	require.NoError(t, os.CopyFS(older, os.DirFS(config.Data)))
+	require.NoError(t, os.Chmod(filepath.Join(older, server.OperatorKeyFile), 0o600))
 	w.start(config)
 	overview, b := open(t, w.srv.HTTP()), open(t, w.srv.HTTP()+"#/towns/"+threatened)
 	overview.mayBeAway()
