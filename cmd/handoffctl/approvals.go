@@ -92,7 +92,7 @@ func valueOf(value jsontext.Value, size int) string {
 // whichProposal names a proposal that waits.
 type whichProposal struct {
 	Handoff string `arg:"" name:"handoff-id" help:"The proposal, by the handoffId that approvals shows, or how it begins."`
-	Town    string `help:"The town in which it waits, where several wait with this id." placeholder:"TOWN-ID"`
+	Town    string `help:"The town in which it waits; needed if it waits no longer, or if several wait with this id." placeholder:"TOWN-ID"`
 	Hash    string `help:"Which of several with this id: the HASH that approvals shows, or how it begins." placeholder:"HASH"`
 }
 
@@ -191,8 +191,8 @@ const (
 	wholeHash = 64
 )
 
-// find has a decision be about the one proposal that waits and is named so. A whole id that is not
-// in the list goes to the server as it is, which says what became of it.
+// find makes a decision be about the one proposal that waits and has the name. A whole id with its
+// town that is not in the list goes to the server as it is, which reports what became of it.
 func (p *whichProposal) find(
 	ctx context.Context, server *client.Client, d *client.Decision,
 ) error {
@@ -212,18 +212,19 @@ func (p *whichProposal) find(
 		return nil
 	case len(found) > 1:
 		return p.ambiguous(found)
-	case len(p.Handoff) >= wholeID && (p.Hash == "" || len(p.Hash) >= wholeHash):
+	case p.Town != "" && len(p.Handoff) >= wholeID && (p.Hash == "" || len(p.Hash) >= wholeHash):
 		d.HandoffID, d.TownID, d.HandoffHash = p.Handoff, p.Town, p.Hash
 		return nil
 	}
-	what := fmt.Sprintf("an id that begins with %q", p.Handoff)
+	name := fmt.Sprintf("an id that begins with %q", p.Handoff)
 	if p.Hash != "" {
-		what += fmt.Sprintf(" and a hash that begins with %q", p.Hash)
+		name += fmt.Sprintf(" and a hash that begins with %q", p.Hash)
 	}
 	if p.Town != "" {
-		what += fmt.Sprintf(" in the town %q", p.Town)
+		name += fmt.Sprintf(" in the town %q", p.Town)
 	}
-	return usagef("no proposal that waits has %s; handoffctl approvals lists those that wait", what)
+	return usagef("no proposal that waits has %s; handoffctl approvals lists those that wait, and "+
+		"with --town and its whole id the server reports what became of one", name)
 }
 
 // argument returns a text as an argument of a shell.

@@ -34,7 +34,7 @@ func TestApprovals(t *testing.T) {
 	assert.Regexp(t, `^approved handoff_.* in town-threatened\nexecuted EXECUTED, run `,
 		c.ok("approve", id[:20], "--reason", "do", "--submit"))
 	require.Empty(t, waiting())
-	got := c.run("reject", id, "--reason", "no")
+	got := c.run("reject", id, "--town", threatened, "--reason", "no")
 	assert.Equal(t, exitRefused, got.status)
 	assert.Contains(t, got.err, "ALREADY_DECIDED")
 
@@ -45,7 +45,9 @@ func TestApprovals(t *testing.T) {
 	got = c.run("approve", "handoff_0")
 	assert.Equal(t, exitUsage, got.status)
 	assert.Contains(t, got.err, `no proposal that waits has an id that begins with "handoff_0"`)
-	assert.Contains(t, c.run("approve", id[:8]+sixtyFour("0")).err, "UNKNOWN_APPROVAL")
+	got = c.run("approve", id)
+	assert.Equal(t, exitUsage, got.status, "no town says what became of it")
+	assert.Contains(t, got.err, "with --town and its whole id")
 }
 
 // A town's list of what takes an approval is put, patched and shown.
@@ -107,7 +109,7 @@ func TestApprovalsWithOneID(t *testing.T) {
 	left := waiting()
 	require.Len(t, left, 1)
 	require.Equal(t, rows[0].HandoffHash, left[0].HandoffHash)
-	got = c.run("approve", id, "--hash", sixtyFour("0"))
+	got = c.run("approve", id, "--town", threatened, "--hash", sixtyFour("0"))
 	assert.Equal(t, exitRefused, got.status)
 	assert.Contains(t, got.err, "APPROVAL_DIFFERS")
 	c.ok("approve", id, "--hash", rows[0].HandoffHash)

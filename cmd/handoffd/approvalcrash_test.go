@@ -32,10 +32,10 @@ func approvalsAt(t testing.TB, nc *nats.Conn) []waitingApproval {
 	return page.Approvals
 }
 
-// approval is a request to approve a handoff.
-func approval(handoffID string, submit bool) []byte {
-	return fmt.Appendf(nil, `{"handoffId":%q,"decision":"approve","reason":"","submit":%t}`,
-		handoffID, submit)
+// approve is a request to approve the proposal.
+func (w *waitingApproval) approve(submit bool) []byte {
+	return fmt.Appendf(nil, `{"handoffId":%q,"townId":%q,"decision":"approve","reason":"",`+
+		`"submit":%t}`, w.HandoffID, w.TownID, submit)
 }
 
 // approve approves the only handoff that waits.
@@ -45,7 +45,7 @@ func approve(t testing.TB, nc *nats.Conn) {
 	require.Len(t, waiting, 1)
 	require.Equal(t, "waiting", waiting[0].Status)
 	reply, err := nc.Request(wire.Subject("main", wire.ApprovalDecide),
-		approval(waiting[0].HandoffID, false), 20*time.Second)
+		waiting[0].approve(false), 20*time.Second)
 	require.NoError(t, err)
 	require.Empty(t, reply.Header.Get(wire.ErrorCodeHeader), "%s", reply.Data)
 }
@@ -80,7 +80,7 @@ func TestKillBetweenAskingAndExecuting(t *testing.T) {
 	waiting := approvalsAt(t, m.nc)
 	require.Len(t, waiting, 1)
 	require.Equal(t, "waiting", waiting[0].Status)
-	m.dies(failpoint.Committed, wire.ApprovalDecide, approval(waiting[0].HandoffID, true))
+	m.dies(failpoint.Committed, wire.ApprovalDecide, waiting[0].approve(true))
 	waiting = approvalsAt(t, m.nc)
 	require.Len(t, waiting, 1)
 	require.Equal(t, "approved", waiting[0].Status)
@@ -145,10 +145,13 @@ func TestKillWhileApprovalsLapse(t *testing.T) {
 		m.args = args
 		m.start()
 	}
-	refused := func(handoffID string) {
+	asked, err := handoff.Parse(body, schemas.Limits{})
+	require.NoError(t, err)
+	lapsedOne := waitingApproval{TownID: asked.Proposal.TownID, HandoffID: asked.HandoffID}
+	refused := func() {
 		t.Helper()
 		reply, err := m.nc.Request(wire.Subject("main", wire.ApprovalDecide),
-			approval(handoffID, true), 20*time.Second)
+			lapsedOne.approve(true), 20*time.Second)
 		require.NoError(t, err)
 		require.NotEmpty(t, reply.Header.Get(wire.ErrorCodeHeader), "%s", reply.Data)
 	}
@@ -157,23 +160,21 @@ func TestKillWhileApprovalsLapse(t *testing.T) {
 		require.Eventually(t, func() bool { return len(approvalsAt(t, m.nc)) == 0 }, time.Minute,
 			50*time.Millisecond)
 	}
-	asked, err := handoff.Parse(body, schemas.Limits{})
-	require.NoError(t, err)
 
 	again(lapsing)
 	m.args = lasting
 	m.dies(failpoint.Committed, wire.Handoff, body)
 	lapsed()
-	refused(asked.HandoffID)
+	refused()
 	requireAsked(t, m.nc, body)
 	waiting := approvalsAt(t, m.nc)
 	require.Len(t, waiting, 1)
 
 	again(lapsing)
 	m.args = lasting
-	m.dies(failpoint.Committed, wire.ApprovalDecide, approval(waiting[0].HandoffID, true))
+	m.dies(failpoint.Committed, wire.ApprovalDecide, waiting[0].approve(true))
 	lapsed()
-	refused(asked.HandoffID)
+	refused()
 	requireAsked(t, m.nc, body)
 	approve(t, m.nc)
 	result := insistWithin(t, func() *nats.Conn { return m.nc }, body, time.Minute)

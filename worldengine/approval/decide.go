@@ -98,7 +98,8 @@ func (l List) Select(q Question, hash string, now time.Time) (int, *Refusal) {
 	}
 	switch {
 	case !any:
-		return -1, Unknown()
+		return -1, &Refusal{wire.CodeUnknownApproval,
+			"no handoff with this id waits for an approval in the town, or did lately"}
 	case found < 0:
 		return -1, &Refusal{wire.CodeApprovalDiffers,
 			"what was asked about under this handoffId is another handoff than the one with this " +
@@ -109,10 +110,4 @@ func (l List) Select(q Question, hash string, now time.Time) (int, *Refusal) {
 				"handoffHash that approval.list has", open)}
 	}
 	return found, nil
-}
-
-// Unknown is the refusal of a decision about what no person was asked about.
-func Unknown() *Refusal {
-	return &Refusal{wire.CodeUnknownApproval, "no handoff with this id waits " +
-		"for an approval, or did lately, in a town that you may read"}
 }

@@ -23,18 +23,13 @@ type Decider struct {
 }
 
 // Decide takes a decision about a handoff that waits for approval in a town: s has the kind,
-// SignalApprove or SignalDeny, the town ("" where none asks about the handoff), the handoff, the
-// person and why. The decision is a commit of the town, so that of two one is first; the error of
+// SignalApprove or SignalDeny, the town, the handoff, the person and the reason. The decision is a commit of the town, so that of two one is first; the error of
 // the other is a *signals.RefusedError. The entry that is returned has the decision and, where it
 // is an approval, the handoff.
 func (d *Decider) Decide(
 	ctx context.Context, s signals.Signal,
 ) (decided approval.Asked, err error) {
 	s = s.WithDefaults()
-	if s.TownID == "" {
-		unknown := approval.Unknown()
-		return decided, d.Signals.Refuse(ctx, &s, unknown.Code, unknown.Message)
-	}
 	err = d.Log.Retry(ctx, func() error {
 		current, err := d.Log.Load(ctx, s.TownID)
 		if err != nil {

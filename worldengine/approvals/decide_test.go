@@ -114,7 +114,7 @@ func TestADecisionAboutWhatDoesNotWait(t *testing.T) {
 	h := a.talk("t")
 	approve := decision(lifecycle.SignalApprove, h, "mara")
 	nowhere, other := approve, approve
-	nowhere.TownID, other.HandoffID = "", "handoff_other"
+	nowhere.TownID, other.HandoffID = "nowhere", "handoff_other"
 	for _, s := range []signals.Signal{nowhere, other} {
 		_, err := a.decider().Decide(t.Context(), s)
 		a.requireRefused(wire.CodeUnknownApproval, err)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -20,7 +21,11 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
+
+// timeout bounds a look at the towns of a world.
+const timeout = 10 * time.Second
 
 // Index is where the towns stand in which proposals may wait.
 type Index interface {
@@ -71,14 +76,13 @@ func (r *Reader) List(
 			return Page{}, err
 		}
 		places = first(r.placesOf(townID, known, after), limit+1)
-	} else if err = r.visit(ctx, func(townID string, known *known, err error) error {
-		if err == nil && of(townID) {
+	} else if err = r.visit(ctx, func(townID string, known *known) {
+		if of(townID) {
 			places = append(places, r.placesOf(townID, known, after)...)
 			if len(places) > 4*limit {
 				places = first(places, limit+1)
 			}
 		}
-		return nil
 	}); err != nil {
 		return Page{}, err
 	}
@@ -135,6 +139,57 @@ func (r *Reader) placesOf(townID string, known *known, after string) (places []p
 		}
 	}
 	return places
+}
+
+// known is the approval part of a town's record. Its state is not read.
+type known struct {
+	hash      string // of the state
+	policy    *approval.Policy
+	approvals approval.List
+}
+
+// load reads the approval part of a town's last record: nothing for a town that does not exist.
+func (r *Reader) load(ctx context.Context, townID string) (*known, error) {
+	msg, err := r.Log.LastOf(ctx, townID)
+	if msg == nil || err != nil {
+		return new(known), err
+	}
+	rec, err := commitlog.ReadRecord(msg.Data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: town %q, log sequence %d: %w", commitlog.ErrTownDamaged,
+			townID, msg.Sequence, err)
+	}
+	return &known{msg.Header.Get(wire.HashHeader), rec.Policy, rec.Approvals}, nil
+}
+
+// anyOpen reports whether the list has an entry that waits at a time.
+func (k *known) anyOpen(now time.Time) bool {
+	return slices.ContainsFunc(k.approvals, func(a approval.Asked) bool {
+		return a.Status(k.hash, now).IsOpen()
+	})
+}
+
+// visit visits the towns in which proposals may wait, in the order of their subjects. It leaves out
+// a damaged town, and removes an index entry that is no longer needed.
+func (r *Reader) visit(ctx context.Context, do func(townID string, known *known)) error {
+	return r.Index.Asked(ctx, func(townID string, entry *commitlog.Message) error {
+		town, err := r.load(ctx, townID)
+		if errors.Is(err, commitlog.ErrTownDamaged) {
+			r.Logger.Error("the proposals that wait in a town cannot be read", "town", townID,
+				"error", err)
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		// The servers' clocks differ: an entry that expired just now may wait for another one.
+		before := r.Now().Add(-commitlog.AskedAge)
+		if !town.anyOpen(before) && entry.Stored.Before(before) {
+			r.Index.Remove(ctx, entry.Seq)
+		}
+		do(townID, town)
+		return nil
+	})
 }
 
 // rows makes the rows of the first places whose JSON has no more than so many bytes, and returns

@@ -47,12 +47,12 @@ func (c *Client) Approvals(ctx context.Context, townID string) iter.Seq2[Approva
 
 // Decision is what a person decides about a proposal.
 type Decision struct {
-	HandoffID string
-	// TownID and HandoffHash are of the Approval that the person was shown, so that nothing else
-	// is decided about; "" for the only one that waits.
-	TownID, HandoffHash string
-	Approve             bool
-	Reason              string
+	HandoffID, TownID string
+	// HandoffHash is of the Approval that the person was shown, so that nothing else is decided
+	// about; "" for the only one with the id that waits in the town.
+	HandoffHash string
+	Approve     bool
+	Reason      string
 	// ActorID is who decides, where the server has no access control; "operator".
 	ActorID string
 	// Submit has the server execute the stored handoff at once.

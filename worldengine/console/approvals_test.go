@@ -37,12 +37,14 @@ func (w *world) asOperator() {
 // decide decides about the one proposal that waits, as another person does.
 func (w *world) decide(decision, reason string, submit bool) {
 	w.t.Helper()
-	var page struct{ Approvals []struct{ HandoffID string } }
+	var page struct {
+		Approvals []struct{ HandoffID, TownID string }
+	}
 	w.ask(wire.ApprovalList, map[string]any{}, &page)
 	require.Len(w.t, page.Approvals, 1)
 	w.ask(wire.ApprovalDecide, map[string]any{
-		"handoffId": page.Approvals[0].HandoffID, "decision": decision, "reason": reason,
-		"submit": submit,
+		"handoffId": page.Approvals[0].HandoffID, "townId": page.Approvals[0].TownID,
+		"decision": decision, "reason": reason, "submit": submit,
 	}, nil)
 }
 

@@ -120,9 +120,8 @@ const (
 // ApprovalDecide is the request of approval.decide.
 type ApprovalDecide struct {
 	HandoffID string `json:"handoffId"`
-	// TownID is "" for the only town in which the handoff waits, and HandoffHash for the only
-	// handoff that waits there.
-	TownID      string `json:"townId,omitzero"`
+	TownID    string `json:"townId"`
+	// HandoffHash is "" for the only handoff with the id that waits in the town.
 	HandoffHash string `json:"handoffHash,omitzero"`
 	Decision    string `json:"decision"` // Approve or Reject
 	Reason      string `json:"reason"`

@@ -61,9 +61,10 @@ type decided struct {
 	NotSubmitted                          *struct{ Code, Message string }
 }
 
+// decision is a request about a handoff of the town "t".
 func decision(handoffID, what, actor string) map[string]any {
-	return map[string]any{"handoffId": handoffID, "decision": what, "reason": "because",
-		"actorId": actor}
+	return map[string]any{"handoffId": handoffID, "townId": "t", "decision": what,
+		"reason": "because", "actorId": actor}
 }
 
 func (c *client) decide(request map[string]any) decided {
@@ -248,7 +249,8 @@ func TestTwoPeopleDecideAtOnce(t *testing.T) {
 	second := start(t, func(c *server.Config) { c.NATS = first.URL() })
 	for i := range 8 {
 		c := connect(t, first)
-		at := c.put(snapshot("town"+string(rune('a'+i))), "")
+		townID := "town" + string(rune('a'+i))
+		at := c.put(snapshot(townID), "")
 		body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 		asked := c.send(body)
 		require.Equal(t, handoff.ReasonApprovalRequired, asked.result.ReasonCode)
@@ -259,7 +261,9 @@ func TestTwoPeopleDecideAtOnce(t *testing.T) {
 			what := []string{"approve", "reject"}[n]
 			wg.Go(func() {
 				own := connect(t, srv)
-				reply := own.patient("approval.decide", mustJSON(t, decision(id, what, what)))
+				request := decision(id, what, what)
+				request["townId"] = townID
+				reply := own.patient("approval.decide", mustJSON(t, request))
 				codes[n] = "won"
 				if reply.Header.Get("Nats-Service-Error-Code") != "" {
 					codes[n] = own.failureOf(reply).Code
@@ -365,9 +369,9 @@ func TestADryRunAsksNobody(t *testing.T) {
 	require.Equal(t, at.Revision, c.town("t").Revision)
 }
 
-// An agent that knows what another proposes can make a handoff with the same handoffId for another
-// town. A decision that names no town is refused then; one that does is about that town alone.
-func TestOneIDWaitsInTwoTowns(t *testing.T) {
+// An agent that knows another's proposal can make a handoff with the same handoffId for another
+// town. A decision names its town, and is about that town alone.
+func TestApprovalDecide_OneIDInTwoTowns(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, askFor("MAYOR_ACCEPT_MISSION")))
 	a, b := c.put(snapshot("Town"), ""), c.put(snapshot("Town 1"), "")
@@ -381,8 +385,10 @@ func TestOneIDWaitsInTwoTowns(t *testing.T) {
 	require.Equal(t, id, c.send(marshalled(t, attack)).result.HandoffID)
 
 	request := decision(id, "approve", "ada")
+	delete(request, "townId")
 	f := c.notDecided(request)
-	require.Equal(t, []any{409, "APPROVAL_AMBIGUOUS"}, []any{f.Status, f.Code})
+	require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED"}, []any{f.Status, f.Code})
+	require.Equal(t, "/townId", f.Details[0].Path)
 	shown := c.approvals(map[string]any{"townId": "Town 1"}).Approvals[0]
 	other := c.approvals(map[string]any{"townId": "Town"}).Approvals[0]
 	request["townId"], request["handoffHash"] = "Town 1", other.HandoffHash
@@ -392,8 +398,9 @@ func TestOneIDWaitsInTwoTowns(t *testing.T) {
 	d := c.decide(request)
 	require.Equal(t, "Town 1", d.TownID)
 	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-	require.Equal(t, "Town", c.decide(decision(id, "reject", "ada")).TownID,
-		"it waits in one town now")
+	request = decision(id, "reject", "ada")
+	request["townId"] = "Town"
+	require.Equal(t, "Town", c.decide(request).TownID)
 }
 
 // A handoff with the handoffId of one that was denied, and another reason, is asked about by

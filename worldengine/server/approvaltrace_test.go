@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,10 +86,13 @@ func TestARefusedDecisionDisclosesNothing(t *testing.T) {
 	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
 	id := operator.send(body).result.HandoffID
 
-	f := as(t, srv.URL(), mine).notDecided(decision(id, "approve", "x"))
-	require.Equal(t, []any{404, "UNKNOWN_APPROVAL"}, []any{f.Status, f.Code})
-	require.NotContains(t, f.Message, "secret")
-	f = as(t, srv.URL(), reads).notDecided(decision(id, "approve", "x"))
+	request, nowhere := decision(id, "approve", "x"), decision(id, "approve", "x")
+	request["townId"], nowhere["townId"] = "secret", "nowhere"
+	f := as(t, srv.URL(), mine).notDecided(request)
+	require.Equal(t, []any{403, "FORBIDDEN"}, []any{f.Status, f.Code})
+	g := as(t, srv.URL(), mine).notDecided(nowhere)
+	require.Equal(t, strings.ReplaceAll(g.Message, "nowhere", "secret"), f.Message)
+	f = as(t, srv.URL(), reads).notDecided(request)
 	require.Equal(t, []any{403, "FORBIDDEN"}, []any{f.Status, f.Code})
 	require.Contains(t, f.Message, "secret", "it may read the town, and not decide there")
 }

@@ -94,8 +94,8 @@ func TestPayloadLimits(t *testing.T) {
 		{"alert.ack", most, map[string]any{"seq": 1 << 50}, "404"},
 		{"approval.list", most, map[string]any{}, ""},
 		{"approval.decide", most, map[string]any{
-			"handoffId": "handoff_" + strings.Repeat("0", 64), "decision": "reject", "reason": ""},
-			"404"},
+			"handoffId": "handoff_" + strings.Repeat("0", 64), "townId": "t", "decision": "reject",
+			"reason": ""}, "404"},
 		{"whoami", most, map[string]any{}, ""},
 	}
 	var verbs []string

@@ -216,8 +216,8 @@ func (h *hostile) allRequests() []valid {
 			"townId": id, "after": "2026", "limit": 5}},
 		{"approval.decide", schemas.ApprovalDecideRequest, schemas.ApprovalDecideReply,
 			map[string]any{
-				"handoffId": h.result.result.HandoffID, "decision": "approve", "reason": "why",
-				"actorId": "ada", "submit": true}},
+				"handoffId": h.result.result.HandoffID, "townId": id, "decision": "approve",
+				"reason": "why", "actorId": "ada", "submit": true}},
 		{"whoami", schemas.WhoAmIRequest, schemas.WhoAmIReply, map[string]any{}},
 	}
 	return append(list, h.handoffRequests()...)

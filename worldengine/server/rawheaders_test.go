@@ -152,8 +152,8 @@ func bodies(t testing.TB, townID string) map[string][]byte {
 		"alert.list": map[string]any{}, "alert.ack": map[string]any{"seq": 1},
 		"approval.list": about,
 		"approval.decide": map[string]any{
-			"handoffId": "handoff_" + strings.Repeat("0", 64), "decision": "reject",
-			"reason": "Because."},
+			"handoffId": "handoff_" + strings.Repeat("0", 64), "townId": townID,
+			"decision": "reject", "reason": "Because."},
 		"whoami": map[string]any{},
 	}
 	for verb, body := range others(t, append(slices.Collect(maps.Keys(bodies)), "handoff")) {

@@ -61,7 +61,7 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 		r = messages.ApprovalDecide{}
 	}
 	given := worldengine.Signal{
-		Kind: lifecycle.SignalDeny, Reason: r.Reason,
+		Kind: lifecycle.SignalDeny, TownID: r.TownID, Reason: r.Reason,
 		HandoffID: r.HandoffID, HandoffHash: r.HandoffHash,
 		ActorID: cmp.Or(in.rights.Identity(s.config.Access).User, r.ActorID),
 	}
@@ -69,12 +69,7 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 		given.Kind = lifecycle.SignalApprove
 	}
 	if refused == nil {
-		given.TownID, refused = s.townDecided(ctx, in.rights, &r)
-		if _, signal := errors.AsType[*worldengine.SignalError](refused); refused != nil &&
-			!signal && !errors.Is(refused, access.ErrForbidden) &&
-			!errors.Is(refused, access.ErrUnreadable) {
-			return nil, refused
-		}
+		refused = cmp.Or(in.rights.Town(r.TownID), in.rights.Read(r.TownID))
 	}
 	if refused != nil {
 		if err := s.engine.Reject(ctx, given, specOf(refused).Code); err != nil {
@@ -98,23 +93,6 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 	}
 	body, err := reply(outcome)
 	return &nats.Msg{Data: body}, err
-}
-
-// townDecided returns the town that a decision is about, "" where no town asked. The error refuses
-// the decision, or kept the town from being found.
-func (s *Service) townDecided(
-	ctx context.Context, rights access.Rights, r *messages.ApprovalDecide,
-) (townID string, err error) {
-	if townID = r.TownID; townID == "" {
-		q := approval.Question{HandoffID: r.HandoffID, HandoffHash: r.HandoffHash}
-		townID, err = s.engine.Approvals().Find(ctx, q,
-			func(townID string) bool { return rights.Read(townID) == nil },
-			func(townID string) bool { return rights.Town(townID) == nil })
-		if townID == "" || err != nil {
-			return "", err
-		}
-	}
-	return townID, cmp.Or(rights.Town(townID), rights.Read(townID))
 }
 
 // submitApproved executes what was approved, and puts the result, or why there is none, into

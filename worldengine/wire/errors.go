@@ -156,20 +156,17 @@ var errorSpecs = []ErrorSpec{
 	{Code: CodeAlreadyPaused, Status: 409, When: "the town or the world is paused already"},
 	{Code: CodeNotPaused, Status: 409, When: "the town or the world is not paused"},
 	{Code: CodeUnknownApproval, Status: 404,
-		When: "of `approval.decide`: no handoff with the id waits for a person's approval, or did " +
-			"within the day before (unless its town has asked for another one since), in a town " +
-			"that its sender may read"},
+		When: "of `approval.decide`: no handoff with the id waits for a person's approval in the " +
+			"town, or did within the day before (unless the town has asked for another one since)"},
 	{Code: CodeAlreadyDecided, Status: 409,
 		When: "of `approval.decide`: another decision was first; its message says whose and which"},
 	{Code: CodeApprovalDiffers, Status: 409,
 		When: "of `approval.decide`: under the `handoffId` another handoff was asked about than " +
-			"the one with the `handoffHash`, in the town of the request or, if it names none, in " +
-			"any that its sender may read",
+			"the one with the `handoffHash`",
 		Again: "no: list the approvals again"},
 	{Code: CodeApprovalAmbiguous, Status: 409,
-		When: "of `approval.decide`: handoffs with the `handoffId` wait in several towns, or " +
-			"several in one",
-		Again: "no: send `townId` and `handoffHash`"},
+		When:  "of `approval.decide`: several handoffs with the `handoffId` wait in the town",
+		Again: "no: send `handoffHash`"},
 	{Code: CodeApprovalStale, Status: 409,
 		When: "of `approval.decide`: the town has changed since the handoff was made, or it has " +
 			"waited for too long"},

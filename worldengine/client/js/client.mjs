@@ -380,13 +380,13 @@ export class Client {
   }
 
   /**
-   * Decides about a proposal that waits. With `submit` the server executes what was approved at once. `actorId`
+   * Decides about a proposal that waits in a town. With `submit` the server executes what was approved at once. `actorId`
    * is who decides where NATS does not name the user. Operators and approvers may decide; of two who do, the
    * second gets a ReplyError with the code ALREADY_DECIDED. The same decision of the same person may be sent
    * again where no answer came, and is answered as the first one as long as the proposal stands.
    * @param {string} handoffId
    * @param {"approve" | "reject"} decision
-   * @param {RequestOptions & { reason: string, actorId?: string, submit?: boolean, townId?: string,
+   * @param {RequestOptions & { townId: string, reason: string, actorId?: string, submit?: boolean,
    *   handoffHash?: string }} options `townId` and `handoffHash` are of the Approval that was shown
    * @returns {Promise<Decided>}
    */

@@ -400,24 +400,25 @@ test("what takes a person's approval is listed, and decided", async (t) => {
   assert.equal(waiting[0].expected.length > 0, true);
   assert.deepEqual(await collect(engine.approvals({ townId: "nowhere" })), []);
 
-  const denied = await engine.decide(ids[0], "reject", { reason: "Not today.", actorId: "ada" });
+  const townId = "town-threatened";
+  const denied = await engine.decide(ids[0], "reject", { townId, reason: "Not today.", actorId: "ada" });
   assert.deepEqual([denied.townId, denied.decision, denied.actorId, denied.reason, denied.result],
     ["town-threatened", "reject", "ada", "Not today.", undefined]);
   assert.equal((await engine.send(handoffs[0])).result.reasonCode, "APPROVAL_DENIED");
-  await assert.rejects(engine.decide(ids[0], "approve", { reason: "Now.", actorId: "ben" }),
+  await assert.rejects(engine.decide(ids[0], "approve", { townId, reason: "Now.", actorId: "ben" }),
     { name: "ReplyError", code: "ALREADY_DECIDED", status: 409 });
-  await assert.rejects(engine.decide(`handoff_${"0".repeat(64)}`, "approve", { reason: "" }),
+  await assert.rejects(engine.decide(`handoff_${"0".repeat(64)}`, "approve", { townId, reason: "" }),
     { code: "UNKNOWN_APPROVAL", status: 404 });
 
-  await engine.decide(ids[1], "approve", { reason: "Fine.", actorId: "ada" });
+  await engine.decide(ids[1], "approve", { townId, reason: "Fine.", actorId: "ada" });
   const [approved] = await collect(engine.approvals());
   assert.deepEqual([approved.status, approved.decidedBy, approved.reason], ["approved", "ada", "Fine."]);
-  const { result, runId } = await engine.decide(ids[2], "approve", { reason: "Go.", actorId: "ada", submit: true });
+  const { result, runId } = await engine.decide(ids[2], "approve", { townId, reason: "Go.", actorId: "ada", submit: true });
   assert.equal(result?.status, "executed");
   assert.deepEqual((await engine.send(handoffs[2])).result.status, "duplicate");
   const [first] = await collect(engine.runEvents(runId ?? ""), 1);
   assert.equal(first.eventType, "RunApproved");
-  await assert.rejects(engine.decide(ids[1], "reject", { reason: "Late." }), { code: "APPROVAL_STALE" });
+  await assert.rejects(engine.decide(ids[1], "reject", { townId, reason: "Late." }), { code: "APPROVAL_STALE" });
   assert.deepEqual(await collect(engine.approvals()), []);
 });
 
