@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -156,21 +157,35 @@ func TestRunCancel(t *testing.T) {
 	assert.Equal(t, exitOK, again.status, "the key was free")
 }
 
-// Lists, watch and run get name the producer that began a run or appended an event.
+// Lists, watch and run get name the producer that began a run or appended an event. Its run is no
+// signal and no handoff, whatever its events claim.
 func TestAppendedRun(t *testing.T) {
 	c := online(t)
-	w := logtest.Told(1)
-	w.EventType, w.StepID = runevents.RunStarted, ""
-	w.Payload = []byte(`{"command":"project advance fort wall"}`)
-	w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{RunID: w.RunID,
-		LogicalAttemptID: 1, EventType: w.EventType, PlanID: w.PlanID, PlanVersion: w.PlanVersion})
-	_, err := c.engine.Runs().Append(t.Context(), threatened, []runevents.Write{w})
+	events := []runevents.Write{logtest.Told(1), logtest.Told(1)}
+	for i, event := range []runevents.EventType{runevents.RunStarted, runevents.RunCompleted} {
+		w := &events[i]
+		w.EventID, w.EventType, w.StepID = uuid.NewString(), event, ""
+		w.Payload = []byte(`{"status":"executed","reasonCode":"EXECUTED"}`)
+		w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{RunID: w.RunID,
+			LogicalAttemptID: 1, EventType: w.EventType, PlanID: w.PlanID,
+			PlanVersion: w.PlanVersion})
+	}
+	events[0].Payload = []byte(`{"command":"project advance fort wall","signal":"APPROVE",` +
+		`"actorId":"ops","type":"PROJECT_ADVANCE"}`)
+	_, err := c.engine.Runs().Append(t.Context(), threatened, events)
 	require.NoError(t, err)
 	const said = "project advance fort wall (appended by anyone)"
-	assert.Contains(t, c.ok("run", "list"), said)
-	assert.Contains(t, c.ok("watch", "--since", "1h", "--type", "RunStarted", "--count", "1"), said)
+	list := c.ok("run", "list")
+	assert.Contains(t, list, said)
+	watched := c.ok("watch", "--since", "1h", "--type", "RunStarted", "--count", "1")
+	assert.Contains(t, watched, said)
+	for _, forged := range []string{"APPROVE", "executed", "EXECUTED"} {
+		assert.NotContains(t, list+watched, forged)
+	}
+	assert.NotContains(t, c.ok("run", "list", "--status", "executed"), said)
+	assert.NotContains(t, c.ok("run", "list", "--type", "PROJECT_ADVANCE"), said)
 	assert.Regexp(t, `(?m)^begun +not by the engine: appended by anyone$`,
-		c.ok("run", "get", w.RunID))
+		c.ok("run", "get", events[0].RunID))
 }
 
 // A town whose command a game server is applying drains.

@@ -164,10 +164,12 @@ func (a *app) sense(e *runevents.Record) string {
 		return a.brief(e.Payload)
 	}
 	switch {
-	case p.Signal != "":
-		return p.String()
 	case p.Command != "":
 		return p.Command
+	case e.AppendedBy != "": // what it claims of signals and results stays a payload
+		return a.brief(e.Payload)
+	case p.Signal != "":
+		return p.String()
 	case p.Status != "":
 		return strings.TrimSpace(p.Status + " " + p.ReasonCode)
 	case p.SignalID != "":

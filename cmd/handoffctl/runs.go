@@ -210,7 +210,7 @@ func command(run *runevents.Snapshot) string {
 		said    `json:",inline"`
 	}
 	_ = json.Unmarshal(run.Metadata.Started, &started) // a run of another producer may not say
-	if started.Signal != "" {
+	if started.Signal != "" && run.Metadata.AppendedBy == "" {
 		return started.String()
 	}
 	return started.Command
@@ -244,14 +244,16 @@ func (s *said) String() string {
 	return text
 }
 
-// runOutcome is what the last event of a run says; a run of another producer may not say.
+// runOutcome is what the last event of a run says; a run that a producer began has none.
 type runOutcome struct {
 	Status     string `json:"status"`
 	ReasonCode string `json:"reasonCode"`
 }
 
 func outcomeIn(run *runevents.Snapshot) (ended runOutcome) {
-	_ = json.Unmarshal(run.Metadata.Outcome, &ended)
+	if run.Metadata.AppendedBy == "" {
+		_ = json.Unmarshal(run.Metadata.Outcome, &ended)
+	}
 	return ended
 }
 

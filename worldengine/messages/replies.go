@@ -97,7 +97,7 @@ type Run struct {
 }
 
 // RunRow is a run in a list: its state, and what its events say of the request and its end. A run
-// of another producer may lack members.
+// that a producer began may lack members, and has neither type nor result.
 type RunRow struct {
 	runevents.Snapshot
 	TownID  string `json:"townId,omitzero"`

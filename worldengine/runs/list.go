@@ -85,8 +85,8 @@ func (f *RunFilter) takes(row *Row) bool {
 // Row is a run in a list.
 type Row = messages.RunRow
 
-// rowOf returns the row of a run. A run of another producer says what it wants, so that members may
-// be missing.
+// rowOf returns the row of a run. A run that a producer began may lack members, and has neither type
+// nor result: its events may claim any.
 func rowOf(run runevents.Snapshot) Row {
 	row := Row{Snapshot: run}
 	var started struct {
@@ -99,6 +99,10 @@ func rowOf(run runevents.Snapshot) Row {
 	if json.Unmarshal(run.Metadata.Started, &started) == nil {
 		row.TownID, row.ActorID, row.Command = started.TownID, started.ActorID, started.Command
 		row.Type = cmp.Or(started.Type, started.Signal)
+	}
+	if run.Metadata.AppendedBy != "" {
+		row.Type = ""
+		return row
 	}
 	var ended struct {
 		Status     handoff.Status     `json:"status"`

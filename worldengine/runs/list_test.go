@@ -16,24 +16,29 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// A row says what the start and the end of a run say; a run of another producer, or of a signal,
-// may lack members, or have others of their names.
+// A row has what the start and the end of a run say. A run of another producer, or of a signal, may
+// lack members, or have others of their names; a producer's has no type and no result.
 func TestRowsOfRuns(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		started, outcome string
-		want             Row
+		started, outcome, by string
+		want                 Row
 	}{
 		{`{"townId":"t","actorId":"a","type":"SALVAGE_PLAN","command":"c"}`,
-			`{"status":"executed","reasonCode":"EXECUTED"}`,
+			`{"status":"executed","reasonCode":"EXECUTED"}`, "",
 			Row{TownID: "t", ActorID: "a", Type: "SALVAGE_PLAN", Command: "c",
 				ResultStatus: handoff.Executed, ReasonCode: "EXECUTED"}},
-		{`{"townId":"t","actorId":"a","signal":"PAUSE"}`, ``,
+		{`{"townId":"t","actorId":"a","signal":"PAUSE"}`, ``, "",
 			Row{TownID: "t", ActorID: "a", Type: "PAUSE"}},
-		{``, ``, Row{}}, {`7`, `[]`, Row{}}, {`{"townId":7,"actorId":"a"}`, `{"status":8}`, Row{}},
+		{`{"townId":"t","actorId":"a","type":"SALVAGE_PLAN","signal":"PAUSE","command":"c"}`,
+			`{"status":"executed","reasonCode":"EXECUTED"}`, "plugin",
+			Row{TownID: "t", ActorID: "a", Command: "c"}},
+		{``, ``, "", Row{}}, {`7`, `[]`, "", Row{}},
+		{`{"townId":7,"actorId":"a"}`, `{"status":8}`, "", Row{}},
 	} {
 		run := runevents.NewSnapshot("run-1")
 		run.Metadata.Started, run.Metadata.Outcome = []byte(c.started), []byte(c.outcome)
+		run.Metadata.AppendedBy = c.by
 		c.want.Snapshot = run
 		require.Equal(t, c.want, rowOf(run), c.started)
 	}

@@ -1,14 +1,13 @@
 import { statusAfter } from "../../../client/js/contract.gen.mjs";
 
-/** Returns the row of a list for a run, as run.get and run.list show it. */
+/** Returns the row of a list for a run, as run.list shows it. */
 export function rowOf(run) {
-  const { started = {}, outcome = {} } = run.metadata ?? {};
+  const { started = {}, appendedBy } = run.metadata ?? {};
   return {
-    runId: run.runId, seq: run.lastEventSeq, status: run.status,
-    townId: run.townId ?? started.townId, actorId: run.actorId ?? started.actorId,
-    type: run.type ?? started.type ?? started.signal, command: run.command ?? started.command,
-    about: started.signal && started.runId,
-    result: run.resultStatus ?? outcome.status, reason: run.reasonCode ?? outcome.reasonCode,
+    runId: run.runId, seq: run.lastEventSeq, status: run.status, by: appendedBy,
+    townId: run.townId, actorId: run.actorId, type: run.type, command: run.command,
+    about: !appendedBy && started.signal && started.runId,
+    result: run.resultStatus, reason: run.reasonCode,
     startedAt: run.startedAt, completedAt: run.completedAt,
   };
 }
@@ -28,17 +27,16 @@ export const ended = (row) => ["COMPLETED", "FAILED", "CANCELLED"].includes(row.
 /** Returns a row after an event of its run; the same row where it has the event already. */
 export function rowAfter(row, event) {
   if (row && event.runSeq <= row.seq) return row;
-  const said = event.payload ?? {};
+  const { payload: said = {}, appendedBy: by } = event; // a producer's run is no handoff, whatever its events claim
   const next = { ...(row ?? { runId: event.runId, startedAt: event.persistedAt }), seq: event.runSeq };
   next.status = statusAfter[event.eventType] ?? next.status;
   if (event.eventType === "RunQueued" || event.eventType === "RunStarted") {
     Object.assign(next, {
-      townId: said.townId ?? next.townId, actorId: said.actorId ?? next.actorId,
-      type: said.type ?? said.signal ?? next.type, command: said.command ?? next.command,
-      about: said.signal ? said.runId : next.about,
+      townId: said.townId ?? next.townId, actorId: said.actorId ?? next.actorId, command: said.command ?? next.command, by,
     });
+    if (!by) Object.assign(next, { type: said.type ?? said.signal ?? next.type, about: said.signal ? said.runId : next.about });
     if (event.eventType === "RunStarted" || !next.startedAt) next.startedAt = event.persistedAt;
-  } else if (event.eventType === "RunCompleted" || event.eventType === "RunFailed") {
+  } else if (!by && (event.eventType === "RunCompleted" || event.eventType === "RunFailed")) {
     Object.assign(next, { result: said.status ?? next.result, reason: said.reasonCode ?? next.reason });
   }
   if (ended(next)) next.completedAt = event.persistedAt;

@@ -12,8 +12,12 @@ const ofWorld = ({ type }) => type === "PAUSE" || type === "RESUME";
 
 export const nameOf = (type) => proposalTypes[type]?.name ?? (type === "RETRY_STEP" ? "retry" : (type ?? "").toLowerCase());
 
-/** What a run was asked to do, without the town that stands beside it; of a signal, the run that it is about. */
+/**
+ * What a run was asked to do, without the town that stands beside it; of a signal, the run that it is about; of a run that
+ * a producer began, the producer too.
+ */
 function What({ row }) {
+  if (row.by) return <><Said text={row.command} most={48} /> <span class="soft">appended by <Said text={row.by} most={24} /></span></>;
   if (row.about) return <><span>{nameOf(row.type)}</span> <span class="soft">run <Short id={row.about} /></span></>;
   const words = (row.command ?? "").split(" ");
   const about = row.command && row.townId ? row.command.slice(words.slice(0, 2).join(" ").length + 1 + row.townId.length) : "";

@@ -109,3 +109,17 @@ test("a run that began after the page was made stays above it", async () => {
   list.release();
   assert.deepEqual(ids(list), ["above", "y", "x"]);
 });
+
+test("a run that a producer began is neither a signal nor a handoff, whatever it claims", async () => {
+  const outcome = { status: "executed", reasonCode: "EXECUTED" };
+  const claims = { ...started, signal: "APPROVE", runId: "theirs" };
+  const listed = run("listed", { command: "c", metadata: { started: claims, outcome, appendedBy: "miner" } });
+  const list = new RunList({}, serving({ runs: [listed] }));
+  await list.load();
+  list.take({ ...event("live", 1, "RunStarted", claims), appendedBy: "miner" });
+  list.take({ ...event("live", 2, "RunCompleted", outcome), appendedBy: "miner" });
+  list.release();
+  assert.deepEqual(list.rows.map((r) => [r.runId, r.status, r.by, Boolean(r.type || r.about || r.result || r.reason)]), [
+    ["live", "COMPLETED", "miner", false], ["listed", "COMPLETED", "miner", false],
+  ]);
+});

@@ -56,8 +56,10 @@ export function Run({ runId }) {
   };
   const pending = run.data?.status === "RUNNING" && (run.data.steps ?? []).some((step) => step.stepId === "apply" && step.status === "RUNNING");
   const waits = pending || run.data?.status === "PENDING" || run.data?.status === "PAUSED" && run.data.substatus !== "DRAINING";
-  const started = run.data?.metadata?.started ?? {};
-  const outcome = run.data?.metadata?.outcome ?? {};
+  const { appendedBy, ...metadata } = run.data?.metadata ?? {};
+  const { signal, ...asked } = metadata.started ?? {};
+  const started = { ...asked, signal: appendedBy ? undefined : signal }; // a producer's run is no signal, nor a handoff,
+  const outcome = (!appendedBy && metadata.outcome) || {}; // whatever its events claim
   const world = session.get().config.world;
   const toWorld = world === "main" ? "" : ` --world ${world}`;
   return (
@@ -97,7 +99,7 @@ export function Run({ runId }) {
           <Reason code={outcome.reasonCode} status={outcome.status} />
           <span><Said text={started.command ?? nameOf(started.signal)} most={100} />{started.signal && started.runId && <> run <a href={href(["runs", started.runId])}><Short id={started.runId} /></a></>}</span>
           {started.townId && <span>Town <a href={href(["towns", started.townId])}><Said text={started.townId} most={48} /></a></span>}
-          {run.data.metadata?.appendedBy && <span>Appended by <Said text={run.data.metadata.appendedBy} most={48} /></span>}
+          {appendedBy && <span>Appended by <Said text={appendedBy} most={48} /></span>}
           {started.actorId && <span>By <Said text={started.actorId} most={48} /></span>}
           {outcome.resultId && <span>Result <Short id={outcome.resultId} size={12} /></span>}
           <span><Time at={run.data.startedAt} /> · {ended(run.data) ? duration(new Date(run.data.completedAt) - new Date(run.data.startedAt)) : "goes on"}</span>
