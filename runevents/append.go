@@ -200,7 +200,8 @@ func (p *Plan) Results(persistedAt time.Time) []Appended {
 // The error refuses the append as a whole: *OwnedError, ErrRunEnded, *TransitionError,
 // ErrRunEnding, or a *schemas.ValidationError with the paths of a run-append-request.v1, of a new
 // event that has the eventId of another event of the run, is not of the tenant, project and
-// environment of the run, or not of the tenant of the policy.
+// environment of the run, not of the tenant of the policy, or of an unknown type that reads like a
+// known one.
 func (s *RunState) Plan(writes []Write) (Plan, error) {
 	d := planner{
 		state: s, keys: map[string]int{}, ids: map[string]struct{}{}, derived: s.derived,
@@ -289,6 +290,11 @@ func (d *planner) check(i int, w *Write) {
 	if known || before {
 		d.violations = append(d.violations, schemas.Violation{
 			Path: at + "/eventId", Message: "must be new, but is that of another event of the run",
+		})
+	}
+	if problem := w.EventType.problem(); problem != "" {
+		d.violations = append(d.violations, schemas.Violation{
+			Path: at + "/eventType", Message: problem,
 		})
 	}
 	if tenant := d.state.policy.TenantID; tenant != "" && w.TenantID != tenant {

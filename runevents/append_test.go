@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -333,6 +334,24 @@ func TestRunState_EventsOfTheEngine(t *testing.T) {
 		}
 	}
 	require.Equal(t, "eventType", refused(ours, newWrite(runevents.SignalAccepted, "build", 1)))
+}
+
+// Unknown types are taken, unless a reader could take them for a known type.
+func TestRunState_UnknownTypes(t *testing.T) {
+	t.Parallel()
+	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{})
+	for _, event := range []runevents.EventType{"Told", "BlockPlaced", "game:block/placed-2.0",
+		"Signal", "SignalAcceptedByGame"} {
+		_, err := state.Plan([]runevents.Write{newWrite(event, "build", 1)})
+		require.NoError(t, err, event)
+	}
+	for _, event := range []runevents.EventType{"SignalAccepted ", "\u00a0RunQueued", "signalaccepted",
+		"SIGNAL_REJECTED", "Run.Approved", "Signal-Accepted", "Signal\u0410ccepted", "RunCompleted\u200b",
+		"run/completed", "SignalAccepted2", "2Signal", " ",
+		runevents.EventType(strings.Repeat("x", 129))} {
+		_, err := state.Plan([]runevents.Write{newWrite(event, "build", 1)})
+		require.Equal(t, []string{"/events/0/eventType"}, schemastest.Paths(t, err), event)
+	}
 }
 
 func TestPlanRefusesWhatIsOfAnotherRun(t *testing.T) {

@@ -1,6 +1,11 @@
 package runevents
 
-import "slices"
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
 
 // EventType is the kind of an event. The set is open: consumers tolerate types they do not know.
 type EventType string
@@ -103,6 +108,44 @@ func EventTypes(level Level) []EventType {
 
 // Spec returns the declaration of a type; the zero EventSpec if it is unknown.
 func (t EventType) Spec() EventSpec { return specs[t] }
+
+// unknownType is the form of the types that no contract knows and producers may emit: readers see
+// all of it.
+var unknownType = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._:/-]{0,127}$`)
+
+// folded finds a known type by the letters that it is read by.
+var folded = func() map[string]EventType {
+	types := make(map[string]EventType, len(eventSpecs))
+	for _, spec := range eventSpecs {
+		types[fold(spec.Type)] = spec.Type
+	}
+	return types
+}()
+
+// fold returns the letters of a type in lower case.
+func fold(t EventType) string {
+	return strings.ToLower(strings.Map(func(r rune) rune {
+		if r < 'A' || r == '_' { // of an unknownType: a digit or punctuation
+			return -1
+		}
+		return r
+	}, string(t)))
+}
+
+// problem returns why producers may not emit events of a type that is not known, such as one that
+// readers would take for a known type; "" if they may.
+func (t EventType) problem() string {
+	if _, known := specs[t]; known {
+		return ""
+	}
+	if !unknownType.MatchString(string(t)) {
+		return "must be a known type or match " + unknownType.String()
+	}
+	if like, ok := folded[fold(t)]; ok {
+		return fmt.Sprintf("must not read like %s, which is another type", like)
+	}
+	return ""
+}
 
 // OfStep reports whether t is a known step-level event, which carries a stepId. Every other known
 // event is of the run and carries none.

@@ -97,7 +97,7 @@ func TestHostileTown(t *testing.T) {
 	run := w.send(body)
 	told := uuid.NewString()
 	events := []runevents.Write{
-		written(told, runevents.RunStarted, ""), written(told, runevents.EventType(script), script),
+		written(told, runevents.RunStarted, ""), written(told, "Told", script),
 	}
 	for i := range events {
 		events[i].PlanID = script
