@@ -36,10 +36,9 @@ func AddressOf(remote net.Addr) string {
 	return network.String()
 }
 
-// bounded is a listener that closes the connections of an address beyond as many as it may have. To
-// admit a connection beyond as many as there may be, it closes the one that has gone longest without
-// a change: whoever holds connections keeps no request out. A WebSocket is not among them, but
-// counts for its address.
+// bounded is a listener that bounds its connections, in all and of each address. To admit one more,
+// it closes the one, of all or of the address, that has gone longest without a change: whoever holds
+// connections keeps no request out. A WebSocket is not closed, but counts for its address.
 type bounded struct {
 	net.Listener
 	most, perAddress, loopback int
@@ -72,9 +71,9 @@ func (l *bounded) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		admitted, oldest := l.admit(conn)
-		if oldest != nil {
-			_ = oldest.Close()
+		admitted, idlest := l.admit(conn)
+		if idlest != nil {
+			_ = idlest.Close()
 		}
 		if admitted != nil {
 			return admitted, nil
@@ -83,9 +82,9 @@ func (l *bounded) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts a connection, unless its address has too many: admitted is nil then. The connection
-// oldest, unless nil, has to be closed for it.
-func (l *bounded) admit(conn net.Conn) (admitted, oldest *held) {
+// admit counts a connection, unless its address has as many WebSockets as it may have connections:
+// admitted is nil then. The connection idlest, unless nil, has to be closed for it.
+func (l *bounded) admit(conn net.Conn) (admitted, idlest *held) {
 	remote := conn.RemoteAddr()
 	address, most := AddressOf(remote), l.perAddress
 	if tcp, ok := remote.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
@@ -96,18 +95,30 @@ func (l *bounded) admit(conn net.Conn) (admitted, oldest *held) {
 	if l.open[address] >= most {
 		l.logger.Warn("a connection is closed: its address has as many as it may "+
 			"(--max-connections-per-address)", "address", address, "connections", most)
-		return nil, nil
-	}
-	if l.recent.Len() >= l.most {
-		oldest = l.recent.Front().Value.(*held)
-		l.forget(oldest)
+		if idlest = l.idlestOf(address); idlest == nil {
+			return nil, nil
+		}
+	} else if l.recent.Len() >= l.most {
 		l.logger.Warn("connections are closed that do nothing: there are as many as may be "+
 			"(--max-connections)", "connections", l.most)
+		idlest = l.recent.Front().Value.(*held)
 	}
+	l.forget(idlest)
 	l.open[address]++
 	admitted = &held{Conn: conn, by: l, address: address}
 	admitted.place = l.recent.PushBack(admitted)
-	return admitted, oldest
+	return admitted, idlest
+}
+
+// idlestOf returns the connection of an address that has gone longest without a change; nil if it
+// has only WebSockets.
+func (l *bounded) idlestOf(address string) *held {
+	for place := l.recent.Front(); place != nil; place = place.Next() {
+		if c := place.Value.(*held); c.address == address {
+			return c
+		}
+	}
+	return nil
 }
 
 // changed implements the ConnState of an http.Server.
@@ -127,9 +138,9 @@ func (l *bounded) changed(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// forget takes a connection from those that may be closed for another one.
+// forget takes a connection, if any, from those that may be closed for another one.
 func (l *bounded) forget(c *held) {
-	if c.place != nil {
+	if c != nil && c.place != nil {
 		l.recent.Remove(c.place)
 		c.place = nil
 	}

@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// AcceptedOf returns how many of all connections from an address a listener takes.
+// AcceptedOf returns how many of all connections from an address a listener takes before it closes
+// one.
 func AcceptedOf(address string, perAddress, all int) int {
 	from := net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))
 	l := newBounded(nil, all, perAddress, slog.New(slog.DiscardHandler))
 	for n := range all {
-		if admitted, _ := l.admit(remote{from: from}); admitted == nil {
+		if _, idlest := l.admit(remote{from: from}); idlest != nil {
 			return n
 		}
 	}

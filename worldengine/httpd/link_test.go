@@ -3,6 +3,7 @@ package httpd
 import (
 	"log/slog"
 	"net"
+	"net/http"
 	"net/netip"
 	"testing"
 
@@ -38,3 +39,23 @@ func TestALinkIsClosedOnce(t *testing.T) {
 
 // nowhere is a connection from the same port.
 type nowhere struct{ net.Conn }
+
+// A connection of an address whose WebSockets are all that it may have is refused.
+func TestBounded_WebSocketsOfAnAddress(t *testing.T) {
+	t.Parallel()
+	l := newBounded(nil, 100, leastPerAddress, slog.New(slog.DiscardHandler))
+	from := func(address string) remote {
+		return remote{from: net.TCPAddrFromAddrPort(netip.MustParseAddrPort(address))}
+	}
+	for range leastPerAddress {
+		admitted, idlest := l.admit(from("192.0.2.1:1"))
+		require.NotNil(t, admitted)
+		require.Nil(t, idlest)
+		l.changed(admitted, http.StateHijacked)
+	}
+	admitted, idlest := l.admit(from("192.0.2.1:1"))
+	require.Nil(t, admitted)
+	require.Nil(t, idlest)
+	admitted, _ = l.admit(from("192.0.2.2:1"))
+	require.NotNil(t, admitted)
+}

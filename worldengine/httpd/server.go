@@ -43,9 +43,9 @@ type Config struct {
 	// MaxConnections is how many connections may be open, beside WebSockets; DefaultMaxConnections.
 	// A further one closes the one that has gone longest without a request or an answer.
 	MaxConnections int
-	// MaxConnectionsPerAddress is how many of them may be of one address (for IPv6 one /64
-	// network), at least 16; others are closed. 0 is a quarter of them, and all of them on
-	// loopback.
+	// MaxConnectionsPerAddress is how many of them, and of WebSockets, one address may have (for
+	// IPv6 one /64 network), at least 16; a further one closes the idlest of the address. 0 is a
+	// quarter of them, and all of them on loopback.
 	MaxConnectionsPerAddress int
 	// ReadHeader is how long the head of a request may take; 0 is DefaultReadHeader.
 	ReadHeader time.Duration
