@@ -161,11 +161,12 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 		e.config.Settings(), e.config.Replicas)
 	e.receiptFollower = follower(receipts, follow.Config{
 		Derive: commitlog.DeriveReceipts(e.config.World), Advanced: e.receipts.Followed,
-		RecreateAfter: dedupe.RecreateAfter, LogLost: e.alertLogLost("No handoff is judged"),
+		RecreateAfter: dedupe.RecreateAfter, LogLost: e.alertLogLost("No handoff is judged",
+			"No handoff is judged, and no run event is emitted"),
 	})
 	e.eventFollower = follower(events, follow.Config{
 		Derive:  commitlog.DeriveEvents(e.config.World),
-		LogLost: e.alertLogLost("No run event is emitted"),
+		LogLost: e.alertLogLost("No run event is emitted", ""),
 	})
 	if err != nil {
 		return err
@@ -203,10 +204,18 @@ func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
 	})
 }
 
-// alertLogLost returns a function that alerts operators that a follower stands still, with the
-// effect that it has.
-func (e *Engine) alertLogLost(effect string) func(error) {
-	return func(err error) { e.alerts.Raise(e.environment().LogLost(effect, err)) }
+// alertLogLost returns a function that alerts operators that a follower stands still. The effect is
+// that of one follower, or of all if the log is not the known one: "" if another follower alerts.
+func (e *Engine) alertLogLost(ofOne, ofAll string) func(error) {
+	return func(err error) {
+		effect, lost := ofOne, (*commitlog.LostError)(nil)
+		if errors.As(err, &lost) {
+			effect = ofAll
+		}
+		if effect != "" {
+			e.alerts.Raise(e.environment().LogLost(effect, err))
+		}
+	}
 }
 
 // watchStorage alerts operators that nothing is stored any more, and that something is again: with

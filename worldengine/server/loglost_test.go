@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -119,7 +120,9 @@ func (w *lossy) requireLost() {
 	w.answers()
 	require.ErrorIs(w.t, w.srv.Ready(w.t.Context()), follow.ErrLogLost)
 	require.Contains(w.t, w.srv.Engine().Stats().LogLost, w.runs[3])
-	require.Contains(w.t, w.log.String(), "LOG_LOST")
+	require.Eventually(w.t, func() bool { // of both followers
+		return strings.Count(w.log.String(), "LOG_LOST: nothing is followed") == 2
+	}, time.Minute, 10*time.Millisecond)
 	for _, body := range w.bodies[:2] {
 		f := w.failureOf(w.request("handoff", body))
 		require.Equal(w.t, "RECEIPTS_BEHIND", f.Code, f.Message)
@@ -135,6 +138,7 @@ func (w *lossy) requireLost() {
 		}
 		return false
 	}, time.Minute, 10*time.Millisecond)
+	require.EqualValues(w.t, 1, w.srv.Engine().Stats().Alerts[runevents.LogLost])
 }
 
 // alertsOf returns the alerts of a code that the stream of alerts has.
