@@ -2,13 +2,13 @@ package rcon
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
+	"worldengine/worldengine/platform"
 )
 
 // ConfigName names the configuration file in a *schemas.ValidationError.
@@ -48,11 +48,14 @@ type Template struct {
 	Expect string
 }
 
+// maxFile bounds a configuration and the file of its password.
+const maxFile = 1 << 20
+
 // ReadConfig reads a configuration file and the password that it points to, a file (seen from the
 // directory of the configuration) or an environment variable, which lookup gives, as os.LookupEnv
 // does. Errors in the file are a *schemas.ValidationError.
 func ReadConfig(file string, lookup func(string) (string, bool)) (Config, error) {
-	data, err := os.ReadFile(file)
+	data, err := platform.ReadFile(file, maxFile)
 	if err != nil {
 		return Config{}, fmt.Errorf("rcon: the configuration cannot be read: %w", err)
 	}
@@ -79,7 +82,7 @@ func (s passwordSource) read(dir string, lookup func(string) (string, bool)) (Se
 		if !filepath.IsAbs(s.file) {
 			s.file = filepath.Join(dir, s.file)
 		}
-		data, err := os.ReadFile(s.file)
+		data, err := platform.ReadFile(s.file, maxFile)
 		if err != nil {
 			found.add(path, "must be a file that can be read: %s", err)
 			return "", found.err()

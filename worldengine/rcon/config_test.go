@@ -145,6 +145,10 @@ func TestNoPassword(t *testing.T) {
 	require.Contains(t, violations(t, err)[0], "open "+absolute)
 	_, err = rcon.ReadConfig(absolute, os.LookupEnv)
 	require.ErrorIs(t, err, os.ErrNotExist)
+	_, err = rcon.ReadConfig("/dev/zero", os.LookupEnv)
+	require.ErrorContains(t, err, "/dev/zero: it has more than")
+	_, err = read(t, fmt.Sprintf(text, "passwordFile", "/dev/zero"), password)
+	require.Contains(t, violations(t, err)[0], "/dev/zero: it has more than")
 }
 
 // TestWhatAConfigurationMeans: everything that is wrong is found, with its place.
