@@ -20,8 +20,7 @@ var (
 	// ErrWorldExists says that the world to restore is there, or that a server serves it. Restore
 	// into another place, or take the world away first.
 	ErrWorldExists = errors.New("backup: there is such a world already")
-	// ErrRestore says that a restore began and did not come to its end. Until it is run again and
-	// does, no server serves the world.
-	ErrRestore = errors.New(
-		"backup: the restore did not come to its end; run it again, it begins anew")
+	// ErrRestore says that a restore began and did not come to its end. Until another one does, of the
+	// same backup or of another, no server serves the world.
+	ErrRestore = errors.New("backup: the restore did not come to its end; the next one begins anew")
 )

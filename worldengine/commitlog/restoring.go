@@ -10,9 +10,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// ErrHalfRestored: a restore of the world began and did not come to its end. Run the restore again.
+// ErrHalfRestored: a restore of the world began and did not come to its end. Run the restore again,
+// or restore another backup.
 var ErrHalfRestored = errors.New("worldengine: the world is being restored, or was in part: run " +
-	"the restore again")
+	"the restore again, or restore another backup")
 
 // RestoringConfig returns the stream that exists while a restore of a world has not come to its
 // end.
