@@ -18,7 +18,7 @@ const (
 )
 
 // TypeSpec declares a proposal type. Whatever lists types reads it: the mapping to commands, the
-// command line, the tools of language models, the consoles of games, and by internal/gen the
+// command line, the tools of language models, the consoles of games, and by cmd/internal/gen the
 // schemas, the JavaScript client, the console and the docs.
 type TypeSpec struct {
 	Type ProposalType

@@ -30,9 +30,9 @@ const (
 	SignalRejected EventType = "SignalRejected"
 )
 
-// EventSpec declares an event type. Transitions, projections and readers go by it, and internal/gen
-// writes the lists of the schemas, of the JavaScript client and of the console. The schema of the
-// payload has the name of the type.
+// EventSpec declares an event type. Transitions, projections and readers go by it, and
+// cmd/internal/gen writes the lists of the schemas, of the JavaScript client and of the console.
+// The schema of the payload has the name of the type.
 type EventSpec struct {
 	Type  EventType
 	Level Level

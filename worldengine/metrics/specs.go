@@ -2,7 +2,7 @@ package metrics
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Spec declares a metric. internal/gen writes the table of docs/operators.md of all.
+// Spec declares a metric. cmd/internal/gen writes the table of docs/operators.md of all.
 type Spec struct {
 	Name, Help string
 	Labels     []string

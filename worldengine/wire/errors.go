@@ -64,7 +64,7 @@ const (
 	RetryPaused  = 5 * time.Second
 )
 
-// ErrorSpec declares a code. The service answers by it, and internal/gen writes the table of
+// ErrorSpec declares a code. The service answers by it, and cmd/internal/gen writes the table of
 // docs/contracts.md.
 type ErrorSpec struct {
 	Code   Code

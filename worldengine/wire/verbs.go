@@ -63,8 +63,8 @@ const (
 	WhoAmI Verb = "whoami"
 )
 
-// VerbSpec declares a verb. The service, access control and the clients go by it, and internal/gen
-// writes the tables of docs/contracts.md and docs/access.md.
+// VerbSpec declares a verb. The service, access control and the clients go by it, and
+// cmd/internal/gen writes the tables of docs/contracts.md and docs/access.md.
 type VerbSpec struct {
 	Verb Verb
 	// Roles may send it, besides the engine.

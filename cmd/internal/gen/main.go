@@ -13,7 +13,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 )
 
-//go:generate go run . ../..
+//go:generate go run . ../../..
 
 func main() {
 	if err := run(os.Args[1]); err != nil {

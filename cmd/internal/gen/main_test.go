@@ -10,11 +10,11 @@ import (
 
 func TestGenerate_TreeIsUpToDate(t *testing.T) {
 	t.Parallel()
-	files, err := generate("../..")
+	files, err := generate("../../..")
 	require.NoError(t, err)
 	for name, want := range files {
-		got, err := os.ReadFile(filepath.Join("../..", name))
+		got, err := os.ReadFile(filepath.Join("../../..", name))
 		require.NoError(t, err)
-		require.Equal(t, want, string(got), "%s is stale: run go generate ./internal/gen", name)
+		require.Equal(t, want, string(got), "%s is stale: run go generate ./cmd/internal/gen", name)
 	}
 }
