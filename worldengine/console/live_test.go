@@ -134,7 +134,7 @@ func TestHostileTown(t *testing.T) {
 		`document.querySelectorAll("details").forEach(d => d.open = true)`))
 	b.sees("handoffId")
 	b.goTo("#/runs/" + told)
-	b.sees("2 <script>", "goes on")
+	b.sees("2 Told <script>", "goes on")
 	b.goTo("#/runs?actor=" + "%3Cscript%3E")
 	b.sees("No runs yet")
 	require.Contains(t, eval[string](b, "document.title"), "main · world engine")
