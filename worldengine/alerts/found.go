@@ -10,8 +10,8 @@ import (
 	"worldengine/worldengine/ratelimit"
 )
 
-// Bounds of the alerts about appended events within foundPeriod: for one producer in one town, and
-// for all.
+// Bounds of the alerts about events within foundPeriod: for one producer in one town, and for all
+// producers. The engine's own events have foundOfAll for themselves.
 const (
 	FoundOfTown = 30
 	foundOfAll  = 120
@@ -72,12 +72,22 @@ func (f *found) first(alert *runevents.Alert, townToken string, now time.Time) b
 		return false
 	}
 	f.remember(alert)
-	may, _ := f.town.May(string(alert.Code)+townToken+" "+alert.AppendedBy, now)
-	if may {
-		may, _ = f.all.May("", now)
-	}
+	may := f.may(alert, townToken, now)
 	if !may {
 		f.more[alert.Code]++
+	}
+	return may
+}
+
+// may reports whether the bounds leave room for an alert. Producers take none of the engine's.
+func (f *found) may(alert *runevents.Alert, townToken string, now time.Time) bool {
+	if alert.AppendedBy == "" {
+		may, _ := f.all.May("engine", now)
+		return may
+	}
+	may, _ := f.town.May(string(alert.Code)+townToken+" "+alert.AppendedBy, now)
+	if may {
+		may, _ = f.all.May("producers", now)
 	}
 	return may
 }

@@ -17,7 +17,7 @@ import (
 func invalid(run string, seq int64) runevents.Alert {
 	return runevents.Alert{
 		Code: runevents.InvalidTransition, RunID: run, RunSeq: seq,
-		EventID: run + "-" + strconv.FormatInt(seq, 10),
+		EventID: run + "-" + strconv.FormatInt(seq, 10), AppendedBy: "plugin",
 	}
 }
 
@@ -110,6 +110,22 @@ func TestRaiseFound_RateOfTown(t *testing.T) {
 	now = now.Add(time.Hour)
 	before := a.Stats().Alerts[runevents.InvalidTransition]
 	a.RaiseFound("flooded", invalid("later", 1))
+	require.Equal(t, before+1, a.Stats().Alerts[runevents.InvalidTransition])
+}
+
+// TestRaiseFound_EngineHasItsLane: whatever producers append, in however many towns, an event of the
+// engine that is not valid raises its alert.
+func TestRaiseFound_EngineHasItsLane(t *testing.T) {
+	t.Parallel()
+	w, now := newAlertWorld(t), time.Now()
+	a := clocked(w, &now)
+	for i := range 1000 {
+		a.RaiseFound(strconv.Itoa(i), invalid("p"+strconv.Itoa(i), 1))
+	}
+	before := a.Stats().Alerts[runevents.InvalidTransition]
+	ours := invalid("ours", 1)
+	ours.AppendedBy = ""
+	a.RaiseFound("t", ours)
 	require.Equal(t, before+1, a.Stats().Alerts[runevents.InvalidTransition])
 }
 
