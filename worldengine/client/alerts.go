@@ -17,26 +17,11 @@ const alertPage = 200
 // Alerts goes through the alerts that are kept, the newest first; with open through those that
 // are not acknowledged. It ends behind the first error. Operators and observers may list them.
 func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] {
-	return func(yield func(Alert, error) bool) {
-		for after := uint64(0); ; {
-			var page messages.Alerts
-			_, err := c.Ask(ctx, wire.AlertList, messages.AlertList{
-				After: after, Limit: alertPage, Open: open,
-			}, &page)
-			if err != nil {
-				yield(Alert{}, err)
-				return
-			}
-			for i := range page.Alerts {
-				if !yield(page.Alerts[i], nil) {
-					return
-				}
-			}
-			if after = page.Next; after == 0 {
-				return
-			}
-		}
-	}
+	return rows(func(after uint64) ([]Alert, uint64, error) {
+		var page messages.Alerts
+		_, err := c.Ask(ctx, wire.AlertList, messages.AlertList{After: after, Open: open}, &page)
+		return page.Alerts, page.Next, err
+	})
 }
 
 // AcknowledgeAlert acknowledges the alert with a sequence, and returns it. The first

@@ -22,27 +22,15 @@ type Approval struct {
 // Approvals goes through the proposals that wait in a town, or in all with "", the oldest first,
 // page by page. It ends behind the first error.
 func (c *Client) Approvals(ctx context.Context, townID string) iter.Seq2[Approval, error] {
-	return func(yield func(Approval, error) bool) {
-		request := messages.ApprovalList{TownID: townID}
-		for {
-			var page struct {
-				Approvals []Approval `json:"approvals"`
-				Next      string     `json:"next"`
-			}
-			if _, err := c.Ask(ctx, wire.ApprovalList, request, &page); err != nil {
-				yield(Approval{}, err)
-				return
-			}
-			for _, a := range page.Approvals {
-				if !yield(a, nil) {
-					return
-				}
-			}
-			if request.After = page.Next; page.Next == "" {
-				return
-			}
+	return rows(func(after string) ([]Approval, string, error) {
+		var page struct {
+			Approvals []Approval `json:"approvals"`
+			Next      string     `json:"next"`
 		}
-	}
+		_, err := c.Ask(ctx, wire.ApprovalList,
+			messages.ApprovalList{TownID: townID, After: after}, &page)
+		return page.Approvals, page.Next, err
+	})
 }
 
 // Decision is what a person decides about a proposal.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -151,12 +153,8 @@ func (l *listener) begin(notices chan *nats.Msg) error {
 // hear asks what the user may hear, subscribes, and finds what the newest revision is where
 // following begins with what comes from now on.
 func (l *listener) hear(notices chan *nats.Msg) error {
-	var me struct {
-		Towns   []string `json:"towns"`
-		Read    []string `json:"read"`
-		Changes bool     `json:"changes"`
-	}
-	if _, err := l.client.Ask(l.ctx, wire.WhoAmI, struct{}{}, &me); err != nil {
+	me, err := l.client.WhoAmI(l.ctx)
+	if err != nil {
 		return err
 	}
 	if l.mine = me.Read; len(l.mine) == 0 {
@@ -226,23 +224,11 @@ func (l *listener) unsubscribe() {
 	l.subs = nil
 }
 
-// historyPage is a page of town.history.
-type historyPage struct {
-	Revisions []struct {
-		Change `json:",inline"`
-		RunID  string `json:"runId"`
-	} `json:"revisions"`
-	Next uint64 `json:"next"`
-}
-
 // page asks for revisions behind after, the newest first. A town that does not exist has none.
-func (l *listener) page(after, before uint64, limit int) (page historyPage, err error) {
-	_, err = l.client.Ask(l.ctx, wire.TownHistory, struct {
-		TownID string `json:"townId,omitzero"`
-		Before uint64 `json:"before,omitzero"`
-		After  uint64 `json:"after,omitzero"`
-		Limit  int    `json:"limit"`
-	}{l.town, before, after, limit}, &page)
+func (l *listener) page(after, before uint64, limit int) (page messages.History, err error) {
+	_, err = l.client.Ask(l.ctx, wire.TownHistory, messages.TownHistory{
+		TownID: l.town, Before: before, After: after, Limit: limit,
+	}, &page)
 	if IsCode(err, wire.CodeUnknownTown) {
 		err = nil
 	}
@@ -255,7 +241,7 @@ func (l *listener) newest() (uint64, error) {
 	if err != nil || len(page.Revisions) == 0 {
 		return 0, err
 	}
-	return page.Revisions[0].Revision, nil
+	return page.Revisions[0].Revision.Revision, nil
 }
 
 // catchUp yields what the server has and was not yielded.
@@ -290,13 +276,13 @@ func (l *listener) missed() (found []Change, newest uint64, err error) {
 			newest, err = l.newest() // which is lower where the log has lost its end
 			return nil, min(newest, l.after), err
 		}
-		for _, r := range page.Revisions {
-			newest = max(newest, r.Revision)
-			if r.TownID == "" {
-				r.TownID = l.town
-			}
-			if r.RunID == "" && (len(l.mine) == 0 || slices.Contains(l.mine, r.TownID)) {
-				found = append(found, r.Change)
+		for i := range page.Revisions {
+			r := &page.Revisions[i]
+			newest = max(newest, r.Revision.Revision)
+			townID := cmp.Or(r.TownID, l.town)
+			if r.RunID == "" && (len(l.mine) == 0 || slices.Contains(l.mine, townID)) {
+				found = append(found, Change{TownID: townID, Revision: r.Revision.Revision,
+					At: r.At, Cause: r.Cause, ActorID: r.ActorID, Epoch: r.Epoch, Hash: r.Hash})
 			}
 		}
 		if before > 0 && page.Next >= before {

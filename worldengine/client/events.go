@@ -15,6 +15,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -28,11 +29,6 @@ type Follow struct {
 	// time is now. They are not looked at where RunID is given, but for the subject.
 	TownID string
 	From   time.Time
-	// OpenSince has no effect: of a run that began before From nothing is missed, however old it
-	// is.
-	//
-	// Deprecated: leave it out.
-	OpenSince time.Duration
 }
 
 // pace has the bounds of following. Tests set others.
@@ -157,10 +153,10 @@ func (f *follower) run() error {
 	nc := f.client.Conn
 	changed := nc.StatusChanged(nats.CONNECTED, nats.CLOSED)
 	defer nc.RemoveStatusListener(changed)
-	messages := make(chan *nats.Msg, f.pace.waiting)
+	came := make(chan *nats.Msg, f.pace.waiting)
 	var err error
 	f.before = nc.LastError()
-	f.sub, err = nc.ChanSubscribe(wire.EventSubject(f.client.World, token, runID), messages)
+	f.sub, err = nc.ChanSubscribe(wire.EventSubject(f.client.World, token, runID), came)
 	if err != nil {
 		return f.client.unanswered(err, wire.RunEvents, 0)
 	}
@@ -177,7 +173,7 @@ func (f *follower) run() error {
 			continue
 		}
 		select {
-		case msg := <-messages:
+		case msg := <-came:
 			err = f.patiently(func() error { return f.take(msg) })
 		case status := <-changed:
 			if status == nats.CLOSED {
@@ -283,7 +279,7 @@ func (f *follower) catchUpRun(run *followed) error {
 
 // fetch yields the events that the server has of a run behind the last one.
 func (f *follower) fetch(run *followed) error {
-	request := runEvents{RunID: run.id, AfterSeq: run.last, AfterMark: run.after}
+	request := messages.RunEvents{RunID: run.id, AfterSeq: run.last, AfterMark: run.after}
 	for page, err := range f.client.eventPages(f.ctx, request) {
 		mark := cmp.Or(page.mark, uint64(unknownMark))
 		for i := range page.events {

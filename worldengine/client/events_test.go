@@ -380,7 +380,7 @@ func TestEventsOfAnOldRunInAnOutage(t *testing.T) {
 	require.Eventually(t, func() bool { return time.Now().After(from) }, time.Minute,
 		20*time.Millisecond)
 	runs := w.talks(c, "t", 1)
-	r := w.follow(c, client.Follow{TownID: "t", From: from, OpenSince: time.Nanosecond}, 1000)
+	r := w.follow(c, client.Follow{TownID: "t", From: from}, 1000)
 	r.last["silent"], r.last["late"] = 2, 2
 	r.all(runs...)
 	r.link.set(true)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
@@ -63,15 +64,10 @@ func (f *follower) add(runID string, last int64) *followed {
 // begin gets the mark behind which following begins: what comes from now on is behind it.
 func (f *follower) begin() error {
 	f.since, f.listed = f.what.From, f.what.From.IsZero()
-	list := runList{TownID: f.what.TownID, Limit: 1}
-	for page, err := range f.client.pages(f.ctx, list) {
-		if err != nil {
-			return err
-		}
-		f.mark = page.Mark
-		break
-	}
-	return nil
+	list := messages.RunList{TownID: f.what.TownID, Limit: 1}
+	page, err := f.client.runPage(f.ctx, list)
+	f.mark = page.Mark
+	return err
 }
 
 // catchUpRuns is catchUp for many runs. It may break off anywhere and be done again.
@@ -84,35 +80,39 @@ func (f *follower) catchUpRuns() error {
 			return err
 		}
 	}
-	list := runList{TownID: f.what.TownID, Limit: f.pace.page}
+	list := messages.RunList{TownID: f.what.TownID, Limit: f.pace.page}
 	if !f.listed {
-		list.From, list.Order = f.since, "oldest"
-		if _, err := f.catchUpList(list); err != nil {
+		list.From, list.Order = moment(f.since), "oldest"
+		if _, err := f.catchUpList(list, 0); err != nil {
 			return err
 		}
 		f.listed = true
 	}
-	list.From, list.Order, list.AfterMark = time.Time{}, "", f.mark
-	mark, err := f.catchUpList(list)
+	list.From, list.Order = "", ""
+	mark, err := f.catchUpList(list, f.mark)
 	if err == nil {
 		f.mark, f.newest = mark, place{}
 	}
 	return err
 }
 
-// catchUpList yields what was not yielded of the runs of a list, and returns the mark up to which
-// that is complete.
-func (f *follower) catchUpList(list runList) (mark uint64, err error) {
-	first := true
-	for page, err := range f.client.pages(f.ctx, list) {
+// catchUpList yields what was not yielded of the runs of a list that are behind a mark, and returns
+// the mark up to which that is complete.
+func (f *follower) catchUpList(list messages.RunList, after uint64) (mark uint64, err error) {
+	if after > 0 {
+		list.AfterMark = &after
+	}
+	for more := true; more; more = list.After > 0 {
+		page, err := f.client.runPage(f.ctx, list)
 		if err != nil {
 			return 0, err
 		}
-		if first {
-			mark, first = page.Mark, false
+		if list.After == 0 {
+			mark = page.Mark
 		}
+		list.After = page.Next
 		for i := range page.Runs {
-			run, err := f.catchUpListed(&page.Runs[i], list.AfterMark)
+			run, err := f.catchUpListed(&page.Runs[i].Snapshot, after)
 			if err != nil {
 				return 0, err
 			}

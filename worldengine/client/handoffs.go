@@ -182,8 +182,7 @@ const lookTimeout = 2 * time.Second
 func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
 	defer cancel()
-	var its, worlds messages.Control
-	_, err := c.Ask(ctx, wire.ControlGet, messages.Signal{TownID: townID}, &its)
+	its, err := c.Control(ctx, townID)
 	if err != nil {
 		return nil
 	}
@@ -192,8 +191,7 @@ func (c *Client) paused(ctx context.Context, townID string) *UnavailableError {
 	}
 	why := &UnavailableError{Code: "TOWN_PAUSED",
 		Message: fmt.Sprintf("the town %q is paused", townID)}
-	if _, err := c.Ask(ctx, wire.ControlGet, messages.Signal{}, &worlds); err == nil &&
-		worlds.Status == messages.Paused {
+	if world, err := c.Control(ctx, ""); err == nil && world.Status == messages.Paused {
 		why.Code, why.Message = "WORLD_PAUSED", "the world is paused"
 	}
 	if by := its.PausedBy; by != nil {

@@ -16,8 +16,8 @@ import (
 )
 
 // Run returns the state of a run.
-func (c *Client) Run(ctx context.Context, runID string) (*runevents.Snapshot, error) {
-	run := new(runevents.Snapshot)
+func (c *Client) Run(ctx context.Context, runID string) (*messages.Run, error) {
+	run := new(messages.Run)
 	_, err := c.Ask(ctx, wire.RunGet, messages.RunGet{RunID: runID}, run)
 	if err != nil {
 		return nil, err
@@ -29,62 +29,28 @@ func (c *Client) Run(ctx context.Context, runID string) (*runevents.Snapshot, er
 // "", the newest first. It ends behind the first error.
 func (c *Client) Runs(
 	ctx context.Context, townID string, from time.Time,
-) iter.Seq2[runevents.Snapshot, error] {
-	return c.list(ctx, runList{TownID: townID, From: from})
-}
-
-// runList is a request of run.list.
-type runList struct {
-	TownID    string    `json:"townId,omitzero"`
-	From      time.Time `json:"from,omitzero"`
-	AfterMark uint64    `json:"afterMark,omitzero"`
-	Order     string    `json:"order,omitzero"`
-	After     uint64    `json:"after,omitzero"`
-	Limit     int       `json:"limit,omitzero"`
-}
-
-// runPage is a page of a list of runs.
-type runPage struct {
-	Runs []runevents.Snapshot `json:"runs"`
-	Next uint64               `json:"next"`
-	// Mark is up to where the list is complete.
-	Mark uint64 `json:"mark"`
-}
-
-// list goes through the runs of a list, page by page. It ends behind the first error.
-func (c *Client) list(ctx context.Context, request runList) iter.Seq2[runevents.Snapshot, error] {
-	return func(yield func(runevents.Snapshot, error) bool) {
-		for page, err := range c.pages(ctx, request) {
-			if err != nil {
-				yield(runevents.Snapshot{}, err)
-				return
-			}
-			for i := range page.Runs {
-				if !yield(page.Runs[i], nil) {
-					return
-				}
-			}
-		}
+) iter.Seq2[messages.RunRow, error] {
+	request := messages.RunList{TownID: townID}
+	if !from.IsZero() {
+		request.From = moment(from)
 	}
+	return rows(func(after uint64) ([]messages.RunRow, uint64, error) {
+		request.After = after
+		page, err := c.runPage(ctx, request)
+		return page.Runs, page.Next, err
+	})
 }
 
-// pages goes through the pages of a list of runs. It ends behind the first error.
-func (c *Client) pages(ctx context.Context, request runList) iter.Seq2[runPage, error] {
-	request.From = request.From.UTC()
-	return func(yield func(runPage, error) bool) {
-		request := request
-		for {
-			var page runPage
-			_, err := c.Ask(ctx, wire.RunList, request, &page)
-			if !yield(page, err) || err != nil {
-				return
-			}
-			if request.After = page.Next; page.Next == 0 {
-				return
-			}
-		}
-	}
+// runPage asks for a page of a list of runs.
+func (c *Client) runPage(
+	ctx context.Context, request messages.RunList,
+) (page messages.Runs, err error) {
+	_, err = c.Ask(ctx, wire.RunList, request, &page)
+	return page, err
 }
+
+// moment returns a time as requests have it.
+func moment(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
 // Event is a run event.
 type Event struct {
@@ -127,7 +93,7 @@ func (c *Client) Retry(ctx context.Context, r Retry) (*Retried, error) {
 // first error.
 func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		for page, err := range c.eventPages(ctx, runEvents{RunID: runID, AfterSeq: after}) {
+		for page, err := range c.eventPages(ctx, messages.RunEvents{RunID: runID, AfterSeq: after}) {
 			for _, event := range page.events {
 				if !yield(event, nil) {
 					return
@@ -140,13 +106,6 @@ func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.
 	}
 }
 
-// runEvents is a request of run.events.
-type runEvents struct {
-	RunID     string `json:"runId"`
-	AfterSeq  int64  `json:"afterSeq,omitzero"`
-	AfterMark uint64 `json:"afterMark,omitzero"`
-}
-
 // eventPage is a page of the events of a run, with the mark of its last one; 0 where the server
 // does not say that.
 type eventPage struct {
@@ -157,16 +116,12 @@ type eventPage struct {
 // eventPages goes through the pages of the events of a run. It ends behind the first error, which
 // comes with what could be read of its page.
 func (c *Client) eventPages(
-	ctx context.Context, request runEvents,
+	ctx context.Context, request messages.RunEvents,
 ) iter.Seq2[eventPage, error] {
 	return func(yield func(eventPage, error) bool) {
 		request := request
 		for {
-			var reply struct {
-				Events       []jsontext.Value `json:"events"`
-				LastEventSeq int64            `json:"lastEventSeq"`
-				Mark         uint64           `json:"mark"`
-			}
+			var reply messages.Events
 			_, err := c.Ask(ctx, wire.RunEvents, request, &reply)
 			if err == nil && len(reply.Events) == 0 && request.AfterMark == 0 &&
 				request.AfterSeq < reply.LastEventSeq {

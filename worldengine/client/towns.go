@@ -91,26 +91,26 @@ func (c *Client) askTown(
 // Towns goes through the towns in the order of their ids, page by page. It ends behind the first
 // error.
 func (c *Client) Towns(ctx context.Context) iter.Seq2[TownSummary, error] {
-	return func(yield func(TownSummary, error) bool) {
-		for after, more := "", true; more; {
-			var page messages.Towns
-			_, err := c.Ask(ctx, wire.TownList, messages.TownList{After: after}, &page)
-			if err == nil && page.Next != "" && page.Next <= after {
-				err = invalidAnswer(fmt.Errorf("the list comes back to %q after %q",
-					page.Next, after))
-			}
-			if err != nil {
-				yield(TownSummary{}, err)
-				return
-			}
-			for _, t := range page.Towns {
-				if !yield(t, nil) {
-					return
-				}
-			}
-			after, more = page.Next, page.Next != ""
+	return rows(func(after string) ([]TownSummary, string, error) {
+		var page messages.Towns
+		_, err := c.Ask(ctx, wire.TownList, messages.TownList{After: after}, &page)
+		if err == nil && page.Next != "" && page.Next <= after {
+			err = invalidAnswer(fmt.Errorf("the list comes back to %q after %q", page.Next, after))
 		}
-	}
+		return page.Towns, page.Next, err
+	})
+}
+
+// Control returns whether a town is paused, or the world with "".
+func (c *Client) Control(ctx context.Context, townID string) (control messages.Control, err error) {
+	_, err = c.Ask(ctx, wire.ControlGet, messages.Signal{TownID: townID}, &control)
+	return control, err
+}
+
+// WhoAmI returns the user of the connection, and its rights.
+func (c *Client) WhoAmI(ctx context.Context) (id messages.Identity, err error) {
+	_, err = c.Ask(ctx, wire.WhoAmI, struct{}{}, &id)
+	return id, err
 }
 
 // Ask asks a verb with a request that becomes JSON, and reads the reply into reply. It returns the
