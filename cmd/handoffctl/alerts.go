@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/go-json-experiment/json/jsontext"
-
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -43,7 +41,6 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer server.Conn.Close()
 	var page messages.Alerts
 	raw, err := server.Ask(ctx, wire.AlertList,
 		messages.AlertList{After: c.After, Limit: c.Limit, Open: c.Open}, &page)
@@ -104,22 +101,14 @@ Example:
 }
 
 // Run acknowledges them, one by one, up to the first that is refused.
-func (c *alertsAckCommand) Run(ctx context.Context, a *app) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer server.Conn.Close()
-	all := []jsontext.Value{}
+func (c *alertsAckCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	all := []*client.Alert{}
 	for _, seq := range c.Alerts {
-		var alert client.Alert
-		raw, err := server.Ask(ctx, wire.AlertAck, messages.AlertAck{
-			Seq: seq, ActorID: c.Signal.actor(a), Reason: c.Signal.Reason,
-		}, &alert)
+		alert, err := server.AcknowledgeAlert(ctx, seq, c.Signal.actor(a), c.Signal.Reason)
 		if err != nil {
 			return fmt.Errorf("alert %d: %w", seq, err)
 		}
-		all = append(all, raw)
+		all = append(all, alert)
 		if by := alert.Acknowledged; by != nil && !a.json() {
 			if err := a.printf("alert %d, %s: acknowledged by %s at %s: %s\n", seq,
 				show(string(alert.Code)),

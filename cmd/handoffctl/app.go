@@ -53,10 +53,16 @@ type app struct {
 	terminal bool // whether out is one: elsewhere nothing is cut
 	colours  bool // whether out shows them
 	helped   bool // whether help was printed
+
+	server *client.Client // nil until connect
 }
 
-// connect connects to the server. The caller closes the client's connection.
+// connect connects to the server, once. Commands get the client as an argument of Run, or call
+// connect behind checks of their own; run closes the connection.
 func (a *app) connect() (*client.Client, error) {
+	if a.server != nil {
+		return a.server, nil
+	}
 	if a.flags.Timeout <= 0 {
 		return nil, usagef("--timeout must be above 0, not %s", a.flags.Timeout)
 	}
@@ -67,7 +73,8 @@ func (a *app) connect() (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &client.Client{Conn: nc, World: a.flags.World, Timeout: a.flags.Timeout}, nil
+	a.server = &client.Client{Conn: nc, World: a.flags.World, Timeout: a.flags.Timeout}
+	return a.server, nil
 }
 
 // dial makes one connection to the server, under a name that its operator sees.

@@ -29,12 +29,7 @@ Example:
 }
 
 // Run lists the proposals.
-func (c *approvalsCommand) Run(ctx context.Context, a *app) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer server.Conn.Close()
+func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	list := []client.Approval{}
 	for approval, err := range server.Approvals(ctx, c.Town) {
 		if err != nil {
@@ -152,7 +147,6 @@ func (a *app) decide(ctx context.Context, which *whichProposal, d client.Decisio
 	if err != nil {
 		return err
 	}
-	defer server.Conn.Close()
 	if err = which.find(ctx, server, &d); err != nil {
 		return err
 	}

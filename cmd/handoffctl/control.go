@@ -119,12 +119,7 @@ Examples:
 }
 
 // Run shows the status.
-func (c *statusCommand) Run(ctx context.Context, a *app) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer server.Conn.Close()
+func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	if c.Town == "" && !a.raw() {
 		return a.showWorld(ctx, server)
 	}
@@ -187,7 +182,7 @@ Example:
 
 // Run cancels the run.
 func (c *runCancelCommand) Run(ctx context.Context, a *app) error {
-	runID, err := a.findRun(ctx, c.RunID, true)
+	runID, err := a.runID(ctx, c.RunID, true)
 	if err != nil {
 		return err
 	}
@@ -204,7 +199,6 @@ func (a *app) signal(
 	if err != nil {
 		return err
 	}
-	defer server.Conn.Close()
 	var r messages.Control
 	raw, err := server.Ask(ctx, verb, request, &r)
 	if err != nil {

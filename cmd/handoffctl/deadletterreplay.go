@@ -193,7 +193,6 @@ func (c *deadLetterReplayCommand) acknowledge(ctx context.Context, a *app, lette
 	}
 	server, err := a.connect()
 	if err == nil {
-		defer server.Conn.Close()
 		for alert, listed := range server.Alerts(ctx, true) {
 			if err = listed; err != nil {
 				break

@@ -27,13 +27,8 @@ Example:
 }
 
 // Run shows the events.
-func (c *runEventsCommand) Run(ctx context.Context, a *app) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer server.Conn.Close()
-	runID, err := a.runID(ctx, server, c.RunID, false)
+func (c *runEventsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	runID, err := a.runID(ctx, c.RunID, false)
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/lifecycle"
 )
 
 // eventView prints events as they come: a line each, and a line with the date where that changes.
@@ -87,11 +88,8 @@ func (v *eventView) printChange(change *client.Change) error {
 func (v *eventView) eventType(e *runevents.Record) string {
 	text := fmt.Sprintf("%-14s", show(string(e.EventType)))
 	if e.EventType == runevents.RunCompleted {
-		var outcome struct {
-			Status handoff.Status `json:"status"`
-		}
-		_ = json.Unmarshal(e.Payload, &outcome) // a run of another producer may not say
-		return v.coloured(text, runTone(runevents.RunSucceeded, outcome.Status))
+		status := outcomeIn(e.Payload, e.AppendedBy).Status
+		return v.coloured(text, runTone(runevents.RunSucceeded, status))
 	}
 	tones := map[string]tone{"bad": bad, "wait": warn}
 	return v.coloured(text, cmp.Or(tones[e.EventType.Spec().Tone], plain))
@@ -138,59 +136,87 @@ func appended(said, by string) string {
 	return strings.TrimSpace(said + " (appended by " + by + ")")
 }
 
-// sense says in short what an event's payload means.
+// sense returns the meaning of an event's payload in short, or the payload if it lacks the members
+// of its type: another producer may leave them out.
 func (a *app) sense(e *runevents.Record) string {
+	return cmp.Or(a.meaning(e), a.brief(e.Payload))
+}
+
+// meaning is sense, or "" for a payload without the members of its type.
+func (a *app) meaning(e *runevents.Record) string {
 	var p struct {
-		Command     string `json:"command"`
-		Status      string `json:"status"`
-		Reason      string `json:"reason"`
-		SignalID    string `json:"signalId"`
-		ReasonCode  string `json:"reasonCode"`
-		Evaluated   bool   `json:"evaluated"`
-		Passed      *bool  `json:"passed"`
-		Duplicate   *bool  `json:"duplicate"`
-		ActualEpoch *int64 `json:"actualDecisionEpoch"`
-		PostEpoch   *int64 `json:"postExecutionDecisionEpoch"`
-		Failures    []struct {
-			Detail string `json:"detail"`
-		} `json:"failures"`
-		Error struct {
+		said       `json:",inline"`
+		runOutcome `json:",inline"`
+		Command    string `json:"command"`
+		Reason     string `json:"reason"`
+		SignalID   string `json:"signalId"`
+		Error      struct {
 			Code    string `json:"code"`
 			Message string `json:"message"`
 		} `json:"error"`
-		said `json:",inline"`
 	}
 	if json.Unmarshal(e.Payload, &p) != nil {
-		return a.brief(e.Payload)
+		return ""
 	}
 	switch {
-	case p.Command != "":
+	case e.EventType == runevents.RunStarted && p.Command != "":
 		return p.Command
-	case e.AppendedBy != "": // what it claims of signals and results stays a payload
-		return a.brief(e.Payload)
-	case p.Signal != "":
-		return p.String()
-	case p.Status != "":
-		return strings.TrimSpace(p.Status + " " + p.ReasonCode)
-	case p.SignalID != "":
-		return strings.TrimSuffix(fmt.Sprintf("by signal %s: %s", a.briefID(p.SignalID), p.Reason),
-			": ")
-	case p.Reason != "":
-		return "because of " + p.Reason
-	case p.Error.Code != "":
-		return p.Error.Code + ": " + p.Error.Message
-	case p.Duplicate != nil && *p.Duplicate:
-		return "the key was accepted before"
-	case p.Duplicate != nil:
-		return "the key is free"
-	case p.PostEpoch != nil:
-		return fmt.Sprintf("the town is at day %d", *p.PostEpoch)
-	case p.Passed != nil && !*p.Passed && p.ActualEpoch != nil:
-		return fmt.Sprintf("the town is at day %d and not as the agent saw it", *p.ActualEpoch)
-	case p.Passed != nil && !*p.Passed && len(p.Failures) > 0:
-		return p.Failures[0].Detail
-	case p.Passed != nil && *p.Passed:
-		return "passed"
+	case e.AppendedBy != "": // its claims about signals and results stay a payload
+		return ""
+	case p.Signal != "": // any event of a signal's run
+		return p.said.String()
 	}
-	return a.brief(e.Payload)
+	switch e.EventType {
+	case runevents.RunCompleted, runevents.RunFailed, runevents.StepFailed:
+		if p.Error.Code != "" && p.Status == "" {
+			return p.Error.Code + ": " + p.Error.Message
+		}
+		return p.runOutcome.String()
+	case runevents.RunQueued, runevents.RunApproved, runevents.RunPaused, runevents.RunResumed,
+		runevents.RunCancelled, runevents.StepSkipped:
+		if p.SignalID != "" {
+			return strings.TrimSuffix(fmt.Sprintf("by signal %s: %s", a.briefID(p.SignalID),
+				p.Reason), ": ")
+		}
+		if p.Reason != "" {
+			return "because of " + p.Reason
+		}
+	case runevents.StepCompleted:
+		return completed(e)
+	}
+	return ""
+}
+
+// completed returns the outcome of a step of the engine.
+func completed(e *runevents.Record) string {
+	switch e.StepID {
+	case lifecycle.StepDuplicate:
+		if reported[handoff.DuplicateReport](e).Duplicate {
+			return "the key was accepted before"
+		}
+		return "the key is free"
+	case lifecycle.StepStale:
+		r := reported[handoff.StaleReport](e)
+		if !r.Passed && r.ActualDecisionEpoch != nil {
+			return fmt.Sprintf("the town is at day %d and not as the agent saw it",
+				*r.ActualDecisionEpoch)
+		}
+		return "passed"
+	case lifecycle.StepPrecondition:
+		if r := reported[handoff.PreconditionReport](e); !r.Passed && len(r.Failures) > 0 {
+			return r.Failures[0].Detail
+		}
+		return "passed"
+	case lifecycle.StepApply:
+		if day := reported[handoff.WorldState](e).DecisionEpoch; day != nil {
+			return fmt.Sprintf("the town is at day %d", *day)
+		}
+	}
+	return ""
+}
+
+// reported reads the payload of a step of the engine.
+func reported[T any](e *runevents.Record) (report T) {
+	_ = json.Unmarshal(e.Payload, &report) // the engine wrote it
+	return report
 }

@@ -61,7 +61,14 @@ func run(
 	}
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(parser, parser.Model)
-	if err := command.Run(a); err != nil {
+	err = command.BindToProvider(a.connect)
+	if err == nil {
+		err = command.Run(a)
+	}
+	if a.server != nil {
+		a.server.Close()
+	}
+	if err != nil {
 		return a.fail(err)
 	}
 	return exitOK

@@ -35,12 +35,7 @@ Example of a configuration:
 }
 
 // Run serves until the input ends.
-func (c *mcpCommand) Run(ctx context.Context, a *app) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer server.Conn.Close()
+func (c *mcpCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	return c.serve(ctx, server, a.in, a.out)
 }
 

@@ -134,7 +134,6 @@ func (c *newCommand) stateOfServer(ctx context.Context, a *app) (town.State, err
 	if err != nil {
 		return town.State{}, err
 	}
-	defer server.Conn.Close()
 	got, err := server.Town(ctx, c.Town)
 	if err != nil {
 		return town.State{}, err

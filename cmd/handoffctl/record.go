@@ -49,7 +49,7 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 	defer server.Conn.Close()
 	r := &recorder{server: server, seen: map[string]bool{}, leftOut: map[string]int{},
 		fixtures: []*fixtures.Fixture{}}
-	if c.RunID, err = a.runID(ctx, server, c.RunID, false); err != nil {
+	if c.RunID, err = a.runID(ctx, c.RunID, false); err != nil {
 		return err
 	}
 	request := messages.RunList{TownID: c.Town, Order: "oldest", Limit: maxRunPage}

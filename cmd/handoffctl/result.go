@@ -9,6 +9,7 @@ import (
 	"text/tabwriter"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/client"
 )
 
 // resultGetCommand looks up the result of an accepted handoff.
@@ -29,12 +30,7 @@ Example:
 }
 
 // Run looks the result up.
-func (c *resultGetCommand) Run(ctx context.Context, a *app) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer server.Conn.Close()
+func (c *resultGetCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	found, err := server.Result(ctx, c.Key, c.Town)
 	if err != nil {
 		return err

@@ -35,7 +35,7 @@ Example:
 
 // Run has the run tried again.
 func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
-	runID, err := a.findRun(ctx, c.RunID, true)
+	runID, err := a.runID(ctx, c.RunID, true)
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,6 @@ func (c *runRetryCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer server.Conn.Close()
 	got, err := server.Retry(ctx, client.Retry{
 		RunID: runID, Reason: c.Signal.Reason, ActorID: c.Signal.actor(a),
 	})

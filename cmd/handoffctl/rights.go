@@ -10,14 +10,12 @@ import (
 
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // whoIs asks who the user of a connection is; the zero identity where no server of the world runs.
 func (a *app) whoIs(ctx context.Context, nc *nats.Conn) (messages.Identity, error) {
 	server := &client.Client{Conn: nc, World: a.flags.World, Timeout: a.flags.Timeout}
-	var id messages.Identity
-	_, err := server.Ask(ctx, wire.WhoAmI, struct{}{}, &id)
+	id, err := server.WhoAmI(ctx)
 	if client.IsCode(err, "NO_RESPONDERS") {
 		return messages.Identity{}, nil
 	}

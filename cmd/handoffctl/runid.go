@@ -4,7 +4,6 @@ import (
 	"context"
 	"strings"
 
-	"worldengine/runevents"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -16,17 +15,19 @@ const (
 )
 
 // runID returns the id of the run that the command line names by its id or by the beginning of it.
-// Where no run that is looked at has such an id it returns the text: the server says what it makes
-// of that. sure says that the beginning will do only where all runs are looked at.
-func (a *app) runID(
-	ctx context.Context, server *client.Client, named string, sure bool,
-) (string, error) {
+// If no run that is looked at has such an id it returns the text, which the server judges. sure
+// accepts the beginning only if all runs were looked at.
+func (a *app) runID(ctx context.Context, named string, sure bool) (string, error) {
 	if named == "" || len(named) >= wholeRunID {
 		return named, nil
 	}
+	server, err := a.connect()
+	if err != nil {
+		return "", err
+	}
 	found, looked, all := runsNamed(ctx, server, named)
 	if !all { // an older run of another producer may have a short id
-		err := isRun(ctx, server, named)
+		_, err := server.Run(ctx, named)
 		if err == nil || !client.IsCode(err, wire.CodeUnknownRun) {
 			return named, err
 		}
@@ -74,24 +75,4 @@ func runsNamed(
 		}
 	}
 	return found, looked, false
-}
-
-// isRun returns an error where there is no run with an id.
-func isRun(ctx context.Context, server *client.Client, runID string) error {
-	var run runevents.Snapshot
-	_, err := server.Ask(ctx, wire.RunGet, messages.RunGet{RunID: runID}, &run)
-	return err
-}
-
-// findRun is runID for a command that has no connection for requests.
-func (a *app) findRun(ctx context.Context, named string, sure bool) (string, error) {
-	if named == "" || len(named) >= wholeRunID {
-		return named, nil
-	}
-	server, err := a.connect()
-	if err != nil {
-		return "", err
-	}
-	defer server.Conn.Close()
-	return a.runID(ctx, server, named, sure)
 }

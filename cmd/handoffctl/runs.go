@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
@@ -34,13 +35,8 @@ Example:
 }
 
 // Run shows the run.
-func (c *runGetCommand) Run(ctx context.Context, a *app) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer server.Conn.Close()
-	runID, err := a.runID(ctx, server, c.RunID, false)
+func (c *runGetCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	runID, err := a.runID(ctx, c.RunID, false)
 	if err != nil {
 		return err
 	}
@@ -55,7 +51,7 @@ func (c *runGetCommand) Run(ctx context.Context, a *app) error {
 	return a.printTable(func(w io.Writer) {
 		fmt.Fprintf(w, "run\t%s\n", show(run.RunID))
 		status := a.coloured(show(string(run.Status)),
-			runTone(run.Status, resultStatus(&run.Snapshot)))
+			runTone(run.Status, outcomeIn(run.Metadata.Outcome, run.Metadata.AppendedBy).Status))
 		if run.Substatus != "" {
 			status += ", " + show(strings.ToLower(run.Substatus))
 		}
@@ -155,7 +151,6 @@ func (c *runListCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer server.Conn.Close()
 	all, err := listRuns(ctx, server, request, c.Last)
 	if err != nil {
 		return err
@@ -172,13 +167,13 @@ func (a *app) printRuns(all *messages.Runs) error {
 			a.coloured("STATUS", plain))
 		for i := range all.Runs {
 			run := &all.Runs[i]
-			t := runTone(run.Status, resultStatus(&run.Snapshot))
+			t := runTone(run.Status, outcomeIn(run.Metadata.Outcome, run.Metadata.AppendedBy).Status)
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", a.briefID(run.RunID),
 				orDash(run.StartedAt),
 				orDash(run.CompletedAt), a.coloured(show(string(run.Status)), t),
 				orDash(run.ActorID),
 				orDash(appended(command(&run.Snapshot), run.Metadata.AppendedBy)),
-				a.coloured(orDash(outcomeOf(&run.Snapshot)), t))
+				a.coloured(orDash(outcomeIn(run.Metadata.Outcome, run.Metadata.AppendedBy).String()), t))
 		}
 	})
 	if err == nil && all.Next > 0 {
@@ -244,29 +239,20 @@ func (s *said) String() string {
 	return text
 }
 
-// runOutcome is what the last event of a run says; a run that a producer began has none.
+// runOutcome is the outcome in the last event of a run; a run that a producer began has none.
 type runOutcome struct {
-	Status     string `json:"status"`
-	ReasonCode string `json:"reasonCode"`
+	Status     handoff.Status     `json:"status"`
+	ReasonCode handoff.ReasonCode `json:"reasonCode"`
 }
 
-func outcomeIn(run *runevents.Snapshot) (ended runOutcome) {
-	if run.Metadata.AppendedBy == "" {
-		_ = json.Unmarshal(run.Metadata.Outcome, &ended)
+// outcomeIn reads the payload of an event that by appended, "" for the engine.
+func outcomeIn(payload jsontext.Value, by string) (ended runOutcome) {
+	if by == "" {
+		_ = json.Unmarshal(payload, &ended)
 	}
 	return ended
 }
 
-// resultStatus is the status of a run's result, "" for none.
-func resultStatus(run *runevents.Snapshot) handoff.Status {
-	return handoff.Status(outcomeIn(run).Status)
-}
-
-// outcomeOf is how a run ended.
-func outcomeOf(run *runevents.Snapshot) string {
-	ended := outcomeIn(run)
-	if ended.ReasonCode == "" {
-		return ended.Status
-	}
-	return ended.Status + " " + ended.ReasonCode
+func (o runOutcome) String() string {
+	return strings.TrimSpace(string(o.Status) + " " + string(o.ReasonCode))
 }

@@ -54,7 +54,6 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer server.Conn.Close()
 	server.Trace = func(context.Context) trace.Context { return of }
 	server.OnPaused = func(_ string, why *client.UnavailableError) {
 		fmt.Fprintf(a.err, "handoffctl: note: it waits: %s\n", strings.TrimSuffix(why.Message, "."))

@@ -12,8 +12,6 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // statsCommand shows the statistics of the servers of a world.
@@ -42,14 +40,9 @@ type countedServer struct {
 }
 
 // Run shows the statistics.
-func (c *statsCommand) Run(ctx context.Context, a *app) error {
-	server, err := a.connect()
+func (c *statsCommand) Run(ctx context.Context, a *app, server *client.Client) error {
+	id, err := server.WhoAmI(ctx)
 	if err != nil {
-		return err
-	}
-	defer server.Conn.Close()
-	var id messages.Identity
-	if _, err := server.Ask(ctx, wire.WhoAmI, struct{}{}, &id); err != nil {
 		return err
 	}
 	if !maySeeServers(id.Role) {

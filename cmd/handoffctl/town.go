@@ -41,12 +41,7 @@ Example:
 }
 
 // Run shows the town.
-func (c *townGetCommand) Run(ctx context.Context, a *app) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer server.Conn.Close()
+func (c *townGetCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	got, err := server.TownAt(ctx, c.Town, c.Revision)
 	if err != nil {
 		return err
@@ -135,12 +130,7 @@ Example:
 }
 
 // Run lists the towns.
-func (c *townListCommand) Run(ctx context.Context, a *app) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer server.Conn.Close()
+func (c *townListCommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	if !a.json() {
 		return a.printTowns(ctx, server)
 	}

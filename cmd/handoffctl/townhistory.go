@@ -41,7 +41,6 @@ func (c *townHistoryCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer server.Conn.Close()
 	all, err := townHistory(ctx, server, c.Town, c.Before, c.Last)
 	if err != nil {
 		return err

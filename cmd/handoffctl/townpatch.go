@@ -43,7 +43,6 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer server.Conn.Close()
 	expected := c.Expect
 	if expected == "" {
 		now, err := server.Town(ctx, c.Town)

@@ -45,7 +45,6 @@ func (c *townPutCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	defer server.Conn.Close()
 	types, err := approvalTypes(c.Approval)
 	if err != nil {
 		return err

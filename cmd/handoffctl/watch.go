@@ -49,7 +49,7 @@ Examples:
 // Run shows events until ctx is done.
 func (c *watchCommand) Run(ctx context.Context, a *app) error {
 	var err error
-	if c.RunID, err = a.findRun(ctx, c.RunID, false); err != nil {
+	if c.RunID, err = a.runID(ctx, c.RunID, false); err != nil {
 		return err
 	}
 	closed := make(chan struct{})
@@ -138,21 +138,15 @@ func (c *watchCommand) hearChanges(
 ) error {
 	server := client.New(nc, a.flags.World)
 	server.Timeout = a.flags.Timeout
-	var now struct {
-		Revisions []client.Change `json:"revisions"`
-	}
-	request := struct {
-		TownID string `json:"townId,omitzero"`
-		Limit  int    `json:"limit"`
-	}{c.Town, 1}
-	_, err := server.Ask(ctx, wire.TownHistory, request, &now)
+	var now messages.History
+	_, err := server.Ask(ctx, wire.TownHistory, messages.TownHistory{TownID: c.Town, Limit: 1}, &now)
 	what := client.FollowChanges{TownID: c.Town}
 	switch {
 	case client.IsCode(err, "NO_RESPONDERS"):
 	case err != nil && !client.IsCode(err, wire.CodeUnknownTown):
 		return err
 	case len(now.Revisions) > 0:
-		what.After = now.Revisions[0].Revision
+		what.After = now.Revisions[0].Revision.Revision
 	default:
 		what.All = true // nothing has been changed yet
 	}

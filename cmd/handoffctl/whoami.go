@@ -7,6 +7,7 @@ import (
 	"io"
 	"strings"
 
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -25,12 +26,7 @@ Example:
 }
 
 // Run shows it.
-func (c *whoAmICommand) Run(ctx context.Context, a *app) error {
-	server, err := a.connect()
-	if err != nil {
-		return err
-	}
-	defer server.Conn.Close()
+func (c *whoAmICommand) Run(ctx context.Context, a *app, server *client.Client) error {
 	var id messages.Identity
 	raw, err := server.Ask(ctx, wire.WhoAmI, struct{}{}, &id)
 	if err != nil {

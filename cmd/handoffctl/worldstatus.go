@@ -118,7 +118,8 @@ func (a *app) worldStatus(ctx context.Context, server *client.Client) (*worldSta
 		TownsPaused:  []townPause{},
 		TownsPending: []townPending{}, PluginsAbsent: []absentPlugin{}, Servers: []serverStatus{},
 	}
-	_, err := server.Ask(ctx, wire.ControlGet, messages.Signal{}, &s.Control)
+	var err error
+	s.Control, err = server.Control(ctx, "")
 	switch {
 	case client.IsCode(err, wire.CodeForbidden):
 		// who may read some towns alone may not ask about the world
@@ -129,8 +130,8 @@ func (a *app) worldStatus(ctx context.Context, server *client.Client) (*worldSta
 	if err := s.askTowns(ctx, server); err != nil {
 		return nil, err
 	}
-	var id messages.Identity
-	if _, err := server.Ask(ctx, wire.WhoAmI, struct{}{}, &id); err != nil {
+	id, err := server.WhoAmI(ctx)
+	if err != nil {
 		return nil, err
 	}
 	s.askAlerts(ctx, server, &id)
@@ -169,9 +170,8 @@ func (s *worldStatus) askTowns(ctx context.Context, server *client.Client) error
 		if !t.Paused {
 			continue
 		}
-		var r messages.Control
-		if _, err := server.Ask(ctx, wire.ControlGet, messages.Signal{TownID: t.TownID},
-			&r); err != nil {
+		r, err := server.Control(ctx, t.TownID)
+		if err != nil {
 			return err
 		}
 		if by := r.PausedBy; by != nil { // else it was resumed meanwhile
