@@ -261,9 +261,9 @@ func (e *Engine) ensureInTurn(townID string) error {
 }
 
 // rewind forgets what a NATS server that was away may have lost: the log and derived streams may
-// have lost their tail, so nothing counts as followed until it is seen again. It makes the followers read
-// their positions again. Until the log's own end is known, which may be lower than it was, nothing
-// that was followed before counts.
+// have lost their tail, so nothing counts as followed until it is seen again. It makes the followers
+// read their positions again. Until the log's own end is known, which may be lower than it was,
+// nothing that was followed before counts.
 func (e *Engine) rewind(ctx context.Context) {
 	e.tail.Restart()
 	e.receiptFollower.Restart(math.MaxUint64)

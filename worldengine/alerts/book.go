@@ -70,7 +70,8 @@ func (b *book) take(msg *jetstream.RawStreamMsg, world string) {
 	}
 }
 
-// prune drops the alerts that the stream drops: by age, beyond Kept of a code, and before its first message.
+// prune drops the alerts that the stream drops: by age, beyond Kept of a code, and before its first
+// message.
 func (b *book) prune(first uint64, now time.Time) {
 	ofCode := map[runevents.AlertCode]int{}
 	for i := range b.alerts {

@@ -46,9 +46,9 @@ func newFound() found {
 	}
 }
 
-// RaiseFound raises an alert of a projection about a run of a town; "" for an unknown town. Alerts that need only one for a run (runevents.AlertCode.OncePerRun) are raised for the
-// first event, and a producer has so many of them in a town at a time. The others are counted: with the alert of
-// the run, and in the statistics.
+// RaiseFound raises an alert of a projection about a run of a town; "" for an unknown town. If its
+// code needs one alert a run (runevents.AlertCode.OncePerRun), the first event raises it, within the
+// bounds. All others are counted: with the alert of the run, and in the statistics.
 func (a *Alerts) RaiseFound(townToken string, alert runevents.Alert) {
 	if alert.At == "" {
 		alert.At = runevents.Timestamp(a.now())

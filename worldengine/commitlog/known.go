@@ -135,8 +135,9 @@ func (k *Known) grown(expected, seq uint64) bool {
 	return false
 }
 
-// Check returns a *LostError if the log is not the one that is known, and as long as it is not. It compares some of the messages that are known, in powers of two from
-// the last one back; one that has left the history proves nothing.
+// Check returns a *LostError if the log is not the one that is known, and as long as it is not. It
+// compares some of the messages that are known, in powers of two from the last one back; one that
+// has left the history proves nothing.
 func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()

@@ -58,8 +58,8 @@ func (s *Service) takePatch() func(*incoming) {
 	})
 }
 
-// actorOf returns who changes a town or appends events: the user or, where NATS does not name it, its role; ""
-// without access control.
+// actorOf returns who changes a town or appends events: the user or, if NATS does not name it, its
+// role; "" without access control.
 func (s *Service) actorOf(rights access.Rights) string {
 	id := rights.Identity(s.config.Access)
 	return cmp.Or(id.User, string(id.Role))
