@@ -88,7 +88,8 @@ func (e *OwnedError) Error() string {
 type AppendPolicy struct {
 	// TenantID is the tenant whose new events are taken; "" for every tenant's.
 	TenantID string
-	// EngineSteps are the steps that, in a run of the engine, only the engine emits events of.
+	// EngineSteps are the steps that, in a run of the engine, only the engine emits events of. Others
+	// emit none of a step that reads like one of them.
 	EngineSteps []string
 	// EnginePlan reports whether the engine alone begins runs of a plan; nil for no plan.
 	EnginePlan func(planID, planVersion string) bool
@@ -274,7 +275,8 @@ func (s *RunState) owned(w *Write) string {
 	switch {
 	case w.EventType.Spec().OfEngine:
 		return "eventType"
-	case s.engine && (w.StepID == "" || slices.Contains(s.policy.EngineSteps, w.StepID)):
+	case s.engine && (w.StepID == "" || slices.ContainsFunc(s.policy.EngineSteps,
+		func(step string) bool { return fold(step) == fold(w.StepID) })):
 		return "stepId"
 	case plans && !ofRun:
 		return "planId"

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // EventType is the kind of an event. The set is open: consumers tolerate types they do not know.
@@ -113,23 +114,23 @@ func (t EventType) Spec() EventSpec { return specs[t] }
 // all of it.
 var unknownType = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._:/-]{0,127}$`)
 
-// folded finds a known type by the letters that it is read by.
+// folded finds a known type by the letters and digits that it is read by.
 var folded = func() map[string]EventType {
 	types := make(map[string]EventType, len(eventSpecs))
 	for _, spec := range eventSpecs {
-		types[fold(spec.Type)] = spec.Type
+		types[fold(string(spec.Type))] = spec.Type
 	}
 	return types
 }()
 
-// fold returns the letters of a type in lower case.
-func fold(t EventType) string {
+// fold returns the letters and digits of a name, in lower case.
+func fold(name string) string {
 	return strings.ToLower(strings.Map(func(r rune) rune {
-		if r < 'A' || r == '_' { // of an unknownType: a digit or punctuation
-			return -1
+		if unicode.IsLetter(r) || unicode.IsDigit(r) {
+			return r
 		}
-		return r
-	}, string(t)))
+		return -1
+	}, name))
 }
 
 // problem returns why producers may not emit events of a type that is not known, such as one that
@@ -141,7 +142,7 @@ func (t EventType) problem() string {
 	if !unknownType.MatchString(string(t)) {
 		return "must be a known type or match " + unknownType.String()
 	}
-	if like, ok := folded[fold(t)]; ok {
+	if like, ok := folded[fold(string(t))]; ok {
 		return fmt.Sprintf("must not read like %s, which is another type", like)
 	}
 	return ""
