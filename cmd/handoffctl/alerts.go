@@ -47,10 +47,7 @@ func (c *alertsListCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.printRaw(raw)
-	}
-	return a.printTable(func(w io.Writer) {
+	return a.printAnswer(raw, func(w io.Writer) {
 		fmt.Fprintln(w, "ALERT\tAT\tSEVERITY\tCODE\tRUN\tACKNOWLEDGED\tMESSAGE")
 		for i := range page.Alerts {
 			alert := &page.Alerts[i]

@@ -79,13 +79,33 @@ func (a *app) connect() (*client.Client, error) {
 
 // dial makes one connection to the server, under a name that its operator sees.
 func (a *app) dial(name string, more ...nats.Option) (*nats.Conn, error) {
+	return a.dialBy(natsconn.Options.Connect, name, more)
+}
+
+// dialStreams makes a connection that may read and write the streams of the world: without
+// credentials, with the key of the server's local operator.
+func (a *app) dialStreams(name string, more ...nats.Option) (*nats.Conn, error) {
+	if err := wire.ValidateWorld(a.flags.World); err != nil {
+		return nil, usagef("--world: %s", sentence(err))
+	}
+	return a.dialBy(natsconn.Options.ConnectOperator, name, more)
+}
+
+func (a *app) dialBy(
+	connect func(natsconn.Options, string, string, ...nats.Option) (*nats.Conn, error),
+	name string, more []nats.Option,
+) (*nats.Conn, error) {
 	if err := a.flags.Connection.Check(); err != nil {
 		return nil, usagef("%s", sentence(err))
 	}
-	nc, err := a.flags.Connection.WithUserInbox(a.flags.Server).Connect(a.flags.Server, name,
+	nc, err := connect(a.flags.Connection.WithUserInbox(a.flags.Server), a.flags.Server, name,
 		append(more, quiet)...)
 	if err != nil {
-		return nil, &client.UnavailableError{Code: "CONNECTION", Message: sentence(err), Cause: err}
+		code := "CONNECTION"
+		if errors.Is(err, natsconn.ErrOperatorKey) {
+			code = "OPERATOR_KEY"
+		}
+		return nil, &client.UnavailableError{Code: code, Message: sentence(err), Cause: err}
 	}
 	if err := checkInbox(nc); err != nil {
 		nc.Close()
@@ -120,31 +140,6 @@ func checkInbox(nc *nats.Conn) error {
 	return nil
 }
 
-// dialStreams makes a connection that may read and write the streams of the world: without
-// credentials, with the key of the server's local operator.
-func (a *app) dialStreams(name string, more ...nats.Option) (*nats.Conn, error) {
-	if err := wire.ValidateWorld(a.flags.World); err != nil {
-		return nil, usagef("--world: %s", sentence(err))
-	}
-	if err := a.flags.Connection.Check(); err != nil {
-		return nil, usagef("%s", sentence(err))
-	}
-	connection := a.flags.Connection.WithUserInbox(a.flags.Server)
-	nc, err := connection.ConnectOperator(a.flags.Server, name, append(more, quiet)...)
-	switch {
-	case errors.Is(err, natsconn.ErrOperatorKey):
-		return nil, &client.UnavailableError{Code: "OPERATOR_KEY",
-			Message: sentence(err), Cause: err}
-	case err != nil:
-		return nil, &client.UnavailableError{Code: "CONNECTION", Message: sentence(err), Cause: err}
-	}
-	if err := checkInbox(nc); err != nil {
-		nc.Close()
-		return nil, err
-	}
-	return nc, nil
-}
-
 // json reports whether the output is for scripts.
 func (a *app) json() bool { return a.flags.Output == "json" || a.raw() }
 
@@ -164,6 +159,18 @@ func (a *app) printRaw(data []byte) error {
 		return err
 	}
 	return a.printLine(data)
+}
+
+// printAnswer prints an answer as JSON, or the table of it for people. A jsontext.Value is a reply
+// as it came.
+func (a *app) printAnswer(answer any, table func(w io.Writer)) error {
+	if !a.json() {
+		return a.printTable(table)
+	}
+	if raw, ok := answer.(jsontext.Value); ok {
+		return a.printRaw(raw)
+	}
+	return a.printJSON(answer)
 }
 
 // printLine prints JSON with a newline.

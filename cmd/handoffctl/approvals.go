@@ -37,10 +37,7 @@ func (c *approvalsCommand) Run(ctx context.Context, a *app, server *client.Clien
 		}
 		list = append(list, approval)
 	}
-	if a.json() {
-		return a.printJSON(map[string]any{"approvals": list})
-	}
-	return a.printTable(func(w io.Writer) {
+	return a.printAnswer(map[string]any{"approvals": list}, func(w io.Writer) {
 		fmt.Fprintln(w, "HANDOFF\tHASH\tTOWN\tSTATUS\tSINCE\tUNTIL\tACTOR\tCOMMAND\tEXPECTED")
 		for i := range list {
 			row := &list[i]

@@ -11,8 +11,6 @@ import (
 
 	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/backup"
-	"worldengine/worldengine/client"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 )
 
@@ -59,18 +57,12 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	manifest, err := backup.Take(ctx, nc, c.Dir, options)
 	line.clear()
 	switch {
-	case errors.Is(err, commitlog.ErrNoWorld):
-		return noWorld(a, err)
 	case errors.Is(err, backup.ErrDirectory):
 		return usagef("%s", sentence(err))
 	case errors.Is(err, backup.ErrOutrun):
 		return &failedError{message: sentence(err)}
-	case err != nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation):
-		return &client.UnavailableError{Code: "PERMISSION_DENIED",
-			Message: "this user may not make a backup: " +
-				nc.LastError().Error(), Cause: err}
 	case err != nil:
-		return &client.UnavailableError{Code: "BACKUP_FAILED", Message: sentence(err), Cause: err}
+		return a.streamError(err, nc.LastError(), "BACKUP_FAILED", "make a backup")
 	case a.json():
 		err = a.printJSON(manifest)
 	case len(manifest.Unreadable) == 0:
@@ -93,10 +85,4 @@ func lacks(all []fsck.Unreadable) string {
 	return "the backup is made, and has what can be read; the last message of these towns was " +
 		"changed on the disk, so a restore has them as they were before it, or not at all: " +
 		strings.Join(towns, ", ")
-}
-
-// noWorld returns the error of a server that has no streams of the world.
-func noWorld(a *app, err error) error {
-	return &client.UnavailableError{Code: "NO_WORLD", Cause: err, Message: "there is no world " +
-		a.flags.World + " on this server: check --world and --server"}
 }

@@ -128,10 +128,7 @@ func (c *statusCommand) Run(ctx context.Context, a *app, server *client.Client) 
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.printRaw(raw)
-	}
-	return a.printTable(func(w io.Writer) {
+	return a.printAnswer(raw, func(w io.Writer) {
 		fmt.Fprintf(w, "town\t%s\n", show(r.TownID))
 		a.printPause(w, &r)
 	})

@@ -127,10 +127,7 @@ func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
 		quoted, _ := jsontext.AppendQuote(nil, string(body)) // what is no UTF-8 is replaced
 		letter.Body = quoted
 	}
-	if a.json() {
-		return a.printJSON(letter)
-	}
-	return a.printTable(func(w io.Writer) {
+	return a.printAnswer(letter, func(w io.Writer) {
 		fmt.Fprintf(w, "letter\t%d\n", letter.Number)
 		fmt.Fprintf(w, "at\t%s\n", letter.At.UTC().Format(time.RFC3339))
 		fmt.Fprintf(w, "stream\t%s\n", show(letter.Stream))

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,11 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/client"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/wire"
 )
@@ -147,17 +143,9 @@ func (c *deadLetterReplayCommand) replay(
 		Logger:   slog.New(slog.NewTextHandler(a.err, nil)),
 		Progress: line.showLog,
 	})
-	if errors.Is(err, commitlog.ErrNoWorld) {
-		return nil, noWorld(a, err)
-	}
-	if denied := nc.LastError(); err != nil && errors.Is(denied, nats.ErrPermissionViolation) {
-		return nil, &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied,
-			Message: "this user may not replay " +
-				"dead letters: that writes the streams of the world, which takes the role engine"}
-	}
 	if err != nil {
-		return nil, &client.UnavailableError{Code: "LOG_UNAVAILABLE",
-			Message: sentence(err), Cause: err}
+		return nil, a.streamError(err, nc.LastError(), "LOG_UNAVAILABLE", "replay dead letters, "+
+			"which writes the streams of the world and takes the role engine")
 	}
 	return report, nil
 }

@@ -40,10 +40,7 @@ func (c *runEventsCommand) Run(ctx context.Context, a *app, server *client.Clien
 		records = append(records, event)
 		all.Events, all.LastEventSeq = append(all.Events, event.JSON), event.RunSeq
 	}
-	if a.json() {
-		return a.printJSON(all)
-	}
-	return a.printTable(func(w io.Writer) {
+	return a.printAnswer(all, func(w io.Writer) {
 		fmt.Fprintln(w, "SEQ\tTIME\tEVENT\tSTEP\tPAYLOAD")
 		for i := range records {
 			r := &records[i]

@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,8 +10,6 @@ import (
 	"time"
 
 	"worldengine/cmd/internal/counted"
-	"worldengine/worldengine/client"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 )
 
@@ -66,16 +63,13 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 		Progress: line.showLog,
 	})
 	line.clear()
-	if errors.Is(err, commitlog.ErrNoWorld) {
-		return noWorld(a, err)
-	}
-	if denied := violated(); err != nil && c.Repair && denied != nil {
-		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied,
-			Message: "this user may not repair: fsck --repair writes to the streams of the " +
-				"world, which takes the role engine: " + denied.Error()}
-	}
 	if err != nil {
-		return &client.UnavailableError{Code: "LOG_UNAVAILABLE", Message: sentence(err), Cause: err}
+		denied := violated()
+		if !c.Repair {
+			denied = nil
+		}
+		return a.streamError(err, denied, "LOG_UNAVAILABLE", "repair: fsck --repair writes to "+
+			"the streams of the world, which takes the role engine")
 	}
 	if err := c.print(a, report); err != nil {
 		return err

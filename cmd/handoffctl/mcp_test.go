@@ -87,7 +87,7 @@ func TestALanguageModelReadsTriesAndProposes(t *testing.T) {
 	}, names)
 
 	assert.Contains(t, m.ok("list_towns", nil), threatened)
-	town := decode[townReply](t, m.ok("read_town", map[string]any{"townId": threatened}))
+	town := decode[client.Town](t, m.ok("read_town", map[string]any{"townId": threatened}))
 	possible := decode[struct {
 		Proposals []proposable `json:"proposals"`
 	}](t, m.ok("list_proposals", map[string]any{"townId": threatened}))
@@ -100,7 +100,7 @@ func TestALanguageModelReadsTriesAndProposes(t *testing.T) {
 	}
 	tried := decode[mcpOutcome](t, m.ok("dry_run", proposal))
 	assert.True(t, tried.DryRun)
-	assert.Equal(t, town.SnapshotHash, decode[townReply](t,
+	assert.Equal(t, town.SnapshotHash, decode[client.Town](t,
 		m.ok("read_town", map[string]any{"townId": threatened})).SnapshotHash)
 
 	got := decode[mcpOutcome](t, m.ok("propose", proposal))

@@ -240,7 +240,7 @@ func replay(
 
 // prepare makes the fixture's snapshot the state of its town.
 func prepare(ctx context.Context, server *client.Client, f *fixture) error {
-	_, _, err := putTown(ctx, server, f.snapshot, "", "", nil)
+	_, err := server.PutTownJSON(ctx, f.snapshot, client.Put{})
 	var refused *client.ReplyError
 	if !errors.As(err, &refused) || refused.Code != string(wire.CodeTownExists) {
 		return err
@@ -253,6 +253,6 @@ func prepare(ctx context.Context, server *client.Client, f *fixture) error {
 		wanted.Hash == current {
 		return nil
 	}
-	_, _, err = putTown(ctx, server, f.snapshot, current, "", nil)
+	_, err = server.PutTownJSON(ctx, f.snapshot, client.Put{Expected: current})
 	return err
 }

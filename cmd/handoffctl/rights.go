@@ -9,6 +9,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
 )
 
@@ -36,6 +37,25 @@ func (a *app) mustReadStreams(ctx context.Context, nc *nats.Conn, doing string) 
 		"the user %s may not %s: that reads the streams of the world, which takes the role "+
 			"operator, and it has the role %s",
 		cmp.Or(id.User, "of this connection"), doing, id.Role)}
+}
+
+// streamError returns the error of a command that works on the streams of the world: denied is what
+// NATS refused the user, if anything, and doing what that user may not do; other errors get the code.
+func (a *app) streamError(err, denied error, code, doing string) error {
+	switch {
+	case errors.Is(err, commitlog.ErrNoWorld):
+		return noWorld(a, err)
+	case errors.Is(denied, nats.ErrPermissionViolation):
+		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: denied,
+			Message: "this user may not " + doing + ": " + denied.Error()}
+	}
+	return &client.UnavailableError{Code: code, Message: sentence(err), Cause: err}
+}
+
+// noWorld returns the error of a server that has no streams of the world.
+func noWorld(a *app, err error) error {
+	return &client.UnavailableError{Code: "NO_WORLD", Cause: err, Message: "there is no world " +
+		a.flags.World + " on this server: check --world and --server"}
 }
 
 // heedViolations ends the context that it returns when NATS says that the user of a connection may

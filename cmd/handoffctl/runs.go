@@ -45,10 +45,7 @@ func (c *runGetCommand) Run(ctx context.Context, a *app, server *client.Client) 
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.printRaw(raw)
-	}
-	return a.printTable(func(w io.Writer) {
+	return a.printAnswer(raw, func(w io.Writer) {
 		fmt.Fprintf(w, "run\t%s\n", show(run.RunID))
 		status := a.coloured(show(string(run.Status)),
 			runTone(run.Status, outcomeIn(run.Metadata.Outcome, run.Metadata.AppendedBy).Status))

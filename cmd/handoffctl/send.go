@@ -58,14 +58,15 @@ func (c *sendCommand) Run(ctx context.Context, a *app) error {
 	server.OnPaused = func(_ string, why *client.UnavailableError) {
 		fmt.Fprintf(a.err, "handoffctl: note: it waits: %s\n", strings.TrimSuffix(why.Message, "."))
 	}
-	send := sendHandoff
+	send := server.SendJSON
 	if c.DryRun {
-		send = dryRunHandoff
+		send = server.DryRunJSON
 	}
-	got, err := send(ctx, server, data)
+	outcome, err := send(ctx, data)
 	if err != nil {
 		return hinted(err, data)
 	}
+	got := answerOf(outcome)
 	switch {
 	case a.raw():
 		err = a.printRaw(got.Result)
@@ -114,15 +115,6 @@ type answer struct {
 // sendHandoff sends one handoff and verifies its result as an agent would.
 func sendHandoff(ctx context.Context, server *client.Client, data []byte) (answer, error) {
 	got, err := server.SendJSON(ctx, data)
-	if err != nil {
-		return answer{}, err
-	}
-	return answerOf(got), nil
-}
-
-// dryRunHandoff is sendHandoff for a dry run.
-func dryRunHandoff(ctx context.Context, server *client.Client, data []byte) (answer, error) {
-	got, err := server.DryRunJSON(ctx, data)
 	if err != nil {
 		return answer{}, err
 	}

@@ -94,17 +94,11 @@ func (a *app) withSettings(
 	plan, err := do(js)
 	var discards *commitlog.SettingsError
 	switch {
-	case errors.Is(err, commitlog.ErrNoWorld):
-		return noWorld(a, err)
 	case errors.As(err, &discards):
 		return &failedError{message: wouldDiscard(discards)}
-	case err != nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation):
-		return &client.UnavailableError{Code: "PERMISSION_DENIED", Cause: err,
-			Message: "this user may not see or change the settings of the world, which takes the " +
-				"role operator, and engine for set: " +
-				nc.LastError().Error()}
 	case err != nil:
-		return &client.UnavailableError{Code: "SETTINGS", Message: sentence(err), Cause: err}
+		return a.streamError(err, nc.LastError(), "SETTINGS", "see or change the settings of the "+
+			"world, which takes the role operator, and engine for set")
 	}
 	return a.printSettings(plan.Settings)
 }

@@ -6,13 +6,10 @@ import (
 	"io"
 	"strings"
 
-	"github.com/go-json-experiment/json"
-
 	"worldengine/handoff"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
-	"worldengine/worldengine/wire"
 )
 
 // townCommands are the commands of towns.
@@ -52,24 +49,7 @@ func (c *townGetCommand) Run(ctx context.Context, a *app, server *client.Client)
 	return a.printTown(got)
 }
 
-// townReply is the reply of town.get, town.put and town.patch.
-type townReply = client.Town
-
-func askTown(
-	ctx context.Context, server *client.Client, verb wire.Verb, body []byte,
-) (*townReply, []byte, error) {
-	msg, err := server.Request(ctx, verb, body)
-	if err != nil {
-		return nil, nil, err
-	}
-	got := new(townReply)
-	if err := json.Unmarshal(msg.Data, got); err != nil {
-		return nil, nil, fmt.Errorf("the server's answer cannot be read: %w", err)
-	}
-	return got, msg.Data, nil
-}
-
-func (a *app) printTown(t *townReply) error {
+func (a *app) printTown(t *client.Town) error {
 	s := t.Snapshot
 	return a.printTable(func(w io.Writer) {
 		fmt.Fprintf(w, "town\t%s\n", show(s.TownID))

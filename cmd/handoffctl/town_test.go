@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 )
@@ -23,7 +24,7 @@ func TestTownGet(t *testing.T) {
 	assert.Contains(t, c.ok("town", "get", "Fort Ашера № 2"),
 		"side quest  первый дозор: First watch")
 
-	reply := decode[townReply](t, c.ok("town", "get", threatened, "-o", "json"))
+	reply := decode[client.Town](t, c.ok("town", "get", threatened, "-o", "json"))
 	assert.Equal(t, threatened, reply.Snapshot.TownID)
 	assert.Equal(t, threatened, reply.TownID)
 
@@ -48,14 +49,14 @@ func TestTownPut(t *testing.T) {
 	got = c.run("town", "put", later, "--expect", strings.Repeat("0", 64))
 	assert.Equal(t, exitRefused, got.status)
 	assert.Contains(t, got.err, "SNAPSHOT_CONFLICT (409)")
-	c.ok("town", "put", later, "--expect", decode[townReply](t, first).SnapshotHash)
+	c.ok("town", "put", later, "--expect", decode[client.Town](t, first).SnapshotHash)
 
 	got = c.pipe(first, "town", "put", "-", "--replace")
 	assert.Equal(t, exitRefused, got.status,
 		"a reply of town get is understood, and days never go back")
 	assert.Contains(t, got.err, "EPOCH_REGRESSION (409)")
 	c.ok("town", "put", c.file(string(newTown(t, "north", 9))), "--replace")
-	reply := decode[townReply](t, c.ok("town", "put", c.file(string(newTown(t, "south", 0))),
+	reply := decode[client.Town](t, c.ok("town", "put", c.file(string(newTown(t, "south", 0))),
 		"--replace", "-o", "json"))
 	assert.Equal(t, "south", reply.TownID, "what does not exist is created")
 }
@@ -102,7 +103,7 @@ func TestTownListFollowsNext(t *testing.T) {
 
 func TestTownPatch(t *testing.T) {
 	c := online(t)
-	before := decode[townReply](t, c.ok("town", "get", threatened, "-o", "json"))
+	before := decode[client.Town](t, c.ok("town", "get", threatened, "-o", "json"))
 	got := c.pipe(`{"pressure": {"hope": 0.75}, "latestNetherEvent": "A ghast was seen."}`, "town",
 		"patch", threatened, "-")
 	require.Equal(t, exitOK, got.status, got.err)
@@ -116,8 +117,8 @@ func TestTownPatch(t *testing.T) {
 	got = c.run("town", "patch", threatened, calm, "--expect", before.SnapshotHash)
 	assert.Equal(t, exitRefused, got.status)
 	assert.Contains(t, got.err, "SNAPSHOT_CONFLICT (409)")
-	now := decode[townReply](t, c.ok("town", "get", threatened, "-o", "json"))
-	reply := decode[townReply](t, c.ok("town", "patch", threatened, calm, "--expect",
+	now := decode[client.Town](t, c.ok("town", "get", threatened, "-o", "json"))
+	reply := decode[client.Town](t, c.ok("town", "patch", threatened, calm, "--expect",
 		now.SnapshotHash, "-o", "json"))
 	assert.Zero(t, reply.Snapshot.Pressure.Threat)
 

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"sync"
 
 	"worldengine/worldengine/client"
@@ -57,8 +56,7 @@ func listTowns(ctx context.Context, server *client.Client) ([]listedTown, error)
 // ask asks town.get for what a list does not have.
 func (t *listedTown) ask(ctx context.Context, server *client.Client) error {
 	got, err := server.Town(ctx, t.TownID)
-	var refused *client.ReplyError
-	if errors.As(err, &refused) && refused.Code == string(wire.CodeTownDamaged) {
+	if client.IsCode(err, wire.CodeTownDamaged) {
 		t.Damaged = true
 		return nil
 	}

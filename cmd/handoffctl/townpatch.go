@@ -56,5 +56,5 @@ func (c *townPatchCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return err
 	}
-	return a.printStored(got, got.JSON)
+	return a.printStored(got)
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
@@ -55,11 +54,12 @@ func (c *townPutCommand) Run(ctx context.Context, a *app) error {
 			return err
 		}
 	}
-	got, raw, err := putTown(ctx, server, snapshot, expected, c.Apply, types)
+	got, err := server.PutTownJSON(ctx, snapshot,
+		client.Put{Expected: expected, Apply: c.Apply, Approval: types})
 	if err != nil {
 		return err
 	}
-	return a.printStored(got, raw)
+	return a.printStored(got)
 }
 
 // approvalTypes reads which types of proposals take a person's approval; nil where nothing is said.
@@ -75,9 +75,9 @@ func approvalTypes(text string) ([]handoff.ProposalType, error) {
 }
 
 // printStored prints the state of a town that was stored.
-func (a *app) printStored(got *townReply, raw []byte) error {
+func (a *app) printStored(got *client.Town) error {
 	if a.json() {
-		return a.printRaw(raw)
+		return a.printRaw(got.JSON)
 	}
 	return a.printf("stored %s: epoch %d, snapshot %s, revision %d\n",
 		show(got.TownID), got.DecisionEpoch, got.SnapshotHash, got.Revision)
@@ -107,31 +107,11 @@ func currentHash(
 		return "", usagef("the snapshot cannot be read: %v", err)
 	}
 	got, err := server.Town(ctx, named.TownID)
-	var refused *client.ReplyError
-	if errors.As(err, &refused) && refused.Code == string(wire.CodeUnknownTown) {
+	if client.IsCode(err, wire.CodeUnknownTown) {
 		return "", nil
 	}
 	if err != nil {
 		return "", err
 	}
 	return got.SnapshotHash, nil
-}
-
-// putTown creates a town, or replaces the state of the expected hash; apply says who applies its
-// commands, and approval what takes a person's approval there; "" and nil leave that as it is.
-func putTown(
-	ctx context.Context, server *client.Client, snapshot jsontext.Value, expected, apply string,
-	approval []handoff.ProposalType,
-) (*townReply, []byte, error) {
-	body, err := json.Marshal(struct {
-		Snapshot jsontext.Value `json:"snapshot"`
-		Expected string         `json:"expectedSnapshotHash,omitzero"`
-		Apply    string         `json:"apply,omitzero"`
-
-		Approval []handoff.ProposalType `json:"approval,omitzero"`
-	}{snapshot, expected, apply, approval}, lenient)
-	if err != nil {
-		return nil, nil, usagef("the snapshot is not JSON: %v", err)
-	}
-	return askTown(ctx, server, wire.TownPut, body)
 }

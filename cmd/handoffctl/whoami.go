@@ -32,10 +32,7 @@ func (c *whoAmICommand) Run(ctx context.Context, a *app, server *client.Client) 
 	if err != nil {
 		return err
 	}
-	if a.json() {
-		return a.printRaw(raw)
-	}
-	return a.printTable(func(w io.Writer) {
+	return a.printAnswer(raw, func(w io.Writer) {
 		role := cmp.Or(id.Role, "none: there is no access control")
 		fmt.Fprintf(w, "world\t%s\n", show(id.World))
 		fmt.Fprintf(w, "user\t%s\n", orDash(id.User))

@@ -48,6 +48,17 @@ type Put struct {
 // PutTown creates a town or, with Put.Expected, replaces exactly that state of it. It is not
 // repeated where it may have been carried out: look at the town then.
 func (c *Client) PutTown(ctx context.Context, snapshot *town.Snapshot, put Put) (*Town, error) {
+	return c.putTown(ctx, snapshot, put)
+}
+
+// PutTownJSON is PutTown with the JSON of a snapshot, which the server checks.
+func (c *Client) PutTownJSON(
+	ctx context.Context, snapshot jsontext.Value, put Put,
+) (*Town, error) {
+	return c.putTown(ctx, snapshot, put)
+}
+
+func (c *Client) putTown(ctx context.Context, snapshot any, put Put) (*Town, error) {
 	return c.askTown(ctx, wire.TownPut, messages.TownPut{
 		Snapshot: snapshot, Expected: put.Expected, Apply: put.Apply, Approval: put.Approval,
 	})
@@ -70,17 +81,15 @@ func (c *Client) PatchTown(
 ) (*Town, error) {
 	return c.askTown(ctx, wire.TownPatch, messages.TownPatch{
 		TownID: townID, Patch: merge, Expected: patch.Expected, Approval: patch.Approval,
-		// The server refuses a name that stands twice, and what is not UTF-8, and says where.
-	}, jsontext.AllowDuplicateNames(true),
-		jsontext.AllowInvalidUTF8(true))
+	})
 }
 
 // askTown asks a verb whose reply is a town.
-func (c *Client) askTown(
-	ctx context.Context, verb wire.Verb, request any, options ...json.Options,
-) (*Town, error) {
+func (c *Client) askTown(ctx context.Context, verb wire.Verb, request any) (*Town, error) {
 	t := new(Town)
-	data, err := c.ask(ctx, verb, request, t, options...)
+	// The server refuses a name that stands twice, and text that is not UTF-8, and names the place.
+	data, err := c.ask(ctx, verb, request, t, jsontext.AllowDuplicateNames(true),
+		jsontext.AllowInvalidUTF8(true))
 	if err != nil {
 		return nil, err
 	}
