@@ -54,7 +54,7 @@ func shortHash(row *client.Approval) string {
 	return show(orDash(row.HandoffHash[:min(len(row.HandoffHash), 12)]))
 }
 
-// expectedOf returns what the rules expect of a proposal, in a line.
+// expectedOf returns the changes that the rules expect of a proposal, in a line.
 func expectedOf(row *client.Approval) string {
 	if row.ExpectedFailure != "" {
 		return "fails: " + string(row.ExpectedFailure)
@@ -176,7 +176,7 @@ func (a *app) decide(ctx context.Context, which *whichProposal, d client.Decisio
 	return nil
 }
 
-// The sizes of what a server takes whole.
+// The lengths of a whole handoffId and of a whole hash.
 const (
 	wholeID   = len("handoff_") + 64
 	wholeHash = 64

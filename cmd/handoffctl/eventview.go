@@ -15,7 +15,7 @@ import (
 	"worldengine/worldengine/lifecycle"
 )
 
-// eventView prints events as they come: a line each, and a line with the date where that changes.
+// eventView prints events as they come: a line each, and a line with the date when that changes.
 type eventView struct {
 	*app
 	alerts bool   // they are alerts
@@ -47,7 +47,7 @@ func (v *eventView) show(event *sighting) error {
 		show(appended(v.sense(&e), e.AppendedBy)))
 }
 
-// clock returns the time of day, and prints the date before it where that has changed.
+// clock returns the time of day, and prints the date before it if that has changed.
 func (v *eventView) clock(at time.Time) (string, error) {
 	at = at.Local()
 	if date := at.Format(time.DateOnly); date != v.date {
@@ -84,7 +84,7 @@ func (v *eventView) printChange(change *client.Change) error {
 			what, change.Epoch, v.briefID(change.Hash))))
 }
 
-// eventType returns the column of an event's type, in the tone of what the event says.
+// eventType returns the column of an event's type, in the tone of the event.
 func (v *eventView) eventType(e *runevents.Record) string {
 	text := fmt.Sprintf("%-14s", show(string(e.EventType)))
 	if e.EventType == runevents.RunCompleted {

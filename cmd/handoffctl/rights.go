@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/messages"
 )
 
-// whoIs asks who the user of a connection is; the zero identity where no server of the world runs.
+// whoIs asks who the user of a connection is; the zero identity if no server of the world runs.
 func (a *app) whoIs(ctx context.Context, nc *nats.Conn) (messages.Identity, error) {
 	server := &client.Client{Conn: nc, World: a.flags.World, Timeout: a.flags.Timeout}
 	id, err := server.WhoAmI(ctx)
@@ -23,8 +23,8 @@ func (a *app) whoIs(ctx context.Context, nc *nats.Conn) (messages.Identity, erro
 	return id, err
 }
 
-// mustReadStreams returns an error where the user's role does not let it read the streams of the
-// world, which NATS reports by not answering. doing says what the user may not do.
+// mustReadStreams returns an error if the user's role does not let it read the streams of the
+// world, which NATS reports by not answering. doing names the action that takes that right.
 func (a *app) mustReadStreams(ctx context.Context, nc *nats.Conn, doing string) error {
 	id, err := a.whoIs(ctx, nc)
 	if err != nil {
@@ -39,8 +39,8 @@ func (a *app) mustReadStreams(ctx context.Context, nc *nats.Conn, doing string) 
 		cmp.Or(id.User, "of this connection"), doing, id.Role)}
 }
 
-// streamError returns the error of a command that works on the streams of the world: denied is what
-// NATS refused the user, if anything, and doing what that user may not do; other errors get the code.
+// streamError returns the error of a command that works on the streams of the world: denied is the
+// refusal of NATS, if any, and doing the refused action; other errors get the code.
 func (a *app) streamError(err, denied error, code, doing string) error {
 	switch {
 	case errors.Is(err, commitlog.ErrNoWorld):

@@ -62,7 +62,7 @@ func (c *townPutCommand) Run(ctx context.Context, a *app) error {
 	return a.printStored(got)
 }
 
-// approvalTypes reads which types of proposals take a person's approval; nil where nothing is said.
+// approvalTypes reads which types of proposals take a person's approval; nil for "".
 func approvalTypes(text string) ([]handoff.ProposalType, error) {
 	if text == "" {
 		return nil, nil

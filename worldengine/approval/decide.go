@@ -8,22 +8,21 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Refusal is why a decision is not taken.
+// Refusal is the reason not to take a decision.
 type Refusal struct {
 	Code    wire.Code
 	Message string
 }
 
-// Question names what a person decides about in a town.
+// Question names the handoff in a town that a person decides about.
 type Question struct {
 	HandoffID string
-	// HandoffHash is Hash of the handoff that the person was shown; "" where the person did not
-	// say.
+	// HandoffHash is Hash of the handoff that the person was shown; "" if the person did not say.
 	HandoffHash string
 }
 
 // Decide returns the list with a decision, which counts for so long, and the entry that it is
-// about. Where the same person has decided the same before, that is returned as it was, and the
+// about. If the same person has decided the same before, it returns that as it was, and the
 // list as it is.
 func (l List) Decide(
 	q Question, hash string, d Decision, timeout time.Duration,
@@ -58,7 +57,7 @@ func (l List) Decide(
 	return after, decided, nil // the record has On of it
 }
 
-// decidedText says what became of a handoff that another person decided about, and what to do.
+// decidedText words the state of a handoff that another person decided about, and the remedy.
 func decidedText(a *Asked, status Status) string {
 	prior := a.Decision
 	at := prior.At.Format(time.RFC3339)
@@ -76,7 +75,7 @@ func decidedText(a *Asked, status Status) string {
 }
 
 // Select returns the index of the entry that a question is about: the one with the hash, or the
-// only open one with the id, or, where none is open, the last one with it.
+// only open one with the id, or, if none is open, the last one with it.
 func (l List) Select(q Question, hash string, now time.Time) (int, *Refusal) {
 	found, open, any := -1, 0, false
 	for i := range l {
@@ -102,8 +101,8 @@ func (l List) Select(q Question, hash string, now time.Time) (int, *Refusal) {
 			"no handoff with this id waits for an approval in the town, or did lately"}
 	case found < 0:
 		return -1, &Refusal{wire.CodeApprovalDiffers,
-			"what was asked about under this handoffId is another handoff than the one with this " +
-				"handoffHash; list what waits again and look at it"}
+			"the town asked about another handoff under this handoffId than the one with this " +
+				"handoffHash; list the approvals again and look at it"}
 	case open > 1:
 		return -1, &Refusal{wire.CodeApprovalAmbiguous, fmt.Sprintf(
 			"%d different handoffs with this handoffId wait in the town; say which by the "+

@@ -23,9 +23,9 @@ type Decider struct {
 }
 
 // Decide takes a decision about a handoff that waits for approval in a town: s has the kind,
-// SignalApprove or SignalDeny, the town, the handoff, the person and the reason. The decision is a commit of the town, so that of two one is first; the error of
-// the other is a *signals.RefusedError. The entry that is returned has the decision and, where it
-// is an approval, the handoff.
+// SignalApprove or SignalDeny, the town, the handoff, the person and the reason. The decision is a
+// commit of the town, so one of two is first; the other gets a *signals.RefusedError. The returned
+// entry has the decision and, if that is an approval, the handoff.
 func (d *Decider) Decide(
 	ctx context.Context, s signals.Signal,
 ) (decided approval.Asked, err error) {

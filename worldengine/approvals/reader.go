@@ -27,7 +27,7 @@ import (
 // timeout bounds a look at the towns of a world.
 const timeout = 10 * time.Second
 
-// Index is where the towns stand in which proposals may wait.
+// Index lists the towns in which proposals may wait.
 type Index interface {
 	Asked(ctx context.Context, visit func(townID string, entry *commitlog.Message) error) error
 	Remove(ctx context.Context, seq uint64)
@@ -37,7 +37,7 @@ type Index interface {
 type Reader struct {
 	Log   *commitlog.Log
 	Index Index
-	// Rules are what a proposal is expected to do, and Default is the policy of towns without one.
+	// Rules predict the changes of a proposal; Default is the policy of towns without one.
 	Rules   *town.Rules
 	Default approval.Policy
 	Now     func() time.Time
@@ -47,7 +47,7 @@ type Reader struct {
 // Row is a proposal that waits for its decision, or is approved and waits for its handoff.
 type Row = messages.Approval
 
-// place is an entry that waits, and where its row stands in the order of all.
+// place is an entry that waits, and the place of its row in the order of all.
 type place struct {
 	order, townID, handoffID, handoffHash string
 	size                                  int // of its row, or of its handoff before there is one
@@ -56,14 +56,14 @@ type place struct {
 // Page is a part of the list of all that waits.
 type Page struct {
 	Rows []*Row
-	// Next is the place behind which the list goes on; "" where it ends.
+	// Next is the place behind which the list goes on; "" at its end.
 	Next string
 }
 
 // List returns up to limit rows behind a place, those that were asked about first, first: of one
-// town, or with "" of all those that of accepts. It returns fewer where their JSON has more than so
-// many bytes, and one however large it is: a row has at most some 140 KB. It returns
-// ErrTownDamaged where the one town cannot be read.
+// town, or with "" of all towns for which of is true. It returns fewer if their JSON has more than
+// so many bytes, and one however large it is: a row has at most some 140 KB. It returns
+// ErrTownDamaged if the one town cannot be read.
 func (r *Reader) List(
 	ctx context.Context, townID, after string, limit, bytes int, of func(townID string) bool,
 ) (page Page, err error) {
@@ -234,7 +234,7 @@ func (r *Reader) rows(
 	return rows, places, nil
 }
 
-// row makes the row of a place, nil where the entry waits no longer. before is the tree of the
+// row makes the row of a place, nil if the entry waits no longer. before is the tree of the
 // town's state.
 func (r *Reader) row(p *place, current commitlog.Entry, before any) *Row {
 	q := approval.Question{HandoffID: p.handoffID, HandoffHash: p.handoffHash}
@@ -263,7 +263,7 @@ func (r *Reader) row(p *place, current commitlog.Entry, before any) *Row {
 	return row
 }
 
-// expect adds what is proposed, and what the rules expect of it.
+// expect adds the proposal, and the changes that the rules expect of it.
 func (r *Reader) expect(row *Row, a *approval.Asked, state town.State, before any) error {
 	h, err := handoff.Parse(a.Handoff, schemas.Limits{Bytes: len(a.Handoff) + 1})
 	if err != nil {

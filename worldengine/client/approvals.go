@@ -33,7 +33,7 @@ func (c *Client) Approvals(ctx context.Context, townID string) iter.Seq2[Approva
 	})
 }
 
-// Decision is what a person decides about a proposal.
+// Decision is a person's decision about a proposal.
 type Decision struct {
 	HandoffID, TownID string
 	// HandoffHash is of the Approval that the person was shown, so that nothing else is decided
@@ -41,7 +41,7 @@ type Decision struct {
 	HandoffHash string
 	Approve     bool
 	Reason      string
-	// ActorID is who decides, where the server has no access control; "operator".
+	// ActorID is who decides if the server has no access control; "" is "operator".
 	ActorID string
 	// Submit has the server execute the stored handoff at once.
 	Submit bool
@@ -56,7 +56,7 @@ type Decided struct {
 	JSON jsontext.Value `json:"-"`
 }
 
-// Decide approves or denies a proposal. It is not repeated where it may have been carried out: the
+// Decide approves or denies a proposal. It is not repeated if it may have been carried out: the
 // same decision by the same person may be sent again, and is answered as the first one as long as
 // the proposal stands.
 func (c *Client) Decide(ctx context.Context, d Decision) (*Decided, error) {

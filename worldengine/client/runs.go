@@ -59,11 +59,11 @@ type Event struct {
 	JSON jsontext.Value
 }
 
-// Retry is what an operator says who has a run tried again.
+// Retry is the request of an operator to try a run again.
 type Retry struct {
 	RunID  string
 	Reason string
-	// ActorID is who asks, where the server has no access control; "operator".
+	// ActorID is who asks if the server has no access control; "" is "operator".
 	ActorID string
 }
 
@@ -76,7 +76,7 @@ type Retried struct {
 	JSON jsontext.Value `json:"-"`
 }
 
-// Retry has a run tried again that failed with PLUGIN_UNAVAILABLE. It is not repeated where it may
+// Retry tries a run again that failed with PLUGIN_UNAVAILABLE. It is not repeated if it may
 // have been carried out: RUN_RETRIED names the other run; look there.
 func (c *Client) Retry(ctx context.Context, r Retry) (*Retried, error) {
 	request := messages.Signal{RunID: r.RunID, Reason: r.Reason, ActorID: r.ActorID}
@@ -106,8 +106,8 @@ func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.
 	}
 }
 
-// eventPage is a page of the events of a run, with the mark of its last one; 0 where the server
-// does not say that.
+// eventPage is a page of the events of a run, with the mark of its last one; 0 if the server
+// does not send that.
 type eventPage struct {
 	events []Event
 	mark   uint64

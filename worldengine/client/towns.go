@@ -29,7 +29,7 @@ func (c *Client) Town(ctx context.Context, townID string) (*Town, error) {
 	return c.TownAt(ctx, townID, 0)
 }
 
-// TownAt returns a town as a revision left it, and as it is now where revision is 0.
+// TownAt returns a town as a revision left it, and as it is now if revision is 0.
 func (c *Client) TownAt(ctx context.Context, townID string, revision uint64) (*Town, error) {
 	return c.askTown(ctx, wire.TownGet, messages.TownGet{TownID: townID, Revision: revision})
 }
@@ -46,7 +46,7 @@ type Put struct {
 }
 
 // PutTown creates a town or, with Put.Expected, replaces exactly that state of it. It is not
-// repeated where it may have been carried out: look at the town then.
+// repeated if it may have been carried out: look at the town then.
 func (c *Client) PutTown(ctx context.Context, snapshot *town.Snapshot, put Put) (*Town, error) {
 	return c.putTown(ctx, snapshot, put)
 }
@@ -75,7 +75,7 @@ type Patch struct {
 
 // PatchTown changes the members of a town's state that a JSON Merge Patch (RFC 7396) of its
 // snapshot has; a list is replaced as a whole. It changes the state that Patch.Expected names and
-// no other. It is not repeated where it may have been carried out: look at the town then.
+// no other. It is not repeated if it may have been carried out: look at the town then.
 func (c *Client) PatchTown(
 	ctx context.Context, townID string, merge jsontext.Value, patch Patch,
 ) (*Town, error) {
@@ -148,7 +148,7 @@ func (c *Client) ask(
 	return msg.Data, nil
 }
 
-// invalidAnswer is the error of an answer that is not what the contract says.
+// invalidAnswer is the error of an answer that breaks the contract.
 func invalidAnswer(err error) error {
 	return &UnavailableError{Code: codeInvalid, Message: "the server's answer cannot be read: " +
 		err.Error(), Cause: err}

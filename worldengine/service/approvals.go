@@ -24,7 +24,7 @@ import (
 
 const (
 	defaultApprovals = 100
-	// submitWait is how long approval.decide waits for the result of what it has submitted.
+	// submitWait is how long approval.decide waits for the result of a handoff that it has submitted.
 	submitWait = 3 * time.Second
 )
 
@@ -72,10 +72,7 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 		refused = cmp.Or(in.rights.Town(r.TownID), in.rights.Read(r.TownID))
 	}
 	if refused != nil {
-		if err := s.engine.Reject(ctx, given, specOf(refused).Code); err != nil {
-			s.config.Logger.Warn("a refused signal cannot be recorded", "signal",
-				given.Kind, "error", err)
-		}
+		s.reject(ctx, given, refused)
 		return nil, refused
 	}
 	entry, err := s.engine.Decide(ctx, given)
@@ -95,8 +92,8 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 	return &nats.Msg{Data: body}, err
 }
 
-// submitApproved executes what was approved, and puts the result, or why there is none, into
-// outcome.
+// submitApproved executes the approved handoff, and puts the result, or the reason that there is
+// none, into outcome.
 func (s *Service) submitApproved(
 	ctx context.Context, entry *approval.Asked, outcome *messages.Decided,
 ) {
@@ -121,8 +118,9 @@ func (s *Service) submitApproved(
 	}
 }
 
-// submitted puts the result of what was accepted for execution before, or why there is none, into
-// outcome. While a game has the command, its key may have the result of a run that was tried again.
+// submitted puts the result of a handoff that was accepted for execution before, or the reason that
+// there is none, into outcome. While a game has the command, its key may have the result of a run
+// that was tried again.
 func (s *Service) submitted(ctx context.Context, entry *approval.Asked, outcome *messages.Decided) {
 	at, err := s.engine.Town(ctx, outcome.TownID)
 	if err == nil && at.PendingRunID != "" && at.PendingRunID == entry.RunID {

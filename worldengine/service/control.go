@@ -50,15 +50,20 @@ func (s *Service) signal(
 			DrainTimeout: time.Duration(r.DrainTimeoutMs) * time.Millisecond,
 		}
 		if refused != nil {
-			if err := s.engine.Reject(ctx, given, specOf(refused).Code); err != nil {
-				s.config.Logger.Warn("a refused signal cannot be recorded", "signal",
-					kind, "error", err)
-			}
+			s.reject(ctx, given, refused)
 			return nil, refused
 		}
 		body, err := carryOut(ctx, given)
 		return &nats.Msg{Data: body}, err
 	})
+}
+
+// reject records a signal that is refused.
+func (s *Service) reject(ctx context.Context, given worldengine.Signal, refused error) {
+	if err := s.engine.Reject(ctx, given, specOf(refused).Code); err != nil {
+		s.config.Logger.Warn("a refused signal cannot be recorded", "signal", given.Kind,
+			"error", err)
+	}
 }
 
 // named returns what a request that is not valid says of the run and the town that it is about.
