@@ -13,7 +13,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/lifecycle"
@@ -28,19 +27,17 @@ const (
 	submitWait = 3 * time.Second
 )
 
-func (s *Service) approvalList(
-	ctx context.Context, rights access.Rights, data []byte,
-) ([]byte, error) {
-	r, err := parseRequest[messages.ApprovalList](schemas.ApprovalListRequest, orEmpty(data), maxRequest)
+func (s *Service) approvalList(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	r, err := parseRequest[messages.ApprovalList](schemas.ApprovalListRequest, orEmpty(in.data))
 	if err != nil {
 		return nil, err
 	}
 	if r.TownID != "" {
-		if err := rights.Read(r.TownID); err != nil {
+		if err := in.rights.Read(r.TownID); err != nil {
 			return nil, err
 		}
 	}
-	of := func(townID string) bool { return rights.Read(townID) == nil }
+	of := func(townID string) bool { return in.rights.Read(townID) == nil }
 	page, err := s.engine.Approvals().List(
 		ctx, r.TownID, r.After, cmp.Or(r.Limit, defaultApprovals), runs.PageBytes, of)
 	if err != nil {
@@ -55,7 +52,7 @@ func (s *Service) approvalList(
 // decide, as other signals.
 func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, error) {
 	r, err := parseRequest[messages.ApprovalDecide](schemas.ApprovalDecideRequest,
-		orEmpty(in.data), maxRequest)
+		orEmpty(in.data))
 	refused := err
 	if refused != nil && json.Unmarshal(in.data, &r) != nil {
 		r = messages.ApprovalDecide{}
@@ -88,8 +85,7 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 	if d.Approved && r.Submit {
 		s.submitApproved(ctx, &entry, &outcome)
 	}
-	body, err := reply(outcome)
-	return &nats.Msg{Data: body}, err
+	return reply(outcome)
 }
 
 // submitApproved executes the approved handoff, and puts the result, or the reason that there is

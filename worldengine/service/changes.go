@@ -5,140 +5,110 @@ import (
 
 	"github.com/nats-io/nats.go"
 
+	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
 )
 
-// takePut returns the handler of town.put: a worker parses it and leaves it to the engine, and the
-// answer goes out when the town is stored.
-func (s *Service) takePut() func(*incoming) {
-	return s.takeChange(changeWeight, func(
-		data []byte, limits schemas.Limits, rights access.Rights,
-		done func(worldengine.Town, error),
-	) error {
-		p, err := parsePut(data, limits)
-		if err != nil {
-			return err
-		}
-		if err := rights.Town(p.state.Snapshot.TownID); err != nil {
-			return err
-		}
-		if err := mayGovern(rights, p.attributes); err != nil {
-			return err
-		}
-		return s.engine.SubmitPut(p.state, p.expected, p.attributes, s.actorOf(rights), done)
-	})
+// maxAppend is the largest run.append in bytes that is read.
+const maxAppend = 1 << 20
+
+// townPut leaves a town's state to the engine.
+func (s *Service) townPut(in *incoming) error {
+	request, err := s.parseChange(schemas.TownPutRequest, in)
+	if err != nil {
+		return err
+	}
+	state, err := town.FromTree(request["snapshot"])
+	if err != nil {
+		return schemas.Under(schemas.TownPutRequest, err, "snapshot")
+	}
+	attributes, err := attributesFor(in.rights, state.Snapshot.TownID, request)
+	if err != nil {
+		return err
+	}
+	expected, _ := request["expectedSnapshotHash"].(string)
+	return s.engine.SubmitPut(state, expected, attributes, s.actorOf(in.rights), s.answerTown(in))
 }
 
-// takePatch returns the handler of town.patch, which works as that of town.put.
-func (s *Service) takePatch() func(*incoming) {
-	return s.takeChange(patchWeight, func(
-		data []byte, limits schemas.Limits, rights access.Rights,
-		done func(worldengine.Town, error),
-	) error {
-		tree, err := schemas.Parse(schemas.TownPatchRequest, data, limits)
-		if err != nil {
-			return err
-		}
-		request := tree.(map[string]any)
-		townID := request["townId"].(string)
-		if err := rights.Town(townID); err != nil {
-			return err
-		}
-		attributes := attributesOf(request)
-		if err := mayGovern(rights, attributes); err != nil {
-			return err
-		}
-		return s.engine.SubmitPatch(townID, request["patch"],
-			request["expectedSnapshotHash"].(string), attributes, s.actorOf(rights), done)
-	})
+// townPatch leaves a patch of a town's state to the engine.
+func (s *Service) townPatch(in *incoming) error {
+	request, err := s.parseChange(schemas.TownPatchRequest, in)
+	if err != nil {
+		return err
+	}
+	townID, expected := request["townId"].(string), request["expectedSnapshotHash"].(string)
+	attributes, err := attributesFor(in.rights, townID, request)
+	if err != nil {
+		return err
+	}
+	return s.engine.SubmitPatch(
+		townID, request["patch"], expected, attributes, s.actorOf(in.rights), s.answerTown(in))
 }
 
-// actorOf returns who changes a town or appends events: the user or, if NATS does not name it, its
-// role; "" without access control.
+func (s *Service) parseChange(name schemas.Name, in *incoming) (map[string]any, error) {
+	tree, err := schemas.Parse(name, in.data, schemas.Limits{Bytes: s.config.MaxSnapshot})
+	request, _ := tree.(map[string]any)
+	return request, err
+}
+
+// attributesFor returns the members of a request that are about a town beside its state. It refuses
+// a request that its sender may not make.
+func attributesFor(
+	rights access.Rights, townID string, request map[string]any,
+) (worldengine.Attributes, error) {
+	binding, _ := request["apply"].(string)
+	a := worldengine.Attributes{
+		Apply: apply.Binding(binding), Approval: approval.FromTree(request["approval"]),
+	}
+	err := rights.Town(townID)
+	switch {
+	case err != nil:
+	case a.Approval != nil:
+		err = rights.Govern("approval")
+	case a.Apply != "":
+		err = rights.Govern("apply")
+	}
+	return a, err
+}
+
+// actorOf returns who changes a town or appends events: the user or, if NATS names none, its role;
+// "" without access control.
 func (s *Service) actorOf(rights access.Rights) string {
 	id := rights.Identity(s.config.Access)
 	return cmp.Or(id.User, string(id.Role))
 }
 
-// submitChange parses a request that changes a town, and submits it to the engine, which calls
-// done.
-type submitChange func(
-	data []byte, limits schemas.Limits, rights access.Rights, done func(worldengine.Town, error),
-) error
+// answerTown returns a function that answers a request with the town that it has changed.
+func (s *Service) answerTown(in *incoming) func(worldengine.Town, error) {
+	return func(t worldengine.Town, err error) {
+		s.finish(in, err, func() (*nats.Msg, error) { return townReplyOf(t) })
+	}
+}
 
-// takeChange returns the handler of a verb that changes a town's state. A byte of its requests
-// counts for weight bytes of Config.MaxHeld.
-func (s *Service) takeChange(weight int64, submit submitChange) func(*incoming) {
-	p := s.addPool(s.changes, s.parsers())
-	return func(r *incoming) {
-		to, data, rights := r.reply, r.data, r.rights
-		if len(data) > s.config.MaxSnapshot {
-			s.failOnArrival(to, tooLarge(len(data), s.config.MaxSnapshot))
-			return
-		}
-		bytes := requestBytes + weight*int64(len(data))
-		held := s.admit(r, p.slots, s.townOf(rights, data), bytes)
-		s.enqueue(p, held, to, func() error {
-			limits := schemas.Limits{Bytes: s.config.MaxSnapshot}
-			return submit(data, limits, rights, func(t worldengine.Town, err error) {
-				s.answerTown(held, to, t, err)
-			})
+// runAppend leaves run events to the engine.
+func (s *Service) runAppend(in *incoming) error {
+	townID, writes, err := runevents.ParseAppend(in.data, schemas.Limits{Bytes: maxAppend})
+	if err != nil {
+		return err
+	}
+	if err := cmp.Or(in.rights.Town(townID), in.rights.Read(townID)); err != nil {
+		return err
+	}
+	from := runs.Sender{
+		Name: cmp.Or(s.actorOf(in.rights), runs.Anyone), MayRead: in.rights.ReadToken,
+	}
+	done := func(appended []runevents.Appended, err error) {
+		s.finish(in, err, func() (*nats.Msg, error) {
+			return reply(struct {
+				Appended []runevents.Appended `json:"appended"`
+			}{appended})
 		})
 	}
-}
-
-func (s *Service) answerTown(held *slot, to replyTo, t worldengine.Town, err error) {
-	s.finish(held, to, func() (*nats.Msg, error) {
-		if err != nil {
-			return nil, err
-		}
-		body, err := townReplyOf(t)
-		return &nats.Msg{Data: body}, err
-	})
-}
-
-// put is a town.put that was parsed.
-type put struct {
-	state    town.State
-	expected string
-
-	attributes worldengine.Attributes
-}
-
-// attributesOf returns what a request says of a town beside its state.
-func attributesOf(request map[string]any) worldengine.Attributes {
-	binding, _ := request["apply"].(string)
-	return worldengine.Attributes{
-		Apply: apply.Binding(binding), Approval: approval.FromTree(request["approval"]),
-	}
-}
-
-// mayGovern returns nil, or why a request may not set what it sets of a town beside its state.
-func mayGovern(rights access.Rights, a worldengine.Attributes) error {
-	switch {
-	case a.Approval != nil:
-		return rights.Govern("approval")
-	case a.Apply != "":
-		return rights.Govern("apply")
-	}
-	return nil
-}
-
-func parsePut(data []byte, limits schemas.Limits) (put, error) {
-	tree, err := schemas.Parse(schemas.TownPutRequest, data, limits)
-	if err != nil {
-		return put{}, err
-	}
-	request := tree.(map[string]any)
-	state, err := town.FromTree(request["snapshot"])
-	if err != nil {
-		return put{}, schemas.Under(schemas.TownPutRequest, err, "snapshot")
-	}
-	expected, _ := request["expectedSnapshotHash"].(string)
-	return put{state, expected, attributesOf(request)}, nil
+	return s.engine.Runs().Submit(from, townID, writes, done)
 }

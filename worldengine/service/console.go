@@ -6,8 +6,9 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/nats-io/nats.go"
+
 	"worldengine/schemas"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
@@ -17,14 +18,12 @@ import (
 const defaultAlerts = 50
 
 // alertList answers with alerts of all towns, so only those may ask who may read every town.
-func (s *Service) alertList(
-	ctx context.Context, rights access.Rights, data []byte,
-) ([]byte, error) {
-	r, err := parseRequest[messages.AlertList](schemas.AlertListRequest, orEmpty(data), maxRequest)
+func (s *Service) alertList(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	r, err := parseRequest[messages.AlertList](schemas.AlertListRequest, orEmpty(in.data))
 	if err != nil {
 		return nil, err
 	}
-	if err := rights.ReadWorld(); err != nil {
+	if err := in.rights.ReadWorld(); err != nil {
 		return nil, err
 	}
 	if r.Limit == 0 {
@@ -38,15 +37,15 @@ func (s *Service) alertList(
 }
 
 // alertAck acknowledges an alert: in the name of the user, where NATS names one.
-func (s *Service) alertAck(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
-	r, err := parseRequest[messages.AlertAck](schemas.AlertAckRequest, data, maxRequest)
+func (s *Service) alertAck(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	r, err := parseRequest[messages.AlertAck](schemas.AlertAckRequest, in.data)
 	if err != nil {
 		return nil, err
 	}
-	if err := rights.ReadWorld(); err != nil {
+	if err := in.rights.ReadWorld(); err != nil {
 		return nil, err
 	}
-	by := cmp.Or(rights.Identity(s.config.Access).User, r.ActorID, "operator")
+	by := cmp.Or(in.rights.Identity(s.config.Access).User, r.ActorID, "operator")
 	acknowledged, err := s.engine.Alerts().Acknowledge(ctx, r.Seq, by, r.Reason)
 	if full := s.engine.MayStore(); full != nil && errors.Is(err, alerts.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", commitlog.ErrStorageFull, full)
@@ -57,12 +56,11 @@ func (s *Service) alertAck(ctx context.Context, rights access.Rights, data []byt
 	return reply(acknowledged)
 }
 
-func (s *Service) whoAmI(_ context.Context, rights access.Rights, data []byte) ([]byte, error) {
-	if _, err := parseRequest[struct{}](schemas.WhoAmIRequest, orEmpty(data),
-		maxRequest); err != nil {
+func (s *Service) whoAmI(_ context.Context, in *incoming) (*nats.Msg, error) {
+	if _, err := parseRequest[struct{}](schemas.WhoAmIRequest, orEmpty(in.data)); err != nil {
 		return nil, err
 	}
-	id := rights.Identity(s.config.Access)
+	id := in.rights.Identity(s.config.Access)
 	return reply(messages.Identity{
 		World: s.config.World, User: id.User, Role: string(id.Role), Towns: id.Towns,
 		Actors: id.Actors, Read: id.Read, Verbs: id.Verbs, Changes: true,

@@ -11,13 +11,12 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
 
-func controlReplyOf(c worldengine.Control) ([]byte, error) {
+func controlReplyOf(c worldengine.Control) (*nats.Msg, error) {
 	r := messages.Control{
 		TownID: c.TownID, Status: messages.Running, Applying: c.Applying, PausedBy: c.By,
 		SignalID: c.SignalID,
@@ -36,10 +35,10 @@ func controlReplyOf(c worldengine.Control) ([]byte, error) {
 // that is refused is recorded too, as far as it says what it is about; another one is carried out.
 func (s *Service) signal(
 	verb wire.Verb, kind lifecycle.SignalKind, schema schemas.Name,
-	carryOut func(context.Context, worldengine.Signal) ([]byte, error),
-) endpoint {
-	return s.readsWith(verb, func(ctx context.Context, in *incoming) (*nats.Msg, error) {
-		r, err := parseRequest[messages.Signal](schema, orEmpty(in.data), maxRequest)
+	carryOut func(context.Context, worldengine.Signal) (*nats.Msg, error),
+) *endpoint {
+	return s.reads(verb, func(ctx context.Context, in *incoming) (*nats.Msg, error) {
+		r, err := parseRequest[messages.Signal](schema, orEmpty(in.data))
 		refused := cmp.Or(in.refused, err)
 		if refused != nil && json.Unmarshal(in.data, &r) != nil {
 			r = named(in.data)
@@ -53,8 +52,7 @@ func (s *Service) signal(
 			s.reject(ctx, given, refused)
 			return nil, refused
 		}
-		body, err := carryOut(ctx, given)
-		return &nats.Msg{Data: body}, err
+		return carryOut(ctx, given)
 	})
 }
 
@@ -79,7 +77,7 @@ func named(data []byte) (r messages.Signal) {
 }
 
 // control pauses, resumes or cancels.
-func (s *Service) control(ctx context.Context, given worldengine.Signal) ([]byte, error) {
+func (s *Service) control(ctx context.Context, given worldengine.Signal) (*nats.Msg, error) {
 	c, err := s.engine.Signal(ctx, given)
 	if err != nil {
 		return nil, err
@@ -87,16 +85,14 @@ func (s *Service) control(ctx context.Context, given worldengine.Signal) ([]byte
 	return controlReplyOf(c)
 }
 
-func (s *Service) controlGet(
-	ctx context.Context, rights access.Rights, data []byte,
-) ([]byte, error) {
-	r, err := parseRequest[messages.Signal](schemas.ControlGetRequest, orEmpty(data), maxRequest)
+func (s *Service) controlGet(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	r, err := parseRequest[messages.Signal](schemas.ControlGetRequest, orEmpty(in.data))
 	if err != nil {
 		return nil, err
 	}
-	may := rights.Read(r.TownID)
+	may := in.rights.Read(r.TownID)
 	if r.TownID == "" {
-		may = rights.ReadWorld()
+		may = in.rights.ReadWorld()
 	}
 	if may != nil {
 		return nil, may

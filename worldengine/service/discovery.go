@@ -89,16 +89,16 @@ func (d *discovery) subscribe(in *Entrance) error {
 }
 
 func (d *discovery) answer(in *Entrance, msg *nats.Msg, body func() any) {
-	to := replyTo{entrance: in, inbox: msg.Reply}
 	if !d.service.mayAnswer(msg.Reply) {
 		return
 	}
+	to := &incoming{entrance: in, inbox: msg.Reply}
 	data, err := json.Marshal(body())
 	if err != nil {
 		d.service.fail(to, err)
 		return
 	}
-	d.service.respondOnArrival(to, &nats.Msg{Data: data})
+	d.service.respond(to, &nats.Msg{Data: data})
 }
 
 func (d *discovery) ping() any {

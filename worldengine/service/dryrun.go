@@ -5,9 +5,7 @@ import (
 
 	"github.com/nats-io/nats.go"
 
-	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/wire"
 )
 
@@ -30,54 +28,20 @@ func isDryRun(header nats.Header) (bool, error) {
 	return false, nil
 }
 
-// mayDryRun refuses a dry run of a verb that has none and would change something.
-func mayDryRun(verb wire.Verb, header nats.Header) error {
-	if len(header) == 0 || verb != wire.RunAppend && !verb.Spec().Changes {
-		return nil
+// route returns the endpoint that works on a request: another one for a dry run. It refuses a dry
+// run of a verb that has none and would change something.
+func (s *Service) route(e *endpoint, header nats.Header) (*endpoint, error) {
+	if e.verb != wire.Handoff && e.verb != wire.RunAppend && !e.verb.Spec().Changes {
+		return e, nil
 	}
-	dry, err := isDryRun(header)
-	if dry {
-		err = schemas.Invalid("", schemas.Violation{
-			Message: "the header " + wire.DryRunHeader + " is for " + string(wire.Handoff) +
-				" alone, not for " + string(verb),
-		})
+	switch dry, err := isDryRun(header); {
+	case err != nil || !dry:
+		return e, err
+	case e.verb == wire.Handoff:
+		return s.dryRuns, nil
 	}
-	return err
-}
-
-// takeDryRuns returns the handler of handoffs that are only to be judged: a pool works on them,
-// beside the queues of their towns.
-func (s *Service) takeDryRuns() func(*incoming, handoff.Revision) {
-	p := s.addPool(s.addSlots(s.config.Waiting, 2*s.config.Waiting), s.parsers())
-	limits := schemas.Limits{Bytes: s.config.MaxHandoff}
-	return func(r *incoming, revision handoff.Revision) {
-		bytes := requestBytes + handoffWeight*int64(len(r.data))
-		held := s.admit(r, p.slots, s.townOf(r.rights, r.data), bytes)
-		s.enqueue(p, held, r.reply, func() error {
-			h, err := handoff.Parse(r.data, limits)
-			if err != nil {
-				return err
-			}
-			if err := mayHandOff(r.rights, h); err != nil {
-				return err
-			}
-			judged, err := s.engine.DryRun(s.ctx, h)
-			if err != nil {
-				return err
-			}
-			body, err := resultOf(&request{handoff: h, revision: revision}, &judged.Answer)
-			if err != nil {
-				return err
-			}
-			header := revisionHeader(revision)
-			header[wire.DryRunHeader] = []string{"true"}
-			if judged.Apply != apply.Local && judged.Result.Executed {
-				header[wire.DryRunApplyHeader] = []string{string(judged.Apply)}
-			}
-			held.release()
-			s.observe(r.reply, "")
-			s.respond(r.reply, &nats.Msg{Data: body, Header: header})
-			return nil
-		})
-	}
+	return nil, schemas.Invalid("", schemas.Violation{
+		Message: "the header " + wire.DryRunHeader + " is for " + string(wire.Handoff) +
+			" alone, not for " + string(e.verb),
+	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -21,23 +20,15 @@ type Entrance struct {
 	Intake *Intake
 }
 
-// replyTo is where the answer to a request goes.
-type replyTo struct {
-	entrance *Entrance
-	inbox    string // empty where the client waits for no answer
-	verb     wire.Verb
-	start    time.Time // of the request's arrival
-}
-
 // pendingMessages and intakeBytes are what nats.go keeps for a subscription where there is no
 // Intake: what comes when that is full is lost without an answer.
 const pendingMessages = 500_000
 
 // open subscribes to the endpoints and to discovery in the account of an entrance.
-func (s *Service) open(in *Entrance, endpoints []endpoint, d *discovery) error {
+func (s *Service) open(in *Entrance, d *discovery) error {
 	var all []*nats.Subscription
-	for i := range endpoints {
-		subs, err := s.subscribe(in, &endpoints[i])
+	for _, e := range s.endpoints {
+		subs, err := s.subscribe(in, e)
 		if err != nil {
 			return err
 		}
@@ -99,25 +90,19 @@ func (in *Entrance) close(ctx context.Context) error {
 	}
 }
 
-// respond sends an answer. It is not sent where the client waits for none: the request was carried
-// out all the same. take has checked that the subject is an inbox.
-func (s *Service) respond(to replyTo, msg *nats.Msg) {
-	if to.inbox != "" {
-		s.publish(to.entrance.Replies, to.inbox, msg)
+// respond sends an answer, unless the client waits for none. The answer to a request that was not
+// admitted goes out on the connection that the request came on, so that a flood of those does not
+// stand in the way of commits and of other answers. The inbox was checked on arrival (mayAnswer).
+func (s *Service) respond(in *incoming, msg *nats.Msg) {
+	if in.inbox == "" {
+		return
 	}
-}
-
-// respondOnArrival sends an answer on the connection that the request came on, so that a flood of
-// requests that are not taken does not stand in the way of commits and of other answers.
-func (s *Service) respondOnArrival(to replyTo, msg *nats.Msg) {
-	if to.inbox != "" {
-		s.publish(to.entrance.Requests, to.inbox, msg)
+	nc := in.entrance.Replies
+	if in.slots == nil {
+		nc = in.entrance.Requests
 	}
-}
-
-func (s *Service) publish(nc *nats.Conn, inbox string, msg *nats.Msg) {
-	msg.Subject = inbox
+	msg.Subject = in.inbox
 	if err := nc.PublishMsg(msg); err != nil {
-		s.config.Logger.Warn("an answer could not be sent", "reply", inbox, "error", err)
+		s.config.Logger.Warn("an answer could not be sent", "reply", in.inbox, "error", err)
 	}
 }

@@ -30,15 +30,18 @@ type errorDetail struct {
 	Details []schemas.Violation `json:"details"`
 }
 
-// fail answers a request with err, and logs in full what is the server's trouble.
-func (s *Service) fail(to replyTo, err error) { s.failBy(s.respond, to, err) }
-
-// failOnArrival does so for a request that is not taken (respondOnArrival).
-func (s *Service) failOnArrival(to replyTo, err error) { s.failBy(s.respondOnArrival, to, err) }
-
-func (s *Service) failBy(respond func(replyTo, *nats.Msg), to replyTo, err error) {
+// fail answers a request with err, and releases its slot if it has one. It logs in full an error
+// that is the server's trouble.
+func (s *Service) fail(in *incoming, err error) {
+	if errors.Is(err, worldengine.ErrOverloaded) { // the engine's queue has refused it
+		pause := pauseFor(in.slots.Load(in.town))
+		s.release(in)
+		s.refuse(in, queueFull, pause)
+		return
+	}
+	s.release(in)
 	spec := specOf(err)
-	s.observe(to, spec.Code)
+	s.observe(in, spec.Code)
 	if spec.Status >= 500 && !spec.Routine {
 		s.config.Logger.Error("a request failed", "code", spec.Code, "error", err)
 	}
@@ -47,7 +50,7 @@ func (s *Service) failBy(respond func(replyTo, *nats.Msg), to replyTo, err error
 		s.config.Logger.Error("an error cannot be written", "error", marshalErr)
 		return
 	}
-	respond(to, msg)
+	s.respond(in, msg)
 }
 
 // errorReply returns the error reply for err (docs/contracts.md, "All errors").

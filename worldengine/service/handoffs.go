@@ -1,6 +1,9 @@
 package service
 
 import (
+	"cmp"
+	"context"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -9,116 +12,96 @@ import (
 	"worldengine/schemas"
 	"worldengine/trace"
 	"worldengine/worldengine"
-	"worldengine/worldengine/access"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/wire"
 )
 
-// request is a handoff on its way from NATS to its town's queue.
-type request struct {
-	reply  replyTo
-	slot   *slot
-	data   []byte
-	rights access.Rights
-	// revision is that of the result in the answer.
-	revision handoff.Revision
-	trace    trace.Context
-	parsed   chan struct{} // closed when handoff and err are set
-	handoff  *handoff.Handoff
-	err      error
-}
-
-// takeHandoff is called for one request at a time, in the order of their arrival, so it only
-// decides whether there is room.
-func (s *Service) takeHandoff(r *incoming) {
-	if len(r.data) > s.config.MaxHandoff {
-		s.failOnArrival(r.reply, tooLarge(len(r.data), s.config.MaxHandoff))
-		return
-	}
-	revision, err := s.revisionOf(r.header)
+// handoff leaves a handoff to the engine, after those that arrived before it.
+func (s *Service) handoff(in *incoming) error {
+	submit := func() error { return nil }
+	defer func() {
+		s.line.parsed(in, func() {
+			if err := s.safely(submit); err != nil {
+				s.fail(in, err)
+			}
+		})
+	}()
+	h, revision, err := s.parseHandoff(in)
 	if err != nil {
-		s.failOnArrival(r.reply, err)
-		return
+		return err
 	}
-	dry, err := isDryRun(r.header)
+	done := func(answer worldengine.Answer, err error) {
+		s.finish(in, err, func() (*nats.Msg, error) {
+			if s.config.Observer != nil {
+				s.config.Observer.Handoff(answer.Result.Status, time.Since(in.start))
+			}
+			body, err := resultOf(h, revision, &answer)
+			header := revisionHeader(revision)
+			header[wire.RunIDHeader] = []string{answer.RunID}
+			return &nats.Msg{Data: body, Header: header}, err
+		})
+	}
+	traced := trace.FromHeader(in.header)
+	submit = func() error { return s.engine.SubmitTraced(h, traced, done) }
+	return nil
+}
+
+// line has the handoffs that are not with the engine yet, in the order of their arrival. It is safe
+// for concurrent use.
+type line struct {
+	mu      sync.Mutex
+	waiting []*incoming
+}
+
+func (l *line) join(in *incoming) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.waiting = append(l.waiting, in)
+}
+
+// parsed has submit called when all that arrived before in were submitted.
+func (l *line) parsed(in *incoming, submit func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	in.submit = submit
+	for len(l.waiting) > 0 && l.waiting[0].submit != nil {
+		first := l.waiting[0]
+		l.waiting = l.waiting[1:]
+		first.submit()
+		first.submit = nil
+	}
+}
+
+// dryRun judges a handoff, and executes nothing.
+func (s *Service) dryRun(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	h, revision, err := s.parseHandoff(in)
 	if err != nil {
-		s.failOnArrival(r.reply, err)
-		return
+		return nil, err
 	}
-	if dry {
-		s.dryRun(r, revision)
-		return
+	judged, err := s.engine.DryRun(ctx, h)
+	if err != nil {
+		return nil, err
 	}
-	bytes := requestBytes + handoffWeight*int64(len(r.data))
-	held := s.admit(r, s.changes, s.townOf(r.rights, r.data), bytes)
-	if held == nil {
-		return
+	body, err := resultOf(h, revision, &judged.Answer)
+	header := revisionHeader(revision)
+	header[wire.DryRunHeader] = []string{"true"}
+	if judged.Apply != apply.Local && judged.Result.Executed {
+		header[wire.DryRunApplyHeader] = []string{string(judged.Apply)}
 	}
-	next := &request{
-		reply: r.reply, slot: held, data: r.data, rights: r.rights, revision: revision,
-		trace: trace.FromHeader(r.header), parsed: make(chan struct{}),
-	}
-	// Both channels have room for every request that has a slot.
-	s.ordered <- next
-	s.decode <- next
+	return &nats.Msg{Data: body, Header: header}, err
 }
 
-// townOf returns the town that a request with these rights counts for: none where the rights do not
-// cover the town that the request seems to be about, so that no client takes slots of others'
-// towns.
-func (s *Service) townOf(rights access.Rights, data []byte) []byte {
-	town := peekID(aboutTown, data)
-	if s.config.Access != nil && rights.Town(string(town)) != nil {
-		return nil
+// parseHandoff returns a handoff and the revision of its result. It refuses a handoff about a town
+// or of an actor that its sender may not speak for.
+func (s *Service) parseHandoff(in *incoming) (*handoff.Handoff, handoff.Revision, error) {
+	revision, err := s.revisionOf(in.header)
+	if err != nil {
+		return nil, 0, err
 	}
-	return town
-}
-
-func (s *Service) decodeHandoffs() {
-	limits := schemas.Limits{Bytes: s.config.MaxHandoff}
-	for r := range s.decode {
-		s.decodeSafely(r, limits)
+	h, err := handoff.Parse(in.data, schemas.Limits{Bytes: s.config.MaxHandoff})
+	if err != nil {
+		return nil, 0, err
 	}
-}
-
-// decodeSafely keeps a defect in the reading of one handoff from taking the service down.
-func (s *Service) decodeSafely(r *request, limits schemas.Limits) {
-	defer close(r.parsed)
-	r.err = s.safely(func() (err error) {
-		data := r.data
-		r.data = nil // it is not kept longer than it is needed
-		if r.handoff, err = handoff.Parse(data, limits); err != nil {
-			return err
-		}
-		return mayHandOff(r.rights, r.handoff)
-	})
-}
-
-func (s *Service) submitHandoffs() {
-	for r := range s.ordered {
-		<-r.parsed
-		if r.err == nil {
-			r.err = s.engine.SubmitTraced(r.handoff, r.trace,
-				func(answer worldengine.Answer, err error) {
-					s.answerHandoff(r, answer, err)
-				})
-		}
-		if r.err != nil {
-			s.failHeld(r.slot, r.reply, r.err)
-		}
-	}
-}
-
-func (s *Service) answerHandoff(r *request, answer worldengine.Answer, err error) {
-	s.finish(r.slot, r.reply, func() (*nats.Msg, error) {
-		if err != nil {
-			return nil, err
-		}
-		if s.config.Observer != nil {
-			s.config.Observer.Handoff(answer.Result.Status, time.Since(r.reply.start))
-		}
-		body, err := resultOf(r, &answer)
-		header := revisionHeader(r.revision)
-		header[wire.RunIDHeader] = []string{answer.RunID}
-		return &nats.Msg{Data: body, Header: header}, err
-	})
+	p := &h.Proposal
+	return h, revision, cmp.Or(in.rights.Town(p.TownID), in.rights.Actor(p.ActorID))
 }

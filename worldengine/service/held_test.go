@@ -32,29 +32,30 @@ func TestHowManyRequestsAreHeld(t *testing.T) {
 		}
 		member := string(cmp.Or(spec.About, wire.AboutTown))
 		about := [2]string{`{"` + member + `":"a"}`, `{"` + member + `":"b"}`}
-		handle, s := unread(t, verb)
+		e, s := unread(t, verb)
 		for range held {
-			handle(arriving(about[0]))
+			s.admit(e, arriving(about[0]))
 		}
 		require.Equal(t, held, s.Overload().Held, verb)
-		handle(arriving(about[0]))
+		s.admit(e, arriving(about[0]))
 		require.Equal(t, int64(1), s.Overload().Refused["town"], verb)
-		handle(arriving(about[1]))
+		s.admit(e, arriving(about[1]))
 		require.Equal(t, held+1, s.Overload().Held, "%s: another one is held", verb)
 	}
 }
 
-// unread returns what takes the requests of a verb in a service that has no readers: what it takes
-// stays.
-func unread(t *testing.T, verb wire.Verb) (func(*incoming), *Service) {
+// unread returns the endpoint of a verb in a service that has no readers: what is admitted stays.
+func unread(t *testing.T, verb wire.Verb) (*endpoint, *Service) {
 	t.Helper()
 	config := Config{Logger: slog.New(slog.DiscardHandler)}.withDefaults()
 	config.Readers = -1
-	s := &Service{config: config, changes: queue.NewSlots(1, 1)}
+	s := &Service{config: config, changes: queue.NewSlots(1, 1), stop: func() {}}
 	s.held.bound = config.MaxHeld
-	for _, e := range s.endpoints() {
+	s.endpoints, s.dryRuns = s.makeEndpoints(), s.makeDryRuns()
+	t.Cleanup(s.stopWorkers)
+	for _, e := range s.endpoints {
 		if e.verb == verb {
-			return e.handle, s
+			return e, s
 		}
 	}
 	t.Fatalf("there is no verb %s", verb)

@@ -2,11 +2,13 @@ package service
 
 import (
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
 
@@ -18,54 +20,65 @@ var errHeadersUnreadable = errors.New("service: the headers of the request canno
 	"so it was not looked at: " +
 	`send "NATS/1.0", at most 31 lines "Name: value" and an empty line, each ended by CR LF`)
 
-// incoming is a request that may be worked on.
+// incoming is a request from its arrival to its answer.
 type incoming struct {
-	reply  replyTo
-	data   []byte
-	header nats.Header
-	rights access.Rights
+	entrance *Entrance
+	inbox    string // empty if the client waits for no answer
+	verb     wire.Verb
+	start    time.Time // of its arrival
+	data     []byte
+	header   nats.Header
+	rights   access.Rights
 	// refused is why a signal is not taken: its handler records that.
 	refused error
+	// A request that was admitted has a slot and bytes, until release.
+	slots    *queue.Slots
+	town     string
+	bytes    int64
+	released atomic.Bool
+	// submit leaves a request that is parsed to the engine: the line calls it.
+	submit func()
 }
 
-// handle takes a request, and leaves it to the handler of its verb.
-func (s *Service) handle(in *Entrance, e *endpoint, msg *nats.Msg, crossed bool) {
-	start := time.Now()
-	if r := s.take(in, e.verb, msg, crossed, start); r != nil {
-		e.handle(r)
+// handle takes the request in a message. It drops one whose reply subject is no inbox.
+func (s *Service) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed bool) {
+	in := &incoming{
+		entrance: entrance, inbox: msg.Reply, verb: e.verb, start: time.Now(),
+		data: msg.Data, header: msg.Header,
 	}
-	e.stats.count(time.Since(start))
+	if s.mayAnswer(msg.Reply) {
+		if err := s.take(e, in, headersOf(msg), crossed); err != nil {
+			s.fail(in, err)
+		}
+	}
+	e.stats.count(time.Since(in.start))
 }
 
-// take returns the request in a message, or nil where it is refused: it is dropped where its reply
-// subject is no inbox, and otherwise answered.
-func (s *Service) take(
-	in *Entrance, verb wire.Verb, msg *nats.Msg, crossed bool, start time.Time,
-) *incoming {
-	reply := replyTo{in, msg.Reply, verb, start}
-	if !s.mayAnswer(msg.Reply) {
-		return nil
-	}
-	headers := headersOf(msg)
-	rights, certain := s.config.Access.OfWorld(headers), headers.Readable()
+// take admits a request to an endpoint. The error is why it may not be worked on.
+func (s *Service) take(e *endpoint, in *incoming, headers access.Headers, crossed bool) error {
+	certain := headers.Readable()
+	in.rights = s.config.Access.OfWorld(headers)
 	if crossed {
-		rights, certain = s.config.Access.OfClient(headers)
-	}
-	err, refused := rights.Verb(verb), error(nil)
-	if verb.Spec().Signal {
-		err, refused = nil, err
-	}
-	if err == nil {
-		err = mayDryRun(verb, msg.Header)
+		in.rights, certain = s.config.Access.OfClient(headers)
 	}
 	if !certain {
-		err = errHeadersUnreadable
+		return errHeadersUnreadable
+	}
+	err := in.rights.Verb(in.verb)
+	if in.verb.Spec().Signal {
+		in.refused, err = err, nil
 	}
 	if err != nil {
-		s.failOnArrival(reply, err)
-		return nil
+		return err
 	}
-	return &incoming{reply, msg.Data, msg.Header, rights, refused}
+	if e, err = s.route(e, in.header); err != nil {
+		return err
+	}
+	if len(in.data) > e.limit {
+		return tooLarge(len(in.data), e.limit)
+	}
+	s.admit(e, in)
+	return nil
 }
 
 // headersOf returns the headers of a message that was received. Its size is that on the wire,

@@ -47,32 +47,22 @@ func peekID(about member, data []byte) []byte {
 	}
 }
 
-// stringAt returns the text of the JSON string that data begins with, or nothing where that is not
-// a string or is longer than maxID.
+// stringAt returns the text of the JSON string that data begins with. It returns nothing if that is
+// longer than maxID or has escapes that JSON does not have: such a request is refused when it is
+// parsed.
 func stringAt(data []byte) []byte {
-	text := data[1:min(len(data), maxID+2)]
-	end := bytes.IndexByte(text, '"')
-	if end >= 0 {
-		text = text[:end]
-	}
-	switch {
-	case bytes.IndexByte(text, '\\') >= 0:
-		return unquoted(data[:min(len(data), maxEscape*maxID+2)])
-	case end < 0:
-		return nil
-	}
-	return text
-}
-
-// unquoted is stringAt for a string with escapes. It returns nothing for escapes that JSON does not
-// have: the request is refused when it is parsed.
-func unquoted(data []byte) []byte {
+	data = data[:min(len(data), maxEscape*maxID+2)]
+	escaped := false
 	for i := 1; i < len(data); i++ {
 		switch data[i] {
 		case '\\':
+			escaped = true
 			i++ // whatever follows does not end the string
 		case '"':
-			text, err := jsontext.AppendUnquote(nil, data[:i+1])
+			text, err := data[1:i], error(nil)
+			if escaped {
+				text, err = jsontext.AppendUnquote(nil, data[:i+1])
+			}
 			if err != nil || len(text) > maxID {
 				return nil
 			}

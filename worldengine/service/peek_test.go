@@ -141,7 +141,7 @@ func FuzzPeekedIDIsThatOfTheRequest(f *testing.F) {
 		require.LessOrEqual(t, len(id), maxID)
 		r, err := parseRequest[struct {
 			TownID string `json:"townId"`
-		}](schemas.TownGetRequest, data, maxRequest)
+		}](schemas.TownGetRequest, data)
 		if err == nil && len(data) <= peekWithin && len(r.TownID) <= maxID &&
 			bytes.Contains(data, aboutTown) {
 			require.Equal(t, r.TownID, id)
@@ -157,9 +157,14 @@ func TestSlotsOfOwnTowns(t *testing.T) {
 	rights := s.config.Access.OfWorld(access.Headers{
 		Decoded: nats.Header{wire.UserHeader: {`{"user":"ada"}`}},
 	})
-	require.Equal(t, "Fort А", string(s.townOf(rights, []byte(`{"townId":"Fort А"}`))))
-	require.Equal(t, "Fort А", string(s.townOf(rights, []byte(`{"townId":"Fort \u0410"}`))))
-	require.Empty(t, s.townOf(rights, []byte(`{"townId":"Fort \u0411"}`)))
+	subject := func(data string, reads bool) string {
+		e := &endpoint{about: aboutTown, reads: reads}
+		return string(s.subject(e, &incoming{rights: rights, data: []byte(data)}))
+	}
+	require.Equal(t, "Fort А", subject(`{"townId":"Fort А"}`, false))
+	require.Equal(t, "Fort А", subject(`{"townId":"Fort \u0410"}`, false))
+	require.Empty(t, subject(`{"townId":"Fort \u0411"}`, false))
+	require.Equal(t, "Fort Б", subject(`{"townId":"Fort \u0411"}`, true), "a read counts for any")
 }
 
 // BenchmarkRefuse is what the look at a request costs that gets no slot: 1.2 KB, ids

@@ -37,11 +37,13 @@ func revisionHeader(revision handoff.Revision) nats.Header {
 }
 
 // resultOf returns the bytes of the result in the answer to a handoff.
-func resultOf(r *request, answer *worldengine.Answer) ([]byte, error) {
-	if r.revision == handoff.Revision0 {
+func resultOf(
+	h *handoff.Handoff, revision handoff.Revision, answer *worldengine.Answer,
+) ([]byte, error) {
+	if revision == handoff.Revision0 {
 		return answer.JSON, nil
 	}
-	addition := handoff.AdditionOf(r.handoff)
+	addition := handoff.AdditionOf(h)
 	addition.Embodiment = answer.Embodiment
 	var first *string
 	if answer.First != nil {

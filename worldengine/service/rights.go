@@ -5,20 +5,11 @@ import (
 	"errors"
 	"slices"
 
-	"worldengine/handoff"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
 )
-
-// mayHandOff refuses a handoff about a town or of an actor that its sender may not speak for.
-func mayHandOff(rights access.Rights, h *handoff.Handoff) error {
-	if err := rights.Town(h.Proposal.TownID); err != nil {
-		return err
-	}
-	return rights.Actor(h.Proposal.ActorID)
-}
 
 // mayReadRun refuses to read a run of a town that the rights do not cover. A run that there is not
 // is refused alike, so that a refusal does not disclose which there are.

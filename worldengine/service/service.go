@@ -4,8 +4,8 @@
 // error reply; docs/contracts.md lists requests and replies. errorTable maps the engine's errors to
 // error replies.
 //
-// Handoffs are decoded side by side and submitted in the order of their arrival. Each other verb
-// has a pool of workers. Everything is bounded, in count and in bytes, and shared between towns
+// Each verb has workers of its own. Handoffs are parsed side by side, and submitted to the engine
+// in the order of their arrival. Everything is bounded, in count and in bytes, and shared between towns
 // (docs/overload.md): a request that does not fit is answered with 429 where it arrives, before it
 // is read.
 package service
@@ -14,17 +14,14 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"worldengine/handoff"
-	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/town"
@@ -104,9 +101,9 @@ type Observer interface {
 }
 
 // observe passes an answer to the observer. An answer of discovery has no verb, and is left out.
-func (s *Service) observe(to replyTo, code wire.Code) {
-	if s.config.Observer != nil && to.verb != "" {
-		s.config.Observer.Request(to.verb, code, time.Since(to.start))
+func (s *Service) observe(in *incoming, code wire.Code) {
+	if s.config.Observer != nil && in.verb != "" {
+		s.config.Observer.Request(in.verb, code, time.Since(in.start))
 	}
 }
 
@@ -116,17 +113,14 @@ type Service struct {
 	engine    *worldengine.Engine
 	entrances []Entrance
 
-	decode  chan *request // to be decoded, by any worker
-	ordered chan *request // the same, in the order of their arrival
-	pools   []*pool
-	workers sync.WaitGroup
+	endpoints []*endpoint
+	dryRuns   *endpoint // works on the dry runs of handoff
+	workers   sync.WaitGroup
 
-	dryRun func(*incoming, handoff.Revision)
-
-	changes *queue.Slots   // of handoffs and of the other verbs that the engine queues for a town
-	slots   []*queue.Slots // all of them, for the statistics
-	held    heldBytes
-	refused refused
+	changes *queue.Slots // of handoffs and of the other verbs that the engine queues for a town
+	line    line         // of handoffs
+	held    held
+	refused [len(reasons)]atomic.Int64
 	stray   atomic.Int64 // requests that were dropped because their reply subject is no inbox
 
 	ctx  context.Context // of the reads; done when Stop has waited for them
@@ -148,14 +142,9 @@ func Serve(
 	}
 	s.held.bound = config.MaxHeld
 	perTown, total := engine.Bounds()
-	s.changes = s.addSlots(perTown+notWaiting, total)
-	s.decode, s.ordered = make(chan *request, total), make(chan *request, total)
-	for range runtime.GOMAXPROCS(0) {
-		s.workers.Go(s.decodeHandoffs)
-	}
-	s.workers.Go(s.submitHandoffs)
-	s.dryRun = s.takeDryRuns()
-	if err := s.addEndpoints(); err != nil {
+	s.changes = queue.NewSlots(perTown+notWaiting, total)
+	s.endpoints, s.dryRuns = s.makeEndpoints(), s.makeDryRuns()
+	if err := s.openEntrances(); err != nil {
 		ctx, cancel := context.WithTimeout(ctx, closeWithin)
 		defer cancel()
 		if closeErr := s.Stop(ctx); closeErr != nil {
@@ -166,14 +155,13 @@ func Serve(
 	return s, nil
 }
 
-func (s *Service) addEndpoints() error {
+func (s *Service) openEntrances() error {
 	d := newDiscovery(s)
-	endpoints := append(s.endpoints(), endpoint{verb: wire.Handoff, handle: s.takeHandoff})
-	for i := range endpoints {
-		d.add(&endpoints[i])
+	for _, e := range s.endpoints {
+		d.add(e)
 	}
 	for i := range s.entrances {
-		if err := s.open(&s.entrances[i], endpoints, d); err != nil {
+		if err := s.open(&s.entrances[i], d); err != nil {
 			return err
 		}
 	}
@@ -187,40 +175,6 @@ func (s *Service) metadata() map[string]string {
 		metadata[wire.OperatorKeyMetadata] = s.config.OperatorKey
 	}
 	return metadata
-}
-
-// endpoint is a verb with the handler of its requests, and what is counted of them.
-type endpoint struct {
-	verb   wire.Verb
-	handle func(*incoming)
-	stats  *verbStats
-}
-
-// endpoints returns the endpoints of every verb but handoff.
-func (s *Service) endpoints() []endpoint {
-	pause, resume := lifecycle.SignalPause, lifecycle.SignalResume
-	return []endpoint{
-		s.reads(wire.TownGet, s.townGet),
-		s.reads(wire.TownHistory, s.townHistory),
-		s.reads(wire.TownList, s.townList),
-		{verb: wire.TownPut, handle: s.takePut()},
-		{verb: wire.TownPatch, handle: s.takePatch()},
-		s.readsWith(wire.ResultGet, s.resultGet),
-		s.reads(wire.RunGet, s.runGet),
-		s.reads(wire.RunList, s.runList),
-		s.reads(wire.RunEvents, s.runEvents),
-		{verb: wire.RunAppend, handle: s.takeAppend()},
-		s.signal(wire.RunCancel, lifecycle.SignalCancel, schemas.RunCancelRequest, s.control),
-		s.signal(wire.RunRetry, lifecycle.SignalRetry, schemas.RunRetryRequest, s.runRetry),
-		s.signal(wire.ControlPause, pause, schemas.ControlSignalRequest, s.control),
-		s.signal(wire.ControlResume, resume, schemas.ControlSignalRequest, s.control),
-		s.reads(wire.ControlGet, s.controlGet),
-		s.reads(wire.AlertList, s.alertList),
-		s.reads(wire.AlertAck, s.alertAck),
-		s.reads(wire.ApprovalList, s.approvalList),
-		s.readsWith(wire.ApprovalDecide, s.approvalDecide),
-		s.reads(wire.WhoAmI, s.whoAmI),
-	}
 }
 
 // stats returns the data that the statistics of every endpoint have.
@@ -261,10 +215,9 @@ func (s *Service) Stop(ctx context.Context) error {
 }
 
 func (s *Service) stopWorkers() {
-	close(s.decode)
-	close(s.ordered)
-	for _, p := range s.pools {
-		close(p.work)
+	close(s.dryRuns.work)
+	for _, e := range s.endpoints {
+		close(e.work)
 	}
 	s.workers.Wait()
 	s.stop()

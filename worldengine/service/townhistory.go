@@ -5,9 +5,9 @@ import (
 	"context"
 
 	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
 
 	"worldengine/schemas"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
@@ -32,10 +32,8 @@ func (p *historyPage) take(row messages.Change) bool {
 	return true
 }
 
-func (s *Service) townHistory(
-	ctx context.Context, rights access.Rights, data []byte,
-) ([]byte, error) {
-	r, err := parseRequest[messages.TownHistory](schemas.TownHistoryRequest, orEmpty(data), maxRequest)
+func (s *Service) townHistory(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	r, err := parseRequest[messages.TownHistory](schemas.TownHistoryRequest, orEmpty(in.data))
 	if err != nil {
 		return nil, err
 	}
@@ -47,11 +45,11 @@ func (s *Service) townHistory(
 	if r.TownID == "" {
 		window := history.Window{Before: r.Before, After: r.After}
 		visit := func(townID string, change messages.Revision) bool {
-			return rights.Read(townID) != nil ||
+			return in.rights.Read(townID) != nil ||
 				page.take(messages.Change{TownID: townID, Revision: change})
 		}
 		err = s.engine.History().Newest(ctx, window, visit)
-	} else if err = rights.Read(r.TownID); err == nil {
+	} else if err = in.rights.Read(r.TownID); err == nil {
 		visit := func(revision messages.Revision) bool {
 			return revision.Revision > r.After && page.take(messages.Change{Revision: revision})
 		}

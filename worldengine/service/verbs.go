@@ -13,7 +13,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/fixtures"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/runs"
@@ -30,9 +29,9 @@ const (
 
 // parseRequest reads a payload into T after its schema has accepted it. An integer may be written
 // in any way that JSON has: 1.5e1 is 15.
-func parseRequest[T any](name schemas.Name, data []byte, maxBytes int) (T, error) {
+func parseRequest[T any](name schemas.Name, data []byte) (T, error) {
 	var v T
-	tree, err := schemas.Parse(name, data, schemas.Limits{Bytes: maxBytes})
+	tree, err := schemas.Parse(name, data, schemas.Limits{Bytes: maxRequest})
 	if err != nil {
 		return v, err
 	}
@@ -42,15 +41,15 @@ func parseRequest[T any](name schemas.Name, data []byte, maxBytes int) (T, error
 	return v, nil
 }
 
-func reply(v any) ([]byte, error) {
+func reply(v any) (*nats.Msg, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("service: an answer cannot be written: %w", err)
 	}
-	return data, nil
+	return &nats.Msg{Data: data}, nil
 }
 
-func townReplyOf(t worldengine.Town) ([]byte, error) {
+func townReplyOf(t worldengine.Town) (*nats.Msg, error) {
 	absent := ""
 	if !t.PluginAbsentSince.IsZero() {
 		absent = runevents.Timestamp(t.PluginAbsentSince)
@@ -66,12 +65,12 @@ func townReplyOf(t worldengine.Town) ([]byte, error) {
 	})
 }
 
-func (s *Service) townGet(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
-	r, err := parseRequest[messages.TownGet](schemas.TownGetRequest, data, maxRequest)
+func (s *Service) townGet(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	r, err := parseRequest[messages.TownGet](schemas.TownGetRequest, in.data)
 	if err != nil {
 		return nil, err
 	}
-	if err := rights.Read(r.TownID); err != nil {
+	if err := in.rights.Read(r.TownID); err != nil {
 		return nil, err
 	}
 	get := s.engine.Town
@@ -87,15 +86,15 @@ func (s *Service) townGet(ctx context.Context, rights access.Rights, data []byte
 	return townReplyOf(t)
 }
 
-func (s *Service) townList(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
-	r, err := parseRequest[messages.TownList](schemas.TownListRequest, orEmpty(data), maxRequest)
+func (s *Service) townList(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	r, err := parseRequest[messages.TownList](schemas.TownListRequest, orEmpty(in.data))
 	if err != nil {
 		return nil, err
 	}
 	if r.Limit == 0 {
 		r.Limit = defaultTowns
 	}
-	towns, more, err := s.readableTowns(ctx, rights, r.After, r.Limit)
+	towns, more, err := s.readableTowns(ctx, in.rights, r.After, r.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +124,7 @@ func (s *Service) resultGet(ctx context.Context, in *incoming) (*nats.Msg, error
 	if err != nil {
 		return nil, err
 	}
-	r, err := parseRequest[messages.ResultGet](schemas.ResultGetRequest, in.data, maxRequest)
+	r, err := parseRequest[messages.ResultGet](schemas.ResultGetRequest, in.data)
 	if err != nil {
 		return nil, err
 	}
@@ -145,21 +144,22 @@ func (s *Service) resultGet(ctx context.Context, in *incoming) (*nats.Msg, error
 			return nil, err
 		}
 	}
-	body, err := reply(messages.Result{RunID: receipt.RunID, Result: result})
-	return &nats.Msg{Data: body, Header: revisionHeader(revision)}, err
+	msg, err := reply(messages.Result{RunID: receipt.RunID, Result: result})
+	if err == nil {
+		msg.Header = revisionHeader(revision)
+	}
+	return msg, err
 }
 
-func (s *Service) runEvents(
-	ctx context.Context, rights access.Rights, data []byte,
-) ([]byte, error) {
-	r, err := parseRequest[messages.RunEvents](schemas.RunEventsRequest, data, maxRequest)
+func (s *Service) runEvents(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	r, err := parseRequest[messages.RunEvents](schemas.RunEventsRequest, in.data)
 	if err != nil {
 		return nil, err
 	}
 	if r.Limit == 0 {
 		r.Limit = defaultEvents
 	}
-	if err := s.mayReadRun(ctx, rights, r.RunID); err != nil {
+	if err := s.mayReadRun(ctx, in.rights, r.RunID); err != nil {
 		return nil, err
 	}
 	after := runs.After{Seq: r.AfterSeq, Mark: r.AfterMark}
@@ -172,12 +172,12 @@ func (s *Service) runEvents(
 	})
 }
 
-func (s *Service) runGet(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
-	r, err := parseRequest[messages.RunGet](schemas.RunGetRequest, data, maxRequest)
+func (s *Service) runGet(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	r, err := parseRequest[messages.RunGet](schemas.RunGetRequest, in.data)
 	if err != nil {
 		return nil, err
 	}
-	if err := s.mayReadRun(ctx, rights, r.RunID); err != nil {
+	if err := s.mayReadRun(ctx, in.rights, r.RunID); err != nil {
 		return nil, err
 	}
 	var found struct {
@@ -210,8 +210,8 @@ func (s *Service) runGet(ctx context.Context, rights access.Rights, data []byte)
 	return reply(found)
 }
 
-func (s *Service) runList(ctx context.Context, rights access.Rights, data []byte) ([]byte, error) {
-	r, err := parseRequest[messages.RunList](schemas.RunListRequest, orEmpty(data), maxRequest)
+func (s *Service) runList(ctx context.Context, in *incoming) (*nats.Msg, error) {
+	r, err := parseRequest[messages.RunList](schemas.RunListRequest, orEmpty(in.data))
 	if err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func (s *Service) runList(ctx context.Context, rights access.Rights, data []byte
 	if filter.To, err = timeOf("to", r.To); err != nil {
 		return nil, err
 	}
-	page, err := s.readableRuns(ctx, rights, filter, r.TownID, r.After, r.Limit)
+	page, err := s.readableRuns(ctx, in.rights, filter, r.TownID, r.After, r.Limit)
 	if err != nil {
 		return nil, err
 	}

@@ -30,34 +30,35 @@ func TestPausesGrow(t *testing.T) {
 	}
 }
 
-// Bytes never exceed their bound, and what is released twice counts once.
+// Bytes never exceed their bound, and a request that is released twice counts once.
 func TestBytesThatAreHeld(t *testing.T) {
 	t.Parallel()
-	h := &heldBytes{bound: 1000}
+	s := &Service{held: held{bound: 1000}}
 	slots := queue.NewSlots(1<<20, 1<<21)
 	var clients sync.WaitGroup
 	for range 8 {
 		clients.Go(func() {
 			for n := range int64(2000) {
-				if !h.take(n%400, h.bound) {
+				if !s.held.take(n%400, false) {
 					continue
 				}
-				if held := h.held.Load(); held > h.bound {
-					t.Errorf("%d bytes are held", held)
+				if bytes := s.held.bytes.Load(); bytes > s.held.bound {
+					t.Errorf("%d bytes are held", bytes)
 				}
 				if slots.Take("t") != queue.Granted {
 					t.Error("no slot is free")
 				}
-				held := &slot{of: slots, held: h, town: "t", bytes: n % 400}
-				held.release()
-				held.release()
+				in := &incoming{slots: slots, town: "t", bytes: n % 400}
+				s.release(in)
+				s.release(in)
 			}
 		})
 	}
 	clients.Wait()
-	require.Zero(t, h.held.Load())
+	require.Zero(t, s.Overload().HeldBytes)
+	require.Zero(t, s.Overload().Held)
 	require.Zero(t, slots.Taken())
-	require.True(t, h.take(1000, h.bound))
-	require.False(t, h.take(1, h.bound))
-	require.True(t, h.take(100, h.forSmall()), "a read has room still")
+	require.True(t, s.held.take(1000, false))
+	require.False(t, s.held.take(1, false))
+	require.True(t, s.held.take(100, true), "a read has room still")
 }

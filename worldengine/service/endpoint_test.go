@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine"
-	"worldengine/worldengine/access"
 	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
 
@@ -29,9 +29,10 @@ func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]reader) *Service {
 	in := &Entrance{Requests: nc, Replies: nc}
 	var subs []*nats.Subscription
 	for verb, handle := range verbs {
-		take := s.reads(wire.TownGet, handle).handle
+		e := s.reads(wire.TownGet, handle)
+		s.endpoints = append(s.endpoints, e)
 		sub, err := nc.Subscribe(verb, func(msg *nats.Msg) {
-			take(&incoming{reply: replyTo{entrance: in, inbox: msg.Reply}, data: msg.Data})
+			s.admit(e, &incoming{entrance: in, inbox: msg.Reply, data: msg.Data})
 		})
 		require.NoError(t, err)
 		subs = append(subs, sub)
@@ -41,8 +42,8 @@ func onlyReads(t *testing.T, nc *nats.Conn, verbs map[string]reader) *Service {
 			require.NoError(t, sub.Unsubscribe())
 		}
 		require.NoError(t, nc.Flush())
-		for _, p := range s.pools {
-			close(p.work)
+		for _, e := range s.endpoints {
+			close(e.work)
 		}
 		s.workers.Wait()
 	})
@@ -58,12 +59,12 @@ func TestAFloodOfOneVerb(t *testing.T) {
 	var once sync.Once
 	release := func() { once.Do(func() { close(open) }) }
 	s := onlyReads(t, nc, map[string]reader{
-		"slow": func(context.Context, access.Rights, []byte) ([]byte, error) {
+		"slow": func(context.Context, *incoming) (*nats.Msg, error) {
 			<-open
-			return []byte("slow"), nil
+			return &nats.Msg{Data: []byte("slow")}, nil
 		},
-		"quick": func(context.Context, access.Rights, []byte) ([]byte, error) {
-			return []byte("quick"), nil
+		"quick": func(context.Context, *incoming) (*nats.Msg, error) {
+			return &nats.Msg{Data: []byte("quick")}, nil
 		},
 	})
 	t.Cleanup(release)
@@ -94,12 +95,12 @@ func TestAFloodOfOneVerb(t *testing.T) {
 	require.Zero(t, s.Overload().Held)
 }
 
-// A panic is answered, and what the request had is given back.
+// A panic is answered, and the slot of the request is given back.
 func TestAPanicGivesBack(t *testing.T) {
 	t.Parallel()
 	nc := natstest.Connect(t)
 	s := onlyReads(t, nc, map[string]reader{
-		"defect": func(context.Context, access.Rights, []byte) ([]byte, error) {
+		"defect": func(context.Context, *incoming) (*nats.Msg, error) {
 			panic("a defect, on purpose")
 		},
 	})
@@ -112,61 +113,62 @@ func TestAPanicGivesBack(t *testing.T) {
 	require.Zero(t, s.Overload().HeldBytes)
 }
 
-// A panic where the engine's answer is made is answered, and what the request had is given back,
-// once. So is one that comes while the engine itself panics, as its tasks tell what they have then.
+// A panic while the engine's answer is made is answered, and the request gives back its slot once.
+// So it does while the engine itself panics, as its tasks answer then too.
 func TestAPanicInAnAnswerGivesBack(t *testing.T) {
 	t.Parallel()
-	nc := natstest.Connect(t)
-	s := onlyReads(t, nc, nil)
-	replies, err := nc.SubscribeSync(nc.NewInbox())
-	require.NoError(t, err)
-	slots, to := s.addSlots(2, 4), replyTo{entrance: &Entrance{Requests: nc, Replies: nc},
-		inbox: replies.Subject}
 	defect := func() (*nats.Msg, error) { panic("a defect, on purpose") }
-	for name, answer := range map[string]func(*slot){
-		"no town":  func(held *slot) { s.answerTown(held, to, worldengine.Town{}, nil) },
-		"anything": func(held *slot) { s.finish(held, to, defect) },
-		"while another unwinds": func(held *slot) {
-			defer s.finish(held, to, defect)
+	for name, answer := range map[string]func(*Service, *incoming){
+		"no town":  func(s *Service, in *incoming) { s.answerTown(in)(worldengine.Town{}, nil) },
+		"anything": func(s *Service, in *incoming) { s.finish(in, nil, defect) },
+		"while another unwinds": func(s *Service, in *incoming) {
+			defer s.finish(in, nil, defect)
 			panic("the engine's")
 		},
 	} {
-		p := s.admit(arriving(""), slots, []byte("t"), 100)
-		require.NotNil(t, p)
-		func() {
-			defer func() { _ = recover() }() // as the engine's queue does
-			answer(p)
-		}()
-		require.Zero(t, s.Overload().Held, name)
-		require.Zero(t, s.Overload().HeldBytes, name)
-		require.NoError(t, nc.Flush())
-		reply, err := replies.NextMsg(20 * time.Second)
-		require.NoError(t, err, name)
-		require.Equal(t, "500", reply.Header.Get(wire.ErrorCodeHeader), name)
-		pending, _, err := replies.Pending()
-		require.NoError(t, err)
-		require.Zero(t, pending, name)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, code := heldThen(t, answer)
+			require.Equal(t, "500", code)
+			require.Zero(t, s.Overload().HeldBytes)
+		})
 	}
 }
 
-// What the engine's queue refuses after it was read gives back what it had, and gets 429.
+// A request that the engine's queue refuses after it was read gives back its slot, and gets 429.
 func TestARefusalOfTheQueueGivesBack(t *testing.T) {
 	t.Parallel()
+	s, code := heldThen(t, func(s *Service, in *incoming) {
+		s.finish(in, worldengine.ErrOverloaded, nil)
+	})
+	require.Equal(t, "429", code)
+	require.Zero(t, s.Overload().HeldBytes)
+	require.Equal(t, int64(1), s.Overload().Refused["queue"])
+}
+
+// heldThen admits a request, has it answered, and returns the status of its only answer. The
+// request has given back its slot by then.
+func heldThen(t *testing.T, answer func(*Service, *incoming)) (*Service, string) {
+	t.Helper()
 	nc := natstest.Connect(t)
 	s := onlyReads(t, nc, nil)
 	replies, err := nc.SubscribeSync(nc.NewInbox())
 	require.NoError(t, err)
-	slots, to := s.addSlots(2, 4), replyTo{entrance: &Entrance{Requests: nc, Replies: nc},
-		inbox: replies.Subject}
-	held := s.admit(arriving(""), slots, []byte("t"), 100)
-	require.NotNil(t, held)
+	e := &endpoint{about: aboutTown, slots: queue.NewSlots(2, 4), work: make(chan *incoming, 4)}
+	s.admit(e, &incoming{
+		entrance: &Entrance{Requests: nc, Replies: nc}, inbox: replies.Subject,
+	})
 	require.Equal(t, 1, s.Overload().Held)
-	s.finish(held, to, func() (*nats.Msg, error) { return nil, worldengine.ErrOverloaded })
+	func() {
+		defer func() { _ = recover() }() // as the engine's queue does
+		answer(s, <-e.work)
+	}()
 	require.Zero(t, s.Overload().Held)
-	require.Zero(t, s.Overload().HeldBytes)
-	require.Equal(t, int64(1), s.Overload().Refused["queue"])
 	require.NoError(t, nc.Flush())
 	reply, err := replies.NextMsg(20 * time.Second)
 	require.NoError(t, err)
-	require.Equal(t, "429", reply.Header.Get(wire.ErrorCodeHeader))
+	pending, _, err := replies.Pending()
+	require.NoError(t, err)
+	require.Zero(t, pending)
+	return s, reply.Header.Get(wire.ErrorCodeHeader)
 }

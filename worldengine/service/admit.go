@@ -1,0 +1,170 @@
+package service
+
+import (
+	"fmt"
+	"maps"
+	"strconv"
+	"sync/atomic"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine"
+	"worldengine/worldengine/queue"
+	"worldengine/worldengine/wire"
+)
+
+// requestBytes is the share of Config.MaxHeld that a request takes beside its payload.
+const requestBytes = 1 << 10
+
+// admit leaves a request to the workers of an endpoint, with a slot and its bytes. If it does not
+// fit, admit answers with 429. It is called where requests arrive, one at a time for each verb, so
+// it reads no more of a request than peekID does.
+func (s *Service) admit(e *endpoint, in *incoming) {
+	town, load, refusal := e.slots.TakeBytes(s.subject(e, in))
+	if refusal != queue.Granted {
+		s.refuse(in, refusal, pauseFor(load))
+		return
+	}
+	// Each request may be held alone.
+	bytes := min(requestBytes+e.weight*int64(len(in.data)), s.held.bound)
+	if !s.held.take(bytes, e.reads) {
+		e.slots.Release(town)
+		s.refuse(in, noBytes, max(pauseFor(load), retryBytes))
+		return
+	}
+	in.slots, in.town, in.bytes = e.slots, town, bytes
+	if e.line != nil {
+		e.line.join(in)
+	}
+	e.work <- in
+}
+
+// subject returns the town, run or key that a request counts for. It is none if the request would
+// change a town that its rights do not cover, so that no client takes slots of others' towns.
+func (s *Service) subject(e *endpoint, in *incoming) []byte {
+	id := peekID(e.about, in.data)
+	if !e.reads && s.config.Access != nil && in.rights.Town(string(id)) != nil {
+		return nil
+	}
+	return id
+}
+
+// release gives back the slot and the bytes of a request. Further calls do nothing, nor does one
+// for a request that was not admitted.
+func (s *Service) release(in *incoming) {
+	if in.slots != nil && in.released.CompareAndSwap(false, true) {
+		in.slots.Release(in.town)
+		s.held.give(in.bytes)
+	}
+}
+
+// held bounds the memory of all requests that are between their arrival and their answer. It is
+// safe for concurrent use.
+type held struct {
+	bound    int64
+	requests atomic.Int64
+	bytes    atomic.Int64
+}
+
+// take takes bytes for a request and reports whether they fit; bytes that do not fit are not taken.
+// Reads and signals have an eighth more room, so that the handoffs that wait for a game keep no
+// operator from looking and cancelling.
+func (h *held) take(bytes int64, reads bool) bool {
+	bound := h.bound
+	if reads {
+		bound += h.bound / 8
+	}
+	for {
+		now := h.bytes.Load()
+		if now+bytes > bound {
+			return false
+		}
+		if h.bytes.CompareAndSwap(now, now+bytes) {
+			h.requests.Add(1)
+			return true
+		}
+	}
+}
+
+func (h *held) give(bytes int64) {
+	h.bytes.Add(-bytes)
+	h.requests.Add(-1)
+}
+
+// Why a request was answered with 429, beside the reasons of queue.Slots.
+const (
+	noBytes   = queue.AllFull + 1 + iota // the requests that are held take too much memory
+	queueFull                            // the engine's queue refused it, after it was read
+)
+
+// reasons are the names that operators read.
+var reasons = [...]string{
+	queue.TownFull: "town", queue.AllFull: "world", noBytes: "bytes", queueFull: "queue",
+}
+
+// Overload is how full the service is, and how many requests it has refused.
+type Overload struct {
+	// Held is how many requests are between their arrival and their answer, and HeldBytes their
+	// share of Config.MaxHeld.
+	Held      int   `json:"held"`
+	HeldBytes int64 `json:"heldBytes"`
+	// Refused counts the answers 429 by the bound that was full: "town" and "world" the slots of a town (a
+	// run, a key) and of all, "bytes" Config.MaxHeld, "queue" the engine's queue for the town.
+	Refused map[string]int64 `json:"refused"`
+	// StrayReplies counts the requests that were dropped because their reply subject is no inbox.
+	StrayReplies int64 `json:"strayReplies"`
+}
+
+// Overload returns how full the service is, and how many requests it has refused.
+func (s *Service) Overload() Overload {
+	o := Overload{
+		Held: int(s.held.requests.Load()), HeldBytes: s.held.bytes.Load(),
+		Refused: map[string]int64{}, StrayReplies: s.stray.Load(),
+	}
+	for reason := queue.TownFull; reason <= queueFull; reason++ {
+		o.Refused[reasons[reason]] = s.refused[reason].Load()
+	}
+	return o
+}
+
+// refuse counts a refusal, and answers with 429.
+func (s *Service) refuse(in *incoming, reason queue.Refusal, pause int) {
+	s.refused[reason].Add(1)
+	s.observe(in, wire.CodeOverloaded)
+	s.respond(in, &nats.Msg{Data: overloaded.Data, Header: overloadedHeaders[pause/pauseStep]})
+}
+
+// The longest pause that a client is asked to make, and how long the requests before its own are
+// taken to need: one after another about a town, side by side in a world.
+const (
+	longestPause = 1000 // milliseconds
+	pauseStep    = 50   // milliseconds; a pause is a multiple of it
+	perOfTown    = 2    // milliseconds per request that waits for the same town
+	ofWorldPerMs = 4    // requests of a world per millisecond
+	retryBytes   = 250  // milliseconds, the shortest pause if memory is short
+)
+
+// pauseFor returns the pause in milliseconds that a client is asked to make: about as long as the
+// requests before its own take, so that it comes back when there is room.
+func pauseFor(load queue.Load) int {
+	pause := max(load.Town*perOfTown, load.All/ofWorldPerMs)
+	pause = (pause + pauseStep - 1) / pauseStep * pauseStep
+	return min(max(pause, pauseStep), longestPause)
+}
+
+// overloaded is the answer to a request that does not fit, made once, and overloadedHeaders its
+// headers for each pause. They must not be changed.
+var overloaded, overloadedHeaders = makeOverloaded()
+
+func makeOverloaded() (*nats.Msg, [longestPause/pauseStep + 1]nats.Header) {
+	msg, err := errorReply(worldengine.ErrOverloaded)
+	if err != nil {
+		panic(fmt.Sprintf("service: the answer to overload: %v", err))
+	}
+	var headers [longestPause/pauseStep + 1]nats.Header
+	for i := range headers {
+		headers[i] = maps.Clone(msg.Header)
+		headers[i][wire.RetryAfterHeader] = []string{strconv.Itoa(i * pauseStep)}
+	}
+	return msg, headers
+}
