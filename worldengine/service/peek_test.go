@@ -17,6 +17,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/wire"
 )
@@ -167,13 +168,14 @@ func TestSlotsOfOwnTowns(t *testing.T) {
 	require.Equal(t, "Fort Б", subject(`{"townId":"Fort \u0411"}`, true), "a read counts for any")
 }
 
-// BenchmarkRefuse is what the look at a request costs that gets no slot: 1.2 KB, ids
-// with escapes, and 256 KB without a town.
+// BenchmarkRefuse refuses requests that get no slot, with their answers: 1.2 KB, ids with escapes,
+// and 256 KB without a town.
 func BenchmarkRefuse(b *testing.B) {
 	data, err := os.ReadFile("../../testdata/vectors/handoffs.valid.json")
 	require.NoError(b, err)
 	var vectors []struct{ Handoff json.RawMessage }
 	require.NoError(b, json.Unmarshal(data, &vectors))
+	nc := natstest.Connect(b)
 	for name, payload := range map[string][]byte{
 		"handoff": vectors[0].Handoff, "escapes": []byte(`{"townId":"` +
 			strings.Repeat(`\u0410`, 20) + `"}`),
@@ -181,11 +183,12 @@ func BenchmarkRefuse(b *testing.B) {
 		"256 KB without a town":  []byte(strings.Repeat(`"townid":`, 256<<10/9)),
 	} {
 		b.Run(name, func(b *testing.B) {
-			slots := queue.NewSlots(1, 2)
-			slots.TakeBytes(peekID(aboutTown, payload))
+			s, e := new(Service), &endpoint{slots: queue.NewSlots(1, 2), about: aboutTown}
+			e.slots.TakeBytes(peekID(aboutTown, payload))
+			in := &incoming{entrance: &Entrance{Requests: nc}, inbox: nc.NewInbox(), data: payload}
 			b.ReportAllocs()
 			for b.Loop() {
-				slots.TakeBytes(peekID(aboutTown, payload))
+				s.admit(e, in)
 			}
 		})
 	}
