@@ -59,7 +59,8 @@ type Config struct {
 	// for: their payloads, times what is taken to be kept of them (docs/overload.md);
 	// DefaultMaxHeld. One request may always be held alone.
 	MaxHeld int64
-	// Readers is how many requests of each verb but handoff are worked on at once; 16.
+	// Readers is how many requests of each verb are worked on at once, and one a processor at most of
+	// a verb whose requests the engine queues; 16.
 	Readers int
 	// Waiting is how many requests of each verb that only reads may wait about one town, run or
 	// key, or about none, and twice as many altogether; 4,096.
