@@ -19,7 +19,9 @@ const alertPage = 200
 func (c *Client) Alerts(ctx context.Context, open bool) iter.Seq2[Alert, error] {
 	return rows(func(after uint64) ([]Alert, uint64, error) {
 		var page messages.Alerts
-		_, err := c.Ask(ctx, wire.AlertList, messages.AlertList{After: after, Open: open}, &page)
+		_, err := c.Ask(ctx, wire.AlertList, messages.AlertList{
+			After: after, Limit: alertPage, Open: open,
+		}, &page)
 		return page.Alerts, page.Next, err
 	})
 }

@@ -77,15 +77,16 @@ func consume(
 	if err != nil {
 		return nil, err
 	}
-	for msg := range batch.Messages() {
-		meta, err := msg.Metadata()
-		if err != nil {
-			return nil, err
-		}
-		return &jetstream.RawStreamMsg{
-			Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(),
-			Data: msg.Data(), Time: meta.Timestamp,
-		}, nil
+	msg, found := <-batch.Messages()
+	if !found {
+		return nil, errors.Join(reason, batch.Error())
 	}
-	return nil, errors.Join(reason, batch.Error())
+	meta, err := msg.Metadata()
+	if err != nil {
+		return nil, err
+	}
+	return &jetstream.RawStreamMsg{
+		Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(),
+		Data: msg.Data(), Time: meta.Timestamp,
+	}, nil
 }
