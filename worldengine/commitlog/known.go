@@ -164,6 +164,19 @@ func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	return k.lose(ctx, log, end, known, last)
 }
 
+// checkConnection is Check for the first append over a connection: it may lead to another log, which
+// may be longer than the known one.
+func (k *Known) checkConnection(ctx context.Context, log jetstream.Stream) error {
+	connection := k.connection()
+	k.mu.Lock()
+	checked := k.end == 0 || k.checked >= connection
+	k.mu.Unlock()
+	if checked || log == nil {
+		return nil
+	}
+	return k.Check(ctx, log)
+}
+
 // lose returns the error that names the lost messages, as they were when the loss was found.
 func (k *Known) lose(
 	ctx context.Context, log jetstream.Stream, end, known uint64, last []knownMessage,

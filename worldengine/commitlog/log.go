@@ -271,6 +271,9 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
+	if err := l.Known.checkConnection(ctx, l.Stream); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+	}
 	began, expected := time.Now(), l.Known.expected()
 	ack, err := l.Store.Publish(ctx, msg)
 	if l.Committed != nil {

@@ -158,7 +158,8 @@ func TestLogLost_OlderCopy(t *testing.T) {
 	w.nats.putBack(w.older)
 	w.requireLost()
 	require.Equal(t, w.before, w.town("t"), "reads tell what the log has")
-	w.put(snapshot("new"), "")
+	f := w.failureOf(w.request("town.put", mustJSON(t, map[string]any{"snapshot": snapshot("new")})))
+	require.Equal(t, "LOG_UNAVAILABLE", f.Code, f.Message)
 
 	w.nats.putBack(newer)
 	require.Eventually(t, func() bool { return w.srv.Ready(t.Context()) == nil }, time.Minute,
