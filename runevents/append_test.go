@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -343,14 +342,12 @@ func TestRunState_UnknownTypes(t *testing.T) {
 	t.Parallel()
 	state := runevents.NewRunState(identity.RunID, runevents.AppendPolicy{})
 	for _, event := range []runevents.EventType{"Told", "BlockPlaced", "game:block/placed-2.0",
-		"Signal", "SignalAcceptedByGame"} {
+		"Signal", "SignalAcceptedByGame", "Täglich", "2 <blocks>"} {
 		_, err := state.Plan([]runevents.Write{newWrite(event, "build", 1)})
 		require.NoError(t, err, event)
 	}
 	for _, event := range []runevents.EventType{"SignalAccepted ", "\u00a0RunQueued", "signalaccepted",
-		"SIGNAL_REJECTED", "Run.Approved", "Signal-Accepted", "Signal\u0410ccepted", "RunCompleted\u200b",
-		"run/completed", "2Signal", " ",
-		runevents.EventType(strings.Repeat("x", 129))} {
+		"SIGNAL_REJECTED", "Run.Approved", "Signal-Accepted", "RunCompleted\u200b", "run/completed"} {
 		_, err := state.Plan([]runevents.Write{newWrite(event, "build", 1)})
 		require.Equal(t, []string{"/events/0/eventType"}, schemastest.Paths(t, err), event)
 	}
