@@ -15,7 +15,7 @@ const ends = endsRun;
 export function isAway(error) {
   if (error instanceof ReplyError) return error.status === 429 || error.status === 503;
   if (error instanceof UnavailableError) return ["TIMEOUT", "NO_RESPONDERS", "CONNECTION"].includes(error.code);
-  return /** @type {any} */ (error)?.name?.endsWith("ConnectionError") ?? false; // of a flush
+  return /(Connection|Request)Error$/.test(/** @type {any} */ (error)?.name); // of a flush
 }
 
 /**
