@@ -15,22 +15,6 @@ import (
 	"worldengine/worldengine/httpd"
 )
 
-// One address cannot take all connections: a further one closes the address's idlest.
-func TestConnectionsOfAnAddressAreBounded(t *testing.T) {
-	t.Parallel()
-	s := serve(t, func(c *httpd.Config) { c.MaxConnectionsPerAddress = 20 })
-	conns := make([]net.Conn, 20)
-	for i := range conns {
-		conns[i] = dial(t, s.URL())
-		require.NoError(t, get(s, conns[i]))
-	}
-	require.NoError(t, get(s, conns[0]))
-	require.NoError(t, get(s, dial(t, s.URL())))
-	require.Error(t, get(s, conns[1]))
-	require.NoError(t, get(s, conns[0]))
-	require.NoError(t, get(s, conns[2]))
-}
-
 // get asks over a connection. One that is closed shows when it is read.
 func get(s *httpd.Server, conn net.Conn) error {
 	_, _ = io.WriteString(conn, request(s.URL(), "/"))
@@ -42,20 +26,29 @@ func get(s *httpd.Server, conn net.Conn) error {
 	return errors.Join(err, answer.Body.Close())
 }
 
-// The connection that has done nothing for the longest time is closed for a new one.
+// The connection that has done nothing for the longest time is closed for a new one: of all, and of
+// an address that has as many as it may.
 func TestServer_ClosesTheIdlestConnection(t *testing.T) {
 	t.Parallel()
-	s := serve(t, func(c *httpd.Config) { c.MaxConnections = 16 })
-	conns := make([]net.Conn, 16)
-	for i := range conns {
-		conns[i] = dial(t, s.URL())
-		require.NoError(t, get(s, conns[i]))
+	for name, bound := range map[string]func(*httpd.Config){
+		"of all":        func(c *httpd.Config) { c.MaxConnections = 20 },
+		"of an address": func(c *httpd.Config) { c.MaxConnectionsPerAddress = 20 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serve(t, bound)
+			conns := make([]net.Conn, 20)
+			for i := range conns {
+				conns[i] = dial(t, s.URL())
+				require.NoError(t, get(s, conns[i]))
+			}
+			require.NoError(t, get(s, conns[0]))
+			require.NoError(t, get(s, dial(t, s.URL())))
+			require.Error(t, get(s, conns[1]))
+			require.NoError(t, get(s, conns[0]))
+			require.NoError(t, get(s, conns[2]))
+		})
 	}
-	require.NoError(t, get(s, conns[0]))
-	require.NoError(t, get(s, dial(t, s.URL())))
-	require.Error(t, get(s, conns[1]))
-	require.NoError(t, get(s, conns[0]))
-	require.NoError(t, get(s, conns[2]))
 }
 
 // Clients that take no answer do not keep a connection for good, and a WebSocket stays.
