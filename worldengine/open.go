@@ -82,7 +82,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		World: config.World, Stream: streams.Log,
 		Store:      commitlog.NewStore(js, streams.Log, config.GroupCommits),
 		MaxPayload: nc.MaxPayload, MayStore: config.MayStore,
-		Committed: config.OnCommit, FetchWait: config.FetchWait, Draw: config.draw,
+		Committed: config.OnCommit, FetchWait: config.FetchWait, Draw: config.draw, Now: config.Now,
 	}
 	e := &Engine{
 		config: config, log: log, history: history.Reader{Log: log},

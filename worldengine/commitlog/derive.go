@@ -83,8 +83,8 @@ func ReceiptPlace(townID, key string) dedupe.Place {
 	return dedupe.Place{Town: wire.TokenOf(townID), Key: key}
 }
 
-// DeriveEvents returns what makes the run events of a log message. Their persistedAt is the time
-// at which the log's stream stored the message: it is the append authority.
+// DeriveEvents returns a function that makes the run events of a log message. Their persistedAt is
+// the time in the message's header At.
 func DeriveEvents(world string) func(jetstream.Msg) ([]follow.Message, error) {
 	return func(msg jetstream.Msg) ([]follow.Message, error) {
 		if len(msg.Headers()) == 0 {
@@ -102,7 +102,7 @@ func DeriveEvents(world string) func(jetstream.Msg) ([]follow.Message, error) {
 		if err != nil || decided.Run == nil {
 			return nil, err
 		}
-		return eventMessages(world, kind, decided, meta.Timestamp)
+		return eventMessages(world, kind, decided, AtOr(msg.Headers(), meta.Timestamp))
 	}
 }
 

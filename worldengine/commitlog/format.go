@@ -13,7 +13,7 @@ import (
 
 // Format is the version of everything that is stored of a world, in its streams and in backups. A
 // program writes and reads this one alone.
-const Format = "2"
+const Format = "3"
 
 // formatKey is the metadata of the log's stream that has the format.
 const formatKey = settingPrefix + "format"

@@ -111,7 +111,7 @@ type Record struct {
 // record of no town. Proposals in it that wait in a state of before are closed.
 func (rec *Record) Message(subject string, after *Entry) (*nats.Msg, error) {
 	rec.SchemaVersion = RecordVersion
-	header := nats.Header{wire.KindHeader: {string(rec.Kind)}}
+	header := nats.Header{}
 	if after != nil {
 		after.Approvals = after.Approvals.On(after.State.Hash)
 		rec.Apply, rec.Paused, rec.Pending = after.Apply, after.Paused, after.Pending
@@ -127,12 +127,7 @@ func (rec *Record) Message(subject string, after *Entry) (*nats.Msg, error) {
 		header[wire.HashHeader] = []string{state.Hash}
 		header[wire.EpochHeader] = []string{strconv.FormatInt(state.Epoch(), 10)}
 	}
-	if rec.Run != nil {
-		header[wire.RunIDHeader] = []string{rec.Run.RunID}
-	}
-	if rec.ActorID != "" {
-		header[wire.ActorHeader] = []string{wire.PercentEncode(rec.ActorID)}
-	}
+	rec.describe(subject, header)
 	body, err := rec.marshal()
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: cannot write the record of %q: %w", rec.TownID, err)

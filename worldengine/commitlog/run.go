@@ -88,7 +88,7 @@ func (l *Log) Tail(ctx context.Context, runID string, emitted int64) (RunTail, e
 		if rec.Kind == KindRun {
 			t.Closed = rec.Closing
 		}
-		for _, r := range rec.Run.Records(msg.Time) {
+		for _, r := range rec.Run.Records(At(msg)) {
 			t.keys[r.IdempotencyKey] = struct{}{}
 			if rec.Kind == KindRun {
 				t.take(rec, r.EventType, r.RunSeq)

@@ -74,6 +74,7 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 			return false, err
 		}
 	}
+	msg.Header[wire.AtHeader] = []string{runevents.Timestamp(c.now())}
 	ack, err := c.js.PublishMsg(ctx, msg)
 	if follow.IsWrongLastSequence(err) {
 		return false, nil

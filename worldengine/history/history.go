@@ -114,7 +114,7 @@ func (r *Reader) read(
 func revisionOf(msg, prior *jetstream.RawStreamMsg) messages.Revision {
 	header := msg.Header
 	r := messages.Revision{
-		Revision: msg.Sequence, At: runevents.Timestamp(msg.Time),
+		Revision: msg.Sequence, At: runevents.Timestamp(commitlog.At(msg)),
 		Cause: header.Get(wire.KindHeader), RunID: header.Get(wire.RunIDHeader),
 		Hash: header.Get(wire.HashHeader), Epoch: commitlog.EpochOf(header),
 	}
@@ -243,6 +243,6 @@ func failureOf(msg *jetstream.RawStreamMsg) (*messages.Failure, error) {
 	}
 	return &messages.Failure{
 		HandoffID: result.HandoffID, ReasonCode: result.ReasonCode,
-		At: runevents.Timestamp(msg.Time),
+		At: runevents.Timestamp(commitlog.At(msg)),
 	}, nil
 }

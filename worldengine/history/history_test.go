@@ -168,7 +168,7 @@ func TestWhatARevisionSays(t *testing.T) {
 		want[i].Revision, want[i].Epoch, want[i].Hash = uint64(i+1), state.Epoch(), state.Hash
 		msg, err := w.Log.Message(t.Context(), want[i].Revision)
 		require.NoError(t, err)
-		want[i].At = runevents.Timestamp(msg.Time)
+		want[i].At = msg.Header.Get(wire.AtHeader)
 		require.Equal(t, want[i], all[i], i)
 	}
 }
@@ -357,7 +357,7 @@ func TestTheLastFailure(t *testing.T) {
 				return
 			}
 			want := &messages.Failure{HandoffID: caseOf(t, "failed").Handoff.HandoffID,
-				ReasonCode: "PROJECT_BLOCKED", At: runevents.Timestamp(failed.Time)}
+				ReasonCode: "PROJECT_BLOCKED", At: failed.Header.Get(wire.AtHeader)}
 			require.Equal(t, want, now.LastFailure)
 			first, err := w.At(t.Context(), townID, put)
 			require.NoError(t, err)

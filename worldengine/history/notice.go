@@ -53,7 +53,7 @@ func noticeOf(msg jetstream.Msg) (change messages.Change, is bool) {
 		}
 		change.TownID = rec.TownID
 	}
-	change.Revision.Revision, change.At = meta.Sequence.Stream, runevents.Timestamp(meta.Timestamp)
+	change.Revision.Revision, change.At = meta.Sequence.Stream, runevents.Timestamp(commitlog.AtOr(msg.Headers(), meta.Timestamp))
 	change.Cause, change.Epoch = string(cause), commitlog.EpochOf(header)
 	change.Hash = header.Get(wire.HashHeader)
 	return change, true

@@ -25,7 +25,7 @@ import (
 // of one run, together or not at all, and returns how each is persisted, in the order of writes.
 //
 // What is new gets the next places of its run, unique and strictly increasing for all who append,
-// and the time at which the log's stream stored it as its persistedAt. A write whose (runId,
+// and the time of the append authority as its persistedAt. A write whose (runId,
 // idempotencyKey) the run has stores nothing and gets that event's eventId, runSeq and persistedAt,
 // as long as the event is kept: one that Config.EventRetention or Config.EventLimit has discarded
 // may be stored again, at a new place. A run of which nothing is kept begins at runSeq 1 again.
@@ -195,14 +195,11 @@ func (s *Store) store(
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.log.Message(ctx, seq)
-	if err != nil {
+	at := commitlog.AtOr(msg.Header, time.Time{})
+	if err := run.add(false, seq, wire.TownToken(townID), &plan.Run, at); err != nil {
 		return nil, err
 	}
-	if err := run.add(false, seq, wire.TownToken(townID), &plan.Run, stored.Time); err != nil {
-		return nil, err
-	}
-	return plan.Results(stored.Time), nil
+	return plan.Results(at), nil
 }
 
 // Message returns the log message of a record on a run's subject. It expires with the events that

@@ -44,7 +44,7 @@ func (r *KnownRun) take(msg *jetstream.RawStreamMsg) error {
 		r.State.SetClosing(rec.Closing)
 	}
 	return r.add(rec.Kind == commitlog.KindRun, msg.Sequence, wire.TownToken(rec.TownID), rec.Run,
-		msg.Time)
+		commitlog.At(msg))
 }
 
 // MaxCachedEvents bounds the memory of the cache, at some 400 bytes an event; runs beyond it are

@@ -38,12 +38,37 @@ const (
 	TownHeader = "Town-Id"
 	// HashHeader is the hash of the town's state.
 	HashHeader = "Snapshot-Hash"
-	// ActorHeader is who put the state, percent-encoded; a message of another kind has none.
+	// ActorHeader is who put the state or asked for the run, percent-encoded.
 	ActorHeader = "Actor-Id"
 	// EpochHeader is the decision epoch of the town's state.
 	EpochHeader = "Decision-Epoch"
 	// AskedHeader is there where proposals wait for a person's approval in the town.
 	AskedHeader = "Approvals-Asked"
+	// PendingHeader is "true" while a command is being applied in the town, and PausedHeader while
+	// the town is paused.
+	PendingHeader = "Pending"
+	PausedHeader  = "Paused"
+)
+
+// Headers of the log's messages that the index reads. A message lacks those that do not apply.
+const (
+	// AtHeader is the persistedAt of the message: RFC 3339, UTC, milliseconds. The append authority
+	// stamps it, never before the town's or the run's last one.
+	AtHeader = "At"
+	// TownTokenHeader is the town token if the subject does not end with it.
+	TownTokenHeader = "Town-Token"
+	// KeyHeader is the idempotency key of the handoff that the record's result answers.
+	KeyHeader = "Key"
+	// ResultHeader is the status and the reason code of the record's result.
+	ResultHeader = "Result"
+	// RunSeqsHeader has the first and the last runSeq of the record's events: "1-10".
+	RunSeqsHeader = "Run-Seqs"
+	// RunMovesHeader has the run-level types of the record's events, in order, with commas.
+	RunMovesHeader = "Run-Moves"
+	// TypeHeader is the type of the proposal, or the signal, with which the engine began the run.
+	TypeHeader = "Type"
+	// ClosingHeader is "true" if only the engine goes on with the run.
+	ClosingHeader = "Closing"
 )
 
 // Headers of every message that is derived from the log.

@@ -40,6 +40,14 @@ func TownToken(townID string) string {
 	return "=" + hex.EncodeToString(sum[:])
 }
 
+// ActorToken returns the value of ActorHeader for an actor, "" for none: made like a town token.
+func ActorToken(actorID string) string {
+	if actorID == "" {
+		return ""
+	}
+	return TownToken(actorID)
+}
+
 // PercentEncode returns s with every byte outside A-Z a-z 0-9 _ - as % and two upper-case hex
 // digits.
 func PercentEncode(s string) string {

@@ -1,0 +1,116 @@
+package commitlog
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/wire"
+)
+
+// describe sets the headers from which the index is made, so that no body is read for it.
+func (rec *Record) describe(subject string, header nats.Header) {
+	set := func(name, value string) {
+		if value != "" {
+			header[name] = []string{value}
+		}
+	}
+	flag := func(name string, on bool) {
+		if on {
+			set(name, "true")
+		}
+	}
+	set(wire.KindHeader, string(rec.Kind))
+	if token := wire.TokenOf(rec.TownID); !strings.HasSuffix(subject, "."+token) {
+		set(wire.TownTokenHeader, token)
+	}
+	set(wire.ActorHeader, wire.PercentEncode(rec.ActorID))
+	flag(wire.PendingHeader, rec.Pending != nil)
+	flag(wire.PausedHeader, rec.Paused != nil)
+	flag(wire.ClosingHeader, rec.Closing)
+	if rec.Result != nil {
+		var said struct {
+			Key    string `json:"idempotencyKey"`
+			Status string `json:"status"`
+			Reason string `json:"reasonCode"`
+		}
+		if json.Unmarshal(rec.Result, &said) == nil && said.Key != "" {
+			set(wire.KeyHeader, said.Key)
+			set(wire.ResultHeader, said.Status+" "+said.Reason)
+		}
+	}
+	if rec.Run != nil {
+		describeRun(rec.Run, set)
+	}
+}
+
+// describeRun sets the headers of the events in a record.
+func describeRun(run *runevents.Run, set func(name, value string)) {
+	set(wire.RunIDHeader, run.RunID)
+	if len(run.Events) == 0 {
+		return
+	}
+	set(wire.RunSeqsHeader,
+		fmt.Sprintf("%d-%d", run.FirstSeq, run.FirstSeq+int64(len(run.Events))-1))
+	var moves []string
+	for i := range run.Events {
+		event := &run.Events[i]
+		if event.EventType.Spec().Level == runevents.OfRun {
+			moves = append(moves, string(event.EventType))
+		}
+		if event.EventType != runevents.RunStarted && event.EventType != runevents.RunQueued {
+			continue
+		}
+		var asked struct {
+			ActorID string `json:"actorId"`
+			Type    string `json:"type"`
+			Signal  string `json:"signal"`
+		}
+		if json.Unmarshal(event.Payload, &asked) != nil {
+			continue
+		}
+		set(wire.ActorHeader, wire.ActorToken(asked.ActorID))
+		if run.AppendedBy == "" {
+			set(wire.TypeHeader, cmp.Or(asked.Type, asked.Signal))
+		}
+	}
+	set(wire.RunMovesHeader, strings.Join(moves, ","))
+}
+
+// At returns when the append authority persisted a message of the log: the time in its header, or
+// the time of its stream if the header is damaged.
+func At(msg *jetstream.RawStreamMsg) time.Time { return AtOr(msg.Header, msg.Time) }
+
+// AtOr is At for a message with headers that its stream stored at a time.
+func AtOr(header nats.Header, stored time.Time) time.Time {
+	if at, err := time.Parse(time.RFC3339, header.Get(wire.AtHeader)); err == nil {
+		return at
+	}
+	return stored
+}
+
+// stamp sets the persistedAt of a message that is about to be appended: the clock of the append
+// authority, but never before the last message of the town or the run (RunEvents v2, section 2.3).
+// A message that is appended again keeps its time.
+func (l *Log) stamp(msg *nats.Msg) {
+	if msg.Header.Get(wire.AtHeader) != "" {
+		return
+	}
+	now := time.Now
+	if l.Now != nil {
+		now = l.Now
+	}
+	at := now()
+	if l.LastAt != nil {
+		if last := l.LastAt(msg.Subject, msg.Header); last.After(at) {
+			at = last
+		}
+	}
+	msg.Header[wire.AtHeader] = []string{runevents.Timestamp(at)}
+}
