@@ -7,15 +7,15 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/approvals"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
+	"worldengine/worldengine/retry"
 )
 
 // Approvals returns what reads the proposals that wait for a person's approval.
 func (e *Engine) Approvals() *approvals.Reader {
 	return &approvals.Reader{
-		Log: e.log, Index: e.index, Rules: e.config.Rules, Default: e.config.policy,
+		Log: e.log, Index: e.hints, Rules: e.config.Rules, Default: e.config.policy,
 		Now: e.config.Now, Logger: e.config.Logger,
 	}
 }
@@ -41,7 +41,7 @@ func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer,
 		return Answer{}, err
 	}
 	prior, err := e.Receipt(ctx, h.Proposal.TownID, h.IdempotencyKey)
-	if err != nil || !commitlog.MayBeRetried(prior) { // what errs here errs there too
+	if err != nil || !retry.Possible(prior) { // what errs here errs there too
 		d, err := e.newDelivery(h, approved.Trace)
 		if err != nil {
 			return Answer{}, err

@@ -12,6 +12,7 @@ import (
 	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/pending"
+	"worldengine/worldengine/retry"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -81,24 +82,14 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 	if err != nil {
 		return Answer{}, err
 	}
-	e.handover.Add(msg, &rec, d.result)
+	e.handover.Add(msg, &rec)
 	if after.Seq, err = e.log.Commit(ctx, msg, d.before.Seq); err != nil {
 		e.towns.Forget(townID) // whatever it is now, the log knows
 		return Answer{}, err
 	}
 	failpoint.At(failpoint.Committed)
-	e.receipts.Remember(commitlog.NewReceipt(&rec, after.Seq, d.result))
 	e.towns.Set(townID, after)
-	e.sample(townID, answer.RunID, after.Seq)
 	return answer, nil
-}
-
-// sample offers the projector a run of a town that has ended with the commit at a sequence of the
-// log.
-func (e *Engine) sample(townID, runID string, seq uint64) {
-	if e.projector != nil {
-		e.projector.Sample(wire.TokenOf(townID), runID, seq)
-	}
 }
 
 // commitPending stores an accepted handoff whose command is to be applied outside the engine: the
@@ -169,9 +160,9 @@ func (e *Engine) commitRefused(ctx context.Context, d *judgement) (Answer, error
 	if err != nil {
 		return Answer{}, err
 	}
-	e.handover.Add(msg, &rec, d.result)
+	e.handover.Add(msg, &rec)
 	judged := &d.before.Seq
-	if d.result.Status == handoff.Duplicate && !commitlog.MayBeRetried(d.first) {
+	if d.result.Status == handoff.Duplicate && !retry.Possible(d.first) {
 		judged = nil // the key stays accepted, with that result
 	}
 	if err := e.log.Refuse(ctx, msg, townID, judged); err != nil {

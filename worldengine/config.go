@@ -27,10 +27,12 @@ import (
 type Config struct {
 	// World is the world's name, a subject token; "main".
 	World string
+	// IndexDir is the directory of the index, a cache; "" keeps the index in memory alone.
+	IndexDir string
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules
 	// Apply is the binding of the towns that have none of their own: what applies their accepted
-	// commands. RCON needs RCON. It is one of the world's settings, as are DedupeRetention,
+	// commands. RCON needs RCON. It is one of the world's settings, as are
 	// EventRetention, EventLimit, HistoryPerTown, RequireApproval and Compress: where they are not
 	// given, those hold that are stored with the world, and for a new world
 	// commitlog.DefaultSettings. Open refuses other ones than the world's; see DiscardHistory.
@@ -58,8 +60,6 @@ type Config struct {
 	// DiscardHistory makes the settings that are given the world's, also where that discards
 	// messages.
 	DiscardHistory bool
-	// DedupeRetention is how long a receipt is kept; 30 days. At least 1 s.
-	DedupeRetention time.Duration
 	// EventRetention is how long the run events are kept on the bus; 30 days. At least 1 s.
 	EventRetention time.Duration
 	// EventLimit is how many run events are kept on the bus at most, the oldest go first;
@@ -168,7 +168,7 @@ func (c Config) withDefaults() (Config, error) {
 // Settings returns the settings of the world that the configuration has.
 func (c *Config) Settings() commitlog.Settings {
 	return commitlog.Settings{
-		HistoryPerTown: c.HistoryPerTown, DedupeRetention: c.DedupeRetention,
+		HistoryPerTown: c.HistoryPerTown,
 		EventRetention: c.EventRetention, EventLimit: c.EventLimit, Apply: c.Apply,
 		RequireApproval: c.RequireApproval, Compress: c.Compress,
 	}
@@ -176,7 +176,7 @@ func (c *Config) Settings() commitlog.Settings {
 
 // withSettings returns the configuration with the settings of the world.
 func (c Config) withSettings(s commitlog.Settings) Config {
-	c.HistoryPerTown, c.DedupeRetention = s.HistoryPerTown, s.DedupeRetention
+	c.HistoryPerTown = s.HistoryPerTown
 	c.EventRetention, c.EventLimit, c.Apply = s.EventRetention, s.EventLimit, s.Apply
 	c.RequireApproval, c.policy, c.Compress = s.RequireApproval, s.Policy(), s.Compress
 	return c
@@ -206,7 +206,7 @@ func (c *Config) validate() error {
 		problems = append(problems,
 			errors.New("worldengine: to apply commands by rcon takes a console to do it"))
 	}
-	if c.DedupeRetention < time.Second || c.EventRetention < time.Second {
+	if c.EventRetention < time.Second {
 		problems = append(problems, errors.New("worldengine: a retention is at least 1 s"))
 	}
 	if c.ApprovalTimeout < time.Second {

@@ -44,7 +44,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 		}
 	}
 	prior, err := e.lookupKey(ctx, townID, h.IdempotencyKey, current.Seq,
-		time.Now().Add(receiptsTimeout))
+		time.Now().Add(indexTimeout))
 	if err != nil {
 		return DryRun{}, err
 	}

@@ -2,13 +2,13 @@
 // state of their town, applies the accepted ones, and commits what it decided.
 //
 //	*handoff.Handoff ── Check ──> accepted? ── rules ──> state after ── one record ──> commit log
-//	                                                                        │
-//	                                         receipts, run events <── followers
+//	                                                                                       │
+//	                                                 keys, runs, lists <── index <─────────┘
 //
 // The commit log is the truth (package commitlog): one message per decision, holding the town's new
 // state, the result and the run's events together or not at all, guarded so that JetStream itself
-// makes one line of a town's history across any number of engines. Receipts and run events are
-// derived from it. Package service puts the engine on NATS.
+// makes one line of a town's history across any number of engines. The index finds records in it
+// (package index). Package service puts the engine on NATS.
 package worldengine
 
 import (
@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/runevents/recent"
@@ -27,6 +26,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/history"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/pending"
 	"worldengine/worldengine/presence"
 	"worldengine/worldengine/projection"
@@ -40,10 +40,10 @@ import (
 const (
 	// operationTimeout is how long one request may take once it has its town.
 	operationTimeout = 10 * time.Second
-	// receiptsTimeout is how long one request waits for its receipt, and minReceiptsWait how long
-	// one that had to wait for its town does.
-	receiptsTimeout = commitlog.ReceiptsTimeout
-	minReceiptsWait = 100 * time.Millisecond
+	// indexTimeout is how long one request waits for the index from its arrival, and minIndexWait
+	// how long one that had to wait for its town does.
+	indexTimeout = 2 * time.Second
+	minIndexWait = 100 * time.Millisecond
 	// pollPause is the pause between two looks at what the engine waits for.
 	pollPause = 250 * time.Millisecond
 )
@@ -51,16 +51,17 @@ const (
 // Engine is the authoritative engine of one world. It is safe for concurrent use, and any number
 // of engines may work on the same world.
 type Engine struct {
-	config   Config
-	log      *commitlog.Log
-	history  history.Reader
-	towns    *commitlog.Towns
-	receipts *dedupe.Receipts
-	queue    *queue.Queue[*delivery]
-	runs     *runs.Store
-	waiting  *waiting.Store
-	results  resultCounts
-	alerts   *alerts.Alerts
+	config  Config
+	log     *commitlog.Log
+	history history.Reader
+	towns   *commitlog.Towns
+	index   *index.Index
+	lost    []index.Row // which the log did not have any more when the index was opened
+	queue   *queue.Queue[*delivery]
+	runs    *runs.Store
+	waiting *waiting.Store
+	results resultCounts
+	alerts  *alerts.Alerts
 
 	// pending has the commands that are applied outside the engine, and plugins what carries their
 	// requests.
@@ -74,7 +75,7 @@ type Engine struct {
 	server    string
 	townOfRun func(ctx context.Context, runID string) (string, error)
 	endOfRun  func(ctx context.Context, runID string) (uint64, error)
-	index     *commitlog.PendingIndex
+	hints     *commitlog.PendingIndex
 	absent    *presence.Absences
 	// What operators say: the pause of the world, and the runs that were cancelled lately.
 	worldPause  *signals.WorldPause
@@ -83,12 +84,11 @@ type Engine struct {
 	// waitTrouble limits the warnings about runs that wait and cannot be recorded.
 	waitTrouble backoff.Seldom
 
-	// What is derived from the log; handover has what this engine commits.
-	handover        *commitlog.Handover
-	tail            *follow.Tail
-	receiptFollower commitlog.Follower
-	eventFollower   commitlog.Follower
-	projector       *projection.Runner // nil without Config.Projector
+	// The stream of run events follows the log; handover has the commits of this engine.
+	handover      *commitlog.Handover
+	tail          *follow.Tail
+	eventFollower commitlog.Follower
+	projector     *projection.Runner // nil without Config.Projector
 
 	stop       context.CancelFunc
 	background sync.WaitGroup

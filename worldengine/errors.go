@@ -4,8 +4,8 @@ import (
 	"errors"
 
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/history"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/waiting"
@@ -20,9 +20,9 @@ var (
 	// ErrStopping: the engine is draining. Ask another instance, or this one after its restart.
 	ErrStopping = queue.ErrStopping
 
-	// ErrReceiptsBehind: the receipts have not followed the log yet, so it is not known whether a
-	// key is free. Nothing was judged; ask again.
-	ErrReceiptsBehind = commitlog.ErrReceiptsBehind
+	// ErrIndexBehind: the index has not followed the log yet, so it is not known whether a key is
+	// free. Nothing was judged; ask again.
+	ErrIndexBehind = index.ErrBehind
 
 	// ErrInProgress: a handoff with this key is accepted and being applied. Ask again: there will
 	// be a result. Where the run is known the error is an *apply.InProgressError.
@@ -34,7 +34,7 @@ var (
 	// ErrRevisionGone: the log does not keep such a revision of the town, or the town never had it.
 	ErrRevisionGone = history.ErrRevisionGone
 
-	// ErrUnknownResult: no handoff with that key was accepted within the dedupe retention.
+	// ErrUnknownResult: no handoff with that key was accepted, as far as the log goes back.
 	ErrUnknownResult = errors.New("worldengine: no handoff with this key was accepted")
 )
 

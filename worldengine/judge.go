@@ -130,8 +130,8 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 	if wait, err := e.mustWait(ctx, d, current); wait || err != nil {
 		return parked, Answer{}, err
 	}
-	until := d.Queued.Add(receiptsTimeout)
-	if least := time.Now().Add(minReceiptsWait); until.Before(least) {
+	until := d.Queued.Add(indexTimeout)
+	if least := time.Now().Add(minIndexWait); until.Before(least) {
 		until = least
 	}
 	behind := current.LoadedSeq
@@ -142,7 +142,7 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 	if err != nil {
 		return answered, Answer{}, err
 	}
-	if e.worldPause.Known().By != nil { // it came while the receipts were waited for
+	if e.worldPause.Known().By != nil { // it came while the index was waited for
 		if wait, err := e.mustWait(ctx, d, current); wait || err != nil {
 			return parked, Answer{}, err
 		}

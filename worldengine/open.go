@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/nats-io/nuid"
 
-	"worldengine/dedupe"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
@@ -26,7 +25,6 @@ import (
 	"worldengine/worldengine/signals"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/waiting"
-	"worldengine/worldengine/wire"
 )
 
 // Open starts an engine on nc, whose account must have JetStream, and makes or updates the
@@ -88,17 +86,17 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		config: config, log: log, history: history.Reader{Log: log},
 		towns: commitlog.NewTowns(log), handover: commitlog.NewHandover(),
 		cancelled: newCancelled(),
-		index:     commitlog.NewPendingIndex(config.World, js, streams.Pending),
+		hints:     commitlog.NewPendingIndex(config.World, js, streams.Pending),
 	}
-	e.indexPending, e.indexAsked = e.index.Put, e.index.EnsureAsked
+	e.indexPending, e.indexAsked = e.hints.Put, e.hints.EnsureAsked
+	if err := e.openIndex(ctx); err != nil {
+		return nil, err
+	}
 	e.absent = e.newAbsences()
 	e.server, e.townOfRun = nuid.Next(), e.readTownOfRun
-	e.receipts = dedupe.New(config.World, streams.Receipts, func() {
-		e.receiptFollower.Restart(math.MaxUint64)
-	})
-	e.runs = runs.New(log, streams.Events, e.runConfig(js))
+	e.runs = runs.New(log, e.index, e.runConfig())
 	e.endOfRun = e.runs.EndedAt
-	e.waiting = waiting.New(log, e.runs, e.index, e.waitingConfig(e.server))
+	e.waiting = waiting.New(log, e.runs, e.hints, e.waitingConfig(e.server))
 	seq, paused, err := log.WorldPause(ctx)
 	if err != nil {
 		return nil, err
@@ -157,33 +155,28 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 		f, err = commitlog.NewFollower(ctx, followers, e.config.World, c)
 		return f
 	}
-	receipts, events := commitlog.DerivedStreams(e.config.World,
-		e.config.Settings(), e.config.Replicas)
-	e.receiptFollower = follower(receipts, follow.Config{
-		Derive: commitlog.DeriveReceipts(e.config.World), Advanced: e.receipts.Followed,
-		RecreateAfter: dedupe.RecreateAfter, LogLost: e.alertLogLost("No handoff is judged",
-			"No handoff is judged, and no run event is emitted"),
-	})
-	e.eventFollower = follower(events, follow.Config{
-		Derive:  commitlog.DeriveEvents(e.config.World),
-		LogLost: e.alertLogLost("No run event is emitted", ""),
+	e.eventFollower = follower(commitlog.EventStream(e.config.World, e.config.Settings(),
+		e.config.Replicas), follow.Config{
+		Derive: commitlog.DeriveEvents(e.config.World),
+		LogLost: func(err error) {
+			e.alerts.Raise(e.environment().LogLost("No run event is emitted", err))
+		},
 	})
 	if err != nil {
 		return err
 	}
 	if e.config.Projector {
-		e.projector = e.newProjector(js)
+		e.projector = e.newProjector()
 	}
 	ctx, e.stop = context.WithCancel(context.Background())
 	e.queue = newQueue(ctx, &e.config)
 	e.pending.Start(ctx, e.queue, e.plugins)
-	e.runs.Follower, e.runs.Queue = e.eventFollower, e.queue
+	e.runs.Queue = e.queue
 	e.alerts.Start()
 	recall := e.absent.Recall(e.alerts.List)
 	e.background.Go(func() { recall(ctx) })
 	e.background.Go(func() { e.absent.Watch(ctx, e.needsPlugin) })
 	e.background.Go(func() { e.tail.Run(ctx) })
-	e.background.Go(func() { e.receiptFollower.Run(ctx) })
 	e.background.Go(func() { e.eventFollower.Run(ctx) })
 	if e.projector != nil {
 		e.background.Go(func() { e.project(ctx) })
@@ -202,20 +195,6 @@ func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
 		Workers: config.Workers, PerTown: config.QueuePerTown,
 		Total: config.QueueTotal, Logger: config.Logger,
 	})
-}
-
-// alertLogLost returns a function that alerts operators that a follower stands still. The effect is
-// that of one follower, or of all if the log is not the known one: "" if another follower alerts.
-func (e *Engine) alertLogLost(ofOne, ofAll string) func(error) {
-	return func(err error) {
-		effect, lost := ofOne, (*commitlog.LostError)(nil)
-		if errors.As(err, &lost) {
-			effect = ofAll
-		}
-		if effect != "" {
-			e.alerts.Raise(e.environment().LogLost(effect, err))
-		}
-	}
 }
 
 // watchStorage alerts operators that nothing is stored any more, and that something is again: with
@@ -238,7 +217,7 @@ func (e *Engine) watchStorage(ctx context.Context) {
 // resumer returns what applies the commands that engines have left pending.
 func (e *Engine) resumer() *commitlog.Resumer {
 	return &commitlog.Resumer{
-		Log: e.log, Index: e.index, Ensure: e.ensureInTurn,
+		Log: e.log, Index: e.hints, Ensure: e.ensureInTurn,
 		Every: e.config.Plugin.Resend, Logger: e.config.Logger,
 		Paused: func(towns int) { e.townsPaused.Store(int64(towns)) },
 	}
@@ -266,7 +245,6 @@ func (e *Engine) ensureInTurn(townID string) error {
 // nothing that was followed before counts.
 func (e *Engine) rewind(ctx context.Context) {
 	e.tail.Restart()
-	e.receiptFollower.Restart(math.MaxUint64)
 	e.eventFollower.Restart(math.MaxUint64)
 	e.runs.Cache.Clear()
 	e.towns.Clear()
@@ -277,7 +255,6 @@ func (e *Engine) rewind(ctx context.Context) {
 		}
 		if err == nil {
 			e.tail.Restart()
-			e.receiptFollower.Restart(end)
 			e.eventFollower.Restart(end)
 			return
 		}
@@ -300,25 +277,15 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.plugins.Close()
 	e.background.Wait()
 	e.alerts.Close(ctx)
-	return err
+	return errors.Join(err, e.index.Close())
 }
 
-// newProjector makes what projects the runs that others append to, whenever they do: see ADR 24.
-func (e *Engine) newProjector(js jetstream.JetStream) *projection.Runner {
-	world := e.config.World
+// newProjector returns the projector of the runs that others append to: see ADR 24.
+func (e *Engine) newProjector() *projection.Runner {
 	return projection.New(projection.Config{
-		Source: projection.Source{
-			Stream: wire.LogStream(world), Subject: wire.RunSubject(world, "*"),
-			Wait: e.eventFollower.Wait, Mentions: func(h nats.Header) bool {
-				return commitlog.Kind(h.Get(wire.KindHeader)) == commitlog.KindEvents
-			},
-		},
-		JetStream: js, Stream: wire.EventStream(world),
-		Subject: func(town, runID string) string { return wire.EventSubject(world, town, runID) },
-		Alert:   e.alerts.RaiseFound,
-		Bucket:  wire.ProjectorBucket(world), Replicas: e.config.Replicas,
+		Log: e.log, Index: e.index, Runs: e.runs, Alert: e.alerts.RaiseFound,
 		Logger: e.config.Logger,
-	})
+	}, 0)
 }
 
 // project projects run events until ctx is done. It raises nothing again that the stream of alerts

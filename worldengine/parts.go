@@ -6,8 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
-
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
@@ -21,14 +19,14 @@ import (
 )
 
 // runConfig is what the runs of the engine are kept with.
-func (e *Engine) runConfig(js jetstream.JetStream) runs.Config {
+func (e *Engine) runConfig() runs.Config {
 	return runs.Config{
-		World: e.config.World, JetStream: js, Retention: e.config.EventRetention,
+		World: e.config.World, Retention: e.config.EventRetention,
 		Appends: runevents.AppendPolicy{
 			TenantID: e.config.TenantID, EngineSteps: lifecycle.Steps(),
 			EnginePlan: lifecycle.IsEnginePlan, Transitions: e.config.ValidateTransitions,
 		},
-		FetchWait: e.config.FetchWait, Digested: e.digested,
+		Digested: e.digested,
 		Alert: func(found []runevents.Alert) {
 			for _, alert := range found {
 				e.alerts.RaiseFound("", alert)
@@ -44,7 +42,7 @@ func (e *Engine) digested() uint64 {
 	if e.projector != nil {
 		return e.projector.Position()
 	}
-	return e.eventFollower.Position()
+	return e.index.Position()
 }
 
 // waitingConfig is that of the waiting runs of this engine, which has a name of its own in the
@@ -67,14 +65,11 @@ func (e *Engine) pendingConfig() pending.Config {
 		Timeout: operationTimeout,
 		Log:     e.log, Towns: e.towns, WorldPause: e.worldPause, Signals: e.recorder(),
 		InHand: &inhand.Store{Runs: e.runs, NewProducer: e.newProducer},
-		Absent: e.absent, Receipt: e.lookupKey, TownOf: e.runs.Town, EndOf: e.recordOfEnd,
+		Absent: e.absent, TownOf: e.runs.Town, EndOf: e.recordOfEnd,
 		Committed: func(rec *commitlog.Record, seq uint64, result *handoff.Result) {
-			e.receipts.Remember(commitlog.NewReceipt(rec, seq, result))
 			e.results.count(result.Status)
-			e.sample(rec.TownID, rec.Run.RunID, seq)
 		},
-		Cancelled: e.sample,
-		Raise:     func(alert runevents.Alert) { e.alerts.RaiseOnce(alert) },
+		Raise: func(alert runevents.Alert) { e.alerts.RaiseOnce(alert) },
 		RaiseStored: func(ctx context.Context, alert runevents.Alert) error {
 			return e.alerts.RaiseStored(ctx, alert)
 		},

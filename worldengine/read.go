@@ -1,12 +1,9 @@
 package worldengine
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"time"
 
-	"worldengine/dedupe"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fixtures"
@@ -19,28 +16,6 @@ func (e *Engine) Alerts() *alerts.Alerts { return e.alerts }
 
 // CountTowns returns how many towns there are.
 func (e *Engine) CountTowns(ctx context.Context) (uint64, error) { return e.log.CountTowns(ctx) }
-
-// Receipt returns the receipt of the handoff with a key that a town accepted, or ErrUnknownResult.
-// With townID "" it is that of the town that was the last to accept the key: see
-// commitlog.ReceiptReader.Find.
-func (e *Engine) Receipt(ctx context.Context, townID, key string) (*dedupe.Receipt, error) {
-	receipt, err := e.receiptReader().Find(ctx, townID, key)
-	if err == nil && receipt == nil {
-		err = ErrUnknownResult
-	}
-	return receipt, err
-}
-
-func (e *Engine) receiptReader() commitlog.ReceiptReader {
-	return commitlog.ReceiptReader{Log: e.log, Receipts: e.receipts, Follower: e.receiptFollower}
-}
-
-// lookupKey returns the receipt of a key in a town: see commitlog.ReceiptReader.Lookup.
-func (e *Engine) lookupKey(
-	ctx context.Context, townID, key string, seq uint64, until time.Time,
-) (*dedupe.Receipt, error) {
-	return e.receiptReader().Lookup(ctx, townID, key, seq, until)
-}
 
 // Runs returns the runs of the engine's world.
 func (e *Engine) Runs() *runs.Store { return e.runs }
@@ -63,13 +38,11 @@ func (e *Engine) MayStore() error { return e.log.Full() }
 
 // LogLost returns why nothing is judged, or no run event emitted, because the log does not have what
 // was derived from it or what this engine knows of it; nil where it has.
-func (e *Engine) LogLost() error {
-	return cmp.Or(e.receiptFollower.Lost(), e.eventFollower.Lost())
-}
+func (e *Engine) LogLost() error { return e.eventFollower.Lost() }
 
 // Fixtures returns what makes the fixtures of runs.
 func (e *Engine) Fixtures() *fixtures.Reader {
-	return &fixtures.Reader{Log: e.log, Runs: e.runs, Receipt: e.receiptReader().Find}
+	return &fixtures.Reader{Log: e.log, Runs: e.runs, Receipt: e.findReceipt}
 }
 
 // ends returns what reads how runs have ended.

@@ -15,10 +15,10 @@ type Stats struct {
 	// Applying is how many commands are being applied outside the engine, by this
 	// instance.
 	Applying int `json:"applying"`
-	// ReceiptsFollowed and EventsFollowed are the log sequences up to which the derived streams
-	// are complete.
-	ReceiptsFollowed uint64 `json:"receiptsFollowed"`
-	EventsFollowed   uint64 `json:"eventsFollowed"`
+	// Indexed is the log sequence up to which the index is complete, and EventsFollowed the one up
+	// to which the stream of run events is.
+	Indexed        uint64 `json:"indexed"`
+	EventsFollowed uint64 `json:"eventsFollowed"`
 	// ProjectorLagMs is how far projections are behind what was persisted, in milliseconds, and
 	// ProjectorBehind by how many run events; both are absent without Config.Projector.
 	ProjectorLagMs  *int64  `json:"projectorLagMs,omitempty"`
@@ -43,8 +43,8 @@ type Stats struct {
 func (e *Engine) Stats() Stats {
 	s := Stats{
 		Results: map[handoff.Status]int64{}, Waiting: e.queue.Depth(),
-		Applying:         e.pending.Count(),
-		ReceiptsFollowed: e.receiptFollower.Position(), EventsFollowed: e.eventFollower.Position(),
+		Applying: e.pending.Count(),
+		Indexed:  e.index.Position(), EventsFollowed: e.eventFollower.Position(),
 	}
 	for i, status := range handoff.Statuses() {
 		s.Results[status] = e.results[i].Load()

@@ -80,12 +80,12 @@ func (a *app) printServers(w io.Writer, s *worldStatus) {
 		return
 	}
 	fmt.Fprintf(w, "waiting\t%s\n", counted.Of(s.Waiting, "request"))
-	receipts, events := s.followed()
+	index, events := s.followed()
 	of := ""
 	if s.LogEnd > 0 {
 		of = fmt.Sprintf(" of %d", s.LogEnd)
 	}
-	fmt.Fprintf(w, "followers\treceipts at %d, run events at %d%s\n", receipts, events, of)
+	fmt.Fprintf(w, "followed\tindex at %d, run events at %d%s\n", index, events, of)
 	versions := s.versions()
 	tone := plain
 	if len(versions) > 1 {

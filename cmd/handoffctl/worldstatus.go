@@ -288,12 +288,12 @@ func (s *worldStatus) askServers(ctx context.Context, server *client.Client, rol
 			return
 		}
 		s.Servers = servers
-		receipts, events := s.followed()
-		if min(receipts, events) >= s.LogEnd {
+		index, events := s.followed()
+		if min(index, events) >= s.LogEnd {
 			break
 		}
 		if time.Now().After(until) {
-			s.problem("receipts are at %d and run events at %d of the log, which had %d", receipts,
+			s.problem("the index is at %d and run events at %d of the log, which had %d", index,
 				events, s.LogEnd)
 			break
 		}
@@ -336,13 +336,13 @@ func (s *worldStatus) fullest() *serverStatus {
 	return least
 }
 
-// followed returns up to where the derived streams have come.
-func (s *worldStatus) followed() (receipts, events uint64) {
+// followed returns up to where the index and the run events have come.
+func (s *worldStatus) followed() (index, events uint64) {
 	for i := range s.Servers {
-		receipts = max(receipts, s.Servers[i].Stats.ReceiptsFollowed)
+		index = max(index, s.Servers[i].Stats.Indexed)
 		events = max(events, s.Servers[i].Stats.EventsFollowed)
 	}
-	return receipts, events
+	return index, events
 }
 
 // versions returns the versions of the servers.

@@ -109,8 +109,6 @@ func discards(
 			overLimit(to.EventLimit)},
 		{EventRetentionSetting, wire.EventStream(world), to.EventRetention < from.EventRetention,
 			olderThan(to.EventRetention)},
-		{DedupeSetting, wire.ReceiptStream(world), to.DedupeRetention < from.DedupeRetention,
-			olderThan(to.DedupeRetention)},
 	} {
 		if !change.lowered {
 			continue
@@ -216,11 +214,6 @@ func ChangeSettings(
 			before := *c
 			c.Metadata, c.MaxMsgsPerSubject = s.Metadata(), s.HistoryPerTown
 			keepPast(c, before)
-			c.Duplicates = min(DuplicateWindow, s.DedupeRetention)
-			c.Compression = s.Compress.ofLog(c.Replicas)
-		}},
-		{wire.ReceiptStream(world), func(c *jetstream.StreamConfig) {
-			c.MaxAge, c.Duplicates = s.DedupeRetention, min(time.Second, s.DedupeRetention)
 			c.Compression = s.Compress.ofLog(c.Replicas)
 		}},
 		{wire.EventStream(world), func(c *jetstream.StreamConfig) {

@@ -9,16 +9,15 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/dedupe"
 	"worldengine/runevents"
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
-// EventStreamConfig is the stream of a world's run events: derived, as dedupe.StreamConfig is. NATS
-// compresses a block of it once the block is full. The log and the receipts it compresses only with
-// CompressAll: a bit that the disk changes then costs a block, and not a message, and a look-up of
-// a receipt reads a block. It compresses nothing in a cluster: a replica that comes back after a
+// EventStreamConfig is the stream of a world's run events. It is derived, so it is persisted
+// asynchronously: after a crash its end is written again from the log. NATS compresses a block of
+// it once the block is full, and the log only with CompressAll: a bit that the disk changes then
+// costs a block, and not a message. It compresses nothing in a cluster: a replica that comes back after a
 // kill may have to cut off the end of a block, cannot do so in a compressed one, and stands still
 // for good (nats-server 2.15).
 func EventStreamConfig(
@@ -46,42 +45,6 @@ func EventStreamConfig(
 
 // errNoHeaders: a message of the log is not of an engine, or was tampered with.
 var errNoHeaders = errors.New("worldengine: a message of the log has no headers that can be decoded")
-
-// DeriveReceipts returns what makes the receipt of an accepted handoff's log message.
-func DeriveReceipts(world string) func(jetstream.Msg) ([]follow.Message, error) {
-	return func(msg jetstream.Msg) ([]follow.Message, error) {
-		if len(msg.Headers()) == 0 {
-			return nil, errNoHeaders
-		}
-		if Kind(msg.Headers().Get(wire.KindHeader)) != KindHandoff {
-			return nil, nil
-		}
-		decided, err := decidedBy(msg)
-		if err != nil {
-			return nil, err
-		}
-		ids, err := decided.ids()
-		if err != nil {
-			return nil, err
-		}
-		receipt := dedupe.Receipt{
-			Place:  ReceiptPlace(decided.TownID, ids.IdempotencyKey),
-			TownID: decided.TownID, RunID: msg.Headers().Get(wire.RunIDHeader),
-			HandoffID: ids.HandoffID, ResultID: ids.ResultID, Result: decided.Result,
-			Addition: decided.Addition,
-		}
-		derived, err := receipt.Message(world)
-		if err != nil {
-			return nil, err
-		}
-		return []follow.Message{{Subject: derived.Subject, Data: derived.Data}}, nil
-	}
-}
-
-// ReceiptPlace is where the receipt of a key that a town accepted stands.
-func ReceiptPlace(townID, key string) dedupe.Place {
-	return dedupe.Place{Town: wire.TokenOf(townID), Key: key}
-}
 
 // DeriveEvents returns a function that makes the run events of a log message. Their persistedAt is
 // the time in the message's header At.

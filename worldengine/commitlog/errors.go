@@ -11,10 +11,6 @@ var ErrLogUnavailable = errors.New("worldengine: the commit log does not answer"
 // otherwise nothing was. Ask again when an operator has made room.
 var ErrStorageFull = errors.New("worldengine: the storage of the commit log is full")
 
-// ErrReceiptsBehind: the receipts have not followed the log yet, so it is not known whether a key
-// is free. Nothing was judged; ask again.
-var ErrReceiptsBehind = errors.New("worldengine: the receipts have not followed the log yet")
-
 // ErrNoWorld: there is no world of the name.
 var ErrNoWorld = errors.New("worldengine: there is no such world")
 

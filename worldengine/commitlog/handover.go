@@ -6,40 +6,17 @@ import (
 	"sync"
 
 	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/wire"
 )
 
-// decided is the part of a record from which receipts and run events are derived.
+// decided is the part of a record from which run events are derived.
 type decided struct {
-	TownID   string            `json:"townId"`
-	Result   jsontext.Value    `json:"result"`
-	Addition *handoff.Addition `json:"addition"`
-	Run      *runevents.Run    `json:"run"`
-
-	result *handoff.Result // Result as it was handed over, else nil
-}
-
-// resultIDs are the members of a result that a receipt has beside it.
-type resultIDs struct {
-	ResultID       string `json:"resultId"`
-	HandoffID      string `json:"handoffId"`
-	IdempotencyKey string `json:"idempotencyKey"`
-}
-
-func (d *decided) ids() (ids resultIDs, err error) {
-	if r := d.result; r != nil {
-		return resultIDs{r.ResultID, r.HandoffID, r.IdempotencyKey}, nil
-	}
-	if err := json.Unmarshal(d.Result, &ids); err != nil {
-		return ids, fmt.Errorf("worldengine: a commit record without a result: %w", err)
-	}
-	return ids, nil
+	TownID string         `json:"townId"`
+	Run    *runevents.Run `json:"run"`
 }
 
 // decidedBy returns that part of the record of a log message: what Handover.Read added to it, or
@@ -82,14 +59,13 @@ type handed struct {
 // NewHandover returns an empty one.
 func NewHandover() *Handover { return &Handover{held: map[string]handed{}} }
 
-// Add holds the record of a message that is to be committed. The record has a run, and its Result
-// is the JSON of result.
-func (h *Handover) Add(msg *nats.Msg, rec *Record, result *handoff.Result) {
+// Add holds the record of a message that is to be committed. The record has a run.
+func (h *Handover) Add(msg *nats.Msg, rec *Record) {
 	if len(msg.Data) > handoverBytes {
 		return
 	}
 	run := *rec.Run // its producer may begin anew
-	d := handed{msg.Data, decided{rec.TownID, rec.Result, rec.Addition, &run, result}}
+	d := handed{msg.Data, decided{rec.TownID, &run}}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.held, h.order[h.next])

@@ -38,6 +38,9 @@ type Log struct {
 	// or refused the message, or the attempt was given up. In a GroupedStore that includes the wait
 	// for its turn, and for a batch that was refused before it went alone.
 	Committed func(took time.Duration)
+	// Appended, if set, is called with each message that this process has stored, once its sequence
+	// is known. It must not block and must be safe for concurrent use.
+	Appended func(seq uint64, msg *nats.Msg)
 	// FetchWait is how long a list waits for messages that NATS does not deliver; DefaultFetchWait.
 	FetchWait time.Duration
 	// Draw returns a random duration from 0 up to below; only pauses depend on it.
@@ -55,10 +58,8 @@ type Log struct {
 }
 
 // StreamConfig returns the configuration of the stream of a world's commit log. history is how many
-// messages each subject keeps, retention that of the receipts.
-func StreamConfig(
-	world string, history int64, retention time.Duration, replicas int,
-) jetstream.StreamConfig {
+// messages each subject keeps.
+func StreamConfig(world string, history int64, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
 		Name:        wire.LogStream(world),
 		Description: "Commit log of the world " + world + ": the truth, everything else follows it",
@@ -71,7 +72,7 @@ func StreamConfig(
 		AllowDirect:        replicas <= 1, // a follower's copy may be behind its leader
 		AllowAtomicPublish: replicas <= 1, // for a GroupedStore
 		Replicas:           max(replicas, 1),
-		Duplicates:         min(DuplicateWindow, retention),
+		Duplicates:         DuplicateWindow,
 		DenyDelete:         true,
 		DenyPurge:          true,
 		Metadata:           Settings{}.Metadata(),
@@ -80,7 +81,7 @@ func StreamConfig(
 
 // DuplicateWindow is how long the log itself knows the Nats-Msg-Id of a message: the id of a
 // refused run, or of appended events, so that an append that got no answer may be tried again
-// without being stored twice. It is not dedupe: the receipts are.
+// without being stored twice. It is not dedupe: the index is.
 const DuplicateWindow = 30 * time.Second
 
 // appendTimeout bounds one attempt to append.
@@ -91,8 +92,8 @@ const appendTimeout = 3 * time.Second
 type Entry struct {
 	// Seq is the log sequence of the town's last message.
 	Seq uint64
-	// LoadedSeq is the log sequence at which this instance read the town. What the instance has
-	// committed since then, its receipts remember.
+	// LoadedSeq is the log sequence at which this instance read the town. The index has what the
+	// instance has committed since then.
 	LoadedSeq uint64
 	State     town.State
 	// Apply is the town's own binding, "" for the engine's default; Paused is the pause of the
@@ -176,7 +177,11 @@ func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, 
 		case err == nil:
 			return ack.Sequence, nil
 		case follow.IsWrongLastSequence(err) && inDoubt:
-			return l.Successor(ctx, msg, guard)
+			seq, err := l.Successor(ctx, msg, guard)
+			if err == nil {
+				l.appended(seq, msg)
+			}
+			return seq, err
 		case follow.IsWrongLastSequence(err):
 			return 0, ErrLostRace
 		case isDefinite(err) && !inDoubt:
@@ -299,6 +304,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 		l.refused.Store(nil)
 	}
 	if ack.Duplicate {
+		l.appended(ack.Sequence, msg)
 		return ack, nil
 	}
 	if !l.Known.grown(expected, ack.Sequence) {
@@ -306,7 +312,14 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 			ErrLogUnavailable, follow.ErrLogLost, ack.Sequence, expected)
 	}
 	l.Known.note(ack.Sequence, msg.Subject, msg.Header, msg.Data)
+	l.appended(ack.Sequence, msg)
 	return ack, nil
+}
+
+func (l *Log) appended(seq uint64, msg *nats.Msg) {
+	if l.Appended != nil {
+		l.Appended(seq, msg)
+	}
 }
 
 // Full returns why the log takes nothing more, by MayStore or by the last append that NATS

@@ -9,12 +9,11 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/dedupe"
 	"worldengine/worldengine/backoff"
 )
 
-// Streams are the streams of a world that hold its log and what is derived from it.
-type Streams struct{ Log, Receipts, Events, Pending jetstream.Stream }
+// Streams are the streams of a world.
+type Streams struct{ Log, Events, Pending jetstream.Stream }
 
 // OpenStreams makes the streams of a world, or updates them to its settings.
 func OpenStreams(
@@ -32,7 +31,6 @@ func OpenStreams(
 			"compressed: NATS cannot mend a compressed block of a replica that was killed",
 			"replicas", replicas)
 	}
-	receipts, events := DerivedStreams(world, s, replicas)
 	log := LogStream(world, s, replicas)
 	if err := untilItPasses(ctx, func(ctx context.Context) error {
 		before, err := js.Stream(ctx, log.Name)
@@ -48,10 +46,8 @@ func OpenStreams(
 	if streams.Log, err = OpenStream(ctx, js, log, logger); err != nil {
 		return Streams{}, err
 	}
-	if streams.Receipts, err = openReceipts(ctx, js, receipts, streams.Log, logger); err != nil {
-		return Streams{}, err
-	}
-	if streams.Events, err = OpenStream(ctx, js, events, logger); err != nil {
+	if streams.Events, err = OpenStream(ctx, js, EventStream(world, s, replicas),
+		logger); err != nil {
 		return Streams{}, err
 	}
 	streams.Pending, err = OpenStream(ctx, js, PendingIndexConfig(world, replicas), logger)
@@ -60,18 +56,14 @@ func OpenStreams(
 
 // LogStream returns the stream of the log of a world.
 func LogStream(world string, s Settings, replicas int) jetstream.StreamConfig {
-	log := StreamConfig(world, s.HistoryPerTown, s.DedupeRetention, replicas)
+	log := StreamConfig(world, s.HistoryPerTown, replicas)
 	log.Compression, log.Metadata = s.Compress.ofLog(replicas), s.Metadata()
 	return log
 }
 
-// DerivedStreams returns the streams that are derived from the log of a world.
-func DerivedStreams(
-	world string, s Settings, replicas int,
-) (receipts, events jetstream.StreamConfig) {
-	receipts = dedupe.StreamConfig(world, s.DedupeRetention, replicas)
-	receipts.Compression = s.Compress.ofLog(replicas)
-	return receipts, EventStreamConfig(world, s.EventRetention, s.EventLimit, replicas)
+// EventStream returns the stream of the run events of a world.
+func EventStream(world string, s Settings, replicas int) jetstream.StreamConfig {
+	return EventStreamConfig(world, s.EventRetention, s.EventLimit, replicas)
 }
 
 // OpenStream makes a stream, or updates it to config. In a cluster several engines may do that at

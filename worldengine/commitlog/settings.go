@@ -9,7 +9,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/dedupe"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/wire"
@@ -21,8 +20,8 @@ import (
 type Settings struct {
 	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town.
 	HistoryPerTown int64
-	// DedupeRetention is how long a receipt is kept, and EventRetention a run event.
-	DedupeRetention, EventRetention time.Duration
+	// EventRetention is how long a run event is kept.
+	EventRetention time.Duration
 	// EventLimit is how many run events are kept at most; -1 for no limit.
 	EventLimit int64
 	// Apply is who applies the commands of towns that have no binding of their own.
@@ -41,7 +40,7 @@ type Compression string
 const (
 	// CompressEvents compresses the run events alone, which are made again from the log.
 	CompressEvents Compression = "events"
-	// CompressAll compresses the log and the receipts too. A bit of a compressed block that the
+	// CompressAll compresses the log too. A bit of a compressed block that the
 	// disk changes costs the whole block, and so the last records of towns, which nothing brings
 	// back: it is for a disk, or a file system, that mends or refuses what it has changed.
 	CompressAll Compression = "all"
@@ -56,7 +55,7 @@ func (c Compression) Validate() error {
 		CompressAll, string(c))
 }
 
-// ofLog returns the compression of the log's stream, and of the receipts. Nothing is compressed
+// ofLog returns the compression of the log's stream. Nothing is compressed
 // that has several replicas: see EventStreamConfig.
 func (c Compression) ofLog(replicas int) jetstream.StoreCompression {
 	if c == CompressAll && replicas <= 1 {
@@ -74,7 +73,6 @@ type Setting struct {
 // The names of the settings.
 const (
 	HistorySetting        = "history-per-town"
-	DedupeSetting         = "dedupe-retention"
 	EventRetentionSetting = "runevents-retention"
 	EventLimitSetting     = "runevents-limit"
 	ApplySetting          = "apply"
@@ -86,8 +84,8 @@ const (
 func DefaultSettings() Settings {
 	return Settings{
 		HistoryPerTown: wire.DefaultHistoryPerTown, EventLimit: wire.DefaultEventLimit,
-		DedupeRetention: dedupe.DefaultRetention, EventRetention: dedupe.DefaultRetention,
-		Apply: apply.Local, RequireApproval: approval.None, Compress: CompressEvents,
+		EventRetention: wire.DefaultEventRetention,
+		Apply:          apply.Local, RequireApproval: approval.None, Compress: CompressEvents,
 	}
 }
 
@@ -95,7 +93,6 @@ func DefaultSettings() Settings {
 func (s Settings) Or(others Settings) Settings {
 	return Settings{
 		HistoryPerTown:  cmp.Or(s.HistoryPerTown, others.HistoryPerTown),
-		DedupeRetention: cmp.Or(s.DedupeRetention, others.DedupeRetention),
 		EventRetention:  cmp.Or(s.EventRetention, others.EventRetention),
 		EventLimit:      cmp.Or(s.EventLimit, others.EventLimit),
 		Apply:           cmp.Or(s.Apply, others.Apply),
@@ -107,7 +104,7 @@ func (s Settings) Or(others Settings) Settings {
 // List returns the settings that are given, in the order of the struct.
 func (s Settings) List() []Setting {
 	list := []Setting{
-		{HistorySetting, number(s.HistoryPerTown)}, {DedupeSetting, duration(s.DedupeRetention)},
+		{HistorySetting, number(s.HistoryPerTown)},
 		{EventRetentionSetting, duration(s.EventRetention)},
 		{EventLimitSetting, number(s.EventLimit)},
 		{ApplySetting, string(s.Apply)}, {ApprovalSetting, s.RequireApproval},
@@ -170,8 +167,6 @@ func (s *Settings) Set(name, value string) error {
 		if err != nil || s.HistoryPerTown < 1 {
 			return fmt.Errorf("worldengine: %s must be at least 1, not %q", name, value)
 		}
-	case DedupeSetting:
-		s.DedupeRetention, err = retention(name, value)
 	case EventRetentionSetting:
 		s.EventRetention, err = retention(name, value)
 	case EventLimitSetting:
@@ -193,8 +188,8 @@ func (s *Settings) Set(name, value string) error {
 		err = s.Compress.Validate()
 	default:
 		return fmt.Errorf("worldengine: there is no setting %q of a world, but %s, %s, %s, %s, "+
-			"%s, %s and %s", name,
-			HistorySetting, DedupeSetting, EventRetentionSetting, EventLimitSetting, ApplySetting,
+			"%s and %s", name,
+			HistorySetting, EventRetentionSetting, EventLimitSetting, ApplySetting,
 			ApprovalSetting, CompressSetting)
 	}
 	return err

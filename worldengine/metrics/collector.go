@@ -44,6 +44,7 @@ var (
 		"reason")
 	strayTotal      = declare("stray_replies_total", "Requests that were dropped because their reply subject is no inbox.")
 	applying        = declare("commands_applying", "Commands that are being applied outside the engine.")
+	indexedSeq      = declare("indexed_sequence", "Log sequence up to which the index is complete.")
 	followerSeq     = declare("follower_sequence", "Log sequence up to which a derived stream is complete.", "stream")
 	logLast         = declare("log_last_sequence", "Sequence of the last message of the log.")
 	streamBytes     = declare("stream_bytes", "Bytes that a stream of the world has.", "stream")
@@ -93,7 +94,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	gauge(waiting, float64(stats.Waiting))
 	gauge(applying, float64(stats.Applying))
-	gauge(followerSeq, float64(stats.ReceiptsFollowed), "RECEIPTS")
+	gauge(indexedSeq, float64(stats.Indexed))
 	gauge(followerSeq, float64(stats.EventsFollowed), "RUNEVENTS")
 	gauge(worldPaused, one(stats.WorldPaused))
 	gauge(townsPaused, float64(stats.TownsPaused))

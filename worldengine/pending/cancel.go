@@ -316,7 +316,6 @@ func (w *Worker) commitCancelled(
 		return err
 	}
 	failpoint.At(failpoint.Withdrawn)
-	w.config.Cancelled(townID, run.RunID, after.Seq)
 	w.endOwn(townID, run.RunID)
 	return nil
 }

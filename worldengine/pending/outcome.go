@@ -91,7 +91,7 @@ func (w *Worker) commitOnce(
 		return false, End{}, err
 	}
 	if p := current.Pending; p == nil || p.Run.RunID != a.runID {
-		answer, err := w.answerFromReceipt(ctx, a, current.Seq)
+		answer, err := w.answerFromEnd(ctx, a)
 		return true, answer, err
 	}
 	a.Pending = current.Pending
@@ -114,27 +114,8 @@ func (w *Worker) commitOnce(
 	return err == nil, answer, err
 }
 
-// answerFromReceipt returns the answer of an application that another instance has ended, at a
-// log sequence up to seq: the zero answer where its run was cancelled, which leaves no receipt.
-func (w *Worker) answerFromReceipt(
-	ctx context.Context, a *application, seq uint64,
-) (End, error) {
-	until := time.Now().Add(commitlog.ReceiptsTimeout)
-	receipt, err := w.config.Receipt(ctx, a.town, a.Handoff.IdempotencyKey, seq, until)
-	if err != nil {
-		return End{}, err
-	}
-	switch {
-	case receipt == nil:
-		return End{}, nil
-	case receipt.RunID != a.runID: // another delivery has had the key since
-		return w.answerFromEnd(ctx, a)
-	}
-	return answerOf(receipt.RunID, receipt.Result, receipt.Addition)
-}
-
-// answerFromEnd returns the answer of an application that another instance has ended, and whose key
-// has another run's receipt: its run was cancelled, or has failed and was tried again.
+// answerFromEnd returns the answer of an application that another instance has ended: the zero
+// answer if its run was cancelled.
 func (w *Worker) answerFromEnd(ctx context.Context, a *application) (End, error) {
 	rec, err := w.config.EndOf(ctx, a.runID)
 	switch {

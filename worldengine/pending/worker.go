@@ -16,7 +16,6 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
-	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
@@ -62,19 +61,13 @@ type Config struct {
 	WorldPause *signals.WorldPause
 	Signals    *signals.Recorder
 	Absent     *presence.Absences
-	// Receipt returns the receipt of a key in a town, which the log has at a sequence up to seq.
-	Receipt func(
-		ctx context.Context, townID, key string, seq uint64, until time.Time,
-	) (*dedupe.Receipt, error)
 	// EndOf returns the record with which a run ended, nil where the log does not keep that.
 	EndOf func(ctx context.Context, runID string) (*commitlog.Record, error)
 	// TownOf returns the token of the town of a run.
 	TownOf func(ctx context.Context, runID string) (string, error)
 
-	// Committed is called with the record of an outcome and its sequence in the log, Cancelled with
-	// a run of a town that ended without one.
+	// Committed is called with the record of an outcome and its sequence in the log.
 	Committed func(rec *commitlog.Record, seq uint64, result *handoff.Result)
-	Cancelled func(townID, runID string, seq uint64)
 	// Raise raises an alert that belongs to a run, once, and RaiseStored does so before the
 	// event that it reports; Environment makes the alerts.
 	Raise       func(runevents.Alert)

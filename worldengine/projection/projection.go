@@ -1,201 +1,201 @@
-// Package projection projects runs of a world as they go on.
+// Package projection projects the runs that others append to, as they go on.
 //
-// A Runner reads a source, whose messages mention runs that have new events, and feeds what the
-// event stream has of these to a runevents.Projector. So every transition that a run cannot make is
-// alerted about, and how far projections are behind is known. Any number of Runners may read one
-// source; each raises its own alerts, and receivers take those with the same code, runId and
-// eventId for one.
+// A Runner follows the rows of appended events in the index of the log and feeds the events of
+// their runs to a runevents.Projector. So every transition that a run cannot make is alerted about,
+// and how far projections are behind is known (RunEvents v2.0.1, section 5.3).
 package projection
 
 import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"worldengine/runevents"
 	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/wire"
 )
 
-// Defaults of a Config.
-const (
-	// DefaultMaxRuns is how many runs are held, some 3 KB each.
-	DefaultMaxRuns = 2_000
-	// DefaultLookback is how many messages before the end of the source a Runner begins.
-	DefaultLookback = 1_000
-)
+// DefaultMaxRuns is how many runs are held, some 3 KB each.
+const DefaultMaxRuns = 2_000
 
 // How a Runner works, whatever its Config.
 const (
-	window = 1024 // mentions that may wait, and as many may be on their way
-	// pageEvents is how many events of a run are in memory at once.
-	pageEvents = 1000
-	interval   = time.Second // between two looks at what is to come and at the paused runs
-	minPause   = 50 * time.Millisecond
-	maxPause   = time.Second // before the next try, when the stream cannot be read
+	window   = 1024        // rows that are taken at a time
+	interval = time.Second // between two looks at paused runs, and two saves of the position
+	minPause = 50 * time.Millisecond
+	maxPause = time.Second // before the next try, when the log cannot be read
 )
 
-// Source is where a Runner hears of runs that have new events.
-type Source struct {
-	// Stream has a message for each time that a run got events that are to be looked at, on one of
-	// the subjects that Subject matches. The last token of the message's subject is the runId.
-	Stream, Subject string
-	// Mentions reports by the headers of such a message whether its run is to be looked at. Where
-	// it is not set, each is.
-	Mentions func(nats.Header) bool
-	// Wait returns once the event stream has what a message of the source mentions, or with ctx's
-	// error. Where it is not set, the event stream always has.
-	Wait func(ctx context.Context, seq uint64) error
-}
-
-// Config says what a Runner reads and whom it alerts. The first four are required; the zero value
-// of every other member means its documented default.
+// Config says what a Runner reads and whom it alerts. The first three are required.
 type Config struct {
-	// Source mentions runs.
-	Source Source
-	// JetStream has the event stream of that name. Only followers of the log may write to it.
-	JetStream jetstream.JetStream
-	Stream    string
-	// Subject returns the subject of the events of a run of a town; "*" may stand for the town.
-	Subject func(town, runID string) string
-	// Alert is given each alert with the token of its town, "" where that is not known, one at a
-	// time, and once as far as the Runner's memory reaches. What it takes, projections wait for. By
-	// default alerts go nowhere.
+	Log   *commitlog.Log
+	Index *index.Index
+	Runs  *runs.Store
+	// Alert is given each alert with the token of its town, one at a time, and once as far as the
+	// Runner's memory reaches; nil if alerts go nowhere.
 	Alert func(townToken string, alert runevents.Alert)
-	// MaxRuns bounds how many runs are held, of which those that have ended go first, and how many
-	// alerts are remembered as raised; DefaultMaxRuns.
+	// MaxRuns bounds the runs that are held, of which those that have ended go first, and the
+	// alerts that are remembered as raised; DefaultMaxRuns.
 	MaxRuns int
-	// Lookback is how many messages before the end of the source a Runner begins, since the one
-	// before it may not have come to the end, and goes back when it had to begin again;
-	// DefaultLookback. It is all that is projected of what was there before.
-	Lookback uint64
-	// Bucket is the key-value bucket that keeps up to where the source is projected, made where
-	// there is none, on so many Replicas (1); a Runner goes on from there, and looks back from
-	// there. By default nothing is kept.
-	Bucket   string
-	Replicas int
-	// Now is the clock that the times of mentions are compared with; time.Now.
+	// Now is the clock that persistedAt is compared with; time.Now.
 	Now func() time.Time
-	// Logger gets what operators should know; slog.Default.
+	// Logger gets warnings; slog.Default.
 	Logger *slog.Logger
 }
 
-// Runner projects the runs of one source. Its methods are safe for concurrent use, but Run runs
-// once.
+// Runner projects the runs of one log. Its methods are safe for concurrent use, but Run runs once.
 type Runner struct {
 	config    Config
-	store     *store
 	projector *runevents.Projector
+	town      string // of the run that is being projected
 
-	offered atomic.Uint64
-	samples chan mention
-
-	mu    sync.Mutex
-	place place
-	saved watermark // last; of Run's goroutine
+	position atomic.Uint64
+	behind   atomic.Int64
+	kick     chan struct{}
 }
 
-// New makes a Runner; Run starts it.
-func New(config Config) *Runner {
+// New makes a Runner that goes on behind a position in the log; Run starts it.
+func New(config Config, position uint64) *Runner {
 	if config.MaxRuns <= 0 {
 		config.MaxRuns = DefaultMaxRuns
-	}
-	if config.Lookback == 0 {
-		config.Lookback = DefaultLookback
-	}
-	if config.Now == nil {
-		config.Now = time.Now
 	}
 	if config.Logger == nil {
 		config.Logger = slog.Default()
 	}
-	r := &Runner{config: config, samples: make(chan mention, 1)}
-	r.store = &store{
-		name: config.Stream, subject: config.Subject, held: r.Snapshot, logger: config.Logger,
-		maxMarks: config.MaxRuns,
-	}
+	r := &Runner{config: config, kick: make(chan struct{}, 1)}
+	r.position.Store(position)
 	r.projector = runevents.NewProjector(runevents.ProjectorConfig{
-		Store: r.store, Now: config.Now, Alert: r.alert,
-		MaxRuns: config.MaxRuns, MaxAlerts: config.MaxRuns,
+		Store: (*store)(r), Now: config.Now, MaxRuns: config.MaxRuns, MaxAlerts: config.MaxRuns,
+		Alert: func(alert runevents.Alert) {
+			if config.Alert != nil {
+				config.Alert(r.town, alert)
+			}
+		},
 	})
 	return r
 }
 
-// alert hands an alert on. Projections, and so alerts, are of the goroutine of Run, as is the store.
-func (r *Runner) alert(alert runevents.Alert) {
-	if r.config.Alert != nil {
-		r.config.Alert(r.store.marks[alert.RunID].town, alert)
-	}
-}
-
-// Snapshot returns the snapshot that is held of a run, which may be behind its events; ok is false
-// when none is.
-func (r *Runner) Snapshot(runID string) (s runevents.Snapshot, ok bool) {
-	return r.projector.Snapshot(runID)
-}
-
-// sampleEvery is how many of the runs that are offered come to one that is looked at.
-const sampleEvery = 256
-
-// Sample offers a run of a town that the source need not mention, with the place in the source that
-// its events are of. One of some hundred is looked at, when there is time. It does not block.
-func (r *Runner) Sample(town, runID string, seq uint64) {
-	if r.offered.Add(1)%sampleEvery != 0 {
-		return
-	}
+// Kick has a Runner look for new events at once.
+func (r *Runner) Kick() {
 	select {
-	case r.samples <- mention{town: town, runID: runID, seq: seq}:
+	case r.kick <- struct{}{}:
 	default:
 	}
 }
 
-// Lag returns how far projections are behind what was persisted: how long there has been a mention
-// of a run that was not looked at since, or an event that a paused run waits for; 0 at the end of
-// the source.
+// Position returns the log sequence up to which appended events are projected.
+func (r *Runner) Position() uint64 { return r.position.Load() }
+
+// Lag returns how long the oldest event that is not projected has been persisted; 0 if none waits.
 func (r *Runner) Lag() time.Duration { return r.projector.Lag() }
 
-// Behind returns how many mentions were not followed yet, as far as is known.
-func (r *Runner) Behind() uint64 {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.place.behind()
-}
+// Behind returns how many records of appended events are not projected, as far as is known.
+func (r *Runner) Behind() uint64 { return uint64(r.behind.Load()) }
 
-// Run projects until ctx is done. It never gives up: what goes wrong is logged and tried again with
+// Run projects until ctx is done. It never gives up: an error is logged and tried again with
 // growing pauses.
 func (r *Runner) Run(ctx context.Context) {
-	defer r.saveLast(ctx)
 	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
-	for {
-		started := time.Now()
-		err := r.read(ctx)
-		if ctx.Err() != nil {
-			return
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		more, err := r.projectNext(ctx)
+		if err != nil && ctx.Err() == nil {
+			r.config.Logger.Warn("appended events cannot be read for projections; will try again",
+				"error", err)
+			_ = pauses.Wait(ctx)
+			continue
 		}
-		if time.Since(started) > maxPause {
-			pauses.Reset()
+		pauses.Reset()
+		if more {
+			continue
 		}
-		pause := pauses.Next()
-		if !errors.Is(err, errAway) { // which the owner of the connection logs
-			r.config.Logger.Warn("run events cannot be read for projections; will try again",
-				"error", err, "pause", pause)
-		}
-		r.tellLag()
-		if backoff.Sleep(ctx, pause) != nil {
-			return
+		select {
+		case <-r.kick:
+		case <-tick.C:
+			if _, err := r.projector.ResumeStale(ctx); err != nil && ctx.Err() == nil {
+				r.config.Logger.Warn("a run cannot be read again; will try again", "error", err)
+			}
+		case <-ctx.Done():
 		}
 	}
 }
 
-// tellLag lets the projector judge how far behind it is.
-func (r *Runner) tellLag() {
-	r.mu.Lock()
-	since := r.place.since()
-	r.mu.Unlock()
-	r.projector.Behind(since)
+// projectNext projects the runs of the next rows, and reports whether there may be more.
+func (r *Runner) projectNext(ctx context.Context) (more bool, err error) {
+	end := r.config.Index.Position()
+	rows := r.config.Index.Appended(r.Position(), window)
+	r.behind.Store(int64(len(rows)))
+	if len(rows) == 0 {
+		r.projector.Behind(time.Time{})
+		r.position.Store(max(r.Position(), end))
+		return false, nil
+	}
+	for i := range rows {
+		row := &rows[i]
+		r.projector.Behind(row.At)
+		if err := r.project(ctx, row); err != nil {
+			return false, err
+		}
+		r.behind.Add(-1)
+		r.position.Store(row.Seq)
+	}
+	return true, nil
+}
+
+// project projects the run of a row, if that is not done. A run that the log does not keep whole,
+// or that is damaged, cannot be projected.
+func (r *Runner) project(ctx context.Context, row *index.Row) error {
+	msg, err := r.config.Log.Store.At(ctx, row.Seq)
+	if err != nil || msg == nil { // expired meanwhile
+		return err
+	}
+	runID := msg.Header.Get(wire.RunIDHeader)
+	held, _ := r.projector.Snapshot(runID)
+	if held.LastEventSeq >= int64(row.Last) {
+		return nil
+	}
+	r.town = row.Town
+	records, err := r.config.Runs.Records(ctx, runID, held.LastEventSeq)
+	if errors.Is(err, runs.ErrUnknownRun) || errors.Is(err, runs.ErrRunDamaged) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := r.projector.Apply(ctx, records); err != nil {
+		r.config.Logger.Warn("a run cannot be projected; will try again", "runId", runID,
+			"error", err)
+	}
+	return nil
+}
+
+// store is the runevents.StateStore over the log: its snapshots are those that the projector holds.
+type store Runner
+
+// Events implements runevents.StateStore.
+func (s *store) Events(
+	ctx context.Context, runID string, afterSeq int64,
+) ([]runevents.Record, error) {
+	records, err := s.config.Runs.Records(ctx, runID, afterSeq)
+	if errors.Is(err, runs.ErrUnknownRun) {
+		err = runevents.ErrDiscarded
+	}
+	return records, err
+}
+
+// Snapshot implements runevents.StateStore.
+func (s *store) Snapshot(
+	_ context.Context, runID string, atMost int64,
+) (runevents.Snapshot, bool, error) {
+	snapshot, ok := s.projector.Snapshot(runID)
+	if !ok || snapshot.LastEventSeq > atMost {
+		return runevents.Snapshot{}, false, nil
+	}
+	return snapshot, true, nil
 }

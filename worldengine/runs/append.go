@@ -5,11 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
-	"github.com/go-json-experiment/json"
 	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -27,8 +24,8 @@ import (
 // What is new gets the next places of its run, unique and strictly increasing for all who append,
 // and the time of the append authority as its persistedAt. A write whose (runId,
 // idempotencyKey) the run has stores nothing and gets that event's eventId, runSeq and persistedAt,
-// as long as the event is kept: one that Config.EventRetention or Config.EventLimit has discarded
-// may be stored again, at a new place. A run of which nothing is kept begins at runSeq 1 again.
+// as long as the event is kept: one that Config.Retention has discarded may be stored again, at a
+// new place. A run of which nothing is kept begins at runSeq 1 again.
 // Events of unknown types are stored like any others.
 //
 // Writes are refused as a whole: with a *schemas.ValidationError with the paths of a
@@ -196,7 +193,7 @@ func (s *Store) store(
 		return nil, err
 	}
 	at := commitlog.AtOr(msg.Header, time.Time{})
-	if err := run.add(false, seq, wire.TownToken(townID), &plan.Run, at); err != nil {
+	if err := run.add(commitlog.KindEvents, seq, townID, &plan.Run, at); err != nil {
 		return nil, err
 	}
 	return plan.Results(at), nil
@@ -215,61 +212,29 @@ func (s *Store) Message(rec *commitlog.Record) (*nats.Msg, error) {
 	return msg, nil
 }
 
-// ReadRun reads all that a run has and this instance does not know: from the event stream once that
-// has followed the log to its end, where the engine's own events are too, and from the run's last
-// message in the log.
+// ReadRun reads all that a run has in the log and this instance does not know, the events of the
+// engine's commits too.
 func (s *Store) ReadRun(ctx context.Context, run *KnownRun) error {
-	last, err := s.log.LastEvents(ctx, run.RunID)
-	if err != nil {
+	if _, err := s.index.Sync(ctx); err != nil {
 		return err
 	}
-	if err := s.catchUp(ctx); err != nil {
-		return fmt.Errorf("%w: %w", ErrEventsBehind, err)
-	}
-	if err := s.readStream(ctx, run); err != nil {
-		return err
-	}
-	if last == nil {
-		run.guard = 0 // nothing was appended, or it has expired
+	found, _ := s.index.Run(run.RunID)
+	if len(found.Rows) == 0 {
 		return nil
 	}
-	return run.take(last)
-}
-
-// readStream adds what the event stream has of a run beyond what was read of it before.
-func (s *Store) readStream(ctx context.Context, run *KnownRun) error {
-	last, err := s.lastEvent(ctx, run.RunID)
-	if err != nil || last == nil {
-		return err
-	}
-	tokens := strings.Split(last.subject, ".")
-	run.token = tokens[len(tokens)-2]
-	if last.streamSeq < run.streamSeq { // the stream is another one
-		run.streamSeq = 0
-	}
-	type stored struct {
-		runevents.Record
-		byEngine bool
-	}
-	var all []stored
-	for run.streamSeq < last.streamSeq {
-		msg, err := s.Stream.GetMsg(ctx, run.streamSeq+1, jetstream.WithGetMsgSubject(last.subject))
-		if errors.Is(err, jetstream.ErrMsgNotFound) {
-			break // expired meanwhile
+	for i := range found.Rows {
+		row := &found.Rows[i]
+		if row.Seq <= run.read {
+			continue
+		}
+		rec, err := s.record(ctx, row)
+		if errors.Is(err, ErrUnknownRun) { // expired
+			continue
+		}
+		if err == nil {
+			err = run.take(rec)
 		}
 		if err != nil {
-			return fmt.Errorf("%w: run events: %w", commitlog.ErrLogUnavailable, err)
-		}
-		r := stored{byEngine: commitlog.Kind(
-			msg.Header.Get(wire.KindHeader)) != commitlog.KindEvents}
-		if err := json.Unmarshal(msg.Data, &r.Record); err != nil {
-			return fmt.Errorf("worldengine: event stream sequence %d: %w", msg.Sequence, err)
-		}
-		all, run.streamSeq = append(all, r), msg.Sequence
-	}
-	slices.SortFunc(all, func(a, b stored) int { return cmp.Compare(a.RunSeq, b.RunSeq) })
-	for i := range all {
-		if err := run.State.Add(all[i].byEngine, all[i].Record); err != nil {
 			return err
 		}
 	}
@@ -291,7 +256,15 @@ func (s *Store) refreshRun(ctx context.Context, run *KnownRun) (*KnownRun, error
 		if next == nil {
 			break
 		}
-		if err := run.take(next); err != nil {
+		read, err := commitlog.ReadRecord(next.Data)
+		if err != nil {
+			return nil, fmt.Errorf("%w: log sequence %d: %w", ErrRunDamaged, next.Sequence, err)
+		}
+		rec, err := withRun(read, next)
+		if err == nil {
+			err = run.take(rec)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}

@@ -1,11 +1,8 @@
 package runs
 
 import (
-	"fmt"
 	"sync"
 	"time"
-
-	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
@@ -19,32 +16,26 @@ type KnownRun struct {
 	token string // of the run's town; "" while the run has no events
 	guard uint64 // the log sequence of the last message on the run's subject that the state has
 	Epoch uint64 // of the cache when the run was loaded
-	// streamSeq is how far the run was read in the event stream.
-	streamSeq uint64
+	read  uint64 // the log sequence of the last record of the run that the state has
 }
 
 // add takes in events that the log holds at seq.
 func (r *KnownRun) add(
-	byEngine bool, seq uint64, token string, run *runevents.Run, persistedAt time.Time,
+	kind commitlog.Kind, seq uint64, townID string, run *runevents.Run, persistedAt time.Time,
 ) error {
-	r.guard, r.token = seq, token
-	return r.State.Add(byEngine, run.Records(persistedAt)...)
+	r.read, r.token = seq, wire.TokenOf(townID)
+	if kind == commitlog.KindRun || kind == commitlog.KindEvents {
+		r.guard = seq
+	}
+	return r.State.Add(kind != commitlog.KindEvents, run.Records(persistedAt)...)
 }
 
-// take takes in a message of the run's subject.
-func (r *KnownRun) take(msg *jetstream.RawStreamMsg) error {
-	rec, err := commitlog.ReadRecord(msg.Data)
-	if err == nil && rec.Run == nil {
-		err = fmt.Errorf("worldengine: a record of kind %q without a run", rec.Kind)
-	}
-	if err != nil {
-		return fmt.Errorf("log sequence %d: %w", msg.Sequence, err)
-	}
+// take takes in a record of the run.
+func (r *KnownRun) take(rec stored) error {
 	if rec.Kind == commitlog.KindRun {
 		r.State.SetClosing(rec.Closing)
 	}
-	return r.add(rec.Kind == commitlog.KindRun, msg.Sequence, wire.TownToken(rec.TownID), rec.Run,
-		commitlog.At(msg))
+	return r.add(rec.Kind, rec.msg.Sequence, rec.TownID, rec.Run, commitlog.At(rec.msg))
 }
 
 // MaxCachedEvents bounds the memory of the cache, at some 400 bytes an event; runs beyond it are

@@ -48,8 +48,7 @@ const (
 	CodeWorldPaused       Code = "WORLD_PAUSED"
 	CodePluginAbsent      Code = "PLUGIN_ABSENT"
 	CodeRunEnding         Code = "RUN_ENDING"
-	CodeReceiptsBehind    Code = "RECEIPTS_BEHIND"
-	CodeEventsBehind      Code = "EVENTS_BEHIND"
+	CodeIndexBehind       Code = "INDEX_BEHIND"
 	CodeContended         Code = "CONTENDED"
 	CodeStopping          Code = "STOPPING"
 	CodeStorageFull       Code = "STORAGE_FULL"
@@ -225,12 +224,11 @@ var errorSpecs = []ErrorSpec{
 			"send the same request again: the answer is RUN_ENDED then, unless the run goes on",
 		When:  "of `run.append`: the engine is about to end the run",
 		Again: "yes: the answer is `RUN_ENDED` then, unless the run goes on"},
-	{Code: CodeReceiptsBehind, Status: 503, RetryAfter: RetrySoon,
-		Text: "the server does not know yet whether the idempotency key was accepted before, " +
-			"so nothing was judged; ask again",
-		Again: "yes; if that lasts, look for the alert `LOG_LOST`"},
-	{Code: CodeEventsBehind, Status: 503, RetryAfter: RetryLater,
-		Text: "the events of the run, if there are any, are not in their stream yet; ask again"},
+	{Code: CodeIndexBehind, Status: 503, RetryAfter: RetrySoon,
+		Text: "the server's index has not followed the log yet, so it is not known whether the " +
+			"idempotency key was accepted before, or if there is such a run; nothing was judged; " +
+			"ask again",
+		Again: "yes; `handoffctl status` shows the progress of an index that is built"},
 	{Code: CodeContended, Status: 503, RetryAfter: RetrySoon,
 		Text: "other servers kept changing the town, so nothing was stored; ask again"},
 	{Code: CodeStopping, Status: 503, RetryAfter: RetryLater,

@@ -1,5 +1,7 @@
 package wire
 
+import "time"
+
 // Defaults and bounds of what the streams keep.
 const (
 	// DefaultHistoryPerTown is how many commits (and as many refused runs) the log keeps per town.
@@ -10,13 +12,12 @@ const (
 	LeastHistoryPerTown = 1_000
 	// DefaultEventLimit is how many run events are kept on the bus.
 	DefaultEventLimit = 10_000_000
+	// DefaultEventRetention is how long run events are kept on the bus.
+	DefaultEventRetention = 30 * 24 * time.Hour
 )
 
 // LogStream returns the name of the stream that is the commit log of a world.
 func LogStream(world string) string { return stream(world, "LOG") }
-
-// ReceiptStream returns the name of the stream of a world's receipts, derived from the log.
-func ReceiptStream(world string) string { return stream(world, "RECEIPTS") }
 
 // EventStream returns the name of the stream of a world's run events, derived from the log.
 func EventStream(world string) string { return stream(world, "RUNEVENTS") }
@@ -37,7 +38,7 @@ func RestoringStream(world string) string { return stream(world, "RESTORING") }
 // Streams returns the names of all streams that a served world has. RestoringStream is not one.
 func Streams(world string) []string {
 	return []string{
-		LogStream(world), ReceiptStream(world), EventStream(world), PendingStream(world),
+		LogStream(world), EventStream(world), PendingStream(world),
 		DeadLetterStream(world), AlertStream(world),
 	}
 }

@@ -104,31 +104,6 @@ func WaitingSubject(world, townToken, server string) string {
 // RestoringSubject returns the subject of RestoringStream. There are no messages on it.
 func RestoringSubject(world string) string { return own(world, "restoring") }
 
-// receipts is the third token of the subject of a receipt.
-const receipts = "receipts"
-
-// ReceiptSubject returns the subject of the receipt of a town for an idempotency key, which needs
-// no encoding. "*" may stand for the token and the key.
-func ReceiptSubject(world, townToken, key string) string {
-	return own(world, receipts, townToken, key)
-}
-
-// ReceiptOf returns the town token and the key of the subject of a receipt; ok is false for any
-// other subject.
-func ReceiptOf(subject string) (townToken, key string, ok bool) {
-	tokens := strings.Split(subject, ".")
-	if len(tokens) != 5 || tokens[2] != receipts {
-		return "", "", false
-	}
-	return tokens[3], tokens[4], true
-}
-
-// RepairReceiptSubject returns the subject on which ReceiptStream listens during a repair, in place
-// of ReceiptSubject.
-func RepairReceiptSubject(world, townToken, key string) string {
-	return own(world, "receipts-repair", townToken, key)
-}
-
 // own returns a subject of the streams that only a world's servers write to.
 func own(world string, tokens ...string) string {
 	return "world." + world + "." + strings.Join(tokens, ".")

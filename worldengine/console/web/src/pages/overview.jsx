@@ -125,9 +125,9 @@ export function Paused({ control, what = "The world" }) {
 /** How far the last follower of the log is behind it, in commits: of all servers, the one that is further counts. */
 function behind({ servers, end }) {
   const at = (name) => Math.max(0, ...servers.map((s) => s[name] ?? 0));
-  const [receipts, events] = [at("receiptsFollowed"), at("eventsFollowed")];
-  const last = Math.max(end, receipts, events);
-  return { receipts: last - receipts, events: last - events };
+  const [index, events] = [at("indexed"), at("eventsFollowed")];
+  const last = Math.max(end, index, events);
+  return { index: last - index, events: last - events };
 }
 
 /** What the servers have done, and how they are now. */
@@ -137,7 +137,7 @@ function Counters({ stats, alerts }) {
   if (servers.length === 0) return <div class="notice bad">No engine answers for this world.</div>;
   const results = (status) => sum(servers, (s) => s.results?.[status]);
   const refused = sum(servers, (s) => Object.values(s.overload?.refused ?? {}).reduce((a, b) => a + b, 0));
-  const { receipts, events } = behind(stats);
+  const { index, events } = behind(stats);
   const open = alerts?.alerts.length ?? 0;
   const lost = sum(servers, (s) => s.alertsLost);
   const done = [
@@ -148,7 +148,7 @@ function Counters({ stats, alerts }) {
   ];
   const now = [
     ["Waiting", sum(servers, (s) => s.waiting)], ["Applying", sum(servers, (s) => s.applying)],
-    ["Receipts behind", receipts, receipts > far && "wait"], ["Events behind", events, events > far && "wait"],
+    ["Index behind", index, index > far && "wait"], ["Events behind", events, events > far && "wait"],
     ...(alerts ? [["Open alerts", open, open && "bad", alerts.next ? "+" : null]] : []),
   ];
   return (

@@ -1,0 +1,44 @@
+// Package dedupe says which handoff a town accepted with an idempotency key, and with what result.
+//
+// A key belongs to its town: the same key in two towns is two keys. A receipt is read from the
+// record of the log that accepted the key, for as long as the log keeps that.
+package dedupe
+
+import (
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+)
+
+// Receipt says that a town accepted a key.
+type Receipt struct {
+	TownID, Key string
+	LogSeq      uint64 // log sequence of the record
+	RunID       string
+	HandoffID   string
+	ResultID    string
+	ReasonCode  handoff.ReasonCode
+	// Result is the execution-result.v1, revision 0, as it was decided.
+	Result jsontext.Value
+	// Addition is the part of the result that revision 1 has beyond it.
+	Addition *handoff.Addition
+}
+
+// Read returns the receipt of a result, which a record at a log sequence has. The error says that
+// the result is no execution-result.v1.
+func Read(townID string, seq uint64, runID string, result jsontext.Value) (*Receipt, error) {
+	var said struct {
+		ResultID   string             `json:"resultId"`
+		HandoffID  string             `json:"handoffId"`
+		Key        string             `json:"idempotencyKey"`
+		ReasonCode handoff.ReasonCode `json:"reasonCode"`
+	}
+	if err := json.Unmarshal(result, &said); err != nil {
+		return nil, err
+	}
+	return &Receipt{
+		TownID: townID, Key: said.Key, LogSeq: seq, RunID: runID, HandoffID: said.HandoffID,
+		ResultID: said.ResultID, ReasonCode: said.ReasonCode, Result: result,
+	}, nil
+}

@@ -1,0 +1,45 @@
+package commitlog
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+// ErrGone: the log does not keep the record any more: the history of its subject was cut.
+var ErrGone = errors.New("worldengine: the log does not keep the record any more")
+
+// ErrDamaged: the log keeps the record, but it cannot be read: it was changed on the disk of NATS.
+// fsck says where.
+var ErrDamaged = errors.New("worldengine: a record of the log is damaged; fsck says where")
+
+// RecordAt reads the record at a sequence of the log, which stood on one of some subjects. It
+// returns ErrGone, ErrDamaged, or ErrLogUnavailable. A record that is missing behind a message of
+// its subject is damaged, since the oldest go first.
+func (l *Log) RecordAt(
+	ctx context.Context, seq uint64, subjects ...string,
+) (*Record, *jetstream.RawStreamMsg, error) {
+	msg, err := l.Store.At(ctx, seq)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: log sequence %d: %w", ErrLogUnavailable, seq, err)
+	}
+	if msg != nil {
+		rec, err := ReadRecord(msg.Data)
+		if err != nil {
+			err = fmt.Errorf("%w: log sequence %d: %w", ErrDamaged, seq, err)
+		}
+		return rec, msg, err
+	}
+	for _, subject := range subjects {
+		first, err := l.Store.Next(ctx, subject, 1)
+		if err != nil {
+			return nil, nil, fmt.Errorf("%w: subject %s: %w", ErrLogUnavailable, subject, err)
+		}
+		if first != nil && first.Sequence < seq {
+			return nil, nil, fmt.Errorf("%w: log sequence %d", ErrDamaged, seq)
+		}
+	}
+	return nil, nil, ErrGone
+}

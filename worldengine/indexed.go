@@ -1,0 +1,113 @@
+package worldengine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/dedupe"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
+	"worldengine/worldengine/wire"
+)
+
+// openIndex opens the index of the log, which learns of each message that this engine commits
+// before the town's next turn. Rows that the log has lost are kept for an alert.
+func (e *Engine) openIndex(ctx context.Context) (err error) {
+	e.index, err = index.Open(ctx, index.Config{
+		World: e.config.World, Source: index.LogSource(e.log), Dir: e.config.IndexDir,
+		Logger: e.config.Logger, Lost: func(rows []index.Row) { e.lost = rows },
+	})
+	if err == nil {
+		useIndex(e.log, e.index)
+	}
+	return err
+}
+
+// useIndex has an index learn of the commits to a log, and the log ask it for the last persistedAt.
+func useIndex(log *commitlog.Log, x *index.Index) {
+	log.Appended = func(seq uint64, msg *nats.Msg) { x.Put(seq, msg.Subject, msg.Header) }
+	log.LastAt = func(subject string, header nats.Header) time.Time {
+		token := header.Get(wire.TownTokenHeader)
+		if token == "" {
+			token = subject[strings.LastIndexByte(subject, '.')+1:]
+		}
+		return x.LastAt(token, header.Get(wire.RunIDHeader))
+	}
+}
+
+// Receipt returns the receipt of the handoff with a key that a town accepted, or ErrUnknownResult;
+// with townID "" the receipt of the town that was the last to accept the key.
+func (e *Engine) Receipt(ctx context.Context, townID, key string) (*dedupe.Receipt, error) {
+	receipt, err := e.findReceipt(ctx, townID, key)
+	if err == nil && receipt == nil {
+		err = ErrUnknownResult
+	}
+	return receipt, err
+}
+
+// findReceipt is Receipt, but nil for a key that no town has accepted.
+func (e *Engine) findReceipt(
+	ctx context.Context, townID, key string,
+) (*dedupe.Receipt, error) {
+	ctx, cancel := context.WithTimeout(ctx, indexTimeout)
+	defer cancel()
+	if _, err := e.index.Sync(ctx); err != nil {
+		return nil, err
+	}
+	return e.storedReceipt(ctx, townID, key)
+}
+
+// lookupKey returns the receipt of a key in a town, or nil if the key is free there. The index has
+// every record of the town up to a sequence of the log then, the guard of the next commit: a later
+// acceptance by anybody breaks that guard. It waits for the index until the given moment.
+func (e *Engine) lookupKey(
+	ctx context.Context, townID, key string, seq uint64, until time.Time,
+) (*dedupe.Receipt, error) {
+	bounded, cancel := context.WithDeadline(ctx, until)
+	defer cancel()
+	if err := e.index.Wait(bounded, seq); err != nil {
+		return nil, err
+	}
+	return e.storedReceipt(ctx, townID, key)
+}
+
+// storedReceipt reads the receipt that the index knows of a key. A record that the log does not
+// keep any more is forgotten: its key is free, and a handoff that was executed is stale by then.
+func (e *Engine) storedReceipt(
+	ctx context.Context, townID, key string,
+) (*dedupe.Receipt, error) {
+	var seq uint64
+	var found bool
+	if townID == "" {
+		seq, found = e.index.AcceptedAnywhere(key)
+	} else {
+		seq, found = e.index.Accepted(wire.TownToken(townID), key)
+	}
+	if !found {
+		return nil, nil
+	}
+	rec, _, err := e.log.RecordAt(ctx, seq, wire.LogSubject(e.config.World, wire.TownToken(townID)))
+	if errors.Is(err, commitlog.ErrGone) {
+		return nil, nil
+	}
+	if err == nil && rec.Run == nil {
+		err = fmt.Errorf("%w: log sequence %d has no run", commitlog.ErrDamaged, seq)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the key %s of town %q: %w", key, townID, err)
+	}
+	receipt, err := dedupe.Read(rec.TownID, seq, rec.Run.RunID, rec.Result)
+	if err != nil {
+		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrDamaged, seq, err)
+	}
+	if receipt.Key != key || townID != "" && receipt.TownID != townID {
+		return nil, nil // the fingerprint of another key
+	}
+	receipt.Addition = rec.Addition
+	return receipt, nil
+}
