@@ -44,6 +44,26 @@ const (
 	EpochHeader = "Decision-Epoch"
 	// AskedHeader is there where proposals wait for a person's approval in the town.
 	AskedHeader = "Approvals-Asked"
+	// AtHeader is the persistedAt of the record, a runevents.Timestamp set by the append authority.
+	AtHeader = "At"
+	// KeyHeader is the idempotency key of the handoff that a record with a result answers.
+	KeyHeader = "Key"
+	// ResultHeader is "<status> <reasonCode>" of a record with a result: "executed EXECUTED".
+	ResultHeader = "Result"
+	// RunSeqsHeader is "first-last": the runSeqs of the run's events in the record.
+	RunSeqsHeader = "Run-Seqs"
+	// RunMovesHeader has the types of the record's run-level events in order, comma-separated.
+	RunMovesHeader = "Run-Moves"
+	// TypeHeader is the proposal type, or the signal, of a record that starts or queues a run.
+	TypeHeader = "Type"
+	// PendingHeader is "true" if a command is being applied in the town after this record.
+	PendingHeader = "Pending"
+	// PausedHeader is "true" if the town is paused after this record.
+	PausedHeader = "Paused"
+	// ClosingHeader is "true" if only the engine goes on with the run.
+	ClosingHeader = "Closing"
+	// TownTokenHeader is the town token of a message on the subject of a run.
+	TownTokenHeader = "Town-Token"
 )
 
 // Headers of every message that is derived from the log.
