@@ -1,0 +1,13 @@
+// Package index finds things in the log of a world: accepted keys, runs, the newest record of a
+// town, lists. It is local and disposable: deleting it loses nothing.
+//
+// The index has a row for each log message, in the order of the log, made of the subject and the
+// headers alone. So an index that grew with the log has the same bytes as one rebuilt from it,
+// unless the log has forgotten messages since. Rows of forgotten messages are harmless: whoever
+// follows a row reads its record, which is gone then. Fingerprints stand for keys and run ids;
+// the record says if a hit is one.
+//
+// A process puts its own commits into the index at once (Put). Everybody else's are read from the
+// log by whoever waits for them (Wait, Sync). Nothing waits for the disk: a crash cuts off the end
+// of the file, and Open reads the rest from the log again.
+package index

@@ -1,0 +1,226 @@
+package index
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"math"
+	"os"
+	"sort"
+	"time"
+
+	"github.com/nats-io/nats.go"
+)
+
+// Open opens the index of a log, and reads the rest of the log meanwhile: see Progress. A file that
+// is missing, damaged, or of another world, format or log is built anew. Open returns an error if
+// the directory cannot be made, a file of a log that lost its end not be set aside, or the log not
+// be read. Close ends the index.
+func Open(ctx context.Context, config Config) (*Index, error) {
+	config.Logger = cmp.Or(config.Logger, slog.Default())
+	ix := &Index{config: config, maxSearch: maxSearch, filling: make(chan struct{}, 1),
+		s: newState()}
+	if config.Dir != "" {
+		if err := os.MkdirAll(config.Dir, 0o700); err != nil {
+			return nil, fmt.Errorf("worldengine: directory of the index: %w", err)
+		}
+		ix.file = newFile(config.Dir, config.World)
+		if err := ix.load(ctx); err != nil {
+			ix.file.close()
+			return nil, err
+		}
+	}
+	end, err := config.Source.End(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: end of the log: %w", err)
+	}
+	ix.total = end
+	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
+	ix.done.Go(func() { ix.follow(ctx) })
+	if ix.file != nil {
+		ix.done.Go(func() { ix.write(ctx) })
+	}
+	return ix, nil
+}
+
+// Close ends the index when its rows are in the file. It must not be used any more.
+func (ix *Index) Close() error {
+	ix.stop()
+	ix.done.Wait()
+	if ix.file == nil {
+		return nil
+	}
+	defer ix.file.close()
+	return ix.flush()
+}
+
+// load takes the rows of the file, unless the log does not have them any more.
+func (ix *Index) load(ctx context.Context) error {
+	s, cut, err := ix.file.open()
+	if errors.Is(err, fs.ErrNotExist) {
+		ix.config.Logger.Info("the index is built from the log: it has no file", "file",
+			ix.file.path)
+		return nil
+	}
+	if err != nil {
+		ix.config.Logger.Info("the index is rebuilt from the log: its file does not count", "file",
+			ix.file.path, "err", err)
+		return nil
+	}
+	if cut > 0 {
+		ix.config.Logger.Info("the index reads the end of the log again: its file had a bad end",
+			"file", ix.file.path, "bytes", cut, "seq", s.position)
+	}
+	lost, err := surplus(ctx, ix.config.Source, s)
+	if err != nil {
+		return fmt.Errorf("worldengine: index and log cannot be compared: %w", err)
+	}
+	if len(lost) == 0 {
+		ix.s = s
+		return nil
+	}
+	aside, err := ix.file.setAside(s.position)
+	if err != nil {
+		return fmt.Errorf("worldengine: the file of an index that the log lost: %w", err)
+	}
+	ix.config.Logger.Warn("the index is rebuilt: the log does not have its last records any more",
+		"file", aside, "first", lost[0].Seq, "last", s.position, "records", len(lost))
+	if ix.config.Lost != nil {
+		ix.config.Lost(lost)
+	}
+	return nil
+}
+
+// errEnough ends the visit of a log.
+var errEnough = errors.New("enough")
+
+// surplus returns the last rows that the log does not have, or has otherwise. Rows whose messages
+// the log has forgotten in their turn prove nothing.
+func surplus(ctx context.Context, source Source, s *state) (lost []Row, err error) {
+	end, err := source.End(ctx)
+	if err != nil || s.count == 0 {
+		return nil, err
+	}
+	differs := func(n uint32) bool {
+		var next *entry
+		readErr := source.EachAfter(ctx, s.row(n).Seq-1,
+			func(seq uint64, subject string, header nats.Header) error {
+				e := newEntry(seq, subject, header)
+				next = &e
+				return errEnough
+			})
+		if !errors.Is(readErr, errEnough) {
+			err = cmp.Or(err, readErr)
+		}
+		if next == nil {
+			return s.row(n).Seq > end
+		}
+		return next.seq <= s.position && !s.has(next)
+	}
+	if !differs(s.count) || err != nil {
+		return nil, err
+	}
+	first := 1 + sort.Search(int(s.count), func(i int) bool { return differs(uint32(i) + 1) })
+	for n := uint32(first); n <= s.count; n++ {
+		lost = append(lost, s.view(s.row(n)))
+	}
+	return lost, err
+}
+
+// has reports whether a row is that of an entry.
+func (s *state) has(e *entry) bool {
+	r := s.row(s.after(e.seq - 1))
+	return r.Seq == e.seq && r.At == e.at && r.RunID == fingerprint(e.runID) &&
+		r.Key == fingerprint(e.key) && s.names[wordNames].names[r.Kind] == e.kind &&
+		s.names[townNames].names[r.Town] == e.town
+}
+
+// Pauses of the index's goroutines.
+const (
+	flushEvery   = 100 * time.Millisecond
+	lookEvery    = time.Second
+	compactEvery = time.Minute
+)
+
+// follow reads the rest of the log, then now and again what gaps nobody waits for, until ctx ends.
+func (ix *Index) follow(ctx context.Context) {
+	look, compact := time.NewTicker(lookEvery), time.NewTicker(compactEvery)
+	defer look.Stop()
+	defer compact.Stop()
+	for read := true; ; {
+		if read {
+			if err := ix.fill(ctx, math.MaxUint64); err == nil {
+				ix.built()
+			} else if ctx.Err() == nil {
+				ix.config.Logger.Warn("the index cannot read the log; it tries again", "err", err)
+			}
+		}
+		select {
+		case <-look.C:
+			ix.mu.RLock()
+			read = ix.total > 0 || len(ix.ahead) > 0
+			ix.mu.RUnlock()
+		case <-compact.C:
+			if err := ix.Compact(ctx); err != nil && ctx.Err() == nil {
+				ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// built notes that the log was read to the end that it had at the start.
+func (ix *Index) built() {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if ix.total > 0 {
+		ix.config.Logger.Info("the index has followed the log", "seq", ix.s.position, "rows",
+			ix.s.count)
+	}
+	ix.total = 0
+}
+
+// write writes new rows to the file until ctx ends, and all if somebody deleted it.
+func (ix *Index) write(ctx context.Context) {
+	flush, look := time.NewTicker(flushEvery), time.NewTicker(lookEvery)
+	defer flush.Stop()
+	defer look.Stop()
+	for {
+		select {
+		case <-flush.C:
+			if !ix.file.failing {
+				ix.tryFlush()
+			}
+		case <-look.C:
+			if !ix.file.failing && ix.file.missing() {
+				ix.config.Logger.Warn("the file of the index is gone; it is written again", "file",
+					ix.file.path)
+				ix.file.state = nil
+			}
+			ix.tryFlush()
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tryFlush flushes, and logs the first of several failures.
+func (ix *Index) tryFlush() {
+	err := ix.flush()
+	if err != nil && !ix.file.failing {
+		ix.config.Logger.Warn("the file of the index cannot be written; it is tried each second",
+			"file", ix.file.path, "err", err)
+	}
+	ix.file.failing = err != nil
+}
+
+func (ix *Index) flush() error {
+	ix.mu.RLock()
+	s, view := ix.s, *ix.s
+	ix.mu.RUnlock()
+	return ix.file.flush(s, view)
+}

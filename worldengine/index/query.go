@@ -1,0 +1,169 @@
+package index
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"worldengine/worldengine/commitlog"
+)
+
+// Accepted returns the sequence of the newest record of a town that consumed a key. The record
+// says if it is this key: fingerprints stand for keys.
+func (ix *Index) Accepted(townToken, key string) (seq uint64, found bool) {
+	return ix.accepted(key, func(e *entry) bool { return e.town == townToken },
+		func(s *state, hash uint64) uint32 {
+			return s.keys.get(keyInTown(hash, s.town(townToken)))
+		})
+}
+
+// AcceptedAnywhere is Accepted for the newest record of whatever town.
+func (ix *Index) AcceptedAnywhere(key string) (seq uint64, found bool) {
+	return ix.accepted(key, func(*entry) bool { return true },
+		func(s *state, hash uint64) uint32 { return s.anyKeys.get(hash) })
+}
+
+func (ix *Index) accepted(
+	key string, ofTown func(*entry) bool, get func(s *state, hash uint64) uint32,
+) (uint64, bool) {
+	hash := fingerprint(key)
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	for _, e := range slices.Backward(ix.ahead) {
+		if e.flags&accepts != 0 && e.key == key && ofTown(&e) {
+			return e.seq, true
+		}
+	}
+	if n := get(ix.s, hash); n != 0 {
+		return ix.s.row(n).Seq, true
+	}
+	return 0, false
+}
+
+// Run is the rows of a run, ascending. Town is its token, "" if no row has one.
+type Run struct {
+	Town string
+	Rows []Row
+}
+
+// Run returns a run, and whether it has rows.
+func (ix *Index) Run(runID string) (Run, bool) {
+	var run Run
+	hash := fingerprint(runID)
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	if n := ix.s.run(hash); n != 0 {
+		for _, r := range ix.s.rows(ix.s.runs[n].last, func(r *row) uint32 { return r.PrevRun }) {
+			run.add(ix.s.view(r))
+		}
+	}
+	for i := range ix.ahead {
+		if e := &ix.ahead[i]; e.runID == runID && runID != "" {
+			run.add(run.view(e))
+		}
+	}
+	return run, len(run.Rows) > 0
+}
+
+func (r *Run) add(row Row) {
+	r.Town = cmp.Or(r.Town, row.Town)
+	r.Rows = append(r.Rows, row)
+}
+
+// view returns the row that an entry will have behind the rows of the run.
+func (r *Run) view(e *entry) Row {
+	row := Row{Seq: e.seq, At: instant(e.at), Town: e.town, Kind: commitlog.Kind(e.kind),
+		ResultStatus: e.result, Reason: e.reason, Type: e.typ, ActorID: e.actor,
+		First: e.first, Last: e.last, Flags: e.flags &^ accepts}
+	if len(r.Rows) == 0 {
+		row.Status, row.Flags = e.status(""), row.Flags|First
+	} else {
+		row.Status = e.status(r.Rows[len(r.Rows)-1].Status)
+	}
+	row.Flags |= ended(row.Status)
+	return row
+}
+
+// TownState is the newest row on the log subject of a town.
+type TownState struct {
+	Seq   uint64
+	Flags Flag
+}
+
+// Town returns the state of a town, and whether the log has one.
+func (ix *Index) Town(townToken string) (TownState, bool) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	n := ix.s.towns[ix.s.town(townToken)].log
+	if n == 0 {
+		return TownState{}, false
+	}
+	r := ix.s.row(n)
+	return TownState{r.Seq, r.Flags &^ accepts}, true
+}
+
+// town returns the number of a town, 0 if it has no rows.
+func (s *state) town(token string) uint32 { return s.names[townNames].numbers[token] }
+
+// LastAt returns the latest persistedAt of the rows of a town and of a run, zero if there is none.
+// A record of either is never before it.
+func (ix *Index) LastAt(townToken, runID string) time.Time {
+	hash := fingerprint(runID)
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	at := max(ix.s.towns[ix.s.town(townToken)].at, ix.s.runs[ix.s.run(hash)].at)
+	for _, e := range ix.ahead {
+		if e.town != "" && e.town == townToken || e.runID != "" && e.runID == runID {
+			at = max(at, e.at)
+		}
+	}
+	return instant(at)
+}
+
+// Towns returns the tokens of the towns whose newest row on the log subject has a flag, sorted.
+func (ix *Index) Towns(flag Flag) []string {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	var tokens []string
+	for n, town := range ix.s.towns[1:] {
+		if town.log != 0 && ix.s.row(town.log).has(flag) {
+			tokens = append(tokens, ix.s.names[townNames].names[n+1])
+		}
+	}
+	slices.Sort(tokens)
+	return tokens
+}
+
+// OpenRuns returns the runs that wait: their newest row is of kind run, and they have not ended.
+// Each is the sequence of its first row; they ascend.
+func (ix *Index) OpenRuns() []uint64 {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s, open := ix.s, []uint64(nil)
+	kind := uint16(s.names[wordNames].numbers[string(commitlog.KindRun)])
+	for _, run := range s.runs[1:] {
+		if r := s.row(run.last); r.has(OfRun) && !r.has(Ended) && r.Kind == kind && kind != 0 {
+			open = append(open, s.row(run.first).Seq)
+		}
+	}
+	return open
+}
+
+// Each returns the sequences of at most limit rows behind a sequence, ascending: of a town, or of
+// all with "".
+func (ix *Index) Each(after uint64, townToken string, limit int) []uint64 {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s, seqs := ix.s, []uint64(nil)
+	if townToken == "" {
+		for n := s.after(after); n <= s.count && len(seqs) < limit; n++ {
+			seqs = append(seqs, s.row(n).Seq)
+		}
+		return seqs
+	}
+	for n := s.towns[s.town(townToken)].last; n != 0 && s.row(n).Seq > after; n = s.row(n).PrevTown {
+		seqs = append(seqs, s.row(n).Seq)
+	}
+	slices.Reverse(seqs)
+	return seqs[:min(limit, len(seqs))]
+}

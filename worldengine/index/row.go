@@ -1,0 +1,58 @@
+package index
+
+import (
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+)
+
+// Flag is a set of facts about a row.
+type Flag uint16
+
+// The flags of a row.
+const (
+	First   Flag = 1 << iota // the first row of its run
+	Ended                    // its run has ended
+	Pending                  // a command is being applied in the town after it
+	Paused                   // the town is paused after it
+	Asked                    // proposals wait for approval in the town after it
+	Closing                  // only the engine goes on with the run
+	OfTown                   // on the log subject of its town
+	OfRun                    // on the subject of its run
+	accepts                  // consumes its key
+)
+
+// Row is one message of the log as the index has it. Members that the message has not are zero.
+type Row struct {
+	Seq          uint64    // log sequence
+	At           time.Time // persistedAt, in UTC and ms
+	Town         string    // town token
+	Kind         commitlog.Kind
+	Status       runevents.RunStatus // of the run after it
+	ResultStatus string
+	Reason       string // reason code of the result
+	Type         string // of the proposal or signal
+	ActorID      string
+	First, Last  uint32 // runSeqs of its events
+	Flags        Flag
+}
+
+// row is a Row in memory and on disk: 72 bytes without pointers. Names are numbers of dictionaries;
+// number 0 is none, of rows and runs too. Its members are exported for encoding/binary.
+type row struct {
+	Seq                                      uint64
+	At                                       int64  // Unix time in ms
+	Key, RunID                               uint64 // fingerprints
+	Town, Actor                              uint32
+	PrevTown, PrevRun                        uint32 // rows of the same town and run before it
+	Run                                      uint32 // number of the run
+	FirstSeq, LastSeq                        uint32
+	Kind, Status, ResultStatus, Reason, Type uint16
+	Flags                                    Flag
+}
+
+// rowSize is the size of a row on disk in bytes.
+const rowSize = 72
+
+func (r *row) has(flag Flag) bool { return r.Flags&flag != 0 }

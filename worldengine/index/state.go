@@ -1,0 +1,216 @@
+package index
+
+import (
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+)
+
+// state has the rows and all that is found by them. It is not safe for concurrent use, but rows
+// and names that are in never change.
+type state struct {
+	names    [classes]dictionary
+	chunks   []*[chunkRows]row
+	count    uint32 // rows, which is the number of the newest
+	position uint64 // every kept message of the log up to here is in
+	towns    []chain
+	runs     []chain
+	keys     table // the newest accepting row of a key in a town
+	anyKeys  table // of a key in any town
+	runIDs   table // run numbers
+}
+
+// chunkRows is how many rows are allocated together, so that growing copies none.
+const chunkRows = 1 << 14
+
+// chain is the rows of a town or of a run.
+type chain struct {
+	first, last uint32
+	log         uint32 // the newest row on the log subject of a town
+	at          int64  // the latest at of all rows
+}
+
+// The classes of names. Names get their numbers in the order of the log.
+const (
+	townNames = iota
+	actorNames
+	wordNames // kinds, statuses, reasons, types
+	classes
+)
+
+// dictionary numbers names from 1.
+type dictionary struct {
+	names   []string
+	numbers map[string]uint32
+}
+
+// number returns the number of a name, a new one for a new name, and 0 for "" or if there are
+// already limit names.
+func (d *dictionary) number(name string, limit int) uint32 {
+	n, known := d.numbers[name]
+	if !known && len(d.names) <= limit {
+		n = uint32(len(d.names))
+		d.names, d.numbers[name] = append(d.names, name), n
+	}
+	return n
+}
+
+// newState returns a state without rows. Number 0 is taken by none.
+func newState() *state {
+	s := &state{towns: make([]chain, 1), runs: make([]chain, 1)}
+	for class := range s.names {
+		s.names[class] = dictionary{[]string{""}, map[string]uint32{"": 0}}
+	}
+	s.keys = newTable(func(n uint32) uint64 { return s.row(n).keyInTown() })
+	s.anyKeys = newTable(func(n uint32) uint64 { return s.row(n).Key })
+	s.runIDs = newTable(func(n uint32) uint64 { return s.row(s.runs[n].first).RunID })
+	return s
+}
+
+// keyInTown mixes the town into the fingerprint of the key.
+func (r *row) keyInTown() uint64 { return keyInTown(r.Key, r.Town) }
+
+func keyInTown(key uint64, town uint32) uint64 { return key ^ uint64(town)*0x9E3779B97F4A7C15 }
+
+// row returns the row of a number from 1.
+func (s *state) row(n uint32) *row { return &s.chunks[(n-1)/chunkRows][(n-1)%chunkRows] }
+
+// word returns the number of a word. The words are closed sets: 65,535 suffice.
+func (s *state) word(word string) uint16 {
+	return uint16(s.names[wordNames].number(word, math.MaxUint16))
+}
+
+// add adds the row of an entry behind position, which moves to it.
+func (s *state) add(e *entry) {
+	r := s.rowOf(e)
+	s.insert(r)
+}
+
+// rowOf returns the row of an entry, without its links.
+func (s *state) rowOf(e *entry) row {
+	status := e.status(s.statusBefore(fingerprint(e.runID)))
+	return row{
+		Seq: e.seq, At: e.at, Key: fingerprint(e.key), RunID: fingerprint(e.runID),
+		Town:     s.names[townNames].number(e.town, math.MaxUint32-1),
+		Actor:    s.names[actorNames].number(e.actor, math.MaxUint32-1),
+		FirstSeq: e.first, LastSeq: e.last, Kind: s.word(e.kind), Status: s.word(string(status)),
+		ResultStatus: s.word(e.result), Reason: s.word(e.reason), Type: s.word(e.typ),
+		Flags: e.flags | ended(status),
+	}
+}
+
+func ended(status runevents.RunStatus) Flag {
+	if status.Terminal() {
+		return Ended
+	}
+	return 0
+}
+
+// statusBefore returns the status of a run after its newest row, "" if it has none.
+func (s *state) statusBefore(runID uint64) runevents.RunStatus {
+	run := s.run(runID)
+	if run == 0 {
+		return ""
+	}
+	return runevents.RunStatus(s.names[wordNames].names[s.row(s.runs[run].last).Status])
+}
+
+// run returns the number of a run, 0 if it has no rows.
+func (s *state) run(runID uint64) uint32 {
+	if runID == 0 {
+		return 0
+	}
+	return s.runIDs.get(runID)
+}
+
+// insert links a row behind all others, and returns the row as it is in the state.
+func (s *state) insert(r row) *row {
+	if s.count%chunkRows == 0 {
+		s.chunks = append(s.chunks, new([chunkRows]row))
+	}
+	s.count, s.position = s.count+1, r.Seq
+	n := s.count
+	into := s.row(n)
+	*into = r
+	into.Run, into.PrevRun, into.PrevTown = s.run(r.RunID), 0, 0
+	into.Flags &^= First
+	if into.Run == 0 && r.RunID != 0 {
+		into.Run, into.Flags = uint32(len(s.runs)), into.Flags|First
+		s.runs = append(s.runs, chain{first: n})
+	}
+	for len(s.towns) <= int(r.Town) {
+		s.towns = append(s.towns, chain{})
+	}
+	if into.Run != 0 {
+		into.PrevRun = s.runs[into.Run].extend(n, r.At)
+	}
+	if into.Town != 0 {
+		into.PrevTown = s.towns[into.Town].extend(n, r.At)
+	}
+	s.find(n, into)
+	return into
+}
+
+// find makes a row the one that is found.
+func (s *state) find(n uint32, r *row) {
+	if r.has(First) {
+		s.runIDs.put(r.Run)
+	}
+	if r.has(OfTown) {
+		s.towns[r.Town].log = n
+	}
+	if r.has(accepts) {
+		s.keys.put(n)
+		s.anyKeys.put(n)
+	}
+}
+
+// extend adds a row to a chain and returns the one before it.
+func (c *chain) extend(n uint32, at int64) (before uint32) {
+	before, c.last, c.at = c.last, n, max(c.at, at)
+	if c.first == 0 {
+		c.first = n
+	}
+	return before
+}
+
+// after returns the number of the first row behind a sequence; count+1 if there is none.
+func (s *state) after(seq uint64) uint32 {
+	return 1 + uint32(sort.Search(int(s.count), func(i int) bool {
+		return s.row(uint32(i)+1).Seq > seq
+	}))
+}
+
+// view returns a row as readers get it.
+func (s *state) view(r *row) Row {
+	words := s.names[wordNames].names
+	return Row{
+		Seq: r.Seq, At: instant(r.At), Town: s.names[townNames].names[r.Town],
+		Kind: commitlog.Kind(words[r.Kind]), Status: runevents.RunStatus(words[r.Status]),
+		ResultStatus: words[r.ResultStatus], Reason: words[r.Reason], Type: words[r.Type],
+		ActorID: s.names[actorNames].names[r.Actor], First: r.FirstSeq, Last: r.LastSeq,
+		Flags: r.Flags &^ accepts,
+	}
+}
+
+// instant returns the time of a number of ms, the zero time for 0.
+func instant(at int64) time.Time {
+	if at == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(at).UTC()
+}
+
+// rows returns the rows of a chain, ascending, of which prev gives the one before.
+func (s *state) rows(last uint32, prev func(*row) uint32) []*row {
+	var rows []*row
+	for n := last; n != 0; n = prev(s.row(n)) {
+		rows = append(rows, s.row(n))
+	}
+	slices.Reverse(rows)
+	return rows
+}

@@ -1,0 +1,48 @@
+package index
+
+// table finds row or run numbers by a hash: open addressing, without pointers. The rows have the
+// hashes, so two numbers of the same hash are the same entry.
+type table struct {
+	slots []uint32 // a power of two; 0 is free
+	used  int
+	hash  func(n uint32) uint64
+}
+
+func newTable(hash func(n uint32) uint64) table {
+	return table{slots: make([]uint32, 1<<10), hash: hash}
+}
+
+// get returns the number that has a hash, or 0.
+func (t *table) get(hash uint64) uint32 { return *t.slot(hash) }
+
+// put makes n the number of its hash.
+func (t *table) put(n uint32) {
+	slot := t.slot(t.hash(n))
+	if *slot == 0 {
+		t.used++
+	}
+	*slot = n
+	if 3*t.used > 2*len(t.slots) {
+		t.grow()
+	}
+}
+
+// slot returns the slot of a hash, or the free one that it would get.
+func (t *table) slot(hash uint64) *uint32 {
+	mask := uint64(len(t.slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		if n := t.slots[i]; n == 0 || t.hash(n) == hash {
+			return &t.slots[i]
+		}
+	}
+}
+
+func (t *table) grow() {
+	old := t.slots
+	t.slots = make([]uint32, 2*len(old))
+	for _, n := range old {
+		if n != 0 {
+			*t.slot(t.hash(n)) = n
+		}
+	}
+}
