@@ -123,12 +123,6 @@ func ReceiptOf(subject string) (townToken, key string, ok bool) {
 	return tokens[3], tokens[4], true
 }
 
-// RepairReceiptSubject returns the subject on which ReceiptStream listens during a repair, in place
-// of ReceiptSubject.
-func RepairReceiptSubject(world, townToken, key string) string {
-	return own(world, "receipts-repair", townToken, key)
-}
-
 // own returns a subject of the streams that only a world's servers write to.
 func own(world string, tokens ...string) string {
 	return "world." + world + "." + strings.Join(tokens, ".")
