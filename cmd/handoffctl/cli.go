@@ -55,12 +55,11 @@ type commandLine struct {
 		Ack  alertsAckCommand  `cmd:"" help:"Acknowledge alerts: an operator has dealt with them."`
 	} `cmd:"" help:"Look at the alerts of the world, and acknowledge them."`
 	DeadLetter struct {
-		List   deadLetterListCommand   `cmd:"" help:"List what could not be brought onto the bus, and why."`
-		Show   deadLetterShowCommand   `cmd:"" help:"Show a dead letter with its body."`
-		Replay deadLetterReplayCommand `cmd:"" help:"Bring dead letters onto the bus, when their cause is mended."`
-	} `cmd:"" name:"deadletter" help:"Look at what could not be brought onto the bus, and bring it there."`
+		List deadLetterListCommand `cmd:"" help:"List what could not be brought onto the bus, and why."`
+		Show deadLetterShowCommand `cmd:"" help:"Show a dead letter with its body."`
+	} `cmd:"" name:"deadletter" help:"Look at what could not be brought onto the bus."`
 	WhoAmI  whoAmICommand `cmd:"" name:"whoami" help:"Show what this user may do."`
-	Fsck    fsckCommand   `cmd:"" help:"Check that receipts and run events equal the log, and repair them."`
+	Fsck    fsckCommand   `cmd:"" help:"Check the log of the world, and put damaged towns back."`
 	Backup  backupCommand `cmd:"" help:"Copy a world while it is served."`
 	MCP     mcpCommand    `cmd:"" name:"mcp" help:"Serve the Model Context Protocol on standard input and output, for language models."`
 	Bench   benchCommand  `cmd:"" help:"Measure executed handoffs against plain requests and bare appends."`
@@ -90,9 +89,9 @@ const description = `For people who write agents and plugins for a world engine,
 who operate it.
 
 Exit status: 0 done; 1 the command ran and found something wrong: an expectation failed, a document
-is invalid, status needs attention, fsck found a difference, a backup lacks something, a dead letter
-stays; 2 the command line, or a file that it names, cannot be used; 3 the server refused (4xx); 4
-the server could not be reached or is in trouble (5xx).
+is invalid, status needs attention, fsck found a difference, a backup lacks something; 2 the command
+line, or a file that it names, cannot be used; 3 the server refused (4xx); 4 the server could not be
+reached or is in trouble (5xx).
 
 On a terminal a status has a colour: green what was executed, red what was rejected or failed,
 yellow the rest; ids are cut to their first 8 characters. In a pipe, and with $NO_COLOR or

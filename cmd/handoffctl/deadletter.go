@@ -24,8 +24,7 @@ type deadLetterListCommand struct{}
 // Help is the command's long help.
 func (deadLetterListCommand) Help() string {
 	return `Lists what could not be brought onto the bus, the oldest first: of which derived stream,
-from which message of the log, and why. It needs the rights of an operator. When the cause is
-mended, deadletter replay brings them onto the bus.
+from which message of the log, and why. It needs the rights of an operator.
 
 Example:
 
@@ -50,9 +49,15 @@ type deadLetter struct {
 func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 	letters := []deadLetter{}
 	err := a.withDeadLetters(ctx, func(stream jetstream.Stream) error {
-		return eachLetter(ctx, stream, func(letter *deadLetter, _ string) {
-			letters = append(letters, *letter)
-		})
+		return commitlog.Each(ctx, stream, jetstream.ConsumerConfig{},
+			func(msg jetstream.Msg, seq uint64) error {
+				meta, err := msg.Metadata()
+				if err == nil {
+					letters = append(letters,
+						letterOf(seq, meta.Timestamp, msg.Subject(), msg.Headers()))
+				}
+				return err
+			})
 	})
 	if err != nil {
 		return err
@@ -72,21 +77,6 @@ func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 				l.Part, show(l.Reason))
 		}
 	})
-}
-
-// eachLetter calls take with each dead letter and its subject, the oldest first.
-func eachLetter(
-	ctx context.Context, stream jetstream.Stream, take func(letter *deadLetter, subject string),
-) error {
-	return commitlog.Each(ctx, stream, jetstream.ConsumerConfig{},
-		func(msg jetstream.Msg, seq uint64) error {
-			meta, err := msg.Metadata()
-			if err == nil {
-				letter := letterOf(seq, meta.Timestamp, msg.Subject(), msg.Headers())
-				take(&letter, msg.Subject())
-			}
-			return err
-		})
 }
 
 // deadLetterShowCommand shows a dead letter.

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"strconv"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/wire"
 )
@@ -47,65 +44,6 @@ func TestDeadLetters(t *testing.T) {
 		string(decode[deadLetter](t, c.ok("deadletter", "show", "2", "-o", "json")).Body))
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "3").status)
 	assert.Equal(t, exitUnavailable, c.run("deadletter", "list", "--world", "nowhere").status)
-}
-
-// Letters whose cause is mended come onto the bus, and are not told any more; what cannot be made
-// again stays.
-func TestDeadLettersAreReplayed(t *testing.T) {
-	c := onlineWith(t, worldengine.Config{DeliveryAttempts: 1})
-	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "replay", "--all"))
-	for _, wrong := range [][]string{{}, {"1", "--all"}, {"x"}, {"1"}} {
-		assert.Equal(t, exitUsage, c.run(append([]string{"deadletter", "replay"},
-			wrong...)...).status, "%q", wrong)
-	}
-	js := c.streams()
-	limit := func(most int32) {
-		stream, err := js.Stream(t.Context(), wire.EventStream("main"))
-		require.NoError(t, err)
-		config := stream.CachedInfo().Config
-		config.MaxMsgSize = most
-		_, err = js.UpdateStream(t.Context(), config)
-		require.NoError(t, err)
-	}
-	limit(100)
-	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
-	list := func() []deadLetter {
-		return decode[map[string][]deadLetter](t,
-			c.ok("deadletter", "list", "-o", "json"))["letters"]
-	}
-	require.Eventually(t, func() bool { return len(list()) == 10 }, time.Minute,
-		50*time.Millisecond)
-	for part, subject := range []string{wire.LogSubject("main", "t"),
-		wire.EventSubject("main", "t", "r")} {
-		_, err := js.PublishMsg(t.Context(), &nats.Msg{
-			Subject: wire.DeadLetterSubject("main", wire.EventStream("main"), "9000",
-				strconv.Itoa(part)),
-			Header: nats.Header{wire.OriginalSubjectHeader: {subject}},
-		})
-		require.NoError(t, err)
-	}
-	limit(-1)
-	type answer struct {
-		Letters []letterReplay `json:"letters"`
-	}
-	got := c.run("deadletter", "replay", "--patience", "1s", "3", "11", "12", "-o", "json")
-	require.Equal(t, exitFailed, got.status, got.err)
-	assert.Contains(t, got.err, "2 of 3 dead letters stay")
-	letters := decode[answer](t, got.out).Letters
-	require.Len(t, letters, 3)
-	assert.Equal(t, []any{true, "", 1}, []any{letters[0].Replayed, letters[0].Why,
-		letters[0].AlertsAcknowledged})
-	assert.Contains(t, letters[1].Why, "cannot be read")
-	assert.Contains(t, letters[2].Why, "has left the log")
-	assert.Len(t, list(), 11)
-
-	got = c.run("deadletter", "replay", "--patience", "1s", "--all")
-	assert.Equal(t, exitFailed, got.status, got.err)
-	assert.Regexp(t, `(?m)^10 +yes +1 +-$`, got.out)
-	assert.Regexp(t, `(?m)^11 +no +0 +it is a message of the log that cannot be read`, got.out)
-	assert.Len(t, list(), 2)
-	assert.Contains(t, c.ok("fsck"), "nothing is wrong")
-	assert.Contains(t, c.run("status").out, "none open, and 10 acknowledged")
 }
 
 // What a role may not do is said at once, with the role that may.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"strings"
-	"time"
 
 	"worldengine/cmd/internal/counted"
 	"worldengine/worldengine/fsck"
@@ -15,22 +14,20 @@ import (
 
 // fsckCommand checks a world.
 type fsckCommand struct {
-	Repair      bool          `help:"Write receipts and run events again from the log where they differ."`
-	MendTowns   bool          `help:"With --repair: also put a damaged town back to its last readable commit, which loses commits that clients may have been answered."`
-	Patience    time.Duration `help:"How long a derived stream may make no progress before it counts as incomplete." default:"10s"`
-	MaxFindings int           `help:"How many findings to show at most; all are counted." default:"100"`
+	Repair      bool `help:"Put a damaged town back, as far as that loses no commit."`
+	MendTowns   bool `help:"With --repair: also put a damaged town back to its last readable commit, which loses commits that clients may have been answered."`
+	MaxFindings int  `help:"How many findings to show at most; all are counted." default:"100"`
 }
 
 // Help is the command's long help.
 func (fsckCommand) Help() string {
-	return `Reads the whole log of a world and everything that is derived from it, computes every
-hash, id and key again, and prints what differs and where. Servers may be running meanwhile.
+	return `Reads the whole log of a world, computes every hash, id and key again, and prints each
+difference and its place. Servers may be running meanwhile.
 
---repair writes receipts and run events again from the log. It also puts back a town that answers
-TOWN_DAMAGED because the last message of its history is not a commit. Where the last commit itself
-is damaged, the town can only go back to the commit before it, and the last one is lost: that takes
---repair --mend-towns. Run fsck without --repair first; its report says what would be lost. Other
-damage to the log is reported and cannot be repaired.
+--repair puts back a town that answers TOWN_DAMAGED because the last message of its history is not a
+commit. If the last commit itself is damaged, the town can only go back to the commit before it, and
+the last one is lost: that takes --repair --mend-towns. Run fsck without --repair first; its report
+names the messages that would be lost. Other damage to the log is reported and cannot be repaired.
 
 On a terminal a line says how far it is.
 
@@ -42,7 +39,7 @@ Example:
     handoffctl fsck`
 }
 
-// Run checks, and repairs where that is asked for.
+// Run checks, and repairs if that is asked for.
 func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	if c.MendTowns && !c.Repair {
 		return usagef("--mend-towns changes a world: give it with --repair")
@@ -58,7 +55,7 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	ctx, violated := heedViolations(ctx, nc)
 	line := a.progressLine()
 	report, err := fsck.Run(ctx, nc, a.flags.World, fsck.Options{
-		Repair: c.Repair, MendTowns: c.MendTowns, Patience: c.Patience, MaxFindings: c.MaxFindings,
+		Repair: c.Repair, MendTowns: c.MendTowns, MaxFindings: c.MaxFindings,
 		Logger:   slog.New(slog.NewTextHandler(a.err, nil)),
 		Progress: line.showLog,
 	})
@@ -90,10 +87,8 @@ func (c *fsckCommand) print(a *app, r *fsck.Report) error {
 	if r.Repair == nil {
 		return nil
 	}
-	if err := a.printf("\nrepaired: %s written, %d removed; events rebuilt: %v (%d lost "+
-		"with their history)\n\n",
-		counted.Of(r.Repair.ReceiptsWritten, "receipt"), r.Repair.ReceiptsRemoved,
-		r.Repair.EventsRebuilt, r.Repair.EventsLost); err != nil {
+	if err := a.printf("\nrepaired: %s put back\n\n",
+		counted.Of(len(r.Repair.TownsMended), "town")); err != nil {
 		return err
 	}
 	for i := range r.Repair.TownsMended {
@@ -114,12 +109,12 @@ func (a *app) printReport(r *fsck.Report) error {
 	n := r.Counts
 	if err := a.printf("world %s, log up to %d: %s of %s (%s, %d accepted, %d "+
 		"refused, %d given away to be applied, %s, %d pauses and resumptions, %s, %d with events "+
-		"between commits, %d with appended events); %s and %s are what the log says\n",
+		"between commits, %d with appended events)\n",
 		r.World, r.LogEnd, counted.Of(n.Messages, "message"), counted.Of(n.Towns, "town"),
 		counted.Of(n.Puts, "put"), n.Accepted, n.Refused, n.Pending,
 		counted.Of(n.Attempts, "further attempt"), n.Controls,
-		counted.Of(n.Signals, "other signal"), n.RunRecords, n.Appended,
-		counted.Of(n.Receipts, "receipt"), counted.Of(n.Events, "event")); err != nil {
+		counted.Of(n.Signals, "other signal"), n.RunRecords,
+		n.Appended); err != nil {
 		return err
 	}
 	for _, note := range r.Notes {
@@ -131,10 +126,9 @@ func (a *app) printReport(r *fsck.Report) error {
 		return a.printf("nothing is wrong\n")
 	}
 	if err := a.printTable(func(w io.Writer) {
-		fmt.Fprintln(w, "STREAM\tSEQ\tLOG\tTOWN\tWHAT\tWANT\tGOT")
+		fmt.Fprintln(w, "STREAM\tSEQ\tTOWN\tWHAT\tWANT\tGOT")
 		for _, f := range r.Findings {
-			fmt.Fprintf(w, "%s\t%d\t%d\t%s\t%s\t%s\t%s\n", show(f.Stream), f.Sequence,
-				f.LogSequence,
+			fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%s\t%s\n", show(f.Stream), f.Sequence,
 				orDash(f.Town), show(f.What), orDash(f.Want), orDash(f.Got))
 		}
 	}); err != nil {
@@ -165,8 +159,7 @@ func lostText(d *fsck.DamagedTown) string {
 		if lost.Delivered {
 			b.WriteString("; the message stays there to be looked at")
 		}
-		for _, member := range [][2]string{{"run", lost.RunID}, {"day", lost.Day},
-			{"derived from it", lost.Told}} {
+		for _, member := range [][2]string{{"run", lost.RunID}, {"day", lost.Day}} {
 			if member[1] != "" {
 				fmt.Fprintf(&b, "; %s: %s", member[0], show(member[1]))
 			}

@@ -328,7 +328,7 @@ func (h *hammer) sendOnce(nc *nats.Conn, g *game, towns []*driven) {
 	}
 }
 
-// requireSound checks with fsck that the log and all that is derived from it are whole.
+// requireSound checks with fsck that the log is whole.
 func requireSound(t testing.TB, nc *nats.Conn) {
 	t.Helper()
 	report, err := fsck.Run(context.Background(), operator(t, nc), "main", fsck.Options{})

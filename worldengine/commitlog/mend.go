@@ -9,9 +9,6 @@ type LostMessage struct {
 	// RunID and Day are what the headers of the message say, as far as it is delivered.
 	RunID string `json:"runId,omitzero"`
 	Day   string `json:"day,omitzero"`
-	// Told is what was derived from the message before it was damaged: a receipt, or the end of its
-	// run.
-	Told string `json:"told,omitzero"`
 }
 
 // Mended is the part of a record of kind mend that names what it restores and what it puts aside:

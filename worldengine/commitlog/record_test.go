@@ -31,7 +31,7 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 		Pending: &apply.Pending{Via: apply.Plugin, Attempt: 2, Expected: state.Canonical,
 			Handoff: jsontext.Value(`{"a":1}`), Accepted: time.Unix(1, 0).UTC()}}
 	rec := &Record{Kind: KindMend, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true,
-		Mend:   &Mended{Restores: 3, Lost: []LostMessage{{Sequence: 4, Told: "a receipt"}}},
+		Mend:   &Mended{Restores: 3, Lost: []LostMessage{{Sequence: 4, RunID: "r"}}},
 		Result: jsontext.Value(`{"result":1}`), WorldPolicy: &policy,
 		RetryOf: &apply.RetryOf{RunID: "run-0", LogSeq: 3},
 		Handoff: jsontext.Value(`{"handoff":2}`), Addition: &handoff.Addition{},

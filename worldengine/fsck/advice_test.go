@@ -4,27 +4,19 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"worldengine/worldengine/wire"
 )
 
-func TestAdvice(t *testing.T) {
+func TestReport_Advice(t *testing.T) {
 	t.Parallel()
-	inLog := Finding{Stream: wire.LogStream("w")}
-	receipt := Finding{Stream: wire.ReceiptStream("w")}
-	event := Finding{Stream: wire.EventStream("w")}
-	letter := Finding{Stream: wire.EventStream("w"), Kind: DeadLettered}
+	inLog, waits := Finding{}, Finding{Kind: LeftWaiting}
 	for name, c := range map[string]struct {
 		findings []Finding
 		advice   []string
 	}{
-		"nothing is wrong": {nil, nil},
-		"the log alone":    {[]Finding{inLog, inLog}, []string{adviceLog}},
-		"both streams":     {[]Finding{event, receipt}, []string{adviceDerived}},
-		"a dead letter":    {[]Finding{letter}, []string{adviceDeadLetter}},
-		"all, in one order": {
-			[]Finding{letter, event, inLog}, []string{adviceLog, adviceDerived, adviceDeadLetter},
-		},
+		"nothing is wrong":  {nil, nil},
+		"the log":           {[]Finding{inLog, inLog}, []string{adviceLog}},
+		"a run that waits":  {[]Finding{waits}, []string{adviceLeftWaiting}},
+		"all, in one order": {[]Finding{waits, inLog}, []string{adviceLog, adviceLeftWaiting}},
 	} {
 		report := Report{World: "w", Findings: c.findings}
 		require.Equal(t, c.advice, report.Advice(), name)

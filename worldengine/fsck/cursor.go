@@ -11,8 +11,8 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// cursor reads a stream from its beginning, in its order, and can look ahead. It keeps no more
-// than one batch of messages and those looked at ahead.
+// cursor reads a stream from its beginning, in its order. It keeps no more than one batch of
+// messages.
 type cursor struct {
 	name     string
 	stream   jetstream.Stream
@@ -20,7 +20,6 @@ type cursor struct {
 	largest  int           // the bytes of the largest message that there can be
 	wait     time.Duration // for what the server counts and does not deliver
 	batch    []*commitlog.Message
-	ahead    []*commitlog.Message
 	last     uint64 // the sequence of the last message that was fetched
 	expected uint64 // the consumer's number of the next one
 	pending  uint64 // how many the server has behind it
@@ -68,40 +67,8 @@ func (c *cursor) close(ctx context.Context) {
 	_ = c.stream.DeleteConsumer(ctx, c.consumer.CachedInfo().Name)
 }
 
-// peek returns the message n behind the next one without taking it, or nil where the stream has no
-// more now.
-func (c *cursor) peek(ctx context.Context, n int) (*commitlog.Message, error) {
-	for len(c.ahead) <= n {
-		m, err := c.read(ctx)
-		if m == nil || err != nil {
-			return nil, err
-		}
-		c.ahead = append(c.ahead, m)
-	}
-	return c.ahead[n], nil
-}
-
-// peekBuffered is peek without asking the server whether anything has come since.
-func (c *cursor) peekBuffered(ctx context.Context) (*commitlog.Message, error) {
-	if len(c.ahead) == 0 && len(c.batch) == 0 && c.pending == 0 {
-		return nil, nil
-	}
-	return c.peek(ctx, 0)
-}
-
-// take moves on over the message that peek(0) gave.
-func (c *cursor) take() { c.ahead = append(c.ahead[:0], c.ahead[1:]...) }
-
-// next takes and returns the next message, or nil where the stream has no more now.
+// next takes and returns the next message, or nil if the stream has no more now.
 func (c *cursor) next(ctx context.Context) (*commitlog.Message, error) {
-	m, err := c.peek(ctx, 0)
-	if m != nil {
-		c.take()
-	}
-	return m, err
-}
-
-func (c *cursor) read(ctx context.Context) (*commitlog.Message, error) {
 	for try := 0; len(c.batch) == 0; {
 		if c.pending == 0 {
 			more, err := commitlog.NextStored(ctx, c.stream, ">", c.last+1)

@@ -136,14 +136,14 @@ func (c *worldCheck) describe(ctx context.Context, d *DamagedTown) (moved bool, 
 			return true, nil
 		}
 		d.last, next = max(d.last, m.Seq), m.Seq+1
-		d.lose(c.lostMessage(m))
+		d.lose(lostMessage(m))
 		d.LosesCommit = d.LosesCommit || mayBeCommit(m)
 	}
 	if !d.delivered {
 		d.LosesCommit = true
 		d.lose(commitlog.LostMessage{
-			Sequence: d.last, Told: c.remains[d.last],
-			Reason: "it was changed on the disk of NATS, which does not deliver it",
+			Sequence: d.last,
+			Reason:   "it was changed on the disk of NATS, which does not deliver it",
 		})
 	}
 	return false, c.advise(ctx, d)
@@ -165,13 +165,13 @@ func (d *DamagedTown) lose(lost commitlog.LostMessage) {
 	}
 }
 
-func (c *worldCheck) lostMessage(m *commitlog.Message) commitlog.LostMessage {
+func lostMessage(m *commitlog.Message) commitlog.LostMessage {
 	reason := "its state is not the one that its header names"
 	if _, err := commitlog.ReadRecord(m.Data()); err != nil {
 		reason = err.Error()
 	}
 	return commitlog.LostMessage{
-		Sequence: m.Seq, Delivered: true, Reason: shortened(reason), Told: c.remains[m.Seq],
+		Sequence: m.Seq, Delivered: true, Reason: shortened(reason),
 		RunID: shortened(m.Headers().Get(wire.RunIDHeader)),
 		Day:   shortened(m.Headers().Get(wire.EpochHeader)),
 	}
@@ -195,8 +195,7 @@ func (c *worldCheck) advise(ctx context.Context, d *DamagedTown) error {
 	if d.LosesCommit {
 		d.Advice = "handoffctl fsck --repair --mend-towns " + to +
 			". It LOSES the messages behind that, which may be commits that clients were " +
-			"answered: their receipts and run events are removed, and a handoff that is sent " +
-			"again is judged and executed again"
+			"answered; a handoff that is sent again is judged and executed again"
 		return nil
 	}
 	d.Advice = "handoffctl fsck --repair " + to +

@@ -43,6 +43,7 @@ type Verdict struct {
 	stream  string
 	onDisk  []uint64 // messages that the record puts aside, and that NATS cannot read
 	damaged bool     // it stands on a town's subject, and no engine can load it
+	accepts *acceptance
 }
 
 func (v *Verdict) finding(what, want, got string) Finding {

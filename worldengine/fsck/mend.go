@@ -19,27 +19,26 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// mendable reports whether the repair puts a damaged town back.
-func (c *worldCheck) mendable(d *DamagedTown) bool {
+// mendable reports whether the options allow to put a damaged town back.
+func (c *worldCheck) mendable(d DamagedTown) bool {
 	return d.Restores > 0 && (c.options.MendTowns || !d.LosesCommit)
 }
 
-// mendTowns puts the towns back that the options allow.
-func (c *worldCheck) mendTowns(ctx context.Context, done *RepairReport) error {
-	for i := range c.report.Damaged {
-		d := &c.report.Damaged[i]
+// mendTowns puts the towns back that the options allow, and returns them.
+func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err error) {
+	for _, d := range c.report.Damaged {
 		if !c.mendable(d) {
 			continue
 		}
-		mended, err := c.mendTown(ctx, d)
+		mended, err := c.mendTown(ctx, &d)
 		if err != nil {
-			return err
+			return all, err
 		}
 		if mended {
-			done.TownsMended = append(done.TownsMended, *d)
+			all = append(all, d)
 		}
 	}
-	return nil
+	return all, nil
 }
 
 // mendTown appends the town's last readable record again. The history stays as it is: the log
@@ -63,16 +62,8 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 		guard = d.last
 	}
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
-	if prior.Pending != nil { // before the commit, as the engine does
-		if err := commitlog.NewPendingIndex(c.world, c.js, nil).Put(ctx, prior.TownID); err != nil {
-			return false, err
-		}
-	}
-	if len(prior.Approvals) > 0 {
-		if err := commitlog.NewPendingIndex(c.world, c.js, nil).PutAsked(ctx,
-			prior.TownID); err != nil {
-			return false, err
-		}
+	if err := c.hint(ctx, prior); err != nil {
+		return false, err
 	}
 	msg.Header[wire.AtHeader] = []string{runevents.Timestamp(c.now())}
 	ack, err := c.js.PublishMsg(ctx, msg)
@@ -84,6 +75,18 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 			d.Town, err)
 	}
 	return true, c.alertMended(ctx, d, ack.Sequence)
+}
+
+// hint makes the entries of a town's record before it is committed; it goes with stream PENDING.
+func (c *worldCheck) hint(ctx context.Context, rec *commitlog.Record) (err error) {
+	index := commitlog.NewPendingIndex(c.world, c.js, nil)
+	if rec.Pending != nil {
+		err = index.Put(ctx, rec.TownID)
+	}
+	if err == nil && len(rec.Approvals) > 0 {
+		err = index.PutAsked(ctx, rec.TownID)
+	}
+	return err
 }
 
 // alertMended raises the alert that a town was put back.

@@ -48,24 +48,10 @@ type Counts struct {
 	// they put aside, as far as NATS delivers those.
 	Mends    int64 `json:"mends"`
 	PutAside int64 `json:"putAside"`
-	Receipts int64 `json:"receipts"` // that are the ones that the log derives
-	Events   int64 `json:"events"`   // that are the ones that the log derives
-	// Expired is how many derived messages have outlived their retention and are gone, Outlived how
-	// many are there although their log message has left its town's history; those can only be
-	// checked by themselves.
-	Expired  int64 `json:"expired"`
-	Outlived int64 `json:"outlived"`
-	// DeadLettered is how many derived messages are not there because they were given up and are
-	// dead letters; each is a finding of its own kind.
-	DeadLettered int64 `json:"deadLettered"`
 }
 
 // Kind is the kind of a finding that is no plain difference.
 type Kind string
-
-// DeadLettered: what is derived from the log is missing because it was given up, and is kept as
-// a dead letter. A repair is not made because of it, unless Options.Replay names the letter.
-const DeadLettered Kind = "dead-lettered"
 
 // LeftWaiting: a run waits for its town, and no server has it: it died, and what ended runs then is
 // missing. A repair is not made because of it: handoffctl run cancel ends the run.
@@ -76,31 +62,17 @@ type Finding struct {
 	// Kind is empty for what is wrong or missing.
 	Kind   Kind   `json:"kind,omitzero"`
 	Stream string `json:"stream"`
-	// Sequence is the message's place in Stream, 0 for one that is missing. LogSequence is the
-	// log message that a derived one comes from, as far as that is known.
-	Sequence    uint64 `json:"sequence"`
-	LogSequence uint64 `json:"logSequence,omitzero"`
-	Subject     string `json:"subject"`
-	Town        string `json:"town,omitzero"`
-	What        string `json:"what"`
-	Want        string `json:"want,omitzero"`
-	Got         string `json:"got,omitzero"`
+	// Sequence is the message's place in Stream, 0 for one that is missing.
+	Sequence uint64 `json:"sequence"`
+	Subject  string `json:"subject"`
+	Town     string `json:"town,omitzero"`
+	What     string `json:"what"`
+	Want     string `json:"want,omitzero"`
+	Got      string `json:"got,omitzero"`
 }
 
-// RepairReport counts the changes that a repair made.
+// RepairReport has the changes that a repair made.
 type RepairReport struct {
-	// ReceiptsWritten and ReceiptsRemoved count the receipts that were written again from the log,
-	// and those removed because no accepted handoff has them.
-	ReceiptsWritten int `json:"receiptsWritten"`
-	ReceiptsRemoved int `json:"receiptsRemoved"`
-	// EventsRebuilt reports that the stream of the run events was emptied and made again from the
-	// log, and EventsLost how many events could not be, because the log message of their run has
-	// left its town's history.
-	EventsRebuilt bool  `json:"eventsRebuilt"`
-	EventsLost    int64 `json:"eventsLost"`
-	// LettersReplayed are the subjects of the dead letters that were removed because their messages
-	// are there again.
-	LettersReplayed []string `json:"lettersReplayed,omitempty"`
 	// TownsMended are the towns that were put back to their last readable record.
 	TownsMended []DamagedTown `json:"townsMended,omitempty"`
 	// After is what a check behind the repair found; nil where the repair broke off.

@@ -23,6 +23,7 @@ func (l *LogCheck) checkHandoff(
 	delete(l.Runs, rec.Run.RunID)
 	conclusion := isConclusion(rec.Run)
 	if result != nil {
+		v.accepts = &acceptance{result.IdempotencyKey, rec.RetryOf}
 		checkAccepted(v, result, state, prior, conclusion)
 		replay.checkEnd(v, rec, result)
 	}

@@ -67,8 +67,8 @@ func TestFsck_UndecodableHeaders(t *testing.T) {
 			}
 			bad := w.publishRaw(subject, undecodable[i%2], body)
 			w.followed()
-			require.Contains(t, w.letters(), fmt.Sprintf("deadletter.v1.main.%s.%d.0",
-				wire.EventStream("main"), bad))
+			letter := wire.DeadLetterSubject("main", wire.EventStream("main"), fmt.Sprint(bad), "0")
+			w.last(w.stream(wire.DeadLetterStream("main")), letter)
 			require.Eventually(t, func() bool {
 				_, err := w.stream(wire.AlertStream("main")).GetLastMsgForSubject(t.Context(),
 					wire.AlertSubject("main", string(runevents.EventBusDeliveryFailed)))

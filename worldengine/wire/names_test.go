@@ -68,7 +68,6 @@ func TestStoredNamesAreFixed(t *testing.T) {
 		"world.w.pending.t":           PendingSubject("w", "t"),
 		"world.w.restoring":           RestoringSubject("w"),
 		"world.w.receipts.t.k":        ReceiptSubject("w", "t", "k"),
-		"world.w.receipts-repair.*.*": RepairReceiptSubject("w", "*", "*"),
 		"worldengine.v1.w.apply.t":    ApplySubject("w", "t"),
 		"worldengine.v1.w.changes.t":  ChangesSubject("w", "t"),
 		"alerts.v1.w.CODE":            AlertSubject("w", "CODE"),
@@ -107,7 +106,7 @@ func TestReceiptOf(t *testing.T) {
 	require.True(t, ok)
 	require.Equal(t, [2]string{"t", "k"}, [2]string{town, key})
 	for _, other := range []string{
-		"", "world.w.receipts.k", LogSubject("w", "t"), RepairReceiptSubject("w", "t", "k"),
+		"", "world.w.receipts.k", LogSubject("w", "t"),
 		ReceiptSubject("w", "t", "k.l"),
 	} {
 		_, _, ok := ReceiptOf(other)
