@@ -25,6 +25,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/feed"
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/pending"
@@ -61,6 +62,7 @@ type Engine struct {
 	waiting  *waiting.Store
 	results  resultCounts
 	alerts   *alerts.Alerts
+	feed     *feed.Feed
 
 	// pending has the commands that are applied outside the engine, and plugins what carries their
 	// requests.

@@ -134,6 +134,8 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.log.Known.Connection = func() uint64 {
 		return nc.Stats().Reconnects + followers.Stats().Reconnects
 	}
+	e.feed = e.newFeed(js, followers)
+	e.log.Appended = e.feed.Appended
 	letters := alerts.NewDeadLetters(js, e.config.World, e.config.Replicas,
 		e.config.Logger, e.alerts.Raise)
 	announce := history.Announce(e.config.World, followers.Publish, e.handover.Read)
@@ -182,6 +184,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	recall := e.absent.Recall(e.alerts.List)
 	e.background.Go(func() { recall(ctx) })
 	e.background.Go(func() { e.absent.Watch(ctx, e.needsPlugin) })
+	e.background.Go(func() { e.feed.Run(ctx) })
 	e.background.Go(func() { e.tail.Run(ctx) })
 	e.background.Go(func() { e.receiptFollower.Run(ctx) })
 	e.background.Go(func() { e.eventFollower.Run(ctx) })
