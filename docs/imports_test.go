@@ -90,6 +90,10 @@ var rooms = []struct {
 		jsonModule, natsModule, "./handoff", "./runevents", "./worldengine/commitlog",
 		"./worldengine/town", "./worldengine/messages", "./worldengine/wire",
 	}},
+	{"worldengine/feed", false, []string{
+		jsonModule, natsModule, "./runevents", "./worldengine/commitlog", "./worldengine/follow",
+		"./worldengine/messages", "./worldengine/wire",
+	}},
 	{"worldengine/worldfile", false, []string{
 		"./schemas", "./worldengine/apply", "./worldengine/approval", "./worldengine/town",
 	}},

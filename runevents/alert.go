@@ -2,6 +2,7 @@ package runevents
 
 import (
 	"cmp"
+	"strconv"
 
 	"worldengine/runevents/recent"
 	"worldengine/trace"
@@ -41,6 +42,8 @@ type Alert struct {
 	Since string `json:"since,omitzero"`
 	// DeadLetter is the subject at which an EVENT_BUS_DELIVERY_FAILED keeps what was given up.
 	DeadLetter string `json:"deadLetter,omitzero"`
+	// LogSeq is the log sequence of the commit that a COMMIT_DAMAGED is about.
+	LogSeq uint64 `json:"logSeq,omitzero"`
 	// AppendedBy is the producer that appended the event; "" for the engine.
 	AppendedBy string `json:"appendedBy,omitzero"`
 	Message    string `json:"message"`
@@ -51,7 +54,7 @@ type Alert struct {
 }
 
 // ID is what makes two alerts the same: code|runId|eventId, and where there is no eventId the
-// handoffId in its place, or else the subject of the dead letter. Where it has since it ends in
+// handoffId in its place, or else the subject of the dead letter or the logSeq. Where it has since it ends in
 // |since, and the townId is in that place where there is no other.
 func (a *Alert) ID() string {
 	id := string(a.Code) + "|" + a.RunID + "|" + a.about()
@@ -64,6 +67,9 @@ func (a *Alert) ID() string {
 // about is the part of the ID behind the run.
 func (a *Alert) about() string {
 	about := cmp.Or(a.EventID, a.HandoffID, a.DeadLetter)
+	if a.LogSeq > 0 {
+		about = strconv.FormatUint(a.LogSeq, 10)
+	}
 	if a.Since != "" {
 		about = cmp.Or(about, a.TownID)
 	}

@@ -15,6 +15,7 @@ const (
 	LogLost            AlertCode = "LOG_LOST"
 	StorageFailed      AlertCode = "STORAGE_FAILED"
 	StorageRecovered   AlertCode = "STORAGE_RECOVERED"
+	CommitDamaged      AlertCode = "COMMIT_DAMAGED"
 	TownMended         AlertCode = "TOWN_MENDED"
 	ApplyInDoubt       AlertCode = "APPLY_IN_DOUBT"
 	PluginDoubleAnswer AlertCode = "PLUGIN_DOUBLE_ANSWER"
@@ -60,6 +61,9 @@ var alertSpecs = []AlertSpec{
 		"Make room on the disk of the log."},
 	{StorageRecovered, P3, "There is room on the disk of the log again.",
 		"Nothing: the server stores again."},
+	{CommitDamaged, P1, "A commit of the log cannot be read, so that the readers of `event.list` miss its " +
+		"events.",
+		"Run `handoffctl fsck`: it says what is damaged, and how to repair it."},
 	{TownMended, P1, "`handoffctl fsck --repair` put a town back to its last readable record.",
 		"Compare the town with the game, and put the true state."},
 	{ApplyInDoubt, P1, "The engine does not know whether the game has applied a command: its handoff failed " +

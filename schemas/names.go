@@ -70,6 +70,12 @@ const (
 	RunListRequest Name = "run-list-request.v1"
 	// RunListReply is a page of the list of runs.
 	RunListReply Name = "run-list-reply.v1"
+	// EventListRequest asks for a page of the commits of the log.
+	EventListRequest Name = "event-list-request.v1"
+	// EventListReply is a page of the commits of the log.
+	EventListReply Name = "event-list-reply.v1"
+	// Commit is a commit of the log as its readers see it, live and in pages; tolerant.
+	Commit Name = "commit.v1"
 	// RunAppendRequest asks the append authority to persist events of a run.
 	RunAppendRequest Name = "run-append-request.v1"
 	// ControlSignalRequest pauses or resumes a town, or the whole world.

@@ -24,6 +24,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/feed"
 	"worldengine/worldengine/follow"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/index"
@@ -62,6 +63,7 @@ type Engine struct {
 	waiting *waiting.Store
 	results resultCounts
 	alerts  *alerts.Alerts
+	feed    *feed.Feed
 
 	// pending has the commands that are applied outside the engine, and plugins what carries their
 	// requests.

@@ -132,6 +132,11 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.log.Known.Connection = func() uint64 {
 		return nc.Stats().Reconnects + followers.Stats().Reconnects
 	}
+	e.feed = e.newFeed(js, followers)
+	e.log.Appended = func(seq uint64, msg *nats.Msg) {
+		e.index.Put(seq, msg.Subject, msg.Header)
+		e.feed.Appended(seq, msg)
+	}
 	letters := alerts.NewDeadLetters(js, e.config.World, e.config.Replicas,
 		e.config.Logger, e.alerts.Raise)
 	announce := history.Announce(e.config.World, followers.Publish, e.handover.Read)
@@ -176,6 +181,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	recall := e.absent.Recall(e.alerts.List)
 	e.background.Go(func() { recall(ctx) })
 	e.background.Go(func() { e.absent.Watch(ctx, e.needsPlugin) })
+	e.background.Go(func() { e.feed.Run(ctx) })
 	e.background.Go(func() { e.tail.Run(ctx) })
 	e.background.Go(func() { e.eventFollower.Run(ctx) })
 	if e.projector != nil {

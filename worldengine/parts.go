@@ -6,10 +6,14 @@ import (
 	"errors"
 	"time"
 
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/feed"
 	"worldengine/worldengine/inhand"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/pending"
@@ -34,6 +38,16 @@ func (e *Engine) runConfig() runs.Config {
 		},
 		Logger: e.config.Logger,
 	}
+}
+
+// newFeed returns what shows the commits to their readers, over a connection of followers.
+func (e *Engine) newFeed(js jetstream.JetStream, nc *nats.Conn) *feed.Feed {
+	return feed.New(feed.Config{
+		Log: e.log, JetStream: js, Publish: nc.Publish, Logger: e.config.Logger,
+		Damaged: func(seq uint64, err error) {
+			e.alerts.RaiseOnce(e.environment().CommitDamaged(seq, err))
+		},
+	})
 }
 
 // digested returns the log sequence up to which what others append is projected; followed, without

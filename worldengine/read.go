@@ -6,6 +6,7 @@ import (
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/feed"
 	"worldengine/worldengine/fixtures"
 	"worldengine/worldengine/retry"
 	"worldengine/worldengine/runs"
@@ -19,6 +20,9 @@ func (e *Engine) CountTowns(ctx context.Context) (uint64, error) { return e.log.
 
 // Runs returns the runs of the engine's world.
 func (e *Engine) Runs() *runs.Store { return e.runs }
+
+// Feed returns the commits of the engine's world for their readers.
+func (e *Engine) Feed() *feed.Feed { return e.feed }
 
 // Settings returns the settings of the world that the engine was opened with.
 func (e *Engine) Settings() commitlog.Settings { return e.config.Settings() }

@@ -19,6 +19,8 @@ type Stats struct {
 	// to which the stream of run events is.
 	Indexed        uint64 `json:"indexed"`
 	EventsFollowed uint64 `json:"eventsFollowed"`
+	// CommitsMissed is how many commits of this engine were not published live.
+	CommitsMissed int64 `json:"commitsMissed"`
 	// ProjectorLagMs is how far projections are behind what was persisted, in milliseconds, and
 	// ProjectorBehind by how many run events; both are absent without Config.Projector.
 	ProjectorLagMs  *int64  `json:"projectorLagMs,omitempty"`
@@ -43,8 +45,9 @@ type Stats struct {
 func (e *Engine) Stats() Stats {
 	s := Stats{
 		Results: map[handoff.Status]int64{}, Waiting: e.queue.Depth(),
-		Applying: e.pending.Count(),
-		Indexed:  e.index.Position(), EventsFollowed: e.eventFollower.Position(),
+		Applying:      e.pending.Count(),
+		CommitsMissed: e.feed.Missed(),
+		Indexed:       e.index.Position(), EventsFollowed: e.eventFollower.Position(),
 	}
 	for i, status := range handoff.Statuses() {
 		s.Results[status] = e.results[i].Load()

@@ -119,6 +119,14 @@ func (e Environment) LogLost(effect string, err error) runevents.Alert {
 	return e.alert(runevents.LogLost, About{}, effect+": "+wire.Sentence(err))
 }
 
+// CommitDamaged returns the alert that the commit at a log sequence cannot be read, for err.
+func (e Environment) CommitDamaged(seq uint64, err error) runevents.Alert {
+	alert := e.alert(runevents.CommitDamaged, About{}, fmt.Sprintf("The commit at log sequence "+
+		"%d cannot be read: %s Run handoffctl fsck.", seq, wire.Sentence(err)))
+	alert.LogSeq = seq
+	return alert
+}
+
 // StorageFailed is that nothing is stored any more, for err.
 func (e Environment) StorageFailed(err error) runevents.Alert {
 	return e.alert(runevents.StorageFailed, About{},

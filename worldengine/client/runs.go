@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -47,6 +48,32 @@ func (c *Client) runPage(
 ) (page messages.Runs, err error) {
 	_, err = c.Ask(ctx, wire.RunList, request, &page)
 	return page, err
+}
+
+// EventList asks once for a page of the commits of the log, which may wait: at most the Timeout
+// longer than r.WaitMs. It does not ask again: that is up to the caller, with the same cursor. The
+// error is a *ReplyError or an *UnavailableError.
+func (c *Client) EventList(
+	ctx context.Context, r messages.EventListRequest,
+) (page messages.EventListReply, err error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return page, fmt.Errorf("client: event.list: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx,
+		cmp.Or(c.Timeout, DefaultTimeout)+time.Duration(r.WaitMs)*time.Millisecond)
+	defer cancel()
+	msg, err := c.Conn.RequestWithContext(ctx, wire.Subject(c.World, wire.EventList), body)
+	if err != nil {
+		return page, c.unanswered(err, wire.EventList, len(body))
+	}
+	if refused := ReplyErrorOf(msg); refused != nil {
+		return page, refused
+	}
+	if err := json.Unmarshal(msg.Data, &page); err != nil {
+		return page, invalidAnswer(err)
+	}
+	return page, nil
 }
 
 // moment returns a time as requests have it.

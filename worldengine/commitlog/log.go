@@ -38,8 +38,8 @@ type Log struct {
 	// or refused the message, or the attempt was given up. In a GroupedStore that includes the wait
 	// for its turn, and for a batch that was refused before it went alone.
 	Committed func(took time.Duration)
-	// Appended, if set, is called with each message that this process has stored, once its sequence
-	// is known. It must not block and must be safe for concurrent use.
+	// Appended, if set, is called with each message that this process has stored, and its sequence,
+	// also if that was in doubt before. It must not block.
 	Appended func(seq uint64, msg *nats.Msg)
 	// FetchWait is how long a list waits for messages that NATS does not deliver; DefaultFetchWait.
 	FetchWait time.Duration
@@ -177,11 +177,7 @@ func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, 
 		case err == nil:
 			return ack.Sequence, nil
 		case follow.IsWrongLastSequence(err) && inDoubt:
-			seq, err := l.Successor(ctx, msg, guard)
-			if err == nil {
-				l.appended(seq, msg)
-			}
-			return seq, err
+			return l.Successor(ctx, msg, guard)
 		case follow.IsWrongLastSequence(err):
 			return 0, ErrLostRace
 		case isDefinite(err) && !inDoubt:
@@ -236,6 +232,7 @@ func (l *Log) Successor(ctx context.Context, msg *nats.Msg, guard uint64) (uint6
 	if next.Header.Get(wire.RunIDHeader) == msg.Header.Get(wire.RunIDHeader) &&
 		next.Header.Get(jetstream.MsgIDHeader) == msg.Header.Get(jetstream.MsgIDHeader) &&
 		string(next.Data) == string(msg.Data) {
+		l.announce(next.Sequence, msg)
 		return next.Sequence, nil
 	}
 	return 0, ErrLostRace
@@ -303,8 +300,8 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	if l.refused.Load() != nil {
 		l.refused.Store(nil)
 	}
-	if ack.Duplicate {
-		l.appended(ack.Sequence, msg)
+	if ack.Duplicate { // an append in doubt had stored it
+		l.announce(ack.Sequence, msg)
 		return ack, nil
 	}
 	if !l.Known.grown(expected, ack.Sequence) {
@@ -312,11 +309,11 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 			ErrLogUnavailable, follow.ErrLogLost, ack.Sequence, expected)
 	}
 	l.Known.note(ack.Sequence, msg.Subject, msg.Header, msg.Data)
-	l.appended(ack.Sequence, msg)
+	l.announce(ack.Sequence, msg)
 	return ack, nil
 }
 
-func (l *Log) appended(seq uint64, msg *nats.Msg) {
+func (l *Log) announce(seq uint64, msg *nats.Msg) {
 	if l.Appended != nil {
 		l.Appended(seq, msg)
 	}

@@ -3,8 +3,6 @@ package fsck
 import (
 	"context"
 	"crypto/sha256"
-	"fmt"
-	"time"
 
 	"worldengine/handoff"
 	"worldengine/schemas"
@@ -40,24 +38,16 @@ func (c *worldCheck) checkKey(ctx context.Context, v *Verdict) error {
 	if first == nil || err != nil {
 		return err
 	}
-	apart := m.Stored.Sub(first.Stored)
-	if apart >= c.keyRetention() || v.accepts.retries(first) {
+	if v.accepts.retries(first) {
 		return nil
 	}
 	c.find(Finding{
 		Stream: wire.LogStream(c.world), Sequence: m.Seq, Subject: m.Subject(), Town: m.Town,
 		What: "the key was accepted twice",
 		Want: "a duplicate of log sequence " + Text(int64(before)),
-		Got: fmt.Sprintf("accepted again after %s: %s", apart.Round(time.Millisecond),
-			v.accepts.key),
+		Got:  "accepted again: " + v.accepts.key,
 	})
 	return nil
-}
-
-// keyRetention is how long the world knows a key; it goes with the setting --dedupe-retention.
-func (c *worldCheck) keyRetention() time.Duration {
-	settings := commitlog.SettingsOf(c.log.CachedInfo().Config.Metadata)
-	return settings.Or(commitlog.DefaultSettings()).DedupeRetention
 }
 
 // retries reports whether an acceptance is of a run that tries the run of an earlier record again,

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 )
 
@@ -53,9 +54,7 @@ func (ix *Index) Run(runID string) (Run, bool) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	if n := ix.s.run(hash); n != 0 {
-		for _, r := range ix.s.rows(ix.s.runs[n].last, func(r *row) uint32 { return r.PrevRun }) {
-			run.add(ix.s.view(r))
-		}
+		run = ix.s.viewRun(n)
 	}
 	for i := range ix.ahead {
 		if e := &ix.ahead[i]; e.runID == runID && runID != "" {
@@ -63,6 +62,25 @@ func (ix *Index) Run(runID string) (Run, bool) {
 		}
 	}
 	return run, len(run.Rows) > 0
+}
+
+// viewRun returns the rows of the run with a number.
+func (s *state) viewRun(n uint32) (run Run) {
+	for _, r := range s.rows(s.runs[n].last, func(r *row) uint32 { return r.PrevRun }) {
+		run.add(s.view(r))
+	}
+	return run
+}
+
+// Status is the status to which the rows have brought the run.
+func (r *Run) Status() runevents.RunStatus { return r.Rows[len(r.Rows)-1].Status }
+
+// LastSeq is the highest runSeq of the run.
+func (r *Run) LastSeq() (last int64) {
+	for i := range r.Rows {
+		last = max(last, int64(r.Rows[i].Last))
+	}
+	return last
 }
 
 func (r *Run) add(row Row) {
@@ -166,4 +184,18 @@ func (ix *Index) Each(after uint64, townToken string, limit int) []uint64 {
 	}
 	slices.Reverse(seqs)
 	return seqs[:min(limit, len(seqs))]
+}
+
+// Appended returns the first rows behind a sequence, at most limit, that other producers appended.
+func (ix *Index) Appended(after uint64, limit int) []Row {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s, rows := ix.s, []Row(nil)
+	kind := uint16(s.names[wordNames].numbers[string(commitlog.KindEvents)])
+	for n := s.after(after); n <= s.count && len(rows) < limit && kind != 0; n++ {
+		if r := s.row(n); r.Kind == kind {
+			rows = append(rows, s.view(r))
+		}
+	}
+	return rows
 }

@@ -24,6 +24,9 @@ type Filter struct {
 // Page is a part of a list of runs.
 type Page struct {
 	Seqs []uint64 // the sequence of each run's first row
+	Runs []Run
+	// Places continue the list behind each of the runs, as after.
+	Places []uint64
 	// Next continues the list as after; 0 at the end.
 	Next uint64
 	// Searched is the sequence up to which the list was searched.
@@ -52,6 +55,8 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 		page.Next, page.Searched = r.Seq, r.Seq
 		if search.passes(r) {
 			page.Seqs = append(page.Seqs, search.row(search.runs[r.Run].first).Seq)
+			page.Runs = append(page.Runs, search.viewRun(r.Run))
+			page.Places = append(page.Places, r.Seq)
 		}
 		if n%searchTurn == 0 { // A compaction may swap ix.s; the old state stays as it is.
 			ix.mu.RUnlock()

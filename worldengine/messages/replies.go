@@ -124,6 +124,32 @@ type Events struct {
 	Mark         uint64           `json:"mark,omitzero"`
 }
 
+// Commit is a commit of the log as its readers see it: a commit message.
+type Commit struct {
+	Cursor string `json:"cursor"` // grows with the log
+	// Damaged means that the commit cannot be read; Cursor is then the only other member.
+	Damaged bool   `json:"damaged,omitzero"`
+	At      string `json:"at,omitzero"`     // the persistedAt of the events
+	TownID  string `json:"townId,omitzero"` // "" if it is of no town
+	Cause   string `json:"cause,omitzero"`
+	// Revision, Epoch and Hash are of the town's state after the commit; 0, nil and "" if the commit
+	// holds no state.
+	Revision uint64 `json:"revision,omitzero"`
+	Epoch    *int64 `json:"epoch,omitzero"`
+	Hash     string `json:"hash,omitzero"`
+	RunID    string `json:"runId,omitzero"`
+	// Events are RunEventRecords.
+	Events []jsontext.Value `json:"events,omitzero"`
+}
+
+// EventListReply is the reply of event.list, in the order of the log.
+type EventListReply struct {
+	Commits []Commit `json:"commits"`
+	Cursor  string   `json:"cursor"` // the After of the next page
+	// Gap means that commits between After and Cursor are no longer kept.
+	Gap bool `json:"gap,omitzero"`
+}
+
 // The statuses of a Control, and its substatus while commands are still being applied.
 const (
 	Running  = "RUNNING"

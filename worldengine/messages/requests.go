@@ -79,6 +79,14 @@ type RunEvents struct {
 	Limit     int    `json:"limit,omitzero"`
 }
 
+// EventListRequest is the request of event.list: the commits after a cursor.
+type EventListRequest struct {
+	After  string `json:"after,omitzero"` // "" for the end of the log, "0" for all that is kept
+	TownID string `json:"townId,omitzero"`
+	Limit  int    `json:"limit,omitzero"`  // of commits
+	WaitMs int64  `json:"waitMs,omitzero"` // for the first commit
+}
+
 // Signal is the request of control.pause, control.resume, control.get, run.cancel and run.retry; a
 // verb takes the members that its schema names.
 type Signal struct {

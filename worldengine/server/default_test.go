@@ -75,7 +75,7 @@ func TestDefaultForgesNothing(t *testing.T) {
 	for _, subject := range []string{
 		wire.EventSubject("main", "x", "y"), wire.AlertSubject("main", "x"),
 		wire.DeadLetterSubject("main", "x", "y", "z"), wire.ApplySubject("main", "x"),
-		wire.ChangesSubject("main", "x"),
+		wire.ChangesSubject("main", "x"), wire.EventsSubject("main", "x"),
 	} {
 		require.NoError(t, nc.Publish(subject, []byte("forged")))
 		require.NoError(t, nc.Flush())

@@ -28,7 +28,7 @@ import (
 var stray = []string{
 	wire.ApplySubject("main", "t"), "runevents.v2.main.t.run-1", "alerts.v1.main.APPLY_IN_DOUBT",
 	"deadletter.v1.main.WORLD_main_RUNEVENTS.1.0", "world.main.log.t", "world.main.refused.t",
-	wire.ChangesSubject("main", "no-town"),
+	wire.ChangesSubject("main", "no-town"), wire.EventsSubject("main", "no-town"),
 	"anything.else",
 }
 

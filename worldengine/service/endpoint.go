@@ -62,6 +62,7 @@ func (s *Service) makeEndpoints() []*endpoint {
 		s.reads(wire.RunGet, s.runGet),
 		s.reads(wire.RunList, s.runList),
 		s.reads(wire.RunEvents, s.runEvents),
+		s.readsBy(wire.EventList, s.eventList),
 		s.submits(wire.RunAppend, s.runAppend, maxAppend, changeWeight, parsers),
 		s.signal(wire.RunCancel, lifecycle.SignalCancel, schemas.RunCancelRequest, s.control),
 		s.signal(wire.RunRetry, lifecycle.SignalRetry, schemas.RunRetryRequest, s.runRetry),
@@ -83,13 +84,18 @@ type reader func(context.Context, *incoming) (*nats.Msg, error)
 // reads makes the endpoint of a verb that only reads, or that gives a signal. A bound of requests
 // may wait about one town, run or key, or about none, and twice as many altogether.
 func (s *Service) reads(verb wire.Verb, read reader) *endpoint {
+	return s.readsBy(verb, s.answering(read))
+}
+
+// readsBy is reads for a verb that answers by itself.
+func (s *Service) readsBy(verb wire.Verb, do func(*incoming) error) *endpoint {
 	spec, waiting := verb.Spec(), s.config.Waiting
 	if spec.Lists {
 		waiting = min(waiting, waitingLists)
 	}
 	about := strconv.Quote(string(cmp.Or(spec.About, wire.AboutTown)))
 	return s.start(&endpoint{
-		verb: verb, do: s.answering(read), slots: queue.NewSlots(waiting, 2*waiting),
+		verb: verb, do: do, slots: queue.NewSlots(waiting, 2*waiting),
 		about: member(about), reads: true, limit: maxRequest, weight: readWeight,
 	}, s.config.Readers)
 }

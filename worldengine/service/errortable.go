@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/feed"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/waiting"
@@ -29,6 +30,7 @@ var errorTable = []struct {
 }{
 	{matches: is(errHeadersUnreadable), code: wire.CodeHeadersUnreadable},
 	{matches: is(errUnknownRevision), code: wire.CodeUnknownRevision},
+	{matches: is(feed.ErrInvalidCursor), code: wire.CodeInvalidCursor},
 	{matches: is(access.ErrForbidden), code: wire.CodeForbidden},
 	{matches: is(access.ErrUnreadable), code: wire.CodeForbidden},
 	{matches: is(access.ErrWorldUnreadable), code: wire.CodeForbidden},

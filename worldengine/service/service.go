@@ -122,6 +122,7 @@ type Service struct {
 	line    line         // of handoffs
 	held    held
 	refused [len(reasons)]atomic.Int64
+	polls   polls
 	stray   atomic.Int64 // requests that were dropped because their reply subject is no inbox
 
 	ctx  context.Context // of the reads; done when Stop has waited for them
@@ -222,4 +223,5 @@ func (s *Service) stopWorkers() {
 	}
 	s.workers.Wait()
 	s.stop()
+	s.polls.ended.Wait()
 }

@@ -20,9 +20,10 @@ import (
 
 // Pages of the lists.
 const (
-	defaultTowns  = 10_000
-	defaultEvents = 1_000
-	defaultRuns   = 50
+	defaultTowns   = 10_000
+	defaultEvents  = 1_000
+	defaultRuns    = 50
+	defaultCommits = 100
 
 	defaultRevisions = 100
 )

@@ -13,6 +13,7 @@ const (
 	CodeRecordTooLarge    Code = "RECORD_TOO_LARGE"
 	CodeHeadersUnreadable Code = "HEADERS_UNREADABLE"
 	CodeUnknownRevision   Code = "UNKNOWN_REVISION"
+	CodeInvalidCursor     Code = "INVALID_CURSOR"
 	CodeForbidden         Code = "FORBIDDEN"
 	CodeActorNotAllowed   Code = "ACTOR_NOT_ALLOWED"
 	CodeRunOwned          Code = "RUN_OWNED"
@@ -110,6 +111,10 @@ var errorSpecs = []ErrorSpec{
 		Again: "no; with headers as NATS has them"},
 	{Code: CodeUnknownRevision, Status: 400,
 		When: "`Execution-Result-Revision` is neither 0 nor 1; nothing was judged"},
+	{Code: CodeInvalidCursor, Status: 400,
+		When: "of `event.list`: `after` is no decimal number, or beyond the end of the log, which " +
+			"may have lost its end or be another one",
+		Again: "no: begin again without `after`, or with `\"0\"`"},
 	{Code: CodeForbidden, Status: 403,
 		When: "the user of the connection may not act on the town, not read it, or not ask the " +
 			"verb ([access.md](access.md)); nothing was judged"},

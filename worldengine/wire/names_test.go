@@ -69,6 +69,7 @@ func TestStoredNamesAreFixed(t *testing.T) {
 		"world.w.restoring":           RestoringSubject("w"),
 		"world.w.receipts.t.k":        ReceiptSubject("w", "t", "k"),
 		"worldengine.v1.w.apply.t":    ApplySubject("w", "t"),
+		"worldengine.v1.w.events.t":   EventsSubject("w", "t"),
 		"worldengine.v1.w.changes.t":  ChangesSubject("w", "t"),
 		"alerts.v1.w.CODE":            AlertSubject("w", "CODE"),
 		"world.w.acknowledged.7":      AcknowledgedSubject("w", "7"),

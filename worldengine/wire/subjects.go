@@ -51,6 +51,10 @@ const AllTownsToken = "=all"
 // "*" may stand for the token.
 func ChangesSubject(world, townToken string) string { return Subject(world, "changes."+townToken) }
 
+// EventsSubject returns the subject of the live commit messages of a town. "*" may stand for the
+// token.
+func EventsSubject(world, townToken string) string { return Subject(world, "events."+townToken) }
+
 // DiscoverySubjects match the subjects of NATS micro discovery: $SRV.PING, $SRV.INFO, $SRV.STATS.
 const DiscoverySubjects = "$SRV.>"
 
@@ -73,11 +77,27 @@ func DeadLetterSubject(world, stream, logSeq, part string) string {
 	return "deadletter.v1." + world + "." + stream + "." + logSeq + "." + part
 }
 
+// logged and refused are the third token of the subjects of the log that end with a town token.
+const (
+	logged  = "log"
+	refused = "refused"
+)
+
 // LogSubject returns the subject of a town's commits. ">" may stand for the token.
-func LogSubject(world, townToken string) string { return own(world, "log", townToken) }
+func LogSubject(world, townToken string) string { return own(world, logged, townToken) }
 
 // RefusedSubject returns the subject of a town's refused runs.
-func RefusedSubject(world, townToken string) string { return own(world, "refused", townToken) }
+func RefusedSubject(world, townToken string) string { return own(world, refused, townToken) }
+
+// LoggedTown returns the town token of a subject that LogSubject or RefusedSubject returned, and ""
+// for any other subject.
+func LoggedTown(subject string) string {
+	tokens := strings.Split(subject, ".")
+	if len(tokens) == 4 && (tokens[2] == logged || tokens[2] == refused) {
+		return tokens[3]
+	}
+	return ""
+}
 
 // ControlSubject returns the subject of the pauses of the world.
 func ControlSubject(world string) string { return own(world, "control") }

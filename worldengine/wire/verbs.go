@@ -39,6 +39,8 @@ const (
 	RunList Verb = "run.list"
 	// RunEvents returns a page of a run's events.
 	RunEvents Verb = "run.events"
+	// EventList returns a page of the commits of the log with their run events, the oldest first.
+	EventList Verb = "event.list"
 	// RunAppend stores run events of other producers.
 	RunAppend Verb = "run.append"
 	// RunCancel ends a run that waits.
@@ -158,6 +160,10 @@ var verbSpecs = []VerbSpec{
 		Request: "`{runId, afterSeq?, afterMark?, limit?}`",
 		Reply: "`{events, lastEventSeq, mark?}`; a page ends before it has more than 1 MB: ask " +
 			"again with the last `runSeq` until it is `lastEventSeq`"},
+	{Verb: EventList, Roles: readers, AnswerWithin: time.Minute,
+		Request: "`{after?, townId?, limit?, waitMs?}`",
+		Reply: "`{commits: [commit message], cursor, gap?}`, in the order of the log: [reading " +
+			"events](#reading-events)"},
 	{Verb: RunAppend, Roles: []Role{Plugin, Operator}, AnswerWithin: 2 * time.Minute,
 		Request: "`{townId, events: [RunEventWrite]}`",
 		Reply:   "`{appended: [{eventId, runSeq, persistedAt, idempotent}]}`"},

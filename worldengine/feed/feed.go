@@ -1,0 +1,180 @@
+package feed
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+const (
+	// waiting bounds the commits that wait to be published.
+	waiting = 1024
+	// lookEvery is the pause between two looks for commits of other servers.
+	lookEvery = 250 * time.Millisecond
+)
+
+// Config is what a Feed works with. Every member must be set.
+type Config struct {
+	// Log is the log, and JetStream reads it in bulk.
+	Log       *commitlog.Log
+	JetStream jetstream.JetStream
+	// Publish publishes a live message. It must not block.
+	Publish func(subject string, data []byte) error
+	// Damaged is called for each commit that a page finds unreadable, and why it is.
+	Damaged func(seq uint64, err error)
+	Logger  *slog.Logger
+}
+
+// Feed publishes the commits of its server live, and serves pages of the log. It is safe for
+// concurrent use.
+type Feed struct {
+	config   Config
+	appended chan jetstream.RawStreamMsg
+	missed   atomic.Int64
+
+	mu    sync.Mutex
+	polls []*poll
+	own   []uint64 // commits of this server since the last looks, while somebody waits
+	// seen and end are the ends of the log in the last two looks; 0 if nobody waited.
+	seen, end uint64
+}
+
+// poll is a reader that waits for a commit.
+type poll struct {
+	query *Query
+	wake  chan struct{} // has room for one
+}
+
+// New makes a feed; Run starts it.
+func New(config Config) *Feed {
+	return &Feed{config: config, appended: make(chan jetstream.RawStreamMsg, waiting)}
+}
+
+// Appended takes a message that this server has stored in the log. It never blocks: if too many
+// commits wait to be published, the message is not published, and counted.
+func (f *Feed) Appended(seq uint64, msg *nats.Msg) {
+	commit := jetstream.RawStreamMsg{
+		Subject: msg.Subject, Sequence: seq, Header: msg.Header, Data: msg.Data,
+	}
+	select {
+	case f.appended <- commit:
+	default:
+		f.missed.Add(1)
+	}
+}
+
+// Missed returns how many commits of this server were not published live.
+func (f *Feed) Missed() int64 { return f.missed.Load() }
+
+// Run publishes commits and wakes those who wait, until ctx is done. It publishes first all commits
+// that were appended before.
+func (f *Feed) Run(ctx context.Context) {
+	looks := time.NewTicker(lookEvery)
+	defer looks.Stop()
+	for {
+		select {
+		case commit := <-f.appended:
+			f.publish(&commit)
+		case <-looks.C:
+			f.look(ctx)
+		case <-ctx.Done():
+			for len(f.appended) > 0 {
+				commit := <-f.appended
+				f.publish(&commit)
+			}
+			return
+		}
+	}
+}
+
+func (f *Feed) publish(commit *jetstream.RawStreamMsg) {
+	data, err := Message(commit)
+	if err == nil {
+		token := TownToken(commit.Subject, commit.Header)
+		err = f.config.Publish(wire.EventsSubject(f.config.Log.World, token), data)
+	}
+	if err != nil {
+		f.missed.Add(1)
+		f.config.Logger.Warn("a commit is not published live; event.list has it",
+			"sequence", commit.Sequence, "error", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.polls) > 0 {
+		f.own = append(f.own, commit.Sequence)
+	}
+	f.wake(func(q *Query) bool { return q.wants(commit.Subject, commit.Header) })
+}
+
+// wake wakes the polls with a query that matches. The caller holds the lock.
+func (f *Feed) wake(matches func(*Query) bool) {
+	for _, p := range f.polls {
+		if !matches(p.query) {
+			continue
+		}
+		select {
+		case p.wake <- struct{}{}:
+		default: // it is awake
+		}
+	}
+}
+
+// look wakes all polls if the log has grown by commits that this server did not append. A commit
+// that is just being acknowledged counts as its own by the next look.
+func (f *Feed) look(ctx context.Context) {
+	f.mu.Lock()
+	idle := len(f.polls) == 0
+	if idle {
+		f.own, f.seen, f.end = f.own[:0], 0, 0
+	}
+	f.mu.Unlock()
+	if idle {
+		return
+	}
+	end, err := f.config.Log.End(ctx)
+	if err != nil {
+		return // the next look reads it; requests answer with the error
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	own := uint64(0)
+	f.own = slices.DeleteFunc(f.own, func(seq uint64) bool {
+		if f.seen < seq && seq <= f.end {
+			own++
+		}
+		return seq <= f.end
+	})
+	first := f.end == 0
+	if first || own < f.end-f.seen {
+		f.wake(func(*Query) bool { return true })
+	}
+	if first {
+		f.end = end
+	}
+	f.seen, f.end = f.end, max(f.end, end)
+}
+
+// join makes a poll that is woken by commits that its query wants.
+func (f *Feed) join(query *Query) *poll {
+	p := &poll{query, make(chan struct{}, 1)}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.polls = append(f.polls, p)
+	return p
+}
+
+// leave ends a poll.
+func (f *Feed) leave(p *poll) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.polls = slices.DeleteFunc(f.polls, func(other *poll) bool { return other == p })
+}

@@ -1,0 +1,99 @@
+package feed
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/go-json-experiment/json"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// causes are the causes that are not named like the kind of their record.
+var causes = map[commitlog.Kind]string{
+	commitlog.KindRun: "waiting", commitlog.KindEvents: "appended",
+}
+
+// Message returns the commit message of a message of the log, as JSON. Its events have the bytes
+// that run.events shows. The error says why the message is no commit that can be read.
+func Message(msg *jetstream.RawStreamMsg) ([]byte, error) {
+	rec, err := readRecord(msg)
+	if err != nil {
+		return nil, err
+	}
+	header, at := msg.Header, commitlog.At(msg)
+	kind := commitlog.Kind(header.Get(wire.KindHeader))
+	commit := messages.Commit{
+		Cursor: strconv.FormatUint(msg.Sequence, 10), At: runevents.Timestamp(at),
+		TownID: rec.TownID, Cause: cmp.Or(causes[kind], string(kind)),
+		RunID: header.Get(wire.RunIDHeader), Hash: header.Get(wire.HashHeader),
+	}
+	if commit.Hash != "" { // the record holds a town's state
+		epoch := commitlog.EpochOf(header)
+		commit.Revision, commit.Epoch = msg.Sequence, &epoch
+	}
+	head, err := json.Marshal(commit)
+	if err != nil {
+		return nil, fmt.Errorf("feed: a header is not UTF-8: %w", err)
+	}
+	b := append(head[:len(head)-1], `,"events":[`...)
+	if rec.Run != nil {
+		if b, err = appendEvents(b, rec.Run, at); err != nil {
+			return nil, fmt.Errorf("feed: the events of run %s: %w", rec.Run.RunID, err)
+		}
+	}
+	return append(b, "]}"...), nil
+}
+
+// record is the part of a commit record that a commit message shows.
+type record struct {
+	SchemaVersion string         `json:"schemaVersion"`
+	TownID        string         `json:"townId"`
+	Run           *runevents.Run `json:"run"`
+}
+
+func readRecord(msg *jetstream.RawStreamMsg) (*record, error) {
+	if msg.Header.Get(wire.KindHeader) == "" {
+		return nil, errors.New("feed: the message has no header Kind")
+	}
+	rec := new(record)
+	if err := json.Unmarshal(msg.Data, rec); err != nil {
+		return nil, fmt.Errorf("feed: the body is no commit record: %w", err)
+	}
+	if rec.SchemaVersion != commitlog.RecordVersion {
+		return nil, fmt.Errorf("feed: the body is a %q and no %s", rec.SchemaVersion,
+			commitlog.RecordVersion)
+	}
+	if token := TownToken(msg.Subject, msg.Header); token != wire.TokenOf(rec.TownID) {
+		return nil, fmt.Errorf("feed: the body is about the town %q, and its message about %q",
+			rec.TownID, token)
+	}
+	return rec, nil
+}
+
+// appendEvents appends the records of a run's events, with commas between them.
+func appendEvents(b []byte, run *runevents.Run, at time.Time) ([]byte, error) {
+	records, ends, err := run.AppendRecords(nil, at)
+	start := 0
+	for _, end := range ends {
+		if start > 0 {
+			b = append(b, ',')
+		}
+		b, start = append(b, records[start:end]...), end
+	}
+	return b, err
+}
+
+// TownToken returns the token of the town that a message of the log is about, "=world" if it is of
+// no town, and "" if the message does not say.
+func TownToken(subject string, header nats.Header) string {
+	return cmp.Or(header.Get(wire.TownTokenHeader), wire.LoggedTown(subject))
+}

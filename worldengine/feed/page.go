@@ -1,0 +1,242 @@
+package feed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/follow"
+	"worldengine/worldengine/messages"
+)
+
+// ErrInvalidCursor: the cursor is no sequence that the log has reached. Begin again without one, or
+// at "0".
+var ErrInvalidCursor = errors.New("feed: the cursor is no decimal number, or lies beyond the end " +
+	"of the log: begin again without `after`, or with \"0\"")
+
+// Bounds of one page.
+const (
+	pageBytes  = 1_000_000
+	batch      = 256    // messages of one bulk read
+	maxLooked  = 5_000  // messages that are looked at
+	maxRemoved = 10_000 // removed messages that are told apart from damaged ones
+)
+
+// Query says which commits to read.
+type Query struct {
+	After uint64
+	Limit int
+	// Towns are the tokens of the towns to read; nil for all, and for commits of no town.
+	Towns []string
+}
+
+// wants reports whether a query is about a message. Of a damaged one that does not say its town
+// every query is.
+func (q *Query) wants(subject string, header nats.Header) bool {
+	token := TownToken(subject, header)
+	return q.Towns == nil || token == "" || slices.Contains(q.Towns, token)
+}
+
+// Page is a part of the log.
+type Page struct {
+	// Commits are the commit messages, in the order of the log.
+	Commits []jsontext.Value
+	// Cursor is the last message that was looked at.
+	Cursor uint64
+	// Gap is true if messages between Query.After and Cursor are no longer kept, of any town.
+	Gap bool
+	// Idle is true if there is nothing to tell: the page has no commit and no gap, and the log
+	// ends with Cursor.
+	Idle bool
+}
+
+// ParseCursor returns the sequence that a cursor stands for, or ErrInvalidCursor.
+func ParseCursor(text string) (uint64, error) {
+	seq, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%w: %q", ErrInvalidCursor, text)
+	}
+	return seq, nil
+}
+
+// End returns the cursor of the log's end.
+func (f *Feed) End(ctx context.Context) (uint64, error) { return f.config.Log.End(ctx) }
+
+// Wait is Read that waits for a page that is not Idle until ctx is done.
+func (f *Feed) Wait(ctx context.Context, q Query) (Page, error) {
+	p := f.join(&q) // before the first look, so that no commit falls between
+	defer f.leave(p)
+	page, at := Page{Cursor: q.After, Idle: true}, q
+	for {
+		next, err := f.Read(ctx, at)
+		switch {
+		case ctx.Err() != nil:
+			return page, nil
+		case err != nil || !next.Idle:
+			return next, err
+		}
+		page, at.After = next, next.Cursor
+		select {
+		case <-p.wake:
+		case <-ctx.Done():
+			return page, nil
+		}
+	}
+}
+
+// Read returns the commits behind a cursor: fewer than the limit if they have many bytes, if too
+// many messages had to be looked at, or if the log ends. It returns ErrInvalidCursor or
+// commitlog.ErrLogUnavailable.
+func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
+	end, err := f.End(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	if q.After > end {
+		return Page{}, fmt.Errorf("%w: %d, and the log ends at %d", ErrInvalidCursor, q.After, end)
+	}
+	r := &reader{feed: f, query: &q, page: Page{Cursor: q.After}, room: pageBytes}
+	for !r.full && r.page.Cursor < end {
+		messages, err := commitlog.NextStoredBatch(ctx, f.config.JetStream, f.config.Log.Stream,
+			">", r.page.Cursor+1, batch)
+		if err != nil {
+			return Page{}, err
+		}
+		r.removed = nil // it is as of before these messages were read
+		if len(messages) == 0 {
+			err = r.absent(ctx, end+1)
+		}
+		for _, msg := range messages {
+			if err = r.absent(ctx, msg.Sequence); err != nil || r.full {
+				break
+			}
+			r.take(msg)
+		}
+		if err != nil {
+			return Page{}, err
+		}
+	}
+	r.page.Idle = len(r.page.Commits) == 0 && !r.page.Gap && r.page.Cursor >= end
+	return r.page, nil
+}
+
+// reader fills a page.
+type reader struct {
+	feed   *Feed
+	query  *Query
+	page   Page
+	room   int // bytes
+	looked int
+	full   bool
+	// first is the first message of the log, and removed those behind it that were removed; nil
+	// until a message is absent. If these are too many to be listed, first is beyond all messages.
+	first   uint64
+	removed map[uint64]bool
+}
+
+// take adds a message to the page if it is wanted, or finds that the page is full.
+func (r *reader) take(msg *jetstream.RawStreamMsg) {
+	if !r.query.wants(msg.Subject, msg.Header) {
+		r.pass(msg.Sequence)
+		return
+	}
+	data, err := Message(msg)
+	if err != nil {
+		r.damaged(msg.Sequence, err)
+		return
+	}
+	r.add(msg.Sequence, data)
+}
+
+// damaged adds a commit that cannot be read.
+func (r *reader) damaged(seq uint64, reason error) {
+	data, err := json.Marshal(messages.Commit{
+		Cursor: strconv.FormatUint(seq, 10), Damaged: true,
+	})
+	if err == nil && r.add(seq, data) {
+		r.feed.config.Damaged(seq, reason)
+	}
+}
+
+// add adds a commit message, and reports whether there was room for it.
+func (r *reader) add(seq uint64, data []byte) bool {
+	r.room -= len(data) + 1
+	if len(r.page.Commits) > 0 && r.room < 0 {
+		r.full = true
+		return false
+	}
+	r.page.Commits = append(r.page.Commits, data)
+	r.pass(seq)
+	r.full = r.full || len(r.page.Commits) == r.query.Limit
+	return true
+}
+
+// pass goes on behind a message.
+func (r *reader) pass(seq uint64) {
+	r.page.Cursor = seq
+	r.looked++
+	r.full = r.full || r.looked == maxLooked
+}
+
+// absent goes through the messages up to another one that NATS did not deliver: they were removed
+// from the log, or NATS cannot read them. If the log has lost too many messages to list them, all
+// count as removed.
+func (r *reader) absent(ctx context.Context, until uint64) error {
+	if r.page.Cursor+1 >= until {
+		return nil
+	}
+	if err := r.askRemoved(ctx); err != nil {
+		return err
+	}
+	if first := min(r.first, until); r.page.Cursor+1 < first {
+		r.page.Gap, r.page.Cursor = true, first-1
+	}
+	for seq := r.page.Cursor + 1; seq < until && !r.full; seq++ {
+		if r.removed[seq] {
+			r.page.Gap, r.page.Cursor = true, seq
+			continue
+		}
+		msg, err := follow.Get(ctx, r.feed.config.Log.Stream, seq)
+		switch {
+		case err == nil:
+			r.take(msg)
+		case errors.Is(err, jetstream.ErrMsgNotFound):
+			r.damaged(seq, commitlog.ErrUnreadable)
+		default:
+			return fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrLogUnavailable, seq, err)
+		}
+	}
+	return nil
+}
+
+// askRemoved asks NATS once a bulk read which messages were removed from the log.
+func (r *reader) askRemoved(ctx context.Context) error {
+	if r.removed != nil {
+		return nil
+	}
+	log := r.feed.config.Log.Stream
+	info, err := log.Info(ctx)
+	if err == nil && 0 < info.State.NumDeleted && info.State.NumDeleted <= maxRemoved {
+		info, err = log.Info(ctx, jetstream.WithDeletedDetails(true))
+	}
+	if err != nil {
+		return fmt.Errorf("%w: state of the log: %w", commitlog.ErrLogUnavailable, err)
+	}
+	r.first, r.removed = max(info.State.FirstSeq, 1), map[uint64]bool{}
+	for _, seq := range info.State.Deleted {
+		r.removed[seq] = true
+	}
+	if info.State.NumDeleted > len(info.State.Deleted) {
+		r.first = math.MaxUint64
+	}
+	return nil
+}
