@@ -76,13 +76,9 @@ func (h *holes) unreadable(
 	if h.messages == messages {
 		return nil, nil
 	}
-	all, err := fsck.FindUnreadable(ctx, log, h.world, func(subject string) uint64 {
+	return fsck.FindUnreadable(ctx, log, h.world, func(subject string) uint64 {
 		return h.histories[subject].messages
 	})
-	if err != nil {
-		return nil, fmt.Errorf("backup: %w", err)
-	}
-	return all, nil
 }
 
 // left returns what left the log while it was copied, up to the last such hole of each history. A
@@ -97,7 +93,7 @@ func (h *holes) left(ctx context.Context, log jetstream.Stream) ([]Left, error) 
 		case err == nil:
 			continue
 		case !errors.Is(err, jetstream.ErrMsgNotFound):
-			return nil, fmt.Errorf("backup: log sequence %d: %w", at.before, err)
+			return nil, fmt.Errorf("log sequence %d: %w", at.before, err)
 		}
 		i, known := place[at.subject]
 		if !known {

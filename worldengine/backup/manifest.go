@@ -37,7 +37,7 @@ type Manifest struct {
 	TakenAt time.Time `json:"takenAt"`
 	// Settings are those of the world, by the names of handoffd's flags.
 	Settings []commitlog.Setting `json:"settings,omitzero"`
-	// Streams are in the order in which they were copied, the log last.
+	// Streams are in the order in which they were copied, the log first.
 	Streams []Stream `json:"streams"`
 	// Unreadable are the towns whose last message NATS could not read. A restore has them as they
 	// were before it, or not at all.
@@ -129,7 +129,7 @@ func (m *Manifest) validate() error {
 	if len(m.Streams) != len(want) {
 		return fmt.Errorf("there are %d streams, and not %d", len(m.Streams), len(want))
 	}
-	log := &m.Streams[len(want)-1]
+	log := &m.Streams[0]
 	for _, left := range m.Left {
 		if !commitlog.IsHistory(m.World, left.Subject) || left.Before == 0 ||
 			left.Before > log.LastSeq {

@@ -167,12 +167,11 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 			return 0, err
 		}
 	}
-	configs, err := r.configs(&snapshots[len(snapshots)-1])
+	configs, err := r.configs(&snapshots[0])
 	if err != nil {
 		return 0, err
 	}
-	last := len(configs) - 1
-	commitlog.MarkRestored(&configs[last], r.manifest.Streams[last].LastSeq)
+	commitlog.MarkRestored(&configs[0], r.manifest.Streams[0].LastSeq)
 	for i := range configs {
 		s := &r.manifest.Streams[i]
 		if err := r.stream(ctx, s, &configs[i], &snapshots[i]); err != nil {
@@ -187,7 +186,7 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 			return 0, err
 		}
 	}
-	if err := r.cut(ctx, configs[last]); err != nil {
+	if err := r.cut(ctx, configs[0]); err != nil {
 		return 0, err
 	}
 	err = r.await(ctx, func() (err error) {

@@ -14,26 +14,19 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// BackupStreams returns the streams that a backup of a world has, as a server makes them, in the
-// order in which they are to be copied from a world that is being served: what is derived
-// before what tells why it may be incomplete, and the log, which everything follows, last. The
-// pending index is not among them: Restore writes that anew.
+// BackupStreams returns the streams that a backup of a world has, as a server makes them, in their
+// order there: the log, and the alerts, which are not derived from it.
 func BackupStreams(
 	world string, settings commitlog.Settings, replicas int,
 ) []jetstream.StreamConfig {
-	receipts, events := commitlog.DerivedStreams(world, settings, replicas)
 	return []jetstream.StreamConfig{
-		receipts, events,
-		alerts.DeadLetterConfig(world, replicas), alerts.AlertConfig(world, replicas),
-		commitlog.LogStream(world, settings, replicas),
+		commitlog.LogStream(world, settings, replicas), alerts.AlertConfig(world, replicas),
 	}
 }
 
-// IndexPending makes the pending index of a restored world, an entry for each town whose last
-// record says that a command is being applied, and returns how many there are; and one for each in
-// which proposals wait for approval. In a backup the
-// index could not agree with the log: an entry may be removed before it is copied, and its command
-// end after the log was.
+// IndexPending makes the pending index of a restored world; it goes with the stream PENDING. There
+// is an entry for each town whose last record has a command that is being applied, which it counts,
+// and one for each in which proposals wait for approval.
 func IndexPending(ctx context.Context, nc *nats.Conn, world string, replicas int) (int, error) {
 	js, err := jetstream.New(nc)
 	if err != nil {

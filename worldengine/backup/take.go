@@ -60,35 +60,46 @@ func Take(
 			err = errors.Join(err, m.remove(dir))
 		}
 	}()
-	found := &holes{world: options.World, histories: map[string]copied{}}
 	for _, config := range BackupStreams(options.World, commitlog.Settings{}, 1) {
 		m.Streams = append(m.Streams, Stream{Name: config.Name})
 		s := &m.Streams[len(m.Streams)-1]
-		visit := found.visit
-		if s.Name != wire.LogStream(options.World) {
-			visit = nil
+		if s.Name == wire.LogStream(options.World) {
+			err = m.takeLog(ctx, nc, log, dir, options.Copying)
+		} else {
+			err = s.take(ctx, nc, dir, nil, options.Copying)
 		}
-		if err := s.take(ctx, nc, dir, visit, options.Copying); err != nil {
+		if err != nil {
 			return nil, fmt.Errorf("backup: stream %s: %w", s.Name, err)
 		}
 		if options.Copied != nil {
 			options.Copied(*s)
 		}
 	}
-	if err := checkHistory(ctx, log, options.World); err != nil {
-		return nil, err
-	}
-	if m.Left, err = found.left(ctx, log); err != nil {
-		return nil, err
-	}
-	if m.Unreadable, err = found.unreadable(ctx, log,
-		m.Streams[len(m.Streams)-1].held); err != nil {
-		return nil, err
-	}
 	if err := m.write(dir); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrDirectory, err)
 	}
 	return m, nil
+}
+
+// takeLog copies the log, whose state of before the copy log has, and finds out whether the copy has
+// every town.
+func (m *Manifest) takeLog(
+	ctx context.Context, nc *nats.Conn, log jetstream.Stream, dir string,
+	copying func(string, int64),
+) error {
+	found := &holes{world: m.World, histories: map[string]copied{}}
+	s := &m.Streams[0]
+	err := s.take(ctx, nc, dir, found.visit, copying)
+	if err == nil {
+		err = checkHistory(ctx, log, m.World)
+	}
+	if err == nil {
+		m.Left, err = found.left(ctx, log)
+	}
+	if err == nil {
+		m.Unreadable, err = found.unreadable(ctx, log, s.held)
+	}
+	return err
 }
 
 // makeDirectory makes a directory that only its owner may read: it will have all that a world
@@ -166,7 +177,7 @@ func checkHistory(ctx context.Context, log jetstream.Stream, world string) error
 	begin := log.CachedInfo().State.LastSeq
 	info, err := log.Info(ctx)
 	if err != nil {
-		return fmt.Errorf("backup: state of the log: %w", err)
+		return fmt.Errorf("state of the log: %w", err)
 	}
 	history := info.Config.MaxMsgsPerSubject
 	if history <= 0 || info.State.LastSeq-begin < uint64(history) {
@@ -174,7 +185,7 @@ func checkHistory(ctx context.Context, log jetstream.Stream, world string) error
 	}
 	subject, n, err := commitlog.BusiestTown(ctx, log, world, begin)
 	if err != nil {
-		return fmt.Errorf("backup: commits since its begin: %w", err)
+		return fmt.Errorf("commits since its begin: %w", err)
 	}
 	if n >= history {
 		return fmt.Errorf("%w: %s got %d commits meanwhile, and %d are kept (--history-per-town)",
