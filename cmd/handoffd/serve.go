@@ -54,7 +54,6 @@ type serveCommand struct {
 	Clients        clientsFlags `embed:"" prefix:"clients-" group:"connection"`
 	CheckConfig    bool         `help:"Check the settings, print what would be served or what is wrong, and end."`
 
-	DedupeRetention    *time.Duration `help:"How long the receipt of an accepted handoff is kept. A setting of the world, 720h for a new one."`
 	RunEventsRetention *time.Duration `name:"runevents-retention" help:"How long run events are kept on the bus. A setting of the world, 720h for a new one."`
 	RunEventsLimit     *int64         `name:"runevents-limit" help:"How many run events are kept on the bus at most; the oldest go first. -1 for no limit. A setting of the world, 10000000 for a new one."`
 	HistoryPerTown     *int64         `help:"How many commits, and how many refused runs, the log keeps of each town; at least 1000. With a short history and many commits the log may drop a commit before its receipt and run events are written: these are lost, and fsck names the towns where that may have happened. A setting of the world, 10000 for a new one."`
@@ -148,8 +147,8 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 			RequireApproval: c.Approval, ApprovalTimeout: c.ApprovalTimeout,
 			Compress: commitlog.Compression(c.Compress),
 			Apply:    apply.Binding(c.Apply), Plugin: apply.Policy(c.Plugin),
-			DedupeRetention: given(c.DedupeRetention), EventRetention: given(c.RunEventsRetention),
-			EventLimit: given(c.RunEventsLimit), HistoryPerTown: given(c.HistoryPerTown),
+			EventRetention: given(c.RunEventsRetention),
+			EventLimit:     given(c.RunEventsLimit), HistoryPerTown: given(c.HistoryPerTown),
 			DiscardHistory: c.DiscardHistory, Replicas: c.Replicas, QueueTotal: c.MaxWaiting,
 			PauseWait: c.PauseWait,
 			TenantID:  c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
@@ -254,9 +253,6 @@ func (c *serveCommand) validate() error {
 func (c *serveCommand) validateSettings() error {
 	if c.RunEventsLimit != nil && *c.RunEventsLimit < 1 && *c.RunEventsLimit != -1 {
 		return fmt.Errorf("%w: --runevents-limit must be at least 1, or -1 for no limit", errUsage)
-	}
-	if c.DedupeRetention != nil && *c.DedupeRetention < time.Second {
-		return fmt.Errorf("%w: --dedupe-retention must be at least 1s", errUsage)
 	}
 	if c.RunEventsRetention != nil && *c.RunEventsRetention < time.Second {
 		return fmt.Errorf("%w: --runevents-retention must be at least 1s", errUsage)

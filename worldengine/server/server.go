@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -218,6 +219,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		}
 		s.url = s.embedded.url()
 		config.Engine.MayStore = s.embedded.room.Check
+		config.Engine.IndexDir = filepath.Join(config.Data, "index", config.Engine.World)
 		config.Engine.GroupCommits = config.Sync == SyncAlways
 		config.Service.Disk = s.embedded.room.State
 		config.Service.OperatorKey = s.embedded.accounts.operatorFile
