@@ -71,6 +71,7 @@ type Sink struct {
 	letters *alerts.DeadLetters
 
 	// Run's own.
+	opened    bool          // the stream was made, or updated to its settings
 	refusals  map[place]int // of events at or behind the position; Attempts once given up
 	progress  bool          // the present try has stored an event, or given one up
 	lostTries int           // in a row, that did not find the log
@@ -117,6 +118,7 @@ var (
 	errRace    = errors.New("bus: another sink was first")
 	errGivenUp = errors.New("bus: an event was given up")
 	errMoved   = errors.New("bus: the stream is not as the sink left it")
+	errGap     = errors.New("bus: messages of the log were lost on their way")
 	errBack    = errors.New("bus: NATS was away and may have lost events")
 )
 
@@ -168,12 +170,19 @@ func (s *Sink) try(ctx context.Context) error {
 	return r.run(ctx)
 }
 
-// open makes the stream of the events, or updates it, and finds the log.
+// open finds the log, and the stream of the events: that is made if it is gone, and updated to its
+// settings the first time.
 func (s *Sink) open(ctx context.Context) (stream, log jetstream.Stream, err error) {
 	if log, err = commitlog.OpenLog(ctx, s.js, s.config.World); err != nil {
 		return nil, nil, err
 	}
-	stream, err = commitlog.OpenStream(ctx, s.js, s.stream, s.config.Logger)
+	if s.opened {
+		stream, err = s.js.Stream(ctx, s.stream.Name)
+	}
+	if !s.opened || errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = commitlog.OpenStream(ctx, s.js, s.stream, s.config.Logger)
+	}
+	s.opened = s.opened || err == nil
 	return stream, log, err
 }
 

@@ -44,6 +44,7 @@ type relay struct {
 	stream, log jetstream.Stream
 	began       position
 	end         chain
+	got         uint64 // messages of the log
 
 	sent  []delivery // oldest first
 	bytes int        // of sent
@@ -115,14 +116,18 @@ func (r *relay) next(
 func (r *relay) read(
 	ctx context.Context, cancel context.CancelCauseFunc,
 ) (messages <-chan jetstream.Msg, stop func(), err error) {
-	config := jetstream.OrderedConsumerConfig{InactiveThreshold: inactive}
+	config := jetstream.ConsumerConfig{
+		AckPolicy: jetstream.AckNonePolicy, MemoryStorage: true, Replicas: 1,
+		InactiveThreshold: inactive,
+	}
 	if first := r.began.at.logSeq; first > 0 {
 		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, first
 	} else if r.config.Retention > 0 {
 		from := time.Now().Add(-r.config.Retention)
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
 	}
-	consumer, err := r.log.OrderedConsumer(ctx, config)
+	// Not an ordered consumer: that goes on by itself in another log in the place of this one.
+	consumer, err := r.log.CreateConsumer(ctx, config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus: consumer of the log: %w", err)
 	}
@@ -160,6 +165,9 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 	meta, err := msg.Metadata()
 	if err != nil {
 		return fmt.Errorf("bus: a message of the log without metadata: %w", err)
+	}
+	if r.got++; meta.Sequence.Consumer != r.got {
+		return errGap
 	}
 	logSeq := meta.Sequence.Stream
 	events, err := r.events(msg)

@@ -18,11 +18,15 @@ import (
 // and events whose log message has left its history are gone. Sinks may be running meanwhile. Replay
 // waits for as long as ctx: a letter that is refused again stays, and so does one whose event cannot
 // be made again.
-func Replay(ctx context.Context, config Config, letters []string) (replayed []string, err error) {
+func Replay(ctx context.Context, config Config, letters []string) ([]string, error) {
 	s, err := New(config)
 	if err != nil {
 		return nil, err
 	}
+	return s.replay(ctx, letters)
+}
+
+func (s *Sink) replay(ctx context.Context, letters []string) (replayed []string, err error) {
 	stream, err := s.refill(ctx)
 	if err != nil {
 		return nil, err
@@ -31,7 +35,7 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 	if err := commitlog.Each(ctx, stream, jetstream.ConsumerConfig{},
 		func(msg jetstream.Msg, _ uint64) error {
 			seq, part := msg.Headers().Get(wire.LogSeqHeader), msg.Headers().Get(wire.LogPartHeader)
-			held[wire.DeadLetterSubject(config.World, s.stream.Name, seq, part)] = true
+			held[wire.DeadLetterSubject(s.config.World, s.stream.Name, seq, part)] = true
 			return nil
 		}); err != nil {
 		return nil, err
