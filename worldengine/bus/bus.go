@@ -129,11 +129,11 @@ func (s *Sink) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		s.progress = false
 		err := s.try(ctx)
-		if ctx.Err() != nil || errors.Is(err, errGivenUp) {
-			continue
-		}
 		if s.progress {
 			pauses.Reset()
+		}
+		if ctx.Err() != nil || errors.Is(err, errGivenUp) {
+			continue
 		}
 		pause, level := pauses.Next(), slog.LevelWarn
 		if errors.Is(err, errRace) || errors.Is(err, errBack) {

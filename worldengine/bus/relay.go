@@ -45,6 +45,10 @@ type relay struct {
 	began       position
 	end         chain
 	got         uint64 // messages of the log
+	// flowing is set once an event was stored and none near it is refused: then only the last event
+	// of a message of the log asks for an ack. If one before it is refused, its guard cannot hold
+	// either, which looks like a lost race, and the next try begins with the refused one.
+	flowing bool
 
 	sent  []delivery // oldest first
 	bytes int        // of sent
@@ -55,7 +59,7 @@ type delivery struct {
 	future jetstream.PubAckFuture
 	at     place
 	seq    uint64 // the sequence that the stream must give to the event
-	bytes  int    // of the event
+	bytes  int    // of the event, and of those before it without an ack of their own
 }
 
 // run publishes the events of each message of the log and takes the acks in order.
@@ -179,18 +183,28 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 			return err
 		}
 	}
+	bytes := 0
 	for part, event := range events {
 		at := place{logSeq, part}
 		if at.logSeq == r.began.at.logSeq && part <= r.began.at.part || r.givenUp(at) {
 			continue
 		}
-		end := r.end.link(event, at)
-		future, err := r.js.PublishMsgAsync(event, jetstream.WithStallWait(stallWait))
+		end, own := r.end.link(event, at), !r.flowing || part == len(events)-1
+		bytes += event.Size()
+		var future jetstream.PubAckFuture
+		if own {
+			future, err = r.js.PublishMsgAsync(event, jetstream.WithStallWait(stallWait))
+		} else {
+			err = r.config.Conn.PublishMsg(event)
+		}
 		if err != nil {
 			return r.notTaken(ctx, event, at, err)
 		}
-		r.sent = append(r.sent, delivery{future, at, end.seq, event.Size()})
-		r.end, r.bytes = end, r.bytes+event.Size()
+		r.end = end
+		if own {
+			r.sent, r.bytes = append(r.sent, delivery{future, at, end.seq, bytes}), r.bytes+bytes
+			bytes = 0
+		}
 	}
 	r.sent = append(r.sent, delivery{at: place{logSeq: logSeq}})
 	return nil
@@ -204,6 +218,8 @@ func (r *relay) stored(ack *jetstream.PubAck) error {
 	}
 	r.sent, r.bytes = r.sent[1:], r.bytes-oldest.bytes
 	r.progress = true
+	r.forgetBefore(oldest.at.logSeq)
+	r.flowing = len(r.refusals) == 0
 	return nil
 }
 
