@@ -244,7 +244,7 @@ func TestSink_NATSRestarts(t *testing.T) {
 		nats.ReconnectWait(20*time.Millisecond))
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)
-	w := worldOn(t, nc)
+	w := replicatedOn(t, nc, 1)
 	w.write(0, 40)
 	s, _ := w.run()
 	w.wait(s, 40)

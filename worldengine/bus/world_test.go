@@ -24,11 +24,12 @@ import (
 
 // world is the log of the world main on a real NATS, and the stream of its events.
 type world struct {
-	t     *testing.T
-	nc    *nats.Conn
-	js    jetstream.JetStream
-	log   jetstream.Stream
-	large map[place]int // the size of the payload of some events
+	t        *testing.T
+	replicas int
+	nc       *nats.Conn
+	js       jetstream.JetStream
+	log      jetstream.Stream
+	large    map[place]int // the size of the payload of some events
 
 	mu     sync.Mutex
 	raised []runevents.Alert
@@ -36,14 +37,15 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	return worldOn(t, natstest.Connect(t))
+	return replicatedOn(t, natstest.Connect(t), 1)
 }
 
-func worldOn(t *testing.T, nc *nats.Conn) *world {
+// replicatedOn makes a world with so many replicas.
+func replicatedOn(t *testing.T, nc *nats.Conn, replicas int) *world {
 	t.Helper()
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	w := &world{t: t, nc: nc, js: js, large: map[place]int{}}
+	w := &world{t: t, nc: nc, js: js, replicas: replicas, large: map[place]int{}}
 	w.makeLog()
 	return w
 }
@@ -52,7 +54,8 @@ func (w *world) makeLog() {
 	w.t.Helper()
 	settings := commitlog.DefaultSettings()
 	var err error
-	w.log, err = w.js.CreateStream(w.t.Context(), commitlog.LogStream("main", settings, 1))
+	w.log, err = w.js.CreateStream(w.t.Context(),
+		commitlog.LogStream("main", settings, w.replicas))
 	require.NoError(w.t, err)
 }
 
@@ -119,7 +122,7 @@ func damaged() *nats.Msg {
 // config is the configuration of the sinks of a test.
 func (w *world) config() Config {
 	return Config{
-		Conn: w.nc, World: "main", Retention: time.Hour, Attempts: 3,
+		Conn: w.nc, World: "main", Replicas: w.replicas, Retention: time.Hour, Attempts: 3,
 		Logger: slog.New(slog.DiscardHandler),
 		Raise: func(a runevents.Alert) {
 			w.mu.Lock()
