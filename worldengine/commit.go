@@ -82,7 +82,6 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 	if err != nil {
 		return Answer{}, err
 	}
-	e.handover.Add(msg, &rec)
 	if after.Seq, err = e.log.Commit(ctx, msg, d.before.Seq); err != nil {
 		e.towns.Forget(townID) // whatever it is now, the log knows
 		return Answer{}, err
@@ -156,7 +155,6 @@ func (e *Engine) commitRefused(ctx context.Context, d *judgement) (Answer, error
 	if err != nil {
 		return Answer{}, err
 	}
-	e.handover.Add(msg, &rec)
 	judged := &d.before.Seq
 	if d.result.Status == handoff.Duplicate && !retry.Possible(d.first) {
 		judged = nil // the key stays accepted, with that result

@@ -23,9 +23,9 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/feed"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/pending"
@@ -83,11 +83,9 @@ type Engine struct {
 	// waitTrouble limits the warnings about runs that wait and cannot be recorded.
 	waitTrouble backoff.Seldom
 
-	// The stream of run events follows the log; handover has the commits of this engine.
-	handover      *commitlog.Handover
-	tail          *follow.Tail
-	eventFollower commitlog.Follower
-	projector     *projection.Runner // nil without Config.Projector
+	bus       *bus.Sink          // nil without Config.Bus
+	projector *projection.Runner // nil without Config.Projector
+	logLost   atomic.Pointer[error]
 
 	stop       context.CancelFunc
 	background sync.WaitGroup

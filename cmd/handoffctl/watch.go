@@ -13,7 +13,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -178,7 +178,7 @@ func consume(
 	if err != nil {
 		return nil, &client.UnavailableError{Code: "NO_EVENTS", Message: sentence(err), Cause: err}
 	}
-	return func() { follow.Release(stream, consumer) }, nil
+	return func() { commitlog.Release(stream, consumer) }, nil
 }
 
 // noteGaps makes a note of each time for which the connection was lost.

@@ -288,13 +288,12 @@ func (s *worldStatus) askServers(ctx context.Context, server *client.Client, rol
 			return
 		}
 		s.Servers = servers
-		index, events := s.followed()
-		if min(index, events) >= s.LogEnd {
+		index := s.indexed()
+		if index >= s.LogEnd {
 			break
 		}
 		if time.Now().After(until) {
-			s.problem("the index is at %d and run events at %d of the log, which had %d", index,
-				events, s.LogEnd)
+			s.problem("the index is at %d of the log, which had %d", index, s.LogEnd)
 			break
 		}
 		if backoff.Sleep(ctx, answersWait) != nil {
@@ -336,13 +335,12 @@ func (s *worldStatus) fullest() *serverStatus {
 	return least
 }
 
-// followed returns up to where the index and the run events have come.
-func (s *worldStatus) followed() (index, events uint64) {
+// indexed returns up to where the index has come, on the server where it is the furthest.
+func (s *worldStatus) indexed() (index uint64) {
 	for i := range s.Servers {
 		index = max(index, s.Servers[i].Stats.Indexed)
-		events = max(events, s.Servers[i].Stats.EventsFollowed)
 	}
-	return index, events
+	return index
 }
 
 // versions returns the versions of the servers.

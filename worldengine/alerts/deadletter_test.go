@@ -17,7 +17,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/alerts/alertstest"
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -34,8 +34,8 @@ func testLetters(t *testing.T) (*alerts.DeadLetters, *[]runevents.Alert) {
 	return letters, raised
 }
 
-func someLetter(data []byte) follow.DeadLetter {
-	return follow.DeadLetter{
+func someLetter(data []byte) alerts.DeadLetter {
+	return alerts.DeadLetter{
 		Stream: wire.EventStream("main"), LogSeq: 42, LogPart: 3,
 		Subject: "runevents.v2.main.t.run",
 		Header: nats.Header{wire.EventTypeHeader: {"Told"},

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/fsck"
 )
 
@@ -88,7 +87,7 @@ func (h *holes) left(ctx context.Context, log jetstream.Stream) ([]Left, error) 
 	var all []Left
 	place := map[string]int{} // in all, by subject
 	for _, at := range h.found {
-		_, err := follow.Get(ctx, log, at.before)
+		_, err := commitlog.Get(ctx, log, at.before)
 		switch {
 		case err == nil:
 			continue

@@ -27,7 +27,6 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 )
 
 // Pauses between the tries of a sink: they double, and are drawn at random around that.
@@ -106,7 +105,7 @@ func (s *Sink) Position() uint64 {
 	return s.position
 }
 
-// Lost returns why nothing is published because the log lost messages, a follow.ErrLogLost, and nil
+// Lost returns why nothing is published because the log lost messages, a commitlog.ErrLogLost, and nil
 // once the log is found again.
 func (s *Sink) Lost() error {
 	s.mu.Lock()
@@ -201,7 +200,7 @@ func (s *Sink) refused(ctx context.Context, m *nats.Msg, at place, reason error)
 			at.part, at.logSeq, s.refusals[at], s.config.Attempts, reason)
 	}
 	s.refusals[at]-- // until the letter is kept
-	if err := s.giveUp(ctx, at, follow.DeadLetter{
+	if err := s.giveUp(ctx, at, alerts.DeadLetter{
 		Subject: m.Subject, Header: m.Header, Data: m.Data, Reason: reason,
 	}); err != nil {
 		return err
@@ -210,7 +209,7 @@ func (s *Sink) refused(ctx context.Context, m *nats.Msg, at place, reason error)
 }
 
 // giveUp keeps a dead letter, unless the place was given up before, and then leaves the place out.
-func (s *Sink) giveUp(ctx context.Context, at place, letter follow.DeadLetter) error {
+func (s *Sink) giveUp(ctx context.Context, at place, letter alerts.DeadLetter) error {
 	if s.givenUp(at) {
 		return nil
 	}

@@ -18,7 +18,6 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/wire"

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
 )
 
@@ -26,7 +26,7 @@ func (w *world) requireLost(s *Sink, failures *failures) {
 	w.eventually(func() bool { return s.Lost() != nil }, "the log is lost")
 	tries := failures.count()
 	w.eventually(func() bool { return failures.count() > tries+1 }, "it goes on trying")
-	require.ErrorIs(w.t, s.Lost(), follow.ErrLogLost)
+	require.ErrorIs(w.t, s.Lost(), commitlog.ErrLogLost)
 	require.Zero(w.t, s.Position())
 	require.Len(w.t, w.alerts(runevents.LogLost), 1)
 	require.Len(w.t, w.events(), before)

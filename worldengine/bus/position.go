@@ -8,7 +8,7 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
 )
 
@@ -30,7 +30,7 @@ func readPosition(ctx context.Context, stream jetstream.Stream) (position, error
 	state := info.State
 	pos := position{last: state.LastSeq}
 	for seq := state.LastSeq; state.Msgs > 0 && seq >= max(state.FirstSeq, 1); seq-- {
-		msg, err := follow.Get(ctx, stream, seq)
+		msg, err := commitlog.Get(ctx, stream, seq)
 		if errors.Is(err, jetstream.ErrMsgNotFound) {
 			continue // expired or removed
 		}
@@ -57,12 +57,12 @@ func placeOf(msg *jetstream.RawStreamMsg) (place, bool) {
 // a new leader of a replicated log may not have come to its end yet.
 const lostTries = 5
 
-// checkLog returns a follow.ErrLogLost if the log cannot be the one of which the stream has come to
+// checkLog returns a commitlog.ErrLogLost if the log cannot be the one of which the stream has come to
 // pos. Events of such a log would be lost among the stream's, so nothing is published before the log
 // is back, or the stream was emptied.
 func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position) error {
 	err := s.differs(ctx, log, pos)
-	lost := errors.Is(err, follow.ErrLogLost)
+	lost := errors.Is(err, commitlog.ErrLogLost)
 	if err != nil && !lost {
 		return err
 	}
@@ -102,16 +102,16 @@ func (s *Sink) differs(ctx context.Context, log jetstream.Stream, pos position) 
 	if pos.at.logSeq > info.State.LastSeq {
 		return fmt.Errorf("%w: %s has events up to log sequence %d, and the log ends at %d; "+
 			"restore the log, or purge the stream, which is filled again from the log",
-			follow.ErrLogLost, s.stream.Name, pos.at.logSeq, info.State.LastSeq)
+			commitlog.ErrLogLost, s.stream.Name, pos.at.logSeq, info.State.LastSeq)
 	}
-	raw, err := follow.Get(ctx, log, pos.at.logSeq)
+	raw, err := commitlog.Get(ctx, log, pos.at.logSeq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return nil // it has left the log's history
 	}
 	if err != nil {
 		return fmt.Errorf("bus: log sequence %d: %w", pos.at.logSeq, err)
 	}
-	events, err := s.events(follow.Stored(raw))
+	events, err := s.events(commitlog.Delivered(raw))
 	if err != nil {
 		return nil // an unreadable message says nothing against the log
 	}
@@ -121,5 +121,5 @@ func (s *Sink) differs(ctx context.Context, log jetstream.Stream, pos position) 
 	}
 	return fmt.Errorf("%w: sequence %d of the log is not the message of which %s has an event; "+
 		"restore the log, or purge the stream, which is filled again from the log",
-		follow.ErrLogLost, pos.at.logSeq, s.stream.Name)
+		commitlog.ErrLogLost, pos.at.logSeq, s.stream.Name)
 }

@@ -9,7 +9,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/commitlog"
 )
 
 // window and windowBytes bound the events that are published and not acknowledged, and readAhead and
@@ -140,7 +141,7 @@ func (r *relay) read(
 	iterator, err := consumer.Messages(jetstream.PullHeartbeat(heartbeat),
 		jetstream.PullMaxMessagesWithBytesLimit(readAhead, pull))
 	if err != nil {
-		follow.Release(r.log, consumer)
+		commitlog.Release(r.log, consumer)
 		return nil, nil, fmt.Errorf("bus: messages of the log: %w", err)
 	}
 	// Next does not return while the log is gone, whatever its context; Stop ends it.
@@ -160,7 +161,7 @@ func (r *relay) read(
 			}
 		}
 	}()
-	return out, func() { <-ended; follow.Release(r.log, consumer) }, nil
+	return out, func() { <-ended; commitlog.Release(r.log, consumer) }, nil
 }
 
 // publish sends the events of a message of the log that the stream does not have yet. A message that
@@ -176,7 +177,7 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 	logSeq := meta.Sequence.Stream
 	events, err := r.events(msg)
 	if err != nil {
-		if err := r.giveUp(ctx, place{logSeq: logSeq}, follow.DeadLetter{
+		if err := r.giveUp(ctx, place{logSeq: logSeq}, alerts.DeadLetter{
 			Subject: msg.Subject(), Header: msg.Headers(), Data: msg.Data(),
 			Unreadable: true, Reason: err,
 		}); err != nil {
@@ -226,14 +227,14 @@ func (r *relay) stored(ack *jetstream.PubAck) error {
 // failed returns how to go on after the oldest event on its way was not stored. Its followers are
 // not stored either: their guards cannot hold.
 func (r *relay) failed(ctx context.Context, oldest delivery, reason error) error {
-	if follow.IsWrongLastSequence(reason) || isRace(reason) {
+	if commitlog.IsWrongLastSequence(reason) || isRace(reason) {
 		return errRace
 	}
 	return r.notTaken(ctx, oldest.future.Msg(), oldest.at, reason)
 }
 
 func (r *relay) notTaken(ctx context.Context, event *nats.Msg, at place, reason error) error {
-	if follow.IsRefusal(reason) {
+	if commitlog.IsRefusal(reason) {
 		return r.refused(ctx, event, at, reason)
 	}
 	return fmt.Errorf("bus: publish %s, event %d of log sequence %d: %w", event.Subject, at.part,
@@ -241,7 +242,7 @@ func (r *relay) notTaken(ctx context.Context, event *nats.Msg, at place, reason 
 }
 
 // look returns errMoved if the stream does not end with the last event that was published, and a
-// follow.ErrLogLost if the log has lost its end.
+// commitlog.ErrLogLost if the log has lost its end.
 func (r *relay) look(ctx context.Context) error {
 	if len(r.sent) > 0 {
 		return nil

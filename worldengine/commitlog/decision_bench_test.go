@@ -10,7 +10,6 @@ import (
 	"worldengine/handoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/town"
@@ -61,7 +60,7 @@ func BenchmarkDecision(b *testing.B) {
 		msg, err := rec.Message("log.a", &commitlog.Entry{State: after})
 		check(err)
 		handover.Add(msg, &rec, result)
-		read := handover.Read(follow.Stored(&jetstream.RawStreamMsg{
+		read := handover.Read(commitlog.Delivered(&jetstream.RawStreamMsg{
 			Subject: msg.Subject, Sequence: 7, Header: msg.Header, Data: msg.Data,
 			Time: time.UnixMilli(1),
 		}))

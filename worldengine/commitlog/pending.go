@@ -9,7 +9,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
@@ -85,8 +84,8 @@ func (m *PendingIndex) Follow(
 	if err != nil {
 		return fmt.Errorf("worldengine: consumer of the index: %w", err)
 	}
-	defer follow.Release(m.Stream, consumer)
-	messages, err := consumer.Messages(jetstream.PullHeartbeat(follow.Heartbeat))
+	defer Release(m.Stream, consumer)
+	messages, err := consumer.Messages(jetstream.PullHeartbeat(Heartbeat))
 	if err != nil {
 		return fmt.Errorf("worldengine: the index: %w", err)
 	}

@@ -14,7 +14,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/messages"
 )
 
@@ -205,7 +204,7 @@ func (r *reader) absent(ctx context.Context, until uint64) error {
 			r.page.Gap, r.page.Cursor = true, seq
 			continue
 		}
-		msg, err := follow.Get(ctx, r.feed.config.Log.Stream, seq)
+		msg, err := commitlog.Get(ctx, r.feed.config.Log.Stream, seq)
 		switch {
 		case err == nil:
 			r.take(msg)

@@ -15,7 +15,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
@@ -64,7 +63,7 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
 	msg.Header[wire.AtHeader] = []string{runevents.Timestamp(c.now())}
 	ack, err := c.js.PublishMsg(ctx, msg)
-	if follow.IsWrongLastSequence(err) {
+	if commitlog.IsWrongLastSequence(err) {
 		return false, nil
 	}
 	if err != nil {

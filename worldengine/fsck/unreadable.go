@@ -11,7 +11,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
@@ -91,7 +90,7 @@ func unreadableLast(ctx context.Context, log jetstream.Stream, subject string) (
 		return 0, fmt.Errorf("%w: last message of %s: %w", commitlog.ErrLogUnavailable, subject,
 			err)
 	}
-	defer follow.Release(log, consumer)
+	defer commitlog.Release(log, consumer)
 	return consumer.CachedInfo().Delivered.Stream + 1, nil
 }
 

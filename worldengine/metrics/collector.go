@@ -45,7 +45,7 @@ var (
 	strayTotal      = declare("stray_replies_total", "Requests that were dropped because their reply subject is no inbox.")
 	applying        = declare("commands_applying", "Commands that are being applied outside the engine.")
 	indexedSeq      = declare("indexed_sequence", "Log sequence up to which the index is complete.")
-	followerSeq     = declare("follower_sequence", "Log sequence up to which a derived stream is complete.", "stream")
+	busSeq          = declare("bus_sequence", "Log sequence up to which the bus has the run events; only with --bus.")
 	logLast         = declare("log_last_sequence", "Sequence of the last message of the log.")
 	streamBytes     = declare("stream_bytes", "Bytes that a stream of the world has.", "stream")
 	streamMessages  = declare("stream_messages", "Messages that a stream of the world has.", "stream")
@@ -95,7 +95,9 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	gauge(waiting, float64(stats.Waiting))
 	gauge(applying, float64(stats.Applying))
 	gauge(indexedSeq, float64(stats.Indexed))
-	gauge(followerSeq, float64(stats.EventsFollowed), "RUNEVENTS")
+	if stats.BusPublished != nil {
+		gauge(busSeq, float64(*stats.BusPublished))
+	}
 	gauge(worldPaused, one(stats.WorldPaused))
 	gauge(townsPaused, float64(stats.TownsPaused))
 	gauge(pluginsAbsent, float64(stats.PluginsAbsent))

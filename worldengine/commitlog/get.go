@@ -1,4 +1,4 @@
-package follow
+package commitlog
 
 import (
 	"context"
@@ -88,5 +88,41 @@ func consume(
 	return &jetstream.RawStreamMsg{
 		Subject: msg.Subject(), Sequence: meta.Sequence.Stream, Header: msg.Headers(),
 		Data: msg.Data(), Time: meta.Timestamp,
+	}, nil
+}
+
+// inactiveThreshold is how long NATS keeps a consumer of a reader that went without a word.
+const inactiveThreshold = 5 * time.Second
+
+// Heartbeat is how often NATS says that it still serves a reader that has nothing to get; after two
+// that fail to come the reader asks anew. In a cluster the first request to a new consumer may get
+// lost, and a consumer goes with the node that has it.
+const Heartbeat = 500 * time.Millisecond
+
+// Release deletes a consumer that was made to read a stream once, which its Stop does not.
+func Release(stream jetstream.Stream, consumer jetstream.Consumer) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if info := consumer.CachedInfo(); info != nil {
+		_ = stream.DeleteConsumer(ctx, info.Name) // else the server does, after inactiveThreshold
+	}
+}
+
+// Delivered returns a message that was got by its sequence as a consumer delivers it. There is
+// nothing to acknowledge.
+func Delivered(raw *jetstream.RawStreamMsg) jetstream.Msg { return storedMsg{raw: raw} }
+
+type storedMsg struct {
+	jetstream.Msg
+	raw *jetstream.RawStreamMsg
+}
+
+func (m storedMsg) Subject() string      { return m.raw.Subject }
+func (m storedMsg) Headers() nats.Header { return m.raw.Header }
+func (m storedMsg) Data() []byte         { return m.raw.Data }
+
+func (m storedMsg) Metadata() (*jetstream.MsgMetadata, error) {
+	return &jetstream.MsgMetadata{
+		Sequence: jetstream.SequencePair{Stream: m.raw.Sequence}, Timestamp: m.raw.Time,
 	}, nil
 }
