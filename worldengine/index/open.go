@@ -22,7 +22,7 @@ import (
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	ix := &Index{config: config, maxSearch: maxSearch, filling: make(chan struct{}, 1),
-		s: newState()}
+		s: newState(0)}
 	if config.Dir != "" {
 		if err := os.MkdirAll(config.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("worldengine: directory of the index: %w", err)

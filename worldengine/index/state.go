@@ -59,15 +59,15 @@ func (d *dictionary) number(name string, limit int) uint32 {
 	return n
 }
 
-// newState returns a state without rows. Number 0 is taken by none.
-func newState() *state {
+// newState returns a state without rows, with room for some. Number 0 is taken by none.
+func newState(rows int64) *state {
 	s := &state{towns: make([]chain, 1), runs: make([]chain, 1)}
 	for class := range s.names {
 		s.names[class] = dictionary{[]string{""}, map[string]uint32{"": 0}}
 	}
-	s.keys = newTable(func(n uint32) uint64 { return s.row(n).keyInTown() })
-	s.anyKeys = newTable(func(n uint32) uint64 { return s.row(n).Key })
-	s.runIDs = newTable(func(n uint32) uint64 { return s.row(s.runs[n].first).RunID })
+	s.keys = newTable(rows, func(n uint32) uint64 { return s.row(n).keyInTown() })
+	s.anyKeys = newTable(rows, func(n uint32) uint64 { return s.row(n).Key })
+	s.runIDs = newTable(rows, func(n uint32) uint64 { return s.row(s.runs[n].first).RunID })
 	return s
 }
 
