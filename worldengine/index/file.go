@@ -136,10 +136,11 @@ func (s *state) take(r *row, payload []byte, names [classes][]string) error {
 	}
 	for class, n := range r.numbers() {
 		d := &s.names[class]
+		grown := len(d.names) + len(names[class])
 		for _, name := range names[class] {
 			d.number(name, len(d.names))
 		}
-		if int(n) >= len(d.names) || len(names[class]) > 0 && int(n) != len(d.names)-1 {
+		if len(d.names) != grown || int(n) >= grown || len(names[class]) > 0 && int(n) != grown-1 {
 			return fmt.Errorf("damaged: the row of sequence %d has name %d of %d", r.Seq, n,
 				len(d.names)-1)
 		}

@@ -229,12 +229,21 @@ func TestIndex_CompactsItselfWhenMostIsForgotten(t *testing.T) {
 	require.NoError(t, ix.Close())
 }
 
-// A file of any bytes is read without a panic, and read again it is the same.
+// A file of any bytes is read without a panic, and the same bytes would be written. With sealed,
+// the bytes are tags, lengths and payloads of frames that get the right checksums.
 func FuzzReadRows(f *testing.F) {
-	f.Add([]byte(rebuilt(f, randomLog(newGenerator(1), 20))))
-	f.Add([]byte(rebuilt(f, randomLog(newGenerator(2), 1))))
+	body := rebuilt(f, randomLog(newGenerator(1), 20))
+	f.Add([]byte(body), false)
+	f.Add([]byte(body)[:len(body)-1], false)
 	head := newFile("", "w").head
-	f.Fuzz(func(t *testing.T, body []byte) {
+	row := make([]byte, rowSize)
+	row[0] = 1
+	f.Add(slices.Concat([]byte{headTag, byte(len(head))}, []byte(head), []byte{rowTag, rowSize},
+		row, []byte{townNames, 1, 't', rowTag, rowSize}, row), true)
+	f.Fuzz(func(t *testing.T, body []byte, sealed bool) {
+		if sealed {
+			body = seal(body)
+		}
 		s, named, good, err := readRows(bytes.NewReader(body), head, 0)
 		if err != nil {
 			return
@@ -248,4 +257,14 @@ func FuzzReadRows(f *testing.F) {
 		require.Equal(t, named, file.named)
 		require.Equal(t, string(body[:good]), string(again))
 	})
+}
+
+// seal makes frames of tags, lengths and payloads.
+func seal(body []byte) (frames []byte) {
+	for len(body) >= 2 {
+		end := min(2+int(body[1]), len(body))
+		frames = appendFrame(frames, int(body[0]), body[2:end])
+		body = body[end:]
+	}
+	return frames
 }

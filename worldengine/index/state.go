@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"worldengine/runevents"
@@ -53,7 +54,7 @@ type dictionary struct {
 func (d *dictionary) number(name string, limit int) uint32 {
 	n, known := d.numbers[name]
 	if !known && len(d.names) <= limit {
-		n = uint32(len(d.names))
+		n, name = uint32(len(d.names)), strings.Clone(name) // of a message, which it would keep
 		d.names, d.numbers[name] = append(d.names, name), n
 	}
 	return n
@@ -86,8 +87,7 @@ func (s *state) word(word string) uint16 {
 
 // add adds the row of an entry behind position, which moves to it.
 func (s *state) add(e *entry) {
-	r := s.rowOf(e)
-	s.insert(r)
+	s.insert(s.rowOf(e))
 }
 
 // rowOf returns the row of an entry, without its links.
