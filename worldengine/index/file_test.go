@@ -2,6 +2,7 @@ package index
 
 import (
 	"bytes"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -181,7 +182,11 @@ func TestIndex_Compact(t *testing.T) {
 	l, dir := randomLog(g, 60), t.TempDir()
 	ix := open(t, l, dir)
 	l.forget(func(m message) bool { return m.seq%3 > 0 })
+	l.append(g.message())
+	ahead := l.append(g.message())
+	ix.Put(ahead.seq, ahead.subject, ahead.header)
 	require.NoError(t, ix.rebuild(t.Context()))
+	require.Equal(t, ahead.seq, ix.Position())
 	m := l.append(g.message())
 	ix.Put(m.seq, m.subject, m.header)
 	requireFound(t, newOracle(l.messages), ix)
@@ -217,7 +222,11 @@ func TestIndex_CompactsItselfWhenMostIsForgotten(t *testing.T) {
 	l := &memoryLog{}
 	ix := open(t, l, "")
 	for i := range compactRows + 1 {
-		ix.Put(uint64(i)+1, wire.LogSubject("w", "t"), nil)
+		ix.Put(uint64(i)+1, wire.LogSubject("w", "t"), handoff(fmt.Sprint(i), fmt.Sprint(i), 1))
+	}
+	for i := range compactRows + 1 {
+		seq, _ := ix.Accepted("t", fmt.Sprint(i))
+		require.EqualValues(t, i+1, seq)
 	}
 	l.end, l.kept = compactRows+1, compactRows
 	require.NoError(t, ix.Compact(t.Context()))

@@ -122,7 +122,7 @@ func (o *oracleRows) runs(f Filter) (seqs []uint64) {
 	return seqs
 }
 
-func (g *generator) filter(end uint64) Filter {
+func (g *generator) filter(o *oracleRows, end uint64) Filter {
 	f := Filter{
 		Status:  pick(g, "", "", "executed", "COMPLETED", "RUNNING", "nonsense"),
 		ActorID: pick(g, "", "", "ann", "b b", "nobody"),
@@ -131,7 +131,10 @@ func (g *generator) filter(end uint64) Filter {
 			[]string{wire.UnknownTownToken}),
 	}
 	at := func() time.Time {
-		return time.UnixMilli(1_700_000_000_000 + g.Int64N(400_000)).Add(time.Duration(g.IntN(2)))
+		if len(o.rows) == 0 {
+			return time.UnixMilli(g.at)
+		}
+		return pick(g, o.rows...).At.Add(time.Duration(g.IntN(3) - 1))
 	}
 	if g.IntN(4) == 0 {
 		f.From = at()
@@ -177,7 +180,7 @@ func TestIndex_AnswersAsOracle(t *testing.T) {
 			requireTowns(t, o, ix)
 			ix.maxSearch = pick(g, maxSearch, 1, 7)
 			for range 50 {
-				f := g.filter(l.end)
+				f := g.filter(o, l.end)
 				require.Equal(t, o.runs(f), pages(t, ix, f, 1+g.IntN(20)), "%+v", f)
 			}
 		})
