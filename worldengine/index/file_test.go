@@ -79,7 +79,7 @@ func TestFile_Damaged(t *testing.T) {
 	damage([]byte(want + want))
 }
 
-// What is said of a file that does not count, and of one with a bad end.
+// A file that does not count, and one with a bad end, are logged with the reason.
 func TestOpen_Logs(t *testing.T) {
 	t.Parallel()
 	l, dir := randomLog(newGenerator(1), 8), t.TempDir()
