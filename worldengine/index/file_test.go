@@ -175,7 +175,7 @@ func TestIndex_FileCannotBeWritten(t *testing.T) {
 	require.Equal(t, rebuilt(t, l), rowsOf(t, open(t, l, dir)))
 }
 
-// A compacted index is one that was rebuilt; what came meanwhile is in.
+// A compacted index is one that was rebuilt, with the messages that came meanwhile.
 func TestIndex_Compact(t *testing.T) {
 	t.Parallel()
 	g := newGenerator(7)

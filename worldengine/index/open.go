@@ -130,7 +130,7 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 	return lost, err
 }
 
-// has reports whether a row is that of an entry.
+// has reports whether the state has the row of an entry.
 func (s *state) has(e *entry) bool {
 	r := s.row(s.after(e.seq - 1))
 	return r.Seq == e.seq && r.At == e.at && r.RunID == fingerprint(e.runID) &&
@@ -145,7 +145,7 @@ const (
 	compactEvery = time.Minute
 )
 
-// follow reads the rest of the log, then now and again what gaps nobody waits for, until ctx ends.
+// follow reads the rest of the log, then now and again gaps that nobody waits for, until ctx ends.
 func (ix *Index) follow(ctx context.Context) {
 	look, compact := time.NewTicker(lookEvery), time.NewTicker(compactEvery)
 	defer look.Stop()
