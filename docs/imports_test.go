@@ -76,6 +76,8 @@ var rooms = []struct {
 		"./worldengine/approval", "./worldengine/backoff", "./worldengine/follow",
 		"./worldengine/town", "./worldengine/messages", "./worldengine/wire",
 	}},
+	{"worldengine/index", false, []string{natsModule, "./runevents", "./worldengine/commitlog",
+		"./worldengine/wire"}},
 	{"worldengine/check", false, []string{"./dedupe", "./handoff", "./worldengine/town"}},
 	{"worldengine/fixtures", false, []string{
 		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/check",

@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"worldengine/runevents"
@@ -54,21 +55,21 @@ type dictionary struct {
 func (d *dictionary) number(name string, limit int) uint32 {
 	n, known := d.numbers[name]
 	if !known && len(d.names) <= limit {
-		n = uint32(len(d.names))
+		n, name = uint32(len(d.names)), strings.Clone(name) // of a message, which it would keep
 		d.names, d.numbers[name] = append(d.names, name), n
 	}
 	return n
 }
 
-// newState returns a state without rows. Number 0 is taken by none.
-func newState() *state {
+// newState returns a state without rows, with room for some. Number 0 is taken by none.
+func newState(rows int64) *state {
 	s := &state{towns: make([]chain, 1), runs: make([]chain, 1), flagged: map[uint32]struct{}{}}
 	for class := range s.names {
 		s.names[class] = dictionary{[]string{""}, map[string]uint32{"": 0}}
 	}
-	s.keys = newTable(func(n uint32) uint64 { return s.row(n).keyInTown() })
-	s.anyKeys = newTable(func(n uint32) uint64 { return s.row(n).Key })
-	s.runIDs = newTable(func(n uint32) uint64 { return s.row(s.runs[n].first).RunID })
+	s.keys = newTable(rows, func(n uint32) uint64 { return s.row(n).keyInTown() })
+	s.anyKeys = newTable(rows, func(n uint32) uint64 { return s.row(n).Key })
+	s.runIDs = newTable(rows, func(n uint32) uint64 { return s.row(s.runs[n].first).RunID })
 	return s
 }
 
@@ -87,8 +88,7 @@ func (s *state) word(word string) uint16 {
 
 // add adds the row of an entry behind position, which moves to it.
 func (s *state) add(e *entry) {
-	r := s.rowOf(e)
-	s.insert(r)
+	s.insert(s.rowOf(e))
 }
 
 // rowOf returns the row of an entry, without its links.
