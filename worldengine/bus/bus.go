@@ -165,7 +165,8 @@ func (s *Sink) try(ctx context.Context) error {
 	s.forgetBefore(pos.at.logSeq)
 	r := relay{
 		Sink: s, stream: stream, log: log, began: pos,
-		end: chain{seq: pos.last, at: pos.at, replicated: s.stream.Replicas > 1},
+		end: chain{seq: pos.last, at: pos.at,
+			replicated: stream.CachedInfo().Config.Replicas > 1},
 	}
 	return r.run(ctx)
 }

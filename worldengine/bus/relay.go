@@ -126,8 +126,8 @@ func (r *relay) read(
 	}
 	if first := r.began.at.logSeq; first > 0 {
 		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, first
-	} else if r.config.Retention > 0 {
-		from := time.Now().Add(-r.config.Retention)
+	} else if kept := r.stream.CachedInfo().Config.MaxAge; kept > 0 {
+		from := time.Now().Add(-kept)
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
 	}
 	// Not an ordered consumer: that goes on by itself in another log in the place of this one.
@@ -226,7 +226,7 @@ func (r *relay) stored(ack *jetstream.PubAck) error {
 // failed returns how to go on after the oldest event on its way was not stored. Its followers are
 // not stored either: their guards cannot hold.
 func (r *relay) failed(ctx context.Context, oldest delivery, reason error) error {
-	if follow.IsWrongLastSequence(reason) || isRace(reason) {
+	if isRace(reason) {
 		return errRace
 	}
 	return r.notTaken(ctx, oldest.future.Msg(), oldest.at, reason)
@@ -256,7 +256,7 @@ func (r *relay) look(ctx context.Context) error {
 	return r.checkLog(ctx, r.log, pos)
 }
 
-// isRace reports whether err is JetStream's answer to a chain that another sink broke, or to a
+// isRace reports whether err is JetStream's answer to a guard that another sink broke, or to a
 // message of which another sink's copy is on its way into a replicated stream at this moment.
 func isRace(err error) bool {
 	const (
@@ -264,6 +264,6 @@ func isRace(err error) bool {
 		duplicateInProcess = 10158
 	)
 	var api *jetstream.APIError
-	return errors.As(err, &api) &&
+	return follow.IsWrongLastSequence(err) || errors.As(err, &api) &&
 		(api.ErrorCode == wrongLastMsgID || api.ErrorCode == duplicateInProcess)
 }
