@@ -21,7 +21,6 @@ const (
 	windowBytes = 8 << 20
 	readAhead   = 512
 	readBytes   = 16 << 20
-	subjects    = 64 << 10 // room for a message's subjects
 )
 
 // heartbeat is how often NATS says that it still serves a reader that has nothing to get, and
@@ -34,9 +33,6 @@ const (
 // lookPause is how often a sink with nothing to do looks whether its stream and the log are as it
 // left them: a stream that was deleted or emptied is filled again without a new event.
 const lookPause = 5 * time.Second
-
-// stallWait bounds the wait for room among the messages of the client that are on their way.
-const stallWait = 10 * time.Second
 
 // relay is one try of a sink, from the position that it read to the first error.
 type relay struct {
@@ -84,7 +80,7 @@ func (r *relay) run(ctx context.Context) error {
 		case ack := <-acked:
 			err = r.stored(ack)
 		case reason := <-failed:
-			err = r.failed(ctx, r.sent[0], reason)
+			err = r.notStored(ctx, r.sent[0].future.Msg(), r.sent[0].at, reason)
 		case <-look.C:
 			err = r.look(ctx)
 		case <-back:
@@ -102,7 +98,7 @@ func (r *relay) next(
 	messages <-chan jetstream.Msg,
 ) (in <-chan jetstream.Msg, acked <-chan *jetstream.PubAck, failed <-chan error) {
 	for len(r.sent) > 0 && r.sent[0].future == nil {
-		r.advance(r.sent[0].at.logSeq)
+		r.position.Store(r.sent[0].at.logSeq)
 		r.sent = r.sent[1:]
 	}
 	if len(r.sent) < window && r.bytes < windowBytes {
@@ -135,8 +131,8 @@ func (r *relay) read(
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus: consumer of the log: %w", err)
 	}
-	r.advance(consumer.CachedInfo().Delivered.Stream) // all before it is published, or expired
-	pull := max(readBytes, int(r.config.Conn.MaxPayload())) + subjects
+	r.position.Store(consumer.CachedInfo().Delivered.Stream) // the rest is there, or expired
+	pull := max(readBytes, 2*int(r.config.Conn.MaxPayload()))
 	iterator, err := consumer.Messages(jetstream.PullHeartbeat(heartbeat),
 		jetstream.PullMaxMessagesWithBytesLimit(readAhead, pull))
 	if err != nil {
@@ -193,12 +189,12 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 		bytes += event.Size()
 		var future jetstream.PubAckFuture
 		if own {
-			future, err = r.js.PublishMsgAsync(event, jetstream.WithStallWait(stallWait))
+			future, err = r.js.PublishMsgAsync(event)
 		} else {
 			err = r.config.Conn.PublishMsg(event)
 		}
 		if err != nil {
-			return r.notTaken(ctx, event, at, err)
+			return r.notStored(ctx, event, at, err)
 		}
 		r.end = end
 		if own {
@@ -221,23 +217,6 @@ func (r *relay) stored(ack *jetstream.PubAck) error {
 	r.forgetBefore(oldest.at.logSeq)
 	r.flowing = len(r.refusals) == 0
 	return nil
-}
-
-// failed returns how to go on after the oldest event on its way was not stored. Its followers are
-// not stored either: their guards cannot hold.
-func (r *relay) failed(ctx context.Context, oldest delivery, reason error) error {
-	if isRace(reason) {
-		return errRace
-	}
-	return r.notTaken(ctx, oldest.future.Msg(), oldest.at, reason)
-}
-
-func (r *relay) notTaken(ctx context.Context, event *nats.Msg, at place, reason error) error {
-	if follow.IsRefusal(reason) {
-		return r.refused(ctx, event, at, reason)
-	}
-	return fmt.Errorf("bus: publish %s, event %d of log sequence %d: %w", event.Subject, at.part,
-		at.logSeq, reason)
 }
 
 // look returns errMoved if the stream does not end with the last event that was published, and a

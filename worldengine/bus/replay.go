@@ -44,16 +44,27 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 		}); err != nil {
 		return nil, err
 	}
+	return s.removeLetters(ctx, letters, held)
+}
+
+// removeLetters removes those of some dead letters whose events are held, and returns them.
+func (s *Sink) removeLetters(
+	ctx context.Context, letters []string, held map[string]bool,
+) (removed []string, err error) {
+	stream, err := s.js.Stream(ctx, s.letters.Stream.Config.Name)
 	for _, subject := range letters {
-		if !held[subject] {
+		if !held[subject] || err != nil {
 			continue
 		}
-		if err := s.removeLetter(ctx, subject); err != nil {
-			return replayed, err
+		if err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err == nil {
+			removed = append(removed, subject)
 		}
-		replayed = append(replayed, subject)
 	}
-	return replayed, nil
+	if err != nil {
+		err = fmt.Errorf("bus: dead letters cannot be removed, though their events are there: %w",
+			err)
+	}
+	return removed, err
 }
 
 // refill empties the stream and returns it once it holds all up to the present end of the log.
@@ -85,17 +96,4 @@ func (s *Sink) refill(ctx context.Context) (jetstream.Stream, error) {
 		}
 	}
 	return stream, nil
-}
-
-// removeLetter removes a dead letter.
-func (s *Sink) removeLetter(ctx context.Context, subject string) error {
-	stream, err := s.js.Stream(ctx, s.letters.Stream.Config.Name)
-	if err == nil {
-		err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject))
-	}
-	if err != nil {
-		return fmt.Errorf("bus: dead letter %s cannot be removed, though its event is there: %w",
-			subject, err)
-	}
-	return nil
 }
