@@ -2,8 +2,8 @@
 //
 // A Sink reads the log in order and publishes each run event as a message of its own, to
 // runevents.v2.<world>.<town token>.<run id> in the stream WORLD_<world>_RUNEVENTS. The message has
-// the headers Event-Type, Nats-Msg-Id (the event's id), the trace of its run, Kind: events if others
-// than the engine appended it, and its place in the log: Log-Seq and Log-Part.
+// the headers Event-Type, Nats-Msg-Id (the event's id), the trace of its run, Kind: events if
+// others than the engine appended it, and its place in the log: Log-Seq and Log-Part.
 //
 // The stream is the log's image, in order and once, after a crash at any point and with any number
 // of sinks at work. A sink's position is nowhere but in the stream's last message, and each message

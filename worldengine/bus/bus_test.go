@@ -38,8 +38,8 @@ func TestSink_Image(t *testing.T) {
 	require.NoError(t, s.Lost())
 }
 
-// Consumers get from a sink the same messages, byte by byte, as from the follower of the run events:
-// subjects, headers, bodies, order and sequences.
+// Consumers get from a sink the same messages, byte by byte, as from the follower of the run
+// events: subjects, headers, bodies, order and sequences.
 func TestSink_EqualsTheFollower(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -172,8 +172,8 @@ func TestDeadLetter_Race(t *testing.T) {
 	require.ElementsMatch(t, refused, w.letters())
 }
 
-// A stream that is full, or listens elsewhere, says nothing of the event: it is tried for as long as
-// it takes, and nothing is given up.
+// A stream that is full, or listens elsewhere, says nothing of the event: it is tried for as long
+// as it takes, and nothing is given up.
 func TestDeadLetter_TroubleOfTheStream(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(*jetstream.StreamConfig){

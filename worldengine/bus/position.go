@@ -57,9 +57,9 @@ func placeOf(msg *jetstream.RawStreamMsg) (place, bool) {
 // a new leader of a replicated log may not have come to its end yet.
 const lostTries = 5
 
-// checkLog returns a follow.ErrLogLost if the log is not the one of which the stream has come to pos.
-// Events of such a log would be lost among the stream's, so nothing is published before the log is
-// back, or the stream was emptied.
+// checkLog returns a follow.ErrLogLost if the log is not the one of which the stream has come to
+// pos. Events of such a log would be lost among the stream's, so nothing is published before the
+// log is back, or the stream was emptied.
 func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position) error {
 	has, err := s.has(ctx, log, pos)
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"worldengine/worldengine/follow"
 )
 
-// window and windowBytes bound the events that are published and not acknowledged, and readAhead and
-// readBytes the messages of the log that were asked for and not read: NATS closes a connection for
-// which it has to buffer too much. It delivers no message larger than readBytes, so that grows with
-// the largest message that the server takes.
+// window and windowBytes bound the events that are published and not acknowledged, and readAhead
+// and readBytes the messages of the log that were asked for and not read: NATS closes a connection
+// for which it has to buffer too much. It delivers no message larger than readBytes, so that grows
+// with the largest message that the server takes.
 const (
 	window      = 2048
 	windowBytes = 8 << 20
@@ -111,8 +111,8 @@ func (r *relay) next(
 }
 
 // read opens the log at the last message that has events in the stream, since others of its events
-// may be missing. An empty stream needs nothing that is older than its retention. stop waits until
-// the reading has ended, which ctx has to be done for; an error of the log cancels it.
+// may be missing. An empty stream needs nothing that is older than its retention. An error of the
+// log cancels ctx. stop waits until the reading has ended, for which ctx has to be done.
 func (r *relay) read(
 	ctx context.Context, cancel context.CancelCauseFunc,
 ) (messages <-chan jetstream.Msg, stop func(), err error) {
@@ -133,34 +133,25 @@ func (r *relay) read(
 	}
 	r.position.Store(consumer.CachedInfo().Delivered.Stream) // the rest is there, or expired
 	pull := max(readBytes, 2*int(r.config.Conn.MaxPayload()))
-	iterator, err := consumer.Messages(jetstream.PullHeartbeat(heartbeat),
-		jetstream.PullMaxMessagesWithBytesLimit(readAhead, pull))
+	out := make(chan jetstream.Msg)
+	reading, err := consumer.Consume(func(msg jetstream.Msg) {
+		select {
+		case out <- msg:
+		case <-ctx.Done():
+		}
+	}, jetstream.PullMaxMessagesWithBytesLimit(readAhead, pull), jetstream.PullHeartbeat(heartbeat),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+			cancel(fmt.Errorf("bus: messages of the log: %w", err))
+		}))
 	if err != nil {
 		follow.Release(r.log, consumer)
 		return nil, nil, fmt.Errorf("bus: messages of the log: %w", err)
 	}
-	// Next does not return while the log is gone, whatever its context; Stop ends it.
-	context.AfterFunc(ctx, iterator.Stop)
-	out, ended := make(chan jetstream.Msg), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for ctx.Err() == nil {
-			msg, err := iterator.Next(jetstream.NextContext(ctx))
-			if err != nil {
-				cancel(fmt.Errorf("bus: next message of the log: %w", err))
-				return
-			}
-			select {
-			case out <- msg:
-			case <-ctx.Done():
-			}
-		}
-	}()
-	return out, func() { <-ended; follow.Release(r.log, consumer) }, nil
+	return out, func() { reading.Stop(); <-reading.Closed(); follow.Release(r.log, consumer) }, nil
 }
 
-// publish sends the events of a message of the log that the stream does not have yet. A message that
-// cannot be read is given up at once.
+// publish sends the events of a message of the log that the stream does not have yet. A message
+// that cannot be read is given up at once.
 func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 	meta, err := msg.Metadata()
 	if err != nil {

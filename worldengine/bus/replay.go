@@ -14,9 +14,9 @@ import (
 )
 
 // Replay fills the stream anew from the log, and then removes each of the given dead letters whose
-// event the stream holds; it returns their subjects. Consumers get all events again, with their ids,
-// and events whose log message has left its history are gone. Sinks may be running meanwhile. A
-// letter stays if its event is refused again or cannot be made again. Replay waits for the end of
+// event the stream holds; it returns their subjects. Consumers get all events again, with their
+// ids, and events whose log message has left its history are gone. Sinks may be running meanwhile.
+// A letter stays if its event is refused again or cannot be made again. Replay waits for the end of
 // the log for as long as ctx. Of config it needs Conn and World: the stream has to be there, and
 // keeps its settings.
 func Replay(ctx context.Context, config Config, letters []string) (replayed []string, err error) {
@@ -47,7 +47,7 @@ func Replay(ctx context.Context, config Config, letters []string) (replayed []st
 	return s.removeLetters(ctx, letters, held)
 }
 
-// removeLetters removes those of some dead letters whose events are held, and returns them.
+// removeLetters removes the dead letters whose events are held, and returns their subjects.
 func (s *Sink) removeLetters(
 	ctx context.Context, letters []string, held map[string]bool,
 ) (removed []string, err error) {
