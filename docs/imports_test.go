@@ -70,6 +70,10 @@ var rooms = []struct {
 	}},
 	{"worldengine/follow", false, []string{natsModule, "./worldengine/backoff",
 		"./worldengine/wire"}},
+	{"worldengine/bus", false, []string{
+		natsModule, "./runevents", "./worldengine/alerts", "./worldengine/backoff",
+		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/wire",
+	}},
 	{"worldengine/commitlog", false, []string{
 		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas",
 		"./worldengine/apply",

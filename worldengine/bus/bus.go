@@ -2,8 +2,8 @@
 //
 // A Sink reads the log in order and publishes each run event as a message of its own, to
 // runevents.v2.<world>.<town token>.<run id> in the stream WORLD_<world>_RUNEVENTS. The message has
-// the headers Event-Type, Nats-Msg-Id (the event's id), the trace of its run, Kind: events if others
-// than the engine appended it, and its place in the log: Log-Seq and Log-Part.
+// the headers Event-Type, Nats-Msg-Id (the event's id), the trace of its run, Kind: events if
+// others than the engine appended it, and its place in the log: Log-Seq and Log-Part.
 //
 // The stream is the log's image, in order and once, after a crash at any point and with any number
 // of sinks at work. A sink's position is nowhere but in the stream's last message, and each message
@@ -17,7 +17,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
+	"maps"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -75,9 +76,8 @@ type Sink struct {
 	progress  bool          // the present try has stored an event, or given one up
 	lostTries int           // in a row, that did not find the log
 
-	mu       sync.Mutex
-	position uint64
-	lost     error
+	position atomic.Uint64
+	lost     atomic.Pointer[error]
 }
 
 // New makes a Sink; Run starts it.
@@ -99,18 +99,15 @@ func New(config Config) (*Sink, error) {
 
 // Position returns the log sequence up to which all events were published, or given up. It falls
 // when the stream turns out to have lost some.
-func (s *Sink) Position() uint64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.position
-}
+func (s *Sink) Position() uint64 { return s.position.Load() }
 
 // Lost returns why nothing is published because the log lost messages, a commitlog.ErrLogLost, and nil
 // once the log is found again.
 func (s *Sink) Lost() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.lost
+	if lost := s.lost.Load(); lost != nil {
+		return *lost
+	}
+	return nil
 }
 
 var (
@@ -164,7 +161,8 @@ func (s *Sink) try(ctx context.Context) error {
 	s.forgetBefore(pos.at.logSeq)
 	r := relay{
 		Sink: s, stream: stream, log: log, began: pos,
-		end: chain{seq: pos.last, at: pos.at, replicated: s.stream.Replicas > 1},
+		end: chain{seq: pos.last, at: pos.at,
+			replicated: stream.CachedInfo().Config.Replicas > 1},
 	}
 	return r.run(ctx)
 }
@@ -185,30 +183,27 @@ func (s *Sink) open(ctx context.Context) (stream, log jetstream.Stream, err erro
 	return stream, log, err
 }
 
-// advance moves the position.
-func (s *Sink) advance(logSeq uint64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.position = logSeq
-}
-
-// refused counts that the stream refused an event, and gives it up after the last attempt. The error
-// says how to go on: errGivenUp at once.
-func (s *Sink) refused(ctx context.Context, m *nats.Msg, at place, reason error) error {
-	if s.refusals[at]++; s.refusals[at] < s.config.Attempts {
+// notStored returns how to go on after an event was not stored. An event that the stream refuses is
+// given up after the last attempt.
+func (s *Sink) notStored(ctx context.Context, event *nats.Msg, at place, reason error) error {
+	n := s.refusals[at] + 1
+	switch {
+	case isRace(reason):
+		return errRace
+	case !commitlog.IsRefusal(reason):
+		return fmt.Errorf("bus: publish %s, event %d of log sequence %d: %w", event.Subject,
+			at.part, at.logSeq, reason)
+	case n < s.config.Attempts:
+		s.refusals[at] = n
 		return fmt.Errorf("bus: event %d of log sequence %d is refused, attempt %d of %d: %w",
-			at.part, at.logSeq, s.refusals[at], s.config.Attempts, reason)
+			at.part, at.logSeq, n, s.config.Attempts, reason)
 	}
-	s.refusals[at]-- // until the letter is kept
-	if err := s.giveUp(ctx, at, alerts.DeadLetter{
-		Subject: m.Subject, Header: m.Header, Data: m.Data, Reason: reason,
-	}); err != nil {
-		return err
-	}
-	return errGivenUp
+	return cmp.Or(s.giveUp(ctx, at, alerts.DeadLetter{
+		Subject: event.Subject, Header: event.Header, Data: event.Data, Reason: reason,
+	}), errGivenUp)
 }
 
-// giveUp keeps a dead letter, unless the place was given up before, and then leaves the place out.
+// giveUp keeps a dead letter, unless that was done before. Its place is left out from then on.
 func (s *Sink) giveUp(ctx context.Context, at place, letter alerts.DeadLetter) error {
 	if s.givenUp(at) {
 		return nil
@@ -228,9 +223,5 @@ func (s *Sink) givenUp(at place) bool { return s.refusals[at] >= s.config.Attemp
 
 // forgetBefore forgets the refusals of events that the stream has passed.
 func (s *Sink) forgetBefore(logSeq uint64) {
-	for at := range s.refusals {
-		if at.logSeq < logSeq {
-			delete(s.refusals, at)
-		}
-	}
+	maps.DeleteFunc(s.refusals, func(at place, _ int) bool { return at.logSeq < logSeq })
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/natstest"
@@ -35,62 +34,6 @@ func TestSink_Image(t *testing.T) {
 	w.wait(s, 100)
 	w.requireImage(100)
 	require.NoError(t, s.Lost())
-}
-
-// Consumers get from a sink the same messages, byte by byte, as from the follower of the run events:
-// subjects, headers, bodies, order and sequences.
-func TestSink_EqualsTheFollower(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	l := &commitlog.Log{World: "main", Stream: w.log, MaxPayload: w.nc.MaxPayload,
-		Store: &commitlog.StreamStore{JetStream: w.js, Stream: w.log}}
-	l.Draw = func(time.Duration) time.Duration { return 0 }
-	for _, c := range outcometest.Cases(t) {
-		rec, after := logtest.Judged(t, &c)
-		logtest.Commit(t, l, rec, logtest.In(after))
-	}
-	w.write(0, 40)
-	w.append(damaged())
-	w.append(&nats.Msg{Subject: wire.LogSubject("main", "t"), Data: []byte("no headers")})
-	w.write(40, 60)
-	info, err := w.log.Info(t.Context())
-	require.NoError(t, err)
-	end := info.State.LastSeq
-
-	config := commitlog.EventStreamConfig("main", time.Hour, 0, 1)
-	require.Equal(t, config, StreamConfig("main", time.Hour, 0, 1))
-	require.Equal(t, commitlog.EventStreamConfig("w", time.Hour, 9, 3),
-		StreamConfig("w", time.Hour, 9, 3))
-	for _, c := range []jetstream.StreamConfig{config, alerts.DeadLetterConfig("main", 1)} {
-		_, err = w.js.CreateStream(t.Context(), c)
-		require.NoError(t, err)
-	}
-	follower, err := commitlog.NewFollower(t.Context(), w.nc, "main", follow.Config{
-		Name: config.Name, Derive: commitlog.DeriveEvents("main"), Retention: time.Hour,
-		Logger: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	ctx, cancel := context.WithCancel(t.Context())
-	var done sync.WaitGroup
-	done.Go(func() { follower.Run(ctx) })
-	require.NoError(t, follower.Wait(ctx, end))
-	cancel()
-	done.Wait()
-	want := w.events()
-	w.deleteStream()
-
-	s, _ := w.run()
-	w.wait(s, end)
-	got := w.events()
-	require.Len(t, got, len(want))
-	for i := range want {
-		for _, m := range []*jetstream.RawStreamMsg{want[i], got[i]} {
-			m.Time = time.Time{}
-			m.Header.Del("Nats-Time-Stamp")
-		}
-		require.Equal(t, want[i], got[i])
-	}
-	require.Equal(t, []place{{end - 21, 0}, {end - 20, 0}}, w.letters())
 }
 
 // A sink that was killed anywhere, between the events of one message too, is gone on from there.
@@ -289,11 +232,14 @@ func TestSink_Retention(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.write(0, 8)
-	s, _ := w.run(func(s *Sink) { s.config.Retention = time.Nanosecond })
+	const retention = 100 * time.Millisecond
+	written := time.Now()
+	w.eventually(func() bool { return time.Since(written) > 2*retention }, "they expire")
+	s, _ := w.run(func(s *Sink) { s.stream.MaxAge = retention })
 	w.eventually(func() bool { return s.Position() == 8 }, "expired events need no publishing")
 	w.write(8, 10)
 	w.wait(s, 10)
-	w.requireEvents(w.image(8, 10))
+	require.Equal(t, uint64(parts(9)), w.stream().CachedInfo().State.LastSeq)
 }
 
 // A log of large messages is published without more of them on their way than NATS buffers for a

@@ -172,8 +172,8 @@ func TestDeadLetter_Race(t *testing.T) {
 	require.ElementsMatch(t, refused, w.letters())
 }
 
-// A stream that is full, or listens elsewhere, says nothing of the event: it is tried for as long as
-// it takes, and nothing is given up.
+// A stream that is full, or listens elsewhere, says nothing of the event: it is tried for as long
+// as it takes, and nothing is given up.
 func TestDeadLetter_TroubleOfTheStream(t *testing.T) {
 	t.Parallel()
 	for name, trouble := range map[string]func(*jetstream.StreamConfig){
@@ -219,18 +219,14 @@ func TestReplay(t *testing.T) {
 	config.MaxMsgSize = 2 * limit // middle and 24.1 fit, late does not
 	_, err := w.js.UpdateStream(t.Context(), config)
 	require.NoError(t, err)
-	larger := func(s *Sink) { s.stream.MaxMsgSize = config.MaxMsgSize }
-	w.run(larger)
-	replayer, err := New(w.config())
-	require.NoError(t, err)
-	larger(replayer)
+	w.run(func(s *Sink) { s.stream.MaxMsgSize = config.MaxMsgSize })
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	letter := func(seq, part string) string {
 		return wire.DeadLetterSubject("main", wire.EventStream("main"), seq, part)
 	}
 	asked := []string{letter("12", "1"), letter("12", "2"), letter("21", "0"), letter("7", "7")}
-	replayed, err := replayer.replay(ctx, asked)
+	replayed, err := Replay(ctx, w.config(), asked)
 	require.NoError(t, err)
 	require.Equal(t, asked[:1], replayed)
 	w.requireEvents(append(w.image(0, 20, late), w.image(21, 30)...))
@@ -238,6 +234,18 @@ func TestReplay(t *testing.T) {
 	for _, l := range w.kept(wire.DeadLetterStream("main")) {
 		left = append(left, l.Subject)
 	}
+	require.Equal(t, config.MaxMsgSize, w.stream().CachedInfo().Config.MaxMsgSize)
 	require.ElementsMatch(t,
 		[]string{letter("12", "2"), letter("21", "0"), letter("24", "1")}, left)
+}
+
+// Without the stream there is nothing to replay into, and none is made.
+func TestReplay_NoStream(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	_, err := Replay(t.Context(), w.config(), nil)
+	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
+	require.ErrorContains(t, err, "--bus jetstream")
+	_, err = w.js.Stream(t.Context(), wire.EventStream("main"))
+	require.ErrorIs(t, err, jetstream.ErrStreamNotFound)
 }

@@ -42,8 +42,8 @@ func StreamConfig(
 var errNoHeaders = errors.New("bus: a message of the log has no headers that can be decoded")
 
 // events returns the messages of the run events in a message of the log, without their places and
-// guards. They are persisted at the time in its header At. An error means that the message cannot be
-// read.
+// guards. They are persisted at the time in its header At. An error means that the message cannot
+// be read.
 func (s *Sink) events(msg jetstream.Msg) ([]*nats.Msg, error) {
 	kind := commitlog.Kind(msg.Headers().Get(wire.KindHeader))
 	switch {
@@ -87,15 +87,15 @@ type place struct {
 	part   int
 }
 
-// chain is the end of the stream once all is stored that is on its way. Each message names it twice:
-// by its sequence, and, from the second message of a try on, by its Nats-Msg-Id. The sequence alone
-// would not do: if another sink's message has taken the place of one of ours, the next of ours finds
-// the stream as long as it expects.
+// chain is the end of the stream once all is stored that is on its way. Each message names it
+// twice: by its sequence, and, from the second message of a try on, by its Nats-Msg-Id. The
+// sequence alone would not do: if another sink's message has taken the place of one of ours, the
+// next of ours finds the stream as long as it expects.
 //
 // In a replicated stream the sequence has to do, with the stream's own duplicate window: each
 // replica checks the id by itself when it applies a message, one that has just caught up does not
-// know it, and then stops for good with a critical write error (nats-server 2.15). Another sink puts
-// the same message in the place of one of ours, unless one of the two has given an event up.
+// know it, and then stops for good with a critical write error (nats-server 2.15). Another sink
+// puts the same message in the place of one of ours, unless one of the two has given an event up.
 type chain struct {
 	seq        uint64
 	at         place

@@ -57,24 +57,26 @@ func placeOf(msg *jetstream.RawStreamMsg) (place, bool) {
 // a new leader of a replicated log may not have come to its end yet.
 const lostTries = 5
 
-// checkLog returns a commitlog.ErrLogLost if the log cannot be the one of which the stream has come to
-// pos. Events of such a log would be lost among the stream's, so nothing is published before the log
-// is back, or the stream was emptied.
+// checkLog returns a commitlog.ErrLogLost if the log is not the one of which the stream has come to
+// pos. Events of such a log would be lost among the stream's, so nothing is published before the
+// log is back, or the stream was emptied.
 func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position) error {
-	err := s.differs(ctx, log, pos)
-	lost := errors.Is(err, commitlog.ErrLogLost)
-	if err != nil && !lost {
-		return err
+	has, err := s.has(ctx, log, pos)
+	if err != nil {
+		return fmt.Errorf("bus: log sequence %d: %w", pos.at.logSeq, err)
 	}
-	if !lost {
+	if has {
 		s.lostTries = 0
-		s.setLost(nil)
+		s.lost.Store(nil)
 		return nil
 	}
-	s.advance(0)
+	err = fmt.Errorf("%w: the log does not have sequence %d, of which %s has an event; restore "+
+		"the log, or purge the stream, which is filled again from the log",
+		commitlog.ErrLogLost, pos.at.logSeq, s.stream.Name)
+	s.position.Store(0)
 	if s.lostTries++; s.lostTries == lostTries {
 		s.config.Logger.Error("LOG_LOST: no run event is published", "error", err)
-		s.setLost(err)
+		s.lost.Store(&err)
 		if s.config.Raise != nil {
 			s.config.Raise(s.config.Environment.LogLost("No run event is published", err))
 		}
@@ -82,44 +84,23 @@ func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position)
 	return err
 }
 
-func (s *Sink) setLost(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.lost = err
-}
-
-// differs compares the log with the stream's last event. The log only grows, so its end, read after
-// pos, must not be before that event; and a log that has grown again since it lost its end has
-// another message in the place of the last event's.
-func (s *Sink) differs(ctx context.Context, log jetstream.Stream, pos position) error {
+// has reports whether the log has, or had, the message of the stream's last event. The log only
+// grows, so its end, read after pos, must not be before that; and a log that has grown again since
+// it lost its end has another message in that place. An unreadable message says nothing against it.
+func (s *Sink) has(ctx context.Context, log jetstream.Stream, pos position) (bool, error) {
 	info, err := log.Info(ctx)
-	if err != nil {
-		return fmt.Errorf("bus: state of the log: %w", err)
-	}
-	if pos.at.logSeq == 0 {
-		return nil
-	}
-	if pos.at.logSeq > info.State.LastSeq {
-		return fmt.Errorf("%w: %s has events up to log sequence %d, and the log ends at %d; "+
-			"restore the log, or purge the stream, which is filled again from the log",
-			commitlog.ErrLogLost, s.stream.Name, pos.at.logSeq, info.State.LastSeq)
+	if err != nil || pos.at.logSeq == 0 || pos.at.logSeq > info.State.LastSeq {
+		return pos.at.logSeq == 0, err
 	}
 	raw, err := commitlog.Get(ctx, log, pos.at.logSeq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
-		return nil // it has left the log's history
+		return true, nil
 	}
 	if err != nil {
-		return fmt.Errorf("bus: log sequence %d: %w", pos.at.logSeq, err)
+		return false, err
 	}
 	events, err := s.events(commitlog.Delivered(raw))
-	if err != nil {
-		return nil // an unreadable message says nothing against the log
-	}
-	if part := pos.at.part; part < len(events) && events[part].Subject == pos.subject &&
-		events[part].Header.Get(jetstream.MsgIDHeader) == pos.id {
-		return nil
-	}
-	return fmt.Errorf("%w: sequence %d of the log is not the message of which %s has an event; "+
-		"restore the log, or purge the stream, which is filled again from the log",
-		commitlog.ErrLogLost, pos.at.logSeq, s.stream.Name)
+	part := pos.at.part
+	return err != nil || part < len(events) && events[part].Subject == pos.subject &&
+		events[part].Header.Get(jetstream.MsgIDHeader) == pos.id, nil
 }

@@ -13,16 +13,15 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// window and windowBytes bound the events that are published and not acknowledged, and readAhead and
-// readBytes the messages of the log that were asked for and not read: NATS closes a connection for
-// which it has to buffer too much. It delivers no message larger than readBytes, so that grows with
-// the largest message that the server takes.
+// window and windowBytes bound the events that are published and not acknowledged, and readAhead
+// and readBytes the messages of the log that were asked for and not read: NATS closes a connection
+// for which it has to buffer too much. It delivers no message larger than readBytes, so that grows
+// with the largest message that the server takes.
 const (
 	window      = 2048
 	windowBytes = 8 << 20
 	readAhead   = 512
 	readBytes   = 16 << 20
-	subjects    = 64 << 10 // room for a message's subjects
 )
 
 // heartbeat is how often NATS says that it still serves a reader that has nothing to get, and
@@ -35,9 +34,6 @@ const (
 // lookPause is how often a sink with nothing to do looks whether its stream and the log are as it
 // left them: a stream that was deleted or emptied is filled again without a new event.
 const lookPause = 5 * time.Second
-
-// stallWait bounds the wait for room among the messages of the client that are on their way.
-const stallWait = 10 * time.Second
 
 // relay is one try of a sink, from the position that it read to the first error.
 type relay struct {
@@ -85,7 +81,7 @@ func (r *relay) run(ctx context.Context) error {
 		case ack := <-acked:
 			err = r.stored(ack)
 		case reason := <-failed:
-			err = r.failed(ctx, r.sent[0], reason)
+			err = r.notStored(ctx, r.sent[0].future.Msg(), r.sent[0].at, reason)
 		case <-look.C:
 			err = r.look(ctx)
 		case <-back:
@@ -103,7 +99,7 @@ func (r *relay) next(
 	messages <-chan jetstream.Msg,
 ) (in <-chan jetstream.Msg, acked <-chan *jetstream.PubAck, failed <-chan error) {
 	for len(r.sent) > 0 && r.sent[0].future == nil {
-		r.advance(r.sent[0].at.logSeq)
+		r.position.Store(r.sent[0].at.logSeq)
 		r.sent = r.sent[1:]
 	}
 	if len(r.sent) < window && r.bytes < windowBytes {
@@ -116,8 +112,8 @@ func (r *relay) next(
 }
 
 // read opens the log at the last message that has events in the stream, since others of its events
-// may be missing. An empty stream needs nothing that is older than its retention. stop waits until
-// the reading has ended, which ctx has to be done for; an error of the log cancels it.
+// may be missing. An empty stream needs nothing that is older than its retention. An error of the
+// log cancels ctx. stop waits until the reading has ended, for which ctx has to be done.
 func (r *relay) read(
 	ctx context.Context, cancel context.CancelCauseFunc,
 ) (messages <-chan jetstream.Msg, stop func(), err error) {
@@ -127,8 +123,8 @@ func (r *relay) read(
 	}
 	if first := r.began.at.logSeq; first > 0 {
 		config.DeliverPolicy, config.OptStartSeq = jetstream.DeliverByStartSequencePolicy, first
-	} else if r.config.Retention > 0 {
-		from := time.Now().Add(-r.config.Retention)
+	} else if kept := r.stream.CachedInfo().Config.MaxAge; kept > 0 {
+		from := time.Now().Add(-kept)
 		config.DeliverPolicy, config.OptStartTime = jetstream.DeliverByStartTimePolicy, &from
 	}
 	// Not an ordered consumer: that goes on by itself in another log in the place of this one.
@@ -136,36 +132,27 @@ func (r *relay) read(
 	if err != nil {
 		return nil, nil, fmt.Errorf("bus: consumer of the log: %w", err)
 	}
-	r.advance(consumer.CachedInfo().Delivered.Stream) // all before it is published, or expired
-	pull := max(readBytes, int(r.config.Conn.MaxPayload())) + subjects
-	iterator, err := consumer.Messages(jetstream.PullHeartbeat(heartbeat),
-		jetstream.PullMaxMessagesWithBytesLimit(readAhead, pull))
+	r.position.Store(consumer.CachedInfo().Delivered.Stream) // the rest is there, or expired
+	pull := max(readBytes, 2*int(r.config.Conn.MaxPayload()))
+	out := make(chan jetstream.Msg)
+	reading, err := consumer.Consume(func(msg jetstream.Msg) {
+		select {
+		case out <- msg:
+		case <-ctx.Done():
+		}
+	}, jetstream.PullMaxMessagesWithBytesLimit(readAhead, pull), jetstream.PullHeartbeat(heartbeat),
+		jetstream.ConsumeErrHandler(func(_ jetstream.ConsumeContext, err error) {
+			cancel(fmt.Errorf("bus: messages of the log: %w", err))
+		}))
 	if err != nil {
 		commitlog.Release(r.log, consumer)
 		return nil, nil, fmt.Errorf("bus: messages of the log: %w", err)
 	}
-	// Next does not return while the log is gone, whatever its context; Stop ends it.
-	context.AfterFunc(ctx, iterator.Stop)
-	out, ended := make(chan jetstream.Msg), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for ctx.Err() == nil {
-			msg, err := iterator.Next(jetstream.NextContext(ctx))
-			if err != nil {
-				cancel(fmt.Errorf("bus: next message of the log: %w", err))
-				return
-			}
-			select {
-			case out <- msg:
-			case <-ctx.Done():
-			}
-		}
-	}()
-	return out, func() { <-ended; commitlog.Release(r.log, consumer) }, nil
+	return out, func() { reading.Stop(); <-reading.Closed(); commitlog.Release(r.log, consumer) }, nil
 }
 
-// publish sends the events of a message of the log that the stream does not have yet. A message that
-// cannot be read is given up at once.
+// publish sends the events of a message of the log that the stream does not have yet. A message
+// that cannot be read is given up at once.
 func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 	meta, err := msg.Metadata()
 	if err != nil {
@@ -194,12 +181,12 @@ func (r *relay) publish(ctx context.Context, msg jetstream.Msg) error {
 		bytes += event.Size()
 		var future jetstream.PubAckFuture
 		if own {
-			future, err = r.js.PublishMsgAsync(event, jetstream.WithStallWait(stallWait))
+			future, err = r.js.PublishMsgAsync(event)
 		} else {
 			err = r.config.Conn.PublishMsg(event)
 		}
 		if err != nil {
-			return r.notTaken(ctx, event, at, err)
+			return r.notStored(ctx, event, at, err)
 		}
 		r.end = end
 		if own {
@@ -224,23 +211,6 @@ func (r *relay) stored(ack *jetstream.PubAck) error {
 	return nil
 }
 
-// failed returns how to go on after the oldest event on its way was not stored. Its followers are
-// not stored either: their guards cannot hold.
-func (r *relay) failed(ctx context.Context, oldest delivery, reason error) error {
-	if commitlog.IsWrongLastSequence(reason) || isRace(reason) {
-		return errRace
-	}
-	return r.notTaken(ctx, oldest.future.Msg(), oldest.at, reason)
-}
-
-func (r *relay) notTaken(ctx context.Context, event *nats.Msg, at place, reason error) error {
-	if commitlog.IsRefusal(reason) {
-		return r.refused(ctx, event, at, reason)
-	}
-	return fmt.Errorf("bus: publish %s, event %d of log sequence %d: %w", event.Subject, at.part,
-		at.logSeq, reason)
-}
-
 // look returns errMoved if the stream does not end with the last event that was published, and a
 // commitlog.ErrLogLost if the log has lost its end.
 func (r *relay) look(ctx context.Context) error {
@@ -257,7 +227,7 @@ func (r *relay) look(ctx context.Context) error {
 	return r.checkLog(ctx, r.log, pos)
 }
 
-// isRace reports whether err is JetStream's answer to a chain that another sink broke, or to a
+// isRace reports whether err is JetStream's answer to a guard that another sink broke, or to a
 // message of which another sink's copy is on its way into a replicated stream at this moment.
 func isRace(err error) bool {
 	const (
@@ -265,6 +235,6 @@ func isRace(err error) bool {
 		duplicateInProcess = 10158
 	)
 	var api *jetstream.APIError
-	return errors.As(err, &api) &&
+	return commitlog.IsWrongLastSequence(err) || errors.As(err, &api) &&
 		(api.ErrorCode == wrongLastMsgID || api.ErrorCode == duplicateInProcess)
 }
