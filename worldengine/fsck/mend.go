@@ -42,7 +42,7 @@ func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err erro
 }
 
 // mendTown appends the town's last readable record again. The history stays as it is: the log
-// denies what would remove from it. Where the town has moved on meanwhile, nothing is written.
+// denies removals. If the town has moved on meanwhile, nothing is written.
 func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error) {
 	prior, state, err := c.restorable(ctx, d)
 	if prior == nil || err != nil {
