@@ -119,10 +119,9 @@ var rooms = []struct {
 		"./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/fsck", false, []string{
-		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas", "./trace",
+		jsonModule, natsModule, "./handoff", "./runevents", "./schemas", "./trace",
 		"./worldengine/alerts", "./worldengine/apply", "./worldengine/approval",
-		"./worldengine/backoff", "./worldengine/commitlog",
-		"./worldengine/follow", "./worldengine/lifecycle", "./worldengine/town",
+		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/lifecycle", "./worldengine/town",
 		"./worldengine/wire",
 	}},
 	{"worldengine/client", false, []string{

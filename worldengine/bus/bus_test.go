@@ -15,10 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/natstest"
-	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/wire"
 )
 

@@ -340,14 +340,6 @@ func (w *checkedWorld) publish(subject string, header nats.Header, data []byte) 
 	return seq
 }
 
-// only returns the finding that has to be the only one.
-func only(t *testing.T, report *fsck.Report) fsck.Finding {
-	t.Helper()
-	require.Len(t, report.Findings, 1, "%+v", report.Findings)
-	require.Equal(t, 1, report.FindingCount)
-	return report.Findings[0]
-}
-
 // talk has one more handoff of a town executed.
 func (w *checkedWorld) talk(at town.State) town.State {
 	w.t.Helper()

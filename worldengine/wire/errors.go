@@ -200,8 +200,8 @@ var errorSpecs = []ErrorSpec{
 			"an operator has to repair the town: handoffctl fsck says where it is damaged",
 		Again: "no: an operator follows [repair.md](repair.md)"},
 	{Code: CodeRunDamaged, Status: 500,
-		Text: "the stored events of the run cannot be read; an operator has to repair them: " +
-			"handoffctl fsck --repair makes them again from the log",
+		Text: "the stored events of the run cannot be read; an operator has to look at the log: " +
+			"handoffctl fsck says where it is damaged",
 		Again: "no: an operator repairs ([evidence](evidence/damage.md)); `result.get` has the result"},
 	{Code: CodeInternal, Status: 500,
 		Text: "the server has a defect and could not finish the request; its log says more"},
