@@ -18,9 +18,9 @@ import (
 func TestRecord_HeadersOfAHandoff(t *testing.T) {
 	t.Parallel()
 	for _, c := range outcometest.Cases(t) {
-		rec, after := logtest.Judged(t, &c)
+		rec, _ := logtest.Judged(t, &c)
 		subject := wire.LogSubject("main", wire.TownToken(rec.TownID))
-		msg, err := rec.Message(subject, &commitlog.Entry{State: after})
+		msg, err := rec.Message(subject, nil)
 		require.NoError(t, err)
 		want, moves := string(c.Want.Status)+" "+string(c.Want.ReasonCode), "RunStarted,RunCompleted"
 		if c.Want.Status == "failed" {
@@ -59,7 +59,7 @@ func TestRecord_HeadersOfAProducersRun(t *testing.T) {
 func TestLog_StampsPersistedAt(t *testing.T) {
 	t.Parallel()
 	l := logtest.New(t)
-	now := time.Date(2026, 1, 2, 3, 4, 5, 6_700_000, time.UTC)
+	now := time.Date(2026, 1, 2, 3, 4, 5, 6_000_000, time.UTC)
 	last := now.Add(time.Minute)
 	l.Now = func() time.Time { return now }
 	first := logtest.Put(t, 1)
