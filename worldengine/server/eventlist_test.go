@@ -314,7 +314,9 @@ func TestEventList_EndsWithTheServer(t *testing.T) {
 	require.NoError(t, err)
 	c := connect(t, srv)
 	answer := c.begin(map[string]any{"after": "0", "waitMs": 30_000})
+	began := time.Now()
 	stop(t, srv)
+	require.Less(t, time.Since(began), 20*time.Second)
 	require.JSONEq(t, `{"commits":[],"cursor":"0"}`, string(answer().Data))
 }
 
