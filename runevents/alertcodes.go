@@ -61,9 +61,8 @@ var alertSpecs = []AlertSpec{
 		"Make room on the disk of the log."},
 	{StorageRecovered, P3, "There is room on the disk of the log again.",
 		"Nothing: the server stores again."},
-	{CommitDamaged, P1, "A commit of the log cannot be read, so that the readers of `event.list` miss its " +
-		"events.",
-		"Run `handoffctl fsck`: it says what is damaged, and how to repair it."},
+	{CommitDamaged, P1, "A commit of the log cannot be read: its events are missed.",
+		"Run `handoffctl fsck`."},
 	{TownMended, P1, "`handoffctl fsck --repair` put a town back to its last readable record.",
 		"Compare the town with the game, and put the true state."},
 	{ApplyInDoubt, P1, "The engine does not know whether the game has applied a command: its handoff failed " +

@@ -210,7 +210,7 @@ func TestWhatCrosses(t *testing.T) {
 	require.True(t, anyCovers(c.Services, "$SRV.PING"))
 	require.True(t, anyCovers(c.Services, "_INBOX_handoffd-asking.1"))
 	require.False(t, anyCovers(c.Services, "_INBOX_u.1"))
-	for _, subject := range []string{eventOf("t"), commandOf("t"),
+	for _, subject := range []string{eventOf("t"), commandOf("t"), wire.EventsSubject("w", "t"),
 		wire.AlertSubject("w", "CODE"), wire.DeadLetterSubject("w", "s", "1", "event.2")} {
 		require.True(t, anyCovers(c.Heard, subject), subject)
 		require.True(t, anyCovers(c.Diverted, subject), subject)
@@ -218,16 +218,17 @@ func TestWhatCrosses(t *testing.T) {
 	require.False(t, anyCovers(c.Heard, wire.LogSubject("w", "t")))
 }
 
-// A client waits for a decision longer than for an answer that is read.
+// A client waits for a decision, or for commits, longer than for an answer that is read.
 func TestHowLongAnAnswerMayTake(t *testing.T) {
 	t.Parallel()
-	changes := map[wire.Verb]time.Duration{
+	longer := map[wire.Verb]time.Duration{
 		wire.Handoff: 10 * time.Minute, wire.TownPut: 2 * time.Minute,
 		wire.TownPatch: 2 * time.Minute, wire.RunAppend: 2 * time.Minute,
 		wire.RunRetry: 2 * time.Minute, wire.ApprovalDecide: 2 * time.Minute,
+		wire.EventList: time.Minute,
 	}
 	for _, verb := range wire.Verbs() {
-		want := changes[verb]
+		want := longer[verb]
 		if want == 0 {
 			want = 30 * time.Second
 		}

@@ -53,6 +53,7 @@ var (
 	alertsTotal     = declare("alerts_total", "Alerts that this server has raised since its start, by code.", "code")
 	alertsLostTotal = declare("alerts_lost_total", "Alerts that did not come into the stream of alerts.")
 	alertsMoreTotal = declare("alerts_more_total", "Events counted without an alert of their own, by its code.", "code")
+	commitsMissed   = declare("commits_missed_total", "Commits of this server that were not published live; event.list has them.")
 	projectorLag    = declare("projector_lag_seconds", "How far projections are behind what others appended; not with --no-projector.")
 	worldPaused     = declare("world_paused", "1 while the world is paused.")
 	townsPaused     = declare("towns_paused", "Towns that are paused by themselves, as far as this server knows.")
@@ -92,6 +93,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	for code, n := range stats.AlertsMore {
 		counter(alertsMoreTotal, n, string(code))
 	}
+	counter(commitsMissed, stats.CommitsMissed)
 	gauge(waiting, float64(stats.Waiting))
 	gauge(applying, float64(stats.Applying))
 	gauge(indexedSeq, float64(stats.Indexed))

@@ -52,7 +52,7 @@ export const alertMeanings = /** @type {const} */ ({
   LOG_LOST: "The log does not have the records from which receipts or run events were derived, or that the server has committed or read itself: it lost its end, or someone put an older one back. Commits that were answered may be lost; the alert names the last ones, with towns and runs. Handoffs get RECEIPTS_BEHIND, and /readyz 503, until an operator acts.",
   STORAGE_FAILED: "The disk is full, or refused a write: nothing is stored.",
   STORAGE_RECOVERED: "There is room on the disk of the log again.",
-  COMMIT_DAMAGED: "A commit of the log cannot be read, so that the readers of event.list miss its events.",
+  COMMIT_DAMAGED: "A commit of the log cannot be read: its events are missed.",
   TOWN_MENDED: "handoffctl fsck --repair put a town back to its last readable record.",
   APPLY_IN_DOUBT: "The engine does not know whether the game has applied a command: its handoff failed with PLUGIN_TIMEOUT or RCON_IN_DOUBT, or an operator cancelled its run by force.",
   PLUGIN_DOUBLE_ANSWER: "More answers than requests say that a command was applied to a town: it has a second plugin, or its plugin answers a request twice. The first answer counts.",
