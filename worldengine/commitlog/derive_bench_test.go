@@ -29,7 +29,7 @@ func BenchmarkDeriveEvents(b *testing.B) {
 	msg, err := rec.Message("log.a", nil)
 	require.NoError(b, err)
 	h := NewHandover()
-	h.Add(msg, rec, nil)
+	h.Add(msg, rec)
 	read, derive := h.Read(stored(msg)), DeriveEvents("main")
 	b.ReportAllocs()
 	for b.Loop() {

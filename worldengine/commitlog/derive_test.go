@@ -87,25 +87,6 @@ func TestRecordsWithoutEvents(t *testing.T) {
 	}
 }
 
-// Accepted handoffs alone have a receipt: its place is that of the key in its town, and it says
-// what the result and its addition say.
-func TestDeriveReceipts(t *testing.T) {
-	t.Parallel()
-	messages, err := DeriveReceipts("w")(recorded(t, KindHandoff))
-	require.NoError(t, err)
-	require.Len(t, messages, 1)
-	require.Equal(t, "world.w.receipts.Town%201.key-1", messages[0].Subject)
-	require.JSONEq(t, `{"townId":"Town 1","runId":"run-1","handoffId":"handoff-1",
-		"resultId":"result-1","addition":{"actorId":"mayor-1","proposalType":"TALK"},
-		"result":{"resultId":"result-1","handoffId":"handoff-1","idempotencyKey":"key-1"}}`, string(messages[0].Data))
-	for _, kind := range []Kind{KindPending, KindCancelled, KindPut, KindControl, KindAsked,
-		KindDecided, KindSignal, KindRefused, KindEvents, KindRun, KindMend} {
-		messages, err := DeriveReceipts("w")(recorded(t, kind))
-		require.NoError(t, err)
-		require.Empty(t, messages, kind)
-	}
-}
-
 // What cannot be read is an error, never a record from which nothing is derived.
 func TestNothingIsDerivedFromDamage(t *testing.T) {
 	t.Parallel()
@@ -113,8 +94,4 @@ func TestNothingIsDerivedFromDamage(t *testing.T) {
 		Header: nats.Header{wire.KindHeader: {string(KindHandoff)}}})
 	_, err := DeriveEvents("w")(damaged)
 	require.ErrorContains(t, err, "not a commit record")
-	_, err = DeriveReceipts("w")(damaged)
-	require.ErrorContains(t, err, "not a commit record")
-	_, err = DeriveReceipts("w")(recorded(t, KindHandoff, func(rec *Record) { rec.Result = nil }))
-	require.ErrorContains(t, err, "without a result")
 }

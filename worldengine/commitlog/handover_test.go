@@ -10,7 +10,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/follow"
 )
@@ -50,7 +49,7 @@ func TestHandover(t *testing.T) {
 	require.Equal(t, "town", townOf(t, h.Read(stored(msg))), "what was not handed over is decoded")
 
 	rec.TownID = "as it was handed over"
-	h.Add(msg, rec, nil)
+	h.Add(msg, rec)
 	rec.Run.Events = nil // its producer begins anew
 	read := h.Read(stored(msg))
 	require.Equal(t, "as it was handed over", townOf(t, read))
@@ -60,26 +59,12 @@ func TestHandover(t *testing.T) {
 	require.Equal(t, "town", townOf(t, h.Read(stored(msg))), "it is held until it is read")
 }
 
-// A receipt has the ids of the result that was handed over, or of its JSON.
-func TestHandoverOfAResult(t *testing.T) {
-	t.Parallel()
-	h := NewHandover()
-	rec, msg := refused(t, "run", "town")
-	h.Add(msg, rec, &handoff.Result{ResultID: "result", HandoffID: "handoff",
-		IdempotencyKey: "key"})
-	d, err := decidedBy(h.Read(stored(msg)))
-	require.NoError(t, err)
-	ids, err := d.ids()
-	require.NoError(t, err)
-	require.Equal(t, resultIDs{"result", "handoff", "key"}, ids)
-}
-
 // The message of another instance, or of another attempt of the same run, is decoded.
 func TestHandoverOfOtherBytes(t *testing.T) {
 	t.Parallel()
 	h := NewHandover()
 	rec, msg := refused(t, "run", "town")
-	h.Add(msg, rec, nil)
+	h.Add(msg, rec)
 	_, other := refused(t, "run", "another town")
 	require.Equal(t, "another town", townOf(t, h.Read(stored(other))))
 	unreadable := stored(&nats.Msg{Subject: msg.Subject, Header: msg.Header, Data: []byte("{")})
@@ -92,7 +77,7 @@ func TestHandoverIsBounded(t *testing.T) {
 	h := NewHandover()
 	for i := range 3 * handoverSize {
 		rec, msg := refused(t, fmt.Sprint("run ", i), "town")
-		h.Add(msg, rec, nil)
+		h.Add(msg, rec)
 	}
 	require.Len(t, h.held, handoverSize)
 }
@@ -107,7 +92,7 @@ func TestHandoverOfALargeRecord(t *testing.T) {
 	msg, err := rec.Message("log.a", nil)
 	require.NoError(t, err)
 	rec.TownID = "as it was handed over"
-	h.Add(msg, rec, nil)
+	h.Add(msg, rec)
 	require.Empty(t, h.held)
 	require.Equal(t, "town", townOf(t, h.Read(stored(msg))))
 }
