@@ -106,10 +106,6 @@ func (e *Engine) commitPending(
 	if err := lifecycle.EmitAccepted(d.Producer, h, evaluation, d.begin()); err != nil {
 		return fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
-	if err := e.indexPending(ctx, townID); err != nil {
-		return err
-	}
-	failpoint.At(failpoint.Indexed)
 	run, now, after := d.Producer.Run(), e.config.Now().UTC(), d.before
 	after.Approvals = after.Approvals.Close(h, encoded, run.RunID)
 	after.Pending = &apply.Pending{

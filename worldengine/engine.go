@@ -67,11 +67,8 @@ type Engine struct {
 
 	// pending has the commands that are applied outside the engine, and plugins what carries their
 	// requests.
-	pending      *pending.Worker
-	plugins      apply.ReplyRouter
-	indexPending func(ctx context.Context, townID string) error
-	// before a proposal waits for approval
-	indexAsked func(ctx context.Context, townID string, renew bool) error
+	pending *pending.Worker
+	plugins apply.ReplyRouter
 	// server is the name of this engine among those of its world. townOfRun returns the town of a
 	// run, "" where there is no such run, and endOfRun where in the log one ended.
 	server    string

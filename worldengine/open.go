@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -25,6 +26,7 @@ import (
 	"worldengine/worldengine/signals"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/waiting"
+	"worldengine/worldengine/wire"
 )
 
 // Open starts an engine on nc, whose account must have JetStream, and makes or updates the
@@ -88,7 +90,6 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		cancelled: newCancelled(),
 		hints:     commitlog.NewPendingIndex(config.World, js, streams.Pending),
 	}
-	e.indexPending, e.indexAsked = e.hints.Put, e.hints.EnsureAsked
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
 	}
@@ -136,6 +137,9 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.log.Appended = func(seq uint64, msg *nats.Msg) {
 		e.index.Put(seq, msg.Subject, msg.Header)
 		e.feed.Appended(seq, msg)
+		if e.projector != nil && commitlog.Kind(msg.Header.Get(wire.KindHeader)) == commitlog.KindEvents {
+			e.projector.Kick()
+		}
 	}
 	letters := alerts.NewDeadLetters(js, e.config.World, e.config.Replicas,
 		e.config.Logger, e.alerts.Raise)
@@ -188,7 +192,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 		e.background.Go(func() { e.project(ctx) })
 	}
 	e.background.Go(func() { follow.Reconnects(ctx, nc, e.log.Known.Doubted(), e.rewind) })
-	e.background.Go(func() { e.resumer().Run(ctx) })
+	e.background.Go(func() { e.resume(ctx) })
 	e.background.Go(func() { e.waiting.Reap(ctx) })
 	e.background.Go(func() { e.signalFollower().Run(ctx) })
 	e.background.Go(func() { e.pending.Watch(ctx) })
@@ -218,15 +222,6 @@ func (e *Engine) watchStorage(ctx context.Context) {
 		since = e.config.Now()
 		e.alerts.Raise(e.environment().StorageFailed(err))
 	})
-}
-
-// resumer returns what applies the commands that engines have left pending.
-func (e *Engine) resumer() *commitlog.Resumer {
-	return &commitlog.Resumer{
-		Log: e.log, Index: e.hints, Ensure: e.ensureInTurn,
-		Every: e.config.Plugin.Resend, Logger: e.config.Logger,
-		Paused: func(towns int) { e.townsPaused.Store(int64(towns)) },
-	}
 }
 
 // ensureInTurn ensures an application of what is pending in a town, in the town's turn: where a
@@ -288,10 +283,14 @@ func (e *Engine) Close(ctx context.Context) error {
 
 // newProjector returns the projector of the runs that others append to: see ADR 24.
 func (e *Engine) newProjector() *projection.Runner {
+	file := ""
+	if e.config.IndexDir != "" {
+		file = filepath.Join(e.config.IndexDir, "projected")
+	}
 	return projection.New(projection.Config{
-		Log: e.log, Index: e.index, Runs: e.runs, Alert: e.alerts.RaiseFound,
+		Log: e.log, Index: e.index, Runs: e.runs, Alert: e.alerts.RaiseFound, File: file,
 		Logger: e.config.Logger,
-	}, 0)
+	})
 }
 
 // project projects run events until ctx is done. It raises nothing again that the stream of alerts

@@ -190,7 +190,10 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 		return 0, err
 	}
 	err = r.await(ctx, func() (err error) {
-		pending, err = IndexPending(ctx, r.nc, r.manifest.World, r.options.Replicas)
+		log, err := r.js.Stream(ctx, wire.LogStream(r.manifest.World))
+		if err == nil {
+			pending, err = CountPending(ctx, log, r.manifest.World)
+		}
 		return err
 	})
 	if err != nil {

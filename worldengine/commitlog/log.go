@@ -121,12 +121,17 @@ func (l *Log) Load(ctx context.Context, townID string) (Entry, error) {
 // LastOf returns the last message of a town, or nil for one that does not exist. It returns
 // ErrTownDamaged or ErrLogUnavailable.
 func (l *Log) LastOf(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
-	msg, err := l.Store.Last(ctx, wire.LogSubject(l.World, wire.TownToken(townID)))
+	return l.LastOfToken(ctx, wire.TownToken(townID))
+}
+
+// LastOfToken is LastOf for the town with a token.
+func (l *Log) LastOfToken(ctx context.Context, token string) (*jetstream.RawStreamMsg, error) {
+	msg, err := l.Store.Last(ctx, wire.LogSubject(l.World, token))
 	if errors.Is(err, ErrUnreadable) {
-		return nil, fmt.Errorf("%w: town %q: %w", ErrTownDamaged, townID, err)
+		return nil, fmt.Errorf("%w: town %s: %w", ErrTownDamaged, token, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: last message of town %q: %w", ErrLogUnavailable, townID, err)
+		return nil, fmt.Errorf("%w: last message of town %s: %w", ErrLogUnavailable, token, err)
 	}
 	return msg, nil
 }

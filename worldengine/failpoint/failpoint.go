@@ -11,9 +11,6 @@ const (
 	Judged Point = "judged"
 	// Committed: an executed, failed or refused handoff is stored, and the client has no answer.
 	Committed Point = "committed"
-	// Indexed: the entry of the pending index of a command that is to be applied outside the engine
-	// is stored, and the handoff is not.
-	Indexed Point = "indexed"
 	// Accepted: the first commit of such a command is stored, and no plugin or console is asked.
 	Accepted Point = "accepted"
 	// Asked: the plugin is asked, and has not answered.
@@ -53,7 +50,7 @@ func Cancelling() []Point { return []Point{Wished, Closing, Withdrawn} }
 // Points returns the points that a handoff passes which is not cancelled, in their order.
 func Points() []Point {
 	return []Point{
-		Judged, Committed, Indexed, Accepted, Asked, Answered, Again, Recorded, Closing, Concluded,
+		Judged, Committed, Accepted, Asked, Answered, Again, Recorded, Closing, Concluded,
 	}
 }
 

@@ -62,9 +62,6 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 		guard = d.last
 	}
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
-	if err := c.hint(ctx, prior); err != nil {
-		return false, err
-	}
 	msg.Header[wire.AtHeader] = []string{runevents.Timestamp(c.now())}
 	ack, err := c.js.PublishMsg(ctx, msg)
 	if follow.IsWrongLastSequence(err) {
@@ -75,18 +72,6 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 			d.Town, err)
 	}
 	return true, c.alertMended(ctx, d, ack.Sequence)
-}
-
-// hint makes the entries of a town's record before it is committed; it goes with stream PENDING.
-func (c *worldCheck) hint(ctx context.Context, rec *commitlog.Record) (err error) {
-	index := commitlog.NewPendingIndex(c.world, c.js, nil)
-	if rec.Pending != nil {
-		err = index.Put(ctx, rec.TownID)
-	}
-	if err == nil && len(rec.Approvals) > 0 {
-		err = index.PutAsked(ctx, rec.TownID)
-	}
-	return err
 }
 
 // alertMended raises the alert that a town was put back.

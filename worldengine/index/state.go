@@ -19,9 +19,10 @@ type state struct {
 	position uint64 // every kept message of the log up to here is in
 	towns    []chain
 	runs     []chain
-	keys     table // the newest accepting row of a key in a town
-	anyKeys  table // of a key in any town
-	runIDs   table // run numbers
+	keys     table               // the newest accepting row of a key in a town
+	anyKeys  table               // of a key in any town
+	runIDs   table               // run numbers
+	flagged  map[uint32]struct{} // towns whose newest row on the log subject has a flag of Towns
 }
 
 // chunkRows is how many rows are allocated together, so that growing copies none.
@@ -61,7 +62,7 @@ func (d *dictionary) number(name string, limit int) uint32 {
 
 // newState returns a state without rows. Number 0 is taken by none.
 func newState() *state {
-	s := &state{towns: make([]chain, 1), runs: make([]chain, 1)}
+	s := &state{towns: make([]chain, 1), runs: make([]chain, 1), flagged: map[uint32]struct{}{}}
 	for class := range s.names {
 		s.names[class] = dictionary{[]string{""}, map[string]uint32{"": 0}}
 	}
@@ -162,6 +163,10 @@ func (s *state) find(n uint32, r *row) {
 	}
 	if r.has(OfTown) {
 		s.towns[r.Town].log = n
+		delete(s.flagged, r.Town)
+		if r.has(Pending | Paused | Asked) {
+			s.flagged[r.Town] = struct{}{}
+		}
 	}
 	if r.has(accepts) {
 		s.keys.put(n)
