@@ -65,7 +65,6 @@ func TestStoredNamesAreFixed(t *testing.T) {
 		"world.w.control":             ControlSubject("w"),
 		"world.w.signal":              SignalSubject("w"),
 		"world.w.run.r":               RunSubject("w", "r"),
-		"world.w.pending.t":           PendingSubject("w", "t"),
 		"world.w.restoring":           RestoringSubject("w"),
 		"worldengine.v1.w.apply.t":    ApplySubject("w", "t"),
 		"worldengine.v1.w.events.t":   EventsSubject("w", "t"),
