@@ -82,7 +82,7 @@ func TestSubscriptionsByRole(t *testing.T) {
 		for _, subject := range append([]string{
 			"_INBOX_u.1.2", "_INBOX_v.1.2", "_INBOX.1", commandOf(mine), commandOf(read),
 			commandOf(other), wire.EventSubject("v", mine, "run-1"), wire.LogSubject("w", mine),
-			wire.ReceiptSubject("w", mine, "k"), wire.Subject("w", wire.Handoff), "$JS.API.INFO",
+			wire.Subject("w", wire.Handoff), "$JS.API.INFO",
 		}, heard...) {
 			want := false
 			for _, m := range may {
@@ -158,7 +158,7 @@ func TestOperatorsReadStreams(t *testing.T) {
 				anyCovers(p.Publish, "$JS.SNAPSHOT.ACK."+stream+".x.1"), role)
 		}
 		for _, subject := range []string{
-			wire.LogSubject("w", "t"), wire.ReceiptSubject("w", "t", "k"), eventOf("t"),
+			wire.LogSubject("w", "t"), eventOf("t"),
 			commandOf("t"), wire.AlertSubject("w", "CODE"), "$SYS.REQ.SERVER.PING",
 			"clients." + wire.Subject("w", wire.Handoff),
 		} {

@@ -39,9 +39,6 @@ var flagHeaders = []struct {
 func newEntry(seq uint64, subject string, header nats.Header) entry {
 	e := entry{seq: seq, kind: header.Get(wire.KindHeader), key: header.Get(wire.KeyHeader),
 		actor: header.Get(wire.ActorHeader), typ: header.Get(wire.TypeHeader)}
-	if actor, err := wire.PercentDecode(e.actor); err == nil {
-		e.actor = actor
-	}
 	if at, err := time.Parse(time.RFC3339, header.Get(wire.AtHeader)); err == nil {
 		e.at = at.UnixMilli()
 	}

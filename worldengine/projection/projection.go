@@ -65,6 +65,7 @@ type Runner struct {
 	town      string // of the run that is being projected
 
 	position atomic.Uint64
+	loaded   bool   // where to begin
 	saved    uint64 // in File
 	behind   atomic.Int64
 	kick     chan struct{}
@@ -79,7 +80,6 @@ func New(config Config) *Runner {
 		config.Logger = slog.Default()
 	}
 	r := &Runner{config: config, kick: make(chan struct{}, 1)}
-	r.load()
 	r.projector = runevents.NewProjector(runevents.ProjectorConfig{
 		Store: (*store)(r), Now: config.Now, MaxRuns: config.MaxRuns, MaxAlerts: config.MaxRuns,
 		Alert: func(alert runevents.Alert) {
@@ -141,6 +141,11 @@ func (r *Runner) Run(ctx context.Context) {
 
 // projectNext projects the runs of the next rows, and reports whether there may be more.
 func (r *Runner) projectNext(ctx context.Context) (more bool, err error) {
+	if !r.loaded {
+		if err := r.load(ctx); err != nil {
+			return false, err
+		}
+	}
 	end := r.config.Index.Position()
 	rows := r.config.Index.Appended(r.Position(), window)
 	r.behind.Store(int64(len(rows)))
@@ -213,23 +218,28 @@ func (s *store) Snapshot(
 	return snapshot, true, nil
 }
 
-// load takes the position from the file. Without one a Runner begins a little before the end of the
-// log.
-func (r *Runner) load() {
-	end := r.config.Index.Position()
+// load takes the position from the file, once the index has followed the log. Without a file a Runner
+// begins a little before the end of the log.
+func (r *Runner) load(ctx context.Context) error {
+	end, err := r.config.Index.Sync(ctx)
+	if err != nil {
+		return err
+	}
+	r.loaded = true
 	r.position.Store(end - min(end, lookback))
 	data, err := os.ReadFile(r.config.File)
 	if err != nil {
-		return
+		return nil
 	}
 	at, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
 	if err != nil {
 		r.config.Logger.Error("the position of projections cannot be read; they begin near the "+
 			"end of the log", "file", r.config.File, "error", err)
-		return
+		return nil
 	}
 	r.position.Store(min(at, end))
 	r.saved = r.Position()
+	return nil
 }
 
 // save keeps the position, if it has moved. While a run waits to be read again it does not: the

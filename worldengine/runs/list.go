@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"strings"
 	"time"
 
 	"github.com/go-json-experiment/json"
@@ -84,11 +83,8 @@ func (s *Store) List(ctx context.Context, filter RunFilter, after uint64, limit 
 	}
 	by := index.Filter{
 		From: filter.From, To: filter.To, Status: filter.Status,
-		ActorID: filter.ActorID, Type: filter.Type, Oldest: filter.Oldest,
+		ActorID: wire.ActorToken(filter.ActorID), Type: filter.Type, Oldest: filter.Oldest,
 		AfterMark: filter.AfterMark,
-	}
-	if token := wire.ActorToken(filter.ActorID); strings.HasPrefix(token, "=") {
-		by.ActorID = token // the header of a long id
 	}
 	for _, townID := range filter.Towns {
 		by.Towns = append(by.Towns, wire.TownToken(townID))

@@ -152,6 +152,7 @@ func TestEventList_OfADamagedDisk(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, page.Commits, int(end))
 }
+
 // A backup of a damaged world has what the world still delivers: the history before the damaged
 // commit is kept, and the restored world is told the same of it.
 func TestABackupOfADamagedHistory(t *testing.T) {
