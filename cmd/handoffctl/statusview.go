@@ -80,12 +80,11 @@ func (a *app) printServers(w io.Writer, s *worldStatus) {
 		return
 	}
 	fmt.Fprintf(w, "waiting\t%s\n", counted.Of(s.Waiting, "request"))
-	index, events := s.followed()
 	of := ""
 	if s.LogEnd > 0 {
 		of = fmt.Sprintf(" of %d", s.LogEnd)
 	}
-	fmt.Fprintf(w, "followed\tindex at %d, run events at %d%s\n", index, events, of)
+	fmt.Fprintf(w, "index\tat %d%s\n", s.indexed(), of)
 	versions := s.versions()
 	tone := plain
 	if len(versions) > 1 {

@@ -107,7 +107,7 @@ const (
 	answersWait = 250 * time.Millisecond // how long status waits for one more server to answer
 )
 
-// followWait is how long followers may take to come to the end of the log. Tests, which may run on
+// followWait is how long the index may take to come to the end of the log. Tests, which may run on
 // a busy machine, wait longer.
 var followWait = 2 * time.Second
 
@@ -274,8 +274,7 @@ func (s *worldStatus) readStreams(ctx context.Context, a *app, role string) {
 	}
 }
 
-// askServers asks the servers of the world how they are, until followers are where the log ended
-// before.
+// askServers asks the servers of the world how they are, until the index is at the log's former end.
 func (s *worldStatus) askServers(ctx context.Context, server *client.Client, role string) {
 	if !maySeeServers(role) {
 		s.Unknown["servers"] = "the role " + role + " may not ask for statistics"
@@ -288,13 +287,12 @@ func (s *worldStatus) askServers(ctx context.Context, server *client.Client, rol
 			return
 		}
 		s.Servers = servers
-		index, events := s.followed()
-		if min(index, events) >= s.LogEnd {
+		index := s.indexed()
+		if index >= s.LogEnd {
 			break
 		}
 		if time.Now().After(until) {
-			s.problem("the index is at %d and run events at %d of the log, which had %d", index,
-				events, s.LogEnd)
+			s.problem("the index is at %d of the log, which had %d", index, s.LogEnd)
 			break
 		}
 		if backoff.Sleep(ctx, answersWait) != nil {
@@ -336,13 +334,12 @@ func (s *worldStatus) fullest() *serverStatus {
 	return least
 }
 
-// followed returns up to where the index and the run events have come.
-func (s *worldStatus) followed() (index, events uint64) {
+// indexed returns the sequence of the log that the index has reached.
+func (s *worldStatus) indexed() (index uint64) {
 	for i := range s.Servers {
 		index = max(index, s.Servers[i].Stats.Indexed)
-		events = max(events, s.Servers[i].Stats.EventsFollowed)
 	}
-	return index, events
+	return index
 }
 
 // versions returns the versions of the servers.
