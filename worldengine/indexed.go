@@ -1,9 +1,11 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +28,28 @@ func (e *Engine) openIndex(ctx context.Context) (err error) {
 		useIndex(e.log, e.index)
 	}
 	return err
+}
+
+// raiseLost alerts operators to the records that the log lost since the index was written, if any.
+// The alert names the last ten.
+func (e *Engine) raiseLost() {
+	if len(e.lost) == 0 {
+		return
+	}
+	const most = 10
+	var named []string
+	for _, row := range slices.Backward(e.lost) {
+		if len(named) == most {
+			named = append(named, fmt.Sprintf("and %d more", len(e.lost)-most))
+			break
+		}
+		named = append(named, fmt.Sprintf("log sequence %d of town %s (%s)", row.Seq,
+			cmp.Or(row.Town, "none"), row.Kind))
+	}
+	e.alerts.Raise(e.environment().LogLost("The index was rebuilt, and handoffs are judged by the "+
+		"log as it is", fmt.Errorf("the log does not have records that it had: %s; keep the old "+
+		"file of the index, rows.lost-%d, and put the newer log back if there is one",
+		strings.Join(named, "; "), e.lost[len(e.lost)-1].Seq)))
 }
 
 // useIndex has an index learn of the commits to a log, and the log ask it for the last persistedAt.
