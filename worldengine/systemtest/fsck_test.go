@@ -285,15 +285,6 @@ func (w *checkedWorld) followed() {
 	}, time.Minute, 20*time.Millisecond)
 }
 
-// derivedAnew loses all that is derived from the log, which the next start makes anew; it goes with
-// the stream RUNEVENTS.
-func (w *checkedWorld) derivedAnew() {
-	w.t.Helper()
-	require.NoError(w.t, w.js.DeleteStream(w.t.Context(), wire.EventStream("main")))
-	w.close()
-	w.open()
-}
-
 func copied(msg *jetstream.RawStreamMsg) *jetstream.RawStreamMsg {
 	other := *msg
 	other.Header = map[string][]string{}
