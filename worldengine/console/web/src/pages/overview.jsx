@@ -1,9 +1,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { useApprovals } from "../approvals.js";
-import { useChanges } from "../changes.js";
 import { alertMeanings } from "../../../../client/js/contract.gen.mjs";
-import { feed } from "../feed.js";
-import { useLoad } from "../load.js";
+import { eventsOf, feed, isChange } from "../feed.js";
+import { useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
 import { RunTable } from "../runtable.jsx";
 import { ask, can, session } from "../session.js";
@@ -14,6 +13,12 @@ import { PauseButton } from "./pause.jsx";
 
 /** How many runs and changes are shown. */
 const newest = 20;
+
+/** Returns the newest changes of towns that no run has made: those that may be among the newest runs. */
+async function changesOfTowns() {
+  const { revisions } = await ask("town.history", { limit: 100 });
+  return revisions.filter((r) => !r.runId);
+}
 
 /** How many open alerts are counted, and how many of them are shown. */
 const mostAlerts = 99;
@@ -64,15 +69,17 @@ const sum = (servers, of) => servers.reduce((total, s) => total + (of(s) ?? 0), 
 
 export function Overview() {
   const runs = useRuns({}, newest);
-  const changes = useChanges();
+  const changes = useLoad(changesOfTowns, []);
+  const changed = useSoon(changes.reload);
   const approvals = useApprovals();
   const control = useLoad(() => ask("control.get", {}), []);
   const stats = useLoad(statistics, []);
   const alerts = useLoad(async () => (can("alert.list") ? ask("alert.list", { limit: mostAlerts, unacknowledged: true }) : null), []);
   useEffect(() => {
     const timer = setInterval(() => { if (!document.hidden && session.get().link === "live") stats.reload(); }, again);
-    const off = feed.listen((events) => {
-      if (events.some((e) => ["SignalAccepted"].includes(e.eventType))) control.reload();
+    const off = feed.listen((commits, lost) => {
+      if (lost || commits.some(isChange)) changed();
+      if (lost || eventsOf(commits).some((e) => e.eventType === "SignalAccepted")) control.reload();
     });
     const offAlerts = feed.listenAlerts(() => alerts.reload());
     return () => { clearInterval(timer); off(); offAlerts(); };
@@ -87,7 +94,8 @@ export function Overview() {
       <Newest alerts={alerts.data?.alerts} />
       <Waiting approvals={approvals.data} />
       <div class="heading"><h2>Activity</h2><a href={href(["runs"])}>All runs</a></div>
-      <RunTable list={runs} changes={changes} most={newest} label="Activity" />
+      <Trouble error={changes.error} retry={changes.reload} />
+      <RunTable list={runs} changes={changes.data ?? []} most={newest} label="Activity" />
     </>
   );
 }
