@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/wire"
 )
@@ -27,8 +26,9 @@ func TestALowerLimitOfEventsIsTold(t *testing.T) {
 		})
 		require.NoError(t, err)
 		require.NoError(t, e.Close(context.Background()))
-		info, err := e.runs.Stream.Info(t.Context())
+		stream, err := js.Stream(t.Context(), wire.EventStream("main"))
 		require.NoError(t, err)
+		info := stream.CachedInfo()
 		require.Equal(t, limit, info.Config.MaxMsgs)
 		return info.State.Msgs, told.String()
 	}
@@ -40,7 +40,7 @@ func TestALowerLimitOfEventsIsTold(t *testing.T) {
 		_, err := e.Runs().Append(t.Context(), "t", []runevents.Write{logtest.Told(n + 1)})
 		require.NoError(t, err)
 	}
-	require.NoError(t, commitlog.CatchUp(t.Context(), e.log, e.eventFollower))
+	require.NoError(t, e.eventFollower.Wait(t.Context(), 10))
 	require.NoError(t, e.Close(context.Background()))
 	const warning = "level=WARN msg=\"the oldest messages of a stream are over its limit and are " +
 		"discarded\""
