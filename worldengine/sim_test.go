@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/handoff"
 	"worldengine/worldengine/alerts"
@@ -48,10 +46,9 @@ type sim struct {
 	forceful bool
 	trace    func(format string, args ...any)
 
-	mu       sync.Mutex
-	waiting  []*simOp // sorted by what they are, since goroutines come in any order
-	followed uint64
-	found    []string // what must not be
+	mu      sync.Mutex
+	waiting []*simOp // sorted by what they are, since goroutines come in any order
+	found   []string // what must not be
 
 	log      simLog
 	engines  []*simEngine
@@ -124,7 +121,6 @@ func newSim(seed uint64) *sim {
 	for i := range 4 {
 		s.clients = append(s.clients, &simClient{sim: s, name: fmt.Sprint("client ", i)})
 	}
-	s.follow(len(s.log.messages))
 	s.engines = []*simEngine{s.start(), s.start()}
 	return s
 }
@@ -160,7 +156,7 @@ func (s *sim) start() *simEngine {
 	}
 	e := &Engine{
 		config: config, log: log, history: history.Reader{Log: log}, towns: commitlog.NewTowns(log),
-		plugins: &simRouter{s, process}, handover: commitlog.NewHandover(),
+		plugins:   &simRouter{s, process},
 		cancelled: newCancelled(), alerts: alerts.New(nil, config.alerts()),
 		index: s.openIndex(process),
 	}
@@ -242,12 +238,9 @@ func (s *sim) step() {
 	case n == 0 && s.chance(6):
 		s.crash()
 	case n == 1 && waiting == 0 && s.chance(4):
-		s.follow(len(s.log.messages)) // which takes moments, not half a minute
 		time.Sleep(commitlog.DuplicateWindow)
 	case n <= 4:
 		s.clients[s.rng.IntN(len(s.clients))].act()
-	case n <= 6 && s.followed < uint64(len(s.log.messages)):
-		s.follow(1 + s.rng.IntN(3))
 	case n == 7 && len(s.game.delayed) > 0:
 		s.game.deliverLate()
 	case n == 8 && s.chance(8):
@@ -319,34 +312,6 @@ func (s *sim) kill(i int) {
 			c.asked = nil // nobody answers it any more
 		}
 	}
-}
-
-// follow derives the run events of some messages of the log.
-func (s *sim) follow(count int) {
-	for ; count > 0 && s.followed < uint64(len(s.log.messages)); count-- {
-		m := s.log.messages[s.followed]
-		for _, e := range s.engines {
-			s.deriveHandedOver(e, m)
-		}
-		s.followed++
-	}
-}
-
-func (s *sim) derive(msg jetstream.Msg) []follow.Message {
-	events, err := commitlog.DeriveEvents("main")(msg)
-	if err != nil {
-		panic(err)
-	}
-	return events
-}
-
-// deriveHandedOver derives from a message as an engine does that may have handed its record over:
-// it gets what the bytes of the message say, whoever committed it and whatever became of the
-// commit.
-func (s *sim) deriveHandedOver(e *simEngine, m *simMessage) {
-	events, handed := s.derive(m), s.derive(e.handover.Read(m))
-	s.must(reflect.DeepEqual(events, handed),
-		"engine %d derives something else from the record that it committed at %d", e.number, m.seq)
 }
 
 // run runs a seed and returns what must not be.
