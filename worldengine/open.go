@@ -25,6 +25,7 @@ import (
 	"worldengine/worldengine/signals"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/waiting"
+	"worldengine/worldengine/wire"
 )
 
 // Open starts an engine on nc, whose account must have JetStream, and makes or updates the
@@ -137,6 +138,9 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.log.Appended = func(seq uint64, msg *nats.Msg) {
 		e.index.Put(seq, msg.Subject, msg.Header)
 		e.feed.Appended(seq, msg)
+		if e.projector != nil && msg.Header.Get(wire.KindHeader) == string(commitlog.KindEvents) {
+			e.projector.Kick()
+		}
 	}
 	letters := alerts.NewDeadLetters(js, e.config.World, e.config.Replicas,
 		e.config.Logger, e.alerts.Raise)
