@@ -22,7 +22,7 @@ const (
 	lookEvery = 250 * time.Millisecond
 )
 
-// Config is what a Feed works with. Every member must be set.
+// Config configures a Feed. Every member must be set.
 type Config struct {
 	// Log is the log, and JetStream reads it in bulk.
 	Log       *commitlog.Log

@@ -93,7 +93,7 @@ func runSeq(s string) uint32 {
 }
 
 // fingerprint is the first 8 bytes of the SHA-256 of s, so that no client makes two keys that are
-// taken for one by chance or cheaply on purpose. That of "" is 0.
+// taken for one by chance or cheaply on purpose. The fingerprint of "" is 0.
 func fingerprint(s string) uint64 {
 	if s == "" {
 		return 0

@@ -147,8 +147,7 @@ func (ix *Index) behind(seq uint64) <-chan struct{} {
 	return ix.moved
 }
 
-// Sync waits for the present end of the log, and returns its sequence. Its errors are those of
-// Wait.
+// Sync waits for the present end of the log, and returns its sequence. It fails as Wait does.
 func (ix *Index) Sync(ctx context.Context) (end uint64, err error) {
 	if end, err = ix.config.Source.End(ctx); err != nil {
 		return 0, fmt.Errorf("%w: end of the log: %w", ErrBehind, err)
