@@ -130,7 +130,7 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 	return lost, err
 }
 
-// has reports whether a row is that of an entry.
+// has reports whether the row of an entry is in, and equals it.
 func (s *state) has(e *entry) bool {
 	r := s.row(s.after(e.seq - 1))
 	return r.Seq == e.seq && r.At == e.at && r.RunID == fingerprint(e.runID) &&

@@ -54,8 +54,8 @@ func TestTheClockOfTheProducerDecidesNothing(t *testing.T) {
 	require.Empty(t, c.listRuns(window("to", began)), "though it was emitted before")
 }
 
-// TestPersistedAt_ClockGoesBack: the clock of the engine is that of the append authority too; if it
-// goes back, persistedAt stays where it was, in the run and in the town.
+// TestPersistedAt_ClockGoesBack: the engine's clock is the append authority's too; if it goes back,
+// persistedAt stays where it was, in the run and in the town.
 func TestPersistedAt_ClockGoesBack(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, func(config *server.Config) { config.Engine.Now = backwards() }))
