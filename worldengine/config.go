@@ -68,6 +68,8 @@ type Config struct {
 	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town;
 	// 10,000. The last commit, the town's state, never expires.
 	HistoryPerTown int64
+	// Listening reports whether anybody subscribes to a subject; nil if that is not known.
+	Listening func(subject string) bool
 	// Replicas is how many servers of a cluster keep each stream; 1.
 	Replicas int
 	// GroupCommits stores commits that wait for the disk together, where the one NATS server of the

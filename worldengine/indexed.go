@@ -1,9 +1,11 @@
 package worldengine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,6 +14,7 @@ import (
 	"worldengine/dedupe"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/runs"
 	"worldengine/worldengine/wire"
 )
 
@@ -26,6 +29,28 @@ func (e *Engine) openIndex(ctx context.Context) (err error) {
 		useIndex(e.log, e.index)
 	}
 	return err
+}
+
+// raiseLost alerts operators to the records that the log lost since the index was written, if any.
+// The alert names the last ten.
+func (e *Engine) raiseLost() {
+	if len(e.lost) == 0 {
+		return
+	}
+	const most = 10
+	var named []string
+	for _, row := range slices.Backward(e.lost) {
+		if len(named) == most {
+			named = append(named, fmt.Sprintf("and %d more", len(e.lost)-most))
+			break
+		}
+		named = append(named, fmt.Sprintf("log sequence %d of town %s (%s)", row.Seq,
+			cmp.Or(row.Town, "none"), row.Kind))
+	}
+	e.alerts.Raise(e.environment().LogLost("The index was rebuilt, and handoffs are judged by the "+
+		"log as it is", fmt.Errorf("the log does not have records that it had: %s; keep the old "+
+		"file of the index, rows.lost-%d, and put the newer log back if there is one",
+		strings.Join(named, "; "), e.lost[len(e.lost)-1].Seq)))
 }
 
 // useIndex has an index learn of the commits to a log, and the log ask it for the last persistedAt.
@@ -77,7 +102,8 @@ func (e *Engine) lookupKey(
 }
 
 // storedReceipt reads the receipt that the index knows of a key. A record that the log does not
-// keep any more is forgotten: its key is free, and a handoff that was executed is stale by then.
+// keep any more, or that NATS does not deliver because it is damaged, is forgotten, as it is by an
+// index that is made anew: its key is free, and a handoff that was executed is stale by then.
 func (e *Engine) storedReceipt(
 	ctx context.Context, townID, key string,
 ) (*dedupe.Receipt, error) {
@@ -91,19 +117,21 @@ func (e *Engine) storedReceipt(
 	if !found {
 		return nil, nil
 	}
-	rec, _, err := e.log.RecordAt(ctx, seq, wire.LogSubject(e.config.World, wire.TownToken(townID)))
-	if errors.Is(err, commitlog.ErrGone) {
+	rec, msg, err := e.log.RecordAt(ctx, seq, wire.LogSubject(e.config.World, wire.TownToken(townID)))
+	switch {
+	case errors.Is(err, commitlog.ErrGone), errors.Is(err, commitlog.ErrDamaged) && msg == nil:
 		return nil, nil
-	}
-	if err == nil && rec.Run == nil {
-		err = fmt.Errorf("%w: log sequence %d has no run", commitlog.ErrDamaged, seq)
+	case errors.Is(err, commitlog.ErrDamaged):
+		err = fmt.Errorf("%w: %w", runs.ErrRunDamaged, err)
+	case err == nil && rec.Run == nil:
+		err = fmt.Errorf("%w: log sequence %d has no run", runs.ErrRunDamaged, seq)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the key %s of town %q: %w", key, townID, err)
 	}
 	receipt, err := dedupe.Read(rec.TownID, seq, rec.Run.RunID, rec.Result)
 	if err != nil {
-		return nil, fmt.Errorf("%w: log sequence %d: %w", commitlog.ErrDamaged, seq, err)
+		return nil, fmt.Errorf("%w: log sequence %d: %w", runs.ErrRunDamaged, seq, err)
 	}
 	if receipt.Key != key || townID != "" && receipt.TownID != townID {
 		return nil, nil // the fingerprint of another key

@@ -128,6 +128,7 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 		return fmt.Errorf("worldengine: JetStream: %w", err)
 	}
 	e.alerts = alerts.New(js, e.config.alerts())
+	e.raiseLost()
 	e.log.Known.Connection = func() uint64 {
 		return nc.Stats().Reconnects + followers.Stats().Reconnects
 	}

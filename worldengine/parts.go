@@ -47,7 +47,7 @@ func (e *Engine) runConfig() runs.Config {
 // newFeed returns what shows the commits to their readers, over a connection of followers.
 func (e *Engine) newFeed(js jetstream.JetStream, nc *nats.Conn) *feed.Feed {
 	return feed.New(feed.Config{
-		Log: e.log, JetStream: js, Publish: nc.Publish, Logger: e.config.Logger,
+		Log: e.log, JetStream: js, Publish: nc.Publish, Listening: e.config.Listening, Logger: e.config.Logger,
 		Damaged: func(seq uint64, err error) {
 			e.alerts.RaiseOnce(e.environment().CommitDamaged(seq, err))
 		},

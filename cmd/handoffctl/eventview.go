@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"fmt"
-	"net/url"
 	"strings"
 	"time"
 
@@ -18,33 +17,20 @@ import (
 // eventView prints events as they come: a line each, and a line with the date when that changes.
 type eventView struct {
 	*app
-	alerts bool   // they are alerts
-	date   string // of the last event
+	date string // of the last event
 }
 
-// show prints one event.
-func (v *eventView) show(event *sighting) error {
-	switch {
-	case v.json():
-		return v.printRaw(event.data)
-	case v.alerts:
-		return v.printAlert(event.data)
-	case event.change != nil:
-		return v.printChange(event.change)
-	}
-	var e runevents.Record
-	if err := json.Unmarshal(event.data, &e); err != nil {
-		return fmt.Errorf("an event of the server cannot be read: %w", err)
-	}
+// printEvent prints an event of a town, or of none.
+func (v *eventView) printEvent(townID string, e *runevents.Record) error {
 	at := e.PersistedAt
 	if persisted, err := time.Parse(time.RFC3339, at); err == nil {
 		if at, err = v.clock(persisted); err != nil {
 			return err
 		}
 	}
-	return v.printf("%s  %-20s  %s %2d  %s  %-18s  %s\n", at, show(townOfSubject(event.subject)),
-		v.briefID(e.RunID), e.RunSeq, v.eventType(&e), show(e.StepID),
-		show(appended(v.sense(&e), e.AppendedBy)))
+	return v.printf("%s  %-20s  %s %2d  %s  %-18s  %s\n", at, orDash(townID),
+		v.briefID(e.RunID), e.RunSeq, v.eventType(e), show(e.StepID),
+		show(appended(v.sense(e), e.AppendedBy)))
 }
 
 // clock returns the time of day, and prints the date before it if that has changed.
@@ -59,16 +45,16 @@ func (v *eventView) clock(at time.Time) (string, error) {
 	return at.Format("15:04:05.000"), nil
 }
 
+// changeNames are the names of the changes that are shown, by their cause. Of other commits the run
+// events are shown.
+var changeNames = map[string]string{"put": "TownPut", "mend": "TownMended"}
+
 // printChange prints a state that town.put, town.patch or a world file gave to a town, or that fsck
-// put back. What else changed of a town, its run events say.
+// put back.
 func (v *eventView) printChange(change *client.Change) error {
-	name, what := "TownPut", "put or patched"
-	switch change.Cause {
-	case "put":
-	case "mend":
-		name, what = "TownMended", "put back to its last readable state"
-	default:
-		return nil
+	what := "put or patched"
+	if change.Cause == "mend" {
+		what = "put back to its last readable state"
 	}
 	at := show(change.At)
 	if stored, err := time.Parse(time.RFC3339, change.At); err == nil {
@@ -80,7 +66,7 @@ func (v *eventView) printChange(change *client.Change) error {
 		what += " by " + change.ActorID
 	}
 	return v.printf("%s  %-20s  %s  %s\n", at, show(change.TownID),
-		v.coloured(fmt.Sprintf("%-14s", name), plain), show(fmt.Sprintf("%s: day %d, snapshot %s",
+		v.coloured(fmt.Sprintf("%-14s", changeNames[change.Cause]), plain), show(fmt.Sprintf("%s: day %d, snapshot %s",
 			what, change.Epoch, v.briefID(change.Hash))))
 }
 
@@ -95,8 +81,11 @@ func (v *eventView) eventType(e *runevents.Record) string {
 	return v.coloured(text, cmp.Or(tones[e.EventType.Spec().Tone], plain))
 }
 
-// printAlert prints an alert.
-func (v *eventView) printAlert(data []byte) error {
+// showAlert prints an alert.
+func (v *eventView) showAlert(data []byte) error {
+	if v.json() {
+		return v.printRaw(data)
+	}
 	var alert runevents.Alert
 	if err := json.Unmarshal(data, &alert); err != nil {
 		return fmt.Errorf("an alert of the server cannot be read: %w", err)
@@ -108,23 +97,6 @@ func (v *eventView) printAlert(data []byte) error {
 	return v.printf("%s  %s  %-26s  %s  %s\n", at,
 		v.coloured(show(string(alert.Severity)), severityTone(alert.Severity)),
 		show(string(alert.Code)), v.briefID(alert.RunID), show(alert.Message))
-}
-
-// townOfSubject returns the town of an event's subject: its id, or the token of one whose id is too
-// long.
-func townOfSubject(subject string) string {
-	tokens := strings.Split(subject, ".")
-	if len(tokens) < 2 {
-		return subject
-	}
-	token := tokens[len(tokens)-2]
-	if token == "=world" { // the events of a signal that no town has
-		return "-"
-	}
-	if id, err := url.PathUnescape(token); err == nil {
-		return id
-	}
-	return token
 }
 
 // appended adds the producer that appended an event, or began a run, to what that says; the engine's

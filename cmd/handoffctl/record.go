@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -52,18 +53,15 @@ func (c *recordCommand) Run(ctx context.Context, a *app) error {
 	if c.RunID, err = a.runID(ctx, c.RunID, false); err != nil {
 		return err
 	}
-	request := messages.RunList{TownID: c.Town, Order: "oldest", Limit: maxRunPage}
-	if c.For > 0 {
-		var now messages.Runs
-		if _, err := server.Ask(ctx, wire.RunList, messages.RunList{Limit: 1}, &now); err != nil {
-			return err
-		}
-		request.AfterMark, request.Order = &now.Mark, ""
-		// an interrupt ends the recording: the handoffs judged so far are written
-		_ = backoff.Sleep(ctx, c.For)
-		ctx = context.WithoutCancel(ctx)
+	switch {
+	case c.For > 0:
+		err = r.recordNew(ctx, c)
+	case c.RunID != "":
+		err = r.run(ctx, c.RunID)
+	default:
+		err = r.recordAll(ctx, c.Town)
 	}
-	if err := r.record(ctx, request, c.RunID); err != nil {
+	if err != nil {
 		return err
 	}
 	for _, why := range slices.Sorted(maps.Keys(r.leftOut)) {
@@ -101,19 +99,16 @@ type recorder struct {
 	fixtures []*fixtures.Fixture
 }
 
-// record records one run, or the runs of a list if runID is "".
-func (r *recorder) record(ctx context.Context, request messages.RunList, runID string) error {
-	if runID != "" {
-		return r.run(ctx, runID)
-	}
+// recordAll records the runs of a town, or all with townID "".
+func (r *recorder) recordAll(ctx context.Context, townID string) error {
+	request := messages.RunList{TownID: townID, Order: "oldest"}
 	for {
 		page, err := listRuns(ctx, r.server, request, maxRunPage)
 		if err != nil {
 			return err
 		}
 		for i := range page.Runs {
-			err := r.run(ctx, page.Runs[i].RunID)
-			if err != nil && !client.IsCode(err, wire.CodeUnknownRun) { // discarded meanwhile
+			if err := r.kept(ctx, page.Runs[i].RunID); err != nil {
 				return err
 			}
 		}
@@ -121,6 +116,42 @@ func (r *recorder) record(ctx context.Context, request messages.RunList, runID s
 			return nil
 		}
 	}
+}
+
+// recordNew waits, and then records the runs that had events meanwhile. An interrupt ends the wait.
+func (r *recorder) recordNew(ctx context.Context, c *recordCommand) error {
+	request, page := messages.EventListRequest{TownID: c.Town}, messages.EventListReply{}
+	if _, err := r.server.Ask(ctx, wire.EventList, request, &page); err != nil {
+		return err
+	}
+	_ = backoff.Sleep(ctx, c.For)
+	ctx = context.WithoutCancel(ctx)
+	for recorded := map[string]bool{"": true}; request.After != page.Cursor; {
+		request.After, page = page.Cursor, messages.EventListReply{}
+		if _, err := r.server.Ask(ctx, wire.EventList, request, &page); err != nil {
+			return err
+		}
+		for i := range page.Commits {
+			runID := page.Commits[i].RunID
+			if recorded[runID] || cmp.Or(c.RunID, runID) != runID {
+				continue
+			}
+			recorded[runID] = true
+			if err := r.kept(ctx, runID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// kept records a run unless it was discarded meanwhile.
+func (r *recorder) kept(ctx context.Context, runID string) error {
+	err := r.run(ctx, runID)
+	if client.IsCode(err, wire.CodeUnknownRun) {
+		return nil
+	}
+	return err
 }
 
 // run records the handoff of a run, and before a duplicate the handoff that it repeats.

@@ -20,9 +20,9 @@ type resultGetCommand struct {
 
 // Help is the command's long help.
 func (resultGetCommand) Help() string {
-	return `Shows the result of an accepted handoff, as long as the server's --dedupe-retention
-keeps it. A rejected or stale handoff does not consume its key, so its result is not kept. A key
-belongs to its town: give --town where several towns may have used the key.
+	return `Shows the result of an accepted handoff, as long as the log keeps its commit. A rejected or
+stale handoff does not consume its key, so its result is not found by it. A key belongs to its town:
+give --town if several towns may have used the key.
 
 Example:
 

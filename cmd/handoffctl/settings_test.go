@@ -21,9 +21,8 @@ func TestWorldSettings(t *testing.T) {
 		Settings map[string]string `json:"settings"`
 	}
 	assert.Equal(t, map[string]string{
-		"history-per-town": "6000", "dedupe-retention": "720h0m0s",
-		"runevents-retention": "48h0m0s",
-		"runevents-limit":     "10000000", "apply": "plugin", "require-approval": "none",
+		"history-per-town": "6000", "runevents-retention": "48h0m0s",
+		"runevents-limit": "10000000", "apply": "plugin", "require-approval": "none",
 		"compress": "events",
 	}, decode[shown](t, c.ok("world", "settings", "get", "-o", "json")).Settings)
 
@@ -31,7 +30,7 @@ func TestWorldSettings(t *testing.T) {
 		{"history-per-town", "a setting is NAME=VALUE"},
 		{"history-per-town=10", "history-per-town must be at least 1000, not 10"},
 		{"history-per-town=many", "must be at least 1"},
-		{"dedupe-retention=1ms", "must be a duration of at least 1s"},
+		{"runevents-retention=1ms", "must be a duration of at least 1s"},
 		{"runevents-limit=0", "at least 1, or -1"},
 		{"apply=magic", "not \"magic\""},
 		{"compress=some", "compress must be events or all, not \"some\""},

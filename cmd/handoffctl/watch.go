@@ -5,15 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"sync/atomic"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/client"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -34,11 +32,10 @@ func (watchCommand) Help() string {
 server was away, watch goes on with the first event that it has not shown. A line with the date
 comes before the first event of each day. On a terminal, success is green and failure is red,
 unless $NO_COLOR is set, and ids are cut to their first 8 characters; in a pipe nothing is cut.
-With -o json it prints one RunEventRecord a line. What town put and town patch change from now on
-is shown as TownPut, and what fsck --repair puts back as TownMended; neither is a run event, and
-they are not counted. A user who may not read the streams, such as an observer, sees what comes
-from now on, and a note where the connection was lost. With --alerts it shows the stream of alerts
-instead.
+With -o json it prints one RunEventRecord a line. Changes by town put and town patch are shown as
+TownPut, and repairs by fsck --repair as TownMended; neither is a run event, and they are not
+counted. With --alerts it shows the alerts instead: to a user who may not read their stream, such as
+an observer, those that come from now on, and a note if the connection was lost.
 
 Examples:
 
@@ -46,250 +43,89 @@ Examples:
     handoffctl watch --alerts --since 24h`
 }
 
-// Run shows events until ctx is done.
+// Run shows events until ctx is done, or enough were shown.
 func (c *watchCommand) Run(ctx context.Context, a *app) error {
 	var err error
 	if c.RunID, err = a.runID(ctx, c.RunID, false); err != nil {
 		return err
 	}
-	closed := make(chan struct{})
-	nc, err := a.dialStreams("handoffctl watch", nats.MaxReconnects(-1),
-		nats.ClosedHandler(func(*nats.Conn) { close(closed) }))
-	if err != nil {
-		return err
+	if c.Alerts {
+		err = c.watchAlerts(ctx, a)
+	} else {
+		err = c.watchEvents(ctx, a)
 	}
-	defer nc.Close()
-	events := sightings{make(chan sighting), closed}
-	var release func()
-	id, err := a.whoIs(ctx, nc)
-	if err == nil && c.RunID == "" && c.Type == "" && !c.Alerts && !a.json() {
-		err = c.hearChanges(ctx, a, nc, events)
-	}
-	switch {
-	case err != nil:
-	case mayReadStreams(id.Role):
-		release, err = c.read(ctx, a, nc, events)
-	default:
-		release, err = c.listen(ctx, a, nc, &id, events)
-	}
-	switch {
-	case ctx.Err() != nil: // it was asked to end before there was anything to show
+	if ctx.Err() != nil { // it was asked to end
 		return nil
-	case err != nil:
-		return err
-	}
-	err = c.follow(ctx, a, events)
-	if nc.IsConnected() {
-		release()
 	}
 	return err
 }
 
-// sighting is a run event or an alert or, where it has a change, what no run event says.
-type sighting struct {
-	subject string
-	header  nats.Header
-	data    []byte
-	change  *client.Change
-}
-
-// sightings take what was seen, until the connection is closed.
-type sightings struct {
-	came   chan sighting
-	closed <-chan struct{}
-}
-
-func (s sightings) give(event sighting) {
-	select {
-	case s.came <- event:
-	case <-s.closed:
-	}
-}
-
-// read gives the messages of the stream.
-func (c *watchCommand) read(
-	ctx context.Context, a *app, nc *nats.Conn, events sightings,
-) (release func(), err error) {
-	js, err := jetstream.New(nc)
+// watchEvents shows the events of commits.
+func (c *watchCommand) watchEvents(ctx context.Context, a *app) error {
+	nc, err := a.dial("handoffctl watch", nats.MaxReconnects(-1))
 	if err != nil {
-		return nil, err
-	}
-	name := wire.EventStream(a.flags.World)
-	if c.Alerts {
-		name = wire.AlertStream(a.flags.World)
-	}
-	stream, err := js.Stream(ctx, name)
-	if err != nil {
-		return nil, &client.UnavailableError{
-			Code: "NO_EVENTS", Cause: err,
-			Message: "there is no stream " + name + " on this NATS: check --world and --server",
-		}
-	}
-	config := c.consumer(a.flags.World, stream.CachedInfo().State.LastSeq+1)
-	return consume(ctx, stream, config, func(msg jetstream.Msg) {
-		events.give(sighting{subject: msg.Subject(), header: msg.Headers(), data: msg.Data()})
-	})
-}
-
-// hearChanges gives what changes towns from now on and no run event says. While no server serves
-// the world, whose events may be of another producer, it waits for one.
-func (c *watchCommand) hearChanges(
-	ctx context.Context, a *app, nc *nats.Conn, events sightings,
-) error {
-	server := client.New(nc, a.flags.World)
-	server.Timeout = a.flags.Timeout
-	var now messages.History
-	_, err := server.Ask(ctx, wire.TownHistory, messages.TownHistory{TownID: c.Town, Limit: 1}, &now)
-	what := client.FollowChanges{TownID: c.Town}
-	switch {
-	case client.IsCode(err, "NO_RESPONDERS"):
-	case err != nil && !client.IsCode(err, wire.CodeUnknownTown):
 		return err
-	case len(now.Revisions) > 0:
-		what.After = now.Revisions[0].Revision.Revision
-	default:
-		what.All = true // nothing has been changed yet
 	}
-	go func() {
-		for change, err := range server.Changes(ctx, what) {
-			if err != nil && !nc.IsClosed() { // of a closed connection follow tells
-				fmt.Fprintf(a.err, "handoffctl: puts and patches are not shown any more: %s; "+
-					"start watch again to see them\n", sentence(err))
-			}
-			if err != nil {
-				return
-			}
-			events.give(sighting{change: &change})
+	defer nc.Close()
+	server := &client.Client{Conn: nc, World: a.flags.World, Timeout: a.flags.Timeout}
+	// a world that nobody serves is an error now, and an interruption later
+	var end messages.EventListReply
+	_, err = server.Ask(ctx, wire.EventList, messages.EventListRequest{TownID: c.Town}, &end)
+	if err != nil {
+		return err
+	}
+	follow := client.Follow{TownID: c.Town, After: end.Cursor}
+	if c.Since > 0 {
+		follow.After, follow.From = "", time.Now().Add(-c.Since)
+	}
+	view, shown := &eventView{app: a}, 0
+	for commit, err := range server.Commits(ctx, follow) {
+		var lost *client.LossError
+		if errors.As(err, &lost) {
+			fmt.Fprintln(a.err, "handoffctl:", sentence(lost))
+			continue
 		}
-	}()
+		if err == nil {
+			err = c.show(ctx, view, server, &commit, &shown)
+		}
+		if err != nil || c.MaxCount > 0 && shown >= c.MaxCount {
+			return err
+		}
+	}
 	return nil
 }
 
-// consume gives the messages of a stream. They end with the connection: the consumer's own Stop
-// waits for a server that is away. release gives the consumer back.
-func consume(
-	ctx context.Context, stream jetstream.Stream, config jetstream.OrderedConsumerConfig,
-	give func(jetstream.Msg),
-) (release func(), err error) {
-	consumer, err := stream.OrderedConsumer(ctx, config)
-	if err == nil {
-		_, err = consumer.Consume(give)
-	}
-	if err != nil {
-		return nil, &client.UnavailableError{Code: "NO_EVENTS", Message: sentence(err), Cause: err}
-	}
-	return func() { commitlog.Release(stream, consumer) }, nil
-}
-
-// noteGaps makes a note of each time for which the connection was lost.
-func noteGaps(a *app, nc *nats.Conn) {
-	var lost atomic.Pointer[time.Time]
-	nc.SetDisconnectErrHandler(func(*nats.Conn, error) {
-		now := time.Now()
-		lost.CompareAndSwap(nil, &now)
-	})
-	nc.SetReconnectHandler(func(*nats.Conn) {
-		if since := lost.Swap(nil); since != nil {
-			fmt.Fprintf(a.err, "handoffctl: the connection was lost for %.1f s: the events that "+
-				"were published meanwhile are not shown\n", time.Since(*since).Seconds())
-		}
-	})
-}
-
-// listen gives what is published from now on, to a user who may not read the streams. What comes
-// while the connection is lost is not given, and a note says so.
-func (c *watchCommand) listen(
-	ctx context.Context, a *app, nc *nats.Conn, id *messages.Identity, events sightings,
-) (release func(), err error) {
-	if c.Since > 0 {
-		return nil, a.mustReadStreams(ctx, nc, "watch the past")
-	}
-	subjects := c.consumer(a.flags.World, 0).FilterSubjects
-	if readable := cmp.Or(strings.Join(id.Read, ""), strings.Join(id.Towns, "")); readable != "" &&
-		c.Town == "" && !c.Alerts {
-		towns := id.Read
-		if len(towns) == 0 {
-			towns = id.Towns
-		}
-		subjects = nil
-		for _, townID := range towns {
-			subjects = append(subjects, wire.EventSubject(a.flags.World, wire.TownToken(townID),
-				cmp.Or(c.RunID, "*")))
+// show shows the wanted events of a commit, up to MaxCount, and the change of a town that none of
+// them has.
+func (c *watchCommand) show(
+	ctx context.Context, view *eventView, server *client.Client, commit *messages.Commit, shown *int,
+) error {
+	if c.RunID == "" && c.Type == "" && !view.json() && changeNames[commit.Cause] != "" {
+		if change, is := server.ChangeOf(ctx, commit); is {
+			return view.printChange(&change)
 		}
 	}
-	for _, subject := range subjects {
-		_, err = nc.Subscribe(subject, func(msg *nats.Msg) {
-			events.give(sighting{subject: msg.Subject, header: msg.Header, data: msg.Data})
-		})
-		if err == nil {
-			err = nc.Flush() // a refusal comes before its answer
+	for _, data := range commit.Events {
+		var e runevents.Record
+		if err := json.Unmarshal(data, &e); err != nil {
+			return fmt.Errorf("an event of the server cannot be read: %w", err)
 		}
-		if err == nil && errors.Is(nc.LastError(), nats.ErrPermissionViolation) {
-			return nil, &client.UnavailableError{Code: "PERMISSION_DENIED", Message: fmt.Sprintf(
-				"the user %s has the role %s, which may not listen to %s", id.User,
-				id.Role, subject)}
+		if cmp.Or(c.RunID, e.RunID) != e.RunID ||
+			c.Type != "" && c.Type != string(e.EventType) {
+			continue
+		}
+		err := error(nil)
+		if view.json() {
+			err = view.printRaw(data)
+		} else {
+			err = view.printEvent(commit.TownID, &e)
 		}
 		if err != nil {
-			return nil, &client.UnavailableError{Code: "NO_EVENTS",
-				Message: sentence(err), Cause: err}
+			return err
 		}
-	}
-	fmt.Fprintf(a.err,
-		"handoffctl: the role %s watches what is published from now on, and not the past\n",
-		id.Role)
-	noteGaps(a, nc)
-	return func() {}, nil
-}
-
-// follow shows events until ctx is done, enough were shown, or the connection is closed for good.
-func (c *watchCommand) follow(
-	ctx context.Context, a *app, events sightings,
-) error {
-	view := &eventView{app: a, alerts: c.Alerts}
-	for shown := 0; c.MaxCount == 0 || shown < c.MaxCount; {
-		select {
-		case event := <-events.came:
-			if c.Type != "" && event.header.Get(wire.EventTypeHeader) != c.Type {
-				continue
-			}
-			if err := view.show(&event); err != nil {
-				return err
-			}
-			if event.change == nil {
-				shown++
-			}
-		case <-events.closed:
-			return &client.UnavailableError{Code: "CONNECTION", Message: "the server has closed " +
-				"the connection; start watch again when it serves"}
-		case <-ctx.Done():
-			return nil
+		if *shown++; *shown == c.MaxCount {
+			break
 		}
 	}
 	return nil
-}
-
-// token is the town token of what is watched.
-func (c *watchCommand) token() string {
-	if c.Town == "" {
-		return "*"
-	}
-	return wire.TownToken(c.Town)
-}
-
-// consumer is the consumer of what is watched. From now on means from the sequence next on: a
-// consumer that is made again before the first event must not begin at a later now.
-func (c *watchCommand) consumer(world string, next uint64) jetstream.OrderedConsumerConfig {
-	config := jetstream.OrderedConsumerConfig{
-		FilterSubjects: []string{wire.EventSubject(world, c.token(), cmp.Or(c.RunID, "*"))},
-		DeliverPolicy:  jetstream.DeliverByStartSequencePolicy, OptStartSeq: next,
-	}
-	if c.Alerts {
-		config.FilterSubjects = []string{wire.AlertSubject(world, "*")}
-	}
-	if c.Since > 0 {
-		from := time.Now().Add(-c.Since)
-		config.DeliverPolicy, config.OptStartSeq,
-			config.OptStartTime = jetstream.DeliverByStartTimePolicy, 0, &from
-	}
-	return config
 }

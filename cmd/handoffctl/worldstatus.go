@@ -107,7 +107,7 @@ const (
 	answersWait = 250 * time.Millisecond // how long status waits for one more server to answer
 )
 
-// followWait is how long followers may take to come to the end of the log. Tests, which may run on
+// followWait is how long the index may take to come to the end of the log. Tests, which may run on
 // a busy machine, wait longer.
 var followWait = 2 * time.Second
 
@@ -274,8 +274,7 @@ func (s *worldStatus) readStreams(ctx context.Context, a *app, role string) {
 	}
 }
 
-// askServers asks the servers of the world how they are, until followers are where the log ended
-// before.
+// askServers asks the servers of the world how they are, until the index is at the log's former end.
 func (s *worldStatus) askServers(ctx context.Context, server *client.Client, role string) {
 	if !maySeeServers(role) {
 		s.Unknown["servers"] = "the role " + role + " may not ask for statistics"
@@ -335,7 +334,7 @@ func (s *worldStatus) fullest() *serverStatus {
 	return least
 }
 
-// indexed returns up to where the index has come, on the server where it is the furthest.
+// indexed returns the sequence of the log that the index has reached.
 func (s *worldStatus) indexed() (index uint64) {
 	for i := range s.Servers {
 		index = max(index, s.Servers[i].Stats.Indexed)

@@ -26,7 +26,7 @@ func TestStatusOfAWorld(t *testing.T) {
 	for _, line := range []string{
 		`world +main`, `status +RUNNING`, `applying +0`, `health +good`, `towns +3`,
 		`waiting +0 requests`,
-		`followers +receipts at \d+, run events at \d+ of \d+`, `servers +1, version \S+`,
+		`index +at \d+ of \d+`, `servers +1, version \S+`,
 		`alerts +none open`,
 		`dead letters +0`, `disk +\d\S* [KM]iB in the streams of the world, before compression`,
 		`disk free +\d\S* \SiB of \d\S* \SiB`,

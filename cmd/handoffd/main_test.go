@@ -161,7 +161,6 @@ func TestBadCommandLines(t *testing.T) {
 		{[]string{"--max-held=1048576", "--max-waiting=1000000", "--check-config"}, 0, ""},
 		{[]string{"--sync-interval=-1s"}, 2, "--sync-interval must be above 0"},
 		{[]string{"--drain-timeout=0s"}, 2, "--drain-timeout must be above 0"},
-		{[]string{"--dedupe-retention=10ms"}, 2, "--dedupe-retention must be at least 1s"},
 		{[]string{"--rules-casual-talk=2"}, 2, "0..1"},
 		{[]string{"restore"}, 2, "<dir>"},
 		{[]string{"restore", "/nowhere", "--replicas", "3"}, 2, "--replicas must be"},

@@ -8,13 +8,10 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/failpoint"
-	"worldengine/worldengine/projection"
 	"worldengine/worldengine/wire"
 )
 
@@ -34,35 +31,27 @@ func TestAProjectorRuns(t *testing.T) {
 	}
 }
 
-// A server that is killed just before or behind its projector keeps its watermark leaves one that
-// the next projector goes on from: it misses nothing of what has come since, however much that is,
-// and raises each alert once.
-func TestKillWhileAProjectorKeepsItsWatermark(t *testing.T) {
+// A server that is killed, or serves without a projector, leaves nothing that the next projector
+// misses, and each alert is raised once.
+func TestProjector_GoesOnAfterAKill(t *testing.T) {
 	t.Parallel()
 	args := []string{"--listen", "127.0.0.1:0", "--http", "off", "--sync", "interval",
 		"--data", t.TempDir()}
-	m := newMortal(t, args...)
-	kept := keptWatermark(t, m.nc, 0)
-	for i, point := range []failpoint.Point{failpoint.Keeping, failpoint.Kept} {
-		ends := appended(t, fmt.Sprint("run-", i), runevents.RunCompleted) // moves the watermark
-		m.dies(point, wire.RunAppend, ends)
-		appendTo(t, m.nc, ends) // stored already, unless it was killed too early for that
-		kept = keptWatermark(t, m.nc, kept+1)
+	want := map[string]int{}
+	for i, more := range [][]string{nil, {"--no-projector"}, nil} {
+		p := launch(t, nil, append(args, more...)...)
+		nc, run := p.connect(), fmt.Sprint("run-", i)
+		appendTo(t, nc, appended(t, run, runevents.RunCompleted))
+		if want[run] = 1; more == nil {
+			require.EventuallyWithT(t, func(t *assert.CollectT) {
+				assert.Equal(t, want, invalidRuns(t, nc))
+			}, 60*time.Second, 10*time.Millisecond)
+		}
+		if i == 2 {
+			requireSound(t, nc)
+		}
+		p.end(syscall.SIGKILL)
 	}
-	m.end(syscall.SIGKILL)
-
-	p := launch(t, nil, append(args, "--no-projector")...)
-	nc := p.connect()
-	appendTo(t, nc, appended(t, "run-2", runevents.RunCompleted))
-	beginRuns(t, nc, projection.DefaultLookback+8) // more than it looks back without a watermark
-	p.end(syscall.SIGKILL)
-
-	nc = launch(t, nil, args...).connect()
-	keptWatermark(t, nc, kept+projection.DefaultLookback)
-	require.EventuallyWithT(t, func(t *assert.CollectT) {
-		assert.Equal(t, map[string]int{"run-0": 1, "run-1": 1, "run-2": 1}, invalidRuns(t, nc))
-	}, 60*time.Second, 10*time.Millisecond)
-	requireSound(t, nc)
 }
 
 // appendTo makes a request of run.append. A projector alerts about the end of a run that has not
@@ -72,51 +61,6 @@ func appendTo(t *testing.T, nc *nats.Conn, events []byte) {
 	reply, err := nc.Request(wire.Subject("main", wire.RunAppend), events, 30*time.Second)
 	require.NoError(t, err)
 	require.Empty(t, reply.Header.Get(wire.ErrorCodeHeader), "%s", reply.Data)
-}
-
-// beginRuns appends the start of so many runs. It sends a hundred requests at a time, which takes
-// less processor time than a few.
-func beginRuns(t *testing.T, nc *nats.Conn, count int) {
-	t.Helper()
-	const atATime = 100
-	answers, inbox := make(chan *nats.Msg, atATime), nc.NewInbox()
-	sub, err := nc.ChanSubscribe(inbox, answers)
-	require.NoError(t, err)
-	late := time.After(time.Minute)
-	for sent := 0; sent < count; {
-		began := sent
-		for ; sent < min(began+atATime, count); sent++ {
-			require.NoError(t, nc.PublishRequest(wire.Subject("main", wire.RunAppend), inbox,
-				appended(t, fmt.Sprint("other-", sent), runevents.RunStarted)))
-		}
-		for range sent - began {
-			select {
-			case reply := <-answers:
-				require.Empty(t, reply.Header.Get(wire.ErrorCodeHeader), "%s", reply.Data)
-			case <-late:
-				require.Fail(t, "the starts of runs are not answered")
-			}
-		}
-	}
-	require.NoError(t, sub.Unsubscribe())
-}
-
-// keptWatermark waits until a projector has kept a watermark that is not before a place, and
-// returns it.
-func keptWatermark(t *testing.T, nc *nats.Conn, least uint64) uint64 {
-	t.Helper()
-	js, err := jetstream.New(operator(t, nc))
-	require.NoError(t, err)
-	var kept struct{ Seq uint64 }
-	require.Eventually(t, func() bool {
-		kv, err := js.KeyValue(t.Context(), wire.ProjectorBucket("main"))
-		if err != nil {
-			return false
-		}
-		entry, err := kv.Get(t.Context(), "watermark")
-		return err == nil && json.Unmarshal(entry.Value(), &kept) == nil && kept.Seq >= least
-	}, 60*time.Second, 10*time.Millisecond)
-	return kept.Seq
 }
 
 // invalidRuns returns how often the alerts say of which run that an event of it is invalid.

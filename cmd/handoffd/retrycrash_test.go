@@ -114,7 +114,7 @@ func unreachable(t *testing.T, h *hammer) (data string, keys []string) {
 	return data, keys
 }
 
-// runOfKey returns the run whose result a key has, as soon as the receipts are there.
+// runOfKey returns the run whose result a key has, as soon as the index has it.
 func runOfKey(t *testing.T, nc *nats.Conn, key string) string {
 	t.Helper()
 	var got struct{ RunID string }

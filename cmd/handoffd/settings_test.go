@@ -41,13 +41,11 @@ func refusedStart(t *testing.T, args ...string) string {
 func TestAServerHasTheSettingsOfItsWorld(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	servedOnce(t, "--data", data, "--history-per-town", "2000", "--apply", "plugin",
-		"--dedupe-retention", "24h")
+	servedOnce(t, "--data", data, "--history-per-town", "2000", "--apply", "plugin")
 	p := servedOnce(t, "--data", data)
 	said := strings.Join(p.said, "\n")
 	require.Contains(t, said,
-		"settings  history-per-town=2000 dedupe-retention=24h0m0s runevents-retention=720h0m0s "+
-			"runevents-limit=10000000 apply=plugin")
+		"settings  history-per-town=2000 runevents-retention=720h0m0s runevents-limit=10000000 apply=plugin")
 	require.Regexp(t, `apply +plugin \(asked on`, said)
 	servedOnce(t, "--data", data, "--history-per-town", "2000")
 
@@ -95,7 +93,7 @@ func TestSettingsThatDiscardAreRefused(t *testing.T) {
 		checkConfig(t, 0, append(args, "--discard-history")...))
 	require.Contains(t, checkConfig(t, 0, "--data", filepath.Join(t.TempDir(), "new"),
 		"--history-per-town", "1500"),
-		"history-per-town=1500 dedupe-retention=720h0m0s")
+		"history-per-town=1500 runevents-retention=720h0m0s")
 	require.Contains(t, checkConfig(t, 0, "--data", filepath.Join(t.TempDir(), "new")),
 		"apply     local (the built-in rules)\n")
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -54,13 +55,15 @@ type torture struct {
 	running *program
 	nc      *nats.Conn
 	where   string
+	// older is the file of the index as it was after the kill before.
+	older []byte
 	// first is after how many answers at least the server is killed at random.
 	first int
 }
 
 // A server that is killed at any moment, hundreds of times, loses nothing that it has answered,
-// carries out nothing twice, and starts again by itself: after each kill every town, the receipts
-// and the streams are held against a model. `-torture.kills=300 -timeout 1h` is the long form.
+// carries out nothing twice, and starts again by itself, whatever became of the file of its index:
+// after each kill every town, its keys and the log are held against a model. `-torture.kills=300 -timeout 1h` is the long form.
 func TestTorture(t *testing.T) {
 	t.Parallel()
 	for apply, points := range map[string][]failpoint.Point{
@@ -164,9 +167,40 @@ func (r *torture) round(how, mode string, point failpoint.Point) {
 	<-p.ended
 	nc.Close()
 	require.NoError(r.t, os.RemoveAll(r.where))
-	r.kills[how]++
+	r.kills[how+r.harmIndex(random.IntN(4))]++
 	r.start(mode)
 	r.check(r.running, r.nc)
+}
+
+// index is the file of the index.
+func (r *torture) index() string { return filepath.Join(r.args[3], "index", "main", "rows") }
+
+// harmIndex harms the file of the index of a server that is gone, in one of four ways, and returns
+// how.
+func (r *torture) harmIndex(way int) string {
+	r.t.Helper()
+	if r.args[0] == "--nats" {
+		return ""
+	}
+	now, err := os.ReadFile(r.index())
+	if errors.Is(err, fs.ErrNotExist) {
+		return ", before there was an index"
+	}
+	require.NoError(r.t, err)
+	older := r.older
+	r.older = now
+	switch way {
+	case 0:
+		require.NoError(r.t, os.Remove(r.index()))
+		return ", its index deleted"
+	case 1:
+		require.NoError(r.t, os.Truncate(r.index(), int64(len(now)*2/3)))
+		return ", its index cut"
+	case 2:
+		require.NoError(r.t, os.WriteFile(r.index(), older, 0o600))
+		return ", its index an older one"
+	}
+	return ""
 }
 
 // start starts the server of the rounds.

@@ -426,7 +426,7 @@ func TestSettingsAreKept(t *testing.T) {
 	t.Parallel()
 	from, to, dir := natstest.Connect(t), natstest.Connect(t), t.TempDir()
 	serve(t, from, worldengine.Config{
-		HistoryPerTown: 77, DedupeRetention: time.Hour, EventRetention: 2 * time.Hour,
+		HistoryPerTown: 77, EventRetention: 2 * time.Hour,
 		EventLimit: 555, Compress: commitlog.CompressAll,
 	})
 	_, err := backup.Take(t.Context(), from, dir, backup.Options{})
@@ -448,7 +448,7 @@ func configs(t testing.TB, nc *nats.Conn) map[string]jetstream.StreamConfig {
 		all[info.Config.Name] = info.Config
 	}
 	require.NoError(t, list.Err())
-	require.Len(t, all, 6)
+	require.Len(t, all, 5)
 	return all
 }
 
@@ -456,8 +456,7 @@ func configs(t testing.TB, nc *nats.Conn) map[string]jetstream.StreamConfig {
 func TestNoStreamIsForgotten(t *testing.T) {
 	t.Parallel()
 	names := []string{
-		wire.ReceiptStream("main"), wire.EventStream("main"), wire.PendingStream("main"),
-		wire.DeadLetterStream("main"),
+		wire.EventStream("main"), wire.PendingStream("main"), wire.DeadLetterStream("main"),
 	}
 	for _, config := range backup.BackupStreams("main", commitlog.Settings{}, 1) {
 		names = append(names, config.Name)

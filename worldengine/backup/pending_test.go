@@ -2,7 +2,6 @@ package backup_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -23,7 +22,7 @@ func TestIndexPendingFindsEveryPendingTown(t *testing.T) {
 	nc := natstest.Connect(t)
 	js, err := jetstream.New(nc)
 	require.NoError(t, err)
-	_, err = js.CreateStream(t.Context(), commitlog.StreamConfig("main", 10, time.Minute, 1))
+	_, err = js.CreateStream(t.Context(), commitlog.StreamConfig("main", 10, 1))
 	require.NoError(t, err)
 	asked := approval.List(nil)
 	store := func(townID string, kind commitlog.Kind, pending *apply.Pending) {

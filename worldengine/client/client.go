@@ -39,7 +39,6 @@ type Client struct {
 	Trace func(ctx context.Context) trace.Context
 
 	served atomic.Bool // whether a server has answered on this connection
-	pace   *pace       // of Events, where it is not defaultPace
 }
 
 // Options say how to connect. The zero value connects without credentials to the world main.

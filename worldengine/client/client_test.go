@@ -369,7 +369,7 @@ func TestTwoClientsOfOneName(t *testing.T) {
 		found(t, clients[i], fmt.Sprint("town-", i))
 	}
 	since := client.Follow{From: time.Now().Add(-time.Hour)}
-	readers := []*reader{w.follow(clients[0], since, 64), w.follow(clients[1], since, 64)}
+	readers := []*reader{w.follow(clients[0], since), w.follow(clients[1], since)}
 	runs := make([][]string, 2)
 	var sending sync.WaitGroup
 	for i, c := range clients {

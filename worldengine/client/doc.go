@@ -11,6 +11,6 @@
 // again.
 //
 // An error is a *ReplyError (the server answered with an error) or an *UnavailableError (no answer
-// came, or none that can be believed); Events has a *RunError of one run besides, which wraps one
-// of them. docs/contracts.md has the verbs and the codes of errors.
+// came, or none that can be believed); Commits, Events and Changes have a *LossError besides, and go
+// on behind it. docs/contracts.md has the verbs and the codes of errors.
 package client

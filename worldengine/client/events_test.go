@@ -8,6 +8,8 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -18,12 +20,8 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/emit"
-	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
-
-// window is how late an event may come in these tests, so that an outage is soon longer.
-const window = 10 * time.Millisecond
 
 // link is how a client reaches its server, until it is cut.
 type link struct {
@@ -59,41 +57,38 @@ func (l *link) set(cut bool) {
 
 // reader follows the events of a world over a link of its own.
 type reader struct {
-	t      *testing.T
-	c      *client.Client // of the writers; it is not cut
-	link   link
-	engine *client.Client
-	next   func() (client.Event, error, bool)
-	last   map[string]int64 // of each run, what was read
-	read   int
-	lost   []*client.RunError
+	t    *testing.T
+	c    *client.Client // of the writers; it is not cut
+	link link
+	next func() (client.Event, error, bool)
+	last map[string]int64 // of each run, the last event that was read
+	read int
+	lost []*client.LossError
 }
 
-// follow returns a reader of what the world has; waiting is how many messages may wait for it.
-func (w *world) follow(c *client.Client, what client.Follow, waiting int) *reader {
+// follow returns a reader of what the world has.
+func (w *world) follow(c *client.Client, what client.Follow) *reader {
 	w.t.Helper()
 	r := &reader{t: w.t, c: c, last: map[string]int64{}}
-	var err error
-	r.engine, err = client.Connect(w.server.URL(), client.Options{NATS: []nats.Option{
+	engine, err := client.Connect(w.server.URL(), client.Options{NATS: []nats.Option{
 		nats.ReconnectWait(5 * time.Millisecond), nats.ReconnectJitter(0, 0),
 		nats.SetCustomDialer(&r.link),
 	}})
 	require.NoError(w.t, err)
-	w.t.Cleanup(r.engine.Close)
-	r.engine.SetPace(window, 7, waiting)
+	w.t.Cleanup(engine.Close)
 	ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Minute)
-	next, stop := iter.Pull2(r.engine.Events(ctx, what))
+	next, stop := iter.Pull2(engine.Events(ctx, what))
 	w.t.Cleanup(func() { stop(); cancel() })
 	r.next = next
 	return r
 }
 
 // event reads the next event, which has to be the next one of its run, from the first on or behind
-// what last says.
+// the one that last has.
 func (r *reader) event() client.Event {
 	r.t.Helper()
 	event, err, ok := r.next()
-	var lost *client.RunError
+	var lost *client.LossError
 	for errors.As(err, &lost) {
 		r.lost = append(r.lost, lost)
 		event, err, ok = r.next()
@@ -119,25 +114,13 @@ func (r *reader) all(runs ...string) {
 	}
 }
 
-// talks has a town executed so many handoffs, and more until they have taken longer than the window
-// by the clock of the server. It returns their runs, which have ten events each.
-func (w *world) talks(c *client.Client, townID string, least int) (runs []string) {
-	t := w.t
-	t.Helper()
-	var first, last time.Time
-	for len(runs) < least || last.Sub(first) < 5*window {
-		servertest.Idle(t, w.server.Engine())
-		got, err := c.Send(t.Context(), talk(t, c, townID, "mayor-1"))
-		require.NoError(t, err)
+// talks has a town execute so many handoffs, and returns their runs, which have ten events each.
+func (w *world) talks(c *client.Client, townID string, count int) (runs []string) {
+	w.t.Helper()
+	for range count {
+		got, err := c.Send(w.t.Context(), talk(w.t, c, townID, "mayor-1"))
+		require.NoError(w.t, err)
 		runs = append(runs, got.RunID)
-		for event, err := range c.RunEvents(t.Context(), got.RunID, 9) {
-			require.NoError(t, err)
-			last, err = time.Parse(time.RFC3339Nano, event.PersistedAt)
-			require.NoError(t, err)
-		}
-		if first.IsZero() {
-			first = last
-		}
 	}
 	return runs
 }
@@ -167,154 +150,109 @@ func open(
 	return tell
 }
 
-// What began while the connection was lost comes, however long that was, and although a run that
-// was known goes on until its end.
-func TestEventsAfterALongOutage(t *testing.T) {
+// Commits that were made while the connection was lost come, and the runs that were open go on.
+func TestEvents_Outages(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	c := w.join("")
 	found(t, c, "t")
-	from := time.Now().Add(-time.Hour)
 	tell := open(t, c, "t", "long")
-	r := w.follow(c, client.Follow{TownID: "t", From: from}, 1000)
+	r := w.follow(c, client.Follow{TownID: "t", From: time.Now().Add(-time.Hour)})
 	r.all("long")
 	var runs []string
-	for range 2 { // two outages in a row
+	for range 2 {
 		r.link.set(true)
 		runs = append(runs, w.talks(c, "t", 12)...)
 		tell(runevents.StepStarted)
 		tell(runevents.StepCompleted)
 		r.link.set(false)
-		r.all(append(runs, "long")...)
+		r.event() // the connection is lost again while the reader catches up
+		r.link.set(true)
 		runs = append(runs, w.talks(c, "t", 1)...)
-		r.all(runs...)
+		r.link.set(false)
+		r.all(append(runs, "long")...)
 	}
 	tell(runevents.RunCompleted)
 	r.all("long")
 	require.Equal(t, 10*len(runs)+4, r.read)
+	require.Empty(t, r.lost)
 }
 
-// The connection is lost again while the reader catches up.
-func TestEventsThroughAnOutageInACatchUp(t *testing.T) {
+// Following begins with the oldest commit, behind a cursor, at a time, or with the next commit.
+func TestEvents_Begin(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	c := w.join("")
 	found(t, c, "t")
-	runs := w.talks(c, "t", 1)
-	r := w.follow(c, client.Follow{From: time.Now().Add(-time.Hour)}, 1000)
-	r.all(runs...)
-	r.link.set(true)
-	runs = append(runs, w.talks(c, "t", 20)...)
-	r.link.set(false)
-	for range 55 { // some pages of the list are done
-		r.event()
+	found(t, c, "other")
+	tell := open(t, c, "t", "open")
+	runs := w.talks(c, "t", 3)
+	w.talks(c, "other", 2)
+	var all []client.Event
+	r := w.follow(c, client.Follow{TownID: "t", After: "0"})
+	for range 31 {
+		all = append(all, r.event())
 	}
-	r.link.set(true)
-	runs = append(runs, w.talks(c, "t", 20)...)
-	r.link.set(false)
-	r.all(runs...)
-	require.Equal(t, 10*len(runs), r.read)
-}
+	for i, event := range all {
+		r := w.follow(c, client.Follow{TownID: "t", After: event.Cursor})
+		r.last["open"] = 1
+		r.all(runs[(i+9)/10:]...)
+		require.Equal(t, 30-(i+9)/10*10, r.read, "events of the commit %s", event.Cursor)
 
-// Of a run that began before, there is what comes from now on: also what comes while the connection
-// is lost, and although the run is not heard of before.
-func TestEventsOfARunThatBeganBefore(t *testing.T) {
-	t.Parallel()
-	w := serve(t)
-	c := w.join("")
-	found(t, c, "t")
-	tell := open(t, c, "t", "before")
-	began := tell(runevents.StepStarted)
-	at, err := time.Parse(time.RFC3339Nano, began.PersistedAt)
-	require.NoError(t, err)
-	from := at.Add(time.Millisecond)
-	require.Eventually(t, func() bool { return time.Now().After(from) }, time.Minute,
-		20*time.Millisecond)
-	runs := w.talks(c, "t", 1)
-	r := w.follow(c, client.Follow{TownID: "t", From: from}, 1000)
-	r.last["before"] = 2
-	r.all(runs...)
-	r.link.set(true)
-	tell(runevents.StepCompleted)
-	tell(runevents.RunCompleted)
-	runs = append(runs, w.talks(c, "t", 20)...)
-	r.link.set(false)
-	r.all(append(runs, "before")...)
-	require.Equal(t, 10*len(runs)+2, r.read)
-}
+		at, err := time.Parse(time.RFC3339Nano, event.PersistedAt)
+		require.NoError(t, err)
+		r = w.follow(c, client.Follow{TownID: "t", From: at})
+		first := r.event()
+		require.LessOrEqual(t, event.PersistedAt, first.PersistedAt)
+		require.Equal(t, all[slices.IndexFunc(all, func(e client.Event) bool {
+			return e.PersistedAt >= event.PersistedAt
+		})].EventID, first.EventID)
+	}
 
-// Without a time, runs are followed from now on, also through an outage before the first event.
-func TestEventsFromNowOn(t *testing.T) {
-	t.Parallel()
-	w := serve(t)
-	c := w.join("")
-	found(t, c, "t")
-	before := w.talks(c, "t", 3)
-	r := w.follow(c, client.Follow{}, 1000)
-	got := make(chan client.Event)
-	go func() {
-		defer close(got)
-		for event, err, ok := r.next(); ok && err == nil; event, err, ok = r.next() {
-			select {
-			case got <- event:
-			case <-t.Context().Done():
-				return
-			}
+	now := w.follow(c, client.Follow{})
+	events := make(chan client.Event, 100)
+	go func() { // which asks for the end of the log before it waits
+		for event, err, ok := now.next(); ok && err == nil; event, err, ok = now.next() {
+			events <- event
 		}
 	}()
-	t.Cleanup(func() {
-		r.engine.Close()
-		for range got { // until next has ended
-		}
-	})
-	var first client.Event
-	for first.RunID == "" { // until it follows
-		runs := w.talks(c, "t", 1)
-		before = append(before, runs[:len(runs)-1]...)
-		select {
-		case first = <-got:
-		default:
-		}
-	}
-	require.EqualValues(t, 1, first.RunSeq)
-	require.NotContains(t, before[:3], first.RunID)
-	r.link.set(true)
-	runs := w.talks(c, "t", 20)
-	r.link.set(false)
-	last := map[string]int64{first.RunID: 1}
-	for last[runs[len(runs)-1]] < 10 {
-		event, ok := <-got
-		require.True(t, ok)
-		require.Equal(t, last[event.RunID]+1, event.RunSeq)
-		last[event.RunID]++
-	}
-	for _, runID := range runs {
-		require.EqualValues(t, 10, last[runID])
-	}
-	require.NotContains(t, last, before[0])
+	require.Eventually(t, func() bool {
+		tell(runevents.StepStarted)
+		tell(runevents.StepCompleted)
+		return len(events) > 0
+	}, time.Minute, 5*time.Millisecond)
+	require.Equal(t, "open", (<-events).RunID)
 }
 
-// Messages that a slow reader did not take are asked for.
-func TestEventsForASlowReader(t *testing.T) {
+// A commit that cannot be read is told, by its cursor, and the others follow.
+func TestEvents_DamagedCommit(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	c := w.join("")
 	found(t, c, "t")
-	runs := w.talks(c, "t", 1)
-	r := w.follow(c, client.Follow{From: time.Now().Add(-time.Hour)}, 5)
-	r.event()
-	runs = append(runs, w.talks(c, "t", 8)...)
-	r.all(runs...)
-	runs = append(runs, w.talks(c, "t", 8)...)
-	r.all(runs...)
-	require.Equal(t, 10*len(runs), r.read)
+	runs := w.talks(c, "t", 3)
+	at, err := c.Town(t.Context(), "t")
+	require.NoError(t, err)
+	w.stop()
+	w.damage(runs[1])
+	w.start()
+	r := w.follow(c, client.Follow{After: "0"})
+	r.all(runs[0], runs[2])
+	require.Equal(t, 20, r.read)
+	require.Len(t, r.lost, 1)
+	require.ErrorIs(t, r.lost[0], client.ErrDamaged)
+	require.Equal(t, strconv.FormatUint(at.Revision-1, 10), r.lost[0].Cursor)
+
+	for _, err := range c.Events(t.Context(), client.Follow{RunID: runs[1]}) {
+		require.True(t, client.IsCode(err, wire.CodeRunDamaged), "%v", err)
+	}
 }
 
-// damage changes the last event of a run on the disk, while no server runs.
+// damage changes the commit of a run on the disk, while no server runs.
 func (w *world) damage(runID string) {
 	w.t.Helper()
 	blocks, err := filepath.Glob(filepath.Join(w.config.Data, "jetstream", "*", "streams",
-		wire.EventStream("main"), "msgs", "*.blk"))
+		wire.LogStream("main"), "msgs", "*.blk"))
 	require.NoError(w.t, err)
 	require.Len(w.t, blocks, 1)
 	data, err := os.ReadFile(blocks[0])
@@ -325,77 +263,26 @@ func (w *world) damage(runID string) {
 	require.NoError(w.t, os.WriteFile(blocks[0], data, 0o640))
 }
 
-// A run whose events cannot be read is told once, by its id, and the others go on.
-func TestEventsGoOnBesideADamagedRun(t *testing.T) {
+// When an older log is put in place, following says so and goes on with the commits since the last
+// one that it has yielded.
+func TestEvents_OlderLog(t *testing.T) {
 	t.Parallel()
 	w := serve(t)
 	c := w.join("")
 	found(t, c, "t")
-	tell := open(t, c, "t", "damaged")
-	runs := w.talks(c, "t", 1)
-	r := w.follow(c, client.Follow{TownID: "t", From: time.Now().Add(-time.Hour)}, 1000)
-	r.all(append(runs, "damaged")...)
-	r.link.set(true)
-	tell(runevents.StepStarted)
-	// NATS takes off what is damaged at the end of a stream
-	runs = append(runs, w.talks(c, "t", 1)...)
+	runs := w.talks(c, "t", 2)
 	w.stop()
-	w.damage("damaged")
+	older := filepath.Join(t.TempDir(), "older")
+	require.NoError(t, os.CopyFS(older, os.DirFS(w.config.Data)))
+	require.NoError(t, os.Remove(filepath.Join(older, "operator.nk"))) // others may read the copy
 	w.start()
-	runs = append(runs, w.talks(c, "t", 1)...)
-	r.link.set(false)
-	r.all(runs...)
-	// Two outages more, and as many as are over before the reader gets to the run: it may still be
-	// at a list that it began before them, and read what is new from its further pages.
-	for outages := 0; outages < 2 || len(r.lost) == 0 && outages < 100; outages++ {
-		r.link.set(true)
-		runs = append(runs, w.talks(c, "t", 1)...)
-		r.link.set(false)
-		r.all(runs...)
-	}
-	require.Equal(t, 10*len(runs)+1, r.read)
+	r := w.follow(c, client.Follow{After: "0"})
+	r.all(append(runs, w.talks(c, "t", 3)...)...)
+	w.stop()
+	w.config.Data = older
+	w.start()
+	r.all(w.talks(c, "t", 1)...)
+	require.Equal(t, 60, r.read)
 	require.Len(t, r.lost, 1)
-	require.Equal(t, "damaged", r.lost[0].RunID)
-	require.EqualValues(t, 1, r.lost[0].AfterSeq)
-	require.True(t, client.IsCode(r.lost[0], wire.CodeRunDamaged), "%v", r.lost[0])
-
-	for _, err := range c.Events(t.Context(), client.Follow{RunID: "damaged", AfterSeq: 1}) {
-		require.True(t, client.IsCode(err, wire.CodeRunDamaged), "%v", err)
-	}
-}
-
-// An open run that is older than what the reader asked to look back for, and of which nothing was
-// read, begins with what came in an outage: no event of it is missed, and none from before
-// following is told.
-func TestEventsOfAnOldRunInAnOutage(t *testing.T) {
-	t.Parallel()
-	w := serve(t)
-	c := w.join("")
-	found(t, c, "t")
-	silent, late := open(t, c, "t", "silent"), open(t, c, "t", "late")
-	silent(runevents.StepStarted)
-	at, err := time.Parse(time.RFC3339Nano, late(runevents.StepStarted).PersistedAt)
-	require.NoError(t, err)
-	from := at.Add(2 * time.Millisecond)
-	require.Eventually(t, func() bool { return time.Now().After(from) }, time.Minute,
-		20*time.Millisecond)
-	runs := w.talks(c, "t", 1)
-	r := w.follow(c, client.Follow{TownID: "t", From: from}, 1000)
-	r.last["silent"], r.last["late"] = 2, 2
-	r.all(runs...)
-	r.link.set(true)
-	silent(runevents.StepCompleted)
-	silent(runevents.RunPaused)
-	runs = append(runs, w.talks(c, "t", 20)...)
-	r.link.set(false)
-	r.all(append(runs, "silent")...)
-	late(runevents.StepCompleted)
-	silent(runevents.RunResumed)
-	r.all("late", "silent")
-	r.link.set(true)
-	late(runevents.RunCompleted)
-	silent(runevents.RunCompleted)
-	r.link.set(false)
-	r.all("late", "silent")
-	require.Equal(t, 10*len(runs)+4+2, r.read)
+	require.True(t, client.IsCode(r.lost[0], wire.CodeInvalidCursor), "%v", r.lost[0])
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -79,13 +78,6 @@ func (c *Client) EventList(
 // moment returns a time as requests have it.
 func moment(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
-// Event is a run event.
-type Event struct {
-	runevents.Record
-	// JSON is the event as it is stored.
-	JSON jsontext.Value
-}
-
 // Retry is the request of an operator to try a run again.
 type Retry struct {
 	RunID  string
@@ -114,67 +106,4 @@ func (c *Client) Retry(ctx context.Context, r Retry) (*Retried, error) {
 	}
 	retried.JSON = data
 	return retried, nil
-}
-
-// RunEvents goes through the events that a run has by now, behind a runSeq. It ends behind the
-// first error.
-func (c *Client) RunEvents(ctx context.Context, runID string, after int64) iter.Seq2[Event, error] {
-	return func(yield func(Event, error) bool) {
-		for page, err := range c.eventPages(ctx, messages.RunEvents{RunID: runID, AfterSeq: after}) {
-			for _, event := range page.events {
-				if !yield(event, nil) {
-					return
-				}
-			}
-			if err != nil {
-				yield(Event{}, err)
-			}
-		}
-	}
-}
-
-// eventPage is a page of the events of a run, with the mark of its last one; 0 if the server
-// does not send that.
-type eventPage struct {
-	events []Event
-	mark   uint64
-}
-
-// eventPages goes through the pages of the events of a run. It ends behind the first error, which
-// comes with what could be read of its page.
-func (c *Client) eventPages(
-	ctx context.Context, request messages.RunEvents,
-) iter.Seq2[eventPage, error] {
-	return func(yield func(eventPage, error) bool) {
-		request := request
-		for {
-			var reply messages.Events
-			_, err := c.Ask(ctx, wire.RunEvents, request, &reply)
-			if err == nil && len(reply.Events) == 0 && request.AfterMark == 0 &&
-				request.AfterSeq < reply.LastEventSeq {
-				err = invalidAnswer(fmt.Errorf("the events of run %s break off at %d of %d",
-					request.RunID, request.AfterSeq, reply.LastEventSeq))
-			}
-			page := eventPage{mark: reply.Mark}
-			for i := 0; err == nil && i < len(reply.Events); i++ {
-				var event Event
-				if event, err = eventOf(reply.Events[i]); err == nil {
-					page.events, request.AfterSeq = append(page.events, event), event.RunSeq
-				}
-			}
-			if !yield(page, err) || err != nil || len(page.events) == 0 ||
-				request.AfterSeq >= reply.LastEventSeq {
-				return
-			}
-		}
-	}
-}
-
-// eventOf reads an event as it is stored.
-func eventOf(data jsontext.Value) (Event, error) {
-	event := Event{JSON: data}
-	if err := json.Unmarshal(data, &event.Record); err != nil {
-		return Event{}, invalidAnswer(fmt.Errorf("an event: %w", err))
-	}
-	return event, nil
 }

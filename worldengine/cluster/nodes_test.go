@@ -187,8 +187,7 @@ func (c *nodes) waitAll() {
 
 // worldStreams are what a handoff needs and what follows from it.
 var worldStreams = []string{
-	wire.LogStream(wire.DefaultWorld), wire.ReceiptStream(wire.DefaultWorld),
-	wire.EventStream(wire.DefaultWorld),
+	wire.LogStream(wire.DefaultWorld), wire.EventStream(wire.DefaultWorld),
 }
 
 // waitReplicas waits until every stream has a leader and two followers that are not behind.

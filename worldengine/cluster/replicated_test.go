@@ -64,7 +64,7 @@ type sent struct {
 }
 
 // send sends a handoff through a node, that is to its engine. It sends it again while the engine
-// does not know all receipts: then it has judged nothing.
+// does not know all keys: then it has judged nothing.
 func (w *world) send(node int, body []byte) sent {
 	w.t.Helper()
 	answer, err := w.trySend(node, body)
@@ -82,7 +82,7 @@ func (w *world) trySend(node int, body []byte) (sent, error) {
 		if err != nil {
 			return sent{}, err
 		}
-		if !bytes.Contains(reply.Data, []byte(wire.CodeReceiptsBehind)) ||
+		if !bytes.Contains(reply.Data, []byte(wire.CodeIndexBehind)) ||
 			time.Now().After(until) {
 			break
 		}
@@ -120,7 +120,7 @@ func (w *world) outcomes(state *town.State, executed int) int {
 		talk := w.propose(*state, handoff.TalkToTownsfolk, "casual", "mayor-1")
 		answer := w.send(k%size, talk)
 		require.Equal(w.t, handoff.Executed, answer.result.Status)
-		// At once, before receipts and events may have followed the log, through the other engines.
+		// At once, before the others may have followed the log, through the other engines.
 		var again sent
 		var againErr error
 		var sending sync.WaitGroup

@@ -163,12 +163,12 @@ func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	return k.lose(ctx, log, end, known, last)
 }
 
-// checkConnection is Check for the first append over a connection: it may lead to another log, which
-// may be longer than the known one.
-func (k *Known) checkConnection(ctx context.Context, log jetstream.Stream) error {
+// checkAppend is Check before an append to what may be another log than the known one, and longer:
+// over a new connection, in doubt, and as long as messages are known to be lost.
+func (k *Known) checkAppend(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()
-	checked := k.end == 0 || k.checked >= connection
+	checked := k.end == 0 || k.checked >= connection && k.lost == nil && !k.doubted
 	k.mu.Unlock()
 	if checked || log == nil {
 		return nil

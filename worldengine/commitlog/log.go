@@ -283,7 +283,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, appendTimeout)
 	defer cancel()
-	if err := l.Known.checkConnection(ctx, l.Stream); err != nil {
+	if err := l.Known.checkAppend(ctx, l.Stream); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 	}
 	began, expected := time.Now(), l.Known.expected()

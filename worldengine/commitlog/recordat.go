@@ -38,8 +38,19 @@ func (l *Log) RecordAt(
 			return nil, nil, fmt.Errorf("%w: subject %s: %w", ErrLogUnavailable, subject, err)
 		}
 		if first != nil && first.Sequence < seq {
-			return nil, nil, fmt.Errorf("%w: log sequence %d", ErrDamaged, seq)
+			return nil, nil, l.missing(ctx, seq)
 		}
 	}
 	return nil, nil, ErrGone
+}
+
+// missing returns why the log does not deliver a record that it should have: it is damaged, unless
+// the log is not the known one.
+func (l *Log) missing(ctx context.Context, seq uint64) error {
+	if l.Stream != nil {
+		if err := l.Known.Check(ctx, l.Stream); err != nil {
+			return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
+		}
+	}
+	return fmt.Errorf("%w: log sequence %d", ErrDamaged, seq)
 }

@@ -36,11 +36,11 @@ const (
 	Withdrawn Point = "withdrawn"
 )
 
-// The points of a projector, each time that it keeps its watermark.
+// The points of a projector, each time that it keeps its position.
 const (
-	// Keeping: runs are projected, and the watermark that says so is not stored.
+	// Keeping: runs are projected, and the position that says so is not stored.
 	Keeping Point = "keeping"
-	// Kept: the watermark is stored.
+	// Kept: the position is stored.
 	Kept Point = "kept"
 )
 

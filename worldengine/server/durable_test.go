@@ -5,6 +5,8 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -16,14 +18,15 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
-// After a restart the towns, the receipts and the runs are those of before, also when everything
-// that is derived was thrown away meanwhile: it is made again from the log, the same to the byte.
+// After a restart the towns, the keys and the runs are those of before, also if the index was thrown
+// away meanwhile: it is made again from the log.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	for _, lose := range []string{"nothing", "the derived streams"} {
+	for _, lose := range []string{"nothing", "the index"} {
 		t.Run(lose+" is lost", func(t *testing.T) {
 			t.Parallel()
 			data := t.TempDir()
@@ -41,12 +44,10 @@ func TestRestart(t *testing.T) {
 			}
 			events := mustJSON(t, c.events(first[7].runID))
 			before := list(c)
-			if lose != "nothing" {
-				js := c.streams()
-				require.NoError(t, js.DeleteStream(t.Context(), wire.ReceiptStream("main")))
-				require.NoError(t, js.DeleteStream(t.Context(), wire.EventStream("main")))
-			}
 			stop(t, srv)
+			if lose != "nothing" {
+				require.NoError(t, os.Remove(indexFile(data)))
+			}
 
 			c = connect(t, start(t, with))
 			require.Equal(t, before, list(c))
@@ -62,41 +63,37 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// A receipt that has outlived its retention is gone: the handoff is judged again, and the epoch is
-// what keeps it from being applied twice.
-func TestDedupeRetention(t *testing.T) {
+// A key is known as long as the log keeps its record. After that a handoff is judged again: what
+// was executed is stale, and what failed may be tried, since its town has not moved.
+func TestKeysAreForgottenWithTheHistory(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t, func(config *server.Config) {
-		config.Engine.DedupeRetention = time.Second
-	}))
-	at := c.put(snapshot("t"), "")
-	body := marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))
-	require.Equal(t, handoff.Executed, c.send(body).result.Status)
-	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-	require.Eventually(t, func() bool {
-		return c.send(body).result.ReasonCode == handoff.ReasonStaleEpoch
-	}, 30*time.Second, 50*time.Millisecond)
-}
-
-// A failed handoff whose receipt has expired may be tried again: its town never moved.
-func TestFailedKeyIsFreeAfterTheRetention(t *testing.T) {
-	t.Parallel()
-	c := connect(t, start(t, func(config *server.Config) {
-		config.Engine.DedupeRetention = time.Second
-	}))
-	body := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.AdvanceProject, "bridge"))
-	first := c.send(body)
+	const history = 20
+	srv := start(t, func(config *server.Config) { config.Engine.HistoryPerTown = history })
+	c := connect(t, srv)
+	done := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.TalkToTownsfolk, "casual"))
+	require.Equal(t, handoff.Executed, c.send(done).result.Status)
+	failing := marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "bridge"))
+	first := c.send(failing)
 	require.Equal(t, handoff.Failed, first.result.Status)
-	require.Equal(t, handoff.Duplicate, c.send(body).result.Status)
-	require.Eventually(t, func() bool {
-		reply := c.request("handoff", body)
-		if reply.Header.Get("Nats-Service-Error-Code") != "" {
-			return false
+	state, err := town.Parse(c.town("t").Snapshot, schemas.Limits{})
+	require.NoError(t, err)
+	put := func(times int) {
+		for range times {
+			_, err := srv.Engine().Put(t.Context(), state, state.Hash)
+			require.NoError(t, err)
 		}
-		return string(reply.Data) == string(first.bytes)
-	}, 20*time.Second, 50*time.Millisecond,
+	}
+	put(history - 2)
+	require.Equal(t, handoff.Duplicate, c.send(done).result.Status)
+	require.Equal(t, handoff.Duplicate, c.send(failing).result.Status)
+	put(2)
+	require.Equal(t, handoff.ReasonStaleEpoch, c.send(done).result.ReasonCode)
+	require.Equal(t, string(first.bytes), string(c.send(failing).bytes),
 		"the same handoff against the same state gets the same bytes")
 }
+
+// indexFile is the file of the index of a server with a data directory.
+func indexFile(data string) string { return filepath.Join(data, "index", "main", "rows") }
 
 var rivalRounds = flag.Int("rivals.rounds", 8, "how many rounds two servers race")
 
@@ -128,7 +125,7 @@ func TestTwoServersRace(t *testing.T) {
 					require.NoError(t, err)
 					wg.Go(func() {
 						answer, err := engine.Execute(t.Context(), h)
-						for errors.Is(err, worldengine.ErrReceiptsBehind) {
+						for errors.Is(err, worldengine.ErrIndexBehind) {
 							// 503: clients ask again
 							answer, err = engine.Execute(t.Context(), h)
 						}
@@ -159,7 +156,7 @@ func TestTwoServersRace(t *testing.T) {
 }
 
 // requireHistory reads the whole log and checks that each town's epochs follow one another without
-// a gap, and that receipts and run events are exactly what the log says.
+// a gap, and that run events are exactly those of the log.
 func requireHistory(t *testing.T, c *client, towns, rounds int) {
 	t.Helper()
 	js := c.streams()
@@ -187,9 +184,8 @@ func requireHistory(t *testing.T, c *client, towns, rounds int) {
 	}
 	require.Equal(t, towns*rounds, accepted)
 	require.Eventually(t, func() bool {
-		return streamSize(t, js, wire.ReceiptStream("main")) == accepted &&
-			streamSize(t, js, wire.EventStream("main")) == events
-	}, 30*time.Second, 10*time.Millisecond, "derived streams hold exactly what the log says")
+		return streamSize(t, js, wire.EventStream("main")) == events
+	}, 30*time.Second, 10*time.Millisecond, "their stream holds exactly the log's")
 }
 
 func streamSize(t *testing.T, js jetstream.JetStream, name string) int {
@@ -209,32 +205,18 @@ func TestOtherInstanceIsSeen(t *testing.T) {
 	second := start(t, func(c *server.Config) { c.NATS = srv.URL() })
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
-	engines := []*worldengine.Engine{srv.Engine(), second.Engine()}
+	servers := []*server.Server{srv, second}
 	for i := range 40 {
 		h, err := handoff.Parse(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")),
 			schemas.Limits{})
 		require.NoError(t, err)
-		answer := executed(t, engines[i%2], h)
+		answer := execute(t, servers[i%2], h)
 		require.Equal(t, handoff.Executed, answer.Result.Status, "handoff %d", i)
-		again := executed(t, engines[(i+1)%2], h)
+		again := execute(t, servers[(i+1)%2], h)
 		require.Equal(t, handoff.Duplicate, again.Result.Status,
 			"handoff %d at the other engine", i)
 		at.SnapshotHash = *answer.Result.WorldState.SnapshotHash
 		at.DecisionEpoch = *answer.Result.WorldState.DecisionEpoch
-	}
-}
-
-// executed sends a handoff as clients do, again while the receipts are behind: on a busy machine
-// that may be so for longer than the engine waits.
-func executed(t *testing.T, e *worldengine.Engine, h *handoff.Handoff) worldengine.Answer {
-	t.Helper()
-	for {
-		answer, err := e.Execute(t.Context(), h)
-		if errors.Is(err, worldengine.ErrReceiptsBehind) {
-			continue
-		}
-		require.NoError(t, err)
-		return answer
 	}
 }
 

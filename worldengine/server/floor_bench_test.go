@@ -21,7 +21,7 @@ import (
 
 // BenchmarkFloor is BenchmarkExecute with a responder in the place of the server: it judges and
 // writes nothing, and has NATS do what no server with these streams can do without: store a commit
-// under its guard, answer, and store a receipt and ten run events under theirs. All bytes are those
+// under its guard, answer, and store ten run events under theirs. All bytes are those
 // of a handoff that a server executed. What BenchmarkExecute takes beyond it is the server's own,
 // with the look-up of the key and the reading of the log.
 func BenchmarkFloor(b *testing.B) {
@@ -53,10 +53,10 @@ func BenchmarkFloor(b *testing.B) {
 
 // handoffMessages are the messages of one handoff.
 type handoffMessages struct {
-	streams      []jetstream.StreamConfig // of the log, the receipts and the run events
-	answer       *nats.Msg
-	log, receipt *jetstream.RawStreamMsg
-	events       []*jetstream.RawStreamMsg
+	streams []jetstream.StreamConfig // of the log and the run events
+	answer  *nats.Msg
+	log     *jetstream.RawStreamMsg
+	events  []*jetstream.RawStreamMsg
 }
 
 // messagesOfAHandoff returns the messages of a handoff that a server executed.
@@ -75,7 +75,6 @@ func messagesOfAHandoff(b *testing.B) *handoffMessages {
 	js, err := jetstream.New(nc)
 	require.NoError(b, err)
 	m.log = m.read(b, js, wire.LogStream("main"), 2)[1]
-	m.receipt = m.read(b, js, wire.ReceiptStream("main"), 1)[0]
 	m.events = m.read(b, js, wire.EventStream("main"), crowdEvents)
 	return m
 }
@@ -145,13 +144,12 @@ func (f *floor) answer(requests <-chan *nats.Msg, town int) {
 	}
 }
 
-// follow stores receipts and run events, with one ack for what is at hand, as a follower does.
+// follow stores run events, with one ack for what is at hand, as a follower does.
 func (f *floor) follow(js jetstream.JetStream) {
-	var receipts, events end
+	var events end
 	for job := range f.jobs {
 		for group := 0; ; group++ {
 			last := group == 8 || len(f.jobs) == 0
-			receipts.publish(js, f.messages.receipt, job, "receipt", last)
 			for i, e := range f.messages.events {
 				events.publish(js, e, job, strconv.Itoa(i),
 					last && i == len(f.messages.events)-1)

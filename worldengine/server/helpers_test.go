@@ -113,14 +113,12 @@ type failure struct {
 }
 
 // refused makes a request that must be refused, and checks the error reply against its schema.
-// While what is derived is behind the log, it asks again, as clients do.
+// While the index is behind the log, it asks again, as clients do.
 func (c *client) refused(verb string, body []byte) failure {
 	c.t.Helper()
 	for until := time.Now().Add(time.Minute); ; {
 		f := c.failureOf(c.request(verb, body))
-		behind := f.Code == string(wire.CodeEventsBehind) ||
-			f.Code == string(wire.CodeReceiptsBehind)
-		if !behind || time.Now().After(until) {
+		if f.Code != string(wire.CodeIndexBehind) || time.Now().After(until) {
 			return f
 		}
 	}

@@ -2,11 +2,11 @@ package server_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -120,12 +120,9 @@ func (w *lossy) requireLost() {
 	w.answers()
 	require.ErrorIs(w.t, w.srv.Ready(w.t.Context()), commitlog.ErrLogLost)
 	require.Contains(w.t, w.srv.Engine().Stats().LogLost, w.runs[3])
-	require.Eventually(w.t, func() bool { // of both followers
-		return strings.Count(w.log.String(), "LOG_LOST: nothing is followed") == 2
-	}, time.Minute, 10*time.Millisecond)
 	for _, body := range w.bodies[:2] {
 		f := w.failureOf(w.request("handoff", body))
-		require.Equal(w.t, "RECEIPTS_BEHIND", f.Code, f.Message)
+		require.Equal(w.t, "LOG_UNAVAILABLE", f.Code, f.Message)
 	}
 	require.Eventually(w.t, func() bool {
 		for _, a := range w.alertsOf(runevents.LogLost) {
@@ -231,4 +228,51 @@ func TestLogLost_WithTheNextCommit(t *testing.T) {
 	_, err = w.srv.Engine().Put(ctx, town.NewState(snapshot("new")), "")
 	require.ErrorIs(t, err, commitlog.ErrLogLost)
 	w.requireLost()
+}
+
+// A server that starts on a log which is older than its index names the records that are lost, keeps
+// the old file of the index, and serves the log as it is.
+func TestLogLost_BeforeAStart(t *testing.T) {
+	t.Parallel()
+	data := t.TempDir()
+	store, older := filepath.Join(data, "jetstream"), filepath.Join(t.TempDir(), "older")
+	serve := func() (*server.Server, *lossy) {
+		srv, err := server.Start(t.Context(), configure(func(c *server.Config) { c.Data = data }))
+		require.NoError(t, err)
+		return srv, &lossy{client: connect(t, srv)}
+	}
+	srv, w := serve()
+	chain := newChain(t, w.client, "t")
+	first := chain.next()
+	require.Equal(t, handoff.Executed, w.send(first).result.Status)
+	stop(t, srv)
+	require.NoError(t, os.CopyFS(older, os.DirFS(store)))
+
+	srv, w = serve()
+	var bodies [][]byte
+	for range 12 {
+		bodies = append(bodies, chain.next())
+		require.Equal(t, handoff.Executed, w.send(bodies[len(bodies)-1]).result.Status)
+	}
+	last := w.town("t").Revision
+	stop(t, srv)
+	require.NoError(t, os.RemoveAll(store))
+	require.NoError(t, os.CopyFS(store, os.DirFS(older)))
+
+	srv, w = serve()
+	t.Cleanup(func() { stop(t, srv) })
+	require.NoError(t, srv.Ready(t.Context()))
+	require.FileExists(t, fmt.Sprintf("%s.lost-%d", indexFile(data), last))
+	var alerts []runevents.Alert
+	require.Eventually(t, func() bool {
+		alerts = w.alertsOf(runevents.LogLost)
+		return len(alerts) > 0
+	}, time.Minute, 10*time.Millisecond)
+	require.Len(t, alerts, 1)
+	require.Contains(t, alerts[0].Message, fmt.Sprintf("log sequence %d of town t (handoff); ", last))
+	require.Contains(t, alerts[0].Message, "; and 2 more; ")
+	require.Equal(t, handoff.Duplicate, w.send(first).result.Status)
+	for _, body := range bodies {
+		require.Equal(t, handoff.Executed, w.send(body).result.Status, "it is lost, and comes again")
+	}
 }

@@ -243,7 +243,7 @@ func TestTwoRetriesAtOnce(t *testing.T) {
 					_, err = s.Engine().Retry(t.Context(), worldengine.Signal{
 						Kind: lifecycle.SignalRetry, RunID: failed[i].runID}, time.Minute)
 					return errors.Is(err, commitlog.ErrContended) ||
-						errors.Is(err, commitlog.ErrReceiptsBehind)
+						errors.Is(err, worldengine.ErrIndexBehind)
 				})
 				errs <- err
 			}()

@@ -190,7 +190,7 @@ func (w *checkedWorld) again(h *handoff.Handoff) {
 }
 
 // execute sends a handoff, as clients do until it is answered: whoever looks after pending handoffs
-// may have it in hand for another moment, and receipts may be behind. No other refusal is tried
+// may have it in hand for another moment, and the index may be behind. No other refusal is tried
 // again, nor these for longer than patience.
 func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
 	w.t.Helper()
@@ -198,8 +198,8 @@ func (w *checkedWorld) execute(h *handoff.Handoff) handoff.Status {
 	answer, err := w.engine.Execute(w.t.Context(), h)
 	for until := time.Now().Add(patience); time.Now().Before(until) &&
 		(errors.Is(err, worldengine.ErrInProgress) ||
-			errors.Is(err, worldengine.ErrReceiptsBehind)); {
-		// as a client does: while the stream of receipts is gone, the refusal comes at once
+			errors.Is(err, worldengine.ErrIndexBehind)); {
+		// as a client does
 		time.Sleep(10 * time.Millisecond)
 		answer, err = w.engine.Execute(w.t.Context(), h)
 	}
@@ -252,9 +252,8 @@ func (w *checkedWorld) stream(name string) jetstream.Stream {
 	return stream
 }
 
-func (w *checkedWorld) receipts() jetstream.Stream { return w.stream(wire.ReceiptStream("main")) }
-func (w *checkedWorld) events() jetstream.Stream   { return w.stream(wire.EventStream("main")) }
-func (w *checkedWorld) log() jetstream.Stream      { return w.stream(wire.LogStream("main")) }
+func (w *checkedWorld) events() jetstream.Stream { return w.stream(wire.EventStream("main")) }
+func (w *checkedWorld) log() jetstream.Stream    { return w.stream(wire.LogStream("main")) }
 
 // logEnd is the sequence of the log's last message.
 func (w *checkedWorld) logEnd() uint64 {
@@ -284,17 +283,6 @@ func (w *checkedWorld) followed() {
 	require.Eventually(w.t, func() bool {
 		return w.engine.Stats().EventsFollowed >= end
 	}, time.Minute, 20*time.Millisecond)
-}
-
-// derivedAnew loses all that is derived from the log, which the next start makes anew; it goes with
-// the streams RECEIPTS and RUNEVENTS.
-func (w *checkedWorld) derivedAnew() {
-	w.t.Helper()
-	for _, stream := range []jetstream.Stream{w.receipts(), w.events()} {
-		require.NoError(w.t, w.js.DeleteStream(w.t.Context(), stream.CachedInfo().Config.Name))
-	}
-	w.close()
-	w.open()
 }
 
 func copied(msg *jetstream.RawStreamMsg) *jetstream.RawStreamMsg {

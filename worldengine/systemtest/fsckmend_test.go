@@ -90,7 +90,6 @@ func TestFsckPutsATownBackFromADamagedCommit(t *testing.T) {
 	require.Equal(t, lost, d.Lost[0].Sequence)
 
 	w.mend()
-	w.derivedAnew()
 	w.again(done[2])
 	again, err := w.engine.Execute(t.Context(), done[3])
 	require.NoError(t, err)
@@ -140,7 +139,6 @@ func TestFsckPutsATownBackToAPendingCommand(t *testing.T) {
 	w.flipInLog(w.placeOf(h))
 	w.plugin(g.answer)
 	w.mend()
-	w.derivedAnew()
 	w.plugin(g.answer)
 	require.Eventually(t, func() bool {
 		return w.now("t").PendingRunID == ""

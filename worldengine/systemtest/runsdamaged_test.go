@@ -7,15 +7,29 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
 	"worldengine/worldengine"
 	"worldengine/worldengine/runs"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
 )
 
-// flipInEvents flips a bit in each of some run events.
-func (w *checkedWorld) flipInEvents(seqs ...uint64) {
+// talks has handoffs of one town executed, each a run of ten events, and returns their runs.
+func (w *checkedWorld) talks(n int) []string {
 	w.t.Helper()
-	w.flipIn(w.block(wire.EventStream("main")), seqs...)
+	state := towntest.Threatened(func(s *town.Snapshot) { s.TownID = "t" })
+	w.put(state, "")
+	var page []string
+	for range n {
+		h := w.send(proposal(state, handoff.TalkToTownsfolk, "casual"), handoff.Executed)
+		receipt, err := w.engine.Receipt(w.t.Context(), h.Proposal.TownID, h.IdempotencyKey)
+		require.NoError(w.t, err)
+		page = append(page, receipt.RunID)
+		next, reason := town.DefaultRules().Apply(state.Snapshot, &h.Proposal)
+		require.Empty(w.t, reason)
+		state = next
+	}
+	return page
 }
 
 // pages returns the ids of the runs of a list of so many on each page, the oldest first. The list
@@ -46,63 +60,42 @@ func (w *checkedWorld) pagesOf(filter runs.RunFilter, limit int) []string {
 	return ids
 }
 
-// Damage of the events of a run takes no other run off the list. NATS counts events that were
-// changed on its disk, and delivers neither those nor, at first, what is behind them.
-func TestDamagedRunEventsAreListedOver(t *testing.T) {
-	for name, c := range map[string]struct {
-		damaged []uint64 // each run has ten events
-		left    []int    // the runs that are on the list
-	}{
-		"in the middle of a run":    {[]uint64{15}, []int{0, 1, 2}},
-		"the first event of a run":  {[]uint64{11}, []int{0, 2}},
-		"the first of all":          {[]uint64{1}, []int{1, 2}},
-		"many, in different places": {[]uint64{5, 6, 11, 13, 22}, []int{0, 2}},
-		"the last event of a run":   {[]uint64{20}, []int{0, 2}},
-		"all events of a run": {[]uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20},
-			[]int{0, 2}},
+// Damage of the record of a run takes no other run off the list. The run itself is told apart from
+// an unknown one as long as the index has it.
+func TestDamagedRuns(t *testing.T) {
+	for name, c := range map[string]struct{ damaged, left []int }{
+		"in the middle":      {[]int{1}, []int{0, 2, 3}},
+		"the first":          {[]int{0}, []int{1, 2, 3}},
+		"several":            {[]int{0, 2}, []int{1, 3}},
+		"all but the newest": {[]int{0, 1, 2}, []int{3}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newCheckedWorld(t, worldengine.Config{})
-			page, want := w.talks(3), []string{}
+			page, want := w.talks(4), []string{}
 			for _, i := range c.left {
 				want = append(want, page[i])
 			}
-			w.flipInEvents(c.damaged...)
+			first := w.logEnd() - uint64(len(page)) + 1
+			var seqs []uint64
+			for _, i := range c.damaged {
+				seqs = append(seqs, first+uint64(i))
+			}
+			w.flipInLog(seqs...)
 			require.Equal(t, want, w.pages(runs.RunFilter{}, 10))
 			require.Equal(t, want, w.pages(runs.RunFilter{Towns: []string{"t"}}, 1), "a page each")
-		})
-	}
-}
-
-// Of a run whose last event is damaged nobody can tell how it stands, until the stream is made anew.
-func TestDamagedRunIsToldApartFromAnUnknownOne(t *testing.T) {
-	for name, damaged := range map[string][]uint64{
-		"the last event": {20}, "all events": {11, 12, 13, 14, 15, 16, 17, 18, 19, 20},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newCheckedWorld(t, worldengine.Config{})
-			page := w.talks(3)
-			want, err := w.engine.Runs().Get(t.Context(), page[1])
-			require.NoError(t, err)
-			w.flipInEvents(damaged...)
-			_, err = w.engine.Runs().Get(t.Context(), page[1])
-			require.ErrorIs(t, err, runs.ErrRunDamaged)
-			_, err = w.engine.Runs().Events(t.Context(), page[1], 5, 10)
-			require.ErrorIs(t, err, runs.ErrRunDamaged)
-			_, err = w.engine.Runs().Get(t.Context(), "unknown")
+			for _, i := range c.damaged {
+				_, err := w.engine.Runs().Get(t.Context(), page[i])
+				require.ErrorIs(t, err, runs.ErrRunDamaged)
+				_, err = w.engine.Runs().Events(t.Context(), page[i], 5, 10)
+				require.ErrorIs(t, err, runs.ErrRunDamaged)
+				reply, err := w.nc.Request("worldengine.v1.main.run.get",
+					[]byte(`{"runId":"`+page[i]+`"}`), time.Minute)
+				require.NoError(t, err)
+				require.Equal(t, "500", reply.Header.Get("Nats-Service-Error-Code"))
+				require.Contains(t, string(reply.Data), `"RUN_DAMAGED"`)
+			}
+			_, err := w.engine.Runs().Get(t.Context(), "unknown")
 			require.ErrorIs(t, err, runs.ErrUnknownRun)
-			reply, err := w.nc.Request("worldengine.v1.main.run.get",
-				[]byte(`{"runId":"`+page[1]+`"}`),
-				time.Minute)
-			require.NoError(t, err)
-			require.Equal(t, "500", reply.Header.Get("Nats-Service-Error-Code"))
-			require.Contains(t, string(reply.Data), `"RUN_DAMAGED"`)
-
-			w.derivedAnew()
-			w.followed()
-			got, err := w.engine.Runs().Get(t.Context(), page[1])
-			require.NoError(t, err)
-			require.Equal(t, want, got)
 		})
 	}
 }
