@@ -123,6 +123,8 @@ func (e *Engine) storedReceipt(
 		return nil, nil
 	case errors.Is(err, commitlog.ErrDamaged):
 		err = fmt.Errorf("%w: %w", runs.ErrRunDamaged, err)
+	case err == nil && msg.Header.Get(wire.KeyHeader) != key:
+		return nil, nil // the fingerprint of another key, or another log
 	case err == nil && rec.Run == nil:
 		err = fmt.Errorf("%w: log sequence %d has no run", runs.ErrRunDamaged, seq)
 	}
@@ -134,7 +136,7 @@ func (e *Engine) storedReceipt(
 		return nil, fmt.Errorf("%w: log sequence %d: %w", runs.ErrRunDamaged, seq, err)
 	}
 	if receipt.Key != key || townID != "" && receipt.TownID != townID {
-		return nil, nil // the fingerprint of another key
+		return nil, nil
 	}
 	receipt.Addition = rec.Addition
 	return receipt, nil
