@@ -9,7 +9,7 @@ import (
 	"worldengine/handoff"
 )
 
-// A receipt says what the result says, and where that stands; what is no result has none.
+// A receipt repeats its result, and names its record; bytes that are no result have none.
 func TestRead(t *testing.T) {
 	t.Parallel()
 	result := []byte(`{"resultId":"result-1","handoffId":"handoff-1","idempotencyKey":"key-1",` +
