@@ -28,9 +28,6 @@ type Config struct {
 	// Lost gets the rows that the log does not have any more because it lost its end or was
 	// swapped, ascending. It is called before Open returns; nil ignores them.
 	Lost func(rows []Row)
-	// Draw returns a duration from 0 up to below, by which each wait for a gap to close is longer;
-	// nil for none.
-	Draw func(below time.Duration) time.Duration
 }
 
 // Source is the log that an index follows. It is safe for concurrent use.
@@ -49,11 +46,11 @@ type Source interface {
 type Index struct {
 	config    Config
 	maxSearch int
-	// filling is held by the one who reads the log.
-	filling chan struct{}
-	stop    context.CancelFunc
-	file    *file // nil in memory; used by one goroutine at a time
-	done    sync.WaitGroup
+	// wanted asks follow, the one reader of the log, to close a gap.
+	wanted chan struct{}
+	stop   context.CancelFunc
+	file   *file // nil in memory; used by one goroutine at a time
+	done   sync.WaitGroup
 
 	mu       sync.RWMutex
 	s        *state
@@ -105,21 +102,14 @@ func (ix *Index) advance(upTo uint64) {
 	}
 }
 
-func (ix *Index) gapWait() time.Duration {
-	if ix.config.Draw == nil {
-		return gapWait
-	}
-	return gapWait + ix.config.Draw(gapWait)
-}
-
 // Wait returns when every message of the log up to a sequence is in. It returns an ErrBehind when
-// ctx ends or the log cannot be read.
+// ctx ends.
 func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 	if ix.Position() >= seq {
 		return nil
 	}
-	timer := time.NewTimer(ix.gapWait())
-	defer timer.Stop()
+	gap := time.NewTimer(gapWait)
+	defer gap.Stop()
 	for {
 		moved := ix.behind(seq)
 		if moved == nil {
@@ -127,12 +117,12 @@ func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 		}
 		select {
 		case <-moved:
-		case <-timer.C:
-			if err := ix.fill(ctx, seq); err != nil {
-				return fmt.Errorf("%w: it is at sequence %d, not at %d: %w", ErrBehind,
-					ix.Position(), seq, err)
+		case <-gap.C:
+			select {
+			case ix.wanted <- struct{}{}:
+			default: // it is asked already
 			}
-			timer.Reset(ix.gapWait())
+			gap.Reset(gapWait)
 		case <-ctx.Done():
 			return fmt.Errorf("%w: it is at sequence %d, not at %d: %w", ErrBehind,
 				ix.Position(), seq, ctx.Err())
@@ -168,18 +158,9 @@ func (ix *Index) Sync(ctx context.Context) (end uint64, err error) {
 	return end, ix.Wait(ctx, end)
 }
 
-// fill reads the log to its end, unless another call brings the index to seq meanwhile.
-func (ix *Index) fill(ctx context.Context, seq uint64) error {
-	select {
-	case ix.filling <- struct{}{}:
-		defer func() { <-ix.filling }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+// fill reads the log to its end.
+func (ix *Index) fill(ctx context.Context) error {
 	position := ix.Position()
-	if position >= seq {
-		return nil
-	}
 	end, err := ix.config.Source.End(ctx)
 	if err != nil {
 		return err

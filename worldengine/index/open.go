@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math"
 	"os"
 	"sort"
 	"time"
@@ -21,7 +20,7 @@ import (
 // be read. Close ends the index.
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
-	ix := &Index{config: config, maxSearch: maxSearch, filling: make(chan struct{}, 1),
+	ix := &Index{config: config, maxSearch: maxSearch, wanted: make(chan struct{}, 1),
 		s: newState(0)}
 	if config.Dir != "" {
 		if err := os.MkdirAll(config.Dir, 0o700); err != nil {
@@ -152,13 +151,16 @@ func (ix *Index) follow(ctx context.Context) {
 	defer compact.Stop()
 	for read := true; ; {
 		if read {
-			if err := ix.fill(ctx, math.MaxUint64); err == nil {
+			if err := ix.fill(ctx); err == nil {
 				ix.built()
 			} else if ctx.Err() == nil {
 				ix.config.Logger.Warn("the index cannot read the log; it tries again", "err", err)
 			}
 		}
+		read = false
 		select {
+		case <-ix.wanted:
+			read = true
 		case <-look.C:
 			ix.mu.RLock()
 			read = ix.total > 0 || len(ix.ahead) > 0
