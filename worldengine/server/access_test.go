@@ -96,7 +96,6 @@ var subjects = []struct{ subject, publish, subscribe string }{
 	{"worldengine.v1.main.apply.t", "", "plugin"},
 	{"worldengine.v1.main.hosts.t", "plugin", "plugin"},
 	{"worldengine.v1.main.events.t", "", "agent plugin operator approver observer"},
-	{"worldengine.v1.main.changes.t", "", "agent plugin operator approver observer"},
 	{"runevents.v2.main.t.run-1", "", "agent plugin operator approver observer"},
 	{"alerts.v1.main.APPLY_IN_DOUBT", "", "operator observer"},
 	{"deadletter.v1.main.WORLD_main_RUNEVENTS.1.0", "", "operator observer"},
@@ -109,7 +108,6 @@ var subjects = []struct{ subject, publish, subscribe string }{
 	{"world.main.pending.t", "", ""},
 	{"world.main.waiting.t.1", "", ""},
 	{"world.main.asked.t", "", ""},
-	{"world.main.receipts.a.b", "", ""},
 	{"$KV.WORLD_main_PROJECTOR.watermark", "", ""},
 	{"$SRV.INFO.worldengine", "operator observer", ""},
 	{"$JS.API.INFO", "operator", ""},
@@ -117,7 +115,7 @@ var subjects = []struct{ subject, publish, subscribe string }{
 	{"$JS.API.STREAM.INFO.WORLD_main_LOG", "operator", ""},
 	{"$JS.API.STREAM.INFO.WORLD_other_LOG", "", ""},
 	{"$JS.API.STREAM.MSG.GET.WORLD_main_LOG", "operator", ""},
-	{"$JS.API.DIRECT.GET.WORLD_main_RECEIPTS", "operator", ""},
+	{"$JS.API.DIRECT.GET.WORLD_main_RUNEVENTS", "operator", ""},
 	{"$JS.API.CONSUMER.CREATE.WORLD_main_RUNEVENTS.c", "operator", ""},
 	{"$JS.API.CONSUMER.MSG.NEXT.WORLD_main_RUNEVENTS.c", "operator", ""},
 	{"$JS.API.STREAM.CREATE.WORLD_main_OWN", "", ""},
@@ -248,9 +246,9 @@ func TestSubjectsOfATown(t *testing.T) {
 		require.True(t, c.maySubscribe("runevents.v2.main.Town%201.run-1"))
 		require.False(t, c.maySubscribe("runevents.v2.main.other.>"))
 		require.False(t, c.maySubscribe("runevents.v2.main.>"))
-		require.True(t, c.maySubscribe("worldengine.v1.main.changes.Town%201"))
+		require.True(t, c.maySubscribe("worldengine.v1.main.events.Town%201"))
 		for _, other := range []string{"other", "*", ">"} {
-			require.False(t, c.maySubscribe("worldengine.v1.main.changes."+other))
+			require.False(t, c.maySubscribe("worldengine.v1.main.events."+other))
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -101,8 +100,8 @@ var rivalRounds = flag.Int("rivals.rounds", 8, "how many rounds two servers race
 // handoff is executed once, and the history of a town is one line.
 func TestTwoServersRace(t *testing.T) {
 	t.Parallel()
-	srv := start(t, open)
-	second := start(t, func(c *server.Config) { c.NATS = srv.URL() })
+	srv := start(t, open, withBus)
+	second := start(t, withBus, func(c *server.Config) { c.NATS = srv.URL() })
 	const towns, rivals = 4, 3
 	rounds := *rivalRounds
 	c := connect(t, srv)
@@ -156,7 +155,7 @@ func TestTwoServersRace(t *testing.T) {
 }
 
 // requireHistory reads the whole log and checks that each town's epochs follow one another without
-// a gap, and that run events are exactly those of the log.
+// a gap, and that the bus has exactly the run events of the log.
 func requireHistory(t *testing.T, c *client, towns, rounds int) {
 	t.Helper()
 	js := c.streams()
@@ -183,18 +182,11 @@ func requireHistory(t *testing.T, c *client, towns, rounds int) {
 		}
 	}
 	require.Equal(t, towns*rounds, accepted)
+	bus := c.bus()
 	require.Eventually(t, func() bool {
-		return streamSize(t, js, wire.EventStream("main")) == events
-	}, 30*time.Second, 10*time.Millisecond, "their stream holds exactly the log's")
-}
-
-func streamSize(t *testing.T, js jetstream.JetStream, name string) int {
-	t.Helper()
-	s, err := js.Stream(t.Context(), name)
-	require.NoError(t, err)
-	info, err := s.Info(t.Context())
-	require.NoError(t, err)
-	return int(info.State.Msgs)
+		info, err := bus.Info(t.Context())
+		return err == nil && info.State.Msgs == uint64(events)
+	}, 30*time.Second, 10*time.Millisecond, "the bus holds exactly the events of the log")
 }
 
 // A town that another instance has moved is judged by its true state: nothing is refused for a

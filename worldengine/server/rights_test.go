@@ -197,7 +197,7 @@ func TestAccessOnAnOldDirectory(t *testing.T) {
 	for _, role := range []access.Role{access.Agent, access.Observer, access.Operator} {
 		c := as(t, srv.URL(), servertest.Person(role))
 		require.Equal(t, at, c.town("t"))
-		sub, err := c.nc.SubscribeSync("runevents.v2.main.>")
+		sub, err := c.nc.SubscribeSync(wire.EventsSubject("main", "*"))
 		require.NoError(t, err)
 		require.NoError(t, c.nc.Flush())
 		heard = append(heard, sub)
