@@ -118,13 +118,14 @@ func (e *Engine) storedReceipt(
 		return nil, nil
 	}
 	rec, msg, err := e.log.RecordAt(ctx, seq, wire.LogSubject(e.config.World, wire.TownToken(townID)))
+	if err == nil && rec.Run == nil {
+		err = e.log.Damaged(ctx, fmt.Errorf("log sequence %d has no run", seq))
+	}
 	switch {
 	case errors.Is(err, commitlog.ErrGone), errors.Is(err, commitlog.ErrDamaged) && msg == nil:
 		return nil, nil
 	case errors.Is(err, commitlog.ErrDamaged):
 		err = fmt.Errorf("%w: %w", runs.ErrRunDamaged, err)
-	case err == nil && rec.Run == nil:
-		err = fmt.Errorf("%w: log sequence %d has no run", runs.ErrRunDamaged, seq)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the key %s of town %q: %w", key, townID, err)
