@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
@@ -177,8 +176,7 @@ func allowed(roles string, role access.Role) bool {
 // What a running server listens on and stores is in the table, so nothing new goes undecided.
 func TestEverySubjectIsDecided(t *testing.T) {
 	t.Parallel()
-	srv := start(t, servertest.WithUsers(everybody()...),
-		func(c *server.Config) { c.Engine.Projector = true })
+	srv := start(t, servertest.WithUsers(everybody()...), withBus)
 	c := as(t, srv.URL(), servertest.Person(access.Engine))
 	decided := func(filter string) bool {
 		return slices.ContainsFunc(subjects,
@@ -199,12 +197,8 @@ func TestEverySubjectIsDecided(t *testing.T) {
 
 	js, err := jetstream.New(c.nc)
 	require.NoError(t, err)
-	bucket := "KV_" + wire.ProjectorBucket("main")
-	require.Eventually(t, func() bool { // the projector makes its bucket after the start
-		_, err := js.Stream(t.Context(), bucket)
-		return err == nil
-	}, 30*time.Second, 5*time.Millisecond)
-	var names []string
+	busStream(t, js)
+	names := []string{wire.DeadLetterStream("main")} // made with the first dead letter
 	streams := js.ListStreams(t.Context())
 	for stream := range streams.Info() {
 		names = append(names, stream.Config.Name)
@@ -213,7 +207,7 @@ func TestEverySubjectIsDecided(t *testing.T) {
 		}
 	}
 	require.NoError(t, streams.Err())
-	require.ElementsMatch(t, names, append(wire.Streams("main"), bucket))
+	require.ElementsMatch(t, names, wire.Streams("main"))
 }
 
 // covers says whether a filter of a stream matches a subject.

@@ -125,13 +125,12 @@ func TestWritersRaceThroughTwoEngines(t *testing.T) {
 	}
 }
 
-// bus returns the stream of the bus, which a server makes soon after its start.
-func (c *client) bus() (stream jetstream.Stream) {
-	c.t.Helper()
-	js := c.streams()
-	require.Eventually(c.t, func() bool {
+// busStream returns the stream of the bus, which a server makes soon after its start.
+func busStream(t testing.TB, js jetstream.JetStream) (stream jetstream.Stream) {
+	t.Helper()
+	require.Eventually(t, func() (there bool) {
 		var err error
-		stream, err = js.Stream(c.t.Context(), wire.EventStream(c.world))
+		stream, err = js.Stream(t.Context(), wire.EventStream("main"))
 		return err == nil
 	}, 30*time.Second, 10*time.Millisecond)
 	return stream
@@ -141,7 +140,7 @@ func (c *client) bus() (stream jetstream.Stream) {
 func (c *client) busOf(townID string, n int) map[string][]runevents.Record {
 	t := c.t
 	t.Helper()
-	stream := c.bus()
+	stream := busStream(t, c.streams())
 	require.Eventually(t, func() bool {
 		info, err := stream.Info(t.Context())
 		return err == nil && info.State.Msgs >= uint64(n)

@@ -179,8 +179,8 @@ func TestRepliesDoNotGoIntoTheStreams(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, withBus))
 	at := c.put(snapshot("t"), "")
-	c.bus()
 	js := c.streams()
+	busStream(t, js)
 	last := func() (seqs []uint64) {
 		for _, name := range []string{
 			wire.LogStream("main"), wire.EventStream("main"), wire.AlertStream("main"),

@@ -19,8 +19,8 @@ func TestTheBusMayBeDown(t *testing.T) {
 	c := connect(t, start(t, withBus))
 	chain := newChain(t, c, "t")
 	runs := []outcome{c.send(chain.next())}
-	c.bus()
 	js := c.streams()
+	busStream(t, js)
 	// Another stream that has its subjects, and takes nothing, stands in its place.
 	full := jetstream.StreamConfig{
 		Name: "FULL", Subjects: []string{"runevents.v2.main.>"}, MaxBytes: 1,

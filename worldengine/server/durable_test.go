@@ -70,7 +70,8 @@ func TestKeysAreForgottenWithTheHistory(t *testing.T) {
 	srv := start(t, func(config *server.Config) { config.Engine.HistoryPerTown = history })
 	c := connect(t, srv)
 	done := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.TalkToTownsfolk, "casual"))
-	require.Equal(t, handoff.Executed, c.send(done).result.Status)
+	executed := c.send(done).result
+	require.Equal(t, handoff.Executed, executed.Status)
 	failing := marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "bridge"))
 	first := c.send(failing)
 	require.Equal(t, handoff.Failed, first.result.Status)
@@ -86,6 +87,10 @@ func TestKeysAreForgottenWithTheHistory(t *testing.T) {
 	require.Equal(t, handoff.Duplicate, c.send(done).result.Status)
 	require.Equal(t, handoff.Duplicate, c.send(failing).result.Status)
 	put(2)
+	for _, townID := range []string{"t", ""} { // "" for any town
+		_, err := srv.Engine().Receipt(t.Context(), townID, executed.IdempotencyKey)
+		require.ErrorIs(t, err, worldengine.ErrUnknownResult, "town %q", townID)
+	}
 	require.Equal(t, handoff.ReasonStaleEpoch, c.send(done).result.ReasonCode)
 	require.Equal(t, string(first.bytes), string(c.send(failing).bytes),
 		"the same handoff against the same state gets the same bytes")
@@ -182,7 +187,7 @@ func requireHistory(t *testing.T, c *client, towns, rounds int) {
 		}
 	}
 	require.Equal(t, towns*rounds, accepted)
-	bus := c.bus()
+	bus := busStream(t, js)
 	require.Eventually(t, func() bool {
 		info, err := bus.Info(t.Context())
 		return err == nil && info.State.Msgs == uint64(events)
