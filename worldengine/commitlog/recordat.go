@@ -28,7 +28,7 @@ func (l *Log) RecordAt(
 	if msg != nil {
 		rec, err := ReadRecord(msg.Data)
 		if err != nil {
-			err = l.Damaged(ctx, fmt.Errorf("log sequence %d: %w", seq, err))
+			err = fmt.Errorf("%w: log sequence %d: %w", ErrDamaged, seq, err)
 		}
 		return rec, msg, err
 	}
@@ -38,19 +38,19 @@ func (l *Log) RecordAt(
 			return nil, nil, fmt.Errorf("%w: subject %s: %w", ErrLogUnavailable, subject, err)
 		}
 		if first != nil && first.Sequence < seq {
-			return nil, nil, l.Damaged(ctx, fmt.Errorf("log sequence %d is missing", seq))
+			return nil, nil, l.missing(ctx, seq)
 		}
 	}
 	return nil, nil, ErrGone
 }
 
-// Damaged returns an ErrDamaged for a record that is not as it should be, and why. If the log is not
-// the known one, that is an ErrLogUnavailable instead.
-func (l *Log) Damaged(ctx context.Context, why error) error {
+// missing returns why the log does not deliver a record that it should have: it is damaged, unless
+// the log is not the known one.
+func (l *Log) missing(ctx context.Context, seq uint64) error {
 	if l.Stream != nil {
 		if err := l.Known.Check(ctx, l.Stream); err != nil {
 			return fmt.Errorf("%w: %w", ErrLogUnavailable, err)
 		}
 	}
-	return fmt.Errorf("%w: %w", ErrDamaged, why)
+	return fmt.Errorf("%w: log sequence %d", ErrDamaged, seq)
 }

@@ -107,7 +107,6 @@ var subjects = []struct{ subject, publish, subscribe string }{
 	{"world.main.pending.t", "", ""},
 	{"world.main.waiting.t.1", "", ""},
 	{"world.main.asked.t", "", ""},
-	{"$KV.WORLD_main_PROJECTOR.watermark", "", ""},
 	{"$SRV.INFO.worldengine", "operator observer", ""},
 	{"$JS.API.INFO", "operator", ""},
 	{"$JS.API.STREAM.NAMES", "operator", ""},
