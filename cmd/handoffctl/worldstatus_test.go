@@ -14,6 +14,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -95,7 +96,9 @@ func TestStatusOfAWorldInTrouble(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
-	_, err := js.Publish(t.Context(), wire.DeadLetterSubject("main", "RUNEVENTS", "7", "0"),
+	_, err := js.CreateStream(t.Context(), alerts.DeadLetterConfig("main", 1))
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), wire.DeadLetterSubject("main", "RUNEVENTS", "7", "0"),
 		[]byte(`{}`))
 	require.NoError(t, err)
 	got := c.run("status")
