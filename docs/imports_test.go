@@ -115,7 +115,7 @@ var rooms = []struct {
 	{"worldengine/runs", false, []string{
 		jsonModule, uuidModule, natsModule, "./handoff", "./runevents",
 		"./runevents/recent", "./schemas",
-		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/queue",
+		"./worldengine/commitlog", "./worldengine/index", "./worldengine/queue",
 		"./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/fsck", false, []string{

@@ -67,7 +67,6 @@ type Runner struct {
 	position atomic.Uint64
 	loaded   bool   // where to begin
 	saved    uint64 // in File
-	behind   atomic.Int64
 	kick     chan struct{}
 }
 
@@ -105,8 +104,11 @@ func (r *Runner) Position() uint64 { return r.position.Load() }
 // Lag returns how long the oldest event that is not projected has been persisted; 0 if none waits.
 func (r *Runner) Lag() time.Duration { return r.projector.Lag() }
 
-// Behind returns how many records of appended events are not projected, as far as is known.
-func (r *Runner) Behind() uint64 { return uint64(r.behind.Load()) }
+// Behind returns how many records of appended events the index has that are not projected; of very
+// many a part.
+func (r *Runner) Behind() uint64 {
+	return uint64(len(r.config.Index.Appended(r.Position(), window)))
+}
 
 // Run projects until ctx is done. It never gives up: an error is logged and tried again with
 // growing pauses.
@@ -148,7 +150,6 @@ func (r *Runner) projectNext(ctx context.Context) (more bool, err error) {
 	}
 	end := r.config.Index.Position()
 	rows := r.config.Index.Appended(r.Position(), window)
-	r.behind.Store(int64(len(rows)))
 	if len(rows) == 0 {
 		r.projector.Behind(time.Time{})
 		r.position.Store(max(r.Position(), end))
@@ -160,7 +161,6 @@ func (r *Runner) projectNext(ctx context.Context) (more bool, err error) {
 		if err := r.project(ctx, row); err != nil {
 			return false, err
 		}
-		r.behind.Add(-1)
 		r.position.Store(row.Seq)
 	}
 	return true, nil

@@ -252,8 +252,7 @@ func (w *checkedWorld) stream(name string) jetstream.Stream {
 	return stream
 }
 
-func (w *checkedWorld) events() jetstream.Stream { return w.stream(wire.EventStream("main")) }
-func (w *checkedWorld) log() jetstream.Stream    { return w.stream(wire.LogStream("main")) }
+func (w *checkedWorld) log() jetstream.Stream { return w.stream(wire.LogStream("main")) }
 
 // logEnd is the sequence of the log's last message.
 func (w *checkedWorld) logEnd() uint64 {

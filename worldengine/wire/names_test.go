@@ -60,7 +60,6 @@ func TestStoredNamesAreFixed(t *testing.T) {
 	}, Streams("w"))
 	for want, got := range map[string]string{
 		"WORLD_w_RESTORING":           RestoringStream("w"),
-		"WORLD_w_PROJECTOR":           ProjectorBucket("w"),
 		"world.w.log.t":               LogSubject("w", "t"),
 		"world.w.control":             ControlSubject("w"),
 		"world.w.signal":              SignalSubject("w"),
