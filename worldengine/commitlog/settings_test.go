@@ -14,8 +14,7 @@ import (
 
 // allGiven has every setting, none as by default.
 var allGiven = Settings{
-	HistoryPerTown: 7,
-	Apply:          apply.Plugin, RequireApproval: "PROJECT_ADVANCE",
+	HistoryPerTown: 7, Apply: apply.Plugin, RequireApproval: "PROJECT_ADVANCE",
 	Compress: CompressAll,
 }
 
@@ -30,8 +29,7 @@ func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
 		require.Len(t, s.Metadata(), len(s.List())+1, "and the format")
 	}
 	require.Equal(t, []Setting{
-		{"history-per-town", "7"},
-		{"apply", "plugin"},
+		{"history-per-town", "7"}, {"apply", "plugin"},
 		{"require-approval", "PROJECT_ADVANCE"}, {"compress", "all"},
 	}, allGiven.List())
 }
@@ -41,7 +39,7 @@ func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
 func TestSettingsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	got := SettingsOf(map[string]string{
-		"worldengine.history-per-town": "many", "worldengine.later": "1", "apply": "plugin",
+		"worldengine.history-per-town": "many", "worldengine.later": "1", "history-per-town": "5",
 		"worldengine.require-approval": "MAGIC,PROJECT_ADVANCE", "worldengine.apply": "telepathy",
 		"worldengine.compress": "some",
 	})
@@ -55,7 +53,8 @@ func TestSettingsOrOthers(t *testing.T) {
 	require.Equal(t, allGiven, allGiven.Or(DefaultSettings()))
 	require.Equal(t, allGiven, Settings{}.Or(allGiven))
 	require.Equal(t, Settings{
-		HistoryPerTown: wire.DefaultHistoryPerTown, Apply: apply.Local, RequireApproval: "none", Compress: CompressEvents,
+		HistoryPerTown: wire.DefaultHistoryPerTown, Apply: apply.Local, RequireApproval: "none",
+		Compress: CompressEvents,
 	}, Settings{}.Or(DefaultSettings()))
 }
 
@@ -81,9 +80,11 @@ func TestSetASetting(t *testing.T) {
 	}
 	var s Settings
 	require.ErrorContains(t, s.Set("later", "1"), `no setting "later"`)
+	require.ErrorContains(t, s.Set(HistorySetting, "0"),
+		`history-per-town must be at least 1, not "0"`)
 }
 
-// An operator may not have the log give up commits before their receipts are written.
+// An operator may not have the log keep fewer commits than that.
 func TestTheLeastHistoryOfATown(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, Settings{}.Validate())

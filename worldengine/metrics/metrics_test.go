@@ -104,7 +104,7 @@ func TestMetricsAreServed(t *testing.T) {
 		`handoffd_handoff_duration_seconds_count{status="stale"} 0`,
 		`handoffd_commit_duration_seconds_count 1`,
 		`handoffd_requests_refused_total{reason="town"} 5`, `handoffd_requests_held_bytes 4096`,
-		`handoffd_log_last_sequence 42`, `handoffd_bus_sequence 39`,
+		`handoffd_log_last_sequence 42`, `handoffd_indexed_sequence 40`, `handoffd_bus_sequence 39`,
 		`handoffd_dead_letters 1`,
 		`handoffd_projector_lag_seconds 1.5`, `handoffd_alerts_total{code="STORAGE_FAILED"} 1`,
 		`handoffd_world_paused 1`,
