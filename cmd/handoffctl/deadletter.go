@@ -23,8 +23,8 @@ type deadLetterListCommand struct{}
 
 // Help is the command's long help.
 func (deadLetterListCommand) Help() string {
-	return `Lists what could not be brought onto the bus, the oldest first: of which derived stream,
-from which message of the log, and why. It needs the rights of an operator.
+	return `Lists what could not be brought onto the bus (handoffd --bus jetstream), the oldest first: from
+which message of the log, and why. It needs the rights of an operator.
 
 Example:
 

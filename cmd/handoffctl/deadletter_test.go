@@ -97,7 +97,9 @@ func TestDeadLetterReplay(t *testing.T) {
 	assert.Regexp(t, `(?m)^10 +yes +1$`, got.out)
 	assert.Regexp(t, `(?m)^11 +no +0$`, got.out)
 	assert.Equal(t, 1, count())
-	assert.Contains(t, c.run("status").out, "none open, and 10 acknowledged")
+	status := c.run("status").out
+	assert.Contains(t, status, "none open, and 10 acknowledged")
+	assert.Regexp(t, `(?m)^bus +at \d+ of \d+$`, status)
 }
 
 // A world without a bus has no dead letters, and replay names the flag that it lacks.

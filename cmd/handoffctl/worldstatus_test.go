@@ -122,6 +122,19 @@ func TestStatusOfAWorldInTrouble(t *testing.T) {
 	assert.Equal(t, exitFailed, got.status, "of the dead letter")
 }
 
+// The index and the bus of a world are behind if no server has brought them to the end of the log.
+func TestWorldStatus_Behind(t *testing.T) {
+	t.Parallel()
+	at := uint64(5)
+	s := worldStatus{LogEnd: 7, Servers: make([]serverStatus, 2)}
+	s.Servers[0].Stats.Indexed, s.Servers[1].Stats.Indexed = 7, 3
+	assert.Empty(t, s.behind(), "there is no bus")
+	s.Servers[1].Stats.BusPublished = &at
+	assert.Equal(t, []string{"bus is at 5"}, s.behind())
+	s.Servers[0].Stats.Indexed, at = 6, 7
+	assert.Equal(t, []string{"index is at 6"}, s.behind())
+}
+
 // TestStatus_UrgentAlertBehindOthers: an alert P1 is seen behind more newer ones than a page has, and
 // every alert is counted.
 func TestStatus_UrgentAlertBehindOthers(t *testing.T) {
