@@ -54,7 +54,7 @@ func TestARightThatIsMissingIsNamed(t *testing.T) {
 		for doing, command := range map[string][]string{
 			"run fsck": {"fsck"}, "make a backup": {"backup", t.TempDir()},
 			"look at dead letters": {"deadletter", "list"},
-			"watch the past":       {"watch", "--since", "1h"},
+			"watch the past":       {"watch", "--alerts", "--since", "1h"},
 		} {
 			got := c.run(command...)
 			assert.Equal(t, exitUnavailable, got.status, "%s: %s", role, doing)
