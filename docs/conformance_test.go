@@ -21,7 +21,8 @@ var contracts = []struct{ title, sections string }{
 		"A.1 A.2"},
 	{"Execution Handoff Contract", "Field Preconditions Stale Retry Acceptance Status Evaluation " +
 		"Result Recommended"},
-	{"Notices of changes", "Publish Hear Follow"}, // this engine's own
+	{"Reading events", "Live Pages Wait Rights"}, // this engine's own, and the next
+	{"Notices of changes", "Publish Hear Follow"},
 }
 
 // quoted finds names in backquotes; onlyQuoted matches a cell that has nothing but such names.

@@ -70,12 +70,18 @@ var rooms = []struct {
 	}},
 	{"worldengine/follow", false, []string{natsModule, "./worldengine/backoff",
 		"./worldengine/wire"}},
+	{"worldengine/bus", false, []string{
+		natsModule, "./runevents", "./worldengine/alerts", "./worldengine/backoff",
+		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/wire",
+	}},
 	{"worldengine/commitlog", false, []string{
 		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas",
 		"./worldengine/apply",
 		"./worldengine/approval", "./worldengine/backoff", "./worldengine/follow",
 		"./worldengine/town", "./worldengine/messages", "./worldengine/wire",
 	}},
+	{"worldengine/index", false, []string{natsModule, "./runevents", "./worldengine/commitlog",
+		"./worldengine/wire"}},
 	{"worldengine/check", false, []string{"./dedupe", "./handoff", "./worldengine/town"}},
 	{"worldengine/fixtures", false, []string{
 		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/check",
@@ -109,14 +115,13 @@ var rooms = []struct {
 	{"worldengine/runs", false, []string{
 		jsonModule, uuidModule, natsModule, "./handoff", "./runevents",
 		"./runevents/recent", "./schemas",
-		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/queue",
+		"./worldengine/commitlog", "./worldengine/index", "./worldengine/queue",
 		"./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/fsck", false, []string{
-		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas", "./trace",
+		jsonModule, natsModule, "./handoff", "./runevents", "./schemas", "./trace",
 		"./worldengine/alerts", "./worldengine/apply", "./worldengine/approval",
-		"./worldengine/backoff", "./worldengine/commitlog",
-		"./worldengine/follow", "./worldengine/lifecycle", "./worldengine/town",
+		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/lifecycle", "./worldengine/town",
 		"./worldengine/wire",
 	}},
 	{"worldengine/client", false, []string{

@@ -51,19 +51,17 @@ func Alerts() []AlertSpec { return alertSpecs }
 var alertSpecs = []AlertSpec{
 	{EventBusDeliveryFailed, P1, "Something could not be brought onto the bus and became a dead letter.",
 		"Look at it with `handoffctl deadletter list`; remove the cause, and replay it."},
-	{LogLost, P1, "The log does not have the records from which the index or run events were derived, or " +
-		"that the server has committed or read itself: it lost its end, or someone put an older one back. " +
-		"Commits that were answered may be lost; the alert names the last ones, with towns and runs. " +
-		"Handoffs get `LOG_UNAVAILABLE`, and `/readyz` 503, as long as the server knows of the loss.",
-		"Put the newer log back; or, to go on without the lost commits, run `handoffctl fsck --repair` and " +
-			"start the server again."},
+	{LogLost, P1, "The log lost its end, or someone put an older one back: it lacks records that the server " +
+		"has committed or read, or that its index had. Commits that were answered may be lost; the alert " +
+		"names the last ones. While a running server knows of the loss, changes get `LOG_UNAVAILABLE`, and " +
+		"`/readyz` 503.",
+		"Put the newer log back; or, to go on without the lost commits, start the server again."},
 	{StorageFailed, P1, "The disk is full, or refused a write: nothing is stored.",
 		"Make room on the disk of the log."},
 	{StorageRecovered, P3, "There is room on the disk of the log again.",
 		"Nothing: the server stores again."},
-	{CommitDamaged, P1, "A commit of the log cannot be read, so that the readers of `event.list` miss its " +
-		"events.",
-		"Run `handoffctl fsck`: it says what is damaged, and how to repair it."},
+	{CommitDamaged, P1, "A commit of the log cannot be read: its events are missed.",
+		"Run `handoffctl fsck`."},
 	{TownMended, P1, "`handoffctl fsck --repair` put a town back to its last readable record.",
 		"Compare the town with the game, and put the true state."},
 	{ApplyInDoubt, P1, "The engine does not know whether the game has applied a command: its handoff failed " +

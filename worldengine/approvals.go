@@ -7,6 +7,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/approvals"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/retry"
@@ -15,9 +16,15 @@ import (
 // Approvals returns what reads the proposals that wait for a person's approval.
 func (e *Engine) Approvals() *approvals.Reader {
 	return &approvals.Reader{
-		Log: e.log, Index: e.hints, Rules: e.config.Rules, Default: e.config.policy,
+		Log: e.log, Asked: e.askedTowns, Rules: e.config.Rules, Default: e.config.policy,
 		Now: e.config.Now, Logger: e.config.Logger,
 	}
+}
+
+// askedTowns returns the tokens of the towns in which proposals may wait for approval.
+func (e *Engine) askedTowns(ctx context.Context) ([]string, error) {
+	_, err := e.index.Sync(ctx)
+	return e.index.Towns(index.Asked), err
 }
 
 // Decide takes a person's decision about a handoff that waits for approval: see approvals.Decider.

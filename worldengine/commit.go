@@ -82,7 +82,6 @@ func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, erro
 	if err != nil {
 		return Answer{}, err
 	}
-	e.handover.Add(msg, &rec)
 	if after.Seq, err = e.log.Commit(ctx, msg, d.before.Seq); err != nil {
 		e.towns.Forget(townID) // whatever it is now, the log knows
 		return Answer{}, err
@@ -106,10 +105,6 @@ func (e *Engine) commitPending(
 	if err := lifecycle.EmitAccepted(d.Producer, h, evaluation, d.begin()); err != nil {
 		return fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
-	if err := e.indexPending(ctx, townID); err != nil {
-		return err
-	}
-	failpoint.At(failpoint.Indexed)
 	run, now, after := d.Producer.Run(), e.config.Now().UTC(), d.before
 	after.Approvals = after.Approvals.Close(h, encoded, run.RunID)
 	after.Pending = &apply.Pending{
@@ -160,7 +155,6 @@ func (e *Engine) commitRefused(ctx context.Context, d *judgement) (Answer, error
 	if err != nil {
 		return Answer{}, err
 	}
-	e.handover.Add(msg, &rec)
 	judged := &d.before.Seq
 	if d.result.Status == handoff.Duplicate && !retry.Possible(d.first) {
 		judged = nil // the key stays accepted, with that result

@@ -16,8 +16,8 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
+	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -33,8 +33,7 @@ type Config struct {
 	Rules *town.Rules
 	// Apply is the binding of the towns that have none of their own: what applies their accepted
 	// commands. RCON needs RCON. It is one of the world's settings, as are
-	// EventRetention, EventLimit, HistoryPerTown, RequireApproval and Compress: where they are not
-	// given, those hold that are stored with the world, and for a new world
+	// HistoryPerTown, RequireApproval and Compress: if they are not given, those hold that are stored with the world, and for a new world
 	// commitlog.DefaultSettings. Open refuses other ones than the world's; see DiscardHistory.
 	Apply apply.Binding
 	// Plugins is the connection over which plugins are asked; that of the engine. It is another one
@@ -60,17 +59,17 @@ type Config struct {
 	// DiscardHistory makes the settings that are given the world's, also where that discards
 	// messages.
 	DiscardHistory bool
-	// EventRetention is how long the run events are kept on the bus; 30 days. At least 1 s.
-	EventRetention time.Duration
-	// EventLimit is how many run events are kept on the bus at most, the oldest go first;
-	// 10,000,000, those of about a million runs, for which NATS needs some 350 MB of live heap. -1
-	// for no limit. A run of which it has discarded the first ones is unknown, and Runs().Append
-	// stores again what it has discarded. What is over a limit that is lowered goes when the engine
-	// is opened.
-	EventLimit int64
+	// Bus publishes the run events into the stream RUNEVENTS too, for durable consumers; false.
+	Bus bool
+	// BusRetention is how long the stream keeps run events, 30 days, at least 1 s, and BusLimit how
+	// many at most, the oldest go first; 10,000,000, -1 for no limit.
+	BusRetention time.Duration
+	BusLimit     int64
 	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town;
 	// 10,000. The last commit, the town's state, never expires.
 	HistoryPerTown int64
+	// Listening reports whether anybody subscribes to a subject; nil if that is not known.
+	Listening func(subject string) bool
 	// Replicas is how many servers of a cluster keep each stream; 1.
 	Replicas int
 	// GroupCommits stores commits that wait for the disk together, where the one NATS server of the
@@ -141,7 +140,9 @@ func (c Config) withDefaults() (Config, error) {
 	c.QueuePerTown = cmp.Or(c.QueuePerTown, 256)
 	c.QueueTotal = cmp.Or(c.QueueTotal, 2048)
 	c.PauseWait = cmp.Or(c.PauseWait, 2*time.Second)
-	c.DeliveryAttempts = cmp.Or(c.DeliveryAttempts, follow.DefaultAttempts)
+	c.DeliveryAttempts = cmp.Or(c.DeliveryAttempts, bus.DefaultAttempts)
+	c.BusRetention = cmp.Or(c.BusRetention, wire.DefaultEventRetention)
+	c.BusLimit = cmp.Or(c.BusLimit, wire.DefaultEventLimit)
 	c.FetchWait = cmp.Or(c.FetchWait, commitlog.DefaultFetchWait)
 	c.TenantID = cmp.Or(c.TenantID, "default")
 	c.ProjectID = cmp.Or(c.ProjectID, c.World)
@@ -168,8 +169,7 @@ func (c Config) withDefaults() (Config, error) {
 // Settings returns the settings of the world that the configuration has.
 func (c *Config) Settings() commitlog.Settings {
 	return commitlog.Settings{
-		HistoryPerTown: c.HistoryPerTown,
-		EventRetention: c.EventRetention, EventLimit: c.EventLimit, Apply: c.Apply,
+		HistoryPerTown: c.HistoryPerTown, Apply: c.Apply,
 		RequireApproval: c.RequireApproval, Compress: c.Compress,
 	}
 }
@@ -177,7 +177,7 @@ func (c *Config) Settings() commitlog.Settings {
 // withSettings returns the configuration with the settings of the world.
 func (c Config) withSettings(s commitlog.Settings) Config {
 	c.HistoryPerTown = s.HistoryPerTown
-	c.EventRetention, c.EventLimit, c.Apply = s.EventRetention, s.EventLimit, s.Apply
+	c.Apply = s.Apply
 	c.RequireApproval, c.policy, c.Compress = s.RequireApproval, s.Policy(), s.Compress
 	return c
 }
@@ -206,7 +206,7 @@ func (c *Config) validate() error {
 		problems = append(problems,
 			errors.New("worldengine: to apply commands by rcon takes a console to do it"))
 	}
-	if c.EventRetention < time.Second {
+	if c.BusRetention < time.Second {
 		problems = append(problems, errors.New("worldengine: a retention is at least 1 s"))
 	}
 	if c.ApprovalTimeout < time.Second {
@@ -217,10 +217,10 @@ func (c *Config) validate() error {
 		problems = append(problems,
 			errors.New("worldengine: a handoff cannot wait for a negative time in a pause"))
 	}
-	if c.EventLimit < -1 {
+	if c.BusLimit < -1 {
 		problems = append(problems,
 			fmt.Errorf("worldengine: a limit of run events is at least 1, or -1 for none, not %d",
-				c.EventLimit))
+				c.BusLimit))
 	}
 	for name, value := range map[string]int64{
 		"history per town": c.HistoryPerTown, "replicas": int64(c.Replicas),

@@ -66,10 +66,6 @@ func (e *Engine) signalTown(ctx context.Context, s *Signal) (c Control, err erro
 		if err != nil {
 			return err
 		}
-		if after.Paused != nil {
-			// for the count of paused towns, which a pause does not wait for
-			_ = e.indexPending(ctx, s.TownID)
-		}
 		_, err = e.log.Commit(ctx, msg, current.Seq)
 		e.towns.Forget(s.TownID)
 		if err != nil {

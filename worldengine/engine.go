@@ -23,9 +23,9 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/feed"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/pending"
@@ -67,11 +67,8 @@ type Engine struct {
 
 	// pending has the commands that are applied outside the engine, and plugins what carries their
 	// requests.
-	pending      *pending.Worker
-	plugins      apply.ReplyRouter
-	indexPending func(ctx context.Context, townID string) error
-	// before a proposal waits for approval
-	indexAsked func(ctx context.Context, townID string, renew bool) error
+	pending *pending.Worker
+	plugins apply.ReplyRouter
 	// server is the name of this engine among those of its world. townOfRun returns the town of a
 	// run, "" where there is no such run, and endOfRun where in the log one ended.
 	server    string
@@ -86,11 +83,9 @@ type Engine struct {
 	// waitTrouble limits the warnings about runs that wait and cannot be recorded.
 	waitTrouble backoff.Seldom
 
-	// The stream of run events follows the log; handover has the commits of this engine.
-	handover      *commitlog.Handover
-	tail          *follow.Tail
-	eventFollower commitlog.Follower
-	projector     *projection.Runner // nil without Config.Projector
+	bus       *bus.Sink          // nil without Config.Bus
+	projector *projection.Runner // nil without Config.Projector
+	logLost   atomic.Pointer[error]
 
 	stop       context.CancelFunc
 	background sync.WaitGroup

@@ -10,8 +10,8 @@ import (
 )
 
 // fsck checks the log that a simulation leaves behind: whatever the engines went through, it is one
-// that Run finds nothing wrong with; nor with what a short history, or the expiry of run records,
-// leaves of it. The seed decides which of these it is.
+// that Run finds nothing wrong with; nor with the part that a short history, or the expiry of run
+// records, leaves of it. The seed decides which of these it is.
 func (s *sim) fsck() {
 	switch view := int(s.seed % 6); view {
 	case 0:

@@ -36,12 +36,6 @@ func (e *Engine) commitUnapproved(
 ) (Answer, error) {
 	j.result = handoff.NewResult(j.Handoff, checked.Unapproved(gate.Reason, gate.Detail))
 	townID, after := j.Handoff.Proposal.TownID, j.before
-	if gate.Reason == handoff.ReasonApprovalRequired {
-		// Where it waits already the index has lost its entry, if at all, to a restore.
-		if err := e.indexAsked(ctx, townID, gate.Ask); err != nil {
-			return Answer{}, err
-		}
-	}
 	if !gate.Ask {
 		return e.commitRefused(ctx, j)
 	}

@@ -93,10 +93,12 @@ func (e *Engine) findReceipt(
 func (e *Engine) lookupKey(
 	ctx context.Context, townID, key string, seq uint64, until time.Time,
 ) (*dedupe.Receipt, error) {
-	bounded, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	if err := e.index.Wait(bounded, seq); err != nil {
-		return nil, err
+	if e.index.Position() < seq {
+		bounded, cancel := context.WithDeadline(ctx, until)
+		defer cancel()
+		if err := e.index.Wait(bounded, seq); err != nil {
+			return nil, err
+		}
 	}
 	return e.storedReceipt(ctx, townID, key)
 }
@@ -123,6 +125,8 @@ func (e *Engine) storedReceipt(
 		return nil, nil
 	case errors.Is(err, commitlog.ErrDamaged):
 		err = fmt.Errorf("%w: %w", runs.ErrRunDamaged, err)
+	case err == nil && msg.Header.Get(wire.KeyHeader) != key:
+		return nil, nil // the fingerprint of another key, or another log
 	case err == nil && rec.Run == nil:
 		err = fmt.Errorf("%w: log sequence %d has no run", runs.ErrRunDamaged, seq)
 	}
@@ -134,7 +138,7 @@ func (e *Engine) storedReceipt(
 		return nil, fmt.Errorf("%w: log sequence %d: %w", runs.ErrRunDamaged, seq, err)
 	}
 	if receipt.Key != key || townID != "" && receipt.TownID != townID {
-		return nil, nil // the fingerprint of another key
+		return nil, nil
 	}
 	receipt.Addition = rec.Addition
 	return receipt, nil

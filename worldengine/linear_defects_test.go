@@ -8,9 +8,9 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/dedupe"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/wire"
 )
 
@@ -20,8 +20,10 @@ var Defects = map[string]func(*Engine){
 		e.log.Store = &defectiveStore{Store: e.log.Store,
 			without: jetstream.ExpectedLastSubjSeqHeader}
 	},
-	"forgets receipts": func(e *Engine) {
-		e.receipts = dedupe.New("elsewhere", e.runs.Stream, func() {})
+	"forgets keys": func(e *Engine) {
+		_ = e.index.Close()
+		e.index, _ = index.Open(context.Background(), index.Config{World: "main",
+			Source: emptySource{index.LogSource(e.log)}})
 	},
 	"answers before it has stored": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, early: true}
@@ -39,6 +41,15 @@ var Defects = map[string]func(*Engine){
 	"reads the past": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, behind: true}
 	},
+}
+
+// emptySource is a log that keeps nothing.
+type emptySource struct{ index.Source }
+
+func (emptySource) EachAfter(
+	context.Context, uint64, func(uint64, string, nats.Header) error,
+) error {
+	return nil
 }
 
 // OpenDefective opens an engine into which a defect was planted before anything ran in it.

@@ -5,7 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"path/filepath"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,8 +15,8 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/pending"
 	"worldengine/worldengine/projection"
@@ -25,6 +25,7 @@ import (
 	"worldengine/worldengine/signals"
 	"worldengine/worldengine/storage"
 	"worldengine/worldengine/waiting"
+	"worldengine/worldengine/wire"
 )
 
 // Open starts an engine on nc, whose account must have JetStream, and makes or updates the
@@ -71,10 +72,9 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	if err != nil {
 		return nil, err
 	}
-	for _, c := range alerts.Streams(config.World, config.Replicas) {
-		if _, err := commitlog.OpenStream(ctx, js, c, config.Logger); err != nil {
-			return nil, err
-		}
+	if _, err := commitlog.OpenStream(ctx, js, alerts.AlertConfig(config.World, config.Replicas),
+		config.Logger); err != nil {
+		return nil, err
 	}
 	log := &commitlog.Log{
 		World: config.World, Stream: streams.Log,
@@ -84,11 +84,10 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e := &Engine{
 		config: config, log: log, history: history.Reader{Log: log},
-		towns: commitlog.NewTowns(log), handover: commitlog.NewHandover(),
+		towns:     commitlog.NewTowns(log),
 		cancelled: newCancelled(),
 		hints:     commitlog.NewPendingIndex(config.World, js, streams.Pending),
 	}
-	e.indexPending, e.indexAsked = e.hints.Put, e.hints.EnsureAsked
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
 	}
@@ -137,39 +136,15 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.log.Appended = func(seq uint64, msg *nats.Msg) {
 		e.index.Put(seq, msg.Subject, msg.Header)
 		e.feed.Appended(seq, msg)
-	}
-	letters := alerts.NewDeadLetters(js, e.config.World, e.config.Replicas,
-		e.config.Logger, e.alerts.Raise)
-	announce := history.Announce(e.config.World, followers.Publish, e.handover.Read)
-	e.tail, err = commitlog.NewTail(ctx, followers, e.config.World,
-		func(msg jetstream.Msg) jetstream.Msg {
-			e.log.Known.Read(msg)
-			return announce(msg)
-		}, e.config.Logger)
-	if err != nil {
-		return err
-	}
-	follower := func(stream jetstream.StreamConfig, c follow.Config) commitlog.Follower {
-		if err != nil {
-			return nil
+		if e.projector != nil && commitlog.Kind(msg.Header.Get(wire.KindHeader)) ==
+			commitlog.KindEvents {
+			e.projector.Kick()
 		}
-		c.Name, c.Recreate, c.Retention = stream.Name, &stream, stream.MaxAge
-		c.Tail, c.GiveUp, c.Attempts, c.Logger = e.tail, letters.Keep,
-			e.config.DeliveryAttempts, e.config.Logger
-		c.CheckLog = e.log.Known.Check
-		var f *follow.Follower
-		f, err = commitlog.NewFollower(ctx, followers, e.config.World, c)
-		return f
 	}
-	e.eventFollower = follower(commitlog.EventStream(e.config.World, e.config.Settings(),
-		e.config.Replicas), follow.Config{
-		Derive: commitlog.DeriveEvents(e.config.World),
-		LogLost: func(err error) {
-			e.alerts.Raise(e.environment().LogLost("No run event is emitted", err))
-		},
-	})
-	if err != nil {
-		return err
+	if e.config.Bus {
+		if e.bus, err = bus.New(e.busConfig(followers)); err != nil {
+			return err
+		}
 	}
 	if e.config.Projector {
 		e.projector = e.newProjector()
@@ -183,13 +158,14 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	e.background.Go(func() { recall(ctx) })
 	e.background.Go(func() { e.absent.Watch(ctx, e.needsPlugin) })
 	e.background.Go(func() { e.feed.Run(ctx) })
-	e.background.Go(func() { e.tail.Run(ctx) })
-	e.background.Go(func() { e.eventFollower.Run(ctx) })
+	if e.bus != nil {
+		e.background.Go(func() { e.bus.Run(ctx) })
+	}
 	if e.projector != nil {
 		e.background.Go(func() { e.project(ctx) })
 	}
-	e.background.Go(func() { follow.Reconnects(ctx, nc, e.log.Known.Doubted(), e.rewind) })
-	e.background.Go(func() { e.resumer().Run(ctx) })
+	e.background.Go(func() { e.watchLog(ctx, nc) })
+	e.background.Go(func() { e.resume(ctx) })
 	e.background.Go(func() { e.waiting.Reap(ctx) })
 	e.background.Go(func() { e.signalFollower().Run(ctx) })
 	e.background.Go(func() { e.pending.Watch(ctx) })
@@ -221,15 +197,6 @@ func (e *Engine) watchStorage(ctx context.Context) {
 	})
 }
 
-// resumer returns what applies the commands that engines have left pending.
-func (e *Engine) resumer() *commitlog.Resumer {
-	return &commitlog.Resumer{
-		Log: e.log, Index: e.hints, Ensure: e.ensureInTurn,
-		Every: e.config.Plugin.Resend, Logger: e.config.Logger,
-		Paused: func(towns int) { e.townsPaused.Store(int64(towns)) },
-	}
-}
-
 // ensureInTurn ensures an application of what is pending in a town, in the town's turn: where a
 // delivery has just committed it in this instance, that one has ensured it before, with its client
 // and as its own.
@@ -246,30 +213,46 @@ func (e *Engine) ensureInTurn(townID string) error {
 	})
 }
 
-// rewind forgets what a NATS server that was away may have lost: the log and derived streams may
-// have lost their tail, so nothing counts as followed until it is seen again. It makes the followers
-// read their positions again. Until the log's own end is known, which may be lower than it was,
-// nothing that was followed before counts.
-func (e *Engine) rewind(ctx context.Context) {
-	e.tail.Restart()
-	e.eventFollower.Restart(math.MaxUint64)
-	e.runs.Cache.Clear()
-	e.towns.Clear()
+// watchLog looks at the log whenever nc is connected again, or the log seems to be another one,
+// until ctx is done: NATS may have lost messages meanwhile.
+func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
+	status := nc.StatusChanged(nats.CONNECTED)
+	defer nc.RemoveStatusListener(status)
 	for {
-		end, err := e.log.Store.End(ctx)
-		if err == nil {
-			err = e.worldPause.Reread(ctx)
-		}
-		if err == nil {
-			e.tail.Restart()
-			e.eventFollower.Restart(end)
+		select {
+		case <-status:
+		case <-e.log.Known.Doubted():
+		case <-ctx.Done():
 			return
 		}
-		e.config.Logger.Warn("the log cannot be read after a reconnect; will try again", "error",
-			err)
-		if backoff.Sleep(ctx, commitlog.RetryDelay) != nil {
-			return
+		e.runs.Cache.Clear()
+		e.towns.Clear()
+		e.findLog(ctx)
+	}
+}
+
+// findLog checks the log until it is the known one. As long as it has lost messages nothing is
+// committed, and an alert says so.
+func (e *Engine) findLog(ctx context.Context) {
+	for ctx.Err() == nil {
+		err := e.log.Known.Check(ctx, e.log.Stream)
+		switch {
+		case errors.Is(err, commitlog.ErrLogLost):
+			if e.logLost.Swap(&err) == nil {
+				e.config.Logger.Error("LOG_LOST: nothing is committed", "error", err)
+				e.alerts.Raise(e.environment().LogLost("Nothing is committed", err))
+			}
+		case err == nil:
+			if err = e.worldPause.Reread(ctx); err == nil {
+				e.logLost.Store(nil)
+				return
+			}
+			fallthrough
+		default:
+			e.config.Logger.Warn("the log cannot be read after a reconnect; will try again",
+				"error", err)
 		}
+		_ = backoff.Sleep(ctx, pollPause)
 	}
 }
 
@@ -289,10 +272,14 @@ func (e *Engine) Close(ctx context.Context) error {
 
 // newProjector returns the projector of the runs that others append to: see ADR 24.
 func (e *Engine) newProjector() *projection.Runner {
+	file := ""
+	if e.config.IndexDir != "" {
+		file = filepath.Join(e.config.IndexDir, "projected")
+	}
 	return projection.New(projection.Config{
-		Log: e.log, Index: e.index, Runs: e.runs, Alert: e.alerts.RaiseFound,
+		Log: e.log, Index: e.index, Runs: e.runs, Alert: e.alerts.RaiseFound, File: file,
 		Logger: e.config.Logger,
-	}, 0)
+	})
 }
 
 // project projects run events until ctx is done. It raises nothing again that the stream of alerts

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/wire"
 )
@@ -22,25 +21,27 @@ func TestALowerLimitOfEventsIsTold(t *testing.T) {
 	open := func(limit int64) (kept uint64, log string) {
 		var told bytes.Buffer
 		e, err := Open(t.Context(), js.Conn(), js.Conn(), Config{
-			EventLimit: limit, DiscardHistory: true,
+			Bus: true, BusLimit: limit,
 			Logger: slog.New(slog.NewTextHandler(&told, nil)),
 		})
 		require.NoError(t, err)
+		waitFollowed(t, e, 10)
 		require.NoError(t, e.Close(context.Background()))
-		info, err := e.runs.Stream.Info(t.Context())
+		stream, err := js.Stream(t.Context(), wire.EventStream("main"))
 		require.NoError(t, err)
+		info := stream.CachedInfo()
 		require.Equal(t, limit, info.Config.MaxMsgs)
 		return info.State.Msgs, told.String()
 	}
 	e, err := Open(t.Context(), js.Conn(), js.Conn(), Config{
-		EventLimit: -1, DiscardHistory: true,
+		Bus: true, BusLimit: -1,
 	})
 	require.NoError(t, err)
 	for n := range int64(10) {
 		_, err := e.Runs().Append(t.Context(), "t", []runevents.Write{logtest.Told(n + 1)})
 		require.NoError(t, err)
 	}
-	require.NoError(t, commitlog.CatchUp(t.Context(), e.log, e.eventFollower))
+	waitFollowed(t, e, 10)
 	require.NoError(t, e.Close(context.Background()))
 	const warning = "level=WARN msg=\"the oldest messages of a stream are over its limit and are " +
 		"discarded\""
@@ -62,7 +63,7 @@ func TestALowerLimitOfEventsIsTold(t *testing.T) {
 		require.Contains(t, log, warning+" "+c.told, "limit %d", c.limit)
 	}
 	require.NoError(t, js.DeleteStream(t.Context(), wire.EventStream("main")))
-	e = openEngine(t, l, func(c *Config) { c.EventLimit, c.DiscardHistory = -1, true })
+	e = openEngine(t, l, func(c *Config) { c.Bus, c.BusLimit = true, -1 })
 	page, err := e.Runs().Events(t.Context(), "run", 0, 100)
 	require.NoError(t, err)
 	require.Len(t, page.Events, 10, "the log still has them")

@@ -12,6 +12,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/inhand"
@@ -22,10 +23,13 @@ import (
 	"worldengine/worldengine/waiting"
 )
 
+// appendedRetention is how long the log keeps events that others append.
+const appendedRetention = 30 * 24 * time.Hour
+
 // runConfig is what the runs of the engine are kept with.
 func (e *Engine) runConfig() runs.Config {
 	return runs.Config{
-		World: e.config.World, Retention: e.config.EventRetention,
+		World: e.config.World, Retention: appendedRetention,
 		Appends: runevents.AppendPolicy{
 			TenantID: e.config.TenantID, EngineSteps: lifecycle.Steps(),
 			EnginePlan: lifecycle.IsEnginePlan, Transitions: e.config.ValidateTransitions,
@@ -43,11 +47,21 @@ func (e *Engine) runConfig() runs.Config {
 // newFeed returns what shows the commits to their readers, over a connection of followers.
 func (e *Engine) newFeed(js jetstream.JetStream, nc *nats.Conn) *feed.Feed {
 	return feed.New(feed.Config{
-		Log: e.log, JetStream: js, Publish: nc.Publish, Logger: e.config.Logger,
+		Log: e.log, JetStream: js, Publish: nc.Publish, Listening: e.config.Listening, Logger: e.config.Logger,
 		Damaged: func(seq uint64, err error) {
 			e.alerts.RaiseOnce(e.environment().CommitDamaged(seq, err))
 		},
 	})
+}
+
+// busConfig is the bus of the world, published over a connection of followers.
+func (e *Engine) busConfig(nc *nats.Conn) bus.Config {
+	return bus.Config{
+		Conn: nc, World: e.config.World, Replicas: e.config.Replicas,
+		Retention: e.config.BusRetention, Limit: e.config.BusLimit,
+		Attempts: e.config.DeliveryAttempts, Raise: e.alerts.Raise,
+		Environment: e.environment(), Logger: e.config.Logger,
+	}
 }
 
 // digested returns the log sequence up to which what others append is projected; followed, without

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -17,29 +18,39 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/runs"
 )
 
-// A pause of the world that comes while a handoff waits for the receipts to follow the log holds it
-// back.
-func TestAPauseComesWhileReceiptsAreAwaited(t *testing.T) {
+// A pause of the world that comes while a handoff waits for the index holds it back.
+func TestAPauseComesWhileTheIndexIsAwaited(t *testing.T) {
 	t.Parallel()
-	e := openEngine(t, logtest.New(t), func(c *Config) { c.PauseWait = time.Hour })
-	h := talkIn(t, e)
-	end, err := e.log.End(t.Context())
+	l := logtest.New(t)
+	conn := logtest.JetStream(l).Conn()
+	source := &heldSource{asked: make(chan struct{}), release: make(chan struct{})}
+	e, err := OpenDefective(t.Context(), conn, conn, Config{PauseWait: time.Hour,
+		Logger: slog.New(slog.DiscardHandler)}, func(e *Engine) {
+		require.NoError(t, e.index.Close())
+		source.Source = index.LogSource(e.log)
+		var err error
+		e.index, err = index.Open(t.Context(), index.Config{World: "main", Source: source,
+			Logger: e.config.Logger})
+		require.NoError(t, err)
+		e.runs = runs.New(e.log, e.index, e.runConfig())
+	})
 	require.NoError(t, err)
-	require.NoError(t, e.receiptFollower.Wait(t.Context(), end))
-	follower := &heldFollower{Follower: e.receiptFollower, asked: make(chan struct{}),
-		release: make(chan struct{})}
-	e.receiptFollower = follower
+	t.Cleanup(func() { require.NoError(t, e.Close(context.Background())) })
+	h := talkIn(t, e)
+	logtest.Commit(t, l, &commitlog.Record{Kind: commitlog.KindPut, TownID: "t"}) // by another
+	e.towns.Forget("t")
 	answered := make(chan error, 1)
 	require.NoError(t, e.Submit(h, func(_ Answer, err error) { answered <- err }))
-	<-follower.asked
+	<-source.asked
 	_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause})
 	require.NoError(t, err)
-	close(follower.release)
+	close(source.release)
 	require.Eventually(t, func() bool { return has(t, e, runevents.RunIsPaused) }, 30*time.Second,
 		10*time.Millisecond)
 	require.Empty(t, answered)
@@ -48,20 +59,27 @@ func TestAPauseComesWhileReceiptsAreAwaited(t *testing.T) {
 	require.NoError(t, <-answered)
 }
 
-// heldFollower says when it is waited for first, and lets go when told.
-type heldFollower struct {
-	commitlog.Follower
+// heldSource is a log that tells when a request, which has a deadline, reads it first, and that
+// nobody reads before it is released.
+type heldSource struct {
+	index.Source
 	asked, release chan struct{}
-	held           bool
+	once           sync.Once
 }
 
-func (f *heldFollower) Wait(ctx context.Context, seq uint64) error {
-	if !f.held {
-		f.held = true
-		close(f.asked)
-		<-f.release
+func (s *heldSource) EachAfter(
+	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
+) error {
+	if _, bounded := ctx.Deadline(); bounded {
+		s.once.Do(func() { close(s.asked) })
+		<-s.release
 	}
-	return f.Follower.Wait(ctx, seq)
+	select {
+	case <-s.release:
+		return s.Source.EachAfter(context.WithoutCancel(ctx), seq, visit)
+	default:
+		return errors.New("held")
+	}
 }
 
 // has reports whether town "t" has a run with a status.

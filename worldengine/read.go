@@ -40,9 +40,14 @@ func (e *Engine) Reach(ctx context.Context) error {
 // is known.
 func (e *Engine) MayStore() error { return e.log.Full() }
 
-// LogLost returns why nothing is judged, or no run event emitted, because the log does not have what
-// was derived from it or what this engine knows of it; nil where it has.
-func (e *Engine) LogLost() error { return e.eventFollower.Lost() }
+// LogLost returns an ErrLogLost while the log lacks messages that this engine has committed or
+// read, so that nothing is committed; else nil.
+func (e *Engine) LogLost() error {
+	if lost := e.logLost.Load(); lost != nil {
+		return *lost
+	}
+	return nil
+}
 
 // Fixtures returns what makes the fixtures of runs.
 func (e *Engine) Fixtures() *fixtures.Reader {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strconv"
 	"sync"
 	"time"
@@ -11,8 +12,8 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/wire"
 )
 
@@ -111,7 +112,7 @@ func (l *simLog) last(subject string) *simMessage {
 
 func (l *simLog) next(subject string, from uint64) *simMessage {
 	for i := max(from, 1) - 1; i < uint64(len(l.messages)); i++ {
-		if l.messages[i].subject == subject {
+		if subject == ">" || l.messages[i].subject == subject {
 			return l.messages[i]
 		}
 	}
@@ -149,6 +150,9 @@ func simDo[T any](
 ) (value T, err error) {
 	if asker, ok := ctx.Value(simAsker{}).(string); ok {
 		name += ", " + asker
+	}
+	if engine.alive.Err() != nil {
+		return value, errSimDead
 	}
 	op := &simOp{name: name, engine: engine, turn: make(chan struct{})}
 	op.run = func(lost, unanswered bool) {
@@ -213,48 +217,47 @@ func (s *simStore) End(ctx context.Context) (uint64, error) {
 		func() (uint64, error) { return uint64(len(s.sim.log.messages)), nil })
 }
 
-// simReceipts is the stream of receipts as one engine sees it.
-type simReceipts struct {
-	jetstream.Stream
+// simSource is the log as the index of one engine reads it.
+type simSource struct {
+	index.Source
 	sim    *sim
-	engine *simEngine
+	opened bool
 }
 
-// CachedInfo and Info say that it is the same stream for ever.
-func (s *simReceipts) CachedInfo() *jetstream.StreamInfo { return &jetstream.StreamInfo{} }
-
-func (s *simReceipts) Info(
-	context.Context, ...jetstream.StreamInfoOpt,
-) (*jetstream.StreamInfo, error) {
-	return s.CachedInfo(), nil
+// openIndex opens the index of an engine, in memory.
+func (s *sim) openIndex(engine *simEngine) *index.Index {
+	log := &commitlog.Log{World: "main", Store: &simStore{s, engine}}
+	x, err := index.Open(context.Background(), index.Config{
+		World: "main", Source: &simSource{Source: index.LogSource(log), sim: s},
+		Logger: slog.New(slog.DiscardHandler), Draw: engine.draw,
+	})
+	if err != nil {
+		panic(err)
+	}
+	return x
 }
 
-func (s *simReceipts) GetLastMsgForSubject(
-	ctx context.Context, subject string,
-) (*jetstream.RawStreamMsg, error) {
-	msg, err := simDo(ctx, s.sim, s.engine, "receipt "+subject,
-		func() (*jetstream.RawStreamMsg, error) {
-			return s.sim.receipts[subject], nil
+// End answers Open at once: nothing gives it a turn.
+func (s *simSource) End(ctx context.Context) (uint64, error) {
+	if !s.opened {
+		s.opened = true
+		return uint64(len(s.sim.log.messages)), nil
+	}
+	return s.Source.End(ctx)
+}
+
+func (s *simSource) EachAfter(
+	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
+) error {
+	err := s.Source.EachAfter(ctx, seq,
+		func(seq uint64, subject string, header nats.Header) error {
+			if s.sim.alone || s.sim.skips && seq%5 == 0 {
+				return nil
+			}
+			return visit(seq, subject, header)
 		})
-	if err == nil && msg == nil {
-		return nil, jetstream.ErrMsgNotFound
+	if err == nil { // those who wait for the last message go on before the one who reads
+		_, err = s.Source.End(ctx)
 	}
-	return msg, err
-}
-
-// simFollower is a follower whose position the simulation moves.
-type simFollower struct{ sim *sim }
-
-func (f *simFollower) Run(context.Context) {}
-func (f *simFollower) Restart(uint64)      {}
-func (f *simFollower) Lost() error         { return nil }
-func (f *simFollower) Position() uint64    { return f.sim.followed }
-
-func (f *simFollower) Wait(ctx context.Context, seq uint64) error {
-	for f.sim.position() < seq && !f.sim.impatient {
-		if err := backoff.Sleep(ctx, 5*time.Millisecond); err != nil {
-			return err
-		}
-	}
-	return nil
+	return err
 }

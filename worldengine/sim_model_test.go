@@ -135,8 +135,8 @@ func (s *sim) answered(h *handoff.Handoff, answer Answer) {
 type simHistory struct {
 	*sim
 	towns    map[string]commitlog.Entry
-	receipts map[dedupe.Place]*dedupe.Receipt
-	retried  map[dedupe.Place]*dedupe.Receipt // of keys whose handoff is pending: before that
+	receipts map[simPlace]*dedupe.Receipt
+	retried  map[simPlace]*dedupe.Receipt // of keys whose handoff is pending: before that
 	runs     map[string][]runevents.Record
 	// denied are the handoffs that a person denied, in the state of their town: see deniedKey.
 	denied map[string]bool
@@ -147,8 +147,8 @@ type simHistory struct {
 // checkLog reads the whole log and recomputes every decision from what stood before it.
 func (s *sim) checkLog() {
 	h := &simHistory{
-		sim: s, towns: map[string]commitlog.Entry{}, receipts: map[dedupe.Place]*dedupe.Receipt{},
-		retried: map[dedupe.Place]*dedupe.Receipt{},
+		sim: s, towns: map[string]commitlog.Entry{}, receipts: map[simPlace]*dedupe.Receipt{},
+		retried: map[simPlace]*dedupe.Receipt{},
 		runs:    map[string][]runevents.Record{}, denied: map[string]bool{},
 		decisions: map[string]bool{},
 	}
@@ -158,7 +158,7 @@ func (s *sim) checkLog() {
 			panic(err)
 		}
 		if rec.Run != nil {
-			h.runs[rec.Run.RunID] = append(h.runs[rec.Run.RunID], rec.Run.Records(m.stored)...)
+			h.runs[rec.Run.RunID] = append(h.runs[rec.Run.RunID], rec.Run.Records(commitlog.AtOr(m.header, m.stored))...)
 		}
 		before := h.towns[rec.TownID]
 		switch rec.Kind {
@@ -210,9 +210,10 @@ func (h *simHistory) same(rec *commitlog.Record, asked *handoff.Handoff, outcome
 		rec.Result, want)
 }
 
-func placeOf(h *handoff.Handoff) dedupe.Place {
-	return commitlog.ReceiptPlace(h.Proposal.TownID, h.IdempotencyKey)
-}
+// simPlace is a key in its town.
+type simPlace struct{ townID, key string }
+
+func placeOf(h *handoff.Handoff) simPlace { return simPlace{h.Proposal.TownID, h.IdempotencyKey} }
 
 func (h *simHistory) refused(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
 	_, asked := h.result(rec)
@@ -294,10 +295,7 @@ func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry, m 
 	} else {
 		h.same(rec, asked, checked.Failed(reason, before.State))
 	}
-	h.receipts[placeOf(asked)] = &dedupe.Receipt{
-		HandoffID: r.HandoffID, ResultID: r.ResultID, RunID: rec.Run.RunID, LogSeq: m.seq,
-		Result: rec.Result,
-	}
+	h.receipts[placeOf(asked)] = simReceipt(m, rec)
 }
 
 // cancelled checks that a run whose command was pending was cancelled by force, or that no game was
@@ -353,10 +351,11 @@ func (h *simHistory) checkRuns() {
 var knownToFind = map[string]uint64{
 	"a cancellation that one engine grants for all": 16,
 
-	"a game that forgets what it applied": 2,
-	"cancellations that are lost":         5,
-	"alerts that are lost":                5,
-	"receipts that are not waited for":    21,
+	"a game that forgets what it applied": 6,
+	"cancellations that are lost":         18,
+	"alerts that are lost":                18,
+	"messages of others that are not in":  25,
+	"rows that are skipped":               22,
 }
 
 // The simulation finds what it is for: with each bug that is planted it does, within few seeds.
@@ -365,7 +364,8 @@ func TestSimulationFindsBugs(t *testing.T) {
 	for name, plant := range map[string]func(*sim){
 		"appends are not guarded":             func(s *sim) { s.log.unguarded = true },
 		"a game that forgets what it applied": func(s *sim) { s.game.forgets = true },
-		"receipts that are not waited for":    func(s *sim) { s.impatient = true },
+		"messages of others that are not in":  func(s *sim) { s.alone = true },
+		"rows that are skipped":               func(s *sim) { s.skips = true },
 		"decisions that are lost":             func(s *sim) { s.log.drops = commitlog.KindDecided },
 		"cancellations that are lost": func(s *sim) {
 			s.log.drops, s.forceful = commitlog.KindCancelled, true

@@ -249,24 +249,3 @@ func (i *simIndex) Remove(ctx context.Context, seq uint64) {
 		return struct{}{}, nil
 	})
 }
-
-// townOf is Engine.townOfRun, of the records in the log.
-func (e *simEngine) townOf(ctx context.Context, runID string) (string, error) {
-	return simDo(ctx, e.sim, e, "town of "+runID, func() (string, error) {
-		for _, m := range e.sim.log.messages {
-			if rec := readSimRecord(m); rec.Run != nil && rec.Run.RunID == runID &&
-				rec.Kind != commitlog.KindSignal {
-				return rec.TownID, nil
-			}
-		}
-		return "", nil
-	})
-}
-
-// runEnded is Engine.runEnded, of the events in the log.
-func (e *simEngine) runEnded(ctx context.Context, runID string) (bool, error) {
-	return simDo(ctx, e.sim, e, "end of "+runID, func() (bool, error) {
-		e.sim.unended()
-		return !e.sim.operator.open[runID], nil
-	})
-}

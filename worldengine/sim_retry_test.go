@@ -8,10 +8,10 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/retry"
 )
 
 // retries is act for a seed in which many runs fail.
@@ -35,8 +35,7 @@ func (o *simOperator) retry() bool {
 			continue
 		}
 		ended = append(ended, rec.Run.RunID)
-		if rec.Kind == commitlog.KindHandoff &&
-			commitlog.MayBeRetried(&dedupe.Receipt{Result: rec.Result}) {
+		if rec.Kind == commitlog.KindHandoff && retry.Possible(simReceipt(m, rec)) {
 			failed = append(failed, rec.Run.RunID)
 		}
 	}
@@ -67,18 +66,13 @@ func (o *simOperator) retry() bool {
 	return true
 }
 
-// endOf is Engine.endOfRun, of the records in the log.
-func (e *simEngine) endOf(ctx context.Context, runID string) (uint64, error) {
-	return simDo(ctx, e.sim, e, "place of the end of "+runID, func() (uint64, error) {
-		for _, m := range e.sim.log.messages {
-			rec := readSimRecord(m)
-			if rec.Run != nil && rec.Run.RunID == runID && slices.ContainsFunc(rec.Run.Events,
-				func(event runevents.Event) bool { return event.EventType.EndsRun() }) {
-				return m.seq, nil
-			}
-		}
-		return 0, nil
-	})
+// simReceipt returns the receipt of a record that accepted a key.
+func simReceipt(m *simMessage, rec *commitlog.Record) *dedupe.Receipt {
+	receipt, err := dedupe.Read(rec.TownID, m.seq, rec.Run.RunID, rec.Result)
+	if err != nil {
+		panic(err)
+	}
+	return receipt
 }
 
 // prior returns the receipt that a handoff was judged by: none, where its run tries another one
@@ -89,7 +83,7 @@ func (h *simHistory) prior(asked *handoff.Handoff, of *apply.RetryOf) *dedupe.Re
 		return now
 	}
 	h.must(now != nil && now.RunID == of.RunID && now.LogSeq == of.LogSeq &&
-		commitlog.MayBeRetried(now),
+		retry.Possible(now),
 		"run %s was tried again, and the key has another result", of.RunID)
 	return nil
 }

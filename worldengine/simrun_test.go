@@ -55,12 +55,12 @@ func simulate(
 		if change != nil {
 			change(s)
 		}
-		steps := 400
+		steps := 500
 		if s.fails() {
-			steps = 800 // until there is something to be tried again
+			steps = 1000 // until there is something to be tried again
 		}
 		if s.strict() {
-			steps = 1600
+			steps = 2000
 		}
 		found = s.run(steps)
 		if trace != nil && len(found) > 0 {

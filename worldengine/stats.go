@@ -15,10 +15,10 @@ type Stats struct {
 	// Applying is how many commands are being applied outside the engine, by this
 	// instance.
 	Applying int `json:"applying"`
-	// Indexed is the log sequence up to which the index is complete, and EventsFollowed the one up
-	// to which the stream of run events is.
-	Indexed        uint64 `json:"indexed"`
-	EventsFollowed uint64 `json:"eventsFollowed"`
+	// Indexed is the log sequence up to which the index is complete.
+	Indexed uint64 `json:"indexed"`
+	// BusPublished is the log sequence up to which the bus has the run events; absent without one.
+	BusPublished *uint64 `json:"busPublished,omitempty"`
 	// CommitsMissed is how many commits of this engine were not published live.
 	CommitsMissed int64 `json:"commitsMissed"`
 	// ProjectorLagMs is how far projections are behind what was persisted, in milliseconds, and
@@ -47,10 +47,14 @@ func (e *Engine) Stats() Stats {
 		Results: map[handoff.Status]int64{}, Waiting: e.queue.Depth(),
 		Applying:      e.pending.Count(),
 		CommitsMissed: e.feed.Missed(),
-		Indexed:       e.index.Position(), EventsFollowed: e.eventFollower.Position(),
+		Indexed:       e.index.Position(),
 	}
 	for i, status := range handoff.Statuses() {
 		s.Results[status] = e.results[i].Load()
+	}
+	if e.bus != nil {
+		published := e.bus.Position()
+		s.BusPublished = &published
 	}
 	if e.projector != nil {
 		lag, behind := e.projector.Lag().Milliseconds(), e.projector.Behind()

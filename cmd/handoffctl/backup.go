@@ -75,7 +75,7 @@ func (c *backupCommand) Run(ctx context.Context, a *app) error {
 	return &failedError{message: lacks(manifest.Unreadable)}
 }
 
-// lacks says what a backup could not have.
+// lacks names the towns whose last message a backup has not.
 func lacks(all []fsck.Unreadable) string {
 	var towns []string
 	for _, u := range all {

@@ -31,7 +31,7 @@ Example:
     handoffctl deadletter list`
 }
 
-// deadLetter is what is known of a dead letter; its number is its sequence in the stream.
+// deadLetter is a dead letter; its number is its sequence in the stream.
 type deadLetter struct {
 	Number  uint64    `json:"number"`
 	At      time.Time `json:"at"`
@@ -40,7 +40,7 @@ type deadLetter struct {
 	Part    uint64    `json:"part"`
 	Subject string    `json:"subject"`
 	Reason  string    `json:"reason"`
-	// Size is that of a body which was too large for a dead letter, and Body what the letter has.
+	// Size is the size of a body which was too large for a dead letter, and Body is the letter's.
 	Size uint64         `json:"size,omitzero"`
 	Body jsontext.Value `json:"body,omitzero"`
 }

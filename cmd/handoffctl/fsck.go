@@ -104,7 +104,7 @@ func (c *fsckCommand) print(a *app, r *fsck.Report) error {
 	return a.printReport(r.Repair.After)
 }
 
-// printReport prints what was read and what was found.
+// printReport prints the counts and the findings.
 func (a *app) printReport(r *fsck.Report) error {
 	n := r.Counts
 	if err := a.printf("world %s, log up to %d: %s of %s (%s, %d accepted, %d "+

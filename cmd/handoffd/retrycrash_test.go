@@ -50,7 +50,7 @@ func killWhileRetrying(
 	requireFailed(t, nc, runID)
 	reply, err := nc.Request(wire.Subject("main", wire.RunRetry), retry, time.Minute)
 	require.NoError(t, err)
-	if point == failpoint.Judged || point == failpoint.Indexed {
+	if point == failpoint.Judged {
 		require.Empty(t, reply.Header.Get(wire.ErrorCodeHeader), "%s: %s", point, reply.Data)
 	} else {
 		require.Contains(t, string(reply.Data), "RUN_RETRIED", point)

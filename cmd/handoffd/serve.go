@@ -54,24 +54,25 @@ type serveCommand struct {
 	Clients        clientsFlags `embed:"" prefix:"clients-" group:"connection"`
 	CheckConfig    bool         `help:"Check the settings, print what would be served or what is wrong, and end."`
 
-	RunEventsRetention *time.Duration `name:"runevents-retention" help:"How long run events are kept on the bus. A setting of the world, 720h for a new one."`
-	RunEventsLimit     *int64         `name:"runevents-limit" help:"How many run events are kept on the bus at most; the oldest go first. -1 for no limit. A setting of the world, 10000000 for a new one."`
-	HistoryPerTown     *int64         `help:"How many commits, and how many refused runs, the log keeps of each town; at least 1000. With a short history and many commits the log may drop a commit before its receipt and run events are written: these are lost, and fsck names the towns where that may have happened. A setting of the world, 10000 for a new one."`
-	Compress           string         `help:"Which streams NATS compresses, where they have one replica, once a block of them is full: the run events (events), or the log and the receipts too (all), which takes less than half of the disk; with all, one damaged bit then destroys a block with the last records of many towns, not one message, and only a backup brings them back. A setting of the world, events for a new one." enum:",events,all" default:""`
-	DiscardHistory     bool           `help:"Store the settings of the world that are given here as the world's, even where NATS must then delete commits, receipts or run events beyond their limits, which only a backup brings back. Without it a server with such settings does not start, and says how many messages they would delete."`
-	Replicas           int            `help:"How many servers of a NATS cluster keep each stream." default:"1"`
-	MaxWaiting         int            `help:"How many requests that change towns may wait or be in hand; at most 1000000. A request that does not fit gets 429: see docs/overload.md." default:"2048"`
-	PauseWait          time.Duration  `help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED; for a game that is away it waits fifteen times as long (30 s) before 503 PLUGIN_ABSENT. Keep it shorter than the patience of clients." default:"2s"`
-	ApprovalTimeout    time.Duration  `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h"`
-	MaxHeld            int64          `help:"How many MiB the requests that wait or are in hand may take; at most 1048576. A request that does not fit gets 429: see docs/overload.md." default:"64"`
-	Memory             string         `help:"Soft memory limit of the process: a size such as 2GiB; auto for three quarters of the memory of the machine or of its control group; off for none. The variable GOMEMLIMIT wins." default:"auto"`
-	TenantID           string         `help:"tenantId of the run events." default:"default"`
-	ProjectID          string         `help:"projectId of the run events; by default the world's name."`
-	EnvironmentID      string         `help:"environmentId of the run events." default:"local"`
-	Projector          bool           `help:"Project the runs that others append events to, raise alerts about invalid events, and report in the statistics how far that is behind." default:"true" negatable:""`
-	Validate           bool           `name:"validate-transitions" help:"Refuse an event of run.append that its run or step cannot make from where it is, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT."`
-	Revision           int            `name:"result-revision" help:"Revision of the result in answers to requests that ask for none: 0, the form of the contract, or 1; see docs/contracts.md." enum:"0,1" default:"0"`
-	Rules              rulesFlags     `embed:"" prefix:"rules-"`
+	Bus             string        `help:"Publish each run event into the stream RUNEVENTS too, for durable consumers: jetstream or off. handoffctl watch and event.list need none." enum:"off,jetstream" default:"off"`
+	BusRetention    time.Duration `help:"How long the bus keeps run events." default:"720h"`
+	BusLimit        int64         `help:"How many run events the bus keeps at most; the oldest go first. -1 for no limit." default:"10000000"`
+	HistoryPerTown  *int64        `help:"How many commits, and how many refused runs, the log keeps of each town; at least 1000. Keys, results, runs and events are known as long as the log keeps them. A setting of the world, 10000 for a new one."`
+	Compress        string        `help:"Which streams NATS compresses, if they have one replica, once a block of them is full: the bus (events), or the log too (all), which takes less than half of the disk; with all, one damaged bit then destroys a block with the last records of many towns, not one message, and only a backup brings them back. A setting of the world, events for a new one." enum:",events,all" default:""`
+	DiscardHistory  bool          `help:"Store the settings of the world that are given here as the world's, even if NATS must then delete commits beyond their limit, which only a backup brings back. Without it a server with such settings does not start, and says how many messages they would delete."`
+	Replicas        int           `help:"How many servers of a NATS cluster keep each stream." default:"1"`
+	MaxWaiting      int           `help:"How many requests that change towns may wait or be in hand; at most 1000000. A request that does not fit gets 429: see docs/overload.md." default:"2048"`
+	PauseWait       time.Duration `help:"How long a handoff waits for the end of a pause before its client gets 503 TOWN_PAUSED or WORLD_PAUSED; for a game that is away it waits fifteen times as long (30 s) before 503 PLUGIN_ABSENT. Keep it shorter than the patience of clients." default:"2s"`
+	ApprovalTimeout time.Duration `help:"How long a proposal waits for a person's approval, and an approval for its handoff." default:"24h"`
+	MaxHeld         int64         `help:"How many MiB the requests that wait or are in hand may take; at most 1048576. A request that does not fit gets 429: see docs/overload.md." default:"64"`
+	Memory          string        `help:"Soft memory limit of the process: a size such as 2GiB; auto for three quarters of the memory of the machine or of its control group; off for none. The variable GOMEMLIMIT wins." default:"auto"`
+	TenantID        string        `help:"tenantId of the run events." default:"default"`
+	ProjectID       string        `help:"projectId of the run events; by default the world's name."`
+	EnvironmentID   string        `help:"environmentId of the run events." default:"local"`
+	Projector       bool          `help:"Project the runs that others append events to, raise alerts about invalid events, and report in the statistics how far that is behind." default:"true" negatable:""`
+	Validate        bool          `name:"validate-transitions" help:"Refuse an event of run.append that its run or step cannot make from where it is, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT."`
+	Revision        int           `name:"result-revision" help:"Revision of the result in answers to requests that ask for none: 0, the form of the contract, or 1; see docs/contracts.md." enum:"0,1" default:"0"`
+	Rules           rulesFlags    `embed:"" prefix:"rules-"`
 
 	DrainTimeout time.Duration `help:"How long the server waits for requests in hand when it is stopped." default:"20s"`
 	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text"`
@@ -147,8 +148,8 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 			RequireApproval: c.Approval, ApprovalTimeout: c.ApprovalTimeout,
 			Compress: commitlog.Compression(c.Compress),
 			Apply:    apply.Binding(c.Apply), Plugin: apply.Policy(c.Plugin),
-			EventRetention: given(c.RunEventsRetention),
-			EventLimit:     given(c.RunEventsLimit), HistoryPerTown: given(c.HistoryPerTown),
+			Bus: c.Bus == "jetstream", BusRetention: c.BusRetention, BusLimit: c.BusLimit,
+			HistoryPerTown: given(c.HistoryPerTown),
 			DiscardHistory: c.DiscardHistory, Replicas: c.Replicas, QueueTotal: c.MaxWaiting,
 			PauseWait: c.PauseWait,
 			TenantID:  c.TenantID, ProjectID: c.ProjectID, EnvironmentID: c.EnvironmentID,
@@ -251,17 +252,16 @@ func (c *serveCommand) validate() error {
 
 // validateSettings refuses settings of the world that make no sense.
 func (c *serveCommand) validateSettings() error {
-	if c.RunEventsLimit != nil && *c.RunEventsLimit < 1 && *c.RunEventsLimit != -1 {
-		return fmt.Errorf("%w: --runevents-limit must be at least 1, or -1 for no limit", errUsage)
+	if c.BusLimit < 1 && c.BusLimit != -1 {
+		return fmt.Errorf("%w: --bus-limit must be at least 1, or -1 for no limit, not %d", errUsage,
+			c.BusLimit)
 	}
-	if c.RunEventsRetention != nil && *c.RunEventsRetention < time.Second {
-		return fmt.Errorf("%w: --runevents-retention must be at least 1s", errUsage)
+	if c.BusRetention < time.Second {
+		return fmt.Errorf("%w: --bus-retention must be at least 1s, not %s", errUsage, c.BusRetention)
 	}
 	if c.HistoryPerTown != nil && *c.HistoryPerTown < wire.LeastHistoryPerTown {
-		return fmt.Errorf("%w: --history-per-town must be at least %d, not %d: receipts and run "+
-			"events are written after the commit, and those of commits that the log gives up "+
-			"before are lost",
-			errUsage, wire.LeastHistoryPerTown, *c.HistoryPerTown)
+		return fmt.Errorf("%w: --history-per-town must be at least %d, not %d", errUsage,
+			wire.LeastHistoryPerTown, *c.HistoryPerTown)
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func TestSubscriptionsByRole(t *testing.T) {
 		for _, subject := range append([]string{
 			"_INBOX_u.1.2", "_INBOX_v.1.2", "_INBOX.1", commandOf(mine), commandOf(read),
 			commandOf(other), wire.EventSubject("v", mine, "run-1"), wire.LogSubject("w", mine),
-			wire.ReceiptSubject("w", mine, "k"), wire.Subject("w", wire.Handoff), "$JS.API.INFO",
+			wire.Subject("w", wire.Handoff), "$JS.API.INFO",
 		}, heard...) {
 			want := false
 			for _, m := range may {
@@ -158,7 +158,7 @@ func TestOperatorsReadStreams(t *testing.T) {
 				anyCovers(p.Publish, "$JS.SNAPSHOT.ACK."+stream+".x.1"), role)
 		}
 		for _, subject := range []string{
-			wire.LogSubject("w", "t"), wire.ReceiptSubject("w", "t", "k"), eventOf("t"),
+			wire.LogSubject("w", "t"), eventOf("t"),
 			commandOf("t"), wire.AlertSubject("w", "CODE"), "$SYS.REQ.SERVER.PING",
 			"clients." + wire.Subject("w", wire.Handoff),
 		} {
@@ -210,7 +210,7 @@ func TestWhatCrosses(t *testing.T) {
 	require.True(t, anyCovers(c.Services, "$SRV.PING"))
 	require.True(t, anyCovers(c.Services, "_INBOX_handoffd-asking.1"))
 	require.False(t, anyCovers(c.Services, "_INBOX_u.1"))
-	for _, subject := range []string{eventOf("t"), commandOf("t"),
+	for _, subject := range []string{eventOf("t"), commandOf("t"), wire.EventsSubject("w", "t"),
 		wire.AlertSubject("w", "CODE"), wire.DeadLetterSubject("w", "s", "1", "event.2")} {
 		require.True(t, anyCovers(c.Heard, subject), subject)
 		require.True(t, anyCovers(c.Diverted, subject), subject)
@@ -218,16 +218,17 @@ func TestWhatCrosses(t *testing.T) {
 	require.False(t, anyCovers(c.Heard, wire.LogSubject("w", "t")))
 }
 
-// A client waits for a decision longer than for an answer that is read.
+// A client waits for a decision, or for commits, longer than for an answer that is read.
 func TestHowLongAnAnswerMayTake(t *testing.T) {
 	t.Parallel()
-	changes := map[wire.Verb]time.Duration{
+	longer := map[wire.Verb]time.Duration{
 		wire.Handoff: 10 * time.Minute, wire.TownPut: 2 * time.Minute,
 		wire.TownPatch: 2 * time.Minute, wire.RunAppend: 2 * time.Minute,
 		wire.RunRetry: 2 * time.Minute, wire.ApprovalDecide: 2 * time.Minute,
+		wire.EventList: time.Minute,
 	}
 	for _, verb := range wire.Verbs() {
-		want := changes[verb]
+		want := longer[verb]
 		if want == 0 {
 			want = 30 * time.Second
 		}

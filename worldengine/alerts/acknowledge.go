@@ -11,7 +11,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -59,7 +59,7 @@ func (a *Alerts) Acknowledge(ctx context.Context, seq uint64, by, reason string)
 		Header: nats.Header{jetstream.ExpectedLastSubjSeqHeader: {"0"}},
 	})
 	alert.Acknowledged = &first
-	if follow.IsWrongLastSequence(err) { // another one was faster
+	if commitlog.IsWrongLastSequence(err) { // another one was faster
 		alert.Acknowledged, err = a.acknowledgement(ctx, stream, seq)
 		if err == nil && alert.Acknowledged == nil { // and is on its way into a replicated stream
 			err = ErrUnavailable

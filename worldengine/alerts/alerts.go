@@ -14,7 +14,7 @@ import (
 
 	"worldengine/runevents"
 	"worldengine/worldengine/backoff"
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
 )
 
@@ -281,7 +281,7 @@ func (a *Alerts) publish(ctx context.Context, alert *runevents.Alert) {
 		if err = a.stream.Store(ctx, msg); err == nil {
 			return
 		}
-		if ctx.Err() != nil || follow.IsRefusal(err) {
+		if ctx.Err() != nil || commitlog.IsRefusal(err) {
 			break
 		}
 		a.logger.Warn("an alert cannot be published; will try again", "id",

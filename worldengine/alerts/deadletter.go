@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
 )
 
@@ -32,6 +32,25 @@ func DeadLetterConfig(world string, replicas int) jetstream.StreamConfig {
 	config.Subjects = []string{wire.DeadLetterSubject(world, "*", "*", "*")}
 	config.MaxMsgsPerSubject = 1
 	return config
+}
+
+// DeadLetter is a message that a bus gives up: an event that its stream does not take, or a message
+// of the log that cannot be read.
+type DeadLetter struct {
+	// Stream is the name of the derived stream.
+	Stream string
+	// LogSeq and LogPart are the message's place: that of the log message, and among those derived
+	// from it. LogPart is 0 for a message of the log.
+	LogSeq  uint64
+	LogPart int
+	// Subject, Header and Data are the derived message's, or, where Unreadable is set, those of
+	// the message of the log.
+	Subject    string
+	Header     nats.Header
+	Data       []byte
+	Unreadable bool
+	// Reason is why it was given up.
+	Reason error
 }
 
 // DeadLetters keeps what the followers of a world give up, and raises the alert about it.
@@ -57,17 +76,17 @@ func NewDeadLetters(
 // The alert is raised again with each call, since the one before may have died between the two; the
 // stream of alerts knows those of the last minutes. Keep is the GiveUp of a follower
 // (follow.Config).
-func (d *DeadLetters) Keep(ctx context.Context, letter follow.DeadLetter) error {
+func (d *DeadLetters) Keep(ctx context.Context, letter DeadLetter) error {
 	msg := d.message(&letter)
 	err := d.Stream.Store(ctx, msg)
-	if follow.IsRefusal(err) {
+	if commitlog.IsRefusal(err) {
 		err = d.Stream.Store(ctx, withoutBody(msg))
 	}
 	switch {
-	case follow.IsRefusal(err):
+	case commitlog.IsRefusal(err):
 		d.logger.Error("a dead letter is refused too; only the log has the message now",
 			"subject", msg.Subject, "error", err)
-	case err != nil && !follow.IsWrongLastSequence(err):
+	case err != nil && !commitlog.IsWrongLastSequence(err):
 		return fmt.Errorf("worldengine: dead letter %s: %w", msg.Subject, err)
 	}
 	if d.Raise != nil {
@@ -77,7 +96,7 @@ func (d *DeadLetters) Keep(ctx context.Context, letter follow.DeadLetter) error 
 }
 
 // message returns the dead letter. Its guard holds as long as there is none of this message.
-func (d *DeadLetters) message(letter *follow.DeadLetter) *nats.Msg {
+func (d *DeadLetters) message(letter *DeadLetter) *nats.Msg {
 	seq, part := strconv.FormatUint(letter.LogSeq, 10), strconv.Itoa(letter.LogPart)
 	header := nats.Header{}
 	for name, values := range letter.Header {
@@ -123,7 +142,7 @@ func shortened(text string, most int) string {
 
 // DeliveryFailed returns the alert about a letter, with what the message says of the run, the event
 // and the handoff that it is about.
-func DeliveryFailed(letter *follow.DeadLetter, subject string) runevents.Alert {
+func DeliveryFailed(letter *DeadLetter, subject string) runevents.Alert {
 	var body struct {
 		runevents.Record `json:",inline"`
 		HandoffID        string `json:"handoffId"`

@@ -13,11 +13,10 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/dedupe"
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/alerts/alertstest"
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -34,8 +33,8 @@ func testLetters(t *testing.T) (*alerts.DeadLetters, *[]runevents.Alert) {
 	return letters, raised
 }
 
-func someLetter(data []byte) follow.DeadLetter {
-	return follow.DeadLetter{
+func someLetter(data []byte) alerts.DeadLetter {
+	return alerts.DeadLetter{
 		Stream: wire.EventStream("main"), LogSeq: 42, LogPart: 3,
 		Subject: "runevents.v2.main.t.run",
 		Header: nats.Header{wire.EventTypeHeader: {"Told"},
@@ -122,13 +121,6 @@ func TestTheAlertAboutADeadLetter(t *testing.T) {
 	require.Equal(t, runevents.P1, alert.Severity)
 	require.Equal(t, "runevents.v2.main.t.run cannot be brought to WORLD_main_RUNEVENTS: "+
 		"part 3 of what is derived from log sequence 42: much too large", alert.Message)
-
-	receipt, err := (&dedupe.Receipt{RunID: "run", HandoffID: "h",
-		Result: []byte("{}")}).Message("main")
-	require.NoError(t, err)
-	letter.Data = receipt.Data
-	alert = alerts.DeliveryFailed(&letter, "subject")
-	require.Equal(t, "EVENT_BUS_DELIVERY_FAILED|run|h", alert.ID())
 
 	letter.Data, letter.Unreadable, letter.Header = []byte("?"), true, nats.Header{
 		wire.RunIDHeader: {"run"},

@@ -27,16 +27,11 @@ import (
 // timeout bounds a look at the towns of a world.
 const timeout = 10 * time.Second
 
-// Index lists the towns in which proposals may wait.
-type Index interface {
-	Asked(ctx context.Context, visit func(townID string, entry *commitlog.Message) error) error
-	Remove(ctx context.Context, seq uint64)
-}
-
 // Reader reads what waits. Every member must be set.
 type Reader struct {
-	Log   *commitlog.Log
-	Index Index
+	Log *commitlog.Log
+	// Asked returns the tokens of the towns in which proposals may wait, sorted.
+	Asked func(ctx context.Context) ([]string, error)
 	// Rules predict the changes of a proposal; Default is the policy of towns without one.
 	Rules   *town.Rules
 	Default approval.Policy
@@ -71,7 +66,7 @@ func (r *Reader) List(
 	defer cancel()
 	var places []place
 	if townID != "" {
-		known, err := r.load(ctx, townID)
+		_, known, err := r.load(ctx, wire.TownToken(townID))
 		if err != nil {
 			return Page{}, err
 		}
@@ -148,48 +143,41 @@ type known struct {
 	approvals approval.List
 }
 
-// load reads the approval part of a town's last record: nothing for a town that does not exist.
-func (r *Reader) load(ctx context.Context, townID string) (*known, error) {
-	msg, err := r.Log.LastOf(ctx, townID)
+// load reads the approval part of the last record of a town, by its token: nothing for a town that
+// does not exist.
+func (r *Reader) load(ctx context.Context, token string) (townID string, k *known, err error) {
+	msg, err := r.Log.LastOfToken(ctx, token)
 	if msg == nil || err != nil {
-		return new(known), err
+		return "", new(known), err
 	}
 	rec, err := commitlog.ReadRecord(msg.Data)
 	if err != nil {
-		return nil, fmt.Errorf("%w: town %q, log sequence %d: %w", commitlog.ErrTownDamaged,
-			townID, msg.Sequence, err)
+		return "", nil, fmt.Errorf("%w: town %s, log sequence %d: %w", commitlog.ErrTownDamaged,
+			token, msg.Sequence, err)
 	}
-	return &known{msg.Header.Get(wire.HashHeader), rec.Policy, rec.Approvals}, nil
+	return rec.TownID, &known{msg.Header.Get(wire.HashHeader), rec.Policy, rec.Approvals}, nil
 }
 
-// anyOpen reports whether the list has an entry that waits at a time.
-func (k *known) anyOpen(now time.Time) bool {
-	return slices.ContainsFunc(k.approvals, func(a approval.Asked) bool {
-		return a.Status(k.hash, now).IsOpen()
-	})
-}
-
-// visit visits the towns in which proposals may wait, in the order of their subjects. It leaves out
-// a damaged town, and removes an index entry that is no longer needed.
+// visit visits the towns in which proposals may wait, in the order of their tokens. It leaves out a
+// damaged town.
 func (r *Reader) visit(ctx context.Context, do func(townID string, known *known)) error {
-	return r.Index.Asked(ctx, func(townID string, entry *commitlog.Message) error {
-		town, err := r.load(ctx, townID)
+	tokens, err := r.Asked(ctx)
+	if err != nil {
+		return err
+	}
+	for _, token := range tokens {
+		townID, known, err := r.load(ctx, token)
 		if errors.Is(err, commitlog.ErrTownDamaged) {
-			r.Logger.Error("the proposals that wait in a town cannot be read", "town", townID,
+			r.Logger.Error("the proposals that wait in a town cannot be read", "town", token,
 				"error", err)
-			return nil
+			continue
 		}
 		if err != nil {
 			return err
 		}
-		// The servers' clocks differ: an entry that expired just now may wait for another one.
-		before := r.Now().Add(-commitlog.AskedAge)
-		if !town.anyOpen(before) && entry.Stored.Before(before) {
-			r.Index.Remove(ctx, entry.Seq)
-		}
-		do(townID, town)
-		return nil
-	})
+		do(townID, known)
+	}
+	return nil
 }
 
 // rows makes the rows of the first places whose JSON has no more than so many bytes, and returns

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/fsck"
 )
 
@@ -23,7 +22,7 @@ type Left struct {
 	Before  uint64 `json:"before"`
 }
 
-// holes finds where the copy of the log lacks messages within a history: each message there is
+// holes finds the gaps that the copy of the log has within a history: each message there is
 // guarded by the sequence of the one before it. It keeps two numbers for each town.
 type holes struct {
 	world     string
@@ -32,10 +31,10 @@ type holes struct {
 	found     []hole
 }
 
-// copied is what was copied of a history: how many messages, and the last one's sequence.
+// copied is the copied part of a history: how many messages, and the last one's sequence.
 type copied struct{ messages, last uint64 }
 
-// hole is a place in a history where messages are missing between two that are there.
+// hole is a gap in a history between two messages that are there.
 type hole struct {
 	subject        string
 	before, behind uint64
@@ -68,7 +67,7 @@ func (h *holes) visit(entry *archive.Header, content io.Reader) error {
 	return nil
 }
 
-// unreadable returns the histories whose last message NATS cannot read, where the copy lacks any of
+// unreadable returns the histories whose last message NATS cannot read, if the copy lacks any of
 // so many messages.
 func (h *holes) unreadable(
 	ctx context.Context, log jetstream.Stream, messages uint64,
@@ -81,14 +80,14 @@ func (h *holes) unreadable(
 	})
 }
 
-// left returns what left the log while it was copied, up to the last such hole of each history. A
-// history gives up its oldest messages first, so the message before a hole has left it too; where
-// it is still there, the hole is damage, which the copy has as the world does.
+// left returns the messages that left the log while it was copied, up to the last such hole of each
+// history. A history gives up its oldest messages first, so the message before a hole has left it
+// too; if it is still there, the hole is damage, which the copy has as the world does.
 func (h *holes) left(ctx context.Context, log jetstream.Stream) ([]Left, error) {
 	var all []Left
 	place := map[string]int{} // in all, by subject
 	for _, at := range h.found {
-		_, err := follow.Get(ctx, log, at.before)
+		_, err := commitlog.Get(ctx, log, at.before)
 		switch {
 		case err == nil:
 			continue

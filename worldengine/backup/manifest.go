@@ -33,16 +33,16 @@ const (
 type Manifest struct {
 	Format string `json:"format"`
 	World  string `json:"world"`
-	// TakenAt is when the backup began: what was answered before is in it.
+	// TakenAt is when the backup began: it has every answer of before.
 	TakenAt time.Time `json:"takenAt"`
-	// Settings are those of the world, by the names of handoffd's flags.
+	// Settings are the world's, by the names of handoffd's flags.
 	Settings []commitlog.Setting `json:"settings,omitzero"`
 	// Streams are in the order in which they were copied, the log first.
 	Streams []Stream `json:"streams"`
 	// Unreadable are the towns whose last message NATS could not read. A restore has them as they
 	// were before it, or not at all.
 	Unreadable []fsck.Unreadable `json:"unreadable,omitzero"`
-	// Left is what left the log's histories while they were copied.
+	// Left has the messages that left the log's histories while they were copied.
 	Left []Left `json:"left,omitzero"`
 }
 

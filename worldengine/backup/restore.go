@@ -31,11 +31,11 @@ type RestoreOptions struct {
 	// Replicas is how many servers of a cluster keep each stream from now on, however many did when
 	// the backup was made; 1.
 	Replicas int
-	// Restored, where set, is called after each stream.
+	// Restored, unless nil, is called after each stream.
 	Restored func(Stream)
 }
 
-// Restored says what was restored.
+// Restored is the outcome of a restore.
 type Restored struct {
 	Manifest *Manifest
 	// Pending is how many towns have a command that is being applied; a server goes on with them.
@@ -43,9 +43,9 @@ type Restored struct {
 }
 
 // Restore makes a world of a backup, before any server serves it. Nothing is touched before the
-// whole backup was read and found to be what it was, and where there is such a world already. As
-// long as the restore is not at its end, a mark says so: servers refuse the world, and a restore
-// that is run again takes away what the one before has made.
+// whole backup was read and found unaltered, nor if there is such a world already. As long as the
+// restore is not at its end, a mark says so: servers refuse the world, and a restore that is run
+// again removes the streams of the one before.
 func Restore(
 	ctx context.Context, nc *nats.Conn, dir string, options RestoreOptions,
 ) (*Restored, error) {
@@ -83,8 +83,8 @@ type restore struct {
 	options  RestoreOptions
 }
 
-// begin leaves the mark of a restore where there is no such world, and takes away what one that did
-// not come to its end has made.
+// begin leaves the mark of a restore if there is no such world, and removes the streams of one that
+// did not come to its end.
 func (r *restore) begin(ctx context.Context) error {
 	if err := r.requireUnserved(ctx); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (r *restore) begin(ctx context.Context) error {
 	return nil
 }
 
-// elsewhere is what to do where the world is there.
+// elsewhere is the advice if the world is there.
 const elsewhere = "restore into an empty data directory or another NATS, or first end the " +
 	"world's servers and take its streams away"
 
@@ -190,7 +190,10 @@ func (r *restore) all(ctx context.Context) (pending int, err error) {
 		return 0, err
 	}
 	err = r.await(ctx, func() (err error) {
-		pending, err = IndexPending(ctx, r.nc, r.manifest.World, r.options.Replicas)
+		log, err := r.js.Stream(ctx, wire.LogStream(r.manifest.World))
+		if err == nil {
+			pending, err = CountPending(ctx, log, r.manifest.World)
+		}
 		return err
 	})
 	if err != nil {
@@ -254,8 +257,8 @@ func (r *restore) compare(s *Stream, maxAge time.Duration, restored *state) erro
 	return nil
 }
 
-// cut takes what had left the histories while they were copied away from the log, which then
-// becomes one that nothing can be taken away from.
+// cut removes the messages that had left the histories while they were copied from the log, which
+// then denies removals.
 func (r *restore) cut(ctx context.Context, config jetstream.StreamConfig) error {
 	if len(r.manifest.Left) == 0 {
 		return nil

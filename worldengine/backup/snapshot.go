@@ -19,7 +19,7 @@ import (
 	"worldengine/worldengine/backoff"
 )
 
-// Bounds of what is on its way. NATS sends chunks of a snapshot ahead of their acknowledgement, up
+// Bounds of data on its way. NATS sends chunks of a snapshot ahead of their acknowledgement, up
 // to the window, so that is what waits here at most.
 const (
 	chunkSize  = 128 << 10
@@ -34,7 +34,7 @@ type snapshot struct {
 	State  json.RawMessage `json:"state"`
 }
 
-// state is what is read of a stream's state.
+// state is the part of a stream's state that is read.
 type state struct {
 	Messages uint64 `json:"messages"`
 	FirstSeq uint64 `json:"first_seq"`
@@ -138,7 +138,7 @@ func answer(subject string, data []byte, reply any) error {
 }
 
 // visitor gets a message of a snapshot: entry names its subject and sequence, and content begins
-// with as many bytes of headers as entry says. What it does not read is skipped.
+// with as many bytes of headers as entry says. The rest is skipped.
 type visitor func(entry *archive.Header, content io.Reader) error
 
 // readArchive counts the messages of a snapshot to the mark behind the last one, and so proves that

@@ -2,15 +2,11 @@ package backup
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
 
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
@@ -24,57 +20,16 @@ func BackupStreams(
 	}
 }
 
-// IndexPending makes the pending index of a restored world; it goes with the stream PENDING. There
-// is an entry for each town whose last record has a command that is being applied, which it counts,
-// and one for each in which proposals wait for approval.
-func IndexPending(ctx context.Context, nc *nats.Conn, world string, replicas int) (int, error) {
-	js, err := jetstream.New(nc)
-	if err != nil {
-		return 0, fmt.Errorf("worldengine: JetStream: %w", err)
-	}
-	log, err := js.Stream(ctx, wire.LogStream(world))
-	if err != nil {
-		return 0, fmt.Errorf("worldengine: stream %s: %w", wire.LogStream(world), err)
-	}
-	stream, err := commitlog.OpenStream(ctx, js, commitlog.PendingIndexConfig(world, replicas),
-		slog.Default())
-	if err != nil {
-		return 0, err
-	}
-	index, entries := commitlog.NewPendingIndex(world, js, stream), 0
+// CountPending counts the towns of a log in which a command is being applied.
+func CountPending(ctx context.Context, log jetstream.Stream, world string) (n int, err error) {
 	err = commitlog.Each(ctx, log, jetstream.ConsumerConfig{
 		FilterSubject: wire.LogSubject(world, "*"),
 		DeliverPolicy: jetstream.DeliverLastPerSubjectPolicy,
-	}, func(msg jetstream.Msg, seq uint64) error {
-		if msg.Headers().Get(wire.AskedHeader) != "" {
-			if err := indexAsked(ctx, log, index, seq); err != nil {
-				return err
-			}
+	}, func(msg jetstream.Msg, _ uint64) error {
+		if msg.Headers().Get(wire.PendingHeader) != "" {
+			n++
 		}
-		if !commitlog.Kind(msg.Headers().Get(wire.KindHeader)).MayLeavePending() {
-			return nil
-		}
-		town, err := commitlog.PendingTown(ctx, log, seq)
-		if town == "" || err != nil {
-			return err
-		}
-		entries++
-		return index.Put(ctx, town)
+		return nil
 	})
-	return entries, err
-}
-
-// indexAsked makes the entry of the town of a message of the log.
-func indexAsked(
-	ctx context.Context, log jetstream.Stream, index *commitlog.PendingIndex, seq uint64,
-) error {
-	msg, err := follow.Get(ctx, log, seq)
-	if err != nil {
-		return fmt.Errorf("worldengine: log sequence %d: %w", seq, err)
-	}
-	rec, err := commitlog.ReadRecord(msg.Data)
-	if err != nil {
-		return err
-	}
-	return index.PutAsked(ctx, rec.TownID)
+	return n, err
 }

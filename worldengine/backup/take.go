@@ -22,7 +22,7 @@ type Options struct {
 	World string
 	// Now is the clock of the manifest; time.Now.
 	Now func() time.Time
-	// Copied, where set, is called after each stream, and Copying with each part of one: how many
+	// Copied, unless nil, is called after each stream, and Copying with each part of one: how many
 	// bytes of it there are by then.
 	Copied  func(Stream)
 	Copying func(stream string, bytes int64)
@@ -81,8 +81,8 @@ func Take(
 	return m, nil
 }
 
-// takeLog copies the log, whose state of before the copy log has, and finds out whether the copy has
-// every town.
+// takeLog copies the log, and finds out whether the copy has every town. log has the state of before
+// the copy.
 func (m *Manifest) takeLog(
 	ctx context.Context, nc *nats.Conn, log jetstream.Stream, dir string,
 	copying func(string, int64),
@@ -118,7 +118,7 @@ func makeDirectory(dir string) error {
 	return nil
 }
 
-// remove takes away what an unfinished backup has written.
+// remove removes the files of an unfinished backup.
 func (m *Manifest) remove(dir string) error {
 	errs := []error{os.RemoveAll(filepath.Join(dir, ManifestFile+".part"))}
 	for _, s := range m.Streams {
@@ -127,7 +127,7 @@ func (m *Manifest) remove(dir string) error {
 	return errors.Join(errs...)
 }
 
-// take copies one stream. visit, where set, gets the messages of the copy.
+// take copies one stream. visit, unless nil, gets the messages of the copy.
 func (s *Stream) take(
 	ctx context.Context, nc *nats.Conn, dir string, visit visitor, copying func(string, int64),
 ) error {
@@ -171,7 +171,7 @@ func (s *Stream) take(
 // checkHistory finds out whether any town may have lost a message to the bound of its history that
 // it had when the backup began, or got while it was made: the state of the town could be missing
 // then, or an older one have taken its place. log has the state that the log had in the beginning.
-// Where the log did not grow by a whole history, every town's last message is there; older ones may
+// If the log did not grow by a whole history, every town's last message is there; older ones may
 // have left between two that are: see holes.
 func checkHistory(ctx context.Context, log jetstream.Stream, world string) error {
 	begin := log.CachedInfo().State.LastSeq

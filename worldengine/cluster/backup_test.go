@@ -35,7 +35,6 @@ func TestRestoreToAClusterAndBack(t *testing.T) {
 	first := w.connect(w.nodes.urls(0))
 	_, err := backup.Restore(t.Context(), first, toCluster, backup.RestoreOptions{Replicas: size})
 	require.NoError(t, err)
-	w.waitReplicas(first)
 	w.startEngines(false)
 	h.moveTo(w.clients)
 	h.verify(w.clients[1], 0)

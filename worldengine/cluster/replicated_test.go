@@ -18,7 +18,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -211,7 +211,7 @@ func (w *world) guards() {
 		for _, err := range publishAtOnce(ctx, js, 16) {
 			var api *jetstream.APIError
 			require.ErrorAs(w.t, err, &api)
-			require.True(w.t, follow.IsWrongLastSequence(err), "%v", err)
+			require.True(w.t, commitlog.IsWrongLastSequence(err), "%v", err)
 			seen[api.ErrorCode]++
 		}
 		if seen[jetstream.JSErrCodeStreamWrongLastSequence] == 0 ||

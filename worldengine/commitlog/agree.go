@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -105,10 +104,6 @@ func discards(
 	}{
 		{HistorySetting, wire.LogStream(world), lowered(from.HistoryPerTown, to.HistoryPerTown),
 			overHistory(to.HistoryPerTown)},
-		{EventLimitSetting, wire.EventStream(world), lowered(from.EventLimit, to.EventLimit),
-			overLimit(to.EventLimit)},
-		{EventRetentionSetting, wire.EventStream(world), to.EventRetention < from.EventRetention,
-			olderThan(to.EventRetention)},
 	} {
 		if !change.lowered {
 			continue
@@ -145,33 +140,6 @@ func overHistory(history int64) func(context.Context, jetstream.Stream) (uint64,
 			over += messages - min(messages, uint64(history))
 		}
 		return over, nil
-	}
-}
-
-func overLimit(limit int64) func(context.Context, jetstream.Stream) (uint64, error) {
-	return func(_ context.Context, stream jetstream.Stream) (uint64, error) {
-		messages := stream.CachedInfo().State.Msgs
-		return messages - min(messages, uint64(limit)), nil
-	}
-}
-
-// olderThan counts the messages that are older than a retention.
-func olderThan(retention time.Duration) func(context.Context, jetstream.Stream) (uint64, error) {
-	return func(ctx context.Context, stream jetstream.Stream) (uint64, error) {
-		state := stream.CachedInfo().State
-		from := time.Now().Add(-retention)
-		if state.Msgs == 0 || !state.FirstTime.Before(from) {
-			return 0, nil
-		}
-		consumer, err := stream.CreateConsumer(ctx, jetstream.ConsumerConfig{
-			DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &from,
-			AckPolicy:         jetstream.AckNonePolicy,
-			InactiveThreshold: 5 * time.Second, MemoryStorage: true,
-		})
-		if err != nil {
-			return 0, err
-		}
-		return state.Msgs - min(state.Msgs, consumer.CachedInfo().NumPending), nil
 	}
 }
 
@@ -215,9 +183,6 @@ func ChangeSettings(
 			c.Metadata, c.MaxMsgsPerSubject = s.Metadata(), s.HistoryPerTown
 			keepPast(c, before)
 			c.Compression = s.Compress.ofLog(c.Replicas)
-		}},
-		{wire.EventStream(world), func(c *jetstream.StreamConfig) {
-			c.MaxAge, c.MaxMsgs = s.EventRetention, s.EventLimit
 		}},
 	} {
 		stream, err := js.Stream(ctx, change.stream)

@@ -18,14 +18,14 @@ func newWorld(t *testing.T, s commitlog.Settings) jetstream.JetStream {
 	js, err := jetstream.New(natstest.Connect(t))
 	require.NoError(t, err)
 	log := commitlog.LogStream("w", s, 1)
-	receipts, events := commitlog.DerivedStreams("w", s, 1)
-	for _, config := range []jetstream.StreamConfig{log, receipts, events} {
+	events := commitlog.EventStream("w", s, 1)
+	for _, config := range []jetstream.StreamConfig{log, events} {
 		_, err := js.CreateStream(t.Context(), config)
 		require.NoError(t, err)
 	}
 	for range 3 {
 		for _, subject := range []string{wire.LogSubject("w", "t"),
-			wire.EventSubject("w", "t", "run-1"), wire.ReceiptSubject("w", "t", "k")} {
+			wire.EventSubject("w", "t", "run-1")} {
 			_, err := js.Publish(t.Context(), subject, nil)
 			require.NoError(t, err)
 		}
@@ -67,12 +67,11 @@ func TestTheSettingsOfAWorldChange(t *testing.T) {
 	require.Equal(t, uint64(3), stored(wire.LogStream("w")).State.Msgs, "nothing was discarded")
 
 	higher := commitlog.Settings{
-		EventLimit: 70, EventRetention: time.Hour, DedupeRetention: 30 * time.Minute,
-		Compress: commitlog.CompressAll}
+		EventLimit: 70, EventRetention: time.Hour, Compress: commitlog.CompressAll}
 	plan, err := commitlog.ChangeSettings(ctx, js, "w", higher, false)
 	require.NoError(t, err, "nothing is as old as that")
 	require.Empty(t, plan.Discards)
-	require.Len(t, plan.Differences, 4)
+	require.Len(t, plan.Differences, 3)
 	plan, err = commitlog.ChangeSettings(ctx, js, "w", lower, true)
 	require.NoError(t, err)
 	require.Equal(t, refused.Discards, plan.Discards)
@@ -80,11 +79,8 @@ func TestTheSettingsOfAWorldChange(t *testing.T) {
 	require.Equal(t, uint64(1), log.State.Msgs)
 	require.Equal(t, uint64(2), events.State.Msgs)
 	require.Equal(t, time.Hour, events.Config.MaxAge)
-	require.Equal(t, 30*time.Minute, stored(wire.ReceiptStream("w")).Config.MaxAge)
 	require.Equal(t, commitlog.DuplicateWindow, log.Config.Duplicates)
-	for _, name := range []string{wire.LogStream("w"), wire.ReceiptStream("w")} {
-		require.Equal(t, jetstream.S2Compression, stored(name).Config.Compression, name)
-	}
+	require.Equal(t, jetstream.S2Compression, log.Config.Compression)
 	want := lower.Or(higher).Or(first)
 	require.Equal(t, want, commitlog.SettingsOf(log.Config.Metadata))
 	served, err = commitlog.AgreeSettings(ctx, js, "w", want, false)

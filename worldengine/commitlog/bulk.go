@@ -10,8 +10,6 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-
-	"worldengine/worldengine/follow"
 )
 
 // bulkBytes bounds what one request for several messages is answered with, and bulkTimeout how long
@@ -30,14 +28,14 @@ func NextStoredBatch(
 	subject string, seq uint64, most int,
 ) (messages []*jetstream.RawStreamMsg, err error) {
 	if js == nil || most == 1 || !stream.CachedInfo().Config.AllowDirect {
-		msg, err := orNil(follow.Next(ctx, stream, subject, seq))
+		msg, err := orNil(Next(ctx, stream, subject, seq))
 		if msg != nil {
 			messages = append(messages, msg)
 		}
 		return messages, inLog(subject, err)
 	}
 	messages, err = directBatch(ctx, js, stream.CachedInfo().Config.Name, subject, seq, most)
-	if follow.IsUndecodable(err) {
+	if IsUndecodable(err) {
 		return NextStoredBatch(ctx, nil, stream, subject, seq, 1)
 	}
 	return messages, inLog(subject, err)

@@ -24,7 +24,7 @@ func TestTheLogIsAppendOnly(t *testing.T) {
 	require.Error(t, l.Stream.DeleteMsg(t.Context(), seq))
 	require.Error(t, l.Stream.SecureDeleteMsg(t.Context(), seq))
 	require.Error(t, l.Stream.Purge(t.Context()))
-	config := commitlog.StreamConfig("main", 100, time.Hour, 1)
+	config := commitlog.StreamConfig("main", 100, 1)
 	config.DenyDelete, config.DenyPurge = false, false
 	_, err = logtest.JetStream(l).UpdateStream(t.Context(), config)
 	require.Error(t, err)

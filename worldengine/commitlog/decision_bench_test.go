@@ -2,23 +2,19 @@ package commitlog_test
 
 import (
 	"testing"
-	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/town"
 )
 
-// BenchmarkDecision makes the record of a decision to execute a handoff, and from that, read from
-// the log, the receipt and the run events: what a server does for each handoff behind the rules,
-// without NATS.
+// BenchmarkDecision makes the message of a decision to execute a handoff: the work of a server for
+// each handoff behind the rules, without NATS.
 func BenchmarkDecision(b *testing.B) {
 	var h *handoff.Handoff
 	var result *handoff.Result
@@ -30,19 +26,10 @@ func BenchmarkDecision(b *testing.B) {
 		}
 	}
 	require.NotNil(b, h)
-	handover, run := commitlog.NewHandover(), logtest.RunOf(h)
-	receipt, events := commitlog.DeriveReceipts("main"), commitlog.DeriveEvents("main")
+	run := logtest.RunOf(h)
 	check := func(err error) {
 		if err != nil {
 			b.Fatal(err)
-		}
-	}
-	derived := func(
-		derive func(jetstream.Msg) ([]follow.Message, error), msg jetstream.Msg, n int,
-	) {
-		messages, err := derive(msg)
-		if check(err); len(messages) != n {
-			b.Fatal(len(messages), "messages")
 		}
 	}
 	b.ReportAllocs()
@@ -58,14 +45,7 @@ func BenchmarkDecision(b *testing.B) {
 			Kind: commitlog.KindHandoff, TownID: h.Proposal.TownID, Result: encoded,
 			Handoff: asked, Addition: &addition, Run: p.Run(),
 		}
-		msg, err := rec.Message("log.a", &commitlog.Entry{State: after})
+		_, err = rec.Message("log.a", &commitlog.Entry{State: after})
 		check(err)
-		handover.Add(msg, &rec, result)
-		read := handover.Read(follow.Stored(&jetstream.RawStreamMsg{
-			Subject: msg.Subject, Sequence: 7, Header: msg.Header, Data: msg.Data,
-			Time: time.UnixMilli(1),
-		}))
-		derived(receipt, read, 1)
-		derived(events, read, 10)
 	}
 }

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"worldengine/worldengine/follow"
 )
 
 // DefaultFetchWait is how long a reader in bulk waits for messages that NATS counts and does not
@@ -45,7 +43,7 @@ func each(
 	if err != nil {
 		return fmt.Errorf("%w: consumer of the log: %w", ErrLogUnavailable, err)
 	}
-	defer follow.Release(log, consumer)
+	defer Release(log, consumer)
 	pending, read, last := consumer.CachedInfo().NumPending, uint64(0), uint64(0)
 	for read < pending {
 		batch, err := consumer.Fetch(int(min(pending-read, 1000)), jetstream.FetchMaxWait(wait))

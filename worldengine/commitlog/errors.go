@@ -31,3 +31,8 @@ var ErrTownDamaged = errors.New("worldengine: the stored state of the town is da
 // ErrLostRace: another instance changed the town since its state was read. Load it and judge again;
 // see Log.Retry. It never leaves the engine.
 var ErrLostRace = errors.New("worldengine: lost the race for a town")
+
+// ErrLogLost: the log has lost its end, or another log was put in its place: it does not have the
+// messages that this process has committed or read. Nothing is appended to such a log. An operator
+// puts the newer log back, or starts the server again to go on without it.
+var ErrLogLost = errors.New("the log has lost messages")

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )
@@ -23,7 +22,7 @@ import (
 func newGrouped(t *testing.T) *GroupedStore {
 	js, err := jetstream.New(natstest.Connect(t))
 	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), StreamConfig("main", 100, time.Hour, 1))
+	stream, err := js.CreateStream(t.Context(), StreamConfig("main", 100, 1))
 	require.NoError(t, err)
 	return NewStore(js, stream, true).(*GroupedStore)
 }
@@ -123,7 +122,7 @@ func TestALostRaceInABatch(t *testing.T) {
 	messages[3] = appendTo(3, 77, "x")
 	for i, end := range s.together(t, messages) {
 		if i == 3 {
-			require.True(t, follow.IsWrongLastSequence(end.err), "%v", end.err)
+			require.True(t, IsWrongLastSequence(end.err), "%v", end.err)
 			continue
 		}
 		require.NoError(t, end.err)

@@ -8,23 +8,8 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
-
-// PendingTown returns the town of a log message if a command is being applied to it there, and else
-// "".
-func PendingTown(ctx context.Context, log jetstream.Stream, seq uint64) (string, error) {
-	whole, err := follow.Get(ctx, log, seq)
-	if err != nil {
-		return "", fmt.Errorf("worldengine: log sequence %d: %w", seq, err)
-	}
-	rec, err := ReadRecord(whole.Data)
-	if err != nil || rec.Pending == nil {
-		return "", err
-	}
-	return rec.TownID, nil
-}
 
 // Before returns the last message of a town that stands before a sequence of the log, or nil where
 // the log keeps none. It costs one read where the message at the sequence is the town's: its guard

@@ -12,7 +12,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
@@ -215,7 +214,7 @@ func differs(
 	if m.seq == 0 || m.seq > end {
 		return m.seq > 0, nil
 	}
-	raw, err := follow.Get(ctx, log, m.seq)
+	raw, err := Get(ctx, log, m.seq)
 	if errors.Is(err, jetstream.ErrMsgNotFound) {
 		return false, nil
 	}
@@ -226,7 +225,7 @@ func differs(
 }
 
 // LostError: the log lacks messages that this process has committed or read, such as after an older
-// copy of it was put in its place. It is a follow.ErrLogLost. It goes when the log is back, or with
+// copy of it was put in its place. It is a ErrLogLost. It goes when the log is back, or with
 // the process.
 type LostError struct {
 	// End is the end of the log, and Known the last sequence that this process has seen in it.
@@ -264,5 +263,5 @@ func (e *LostError) Error() string {
 	return text + ". Put the newer log back, or start the server again to go on without it"
 }
 
-// Unwrap makes it a follow.ErrLogLost.
-func (e *LostError) Unwrap() error { return follow.ErrLogLost }
+// Unwrap makes it a ErrLogLost.
+func (e *LostError) Unwrap() error { return ErrLogLost }

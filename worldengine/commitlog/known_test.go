@@ -6,8 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
-	"worldengine/worldengine/follow"
 )
 
 // A log that is as it is known is found, one that has another message in the place of a known one
@@ -25,7 +25,7 @@ func TestKnown_Check(t *testing.T) {
 	require.NoError(t, known.Known.Check(t.Context(), known.Stream))
 
 	err := known.Known.Check(t.Context(), logtest.New(t).Stream)
-	require.ErrorIs(t, err, follow.ErrLogLost)
+	require.ErrorIs(t, err, commitlog.ErrLogLost)
 	require.Equal(t, 10, strings.Count(err.Error(), `log sequence `), err)
 	require.Contains(t, err.Error(), `lost: log sequence 12 of town "t"`)
 	require.Contains(t, err.Error(), "; and 2 more. Put the newer log back")

@@ -13,7 +13,6 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
 )
@@ -77,7 +76,7 @@ func (l *Log) CountTowns(ctx context.Context) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%w: consumer of the log: %w", ErrLogUnavailable, err)
 	}
-	follow.Release(l.Stream, consumer)
+	Release(l.Stream, consumer)
 	return consumer.CachedInfo().NumPending, nil
 }
 

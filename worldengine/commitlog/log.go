@@ -14,7 +14,6 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/backoff"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -121,12 +120,17 @@ func (l *Log) Load(ctx context.Context, townID string) (Entry, error) {
 // LastOf returns the last message of a town, or nil for one that does not exist. It returns
 // ErrTownDamaged or ErrLogUnavailable.
 func (l *Log) LastOf(ctx context.Context, townID string) (*jetstream.RawStreamMsg, error) {
-	msg, err := l.Store.Last(ctx, wire.LogSubject(l.World, wire.TownToken(townID)))
+	return l.LastOfToken(ctx, wire.TownToken(townID))
+}
+
+// LastOfToken is LastOf for the town with a token.
+func (l *Log) LastOfToken(ctx context.Context, token string) (*jetstream.RawStreamMsg, error) {
+	msg, err := l.Store.Last(ctx, wire.LogSubject(l.World, token))
 	if errors.Is(err, ErrUnreadable) {
-		return nil, fmt.Errorf("%w: town %q: %w", ErrTownDamaged, townID, err)
+		return nil, fmt.Errorf("%w: town %s: %w", ErrTownDamaged, token, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: last message of town %q: %w", ErrLogUnavailable, townID, err)
+		return nil, fmt.Errorf("%w: last message of town %s: %w", ErrLogUnavailable, token, err)
 	}
 	return msg, nil
 }
@@ -176,9 +180,9 @@ func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, 
 		switch {
 		case err == nil:
 			return ack.Sequence, nil
-		case follow.IsWrongLastSequence(err) && inDoubt:
+		case IsWrongLastSequence(err) && inDoubt:
 			return l.Successor(ctx, msg, guard)
-		case follow.IsWrongLastSequence(err):
+		case IsWrongLastSequence(err):
 			return 0, ErrLostRace
 		case isDefinite(err) && !inDoubt:
 			return 0, err
@@ -255,7 +259,7 @@ func (l *Log) Refuse(ctx context.Context, msg *nats.Msg, townID string, judged *
 		switch {
 		case err == nil:
 			return nil
-		case follow.IsWrongLastSequence(err):
+		case IsWrongLastSequence(err):
 			return ErrLostRace
 		case isDefinite(err) && !inDoubt:
 			return err
@@ -265,7 +269,7 @@ func (l *Log) Refuse(ctx context.Context, msg *nats.Msg, townID string, judged *
 	}
 }
 
-// Append tries once to store msg. The error is a follow.ErrLogLost where the log stored it at or
+// Append tries once to store msg. The error is a ErrLogLost where the log stored it at or
 // before a sequence that this process knows.
 func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
 	l.stamp(msg)
@@ -291,7 +295,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 		l.refused.Store(&refusal{err, time.Now()})
 		return nil, fmt.Errorf("%w: %w", ErrStorageFull, err)
 	}
-	if follow.IsWrongLastSequence(err) {
+	if IsWrongLastSequence(err) {
 		return ack, err
 	}
 	if err != nil {
@@ -306,7 +310,7 @@ func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, err
 	}
 	if !l.Known.grown(expected, ack.Sequence) {
 		return nil, fmt.Errorf("%w: %w: it stored a message at sequence %d, and had %d",
-			ErrLogUnavailable, follow.ErrLogLost, ack.Sequence, expected)
+			ErrLogUnavailable, ErrLogLost, ack.Sequence, expected)
 	}
 	l.Known.note(ack.Sequence, msg.Subject, msg.Header, msg.Data)
 	l.announce(ack.Sequence, msg)
@@ -364,7 +368,7 @@ func isOutOfRoom(err error) bool {
 
 // isFinal reports whether another try of an append cannot end otherwise.
 func isFinal(err error) bool {
-	return errors.Is(err, ErrStorageFull) || errors.Is(err, follow.ErrLogLost)
+	return errors.Is(err, ErrStorageFull) || errors.Is(err, ErrLogLost)
 }
 
 // isDefinite reports whether err means that the message was not stored. No answer does not mean

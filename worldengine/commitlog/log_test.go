@@ -96,6 +96,32 @@ func TestRefuseIsGuarded(t *testing.T) {
 	require.Equal(t, before+1, end)
 }
 
+// Each message that was stored is announced with its sequence, also if the answer to it was lost;
+// one that was refused is not.
+func TestLog_AnnouncesWhatItStored(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	var announced []uint64
+	l.Appended = func(seq uint64, msg *nats.Msg) {
+		require.NotEmpty(t, msg.Header.Get(wire.AtHeader))
+		announced = append(announced, seq)
+	}
+	lossy := logtest.LoseAnswers(l)
+	guard, err := l.Commit(t.Context(), logtest.Put(t, 1), 0)
+	require.NoError(t, err)
+	_, err = l.Commit(t.Context(), logtest.PutTown(t, "t", 9), 0)
+	require.ErrorIs(t, err, commitlog.ErrLostRace)
+	lossy.Lose = 1
+	_, err = l.Commit(t.Context(), logtest.Put(t, 2), guard)
+	require.NoError(t, err)
+	lossy.Lose = 1
+	require.NoError(t, l.Refuse(t.Context(), &nats.Msg{
+		Subject: wire.RefusedSubject("main", "t"), Data: []byte(`{}`),
+		Header: nats.Header{wire.RunIDHeader: {"run"}},
+	}, "t", nil))
+	require.Equal(t, []uint64{1, 2, 3}, announced)
+}
+
 // What does not fit into a message is refused before it is sent.
 func TestCommitTooLarge(t *testing.T) {
 	t.Parallel()

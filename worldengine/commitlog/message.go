@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
@@ -51,13 +50,13 @@ func NewMessage(msg jetstream.Msg, seq uint64, stored time.Time) *Message {
 
 // Stored returns the message at a sequence of a stream, or nil where there is none.
 func Stored(ctx context.Context, stream jetstream.Stream, seq uint64) (*Message, error) {
-	raw, err := follow.Get(ctx, stream, seq)
+	raw, err := Get(ctx, stream, seq)
 	return readStored(stream, raw, err)
 }
 
 // LastStored returns the last message of a subject, or nil where there is none.
 func LastStored(ctx context.Context, stream jetstream.Stream, subject string) (*Message, error) {
-	raw, err := follow.Last(ctx, stream, subject)
+	raw, err := Last(ctx, stream, subject)
 	return readStored(stream, raw, err)
 }
 
@@ -66,7 +65,7 @@ func LastStored(ctx context.Context, stream jetstream.Stream, subject string) (*
 func NextStored(
 	ctx context.Context, stream jetstream.Stream, subject string, seq uint64,
 ) (*Message, error) {
-	raw, err := follow.Next(ctx, stream, subject, seq)
+	raw, err := Next(ctx, stream, subject, seq)
 	return readStored(stream, raw, err)
 }
 
@@ -96,7 +95,7 @@ func readStored(stream jetstream.Stream, raw *jetstream.RawStreamMsg, err error)
 			stream.CachedInfo().Config.Name,
 			err)
 	}
-	return NewMessage(follow.Stored(raw), raw.Sequence, raw.Time), nil
+	return NewMessage(Delivered(raw), raw.Sequence, raw.Time), nil
 }
 
 // subjectsTimeout is how long NATS may take to list the subjects of a log: for a million it takes
@@ -127,7 +126,7 @@ func SubjectsOf(
 func LastOrUnreadable(
 	ctx context.Context, stream jetstream.Stream, subject string,
 ) (*jetstream.RawStreamMsg, error) {
-	msg, err := orNil(follow.Last(ctx, stream, subject))
+	msg, err := orNil(Last(ctx, stream, subject))
 	if msg != nil || err != nil {
 		return msg, err
 	}
@@ -136,7 +135,7 @@ func LastOrUnreadable(
 		return nil, err
 	}
 	// It has not just come.
-	if msg, err = orNil(follow.Last(ctx, stream, subject)); msg == nil && err == nil {
+	if msg, err = orNil(Last(ctx, stream, subject)); msg == nil && err == nil {
 		err = ErrUnreadable
 	}
 	return msg, err

@@ -13,7 +13,7 @@ import (
 )
 
 // Streams are the streams of a world.
-type Streams struct{ Log, Events, Pending jetstream.Stream }
+type Streams struct{ Log, Pending jetstream.Stream }
 
 // OpenStreams makes the streams of a world, or updates them to its settings.
 func OpenStreams(
@@ -46,10 +46,6 @@ func OpenStreams(
 	if streams.Log, err = OpenStream(ctx, js, log, logger); err != nil {
 		return Streams{}, err
 	}
-	if streams.Events, err = OpenStream(ctx, js, EventStream(world, s, replicas),
-		logger); err != nil {
-		return Streams{}, err
-	}
 	streams.Pending, err = OpenStream(ctx, js, PendingIndexConfig(world, replicas), logger)
 	return streams, err
 }
@@ -59,11 +55,6 @@ func LogStream(world string, s Settings, replicas int) jetstream.StreamConfig {
 	log := StreamConfig(world, s.HistoryPerTown, replicas)
 	log.Compression, log.Metadata = s.Compress.ofLog(replicas), s.Metadata()
 	return log
-}
-
-// EventStream returns the stream of the run events of a world.
-func EventStream(world string, s Settings, replicas int) jetstream.StreamConfig {
-	return EventStreamConfig(world, s.EventRetention, s.EventLimit, replicas)
 }
 
 // OpenStream makes a stream, or updates it to config. In a cluster several engines may do that at

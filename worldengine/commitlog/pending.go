@@ -3,26 +3,19 @@ package commitlog
 import (
 	"context"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
-// PendingIndex holds hints to what an engine may leave behind when it dies: the stream
-// WORLD_<world>_PENDING, which an engine reads when it starts, and follows in case another engine
-// dies. It has one message for each town that a command is being applied to, stored before the
-// commit that accepts its handoff: the last message of the town decides whether a command is
-// pending. And it has one for each server and town that runs wait for, stored before these are
-// recorded: the last message of each run decides whether it waits. And it has one for each town in
-// which proposals wait for approval, which the town's last message decides too. An entry that is
-// not needed any more is removed.
+// PendingIndex holds hints to the runs that wait in a server: the stream WORLD_<world>_PENDING, which
+// an engine follows in case another engine dies. It has one message for each server and town that
+// runs wait for, stored before these are recorded: the last message of each run decides whether it
+// waits. An entry that is not needed any more is removed.
 type PendingIndex struct {
 	world  string
 	js     jetstream.JetStream
@@ -37,65 +30,14 @@ func NewPendingIndex(world string, js jetstream.JetStream, stream jetstream.Stre
 // PendingIndexConfig returns the configuration of the stream of a world's pending index.
 func PendingIndexConfig(world string, replicas int) jetstream.StreamConfig {
 	return jetstream.StreamConfig{
-		Name: wire.PendingStream(world),
-		Description: "Where commands are being applied and runs wait in " + world +
-			": hints for the recovery of an engine",
-		Subjects: []string{
-			wire.PendingSubject(world, "*"), wire.AskedSubject(world, "*"),
-			wire.WaitingSubject(world, "*", "*"),
-		},
+		Name:              wire.PendingStream(world),
+		Description:       "Where runs wait in " + world + ": hints for the recovery of an engine",
+		Subjects:          []string{wire.WaitingSubject(world, "*", "*")},
 		MaxMsgsPerSubject: 1, // the last one of a town will do
 		AllowDirect:       replicas <= 1,
 		Replicas:          max(replicas, 1),
 	}
 }
-
-// Put adds an entry for a town that a command is being applied to. The error is ErrLogUnavailable.
-func (m *PendingIndex) Put(ctx context.Context, townID string) error {
-	return m.put(ctx, wire.PendingSubject(m.world, wire.TownToken(townID)), []byte(townID))
-}
-
-// PutAsked adds an entry for a town in which a proposal waits for approval. The error is
-// ErrLogUnavailable.
-func (m *PendingIndex) PutAsked(ctx context.Context, townID string) error {
-	return m.put(ctx, wire.AskedSubject(m.world, wire.TownToken(townID)), []byte(townID))
-}
-
-// EnsureAsked is PutAsked where renew is set, or where the index has no entry of the town.
-func (m *PendingIndex) EnsureAsked(ctx context.Context, townID string, renew bool) error {
-	if !renew {
-		entry, err := LastStored(ctx, m.Stream, wire.AskedSubject(m.world, wire.TownToken(townID)))
-		if err != nil || entry != nil {
-			return err
-		}
-	}
-	return m.PutAsked(ctx, townID)
-}
-
-// Asked calls visit for each entry of a town in which proposals may wait for approval, in the order
-// of the subjects, until it returns an error. The error is visit's, or ErrLogUnavailable.
-func (m *PendingIndex) Asked(
-	ctx context.Context, visit func(townID string, entry *Message) error,
-) error {
-	subjects, err := SubjectsOf(ctx, m.Stream, wire.AskedSubject(m.world, "*"))
-	if err != nil {
-		return err
-	}
-	for _, subject := range slices.Sorted(maps.Keys(subjects)) {
-		entry, err := LastStored(ctx, m.Stream, subject)
-		if err == nil && entry != nil {
-			err = visit(string(entry.Data()), entry)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// AskedAge is the least age at which an entry of a town with nothing that waits for approval may be
-// removed: the commit that it was stored for has come or failed by then.
-const AskedAge = entryAge
 
 // WaitingRuns is an entry for runs that wait for a town.
 type WaitingRuns struct {
@@ -142,8 +84,8 @@ func (m *PendingIndex) Follow(
 	if err != nil {
 		return fmt.Errorf("worldengine: consumer of the index: %w", err)
 	}
-	defer follow.Release(m.Stream, consumer)
-	messages, err := consumer.Messages(jetstream.PullHeartbeat(follow.Heartbeat))
+	defer Release(m.Stream, consumer)
+	messages, err := consumer.Messages(jetstream.PullHeartbeat(Heartbeat))
 	if err != nil {
 		return fmt.Errorf("worldengine: the index: %w", err)
 	}

@@ -58,12 +58,6 @@ func (k Kind) OfTown() bool {
 	return false
 }
 
-// MayLeavePending reports whether a command may be being applied to the town after a record of this
-// kind. After every other record of a town none is.
-func (k Kind) MayLeavePending() bool {
-	return k == KindPending || k == KindControl || k == KindDecided || k == KindMend
-}
-
 // RecordVersion is the schemaVersion of a record.
 const RecordVersion = "commit-record.v1"
 

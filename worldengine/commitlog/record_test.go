@@ -119,17 +119,15 @@ func TestADamagedStateIsAnError(t *testing.T) {
 	}
 }
 
-// Each kind says whether it has a town's state, and whether a command may be in hand after it: what
-// starts again after a crash, and fsck, go by that.
-func TestKindsOfRecords(t *testing.T) {
+// Each kind says whether its records have the state of a town.
+func TestKind_OfTown(t *testing.T) {
 	t.Parallel()
-	for kind, want := range map[Kind][2]bool{ // of a town, may leave a command pending
-		KindHandoff: {true, false}, KindPending: {true, true}, KindCancelled: {true, false},
-		KindPut: {true, false}, KindControl: {true, true}, KindAsked: {true, false},
-		KindDecided: {true, true}, KindMend: {true, true}, KindSignal: {}, KindRefused: {},
-		KindEvents: {}, KindRun: {}, "unknown": {},
+	for kind, want := range map[Kind]bool{
+		KindHandoff: true, KindPending: true, KindCancelled: true, KindPut: true,
+		KindControl: true, KindAsked: true, KindDecided: true, KindMend: true, KindSignal: false,
+		KindRefused: false, KindEvents: false, KindRun: false, "unknown": false,
 	} {
-		require.Equal(t, want, [2]bool{kind.OfTown(), kind.MayLeavePending()}, kind)
+		require.Equal(t, want, kind.OfTown(), kind)
 	}
 }
 

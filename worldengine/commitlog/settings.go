@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 
@@ -20,10 +19,6 @@ import (
 type Settings struct {
 	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town.
 	HistoryPerTown int64
-	// EventRetention is how long a run event is kept.
-	EventRetention time.Duration
-	// EventLimit is how many run events are kept at most; -1 for no limit.
-	EventLimit int64
 	// Apply is who applies the commands of towns that have no binding of their own.
 	Apply apply.Binding
 	// RequireApproval is which types of proposals take a person's approval in towns that have no
@@ -38,11 +33,11 @@ type Settings struct {
 type Compression string
 
 const (
-	// CompressEvents compresses the run events alone, which are made again from the log.
+	// CompressEvents compresses the bus alone, which is made again from the log.
 	CompressEvents Compression = "events"
-	// CompressAll compresses the log too. A bit of a compressed block that the
-	// disk changes costs the whole block, and so the last records of towns, which nothing brings
-	// back: it is for a disk, or a file system, that mends or refuses what it has changed.
+	// CompressAll compresses the log too. A bit of a compressed block that the disk changes costs
+	// the whole block, and so the last records of towns, which nothing brings back: it is for a
+	// disk, or a file system, that mends or refuses changed blocks.
 	CompressAll Compression = "all"
 )
 
@@ -55,8 +50,9 @@ func (c Compression) Validate() error {
 		CompressAll, string(c))
 }
 
-// ofLog returns the compression of the log's stream. Nothing is compressed
-// that has several replicas: see EventStreamConfig.
+// ofLog returns the compression of the log's stream. Nothing is compressed that has several
+// replicas: one that comes back after a kill cannot cut off the end of a compressed block, and
+// stands still for good (nats-server 2.15).
 func (c Compression) ofLog(replicas int) jetstream.StoreCompression {
 	if c == CompressAll && replicas <= 1 {
 		return jetstream.S2Compression
@@ -72,19 +68,16 @@ type Setting struct {
 
 // The names of the settings.
 const (
-	HistorySetting        = "history-per-town"
-	EventRetentionSetting = "runevents-retention"
-	EventLimitSetting     = "runevents-limit"
-	ApplySetting          = "apply"
-	ApprovalSetting       = "require-approval"
-	CompressSetting       = "compress"
+	HistorySetting  = "history-per-town"
+	ApplySetting    = "apply"
+	ApprovalSetting = "require-approval"
+	CompressSetting = "compress"
 )
 
 // DefaultSettings are those of a new world that is not given others.
 func DefaultSettings() Settings {
 	return Settings{
-		HistoryPerTown: wire.DefaultHistoryPerTown, EventLimit: wire.DefaultEventLimit,
-		EventRetention: wire.DefaultEventRetention,
+		HistoryPerTown: wire.DefaultHistoryPerTown,
 		Apply:          apply.Local, RequireApproval: approval.None, Compress: CompressEvents,
 	}
 }
@@ -93,8 +86,6 @@ func DefaultSettings() Settings {
 func (s Settings) Or(others Settings) Settings {
 	return Settings{
 		HistoryPerTown:  cmp.Or(s.HistoryPerTown, others.HistoryPerTown),
-		EventRetention:  cmp.Or(s.EventRetention, others.EventRetention),
-		EventLimit:      cmp.Or(s.EventLimit, others.EventLimit),
 		Apply:           cmp.Or(s.Apply, others.Apply),
 		RequireApproval: cmp.Or(s.RequireApproval, others.RequireApproval),
 		Compress:        cmp.Or(s.Compress, others.Compress),
@@ -105,8 +96,6 @@ func (s Settings) Or(others Settings) Settings {
 func (s Settings) List() []Setting {
 	list := []Setting{
 		{HistorySetting, number(s.HistoryPerTown)},
-		{EventRetentionSetting, duration(s.EventRetention)},
-		{EventLimitSetting, number(s.EventLimit)},
 		{ApplySetting, string(s.Apply)}, {ApprovalSetting, s.RequireApproval},
 		{CompressSetting, string(s.Compress)},
 	}
@@ -126,20 +115,11 @@ func number(n int64) string {
 	return strconv.FormatInt(n, 10)
 }
 
-func duration(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return d.String()
-}
-
 // Validate returns what an operator may not set, although the engine takes it.
 func (s Settings) Validate() error {
 	if s.HistoryPerTown != 0 && s.HistoryPerTown < wire.LeastHistoryPerTown {
-		return fmt.Errorf("worldengine: %s must be at least %d, not %d: receipts and run events "+
-			"are written after the commit, and those of commits that the log gives up before are "+
-			"lost",
-			HistorySetting, wire.LeastHistoryPerTown, s.HistoryPerTown)
+		return fmt.Errorf("worldengine: %s must be at least %d, not %d", HistorySetting,
+			wire.LeastHistoryPerTown, s.HistoryPerTown)
 	}
 	return nil
 }
@@ -167,14 +147,6 @@ func (s *Settings) Set(name, value string) error {
 		if err != nil || s.HistoryPerTown < 1 {
 			return fmt.Errorf("worldengine: %s must be at least 1, not %q", name, value)
 		}
-	case EventRetentionSetting:
-		s.EventRetention, err = retention(name, value)
-	case EventLimitSetting:
-		s.EventLimit, err = strconv.ParseInt(value, 10, 64)
-		if err != nil || s.EventLimit < 1 && s.EventLimit != -1 {
-			return fmt.Errorf("worldengine: %s must be at least 1, or -1 for no limit, not %q",
-				name, value)
-		}
 	case ApplySetting:
 		s.Apply = apply.Binding(value)
 		err = s.Apply.Validate()
@@ -187,21 +159,10 @@ func (s *Settings) Set(name, value string) error {
 		s.Compress = Compression(value)
 		err = s.Compress.Validate()
 	default:
-		return fmt.Errorf("worldengine: there is no setting %q of a world, but %s, %s, %s, %s, "+
-			"%s and %s", name,
-			HistorySetting, EventRetentionSetting, EventLimitSetting, ApplySetting,
-			ApprovalSetting, CompressSetting)
+		return fmt.Errorf("worldengine: there is no setting %q of a world, but %s, %s, %s and "+
+			"%s", name, HistorySetting, ApplySetting, ApprovalSetting, CompressSetting)
 	}
 	return err
-}
-
-func retention(name, value string) (time.Duration, error) {
-	d, err := time.ParseDuration(value)
-	if err != nil || d < time.Second {
-		return 0, fmt.Errorf("worldengine: %s must be a duration of at least 1s, such as 720h, "+
-			"not %q", name, value)
-	}
-	return d, nil
 }
 
 // settingPrefix is how the keys begin under which the metadata of the log's stream has the

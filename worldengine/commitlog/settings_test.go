@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"worldengine/dedupe"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/wire"
@@ -16,8 +15,8 @@ import (
 
 // allGiven has every setting, none as by default.
 var allGiven = Settings{
-	HistoryPerTown: 7, DedupeRetention: time.Hour, EventRetention: 90 * time.Minute,
-	EventLimit: -1, Apply: apply.Plugin, RequireApproval: "PROJECT_ADVANCE",
+	HistoryPerTown: 7, EventRetention: 90 * time.Minute, EventLimit: -1,
+	Apply: apply.Plugin, RequireApproval: "PROJECT_ADVANCE",
 	Compress: CompressAll,
 }
 
@@ -32,7 +31,7 @@ func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
 		require.Len(t, s.Metadata(), len(s.List())+1, "and the format")
 	}
 	require.Equal(t, []Setting{
-		{"history-per-town", "7"}, {"dedupe-retention", "1h0m0s"},
+		{"history-per-town", "7"},
 		{"runevents-retention", "1h30m0s"}, {"runevents-limit", "-1"}, {"apply", "plugin"},
 		{"require-approval", "PROJECT_ADVANCE"}, {"compress", "all"},
 	}, allGiven.List())
@@ -45,10 +44,10 @@ func TestSettingsThatCannotBeRead(t *testing.T) {
 	got := SettingsOf(map[string]string{
 		"worldengine.history-per-town": "many", "worldengine.later": "1", "runevents-limit": "5",
 		"worldengine.require-approval": "MAGIC,PROJECT_ADVANCE", "worldengine.apply": "telepathy",
-		"worldengine.compress":         "some",
-		"worldengine.dedupe-retention": "2h",
+		"worldengine.compress":            "some",
+		"worldengine.runevents-retention": "2h",
 	})
-	require.Equal(t, Settings{DedupeRetention: 2 * time.Hour,
+	require.Equal(t, Settings{EventRetention: 2 * time.Hour,
 		RequireApproval: "MAGIC,PROJECT_ADVANCE"}, got)
 	require.Len(t, got.Policy().Types, 2)
 }
@@ -59,9 +58,8 @@ func TestSettingsOrOthers(t *testing.T) {
 	require.Equal(t, allGiven, allGiven.Or(DefaultSettings()))
 	require.Equal(t, allGiven, Settings{}.Or(allGiven))
 	require.Equal(t, Settings{
-		HistoryPerTown: wire.DefaultHistoryPerTown, DedupeRetention: dedupe.DefaultRetention,
-		EventRetention: dedupe.DefaultRetention, EventLimit: wire.DefaultEventLimit,
-		Apply: apply.Local, RequireApproval: "none", Compress: CompressEvents,
+		HistoryPerTown: wire.DefaultHistoryPerTown, EventRetention: wire.DefaultEventRetention,
+		EventLimit: wire.DefaultEventLimit, Apply: apply.Local, RequireApproval: "none", Compress: CompressEvents,
 	}, Settings{}.Or(DefaultSettings()))
 }
 
@@ -70,8 +68,7 @@ func TestSetASetting(t *testing.T) {
 	t.Parallel()
 	for name, values := range map[string]map[string]bool{
 		HistorySetting:        {"1": true, "0": false, "-1": false, "x": false, "1.5": false},
-		DedupeSetting:         {"1s": true, "999ms": false, "-1h": false, "7": false},
-		EventRetentionSetting: {"1s": true, "999ms": false, "": false},
+		EventRetentionSetting: {"1s": true, "999ms": false, "-1h": false, "7": false, "": false},
 		EventLimitSetting: {"1": true, "-1": true, "0": false, "-2": false,
 			"x": false},
 		ApplySetting:    {"local": true, "plugin": true, "rcon": true, "telepathy": false},
@@ -121,7 +118,7 @@ func TestCheckedSettings(t *testing.T) {
 func TestWhichSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	differ := allGiven.differences(DefaultSettings())
-	require.Len(t, differ, 7)
+	require.Len(t, differ, 6)
 	require.Equal(t, Difference{"history-per-town", fmt.Sprint(wire.DefaultHistoryPerTown), "7"},
 		differ[0])
 	require.Empty(t, allGiven.differences(allGiven))
@@ -143,7 +140,7 @@ func TestWhichSettingsAreRefused(t *testing.T) {
 		require.Equal(t, c.refused, err != nil, c.name)
 		if c.refused {
 			require.ErrorContains(t, err, fmt.Sprintf("of the world w: --history-per-town 7, "+
-				"and the world has %d; --dedupe-retention", wire.DefaultHistoryPerTown))
+				"and the world has %d; --runevents-retention", wire.DefaultHistoryPerTown))
 			require.Equal(t, len(c.plan.Discards) > 0, strings.Contains(err.Error(),
 				"--history-per-town would discard messages of WORLD_w_LOG: 3"))
 		}

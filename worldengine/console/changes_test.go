@@ -4,7 +4,6 @@ package console_test
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -73,8 +72,7 @@ func TestRefusedCancellation(t *testing.T) {
 	b.sees("failed", "cancel run "+runID[:8])
 }
 
-// No run event tells of a put or a patch; the pages show them all the same, without asking by time:
-// see TestCalm.
+// No run event tells of a put or a patch; the pages show them all the same.
 func TestPutsAndPatches(t *testing.T) {
 	w := serve(t)
 	b := open(t, w.srv.HTTP()+"#/towns/"+threatened)
@@ -121,12 +119,13 @@ func TestChangesOfAnotherUser(t *testing.T) {
 	b.sees("LIVE", "No runs yet", "Sign out agent")
 	require.NotContains(t, b.shown(), "town-quiet")
 	b.garbled("a", "a")
+	b.do(chromedp.Click(`(//button[text()="Try again"])[last()]`))
 	b.sees("put by a client", threatened)
 	require.NotContains(t, b.shown(), "town-quiet")
 }
 
-// countAsked keeps what a page asks: the verbs in window.asked, and how often it asks for
-// statistics in window.counted.
+// countAsked keeps the requests of a page: the verbs in window.asked, without event.list, which
+// waits at the server, and how often it asks for statistics in window.counted.
 const countAsked = `
 	window.asked = [];
 	window.counted = 0;
@@ -134,7 +133,8 @@ const countAsked = `
 	WebSocket.prototype.send = function (data) {
 		const sent = text.decode(data);
 		for (const [, verb] of sent.matchAll(/PUB worldengine\.v1\.main\.(\S+)/g)) {
-			if (!sent.includes('{"limit":1}')) window.asked.push(verb); // the log's end
+			const end = sent.includes('{"limit":1}'); // of the log
+			if (verb !== "event.list" && !end) window.asked.push(verb);
 		}
 		if (sent.includes("$SRV.STATS")) window.counted++;
 		return send.call(this, data);
@@ -161,7 +161,7 @@ func TestCalm(t *testing.T) {
 		}
 	}
 	for _, b := range tabs {
-		b.is(`window.asked.includes("whoami") && window.asked.includes("town.history")`)
+		b.is(`window.asked.includes("whoami")`)
 	}
 	overview.is("window.counted >= 3") // what comes at first is there
 	for _, b := range tabs {
@@ -179,6 +179,34 @@ func TestCalm(t *testing.T) {
 		require.Empty(t, eval[[]string](b, "window.changed"))
 		require.Empty(t, eval[[]string](b, "window.asked"))
 	}
+}
+
+// A page that is far behind the log goes on from its end, and asks for what it shows.
+func TestBusyLog(t *testing.T) {
+	w := serve(t)
+	b := script(t, garble+`
+		window.polls = 0;
+		const send = WebSocket.prototype.send;
+		WebSocket.prototype.send = function (data) {
+			if (text(data).includes("event.list")) window.polls++;
+			return send.call(this, data);
+		};`)
+	b.do(chromedp.Navigate(w.srv.HTTP() + "#/runs"))
+	b.sees("LIVE", "No runs yet")
+	b.do(chromedp.Evaluate[chromedp.Void]("window.withheld = []; window.polls = 0"))
+	stale := w.made(threatened, handoff.TalkToTownsfolk, "casual")
+	w.send(stale)
+	for range 12 {
+		w.sendAll(stale, 100)
+	}
+	last := w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
+	b.do(chromedp.Evaluate[chromedp.Void](`
+		for (const give of window.withheld) give();
+		window.withheld = null`))
+	b.sees(last[:8], "salvage")
+	require.Less(t, eval[int](b, "window.polls"), 12, "pages of 100 commits")
+	later := w.send(w.made(threatened, handoff.PlanSalvage, "dread"))
+	b.sees(later[:8])
 }
 
 // script has a page of the console run a script before its own.
@@ -204,38 +232,6 @@ func (w *world) put(day int) {
 		"expectedSnapshotHash": at.SnapshotHash}, nil)
 }
 
-// sleeps keeps what waits for 29 to 30 s, and pass has 30 s pass on the page.
-const sleeps = `
-	window.asleep = [];
-	let passed = 0;
-	const now = performance.now.bind(performance), later = setTimeout;
-	performance.now = () => now() + passed;
-	window.setTimeout = (work, ms, ...rest) => (ms > 29_000 && ms <= 30_000
-		? window.asleep.push(() => work(...rest)) : later(work, ms, ...rest));
-	window.pass = () => {
-		passed += 30_000;
-		for (const work of window.asleep.splice(0)) work();
-	};`
-
-// A server that announces no puts, of an earlier version, is asked for them every 30 s, and the
-// page says so.
-func TestServerWithoutNotices(t *testing.T) {
-	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator)))
-	w.asOperator()
-	b := script(t, garble+sleeps)
-	b.do(chromedp.Navigate(w.srv.HTTP() + "#/towns/" + threatened))
-	b.garbled(`"changes":true`, `"chances":true`)
-	b.signIn("operator", servertest.Password)
-	b.sees("LIVE", "put by a client", "Day 15")
-	b.is(`document.querySelector("summary.link").title.includes("asks every 30 s")`)
-	for _, day := range []int{40, 41} {
-		b.is("window.asleep.length > 0")
-		w.put(day)
-		b.do(chromedp.Evaluate[chromedp.Void]("window.pass()"))
-		b.sees(fmt.Sprintf("Day %d", day))
-	}
-}
-
 // A page whose user has signed out follows nothing any more.
 func TestSignOutEndsFollowing(t *testing.T) {
 	w := serve(t, servertest.WithUsers(servertest.Person(access.Operator)))
@@ -243,8 +239,9 @@ func TestSignOutEndsFollowing(t *testing.T) {
 		window.pauses = 0;
 		const later = setTimeout;
 		window.setTimeout = (work, ms, ...rest) => {
-			if (ms === 3000) window.pauses++;
-			return later(work, ms === 3000 ? 10 : ms, ...rest);
+			const pause = ms === 3000 || ms === 1000;
+			if (pause) window.pauses++;
+			return later(work, pause ? 10 : ms, ...rest);
 		};`)
 	b.do(chromedp.Navigate(w.srv.HTTP()))
 	b.signIn("operator", servertest.Password)
@@ -252,6 +249,7 @@ func TestSignOutEndsFollowing(t *testing.T) {
 	b.do(chromedp.Click(`//button[starts-with(., "Sign out")]`))
 	b.sees("Password")
 	b.do(chromedp.Evaluate[chromedp.Void](`
+		window.pauses = 0;
 		window.steps = 0;
 		const step = () => { if (++window.steps < 20) setTimeout(step, 20); };
 		step()`))

@@ -2,7 +2,7 @@
 // before and after each step that other processes can see. Outside such tests a point does nothing.
 package failpoint
 
-// Point is a moment in the life of a handoff.
+// Point is a moment in the life of a handoff, or of a projector.
 type Point string
 
 // The points, in the order in which a handoff passes them.
@@ -11,9 +11,6 @@ const (
 	Judged Point = "judged"
 	// Committed: an executed, failed or refused handoff is stored, and the client has no answer.
 	Committed Point = "committed"
-	// Indexed: the entry of the pending index of a command that is to be applied outside the engine
-	// is stored, and the handoff is not.
-	Indexed Point = "indexed"
 	// Accepted: the first commit of such a command is stored, and no plugin or console is asked.
 	Accepted Point = "accepted"
 	// Asked: the plugin is asked, and has not answered.
@@ -39,13 +36,21 @@ const (
 	Withdrawn Point = "withdrawn"
 )
 
+// The points of a projector, each time that it keeps its position.
+const (
+	// Keeping: runs are projected, and the position that says so is not stored.
+	Keeping Point = "keeping"
+	// Kept: the position is stored.
+	Kept Point = "kept"
+)
+
 // Cancelling returns the points that a cancellation passes, in their order.
 func Cancelling() []Point { return []Point{Wished, Closing, Withdrawn} }
 
 // Points returns the points that a handoff passes which is not cancelled, in their order.
 func Points() []Point {
 	return []Point{
-		Judged, Committed, Indexed, Accepted, Asked, Answered, Again, Recorded, Closing, Concluded,
+		Judged, Committed, Accepted, Asked, Answered, Again, Recorded, Closing, Concluded,
 	}
 }
 

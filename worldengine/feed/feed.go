@@ -22,13 +22,16 @@ const (
 	lookEvery = 250 * time.Millisecond
 )
 
-// Config is what a Feed works with. Every member must be set.
+// Config is the surroundings of a Feed. Every member but Listening must be set.
 type Config struct {
 	// Log is the log, and JetStream reads it in bulk.
 	Log       *commitlog.Log
 	JetStream jetstream.JetStream
 	// Publish publishes a live message. It must not block.
 	Publish func(subject string, data []byte) error
+	// Listening reports whether anybody hears a live message on a subject; nil if that is not
+	// known, so that each is published.
+	Listening func(subject string) bool
 	// Damaged is called for each commit that a page finds unreadable, and why it is.
 	Damaged func(seq uint64, err error)
 	Logger  *slog.Logger
@@ -97,15 +100,17 @@ func (f *Feed) Run(ctx context.Context) {
 }
 
 func (f *Feed) publish(commit *jetstream.RawStreamMsg) {
-	data, err := Message(commit)
-	if err == nil {
-		token := TownToken(commit.Subject, commit.Header)
-		err = f.config.Publish(wire.EventsSubject(f.config.Log.World, token), data)
-	}
-	if err != nil {
-		f.missed.Add(1)
-		f.config.Logger.Warn("a commit is not published live; event.list has it",
-			"sequence", commit.Sequence, "error", err)
+	subject := wire.EventsSubject(f.config.Log.World, TownToken(commit.Subject, commit.Header))
+	if f.config.Listening == nil || f.config.Listening(subject) {
+		data, err := Message(commit)
+		if err == nil {
+			err = f.config.Publish(subject, data)
+		}
+		if err != nil {
+			f.missed.Add(1)
+			f.config.Logger.Warn("a commit is not published live; event.list has it",
+				"sequence", commit.Sequence, "error", err)
+		}
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

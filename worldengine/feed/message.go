@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -82,7 +83,7 @@ func readRecord(msg *jetstream.RawStreamMsg) (*record, error) {
 // appendEvents appends the records of a run's events, with commas between them.
 func appendEvents(b []byte, run *runevents.Run, at time.Time) ([]byte, error) {
 	records, ends, err := run.AppendRecords(nil, at)
-	start := 0
+	b, start := slices.Grow(b, len(records)+len(ends)+len("]}")), 0
 	for _, end := range ends {
 		if start > 0 {
 			b = append(b, ',')

@@ -14,14 +14,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/messages"
 )
 
-// ErrInvalidCursor: the cursor is no sequence that the log has reached. Begin again without one, or
-// at "0".
-var ErrInvalidCursor = errors.New("feed: the cursor is no decimal number, or lies beyond the end " +
-	"of the log: begin again without `after`, or with \"0\"")
+// ErrInvalidCursor: the cursor is no sequence that the log has reached.
+var ErrInvalidCursor = errors.New("begin again without `after`, or with \"0\"")
 
 // Bounds of one page.
 const (
@@ -63,7 +60,7 @@ type Page struct {
 func ParseCursor(text string) (uint64, error) {
 	seq, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("%w: %q", ErrInvalidCursor, text)
+		return 0, fmt.Errorf("feed: the cursor %q is no decimal number: %w", text, ErrInvalidCursor)
 	}
 	return seq, nil
 }
@@ -102,7 +99,8 @@ func (f *Feed) Read(ctx context.Context, q Query) (Page, error) {
 		return Page{}, err
 	}
 	if q.After > end {
-		return Page{}, fmt.Errorf("%w: %d, and the log ends at %d", ErrInvalidCursor, q.After, end)
+		return Page{}, fmt.Errorf("feed: the cursor %d lies beyond the end of the log, %d: %w",
+			q.After, end, ErrInvalidCursor)
 	}
 	r := &reader{feed: f, query: &q, page: Page{Cursor: q.After}, room: pageBytes}
 	for !r.full && r.page.Cursor < end {
@@ -205,7 +203,7 @@ func (r *reader) absent(ctx context.Context, until uint64) error {
 			r.page.Gap, r.page.Cursor = true, seq
 			continue
 		}
-		msg, err := follow.Get(ctx, r.feed.config.Log.Stream, seq)
+		msg, err := commitlog.Get(ctx, r.feed.config.Log.Stream, seq)
 		switch {
 		case err == nil:
 			r.take(msg)

@@ -13,9 +13,9 @@ const (
 		"leaves them alone"
 )
 
-// Advice returns the meaning of the findings that the report holds and what to do, a text for each
-// class of them: in the log, and runs that wait for ever. Towns that answer TOWN_DAMAGED have advice
-// of their own: see DamagedTown.
+// Advice returns the meaning of the findings that the report holds and the remedies, a text for each
+// class of them: in the log, and runs that wait for ever. Towns that answer TOWN_DAMAGED have their
+// own: see DamagedTown.
 func (r *Report) Advice() (all []string) {
 	waits := func(f Finding) bool { return f.Kind == LeftWaiting }
 	if slices.ContainsFunc(r.Findings, func(f Finding) bool { return !waits(f) }) {

@@ -78,8 +78,8 @@ func (v *Verdict) checkAskedEntry(
 		carriedOf(right.On(now.hash)), now.approvals)
 }
 
-// policyOf returns which types of proposals took an approval when a handoff was judged; nil where
-// the record does not say, and where none did.
+// policyOf returns which types of proposals took an approval when a handoff was judged; nil if the
+// record does not have it, or if none did.
 func (t *townState) policyOf(rec *commitlog.Record) *approval.Policy {
 	if t.known && t.policy != nil {
 		return t.policy
@@ -93,8 +93,8 @@ func (t *townState) policyOf(rec *commitlog.Record) *approval.Policy {
 // traceText renders a trace.
 func traceText(of trace.Context) string { return of.Parent + " " + of.State }
 
-// checkDecided checks the signal that approved or denied a handoff. Its state is checked as that of
-// any record.
+// checkDecided checks the signal that approved or denied a handoff. Its state is checked as in any
+// record.
 func (l *LogCheck) checkDecided(
 	v *Verdict, rec *commitlog.Record, state *town.State, prior, now *townState,
 ) {
@@ -221,7 +221,7 @@ func (v *Verdict) checkUnapproved(prior *townState, rec *commitlog.Record, r *ha
 	}
 	found := approval.Status("")
 	if a := prior.approvals.Entry(h.HandoffID, approval.Hash(rec.Handoff)); a != nil {
-		// No event says when the engine found what it refused for: some time before the last one.
+		// No event has the time at which the engine found the entry: some time before the last one.
 		found = a.Status(prior.hash, endOf(rec).Add(-engineSlack))
 	}
 	v.follows(what, string(right), string(found))

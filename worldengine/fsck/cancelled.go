@@ -37,8 +37,8 @@ func (l *LogCheck) checkCancelled(v *Verdict, rec *commitlog.Record, prior *town
 	v.checkCancellation(replay, p)
 }
 
-// checkCancellation checks what the events of a cancelled run say: what was asked for, why its last
-// attempt failed, and which signal ended it. p is what was pending, nil where that is not known.
+// checkCancellation checks the payloads of a cancelled run: its handoff, why its last attempt
+// failed, and which signal ended it. p is the handoff that was pending, nil if that is not known.
 func (v *Verdict) checkCancellation(s *runReplay, p *apply.Pending) {
 	for i := range s.payloads {
 		c := &s.payloads[i]

@@ -36,7 +36,7 @@ func carriedOf(list approval.List) approval.List {
 	return list
 }
 
-// checkApprovalHashes checks that the hashes of what waits are those of the handoffs.
+// checkApprovalHashes checks that entries that wait have the hashes of their handoffs.
 func (v *Verdict) checkApprovalHashes(rec *commitlog.Record) {
 	for i := range rec.Approvals {
 		if a := &rec.Approvals[i]; a.Handoff != nil {
@@ -55,8 +55,8 @@ func hashed(text string) string {
 	return hash
 }
 
-// checkCarriedApprovals checks what a record of a town has of approvals against what the one before
-// it makes of them. Those of who asks and who decides are checked with their records.
+// checkCarriedApprovals checks the approvals of a town's record against those that follow from the
+// one before. Those that a record adds or decides are checked with its kind.
 func (v *Verdict) checkCarriedApprovals(rec *commitlog.Record, prior, now *townState) {
 	if rec.Kind != commitlog.KindPut {
 		v.follows("a record that is no put changed what takes a person's approval",
@@ -115,7 +115,7 @@ func (v *Verdict) differ(what string, right, found approval.List) {
 // events of the same commit, which are behind it.
 const engineSlack = time.Minute
 
-// endOf returns when the last event of a record was emitted, the zero time where it does not say.
+// endOf returns when the last event of a record was emitted, the zero time if it has no such time.
 func endOf(rec *commitlog.Record) time.Time {
 	if rec.Run == nil || len(rec.Run.Events) == 0 {
 		return time.Time{}

@@ -13,7 +13,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// controlState is what the last message read of the world's pauses said; the zero one is not known.
+// controlState is the world's pause by the last message read of it; the zero one is not known.
 type controlState struct {
 	seq    uint64
 	paused *commitlog.PausedBy
@@ -36,8 +36,8 @@ func (l *LogCheck) checkWorldControl(v *Verdict, rec *commitlog.Record) {
 	v.checkControl(rec)
 }
 
-// checkTownControl checks a signal that paused or resumed a town. Its state is checked as that of
-// any record.
+// checkTownControl checks a signal that paused or resumed a town. Its state is checked as in any
+// record.
 func (l *LogCheck) checkTownControl(
 	v *Verdict, rec *commitlog.Record, state *town.State, prior *townState,
 ) {
@@ -53,7 +53,7 @@ func (l *LogCheck) checkTownControl(
 	}
 }
 
-// switches checks that a signal paused what was not paused, or resumed what was.
+// switches checks that a signal changed the pause.
 func (v *Verdict) switches(rec *commitlog.Record, before *commitlog.PausedBy) {
 	v.follows("the signal asks for the state that was there before",
 		"paused "+strconv.FormatBool(rec.Paused == nil),

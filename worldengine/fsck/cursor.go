@@ -82,10 +82,10 @@ func (c *cursor) next(ctx context.Context) (*commitlog.Message, error) {
 		}
 		switch {
 		case err == nil:
-			// The consumer counts on what it does not deliver. NATS delivers neither what was
-			// changed on its disk nor, before it has looked through the block, what is behind it;
-			// and in a cluster the consumer may be at a replica that does not have it yet. The
-			// leader has it.
+			// The consumer counts messages that it does not deliver. NATS delivers neither those
+			// that were changed on its disk nor, before it has looked through the block, those
+			// behind them; and in a cluster the consumer may be at a replica that does not have
+			// them yet. The leader has them.
 			more, err := commitlog.NextStored(ctx, c.stream, ">", c.last+1)
 			if more == nil || err != nil {
 				return nil, err
@@ -106,7 +106,7 @@ func (c *cursor) next(ctx context.Context) (*commitlog.Message, error) {
 	return m, nil
 }
 
-// fetch asks for the next batch. What it counts on may be gone by then, so it may get less.
+// fetch asks for the next batch. Counted messages may be gone by then, so it may get less.
 func (c *cursor) fetch(ctx context.Context) error {
 	batch, err := c.consumer.Fetch(int(min(max(c.pending, 1), batchSize)),
 		jetstream.FetchMaxBytes(max(batchBytes, 2*c.largest)), jetstream.FetchMaxWait(c.wait))

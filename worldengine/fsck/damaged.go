@@ -21,7 +21,7 @@ const maxLostShown = 16
 type DamagedTown struct {
 	Town    string `json:"town,omitzero"` // "" where the town is not known
 	Subject string `json:"subject"`
-	// Restores is the log sequence of the town's last readable record, 0 where none is kept; Day
+	// Restores is the log sequence of the town's last readable record, 0 if none is kept; Day
 	// and SnapshotHash are the state that it holds.
 	Restores     uint64 `json:"restores"`
 	Day          int64  `json:"day"`
@@ -31,7 +31,7 @@ type DamagedTown struct {
 	// LosesCommit reports that one of them may be a commit that a client was answered. It takes
 	// Options.MendTowns to put such a town back.
 	LosesCommit bool `json:"losesCommit"`
-	// Advice is the command to run, and what it does.
+	// Advice is the command to run, and its effect.
 	Advice string `json:"advice"`
 
 	last      uint64 // the sequence of the subject's last message
@@ -203,7 +203,7 @@ func (c *worldCheck) advise(ctx context.Context, d *DamagedTown) error {
 	return nil
 }
 
-// restorable returns the record that a damaged town is put back from, or nil where none is kept.
+// restorable returns the record that a damaged town is put back from, or nil if none is kept.
 func (c *worldCheck) restorable(
 	ctx context.Context, d *DamagedTown,
 ) (*commitlog.Record, town.State, error) {

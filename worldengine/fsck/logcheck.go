@@ -32,7 +32,7 @@ func NewLogCheck(world string, counts *Counts) *LogCheck {
 
 // Verdict has the findings about one message of the log.
 type Verdict struct {
-	// Own are about the message itself, History about what it follows from. History counts only
+	// Own are about the message itself, History about the one that it follows. History counts only
 	// while the message at before, which this one was compared with, is still kept: NATS discards
 	// the oldest messages of a full history while it is read.
 	Own     []Finding
@@ -106,7 +106,7 @@ func (l *LogCheck) checkKind(v *Verdict, rec *commitlog.Record) {
 	}
 }
 
-// forgetControl makes the pause of the world unknown, where a message about it cannot be read.
+// forgetControl makes the pause of the world unknown, since a message about it cannot be read.
 func (l *LogCheck) forgetControl(m *commitlog.Message) {
 	if m.Subject() == wire.ControlSubject(l.world) {
 		l.control = controlState{}

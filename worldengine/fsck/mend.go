@@ -2,20 +2,16 @@ package fsck
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
-	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
@@ -42,7 +38,7 @@ func (c *worldCheck) mendTowns(ctx context.Context) (all []DamagedTown, err erro
 }
 
 // mendTown appends the town's last readable record again. The history stays as it is: the log
-// denies what would remove from it. Where the town has moved on meanwhile, nothing is written.
+// denies removals. If the town has moved on meanwhile, nothing is written.
 func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error) {
 	prior, state, err := c.restorable(ctx, d)
 	if prior == nil || err != nil {
@@ -62,12 +58,9 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 		guard = d.last
 	}
 	msg.Header[jetstream.ExpectedLastSubjSeqHeader] = []string{strconv.FormatUint(guard, 10)}
-	if err := c.hint(ctx, prior); err != nil {
-		return false, err
-	}
 	msg.Header[wire.AtHeader] = []string{runevents.Timestamp(c.now())}
 	ack, err := c.js.PublishMsg(ctx, msg)
-	if follow.IsWrongLastSequence(err) {
+	if commitlog.IsWrongLastSequence(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -77,42 +70,20 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 	return true, c.alertMended(ctx, d, ack.Sequence)
 }
 
-// hint makes the entries of a town's record before it is committed; it goes with stream PENDING.
-func (c *worldCheck) hint(ctx context.Context, rec *commitlog.Record) (err error) {
-	index := commitlog.NewPendingIndex(c.world, c.js, nil)
-	if rec.Pending != nil {
-		err = index.Put(ctx, rec.TownID)
-	}
-	if err == nil && len(rec.Approvals) > 0 {
-		err = index.PutAsked(ctx, rec.TownID)
-	}
-	return err
-}
-
 // alertMended raises the alert that a town was put back.
 func (c *worldCheck) alertMended(ctx context.Context, d *DamagedTown, seq uint64) error {
 	alert := runevents.NewAlert(runevents.TownMended, &runevents.Record{}, fmt.Sprintf(
 		"fsck put the town %q back to log sequence %d (day %d) with the record at %d; "+
 			"the messages between them are lost",
 		d.Town, d.Restores, d.Day, seq))
-	alert.At = runevents.Timestamp(c.now())
-	body, err := json.Marshal(&alert)
-	if err != nil {
-		return fmt.Errorf("worldengine: alert: %w", err)
-	}
-	c.options.Logger.Error(string(alert.Code), "alert", alert.Message)
-	side := alerts.SideStream{
-		JetStream: c.js,
-		Config:    alerts.AlertConfig(c.world, c.log.CachedInfo().Config.Replicas),
-	}
-	msg := &nats.Msg{
-		Subject: wire.AlertSubject(c.world, string(alert.Code)), Data: body,
-		Header: nats.Header{jetstream.MsgIDHeader: {fmt.Sprintf("%s|%d", alert.Code, seq)}},
-	}
-	for range 2 { // the first try may make the stream
-		if err = side.Store(ctx, msg); !errors.Is(err, jetstream.ErrNoStreamResponse) {
-			break
-		}
+	alert.TownID, alert.Since = d.Town, runevents.Timestamp(c.now())
+	raised := alerts.New(c.js, alerts.Config{
+		World: c.world, Replicas: c.log.CachedInfo().Config.Replicas,
+		Logger: c.options.Logger, Now: c.now,
+	})
+	err := raised.RaiseStored(ctx, alert)
+	if err != nil { // it may have made the stream
+		err = raised.RaiseStored(ctx, alert)
 	}
 	if err != nil {
 		return fmt.Errorf("%w: the alert about town %q, which was put back: %w",

@@ -77,8 +77,7 @@ func (v *Verdict) checkBlock(c *payloadCheck, r *handoff.Result) {
 	v.payloadIs(c, string(want), string(got))
 }
 
-// withoutArtifacts returns a payload without what the plugin says of artifacts, which no record
-// has.
+// withoutArtifacts returns a payload without the plugin's artifacts, which no record has.
 func withoutArtifacts(payload jsontext.Value) jsontext.Value {
 	var members map[string]jsontext.Value
 	if !bytes.Contains(payload, []byte(`"artifacts`)) || json.Unmarshal(payload, &members) != nil {
@@ -131,7 +130,7 @@ func payloadText(payload jsontext.Value, path ...string) string {
 	return text
 }
 
-// canonicalText returns the canonical form of JSON, and the text as it is where it is none.
+// canonicalText returns the canonical form of JSON, and any other text as it is.
 func canonicalText(data []byte) string {
 	tree, err := schemas.Decode(data, schemas.Limits{Bytes: len(data) + 1})
 	if err != nil {

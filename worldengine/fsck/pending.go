@@ -14,7 +14,7 @@ import (
 )
 
 // checkPending checks a record of a handoff that is being applied: its first commit, with
-// events, or without them another attempt, or what is known of the requests of this one.
+// events, or without them another attempt, or more about the requests of this one.
 func (l *LogCheck) checkPending(
 	v *Verdict, rec *commitlog.Record, state *town.State, prior *townState,
 ) {
@@ -104,8 +104,8 @@ func (v *Verdict) checkApplication(rec *commitlog.Record, state *town.State) {
 	}
 }
 
-// idsOf returns the ids that drawn has for the events that may follow the commit of p, none where
-// it lacks one of them.
+// idsOf returns the ids that drawn has for the events that may follow the commit of p, none if it
+// lacks one of them.
 func idsOf(p *apply.Pending, drawn []runevents.DrawnID) []runevents.DrawnID {
 	none := func() string { return "" }
 	ids, err := runevents.DrawIDs(p.Run, none, drawn, lifecycle.ToCome(p.Attempt)...)
@@ -115,7 +115,7 @@ func idsOf(p *apply.Pending, drawn []runevents.DrawnID) []runevents.DrawnID {
 	return ids
 }
 
-// attemptFollows checks that an attempt is the next one of what was pending before it.
+// attemptFollows checks that an attempt is the next one of the handoff that was pending.
 func (v *Verdict) attemptFollows(prior, now *apply.Pending) {
 	if prior == nil {
 		v.follows("an attempt after the first follows no attempt",
@@ -144,7 +144,7 @@ func (v *Verdict) attemptFollows(prior, now *apply.Pending) {
 	}
 }
 
-// isConclusion reports whether a run goes on where the first commit of its handoff ended. One that
+// isConclusion reports whether a run goes on behind the first commit of its handoff. One that
 // begins, or goes on after a pause, has a first event of that type. One that a cancellation had
 // closed in a pause is resumed first, and then goes on with its command.
 func isConclusion(run *runevents.Run) bool {
@@ -160,7 +160,7 @@ func isConclusion(run *runevents.Run) bool {
 	return true
 }
 
-// checkConclusion checks that a record concludes what is pending.
+// checkConclusion checks that a record concludes the pending handoff.
 func (v *Verdict) checkConclusion(
 	p *apply.Pending, rec *commitlog.Record, r *handoff.Result, state *town.State, attempt int64,
 ) {

@@ -9,8 +9,8 @@ import (
 	"worldengine/worldengine/lifecycle"
 )
 
-// runReplay is a run as the engine's events make it, over all of its records: its status, that of
-// its steps, and what its result has to say once there is one.
+// runReplay is a run as the engine's events make it, over all of its records: its status, the
+// statuses of its steps, and the payloads that have to agree with its result.
 type runReplay struct {
 	town     string
 	identity runevents.Identity
@@ -48,7 +48,7 @@ func (s *runReplay) lose() {
 }
 
 // replay adds the events of a record of the engine to the replay of their run, and returns that;
-// nil where the record has no run. The caller removes a run that has ended.
+// nil if the record has no run. The caller removes a run that has ended.
 func (l *LogCheck) replay(v *Verdict, rec *commitlog.Record) *runReplay {
 	run := rec.Run
 	if run == nil {
@@ -135,7 +135,7 @@ func (s *runReplay) moveRun(v *Verdict, run *runevents.Run, i int) {
 	s.status = next
 }
 
-// text renders where the run and the engine's steps are, as far as that is known of a replay.
+// text renders the statuses of the run and the engine's steps, as far as a replay knows them.
 func (s *runReplay) text(known *runReplay) string {
 	var parts []string
 	if known.status != "" || !known.lost {
@@ -156,7 +156,7 @@ func (s *runReplay) text(known *runReplay) string {
 	return strings.Join(parts, ", ")
 }
 
-// replayUntilApplied is where a run is when its command begins to be applied.
+// replayUntilApplied is the state of a run when its command begins to be applied.
 func replayUntilApplied() *runReplay {
 	s := newRunReplay("", new(runevents.Identity))
 	s.status = runevents.RunRunning
@@ -167,7 +167,7 @@ func replayUntilApplied() *runReplay {
 	return s
 }
 
-// replayUntilCancelled is where a run is that was cancelled in an attempt to apply its command.
+// replayUntilCancelled is the state of a run that was cancelled in an attempt to apply its command.
 func replayUntilCancelled(attempts int64) *runReplay {
 	s := replayUntilApplied()
 	s.status = runevents.RunAborted
@@ -177,7 +177,7 @@ func replayUntilCancelled(attempts int64) *runReplay {
 	return s
 }
 
-// replayOf is where the run of a result has to end, the command having been tried so often.
+// replayOf is the end that a result demands of its run, the command having been tried so often.
 func replayOf(r *handoff.Result, attempts int64) *runReplay {
 	checked := func(evaluated bool) runevents.StepStatus {
 		if evaluated {

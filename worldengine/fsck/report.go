@@ -21,7 +21,7 @@ type Report struct {
 	// Notes are facts that the check cannot know, and tasks of the operator though nothing is wrong
 	// now.
 	Notes []string `json:"notes,omitempty"`
-	// Repair is what was repaired, where that was asked for and there was something to repair.
+	// Repair has the changes of a repair; nil if none was asked for or there was nothing to repair.
 	Repair *RepairReport `json:"repair,omitempty"`
 }
 
@@ -59,7 +59,7 @@ const LeftWaiting Kind = "left-waiting"
 
 // Finding is one message that is wrong or missing. Texts are valid UTF-8, and cut to 120 bytes.
 type Finding struct {
-	// Kind is empty for what is wrong or missing.
+	// Kind is empty for a message that is wrong.
 	Kind   Kind   `json:"kind,omitzero"`
 	Stream string `json:"stream"`
 	// Sequence is the message's place in Stream, 0 for one that is missing.
@@ -75,7 +75,7 @@ type Finding struct {
 type RepairReport struct {
 	// TownsMended are the towns that were put back to their last readable record.
 	TownsMended []DamagedTown `json:"townsMended,omitempty"`
-	// After is what a check behind the repair found; nil where the repair broke off.
+	// After is the report of a check behind the repair; nil if the repair broke off.
 	After *Report `json:"after"`
 }
 
@@ -112,7 +112,7 @@ func shortened(s string) string {
 	return s[:end] + "…"
 }
 
-// excerpts returns the places of two texts from a little before where they first differ.
+// excerpts returns two texts from a little before their first difference.
 func excerpts(want, got []byte) (string, string) {
 	const before = 40
 	same := 0

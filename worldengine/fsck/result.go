@@ -51,7 +51,7 @@ func parseResult(v *Verdict, rec *commitlog.Record) *handoff.Result {
 	return result
 }
 
-// checkAccepted checks what the result of an accepted handoff says about its town.
+// checkAccepted checks the result of an accepted handoff against its town.
 func checkAccepted(
 	v *Verdict, r *handoff.Result, state *town.State, prior *townState, conclusion bool,
 ) {

@@ -20,11 +20,11 @@ type runState struct {
 	seq    uint64 // of the last message on the run's subject, 0 for none
 	runSeq int64  // of the last event, whosever it is
 	stored time.Time
-	// replay is the run as the engine's own events make it; nil where there was none.
+	// replay is the run as the engine's own events make it; nil if there was none.
 	replay *runReplay
 }
 
-// run returns a run that has not ended, which is new where nothing is known of it.
+// run returns a run that has not ended, a new one if it is not known.
 func (l *LogCheck) run(runID string) *runState {
 	known := l.Runs[runID]
 	if known == nil {
@@ -34,7 +34,7 @@ func (l *LogCheck) run(runID string) *runState {
 	return known
 }
 
-// adopt takes in a run by what is pending of it, where the record of its first commit is gone.
+// adopt takes in a run by its pending handoff, since the record of its first commit is gone.
 func (l *LogCheck) adopt(rec *commitlog.Record) {
 	p := rec.Pending
 	known := l.run(p.Run.RunID)
@@ -48,8 +48,8 @@ func (l *LogCheck) adopt(rec *commitlog.Record) {
 	known.runSeq = max(known.runSeq, p.Emitted)
 }
 
-// checkOrder checks that the events of a record come after those before them. Where there are
-// events missing in between, their messages have expired or left their history.
+// checkOrder checks that the events of a record come after those before them. If there are events
+// missing in between, their messages have expired or left their history.
 func (r *runState) checkOrder(v *Verdict, run *runevents.Run) {
 	if r.runSeq > 0 && run.FirstSeq <= r.runSeq {
 		v.want("the events do not come after those before them",

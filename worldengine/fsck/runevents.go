@@ -8,8 +8,8 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// seenEvents is what no two events of a run share: their ids, and what their idempotency keys hash
-// that differs within a run.
+// seenEvents has the values that no two events of a run share: their ids, and the parts of their
+// idempotency keys that differ within a run.
 type seenEvents struct {
 	ids  map[string]bool
 	keys map[eventKey]bool
@@ -73,7 +73,7 @@ func (v *Verdict) checkRunID(run *runevents.Run) {
 	}
 }
 
-// keyFields returns what the idempotency key of an event hashes.
+// keyFields returns the fields that the idempotency key of an event hashes.
 func keyFields(run *runevents.Run, e *runevents.Event) runevents.KeyFields {
 	return runevents.KeyFields{
 		RunID: run.RunID, StepID: e.StepID, LogicalAttemptID: e.LogicalAttemptID,

@@ -12,7 +12,7 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// townState is what the last message read of a town said. One that could not be read is not known.
+// townState is a town by its last message read. If that could not be read, it is not known.
 type townState struct {
 	first uint64 // the sequence of the first message read of it
 	read  uint64 // how many were read
@@ -41,8 +41,8 @@ func (t *townState) next(seq uint64) townState {
 	}
 }
 
-// checkCarried checks what a record of a town has from the one before it, whatever its kind
-// changes.
+// checkCarried checks the members that a record of a town has from the one before it, whatever its
+// kind.
 func (v *Verdict) checkCarried(rec *commitlog.Record, prior, now *townState) {
 	kind := rec.Kind
 	v.follows("the commit was not guarded by the town's message before it",
@@ -97,7 +97,7 @@ func (t *townState) checkFree(v *Verdict) {
 
 func (t *townState) state() string { return stateText(&t.hash, &t.epoch) }
 
-// jsonText renders a member of a record, "null" where the record lacks it.
+// jsonText renders a member of a record, "null" if the record lacks it.
 func jsonText(v any) string {
 	data, err := json.Marshal(v, json.Deterministic(true))
 	if err != nil {

@@ -11,15 +11,14 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/wire"
 )
 
 // NATS does not deliver a message that was changed on its disk, but counts it. Inside a town's
 // history its successor's guard shows that; at the end of one, no delivered message does.
 
-// Unreadable is a history of the log whose last message NATS counts and does not deliver: that of a
-// town, or that of the pauses of the world, which has no Town.
+// Unreadable is a history of the log whose last message NATS counts and does not deliver: a town's,
+// or the one of the pauses of the world, which has no Town.
 type Unreadable struct {
 	Town     string `json:"town,omitzero"` // "" too where the id is too long for a subject
 	Subject  string `json:"subject"`
@@ -27,8 +26,8 @@ type Unreadable struct {
 }
 
 // FindUnreadable returns the histories of a log that are unreadable, by their subjects. read
-// returns how many messages of a subject were read: only where it is not as many as NATS counts, it
-// looks. The error is ErrLogUnavailable.
+// returns how many messages of a subject were read: it looks only if NATS counts more or fewer. The
+// error is ErrLogUnavailable.
 func FindUnreadable(
 	ctx context.Context, log jetstream.Stream, world string, read func(subject string) uint64,
 ) (all []Unreadable, err error) {
@@ -70,8 +69,8 @@ func (c *worldCheck) unreadable(ctx context.Context) ([]Unreadable, error) {
 	return all, err
 }
 
-// unreadableLast returns the sequence of the last message of a subject of the log where it is
-// counted and not delivered, and else 0.
+// unreadableLast returns the sequence of the last message of a subject of the log if it is counted
+// and not delivered, and else 0.
 func unreadableLast(ctx context.Context, log jetstream.Stream, subject string) (uint64, error) {
 	_, err := commitlog.LastOrUnreadable(ctx, log, subject)
 	if err == nil {
@@ -91,14 +90,14 @@ func unreadableLast(ctx context.Context, log jetstream.Stream, subject string) (
 		return 0, fmt.Errorf("%w: last message of %s: %w", commitlog.ErrLogUnavailable, subject,
 			err)
 	}
-	defer follow.Release(log, consumer)
+	defer commitlog.Release(log, consumer)
 	return consumer.CachedInfo().Delivered.Stream + 1, nil
 }
 
 // lastToken returns what follows the last dot of a subject.
 func lastToken(subject string) string { return subject[strings.LastIndexByte(subject, '.')+1:] }
 
-// townOfToken returns the town that a token stands for, or "" where it is a hash of one.
+// townOfToken returns the town that a token stands for, or "" if it is a hash of one.
 func townOfToken(token string) string {
 	id, err := wire.PercentDecode(token)
 	if err != nil || strings.HasPrefix(token, "=") {

@@ -30,7 +30,7 @@ func (ix *Index) rebuild(ctx context.Context) error {
 	ix.mu.Lock()
 	ix.compacts = true
 	ix.mu.Unlock()
-	fresh := newState()
+	fresh := newState(0)
 	err := ix.config.Source.EachAfter(ctx, 0,
 		func(seq uint64, subject string, header nats.Header) error {
 			e := newEntry(seq, subject, header)

@@ -39,9 +39,6 @@ var flagHeaders = []struct {
 func newEntry(seq uint64, subject string, header nats.Header) entry {
 	e := entry{seq: seq, kind: header.Get(wire.KindHeader), key: header.Get(wire.KeyHeader),
 		actor: header.Get(wire.ActorHeader), typ: header.Get(wire.TypeHeader)}
-	if actor, err := wire.PercentDecode(e.actor); err == nil {
-		e.actor = actor
-	}
 	if at, err := time.Parse(time.RFC3339, header.Get(wire.AtHeader)); err == nil {
 		e.at = at.UnixMilli()
 	}
@@ -93,7 +90,7 @@ func runSeq(s string) uint32 {
 }
 
 // fingerprint is the first 8 bytes of the SHA-256 of s, so that no client makes two keys that are
-// taken for one by chance or cheaply on purpose. That of "" is 0.
+// taken for one by chance or cheaply on purpose. The fingerprint of "" is 0.
 func fingerprint(s string) uint64 {
 	if s == "" {
 		return 0

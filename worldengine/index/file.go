@@ -79,7 +79,7 @@ func (f *file) open() (s *state, cut int64, err error) {
 		return nil, 0, err
 	}
 	var good int64
-	s, f.named, good, err = readRows(f, f.head)
+	s, f.named, good, err = readRows(f, f.head, info.Size()/(frameHead+rowSize))
 	if err == nil {
 		err = f.Truncate(good)
 	}
@@ -90,9 +90,11 @@ func (f *file) open() (s *state, cut int64, err error) {
 	return s, info.Size() - good, nil
 }
 
-// readRows returns the state that a file has up to its first bad frame or unfinished row, and how
-// many bytes that takes.
-func readRows(r io.Reader, head string) (*state, [classes]uint32, int64, error) {
+// readRows returns the state that a file has up to its first bad frame or unfinished row, the
+// names in it, and how many bytes that takes. Room is made for the expected number of rows.
+func readRows(
+	r io.Reader, head string, expected int64,
+) (*state, [classes]uint32, int64, error) {
 	in, buffer := bufio.NewReaderSize(r, 1<<20), make([]byte, 1<<10)
 	var named [classes]uint32
 	tag, payload, err := readFrame(in, &buffer)
@@ -100,7 +102,7 @@ func readRows(r io.Reader, head string) (*state, [classes]uint32, int64, error) 
 		return nil, named, 0, fmt.Errorf("damaged, or of another world or format: it begins %q, "+
 			"not %q", payload, head)
 	}
-	s, good := newState(), int64(frameHead+len(head))
+	s, good := newState(expected), int64(frameHead+len(head))
 	read := good
 	var names [classes][]string // since the last row
 	for {
@@ -134,10 +136,11 @@ func (s *state) take(r *row, payload []byte, names [classes][]string) error {
 	}
 	for class, n := range r.numbers() {
 		d := &s.names[class]
+		grown := len(d.names) + len(names[class])
 		for _, name := range names[class] {
 			d.number(name, len(d.names))
 		}
-		if int(n) >= len(d.names) || len(names[class]) > 0 && int(n) != len(d.names)-1 {
+		if len(d.names) != grown || int(n) >= grown || len(names[class]) > 0 && int(n) != grown-1 {
 			return fmt.Errorf("damaged: the row of sequence %d has name %d of %d", r.Seq, n,
 				len(d.names)-1)
 		}

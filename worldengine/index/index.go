@@ -28,6 +28,9 @@ type Config struct {
 	// Lost gets the rows that the log does not have any more because it lost its end or was
 	// swapped, ascending. It is called before Open returns; nil ignores them.
 	Lost func(rows []Row)
+	// Draw returns a duration from 0 up to below, by which each wait for a gap to close is longer;
+	// nil for none.
+	Draw func(below time.Duration) time.Duration
 }
 
 // Source is the log that an index follows. It is safe for concurrent use.
@@ -102,10 +105,20 @@ func (ix *Index) advance(upTo uint64) {
 	}
 }
 
+func (ix *Index) gapWait() time.Duration {
+	if ix.config.Draw == nil {
+		return gapWait
+	}
+	return gapWait + ix.config.Draw(gapWait)
+}
+
 // Wait returns when every message of the log up to a sequence is in. It returns an ErrBehind when
 // ctx ends or the log cannot be read.
 func (ix *Index) Wait(ctx context.Context, seq uint64) error {
-	timer := time.NewTimer(gapWait)
+	if ix.Position() >= seq {
+		return nil
+	}
+	timer := time.NewTimer(ix.gapWait())
 	defer timer.Stop()
 	for {
 		moved := ix.behind(seq)
@@ -119,7 +132,7 @@ func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 				return fmt.Errorf("%w: it is at sequence %d, not at %d: %w", ErrBehind,
 					ix.Position(), seq, err)
 			}
-			timer.Reset(gapWait)
+			timer.Reset(ix.gapWait())
 		case <-ctx.Done():
 			return fmt.Errorf("%w: it is at sequence %d, not at %d: %w", ErrBehind,
 				ix.Position(), seq, ctx.Err())
@@ -147,8 +160,7 @@ func (ix *Index) behind(seq uint64) <-chan struct{} {
 	return ix.moved
 }
 
-// Sync waits for the present end of the log, and returns its sequence. Its errors are those of
-// Wait.
+// Sync waits for the present end of the log, and returns its sequence. Its errors are Wait's.
 func (ix *Index) Sync(ctx context.Context) (end uint64, err error) {
 	if end, err = ix.config.Source.End(ctx); err != nil {
 		return 0, fmt.Errorf("%w: end of the log: %w", ErrBehind, err)

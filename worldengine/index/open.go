@@ -22,7 +22,7 @@ import (
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
 	ix := &Index{config: config, maxSearch: maxSearch, filling: make(chan struct{}, 1),
-		s: newState()}
+		s: newState(0)}
 	if config.Dir != "" {
 		if err := os.MkdirAll(config.Dir, 0o700); err != nil {
 			return nil, fmt.Errorf("worldengine: directory of the index: %w", err)
@@ -130,7 +130,7 @@ func surplus(ctx context.Context, source Source, s *state) (lost []Row, err erro
 	return lost, err
 }
 
-// has reports whether a row is that of an entry.
+// has reports whether the state has the row of an entry.
 func (s *state) has(e *entry) bool {
 	r := s.row(s.after(e.seq - 1))
 	return r.Seq == e.seq && r.At == e.at && r.RunID == fingerprint(e.runID) &&
@@ -145,7 +145,7 @@ const (
 	compactEvery = time.Minute
 )
 
-// follow reads the rest of the log, then now and again what gaps nobody waits for, until ctx ends.
+// follow reads the rest of the log, then now and again gaps that nobody waits for, until ctx ends.
 func (ix *Index) follow(ctx context.Context) {
 	look, compact := time.NewTicker(lookEvery), time.NewTicker(compactEvery)
 	defer look.Stop()

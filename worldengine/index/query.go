@@ -138,14 +138,15 @@ func (ix *Index) LastAt(townToken, runID string) time.Time {
 	return instant(at)
 }
 
-// Towns returns the tokens of the towns whose newest row on the log subject has a flag, sorted.
+// Towns returns the tokens of the towns whose newest row on the log subject has a flag, sorted:
+// Pending, Paused or Asked.
 func (ix *Index) Towns(flag Flag) []string {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()
 	var tokens []string
-	for n, town := range ix.s.towns[1:] {
-		if town.log != 0 && ix.s.row(town.log).has(flag) {
-			tokens = append(tokens, ix.s.names[townNames].names[n+1])
+	for n := range ix.s.flagged {
+		if ix.s.row(ix.s.towns[n].log).has(flag) {
+			tokens = append(tokens, ix.s.names[townNames].names[n])
 		}
 	}
 	slices.Sort(tokens)

@@ -33,7 +33,7 @@ type Row struct {
 	ResultStatus string
 	Reason       string // reason code of the result
 	Type         string // of the proposal or signal
-	ActorID      string
+	ActorID      string // actor token
 	First, Last  uint32 // runSeqs of its events
 	Flags        Flag
 }

@@ -13,7 +13,7 @@ type Filter struct {
 	// From and To bound the persistedAt of a run's first row: From <= at < To.
 	From, To time.Time
 	Status   string // run status, or result status, of the newest row
-	ActorID  string // of the first row
+	ActorID  string // actor token, of the first row
 	Type     string // of the first row
 	Oldest   bool   // the oldest first
 	// AfterMark lists the runs with a row behind this sequence, in the order of their first such

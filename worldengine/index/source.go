@@ -19,20 +19,15 @@ type Counter interface {
 // smallGap is how many messages are read one by one; for more it pays to make a consumer.
 const smallGap = 64
 
-// LogSource returns the Source on a log, which is a Counter if the log has its Stream.
-func LogSource(log *commitlog.Log) Source {
-	if log.Stream == nil {
-		return logSource{log}
-	}
-	return streamSource{logSource{log}}
-}
+// LogSource returns the Source on a log, which is a Counter too.
+func LogSource(log *commitlog.Log) Source { return logSource{log} }
 
 type logSource struct{ log *commitlog.Log }
 
 // End implements Source.
 func (s logSource) End(ctx context.Context) (uint64, error) { return s.log.End(ctx) }
 
-// EachAfter implements Source one by one.
+// EachAfter implements Source.
 func (s logSource) EachAfter(
 	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
 ) error {
@@ -40,7 +35,14 @@ func (s logSource) EachAfter(
 	if err != nil {
 		return err
 	}
-	return s.oneByOne(ctx, seq, end, visit)
+	if s.log.Stream == nil || end <= seq+smallGap {
+		return s.oneByOne(ctx, seq, end, visit)
+	}
+	return commitlog.Each(ctx, s.log.Stream, jetstream.ConsumerConfig{
+		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seq + 1,
+	}, func(msg jetstream.Msg, seq uint64) error {
+		return visit(seq, msg.Subject(), msg.Headers())
+	})
 }
 
 func (s logSource) oneByOne(
@@ -63,28 +65,11 @@ func (s logSource) oneByOne(
 	return nil
 }
 
-type streamSource struct{ logSource }
-
-// EachAfter implements Source.
-func (s streamSource) EachAfter(
-	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
-) error {
-	end, err := s.End(ctx)
-	if err != nil {
-		return err
+// Messages implements Counter. A log without its Stream is taken for one that forgot nothing.
+func (s logSource) Messages(ctx context.Context) (uint64, error) {
+	if s.log.Stream == nil {
+		return s.End(ctx)
 	}
-	if end <= seq+smallGap {
-		return s.oneByOne(ctx, seq, end, visit)
-	}
-	return commitlog.Each(ctx, s.log.Stream, jetstream.ConsumerConfig{
-		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seq + 1,
-	}, func(msg jetstream.Msg, seq uint64) error {
-		return visit(seq, msg.Subject(), msg.Headers())
-	})
-}
-
-// Messages implements Counter.
-func (s streamSource) Messages(ctx context.Context) (uint64, error) {
 	info, err := s.log.Stream.Info(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("%w: state of the log: %w", commitlog.ErrLogUnavailable, err)

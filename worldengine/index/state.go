@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"worldengine/runevents"
@@ -19,9 +20,10 @@ type state struct {
 	position uint64 // every kept message of the log up to here is in
 	towns    []chain
 	runs     []chain
-	keys     table // the newest accepting row of a key in a town
-	anyKeys  table // of a key in any town
-	runIDs   table // run numbers
+	keys     table               // the newest accepting row of a key in a town
+	anyKeys  table               // of a key in any town
+	runIDs   table               // run numbers
+	flagged  map[uint32]struct{} // towns whose newest row on the log subject has a flag of Towns
 }
 
 // chunkRows is how many rows are allocated together, so that growing copies none.
@@ -53,21 +55,21 @@ type dictionary struct {
 func (d *dictionary) number(name string, limit int) uint32 {
 	n, known := d.numbers[name]
 	if !known && len(d.names) <= limit {
-		n = uint32(len(d.names))
+		n, name = uint32(len(d.names)), strings.Clone(name) // of a message, which it would keep
 		d.names, d.numbers[name] = append(d.names, name), n
 	}
 	return n
 }
 
-// newState returns a state without rows. Number 0 is taken by none.
-func newState() *state {
-	s := &state{towns: make([]chain, 1), runs: make([]chain, 1)}
+// newState returns a state without rows, with room for some. Number 0 is taken by none.
+func newState(rows int64) *state {
+	s := &state{towns: make([]chain, 1), runs: make([]chain, 1), flagged: map[uint32]struct{}{}}
 	for class := range s.names {
 		s.names[class] = dictionary{[]string{""}, map[string]uint32{"": 0}}
 	}
-	s.keys = newTable(func(n uint32) uint64 { return s.row(n).keyInTown() })
-	s.anyKeys = newTable(func(n uint32) uint64 { return s.row(n).Key })
-	s.runIDs = newTable(func(n uint32) uint64 { return s.row(s.runs[n].first).RunID })
+	s.keys = newTable(rows, func(n uint32) uint64 { return s.row(n).keyInTown() })
+	s.anyKeys = newTable(rows, func(n uint32) uint64 { return s.row(n).Key })
+	s.runIDs = newTable(rows, func(n uint32) uint64 { return s.row(s.runs[n].first).RunID })
 	return s
 }
 
@@ -86,8 +88,7 @@ func (s *state) word(word string) uint16 {
 
 // add adds the row of an entry behind position, which moves to it.
 func (s *state) add(e *entry) {
-	r := s.rowOf(e)
-	s.insert(r)
+	s.insert(s.rowOf(e))
 }
 
 // rowOf returns the row of an entry, without its links.
@@ -162,6 +163,10 @@ func (s *state) find(n uint32, r *row) {
 	}
 	if r.has(OfTown) {
 		s.towns[r.Town].log = n
+		delete(s.flagged, r.Town)
+		if r.has(Pending | Paused | Asked) {
+			s.flagged[r.Town] = struct{}{}
+		}
 	}
 	if r.has(accepts) {
 		s.keys.put(n)

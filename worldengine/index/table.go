@@ -1,5 +1,7 @@
 package index
 
+import "math/bits"
+
 // table finds row or run numbers by a hash: open addressing, without pointers. The rows have the
 // hashes, so two numbers of the same hash are the same entry.
 type table struct {
@@ -8,8 +10,10 @@ type table struct {
 	hash  func(n uint32) uint64
 }
 
-func newTable(hash func(n uint32) uint64) table {
-	return table{slots: make([]uint32, 1<<10), hash: hash}
+// newTable returns a table with room for some numbers.
+func newTable(room int64, hash func(n uint32) uint64) table {
+	size := 1 << max(10, bits.Len64(uint64(room)*3/2))
+	return table{slots: make([]uint32, size), hash: hash}
 }
 
 // get returns the number that has a hash, or 0.

@@ -45,7 +45,7 @@ var (
 	strayTotal      = declare("stray_replies_total", "Requests that were dropped because their reply subject is no inbox.")
 	applying        = declare("commands_applying", "Commands that are being applied outside the engine.")
 	indexedSeq      = declare("indexed_sequence", "Log sequence up to which the index is complete.")
-	followerSeq     = declare("follower_sequence", "Log sequence up to which a derived stream is complete.", "stream")
+	busSeq          = declare("bus_sequence", "Log sequence up to which the bus has the run events; only with --bus.")
 	logLast         = declare("log_last_sequence", "Sequence of the last message of the log.")
 	streamBytes     = declare("stream_bytes", "Bytes that a stream of the world has.", "stream")
 	streamMessages  = declare("stream_messages", "Messages that a stream of the world has.", "stream")
@@ -53,6 +53,7 @@ var (
 	alertsTotal     = declare("alerts_total", "Alerts that this server has raised since its start, by code.", "code")
 	alertsLostTotal = declare("alerts_lost_total", "Alerts that did not come into the stream of alerts.")
 	alertsMoreTotal = declare("alerts_more_total", "Events counted without an alert of their own, by its code.", "code")
+	commitsMissed   = declare("commits_missed_total", "Commits of this server that were not published live; event.list has them.")
 	projectorLag    = declare("projector_lag_seconds", "How far projections are behind what others appended; not with --no-projector.")
 	worldPaused     = declare("world_paused", "1 while the world is paused.")
 	townsPaused     = declare("towns_paused", "Towns that are paused by themselves, as far as this server knows.")
@@ -92,10 +93,13 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	for code, n := range stats.AlertsMore {
 		counter(alertsMoreTotal, n, string(code))
 	}
+	counter(commitsMissed, stats.CommitsMissed)
 	gauge(waiting, float64(stats.Waiting))
 	gauge(applying, float64(stats.Applying))
 	gauge(indexedSeq, float64(stats.Indexed))
-	gauge(followerSeq, float64(stats.EventsFollowed), "RUNEVENTS")
+	if stats.BusPublished != nil {
+		gauge(busSeq, float64(*stats.BusPublished))
+	}
 	gauge(worldPaused, one(stats.WorldPaused))
 	gauge(townsPaused, float64(stats.TownsPaused))
 	gauge(pluginsAbsent, float64(stats.PluginsAbsent))

@@ -41,7 +41,7 @@ func filled() *metrics.Metrics {
 		Stats: func() worldengine.Stats {
 			return worldengine.Stats{
 				Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
-				ReceiptsFollowed: 40, EventsFollowed: 39, ProjectorLagMs: &lag,
+				Indexed: 40, EventsFollowed: 39, ProjectorLagMs: &lag,
 				Stats: alerts.Stats{
 					Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, AlertsLost: 1,
 					AlertsMore: map[runevents.AlertCode]int64{runevents.InvalidTransition: 2},

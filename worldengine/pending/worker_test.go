@@ -13,13 +13,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/dedupe"
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/inhand"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/natstest"
@@ -27,6 +27,7 @@ import (
 	"worldengine/worldengine/pending"
 	"worldengine/worldengine/presence"
 	"worldengine/worldengine/queue"
+	"worldengine/worldengine/retry"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/signals"
 	"worldengine/worldengine/town/towntest"
@@ -46,7 +47,7 @@ type working struct {
 
 	mu     sync.Mutex
 	alerts []runevents.AlertCode
-	ended  []string // the runs that Committed and Cancelled were called with
+	ended  []string // the runs that Committed was called with
 }
 
 // work has a worker that a command is accepted in, once change has changed its configuration.
@@ -66,13 +67,19 @@ func work(
 		defer w.mu.Unlock()
 		w.ended = append(w.ended, runID)
 	}
+	store := runs.New(w.log, indextest.Open(t, w.log),
+		runs.Config{World: "main", Retention: time.Hour, Logger: logger})
+	ends := retry.Reader{Log: w.log, Ended: store.EndedAt}
 	config := pending.Config{
 		World: "main", Server: "server", PauseWait: time.Hour, Timeout: 30 * time.Second,
 		Policy: apply.Policy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
 		Log: w.log, Towns: commitlog.NewTowns(w.log),
-		InHand: &inhand.Store{NewProducer: logtest.NewProducer, Runs: runs.New(w.log, nil,
-			runs.Config{World: "main", Retention: time.Hour, Logger: logger})},
+		InHand: &inhand.Store{NewProducer: logtest.NewProducer, Runs: store},
+		EndOf: func(ctx context.Context, runID string) (*commitlog.Record, error) {
+			rec, _, err := ends.End(ctx, runID)
+			return rec, err
+		},
 		WorldPause: signals.NewWorldPause(w.log, signals.Pause{}, func() {}),
 		Signals: &signals.Recorder{Log: w.log,
 			NewProducer: func(planID, version string) (*runevents.Producer, error) {
@@ -83,16 +90,10 @@ func work(
 			}},
 		Absent: presence.New(presence.Config{After: time.Hour, Policy: apply.AbsentFail,
 			Raise: raise, Now: time.Now, Logger: logger}),
-		Receipt: func(
-			context.Context, string, string, uint64, time.Time,
-		) (*dedupe.Receipt, error) {
-			return nil, nil
-		},
 		Committed: func(rec *commitlog.Record, _ uint64, _ *handoff.Result) {
 			end(rec.Run.RunID)
 		},
-		Cancelled: func(_, runID string, _ uint64) { end(runID) },
-		Raise:     raise,
+		Raise: raise,
 		RaiseStored: func(_ context.Context, a runevents.Alert) error {
 			raise(a)
 			return nil
@@ -328,7 +329,7 @@ func TestCancelling(t *testing.T) {
 			require.True(t, cancelled.Accepted)
 			require.Nil(t, w.town().Pending)
 			require.Equal(t, w.current.State.Hash, w.town().State.Hash)
-			require.Equal(t, []string{runID}, w.ended)
+			require.Empty(t, w.ended)
 			require.Len(t, w.alerts, map[bool]int{true: 1}[row.force])
 		})
 	}
@@ -362,9 +363,9 @@ func TestCancellingByForceComesTooLate(t *testing.T) {
 	require.Contains(t, alerts[0].Message, "ada asked to cancel run "+s.RunID)
 }
 
-// Where another server has ended the run and its key has another run's result since, the client
-// gets how its own run ended, and is told so where the log does not keep that.
-func TestAnotherRunHasTheKey(t *testing.T) {
+// If another server has ended the run, the client gets how its own run ended, and is told so if the
+// log does not keep that.
+func TestAnotherServerEndsTheRun(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name string
@@ -378,11 +379,6 @@ func TestAnotherRunHasTheKey(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *pending.Config) {
-				c.Receipt = func(
-					context.Context, string, string, uint64, time.Time,
-				) (*dedupe.Receipt, error) {
-					return &dedupe.Receipt{RunID: "a later one"}, nil
-				}
 				c.EndOf = func(context.Context, string) (*commitlog.Record, error) {
 					return row.end, nil
 				}

@@ -9,12 +9,16 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/wire"
@@ -22,6 +26,10 @@ import (
 
 // DefaultMaxRuns is how many runs are held, some 3 KB each.
 const DefaultMaxRuns = 2_000
+
+// lookback is how many messages before the end of the log a Runner begins that knows of none before
+// it.
+const lookback = 1_000
 
 // How a Runner works, whatever its Config.
 const (
@@ -39,6 +47,8 @@ type Config struct {
 	// Alert is given each alert with the token of its town, one at a time, and once as far as the
 	// Runner's memory reaches; nil if alerts go nowhere.
 	Alert func(townToken string, alert runevents.Alert)
+	// File keeps up to where events are projected, for the next Runner; "" if nothing does.
+	File string
 	// MaxRuns bounds the runs that are held, of which those that have ended go first, and the
 	// alerts that are remembered as raised; DefaultMaxRuns.
 	MaxRuns int
@@ -55,12 +65,13 @@ type Runner struct {
 	town      string // of the run that is being projected
 
 	position atomic.Uint64
-	behind   atomic.Int64
+	loaded   bool   // where to begin
+	saved    uint64 // in File
 	kick     chan struct{}
 }
 
-// New makes a Runner that goes on behind a position in the log; Run starts it.
-func New(config Config, position uint64) *Runner {
+// New makes a Runner that goes on where the file says; Run starts it.
+func New(config Config) *Runner {
 	if config.MaxRuns <= 0 {
 		config.MaxRuns = DefaultMaxRuns
 	}
@@ -68,7 +79,6 @@ func New(config Config, position uint64) *Runner {
 		config.Logger = slog.Default()
 	}
 	r := &Runner{config: config, kick: make(chan struct{}, 1)}
-	r.position.Store(position)
 	r.projector = runevents.NewProjector(runevents.ProjectorConfig{
 		Store: (*store)(r), Now: config.Now, MaxRuns: config.MaxRuns, MaxAlerts: config.MaxRuns,
 		Alert: func(alert runevents.Alert) {
@@ -94,8 +104,11 @@ func (r *Runner) Position() uint64 { return r.position.Load() }
 // Lag returns how long the oldest event that is not projected has been persisted; 0 if none waits.
 func (r *Runner) Lag() time.Duration { return r.projector.Lag() }
 
-// Behind returns how many records of appended events are not projected, as far as is known.
-func (r *Runner) Behind() uint64 { return uint64(r.behind.Load()) }
+// Behind returns how many records of appended events the index has that are not projected; of very
+// many a part.
+func (r *Runner) Behind() uint64 {
+	return uint64(len(r.config.Index.Appended(r.Position(), window)))
+}
 
 // Run projects until ctx is done. It never gives up: an error is logged and tried again with
 // growing pauses.
@@ -103,6 +116,7 @@ func (r *Runner) Run(ctx context.Context) {
 	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
+	defer r.save()
 	for ctx.Err() == nil {
 		more, err := r.projectNext(ctx)
 		if err != nil && ctx.Err() == nil {
@@ -118,6 +132,7 @@ func (r *Runner) Run(ctx context.Context) {
 		select {
 		case <-r.kick:
 		case <-tick.C:
+			r.save()
 			if _, err := r.projector.ResumeStale(ctx); err != nil && ctx.Err() == nil {
 				r.config.Logger.Warn("a run cannot be read again; will try again", "error", err)
 			}
@@ -128,9 +143,13 @@ func (r *Runner) Run(ctx context.Context) {
 
 // projectNext projects the runs of the next rows, and reports whether there may be more.
 func (r *Runner) projectNext(ctx context.Context) (more bool, err error) {
+	if !r.loaded {
+		if err := r.load(ctx); err != nil {
+			return false, err
+		}
+	}
 	end := r.config.Index.Position()
 	rows := r.config.Index.Appended(r.Position(), window)
-	r.behind.Store(int64(len(rows)))
 	if len(rows) == 0 {
 		r.projector.Behind(time.Time{})
 		r.position.Store(max(r.Position(), end))
@@ -142,7 +161,6 @@ func (r *Runner) projectNext(ctx context.Context) (more bool, err error) {
 		if err := r.project(ctx, row); err != nil {
 			return false, err
 		}
-		r.behind.Add(-1)
 		r.position.Store(row.Seq)
 	}
 	return true, nil
@@ -198,4 +216,49 @@ func (s *store) Snapshot(
 		return runevents.Snapshot{}, false, nil
 	}
 	return snapshot, true, nil
+}
+
+// load takes the position from the file, once the index has followed the log. Without a file a Runner
+// begins a little before the end of the log.
+func (r *Runner) load(ctx context.Context) error {
+	end, err := r.config.Index.Sync(ctx)
+	if err != nil {
+		return err
+	}
+	r.loaded = true
+	r.position.Store(end - min(end, lookback))
+	data, err := os.ReadFile(r.config.File)
+	if err != nil {
+		return nil
+	}
+	at, err := strconv.ParseUint(strings.TrimSpace(string(data)), 10, 64)
+	if err != nil {
+		r.config.Logger.Error("the position of projections cannot be read; they begin near the "+
+			"end of the log", "file", r.config.File, "error", err)
+		return nil
+	}
+	r.position.Store(min(at, end))
+	r.saved = r.Position()
+	return nil
+}
+
+// save keeps the position, if it has moved. While a run waits to be read again it does not: the
+// events of the run have to be found again.
+func (r *Runner) save() {
+	at := r.Position()
+	if r.config.File == "" || at == r.saved || len(r.projector.Stale()) > 0 {
+		return
+	}
+	failpoint.At(failpoint.Keeping)
+	next := r.config.File + ".new"
+	err := os.WriteFile(next, strconv.AppendUint(nil, at, 10), 0o600)
+	if err == nil {
+		err = os.Rename(next, r.config.File)
+	}
+	if err != nil {
+		r.config.Logger.Warn("the next projector projects some events again", "error", err)
+		return
+	}
+	failpoint.At(failpoint.Kept)
+	r.saved = at
 }

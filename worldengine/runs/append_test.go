@@ -86,25 +86,6 @@ func TestAppendsOfOtherInstancesAreKnown(t *testing.T) {
 	require.Equal(t, []int64{6, 8}, []int64{answers[0].RunSeq, answers[1].RunSeq})
 }
 
-// What the limit of events has discarded is nobody's duplicate any more.
-func TestADiscardedEventIsAppendedAgain(t *testing.T) {
-	t.Parallel()
-	s := openWithLimit(t, logtest.New(t), 2)
-	for n := range int64(4) {
-		_, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(n + 1)})
-		require.NoError(t, err)
-	}
-	appendAgain := func(n int64) runevents.Appended {
-		s.Cache.Clear()
-		answers, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(n)})
-		require.NoError(t, err)
-		return answers[0]
-	}
-	require.Equal(t, []any{int64(3), true}, []any{appendAgain(3).RunSeq, appendAgain(3).Idempotent})
-	again := appendAgain(1)
-	require.Equal(t, []any{int64(5), false}, []any{again.RunSeq, again.Idempotent})
-}
-
 // A run stays closed when the engine tells more of it, also for whoever reads its last message
 // alone.
 func TestAppendToClosedRunThatGoesOn(t *testing.T) {

@@ -1,140 +1,93 @@
 package runs
 
 import (
-	"context"
-	"strings"
 	"testing"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/outcometest"
 )
 
-// discardingStream discards all before a sequence once, when its first message was read or a
-// consumer of it was made.
-type discardingStream struct {
-	jetstream.Stream
-	before uint64
-}
-
-func (s *discardingStream) GetMsg(
-	ctx context.Context, seq uint64, opts ...jetstream.GetMsgOpt,
-) (*jetstream.RawStreamMsg, error) {
-	msg, err := s.Stream.GetMsg(ctx, seq, opts...)
-	if err == nil && s.before > 0 {
-		err = s.Purge(ctx, jetstream.WithPurgeSequence(s.before))
-		s.before = 0
-	}
-	return msg, err
-}
-
-// OrderedConsumer discards before the consumer has read anything.
-func (s *discardingStream) OrderedConsumer(
-	ctx context.Context, config jetstream.OrderedConsumerConfig,
-) (jetstream.Consumer, error) {
-	consumer, err := s.Stream.OrderedConsumer(ctx, config)
-	if err == nil && s.before > 0 {
-		err = s.Purge(ctx, jetstream.WithPurgeSequence(s.before))
-		s.before = 0
-	}
-	return consumer, err
-}
-
-// openTold returns a store with a run of so many events.
-func openTold(t *testing.T, events int64) *Store {
-	s := open(t, logtest.New(t))
-	for n := range events {
-		_, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(n + 1)})
-		require.NoError(t, err)
-	}
-	return s
-}
-
-// A run that is cut while it is read is not told with a hole in it.
-func TestARunIsCutWhileItIsRead(t *testing.T) {
+// Of a run whose first events have expired the last ones are told alone, and never with a hole; a
+// list leaves it out.
+func TestStore_ExpiredEvents(t *testing.T) {
 	t.Parallel()
-	s := openTold(t, 4)
+	s := open(t, logtest.New(t))
+	for n := range int64(4) {
+		tell(t, s, "t", logtest.Told(n+1))
+	}
+	tell(t, s, "t", toldIn("another", 1))
 	page, err := s.Events(t.Context(), "run", 0, 10)
 	require.NoError(t, err)
 	require.Len(t, page.Events, 4)
-	s.Stream = &discardingStream{Stream: s.Stream, before: 4}
+	keep(t, s.log, 1)
 	_, err = s.Events(t.Context(), "run", 2, 10)
+	require.ErrorIs(t, err, ErrUnknownRun)
+	_, err = s.Get(t.Context(), "run")
 	require.ErrorIs(t, err, ErrUnknownRun)
 	page, err = s.Events(t.Context(), "run", 3, 10)
 	require.NoError(t, err)
 	require.Len(t, page.Events, 1)
+	require.Equal(t, int64(4), page.LastEventSeq)
+	require.Equal(t, []string{"another"}, listed(t, s, RunFilter{}, 1))
 }
 
-// A list does not fail because of what is discarded while it is made.
-func TestARunIsCutWhileItIsListed(t *testing.T) {
+// A run with a record that cannot be read, or that is missing from the middle of its subject, is
+// damaged: its readers learn that, and a list leaves it out.
+func TestStore_DamagedRun(t *testing.T) {
+	t.Parallel()
+	l := logtest.New(t)
+	s := open(t, l)
+	_, err := l.Commit(t.Context(), logtest.PutTown(t, "town-threatened", 13), 0)
+	require.NoError(t, err)
+	rec, after := logtest.Judged(t, &outcometest.Cases(t)[0])
+	seq := logtest.Commit(t, l, rec, logtest.In(after))
+	tell(t, s, "t", logtest.Told(1))
+	require.Equal(t, []string{"run", rec.Run.RunID}, listed(t, s, RunFilter{}, 1))
+	msg, err := l.Message(t.Context(), seq)
+	require.NoError(t, err)
+	noRun, err := (&commitlog.Record{Kind: rec.Kind}).Message(msg.Subject, nil)
+	require.NoError(t, err)
+	whole := l.Store
+	for name, shown := range map[string]*jetstream.RawStreamMsg{
+		"missing": nil,
+		"no JSON": {Subject: msg.Subject, Sequence: seq, Header: msg.Header, Data: []byte("{")},
+		"no run":  {Subject: msg.Subject, Sequence: seq, Header: msg.Header, Data: noRun.Data},
+	} {
+		l.Store = &changedStore{whole, seq, shown}
+		_, err := s.Get(t.Context(), rec.Run.RunID)
+		require.ErrorIs(t, err, ErrRunDamaged, name)
+		_, err = s.Events(t.Context(), rec.Run.RunID, 0, 10)
+		require.ErrorIs(t, err, ErrRunDamaged, name)
+		require.Equal(t, []string{"run"}, listed(t, s, RunFilter{}, 10), name)
+	}
+	l.Store = whole
+	keep(t, l, 1)
+	_, err = l.Commit(t.Context(), logtest.PutTown(t, "town-threatened", 14), seq)
+	require.NoError(t, err)
+	_, err = s.Get(t.Context(), rec.Run.RunID)
+	require.ErrorIs(t, err, ErrUnknownRun, "history was cut")
+}
+
+// What has expired is nobody's duplicate any more.
+func TestStore_AppendAgainWhatExpired(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
+	keep(t, s.log, 2)
 	for n := range int64(4) {
-		w := logtest.Told(n + 1)
-		if n == 3 {
-			w.RunID = "another"
-			w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
-				RunID: w.RunID, StepID: w.StepID, LogicalAttemptID: 4, EventType: w.EventType,
-				PlanID: w.PlanID, PlanVersion: w.PlanVersion,
-			})
-		}
-		_, err := s.Append(t.Context(), "t", []runevents.Write{w})
+		tell(t, s, "t", logtest.Told(n+1))
+	}
+	appendAgain := func(n int64) runevents.Appended {
+		s.Cache.Clear()
+		answers, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(n)})
 		require.NoError(t, err)
+		return answers[0]
 	}
-	s.Stream = &discardingStream{Stream: s.Stream, before: 3}
-	page, err := s.List(t.Context(), RunFilter{}, 0, 10)
-	require.NoError(t, err)
-	require.Len(t, page.Runs, 1)
-	require.Equal(t, "another", page.Runs[0].RunID)
-	require.Zero(t, page.Next)
-}
-
-// countingStream counts the messages that are sought in all towns.
-type countingStream struct {
-	jetstream.Stream
-	everywhere int
-}
-
-func (s *countingStream) GetLastMsgForSubject(
-	ctx context.Context, subject string,
-) (*jetstream.RawStreamMsg, error) {
-	if strings.Contains(subject, "*") {
-		s.everywhere++
-	}
-	return s.Stream.GetLastMsgForSubject(ctx, subject)
-}
-
-// NATS looks through the names of all towns for a run whose town is not named: milliseconds of its
-// processor, where there are ten thousand. A run is sought so once, and those of a list never.
-func TestARunIsSoughtInAllTownsOnce(t *testing.T) {
-	t.Parallel()
-	s := openTold(t, 3)
-	_, err := s.Get(t.Context(), "run")
-	require.NoError(t, err, "and the list has it")
-	for name, filter := range map[string]RunFilter{
-		"the newest": {}, "the oldest": {Oldest: true}, "changes": {AfterMark: new(uint64)},
-	} {
-		again := New(s.log, s.Stream, s.config)
-		again.Follower = s.Follower
-		counted := &countingStream{Stream: s.Stream}
-		again.Stream = counted
-		page, err := again.List(t.Context(), filter, 0, 10)
-		require.NoError(t, err, name)
-		require.Len(t, page.Runs, 1, name)
-		require.Zero(t, counted.everywhere, name)
-	}
-	again := New(s.log, s.Stream, s.config)
-	again.Follower = s.Follower
-	counted := &countingStream{Stream: s.Stream}
-	again.Stream = counted
-	_, err = again.Get(t.Context(), "run")
-	require.NoError(t, err)
-	_, err = again.Events(t.Context(), "run", 0, 10)
-	require.NoError(t, err)
-	token, err := again.Town(t.Context(), "run")
-	require.NoError(t, err)
-	require.Equal(t, "t", token)
-	require.Equal(t, 1, counted.everywhere)
+	require.Equal(t, []any{int64(3), true}, []any{appendAgain(3).RunSeq, appendAgain(3).Idempotent})
+	again := appendAgain(1)
+	require.Equal(t, []any{int64(5), false}, []any{again.RunSeq, again.Idempotent})
 }

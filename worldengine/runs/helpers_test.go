@@ -6,35 +6,100 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/queue"
-	"worldengine/worldengine/wire"
 )
 
 // open returns the runs of the world of a log, as an engine has them.
 func open(t testing.TB, l *commitlog.Log) *Store {
 	t.Helper()
-	return openWithLimit(t, l, wire.DefaultEventLimit)
-}
-
-// openWithLimit is open for a world that keeps so many run events.
-func openWithLimit(t testing.TB, l *commitlog.Log, limit int64) *Store {
-	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
-	events, follower := logtest.Events(t, l, limit)
-	s := New(l, events, Config{
+	s := New(l, indextest.Open(t, l), Config{
 		World: "main", Retention: time.Hour, Logger: logger, Alert: func([]runevents.Alert) {},
 		Appends: runevents.AppendPolicy{TenantID: "default", EngineSteps: lifecycle.Steps(),
 			EnginePlan: lifecycle.IsEnginePlan},
 	})
 	turns := queue.New[struct{}](context.Background(), queue.Config{Workers: 4, PerTown: 64,
 		Total: 64, Logger: logger})
-	s.Follower, s.Queue = follower, turns
+	s.Queue = turns
 	t.Cleanup(func() { require.NoError(t, turns.Drain(context.Background())) })
 	return s
+}
+
+// keep has a log keep so many messages of each subject.
+func keep(t *testing.T, l *commitlog.Log, messages int64) {
+	t.Helper()
+	config := l.Stream.CachedInfo().Config
+	config.MaxMsgsPerSubject = messages
+	_, err := logtest.JetStream(l).UpdateStream(t.Context(), config)
+	require.NoError(t, err)
+}
+
+// toldIn is logtest.Told of another run.
+func toldIn(runID string, n int64) runevents.Write {
+	w := logtest.Told(n)
+	w.RunID = runID
+	return keyed(w)
+}
+
+// keyed returns a write with the idempotency key that it has to have.
+func keyed(w runevents.Write) runevents.Write {
+	w.IdempotencyKey = runevents.IdempotencyKey(runevents.KeyFields{
+		RunID: w.RunID, StepID: w.StepID, LogicalAttemptID: w.LogicalAttemptID,
+		EventType: w.EventType, PlanID: w.PlanID, PlanVersion: w.PlanVersion,
+	})
+	return w
+}
+
+// ofRun is a write of an event of a run itself.
+func ofRun(runID string, event runevents.EventType, payload string) runevents.Write {
+	w := toldIn(runID, 1)
+	w.EventType, w.StepID = event, ""
+	if payload != "" {
+		w.Payload = []byte(payload)
+	}
+	return keyed(w)
+}
+
+// tell appends to a run of a town.
+func tell(t *testing.T, s *Store, townID string, writes ...runevents.Write) {
+	t.Helper()
+	_, err := s.Append(t.Context(), townID, writes)
+	require.NoError(t, err)
+}
+
+// listed returns the ids of the runs of a list, read in pages of so many.
+func listed(t *testing.T, s *Store, filter RunFilter, limit int) (ids []string) {
+	t.Helper()
+	for after, more := uint64(0), true; more; more = after > 0 {
+		page, err := s.List(t.Context(), filter, after, limit)
+		require.NoError(t, err)
+		require.LessOrEqual(t, len(page.Runs), limit)
+		for i := range page.Runs {
+			ids = append(ids, page.Runs[i].RunID)
+		}
+		after = page.Next
+	}
+	return ids
+}
+
+// changedStore shows one message of a log otherwise than it is.
+type changedStore struct {
+	commitlog.Store
+	seq uint64
+	msg *jetstream.RawStreamMsg // nil for none
+}
+
+func (s *changedStore) At(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
+	if seq == s.seq {
+		return s.msg, nil
+	}
+	return s.Store.At(ctx, seq)
 }

@@ -44,131 +44,121 @@ func TestRowsOfRuns(t *testing.T) {
 	}
 }
 
-// A filter takes a run where each of its members that is given is the run's: a status is that of
-// the run or of its result.
-func TestWhichRunsAFilterTakes(t *testing.T) {
+// A list has the runs that each member of the filter that is given is true of: a status is the
+// present one of the run or of its result, actor and type are of its start.
+func TestList_Filters(t *testing.T) {
 	t.Parallel()
-	row := &Row{ActorID: "a", Type: "PAUSE", ResultStatus: handoff.Rejected}
-	row.Status = runevents.RunSucceeded
-	for _, c := range []struct {
-		filter         RunFilter
-		takes, selects bool
-	}{
-		{RunFilter{}, true, false},
-		{RunFilter{Towns: []string{"t"}, From: time.Unix(1, 0), Oldest: true}, true, false},
-		{RunFilter{Status: string(runevents.RunSucceeded)}, true, true},
-		{RunFilter{Status: "rejected"}, true, true},
-		{RunFilter{Status: "executed"}, false, true},
-		{RunFilter{ActorID: "a"}, true, true},
-		{RunFilter{ActorID: "b"}, false, true},
-		{RunFilter{Type: "PAUSE"}, true, true},
-		{RunFilter{Type: "RESUME"}, false, true},
-		{RunFilter{Status: "rejected", ActorID: "a", Type: "PAUSE"}, true, true},
-		{RunFilter{Status: "rejected", ActorID: "b", Type: "PAUSE"}, false, true},
-		{RunFilter{Status: "rejected", ActorID: "a", Type: "RESUME"}, false, true},
-		{RunFilter{Status: "stale", ActorID: "a", Type: "PAUSE"}, false, true},
-	} {
-		require.Equal(t, c.takes, c.filter.takes(row), "%+v", c.filter)
-		require.Equal(t, c.selects, c.filter.selects(), "%+v", c.filter)
+	l := logtest.New(t)
+	s := open(t, l)
+	_, err := l.Commit(t.Context(), logtest.PutTown(t, "town-threatened", 13), 0)
+	require.NoError(t, err)
+	var ids []string
+	for _, c := range outcometest.Cases(t)[:3] { // executed, failed, rejected
+		rec, after := logtest.Judged(t, &c)
+		logtest.Commit(t, l, rec, logtest.In(after))
+		ids = append(ids, rec.Run.RunID)
 	}
-}
-
-// startsAt are the events of runs that start at these seconds, one after the other, each of a first
-// and a second event.
-func startsAt(seconds ...int) (events []streamEvent) {
-	for i, at := range seconds {
-		for seq := 1; seq <= 2; seq++ {
-			events = append(events, streamEvent{fmt.Appendf(nil,
-				`{"runId":"run-%d","runSeq":%d,"persistedAt":%q}`, i+1, seq,
-				runevents.Timestamp(time.Unix(int64(at), 0))), uint64(len(events) + 1), ""})
+	tell(t, s, "Town 1", ofRun("ends", runevents.RunStarted,
+		`{"actorId":"A b/c","townId":"Town 1","type":"PROJECT_ADVANCE"}`))
+	tell(t, s, "u", ofRun("goes-on", runevents.RunStarted, `{"actorId":"`+
+		strings.Repeat("é", 100)+`"}`))
+	tell(t, s, "Town 1", ofRun("ends", runevents.RunCompleted, ""))
+	mayor := outcometest.Cases(t)[0].Handoff.Proposal
+	for _, c := range []struct {
+		filter RunFilter
+		want   []string // the newest first
+	}{
+		{RunFilter{}, []string{"goes-on", "ends", ids[2], ids[1], ids[0]}},
+		{RunFilter{Oldest: true}, []string{ids[0], ids[1], ids[2], "ends", "goes-on"}},
+		{RunFilter{Towns: []string{"Town 1"}}, []string{"ends"}},
+		{RunFilter{Towns: []string{"Town 1", "u"}}, []string{"goes-on", "ends"}},
+		{RunFilter{Towns: []string{"Town 1", "u"}, Oldest: true}, []string{"ends", "goes-on"}},
+		{RunFilter{Towns: []string{"nowhere"}}, nil},
+		{RunFilter{Towns: []string{"town-threatened"}, Oldest: true}, ids},
+		{RunFilter{Status: string(runevents.RunRunning)}, []string{"goes-on"}},
+		{RunFilter{Status: string(runevents.RunSucceeded)}, []string{"ends", ids[2], ids[0]}},
+		{RunFilter{Status: "failed"}, []string{ids[1]}},
+		{RunFilter{Status: "rejected"}, []string{ids[2]}},
+		{RunFilter{ActorID: "A b/c"}, []string{"ends"}},
+		{RunFilter{ActorID: strings.Repeat("é", 100)}, []string{"goes-on"}},
+		{RunFilter{ActorID: "nobody"}, nil},
+		{RunFilter{Type: string(mayor.Type), ActorID: mayor.ActorID},
+			[]string{ids[2], ids[1], ids[0]}}, // of a producer's run no type is believed
+		{RunFilter{Type: string(mayor.Type), ActorID: "A b/c"}, nil},
+		{RunFilter{Status: "executed", ActorID: mayor.ActorID, Towns: []string{"u"}}, nil},
+	} {
+		for limit := 1; limit < 7; limit++ {
+			require.Equal(t, c.want, listed(t, s, c.filter, limit), "%+v", c.filter)
 		}
 	}
-	return events
 }
 
-// A list has the runs that start within From <= t < To, in the order that was asked for, and no
-// more than its limit; what comes behind the time window ends it.
-func TestTheTimeWindowOfAList(t *testing.T) {
+// A list has the runs that start within From <= t < To, in the order that was asked for.
+func TestList_TimeWindow(t *testing.T) {
 	t.Parallel()
 	at := func(second int64) time.Time { return time.Unix(second, 0) }
-	events := startsAt(10, 20, 20, 30)
-	for _, c := range []struct {
-		name             string
-		filter           RunFilter
-		limit            int
-		oldest, newest   string
-		stopsAt, stopped bool // reading from the oldest, from the newest
-	}{
-		{"open", RunFilter{}, 9, "1 2 3 4", "4 3 2 1", false, false},
-		{"a limit", RunFilter{}, 2, "1 2", "4 3", true, true},
-		{"from", RunFilter{From: at(20)}, 9, "2 3 4", "4 3 2", false, true},
-		{"to", RunFilter{To: at(20)}, 9, "1", "1", true, false},
-		{"within", RunFilter{From: at(20), To: at(30)}, 9, "2 3", "3 2", true, true},
-		{"none", RunFilter{From: at(21), To: at(30)}, 9, "", "", true, true},
-	} {
-		forward := runScan{filter: &c.filter, limit: c.limit}
-		for _, e := range events {
-			if forward.over() {
-				break
-			}
-			require.NoError(t, forward.look(t.Context(), "s", e.data, e.seq))
-		}
-		back := backScan{filter: &c.filter, limit: c.limit,
-			tails: map[string][]runevents.Record{}}
-		require.NoError(t, back.look(events))
-		names := func(found []foundRun) string {
-			var all []string
-			for _, f := range found {
-				require.Equal(t, uint64(1), f.seq%2, "it stands at its first event")
-				all = append(all, strings.TrimPrefix(f.runID, "run-"))
-			}
-			return strings.Join(all, " ")
-		}
-		require.Equal(t, c.oldest, names(forward.starts), c.name)
-		require.Equal(t, c.newest, names(back.found), c.name)
-		require.Equal(t, c.stopsAt, forward.over(), c.name)
-		require.Equal(t, c.stopped, back.past || len(back.found) == c.limit, c.name)
-		_, next, err := forward.page(true)
-		require.NoError(t, err)
-		require.Equal(t, !forward.past, next > 0, c.name)
-		_, next, err = forward.page(false)
-		require.NoError(t, err)
-		require.Zero(t, next, c.name)
+	l := logtest.New(t)
+	var now time.Time
+	l.Now = func() time.Time { return now }
+	s := open(t, l)
+	for i, second := range []int64{10, 20, 20, 30} {
+		now = at(second)
+		tell(t, s, "t", toldIn(fmt.Sprint(i+1), 1))
 	}
-	found := foundRun{seq: 7}
-	require.Equal(t, uint64(6), found.before(true))
-	require.Equal(t, uint64(8), found.before(false))
-	for _, damaged := range []string{`{`, `{"runSeq":1,"persistedAt":"yesterday"}`} {
-		require.ErrorContains(t, (&runScan{filter: &RunFilter{}}).look(t.Context(), "s",
-			[]byte(damaged), 7), "event stream sequence 7")
+	now = at(40)
+	tell(t, s, "t", toldIn("1", 2)) // which starts no later for it
+	for _, c := range []struct {
+		name           string
+		filter         RunFilter
+		oldest, newest string
+	}{
+		{"open", RunFilter{}, "1 2 3 4", "4 3 2 1"},
+		{"from", RunFilter{From: at(20)}, "2 3 4", "4 3 2"},
+		{"to", RunFilter{To: at(20)}, "1", "1"},
+		{"within", RunFilter{From: at(20), To: at(30)}, "2 3", "3 2"},
+		{"none", RunFilter{From: at(21), To: at(30)}, "", ""},
+	} {
+		for limit := 1; limit < 6; limit++ {
+			for _, towns := range [][]string{nil, {"t"}} {
+				f := c.filter
+				f.Towns = towns
+				require.Equal(t, c.newest, strings.Join(listed(t, s, f, limit), " "), c.name)
+				f.Oldest = true
+				require.Equal(t, c.oldest, strings.Join(listed(t, s, f, limit), " "), c.name)
+			}
+		}
 	}
 }
 
-// A run whose last event the scan has not seen may still become what the filter asks for.
-func TestARunThatGoesOnMayBeTaken(t *testing.T) {
+// Pages end before they have more than PageBytes, and the next one goes on there.
+func TestPageBytes(t *testing.T) {
 	t.Parallel()
-	filter := &RunFilter{Status: string(runevents.RunSucceeded)}
-	event := func(seq int64, kind runevents.EventType) runevents.Record {
-		r := runevents.Record{RunSeq: seq, PersistedAt: "2026-02-16T10:00:00.000Z"}
-		r.RunID, r.EventType, r.LogicalAttemptID = "run-1", kind, 1
-		r.EventID, r.IdempotencyKey = fmt.Sprint("e-", seq), fmt.Sprint("k-", seq)
-		return r
+	s := open(t, logtest.New(t))
+	large := fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", PageBytes*2/5))
+	for i := range 5 {
+		runID := fmt.Sprint(i)
+		tell(t, s, "t", ofRun(runID, runevents.RunStarted, large))
+		for n := range int64(4) {
+			w := toldIn(runID, n+1)
+			w.Payload = []byte(large)
+			tell(t, s, "t", w)
+		}
 	}
-	started := []runevents.Record{event(1, runevents.RunStarted)}
-	failed := append(started[:1:1], event(2, runevents.RunFailed))
-	completed := append(started[:1:1], event(2, runevents.RunCompleted))
-	for _, c := range []struct {
-		events []runevents.Record
-		atEnd  bool
-		want   bool
-	}{
-		{started, false, true}, {started, true, false}, {failed, false, false},
-		{failed, true, false}, {completed, false, true}, {completed, true, true},
-	} {
-		b := &backScan{filter: filter, atEnd: c.atEnd}
-		require.Equal(t, c.want, b.mayTake("run-1", c.events), "%d events, at the end: %v",
-			len(c.events), c.atEnd)
+	var pages []int
+	for after, more := uint64(0), true; more; more = after > 0 {
+		page, err := s.List(t.Context(), RunFilter{}, after, 50)
+		require.NoError(t, err)
+		pages, after = append(pages, len(page.Runs)), page.Next
 	}
+	require.Equal(t, []int{2, 2, 1}, pages)
+	pages = nil
+	for after := int64(0); after < 5; {
+		page, err := s.Events(t.Context(), "0", after, 50)
+		require.NoError(t, err)
+		require.Equal(t, int64(5), page.LastEventSeq)
+		pages, after = append(pages, len(page.Events)), after+int64(len(page.Events))
+	}
+	require.Equal(t, []int{2, 2, 1}, pages)
 }
 
 // What the log has of a run is what its readers get: its state, its town, where it ended, and a row

@@ -32,7 +32,7 @@ func TestDefaultProtectsTheLog(t *testing.T) {
 
 	for _, subject := range []string{
 		"world.main.log." + wire.TownToken("town-a"), "world.main.log.>",
-		"world.main.receipts.x", "$JS.API.STREAM.DELETE.WORLD_main_LOG",
+		"world.main.signal", "$JS.API.STREAM.DELETE.WORLD_main_LOG",
 	} {
 		_ = c.nc.Publish(subject, []byte(`{"damage":true}`))
 	}

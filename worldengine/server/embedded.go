@@ -238,3 +238,9 @@ func (e *embedded) close() {
 	}
 	e.lock.Close()
 }
+
+// listening reports whether a client, of whatever account, hears what the world's account publishes
+// on a subject.
+func (e *embedded) listening(subject string) bool {
+	return e.nats.GlobalAccount().Interest(subject) > 0
+}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"worldengine/worldengine"
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/commitlog"
 )
 
 // Bounds of the question whether a server is ready.
@@ -60,7 +60,7 @@ func (h *health) check(ctx context.Context, w world) error {
 		return err
 	}
 	if w.LogLost() != nil { // which names towns, and health needs no sign-in
-		return fmt.Errorf("%w: see the alert LOG_LOST", follow.ErrLogLost)
+		return fmt.Errorf("%w: see the alert LOG_LOST", commitlog.ErrLogLost)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/wire"
 )
 
@@ -55,8 +55,8 @@ func TestReady(t *testing.T) {
 	require.ErrorIs(t, ready(), full)
 	w.room = nil
 	require.NoError(t, ready())
-	w.lost = follow.ErrLogLost
-	require.ErrorIs(t, ready(), follow.ErrLogLost)
+	w.lost = commitlog.ErrLogLost
+	require.ErrorIs(t, ready(), commitlog.ErrLogLost)
 	w.lost = nil
 	require.NoError(t, ready())
 	h.draining.Store(true)

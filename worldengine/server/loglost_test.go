@@ -15,7 +15,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine/follow"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
@@ -118,7 +118,7 @@ func (w *lossy) requireLost() {
 		return w.srv.Engine().LogLost() != nil
 	}, time.Minute, 10*time.Millisecond)
 	w.answers()
-	require.ErrorIs(w.t, w.srv.Ready(w.t.Context()), follow.ErrLogLost)
+	require.ErrorIs(w.t, w.srv.Ready(w.t.Context()), commitlog.ErrLogLost)
 	require.Contains(w.t, w.srv.Engine().Stats().LogLost, w.runs[3])
 	for _, body := range w.bodies[:2] {
 		f := w.failureOf(w.request("handoff", body))
@@ -226,7 +226,7 @@ func TestLogLost_WithTheNextCommit(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	_, err = w.srv.Engine().Put(ctx, town.NewState(snapshot("new")), "")
-	require.ErrorIs(t, err, follow.ErrLogLost)
+	require.ErrorIs(t, err, commitlog.ErrLogLost)
 	w.requireLost()
 }
 

@@ -140,6 +140,7 @@ func bodies(t testing.TB, townID string) map[string][]byte {
 	runID := "00000000-0000-4000-8000-000000000000"
 	bodies := map[string]any{
 		"town.get": about, "town.history": about, "town.list": map[string]any{}, "run.list": about,
+		"event.list":  map[string]any{"after": "0", "townId": townID},
 		"control.get": about, "town.put": putRequest(snapshot(townID+"-new"), ""),
 		"town.patch": map[string]any{"townId": townID, "expectedSnapshotHash": "x",
 			"patch": map[string]any{}},

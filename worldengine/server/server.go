@@ -219,6 +219,7 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 		}
 		s.url = s.embedded.url()
 		config.Engine.MayStore = s.embedded.room.Check
+		config.Engine.Listening = s.embedded.listening
 		config.Engine.IndexDir = filepath.Join(config.Data, "index", config.Engine.World)
 		config.Engine.GroupCommits = config.Sync == SyncAlways
 		config.Service.Disk = s.embedded.room.State

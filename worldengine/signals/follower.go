@@ -13,7 +13,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/wire"
 )
@@ -53,12 +52,12 @@ func (f *Follower) read(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("worldengine: consumer of the signals: %w", err)
 	}
-	defer follow.Release(f.Log.Stream, consumer)
+	defer commitlog.Release(f.Log.Stream, consumer)
 	// What was said before the consumer was there.
 	if _, err := f.World.Read(ctx); err != nil {
 		return err
 	}
-	messages, err := consumer.Messages(jetstream.PullHeartbeat(follow.Heartbeat))
+	messages, err := consumer.Messages(jetstream.PullHeartbeat(commitlog.Heartbeat))
 	if err != nil {
 		return fmt.Errorf("worldengine: signals: %w", err)
 	}

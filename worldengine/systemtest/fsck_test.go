@@ -252,8 +252,7 @@ func (w *checkedWorld) stream(name string) jetstream.Stream {
 	return stream
 }
 
-func (w *checkedWorld) events() jetstream.Stream { return w.stream(wire.EventStream("main")) }
-func (w *checkedWorld) log() jetstream.Stream    { return w.stream(wire.LogStream("main")) }
+func (w *checkedWorld) log() jetstream.Stream { return w.stream(wire.LogStream("main")) }
 
 // logEnd is the sequence of the log's last message.
 func (w *checkedWorld) logEnd() uint64 {
@@ -326,14 +325,6 @@ func (w *checkedWorld) publish(subject string, header nats.Header, data []byte) 
 		require.Eventually(w.t, publish, 30*time.Second, 20*time.Millisecond)
 	}
 	return seq
-}
-
-// only returns the finding that has to be the only one.
-func only(t *testing.T, report *fsck.Report) fsck.Finding {
-	t.Helper()
-	require.Len(t, report.Findings, 1, "%+v", report.Findings)
-	require.Equal(t, 1, report.FindingCount)
-	return report.Findings[0]
 }
 
 // talk has one more handoff of a town executed.

@@ -2,6 +2,7 @@ package systemtest_test
 
 import (
 	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/backup"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/feed"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
@@ -129,6 +131,26 @@ func TestFsck_DamagedCommit(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A commit that NATS does not deliver is damaged to the readers of event.list, at the end of the log
+// too, and one that is gone is a gap.
+func TestEventList_OfADamagedDisk(t *testing.T) {
+	w := newCheckedWorld(t, worldengine.Config{})
+	done, _ := w.talked(w.found("t"), 5)
+	w.idle()
+	end, err := w.engine.Feed().End(t.Context())
+	require.NoError(t, err)
+	damaged := w.placeOf(done[1])
+	w.flipInLog(damaged, end)
+	page, err := w.engine.Feed().Read(t.Context(), feed.Query{Limit: 1000, Towns: []string{"none"}})
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprintf(`[{"cursor":"%d","damaged":true} {"cursor":"%d","damaged":true}]`,
+		damaged, end), fmt.Sprintf("%s", page.Commits))
+	require.Equal(t, []any{end, false}, []any{page.Cursor, page.Gap})
+	page, err = w.engine.Feed().Read(t.Context(), feed.Query{Limit: 1000})
+	require.NoError(t, err)
+	require.Len(t, page.Commits, int(end))
 }
 
 // A backup of a damaged world has what the world still delivers: the history before the damaged

@@ -148,7 +148,7 @@ func TestFsckPutsATownBackToAPendingCommand(t *testing.T) {
 	w.clean()
 }
 
-// Where no readable record of the town is kept, the report says what is left to do.
+// If no readable record of the town is kept, the report says so.
 func TestFsckOfADamagedTownWithNothingBefore(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
 	w.found("t")
@@ -164,7 +164,7 @@ func TestFsckOfADamagedTownWithNothingBefore(t *testing.T) {
 	}
 }
 
-// A guard of 0 holds where NATS does not deliver the last message of a subject: the mend relies on
+// A guard of 0 holds if NATS does not deliver the last message of a subject: the mend relies on
 // it.
 func TestNATSGuardsADamagedSubjectWithZero(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{})
@@ -178,7 +178,7 @@ func TestNATSGuardsADamagedSubjectWithZero(t *testing.T) {
 	require.ErrorContains(t, err, "wrong last sequence: 0")
 }
 
-// A world that was served with a shorter history opens with a longer one, and keeps what it has.
+// A world that was served with a shorter history opens with a longer one, and keeps its commits.
 func TestAHistoryIsMadeLonger(t *testing.T) {
 	w := newCheckedWorld(t, worldengine.Config{HistoryPerTown: 2})
 	_, now := w.talked(w.found("t"), 4)

@@ -12,7 +12,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/follow"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/runs"
@@ -234,7 +233,7 @@ func FsckLog(world string, log []*jetstream.RawStreamMsg) ([]fsck.Finding, fsck.
 	var found []fsck.Finding
 	l := fsck.NewLogCheck(world, &counts)
 	for _, raw := range log {
-		v := l.Check(commitlog.NewMessage(follow.Stored(raw), raw.Sequence, raw.Time))
+		v := l.Check(commitlog.NewMessage(commitlog.Delivered(raw), raw.Sequence, raw.Time))
 		found = append(append(found, v.Own...), v.History...)
 	}
 	return found, counts, len(l.Runs)

@@ -128,7 +128,7 @@ var errorSpecs = []ErrorSpec{
 			"is stored"},
 	{Code: CodeUnknownTown, Status: 404, When: "there is no such town"},
 	{Code: CodeUnknownResult, Status: 404,
-		When: "no handoff was accepted with the key, or its receipt has expired"},
+		When: "no handoff was accepted with the key, or the log keeps its commit no more"},
 	{Code: CodeUnknownRun, Status: 404,
 		When: "no events of the run are kept, or not its first ones, or of `run.events` not the " +
 			"first ones above `afterSeq`"},
@@ -184,7 +184,7 @@ var errorSpecs = []ErrorSpec{
 			"in doubt"},
 	{Code: CodeRunNotRetryable, Status: 409,
 		When: "of `run.retry`: the run did not fail with `PLUGIN_UNAVAILABLE`, or the log does not " +
-			"keep its end or its receipt any more; the message says how it ended, and the fix"},
+			"keep its end any more; the message says how it ended, and the fix"},
 	{Code: CodeRunInDoubt, Status: 409,
 		When:  "of `run.retry`: the run failed, and its command may have been applied",
 		Again: "no: look at the game"},
@@ -200,8 +200,8 @@ var errorSpecs = []ErrorSpec{
 			"an operator has to repair the town: handoffctl fsck says where it is damaged",
 		Again: "no: an operator follows [repair.md](repair.md)"},
 	{Code: CodeRunDamaged, Status: 500,
-		Text: "the stored events of the run cannot be read; an operator has to repair them: " +
-			"handoffctl fsck --repair makes them again from the log",
+		Text: "the stored events of the run cannot be read; an operator has to look at the log: " +
+			"handoffctl fsck says where it is damaged",
 		Again: "no: an operator repairs ([evidence](evidence/damage.md)); `result.get` has the result"},
 	{Code: CodeInternal, Status: 500,
 		Text: "the server has a defect and could not finish the request; its log says more"},

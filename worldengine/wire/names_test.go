@@ -55,19 +55,16 @@ func TestVerbOfASubject(t *testing.T) {
 func TestStoredNamesAreFixed(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{
-		"WORLD_w_LOG", "WORLD_w_RECEIPTS", "WORLD_w_RUNEVENTS", "WORLD_w_PENDING",
+		"WORLD_w_LOG", "WORLD_w_RUNEVENTS", "WORLD_w_PENDING",
 		"WORLD_w_DEADLETTER", "WORLD_w_ALERTS",
 	}, Streams("w"))
 	for want, got := range map[string]string{
 		"WORLD_w_RESTORING":           RestoringStream("w"),
-		"WORLD_w_PROJECTOR":           ProjectorBucket("w"),
 		"world.w.log.t":               LogSubject("w", "t"),
 		"world.w.control":             ControlSubject("w"),
 		"world.w.signal":              SignalSubject("w"),
 		"world.w.run.r":               RunSubject("w", "r"),
-		"world.w.pending.t":           PendingSubject("w", "t"),
 		"world.w.restoring":           RestoringSubject("w"),
-		"world.w.receipts.t.k":        ReceiptSubject("w", "t", "k"),
 		"worldengine.v1.w.apply.t":    ApplySubject("w", "t"),
 		"worldengine.v1.w.events.t":   EventsSubject("w", "t"),
 		"worldengine.v1.w.changes.t":  ChangesSubject("w", "t"),
@@ -98,20 +95,6 @@ func TestStoredNamesAreFixed(t *testing.T) {
 		"Original-Size":               OriginalSizeHeader,
 	} {
 		require.Equal(t, want, got)
-	}
-}
-
-func TestReceiptOf(t *testing.T) {
-	t.Parallel()
-	town, key, ok := ReceiptOf(ReceiptSubject("w", "t", "k"))
-	require.True(t, ok)
-	require.Equal(t, [2]string{"t", "k"}, [2]string{town, key})
-	for _, other := range []string{
-		"", "world.w.receipts.k", LogSubject("w", "t"),
-		ReceiptSubject("w", "t", "k.l"),
-	} {
-		_, _, ok := ReceiptOf(other)
-		require.False(t, ok, other)
 	}
 }
 

@@ -43,8 +43,4 @@ func Streams(world string) []string {
 	}
 }
 
-// ProjectorBucket returns the name of the key-value bucket that keeps up to where the run events of
-// a world are projected.
-func ProjectorBucket(world string) string { return stream(world, "PROJECTOR") }
-
 func stream(world, name string) string { return "WORLD_" + world + "_" + name }

@@ -108,13 +108,6 @@ func SignalSubject(world string) string { return own(world, "signal") }
 // RunSubject returns the subject of what a run has in the log between commits of its town.
 func RunSubject(world, runID string) string { return own(world, "run", runID) }
 
-// PendingSubject returns the subject of the hint that a command is being applied in a town.
-func PendingSubject(world, townToken string) string { return own(world, "pending", townToken) }
-
-// AskedSubject returns the subject of the hint that proposals wait for approval in a town. "*" may
-// stand for the token.
-func AskedSubject(world, townToken string) string { return own(world, "asked", townToken) }
-
 // WaitingSubject returns the subject of the hint that runs of a town wait in a server. "*" may
 // stand for the token and the server.
 func WaitingSubject(world, townToken, server string) string {

@@ -1,21 +1,21 @@
 import { headers as newHeaders } from "@nats-io/nats-core";
-import { followChanges } from "./changes.mjs";
 import { checkedWorld, json, milliseconds, verified } from "./checks.mjs";
 import { changing } from "./contract.gen.mjs";
 import { dryRun, send } from "#handoffs"; // a name, so that the console's bundle can leave it out
 import { exchange } from "./exchange.mjs";
 import { UnavailableError } from "./errors.mjs";
-import { follow } from "./events.mjs";
+import { commits, events } from "./follow.mjs";
 import { verbSubject } from "./subjects.mjs";
 
 /** @import { NatsConnection } from "@nats-io/nats-core" */
-/** @import { ReplyError, RunError } from "./errors.mjs" */
-/** @import { Alert, Approval, Change, Decided, Handoff, ProposalType, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
+/** @import { ReplyError } from "./errors.mjs" */
+/** @import { Followed } from "./follow.mjs" */
+/** @import { Alert, Approval, Change, Commit, Decided, Handoff, Loss, ProposalType, Result, Run, RunEvent, Snapshot, Town, TownSummary } from "./types.mjs" */
 
 /**
  * @typedef {object} RequestOptions
  * @property {number} [timeout] how long the call may take with all its repetitions, in milliseconds; Infinity is
- *   24 days
+ *   24 days; a `waitMs` of the request comes on top
  * @property {AbortSignal} [signal] gives the call up
  * @property {Record<string, string>} [headers] further headers: of `send` a `traceparent` and a
  *   `tracestate` go on to the plugin and the run events
@@ -139,10 +139,11 @@ export class Client {
     const headers = newHeaders();
     if (options.revision !== undefined) headers.set("Execution-Result-Revision", String(options.revision));
     for (const [name, value] of Object.entries(options.headers ?? {})) headers.set(name, value);
+    const { waitMs = 0 } = /** @type {{ waitMs?: number }} */ (body ?? {});
     const answer = await exchange({
       nc: this.nc, subject: verbSubject(this.world, verb), headers,
       payload: new TextEncoder().encode(JSON.stringify(body)),
-      timeout: milliseconds(options.timeout ?? this.timeout), signal: options.signal,
+      timeout: milliseconds((options.timeout ?? this.timeout) + waitMs), waitMs, signal: options.signal,
       safe: !/** @type {readonly string[]} */ (changing).includes(verb), served: () => this.#served, waits, refused,
       onReconnect: (listener) => this.onReconnect(listener),
     });
@@ -249,22 +250,10 @@ export class Client {
    *   order?: "newest" | "oldest", limit?: number }} [options]
    * @returns {AsyncGenerator<Run>}
    */
-  async *runs(options) {
-    for await (const page of this.runPages(options)) yield* page.runs;
-  }
-
-  /**
-   * As `runs`, page by page, and with `afterMark` the runs that have an event behind that mark. The list is
-   * complete up to the mark of its first page.
-   * @param {RequestOptions & { townId?: string, from?: string, to?: string, status?: string,
-   *   afterMark?: number, order?: "newest" | "oldest", limit?: number }} [options]
-   * @returns {AsyncGenerator<{ runs: Run[], next?: number, mark: number }>}
-   */
-  async *runPages({ townId, from, to, status, afterMark, order, limit, ...options } = {}) {
+  async *runs({ townId, from, to, status, order, limit, ...options } = {}) {
     for (let after; ;) {
-      const request = { townId, from, to, status, afterMark, order, after, limit };
-      const page = await this.request("run.list", request, options);
-      yield page;
+      const page = await this.request("run.list", { townId, from, to, status, order, after, limit }, options);
+      yield* page.runs;
       if (page.next === undefined) return;
       after = page.next;
     }
@@ -276,65 +265,60 @@ export class Client {
    * @param {RequestOptions & { afterSeq?: number, limit?: number }} [options]
    * @returns {AsyncGenerator<RunEvent>}
    */
-  async *runEvents(runId, options) {
-    for await (const page of this.runEventPages(runId, options)) yield* page.events;
-  }
-
-  /**
-   * As `runEvents`, page by page, and with `afterMark` the events behind that mark. A page has the mark of its
-   * last event.
-   * @param {string} runId
-   * @param {RequestOptions & { afterSeq?: number, afterMark?: number, limit?: number }} [options]
-   * @returns {AsyncGenerator<{ events: RunEvent[], lastEventSeq: number, mark?: number }>}
-   */
-  async *runEventPages(runId, { afterSeq = 0, afterMark, limit, ...options } = {}) {
+  async *runEvents(runId, { afterSeq = 0, limit, ...options } = {}) {
     for (let last = afterSeq; ;) {
-      const request = { runId, afterSeq: last, afterMark: afterMark || undefined, limit };
-      const page = await this.request("run.events", request, options);
-      if (page.events.length === 0 && last < page.lastEventSeq && !afterMark) {
+      const page = await this.request("run.events", { runId, afterSeq: last, limit }, options);
+      if (page.events.length === 0 && last < page.lastEventSeq) {
         throw new UnavailableError("INVALID_ANSWER",
           `the events of run ${runId} break off at ${last} of ${page.lastEventSeq}`);
       }
-      yield page;
+      yield* page.events;
       last = page.events.at(-1)?.runSeq ?? page.lastEventSeq;
       if (last >= page.lastEventSeq) return;
     }
   }
 
   /**
-   * Follows run events: each one once, those of a run in their order, through losses of the connection
-   * too, however long they are. It ends by `break`, by signal, by `close` and, of one run, with the run. It asks
-   * again, without end, while the server is away (no answer, 429, 503). Where the server closes the connection
-   * for good, such as one of a user who is no longer known, it throws an UnavailableError with the code CONNECTION.
+   * Follows the commits of the world's log, each once and in the order of the log, through losses of the connection
+   * too, however long they are: those of a town, or of all towns that the user may read; behind the cursor `after`
+   * ("0" for all that is kept), or from now on. The `cursor` of a commit is the watermark of its reader: keep it, and
+   * go on with it after a restart.
    *
-   * - `{ runId, afterSeq }`: the events of one run behind afterSeq.
-   * - `{ townId, from }`: those of a town; of all towns without townId. Runs that began at the time
-   *   `from` or later are followed from their first event; without it, from now on. Of a run that
-   *   began before, there is what comes from now on, however old it is (`openSince` has no effect any more).
+   * It ends by `break`, by signal and by `close`. It asks again, without end, while the server is away (no answer,
+   * 429, 503). If the server closes the connection for good, such as that of a user who is no longer known, it throws
+   * an UnavailableError with the code CONNECTION.
    *
-   * Of many runs, one whose events cannot be had is told to `onRunError`, once, and then left out; the others
-   * go on. Without onRunError that RunError is thrown. Any other error is thrown.
-   * @param {RequestOptions & { runId?: string, afterSeq?: number, townId?: string, from?: string,
-   *   openSince?: number, onRunError?: (error: RunError) => void }} [options]
-   * @returns {AsyncGenerator<RunEvent>}
+   * `onLost` is called if commits may be missing, and following goes on: `GAP` (the log no longer keeps some, perhaps
+   * of other towns), `DAMAGED` (one that cannot be read, which is yielded without events) and `INVALID_CURSOR` (the
+   * log lost its end, or an older one was restored: it goes on from the end). An `after` that the log does
+   * not have when following begins is a ReplyError with the code INVALID_CURSOR.
+   * @param {Followed & { onLost?: (loss: Loss) => void }} [options]
+   * @returns {AsyncGenerator<Commit, void>}
    */
-  events(options = {}) { return follow(this, options); }
+  commits(options = {}) { return commits(this, options); }
 
   /**
-   * Follows the changes of towns that no run has made, such as by `town.put`, each once, in the order of their
-   * revisions: those of a town, or of all towns that the user hears of, behind the revision `after`, or from now
-   * on. It subscribes to their notices, and asks `town.history` at first, after each reconnection, every 5 minutes
-   * because notices may be lost on the server's side, and more often where there are no notices
-   * (docs/contracts.md, Notices of changes); `onSeldom` is told whether that is so, whenever it is found out. It
-   * ends by `break`, by signal and by `close`, and asks again while the server is away.
+   * Follows run events as `commits` does: each one once, those of a run in their order.
    *
-   * Of one town nothing is missed that its history keeps; of all towns, nothing that is among the last 500 messages
-   * of the log when it asks. Where the log has lost its end, or an older one was restored, it goes on behind the
-   * newest revision that it finds when it asks: what was changed since the loss is not yielded.
-   * @param {RequestOptions & { townId?: string, after?: number, onSeldom?: (seldom: boolean) => void }} [options]
+   * - `{ runId, afterSeq }`: the events of one run behind afterSeq. It ends with the run.
+   * - `{ townId, from }`: those of a town, of all towns without townId, that were persisted at the time `from`
+   *   or later, or behind the cursor `after`; without both, from now on.
+   * @param {Followed & { onLost?: (loss: Loss) => void, from?: string, runId?: string, afterSeq?: number }} [options]
+   * @returns {AsyncGenerator<RunEvent, void>}
+   */
+  events(options = {}) { return events(this, options); }
+
+  /**
+   * Follows, as `commits` does, the changes of towns that no run event says, such as by `town.put`: behind the
+   * revision `after`, or from now on.
+   * @param {Omit<Followed, "after"> & { after?: number, onLost?: (loss: Loss) => void }} [options]
    * @returns {AsyncGenerator<Change, void>}
    */
-  changes(options = {}) { return followChanges(this, options); }
+  async *changes({ after, ...options } = {}) {
+    for await (const commit of this.commits({ ...options, after: after?.toString() })) {
+      if (commit.revision && commit.events?.length === 0) yield /** @type {Change} */ (commit);
+    }
+  }
 
   /**
    * Goes through the alerts that are kept, the newest first; with `unacknowledged` through those that are not

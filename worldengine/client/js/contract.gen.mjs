@@ -49,10 +49,10 @@ export const eventTones = /** @type {const} */ ({
 /** The meaning of each alert. */
 export const alertMeanings = /** @type {const} */ ({
   EVENT_BUS_DELIVERY_FAILED: "Something could not be brought onto the bus and became a dead letter.",
-  LOG_LOST: "The log does not have the records from which the index or run events were derived, or that the server has committed or read itself: it lost its end, or someone put an older one back. Commits that were answered may be lost; the alert names the last ones, with towns and runs. Handoffs get LOG_UNAVAILABLE, and /readyz 503, as long as the server knows of the loss.",
+  LOG_LOST: "The log lost its end, or someone put an older one back: it lacks records that the server has committed or read, or that its index had. Commits that were answered may be lost; the alert names the last ones. While a running server knows of the loss, changes get LOG_UNAVAILABLE, and /readyz 503.",
   STORAGE_FAILED: "The disk is full, or refused a write: nothing is stored.",
   STORAGE_RECOVERED: "There is room on the disk of the log again.",
-  COMMIT_DAMAGED: "A commit of the log cannot be read, so that the readers of event.list miss its events.",
+  COMMIT_DAMAGED: "A commit of the log cannot be read: its events are missed.",
   TOWN_MENDED: "handoffctl fsck --repair put a town back to its last readable record.",
   APPLY_IN_DOUBT: "The engine does not know whether the game has applied a command: its handoff failed with PLUGIN_TIMEOUT or RCON_IN_DOUBT, or an operator cancelled its run by force.",
   PLUGIN_DOUBLE_ANSWER: "More answers than requests say that a command was applied to a town: it has a second plugin, or its plugin answers a request twice. The first answer counts.",

@@ -52,24 +52,3 @@ export class UnavailableError extends Error {
     this.code = code;
   }
 }
-
-/**
- * The events of one run cannot be had, and why: such as a ReplyError with the code RUN_DAMAGED. `events`
- * yields no more of the run; those up to `afterSeq` were yielded. When the cause is mended,
- * `events({ runId, afterSeq })` goes on.
- */
-export class RunError extends Error {
-  /**
-   * @param {string} runId
-   * @param {number} afterSeq
-   * @param {any} cause
-   */
-  constructor(runId, afterSeq, cause) {
-    super(`the events of run ${runId} behind ${afterSeq} cannot be had: ${cause.message}`, { cause });
-    this.name = "RunError";
-    this.runId = runId;
-    this.afterSeq = afterSeq;
-    /** The code of the cause. */
-    this.code = cause.code;
-  }
-}

@@ -11,6 +11,7 @@ import { ReplyError, UnavailableError } from "./errors.mjs";
  * @property {Uint8Array} payload
  * @property {MsgHdrs} headers
  * @property {number} timeout how long all of it may take, in milliseconds
+ * @property {number} waitMs how long the server may wait with its answer
  * @property {boolean} safe whether it may be sent again where it may have been carried out
  * @property {() => boolean} served whether a server has answered on this connection before
  * @property {() => Promise<UnavailableError | null>} waits why it may have to wait, asked before it
@@ -48,7 +49,7 @@ export async function exchange(x) {
   const left = () => deadline - performance.now();
 
   let unanswered = 0, doubt = false, checking = false;
-  let interval = Math.min(resendAfter, x.timeout / 2);
+  let interval = Math.min(x.waitMs + resendAfter, x.timeout / 2);
   /** @type {UnavailableError | null} */
   let paused = null;
   /** @type {ReplyError | UnavailableError | undefined} */

@@ -7,10 +7,10 @@ import { transport } from "#transport";
 
 export { canonicalJson, hash, sha256 } from "./canonical.mjs";
 export { Client } from "./client.mjs";
-export { ReplyError, RunError, UnavailableError } from "./errors.mjs";
+export { ReplyError, UnavailableError } from "./errors.mjs";
 export { makeHandoff } from "./handoff.mjs";
 export { deriveResultId, isRevision1, verifyResult } from "./result.mjs";
-export { changesSubject, eventSubject, townToken, verbSubject } from "./subjects.mjs";
+export { townToken, verbSubject } from "./subjects.mjs";
 export { environment } from "#transport";
 
 /** @import { ConnectionOptions } from "@nats-io/nats-core" */

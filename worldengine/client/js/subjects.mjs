@@ -16,17 +16,3 @@ export async function townToken(townId) {
   }).join("");
   return token.length <= 128 ? token : `=${await sha256(townId)}`;
 }
-
-/**
- * Returns the subject of the run events of one run, of a town, or of all towns.
- * @param {string} world @param {string} [townId] @param {string} [runId]
- */
-export const eventSubject = async (world, townId, runId) =>
-  `runevents.v2.${world}.${townId === undefined ? "*" : await townToken(townId)}.${runId ?? "*"}`;
-
-/**
- * Returns the subject of the notices of changes of a town, or of all towns.
- * @param {string} world @param {string} [townId]
- */
-export const changesSubject = async (world, townId) =>
-  `worldengine.v1.${world}.changes.${townId === undefined ? "*" : await townToken(townId)}`;

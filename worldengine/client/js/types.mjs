@@ -130,15 +130,27 @@
  */
 
 /**
- * A change of a town that no run has made, such as by `town.put`: no run event says it.
- * @typedef {object} Change
- * @property {string} townId
- * @property {number} revision the town's after the change
- * @property {string} at
- * @property {string} cause "put", "mend" or "pending"
- * @property {string} [actorId] who put the state
- * @property {number} epoch
- * @property {string} hash
+ * A commit of the world's log. `revision`, `epoch` and `hash` are of the town's state behind it, if it holds one. A
+ * damaged one has its cursor alone.
+ * @typedef {object} Commit
+ * @property {string} cursor
+ * @property {boolean} [damaged]
+ * @property {string} at the persistedAt of the events
+ * @property {string} [townId]
+ * @property {string} cause as in town.history, or "refused", "waiting", "appended" or "signal"
+ * @property {number} [revision]
+ * @property {number} [epoch]
+ * @property {string} [hash]
+ * @property {string} [runId]
+ * @property {RunEvent[]} [events]
+ */
+
+/** Why a follower may miss commits, and the cursor from which it goes on.
+ * @typedef {{ reason: "GAP" | "DAMAGED" | "INVALID_CURSOR", cursor: string }} Loss */
+
+/**
+ * A change of a town that no run event says, such as by `town.put`.
+ * @typedef {Commit & { townId: string, revision: number, epoch: number, hash: string }} Change
  */
 
 /**

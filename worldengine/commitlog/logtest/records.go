@@ -108,3 +108,8 @@ func Commit(
 func In(state town.State) func(*commitlog.Entry) {
 	return func(e *commitlog.Entry) { e.State = state }
 }
+
+// NewProducer returns a producer of a run of the engine.
+func NewProducer(run runevents.Identity) *runevents.Producer {
+	return runevents.NewProducer(run, runevents.Source{Now: time.Now, NewID: uuid.NewString})
+}

@@ -1,8 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { ClosedConnectionError, PermissionViolationError, RequestError } from "@nats-io/nats-core";
 import { connect } from "../index.mjs";
-import { isAway } from "../onerun.mjs";
 import { access, joined, password, serve } from "./world.mjs";
 
 test("who is not let in, or no longer, is told so", { timeout: 120_000 }, async (t) => {
@@ -38,12 +36,4 @@ test("where there is no server, a client is told what to do", async () => {
   if (typeof WebSocket === "undefined") {
     await assert.rejects(connect({ servers: "ws://127.0.0.1:1" }), { code: "CONNECTION", message: /no WebSocket/ });
   }
-});
-
-test("isAway: a flush that a lost connection ends is tried again", () => {
-  assert.ok(isAway(new RequestError("connection disconnected")));
-  assert.ok(isAway(new ClosedConnectionError()));
-  assert.ok(!isAway(new PermissionViolationError("no", "publish", "a", undefined)));
-  assert.ok(!isAway(new Error("a defect")));
-  assert.ok(!isAway(undefined));
 });

@@ -87,7 +87,7 @@ export function access(t) {
   t.after(async () => rmSync(dir, { recursive: true, force: true }));
   writeFileSync(join(dir, "password"), password);
   const file = join(dir, "access.json");
-  /** @param {...(string | { name: string, role: string, towns?: string[] })} users */
+  /** @param {...(string | { name: string, role: string, towns?: string[], read?: string[] })} users */
   const admit = (...users) => writeFileSync(file, JSON.stringify({
     users: users.map((user) => ({
       passwordFile: "password", ...(typeof user === "string" ? { name: user, role: "agent" } : user),

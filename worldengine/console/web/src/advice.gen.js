@@ -3,10 +3,10 @@
 /** The way to mend the cause of each alert. */
 export const alertAdvice = /** @type {const} */ ({
   EVENT_BUS_DELIVERY_FAILED: "Look at it with handoffctl deadletter list; remove the cause, and replay it.",
-  LOG_LOST: "Put the newer log back; or, to go on without the lost commits, run handoffctl fsck --repair and start the server again.",
+  LOG_LOST: "Put the newer log back; or, to go on without the lost commits, start the server again.",
   STORAGE_FAILED: "Make room on the disk of the log.",
   STORAGE_RECOVERED: "Nothing: the server stores again.",
-  COMMIT_DAMAGED: "Run handoffctl fsck: it says what is damaged, and how to repair it.",
+  COMMIT_DAMAGED: "Run handoffctl fsck.",
   TOWN_MENDED: "Compare the town with the game, and put the true state.",
   APPLY_IN_DOUBT: "Look at the game. If town and game differ, put the true state with handoffctl town patch or put. A forced run with a result needs nothing: the game answered first.",
   PLUGIN_DOUBLE_ANSWER: "Look in the game whether the command was applied twice, and stop the second plugin.",

@@ -1,6 +1,4 @@
 import { useEffect, useRef } from "preact/hooks";
-import { townToken } from "../../../client/js/subjects.mjs";
-import { useChanges } from "./changes.js";
 import { feed } from "./feed.js";
 import { useLoad, useSoon } from "./load.js";
 import { can, session } from "./session.js";
@@ -22,29 +20,22 @@ async function load(townId) {
 export function useApprovals(townId) {
   const list = useLoad(() => load(townId), [townId]);
   const soon = useSoon(list.reload, 500);
-  const towns = useRef({ ids: new Set(), tokens: new Set() });
+  const towns = useRef(new Set());
   useEffect(() => {
     if (!list.data) return undefined;
     const all = [...list.data.waiting, ...list.data.approved];
-    const ids = new Set(all.map((a) => a.townId));
-    const known = { ids, tokens: new Set() };
-    towns.current = known;
-    for (const id of ids) townToken(id).then((token) => known.tokens.add(token), () => {});
+    towns.current = new Set(all.map((a) => a.townId));
     if (all.length === 0) return undefined;
     const next = Math.min(...all.map((a) => new Date(a.expiresAt).getTime())) - Date.now();
     const timer = setTimeout(list.reload, Math.min(Math.max(next, 0) + 1000, longest));
     return () => clearTimeout(timer);
   }, [list.data]);
-  useEffect(() => feed.listen((events, dropped) => {
-    if (dropped > 0 || events.some((e) => mayMatter(e, towns.current.tokens))) soon();
+  useEffect(() => feed.listen((commits, lost) => {
+    if (lost || commits.some((c) => mayMatter(c, towns.current))) soon();
   }), [soon]);
-  useChanges((changes) => { if (changes.some((c) => towns.current.ids.has(c.townId))) soon(); });
   return list;
 }
 
-/** Reports whether another proposal may wait after an event, or one of a town with such a token does no longer. */
-function mayMatter({ eventType, payload, town }, tokens) {
-  if (eventType === "SignalAccepted") return ["APPROVE", "DENY"].includes(payload?.signal);
-  return ["RunCompleted", "RunFailed"].includes(eventType) &&
-    (payload?.reasonCode === "APPROVAL_REQUIRED" || tokens.has(town));
-}
+/** Reports whether another proposal may wait after a commit, or one of these towns may no longer. */
+const mayMatter = ({ cause, townId, hash }, towns) =>
+  cause === "asked" || cause === "decided" || (Boolean(hash) && towns.has(townId));

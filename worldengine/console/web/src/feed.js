@@ -1,29 +1,19 @@
-/** How often listeners get what came, and how much is kept for them until then. */
-const every = 200;
-const most = 2000;
+const [commitListeners, alertListeners] = [new Set(), new Set()];
 
-/**
- * The run events of the world as they come, in batches: a burst must not freeze the page. What does not fit a
- * batch is dropped and counted, and listeners ask for what they show.
- */
-class Feed {
-  #listeners = new Set();
-  #alertListeners = new Set();
-  #batch = [];
-  #dropped = 0;
-  #timer = null;
+const listen = (listeners) => (listener) => {
+  listeners.add(listener);
+  return () => listeners.delete(listener);
+};
 
-  take(msg) {
-    try {
-      const event = msg.json();
-      event.town = msg.subject.split(".")[3];
-      if (this.#batch.length < most) this.#batch.push(event);
-      else this.#dropped++;
-    } catch {
-      this.#dropped++; // no event; who shows the run asks for its events
-    }
-    this.#timer ??= setTimeout(() => this.#flush(), every);
-  }
+/** The commits of the world, in batches, and its alerts as they come. */
+export const feed = {
+  /** Calls listener(commits, lost) until the function that it returns is called. `lost` says that some may be missing. */
+  listen: listen(commitListeners),
+  listenAlerts: listen(alertListeners),
+
+  take(commits, lost) {
+    if (commits.length > 0 || lost) for (const listener of commitListeners) listener(commits, lost);
+  },
 
   alert(msg) {
     let alert;
@@ -32,25 +22,13 @@ class Feed {
     } catch {
       return; // no alert
     }
-    for (const listener of this.#alertListeners) listener(alert);
-  }
+    for (const listener of alertListeners) listener(alert);
+  },
+};
 
-  #flush() {
-    const [batch, dropped] = [this.#batch, this.#dropped];
-    [this.#batch, this.#dropped, this.#timer] = [[], 0, null];
-    for (const listener of this.#listeners) listener(batch, dropped);
-  }
+/** Returns the run events of commits, each with its town. */
+export const eventsOf = (commits) =>
+  commits.flatMap(({ townId, events = [] }) => events.map((event) => ({ ...event, townId })));
 
-  /** Calls listener(events, dropped) until the function that it returns is called. */
-  listen(listener) {
-    this.#listeners.add(listener);
-    return () => this.#listeners.delete(listener);
-  }
-
-  listenAlerts(listener) {
-    this.#alertListeners.add(listener);
-    return () => this.#alertListeners.delete(listener);
-  }
-}
-
-export const feed = new Feed();
+/** Reports whether a commit changed a town and no run event says so, such as a put. */
+export const isChange = ({ hash, events }) => Boolean(hash) && events?.length === 0;

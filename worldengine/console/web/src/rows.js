@@ -12,16 +12,6 @@ export function rowOf(run) {
   };
 }
 
-/** Returns the town of an event by its subject; undefined where that has a hash, or no town. */
-export function townOf({ town }) {
-  if (!town || town.startsWith("=")) return undefined;
-  try {
-    return decodeURIComponent(town);
-  } catch {
-    return undefined; // ids of broken UTF-16 have such tokens
-  }
-}
-
 export const ended = (row) => ["COMPLETED", "FAILED", "CANCELLED"].includes(row.status);
 
 /** Returns a row after an event of its run; the same row where it has the event already. */

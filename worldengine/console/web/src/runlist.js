@@ -1,4 +1,4 @@
-import { ended, passes, rowAfter, rowOf, townOf } from "./rows.js";
+import { ended, passes, rowAfter, rowOf } from "./rows.js";
 
 /** How many runs a list asks for at once. */
 export const pageSize = 50;
@@ -99,7 +99,7 @@ export class RunList {
     const at = this.rows.findIndex((r) => r.runId === event.runId);
     if (at >= 0) this.rows[at] = rowAfter(this.rows[at], event);
     else if (event.runSeq === 1) {
-      this.#hold(rowAfter({ runId: event.runId, seq: 0, townId: townOf(event), beganAt: event.persistedAt }, event));
+      this.#hold(rowAfter({ runId: event.runId, seq: 0, townId: event.townId, beganAt: event.persistedAt }, event));
     }
   }
 

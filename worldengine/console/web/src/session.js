@@ -1,6 +1,6 @@
 import { wsconnect } from "@nats-io/nats-core";
 import { Client } from "../../../client/js/client.mjs";
-import { eventSubject } from "../../../client/js/subjects.mjs";
+import { pages } from "../../../client/js/follow.mjs";
 import { feed } from "./feed.js";
 import { createStore } from "./store.js";
 
@@ -8,8 +8,10 @@ import { createStore } from "./store.js";
 const soon = 15_000;
 /** How long a request of the page may take, with its repetitions. */
 const patience = 10_000;
-/** Towns of a user that are heard one by one. */
-const mostTowns = 200;
+/** How often the commits that came are handed on, since many at once must not freeze the page, in milliseconds. */
+const every = 200;
+/** How many commits the page may be behind before it goes on from the end of the log, and pages ask for what they show. */
+const mostBehind = 1000;
 
 /**
  * Where the page stands. phase is "starting", "signin" (with why), "away" (with why; it goes on trying) or
@@ -52,9 +54,11 @@ export async function signIn({ user, pass }) {
   watch(nc, user);
   const client = new Client(nc, { world: session.get().config.world, timeout: patience });
   try {
+    const { cursor } = await client.request("event.list"); // what the pages ask for is not older
     const me = await client.request("whoami");
-    session.set({ phase: "ready", client, me: { user, ...me }, link: "live", since: Date.now(), epoch: 1 });
-    listen(client, me);
+    session.set({ phase: "ready", client, me: { user, ...me }, link: "live", since: Date.now(), epoch: 1, deaf: "" });
+    follow(client, cursor);
+    listenAlerts(client);
   } catch (error) {
     await nc.close();
     await refused(error, { user, pass });
@@ -118,27 +122,43 @@ async function rightsAgain(connection, user) {
     const now = { user, ...await client.request("whoami") };
     if (JSON.stringify(now) === JSON.stringify(me) || session.get().client !== client) return;
     session.set({ me: now });
-    listen(client, now);
+    listenAlerts(client);
   } catch { /* the pages say what they may not do */ }
 }
 
-let subscriptions = [];
+const sleep = (ms) => new Promise((resolve) => { setTimeout(resolve, ms); });
 
-/** Hears the run events and alerts that the user may hear. */
-async function listen(client, me) {
-  for (const sub of subscriptions) if (!sub.isClosed()) sub.unsubscribe();
-  subscriptions = [];
-  const bound = me.read ?? me.towns;
-  const towns = bound ? bound.slice(0, mostTowns) : [undefined];
-  session.set({ unheard: bound ? bound.length - towns.length : 0, deaf: "" });
-  const refuse = (error) => session.set({ deaf: error.message });
-  for (const town of towns) {
-    const subject = await eventSubject(client.world, town);
-    subscriptions.push(client.nc.subscribe(subject, { callback: (error, msg) => (error ? refuse(error) : feed.take(msg)) }));
+/** Hands on the commits that the user may read, those behind a cursor, until the connection is closed. */
+async function follow(client, cursor) {
+  for (let after = cursor, jumped = false; !client.nc.isClosed();) {
+    try {
+      for await (const page of pages(client, { after })) {
+        if (session.get().deaf) session.set({ deaf: "" });
+        // An older log was restored: what pages show is of the one before.
+        if (page.lost === "INVALID_CURSOR") session.set({ epoch: session.get().epoch + 1 });
+        feed.take(page.commits, jumped || Boolean(page.lost));
+        jumped = false;
+        await sleep(every);
+        const end = page.commits.length > 0 ? await client.request("event.list") : page;
+        if (end.cursor - page.cursor > mostBehind) break;
+      }
+    } catch (error) {
+      if (client.nc.isClosed()) return;
+      session.set({ deaf: error.message });
+      await sleep(3000);
+    }
+    [after, jumped] = [undefined, true];
   }
-  if (can("alert.list")) {
-    subscriptions.push(client.nc.subscribe(`alerts.v1.${client.world}.>`, { callback: (error, msg) => !error && feed.alert(msg) }));
-  }
+}
+
+let alerts = null;
+
+/** Hears the alerts that the user may hear. */
+function listenAlerts({ nc, world }) {
+  if (alerts && !alerts.isClosed()) alerts.unsubscribe();
+  alerts = null;
+  if (!can("alert.list")) return;
+  alerts = nc.subscribe(`alerts.v1.${world}.>`, { callback: (error, msg) => !error && feed.alert(msg) });
 }
 
 /** Reports whether the user may ask a verb. */

@@ -2,7 +2,7 @@ import { Component } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { session } from "./session.js";
 import { useStore } from "./store.js";
-import { counted, visible } from "./text.jsx";
+import { visible } from "./text.jsx";
 
 const unreadable = (error) => ({
   name: "UNREADABLE_ANSWER", message: `What the server answered is not what it should be (${error.message}). The other pages go on.`,
@@ -114,16 +114,14 @@ export function Menu({ label, title, of = "button", kind = "", children }) {
 
 /** Says whether what is shown is true now, and, opened, what of it comes by itself and what is asked for. */
 export function Link() {
-  const { link, since, deaf, seldom, unheard } = useStore(session);
+  const { link, since, deaf } = useStore(session);
   const at = new Date(since).toLocaleTimeString();
   const text = {
     live: deaf ? "NOT LIVE" : "LIVE", reconnecting: "RECONNECTING", stale: `STALE since ${at}`,
   }[link];
   const why = {
-    live: deaf ? `This user may not hear run events: ${deaf}. Reload to see what is new.`
-      : `Connected since ${at}. Runs, puts and patches of towns, and alerts appear as they happen; the page asks for the counters every 3 s.` +
-        (seldom ? " Puts and patches are not announced to this user: the page asks every 30 s for those." : "") +
-        (unheard ? ` ${counted(unheard, "more town of this user is", "more towns of this user are")} not heard.` : ""),
+    live: deaf ? `The page does not hear what happens: ${deaf}. It tries again; reload to see what is new.`
+      : `Connected since ${at}. Runs, puts and patches of towns, and alerts appear as they happen; the page asks for the counters every 3 s.`,
     reconnecting: `The connection was lost at ${at}.`,
     stale: "What you see is as it was then. The page goes on trying to reconnect.",
   }[link];

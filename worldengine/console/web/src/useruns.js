@@ -1,5 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
-import { feed } from "./feed.js";
+import { eventsOf, feed } from "./feed.js";
 import { useSoon } from "./load.js";
 import { RunList, mostRows, pageSize } from "./runlist.js";
 import { ask, session } from "./session.js";
@@ -30,9 +30,9 @@ export function useRuns(filter, limit = mostRows) {
   useEffect(() => {
     const l = new RunList(filter, ask);
     list.current = l;
-    const off = feed.listen((events, dropped) => {
-      for (const event of events) l.take(event);
-      if (dropped > 0) l.load().then(show);
+    const off = feed.listen((commits, lost) => {
+      for (const event of eventsOf(commits)) l.take(event);
+      if (lost) l.load().then(show);
       show();
     });
     l.load().then(show);

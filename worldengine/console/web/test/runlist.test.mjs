@@ -4,7 +4,7 @@ import { RunList, mostRows } from "../src/runlist.js";
 
 let clock = 0;
 const at = () => new Date(1_700_000_000_000 + clock++).toISOString();
-const event = (runId, runSeq, eventType, payload, town = "oak") => ({ runId, runSeq, eventType, payload, town, persistedAt: at() });
+const event = (runId, runSeq, eventType, payload, townId = "oak") => ({ runId, runSeq, eventType, payload, townId, persistedAt: at() });
 const run = (runId, more) => ({ runId, status: "COMPLETED", lastEventSeq: 9, townId: "oak", metadata: {}, startedAt: at(), completedAt: at(), ...more });
 const started = { townId: "oak", actorId: "mayor", type: "SALVAGE_PLAN", command: "salvage plan oak dread" };
 
@@ -16,7 +16,7 @@ test("a run that waits is in the list before it starts", async () => {
   const list = new RunList({}, serving({ runs: [] }));
   await list.load();
   list.take(event("told", 1, "RunQueued", started));
-  list.take(event("untold", 1, "RunQueued", undefined, "b%20c"));
+  list.take(event("untold", 1, "RunQueued", undefined, "b c"));
   list.take(event("bare", 1, "RunStarted"));
   assert.equal(list.newer, 3);
   list.release();

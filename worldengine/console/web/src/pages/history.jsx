@@ -25,7 +25,7 @@ export function History({ townId, range }) {
   const [{ revisions, next, error }, setView] = useState({ revisions: [], next: 0, error: null });
   const show = (why = null) => setView({ revisions: kept.current.list, next: kept.current.next, error: why });
   useEffect(() => { if (first.data) { kept.current.newest(first.data); show(); } }, [first.data]);
-  useTownChanges(townId, revisions[0]?.revision, first.reload);
+  useTownChanges(townId, first.reload);
   const more = async () => {
     const before = kept.current.next;
     try {

@@ -1,9 +1,8 @@
 import { useEffect, useState } from "preact/hooks";
 import { useApprovals } from "../approvals.js";
-import { useChanges } from "../changes.js";
 import { alertMeanings } from "../../../../client/js/contract.gen.mjs";
-import { feed } from "../feed.js";
-import { useLoad } from "../load.js";
+import { eventsOf, feed, isChange } from "../feed.js";
+import { useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
 import { RunTable } from "../runtable.jsx";
 import { ask, can, session } from "../session.js";
@@ -14,6 +13,12 @@ import { PauseButton } from "./pause.jsx";
 
 /** How many runs and changes are shown. */
 const newest = 20;
+
+/** Returns the newest changes of towns that no run has made: those that may be among the newest runs. */
+async function changesOfTowns() {
+  const { revisions } = await ask("town.history", { limit: 100 });
+  return revisions.filter((r) => !r.runId);
+}
 
 /** How many open alerts are counted, and how many of them are shown. */
 const mostAlerts = 99;
@@ -27,7 +32,7 @@ const again = 3000;
 
 /**
  * Asks every server of the world for its statistics; null where the user may not. It asks first where the log ends:
- * how far followers are behind is measured from there, as handoffctl status does.
+ * how far the index is behind is measured from there, as handoffctl status does.
  */
 async function statistics() {
   const { client, me } = session.get();
@@ -57,22 +62,24 @@ async function logEnd({ nc, world }, role) {
   return revisions[0]?.revision ?? 0;
 }
 
-/** From how many commits on a follower that is behind is worth a look. */
+/** The number of commits from which on an index that is behind is worth a look. */
 const far = 1000;
 
 const sum = (servers, of) => servers.reduce((total, s) => total + (of(s) ?? 0), 0);
 
 export function Overview() {
   const runs = useRuns({}, newest);
-  const changes = useChanges();
+  const changes = useLoad(changesOfTowns, []);
+  const changed = useSoon(changes.reload);
   const approvals = useApprovals();
   const control = useLoad(() => ask("control.get", {}), []);
   const stats = useLoad(statistics, []);
   const alerts = useLoad(async () => (can("alert.list") ? ask("alert.list", { limit: mostAlerts, unacknowledged: true }) : null), []);
   useEffect(() => {
     const timer = setInterval(() => { if (!document.hidden && session.get().link === "live") stats.reload(); }, again);
-    const off = feed.listen((events) => {
-      if (events.some((e) => ["SignalAccepted"].includes(e.eventType))) control.reload();
+    const off = feed.listen((commits, lost) => {
+      if (lost || commits.some(isChange)) changed();
+      if (lost || eventsOf(commits).some((e) => e.eventType === "SignalAccepted")) control.reload();
     });
     const offAlerts = feed.listenAlerts(() => alerts.reload());
     return () => { clearInterval(timer); off(); offAlerts(); };
@@ -87,7 +94,8 @@ export function Overview() {
       <Newest alerts={alerts.data?.alerts} />
       <Waiting approvals={approvals.data} />
       <div class="heading"><h2>Activity</h2><a href={href(["runs"])}>All runs</a></div>
-      <RunTable list={runs} changes={changes} most={newest} label="Activity" />
+      <Trouble error={changes.error} retry={changes.reload} />
+      <RunTable list={runs} changes={changes.data ?? []} most={newest} label="Activity" />
     </>
   );
 }
@@ -122,12 +130,10 @@ export function Paused({ control, what = "The world" }) {
   );
 }
 
-/** How far the last follower of the log is behind it, in commits: of all servers, the one that is further counts. */
+/** How far the index is behind the log, in commits: of all servers, the one that is further counts. */
 function behind({ servers, end }) {
-  const at = (name) => Math.max(0, ...servers.map((s) => s[name] ?? 0));
-  const [index, events] = [at("indexed"), at("eventsFollowed")];
-  const last = Math.max(end, index, events);
-  return { index: last - index, events: last - events };
+  const index = Math.max(0, ...servers.map((s) => s.indexed ?? 0));
+  return Math.max(end, index) - index;
 }
 
 /** What the servers have done, and how they are now. */
@@ -137,7 +143,7 @@ function Counters({ stats, alerts }) {
   if (servers.length === 0) return <div class="notice bad">No engine answers for this world.</div>;
   const results = (status) => sum(servers, (s) => s.results?.[status]);
   const refused = sum(servers, (s) => Object.values(s.overload?.refused ?? {}).reduce((a, b) => a + b, 0));
-  const { index, events } = behind(stats);
+  const index = behind(stats);
   const open = alerts?.alerts.length ?? 0;
   const lost = sum(servers, (s) => s.alertsLost);
   const done = [
@@ -148,7 +154,7 @@ function Counters({ stats, alerts }) {
   ];
   const now = [
     ["Waiting", sum(servers, (s) => s.waiting)], ["Applying", sum(servers, (s) => s.applying)],
-    ["Index behind", index, index > far && "wait"], ["Events behind", events, events > far && "wait"],
+    ["Index behind", index, index > far && "wait"],
     ...(alerts ? [["Open alerts", open, open && "bad", alerts.next ? "+" : null]] : []),
   ];
   return (

@@ -1,7 +1,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { eventTones } from "../../../../client/js/contract.gen.mjs";
 import { EventList } from "../eventlist.js";
-import { feed } from "../feed.js";
+import { eventsOf, feed } from "../feed.js";
 import { useLoad, useSoon } from "../load.js";
 import { go, href } from "../route.js";
 import { ended } from "../rows.js";
@@ -24,10 +24,10 @@ function useEvents(runId) {
   useEffect(() => {
     if (list.current?.runId !== runId) list.current = new EventList(runId, ask);
     const l = list.current;
-    const off = feed.listen((events, dropped) => {
-      const mine = events.filter((e) => e.runId === runId);
+    const off = feed.listen((commits, lost) => {
+      const mine = eventsOf(commits).filter((e) => e.runId === runId);
       if (mine.length > 0) l.add(mine).then(show);
-      if (dropped > 0) l.catchUp().then(show);
+      if (lost) l.catchUp().then(show);
     });
     l.catchUp().then(show);
     return off;

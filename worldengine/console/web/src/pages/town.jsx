@@ -1,7 +1,5 @@
-import { useEffect, useRef, useState } from "preact/hooks";
-import { townToken } from "../../../../client/js/subjects.mjs";
+import { useEffect, useState } from "preact/hooks";
 import { useApprovals } from "../approvals.js";
-import { useChanges } from "../changes.js";
 import { feed } from "../feed.js";
 import { eachOf, useLoad, useSoon } from "../load.js";
 import { href } from "../route.js";
@@ -13,24 +11,12 @@ import { useRuns } from "../useruns.js";
 import { Paused, Waiting } from "./overview.jsx";
 import { PauseButton } from "./pause.jsx";
 
-/** Calls work when a town has changed, or an event of it has come. shown is the revision that is shown. */
-export function useTownChanges(townId, shown, work) {
+/** Calls work when there was a commit about a town, or about the world. */
+export function useTownChanges(townId, work) {
   const soon = useSoon(work, 300);
-  const newest = useRef(0); // the last of its changes without a run; a log that was restored has lower revisions
-  const behind = () => shown !== undefined && newest.current > shown;
-  useEffect(() => {
-    let token = "="; // until it is known, and where the browser has no SHA-256 for it
-    townToken(townId).then((t) => { token = t; }, () => {});
-    const mine = ({ town }) => town === token || town === "=world" || (token === "=" && town.startsWith("="));
-    return feed.listen((events, dropped) => { if (dropped > 0 || events.some(mine)) soon(); });
-  }, [townId]);
-  useChanges((came) => {
-    const last = came.find((c) => c.townId === townId);
-    if (!last) return;
-    newest.current = last.revision;
-    if (behind()) soon();
-  });
-  useEffect(() => { if (behind()) soon(); }, [shown]);
+  useEffect(() => feed.listen((commits, lost) => {
+    if (lost || commits.some((c) => !c.townId || c.townId === townId)) soon();
+  }), [townId]);
 }
 
 export function Town({ townId }) {
@@ -39,7 +25,7 @@ export function Town({ townId }) {
   const past = useLoad(() => pastOf(townId), [townId]);
   const runs = useRuns({ townId }, 30);
   const approvals = useApprovals(townId);
-  useTownChanges(townId, town.data?.revision, () => { town.reload(); control.reload(); past.reload(); });
+  useTownChanges(townId, () => { town.reload(); control.reload(); past.reload(); });
   const s = town.data?.snapshot;
   return (
     <>

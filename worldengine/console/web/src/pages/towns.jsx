@@ -1,6 +1,5 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useApprovals } from "../approvals.js";
-import { useChanges } from "../changes.js";
 import { feed } from "../feed.js";
 import { eachOf, useLoad, useSoon } from "../load.js";
 import { href, route, setQuery } from "../route.js";
@@ -9,7 +8,6 @@ import { ask, session } from "../session.js";
 import { useStore } from "../store.js";
 import { Said, Short, count, counted } from "../text.jsx";
 import { Asking, Command, Empty, Heading, Trouble } from "../ui.jsx";
-import { townToken } from "../../../../client/js/subjects.mjs";
 
 const pageSize = 100;
 
@@ -96,9 +94,9 @@ function Row({ town, waiting, flash }) {
 function useStates(visible, list) {
   const [states, setStates] = useState(new Map());
   const [flash, setFlash] = useState(new Set());
-  const known = useRef({ states: new Map(), tokens: new Map(), dirty: new Set() });
+  const known = useRef({ states: new Map(), dirty: new Set() });
   const need = useSoon(async () => {
-    const { states: have, tokens, dirty } = known.current;
+    const { states: have, dirty } = known.current;
     const missing = visible.filter((t) => !have.has(t.townId) || dirty.has(t.townId)).map((t) => t.townId);
     const changed = new Set();
     await eachOf(missing, async (townId) => {
@@ -107,7 +105,6 @@ function useStates(visible, list) {
         const before = have.get(townId);
         const state = await ask("town.get", { townId });
         have.set(townId, state);
-        tokens.set(await townToken(townId), townId);
         if (again && before?.revision !== state.revision) changed.add(townId);
       } catch { /* the row shows what the list says */ }
     });
@@ -117,31 +114,30 @@ function useStates(visible, list) {
       setTimeout(() => setFlash(new Set()), 1500);
     }
   }, 150);
-  useEffect(() => feed.listen((events) => {
-    for (const event of events) {
-      const townId = known.current.tokens.get(event.town);
-      if (townId) known.current.dirty.add(townId);
-    }
-    if (known.current.dirty.size > 0) need();
-  }), []);
   const more = useSoon(list.reload, 1000);
-  const newest = useRef(new Map()); // the revisions of changes without a run, until the list is there
-  const merge = () => {
-    if (!list.data) return;
-    const listed = new Map(list.data.towns.map((t) => [t.townId, t.revision]));
+  const newest = useRef(new Map()); // the revisions that came, until the list is there
+  useEffect(() => {
     const { states: have, dirty } = known.current;
-    for (const [townId, revision] of newest.current) {
-      const shown = have.get(townId)?.revision ?? listed.get(townId);
-      if (shown === undefined) more(); // it is new
-      else if (shown < revision) dirty.add(townId);
-    }
-    newest.current.clear();
-    if (dirty.size > 0) need();
-  };
-  useChanges((came) => {
-    for (const { townId, revision } of came) newest.current.set(townId, Math.max(revision, newest.current.get(townId) ?? 0));
+    const listed = new Map(list.data?.towns.map((t) => [t.townId, t.revision]));
+    const merge = () => {
+      if (!list.data) return;
+      for (const [townId, revision] of newest.current) {
+        const shown = have.get(townId)?.revision ?? listed.get(townId);
+        if (shown === undefined) more(); // it is new
+        else if (shown < revision) dirty.add(townId);
+      }
+      newest.current.clear();
+      if (dirty.size > 0) need();
+    };
     merge();
-  });
-  useEffect(merge, [list.data]);
+    return feed.listen((commits, lost) => {
+      for (const { townId, revision } of commits) if (revision) newest.current.set(townId, revision);
+      if (lost) {
+        for (const townId of have.keys()) dirty.add(townId);
+        more();
+      }
+      merge();
+    });
+  }, [list.data]);
   return [states, flash, need];
 }

@@ -1,0 +1,227 @@
+// Package bus copies the run events of the log into a JetStream stream, for durable consumers.
+//
+// A Sink reads the log in order and publishes each run event as a message of its own, to
+// runevents.v2.<world>.<town token>.<run id> in the stream WORLD_<world>_RUNEVENTS. The message has
+// the headers Event-Type, Nats-Msg-Id (the event's id), the trace of its run, Kind: events if
+// others than the engine appended it, and its place in the log: Log-Seq and Log-Part.
+//
+// The stream is the log's image, in order and once, after a crash at any point and with any number
+// of sinks at work. A sink's position is nowhere but in the stream's last message, and each message
+// is guarded by the end of the stream behind which it belongs: a sink that loses a race reads its
+// position again. Consumers see each event at least once, and know it by its id.
+package bus
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+)
+
+// Pauses between the tries of a sink: they double, and are drawn at random around that.
+const (
+	minPause = 50 * time.Millisecond
+	maxPause = 5 * time.Second
+)
+
+// ackTimeout bounds the wait for the ack of a message.
+const ackTimeout = 10 * time.Second
+
+// DefaultAttempts is how often the stream may refuse an event before that is a dead letter.
+const DefaultAttempts = 8
+
+// Config says which world's events a Sink publishes, and how.
+type Config struct {
+	// Conn is the connection to the NATS that has the log and gets the events.
+	Conn  *nats.Conn
+	World string
+	// Replicas, Retention and Limit are the stream's: its replicas, the age at which events expire
+	// (0 for never), and how many it keeps at most (0 for all).
+	Replicas  int
+	Retention time.Duration
+	Limit     int64
+	// Attempts is how often the stream may refuse an event for a reason that lies in the event
+	// before that is a dead letter; 0 for DefaultAttempts.
+	Attempts int
+	// Raise gets the alerts about dead letters and a lost log, named by Environment. It must not
+	// block; nil raises none.
+	Raise       func(runevents.Alert)
+	Environment alerts.Environment
+	// Logger gets the news that operators need; nil for slog.Default.
+	Logger *slog.Logger
+}
+
+// Sink publishes the run events of a world. Its methods are safe for concurrent use.
+type Sink struct {
+	config  Config
+	js      jetstream.JetStream
+	stream  jetstream.StreamConfig
+	letters *alerts.DeadLetters
+
+	// Run's own.
+	opened    bool          // the stream was made, or updated to its settings
+	refusals  map[place]int // of events at or behind the position; Attempts once given up
+	progress  bool          // the present try has stored an event, or given one up
+	lostTries int           // in a row, that did not find the log
+
+	position atomic.Uint64
+	lost     atomic.Pointer[error]
+}
+
+// New makes a Sink; Run starts it.
+func New(config Config) (*Sink, error) {
+	config.Attempts = cmp.Or(config.Attempts, DefaultAttempts)
+	config.Logger = cmp.Or(config.Logger, slog.Default())
+	js, err := jetstream.New(config.Conn, jetstream.WithPublishAsyncTimeout(ackTimeout),
+		jetstream.WithPublishAsyncMaxPending(4*(window+runevents.MaxAppend)))
+	if err != nil {
+		return nil, fmt.Errorf("bus: JetStream: %w", err)
+	}
+	return &Sink{
+		config: config, js: js, refusals: map[place]int{},
+		stream: StreamConfig(config.World, config.Retention, config.Limit, config.Replicas),
+		letters: alerts.NewDeadLetters(js, config.World, config.Replicas, config.Logger,
+			config.Raise),
+	}, nil
+}
+
+// Position returns the log sequence up to which all events were published, or given up. It falls
+// when the stream turns out to have lost some.
+func (s *Sink) Position() uint64 { return s.position.Load() }
+
+// Lost returns why nothing is published because the log lost messages, a commitlog.ErrLogLost, and nil
+// once the log is found again.
+func (s *Sink) Lost() error {
+	if lost := s.lost.Load(); lost != nil {
+		return *lost
+	}
+	return nil
+}
+
+var (
+	errRace    = errors.New("bus: another sink was first")
+	errGivenUp = errors.New("bus: an event was given up")
+	errMoved   = errors.New("bus: the stream is not as the sink left it")
+	errGap     = errors.New("bus: messages of the log were lost on their way")
+	errBack    = errors.New("bus: NATS was away and may have lost events")
+)
+
+// Run publishes until ctx is done, and is called once. After an error it tries again with growing
+// pauses, for ever.
+func (s *Sink) Run(ctx context.Context) {
+	pauses := backoff.Backoff{Min: minPause, Max: maxPause}
+	for ctx.Err() == nil {
+		s.progress = false
+		err := s.try(ctx)
+		if s.progress {
+			pauses.Reset()
+		}
+		if ctx.Err() != nil || errors.Is(err, errGivenUp) {
+			continue
+		}
+		pause, level := pauses.Next(), slog.LevelWarn
+		if errors.Is(err, errRace) || errors.Is(err, errBack) {
+			level = slog.LevelDebug
+		}
+		s.config.Logger.Log(ctx, level, "run events cannot be published; will try again",
+			"stream", s.stream.Name, "error", err, "pause", pause)
+		_ = backoff.Sleep(ctx, pause)
+	}
+}
+
+// try reads the position and publishes from there until something goes wrong.
+func (s *Sink) try(ctx context.Context) error {
+	stream, log, err := s.open(ctx)
+	if err != nil {
+		return err
+	}
+	pos, err := readPosition(ctx, stream)
+	if err != nil {
+		return err
+	}
+	if pos.strays > 0 {
+		s.config.Logger.Error("the stream of events ends with messages of another writer",
+			"stream", s.stream.Name, "messages", pos.strays)
+	}
+	if err := s.checkLog(ctx, log, pos); err != nil {
+		return err
+	}
+	s.forgetBefore(pos.at.logSeq)
+	r := relay{
+		Sink: s, stream: stream, log: log, began: pos,
+		end: chain{seq: pos.last, at: pos.at,
+			replicated: stream.CachedInfo().Config.Replicas > 1},
+	}
+	return r.run(ctx)
+}
+
+// open finds the log, and the stream of the events: that is made if it is gone, and updated to its
+// settings the first time.
+func (s *Sink) open(ctx context.Context) (stream, log jetstream.Stream, err error) {
+	if log, err = commitlog.OpenLog(ctx, s.js, s.config.World); err != nil {
+		return nil, nil, err
+	}
+	if s.opened {
+		stream, err = s.js.Stream(ctx, s.stream.Name)
+	}
+	if !s.opened || errors.Is(err, jetstream.ErrStreamNotFound) {
+		stream, err = commitlog.OpenStream(ctx, s.js, s.stream, s.config.Logger)
+	}
+	s.opened = s.opened || err == nil
+	return stream, log, err
+}
+
+// notStored returns how to go on after an event was not stored. An event that the stream refuses is
+// given up after the last attempt.
+func (s *Sink) notStored(ctx context.Context, event *nats.Msg, at place, reason error) error {
+	n := s.refusals[at] + 1
+	switch {
+	case isRace(reason):
+		return errRace
+	case !commitlog.IsRefusal(reason):
+		return fmt.Errorf("bus: publish %s, event %d of log sequence %d: %w", event.Subject,
+			at.part, at.logSeq, reason)
+	case n < s.config.Attempts:
+		s.refusals[at] = n
+		return fmt.Errorf("bus: event %d of log sequence %d is refused, attempt %d of %d: %w",
+			at.part, at.logSeq, n, s.config.Attempts, reason)
+	}
+	return cmp.Or(s.giveUp(ctx, at, alerts.DeadLetter{
+		Subject: event.Subject, Header: event.Header, Data: event.Data, Reason: reason,
+	}), errGivenUp)
+}
+
+// giveUp keeps a dead letter, unless that was done before. Its place is left out from then on.
+func (s *Sink) giveUp(ctx context.Context, at place, letter alerts.DeadLetter) error {
+	if s.givenUp(at) {
+		return nil
+	}
+	letter.Stream, letter.LogSeq, letter.LogPart = s.stream.Name, at.logSeq, at.part
+	if err := s.letters.Keep(ctx, letter); err != nil {
+		return fmt.Errorf("bus: part %d of log sequence %d cannot be given up: %w",
+			at.part, at.logSeq, err)
+	}
+	s.refusals[at], s.progress = s.config.Attempts, true
+	s.config.Logger.Warn("a dead letter was kept", "subject", letter.Subject,
+		"sequence", at.logSeq, "part", at.part, "error", letter.Reason)
+	return nil
+}
+
+func (s *Sink) givenUp(at place) bool { return s.refusals[at] >= s.config.Attempts }
+
+// forgetBefore forgets the refusals of events that the stream has passed.
+func (s *Sink) forgetBefore(logSeq uint64) {
+	maps.DeleteFunc(s.refusals, func(at place, _ int) bool { return at.logSeq < logSeq })
+}

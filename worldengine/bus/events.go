@@ -1,0 +1,117 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// StreamConfig is the stream of a world's run events. NATS compresses a block of it once the block
+// is full, but nothing in a cluster: a replica that comes back after a kill may have to cut off the
+// end of a block, cannot do so in a compressed one, and stands still for good (nats-server 2.15).
+func StreamConfig(
+	world string, retention time.Duration, limit int64, replicas int,
+) jetstream.StreamConfig {
+	config := jetstream.StreamConfig{
+		Name:        wire.EventStream(world),
+		Description: "Run events (RunEvents v2.0.1), derived from the commit log of " + world,
+		Subjects:    []string{wire.EventSubject(world, "*", "*")},
+		MaxAge:      retention,
+		MaxMsgs:     limit,
+		AllowDirect: replicas <= 1,
+		Replicas:    max(replicas, 1),
+		Duplicates:  100 * time.Millisecond, // the least: the guards do its work
+	}
+	if replicas <= 1 {
+		config.PersistMode = jetstream.AsyncPersistMode
+		config.Compression = jetstream.S2Compression
+	} else {
+		config.Duplicates = time.Second // it keeps the messages of racing sinks apart
+	}
+	return config
+}
+
+// errNoHeaders: a message of the log is not of an engine, or was tampered with.
+var errNoHeaders = errors.New("bus: a message of the log has no headers that can be decoded")
+
+// events returns the messages of the run events in a message of the log, without their places and
+// guards. They are persisted at the time in its header At. An error means that the message cannot
+// be read.
+func (s *Sink) events(msg jetstream.Msg) ([]*nats.Msg, error) {
+	kind := commitlog.Kind(msg.Headers().Get(wire.KindHeader))
+	switch {
+	case len(msg.Headers()) == 0:
+		return nil, errNoHeaders
+	case kind == commitlog.KindPut:
+		return nil, nil
+	}
+	rec, err := commitlog.ReadRecord(msg.Data())
+	if err != nil || rec.Run == nil {
+		return nil, err
+	}
+	meta, err := msg.Metadata()
+	if err != nil {
+		return nil, fmt.Errorf("bus: a log message without metadata: %w", err)
+	}
+	bodies, ends, err := rec.Run.AppendRecords(nil, commitlog.AtOr(msg.Headers(), meta.Timestamp))
+	if err != nil {
+		return nil, fmt.Errorf("bus: the events of run %s: %w", rec.Run.RunID, err)
+	}
+	subject := wire.EventSubject(s.config.World, wire.TokenOf(rec.TownID), rec.Run.RunID)
+	messages, start := make([]*nats.Msg, len(ends)), 0
+	for i, end := range ends {
+		event := &rec.Run.Events[i]
+		header := rec.Run.Trace.Header(nats.Header{
+			wire.EventTypeHeader:  {string(event.EventType)},
+			jetstream.MsgIDHeader: {event.EventID},
+		})
+		if kind == commitlog.KindEvents {
+			header[wire.KindHeader] = []string{string(kind)}
+		}
+		messages[i] = &nats.Msg{Subject: subject, Header: header, Data: bodies[start:end:end]}
+		start = end
+	}
+	return messages, nil
+}
+
+// place is the place of an event: its log message, and its number among the events of that one.
+type place struct {
+	logSeq uint64
+	part   int
+}
+
+// chain is the end of the stream once all is stored that is on its way. Each message names it
+// twice: by its sequence, and, from the second message of a try on, by its Nats-Msg-Id. The
+// sequence alone would not do: if another sink's message has taken the place of one of ours, the
+// next of ours finds the stream as long as it expects.
+//
+// In a replicated stream the sequence has to do, with the stream's own duplicate window: each
+// replica checks the id by itself when it applies a message, one that has just caught up does not
+// know it, and then stops for good with a critical write error (nats-server 2.15). Another sink
+// puts the same message in the place of one of ours, unless one of the two has given an event up.
+type chain struct {
+	seq        uint64
+	at         place
+	id         string
+	replicated bool
+}
+
+// link gives an event its place in the log and its guards, and returns the end behind it.
+func (c chain) link(m *nats.Msg, at place) chain {
+	m.Header[wire.LogSeqHeader] = []string{strconv.FormatUint(at.logSeq, 10)}
+	m.Header[wire.LogPartHeader] = []string{strconv.Itoa(at.part)}
+	m.Header[jetstream.ExpectedLastSeqHeader] = []string{strconv.FormatUint(c.seq, 10)}
+	if c.id != "" && !c.replicated {
+		m.Header[jetstream.ExpectedLastMsgIDHeader] = []string{c.id}
+	}
+	return chain{
+		seq: c.seq + 1, at: at, id: m.Header.Get(jetstream.MsgIDHeader), replicated: c.replicated,
+	}
+}

@@ -1,0 +1,110 @@
+package bus
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// putBack puts a log with the given messages in the place of the log.
+func (w *world) putBack(from, to int) {
+	w.t.Helper()
+	require.NoError(w.t, w.js.DeleteStream(w.t.Context(), wire.LogStream("main")))
+	w.makeLog()
+	w.write(from, to)
+}
+
+// requireLost waits until a sink has found its log without the events that were published, and
+// checks that it writes nothing and says so once.
+func (w *world) requireLost(s *Sink, failures *failures) {
+	w.t.Helper()
+	before := len(w.events())
+	w.eventually(func() bool { return s.Lost() != nil }, "the log is lost")
+	tries := failures.count()
+	w.eventually(func() bool { return failures.count() > tries+1 }, "it goes on trying")
+	require.ErrorIs(w.t, s.Lost(), commitlog.ErrLogLost)
+	require.Zero(w.t, s.Position())
+	require.Len(w.t, w.alerts(runevents.LogLost), 1)
+	require.Len(w.t, w.events(), before)
+}
+
+// A log that lost its end, has grown beyond it again, or lost everything is not published: its
+// events would be lost among the others. Once the stream was emptied the sink goes on by itself.
+func TestSink_LogLost(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct{ kept, grown int }{
+		"its end": {15, 0}, "its end, and grew again": {15, 10}, "everything": {0, 0},
+	} {
+		for state, running := range map[string]bool{"a new sink": false, "a running sink": true} {
+			t.Run(name+", "+state, func(t *testing.T) {
+				t.Parallel()
+				w, failures := newWorld(t), newFailures()
+				w.write(0, 20)
+				s, stop := w.run(failures.of)
+				w.wait(s, 20)
+				if !running {
+					stop()
+				}
+				w.putBack(0, c.kept)
+				w.write(101, 101+c.grown)
+				if !running {
+					s, _ = w.run(failures.of)
+				}
+				w.requireLost(s, failures)
+				require.NoError(t, w.stream().Purge(t.Context()))
+				w.eventually(func() bool { return s.Lost() == nil }, "the log is found")
+				w.wait(s, uint64(c.kept+c.grown))
+				want := len(w.image(0, c.kept)) + len(w.image(101, 101+c.grown))
+				require.Len(t, w.events(), want)
+			})
+		}
+	}
+}
+
+// A log that is not found for a moment, as behind a new leader, raises no alert, and a log that is
+// lost again raises another.
+func TestSink_LogLostForAMoment(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	s, err := New(w.config())
+	require.NoError(t, err)
+	check := func(pos position, times int) {
+		for range times {
+			_ = s.checkLog(t.Context(), w.log, pos)
+		}
+	}
+	beyond := position{at: place{logSeq: 7}}
+	for range 3 {
+		check(beyond, lostTries-1)
+		check(position{}, 1)
+	}
+	require.Empty(t, w.alerts(runevents.LogLost))
+	for range 2 {
+		check(beyond, 3*lostTries)
+		check(position{}, 1)
+	}
+	require.Len(t, w.alerts(runevents.LogLost), 2)
+}
+
+// The message of the last event may have left the log's history.
+func TestSink_LastEventLeftTheLog(t *testing.T) {
+	t.Parallel()
+	w, failures := newWorld(t), newFailures()
+	w.write(0, 20)
+	s, stop := w.run()
+	w.wait(s, 20)
+	stop()
+	short := w.log.CachedInfo().Config
+	short.MaxMsgsPerSubject = 3
+	_, err := w.js.UpdateStream(t.Context(), short)
+	require.NoError(t, err)
+	w.write(20, 24) // the first of them, which leaves the history too, has no events
+	s, _ = w.run(failures.of)
+	w.wait(s, 24)
+	w.requireImage(24)
+	require.Zero(t, failures.count())
+}

@@ -1,0 +1,9 @@
+package bus
+
+import (
+	"testing"
+
+	"worldengine/worldengine/natstest"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 16) }

@@ -1,0 +1,106 @@
+package bus
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// position is how far a stream of events has come.
+type position struct {
+	last        uint64 // the sequence of its last message, kept or not
+	strays      int    // messages behind the last event that are no sink's
+	at          place  // of the last event that it keeps; zero if it keeps none
+	subject, id string // of that event
+}
+
+// readPosition returns the position of a stream. Another writer's messages at its end have no place
+// in the log and are passed over.
+func readPosition(ctx context.Context, stream jetstream.Stream) (position, error) {
+	info, err := stream.Info(ctx)
+	if err != nil {
+		return position{}, fmt.Errorf("bus: state of the stream of events: %w", err)
+	}
+	state := info.State
+	pos := position{last: state.LastSeq}
+	for seq := state.LastSeq; state.Msgs > 0 && seq >= max(state.FirstSeq, 1); seq-- {
+		msg, err := commitlog.Get(ctx, stream, seq)
+		if errors.Is(err, jetstream.ErrMsgNotFound) {
+			continue // expired or removed
+		}
+		if err != nil {
+			return position{}, fmt.Errorf("bus: last event of the stream: %w", err)
+		}
+		if at, ok := placeOf(msg); ok {
+			pos.at, pos.subject, pos.id = at, msg.Subject, msg.Header.Get(jetstream.MsgIDHeader)
+			return pos, nil
+		}
+		pos.strays++
+	}
+	return pos, nil
+}
+
+// placeOf returns the place in the log that the headers of an event name.
+func placeOf(msg *jetstream.RawStreamMsg) (place, bool) {
+	part, partErr := strconv.Atoi(msg.Header.Get(wire.LogPartHeader))
+	logSeq, seqErr := strconv.ParseUint(msg.Header.Get(wire.LogSeqHeader), 10, 64)
+	return place{logSeq, part}, partErr == nil && seqErr == nil && logSeq > 0
+}
+
+// lostTries is how many tries in a row must find the log without its end before it counts as lost:
+// a new leader of a replicated log may not have come to its end yet.
+const lostTries = 5
+
+// checkLog returns a commitlog.ErrLogLost if the log is not the one of which the stream has come to
+// pos. Events of such a log would be lost among the stream's, so nothing is published before the
+// log is back, or the stream was emptied.
+func (s *Sink) checkLog(ctx context.Context, log jetstream.Stream, pos position) error {
+	has, err := s.has(ctx, log, pos)
+	if err != nil {
+		return fmt.Errorf("bus: log sequence %d: %w", pos.at.logSeq, err)
+	}
+	if has {
+		s.lostTries = 0
+		s.lost.Store(nil)
+		return nil
+	}
+	err = fmt.Errorf("%w: the log does not have sequence %d, of which %s has an event; restore "+
+		"the log, or purge the stream, which is filled again from the log",
+		commitlog.ErrLogLost, pos.at.logSeq, s.stream.Name)
+	s.position.Store(0)
+	if s.lostTries++; s.lostTries == lostTries {
+		s.config.Logger.Error("LOG_LOST: no run event is published", "error", err)
+		s.lost.Store(&err)
+		if s.config.Raise != nil {
+			s.config.Raise(s.config.Environment.LogLost("No run event is published", err))
+		}
+	}
+	return err
+}
+
+// has reports whether the log has, or had, the message of the stream's last event. The log only
+// grows, so its end, read after pos, must not be before that; and a log that has grown again since
+// it lost its end has another message in that place. An unreadable message says nothing against it.
+func (s *Sink) has(ctx context.Context, log jetstream.Stream, pos position) (bool, error) {
+	info, err := log.Info(ctx)
+	if err != nil || pos.at.logSeq == 0 || pos.at.logSeq > info.State.LastSeq {
+		return pos.at.logSeq == 0, err
+	}
+	raw, err := commitlog.Get(ctx, log, pos.at.logSeq)
+	if errors.Is(err, jetstream.ErrMsgNotFound) {
+		return true, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	events, err := s.events(commitlog.Delivered(raw))
+	part := pos.at.part
+	return err != nil || part < len(events) && events[part].Subject == pos.subject &&
+		events[part].Header.Get(jetstream.MsgIDHeader) == pos.id, nil
+}

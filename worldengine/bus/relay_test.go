@@ -1,0 +1,57 @@
+package bus
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/commitlog"
+)
+
+// Each event names its place and the end of the stream before it: by its sequence, and by the id of
+// the event before it, which a replicated stream cannot check.
+func TestChain_Link(t *testing.T) {
+	t.Parallel()
+	event := func(id string) *nats.Msg {
+		return &nats.Msg{Header: nats.Header{jetstream.MsgIDHeader: {id}}}
+	}
+	for replicated, before := range map[bool][]string{false: {"a"}, true: nil} {
+		first, second := event("a"), event("b")
+		end := chain{seq: 40, replicated: replicated}.link(first, place{7, 0})
+		end = end.link(second, place{7, 1})
+		require.Equal(t, chain{seq: 42, at: place{7, 1}, id: "b", replicated: replicated}, end)
+		require.Equal(t, nats.Header{jetstream.MsgIDHeader: {"a"}, "Log-Seq": {"7"},
+			"Log-Part": {"0"}, jetstream.ExpectedLastSeqHeader: {"40"}}, first.Header)
+		require.Equal(t, before, second.Header[jetstream.ExpectedLastMsgIDHeader])
+		require.Equal(t, []string{"41"}, second.Header[jetstream.ExpectedLastSeqHeader])
+	}
+}
+
+// An ack that names another sequence is of another message: a sink that was first, or an event that
+// the stream has lost since. A gap in the log's messages ends a try too.
+func TestRelay_Doubts(t *testing.T) {
+	t.Parallel()
+	r := relay{Sink: &Sink{}, sent: []delivery{{seq: 5}}}
+	require.ErrorIs(t, r.stored(&jetstream.PubAck{Sequence: 4, Duplicate: true}), errRace)
+	require.False(t, r.progress)
+	require.NoError(t, r.stored(&jetstream.PubAck{Sequence: 5}))
+	require.True(t, r.progress)
+	next := commitlog.Delivered(&jetstream.RawStreamMsg{}) // of no consumer
+	require.ErrorIs(t, r.publish(t.Context(), next), errGap)
+}
+
+// JetStream has several answers to a guard that does not hold, and others for its own trouble.
+func TestRelay_Races(t *testing.T) {
+	t.Parallel()
+	for code, want := range map[jetstream.ErrorCode]bool{
+		10070: true, 10071: true, 10158: true, 10164: true, 10077: false, 10008: false,
+	} {
+		err := fmt.Errorf("wrapped: %w", &jetstream.APIError{ErrorCode: code})
+		require.Equal(t, want, isRace(err), "%d", code)
+	}
+	require.False(t, isRace(errors.New("other")))
+}

@@ -1,0 +1,99 @@
+package bus
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// Replay fills the stream anew from the log, and then removes each of the given dead letters whose
+// event the stream holds; it returns their subjects. Consumers get all events again, with their
+// ids, and events whose log message has left its history are gone. Sinks may be running meanwhile.
+// A letter stays if its event is refused again or cannot be made again. Replay waits for the end of
+// the log for as long as ctx. Of config it needs Conn and World: the stream has to be there, and
+// keeps its settings.
+func Replay(ctx context.Context, config Config, letters []string) (replayed []string, err error) {
+	s, err := New(config)
+	if err != nil {
+		return nil, err
+	}
+	s.opened = true
+	stream, err := s.refill(ctx)
+	if err != nil {
+		return nil, err
+	}
+	held := map[string]bool{} // whether the stream holds the event of a letter
+	for _, subject := range letters {
+		held[subject] = false
+	}
+	if err := commitlog.Each(ctx, stream, jetstream.ConsumerConfig{},
+		func(msg jetstream.Msg, _ uint64) error {
+			seq, part := msg.Headers().Get(wire.LogSeqHeader), msg.Headers().Get(wire.LogPartHeader)
+			letter := wire.DeadLetterSubject(config.World, s.stream.Name, seq, part)
+			if _, asked := held[letter]; asked {
+				held[letter] = true
+			}
+			return nil
+		}); err != nil {
+		return nil, err
+	}
+	return s.removeLetters(ctx, letters, held)
+}
+
+// removeLetters removes the dead letters whose events are held, and returns their subjects.
+func (s *Sink) removeLetters(
+	ctx context.Context, letters []string, held map[string]bool,
+) (removed []string, err error) {
+	stream, err := s.js.Stream(ctx, s.letters.Stream.Config.Name)
+	for _, subject := range letters {
+		if !held[subject] || err != nil {
+			continue
+		}
+		if err = stream.Purge(ctx, jetstream.WithPurgeSubject(subject)); err == nil {
+			removed = append(removed, subject)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("bus: dead letters cannot be removed, though their events are there: %w",
+			err)
+	}
+	return removed, err
+}
+
+// refill empties the stream and returns it once it holds all up to the present end of the log.
+func (s *Sink) refill(ctx context.Context) (jetstream.Stream, error) {
+	log, err := commitlog.OpenLog(ctx, s.js, s.config.World)
+	if err != nil {
+		return nil, err
+	}
+	stream, err := s.js.Stream(ctx, s.stream.Name)
+	if err != nil {
+		return nil, fmt.Errorf("bus: stream %s: %w; a server with --bus jetstream makes it",
+			s.stream.Name, err)
+	}
+	// Running sinks find out by the jump, which exceeds the events that they have on their way.
+	const jump = 1 << 16
+	if err := stream.Purge(ctx, jetstream.WithPurgeSequence(
+		stream.CachedInfo().State.LastSeq+jump)); err != nil {
+		return nil, fmt.Errorf("bus: stream %s cannot be emptied: %w", s.stream.Name, err)
+	}
+	running, stop := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() { s.Run(running) })
+	defer done.Wait()
+	defer stop()
+	for end := log.CachedInfo().State.LastSeq; s.Position() < end; {
+		if err := backoff.Sleep(ctx, 10*time.Millisecond); err != nil {
+			return nil, fmt.Errorf("bus: stream %s is filled up to log sequence %d of %d: %w",
+				s.stream.Name, s.Position(), end, err)
+		}
+	}
+	return stream, nil
+}

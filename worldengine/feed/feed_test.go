@@ -1,0 +1,270 @@
+package feed_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/feed"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/natstest"
+	"worldengine/worldengine/outcometest"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 4) }
+
+// world is a log, and a feed of it.
+type world struct {
+	*feed.Feed
+	t       *testing.T
+	log     *commitlog.Log
+	guards  map[string]uint64
+	damaged []uint64
+}
+
+func newWorld(t *testing.T, publish func(string, []byte) error) *world {
+	t.Helper()
+	w := &world{t: t, log: logtest.New(t), guards: map[string]uint64{}}
+	w.Feed = feed.New(feed.Config{
+		Log: w.log, JetStream: logtest.JetStream(w.log), Publish: publish,
+		Damaged: func(seq uint64, _ error) { w.damaged = append(w.damaged, seq) },
+		Logger:  slog.New(slog.DiscardHandler),
+	})
+	return w
+}
+
+func (w *world) put(townID string, times int) {
+	w.t.Helper()
+	for range times {
+		guard := w.guards[townID]
+		seq, err := w.log.Commit(w.t.Context(), logtest.PutTown(w.t, townID, int64(guard)), guard)
+		require.NoError(w.t, err)
+		w.guards[townID] = seq
+	}
+}
+
+// cursors reads a page, and returns the cursors of its commits.
+func (w *world) cursors(q feed.Query) (feed.Page, []uint64) {
+	w.t.Helper()
+	page, err := w.Read(w.t.Context(), q)
+	require.NoError(w.t, err)
+	all := []uint64{}
+	for _, data := range page.Commits {
+		var commit messages.Commit
+		require.NoError(w.t, json.Unmarshal(data, &commit))
+		seq, err := strconv.ParseUint(commit.Cursor, 10, 64)
+		require.NoError(w.t, err)
+		all = append(all, seq)
+	}
+	return page, all
+}
+
+// A page says that commits behind its cursor are no longer kept, whatever their town, and only
+// then. The log of the test keeps 100 commits of a town.
+func TestRead_Gap(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.put("quiet", 1)
+	w.put("busy", 150)
+	kept := feed.Query{Limit: 1000, Towns: []string{"busy"}}
+	page, all := w.cursors(kept)
+	require.True(t, page.Gap)
+	require.Len(t, all, 100)
+	require.Equal(t, []uint64{52, 151, 151}, []uint64{all[0], all[99], page.Cursor})
+	for after, gap := range map[uint64]bool{0: true, 1: true, 50: true, 51: false, 60: false} {
+		kept.After = after
+		page, _ = w.cursors(kept)
+		require.Equal(t, gap, page.Gap, after)
+	}
+	page, all = w.cursors(feed.Query{Limit: 1})
+	require.Equal(t, []uint64{1}, all)
+	require.False(t, page.Gap, "the gap is behind the page")
+	w.put("quiet", 100)
+	page, _ = w.cursors(feed.Query{Limit: 1})
+	require.True(t, page.Gap, "the first commits of the log are gone")
+	require.Empty(t, w.damaged)
+}
+
+// The last messages of a log may be gone: a page goes behind them.
+func TestRead_GapAtTheEnd(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	w.put("t", 1)
+	msg := logtest.PutTown(t, "u", 1)
+	msg.Header[jetstream.MsgTTLHeader] = []string{"1s"}
+	_, err := logtest.JetStream(w.log).PublishMsg(t.Context(), msg)
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		info, err := w.log.Stream.Info(t.Context())
+		return err == nil && info.State.Msgs == 1
+	}, 20*time.Second, 20*time.Millisecond)
+	page, all := w.cursors(feed.Query{Limit: 10})
+	require.Equal(t, []uint64{1}, all)
+	require.Equal(t, []any{uint64(2), true}, []any{page.Cursor, page.Gap})
+	require.Empty(t, w.damaged)
+}
+
+// A page that passes over many commits ends, and the next one goes on there.
+func TestRead_LooksAtBoundedlyMany(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	js := logtest.JetStream(w.log)
+	const others = 6000
+	for i := range others {
+		msg := logtest.PutTown(t, fmt.Sprintf("other-%d", i/90), 1)
+		_, err := js.PublishMsgAsync(msg)
+		require.NoError(t, err)
+	}
+	<-js.PublishAsyncComplete()
+	w.put("mine", 1)
+	q := feed.Query{Limit: 10, Towns: []string{"mine"}}
+	page, all := w.cursors(q)
+	require.Equal(t, []any{uint64(5000), false, []uint64{}}, []any{page.Cursor, page.Idle, all})
+	q.After = page.Cursor
+	page, all = w.cursors(q)
+	require.Equal(t, []uint64{others + 1}, all)
+	require.Equal(t, uint64(others+1), page.Cursor)
+	q.After = page.Cursor
+	page, _ = w.cursors(q)
+	require.True(t, page.Idle)
+}
+
+// A commit message has no state and no events if its record has none.
+func TestMessage_OfARefusedRunAndAPut(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	cases := outcometest.Cases(t)
+	for i := range cases {
+		rec, after := logtest.Judged(t, &cases[i])
+		if rec.Kind == commitlog.KindRefused {
+			logtest.Commit(t, w.log, rec, logtest.In(after))
+		}
+	}
+	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion, TownID: "zero"})
+	logtest.Commit(t, w.log, &commitlog.Record{Kind: commitlog.KindPut, TownID: "zero"},
+		logtest.In(state))
+	page, all := w.cursors(feed.Query{Limit: 1000})
+	require.Greater(t, len(all), 3)
+	for i, data := range page.Commits {
+		var got struct {
+			messages.Commit
+			Raw map[string]json.RawMessage `json:"-"`
+		}
+		require.NoError(t, json.Unmarshal(data, &got.Commit))
+		require.NoError(t, json.Unmarshal(data, &got.Raw))
+		if i < len(all)-1 {
+			require.Equal(t, "refused", got.Cause)
+			require.NotContains(t, got.Raw, "epoch")
+			require.NotEmpty(t, got.Events)
+			require.Equal(t, got.RunID, runOf(t, got.Events[0]))
+			continue
+		}
+		require.Equal(t, "0", string(got.Raw["epoch"]))
+		require.Equal(t, "[]", string(got.Raw["events"]))
+		require.NotContains(t, got.Raw, "runId")
+	}
+}
+
+func runOf(t *testing.T, event []byte) string {
+	t.Helper()
+	var record struct{ RunID, PersistedAt string }
+	require.NoError(t, json.Unmarshal(event, &record))
+	require.NotEmpty(t, record.PersistedAt)
+	return record.RunID
+}
+
+// Appended never blocks: beyond its bound it counts. What waits at the end is published first.
+func TestFeed_MissesRatherThanBlocks(t *testing.T) {
+	t.Parallel()
+	published := 0
+	w := newWorld(t, func(subject string, _ []byte) error {
+		require.Equal(t, wire.EventsSubject("main", "t"), subject)
+		published++
+		return nil
+	})
+	w.log.Appended = w.Appended
+	w.put("t", 1)
+	msg, err := w.log.Message(t.Context(), 1)
+	require.NoError(t, err)
+	again := &nats.Msg{Subject: msg.Subject, Header: msg.Header, Data: msg.Data}
+	for range 2000 {
+		w.Appended(1, again)
+	}
+	require.Equal(t, int64(2000-1024+1), w.Missed())
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	w.Run(ended)
+	require.Equal(t, 1024, published)
+}
+
+// Commits that this server did not append wake those who wait too, also among its own ones.
+func TestFeed_WakesForCommitsOfOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, func(string, []byte) error { return errors.New("nobody listens") })
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.Run(ctx)
+	}()
+	defer func() { cancel(); <-done }()
+	for i := range 3 {
+		pages := make(chan feed.Page)
+		go func() {
+			page, err := w.Wait(ctx, feed.Query{
+				After: uint64(2 * i), Limit: 1, Towns: []string{"theirs"},
+			})
+			if err != nil {
+				t.Error(err)
+			}
+			pages <- page
+		}()
+		w.log.Appended = w.Appended
+		w.put("ours", 1)
+		w.log.Appended = nil
+		w.put("theirs", 1)
+		select {
+		case page := <-pages:
+			require.Equal(t, uint64(2*i+2), page.Cursor)
+		case <-time.After(20 * time.Second):
+			require.Fail(t, "nobody woke the poll")
+		}
+	}
+}
+
+// BenchmarkMessage makes the live message of an executed handoff.
+func BenchmarkMessage(b *testing.B) {
+	for _, c := range outcometest.Cases(b) {
+		if c.Name != "executed" {
+			continue
+		}
+		rec, after := logtest.Judged(b, &c)
+		subject := wire.LogSubject("main", wire.TownToken(rec.TownID))
+		msg, err := rec.Message(subject, &commitlog.Entry{State: after})
+		require.NoError(b, err)
+		msg.Header[wire.AtHeader] = []string{"2026-02-16T10:00:00.000Z"}
+		stored := &jetstream.RawStreamMsg{
+			Subject: subject, Sequence: 1, Header: msg.Header, Data: msg.Data,
+		}
+		b.ReportAllocs()
+		for b.Loop() {
+			data, err := feed.Message(stored)
+			require.NoError(b, err)
+			b.SetBytes(int64(len(data)))
+		}
+		b.ReportMetric(float64(len(msg.Data)), "record-bytes")
+	}
+}

@@ -1,0 +1,279 @@
+package index
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/wire"
+)
+
+// shuffled puts messages in an order in which each comes at most a few places too early.
+func shuffled(g *generator, messages []message, ix *Index) {
+	order := slices.Clone(messages)
+	for i := range order {
+		j := min(len(order)-1, i+g.IntN(6))
+		order[i], order[j] = order[j], order[i]
+	}
+	for _, m := range order {
+		ix.Put(m.seq, m.subject, m.header)
+	}
+}
+
+// An index that grew with the log has the bytes of one that is rebuilt from it: with messages out
+// of order, messages that only the log has, closed and opened again, and torn files.
+func TestFile_GrownEqualsRebuilt(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(10) {
+		g := newGenerator(seed)
+		l, dir := &memoryLog{}, t.TempDir()
+		for range 4 {
+			ix := open(t, l, dir)
+			var own []message
+			for range 60 {
+				if m := l.append(g.message()); g.IntN(10) > 0 {
+					own = append(own, m)
+				}
+			}
+			shuffled(g, own, ix)
+			if g.IntN(2) == 0 {
+				_, err := ix.Sync(t.Context())
+				require.NoError(t, err)
+			}
+			body := rowsOf(t, ix)
+			cut := len(body) - g.IntN(200)
+			require.NoError(t, os.Truncate(filepath.Join(dir, "rows"), int64(cut)))
+		}
+		require.Equal(t, rebuilt(t, l), rowsOf(t, open(t, l, dir)), "seed %d", seed)
+	}
+}
+
+// A file that was cut off anywhere, or has a wrong bit, is brought up to date.
+func TestFile_Damaged(t *testing.T) {
+	t.Parallel()
+	l := randomLog(newGenerator(1), 8)
+	want := rebuilt(t, l)
+	dir := t.TempDir()
+	damage := func(body []byte) {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "rows"), body, 0o600))
+		require.Equal(t, want, rowsOf(t, open(t, l, dir)))
+	}
+	for cut := range len(want) {
+		damage([]byte(want[:cut]))
+	}
+	for at := 0; at < len(want); at += 7 {
+		body := []byte(want)
+		body[at] ^= 1 << (at % 8)
+		damage(body)
+	}
+	damage([]byte(strings.ReplaceAll(want, " w", " v")))
+	damage([]byte(want + "rest"))
+	damage([]byte(want + want))
+}
+
+// A file that does not count, and one with a bad end, are logged with the reason.
+func TestOpen_Logs(t *testing.T) {
+	t.Parallel()
+	l, dir := randomLog(newGenerator(1), 8), t.TempDir()
+	var logged bytes.Buffer
+	logs := func(c *Config) { c.Logger = slog.New(slog.NewTextHandler(&logged, nil)) }
+	reopened := func(body string) string {
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "rows"), []byte(body), 0o600))
+		logged.Reset()
+		rowsOf(t, open(t, l, dir, logs))
+		return logged.String()
+	}
+	body := rowsOf(t, open(t, l, dir, logs))
+	require.Contains(t, logged.String(), "it has no file")
+	require.Contains(t, reopened("x"), "its file does not count")
+	require.Contains(t, reopened(body[:len(body)-1]), "had a bad end")
+	require.NotContains(t, reopened(body), "file")
+}
+
+// The rows that a log has lost, or has otherwise, are reported and set aside.
+func TestOpen_LogLostItsEnd(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(g *generator, l *memoryLog){
+		"end": func(_ *generator, l *memoryLog) { l.messages, l.end = l.messages[:20], 20 },
+		"end, and went on": func(g *generator, l *memoryLog) {
+			l.messages, l.end = slices.Clone(l.messages[:20]), 20
+			for range 40 {
+				g.at += 7
+				l.append(g.message())
+			}
+		},
+		"end, and history": func(_ *generator, l *memoryLog) {
+			l.messages, l.end = l.messages[15:20], 20
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			g := newGenerator(3)
+			l, dir := randomLog(g, 30), t.TempDir()
+			old := rowsOf(t, open(t, l, dir))
+			o := newOracle(l.messages)
+			lose(g, l)
+			var lost []Row
+			ix := open(t, l, dir, func(c *Config) { c.Lost = func(rows []Row) { lost = rows } })
+			require.Equal(t, o.rows[20:], lost)
+			aside, err := os.ReadFile(filepath.Join(dir, "rows.lost-30"))
+			require.NoError(t, err)
+			require.Equal(t, old, string(aside))
+			require.Equal(t, rebuilt(t, l), rowsOf(t, ix))
+		})
+	}
+}
+
+// History that the log has forgotten, the newest rows too, does not count as lost.
+func TestOpen_LogForgot(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(4)
+	l, dir := randomLog(g, 30), t.TempDir()
+	rowsOf(t, open(t, l, dir))
+	l.append(g.message())
+	l.forget(func(m message) bool { return m.seq < 10 || m.seq == 30 })
+	ix := open(t, l, dir, func(c *Config) { c.Lost = func([]Row) { t.Error("lost") } })
+	require.Equal(t, 31, ix.Counts().Rows)
+	require.NoError(t, ix.Close())
+}
+
+// A file that is deleted under a running index is written again, with the same bytes.
+func TestIndex_RewritesADeletedFile(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(5)
+	l, dir := randomLog(g, 30), t.TempDir()
+	ix := open(t, l, dir)
+	path := filepath.Join(dir, "rows")
+	there := func() bool { _, err := os.Stat(path); return err == nil }
+	require.Eventually(t, there, 10*time.Second, 10*time.Millisecond)
+	require.NoError(t, os.Remove(path))
+	m := l.append(g.message())
+	ix.Put(m.seq, m.subject, m.header)
+	require.Eventually(t, there, 10*time.Second, 10*time.Millisecond)
+	requireFound(t, newOracle(l.messages), ix)
+	require.Equal(t, rebuilt(t, l), rowsOf(t, ix))
+}
+
+// A file that cannot be written stops nothing, and is written when it can be.
+func TestIndex_FileCannotBeWritten(t *testing.T) {
+	t.Parallel()
+	l, dir := randomLog(newGenerator(6), 30), t.TempDir()
+	path := filepath.Join(dir, "rows.new")
+	require.NoError(t, os.Mkdir(path, 0o700))
+	ix := open(t, l, dir)
+	requireFound(t, newOracle(l.messages), ix)
+	require.Error(t, ix.Close())
+	require.NoError(t, os.Remove(path))
+	require.Equal(t, rebuilt(t, l), rowsOf(t, open(t, l, dir)))
+}
+
+// A compacted index is one that was rebuilt, with the messages that came meanwhile.
+func TestIndex_Compact(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(7)
+	l, dir := randomLog(g, 60), t.TempDir()
+	ix := open(t, l, dir)
+	l.forget(func(m message) bool { return m.seq%3 > 0 })
+	l.append(g.message())
+	ahead := l.append(g.message())
+	ix.Put(ahead.seq, ahead.subject, ahead.header)
+	require.NoError(t, ix.rebuild(t.Context()))
+	require.Equal(t, ahead.seq, ix.Position())
+	m := l.append(g.message())
+	ix.Put(m.seq, m.subject, m.header)
+	requireFound(t, newOracle(l.messages), ix)
+	requireTowns(t, newOracle(l.messages), ix)
+	require.Equal(t, rebuilt(t, l), rowsOf(t, ix))
+}
+
+// A compaction keeps the messages that come while it reads the log.
+func TestIndex_CompactsBesidePut(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(8)
+	l := randomLog(g, 60)
+	ix := open(t, l, t.TempDir())
+	done := make(chan error)
+	go func() { done <- ix.rebuild(t.Context()) }()
+	for running := true; running; {
+		select {
+		case err := <-done:
+			require.NoError(t, err)
+			running = false
+		default:
+			m := l.append(g.message())
+			ix.Put(m.seq, m.subject, m.header)
+		}
+	}
+	require.Equal(t, l.end, ix.Position())
+	require.Equal(t, rebuilt(t, l), rowsOf(t, ix))
+}
+
+// Only an index of many rows, most of them of forgotten messages, compacts itself.
+func TestIndex_CompactsItselfWhenMostIsForgotten(t *testing.T) {
+	t.Parallel()
+	l := &memoryLog{}
+	ix := open(t, l, "")
+	for i := range compactRows + 1 {
+		ix.Put(uint64(i)+1, wire.LogSubject("w", "t"), handoff(fmt.Sprint(i), fmt.Sprint(i), 1))
+	}
+	for i := range compactRows + 1 {
+		seq, _ := ix.Accepted("t", fmt.Sprint(i))
+		require.EqualValues(t, i+1, seq)
+	}
+	l.end, l.kept = compactRows+1, compactRows
+	require.NoError(t, ix.Compact(t.Context()))
+	require.Equal(t, compactRows+1, ix.Counts().Rows)
+	l.kept = 2
+	require.NoError(t, ix.Compact(t.Context()))
+	require.Zero(t, ix.Counts().Rows)
+	require.EqualValues(t, compactRows+1, ix.Position())
+	require.NoError(t, ix.Close())
+}
+
+// A file of any bytes is read without a panic, and the same bytes would be written. With sealed,
+// the bytes are tags, lengths and payloads of frames that get the right checksums.
+func FuzzReadRows(f *testing.F) {
+	body := rebuilt(f, randomLog(newGenerator(1), 20))
+	f.Add([]byte(body), false)
+	f.Add([]byte(body)[:len(body)-1], false)
+	head := newFile("", "w").head
+	row := make([]byte, rowSize)
+	row[0] = 1
+	f.Add(slices.Concat([]byte{headTag, byte(len(head))}, []byte(head), []byte{rowTag, rowSize},
+		row, []byte{townNames, 1, 't', rowTag, rowSize}, row), true)
+	f.Fuzz(func(t *testing.T, body []byte, sealed bool) {
+		if sealed {
+			body = seal(body)
+		}
+		s, named, good, err := readRows(bytes.NewReader(body), head, 0)
+		if err != nil {
+			return
+		}
+		require.LessOrEqual(t, good, int64(len(body)))
+		file, again := file{}, appendFrame(nil, headTag, []byte(head))
+		for n := range s.count {
+			again = file.frames(again, s, s.row(n+1))
+			s.view(s.row(n + 1))
+		}
+		require.Equal(t, named, file.named)
+		require.Equal(t, string(body[:good]), string(again))
+	})
+}
+
+// seal makes frames of tags, lengths and payloads.
+func seal(body []byte) (frames []byte) {
+	for len(body) >= 2 {
+		end := min(2+int(body[1]), len(body))
+		frames = appendFrame(frames, int(body[0]), body[2:end])
+		body = body[end:]
+	}
+	return frames
+}

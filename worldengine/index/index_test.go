@@ -1,0 +1,150 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/wire"
+)
+
+// Wait reads a gap of another writer from the log.
+func TestWait_ReadsAGap(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(1)
+	l := &memoryLog{}
+	ix := open(t, l, t.TempDir())
+	_, other, own := l.append(g.message()), l.append(g.message()), l.append(g.message())
+	ix.Put(own.seq, own.subject, own.header)
+	require.Zero(t, ix.Position())
+	require.NoError(t, ix.Wait(t.Context(), own.seq))
+	require.Equal(t, own.seq, ix.Position())
+	ix.Put(other.seq, other.subject, other.header)
+	require.Equal(t, 3, ix.Counts().Rows)
+	require.Equal(t, rebuilt(t, l), rowsOf(t, ix))
+}
+
+// A gap that nobody waits for is read all the same.
+func TestIndex_ReadsAGapNobodyWaitsFor(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(1)
+	l := randomLog(g, 1)
+	ix := open(t, l, "")
+	require.Eventually(t, func() bool { _, _, building := ix.Progress(); return !building },
+		10*time.Second, time.Millisecond)
+	l.append(g.message())
+	own := l.append(g.message())
+	ix.Put(own.seq, own.subject, own.header)
+	require.Eventually(t, func() bool { return ix.Position() == own.seq }, 10*time.Second,
+		10*time.Millisecond)
+	require.NoError(t, ix.Close())
+}
+
+// Wait returns when the message is put.
+func TestWait_ForPut(t *testing.T) {
+	t.Parallel()
+	l := &memoryLog{}
+	ix := open(t, l, "")
+	l.mu.Lock() // nothing can be read
+	waited := make(chan error)
+	go func() { waited <- ix.Wait(t.Context(), 1) }()
+	ix.Put(1, wire.LogSubject("w", "t"), nil)
+	l.mu.Unlock()
+	require.NoError(t, <-waited)
+	require.NoError(t, ix.Close())
+}
+
+func TestWait_EndsBehind(t *testing.T) {
+	t.Parallel()
+	l := &memoryLog{}
+	ix := open(t, l, "")
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	err := ix.Wait(ctx, 1)
+	require.ErrorIs(t, err, ErrBehind)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	down := errors.New("down")
+	l.mu.Lock()
+	l.down = down
+	l.mu.Unlock()
+	_, err = ix.Sync(t.Context())
+	require.ErrorIs(t, err, ErrBehind)
+	require.ErrorIs(t, ix.Wait(t.Context(), 1), down)
+	require.NoError(t, ix.Close())
+	_, err = Open(t.Context(), Config{World: "w", Source: l})
+	require.ErrorIs(t, err, down)
+}
+
+// slowLog is a log that is read when it may.
+type slowLog struct {
+	*memoryLog
+	may chan struct{}
+}
+
+func (l slowLog) EachAfter(
+	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
+) error {
+	<-l.may
+	return l.memoryLog.EachAfter(ctx, seq, visit)
+}
+
+// Open returns before the log is read, and Progress tells how far it is.
+func TestProgress_WhileBuilding(t *testing.T) {
+	t.Parallel()
+	l := slowLog{randomLog(newGenerator(1), 20), make(chan struct{})}
+	ix, err := Open(t.Context(), Config{World: "w", Source: l})
+	require.NoError(t, err)
+	done, total, building := ix.Progress()
+	require.Equal(t, []any{uint64(0), uint64(20), true}, []any{done, total, building})
+	close(l.may)
+	require.Eventually(t, func() bool { _, _, building := ix.Progress(); return !building },
+		10*time.Second, time.Millisecond)
+	require.EqualValues(t, 20, ix.Position())
+	require.NoError(t, ix.Close())
+}
+
+// The real log is read one by one and by a consumer, with the same rows, and history cut off.
+func TestLogSource_ReadsALog(t *testing.T) {
+	t.Parallel()
+	log := logtest.New(t)
+	dir := t.TempDir()
+	for day := range int64(smallGap + 1) {
+		_, err := log.Append(t.Context(), logtest.PutTown(t, "c", day))
+		require.NoError(t, err)
+	}
+	ix := open(t, LogSource(log), dir)
+	require.Equal(t, smallGap+1, ix.Counts().Rows)
+	for day := range int64(250) {
+		msg := logtest.PutTown(t, []string{"a", "b"}[day%2], day)
+		ack, err := log.Append(t.Context(), msg)
+		require.NoError(t, err)
+		switch {
+		case day%10 == 0:
+			_, err := ix.Sync(t.Context()) // one by one
+			require.NoError(t, err)
+		case day%10 > 5:
+			ix.Put(ack.Sequence, msg.Subject, msg.Header)
+		}
+	}
+	_, err := ix.Sync(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, smallGap+1+250, ix.Counts().Rows)
+	grown := rowsOf(t, ix)
+	single := &commitlog.Log{World: log.World, Store: log.Store, MaxPayload: log.MaxPayload}
+	bulk := rebuilt(t, LogSource(log))
+	require.Equal(t, bulk, rebuilt(t, LogSource(single)))
+	require.NotEqual(t, bulk, grown) // which has forgotten messages
+	messages, err := LogSource(log).(Counter).Messages(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, smallGap+1+200, messages)
+	again := open(t, LogSource(log), dir)
+	require.Equal(t, smallGap+1+250, again.Counts().Rows)
+	require.NoError(t, again.rebuild(t.Context()))
+	require.Equal(t, bulk, rowsOf(t, again))
+}

@@ -1,0 +1,9 @@
+package index
+
+import (
+	"testing"
+
+	"worldengine/worldengine/natstest"
+)
+
+func TestMain(m *testing.M) { natstest.Main(m, 12) }

@@ -1,0 +1,283 @@
+package index
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// oracleRows answers by looking through all messages.
+type oracleRows struct {
+	rows []Row
+	run  []string
+	key  []string // of accepting rows
+}
+
+func newOracle(messages []message) *oracleRows {
+	o := &oracleRows{}
+	for _, m := range messages {
+		e := newEntry(m.seq, m.subject, m.header)
+		row := Row{Seq: m.seq, At: instant(e.at), Town: e.town, Kind: commitlog.Kind(e.kind),
+			ResultStatus: e.result, Reason: e.reason, Type: e.typ, ActorID: e.actor,
+			First: e.first, Last: e.last, Flags: e.flags &^ accepts}
+		if e.runID != "" {
+			status := runevents.RunPending
+			row.Flags |= First
+			for i, run := range o.run {
+				if run == e.runID {
+					status, row.Flags = o.rows[i].Status, row.Flags&^First
+				}
+			}
+			for _, move := range e.moves {
+				if next, ok := runevents.NextRunStatus(status, move); ok {
+					status = next
+				}
+			}
+			if row.Status = status; status.Terminal() {
+				row.Flags |= Ended
+			}
+		}
+		key := ""
+		if e.flags&accepts != 0 {
+			key = e.key
+		}
+		o.rows, o.run, o.key = append(o.rows, row), append(o.run, e.runID), append(o.key, key)
+	}
+	return o
+}
+
+func (o *oracleRows) accepted(town, key string) (seq uint64) {
+	for i, r := range o.rows {
+		if o.key[i] == key && key != "" && (town == "*" || r.Town == town) {
+			seq = r.Seq
+		}
+	}
+	return seq
+}
+
+func (o *oracleRows) ofRun(runID string) (run Run) {
+	for i, r := range o.rows {
+		if o.run[i] == runID {
+			run.add(r)
+		}
+	}
+	return run
+}
+
+func (o *oracleRows) lastAt(town, runID string) (at time.Time) {
+	for i, r := range o.rows {
+		if (r.Town == town && town != "" || o.run[i] == runID && runID != "") && r.At.After(at) {
+			at = r.At
+		}
+	}
+	return at
+}
+
+// runs returns all runs that pass a filter, in its order.
+func (o *oracleRows) runs(f Filter) (seqs []uint64) {
+	type place struct{ order, first uint64 }
+	var found []place
+	for i, first := range o.rows {
+		if first.Flags&First == 0 {
+			continue
+		}
+		rows := o.ofRun(o.run[i]).Rows
+		newest, order := rows[len(rows)-1], first.Seq
+		pass := (f.Status == "" || f.Status == string(newest.Status) ||
+			f.Status == newest.ResultStatus) &&
+			(f.ActorID == "" || f.ActorID == first.ActorID) &&
+			(f.Type == "" || f.Type == first.Type) &&
+			(len(f.Towns) == 0 || slices.Contains(f.Towns, first.Town))
+		if f.AfterMark == nil {
+			pass = pass && !first.At.Before(f.From) && (f.To.IsZero() || first.At.Before(f.To))
+		} else if behind := slices.IndexFunc(rows, func(r Row) bool {
+			return r.Seq > *f.AfterMark
+		}); behind < 0 {
+			pass = false
+		} else {
+			order = rows[behind].Seq
+		}
+		if pass {
+			found = append(found, place{order, first.Seq})
+		}
+	}
+	slices.SortFunc(found, func(a, b place) int {
+		if f.Oldest || f.AfterMark != nil {
+			return cmp.Compare(a.order, b.order)
+		}
+		return cmp.Compare(b.order, a.order)
+	})
+	for _, p := range found {
+		seqs = append(seqs, p.first)
+	}
+	return seqs
+}
+
+func (g *generator) filter(o *oracleRows, end uint64) Filter {
+	f := Filter{
+		Status:  pick(g, "", "", "executed", "COMPLETED", "RUNNING", "nonsense"),
+		ActorID: pick(g, "", "", "ann", "b b", "nobody"),
+		Type:    pick(g, "", "", "PROJECT_ADVANCE", "NONSENSE"), Oldest: pick(g, true, false),
+		Towns: pick(g, nil, nil, []string{"t1"}, []string{"ghost"}, []string{"t1", "t2", "ghost"},
+			[]string{wire.UnknownTownToken}),
+	}
+	at := func() time.Time {
+		if len(o.rows) == 0 {
+			return time.UnixMilli(g.at)
+		}
+		return pick(g, o.rows...).At.Add(time.Duration(g.IntN(3) - 1))
+	}
+	if g.IntN(4) == 0 {
+		f.From = at()
+	}
+	if g.IntN(4) == 0 {
+		f.To = at()
+	}
+	if g.IntN(4) == 0 {
+		mark := g.Uint64N(end + 2)
+		f.AfterMark = &mark
+	}
+	return f
+}
+
+// pages reads a list page by page.
+func pages(t *testing.T, ix *Index, f Filter, limit int) (seqs []uint64) {
+	t.Helper()
+	for after := uint64(0); ; {
+		page := ix.Runs(f, after, limit)
+		require.LessOrEqual(t, len(page.Seqs), limit)
+		seqs = append(seqs, page.Seqs...)
+		if page.Next == 0 {
+			return seqs
+		}
+		require.NotEqual(t, after, page.Next)
+		require.Equal(t, page.Searched, page.Next)
+		after = page.Next
+	}
+}
+
+// Every query answers as the oracle does, for random messages.
+func TestIndex_AnswersAsOracle(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			g := newGenerator(seed)
+			l := randomLog(g, g.IntN(150))
+			l.forget(func(message) bool { return g.IntN(10) == 0 })
+			o, ix := newOracle(l.messages), open(t, l, "")
+			defer ix.Close()
+			requireFound(t, o, ix)
+			requireTowns(t, o, ix)
+			ix.maxSearch = pick(g, maxSearch, 1, 7)
+			for range 50 {
+				f := g.filter(o, l.end)
+				require.Equal(t, o.runs(f), pages(t, ix, f, 1+g.IntN(20)), "%+v", f)
+			}
+		})
+	}
+}
+
+// Put messages that are ahead of a gap are found by key and run, and counted by LastAt.
+func TestIndex_FindsMessagesAhead(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(20) {
+		g := newGenerator(seed)
+		l := randomLog(g, 80)
+		cut := 1 + g.IntN(79)
+		ahead := l.messages[cut:]
+		l.messages, l.end = l.messages[:cut-1], uint64(cut-1)
+		ix := open(t, l, "")
+		for _, i := range g.Perm(len(ahead)) {
+			ix.Put(ahead[i].seq, ahead[i].subject, ahead[i].header)
+		}
+		requireFound(t, newOracle(slices.Concat(l.messages, ahead)), ix)
+		require.EqualValues(t, cut-1, ix.Position())
+		require.NoError(t, ix.Close())
+	}
+}
+
+func requireFound(t *testing.T, o *oracleRows, ix *Index) {
+	t.Helper()
+	towns := []string{"", "t0", "t1", "t2", "t3", "t4", "ghost", wire.UnknownTownToken}
+	for i := -1; i < 20; i++ {
+		key := fmt.Sprintf("key-%d", i)
+		seq, found := ix.AcceptedAnywhere(key)
+		require.Equal(t, o.accepted("*", key), seq)
+		require.Equal(t, seq > 0, found)
+		for _, town := range towns {
+			seq, found := ix.Accepted(town, key)
+			require.Equal(t, o.accepted(town, key), seq, "%s in %s", key, town)
+			require.Equal(t, seq > 0, found)
+		}
+	}
+	for i := -1; i < 40; i++ {
+		id := fmt.Sprintf("run-%d", i)
+		run, found := ix.Run(id)
+		require.Equal(t, o.ofRun(id), run)
+		require.Equal(t, len(run.Rows) > 0, found)
+		for _, town := range towns {
+			require.Equal(t, o.lastAt(town, id), ix.LastAt(town, id))
+			require.Equal(t, o.lastAt(town, ""), ix.LastAt(town, ""))
+		}
+	}
+	_, found := ix.Run("")
+	require.False(t, found)
+	_, found = ix.AcceptedAnywhere("")
+	require.False(t, found)
+}
+
+func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
+	t.Helper()
+	newest := map[string]Row{}
+	var all []uint64
+	for _, r := range o.rows {
+		all = append(all, r.Seq)
+		if r.Flags&OfTown != 0 {
+			newest[r.Town] = r
+		}
+	}
+	for _, flag := range []Flag{Pending, Paused, Asked} {
+		var tokens []string
+		for token, r := range newest {
+			if r.Flags&flag != 0 {
+				tokens = append(tokens, token)
+			}
+		}
+		slices.Sort(tokens)
+		require.Equal(t, tokens, ix.Towns(flag))
+	}
+	for _, token := range []string{"", "t0", "t1", "t2", "t3", "t4", "ghost", "=unknown"} {
+		town, found := ix.Town(token)
+		require.Equal(t, TownState{newest[token].Seq, newest[token].Flags}, town)
+		require.Equal(t, town.Seq > 0, found)
+		for _, after := range []uint64{0, 1, 50, math.MaxInt64} {
+			var want []uint64
+			for _, r := range o.rows {
+				if (token == "" || r.Town == token) && r.Seq > after && len(want) < 9 {
+					want = append(want, r.Seq)
+				}
+			}
+			require.Equal(t, want, append([]uint64(nil), ix.Each(after, token, 9)...))
+		}
+	}
+	var waiting []uint64
+	for i, r := range o.rows {
+		if rows := o.ofRun(o.run[i]).Rows; r.Flags&First != 0 {
+			if n := rows[len(rows)-1]; n.Flags&OfRun != 0 && n.Flags&Ended == 0 && n.Kind == "run" {
+				waiting = append(waiting, r.Seq)
+			}
+		}
+	}
+	require.Equal(t, waiting, ix.OpenRuns())
+	require.Equal(t, len(all), ix.Counts().Rows)
+}

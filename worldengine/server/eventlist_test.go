@@ -1,0 +1,427 @@
+package server_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/stretchr/testify/require"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/access"
+	"worldengine/worldengine/feed"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/wire"
+)
+
+// eventPage is a reply of event.list with the bytes of its commits.
+type eventPage struct {
+	Commits []json.RawMessage
+	Cursor  string
+	Gap     bool
+}
+
+func (c *client) eventPage(request map[string]any) eventPage {
+	c.t.Helper()
+	return call[eventPage](c, "event.list", schemas.EventListReply, request)
+}
+
+// commits reads all pages of event.list up to the end of the log.
+func (c *client) commits(request map[string]any) (all []string) {
+	c.t.Helper()
+	end := c.eventPage(map[string]any{})
+	require.Empty(c.t, end.Commits)
+	for request["after"] = "0"; ; {
+		page := c.eventPage(request)
+		require.False(c.t, page.Gap)
+		if limit, set := request["limit"].(int); set {
+			require.LessOrEqual(c.t, len(page.Commits), limit)
+		}
+		for _, commit := range page.Commits {
+			all = append(all, string(commit))
+		}
+		if page.Cursor == end.Cursor {
+			return all
+		}
+		require.Greater(c.t, seqOf(c.t, page.Cursor), seqOf(c.t, request["after"].(string)))
+		request["after"] = page.Cursor
+	}
+}
+
+func seqOf(t testing.TB, cursor string) uint64 {
+	t.Helper()
+	seq, err := strconv.ParseUint(cursor, 10, 64)
+	require.NoError(t, err)
+	return seq
+}
+
+func commitOf(t testing.TB, data string) (commit messages.Commit) {
+	t.Helper()
+	_, err := schemas.Parse(schemas.Commit, []byte(data), schemas.Limits{Bytes: 1 << 20})
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(data), &commit))
+	return commit
+}
+
+// heard collects the live commit messages on a subject, until there are n of them, in the order of
+// their cursors.
+func (c *client) heard(subject string) func(n int) []string {
+	c.t.Helper()
+	var mu sync.Mutex
+	var all []string
+	_, err := c.nc.Subscribe(subject, func(msg *nats.Msg) {
+		commit := commitOf(c.t, string(msg.Data))
+		if want := wire.EventsSubject("main", wire.TokenOf(commit.TownID)); want != msg.Subject {
+			c.t.Errorf("%s on %s", commit.TownID, msg.Subject)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		all = append(all, string(msg.Data))
+	})
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.nc.Flush())
+	return func(n int) []string {
+		c.t.Helper()
+		require.Eventually(c.t, func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return len(all) >= n
+		}, 30*time.Second, 5*time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		slices.SortFunc(all, func(a, b string) int {
+			return int(seqOf(c.t, commitOf(c.t, a).Cursor)) - int(seqOf(c.t, commitOf(c.t, b).Cursor))
+		})
+		return slices.Clone(all)
+	}
+}
+
+// eventful makes a world with commits of every cause but mend, and returns its towns.
+func eventful(t *testing.T, srv *server.Server, c *client) []string {
+	t.Helper()
+	host(t, srv, agree)
+	long := strings.Repeat("ü", 3000)
+	at := c.put(snapshot("t"), "")
+	c.put(snapshot("Town 1"), "")
+	c.put(snapshot(long), "")
+	c.send(marshalled(t, propose(at, handoff.AdvanceProject, "bridge")))
+	c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")))
+	nowhere := at
+	nowhere.TownID = "nowhere"
+	c.send(marshalled(t, propose(nowhere, handoff.TalkToTownsfolk, "casual")))
+	c.signal("control.pause", map[string]any{})
+	c.signal("control.resume", map[string]any{})
+	c.signal("control.pause", map[string]any{"townId": "t"})
+	now := c.town("t")
+	waits := marshalled(t, propose(now, handoff.TalkToTownsfolk, "morale-boost"))
+	require.Equal(t, "TOWN_PAUSED", c.failureOf(c.request("handoff", waits)).Code)
+	c.signal("control.resume", map[string]any{"townId": "t"})
+	c.refused("control.resume", []byte(`{"townId":"t"}`))
+	c.append("t", written("run-1", runevents.RunStarted, "", 1))
+	bound := putRequest(snapshot("game"), "")
+	bound["apply"], bound["approval"] = "plugin", []string{"TOWNSFOLK_TALK"}
+	game := call[townReply](c, "town.put", schemas.TownGetReply, bound)
+	c.send(marshalled(t, propose(game, handoff.AdvanceProject, "wall")))
+	game = c.town("game")
+	asked := c.send(marshalled(t, propose(game, handoff.TalkToTownsfolk, "casual")))
+	call[map[string]any](c, "approval.decide", schemas.ApprovalDecideReply, map[string]any{
+		"townId": "game", "handoffId": asked.result.HandoffID, "decision": "reject", "reason": "no"})
+	return []string{"t", "Town 1", long, "game", "nowhere"}
+}
+
+// Pages of any limit, of all towns and of each, are the log in its order; the live messages are the
+// same bytes; events and states are as run.events and town.history show them.
+func TestEventList_Pages(t *testing.T) {
+	t.Parallel()
+	srv := start(t, open, func(c *server.Config) { c.Engine.PauseWait = 10 * time.Millisecond })
+	c := connect(t, srv)
+	live := c.heard(wire.EventsSubject("main", "*"))
+	towns := eventful(t, srv, c)
+	js, err := jetstream.New(c.nc)
+	require.NoError(t, err)
+	log, err := js.Stream(t.Context(), wire.LogStream("main"))
+	require.NoError(t, err)
+
+	all := c.commits(map[string]any{"limit": 1000})
+	require.Len(t, all, int(log.CachedInfo().State.LastSeq))
+	require.Equal(t, all, live(len(all)))
+	byTown, causes, runs := map[string][]string{}, map[string]int{}, map[string][]string{}
+	for i, data := range all {
+		commit := commitOf(t, data)
+		require.Equal(t, strconv.Itoa(i+1), commit.Cursor)
+		msg, err := log.GetMsg(t.Context(), uint64(i+1))
+		require.NoError(t, err)
+		require.Equal(t, msg.Header.Get(wire.AtHeader), commit.At)
+		require.Equal(t, msg.Header.Get(wire.HashHeader), commit.Hash)
+		require.Equal(t, commit.Hash != "", commit.Revision == uint64(i+1) && commit.Epoch != nil)
+		byTown[commit.TownID] = append(byTown[commit.TownID], data)
+		causes[commit.Cause]++
+		for _, event := range commit.Events {
+			runs[commit.RunID] = append(runs[commit.RunID], string(event))
+		}
+	}
+	for _, cause := range []string{"put", "handoff", "pending", "control", "asked", "decided",
+		"refused", "waiting", "appended", "signal"} {
+		require.Positive(t, causes[cause], "%s of %v", cause, causes)
+	}
+	for runID, events := range runs {
+		stored := call[struct{ Events []json.RawMessage }](c, "run.events", schemas.RunEventsReply,
+			map[string]any{"runId": runID})
+		require.Equal(t, fmt.Sprint(events), fmt.Sprintf("%s", stored.Events), runID)
+	}
+	for _, limit := range []int{1, 2, 7} {
+		require.Equal(t, all, c.commits(map[string]any{"limit": limit}), limit)
+	}
+	for _, id := range towns {
+		require.NotEmpty(t, byTown[id])
+		for _, limit := range []int{1, 3, 1000} {
+			require.Equal(t, byTown[id], c.commits(map[string]any{"limit": limit, "townId": id}))
+		}
+	}
+	history := c.history(map[string]any{"townId": "t"})
+	last := commitOf(t, byTown["t"][slices.IndexFunc(byTown["t"], func(data string) bool {
+		return commitOf(t, data).Revision == history[0].Revision
+	})])
+	require.Equal(t, []any{history[0].At, history[0].Cause, history[0].RunID, history[0].Epoch,
+		history[0].Hash}, []any{last.At, last.Cause, last.RunID, *last.Epoch, last.Hash})
+}
+
+// A page ends before 1 MB, and has one commit at least.
+func TestEventList_FitsIntoAMessage(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	c.put(snapshot("t"), "")
+	for i := range 5 {
+		event := written(fmt.Sprintf("run-%d", i), runevents.RunStarted, "", 1)
+		event.Payload = []byte(`{"text":"` + strings.Repeat("x", 240<<10) + `"}`)
+		c.append("t", sealed(event))
+	}
+	reply := c.request("event.list", []byte(`{"after":"0","limit":1000}`))
+	require.Greater(t, len(reply.Data), 900<<10)
+	require.Less(t, len(reply.Data), 1_000_200)
+	require.Len(t, c.commits(map[string]any{"limit": 1000}), 6)
+}
+
+func TestEventList_InvalidCursor(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	c.put(snapshot("t"), "")
+	end := seqOf(t, c.eventPage(map[string]any{}).Cursor)
+	for _, cursor := range []string{"x", "-1", "+1", "1.5", " 1", "0x1", "184467440737095516150",
+		strconv.FormatUint(end+1, 10)} {
+		f := c.refused("event.list", mustJSON(t, map[string]any{"after": cursor, "waitMs": 1000}))
+		require.Equal(t, []any{400, "INVALID_CURSOR"}, []any{f.Status, f.Code}, cursor)
+	}
+	page := c.eventPage(map[string]any{"after": strconv.FormatUint(end, 10)})
+	require.Equal(t, eventPage{Commits: []json.RawMessage{}, Cursor: strconv.FormatUint(end, 10)},
+		page)
+}
+
+// begin sends a request of event.list that waits, and returns a function that waits for the answer.
+func (c *client) begin(request map[string]any) func() *nats.Msg {
+	c.t.Helper()
+	sub, err := c.nc.SubscribeSync(c.nc.NewInbox())
+	require.NoError(c.t, err)
+	require.NoError(c.t, c.nc.PublishRequest(wire.Subject("main", "event.list"), sub.Subject,
+		mustJSON(c.t, request)))
+	require.NoError(c.t, c.nc.Flush())
+	return func() *nats.Msg {
+		c.t.Helper()
+		msg, err := sub.NextMsg(25 * time.Second)
+		require.NoError(c.t, err)
+		return msg
+	}
+}
+
+// A wait ends with the first commit that is wanted, or with its time.
+func TestEventList_Waits(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	c.put(snapshot("t"), "")
+	end := c.eventPage(map[string]any{}).Cursor
+	began := time.Now()
+	page := c.eventPage(map[string]any{"after": end, "waitMs": 300})
+	require.GreaterOrEqual(t, time.Since(began), 300*time.Millisecond)
+	require.Equal(t, eventPage{Commits: []json.RawMessage{}, Cursor: end}, page)
+
+	of := func(request map[string]any) func() *nats.Msg {
+		request["after"], request["waitMs"] = end, 30_000
+		return c.begin(request)
+	}
+	any, mine := of(map[string]any{}), of(map[string]any{"townId": "mine"})
+	other, own := c.put(snapshot("other"), ""), c.put(snapshot("mine"), "")
+	for i, answer := range []*nats.Msg{any(), mine()} {
+		require.NoError(t, json.Unmarshal(answer.Data, &page))
+		require.Equal(t, []uint64{other.Revision, own.Revision}[i],
+			commitOf(t, string(page.Commits[0])).Revision)
+	}
+}
+
+// Requests that wait hold no worker. So many may wait; one more gets 429.
+func TestEventList_WaitsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	end := c.eventPage(map[string]any{}).Cursor
+	answers := make(chan *nats.Msg, 2000)
+	inbox := c.nc.NewInbox()
+	_, err := c.nc.ChanSubscribe(inbox, answers)
+	require.NoError(t, err)
+	body := mustJSON(t, map[string]any{"after": end, "waitMs": 30_000})
+	const waiting, more = 1024, 30
+	for range waiting + more {
+		require.NoError(t, c.nc.PublishRequest(wire.Subject("main", "event.list"), inbox, body))
+	}
+	next := func() *nats.Msg {
+		select {
+		case msg := <-answers:
+			return msg
+		case <-time.After(25 * time.Second):
+			require.Fail(t, "no answer")
+			return nil
+		}
+	}
+	for range more {
+		f := c.failureOf(next())
+		require.Equal(t, []any{429, "OVERLOADED"}, []any{f.Status, f.Code})
+		require.NotEmpty(t, f.RetryAfter)
+	}
+	require.Equal(t, end, c.eventPage(map[string]any{}).Cursor)
+	c.put(snapshot("t"), "")
+	for range waiting {
+		var page eventPage
+		require.NoError(t, json.Unmarshal(next().Data, &page))
+		require.Len(t, page.Commits, 1)
+	}
+}
+
+// A server that stops answers those who wait.
+func TestEventList_EndsWithTheServer(t *testing.T) {
+	t.Parallel()
+	srv, err := server.Start(t.Context(), configure(func(c *server.Config) { c.Data = t.TempDir() }))
+	require.NoError(t, err)
+	c := connect(t, srv)
+	answer := c.begin(map[string]any{"after": "0", "waitMs": 30_000})
+	began := time.Now()
+	stop(t, srv)
+	require.Less(t, time.Since(began), 20*time.Second)
+	require.JSONEq(t, `{"commits":[],"cursor":"0"}`, string(answer().Data))
+}
+
+// A server shows the commits of another one, to those who wait too.
+func TestEventList_OfAnotherServer(t *testing.T) {
+	t.Parallel()
+	first := start(t, open)
+	second := start(t, func(c *server.Config) { c.NATS = first.URL() })
+	c := connect(t, first)
+	for i := range 3 {
+		end := seqOf(t, c.eventPage(map[string]any{}).Cursor)
+		pages := make(chan feed.Page, 2)
+		for _, srv := range []*server.Server{first, second} {
+			go func() {
+				page, err := srv.Engine().Feed().Wait(t.Context(), feed.Query{After: end, Limit: 1})
+				if err != nil {
+					t.Error(err)
+				}
+				pages <- page
+			}()
+		}
+		c.put(snapshot(fmt.Sprint(i)), "")
+		for range 2 {
+			select {
+			case page := <-pages:
+				require.Len(t, page.Commits, 1)
+			case <-time.After(25 * time.Second):
+				require.Fail(t, "no page")
+			}
+		}
+	}
+}
+
+// Who may read some towns gets their commits alone, and goes on all the same.
+func TestEventList_Rights(t *testing.T) {
+	t.Parallel()
+	reads := func(u *access.User) { u.Read = []string{"mine", "Town 1"} }
+	observer, operator := servertest.Person(access.Observer, reads), servertest.Person(access.Operator)
+	srv := start(t, servertest.WithUsers(observer, operator))
+	c, all := as(t, srv.URL(), observer), as(t, srv.URL(), operator)
+	live := c.heard(wire.EventsSubject("main", "mine"))
+	for _, id := range []string{"mine", "other", "Town 1", "another"} {
+		all.put(snapshot(id), "")
+	}
+	all.signal("control.pause", map[string]any{"actorId": "ada"})
+	all.signal("control.resume", map[string]any{"actorId": "ada"})
+	towns := func(commits []string) (ids []string) {
+		for _, data := range commits {
+			ids = append(ids, commitOf(t, data).TownID)
+		}
+		return ids
+	}
+	require.Equal(t, []string{"mine", "other", "Town 1", "another", "", ""},
+		towns(all.commits(map[string]any{})))
+	require.Equal(t, []string{"mine", "Town 1"}, towns(c.commits(map[string]any{})))
+	require.Equal(t, []string{"mine"}, towns(c.commits(map[string]any{"townId": "mine"})))
+	require.Equal(t, []string{"mine"}, towns(live(1)))
+	requireForbidden(c, "event.list", map[string]any{"after": "0", "townId": "other"})
+	requireForbidden(c, "event.list", map[string]any{"townId": "none"})
+	for _, not := range []string{"other", "*", ">", "=world"} {
+		require.False(t, c.maySubscribe(wire.EventsSubject("main", not)), not)
+		require.True(t, all.maySubscribe(wire.EventsSubject("main", not)), not)
+	}
+	require.False(t, all.mayPublish(wire.EventsSubject("main", "mine")))
+}
+
+// A commit that cannot be read is shown as damaged, with one alert, and the others are as before.
+func TestEventList_Damaged(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, open))
+	c.put(snapshot("t"), "")
+	for _, msg := range []*nats.Msg{
+		{Data: []byte("{damaged"), Header: nats.Header{wire.KindHeader: {"handoff"}}},
+		{Data: []byte(`{"schemaVersion":"commit-record.v9"}`),
+			Header: nats.Header{wire.KindHeader: {"put"}}},
+		{Data: []byte(`{"schemaVersion":"commit-record.v1","townId":"another"}`),
+			Header: nats.Header{wire.KindHeader: {"put"}}},
+		{Data: []byte("no headers")},
+	} {
+		msg.Subject = wire.LogSubject("main", "bad")
+		_, err := c.nc.RequestMsg(msg, 10*time.Second)
+		require.NoError(t, err)
+	}
+	c.put(snapshot("u"), "")
+	for range 2 {
+		all := c.commits(map[string]any{"limit": 2})
+		require.Len(t, all, 6)
+		for i := 1; i < 5; i++ {
+			require.JSONEq(t, fmt.Sprintf(`{"cursor":"%d","damaged":true}`, i+1), all[i])
+		}
+		require.Equal(t, "u", commitOf(t, all[5]).TownID)
+		require.Equal(t, all[1:5], c.commits(map[string]any{"townId": "bad"}))
+		require.Equal(t, all[:1], c.commits(map[string]any{"townId": "t"}))
+	}
+	var raised []string
+	require.Eventually(t, func() bool {
+		raised = nil
+		for _, a := range call[messages.Alerts](c, "alert.list", schemas.AlertListReply,
+			map[string]any{}).Alerts {
+			if a.Code == runevents.CommitDamaged {
+				raised = append(raised, a.ID)
+			}
+		}
+		return len(raised) >= 4
+	}, 20*time.Second, 20*time.Millisecond)
+	require.ElementsMatch(t, []string{"COMMIT_DAMAGED||2", "COMMIT_DAMAGED||3", "COMMIT_DAMAGED||4",
+		"COMMIT_DAMAGED||5"}, raised)
+}
