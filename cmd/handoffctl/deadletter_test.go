@@ -7,12 +7,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/wire"
 )
 
 func TestDeadLetters(t *testing.T) {
-	c := online(t)
+	c := onlineWith(t, worldengine.Config{Bus: true})
 	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "list"))
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "1").status)
 	js := c.streams()

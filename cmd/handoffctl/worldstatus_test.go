@@ -13,6 +13,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
+	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
@@ -84,7 +85,7 @@ func TestStatsOfTheServers(t *testing.T) {
 
 // status exits 1 and says why where something needs attention.
 func TestStatusOfAWorldInTrouble(t *testing.T) {
-	c := online(t)
+	c := onlineWith(t, worldengine.Config{Bus: true})
 	js := c.streams()
 	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered,
 		runevents.ApplyInDoubt} {

@@ -153,7 +153,11 @@ func TestAnAgentLooksSendsAndReadsWhatBecameOfIt(t *testing.T) {
 // A handoff has the trace of the ctx that it is sent with, and its run's events have it.
 func TestAHandoffHasItsTrace(t *testing.T) {
 	t.Parallel()
-	c := serve(t).join("")
+	w := serve(t)
+	w.stop()
+	w.config.Engine.Bus = true
+	w.start()
+	c := w.join("")
 	found(t, c, "t")
 	type key struct{}
 	c.Trace = func(ctx context.Context) trace.Context {
