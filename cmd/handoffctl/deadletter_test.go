@@ -16,7 +16,7 @@ func TestDeadLetters(t *testing.T) {
 	c := onlineWith(t, worldengine.Config{Bus: true})
 	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "list"))
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "1").status)
-	js := c.streams()
+	js := c.bus()
 	for part, body := range []string{`{"a": 1}`, "\x00\xff"} {
 		_, err := js.PublishMsg(t.Context(), &nats.Msg{
 			Subject: wire.DeadLetterSubject("main", "WORLD_main_RUNEVENTS", "7",

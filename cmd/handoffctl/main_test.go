@@ -23,6 +23,7 @@ import (
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 // threatened is a town of the world that the tests' servers start with.
@@ -76,6 +77,17 @@ func (c *cli) streams() jetstream.JetStream {
 	c.t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
 	require.NoError(c.t, err)
+	return js
+}
+
+// bus returns the streams of the server once the bus has made its own.
+func (c *cli) bus() jetstream.JetStream {
+	c.t.Helper()
+	js := c.streams()
+	require.Eventually(c.t, func() bool {
+		_, err := js.Stream(c.t.Context(), wire.DeadLetterStream("main"))
+		return err == nil
+	}, time.Minute, 10*time.Millisecond)
 	return js
 }
 
