@@ -7,16 +7,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/wire"
 )
 
 func TestDeadLetters(t *testing.T) {
-	c := onlineWith(t, worldengine.Config{Bus: true})
+	c := online(t)
 	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "list"))
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "1").status)
-	js := c.bus()
+	js := c.letters()
 	for part, body := range []string{`{"a": 1}`, "\x00\xff"} {
 		_, err := js.PublishMsg(t.Context(), &nats.Msg{
 			Subject: wire.DeadLetterSubject("main", "WORLD_main_RUNEVENTS", "7",

@@ -20,10 +20,10 @@ import (
 
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
-	"worldengine/worldengine/wire"
 )
 
 // threatened is a town of the world that the tests' servers start with.
@@ -80,14 +80,12 @@ func (c *cli) streams() jetstream.JetStream {
 	return js
 }
 
-// bus returns the streams of the server once the bus has made its own.
-func (c *cli) bus() jetstream.JetStream {
+// letters returns the streams of the server with the stream of dead letters, which the bus makes.
+func (c *cli) letters() jetstream.JetStream {
 	c.t.Helper()
 	js := c.streams()
-	require.Eventually(c.t, func() bool {
-		_, err := js.Stream(c.t.Context(), wire.DeadLetterStream("main"))
-		return err == nil
-	}, time.Minute, 10*time.Millisecond)
+	_, err := js.CreateOrUpdateStream(c.t.Context(), alerts.DeadLetterConfig("main", 1))
+	require.NoError(c.t, err)
 	return js
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/runevents"
-	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
@@ -85,8 +84,8 @@ func TestStatsOfTheServers(t *testing.T) {
 
 // status exits 1 and says why where something needs attention.
 func TestStatusOfAWorldInTrouble(t *testing.T) {
-	c := onlineWith(t, worldengine.Config{Bus: true})
-	js := c.bus()
+	c := online(t)
+	js := c.letters()
 	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered,
 		runevents.ApplyInDoubt} {
 		alert := runevents.Alert{Code: code, Severity: code.Severity(),
