@@ -86,7 +86,7 @@ func TestStatsOfTheServers(t *testing.T) {
 // status exits 1 and says why where something needs attention.
 func TestStatusOfAWorldInTrouble(t *testing.T) {
 	c := online(t)
-	js := c.streams()
+	js := c.letters()
 	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered,
 		runevents.ApplyInDoubt} {
 		alert := runevents.Alert{Code: code, Severity: code.Severity(),
