@@ -230,6 +230,9 @@ func (s *sim) openIndex(engine *simEngine) *index.Index {
 	x, err := index.Open(context.WithValue(context.Background(), simAsker{}, "its index"), index.Config{
 		World: "main", Source: &simSource{Source: index.LogSource(log), sim: s},
 		Logger: slog.New(slog.DiscardHandler),
+		Woken: func(ctx context.Context) {
+			_, _ = simDo(ctx, s, engine, "woken", func() (struct{}, error) { return struct{}{}, nil })
+		},
 	})
 	if err != nil {
 		panic(err)

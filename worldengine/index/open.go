@@ -38,6 +38,7 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 	}
 	ix.total = end
 	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
+	ix.closed = ctx.Done()
 	ix.done.Go(func() { ix.follow(ctx) })
 	if ix.file != nil {
 		ix.done.Go(func() { ix.write(ctx) })
@@ -151,21 +152,19 @@ func (ix *Index) follow(ctx context.Context) {
 	defer compact.Stop()
 	for read := true; ; {
 		if read {
-			if err := ix.fill(ctx); err == nil {
-				ix.built()
-			} else if ctx.Err() == nil {
+			err := ix.fill(ctx)
+			if err != nil && ctx.Err() == nil {
 				ix.config.Logger.Warn("the index cannot read the log; it tries again", "err", err)
 			}
+			ix.hasRead(err)
 		}
-		read = false
 		select {
 		case <-ix.wanted:
 			read = true
 		case <-look.C:
-			ix.mu.RLock()
-			read = ix.total > 0 || len(ix.ahead) > 0
-			ix.mu.RUnlock()
+			read = ix.unread()
 		case <-compact.C:
+			read = false
 			if err := ix.Compact(ctx); err != nil && ctx.Err() == nil {
 				ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
 			}
@@ -175,10 +174,26 @@ func (ix *Index) follow(ctx context.Context) {
 	}
 }
 
-// built notes that the log was read to the end that it had at the start.
-func (ix *Index) built() {
+// unread reports whether the index is not built yet, or has a gap.
+func (ix *Index) unread() bool {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return ix.total > 0 || len(ix.ahead) > 0
+}
+
+// hasRead notes how a reading of the log to its end has gone.
+func (ix *Index) hasRead(err error) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
+	ix.asked = false
+	select {
+	case <-ix.wanted: // this reading will do
+	default:
+	}
+	if err != nil {
+		ix.failures, ix.failed = ix.failures+1, err
+		return
+	}
 	if ix.total > 0 {
 		ix.config.Logger.Info("the index has followed the log", "seq", ix.s.position, "rows",
 			ix.s.count)
