@@ -210,8 +210,10 @@ func TestEvents_Begin(t *testing.T) {
 	}
 
 	now := w.follow(c, client.Follow{})
-	events := make(chan client.Event, 100)
-	go func() { // which asks for the end of the log before it waits
+	events, ended := make(chan client.Event, 100), make(chan struct{})
+	t.Cleanup(func() { <-ended }) // with the context of the test, before the follower is stopped
+	go func() {                   // which asks for the end of the log before it waits
+		defer close(ended)
 		for event, err, ok := now.next(); ok && err == nil; event, err, ok = now.next() {
 			events <- event
 		}
