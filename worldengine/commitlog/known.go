@@ -150,15 +150,16 @@ func (k *Known) grown(expected, seq uint64) bool {
 func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()
-	known, last := k.seen(), append([]knownMessage(nil), k.last...)
+	known, seen, last := k.end, k.seen(), append([]knownMessage(nil), k.last...)
 	k.mu.Unlock()
 	info, err := log.Info(ctx) // behind the look at k: the log grows meanwhile
 	if err != nil {
 		return fmt.Errorf("%w: state of the log: %w", ErrLogUnavailable, err)
 	}
 	end := info.State.LastSeq
-	lost := known > end
-	for back := uint64(0); !lost && err == nil && back < min(known, uint64(len(last))); back = 2*back + 1 {
+	lost := seen > end
+	kept := min(known, uint64(len(last)))
+	for back := uint64(0); !lost && err == nil && back < kept; back = 2*back + 1 {
 		lost, err = differs(ctx, log, end, last[(known-back)%knownSize])
 	}
 	if err != nil {
@@ -170,7 +171,7 @@ func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 		k.lost, k.doubted, k.checked = nil, false, max(k.checked, connection)
 		return nil
 	}
-	return k.lose(ctx, log, end, known, last)
+	return k.lose(ctx, log, &LostError{End: end, Known: seen}, known, last)
 }
 
 // checkAppend is Check before an append to what may be another log than the known one, and longer:
@@ -188,21 +189,21 @@ func (k *Known) checkAppend(ctx context.Context, log jetstream.Stream) error {
 
 // lose returns the error that names the lost messages, as they were when the loss was found.
 func (k *Known) lose(
-	ctx context.Context, log jetstream.Stream, end, known uint64, last []knownMessage,
+	ctx context.Context, log jetstream.Stream, found *LostError, known uint64, last []knownMessage,
 ) error {
 	k.mu.Lock()
-	found := k.lost
+	before := k.lost
 	k.mu.Unlock()
-	if found != nil {
-		return found
+	if before != nil {
+		return before
 	}
-	found = &LostError{End: end, Known: known}
-	if unknown := known - min(known, knownSize); unknown > end {
-		found.more = unknown - end
+	kept := min(known, uint64(len(last)))
+	if unnamed := found.Known - kept; unnamed > found.End {
+		found.more = unnamed - found.End
 	}
-	for back := uint64(0); back < min(known, uint64(len(last))); back++ {
+	for back := uint64(0); back < kept; back++ {
 		m := last[(known-back)%knownSize]
-		lost, err := differs(ctx, log, end, m)
+		lost, err := differs(ctx, log, found.End, m)
 		if err != nil {
 			return err
 		}
