@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -29,6 +30,9 @@ type Config struct {
 	World string
 	// IndexDir is the directory of the index, a cache; "" keeps the index in memory alone.
 	IndexDir string
+	// Index is an index of the world's log that has followed it already, which the engine closes;
+	// nil to open one.
+	Index *index.Index
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules
 	// Apply is the binding of the towns that have none of their own: what applies their accepted
