@@ -21,8 +21,7 @@ var contracts = []struct{ title, sections string }{
 		"A.1 A.2"},
 	{"Execution Handoff Contract", "Field Preconditions Stale Retry Acceptance Status Evaluation " +
 		"Result Recommended"},
-	{"Reading events", "Live Pages Wait Rights"}, // this engine's own, and the next
-	{"Notices of changes", "Publish Hear Follow"},
+	{"Reading events", "Live Pages Wait Rights Follow"}, // this engine's own
 }
 
 // quoted finds names in backquotes; onlyQuoted matches a cell that has nothing but such names.

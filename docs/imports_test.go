@@ -48,10 +48,10 @@ var rooms = []struct {
 	}},
 	{"worldengine/signals", false, []string{
 		jsonModule, natsModule, "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
-		"./worldengine/follow", "./worldengine/lifecycle", "./worldengine/wire",
+		"./worldengine/lifecycle", "./worldengine/wire",
 	}},
 	{"worldengine/pending", false, []string{
-		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas",
+		jsonModule, natsModule, "./handoff", "./runevents", "./schemas",
 		"./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff",
 		"./worldengine/check", "./worldengine/commitlog", "./worldengine/failpoint",
 		"./worldengine/inhand", "./worldengine/lifecycle", "./worldengine/presence",
@@ -68,16 +68,14 @@ var rooms = []struct {
 		"./handoff", "./runevents", "./runevents/recent", "./schemas", "./trace",
 		"./worldengine/town", "./worldengine/wire",
 	}},
-	{"worldengine/follow", false, []string{natsModule, "./worldengine/backoff",
-		"./worldengine/wire"}},
 	{"worldengine/bus", false, []string{
 		natsModule, "./runevents", "./worldengine/alerts", "./worldengine/backoff",
-		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/wire",
+		"./worldengine/commitlog", "./worldengine/wire",
 	}},
 	{"worldengine/commitlog", false, []string{
-		jsonModule, natsModule, "./dedupe", "./handoff", "./runevents", "./schemas",
+		jsonModule, natsModule, "./handoff", "./runevents",
 		"./worldengine/apply",
-		"./worldengine/approval", "./worldengine/backoff", "./worldengine/follow",
+		"./worldengine/approval", "./worldengine/backoff",
 		"./worldengine/town", "./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/index", false, []string{natsModule, "./runevents", "./worldengine/commitlog",
@@ -97,7 +95,7 @@ var rooms = []struct {
 		"./worldengine/town", "./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/feed", false, []string{
-		jsonModule, natsModule, "./runevents", "./worldengine/commitlog", "./worldengine/follow",
+		jsonModule, natsModule, "./runevents", "./worldengine/commitlog",
 		"./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/worldfile", false, []string{
@@ -105,7 +103,7 @@ var rooms = []struct {
 	}},
 	{"worldengine/alerts", false, []string{
 		jsonModule, natsModule, "./runevents", "./runevents/recent", "./trace",
-		"./worldengine/backoff", "./worldengine/follow", "./worldengine/messages",
+		"./worldengine/backoff", "./worldengine/commitlog", "./worldengine/messages",
 		"./worldengine/ratelimit", "./worldengine/wire",
 	}},
 	{"worldengine/ratelimit", false, nil},
@@ -114,14 +112,14 @@ var rooms = []struct {
 	}},
 	{"worldengine/runs", false, []string{
 		jsonModule, uuidModule, natsModule, "./handoff", "./runevents",
-		"./runevents/recent", "./schemas",
+		"./schemas",
 		"./worldengine/commitlog", "./worldengine/index", "./worldengine/queue",
 		"./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/fsck", false, []string{
 		jsonModule, natsModule, "./handoff", "./runevents", "./schemas", "./trace",
 		"./worldengine/alerts", "./worldengine/apply", "./worldengine/approval",
-		"./worldengine/commitlog", "./worldengine/follow", "./worldengine/lifecycle", "./worldengine/town",
+		"./worldengine/commitlog", "./worldengine/lifecycle", "./worldengine/town",
 		"./worldengine/wire",
 	}},
 	{"worldengine/client", false, []string{

@@ -104,10 +104,12 @@ func (e *Engine) findReceipt(
 func (e *Engine) lookupKey(
 	ctx context.Context, townID, key string, seq uint64, until time.Time,
 ) (*dedupe.Receipt, error) {
-	bounded, cancel := context.WithDeadline(ctx, until)
-	defer cancel()
-	if err := e.index.Wait(bounded, seq); err != nil {
-		return nil, err
+	if e.index.Position() < seq {
+		bounded, cancel := context.WithDeadline(ctx, until)
+		defer cancel()
+		if err := e.index.Wait(bounded, seq); err != nil {
+			return nil, err
+		}
 	}
 	return e.storedReceipt(ctx, townID, key)
 }

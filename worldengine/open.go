@@ -113,7 +113,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 		e.pending.UnusedAnswers()); err != nil {
 		return err
 	}
-	if err := e.startFollowers(ctx, nc, followers); err != nil {
+	if err := e.startFollowers(nc, followers); err != nil {
 		e.plugins.Close()
 		return err
 	}
@@ -122,7 +122,7 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 
 // startFollowers starts what works in the background until Close: the workers of the queue, the
 // followers of the log, and the watch over the connection.
-func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) error {
+func (e *Engine) startFollowers(nc, followers *nats.Conn) error {
 	js, err := jetstream.New(followers)
 	if err != nil {
 		return fmt.Errorf("worldengine: JetStream: %w", err)
@@ -149,7 +149,8 @@ func (e *Engine) startFollowers(ctx context.Context, nc, followers *nats.Conn) e
 	if e.config.Projector {
 		e.projector = e.newProjector()
 	}
-	ctx, e.stop = context.WithCancel(context.Background())
+	ctx, stop := context.WithCancel(context.Background())
+	e.stop = stop
 	e.queue = newQueue(ctx, &e.config)
 	e.pending.Start(ctx, e.queue, e.plugins)
 	e.runs.Queue = e.queue

@@ -8,7 +8,7 @@
 // other way, what subscribers may hear. Plugins are asked from the world's account too. What
 // clients publish on the subjects of commands and events in their own account is diverted, and so
 // are answers that they want sent there. So nothing that a client publishes, and no reply subject
-// that it makes up, can reach the log, its derived streams, or JetStream, nor pass for a command or
+// that it makes up, can reach the log, other streams, or JetStream, nor pass for a command or
 // an event.
 //
 // Within its account a user has the permissions of its role: Permissions. What a subject does not

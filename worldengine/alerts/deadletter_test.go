@@ -16,7 +16,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/alerts/alertstest"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/wire"
 )

@@ -16,10 +16,10 @@ import (
 
 // Follow says which commits to follow, and from where on.
 type Follow struct {
-	// TownID is the town to follow; "" for all that the user may read, and what is of no town.
+	// TownID is the town to follow; "" for all that the user may read, and the world.
 	TownID string
 	// After is the cursor to begin behind: "0" for the oldest commit that is kept. If it is "",
-	// following begins with what was persisted at From, and if that is zero too, with the next
+	// following begins with the commits persisted at From, and if that is zero too, with the next
 	// commit. If the clocks of servers differ, so may the beginning.
 	After string
 	From  time.Time
@@ -151,7 +151,7 @@ func (f *follower) give(commit messages.Commit, err error) error {
 	return nil
 }
 
-// restart goes on, in a log that does not reach the cursor, with what was persisted since the last
+// restart goes on, in a log that does not reach the cursor, with the commits persisted since the last
 // commit that was yielded, or else with all commits.
 func (f *follower) restart(invalid error) error {
 	lost := &LossError{After: f.after, Err: invalid}

@@ -92,56 +92,34 @@ func planSettings(
 	return &Plan{Settings: given.Or(current), Differences: given.differences(current)}, current, nil
 }
 
-// discards returns what the change from one set of settings to another discards.
+// discards returns the messages of the log that the change from one set of settings to another
+// discards: those over the history of their subject.
 func discards(
 	ctx context.Context, js jetstream.JetStream, world string, from, to Settings,
 ) ([]Discard, error) {
-	var all []Discard
-	for _, change := range []struct {
-		setting, stream string
-		lowered         bool
-		count           func(context.Context, jetstream.Stream) (uint64, error)
-	}{
-		{HistorySetting, wire.LogStream(world), lowered(from.HistoryPerTown, to.HistoryPerTown),
-			overHistory(to.HistoryPerTown)},
-	} {
-		if !change.lowered {
-			continue
-		}
-		stream, err := js.Stream(ctx, change.stream)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue
-		}
-		var messages uint64
-		if err == nil {
-			messages, err = change.count(ctx, stream)
-		}
-		if err != nil {
-			return nil, err
-		}
-		if messages > 0 {
-			all = append(all, Discard{change.stream, change.setting, messages})
-		}
+	if !lowered(from.HistoryPerTown, to.HistoryPerTown) {
+		return nil, nil
 	}
-	return all, nil
+	log, err := js.Stream(ctx, wire.LogStream(world))
+	if err != nil {
+		return nil, err
+	}
+	info, err := log.Info(ctx, jetstream.WithSubjectFilter(">"))
+	if err != nil {
+		return nil, err
+	}
+	var over uint64
+	for _, messages := range info.State.Subjects {
+		over += messages - min(messages, uint64(to.HistoryPerTown))
+	}
+	if over == 0 {
+		return nil, nil
+	}
+	return []Discard{{wire.LogStream(world), HistorySetting, over}}, nil
 }
 
 // lowered reports whether a limit becomes lower. Below 1 it is none.
 func lowered(from, to int64) bool { return to > 0 && (from < 1 || to < from) }
-
-// overHistory counts the messages of the log that are over the history of their subject.
-func overHistory(history int64) func(context.Context, jetstream.Stream) (uint64, error) {
-	return func(ctx context.Context, log jetstream.Stream) (over uint64, err error) {
-		info, err := log.Info(ctx, jetstream.WithSubjectFilter(">"))
-		if err != nil {
-			return 0, err
-		}
-		for _, messages := range info.State.Subjects {
-			over += messages - min(messages, uint64(history))
-		}
-		return over, nil
-	}
-}
 
 // AgreeSettings returns the settings to serve a world with. It returns a *SettingsError if the
 // world has others than those that are given, unless discard accepts that.
@@ -155,9 +133,9 @@ func AgreeSettings(
 	return plan.Settings, plan.Refusal(world, discard)
 }
 
-// ChangeSettings makes the given settings those of a world, for all its servers: what the streams
-// keep changes at once, the binding when each server starts again, and the compression when NATS
-// does. It returns a *SettingsError where that would discard something and discard is not set.
+// ChangeSettings makes the given settings those of a world, for all its servers: the history of a
+// town changes at once, the binding when each server starts again, and the compression when NATS
+// does. It returns a *SettingsError if that would discard messages and discard is not set.
 func ChangeSettings(
 	ctx context.Context, js jetstream.JetStream, world string, given Settings, discard bool,
 ) (*Plan, error) {
@@ -172,31 +150,17 @@ func ChangeSettings(
 		return nil, &SettingsError{World: world, Differences: plan.Differences,
 			Discards: plan.Discards}
 	}
-	s := plan.Settings
-	for _, change := range []struct {
-		stream string
-		apply  func(*jetstream.StreamConfig)
-	}{
-		// The log first: a server brings the other streams to what it says.
-		{wire.LogStream(world), func(c *jetstream.StreamConfig) {
-			before := *c
-			c.Metadata, c.MaxMsgsPerSubject = s.Metadata(), s.HistoryPerTown
-			keepPast(c, before)
-			c.Compression = s.Compress.ofLog(c.Replicas)
-		}},
-	} {
-		stream, err := js.Stream(ctx, change.stream)
-		if errors.Is(err, jetstream.ErrStreamNotFound) {
-			continue // it is made again with these settings
-		}
-		if err == nil {
-			config := stream.CachedInfo().Config
-			change.apply(&config)
-			_, err = js.UpdateStream(ctx, config)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("worldengine: stream %s: %w", change.stream, err)
-		}
+	log, err := js.Stream(ctx, wire.LogStream(world))
+	if err == nil {
+		config, s := log.CachedInfo().Config, plan.Settings
+		before := config
+		config.Metadata, config.MaxMsgsPerSubject = s.Metadata(), s.HistoryPerTown
+		keepPast(&config, before)
+		config.Compression = s.Compress.ofLog(config.Replicas)
+		_, err = js.UpdateStream(ctx, config)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("worldengine: stream %s: %w", wire.LogStream(world), err)
 	}
 	return plan, nil
 }

@@ -17,8 +17,8 @@ func IsWrongLastSequence(err error) bool {
 
 // IsRefusal reports whether err is about the message itself, so that the next try cannot end
 // otherwise unless an operator changes the stream or the server: it, or its header, is larger than
-// they take, or they do not take what it asks for. What is not in this list is about the stream,
-// the server or the way there (no answer, no room, no leader, a lost race), and passes.
+// they take, or it asks for an option that they refuse. All other errors are about the stream, the
+// server or the way there (no answer, no room, no leader, a lost race), and pass.
 // JetStream's "store failed" (10077) stays out: it says the same of a full disk.
 func IsRefusal(err error) bool {
 	if errors.Is(err, nats.ErrMaxPayload) || errors.Is(err, nats.ErrBadSubject) ||

@@ -10,9 +10,8 @@
 //
 // The files: log.go (the guarded commit), record.go (what a message holds), store.go (the stream,
 // message by message), run.go (events of one run), control.go (pauses), towns.go (a cache of
-// current states), list.go and each.go (bulk reads), derive.go (what receipts and run events are
-// derived from a message), open.go and receipts.go (streams made, updated and replaced), read.go
-// (waiting for followers), lookup.go (finding receipts), pending.go and resume.go (hints to where
-// commands are being applied, and who goes on with those), mend.go, history.go and restoring.go
-// (for fsck, backup and restore), message.go (a stored message of the log or of a derived stream).
+// current states), get.go, recordat.go, list.go, each.go and bulk.go (reading), headers.go (the
+// headers from which the index is made), open.go (streams made and updated), settings.go and
+// agree.go (the settings of a world), pending.go (leases of runs that wait), known.go (noticing a
+// log that lost messages), mend.go, history.go and restoring.go (for fsck, backup and restore).
 package commitlog

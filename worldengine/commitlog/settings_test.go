@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,8 +14,7 @@ import (
 
 // allGiven has every setting, none as by default.
 var allGiven = Settings{
-	HistoryPerTown: 7, EventRetention: 90 * time.Minute, EventLimit: -1,
-	Apply: apply.Plugin, RequireApproval: "PROJECT_ADVANCE",
+	HistoryPerTown: 7, Apply: apply.Plugin, RequireApproval: "PROJECT_ADVANCE",
 	Compress: CompressAll,
 }
 
@@ -24,15 +22,14 @@ var allGiven = Settings{
 func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
 	t.Parallel()
 	for _, s := range []Settings{
-		{}, allGiven, DefaultSettings(), {EventLimit: 3}, {Apply: apply.Local},
+		{}, allGiven, DefaultSettings(), {HistoryPerTown: 3}, {Apply: apply.Local},
 		{RequireApproval: approval.None}, {Compress: CompressAll},
 	} {
 		require.Equal(t, s, SettingsOf(s.Metadata()))
 		require.Len(t, s.Metadata(), len(s.List())+1, "and the format")
 	}
 	require.Equal(t, []Setting{
-		{"history-per-town", "7"},
-		{"runevents-retention", "1h30m0s"}, {"runevents-limit", "-1"}, {"apply", "plugin"},
+		{"history-per-town", "7"}, {"apply", "plugin"},
 		{"require-approval", "PROJECT_ADVANCE"}, {"compress", "all"},
 	}, allGiven.List())
 }
@@ -42,13 +39,11 @@ func TestSettingsAreReadAsTheyWereStored(t *testing.T) {
 func TestSettingsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	got := SettingsOf(map[string]string{
-		"worldengine.history-per-town": "many", "worldengine.later": "1", "runevents-limit": "5",
+		"worldengine.history-per-town": "many", "worldengine.later": "1", "history-per-town": "5",
 		"worldengine.require-approval": "MAGIC,PROJECT_ADVANCE", "worldengine.apply": "telepathy",
-		"worldengine.compress":            "some",
-		"worldengine.runevents-retention": "2h",
+		"worldengine.compress": "some",
 	})
-	require.Equal(t, Settings{EventRetention: 2 * time.Hour,
-		RequireApproval: "MAGIC,PROJECT_ADVANCE"}, got)
+	require.Equal(t, Settings{RequireApproval: "MAGIC,PROJECT_ADVANCE"}, got)
 	require.Len(t, got.Policy().Types, 2)
 }
 
@@ -58,8 +53,8 @@ func TestSettingsOrOthers(t *testing.T) {
 	require.Equal(t, allGiven, allGiven.Or(DefaultSettings()))
 	require.Equal(t, allGiven, Settings{}.Or(allGiven))
 	require.Equal(t, Settings{
-		HistoryPerTown: wire.DefaultHistoryPerTown, EventRetention: wire.DefaultEventRetention,
-		EventLimit: wire.DefaultEventLimit, Apply: apply.Local, RequireApproval: "none", Compress: CompressEvents,
+		HistoryPerTown: wire.DefaultHistoryPerTown, Apply: apply.Local, RequireApproval: "none",
+		Compress: CompressEvents,
 	}, Settings{}.Or(DefaultSettings()))
 }
 
@@ -67,10 +62,7 @@ func TestSettingsOrOthers(t *testing.T) {
 func TestSetASetting(t *testing.T) {
 	t.Parallel()
 	for name, values := range map[string]map[string]bool{
-		HistorySetting:        {"1": true, "0": false, "-1": false, "x": false, "1.5": false},
-		EventRetentionSetting: {"1s": true, "999ms": false, "-1h": false, "7": false, "": false},
-		EventLimitSetting: {"1": true, "-1": true, "0": false, "-2": false,
-			"x": false},
+		HistorySetting:  {"1": true, "0": false, "-1": false, "x": false, "1.5": false},
 		ApplySetting:    {"local": true, "plugin": true, "rcon": true, "telepathy": false},
 		ApprovalSetting: {"none": true, "PROJECT_ADVANCE": true, "MAGIC": false, "": false},
 		CompressSetting: {"events": true, "all": true, "none": false, "": false},
@@ -88,10 +80,11 @@ func TestSetASetting(t *testing.T) {
 	}
 	var s Settings
 	require.ErrorContains(t, s.Set("later", "1"), `no setting "later"`)
-	require.ErrorContains(t, s.Set(EventLimitSetting, "0"), "-1 for no limit")
+	require.ErrorContains(t, s.Set(HistorySetting, "0"),
+		`history-per-town must be at least 1, not "0"`)
 }
 
-// An operator may not have the log give up commits before their receipts are written.
+// An operator may not have the log keep fewer commits than that.
 func TestTheLeastHistoryOfATown(t *testing.T) {
 	t.Parallel()
 	require.NoError(t, Settings{}.Validate())
@@ -106,9 +99,9 @@ func TestCheckedSettings(t *testing.T) {
 	checked, err := Settings{RequireApproval: "SALVAGE_PLAN, PROJECT_ADVANCE"}.Checked()
 	require.NoError(t, err)
 	require.Equal(t, "PROJECT_ADVANCE,SALVAGE_PLAN", checked.RequireApproval)
-	checked, err = Settings{EventLimit: 3}.Checked()
+	checked, err = Settings{HistoryPerTown: 3}.Checked()
 	require.NoError(t, err)
-	require.Equal(t, Settings{EventLimit: 3}, checked)
+	require.Equal(t, Settings{HistoryPerTown: 3}, checked)
 	_, err = Settings{RequireApproval: "MAGIC"}.Checked()
 	require.Error(t, err)
 }
@@ -118,7 +111,7 @@ func TestCheckedSettings(t *testing.T) {
 func TestWhichSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	differ := allGiven.differences(DefaultSettings())
-	require.Len(t, differ, 6)
+	require.Len(t, differ, 4)
 	require.Equal(t, Difference{"history-per-town", fmt.Sprint(wire.DefaultHistoryPerTown), "7"},
 		differ[0])
 	require.Empty(t, allGiven.differences(allGiven))
@@ -140,7 +133,7 @@ func TestWhichSettingsAreRefused(t *testing.T) {
 		require.Equal(t, c.refused, err != nil, c.name)
 		if c.refused {
 			require.ErrorContains(t, err, fmt.Sprintf("of the world w: --history-per-town 7, "+
-				"and the world has %d; --runevents-retention", wire.DefaultHistoryPerTown))
+				"and the world has %d; --apply", wire.DefaultHistoryPerTown))
 			require.Equal(t, len(c.plan.Discards) > 0, strings.Contains(err.Error(),
 				"--history-per-town would discard messages of WORLD_w_LOG: 3"))
 		}

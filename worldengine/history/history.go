@@ -1,5 +1,5 @@
-// Package history reads what a town was: the revisions that the log keeps of it, and the state that
-// each left. It stores nothing. Announce publishes a notice of each revision that has no run event.
+// Package history reads the past of a town: the revisions that the log keeps of it, and the state
+// that each left. It stores nothing.
 package history
 
 import (

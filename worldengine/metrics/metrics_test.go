@@ -36,12 +36,12 @@ func filled() *metrics.Metrics {
 	m.Attempt(apply.Plugin,
 		apply.Result{Failed: &apply.Failure{Reason: apply.ReasonPluginUnavailable}}, time.Second)
 	m.Attempt(apply.RCON, apply.InDoubt("cut off"), time.Second)
-	lag := int64(1500)
+	lag, published := int64(1500), uint64(39)
 	m.Watch(metrics.Source{
 		Stats: func() worldengine.Stats {
 			return worldengine.Stats{
 				Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
-				Indexed: 40, EventsFollowed: 39, ProjectorLagMs: &lag,
+				Indexed: 40, BusPublished: &published, ProjectorLagMs: &lag,
 				Stats: alerts.Stats{
 					Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, AlertsLost: 1,
 					AlertsMore: map[runevents.AlertCode]int64{runevents.InvalidTransition: 2},
@@ -104,7 +104,7 @@ func TestMetricsAreServed(t *testing.T) {
 		`handoffd_handoff_duration_seconds_count{status="stale"} 0`,
 		`handoffd_commit_duration_seconds_count 1`,
 		`handoffd_requests_refused_total{reason="town"} 5`, `handoffd_requests_held_bytes 4096`,
-		`handoffd_log_last_sequence 42`, `handoffd_follower_sequence{stream="RUNEVENTS"} 39`,
+		`handoffd_log_last_sequence 42`, `handoffd_indexed_sequence 40`, `handoffd_bus_sequence 39`,
 		`handoffd_dead_letters 1`,
 		`handoffd_projector_lag_seconds 1.5`, `handoffd_alerts_total{code="STORAGE_FAILED"} 1`,
 		`handoffd_world_paused 1`,

@@ -73,8 +73,8 @@ func TestStore_DamagedRun(t *testing.T) {
 	require.ErrorIs(t, err, ErrUnknownRun, "history was cut")
 }
 
-// What has expired is nobody's duplicate any more.
-func TestStore_AppendAgainWhatExpired(t *testing.T) {
+// An event that has expired is nobody's duplicate any more.
+func TestADiscardedEventIsAppendedAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t, logtest.New(t))
 	keep(t, s.log, 2)

@@ -1,6 +1,6 @@
 // Package runs reads, lists and appends the runs of a world.
 //
-// Runs are read from the stream of run events, which is derived from the commit log; a reader waits
-// until the events have followed the log. Appends of other writers are committed to the log, on the
-// subject of their run, guarded as a town's history is (RunEvents v2, append authority).
+// Runs are found by the index and read from the commit log; a reader waits until the index has
+// followed the log. Appends of other writers are committed to the log, on the subject of their run,
+// guarded as a town's history is (RunEvents v2, append authority).
 package runs
