@@ -72,6 +72,8 @@ type Config struct {
 	// HistoryPerTown is how many commits, and how many refused runs, the log keeps of a town;
 	// 10,000. The last commit, the town's state, never expires.
 	HistoryPerTown int64
+	// AppendedRetention is how long the log keeps events that others append; 30 days.
+	AppendedRetention time.Duration
 	// Listening reports whether anybody subscribes to a subject; nil if that is not known.
 	Listening func(subject string) bool
 	// Replicas is how many servers of a cluster keep each stream; 1.
@@ -147,6 +149,7 @@ func (c Config) withDefaults() (Config, error) {
 	c.DeliveryAttempts = cmp.Or(c.DeliveryAttempts, bus.DefaultAttempts)
 	c.BusRetention = cmp.Or(c.BusRetention, wire.DefaultEventRetention)
 	c.BusLimit = cmp.Or(c.BusLimit, wire.DefaultEventLimit)
+	c.AppendedRetention = cmp.Or(c.AppendedRetention, 30*24*time.Hour)
 	c.FetchWait = cmp.Or(c.FetchWait, commitlog.DefaultFetchWait)
 	c.TenantID = cmp.Or(c.TenantID, "default")
 	c.ProjectID = cmp.Or(c.ProjectID, c.World)

@@ -23,13 +23,10 @@ import (
 	"worldengine/worldengine/waiting"
 )
 
-// appendedRetention is how long the log keeps events that others append.
-const appendedRetention = 30 * 24 * time.Hour
-
 // runConfig is what the runs of the engine are kept with.
 func (e *Engine) runConfig() runs.Config {
 	return runs.Config{
-		World: e.config.World, Retention: appendedRetention,
+		World: e.config.World, Retention: e.config.AppendedRetention,
 		Appends: runevents.AppendPolicy{
 			TenantID: e.config.TenantID, EngineSteps: lifecycle.Steps(),
 			EnginePlan: lifecycle.IsEnginePlan, Transitions: e.config.ValidateTransitions,

@@ -36,12 +36,15 @@ type world struct {
 	server *server.Server
 }
 
-func serve(t *testing.T) *world {
+func serve(t *testing.T, change ...func(*server.Config)) *world {
 	t.Helper()
 	w := &world{t: t, config: server.Config{
 		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval,
 		Logger: slog.New(slog.DiscardHandler),
 	}}
+	for _, c := range change {
+		c(&w.config)
+	}
 	w.start()
 	t.Cleanup(w.stop)
 	return w
@@ -150,10 +153,10 @@ func TestAnAgentLooksSendsAndReadsWhatBecameOfIt(t *testing.T) {
 	require.Equal(t, form.Result1.ExecutionID, *again.Result1.Evaluation.DuplicateCheck.DuplicateOf)
 }
 
-// A handoff has the trace of the ctx that it is sent with, and its run's events have it.
+// A handoff has the trace of the ctx that it is sent with, and its run's events have it on the bus.
 func TestAHandoffHasItsTrace(t *testing.T) {
 	t.Parallel()
-	c := serve(t).join("")
+	c := serve(t, func(config *server.Config) { config.Engine.Bus = true }).join("")
 	found(t, c, "t")
 	type key struct{}
 	c.Trace = func(ctx context.Context) trace.Context {

@@ -79,7 +79,7 @@ func runEngine(url string) error {
 	starting, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	srv, err := server.Start(starting, server.Config{
-		NATS: url, Engine: worldengine.Config{Replicas: 3},
+		NATS: url, Engine: worldengine.Config{Replicas: 3, Bus: true},
 		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 	})
 	if err != nil {

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/access"
-	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
@@ -96,7 +95,6 @@ var subjects = []struct{ subject, publish, subscribe string }{
 	{"worldengine.v1.main.apply.t", "", "plugin"},
 	{"worldengine.v1.main.hosts.t", "plugin", "plugin"},
 	{"worldengine.v1.main.events.t", "", "agent plugin operator approver observer"},
-	{"worldengine.v1.main.changes.t", "", "agent plugin operator approver observer"},
 	{"runevents.v2.main.t.run-1", "", "agent plugin operator approver observer"},
 	{"alerts.v1.main.APPLY_IN_DOUBT", "", "operator observer"},
 	{"deadletter.v1.main.WORLD_main_RUNEVENTS.1.0", "", "operator observer"},
@@ -177,8 +175,7 @@ func allowed(roles string, role access.Role) bool {
 // What a running server listens on and stores is in the table, so nothing new goes undecided.
 func TestEverySubjectIsDecided(t *testing.T) {
 	t.Parallel()
-	srv := start(t, servertest.WithUsers(everybody()...),
-		func(c *server.Config) { c.Engine.Projector = true })
+	srv := start(t, servertest.WithUsers(everybody()...), withBus)
 	c := as(t, srv.URL(), servertest.Person(access.Engine))
 	decided := func(filter string) bool {
 		return slices.ContainsFunc(subjects,
@@ -199,7 +196,8 @@ func TestEverySubjectIsDecided(t *testing.T) {
 
 	js, err := jetstream.New(c.nc)
 	require.NoError(t, err)
-	var names []string
+	busStream(t, js)
+	names := []string{wire.DeadLetterStream("main")} // made with the first dead letter
 	streams := js.ListStreams(t.Context())
 	for stream := range streams.Info() {
 		names = append(names, stream.Config.Name)
@@ -241,9 +239,9 @@ func TestSubjectsOfATown(t *testing.T) {
 		require.True(t, c.maySubscribe("runevents.v2.main.Town%201.run-1"))
 		require.False(t, c.maySubscribe("runevents.v2.main.other.>"))
 		require.False(t, c.maySubscribe("runevents.v2.main.>"))
-		require.True(t, c.maySubscribe("worldengine.v1.main.changes.Town%201"))
+		require.True(t, c.maySubscribe("worldengine.v1.main.events.Town%201"))
 		for _, other := range []string{"other", "*", ">"} {
-			require.False(t, c.maySubscribe("worldengine.v1.main.changes."+other))
+			require.False(t, c.maySubscribe("worldengine.v1.main.events."+other))
 		}
 	}
 }

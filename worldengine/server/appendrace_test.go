@@ -61,7 +61,7 @@ func (l *ledger) take(t *testing.T, writes []runevents.Write, answers []runevent
 // run.events have is exactly that, in the order of runSeq.
 func TestWritersRaceThroughTwoEngines(t *testing.T) {
 	t.Parallel()
-	servers := twoEngines(t)
+	servers := twoEngines(t, withBus)
 	c := connect(t, servers[1])
 	const runs, writers, shared, own = 3, 6, 20, 10
 	l := &ledger{wrote: map[string]map[string]runevents.Write{},
@@ -111,7 +111,7 @@ func TestWritersRaceThroughTwoEngines(t *testing.T) {
 		require.Len(t, l.stored, runs*each)
 	}
 
-	for runID, records := range busOf(t, c, runs*each) {
+	for runID, records := range c.busOf("t", runs*each) {
 		require.Len(t, records, each)
 		require.True(t, slices.EqualFunc(c.events(runID), records,
 			func(a, b runevents.Record) bool {
@@ -125,14 +125,26 @@ func TestWritersRaceThroughTwoEngines(t *testing.T) {
 	}
 }
 
-// busOf reads the stream of the bus, which must hold n events, by run.
-func busOf(t *testing.T, c *client, n int) map[string][]runevents.Record {
+// busStream returns the stream of the bus, which a server makes soon after its start.
+func busStream(t testing.TB, js jetstream.JetStream) (stream jetstream.Stream) {
 	t.Helper()
-	js := c.streams()
-	stream, err := js.Stream(t.Context(), wire.EventStream("main"))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return streamSize(t, js, wire.EventStream("main")) >= n },
-		30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() (there bool) {
+		var err error
+		stream, err = js.Stream(t.Context(), wire.EventStream("main"))
+		return err == nil
+	}, 30*time.Second, 10*time.Millisecond)
+	return stream
+}
+
+// busOf reads the stream of the bus, which must hold n events, all of a town, by run.
+func (c *client) busOf(townID string, n int) map[string][]runevents.Record {
+	t := c.t
+	t.Helper()
+	stream := busStream(t, c.streams())
+	require.Eventually(t, func() bool {
+		info, err := stream.Info(t.Context())
+		return err == nil && info.State.Msgs >= uint64(n)
+	}, 30*time.Second, 10*time.Millisecond)
 	consumer, err := stream.OrderedConsumer(t.Context(), jetstream.OrderedConsumerConfig{})
 	require.NoError(t, err)
 	require.Equal(t, uint64(n), consumer.CachedInfo().NumPending, "none is there twice")
@@ -145,7 +157,7 @@ func busOf(t *testing.T, c *client, n int) map[string][]runevents.Record {
 		require.NoError(t, err)
 		var r runevents.Record
 		require.NoError(t, json.Unmarshal(msg.Data(), &r))
-		require.Equal(t, wire.EventSubject("main", "t", r.RunID), msg.Subject())
+		require.Equal(t, wire.EventSubject("main", wire.TownToken(townID), r.RunID), msg.Subject())
 		require.Equal(t, r.EventID, msg.Headers().Get(jetstream.MsgIDHeader))
 		byRun[r.RunID] = append(byRun[r.RunID], r)
 	}

@@ -85,7 +85,7 @@ func TestAppend_StoredEventNamesItsProducer(t *testing.T) {
 	o := operator.send(marshalled(t,
 		propose(operator.put(snapshot("mine"), ""), handoff.AdvanceProject, "wall")))
 	first, second := written("run-1", runevents.RunStarted, "", 1), written("run-1", "Told", "", 1)
-	heard, err := c.nc.SubscribeSync(wire.EventSubject("main", "mine", "run-1"))
+	heard, err := c.nc.SubscribeSync(wire.EventsSubject("main", "mine"))
 	require.NoError(t, err)
 	require.NoError(t, c.nc.Flush())
 	c.append("mine", first)
@@ -96,7 +96,8 @@ func TestAppend_StoredEventNamesItsProducer(t *testing.T) {
 	live, err := heard.NextMsg(20 * time.Second)
 	require.NoError(t, err)
 	var event runevents.Record
-	require.NoError(t, json.Unmarshal(live.Data, &event))
+	commit := commitOf(t, string(live.Data))
+	require.NoError(t, json.Unmarshal(commit.Events[0], &event))
 	require.Equal(t, events[0], event)
 	for _, event := range operator.events(o.runID) {
 		require.Empty(t, event.AppendedBy, "the engine's own")

@@ -21,7 +21,7 @@ import (
 func TestATraceOfWhatIsApproved(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	change := []func(*server.Config){byPlugin, askFor("PROJECT_ADVANCE"),
+	change := []func(*server.Config){withBus, byPlugin, askFor("PROJECT_ADVANCE"),
 		func(config *server.Config) { config.Data = data }}
 	srv, err := server.Start(t.Context(), configure(change...))
 	require.NoError(t, err)

@@ -174,12 +174,13 @@ func TestRecordTooLarge(t *testing.T) {
 }
 
 // A reply subject that a client makes up does not make the engine, whose rights an answer has,
-// write into its own log, its derived streams or JetStream.
+// write into its own log, its other streams or JetStream.
 func TestRepliesDoNotGoIntoTheStreams(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
+	c := connect(t, start(t, withBus))
 	at := c.put(snapshot("t"), "")
 	js := c.streams()
+	busStream(t, js)
 	last := func() (seqs []uint64) {
 		for _, name := range []string{
 			wire.LogStream("main"), wire.EventStream("main"), wire.AlertStream("main"),

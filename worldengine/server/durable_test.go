@@ -11,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -71,7 +70,8 @@ func TestKeysAreForgottenWithTheHistory(t *testing.T) {
 	srv := start(t, func(config *server.Config) { config.Engine.HistoryPerTown = history })
 	c := connect(t, srv)
 	done := marshalled(t, propose(c.put(snapshot("t"), ""), handoff.TalkToTownsfolk, "casual"))
-	require.Equal(t, handoff.Executed, c.send(done).result.Status)
+	executed := c.send(done).result
+	require.Equal(t, handoff.Executed, executed.Status)
 	failing := marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "bridge"))
 	first := c.send(failing)
 	require.Equal(t, handoff.Failed, first.result.Status)
@@ -87,6 +87,10 @@ func TestKeysAreForgottenWithTheHistory(t *testing.T) {
 	require.Equal(t, handoff.Duplicate, c.send(done).result.Status)
 	require.Equal(t, handoff.Duplicate, c.send(failing).result.Status)
 	put(2)
+	for _, townID := range []string{"t", ""} { // "" for any town
+		_, err := srv.Engine().Receipt(t.Context(), townID, executed.IdempotencyKey)
+		require.ErrorIs(t, err, worldengine.ErrUnknownResult, "town %q", townID)
+	}
 	require.Equal(t, handoff.ReasonStaleEpoch, c.send(done).result.ReasonCode)
 	require.Equal(t, string(first.bytes), string(c.send(failing).bytes),
 		"the same handoff against the same state gets the same bytes")
@@ -101,8 +105,8 @@ var rivalRounds = flag.Int("rivals.rounds", 8, "how many rounds two servers race
 // handoff is executed once, and the history of a town is one line.
 func TestTwoServersRace(t *testing.T) {
 	t.Parallel()
-	srv := start(t, open)
-	second := start(t, func(c *server.Config) { c.NATS = srv.URL() })
+	srv := start(t, open, withBus)
+	second := start(t, withBus, func(c *server.Config) { c.NATS = srv.URL() })
 	const towns, rivals = 4, 3
 	rounds := *rivalRounds
 	c := connect(t, srv)
@@ -156,7 +160,7 @@ func TestTwoServersRace(t *testing.T) {
 }
 
 // requireHistory reads the whole log and checks that each town's epochs follow one another without
-// a gap, and that run events are exactly those of the log.
+// a gap, and that the bus has exactly the run events of the log.
 func requireHistory(t *testing.T, c *client, towns, rounds int) {
 	t.Helper()
 	js := c.streams()
@@ -183,18 +187,11 @@ func requireHistory(t *testing.T, c *client, towns, rounds int) {
 		}
 	}
 	require.Equal(t, towns*rounds, accepted)
+	bus := busStream(t, js)
 	require.Eventually(t, func() bool {
-		return streamSize(t, js, wire.EventStream("main")) == events
-	}, 30*time.Second, 10*time.Millisecond, "their stream holds exactly the log's")
-}
-
-func streamSize(t *testing.T, js jetstream.JetStream, name string) int {
-	t.Helper()
-	s, err := js.Stream(t.Context(), name)
-	require.NoError(t, err)
-	info, err := s.Info(t.Context())
-	require.NoError(t, err)
-	return int(info.State.Msgs)
+		info, err := bus.Info(t.Context())
+		return err == nil && info.State.Msgs == uint64(events)
+	}, 30*time.Second, 10*time.Millisecond, "the bus holds exactly the events of the log")
 }
 
 // A town that another instance has moved is judged by its true state: nothing is refused for a

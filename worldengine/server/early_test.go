@@ -8,12 +8,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
 
-// A client that signs in as early as it can has what it subscribed to: the run events cross from
+// A client that signs in as early as it can has what it subscribed to: live messages cross from
 // the world's account into that of the clients before anybody is let in.
 func TestClientsThatWaitForTheServer(t *testing.T) {
 	t.Parallel()
@@ -28,7 +29,7 @@ func TestClientsThatWaitForTheServer(t *testing.T) {
 			nats.ReconnectJitter(0, 0))
 		require.NoError(t, err)
 		t.Cleanup(nc.Close)
-		sub, err := nc.SubscribeSync(wire.EventSubject("main", "*", "*"))
+		sub, err := nc.SubscribeSync(wire.EventsSubject("main", "*"))
 		require.NoError(t, err)
 		clients, early = append(clients, nc), append(early, sub)
 	}
@@ -40,7 +41,10 @@ func TestClientsThatWaitForTheServer(t *testing.T) {
 	}
 	c.send(marshalled(t, propose(town, handoff.TalkToTownsfolk, "casual")))
 	for i, sub := range early {
-		_, err := sub.NextMsg(20 * time.Second)
-		require.NoError(t, err, "subscriber %d", i)
+		for commit := (messages.Commit{}); commit.Cause != "handoff"; {
+			msg, err := sub.NextMsg(20 * time.Second)
+			require.NoError(t, err, "subscriber %d", i)
+			commit = commitOf(t, string(msg.Data))
+		}
 	}
 }

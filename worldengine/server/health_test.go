@@ -98,7 +98,7 @@ func TestMetricsOfAServer(t *testing.T) {
 		`handoffd_requests_total{code="SCHEMA_VALIDATION_FAILED",verb="handoff"} 1`,
 		`handoffd_request_duration_seconds_count{verb="town.list"} 1`,
 		`handoffd_stream_messages{stream="LOG"} 0`,
-		`handoffd_storage_full 0`, `handoffd_world_paused 0`, `handoffd_dead_letters 0`,
+		`handoffd_storage_full 0`, `handoffd_world_paused 0`,
 	} {
 		require.Contains(t, body, line+"\n")
 	}

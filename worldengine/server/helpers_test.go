@@ -36,6 +36,9 @@ func start(t testing.TB, change ...func(*server.Config)) *server.Server {
 // open lets others join the server's NATS.
 func open(config *server.Config) { config.Open = true }
 
+// withBus has the server publish the run events into JetStream too.
+func withBus(config *server.Config) { config.Engine.Bus = true }
+
 func configure(change ...func(*server.Config)) server.Config {
 	config := server.Config{Listen: "127.0.0.1:0", Sync: server.SyncInterval, Logger: quiet()}
 	for _, c := range change {

@@ -111,7 +111,7 @@ func requireBoundReading(t *testing.T, srv *server.Server, readers []access.User
 					verb, reply.Data)
 			}
 			require.True(t, c.maySubscribe("runevents.v2.main."+wire.TownToken(own)+".>"))
-			require.True(t, c.maySubscribe(wire.ChangesSubject("main", wire.TownToken(own))))
+			require.True(t, c.maySubscribe(wire.EventsSubject("main", wire.TownToken(own))))
 		}
 		for _, not := range []string{"other", "none"} {
 			requireForbidden(c, "town.get", map[string]any{"townId": not})
@@ -136,8 +136,8 @@ func requireBoundReading(t *testing.T, srv *server.Server, readers []access.User
 		requireOwnRuns(c, []string{runs["mine"], runs["Town 1"]})
 		for _, subject := range []string{
 			"runevents.v2.main.>", "runevents.v2.main.other.>", "alerts.v1.main.>",
-			"deadletter.v1.main.>", wire.ChangesSubject("main", "*"),
-			wire.ChangesSubject("main", "other"),
+			"deadletter.v1.main.>", wire.EventsSubject("main", "*"),
+			wire.EventsSubject("main", "other"),
 		} {
 			require.False(t, c.maySubscribe(subject), "%s %s", u.Role, subject)
 		}

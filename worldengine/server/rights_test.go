@@ -83,11 +83,12 @@ func TestNobodyPosesAsAnother(t *testing.T) {
 // the log, and no plugin is asked by anybody but the engine.
 func TestReplySubjectsDoNotReachTheStreams(t *testing.T) {
 	t.Parallel()
-	srv := start(t, servertest.WithUsers(everybody()...))
+	srv := start(t, withBus, servertest.WithUsers(everybody()...))
 	operator := as(t, srv.URL(), servertest.Person(access.Operator))
 	operator.put(snapshot("t"), "")
 	js, err := jetstream.New(operator.nc)
 	require.NoError(t, err)
+	busStream(t, js)
 	before := messageCounts(t, js)
 	for _, role := range []access.Role{access.Agent, access.Plugin, access.Observer} {
 		c := as(t, srv.URL(), servertest.Person(role))
@@ -116,11 +117,11 @@ func drained(t *testing.T, c *client) {
 func messageCounts(t *testing.T, js jetstream.JetStream) map[string]uint64 {
 	t.Helper()
 	counts := map[string]uint64{}
-	for _, name := range wire.Streams("main") {
-		stream, err := js.Stream(t.Context(), name)
-		require.NoError(t, err)
-		counts[name] = stream.CachedInfo().State.LastSeq
+	streams := js.ListStreams(t.Context())
+	for stream := range streams.Info() {
+		counts[stream.Config.Name] = stream.State.LastSeq
 	}
+	require.NoError(t, streams.Err())
 	return counts
 }
 
@@ -197,7 +198,7 @@ func TestAccessOnAnOldDirectory(t *testing.T) {
 	for _, role := range []access.Role{access.Agent, access.Observer, access.Operator} {
 		c := as(t, srv.URL(), servertest.Person(role))
 		require.Equal(t, at, c.town("t"))
-		sub, err := c.nc.SubscribeSync("runevents.v2.main.>")
+		sub, err := c.nc.SubscribeSync(wire.EventsSubject("main", "*"))
 		require.NoError(t, err)
 		require.NoError(t, c.nc.Flush())
 		heard = append(heard, sub)

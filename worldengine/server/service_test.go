@@ -91,7 +91,7 @@ func TestRunEventsArePaged(t *testing.T) {
 // The bus has every event as a plain message, as the design says.
 func TestBus(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
+	c := connect(t, start(t, withBus))
 	id := "Fort. № 2"
 	at := c.put(snapshot(id), "")
 	bus, err := c.nc.SubscribeSync("runevents.v2.main.>")

@@ -44,10 +44,9 @@ func (c *client) sendTraced(body []byte, header nats.Header) <-chan *nats.Msg {
 func (c *client) requireTrace(runID string, want trace.Context) {
 	c.t.Helper()
 	events := c.events(runID)
-	consumer, err := c.streams().OrderedConsumer(c.t.Context(), wire.EventStream(c.world),
-		jetstream.OrderedConsumerConfig{
-			FilterSubjects: []string{wire.EventSubject(c.world, "*", runID)},
-		})
+	consumer, err := busStream(c.t, c.streams()).OrderedConsumer(c.t.Context(), jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{wire.EventSubject(c.world, "*", runID)},
+	})
 	require.NoError(c.t, err)
 	for i := range events {
 		msg, err := consumer.Next(jetstream.FetchMaxWait(20 * time.Second))
@@ -75,7 +74,7 @@ func (c *client) requests() <-chan *nats.Msg {
 // duplicate is its own.
 func TestATraceOfWhatTheRulesDecide(t *testing.T) {
 	t.Parallel()
-	c, other := connect(t, start(t)), connect(t, start(t))
+	c, other := connect(t, start(t, withBus)), connect(t, start(t, withBus))
 	at := c.put(snapshot("t"), "")
 	other.put(snapshot("t"), "")
 	for n, kind := range []struct {
@@ -98,7 +97,7 @@ func TestATraceOfWhatTheRulesDecide(t *testing.T) {
 // A traceparent that is none is left out, and is no error; names in any case are read.
 func TestATraceThatIsNone(t *testing.T) {
 	t.Parallel()
-	c := connect(t, start(t))
+	c := connect(t, start(t, withBus))
 	at := c.put(snapshot("t"), "")
 	good := traced(1)
 	for _, kind := range []struct {
@@ -152,7 +151,7 @@ func TestATraceGoesOnToThePlugin(t *testing.T) {
 	reply := c.sendTraced(marshalled(t, propose(at, handoff.AdvanceProject, "wall")),
 		traced(1).Header(nil))
 	g.until(2)
-	start(t, byPlugin, join)
+	start(t, withBus, byPlugin, join)
 	stop(t, first)
 	require.Equal(t, "EXECUTION_IN_PROGRESS", c.failureOf(<-reply).Code)
 	requireAsked(t, asked, traced(1))
@@ -172,7 +171,8 @@ func TestATraceGoesOnToThePlugin(t *testing.T) {
 func TestATraceSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	change := []func(*server.Config){byPlugin, func(config *server.Config) { config.Data = data }}
+	change := []func(*server.Config){withBus, byPlugin,
+		func(config *server.Config) { config.Data = data }}
 	srv, err := server.Start(t.Context(), configure(change...))
 	require.NoError(t, err)
 	c := connect(t, srv)
@@ -208,7 +208,7 @@ func TestATraceSurvivesARestart(t *testing.T) {
 // cancelled.
 func TestATraceOfWhatWaits(t *testing.T) {
 	t.Parallel()
-	srv := start(t, byPlugin, patient)
+	srv := start(t, withBus, byPlugin, patient)
 	c, release := connect(t, srv), make(chan struct{})
 	g := host(t, srv, agreeAfter(release))
 	at := c.put(snapshot("t"), "")
@@ -243,7 +243,7 @@ func TestATraceOfWhatWaits(t *testing.T) {
 func TestATraceInTheLog(t *testing.T) {
 	t.Parallel()
 	log := &natstest.Buffer{}
-	c := connect(t, start(t, absentFor(apply.AbsentFail), func(config *server.Config) {
+	c := connect(t, start(t, withBus, absentFor(apply.AbsentFail), func(config *server.Config) {
 		config.Logger = slog.New(slog.NewTextHandler(log, nil))
 	}))
 	at := c.put(snapshot("t"), "")

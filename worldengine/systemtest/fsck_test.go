@@ -275,12 +275,12 @@ func (w *checkedWorld) placeOf(h *handoff.Handoff) uint64 {
 	}
 }
 
-// followed waits until the run events have followed the log to its end.
+// followed waits until the bus has the run events of the log up to its end.
 func (w *checkedWorld) followed() {
 	w.t.Helper()
 	end := w.logEnd()
 	require.Eventually(w.t, func() bool {
-		return w.engine.Stats().EventsFollowed >= end
+		return *w.engine.Stats().BusPublished >= end
 	}, time.Minute, 20*time.Millisecond)
 }
 

@@ -55,7 +55,6 @@ func TestFsck_HistoryRaised(t *testing.T) {
 	state := w.found("t")
 	for range 5 {
 		state = w.talk(state)
-		w.followed()
 	}
 	for _, history := range []int64{20, 30, 0} {
 		w.close()

@@ -58,7 +58,7 @@ func TestFsck_UndecodableHeaders(t *testing.T) {
 		wire.SignalSubject("main"), wire.LogSubject("main", "t"),
 	} {
 		t.Run(fmt.Sprint(i, subject), func(t *testing.T) {
-			w := newOpenWorld(t, worldengine.Config{})
+			w := newOpenWorld(t, worldengine.Config{Bus: true})
 			w.talk(w.found("t"))
 			other := w.found("other")
 			body := "{}"
@@ -93,7 +93,7 @@ func TestFsck_UndecodableHeaders(t *testing.T) {
 			}))
 
 			w.close()
-			w.open() // a server starts on such a log, and its followers go on
+			w.open() // a server starts on such a log, and the bus goes on
 			w.talk(other)
 			w.followed()
 			report := w.fsck(fsck.Options{Repair: true})

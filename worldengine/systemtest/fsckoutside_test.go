@@ -229,8 +229,7 @@ func fsckOfTwoEngines(t *testing.T, history int64) {
 					return
 				}
 				for k := range engines {
-					// One is in progress, or its receipt is not there yet: the history is what
-					// counts.
+					// One is in progress, or the index is behind: the history is what counts.
 					_, _ = engines[(i+j+k)%2].Execute(t.Context(), h)
 				}
 			}
@@ -271,7 +270,7 @@ func TestFsckOfWhatIsLeftOfRuns(t *testing.T) {
 
 func TestFsckOfExpiredRunRecords(t *testing.T) {
 	config := outside()
-	config.EventRetention = time.Second
+	config.AppendedRetention = time.Second
 	w := newCheckedWorld(t, config)
 	g := &game{release: make(chan struct{})}
 	w.plugin(g.answer)

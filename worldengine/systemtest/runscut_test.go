@@ -16,7 +16,7 @@ import (
 // that is no alarm.
 func TestARunExpiresInItsMiddle(t *testing.T) {
 	raised := make(chan runevents.Alert, 100)
-	w := newCheckedWorld(t, worldengine.Config{EventRetention: 2 * time.Second,
+	w := newCheckedWorld(t, worldengine.Config{AppendedRetention: 2 * time.Second,
 		OnAlert: func(a runevents.Alert) { raised <- a }})
 	write := runevents.Write{
 		EmittedAt: "2026-02-16T10:00:00.000Z", RunID: "planner-1", TenantID: "default",
