@@ -30,8 +30,8 @@ type Config struct {
 	World string
 	// IndexDir is the directory of the index, a cache; "" keeps the index in memory alone.
 	IndexDir string
-	// Index is an index of the world's log that has followed it already, which the engine closes;
-	// nil to open one.
+	// Index is an index of the world's log that has followed it already, which stays open; nil to
+	// open one until Close.
 	Index *index.Index
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules

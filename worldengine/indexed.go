@@ -19,18 +19,12 @@ import (
 )
 
 // openIndex opens the index of the log, which learns of each message that this engine commits
-// before the town's next turn, unless Config has one that fits the log. Rows that the log has lost
-// are kept for an alert.
+// before the town's next turn, unless Config has one. Rows that the log has lost are kept for an
+// alert.
 func (e *Engine) openIndex(ctx context.Context) (err error) {
 	if e.index = e.config.Index; e.index != nil {
-		if e.lost, err = e.index.Lost(ctx); err != nil {
-			return err
-		}
-		if len(e.lost) == 0 {
-			useIndex(e.log, e.index)
-			return nil
-		}
-		_ = e.index.Close() // its rows are those of another log
+		useIndex(e.log, e.index)
+		return nil
 	}
 	e.index, err = index.Open(ctx, index.Config{
 		World: e.config.World, Source: index.LogSource(e.log), Dir: e.config.IndexDir,

@@ -268,7 +268,10 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.plugins.Close()
 	e.background.Wait()
 	e.alerts.Close(ctx)
-	return errors.Join(err, e.index.Close())
+	if e.config.Index == nil {
+		err = errors.Join(err, e.index.Close())
+	}
+	return err
 }
 
 // newProjector returns the projector of the runs that others append to: see ADR 24.

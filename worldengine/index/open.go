@@ -95,7 +95,7 @@ func (ix *Index) load(ctx context.Context) error {
 }
 
 // Lost returns the last rows that the log does not have any more, ascending: it lost its end, or was
-// swapped. An index with such rows is to be replaced by a new one.
+// swapped.
 func (ix *Index) Lost(ctx context.Context) ([]Row, error) {
 	ix.mu.RLock()
 	defer ix.mu.RUnlock()

@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/httpd"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/lease"
 	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/natsconn"
@@ -181,6 +182,7 @@ type Server struct {
 	lease   *lease.Lease           // nil if no other server can join
 	serving atomic.Pointer[tenure] // nil while the server stands by
 	changed chan struct{}          // see Changed
+	index   *index.Index           // has followed the log while the server stood by; may be nil
 	stop    context.CancelFunc     // ends the goroutine that stands by
 	ended   sync.WaitGroup         // of that goroutine
 
@@ -336,6 +338,9 @@ func (s *Server) Close(ctx context.Context) error {
 	var err error
 	if t := s.serving.Swap(nil); t != nil {
 		err = s.finish(ctx, t)
+	}
+	if s.index != nil {
+		err = errors.Join(err, s.index.Close())
 	}
 	if s.console != nil {
 		s.console.Close()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -69,7 +70,7 @@ func (s *Server) Created() int {
 // is served by its own server, which takes the lease from any that has joined.
 func (s *Server) begin(ctx context.Context) error {
 	if s.embedded != nil && !s.config.Open {
-		return s.takeOver(ctx, nil, nil)
+		return s.takeOver(ctx, nil)
 	}
 	js, err := jetstream.New(s.conn)
 	if err != nil {
@@ -90,7 +91,10 @@ func (s *Server) begin(ctx context.Context) error {
 	})
 	switch {
 	case err == nil:
-		err = s.takeOver(ctx, held, nil)
+		if s.embedded == nil {
+			s.index, _ = s.openIndex(ctx, js) // else the engine opens one
+		}
+		err = s.takeOver(ctx, held)
 	case errors.Is(err, lease.ErrHeld):
 		err = s.checkSettings(ctx, js)
 	}
@@ -132,45 +136,41 @@ func (s *Server) alternate(ctx context.Context, js jetstream.JetStream) {
 
 // standBy follows the log until the lease is free, and takes over.
 func (s *Server) standBy(ctx context.Context, js jetstream.JetStream) {
-	following, stop := context.WithCancel(ctx)
-	followed := make(chan *index.Index)
-	go func() { followed <- s.follow(following, js) }()
+	var following sync.WaitGroup
+	until, stop := context.WithCancel(ctx)
+	following.Go(func() { s.follow(until, js) })
 	held, err := s.lease.Acquire(ctx)
 	stop()
-	x := <-followed
+	following.Wait()
 	if err == nil {
 		s.config.Logger.Info("this server takes over: it is the writer of the world now")
-		if err = s.takeOver(ctx, held, x); err == nil {
-			s.health.refused.Store(nil)
-			s.tellChange()
-			return
-		}
+		err = s.takeOver(ctx, held)
 	}
-	if x != nil {
-		_ = x.Close() // in memory
-	}
-	if ctx.Err() == nil {
+	switch {
+	case err == nil:
+		s.health.refused.Store(nil)
+		s.tellChange()
+	case ctx.Err() == nil:
 		s.health.refused.Store(&err)
 		s.config.Logger.Error("this server cannot take over, and stands by", "error", err)
 		_ = backoff.Sleep(ctx, lease.TTL) // another server may try
 	}
 }
 
-// follow has an index follow the log until ctx ends, and returns it; nil if the world does not
-// exist or NATS was away.
-func (s *Server) follow(ctx context.Context, js jetstream.JetStream) (x *index.Index) {
+// follow makes the index follow the log until ctx ends. It opens one as soon as there is a log.
+func (s *Server) follow(ctx context.Context, js jetstream.JetStream) {
 	for {
 		var err error
-		if x == nil {
-			x, err = s.openIndex(ctx, js)
+		if s.index == nil {
+			s.index, err = s.openIndex(ctx, js)
 		} else {
-			_, err = x.Sync(ctx)
+			_, err = s.index.Sync(ctx)
 		}
 		if err != nil && ctx.Err() == nil && !errors.Is(err, commitlog.ErrNoWorld) {
 			s.config.Logger.Warn("the log cannot be followed; will try again", "error", err)
 		}
 		if backoff.Sleep(ctx, followEvery) != nil {
-			return x
+			return
 		}
 	}
 }
@@ -187,25 +187,12 @@ func (s *Server) openIndex(ctx context.Context, js jetstream.JetStream) (*index.
 		Logger: s.config.Logger})
 }
 
-// takeOver starts to serve the world, with an index that has followed the log, if there is one. If
-// it fails, the lease is given back.
-func (s *Server) takeOver(ctx context.Context, held *lease.Held, x *index.Index) (err error) {
-	config, t := s.config, &tenure{held: held}
-	config.Engine.Index = x
-	if held != nil {
-		// A server that was suspended drops what it gets; the one that took over gets it too.
-		config.Service.Serves, config.Service.QueueGroup = held.Valid, "writer-"+nuid.Next()
-	}
-	file, err := config.worldFile(ctx)
+// takeOver starts to serve the world. If it fails, the lease is given back.
+func (s *Server) takeOver(ctx context.Context, held *lease.Held) error {
+	t := &tenure{held: held}
+	err := s.checkIndex(ctx)
 	if err == nil {
-		t.engine, err = worldengine.Open(ctx, s.conn, s.followers, config.Engine)
-	}
-	if err == nil && file != nil {
-		t.created, err = t.engine.LoadWorld(ctx, file)
-		err = config.inWorldFile(err)
-	}
-	if err == nil {
-		err = s.serve(t, config)
+		err = s.startTenure(ctx, t)
 	}
 	if err != nil {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
@@ -215,6 +202,45 @@ func (s *Server) takeOver(ctx context.Context, held *lease.Held, x *index.Index)
 	}
 	s.serving.Store(t)
 	return nil
+}
+
+// checkIndex returns an ErrLogLost if the log lacks records that this server has followed, such as
+// after an older copy of it was put in its place.
+func (s *Server) checkIndex(ctx context.Context) error {
+	if s.index == nil {
+		return nil
+	}
+	lost, err := s.index.Lost(ctx)
+	if err == nil && len(lost) > 0 {
+		err = fmt.Errorf("%w: it lacks %d records that this server has read, from sequence %d on; "+
+			"put the newer log back, or start the server again to go on without them",
+			commitlog.ErrLogLost, len(lost), lost[0].Seq)
+	}
+	return err
+}
+
+// startTenure starts the engine and its service.
+func (s *Server) startTenure(ctx context.Context, t *tenure) error {
+	config := s.config
+	config.Engine.Index = s.index
+	if t.held != nil {
+		// A server that was suspended drops what it gets; the one that took over gets it too.
+		config.Service.Serves, config.Service.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
+	}
+	file, err := config.worldFile(ctx)
+	if err != nil {
+		return err
+	}
+	t.engine, err = worldengine.Open(ctx, s.conn, s.followers, config.Engine)
+	if err != nil {
+		return err
+	}
+	if file != nil {
+		if t.created, err = t.engine.LoadWorld(ctx, file); err != nil {
+			return config.inWorldFile(err)
+		}
+	}
+	return s.serve(t, config)
 }
 
 // withdraw ends a tenure whose lease was lost.
