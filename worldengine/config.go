@@ -33,6 +33,9 @@ type Config struct {
 	// Index is an index of the world's log that has followed it already, which stays open; nil to
 	// open one until Close.
 	Index *index.Index
+	// Known has the messages that an earlier engine of this process has seen in the log: if the log
+	// lacks some of them it is lost, as during a run; nil for none.
+	Known *commitlog.Known
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules
 	// Apply is the binding of the towns that have none of their own: what applies their accepted

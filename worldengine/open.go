@@ -82,6 +82,9 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		MaxPayload: nc.MaxPayload, MayStore: config.MayStore,
 		Committed: config.OnCommit, FetchWait: config.FetchWait, Draw: config.draw, Now: config.Now,
 	}
+	if config.Known != nil {
+		log.Known.Adopt(config.Known)
+	}
 	e := &Engine{
 		config: config, log: log, history: history.Reader{Log: log},
 		towns:     commitlog.NewTowns(log),

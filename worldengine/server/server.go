@@ -18,6 +18,7 @@ import (
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/httpd"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/lease"
@@ -183,6 +184,7 @@ type Server struct {
 	serving atomic.Pointer[tenure] // nil while the server stands by
 	changed chan struct{}          // see Changed
 	index   *index.Index           // has followed the log while the server stood by; may be nil
+	known   *commitlog.Known       // seen by the engine of the last tenure; nil before
 	stop    context.CancelFunc     // ends the goroutine that stands by
 	ended   sync.WaitGroup         // of that goroutine
 

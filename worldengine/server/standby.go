@@ -205,13 +205,14 @@ func (s *Server) takeOver(ctx context.Context, held *lease.Held) error {
 }
 
 // checkIndex returns an ErrLogLost if the log lacks records that this server has followed, such as
-// after an older copy of it was put in its place.
+// after an older copy of it was put in its place. The engine itself notices the loss of records that
+// it has seen in an earlier tenure.
 func (s *Server) checkIndex(ctx context.Context) error {
 	if s.index == nil {
 		return nil
 	}
 	lost, err := s.index.Lost(ctx)
-	if err == nil && len(lost) > 0 {
+	if err == nil && len(lost) > 0 && (s.known == nil || lost[0].Seq > s.known.End()) {
 		err = fmt.Errorf("%w: it lacks %d records that this server has read, from sequence %d on; "+
 			"put the newer log back, or start the server again to go on without them",
 			commitlog.ErrLogLost, len(lost), lost[0].Seq)
@@ -222,7 +223,7 @@ func (s *Server) checkIndex(ctx context.Context) error {
 // startTenure starts the engine and its service.
 func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	config := s.config
-	config.Engine.Index = s.index
+	config.Engine.Index, config.Engine.Known = s.index, s.known
 	if t.held != nil {
 		// A server that was suspended drops what it gets; the one that took over gets it too.
 		config.Service.Serves, config.Service.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
@@ -271,6 +272,7 @@ func (s *Server) finish(ctx context.Context, t *tenure) (err error) {
 	}
 	if t.engine != nil {
 		err = errors.Join(err, t.engine.Close(ctx))
+		s.known = t.engine.Known()
 	}
 	// The last answers must have left before the connections go.
 	for _, nc := range []*nats.Conn{s.conn, t.answering} {
