@@ -1,7 +1,7 @@
 // Package lease elects the writer of a world: the one server of several that judges, commits and
 // answers. The lease is a key with a time to live in a NATS bucket in memory,
-// wire.WriterBucket, whose value is the holder. It spares servers each other's work; what is
-// committed stays safe by the guards of the log alone.
+// wire.WriterBucket, whose value is the holder. It spares servers each other's work;
+// commits are safe by the guards of the log alone.
 package lease
 
 import (
@@ -51,7 +51,7 @@ type Lease struct {
 func New(config Config) *Lease { return &Lease{config: config} }
 
 // Acquire waits until the lease is free, and takes it. It looks every 250 ms, also if NATS does not
-// answer. The error is that of ctx.
+// answer. It returns the error of ctx.
 func (l *Lease) Acquire(ctx context.Context) (*Held, error) {
 	for {
 		held, err := l.Try(ctx)
