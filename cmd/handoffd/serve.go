@@ -341,23 +341,24 @@ func (c *serveCommand) stop(ctx context.Context, srv *server.Server) error {
 	return srv.Close(ctx)
 }
 
-// announce says what is served and what to try, and last the line that scripts wait for: "ready "
-// if the server serves, "standby " if another one does.
+// announce says what is served and what to try, and last the line that scripts wait for: "ready ",
+// or "standby " if another server of the world serves.
 func (c *serveCommand) announce(
 	ctx context.Context, out io.Writer, srv *server.Server, config server.Config,
 ) {
 	var b strings.Builder
 	url := natsconn.WithoutSecrets(srv.URL())
-	engine := srv.Engine()
-	if engine == nil {
-		fmt.Fprintf(out, "standby %s\n", url)
-		return
-	}
-	config.Engine.Apply = engine.Settings().Apply
 	at := url
 	if listen, err := samePort(c.Listen, url); err == nil && c.NATS == "" {
 		at = listen
 	}
+	engine := srv.Engine()
+	if engine == nil {
+		c.describe(&b, &config, at, srv.HTTP())
+		fmt.Fprintf(out, "%sstandby %s\n", b.String(), url)
+		return
+	}
+	config.Engine.Apply = engine.Settings().Apply
 	c.describe(&b, &config, at, srv.HTTP())
 	describeSettings(&b, engine.Settings())
 	describeTowns(ctx, &b, engine, srv.Created(), c.WorldFile)

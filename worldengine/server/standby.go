@@ -225,7 +225,7 @@ func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	config := s.config
 	config.Engine.Index, config.Engine.Known = s.index, s.known
 	if t.held != nil {
-		// A server that was suspended drops what it gets; the one that took over gets it too.
+		// A server that was suspended drops requests; the one that took over gets them too.
 		config.Service.Serves, config.Service.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
 	}
 	file, err := config.worldFile(ctx)
