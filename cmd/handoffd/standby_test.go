@@ -182,7 +182,7 @@ func TestStandby_TwoStartAtOnce(t *testing.T) {
 	}
 	_, text := states["standby"].ask(t, "metrics")
 	require.Contains(t, text, "handoffd_writer 0\n")
-	require.NotContains(t, text, "handoffd_indexed_sequence")
+	require.NotContains(t, text, "handoffd_requests_waiting")
 	states["ready"].end(syscall.SIGTERM)
 	states["standby"].await("ready", afterStop)
 	status, text := states["standby"].ask(t, "readyz")

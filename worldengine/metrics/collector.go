@@ -12,7 +12,8 @@ import (
 
 // Source is what the collector reads at each scrape.
 type Source struct {
-	// Serving returns the statistics of the engine and the service; false while the server stands by.
+	// Serving returns the statistics of the engine and the service; false while the server stands by:
+	// then they have Indexed alone.
 	Serving func() (worldengine.Stats, service.Overload, bool)
 	// Streams returns the state of the world's streams by the last part of their names, such as
 	// LOG; those that NATS says nothing about within ctx are left out.
@@ -84,6 +85,7 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	}
 	stats, overload, serving := c.source.Serving()
 	gauge(writing, one(serving))
+	gauge(indexedSeq, float64(stats.Indexed))
 	if serving {
 		served(gauge, counter, &stats, &overload)
 	}
@@ -116,7 +118,6 @@ func served(
 	counter(commitsMissed, stats.CommitsMissed)
 	gauge(waiting, float64(stats.Waiting))
 	gauge(applying, float64(stats.Applying))
-	gauge(indexedSeq, float64(stats.Indexed))
 	if stats.BusPublished != nil {
 		gauge(busSeq, float64(*stats.BusPublished))
 	}

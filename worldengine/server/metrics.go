@@ -22,7 +22,10 @@ func (s *Server) watch(config *Config, m *metrics.Metrics) error {
 	source := metrics.Source{
 		Serving: func() (stats worldengine.Stats, overload service.Overload, serving bool) {
 			if t := s.serving.Load(); t != nil {
-				stats, overload, serving = t.engine.Stats(), t.service.Overload(), true
+				return t.engine.Stats(), t.service.Overload(), true
+			}
+			if x := s.index.Load(); x != nil {
+				stats.Indexed = x.Position()
 			}
 			return stats, overload, serving
 		},

@@ -180,13 +180,13 @@ type Server struct {
 	http      *httpd.Server // nil where there is none
 	health    *health
 
-	lease   *lease.Lease           // nil if no other server can join
-	serving atomic.Pointer[tenure] // nil while the server stands by
-	changed chan struct{}          // see Changed
-	index   *index.Index           // has followed the log while the server stood by; may be nil
-	known   *commitlog.Known       // seen by the engine of the last tenure; nil before
-	stop    context.CancelFunc     // ends the goroutine that stands by
-	ended   sync.WaitGroup         // of that goroutine
+	lease   *lease.Lease                // nil if no other server can join
+	serving atomic.Pointer[tenure]      // nil while the server stands by
+	changed chan struct{}               // see Changed
+	index   atomic.Pointer[index.Index] // has followed the log; nil before there is one
+	known   *commitlog.Known            // seen by the engine of the last tenure; nil before
+	stop    context.CancelFunc          // ends the goroutine that stands by
+	ended   sync.WaitGroup              // of that goroutine
 
 	access    *access.Config    // nil without access control
 	tls       *liveTLS          // nil without TLS
@@ -341,8 +341,8 @@ func (s *Server) Close(ctx context.Context) error {
 	if t := s.serving.Swap(nil); t != nil {
 		err = s.finish(ctx, t)
 	}
-	if s.index != nil {
-		err = errors.Join(err, s.index.Close())
+	if x := s.index.Load(); x != nil {
+		err = errors.Join(err, x.Close())
 	}
 	if s.console != nil {
 		s.console.Close()

@@ -92,7 +92,7 @@ func (s *Server) begin(ctx context.Context) error {
 	switch {
 	case err == nil:
 		if s.embedded == nil {
-			s.index, _ = s.openIndex(ctx, js) // else the engine opens one
+			_ = s.openIndex(ctx, js) // else the engine opens one
 		}
 		err = s.takeOver(ctx, held)
 	case errors.Is(err, lease.ErrHeld):
@@ -161,10 +161,10 @@ func (s *Server) standBy(ctx context.Context, js jetstream.JetStream) {
 func (s *Server) follow(ctx context.Context, js jetstream.JetStream) {
 	for {
 		var err error
-		if s.index == nil {
-			s.index, err = s.openIndex(ctx, js)
+		if x := s.index.Load(); x != nil {
+			_, err = x.Sync(ctx)
 		} else {
-			_, err = s.index.Sync(ctx)
+			err = s.openIndex(ctx, js)
 		}
 		if err != nil && ctx.Err() == nil && !errors.Is(err, commitlog.ErrNoWorld) {
 			s.config.Logger.Warn("the log cannot be followed; will try again", "error", err)
@@ -175,16 +175,20 @@ func (s *Server) follow(ctx context.Context, js jetstream.JetStream) {
 	}
 }
 
-// openIndex opens an index of the log in memory.
-func (s *Server) openIndex(ctx context.Context, js jetstream.JetStream) (*index.Index, error) {
+// openIndex opens the index of the log in memory.
+func (s *Server) openIndex(ctx context.Context, js jetstream.JetStream) error {
 	stream, err := commitlog.OpenLog(ctx, js, s.config.Engine.World)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	log := &commitlog.Log{World: s.config.Engine.World, Stream: stream,
 		Store: commitlog.NewStore(js, stream, false), FetchWait: s.config.Engine.FetchWait}
-	return index.Open(ctx, index.Config{World: log.World, Source: index.LogSource(log),
+	x, err := index.Open(ctx, index.Config{World: log.World, Source: index.LogSource(log),
 		Logger: s.config.Logger})
+	if err == nil {
+		s.index.Store(x)
+	}
+	return err
 }
 
 // takeOver starts to serve the world. If it fails, the lease is given back.
@@ -208,10 +212,11 @@ func (s *Server) takeOver(ctx context.Context, held *lease.Held) error {
 // after an older copy of it was put in its place. The engine itself notices the loss of records that
 // it has seen in an earlier tenure.
 func (s *Server) checkIndex(ctx context.Context) error {
-	if s.index == nil {
+	x := s.index.Load()
+	if x == nil {
 		return nil
 	}
-	lost, err := s.index.Lost(ctx)
+	lost, err := x.Lost(ctx)
 	if err == nil && len(lost) > 0 && (s.known == nil || lost[0].Seq > s.known.End()) {
 		err = fmt.Errorf("%w: it lacks %d records that this server has read, from sequence %d on; "+
 			"put the newer log back, or start the server again to go on without them",
@@ -223,7 +228,7 @@ func (s *Server) checkIndex(ctx context.Context) error {
 // startTenure starts the engine and its service.
 func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	config := s.config
-	config.Engine.Index, config.Engine.Known = s.index, s.known
+	config.Engine.Index, config.Engine.Known = s.index.Load(), s.known
 	if t.held != nil {
 		// A server that was suspended drops requests; the one that took over gets them too.
 		config.Service.Serves, config.Service.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
