@@ -44,8 +44,6 @@ const (
 	TownHistoryRequest Name = "town-history-request.v1"
 	// TownHistoryReply is a page of the revisions of a town.
 	TownHistoryReply Name = "town-history-reply.v1"
-	// TownChange is the notice of a change of a town that has no run event; tolerant.
-	TownChange Name = "town-change.v1"
 	// TownListRequest asks for a page of the list of towns.
 	TownListRequest Name = "town-list-request.v1"
 	// TownListReply is a page of the list of towns.

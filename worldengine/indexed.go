@@ -61,6 +61,7 @@ func (e *Engine) raiseLost() {
 // useIndex has an index learn of the commits to a log, and the log ask it for the last persistedAt.
 func useIndex(log *commitlog.Log, x *index.Index) {
 	log.Appended = func(seq uint64, msg *nats.Msg) { x.Put(seq, msg.Subject, msg.Header) }
+	log.Known.Indexed = x.Position
 	log.LastAt = func(subject string, header nats.Header) time.Time {
 		token := header.Get(wire.TownTokenHeader)
 		if token == "" {

@@ -11,6 +11,9 @@ import (
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/pending"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
 
@@ -21,9 +24,7 @@ var Defects = map[string]func(*Engine){
 			without: jetstream.ExpectedLastSubjSeqHeader}
 	},
 	"forgets keys": func(e *Engine) {
-		_ = e.index.Close()
-		e.index, _ = index.Open(context.Background(), index.Config{World: "main",
-			Source: emptySource{index.LogSource(e.log)}})
+		e.reindex(emptySource{index.LogSource(e.log)})
 	},
 	"answers before it has stored": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, early: true}
@@ -41,6 +42,18 @@ var Defects = map[string]func(*Engine){
 	"reads the past": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, behind: true}
 	},
+}
+
+// reindex gives an engine in which nothing runs yet an index of another source.
+func (e *Engine) reindex(source index.Source) {
+	_ = e.index.Close()
+	e.index, _ = index.Open(context.Background(), index.Config{World: "main", Source: source,
+		Logger: e.config.Logger})
+	useIndex(e.log, e.index)
+	e.runs = runs.New(e.log, e.index, e.runConfig())
+	e.endOfRun = e.runs.EndedAt
+	e.waiting = waiting.New(e.log, e.runs, e.hints, e.waitingConfig(e.server))
+	e.pending = pending.New(e.pendingConfig())
 }
 
 // emptySource is a log that keeps nothing.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -32,13 +33,8 @@ func TestAPauseComesWhileTheIndexIsAwaited(t *testing.T) {
 	source := &heldSource{asked: make(chan struct{}), release: make(chan struct{})}
 	e, err := OpenDefective(t.Context(), conn, conn, Config{PauseWait: time.Hour,
 		Logger: slog.New(slog.DiscardHandler)}, func(e *Engine) {
-		require.NoError(t, e.index.Close())
 		source.Source = index.LogSource(e.log)
-		var err error
-		e.index, err = index.Open(t.Context(), index.Config{World: "main", Source: source,
-			Logger: e.config.Logger})
-		require.NoError(t, err)
-		e.runs = runs.New(e.log, e.index, e.runConfig())
+		e.reindex(source)
 	})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, e.Close(context.Background())) })
@@ -46,8 +42,9 @@ func TestAPauseComesWhileTheIndexIsAwaited(t *testing.T) {
 	logtest.Commit(t, l, &commitlog.Record{Kind: commitlog.KindPut, TownID: "t"}) // by another
 	e.towns.Forget("t")
 	answered := make(chan error, 1)
+	source.held.Store(true)
 	require.NoError(t, e.Submit(h, func(_ Answer, err error) { answered <- err }))
-	<-source.asked
+	<-source.asked // some 20 ms after the handoff began to wait
 	_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause})
 	require.NoError(t, err)
 	close(source.release)
@@ -59,10 +56,11 @@ func TestAPauseComesWhileTheIndexIsAwaited(t *testing.T) {
 	require.NoError(t, <-answered)
 }
 
-// heldSource is a log that tells when a request, which has a deadline, reads it first, and that
-// nobody reads before it is released.
+// heldSource is a log that, once it is held, tells when somebody reads it, and that nobody reads
+// before it is released.
 type heldSource struct {
 	index.Source
+	held           atomic.Bool
 	asked, release chan struct{}
 	once           sync.Once
 }
@@ -70,16 +68,11 @@ type heldSource struct {
 func (s *heldSource) EachAfter(
 	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
 ) error {
-	if _, bounded := ctx.Deadline(); bounded {
+	if s.held.Load() {
 		s.once.Do(func() { close(s.asked) })
 		<-s.release
 	}
-	select {
-	case <-s.release:
-		return s.Source.EachAfter(context.WithoutCancel(ctx), seq, visit)
-	default:
-		return errors.New("held")
-	}
+	return s.Source.EachAfter(ctx, seq, visit)
 }
 
 // has reports whether town "t" has a run with a status.

@@ -33,7 +33,7 @@ func (e *Engine) resume(ctx context.Context) {
 		}
 		due = pending
 		e.townsPaused.Store(int64(len(e.index.Towns(index.Paused))))
-		_ = backoff.Sleep(ctx, pollPause/2+e.config.draw(pollPause))
+		_ = backoff.Sleep(ctx, pollPause)
 	}
 }
 

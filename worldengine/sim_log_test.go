@@ -227,9 +227,12 @@ type simSource struct {
 // openIndex opens the index of an engine, in memory.
 func (s *sim) openIndex(engine *simEngine) *index.Index {
 	log := &commitlog.Log{World: "main", Store: &simStore{s, engine}}
-	x, err := index.Open(context.Background(), index.Config{
+	x, err := index.Open(context.WithValue(context.Background(), simAsker{}, "its index"), index.Config{
 		World: "main", Source: &simSource{Source: index.LogSource(log), sim: s},
-		Logger: slog.New(slog.DiscardHandler), Draw: engine.draw,
+		Logger: slog.New(slog.DiscardHandler),
+		Woken: func(ctx context.Context) {
+			_, _ = simDo(ctx, s, engine, "woken", func() (struct{}, error) { return struct{}{}, nil })
+		},
 	})
 	if err != nil {
 		panic(err)

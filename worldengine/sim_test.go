@@ -263,7 +263,8 @@ func (s *sim) step() {
 	case waiting > 0 && n < 19:
 		s.turn(s.rng.IntN(waiting))
 	default:
-		time.Sleep(time.Duration(1+s.rng.IntN(200)) * time.Millisecond)
+		// Not whole milliseconds: the timers of one step do not end with those of another.
+		time.Sleep(time.Duration(1+s.rng.IntN(200))*time.Millisecond + 7*time.Microsecond)
 	}
 }
 

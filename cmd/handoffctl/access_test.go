@@ -15,6 +15,8 @@ import (
 
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/bus"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/server"
@@ -99,6 +101,21 @@ func TestCommandsOfEachRole(t *testing.T) {
 	require.Equal(t, exitUnavailable, denied.status)
 	require.Contains(t, denied.err, "PERMISSION_DENIED: this user may not repair: fsck --repair "+
 		"writes to the streams of the world, which takes the role engine")
+
+	for _, config := range []jetstream.StreamConfig{
+		bus.StreamConfig("main", time.Hour, 0, 1), alerts.DeadLetterConfig("main", 1),
+	} {
+		_, err = js.CreateStream(t.Context(), config)
+		require.NoError(t, err)
+	}
+	_, err = js.Publish(t.Context(),
+		wire.DeadLetterSubject("main", wire.EventStream("main"), "9000", "0"), nil)
+	require.NoError(t, err)
+	denied = operator.run("deadletter", "replay", "--all")
+	require.Equal(t, exitUnavailable, denied.status)
+	require.Contains(t, denied.err, "PERMISSION_DENIED: this user may not replay dead letters, "+
+		"which writes to the streams of the world and takes the role engine")
+	require.Contains(t, engine.run("deadletter", "replay", "--all").err, "1 of 1 dead letters stay")
 	repaired := engine.run("fsck", "--repair")
 	require.Equal(t, exitOK, repaired.status)
 	require.Contains(t, repaired.out, "repaired: 1 town put back")

@@ -55,9 +55,10 @@ type commandLine struct {
 		Ack  alertsAckCommand  `cmd:"" help:"Acknowledge alerts: an operator has dealt with them."`
 	} `cmd:"" help:"Look at the alerts of the world, and acknowledge them."`
 	DeadLetter struct {
-		List deadLetterListCommand `cmd:"" help:"List what could not be brought onto the bus, and why."`
-		Show deadLetterShowCommand `cmd:"" help:"Show a dead letter with its body."`
-	} `cmd:"" name:"deadletter" help:"Look at what could not be brought onto the bus."`
+		List   deadLetterListCommand   `cmd:"" help:"List what could not be brought onto the bus, and why."`
+		Show   deadLetterShowCommand   `cmd:"" help:"Show a dead letter with its body."`
+		Replay deadLetterReplayCommand `cmd:"" help:"Bring dead letters onto the bus."`
+	} `cmd:"" name:"deadletter" help:"List, show and replay events that could not be brought onto the bus."`
 	WhoAmI  whoAmICommand `cmd:"" name:"whoami" help:"Show what this user may do."`
 	Fsck    fsckCommand   `cmd:"" help:"Check the log of the world, and put damaged towns back."`
 	Backup  backupCommand `cmd:"" help:"Copy a world while it is served."`

@@ -99,14 +99,14 @@ type statusCommand struct {
 // Help is the command's long help.
 func (statusCommand) Help() string {
 	return `Shows how a world is: whether it is paused and which towns are, by whom and why; what
-waits and what is being applied; how far the index and run events have followed the log; the alerts
-of the last 24 hours that are not acknowledged; the servers with their versions; what the streams of
+waits and what is being applied; how far the index and the bus have followed the log; the alerts of
+the last 24 hours that are not acknowledged; the servers with their versions; what the streams of
 the world take of the disk, and what is free on that of the server with the least room. What the
 user may not see is listed as not known.
 
 Exits 1 when something needs attention, and says what: a server that stores nothing, or has little
-room (less than four times of what is to stay free); an index or run events that stay behind the log
-for 2 s; a town that is damaged, or whose plugin is away; dead letters; an alert of severity P1 of
+room (less than four times of what is to stay free); an index or a bus that stays behind the log for
+2 s; a town that is damaged, or whose plugin is away; dead letters; an alert of severity P1 of
 the last hour that is not acknowledged (alerts ack). A pause is nothing of that kind.
 
 With --town it shows the pause of one town, and how many of its commands a game server is applying.

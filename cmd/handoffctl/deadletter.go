@@ -23,8 +23,8 @@ type deadLetterListCommand struct{}
 
 // Help is the command's long help.
 func (deadLetterListCommand) Help() string {
-	return `Lists what could not be brought onto the bus, the oldest first: of which derived stream,
-from which message of the log, and why. It needs the rights of an operator.
+	return `Lists what could not be brought onto the bus (handoffd --bus jetstream), the oldest first: from
+which message of the log, and why. It needs the rights of an operator.
 
 Example:
 
@@ -59,7 +59,7 @@ func (c *deadLetterListCommand) Run(ctx context.Context, a *app) error {
 				return err
 			})
 	})
-	if err != nil {
+	if err != nil && !client.IsCode(err, noBus) {
 		return err
 	}
 	if a.json() {
@@ -131,8 +131,11 @@ func (c *deadLetterShowCommand) Run(ctx context.Context, a *app) error {
 	})
 }
 
+// noBus is the code of the error for a world without a bus, which has no dead letters either.
+const noBus = "NO_BUS"
+
 // withDeadLetters calls read with the stream of dead letters, if there is one: it is made with the
-// first.
+// first. The error has the code noBus if the world has no bus.
 func (a *app) withDeadLetters(ctx context.Context, read func(jetstream.Stream) error) error {
 	nc, err := a.dialStreams("handoffctl deadletter")
 	if err != nil {
@@ -150,6 +153,13 @@ func (a *app) withDeadLetters(ctx context.Context, read func(jetstream.Stream) e
 		return noWorld(a, err)
 	}
 	var stream jetstream.Stream
+	if err == nil {
+		_, err = js.Stream(ctx, wire.EventStream(a.flags.World))
+	}
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return &client.UnavailableError{Code: noBus, Cause: err, Message: "the world " +
+			a.flags.World + " has no bus: a server with --bus jetstream makes it"}
+	}
 	if err == nil {
 		stream, err = js.Stream(ctx, wire.DeadLetterStream(a.flags.World))
 	}

@@ -2,20 +2,25 @@ package main
 
 import (
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/wire"
 )
 
 func TestDeadLetters(t *testing.T) {
-	c := online(t)
+	c := onlineWith(t, worldengine.Config{Bus: true})
 	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "list"))
 	assert.Equal(t, exitUsage, c.run("deadletter", "show", "1").status)
 	js := c.streams()
+	_, err := js.CreateStream(t.Context(), alerts.DeadLetterConfig("main", 1))
+	require.NoError(t, err)
 	for part, body := range []string{`{"a": 1}`, "\x00\xff"} {
 		_, err := js.PublishMsg(t.Context(), &nats.Msg{
 			Subject: wire.DeadLetterSubject("main", "WORLD_main_RUNEVENTS", "7",
@@ -46,6 +51,69 @@ func TestDeadLetters(t *testing.T) {
 	assert.Equal(t, exitUnavailable, c.run("deadletter", "list", "--world", "nowhere").status)
 }
 
+// Letters whose cause is mended come onto the bus, and their alerts are acknowledged; a letter whose
+// event the log does not have stays.
+func TestDeadLetterReplay(t *testing.T) {
+	c := onlineWith(t, worldengine.Config{Bus: true, DeliveryAttempts: 1})
+	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "replay", "--all"))
+	for _, wrong := range [][]string{{}, {"1", "--all"}, {"x"}, {"1"}} {
+		assert.Equal(t, exitUsage, c.run(append([]string{"deadletter", "replay"},
+			wrong...)...).status, "%q", wrong)
+	}
+	js := c.streams()
+	limit := func(most int32) {
+		stream, err := js.Stream(t.Context(), wire.EventStream("main"))
+		require.NoError(t, err)
+		config := stream.CachedInfo().Config
+		config.MaxMsgSize = most
+		_, err = js.UpdateStream(t.Context(), config)
+		require.NoError(t, err)
+	}
+	count := func() int {
+		return len(decode[map[string][]deadLetter](t,
+			c.ok("deadletter", "list", "-o", "json"))["letters"])
+	}
+	limit(100)
+	require.Equal(t, exitOK, c.pipe(c.handoff(), "send", "-").status)
+	require.Eventually(t, func() bool { return count() == 10 }, time.Minute,
+		50*time.Millisecond)
+	gone := wire.DeadLetterSubject("main", wire.EventStream("main"), "9000", "0")
+	_, err := js.Publish(t.Context(), gone, nil)
+	require.NoError(t, err)
+	limit(-1)
+
+	got := c.run("deadletter", "replay", "3", "11", "-o", "json")
+	require.Equal(t, exitFailed, got.status, got.err)
+	assert.Contains(t, got.err, "1 of 2 dead letters stay")
+	letters := decode[map[string][]letterReplay](t, got.out)["letters"]
+	require.Len(t, letters, 2)
+	assert.Equal(t, []any{uint64(3), true, 1}, []any{letters[0].Number, letters[0].Replayed,
+		letters[0].AlertsAcknowledged})
+	assert.Equal(t, letterReplay{Number: 11, Subject: gone}, letters[1])
+	assert.Equal(t, 10, count())
+
+	got = c.run("deadletter", "replay", "--all")
+	assert.Equal(t, exitFailed, got.status, got.err)
+	assert.Regexp(t, `(?m)^10 +yes +1$`, got.out)
+	assert.Regexp(t, `(?m)^11 +no +0$`, got.out)
+	assert.Equal(t, 1, count())
+	status := c.run("status").out
+	assert.Contains(t, status, "none open, and 10 acknowledged")
+	assert.Regexp(t, `(?m)^bus +at \d+ of \d+$`, status)
+}
+
+// A world without a bus has no dead letters, and replay names the flag that it lacks.
+func TestDeadLetter_NoBus(t *testing.T) {
+	c := online(t)
+	assert.Equal(t, "there is no dead letter\n", c.ok("deadletter", "list"))
+	for _, command := range [][]string{{"replay", "--all"}, {"replay", "1"}, {"show", "1"}} {
+		got := c.run(append([]string{"deadletter"}, command...)...)
+		assert.Equal(t, exitUnavailable, got.status)
+		assert.Equal(t, "handoffctl: NO_BUS: the world main has no bus: a server with --bus "+
+			"jetstream makes it\n", got.err)
+	}
+}
+
 // What a role may not do is said at once, with the role that may.
 func TestARightThatIsMissingIsNamed(t *testing.T) {
 	as := guarded(t)
@@ -54,7 +122,7 @@ func TestARightThatIsMissingIsNamed(t *testing.T) {
 		for doing, command := range map[string][]string{
 			"run fsck": {"fsck"}, "make a backup": {"backup", t.TempDir()},
 			"look at dead letters": {"deadletter", "list"},
-			"watch the past":       {"watch", "--since", "1h"},
+			"watch the past":       {"watch", "--alerts", "--since", "1h"},
 		} {
 			got := c.run(command...)
 			assert.Equal(t, exitUnavailable, got.status, "%s: %s", role, doing)

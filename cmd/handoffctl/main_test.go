@@ -20,6 +20,7 @@ import (
 
 	"worldengine/testdata/worlds"
 	"worldengine/worldengine"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
@@ -75,6 +76,15 @@ func (c *cli) streams() jetstream.JetStream {
 	require.NoError(c.t, err)
 	c.t.Cleanup(nc.Close)
 	js, err := jetstream.New(nc)
+	require.NoError(c.t, err)
+	return js
+}
+
+// letters returns the streams of the server with the stream of dead letters, which the bus makes.
+func (c *cli) letters() jetstream.JetStream {
+	c.t.Helper()
+	js := c.streams()
+	_, err := js.CreateOrUpdateStream(c.t.Context(), alerts.DeadLetterConfig("main", 1))
 	require.NoError(c.t, err)
 	return js
 }

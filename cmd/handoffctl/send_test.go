@@ -40,7 +40,7 @@ func TestNewIntoSendExecutes(t *testing.T) {
 
 // The events of the run have the traceparent; one that is none is a mistake in the command line.
 func TestSendWithATraceparent(t *testing.T) {
-	c := online(t)
+	c := onlineWith(t, worldengine.Config{Bus: true})
 	nc, err := nats.Connect(c.env["NATS_URL"])
 	require.NoError(t, err)
 	t.Cleanup(nc.Close)

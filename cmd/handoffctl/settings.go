@@ -55,7 +55,7 @@ role engine, as fsck --repair does.
 
 Example:
 
-    handoffctl world settings set history-per-town=20000 runevents-retention=2160h`
+    handoffctl world settings set history-per-town=20000 compress=all`
 }
 
 // Run changes them.

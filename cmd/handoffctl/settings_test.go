@@ -2,12 +2,13 @@ package main
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
 )
 
 func TestWorldSettings(t *testing.T) {
@@ -15,14 +16,12 @@ func TestWorldSettings(t *testing.T) {
 	text := c.ok("world", "settings", "get")
 	assert.Regexp(t, `history-per-town +5000\n`, text)
 	assert.Regexp(t, `apply +local\n`, text)
-	c.ok("world", "settings", "set", "history-per-town=6000", "runevents-retention=48h",
-		"apply=plugin")
+	c.ok("world", "settings", "set", "history-per-town=6000", "apply=plugin")
 	type shown struct {
 		Settings map[string]string `json:"settings"`
 	}
 	assert.Equal(t, map[string]string{
-		"history-per-town": "6000", "runevents-retention": "48h0m0s",
-		"runevents-limit": "10000000", "apply": "plugin", "require-approval": "none",
+		"history-per-town": "6000", "apply": "plugin", "require-approval": "none",
 		"compress": "events",
 	}, decode[shown](t, c.ok("world", "settings", "get", "-o", "json")).Settings)
 
@@ -30,8 +29,6 @@ func TestWorldSettings(t *testing.T) {
 		{"history-per-town", "a setting is NAME=VALUE"},
 		{"history-per-town=10", "history-per-town must be at least 1000, not 10"},
 		{"history-per-town=many", "must be at least 1"},
-		{"runevents-retention=1ms", "must be a duration of at least 1s"},
-		{"runevents-limit=0", "at least 1, or -1"},
 		{"apply=magic", "not \"magic\""},
 		{"compress=some", "compress must be events or all, not \"some\""},
 		{"compress=", "compress must be events or all"},
@@ -48,20 +45,26 @@ func TestWorldSettings(t *testing.T) {
 	assert.Contains(t, got.err, "NO_WORLD")
 }
 
-// What would discard something is refused with how much, and nothing is changed.
+// A shorter history that would discard commits is refused with their number, and nothing is changed.
 func TestWorldSettingsThatDiscard(t *testing.T) {
 	c := online(t)
-	for _, talk := range []string{"casual", "casual"} {
-		c.pipe(c.ok("new", threatened, "TOWNSFOLK_TALK", talk), "send", "-")
+	js := c.streams()
+	_, err := js.CreateStream(t.Context(),
+		commitlog.LogStream("other", commitlog.DefaultSettings(), 1))
+	require.NoError(t, err)
+	for range 1003 {
+		_, err = js.PublishAsync(wire.LogSubject("other", "busy"), []byte("{}"))
+		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool {
-		got := c.run("world", "settings", "set", "runevents-limit=4")
-		return got.status == exitFailed // once more than three events have followed
-	}, 30*time.Second, 50*time.Millisecond)
-	got := c.run("world", "settings", "set", "runevents-limit=3")
-	assert.Regexp(t,
-		`nothing is changed, since it would discard [0-9]+ messages of WORLD_main_RUNEVENTS \(runevents-limit\)`, got.err)
-	assert.Regexp(t, `runevents-limit +10000000\n`, c.ok("world", "settings", "get"))
-	assert.Regexp(t, `runevents-limit +3\n`, c.ok("world", "settings", "set", "runevents-limit=3",
-		"--discard-history"))
+	<-js.PublishAsyncComplete()
+	settings := func(args ...string) []string {
+		return append([]string{"--world", "other", "world", "settings"}, args...)
+	}
+	got := c.run(settings("set", "history-per-town=1000")...)
+	assert.Equal(t, exitFailed, got.status)
+	assert.Contains(t, got.err, "nothing is changed, since it would discard 3 messages of "+
+		"WORLD_other_LOG (history-per-town)")
+	assert.Regexp(t, `history-per-town +10000\n`, c.ok(settings("get")...))
+	assert.Regexp(t, `history-per-town +1000\n`,
+		c.ok(settings("set", "history-per-town=1000", "--discard-history")...))
 }

@@ -84,7 +84,10 @@ func (a *app) printServers(w io.Writer, s *worldStatus) {
 	if s.LogEnd > 0 {
 		of = fmt.Sprintf(" of %d", s.LogEnd)
 	}
-	fmt.Fprintf(w, "index\tat %d%s\n", s.indexed(), of)
+	reached := s.followed()
+	for _, name := range slices.Sorted(maps.Keys(reached)) {
+		fmt.Fprintf(w, "%s\tat %d%s\n", name, reached[name], of)
+	}
 	versions := s.versions()
 	tone := plain
 	if len(versions) > 1 {

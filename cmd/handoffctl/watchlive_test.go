@@ -88,8 +88,11 @@ func TestAnObserverLearnsOfAGap(t *testing.T) {
 		nats.UserInfo("engine", engine.env["NATS_PASSWORD"]))
 	require.NoError(t, err)
 	defer nc.Close()
-	require.NoError(t, nc.Publish(wire.AlertSubject("main", "APPLY_IN_DOUBT"),
-		[]byte(`{"code":"APPLY_IN_DOUBT"}`)))
+	require.Eventually(t, func() bool { // NATS may not have the new subscription yet
+		assert.NoError(t, nc.Publish(wire.AlertSubject("main", "APPLY_IN_DOUBT"),
+			[]byte(`{"code":"APPLY_IN_DOUBT"}`)))
+		return len(w.ended) > 0
+	}, time.Minute, 50*time.Millisecond)
 	assert.Equal(t, exitOK, <-w.ended)
 }
 

@@ -287,12 +287,14 @@ func (s *worldStatus) askServers(ctx context.Context, server *client.Client, rol
 			return
 		}
 		s.Servers = servers
-		index := s.indexed()
-		if index >= s.LogEnd {
+		behind := s.behind()
+		if len(behind) == 0 {
 			break
 		}
 		if time.Now().After(until) {
-			s.problem("the index is at %d of the log, which had %d", index, s.LogEnd)
+			for _, follower := range behind {
+				s.problem("the %s of the log, which had %d", follower, s.LogEnd)
+			}
 			break
 		}
 		if backoff.Sleep(ctx, answersWait) != nil {
@@ -334,12 +336,29 @@ func (s *worldStatus) fullest() *serverStatus {
 	return least
 }
 
-// indexed returns the sequence of the log that the index has reached.
-func (s *worldStatus) indexed() (index uint64) {
+// followed returns the sequences of the log that the index and the bus have reached, by name; a
+// world without a bus has the index alone.
+func (s *worldStatus) followed() map[string]uint64 {
+	reached := map[string]uint64{"index": 0}
 	for i := range s.Servers {
-		index = max(index, s.Servers[i].Stats.Indexed)
+		stats := &s.Servers[i].Stats
+		reached["index"] = max(reached["index"], stats.Indexed)
+		if stats.BusPublished != nil {
+			reached["bus"] = max(reached["bus"], *stats.BusPublished)
+		}
 	}
-	return index
+	return reached
+}
+
+// behind returns those of followed that have not reached the end of the log.
+func (s *worldStatus) behind() (behind []string) {
+	for name, reached := range s.followed() {
+		if reached < s.LogEnd {
+			behind = append(behind, fmt.Sprintf("%s is at %d", name, reached))
+		}
+	}
+	slices.Sort(behind)
+	return behind
 }
 
 // versions returns the versions of the servers.

@@ -14,6 +14,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/client"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/wire"
@@ -85,7 +86,7 @@ func TestStatsOfTheServers(t *testing.T) {
 // status exits 1 and says why where something needs attention.
 func TestStatusOfAWorldInTrouble(t *testing.T) {
 	c := online(t)
-	js := c.streams()
+	js := c.letters()
 	for _, code := range []runevents.AlertCode{runevents.StorageFailed, runevents.StorageRecovered,
 		runevents.ApplyInDoubt} {
 		alert := runevents.Alert{Code: code, Severity: code.Severity(),
@@ -95,7 +96,9 @@ func TestStatusOfAWorldInTrouble(t *testing.T) {
 		})
 		require.NoError(t, err)
 	}
-	_, err := js.Publish(t.Context(), wire.DeadLetterSubject("main", "RUNEVENTS", "7", "0"),
+	_, err := js.CreateStream(t.Context(), alerts.DeadLetterConfig("main", 1))
+	require.NoError(t, err)
+	_, err = js.Publish(t.Context(), wire.DeadLetterSubject("main", "RUNEVENTS", "7", "0"),
 		[]byte(`{}`))
 	require.NoError(t, err)
 	got := c.run("status")
@@ -117,6 +120,19 @@ func TestStatusOfAWorldInTrouble(t *testing.T) {
 	assert.Regexp(t, `(?m)^alerts +1 P1 open, and 2 acknowledged$`, got.out)
 	assert.NotContains(t, got.out, "problem  alert", "an acknowledged recovery is one too")
 	assert.Equal(t, exitFailed, got.status, "of the dead letter")
+}
+
+// The index and the bus of a world are behind if no server has brought them to the end of the log.
+func TestWorldStatus_Behind(t *testing.T) {
+	t.Parallel()
+	at := uint64(5)
+	s := worldStatus{LogEnd: 7, Servers: make([]serverStatus, 2)}
+	s.Servers[0].Stats.Indexed, s.Servers[1].Stats.Indexed = 7, 3
+	assert.Empty(t, s.behind(), "there is no bus")
+	s.Servers[1].Stats.BusPublished = &at
+	assert.Equal(t, []string{"bus is at 5"}, s.behind())
+	s.Servers[0].Stats.Indexed, at = 6, 7
+	assert.Equal(t, []string{"index is at 6"}, s.behind())
 }
 
 // TestStatus_UrgentAlertBehindOthers: an alert P1 is seen behind more newer ones than a page has, and

@@ -70,9 +70,6 @@ func TestClockSteps(t *testing.T) {
 			t.Parallel()
 			stepped, steady := newTorture(t, apply), newTorture(t, apply)
 			stepped.stepped, steady.seed = true, stepped.seed
-			if *tortureMachine { // years ahead, what is kept for 30 days is gone
-				stepped.args = append(stepped.args, "--runevents-retention", "876000h")
-			}
 			for n, d := range steady.towns { // the same clients again
 				*d = *newTorturedTown(n, apply, stepped.seed)
 				d.open = d.putOf(d.state, "")

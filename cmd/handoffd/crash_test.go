@@ -195,7 +195,7 @@ func insistWithin(
 }
 
 // requireOnce checks that a handoff was executed and applied exactly once, and that the log, the
-// receipt and the run's events agree about it. signals are the events that its run has behind its
+// result and the run's events agree about it. signals are the events that its run has behind its
 // start.
 func requireOnce(
 	t testing.TB, nc *nats.Conn, g *game, body []byte, result *handoff.Result, signals ...string,

@@ -22,7 +22,8 @@ func TestANormalStartAndStopWarnOfNothing(t *testing.T) {
 	serve := func() *program {
 		p := launch(t, nil, "--listen", address, "--http", "127.0.0.1:0", "--data", data,
 			"--world-file", worldFile(t),
-			"--log-format", "json", "--log-level", "DEBUG", "--apply", "plugin")
+			"--log-format", "json", "--log-level", "DEBUG", "--apply", "plugin",
+			"--bus", "jetstream")
 		require.NotEmpty(t, p.url, "%s", p.stderr)
 		return p
 	}

@@ -118,21 +118,21 @@ func unreachable(t *testing.T, h *hammer) (data string, keys []string) {
 func runOfKey(t *testing.T, nc *nats.Conn, key string) string {
 	t.Helper()
 	var got struct{ RunID string }
-	askWhenDerived(t, nc, "result.get", fmt.Sprintf(`{"idempotencyKey":%q}`, key), &got)
+	askWhenIndexed(t, nc, "result.get", fmt.Sprintf(`{"idempotencyKey":%q}`, key), &got)
 	require.NotEmpty(t, got.RunID)
 	return got.RunID
 }
 
-// requireFailed waits until the events of a run that failed are there.
+// requireFailed checks that a run failed.
 func requireFailed(t *testing.T, nc *nats.Conn, runID string) {
 	t.Helper()
 	var run struct{ Status string }
-	askWhenDerived(t, nc, "run.get", fmt.Sprintf(`{"runId":%q}`, runID), &run)
+	askWhenIndexed(t, nc, "run.get", fmt.Sprintf(`{"runId":%q}`, runID), &run)
 	require.Equal(t, "FAILED", run.Status)
 }
 
-// askWhenDerived asks about what is derived from the log until the server has derived it.
-func askWhenDerived(t *testing.T, nc *nats.Conn, verb, request string, into any) {
+// askWhenIndexed asks until the index is complete: before, the answer is 503.
+func askWhenIndexed(t *testing.T, nc *nats.Conn, verb, request string, into any) {
 	t.Helper()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		reply, err := nc.Request(wire.Subject("main", wire.Verb(verb)), []byte(request),

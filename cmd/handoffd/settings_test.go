@@ -45,7 +45,7 @@ func TestAServerHasTheSettingsOfItsWorld(t *testing.T) {
 	p := servedOnce(t, "--data", data)
 	said := strings.Join(p.said, "\n")
 	require.Contains(t, said,
-		"settings  history-per-town=2000 runevents-retention=720h0m0s runevents-limit=10000000 apply=plugin")
+		"settings  history-per-town=2000 apply=plugin")
 	require.Regexp(t, `apply +plugin \(asked on`, said)
 	servedOnce(t, "--data", data, "--history-per-town", "2000")
 
@@ -67,38 +67,23 @@ func checkConfig(t *testing.T, status int, args ...string) string {
 	return out.String() + errs.String()
 }
 
-// Settings that would discard messages are refused with how many, before anything is changed.
-func TestSettingsThatDiscardAreRefused(t *testing.T) {
+// --check-config compares no settings with a world that is being served, and names the settings that
+// a new one would have.
+func TestCheckConfig_Settings(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
-	towns, err := filepath.Abs("../../testdata/worlds/frontier.json")
-	require.NoError(t, err)
-	servedOnce(t, "--data", data, "--world-file", towns)
-	p := launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
-	require.Equal(t, "executed", codeOf(t, p.connect(), "handoff",
-		next(t, p.connect(), "town-threatened")))
-	requireSound(t, p.connect())
-	args := []string{"--data", data, "--runevents-limit", "5"}
-	require.Contains(t, checkConfig(t, 0, args...),
-		"settings  not compared with those of the world: "+
-			"server: another server uses this data directory", "while it is served")
-	require.Contains(t, checkConfig(t, 0, args...), "apply     as the world says\n")
-	p.end(syscall.SIGTERM)
-	require.NoError(t, p.err, "%s", p.stderr)
-	want := `--runevents-limit 5, and the world has 10000000; ` +
-		`--runevents-limit would discard messages of WORLD_main_RUNEVENTS: [1-9]`
-	require.Regexp(t, want, checkConfig(t, 2, args...))
-	require.Regexp(t, want, refusedStart(t, args...))
-	require.Regexp(t, `discards  [1-9][0-9]* messages of WORLD_main_RUNEVENTS`,
-		checkConfig(t, 0, append(args, "--discard-history")...))
-	require.Contains(t, checkConfig(t, 0, "--data", filepath.Join(t.TempDir(), "new"),
-		"--history-per-town", "1500"),
-		"history-per-town=1500 runevents-retention=720h0m0s")
-	require.Contains(t, checkConfig(t, 0, "--data", filepath.Join(t.TempDir(), "new")),
-		"apply     local (the built-in rules)\n")
+	launch(t, nil, "--listen", "127.0.0.1:0", "--data", data)
+	served := checkConfig(t, 0, "--data", data, "--history-per-town", "1500")
+	require.Contains(t, served, "settings  not compared with those of the world: "+
+		"server: another server uses this data directory")
+	require.Contains(t, served, "apply     as the world says\n")
+	fresh := checkConfig(t, 0, "--data", filepath.Join(t.TempDir(), "new"),
+		"--history-per-town", "1500")
+	require.Contains(t, fresh, "history-per-town=1500 apply=local")
+	require.Contains(t, fresh, "apply     local (the built-in rules)\n")
 }
 
-// A history that becomes shorter is counted town by town.
+// A history that becomes shorter is counted town by town, and refused before anything is changed.
 func TestAShorterHistoryIsCounted(t *testing.T) {
 	t.Parallel()
 	nats := launch(t, nil, "--listen", "127.0.0.1:0", "--data", t.TempDir(),
@@ -121,6 +106,8 @@ func TestAShorterHistoryIsCounted(t *testing.T) {
 	want := "--history-per-town would discard messages of WORLD_main_LOG: 500"
 	require.Contains(t, checkConfig(t, 2, args...), want)
 	require.Contains(t, refusedStart(t, args...), want)
+	require.Contains(t, checkConfig(t, 0, append(args, "--discard-history")...),
+		"discards  500 messages of WORLD_main_LOG")
 }
 
 // A backup has the settings of the world, in its manifest too, and a restored world has them again.

@@ -23,7 +23,7 @@ import (
 var (
 	townCount = flag.Int("towns", 200, "of how many distinct towns a server is asked")
 	townArgs  = flag.String("towns.args", "",
-		"further arguments of that server, such as --runevents-limit=100000")
+		"further arguments of that server, such as --memory=2GiB")
 )
 
 // What a town may cost in resident memory, whatever the machine: about twice what was measured with

@@ -41,16 +41,15 @@ func AnswerWithin(subject string) time.Duration {
 func heard(world string) []string {
 	return []string{
 		events(world, "*"),
-		wire.ChangesSubject(world, "*"),
 		wire.EventsSubject(world, "*"),
 		below(wire.AlertSubject(world, "*")),
 		below(wire.DeadLetterSubject(world, "*", "*", "*")),
 	}
 }
 
-// hears returns the subjects of the messages that a user may subscribe to: run events, commits
-// and notices of changes of the towns that it reads or, where the file does not say, acts on; and alerts and
-// dead letters, which are of all towns, only where its reading is not bound.
+// hears returns the subjects of the messages that a user may subscribe to: run events and commits
+// of the towns that it reads or, if the file does not say, acts on; and alerts and dead letters,
+// which are of all towns, only if its reading is not bound.
 func hears(world string, u *User) []string {
 	towns := u.Towns
 	if len(u.Read) > 0 {
@@ -61,8 +60,7 @@ func hears(world string, u *User) []string {
 	}
 	var subjects []string
 	for _, token := range tokens(towns) {
-		subjects = append(subjects, events(world, token), wire.ChangesSubject(world, token),
-			wire.EventsSubject(world, token))
+		subjects = append(subjects, events(world, token), wire.EventsSubject(world, token))
 	}
 	return subjects
 }

@@ -25,9 +25,9 @@ type Change struct {
 }
 
 // Changes follows the changes of towns that no run has made, as Commits follows commits.
-func (c *Client) Changes(ctx context.Context, what Follow) iter.Seq2[Change, error] {
+func (c *Client) Changes(ctx context.Context, follow Follow) iter.Seq2[Change, error] {
 	return func(yield func(Change, error) bool) {
-		for commit, err := range c.Commits(ctx, what) {
+		for commit, err := range c.Commits(ctx, follow) {
 			if err != nil && !yield(Change{}, err) {
 				return
 			}

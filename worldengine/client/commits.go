@@ -16,11 +16,11 @@ import (
 
 // Follow says which commits to follow, and from where on.
 type Follow struct {
-	// TownID is the town to follow; "" for all that the user may read, and the world.
+	// TownID is the town to follow; "" for all that the user may read, and the commits of no town.
 	TownID string
 	// After is the cursor to begin behind: "0" for the oldest commit that is kept. If it is "",
-	// following begins with the commits persisted at From, and if that is zero too, with the next
-	// commit. If the clocks of servers differ, so may the beginning.
+	// following begins with the first commit that was persisted at From or later, and if From is
+	// zero too, with the next commit. If the clocks of servers differ, so may the beginning.
 	After string
 	From  time.Time
 	// RunID makes Events follow one run to its end, from the event behind AfterSeq on. After and
@@ -69,10 +69,10 @@ var errStopped = errors.New("client: the reader has stopped")
 // server is away (no answer, 429, 503) it asks again without end. A *LossError says which commits
 // could not be had, and the next ones follow; any other error is the last one. Each iteration is
 // for one goroutine, and its reader may take its time.
-func (c *Client) Commits(ctx context.Context, what Follow) iter.Seq2[messages.Commit, error] {
+func (c *Client) Commits(ctx context.Context, follow Follow) iter.Seq2[messages.Commit, error] {
 	return func(yield func(messages.Commit, error) bool) {
-		f := follower{client: c, ctx: ctx, town: what.TownID, yield: yield}
-		err := f.begin(&what)
+		f := follower{client: c, ctx: ctx, town: follow.TownID, yield: yield}
+		err := f.begin(&follow)
 		for err == nil {
 			err = f.page()
 		}
@@ -95,16 +95,16 @@ type follower struct {
 }
 
 // begin finds the cursor to begin behind.
-func (f *follower) begin(what *Follow) (err error) {
+func (f *follower) begin(follow *Follow) (err error) {
 	switch {
-	case what.After != "":
-		f.after = what.After
-	case what.From.IsZero():
+	case follow.After != "":
+		f.after = follow.After
+	case follow.From.IsZero():
 		var page messages.EventListReply
 		page, err = f.ask(messages.EventListRequest{TownID: f.town})
 		f.after = page.Cursor
 	default:
-		f.after, err = f.seek(what.From)
+		f.after, err = f.seek(follow.From)
 	}
 	return err
 }
@@ -151,8 +151,8 @@ func (f *follower) give(commit messages.Commit, err error) error {
 	return nil
 }
 
-// restart goes on, in a log that does not reach the cursor, with the commits persisted since the last
-// commit that was yielded, or else with all commits.
+// restart goes on, in a log that does not reach the cursor, with the commits since the time of the
+// last one that was yielded, or else with all commits.
 func (f *follower) restart(invalid error) error {
 	lost := &LossError{After: f.after, Err: invalid}
 	var err error

@@ -26,16 +26,16 @@ type Event struct {
 // Events follows run events as Commits follows commits: at least once, and the events of a run in
 // their order. With Follow.RunID it ends with that run, and asks the server for the run's events; an
 // error about them, such as RUN_DAMAGED, is then the last one.
-func (c *Client) Events(ctx context.Context, what Follow) iter.Seq2[Event, error] {
+func (c *Client) Events(ctx context.Context, follow Follow) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
-		if what.RunID != "" {
-			err := c.followRun(ctx, &what, yield)
+		if follow.RunID != "" {
+			err := c.followRun(ctx, &follow, yield)
 			if err != nil && ctx.Err() == nil && !errors.Is(err, errStopped) {
 				yield(Event{}, err)
 			}
 			return
 		}
-		for commit, err := range c.Commits(ctx, what) {
+		for commit, err := range c.Commits(ctx, follow) {
 			if err != nil && !yield(Event{}, err) {
 				return
 			}
@@ -56,15 +56,15 @@ func (c *Client) Events(ctx context.Context, what Follow) iter.Seq2[Event, error
 // followRun yields the events of one run until it ends. A commit of the run, or one that was lost,
 // says when to ask for them.
 func (c *Client) followRun(
-	ctx context.Context, what *Follow, yield func(Event, error) bool,
+	ctx context.Context, follow *Follow, yield func(Event, error) bool,
 ) error {
-	end := follower{client: c, ctx: ctx, town: what.TownID}
+	end := follower{client: c, ctx: ctx, town: follow.TownID}
 	if err := end.begin(&Follow{}); err != nil {
 		return err
 	}
-	last, ended := what.AfterSeq, false
+	last, ended := follow.AfterSeq, false
 	catchUp := func() error {
-		for event, err := range c.RunEvents(ctx, what.RunID, last) {
+		for event, err := range c.RunEvents(ctx, follow.RunID, last) {
 			if err != nil {
 				return err
 			}
@@ -76,9 +76,9 @@ func (c *Client) followRun(
 		return nil
 	}
 	err := c.patiently(ctx, catchUp)
-	if err == nil && last == what.AfterSeq { // it may have ended there
+	if err == nil && last == follow.AfterSeq { // it may have ended there
 		err = c.patiently(ctx, func() error {
-			run, err := c.Run(ctx, what.RunID)
+			run, err := c.Run(ctx, follow.RunID)
 			ended = err == nil && run.Status.Terminal() && run.LastEventSeq <= last
 			return err
 		})
@@ -87,11 +87,11 @@ func (c *Client) followRun(
 		return err
 	}
 	var lost *LossError
-	for commit, err := range c.Commits(ctx, Follow{TownID: what.TownID, After: end.after}) {
+	for commit, err := range c.Commits(ctx, Follow{TownID: follow.TownID, After: end.after}) {
 		if err != nil && !errors.As(err, &lost) {
 			return err
 		}
-		if err == nil && commit.RunID != what.RunID {
+		if err == nil && commit.RunID != follow.RunID {
 			continue
 		}
 		if err := c.patiently(ctx, catchUp); err != nil || ended {

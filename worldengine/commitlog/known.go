@@ -23,6 +23,8 @@ type Known struct {
 	// Connection numbers the present connection to NATS; nil if there is only one. A message
 	// that came over a later connection than the last Check may be another log's.
 	Connection func() uint64
+	// Indexed returns the sequence up to which the index has read the log; nil if there is none.
+	Indexed func() uint64
 
 	mu      sync.Mutex
 	end     uint64         // the last sequence
@@ -76,6 +78,14 @@ func (k *Known) connection() uint64 {
 		return 0
 	}
 	return k.Connection()
+}
+
+// seen returns the last sequence of the log that was committed or read. The caller holds the lock.
+func (k *Known) seen() uint64 {
+	if k.Indexed == nil {
+		return k.end
+	}
+	return max(k.end, k.Indexed())
 }
 
 // note remembers a message of the log. What may be another log's is left out.
@@ -161,7 +171,7 @@ func (k *Known) grown(expected, seq uint64) bool {
 func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()
-	known, last := k.end, append([]knownMessage(nil), k.last...)
+	known, last := k.seen(), append([]knownMessage(nil), k.last...)
 	k.mu.Unlock()
 	info, err := log.Info(ctx) // behind the look at k: the log grows meanwhile
 	if err != nil {
@@ -169,7 +179,7 @@ func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	}
 	end := info.State.LastSeq
 	lost := known > end
-	for back := uint64(0); !lost && err == nil && back < min(known, knownSize); back = 2*back + 1 {
+	for back := uint64(0); !lost && err == nil && back < min(known, uint64(len(last))); back = 2*back + 1 {
 		lost, err = differs(ctx, log, end, last[(known-back)%knownSize])
 	}
 	if err != nil {
@@ -189,7 +199,7 @@ func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 func (k *Known) checkAppend(ctx context.Context, log jetstream.Stream) error {
 	connection := k.connection()
 	k.mu.Lock()
-	checked := k.end == 0 || k.checked >= connection && k.lost == nil && !k.doubted
+	checked := k.seen() == 0 || k.checked >= connection && k.lost == nil && !k.doubted
 	k.mu.Unlock()
 	if checked || log == nil {
 		return nil
@@ -211,7 +221,7 @@ func (k *Known) lose(
 	if unknown := known - min(known, knownSize); unknown > end {
 		found.more = unknown - end
 	}
-	for back := uint64(0); back < min(known, knownSize); back++ {
+	for back := uint64(0); back < min(known, uint64(len(last))); back++ {
 		m := last[(known-back)%knownSize]
 		lost, err := differs(ctx, log, end, m)
 		if err != nil {

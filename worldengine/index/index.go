@@ -28,9 +28,9 @@ type Config struct {
 	// Lost gets the rows that the log does not have any more because it lost its end or was
 	// swapped, ascending. It is called before Open returns; nil ignores them.
 	Lost func(rows []Row)
-	// Draw returns a duration from 0 up to below, by which each wait for a gap to close is longer;
-	// nil for none.
-	Draw func(below time.Duration) time.Duration
+	// Woken, if set, is called before a Wait returns that had to wait. Many wake at one instant: a
+	// simulation decides there who goes on first.
+	Woken func(ctx context.Context)
 }
 
 // Source is the log that an index follows. It is safe for concurrent use.
@@ -49,11 +49,12 @@ type Source interface {
 type Index struct {
 	config    Config
 	maxSearch int
-	// filling is held by the one who reads the log.
-	filling chan struct{}
-	stop    context.CancelFunc
-	file    *file // nil in memory; used by one goroutine at a time
-	done    sync.WaitGroup
+	// wanted asks follow, the one reader of the log, to close a gap.
+	wanted chan struct{}
+	stop   context.CancelFunc
+	closed <-chan struct{} // when stop is called
+	file   *file           // nil in memory; used by one goroutine at a time
+	done   sync.WaitGroup
 
 	mu       sync.RWMutex
 	s        *state
@@ -62,6 +63,9 @@ type Index struct {
 	since    []entry       // were added since a compaction began
 	compacts bool
 	total    uint64 // end of the log when building began; 0 when it is built
+	asked    bool   // somebody waits for a reading that has not ended
+	failures int    // of readings of the log
+	failed   error  // of the last one that failed
 }
 
 // gapWait is how long Wait trusts that a gap is closed by Put.
@@ -105,39 +109,59 @@ func (ix *Index) advance(upTo uint64) {
 	}
 }
 
-func (ix *Index) gapWait() time.Duration {
-	if ix.config.Draw == nil {
-		return gapWait
-	}
-	return gapWait + ix.config.Draw(gapWait)
-}
+var errClosed = errors.New("it is closed")
 
 // Wait returns when every message of the log up to a sequence is in. It returns an ErrBehind when
-// ctx ends or the log cannot be read.
+// ctx ends, the log cannot be read, or the index is closed.
 func (ix *Index) Wait(ctx context.Context, seq uint64) error {
 	if ix.Position() >= seq {
 		return nil
 	}
-	timer := time.NewTimer(ix.gapWait())
-	defer timer.Stop()
+	ix.mu.RLock()
+	failures := ix.failures
+	ix.mu.RUnlock()
+	gap := time.NewTimer(gapWait)
+	defer gap.Stop()
 	for {
 		moved := ix.behind(seq)
 		if moved == nil {
+			if ix.config.Woken != nil {
+				ix.config.Woken(ctx)
+			}
 			return nil
 		}
+		var err error
 		select {
 		case <-moved:
-		case <-timer.C:
-			if err := ix.fill(ctx, seq); err != nil {
-				return fmt.Errorf("%w: it is at sequence %d, not at %d: %w", ErrBehind,
-					ix.Position(), seq, err)
-			}
-			timer.Reset(ix.gapWait())
+			continue
+		case <-gap.C:
+			err = ix.ask(failures)
+			gap.Reset(gapWait)
 		case <-ctx.Done():
-			return fmt.Errorf("%w: it is at sequence %d, not at %d: %w", ErrBehind,
-				ix.Position(), seq, ctx.Err())
+			err = ctx.Err()
+		case <-ix.closed:
+			err = errClosed
+		}
+		if err != nil && ix.behind(seq) != nil { // it may have moved at that instant
+			return fmt.Errorf("%w: it is at sequence %d, not at %d: %w", ErrBehind, ix.Position(),
+				seq, err)
 		}
 	}
+}
+
+// ask asks follow to read the log. It returns why the log could not be read since a number of
+// failures.
+func (ix *Index) ask(failures int) error {
+	ix.mu.Lock()
+	defer ix.mu.Unlock()
+	if !ix.asked {
+		ix.asked = true
+		ix.wanted <- struct{}{} // it has room
+	}
+	if ix.failures == failures {
+		return nil
+	}
+	return ix.failed
 }
 
 // behind returns nil if position has reached a sequence, else a channel that is closed when
@@ -168,18 +192,9 @@ func (ix *Index) Sync(ctx context.Context) (end uint64, err error) {
 	return end, ix.Wait(ctx, end)
 }
 
-// fill reads the log to its end, unless another call brings the index to seq meanwhile.
-func (ix *Index) fill(ctx context.Context, seq uint64) error {
-	select {
-	case ix.filling <- struct{}{}:
-		defer func() { <-ix.filling }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+// fill reads the log to its end.
+func (ix *Index) fill(ctx context.Context) error {
 	position := ix.Position()
-	if position >= seq {
-		return nil
-	}
 	end, err := ix.config.Source.End(ctx)
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"math"
 	"os"
 	"sort"
 	"time"
@@ -21,7 +20,7 @@ import (
 // be read. Close ends the index.
 func Open(ctx context.Context, config Config) (*Index, error) {
 	config.Logger = cmp.Or(config.Logger, slog.Default())
-	ix := &Index{config: config, maxSearch: maxSearch, filling: make(chan struct{}, 1),
+	ix := &Index{config: config, maxSearch: maxSearch, wanted: make(chan struct{}, 1),
 		s: newState(0)}
 	if config.Dir != "" {
 		if err := os.MkdirAll(config.Dir, 0o700); err != nil {
@@ -39,6 +38,7 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 	}
 	ix.total = end
 	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
+	ix.closed = ctx.Done()
 	ix.done.Go(func() { ix.follow(ctx) })
 	if ix.file != nil {
 		ix.done.Go(func() { ix.write(ctx) })
@@ -160,18 +160,19 @@ func (ix *Index) follow(ctx context.Context) {
 	defer compact.Stop()
 	for read := true; ; {
 		if read {
-			if err := ix.fill(ctx, math.MaxUint64); err == nil {
-				ix.built()
-			} else if ctx.Err() == nil {
+			err := ix.fill(ctx)
+			if err != nil && ctx.Err() == nil {
 				ix.config.Logger.Warn("the index cannot read the log; it tries again", "err", err)
 			}
+			ix.hasRead(err)
 		}
 		select {
+		case <-ix.wanted:
+			read = true
 		case <-look.C:
-			ix.mu.RLock()
-			read = ix.total > 0 || len(ix.ahead) > 0
-			ix.mu.RUnlock()
+			read = ix.unread()
 		case <-compact.C:
+			read = false
 			if err := ix.Compact(ctx); err != nil && ctx.Err() == nil {
 				ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
 			}
@@ -181,10 +182,26 @@ func (ix *Index) follow(ctx context.Context) {
 	}
 }
 
-// built notes that the log was read to the end that it had at the start.
-func (ix *Index) built() {
+// unread reports whether the index is not built yet, or has a gap.
+func (ix *Index) unread() bool {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return ix.total > 0 || len(ix.ahead) > 0
+}
+
+// hasRead notes how a reading of the log to its end has gone.
+func (ix *Index) hasRead(err error) {
 	ix.mu.Lock()
 	defer ix.mu.Unlock()
+	ix.asked = false
+	select {
+	case <-ix.wanted: // this reading will do
+	default:
+	}
+	if err != nil {
+		ix.failures, ix.failed = ix.failures+1, err
+		return
+	}
 	if ix.total > 0 {
 		ix.config.Logger.Info("the index has followed the log", "seq", ix.s.position, "rows",
 			ix.s.count)

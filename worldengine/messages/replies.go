@@ -284,8 +284,6 @@ type Identity struct {
 	Actors []string    `json:"actors,omitempty"` // for which it speaks
 	Read   []string    `json:"read,omitempty"`   // towns
 	Verbs  []wire.Verb `json:"verbs"`
-	// Changes says that the server publishes notices of changes.
-	Changes bool `json:"changes"`
 }
 
 // Approvals is the reply of approval.list, the oldest proposal first.

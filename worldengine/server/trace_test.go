@@ -44,7 +44,8 @@ func (c *client) sendTraced(body []byte, header nats.Header) <-chan *nats.Msg {
 func (c *client) requireTrace(runID string, want trace.Context) {
 	c.t.Helper()
 	events := c.events(runID)
-	consumer, err := busStream(c.t, c.streams()).OrderedConsumer(c.t.Context(), jetstream.OrderedConsumerConfig{
+	bus := busStream(c.t, c.streams())
+	consumer, err := bus.OrderedConsumer(c.t.Context(), jetstream.OrderedConsumerConfig{
 		FilterSubjects: []string{wire.EventSubject(c.world, "*", runID)},
 	})
 	require.NoError(c.t, err)

@@ -17,7 +17,6 @@ type identity struct {
 	World, User, Role   string
 	Towns, Actors, Read []string
 	Verbs               []wire.Verb
-	Changes             bool // it publishes notices of changes
 }
 
 func whoAmI(c *client) identity {
@@ -28,7 +27,7 @@ func whoAmI(c *client) identity {
 // What whoami says of a user is what NATS and the service let the user do.
 func TestWhoAmI(t *testing.T) {
 	t.Parallel()
-	require.Equal(t, identity{World: "main", Verbs: wire.Verbs(), Changes: true},
+	require.Equal(t, identity{World: "main", Verbs: wire.Verbs()},
 		whoAmI(connect(t, start(t))))
 
 	agent := servertest.Person(access.Agent, ofTowns("mine"), ofActors("mayor-1"),

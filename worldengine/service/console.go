@@ -63,6 +63,6 @@ func (s *Service) whoAmI(_ context.Context, in *incoming) (*nats.Msg, error) {
 	id := in.rights.Identity(s.config.Access)
 	return reply(messages.Identity{
 		World: s.config.World, User: id.User, Role: string(id.Role), Towns: id.Towns,
-		Actors: id.Actors, Read: id.Read, Verbs: id.Verbs, Changes: true,
+		Actors: id.Actors, Read: id.Read, Verbs: id.Verbs,
 	})
 }

@@ -25,7 +25,6 @@
 //	deadletter.v1.<world>.<stream>.<log seq>.<part>     what could not be derived
 //	worldengine.v1.<world>.apply.<town token>           a command for the plugin of a town
 //	worldengine.v1.<world>.events.<town token>          a commit message, with its run events
-//	worldengine.v1.<world>.changes.<town token>         a change of a town that has no run event
 //
 // and keep their own streams on world.<world>.>, which no client publishes to. Plugins ask each
 // other on worldengine.v1.<world>.hosts.<town token> who hosts a town. TownToken says how a town id

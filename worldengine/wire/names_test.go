@@ -67,7 +67,6 @@ func TestStoredNamesAreFixed(t *testing.T) {
 		"world.w.restoring":           RestoringSubject("w"),
 		"worldengine.v1.w.apply.t":    ApplySubject("w", "t"),
 		"worldengine.v1.w.events.t":   EventsSubject("w", "t"),
-		"worldengine.v1.w.changes.t":  ChangesSubject("w", "t"),
 		"alerts.v1.w.CODE":            AlertSubject("w", "CODE"),
 		"world.w.acknowledged.7":      AcknowledgedSubject("w", "7"),
 		"deadletter.v1.w.S.7.0":       DeadLetterSubject("w", "S", "7", "0"),

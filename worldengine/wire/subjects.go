@@ -47,10 +47,6 @@ func HostsSubject(world, townToken string) string { return Subject(world, "hosts
 // AllTownsToken stands for all towns in a HostsSubject. It is no town's token.
 const AllTownsToken = "=all"
 
-// ChangesSubject returns the subject of the notices of what changes a town and has no run event.
-// "*" may stand for the token.
-func ChangesSubject(world, townToken string) string { return Subject(world, "changes."+townToken) }
-
 // EventsSubject returns the subject of the live commit messages of a town. "*" may stand for the
 // token.
 func EventsSubject(world, townToken string) string { return Subject(world, "events."+townToken) }
