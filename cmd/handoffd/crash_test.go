@@ -49,15 +49,6 @@ func init() {
 	}
 }
 
-// killedAt returns the environment of a server that is killed at a point, when it was there so
-// often before.
-func killedAt(t testing.TB, point failpoint.Point, before int) []string {
-	t.Helper()
-	where := filepath.Join(t.TempDir(), "where")
-	killWhere(t, where, point, before)
-	return []string{killAt + "=" + where}
-}
-
 // killWhere has a server killed that was started with killAt and a file's name.
 func killWhere(t testing.TB, where string, point failpoint.Point, before int) {
 	t.Helper()

@@ -141,15 +141,6 @@ func (p *program) awaitPoint() {
 	}
 }
 
-func (p *program) hasEnded() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
-	}
-}
-
 // end sends a signal and waits for the end of the process.
 func (p *program) end(signal syscall.Signal) {
 	p.t.Helper()

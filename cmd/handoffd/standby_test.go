@@ -43,7 +43,8 @@ type pair struct {
 func newPair(t *testing.T) *pair {
 	t.Helper()
 	nc := natstest.Connect(t)
-	p := &pair{t: t, nc: nc, args: []string{"--nats", nc.ConnectedUrl(), "--http", "127.0.0.1:0"},
+	p := &pair{t: t, nc: nc, args: []string{"--nats", nc.ConnectedUrl(), "--http", "127.0.0.1:0",
+		"--history-per-town", "10000000"}, // no answer is forgotten in a long run
 		towns: newHammer(t, 4)}
 	p.writer = launch(t, nil, p.args...)
 	p.standBy()
