@@ -18,6 +18,7 @@ import (
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -29,6 +30,12 @@ type Config struct {
 	World string
 	// IndexDir is the directory of the index, a cache; "" keeps the index in memory alone.
 	IndexDir string
+	// Index is an index of the world's log that has followed it already, which stays open; nil to
+	// open one until Close.
+	Index *index.Index
+	// Known has the messages that an earlier engine of this process has seen in the log: if the log
+	// lacks some of them it is lost, as during a run; nil for none.
+	Known *commitlog.Known
 	// Rules are the amounts of the built-in rules; nil for town.DefaultRules.
 	Rules *town.Rules
 	// Apply is the binding of the towns that have none of their own: what applies their accepted

@@ -19,8 +19,13 @@ import (
 )
 
 // openIndex opens the index of the log, which learns of each message that this engine commits
-// before the town's next turn. Rows that the log has lost are kept for an alert.
+// before the town's next turn, unless Config has one. Rows that the log has lost are kept for an
+// alert.
 func (e *Engine) openIndex(ctx context.Context) (err error) {
+	if e.index = e.config.Index; e.index != nil {
+		useIndex(e.log, e.index)
+		return nil
+	}
 	e.index, err = index.Open(ctx, index.Config{
 		World: e.config.World, Source: index.LogSource(e.log), Dir: e.config.IndexDir,
 		Logger: e.config.Logger, Lost: func(rows []index.Row) { e.lost = rows },

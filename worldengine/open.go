@@ -82,6 +82,9 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		MaxPayload: nc.MaxPayload, MayStore: config.MayStore,
 		Committed: config.OnCommit, FetchWait: config.FetchWait, Draw: config.draw, Now: config.Now,
 	}
+	if config.Known != nil {
+		log.Known.Adopt(config.Known)
+	}
 	e := &Engine{
 		config: config, log: log, history: history.Reader{Log: log},
 		towns:     commitlog.NewTowns(log),
@@ -268,7 +271,10 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.plugins.Close()
 	e.background.Wait()
 	e.alerts.Close(ctx)
-	return errors.Join(err, e.index.Close())
+	if e.config.Index == nil {
+		err = errors.Join(err, e.index.Close())
+	}
+	return err
 }
 
 // newProjector returns the projector of the runs that others append to: see ADR 24.

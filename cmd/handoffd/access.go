@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"worldengine/cmd/internal/counted"
+	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/natsconn"
@@ -119,17 +120,20 @@ func (c *serveCommand) reloadAccess(srv *server.Server, config *server.Config) {
 }
 
 // describeTowns says how many towns there are, and how many of them are new.
-func describeTowns(ctx context.Context, b *strings.Builder, srv *server.Server, worldFile string) {
+func describeTowns(
+	ctx context.Context, b *strings.Builder, engine *worldengine.Engine, created int,
+	worldFile string,
+) {
 	ctx, cancel := context.WithTimeout(ctx, countTimeout)
 	defer cancel()
-	towns, err := srv.Engine().CountTowns(ctx)
+	towns, err := engine.CountTowns(ctx)
 	if err != nil {
 		fmt.Fprintf(b, "towns     not counted: %v", err)
 	} else {
 		fmt.Fprintf(b, "towns     %d", towns)
 	}
 	if worldFile != "" {
-		fmt.Fprintf(b, " (%d created from %s)", srv.Created(), worldFile)
+		fmt.Fprintf(b, " (%d created from %s)", created, worldFile)
 	}
 	b.WriteString("\n")
 }

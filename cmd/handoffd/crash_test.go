@@ -49,15 +49,6 @@ func init() {
 	}
 }
 
-// killedAt returns the environment of a server that is killed at a point, when it was there so
-// often before.
-func killedAt(t testing.TB, point failpoint.Point, before int) []string {
-	t.Helper()
-	where := filepath.Join(t.TempDir(), "where")
-	killWhere(t, where, point, before)
-	return []string{killAt + "=" + where}
-}
-
 // killWhere has a server killed that was started with killAt and a file's name.
 func killWhere(t testing.TB, where string, point failpoint.Point, before int) {
 	t.Helper()
@@ -286,25 +277,29 @@ func TestKillWhereTheRulesApply(t *testing.T) {
 	}
 }
 
-// With two servers on one NATS, the one that lives goes on with what the other had in hand.
+// With two servers on one NATS, the one that stands by takes over, and goes on with the commands
+// that the other had in hand.
 func TestKillOneOfTwo(t *testing.T) {
 	t.Parallel()
 	nc, g := natstest.Connect(t), newGame()
 	play(t, nc, g)
 	join := append([]string{"--nats", nc.ConnectedUrl()}, quickly...)
-	launch(t, nil, join...)
-	const atOnce, most = 4, 100 // towns that are sent to, for each point
+	dir := t.TempDir()
+	where := func(i int) string { return filepath.Join(dir, fmt.Sprint("where-", i)) }
+	mortal := func(i int) *program { return spawn(t, []string{killAt + "=" + where(i)}, join...) }
+	const atOnce = 4 // towns that are sent to, for each point
 	points := pluginPoints()
-	all := newHammer(t, most*len(points))
+	all := newHammer(t, atOnce*len(points))
+	dying := mortal(0)
+	dying.await("ready", time.Minute)
 	for i, point := range points {
-		towns := all.towns[i*most:][:most]
-		dying := launch(t, killedAt(t, point, 0), join...)
-		all.sendOnce(nc, g, towns[:atOnce])
-		for next := atOnce; !dying.hasEnded(); next++ { // a queue group may have given it none
-			require.Less(t, next, most, "%s is not reached", point)
-			all.sendOnce(nc, g, towns[next:next+1])
-		}
+		next := mortal(i + 1)
+		next.await("standby", time.Minute)
+		killWhere(t, where(i), point, 0)
+		all.sendOnce(nc, g, all.towns[i*atOnce:][:atOnce])
+		dying.awaitPoint()
 		requireSound(t, nc)
+		dying = next
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"time"
@@ -30,10 +31,11 @@ func parseFreeDisk(text string) (int64, error) {
 const betweenLooks = 250 * time.Millisecond
 
 // awaitFailure serves until ctx is done, and returns false, or until NATS has failed to write to
-// the disk and there is room again, and returns true. At SIGHUP it reads the access file anew.
-// Meanwhile the server answers, also that it stores nothing.
+// the disk and there is room again, and returns true. At SIGHUP it reads the access file anew, and
+// it announces when the server begins to serve or stands by. Meanwhile the server answers, also that it stores nothing.
 func (c *serveCommand) awaitFailure(
-	ctx context.Context, srv *server.Server, config *server.Config, pauses *backoff.Backoff,
+	ctx context.Context, out io.Writer, srv *server.Server, config *server.Config,
+	pauses *backoff.Backoff,
 ) bool {
 	room := srv.Room()
 	var failed <-chan struct{} // never, where the disk is that of another process
@@ -46,6 +48,8 @@ func (c *serveCommand) awaitFailure(
 			return false
 		case <-c.reload:
 			c.reloadAccess(srv, config)
+		case <-srv.Changed():
+			c.announce(ctx, out, srv, *config)
 		case <-failed:
 			serving = false
 		}

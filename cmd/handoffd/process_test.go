@@ -48,7 +48,8 @@ type program struct {
 	cmd    *exec.Cmd
 	stderr *natstest.Buffer
 	url    string
-	said   []string      // the lines before ready
+	said   []string      // the lines before ready, or standby
+	states chan string   // "ready" and "standby", one after another
 	ended  chan struct{} // closed when the process has ended
 	err    error         // of its end
 }
@@ -57,31 +58,51 @@ type program struct {
 // with the test, however that ends.
 func launch(t testing.TB, env []string, args ...string) *program {
 	t.Helper()
+	p := spawn(t, env, args...)
+	p.await("ready", 30*time.Second)
+	return p
+}
+
+// await waits until the server prints that it is in a state, or for the end of the process.
+func (p *program) await(state string, within time.Duration) {
+	p.t.Helper()
+	for late := time.After(within); ; {
+		select {
+		case now := <-p.states:
+			if now == state {
+				return
+			}
+		case <-p.ended:
+			return
+		case <-late:
+			p.t.Fatalf("handoffd is not %s: %s", state, p.stderr)
+		}
+	}
+}
+
+// spawn is launch without the wait.
+func spawn(t testing.TB, env []string, args ...string) *program {
+	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	p := &program{
-		t: t, cmd: command(self, env, args), stderr: &natstest.Buffer{}, ended: make(chan struct{}),
+		t: t, cmd: command(self, env, args), stderr: &natstest.Buffer{},
+		states: make(chan string, 1024), ended: make(chan struct{}),
 	}
 	p.cmd.Env = append(append(os.Environ(), asHandoffd+"=1"), env...)
 	p.cmd.Dir = t.TempDir()
 	p.cmd.Stderr = p.stderr
-	started, ready := make(chan error), make(chan struct{})
-	go p.follow(started, ready)
+	started := make(chan error)
+	go p.follow(started)
 	require.NoError(t, <-started)
 	t.Cleanup(func() { p.end(syscall.SIGKILL) })
-	select {
-	case <-ready:
-	case <-p.ended:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("handoffd is not ready: %s", p.stderr)
-	}
 	return p
 }
 
 // follow runs the process from its start to its end. It gets SIGKILL when this thread ends, and so
 // when the tests do without a cleanup, as in the panic of go test -timeout; a process that is
 // stopped gets it too.
-func (p *program) follow(started chan<- error, ready chan<- struct{}) {
+func (p *program) follow(started chan<- error) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	p.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -95,15 +116,17 @@ func (p *program) follow(started chan<- error, ready chan<- struct{}) {
 	}
 	defer close(p.ended)
 	lines := bufio.NewScanner(stdout)
-	for lines.Scan() {
-		if url, found := strings.CutPrefix(lines.Text(), "ready "); found {
-			p.url = url
-			close(ready)
-			break
+	for said := false; lines.Scan(); {
+		state, url, _ := strings.Cut(lines.Text(), " ")
+		switch {
+		case state == "ready" || state == "standby":
+			if !said {
+				p.url, said = url, true
+			}
+			p.states <- state
+		case !said:
+			p.said = append(p.said, lines.Text())
 		}
-		p.said = append(p.said, lines.Text())
-	}
-	for lines.Scan() {
 	}
 	p.err = p.cmd.Wait()
 }
@@ -115,15 +138,6 @@ func (p *program) awaitPoint() {
 	case <-p.ended:
 	case <-time.After(30 * time.Second):
 		p.t.Fatalf("the point is not reached: %s", p.stderr)
-	}
-}
-
-func (p *program) hasEnded() bool {
-	select {
-	case <-p.ended:
-		return true
-	default:
-		return false
 	}
 }
 

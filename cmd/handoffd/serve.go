@@ -311,7 +311,7 @@ func (c *serveCommand) Run(ctx context.Context, s streams, model *kong.Applicati
 		config.Logger.Warn("the supervisor does not hear that this process lives", "error", err)
 	})
 	pauses := backoff.Backoff{Min: time.Second, Max: time.Minute}
-	for c.awaitFailure(ctx, srv, &config, &pauses) {
+	for c.awaitFailure(ctx, s.out, srv, &config, &pauses) {
 		if srv, err = c.startAgain(ctx, srv, config); err != nil {
 			return err
 		}
@@ -341,20 +341,27 @@ func (c *serveCommand) stop(ctx context.Context, srv *server.Server) error {
 	return srv.Close(ctx)
 }
 
-// announce says what is served and what to try, and last the line that scripts wait for.
+// announce says what is served and what to try, and last the line that scripts wait for: "ready ",
+// or "standby " if another server of the world serves.
 func (c *serveCommand) announce(
 	ctx context.Context, out io.Writer, srv *server.Server, config server.Config,
 ) {
 	var b strings.Builder
 	url := natsconn.WithoutSecrets(srv.URL())
-	config.Engine.Apply = srv.Engine().Settings().Apply
 	at := url
 	if listen, err := samePort(c.Listen, url); err == nil && c.NATS == "" {
 		at = listen
 	}
+	engine := srv.Engine()
+	if engine == nil {
+		c.describe(&b, &config, at, srv.HTTP())
+		fmt.Fprintf(out, "%sstandby %s\n", b.String(), url)
+		return
+	}
+	config.Engine.Apply = engine.Settings().Apply
 	c.describe(&b, &config, at, srv.HTTP())
-	describeSettings(&b, srv.Engine().Settings())
-	describeTowns(ctx, &b, srv, c.WorldFile)
+	describeSettings(&b, engine.Settings())
+	describeTowns(ctx, &b, engine, srv.Created(), c.WorldFile)
 	flags := ""
 	if url != "nats://"+server.DefaultListen {
 		flags += " --server " + url

@@ -2,15 +2,12 @@ package main
 
 import (
 	"os"
-	"os/exec"
 	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
-
-	"worldengine/worldengine/natstest"
 )
 
 // A signal ends the program while it waits for a world file that nobody writes.
@@ -21,7 +18,7 @@ func TestServe_WorldFileWithoutWriter(t *testing.T) {
 			t.Parallel()
 			pipe := filepath.Join(t.TempDir(), "world.json")
 			require.NoError(t, syscall.Mkfifo(pipe, 0o600))
-			p := begin(t, "--listen=127.0.0.1:0", "--http=off", "--data="+t.TempDir(),
+			p := spawn(t, nil, "--listen=127.0.0.1:0", "--http=off", "--data="+t.TempDir(),
 				"--world-file="+pipe, flag)
 			var writer *os.File
 			require.Eventually(t, func() (open bool) {
@@ -40,29 +37,11 @@ func TestServe_WorldFileWithoutWriter(t *testing.T) {
 // A world file without an end is refused at its bound.
 func TestServe_WorldFileWithoutEnd(t *testing.T) {
 	t.Parallel()
-	p := begin(t, "--listen=127.0.0.1:0", "--http=off", "--data="+t.TempDir(),
+	p := spawn(t, nil, "--listen=127.0.0.1:0", "--http=off", "--data="+t.TempDir(),
 		"--world-file=/dev/zero")
 	p.ends()
 	require.Contains(t, p.stderr.String(), "world file /dev/zero: more than 64 MiB")
 	require.Contains(t, p.stderr.String(), "handoffctl town put")
-}
-
-// begin starts handoffd with args, and waits for nothing.
-func begin(t *testing.T, args ...string) *program {
-	t.Helper()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	p := &program{
-		t: t, cmd: exec.Command(self, args...), stderr: &natstest.Buffer{},
-		ended: make(chan struct{}),
-	}
-	p.cmd.Env = append(os.Environ(), asHandoffd+"=1")
-	p.cmd.Stderr = p.stderr
-	started := make(chan error)
-	go p.follow(started, make(chan struct{}))
-	require.NoError(t, <-started)
-	t.Cleanup(func() { p.end(syscall.SIGKILL) })
-	return p
 }
 
 // ends waits until the program has ended by itself.

@@ -38,6 +38,8 @@ const (
 	roleArgument = "CLUSTER_TEST_ARGUMENT"
 	roleNode     = "node"
 	roleEngine   = "engine"
+	serving      = "serving" // lines of an engine's process
+	standby      = "standby"
 )
 
 func TestMain(m *testing.M) {
@@ -86,6 +88,15 @@ func runEngine(url string) error {
 		return err
 	}
 	fmt.Println("ready")
+	tell := func() {
+		fmt.Println(map[bool]string{true: serving, false: standby}[srv.Serving()])
+	}
+	tell()
+	go func() {
+		for range srv.Changed() {
+			tell()
+		}
+	}()
 	go func() { _ = orphaned(); os.Exit(3) }()
 	<-ctx.Done()
 	ending, cancel := context.WithTimeout(context.Background(), server.DefaultDrainTimeout)

@@ -61,13 +61,14 @@ func TestFaultsWhilePluginsAreAsked(t *testing.T) {
 	w.hammer.waitAnswers(2, everywhere...)
 	var nodes, engines []gap
 	for k := range *rounds * size {
-		i, from := k%size, time.Now()
-		w.engines[i].kill()
+		writer, from := w.writer(), time.Now()
+		w.engines[writer].kill()
 		w.hammer.waitAnswers(2, everywhere...)
 		engines = append(engines, w.hammer.gapSince(from, everywhere...))
-		w.startEngine(i)
-		w.waitEngine(i)
+		w.startEngine(writer)
+		w.waitEngine(writer)
 
+		i := k % size
 		from = time.Now()
 		w.kill(i)
 		w.hammer.waitAnswers(2, everywhere...)

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +24,8 @@ type process struct {
 	ready chan struct{}
 	ended chan struct{}
 	err   error // of its end
+
+	serving atomic.Bool // an engine's server is the writer, by its last line
 }
 
 // spawn starts this test binary in a role. Its log is shown when the test fails.
@@ -48,8 +51,11 @@ func spawn(t testing.TB, logs, role, name, argument string) *process {
 		defer close(p.ended)
 		defer log.Close()
 		for lines := bufio.NewScanner(stdout); lines.Scan(); {
-			if lines.Text() == "ready" {
+			switch lines.Text() {
+			case "ready":
 				close(p.ready)
+			case serving, standby:
+				p.serving.Store(lines.Text() == serving)
 			}
 		}
 		p.err = p.cmd.Wait()

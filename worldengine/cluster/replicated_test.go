@@ -24,7 +24,7 @@ import (
 )
 
 // TestCluster is the short form of everything: outcomes, reads and races on replicated streams, and
-// an engine that is killed under load.
+// the engine that serves is killed under load.
 func TestCluster(t *testing.T) {
 	w, each, towns, patience := startWorld(t, false), size, 6, 500*time.Millisecond
 	if *rounds > 0 {
@@ -37,7 +37,7 @@ func TestCluster(t *testing.T) {
 
 	w.drive(towns, patience)
 	from := time.Now()
-	w.engines[0].kill()
+	w.engines[w.writer()].kill()
 	w.hammer.waitAnswers(5, everywhere...)
 	report(t, "an engine killed", []gap{w.hammer.gapSince(from, everywhere...)})
 	w.hammer.verify(w.clients[0], accepted)
@@ -63,7 +63,7 @@ type sent struct {
 	result *handoff.Result
 }
 
-// send sends a handoff through a node, that is to its engine. It sends it again while the engine
+// send sends a handoff through a node. It sends it again while the engine
 // does not know all keys: then it has judged nothing.
 func (w *world) send(node int, body []byte) sent {
 	w.t.Helper()
@@ -120,7 +120,7 @@ func (w *world) outcomes(state *town.State, executed int) int {
 		talk := w.propose(*state, handoff.TalkToTownsfolk, "casual", "mayor-1")
 		answer := w.send(k%size, talk)
 		require.Equal(w.t, handoff.Executed, answer.result.Status)
-		// At once, before the others may have followed the log, through the other engines.
+		// At once, through the other nodes.
 		var again sent
 		var againErr error
 		var sending sync.WaitGroup
@@ -167,7 +167,7 @@ func (w *world) reads(node int, run string, state town.State) {
 	require.Equal(w.t, state.Hash, at.SnapshotHash, "read through node %d", node+1)
 }
 
-// races sends three handoffs about one state at the same moment, one to each engine: one is
+// races sends three handoffs about one state at the same moment, one through each node: one is
 // executed, the others are judged again on what it left.
 func (w *world) races(state *town.State, n int) int {
 	w.t.Helper()

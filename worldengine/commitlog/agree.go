@@ -64,7 +64,7 @@ func PlanSettings(
 ) (*Plan, error) {
 	var plan *Plan
 	var current Settings
-	err := untilItPasses(ctx, func(ctx context.Context) (err error) {
+	err := UntilItPasses(ctx, func(ctx context.Context) (err error) {
 		plan, current, err = planSettings(ctx, js, world, given)
 		return err
 	})

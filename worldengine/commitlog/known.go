@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"sync"
 
@@ -50,6 +51,26 @@ var digestSeed = maphash.MakeSeed()
 
 func digest(subject string, data []byte) uint64 {
 	return maphash.String(digestSeed, subject) ^ maphash.Bytes(digestSeed, data)
+}
+
+// Adopt remembers the messages that an earlier Known has seen in the same log, and doubts the log. k
+// must not have been used yet.
+func (k *Known) Adopt(earlier *Known) {
+	earlier.mu.Lock()
+	defer earlier.mu.Unlock()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.end, k.last, k.lost = earlier.end, slices.Clone(earlier.last), earlier.lost
+	if k.end > 0 {
+		k.doubtIt()
+	}
+}
+
+// End returns the last sequence that was seen in the log, 0 if none was.
+func (k *Known) End() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.end
 }
 
 func (k *Known) connection() uint64 {

@@ -32,7 +32,7 @@ func OpenStreams(
 			"replicas", replicas)
 	}
 	log := LogStream(world, s, replicas)
-	if err := untilItPasses(ctx, func(ctx context.Context) error {
+	if err := UntilItPasses(ctx, func(ctx context.Context) error {
 		before, err := js.Stream(ctx, log.Name)
 		if err == nil {
 			keepPast(&log, before.CachedInfo().Config)
@@ -66,7 +66,7 @@ func OpenStream(
 	ctx context.Context, js jetstream.JetStream, config jetstream.StreamConfig, logger *slog.Logger,
 ) (jetstream.Stream, error) {
 	var stream jetstream.Stream
-	err := untilItPasses(ctx, func(ctx context.Context) (err error) {
+	err := UntilItPasses(ctx, func(ctx context.Context) (err error) {
 		stream, err = tryStream(ctx, js, config, logger)
 		return err
 	})
@@ -76,9 +76,9 @@ func OpenStream(
 	return stream, nil
 }
 
-// untilItPasses calls attempt until it succeeds, fails with an error that does not pass, or
+// UntilItPasses calls attempt until it succeeds, fails with an error that does not pass, or
 // openTimeout is over. Each call may take streamTimeout.
-func untilItPasses(ctx context.Context, attempt func(ctx context.Context) error) error {
+func UntilItPasses(ctx context.Context, attempt func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, openTimeout)
 	defer cancel()
 	for {

@@ -29,7 +29,7 @@ func RestoringConfig(world string, replicas int) jetstream.StreamConfig {
 
 // RefuseHalfRestored returns ErrHalfRestored as long as a restore has not come to its end.
 func RefuseHalfRestored(ctx context.Context, js jetstream.JetStream, world string) error {
-	err := untilItPasses(ctx, func(ctx context.Context) error {
+	err := UntilItPasses(ctx, func(ctx context.Context) error {
 		_, err := js.Stream(ctx, RestoringConfig(world, 1).Name)
 		return err
 	})

@@ -94,6 +94,14 @@ func (ix *Index) load(ctx context.Context) error {
 	return nil
 }
 
+// Lost returns the last rows that the log does not have any more, ascending: it lost its end, or was
+// swapped.
+func (ix *Index) Lost(ctx context.Context) ([]Row, error) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	return surplus(ctx, ix.config.Source, ix.s)
+}
+
 // errEnough ends the visit of a log.
 var errEnough = errors.New("enough")
 

@@ -12,9 +12,9 @@ import (
 
 // Source is what the collector reads at each scrape.
 type Source struct {
-	// Stats are those of the engine, and Overload those of the service.
-	Stats    func() worldengine.Stats
-	Overload func() service.Overload
+	// Serving returns the statistics of the engine and the service; false while the server stands by:
+	// then they have Indexed alone.
+	Serving func() (worldengine.Stats, service.Overload, bool)
 	// Streams returns the state of the world's streams by the last part of their names, such as
 	// LOG; those that NATS says nothing about within ctx are left out.
 	Streams func(ctx context.Context) map[string]Stream
@@ -37,6 +37,7 @@ type collector struct{ source Source }
 var (
 	handoffsTotal = declare("handoffs_total", "Results of handoffs since the start, by status.",
 		"status")
+	writing      = declare("writer", "1 while this server serves the world, 0 while it stands by.")
 	waiting      = declare("requests_waiting", "Requests that wait for their town or are in hand.")
 	held         = declare("requests_held", "Requests between their arrival and their answer.")
 	heldBytes    = declare("requests_held_bytes", "What the requests that are held count for of --max-held.")
@@ -82,7 +83,28 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 		metrics <- prometheus.MustNewConstMetric(m.desc, prometheus.CounterValue,
 			float64(value), labels...)
 	}
-	stats := c.source.Stats()
+	stats, overload, serving := c.source.Serving()
+	gauge(writing, one(serving))
+	gauge(indexedSeq, float64(stats.Indexed))
+	if serving {
+		served(gauge, counter, &stats, &overload)
+	}
+	if c.source.Disk != nil {
+		gauge(diskFree, float64(c.source.Disk()))
+	}
+	if c.source.NATS != nil {
+		connections, slow := c.source.NATS()
+		gauge(natsConnections, float64(connections))
+		counter(natsSlow, slow)
+	}
+	c.streams(gauge)
+}
+
+// served makes the metrics of a server that does not stand by.
+func served(
+	gauge func(*Spec, float64, ...string), counter func(*Spec, int64, ...string),
+	stats *worldengine.Stats, overload *service.Overload,
+) {
 	for status, n := range stats.Results {
 		counter(handoffsTotal, n, string(status))
 	}
@@ -96,7 +118,6 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	counter(commitsMissed, stats.CommitsMissed)
 	gauge(waiting, float64(stats.Waiting))
 	gauge(applying, float64(stats.Applying))
-	gauge(indexedSeq, float64(stats.Indexed))
 	if stats.BusPublished != nil {
 		gauge(busSeq, float64(*stats.BusPublished))
 	}
@@ -107,22 +128,12 @@ func (c *collector) Collect(metrics chan<- prometheus.Metric) {
 	if stats.ProjectorLagMs != nil {
 		gauge(projectorLag, float64(*stats.ProjectorLagMs)/1000)
 	}
-	overload := c.source.Overload()
 	gauge(held, float64(overload.Held))
 	gauge(heldBytes, float64(overload.HeldBytes))
 	counter(strayTotal, overload.StrayReplies)
 	for reason, n := range overload.Refused {
 		counter(refusedTotal, n, reason)
 	}
-	if c.source.Disk != nil {
-		gauge(diskFree, float64(c.source.Disk()))
-	}
-	if c.source.NATS != nil {
-		connections, slow := c.source.NATS()
-		gauge(natsConnections, float64(connections))
-		counter(natsSlow, slow)
-	}
-	c.streams(gauge)
 }
 
 func (c *collector) streams(gauge func(*Spec, float64, ...string)) {

@@ -38,21 +38,18 @@ func filled() *metrics.Metrics {
 	m.Attempt(apply.RCON, apply.InDoubt("cut off"), time.Second)
 	lag, published := int64(1500), uint64(39)
 	m.Watch(metrics.Source{
-		Stats: func() worldengine.Stats {
+		Serving: func() (worldengine.Stats, service.Overload, bool) {
 			return worldengine.Stats{
-				Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
-				Indexed: 40, BusPublished: &published, ProjectorLagMs: &lag,
-				Stats: alerts.Stats{
-					Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, AlertsLost: 1,
-					AlertsMore: map[runevents.AlertCode]int64{runevents.InvalidTransition: 2},
-				},
-				StorageFull: "full", WorldPaused: true, TownsPaused: 4, PluginsAbsent: 2,
-			}
-		},
-		Overload: func() service.Overload {
-			return service.Overload{
-				Held: 3, HeldBytes: 4096, Refused: map[string]int64{"town": 5}, StrayReplies: 6,
-			}
+					Results: map[handoff.Status]int64{handoff.Executed: 7}, Waiting: 2, Applying: 1,
+					Indexed: 40, BusPublished: &published, ProjectorLagMs: &lag,
+					Stats: alerts.Stats{
+						Alerts: map[runevents.AlertCode]int64{runevents.StorageFailed: 1}, AlertsLost: 1,
+						AlertsMore: map[runevents.AlertCode]int64{runevents.InvalidTransition: 2},
+					},
+					StorageFull: "full", WorldPaused: true, TownsPaused: 4, PluginsAbsent: 2,
+				}, service.Overload{
+					Held: 3, HeldBytes: 4096, Refused: map[string]int64{"town": 5}, StrayReplies: 6,
+				}, true
 		},
 		Streams: func(context.Context) map[string]metrics.Stream {
 			return map[string]metrics.Stream{
@@ -107,7 +104,7 @@ func TestMetricsAreServed(t *testing.T) {
 		`handoffd_log_last_sequence 42`, `handoffd_indexed_sequence 40`, `handoffd_bus_sequence 39`,
 		`handoffd_dead_letters 1`,
 		`handoffd_projector_lag_seconds 1.5`, `handoffd_alerts_total{code="STORAGE_FAILED"} 1`,
-		`handoffd_world_paused 1`,
+		`handoffd_world_paused 1`, `handoffd_writer 1`,
 		`handoffd_apply_attempts_total{binding="plugin",outcome="applied"} 1`,
 		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_UNAVAILABLE"} 1`,
 		`handoffd_apply_attempts_total{binding="plugin",outcome="PLUGIN_TIMEOUT"} 0`,

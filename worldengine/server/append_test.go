@@ -307,8 +307,9 @@ func TestTheEngineOwnsItsRuns(t *testing.T) {
 // retry, until the run has come to where it is valid; unknown types are none of its business.
 func TestInvalidTransitions(t *testing.T) {
 	t.Parallel()
-	servers := twoEngines(t, func(c *server.Config) { c.Engine.ValidateTransitions = true })
-	c := connect(t, servers[0])
+	validate := func(c *server.Config) { c.Engine.ValidateTransitions = true }
+	srv, engines := twoEngines(t, validate)
+	c := connect(t, srv)
 	const runID = "run-1"
 	c.append("t", written(runID, runevents.RunStarted, "", 1),
 		written(runID, runevents.StepStarted, "a", 1))
@@ -317,7 +318,7 @@ func TestInvalidTransitions(t *testing.T) {
 	f := c.refused("run.append", mustJSON(t, bad))
 	require.Equal(t, []any{409, "INVALID_TRANSITION"}, []any{f.Status, f.Code})
 	require.Equal(t, "/events/1/eventType", f.Details[0].Path)
-	for range 4 { // by either engine
+	for range 4 {
 		require.Equal(t, f, c.refused("run.append", mustJSON(t, bad)))
 	}
 	require.Len(t, c.events(runID), 2, "nothing was stored")
@@ -330,7 +331,7 @@ func TestInvalidTransitions(t *testing.T) {
 		if event.OfStep() {
 			step = "a"
 		}
-		_, err := servers[i%2].Engine().Runs().Append(t.Context(), "t",
+		_, err := engines[i%2].Runs().Append(t.Context(), "t",
 			[]runevents.Write{written(runID, event, step, 1)})
 		require.NoError(t, err, event)
 	}
@@ -398,12 +399,12 @@ func TestAppendWithoutLog(t *testing.T) {
 // events, and adopts the ids of the stored ones.
 func TestEmitterIntoRunOfEngine(t *testing.T) {
 	t.Parallel()
-	servers := twoEngines(t, byPlugin)
-	c := connect(t, servers[1])
+	srv := start(t, byPlugin)
+	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
 	asked, answer := make(chan string, 1), make(chan struct{})
 	var once sync.Once // a request may come again
-	answerBy(t, servers[0], func(command *apply.Command, respond func(apply.Answer)) {
+	answerBy(t, srv, func(command *apply.Command, respond func(apply.Answer)) {
 		once.Do(func() { asked <- command.RunID })
 		<-answer
 		respond(apply.Done(command))

@@ -15,17 +15,19 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/runevents"
+	"worldengine/worldengine"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
 
-// twoEngines are two servers on one NATS.
-func twoEngines(t *testing.T, change ...func(*server.Config)) [2]*server.Server {
+// twoEngines are a server's and one more, on one NATS.
+func twoEngines(
+	t *testing.T, change ...func(*server.Config),
+) (*server.Server, [2]*worldengine.Engine) {
 	t.Helper()
-	first := start(t, append(change, open)...)
-	join := func(c *server.Config) { c.NATS = first.URL() }
-	return [2]*server.Server{first, start(t, append(change, join)...)}
+	srv := start(t, append(change, open)...)
+	return srv, [2]*worldengine.Engine{srv.Engine(), beside(t, srv, change...)}
 }
 
 // ledger is what all writers together were answered, by idempotencyKey.
@@ -61,8 +63,8 @@ func (l *ledger) take(t *testing.T, writes []runevents.Write, answers []runevent
 // run.events have is exactly that, in the order of runSeq.
 func TestWritersRaceThroughTwoEngines(t *testing.T) {
 	t.Parallel()
-	servers := twoEngines(t, withBus)
-	c := connect(t, servers[1])
+	srv, engines := twoEngines(t, withBus)
+	c := connect(t, srv)
 	const runs, writers, shared, own = 3, 6, 20, 10
 	l := &ledger{wrote: map[string]map[string]runevents.Write{},
 		answer: map[string]runevents.Appended{}, stored: map[string]int{}}
@@ -72,7 +74,7 @@ func TestWritersRaceThroughTwoEngines(t *testing.T) {
 		for writer := range writers {
 			group.Go(func() {
 				g := rand.New(rand.NewPCG(uint64(run), uint64(writer)))
-				engine, runID := servers[writer%2].Engine(), fmt.Sprintf("run-%d", run)
+				engine, runID := engines[writer%2], fmt.Sprintf("run-%d", run)
 				var todo []runevents.Write
 				for i := range shared {
 					todo = append(todo, written(runID, "Shared", "", int64(i+1)))

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
+	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/server"
 )
@@ -65,13 +67,21 @@ func TestMetricsOfAttempts(t *testing.T) {
 	require.Contains(t, got, `handoffd_commands_applying 0`+"\n")
 }
 
-// The towns that are paused are counted by every server of the world, and by one that starts later.
+// The towns that are paused are counted by every engine of the world, and by one that starts later.
 func TestMetricsOfPausedTowns(t *testing.T) {
 	t.Parallel()
 	quick := func(c *server.Config) { c.Engine.Plugin.Resend = 20 * time.Millisecond }
 	srv := start(t, quick, withMetrics, open)
-	join := func(c *server.Config) { c.NATS = srv.URL() }
-	other := start(t, quick, withMetrics, join)
+	engines := []*worldengine.Engine{beside(t, srv, quick)}
+	counted := func(want int) {
+		t.Helper()
+		for _, engine := range engines {
+			require.Eventually(t, func() bool {
+				return engine.Stats().TownsPaused == want
+			}, 30*time.Second, 10*time.Millisecond)
+		}
+		scrapesSoon(t, srv, fmt.Sprint("handoffd_towns_paused ", want))
+	}
 	c := connect(t, srv)
 	for _, town := range []string{"a", "b", "c"} {
 		c.put(snapshot(town), "")
@@ -80,14 +90,10 @@ func TestMetricsOfPausedTowns(t *testing.T) {
 		require.Empty(t, c.request("control.pause",
 			mustJSON(t, map[string]string{"townId": town})).Header.Get("Nats-Service-Error-Code"))
 	}
-	later := start(t, quick, withMetrics, join)
-	for _, each := range []*server.Server{srv, other, later} {
-		scrapesSoon(t, each, "handoffd_towns_paused 2")
-		require.Contains(t, scrape(t, each), "handoffd_world_paused 0\n")
-	}
+	engines = append(engines, beside(t, srv, quick))
+	counted(2)
+	require.Contains(t, scrape(t, srv), "handoffd_world_paused 0\n")
 	require.Empty(t, c.request("control.resume",
 		mustJSON(t, map[string]string{"townId": "a"})).Header.Get("Nats-Service-Error-Code"))
-	for _, each := range []*server.Server{srv, other, later} {
-		scrapesSoon(t, each, "handoffd_towns_paused 1")
-	}
+	counted(1)
 }

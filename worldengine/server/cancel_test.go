@@ -227,15 +227,15 @@ func TestCancelWhatAServerThatStoppedDidNotAskFor(t *testing.T) {
 	}
 }
 
-// Each server that may have asked for a command says that no request arrived: whichever of two is
+// Each engine that may have asked for a command says that no request arrived: whichever of two is
 // told, the run is cancelled, and neither asks the plugin that comes.
-func TestCancelWhatTwoServersAskFor(t *testing.T) {
+func TestCancelWhatTwoEnginesAskFor(t *testing.T) {
 	t.Parallel()
 	srv := start(t, open, absentFor(apply.AbsentWait))
-	second := start(t, absentFor(apply.AbsentWait), func(c *server.Config) { c.NATS = srv.URL() })
+	second := beside(t, srv, absentFor(apply.AbsentWait))
 	c := connect(t, srv)
 	c.put(snapshot("t"), "")
-	for _, told := range []*server.Server{srv, second} {
+	for _, told := range []*worldengine.Engine{srv.Engine(), second} {
 		h, err := handoff.Parse(marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "wall")),
 			schemas.Limits{})
 		require.NoError(t, err)
@@ -247,7 +247,7 @@ func TestCancelWhatTwoServersAskFor(t *testing.T) {
 			100*time.Millisecond)
 		// A request that is on its way just then is refused, and the operator tries again.
 		require.Eventually(t, func() bool {
-			_, err := told.Engine().Signal(t.Context(),
+			_, err := told.Signal(t.Context(),
 				worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: runID})
 			return err == nil
 		}, 60*time.Second, 10*time.Millisecond)

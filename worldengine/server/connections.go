@@ -87,7 +87,7 @@ func (s *Server) connectThrough(
 
 // disconnect closes those of the server's own connections that there are.
 func (s *Server) disconnect() {
-	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking, s.answering} {
+	for _, nc := range []*nats.Conn{s.conn, s.followers, s.asking} {
 		if nc != nil {
 			nc.Close()
 		}

@@ -101,12 +101,11 @@ func indexFile(data string) string { return filepath.Join(data, "index", "main",
 
 var rivalRounds = flag.Int("rivals.rounds", 8, "how many rounds two servers race")
 
-// Two servers on one NATS share the requests of a world and race for its towns; between them every
-// handoff is executed once, and the history of a town is one line.
-func TestTwoServersRace(t *testing.T) {
+// Two engines on one NATS race for the towns of a world; between them every handoff is executed
+// once, and the history of a town is one line.
+func TestTwoEnginesRace(t *testing.T) {
 	t.Parallel()
 	srv := start(t, open, withBus)
-	second := start(t, withBus, func(c *server.Config) { c.NATS = srv.URL() })
 	const towns, rivals = 4, 3
 	rounds := *rivalRounds
 	c := connect(t, srv)
@@ -114,7 +113,7 @@ func TestTwoServersRace(t *testing.T) {
 	for i := range ats {
 		ats[i] = c.put(snapshot(fmt.Sprintf("town-%d", i)), "")
 	}
-	engines := []*worldengine.Engine{srv.Engine(), second.Engine()}
+	engines := []*worldengine.Engine{srv.Engine(), beside(t, srv, withBus)}
 	for round := range rounds {
 		// Rivals propose different things from the same state, at both engines at once.
 		var mu sync.Mutex
@@ -199,17 +198,16 @@ func requireHistory(t *testing.T, c *client, towns, rounds int) {
 func TestOtherInstanceIsSeen(t *testing.T) {
 	t.Parallel()
 	srv := start(t, open)
-	second := start(t, func(c *server.Config) { c.NATS = srv.URL() })
+	engines := []*worldengine.Engine{srv.Engine(), beside(t, srv)}
 	c := connect(t, srv)
 	at := c.put(snapshot("t"), "")
-	servers := []*server.Server{srv, second}
 	for i := range 40 {
 		h, err := handoff.Parse(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")),
 			schemas.Limits{})
 		require.NoError(t, err)
-		answer := execute(t, servers[i%2], h)
+		answer := execute(t, engines[i%2], h)
 		require.Equal(t, handoff.Executed, answer.Result.Status, "handoff %d", i)
-		again := execute(t, servers[(i+1)%2], h)
+		again := execute(t, engines[(i+1)%2], h)
 		require.Equal(t, handoff.Duplicate, again.Result.Status,
 			"handoff %d at the other engine", i)
 		at.SnapshotHash = *answer.Result.WorldState.SnapshotHash

@@ -17,6 +17,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine"
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/messages"
@@ -320,18 +321,18 @@ func TestEventList_EndsWithTheServer(t *testing.T) {
 	require.JSONEq(t, `{"commits":[],"cursor":"0"}`, string(answer().Data))
 }
 
-// A server shows the commits of another one, to those who wait too.
-func TestEventList_OfAnotherServer(t *testing.T) {
+// An engine shows the commits of another one, to those who wait too.
+func TestEventList_OfAnotherEngine(t *testing.T) {
 	t.Parallel()
 	first := start(t, open)
-	second := start(t, func(c *server.Config) { c.NATS = first.URL() })
+	second := beside(t, first)
 	c := connect(t, first)
 	for i := range 3 {
 		end := seqOf(t, c.eventPage(map[string]any{}).Cursor)
 		pages := make(chan feed.Page, 2)
-		for _, srv := range []*server.Server{first, second} {
+		for _, engine := range []*worldengine.Engine{first.Engine(), second} {
 			go func() {
-				page, err := srv.Engine().Feed().Wait(t.Context(), feed.Query{After: end, Limit: 1})
+				page, err := engine.Feed().Wait(t.Context(), feed.Query{After: end, Limit: 1})
 				if err != nil {
 					t.Error(err)
 				}

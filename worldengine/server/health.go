@@ -23,12 +23,20 @@ const (
 	askAgain = time.Second
 )
 
+// Why a server is not ready though nothing is wrong.
+var (
+	errStarting = errors.New("the server is starting")
+	errStandby  = errors.New("standby: another server serves the world")
+)
+
 // errDraining is why a server that is being closed is not ready.
 var errDraining = errors.New("the server is stopping")
 
 // health knows whether a server is ready. It is safe for concurrent use.
 type health struct {
 	draining atomic.Bool
+	standby  atomic.Bool           // another server serves, or did at the last look
+	refused  atomic.Pointer[error] // why this server could not take over the last time
 	now      func() time.Time
 
 	mu    sync.Mutex
@@ -83,10 +91,23 @@ func (h *health) check(ctx context.Context, w world) error {
 	return nil
 }
 
-// Ready returns why the server is not ready to take requests, and nil where it is: it is not
-// stopping, there is room to store, the log has lost nothing that is known of it, and it has
+// Ready returns why the server is not ready to take requests, and nil where it is: it does not stand
+// by, it is not stopping, there is room to store, the log has lost nothing that is known of it, and it has
 // answered, and has not been silent for 15 s.
-func (s *Server) Ready(ctx context.Context) error { return s.health.check(ctx, s.engine) }
+func (s *Server) Ready(ctx context.Context) error {
+	t := s.serving.Load()
+	switch {
+	case t != nil:
+		return s.health.check(ctx, t.engine)
+	case s.health.draining.Load():
+		return errDraining
+	case s.health.refused.Load() != nil:
+		return fmt.Errorf("standby: the world cannot be served: %w", *s.health.refused.Load())
+	case s.health.standby.Load():
+		return errStandby
+	}
+	return errStarting
+}
 
 // livez answers that the process is there. It asks nothing of NATS.
 func livez(w http.ResponseWriter, _ *http.Request) { answerHealth(w, nil) }

@@ -17,6 +17,7 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -31,6 +32,25 @@ func start(t testing.TB, change ...func(*server.Config)) *server.Server {
 	require.NoError(t, err)
 	t.Cleanup(func() { stop(t, srv) })
 	return srv
+}
+
+// beside opens one more engine on the NATS of a server, with the engine's part of what change says,
+// and ends it with the test.
+func beside(t testing.TB, srv *server.Server, change ...func(*server.Config)) *worldengine.Engine {
+	t.Helper()
+	config := configure(change...)
+	config.Engine.Logger = quiet()
+	nc, err := nats.Connect(srv.URL())
+	require.NoError(t, err)
+	t.Cleanup(nc.Close)
+	e, err := worldengine.Open(t.Context(), nc, nc, config.Engine)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		require.NoError(t, e.Close(ctx))
+	})
+	return e
 }
 
 // open lets others join the server's NATS.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
@@ -46,7 +47,7 @@ func (c *client) resultOfKey(key, townID string) string {
 func TestAKeyOfAnotherTownIsFree(t *testing.T) {
 	t.Parallel()
 	srv := start(t, open)
-	second := start(t, func(c *server.Config) { c.NATS = srv.URL() })
+	first, second := srv.Engine(), beside(t, srv)
 	c := connect(t, srv)
 	for i := range 30 {
 		mine := c.put(snapshot(fmt.Sprintf("mine %d", i)), "")
@@ -56,7 +57,7 @@ func TestAKeyOfAnotherTownIsFree(t *testing.T) {
 		squat.ProposalID = honest.ProposalID
 		squatter := parsed(t, squat)
 
-		burnt := execute(t, srv, squatter)
+		burnt := execute(t, first, squatter)
 		require.Equal(t, handoff.Failed, burnt.Result.Status)
 		c.refused("result.get", mustJSON(t, map[string]any{
 			"idempotencyKey": honest.IdempotencyKey, "townId": other.TownID,
@@ -70,15 +71,15 @@ func TestAKeyOfAnotherTownIsFree(t *testing.T) {
 		require.Equal(t, executed.Result.ResultID,
 			c.resultOfKey(honest.IdempotencyKey, other.TownID))
 		require.Equal(t, executed.Result.ResultID, c.resultOfKey(honest.IdempotencyKey, ""),
-			"the last one, from either server")
+			"the last one, from either engine")
 	}
 }
 
-// execute sends a handoff to the engine of a server, again while its index is behind the log.
-func execute(t *testing.T, srv *server.Server, h *handoff.Handoff) worldengine.Answer {
+// execute sends a handoff to an engine, again while its index is behind the log.
+func execute(t *testing.T, e *worldengine.Engine, h *handoff.Handoff) worldengine.Answer {
 	t.Helper()
 	for {
-		answer, err := srv.Engine().Execute(t.Context(), h)
+		answer, err := e.Execute(t.Context(), h)
 		if !errors.Is(err, worldengine.ErrIndexBehind) {
 			require.NoError(t, err)
 			return answer
@@ -148,16 +149,17 @@ func TestIndexIsDeletedUnderTraffic(t *testing.T) {
 	with := func(c *server.Config) { c.Data = data }
 	srv, err := server.Start(t.Context(), configure(open, with))
 	require.NoError(t, err)
-	second, err := server.Start(t.Context(), configure(func(c *server.Config) {
-		c.NATS = srv.URL()
-	}))
-	require.NoError(t, err)
 	c := connect(t, srv)
+	nc, err := nats.Connect(srv.URL())
+	require.NoError(t, err)
+	defer nc.Close()
+	second, err := worldengine.Open(t.Context(), nc, nc, worldengine.Config{Logger: quiet()})
+	require.NoError(t, err)
 	var behind atomic.Int64
 	replayers := make([]*replayer, 6)
 	for i := range replayers {
 		replayers[i] = &replayer{
-			t: t, engines: []*worldengine.Engine{srv.Engine(), second.Engine()}, behind: &behind,
+			t: t, engines: []*worldengine.Engine{srv.Engine(), second}, behind: &behind,
 			at: c.put(snapshot(fmt.Sprint("town ", i)), ""), first: map[string]string{},
 		}
 	}
@@ -174,7 +176,7 @@ func TestIndexIsDeletedUnderTraffic(t *testing.T) {
 		work.Wait()
 		t.Logf("deleted %d times, %d requests were told to ask again", n+1, behind.Load())
 	}
-	stop(t, second)
+	require.NoError(t, second.Close(t.Context()))
 	stop(t, srv)
 	require.NoError(t, os.WriteFile(indexFile(data), older, 0o600))
 

@@ -115,7 +115,8 @@ func (w *lossy) requireLost() {
 				require.NotContains(w.t, string(reply.Data), `"status":"executed"`)
 			}
 		}
-		return w.srv.Engine().LogLost() != nil
+		engine := w.srv.Engine() // nil while it stands by
+		return engine != nil && engine.LogLost() != nil
 	}, time.Minute, 10*time.Millisecond)
 	w.answers()
 	require.ErrorIs(w.t, w.srv.Ready(w.t.Context()), commitlog.ErrLogLost)

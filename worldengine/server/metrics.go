@@ -6,7 +6,9 @@ import (
 
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine"
 	"worldengine/worldengine/metrics"
+	"worldengine/worldengine/service"
 	"worldengine/worldengine/wire"
 )
 
@@ -18,7 +20,15 @@ func (s *Server) watch(config *Config, m *metrics.Metrics) error {
 	}
 	world := config.Engine.World
 	source := metrics.Source{
-		Stats: s.engine.Stats, Overload: s.service.Overload,
+		Serving: func() (stats worldengine.Stats, overload service.Overload, serving bool) {
+			if t := s.serving.Load(); t != nil {
+				return t.engine.Stats(), t.service.Overload(), true
+			}
+			if x := s.index.Load(); x != nil {
+				stats.Indexed = x.Position()
+			}
+			return stats, overload, serving
+		},
 		Streams: func(ctx context.Context) map[string]metrics.Stream {
 			return streamsOf(ctx, js, world)
 		},

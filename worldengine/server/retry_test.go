@@ -204,7 +204,7 @@ func TestARetryOfThePast(t *testing.T) {
 	require.Empty(t, g.commands())
 }
 
-// Of two retries of a run at once, by two servers, one is carried out and the other is told.
+// Of two retries of a run at once, by two engines, one is carried out and the other is told.
 func TestTwoRetriesAtOnce(t *testing.T) {
 	t.Parallel()
 	data := t.TempDir()
@@ -224,7 +224,7 @@ func TestTwoRetriesAtOnce(t *testing.T) {
 	// The loser may be told late on a busy machine, and the game answers only then.
 	longer := func(c *server.Config) { c.Engine.Plugin.Deadline = time.Minute }
 	srv = start(t, in, open, once, longer)
-	second := start(t, once, longer, func(c *server.Config) { c.NATS = srv.URL() })
+	engines := []*worldengine.Engine{srv.Engine(), beside(t, srv, once, longer)}
 	c = connect(t, srv)
 	release := make(chan struct{})
 	later := agreeAfter(release)
@@ -236,11 +236,11 @@ func TestTwoRetriesAtOnce(t *testing.T) {
 	})
 	for i, name := range towns {
 		errs := make(chan error, 2)
-		for _, s := range []*server.Server{srv, second} {
+		for _, engine := range engines {
 			go func() {
 				var err error
 				whileContended(func() bool {
-					_, err = s.Engine().Retry(t.Context(), worldengine.Signal{
+					_, err = engine.Retry(t.Context(), worldengine.Signal{
 						Kind: lifecycle.SignalRetry, RunID: failed[i].runID}, time.Minute)
 					return errors.Is(err, commitlog.ErrContended) ||
 						errors.Is(err, worldengine.ErrIndexBehind)

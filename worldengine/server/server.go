@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -16,7 +18,10 @@ import (
 
 	"worldengine/worldengine"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/httpd"
+	"worldengine/worldengine/index"
+	"worldengine/worldengine/lease"
 	"worldengine/worldengine/metrics"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/ratelimit"
@@ -165,31 +170,36 @@ func (c *Config) whyNoStreams(err error) error {
 
 // Server is a running world engine. Start makes one, Close ends it.
 type Server struct {
+	config    Config
 	url       string
-	created   int
-	embedded  *embedded  // nil where an existing NATS was joined
-	conn      *nats.Conn // commits, reads, and answers in the world's account
-	followers *nats.Conn // what is derived from the log
-	asking    *nats.Conn // asks plugins, on inboxes of its own; nil where there is one account
-	// answers in the clients' account; nil where no requests are taken there
-	answering *nats.Conn
+	embedded  *embedded     // nil where an existing NATS was joined
+	conn      *nats.Conn    // commits, reads, and answers in the world's account
+	followers *nats.Conn    // what is derived from the log
+	asking    *nats.Conn    // asks plugins, on inboxes of its own; nil where there is one account
 	console   *rcon.Console // nil where none is configured
 	http      *httpd.Server // nil where there is none
-	engine    *worldengine.Engine
-	service   *service.Service
 	health    *health
+
+	lease   *lease.Lease                // nil if no other server can join
+	serving atomic.Pointer[tenure]      // nil while the server stands by
+	changed chan struct{}               // see Changed
+	index   atomic.Pointer[index.Index] // has followed the log; nil before there is one
+	known   *commitlog.Known            // seen by the engine of the last tenure; nil before
+	stop    context.CancelFunc          // ends the goroutine that stands by
+	ended   sync.WaitGroup              // of that goroutine
 
 	access    *access.Config    // nil without access control
 	tls       *liveTLS          // nil without TLS
 	directory *access.Directory // of its users
 }
 
-// Start starts a server. When it returns, requests are answered. ctx bounds the start only.
+// Start starts a server. When it returns, requests are answered, or the server stands by because
+// another one of the world does: see Serving. ctx bounds the start only.
 func Start(ctx context.Context, config Config) (_ *Server, err error) {
 	config = config.withDefaults()
 	s := &Server{
 		url: config.NATS, health: newHealth(), access: config.Access,
-		directory: config.Service.Access,
+		directory: config.Service.Access, changed: make(chan struct{}, 1), stop: func() {},
 	}
 	defer func() {
 		if err != nil {
@@ -242,17 +252,12 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 			return nil, err
 		}
 	}
-	if s.engine, err = worldengine.Open(ctx, s.conn, s.followers, config.Engine); err != nil {
-		return nil, config.whyNoStreams(err)
-	}
-	if err := s.loadWorld(ctx, config); err != nil {
-		return nil, err
-	}
-	if err := s.serve(config); err != nil {
-		return nil, err
-	}
 	if err := s.serveHTTP(&config); err != nil {
 		return nil, err
+	}
+	s.config = config
+	if err := s.begin(ctx); err != nil {
+		return nil, config.whyNoStreams(err)
 	}
 	return s, nil
 }
@@ -260,14 +265,14 @@ func Start(ctx context.Context, config Config) (_ *Server, err error) {
 // serve takes requests: in the world's account, and where an embedded NATS has one for clients who
 // need not say who they are, also there. With access control those of clients cross to the world's
 // account, since NATS marks them with their user on the way.
-func (s *Server) serve(config Config) (err error) {
+func (s *Server) serve(t *tenure, config Config) (err error) {
 	entrances := []service.Entrance{{Replies: s.conn}}
 	purposes := []purpose{requesting}
 	if config.anonymousClients() {
-		if s.answering, err = s.connect(config, answering); err != nil {
+		if t.answering, err = s.connect(config, answering); err != nil {
 			return err
 		}
-		entrances = append(entrances, service.Entrance{Replies: s.answering})
+		entrances = append(entrances, service.Entrance{Replies: t.answering})
 		purposes = append(purposes, requestingClients)
 	}
 	for i := range entrances {
@@ -278,7 +283,7 @@ func (s *Server) serve(config Config) (err error) {
 		}
 	}
 	if err == nil {
-		s.service, err = service.Serve(entrances, s.engine, config.Service)
+		t.service, err = service.Serve(entrances, t.engine, config.Service)
 		return err
 	}
 	for _, in := range entrances {
@@ -287,15 +292,6 @@ func (s *Server) serve(config Config) (err error) {
 		}
 	}
 	return err
-}
-
-func (s *Server) loadWorld(ctx context.Context, config Config) error {
-	file, err := config.worldFile(ctx)
-	if err != nil || file == nil {
-		return err
-	}
-	s.created, err = s.engine.LoadWorld(ctx, file)
-	return config.inWorldFile(err)
 }
 
 // worldFile returns the world file, or nil where there is none.
@@ -335,29 +331,21 @@ func (s *Server) Room() *storage.Room {
 	return s.embedded.room
 }
 
-// Created returns how many towns of the world file were created at the start.
-func (s *Server) Created() int { return s.created }
-
-// Engine returns the engine.
-func (s *Server) Engine() *worldengine.Engine { return s.engine }
-
-// Close stops taking requests, finishes and answers those in hand, and ends what was started. ctx
-// bounds the wait for what is in hand.
+// Close stops taking requests, finishes and answers those in hand, gives the lease back, and ends
+// what was started. ctx bounds the wait for what is in hand.
 func (s *Server) Close(ctx context.Context) error {
 	s.health.draining.Store(true)
-	err := s.service.Stop(ctx)
-	err = errors.Join(err, s.engine.Close(ctx))
+	s.stop()
+	s.ended.Wait()
+	var err error
+	if t := s.serving.Swap(nil); t != nil {
+		err = s.finish(ctx, t)
+	}
+	if x := s.index.Load(); x != nil {
+		err = errors.Join(err, x.Close())
+	}
 	if s.console != nil {
 		s.console.Close()
-	}
-	// The last answers must have left before the connections go.
-	for _, nc := range []*nats.Conn{s.conn, s.answering} {
-		if nc == nil {
-			continue
-		}
-		if flushErr := nc.FlushWithContext(ctx); flushErr != nil {
-			err = errors.Join(err, fmt.Errorf("server: last answers: %w", flushErr))
-		}
 	}
 	s.disconnect()
 	if s.embedded != nil {
@@ -371,24 +359,7 @@ func (s *Server) Close(ctx context.Context) error {
 
 // abandon ends what a failed Start had started.
 func (s *Server) abandon() {
-	if s.engine != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		if s.service != nil {
-			_ = s.service.Stop(ctx)
-		}
-		_ = s.engine.Close(ctx) // nothing was taken, so there is nothing to finish
-	}
-	if s.console != nil {
-		s.console.Close()
-	}
-	s.disconnect()
-	if s.embedded != nil {
-		s.embedded.close()
-	}
-	if s.http != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		_ = s.http.Close(ctx) // Start returns the error that matters
-	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = s.Close(ctx) // Start returns the error that matters
 }

@@ -46,7 +46,7 @@ func newDiscovery(s *Service) *discovery {
 func (d *discovery) add(e *endpoint) {
 	e.stats = &verbStats{info: micro.EndpointInfo{
 		Name:    strings.ReplaceAll(string(e.verb), ".", "-"),
-		Subject: wire.Subject(d.service.config.World, e.verb), QueueGroup: queueGroup,
+		Subject: wire.Subject(d.service.config.World, e.verb), QueueGroup: d.service.config.QueueGroup,
 	}}
 	d.verbs = append(d.verbs, e.stats)
 }

@@ -58,7 +58,7 @@ func (s *Service) subscribe(in *Entrance, e *endpoint) (subs []*nats.Subscriptio
 		subjects = append(subjects, wire.CrossedSubject(subject))
 	}
 	for _, on := range subjects {
-		sub, err := in.Requests.QueueSubscribe(on, queueGroup, func(msg *nats.Msg) {
+		sub, err := in.Requests.QueueSubscribe(on, s.config.QueueGroup, func(msg *nats.Msg) {
 			s.handle(in, e, msg, on != subject)
 		})
 		if err == nil {
@@ -86,6 +86,7 @@ func (in *Entrance) close(ctx context.Context) error {
 	case <-closed:
 		return nil
 	case <-ctx.Done():
+		in.Requests.Close()
 		return fmt.Errorf("service: requests are still arriving: %w", ctx.Err())
 	}
 }

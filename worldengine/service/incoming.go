@@ -12,9 +12,6 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// queueGroup is the queue group of every verb: the default one of NATS micro services.
-const queueGroup = "q"
-
 // errHeadersUnreadable is the answer to a header block from which nothing is certain.
 var errHeadersUnreadable = errors.New("service: the headers of the request cannot be read, " +
 	"so it was not looked at: " +
@@ -40,8 +37,14 @@ type incoming struct {
 	submit func()
 }
 
-// handle takes the request in a message. It drops one whose reply subject is no inbox.
+// handle takes the request in a message. It drops one whose reply subject is no inbox, and all that
+// another server answers.
 func (s *Service) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed bool) {
+	s.taking.RLock()
+	defer s.taking.RUnlock()
+	if s.stopped || s.config.Serves != nil && !s.config.Serves() {
+		return
+	}
 	in := &incoming{
 		entrance: entrance, inbox: msg.Reply, verb: e.verb, start: time.Now(),
 		data: msg.Data, header: msg.Header,

@@ -13,6 +13,7 @@ package service
 import (
 	"cmp"
 	"context"
+	"errors"
 	"log/slog"
 	"runtime/debug"
 	"sync"
@@ -73,6 +74,11 @@ type Config struct {
 	// Disk returns the state of the disk that the world is stored on, for the statistics; nil where
 	// that is the disk of another process.
 	Disk func() storage.State
+	// QueueGroup is the queue group of every verb; "q", that of NATS micro services.
+	QueueGroup string
+	// Serves reports whether requests are answered: one that arrives when they are not is dropped,
+	// since another server answers it; nil if they always are.
+	Serves func() bool
 	// Access knows the rights of the users; nil where every client has all rights.
 	Access *access.Directory
 	// Observer gets each answer; may be nil.
@@ -89,6 +95,7 @@ func (c Config) withDefaults() Config {
 	c.Waiting = cmp.Or(c.Waiting, 4096)
 	c.World = cmp.Or(c.World, wire.DefaultWorld)
 	c.Version = cmp.Or(c.Version, "0.0.0")
+	c.QueueGroup = cmp.Or(c.QueueGroup, "q")
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
@@ -124,6 +131,9 @@ type Service struct {
 	refused [len(reasons)]atomic.Int64
 	polls   polls
 	stray   atomic.Int64 // requests that were dropped because their reply subject is no inbox
+
+	taking  sync.RWMutex // held by requests until they are admitted
+	stopped bool         // no more requests are taken
 
 	ctx  context.Context // of the reads; done when Stop has waited for them
 	stop context.CancelFunc
@@ -205,15 +215,18 @@ func (s *Service) safely(work func() error) (err error) {
 }
 
 // Stop stops taking requests, and returns when every one that was taken is with the engine or
-// answered; the engine's Close then finishes the rest. ctx bounds the wait.
-func (s *Service) Stop(ctx context.Context) error {
+// answered; the engine's Close then finishes the rest. When ctx ends, so do the reads, and requests
+// that have not arrived yet are dropped.
+func (s *Service) Stop(ctx context.Context) (err error) {
 	for i := range s.entrances {
-		if err := s.entrances[i].close(ctx); err != nil {
-			return err
-		}
+		err = errors.Join(err, s.entrances[i].close(ctx))
 	}
+	s.taking.Lock()
+	s.stopped = true
+	s.taking.Unlock()
+	defer context.AfterFunc(ctx, s.stop)()
 	s.stopWorkers()
-	return nil
+	return err
 }
 
 func (s *Service) stopWorkers() {

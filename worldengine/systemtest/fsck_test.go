@@ -89,16 +89,14 @@ func (w *checkedWorld) open() {
 // second starts another engine on the NATS of the world's server, which ends with the test.
 func (w *checkedWorld) second() *worldengine.Engine {
 	w.t.Helper()
-	config := w.config
-	config.NATS = w.srv.URL()
-	srv, err := server.Start(w.t.Context(), config)
+	e, err := worldengine.Open(w.t.Context(), w.nc, w.nc, w.config.Engine)
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
-		require.NoError(w.t, srv.Close(ctx))
+		require.NoError(w.t, e.Close(ctx))
 	})
-	return srv.Engine()
+	return e
 }
 
 func (w *checkedWorld) close() {

@@ -31,6 +31,9 @@ func DeadLetterStream(world string) string { return stream(world, "DEADLETTER") 
 // AlertStream returns the name of the stream of a world's alerts.
 func AlertStream(world string) string { return stream(world, "ALERTS") }
 
+// WriterBucket returns the name of the key-value bucket with the lease of a world's writer.
+func WriterBucket(world string) string { return stream(world, "WRITER") }
+
 // RestoringStream returns the name of the stream that exists while a restore of the world has not
 // come to its end.
 func RestoringStream(world string) string { return stream(world, "RESTORING") }

@@ -1,0 +1,220 @@
+// Package lease elects the writer of a world: the one server of several that judges, commits and
+// answers. The lease is a key with a time to live in a NATS bucket in memory,
+// wire.WriterBucket, whose value is the holder. It spares servers each other's work;
+// commits are safe by the guards of the log alone.
+package lease
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/wire"
+)
+
+// TTL is how long a lease lasts that is not renewed.
+const TTL = 3 * time.Second
+
+const (
+	renewEvery = time.Second
+	lookEvery  = 250 * time.Millisecond
+	key        = "writer"
+)
+
+// ErrHeld: another server holds the lease. It may be free later.
+var ErrHeld = errors.New("worldengine: another server of the world is its writer")
+
+// Config says whose lease it is. Every member must be set.
+type Config struct {
+	JetStream jetstream.JetStream
+	World     string
+	Holder    string // differs from server to server
+	Replicas  int    // of the bucket, as of the world's streams
+	Logger    *slog.Logger
+}
+
+// Lease is the lease of a world as one server sees it. It is used by one goroutine at a time, and
+// not while the server holds it.
+type Lease struct {
+	config Config
+	bucket jetstream.KeyValue // nil before the first use, and if it may be gone
+}
+
+// New returns the lease of a world. It asks nothing of NATS.
+func New(config Config) *Lease { return &Lease{config: config} }
+
+// Acquire waits until the lease is free, and takes it. It looks every 250 ms, also if NATS does not
+// answer. It returns the error of ctx.
+func (l *Lease) Acquire(ctx context.Context) (*Held, error) {
+	for {
+		held, err := l.Try(ctx)
+		if err == nil {
+			return held, nil
+		}
+		if ctx.Err() == nil && !errors.Is(err, ErrHeld) {
+			l.config.Logger.Warn("the writer's lease cannot be read; will try again", "error", err)
+		}
+		if err := backoff.Sleep(ctx, lookEvery); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Try takes the lease if it is free. It returns an ErrHeld if another server holds it.
+func (l *Lease) Try(ctx context.Context) (*Held, error) { return l.hold(ctx, l.take) }
+
+// Seize takes the lease from whoever holds it.
+func (l *Lease) Seize(ctx context.Context) (*Held, error) {
+	return l.hold(ctx, func(ctx context.Context) (uint64, error) {
+		return l.bucket.PutString(ctx, key, l.config.Holder)
+	})
+}
+
+// hold takes the lease by a function, and renews it from then on.
+func (l *Lease) hold(
+	ctx context.Context, take func(context.Context) (uint64, error),
+) (*Held, error) {
+	asked := time.Now()
+	revision, err := l.ask(ctx, take)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	h := &Held{lease: l, stop: stop, lost: make(chan struct{})}
+	h.renewed(asked, revision)
+	go h.keep(ctx)
+	return h, nil
+}
+
+// ask asks the bucket once, within TTL, and makes it if need be.
+func (l *Lease) ask(
+	ctx context.Context, do func(context.Context) (uint64, error),
+) (revision uint64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, TTL)
+	defer cancel()
+	if l.bucket == nil {
+		l.bucket, err = l.config.JetStream.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
+			Bucket:      wire.WriterBucket(l.config.World),
+			Description: "Which server is the writer of the world " + l.config.World,
+			TTL:         TTL, Storage: jetstream.MemoryStorage, Replicas: max(l.config.Replicas, 1),
+		})
+	}
+	if err == nil {
+		revision, err = do(ctx)
+	}
+	switch {
+	case err == nil:
+		return revision, nil
+	case errors.Is(err, jetstream.ErrKeyExists), commitlog.IsWrongLastSequence(err):
+		return 0, ErrHeld
+	}
+	l.bucket = nil
+	return 0, fmt.Errorf("worldengine: lease of the writer of the world %s: %w",
+		l.config.World, err)
+}
+
+// take takes the key if it is free, or renews it if it is this server's.
+func (l *Lease) take(ctx context.Context) (uint64, error) {
+	revision, err := l.bucket.Create(ctx, key, []byte(l.config.Holder))
+	if !errors.Is(err, jetstream.ErrKeyExists) && !commitlog.IsWrongLastSequence(err) {
+		return revision, err
+	}
+	entry, getErr := l.bucket.Get(ctx, key)
+	if getErr != nil || string(entry.Value()) != l.config.Holder {
+		return 0, err
+	}
+	return l.bucket.Update(ctx, key, entry.Value(), entry.Revision())
+}
+
+// Held is a lease that this server holds. Valid and Lost are safe for concurrent use.
+type Held struct {
+	lease    *Lease
+	stop     context.CancelFunc
+	lost     chan struct{}
+	revision uint64
+	until    atomic.Pointer[time.Time] // with the monotonic clock; nil if it is over
+}
+
+// Valid reports whether this server may count as the holder still. It needs no answer of NATS, so a
+// process that was suspended knows at once.
+func (h *Held) Valid() bool { return h.left() > 0 }
+
+// Lost is closed when this server may not count as the holder any more, and by Release.
+func (h *Held) Lost() <-chan struct{} { return h.lost }
+
+// left returns how long the lease lasts unless it is renewed.
+func (h *Held) left() time.Duration {
+	if until := h.until.Load(); until != nil {
+		return time.Until(*until)
+	}
+	return 0
+}
+
+// renewed notes a renewal that was asked for at a moment.
+func (h *Held) renewed(asked time.Time, revision uint64) {
+	until := asked.Add(TTL)
+	h.revision = revision
+	h.until.Store(&until)
+}
+
+// keep renews the lease until another server has it, its time is over, or ctx ends.
+func (h *Held) keep(ctx context.Context) {
+	defer close(h.lost)
+	pause := renewEvery
+	for backoff.Sleep(ctx, min(pause, h.left())) == nil && h.Valid() {
+		bounded, cancel := context.WithTimeout(ctx, min(renewEvery, h.left()))
+		err := h.renew(bounded)
+		cancel()
+		switch {
+		case err == nil:
+			pause = renewEvery
+		case errors.Is(err, ErrHeld):
+			h.until.Store(nil)
+		case ctx.Err() == nil:
+			pause = lookEvery
+			h.lease.config.Logger.Warn("the writer's lease is not renewed; will try again",
+				"error", err, "left", h.left())
+		}
+	}
+}
+
+// renew renews the lease. After an attempt without an answer, and if the bucket is gone, it takes
+// the lease again, unless another server has it.
+func (h *Held) renew(ctx context.Context) error {
+	asked, l := time.Now(), h.lease
+	revision, err := l.ask(ctx, func(ctx context.Context) (uint64, error) {
+		return l.bucket.Update(ctx, key, []byte(l.config.Holder), h.revision)
+	})
+	if err != nil {
+		revision, err = l.ask(ctx, l.take)
+	}
+	if err == nil {
+		h.renewed(asked, revision)
+	}
+	return err
+}
+
+// Release ends the lease, so that another server takes it at once if it was not lost. ctx bounds
+// the wait for NATS. It may be called again.
+func (h *Held) Release(ctx context.Context) {
+	h.stop()
+	<-h.lost
+	if !h.Valid() {
+		return
+	}
+	h.until.Store(nil)
+	_, err := h.lease.ask(ctx, func(ctx context.Context) (uint64, error) {
+		return 0, h.lease.bucket.Delete(ctx, key, jetstream.LastRevision(h.revision))
+	})
+	if err != nil {
+		h.lease.config.Logger.Warn("the writer's lease is not given back; it ends by itself",
+			"within", TTL, "error", err)
+	}
+}

@@ -1,0 +1,298 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/nats-io/nuid"
+
+	"worldengine/worldengine"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
+	"worldengine/worldengine/lease"
+	"worldengine/worldengine/service"
+)
+
+const (
+	// followEvery is how often the index of a server that stands by reads the log.
+	followEvery = 500 * time.Millisecond
+	// withdrawWithin bounds how long a server that lost the lease waits for requests in hand.
+	withdrawWithin = time.Second
+)
+
+// tenure is a time in which the server serves the world.
+type tenure struct {
+	held      *lease.Held // nil if no other server can join
+	created   int         // towns of the world file
+	engine    *worldengine.Engine
+	service   *service.Service
+	answering *nats.Conn // answers in the clients' account; nil if no requests are taken there
+}
+
+// lost is closed when another server may serve.
+func (t *tenure) lost() <-chan struct{} {
+	if t.held == nil {
+		return nil
+	}
+	return t.held.Lost()
+}
+
+// Serving reports whether the server answers requests. Otherwise it stands by, or ends.
+func (s *Server) Serving() bool { return s.serving.Load() != nil }
+
+// Changed returns a channel that gets an element when Serving has changed since Start. Changes that
+// nobody has read yet are one element.
+func (s *Server) Changed() <-chan struct{} { return s.changed }
+
+// Engine returns the engine; nil while the server stands by.
+func (s *Server) Engine() *worldengine.Engine {
+	if t := s.serving.Load(); t != nil {
+		return t.engine
+	}
+	return nil
+}
+
+// Created returns how many towns of the world file were created when the server began to serve.
+func (s *Server) Created() int {
+	if t := s.serving.Load(); t != nil {
+		return t.created
+	}
+	return 0
+}
+
+// begin serves the world or, if another server does, stands by in the background. An embedded NATS
+// is served by its own server, which takes the lease from any that has joined.
+func (s *Server) begin(ctx context.Context) error {
+	if s.embedded != nil && !s.config.Open {
+		return s.takeOver(ctx, nil)
+	}
+	js, err := jetstream.New(s.conn)
+	if err != nil {
+		return fmt.Errorf("server: JetStream: %w", err)
+	}
+	s.lease = lease.New(lease.Config{
+		JetStream: js, World: s.config.Engine.World, Holder: nuid.Next(),
+		Replicas: s.config.Engine.Replicas, Logger: s.config.Logger,
+	})
+	take := s.lease.Try
+	if s.embedded != nil {
+		take = s.lease.Seize
+	}
+	var held *lease.Held
+	err = commitlog.UntilItPasses(ctx, func(ctx context.Context) (err error) {
+		held, err = take(ctx)
+		return err
+	})
+	switch {
+	case err == nil:
+		if s.embedded == nil {
+			_ = s.openIndex(ctx, js) // else the engine opens one
+		}
+		err = s.takeOver(ctx, held)
+	case errors.Is(err, lease.ErrHeld):
+		err = s.checkSettings(ctx, js)
+	}
+	if err != nil {
+		return err
+	}
+	s.health.standby.Store(!s.Serving())
+	ctx, s.stop = context.WithCancel(context.WithoutCancel(ctx))
+	s.ended.Go(func() { s.alternate(ctx, js) })
+	return nil
+}
+
+// checkSettings returns why this server could not serve the world that another one serves.
+func (s *Server) checkSettings(ctx context.Context, js jetstream.JetStream) error {
+	given, err := s.config.Engine.Settings().Checked()
+	if err == nil {
+		_, err = commitlog.AgreeSettings(ctx, js, s.config.Engine.World, given,
+			s.config.Engine.DiscardHistory)
+	}
+	return err
+}
+
+// alternate stands by until it is this server's turn, and serves until that is over, until ctx
+// ends.
+func (s *Server) alternate(ctx context.Context, js jetstream.JetStream) {
+	for ctx.Err() == nil {
+		t := s.serving.Load()
+		if t == nil {
+			s.standBy(ctx, js)
+			continue
+		}
+		select {
+		case <-t.lost():
+			s.withdraw(ctx, t)
+		case <-ctx.Done():
+		}
+	}
+}
+
+// standBy follows the log until the lease is free, and takes over.
+func (s *Server) standBy(ctx context.Context, js jetstream.JetStream) {
+	var following sync.WaitGroup
+	until, stop := context.WithCancel(ctx)
+	following.Go(func() { s.follow(until, js) })
+	held, err := s.lease.Acquire(ctx)
+	stop()
+	following.Wait()
+	if err == nil {
+		s.config.Logger.Info("this server takes over: it is the writer of the world now")
+		err = s.takeOver(ctx, held)
+	}
+	switch {
+	case err == nil:
+		s.health.refused.Store(nil)
+		s.tellChange()
+	case ctx.Err() == nil:
+		s.health.refused.Store(&err)
+		s.config.Logger.Error("this server cannot take over, and stands by", "error", err)
+		_ = backoff.Sleep(ctx, lease.TTL) // another server may try
+	}
+}
+
+// follow makes the index follow the log until ctx ends. It opens one as soon as there is a log.
+func (s *Server) follow(ctx context.Context, js jetstream.JetStream) {
+	for {
+		var err error
+		if x := s.index.Load(); x != nil {
+			_, err = x.Sync(ctx)
+		} else {
+			err = s.openIndex(ctx, js)
+		}
+		if err != nil && ctx.Err() == nil && !errors.Is(err, commitlog.ErrNoWorld) {
+			s.config.Logger.Warn("the log cannot be followed; will try again", "error", err)
+		}
+		if backoff.Sleep(ctx, followEvery) != nil {
+			return
+		}
+	}
+}
+
+// openIndex opens the index of the log in memory.
+func (s *Server) openIndex(ctx context.Context, js jetstream.JetStream) error {
+	stream, err := commitlog.OpenLog(ctx, js, s.config.Engine.World)
+	if err != nil {
+		return err
+	}
+	log := &commitlog.Log{World: s.config.Engine.World, Stream: stream,
+		Store: commitlog.NewStore(js, stream, false), FetchWait: s.config.Engine.FetchWait}
+	x, err := index.Open(ctx, index.Config{World: log.World, Source: index.LogSource(log),
+		Logger: s.config.Logger})
+	if err == nil {
+		s.index.Store(x)
+	}
+	return err
+}
+
+// takeOver starts to serve the world. If it fails, the lease is given back.
+func (s *Server) takeOver(ctx context.Context, held *lease.Held) error {
+	t := &tenure{held: held}
+	err := s.checkIndex(ctx)
+	if err == nil {
+		err = s.startTenure(ctx, t)
+	}
+	if err != nil {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), withdrawWithin)
+		defer cancel()
+		_ = s.finish(ctx, t) // nothing was taken, so there is nothing to finish
+		return err
+	}
+	s.serving.Store(t)
+	return nil
+}
+
+// checkIndex returns an ErrLogLost if the log lacks records that this server has followed, such as
+// after an older copy of it was put in its place. The engine itself notices the loss of records that
+// it has seen in an earlier tenure.
+func (s *Server) checkIndex(ctx context.Context) error {
+	x := s.index.Load()
+	if x == nil {
+		return nil
+	}
+	lost, err := x.Lost(ctx)
+	if err == nil && len(lost) > 0 && (s.known == nil || lost[0].Seq > s.known.End()) {
+		err = fmt.Errorf("%w: it lacks %d records that this server has read, from sequence %d on; "+
+			"put the newer log back, or start the server again to go on without them",
+			commitlog.ErrLogLost, len(lost), lost[0].Seq)
+	}
+	return err
+}
+
+// startTenure starts the engine and its service.
+func (s *Server) startTenure(ctx context.Context, t *tenure) error {
+	config := s.config
+	config.Engine.Index, config.Engine.Known = s.index.Load(), s.known
+	if t.held != nil {
+		// A server that was suspended drops requests; the one that took over gets them too.
+		config.Service.Serves, config.Service.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
+	}
+	file, err := config.worldFile(ctx)
+	if err != nil {
+		return err
+	}
+	t.engine, err = worldengine.Open(ctx, s.conn, s.followers, config.Engine)
+	if err != nil {
+		return err
+	}
+	if file != nil {
+		if t.created, err = t.engine.LoadWorld(ctx, file); err != nil {
+			return config.inWorldFile(err)
+		}
+	}
+	return s.serve(t, config)
+}
+
+// withdraw ends a tenure whose lease was lost.
+func (s *Server) withdraw(ctx context.Context, t *tenure) {
+	s.config.Logger.Warn("the writer's lease is lost: another server may serve, this one stands by")
+	s.health.standby.Store(true)
+	s.serving.Store(nil)
+	s.tellChange()
+	ctx, cancel := context.WithTimeout(ctx, withdrawWithin)
+	defer cancel()
+	if err := s.finish(ctx, t); err != nil && ctx.Err() == nil {
+		s.config.Logger.Warn("requests in hand were left to the next writer", "error", err)
+	}
+}
+
+func (s *Server) tellChange() {
+	select {
+	case s.changed <- struct{}{}:
+	default:
+	}
+}
+
+// finish ends a tenure, however far it came: it stops taking requests, finishes and answers those
+// in hand, and gives the lease back. ctx bounds the wait.
+func (s *Server) finish(ctx context.Context, t *tenure) (err error) {
+	if t.service != nil {
+		err = t.service.Stop(ctx)
+	}
+	if t.engine != nil {
+		err = errors.Join(err, t.engine.Close(ctx))
+		s.known = t.engine.Known()
+	}
+	// The last answers must have left before the connections go.
+	for _, nc := range []*nats.Conn{s.conn, t.answering} {
+		if nc == nil {
+			continue
+		}
+		if flushErr := nc.FlushWithContext(ctx); flushErr != nil {
+			err = errors.Join(err, fmt.Errorf("server: last answers: %w", flushErr))
+		}
+	}
+	if t.answering != nil {
+		t.answering.Close()
+	}
+	if t.held != nil {
+		t.held.Release(ctx)
+	}
+	return err
+}
