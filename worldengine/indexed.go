@@ -6,10 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/dedupe"
 	"worldengine/worldengine/commitlog"
@@ -62,12 +64,27 @@ func (e *Engine) raiseLost() {
 func useIndex(log *commitlog.Log, x *index.Index) {
 	log.Appended = func(seq uint64, msg *nats.Msg) { x.Put(seq, msg.Subject, msg.Header) }
 	log.Known.Indexed = x.Position
-	log.LastAt = func(subject string, header nats.Header) time.Time {
+	log.Known.Lacks = func(ctx context.Context) (bool, error) {
+		lost, err := x.Lost(ctx)
+		return len(lost) > 0, err
+	}
+	log.LastAt = func(ctx context.Context, subject string, header nats.Header) time.Time {
 		token := header.Get(wire.TownTokenHeader)
 		if token == "" {
 			token = subject[strings.LastIndexByte(subject, '.')+1:]
 		}
-		return x.LastAt(token, header.Get(wire.RunIDHeader))
+		last := x.LastAt(token, header.Get(wire.RunIDHeader))
+		guard, err := strconv.ParseUint(header.Get(jetstream.ExpectedLastSubjSeqHeader), 10, 64)
+		if err != nil || guard <= x.Position() {
+			return last
+		}
+		// The index is not there yet.
+		if msg, err := log.Store.At(ctx, guard); err == nil && msg != nil {
+			if at := commitlog.At(msg); at.After(last) {
+				return at
+			}
+		}
+		return last
 	}
 }
 
@@ -117,15 +134,18 @@ func (e *Engine) storedReceipt(
 ) (*dedupe.Receipt, error) {
 	var seq uint64
 	var found bool
+	var subjects []string // none if the town is not known
 	if townID == "" {
 		seq, found = e.index.AcceptedAnywhere(key)
 	} else {
-		seq, found = e.index.Accepted(wire.TownToken(townID), key)
+		token := wire.TownToken(townID)
+		seq, found = e.index.Accepted(token, key)
+		subjects = []string{wire.LogSubject(e.config.World, token)}
 	}
 	if !found {
 		return nil, nil
 	}
-	rec, msg, err := e.log.RecordAt(ctx, seq, wire.LogSubject(e.config.World, wire.TownToken(townID)))
+	rec, msg, err := e.log.RecordAt(ctx, seq, subjects...)
 	switch {
 	case errors.Is(err, commitlog.ErrGone), errors.Is(err, commitlog.ErrDamaged) && msg == nil:
 		return nil, nil

@@ -29,18 +29,26 @@ import (
 )
 
 // Open starts an engine on nc, whose account must have JetStream, and makes or updates the
-// world's streams. It does not replay the log: it serves at once. Close ends it; the connections
-// stay open. What is derived from the log goes over followers, which may be nc too: on a
-// connection of its own it does not stand in the way of commits.
+// world's streams. Requests wait for the index if it has to be built. Close ends the engine; the
+// connections stay open. Alerts, live messages and the bus go over followers, which may be nc too:
+// on a connection of their own they do not stand in the way of commits.
 func Open(ctx context.Context, nc, followers *nats.Conn, config Config) (*Engine, error) {
 	e, err := prepare(ctx, nc, config)
 	if err != nil {
 		return nil, err
 	}
 	if err := e.start(ctx, nc, followers); err != nil {
-		return nil, err
+		return nil, errors.Join(err, e.closeIndex())
 	}
 	return e, nil
+}
+
+// closeIndex closes the index, unless Config has it.
+func (e *Engine) closeIndex() error {
+	if e.config.Index != nil {
+		return nil
+	}
+	return e.index.Close()
 }
 
 // prepare makes an engine over the streams of its world, in which nothing runs yet.
@@ -101,7 +109,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	e.waiting = waiting.New(log, e.runs, e.hints, e.waitingConfig(e.server))
 	seq, paused, err := log.WorldPause(ctx)
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, e.closeIndex())
 	}
 	e.worldPause = signals.NewWorldPause(log, signals.Pause{Seq: seq, By: paused},
 		func() { e.queue.UnparkAll() })
@@ -271,10 +279,7 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.plugins.Close()
 	e.background.Wait()
 	e.alerts.Close(ctx)
-	if e.config.Index == nil {
-		err = errors.Join(err, e.index.Close())
-	}
-	return err
+	return errors.Join(err, e.closeIndex())
 }
 
 // newProjector returns the projector of the runs that others append to: see ADR 24.

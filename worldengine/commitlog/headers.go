@@ -2,6 +2,7 @@ package commitlog
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"strings"
 	"time"
@@ -98,7 +99,7 @@ func AtOr(header nats.Header, stored time.Time) time.Time {
 // stamp sets the persistedAt of a message that is about to be appended: the clock of the append
 // authority, but never before the last message of the town or the run (RunEvents v2, section 2.3).
 // A message that is appended again keeps its time.
-func (l *Log) stamp(msg *nats.Msg) {
+func (l *Log) stamp(ctx context.Context, msg *nats.Msg) {
 	if msg.Header.Get(wire.AtHeader) != "" {
 		return
 	}
@@ -108,7 +109,7 @@ func (l *Log) stamp(msg *nats.Msg) {
 	}
 	at := now()
 	if l.LastAt != nil {
-		if last := l.LastAt(msg.Subject, msg.Header); last.After(at) {
+		if last := l.LastAt(ctx, msg.Subject, msg.Header); last.After(at) {
 			at = last
 		}
 	}

@@ -1,6 +1,7 @@
 package commitlog_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -66,7 +67,7 @@ func TestLog_StampsPersistedAt(t *testing.T) {
 	seq, err := l.Commit(t.Context(), first, 0)
 	require.NoError(t, err)
 	require.Equal(t, "2026-01-02T03:04:05.006Z", first.Header.Get(wire.AtHeader))
-	l.LastAt = func(subject string, header nats.Header) time.Time {
+	l.LastAt = func(_ context.Context, subject string, header nats.Header) time.Time {
 		require.Equal(t, first.Subject, subject)
 		return last
 	}

@@ -23,8 +23,10 @@ type Known struct {
 	// Connection numbers the present connection to NATS; nil if there is only one. A message
 	// that came over a later connection than the last Check may be another log's.
 	Connection func() uint64
-	// Indexed returns the sequence up to which the index has read the log; nil if there is none.
+	// Indexed returns the sequence up to which the index has read the log, and Lacks whether the log
+	// lacks messages that the index has; nil if there is no index.
 	Indexed func() uint64
+	Lacks   func(ctx context.Context) (bool, error)
 
 	mu      sync.Mutex
 	end     uint64         // the last sequence
@@ -183,6 +185,9 @@ func (k *Known) Check(ctx context.Context, log jetstream.Stream) error {
 	for back := uint64(0); !lost && err == nil && back < kept; back = 2*back + 1 {
 		lost, err = differs(ctx, log, end, last[(known-back)%knownSize])
 	}
+	if !lost && err == nil && k.Lacks != nil {
+		lost, err = k.Lacks(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -235,6 +240,7 @@ func (k *Known) lose(
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.lost = cmp.Or(k.lost, found)
+	k.doubtIt() // those who watch over the log hear of it, whoever has found it
 	return k.lost
 }
 

@@ -48,7 +48,7 @@ type Log struct {
 	Now func() time.Time
 	// LastAt, if set, returns the persistedAt of the last message of the town or the run that a
 	// message is of; zero if there is none.
-	LastAt func(subject string, header nats.Header) time.Time
+	LastAt func(ctx context.Context, subject string, header nats.Header) time.Time
 
 	// Known has the messages that this process has seen in the log.
 	Known Known
@@ -272,7 +272,7 @@ func (l *Log) Refuse(ctx context.Context, msg *nats.Msg, townID string, judged *
 // Append tries once to store msg. The error is a ErrLogLost where the log stored it at or
 // before a sequence that this process knows.
 func (l *Log) Append(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
-	l.stamp(msg)
+	l.stamp(ctx, msg)
 	if size := int64(msg.Size()); size > l.MaxPayload() {
 		return nil, fmt.Errorf("%w: %d bytes, at most %d", ErrRecordTooLarge, size, l.MaxPayload())
 	}

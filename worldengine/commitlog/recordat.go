@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/nats-io/nats.go/jetstream"
 )
@@ -32,14 +33,20 @@ func (l *Log) RecordAt(
 		}
 		return rec, msg, err
 	}
+	kept := len(subjects) == 0
 	for _, subject := range subjects {
 		first, err := l.Store.Next(ctx, subject, 1)
 		if err != nil {
 			return nil, nil, fmt.Errorf("%w: subject %s: %w", ErrLogUnavailable, subject, err)
 		}
+		kept = kept || first != nil
 		if first != nil && first.Sequence < seq {
 			return nil, nil, l.missing(ctx, seq)
 		}
+	}
+	if !kept { // each keeps its last message, so NATS is in trouble
+		return nil, nil, fmt.Errorf("%w: log sequence %d: nothing of %s is delivered",
+			ErrLogUnavailable, seq, strings.Join(subjects, ", "))
 	}
 	return nil, nil, ErrGone
 }

@@ -171,6 +171,9 @@ func (f *file) flush(s *state, view state) (err error) {
 	}
 	f.close()
 	f.state, f.rows, f.named = s, 0, [classes]uint32{}
+	if err = os.MkdirAll(filepath.Dir(f.path), 0o700); err != nil {
+		return err
+	}
 	if f.File, err = os.Create(f.path + ".new"); err != nil {
 		return err
 	}

@@ -98,8 +98,9 @@ func (ix *Index) load(ctx context.Context) error {
 // swapped.
 func (ix *Index) Lost(ctx context.Context) ([]Row, error) {
 	ix.mu.RLock()
-	defer ix.mu.RUnlock()
-	return surplus(ctx, ix.config.Source, ix.s)
+	view := *ix.s // rows and names that are in never change
+	ix.mu.RUnlock()
+	return surplus(ctx, ix.config.Source, &view)
 }
 
 // errEnough ends the visit of a log.

@@ -3,10 +3,12 @@ package index
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
+	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 )
 
@@ -38,24 +40,53 @@ func (s logSource) EachAfter(
 	if s.log.Stream == nil || end <= seq+smallGap {
 		return s.oneByOne(ctx, seq, end, visit)
 	}
-	return commitlog.Each(ctx, s.log.Stream, jetstream.ConsumerConfig{
+	if err := commitlog.Each(ctx, s.log.Stream, jetstream.ConsumerConfig{
 		DeliverPolicy: jetstream.DeliverByStartSequencePolicy, OptStartSeq: seq + 1,
-	}, func(msg jetstream.Msg, seq uint64) error {
-		return visit(seq, msg.Subject(), msg.Headers())
-	})
+	}, func(msg jetstream.Msg, at uint64) error {
+		seq = at
+		return visit(at, msg.Subject(), msg.Headers())
+	}); err != nil {
+		return err
+	}
+	return s.oneByOne(ctx, seq, end, visit)
+}
+
+// A log that seems to end before its end is asked again so often, with a pause between: NATS says
+// "not found" of any trouble with its store, and of a message that a new leader has not applied.
+// After that the rest has expired, or was changed on the disk.
+const (
+	endTries = 8
+	endPause = 250 * time.Millisecond
+)
+
+// next returns the first message behind a sequence, or nil if there is none.
+func (s logSource) next(
+	ctx context.Context, seq uint64,
+) (msg *jetstream.RawStreamMsg, err error) {
+	for try := range endTries {
+		if try > 0 {
+			if err := backoff.Sleep(ctx, endPause); err != nil {
+				return nil, err
+			}
+		}
+		msg, err = s.log.Store.Next(ctx, ">", seq+1)
+		if msg != nil || err != nil || s.log.Stream == nil {
+			break
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("%w: log from sequence %d: %w", commitlog.ErrLogUnavailable, seq+1, err)
+	}
+	return msg, err
 }
 
 func (s logSource) oneByOne(
 	ctx context.Context, seq, end uint64, visit func(uint64, string, nats.Header) error,
 ) error {
 	for seq < end {
-		msg, err := s.log.Store.Next(ctx, ">", seq+1)
-		if err != nil {
-			return fmt.Errorf("%w: log from sequence %d: %w", commitlog.ErrLogUnavailable,
-				seq+1, err)
-		}
-		if msg == nil {
-			return nil
+		msg, err := s.next(ctx, seq)
+		if msg == nil || err != nil {
+			return err
 		}
 		seq = msg.Sequence
 		if err := visit(seq, msg.Subject, msg.Header); err != nil {

@@ -62,7 +62,6 @@ type Config struct {
 type Runner struct {
 	config    Config
 	projector *runevents.Projector
-	town      string // of the run that is being projected
 
 	position atomic.Uint64
 	loaded   bool   // where to begin
@@ -83,7 +82,8 @@ func New(config Config) *Runner {
 		Store: (*store)(r), Now: config.Now, MaxRuns: config.MaxRuns, MaxAlerts: config.MaxRuns,
 		Alert: func(alert runevents.Alert) {
 			if config.Alert != nil {
-				config.Alert(r.town, alert)
+				run, _ := config.Index.Run(alert.RunID)
+				config.Alert(run.Town, alert)
 			}
 		},
 	})
@@ -178,7 +178,6 @@ func (r *Runner) project(ctx context.Context, row *index.Row) error {
 	if held.LastEventSeq >= int64(row.Last) {
 		return nil
 	}
-	r.town = row.Town
 	records, err := r.config.Runs.Records(ctx, runID, held.LastEventSeq)
 	if errors.Is(err, runs.ErrUnknownRun) || errors.Is(err, runs.ErrRunDamaged) {
 		return nil

@@ -57,7 +57,7 @@ func withRun(rec *commitlog.Record, msg *jetstream.RawStreamMsg) (stored, error)
 // find returns a run as the index has it, brought up to date with the log unless the run has ended.
 func (s *Store) find(ctx context.Context, runID string) (index.Run, error) {
 	run, found := s.index.Run(runID)
-	if found && run.Status().Terminal() {
+	if found && run.Status().Terminal() && s.index.Position() >= run.Rows[len(run.Rows)-1].Seq {
 		return run, nil
 	}
 	if _, err := s.index.Sync(ctx); err != nil {

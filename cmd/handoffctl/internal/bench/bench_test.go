@@ -165,6 +165,7 @@ func TestRun_EndsWithItsContext(t *testing.T) {
 
 func TestRun_WrongAnswers(t *testing.T) {
 	config := start(t)
+	config.Duration = time.Second // for more answers than are shown, on a busy machine too
 	fake(t, &config,
 		refusal(nats.Header{wire.ErrorCodeHeader: {"400"}, wire.ErrorHeader: {"no"}}),
 		func([]byte) *nats.Msg { return &nats.Msg{Data: []byte(`{}`)} })
