@@ -78,7 +78,8 @@ var rooms = []struct {
 		"./worldengine/approval", "./worldengine/backoff",
 		"./worldengine/town", "./worldengine/messages", "./worldengine/wire",
 	}},
-	{"worldengine/index", false, []string{natsModule, "./runevents", "./worldengine/commitlog",
+	{"worldengine/index", false, []string{natsModule, "./runevents", "./worldengine/backoff",
+		"./worldengine/commitlog",
 		"./worldengine/wire"}},
 	{"worldengine/check", false, []string{"./dedupe", "./handoff", "./worldengine/town"}},
 	{"worldengine/fixtures", false, []string{

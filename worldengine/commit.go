@@ -61,7 +61,7 @@ func (d *judgement) answer() (Answer, error) {
 		nil
 }
 
-// commitAccepted stores an executed or failed handoff: the state, the receipt and the events in
+// commitAccepted stores an executed or failed handoff: the state, the result and the events in
 // one guarded message. Only then is there an answer.
 func (e *Engine) commitAccepted(ctx context.Context, d *judgement) (Answer, error) {
 	answer, err := d.answer()

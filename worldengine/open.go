@@ -131,8 +131,8 @@ func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	return nil
 }
 
-// startFollowers starts what works in the background until Close: the workers of the queue, the
-// followers of the log, and the watch over the connection.
+// startFollowers starts the background work, which lasts until Close: the workers of the queue, the
+// feed, the bus, the projector, and the watch over the log.
 func (e *Engine) startFollowers(nc, followers *nats.Conn) error {
 	js, err := jetstream.New(followers)
 	if err != nil {
@@ -268,7 +268,7 @@ func (e *Engine) findLog(ctx context.Context) {
 	}
 }
 
-// Close stops taking requests, finishes those in hand, stops the followers, and publishes the
+// Close stops taking requests, finishes those in hand, stops the background work, and publishes the
 // alerts that were raised. ctx bounds the wait for what is in hand; what is cut off was not
 // answered. A command that is being applied stays pending, unless its answer comes within moments:
 // the server that serves the world next goes on with it.

@@ -16,9 +16,10 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Known remembers the last messages of a log that this process has committed or read. So it notices
-// that an older log was put in the log's place, also one that has grown again since. The zero value
-// knows nothing and is ready for use. It is safe for concurrent use.
+// Known remembers the last messages of a log that this process has committed, and knows how far the
+// index has read. So it notices that an older log was put in the log's place, also one that has
+// grown again since. The zero value knows nothing and is ready for use. It is safe for concurrent
+// use.
 type Known struct {
 	// Connection numbers the present connection to NATS; nil if there is only one. A message
 	// that came over a later connection than the last Check may be another log's.
@@ -111,13 +112,6 @@ func (k *Known) note(seq uint64, subject string, header nats.Header, data []byte
 	m.runID = strings.Clone(header.Get(wire.RunIDHeader)) // not the whole block of headers
 	m.town = strings.Clone(header.Get(wire.TownHeader))
 	*at, k.end = m, max(k.end, seq)
-}
-
-// Read remembers a message that was read from the log.
-func (k *Known) Read(msg jetstream.Msg) {
-	if meta, err := msg.Metadata(); err == nil {
-		k.note(meta.Sequence.Stream, msg.Subject(), msg.Headers(), msg.Data())
-	}
 }
 
 // expected returns the last sequence that is known, 0 while the log is known to be lost.

@@ -5,47 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strconv"
 	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
-
-	"worldengine/worldengine/wire"
 )
 
-// Position is the place of a derived message: its log message, and its part of what is derived
-// from that one.
-type Position struct {
-	Seq  uint64
-	Part int
-}
-
-// Before reports whether p comes before other in the order of the log.
-func (p Position) Before(other Position) bool {
-	return p.Seq < other.Seq || p.Seq == other.Seq && p.Part < other.Part
-}
-
-// Message is a stored message of the log or of a derived stream.
+// Message is a stored message of a stream.
 type Message struct {
 	jetstream.Msg
 	Seq    uint64
 	Stored time.Time
-	// At is the position that a derived message names, and Placed reports whether it names one.
-	At     Position
-	Placed bool
 	// Town is the town's id of a log message, once that was read.
 	Town string
 }
 
 // NewMessage returns a message that a stream stored at seq, at a time.
 func NewMessage(msg jetstream.Msg, seq uint64, stored time.Time) *Message {
-	m := &Message{Msg: msg, Seq: seq, Stored: stored}
-	logSeq, err := strconv.ParseUint(msg.Headers().Get(wire.LogSeqHeader), 10, 64)
-	part, partErr := strconv.Atoi(msg.Headers().Get(wire.LogPartHeader))
-	if err == nil && partErr == nil && logSeq > 0 && part >= 0 {
-		m.At, m.Placed = Position{logSeq, part}, true
-	}
-	return m
+	return &Message{Msg: msg, Seq: seq, Stored: stored}
 }
 
 // Stored returns the message at a sequence of a stream, or nil where there is none.

@@ -13,8 +13,8 @@ import (
 var ErrGone = errors.New("worldengine: the log does not keep the record any more")
 
 // ErrDamaged: the log keeps the record, but it cannot be read: it was changed on the disk of NATS.
-// fsck says where.
-var ErrDamaged = errors.New("worldengine: a record of the log is damaged; fsck says where")
+// fsck names it.
+var ErrDamaged = errors.New("worldengine: a record of the log is damaged; fsck names it")
 
 // RecordAt reads the record at a sequence of the log, which stood on one of some subjects. It
 // returns ErrGone, ErrDamaged, or ErrLogUnavailable. A record that is missing behind a message of

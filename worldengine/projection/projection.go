@@ -39,7 +39,7 @@ const (
 	maxPause = time.Second // before the next try, when the log cannot be read
 )
 
-// Config says what a Runner reads and whom it alerts. The first three are required.
+// Config configures a Runner. The first three members are required.
 type Config struct {
 	Log   *commitlog.Log
 	Index *index.Index
@@ -69,7 +69,7 @@ type Runner struct {
 	kick     chan struct{}
 }
 
-// New makes a Runner that goes on where the file says; Run starts it.
+// New makes a Runner that goes on behind the position in the file; Run starts it.
 func New(config Config) *Runner {
 	if config.MaxRuns <= 0 {
 		config.MaxRuns = DefaultMaxRuns

@@ -199,9 +199,8 @@ func (s *Store) store(
 	return plan.Results(at), nil
 }
 
-// Message returns the log message of a record on a run's subject. It expires with the events that
-// are derived from it, so that runs that are over cost nothing, and its id tells it from another
-// instance's message with the same content.
+// Message returns the log message of a record on a run's subject. It expires, so that runs that are
+// over cost nothing, and its id tells it from another instance's message with the same content.
 func (s *Store) Message(rec *commitlog.Record) (*nats.Msg, error) {
 	msg, err := rec.Message(wire.RunSubject(s.config.World, rec.Run.RunID), nil)
 	if err != nil {

@@ -79,7 +79,7 @@ func (s *Store) EventsAfter(
 	return page, nil
 }
 
-// Get returns the state of a run, projected from all of its events: what Events gives, reduced. A
+// Get returns the state of a run, projected from all of its events. A
 // reader sees by metadata.consistency that some of them are invalid; operators get an alert about
 // each of those, once. It fails as Events does.
 func (s *Store) Get(ctx context.Context, runID string) (runevents.Snapshot, error) {

@@ -134,7 +134,7 @@ func (s *Service) submitted(ctx context.Context, entry *approval.Asked, outcome 
 	default:
 		outcome.NotSubmitted = notSubmitted(wire.CodeUnknownResult,
 			fmt.Sprintf("the handoff was accepted for execution in run %s, and its key has no result: the run "+
-				"was cancelled, or its receipt has expired; look at the run", entry.RunID))
+				"was cancelled, or the log does not keep its result any more; look at the run", entry.RunID))
 	}
 }
 

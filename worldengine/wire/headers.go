@@ -81,7 +81,7 @@ const (
 
 // Headers of a dead letter, beside LogSeqHeader, LogPartHeader and those of the message itself.
 const (
-	// DeadLetterReasonHeader is why the follower gave the message up.
+	// DeadLetterReasonHeader is why the bus gave the message up.
 	DeadLetterReasonHeader = "Dead-Letter-Reason"
 	// OriginalSubjectHeader is the subject that the message should have had on the bus, or that of
 	// the log message where that message cannot be read.

@@ -6,9 +6,9 @@ import "time"
 const (
 	// DefaultHistoryPerTown is how many commits (and as many refused runs) the log keeps per town.
 	DefaultHistoryPerTown = 10_000
-	// LeastHistoryPerTown is the least that handoffd takes. A follower may have 512 messages of the
-	// log on their way, and a kill can undo what it wrote last: the log must still have a town's
-	// commits from there on.
+	// LeastHistoryPerTown is the least that handoffd takes. The bus may have messages of the log on
+	// their way, and a kill can undo its last ones: the log must still have a town's commits from
+	// there on.
 	LeastHistoryPerTown = 1_000
 	// DefaultEventLimit is how many run events are kept on the bus.
 	DefaultEventLimit = 10_000_000
