@@ -47,19 +47,32 @@ func (c *simClient) act() {
 	c.asked = engine
 	c.sim.trace("%s sends %s to engine %d", c.name, sent.Command, engine.number)
 	err := engine.Submit(sent, func(answer Answer, err error) {
-		if engine.dead || c.asked != engine || c.open != sent {
-			return // nobody hears it
+		// In a turn: an answer may come of a time that is over, beside another step.
+		for heard := false; !heard && engine.alive.Err() == nil; {
+			_, _ = simDo(engine.alive, c.sim, engine, "answer to "+c.name,
+				func() (struct{}, error) {
+					heard = true
+					c.hear(engine, sent, answer, err)
+					return struct{}{}, nil
+				})
 		}
-		c.asked = nil
-		if err != nil {
-			return
-		}
-		c.past, c.open = append(c.past, sent), nil
-		c.sim.answered(sent, answer)
 	})
 	if err != nil {
 		c.asked = nil
 	}
+}
+
+// hear takes the answer of an engine to a handoff that was sent.
+func (c *simClient) hear(engine *simEngine, sent *handoff.Handoff, answer Answer, err error) {
+	if engine.dead || c.asked != engine || c.open != sent {
+		return // nobody hears it
+	}
+	c.asked = nil
+	if err != nil {
+		return
+	}
+	c.past, c.open = append(c.past, sent), nil
+	c.sim.answered(sent, answer)
 }
 
 // next makes a handoff: of the present state or an old one, a repeated one, or one that cannot be.
