@@ -46,7 +46,6 @@ var Defects = map[string]func(*Engine){
 
 // reindex gives an engine in which nothing runs yet an index of another source.
 func (e *Engine) reindex(source index.Source) {
-	_ = e.index.Close()
 	e.index, _ = index.Open(context.Background(), index.Config{World: "main", Source: source,
 		Logger: e.config.Logger})
 	useIndex(e.log, e.index)
@@ -73,7 +72,11 @@ func OpenDefective(
 	if err != nil {
 		return nil, err
 	}
-	plant(e)
+	first := e.index
+	_ = first.Close() // it reads the log, whose store a defect may replace
+	if plant(e); e.index == first {
+		e.reindex(index.LogSource(e.log))
+	}
 	return e, e.start(ctx, nc, followers)
 }
 
