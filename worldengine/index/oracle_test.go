@@ -160,7 +160,6 @@ func pages(t *testing.T, ix *Index, f Filter, limit int) (seqs []uint64) {
 			return seqs
 		}
 		require.NotEqual(t, after, page.Next)
-		require.Equal(t, page.Searched, page.Next)
 		after = page.Next
 	}
 }
@@ -257,9 +256,6 @@ func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
 		require.Equal(t, tokens, ix.Towns(flag))
 	}
 	for _, token := range []string{"", "t0", "t1", "t2", "t3", "t4", "ghost", "=unknown"} {
-		town, found := ix.Town(token)
-		require.Equal(t, TownState{newest[token].Seq, newest[token].Flags}, town)
-		require.Equal(t, town.Seq > 0, found)
 		for _, after := range []uint64{0, 1, 50, math.MaxInt64} {
 			var want []uint64
 			for _, r := range o.rows {

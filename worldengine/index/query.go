@@ -102,24 +102,6 @@ func (r *Run) view(e *entry) Row {
 	return row
 }
 
-// TownState is the newest row on the log subject of a town.
-type TownState struct {
-	Seq   uint64
-	Flags Flag
-}
-
-// Town returns the state of a town, and whether the log has one.
-func (ix *Index) Town(townToken string) (TownState, bool) {
-	ix.mu.RLock()
-	defer ix.mu.RUnlock()
-	n := ix.s.towns[ix.s.town(townToken)].log
-	if n == 0 {
-		return TownState{}, false
-	}
-	r := ix.s.row(n)
-	return TownState{r.Seq, r.Flags &^ accepts}, true
-}
-
 // town returns the number of a town, 0 if it has no rows.
 func (s *state) town(token string) uint32 { return s.names[townNames].numbers[token] }
 

@@ -29,8 +29,6 @@ type Page struct {
 	Places []uint64
 	// Next continues the list as after; 0 at the end.
 	Next uint64
-	// Searched is the sequence up to which the list was searched.
-	Searched uint64
 }
 
 // maxSearch is how many runs one page looks at, searchTurn how many between two writers' turns.
@@ -52,7 +50,7 @@ func (ix *Index) Runs(filter Filter, after uint64, limit int) (page Page) {
 			page.Next = 0
 			return page
 		}
-		page.Next, page.Searched = r.Seq, r.Seq
+		page.Next = r.Seq
 		if search.passes(r) {
 			page.Seqs = append(page.Seqs, search.row(search.runs[r.Run].first).Seq)
 			page.Runs = append(page.Runs, search.viewRun(r.Run))
