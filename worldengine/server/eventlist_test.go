@@ -225,6 +225,8 @@ func TestEventList_InvalidCursor(t *testing.T) {
 		strconv.FormatUint(end+1, 10)} {
 		f := c.refused("event.list", mustJSON(t, map[string]any{"after": cursor, "waitMs": 1000}))
 		require.Equal(t, []any{400, "INVALID_CURSOR"}, []any{f.Status, f.Code}, cursor)
+		require.Len(t, f.Details, 1, cursor)
+		require.Equal(t, "/after", f.Details[0].Path, cursor)
 	}
 	page := c.eventPage(map[string]any{"after": strconv.FormatUint(end, 10)})
 	require.Equal(t, eventPage{Commits: []json.RawMessage{}, Cursor: strconv.FormatUint(end, 10)},

@@ -99,7 +99,9 @@ func (h *hostile) judgeRefusal(v *valid, data []byte, f *failure) {
 		!slices.Contains([]string{"handoff", "town.put", "town.patch", "run.append"}, v.verb) {
 		require.NotEqual(h.t, "", f.Details[0].Path,
 			"the schema accepts it, so there is a place that is wrong: %+v", f)
-		require.Contains(h.t, f.Message, "time that there is", "the schema accepts it: %+v", f)
+		if f.Code != "INVALID_CURSOR" { // no schema knows how far the log is
+			require.Contains(h.t, f.Message, "time that there is", "the schema accepts it: %+v", f)
+		}
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/feed"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
@@ -114,6 +115,12 @@ func detailsOf(err error) []schemas.Violation {
 		}
 		return []schemas.Violation{{
 			Path: schemas.Pointer("events", owned.Index, owned.Member), Message: message,
+		}}
+	}
+	if errors.Is(err, feed.ErrInvalidCursor) {
+		return []schemas.Violation{{
+			Path:    schemas.Pointer("after"),
+			Message: "must be a sequence that the log has reached",
 		}}
 	}
 	var transition *runevents.TransitionError
