@@ -95,11 +95,6 @@ func BenchmarkMillion(b *testing.B) {
 			}
 		})
 	}
-	b.Run("OpenRuns", func(b *testing.B) {
-		for b.Loop() {
-			ix.OpenRuns()
-		}
-	})
 	require.NoError(b, ix.Close())
 	b.Run("Open", func(b *testing.B) {
 		for b.Loop() {

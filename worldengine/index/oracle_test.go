@@ -3,7 +3,6 @@ package index
 import (
 	"cmp"
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"time"
@@ -255,25 +254,5 @@ func requireTowns(t *testing.T, o *oracleRows, ix *Index) {
 		slices.Sort(tokens)
 		require.Equal(t, tokens, ix.Towns(flag))
 	}
-	for _, token := range []string{"", "t0", "t1", "t2", "t3", "t4", "ghost", "=unknown"} {
-		for _, after := range []uint64{0, 1, 50, math.MaxInt64} {
-			var want []uint64
-			for _, r := range o.rows {
-				if (token == "" || r.Town == token) && r.Seq > after && len(want) < 9 {
-					want = append(want, r.Seq)
-				}
-			}
-			require.Equal(t, want, append([]uint64(nil), ix.Each(after, token, 9)...))
-		}
-	}
-	var waiting []uint64
-	for i, r := range o.rows {
-		if rows := o.ofRun(o.run[i]).Rows; r.Flags&First != 0 {
-			if n := rows[len(rows)-1]; n.Flags&OfRun != 0 && n.Flags&Ended == 0 && n.Kind == "run" {
-				waiting = append(waiting, r.Seq)
-			}
-		}
-	}
-	require.Equal(t, waiting, ix.OpenRuns())
 	require.Equal(t, len(all), ix.Counts().Rows)
 }

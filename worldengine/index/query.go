@@ -135,40 +135,6 @@ func (ix *Index) Towns(flag Flag) []string {
 	return tokens
 }
 
-// OpenRuns returns the runs that wait: their newest row is of kind run, and they have not ended.
-// Each is the sequence of its first row; they ascend.
-func (ix *Index) OpenRuns() []uint64 {
-	ix.mu.RLock()
-	defer ix.mu.RUnlock()
-	s, open := ix.s, []uint64(nil)
-	kind := uint16(s.names[wordNames].numbers[string(commitlog.KindRun)])
-	for _, run := range s.runs[1:] {
-		if r := s.row(run.last); r.has(OfRun) && !r.has(Ended) && r.Kind == kind && kind != 0 {
-			open = append(open, s.row(run.first).Seq)
-		}
-	}
-	return open
-}
-
-// Each returns the sequences of at most limit rows behind a sequence, ascending: of a town, or of
-// all with "".
-func (ix *Index) Each(after uint64, townToken string, limit int) []uint64 {
-	ix.mu.RLock()
-	defer ix.mu.RUnlock()
-	s, seqs := ix.s, []uint64(nil)
-	if townToken == "" {
-		for n := s.after(after); n <= s.count && len(seqs) < limit; n++ {
-			seqs = append(seqs, s.row(n).Seq)
-		}
-		return seqs
-	}
-	for n := s.towns[s.town(townToken)].last; n != 0 && s.row(n).Seq > after; n = s.row(n).PrevTown {
-		seqs = append(seqs, s.row(n).Seq)
-	}
-	slices.Reverse(seqs)
-	return seqs[:min(limit, len(seqs))]
-}
-
 // Appended returns the first rows behind a sequence, at most limit, that other producers appended.
 func (ix *Index) Appended(after uint64, limit int) []Row {
 	ix.mu.RLock()
