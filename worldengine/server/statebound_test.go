@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -24,20 +25,22 @@ func TestState_OneBound(t *testing.T) {
 		require.Len(t, town.NewState(s).Canonical, size)
 		return s
 	}
-	report := large(town.MaxState + 1)
+	// atomic: a command may be asked for again while the test goes on
+	var report atomic.Pointer[town.Snapshot]
+	report.Store(large(town.MaxState + 1))
 	answerBy(t, srv, func(command *apply.Command, respond func(apply.Answer)) {
 		answer := apply.Done(command)
-		answer.Snapshot = town.NewState(report).Canonical
+		answer.Snapshot = town.NewState(report.Load()).Canonical
 		respond(answer)
 	})
 	at := c.put(snapshot("t"), "")
 	o := c.send(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.Equal(t, []any{handoff.Failed, apply.ReasonPluginStateInvalid},
 		[]any{o.result.Status, o.result.ReasonCode})
-	f := c.refused("town.put", mustJSON(t, putRequest(report, at.SnapshotHash)))
+	f := c.refused("town.put", mustJSON(t, putRequest(report.Load(), at.SnapshotHash)))
 	require.Equal(t, []any{413, "PAYLOAD_TOO_LARGE"}, []any{f.Status, f.Code})
 
-	report = large(town.MaxState)
+	report.Store(large(town.MaxState))
 	o = c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual")))
 	require.Equal(t, handoff.Executed, o.result.Status)
 	now := c.town("t")
