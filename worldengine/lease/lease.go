@@ -1,7 +1,6 @@
 // Package lease elects the writer of a world: the one server of several that judges, commits and
-// answers. The lease is a key with a time to live in a NATS bucket in memory,
-// wire.WriterBucket, whose value is the holder. It spares servers each other's work;
-// commits are safe by the guards of the log alone.
+// answers. The lease is a key with a time to live in a NATS bucket, wire.WriterBucket, whose value is
+// the holder. It spares servers each other's work; commits are safe by the guards of the log alone.
 package lease
 
 import (
