@@ -99,11 +99,7 @@ func (l *Lease) ask(
 	ctx, cancel := context.WithTimeout(ctx, TTL)
 	defer cancel()
 	if l.bucket == nil {
-		l.bucket, err = l.config.JetStream.CreateOrUpdateKeyValue(ctx, jetstream.KeyValueConfig{
-			Bucket:      wire.WriterBucket(l.config.World),
-			Description: "Which server is the writer of the world " + l.config.World,
-			TTL:         TTL, Storage: jetstream.MemoryStorage, Replicas: max(l.config.Replicas, 1),
-		})
+		l.bucket, err = l.open(ctx)
 	}
 	if err == nil {
 		revision, err = do(ctx)
@@ -117,6 +113,24 @@ func (l *Lease) ask(
 	l.bucket = nil
 	return 0, fmt.Errorf("worldengine: lease of the writer of the world %s: %w",
 		l.config.World, err)
+}
+
+// open returns the bucket, and creates it only if there is none: servers that each update it while a
+// cluster elects its leaders keep the cluster from doing so.
+func (l *Lease) open(ctx context.Context) (jetstream.KeyValue, error) {
+	name := wire.WriterBucket(l.config.World)
+	bucket, err := l.config.JetStream.KeyValue(ctx, name)
+	if !errors.Is(err, jetstream.ErrBucketNotFound) {
+		return bucket, err
+	}
+	return l.config.JetStream.CreateKeyValue(ctx, jetstream.KeyValueConfig{
+		Bucket:      name,
+		Description: "Which server is the writer of the world " + l.config.World,
+		TTL:         TTL, Replicas: max(l.config.Replicas, 1),
+		// In memory, a cluster whose nodes restart one after the other may lose the group of
+		// the bucket for ever: a node that has restarted has forgotten its votes.
+		Storage: jetstream.FileStorage,
+	})
 }
 
 // take takes the key if it is free, or renews it if it is this server's.
