@@ -49,17 +49,18 @@ var rooms = []struct {
 	{"worldengine/signals", false, []string{
 		jsonModule, natsModule, "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
 		"./worldengine/lifecycle", "./worldengine/wire",
+		"./worldengine/machine",
 	}},
 	{"worldengine/pending", false, []string{
 		jsonModule, natsModule, "./handoff", "./runevents", "./schemas",
 		"./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff",
-		"./worldengine/check", "./worldengine/commitlog", "./worldengine/failpoint",
+		"./worldengine/machine", "./worldengine/commitlog", "./worldengine/failpoint",
 		"./worldengine/inhand", "./worldengine/lifecycle", "./worldengine/presence",
 		"./worldengine/queue", "./worldengine/signals", "./worldengine/town",
 		"./worldengine/waiting", "./worldengine/wire",
 	}},
 	{"worldengine/inhand", false, []string{
-		"./handoff", "./runevents", "./worldengine/apply", "./worldengine/check",
+		"./handoff", "./runevents", "./worldengine/apply", "./worldengine/machine",
 		"./worldengine/commitlog",
 		"./worldengine/lifecycle", "./worldengine/runs", "./worldengine/town",
 	}},
@@ -76,14 +77,18 @@ var rooms = []struct {
 		jsonModule, natsModule, "./handoff", "./runevents",
 		"./worldengine/apply",
 		"./worldengine/approval", "./worldengine/backoff",
-		"./worldengine/town", "./worldengine/messages", "./worldengine/wire",
+		"./worldengine/town", "./worldengine/messages", "./worldengine/wire", "./worldengine/machine",
 	}},
 	{"worldengine/index", false, []string{natsModule, "./runevents", "./worldengine/backoff",
 		"./worldengine/commitlog",
 		"./worldengine/wire"}},
-	{"worldengine/check", false, []string{"./dedupe", "./handoff", "./worldengine/town"}},
+	{"worldengine/machine", false, []string{
+		jsonModule, "./dedupe", "./handoff", "./runevents", "./schemas", "./worldengine/apply",
+		"./worldengine/approval", "./worldengine/lifecycle", "./worldengine/messages",
+		"./worldengine/town", "./worldengine/wire",
+	}},
 	{"worldengine/fixtures", false, []string{
-		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/check",
+		jsonModule, "./dedupe", "./handoff", "./schemas", "./worldengine/machine",
 		"./worldengine/commitlog", "./worldengine/runs", "./worldengine/town",
 	}},
 	{"worldengine/retry", false, []string{

@@ -42,6 +42,16 @@ func DrawIDs(
 	return ids, nil
 }
 
+// Drawn returns the ids of the events of a run.
+func (run *Run) Drawn() []DrawnID {
+	ids := make([]DrawnID, len(run.Events))
+	for i := range run.Events {
+		e := &run.Events[i]
+		ids[i] = DrawnID{IdempotencyKey(run.keyFields(e)), e.EventID}
+	}
+	return ids
+}
+
 // drawnID returns the id of the event with an idempotency key, or "".
 func drawnID(drawn []DrawnID, key string) string {
 	for i := range drawn {

@@ -9,8 +9,8 @@ import (
 	"worldengine/worldengine/approvals"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
-	"worldengine/worldengine/retry"
 )
 
 // Approvals returns what reads the proposals that wait for a person's approval.
@@ -27,15 +27,19 @@ func (e *Engine) askedTowns(ctx context.Context) ([]string, error) {
 	return e.index.Towns(index.Asked), err
 }
 
-// Decide takes a person's decision about a handoff that waits for approval: see approvals.Decider.
+// Decide takes a decision about a handoff that waits for approval in a town: s has the kind,
+// SignalApprove or SignalDeny, the town, the handoff, the person and the reason. The decision is a
+// commit of the town, so one of two is first; the other gets a *SignalError. The returned entry has
+// the decision and, if it is an approval, the handoff.
 func (e *Engine) Decide(ctx context.Context, s Signal) (approval.Asked, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
-	d := approvals.Decider{
-		Log: e.log, Signals: e.recorder(), Commit: e.commitTown, Now: e.config.Now,
-		Timeout: e.config.ApprovalTimeout,
+	s = s.WithDefaults()
+	out, err := e.signal(ctx, &s)
+	if err != nil {
+		return approval.Asked{}, err
 	}
-	return d.Decide(ctx, s)
+	return *out.Decided, nil
 }
 
 // Deliver executes a handoff that was approved, as if its agent had sent it again with the trace of
@@ -48,7 +52,7 @@ func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer,
 		return Answer{}, err
 	}
 	prior, err := e.Receipt(ctx, h.Proposal.TownID, h.IdempotencyKey)
-	if err != nil || !retry.Possible(prior) { // what errs here errs there too
+	if err != nil || !machine.MayBeRetried(prior) { // what errs here errs there too
 		d, err := e.newDelivery(h, approved.Trace)
 		if err != nil {
 			return Answer{}, err

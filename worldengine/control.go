@@ -5,8 +5,10 @@ import (
 	"errors"
 	"time"
 
+	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/signals"
 	"worldengine/worldengine/wire"
 )
@@ -41,76 +43,62 @@ func (e *Engine) Reject(ctx context.Context, s Signal, code wire.Code) error {
 	return err
 }
 
-// signalTown pauses or resumes a town, whatever is pending there.
-func (e *Engine) signalTown(ctx context.Context, s *Signal) (c Control, err error) {
-	var after commitlog.Entry
-	err = e.log.Retry(ctx, func() error {
-		current, err := e.log.Load(ctx, s.TownID)
-		if err != nil {
-			return err
-		}
-		if current.Seq == 0 {
-			return e.recorder().Refuse(ctx, s, wire.CodeUnknownTown, "there is no such town")
-		}
-		if code, message := s.Refusal(current.Paused); code != "" {
-			return e.recorder().Refuse(ctx, s, code, message)
-		}
-		run, err := e.recorder().Accepted(s)
-		if err != nil {
-			return err
-		}
-		after = current
-		after.Paused = s.PausedBy(run.RunID, time.Now())
-		rec := commitlog.Record{Kind: commitlog.KindControl, TownID: s.TownID, Run: run}
-		msg, err := rec.Message(wire.LogSubject(e.config.World, wire.TownToken(s.TownID)), &after)
-		if err != nil {
-			return err
-		}
-		_, err = e.log.Commit(ctx, msg, current.Seq)
-		e.towns.Forget(s.TownID)
-		if err != nil {
-			return err
-		}
-		e.queue.Unpark(s.TownID)
-		c = e.controlOf(s.TownID, after, run.RunID)
-		return nil
-	})
-	if err == nil && after.Pending != nil {
-		// at once, so that the next reader sees it; pending.Worker.Watch does it again
-		e.pending.Hold(ctx, s.TownID, after)
+// signal steps a town, or the world, by a signal, and returns the town behind it. The error of a
+// refusal is a *SignalError.
+func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err error) {
+	if s.Run, err = e.newRun(lifecycle.SignalPlan, lifecycle.SignalVersion); err != nil {
+		return out, err
 	}
-	return c, err
+	var drawn []runevents.DrawnID
+	err = e.log.Retry(ctx, func() error {
+		t, err := e.townOrWorld(ctx, s.TownID)
+		if err != nil {
+			return err
+		}
+		in := e.input(s.TownID, drawn, s)
+		out, err = e.step(ctx, t, in)
+		e.towns.Forget(s.TownID) // signals come beside the turns of a town
+		drawn = in.Drawn
+		return err
+	})
+	if err == nil && out.Refused != nil {
+		err = &SignalError{Code: out.Refused.Code, SignalID: s.Run.RunID,
+			Message: out.Refused.Message}
+	}
+	return out, err
+}
+
+// townOrWorld reads a town, or with "" the pause of the world as if it was a town's.
+func (e *Engine) townOrWorld(ctx context.Context, townID string) (t machine.Town, err error) {
+	if townID != "" {
+		return e.log.Load(ctx, townID)
+	}
+	t.Seq, t.Paused, err = e.log.WorldPause(ctx)
+	return t, err
+}
+
+// signalTown pauses or resumes a town, whatever is pending there.
+func (e *Engine) signalTown(ctx context.Context, s *Signal) (Control, error) {
+	out, err := e.signal(ctx, s)
+	if err != nil {
+		return Control{}, err
+	}
+	e.queue.Unpark(s.TownID)
+	if out.After.Pending != nil {
+		// at once, so that the next reader sees it; pending.Worker.Watch does it again
+		e.pending.Hold(ctx, s.TownID, out.After)
+	}
+	return e.controlOf(s.TownID, out.After, s.Run.RunID), nil
 }
 
 // signalWorld pauses or resumes the world.
-func (e *Engine) signalWorld(ctx context.Context, s *Signal) (c Control, err error) {
-	err = e.log.Retry(ctx, func() error {
-		guard, paused, err := e.log.WorldPause(ctx)
-		if err != nil {
-			return err
-		}
-		if code, message := s.Refusal(paused); code != "" {
-			return e.recorder().Refuse(ctx, s, code, message)
-		}
-		run, err := e.recorder().Accepted(s)
-		if err != nil {
-			return err
-		}
-		rec := commitlog.Record{Kind: commitlog.KindControl, Run: run,
-			Paused: s.PausedBy(run.RunID, time.Now())}
-		msg, err := rec.Message(wire.ControlSubject(e.config.World), nil)
-		if err != nil {
-			return err
-		}
-		seq, err := e.log.Commit(ctx, msg, guard)
-		if err != nil {
-			return err
-		}
-		e.worldPause.Set(signals.Pause{Seq: seq, By: rec.Paused})
-		c = e.controlOfWorld(rec.Paused, run.RunID)
-		return nil
-	})
-	return c, err
+func (e *Engine) signalWorld(ctx context.Context, s *Signal) (Control, error) {
+	out, err := e.signal(ctx, s)
+	if err != nil {
+		return Control{}, err
+	}
+	e.worldPause.Set(signals.Pause{Seq: out.After.Seq, By: out.After.Paused})
+	return e.controlOfWorld(out.After.Paused, s.Run.RunID), nil
 }
 
 // signalFollower returns what hears of the signals that any server has recorded.

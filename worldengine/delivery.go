@@ -3,27 +3,17 @@ package worldengine
 import (
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
-	"worldengine/dedupe"
 	"worldengine/handoff"
+	"worldengine/runevents"
 	"worldengine/trace"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/retry"
 	"worldengine/worldengine/waiting"
 )
 
 // Answer is what a handoff gets.
-type Answer struct {
-	// RunID is the run that judged this delivery of the handoff.
-	RunID string
-	// Result is the decision and JSON its bytes on the wire.
-	Result *handoff.Result
-	JSON   []byte
-	// Embodiment is how a game embodied the command; nil where it did not say.
-	Embodiment jsontext.Value
-	// First is the receipt of the first result, where Result is a duplicate; else nil.
-	First *dedupe.Receipt
-}
+type Answer = machine.Answer
 
 // delivery is one delivery of a handoff on its way to an answer.
 type delivery struct {
@@ -31,6 +21,8 @@ type delivery struct {
 	done func(Answer, error)
 	// retries is the run that it tries again; nil where it does not.
 	retries *retry.Failed
+	// drawn has the ids of the run's events from a step whose record was not stored.
+	drawn []runevents.DrawnID
 	// answered reports whether its client has an error, and nothing is left to do.
 	answered bool
 }
@@ -42,8 +34,15 @@ func (e *Engine) newDelivery(h *handoff.Handoff, of trace.Context) (*delivery, e
 	return &delivery{Run: waiting.Run{Identity: run, Handoff: h, Queued: time.Now()}}, err
 }
 
-// begin gives a delivery the producer of its run's events, once: what only waits in the queue needs
-// none.
+// retryOf returns the run that a delivery tries again, nil if there is none.
+func (d *delivery) retryOf() *apply.RetryOf {
+	if d.retries == nil {
+		return nil
+	}
+	return &d.retries.RetryOf
+}
+
+// begin gives a delivery the producer of the events that say that it waits, once.
 func (e *Engine) begin(d *delivery) {
 	if d.Producer == nil {
 		d.Producer = e.newProducer(d.Identity)

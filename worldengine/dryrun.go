@@ -7,8 +7,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/approval"
-	"worldengine/worldengine/check"
+	"worldengine/worldengine/machine"
 )
 
 // DryRun is the answer that a handoff would get now.
@@ -48,27 +47,16 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	if err != nil {
 		return DryRun{}, err
 	}
-	d := DryRun{Apply: cmp.Or(current.Apply, e.config.Apply)}
-	checked := check.Handoff(h, prior, current.State)
-	outcome := checked.Outcome
-	gate := approval.Judgement{}
-	if checked.Accepted {
-		if gate, err = e.approve(h, current); err != nil {
-			return DryRun{}, err
-		}
+	run, err := e.newRun(h.ProposalID, h.Proposal.SchemaVersion)
+	if err != nil {
+		return DryRun{}, err
 	}
-	switch {
-	case gate.Reason != "":
-		outcome = checked.Unapproved(gate.Reason, gate.Detail)
-	case checked.Accepted:
-		after, reason := e.config.Rules.Apply(current.State.Snapshot, &h.Proposal)
-		if reason == "" {
-			outcome = checked.Executed(after)
-		} else {
-			outcome = checked.Failed(reason, current.State)
-		}
+	out, err := machine.Step(current, e.input(townID, nil, &machine.Handoff{
+		Handoff: h, Prior: prior, Run: run, DryRun: true,
+	}), e.settings())
+	if err != nil {
+		return DryRun{}, err
 	}
-	d.Result, d.First = handoff.NewResult(h, outcome), prior
-	d.JSON, err = d.Result.MarshalWire()
-	return d, err
+	out.Answer.RunID, out.Answer.First = "", prior
+	return DryRun{Answer: *out.Answer, Apply: cmp.Or(current.Apply, e.config.Apply)}, nil
 }

@@ -1,7 +1,6 @@
 package worldengine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -10,11 +9,10 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/trace"
-	"worldengine/worldengine/apply"
-	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/pending"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/retry"
 	"worldengine/worldengine/runs"
@@ -100,7 +98,6 @@ func (e *Engine) Execute(ctx context.Context, h *handoff.Handoff) (Answer, error
 func (e *Engine) judge(
 	ctx context.Context, d *delivery, waited bool,
 ) (end turn, answer Answer, err error) {
-	e.begin(d)
 	if waited {
 		d.Wait()
 	}
@@ -109,7 +106,6 @@ func (e *Engine) judge(
 	err = e.log.Retry(ctx, func() (err error) {
 		if end, answer, err = e.decide(ctx, d); errors.Is(err, commitlog.ErrLostRace) {
 			e.towns.Forget(d.Handoff.Proposal.TownID)
-			d.Producer.Restart()
 		}
 		return err
 	})
@@ -153,37 +149,32 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 		}
 		prior = nil
 	}
-	checked := check.Handoff(h, prior, current.State)
-	failpoint.At(failpoint.Judged)
-	j := judgement{delivery: d, before: current}
-	if !checked.Accepted {
-		j.result, j.first = handoff.NewResult(h, checked.Outcome), prior
-		answer, err := e.commitRefused(ctx, &j)
-		return answered, answer, err
-	}
-	gate, err := e.approve(h, current)
-	if err != nil {
-		return answered, Answer{}, err
-	}
-	if gate.Reason != "" {
-		answer, err := e.commitUnapproved(ctx, &j, checked, gate)
-		return answered, answer, err
-	}
-	j.gate = gate
-	after, reason := e.config.Rules.Apply(current.State.Snapshot, &h.Proposal)
-	via := cmp.Or(current.Apply, e.config.Apply)
+	in := e.input(h.Proposal.TownID, d.drawn, &machine.Handoff{
+		Handoff: h, Prior: prior, Run: d.Identity, Next: d.Next(), Begin: d.Begin(),
+		RetryOf: d.retryOf(),
+	})
+	out, err := e.step(ctx, current, in)
+	d.drawn = in.Drawn
 	switch {
-	case reason != "":
-		j.after, j.result = current.State,
-			handoff.NewResult(h, checked.Failed(reason, current.State))
-	case via != apply.Local:
-		return handedOver, Answer{}, e.commitPending(ctx, &j, &checked.Outcome.Evaluation, after,
-			via)
-	default:
-		j.after, j.result = after, handoff.NewResult(h, checked.Executed(after))
+	case err != nil:
+		if out.On == machine.OfTown {
+			e.towns.Forget(h.Proposal.TownID) // whatever it is now, the log knows
+		}
+		return answered, Answer{}, err
+	case out.On == machine.OfTown:
+		e.towns.Set(h.Proposal.TownID, out.After)
 	}
-	answer, err := e.commitAccepted(ctx, &j)
-	return answered, answer, err
+	if out.Answer != nil {
+		return answered, *out.Answer, nil
+	}
+	if p := out.After.Pending; d.Closed {
+		e.runs.Reopen(ctx, h.Proposal.TownID, p.Run, p.Emitted)
+	}
+	return handedOver, Answer{}, e.pending.Ensure(h.Proposal.TownID, out.After,
+		func(end pending.End, err error) {
+			d.done(Answer{RunID: end.RunID, Result: end.Result, JSON: end.JSON,
+				Embodiment: end.Embodiment}, err)
+		})
 }
 
 // mustWait reports whether a delivery has to wait: while a command is being applied to its town,

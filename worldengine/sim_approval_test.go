@@ -9,9 +9,9 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/approval"
-	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
 
@@ -176,7 +176,7 @@ func deniedKey(encoded []byte, before commitlog.Entry) string {
 // its approval from then on has a record of its own kind.
 func (h *simHistory) unapproved(
 	rec *commitlog.Record, asked *handoff.Handoff, before commitlog.Entry, m *simMessage,
-	checked check.Result,
+	checked machine.Checked,
 ) {
 	v := h.verdict(asked, before, m)
 	h.must(v.Reason != "", "%s was refused, and had to be accepted: %s", asked.Command, rec.Result)

@@ -14,9 +14,9 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -230,7 +230,7 @@ func placeOf(h *handoff.Handoff) simPlace { return simPlace{h.Proposal.TownID, h
 
 func (h *simHistory) refused(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
 	_, asked := h.result(rec)
-	checked := check.Handoff(asked, h.prior(asked, rec.RetryOf), before.State)
+	checked := machine.Check(asked, h.prior(asked, rec.RetryOf), before.State)
 	if checked.Accepted {
 		h.unapproved(rec, asked, before, m, checked)
 		return
@@ -240,7 +240,7 @@ func (h *simHistory) refused(rec *commitlog.Record, before commitlog.Entry, m *s
 
 func (h *simHistory) asked(rec *commitlog.Record, before commitlog.Entry, m *simMessage) {
 	_, asked := h.result(rec)
-	checked := check.Handoff(asked, h.prior(asked, rec.RetryOf), before.State)
+	checked := machine.Check(asked, h.prior(asked, rec.RetryOf), before.State)
 	h.must(checked.Accepted, "%s waits for approval, and had to be refused", asked.Command)
 	h.unapproved(rec, asked, before, m, checked)
 }
@@ -254,7 +254,7 @@ func (h *simHistory) pending(rec *commitlog.Record, before commitlog.Entry, m *s
 	}
 	asked := h.accepted(rec.Pending.Handoff)
 	of := rec.Pending.RetryOf
-	h.must(check.Handoff(asked, h.prior(asked, of), before.State).Accepted,
+	h.must(machine.Check(asked, h.prior(asked, of), before.State).Accepted,
 		"%s was accepted", asked.Command)
 	h.must(h.verdict(asked, before, m).Reason == "", "%s was accepted without approval",
 		asked.Command)
@@ -280,7 +280,7 @@ func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry, m 
 	if before.Pending != nil {
 		of = nil // which was looked at when it was accepted
 	}
-	checked := check.Handoff(asked, h.prior(asked, of), before.State)
+	checked := machine.Check(asked, h.prior(asked, of), before.State)
 	h.must(checked.Accepted, "%s was accepted, and had to be refused: %s", asked.Command,
 		checked.Outcome.ReasonCode)
 	h.must(before.Pending != nil || h.verdict(asked, before, m).Reason == "",

@@ -11,7 +11,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
-	"worldengine/worldengine/retry"
+	"worldengine/worldengine/machine"
 )
 
 // retries is act for a seed in which many runs fail.
@@ -35,7 +35,7 @@ func (o *simOperator) retry() bool {
 			continue
 		}
 		ended = append(ended, rec.Run.RunID)
-		if rec.Kind == commitlog.KindHandoff && retry.Possible(simReceipt(m, rec)) {
+		if rec.Kind == commitlog.KindHandoff && machine.MayBeRetried(simReceipt(m, rec)) {
 			failed = append(failed, rec.Run.RunID)
 		}
 	}
@@ -83,7 +83,7 @@ func (h *simHistory) prior(asked *handoff.Handoff, of *apply.RetryOf) *dedupe.Re
 		return now
 	}
 	h.must(now != nil && now.RunID == of.RunID && now.LogSeq == of.LogSeq &&
-		retry.Possible(now),
+		machine.MayBeRetried(now),
 		"run %s was tried again, and the key has another result", of.RunID)
 	return nil
 }

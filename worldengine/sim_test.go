@@ -118,7 +118,7 @@ func newSim(seed uint64) *sim {
 			after.Apply = apply.Plugin
 		}
 		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: state.Snapshot.TownID}
-		msg, err := rec.Message(wire.LogSubject("main", wire.TownToken(state.Snapshot.TownID)),
+		msg, err := commitlog.Encode(&rec, wire.LogSubject("main", wire.TownToken(state.Snapshot.TownID)),
 			&after)
 		if err != nil {
 			panic(err)

@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"time"
 
-	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/history"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/messages"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/town"
@@ -74,18 +74,8 @@ func (e *Engine) Put(ctx context.Context, state town.State, expected string) (To
 	return e.putWith(ctx, state, expected, Attributes{})
 }
 
-// Attributes are what a town has beside its state. What is left out stays as it is.
-type Attributes struct {
-	Apply    apply.Binding    // "" where left out
-	Approval *approval.Policy // which types of proposals take a person's approval
-}
-
-// of returns an entry with the attributes.
-func (a Attributes) of(current commitlog.Entry) commitlog.Entry {
-	current.Apply = cmp.Or(a.Apply, current.Apply)
-	current.Policy = cmp.Or(a.Approval, current.Policy)
-	return current
-}
+// Attributes are what a town has beside its state.
+type Attributes = machine.Attributes
 
 func (e *Engine) putWith(
 	ctx context.Context, state town.State, expected string, a Attributes,
@@ -106,14 +96,8 @@ func (e *Engine) SubmitPut(
 			return err
 		}
 	}
-	return e.submitChange(state.Snapshot.TownID, actorID, done,
-		func(current commitlog.Entry) (commitlog.Entry, error) {
-			if err := state.MayReplace(current.State, expected); err != nil {
-				return commitlog.Entry{}, err
-			}
-			current.State = state
-			return a.of(current), nil
-		})
+	return e.submitChange(state.Snapshot.TownID, done,
+		&machine.Put{State: state, Expected: expected, Attributes: a, ActorID: actorID})
 }
 
 // SubmitPatch changes members of a town's state: patch is a JSON Merge Patch (RFC 7396) of the
@@ -123,30 +107,14 @@ func (e *Engine) SubmitPut(
 func (e *Engine) SubmitPatch(
 	townID string, patch any, expected string, a Attributes, actorID string, done func(Town, error),
 ) error {
-	return e.submitChange(townID, actorID, done,
-		func(current commitlog.Entry) (commitlog.Entry, error) {
-			if err := current.State.MustBe(expected); err != nil {
-				return commitlog.Entry{}, err
-			}
-			state, err := current.State.Patch(patch)
-			if err != nil {
-				return commitlog.Entry{}, schemas.Under(schemas.TownPatchRequest, err, "patch")
-			}
-			if err := state.MayReplace(current.State, expected); err != nil {
-				return commitlog.Entry{}, err
-			}
-			current.State = state
-			return a.of(current), nil
-		})
+	return e.submitChange(townID, done,
+		&machine.Patch{Patch: patch, Expected: expected, Attributes: a, ActorID: actorID})
 }
-
-// change returns the entry of a town after a request, or the reason why the request is refused.
-type change func(current commitlog.Entry) (commitlog.Entry, error)
 
 // submitChange queues a change of a town's state that no handoff makes. It waits for what is
 // pending.
 func (e *Engine) submitChange(
-	townID, actorID string, done func(Town, error), c change,
+	townID string, done func(Town, error), change machine.Event,
 ) error {
 	queued := time.Now()
 	return e.queue.SubmitWork(townID, func(ctx context.Context, t queue.Turn) queue.Result {
@@ -156,7 +124,7 @@ func (e *Engine) submitChange(
 				done(Town{}, queue.ErrPanicked)
 			}
 		}()
-		end, stored, err := e.commitChange(ctx, townID, actorID, queued, c)
+		end, stored, err := e.commitChange(ctx, townID, queued, change)
 		panicked = false
 		switch {
 		case err == nil && end == parked && !t.Closing:
@@ -172,7 +140,7 @@ func (e *Engine) submitChange(
 
 // commitChange commits a change to the town as the log has it.
 func (e *Engine) commitChange(
-	ctx context.Context, townID, actorID string, queued time.Time, c change,
+	ctx context.Context, townID string, queued time.Time, change machine.Event,
 ) (end turn, stored Town, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -191,15 +159,12 @@ func (e *Engine) commitChange(
 			}
 			return e.pending.Absent(townID, current.Pending.Run.RunID, "")
 		}
-		after, err := c(current)
+		out, err := e.step(ctx, current, e.input(townID, nil, change))
 		if err != nil {
-			return err
-		}
-		rec := commitlog.Record{Kind: commitlog.KindPut, TownID: townID, ActorID: actorID}
-		if err := e.log.CommitTown(ctx, &rec, &after, current.Seq); err != nil {
 			e.towns.Forget(townID)
 			return err
 		}
+		after := out.After
 		after.LoadedSeq = current.Seq
 		e.towns.Set(townID, after)
 		stored = e.townOf(after)
@@ -242,7 +207,7 @@ func (e *Engine) LoadWorld(ctx context.Context, file []byte) (created int, err e
 		return 0, err
 	}
 	for _, t := range towns {
-		_, err := e.putWith(ctx, t.State, "", Attributes{t.Binding, t.Approval})
+		_, err := e.putWith(ctx, t.State, "", Attributes{Apply: t.Binding, Approval: t.Approval})
 		switch {
 		case err == nil:
 			created++
@@ -262,4 +227,9 @@ func CheckConfig(config Config, file []byte) (towns int, err error) {
 	}
 	list, err := worldfile.Parse(file, config.mayBind)
 	return len(list), err
+}
+
+// policyOf returns which types of proposals take an approval in a town.
+func (e *Engine) policyOf(current commitlog.Entry) *approval.Policy {
+	return cmp.Or(current.Policy, &e.config.policy)
 }

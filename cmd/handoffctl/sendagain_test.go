@@ -9,7 +9,7 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/check"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -29,7 +29,7 @@ func TestSendAsksAgainAfterALostReply(t *testing.T) {
 	require.NoError(t, err)
 	after, reason := town.DefaultRules().Apply(state.Snapshot, &h.Proposal)
 	require.Empty(t, reason)
-	checked := check.Handoff(h, nil, state)
+	checked := machine.Check(h, nil, state)
 	result, err := handoff.NewResult(h, checked.Executed(after)).MarshalWire()
 	require.NoError(t, err)
 	requests := make(chan string, 2)

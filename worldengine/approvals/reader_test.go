@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-json-experiment/json"
+	"github.com/google/uuid"
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
@@ -22,6 +23,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
@@ -272,10 +274,7 @@ func TestAPageIsBoundedInBytes(t *testing.T) {
 	a := newAsking(t)
 	for i := range 5 {
 		townID := string(rune('a' + i))
-		s := decision(lifecycle.SignalApprove, a.talk(townID), "mara")
-		s.TownID, s.Reason = townID, strings.Repeat("x", 1000) // a row has more than its handoff
-		_, err := a.decider().Decide(t.Context(), s)
-		require.NoError(t, err)
+		a.approve(townID, a.talk(townID), strings.Repeat("x", 1000)) // a row has more than its handoff
 		a.now = a.now.Add(time.Second)
 		a.ask(townID, handoff.AdvanceProject, "wall")
 	}
@@ -307,4 +306,26 @@ func TestAPageIsBoundedInBytes(t *testing.T) {
 		}
 		require.Equal(t, whole, got)
 	}
+}
+
+// approve approves a handoff of a town, which waits for that.
+func (a *asking) approve(townID string, h *handoff.Handoff, reason string) {
+	a.t.Helper()
+	current, err := a.Log.Load(a.t.Context(), townID)
+	require.NoError(a.t, err)
+	in := machine.Input{TownID: townID, At: a.now, Event: &machine.Signal{
+		Kind: lifecycle.SignalApprove, TownID: townID, HandoffID: h.HandoffID, ActorID: "mara",
+		Reason: reason, Run: runevents.Identity{
+			RunID: uuid.NewString(), TenantID: "default", ProjectID: "main",
+			EnvironmentID: "local", PlanID: lifecycle.SignalPlan,
+			PlanVersion: lifecycle.SignalVersion,
+		},
+	}}
+	for range machine.MaxIDs {
+		in.IDs = append(in.IDs, uuid.NewString())
+	}
+	out, err := machine.Step(current, &in, &machine.Settings{ApprovalTimeout: time.Minute})
+	require.NoError(a.t, err)
+	require.Nil(a.t, out.Refused)
+	require.NoError(a.t, a.Log.CommitTown(a.t.Context(), out.Record, &out.After, current.Seq))
 }

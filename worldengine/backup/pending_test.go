@@ -25,7 +25,7 @@ func TestCountPending(t *testing.T) {
 	require.NoError(t, err)
 	store := func(townID string, kind commitlog.Kind, pending *apply.Pending) {
 		rec := commitlog.Record{Kind: kind, TownID: townID}
-		msg, err := rec.Message(wire.LogSubject("main", wire.TownToken(townID)), &commitlog.Entry{
+		msg, err := commitlog.Encode(&rec, wire.LogSubject("main", wire.TownToken(townID)), &commitlog.Entry{
 			State: town.NewState(&town.Snapshot{
 				SchemaVersion: town.SchemaVersion, Day: 1, TownID: townID,
 				SideQuests: []town.SideQuest{}, Projects: []town.Project{},

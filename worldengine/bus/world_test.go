@@ -89,7 +89,7 @@ func (w *world) record(n int) *nats.Msg {
 	case parts(n) == 0:
 		rec.Kind, rec.Run = commitlog.KindControl, nil
 	}
-	msg, err := rec.Message(wire.LogSubject("main", "t"), nil)
+	msg, err := commitlog.Encode(rec, wire.LogSubject("main", "t"), nil)
 	require.NoError(w.t, err)
 	msg.Header.Set(wire.AtHeader,
 		runevents.Timestamp(time.UnixMilli(1_700_000_000_000+int64(n))))

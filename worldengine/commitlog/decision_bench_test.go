@@ -45,7 +45,7 @@ func BenchmarkDecision(b *testing.B) {
 			Kind: commitlog.KindHandoff, TownID: h.Proposal.TownID, Result: encoded,
 			Handoff: asked, Addition: &addition, Run: p.Run(),
 		}
-		_, err = rec.Message("log.a", &commitlog.Entry{State: after})
+		_, err = commitlog.Encode(&rec, "log.a", &commitlog.Entry{State: after})
 		check(err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 )
 
 // describe sets the headers from which the index is made, so that no body is read for it.
-func (rec *Record) describe(subject string, header nats.Header) {
+func describe(rec *Record, subject string, header nats.Header) {
 	set := func(name, value string) {
 		if value != "" {
 			header[name] = []string{value}

@@ -21,7 +21,7 @@ func TestRecord_HeadersOfAHandoff(t *testing.T) {
 	for _, c := range outcometest.Cases(t) {
 		rec, _ := logtest.Judged(t, &c)
 		subject := wire.LogSubject("main", wire.TownToken(rec.TownID))
-		msg, err := rec.Message(subject, nil)
+		msg, err := commitlog.Encode(rec, subject, nil)
 		require.NoError(t, err)
 		want, moves := string(c.Want.Status)+" "+string(c.Want.ReasonCode), "RunStarted,RunCompleted"
 		if c.Want.Status == "failed" {
@@ -35,7 +35,7 @@ func TestRecord_HeadersOfAHandoff(t *testing.T) {
 		require.Regexp(t, `^1-[0-9]+$`, msg.Header.Get(wire.RunSeqsHeader))
 		require.Empty(t, msg.Header.Get(wire.TownTokenHeader), "the subject ends with it")
 
-		msg, err = rec.Message(wire.RefusedSubject("main", wire.UnknownTownToken), nil)
+		msg, err = commitlog.Encode(rec, wire.RefusedSubject("main", wire.UnknownTownToken), nil)
 		require.NoError(t, err)
 		require.Equal(t, wire.TownToken(rec.TownID), msg.Header.Get(wire.TownTokenHeader))
 	}
@@ -47,8 +47,9 @@ func TestRecord_HeadersOfAProducersRun(t *testing.T) {
 	c := outcometest.Cases(t)[0]
 	rec, _ := logtest.Judged(t, &c)
 	rec.Run.AppendedBy = "jon"
-	msg, err := (&commitlog.Record{Kind: commitlog.KindEvents, TownID: "t", Run: rec.Run}).
-		Message(wire.RunSubject("main", rec.Run.RunID), nil)
+	msg, err := commitlog.Encode(&commitlog.Record{
+		Kind: commitlog.KindEvents, TownID: "t", Run: rec.Run,
+	}, wire.RunSubject("main", rec.Run.RunID), nil)
 	require.NoError(t, err)
 	require.Empty(t, msg.Header.Get(wire.TypeHeader))
 	require.Equal(t, c.Handoff.Proposal.ActorID, msg.Header.Get(wire.ActorHeader))

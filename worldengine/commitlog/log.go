@@ -11,10 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/apply"
-	"worldengine/worldengine/approval"
 	"worldengine/worldengine/backoff"
-	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
@@ -85,27 +82,6 @@ const DuplicateWindow = 30 * time.Second
 
 // appendTimeout bounds one attempt to append.
 const appendTimeout = 3 * time.Second
-
-// Entry is a town as the log has it: its state, and the sequence of the message that holds it.
-// The zero entry is a town that the log does not know.
-type Entry struct {
-	// Seq is the log sequence of the town's last message.
-	Seq uint64
-	// LoadedSeq is the log sequence at which this instance read the town. The index has what the
-	// instance has committed since then.
-	LoadedSeq uint64
-	State     town.State
-	// Apply is the town's own binding, "" for the engine's default; Paused is the pause of the
-	// town, nil where it is not paused; Pending is the command that is being applied, nil where
-	// there is none.
-	Apply   apply.Binding
-	Paused  *PausedBy
-	Pending *apply.Pending
-	// Policy is which proposals take an approval, nil for the engine's default, and Approvals those
-	// that wait for one, and what was decided.
-	Policy    *approval.Policy
-	Approvals approval.List
-}
 
 // Load reads the current entry of a town, the zero entry for one that does not exist. It returns
 // ErrTownDamaged or ErrLogUnavailable.
@@ -196,7 +172,7 @@ func (l *Log) Commit(ctx context.Context, msg *nats.Msg, guard uint64) (uint64, 
 // CommitTown commits a record that leaves its town as after, guarded by the sequence of the town's
 // last message, and sets after.Seq. Its errors are those of Record.Message and of Commit.
 func (l *Log) CommitTown(ctx context.Context, rec *Record, after *Entry, guard uint64) error {
-	msg, err := rec.Message(wire.LogSubject(l.World, wire.TownToken(rec.TownID)), after)
+	msg, err := Encode(rec, wire.LogSubject(l.World, wire.TownToken(rec.TownID)), after)
 	if err != nil {
 		return err
 	}

@@ -1,109 +1,53 @@
 package commitlog
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 
-	"github.com/go-json-experiment/json"
-	"github.com/go-json-experiment/json/jsontext"
 	"github.com/nats-io/nats.go"
 
-	"worldengine/handoff"
-	"worldengine/runevents"
-	"worldengine/worldengine/apply"
-	"worldengine/worldengine/approval"
-	"worldengine/worldengine/town"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
 
-// Kind is the kind of a record. The set is closed.
-type Kind string
-
-// The kinds of a record. The first seven, and mend, stand on a town's subject and hold its state; a
-// refused run changes no town and stands on the refused subject, events of a run on that of their
-// run, what pauses the whole world on the control subject, and other signals on theirs.
-const (
-	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
-	// KindPending: an accepted handoff that is being applied: its first events, its next attempt,
-	// or what servers and operators say about its requests.
-	KindPending Kind = "pending"
-	// KindCancelled: the command of an accepted handoff is not applied any more: the last events of
-	// its run.
-	KindCancelled Kind = "cancelled"
-	KindPut       Kind = "put" // a state that town.put, town.patch or the world file gave
-	// a signal of an operator: a town, or the world, is paused or resumed
-	KindControl Kind = "control"
-	// KindAsked is a handoff that waits for a person's approval from now on: refused, with its
-	// result and events. KindDecided is the signal that approves or denies it.
-	KindAsked   Kind = "asked"
-	KindDecided Kind = "decided"
-	// a signal that changes no town's record: a refused one, or a cancellation
-	KindSignal  Kind = "signal"
-	KindRefused Kind = "refused" // a refused handoff: result and events
-	KindEvents  Kind = "events"  // events of a run that others than the engine appended
-	KindRun     Kind = "run"     // events of a run that the engine emits between its commits
-	// KindMend puts a town back to its last readable record, where messages behind that are
-	// damaged.
-	KindMend Kind = "mend"
+// What the log holds is what the machine returns.
+type (
+	Record      = machine.Record
+	Kind        = machine.Kind
+	Entry       = machine.Town
+	Mended      = machine.Mended
+	LostMessage = machine.LostMessage
 )
 
-// OfTown reports whether a record of this kind holds a town's state.
-func (k Kind) OfTown() bool {
-	switch k {
-	case KindHandoff, KindPending, KindCancelled, KindPut, KindControl, KindAsked,
-		KindDecided, KindMend:
-		return true
-	}
-	return false
-}
+// The kinds of records.
+const (
+	KindHandoff   = machine.KindHandoff
+	KindPending   = machine.KindPending
+	KindCancelled = machine.KindCancelled
+	KindPut       = machine.KindPut
+	KindControl   = machine.KindControl
+	KindAsked     = machine.KindAsked
+	KindDecided   = machine.KindDecided
+	KindSignal    = machine.KindSignal
+	KindRefused   = machine.KindRefused
+	KindEvents    = machine.KindEvents
+	KindRun       = machine.KindRun
+	KindMend      = machine.KindMend
+)
 
 // RecordVersion is the schemaVersion of a record.
-const RecordVersion = "commit-record.v1"
+const RecordVersion = machine.RecordVersion
+
+// ReadRecord reads the body of a log message.
+func ReadRecord(data []byte) (*Record, error) { return machine.ReadRecord(data) }
 
 // MaxTownHeader bounds the header with a town's id, since NATS bounds all headers together; the id
 // of a town whose header would be longer is read from the record.
 const MaxTownHeader = 4096
 
-// Record is one message of the commit log: everything that one decision changed, together or not
-// at all. Members that a kind does not have are absent.
-type Record struct {
-	SchemaVersion string `json:"schemaVersion"`
-	Kind          Kind   `json:"kind"`
-	TownID        string `json:"townId"`
-	// Apply, Paused, Pending, Policy and Approvals are what else is known of a town, and stand in
-	// each of its records.
-	Apply     apply.Binding    `json:"apply,omitzero"` // "" for the engine's default
-	Paused    *PausedBy        `json:"paused,omitzero"`
-	Pending   *apply.Pending   `json:"pending,omitzero"`
-	Policy    *approval.Policy `json:"policy,omitzero"` // nil for the engine's default
-	Approvals approval.List    `json:"approvals,omitempty"`
-	// WorldPolicy is what the world asked approvals of when a handoff was accepted, or waited for
-	// its approval, in a town without a policy of its own; nil if the world asked for none.
-	WorldPolicy *approval.Policy `json:"worldPolicy,omitzero"`
-	// ActorID, in a record of kind put, is who put the state: the user, or the role of one whom
-	// NATS does not name; "" without access control.
-	ActorID string `json:"actorId,omitzero"`
-	// RetryOf, in a record of a handoff that was judged, is the run that its run tries again; nil
-	// where it does not. What is pending has its own.
-	RetryOf *apply.RetryOf `json:"retryOf,omitzero"`
-	// Closing, in a record on a run's subject, reports whether only the engine goes on with the
-	// run.
-	Closing bool `json:"closing,omitzero"`
-	// Mend stands in a record of kind mend.
-	Mend     *Mended        `json:"mend,omitzero"`
-	Snapshot jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after it
-	Result   jsontext.Value `json:"result,omitzero"`
-	// Handoff is the handoff that the result answers, for who wants to judge it again.
-	Handoff jsontext.Value `json:"handoff,omitzero"`
-	// Addition stands beside the result of an accepted handoff, for revision 1 of it.
-	Addition *handoff.Addition `json:"addition,omitzero"`
-	Run      *runevents.Run    `json:"run,omitzero"`
-}
-
-// Message returns the log message of a record. after is what the town is with it, or nil for a
+// Encode returns the log message of a record. after is what the town is with it, or nil for a
 // record of no town. Proposals in it that wait in a state of before are closed.
-func (rec *Record) Message(subject string, after *Entry) (*nats.Msg, error) {
+func Encode(rec *Record, subject string, after *Entry) (*nats.Msg, error) {
 	rec.SchemaVersion = RecordVersion
 	header := nats.Header{}
 	if after != nil {
@@ -121,120 +65,10 @@ func (rec *Record) Message(subject string, after *Entry) (*nats.Msg, error) {
 		header[wire.HashHeader] = []string{state.Hash}
 		header[wire.EpochHeader] = []string{strconv.FormatInt(state.Epoch(), 10)}
 	}
-	rec.describe(subject, header)
-	body, err := rec.marshal()
+	describe(rec, subject, header)
+	body, err := rec.MarshalJSON()
 	if err != nil {
 		return nil, fmt.Errorf("worldengine: cannot write the record of %q: %w", rec.TownID, err)
 	}
 	return &nats.Msg{Subject: subject, Header: header, Data: body}, nil
-}
-
-// marshal writes the record. Snapshot and result are JSON already and go in as they are.
-func (rec *Record) marshal() ([]byte, error) {
-	b := append(make([]byte, 0, rec.size()), `{"schemaVersion":"`+RecordVersion+`","kind":"`...)
-	b = append(append(b, rec.Kind...), `","townId":`...)
-	b = handoff.AppendString(b, rec.TownID)
-	b, err := rec.appendAttributes(b)
-	if err != nil {
-		return nil, err
-	}
-	if rec.Snapshot != nil {
-		b = append(append(b, `,"snapshot":`...), rec.Snapshot...)
-	}
-	if rec.Result != nil {
-		b = append(append(b, `,"result":`...), rec.Result...)
-	}
-	if rec.Handoff != nil {
-		b = append(append(b, `,"handoff":`...), rec.Handoff...)
-	}
-	if rec.Run != nil {
-		if b, err = rec.Run.AppendJSON(append(b, `,"run":`...)); err != nil {
-			return nil, err
-		}
-	}
-	return append(b, '}'), nil
-}
-
-// size returns about how many bytes the record takes, so that it is written without a copy.
-func (rec *Record) size() int {
-	const others, event = 512, 176 // beside the payload of an event
-	size := others + len(rec.Snapshot) + len(rec.Result) + len(rec.Handoff)
-	if rec.Run != nil {
-		for i := range rec.Run.Events {
-			size += event + len(rec.Run.Events[i].Payload)
-		}
-	}
-	return size
-}
-
-// appendAttributes writes what most records do not have.
-func (rec *Record) appendAttributes(b []byte) ([]byte, error) {
-	member := func(name string, v any) error {
-		data, err := json.Marshal(v)
-		b = append(append(append(b, `,"`...), name...), `":`...)
-		b = append(b, data...)
-		return err
-	}
-	var err error
-	if rec.Apply != "" {
-		err = errors.Join(err, member("apply", rec.Apply))
-	}
-	if rec.Paused != nil {
-		err = errors.Join(err, member("paused", rec.Paused))
-	}
-	if rec.Pending != nil {
-		err = errors.Join(err, member("pending", rec.Pending))
-	}
-	if rec.ActorID != "" {
-		err = errors.Join(err, member("actorId", rec.ActorID))
-	}
-	if rec.Policy != nil {
-		err = errors.Join(err, member("policy", rec.Policy))
-	}
-	if rec.WorldPolicy != nil {
-		err = errors.Join(err, member("worldPolicy", rec.WorldPolicy))
-	}
-	if len(rec.Approvals) > 0 {
-		err = errors.Join(err, member("approvals", rec.Approvals))
-	}
-	if rec.Mend != nil {
-		err = errors.Join(err, member("mend", rec.Mend))
-	}
-	if rec.Closing {
-		err = errors.Join(err, member("closing", true))
-	}
-	if rec.Addition != nil {
-		err = errors.Join(err, member("addition", rec.Addition))
-	}
-	if rec.RetryOf != nil {
-		err = errors.Join(err, member("retryOf", rec.RetryOf))
-	}
-	return b, err
-}
-
-// ReadRecord reads the body of a log message.
-func ReadRecord(data []byte) (*Record, error) {
-	rec := new(Record)
-	if err := json.Unmarshal(data, rec); err != nil {
-		return nil, fmt.Errorf("worldengine: not a commit record: %w", err)
-	}
-	if rec.SchemaVersion != RecordVersion {
-		return nil, fmt.Errorf("worldengine: a commit record of version %q; this engine reads %s",
-			rec.SchemaVersion, RecordVersion)
-	}
-	return rec, nil
-}
-
-// State returns the town's state that the record holds. What is stored was valid, so a snapshot
-// that is not, or not the one that the header's hash names, is damage.
-func (rec *Record) State(hash string) (town.State, error) {
-	state, err := town.ParseStored(rec.Snapshot)
-	if err != nil {
-		return town.State{}, fmt.Errorf("worldengine: the stored state of %q: %w", rec.TownID, err)
-	}
-	if state.Hash != hash {
-		return town.State{}, fmt.Errorf("worldengine: the stored state of %q has the hash %s, "+
-			"but its message says %s", rec.TownID, state.Hash, hash)
-	}
-	return state, nil
 }

@@ -36,7 +36,7 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 		RetryOf: &apply.RetryOf{RunID: "run-0", LogSeq: 3},
 		Handoff: jsontext.Value(`{"handoff":2}`), Addition: &handoff.Addition{},
 		Run: &runevents.Run{Identity: runevents.Identity{RunID: "run-1"}}}
-	msg, err := rec.Message("subject", entry)
+	msg, err := Encode(rec, "subject", entry)
 	require.NoError(t, err)
 	read, err := ReadRecord(msg.Data)
 	require.NoError(t, err)
@@ -67,7 +67,7 @@ func TestALongTownIDIsNoHeader(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int]bool{MaxTownHeader: true, MaxTownHeader + 1: false} {
 		rec := &Record{Kind: KindPut, TownID: strings.Repeat("a", n)}
-		msg, err := rec.Message("subject", &Entry{State: towntest.Threatened()})
+		msg, err := Encode(rec, "subject", &Entry{State: towntest.Threatened()})
 		require.NoError(t, err)
 		require.Equal(t, want, msg.Header.Get(wire.TownHeader) != "", n)
 		read, err := ReadRecord(msg.Data)

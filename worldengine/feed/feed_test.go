@@ -253,7 +253,7 @@ func BenchmarkMessage(b *testing.B) {
 		}
 		rec, after := logtest.Judged(b, &c)
 		subject := wire.LogSubject("main", wire.TownToken(rec.TownID))
-		msg, err := rec.Message(subject, &commitlog.Entry{State: after})
+		msg, err := commitlog.Encode(rec, subject, &commitlog.Entry{State: after})
 		require.NoError(b, err)
 		msg.Header[wire.AtHeader] = []string{"2026-02-16T10:00:00.000Z"}
 		stored := &jetstream.RawStreamMsg{

@@ -46,7 +46,7 @@ func (c *worldCheck) mendTown(ctx context.Context, d *DamagedTown) (bool, error)
 	}
 	rec := commitlog.Record{Kind: commitlog.KindMend, TownID: prior.TownID,
 		Mend: &commitlog.Mended{Restores: d.Restores, Lost: d.Lost}}
-	msg, err := rec.Message(d.Subject, &commitlog.Entry{
+	msg, err := commitlog.Encode(&rec, d.Subject, &commitlog.Entry{
 		State: state, Apply: prior.Apply, Paused: prior.Paused, Pending: prior.Pending,
 		Policy: prior.Policy, Approvals: prior.Approvals,
 	})

@@ -42,7 +42,7 @@ func TestNewestChanges(t *testing.T) {
 	put := w.put(towntest.Threatened())
 	w.judge("rejected")
 	world := &commitlog.Record{Kind: commitlog.KindControl}
-	msg, err := world.Message(wire.ControlSubject("main"), nil)
+	msg, err := commitlog.Encode(world, wire.ControlSubject("main"), nil)
 	require.NoError(t, err)
 	_, err = w.Log.Commit(t.Context(), msg, 0)
 	require.NoError(t, err)

@@ -15,9 +15,9 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
 )
@@ -138,7 +138,7 @@ func (s *Store) Hold(
 // lifecycle.EmitResumed.
 func (s *Store) attempts(r *Run, started bool) (*runevents.Producer, error) {
 	p := s.NewProducer(r.Pending.Run)
-	evaluation := check.Handoff(r.Handoff, nil, r.Before).Outcome.Evaluation
+	evaluation := machine.Check(r.Handoff, nil, r.Before).Outcome.Evaluation
 	if err := lifecycle.EmitResumed(p, r.Handoff, &evaluation, r.Pending, started); err != nil {
 		return nil, fmt.Errorf("worldengine: the events of a run: %w", err)
 	}

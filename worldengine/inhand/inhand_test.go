@@ -14,11 +14,11 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/inhand"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/runs"
@@ -73,7 +73,7 @@ func (a *accepted) hold(by *commitlog.PausedBy) {
 
 // result returns what is answered where the command was applied, or failed for a reason.
 func (a *accepted) result(reason handoff.ReasonCode) *handoff.Result {
-	checked := check.Handoff(a.Handoff, nil, a.Before)
+	checked := machine.Check(a.Handoff, nil, a.Before)
 	if reason != "" {
 		return handoff.NewResult(a.Handoff, checked.Failed(reason, a.Before))
 	}

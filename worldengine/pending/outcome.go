@@ -13,11 +13,11 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
-	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
 	"worldengine/worldengine/inhand"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/queue"
 )
 
@@ -180,7 +180,7 @@ func (w *Worker) commitEnd(
 	ctx context.Context, a *application, current commitlog.Entry, c *apply.NextStep,
 	v *apply.Result,
 ) (End, error) {
-	checked := check.Handoff(a.Handoff, nil, current.State)
+	checked := machine.Check(a.Handoff, nil, current.State)
 	if !checked.Accepted {
 		return End{},
 			fmt.Errorf("pending: the state of %q changed while run %s was pending",

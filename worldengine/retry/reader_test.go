@@ -40,7 +40,7 @@ func (s oneMessage) At(_ context.Context, seq uint64) (*jetstream.RawStreamMsg, 
 // reader returns a Reader of the end of the run "run-1", which the log has as a record.
 func reader(t *testing.T, end *commitlog.Record) *Reader {
 	t.Helper()
-	msg, err := end.Message("any", nil)
+	msg, err := commitlog.Encode(end, "any", nil)
 	require.NoError(t, err)
 	return &Reader{
 		Log: &commitlog.Log{Store: oneMessage{body: msg.Data}},

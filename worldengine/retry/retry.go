@@ -166,10 +166,3 @@ func InHand(runID string) *Refusal {
 		"another retry of the run was first: its command is being " +
 			"applied, in run " + runID}
 }
-
-// Possible reports whether a key may have another receipt later: its handoff failed since no plugin
-// or console could be reached, and an operator may have it tried again. Every other receipt of a
-// key stays.
-func Possible(receipt *dedupe.Receipt) bool {
-	return receipt.ReasonCode == apply.ReasonPluginUnavailable
-}

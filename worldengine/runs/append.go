@@ -202,7 +202,7 @@ func (s *Store) store(
 // Message returns the log message of a record on a run's subject. It expires, so that runs that are
 // over cost nothing, and its id tells it from another instance's message with the same content.
 func (s *Store) Message(rec *commitlog.Record) (*nats.Msg, error) {
-	msg, err := rec.Message(wire.RunSubject(s.config.World, rec.Run.RunID), nil)
+	msg, err := commitlog.Encode(rec, wire.RunSubject(s.config.World, rec.Run.RunID), nil)
 	if err != nil {
 		return nil, err
 	}

@@ -117,7 +117,7 @@ func TestAppendToOpenRun(t *testing.T) {
 	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
 	commit := func(run *runevents.Run) {
 		rec := commitlog.Record{Kind: commitlog.KindRefused, TownID: "t", Run: run}
-		msg, err := rec.Message(wire.RefusedSubject("main", "t"), nil)
+		msg, err := commitlog.Encode(&rec, wire.RefusedSubject("main", "t"), nil)
 		require.NoError(t, err)
 		_, err = s.log.Append(t.Context(), msg)
 		require.NoError(t, err)

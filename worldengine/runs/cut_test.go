@@ -50,7 +50,7 @@ func TestStore_DamagedRun(t *testing.T) {
 	require.Equal(t, []string{"run", rec.Run.RunID}, listed(t, s, RunFilter{}, 1))
 	msg, err := l.Message(t.Context(), seq)
 	require.NoError(t, err)
-	noRun, err := (&commitlog.Record{Kind: rec.Kind}).Message(msg.Subject, nil)
+	noRun, err := commitlog.Encode(&commitlog.Record{Kind: rec.Kind}, msg.Subject, nil)
 	require.NoError(t, err)
 	whole := l.Store
 	for name, shown := range map[string]*jetstream.RawStreamMsg{

@@ -44,9 +44,11 @@ func pauseWorld(t *testing.T, l *commitlog.Log, signalID string) uint64 {
 	}
 	run, err := newRecorder(l).Accepted(&s)
 	require.NoError(t, err)
-	rec := commitlog.Record{Kind: commitlog.KindControl, Run: run,
-		Paused: s.PausedBy(signalID, time.Now())}
-	msg, err := rec.Message(wire.ControlSubject("main"), nil)
+	rec := commitlog.Record{Kind: commitlog.KindControl, Run: run}
+	if signalID != "" {
+		rec.Paused = &commitlog.PausedBy{SignalID: signalID, ActorID: s.ActorID, At: time.Now()}
+	}
+	msg, err := commitlog.Encode(&rec, wire.ControlSubject("main"), nil)
 	require.NoError(t, err)
 	seq, err := l.Commit(t.Context(), msg, guard)
 	require.NoError(t, err)

@@ -37,7 +37,7 @@ func (r *Recorder) Refuse(ctx context.Context, s *Signal, code wire.Code, messag
 // Record stores the run of a signal that changes no state.
 func (r *Recorder) Record(ctx context.Context, townID string, run *runevents.Run) error {
 	rec := commitlog.Record{Kind: commitlog.KindSignal, TownID: townID, Run: run}
-	msg, err := rec.Message(wire.SignalSubject(r.Log.World), nil)
+	msg, err := commitlog.Encode(&rec, wire.SignalSubject(r.Log.World), nil)
 	if err != nil {
 		return err
 	}
@@ -50,11 +50,7 @@ func (r *Recorder) run(s *Signal, refused string) (*runevents.Run, error) {
 	if err != nil {
 		return nil, err
 	}
-	said := lifecycle.SignalPayload{
-		Signal: s.Kind, TownID: s.TownID, RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason,
-		HandoffID: s.HandoffID, HandoffHash: s.HandoffHash,
-	}
-	if err := lifecycle.EmitSignal(p, said, refused); err != nil {
+	if err := lifecycle.EmitSignal(p, s.Payload(), refused); err != nil {
 		return nil, fmt.Errorf("worldengine: the events of a signal: %w", err)
 	}
 	return p.Run(), nil

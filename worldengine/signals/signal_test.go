@@ -26,45 +26,6 @@ func TestDefaultsOfASignal(t *testing.T) {
 	require.Equal(t, given, given.WithDefaults(), "what is given stays")
 }
 
-func TestWhatAPauseStores(t *testing.T) {
-	t.Parallel()
-	now := time.Date(2026, 2, 16, 13, 0, 0, 0, time.FixedZone("", 3600))
-	s := signals.Signal{
-		Kind: lifecycle.SignalPause, ActorID: "ada", Reason: "repairs",
-		DrainTimeout: 1500 * time.Millisecond,
-	}
-	require.Equal(t, &commitlog.PausedBy{
-		SignalID: "run", ActorID: "ada", Reason: "repairs", DrainTimeoutMs: 1500,
-		At: time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC),
-	}, s.PausedBy("run", now))
-	s.Kind = lifecycle.SignalResume
-	require.Nil(t, s.PausedBy("run", now))
-}
-
-func TestRefusalsOfPauses(t *testing.T) {
-	t.Parallel()
-	by := &commitlog.PausedBy{ActorID: "ada"}
-	for _, row := range []struct {
-		name   string
-		kind   lifecycle.SignalKind
-		paused *commitlog.PausedBy
-		code   wire.Code
-	}{
-		{"a pause", lifecycle.SignalPause, nil, ""},
-		{"a second pause", lifecycle.SignalPause, by, wire.CodeAlreadyPaused},
-		{"a resumption", lifecycle.SignalResume, by, ""},
-		{"a second resumption", lifecycle.SignalResume, nil, wire.CodeNotPaused},
-	} {
-		s := signals.Signal{Kind: row.kind}
-		code, message := s.Refusal(row.paused)
-		require.Equal(t, row.code, code, row.name)
-		require.Equal(t, code == "", message == "", "%s: %q", row.name, message)
-		if code == wire.CodeAlreadyPaused {
-			require.Contains(t, message, "ada", "who paused it is named")
-		}
-	}
-}
-
 // An accepted signal is a run whose events have all that was said, and nothing is stored yet.
 func TestTheRunOfAnAcceptedSignal(t *testing.T) {
 	t.Parallel()

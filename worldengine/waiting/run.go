@@ -51,6 +51,14 @@ func (r *Run) Begin() lifecycle.Begin {
 	return lifecycle.Begin{Start: r.Start, Waited: r.Waited(), Retry: r.Retry}
 }
 
+// Next returns the runSeq of the next event.
+func (r *Run) Next() int64 {
+	if r.Producer == nil {
+		return 1
+	}
+	return r.Producer.Run().FirstSeq
+}
+
 // Recorded reports whether the run has events of its own in the log.
 func (r *Run) Recorded() bool {
 	return r.Start == lifecycle.StartWaited || r.Start == lifecycle.StartResumed

@@ -56,7 +56,7 @@ func PutTown(t testing.TB, townID string, day int64) *nats.Msg {
 	state := town.NewState(&town.Snapshot{SchemaVersion: town.SchemaVersion,
 		TownID: townID, Day: day})
 	rec := commitlog.Record{Kind: commitlog.KindPut, TownID: townID}
-	msg, err := rec.Message(wire.LogSubject("main", wire.TownToken(townID)),
+	msg, err := commitlog.Encode(&rec, wire.LogSubject("main", wire.TownToken(townID)),
 		&commitlog.Entry{State: state})
 	require.NoError(t, err)
 	return msg

@@ -10,9 +10,9 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/check"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -61,7 +61,7 @@ func Accept(
 	expected, reason := town.DefaultRules().Apply(state.Snapshot, &h.Proposal)
 	require.Empty(t, reason)
 	p := NewProducer(RunOf(h))
-	evaluation := check.Handoff(h, nil, state).Outcome.Evaluation
+	evaluation := machine.Check(h, nil, state).Outcome.Evaluation
 	require.NoError(t, lifecycle.EmitAccepted(p, h, &evaluation, lifecycle.Begin{}))
 	now := time.Now().UTC()
 	pending := &apply.Pending{
@@ -87,7 +87,7 @@ func Commit(
 ) uint64 {
 	t.Helper()
 	if rec.Kind == commitlog.KindRefused {
-		msg, err := rec.Message(wire.RefusedSubject(l.World, wire.TownToken(rec.TownID)), nil)
+		msg, err := commitlog.Encode(rec, wire.RefusedSubject(l.World, wire.TownToken(rec.TownID)), nil)
 		require.NoError(t, err)
 		require.NoError(t, l.Refuse(t.Context(), msg, rec.TownID, nil))
 	} else {

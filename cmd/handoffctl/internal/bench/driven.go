@@ -15,8 +15,8 @@ import (
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/backoff"
-	"worldengine/worldengine/check"
 	"worldengine/worldengine/client"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -92,7 +92,7 @@ func (t *driven) makeStep() error {
 	if err != nil {
 		return fmt.Errorf("bench: a handoff cannot be written: %w", err)
 	}
-	checked := check.Handoff(h, nil, t.state)
+	checked := machine.Check(h, nil, t.state)
 	rules := town.DefaultRules()
 	t.state, _ = rules.Apply(t.state.Snapshot, &h.Proposal)
 	id := handoff.NewResult(h, checked.Executed(t.state)).ResultID

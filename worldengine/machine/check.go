@@ -1,5 +1,4 @@
-// Package check has the checks of a handoff, and the one order in which they are made. It is pure.
-package check
+package machine
 
 import (
 	"worldengine/dedupe"
@@ -7,22 +6,22 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// Result is what the checks say about a handoff. Accepted means that all of them passed and the
-// command may be applied; otherwise Outcome is the whole answer.
-type Result struct {
+// Checked is the verdict of the checks about a handoff. Accepted means that all of them passed and
+// the command may be applied; otherwise Outcome is the whole answer.
+type Checked struct {
 	Accepted bool
 	Outcome  handoff.Outcome
 }
 
-// Handoff judges h against what is true: prior is the receipt of its key, nil when the key is free;
+// Check judges h against the truth: prior is the receipt of its key, nil when the key is free;
 // state is its town, zero when there is none. It is the one place that knows the order of the
 // checks: duplicate, stale, preconditions (Execution Handoff Contract, recommended engine
 // behavior; the outcome table of the design). A check behind one that refused is not evaluated.
-func Handoff(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Result {
+func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked {
 	var e handoff.Evaluation
 	e.Preconditions.Failures = []handoff.Failure{}
-	refuse := func(status handoff.Status, reason handoff.ReasonCode) Result {
-		return Result{Outcome: handoff.Outcome{Status: status, ReasonCode: reason, Evaluation: e}}
+	refuse := func(status handoff.Status, reason handoff.ReasonCode) Checked {
+		return Checked{Outcome: handoff.Outcome{Status: status, ReasonCode: reason, Evaluation: e}}
 	}
 
 	e.DuplicateCheck.Evaluated = true
@@ -61,23 +60,23 @@ func Handoff(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Result
 		return refuse(handoff.Rejected, handoff.ReasonPreconditionFailed)
 	}
 	e.Preconditions.Passed = true
-	return Result{Accepted: true, Outcome: handoff.Outcome{Evaluation: e}}
+	return Checked{Accepted: true, Outcome: handoff.Outcome{Evaluation: e}}
 }
 
 // Executed completes the outcome of an accepted handoff whose command was applied.
-func (c Result) Executed(after town.State) handoff.Outcome {
+func (c Checked) Executed(after town.State) handoff.Outcome {
 	return c.accepted(handoff.Executed, handoff.ReasonExecuted, after)
 }
 
 // Failed completes the outcome of an accepted handoff whose command could not be applied;
 // unchanged is the state that stays.
-func (c Result) Failed(reason handoff.ReasonCode, unchanged town.State) handoff.Outcome {
+func (c Checked) Failed(reason handoff.ReasonCode, unchanged town.State) handoff.Outcome {
 	return c.accepted(handoff.Failed, reason, unchanged)
 }
 
 // Unapproved completes the outcome of a handoff that passed every check but may not be executed:
 // a person has not approved it, or has denied it.
-func (c Result) Unapproved(reason handoff.ReasonCode, detail string) handoff.Outcome {
+func (c Checked) Unapproved(reason handoff.ReasonCode, detail string) handoff.Outcome {
 	outcome := c.Outcome
 	outcome.Status, outcome.ReasonCode = handoff.Rejected, reason
 	outcome.Evaluation.Preconditions = handoff.PreconditionReport{
@@ -86,7 +85,7 @@ func (c Result) Unapproved(reason handoff.ReasonCode, detail string) handoff.Out
 	return outcome
 }
 
-func (c Result) accepted(
+func (c Checked) accepted(
 	s handoff.Status, reason handoff.ReasonCode, state town.State,
 ) handoff.Outcome {
 	epoch := state.Epoch()

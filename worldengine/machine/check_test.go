@@ -1,4 +1,4 @@
-package check_test
+package machine_test
 
 import (
 	"sync"
@@ -8,15 +8,15 @@ import (
 
 	"worldengine/handoff"
 	"worldengine/schemas"
-	"worldengine/worldengine/check"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/outcometest"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 )
 
-// outcome returns what the engine makes of a case: it completes an accepted one as the rules say.
+// outcome returns the outcome of a case by the checks and the built-in rules.
 func outcome(c *outcometest.Case) handoff.Outcome {
-	checked := check.Handoff(c.Handoff, c.Prior, c.State)
+	checked := machine.Check(c.Handoff, c.Prior, c.State)
 	if !checked.Accepted {
 		return checked.Outcome
 	}
@@ -32,7 +32,7 @@ func TestTheOutcomeTable(t *testing.T) {
 	for _, v := range outcometest.Cases(t) {
 		t.Run(v.Name, func(t *testing.T) {
 			t.Parallel()
-			checked := check.Handoff(v.Handoff, v.Prior, v.State)
+			checked := machine.Check(v.Handoff, v.Prior, v.State)
 			require.Equal(t, v.Want.Status.Accepted(), checked.Accepted)
 			require.Equal(t, v.Want, outcome(&v))
 
@@ -49,14 +49,14 @@ func TestTheOutcomeTable(t *testing.T) {
 func TestTheVerdictCanBeCompletedBothWays(t *testing.T) {
 	t.Parallel()
 	now := towntest.Threatened()
-	checked := check.Handoff(outcometest.Advance(t, "wall"), nil, now)
+	checked := machine.Check(outcometest.Advance(t, "wall"), nil, now)
 	executed := checked.Executed(towntest.Threatened(outcometest.OnDay(16)))
 	failed := checked.Failed("PLUGIN_REJECTED", now)
 	require.Equal(t, handoff.Executed, executed.Status)
 	require.Equal(t, handoff.Failed, failed.Status)
 	require.Equal(t, int64(16), *executed.WorldState.DecisionEpoch)
 	require.Equal(t, int64(15), *failed.WorldState.DecisionEpoch)
-	require.Equal(t, check.Handoff(outcometest.Advance(t, "wall"), nil, now), checked,
+	require.Equal(t, machine.Check(outcometest.Advance(t, "wall"), nil, now), checked,
 		"it is left as it is")
 }
 
@@ -96,7 +96,7 @@ func BenchmarkCheck(b *testing.B) {
 	h, state := outcometest.Advance(b, "wall", outcometest.WallExists), towntest.Threatened()
 	b.ReportAllocs()
 	for b.Loop() {
-		if !check.Handoff(h, nil, state).Accepted {
+		if !machine.Check(h, nil, state).Accepted {
 			b.Fatal("refused")
 		}
 	}

@@ -1,0 +1,89 @@
+package machine
+
+import (
+	"time"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/town"
+)
+
+// Settings are the bounds and amounts of a world, beside its towns. Every member must be set.
+type Settings struct {
+	Rules *town.Rules // the amounts of the built-in rules
+	// Apply is the binding, and Policy the approvals, of the towns that have none of their own.
+	Apply  apply.Binding
+	Policy approval.Policy
+	// ApprovalTimeout is how long a proposal waits for its decision, and a decision counts.
+	ApprovalTimeout time.Duration
+	// Deadline is how long one attempt to apply a command may take.
+	Deadline time.Duration
+	// Server is the name of the engine, which may ask a game from the first commit on.
+	Server string
+}
+
+// MaxIDs is how many ids one step draws at most.
+const MaxIDs = 24
+
+// Input is one thing that happens to a town.
+type Input struct {
+	TownID string // "" for the world
+	At     time.Time
+	// IDs are MaxIDs new UUIDs v4. Drawn are the ids that the events had in a step before this one
+	// whose record was not stored, since the town had changed meanwhile.
+	IDs   []string
+	Drawn []runevents.DrawnID
+	Event Event
+}
+
+// Event is a *Handoff, a *Put, a *Patch or a *Signal.
+type Event interface{ event() }
+
+func (*Handoff) event() {}
+func (*Put) event()     {}
+func (*Patch) event()   {}
+func (*Signal) event()  {}
+
+// Handoff is the delivery of a valid handoff to a town that is neither paused nor applies a
+// command.
+type Handoff struct {
+	Handoff *handoff.Handoff
+	// Prior is the receipt of the key, nil if the key is free, or if the handoff is a retry of the
+	// receipt's run.
+	Prior *dedupe.Receipt
+	// Run is the run of the delivery, Next the runSeq of its next event, and Begin how that begins.
+	Run   runevents.Identity
+	Next  int64
+	Begin lifecycle.Begin
+	// RetryOf is the run that this one tries again; nil if there is none.
+	RetryOf *apply.RetryOf
+	// DryRun: the answer is the one that the built-in rules expect, whoever applies the command.
+	DryRun bool
+}
+
+// Attributes are the members of a town beside its state. A member that is left out stays as it is.
+type Attributes struct {
+	Apply    apply.Binding    // "" if left out
+	Approval *approval.Policy // which types of proposals take a person's approval
+}
+
+// Put replaces the state of the hash Expected by State; with "" it creates the town.
+type Put struct {
+	State    town.State
+	Expected string
+	Attributes
+	// ActorID is who puts the state: the user, or the role of one whom NATS does not name.
+	ActorID string
+}
+
+// Patch changes members of the state of the hash Expected: Patch is a JSON Merge Patch (RFC 7396).
+type Patch struct {
+	Patch    any
+	Expected string
+	Attributes
+	ActorID string
+}

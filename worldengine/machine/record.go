@@ -1,0 +1,224 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/go-json-experiment/json"
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/town"
+)
+
+// Kind is the kind of a record. The set is closed.
+type Kind string
+
+// The kinds of a record. The first seven, and mend, stand on a town's subject and hold its state; a
+// refused run changes no town and stands on the refused subject, events of a run on the subject of
+// the run, pauses of the whole world on the control subject, and other signals on theirs.
+const (
+	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
+	// KindPending: an accepted handoff that is being applied: its first events, its next attempt,
+	// or news of its requests from servers and operators.
+	KindPending Kind = "pending"
+	// KindCancelled: the command of an accepted handoff is not applied any more: the last events of
+	// its run.
+	KindCancelled Kind = "cancelled"
+	KindPut       Kind = "put" // a state that town.put, town.patch or the world file gave
+	// a signal of an operator: a town, or the world, is paused or resumed
+	KindControl Kind = "control"
+	// KindAsked is a handoff that waits for a person's approval from now on: refused, with its
+	// result and events. KindDecided is the signal that approves or denies it.
+	KindAsked   Kind = "asked"
+	KindDecided Kind = "decided"
+	// a signal that changes no town's record: a refused one, or a cancellation
+	KindSignal  Kind = "signal"
+	KindRefused Kind = "refused" // a refused handoff: result and events
+	KindEvents  Kind = "events"  // events of a run that others than the engine appended
+	KindRun     Kind = "run"     // events of a run that the engine emits between its commits
+	// KindMend puts a town back to its last readable record, if messages behind it are
+	// damaged.
+	KindMend Kind = "mend"
+)
+
+// OfTown reports whether a record of this kind holds a town's state.
+func (k Kind) OfTown() bool {
+	switch k {
+	case KindHandoff, KindPending, KindCancelled, KindPut, KindControl, KindAsked,
+		KindDecided, KindMend:
+		return true
+	}
+	return false
+}
+
+// RecordVersion is the schemaVersion of a record.
+const RecordVersion = "commit-record.v1"
+
+// Record is one message of the commit log: everything that one decision changed, together or not
+// at all. Members that a kind does not have are absent.
+type Record struct {
+	SchemaVersion string `json:"schemaVersion"`
+	Kind          Kind   `json:"kind"`
+	TownID        string `json:"townId"`
+	// Apply, Paused, Pending, Policy and Approvals are what else is known of a town, and stand in
+	// each of its records.
+	Apply     apply.Binding      `json:"apply,omitzero"` // "" for the engine's default
+	Paused    *messages.PausedBy `json:"paused,omitzero"`
+	Pending   *apply.Pending     `json:"pending,omitzero"`
+	Policy    *approval.Policy   `json:"policy,omitzero"` // nil for the engine's default
+	Approvals approval.List      `json:"approvals,omitempty"`
+	// WorldPolicy is the world's policy of approvals when a handoff was accepted, or began to wait for
+	// its approval, in a town without a policy of its own; nil if that asks for none.
+	WorldPolicy *approval.Policy `json:"worldPolicy,omitzero"`
+	// ActorID, in a record of kind put, is who put the state: the user, or the role of one whom
+	// NATS does not name; "" without access control.
+	ActorID string `json:"actorId,omitzero"`
+	// RetryOf, in a record of a handoff that was judged, is the run that its run tries again; nil
+	// if there is none. A pending command has its own.
+	RetryOf *apply.RetryOf `json:"retryOf,omitzero"`
+	// Closing, in a record on a run's subject, reports whether only the engine goes on with the
+	// run.
+	Closing bool `json:"closing,omitzero"`
+	// Mend stands in a record of kind mend.
+	Mend     *Mended        `json:"mend,omitzero"`
+	Snapshot jsontext.Value `json:"snapshot,omitzero"` // canonical JSON of the state after it
+	Result   jsontext.Value `json:"result,omitzero"`
+	// Handoff is the handoff that the result answers, to judge it again.
+	Handoff jsontext.Value `json:"handoff,omitzero"`
+	// Addition stands beside the result of an accepted handoff, for revision 1 of it.
+	Addition *handoff.Addition `json:"addition,omitzero"`
+	Run      *runevents.Run    `json:"run,omitzero"`
+}
+
+// MarshalJSON writes the record. Snapshot and result are JSON already and go in as they are.
+func (rec *Record) MarshalJSON() ([]byte, error) {
+	b := append(make([]byte, 0, rec.size()), `{"schemaVersion":"`+RecordVersion+`","kind":"`...)
+	b = append(append(b, rec.Kind...), `","townId":`...)
+	b = handoff.AppendString(b, rec.TownID)
+	b, err := rec.appendAttributes(b)
+	if err != nil {
+		return nil, err
+	}
+	if rec.Snapshot != nil {
+		b = append(append(b, `,"snapshot":`...), rec.Snapshot...)
+	}
+	if rec.Result != nil {
+		b = append(append(b, `,"result":`...), rec.Result...)
+	}
+	if rec.Handoff != nil {
+		b = append(append(b, `,"handoff":`...), rec.Handoff...)
+	}
+	if rec.Run != nil {
+		if b, err = rec.Run.AppendJSON(append(b, `,"run":`...)); err != nil {
+			return nil, err
+		}
+	}
+	return append(b, '}'), nil
+}
+
+// size returns about how many bytes the record takes, so that it is written without a copy.
+func (rec *Record) size() int {
+	const others, event = 512, 176 // beside the payload of an event
+	size := others + len(rec.Snapshot) + len(rec.Result) + len(rec.Handoff)
+	if rec.Run != nil {
+		for i := range rec.Run.Events {
+			size += event + len(rec.Run.Events[i].Payload)
+		}
+	}
+	return size
+}
+
+// appendAttributes writes what most records do not have.
+func (rec *Record) appendAttributes(b []byte) ([]byte, error) {
+	member := func(name string, v any) error {
+		data, err := json.Marshal(v)
+		b = append(append(append(b, `,"`...), name...), `":`...)
+		b = append(b, data...)
+		return err
+	}
+	var err error
+	if rec.Apply != "" {
+		err = errors.Join(err, member("apply", rec.Apply))
+	}
+	if rec.Paused != nil {
+		err = errors.Join(err, member("paused", rec.Paused))
+	}
+	if rec.Pending != nil {
+		err = errors.Join(err, member("pending", rec.Pending))
+	}
+	if rec.ActorID != "" {
+		err = errors.Join(err, member("actorId", rec.ActorID))
+	}
+	if rec.Policy != nil {
+		err = errors.Join(err, member("policy", rec.Policy))
+	}
+	if rec.WorldPolicy != nil {
+		err = errors.Join(err, member("worldPolicy", rec.WorldPolicy))
+	}
+	if len(rec.Approvals) > 0 {
+		err = errors.Join(err, member("approvals", rec.Approvals))
+	}
+	if rec.Mend != nil {
+		err = errors.Join(err, member("mend", rec.Mend))
+	}
+	if rec.Closing {
+		err = errors.Join(err, member("closing", true))
+	}
+	if rec.Addition != nil {
+		err = errors.Join(err, member("addition", rec.Addition))
+	}
+	if rec.RetryOf != nil {
+		err = errors.Join(err, member("retryOf", rec.RetryOf))
+	}
+	return b, err
+}
+
+// ReadRecord reads the body of a log message.
+func ReadRecord(data []byte) (*Record, error) {
+	rec := new(Record)
+	if err := json.Unmarshal(data, rec); err != nil {
+		return nil, fmt.Errorf("worldengine: not a commit record: %w", err)
+	}
+	if rec.SchemaVersion != RecordVersion {
+		return nil, fmt.Errorf("worldengine: a commit record of version %q; this engine reads %s",
+			rec.SchemaVersion, RecordVersion)
+	}
+	return rec, nil
+}
+
+// State returns the town's state that the record holds. An invalid snapshot, or one without the hash
+// of the header, is damage: the stored one was valid.
+func (rec *Record) State(hash string) (town.State, error) {
+	state, err := town.ParseStored(rec.Snapshot)
+	if err != nil {
+		return town.State{}, fmt.Errorf("worldengine: the stored state of %q: %w", rec.TownID, err)
+	}
+	if state.Hash != hash {
+		return town.State{}, fmt.Errorf("worldengine: the stored state of %q has the hash %s, "+
+			"but its message says %s", rec.TownID, state.Hash, hash)
+	}
+	return state, nil
+}
+
+// LostMessage is a message of a town that cannot be read.
+type LostMessage struct {
+	Sequence uint64 `json:"sequence"`
+	Reason   string `json:"reason"`
+	// Delivered reports that NATS delivers the message: its bytes can be read at its sequence.
+	Delivered bool `json:"delivered,omitzero"`
+	// RunID and Day are from the headers of the message, as far as it is delivered.
+	RunID string `json:"runId,omitzero"`
+	Day   string `json:"day,omitzero"`
+}
+
+// Mended is the part of a record of kind mend that names the restored record and the messages that are put aside:
+// every message of its subject between Restores and the record itself.
+type Mended struct {
+	Restores uint64        `json:"restores"` // the log sequence of the record that holds the state
+	Lost     []LostMessage `json:"lost"`     // the first of the messages that are put aside
+}

@@ -1,0 +1,299 @@
+package machine_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/town"
+	"worldengine/worldengine/town/towntest"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write the outputs of testdata/*.txt anew")
+
+// TestScenarios steps the inputs of each file of testdata. A line that begins with "> " is an input,
+// the lines with "< " behind it are its output:
+//
+//	> wait DURATION
+//	> put | patch JSON
+//	> bind local|plugin, > approve TYPE,…|none: a put with attributes
+//	> handoff NAME [advance|talk|salvage|accept ARGUMENT [if PROJECT] [of NAME] [old]] [dry]: the
+//	  kind only at first; "if" requires a project, "of" takes the key of another handoff, "old"
+//	  proposes from the state before the last change
+//	> pause|resume [REASON] · > yes|no NAME by PERSON
+//
+// Text of other lines is prose.
+func TestScenarios(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txt")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			t.Parallel()
+			data, err := os.ReadFile(file)
+			require.NoError(t, err)
+			got := newScenario(t).play(string(data))
+			if *rewrite {
+				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
+				return
+			}
+			require.Equal(t, string(data), got)
+		})
+	}
+}
+
+// scenario is a town, and a log that has the records of its steps.
+type scenario struct {
+	t        *testing.T
+	settings machine.Settings
+	now      time.Time
+	ids      int
+	town     machine.Town
+	before   town.State // the state before the last change
+	seq      uint64
+	handoffs map[string]*handoff.Handoff
+	receipts map[string]*dedupe.Receipt
+}
+
+func newScenario(t *testing.T) *scenario {
+	rules := town.DefaultRules()
+	return &scenario{
+		t: t, now: time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC),
+		settings: machine.Settings{Rules: &rules, Apply: apply.Local,
+			ApprovalTimeout: time.Hour, Deadline: 10 * time.Second, Server: "server-1"},
+		handoffs: map[string]*handoff.Handoff{}, receipts: map[string]*dedupe.Receipt{},
+	}
+}
+
+// play steps the inputs of a text, and returns the text with the outputs that they have.
+func (s *scenario) play(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(text) {
+		if strings.HasPrefix(line, "< ") {
+			continue
+		}
+		b.WriteString(line)
+		if input, ok := strings.CutPrefix(line, "> "); ok {
+			for _, said := range s.input(strings.Fields(input)) {
+				b.WriteString("< " + said + "\n")
+			}
+		}
+	}
+	return b.String()
+}
+
+// input takes one input in, and returns its output.
+func (s *scenario) input(words []string) []string {
+	argument := ""
+	if len(words) > 1 {
+		argument = words[1]
+	}
+	switch words[0] {
+	case "wait":
+		d, err := time.ParseDuration(argument)
+		require.NoError(s.t, err)
+		s.now = s.now.Add(d)
+		return nil
+	case "put":
+		return s.put(machine.Attributes{})
+	case "patch":
+		patch, err := schemas.Decode([]byte(argument), schemas.Limits{})
+		require.NoError(s.t, err)
+		return s.step(&machine.Patch{Patch: patch, Expected: s.town.State.Hash, ActorID: "ada"})
+	case "bind":
+		return s.put(machine.Attributes{Apply: apply.Binding(argument)})
+	case "approve":
+		policy, err := approval.Parse(argument)
+		require.NoError(s.t, err)
+		return s.put(machine.Attributes{Approval: &policy})
+	case "handoff":
+		return s.handoff(words[1:])
+	case "pause", "resume":
+		kind := map[string]lifecycle.SignalKind{
+			"pause": lifecycle.SignalPause, "resume": lifecycle.SignalResume}[words[0]]
+		return s.signal(machine.Signal{Kind: kind, ActorID: "ada", Reason: argument})
+	case "yes", "no":
+		kind := map[string]lifecycle.SignalKind{
+			"yes": lifecycle.SignalApprove, "no": lifecycle.SignalDeny}[words[0]]
+		return s.signal(machine.Signal{Kind: kind, ActorID: words[3],
+			HandoffID: s.handoffs[argument].HandoffID})
+	}
+	s.t.Fatalf("no input is called %q", words[0])
+	return nil
+}
+
+func (s *scenario) put(a machine.Attributes) []string {
+	state, expected := towntest.Threatened(), ""
+	if s.town.State.Exists() {
+		state, expected = s.town.State, s.town.State.Hash
+	}
+	return s.step(&machine.Put{State: state, Expected: expected, Attributes: a, ActorID: "ada"})
+}
+
+func (s *scenario) signal(signal machine.Signal) []string {
+	signal = signal.WithDefaults()
+	signal.TownID = "town-threatened"
+	signal.Run = s.run(lifecycle.SignalPlan, lifecycle.SignalVersion)
+	return s.step(&signal)
+}
+
+// handoff delivers a handoff; one whose name is known is the same handoff again.
+func (s *scenario) handoff(words []string) []string {
+	name, e := words[0], machine.Handoff{Next: 1}
+	if s.handoffs[name] == nil {
+		s.handoffs[name] = s.propose(words)
+	}
+	e.Handoff = s.handoffs[name]
+	e.DryRun = words[len(words)-1] == "dry"
+	e.Prior = s.receipts[e.Handoff.IdempotencyKey]
+	e.Run = s.run(e.Handoff.ProposalID, e.Handoff.Proposal.SchemaVersion)
+	return s.step(&e)
+}
+
+// step steps an input, and takes the record in.
+func (s *scenario) step(event machine.Event) []string {
+	in := &machine.Input{TownID: "town-threatened", At: s.now, Event: event}
+	for range machine.MaxIDs {
+		in.IDs = append(in.IDs, s.id())
+	}
+	out, err := machine.Step(s.town, in, &s.settings)
+	if err != nil {
+		return []string{"error " + err.Error()}
+	}
+	again, err := machine.Step(s.town, in, &s.settings)
+	require.NoError(s.t, err)
+	require.Equal(s.t, out, again, "the same input of the same town has the same output")
+	said := s.said(&out)
+	if h, ok := event.(*machine.Handoff); ok && h.DryRun {
+		return said
+	}
+	if out.Record != nil && out.On == machine.OfTown {
+		s.seq++
+		if out.After.State.Hash != s.town.State.Hash {
+			s.before = s.town.State
+		}
+		s.town = out.After
+		s.town.Seq = s.seq
+		s.town.Approvals = s.town.Approvals.On(s.town.State.Hash)
+	}
+	if out.Answer != nil && out.Answer.Result.Accepted {
+		receipt, err := dedupe.Read("town-threatened", s.seq, out.Answer.RunID, out.Answer.JSON)
+		require.NoError(s.t, err)
+		s.receipts[receipt.Key] = receipt
+	}
+	return said
+}
+
+// said renders an output for people.
+func (s *scenario) said(out *machine.Output) (said []string) {
+	if rec := out.Record; rec != nil {
+		line := fmt.Sprintf("record %s", rec.Kind)
+		if out.On == machine.OfTown {
+			line += fmt.Sprintf(" day %d", out.After.State.Epoch())
+		}
+		if out.Free {
+			line += " free"
+		}
+		said = append(said, line)
+		if rec.Run != nil {
+			said = append(said, "events "+events(rec.Run))
+		}
+	}
+	if p := out.After.Pending; p != nil {
+		said = append(said, fmt.Sprintf("applies by %s, attempt %d until %s", p.Via, p.Attempt,
+			p.Deadline.Format(time.TimeOnly)))
+	}
+	switch {
+	case out.Answer != nil:
+		r := out.Answer.Result
+		said = append(said, fmt.Sprintf("answer %s %s", r.Status, r.ReasonCode))
+		for _, f := range r.Evaluation.Preconditions.Failures {
+			said = append(said, "failed "+string(f.Kind)+": "+f.Detail)
+		}
+	case out.Refused != nil:
+		said = append(said, fmt.Sprintf("refused %s: %s", out.Refused.Code, out.Refused.Message))
+	case out.Decided != nil && out.Record == nil:
+		said = append(said, "decided so before")
+	}
+	return said
+}
+
+// events names the events of a run. A check is one word: with its verdict, or in brackets if it was
+// skipped.
+func events(run *runevents.Run) string {
+	var names []string
+	for i := range run.Events {
+		e := &run.Events[i]
+		switch {
+		case e.StepID == "":
+			names = append(names, string(e.EventType))
+		case e.EventType == runevents.StepSkipped:
+			names = append(names, "["+e.StepID+"]")
+		case e.EventType == runevents.StepStarted && e.StepID != lifecycle.StepApply:
+		case e.StepID == lifecycle.StepApply:
+			names = append(names, fmt.Sprint(e.EventType, " ", e.LogicalAttemptID))
+		default:
+			names = append(names, e.StepID)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func (s *scenario) id() string {
+	s.ids++
+	return fmt.Sprintf("00000000-0000-4000-8000-%012d", s.ids)
+}
+
+func (s *scenario) run(planID, version string) runevents.Identity {
+	return runevents.Identity{RunID: s.id(), TenantID: "default", ProjectID: "main",
+		EnvironmentID: "local", PlanID: planID, PlanVersion: version}
+}
+
+// propose returns a new handoff: its name, the kind of its proposal, its argument, and options.
+func (s *scenario) propose(words []string) *handoff.Handoff {
+	kinds := map[string]handoff.ProposalType{"advance": handoff.AdvanceProject,
+		"talk": handoff.TalkToTownsfolk, "salvage": handoff.PlanSalvage,
+		"accept": handoff.AcceptMission}
+	p, from := handoff.Proposal{
+		Type: kinds[words[1]], ActorID: "mayor-1", TownID: "town-threatened", Priority: 0.8,
+		Reason: "Threat level 70% demands it.", ReasonTags: []string{"high_threat"},
+	}, s.town.State
+	p.Args = map[string]string{p.Type.ArgumentName(): words[2]}
+	key := ""
+	for i, word := range words[3:] {
+		switch word {
+		case "of":
+			key = s.handoffs[words[3+i+1]].IdempotencyKey
+		case "old":
+			from = s.before
+		case "if":
+			p.Preconditions = []handoff.Precondition{
+				{Kind: handoff.ProjectExists, TargetID: words[3+i+1]}}
+		}
+	}
+	if !from.Exists() {
+		from = towntest.Threatened()
+	}
+	p.SnapshotHash, p.DecisionEpoch = from.Hash, from.Epoch()
+	h, err := handoff.New(p)
+	require.NoError(s.t, err)
+	if key != "" {
+		h.IdempotencyKey = key
+	}
+	return h
+}

@@ -1,0 +1,145 @@
+package machine
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// Signal is an operator's signal. Each is a run of its own, whose events say whether it was
+// accepted.
+type Signal struct {
+	Kind lifecycle.SignalKind
+	// Run is the run of the signal.
+	Run runevents.Identity
+	// TownID is the town that is paused or resumed; "" for the whole world.
+	TownID string
+	// RunID is the run that is cancelled or retried, and Force says to do so although a game may
+	// have its command.
+	RunID string
+	Force bool
+	// HandoffID is the handoff that is approved or denied, and HandoffHash the SHA-256 of the bytes
+	// that the person was shown, "" if the person did not say.
+	HandoffID, HandoffHash string
+	// ActorID names the operator, Reason is the operator's; both stand in the events. "operator"
+	// and "".
+	ActorID, Reason string
+	// DrainTimeout is how long a pause waits for the commands that are being applied before it
+	// raises PAUSE_DRAIN_TIMEOUT; 5 minutes.
+	DrainTimeout time.Duration
+}
+
+// DefaultDrainTimeout is the timeout of ExecutionSemantics v1, section 6.
+const DefaultDrainTimeout = 5 * time.Minute
+
+// WithDefaults returns the signal with the default of each member that is not given.
+func (s Signal) WithDefaults() Signal {
+	s.ActorID = cmp.Or(s.ActorID, "operator")
+	s.DrainTimeout = cmp.Or(s.DrainTimeout, DefaultDrainTimeout)
+	return s
+}
+
+// Payload returns the payload of the events of the signal's run.
+func (s *Signal) Payload() lifecycle.SignalPayload {
+	return lifecycle.SignalPayload{
+		Signal: s.Kind, TownID: s.TownID, RunID: s.RunID, ActorID: s.ActorID, Reason: s.Reason,
+		HandoffID: s.HandoffID, HandoffHash: s.HandoffHash,
+	}
+}
+
+// Refusal is why a signal is refused. The refusal is recorded.
+type Refusal struct {
+	Code    wire.Code
+	Message string
+}
+
+// signal pauses or resumes a town or the world, or takes a decision about a proposal.
+func (s *step) signal(e *Signal) (Output, error) {
+	switch e.Kind {
+	case lifecycle.SignalPause, lifecycle.SignalResume:
+		return s.pause(e)
+	case lifecycle.SignalApprove, lifecycle.SignalDeny:
+		return s.decide(e)
+	}
+	return Output{}, fmt.Errorf("machine: a town takes no signal %s", e.Kind)
+}
+
+func (s *step) pause(e *Signal) (Output, error) {
+	pause := e.Kind == lifecycle.SignalPause
+	switch {
+	case e.TownID != "" && s.town.Seq == 0:
+		return s.refuseSignal(e, wire.CodeUnknownTown, "there is no such town")
+	case pause && s.town.Paused != nil:
+		return s.refuseSignal(e, wire.CodeAlreadyPaused,
+			"it is paused already, by "+s.town.Paused.ActorID)
+	case !pause && s.town.Paused == nil:
+		return s.refuseSignal(e, wire.CodeNotPaused, "it is not paused")
+	}
+	after := s.town
+	after.Paused = nil
+	if pause {
+		after.Paused = &messages.PausedBy{
+			SignalID: e.Run.RunID, ActorID: e.ActorID, Reason: e.Reason, At: s.in.At.UTC(),
+			DrainTimeoutMs: e.DrainTimeout.Milliseconds(),
+		}
+	}
+	out, err := s.signalled(e, KindControl, after)
+	if e.TownID == "" {
+		out.On, out.Record.Paused = OfWorld, after.Paused
+	}
+	return out, err
+}
+
+// decide takes a person's decision about a handoff that waits for approval.
+func (s *step) decide(e *Signal) (Output, error) {
+	q := approval.Question{HandoffID: e.HandoffID, HandoffHash: e.HandoffHash}
+	at := s.in.At.UTC()
+	i, refused := s.town.Approvals.Select(q, s.town.State.Hash, at)
+	if refused != nil {
+		return s.refuseSignal(e, refused.Code, refused.Message)
+	}
+	decision := approval.Decision{
+		Approved: e.Kind == lifecycle.SignalApprove, SignalID: e.Run.RunID, ActorID: e.ActorID,
+		Reason: e.Reason, At: at,
+	}
+	list, decided, refused := s.town.Approvals.Decide(q, s.town.State.Hash, decision,
+		s.ApprovalTimeout)
+	switch {
+	case refused != nil:
+		return s.refuseSignal(e, refused.Code, refused.Message)
+	case decided.Decision.SignalID != e.Run.RunID:
+		return Output{Decided: &decided}, nil // the same person decided so before
+	}
+	about := *e // the record names the bytes, also if the person did not
+	about.HandoffHash = s.town.Approvals[i].HandoffHash
+	after := s.town
+	after.Approvals = list
+	out, err := s.signalled(&about, KindDecided, after)
+	out.Decided = &decided
+	return out, err
+}
+
+// signalled returns the record of an accepted signal that changes a town.
+func (s *step) signalled(e *Signal, kind Kind, after Town) (Output, error) {
+	p := s.producer(e.Run)
+	err := lifecycle.EmitSignal(p, e.Payload(), "")
+	return Output{
+		Record: &Record{Kind: kind, TownID: s.in.TownID, Run: p.Run()}, After: after,
+	}, err
+}
+
+// refuseSignal returns the record of a refused signal, which changes no town.
+func (s *step) refuseSignal(e *Signal, code wire.Code, message string) (Output, error) {
+	p := s.producer(e.Run)
+	err := lifecycle.EmitSignal(p, e.Payload(), string(code))
+	return Output{
+		Record: &Record{Kind: KindSignal, TownID: s.in.TownID, Run: p.Run()}, On: OfSignals,
+		Refused: &Refusal{code, message},
+	}, err
+}

@@ -1,0 +1,269 @@
+package machine
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/dedupe"
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/schemas"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/town"
+)
+
+// Output is the effect of an input.
+type Output struct {
+	// Record is to be stored before anything else of the output counts; nil if nothing is.
+	Record *Record
+	On     Subject
+	// Free says that the record holds whatever happens to the town meanwhile: it needs no guard.
+	Free bool
+	// After is the town behind a record on its subject.
+	After Town
+	// Answer is the answer to a handoff; nil if a game is to apply its command.
+	Answer *Answer
+	// Decided is the proposal that a decision is about, as decided.
+	Decided *approval.Asked
+	// Refused is why a signal is refused.
+	Refused *Refusal
+}
+
+// Subject is where in the log a record goes.
+type Subject int
+
+// The subjects.
+const (
+	OfTown    Subject = iota // the town's own, guarded by its last message
+	OfRefused                // refused runs of the town, or of unknown towns
+	OfSignals                // signals that change no town
+	OfWorld                  // the pause of the world
+)
+
+// Answer is the answer to a handoff.
+type Answer struct {
+	// RunID is the run that judged this delivery of the handoff.
+	RunID string
+	// Result is the decision and JSON its bytes on the wire.
+	Result *handoff.Result
+	JSON   []byte
+	// Embodiment is how a game embodied the command; nil if it did not say.
+	Embodiment jsontext.Value
+	// First is the receipt of the first result, if Result is a duplicate; else nil.
+	First *dedupe.Receipt
+}
+
+// Step returns the effect of an input on a town. The error is the reason why a put or a patch is
+// refused: the errors of town.State.MayReplace and a *schemas.ValidationError; for other inputs it
+// is a defect.
+func Step(t Town, in *Input, settings *Settings) (Output, error) {
+	s := &step{Settings: settings, town: t, in: in, ids: in.IDs}
+	switch e := in.Event.(type) {
+	case *Handoff:
+		return s.handoff(e)
+	case *Put:
+		return s.put(e)
+	case *Patch:
+		return s.patch(e)
+	case *Signal:
+		return s.signal(e)
+	}
+	return Output{}, fmt.Errorf("machine: an input cannot be %T", in.Event)
+}
+
+// step is one call of Step.
+type step struct {
+	*Settings
+	town Town
+	in   *Input
+	ids  []string // that are left
+}
+
+// producer returns a producer of the events of a run, at the time of the input.
+func (s *step) producer(run runevents.Identity) *runevents.Producer {
+	p := runevents.NewProducer(run, runevents.Source{
+		Now: func() time.Time { return s.in.At }, NewID: s.newID,
+	})
+	p.UseIDs(s.in.Drawn)
+	return p
+}
+
+// newID returns the next id, "" behind the last one, which no producer takes.
+func (s *step) newID() string {
+	if len(s.ids) == 0 {
+		return ""
+	}
+	id := s.ids[0]
+	s.ids = s.ids[1:]
+	return id
+}
+
+// judgement is a handoff on its way to a record.
+type judgement struct {
+	*Handoff
+	encoded  []byte // the handoff as the record has it
+	producer *runevents.Producer
+}
+
+// handoff judges a handoff: the checks in their order, the approval, the rules.
+func (s *step) handoff(e *Handoff) (Output, error) {
+	encoded, err := e.Handoff.MarshalWire()
+	if err != nil {
+		return Output{}, err
+	}
+	j := &judgement{Handoff: e, encoded: encoded, producer: s.producer(e.Run)}
+	if e.Begin.Start == lifecycle.StartResumed {
+		j.producer.ResumeAt(runevents.RunIsPaused)
+	}
+	if e.Next > 1 {
+		j.producer.Persisted(e.Next)
+	}
+	checked := Check(e.Handoff, e.Prior, s.town.State)
+	if !checked.Accepted {
+		return s.refuse(j, checked.Outcome)
+	}
+	if policy := cmp.Or(s.town.Policy, &s.Policy); policy.Requires(e.Handoff.Proposal.Type) {
+		gate := s.town.Approvals.Judge(*policy, e.Handoff, encoded, s.in.At.UTC())
+		if gate.Reason != "" {
+			return s.unapproved(j, checked.Unapproved(gate.Reason, gate.Detail), gate.Ask)
+		}
+		e.Begin.Approval = &lifecycle.Approval{
+			SignalID: gate.Approved.SignalID, ActorID: gate.Approved.ActorID,
+			Reason: gate.Approved.Reason, At: gate.At,
+		}
+	}
+	after, reason := s.Rules.Apply(s.town.State.Snapshot, &e.Handoff.Proposal)
+	via := cmp.Or(s.town.Apply, s.Apply)
+	switch {
+	case reason != "":
+		return s.conclude(j, checked.Failed(reason, s.town.State), s.town.State)
+	case via == apply.Local || e.DryRun:
+		return s.conclude(j, checked.Executed(after), after)
+	}
+	return s.accept(j, &checked.Outcome.Evaluation, after, via)
+}
+
+// answer returns the answer that an outcome is, and the record of it. It emits the events of the
+// whole run.
+func (s *step) answer(j *judgement, kind Kind, outcome handoff.Outcome) (*Answer, *Record, error) {
+	result := handoff.NewResult(j.Handoff.Handoff, outcome)
+	encoded, err := result.MarshalWire()
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := lifecycle.EmitRun(j.producer, j.Handoff.Handoff, result, j.Begin); err != nil {
+		return nil, nil, fmt.Errorf("machine: the events of a run: %w", err)
+	}
+	return &Answer{RunID: j.Run.RunID, Result: result, JSON: encoded}, &Record{
+		Kind: kind, TownID: s.in.TownID, Result: encoded, Handoff: j.encoded,
+		Run: j.producer.Run(), RetryOf: j.RetryOf,
+	}, nil
+}
+
+// refuse returns the record of a handoff that changes no town and consumes no key.
+func (s *step) refuse(j *judgement, outcome handoff.Outcome) (Output, error) {
+	answer, rec, err := s.answer(j, KindRefused, outcome)
+	if err != nil {
+		return Output{}, err
+	}
+	answer.First = j.Prior
+	return Output{
+		Record: rec, On: OfRefused, Answer: answer,
+		// A duplicate stays one: the key is accepted, with that result.
+		Free: outcome.Status == handoff.Duplicate && !MayBeRetried(j.Prior),
+	}, nil
+}
+
+// unapproved returns the record of a handoff that no person has approved. With ask it waits for a
+// decision from then on.
+func (s *step) unapproved(j *judgement, outcome handoff.Outcome, ask bool) (Output, error) {
+	if !ask {
+		return s.refuse(j, outcome)
+	}
+	answer, rec, err := s.answer(j, KindAsked, outcome)
+	if err != nil {
+		return Output{}, err
+	}
+	rec.WorldPolicy = s.Policy.Where(s.town.Policy)
+	after := s.town
+	after.Approvals = after.Approvals.Ask(j.Handoff.Handoff, j.encoded, j.Run.Trace,
+		s.in.At.UTC(), s.ApprovalTimeout)
+	return Output{Record: rec, After: after, Answer: answer}, nil
+}
+
+// conclude returns the record of an accepted handoff that was executed, or failed, by the rules.
+func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State) (Output, error) {
+	answer, rec, err := s.answer(j, KindHandoff, outcome)
+	if err != nil {
+		return Output{}, err
+	}
+	addition := handoff.AdditionOf(j.Handoff.Handoff)
+	rec.Addition, rec.WorldPolicy = &addition, s.Policy.Where(s.town.Policy)
+	after := s.town
+	after.State = state
+	after.Approvals = after.Approvals.Close(j.Handoff.Handoff, j.encoded, answer.RunID)
+	return Output{Record: rec, After: after, Answer: answer}, nil
+}
+
+// accept returns the record of an accepted handoff whose command a game is to apply: the first of
+// two.
+func (s *step) accept(
+	j *judgement, evaluation *handoff.Evaluation, expected town.State, via apply.Binding,
+) (Output, error) {
+	err := lifecycle.EmitAccepted(j.producer, j.Handoff.Handoff, evaluation, j.Begin)
+	if err != nil {
+		return Output{}, fmt.Errorf("machine: the events of a run: %w", err)
+	}
+	run, at, after := j.producer.Run(), s.in.At.UTC(), s.town
+	after.Approvals = after.Approvals.Close(j.Handoff.Handoff, j.encoded, run.RunID)
+	p := &apply.Pending{
+		Via: via, Handoff: j.encoded, Expected: expected.Canonical, RetryOf: j.RetryOf,
+		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,
+		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Deadline),
+		Askers: []string{s.Server},
+	}
+	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, nil, lifecycle.ToCome(1)...)
+	after.Pending = p
+	return Output{Record: &Record{
+		Kind: KindPending, TownID: s.in.TownID, Run: run,
+		WorldPolicy: s.Policy.Where(s.town.Policy),
+	}, After: after}, err
+}
+
+// MayBeRetried reports whether a key may have another receipt later: its handoff failed since no
+// plugin or console could be reached, and an operator may have it tried again. Every other receipt
+// of a key stays.
+func MayBeRetried(receipt *dedupe.Receipt) bool {
+	return receipt.ReasonCode == apply.ReasonPluginUnavailable
+}
+
+// put replaces the state of a town, or creates it.
+func (s *step) put(e *Put) (Output, error) {
+	if err := e.State.MayReplace(s.town.State, e.Expected); err != nil {
+		return Output{}, err
+	}
+	after := s.town
+	after.State = e.State
+	after.Apply = cmp.Or(e.Apply, after.Apply)
+	after.Policy = cmp.Or(e.Approval, after.Policy)
+	return Output{
+		Record: &Record{Kind: KindPut, TownID: s.in.TownID, ActorID: e.ActorID}, After: after,
+	}, nil
+}
+
+// patch puts the state that a patch makes of the town's.
+func (s *step) patch(e *Patch) (Output, error) {
+	if err := s.town.State.MustBe(e.Expected); err != nil {
+		return Output{}, err
+	}
+	state, err := s.town.State.Patch(e.Patch)
+	if err != nil {
+		return Output{}, schemas.Under(schemas.TownPatchRequest, err, "patch")
+	}
+	return s.put(&Put{state, e.Expected, e.Attributes, e.ActorID})
+}

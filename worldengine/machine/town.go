@@ -1,0 +1,29 @@
+package machine
+
+import (
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/town"
+)
+
+// Town is everything that the log has of a town. It is a value; Step returns the next one. The zero
+// value is a town that does not exist.
+type Town struct {
+	// Seq is the log sequence of the town's last message: the guard of its next one.
+	Seq uint64
+	// LoadedSeq is the log sequence at which this instance read the town. The index has what the
+	// instance has committed since then.
+	LoadedSeq uint64
+	State     town.State
+	// Apply is the town's own binding, "" for the engine's default; Paused is the pause of the
+	// town, nil if it is not paused; Pending is the command that is being applied, nil if there is
+	// none.
+	Apply   apply.Binding
+	Paused  *messages.PausedBy
+	Pending *apply.Pending
+	// Policy is which proposals take an approval, nil for the engine's default, and Approvals those
+	// that wait for one, and the decisions.
+	Policy    *approval.Policy
+	Approvals approval.List
+}
