@@ -3,6 +3,7 @@ package worldengine
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -26,11 +27,12 @@ func (e *Engine) settings() *machine.Settings {
 func (e *Engine) input(
 	townID string, drawn []runevents.DrawnID, event machine.Event,
 ) *machine.Input {
-	ids := make([]string, machine.MaxIDs)
+	ids := make([]string, machine.IDs(event))
 	for i := range ids {
 		ids[i] = e.config.NewID()
 	}
-	return &machine.Input{TownID: townID, At: e.config.Now(), IDs: ids, Drawn: drawn, Event: event}
+	at := e.config.Now().UTC().Truncate(time.Millisecond) // as events have it
+	return &machine.Input{TownID: townID, At: at, IDs: ids, Drawn: drawn, Event: event}
 }
 
 // step has the machine decide about an input of a town, and commits the record. If the town has
@@ -39,7 +41,9 @@ func (e *Engine) step(
 	ctx context.Context, t machine.Town, in *machine.Input,
 ) (machine.Output, error) {
 	out, err := machine.Step(t, in, e.settings())
-	failpoint.At(failpoint.Judged)
+	if _, ok := in.Event.(*machine.Handoff); ok {
+		failpoint.At(failpoint.Judged)
+	}
 	if err == nil && out.Record != nil {
 		err = e.commit(ctx, t, &out)
 	}
@@ -71,9 +75,11 @@ func (e *Engine) commit(ctx context.Context, t machine.Town, out *machine.Output
 	if err := e.append(ctx, t, out, msg); err != nil {
 		return err
 	}
-	if rec.Kind == machine.KindPending {
+	switch rec.Kind {
+	case machine.KindPut, machine.KindControl, machine.KindSignal:
+	case machine.KindPending:
 		failpoint.At(failpoint.Accepted)
-	} else {
+	default:
 		failpoint.At(failpoint.Committed)
 	}
 	return nil

@@ -321,7 +321,7 @@ func (a *asking) approve(townID string, h *handoff.Handoff, reason string) {
 			PlanVersion: lifecycle.SignalVersion,
 		},
 	}}
-	for range machine.MaxIDs {
+	for range machine.IDs(in.Event) {
 		in.IDs = append(in.IDs, uuid.NewString())
 	}
 	out, err := machine.Step(current, &in, &machine.Settings{ApprovalTimeout: time.Minute})

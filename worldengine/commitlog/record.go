@@ -46,16 +46,13 @@ func ReadRecord(data []byte) (*Record, error) { return machine.ReadRecord(data) 
 const MaxTownHeader = 4096
 
 // Encode returns the log message of a record. after is what the town is with it, or nil for a
-// record of no town. Proposals in it that wait in a state of before are closed.
+// record of no town.
 func Encode(rec *Record, subject string, after *Entry) (*nats.Msg, error) {
 	rec.SchemaVersion = RecordVersion
 	header := nats.Header{}
 	if after != nil {
-		after.Approvals = after.Approvals.On(after.State.Hash)
-		rec.Apply, rec.Paused, rec.Pending = after.Apply, after.Paused, after.Pending
-		rec.Policy, rec.Approvals = after.Policy, after.Approvals
+		rec.Hold(after)
 		state := &after.State
-		rec.Snapshot = state.Canonical
 		if encoded := wire.PercentEncode(rec.TownID); len(encoded) <= MaxTownHeader {
 			header[wire.TownHeader] = []string{encoded}
 		}

@@ -14,6 +14,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/approval"
+	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/wire"
 )
@@ -30,7 +31,8 @@ func TestARecordIsReadAsItWasWritten(t *testing.T) {
 		Paused: &PausedBy{Reason: `a "reason"`},
 		Pending: &apply.Pending{Via: apply.Plugin, Attempt: 2, Expected: state.Canonical,
 			Handoff: jsontext.Value(`{"a":1}`), Accepted: time.Unix(1, 0).UTC()}}
-	rec := &Record{Kind: KindMend, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true,
+	rules := town.DefaultRules()
+	rec := &Record{Kind: KindMend, Rules: &rules, TownID: `a "town"/é`, ActorID: "ada lovelace", Closing: true,
 		Mend:   &Mended{Restores: 3, Lost: []LostMessage{{Sequence: 4, RunID: "r"}}},
 		Result: jsontext.Value(`{"result":1}`), WorldPolicy: &policy,
 		RetryOf: &apply.RetryOf{RunID: "run-0", LogSeq: 3},

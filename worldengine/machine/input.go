@@ -26,14 +26,22 @@ type Settings struct {
 	Server string
 }
 
-// MaxIDs is how many ids one step draws at most.
-const MaxIDs = 24
+// IDs returns how many ids the step of an event may draw.
+func IDs(event Event) int {
+	switch event.(type) {
+	case *Handoff:
+		return 24 // 15 events at most, and those to come of a command
+	case *Signal:
+		return 3
+	}
+	return 0
+}
 
 // Input is one thing that happens to a town.
 type Input struct {
 	TownID string // "" for the world
 	At     time.Time
-	// IDs are MaxIDs new UUIDs v4. Drawn are the ids that the events had in a step before this one
+	// IDs are new UUIDs v4, as many as the function IDs says. Drawn are the ids that the events had in a step before this one
 	// whose record was not stored, since the town had changed meanwhile.
 	IDs   []string
 	Drawn []runevents.DrawnID

@@ -81,6 +81,9 @@ type Record struct {
 	// RetryOf, in a record of a handoff that was judged, is the run that its run tries again; nil
 	// if there is none. A pending command has its own.
 	RetryOf *apply.RetryOf `json:"retryOf,omitzero"`
+	// Rules, in a record of an accepted handoff, are the amounts of the built-in rules; nil for
+	// town.DefaultRules.
+	Rules *town.Rules `json:"rules,omitzero"`
 	// Closing, in a record on a run's subject, reports whether only the engine goes on with the
 	// run.
 	Closing bool `json:"closing,omitzero"`
@@ -93,6 +96,14 @@ type Record struct {
 	// Addition stands beside the result of an accepted handoff, for revision 1 of it.
 	Addition *handoff.Addition `json:"addition,omitzero"`
 	Run      *runevents.Run    `json:"run,omitzero"`
+}
+
+// Hold gives a record on a town's subject the town behind it. Proposals that wait in another state
+// of the town are closed.
+func (rec *Record) Hold(after *Town) {
+	after.Approvals = after.Approvals.On(after.State.Hash)
+	rec.Apply, rec.Paused, rec.Pending = after.Apply, after.Paused, after.Pending
+	rec.Policy, rec.Approvals, rec.Snapshot = after.Policy, after.Approvals, after.State.Canonical
 }
 
 // MarshalJSON writes the record. Snapshot and result are JSON already and go in as they are.
@@ -162,6 +173,9 @@ func (rec *Record) appendAttributes(b []byte) ([]byte, error) {
 	}
 	if len(rec.Approvals) > 0 {
 		err = errors.Join(err, member("approvals", rec.Approvals))
+	}
+	if rec.Rules != nil {
+		err = errors.Join(err, member("rules", rec.Rules))
 	}
 	if rec.Mend != nil {
 		err = errors.Join(err, member("mend", rec.Mend))

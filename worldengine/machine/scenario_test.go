@@ -168,7 +168,7 @@ func (s *scenario) handoff(words []string) []string {
 // step steps an input, and takes the record in.
 func (s *scenario) step(event machine.Event) []string {
 	in := &machine.Input{TownID: "town-threatened", At: s.now, Event: event}
-	for range machine.MaxIDs {
+	for range machine.IDs(in.Event) {
 		in.IDs = append(in.IDs, s.id())
 	}
 	out, err := machine.Step(s.town, in, &s.settings)

@@ -2,6 +2,7 @@ package machine
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"time"
 
@@ -110,8 +111,14 @@ type judgement struct {
 	producer *runevents.Producer
 }
 
+// ErrBusy: the town is paused, or a command is being applied to it. The input has to wait.
+var ErrBusy = errors.New("machine: the town is paused, or a command is being applied to it")
+
 // handoff judges a handoff: the checks in their order, the approval, the rules.
 func (s *step) handoff(e *Handoff) (Output, error) {
+	if !e.DryRun && (s.town.Pending != nil || s.town.Paused != nil) {
+		return Output{}, ErrBusy
+	}
 	encoded, err := e.Handoff.MarshalWire()
 	if err != nil {
 		return Output{}, err
@@ -189,7 +196,7 @@ func (s *step) unapproved(j *judgement, outcome handoff.Outcome, ask bool) (Outp
 	if err != nil {
 		return Output{}, err
 	}
-	rec.WorldPolicy = s.Policy.Where(s.town.Policy)
+	rec.WorldPolicy = s.worldPolicy()
 	after := s.town
 	after.Approvals = after.Approvals.Ask(j.Handoff.Handoff, j.encoded, j.Run.Trace,
 		s.in.At.UTC(), s.ApprovalTimeout)
@@ -203,7 +210,7 @@ func (s *step) conclude(j *judgement, outcome handoff.Outcome, state town.State)
 		return Output{}, err
 	}
 	addition := handoff.AdditionOf(j.Handoff.Handoff)
-	rec.Addition, rec.WorldPolicy = &addition, s.Policy.Where(s.town.Policy)
+	rec.Addition, rec.WorldPolicy, rec.Rules = &addition, s.worldPolicy(), s.amounts()
 	after := s.town
 	after.State = state
 	after.Approvals = after.Approvals.Close(j.Handoff.Handoff, j.encoded, answer.RunID)
@@ -231,7 +238,7 @@ func (s *step) accept(
 	after.Pending = p
 	return Output{Record: &Record{
 		Kind: KindPending, TownID: s.in.TownID, Run: run,
-		WorldPolicy: s.Policy.Where(s.town.Policy),
+		WorldPolicy: s.worldPolicy(), Rules: s.amounts(),
 	}, After: after}, err
 }
 
@@ -242,8 +249,22 @@ func MayBeRetried(receipt *dedupe.Receipt) bool {
 	return receipt.ReasonCode == apply.ReasonPluginUnavailable
 }
 
+// worldPolicy returns the world's policy as records have it.
+func (s *step) worldPolicy() *approval.Policy { return s.Policy.Where(s.town.Policy) }
+
+// amounts returns the amounts of the rules as records have them.
+func (s *step) amounts() *town.Rules {
+	if *s.Rules == town.DefaultRules() {
+		return nil
+	}
+	return s.Rules
+}
+
 // put replaces the state of a town, or creates it.
 func (s *step) put(e *Put) (Output, error) {
+	if s.town.Pending != nil {
+		return Output{}, ErrBusy
+	}
 	if err := e.State.MayReplace(s.town.State, e.Expected); err != nil {
 		return Output{}, err
 	}

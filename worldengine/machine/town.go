@@ -7,13 +7,13 @@ import (
 	"worldengine/worldengine/town"
 )
 
-// Town is everything that the log has of a town. It is a value; Step returns the next one. The zero
+// Town is all that the log has of a town. It is a value; Step returns the next one. The zero
 // value is a town that does not exist.
 type Town struct {
 	// Seq is the log sequence of the town's last message: the guard of its next one.
 	Seq uint64
-	// LoadedSeq is the log sequence at which this instance read the town. The index has what the
-	// instance has committed since then.
+	// LoadedSeq is the log sequence at which this instance read the town. The index has the
+	// instance's commits since then.
 	LoadedSeq uint64
 	State     town.State
 	// Apply is the town's own binding, "" for the engine's default; Paused is the pause of the

@@ -3,6 +3,7 @@ package server_test
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -30,16 +31,15 @@ func TestIDsThatAreNone(t *testing.T) {
 	for name, bad := range map[string]int64{"of the run": 0, "of an event": 3} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			drawn := make(chan string, 20)
-			for i := range int64(cap(drawn)) {
-				id := fmt.Sprintf("00000000-0000-4000-8000-%012d", i)
-				if i == bad {
-					id = "run 7"
-				}
-				drawn <- id
-			}
+			var drawn atomic.Int64
 			c := connect(t, start(t, func(c *server.Config) {
-				c.Engine.NewID = func() string { return <-drawn }
+				c.Engine.NewID = func() string {
+					n := drawn.Add(1) - 1
+					if n == bad {
+						return "run 7"
+					}
+					return fmt.Sprintf("00000000-0000-4000-8000-%012d", n)
+				}
 			}))
 			at := c.put(snapshot("t"), "")
 			body := marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))

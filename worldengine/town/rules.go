@@ -40,11 +40,11 @@ const (
 // Rules are the amounts of the built-in rules. DefaultRules gives the documented ones; the zero
 // Rules moves the day on and changes no amount.
 type Rules struct {
-	ProjectStep    float64 // added to a project's progress
-	SalvageFocused float64 // taken off scarcity or dread
-	SalvageGeneral float64 // taken off both, for the focus general
-	MoraleBoost    float64 // added to hope by morale-boost
-	CasualTalk     float64 // added to hope by casual
+	ProjectStep    float64 `json:"projectStep"`    // added to a project's progress
+	SalvageFocused float64 `json:"salvageFocused"` // taken off scarcity or dread
+	SalvageGeneral float64 `json:"salvageGeneral"` // taken off both, for the focus general
+	MoraleBoost    float64 `json:"moraleBoost"`    // added to hope by morale-boost
+	CasualTalk     float64 `json:"casualTalk"`     // added to hope by casual
 }
 
 // DefaultRules are the amounts of the design.
