@@ -123,6 +123,7 @@ var rooms = []struct {
 		"./worldengine/messages", "./worldengine/wire",
 	}},
 	{"worldengine/fsck", false, []string{
+		"./dedupe", "./worldengine/machine",
 		jsonModule, natsModule, "./handoff", "./runevents", "./schemas", "./trace",
 		"./worldengine/alerts", "./worldengine/apply", "./worldengine/approval",
 		"./worldengine/commitlog", "./worldengine/lifecycle", "./worldengine/town",

@@ -188,6 +188,16 @@ func (l List) Entry(handoffID, handoffHash string) *Asked {
 	return nil
 }
 
+// Decided returns the entry that the signal of a run decided about, or nil.
+func (l List) Decided(signalID string) *Asked {
+	for i := range l {
+		if l[i].Decision != nil && l[i].Decision.SignalID == signalID {
+			return &l[i]
+		}
+	}
+	return nil
+}
+
 // AnyOpen reports whether the list has an entry that is not closed.
 func (l List) AnyOpen() bool {
 	return slices.ContainsFunc(l, func(a Asked) bool { return a.Handoff != nil })

@@ -22,10 +22,11 @@ func (l *LogCheck) checkCancelled(v *Verdict, rec *commitlog.Record, prior *town
 	var p *apply.Pending
 	switch {
 	case !prior.known:
-	case prior.pending == nil:
+	case prior.town.Pending == nil:
 		v.follows("the run that is cancelled was not pending", "", "run "+rec.Run.RunID)
 	default:
-		p = prior.pending
+		v.checkCarried(rec, &prior.town)
+		p = prior.town.Pending
 		v.follows("the cancelled run is not that of the pending handoff",
 			identityText(&p.Run), identityText(&rec.Run.Identity))
 		if replay.attempt > 0 {

@@ -9,7 +9,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
-	"worldengine/worldengine/town"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
 
@@ -31,51 +31,9 @@ func (l *LogCheck) checkWorldControl(v *Verdict, rec *commitlog.Record) {
 		v.follows("the signal was not guarded by the one before it",
 			strconv.FormatUint(prior.seq, 10),
 			v.message.Headers().Get(jetstream.ExpectedLastSubjSeqHeader))
-		v.switches(rec, prior.paused)
+		v.step(rec, machine.Town{Seq: prior.seq, Paused: prior.paused})
 	}
-	v.checkControl(rec)
-}
-
-// checkTownControl checks a signal that paused or resumed a town. Its state is checked as in any
-// record.
-func (l *LogCheck) checkTownControl(
-	v *Verdict, rec *commitlog.Record, state *town.State, prior *townState,
-) {
-	l.counts.Controls++
-	v.checkControl(rec)
-	switch {
-	case prior.known:
-		v.switches(rec, prior.paused)
-	case rec.Pending != nil:
-		v.checkAttempt(rec.Pending)
-		v.checkApplication(rec, state)
-		l.adopt(rec)
-	}
-}
-
-// switches checks that a signal changed the pause.
-func (v *Verdict) switches(rec *commitlog.Record, before *commitlog.PausedBy) {
-	v.follows("the signal asks for the state that was there before",
-		"paused "+strconv.FormatBool(rec.Paused == nil),
-		"paused "+strconv.FormatBool(before != nil))
-}
-
-// checkControl checks that the run of a signal that was accepted says what its record does.
-func (v *Verdict) checkControl(rec *commitlog.Record) {
-	kind := lifecycle.SignalResume
-	if rec.Paused != nil {
-		kind = lifecycle.SignalPause
-	}
-	if !v.checkSignalRun(rec, acceptedEvents) {
-		return
-	}
-	run := rec.Run
-	v.wantPayload(run, 0, string(kind), "signal")
-	if p := rec.Paused; p != nil {
-		v.want("the pause names another run than its signal's", run.RunID, p.SignalID)
-		v.wantPayload(run, 0, p.ActorID, "actorId")
-		v.wantPayload(run, 0, p.Reason, "reason")
-	}
+	v.checkSignalRun(rec, acceptedEvents)
 }
 
 // The events of a signal.

@@ -6,9 +6,10 @@
 //
 //   - each message by itself: the record, its headers, every hash, id and idempotency key, computed
 //     again;
-//   - each message against those before it: the guard, the town's state and day, the pending
-//     command and the pause, the transitions of its run, and its events' payloads against the
-//     result; and that no town accepts a key twice.
+//   - each message against those before it: the guard, and the record that its input makes of the
+//     town before it, byte for byte (machine.Step); of a command that a game applies the attempts,
+//     the transitions of its run, and its events' payloads against the result; and that no town
+//     accepts a key twice.
 //
 // # Its limits
 //
@@ -19,11 +20,11 @@
 //   - Whether the log lost its beginning, as far as no town is left of which it should have more: a
 //     town's oldest record names the one before it, which only a full history discards. Nor within
 //     a restored backup, since full histories went on while they were copied.
-//   - Whether a state is the right outcome of a command. The rules are not run again.
+//   - Whether a state that a game reported is the right outcome of its command.
 //
 // # Cost and concurrency
 //
-// Memory grows with the number of towns (some 300 bytes each, and at the end their subjects), of
+// Memory grows with the number of towns (the last record of each, and at the end their subjects), of
 // accepted keys (some 50 bytes each), of pending handoffs and of runs that have not ended. Beside
 // that a check has up to 8 MiB of the log in hand, or two of the largest messages.
 //
@@ -43,12 +44,11 @@
 //	world.go       the check of a world: goes through the log
 //	cursor.go      reads the log in batches
 //	logcheck.go    LogCheck: a message of the log, by its kind, and the state of its town
-//	town.go        the members that a town's record carries over from the one before
-//	carried.go     the approvals among them
+//	step.go        steps the town before a record again, by the record's input
+//	town.go        a town, and the members that records about a command carry over
 //	result.go      records of accepted and refused handoffs
 //	pending.go     records of attempts to apply a command outside the engine
 //	cancelled.go   records of commands that are not applied any more
-//	approval.go    records of handoffs that wait for approval, and of decisions
 //	control.go     records of signals: pause, resume, cancel
 //	mend.go        records that put a town back, and the repair that writes them
 //	run.go         records of run events between commits, and of those that others append

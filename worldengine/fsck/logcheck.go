@@ -4,7 +4,10 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/nats-io/nats.go/jetstream"
+
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -134,7 +137,6 @@ func (l *LogCheck) checkTownRecord(v *Verdict, rec *commitlog.Record) {
 	if !prior.named {
 		l.counts.Towns++
 	}
-	v.checkApprovalHashes(rec)
 	v.want("the record stands on the subject of another town",
 		wire.LogSubject(l.world, wire.TownToken(rec.TownID)), subject)
 	state := checkState(v, rec)
@@ -147,36 +149,71 @@ func (l *LogCheck) checkTownRecord(v *Verdict, rec *commitlog.Record) {
 		l.towns[subject] = now
 		return
 	}
-	now.known, now.seq, now.epoch, now.hash = true, v.message.Seq, state.Epoch(), state.Hash
-	now.apply, now.paused, now.pending = rec.Apply, rec.Paused, rec.Pending
-	now.policy, now.approvals = rec.Policy, carriedOf(rec.Approvals)
-	l.towns[subject] = now
-	if prior.known && rec.Kind != commitlog.KindMend {
-		v.before = prior.seq
-		v.checkCarried(rec, &prior, &now)
+	now.known, now.town = true, machine.Town{
+		Seq: v.message.Seq, State: *state, Apply: rec.Apply, Paused: rec.Paused,
+		Pending: rec.Pending, Policy: rec.Policy, Approvals: rec.Approvals,
 	}
+	l.towns[subject] = now
+	if !prior.known && v.message.Headers().Get(jetstream.ExpectedLastSubjSeqHeader) == "0" {
+		prior.known = rec.Kind == commitlog.KindPut // the town's first record
+	}
+	if prior.known && rec.Kind != commitlog.KindMend {
+		v.before = prior.town.Seq
+		v.checkGuard(prior.town.Seq)
+	}
+	l.checkTownKind(v, rec, state, &prior, &now)
+}
+
+// checkTownKind checks a town's record by its kind. A record that an input makes of the town before
+// it is made again.
+func (l *LogCheck) checkTownKind(
+	v *Verdict, rec *commitlog.Record, state *town.State, prior, now *townState,
+) {
 	switch rec.Kind {
 	case commitlog.KindMend:
-		l.checkMend(v, rec, &prior, &now)
-	case commitlog.KindPut:
-		l.counts.Puts++
-		v.checkNotPending(rec)
-	case commitlog.KindControl:
-		l.checkTownControl(v, rec, state, &prior)
+		l.checkMend(v, rec, prior, now)
+		return
 	case commitlog.KindPending:
-		l.checkPending(v, rec, state, &prior)
+		l.checkPending(v, rec, state, prior)
+		return
 	case commitlog.KindCancelled:
 		v.checkNotPending(rec)
-		l.checkCancelled(v, rec, &prior)
-	case commitlog.KindAsked:
-		v.checkNotPending(rec)
-		l.checkAsked(v, rec, &prior, &now)
-	case commitlog.KindDecided:
-		l.checkDecided(v, rec, state, &prior, &now)
+		l.checkCancelled(v, rec, prior)
+		return
 	case commitlog.KindHandoff:
 		l.counts.Accepted++
 		v.checkNotPending(rec)
-		l.checkHandoff(v, rec, state, &prior)
+		l.checkHandoff(v, rec, state, prior)
+		return
+	case commitlog.KindPut:
+		l.counts.Puts++
+		v.checkNotPending(rec)
+	case commitlog.KindAsked:
+		l.counts.Refused++
+		v.checkNotPending(rec)
+		l.checkJudged(v, rec)
+	case commitlog.KindControl:
+		l.counts.Controls++
+		v.checkSignalRun(rec, acceptedEvents)
+		l.adoptUnknown(v, rec, state, prior)
+	case commitlog.KindDecided:
+		l.counts.Signals++
+		v.checkSignalRun(rec, acceptedEvents)
+		l.adoptUnknown(v, rec, state, prior)
+	}
+	if prior.known {
+		v.step(rec, prior.town)
+	}
+}
+
+// adoptUnknown takes in the command of a record whose town was not known before.
+func (l *LogCheck) adoptUnknown(
+	v *Verdict, rec *commitlog.Record, state *town.State, prior *townState,
+) {
+	if !prior.known && rec.Pending != nil {
+		v.checkAttempt(rec.Pending)
+		v.checkApplication(rec, state)
+		l.adopt(rec)
 	}
 }
 

@@ -134,5 +134,5 @@ func (l *LogCheck) checkMend(v *Verdict, rec *commitlog.Record, prior, now *town
 	v.follows("the town was put back to another record than its last readable one",
 		strconv.FormatUint(prior.good, 10), strconv.FormatUint(rec.Mend.Restores, 10))
 	v.follows("the town was put back to another state than that of its last readable record",
-		prior.goodHash, now.hash)
+		prior.goodHash, now.town.State.Hash)
 }

@@ -26,7 +26,7 @@ func (l *LogCheck) checkPending(
 	}
 	v.checkAttempt(p)
 	if p.Attempt > 1 || rec.Run == nil {
-		if !prior.known || prior.pending == nil || prior.pending.Attempt != p.Attempt {
+		if before := prior.town.Pending; before == nil || before.Attempt != p.Attempt {
 			l.counts.Attempts++
 		}
 		if rec.Run != nil {
@@ -34,7 +34,8 @@ func (l *LogCheck) checkPending(
 				"", "run "+rec.Run.RunID)
 		}
 		if prior.known {
-			v.attemptFollows(prior.pending, p)
+			v.checkCarried(rec, &prior.town)
+			v.attemptFollows(prior.town.Pending, p)
 		} else {
 			v.checkApplication(rec, state)
 			l.adopt(rec)
@@ -44,8 +45,7 @@ func (l *LogCheck) checkPending(
 	l.counts.Pending++
 	v.checkApplication(rec, state)
 	if prior.known {
-		prior.checkFree(v)
-		v.checkApproved(prior, p.Handoff, rec)
+		v.step(rec, prior.town)
 	}
 	if replay := l.replay(v, rec); replay != nil {
 		v.want("the pending handoff is of another run than its events",

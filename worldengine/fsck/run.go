@@ -86,7 +86,7 @@ func (l *LogCheck) leftWaiting(since time.Time) (left []Finding) {
 	for _, runID := range slices.Sorted(maps.Keys(l.Runs)) {
 		run := l.Runs[runID]
 		if run.replay == nil || run.seq == 0 || run.stored.After(since) ||
-			l.towns[wire.LogSubject(l.world, wire.TownToken(run.replay.town))].pending != nil ||
+			l.towns[wire.LogSubject(l.world, wire.TownToken(run.replay.town))].town.Pending != nil ||
 			run.replay.status != runevents.RunPending &&
 				run.replay.status != runevents.RunIsPaused {
 			continue

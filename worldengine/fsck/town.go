@@ -7,9 +7,9 @@ import (
 	"github.com/go-json-experiment/json"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/worldengine/apply"
-	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/wire"
 )
 
 // townState is a town by its last message read. If that could not be read, it is not known.
@@ -19,18 +19,11 @@ type townState struct {
 	last  uint64 // the sequence of the last one
 	// good is the sequence of the last record that an engine can load, 0 for none, and goodHash its
 	// state's.
-	good      uint64
-	goodHash  string
-	named     bool // it was counted as a town
-	known     bool
-	seq       uint64
-	epoch     int64
-	hash      string
-	apply     apply.Binding
-	paused    *commitlog.PausedBy
-	pending   *apply.Pending
-	policy    *approval.Policy
-	approvals approval.List // see carriedOf
+	good     uint64
+	goodHash string
+	named    bool // it was counted as a town
+	known    bool
+	town     machine.Town // if it is known
 }
 
 // next returns the town after one more message on its subject that is no record of it.
@@ -41,38 +34,29 @@ func (t *townState) next(seq uint64) townState {
 	}
 }
 
-// checkCarried checks the members that a record of a town has from the one before it, whatever its
-// kind.
-func (v *Verdict) checkCarried(rec *commitlog.Record, prior, now *townState) {
-	kind := rec.Kind
+// checkGuard checks that the commit of a record was guarded by the town's message before it.
+func (v *Verdict) checkGuard(before uint64) {
 	v.follows("the commit was not guarded by the town's message before it",
-		strconv.FormatUint(prior.seq, 10),
+		strconv.FormatUint(before, 10),
 		v.message.Headers().Get(jetstream.ExpectedLastSubjSeqHeader))
-	if now.epoch < prior.epoch {
-		v.follows("the town's day was lowered", Text(prior.epoch)+" or later", Text(now.epoch))
+}
+
+// checkCarried checks the members that a record about the command which is being applied has from
+// the one before it.
+func (v *Verdict) checkCarried(rec *commitlog.Record, before *machine.Town) {
+	carried := *before
+	if rec.Kind == commitlog.KindHandoff {
+		carried.Approvals = before.Approvals.On(v.message.Headers().Get(wire.HashHeader))
+	} else {
+		v.follows("a record that cannot change the state changed it",
+			string(before.State.Canonical), string(rec.Snapshot))
 	}
-	unchanged := kind == commitlog.KindPending || kind == commitlog.KindControl ||
-		kind == commitlog.KindCancelled ||
-		kind == commitlog.KindAsked || kind == commitlog.KindDecided
-	if unchanged {
-		v.follows("a record that cannot change the state changed it", prior.state(), now.state())
-	}
-	if kind != commitlog.KindPut {
-		v.follows("a record that is no put changed who applies the town's commands",
-			string(prior.apply), string(now.apply))
-	}
-	v.checkCarriedApprovals(rec, prior, now)
-	if kind != commitlog.KindControl {
-		v.follows("a record that is no signal paused or resumed the town",
-			jsonText(prior.paused), jsonText(now.paused))
-	}
-	if kind == commitlog.KindControl || kind == commitlog.KindDecided {
-		want, got := excerpts([]byte(jsonText(prior.pending)), []byte(jsonText(now.pending)))
-		v.follows("a signal changed what is pending", want, got)
-	}
-	if kind == commitlog.KindPut && prior.pending != nil {
-		v.follows("the town was put while a command was being applied to it",
-			"", "run "+prior.pending.Run.RunID)
+	for name, pair := range map[string][2]any{
+		"apply": {carried.Apply, rec.Apply}, "paused": {carried.Paused, rec.Paused},
+		"policy": {carried.Policy, rec.Policy}, "approvals": {carried.Approvals, rec.Approvals},
+	} {
+		want, got := excerpts([]byte(jsonText(pair[0])), []byte(jsonText(pair[1])))
+		v.follows("a record about a command changed the member "+name+" of the town", want, got)
 	}
 }
 
@@ -83,19 +67,6 @@ func (v *Verdict) checkNotPending(rec *commitlog.Record) {
 			"", "run "+rec.Pending.Run.RunID)
 	}
 }
-
-// checkFree checks that a handoff could be judged on the town as it was.
-func (t *townState) checkFree(v *Verdict) {
-	if t.pending != nil {
-		v.follows("a handoff was judged while another was being applied to its town",
-			"", "run "+t.pending.Run.RunID)
-	}
-	if t.paused != nil {
-		v.follows("a handoff was judged while its town was paused", "", "signal "+t.paused.SignalID)
-	}
-}
-
-func (t *townState) state() string { return stateText(&t.hash, &t.epoch) }
 
 // jsonText renders a member of a record, "null" if the record lacks it.
 func jsonText(v any) string {

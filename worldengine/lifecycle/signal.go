@@ -1,5 +1,12 @@
 package lifecycle
 
+import (
+	"encoding/json"
+	"errors"
+
+	"worldengine/runevents"
+)
+
 // SignalKind is the kind of an operator's signal (ExecutionSemantics v1, section 1.2). The set is
 // closed.
 type SignalKind string
@@ -27,4 +34,17 @@ func Signals() []SignalKind {
 	return []SignalKind{
 		SignalPause, SignalResume, SignalCancel, SignalRetry, SignalApprove, SignalDeny,
 	}
+}
+
+// SignalIn returns the payload of the decision about a signal in a run.
+func SignalIn(run *runevents.Run) (said SignalPayload, err error) {
+	if run != nil {
+		for i := range run.Events {
+			switch run.Events[i].EventType {
+			case runevents.SignalAccepted, runevents.SignalRejected:
+				return said, json.Unmarshal(run.Events[i].Payload, &said)
+			}
+		}
+	}
+	return said, errors.New("the run has no signal")
 }

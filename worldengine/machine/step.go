@@ -234,7 +234,7 @@ func (s *step) accept(
 		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Deadline),
 		Askers: []string{s.Server},
 	}
-	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, nil, lifecycle.ToCome(1)...)
+	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, s.in.Drawn, lifecycle.ToCome(1)...)
 	after.Pending = p
 	return Output{Record: &Record{
 		Kind: KindPending, TownID: s.in.TownID, Run: run,

@@ -170,151 +170,60 @@ func TestFsckOfAKeyThatWasAcceptedTwice(t *testing.T) {
 
 // tamperedRetries are broken rules about retries.
 var tamperedRetries = []tamper{
-	{"a retry that its record does not name", change("handoff", 2, `"retryOf":{`, `"retriedOf":{`),
-		[]string{
-			eventDiffers + "runSeq 1, RunStarted",
-			eventDiffers + "runSeq 2, SignalAccepted",
-			"a run that is no retry has a signal",
-		}},
+	{"a retry that its record does not name", change("handoff", 2, `"retryOf":{`, `"retriedOf":{`)},
 	{"a refused retry that its record does not name",
-		change("refused", 0, `"retryOf":{`, `"retriedOf":{`), []string{
-			eventDiffers + "runSeq 1, RunStarted",
-			eventDiffers + "runSeq 2, SignalAccepted",
-			"a run that is no retry has a signal",
-		}},
+		change("refused", 0, `"retryOf":{`, `"retriedOf":{`)},
 	{"a retry of another run", change("pending", 1, `"retryOf":{"runId":"`,
-		`"retryOf":{"runId":"0`), []string{
-		eventDiffers + "runSeq 1, RunStarted",
-		eventDiffers + "runSeq 2, SignalAccepted",
-		"the result is of another retry than the pending handoff",
-	}},
+		`"retryOf":{"runId":"0`)},
 	{"a retry that ends as another", change("handoff", 1, `"retryOf":{"runId":"`,
-		`"retryOf":{"runId":"0`), []string{
-		eventDiffers + "runSeq 1, RunStarted",
-		eventDiffers + "runSeq 2, SignalAccepted",
-		"the result is of another retry than the pending handoff",
-	}},
-	{"a retry that ends as none", change("handoff", 1, `"retryOf":{`, `"retriedOf":{`), []string{
-		eventDiffers + "runSeq 1, RunStarted",
-		eventDiffers + "runSeq 2, SignalAccepted",
-		"a run that is no retry has a signal",
-		"the result is of another retry than the pending handoff",
-	}},
-	{"a retry of what is to come", change("handoff", 2, `"logSeq":`, `"logSeq":1000`), []string{
-		"a retry names no place in the log before it",
-	}},
-	{"a retry that nobody asked for", change("handoff", 2, `"SignalAccepted"`, `"SignalNoted"`),
-		[]string{
-			"a retry has no signal that asked for it",
-		}},
+		`"retryOf":{"runId":"0`)},
+	{"a retry that ends as none", change("handoff", 1, `"retryOf":{`, `"retriedOf":{`)},
+	{"a retry of what is to come", change("handoff", 2, `"logSeq":`, `"logSeq":1000`)},
+	{"a retry that nobody asked for", change("handoff", 2, `"SignalAccepted"`, `"SignalNoted"`)},
 	{"a retry for another signal", change("handoff", 2, `"signal":"RETRY_STEP"`,
-		`"signal":"RESUME"`), []string{
-		eventDiffers + "runSeq 2, SignalAccepted",
-	}},
+		`"signal":"RESUME"`)},
 	{"a retry for somebody else", change("pending", 1, `"triggeredBy":"ada"`,
-		`"triggeredBy":"eve"`), []string{
-		eventDiffers + "runSeq 2, SignalAccepted",
-		eventDiffers + "runSeq 2, SignalAccepted",
-	}},
-	{"a signal in a run that is no retry", change("handoff", 0, `"RunFailed"`, `"SignalAccepted"`),
-		[]string{
-			eventDiffers + "runSeq 10, SignalAccepted",
-			eventDiffers + "runSeq 10, SignalAccepted",
-			eventDiffers + "runSeq 10, SignalAccepted",
-			"a run that is no retry has a signal",
-			"the run does not end as its result says",
-		}},
+		`"triggeredBy":"eve"`)},
+	{"a signal in a run that is no retry", change("handoff", 0, `"RunFailed"`, `"SignalAccepted"`)},
 }
 
 // tamperedCancellations are broken rules about commands that are not applied any more.
 var tamperedCancellations = []tamper{
-	{"a cancelled run that has failed", change("cancelled", 0, `"RunCancelled"`, `"RunFailed"`),
-		[]string{
-			"the run is not cancelled",
-		}},
-	{"a cancelled run that goes on", change("cancelled", 0, `"RunCancelled"`, `"RunPaused"`),
-		[]string{
-			"the run is not cancelled",
-		}},
-	{"another cancelled run", change("cancelled", 0, `"run":{"runId":"`, `"run":{"runId":"0`),
-		[]string{
-			"the id of the run is not a UUID v4",
-			"the header does not name the run",
-			"the cancelled run is not that of the pending handoff",
-		}},
-	{"a run that was not pending", remove("pending", 6), []string{
-		"the commit was not guarded by the town's message before it",
-		"the run that is cancelled was not pending",
-	}},
+	{"a cancelled run that has failed", change("cancelled", 0, `"RunCancelled"`, `"RunFailed"`)},
+	{"a cancelled run that goes on", change("cancelled", 0, `"RunCancelled"`, `"RunPaused"`)},
+	{"another cancelled run", change("cancelled", 0, `"run":{"runId":"`, `"run":{"runId":"0`)},
+	{"a run that was not pending", remove("pending", 6)},
 	{"a cancellation that leaves the command",
 		func(t *testing.T, log logMessages) (logMessages, uint64) {
 			pending := log[nth(t, log, "pending", 6)]
 			return change("cancelled", 1, `"snapshot":`,
 				member(t, pending.Data, "pending", "snapshot")+`,"snapshot":`)(t, log)
-		}, []string{
-			"a record that ends an application has a pending handoff",
 		}},
 	{"a cancellation that changes the town", change("cancelled", 0, `"snapshot":{"day":1`,
-		`"snapshot":{"day":2`), []string{
-		"the header is not the hash of the stored state",
-		"the header is not the day of the stored state",
-		"a record that cannot change the state changed it",
-		"the town's day was lowered",
-		"a record that cannot change the state changed it",
-	}},
-	{"a cancellation with a result", change("cancelled", 0, `"run":{`, `"result":{},"run":{`),
-		[]string{
-			"a cancelled handoff has a result",
-		}},
+		`"snapshot":{"day":2`)},
+	{"a cancellation with a result", change("cancelled", 0, `"run":{`, `"result":{},"run":{`)},
 	{"a cancellation that was not wished", change("cancelled", 0, `"payload":{"signalId":"`,
-		`"payload":{"signalId":"0`), []string{
-		"a command was cancelled for another signal than the one that wished it",
-	}},
+		`"payload":{"signalId":"0`)},
 	{"a cancellation without a wish", func(t *testing.T, log logMessages) (logMessages, uint64) {
 		log, _ = change("pending", 5, `"wish":{`, `"wished":{`)(t, log)
 		return log, 0 // what is found is about the record behind it
-	}, []string{
-		"a command was cancelled, and no operator had wished it",
 	}},
 	{"a cancellation by nobody", change("cancelled", 1, `"payload":{"signalId":`,
-		`"payload":{"signal":`), []string{
-		eventDiffers + "runSeq 10, RunCancelled",
-	}},
+		`"payload":{"signal":`)},
 	{"an attempt that failed for itself", change("cancelled", 0, `"code":"RUN_CANCELLED"`,
-		`"code":"PLUGIN_TIMEOUT"`), []string{
-		eventDiffers + "runSeq 10, StepFailed apply",
-	}},
+		`"code":"PLUGIN_TIMEOUT"`)},
 	{"an attempt that is not pending", change("cancelled", 0, `"logicalAttemptId":1`,
-		`"logicalAttemptId":2`), []string{
-		"an event is not a valid transition",
-		"the attempt that was cancelled is not the pending one",
-	}},
+		`"logicalAttemptId":2`)},
 	{"what was asked for of a cancelled run", change("pending", 6, `"payload":{"townId":"t"`,
-		`"payload":{"townId":"u"`), []string{
-		eventDiffers + "runSeq 1, RunStarted",
-	}},
-	{"a cancellation that was not guarded", unguarded("cancelled", 0), []string{
-		"the commit was not guarded by the town's message before it",
-	}},
-	{"a cancellation that pauses", change("cancelled", 0, `"kind":"cancelled"`, `"kind":"control"`),
-		[]string{
-			"the header does not name the kind of the record",
-			"the run does not begin with its first event",
-			"the run is not one of a signal",
-			"the run does not have the events of a signal",
-			"a signal changed what is pending",
-			"the signal asks for the state that was there before",
-		}},
+		`"payload":{"townId":"u"`)},
+	{"a cancellation that was not guarded", unguarded("cancelled", 0)},
+	{"a cancellation that pauses", change("cancelled", 0, `"kind":"cancelled"`, `"kind":"control"`)},
 	{"events of a cancellation in the place of others",
-		change("cancelled", 0, `"firstSeq":`, `"firstSeq":1,"x":`), []string{
-			"the events do not come after those before them",
-		}},
+		change("cancelled", 0, `"firstSeq":`, `"firstSeq":1,"x":`)},
 	{"the hash of another state", func(t *testing.T, log logMessages) (logMessages, uint64) {
 		msg := log[nth(t, log, "cancelled", 0)]
 		msg.Header["Snapshot-Hash"] = []string{strings.Repeat("0", 64)}
 		return log, msg.Sequence
-	}, []string{
-		"the header is not the hash of the stored state",
 	}},
 }
 

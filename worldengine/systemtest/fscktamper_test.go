@@ -1,6 +1,10 @@
 package systemtest_test
 
 import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -150,11 +154,10 @@ type logMessages = []*jetstream.RawStreamMsg
 // where one is missing.
 type tampering func(*testing.T, logMessages) (logMessages, uint64)
 
-// tamper is a broken rule, and what is found of it.
+// tamper is a broken rule.
 type tamper struct {
 	name string
 	do   tampering
-	what []string
 }
 
 // change replaces a text, the first of its kind, in the nth record of a kind.
@@ -205,25 +208,35 @@ func TestFsckFindsTamperedStories(t *testing.T) {
 	requireTampered(t, storied(t), slices.Concat(tamperedPending, tamperedRuns, tamperedSignals))
 }
 
-// requireTampered checks that fsck finds what each change of a log breaks.
+var rewrite = flag.Bool("rewrite", false, "write testdata/tampered/*.golden anew")
+
+// requireTampered checks that fsck finds each change of a log: testdata/tampered has the findings
+// under the name of the test, about the changed message and about others.
 func requireTampered(t *testing.T, log logMessages, all []tamper) {
 	t.Helper()
+	var said strings.Builder
 	for _, c := range all {
-		t.Run(c.name, func(t *testing.T) {
-			changed, seq := c.do(t, copiesOf(log))
-			found, _, _ := FsckLog("main", changed)
-			var what []string
-			told := seq == 0
-			for _, f := range found {
-				what = append(what, f.What)
-				told = told || f.Sequence == seq
-				require.NotZero(t, f.Sequence)
-				require.NotEqual(t, f.Want, f.Got)
+		changed, seq := c.do(t, copiesOf(log))
+		found, _, _ := FsckLog("main", changed)
+		fmt.Fprintf(&said, "%s\n", c.name)
+		for _, f := range found {
+			at := "the message"
+			if f.Sequence != seq {
+				at = "another"
 			}
-			require.Equal(t, c.what, what)
-			require.True(t, told, "one is about the message itself")
-		})
+			fmt.Fprintf(&said, "  %s: %s\n", at, f.What)
+			require.NotZero(t, f.Sequence)
+			require.NotEqual(t, f.Want, f.Got)
+		}
+		require.NotEmpty(t, found, c.name)
 	}
+	file := filepath.Join("testdata", "tampered", t.Name()+".golden")
+	if *rewrite {
+		require.NoError(t, os.WriteFile(file, []byte(said.String()), 0o644))
+	}
+	want, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Equal(t, string(want), said.String())
 }
 
 // FsckLog checks messages as the log of a world, as Run does, and counts them. Nothing leaves the
