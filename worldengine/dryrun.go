@@ -53,7 +53,7 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	}
 	out, err := machine.Step(current, e.input(townID, nil, &machine.Handoff{
 		Handoff: h, Prior: prior, Run: run, DryRun: true,
-	}), e.settings())
+	}), &e.settings)
 	if err != nil {
 		return DryRun{}, err
 	}

@@ -28,6 +28,7 @@ import (
 	"worldengine/worldengine/feed"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/index"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/pending"
 	"worldengine/worldengine/presence"
 	"worldengine/worldengine/projection"
@@ -52,18 +53,20 @@ const (
 // Engine is the authoritative engine of one world. It is safe for concurrent use, and any number
 // of engines may work on the same world.
 type Engine struct {
-	config  Config
-	log     *commitlog.Log
-	history history.Reader
-	towns   *commitlog.Towns
-	index   *index.Index
-	lost    []index.Row // which the log did not have any more when the index was opened
-	queue   *queue.Queue[*delivery]
-	runs    *runs.Store
-	waiting *waiting.Store
-	results resultCounts
-	alerts  *alerts.Alerts
-	feed    *feed.Feed
+	config Config
+	// settings are those by which the machine decides.
+	settings machine.Settings
+	log      *commitlog.Log
+	history  history.Reader
+	towns    *commitlog.Towns
+	index    *index.Index
+	lost     []index.Row // which the log did not have any more when the index was opened
+	queue    *queue.Queue[*delivery]
+	runs     *runs.Store
+	waiting  *waiting.Store
+	results  resultCounts
+	alerts   *alerts.Alerts
+	feed     *feed.Feed
 
 	// pending has the commands that are applied outside the engine, and plugins what carries their
 	// requests.

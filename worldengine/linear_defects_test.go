@@ -32,7 +32,7 @@ var Defects = map[string]func(*Engine){
 	"answers what it never stores": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, loses: true}
 	},
-	"asks for no approval": func(e *Engine) { e.config.policy = approval.Policy{} },
+	"asks for no approval": func(e *Engine) { e.settings.Policy = approval.Policy{} },
 	"cancels, and stores it nowhere": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, drops: commitlog.KindCancelled}
 	},

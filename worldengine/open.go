@@ -104,6 +104,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e.absent = e.newAbsences()
 	e.server, e.townOfRun = nuid.Next(), e.readTownOfRun
+	e.settings = e.machineSettings()
 	e.runs = runs.New(log, e.index, e.runConfig())
 	e.endOfRun = e.runs.EndedAt
 	e.waiting = waiting.New(log, e.runs, e.hints, e.waitingConfig(e.server))

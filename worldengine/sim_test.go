@@ -177,6 +177,7 @@ func (s *sim) start() *simEngine {
 	if s.nameless {
 		e.server = "server"
 	}
+	e.settings = e.machineSettings()
 	held := e.waitingConfig(e.server)
 	held.Ended = aboutRun(e.runEnded)
 	e.waiting = waiting.New(log, e.runs, &simIndex{s, process}, held)

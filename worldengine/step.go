@@ -14,9 +14,9 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// settings returns the settings by which the machine decides.
-func (e *Engine) settings() *machine.Settings {
-	return &machine.Settings{
+// machineSettings returns the settings by which the machine decides.
+func (e *Engine) machineSettings() machine.Settings {
+	return machine.Settings{
 		Rules: e.config.Rules, Apply: e.config.Apply, Policy: e.config.policy,
 		ApprovalTimeout: e.config.ApprovalTimeout, Deadline: e.config.Plugin.Deadline,
 		Server: e.server,
@@ -40,7 +40,7 @@ func (e *Engine) input(
 func (e *Engine) step(
 	ctx context.Context, t machine.Town, in *machine.Input,
 ) (machine.Output, error) {
-	out, err := machine.Step(t, in, e.settings())
+	out, err := machine.Step(t, in, &e.settings)
 	if _, ok := in.Event.(*machine.Handoff); ok {
 		failpoint.At(failpoint.Judged)
 	}

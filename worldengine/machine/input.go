@@ -30,7 +30,7 @@ type Settings struct {
 func IDs(event Event) int {
 	switch event.(type) {
 	case *Handoff:
-		return 24 // 15 events at most, and those to come of a command
+		return 15 // a run that waited for its town, approved, retried, with the events to come
 	case *Signal:
 		return 3
 	}
