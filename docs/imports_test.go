@@ -44,7 +44,7 @@ var rooms = []struct {
 		"./worldengine/apply"}},
 	{"worldengine/waiting", false, []string{
 		jsonModule, "./handoff", "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
-		"./worldengine/lifecycle", "./worldengine/runs", "./worldengine/wire",
+		"./worldengine/lifecycle", "./worldengine/runs", "./worldengine/wire", "./worldengine/index",
 	}},
 	{"worldengine/signals", false, []string{
 		jsonModule, natsModule, "./runevents", "./worldengine/backoff", "./worldengine/commitlog",

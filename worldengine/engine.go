@@ -77,7 +77,6 @@ type Engine struct {
 	server    string
 	townOfRun func(ctx context.Context, runID string) (string, error)
 	endOfRun  func(ctx context.Context, runID string) (uint64, error)
-	hints     *commitlog.PendingIndex
 	absent    *presence.Absences
 	// What operators say: the pause of the world, and the runs that were cancelled lately.
 	worldPause  *signals.WorldPause

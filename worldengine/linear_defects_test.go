@@ -51,7 +51,7 @@ func (e *Engine) reindex(source index.Source) {
 	useIndex(e.log, e.index)
 	e.runs = runs.New(e.log, e.index, e.runConfig())
 	e.endOfRun = e.runs.EndedAt
-	e.waiting = waiting.New(e.log, e.runs, e.hints, e.waitingConfig(e.server))
+	e.waiting = waiting.New(e.log, e.runs, e.waitingConfig())
 	e.pending = pending.New(e.pendingConfig())
 }
 

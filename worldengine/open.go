@@ -75,7 +75,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		return nil, errors.New("worldengine: the world's setting apply is rcon, which takes a " +
 			"console: give --rcon-config FILE, or another --apply with --discard-history")
 	}
-	streams, err := commitlog.OpenStreams(ctx, js, config.World, settings,
+	stream, err := commitlog.OpenWorldLog(ctx, js, config.World, settings,
 		config.Replicas, config.Logger)
 	if err != nil {
 		return nil, err
@@ -85,8 +85,8 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		return nil, err
 	}
 	log := &commitlog.Log{
-		World: config.World, Stream: streams.Log,
-		Store:      commitlog.NewStore(js, streams.Log, config.GroupCommits),
+		World: config.World, Stream: stream,
+		Store:      commitlog.NewStore(js, stream, config.GroupCommits),
 		MaxPayload: nc.MaxPayload, MayStore: config.MayStore,
 		Committed: config.OnCommit, FetchWait: config.FetchWait, Draw: config.draw, Now: config.Now,
 	}
@@ -97,7 +97,6 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		config: config, log: log, history: history.Reader{Log: log},
 		towns:     commitlog.NewTowns(log),
 		cancelled: newCancelled(),
-		hints:     commitlog.NewPendingIndex(config.World, js, streams.Pending),
 	}
 	if err := e.openIndex(ctx); err != nil {
 		return nil, err
@@ -107,7 +106,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	e.settings = e.machineSettings()
 	e.runs = runs.New(log, e.index, e.runConfig())
 	e.endOfRun = e.runs.EndedAt
-	e.waiting = waiting.New(log, e.runs, e.hints, e.waitingConfig(e.server))
+	e.waiting = waiting.New(log, e.runs, e.waitingConfig())
 	seq, paused, err := log.WorldPause(ctx)
 	if err != nil {
 		return nil, errors.Join(err, e.closeIndex())
@@ -179,7 +178,7 @@ func (e *Engine) startFollowers(nc, followers *nats.Conn) error {
 	}
 	e.background.Go(func() { e.watchLog(ctx, nc) })
 	e.background.Go(func() { e.resume(ctx) })
-	e.background.Go(func() { e.waiting.Reap(ctx) })
+	e.background.Go(func() { e.reapWaiting(ctx) })
 	e.background.Go(func() { e.signalFollower().Run(ctx) })
 	e.background.Go(func() { e.pending.Watch(ctx) })
 	e.background.Go(func() { e.watchStorage(ctx) })

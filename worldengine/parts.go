@@ -70,11 +70,10 @@ func (e *Engine) digested() uint64 {
 	return e.index.Position()
 }
 
-// waitingConfig is that of the waiting runs of this engine, which has a name of its own in the
-// world.
-func (e *Engine) waitingConfig(server string) waiting.Config {
+// waitingConfig is the configuration of the waiting runs.
+func (e *Engine) waitingConfig() waiting.Config {
 	return waiting.Config{
-		World: e.config.World, Server: server, NewProducer: e.newProducer, Ended: e.runEnded,
+		NewProducer: e.newProducer, Ended: e.runEnded,
 		Left: func(run runevents.Identity, townID string, err error) {
 			e.alerts.RaiseOnce(e.environment().LeftWaiting(run, townID, err))
 		},

@@ -30,24 +30,15 @@ type wait struct {
 // the town.
 func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
 	townID := d.Handoff.Proposal.TownID
-	all := append([]*delivery{d}, e.queue.Items(townID)...)
-	var held []*waiting.Run
-	for i, w := range all {
+	for i, w := range append([]*delivery{d}, e.queue.Items(townID)...) {
 		if i > 0 {
 			w.Wait()
 		}
-		if w.answered || why.by == nil && w.Waited() < queuedMoment {
+		if w.answered || w.Producer == nil && why.by == nil && w.Waited() < queuedMoment {
 			continue
 		}
 		e.begin(w)
-		held = append(held, &w.Run)
-	}
-	err := e.waiting.Hold(ctx, townID, held)
-	for i, w := range all {
-		if w.answered || w.Producer == nil {
-			continue
-		}
-		if err := e.recordWaiting(ctx, w, why, err); err != nil {
+		if err := e.recordWaiting(ctx, w, why); err != nil {
 			if i == 0 {
 				return err // and its turn answers it
 			}
@@ -56,10 +47,6 @@ func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
 			w.done(Answer{}, err)
 		}
 	}
-	if err != nil && ctx.Err() == nil && e.waitTrouble.Ready() {
-		e.config.Logger.Warn("handoffs wait, and their runs cannot be recorded yet",
-			"town", townID, "error", err)
-	}
 	if why.by != nil {
 		// What an operator puts right does not wait for the end of the pause.
 		e.queue.RunOthers(ctx, townID)
@@ -67,12 +54,9 @@ func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
 	return nil
 }
 
-// recordWaiting records that a delivery waits, unless unheld says why it may not be recorded. The
-// error is why it need not wait any longer.
-func (e *Engine) recordWaiting(ctx context.Context, w *delivery, why wait, unheld error) error {
-	err := unheld
+// recordWaiting records that a delivery waits. The error is the reason to end the wait.
+func (e *Engine) recordWaiting(ctx context.Context, w *delivery, why wait) (err error) {
 	switch {
-	case err != nil:
 	case why.by != nil:
 		err = e.waiting.Pause(ctx, &w.Run, why.by)
 	case w.Waited() >= queuedMoment:
@@ -82,7 +66,7 @@ func (e *Engine) recordWaiting(ctx context.Context, w *delivery, why wait, unhel
 	if _, cancelled := e.cancelled.Get(runID); cancelled || errors.Is(err, runs.ErrRunCancelled) {
 		return &CancelledError{RunID: runID}
 	}
-	if err != nil && unheld == nil && ctx.Err() == nil && e.waitTrouble.Ready() {
+	if err != nil && ctx.Err() == nil && e.waitTrouble.Ready() {
 		e.config.Logger.Warn("the run of a waiting handoff cannot be recorded yet",
 			"run", runID, w.Identity.Trace.LogAttr(), "error", err)
 	}

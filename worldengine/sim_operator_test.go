@@ -2,7 +2,6 @@ package worldengine
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"worldengine/runevents"
-	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/signals"
@@ -166,86 +164,4 @@ func (s *sim) unended() bool {
 		}
 	}
 	return len(o.open) > 0
-}
-
-// simIndexed are the entries of waiting runs, by subject.
-type simIndexed struct {
-	entries map[string]commitlog.IndexEntry
-	last    uint64
-}
-
-// simIndex is the index of waiting runs as one engine sees it.
-type simIndex struct {
-	sim    *sim
-	engine *simEngine
-}
-
-func (i *simIndex) PutWaiting(ctx context.Context, server string, w commitlog.WaitingRuns) error {
-	data, err := json.Marshal(w)
-	if err != nil {
-		panic(err)
-	}
-	subject := wire.WaitingSubject("main", wire.TownToken(w.TownID), server)
-	_, err = simDo(ctx, i.sim, i.engine, "index "+subject, func() (struct{}, error) {
-		x := &i.sim.index
-		if x.entries == nil {
-			x.entries = map[string]commitlog.IndexEntry{}
-		}
-		x.last++
-		x.entries[subject] = commitlog.IndexEntry{Subject: subject, Seq: x.last, Data: data}
-		return struct{}{}, nil
-	})
-	return err
-}
-
-func (i *simIndex) Follow(
-	ctx context.Context, _ string, every time.Duration,
-	take func(commitlog.IndexEntry), tick func(),
-) error {
-	for known := uint64(0); ; {
-		if err := backoff.Sleep(ctx, every); err != nil {
-			return err
-		}
-		found, err := simDo(ctx, i.sim, i.engine, "read the index",
-			func() ([]commitlog.IndexEntry, error) {
-				return i.after(known), nil
-			})
-		if err != nil {
-			continue
-		}
-		for _, entry := range found {
-			take(entry)
-			known = entry.Seq
-		}
-		tick()
-	}
-}
-
-// after returns the entries behind a sequence, in their order.
-func (i *simIndex) after(seq uint64) []commitlog.IndexEntry {
-	var found []commitlog.IndexEntry
-	for _, e := range i.sim.index.entries {
-		if e.Seq > seq {
-			found = append(found, e)
-		}
-	}
-	slices.SortFunc(found, func(a, b commitlog.IndexEntry) int { return int(a.Seq) - int(b.Seq) })
-	return found
-}
-
-func (i *simIndex) IsLast(ctx context.Context, subject string, seq uint64) (bool, error) {
-	return simDo(ctx, i.sim, i.engine, "last of the index "+subject, func() (bool, error) {
-		return i.sim.index.entries[subject].Seq == seq, nil
-	})
-}
-
-func (i *simIndex) Remove(ctx context.Context, seq uint64) {
-	_, _ = simDo(ctx, i.sim, i.engine, "remove from the index", func() (struct{}, error) {
-		for subject, e := range i.sim.index.entries {
-			if e.Seq == seq {
-				delete(i.sim.index.entries, subject)
-			}
-		}
-		return struct{}{}, nil
-	})
 }

@@ -55,7 +55,6 @@ type sim struct {
 	game     simGame
 	clients  []*simClient
 	sent     map[string]*handoff.Handoff // by handoffId and snapshotHash
-	index    simIndexed
 	operator simOperator
 	// alerted are the runs for which an alert is stored, and the end of the log then.
 	alerted map[string]int
@@ -130,7 +129,7 @@ func newSim(seed uint64) *sim {
 	for i := range 4 {
 		s.clients = append(s.clients, &simClient{sim: s, name: fmt.Sprint("client ", i)})
 	}
-	s.engines = []*simEngine{s.start(), s.start()}
+	s.engines = []*simEngine{s.start()}
 	return s
 }
 
@@ -178,9 +177,9 @@ func (s *sim) start() *simEngine {
 		e.server = "server"
 	}
 	e.settings = e.machineSettings()
-	held := e.waitingConfig(e.server)
+	held := e.waitingConfig()
 	held.Ended = aboutRun(e.runEnded)
-	e.waiting = waiting.New(log, e.runs, &simIndex{s, process}, held)
+	e.waiting = waiting.New(log, e.runs, held)
 	e.worldPause = signals.NewWorldPause(log, s.worldPause(), func() { e.queue.UnparkAll() })
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
 	work := e.pendingConfig()
@@ -190,7 +189,7 @@ func (s *sim) start() *simEngine {
 	process.Engine = e
 	go e.resume(context.WithValue(process.alive, simAsker{}, "resumes"))
 	go e.pending.Watch(context.WithValue(process.alive, simAsker{}, "watches"))
-	go e.waiting.Reap(context.WithValue(process.alive, simAsker{}, "reaps"))
+	go e.reapWaiting(context.WithValue(process.alive, simAsker{}, "reaps"))
 	return process
 }
 
@@ -291,12 +290,19 @@ func (s *sim) turn(i int) {
 	}
 }
 
-// crash kills an engine, with all that it has in hand, and starts another in its place.
+// crash kills the writer and starts another in its place, or starts another while the first one goes
+// on, as a writer does that lost its lease and does not know it; that one is killed the next time.
 func (s *sim) crash() {
-	i := s.rng.IntN(len(s.engines))
-	s.trace("engine %d is killed", s.engines[i].number)
-	s.kill(i)
-	s.engines[i] = s.start()
+	if len(s.engines) == 1 && s.rng.IntN(2) == 0 {
+		s.engines = append(s.engines, s.start())
+		s.trace("engine %d takes over", s.engines[1].number)
+		return
+	}
+	s.trace("engine %d is killed", s.engines[0].number)
+	s.kill(0)
+	if s.engines = s.engines[1:]; len(s.engines) == 0 {
+		s.engines = append(s.engines, s.start())
+	}
 }
 
 func (s *sim) kill(i int) {

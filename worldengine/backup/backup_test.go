@@ -454,16 +454,15 @@ func configs(t testing.TB, nc *nats.Conn) map[string]jetstream.StreamConfig {
 		}
 	}
 	require.NoError(t, list.Err())
-	require.Len(t, all, 3)
+	require.Len(t, all, 2)
 	return all
 }
 
-// Every stream of a world is in a backup, but for the bus, which is derived from the log, and the
-// leases of waiting runs, which end with their server.
+// Every stream of a world is in a backup, but for the bus, which is derived from the log.
 func TestNoStreamIsForgotten(t *testing.T) {
 	t.Parallel()
 	names := []string{
-		wire.EventStream("main"), wire.PendingStream("main"), wire.DeadLetterStream("main"),
+		wire.EventStream("main"), wire.DeadLetterStream("main"),
 	}
 	for _, config := range backup.BackupStreams("main", commitlog.Settings{}, 1) {
 		names = append(names, config.Name)

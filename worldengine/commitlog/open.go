@@ -12,14 +12,11 @@ import (
 	"worldengine/worldengine/backoff"
 )
 
-// Streams are the streams of a world.
-type Streams struct{ Log, Pending jetstream.Stream }
-
-// OpenStreams makes the streams of a world, or updates them to its settings.
-func OpenStreams(
+// OpenWorldLog makes the stream of the log of a world, or updates it to the settings.
+func OpenWorldLog(
 	ctx context.Context, js jetstream.JetStream, world string, s Settings, replicas int,
 	logger *slog.Logger,
-) (streams Streams, err error) {
+) (jetstream.Stream, error) {
 	if unknown := s.Policy().Unknown(); len(unknown) > 0 {
 		logger.Error("the world's setting require-approval names types of proposals that this "+
 			"version does not know, so every proposal takes a person's approval, but in towns "+
@@ -41,13 +38,9 @@ func OpenStreams(
 		}
 		return err
 	}); err != nil {
-		return Streams{}, fmt.Errorf("worldengine: stream %s: %w", log.Name, err)
+		return nil, fmt.Errorf("worldengine: stream %s: %w", log.Name, err)
 	}
-	if streams.Log, err = OpenStream(ctx, js, log, logger); err != nil {
-		return Streams{}, err
-	}
-	streams.Pending, err = OpenStream(ctx, js, PendingIndexConfig(world, replicas), logger)
-	return streams, err
+	return OpenStream(ctx, js, log, logger)
 }
 
 // LogStream returns the stream of the log of a world.

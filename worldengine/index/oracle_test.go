@@ -81,6 +81,19 @@ func (o *oracleRows) lastAt(town, runID string) (at time.Time) {
 	return at
 }
 
+// waiting returns the first rows, before a time, of the runs that waited and have not ended.
+func (o *oracleRows) waiting(before time.Time) (seqs []uint64) {
+	for i, first := range o.rows {
+		if first.Flags&First == 0 || first.Kind != commitlog.KindRun || !first.At.Before(before) {
+			continue
+		}
+		if rows := o.ofRun(o.run[i]).Rows; rows[len(rows)-1].Flags&Ended == 0 {
+			seqs = append(seqs, first.Seq)
+		}
+	}
+	return seqs
+}
+
 // runs returns all runs that pass a filter, in its order.
 func (o *oracleRows) runs(f Filter) (seqs []uint64) {
 	type place struct{ order, first uint64 }
@@ -226,6 +239,9 @@ func requireFound(t *testing.T, o *oracleRows, ix *Index) {
 		for _, town := range towns {
 			require.Equal(t, o.lastAt(town, id), ix.LastAt(town, id))
 			require.Equal(t, o.lastAt(town, ""), ix.LastAt(town, ""))
+			if before := o.lastAt(town, id); len(ix.ahead) == 0 { // Waiting knows no rows ahead
+				require.ElementsMatch(t, o.waiting(before), ix.Waiting(before))
+			}
 		}
 	}
 	_, found := ix.Run("")

@@ -135,6 +135,23 @@ func (ix *Index) Towns(flag Flag) []string {
 	return tokens
 }
 
+// Waiting returns the sequences of the first rows, persisted before a time, of the runs whose
+// handoffs waited for their town before they were judged, and that have not ended.
+func (ix *Index) Waiting(before time.Time) (seqs []uint64) {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	s := ix.s
+	kind := uint16(s.names[wordNames].numbers[string(commitlog.KindRun)])
+	for i := range s.runs[1:] {
+		first := s.row(s.runs[i+1].first)
+		if kind != 0 && first.Kind == kind && !s.row(s.runs[i+1].last).has(Ended) &&
+			instant(first.At).Before(before) {
+			seqs = append(seqs, first.Seq)
+		}
+	}
+	return seqs
+}
+
 // Appended returns the first rows behind a sequence, at most limit, that other producers appended.
 func (ix *Index) Appended(after uint64, limit int) []Row {
 	ix.mu.RLock()

@@ -105,7 +105,6 @@ var subjects = []struct{ subject, publish, subscribe string }{
 	{"world.main.acknowledged.1", "", ""},
 	{"world.main.signal", "", ""},
 	{"world.main.pending.t", "", ""},
-	{"world.main.waiting.t.1", "", ""},
 	{"world.main.asked.t", "", ""},
 	{"$SRV.INFO.worldengine", "operator observer", ""},
 	{"$JS.API.INFO", "operator", ""},

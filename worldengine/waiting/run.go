@@ -28,7 +28,6 @@ type Run struct {
 	// Closed reports whether the run was recorded and only the engine goes on with it.
 	Closed bool
 
-	held bool // in its town's entry of the index
 	// doubt is what may have been stored without an answer; nil where all is known.
 	doubt *step
 }
@@ -112,6 +111,7 @@ func (s *Store) record(ctx context.Context, r *Run, next *step) error {
 		return fmt.Errorf("worldengine: the events of a run: %w", err)
 	}
 	r.doubt = next
+	s.hold(r.Identity.RunID)
 	tail, err := s.runs.Extend(ctx, r.townID(), r.Producer.Run(), r.emitted(), false)
 	if err != nil {
 		return err

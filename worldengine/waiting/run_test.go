@@ -186,14 +186,11 @@ func TestARunThatIsNotJudged(t *testing.T) {
 	f := newFixture(t)
 	why := lifecycle.Cancellation{Reason: "The server stops."}
 	fresh := f.run()
-	f.hold("t", []*Run{fresh})
 	f.Cancel(t.Context(), fresh, why)
-	require.Empty(t, f.held["t"].runs)
 	require.Empty(t, f.types(fresh.Identity.RunID))
 
 	r := f.run()
 	require.NoError(t, f.Queue(t.Context(), r))
-	f.hold("t", []*Run{r})
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	f.Cancel(ended, r, why)
@@ -202,13 +199,10 @@ func TestARunThatIsNotJudged(t *testing.T) {
 	require.Equal(t, []string{r.Identity.RunID}, f.alerted)
 	require.Equal(t, "RunQueued, RunStarted, RunCancelled", f.types(r.Identity.RunID))
 	require.Empty(t, f.left)
-	require.Empty(t, f.held["t"].runs)
 
-	f.hold("t", []*Run{r})
 	f.Cancel(t.Context(), r, why)
 	require.Equal(t, "RunQueued, RunStarted, RunCancelled", f.types(r.Identity.RunID))
 	require.Empty(t, f.left)
-	require.Empty(t, f.held["t"].runs)
 }
 
 // A run that is closed is being judged in its server: it is looked at again, and ended once the
@@ -220,13 +214,6 @@ func TestARunThatIsBeingJudgedIsNotReaped(t *testing.T) {
 	require.NoError(t, f.Queue(t.Context(), r))
 	require.NoError(t, f.Close(t.Context(), r))
 	runID := r.Identity.RunID
-	f.last = 1
-	again, err := f.reapAll(t.Context(), "subject", lease{
-		WaitingRuns: commitlog.WaitingRuns{TownID: "t", Runs: []string{runID}}, seq: 1,
-		ends: time.Now(),
-	})
-	require.NoError(t, err)
-	require.Equal(t, []string{runID}, again)
 	require.False(t, f.reap(t.Context(), runID, closingTime-1))
 	require.Empty(t, f.alerted)
 	require.False(t, f.tail(runID).Cancelled)

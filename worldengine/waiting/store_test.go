@@ -19,28 +19,17 @@ import (
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
-	"worldengine/worldengine/wire"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// fixture is a Store over a log with the town "t". It is the Index too: one entry, which last
-// counts.
+// fixture is a Store over a log with the town "t".
 type fixture struct {
-	Index
 	*Store
-	t       *testing.T
-	last    uint64
-	removed []uint64
+	t *testing.T
 	// alerted are the runs that operators were told of.
 	alerted []string
 }
-
-func (f *fixture) IsLast(_ context.Context, _ string, seq uint64) (bool, error) {
-	return seq == f.last, nil
-}
-
-func (f *fixture) Remove(_ context.Context, seq uint64) { f.removed = append(f.removed, seq) }
 
 func newFixture(t *testing.T) *fixture {
 	log := logtest.New(t)
@@ -49,8 +38,7 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{t: t}
 	logger := slog.New(slog.DiscardHandler)
 	f.Store = New(log, runs.New(log, nil, runs.Config{World: "main", Retention: time.Hour,
-		Logger: logger}), f, Config{
-		World: "main", Server: "server",
+		Logger: logger}), Config{
 		NewProducer: logtest.NewProducer,
 		Ended:       func(context.Context, string) (bool, error) { return false, nil },
 		Left: func(run runevents.Identity, _ string, _ error) {
@@ -91,61 +79,21 @@ func (f *fixture) tail(runID string) *commitlog.RunTail {
 	return &tail
 }
 
-// A lease that looks ended, because a renewal of it is not taken yet, is left alone.
-func TestRenewedLease(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	runID := f.queue()
-	ended := lease{
-		WaitingRuns: commitlog.WaitingRuns{TownID: "t", Runs: []string{runID}}, seq: 1,
-		ends: time.Now(),
-	}
-	leases := map[string]lease{"subject": ended}
-	f.last = 2
-	f.reapEnded(t.Context(), leases)
-	require.False(t, f.tail(runID).Cancelled, "the run of a living server was ended")
-	require.Empty(t, leases)
-	require.Empty(t, f.removed)
-
-	leases["subject"], f.last = ended, 1 // and nothing renews it
-	f.reapEnded(t.Context(), leases)
-	require.True(t, f.tail(runID).Cancelled)
-	require.Equal(t, []string{runID}, f.alerted)
-	require.Empty(t, leases)
-	require.Equal(t, []uint64{1}, f.removed)
-}
-
-// A renewal that comes while the first runs of a lease are ended keeps the others.
-func TestLeaseRenewedBetweenRuns(t *testing.T) {
+// A run that an earlier writer left waiting is ended, and operators are told; a record that the log
+// does not keep any more is of no run.
+func TestReap_RunsOfAnEarlierWriter(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	first, second := f.queue(), f.queue()
-	left := f.config.Left
-	f.config.Left = func(run runevents.Identity, townID string, err error) {
-		left(run, townID, err)
-		f.last = 2
-	}
-	f.last = 1
-	f.reapEnded(t.Context(), map[string]lease{"subject": {
-		WaitingRuns: commitlog.WaitingRuns{TownID: "t", Runs: []string{first, second}}, seq: 1,
-		ends: time.Now(),
-	}})
+	clear(f.own)
+	own := f.queue()
+	f.sweep(t.Context(), []uint64{2, 3, 4, 9})
+	f.reapLeft(t.Context())
+	require.False(t, f.tail(own).Cancelled)
 	require.True(t, f.tail(first).Cancelled)
-	require.False(t, f.tail(second).Cancelled, "the run of a living server was ended")
-	require.Equal(t, []string{first}, f.alerted)
-	require.Empty(t, f.removed)
-}
-
-// A lease counts from its arrival: how old NATS says that it is, by a clock of its own, means
-// nothing.
-func TestLeaseCountsFromItsArrival(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	leases := map[string]lease{}
-	arrived := time.Now()
-	f.take(leases, commitlog.IndexEntry{Subject: "subject", Seq: 1, Data: []byte(`{}`),
-		Age: time.Hour})
-	require.False(t, leases["subject"].ends.Before(arrived.Add(leaseTime)))
+	require.True(t, f.tail(second).Cancelled)
+	require.ElementsMatch(t, []string{first, second}, f.alerted)
+	require.Empty(t, f.left)
 }
 
 // racingStore has something happen before the next message is stored.
@@ -175,32 +123,4 @@ func TestNoAlertForARunThatAnotherEnds(t *testing.T) {
 	require.True(t, f.reap(t.Context(), runID, 0))
 	require.True(t, f.tail(runID).Cancelled)
 	require.Empty(t, f.alerted)
-}
-
-// The index tells the last entry of a subject from those before it and from one that was removed.
-func TestIndexIsLast(t *testing.T) {
-	t.Parallel()
-	js, err := jetstream.New(natstest.Connect(t))
-	require.NoError(t, err)
-	stream, err := js.CreateStream(t.Context(), commitlog.PendingIndexConfig("main", 1))
-	require.NoError(t, err)
-	index := commitlog.NewPendingIndex("main", js, stream)
-	subject := wire.WaitingSubject("main", wire.TownToken("t"), "server")
-	requireLast := func(want bool, seq uint64) {
-		t.Helper()
-		last, err := index.IsLast(t.Context(), subject, seq)
-		require.NoError(t, err)
-		require.Equal(t, want, last)
-	}
-	put := func() {
-		require.NoError(t, index.PutWaiting(t.Context(), "server",
-			commitlog.WaitingRuns{TownID: "t"}))
-	}
-	put()
-	requireLast(true, 1)
-	put()
-	requireLast(false, 1)
-	requireLast(true, 2)
-	index.Remove(t.Context(), 2)
-	requireLast(false, 2)
 }

@@ -55,7 +55,7 @@ func TestVerbOfASubject(t *testing.T) {
 func TestStoredNamesAreFixed(t *testing.T) {
 	t.Parallel()
 	require.Equal(t, []string{
-		"WORLD_w_LOG", "WORLD_w_RUNEVENTS", "WORLD_w_PENDING",
+		"WORLD_w_LOG", "WORLD_w_RUNEVENTS",
 		"WORLD_w_DEADLETTER", "WORLD_w_ALERTS",
 	}, Streams("w"))
 	for want, got := range map[string]string{

@@ -22,9 +22,6 @@ func LogStream(world string) string { return stream(world, "LOG") }
 // EventStream returns the name of the stream of a world's run events, derived from the log.
 func EventStream(world string) string { return stream(world, "RUNEVENTS") }
 
-// PendingStream returns the name of the stream of the towns where a command may be being applied.
-func PendingStream(world string) string { return stream(world, "PENDING") }
-
 // DeadLetterStream returns the name of the stream of what could not be brought onto the bus.
 func DeadLetterStream(world string) string { return stream(world, "DEADLETTER") }
 
@@ -41,8 +38,7 @@ func RestoringStream(world string) string { return stream(world, "RESTORING") }
 // Streams returns the names of all streams that a served world has. RestoringStream is not one.
 func Streams(world string) []string {
 	return []string{
-		LogStream(world), EventStream(world), PendingStream(world),
-		DeadLetterStream(world), AlertStream(world),
+		LogStream(world), EventStream(world), DeadLetterStream(world), AlertStream(world),
 	}
 }
 

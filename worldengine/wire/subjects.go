@@ -104,12 +104,6 @@ func SignalSubject(world string) string { return own(world, "signal") }
 // RunSubject returns the subject of what a run has in the log between commits of its town.
 func RunSubject(world, runID string) string { return own(world, "run", runID) }
 
-// WaitingSubject returns the subject of the hint that runs of a town wait in a server. "*" may
-// stand for the token and the server.
-func WaitingSubject(world, townToken, server string) string {
-	return own(world, "waiting", townToken, server)
-}
-
 // RestoringSubject returns the subject of RestoringStream. There are no messages on it.
 func RestoringSubject(world string) string { return own(world, "restoring") }
 
