@@ -202,6 +202,8 @@ func TestLogLost_GrownAgain(t *testing.T) {
 	other.putBack(w.older)
 	srv, err := server.Start(t.Context(), configure(func(c *server.Config) { c.NATS = other.url() }))
 	require.NoError(t, err)
+	// The copy has the lease of the other server, which lasts for a while.
+	require.Eventually(t, srv.Serving, 30*time.Second, 10*time.Millisecond)
 	c := connect(t, srv)
 	for range 12 {
 		c.put(snapshot(idle), c.town(idle).SnapshotHash)
