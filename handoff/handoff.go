@@ -3,6 +3,7 @@ package handoff
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"worldengine/schemas"
 )
@@ -113,6 +114,18 @@ func New(p Proposal) (*Handoff, error) {
 		return nil, fmt.Errorf("handoff: a new handoff cannot be written: %w", err)
 	}
 	return Parse(data, schemas.Limits{})
+}
+
+// Preconditions returns the preconditions to evaluate, in order: those of the requirements, and
+// behind them the proposal's own that the requirements do not have.
+func (h *Handoff) Preconditions() []Precondition {
+	all := h.Requirements.Preconditions
+	for _, p := range h.Proposal.Preconditions {
+		if !slices.Contains(all, p) {
+			all = append(slices.Clip(all), p)
+		}
+	}
+	return all
 }
 
 // disagreements returns what the schema cannot say: echoes that differ, an id that is not its

@@ -261,14 +261,16 @@ func (w linearWorld) judge(c linearCall, told linearAnswer) (linearAnswer, linea
 		return linearAnswer{code: "stale STALE_DECISION_EPOCH", state: at.Hash}, w
 	case h.Requirements.ExpectedSnapshotHash != at.Hash:
 		return linearAnswer{code: "stale STALE_SNAPSHOT_HASH", state: at.Hash}, w
-	case len(town.Evaluate(h.Requirements.Preconditions, at.Snapshot)) > 0:
+	case len(town.Evaluate(h.Preconditions(), at.Snapshot)) > 0:
 		return linearAnswer{code: "rejected PRECONDITION_FAILED", state: at.Hash}, w
 	}
-	reason, w := w.approve(h, at)
-	if reason != "" {
-		return linearAnswer{code: reason, state: at.Hash}, w
-	}
 	after, failed := town.DefaultRules().Apply(at.Snapshot, &h.Proposal)
+	if failed == "" { // nobody is asked to approve a command that the rules refuse
+		reason := ""
+		if reason, w = w.approve(h, at); reason != "" {
+			return linearAnswer{code: reason, state: at.Hash}, w
+		}
+	}
 	must := linearAnswer{code: "executed EXECUTED", state: after.Hash, resultID: told.resultID}
 	switch game := at.Snapshot.TownID == linearGame; {
 	case failed != "":

@@ -283,7 +283,8 @@ func (h *simHistory) concluded(rec *commitlog.Record, before commitlog.Entry, m 
 	checked := machine.Check(asked, h.prior(asked, of), before.State)
 	h.must(checked.Accepted, "%s was accepted, and had to be refused: %s", asked.Command,
 		checked.Outcome.ReasonCode)
-	h.must(before.Pending != nil || h.verdict(asked, before, m).Reason == "",
+	_, refused := town.DefaultRules().Apply(before.State.Snapshot, &asked.Proposal)
+	h.must(before.Pending != nil || refused != "" || h.verdict(asked, before, m).Reason == "",
 		"%s was accepted without approval", asked.Command)
 	after, reason := town.DefaultRules().Apply(before.State.Snapshot, &asked.Proposal)
 	if before.Pending != nil {

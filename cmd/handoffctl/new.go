@@ -92,7 +92,7 @@ func (c *newCommand) Run(ctx context.Context, a *app) error {
 	if err != nil {
 		return invalid("the handoff", err)
 	}
-	for _, f := range town.Evaluate(h.Requirements.Preconditions, current.Snapshot) {
+	for _, f := range town.Evaluate(h.Preconditions(), current.Snapshot) {
 		fmt.Fprintf(a.err, "handoffctl: note: this will be rejected now: %s\n", show(f.Detail))
 	}
 	wire, err := h.MarshalWire()

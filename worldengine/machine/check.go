@@ -55,7 +55,7 @@ func Check(h *handoff.Handoff, prior *dedupe.Receipt, state town.State) Checked 
 	e.StaleCheck.Passed = true
 
 	e.Preconditions.Evaluated = true
-	e.Preconditions.Failures = town.Evaluate(h.Requirements.Preconditions, state.Snapshot)
+	e.Preconditions.Failures = town.Evaluate(h.Preconditions(), state.Snapshot)
 	if len(e.Preconditions.Failures) > 0 {
 		return refuse(handoff.Rejected, handoff.ReasonPreconditionFailed)
 	}

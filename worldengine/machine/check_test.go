@@ -101,3 +101,18 @@ func BenchmarkCheck(b *testing.B) {
 		}
 	}
 }
+
+// The requirements' preconditions are judged first, then the proposal's own; each distinct one once.
+func TestCheck_PreconditionsOfBoth(t *testing.T) {
+	t.Parallel()
+	moat := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "moat"}
+	tower := handoff.Precondition{Kind: handoff.ProjectExists, TargetID: "tower"}
+	h := outcometest.Advance(t, "wall", moat)
+	h.Proposal.Preconditions = []handoff.Precondition{tower, moat, tower}
+	checked := machine.Check(h, nil, towntest.Threatened())
+	require.Equal(t, handoff.ReasonPreconditionFailed, checked.Outcome.ReasonCode)
+	require.Equal(t, []handoff.Failure{
+		{Kind: handoff.ProjectExists, Detail: "Missing project: moat"},
+		{Kind: handoff.ProjectExists, Detail: "Missing project: tower"},
+	}, checked.Outcome.Evaluation.Preconditions.Failures)
+}

@@ -114,7 +114,7 @@ type judgement struct {
 // ErrBusy: the town is paused, or a command is being applied to it. The input has to wait.
 var ErrBusy = errors.New("machine: the town is paused, or a command is being applied to it")
 
-// handoff judges a handoff: the checks in their order, the approval, the rules.
+// handoff judges a handoff: the checks in their order, the rules, the approval.
 func (s *step) handoff(e *Handoff) (Output, error) {
 	if !e.DryRun && (s.town.Pending != nil || s.town.Paused != nil) {
 		return Output{}, ErrBusy
@@ -134,6 +134,10 @@ func (s *step) handoff(e *Handoff) (Output, error) {
 	if !checked.Accepted {
 		return s.refuse(j, checked.Outcome)
 	}
+	after, reason := s.Rules.Apply(s.town.State.Snapshot, &e.Handoff.Proposal)
+	if reason != "" { // nobody is asked to approve it
+		return s.conclude(j, checked.Failed(reason, s.town.State), s.town.State)
+	}
 	if policy := cmp.Or(s.town.Policy, &s.Policy); policy.Requires(e.Handoff.Proposal.Type) {
 		gate := s.town.Approvals.Judge(*policy, e.Handoff, encoded, s.in.At.UTC())
 		if gate.Reason != "" {
@@ -144,12 +148,8 @@ func (s *step) handoff(e *Handoff) (Output, error) {
 			Reason: gate.Approved.Reason, At: gate.At,
 		}
 	}
-	after, reason := s.Rules.Apply(s.town.State.Snapshot, &e.Handoff.Proposal)
 	via := cmp.Or(s.town.Apply, s.Apply)
-	switch {
-	case reason != "":
-		return s.conclude(j, checked.Failed(reason, s.town.State), s.town.State)
-	case via == apply.Local || e.DryRun:
+	if via == apply.Local || e.DryRun {
 		return s.conclude(j, checked.Executed(after), after)
 	}
 	return s.accept(j, &checked.Outcome.Evaluation, after, via)

@@ -33,6 +33,13 @@ function byKind(list) {
   return kinds;
 }
 
+/** Returns the preconditions of a handoff in the order in which the server evaluates them. */
+export function toJudge({ executionRequirements, proposal }) {
+  const key = (p) => JSON.stringify([p.kind, p.targetId, p.field, p.expected]);
+  const required = executionRequirements?.preconditions ?? [], keys = new Set(required.map(key));
+  return [...required, ...(proposal?.preconditions ?? []).filter((p) => !keys.has(key(p)) && keys.add(key(p)))];
+}
+
 /**
  * Returns the preconditions of a handoff as {kind, what, expected, actual, holds}: what each expects, and what the
  * town had when it was judged. failures are those that the server found, in the order of the preconditions; it is

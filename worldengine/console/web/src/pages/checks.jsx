@@ -1,5 +1,5 @@
 import { useLoad } from "../load.js";
-import { beside, compared } from "../preconditions.js";
+import { beside, compared, toJudge } from "../preconditions.js";
 import { ask } from "../session.js";
 import { Said, Short, count, counted, visible } from "../text.jsx";
 
@@ -37,9 +37,8 @@ export function Checks({ runId, events }) {
 
 /** Returns what each precondition expected and what the town had; none where that is not known, or there are none. */
 function preconditionsOf(fixture, found) {
-  const preconditions = fixture?.handoff?.proposal?.preconditions ?? [];
-  if (typeof found?.passed !== "boolean" || !fixture?.snapshot) return [];
-  return compared(preconditions, fixture.snapshot, found.failures ?? []);
+  if (typeof found?.passed !== "boolean" || !fixture?.snapshot || !fixture.handoff) return [];
+  return compared(toJudge(fixture.handoff), fixture.snapshot, found.failures ?? []);
 }
 
 /** Returns the tone, the word and the details of a check. */
