@@ -13,6 +13,7 @@ import (
 	"worldengine/worldengine/access"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
+	"worldengine/worldengine/town"
 )
 
 // askFor makes the server ask for a person's approval of these types in towns without a policy.
@@ -372,7 +373,9 @@ func TestADryRunAsksNobody(t *testing.T) {
 func TestApprovalDecide_OneIDInTwoTowns(t *testing.T) {
 	t.Parallel()
 	c := connect(t, start(t, askFor("MAYOR_ACCEPT_MISSION")))
-	a, b := c.put(snapshot("Town"), ""), c.put(snapshot("Town 1"), "")
+	named := snapshot("Town") // with a quest whose command is that of the other town's
+	named.SideQuests = append(named.SideQuests, town.SideQuest{ID: "1 q-escort", Title: "Escort"})
+	a, b := c.put(named, ""), c.put(snapshot("Town 1"), "")
 	victim := propose(b, handoff.AcceptMission, "q-escort")
 	h, err := handoff.New(victim)
 	require.NoError(t, err)

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"os"
 	"strconv"
@@ -83,6 +84,8 @@ type client struct {
 	world string
 	// within is how long a request may take; 0 means 20 s.
 	within time.Duration
+	// joined says that the server has joined a NATS: without its lease it stands by for a moment.
+	joined bool
 }
 
 func connect(t testing.TB, srv *server.Server) *client {
@@ -95,8 +98,16 @@ func connect(t testing.TB, srv *server.Server) *client {
 
 func (c *client) request(verb string, body []byte) *nats.Msg {
 	c.t.Helper()
-	reply, err := c.nc.Request(wire.Subject(c.world, verb), body,
-		cmp.Or(c.within, 20*time.Second))
+	var reply *nats.Msg
+	ask := func() (err error) {
+		reply, err = c.nc.Request(wire.Subject(c.world, verb), body, cmp.Or(c.within, 20*time.Second))
+		return err
+	}
+	err := ask()
+	if c.joined && errors.Is(err, nats.ErrNoResponders) {
+		require.Eventually(c.t, func() bool { err = ask(); return !errors.Is(err, nats.ErrNoResponders) },
+			20*time.Second, 20*time.Millisecond)
+	}
 	require.NoError(c.t, err)
 	return reply
 }

@@ -67,6 +67,7 @@ func newLossy(t *testing.T) *lossy {
 	w.serve()
 	t.Cleanup(func() { stop(t, w.srv) })
 	w.client = connect(t, w.srv)
+	w.joined = true
 	w.put(snapshot(idle), "")
 	chain := newChain(t, w.client, "t")
 	w.send(chain.next())
@@ -202,9 +203,8 @@ func TestLogLost_GrownAgain(t *testing.T) {
 	other.putBack(w.older)
 	srv, err := server.Start(t.Context(), configure(func(c *server.Config) { c.NATS = other.url() }))
 	require.NoError(t, err)
-	// The copy has the lease of the other server, which lasts for a while.
-	require.Eventually(t, srv.Serving, 30*time.Second, 10*time.Millisecond)
 	c := connect(t, srv)
+	c.joined = true // the copy has the lease of the other server, which lasts for a while
 	for range 12 {
 		c.put(snapshot(idle), c.town(idle).SnapshotHash)
 	}
