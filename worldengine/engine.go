@@ -74,7 +74,6 @@ type Engine struct {
 	plugins apply.ReplyRouter
 	// server is the name of this engine among those of its world. townOfRun returns the town of a
 	// run, "" where there is no such run, and endOfRun where in the log one ended.
-	server    string
 	townOfRun func(ctx context.Context, runID string) (string, error)
 	endOfRun  func(ctx context.Context, runID string) (uint64, error)
 	absent    *presence.Absences

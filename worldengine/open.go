@@ -10,7 +10,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nuid"
 
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
@@ -102,7 +101,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		return nil, err
 	}
 	e.absent = e.newAbsences()
-	e.server, e.townOfRun = nuid.Next(), e.readTownOfRun
+	e.townOfRun = e.readTownOfRun
 	e.settings = e.machineSettings()
 	e.runs = runs.New(log, e.index, e.runConfig())
 	e.endOfRun = e.runs.EndedAt

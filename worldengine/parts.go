@@ -84,7 +84,7 @@ func (e *Engine) waitingConfig() waiting.Config {
 // pendingConfig is what works on the commands that are applied outside the engine.
 func (e *Engine) pendingConfig() pending.Config {
 	return pending.Config{
-		World: e.config.World, Server: e.server, Policy: e.config.Plugin, RCON: e.config.RCON,
+		World: e.config.World, Policy: e.config.Plugin, RCON: e.config.RCON,
 		PauseWait: e.config.PauseWait, AbsentWait: e.config.absentWait(),
 		Timeout: operationTimeout,
 		Log:     e.log, Towns: e.towns, WorldPause: e.worldPause, Signals: e.recorder(),

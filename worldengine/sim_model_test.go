@@ -385,13 +385,6 @@ func TestSimulationFindsBugs(t *testing.T) {
 			s.log.drops, s.forceful = commitlog.KindCancelled, true
 		},
 		"alerts that are lost": func(s *sim) { s.noAlerts, s.forceful = true, true },
-		"a cancellation that one engine grants for all": func(s *sim) {
-			s.nameless = true
-			for i := range s.engines {
-				s.kill(i)
-				s.engines[i] = s.start()
-			}
-		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -38,8 +38,6 @@ type sim struct {
 	alone bool
 	// skips is another: an index leaves out each fifth message of others.
 	skips bool
-	// nameless is a third: each engine takes the requests of the others for its own.
-	nameless bool
 	// noAlerts is a fourth: no alert is stored.
 	noAlerts bool
 	// forceful has operators cancel by force whenever they cancel.
@@ -171,11 +169,8 @@ func (s *sim) start() *simEngine {
 	useIndex(log, e.index)
 	e.absent = e.newAbsences()
 	e.runs = runs.New(log, e.index, e.runConfig())
-	e.server, e.townOfRun = fmt.Sprint("server", process.number), aboutRun(e.readTownOfRun)
+	e.townOfRun = aboutRun(e.readTownOfRun)
 	e.endOfRun = aboutRun(e.runs.EndedAt)
-	if s.nameless {
-		e.server = "server"
-	}
 	e.settings = e.machineSettings()
 	held := e.waitingConfig()
 	held.Ended = aboutRun(e.runEnded)

@@ -19,7 +19,6 @@ func (e *Engine) machineSettings() machine.Settings {
 	return machine.Settings{
 		Rules: e.config.Rules, Apply: e.config.Apply, Policy: e.config.policy,
 		ApprovalTimeout: e.config.ApprovalTimeout, Deadline: e.config.Plugin.Deadline,
-		Server: e.server,
 	}
 }
 

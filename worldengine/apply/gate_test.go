@@ -6,39 +6,27 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A gate is closed by what reached nobody alone, and what has arrived once stays so.
+// A gate is closed until each who closed it has opened it; it keeps the fate of what was sent.
 func TestGate(t *testing.T) {
 	t.Parallel()
 	var g Gate
+	require.Equal(t, NotArrived, g.Arrival())
 	require.True(t, g.Pass())
-	require.Equal(t, MayArrive, g.Close(), "its fate is not known")
+	g.Close()
+	require.Equal(t, MayArrive, g.Arrival(), "its fate is not known")
+	require.False(t, g.Pass())
 	g.Missed()
-	require.Equal(t, NotArrived, g.Close())
+	require.Equal(t, NotArrived, g.Arrival())
+	g.Close()
+	g.Open()
+	require.False(t, g.IsOpen())
 	require.False(t, g.Pass())
-	before := g.Closings()
-	require.Equal(t, NotArrived, g.Close(), "again")
-	require.False(t, g.Open(before), "it was closed since")
-	require.False(t, g.Pass())
-	require.True(t, g.Open(g.Closings()))
+	g.Open()
+	require.True(t, g.IsOpen())
 	require.True(t, g.Pass())
 	g.Reached()
 	g.Missed()
-	require.Equal(t, MayHaveArrived, g.Close())
-	require.True(t, g.Pass())
-	g.Shut()
-	require.False(t, g.Pass())
-}
-
-// A request that is out stays so, however the gate is shut and opened and others are kept from
-// passing it.
-func TestAGateRemembersWhatIsOut(t *testing.T) {
-	t.Parallel()
-	var g Gate
-	require.True(t, g.Pass())
-	g.Shut()
-	require.False(t, g.Pass())
-	require.True(t, g.Open(g.Closings()))
-	require.Equal(t, MayArrive, g.Close())
+	require.Equal(t, MayHaveArrived, g.Arrival())
 }
 
 // What an attempt tells the gate: a request that was silent, or had any answer, may have arrived;
@@ -61,12 +49,12 @@ func TestWhatAnAttemptTellsTheGate(t *testing.T) {
 		require.True(t, g.Pass())
 		c.change(p)
 		p.Tell(g)
-		require.Equal(t, c.during, g.Close(), name)
+		require.Equal(t, c.during, g.Arrival(), name)
 		p.Leave(g)
-		require.Equal(t, c.after, g.Close(), name)
+		require.Equal(t, c.after, g.Arrival(), name)
 		left := new(Gate)
 		require.True(t, left.Pass())
 		p.Leave(left)
-		require.Equal(t, c.after, left.Close(), name)
+		require.Equal(t, c.after, left.Arrival(), name)
 	}
 }

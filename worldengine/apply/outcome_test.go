@@ -89,34 +89,6 @@ func TestWhatIsInProgress(t *testing.T) {
 	require.ErrorContains(t, err, `the town "t" has had no plugin since 2026-02-16T09:00:00Z`)
 }
 
-// The servers that may have asked are those that are among the askers.
-func TestAskers(t *testing.T) {
-	t.Parallel()
-	none := new(Pending)
-	require.False(t, none.MayHaveArrived())
-	require.True(t, none.Unasked())
-	require.False(t, none.OthersAsk("a"))
-	one := none.WithAsker("a")
-	require.False(t, one.Unasked())
-	require.False(t, one.MayHaveArrived())
-	require.False(t, one.OthersAsk("a"))
-	require.True(t, one.OthersAsk("b"))
-	both := one.WithAsker("b")
-	require.True(t, both.OthersAsk("a"))
-	require.Equal(t, []string{"b"}, both.WithoutAsker("a").Askers)
-	require.True(t, both.WithoutAsker("a").WithoutAsker("b").Unasked())
-	require.Equal(t, []string{"a", "b"}, both.Askers, "what is committed stays as it is")
-
-	wish := &Wish{SignalID: "s"}
-	wished := both.Wished(wish)
-	require.Equal(t, wish, wished.Wish)
-	arrived := wished.Arrived()
-	require.Nil(t, arrived.Wish)
-	require.True(t, arrived.MayHaveArrived())
-	require.False(t, wished.MayHaveArrived())
-	require.Nil(t, both.Wish)
-}
-
 // How long a command waits for a plugin follows from the policy; what is not given is the default.
 func TestPolicies(t *testing.T) {
 	t.Parallel()
@@ -153,8 +125,4 @@ func TestAnAttemptThatWaits(t *testing.T) {
 		require.True(t, p.Away())
 		require.Equal(t, patience > 0, p.Waits())
 	}
-	var g Gate
-	require.False(t, g.MayHaveArrived())
-	g.Reached()
-	require.True(t, g.MayHaveArrived())
 }

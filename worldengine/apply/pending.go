@@ -2,7 +2,6 @@ package apply
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -39,17 +38,10 @@ type Pending struct {
 	Attempt   int64     `json:"attempt"`
 	NotBefore time.Time `json:"notBefore"`
 	Deadline  time.Time `json:"deadline"`
-	// Reached reports whether a request of an earlier attempt may have reached a plugin, and Last
-	// is why that attempt failed.
+	// Reached reports whether a request of an earlier attempt, or of an earlier server, may have
+	// reached a game, and Last is why the attempt before failed.
 	Reached bool     `json:"reached,omitzero"`
 	Last    *Failure `json:"last,omitzero"`
-	// Askers are the servers that may have sent a request, and have not said that none can have
-	// arrived. A server is among them before its first request.
-	Askers []string `json:"askers,omitzero"`
-	// Wish is an operator's wish that the run be cancelled; nil where there is none. While it
-	// stands no server sends a request, and each of the Askers says whether one of its own can have
-	// arrived.
-	Wish *Wish `json:"wish,omitzero"`
 }
 
 // RetryOf is a run that failed since no plugin or console could be reached, and that another run
@@ -60,52 +52,11 @@ type RetryOf struct {
 	LogSeq uint64 `json:"logSeq"`
 }
 
-// Wish is an operator's wish that a run be cancelled whose command is pending.
-type Wish struct {
-	// SignalID is the run of the signal.
-	SignalID string `json:"signalId"`
-	Reason   string `json:"reason,omitzero"`
-}
-
-// MayHaveArrived reports whether a request for the command may have reached a game, as far as it is
-// known without asking the Askers.
-func (p *Pending) MayHaveArrived() bool { return p.Reached }
-
-// Unasked reports whether no request for the command can have reached a game, and no server may ask
-// before it has put itself among the Askers.
-func (p *Pending) Unasked() bool { return !p.MayHaveArrived() && len(p.Askers) == 0 }
-
-// OthersAsk reports whether a server other than the given one is among the Askers.
-func (p *Pending) OthersAsk(server string) bool {
-	return slices.ContainsFunc(p.Askers, func(s string) bool { return s != server })
-}
-
-// WithAsker returns p with a server among the Askers.
-func (p *Pending) WithAsker(server string) *Pending {
-	n := *p
-	n.Askers = append(slices.Clone(p.Askers), server)
-	return &n
-}
-
-// WithoutAsker returns p without a server among the Askers: none of its requests has arrived.
-func (p *Pending) WithoutAsker(server string) *Pending {
-	n := *p
-	n.Askers = slices.DeleteFunc(slices.Clone(p.Askers), func(s string) bool { return s == server })
-	return &n
-}
-
-// Wished returns p with a wish, or with nil without one.
-func (p *Pending) Wished(w *Wish) *Pending {
-	n := *p
-	n.Wish = w
-	return &n
-}
-
-// Arrived returns p without a wish, after a server has said that a request may have arrived.
+// Arrived returns p after a server has taken it over: a request of an earlier one may have arrived.
 func (p *Pending) Arrived() *Pending {
-	n := p.Wished(nil)
+	n := *p
 	n.Reached = true
-	return n
+	return &n
 }
 
 // Failure returns why an attempt to apply a command failed.

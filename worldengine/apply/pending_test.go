@@ -69,30 +69,6 @@ func TestADamagedPendingCommandIsAnError(t *testing.T) {
 	}
 }
 
-// A request can have arrived until each server that may have sent one has said that none has.
-func TestWhichServersMayHaveAsked(t *testing.T) {
-	t.Parallel()
-	early := &apply.Pending{}
-	require.True(t, early.Unasked())
-	one := early.WithAsker("a").WithAsker("b").WithoutAsker("a")
-	require.Nil(t, early.Askers, "the record before is not changed")
-	require.Equal(t, []string{"b"}, one.Askers)
-	require.False(t, one.MayHaveArrived())
-	require.False(t, one.Unasked(), "b may have sent one")
-	none := one.WithoutAsker("b")
-	require.True(t, none.Unasked())
-	require.Equal(t, []string{"b"}, one.Askers, "the record before is not changed")
-
-	wished := none.Wished(&apply.Wish{SignalID: "signal", Reason: "why"})
-	require.Nil(t, none.Wish)
-	require.True(t, wished.Unasked())
-	arrived := wished.Arrived()
-	require.Nil(t, arrived.Wish)
-	require.True(t, arrived.MayHaveArrived())
-	require.False(t, arrived.Unasked())
-	require.False(t, wished.Reached, "the record before is not changed")
-}
-
 // The next attempt begins after the pause of the policy, knows why the one before failed, and does
 // not forget that a request may have arrived in an earlier one.
 func TestTheNextAttempt(t *testing.T) {

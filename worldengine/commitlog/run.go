@@ -23,26 +23,6 @@ func (l *Log) EventsAfter(
 	return ofRun(l.Store.Next(ctx, wire.RunSubject(l.World, runID), seq+1))
 }
 
-// EndOfPending returns the kind of the record that ended the run which was pending in a town at a
-// log sequence.
-func (l *Log) EndOfPending(ctx context.Context, townID, runID string, seq uint64) (Kind, error) {
-	for {
-		msg, err := l.Store.Next(ctx, wire.LogSubject(l.World, wire.TownToken(townID)), seq+1)
-		if err != nil || msg == nil {
-			return "", fmt.Errorf("%w: the end of run %s: %w", ErrLogUnavailable, runID, err)
-		}
-		rec, err := ReadRecord(msg.Data)
-		if err != nil {
-			return "", fmt.Errorf("%w: town %q, log sequence %d: %w", ErrTownDamaged, townID,
-				msg.Sequence, err)
-		}
-		if rec.Pending == nil || rec.Pending.Run.RunID != runID {
-			return rec.Kind, nil
-		}
-		seq = msg.Sequence
-	}
-}
-
 func ofRun(msg *jetstream.RawStreamMsg, err error) (*jetstream.RawStreamMsg, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: events of a run: %w", ErrLogUnavailable, err)

@@ -30,8 +30,6 @@ const (
 // The points of a cancellation of a command that is to be applied outside the engine, in their
 // order. Closing stands between them.
 const (
-	// Wished: the wish of an operator is stored, and no server has said whether a request arrived.
-	Wished Point = "wished"
 	// Withdrawn: the cancellation is stored, and neither the operator nor the client has an answer.
 	Withdrawn Point = "withdrawn"
 )
@@ -45,7 +43,7 @@ const (
 )
 
 // Cancelling returns the points that a cancellation passes, in their order.
-func Cancelling() []Point { return []Point{Wished, Closing, Withdrawn} }
+func Cancelling() []Point { return []Point{Closing, Withdrawn} }
 
 // Points returns the points that a handoff passes which is not cancelled, in their order.
 func Points() []Point {

@@ -124,9 +124,7 @@ func (v *Verdict) attemptFollows(prior, now *apply.Pending) {
 	}
 	same := *now // but for what an attempt has of its own
 	same.Reached = prior.Reached
-	if now.Attempt == prior.Attempt {
-		same.Askers, same.Wish = prior.Askers, prior.Wish
-	} else {
+	if now.Attempt != prior.Attempt {
 		v.follows("the attempt is not the next one", Text(prior.Attempt+1), Text(now.Attempt))
 		same.Attempt, same.NotBefore, same.Deadline = prior.Attempt, prior.NotBefore, prior.Deadline
 		same.Last, same.EventIDs = prior.Last, prior.EventIDs

@@ -116,9 +116,6 @@ func deliveryOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Re
 		encoded, retryOf = p.Handoff, p.RetryOf
 		settings.Apply, settings.Deadline = p.Via, p.Deadline.Sub(p.Accepted)
 		in.Drawn = append(in.Drawn, p.EventIDs...)
-		if len(p.Askers) > 0 {
-			settings.Server = p.Askers[0]
-		}
 	}
 	if n := len(rec.Approvals); rec.Kind == machine.KindAsked && n > 0 {
 		settings.ApprovalTimeout = rec.Approvals[n-1].Expires.Sub(rec.Approvals[n-1].At)

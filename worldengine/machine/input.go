@@ -22,8 +22,6 @@ type Settings struct {
 	ApprovalTimeout time.Duration
 	// Deadline is how long one attempt to apply a command may take.
 	Deadline time.Duration
-	// Server is the name of the engine, which may ask a game from the first commit on.
-	Server string
 }
 
 // IDs returns how many ids the step of an event may draw.

@@ -75,7 +75,7 @@ func newScenario(t *testing.T) *scenario {
 	return &scenario{
 		t: t, now: time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC),
 		settings: machine.Settings{Rules: &rules, Apply: apply.Local,
-			ApprovalTimeout: time.Hour, Deadline: 10 * time.Second, Server: "server-1"},
+			ApprovalTimeout: time.Hour, Deadline: 10 * time.Second},
 		handoffs: map[string]*handoff.Handoff{}, receipts: map[string]*dedupe.Receipt{},
 	}
 }

@@ -232,7 +232,6 @@ func (s *step) accept(
 		Via: via, Handoff: j.encoded, Expected: expected.Canonical, RetryOf: j.RetryOf,
 		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,
 		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Deadline),
-		Askers: []string{s.Server},
 	}
 	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, s.in.Drawn, lifecycle.ToCome(1)...)
 	after.Pending = p

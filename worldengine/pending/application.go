@@ -28,22 +28,21 @@ type application struct {
 	runID   string
 	before  town.State
 	replies *apply.Mailbox
-	// own says that this instance committed the pending handoff; another one's is left to it for a
-	// while.
+	// own says that this server committed the pending handoff.
 	own bool
 	// begun is the last attempt that this instance has committed, and ends when the present one
 	// ends, by the machine's monotonic clock.
 	begun int64
 	ends  time.Time
-	// stood is how long the deadline of the present attempt stood still in a pause, before this
-	// instance took over what another one had begun.
-	stood time.Duration
-	look  look
-	// gate lets the requests of this instance pass. wish is the last one that was seen, and wished
-	// when it was first.
-	gate   apply.Gate
-	wish   apply.Wish
-	wished time.Time
+	// paused is since when the town or the world was paused when this server took the command over,
+	// and stood how long the deadline of the present attempt stood still in that pause.
+	paused time.Time
+	stood  time.Duration
+	look   look
+	// gate lets the requests of this server pass. unsettled counts the cancellations that keep it
+	// closed since the log did not say whether they are stored.
+	gate      apply.Gate
+	unsettled atomic.Int64
 	// taken is when this instance took the application in, by the machine's monotonic clock, and
 	// away says that NATS found no plugin for its last request.
 	taken time.Time
@@ -79,13 +78,16 @@ func (w *Worker) Ensure(
 		Decoded: app, town: townID, runID: of.RunID, before: current.State,
 		own: done != nil, replies: apply.NewMailbox(of), taken: time.Now(),
 	}
+	if by := w.config.WorldPause.Of(current); done == nil && by != nil {
+		a.paused = by.At
+	}
 	if done != nil {
 		a.begun = a.Pending.Attempt
 		a.look = look{next: time.Now().Add(w.config.Policy.Resend),
 			world: w.config.WorldPause.Known().Seq}
 	}
 	if !w.applications.Add(a, func() { w.run(w.ctx, a) }) && done != nil {
-		w.resign(w.ctx, a) // this server ends, and sends no request
+		// This server ends, and sends no request.
 		done(End{}, apply.ErrInProgress)
 	}
 	return nil
@@ -95,14 +97,11 @@ func (w *Worker) Ensure(
 func (w *Worker) run(ctx context.Context, a *application) {
 	defer func() {
 		if !a.finished {
-			if ctx.Err() != nil {
-				w.resign(ctx, a)
-			}
 			w.release(a, false, End{}, apply.ErrInProgress)
 			w.queue.Unpark(a.town)
 		}
 	}()
-	if !a.own && !(w.adopt(ctx, a) && w.enlist(ctx, a)) {
+	if !a.own && !w.takeOver(ctx, a) {
 		return
 	}
 	for ctx.Err() == nil {
@@ -112,7 +111,6 @@ func (w *Worker) run(ctx context.Context, a *application) {
 			return
 		}
 		v.Attempt, v.At = attempt, w.config.Now()
-		w.awaitAskers(ctx, a, v)
 		if w.commitOutcome(ctx, a, v) {
 			return
 		}
@@ -151,58 +149,39 @@ func (w *Worker) release(a *application, gaveUp bool, answer End, err error) {
 	}
 }
 
-// adopt leaves another instance's application to it until that has had its time, and reports
-// whether it is this instance's then. In a pause no instance asks: what another instance holds
-// back, or had in hand when it died, is not asked for before the end of the pause, and then the
-// other instance is first.
-func (w *Worker) adopt(ctx context.Context, a *application) bool {
-	until, known := time.Now().Add(w.config.Policy.Resend), int64(0)
-	var since time.Time // of the pause
-	for ctx.Err() == nil {
-		current, err := w.config.Log.Load(ctx, a.town)
-		if err == nil && (current.Pending == nil || current.Pending.Run.RunID != a.runID) {
-			w.config.Towns.Forget(a.town)
+// takeOver takes the command of a over from an earlier server, after the pause of its town if there
+// is one. The record says from then on that a request may have arrived, which is not known; a
+// suspended server that still had the command loses its races for the town. It reports whether the
+// command is still pending.
+func (w *Worker) takeOver(ctx context.Context, a *application) bool {
+	stood, gone := w.waitUnpaused(ctx, a)
+	if gone || ctx.Err() != nil {
+		return false
+	}
+	if now := w.config.Now(); !a.paused.IsZero() {
+		stood = max(min(now.Sub(a.paused), now.Sub(a.Pending.NotBefore)), 0)
+	}
+	a.stood = stood
+	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: w.config.Draw}
+	for {
+		err := w.config.Log.Retry(ctx, func() error {
+			current, err := w.config.Log.Load(ctx, a.town)
+			if err != nil {
+				return err
+			}
+			if gone = w.supersededBy(current, a); gone || current.Pending.Reached {
+				return nil
+			}
+			return w.commitPendingAs(ctx, a.town, current, current.Pending.Arrived())
+		})
+		if err == nil {
+			a.Pending = a.Pending.Arrived()
+			return !gone
+		}
+		if pauses.Wait(ctx) != nil {
 			return false
 		}
-		if err == nil {
-			a.Pending = current.Pending
-		}
-		if by := w.config.WorldPause.Of(current); err == nil && by != nil {
-			if since.IsZero() {
-				since = by.At
-			}
-			until, known = time.Now().Add(w.config.Policy.Resend), 0
-		}
-		if a.Pending.Via == apply.RCON && a.Pending.Attempt != known {
-			// A second console command would be a second application.
-			pause, lasts := w.spans(a)
-			if !since.IsZero() {
-				lasts = a.Pending.Deadline.Sub(a.Pending.NotBefore) // its deadline stood still
-			}
-			until, known = time.Now().Add(pause+lasts+w.config.Policy.Resend), a.Pending.Attempt
-		}
-		if err == nil && time.Now().After(until) {
-			w.config.Towns.Forget(a.town)
-			if !since.IsZero() {
-				now := w.config.Now()
-				a.stood = max(min(now.Sub(since), now.Sub(a.Pending.NotBefore)), 0)
-			}
-			return true
-		}
-		_ = backoff.Sleep(ctx, min(pollPause, time.Until(until)+time.Millisecond))
 	}
-	return false
-}
-
-// enlist puts this instance among those that may ask for the command of a, which another instance
-// has left, and reports whether it may.
-func (w *Worker) enlist(ctx context.Context, a *application) bool {
-	if a.Pending.Via == apply.RCON {
-		return true // and asks nothing
-	}
-	waited, gone := w.waitUnpaused(ctx, a)
-	a.stood += waited
-	return !gone && ctx.Err() == nil
 }
 
 // spans returns how long it is until the present attempt of a begins, and how long it lasts then.

@@ -65,7 +65,7 @@ func (w *Worker) console(
 		// which commitOutcome finds to be of the past
 		return apply.Result{Failed: apply.Silence(false, nil)}, true
 	}
-	for !a.gate.Pass() { // an operator wishes to cancel the run
+	for !a.gate.Pass() { // an operator cancels the run
 		held, gone := w.waitUnpaused(ctx, a)
 		if ctx.Err() != nil {
 			return apply.Result{}, false
@@ -94,7 +94,7 @@ func (w *Worker) ask(
 	attempt := &apply.PluginAttempt{
 		ApplyID: command.ApplyID, Number: command.LogicalAttemptID, Until: a.ends,
 		Resend: w.config.Policy.Resend, Patience: w.config.Policy.Patience(),
-		Earlier: a.Pending.MayHaveArrived(),
+		Earlier: a.Pending.Reached,
 	}
 	least := max(attempt.Resend, attempt.Patience)
 	if again := time.Now().Add(least); !a.own && attempt.Until.Before(again) {
@@ -198,8 +198,8 @@ func (w *Worker) replied(
 	return action
 }
 
-// waitUnpaused waits while the town of a, or the world, is paused, or an operator wishes to cancel
-// the run of a, and returns how long: meanwhile the engine sends a plugin or a console nothing that
+// waitUnpaused waits while the town of a, or the world, is paused, or an operator cancels the run of
+// a, and returns how long: meanwhile the engine sends a plugin or a console nothing that
 // it does not have in hand, and the deadline of what waits stands still. While the log cannot be
 // read the engine does not know whether there is a pause, and waits. gone says that a is
 // superseded. Clients that wait for a are answered with the pause after Config.PauseWait.
@@ -208,7 +208,7 @@ func (w *Worker) waitUnpaused(
 ) (waited time.Duration, gone bool) {
 	from := time.Now()
 	for ctx.Err() == nil {
-		closings := a.gate.Closings()
+		unsettled := a.unsettled.Load()
 		current, err := w.config.Log.Load(ctx, a.town)
 		by := w.config.WorldPause.Of(current)
 		switch {
@@ -221,14 +221,15 @@ func (w *Worker) waitUnpaused(
 			}
 		case w.supersededBy(current, a):
 			return waited, true
-		case by == nil && w.mayAsk(ctx, a, current, closings):
+		case unsettled > 0:
+			w.settle(ctx, a, current, unsettled)
+			continue
+		case by == nil && a.gate.IsOpen():
 			if waited > 0 {
 				w.Hold(ctx, a.town, current)
 			}
 			return waited, false
 		case by == nil:
-		case current.Pending.Wish != nil:
-			w.mayAsk(ctx, a, current, closings)
 		case waited >= w.config.PauseWait:
 			w.answerHeld(a, &waiting.PausedError{
 				TownID: a.town, World: current.Paused == nil, By: by, RunID: a.runID,
@@ -259,16 +260,11 @@ func (w *Worker) sendRequest(a *application, command *apply.Command) error {
 	return err
 }
 
-// superseded reports whether the log says that another instance has gone on with the application of
-// a: concluded it, or begun its next attempt. Otherwise it answers an operator who wishes to cancel
-// the run.
+// superseded reports whether the log says that the application of a has gone on without it: an
+// operator has ended its run, or a later writer has concluded it or begun its next attempt.
 func (w *Worker) superseded(ctx context.Context, a *application) bool {
 	current, err := w.config.Log.Load(ctx, a.town)
-	if err != nil || w.supersededBy(current, a) {
-		return err == nil
-	}
-	w.sayArrival(ctx, a, current)
-	return false
+	return err == nil && w.supersededBy(current, a)
 }
 
 func (w *Worker) supersededBy(current commitlog.Entry, a *application) bool {

@@ -98,7 +98,7 @@ func (w *Worker) commitOnce(
 	if v.Attempt != a.Pending.Attempt && !v.Applied {
 		return false, End{}, nil // another instance has begun the next attempt
 	}
-	v = w.known(a, v)
+	v = known(a, v)
 	c := a.NextStep(v, &w.config.Policy)
 	if v.Embodiment != nil && c.Failed == nil && c.Embodiment == nil {
 		w.config.Logger.Warn("the embodiment that a plugin reported is left out: "+
@@ -112,6 +112,18 @@ func (w *Worker) commitOnce(
 	}
 	answer, err := w.commitEnd(ctx, a, current, &c, &v)
 	return err == nil, answer, err
+}
+
+// known returns the result of an attempt that reached no plugin, as far as all requests for the
+// command are known: it fails with PLUGIN_UNAVAILABLE, after which an operator may retry the run, only
+// if none can have arrived (docs/adr/0026-a-retry-is-another-run.md).
+func known(a *application, v apply.Result) apply.Result {
+	if !v.Applied && v.Failed.Reason == apply.ReasonPluginUnavailable &&
+		a.Pending.Via != apply.RCON && // each attempt is asked once
+		(a.gate.Arrival() == apply.MayHaveArrived || a.Pending.Reached) {
+		v.Failed, v.Reached = apply.Silence(true, nil), true
+	}
+	return v
 }
 
 // answerFromEnd returns the answer of an application that another instance has ended: the zero

@@ -8,27 +8,18 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/pending"
+	"worldengine/worldengine/runs"
+	"worldengine/worldengine/signals"
+	"worldengine/worldengine/wire"
 )
-
-// following is a store behind whose writer another server writes.
-type following struct {
-	commitlog.Store
-	behind func()
-}
-
-func (f following) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAck, error) {
-	ack, err := f.Store.Publish(ctx, msg)
-	f.behind()
-	return ack, err
-}
 
 // away has every request answered at once with what NATS says where no plugin is subscribed.
 type away struct{}
@@ -43,80 +34,71 @@ func (away) Ask(_ string, m *apply.Mailbox, attempt int64, _ []byte) error {
 func (away) Forget(*apply.Mailbox, bool) {}
 func (away) Close()                      {}
 
-// A command that reached nobody is told so only where no request of any server can have arrived.
-func TestNobodyWasReached(t *testing.T) {
+// A command fails as unreached only if no request can have arrived. A server that takes a command
+// over records that one may have, before it asks itself.
+func TestWorker_Unreached(t *testing.T) {
 	t.Parallel()
-	unreached, doubt := apply.ReasonPluginUnavailable, apply.ReasonPluginTimeout
 	for _, row := range []struct {
-		name   string
-		change func(*apply.Pending)
-		leaves bool // the other server takes itself off the askers
-		reason handoff.ReasonCode
-		askers []string // of the last record in which the command is pending
+		name          string
+		reached, over bool
+		reason        handoff.ReasonCode
 	}{
-		{"this server alone has asked", func(*apply.Pending) {}, false, unreached,
-			[]string{"server"}},
-		{"another one says that it reached nobody",
-			func(p *apply.Pending) { p.Askers = []string{"server", "other"} }, true, unreached,
-			[]string{}},
-		{"another one says nothing",
-			func(p *apply.Pending) { p.Askers = []string{"server", "other"} }, false, doubt,
-			[]string{"other"}},
-		{"an earlier attempt may have",
-			func(p *apply.Pending) { p.Reached = true }, false, doubt,
-			[]string{"server"}},
+		{"no request arrived", false, false, apply.ReasonPluginUnavailable},
+		{"one of an earlier attempt may have", true, false, apply.ReasonPluginTimeout},
+		{"one of an earlier server may have", false, true, apply.ReasonPluginTimeout},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			var w *working
-			w = work(t, func(c *pending.Config) {
+			w := work(t, func(c *pending.Config) {
 				c.Policy.Attempts, c.Policy.Absent = 1, apply.AbsentFail
 				c.Policy.Resend = 100 * time.Millisecond
-				log := &commitlog.Log{
-					World: c.Log.World, MaxPayload: c.Log.MaxPayload, Draw: c.Log.Draw,
-				}
-				log.Store = following{c.Log.Store, func() {
-					if !row.leaves {
-						return
-					}
-					now := w.town()
-					if p := now.Pending; p != nil && len(p.Askers) == 1 {
-						rec := commitlog.Record{Kind: commitlog.KindPending,
-							TownID: "town-threatened"}
-						after := now
-						after.Pending = p.WithoutAsker("other")
-						require.NoError(t, w.log.CommitTown(context.Background(), &rec, &after,
-							now.Seq))
-					}
-				}}
-				c.Log, c.Towns = log, commitlog.NewTowns(log)
 			}, func(p *apply.Pending) {
-				p.Askers, p.Deadline = []string{"server"}, p.NotBefore.Add(300*time.Millisecond)
-				row.change(p)
+				p.Reached, p.Deadline = row.reached, p.NotBefore.Add(300*time.Millisecond)
 			})
 			w.Start(context.Background(), w.turns, away{})
+			if row.over {
+				require.NoError(t, w.Ensure("town-threatened", w.current, nil))
+			}
 			a := w.await(w.ensure())
 			require.NoError(t, a.err)
 			require.Equal(t, row.reason, a.Result.ReasonCode)
-			require.Equal(t, row.askers, w.before().Askers)
-			require.Equal(t, row.reason == doubt,
-				slices.Contains(w.alerts, runevents.ApplyInDoubt))
+			doubt := row.reason == apply.ReasonPluginTimeout
+			require.Equal(t, doubt, slices.Contains(w.alerts, runevents.ApplyInDoubt))
 		})
 	}
 }
 
-// before returns what was pending in the record before the town's last one.
-func (w *working) before() *apply.Pending {
-	w.t.Helper()
-	for seq := w.town().Seq - 1; seq > 0; seq-- {
-		msg, err := w.log.Store.At(w.t.Context(), seq)
-		require.NoError(w.t, err)
-		if rec, err := commitlog.ReadRecord(msg.Data); err == nil && rec.Pending != nil {
-			return rec.Pending
-		}
-	}
-	w.t.Fatal("nothing was pending")
-	return nil
+// A console is not asked again by the server that takes a command over.
+func TestWorker_TakesConsoleOver(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *pending.Config) {
+		c.RCON = console{answer: apply.Answer{Status: apply.Applied}}
+	}, func(p *apply.Pending) { p.Via = apply.RCON })
+	require.NoError(t, w.Ensure("town-threatened", w.current, nil))
+	a := w.await(w.ensure())
+	require.NoError(t, a.err)
+	require.Equal(t, apply.ReasonRCONInDoubt, a.Result.ReasonCode)
+}
+
+// The server that took a command over does not cancel it without force. The one that was suspended
+// meanwhile does not either, though its own requests reached nobody.
+func TestWorker_CancelAfterTakeover(t *testing.T) {
+	t.Parallel()
+	w := work(t, func(c *pending.Config) { c.Policy.Absent, c.AbsentWait = apply.AbsentWait, time.Hour })
+	w.Start(context.Background(), w.turns, away{})
+	client := w.ensure()
+	current := w.town() // another server takes it over
+	current.Pending = current.Pending.Arrived()
+	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: "town-threatened"}
+	require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
+	s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
+		RunID: w.current.Pending.Run.RunID}.WithDefaults()
+	var refused *signals.RefusedError
+	require.ErrorAs(t, w.Cancel(t.Context(), &s, "signal"), &refused)
+	require.Equal(t, wire.CodeRunInHand, refused.Code)
+	s.Force = true
+	require.NoError(t, w.Cancel(t.Context(), &s, "signal"))
+	require.ErrorIs(t, w.await(client).err, runs.ErrRunCancelled)
 }
 
 // An answer that comes late, or once too often, is alerted about where it says that the command is

@@ -4,8 +4,7 @@
 //
 //	Ensure ── attempt ──> game ── outcome ──> the town's turn ── one record ──> commit log
 //
-// What is pending stands in the record of its town (apply.Pending), so any engine of the world can
-// go on with it. Package apply decides what an attempt does next; package inhand makes the run's
+// What is pending stands in the record of its town (apply.Pending), so the next writer can go on with it. Package apply decides what an attempt does next; package inhand makes the run's
 // events.
 package pending
 
@@ -45,8 +44,7 @@ type End struct {
 
 // Config is what a Worker works with. All but RCON and OnAttempt is required.
 type Config struct {
-	// World is the world, and Server the name of this engine among those of its world.
-	World, Server string
+	World string
 	// Policy is how plugins and consoles are asked.
 	Policy apply.Policy
 	// RCON applies the commands of towns that are bound to it; nil where none may be.

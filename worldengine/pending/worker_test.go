@@ -71,7 +71,7 @@ func work(
 		runs.Config{World: "main", Retention: time.Hour, Logger: logger})
 	ends := retry.Reader{Log: w.log, Ended: store.EndedAt}
 	config := pending.Config{
-		World: "main", Server: "server", PauseWait: time.Hour, Timeout: 30 * time.Second,
+		World: "main", PauseWait: time.Hour, Timeout: 30 * time.Second,
 		Policy: apply.Policy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
 		Log: w.log, Towns: commitlog.NewTowns(w.log),
@@ -293,20 +293,19 @@ func TestCancelling(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
 		name    string
-		askers  []string
 		force   bool
 		run     string // of another one, if any
 		refused wire.Code
 	}{
-		{"no server has asked", []string{"server"}, false, "", ""},
-		{"by force", nil, true, "", ""},
-		{"another run", nil, true, "other", wire.CodeRunNotWaiting},
+		{"nothing was sent", false, "", ""},
+		{"by force", true, "", ""},
+		{"another run", true, "other", wire.CodeRunNotWaiting},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			w := work(t, func(c *pending.Config) {
 				c.WorldPause.Set(signals.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
-			}, func(p *apply.Pending) { p.Askers = row.askers })
+			})
 			runID, client := w.current.Pending.Run.RunID, w.ensure()
 			s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
 				RunID: runID, Force: row.force}.WithDefaults()

@@ -120,43 +120,6 @@ func TestATownThatNeedsNoPluginIsNotAbsent(t *testing.T) {
 	require.Contains(t, scrape(t, srv), "handoffd_plugins_absent 0\n")
 }
 
-// An engine hears of it when another one has bound a town to something else, or has had the command
-// of a town applied by a plugin that came.
-func TestAnotherEngineKnowsThatAPluginIsNotAbsent(t *testing.T) {
-	t.Parallel()
-	srv := start(t, open, absentFor(""))
-	second := beside(t, srv, absentFor(""))
-	c := connect(t, srv)
-	at := c.put(snapshot("t"), "")
-	submit := func(at townReply, by *worldengine.Engine) {
-		body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
-		h, err := handoff.Parse(body, schemas.Limits{})
-		require.NoError(t, err)
-		require.NoError(t, by.Submit(h, func(worldengine.Answer, error) {}))
-	}
-	both := func(want int) {
-		t.Helper()
-		require.Eventually(t, func() bool {
-			return srv.Engine().Stats().PluginsAbsent == want &&
-				second.Stats().PluginsAbsent == want
-		}, 60*time.Second, 200*time.Millisecond)
-	}
-	submit(at, second)
-	both(1) // the other one asks for what seems to be left
-	g := host(t, srv, agree)
-	both(0)
-
-	g.nc.Close()
-	at = c.town("t")
-	submit(at, second)
-	both(1)
-	cancel(c, srv, c.pendingRun("t"))
-	request := putRequest(snapshot("t"), at.SnapshotHash)
-	request["snapshot"], request["apply"] = at.Snapshot, "local"
-	call[townReply](c, "town.put", schemas.TownGetReply, request)
-	both(0)
-}
-
 // cancel cancels a run of the town t. A request that is on its way just then refuses it, and the
 // operator tries again.
 func cancel(c *client, told *server.Server, runID string) {

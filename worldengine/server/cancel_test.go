@@ -6,17 +6,12 @@ import (
 	"time"
 
 	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
-	"worldengine/worldengine"
 	"worldengine/worldengine/apply"
-	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/lifecycle"
-	"worldengine/worldengine/runs"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/wire"
 )
@@ -181,100 +176,4 @@ func TestCancelWhatAServerBeforeAskedFor(t *testing.T) {
 	require.Equal(t, handoff.Executed,
 		c.send(marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))).result.Status)
 	require.Len(t, g.commands(), 1)
-}
-
-// A server that stops says that none of its requests has arrived where that is so: the one that
-// comes after it cancels the run without force, whether it has asked by then or not.
-func TestCancelWhatAServerThatStoppedDidNotAskFor(t *testing.T) {
-	t.Parallel()
-	for name, resend := range map[string]time.Duration{
-		"after it has asked": 50 * time.Millisecond, "before": time.Minute,
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			data := t.TempDir()
-			in := func(c *server.Config) { c.Data = data }
-			srv, err := server.Start(t.Context(), configure(in, absentFor("")))
-			require.NoError(t, err)
-			c := connect(t, srv)
-			at := c.put(snapshot("t"), "")
-			body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
-			require.NoError(t, c.nc.PublishRequest(wire.Subject(c.world, "handoff"),
-				c.nc.NewInbox(), body))
-			runID := c.pendingRun("t")
-			require.Eventually(t, func() bool { return absentSince(c, "t") != "" }, 30*time.Second,
-				10*time.Millisecond)
-			stop(t, srv)
-
-			srv = start(t, in, open, absentFor(""), func(c *server.Config) {
-				c.Engine.Plugin.Resend = resend
-			})
-			c = connect(t, srv)
-			if resend < time.Minute {
-				require.Eventually(t, func() bool { return asksFor(t, c, "t") == 1 },
-					30*time.Second, 10*time.Millisecond)
-			}
-			require.Equal(t, runID, c.pendingRun("t"))
-			cancel(c, srv, runID)
-			require.Equal(t, runevents.RunAborted, c.runStatus(runID))
-			g := host(t, srv, agree)
-			talk := marshalled(t, propose(at, handoff.TalkToTownsfolk, "casual"))
-			require.Equal(t, handoff.Executed, c.send(talk).result.Status)
-			for _, command := range g.commands() {
-				require.NotEqual(t, runID, command.RunID)
-			}
-		})
-	}
-}
-
-// Each engine that may have asked for a command says that no request arrived: whichever of two is
-// told, the run is cancelled, and neither asks the plugin that comes.
-func TestCancelWhatTwoEnginesAskFor(t *testing.T) {
-	t.Parallel()
-	srv := start(t, open, absentFor(apply.AbsentWait))
-	second := beside(t, srv, absentFor(apply.AbsentWait))
-	c := connect(t, srv)
-	c.put(snapshot("t"), "")
-	for _, told := range []*worldengine.Engine{srv.Engine(), second} {
-		h, err := handoff.Parse(marshalled(t, propose(c.town("t"), handoff.AdvanceProject, "wall")),
-			schemas.Limits{})
-		require.NoError(t, err)
-		failed := make(chan error, 1)
-		require.NoError(t, srv.Engine().Submit(h,
-			func(_ worldengine.Answer, err error) { failed <- err }))
-		runID := c.pendingRun("t")
-		require.Eventually(t, func() bool { return asksFor(t, c, "t") == 2 }, 30*time.Second,
-			100*time.Millisecond)
-		// A request that is on its way just then is refused, and the operator tries again.
-		require.Eventually(t, func() bool {
-			_, err := told.Signal(t.Context(),
-				worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: runID})
-			return err == nil
-		}, 60*time.Second, 10*time.Millisecond)
-		require.ErrorIs(t, <-failed, runs.ErrRunCancelled)
-		require.Equal(t, runevents.RunAborted, c.runStatus(runID))
-	}
-	g := host(t, srv, agree)
-	require.Equal(t, handoff.Executed,
-		c.send(marshalled(t, propose(c.town("t"), handoff.TalkToTownsfolk,
-			"casual"))).result.Status)
-	require.Len(t, g.commands(), 1)
-}
-
-// asksFor returns how many servers may have asked for the command that is pending in a town.
-func asksFor(t *testing.T, c *client, townID string) int {
-	t.Helper()
-	js, err := jetstream.New(c.nc)
-	require.NoError(t, err)
-	log, err := js.Stream(t.Context(), wire.LogStream(c.world))
-	require.NoError(t, err)
-	msg, err := log.GetLastMsgForSubject(t.Context(),
-		wire.LogSubject(c.world, wire.TownToken(townID)))
-	require.NoError(t, err)
-	rec, err := commitlog.ReadRecord(msg.Data)
-	require.NoError(t, err)
-	if rec.Pending == nil {
-		return 0
-	}
-	return len(rec.Pending.Askers)
 }

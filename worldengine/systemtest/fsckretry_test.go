@@ -65,9 +65,8 @@ func (w *checkedWorld) unreached(at string) string {
 //	handoff 0, 1, 2  a handoff that fails (pending 0), is tried again and fails again (pending 1),
 //	                 and is tried again by the rules, and executed
 //	handoff 3        fails (pending 2), and its town changes: refused 0 is its retry
-//	handoff 4        fails (pending 3); its retry (pending 4) waits for a plugin, as pending 5 has
-//	                 the wish of signal 0; cancelled 0
-//	cancelled 1      is cancelled by force (signal 1), before any plugin was asked for (pending 6)
+//	handoff 4        fails (pending 3); its retry (pending 4) waits for a plugin; cancelled 0 (signal 0)
+//	cancelled 1      is cancelled by force (signal 1), before any plugin was asked for (pending 5)
 func retold(t *testing.T) []*jetstream.RawStreamMsg {
 	w := newCheckedWorld(t, unreachable(t))
 	w.found("t")
@@ -192,29 +191,28 @@ var tamperedCancellations = []tamper{
 	{"a cancelled run that has failed", change("cancelled", 0, `"RunCancelled"`, `"RunFailed"`)},
 	{"a cancelled run that goes on", change("cancelled", 0, `"RunCancelled"`, `"RunPaused"`)},
 	{"another cancelled run", change("cancelled", 0, `"run":{"runId":"`, `"run":{"runId":"0`)},
-	{"a run that was not pending", remove("pending", 6)},
+	{"a run that was not pending", remove("pending", 5)},
 	{"a cancellation that leaves the command",
 		func(t *testing.T, log logMessages) (logMessages, uint64) {
-			pending := log[nth(t, log, "pending", 6)]
+			pending := log[nth(t, log, "pending", 5)]
 			return change("cancelled", 1, `"snapshot":`,
 				member(t, pending.Data, "pending", "snapshot")+`,"snapshot":`)(t, log)
 		}},
 	{"a cancellation that changes the town", change("cancelled", 0, `"snapshot":{"day":1`,
 		`"snapshot":{"day":2`)},
 	{"a cancellation with a result", change("cancelled", 0, `"run":{`, `"result":{},"run":{`)},
-	{"a cancellation that was not wished", change("cancelled", 0, `"payload":{"signalId":"`,
-		`"payload":{"signalId":"0`)},
-	{"a cancellation without a wish", func(t *testing.T, log logMessages) (logMessages, uint64) {
-		log, _ = change("pending", 5, `"wish":{`, `"wished":{`)(t, log)
-		return log, 0 // what is found is about the record behind it
-	}},
+	{"a cancellation of a command that may have arrived",
+		func(t *testing.T, log logMessages) (logMessages, uint64) {
+			log, _ = change("pending", 4, `"emitted":`, `"reached":true,"emitted":`)(t, log)
+			return log, 0 // what is found is about the record behind it
+		}},
 	{"a cancellation by nobody", change("cancelled", 1, `"payload":{"signalId":`,
 		`"payload":{"signal":`)},
 	{"an attempt that failed for itself", change("cancelled", 0, `"code":"RUN_CANCELLED"`,
 		`"code":"PLUGIN_TIMEOUT"`)},
 	{"an attempt that is not pending", change("cancelled", 0, `"logicalAttemptId":1`,
 		`"logicalAttemptId":2`)},
-	{"what was asked for of a cancelled run", change("pending", 6, `"payload":{"townId":"t"`,
+	{"what was asked for of a cancelled run", change("pending", 5, `"payload":{"townId":"t"`,
 		`"payload":{"townId":"u"`)},
 	{"a cancellation that was not guarded", unguarded("cancelled", 0)},
 	{"a cancellation that pauses", change("cancelled", 0, `"kind":"cancelled"`, `"kind":"control"`)},
