@@ -126,8 +126,8 @@ var rooms = []struct {
 		"./dedupe", "./worldengine/machine",
 		jsonModule, natsModule, "./handoff", "./runevents", "./schemas", "./trace",
 		"./worldengine/alerts", "./worldengine/apply", "./worldengine/approval",
-		"./worldengine/commitlog", "./worldengine/lifecycle", "./worldengine/town",
-		"./worldengine/wire",
+		"./worldengine/commitlog", "./worldengine/index", "./worldengine/lifecycle",
+		"./worldengine/town", "./worldengine/wire",
 	}},
 	{"worldengine/client", false, []string{
 		jsonModule, natsModule, "./handoff", "./runevents", "./schemas", "./trace",

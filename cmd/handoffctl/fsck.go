@@ -14,9 +14,10 @@ import (
 
 // fsckCommand checks a world.
 type fsckCommand struct {
-	Repair      bool `help:"Put a damaged town back, as far as that loses no commit."`
-	MendTowns   bool `help:"With --repair: also put a damaged town back to its last readable commit, which loses commits that clients may have been answered."`
-	MaxFindings int  `help:"How many findings to show at most; all are counted." default:"100"`
+	Repair      bool   `help:"Put a damaged town back, as far as that loses no commit."`
+	MendTowns   bool   `help:"With --repair: also put a damaged town back to its last readable commit, which loses commits that clients may have been answered."`
+	Index       string `help:"Directory of a server's index, DATA/index/WORLD: also compare its file with the log, row by row." placeholder:"DIR" type:"existingdir"`
+	MaxFindings int    `help:"How many findings to show at most; all are counted." default:"100"`
 }
 
 // Help is the command's long help.
@@ -28,6 +29,9 @@ difference and its place. Servers may be running meanwhile.
 commit. If the last commit itself is damaged, the town can only go back to the commit before it, and
 the last one is lost: that takes --repair --mend-towns. Run fsck without --repair first; its report
 names the messages that would be lost. Other damage to the log is reported and cannot be repaired.
+
+--index compares the index of a server, which may be running, with an index that is built from the log.
+It must be run where the file is. Rows of commits that the log has discarded are no difference.
 
 On a terminal a line says how far it is.
 
@@ -55,7 +59,7 @@ func (c *fsckCommand) Run(ctx context.Context, a *app) error {
 	ctx, violated := heedViolations(ctx, nc)
 	line := a.progressLine()
 	report, err := fsck.Run(ctx, nc, a.flags.World, fsck.Options{
-		Repair: c.Repair, MendTowns: c.MendTowns, MaxFindings: c.MaxFindings,
+		Repair: c.Repair, MendTowns: c.MendTowns, MaxFindings: c.MaxFindings, Index: c.Index,
 		Logger:   slog.New(slog.NewTextHandler(a.err, nil)),
 		Progress: line.showLog,
 	})

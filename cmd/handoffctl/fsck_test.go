@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,7 +19,20 @@ func TestFsckCommand(t *testing.T) {
 		"attempts, 0 pauses")
 	assert.Contains(t, text, "nothing is wrong")
 
-	_, err := c.streams().Publish(t.Context(), wire.SignalSubject("main"), []byte("garbage"))
+	dir := filepath.Join(c.data, "index", "main")
+	assert.Contains(t, c.ok("fsck", "--index", dir), "nothing is wrong")
+	older, err := os.ReadFile(filepath.Join(dir, "rows"))
+	require.NoError(t, err)
+	require.Equal(t, exitOK, c.pipe(c.ok("new", threatened, "talk", "casual"), "send", "-").status)
+	copied := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(copied, "rows"), older, 0o600))
+	behind := c.run("fsck", "--index", copied)
+	assert.Equal(t, exitFailed, behind.status)
+	assert.Contains(t, behind.out, "the index lacks a row")
+	assert.Contains(t, behind.out, "to do about findings in the index: ")
+	assert.NotContains(t, behind.out, "findings in the log")
+
+	_, err = c.streams().Publish(t.Context(), wire.SignalSubject("main"), []byte("garbage"))
 	require.NoError(t, err)
 	got := c.run("fsck", "--repair")
 	assert.Equal(t, exitFailed, got.status)

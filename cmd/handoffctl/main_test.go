@@ -40,6 +40,7 @@ type cli struct {
 	t      *testing.T
 	env    map[string]string
 	engine *worldengine.Engine // nil where there is no server
+	data   string              // its data directory
 }
 
 // offline returns a cli that has no server.
@@ -56,8 +57,9 @@ func onlineWith(t *testing.T, engine worldengine.Config) *cli {
 	t.Parallel()
 	// what waits for the end of a pause gets there
 	engine.PauseWait = cmp.Or(engine.PauseWait, time.Hour)
+	data := t.TempDir()
 	srv, err := server.Start(t.Context(), server.Config{
-		Listen: "127.0.0.1:0", Data: t.TempDir(), Sync: server.SyncInterval, World: worlds.Frontier,
+		Listen: "127.0.0.1:0", Data: data, Sync: server.SyncInterval, World: worlds.Frontier,
 		Engine: engine, Logger: slog.New(slog.DiscardHandler),
 	})
 	require.NoError(t, err)
@@ -66,7 +68,8 @@ func onlineWith(t *testing.T, engine worldengine.Config) *cli {
 		defer cancel()
 		assert.NoError(t, srv.Close(ctx))
 	})
-	return &cli{t: t, env: map[string]string{"NATS_URL": srv.URL()}, engine: srv.Engine()}
+	return &cli{t: t, env: map[string]string{"NATS_URL": srv.URL()}, engine: srv.Engine(),
+		data: data}
 }
 
 // streams returns the streams of the server, with the rights of the engine.

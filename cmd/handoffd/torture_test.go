@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/failpoint"
+	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/wire"
 )
 
@@ -277,6 +278,9 @@ func (r *torture) check(p *program, nc *nats.Conn) {
 		r.verifyTown(nc, d)
 	}
 	requireSound(r.t, nc)
+	if r.args[0] != "--nats" { // a server that joins a NATS keeps its index in memory
+		indextest.RequireRebuilt(r.t, operator(r.t, nc), wire.DefaultWorld, filepath.Dir(r.index()))
+	}
 	if r.apply == "plugin" {
 		r.verifyGame()
 	}

@@ -11,18 +11,22 @@ const (
 	adviceLeftWaiting = "runs that wait for ever: the handoff waited in a server that has ended, " +
 		"its client is gone and its key is free. End each with handoffctl run cancel; a repair " +
 		"leaves them alone"
+	adviceIndex = "findings in the index: the file of a server's index differs from the log, which " +
+		"alone counts. Stop the server, delete the directory that --index names, and start the " +
+		"server: it builds the index from the log"
 )
 
 // Advice returns the meaning of the findings that the report holds and the remedies, a text for each
-// class of them: in the log, and runs that wait for ever. Towns that answer TOWN_DAMAGED have their
+// class of them: in the log, runs that wait for ever, and in the index. Towns that answer TOWN_DAMAGED have their
 // own: see DamagedTown.
 func (r *Report) Advice() (all []string) {
-	waits := func(f Finding) bool { return f.Kind == LeftWaiting }
-	if slices.ContainsFunc(r.Findings, func(f Finding) bool { return !waits(f) }) {
-		all = append(all, adviceLog)
-	}
-	if slices.ContainsFunc(r.Findings, waits) {
-		all = append(all, adviceLeftWaiting)
+	for _, class := range []struct {
+		kind   Kind
+		advice string
+	}{{"", adviceLog}, {LeftWaiting, adviceLeftWaiting}, {IndexDiffers, adviceIndex}} {
+		if slices.ContainsFunc(r.Findings, func(f Finding) bool { return f.Kind == class.kind }) {
+			all = append(all, class.advice)
+		}
 	}
 	return all
 }

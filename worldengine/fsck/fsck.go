@@ -21,6 +21,9 @@ type Options struct {
 	// MendTowns, with Repair, also puts a town back to its last readable record if that loses a
 	// commit that a client may have been answered: see DamagedTown.
 	MendTowns bool
+	// Index is the directory of an index of the world, whose file is compared with one that is made
+	// of the log; "" compares none.
+	Index string
 	// FetchWait is how long a check waits for messages that NATS counts and does not deliver,
 	// because they were changed on its disk, before it looks behind them; 1 s.
 	FetchWait time.Duration

@@ -57,6 +57,10 @@ type Kind string
 // missing. A repair is not made because of it: handoffctl run cancel ends the run.
 const LeftWaiting Kind = "left-waiting"
 
+// IndexDiffers: the file of the index in use differs from the log. Sequence is a place in the log,
+// which is not wrong.
+const IndexDiffers Kind = "index-differs"
+
 // Finding is one message that is wrong or missing. Texts are valid UTF-8, and cut to 120 bytes.
 type Finding struct {
 	// Kind is empty for a message that is wrong.

@@ -8,6 +8,8 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/index"
+	"worldengine/worldengine/wire"
 )
 
 // worldCheck is one check of a world: its log, the findings, and all that was learnt of the towns
@@ -110,7 +112,24 @@ func (c *worldCheck) finish(ctx context.Context) error {
 	if err := c.noteOnDisk(ctx); err != nil {
 		return err
 	}
-	return c.findDamagedTowns(ctx, unreadable)
+	if err := c.findDamagedTowns(ctx, unreadable); err != nil {
+		return err
+	}
+	return c.compareIndex(ctx)
+}
+
+// compareIndex finds the differences between the index in use and the log.
+func (c *worldCheck) compareIndex(ctx context.Context) error {
+	if c.options.Index == "" {
+		return nil
+	}
+	log := &commitlog.Log{World: c.world, Stream: c.log,
+		Store: commitlog.NewStore(c.js, c.log, false)}
+	return index.Compare(ctx, index.LogSource(log), c.options.Index, c.world, c.end,
+		func(d index.Difference) {
+			c.find(Finding{Kind: IndexDiffers, Stream: wire.LogStream(c.world), Sequence: d.Seq,
+				Town: d.Town, What: d.What, Want: d.Want, Got: d.Got})
+		})
 }
 
 // take takes the verdict on a message of the log into the report, unless the message is a damaged

@@ -1,9 +1,11 @@
 package server
 
 import (
+	"context"
 	"time"
 
 	natsserver "github.com/nats-io/nats-server/v2/server"
+	"github.com/nats-io/nats.go"
 )
 
 // SetPingInterval makes the embedded NATS servers that are started from now on ask silent clients
@@ -45,3 +47,16 @@ func (s *Server) MostPending() (most int, err error) {
 // BehindBridge returns the URL of the WebSocket listener of the embedded NATS, which browsers reach
 // through the bridge.
 func (s *Server) BehindBridge() string { return s.embedded.nats.WebsocketURL() }
+
+// IndexInUse returns the world whose index the server keeps in a directory, and a connection that
+// reads its log; dir is "" if the server keeps none or does not serve, or the log is gone or lost
+// its end.
+func (s *Server) IndexInUse(ctx context.Context) (nc *nats.Conn, world, dir string) {
+	ctx, cancel := context.WithTimeout(ctx, askLog)
+	defer cancel()
+	e := s.Engine()
+	if e == nil || e.LogLost() != nil || e.Reach(ctx) != nil {
+		return nil, "", ""
+	}
+	return s.conn, s.config.Engine.World, s.config.Engine.IndexDir
+}

@@ -19,6 +19,7 @@ import (
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine"
+	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
@@ -72,6 +73,9 @@ func stop(t testing.TB, srv *server.Server) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	if nc, world, dir := srv.IndexInUse(ctx); dir != "" {
+		indextest.RequireRebuilt(t, nc, world, dir)
+	}
 	require.NoError(t, srv.Close(ctx))
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,7 @@ import (
 	"worldengine/worldengine"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
+	"worldengine/worldengine/index/indextest"
 	"worldengine/worldengine/natsconn"
 	"worldengine/worldengine/server"
 	"worldengine/worldengine/server/servertest"
@@ -235,11 +237,17 @@ func (w *checkedWorld) fsck(options fsck.Options) *fsck.Report {
 	return report
 }
 
+// indexDir is the directory of the index of the world's server.
+func (w *checkedWorld) indexDir() string {
+	return filepath.Join(w.config.Data, "index", wire.DefaultWorld)
+}
+
 func (w *checkedWorld) clean() *fsck.Report {
 	w.t.Helper()
 	report := w.fsck(fsck.Options{})
 	require.Empty(w.t, report.Findings)
 	require.True(w.t, report.Clean())
+	indextest.RequireRebuilt(w.t, w.nc, wire.DefaultWorld, w.indexDir())
 	return report
 }
 

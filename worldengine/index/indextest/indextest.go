@@ -2,10 +2,16 @@
 package indextest
 
 import (
+	"bytes"
+	"context"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/commitlog"
@@ -22,4 +28,43 @@ func Open(t testing.TB, l *commitlog.Log) *index.Index {
 	l.Appended = func(seq uint64, msg *nats.Msg) { x.Put(seq, msg.Subject, msg.Header) }
 	t.Cleanup(func() { require.NoError(t, x.Close()) })
 	return x
+}
+
+// RequireRebuilt asserts that the file of the index that a server is using in a directory is the
+// file of an index that is rebuilt from the log: byte for byte, as far as the log went. If the log
+// has forgotten messages, or NATS cannot deliver some, the file may have their rows, and so other numbers of rows, runs and
+// names: then the other rows are compared. nc reads the log.
+func RequireRebuilt(t testing.TB, nc *nats.Conn, world, dir string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
+	defer cancel()
+	js, err := jetstream.New(nc)
+	require.NoError(t, err)
+	stream, err := commitlog.OpenLog(ctx, js, world)
+	require.NoError(t, err)
+	source := index.LogSource(&commitlog.Log{World: world, Stream: stream,
+		Store: commitlog.NewStore(js, stream, false)})
+	end, err := source.End(ctx)
+	require.NoError(t, err)
+	var differences []index.Difference
+	require.NoError(t, index.Compare(ctx, source, dir, world, end,
+		func(d index.Difference) { differences = append(differences, d) }))
+	require.Empty(t, differences)
+
+	rebuilt := t.TempDir()
+	x, err := index.Open(ctx, index.Config{World: world, Source: source, Dir: rebuilt,
+		Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	_, err = x.Sync(ctx)
+	require.NoError(t, err)
+	require.NoError(t, x.Close())
+	if uint64(x.Counts().Rows) != x.Position() {
+		return
+	}
+	want, err := os.ReadFile(filepath.Join(rebuilt, "rows"))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { // the server is writing the last rows
+		got, err := os.ReadFile(filepath.Join(dir, "rows"))
+		return err == nil && bytes.HasPrefix(got, want)
+	}, 10*time.Second, 10*time.Millisecond, "the file is not the rebuilt one")
 }

@@ -1,0 +1,158 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/worldengine/backoff"
+)
+
+// Difference is a difference between the file of an index and the log.
+type Difference struct {
+	Seq       uint64 // log sequence
+	Town      string // token, "" if the row has none
+	What      string
+	Want, Got string // the row as the log gives it, and as the file has it
+}
+
+// A running server writes rows a moment after the log has them; Compare reads its file so often.
+const (
+	compareTries = 25
+	comparePause = 100 * time.Millisecond
+)
+
+// Compare calls differs for each row in which the file of an index in a directory differs from an
+// index built from the log up to a sequence, in the order of the log. A server may be using the
+// file; Compare changes nothing.
+//
+// A row of a message that the log has forgotten is no difference. Links between rows and the
+// numbers of names are not compared: they depend on forgotten rows, and each reading of a file
+// checks them.
+func Compare(
+	ctx context.Context, source Source, dir, world string, end uint64, differs func(Difference),
+) error {
+	fresh := newState(0)
+	err := source.EachAfter(ctx, 0, func(seq uint64, subject string, header nats.Header) error {
+		if seq > end {
+			return errEnough
+		}
+		e := newEntry(seq, subject, header)
+		fresh.add(&e)
+		return nil
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return fmt.Errorf("worldengine: index to compare with: %w", err)
+	}
+	used, bad, err := readInUse(ctx, newFile(dir, world), fresh.position)
+	if err != nil {
+		return err
+	}
+	if bad != nil {
+		differs(*bad)
+	}
+	if used == nil {
+		return nil
+	}
+	if end, err = source.End(ctx); err != nil { // behind the look at the file: both grow meanwhile
+		return fmt.Errorf("worldengine: end of the log: %w", err)
+	}
+	compareStates(fresh, used, end, differs)
+	return nil
+}
+
+// readInUse reads the rows of a file, again while it is missing, behind a sequence or seems damaged:
+// a server may be writing it. bad is a fault of the file itself; s is nil if nothing of it counts.
+func readInUse(
+	ctx context.Context, f *file, upTo uint64,
+) (s *state, bad *Difference, err error) {
+	for try := range compareTries {
+		if try > 0 {
+			if err := backoff.Sleep(ctx, comparePause); err != nil {
+				return nil, nil, err
+			}
+		}
+		s, bad, err = readOnly(f)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) ||
+			err == nil && bad == nil && s.position >= upTo {
+			break
+		}
+	}
+	return s, bad, err
+}
+
+// readOnly reads a file as far as it goes now.
+func readOnly(f *file) (s *state, bad *Difference, err error) {
+	in, err := os.Open(f.path)
+	if err != nil {
+		return nil, nil, fmt.Errorf("worldengine: file of the index: %w", err)
+	}
+	defer in.Close()
+	info, err := in.Stat()
+	if err != nil {
+		return nil, nil, fmt.Errorf("worldengine: file of the index: %w", err)
+	}
+	size := info.Size()
+	s, _, good, err := readRows(io.LimitReader(in, size), f.head, size/(frameHead+rowSize))
+	switch {
+	case err != nil:
+		return nil, &Difference{What: "the file of the index does not count", Want: f.head,
+			Got: err.Error()}, nil
+	case good < size:
+		return s, &Difference{Seq: s.position, What: "the file of the index has a bad end",
+			Want: fmt.Sprintf("%d bytes", size), Got: fmt.Sprintf("%d bytes", good)}, nil
+	}
+	return s, nil, nil
+}
+
+// compareStates compares the rows of an index in use with the rows of a fresh one. end is the end
+// of the log.
+func compareStates(fresh, used *state, end uint64, differs func(Difference)) {
+	forgotten := map[uint32]bool{} // runs that have rows of forgotten messages
+	n := uint32(1)                 // of used
+	for m := uint32(1); m <= fresh.count; m++ {
+		want := fresh.row(m)
+		for ; n <= used.count && used.row(n).Seq < want.Seq; n++ {
+			forgotten[used.row(n).Run] = true
+		}
+		d := Difference{Seq: want.Seq, Town: fresh.names[townNames].names[want.Town]}
+		if n > used.count || used.row(n).Seq != want.Seq {
+			d.What, d.Want = "the index lacks a row", fresh.text(want, false)
+			differs(d)
+			continue
+		}
+		got := used.row(n)
+		partly := got.Run != 0 && forgotten[got.Run]
+		if d.Want, d.Got = fresh.text(want, partly), used.text(got, partly); d.Want != d.Got {
+			d.What = "the index has another row"
+			differs(d)
+		}
+		n++
+	}
+	for ; n <= used.count; n++ {
+		if r := used.row(n); r.Seq > end {
+			differs(Difference{Seq: r.Seq, Town: used.names[townNames].names[r.Town],
+				What: "the index has a row that the log does not have", Got: used.text(r, false)})
+		}
+	}
+}
+
+// text returns a row without links and numbers of names, and without the facts that are made of
+// earlier rows of its run if the log has partly forgotten these.
+func (s *state) text(r *row, partly bool) string {
+	v := s.view(r)
+	v.Flags = r.Flags
+	if partly {
+		v.Status, v.Flags = "", v.Flags&^(First|Ended)
+	}
+	return fmt.Sprintf("%s, town %s, run %016x, key %016x, status %q, result %q, reason %q, type %q, "+
+		"actor %q, events %d-%d, flags %x, at %s", v.Kind, v.Town, r.RunID, r.Key, v.Status,
+		v.ResultStatus, v.Reason, v.Type, v.ActorID, v.First, v.Last, v.Flags,
+		v.At.Format(time.RFC3339Nano))
+}
