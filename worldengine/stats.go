@@ -17,6 +17,8 @@ type Stats struct {
 	Applying int `json:"applying"`
 	// Indexed is the log sequence up to which the index is complete.
 	Indexed uint64 `json:"indexed"`
+	// IndexEnd is how far Indexed has to go until the index is built; absent if it is.
+	IndexEnd uint64 `json:"indexEnd,omitzero"`
 	// BusPublished is the log sequence up to which the bus has the run events; absent without one.
 	BusPublished *uint64 `json:"busPublished,omitempty"`
 	// CommitsMissed is how many commits of this engine were not published live.
@@ -41,14 +43,24 @@ type Stats struct {
 	ProcessorMs int64 `json:"processorMs"`
 }
 
+// IndexProgress returns the log sequence up to which the index is complete, and how far it has to go
+// until it is built; end is 0 if it is.
+func (e *Engine) IndexProgress() (indexed, end uint64) {
+	indexed, end, building := e.index.Progress()
+	if !building || indexed >= end {
+		end = 0
+	}
+	return indexed, end
+}
+
 // Stats returns the engine's statistics. It is cheap and reads no stream.
 func (e *Engine) Stats() Stats {
 	s := Stats{
 		Results: map[handoff.Status]int64{}, Waiting: e.queue.Depth(),
 		Applying:      e.pending.Count(),
 		CommitsMissed: e.feed.Missed(),
-		Indexed:       e.index.Position(),
 	}
+	s.Indexed, s.IndexEnd = e.IndexProgress()
 	for i, status := range handoff.Statuses() {
 		s.Results[status] = e.results[i].Load()
 	}

@@ -40,6 +40,7 @@ func Open(ctx context.Context, config Config) (*Index, error) {
 	ctx, ix.stop = context.WithCancel(context.WithoutCancel(ctx))
 	ix.closed = ctx.Done()
 	ix.done.Go(func() { ix.follow(ctx) })
+	ix.done.Go(func() { ix.compact(ctx) })
 	if ix.file != nil {
 		ix.done.Go(func() { ix.write(ctx) })
 	}
@@ -156,9 +157,8 @@ const (
 
 // follow reads the rest of the log, then now and again gaps that nobody waits for, until ctx ends.
 func (ix *Index) follow(ctx context.Context) {
-	look, compact := time.NewTicker(lookEvery), time.NewTicker(compactEvery)
+	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	defer compact.Stop()
 	for read := true; ; {
 		if read {
 			err := ix.fill(ctx)
@@ -172,8 +172,19 @@ func (ix *Index) follow(ctx context.Context) {
 			read = true
 		case <-look.C:
 			read = ix.unread()
-		case <-compact.C:
-			read = false
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// compact compacts the index now and again until ctx ends. Meanwhile follow goes on.
+func (ix *Index) compact(ctx context.Context) {
+	ticker := time.NewTicker(compactEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
 			if err := ix.Compact(ctx); err != nil && ctx.Err() == nil {
 				ix.config.Logger.Warn("the index keeps rows of forgotten messages", "err", err)
 			}

@@ -46,6 +46,7 @@ var (
 	strayTotal      = declare("stray_replies_total", "Requests that were dropped because their reply subject is no inbox.")
 	applying        = declare("commands_applying", "Commands that are being applied outside the engine.")
 	indexedSeq      = declare("indexed_sequence", "Log sequence up to which the index is complete.")
+	indexEnd        = declare("index_building_end", "Log sequence that the index has to reach until it is built; 0 if it is.")
 	busSeq          = declare("bus_sequence", "Log sequence up to which the bus has the run events; only with --bus.")
 	logLast         = declare("log_last_sequence", "Sequence of the last message of the log.")
 	streamBytes     = declare("stream_bytes", "Bytes that a stream of the world has.", "stream")
@@ -105,6 +106,7 @@ func served(
 	gauge func(*Spec, float64, ...string), counter func(*Spec, int64, ...string),
 	stats *worldengine.Stats, overload *service.Overload,
 ) {
+	gauge(indexEnd, float64(stats.IndexEnd))
 	for status, n := range stats.Results {
 		counter(handoffsTotal, n, string(status))
 	}

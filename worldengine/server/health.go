@@ -55,6 +55,7 @@ type world interface {
 	Reach(ctx context.Context) error
 	MayStore() error
 	LogLost() error
+	IndexProgress() (indexed, end uint64)
 }
 
 var _ world = (*worldengine.Engine)(nil)
@@ -69,6 +70,9 @@ func (h *health) check(ctx context.Context, w world) error {
 	}
 	if w.LogLost() != nil { // which names towns, and health needs no sign-in
 		return fmt.Errorf("%w: see the alert LOG_LOST", commitlog.ErrLogLost)
+	}
+	if indexed, end := w.IndexProgress(); end > 0 {
+		return fmt.Errorf("the index is being built: it is at log sequence %d of %d", indexed, end)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -92,8 +96,8 @@ func (h *health) check(ctx context.Context, w world) error {
 }
 
 // Ready returns why the server is not ready to take requests, and nil where it is: it does not stand
-// by, it is not stopping, there is room to store, the log has lost nothing that is known of it, and it has
-// answered, and has not been silent for 15 s.
+// by, it is not stopping, there is room to store, the index is built, the log has lost nothing that is
+// known of it, and it has answered, and has not been silent for 15 s.
 func (s *Server) Ready(ctx context.Context) error {
 	t := s.serving.Load()
 	switch {

@@ -20,11 +20,15 @@ import (
 type knownWorld struct {
 	log, room, lost error
 	asked           int
+	indexed, end    uint64
 }
 
 func (w *knownWorld) Reach(context.Context) error { w.asked++; return w.log }
 func (w *knownWorld) MayStore() error             { return w.room }
 func (w *knownWorld) LogLost() error              { return w.lost }
+func (w *knownWorld) IndexProgress() (indexed, end uint64) {
+	return w.indexed, w.end
+}
 
 // A server is ready as long as its log has answered lately, so that an election of a leader does
 // not take all servers of a cluster out of service; a full disk and the end do at once.
@@ -58,6 +62,9 @@ func TestReady(t *testing.T) {
 	w.lost = commitlog.ErrLogLost
 	require.ErrorIs(t, ready(), commitlog.ErrLogLost)
 	w.lost = nil
+	w.indexed, w.end = 1200, 50_000
+	require.ErrorContains(t, ready(), "the index is being built: it is at log sequence 1200 of 50000")
+	w.end = 0
 	require.NoError(t, ready())
 	h.draining.Store(true)
 	require.ErrorIs(t, ready(), errDraining)
