@@ -2,6 +2,7 @@ package index
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/worldengine/wire"
@@ -214,6 +216,40 @@ func TestIndex_CompactsBesidePut(t *testing.T) {
 	}
 	require.Equal(t, l.end, ix.Position())
 	require.Equal(t, rebuilt(t, l), rowsOf(t, ix))
+}
+
+// stoppedLog is a log whose beginning is not read before it is let go.
+type stoppedLog struct {
+	*memoryLog
+	begun, letGo chan struct{}
+}
+
+func (l stoppedLog) EachAfter(
+	ctx context.Context, seq uint64, visit func(uint64, string, nats.Header) error,
+) error {
+	if seq == 0 {
+		l.begun <- struct{}{}
+		<-l.letGo
+	}
+	return l.memoryLog.EachAfter(ctx, seq, visit)
+}
+
+// A gap is read from the log while a compaction takes long.
+func TestIndex_ReadsAGapBesideACompaction(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(9)
+	l := stoppedLog{randomLog(g, 60), make(chan struct{}, 2), make(chan struct{}, 2)}
+	l.letGo <- struct{}{}
+	ix := open(t, l, t.TempDir())
+	<-l.begun
+	done := make(chan error)
+	go func() { done <- ix.rebuild(t.Context()) }()
+	<-l.begun
+	other := l.append(g.message())
+	require.NoError(t, ix.Wait(t.Context(), other.seq))
+	l.letGo <- struct{}{}
+	require.NoError(t, <-done)
+	require.Equal(t, rebuilt(t, l.memoryLog), rowsOf(t, ix))
 }
 
 // Only an index of many rows, most of them of forgotten messages, compacts itself.
