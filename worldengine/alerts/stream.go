@@ -44,8 +44,3 @@ func (s *SideStream) Store(ctx context.Context, msg *nats.Msg) error {
 	}
 	return err
 }
-
-// Streams returns the streams for the operators of a world.
-func Streams(world string, replicas int) []jetstream.StreamConfig {
-	return []jetstream.StreamConfig{DeadLetterConfig(world, replicas), AlertConfig(world, replicas)}
-}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -19,13 +18,45 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// maxPolls bounds the requests of event.list that wait for a commit.
-const maxPolls = 1024
+// Bounds of the requests of event.list that wait for a commit: of all, and of one user, so that
+// nobody keeps the others from waiting. Requests without a user share the bound of all.
+const (
+	maxPolls       = 1024
+	maxPollsOfUser = 256
+)
 
 // polls are the requests of event.list that wait for a commit. They hold no slot and no worker.
 type polls struct {
-	waiting atomic.Int64
-	ended   sync.WaitGroup
+	ended sync.WaitGroup
+
+	mu      sync.Mutex
+	waiting int
+	of      map[string]int // by user
+}
+
+// enter counts one more request of a user, unless too many wait.
+func (p *polls) enter(user string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.waiting == maxPolls || user != "" && p.of[user] == maxPollsOfUser {
+		return false
+	}
+	if p.of == nil {
+		p.of = map[string]int{}
+	}
+	p.waiting++
+	p.of[user]++
+	return true
+}
+
+// leave counts one less.
+func (p *polls) leave(user string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting--
+	if p.of[user]--; p.of[user] == 0 {
+		delete(p.of, user)
+	}
 }
 
 // eventList answers with a page of commits, at once or when there is a commit. The end of the
@@ -50,14 +81,14 @@ func (s *Service) eventList(in *incoming) error {
 		return nil
 	}
 	s.release(in)
-	if s.polls.waiting.Add(1) > maxPolls {
-		s.polls.waiting.Add(-1)
+	user := in.rights.Identity(nil).User
+	if !s.polls.enter(user) {
 		s.refuse(in, queue.AllFull, longestPause)
 		return nil
 	}
 	query.After = page.Cursor
 	s.polls.ended.Go(func() {
-		defer s.polls.waiting.Add(-1)
+		defer s.polls.leave(user)
 		until := in.start.Add(time.Duration(r.WaitMs) * time.Millisecond)
 		ctx, cancel := context.WithDeadline(s.ctx, until)
 		defer cancel()
