@@ -178,8 +178,8 @@ var errorSpecs = []ErrorSpec{
 		When: "no run with this id waits, and none has a command that is pending: it has ended, " +
 			"or there is no such run"},
 	{Code: CodeRunInHand, Status: 409,
-		When: "of `run.cancel`: the game may have the command already, or a server that may have " +
-			"asked for it does not answer. Nothing was cancelled",
+		When: "of `run.cancel`: a request for the command may have reached the game, also before a " +
+			"restart. Nothing was cancelled",
 		Again: "no: look at the game; `force` cancels it all the same, and ends a retry `failed`, " +
 			"in doubt"},
 	{Code: CodeRunNotRetryable, Status: 409,
