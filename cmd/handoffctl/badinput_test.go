@@ -40,6 +40,7 @@ var writers = map[string][]string{
 var elsewhere = map[string]string{
 	"plugin try": "TestPluginTryAsks", // lines of a keyboard
 	"mcp":        "TestBadInputOfMCP",
+	"fsck":       "index.TestCompare", // a damaged file of an index
 }
 
 var hugeMiB = flag.Int("huge", 2, "how many MiB the huge ones of bad documents have")
