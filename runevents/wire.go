@@ -6,22 +6,13 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
-
-	"worldengine/trace"
 )
 
-// AppendJSON appends the record as one compact JSON object, members in the order of the contract:
-// what json.Marshal gives, written by hand since every handoff leaves ten of them. The error is
-// that of a string which is not valid UTF-8.
-func (r *Record) AppendJSON(b []byte) ([]byte, error) {
-	identity, err := r.identity().appendMembers(nil)
-	b, eventErr := r.appendJSON(b, identity)
-	return b, cmp.Or(err, eventErr)
-}
-
-// AppendRecords appends what AppendJSON gives of each of the run's Records, one behind the other,
-// and returns where each ends.
+// AppendRecords appends the JSON of each of the run's Records, without separators, and returns the
+// end of each. It is what json.Marshal gives, in half the time: each commit is published live. The
+// error is a string that is not valid UTF-8.
 func (r *Run) AppendRecords(
 	b []byte, persistedAt time.Time,
 ) (all []byte, ends []int, err error) {
@@ -81,31 +72,11 @@ func (r *Record) appendJSON(b, identity []byte) ([]byte, error) {
 	return append(w.b, '}'), w.err
 }
 
-// AppendJSON appends the run as the commit log stores it: what json.Marshal gives. The error is
-// that of a string which is not valid UTF-8.
+// AppendJSON appends the run as the commit log stores it. The error is a string that is not valid
+// UTF-8.
 func (r *Run) AppendJSON(b []byte) ([]byte, error) {
-	w := objectWriter{b: b}
-	w.text(`{"runId":`, r.RunID)
-	w.text(`,"tenantId":`, r.TenantID)
-	w.text(`,"projectId":`, r.ProjectID)
-	w.text(`,"environmentId":`, r.EnvironmentID)
-	w.text(`,"planId":`, r.PlanID)
-	w.text(`,"planVersion":`, r.PlanVersion)
-	if !r.Trace.IsZero() {
-		w.trace(&r.Trace)
-	}
-	if r.AppendedBy != "" {
-		w.text(`,"appendedBy":`, r.AppendedBy)
-	}
-	w.number(`,"firstSeq":`, r.FirstSeq)
-	w.b = append(w.b, `,"events":[`...)
-	for i := range r.Events {
-		if i > 0 {
-			w.b = append(w.b, ',')
-		}
-		w.event(&r.Events[i])
-	}
-	return append(w.b, "]}"...), w.err
+	data, err := json.Marshal(r)
+	return append(b, data...), err
 }
 
 // objectWriter appends members and keeps the first error.
@@ -123,29 +94,4 @@ func (w *objectWriter) text(before, value string) {
 
 func (w *objectWriter) number(before string, value int64) {
 	w.b = strconv.AppendInt(append(w.b, before...), value, 10)
-}
-
-func (w *objectWriter) trace(c *trace.Context) {
-	w.text(`,"trace":{"traceparent":`, c.Parent)
-	if c.State != "" {
-		w.text(`,"tracestate":`, c.State)
-	}
-	w.b = append(w.b, '}')
-}
-
-func (w *objectWriter) event(e *Event) {
-	w.text(`{"eventId":`, e.EventID)
-	w.text(`,"eventType":`, string(e.EventType))
-	if e.StepID != "" {
-		w.text(`,"stepId":`, e.StepID)
-	}
-	w.number(`,"logicalAttemptId":`, e.LogicalAttemptID)
-	if e.EngineAttemptID != 0 {
-		w.number(`,"engineAttemptId":`, e.EngineAttemptID)
-	}
-	w.text(`,"emittedAt":`, e.EmittedAt)
-	if e.Payload != nil {
-		w.b = append(append(w.b, `,"payload":`...), e.Payload...)
-	}
-	w.b = append(w.b, '}')
 }
