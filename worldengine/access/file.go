@@ -54,18 +54,23 @@ func parse(data []byte, dir string, lookup func(string) (string, bool)) (Config,
 	if err != nil {
 		return Config{}, err
 	}
-	r := reader{dir: dir, lookup: lookup}
-	o := r.object(tree, "", "tls", "users")
+	r := reader{
+		Members: schemas.Members{
+			File: ConfigName, Passwords: "passwordHash, passwordEnv or passwordFile",
+		},
+		dir: dir, lookup: lookup,
+	}
+	o := r.Object(tree, "", "tls", "users")
 	cfg := Config{TLS: r.tls(o)}
 	list, ok := o["users"].([]any)
 	if o != nil && (!ok || len(list) == 0) {
-		r.add("/users", "must be a list of at least one user")
+		r.Add("/users", "must be a list of at least one user")
 	}
 	for i, element := range list {
 		cfg.Users = append(cfg.Users, r.user(element, schemas.Pointer("users", i)))
 	}
 	r.unique(cfg.Users)
-	return cfg, r.err()
+	return cfg, r.Err()
 }
 
 // tls reads where TLS files are, and whether they are any.
@@ -73,15 +78,15 @@ func (r *reader) tls(o map[string]any) TLS {
 	if _, given := o["tls"]; !given {
 		return TLS{}
 	}
-	m := r.object(o["tls"], "/tls", "certFile", "keyFile", "clientCAFile")
+	m := r.Object(o["tls"], "/tls", "certFile", "keyFile", "clientCAFile")
 	t := TLS{
-		CertFile:     r.path(r.text(m, "/tls", "certFile", true)),
-		KeyFile:      r.path(r.text(m, "/tls", "keyFile", true)),
-		ClientCAFile: r.path(r.text(m, "/tls", "clientCAFile", false)),
+		CertFile:     r.path(r.Text(m, "/tls", "certFile", true)),
+		KeyFile:      r.path(r.Text(m, "/tls", "keyFile", true)),
+		ClientCAFile: r.path(r.Text(m, "/tls", "clientCAFile", false)),
 	}
 	if t.CertFile != "" && t.KeyFile != "" {
 		if _, err := t.Config(); err != nil {
-			r.add("/tls", "must name files that TLS can use: %s", err)
+			r.Add("/tls", "must name files that TLS can use: %s", err)
 		}
 	}
 	return t
@@ -93,32 +98,32 @@ const reserved = "handoffd-"
 var userName = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
 func (r *reader) user(v any, at string) User {
-	o := r.object(v, at, "name", "role", "nkey", "passwordHash", "passwordEnv", "passwordFile",
+	o := r.Object(v, at, "name", "role", "nkey", "passwordHash", "passwordEnv", "passwordFile",
 		"towns", "actors", "read")
 	if o == nil {
 		return User{}
 	}
 	u := User{
-		Name: r.text(o, at, "name", true), Role: Role(r.text(o, at, "role", true)),
-		NKey: r.text(o, at, "nkey", false), PasswordEnv: r.text(o, at, "passwordEnv", false),
-		PasswordHash: Secret(r.text(o, at, "passwordHash", false)),
+		Name: r.Text(o, at, "name", true), Role: Role(r.Text(o, at, "role", true)),
+		NKey: r.Text(o, at, "nkey", false), PasswordEnv: r.Text(o, at, "passwordEnv", false),
+		PasswordHash: Secret(r.Text(o, at, "passwordHash", false)),
 		Towns:        r.texts(o, at, "towns"), Actors: r.texts(o, at, "actors"),
 		Read: r.texts(o, at, "read"),
 	}
 	if u.Name != "" && (!userName.MatchString(u.Name) || strings.HasPrefix(u.Name, reserved)) {
-		r.add(at+"/name", "must be 1 to 64 of A-Z a-z 0-9 _ - and not start with %s", reserved)
+		r.Add(at+"/name", "must be 1 to 64 of A-Z a-z 0-9 _ - and not start with %s", reserved)
 	}
 	if u.Role != "" && !slices.Contains(Roles(), u.Role) {
-		r.add(at+"/role", "must be one of %v", Roles())
+		r.Add(at+"/role", "must be one of %v", Roles())
 	}
 	if len(u.Towns) > 0 && !u.Role.Spec().Towns {
-		r.add(at+"/towns", "is only for users of the roles %v", rolesWith(hasTowns))
+		r.Add(at+"/towns", "is only for users of the roles %v", rolesWith(hasTowns))
 	}
 	if len(u.Actors) > 0 && !u.Role.Spec().Actors {
-		r.add(at+"/actors", "is only for users of the roles %v", rolesWith(hasActors))
+		r.Add(at+"/actors", "is only for users of the roles %v", rolesWith(hasActors))
 	}
 	if len(u.Read) > 0 && !u.Role.Spec().Read {
-		r.add(at+"/read", "is only for users of the roles %v", rolesWith(hasRead))
+		r.Add(at+"/read", "is only for users of the roles %v", rolesWith(hasRead))
 	}
 	r.credentials(o, at, &u)
 	return u
@@ -136,23 +141,23 @@ func (r *reader) credentials(o map[string]any, at string, u *User) {
 		}
 	}
 	if given != 1 {
-		r.add(at, "must have one of nkey, passwordHash, passwordEnv and passwordFile")
+		r.Add(at, "must have one of nkey, passwordHash, passwordEnv and passwordFile")
 	}
 	if u.NKey != "" && !nkeys.IsValidPublicUserKey(u.NKey) {
-		r.add(at+"/nkey", "must be the public NKey of a user, which starts with U")
+		r.Add(at+"/nkey", "must be the public NKey of a user, which starts with U")
 	}
 	if u.PasswordHash != "" && !bcryptHash.MatchString(string(u.PasswordHash)) {
-		r.add(at+"/passwordHash", "must be a bcrypt hash with a cost of at least 10, "+
+		r.Add(at+"/passwordHash", "must be a bcrypt hash with a cost of at least 10, "+
 			"and never a password: handoffd password makes one")
 	}
 	if u.PasswordEnv != "" {
 		value, _ := r.lookup(u.PasswordEnv)
 		u.Password = r.password(at+"/passwordEnv", value)
 	}
-	if file := r.text(o, at, "passwordFile", false); file != "" {
+	if file := r.Text(o, at, "passwordFile", false); file != "" {
 		data, err := platform.ReadFile(r.path(file), maxFile)
 		if err != nil {
-			r.add(at+"/passwordFile", "must be a file that can be read: %s", err)
+			r.Add(at+"/passwordFile", "must be a file that can be read: %s", err)
 			return
 		}
 		u.Password = r.password(at+"/passwordFile", strings.TrimRight(string(data), "\r\n"))
@@ -165,7 +170,7 @@ const minPassword = 12
 func (r *reader) password(at, value string) Secret {
 	if len(value) < minPassword || strings.HasPrefix(value, "$2") ||
 		strings.ContainsAny(value, "\x00\r\n") {
-		r.add(at, "must lead to a password of at least %d bytes on one line, which is no bcrypt "+
+		r.Add(at, "must lead to a password of at least %d bytes on one line, which is no bcrypt "+
 			"hash",
 			minPassword)
 	}
@@ -178,7 +183,7 @@ func (r *reader) unique(users []User) {
 	for i := range users {
 		for member, id := range map[string]string{"name": users[i].Name, "nkey": users[i].NKey} {
 			if j, taken := first[member+id]; taken && id != "" {
-				r.add(schemas.Pointer("users", i, member), "must be unique, but %s has it too",
+				r.Add(schemas.Pointer("users", i, member), "must be unique, but %s has it too",
 					schemas.Pointer("users", j))
 			}
 			first[member+id] = i

@@ -16,54 +16,54 @@ import (
 // compile checks what the values of cfg mean and returns its templates, ready to be rendered. The
 // error is a *schemas.ValidationError with the paths of a configuration file.
 func compile(cfg *Config) (map[handoff.ProposalType][]template, error) {
-	var s shape
+	s := newShape()
 	if !isAddress(cfg.Address) {
-		s.add("/address", "must be a host and a port in 1..65535, such as 127.0.0.1:25575")
+		s.Add("/address", "must be a host and a port in 1..65535, such as 127.0.0.1:25575")
 	}
 	if problem := checkPassword(cfg.Password); problem != "" {
-		s.add("/password", "%s", problem)
+		s.Add("/password", "%s", problem)
 	}
 	if cfg.Timeout < 0 || cfg.Timeout > MaxTimeout {
-		s.add("/timeoutMs", "must be in 1..%d", MaxTimeout.Milliseconds())
+		s.Add("/timeoutMs", "must be in 1..%d", MaxTimeout.Milliseconds())
 	}
 	for name, text := range cfg.Names {
 		if !isText(text) {
-			s.add(schemas.Pointer("names", name),
+			s.Add(schemas.Pointer("names", name),
 				"must be 1 to %d bytes of letters, digits, single "+
 					"spaces between words, and the characters %s", MaxText, punctuation)
 		}
 	}
 	if len(cfg.Commands) == 0 {
-		s.add("/commands", "must have the commands of at least one proposal type")
+		s.Add("/commands", "must have the commands of at least one proposal type")
 	}
 	compiled := make(map[handoff.ProposalType][]template, len(cfg.Commands))
 	for t, list := range cfg.Commands {
 		compiled[t] = s.compileType(t, list)
 	}
-	return compiled, s.err()
+	return compiled, s.Err()
 }
 
 func (s *shape) compileType(t handoff.ProposalType, list []Template) []template {
 	path := schemas.Pointer("commands", string(t))
 	if !slices.Contains(handoff.ProposalTypes(), t) {
-		s.add(path, "is no proposal type; there are %v", handoff.ProposalTypes())
+		s.Add(path, "is no proposal type; there are %v", handoff.ProposalTypes())
 		return nil
 	}
 	if len(list) < 1 || len(list) > MaxCommands {
-		s.add(path, "must have 1 to %d commands; leave the type out to refuse it", MaxCommands)
+		s.Add(path, "must have 1 to %d commands; leave the type out to refuse it", MaxCommands)
 	}
 	compiled := make([]template, len(list))
 	for i, configured := range list {
 		at := path + schemas.Pointer(i)
 		var err error
 		if compiled[i].parts, err = parseTemplate(configured.Run, t); err != nil {
-			s.add(at+"/run", "%s", err)
+			s.Add(at+"/run", "%s", err)
 		}
 		if configured.Expect == "" {
 			continue
 		}
 		if compiled[i].expect, err = regexp.Compile(configured.Expect); err != nil {
-			s.add(at+"/expect", "must be a regular expression: %s", err)
+			s.Add(at+"/expect", "must be a regular expression: %s", err)
 		}
 	}
 	return compiled

@@ -73,7 +73,7 @@ func ReadConfig(file string, lookup func(string) (string, bool)) (Config, error)
 type passwordSource struct{ file, env string }
 
 func (s passwordSource) read(dir string, lookup func(string) (string, bool)) (Secret, error) {
-	var found shape
+	found := newShape()
 	path, value := "/passwordEnv", ""
 	if s.file == "" {
 		value, _ = lookup(s.env)
@@ -84,15 +84,15 @@ func (s passwordSource) read(dir string, lookup func(string) (string, bool)) (Se
 		}
 		data, err := platform.ReadFile(s.file, maxFile)
 		if err != nil {
-			found.add(path, "must be a file that can be read: %s", err)
-			return "", found.err()
+			found.Add(path, "must be a file that can be read: %s", err)
+			return "", found.Err()
 		}
 		value = strings.TrimRight(string(data), "\r\n")
 	}
 	if problem := checkPassword(Secret(value)); problem != "" {
-		found.add(path, "must lead to a password, which %s", problem)
+		found.Add(path, "must lead to a password, which %s", problem)
 	}
-	return Secret(value), found.err()
+	return Secret(value), found.Err()
 }
 
 // parseConfig reads the shape of a configuration. What its values mean is for New to check.
@@ -101,28 +101,28 @@ func parseConfig(data []byte) (Config, passwordSource, error) {
 	if err != nil {
 		return Config{}, passwordSource{}, err
 	}
-	var s shape
-	o := s.object(tree, "", "address", "passwordFile", "passwordEnv", "timeoutMs",
+	s := newShape()
+	o := s.Object(tree, "", "address", "passwordFile", "passwordEnv", "timeoutMs",
 		"names", "commands")
 	cfg := Config{
-		Address: s.text(o, "", "address", true),
+		Address: s.Text(o, "", "address", true),
 		Timeout: time.Duration(s.integer(o, "", "timeoutMs",
 			MaxTimeout.Milliseconds())) * time.Millisecond,
 		Names:    map[string]string{},
 		Commands: map[handoff.ProposalType][]Template{},
 	}
-	source := passwordSource{s.text(o, "", "passwordFile", false),
-		s.text(o, "", "passwordEnv", false)}
+	source := passwordSource{s.Text(o, "", "passwordFile", false),
+		s.Text(o, "", "passwordEnv", false)}
 	if (source.file == "") == (source.env == "") {
-		s.add("", "must have either passwordFile or passwordEnv")
+		s.Add("", "must have either passwordFile or passwordEnv")
 	}
 	names := s.member(o, "", "names", false)
 	for name := range names {
-		cfg.Names[name] = s.text(names, "/names", name, true)
+		cfg.Names[name] = s.Text(names, "/names", name, true)
 	}
 	for name, list := range s.member(o, "", "commands", true) {
 		path := schemas.Pointer("commands", name)
 		cfg.Commands[handoff.ProposalType(name)] = s.templates(list, path)
 	}
-	return cfg, source, s.err()
+	return cfg, source, s.Err()
 }
