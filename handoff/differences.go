@@ -11,10 +11,11 @@ import (
 
 // Difference is where a second JSON tree has another value than the first.
 type Difference struct {
-	// Path is where the value stands, a JSON Pointer.
-	Path string
-	// Before and After are the values in canonical form; nil where there is none.
-	Before, After jsontext.Value
+	// Path is the place of the value, a JSON Pointer.
+	Path string `json:"path"`
+	// Before and After are the values in canonical form; nil if there is none.
+	Before jsontext.Value `json:"before,omitzero"`
+	After  jsontext.Value `json:"after,omitzero"`
 }
 
 // Differences returns where two trees differ, as schemas.Decode returns them: objects member by

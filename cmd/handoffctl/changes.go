@@ -1,25 +1,16 @@
 package main
 
 import (
-	"github.com/go-json-experiment/json/jsontext"
-
 	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/town"
 )
 
-// change is one value that differs between two trees. Path is a JSON Pointer; between two states of
-// a town the members of a list stand in it by their ids.
-type change struct {
-	Path string `json:"path"`
-	// Before and After are nil where there is no such value.
-	Before jsontext.Value `json:"before,omitzero"`
-	After  jsontext.Value `json:"after,omitzero"`
-}
-
-// changesBetween returns what differs between two states of a town, in the order of the paths.
-func changesBetween(before, after *town.Snapshot) []change {
-	return changed(treeOf(before), treeOf(after))
+// changesBetween returns the differences of two states of a town, in the order of the paths. In a
+// path the members of a list have their ids.
+func changesBetween(before, after *town.Snapshot) []handoff.Difference {
+	return append([]handoff.Difference{},
+		handoff.Differences(treeOf(before), treeOf(after), false)...)
 }
 
 // treeOf returns a snapshot as a tree of objects: its lists are objects by id.
@@ -46,13 +37,4 @@ func byID(list []any) map[string]any {
 		}
 	}
 	return object
-}
-
-// changed returns where two trees differ, in the order of their paths.
-func changed(before, after any) []change {
-	found := []change{}
-	for _, d := range handoff.Differences(before, after, false) {
-		found = append(found, change(d))
-	}
-	return found
 }

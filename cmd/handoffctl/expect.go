@@ -8,6 +8,7 @@ import (
 
 	"github.com/go-json-experiment/json/jsontext"
 
+	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/client"
 )
@@ -115,7 +116,7 @@ func differences(want, got jsontext.Value) []string {
 		return []string{"the result cannot be compared: " + sentence(err)}
 	}
 	var found []string
-	for _, c := range changed(wantTree, gotTree) {
+	for _, c := range handoff.Differences(wantTree, gotTree, false) {
 		found = append(found, fmt.Sprintf("%s: expected %s, got %s", orWhole(c.Path),
 			orNone(c.Before), orNone(c.After)))
 	}

@@ -208,7 +208,7 @@ type triedRequest struct {
 	ActorID          string               `json:"actorId"`
 	Type             handoff.ProposalType `json:"type"`
 	Argument         string               `json:"argument"`
-	Changes          []change             `json:"changes"`
+	Changes          []handoff.Difference `json:"changes"`
 	// Repeat reports that the request was answered without asking the person: as before, or that
 	// the command still waits.
 	Repeat bool `json:"repeat"`

@@ -204,7 +204,7 @@ func TestPluginTryKeepsToTheProtocol(t *testing.T) {
 		require.Equal(t, []string{"a", "gate", "run-1"},
 			[]string{got.TownID, got.Argument, got.RunID})
 		require.Len(t, got.Changes, 3)
-		require.Equal(t, change{Path: "/day", Before: []byte("3"), After: []byte("4")},
+		require.Equal(t, handoff.Difference{Path: "/day", Before: []byte("3"), After: []byte("4")},
 			got.Changes[0])
 	}
 }
@@ -359,12 +359,12 @@ func TestChangesBetweenTowns(t *testing.T) {
 	after.Projects = []town.Project{{ID: "wall", Name: "Wall", Progress: 0.5}}
 	after.Pressure.Hope, after.LatestNetherEvent = 0.25, &event
 	assert.Empty(t, changesBetween(before, before))
-	assert.Equal(t, []change{
-		{"/latestNetherEvent", []byte("null"), []byte(`"storm"`)},
-		{"/pressure/hope", []byte("0"), []byte("0.25")},
-		{"/projects/wall/progress", []byte("0"), []byte("0.5")},
-		{"/sideQuests/b~1c", []byte(`{"id":"b/c","title":"Guard"}`), nil},
-		{"/sideQuests/well", nil, []byte(`{"id":"well","title":"Dig"}`)},
+	assert.Equal(t, []handoff.Difference{
+		{Path: "/latestNetherEvent", Before: []byte("null"), After: []byte(`"storm"`)},
+		{Path: "/pressure/hope", Before: []byte("0"), After: []byte("0.25")},
+		{Path: "/projects/wall/progress", Before: []byte("0"), After: []byte("0.5")},
+		{Path: "/sideQuests/b~1c", Before: []byte(`{"id":"b/c","title":"Guard"}`), After: nil},
+		{Path: "/sideQuests/well", Before: nil, After: []byte(`{"id":"well","title":"Dig"}`)},
 	}, changesBetween(before, &after))
 }
 
