@@ -15,8 +15,7 @@ import (
 
 // Signal takes an operator's signal. Each is a run of its own, whose events say whether it was
 // accepted (SignalAccepted) or rejected (SignalRejected). A pause or resumption of a town is a
-// commit to its history, so it holds for all instances at once; one of the world reaches the others
-// within moments.
+// commit to its history.
 func (e *Engine) Signal(ctx context.Context, s Signal) (Control, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
@@ -99,20 +98,6 @@ func (e *Engine) signalWorld(ctx context.Context, s *Signal) (Control, error) {
 	}
 	e.worldPause.Set(signals.Pause{Seq: out.After.Seq, By: out.After.Paused})
 	return e.controlOfWorld(out.After.Paused, s.Run.RunID), nil
-}
-
-// signalFollower returns what hears of the signals that any server has recorded.
-func (e *Engine) signalFollower() *signals.Follower {
-	return &signals.Follower{
-		Log: e.log, World: e.worldPause, Cancelled: e.runCancelled, Logger: e.config.Logger,
-	}
-}
-
-// runCancelled answers the client of a run that was cancelled while it waited, if it is this
-// server's.
-func (e *Engine) runCancelled(townID, runID string) {
-	e.cancelled.Add(runID, struct{}{})
-	e.queue.Unpark(townID)
 }
 
 // Control returns whether a town, or with "" the world, is paused.

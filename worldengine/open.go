@@ -178,7 +178,6 @@ func (e *Engine) startFollowers(nc, followers *nats.Conn) error {
 	e.background.Go(func() { e.watchLog(ctx, nc) })
 	e.background.Go(func() { e.resume(ctx) })
 	e.background.Go(func() { e.reapWaiting(ctx) })
-	e.background.Go(func() { e.signalFollower().Run(ctx) })
 	e.background.Go(func() { e.pending.Watch(ctx) })
 	e.background.Go(func() { e.watchStorage(ctx) })
 	return nil
@@ -225,7 +224,8 @@ func (e *Engine) ensureInTurn(townID string) error {
 }
 
 // watchLog looks at the log whenever nc is connected again, or the log seems to be another one,
-// until ctx is done: NATS may have lost messages meanwhile.
+// until ctx is done: NATS may have lost messages meanwhile. It reads the pause of the world again
+// now and then, since a signal that got no answer may be stored.
 func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 	status := nc.StatusChanged(nats.CONNECTED)
 	defer nc.RemoveStatusListener(status)
@@ -233,6 +233,9 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 		select {
 		case <-status:
 		case <-e.log.Known.Doubted():
+		case <-time.After(rereadPause):
+			_ = e.worldPause.Reread(ctx) // or the next time
+			continue
 		case <-ctx.Done():
 			return
 		}
@@ -241,6 +244,9 @@ func (e *Engine) watchLog(ctx context.Context, nc *nats.Conn) {
 		e.findLog(ctx)
 	}
 }
+
+// rereadPause is how often the pause of the world is read again.
+const rereadPause = 5 * time.Second
 
 // findLog checks the log until it is the known one. As long as it has lost messages nothing is
 // committed, and an alert says so.

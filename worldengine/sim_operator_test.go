@@ -96,16 +96,20 @@ func (o *simOperator) next() (Signal, bool) {
 	return Signal{Kind: lifecycle.SignalPause, TownID: townID, DrainTimeout: time.Second}, true
 }
 
-// tell lets the engines hear of the signals that the log has, each once all have done with the one
-// before: whether a town has had its turn between two signals makes a difference.
+// tell lets the engines hear of the pauses of the world that the log has, each once all have done with
+// the one before: whether a town has had its turn between two signals makes a difference.
 func (o *simOperator) tell() {
 	for ; o.told < len(o.sim.log.messages); o.told++ {
 		m := o.sim.log.messages[o.told]
-		if m.subject != wire.ControlSubject("main") && m.subject != wire.SignalSubject("main") {
+		if m.subject != wire.ControlSubject("main") {
 			continue
 		}
+		rec, err := m.record()
+		if err != nil {
+			panic(err)
+		}
 		for _, e := range o.sim.engines {
-			e.signalFollower().Take(m)
+			e.worldPause.Set(signals.Pause{Seq: m.seq, By: rec.Paused})
 			synctest.Wait()
 		}
 	}

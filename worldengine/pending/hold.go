@@ -24,13 +24,8 @@ func (w *Worker) Watch(ctx context.Context) {
 		if len(due) == 0 {
 			continue
 		}
-		// Two instances that know different pauses of the world would undo each other's events.
-		world, err := w.config.WorldPause.Read(ctx)
-		if err != nil {
-			continue
-		}
 		for _, a := range due {
-			a.look.world, a.look.next = world.Seq, w.lookAtHeld(ctx, a)
+			a.look.world, a.look.next = seen, w.lookAtHeld(ctx, a)
 		}
 	}
 }
@@ -71,9 +66,6 @@ func (w *Worker) lookAtHeld(ctx context.Context, a *application) time.Time {
 func (w *Worker) Hold(ctx context.Context, townID string, current commitlog.Entry) {
 	err := w.config.InHand.Hold(ctx, townID, current.Pending, w.config.WorldPause.Of(current),
 		func() (*commitlog.PausedBy, error) {
-			if _, err := w.config.WorldPause.Read(ctx); err != nil {
-				return nil, err
-			}
 			now, err := w.config.Log.Load(ctx, townID)
 			return w.config.WorldPause.Of(now), err
 		})

@@ -55,14 +55,6 @@ func (w *WorldPause) Set(now Pause) {
 	}
 }
 
-// Read takes in what the log says now, and returns it.
-func (w *WorldPause) Read(ctx context.Context) (now Pause, err error) {
-	if now.Seq, now.By, err = w.log.WorldPause(ctx); err == nil {
-		w.Set(now)
-	}
-	return now, err
-}
-
 // Reread forgets what is known for what the log says now, also where the log has lost what it said.
 // What is heard meanwhile is newer.
 func (w *WorldPause) Reread(ctx context.Context) error {
@@ -72,9 +64,13 @@ func (w *WorldPause) Reread(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if w.known.CompareAndSwap(before, &Pause{seq, paused}) {
-			w.changed()
-			return nil
+		now := &Pause{seq, paused}
+		if !w.known.CompareAndSwap(before, now) {
+			continue
 		}
+		if before.Seq != seq || (before.By == nil) != (paused == nil) {
+			w.changed()
+		}
+		return nil
 	}
 }
