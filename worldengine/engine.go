@@ -1,14 +1,12 @@
 // Package worldengine is the authoritative engine of a world: it judges handoffs against the true
-// state of their town, applies the accepted ones, and commits what it decided.
+// state of their town, applies the accepted ones, and commits its decisions.
 //
-//	*handoff.Handoff ── Check ──> accepted? ── rules ──> state after ── one record ──> commit log
-//	                                                                                       │
-//	                                                 keys, runs, lists <── index <─────────┘
+//	input, town ── machine.Step ──> record ── one message ──> commit log ──> index ──> answer
 //
-// The commit log is the truth (package commitlog): one message per decision, holding the town's new
-// state, the result and the run's events together or not at all, guarded so that JetStream itself
-// makes one line of a town's history across any number of engines. The index finds records in it
-// (package index). Package service puts the engine on NATS.
+// The commit log is the truth (package commitlog): one message per decision, which holds the town's
+// new state, the result and the run's events together or not at all. Each is guarded by the town's
+// message before it, so a writer that lost its lease and does not know it yet changes nothing. The
+// index finds records in the log (package index). Package service puts the engine on NATS.
 package worldengine
 
 import (
@@ -50,8 +48,8 @@ const (
 	pollPause = 250 * time.Millisecond
 )
 
-// Engine is the authoritative engine of one world. It is safe for concurrent use, and any number
-// of engines may work on the same world.
+// Engine is the authoritative engine of one world: of the servers of a world one has an engine, the
+// writer. It is safe for concurrent use.
 type Engine struct {
 	config Config
 	// settings are those by which the machine decides.

@@ -17,7 +17,7 @@ import (
 var (
 	// ErrOverloaded: a bounded queue is full. Ask again after a pause.
 	ErrOverloaded = queue.ErrOverloaded
-	// ErrStopping: the engine is draining. Ask another instance, or this one after its restart.
+	// ErrStopping: the engine is draining. Ask another writer, or this one after its restart.
 	ErrStopping = queue.ErrStopping
 
 	// ErrIndexBehind: the index has not followed the log yet, so it is not known whether a key is

@@ -115,7 +115,7 @@ func (e *Engine) judge(
 	return end, answer, err
 }
 
-// decide judges a delivery once against what this instance knows, and commits. It returns
+// decide judges a delivery once against what this writer knows, and commits. It returns
 // ErrLostRace when what it knows is behind the log.
 func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) {
 	h := d.Handoff
@@ -178,7 +178,7 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 }
 
 // mustWait reports whether a delivery has to wait: while a command is being applied to its town,
-// which this instance then works on, and while the town or the world is paused. ErrInProgress says
+// which this writer then works on, and while the town or the world is paused. ErrInProgress says
 // that the command is this handoff's.
 func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.Entry) (bool, error) {
 	if current.Pending != nil {
@@ -196,7 +196,7 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 	}
 	if by != nil {
 		if current.Paused != nil {
-			e.towns.Forget(d.Handoff.Proposal.TownID) // another instance may resume it
+			e.towns.Forget(d.Handoff.Proposal.TownID) // another writer may resume it
 		}
 		return true, e.park(ctx, d, wait{by: by, world: current.Paused == nil})
 	}
@@ -226,7 +226,7 @@ func (e *Engine) inProgress(
 		return why
 	case current.Pending == nil || current.Pending.Run.PlanID != d.Identity.PlanID,
 		current.Pending.Run.RunID == d.retries.RunID:
-		// it has ended elsewhere, which this instance is about to learn
+		// it has ended elsewhere, which this writer is about to learn
 		e.towns.Forget(d.Handoff.Proposal.TownID)
 		return commitlog.ErrContended
 	}

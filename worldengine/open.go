@@ -208,7 +208,7 @@ func (e *Engine) watchStorage(ctx context.Context) {
 }
 
 // ensureInTurn ensures an application of what is pending in a town, in the town's turn: where a
-// delivery has just committed it in this instance, that one has ensured it before, with its client
+// delivery has just committed it in this writer, that one has ensured it before, with its client
 // and as its own.
 func (e *Engine) ensureInTurn(townID string) error {
 	return e.queue.SubmitUpkeep(townID, func(ctx context.Context) {

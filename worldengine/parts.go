@@ -108,7 +108,7 @@ func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, e
 }
 
 // PluginAbsentSince returns since when the command of a run has waited for a plugin; zero where it
-// does not, or another instance asks for it.
+// does not, or another writer asks for it.
 func (e *Engine) PluginAbsentSince(run *runevents.Snapshot) time.Time {
 	return e.pending.AbsentSince(lifecycle.StartedTown(run), run.RunID)
 }

@@ -32,14 +32,14 @@ type Town struct {
 	// Paused says that an operator has paused the town.
 	Paused bool
 	// PluginAbsentSince is since when the town has had no plugin; zero where one was there when
-	// this instance asked the last time, or none is asked.
+	// this writer asked the last time, or none is asked.
 	PluginAbsentSince time.Time
 	// LastFailure is the last handoff that failed on this state, nil where none did. Put and Patch
 	// leave it nil.
 	LastFailure *messages.Failure
 }
 
-// Town reads a town from the log, so that what another instance has just committed is seen. It
+// Town reads a town from the log, so that what another writer has just committed is seen. It
 // returns ErrUnknownTown for one that does not exist.
 func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	t, err := e.history.Last(ctx, townID)

@@ -77,7 +77,7 @@ func (s *Set[A, W]) Join(townID, runID string, clients ...W) bool {
 }
 
 // Add takes an application in and starts it; where there is one of the same run, that one gets the
-// waiting clients. It takes the place of one that another instance has concluded. It returns false
+// waiting clients. It takes the place of one that another writer has concluded. It returns false
 // when no more are taken.
 func (s *Set[A, W]) Add(a A, start func()) bool {
 	s.mu.Lock()

@@ -14,9 +14,9 @@ var ErrStorageFull = errors.New("worldengine: the storage of the commit log is f
 // ErrNoWorld: there is no world of the name.
 var ErrNoWorld = errors.New("worldengine: there is no such world")
 
-// ErrContended: other instances kept changing the town while this one judged. Send the request
+// ErrContended: other writers kept changing the town while this one judged. Send the request
 // again.
-var ErrContended = errors.New("worldengine: the town is changed too often by other instances")
+var ErrContended = errors.New("worldengine: the town is changed too often by other writers")
 
 // ErrRecordTooLarge: the commit would exceed the server's maximal payload. Nothing was stored.
 var ErrRecordTooLarge = errors.New("worldengine: the commit record exceeds the largest NATS " +
@@ -28,7 +28,7 @@ var ErrRecordTooLarge = errors.New("worldengine: the commit record exceeds the l
 var ErrTownDamaged = errors.New("worldengine: the stored state of the town is damaged; fsck " +
 	"says where")
 
-// ErrLostRace: another instance changed the town since its state was read. Load it and judge again;
+// ErrLostRace: another writer changed the town since its state was read. Load it and judge again;
 // see Log.Retry. It never leaves the engine.
 var ErrLostRace = errors.New("worldengine: lost the race for a town")
 

@@ -10,7 +10,7 @@ import (
 
 // Bounds of retry.
 const (
-	// maxRaces is how often one change is tried again because another instance was first.
+	// maxRaces is how often one change is tried again because another writer was first.
 	maxRaces = 64
 	// Pauses after lost races.
 	minRacePause = 3 * time.Millisecond
@@ -18,7 +18,7 @@ const (
 )
 
 // Retry calls attempt, which reads what the log has, decides, and commits with a guard, until it
-// returns anything but ErrLostRace. It returns ErrContended when other instances were first
+// returns anything but ErrLostRace. It returns ErrContended when other writers were first
 // maxRaces times. From the second lost race on it pauses, longer with each: a replicated stream
 // refuses a guard as soon as another append is on its way to the subject; until that one is stored
 // the subject reads as before, and an attempt made at once would lose again.

@@ -43,7 +43,7 @@ func (t *Towns) Get(ctx context.Context, townID string) (Entry, error) {
 	return e, nil
 }
 
-// Set keeps the entry that this instance has read or committed.
+// Set keeps the entry that this writer has read or committed.
 func (t *Towns) Set(townID string, e Entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

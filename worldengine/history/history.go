@@ -60,7 +60,7 @@ func (r *Reader) Visit(
 	return err
 }
 
-// Last returns a town as it is, read from the log, so that what another instance has just committed
+// Last returns a town as it is, read from the log, so that what another writer has just committed
 // is seen. It returns town.ErrUnknown for one that does not exist.
 func (r *Reader) Last(ctx context.Context, townID string) (Town, error) {
 	msg, err := r.lastOf(ctx, townID)

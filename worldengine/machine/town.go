@@ -12,7 +12,7 @@ import (
 type Town struct {
 	// Seq is the log sequence of the town's last message: the guard of its next one.
 	Seq uint64
-	// LoadedSeq is the log sequence at which this instance read the town. The index has the
+	// LoadedSeq is the log sequence at which this writer read the town. The index has the
 	// instance's commits since then.
 	LoadedSeq uint64
 	State     town.State

@@ -19,7 +19,7 @@ import (
 // answering answers a client.
 type answering = func(End, error)
 
-// application is a pending handoff that this instance works on: it asks the plugin or the console
+// application is a pending handoff that this writer works on: it asks the plugin or the console
 // to apply the command, and commits the outcome. Its goroutine owns what is not the member's.
 type application struct {
 	apply.Member[answering]
@@ -30,7 +30,7 @@ type application struct {
 	replies *apply.Mailbox
 	// own says that this server committed the pending handoff.
 	own bool
-	// begun is the last attempt that this instance has committed, and ends when the present one
+	// begun is the last attempt that this writer has committed, and ends when the present one
 	// ends, by the machine's monotonic clock.
 	begun int64
 	ends  time.Time
@@ -43,7 +43,7 @@ type application struct {
 	// closed since the log did not say whether they are stored.
 	gate      apply.Gate
 	unsettled atomic.Int64
-	// taken is when this instance took the application in, by the machine's monotonic clock, and
+	// taken is when this writer took the application in, by the machine's monotonic clock, and
 	// away says that NATS found no plugin for its last request.
 	taken time.Time
 	away  atomic.Bool
@@ -51,9 +51,9 @@ type application struct {
 	finished bool
 }
 
-// Ensure has this instance work on the pending handoff of a town, unless it does
-// already: another request may have found in the log what this instance has only just committed.
-// done is nil but for the handoff that this instance has just committed, and gets its answer. It is
+// Ensure has this writer work on the pending handoff of a town, unless it does
+// already: another request may have found in the log what this writer has only just committed.
+// done is nil but for the handoff that this writer has just committed, and gets its answer. It is
 // an error when what is stored cannot be read.
 func (w *Worker) Ensure(
 	townID string, current commitlog.Entry, done func(End, error),
@@ -122,7 +122,7 @@ func (w *Worker) run(ctx context.Context, a *application) {
 func (w *Worker) finish(a *application, v apply.Result, answer End) {
 	a.finished = true
 	if !v.Applied && answer.Result != nil && answer.Result.Status == handoff.Executed {
-		w.config.Absent.Present(w.ctx, a.about()) // a plugin answered another instance
+		w.config.Absent.Present(w.ctx, a.about()) // a plugin answered another writer
 	}
 	var err error
 	switch {
@@ -136,7 +136,7 @@ func (w *Worker) finish(a *application, v apply.Result, answer End) {
 	w.release(a, gaveUp, answer, err)
 	// An answer that itself failed the handoff, by its state, was not late.
 	invalid := err == nil && answer.Result.ReasonCode == apply.ReasonPluginStateInvalid
-	if gaveUp && v.Applied && !invalid { // another instance had given up before
+	if gaveUp && v.Applied && !invalid { // another writer had given up before
 		w.config.Raise(w.config.Environment.LateAnswer(a.about()))
 	}
 }

@@ -26,7 +26,7 @@ func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, boo
 	case held > 0:
 		gone = w.superseded(ctx, a)
 	}
-	if gone { // by another instance, during the pause
+	if gone { // by another writer, during the pause
 		// which commitOutcome finds to be of the past
 		return apply.Result{Failed: apply.Silence(false, nil)}, true
 	}

@@ -12,7 +12,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// Watch looks at the applications that this instance knows, until ctx is done: that their runs
+// Watch looks at the applications that this writer knows, until ctx is done: that their runs
 // are paused as their towns are, and that no pause waits for them for longer than its drain
 // timeout.
 func (w *Worker) Watch(ctx context.Context) {

@@ -81,7 +81,7 @@ func (w *Worker) tryCommit(
 	return over, answer, err
 }
 
-// commitOnce commits what follows from the result of an attempt once, on what this instance knows
+// commitOnce commits what follows from the result of an attempt once, on what this writer knows
 // of the town. It returns ErrLostRace when that is behind the log.
 func (w *Worker) commitOnce(
 	ctx context.Context, a *application, v apply.Result,
@@ -96,7 +96,7 @@ func (w *Worker) commitOnce(
 	}
 	a.Pending = current.Pending
 	if v.Attempt != a.Pending.Attempt && !v.Applied {
-		return false, End{}, nil // another instance has begun the next attempt
+		return false, End{}, nil // another writer has begun the next attempt
 	}
 	v = known(a, v)
 	c := a.NextStep(v, &w.config.Policy)
@@ -126,7 +126,7 @@ func known(a *application, v apply.Result) apply.Result {
 	return v
 }
 
-// answerFromEnd returns the answer of an application that another instance has ended: the zero
+// answerFromEnd returns the answer of an application that another writer has ended: the zero
 // answer if its run was cancelled.
 func (w *Worker) answerFromEnd(ctx context.Context, a *application) (End, error) {
 	rec, err := w.config.EndOf(ctx, a.runID)

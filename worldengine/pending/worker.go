@@ -141,7 +141,7 @@ func (w *Worker) InProgress(townID, key string) error {
 }
 
 // AbsentSince returns since when the command of a run of a town has waited for a plugin; zero where
-// it does not, or another instance asks for it.
+// it does not, or another writer asks for it.
 func (w *Worker) AbsentSince(townID, runID string) time.Time {
 	if _, known := w.applications.Of(townID, runID); !known {
 		return time.Time{}

@@ -31,7 +31,7 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Absences are the towns that had no plugin when this instance last asked for one. It is safe for
+// Absences are the towns that had no plugin when this writer last asked for one. It is safe for
 // concurrent use.
 type Absences struct {
 	config Config

@@ -95,8 +95,8 @@ func invalidTown(message string) error {
 // appendingTimeout bounds one append to a run.
 const appendingTimeout = 10 * time.Second
 
-// append decides about writes on what this instance knows of their run, and stores what is new,
-// guarded by the run's last message in the log. It owns the run within this instance.
+// append decides about writes on what this writer knows of their run, and stores what is new,
+// guarded by the run's last message in the log. It owns the run within this writer.
 //
 // What is known may be behind the log, so a refusal counts only when it was read afresh. A
 // duplicate is one for good: what is persisted does not change. It returns the log sequence of the
@@ -200,7 +200,7 @@ func (s *Store) store(
 }
 
 // Message returns the log message of a record on a run's subject. It expires, so that runs that are
-// over cost nothing, and its id tells it from another instance's message with the same content.
+// over cost nothing, and its id tells it from another writer's message with the same content.
 func (s *Store) Message(rec *commitlog.Record) (*nats.Msg, error) {
 	msg, err := commitlog.Encode(rec, wire.RunSubject(s.config.World, rec.Run.RunID), nil)
 	if err != nil {
@@ -211,7 +211,7 @@ func (s *Store) Message(rec *commitlog.Record) (*nats.Msg, error) {
 	return msg, nil
 }
 
-// ReadRun reads all that a run has in the log and this instance does not know, the events of the
+// ReadRun reads all that a run has in the log and this writer does not know, the events of the
 // engine's commits too.
 func (s *Store) ReadRun(ctx context.Context, run *KnownRun) error {
 	if _, err := s.index.Sync(ctx); err != nil {
@@ -240,7 +240,7 @@ func (s *Store) ReadRun(ctx context.Context, run *KnownRun) error {
 	return nil
 }
 
-// refreshRun takes in what other instances have appended to a run meanwhile. A run that has lost
+// refreshRun takes in what other writers have appended to a run meanwhile. A run that has lost
 // its place in the log is read anew.
 func (s *Store) refreshRun(ctx context.Context, run *KnownRun) (*KnownRun, error) {
 	if run.State.Open() {

@@ -9,7 +9,7 @@ import (
 	"worldengine/worldengine/wire"
 )
 
-// KnownRun is what this instance knows of a run that is appended to.
+// KnownRun is what this writer knows of a run that is appended to.
 type KnownRun struct {
 	RunID string
 	State *runevents.RunState

@@ -26,7 +26,7 @@ const crossingWait = 10 * time.Second
 
 // tryCrossing publishes a request for each verb in the clients' account that is none, {"probe":…},
 // without a reply subject. It returns ErrCrossing unless each arrives in the world's account where
-// the requests of clients must, and nowhere else. Other instances of the world refuse it as they do
+// the requests of clients must, and nowhere else. Other writers of the world refuse it as they do
 // any that is wrong.
 func (s *Server) tryCrossing(ctx context.Context, config Config) error {
 	ctx, cancel := context.WithTimeout(ctx, crossingWait)
@@ -106,7 +106,7 @@ func crossed(
 		select {
 		case msg := <-arrived:
 			switch {
-			case string(msg.Data) != probe: // a request to another instance
+			case string(msg.Data) != probe: // a request to another writer
 			case strings.HasPrefix(msg.Subject, wire.CrossedSubject("")):
 				delete(missing, msg.Subject)
 			default:
