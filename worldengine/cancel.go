@@ -58,8 +58,12 @@ func (e *Engine) signalledCancel(
 ) (Control, error) {
 	e.cancelled.Add(s.RunID, struct{}{})
 	e.queue.Unpark(s.TownID)
-	return Control{TownID: s.TownID, SignalID: signal.RunID},
-		e.recorder().Record(ctx, s.TownID, signal)
+	if err := e.recorder().Record(ctx, s.TownID, signal); err != nil {
+		return Control{}, err
+	}
+	c, err := e.Control(ctx, s.TownID)
+	c.SignalID = signal.RunID
+	return c, err
 }
 
 // readTownOfRun returns the town of a run of the engine, "" where there is no such run.

@@ -33,6 +33,20 @@ func (c *client) runStatus(runID string) runevents.RunStatus {
 		map[string]any{"runId": runID}).Status
 }
 
+// The reply of run.cancel is the control of the town behind it: a paused town stays paused.
+func TestRunCancel_ReplyOfAPausedTown(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t, func(c *server.Config) { c.Engine.PauseWait = time.Minute }))
+	at := c.put(snapshot("t"), "")
+	c.signal("control.pause", map[string]any{"townId": "t"})
+	c.sendLater(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
+	done := c.signal("run.cancel", map[string]any{"runId": c.paused("t", 1)[0]})
+	now := c.signal("control.get", map[string]any{"townId": "t"})
+	require.Equal(t, "PAUSED", now.Status)
+	now.SignalID = done.SignalID
+	require.Equal(t, now, done)
+}
+
 // A run whose command waits for a plugin that is away is cancelled: nothing is asked of the plugin
 // that comes, the client is told, the key stays free, and what waits behind it goes on.
 func TestCancelACommandThatNoGameHas(t *testing.T) {

@@ -110,6 +110,9 @@ func requireBoundReading(t *testing.T, srv *server.Server, readers []access.User
 				require.Empty(t, reply.Header.Get("Nats-Service-Error-Code"), "%s %s",
 					verb, reply.Data)
 			}
+			f := c.refused("result.get",
+				mustJSON(t, map[string]any{"townId": own, "idempotencyKey": keys["none"]}))
+			require.Equal(t, []any{404, "UNKNOWN_RESULT"}, []any{f.Status, f.Code})
 			require.True(t, c.maySubscribe("runevents.v2.main."+wire.TownToken(own)+".>"))
 			require.True(t, c.maySubscribe(wire.EventsSubject("main", wire.TownToken(own))))
 		}
@@ -122,6 +125,8 @@ func requireBoundReading(t *testing.T, srv *server.Server, readers []access.User
 			requireForbidden(c, "run.get", map[string]any{"runId": runs[not]})
 			requireForbidden(c, "run.events", map[string]any{"runId": runs[not]})
 			requireForbidden(c, "result.get", map[string]any{"idempotencyKey": keys[not]})
+			requireForbidden(c, "result.get",
+				map[string]any{"townId": not, "idempotencyKey": keys[not]})
 		}
 		requireWorldForbidden(c, "control.get")
 		towns, count, _ := listed(c, map[string]any{})

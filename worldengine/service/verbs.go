@@ -132,9 +132,17 @@ func (s *Service) resultGet(ctx context.Context, in *incoming) (*nats.Msg, error
 	if towns, bound := in.rights.Readable(); bound && len(towns) == 1 && r.TownID == "" {
 		r.TownID = towns[0] // the only town whose result it may be
 	}
+	if r.TownID != "" {
+		if err := in.rights.Read(r.TownID); err != nil {
+			return nil, err
+		}
+	}
 	receipt, err := s.engine.Receipt(ctx, r.TownID, r.IdempotencyKey)
-	if err != nil {
+	switch {
+	case err != nil && r.TownID == "":
 		return nil, undisclosed(in.rights, err)
+	case err != nil:
+		return nil, err
 	}
 	if err := in.rights.Read(receipt.TownID); err != nil {
 		return nil, err
