@@ -35,7 +35,7 @@ type Output struct {
 	Refused *Refusal
 }
 
-// Subject is where in the log a record goes.
+// Subject is the subject of the log that a record goes to.
 type Subject int
 
 // The subjects.

@@ -13,7 +13,7 @@ const DefaultDrainTimeout = machine.DefaultDrainTimeout
 
 // RefusedError refuses a signal. The refusal is recorded: SignalID is its run.
 type RefusedError struct {
-	// Code is why: that of the error reply.
+	// Code is the code of the error reply.
 	Code     wire.Code
 	SignalID string
 	Message  string

@@ -7,33 +7,32 @@ import (
 	"worldengine/worldengine/commitlog"
 )
 
-// Pause is what the log says about the pause of the world at a sequence; By is nil where it is not
-// paused.
+// Pause is the pause of the world at a sequence of the log; By is nil if it is not paused.
 type Pause struct {
 	Seq uint64
 	By  *commitlog.PausedBy
 }
 
-// WorldPause is what a server knows about the pause of its world. It is safe for concurrent use.
+// WorldPause is the last known pause of a world. It is safe for concurrent use.
 type WorldPause struct {
 	log     *commitlog.Log
 	changed func()
 	known   atomic.Pointer[Pause]
 }
 
-// NewWorldPause returns what a server knows that has just read the pause, which calls changed
-// whenever it learns something else.
+// NewWorldPause returns the pause of a world that has just been read. It calls changed whenever the
+// pause changes.
 func NewWorldPause(log *commitlog.Log, now Pause, changed func()) *WorldPause {
 	w := &WorldPause{log: log, changed: changed}
 	w.known.Store(&now)
 	return w
 }
 
-// Known returns what is known.
+// Known returns the last known pause.
 func (w *WorldPause) Known() Pause { return *w.known.Load() }
 
-// Of returns what keeps the handoffs of a town from being judged: its own pause or that of the
-// world; nil where there is none.
+// Of returns the pause that holds the handoffs of a town back, its own or the world's; nil if there is
+// none.
 func (w *WorldPause) Of(current commitlog.Entry) *commitlog.PausedBy {
 	if current.Paused != nil {
 		return current.Paused
@@ -41,7 +40,7 @@ func (w *WorldPause) Of(current commitlog.Entry) *commitlog.PausedBy {
 	return w.Known().By
 }
 
-// Set takes in what the log says, unless something later is known.
+// Set stores a pause that the log has, unless a later one is known.
 func (w *WorldPause) Set(now Pause) {
 	for {
 		before := w.known.Load()
@@ -55,8 +54,8 @@ func (w *WorldPause) Set(now Pause) {
 	}
 }
 
-// Reread forgets what is known for what the log says now, also where the log has lost what it said.
-// What is heard meanwhile is newer.
+// Reread stores the pause that the log has now, also if the log has lost the known one. A pause that
+// Set stores meanwhile is newer.
 func (w *WorldPause) Reread(ctx context.Context) error {
 	for {
 		before := w.known.Load()

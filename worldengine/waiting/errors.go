@@ -56,16 +56,16 @@ func (e *PausedError) Reason() string {
 }
 
 // AbsentError: the town still had no plugin when the request had waited for one for as long as it
-// may. Where it is not Accepted, nothing was judged or stored: the request waited behind a command
+// may. If it is not Accepted, nothing was judged or stored: the request waited behind a command
 // that waits for the plugin. Send it again when the game is back.
 type AbsentError struct {
 	TownID string
 	// Since is since when the town has had no plugin.
 	Since time.Time
-	// RunID is the run of the delivery, which is cancelled unless it was accepted; "" where the
+	// RunID is the run of the delivery, which is cancelled unless it was accepted; "" if the
 	// request is no handoff.
 	RunID string
-	// Before is the run of the command that the request waited behind; "" where it is Accepted.
+	// Before is the run of the command that the request waited behind; "" if it is Accepted.
 	Before string
 	// Accepted says that the handoff was accepted, and that its command goes on waiting.
 	Accepted bool
@@ -87,7 +87,7 @@ func (e *AbsentError) Error() string {
 		"back."
 }
 
-// Reason says what a request that was not accepted has waited for.
+// Reason names the cause of the wait of a request that was not accepted.
 func (e *AbsentError) Reason() string {
 	return fmt.Sprintf("The town %q has had no plugin since %s, and the command of run %s, which "+
 		"is before this one, waits for it.", e.TownID, e.at(), e.Before)
@@ -121,7 +121,7 @@ type CancelledError struct {
 	Accepted bool
 }
 
-// Error names the run, and says what the client may do.
+// Error names the run, and the client's next step.
 func (e *CancelledError) Error() string {
 	if e.Accepted {
 		return runs.ErrRunCancelled.Error() + ": run " + e.RunID +
@@ -136,12 +136,11 @@ func (e *CancelledError) Error() string {
 // Unwrap returns runs.ErrRunCancelled.
 func (e *CancelledError) Unwrap() error { return runs.ErrRunCancelled }
 
-// EndLostError is for the client of a handoff whose run another server has ended, and whose key has
-// the result of another run since, where the log does not keep how the run ended: it failed and was
-// tried again, or was cancelled. The same handoff again is answered by what its key has now.
+// EndLostError is for the client of a handoff whose run has ended, if the log does not keep how, and
+// the key has the result of another run since: it failed and was tried again, or was cancelled. The same handoff again is answered by what its key has now.
 type EndLostError struct{ RunID string }
 
-// Error names the run, and says what the client may do.
+// Error names the run, and the client's next step.
 func (e *EndLostError) Error() string {
 	return "worldengine: run " + e.RunID + " of the handoff has ended, and the log does not keep " +
 		"how any more; its key has the result of another run since: send the same handoff again " +

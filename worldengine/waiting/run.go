@@ -17,7 +17,7 @@ import (
 type Run struct {
 	Identity runevents.Identity
 	Handoff  *handoff.Handoff
-	// Retry is the run that this one tries again; nil where it does not.
+	// Retry is the run that this one tries again; nil if there is none.
 	Retry *lifecycle.Retry
 	// Queued is when the delivery was queued.
 	Queued time.Time
@@ -28,11 +28,11 @@ type Run struct {
 	// Closed reports whether the run was recorded and only the engine goes on with it.
 	Closed bool
 
-	// doubt is what may have been stored without an answer; nil where all is known.
+	// doubt is a step that may be stored, though the log gave no answer; nil if all is known.
 	doubt *step
 }
 
-// step is what a recorded run emits next, and how the events behind that begin.
+// step is the next events of a recorded run, and the begin of the events behind them.
 type step struct {
 	emit func() error
 	next lifecycle.Start
@@ -72,7 +72,7 @@ func (r *Run) Waited() time.Duration { return time.Since(r.Queued) }
 // townID returns the id of the town that the run waits for.
 func (r *Run) townID() string { return r.Handoff.Proposal.TownID }
 
-// emitted returns how many events the run has, even where the messages have expired that say it.
+// emitted returns how many events the run has, also if their messages have expired.
 func (r *Run) emitted() int64 { return r.Producer.Run().FirstSeq - 1 }
 
 // Queue records that a run waits for its town, once.
@@ -95,8 +95,8 @@ func (s *Store) Pause(ctx context.Context, r *Run, by *commitlog.PausedBy) error
 	}, lifecycle.StartResumed})
 }
 
-// storeDoubtful stores again what a run is in doubt about. What was stored before is known by its
-// keys.
+// storeDoubtful stores the step again that a run is in doubt about. Events that are stored already are
+// known by their keys.
 func (s *Store) storeDoubtful(ctx context.Context, r *Run) error {
 	if r.doubt == nil {
 		return nil
@@ -104,7 +104,7 @@ func (s *Store) storeDoubtful(ctx context.Context, r *Run) error {
 	return s.record(ctx, r, r.doubt)
 }
 
-// record stores what a step emits. Where the log does not answer, the run is in doubt.
+// record stores the events of a step. If the log does not answer, the run is in doubt.
 func (s *Store) record(ctx context.Context, r *Run, next *step) error {
 	r.Producer.Restart()
 	if err := next.emit(); err != nil {
@@ -122,7 +122,7 @@ func (s *Store) record(ctx context.Context, r *Run, next *step) error {
 }
 
 // Close closes a run that was recorded, so that its end follows what others have appended
-// meanwhile. It returns runs.ErrRunCancelled where the run was cancelled before.
+// meanwhile. It returns runs.ErrRunCancelled if the run was cancelled before.
 func (s *Store) Close(ctx context.Context, r *Run) error {
 	if err := s.storeDoubtful(ctx, r); err != nil || !r.Recorded() || r.Closed {
 		return err
@@ -137,7 +137,7 @@ func (s *Store) Close(ctx context.Context, r *Run) error {
 	return nil
 }
 
-// Reopen lets others go on with a run that was closed for a decision, where it has to wait again.
+// Reopen lets others go on with a run that was closed for a decision and has to wait again.
 func (s *Store) Reopen(ctx context.Context, r *Run) {
 	if r.Closed {
 		s.runs.Reopen(ctx, r.townID(), r.Identity, r.emitted())
@@ -145,7 +145,7 @@ func (s *Store) Reopen(ctx context.Context, r *Run) {
 	}
 }
 
-// Cancel ends a run that was recorded and is not going to be judged. Where the end cannot be stored
+// Cancel ends a run that was recorded and is not going to be judged. If the end cannot be stored
 // now, Reap stores it.
 func (s *Store) Cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) {
 	if !r.MayBeRecorded() {
