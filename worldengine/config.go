@@ -126,6 +126,9 @@ type Config struct {
 	// OnAlert, where set, is called with every alert, beside its way into the log and the stream of
 	// alerts. It must not block and must be safe for concurrent use.
 	OnAlert func(runevents.Alert)
+	// Serves reports whether this server is the writer of the world still; always, if it is nil. A
+	// server that was suspended takes over nothing that the next writer has in hand.
+	Serves func() bool
 	// Logger gets warnings and errors; slog.Default.
 	Logger *slog.Logger
 
@@ -166,6 +169,9 @@ func (c Config) withDefaults() (Config, error) {
 	}
 	if c.NewID == nil {
 		c.NewID = uuid.NewString
+	}
+	if c.Serves == nil {
+		c.Serves = func() bool { return true }
 	}
 	if c.Logger == nil {
 		c.Logger = slog.Default()

@@ -66,12 +66,12 @@ type Engine struct {
 	alerts   *alerts.Alerts
 	feed     *feed.Feed
 
-	// pending has the commands that are applied outside the engine, and plugins what carries their
+	// pending has the commands that are applied outside the engine, and plugins carries their
 	// requests.
 	pending *pending.Worker
 	plugins apply.ReplyRouter
-	// server is the name of this engine among those of its world. townOfRun returns the town of a
-	// run, "" where there is no such run, and endOfRun where in the log one ended.
+	// townOfRun returns the town of a run, "" if there is no such run, and endOfRun the log sequence of
+	// its end.
 	townOfRun func(ctx context.Context, runID string) (string, error)
 	endOfRun  func(ctx context.Context, runID string) (uint64, error)
 	absent    *presence.Absences

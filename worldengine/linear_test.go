@@ -36,16 +36,15 @@ var (
 
 // Sizes of a history.
 const (
-	linearTowns     = 4
-	linearClients   = 6
-	linearInstances = 3
-	// of a client; longer than any answer of an instance that lives
+	linearTowns   = 4
+	linearClients = 6
+	// of a client; longer than any answer of a writer that lives
 	linearPatience   = 10 * time.Second
 	linearUnanswered = 16              // calls at most; a history with two crashes has five
 	linearCheck      = 5 * time.Minute // of the check; a history takes it seconds
 )
 
-// linearRun records one history of several clients with several instances on one NATS.
+// linearRun records one history of several clients with the writers of a world, one after the other.
 type linearRun struct {
 	t       *testing.T
 	url     string
@@ -62,16 +61,16 @@ type linearRun struct {
 	history []porcupine.Operation
 }
 
-// instance is a server whose connections the test owns: to close them is, for everybody else, its
+// writer is a server whose connections the test owns: to close them is, for everybody else, its
 // end at whatever it was doing.
-type instance struct {
+type writer struct {
 	conns   []*nats.Conn
 	engine  *worldengine.Engine
 	service *service.Service
 }
 
-func (r *linearRun) serve() *instance {
-	i := &instance{}
+func (r *linearRun) serve() *writer {
+	i := &writer{}
 	for range 3 {
 		nc, err := nats.Connect(r.url)
 		require.NoError(r.t, err)
@@ -96,18 +95,15 @@ func (r *linearRun) serve() *instance {
 	return i
 }
 
-func (i *instance) crash() {
+func (i *writer) crash() {
 	for _, nc := range i.conns {
 		nc.Close()
 	}
 }
 
-// record lets the clients work until each has made its calls, while instances end and begin.
+// record lets the clients work until each has made its calls, while writers end and others begin.
 func (r *linearRun) record(seed uint64, crashes int) []porcupine.Operation {
-	instances := make([]*instance, linearInstances)
-	for i := range instances {
-		instances[i] = r.serve()
-	}
+	writer := r.serve()
 	r.gameComesOrLeaves() // comes
 	var clients sync.WaitGroup
 	for id := range linearClients {
@@ -122,13 +118,11 @@ func (r *linearRun) record(seed uint64, crashes int) []porcupine.Operation {
 		share := linearClients * r.each * (n + 1) / (crashes + 1)
 		require.Eventually(r.t, func() bool { return r.calls() >= share }, 5*time.Minute,
 			time.Millisecond)
-		instances[n%linearInstances].crash()
-		instances[n%linearInstances] = r.serve()
+		writer.crash()
+		writer = r.serve()
 	}
 	clients.Wait()
-	for _, i := range instances {
-		i.crash()
-	}
+	writer.crash()
 	return r.history
 }
 
@@ -190,9 +184,8 @@ func linearFirstSeed() uint64 {
 	return rand.Uint64()
 }
 
-// What several clients see of several instances is what they would see of one, whatever instance
-// ends when: each request is carried out at one moment between its being sent and its being
-// answered.
+// Each request of several clients is carried out at one moment between its being sent and its being
+// answered, whenever a writer ends and the next one begins.
 func TestLinearizable(t *testing.T) {
 	t.Parallel()
 	first := linearFirstSeed()
@@ -248,7 +241,7 @@ func TestLinearFindsDefects(t *testing.T) {
 				r := newLinearRun(t, 25)
 				r.plant = plant
 				r.patient = time.Second // there are defects that leave calls without an answer
-				history := r.record(seed, 0)
+				history := r.record(seed, 1)
 				switch porcupine.CheckOperationsTimeout(linearModel(), history, 2*time.Second) {
 				case porcupine.Illegal:
 					return

@@ -73,6 +73,7 @@ func (e *Engine) digested() uint64 {
 // waitingConfig is the configuration of the waiting runs.
 func (e *Engine) waitingConfig() waiting.Config {
 	return waiting.Config{
+		History: e.config.HistoryPerTown, Serves: e.config.Serves,
 		NewProducer: e.newProducer, Ended: e.runEnded,
 		Left: func(run runevents.Identity, townID string, err error) {
 			e.alerts.RaiseOnce(e.environment().LeftWaiting(run, townID, err))
@@ -97,7 +98,7 @@ func (e *Engine) pendingConfig() pending.Config {
 		RaiseStored: func(ctx context.Context, alert runevents.Alert) error {
 			return e.alerts.RaiseStored(ctx, alert)
 		},
-		Environment: e.environment(), OnAttempt: e.config.OnAttempt,
+		Serves: e.config.Serves, Environment: e.environment(), OnAttempt: e.config.OnAttempt,
 		Now: e.config.Now, NewID: e.config.NewID, Draw: e.config.draw, Logger: e.config.Logger,
 	}
 }

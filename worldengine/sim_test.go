@@ -287,8 +287,9 @@ func (s *sim) turn(i int) {
 
 // crash kills the writer and starts another in its place, or starts another while the first one goes
 // on, as a writer does that lost its lease and does not know it; that one is killed the next time.
+// With an even seed only one lives at a time, so that a run is more often the same again.
 func (s *sim) crash() {
-	if len(s.engines) == 1 && s.rng.IntN(2) == 0 {
+	if len(s.engines) == 1 && s.seed%2 == 1 && s.rng.IntN(2) == 0 {
 		s.engines = append(s.engines, s.start())
 		s.trace("engine %d takes over", s.engines[1].number)
 		return

@@ -1,6 +1,7 @@
 package fsck
 
 import (
+	"errors"
 	"time"
 
 	"worldengine/dedupe"
@@ -70,7 +71,7 @@ func inputOf(rec *commitlog.Record, before machine.Town) (*machine.Input, *machi
 	switch rec.Kind {
 	case machine.KindPut:
 		err = putOf(in, rec, before)
-	case machine.KindControl, machine.KindDecided, machine.KindSignal:
+	case machine.KindControl, machine.KindDecided:
 		err = signalOf(in, settings, rec)
 	default:
 		err = deliveryOf(in, settings, rec)
@@ -111,6 +112,9 @@ func signalOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Reco
 
 // deliveryOf gives an input the delivery of the handoff of a record.
 func deliveryOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Record) error {
+	if rec.Run == nil {
+		return errors.New("the record has no run")
+	}
 	encoded, retryOf := rec.Handoff, rec.RetryOf
 	if p := rec.Pending; p != nil {
 		encoded, retryOf = p.Handoff, p.RetryOf

@@ -138,18 +138,25 @@ func (ix *Index) Towns(flag Flag) []string {
 // Waiting returns the sequences of the first rows, persisted before a time, of the runs whose
 // handoffs waited for their town before they were judged, and that have not ended.
 func (ix *Index) Waiting(before time.Time) (seqs []uint64) {
-	ix.mu.RLock()
-	defer ix.mu.RUnlock()
-	s := ix.s
-	kind := uint16(s.names[wordNames].numbers[string(commitlog.KindRun)])
-	for i := range s.runs[1:] {
-		first := s.row(s.runs[i+1].first)
-		if kind != 0 && first.Kind == kind && !s.row(s.runs[i+1].last).has(Ended) &&
-			instant(first.At).Before(before) {
-			seqs = append(seqs, first.Seq)
+	const atOnce = 1 << 12 // runs, so that no commit waits for long
+	for from := 1; ; from += atOnce {
+		ix.mu.RLock()
+		s := ix.s
+		kind := uint16(s.names[wordNames].numbers[string(commitlog.KindRun)])
+		to := min(from+atOnce, len(s.runs))
+		for i := from; i < to && kind != 0; i++ {
+			first := s.row(s.runs[i].first)
+			if first.Kind == kind && !s.row(s.runs[i].last).has(Ended) &&
+				instant(first.At).Before(before) {
+				seqs = append(seqs, first.Seq)
+			}
+		}
+		end := to >= len(s.runs)
+		ix.mu.RUnlock()
+		if end {
+			return seqs
 		}
 	}
-	return seqs
 }
 
 // Appended returns the first rows behind a sequence, at most limit, that other producers appended.

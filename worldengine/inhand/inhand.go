@@ -2,9 +2,8 @@
 // attempts, the pauses of the town or the world meanwhile, and the end.
 //
 // The run of such a command is PAUSED while its town, or the world, is. Its RunPaused and
-// RunResumed stand on the run's own subject. Any instance may emit them: which is due is decided by
-// the end of the run, and stored under its guard, so that each is there once, and nothing is lost
-// with the instance that took the signal (docs/adr/0022-a-run-in-hand-is-paused.md).
+// RunResumed stand on the run's own subject. The end of the run decides which of them is due, and
+// guards it, so that each is there once (docs/adr/0022-a-run-in-hand-is-paused.md).
 package inhand
 
 import (

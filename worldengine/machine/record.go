@@ -24,7 +24,7 @@ type Kind string
 const (
 	KindHandoff Kind = "handoff" // an accepted handoff: state, result and events together
 	// KindPending: an accepted handoff that is being applied: its first events, its next attempt,
-	// or news of its requests from servers and operators.
+	// or that a request may have arrived.
 	KindPending Kind = "pending"
 	// KindCancelled: the command of an accepted handoff is not applied any more: the last events of
 	// its run.

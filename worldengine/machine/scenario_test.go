@@ -171,7 +171,9 @@ func (s *scenario) step(event machine.Event) []string {
 	for range machine.IDs(in.Event) {
 		in.IDs = append(in.IDs, s.id())
 	}
+	before := fmt.Sprintf("%+v", in.Event)
 	out, err := machine.Step(s.town, in, &s.settings)
+	require.Equal(s.t, before, fmt.Sprintf("%+v", in.Event), "an input is left as it is")
 	if err != nil {
 		return []string{"error " + err.Error()}
 	}

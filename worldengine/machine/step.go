@@ -115,7 +115,9 @@ type judgement struct {
 var ErrBusy = errors.New("machine: the town is paused, or a command is being applied to it")
 
 // handoff judges a handoff: the checks in their order, the rules, the approval.
-func (s *step) handoff(e *Handoff) (Output, error) {
+func (s *step) handoff(input *Handoff) (Output, error) {
+	delivery := *input // which is left as it is
+	e := &delivery
 	if !e.DryRun && (s.town.Pending != nil || s.town.Paused != nil) {
 		return Output{}, ErrBusy
 	}

@@ -169,7 +169,8 @@ func (w *Worker) takeOver(ctx context.Context, a *application) bool {
 			if err != nil {
 				return err
 			}
-			if gone = w.supersededBy(current, a); gone || current.Pending.Reached {
+			gone = w.supersededBy(current, a) || !w.config.Serves()
+			if gone || current.Pending.Reached {
 				return nil
 			}
 			return w.commitPendingAs(ctx, a.town, current, current.Pending.Arrived())

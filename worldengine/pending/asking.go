@@ -223,7 +223,6 @@ func (w *Worker) waitUnpaused(
 			return waited, true
 		case unsettled > 0:
 			w.settle(ctx, a, current, unsettled)
-			continue
 		case by == nil && a.gate.IsOpen():
 			if waited > 0 {
 				w.Hold(ctx, a.town, current)

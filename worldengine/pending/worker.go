@@ -64,6 +64,8 @@ type Config struct {
 	// TownOf returns the token of the town of a run.
 	TownOf func(ctx context.Context, runID string) (string, error)
 
+	// Serves reports whether this server is the writer of the world still.
+	Serves func() bool
 	// Committed is called with the record of an outcome and its sequence in the log.
 	Committed func(rec *commitlog.Record, seq uint64, result *handoff.Result)
 	// Raise raises an alert that belongs to a run, once, and RaiseStored does so before the

@@ -71,7 +71,8 @@ func work(
 		runs.Config{World: "main", Retention: time.Hour, Logger: logger})
 	ends := retry.Reader{Log: w.log, Ended: store.EndedAt}
 	config := pending.Config{
-		World: "main", PauseWait: time.Hour, Timeout: 30 * time.Second,
+		Serves: func() bool { return true },
+		World:  "main", PauseWait: time.Hour, Timeout: 30 * time.Second,
 		Policy: apply.Policy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
 		Log: w.log, Towns: commitlog.NewTowns(w.log),

@@ -232,6 +232,7 @@ func (s *Server) startTenure(ctx context.Context, t *tenure) error {
 	if t.held != nil {
 		// A server that was suspended drops requests; the one that took over gets them too.
 		config.Service.Serves, config.Service.QueueGroup = t.held.Valid, "writer-"+nuid.Next()
+		config.Engine.Serves = t.held.Valid
 	}
 	file, err := config.worldFile(ctx)
 	if err != nil {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/runs"
+	"worldengine/worldengine/wire"
 )
 
 // How often Reap looks at the runs that are left, and for runs of other writers, and how much longer
@@ -46,6 +48,10 @@ type Store struct {
 type Config struct {
 	// NewProducer returns a producer of the events of a run.
 	NewProducer func(runevents.Identity) *runevents.Producer
+	// History is how many messages the log keeps of a town.
+	History int64
+	// Serves reports whether this server is the writer still.
+	Serves func() bool
 	// Ended reports whether a run has ended.
 	Ended func(ctx context.Context, runID string) (bool, error)
 	// Left is called with a run that was left behind, once its end is stored, or with the error
@@ -92,6 +98,9 @@ func (s *Store) Leave(r *Run) {
 func (s *Store) Reap(ctx context.Context, ix *index.Index) {
 	began := time.Now()
 	for next := began; ctx.Err() == nil; _ = backoff.Sleep(ctx, reapEvery) {
+		if !s.config.Serves() {
+			continue
+		}
 		if now := time.Now(); !now.Before(next) {
 			before := now.Add(-closingTime)
 			if before.Before(began) {
@@ -109,6 +118,9 @@ func (s *Store) Reap(ctx context.Context, ix *index.Index) {
 func (s *Store) sweep(ctx context.Context, seqs []uint64) {
 	for _, seq := range seqs {
 		rec, _, err := s.log.RecordAt(ctx, seq)
+		if err == nil && rec.Run == nil {
+			err = commitlog.ErrDamaged
+		}
 		if err != nil {
 			if !errors.Is(err, commitlog.ErrGone) {
 				s.warn(ctx, "a run that waits cannot be read", seq, err)
@@ -185,12 +197,36 @@ func (s *Store) over(ctx context.Context, tail *commitlog.RunTail, runID string)
 	}
 	current, err := s.log.Load(ctx, tail.Waiting.TownID)
 	switch {
-	case errors.Is(err, commitlog.ErrTownDamaged):
-		return false, nil
 	case err != nil:
 		return false, err
 	case current.Pending != nil && current.Pending.Run.RunID == runID:
 		return true, nil
 	}
-	return s.config.Ended(ctx, runID)
+	if ended, err := s.config.Ended(ctx, runID); ended || err != nil || !tail.Closed {
+		return ended, err
+	}
+	return s.forgotten(ctx, tail)
+}
+
+// forgotten reports whether the log may have discarded the end of a run that was closed for it: the
+// messages that it keeps of the town, or of its refused runs, are all behind the close, and more
+// would be discarded.
+func (s *Store) forgotten(ctx context.Context, tail *commitlog.RunTail) (bool, error) {
+	token := wire.TownToken(tail.Waiting.TownID)
+	for _, subject := range []string{
+		wire.LogSubject(s.log.World, token), wire.RefusedSubject(s.log.World, token),
+	} {
+		oldest, err := s.log.Store.Next(ctx, subject, 1)
+		if err != nil {
+			return false, fmt.Errorf("%w: %w", commitlog.ErrLogUnavailable, err)
+		}
+		if oldest == nil || oldest.Sequence <= tail.Guard || s.log.Stream == nil {
+			continue
+		}
+		kept, err := commitlog.SubjectsOf(ctx, s.log.Stream, subject)
+		if err != nil || int64(kept[subject]) >= s.config.History {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }

@@ -19,6 +19,7 @@ import (
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
+	"worldengine/worldengine/wire"
 )
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
@@ -40,6 +41,8 @@ func newFixture(t *testing.T) *fixture {
 	f.Store = New(log, runs.New(log, nil, runs.Config{World: "main", Retention: time.Hour,
 		Logger: logger}), Config{
 		NewProducer: logtest.NewProducer,
+		History:     2,
+		Serves:      func() bool { return true },
 		Ended:       func(context.Context, string) (bool, error) { return false, nil },
 		Left: func(run runevents.Identity, _ string, _ error) {
 			f.alerted = append(f.alerted, run.RunID)
@@ -122,5 +125,37 @@ func TestNoAlertForARunThatAnotherEnds(t *testing.T) {
 	}}
 	require.True(t, f.reap(t.Context(), runID, 0))
 	require.True(t, f.tail(runID).Cancelled)
+	require.Empty(t, f.alerted)
+}
+
+// discardingStore is a log that has discarded the messages of the town before a sequence.
+type discardingStore struct {
+	commitlog.Store
+	from uint64
+}
+
+func (s *discardingStore) Next(
+	ctx context.Context, subject string, seq uint64,
+) (*jetstream.RawStreamMsg, error) {
+	if subject == wire.LogSubject("main", "t") {
+		seq = max(seq, s.from)
+	}
+	return s.Store.Next(ctx, subject, seq)
+}
+
+// A run that was closed for a decision which the log has discarded since has ended: it is not
+// cancelled.
+func TestReap_ForgottenEnd(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	r := f.run()
+	require.NoError(t, f.Queue(t.Context(), r))
+	require.NoError(t, f.Close(t.Context(), r))
+	runID := r.Identity.RunID
+	_, err := f.log.Commit(t.Context(), logtest.Put(t, 2), 1)
+	require.NoError(t, err)
+	f.log.Store = &discardingStore{f.log.Store, f.tail(runID).Guard + 1}
+	require.True(t, f.reap(t.Context(), runID, closingTime))
+	require.False(t, f.tail(runID).Cancelled)
 	require.Empty(t, f.alerted)
 }
