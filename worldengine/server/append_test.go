@@ -389,7 +389,8 @@ func TestAppendWithoutLog(t *testing.T) {
 	js := c.streams()
 	require.NoError(t, js.DeleteStream(t.Context(), wire.LogStream("main")))
 	for _, runID := range []string{"run-1", "run-2"} {
-		f := c.refused("run.append", mustJSON(t, appendRequest("t", written(runID, "Told", "", 2))))
+		f := c.failureOf(c.request("run.append",
+			mustJSON(t, appendRequest("t", written(runID, "Told", "", 2)))))
 		require.Equal(t, 503, f.Status, f.Code)
 		require.NotEmpty(t, f.RetryAfter)
 	}
