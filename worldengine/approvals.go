@@ -43,7 +43,7 @@ func (e *Engine) Decide(ctx context.Context, s Signal) (approval.Asked, error) {
 }
 
 // Deliver executes a handoff that was approved, as if its agent had sent it again with the trace of
-// the first time. Where its key has the result of a run that may be tried again, a retry asked for
+// the first time. If its key has the result of a run that may be tried again, a retry asked for
 // the approval, and another one uses it. ctx bounds the wait for the answer, not the execution: the
 // answer beside ctx's error, or ErrInProgress, has the run alone.
 func (e *Engine) Deliver(ctx context.Context, approved *approval.Asked) (Answer, error) {

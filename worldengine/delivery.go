@@ -12,14 +12,14 @@ import (
 	"worldengine/worldengine/waiting"
 )
 
-// Answer is what a handoff gets.
+// Answer is the answer to a handoff.
 type Answer = machine.Answer
 
 // delivery is one delivery of a handoff on its way to an answer.
 type delivery struct {
 	waiting.Run
 	done func(Answer, error)
-	// retries is the run that it tries again; nil where it does not.
+	// retries is the run that it tries again; nil if there is none.
 	retries *retry.Failed
 	// drawn has the ids of the run's events from a step whose record was not stored.
 	drawn []runevents.DrawnID

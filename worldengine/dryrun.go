@@ -14,14 +14,14 @@ import (
 type DryRun struct {
 	// Answer has no run.
 	Answer
-	// Apply is what would apply the command. Where it is not apply.Local, the result of an accepted
-	// handoff is what the rules expect.
+	// Apply would apply the command. If it is not apply.Local, the result of an accepted handoff
+	// is the one that the rules expect.
 	Apply apply.Binding
 }
 
 // DryRun judges h against the state of now and stores nothing: the key stays free. It does not wait
-// for other handoffs of the town, for what is being applied there, or for the end of a pause. It
-// returns ErrInProgress where the command of h is being applied.
+// for other handoffs of the town, for a command that is being applied there, or for the end of a pause. It
+// returns ErrInProgress if the command of h is being applied.
 func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()

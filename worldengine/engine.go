@@ -44,7 +44,7 @@ const (
 	// how long one that had to wait for its town does.
 	indexTimeout = 2 * time.Second
 	minIndexWait = 100 * time.Millisecond
-	// pollPause is the pause between two looks at what the engine waits for.
+	// pollPause is the pause between two looks at a condition that the engine waits for.
 	pollPause = 250 * time.Millisecond
 )
 

@@ -38,7 +38,7 @@ func (e *Engine) SubmitTraced(
 	return e.submit(d, done)
 }
 
-// submit queues a delivery, whose client is answered by done. Where the command of its handoff is
+// submit queues a delivery, whose client is answered by done. If the command of its handoff is
 // being applied it returns ErrInProgress, unless it is a retry, whose refusal is to be recorded.
 func (e *Engine) submit(d *delivery, done func(Answer, error)) error {
 	d.done = done
@@ -116,7 +116,7 @@ func (e *Engine) judge(
 }
 
 // decide judges a delivery once against what this writer knows, and commits. It returns
-// ErrLostRace when what it knows is behind the log.
+// ErrLostRace when its knowledge is behind the log.
 func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) {
 	h := d.Handoff
 	current, err := e.towns.Get(ctx, h.Proposal.TownID)
@@ -132,7 +132,7 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 	}
 	behind := current.LoadedSeq
 	if d.retries != nil {
-		behind = max(behind, d.retries.LogSeq) // where the receipt of the run is from
+		behind = max(behind, d.retries.LogSeq) // the record of the receipt
 	}
 	prior, err := e.lookupKey(ctx, h.Proposal.TownID, h.IdempotencyKey, behind, until)
 	if err != nil {
@@ -217,7 +217,7 @@ func (e *Engine) mayRetry(ctx context.Context, d *delivery, prior *dedupe.Receip
 }
 
 // inProgress returns the error of a delivery whose command is being applied, in another run: why,
-// where it is no retry.
+// if it is no retry.
 func (e *Engine) inProgress(
 	ctx context.Context, d *delivery, current commitlog.Entry, why error,
 ) error {
@@ -233,14 +233,14 @@ func (e *Engine) inProgress(
 	return e.refuseRetry(ctx, d, retry.InHand(current.Pending.Run.RunID))
 }
 
-// refuseRetry records that a retry is refused, and returns the refusal; nil where there is none. It
+// refuseRetry records that a retry is refused, and returns the refusal; nil if there is none. It
 // is found under the run that the retry was to have, unless that has events of its own.
 func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *retry.Refusal) error {
 	if refusal == nil {
 		return nil
 	}
 	recorder := e.recorder()
-	if !d.MayBeRecorded() { // its operator may have been told the run, which is that of the signal
+	if !d.MayBeRecorded() { // its operator may know the run, which is the signal's
 		recorder.NewProducer = func(planID, version string) (*runevents.Producer, error) {
 			run := d.Identity
 			run.PlanID, run.PlanVersion, run.Trace = planID, version, trace.Context{}

@@ -191,7 +191,7 @@ func newQueue(ctx context.Context, config *Config) *queue.Queue[*delivery] {
 }
 
 // watchStorage alerts operators that nothing is stored any more, and that something is again: with
-// a disk of its own also where that began before the engine did.
+// a disk of its own also if that began before the engine did.
 func (e *Engine) watchStorage(ctx context.Context) {
 	var since time.Time
 	if e.config.MayStore != nil {

@@ -15,8 +15,8 @@ import (
 // for less has RunQueued with its decision, and costs no message more.
 const queuedMoment = 100 * time.Millisecond
 
-// wait is what a delivery waits for: the end of a pause, of the world or of its town alone, or,
-// where by is nil, of the command of the run behind that is being applied to the town.
+// wait is the reason why a delivery waits: a pause, of the world or of its town alone, or, if by is
+// nil, the command of the run behind, which is being applied to the town.
 type wait struct {
 	by     *commitlog.PausedBy
 	world  bool
@@ -26,7 +26,7 @@ type wait struct {
 // park keeps the deliveries of a town that cannot be judged yet: d, whose turn it is, and those
 // behind it. Each has a run that says so. One whose run was cancelled is answered, and so is one
 // that has waited for Config.PauseWait when the town is paused, or for absentWait when its game is
-// away; the error is that of d. Puts and patches behind them have their turn in a pause. It owns
+// away; the error is d's. Puts and patches behind them have their turn in a pause. It owns
 // the town.
 func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
 	townID := d.Handoff.Proposal.TownID
@@ -48,7 +48,7 @@ func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
 		}
 	}
 	if why.by != nil {
-		// What an operator puts right does not wait for the end of the pause.
+		// A state that an operator puts does not wait for the end of the pause.
 		e.queue.RunOthers(ctx, townID)
 	}
 	return nil

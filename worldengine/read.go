@@ -30,7 +30,7 @@ func (e *Engine) Settings() commitlog.Settings { return e.config.Settings() }
 // Bounds returns how many requests may wait for one town, and how many may be in hand altogether.
 func (e *Engine) Bounds() (perTown, total int) { return e.config.QueuePerTown, e.config.QueueTotal }
 
-// Reach returns nil where the log answers.
+// Reach returns nil if the log answers.
 func (e *Engine) Reach(ctx context.Context) error {
 	_, err := e.log.End(ctx)
 	return err
@@ -39,7 +39,7 @@ func (e *Engine) Reach(ctx context.Context) error {
 // Known has the messages that the engine has seen in the log, for the next engine's Config.
 func (e *Engine) Known() *commitlog.Known { return &e.log.Known }
 
-// MayStore returns why nothing can be stored at the moment, and nil where something can as far as
+// MayStore returns why nothing can be stored at the moment, and nil if something can as far as
 // is known.
 func (e *Engine) MayStore() error { return e.log.Full() }
 
@@ -60,7 +60,7 @@ func (e *Engine) Fixtures() *fixtures.Reader {
 // ends returns what reads how runs have ended.
 func (e *Engine) ends() *retry.Reader { return &retry.Reader{Log: e.log, Ended: e.endOfRun} }
 
-// recordOfEnd returns the record with which a run ended: see retry.Reader.End. Where the run events
+// recordOfEnd returns the record with which a run ended: see retry.Reader.End. If the run events
 // that name it are discarded, or cannot be read, it is lost as if the log had lost it.
 func (e *Engine) recordOfEnd(ctx context.Context, runID string) (*commitlog.Record, error) {
 	rec, _, err := e.ends().End(ctx, runID)

@@ -16,7 +16,7 @@ import (
 // Retried is the run in which the handoff of another run is tried again.
 type Retried struct {
 	TownID, HandoffID, RunID string
-	// Answer is nil where there is none yet: the handoff waits, or its command is being applied.
+	// Answer is nil if there is none yet: the handoff waits, or its command is being applied.
 	Answer *Answer
 }
 

@@ -23,7 +23,7 @@ type Town struct {
 	State town.State
 	// Revision is the log sequence of the message that holds the state. It grows with every change.
 	Revision uint64
-	// Apply is the binding of the town: what applies its commands.
+	// Apply is the binding of the town: it says who applies its commands.
 	Apply apply.Binding
 	// Approval is which types of proposals take a person's approval in the town.
 	Approval approval.Policy
@@ -31,15 +31,15 @@ type Town struct {
 	PendingRunID string
 	// Paused says that an operator has paused the town.
 	Paused bool
-	// PluginAbsentSince is since when the town has had no plugin; zero where one was there when
+	// PluginAbsentSince is since when the town has had no plugin; zero if one was there when
 	// this writer asked the last time, or none is asked.
 	PluginAbsentSince time.Time
-	// LastFailure is the last handoff that failed on this state, nil where none did. Put and Patch
+	// LastFailure is the last handoff that failed on this state, nil if none did. Put and Patch
 	// leave it nil.
 	LastFailure *messages.Failure
 }
 
-// Town reads a town from the log, so that what another writer has just committed is seen. It
+// Town reads a town from the log, so that a commit of another writer is seen. It
 // returns ErrUnknownTown for one that does not exist.
 func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 	t, err := e.history.Last(ctx, townID)
@@ -51,7 +51,7 @@ func (e *Engine) Town(ctx context.Context, townID string) (Town, error) {
 }
 
 // TownAt returns a town as a revision of it left it. It returns ErrUnknownTown, or ErrRevisionGone
-// where the log has no such revision of the town.
+// if the log has no such revision of the town.
 func (e *Engine) TownAt(ctx context.Context, townID string, revision uint64) (Town, error) {
 	t, err := e.history.At(ctx, townID, revision)
 	return e.townAt(t), err
@@ -69,12 +69,12 @@ func (e *Engine) History() *history.Reader { return &e.history }
 // Put stores state as the state of its town, in its turn among the town's requests. With expected
 // "" it creates the town and refuses an existing one with town.ErrExists; otherwise it replaces
 // exactly the state of that hash, or refuses with *town.ConflictError, ErrUnknownTown, or
-// *town.RegressionError where the day would be lowered.
+// *town.RegressionError if the day would be lowered.
 func (e *Engine) Put(ctx context.Context, state town.State, expected string) (Town, error) {
 	return e.putWith(ctx, state, expected, Attributes{})
 }
 
-// Attributes are what a town has beside its state.
+// Attributes are the members of a town beside its state.
 type Attributes = machine.Attributes
 
 func (e *Engine) putWith(
@@ -87,7 +87,7 @@ func (e *Engine) putWith(
 
 // SubmitPut is Put for a caller that does not wait: done is called once, from another goroutine,
 // unless SubmitPut itself fails. The attributes become the town's own. actorID is who puts the
-// state, for the history; "" where that is not known.
+// state, for the history; "" if that is not known.
 func (e *Engine) SubmitPut(
 	state town.State, expected string, a Attributes, actorID string, done func(Town, error),
 ) error {

@@ -20,7 +20,7 @@ import (
 type answering = func(End, error)
 
 // application is a pending handoff that this writer works on: it asks the plugin or the console
-// to apply the command, and commits the outcome. Its goroutine owns what is not the member's.
+// to apply the command, and commits the outcome. Its goroutine owns the members beside Member.
 type application struct {
 	apply.Member[answering]
 	apply.Decoded
@@ -54,7 +54,7 @@ type application struct {
 // Ensure has this writer work on the pending handoff of a town, unless it does
 // already: another request may have found in the log what this writer has only just committed.
 // done is nil but for the handoff that this writer has just committed, and gets its answer. It is
-// an error when what is stored cannot be read.
+// an error if the stored command cannot be read.
 func (w *Worker) Ensure(
 	townID string, current commitlog.Entry, done func(End, error),
 ) error {
@@ -205,7 +205,7 @@ func (w *Worker) doubleAnswer(of apply.Identity, msg *nats.Msg) {
 	}
 }
 
-// alertFailure raises what a failed application asks an operator to look at.
+// alertFailure raises the alert of a failed application that an operator has to look at.
 func (w *Worker) alertFailure(a *application, failed *apply.Failure) {
 	if failed == nil {
 		return
@@ -228,5 +228,5 @@ func (w *Worker) sighted(ctx context.Context, a *application, absent, over bool)
 	}
 }
 
-// about returns what the alerts about an application are about.
+// about returns the subject of the alerts about an application.
 func (a *application) about() alerts.About { return alerts.About(a.replies.Identity) }

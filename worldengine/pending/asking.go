@@ -141,7 +141,7 @@ func (w *Worker) ask(
 	return *action.Over, true
 }
 
-// send sends the request of an attempt once, and returns what the attempt does next. A plugin that
+// send sends the request of an attempt once, and returns the next action of the attempt. A plugin that
 // takes a request and is silent is there.
 func (w *Worker) send(
 	a *application, attempt *apply.PluginAttempt, command *apply.Command,

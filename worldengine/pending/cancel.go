@@ -97,8 +97,8 @@ func (w *Worker) settle(
 }
 
 // cancelByForce ends the run of a pending command, whether or not a game has it. The alert is
-// stored before: an operator has to look at the game, also where this server ends here. It stays
-// where a result comes first, and says so.
+// stored before: an operator has to look at the game, also if this server ends here. It stays if a
+// result comes first, and says so.
 func (w *Worker) cancelByForce(
 	ctx context.Context, s *signals.Signal, current commitlog.Entry, why lifecycle.Cancellation,
 ) error {
@@ -150,8 +150,7 @@ const (
 		"game: try again, or " + byForce
 )
 
-// load loads a town. What is pending there of another run than the given one counts as
-// nothing.
+// load loads a town. A pending command of another run counts as none.
 func (w *Worker) load(
 	ctx context.Context, townID, runID string,
 ) (current commitlog.Entry, err error) {
@@ -164,7 +163,7 @@ func (w *Worker) load(
 	return current, err
 }
 
-// commitPendingAs stores what is known of a pending command, which stays so.
+// commitPendingAs stores a pending command, which stays pending.
 func (w *Worker) commitPendingAs(
 	ctx context.Context, townID string, current commitlog.Entry, p *apply.Pending,
 ) error {

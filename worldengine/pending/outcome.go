@@ -155,7 +155,7 @@ func answerOf(runID string, stored jsontext.Value, addition *handoff.Addition) (
 }
 
 // commitAttempt stores that there is to be another logical attempt. The events of the attempts
-// before this one are stored first, since what is pending has the latest failure alone.
+// before this one are stored first, since the pending command has the latest failure alone.
 func (w *Worker) commitAttempt(
 	ctx context.Context, a *application, current commitlog.Entry, failed *apply.Failure,
 	reached bool,
@@ -235,7 +235,7 @@ func (w *Worker) commitEnd(
 }
 
 // recordAttempts stores that the attempts before this one have failed, and that this one has
-// started if it has. Where it cannot, the next commit of the run does.
+// started if it has. If it cannot, the next commit of the run does.
 func (w *Worker) recordAttempts(ctx context.Context, a *application, started bool) {
 	if err := w.config.InHand.RecordAttempts(ctx, a.run(), started); err != nil {
 		w.config.Logger.Warn("the attempts of a run are not recorded yet; its next commit "+

@@ -4,8 +4,8 @@
 //
 //	Ensure ── attempt ──> game ── outcome ──> the town's turn ── one record ──> commit log
 //
-// What is pending stands in the record of its town (apply.Pending), so the next writer can go on with it. Package apply decides what an attempt does next; package inhand makes the run's
-// events.
+// A pending command stands in the record of its town (apply.Pending), so the next writer can go on
+// with it. Package apply decides the next action of an attempt; package inhand makes the run's events.
 package pending
 
 import (
@@ -27,27 +27,27 @@ import (
 	"worldengine/worldengine/waiting"
 )
 
-// pollPause is the pause between two looks at what a command waits for.
+// pollPause is the pause between two looks at the condition that a command waits for.
 const pollPause = 250 * time.Millisecond
 
-// End is what the client of an accepted handoff gets when its command has an outcome.
+// End is the answer to the client of an accepted handoff whose command has an outcome.
 type End struct {
 	RunID string
 	// Result is the outcome and JSON its bytes on the wire.
 	Result *handoff.Result
 	JSON   []byte
-	// Embodiment is how a game embodied the command; nil where it did not say.
+	// Embodiment is how a game embodied the command; nil if it did not say.
 	Embodiment jsontext.Value
 	// lost says that the run has ended elsewhere, and that the log does not say how.
 	lost bool
 }
 
-// Config is what a Worker works with. All but RCON and OnAttempt is required.
+// Config configures a Worker. All but RCON and OnAttempt is required.
 type Config struct {
 	World string
 	// Policy is how plugins and consoles are asked.
 	Policy apply.Policy
-	// RCON applies the commands of towns that are bound to it; nil where none may be.
+	// RCON applies the commands of towns that are bound to it; nil if none may be.
 	RCON apply.Applier
 	// PauseWait is how long a client waits in a pause, AbsentWait for a plugin that is away, before
 	// it gets that answer, and Timeout how long one commit may take.
@@ -59,7 +59,7 @@ type Config struct {
 	WorldPause *signals.WorldPause
 	Signals    *signals.Recorder
 	Absent     *presence.Absences
-	// EndOf returns the record with which a run ended, nil where the log does not keep that.
+	// EndOf returns the record with which a run ended, nil if the log does not keep it.
 	EndOf func(ctx context.Context, runID string) (*commitlog.Record, error)
 	// TownOf returns the token of the town of a run.
 	TownOf func(ctx context.Context, runID string) (string, error)
@@ -76,7 +76,7 @@ type Config struct {
 	// OnAttempt is called with how each attempt ended, and how long it took; may be nil.
 	OnAttempt func(by apply.Binding, ended apply.Result, took time.Duration)
 
-	// Now, NewID and Draw are those of worldengine.Config.
+	// Now, NewID and Draw are members of worldengine.Config.
 	Now    func() time.Time
 	NewID  func() string
 	Draw   func(below time.Duration) time.Duration
@@ -103,7 +103,7 @@ type Worker struct {
 	applications apply.Set[*application, answering]
 	// unread lets one of the warnings through that a command waits since its town cannot be read.
 	unread backoff.Seldom
-	// ctx ends what is asked of games.
+	// ctx ends the requests to games.
 	ctx  context.Context
 	stop context.CancelFunc
 }
@@ -130,7 +130,7 @@ func (w *Worker) Refuse() { w.applications.Close() }
 // moments. ctx bounds the wait.
 func (w *Worker) Stop(ctx context.Context) { w.applications.Stop(ctx, w.stop) }
 
-// InProgress returns an *apply.InProgressError where the command of the key is being applied to its
+// InProgress returns an *apply.InProgressError if the command of the key is being applied to its
 // town: the answer to another handoff with the key. Otherwise it returns nil.
 func (w *Worker) InProgress(townID, key string) error {
 	runID := w.applications.RunOf(townID, key)
@@ -142,7 +142,7 @@ func (w *Worker) InProgress(townID, key string) error {
 	}
 }
 
-// AbsentSince returns since when the command of a run of a town has waited for a plugin; zero where
+// AbsentSince returns since when the command of a run of a town has waited for a plugin; zero if
 // it does not, or another writer asks for it.
 func (w *Worker) AbsentSince(townID, runID string) time.Time {
 	if _, known := w.applications.Of(townID, runID); !known {
@@ -153,7 +153,7 @@ func (w *Worker) AbsentSince(townID, runID string) time.Time {
 
 // Absent returns why a request that has waited behind the command of the run before, which is
 // pending in its town, is not to wait any longer: the command waits for a plugin that is away. It
-// returns nil where that is not so. runID is the run of the request.
+// returns nil otherwise. runID is the run of the request.
 func (w *Worker) Absent(townID, before, runID string) error {
 	a, known := w.applications.Of(townID, before)
 	if since := w.config.Absent.Since(townID); known && a.away.Load() && !since.IsZero() {
