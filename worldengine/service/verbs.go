@@ -129,17 +129,17 @@ func (s *Service) resultGet(ctx context.Context, in *incoming) (*nats.Msg, error
 	if err != nil {
 		return nil, err
 	}
-	if towns, bound := in.rights.Readable(); bound && len(towns) == 1 && r.TownID == "" {
-		r.TownID = towns[0] // the only town whose result it may be
-	}
-	if r.TownID != "" {
+	named := r.TownID != ""
+	if named {
 		if err := in.rights.Read(r.TownID); err != nil {
 			return nil, err
 		}
+	} else if towns, bound := in.rights.Readable(); bound && len(towns) == 1 {
+		r.TownID = towns[0] // the only town whose result it may be
 	}
 	receipt, err := s.engine.Receipt(ctx, r.TownID, r.IdempotencyKey)
 	switch {
-	case err != nil && r.TownID == "":
+	case err != nil && !named:
 		return nil, undisclosed(in.rights, err)
 	case err != nil:
 		return nil, err
