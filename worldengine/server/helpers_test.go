@@ -88,8 +88,6 @@ type client struct {
 	world string
 	// within is how long a request may take; 0 means 20 s.
 	within time.Duration
-	// joined says that the server has joined a NATS: without its lease it stands by for a moment.
-	joined bool
 }
 
 func connect(t testing.TB, srv *server.Server) *client {
@@ -108,7 +106,7 @@ func (c *client) request(verb string, body []byte) *nats.Msg {
 		return err
 	}
 	err := ask()
-	if c.joined && errors.Is(err, nats.ErrNoResponders) {
+	if errors.Is(err, nats.ErrNoResponders) { // a server that has joined a NATS may stand by for a moment
 		require.Eventually(c.t, func() bool { err = ask(); return !errors.Is(err, nats.ErrNoResponders) },
 			20*time.Second, 20*time.Millisecond)
 	}

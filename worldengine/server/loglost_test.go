@@ -67,7 +67,6 @@ func newLossy(t *testing.T) *lossy {
 	w.serve()
 	t.Cleanup(func() { stop(t, w.srv) })
 	w.client = connect(t, w.srv)
-	w.joined = true
 	w.put(snapshot(idle), "")
 	chain := newChain(t, w.client, "t")
 	w.send(chain.next())
@@ -179,7 +178,8 @@ func TestLogLost_AcceptedByANewStart(t *testing.T) {
 	w.requireLost()
 	stop(t, w.srv)
 	w.serve()
-	require.NoError(t, w.srv.Ready(t.Context()))
+	require.Eventually(t, func() bool { return w.srv.Ready(t.Context()) == nil }, time.Minute,
+		10*time.Millisecond)
 	require.Equal(t, handoff.Executed, w.send(w.bodies[0]).result.Status)
 }
 
@@ -204,7 +204,6 @@ func TestLogLost_GrownAgain(t *testing.T) {
 	srv, err := server.Start(t.Context(), configure(func(c *server.Config) { c.NATS = other.url() }))
 	require.NoError(t, err)
 	c := connect(t, srv)
-	c.joined = true // the copy has the lease of the other server, which lasts for a while
 	for range 12 {
 		c.put(snapshot(idle), c.town(idle).SnapshotHash)
 	}
@@ -264,7 +263,8 @@ func TestLogLost_BeforeAStart(t *testing.T) {
 
 	srv, w = serve()
 	t.Cleanup(func() { stop(t, srv) })
-	require.NoError(t, srv.Ready(t.Context()))
+	require.Eventually(t, func() bool { return srv.Ready(t.Context()) == nil }, time.Minute,
+		10*time.Millisecond)
 	require.FileExists(t, fmt.Sprintf("%s.lost-%d", indexFile(data), last))
 	var alerts []runevents.Alert
 	require.Eventually(t, func() bool {
