@@ -24,7 +24,7 @@ func TestPages(t *testing.T) {
 	b.sees("LIVE", "Activity", "running on 1 server", "1 proposal waits", "Executed", "Overload",
 		"accept mission", "executed", "rejected", "stale", "duplicate", "failed",
 		"Since the server started",
-		"Index behind", "Events behind", "Open alerts")
+		"Index behind", "Open alerts")
 	b.picture("overview")
 	b.forReadme("overview")
 
