@@ -11,7 +11,7 @@ import (
 )
 
 // cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
-// no game has. The instance that has the handoff answers its client.
+// no game has. The client of the handoff is answered when its town has its next turn.
 func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error) {
 	inHand := false
 	err = e.log.Retry(ctx, func() error {
@@ -27,7 +27,7 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 		if inHand = !waiting.Waits(&tail); inHand {
 			return nil
 		}
-		// Behind the tail: what was judged before is pending there, or closed.
+		// Behind the tail: a handoff that was judged before is pending there, or its run is closed.
 		current, err := e.log.Load(ctx, s.TownID)
 		if err != nil {
 			return err
@@ -66,7 +66,7 @@ func (e *Engine) signalledCancel(
 	return c, err
 }
 
-// readTownOfRun returns the town of a run of the engine, "" where there is no such run.
+// readTownOfRun returns the town of a run of the engine, "" if there is no such run.
 func (e *Engine) readTownOfRun(ctx context.Context, runID string) (string, error) {
 	run, err := e.runs.Get(ctx, runID)
 	if errors.Is(err, runs.ErrUnknownRun) {

@@ -42,6 +42,8 @@ const (
 	linearPatience   = 10 * time.Second
 	linearUnanswered = 16              // calls at most; a crash leaves one or two of each client
 	linearCheck      = 5 * time.Minute // of the check; a history takes it seconds
+	// in which a defect must show; the rarest takes some ten on average
+	linearDefectHistories = 100
 )
 
 // linearRun records one history of several clients with the writers of a world, one after the other.
@@ -237,11 +239,11 @@ func TestLinearFindsDefects(t *testing.T) {
 			t.Parallel()
 			first := linearFirstSeed()
 			var unknown [][]porcupine.Operation // not judged within the short time
-			for seed := first; seed < first+40; seed++ {
+			for seed := first; seed < first+linearDefectHistories; seed++ {
 				r := newLinearRun(t, 25)
 				r.plant = plant
-				r.patient = time.Second // there are defects that leave calls without an answer
-				history := r.record(seed, 1)
+				r.patient = time.Second                      // there are defects that leave calls without an answer
+				history := r.record(seed, int(seed-first)%2) // some show only behind a restart
 				switch porcupine.CheckOperationsTimeout(linearModel(), history, 2*time.Second) {
 				case porcupine.Illegal:
 					return
@@ -255,7 +257,7 @@ func TestLinearFindsDefects(t *testing.T) {
 					return
 				}
 			}
-			t.Fatalf("forty histories from -linear.seed=%d show nothing", first)
+			t.Fatalf("%d histories from -linear.seed=%d show nothing", linearDefectHistories, first)
 		})
 	}
 }

@@ -52,26 +52,30 @@ func (e *Engine) step(
 	return out, err
 }
 
-// commit stores the record of an output of a town.
-func (e *Engine) commit(ctx context.Context, t machine.Town, out *machine.Output) error {
+// commit stores the record of an output of a town, and sets out.After.Seq.
+func (e *Engine) commit(ctx context.Context, t machine.Town, out *machine.Output) (err error) {
 	rec, world := out.Record, e.config.World
-	token := wire.TownToken(rec.TownID)
-	subject, after := wire.LogSubject(world, token), &out.After
-	switch {
-	case out.On == machine.OfRefused && !t.State.Exists():
-		subject, after = wire.RefusedSubject(world, wire.UnknownTownToken), nil
-	case out.On == machine.OfRefused:
-		subject, after = wire.RefusedSubject(world, token), nil
-	case out.On == machine.OfSignals:
-		subject, after = wire.SignalSubject(world), nil
-	case out.On == machine.OfWorld:
-		subject, after = wire.ControlSubject(world), nil
+	switch out.On {
+	case machine.OfTown:
+		err = e.log.CommitTown(ctx, rec, &out.After, t.Seq)
+	case machine.OfWorld:
+		var msg *nats.Msg
+		if msg, err = commitlog.Encode(rec, wire.ControlSubject(world), nil); err == nil {
+			out.After.Seq, err = e.log.Commit(ctx, msg, t.Seq)
+		}
+	case machine.OfSignals:
+		err = e.log.RefuseRecord(ctx, rec, wire.SignalSubject(world), nil)
+	case machine.OfRefused:
+		token, judged := wire.TownToken(rec.TownID), &t.Seq
+		if !t.State.Exists() {
+			token = wire.UnknownTownToken
+		}
+		if out.Free {
+			judged = nil
+		}
+		err = e.log.RefuseRecord(ctx, rec, wire.RefusedSubject(world, token), judged)
 	}
-	msg, err := commitlog.Encode(rec, subject, after)
 	if err != nil {
-		return err
-	}
-	if err := e.append(ctx, t, out, msg); err != nil {
 		return err
 	}
 	switch rec.Kind {
@@ -82,21 +86,4 @@ func (e *Engine) commit(ctx context.Context, t machine.Town, out *machine.Output
 		failpoint.At(failpoint.Committed)
 	}
 	return nil
-}
-
-// append appends the message of an output, with the guard that it takes.
-func (e *Engine) append(
-	ctx context.Context, t machine.Town, out *machine.Output, msg *nats.Msg,
-) (err error) {
-	switch out.On {
-	case machine.OfRefused:
-		if out.Free {
-			return e.log.Refuse(ctx, msg, out.Record.TownID, nil)
-		}
-		return e.log.Refuse(ctx, msg, out.Record.TownID, &t.Seq)
-	case machine.OfSignals:
-		return e.log.Refuse(ctx, msg, out.Record.TownID, nil)
-	}
-	out.After.Seq, err = e.log.Commit(ctx, msg, t.Seq)
-	return err
 }

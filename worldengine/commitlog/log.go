@@ -184,6 +184,17 @@ func (l *Log) CommitTown(ctx context.Context, rec *Record, after *Entry, guard u
 	return nil
 }
 
+// RefuseRecord is Refuse for a record that changes no town.
+func (l *Log) RefuseRecord(
+	ctx context.Context, rec *Record, subject string, judged *uint64,
+) error {
+	msg, err := Encode(rec, subject, nil)
+	if err != nil {
+		return err
+	}
+	return l.Refuse(ctx, msg, rec.TownID, judged)
+}
+
 // Message returns the message at a sequence, which must be there.
 func (l *Log) Message(ctx context.Context, seq uint64) (*jetstream.RawStreamMsg, error) {
 	msg, err := l.Store.At(ctx, seq)

@@ -72,6 +72,6 @@ func (v *Verdict) checkSignal(c *payloadCheck, p *apply.Pending) {
 	forced := payloadText(c.event.Payload, "code") == lifecycle.CancelledByForce
 	if !forced && p != nil && p.Reached {
 		v.follows("a command was cancelled without force, and a request may have reached the game",
-			"", "")
+			lifecycle.CancelledByForce, "")
 	}
 }

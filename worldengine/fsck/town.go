@@ -51,12 +51,17 @@ func (v *Verdict) checkCarried(rec *commitlog.Record, before *machine.Town) {
 		v.follows("a record that cannot change the state changed it",
 			string(before.State.Canonical), string(rec.Snapshot))
 	}
-	for name, pair := range map[string][2]any{
-		"apply": {carried.Apply, rec.Apply}, "paused": {carried.Paused, rec.Paused},
-		"policy": {carried.Policy, rec.Policy}, "approvals": {carried.Approvals, rec.Approvals},
+	for _, member := range []struct {
+		name        string
+		before, now any
+	}{
+		{"apply", carried.Apply, rec.Apply}, {"paused", carried.Paused, rec.Paused},
+		{"policy", carried.Policy, rec.Policy},
+		{"approvals", carried.Approvals, rec.Approvals},
 	} {
-		want, got := excerpts([]byte(jsonText(pair[0])), []byte(jsonText(pair[1])))
-		v.follows("a record about a command changed the member "+name+" of the town", want, got)
+		want, got := excerpts([]byte(jsonText(member.before)), []byte(jsonText(member.now)))
+		v.follows("a record about a command changed the member "+member.name+" of the town",
+			want, got)
 	}
 }
 

@@ -53,12 +53,6 @@ func (s *Signal) Payload() lifecycle.SignalPayload {
 	}
 }
 
-// Refusal is why a signal is refused. The refusal is recorded.
-type Refusal struct {
-	Code    wire.Code
-	Message string
-}
-
 // signal pauses or resumes a town or the world, or takes a decision about a proposal.
 func (s *step) signal(e *Signal) (Output, error) {
 	switch e.Kind {
@@ -74,12 +68,14 @@ func (s *step) pause(e *Signal) (Output, error) {
 	pause := e.Kind == lifecycle.SignalPause
 	switch {
 	case e.TownID != "" && s.town.Seq == 0:
-		return s.refuseSignal(e, wire.CodeUnknownTown, "there is no such town")
+		return s.refuseSignal(e,
+			&approval.Refusal{Code: wire.CodeUnknownTown, Message: "there is no such town"})
 	case pause && s.town.Paused != nil:
-		return s.refuseSignal(e, wire.CodeAlreadyPaused,
-			"it is paused already, by "+s.town.Paused.ActorID)
+		return s.refuseSignal(e, &approval.Refusal{Code: wire.CodeAlreadyPaused,
+			Message: "it is paused already, by " + s.town.Paused.ActorID})
 	case !pause && s.town.Paused == nil:
-		return s.refuseSignal(e, wire.CodeNotPaused, "it is not paused")
+		return s.refuseSignal(e,
+			&approval.Refusal{Code: wire.CodeNotPaused, Message: "it is not paused"})
 	}
 	after := s.town
 	after.Paused = nil
@@ -102,7 +98,7 @@ func (s *step) decide(e *Signal) (Output, error) {
 	at := s.in.At.UTC()
 	i, refused := s.town.Approvals.Select(q, s.town.State.Hash, at)
 	if refused != nil {
-		return s.refuseSignal(e, refused.Code, refused.Message)
+		return s.refuseSignal(e, refused)
 	}
 	decision := approval.Decision{
 		Approved: e.Kind == lifecycle.SignalApprove, SignalID: e.Run.RunID, ActorID: e.ActorID,
@@ -112,7 +108,7 @@ func (s *step) decide(e *Signal) (Output, error) {
 		s.ApprovalTimeout)
 	switch {
 	case refused != nil:
-		return s.refuseSignal(e, refused.Code, refused.Message)
+		return s.refuseSignal(e, refused)
 	case decided.Decision.SignalID != e.Run.RunID:
 		return Output{Decided: &decided}, nil // the same person decided so before
 	}
@@ -135,11 +131,11 @@ func (s *step) signalled(e *Signal, kind Kind, after Town) (Output, error) {
 }
 
 // refuseSignal returns the record of a refused signal, which changes no town.
-func (s *step) refuseSignal(e *Signal, code wire.Code, message string) (Output, error) {
+func (s *step) refuseSignal(e *Signal, refused *approval.Refusal) (Output, error) {
 	p := s.producer(e.Run)
-	err := lifecycle.EmitSignal(p, e.Payload(), string(code))
+	err := lifecycle.EmitSignal(p, e.Payload(), string(refused.Code))
 	return Output{
 		Record: &Record{Kind: KindSignal, TownID: s.in.TownID, Run: p.Run()}, On: OfSignals,
-		Refused: &Refusal{code, message},
+		Refused: refused,
 	}, err
 }

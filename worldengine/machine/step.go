@@ -31,8 +31,8 @@ type Output struct {
 	Answer *Answer
 	// Decided is the proposal that a decision is about, as decided.
 	Decided *approval.Asked
-	// Refused is why a signal is refused.
-	Refused *Refusal
+	// Refused is the reason why a signal is refused.
+	Refused *approval.Refusal
 }
 
 // Subject is the subject of the log that a record goes to.

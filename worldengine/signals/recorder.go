@@ -37,11 +37,7 @@ func (r *Recorder) Refuse(ctx context.Context, s *Signal, code wire.Code, messag
 // Record stores the run of a signal that changes no state.
 func (r *Recorder) Record(ctx context.Context, townID string, run *runevents.Run) error {
 	rec := commitlog.Record{Kind: commitlog.KindSignal, TownID: townID, Run: run}
-	msg, err := commitlog.Encode(&rec, wire.SignalSubject(r.Log.World), nil)
-	if err != nil {
-		return err
-	}
-	return r.Log.Refuse(ctx, msg, townID, nil)
+	return r.Log.RefuseRecord(ctx, &rec, wire.SignalSubject(r.Log.World), nil)
 }
 
 // run returns the run of a signal; refused is "" for one that is accepted.

@@ -8,9 +8,6 @@ import (
 // Signal is an operator's signal.
 type Signal = machine.Signal
 
-// DefaultDrainTimeout is the default of Signal.DrainTimeout.
-const DefaultDrainTimeout = machine.DefaultDrainTimeout
-
 // RefusedError refuses a signal. The refusal is recorded: SignalID is its run.
 type RefusedError struct {
 	// Code is the code of the error reply.
