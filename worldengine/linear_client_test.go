@@ -172,14 +172,19 @@ func (c *linearClient) handoff(view *town.State, key string) linearCall {
 }
 
 // call makes a call and records it with its answer. One without an answer may be carried out at any
-// time from then on.
+// time from then on. While there is no writer nobody is asked, and the call is made again.
 func (c *linearClient) call(call linearCall) {
 	verb, body := call.request()
 	o := porcupine.Operation{ClientId: c.id, Input: call, Call: int64(time.Since(c.began))}
 	reply, err := c.nc.Request(wire.Subject("main", verb), body, c.patient)
+	for errors.Is(err, nats.ErrNoResponders) {
+		time.Sleep(5 * time.Millisecond)
+		o.Call = int64(time.Since(c.began))
+		reply, err = c.nc.Request(wire.Subject("main", verb), body, c.patient)
+	}
 	o.Return = int64(time.Since(c.began))
-	if errors.Is(err, nats.ErrNoResponders) || err == nil && isRepeat(reply) {
-		return // nobody was asked, or nobody does it
+	if err == nil && isRepeat(reply) {
+		return // nobody does it
 	}
 	var view *town.State
 	answer := linearAnswer{}
