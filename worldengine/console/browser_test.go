@@ -89,7 +89,7 @@ func (b *tab) heard(event any) {
 		}
 	case *log.EventEntryAdded:
 		network := e.Entry.Source == log.EntrySourceNetwork ||
-			strings.Contains(e.Entry.Text, "WebSocket connection")
+			strings.HasPrefix(e.Entry.Text, "WebSocket ") // no connection, or one that closes
 		if e.Entry.Level == log.EntryLevelError && !(b.away && network) {
 			b.trouble = append(b.trouble, e.Entry.Text)
 		}
