@@ -40,49 +40,45 @@ var rooms = []struct {
 		"./worldengine/lifecycle", "./worldengine/signals", "./worldengine/town",
 		"./worldengine/messages", "./worldengine/wire",
 	}},
-	{"worldengine/lifecycle", false, []string{jsonModule, "./handoff", "./runevents",
+	{"worldengine/lifecycle", true, []string{jsonModule, "./handoff", "./runevents",
 		"./worldengine/apply"}},
 	{"worldengine/waiting", false, []string{
 		jsonModule, "./handoff", "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
-		"./worldengine/lifecycle", "./worldengine/runs", "./worldengine/wire", "./worldengine/index",
+		"./worldengine/lifecycle", "./worldengine/machine", "./worldengine/stepper",
+		"./worldengine/wire", "./worldengine/index",
 	}},
 	{"worldengine/signals", false, []string{
-		jsonModule, natsModule, "./runevents", "./worldengine/backoff", "./worldengine/commitlog",
-		"./worldengine/lifecycle", "./worldengine/wire",
-		"./worldengine/machine",
+		"./worldengine/commitlog", "./worldengine/machine", "./worldengine/wire",
 	}},
-	{"worldengine/pending", false, []string{
-		jsonModule, natsModule, "./handoff", "./runevents", "./schemas",
-		"./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff",
+	{"worldengine/stepper", false, []string{
+		natsModule, "./runevents", "./worldengine/commitlog", "./worldengine/failpoint",
+		"./worldengine/machine", "./worldengine/wire",
+	}},
+	{"worldengine/game", false, []string{
+		natsModule, nuidModule, "./handoff", "./runevents", "./runevents/recent", "./schemas",
+		"./trace", "./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff",
 		"./worldengine/machine", "./worldengine/commitlog", "./worldengine/failpoint",
-		"./worldengine/inhand", "./worldengine/lifecycle", "./worldengine/presence",
-		"./worldengine/queue", "./worldengine/signals", "./worldengine/town",
+		"./worldengine/lifecycle", "./worldengine/presence", "./worldengine/queue",
+		"./worldengine/signals", "./worldengine/stepper", "./worldengine/town",
 		"./worldengine/waiting", "./worldengine/wire",
 	}},
-	{"worldengine/inhand", false, []string{
-		"./handoff", "./runevents", "./worldengine/apply", "./worldengine/machine",
-		"./worldengine/commitlog",
-		"./worldengine/lifecycle", "./worldengine/runs", "./worldengine/town",
-	}},
-	{"worldengine/apply", false, []string{
-		jsonModule, natsModule, nuidModule,
-		"./handoff", "./runevents", "./runevents/recent", "./schemas", "./trace",
-		"./worldengine/town", "./worldengine/wire",
+	{"worldengine/apply", true, []string{
+		jsonModule, "./handoff", "./runevents", "./schemas", "./trace", "./worldengine/town",
+		"./worldengine/wire",
 	}},
 	{"worldengine/bus", false, []string{
 		natsModule, "./runevents", "./worldengine/alerts", "./worldengine/backoff",
 		"./worldengine/commitlog", "./worldengine/wire",
 	}},
 	{"worldengine/commitlog", false, []string{
-		jsonModule, natsModule, "./handoff", "./runevents",
-		"./worldengine/apply",
+		jsonModule, natsModule, uuidModule, "./handoff", "./runevents", "./worldengine/apply",
 		"./worldengine/approval", "./worldengine/backoff",
 		"./worldengine/town", "./worldengine/messages", "./worldengine/wire", "./worldengine/machine",
 	}},
 	{"worldengine/index", false, []string{natsModule, "./runevents", "./worldengine/backoff",
 		"./worldengine/commitlog",
 		"./worldengine/wire"}},
-	{"worldengine/machine", false, []string{
+	{"worldengine/machine", true, []string{
 		jsonModule, "./dedupe", "./handoff", "./runevents", "./schemas", "./worldengine/apply",
 		"./worldengine/approval", "./worldengine/lifecycle", "./worldengine/messages",
 		"./worldengine/town", "./worldengine/wire",
@@ -117,8 +113,7 @@ var rooms = []struct {
 		"./runevents", "./worldengine/alerts", "./worldengine/apply", "./worldengine/backoff",
 	}},
 	{"worldengine/runs", false, []string{
-		jsonModule, uuidModule, natsModule, "./handoff", "./runevents",
-		"./schemas",
+		jsonModule, natsModule, "./handoff", "./runevents", "./schemas",
 		"./worldengine/commitlog", "./worldengine/index", "./worldengine/queue",
 		"./worldengine/messages", "./worldengine/wire",
 	}},

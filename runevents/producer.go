@@ -214,9 +214,15 @@ func (p *Producer) HappenedAt(at time.Time) {
 // with the producer, which finds in it what was emitted: the caller must not change it.
 func (p *Producer) Run() *Run { return &p.run }
 
-// ResumeAt says that events which another producer emitted have brought the run to status.
-func (p *Producer) ResumeAt(status RunStatus) {
-	p.persisted.status, p.now.status = status, status
+// ResumeAt says that events which another producer emitted have brought the run to status, and
+// started the step attempts that are still to end.
+func (p *Producer) ResumeAt(status RunStatus, started ...Event) {
+	p.persisted.status = status
+	for i := range started {
+		p.persisted.steps = append(p.persisted.steps,
+			stepProgress{keyOf(&started[i]).stepAttempt, StepRunning})
+	}
+	p.now = p.persisted.clone()
 }
 
 // Status returns where the events that were emitted so far have brought the run.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"worldengine/runevents"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/waiting"
@@ -13,6 +12,9 @@ import (
 // cancelRun ends a run that waits for the end of a pause or behind a command, or whose own command
 // no game has. The client of the handoff is answered when its town has its next turn.
 func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error) {
+	if s.Run, err = e.newRun(lifecycle.SignalPlan, lifecycle.SignalVersion); err != nil {
+		return Control{}, err
+	}
 	inHand := false
 	err = e.log.Retry(ctx, func() error {
 		tail, err := e.log.Tail(ctx, s.RunID, 0)
@@ -35,34 +37,30 @@ func (e *Engine) cancelRun(ctx context.Context, s *Signal) (c Control, err error
 		if inHand = current.Pending != nil && current.Pending.Run.RunID == s.RunID; inHand {
 			return nil
 		}
-		signal, err := e.recorder().Accepted(s)
-		if err != nil {
-			return err
-		}
-		why := lifecycle.Cancellation{SignalID: signal.RunID, Reason: s.Reason}
+		why := lifecycle.Cancellation{SignalID: s.Run.RunID, Reason: s.Reason}
 		if err := e.waiting.End(ctx, &tail, why); err != nil {
 			return err
 		}
-		c, err = e.signalledCancel(ctx, s, signal)
+		c, err = e.signalledCancel(ctx, s)
 		return err
 	})
 	if err == nil && inHand {
-		return e.cancelPending(ctx, s)
+		if err = e.games.Cancel(ctx, s); err == nil {
+			c, err = e.signalledCancel(ctx, s)
+		}
 	}
 	return c, err
 }
 
 // signalledCancel records the signal of a cancellation that is stored, and has the town go on.
-func (e *Engine) signalledCancel(
-	ctx context.Context, s *Signal, signal *runevents.Run,
-) (Control, error) {
+func (e *Engine) signalledCancel(ctx context.Context, s *Signal) (Control, error) {
 	e.cancelled.Add(s.RunID, struct{}{})
 	e.queue.Unpark(s.TownID)
-	if err := e.recorder().Record(ctx, s.TownID, signal); err != nil {
+	if err := e.tell(ctx, s, ""); err != nil {
 		return Control{}, err
 	}
 	c, err := e.Control(ctx, s.TownID)
-	c.SignalID = signal.RunID
+	c.SignalID = s.Run.RunID
 	return c, err
 }
 
@@ -73,16 +71,4 @@ func (e *Engine) readTownOfRun(ctx context.Context, runID string) (string, error
 		return "", nil
 	}
 	return lifecycle.StartedTown(&run), err
-}
-
-// cancelPending ends a run whose command is pending.
-func (e *Engine) cancelPending(ctx context.Context, s *Signal) (Control, error) {
-	signal, err := e.recorder().Accepted(s)
-	if err != nil {
-		return Control{}, err
-	}
-	if err := e.pending.Cancel(ctx, s, signal.RunID); err != nil {
-		return Control{}, err
-	}
-	return e.signalledCancel(ctx, s, signal)
 }

@@ -124,7 +124,7 @@ func setBetweenStarts(t *testing.T, step, deadline time.Duration) (wrong string)
 	<-asked
 	over, cancel := context.WithCancel(t.Context())
 	cancel()
-	first.pending.Stop(over) // without waiting for an answer
+	first.games.Stop(over) // without waiting for an answer
 	require.NoError(t, first.Close(t.Context()))
 	for len(asked) > 0 {
 		<-asked

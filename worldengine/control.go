@@ -2,7 +2,6 @@ package worldengine
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"worldengine/runevents"
@@ -35,11 +34,7 @@ func (e *Engine) Reject(ctx context.Context, s Signal, code wire.Code) error {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	s = s.WithDefaults()
-	err := e.recorder().Refuse(ctx, &s, code, "")
-	if _, recorded := errors.AsType[*SignalError](err); recorded {
-		return nil
-	}
-	return err
+	return e.tell(ctx, &s, code)
 }
 
 // signal steps a town, or the world, by a signal, and returns the town behind it. The error of a
@@ -54,8 +49,8 @@ func (e *Engine) signal(ctx context.Context, s *Signal) (out machine.Output, err
 		if err != nil {
 			return err
 		}
-		in := e.input(s.TownID, drawn, s)
-		out, err = e.step(ctx, t, in)
+		in := e.steps.Input(s.TownID, drawn, s)
+		out, err = e.steps.Step(ctx, t, in)
 		e.towns.Forget(s.TownID) // signals come beside the turns of a town
 		drawn = in.Drawn
 		return err
@@ -84,8 +79,8 @@ func (e *Engine) signalTown(ctx context.Context, s *Signal) (Control, error) {
 	}
 	e.queue.Unpark(s.TownID)
 	if out.After.Pending != nil {
-		// at once, so that the next reader sees it; pending.Worker.Watch does it again
-		e.pending.Hold(ctx, s.TownID, out.After)
+		// at once, so that the next reader sees it; game.Worker.Watch does it again
+		e.games.Hold(ctx, s.TownID, out.After.Pending)
 	}
 	return e.controlOf(s.TownID, out.After, s.Run.RunID), nil
 }
@@ -130,7 +125,7 @@ func (e *Engine) controlOf(townID string, current commitlog.Entry, signalID stri
 }
 
 func (e *Engine) controlOfWorld(by *commitlog.PausedBy, signalID string) Control {
-	c := Control{By: by, Applying: e.pending.Count(), SignalID: signalID}
+	c := Control{By: by, Applying: e.games.Count(), SignalID: signalID}
 	c.Paused = c.By != nil
 	c.Draining = c.Paused && c.Applying > 0 && c.By.Draining(time.Now())
 	return c

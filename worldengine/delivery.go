@@ -42,13 +42,6 @@ func (d *delivery) retryOf() *apply.RetryOf {
 	return &d.retries.RetryOf
 }
 
-// begin gives a delivery the producer of the events that say that it waits, once.
-func (e *Engine) begin(d *delivery) {
-	if d.Producer == nil {
-		d.Producer = e.newProducer(d.Identity)
-	}
-}
-
 // turn is how the turn of a delivery, or of a change, ended. The set is closed.
 type turn int
 

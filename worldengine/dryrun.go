@@ -51,9 +51,9 @@ func (e *Engine) DryRun(ctx context.Context, h *handoff.Handoff) (DryRun, error)
 	if err != nil {
 		return DryRun{}, err
 	}
-	out, err := machine.Step(current, e.input(townID, nil, &machine.Handoff{
+	out, err := machine.Step(current, e.steps.Input(townID, nil, &machine.Handoff{
 		Handoff: h, Prior: prior, Run: run, DryRun: true,
-	}), &e.settings)
+	}), &e.steps.Settings)
 	if err != nil {
 		return DryRun{}, err
 	}

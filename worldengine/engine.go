@@ -19,20 +19,19 @@ import (
 	"worldengine/runevents"
 	"worldengine/runevents/recent"
 	"worldengine/worldengine/alerts"
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/feed"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/history"
 	"worldengine/worldengine/index"
-	"worldengine/worldengine/machine"
-	"worldengine/worldengine/pending"
 	"worldengine/worldengine/presence"
 	"worldengine/worldengine/projection"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/signals"
+	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/waiting"
 )
 
@@ -51,25 +50,23 @@ const (
 // Engine is the authoritative engine of one world: of the servers of a world one has an engine, the
 // writer. It is safe for concurrent use.
 type Engine struct {
-	config Config
-	// settings are those by which the machine decides.
-	settings machine.Settings
-	log      *commitlog.Log
-	history  history.Reader
-	towns    *commitlog.Towns
-	index    *index.Index
-	lost     []index.Row // which the log did not have any more when the index was opened
-	queue    *queue.Queue[*delivery]
-	runs     *runs.Store
-	waiting  *waiting.Store
-	results  resultCounts
-	alerts   *alerts.Alerts
-	feed     *feed.Feed
+	config  Config
+	steps   *stepper.Stepper
+	log     *commitlog.Log
+	history history.Reader
+	towns   *commitlog.Towns
+	index   *index.Index
+	lost    []index.Row // which the log did not have any more when the index was opened
+	queue   *queue.Queue[*delivery]
+	runs    *runs.Store
+	waiting *waiting.Store
+	results resultCounts
+	alerts  *alerts.Alerts
+	feed    *feed.Feed
 
-	// pending has the commands that are applied outside the engine, and plugins carries their
-	// requests.
-	pending *pending.Worker
-	plugins apply.ReplyRouter
+	// games has the commands applied that games apply, and plugins carries its requests.
+	games   *game.Worker
+	plugins game.ReplyRouter
 	// townOfRun returns the town of a run, "" if there is no such run, and endOfRun the log sequence of
 	// its end.
 	townOfRun func(ctx context.Context, runID string) (string, error)
@@ -116,8 +113,4 @@ func (e *Engine) newRun(planID, planVersion string) (runevents.Identity, error) 
 		RunID: runID, TenantID: e.config.TenantID, ProjectID: e.config.ProjectID,
 		EnvironmentID: e.config.EnvironmentID, PlanID: planID, PlanVersion: planVersion,
 	}, err
-}
-
-func (e *Engine) newProducer(run runevents.Identity) *runevents.Producer {
-	return runevents.NewProducer(run, runevents.Source{Now: e.config.Now, NewID: e.config.NewID})
 }

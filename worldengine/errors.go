@@ -44,5 +44,5 @@ type PausedError = waiting.PausedError
 // AbsentError is for a request that has waited for a game that is away.
 type AbsentError = waiting.AbsentError
 
-// CancelledError is runs.ErrRunCancelled for the client whose handoff waited.
+// CancelledError is machine.ErrRunCancelled for the client whose handoff waited.
 type CancelledError = waiting.CancelledError

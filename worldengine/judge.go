@@ -7,15 +7,12 @@ import (
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
-	"worldengine/runevents"
 	"worldengine/trace"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/pending"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/retry"
-	"worldengine/worldengine/runs"
 )
 
 // Submit queues h for its town and returns; done is called once, from another goroutine, when the
@@ -44,7 +41,7 @@ func (e *Engine) submit(d *delivery, done func(Answer, error)) error {
 	d.done = done
 	townID := d.Handoff.Proposal.TownID
 	if d.retries == nil {
-		if err := e.pending.InProgress(townID, d.Handoff.IdempotencyKey); err != nil {
+		if err := e.games.InProgress(townID, d.Handoff.IdempotencyKey); err != nil {
 			return err
 		}
 	}
@@ -149,11 +146,11 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 		}
 		prior = nil
 	}
-	in := e.input(h.Proposal.TownID, d.drawn, &machine.Handoff{
+	in := e.steps.Input(h.Proposal.TownID, d.drawn, &machine.Handoff{
 		Handoff: h, Prior: prior, Run: d.Identity, Next: d.Next(), Begin: d.Begin(),
 		RetryOf: d.retryOf(),
 	})
-	out, err := e.step(ctx, current, in)
+	out, err := e.steps.Step(ctx, current, in)
 	d.drawn = in.Drawn
 	switch {
 	case err != nil:
@@ -167,14 +164,8 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 	if out.Answer != nil {
 		return answered, *out.Answer, nil
 	}
-	if p := out.After.Pending; d.Closed {
-		e.runs.Reopen(ctx, h.Proposal.TownID, p.Run, p.Emitted)
-	}
-	return handedOver, Answer{}, e.pending.Ensure(h.Proposal.TownID, out.After,
-		func(end pending.End, err error) {
-			d.done(Answer{RunID: end.RunID, Result: end.Result, JSON: end.JSON,
-				Embodiment: end.Embodiment}, err)
-		})
+	e.waiting.Reopen(ctx, &d.Run, out.After.Pending.Emitted)
+	return handedOver, Answer{}, e.games.Ensure(h.Proposal.TownID, out.After, d.done)
 }
 
 // mustWait reports whether a delivery has to wait: while a command is being applied to its town,
@@ -182,17 +173,17 @@ func (e *Engine) decide(ctx context.Context, d *delivery) (turn, Answer, error) 
 // that the command is this handoff's.
 func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.Entry) (bool, error) {
 	if current.Pending != nil {
-		if err := e.pending.Ensure(d.Handoff.Proposal.TownID, current, nil); err != nil {
+		if err := e.games.Ensure(d.Handoff.Proposal.TownID, current, nil); err != nil {
 			return false, err
 		}
 	}
-	err := e.pending.InProgress(d.Handoff.Proposal.TownID, d.Handoff.IdempotencyKey)
+	err := e.games.InProgress(d.Handoff.Proposal.TownID, d.Handoff.IdempotencyKey)
 	if err != nil {
 		return false, e.inProgress(ctx, d, current, err)
 	}
 	by := e.worldPause.Of(current)
 	if by != nil || current.Pending != nil {
-		e.waiting.Reopen(ctx, &d.Run)
+		e.waiting.Reopen(ctx, &d.Run, 0)
 	}
 	if by != nil {
 		if current.Paused != nil {
@@ -204,7 +195,7 @@ func (e *Engine) mustWait(ctx context.Context, d *delivery, current commitlog.En
 		return true, e.park(ctx, d, wait{behind: current.Pending.Run.RunID})
 	}
 	err = e.waiting.Close(ctx, &d.Run)
-	if errors.Is(err, runs.ErrRunCancelled) {
+	if errors.Is(err, machine.ErrRunCancelled) {
 		err = &CancelledError{RunID: d.Identity.RunID}
 	}
 	return false, err
@@ -239,16 +230,14 @@ func (e *Engine) refuseRetry(ctx context.Context, d *delivery, refusal *retry.Re
 	if refusal == nil {
 		return nil
 	}
-	recorder := e.recorder()
-	if !d.MayBeRecorded() { // its operator may know the run, which is the signal's
-		recorder.NewProducer = func(planID, version string) (*runevents.Producer, error) {
-			run := d.Identity
-			run.PlanID, run.PlanVersion, run.Trace = planID, version, trace.Context{}
-			return e.newProducer(run), nil
-		}
-	}
-	return recorder.Refuse(ctx, &Signal{
+	s := &Signal{
 		Kind: lifecycle.SignalRetry, TownID: d.Handoff.Proposal.TownID, RunID: d.Retry.RunID,
 		HandoffID: d.Handoff.HandoffID, ActorID: d.Retry.ActorID, Reason: d.Retry.Reason,
-	}, refusal.Code, refusal.Message)
+	}
+	if !d.MayBeRecorded() { // its operator may know the run, which is the signal's
+		s.Run = d.Identity
+		s.Run.PlanID, s.Run.PlanVersion = lifecycle.SignalPlan, lifecycle.SignalVersion
+		s.Run.Trace = trace.Context{}
+	}
+	return e.refuse(ctx, s, refusal.Code, refusal.Message)
 }

@@ -10,8 +10,8 @@ import (
 
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/index"
-	"worldengine/worldengine/pending"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
@@ -32,7 +32,7 @@ var Defects = map[string]func(*Engine){
 	"answers what it never stores": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, loses: true}
 	},
-	"asks for no approval": func(e *Engine) { e.settings.Policy = approval.Policy{} },
+	"asks for no approval": func(e *Engine) { e.steps.Settings.Policy = approval.Policy{} },
 	"cancels, and stores it nowhere": func(e *Engine) {
 		e.log.Store = &defectiveStore{Store: e.log.Store, drops: commitlog.KindCancelled}
 	},
@@ -51,8 +51,8 @@ func (e *Engine) reindex(source index.Source) {
 	useIndex(e.log, e.index)
 	e.runs = runs.New(e.log, e.index, e.runConfig())
 	e.endOfRun = e.runs.EndedAt
-	e.waiting = waiting.New(e.log, e.runs, e.waitingConfig())
-	e.pending = pending.New(e.pendingConfig())
+	e.waiting = waiting.New(e.steps, e.waitingConfig())
+	e.games = game.New(e.steps, e.gameConfig())
 }
 
 // emptySource is a log that keeps nothing.

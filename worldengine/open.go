@@ -16,8 +16,8 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/bus"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/history"
-	"worldengine/worldengine/pending"
 	"worldengine/worldengine/projection"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/runs"
@@ -87,7 +87,7 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 		World: config.World, Stream: stream,
 		Store:      commitlog.NewStore(js, stream, config.GroupCommits),
 		MaxPayload: nc.MaxPayload, MayStore: config.MayStore,
-		Committed: config.OnCommit, FetchWait: config.FetchWait, Draw: config.draw, Now: config.Now,
+		Committed: config.OnCommit, FetchWait: config.FetchWait, Retention: config.AppendedRetention, Draw: config.draw, Now: config.Now,
 	}
 	if config.Known != nil {
 		log.Known.Adopt(config.Known)
@@ -102,25 +102,25 @@ func prepare(ctx context.Context, nc *nats.Conn, config Config) (*Engine, error)
 	}
 	e.absent = e.newAbsences()
 	e.townOfRun = e.readTownOfRun
-	e.settings = e.machineSettings()
+	e.steps = e.newStepper()
 	e.runs = runs.New(log, e.index, e.runConfig())
 	e.endOfRun = e.runs.EndedAt
-	e.waiting = waiting.New(log, e.runs, e.waitingConfig())
+	e.waiting = waiting.New(e.steps, e.waitingConfig())
 	seq, paused, err := log.WorldPause(ctx)
 	if err != nil {
 		return nil, errors.Join(err, e.closeIndex())
 	}
 	e.worldPause = signals.NewWorldPause(log, signals.Pause{Seq: seq, By: paused},
 		func() { e.queue.UnparkAll() })
-	e.pending = pending.New(e.pendingConfig())
+	e.games = game.New(e.steps, e.gameConfig())
 	return e, nil
 }
 
 // start opens the inbox of the plugins' answers and starts what works in the background.
 func (e *Engine) start(ctx context.Context, nc, followers *nats.Conn) error {
 	var err error
-	if e.plugins, err = apply.OpenInbox(cmp.Or(e.config.Plugins, nc),
-		e.pending.UnusedAnswers()); err != nil {
+	if e.plugins, err = game.OpenInbox(cmp.Or(e.config.Plugins, nc),
+		e.games.UnusedAnswers()); err != nil {
 		return err
 	}
 	if err := e.startFollowers(nc, followers); err != nil {
@@ -162,7 +162,7 @@ func (e *Engine) startFollowers(nc, followers *nats.Conn) error {
 	ctx, stop := context.WithCancel(context.Background())
 	e.stop = stop
 	e.queue = newQueue(ctx, &e.config)
-	e.pending.Start(ctx, e.queue, e.plugins)
+	e.games.Start(ctx, e.queue, e.plugins)
 	e.runs.Queue = e.queue
 	e.alerts.Start()
 	recall := e.absent.Recall(e.alerts.List)
@@ -178,7 +178,7 @@ func (e *Engine) startFollowers(nc, followers *nats.Conn) error {
 	e.background.Go(func() { e.watchLog(ctx, nc) })
 	e.background.Go(func() { e.resume(ctx) })
 	e.background.Go(func() { e.reapWaiting(ctx) })
-	e.background.Go(func() { e.pending.Watch(ctx) })
+	e.background.Go(func() { e.games.Watch(ctx) })
 	e.background.Go(func() { e.watchStorage(ctx) })
 	return nil
 }
@@ -214,7 +214,7 @@ func (e *Engine) ensureInTurn(townID string) error {
 	return e.queue.SubmitUpkeep(townID, func(ctx context.Context) {
 		current, err := e.log.Load(ctx, townID)
 		if err == nil && current.Pending != nil {
-			err = e.pending.Ensure(townID, current, nil)
+			err = e.games.Ensure(townID, current, nil)
 		}
 		if err != nil && ctx.Err() == nil {
 			e.config.Logger.Error("a pending command cannot be resumed", "town",
@@ -278,7 +278,7 @@ func (e *Engine) findLog(ctx context.Context) {
 // answered. A command that is being applied stays pending, unless its answer comes within moments:
 // the server that serves the world next goes on with it.
 func (e *Engine) Close(ctx context.Context) error {
-	e.pending.Stop(ctx)
+	e.games.Stop(ctx)
 	err := e.queue.Drain(ctx)
 	e.stop()
 	e.plugins.Close()

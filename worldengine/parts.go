@@ -9,24 +9,34 @@ import (
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
 
-	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/bus"
-	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/feed"
-	"worldengine/worldengine/inhand"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/lifecycle"
-	"worldengine/worldengine/pending"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/presence"
 	"worldengine/worldengine/runs"
+	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/waiting"
 )
+
+// newStepper returns what has the machine decide, and commits its records.
+func (e *Engine) newStepper() *stepper.Stepper {
+	return &stepper.Stepper{
+		Log: e.log, Now: e.config.Now, NewID: e.config.NewID,
+		Settings: machine.Settings{
+			Rules: e.config.Rules, Apply: e.config.Apply, Policy: e.config.policy,
+			ApprovalTimeout: e.config.ApprovalTimeout, Plugin: e.config.Plugin,
+		},
+	}
+}
 
 // runConfig is what the runs of the engine are kept with.
 func (e *Engine) runConfig() runs.Config {
 	return runs.Config{
-		World: e.config.World, Retention: e.config.AppendedRetention,
+
 		Appends: runevents.AppendPolicy{
 			TenantID: e.config.TenantID, EngineSteps: lifecycle.Steps(),
 			EnginePlan: lifecycle.IsEnginePlan, Transitions: e.config.ValidateTransitions,
@@ -74,7 +84,7 @@ func (e *Engine) digested() uint64 {
 func (e *Engine) waitingConfig() waiting.Config {
 	return waiting.Config{
 		History: e.config.HistoryPerTown, Serves: e.config.Serves,
-		NewProducer: e.newProducer, Ended: e.runEnded,
+		Ended: e.runEnded,
 		Left: func(run runevents.Identity, townID string, err error) {
 			e.alerts.RaiseOnce(e.environment().LeftWaiting(run, townID, err))
 		},
@@ -82,36 +92,33 @@ func (e *Engine) waitingConfig() waiting.Config {
 	}
 }
 
-// pendingConfig is what works on the commands that are applied outside the engine.
-func (e *Engine) pendingConfig() pending.Config {
-	return pending.Config{
+// gameConfig is what works on the commands that are applied outside the engine.
+func (e *Engine) gameConfig() game.Config {
+	return game.Config{
 		World: e.config.World, Policy: e.config.Plugin, RCON: e.config.RCON,
 		PauseWait: e.config.PauseWait, AbsentWait: e.config.absentWait(),
 		Timeout: operationTimeout,
-		Log:     e.log, Towns: e.towns, WorldPause: e.worldPause, Signals: e.recorder(),
-		InHand: &inhand.Store{Runs: e.runs, NewProducer: e.newProducer},
+		Towns:   e.towns, WorldPause: e.worldPause,
 		Absent: e.absent, TownOf: e.runs.Town, EndOf: e.recordOfEnd,
-		Committed: func(rec *commitlog.Record, seq uint64, result *handoff.Result) {
-			e.results.count(result.Status)
-		},
-		Raise: func(alert runevents.Alert) { e.alerts.RaiseOnce(alert) },
+		Concluded: func(answer *machine.Answer) { e.results.count(answer.Result.Status) },
+		Raise:     func(alert runevents.Alert) { e.alerts.RaiseOnce(alert) },
 		RaiseStored: func(ctx context.Context, alert runevents.Alert) error {
 			return e.alerts.RaiseStored(ctx, alert)
 		},
 		Serves: e.config.Serves, Environment: e.environment(), OnAttempt: e.config.OnAttempt,
-		Now: e.config.Now, NewID: e.config.NewID, Draw: e.config.draw, Logger: e.config.Logger,
+		Now: e.config.Now, Draw: e.config.draw, Logger: e.config.Logger,
 	}
 }
 
 // Draining reports whether the command of a paused run is still being applied, and waited for.
 func (e *Engine) Draining(ctx context.Context, run *runevents.Snapshot) (bool, error) {
-	return e.pending.Draining(ctx, run)
+	return e.games.Draining(ctx, run)
 }
 
 // PluginAbsentSince returns since when the command of a run has waited for a plugin; zero where it
 // does not, or another writer asks for it.
 func (e *Engine) PluginAbsentSince(run *runevents.Snapshot) time.Time {
-	return e.pending.AbsentSince(lifecycle.StartedTown(run), run.RunID)
+	return e.games.AbsentSince(lifecycle.StartedTown(run), run.RunID)
 }
 
 // needsPlugin reports whether a plugin applies the commands of a town.

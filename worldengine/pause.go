@@ -7,7 +7,7 @@ import (
 
 	"worldengine/runevents/recent"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/runs"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/waiting"
 )
 
@@ -34,10 +34,9 @@ func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
 		if i > 0 {
 			w.Wait()
 		}
-		if w.answered || w.Producer == nil && why.by == nil && w.Waited() < queuedMoment {
+		if w.answered || !w.MayBeRecorded() && why.by == nil && w.Waited() < queuedMoment {
 			continue
 		}
-		e.begin(w)
 		if err := e.recordWaiting(ctx, w, why); err != nil {
 			if i == 0 {
 				return err // and its turn answers it
@@ -56,14 +55,11 @@ func (e *Engine) park(ctx context.Context, d *delivery, why wait) error {
 
 // recordWaiting records that a delivery waits. The error is the reason to end the wait.
 func (e *Engine) recordWaiting(ctx context.Context, w *delivery, why wait) (err error) {
-	switch {
-	case why.by != nil:
-		err = e.waiting.Pause(ctx, &w.Run, why.by)
-	case w.Waited() >= queuedMoment:
-		err = e.waiting.Queue(ctx, &w.Run)
+	if why.by != nil || w.Waited() >= queuedMoment {
+		err = e.waiting.Record(ctx, &w.Run, why.by)
 	}
 	runID := w.Identity.RunID
-	if _, cancelled := e.cancelled.Get(runID); cancelled || errors.Is(err, runs.ErrRunCancelled) {
+	if _, cancelled := e.cancelled.Get(runID); cancelled || errors.Is(err, machine.ErrRunCancelled) {
 		return &CancelledError{RunID: runID}
 	}
 	if err != nil && ctx.Err() == nil && e.waitTrouble.Ready() {
@@ -74,7 +70,7 @@ func (e *Engine) recordWaiting(ctx context.Context, w *delivery, why wait) (err 
 	case why.by == nil && w.Waited() < e.config.absentWait(), w.Waited() < e.config.PauseWait:
 		return nil
 	case why.by == nil:
-		return e.pending.Absent(w.Handoff.Proposal.TownID, why.behind, runID)
+		return e.games.Absent(w.Handoff.Proposal.TownID, why.behind, runID)
 	}
 	return &PausedError{TownID: w.Handoff.Proposal.TownID, World: why.world, By: why.by,
 		RunID: runID}
@@ -85,7 +81,7 @@ func (e *Engine) abandon(ctx context.Context, d *delivery, err error) {
 	ctx, cancel := context.WithTimeout(ctx, operationTimeout)
 	defer cancel()
 	switch {
-	case errors.Is(err, runs.ErrRunCancelled):
+	case errors.Is(err, machine.ErrRunCancelled):
 		e.waiting.Done(&d.Run)
 		return
 	case d.Closed && (errors.Is(err, commitlog.ErrLogUnavailable) || ctx.Err() != nil):

@@ -124,7 +124,7 @@ func TestAConsoleIsInDoubtAfterAPause(t *testing.T) {
 			now.Pending.Run.RunID == current.Pending.Run.RunID
 	}
 	require.Eventually(t, func() bool {
-		return next.pending.InProgress("t", h.IdempotencyKey) != nil
+		return next.games.InProgress("t", h.IdempotencyKey) != nil
 	}, 30*time.Second, time.Millisecond)
 	require.Never(t, func() bool { return !pending() }, 2*time.Second, 50*time.Millisecond)
 	_, err = next.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume, TownID: "t"})
@@ -162,7 +162,7 @@ func TestAPauseThatIsOverIsNotTold(t *testing.T) {
 		require.NoError(t, err)
 		_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalPause, TownID: townID})
 		require.NoError(t, err)
-		e.pending.Hold(t.Context(), "t", before)
+		e.games.Hold(t.Context(), "t", before.Pending)
 		paused, err := e.log.Load(t.Context(), "t")
 		require.NoError(t, err)
 		pauses := func() (runevents.RunStatus, int64) {
@@ -175,8 +175,8 @@ func TestAPauseThatIsOverIsNotTold(t *testing.T) {
 
 		_, err = e.Signal(t.Context(), Signal{Kind: lifecycle.SignalResume, TownID: townID})
 		require.NoError(t, err)
-		e.pending.Hold(t.Context(), "t", before) // after this the run goes on, whoever told it
-		e.pending.Hold(t.Context(), "t", paused)
+		e.games.Hold(t.Context(), "t", before.Pending) // after this the run goes on, whoever told it
+		e.games.Hold(t.Context(), "t", paused.Pending)
 		status, after := pauses()
 		require.Equal(t, runevents.RunRunning, status)
 		require.Equal(t, count, after)

@@ -35,7 +35,7 @@ func (e *Engine) Retry(ctx context.Context, s Signal, wait time.Duration) (Retri
 		return Retried{}, err
 	}
 	if s.TownID = failed.TownID; refusal != nil {
-		return Retried{}, e.recorder().Refuse(reading, &s, refusal.Code, refusal.Message)
+		return Retried{}, e.refuse(reading, &s, refusal.Code, refusal.Message)
 	}
 	d, err := e.newDelivery(failed.Handoff, failed.Trace)
 	if err != nil {

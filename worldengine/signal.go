@@ -1,9 +1,13 @@
 package worldengine
 
 import (
-	"worldengine/runevents"
+	"context"
+
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/signals"
+	"worldengine/worldengine/wire"
 )
 
 // Signal is an operator's signal.
@@ -27,12 +31,24 @@ type Control struct {
 	SignalID string
 }
 
-// recorder returns what makes and stores the runs of signals.
-func (e *Engine) recorder() *signals.Recorder {
-	return &signals.Recorder{
-		Log: e.log, NewProducer: func(planID, planVersion string) (*runevents.Producer, error) {
-			run, err := e.newRun(planID, planVersion)
-			return e.newProducer(run), err
-		},
+// tell records a signal that changes no town: refused with a code, or if that is "", accepted. It
+// draws the run of the signal, unless that has one.
+func (e *Engine) tell(ctx context.Context, s *Signal, code wire.Code) (err error) {
+	if s.Run.RunID == "" {
+		if s.Run, err = e.newRun(lifecycle.SignalPlan, lifecycle.SignalVersion); err != nil {
+			return err
+		}
 	}
+	in := e.steps.Input(s.TownID, nil, &machine.Told{Signal: s, Code: code})
+	_, err = e.steps.Step(ctx, machine.Town{}, in)
+	return err
+}
+
+// refuse records that a signal is refused, and returns the refusal, a *SignalError, or the error
+// that kept it from being recorded.
+func (e *Engine) refuse(ctx context.Context, s *Signal, code wire.Code, message string) error {
+	if err := e.tell(ctx, s, code); err != nil {
+		return err
+	}
+	return &SignalError{Code: code, SignalID: s.Run.RunID, Message: message}
 }

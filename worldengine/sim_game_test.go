@@ -8,6 +8,7 @@ import (
 
 	"worldengine/schemas"
 	"worldengine/worldengine/apply"
+	"worldengine/worldengine/game"
 )
 
 // simRouter carries an engine's requests to the game, which gets them, gets them late, or does
@@ -17,13 +18,13 @@ type simRouter struct {
 	engine *simEngine
 }
 
-func (p *simRouter) Ask(_ string, m *apply.Mailbox, attempt int64, data []byte) error {
+func (p *simRouter) Ask(_ string, m *game.Mailbox, attempt int64, data []byte) error {
 	_, err := simDo(p.engine.alive, p.sim, p.engine, "ask "+m.TownID,
 		func() (struct{}, error) {
 			if p.sim.game.away {
 				p.sim.trace("nobody has %s", m.TownID)
 				if !p.sim.chance(6) {
-					m.Deliver(apply.Reply{Msg: noResponders(), Attempt: attempt})
+					m.Deliver(game.Reply{Msg: noResponders(), Attempt: attempt})
 				}
 				return struct{}{}, nil
 			}
@@ -37,13 +38,13 @@ func (p *simRouter) Ask(_ string, m *apply.Mailbox, attempt int64, data []byte) 
 	return err
 }
 
-func (p *simRouter) Forget(*apply.Mailbox, bool) {}
-func (p *simRouter) Close()                      {}
+func (p *simRouter) Forget(*game.Mailbox, bool) {}
+func (p *simRouter) Close()                     {}
 
 func noResponders() *nats.Msg { return &nats.Msg{Header: nats.Header{"Status": {"503"}}} }
 
 type simRequest struct {
-	to   *apply.Mailbox
+	to   *game.Mailbox
 	data []byte
 }
 
@@ -66,7 +67,7 @@ func (g *simGame) deliverLate() {
 }
 
 // take answers a request, if the answer arrives.
-func (g *simGame) take(to *apply.Mailbox, data []byte) {
+func (g *simGame) take(to *game.Mailbox, data []byte) {
 	c, err := apply.ParseCommand(data, schemas.Limits{})
 	if err != nil {
 		panic(err)
@@ -85,7 +86,7 @@ func (g *simGame) take(to *apply.Mailbox, data []byte) {
 	if err != nil {
 		panic(err)
 	}
-	to.Deliver(apply.Reply{Msg: &nats.Msg{Data: encoded}, Attempt: c.LogicalAttemptID})
+	to.Deliver(game.Reply{Msg: &nats.Msg{Data: encoded}, Attempt: c.LogicalAttemptID})
 }
 
 func (g *simGame) decide(c *apply.Command) apply.Answer {

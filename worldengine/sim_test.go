@@ -18,8 +18,8 @@ import (
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/history"
-	"worldengine/worldengine/pending"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/signals"
 	"worldengine/worldengine/town"
@@ -158,7 +158,7 @@ func (s *sim) start() *simEngine {
 	}
 	log := &commitlog.Log{
 		World: "main", Store: &simStore{s, process}, MaxPayload: func() int64 { return 1 << 20 },
-		Draw: config.draw,
+		Draw: config.draw, Retention: config.AppendedRetention,
 	}
 	e := &Engine{
 		config: config, log: log, history: history.Reader{Log: log}, towns: commitlog.NewTowns(log),
@@ -171,19 +171,19 @@ func (s *sim) start() *simEngine {
 	e.runs = runs.New(log, e.index, e.runConfig())
 	e.townOfRun = aboutRun(e.readTownOfRun)
 	e.endOfRun = aboutRun(e.runs.EndedAt)
-	e.settings = e.machineSettings()
+	e.steps = e.newStepper()
 	held := e.waitingConfig()
 	held.Ended = aboutRun(e.runEnded)
-	e.waiting = waiting.New(log, e.runs, held)
+	e.waiting = waiting.New(e.steps, held)
 	e.worldPause = signals.NewWorldPause(log, s.worldPause(), func() { e.queue.UnparkAll() })
 	e.queue = newQueue(context.WithValue(ctx, simAsker{}, "in its turn"), &config)
-	work := e.pendingConfig()
+	work := e.gameConfig()
 	work.RaiseStored = process.raiseStored
-	e.pending = pending.New(work)
-	e.pending.Start(ctx, e.queue, e.plugins)
+	e.games = game.New(e.steps, work)
+	e.games.Start(ctx, e.queue, e.plugins)
 	process.Engine = e
 	go e.resume(context.WithValue(process.alive, simAsker{}, "resumes"))
-	go e.pending.Watch(context.WithValue(process.alive, simAsker{}, "watches"))
+	go e.games.Watch(context.WithValue(process.alive, simAsker{}, "watches"))
 	go e.reapWaiting(context.WithValue(process.alive, simAsker{}, "reaps"))
 	return process
 }
@@ -304,7 +304,7 @@ func (s *sim) crash() {
 func (s *sim) kill(i int) {
 	e := s.engines[i]
 	e.dead = true
-	e.pending.Refuse()
+	e.games.Refuse()
 	e.kill()
 	s.mu.Lock()
 	waiting := slices.Clone(s.waiting)

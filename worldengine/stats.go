@@ -57,7 +57,7 @@ func (e *Engine) IndexProgress() (indexed, end uint64) {
 func (e *Engine) Stats() Stats {
 	s := Stats{
 		Results: map[handoff.Status]int64{}, Waiting: e.queue.Depth(),
-		Applying:      e.pending.Count(),
+		Applying:      e.games.Count(),
 		CommitsMissed: e.feed.Missed(),
 	}
 	s.Indexed, s.IndexEnd = e.IndexProgress()

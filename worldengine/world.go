@@ -150,16 +150,16 @@ func (e *Engine) commitChange(
 			return err
 		}
 		if current.Pending != nil {
-			if err := e.pending.Ensure(townID, current, nil); err != nil {
+			if err := e.games.Ensure(townID, current, nil); err != nil {
 				return err
 			}
 			end = parked
 			if time.Since(queued) < e.config.absentWait() {
 				return nil
 			}
-			return e.pending.Absent(townID, current.Pending.Run.RunID, "")
+			return e.games.Absent(townID, current.Pending.Run.RunID, "")
 		}
-		out, err := e.step(ctx, current, e.input(townID, nil, change))
+		out, err := e.steps.Step(ctx, current, e.steps.Input(townID, nil, change))
 		if err != nil {
 			e.towns.Forget(townID)
 			return err

@@ -16,7 +16,7 @@ import (
 // it would apply the command twice.
 func TestHowAnAttemptByAConsoleEnds(t *testing.T) {
 	t.Parallel()
-	command := &Command{ApplyID: anApplyID}
+	command := &Command{ApplyID: "handoff_1"}
 	unavailable := fmt.Errorf("rcon: %w", ErrUnavailable)
 	for name, c := range map[string]struct {
 		answer Answer
@@ -112,17 +112,4 @@ func TestPolicies(t *testing.T) {
 	}
 	require.NoError(t, defaults.Validate())
 	require.NoError(t, given.Validate())
-}
-
-// While no plugin is subscribed, an attempt that is patient waits, and another one passes.
-func TestAnAttemptThatWaits(t *testing.T) {
-	t.Parallel()
-	for _, patience := range []time.Duration{0, time.Second} {
-		p := &PluginAttempt{Patience: patience}
-		require.False(t, p.Away())
-		require.False(t, p.Waits())
-		p.absent = true
-		require.True(t, p.Away())
-		require.Equal(t, patience > 0, p.Waits())
-	}
 }

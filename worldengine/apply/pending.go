@@ -52,13 +52,6 @@ type RetryOf struct {
 	LogSeq uint64 `json:"logSeq"`
 }
 
-// Arrived returns p after a server has taken it over: a request of an earlier one may have arrived.
-func (p *Pending) Arrived() *Pending {
-	n := *p
-	n.Reached = true
-	return &n
-}
-
 // Failure returns why an attempt to apply a command failed.
 type Failure struct {
 	Reason handoff.ReasonCode `json:"reason"` // of the result, if it was the last attempt

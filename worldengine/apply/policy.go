@@ -128,6 +128,53 @@ type Result struct {
 	Reached bool
 }
 
+// Result returns how an attempt ended that got a definite answer.
+func (a *Answer) Result() Result {
+	if a.Status != Applied {
+		return Result{Failed: Refusal(*a), Reached: true}
+	}
+	return Result{
+		Applied: true, Snapshot: a.Snapshot, Embodiment: a.Embodiment,
+		Artifacts: artifactsOf(a.Artifacts), Reached: true,
+	}
+}
+
+// ConsoleResult returns how an attempt by a console ended. Only ErrUnavailable means that the
+// command was not applied.
+func ConsoleResult(answer Answer, err error) Result {
+	switch {
+	case NotApplied(err):
+		return Result{Failed: &Failure{
+			Reason: ReasonPluginUnavailable, Message: clipped(wire.Sentence(err)), Retryable: true,
+		}}
+	case err != nil:
+		return InDoubt(wire.Sentence(err))
+	}
+	return answer.Result()
+}
+
+// NotApplied reports whether err means that a console did not run the command.
+func NotApplied(err error) bool {
+	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrInDoubt)
+}
+
+// InDoubt is how an attempt ended of which it is not known whether the console ran the command.
+func InDoubt(why string) Result {
+	return Result{Reached: true, Failed: &Failure{Reason: ReasonRCONInDoubt, Message: clipped(why)}}
+}
+
+// Arrival is whether a request may have reached a game. The set is closed.
+type Arrival int
+
+const (
+	// NotArrived: none has, and none will while the gate is closed.
+	NotArrived Arrival = iota
+	// MayArrive: a request is out; its fate shows soon.
+	MayArrive
+	// MayHaveArrived: one may have.
+	MayHaveArrived
+)
+
 // NextStep is what follows from the result of an attempt: the town's state after an executed
 // command, or why it failed, and whether there is to be another attempt.
 type NextStep struct {

@@ -37,6 +37,8 @@ type Log struct {
 	// Appended, if set, is called with each message that this process has stored, and its sequence,
 	// also if that was in doubt before. It must not block.
 	Appended func(seq uint64, msg *nats.Msg)
+	// Retention is how long a message on a run's own subject is kept.
+	Retention time.Duration
 	// FetchWait is how long a list waits for messages that NATS does not deliver; DefaultFetchWait.
 	FetchWait time.Duration
 	// Draw returns a random duration from 0 up to below; only pauses depend on it.

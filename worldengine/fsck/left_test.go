@@ -1,7 +1,6 @@
 package fsck
 
 import (
-	"log/slog"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/natstest"
-	"worldengine/worldengine/runs"
 	"worldengine/worldengine/wire"
 )
 
@@ -25,17 +23,21 @@ func TestARunThatIsLeftWaiting(t *testing.T) {
 	log := logtest.New(t)
 	_, err := log.Commit(t.Context(), logtest.Put(t, 1), 0)
 	require.NoError(t, err)
-	store := runs.New(log, nil, runs.Config{
-		World: "main", Retention: time.Hour, Logger: slog.New(slog.DiscardHandler),
-	})
 	runID := uuid.NewString()
 	p := logtest.NewProducer(runevents.Identity{
 		RunID: runID, TenantID: "default", ProjectID: "main", EnvironmentID: "local",
 		PlanID: "plan", PlanVersion: "1",
 	})
 	require.NoError(t, p.OfRun(runevents.RunQueued, nil))
-	_, err = store.Extend(t.Context(), "t", p.Run(), 0, false)
-	require.NoError(t, err)
+	guard, next := uint64(0), int64(1)
+	extend := func(closing bool) {
+		rec := &commitlog.Record{Kind: commitlog.KindRun, TownID: "t", Run: p.Run(), Closing: closing}
+		next += int64(len(rec.Run.Events))
+		guard, err = log.CommitRun(t.Context(), rec, guard)
+		require.NoError(t, err)
+		p.Persisted(next)
+	}
+	extend(false)
 
 	check := NewLogCheck("main", &Counts{})
 	read := uint64(0)
@@ -59,14 +61,12 @@ func TestARunThatIsLeftWaiting(t *testing.T) {
 
 	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
 	require.NoError(t, p.OfRun(runevents.RunPaused, map[string]string{"signalId": "signal"}))
-	_, err = store.Extend(t.Context(), "t", p.Run(), 0, false)
-	require.NoError(t, err)
+	extend(false)
 	found = left(time.Now().Add(time.Second))
 	require.Len(t, found, 1)
 	require.Equal(t, "PAUSED", found[0].Got)
 
 	require.NoError(t, p.OfRun(runevents.RunCancelled, nil))
-	_, err = store.Extend(t.Context(), "t", p.Run(), 0, true)
-	require.NoError(t, err)
+	extend(true)
 	require.Empty(t, left(time.Now().Add(time.Second)), "it has its end")
 }

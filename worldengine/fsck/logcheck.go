@@ -178,13 +178,13 @@ func (l *LogCheck) checkTownKind(
 		return
 	case commitlog.KindCancelled:
 		v.checkNotPending(rec)
-		l.checkCancelled(v, rec, prior)
-		return
+		if l.replay(v, rec) != nil {
+			delete(l.Runs, rec.Run.RunID)
+		}
 	case commitlog.KindHandoff:
 		l.counts.Accepted++
 		v.checkNotPending(rec)
-		l.checkHandoff(v, rec, state, prior)
-		return
+		l.checkHandoff(v, rec)
 	case commitlog.KindPut:
 		l.counts.Puts++
 		v.checkNotPending(rec)
@@ -211,7 +211,6 @@ func (l *LogCheck) adoptUnknown(
 	v *Verdict, rec *commitlog.Record, state *town.State, prior *townState,
 ) {
 	if !prior.known && rec.Pending != nil {
-		v.checkAttempt(rec.Pending)
 		v.checkApplication(rec, state)
 		l.adopt(rec)
 	}

@@ -1,8 +1,6 @@
 package fsck
 
 import (
-	"strings"
-
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
@@ -10,13 +8,12 @@ import (
 )
 
 // runReplay is a run as the engine's events make it, over all of its records: its status, the
-// statuses of its steps, and the payloads that have to agree with its result.
+// statuses of its steps, and its events.
 type runReplay struct {
 	town     string
 	identity runevents.Identity
 	status   runevents.RunStatus
 	steps    map[stepAttempt]runevents.StepStatus
-	attempt  int64 // the last attempt to apply the command that has an event
 	seen     seenEvents
 	payloads []payloadCheck
 	// lost reports that records of the run are missing. Then an unknown status may be any.
@@ -100,9 +97,6 @@ func (s *runReplay) move(v *Verdict, run *runevents.Run, i int) {
 		return
 	}
 	step := stepAttempt{e.StepID, e.LogicalAttemptID}
-	if e.StepID == lifecycle.StepApply {
-		s.attempt = max(s.attempt, step.attempt)
-	}
 	now, known := s.steps[step]
 	if !known {
 		now = runevents.StepPending
@@ -135,83 +129,17 @@ func (s *runReplay) moveRun(v *Verdict, run *runevents.Run, i int) {
 	s.status = next
 }
 
-// text renders the statuses of the run and the engine's steps, as far as a replay knows them.
-func (s *runReplay) text(known *runReplay) string {
-	var parts []string
-	if known.status != "" || !known.lost {
-		parts = append(parts, "run "+string(s.status))
-	}
-	add := func(id, name string, attempt int64) {
-		step := stepAttempt{id, attempt}
-		if known.steps[step] != "" || !known.lost {
-			parts = append(parts, name+" "+string(s.steps[step]))
-		}
-	}
-	for _, id := range steps {
-		add(id, id, 1)
-	}
-	for attempt := int64(2); attempt <= known.attempt; attempt++ {
-		add(lifecycle.StepApply, lifecycle.StepApply+" "+Text(attempt), attempt)
-	}
-	return strings.Join(parts, ", ")
-}
-
-// replayUntilApplied is the state of a run when its command begins to be applied.
-func replayUntilApplied() *runReplay {
-	s := newRunReplay("", new(runevents.Identity))
-	s.status = runevents.RunRunning
-	for _, id := range steps {
-		s.steps[stepAttempt{id, 1}] = runevents.StepSucceeded
-	}
-	s.steps[stepAttempt{lifecycle.StepApply, 1}] = runevents.StepRunning
-	return s
-}
-
-// replayUntilCancelled is the state of a run that was cancelled in an attempt to apply its command.
-func replayUntilCancelled(attempts int64) *runReplay {
-	s := replayUntilApplied()
-	s.status = runevents.RunAborted
-	for attempt := range max(attempts, 1) {
-		s.steps[stepAttempt{lifecycle.StepApply, attempt + 1}] = runevents.StepHasFailed
-	}
-	return s
-}
-
-// replayOf is the end that a result demands of its run, the command having been tried so often.
-func replayOf(r *handoff.Result, attempts int64) *runReplay {
-	checked := func(evaluated bool) runevents.StepStatus {
-		if evaluated {
-			return runevents.StepSucceeded
-		}
-		return runevents.StepWasSkipped
-	}
-	s := newRunReplay("", new(runevents.Identity))
-	s.status = runevents.RunSucceeded
-	evaluated := &r.Evaluation
-	for id, check := range map[string]bool{
-		lifecycle.StepDuplicate:    evaluated.DuplicateCheck.Evaluated,
-		lifecycle.StepStale:        evaluated.StaleCheck.Evaluated,
-		lifecycle.StepPrecondition: evaluated.Preconditions.Evaluated,
-	} {
-		s.steps[stepAttempt{id, 1}] = checked(check)
-	}
-	for attempt := range attempts {
-		s.steps[stepAttempt{lifecycle.StepApply, attempt + 1}] = runevents.StepHasFailed
-	}
-	last := stepAttempt{lifecycle.StepApply, max(attempts, 1)}
-	s.steps[last] = checked(r.Accepted)
-	if r.Status == handoff.Failed {
-		s.status, s.steps[last] = runevents.RunHasFailed, runevents.StepHasFailed
-	}
-	return s
-}
-
-// checkEnd checks that the run, and the payloads of its events, end as its result says.
-func (s *runReplay) checkEnd(v *Verdict, rec *commitlog.Record, r *handoff.Result) {
-	v.want("the run is of another plan than the result", r.ProposalID, rec.Run.PlanID)
+// checkStart checks that the events which stand before a record of a run tell of the handoff of the
+// record's result.
+func (s *runReplay) checkStart(v *Verdict, r *handoff.Result) {
 	for i := range s.payloads {
-		v.checkPayload(s, &s.payloads[i], r)
+		c := &s.payloads[i]
+		ofStart := c.event.EventType == runevents.RunStarted ||
+			c.event.EventType == runevents.RunQueued && c.event.Payload != nil
+		if ofStart && c.seq != v.message.Seq {
+			v.payloadHas(c, s.town, "townId")
+			v.payloadHas(c, r.HandoffID, "handoffId")
+			v.payloadHas(c, r.Command, "command")
+		}
 	}
-	s.checkRetry(v, rec.RetryOf)
-	v.want("the run does not end as its result says", replayOf(r, s.attempt).text(s), s.text(s))
 }

@@ -7,33 +7,15 @@ import (
 	"worldengine/schemas"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/machine"
-	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
 
-// checkHandoff checks the record of an accepted handoff: one that was judged and applied at once,
-// or the conclusion of one that was pending.
-func (l *LogCheck) checkHandoff(
-	v *Verdict, rec *commitlog.Record, state *town.State, prior *townState,
-) {
-	replay, result := l.checkJudged(v, rec)
-	if rec.Run == nil {
-		return
-	}
-	if result != nil {
+// checkHandoff checks the record of an accepted handoff.
+func (l *LogCheck) checkHandoff(v *Verdict, rec *commitlog.Record) {
+	if _, result := l.checkJudged(v, rec); result != nil && rec.Run != nil {
 		v.accepts = &acceptance{result.IdempotencyKey, rec.RetryOf}
 		v.want("an accepted handoff has the status of a refused one",
 			"true", strconv.FormatBool(result.Status.Accepted()))
-	}
-	switch {
-	case !prior.known:
-	case !isConclusion(rec.Run):
-		v.step(rec, prior.town)
-	case prior.town.Pending == nil:
-		v.follows("the run that ends was not pending", "", "run "+rec.Run.RunID)
-	case result != nil:
-		v.checkCarried(rec, &prior.town)
-		v.checkConclusion(prior.town.Pending, rec, result, state, replay.attempt)
 	}
 }
 
@@ -45,7 +27,8 @@ func (l *LogCheck) checkJudged(
 	if replay != nil {
 		delete(l.Runs, rec.Run.RunID)
 		if result != nil {
-			replay.checkEnd(v, rec, result)
+			replay.checkStart(v, result)
+			replay.checkRetry(v, rec.RetryOf)
 		}
 	}
 	return replay, result

@@ -160,6 +160,8 @@ func (l *LogCheck) checkBetween(v *Verdict, rec *commitlog.Record) {
 			delete(l.Runs, run.RunID)
 		case e.EventType == runevents.RunPaused && payloadText(e.Payload, "signalId") == "":
 			v.want("a paused run does not name the signal: "+eventText(run, i), "signalId", "")
+		case e.EventType == runevents.StepFailed && payloadText(e.Payload, "error", "code") == "":
+			v.want(eventDiffers+eventText(run, i), "a code", "")
 		case !isBetween(e):
 			v.want("an event is not one that is emitted between commits", "", eventText(run, i))
 		}

@@ -1,8 +1,13 @@
 package fsck
 
 import (
+	"bytes"
 	"errors"
+	"math"
+	"slices"
 	"time"
+
+	"github.com/go-json-experiment/json"
 
 	"worldengine/dedupe"
 	"worldengine/handoff"
@@ -68,15 +73,151 @@ func inputOf(rec *commitlog.Record, before machine.Town) (*machine.Input, *machi
 		in.Drawn = rec.Run.Drawn()
 	}
 	var err error
-	switch rec.Kind {
-	case machine.KindPut:
+	switch kind := rec.Kind; {
+	case kind == machine.KindPut:
 		err = putOf(in, rec, before)
-	case machine.KindControl, machine.KindDecided:
+	case kind == machine.KindControl, kind == machine.KindDecided:
 		err = signalOf(in, settings, rec)
+	case kind == machine.KindPending && rec.Run == nil:
+		err = attemptOf(in, settings, rec.Pending, before.Pending)
+	case kind == machine.KindCancelled:
+		err = cancellationOf(in, rec, before.Pending)
+	case kind == machine.KindHandoff && isConclusion(rec.Run):
+		err = outcomeOf(in, settings, rec, before.Pending)
 	default:
 		err = deliveryOf(in, settings, rec)
 	}
 	return in, settings, err
+}
+
+// errNotPending: a record about the command that is being applied to a town follows one without it.
+var errNotPending = errors.New("no command is being applied to the town")
+
+// attemptOf gives an input the outcome of an attempt before another one, or that a request may have
+// arrived.
+func attemptOf(
+	in *machine.Input, settings *machine.Settings, p, before *apply.Pending,
+) error {
+	switch {
+	case p == nil || before == nil:
+		return errNotPending
+	case p.Attempt == before.Attempt:
+		in.Event = &machine.Arrival{MayHaveArrived: p.Reached}
+		return nil
+	case p.Last == nil:
+		return errors.New("the record does not say how the attempt before ended")
+	}
+	in.At, in.Drawn, in.Tail = p.NotBefore, p.EventIDs, tailOf(new(runevents.Run), before)
+	settings.Plugin = apply.Policy{Attempts: math.MaxInt64, Deadline: p.Deadline.Sub(p.NotBefore)}
+	in.Event = &machine.Outcome{Result: apply.Result{
+		Attempt: before.Attempt, At: p.Last.At, Failed: new(*p.Last), Reached: p.Reached,
+	}}
+	return nil
+}
+
+// outcomeOf gives an input the outcome with which a run ends.
+func outcomeOf(
+	in *machine.Input, settings *machine.Settings, rec *commitlog.Record, p *apply.Pending,
+) error {
+	if p == nil {
+		return errNotPending
+	}
+	r, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})
+	if err != nil {
+		return err
+	}
+	in.Tail = tailOf(rec.Run, p)
+	settings.Plugin.Attempts = p.Attempt
+	v := apply.Result{Attempt: p.Attempt, Applied: r.Executed}
+	var said struct {
+		apply.Artifacts `json:",inline"`
+		Error           struct {
+			Code      string `json:"code"`
+			Message   string `json:"message"`
+			Retryable bool   `json:"retryable"`
+		} `json:"error"`
+	}
+	for i := range rec.Run.Events {
+		e := &rec.Run.Events[i]
+		if e.StepID == lifecycle.StepApply && e.EventType != runevents.StepStarted &&
+			e.LogicalAttemptID == p.Attempt {
+			v.At = emittedAt(e)
+			if err := json.Unmarshal(e.Payload, &said); err != nil {
+				return err
+			}
+		}
+	}
+	switch {
+	case !v.Applied:
+		v.Failed = &apply.Failure{Reason: r.ReasonCode, Message: said.Error.Message,
+			Retryable: said.Error.Retryable}
+		if said.Error.Code != string(r.ReasonCode) {
+			v.Failed.Code = said.Error.Code
+		}
+	case !bytes.Equal(rec.Snapshot, p.Expected):
+		v.Snapshot = rec.Snapshot
+		fallthrough
+	default:
+		v.Artifacts = said.Artifacts
+		if rec.Addition != nil {
+			v.Embodiment = rec.Addition.Embodiment
+		}
+	}
+	in.Event = &machine.Outcome{Result: v}
+	return nil
+}
+
+// cancellationOf gives an input the cancellation of a record.
+func cancellationOf(in *machine.Input, rec *commitlog.Record, p *apply.Pending) error {
+	if p == nil {
+		return errNotPending
+	}
+	if rec.Run == nil || len(rec.Run.Events) == 0 {
+		return errors.New("the record has no run")
+	}
+	var why lifecycle.Cancellation
+	last := &rec.Run.Events[len(rec.Run.Events)-1]
+	if err := json.Unmarshal(last.Payload, &why); err != nil {
+		return err
+	}
+	in.Tail = tailOf(rec.Run, p)
+	in.Event = &machine.Cancel{Signal: &machine.Signal{
+		Kind: lifecycle.SignalCancel, Run: runevents.Identity{RunID: why.SignalID},
+		RunID: rec.Run.RunID, Force: why.Code == lifecycle.CancelledByForce, Reason: why.Reason,
+	}}
+	return nil
+}
+
+// tailOf returns the end of the run of a pending command before a record with the next events: the
+// events of its attempts which the record lacks stand on the run's own subject.
+func tailOf(next *runevents.Run, p *apply.Pending) *machine.RunTail {
+	stored := slices.DeleteFunc(lifecycle.OfAttempts(p.Attempt), func(e runevents.Event) bool {
+		return slices.ContainsFunc(next.Events, func(n runevents.Event) bool {
+			return n.EventType == e.EventType && n.LogicalAttemptID == e.LogicalAttemptID
+		})
+	})
+	tail := machine.NewTail(&runevents.Run{Identity: p.Run, Events: stored}, p.Emitted)
+	tail.Next, tail.Closed = next.FirstSeq, true
+	if len(next.Events) > 0 && next.Events[0].EventType == runevents.RunResumed {
+		tail.Pauses, tail.PausedAt = next.Events[0].LogicalAttemptID, p.Emitted+1
+	}
+	return tail
+}
+
+// isConclusion reports whether a run goes on behind the first commit of its handoff. One that
+// begins, or goes on after a pause, has a first event of that type. One that a cancellation had
+// closed in a pause is resumed first, and then goes on with its command.
+func isConclusion(run *runevents.Run) bool {
+	if run == nil || len(run.Events) == 0 {
+		return run != nil
+	}
+	switch run.Events[0].EventType {
+	case runevents.RunQueued, runevents.RunApproved, runevents.RunStarted:
+		return false
+	case runevents.RunResumed:
+		return len(run.Events) > 1 && run.Events[1].StepID == lifecycle.StepApply
+	}
+	return true
 }
 
 // putOf gives an input the put of a record.
@@ -118,7 +259,7 @@ func deliveryOf(in *machine.Input, settings *machine.Settings, rec *commitlog.Re
 	encoded, retryOf := rec.Handoff, rec.RetryOf
 	if p := rec.Pending; p != nil {
 		encoded, retryOf = p.Handoff, p.RetryOf
-		settings.Apply, settings.Deadline = p.Via, p.Deadline.Sub(p.Accepted)
+		settings.Apply, settings.Plugin.Deadline = p.Via, p.Deadline.Sub(p.Accepted)
 		in.Drawn = append(in.Drawn, p.EventIDs...)
 	}
 	if n := len(rec.Approvals); rec.Kind == machine.KindAsked && n > 0 {

@@ -195,7 +195,7 @@ func TestAttempts(t *testing.T) {
 							pending.Attempt)
 					}
 					_, _, p = caseOf(t, name)
-					require.NoError(t, lifecycle.EmitResumed(p, h, &r.Evaluation, pending, true))
+					require.NoError(t, lifecycle.EmitResumed(p, pending, true))
 					addFresh(t, &stored, p.Run(), pending.EventIDs)
 					if pending.Attempt == attempts {
 						break

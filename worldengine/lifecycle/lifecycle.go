@@ -157,19 +157,26 @@ func EmitEnd(
 // ToCome returns the events that the engine may emit from the commit of an attempt to apply a
 // command to the commit of the next attempt, or of the end: what eventIds have to be drawn for.
 func ToCome(attempt int64) []runevents.Event {
-	ofApply := func(event runevents.EventType, attempt int64) runevents.Event {
-		return runevents.Event{EventType: event, StepID: StepApply, LogicalAttemptID: attempt}
-	}
-	events := []runevents.Event{
+	return append([]runevents.Event{
 		ofApply(runevents.StepCompleted, attempt), ofApply(runevents.StepFailed, attempt),
 		{EventType: runevents.RunCompleted, LogicalAttemptID: 1},
 		{EventType: runevents.RunFailed, LogicalAttemptID: 1},
+	}, OfAttempts(attempt)...)
+}
+
+// OfAttempts returns the events with which an attempt begins behind the failure of the one before.
+func OfAttempts(attempt int64) []runevents.Event {
+	if attempt == 1 {
+		return nil // it began with the first commit
 	}
-	if attempt > 1 {
-		events = append(events, ofApply(runevents.StepFailed, attempt-1),
-			ofApply(runevents.StepStarted, attempt))
+	return []runevents.Event{
+		ofApply(runevents.StepFailed, attempt-1), ofApply(runevents.StepStarted, attempt),
 	}
-	return events
+}
+
+// ofApply names an event of an attempt to apply a command.
+func ofApply(event runevents.EventType, attempt int64) runevents.Event {
+	return runevents.Event{EventType: event, StepID: StepApply, LogicalAttemptID: attempt}
 }
 
 // The planId and the planVersion of the runs of signals.
@@ -222,22 +229,6 @@ func EmitReleased(p *runevents.Producer, n int64, reason string) error {
 		return p.OfRunAgain(runevents.RunResumed, n, nil)
 	}
 	return p.OfRunAgain(runevents.RunResumed, n, resumedPayload{Reason: reason})
-}
-
-// EmitAttempts emits, for a run whose first attempt to apply its command has started, the failure
-// of each attempt before the last one, and the start of the next; of the last one only if it has
-// started. failed is why, and when, the one before the last failed: what came before that is stored
-// already.
-func EmitAttempts(p *runevents.Producer, last int64, started bool, failed *apply.Failure) error {
-	n := emitter{producer: p}
-	for attempt := int64(1); attempt < last; attempt++ {
-		n.attempt(runevents.StepFailed, attempt, failurePayload(failed))
-		p.HappenedAt(failed.At)
-		if started || attempt+1 < last {
-			n.attempt(runevents.StepStarted, attempt+1, nil)
-		}
-	}
-	return n.err
 }
 
 // CancelledLeft is the code of a run that its server left behind, when it waited there.

@@ -126,8 +126,8 @@ func TestWhatEventsSay(t *testing.T) {
 	}
 }
 
-// The failures of the attempts before the last one have the reason and the time of the failure, not
-// of its commit; the attempt that is next has started only where it says so.
+// The failure of the attempt before has its reason and its time, not the time of the commit; the
+// attempt that is next has started only if that is said.
 func TestFailedAttempts(t *testing.T) {
 	t.Parallel()
 	failed := &apply.Failure{
@@ -135,23 +135,17 @@ func TestFailedAttempts(t *testing.T) {
 		At: time.Date(2026, 2, 16, 11, 0, 0, 0, time.UTC),
 	}
 	for started, want := range map[bool]string{
-		true:  "StepFailed 1, StepStarted 2, StepFailed 2, StepStarted 3",
-		false: "StepFailed 1, StepStarted 2, StepFailed 2",
+		true: "StepFailed 2, StepStarted 3", false: "StepFailed 2",
 	} {
-		h, r, p := caseOf(t, "executed")
-		require.NoError(t, lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}))
-		before := len(p.Run().Events)
-		require.NoError(t, lifecycle.EmitAttempts(p, 3, started, failed))
-		fresh := p.Run().Events[before:]
-		require.Equal(t, want, courseOf(&runevents.Run{Events: fresh}))
-		for _, e := range fresh {
-			if e.EventType == runevents.StepFailed {
-				require.Equal(t, runevents.Timestamp(failed.At), e.EmittedAt)
-				require.JSONEq(t,
-					`{"error":{"code":"BUSY","message":"later","retryable":true}}`,
-					string(e.Payload))
-			}
-		}
+		_, _, p := caseOf(t, "executed")
+		require.NoError(t, lifecycle.EmitResumed(p, &apply.Pending{Run: p.Run().Identity,
+			Emitted: 8, Attempt: 3, Last: failed}, started))
+		require.Equal(t, want, courseOf(p.Run()))
+		require.Equal(t, int64(9), p.Run().FirstSeq)
+		e := p.Run().Events[0]
+		require.Equal(t, runevents.Timestamp(failed.At), e.EmittedAt)
+		require.JSONEq(t, `{"error":{"code":"BUSY","message":"later","retryable":true}}`,
+			string(e.Payload))
 	}
 	h, r, p := caseOf(t, "executed")
 	require.NoError(t, lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}))
@@ -187,7 +181,6 @@ func TestAnEventThatDoesNotFitIsAnError(t *testing.T) {
 	require.NoError(t, lifecycle.EmitRun(p, h, r, lifecycle.Begin{}))
 	_, _, other := caseOf(t, "executed")
 	why := lifecycle.Cancellation{Reason: "too late"}
-	pending := &apply.Pending{Run: p.Run().Identity, Attempt: 1}
 	for name, err := range map[string]error{
 		"queued":              lifecycle.EmitQueued(p, h, lifecycle.Begin{}),
 		"paused":              lifecycle.EmitPaused(p, h, lifecycle.Begin{}, "s-1", ""),
@@ -196,14 +189,11 @@ func TestAnEventThatDoesNotFitIsAnError(t *testing.T) {
 		"released for reason": lifecycle.EmitReleased(p, 1, "asked already"),
 		"cancelled":           lifecycle.EmitCancelled(p, h, nil, why),
 		"cancelled in hand":   lifecycle.EmitCancelledInHand(p, 1, why),
-		"attempts": lifecycle.EmitAttempts(p, 2, true,
-			&apply.Failure{Reason: apply.ReasonPluginTimeout}),
 		"cancelled twice": errors.Join(
 			lifecycle.EmitCancelledFrom(other, runevents.RunIsPaused, nil, why),
 			lifecycle.EmitCancelledFrom(other, runevents.RunIsPaused, nil, why)),
 		"judged again": lifecycle.EmitRun(p, h, r, lifecycle.Begin{}),
 		"accepted":     lifecycle.EmitAccepted(p, h, &r.Evaluation, lifecycle.Begin{}),
-		"resumed":      lifecycle.EmitResumed(p, h, &r.Evaluation, pending, true),
 		"ended":        lifecycle.EmitEnd(p, r, 1, nil, &apply.Result{At: persistedAt}),
 		"a signal": lifecycle.EmitSignal(p, lifecycle.SignalPayload{
 			Signal: lifecycle.SignalPause, ActorID: "ada"}, ""),
@@ -222,7 +212,7 @@ func TestAResumedRunGoesOnBehindItsAcceptance(t *testing.T) {
 	require.Equal(t, int64(8), emitted)
 	pending := &apply.Pending{Run: p.Run().Identity, Attempt: 1, Emitted: emitted}
 	_, _, p = caseOf(t, "executed")
-	require.NoError(t, lifecycle.EmitResumed(p, h, &r.Evaluation, pending, true))
+	require.NoError(t, lifecycle.EmitResumed(p, pending, true))
 	require.Equal(t, emitted+1, p.Run().FirstSeq)
 	require.Empty(t, p.Run().Events)
 }

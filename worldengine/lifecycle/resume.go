@@ -1,22 +1,31 @@
 package lifecycle
 
 import (
-	"worldengine/handoff"
+	"fmt"
+
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 )
 
-// EmitResumed makes p, the producer of the run of a pending handoff, go on where the first commit
-// of the run ended: it emits the failures of the attempts before this one and the starts of the
-// next, of this one if it has started. Those that were stored before are known by their keys.
-func EmitResumed(
-	p *runevents.Producer, h *handoff.Handoff, evaluation *handoff.Evaluation,
-	pending *apply.Pending, started bool,
-) error {
-	if err := EmitAccepted(p, h, evaluation, Begin{}); err != nil {
-		return err
-	}
+// EmitResumed makes p, the producer of the run of a pending handoff, go on where the record of the
+// attempt before ended: it emits the failure of that attempt, and the start of this one if it has
+// started. p has emitted nothing yet.
+func EmitResumed(p *runevents.Producer, pending *apply.Pending, started bool) error {
+	before := max(pending.Attempt-1, 1)
+	p.ResumeAt(runevents.RunRunning, ofApply(runevents.StepStarted, before))
 	p.Persisted(pending.Emitted + 1)
 	p.UseIDs(pending.EventIDs)
-	return EmitAttempts(p, pending.Attempt, started, pending.Last)
+	switch {
+	case pending.Attempt == before:
+		return nil
+	case pending.Last == nil:
+		return fmt.Errorf("attempt %d without the end of the one before", pending.Attempt)
+	}
+	n := emitter{producer: p}
+	n.attempt(runevents.StepFailed, before, failurePayload(pending.Last))
+	p.HappenedAt(pending.Last.At)
+	if started {
+		n.attempt(runevents.StepStarted, pending.Attempt, nil)
+	}
+	return n.err
 }

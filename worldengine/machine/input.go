@@ -20,8 +20,9 @@ type Settings struct {
 	Policy approval.Policy
 	// ApprovalTimeout is how long a proposal waits for its decision, and a decision counts.
 	ApprovalTimeout time.Duration
-	// Deadline is how long one attempt to apply a command may take.
-	Deadline time.Duration
+	// Plugin is how patiently a game is asked to apply a command: of it, Deadline, Attempts and
+	// Backoff count.
+	Plugin apply.Policy
 }
 
 // IDs returns how many ids the step of an event may draw.
@@ -29,24 +30,28 @@ func IDs(event Event) int {
 	switch event.(type) {
 	case *Handoff:
 		return 15 // a run that waited for its town, approved, retried, with the events to come
-	case *Signal:
-		return 3
+	case *Put, *Patch, *Arrival:
+		return 0
 	}
-	return 0
+	return 5 // the events to come of another attempt, behind the end of a pause
 }
 
 // Input is one thing that happens to a town.
 type Input struct {
 	TownID string // "" for the world
 	At     time.Time
-	// IDs are new UUIDs v4, as many as the function IDs says. Drawn are the ids that the events had in a step before this one
-	// whose record was not stored, since the town had changed meanwhile.
+	// IDs are new UUIDs v4, as many as the function IDs says. Drawn are the ids that the events had
+	// in a step before this one whose record was not stored, since the town had changed meanwhile.
 	IDs   []string
 	Drawn []runevents.DrawnID
+	// Tail is the end of the run that an event is about which stands on the run's own subject.
+	Tail  *RunTail
 	Event Event
 }
 
-// Event is a *Handoff, a *Put, a *Patch or a *Signal.
+// Event is a *Handoff, a *Put, a *Patch, a *Signal or a *Told; of a run that waits, a *Wait, a *Close, an
+// *Open or an *Abandon; and of the pending command, an *Outcome, an *Attempt, an *Arrival, a *Hold or
+// a *Cancel.
 type Event interface{ event() }
 
 func (*Handoff) event() {}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"worldengine/worldengine/approval"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/machine"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 )
@@ -31,10 +33,18 @@ var rewrite = flag.Bool("rewrite", false, "write the outputs of testdata/*.txt a
 //	> wait DURATION
 //	> put | patch JSON
 //	> bind local|plugin, > approve TYPE,…|none: a put with attributes
-//	> handoff NAME [advance|talk|salvage|accept ARGUMENT [if PROJECT] [of NAME] [old]] [dry]: the
-//	  kind only at first; "if" requires a project, "of" takes the key of another handoff, "old"
-//	  proposes from the state before the last change
+//	> handoff NAME [advance|talk|salvage|accept ARGUMENT [if PROJECT] [of NAME] [old]] [dry|retry]:
+//	  the kind only at first; "if" requires a project, "of" takes the key of another handoff, "old"
+//	  proposes from the state before the last change, "retry" tries its failed run again
 //	> pause|resume [REASON] · > yes|no NAME by PERSON
+//	> applied [STATE], rejected [later], silent, unreached [arrived]: how the attempt of the pending
+//	  command ended; a STATE is a snapshot.v1 that the game reports
+//	> started, failed, asked: more about that attempt
+//	> held [by SOMEBODY]: its run is paused, or goes on
+//	> cancel [other] [force] [arrived|may]: of its run, or another one, with the known fate of its requests
+//	> waits|judged|again|abandoned NAME: a handoff that waits for its town is recorded, about to be
+//	  judged, has to wait again, or is not going to be judged
+//	> crash: the next record is stored, and its writer does not learn that
 //
 // Text of other lines is prose.
 func TestScenarios(t *testing.T) {
@@ -68,6 +78,11 @@ type scenario struct {
 	seq      uint64
 	handoffs map[string]*handoff.Handoff
 	receipts map[string]*dedupe.Receipt
+	// tails are the ends of the runs on subjects of their own, and waits the runs of handoffs that
+	// wait.
+	tails map[string]*machine.RunTail
+	waits map[string]runevents.Identity
+	crash bool
 }
 
 func newScenario(t *testing.T) *scenario {
@@ -75,8 +90,10 @@ func newScenario(t *testing.T) *scenario {
 	return &scenario{
 		t: t, now: time.Date(2026, 2, 16, 12, 0, 0, 0, time.UTC),
 		settings: machine.Settings{Rules: &rules, Apply: apply.Local,
-			ApprovalTimeout: time.Hour, Deadline: 10 * time.Second},
+			ApprovalTimeout: time.Hour, Plugin: apply.Policy{Deadline: 10 * time.Second, Attempts: 3,
+				Backoff: time.Second}},
 		handoffs: map[string]*handoff.Handoff{}, receipts: map[string]*dedupe.Receipt{},
+		tails: map[string]*machine.RunTail{}, waits: map[string]runevents.Identity{},
 	}
 }
 
@@ -123,6 +140,25 @@ func (s *scenario) input(words []string) []string {
 		return s.put(machine.Attributes{Approval: &policy})
 	case "handoff":
 		return s.handoff(words[1:])
+	case "applied", "rejected", "silent", "unreached":
+		return s.step(s.outcome(words))
+	case "started", "failed":
+		return s.step(&machine.Attempt{Started: words[0] == "started"})
+	case "asked":
+		return s.step(&machine.Arrival{MayHaveArrived: true})
+	case "held":
+		e := new(machine.Hold)
+		if argument != "" {
+			e.By = &messages.PausedBy{SignalID: "signal", ActorID: words[2]}
+		}
+		return s.step(e)
+	case "cancel":
+		return s.step(s.cancel(words))
+	case "waits", "judged", "again", "abandoned":
+		return s.waiting(words)
+	case "crash":
+		s.crash = true
+		return nil
 	case "pause", "resume":
 		kind := map[string]lifecycle.SignalKind{
 			"pause": lifecycle.SignalPause, "resume": lifecycle.SignalResume}[words[0]]
@@ -152,6 +188,108 @@ func (s *scenario) signal(signal machine.Signal) []string {
 	return s.step(&signal)
 }
 
+// outcome is how the attempt of the pending command ended.
+func (s *scenario) outcome(words []string) machine.Event {
+	v := apply.Result{At: s.now, Reached: words[len(words)-1] == "arrived"}
+	if s.town.Pending != nil {
+		v.Attempt = s.town.Pending.Attempt
+	}
+	switch words[0] {
+	case "applied":
+		v.Applied, v.Reached = true, true
+		if len(words) > 1 {
+			v.Snapshot = []byte(words[1])
+		}
+	case "rejected":
+		v.Reached = true
+		v.Failed = &apply.Failure{Reason: apply.ReasonPluginRejected, Code: "NO", Message: "No.",
+			Retryable: words[len(words)-1] == "later"}
+	case "silent":
+		v.Reached = true
+		v.Failed = apply.Silence(true, nil)
+	case "unreached":
+		v.Failed = apply.Silence(false, nil)
+	}
+	return &machine.Outcome{Result: v}
+}
+
+// cancel is an operator's signal that cancels the run of the pending command, or of another handoff.
+func (s *scenario) cancel(words []string) machine.Event {
+	signal := machine.Signal{Kind: lifecycle.SignalCancel, ActorID: "ada", Reason: "a mistake",
+		TownID: "town-threatened", Run: s.run(lifecycle.SignalPlan, lifecycle.SignalVersion)}
+	if s.town.Pending != nil {
+		signal.RunID = s.town.Pending.Run.RunID
+	}
+	e := &machine.Cancel{Signal: &signal}
+	for _, word := range words[1:] {
+		switch word {
+		case "force":
+			signal.Force = true
+		case "arrived":
+			e.Arrival = apply.MayHaveArrived
+		case "may":
+			e.Arrival = apply.MayArrive
+		case "other":
+			signal.RunID = "another run"
+		}
+	}
+	return e
+}
+
+// waiting takes in a handoff that waits for its town.
+func (s *scenario) waiting(words []string) []string {
+	name := words[1]
+	if s.handoffs[name] == nil {
+		s.handoffs[name] = s.propose(append([]string{name}, "advance", "wall"))
+	}
+	h := s.handoffs[name]
+	run, known := s.waits[name]
+	if !known {
+		run = s.run(h.ProposalID, h.Proposal.SchemaVersion)
+		s.waits[name] = run
+	}
+	wait := machine.Wait{Handoff: h, Run: run, Begin: lifecycle.Begin{
+		Start: lifecycle.StartQueued, Waited: time.Second}}
+	if s.town.Paused != nil {
+		wait.By = s.town.Paused
+	}
+	switch words[0] {
+	case "waits":
+		return s.step(&wait)
+	case "judged":
+		return s.step(&machine.Close{Wait: wait})
+	case "again":
+		return s.step(&machine.Open{Run: run})
+	}
+	return s.step(&machine.Abandon{Run: run, Handoff: h,
+		Why: lifecycle.Cancellation{Reason: "Nobody waits for it."}})
+}
+
+// tail returns the end of the run that an event is about, nil for none.
+func (s *scenario) tail(event machine.Event) *machine.RunTail {
+	runID, emitted := "", int64(0)
+	if p := s.town.Pending; p != nil {
+		runID, emitted = p.Run.RunID, p.Emitted
+	}
+	switch e := event.(type) {
+	case *machine.Wait:
+		runID, emitted = e.Run.RunID, 0
+	case *machine.Close:
+		runID, emitted = e.Run.RunID, 0
+	case *machine.Open:
+		runID, emitted = e.Run.RunID, 0
+	case *machine.Abandon:
+		runID, emitted = e.Run.RunID, 0
+	case *machine.Handoff, *machine.Put, *machine.Patch, *machine.Signal:
+		return nil
+	}
+	if s.tails[runID] == nil {
+		s.tails[runID] = machine.NewTail(nil, emitted)
+	}
+	s.tails[runID].Next = max(s.tails[runID].Next, emitted+1)
+	return s.tails[runID]
+}
+
 // handoff delivers a handoff; one whose name is known is the same handoff again.
 func (s *scenario) handoff(words []string) []string {
 	name, e := words[0], machine.Handoff{Next: 1}
@@ -161,13 +299,29 @@ func (s *scenario) handoff(words []string) []string {
 	e.Handoff = s.handoffs[name]
 	e.DryRun = words[len(words)-1] == "dry"
 	e.Prior = s.receipts[e.Handoff.IdempotencyKey]
-	e.Run = s.run(e.Handoff.ProposalID, e.Handoff.Proposal.SchemaVersion)
+	if words[len(words)-1] == "retry" {
+		e.RetryOf = &apply.RetryOf{RunID: e.Prior.RunID, LogSeq: e.Prior.LogSeq}
+		e.Begin.Retry = &lifecycle.Retry{RunID: e.Prior.RunID, ActorID: "ada"}
+		e.Prior = nil
+	}
+	run, waited := s.waits[name]
+	if !waited {
+		run = s.run(e.Handoff.ProposalID, e.Handoff.Proposal.SchemaVersion)
+	}
+	e.Run = run
+	if tail := s.tails[run.RunID]; waited && tail != nil {
+		e.Next = tail.Next
+		e.Begin.Start = lifecycle.StartWaited
+		if tail.Status == runevents.RunIsPaused {
+			e.Begin.Start = lifecycle.StartResumed
+		}
+	}
 	return s.step(&e)
 }
 
 // step steps an input, and takes the record in.
 func (s *scenario) step(event machine.Event) []string {
-	in := &machine.Input{TownID: "town-threatened", At: s.now, Event: event}
+	in := &machine.Input{TownID: "town-threatened", At: s.now, Event: event, Tail: s.tail(event)}
 	for range machine.IDs(in.Event) {
 		in.IDs = append(in.IDs, s.id())
 	}
@@ -183,6 +337,19 @@ func (s *scenario) step(event machine.Event) []string {
 	said := s.said(&out)
 	if h, ok := event.(*machine.Handoff); ok && h.DryRun {
 		return said
+	}
+	if out.Record != nil && out.On == machine.OfRun {
+		s.seq++
+		in.Tail.Add(out.Record, s.seq)
+	}
+	if out.Again && !s.crash {
+		return append(said, s.step(event)...)
+	}
+	if s.crash { // before an answer
+		s.crash = false
+		said = append(slices.DeleteFunc(said, func(line string) bool {
+			return strings.HasPrefix(line, "answer ")
+		}), "crash")
 	}
 	if out.Record != nil && out.On == machine.OfTown {
 		s.seq++
@@ -208,17 +375,24 @@ func (s *scenario) said(out *machine.Output) (said []string) {
 		if out.On == machine.OfTown {
 			line += fmt.Sprintf(" day %d", out.After.State.Epoch())
 		}
+		if rec.Closing {
+			line += " closing"
+		}
 		if out.Free {
 			line += " free"
 		}
 		said = append(said, line)
-		if rec.Run != nil {
+		if rec.Run != nil && len(rec.Run.Events) > 0 {
 			said = append(said, "events "+events(rec.Run))
 		}
 	}
 	if p := out.After.Pending; p != nil {
-		said = append(said, fmt.Sprintf("applies by %s, attempt %d until %s", p.Via, p.Attempt,
-			p.Deadline.Format(time.TimeOnly)))
+		line := fmt.Sprintf("applies by %s, attempt %d from %s until %s", p.Via, p.Attempt,
+			p.NotBefore.Format(time.TimeOnly), p.Deadline.Format(time.TimeOnly))
+		if p.Reached {
+			line += ", may have arrived"
+		}
+		said = append(said, line)
 	}
 	switch {
 	case out.Answer != nil:

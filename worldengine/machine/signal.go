@@ -132,10 +132,23 @@ func (s *step) signalled(e *Signal, kind Kind, after Town) (Output, error) {
 
 // refuseSignal returns the record of a refused signal, which changes no town.
 func (s *step) refuseSignal(e *Signal, refused *approval.Refusal) (Output, error) {
-	p := s.producer(e.Run)
-	err := lifecycle.EmitSignal(p, e.Payload(), string(refused.Code))
+	out, err := s.told(&Told{e, refused.Code})
+	out.Refused = refused
+	return out, err
+}
+
+// Told says that a signal which changes no town is refused with a code, or if that is "", accepted.
+type Told struct {
+	Signal *Signal
+	Code   wire.Code
+}
+
+func (*Told) event() {}
+
+func (s *step) told(e *Told) (Output, error) {
+	p := s.producer(e.Signal.Run)
+	err := lifecycle.EmitSignal(p, e.Signal.Payload(), string(e.Code))
 	return Output{
 		Record: &Record{Kind: KindSignal, TownID: s.in.TownID, Run: p.Run()}, On: OfSignals,
-		Refused: refused,
 	}, err
 }

@@ -25,6 +25,8 @@ type Output struct {
 	On     Subject
 	// Free says that the record holds whatever happens to the town meanwhile: it needs no guard.
 	Free bool
+	// Again says that the input is to be stepped again behind the record, with the run's new tail.
+	Again bool
 	// After is the town behind a record on its subject.
 	After Town
 	// Answer is the answer to a handoff; nil if a game is to apply its command.
@@ -43,7 +45,8 @@ const (
 	OfTown    Subject = iota // the town's own, guarded by its last message
 	OfRefused                // refused runs of the town, or of unknown towns
 	OfSignals                // signals that change no town
-	OfWorld                  // the pause of the world
+	OfRun                    // the run's own, guarded by its tail
+	OfWorld
 )
 
 // Answer is the answer to a handoff.
@@ -73,6 +76,26 @@ func Step(t Town, in *Input, settings *Settings) (Output, error) {
 		return s.patch(e)
 	case *Signal:
 		return s.signal(e)
+	case *Told:
+		return s.told(e)
+	case *Outcome:
+		return s.outcome(e)
+	case *Attempt:
+		return s.attempt(e)
+	case *Arrival:
+		return s.arrival(e)
+	case *Hold:
+		return s.hold(e)
+	case *Cancel:
+		return s.cancel(e)
+	case *Wait:
+		return s.wait(e)
+	case *Close:
+		return s.closeRun(e)
+	case *Open:
+		return s.openRun(e)
+	case *Abandon:
+		return s.abandon(e)
 	}
 	return Output{}, fmt.Errorf("machine: an input cannot be %T", in.Event)
 }
@@ -233,7 +256,7 @@ func (s *step) accept(
 	p := &apply.Pending{
 		Via: via, Handoff: j.encoded, Expected: expected.Canonical, RetryOf: j.RetryOf,
 		Run: run.Identity, Emitted: run.FirstSeq + int64(len(run.Events)) - 1,
-		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Deadline),
+		Accepted: at, Attempt: 1, NotBefore: at, Deadline: at.Add(s.Plugin.Deadline),
 	}
 	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, s.in.Drawn, lifecycle.ToCome(1)...)
 	after.Pending = p

@@ -41,7 +41,7 @@ func newWorld(t *testing.T) *world {
 
 // readBy returns the runs as they are found by an index.
 func (w *world) readBy(x *index.Index) *runs.Store {
-	return runs.New(w.log, x, runs.Config{World: "main", Retention: time.Hour,
+	return runs.New(w.log, x, runs.Config{
 		Logger: slog.New(slog.DiscardHandler), Alert: func([]runevents.Alert) {}})
 }
 

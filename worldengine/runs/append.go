@@ -7,10 +7,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/google/uuid"
-	"github.com/nats-io/nats.go"
-	"github.com/nats-io/nats.go/jetstream"
-
 	"worldengine/runevents"
 	"worldengine/schemas"
 	"worldengine/worldengine/commitlog"
@@ -182,7 +178,7 @@ func (s *Store) store(
 	if len(plan.Run.Events) == 0 {
 		return plan.Results(time.Time{}), nil
 	}
-	msg, err := s.Message(&commitlog.Record{
+	msg, err := s.log.RunMessage(&commitlog.Record{
 		Kind: commitlog.KindEvents, TownID: townID, Run: &plan.Run,
 	})
 	if err != nil {
@@ -197,18 +193,6 @@ func (s *Store) store(
 		return nil, err
 	}
 	return plan.Results(at), nil
-}
-
-// Message returns the log message of a record on a run's subject. It expires, so that runs that are
-// over cost nothing, and its id tells it from another writer's message with the same content.
-func (s *Store) Message(rec *commitlog.Record) (*nats.Msg, error) {
-	msg, err := commitlog.Encode(rec, wire.RunSubject(s.config.World, rec.Run.RunID), nil)
-	if err != nil {
-		return nil, err
-	}
-	msg.Header[jetstream.MsgIDHeader] = []string{uuid.NewString()}
-	msg.Header[jetstream.MsgTTLHeader] = []string{s.config.Retention.String()}
-	return msg, nil
 }
 
 // ReadRun reads all that a run has in the log and this writer does not know, the events of the

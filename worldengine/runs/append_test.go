@@ -13,7 +13,6 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
-	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/wire"
 )
 
@@ -42,7 +41,7 @@ func TestSuccessorOfAnAppend(t *testing.T) {
 	plan, err := runevents.NewRunState("run", runevents.AppendPolicy{}).Plan([]runevents.Write{w})
 	require.NoError(t, err)
 	message := func() *nats.Msg {
-		msg, err := s.Message(&commitlog.Record{Kind: commitlog.KindEvents, TownID: "t",
+		msg, err := s.log.RunMessage(&commitlog.Record{Kind: commitlog.KindEvents, TownID: "t",
 			Run: &plan.Run})
 		require.NoError(t, err)
 		return msg
@@ -86,24 +85,18 @@ func TestAppendsOfOtherInstancesAreKnown(t *testing.T) {
 	require.Equal(t, []int64{6, 8}, []int64{answers[0].RunSeq, answers[1].RunSeq})
 }
 
-// A run stays closed when the engine tells more of it, also for whoever reads its last message
-// alone.
-func TestAppendToClosedRunThatGoesOn(t *testing.T) {
-	t.Parallel()
-	s := open(t, logtest.New(t))
-	p := logtest.NewProducer(runevents.Identity{
-		RunID: "run", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
-		PlanID: "plan", PlanVersion: "1",
-	})
-	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
-	tail, err := s.Extend(t.Context(), "t", p.Run(), 0, true)
+// extend commits a record of the engine on a run's own subject, behind emitted events that stand
+// elsewhere, and returns the run's end.
+func extend(t *testing.T, s *Store, run *runevents.Run, emitted int64, closing bool) *commitlog.RunTail {
+	t.Helper()
+	tail, err := s.log.Tail(t.Context(), run.RunID, emitted)
 	require.NoError(t, err)
-	p.Persisted(tail.Next)
-	require.NoError(t, p.OfAttempt(runevents.StepStarted, lifecycle.StepApply, 1, nil))
-	_, err = s.Extend(t.Context(), "t", p.Run(), 1, false)
+	rec := &commitlog.Record{Kind: commitlog.KindRun, TownID: "t", Closing: closing,
+		Run: &runevents.Run{Identity: run.Identity, FirstSeq: tail.Next, Events: run.Events}}
+	seq, err := s.log.CommitRun(t.Context(), rec, tail.Guard)
 	require.NoError(t, err)
-	_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
-	require.ErrorIs(t, err, runevents.ErrRunEnding)
+	tail.Add(rec, seq)
+	return &tail
 }
 
 // While the engine is ending its run, and after that, nobody else goes on with it.
@@ -126,8 +119,7 @@ func TestAppendToOpenRun(t *testing.T) {
 	answers, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
 	require.NoError(t, err)
 	require.Equal(t, int64(2), answers[0].RunSeq)
-	tail, err := s.Extend(t.Context(), "t", &runevents.Run{Identity: p.Run().Identity}, 1, true)
-	require.NoError(t, err)
+	tail := extend(t, s, &runevents.Run{Identity: p.Run().Identity}, 1, true)
 	require.Equal(t, int64(3), tail.Next)
 	_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(2)})
 	require.ErrorIs(t, err, runevents.ErrRunEnding)
@@ -165,23 +157,17 @@ func TestARunIsReopened(t *testing.T) {
 	}
 	p := logtest.NewProducer(identity)
 	require.NoError(t, p.OfRun(runevents.RunStarted, nil))
-	_, err := s.Extend(t.Context(), "t", p.Run(), 0, false)
-	require.NoError(t, err)
-	closed, err := s.Extend(t.Context(), "t", &runevents.Run{Identity: identity}, 0, true)
-	require.NoError(t, err)
+	extend(t, s, p.Run(), 0, false)
+	closed := extend(t, s, &runevents.Run{Identity: identity}, 0, true)
 	require.Equal(t, int64(2), closed.Next)
-	_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
+	_, err := s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
 	require.ErrorIs(t, err, runevents.ErrRunEnding)
-	s.Reopen(t.Context(), "t", identity, 8) // events 2 to 8 stand in the commit
-	tail, err := s.log.Tail(t.Context(), "run", 8)
-	require.NoError(t, err)
+	// Events 2 to 8 stand in the commit.
+	tail := extend(t, s, &runevents.Run{Identity: identity}, 8, false)
 	require.False(t, tail.Closed)
 	require.Equal(t, int64(9), tail.Next)
 	_, err = s.Append(t.Context(), "t", []runevents.Write{logtest.Told(1)})
 	require.NoError(t, err)
-	again, err := s.Extend(t.Context(), "t", &runevents.Run{Identity: identity}, 8, true)
-	require.NoError(t, err)
-	require.True(t, again.Closed)
 }
 
 // The cache holds what fits, whatever order runs come in, and nothing from before it was cleared.

@@ -2,10 +2,6 @@ package runs
 
 import "errors"
 
-// ErrRunCancelled: the run of a handoff that was waiting was cancelled: by an operator, or because
-// its server was taken for dead. Nothing was judged and the key is free.
-var ErrRunCancelled = errors.New("worldengine: the run was cancelled while the handoff was waiting")
-
 // ErrUnknownRun: the log keeps no events of that run, or not the first of those that were asked
 // for: it is too old.
 var ErrUnknownRun = errors.New("worldengine: there is no such run")

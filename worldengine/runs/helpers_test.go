@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
@@ -22,7 +21,7 @@ func open(t testing.TB, l *commitlog.Log) *Store {
 	t.Helper()
 	logger := slog.New(slog.DiscardHandler)
 	s := New(l, indextest.Open(t, l), Config{
-		World: "main", Retention: time.Hour, Logger: logger, Alert: func([]runevents.Alert) {},
+		Logger: logger, Alert: func([]runevents.Alert) {},
 		Appends: runevents.AppendPolicy{TenantID: "default", EngineSteps: lifecycle.Steps(),
 			EnginePlan: lifecycle.IsEnginePlan},
 	})

@@ -240,9 +240,9 @@ func TestAnAppendNamesItsTown(t *testing.T) {
 	again, err := s.Append(t.Context(), "u", []runevents.Write{logtest.Told(1)})
 	require.NoError(t, err, "a duplicate is one whatever town it names")
 	require.True(t, again[0].Idempotent)
-	msg, err := s.Message(&commitlog.Record{Kind: commitlog.KindRun, TownID: "t",
+	msg, err := s.log.RunMessage(&commitlog.Record{Kind: commitlog.KindRun, TownID: "t",
 		Run: &runevents.Run{Identity: runevents.Identity{RunID: "run"}}})
 	require.NoError(t, err)
 	require.Equal(t, wire.RunSubject("main", "run"), msg.Subject)
-	require.Equal(t, s.config.Retention.String(), msg.Header.Get("Nats-TTL"))
+	require.Equal(t, s.log.Retention.String(), msg.Header.Get("Nats-TTL"))
 }

@@ -23,7 +23,7 @@ type stored struct {
 // read is ErrRunDamaged.
 func (s *Store) record(ctx context.Context, row *index.Row) (stored, error) {
 	var subjects []string
-	switch world := s.config.World; row.Kind {
+	switch world := s.log.World; row.Kind {
 	case commitlog.KindRun, commitlog.KindEvents: // they expire by their time
 	case commitlog.KindSignal:
 		subjects = []string{wire.SignalSubject(world)}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"math"
-	"time"
 
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
@@ -23,9 +22,6 @@ type Store struct {
 
 // Config says how a Store works.
 type Config struct {
-	World string
-	// Retention is how long an appended event is kept in the log.
-	Retention time.Duration
 	// Appends is the policy for events of other producers.
 	Appends runevents.AppendPolicy
 	// Digested returns the log sequence up to which appended events are projected; nil if nothing

@@ -14,6 +14,7 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/feed"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/waiting"
@@ -51,7 +52,7 @@ var errorTable = []struct {
 	{matches: is(runevents.ErrRunEnded), code: wire.CodeRunEnded},
 	{matches: is(runevents.ErrRunEnding), code: wire.CodeRunEnding},
 	{matches: is(commitlog.ErrRecordTooLarge), code: wire.CodeRecordTooLarge},
-	{matches: is(runs.ErrRunCancelled), code: wire.CodeRunCancelled},
+	{matches: is(machine.ErrRunCancelled), code: wire.CodeRunCancelled},
 	{matches: acceptedAbsent, code: wire.CodePluginAbsent, retryAfter: wire.RetryLater},
 	{matches: as[*waiting.AbsentError], code: wire.CodePluginAbsent},
 	{matches: pluginAbsent, code: wire.CodeInProgress, retryAfter: wire.RetryLater},

@@ -20,18 +20,6 @@ import (
 
 func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
-// newRecorder returns what makes and stores the runs of signals in a log.
-func newRecorder(l *commitlog.Log) *signals.Recorder {
-	return &signals.Recorder{
-		Log: l, NewProducer: func(planID, planVersion string) (*runevents.Producer, error) {
-			return logtest.NewProducer(runevents.Identity{
-				RunID: uuid.NewString(), TenantID: "default", ProjectID: "main",
-				EnvironmentID: "local", PlanID: planID, PlanVersion: planVersion,
-			}), nil
-		},
-	}
-}
-
 // pauseWorld commits a pause of the world, or with "" its end, as an engine does, and returns the
 // sequence that it has.
 func pauseWorld(t *testing.T, l *commitlog.Log, signalID string) uint64 {
@@ -42,9 +30,12 @@ func pauseWorld(t *testing.T, l *commitlog.Log, signalID string) uint64 {
 	if signalID == "" {
 		s.Kind = lifecycle.SignalResume
 	}
-	run, err := newRecorder(l).Accepted(&s)
-	require.NoError(t, err)
-	rec := commitlog.Record{Kind: commitlog.KindControl, Run: run}
+	p := logtest.NewProducer(runevents.Identity{
+		RunID: uuid.NewString(), TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: lifecycle.SignalPlan, PlanVersion: lifecycle.SignalVersion,
+	})
+	require.NoError(t, lifecycle.EmitSignal(p, s.Payload(), ""))
+	rec := commitlog.Record{Kind: commitlog.KindControl, Run: p.Run()}
 	if signalID != "" {
 		rec.Paused = &commitlog.PausedBy{SignalID: signalID, ActorID: s.ActorID, At: time.Now()}
 	}
@@ -53,25 +44,6 @@ func pauseWorld(t *testing.T, l *commitlog.Log, signalID string) uint64 {
 	seq, err := l.Commit(t.Context(), msg, guard)
 	require.NoError(t, err)
 	return seq
-}
-
-// lastSignal returns the last record of the signals' subject.
-func lastSignal(t *testing.T, l *commitlog.Log) *commitlog.Record {
-	t.Helper()
-	msg, err := l.Store.Last(t.Context(), wire.SignalSubject("main"))
-	require.NoError(t, err)
-	require.NotNil(t, msg, "no signal is recorded")
-	rec, err := commitlog.ReadRecord(msg.Data)
-	require.NoError(t, err)
-	return rec
-}
-
-// eventsOf returns the types of the events of a run.
-func eventsOf(run *runevents.Run) (types []runevents.EventType) {
-	for i := range run.Events {
-		types = append(types, run.Events[i].EventType)
-	}
-	return types
 }
 
 // troubledStore is a store whose reads go through what a test says first.

@@ -209,7 +209,7 @@ func (w *checkedWorld) forgeRun(
 		}
 		run.Events = append(run.Events, e)
 	}
-	msg, err := w.engine.Runs().Message(&commitlog.Record{
+	msg, err := (&commitlog.Log{World: "main", Retention: time.Hour}).RunMessage(&commitlog.Record{
 		Kind: commitlog.KindEvents, TownID: townID, Run: &run,
 	})
 	require.NoError(w.t, err)

@@ -18,7 +18,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/fsck"
 	"worldengine/worldengine/lifecycle"
-	"worldengine/worldengine/runs"
+	"worldengine/worldengine/machine"
 )
 
 // storied makes a world with one of everything that is told over several records, and returns its
@@ -56,7 +56,7 @@ func storied(t *testing.T) []*jetstream.RawStreamMsg {
 	_, err := w.engine.Signal(t.Context(),
 		worldengine.Signal{Kind: lifecycle.SignalCancel, RunID: id})
 	require.NoError(t, err)
-	require.ErrorIs(t, (<-cancelled).err, runs.ErrRunCancelled)
+	require.ErrorIs(t, (<-cancelled).err, machine.ErrRunCancelled)
 	w.signal(lifecycle.SignalResume, "")
 
 	w.idle()

@@ -7,7 +7,7 @@ import (
 
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
-	"worldengine/worldengine/runs"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
 
@@ -113,7 +113,7 @@ func Ends(err error) lifecycle.Cancellation {
 		wire.Sentence(err)}
 }
 
-// CancelledError is runs.ErrRunCancelled for the client whose handoff waited: the run of the
+// CancelledError is machine.ErrRunCancelled for the client whose handoff waited: the run of the
 // delivery was cancelled.
 type CancelledError struct {
 	RunID string
@@ -124,17 +124,17 @@ type CancelledError struct {
 // Error names the run, and the client's next step.
 func (e *CancelledError) Error() string {
 	if e.Accepted {
-		return runs.ErrRunCancelled.Error() + ": run " + e.RunID +
+		return machine.ErrRunCancelled.Error() + ": run " + e.RunID +
 			". Its command is not asked for any more, and the " +
 			"key is free: the same handoff may be sent again."
 	}
-	return runs.ErrRunCancelled.Error() + ": run " + e.RunID +
+	return machine.ErrRunCancelled.Error() + ": run " + e.RunID +
 		". Nothing was judged, and the key is free: " +
 		"the same handoff may be sent again."
 }
 
-// Unwrap returns runs.ErrRunCancelled.
-func (e *CancelledError) Unwrap() error { return runs.ErrRunCancelled }
+// Unwrap returns machine.ErrRunCancelled.
+func (e *CancelledError) Unwrap() error { return machine.ErrRunCancelled }
 
 // EndLostError is for the client of a handoff whose run has ended, if the log does not keep how, and
 // the key has the result of another run since: it failed and was tried again, or was cancelled. The same handoff again is answered by what its key has now.

@@ -10,7 +10,7 @@ import (
 
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
-	"worldengine/worldengine/runs"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
 
@@ -69,7 +69,7 @@ func TestWhatWaitedInVain(t *testing.T) {
 	for isAccepted, says := range map[bool]string{
 		false: "Nothing was judged, and the key is free", true: "not asked for any more"} {
 		cancelled := &CancelledError{RunID: "run-1", Accepted: isAccepted}
-		require.ErrorIs(t, cancelled, runs.ErrRunCancelled)
+		require.ErrorIs(t, cancelled, machine.ErrRunCancelled)
 		require.ErrorContains(t, cancelled, "run run-1")
 		require.ErrorContains(t, cancelled, says)
 	}

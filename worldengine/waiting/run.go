@@ -3,14 +3,13 @@ package waiting
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
-	"worldengine/worldengine/runs"
+	"worldengine/worldengine/machine"
 )
 
 // Run is the run of one delivery of a handoff. One goroutine uses it at a time.
@@ -21,139 +20,106 @@ type Run struct {
 	Retry *lifecycle.Retry
 	// Queued is when the delivery was queued.
 	Queued time.Time
-	// Producer emits the events of the run; nil before its first turn.
-	Producer *runevents.Producer
-	// Start is how the events that are still to come begin.
-	Start lifecycle.Start
 	// Closed reports whether the run was recorded and only the engine goes on with it.
 	Closed bool
 
-	// doubt is a step that may be stored, though the log gave no answer; nil if all is known.
-	doubt *step
-}
-
-// step is the next events of a recorded run, and the begin of the events behind them.
-type step struct {
-	emit func() error
-	next lifecycle.Start
+	waits bool // the delivery had to wait for its town
+	// mayBeRecorded says that the log may have events of the run, and tail is the end of the run as
+	// this writer has seen it last.
+	mayBeRecorded bool
+	tail          machine.RunTail
 }
 
 // Wait says that the delivery has to wait for its town.
-func (r *Run) Wait() {
-	if r.Start == lifecycle.StartAtOnce && r.doubt == nil {
-		r.Start = lifecycle.StartQueued
-	}
-}
+func (r *Run) Wait() { r.waits = true }
 
 // Begin returns how the events that are still to come begin.
 func (r *Run) Begin() lifecycle.Begin {
-	return lifecycle.Begin{Start: r.Start, Waited: r.Waited(), Retry: r.Retry}
+	begin := lifecycle.Begin{Waited: r.Waited(), Retry: r.Retry}
+	switch {
+	case r.tail.Status == runevents.RunIsPaused:
+		begin.Start = lifecycle.StartResumed
+	case r.tail.Status != "":
+		begin.Start = lifecycle.StartWaited
+	case r.waits:
+		begin.Start = lifecycle.StartQueued
+	}
+	return begin
 }
 
 // Next returns the runSeq of the next event.
-func (r *Run) Next() int64 {
-	if r.Producer == nil {
-		return 1
-	}
-	return r.Producer.Run().FirstSeq
-}
-
-// Recorded reports whether the run has events of its own in the log.
-func (r *Run) Recorded() bool {
-	return r.Start == lifecycle.StartWaited || r.Start == lifecycle.StartResumed
-}
+func (r *Run) Next() int64 { return max(r.tail.Next, 1) }
 
 // MayBeRecorded reports whether the run has events of its own in the log, or may have.
-func (r *Run) MayBeRecorded() bool { return r.Recorded() || r.doubt != nil }
+func (r *Run) MayBeRecorded() bool { return r.mayBeRecorded }
 
 // Waited returns how long ago the delivery was queued.
 func (r *Run) Waited() time.Duration { return time.Since(r.Queued) }
 
-// townID returns the id of the town that the run waits for.
-func (r *Run) townID() string { return r.Handoff.Proposal.TownID }
-
-// emitted returns how many events the run has, also if their messages have expired.
-func (r *Run) emitted() int64 { return r.Producer.Run().FirstSeq - 1 }
-
-// Queue records that a run waits for its town, once.
-func (s *Store) Queue(ctx context.Context, r *Run) error {
-	if err := s.storeDoubtful(ctx, r); err != nil || r.Recorded() {
-		return err
-	}
-	return s.record(ctx, r, &step{func() error {
-		return lifecycle.EmitQueued(r.Producer, r.Handoff, r.Begin())
-	}, lifecycle.StartWaited})
-}
-
-// Pause records that a run has started and waits for the end of a pause, once.
-func (s *Store) Pause(ctx context.Context, r *Run, by *commitlog.PausedBy) error {
-	if err := s.storeDoubtful(ctx, r); err != nil || r.Start == lifecycle.StartResumed {
-		return err
-	}
-	return s.record(ctx, r, &step{func() error {
-		return lifecycle.EmitPaused(r.Producer, r.Handoff, r.Begin(), by.SignalID, by.Reason)
-	}, lifecycle.StartResumed})
-}
-
-// storeDoubtful stores the step again that a run is in doubt about. Events that are stored already are
-// known by their keys.
-func (s *Store) storeDoubtful(ctx context.Context, r *Run) error {
-	if r.doubt == nil {
+// Record records that a run waits for its town: for the end of a pause, or if by is nil, behind a
+// command. Each is recorded once. It returns machine.ErrRunCancelled if the run was cancelled.
+func (s *Store) Record(ctx context.Context, r *Run, by *commitlog.PausedBy) error {
+	if status := r.tail.Status; by == nil && status != "" || status == runevents.RunIsPaused {
 		return nil
 	}
-	return s.record(ctx, r, r.doubt)
+	r.mayBeRecorded = true
+	s.hold(r.Identity.RunID)
+	return s.step(ctx, r, new(r.wait(by)))
 }
 
-// record stores the events of a step. If the log does not answer, the run is in doubt.
-func (s *Store) record(ctx context.Context, r *Run, next *step) error {
-	r.Producer.Restart()
-	if err := next.emit(); err != nil {
-		return fmt.Errorf("worldengine: the events of a run: %w", err)
-	}
-	r.doubt = next
-	s.hold(r.Identity.RunID)
-	tail, err := s.runs.Extend(ctx, r.townID(), r.Producer.Run(), r.emitted(), false)
-	if err != nil {
-		return err
-	}
-	r.Producer.Persisted(tail.Next)
-	r.Start, r.doubt = next.next, nil
-	return nil
+func (r *Run) wait(by *commitlog.PausedBy) machine.Wait {
+	return machine.Wait{Handoff: r.Handoff, Run: r.Identity, Begin: r.Begin(), By: by}
 }
 
 // Close closes a run that was recorded, so that its end follows what others have appended
-// meanwhile. It returns runs.ErrRunCancelled if the run was cancelled before.
+// meanwhile. It returns machine.ErrRunCancelled if the run was cancelled before.
 func (s *Store) Close(ctx context.Context, r *Run) error {
-	if err := s.storeDoubtful(ctx, r); err != nil || !r.Recorded() || r.Closed {
-		return err
+	if !r.mayBeRecorded || r.Closed {
+		return nil
 	}
-	run := runevents.Run{Identity: r.Identity}
-	tail, err := s.runs.Extend(ctx, r.townID(), &run, r.emitted(), true)
-	if err != nil {
-		return err
-	}
-	r.Producer.Persisted(tail.Next)
-	r.Closed = true
-	return nil
+	err := s.step(ctx, r, &machine.Close{Wait: r.wait(nil)})
+	r.Closed = err == nil
+	return err
 }
 
-// Reopen lets others go on with a run that was closed for a decision and has to wait again.
-func (s *Store) Reopen(ctx context.Context, r *Run) {
-	if r.Closed {
-		s.runs.Reopen(ctx, r.townID(), r.Identity, r.emitted())
-		r.Closed = false
+// Reopen lets others go on with a run that was closed, because its end is not near after all.
+// emitted is how many of its events stand in the record of an accepted handoff. A run that stays
+// closed for longer than it has to be loses nothing, so an error is only logged.
+func (s *Store) Reopen(ctx context.Context, r *Run, emitted int64) {
+	if !r.Closed {
+		return
 	}
+	r.Closed = false
+	in := s.steps.Input(r.Handoff.Proposal.TownID, nil, &machine.Open{Run: r.Identity})
+	_, err := s.steps.OfRun(ctx, machine.Town{}, in, r.Identity.RunID, emitted)
+	if err != nil {
+		s.config.Logger.Warn("a run takes no events of others until its end",
+			"run", r.Identity.RunID, r.Identity.Trace.LogAttr(), "error", err)
+	}
+}
+
+// step steps a run that waits.
+func (s *Store) step(ctx context.Context, r *Run, event machine.Event) error {
+	return s.steps.Log.Retry(ctx, func() error {
+		in := s.steps.Input(r.Handoff.Proposal.TownID, nil, event)
+		_, err := s.steps.OfRun(ctx, machine.Town{}, in, r.Identity.RunID, 0)
+		if in.Tail != nil {
+			r.tail = *in.Tail
+		}
+		return err
+	})
 }
 
 // Cancel ends a run that was recorded and is not going to be judged. If the end cannot be stored
 // now, Reap stores it.
 func (s *Store) Cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) {
-	if !r.MayBeRecorded() {
-		s.Done(r)
-		return
+	var err error
+	if r.mayBeRecorded {
+		err = s.step(ctx, r, &machine.Abandon{
+			Run: r.Identity, Handoff: r.Handoff, Retry: r.Retry, Why: why,
+		})
 	}
-	err := s.cancel(ctx, r, why)
-	if err == nil || errors.Is(err, runs.ErrRunCancelled) {
+	if err == nil || errors.Is(err, machine.ErrRunCancelled) {
 		s.Done(r)
 		return
 	}
@@ -162,43 +128,19 @@ func (s *Store) Cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) 
 		"run", r.Identity.RunID, r.Identity.Trace.LogAttr(), "error", err)
 }
 
-func (s *Store) cancel(ctx context.Context, r *Run, why lifecycle.Cancellation) error {
-	r.Producer.Restart()
-	if r.doubt != nil {
-		if err := r.doubt.emit(); err != nil {
-			return err
-		}
-	}
-	if err := lifecycle.EmitCancelled(r.Producer, r.Handoff, r.Retry, why); err != nil {
-		return err
-	}
-	_, err := s.runs.Extend(ctx, r.townID(), r.Producer.Run(), r.emitted(), true)
-	return err
-}
-
 // Waits reports whether the end of a run in the log is that of a run that waits.
 func Waits(tail *commitlog.RunTail) bool {
 	return tail.Waiting != nil && !tail.Closed && !tail.Cancelled
 }
 
 // End cancels a run that waits in any server, as the log has it at tail. That server answers the
-// client. It returns commitlog.ErrLostRace where the run has gone on.
+// client. It returns commitlog.ErrLostRace if the run has gone on.
 func (s *Store) End(
 	ctx context.Context, tail *commitlog.RunTail, why lifecycle.Cancellation,
 ) error {
 	rec := tail.Waiting
-	p := s.config.NewProducer(rec.Run.Identity)
-	if err := lifecycle.EmitCancelledFrom(p, tail.Status, rec.Run.Events[0].Payload,
-		why); err != nil {
-		return fmt.Errorf("worldengine: the events of a run: %w", err)
-	}
-	p.Run().FirstSeq = tail.Next
-	msg, err := s.runs.Message(&commitlog.Record{
-		Kind: commitlog.KindRun, TownID: rec.TownID, Run: p.Run(), Closing: true,
-	})
-	if err != nil {
-		return err
-	}
-	_, err = s.log.Commit(ctx, msg, tail.Guard)
+	in := s.steps.Input(rec.TownID, nil, &machine.Abandon{Run: rec.Run.Identity, Why: why})
+	in.Tail = tail
+	_, err := s.steps.Step(ctx, machine.Town{}, in)
 	return err
 }

@@ -14,15 +14,15 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
-	"worldengine/worldengine/runs"
+	"worldengine/worldengine/machine"
 )
 
 // events returns the events that the log has of a run, in their order.
 func (f *fixture) events(runID string) (events []runevents.Event) {
-	end, err := f.log.End(f.t.Context())
+	end, err := f.steps.Log.End(f.t.Context())
 	require.NoError(f.t, err)
 	for seq := uint64(1); seq <= end; seq++ {
-		msg, err := f.log.Message(f.t.Context(), seq)
+		msg, err := f.steps.Log.Message(f.t.Context(), seq)
 		require.NoError(f.t, err)
 		rec, err := commitlog.ReadRecord(msg.Data)
 		require.NoError(f.t, err)
@@ -51,21 +51,14 @@ func TestHowARunBegins(t *testing.T) {
 		require.Equal(t,
 			lifecycle.Begin{Start: lifecycle.StartAtOnce, Waited: time.Minute, Retry: r.Retry},
 			r.Begin())
-		r.doubt = &step{}
-		r.Wait()
-		require.Equal(t, lifecycle.StartAtOnce, r.Start, "its events may be stored already")
-		r.doubt = nil
-		for start, want := range map[lifecycle.Start]lifecycle.Start{
-			lifecycle.StartAtOnce:  lifecycle.StartQueued,
-			lifecycle.StartQueued:  lifecycle.StartQueued,
-			lifecycle.StartWaited:  lifecycle.StartWaited,
-			lifecycle.StartResumed: lifecycle.StartResumed,
+		for status, want := range map[runevents.RunStatus]lifecycle.Start{
+			"":                    lifecycle.StartQueued,
+			runevents.RunPending:  lifecycle.StartWaited,
+			runevents.RunIsPaused: lifecycle.StartResumed,
 		} {
-			r.Start = start
+			r.tail.Status = status
 			r.Wait()
-			require.Equal(t, want, r.Start)
-			require.Equal(t, start == lifecycle.StartWaited || start == lifecycle.StartResumed,
-				r.Recorded())
+			require.Equal(t, want, r.Begin().Start)
 		}
 	})
 }
@@ -76,12 +69,12 @@ func TestAWaitIsRecordedOnce(t *testing.T) {
 	f := newFixture(t)
 	r := f.run()
 	for range 2 {
-		require.NoError(t, f.Queue(t.Context(), r))
+		require.NoError(t, f.Record(t.Context(), r, nil))
 	}
 	require.Equal(t, "RunQueued", f.types(r.Identity.RunID))
 	for range 2 {
-		require.NoError(t, f.Pause(t.Context(), r, maintained))
-		require.NoError(t, f.Queue(t.Context(), r))
+		require.NoError(t, f.Record(t.Context(), r, maintained))
+		require.NoError(t, f.Record(t.Context(), r, nil))
 	}
 	require.Equal(t, "RunQueued, RunStarted, RunPaused", f.types(r.Identity.RunID))
 	require.True(t, Waits(f.tail(r.Identity.RunID)))
@@ -106,11 +99,10 @@ func (s *cutStore) Publish(ctx context.Context, msg *nats.Msg) (*jetstream.PubAc
 // doubtful has the wait of a run stored, but not answered.
 func (f *fixture) doubtful(r *Run) {
 	ctx, cancel := context.WithCancel(f.t.Context())
-	store := &cutStore{f.log.Store, cancel}
-	f.log.Store = store
-	require.ErrorIs(f.t, f.Queue(ctx, r), commitlog.ErrLogUnavailable)
+	store := &cutStore{f.steps.Log.Store, cancel}
+	f.steps.Log.Store = store
+	require.ErrorIs(f.t, f.Record(ctx, r, nil), commitlog.ErrLogUnavailable)
 	store.cut = nil
-	require.False(f.t, r.Recorded())
 }
 
 // What may have been stored is stored again before anything else, and is there once: the run goes
@@ -121,10 +113,10 @@ func TestARunInDoubt(t *testing.T) {
 		do   func(*fixture, *Run) error
 		want string
 	}{
-		"is queued": {func(f *fixture, r *Run) error { return f.Queue(f.t.Context(), r) },
+		"is queued": {func(f *fixture, r *Run) error { return f.Record(f.t.Context(), r, nil) },
 			"RunQueued"},
 		"is paused": {
-			func(f *fixture, r *Run) error { return f.Pause(f.t.Context(), r, maintained) },
+			func(f *fixture, r *Run) error { return f.Record(f.t.Context(), r, maintained) },
 			"RunQueued, RunStarted, RunPaused"},
 		"is closed": {func(f *fixture, r *Run) error { return f.Close(f.t.Context(), r) },
 			"RunQueued"},
@@ -157,9 +149,9 @@ func TestClosingARun(t *testing.T) {
 	require.Empty(t, f.types(fresh.Identity.RunID))
 
 	r := f.run()
-	require.NoError(t, f.Queue(t.Context(), r))
-	f.Reopen(t.Context(), r)
-	end, err := f.log.End(t.Context())
+	require.NoError(t, f.Record(t.Context(), r, nil))
+	f.Reopen(t.Context(), r, 0)
+	end, err := f.steps.Log.End(t.Context())
 	require.NoError(t, err)
 	for range 2 {
 		require.NoError(t, f.Close(t.Context(), r))
@@ -167,15 +159,15 @@ func TestClosingARun(t *testing.T) {
 		require.True(t, f.tail(r.Identity.RunID).Closed)
 		require.False(t, Waits(f.tail(r.Identity.RunID)))
 	}
-	f.Reopen(t.Context(), r)
+	f.Reopen(t.Context(), r, 0)
 	require.False(t, r.Closed)
 	require.True(t, Waits(f.tail(r.Identity.RunID)))
-	now, err := f.log.End(t.Context())
+	now, err := f.steps.Log.End(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, end+2, now)
 
 	require.NoError(t, f.End(t.Context(), f.tail(r.Identity.RunID), lifecycle.Cancellation{}))
-	require.ErrorIs(t, f.Close(t.Context(), r), runs.ErrRunCancelled)
+	require.ErrorIs(t, f.Close(t.Context(), r), machine.ErrRunCancelled)
 	require.False(t, r.Closed)
 }
 
@@ -190,7 +182,7 @@ func TestARunThatIsNotJudged(t *testing.T) {
 	require.Empty(t, f.types(fresh.Identity.RunID))
 
 	r := f.run()
-	require.NoError(t, f.Queue(t.Context(), r))
+	require.NoError(t, f.Record(t.Context(), r, nil))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	f.Cancel(ended, r, why)
@@ -211,7 +203,7 @@ func TestARunThatIsBeingJudgedIsNotReaped(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	r := f.run()
-	require.NoError(t, f.Queue(t.Context(), r))
+	require.NoError(t, f.Record(t.Context(), r, nil))
 	require.NoError(t, f.Close(t.Context(), r))
 	runID := r.Identity.RunID
 	require.False(t, f.reap(t.Context(), runID, closingTime-1))

@@ -16,7 +16,7 @@ import (
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/index"
 	"worldengine/worldengine/lifecycle"
-	"worldengine/worldengine/runs"
+	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/wire"
 )
 
@@ -30,8 +30,7 @@ const (
 
 // Store records the runs that wait for their town. It is safe for concurrent use.
 type Store struct {
-	log    *commitlog.Log
-	runs   *runs.Store
+	steps  *stepper.Stepper
 	config Config
 	// trouble limits the warnings about runs that cannot be ended: a full disk is trouble for all
 	// of them.
@@ -46,8 +45,6 @@ type Store struct {
 
 // Config says how a Store works. Every member must be set.
 type Config struct {
-	// NewProducer returns a producer of the events of a run.
-	NewProducer func(runevents.Identity) *runevents.Producer
 	// History is how many messages the log keeps of a town.
 	History int64
 	// Serves reports whether this server is the writer still.
@@ -60,9 +57,9 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// New returns the waiting runs of the writer of a world over its log and runs.
-func New(log *commitlog.Log, r *runs.Store, config Config) *Store {
-	return &Store{log: log, runs: r, config: config, own: map[string]struct{}{},
+// New returns the waiting runs of the writer of a world.
+func New(steps *stepper.Stepper, config Config) *Store {
+	return &Store{steps: steps, config: config, own: map[string]struct{}{},
 		left: map[string]time.Time{}}
 }
 
@@ -117,7 +114,7 @@ func (s *Store) Reap(ctx context.Context, ix *index.Index) {
 // those of this writer.
 func (s *Store) sweep(ctx context.Context, seqs []uint64) {
 	for _, seq := range seqs {
-		rec, _, err := s.log.RecordAt(ctx, seq)
+		rec, _, err := s.steps.Log.RecordAt(ctx, seq)
 		if err == nil && rec.Run == nil {
 			err = commitlog.ErrDamaged
 		}
@@ -159,9 +156,9 @@ func (s *Store) reap(ctx context.Context, runID string, gone time.Duration) (don
 	ctx, cancel := context.WithTimeout(ctx, reapTimeout)
 	defer cancel()
 	var ended *commitlog.Record
-	err := s.log.Retry(ctx, func() error {
+	err := s.steps.Log.Retry(ctx, func() error {
 		ended = nil // the attempt before may have lost against the record that ended the run
-		tail, err := s.log.Tail(ctx, runID, 0)
+		tail, err := s.steps.Log.Tail(ctx, runID, 0)
 		if err != nil {
 			return err
 		}
@@ -195,7 +192,7 @@ func (s *Store) over(ctx context.Context, tail *commitlog.RunTail, runID string)
 	if tail.Waiting == nil || tail.Cancelled {
 		return true, nil
 	}
-	current, err := s.log.Load(ctx, tail.Waiting.TownID)
+	current, err := s.steps.Log.Load(ctx, tail.Waiting.TownID)
 	switch {
 	case err != nil:
 		return false, err
@@ -214,16 +211,16 @@ func (s *Store) over(ctx context.Context, tail *commitlog.RunTail, runID string)
 func (s *Store) forgotten(ctx context.Context, tail *commitlog.RunTail) (bool, error) {
 	token := wire.TownToken(tail.Waiting.TownID)
 	for _, subject := range []string{
-		wire.LogSubject(s.log.World, token), wire.RefusedSubject(s.log.World, token),
+		wire.LogSubject(s.steps.Log.World, token), wire.RefusedSubject(s.steps.Log.World, token),
 	} {
-		oldest, err := s.log.Store.Next(ctx, subject, 1)
+		oldest, err := s.steps.Log.Store.Next(ctx, subject, 1)
 		if err != nil {
 			return false, fmt.Errorf("%w: %w", commitlog.ErrLogUnavailable, err)
 		}
-		if oldest == nil || oldest.Sequence <= tail.Guard || s.log.Stream == nil {
+		if oldest == nil || oldest.Sequence <= tail.Guard || s.steps.Log.Stream == nil {
 			continue
 		}
-		kept, err := commitlog.SubjectsOf(ctx, s.log.Stream, subject)
+		kept, err := commitlog.SubjectsOf(ctx, s.steps.Log.Stream, subject)
 		if err != nil || int64(kept[subject]) >= s.config.History {
 			return err == nil, err
 		}

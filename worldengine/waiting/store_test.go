@@ -17,7 +17,7 @@ import (
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/natstest"
-	"worldengine/worldengine/runs"
+	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/town"
 	"worldengine/worldengine/wire"
 )
@@ -38,12 +38,10 @@ func newFixture(t *testing.T) *fixture {
 	require.NoError(t, err)
 	f := &fixture{t: t}
 	logger := slog.New(slog.DiscardHandler)
-	f.Store = New(log, runs.New(log, nil, runs.Config{World: "main", Retention: time.Hour,
-		Logger: logger}), Config{
-		NewProducer: logtest.NewProducer,
-		History:     2,
-		Serves:      func() bool { return true },
-		Ended:       func(context.Context, string) (bool, error) { return false, nil },
+	f.Store = New(&stepper.Stepper{Log: log, Now: time.Now, NewID: uuid.NewString}, Config{
+		History: 2,
+		Serves:  func() bool { return true },
+		Ended:   func(context.Context, string) (bool, error) { return false, nil },
 		Left: func(run runevents.Identity, _ string, _ error) {
 			f.alerted = append(f.alerted, run.RunID)
 		},
@@ -55,7 +53,7 @@ func newFixture(t *testing.T) *fixture {
 // queue records a run that waits for the town, and returns its id.
 func (f *fixture) queue() string {
 	r := f.run()
-	require.NoError(f.t, f.Queue(f.t.Context(), r))
+	require.NoError(f.t, f.Record(f.t.Context(), r, nil))
 	return r.Identity.RunID
 }
 
@@ -71,13 +69,13 @@ func (f *fixture) run() *Run {
 		RunID: uuid.NewString(), TenantID: "tenant", ProjectID: "project",
 		EnvironmentID: "environment", PlanID: h.ProposalID, PlanVersion: h.Proposal.SchemaVersion,
 	}
-	r := &Run{Identity: id, Handoff: h, Queued: time.Now(), Producer: f.config.NewProducer(id)}
+	r := &Run{Identity: id, Handoff: h, Queued: time.Now()}
 	r.Wait()
 	return r
 }
 
 func (f *fixture) tail(runID string) *commitlog.RunTail {
-	tail, err := f.log.Tail(f.t.Context(), runID, 0)
+	tail, err := f.steps.Log.Tail(f.t.Context(), runID, 0)
 	require.NoError(f.t, err)
 	return &tail
 }
@@ -119,7 +117,7 @@ func TestNoAlertForARunThatAnotherEnds(t *testing.T) {
 	f := newFixture(t)
 	runID := f.queue()
 	tail := f.tail(runID)
-	f.log.Store = &racingStore{f.log.Store, func() {
+	f.steps.Log.Store = &racingStore{f.steps.Log.Store, func() {
 		require.NoError(t, f.End(t.Context(), tail,
 			lifecycle.Cancellation{Reason: "An operator ended it."}))
 	}}
@@ -149,12 +147,12 @@ func TestReap_ForgottenEnd(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	r := f.run()
-	require.NoError(t, f.Queue(t.Context(), r))
+	require.NoError(t, f.Record(t.Context(), r, nil))
 	require.NoError(t, f.Close(t.Context(), r))
 	runID := r.Identity.RunID
-	_, err := f.log.Commit(t.Context(), logtest.Put(t, 2), 1)
+	_, err := f.steps.Log.Commit(t.Context(), logtest.Put(t, 2), 1)
 	require.NoError(t, err)
-	f.log.Store = &discardingStore{f.log.Store, f.tail(runID).Guard + 1}
+	f.steps.Log.Store = &discardingStore{f.steps.Log.Store, f.tail(runID).Guard + 1}
 	require.True(t, f.reap(t.Context(), runID, closingTime))
 	require.False(t, f.tail(runID).Cancelled)
 	require.Empty(t, f.alerted)

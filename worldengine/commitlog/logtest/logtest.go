@@ -28,7 +28,7 @@ func New(t testing.TB) *commitlog.Log {
 	return &commitlog.Log{
 		World: "main", Store: &commitlog.StreamStore{JetStream: js, Stream: stream},
 		Stream: stream, MaxPayload: nc.MaxPayload,
-		Draw: rand.N[time.Duration],
+		Draw: rand.N[time.Duration], Retention: time.Hour,
 	}
 }
 

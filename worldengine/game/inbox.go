@@ -1,4 +1,4 @@
-package apply
+package game
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"worldengine/runevents/recent"
 	"worldengine/schemas"
 	"worldengine/trace"
+	"worldengine/worldengine/apply"
 )
 
 // ReplyRouter sends the requests of applications, and takes the answers of plugins to them.
@@ -35,8 +36,8 @@ type Identity struct {
 
 // Applied reports whether a reply says that the command was applied.
 func (i Identity) Applied(msg *nats.Msg) bool {
-	answer, err := ParseAnswer(msg.Data, i.HandoffID, schemas.Limits{})
-	return err == nil && answer.Status == Applied
+	answer, err := apply.ParseAnswer(msg.Data, i.HandoffID, schemas.Limits{})
+	return err == nil && answer.Status == apply.Applied
 }
 
 // Mailbox takes the replies to the requests of one application.
@@ -79,7 +80,7 @@ func (t *tally) tooMany(r Reply) bool {
 
 // saysApplied stands in every answer with the status applied, and hardly in another one:
 // UnusedAnswers.Double reads the answer.
-var saysApplied = []byte(`"` + string(Applied) + `"`)
+var saysApplied = []byte(`"` + string(apply.Applied) + `"`)
 
 // Reply is a message for an application, to a request of a logical attempt. Look has no message: it
 // asks who waits to look at the log, which has gone on with the command.

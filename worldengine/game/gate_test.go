@@ -1,7 +1,9 @@
-package apply
+package game
 
 import (
 	"testing"
+
+	"worldengine/worldengine/apply"
 
 	"github.com/stretchr/testify/require"
 )
@@ -10,13 +12,13 @@ import (
 func TestGate(t *testing.T) {
 	t.Parallel()
 	var g Gate
-	require.Equal(t, NotArrived, g.Arrival())
+	require.Equal(t, apply.NotArrived, g.Arrival())
 	require.True(t, g.Pass())
 	g.Close()
-	require.Equal(t, MayArrive, g.Arrival(), "its fate is not known")
+	require.Equal(t, apply.MayArrive, g.Arrival(), "its fate is not known")
 	require.False(t, g.Pass())
 	g.Missed()
-	require.Equal(t, NotArrived, g.Arrival())
+	require.Equal(t, apply.NotArrived, g.Arrival())
 	g.Close()
 	g.Open()
 	require.False(t, g.IsOpen())
@@ -26,7 +28,7 @@ func TestGate(t *testing.T) {
 	require.True(t, g.Pass())
 	g.Reached()
 	g.Missed()
-	require.Equal(t, MayHaveArrived, g.Arrival())
+	require.Equal(t, apply.MayHaveArrived, g.Arrival())
 }
 
 // What an attempt tells the gate: a request that was silent, or had any answer, may have arrived;
@@ -35,15 +37,15 @@ func TestWhatAnAttemptTellsTheGate(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(p *PluginAttempt)
-		during Arrival
-		after  Arrival
+		during apply.Arrival
+		after  apply.Arrival
 	}{
-		"absent":    {func(p *PluginAttempt) { p.absent = true }, NotArrived, NotArrived},
-		"not known": {func(*PluginAttempt) {}, MayArrive, MayHaveArrived},
+		"absent":    {func(p *PluginAttempt) { p.absent = true }, apply.NotArrived, apply.NotArrived},
+		"not known": {func(*PluginAttempt) {}, apply.MayArrive, apply.MayHaveArrived},
 		"silent, absent": {func(p *PluginAttempt) { p.absent, p.reached = true, true },
-			MayHaveArrived, MayHaveArrived},
-		"busy": {func(p *PluginAttempt) { p.busy, p.reached = true, true }, MayHaveArrived,
-			MayHaveArrived},
+			apply.MayHaveArrived, apply.MayHaveArrived},
+		"busy": {func(p *PluginAttempt) { p.busy, p.reached = true, true }, apply.MayHaveArrived,
+			apply.MayHaveArrived},
 	} {
 		p, g := &PluginAttempt{sent: true}, new(Gate)
 		require.True(t, g.Pass())

@@ -1,4 +1,4 @@
-package pending
+package game
 
 import (
 	"context"
@@ -6,9 +6,11 @@ import (
 	"time"
 
 	"worldengine/runevents"
+	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/wire"
 )
 
@@ -18,7 +20,7 @@ import (
 func (w *Worker) Watch(ctx context.Context) {
 	for backoff.Sleep(ctx, pollPause) == nil {
 		now, seen := time.Now(), w.config.WorldPause.Known().Seq
-		due := slices.DeleteFunc(w.applications.All(), func(a *application) bool {
+		due := slices.DeleteFunc(w.applications.all(), func(a *application) bool {
 			return a.look.world == seen && now.Before(a.look.next)
 		})
 		if len(due) == 0 {
@@ -40,11 +42,10 @@ type look struct {
 // lookAtHeld looks at an application, and returns when to do so again.
 func (w *Worker) lookAtHeld(ctx context.Context, a *application) time.Time {
 	next := time.Now().Add(w.config.Policy.Resend)
-	current, err := w.config.Log.Load(ctx, a.town)
-	if err != nil || current.Pending == nil || current.Pending.Run.RunID != a.runID {
+	current := w.Hold(ctx, a.town, a.command)
+	if current.Pending == nil {
 		return next
 	}
-	w.Hold(ctx, a.town, current)
 	by := w.config.WorldPause.Of(current)
 	if by == nil {
 		return next
@@ -61,19 +62,31 @@ func (w *Worker) lookAtHeld(ctx context.Context, a *application) time.Time {
 	return next
 }
 
-// Hold has the run that is pending in a town paused, or going on, as current says of the town.
-// What cannot be stored now, Watch stores.
-func (w *Worker) Hold(ctx context.Context, townID string, current commitlog.Entry) {
-	err := w.config.InHand.Hold(ctx, townID, current.Pending, w.config.WorldPause.Of(current),
-		func() (*commitlog.PausedBy, error) {
-			now, err := w.config.Log.Load(ctx, townID)
-			return w.config.WorldPause.Of(now), err
-		})
+// Hold has the run of a pending command of a town paused, or going on, as the log has the town and
+// this writer the pause of the world, and returns the town; the zero one if it could not be read, or
+// the command is not pending any more. What cannot be stored now, Watch stores.
+func (w *Worker) Hold(
+	ctx context.Context, townID string, p *apply.Pending,
+) (current commitlog.Entry) {
+	err := w.steps.Log.Retry(ctx, func() error {
+		tail, err := w.steps.Log.Tail(ctx, p.Run.RunID, p.Emitted)
+		if err != nil {
+			return err
+		}
+		// The town is read behind the tail: what said that it is paused may be of the past.
+		if current, err = w.load(ctx, townID, p.Run.RunID); err != nil {
+			return err
+		}
+		in := w.steps.Input(townID, nil, &machine.Hold{By: w.config.WorldPause.Of(current)})
+		in.Tail = &tail
+		_, err = w.steps.Step(ctx, current, in)
+		return err
+	})
 	if err != nil && ctx.Err() == nil {
 		w.config.Logger.Warn("a pause, or its end, is not recorded in a run yet; will try again",
-			"town", townID, "run", current.Pending.Run.RunID,
-			current.Pending.Run.Trace.LogAttr(), "error", err)
+			"town", townID, "run", p.Run.RunID, p.Run.Trace.LogAttr(), "error", err)
 	}
+	return current
 }
 
 // Draining reports whether the command of a paused run is still being applied, and waited for. The

@@ -1,4 +1,4 @@
-package pending_test
+package game_test
 
 import (
 	"context"
@@ -19,17 +19,19 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/index/indextest"
-	"worldengine/worldengine/inhand"
 	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/outcometest"
-	"worldengine/worldengine/pending"
 	"worldengine/worldengine/presence"
 	"worldengine/worldengine/queue"
 	"worldengine/worldengine/retry"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/signals"
+	"worldengine/worldengine/stepper"
+	"worldengine/worldengine/town"
 	"worldengine/worldengine/town/towntest"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
@@ -39,7 +41,7 @@ func TestMain(m *testing.M) { natstest.Main(m, 4) }
 
 // working is a worker with one command in its log.
 type working struct {
-	*pending.Worker
+	*game.Worker
 	t       *testing.T
 	log     *commitlog.Log
 	current commitlog.Entry // the town, with what is pending
@@ -52,7 +54,7 @@ type working struct {
 
 // work has a worker that a command is accepted in, once change has changed its configuration.
 func work(
-	t *testing.T, change func(*pending.Config), accepted ...func(*apply.Pending),
+	t *testing.T, change func(*game.Config), accepted ...func(*apply.Pending),
 ) *working {
 	t.Helper()
 	w := &working{t: t, log: logtest.New(t)}
@@ -68,44 +70,35 @@ func work(
 		w.ended = append(w.ended, runID)
 	}
 	store := runs.New(w.log, indextest.Open(t, w.log),
-		runs.Config{World: "main", Retention: time.Hour, Logger: logger})
+		runs.Config{Logger: logger})
 	ends := retry.Reader{Log: w.log, Ended: store.EndedAt}
-	config := pending.Config{
+	config := game.Config{
 		Serves: func() bool { return true },
 		World:  "main", PauseWait: time.Hour, Timeout: 30 * time.Second,
 		Policy: apply.Policy{Deadline: 30 * time.Second, Attempts: 2,
 			Backoff: time.Millisecond}.WithDefaults(),
-		Log: w.log, Towns: commitlog.NewTowns(w.log),
-		InHand: &inhand.Store{NewProducer: logtest.NewProducer, Runs: store},
+		Towns: commitlog.NewTowns(w.log),
 		EndOf: func(ctx context.Context, runID string) (*commitlog.Record, error) {
 			rec, _, err := ends.End(ctx, runID)
 			return rec, err
 		},
 		WorldPause: signals.NewWorldPause(w.log, signals.Pause{}, func() {}),
-		Signals: &signals.Recorder{Log: w.log,
-			NewProducer: func(planID, version string) (*runevents.Producer, error) {
-				return logtest.NewProducer(runevents.Identity{
-					RunID: uuid.NewString(), TenantID: "default", ProjectID: "main",
-					EnvironmentID: "local", PlanID: planID, PlanVersion: version,
-				}), nil
-			}},
 		Absent: presence.New(presence.Config{After: time.Hour, Policy: apply.AbsentFail,
 			Raise: raise, Now: time.Now, Logger: logger}),
-		Committed: func(rec *commitlog.Record, _ uint64, _ *handoff.Result) {
-			end(rec.Run.RunID)
-		},
-		Raise: raise,
+		Concluded: func(answer *machine.Answer) { end(answer.RunID) },
+		Raise:     raise,
 		RaiseStored: func(_ context.Context, a runevents.Alert) error {
 			raise(a)
 			return nil
 		},
-		Now: time.Now, NewID: uuid.NewString, Draw: w.log.Draw, Logger: logger,
+		Now: time.Now, Draw: w.log.Draw, Logger: logger,
 	}
 	if change != nil {
 		change(&config)
 	}
-	w.Worker = pending.New(config)
-	plugins, err := apply.OpenInbox(nc, w.UnusedAnswers())
+	w.Worker = game.New(&stepper.Stepper{Log: w.log, Now: time.Now, NewID: uuid.NewString,
+		Settings: machine.Settings{Rules: new(town.DefaultRules()), Plugin: config.Policy}}, config)
+	plugins, err := game.OpenInbox(nc, w.UnusedAnswers())
 	require.NoError(t, err)
 	w.turns = queue.New[struct{}](context.Background(), queue.Config{Workers: 2, PerTown: 8,
 		Total: 8, Logger: logger})
@@ -123,6 +116,14 @@ func work(
 	return w
 }
 
+// ofSignal returns the run of a signal.
+func ofSignal() runevents.Identity {
+	return runevents.Identity{
+		RunID: uuid.NewString(), TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+		PlanID: lifecycle.SignalPlan, PlanVersion: lifecycle.SignalVersion,
+	}
+}
+
 // town returns the town as the log has it.
 func (w *working) town() commitlog.Entry {
 	current, err := w.log.Load(w.t.Context(), "town-threatened")
@@ -132,7 +133,7 @@ func (w *working) town() commitlog.Entry {
 
 // answered is what a client got.
 type answered struct {
-	pending.End
+	machine.Answer
 	err error
 }
 
@@ -141,7 +142,7 @@ func (w *working) ensure() <-chan answered {
 	w.t.Helper()
 	got := make(chan answered, 1)
 	require.NoError(w.t, w.Ensure("town-threatened", w.current,
-		func(end pending.End, err error) { got <- answered{end, err} }))
+		func(a machine.Answer, err error) { got <- answered{a, err} }))
 	return got
 }
 
@@ -201,7 +202,7 @@ func TestAPluginEndsACommand(t *testing.T) {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
 			attempts := 0
-			w := work(t, func(c *pending.Config) {
+			w := work(t, func(c *game.Config) {
 				c.OnAttempt = func(apply.Binding, apply.Result, time.Duration) { attempts++ }
 			})
 			hold := make(chan struct{})
@@ -257,7 +258,7 @@ func TestAConsoleEndsACommand(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := work(t, func(c *pending.Config) { c.RCON = row.console },
+			w := work(t, func(c *game.Config) { c.RCON = row.console },
 				func(p *apply.Pending) { p.Via = apply.RCON })
 			a := w.await(w.ensure())
 			require.NoError(t, a.err)
@@ -304,16 +305,16 @@ func TestCancelling(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := work(t, func(c *pending.Config) {
+			w := work(t, func(c *game.Config) {
 				c.WorldPause.Set(signals.Pause{Seq: 1, By: &commitlog.PausedBy{SignalID: "p"}})
 			})
 			runID, client := w.current.Pending.Run.RunID, w.ensure()
 			s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
-				RunID: runID, Force: row.force}.WithDefaults()
+				RunID: runID, Force: row.force, Run: ofSignal()}.WithDefaults()
 			if row.run != "" {
 				s.RunID = row.run
 			}
-			err := w.Cancel(t.Context(), &s, "signal")
+			err := w.Cancel(t.Context(), &s)
 			if row.refused != "" {
 				var refused *signals.RefusedError
 				require.ErrorAs(t, err, &refused)
@@ -341,7 +342,7 @@ func TestCancellingByForceComesTooLate(t *testing.T) {
 	t.Parallel()
 	var alerts []runevents.Alert
 	var meanwhile func()
-	w := work(t, func(c *pending.Config) {
+	w := work(t, func(c *game.Config) {
 		c.RaiseStored = func(_ context.Context, a runevents.Alert) error {
 			alerts = append(alerts, a)
 			meanwhile()
@@ -355,9 +356,9 @@ func TestCancellingByForceComesTooLate(t *testing.T) {
 		require.NoError(t, w.log.CommitTown(t.Context(), &rec, &after, w.town().Seq))
 	}
 	s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened", ActorID: "ada",
-		RunID: w.current.Pending.Run.RunID, Force: true}.WithDefaults()
+		RunID: w.current.Pending.Run.RunID, Run: ofSignal(), Force: true}.WithDefaults()
 	var refused *signals.RefusedError
-	require.ErrorAs(t, w.Cancel(t.Context(), &s, "signal"), &refused)
+	require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
 	require.Equal(t, wire.CodeRunNotWaiting, refused.Code)
 	require.Len(t, alerts, 1)
 	require.Contains(t, alerts[0].Message, "ada asked to cancel run "+s.RunID)
@@ -373,12 +374,12 @@ func TestAnotherServerEndsTheRun(t *testing.T) {
 		want error
 	}{
 		{"it was cancelled", &commitlog.Record{Kind: commitlog.KindCancelled},
-			runs.ErrRunCancelled},
+			machine.ErrRunCancelled},
 		{"its end is lost", nil, commitlog.ErrLogUnavailable},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := work(t, func(c *pending.Config) {
+			w := work(t, func(c *game.Config) {
 				c.EndOf = func(context.Context, string) (*commitlog.Record, error) {
 					return row.end, nil
 				}
@@ -394,8 +395,8 @@ func TestAnotherServerEndsTheRun(t *testing.T) {
 			a := w.await(w.ensure())
 			require.ErrorIs(t, a.err, row.want)
 			require.ErrorContains(t, a.err, runID)
-			require.Equal(t, row.want == runs.ErrRunCancelled,
-				errors.Is(a.err, runs.ErrRunCancelled))
+			require.Equal(t, row.want == machine.ErrRunCancelled,
+				errors.Is(a.err, machine.ErrRunCancelled))
 			require.Nil(t, w.town().Pending)
 		})
 	}

@@ -1,13 +1,12 @@
-package apply
+package game
 
 import (
-	"errors"
 	"time"
 
 	"github.com/nats-io/nats.go"
 
 	"worldengine/schemas"
-	"worldengine/worldengine/wire"
+	"worldengine/worldengine/apply"
 )
 
 // Pauses before a plugin is asked again.
@@ -52,7 +51,7 @@ type Action struct {
 	// Wait says until when to wait for a reply, and to call Replied or TimedOut.
 	Wait time.Time
 	// Over is how the attempt ended; nil while it goes on.
-	Over *Result
+	Over *apply.Result
 }
 
 // Due returns what to do once the time for the next request has come.
@@ -66,7 +65,7 @@ func (p *PluginAttempt) Due(now time.Time) Action {
 // GiveUp ends the attempt without a definite answer.
 func (p *PluginAttempt) GiveUp() Action {
 	reached := p.Earlier || p.reached
-	return Action{Over: &Result{Failed: Silence(reached, p.last), Reached: reached}}
+	return Action{Over: &apply.Result{Failed: apply.Silence(reached, p.last), Reached: reached}}
 }
 
 // InHand reports whether a plugin may be working on the last request: it got one, and did not say
@@ -142,23 +141,20 @@ func (p *PluginAttempt) Replied(now time.Time, msg *nats.Msg, attempt int64) Act
 		return p.waitFor(now, p.away)
 	}
 	p.absent, p.away = false, 0
-	answer, err := ParseAnswer(msg.Data, p.ApplyID, schemas.Limits{})
+	answer, err := apply.ParseAnswer(msg.Data, p.ApplyID, schemas.Limits{})
 	p.reached = true
 	switch {
 	case err != nil:
 		p.last = err
 		return p.waitFor(now, p.Resend)
-	case answer.Status == Applied:
-		return Action{Over: &Result{
-			Applied: true, Snapshot: answer.Snapshot, Embodiment: answer.Embodiment,
-			Artifacts: artifactsOf(answer.Artifacts), Reached: true,
-		}}
+	case answer.Status == apply.Applied:
+		return Action{Over: new(answer.Result())}
 	case attempt != p.Number: // an earlier attempt's answer that the command is not applied
 		return Action{Wait: p.next}
-	case answer.Status == Refused:
-		return Action{Over: &Result{Failed: Refusal(answer), Reached: true}}
+	case answer.Status == apply.Refused:
+		return Action{Over: new(answer.Result())}
 	}
-	p.busy = answer.Status == Busy
+	p.busy = answer.Status == apply.Busy
 	pause := laterPause
 	if answer.RetryAfterMs > 0 {
 		pause = time.Duration(answer.RetryAfterMs) * time.Millisecond
@@ -173,32 +169,6 @@ func (p *PluginAttempt) waitFor(now time.Time, pause time.Duration) Action {
 		p.next = p.Until
 	}
 	return Action{Wait: p.next}
-}
-
-// ConsoleResult returns how an attempt by a console ended. Only ErrUnavailable means that the
-// command was not applied.
-func ConsoleResult(answer Answer, err error) Result {
-	switch {
-	case NotApplied(err):
-		return Result{Failed: &Failure{
-			Reason: ReasonPluginUnavailable, Message: clipped(wire.Sentence(err)), Retryable: true,
-		}}
-	case err != nil:
-		return InDoubt(wire.Sentence(err))
-	case answer.Status == Applied:
-		return Result{Applied: true, Reached: true}
-	}
-	return Result{Failed: Refusal(answer), Reached: true}
-}
-
-// NotApplied reports whether err means that a console did not run the command.
-func NotApplied(err error) bool {
-	return errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrInDoubt)
-}
-
-// InDoubt is how an attempt ended of which it is not known whether the console ran the command.
-func InDoubt(why string) Result {
-	return Result{Reached: true, Failed: &Failure{Reason: ReasonRCONInDoubt, Message: clipped(why)}}
 }
 
 // isNoResponders reports whether a reply is NATS's, that no plugin is subscribed.

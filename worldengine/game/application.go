@@ -1,4 +1,4 @@
-package pending
+package game
 
 import (
 	"context"
@@ -12,22 +12,24 @@ import (
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/town"
-	"worldengine/worldengine/waiting"
 )
 
 // answering answers a client.
-type answering = func(End, error)
+type answering = func(machine.Answer, error)
 
 // application is a pending handoff that this writer works on: it asks the plugin or the console
-// to apply the command, and commits the outcome. Its goroutine owns the members beside Member.
+// to apply the command, and commits the outcome. Its goroutine owns the members beside clients.
 type application struct {
-	apply.Member[answering]
 	apply.Decoded
+	clients []answering // behind the lock of applications
+	// command is the pending command when this writer took it in.
+	command *apply.Pending
 	town    string
 	runID   string
 	before  town.State
-	replies *apply.Mailbox
+	replies *Mailbox
 	// own says that this server committed the pending handoff.
 	own bool
 	// begun is the last attempt that this writer has committed, and ends when the present one
@@ -41,7 +43,7 @@ type application struct {
 	look   look
 	// gate lets the requests of this server pass. unsettled counts the cancellations that keep it
 	// closed since the log did not say whether they are stored.
-	gate      apply.Gate
+	gate      Gate
 	unsettled atomic.Int64
 	// taken is when this writer took the application in, by the machine's monotonic clock, and
 	// away says that NATS found no plugin for its last request.
@@ -55,28 +57,25 @@ type application struct {
 // already: another request may have found in the log what this writer has only just committed.
 // done is nil but for the handoff that this writer has just committed, and gets its answer. It is
 // an error if the stored command cannot be read.
-func (w *Worker) Ensure(
-	townID string, current commitlog.Entry, done func(End, error),
-) error {
+func (w *Worker) Ensure(townID string, current commitlog.Entry, done answering) error {
 	var clients []answering
 	if done != nil {
 		clients = append(clients, done)
 	}
-	if w.applications.Join(townID, current.Pending.Run.RunID, clients...) {
+	if w.applications.join(townID, current.Pending.Run.RunID, clients...) {
 		return nil
 	}
 	app, err := current.Pending.Read()
 	if err != nil {
 		return err
 	}
-	of := apply.Identity{
+	of := Identity{
 		TownID: townID, HandoffID: app.Handoff.HandoffID, RunID: app.Pending.Run.RunID,
 		Trace: app.Pending.Run.Trace,
 	}
 	a := &application{
-		Member:  apply.NewMember(of, app.Handoff.IdempotencyKey, clients...),
-		Decoded: app, town: townID, runID: of.RunID, before: current.State,
-		own: done != nil, replies: apply.NewMailbox(of), taken: time.Now(),
+		Decoded: app, clients: clients, command: current.Pending, town: townID, runID: of.RunID, before: current.State,
+		own: done != nil, replies: NewMailbox(of), taken: time.Now(),
 	}
 	if by := w.config.WorldPause.Of(current); done == nil && by != nil {
 		a.paused = by.At
@@ -86,9 +85,9 @@ func (w *Worker) Ensure(
 		a.look = look{next: time.Now().Add(w.config.Policy.Resend),
 			world: w.config.WorldPause.Known().Seq}
 	}
-	if !w.applications.Add(a, func() { w.run(w.ctx, a) }) && done != nil {
+	if !w.applications.add(a, func() { w.run(w.ctx, a) }) && done != nil {
 		// This server ends, and sends no request.
-		done(End{}, apply.ErrInProgress)
+		done(machine.Answer{}, apply.ErrInProgress)
 	}
 	return nil
 }
@@ -97,7 +96,7 @@ func (w *Worker) Ensure(
 func (w *Worker) run(ctx context.Context, a *application) {
 	defer func() {
 		if !a.finished {
-			w.release(a, false, End{}, apply.ErrInProgress)
+			w.release(a, false, machine.Answer{}, apply.ErrInProgress)
 			w.queue.Unpark(a.town)
 		}
 	}()
@@ -117,19 +116,12 @@ func (w *Worker) run(ctx context.Context, a *application) {
 	}
 }
 
-// finish ends an application that has got its answer, in the town's turn: whatever comes next for
-// the town finds it gone.
-func (w *Worker) finish(a *application, v apply.Result, answer End) {
+// finish ends an application that has got its answer, or an error, in the town's turn: whatever comes
+// next for the town finds it gone.
+func (w *Worker) finish(a *application, v apply.Result, answer machine.Answer, err error) {
 	a.finished = true
-	if !v.Applied && answer.Result != nil && answer.Result.Status == handoff.Executed {
+	if !v.Applied && err == nil && answer.Result.Executed {
 		w.config.Absent.Present(w.ctx, a.about()) // a plugin answered another writer
-	}
-	var err error
-	switch {
-	case answer.lost:
-		err = &waiting.EndLostError{RunID: a.runID}
-	case answer.Result == nil:
-		err = &waiting.CancelledError{RunID: a.runID, Accepted: true}
 	}
 	gaveUp := err != nil || answer.Result.Status == handoff.Failed
 	w.queue.Answering(a.town)
@@ -142,9 +134,9 @@ func (w *Worker) finish(a *application, v apply.Result, answer End) {
 }
 
 // release ends an application and answers the clients that wait for it.
-func (w *Worker) release(a *application, gaveUp bool, answer End, err error) {
+func (w *Worker) release(a *application, gaveUp bool, answer machine.Answer, err error) {
 	w.plugins.Forget(a.replies, gaveUp)
-	for _, done := range w.applications.Remove(a) {
+	for _, done := range w.applications.remove(a) {
 		done(answer, err)
 	}
 }
@@ -164,8 +156,8 @@ func (w *Worker) takeOver(ctx context.Context, a *application) bool {
 	a.stood = stood
 	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: w.config.Draw}
 	for {
-		err := w.config.Log.Retry(ctx, func() error {
-			current, err := w.config.Log.Load(ctx, a.town)
+		err := w.steps.Log.Retry(ctx, func() error {
+			current, err := w.steps.Log.Load(ctx, a.town)
 			if err != nil {
 				return err
 			}
@@ -173,10 +165,12 @@ func (w *Worker) takeOver(ctx context.Context, a *application) bool {
 			if gone || current.Pending.Reached {
 				return nil
 			}
-			return w.commitPendingAs(ctx, a.town, current, current.Pending.Arrived())
+			return w.arrived(ctx, a.town, current, true)
 		})
 		if err == nil {
-			a.Pending = a.Pending.Arrived()
+			p := *a.Pending
+			p.Reached = true
+			a.Pending = &p
 			return !gone
 		}
 		if pauses.Wait(ctx) != nil {
@@ -192,29 +186,16 @@ func (w *Worker) spans(a *application) (pause, lasts time.Duration) {
 
 // lateAnswer takes an answer to an application that was given up. One that says that the command is
 // applied changes nothing: the world and the engine have parted, which an operator has to look at.
-func (w *Worker) lateAnswer(l apply.Identity, msg *nats.Msg) {
+func (w *Worker) lateAnswer(l Identity, msg *nats.Msg) {
 	if l.Applied(msg) {
 		w.config.Raise(w.config.Environment.LateAnswer(alerts.About(l)))
 	}
 }
 
 // doubleAnswer takes an answer that a command is applied of which there are more than requests.
-func (w *Worker) doubleAnswer(of apply.Identity, msg *nats.Msg) {
+func (w *Worker) doubleAnswer(of Identity, msg *nats.Msg) {
 	if of.Applied(msg) {
 		w.config.Raise(w.config.Environment.DoubleAnswer(alerts.About(of)))
-	}
-}
-
-// alertFailure raises the alert of a failed application that an operator has to look at.
-func (w *Worker) alertFailure(a *application, failed *apply.Failure) {
-	if failed == nil {
-		return
-	}
-	switch failed.Reason {
-	case apply.ReasonRCONInDoubt, apply.ReasonPluginTimeout:
-		w.config.Raise(w.config.Environment.InDoubt(a.about()))
-	case apply.ReasonPluginStateInvalid:
-		w.config.Raise(w.config.Environment.StateInvalid(a.about()))
 	}
 }
 

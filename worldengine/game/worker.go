@@ -1,4 +1,4 @@
-// Package pending works on the handoffs that are accepted and whose commands are applied outside
+// Package game works on the handoffs that are accepted and whose commands are applied outside
 // the engine: it asks the plugin or the console of the town, stores each attempt and how the last
 // one ended, pauses the runs with their towns, and cancels those that no game has.
 //
@@ -6,41 +6,27 @@
 //
 // A pending command stands in the record of its town (apply.Pending), so the next writer can go on
 // with it. Package apply decides the next action of an attempt; package inhand makes the run's events.
-package pending
+package game
 
 import (
 	"context"
 	"log/slog"
 	"time"
 
-	"github.com/go-json-experiment/json/jsontext"
-
-	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/worldengine/alerts"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
-	"worldengine/worldengine/inhand"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/presence"
 	"worldengine/worldengine/signals"
+	"worldengine/worldengine/stepper"
 	"worldengine/worldengine/waiting"
 )
 
 // pollPause is the pause between two looks at the condition that a command waits for.
 const pollPause = 250 * time.Millisecond
-
-// End is the answer to the client of an accepted handoff whose command has an outcome.
-type End struct {
-	RunID string
-	// Result is the outcome and JSON its bytes on the wire.
-	Result *handoff.Result
-	JSON   []byte
-	// Embodiment is how a game embodied the command; nil if it did not say.
-	Embodiment jsontext.Value
-	// lost says that the run has ended elsewhere, and that the log does not say how.
-	lost bool
-}
 
 // Config configures a Worker. All but RCON and OnAttempt is required.
 type Config struct {
@@ -53,11 +39,8 @@ type Config struct {
 	// it gets that answer, and Timeout how long one commit may take.
 	PauseWait, AbsentWait, Timeout time.Duration
 
-	Log        *commitlog.Log
 	Towns      *commitlog.Towns
-	InHand     *inhand.Store
 	WorldPause *signals.WorldPause
-	Signals    *signals.Recorder
 	Absent     *presence.Absences
 	// EndOf returns the record with which a run ended, nil if the log does not keep it.
 	EndOf func(ctx context.Context, runID string) (*commitlog.Record, error)
@@ -66,8 +49,8 @@ type Config struct {
 
 	// Serves reports whether this server is the writer of the world still.
 	Serves func() bool
-	// Committed is called with the record of an outcome and its sequence in the log.
-	Committed func(rec *commitlog.Record, seq uint64, result *handoff.Result)
+	// Concluded is called with the answer that a run ended with.
+	Concluded func(*machine.Answer)
 	// Raise raises an alert that belongs to a run, once, and RaiseStored does so before the
 	// event that it reports; Environment makes the alerts.
 	Raise       func(runevents.Alert)
@@ -76,9 +59,8 @@ type Config struct {
 	// OnAttempt is called with how each attempt ended, and how long it took; may be nil.
 	OnAttempt func(by apply.Binding, ended apply.Result, took time.Duration)
 
-	// Now, NewID and Draw are members of worldengine.Config.
+	// Now and Draw are members of worldengine.Config.
 	Now    func() time.Time
-	NewID  func() string
 	Draw   func(below time.Duration) time.Duration
 	Logger *slog.Logger
 }
@@ -98,9 +80,10 @@ type Queue interface {
 // Worker works on the pending commands of a world. It is safe for concurrent use.
 type Worker struct {
 	config       Config
+	steps        *stepper.Stepper
 	queue        Queue
-	plugins      apply.ReplyRouter
-	applications apply.Set[*application, answering]
+	plugins      ReplyRouter
+	applications applications
 	// unread lets one of the warnings through that a command waits since its town cannot be read.
 	unread backoff.Seldom
 	// ctx ends the requests to games.
@@ -109,31 +92,33 @@ type Worker struct {
 }
 
 // New returns a worker that Start starts.
-func New(config Config) *Worker { return &Worker{config: config} }
+func New(steps *stepper.Stepper, config Config) *Worker {
+	return &Worker{config: config, steps: steps}
+}
 
 // Start has a worker take commands, until ctx is done. plugins carries its requests to plugins.
-func (w *Worker) Start(ctx context.Context, queue Queue, plugins apply.ReplyRouter) {
+func (w *Worker) Start(ctx context.Context, queue Queue, plugins ReplyRouter) {
 	w.ctx, w.stop = context.WithCancel(ctx)
 	w.queue, w.plugins = queue, plugins
 }
 
 // UnusedAnswers returns what takes the answers of plugins that are late, and that are more than
 // requests.
-func (w *Worker) UnusedAnswers() apply.UnusedAnswers {
-	return apply.UnusedAnswers{Late: w.lateAnswer, Double: w.doubleAnswer}
+func (w *Worker) UnusedAnswers() UnusedAnswers {
+	return UnusedAnswers{Late: w.lateAnswer, Double: w.doubleAnswer}
 }
 
 // Refuse takes no more commands.
-func (w *Worker) Refuse() { w.applications.Close() }
+func (w *Worker) Refuse() { w.applications.close() }
 
 // Stop takes no more commands, and leaves those in hand pending unless their answers come within
 // moments. ctx bounds the wait.
-func (w *Worker) Stop(ctx context.Context) { w.applications.Stop(ctx, w.stop) }
+func (w *Worker) Stop(ctx context.Context) { w.applications.stop(ctx, w.stop) }
 
 // InProgress returns an *apply.InProgressError if the command of the key is being applied to its
 // town: the answer to another handoff with the key. Otherwise it returns nil.
 func (w *Worker) InProgress(townID, key string) error {
-	runID := w.applications.RunOf(townID, key)
+	runID := w.applications.runOf(townID, key)
 	if runID == "" {
 		return nil
 	}
@@ -145,7 +130,7 @@ func (w *Worker) InProgress(townID, key string) error {
 // AbsentSince returns since when the command of a run of a town has waited for a plugin; zero if
 // it does not, or another writer asks for it.
 func (w *Worker) AbsentSince(townID, runID string) time.Time {
-	if _, known := w.applications.Of(townID, runID); !known {
+	if w.applications.of(townID, runID) == nil {
 		return time.Time{}
 	}
 	return w.config.Absent.Since(townID)
@@ -155,12 +140,12 @@ func (w *Worker) AbsentSince(townID, runID string) time.Time {
 // pending in its town, is not to wait any longer: the command waits for a plugin that is away. It
 // returns nil otherwise. runID is the run of the request.
 func (w *Worker) Absent(townID, before, runID string) error {
-	a, known := w.applications.Of(townID, before)
-	if since := w.config.Absent.Since(townID); known && a.away.Load() && !since.IsZero() {
+	a := w.applications.of(townID, before)
+	if since := w.config.Absent.Since(townID); a != nil && a.away.Load() && !since.IsZero() {
 		return &waiting.AbsentError{TownID: townID, Since: since, RunID: runID, Before: before}
 	}
 	return nil
 }
 
 // Count returns how many commands this worker has in hand.
-func (w *Worker) Count() int { return w.applications.Count() }
+func (w *Worker) Count() int { return w.applications.count() }

@@ -1,4 +1,4 @@
-package pending
+package game
 
 import (
 	"context"
@@ -10,11 +10,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 	"github.com/stretchr/testify/require"
 
-	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/commitlog/logtest"
 	"worldengine/worldengine/natstest"
 	"worldengine/worldengine/signals"
+	"worldengine/worldengine/stepper"
 )
 
 // unreadStore is a store from which no town can be read; the third to try ends the test.
@@ -40,30 +40,12 @@ func TestACommandWhoseTownCannotBeReadWaits(t *testing.T) {
 	said, log := &natstest.Buffer{}, logtest.New(t)
 	store := &unreadStore{log.Store, 0, cancel}
 	log.Store = store
-	w := New(Config{
-		Log: log, WorldPause: signals.NewWorldPause(log, signals.Pause{}, func() {}),
-		Logger: slog.New(slog.NewTextHandler(said, nil)),
+	w := New(&stepper.Stepper{Log: log}, Config{
+		WorldPause: signals.NewWorldPause(log, signals.Pause{}, func() {}),
+		Logger:     slog.New(slog.NewTextHandler(said, nil)),
 	})
 	w.waitUnpaused(ctx, &application{town: "t", runID: "r",
-		replies: apply.NewMailbox(apply.Identity{})})
+		replies: NewMailbox(Identity{})})
 	require.Equal(t, 3, store.tries)
 	require.Equal(t, 1, strings.Count(said.String(), "cannot be read"), said.String())
-}
-
-// An attempt that reached nobody leaves the command in doubt if an earlier request may have arrived.
-func TestKnown(t *testing.T) {
-	t.Parallel()
-	a := &application{Decoded: apply.Decoded{Pending: &apply.Pending{Via: apply.Plugin}}}
-	unreached := apply.Result{Failed: apply.Silence(false, nil)}
-	require.Equal(t, unreached, known(a, unreached))
-	doubt := apply.Result{Failed: apply.Silence(true, nil), Reached: true}
-	a.Pending.Reached = true
-	require.Equal(t, doubt, known(a, unreached))
-	a.Pending.Reached = false
-	a.gate.Reached()
-	require.Equal(t, doubt, known(a, unreached))
-	executed := apply.Result{Applied: true}
-	require.Equal(t, executed, known(a, executed))
-	a.Pending.Via = apply.RCON
-	require.Equal(t, unreached, known(a, unreached))
 }

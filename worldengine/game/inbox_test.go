@@ -1,4 +1,4 @@
-package apply
+package game
 
 import (
 	"sync"

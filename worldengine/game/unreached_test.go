@@ -1,4 +1,4 @@
-package pending_test
+package game_test
 
 import (
 	"context"
@@ -14,9 +14,9 @@ import (
 	"worldengine/runevents"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/game"
 	"worldengine/worldengine/lifecycle"
-	"worldengine/worldengine/pending"
-	"worldengine/worldengine/runs"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/signals"
 	"worldengine/worldengine/wire"
 )
@@ -24,15 +24,15 @@ import (
 // away has every request answered at once with what NATS says where no plugin is subscribed.
 type away struct{}
 
-func (away) Ask(_ string, m *apply.Mailbox, attempt int64, _ []byte) error {
-	m.Deliver(apply.Reply{Attempt: attempt, Msg: &nats.Msg{
+func (away) Ask(_ string, m *game.Mailbox, attempt int64, _ []byte) error {
+	m.Deliver(game.Reply{Attempt: attempt, Msg: &nats.Msg{
 		Header: nats.Header{"Status": {"503"}},
 	}})
 	return nil
 }
 
-func (away) Forget(*apply.Mailbox, bool) {}
-func (away) Close()                      {}
+func (away) Forget(*game.Mailbox, bool) {}
+func (away) Close()                     {}
 
 // A command fails as unreached only if no request can have arrived. A server that takes a command
 // over records that one may have, before it asks itself.
@@ -49,7 +49,7 @@ func TestWorker_Unreached(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			w := work(t, func(c *pending.Config) {
+			w := work(t, func(c *game.Config) {
 				c.Policy.Attempts, c.Policy.Absent = 1, apply.AbsentFail
 				c.Policy.Resend = 100 * time.Millisecond
 			}, func(p *apply.Pending) {
@@ -71,7 +71,7 @@ func TestWorker_Unreached(t *testing.T) {
 // A console is not asked again by the server that takes a command over.
 func TestWorker_TakesConsoleOver(t *testing.T) {
 	t.Parallel()
-	w := work(t, func(c *pending.Config) {
+	w := work(t, func(c *game.Config) {
 		c.RCON = console{answer: apply.Answer{Status: apply.Applied}}
 	}, func(p *apply.Pending) { p.Via = apply.RCON })
 	require.NoError(t, w.Ensure("town-threatened", w.current, nil))
@@ -84,21 +84,23 @@ func TestWorker_TakesConsoleOver(t *testing.T) {
 // meanwhile does not either, though its own requests reached nobody.
 func TestWorker_CancelAfterTakeover(t *testing.T) {
 	t.Parallel()
-	w := work(t, func(c *pending.Config) { c.Policy.Absent, c.AbsentWait = apply.AbsentWait, time.Hour })
+	w := work(t, func(c *game.Config) { c.Policy.Absent, c.AbsentWait = apply.AbsentWait, time.Hour })
 	w.Start(context.Background(), w.turns, away{})
 	client := w.ensure()
 	current := w.town() // another server takes it over
-	current.Pending = current.Pending.Arrived()
+	p := *current.Pending
+	p.Reached = true
+	current.Pending = &p
 	rec := commitlog.Record{Kind: commitlog.KindPending, TownID: "town-threatened"}
 	require.NoError(t, w.log.CommitTown(t.Context(), &rec, &current, current.Seq))
 	s := signals.Signal{Kind: lifecycle.SignalCancel, TownID: "town-threatened",
-		RunID: w.current.Pending.Run.RunID}.WithDefaults()
+		RunID: w.current.Pending.Run.RunID, Run: ofSignal()}.WithDefaults()
 	var refused *signals.RefusedError
-	require.ErrorAs(t, w.Cancel(t.Context(), &s, "signal"), &refused)
+	require.ErrorAs(t, w.Cancel(t.Context(), &s), &refused)
 	require.Equal(t, wire.CodeRunInHand, refused.Code)
 	s.Force = true
-	require.NoError(t, w.Cancel(t.Context(), &s, "signal"))
-	require.ErrorIs(t, w.await(client).err, runs.ErrRunCancelled)
+	require.NoError(t, w.Cancel(t.Context(), &s))
+	require.ErrorIs(t, w.await(client).err, machine.ErrRunCancelled)
 }
 
 // An answer that comes late, or once too often, is alerted about where it says that the command is
@@ -106,10 +108,10 @@ func TestWorker_CancelAfterTakeover(t *testing.T) {
 func TestAnswersThatAreNotUsed(t *testing.T) {
 	t.Parallel()
 	var raised []runevents.Alert
-	unused := pending.New(pending.Config{
+	unused := game.New(nil, game.Config{
 		Raise: func(a runevents.Alert) { raised = append(raised, a) },
 	}).UnusedAnswers()
-	of := apply.Identity{TownID: "town-threatened", HandoffID: "handoff_" + strings.Repeat("0", 64),
+	of := game.Identity{TownID: "town-threatened", HandoffID: "handoff_" + strings.Repeat("0", 64),
 		RunID: "run"}
 	message := func(a apply.Answer) *nats.Msg {
 		data, err := a.MarshalWire()
@@ -134,7 +136,7 @@ func TestAnswersThatAreNotUsed(t *testing.T) {
 // back is a plugin that is away at the first request, and silent from the next one on.
 type back struct{ asked chan struct{} }
 
-func (b back) Ask(subject string, m *apply.Mailbox, attempt int64, data []byte) error {
+func (b back) Ask(subject string, m *game.Mailbox, attempt int64, data []byte) error {
 	b.asked <- struct{}{}
 	if len(b.asked) > 1 {
 		return nil
@@ -142,14 +144,14 @@ func (b back) Ask(subject string, m *apply.Mailbox, attempt int64, data []byte) 
 	return away{}.Ask(subject, m, attempt, data)
 }
 
-func (back) Forget(*apply.Mailbox, bool) {}
-func (back) Close()                      {}
+func (back) Forget(*game.Mailbox, bool) {}
+func (back) Close()                     {}
 
 // What waits behind a command is not refused since a plugin is away once one has taken a request,
 // also while it has not said anything.
 func TestASilentPluginIsNotAway(t *testing.T) {
 	t.Parallel()
-	w := work(t, func(c *pending.Config) {
+	w := work(t, func(c *game.Config) {
 		c.Policy.Absent, c.Policy.Resend = apply.AbsentWait, time.Hour
 		c.AbsentWait = time.Hour
 	})

@@ -1,4 +1,4 @@
-package pending
+package game
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"worldengine/worldengine/backoff"
 	"worldengine/worldengine/commitlog"
 	"worldengine/worldengine/failpoint"
+	"worldengine/worldengine/machine"
 	"worldengine/worldengine/waiting"
 	"worldengine/worldengine/wire"
 )
@@ -32,7 +33,7 @@ func (w *Worker) attempt(ctx context.Context, a *application) (apply.Result, boo
 	}
 	a.ends = time.Now().Add(lasts)
 	if a.Pending.Attempt > 1 {
-		w.recordAttempts(ctx, a, true)
+		w.record(ctx, a, true)
 		failpoint.At(failpoint.Recorded)
 	}
 	command := apply.NewCommand(a.Handoff, a.Pending.Run.RunID, a.before, a.Expected)
@@ -91,7 +92,7 @@ func (w *Worker) console(
 func (w *Worker) ask(
 	ctx context.Context, a *application, command *apply.Command,
 ) (apply.Result, bool) {
-	attempt := &apply.PluginAttempt{
+	attempt := &PluginAttempt{
 		ApplyID: command.ApplyID, Number: command.LogicalAttemptID, Until: a.ends,
 		Resend: w.config.Policy.Resend, Patience: w.config.Policy.Patience(),
 		Earlier: a.Pending.Reached,
@@ -144,8 +145,8 @@ func (w *Worker) ask(
 // send sends the request of an attempt once, and returns the next action of the attempt. A plugin that
 // takes a request and is silent is there.
 func (w *Worker) send(
-	a *application, attempt *apply.PluginAttempt, command *apply.Command,
-) apply.Action {
+	a *application, attempt *PluginAttempt, command *apply.Command,
+) Action {
 	action := attempt.Sent(time.Now(), w.sendRequest(a, command))
 	a.away.Store(attempt.Away())
 	return action
@@ -154,11 +155,11 @@ func (w *Worker) send(
 // nextReply waits for a reply, at most until the given time. The engine tells clients that wait for
 // a of a plugin that is away after Config.AbsentWait: the command goes on waiting without them.
 func (w *Worker) nextReply(
-	ctx context.Context, a *application, attempt *apply.PluginAttempt, until time.Time,
-) apply.Reply {
+	ctx context.Context, a *application, attempt *PluginAttempt, until time.Time,
+) Reply {
 	if patient := a.taken.Add(w.config.AbsentWait); attempt.Waits() && patient.Before(until) {
 		r := a.replies.Next(ctx, time.Until(patient))
-		if r != (apply.Reply{}) || ctx.Err() != nil {
+		if r != (Reply{}) || ctx.Err() != nil {
 			return r
 		}
 		if since := w.config.Absent.Since(a.town); !since.IsZero() {
@@ -173,9 +174,9 @@ func (w *Worker) nextReply(
 // replied takes in a reply to a request of an attempt, or that none came in time, and returns what
 // the attempt does next.
 func (w *Worker) replied(
-	ctx context.Context, a *application, attempt *apply.PluginAttempt, action apply.Action,
-	r apply.Reply,
-) apply.Action {
+	ctx context.Context, a *application, attempt *PluginAttempt, action Action,
+	r Reply,
+) Action {
 	switch {
 	case r.Look:
 		if w.superseded(ctx, a) {
@@ -209,7 +210,7 @@ func (w *Worker) waitUnpaused(
 	from := time.Now()
 	for ctx.Err() == nil {
 		unsettled := a.unsettled.Load()
-		current, err := w.config.Log.Load(ctx, a.town)
+		current, err := w.steps.Log.Load(ctx, a.town)
 		by := w.config.WorldPause.Of(current)
 		switch {
 		case err != nil:
@@ -225,7 +226,7 @@ func (w *Worker) waitUnpaused(
 			w.settle(ctx, a, current, unsettled)
 		case by == nil && a.gate.IsOpen():
 			if waited > 0 {
-				w.Hold(ctx, a.town, current)
+				w.Hold(ctx, a.town, current.Pending)
 			}
 			return waited, false
 		case by == nil:
@@ -243,8 +244,8 @@ func (w *Worker) waitUnpaused(
 
 // answerHeld answers the clients that wait for a with the reason why they wait for too long.
 func (w *Worker) answerHeld(a *application, why error) {
-	for _, done := range w.applications.TakeWaiting(a) {
-		done(End{}, why)
+	for _, done := range w.applications.takeClients(a) {
+		done(machine.Answer{}, why)
 	}
 }
 
@@ -262,7 +263,7 @@ func (w *Worker) sendRequest(a *application, command *apply.Command) error {
 // superseded reports whether the log says that the application of a has gone on without it: an
 // operator has ended its run, or a later writer has concluded it or begun its next attempt.
 func (w *Worker) superseded(ctx context.Context, a *application) bool {
-	current, err := w.config.Log.Load(ctx, a.town)
+	current, err := w.steps.Log.Load(ctx, a.town)
 	return err == nil && w.supersededBy(current, a)
 }
 

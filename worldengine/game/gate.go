@@ -1,6 +1,10 @@
-package apply
+package game
 
-import "sync"
+import (
+	"sync"
+
+	"worldengine/worldengine/apply"
+)
 
 // Gate records the requests that were sent for a command, and stops more of them: the sender passes
 // it before each request, and a cancellation closes it meanwhile. The zero gate is open. It is safe
@@ -12,18 +16,6 @@ type Gate struct {
 	asking, reached bool
 	closed          int
 }
-
-// Arrival is whether a request may have reached a game. The set is closed.
-type Arrival int
-
-const (
-	// NotArrived: none has, and none will while the gate is closed.
-	NotArrived Arrival = iota
-	// MayArrive: a request is out; its fate shows soon.
-	MayArrive
-	// MayHaveArrived: one may have.
-	MayHaveArrived
-)
 
 // Pass reports whether a request may be sent, which then counts as one that is out.
 func (g *Gate) Pass() bool {
@@ -48,16 +40,16 @@ func (g *Gate) Reached() {
 }
 
 // Arrival returns whether a request may have arrived, as far as it is known by now.
-func (g *Gate) Arrival() Arrival {
+func (g *Gate) Arrival() apply.Arrival {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case g.reached:
-		return MayHaveArrived
+		return apply.MayHaveArrived
 	case g.asking:
-		return MayArrive
+		return apply.MayArrive
 	}
-	return NotArrived
+	return apply.NotArrived
 }
 
 // Close stops further requests until Open is called as often as Close.

@@ -1,4 +1,4 @@
-package apply
+package game
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"worldengine/worldengine/apply"
 
 	"github.com/nats-io/nats.go"
 	"github.com/stretchr/testify/require"
@@ -147,12 +149,12 @@ const anApplyID = "handoff_0123456789abcdef0123456789abcdef0123456789abcdef01234
 // happens tells an attempt of an event.
 func happens(t *testing.T, p *PluginAttempt, now time.Time, event string) Action {
 	t.Helper()
-	command := &Command{ApplyID: anApplyID}
+	command := &apply.Command{ApplyID: anApplyID}
 	number := p.Number
 	if later, ok := strings.CutPrefix(event, "earlier "); ok {
 		number, event = number-1, later
 	}
-	reply := func(a Answer) Action {
+	reply := func(a apply.Answer) Action {
 		data, err := a.MarshalWire()
 		require.NoError(t, err)
 		return p.Replied(now, &nats.Msg{Data: data}, number)
@@ -178,11 +180,11 @@ func happens(t *testing.T, p *PluginAttempt, now time.Time, event string) Action
 	case "garbage":
 		return p.Replied(now, &nats.Msg{Data: []byte("{")}, number)
 	case "applied":
-		return reply(Done(command))
+		return reply(apply.Done(command))
 	case "refused":
-		return reply(Refuse(command, "NO", "no", false))
+		return reply(apply.Refuse(command, "NO", "no", false))
 	case "busy":
-		return reply(Later(command, Busy, pause))
+		return reply(apply.Later(command, apply.Busy, pause))
 	}
 	t.Fatalf("no such event: %q", event)
 	return Action{}
@@ -211,7 +213,7 @@ func actionText(a Action, start time.Time) string {
 func TestAnAttemptKnowsThatAPluginWasReached(t *testing.T) {
 	t.Parallel()
 	p := &PluginAttempt{Until: time.Unix(1, 0), Resend: time.Second, Earlier: true}
-	require.Equal(t, ReasonPluginTimeout, p.Due(time.Unix(1, 0)).Over.Failed.Reason)
+	require.Equal(t, apply.ReasonPluginTimeout, p.Due(time.Unix(1, 0)).Over.Failed.Reason)
 }
 
 // That NATS found no plugin for a request of an earlier attempt says nothing about one that has
@@ -236,4 +238,17 @@ func TestWhatAReplySaysOfThePlugin(t *testing.T) {
 	p.Sent(now, nil)
 	_, known := p.Sighting(nil)
 	require.False(t, known)
+}
+
+// While no plugin is subscribed, an attempt that is patient waits, and another one passes.
+func TestAnAttemptThatWaits(t *testing.T) {
+	t.Parallel()
+	for _, patience := range []time.Duration{0, time.Second} {
+		p := &PluginAttempt{Patience: patience}
+		require.False(t, p.Away())
+		require.False(t, p.Waits())
+		p.absent = true
+		require.True(t, p.Away())
+		require.Equal(t, patience > 0, p.Waits())
+	}
 }

@@ -1,0 +1,143 @@
+package game
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/signals"
+	"worldengine/worldengine/waiting"
+)
+
+// An operator waits for at most cancelWait until it is known whether the request that is out has
+// arrived; cancelPoll is the pause between two looks.
+const (
+	cancelWait = 3 * time.Second
+	cancelPoll = 50 * time.Millisecond
+)
+
+// Cancel ends a run whose command is pending if no request for it can have reached a game, or with
+// force at once. A refusal is recorded, and returned as a *signals.RefusedError. The record that ends
+// the run stands with the town, as a result does (docs/adr/0025-cancelling-what-is-being-applied.md).
+func (w *Worker) Cancel(ctx context.Context, s *signals.Signal) error {
+	return w.steps.Log.Retry(ctx, func() error {
+		current, err := w.load(ctx, s.TownID, s.RunID)
+		if err != nil {
+			return err
+		}
+		event := &machine.Cancel{Signal: s, Arrival: apply.MayHaveArrived}
+		a := w.applications.of(s.TownID, s.RunID)
+		closed := a != nil && a.own && current.Pending != nil && !s.Force
+		switch {
+		case closed:
+			a.gate.Close()
+			event.Arrival = w.arrival(ctx, a)
+		case s.Force && current.Pending != nil && current.Pending.RetryOf == nil:
+			// The alert is stored before: an operator has to look at the game, also if this server
+			// ends here. It stays if a result comes first, and says so.
+			about := alerts.About{TownID: s.TownID, RunID: s.RunID}
+			err := w.config.RaiseStored(ctx,
+				w.config.Environment.CancelledByForce(about, s.ActorID))
+			if err != nil {
+				return err
+			}
+		}
+		out, err := w.steps.OfCommand(ctx, current, w.steps.Input(s.TownID, nil, event))
+		if s.TownID != "" {
+			w.config.Towns.Forget(s.TownID) // cancellations come beside the turns of a town
+		}
+		switch lost := errors.Is(err, commitlog.ErrLostRace); {
+		case closed && (lost || out.Refused != nil && err == nil):
+			a.gate.Open()
+		case closed && err != nil:
+			a.unsettled.Add(1)
+		}
+		switch {
+		case err != nil:
+			return err
+		case out.Refused != nil:
+			return &signals.RefusedError{Code: out.Refused.Code, SignalID: s.Run.RunID,
+				Message: out.Refused.Message}
+		}
+		w.endOwn(alerts.About{TownID: s.TownID, RunID: s.RunID,
+			Trace: current.Pending.Run.Trace}, out.Answer)
+		return nil
+	})
+}
+
+// arrival returns whether a request for the command of a, whose gate is closed, may have arrived,
+// once that is known or has taken cancelWait.
+func (w *Worker) arrival(ctx context.Context, a *application) apply.Arrival {
+	for until := time.Now().Add(cancelWait); ; {
+		arrival := a.gate.Arrival()
+		if arrival != apply.MayArrive || !time.Now().Before(until) ||
+			backoff.Sleep(ctx, cancelPoll) != nil {
+			return arrival
+		}
+	}
+}
+
+// settle opens the gate of a again after cancellations of which the log did not say whether they are
+// stored. The commit makes that known: a cancellation that comes later loses its race.
+func (w *Worker) settle(
+	ctx context.Context, a *application, current commitlog.Entry, unsettled int64,
+) {
+	if w.arrived(ctx, a.town, current, false) != nil {
+		_ = backoff.Sleep(ctx, pollPause)
+		return
+	}
+	a.unsettled.Add(-unsettled)
+	for range unsettled {
+		a.gate.Open()
+	}
+}
+
+// load loads a town. A pending command of another run counts as none.
+func (w *Worker) load(
+	ctx context.Context, townID, runID string,
+) (current commitlog.Entry, err error) {
+	if townID != "" {
+		current, err = w.steps.Log.Load(ctx, townID)
+	}
+	if current.Pending != nil && current.Pending.Run.RunID != runID {
+		current.Pending = nil
+	}
+	return current, err
+}
+
+// arrived stores that a request for the pending command may have arrived, or if may is false,
+// nothing new.
+func (w *Worker) arrived(
+	ctx context.Context, townID string, current commitlog.Entry, may bool,
+) error {
+	in := w.steps.Input(townID, nil, &machine.Arrival{MayHaveArrived: may})
+	_, err := w.steps.Step(ctx, current, in)
+	w.config.Towns.Forget(townID)
+	return err
+}
+
+// endOwn ends this server's application of a run that an operator has ended, with the answer of its
+// result if it has one: its clients are answered, and requests that waited behind it have their turn.
+// Its goroutine finds that out in the log.
+func (w *Worker) endOwn(of alerts.About, answer *machine.Answer) {
+	var err error = &waiting.CancelledError{RunID: of.RunID, Accepted: true}
+	if answer != nil {
+		err, of.HandoffID = nil, answer.Result.HandoffID
+		w.concluded(of, answer)
+	} else {
+		answer = new(machine.Answer)
+	}
+	if own := w.applications.of(of.TownID, of.RunID); own != nil {
+		own.gate.Close()
+		for _, done := range w.applications.remove(own) {
+			done(*answer, err)
+		}
+		own.replies.Deliver(Reply{Look: true})
+	}
+	w.queue.Unpark(of.TownID)
+}

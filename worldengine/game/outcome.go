@@ -1,0 +1,164 @@
+package game
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"worldengine/handoff"
+	"worldengine/schemas"
+	"worldengine/worldengine/alerts"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/backoff"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/queue"
+	"worldengine/worldengine/waiting"
+)
+
+// commitOutcome commits what follows from the result of an attempt, in the town's turn, and
+// finishes the application if that is its end. It reports whether the application is over;
+// otherwise a holds the next attempt.
+func (w *Worker) commitOutcome(ctx context.Context, a *application, v apply.Result) (over bool) {
+	pauses := backoff.Backoff{Min: pollPause, Max: maxCommitPause, Draw: w.config.Draw}
+	for {
+		err := queue.ErrPanicked
+		turn := make(chan struct{})
+		submitErr := w.queue.SubmitFirst(a.town, func(ctx context.Context) {
+			defer close(turn)
+			defer func() {
+				if err != nil { // a panic too
+					w.config.Towns.Forget(a.town)
+				}
+			}()
+			over, err = w.tryCommit(ctx, a, v)
+		})
+		if submitErr != nil {
+			return true
+		}
+		if <-turn; err == nil {
+			return over
+		}
+		w.config.Logger.Warn("the outcome of a command cannot be committed; will try again",
+			"town", a.town, "run", a.runID, a.replies.Trace.LogAttr(), "error", err)
+		if pauses.Wait(ctx) != nil {
+			return true
+		}
+	}
+}
+
+// maxCommitPause bounds the pause before a commit that failed is tried again.
+const maxCommitPause = 5 * time.Second
+
+// tryCommit is commitOutcome within the town's turn. After an error it may be tried again.
+func (w *Worker) tryCommit(
+	ctx context.Context, a *application, v apply.Result,
+) (over bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, w.config.Timeout)
+	defer cancel()
+	err = w.steps.Log.Retry(ctx, func() error {
+		over, err = w.commitOnce(ctx, a, v)
+		if errors.Is(err, commitlog.ErrRecordTooLarge) && v.Applied && v.Snapshot != nil {
+			v.Applied, v.Failed = false, &apply.Failure{
+				Reason:  apply.ReasonPluginStateInvalid,
+				Message: "The reported state is too large to be stored.",
+			}
+			over, err = w.commitOnce(ctx, a, v)
+		}
+		if errors.Is(err, commitlog.ErrLostRace) {
+			w.config.Towns.Forget(a.town)
+		}
+		return err
+	})
+	return over, err
+}
+
+// commitOnce commits what follows from the result of an attempt once, on what this writer knows
+// of the town. It returns ErrLostRace when that is behind the log.
+func (w *Worker) commitOnce(ctx context.Context, a *application, v apply.Result) (bool, error) {
+	current, err := w.config.Towns.Get(ctx, a.town)
+	if err != nil {
+		return false, err
+	}
+	if p := current.Pending; p == nil || p.Run.RunID != a.runID {
+		return true, w.endedElsewhere(ctx, a, v)
+	}
+	a.Pending = current.Pending
+	if v.Attempt != a.Pending.Attempt && !v.Applied {
+		return false, nil // another writer has begun the next attempt
+	}
+	v.Reached = v.Reached || a.gate.Arrival() == apply.MayHaveArrived
+	in := w.steps.Input(a.town, nil, &machine.Outcome{Result: v})
+	out, err := w.steps.OfCommand(ctx, current, in)
+	if err != nil {
+		return false, err
+	}
+	w.config.Towns.Set(a.town, out.After)
+	if out.Answer == nil {
+		a.Pending, a.begun = out.After.Pending, out.After.Pending.Attempt
+		w.record(ctx, a, false)
+		return false, nil
+	}
+	if v.Embodiment != nil && out.Answer.Result.Executed && out.Answer.Embodiment == nil {
+		w.config.Logger.Warn("the embodiment that a plugin reported is left out: "+
+			"it must be {backendHint?: string|null, "+
+			"actions?: [object]} of 16 KiB at most", "town", a.town, "run", a.runID,
+			a.replies.Trace.LogAttr())
+	}
+	w.concluded(a.about(), out.Answer)
+	w.finish(a, v, *out.Answer, nil)
+	return true, nil
+}
+
+// concluded counts the result of a run that has ended, and alerts operators to a failed one that
+// they have to look at.
+func (w *Worker) concluded(about alerts.About, answer *machine.Answer) {
+	w.config.Concluded(answer)
+	switch answer.Result.ReasonCode {
+	case apply.ReasonRCONInDoubt, apply.ReasonPluginTimeout:
+		w.config.Raise(w.config.Environment.InDoubt(about))
+	case apply.ReasonPluginStateInvalid:
+		w.config.Raise(w.config.Environment.StateInvalid(about))
+	}
+}
+
+// endedElsewhere finishes an application that an operator, or another writer, has ended.
+func (w *Worker) endedElsewhere(ctx context.Context, a *application, v apply.Result) error {
+	rec, err := w.config.EndOf(ctx, a.runID)
+	switch {
+	case err != nil:
+		return err
+	case rec == nil:
+		w.finish(a, v, machine.Answer{}, &waiting.EndLostError{RunID: a.runID})
+		return nil
+	case rec.Kind != commitlog.KindHandoff:
+		w.finish(a, v, machine.Answer{}, &waiting.CancelledError{RunID: a.runID, Accepted: true})
+		return nil
+	}
+	result, err := handoff.ParseResult(rec.Result, schemas.Limits{Bytes: len(rec.Result) + 1})
+	if err != nil {
+		return fmt.Errorf("game: the result of run %s: %w", a.runID, err)
+	}
+	answer := machine.Answer{RunID: a.runID, Result: result, JSON: rec.Result}
+	if rec.Addition != nil {
+		answer.Embodiment = rec.Addition.Embodiment
+	}
+	w.finish(a, v, answer, nil)
+	return nil
+}
+
+// record stores that the attempts before this one have failed, and that this one has started if it
+// has. If it cannot, the next commit of the run does.
+func (w *Worker) record(ctx context.Context, a *application, started bool) {
+	err := w.steps.Log.Retry(ctx, func() error {
+		in := w.steps.Input(a.town, nil, &machine.Attempt{Started: started})
+		_, err := w.steps.OfCommand(ctx, machine.Town{State: a.before, Pending: a.Pending}, in)
+		return err
+	})
+	if err != nil {
+		w.config.Logger.Warn("the attempts of a run are not recorded yet; its next commit "+
+			"records them",
+			"run", a.runID, a.replies.Trace.LogAttr(), "error", err)
+	}
+}

@@ -1,0 +1,306 @@
+package machine
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/apply"
+	"worldengine/worldengine/approval"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/messages"
+	"worldengine/worldengine/wire"
+)
+
+// The run of a command that a game applies is PAUSED while its town, or the world, is. Its RunPaused
+// and RunResumed, and its attempts, stand on the run's own subject, where others append to it too.
+// Before the record of the town that ends the run, one there closes the run to others.
+
+// Outcome is how an attempt to apply the pending command ended. Reached says also whether a request
+// of an attempt before may have arrived.
+type Outcome struct{ apply.Result }
+
+// Arrival says that a request for the pending command may have arrived, or, if it is false, nothing
+// new: that other writers lose their races for the town.
+type Arrival struct{ MayHaveArrived bool }
+
+// Attempt says that the present attempt of the pending command has started, or only that the one
+// before has failed.
+type Attempt struct{ Started bool }
+
+// Hold has the run of the pending command paused by a pause, or going on if By is nil.
+type Hold struct{ By *messages.PausedBy }
+
+// Cancel ends the run of the pending command without a result.
+type Cancel struct {
+	Signal *Signal
+	// Arrival is whether a request that this writer sent may have arrived.
+	Arrival apply.Arrival
+}
+
+func (*Outcome) event() {}
+func (*Arrival) event() {}
+func (*Attempt) event() {}
+func (*Hold) event()    {}
+func (*Cancel) event()  {}
+
+var errNotPending = errors.New("machine: no command is being applied to the town")
+
+// attempts reads the pending command, and returns a producer of its run that has emitted the events
+// of its attempts.
+func (s *step) attempts(started bool) (apply.Decoded, *runevents.Producer, error) {
+	if s.town.Pending == nil {
+		return apply.Decoded{}, nil, errNotPending
+	}
+	if s.in.Tail.Cancelled {
+		return apply.Decoded{}, nil, ErrRunCancelled
+	}
+	app, err := s.town.Pending.Read()
+	if err != nil {
+		return app, nil, err
+	}
+	p := s.producer(app.Pending.Run)
+	if err := lifecycle.EmitResumed(p, app.Pending, started); err != nil {
+		return app, nil, fmt.Errorf("machine: the events of a run: %w", err)
+	}
+	p.UseIDs(slices.Concat(app.Pending.EventIDs, s.in.Drawn))
+	return app, p, nil
+}
+
+// attempt records the attempts so far.
+func (s *step) attempt(e *Attempt) (Output, error) {
+	_, p, err := s.attempts(e.Started)
+	if err != nil {
+		return Output{}, err
+	}
+	return s.extend(p.Run(), false, "")
+}
+
+// extend returns the record of the events that the run's own subject lacks, which with ends closes
+// the run; none if there is nothing to store. A paused run is resumed before an attempt starts, and
+// before an end for which it has to be, with the reason of that. Nothing is stored there behind a
+// cancellation that has closed the run in its pause.
+func (s *step) extend(run *runevents.Run, ends bool, reason string) (out Output, err error) {
+	tail := s.in.Tail
+	fresh := tail.Without(run)
+	starts := func(e runevents.Event) bool { return e.EventType == runevents.StepStarted }
+	if s.held() && (slices.ContainsFunc(fresh, starts) || reason != "" && !tail.Closed) {
+		resumed, err := s.released(reason)
+		if err != nil {
+			return out, err
+		}
+		fresh = append(resumed, fresh...)
+	}
+	if len(fresh) == 0 && (!ends || tail.Closed) {
+		return out, nil
+	}
+	out = s.onRun(run.Identity, fresh, ends || tail.Closed)
+	out.Again = ends
+	return out, nil
+}
+
+// onRun returns a record on a run's own subject.
+func (s *step) onRun(run runevents.Identity, events []runevents.Event, closing bool) Output {
+	return Output{On: OfRun, Record: &Record{
+		Kind: KindRun, TownID: s.in.TownID, Closing: closing,
+		Run: &runevents.Run{Identity: run, FirstSeq: s.in.Tail.Next, Events: events},
+	}}
+}
+
+// held reports whether the run of the pending command is paused.
+func (s *step) held() bool { return s.in.Tail.PausedAt > s.town.Pending.Emitted }
+
+// released returns the event by which a paused run goes on.
+func (s *step) released(reason string) ([]runevents.Event, error) {
+	p := s.producer(s.town.Pending.Run)
+	p.ResumeAt(runevents.RunIsPaused)
+	err := lifecycle.EmitReleased(p, s.in.Tail.Pauses, reason)
+	return p.Run().Events, err
+}
+
+// outcomeKnown is why a paused run goes on when its command has an outcome, which is concluded also
+// in a pause (Execution Semantics v1, section 6, option A).
+const outcomeKnown = "What became of the command is known: the run ends."
+
+// hold pauses the run of the pending command, or has it go on.
+func (s *step) hold(e *Hold) (Output, error) {
+	pending, tail := s.town.Pending, s.in.Tail
+	if pending == nil || tail.Closed || s.held() == (e.By != nil) {
+		return Output{}, nil
+	}
+	if e.By == nil {
+		events, err := s.released("")
+		return s.onRun(pending.Run, events, false), err
+	}
+	p := s.producer(pending.Run)
+	p.ResumeAt(runevents.RunRunning)
+	err := lifecycle.EmitHeld(p, tail.Pauses+1, e.By.SignalID, e.By.Reason)
+	return s.onRun(pending.Run, p.Run().Events, false), err
+}
+
+// arrival records that a request may have arrived.
+func (s *step) arrival(e *Arrival) (Output, error) {
+	if s.town.Pending == nil {
+		return Output{}, errNotPending
+	}
+	after, p := s.town, *s.town.Pending
+	p.Reached = p.Reached || e.MayHaveArrived
+	after.Pending = &p
+	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: after}, nil
+}
+
+// outcome takes in how an attempt ended: the run ends, or there is another attempt.
+func (s *step) outcome(e *Outcome) (Output, error) {
+	app, run, err := s.attempts(true)
+	if err != nil {
+		return Output{}, err
+	}
+	v := e.Result
+	if !v.Applied && v.Failed.Reason == apply.ReasonPluginUnavailable &&
+		app.Pending.Via != apply.RCON && // a console is asked once in each attempt
+		(v.Reached || app.Pending.Reached) {
+		// An operator may retry a run that was not reached, so no request at all may have arrived
+		// (docs/adr/0026-a-retry-is-another-run.md).
+		v.Failed, v.Reached = apply.Silence(true, nil), true
+	}
+	next := app.NextStep(v, &s.Plugin)
+	if !next.Again {
+		return s.end(&app, run, &next, &v)
+	}
+	// The record has the latest failure alone.
+	if out, err := s.extend(run.Run(), false, ""); err != nil || out.Record != nil {
+		out.Again = true
+		return out, err
+	}
+	next.Failed.At = v.At
+	after := s.town
+	after.Pending = app.Pending.Next(*next.Failed, v.Reached, s.in.At, &s.Plugin)
+	p := after.Pending
+	p.EventIDs, err = runevents.DrawIDs(p.Run, s.newID, slices.Concat(p.EventIDs, s.in.Drawn),
+		lifecycle.ToCome(p.Attempt)...)
+	return Output{Record: &Record{Kind: KindPending, TownID: s.in.TownID}, After: after}, err
+}
+
+// end returns the record that ends the run of the pending command with a result.
+func (s *step) end(
+	app *apply.Decoded, run *runevents.Producer, next *apply.NextStep, v *apply.Result,
+) (Output, error) {
+	checked := Check(app.Handoff, nil, s.town.State)
+	if !checked.Accepted {
+		return Output{}, fmt.Errorf("machine: the state of the town changed while run %s was pending",
+			app.Pending.Run.RunID)
+	}
+	after, outcome := s.town, handoff.Outcome{}
+	after.Pending = nil
+	if next.Failed == nil {
+		after.State = next.After
+		outcome = checked.Executed(next.After)
+	} else {
+		outcome = checked.Failed(next.Failed.Reason, s.town.State)
+	}
+	result := handoff.NewResult(app.Handoff, outcome)
+	encoded, err := result.MarshalWire()
+	if err != nil {
+		return Output{}, err
+	}
+	out, err := s.ended(run, outcomeKnown, func() error {
+		return lifecycle.EmitEnd(run, result, app.Pending.Attempt, next.Failed, v)
+	})
+	if err != nil || out.Again {
+		return out, err
+	}
+	addition := handoff.AdditionOf(app.Handoff)
+	addition.Embodiment = next.Embodiment
+	rec := out.Record
+	rec.Kind, rec.Result, rec.Handoff = KindHandoff, encoded, app.Pending.Handoff
+	rec.Addition, rec.RetryOf = &addition, app.Pending.RetryOf
+	out.After = after
+	out.Answer = &Answer{RunID: app.Pending.Run.RunID, Result: result, JSON: encoded,
+		Embodiment: next.Embodiment}
+	return out, nil
+}
+
+// ended returns a record of the town with the events that end the run of the pending command, which
+// run has emitted so far: those that emit emits, behind the end of a pause if there is a reason for
+// it. If the run is not closed to others yet, it returns the record that closes it.
+func (s *step) ended(
+	run *runevents.Producer, reason string, emit func() error,
+) (out Output, err error) {
+	if out, err = s.extend(run.Run(), true, reason); err != nil || out.Record != nil {
+		return out, err
+	}
+	tail := s.in.Tail
+	run.Persisted(tail.Next)
+	if s.held() && reason != "" {
+		run.ResumeAt(runevents.RunIsPaused)
+		err = lifecycle.EmitReleased(run, tail.Pauses, reason)
+	}
+	if err = cmp.Or(err, emit()); err != nil {
+		return out, fmt.Errorf("machine: the events of a run: %w", err)
+	}
+	last := *run.Run()
+	last.Events = tail.Without(&last)
+	return Output{Record: &Record{TownID: s.in.TownID, Run: &last}}, nil
+}
+
+// Why a run whose command is pending is not cancelled without force.
+const (
+	byForce        = "look at the game; with force the run is cancelled all the same"
+	mayHaveArrived = "a request for the command of the run may have reached a game: " + byForce
+	notKnown       = "it is not known yet whether a request for the command of the run has reached a " +
+		"game: try again, or " + byForce
+)
+
+// cancel ends the run of the pending command if no request for it can have reached a game, or with
+// force.
+func (s *step) cancel(e *Cancel) (Output, error) {
+	p := s.town.Pending
+	refuse := func(code wire.Code, why string) (Output, error) {
+		return s.refuseSignal(e.Signal, &approval.Refusal{Code: code, Message: why})
+	}
+	why := lifecycle.Cancellation{SignalID: e.Signal.Run.RunID, Reason: e.Signal.Reason}
+	switch {
+	case p == nil || p.Run.RunID != e.Signal.RunID:
+		return refuse(wire.CodeRunNotWaiting, "there is nothing to cancel: no run with this id "+
+			"waits, and none has a command that is being applied; it has ended, or there is no such "+
+			"run")
+	case e.Signal.Force && p.RetryOf != nil:
+		return s.failByForce(e.Signal.ActorID)
+	case e.Signal.Force:
+		why.Code = lifecycle.CancelledByForce
+	case p.Reached || e.Arrival == apply.MayHaveArrived:
+		return refuse(wire.CodeRunInHand, mayHaveArrived)
+	case e.Arrival == apply.MayArrive:
+		return refuse(wire.CodeRunInHand, notKnown)
+	}
+	_, run, err := s.attempts(true)
+	if err != nil {
+		return Output{}, err
+	}
+	// A paused run can be cancelled.
+	out, err := s.ended(run, "", func() error {
+		return lifecycle.EmitCancelledInHand(run, p.Attempt, why)
+	})
+	if err != nil || out.Again {
+		return out, err
+	}
+	out.Record.Kind, out.After = KindCancelled, s.town
+	out.After.Pending = nil
+	return out, nil
+}
+
+// failByForce ends the run of a pending retry by the result that it is not known whether its
+// command was applied. Cancelled, its key would keep the result of the run that it tries again,
+// which says that nothing was applied: that run could be tried once more, and its command be
+// applied twice.
+func (s *step) failByForce(actorID string) (Output, error) {
+	v := apply.InDoubt(actorID + " ended the run by force; a game may have applied its command.")
+	if s.town.Pending.Via != apply.RCON {
+		v.Failed.Reason = apply.ReasonPluginTimeout
+	}
+	v.At, v.Attempt = s.in.At, s.town.Pending.Attempt
+	return s.outcome(&Outcome{v})
+}

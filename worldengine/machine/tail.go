@@ -1,0 +1,90 @@
+package machine
+
+import (
+	"time"
+
+	"worldengine/runevents"
+)
+
+// RunTail is the end of a run of the engine as the run's own subject has it.
+type RunTail struct {
+	Guard uint64 // the log sequence of the last message there
+	Next  int64  // the runSeq of the next event
+	keys  map[string]struct{}
+	// Closed reports whether only the engine goes on with the run, Cancelled whether an operator
+	// ended it.
+	Closed, Cancelled bool
+	// Waiting is the record that began a run which waits for its town, or nil: of a run that began
+	// with the decision about its handoff.
+	Waiting *Record
+	// Status is where the events of the engine there have brought the run: "" if there are none.
+	Status runevents.RunStatus
+	// Pauses counts RunPaused there, and PausedAt is the runSeq of the last one that no RunResumed
+	// follows there, 0 for none. A run that waited for its decision is resumed with that,
+	// elsewhere.
+	Pauses, PausedAt int64
+}
+
+// NewTail returns the end of a run whose first events, emitted many, stand in another record, and of
+// which its own subject has the events so far.
+func NewTail(run *runevents.Run, emitted int64) *RunTail {
+	t := &RunTail{Next: emitted + 1, keys: map[string]struct{}{}}
+	if run != nil {
+		t.know(run)
+	}
+	return t
+}
+
+// Add takes in a record on the run's own subject.
+func (t *RunTail) Add(rec *Record, seq uint64) {
+	t.Guard = seq
+	t.Next = max(t.Next, rec.Run.FirstSeq+int64(len(rec.Run.Events)))
+	t.know(rec.Run)
+	if rec.Kind != KindRun {
+		return
+	}
+	t.Closed = rec.Closing
+	for i := range rec.Run.Events {
+		t.take(rec, rec.Run.Events[i].EventType, rec.Run.FirstSeq+int64(i))
+	}
+}
+
+func (t *RunTail) know(run *runevents.Run) {
+	for _, r := range run.Records(noTime) {
+		t.keys[r.IdempotencyKey] = struct{}{}
+	}
+}
+
+// take takes in an event of the engine in a record.
+func (t *RunTail) take(rec *Record, event runevents.EventType, runSeq int64) {
+	switch event {
+	case runevents.RunQueued, runevents.RunStarted:
+		if t.Waiting == nil {
+			t.Waiting = rec
+		}
+	case runevents.RunPaused:
+		t.Pauses++
+		t.PausedAt = runSeq
+	case runevents.RunResumed:
+		t.PausedAt = 0
+	case runevents.RunCancelled:
+		t.Cancelled = true
+	}
+	if status, _ := runevents.NextRunStatus("", event); status != "" {
+		t.Status = status
+	}
+}
+
+// Without returns the events of run that the run's own subject lacks.
+func (t *RunTail) Without(run *runevents.Run) []runevents.Event {
+	var fresh []runevents.Event
+	for i, r := range run.Records(noTime) {
+		if _, known := t.keys[r.IdempotencyKey]; !known {
+			fresh = append(fresh, run.Events[i])
+		}
+	}
+	return fresh
+}
+
+// noTime is a persistedAt that nobody looks at.
+var noTime time.Time

@@ -1,0 +1,114 @@
+package machine
+
+import (
+	"errors"
+	"fmt"
+
+	"worldengine/handoff"
+	"worldengine/runevents"
+	"worldengine/worldengine/lifecycle"
+	"worldengine/worldengine/messages"
+)
+
+// A handoff that waits for its town has a run on a subject of its own, before it is judged: behind a
+// command that a game applies RunQueued, in a pause RunStarted and RunPaused.
+
+// ErrRunCancelled: the run of a handoff that was waiting was cancelled: by an operator, or because
+// its server was taken for dead. Nothing was judged and the key is free.
+var ErrRunCancelled = errors.New("worldengine: the run was cancelled while the handoff was waiting")
+
+// Wait says that the handoff of a run waits for its town.
+type Wait struct {
+	Handoff *handoff.Handoff
+	Run     runevents.Identity
+	// Begin is how the run begins, if it is not recorded yet.
+	Begin lifecycle.Begin
+	// By is the pause for whose end it waits; nil if it waits behind a command.
+	By *messages.PausedBy
+}
+
+// Close keeps others from going on with a run that is about to be judged, so that its end follows
+// all that they have appended. It is the Wait of the run, which is recorded first if it is not yet.
+type Close struct{ Wait }
+
+// Open takes a Close back. The run may have been judged, and its command be pending.
+type Open struct{ Run runevents.Identity }
+
+// Abandon cancels the run of a handoff that waited and is not going to be judged.
+type Abandon struct {
+	Run runevents.Identity
+	// Handoff is the handoff, of which the run may not be recorded; nil if the tail has its start.
+	Handoff *handoff.Handoff
+	Retry   *lifecycle.Retry // nil if the run does not try another one again
+	Why     lifecycle.Cancellation
+}
+
+func (*Wait) event()    {}
+func (*Close) event()   {}
+func (*Open) event()    {}
+func (*Abandon) event() {}
+
+// wait records that a run waits, once.
+func (s *step) wait(e *Wait) (Output, error) {
+	tail, p := s.in.Tail, s.producer(e.Run)
+	var err error
+	switch {
+	case tail.Cancelled:
+		return Output{}, ErrRunCancelled
+	case e.By == nil && tail.Status != "", tail.Status == runevents.RunIsPaused:
+		return Output{}, nil
+	case e.By == nil:
+		err = lifecycle.EmitQueued(p, e.Handoff, e.Begin)
+	default:
+		begin := e.Begin
+		if tail.Status != "" {
+			begin.Start = lifecycle.StartWaited
+		}
+		err = lifecycle.EmitPaused(p, e.Handoff, begin, e.By.SignalID, e.By.Reason)
+	}
+	if err != nil {
+		return Output{}, fmt.Errorf("machine: the events of a run: %w", err)
+	}
+	return s.onRun(e.Run, tail.Without(p.Run()), tail.Closed), nil
+}
+
+// closeRun closes a run to others.
+func (s *step) closeRun(e *Close) (Output, error) {
+	out, err := s.wait(&e.Wait)
+	switch {
+	case err != nil || s.in.Tail.Closed:
+		return Output{}, err
+	case out.Record == nil:
+		return s.onRun(e.Run, nil, true), nil
+	}
+	out.Record.Closing = true
+	return out, nil
+}
+
+// openRun opens a run to others.
+func (s *step) openRun(e *Open) (Output, error) {
+	if !s.in.Tail.Closed {
+		return Output{}, nil
+	}
+	return s.onRun(e.Run, nil, false), nil
+}
+
+// abandon cancels a run that waits.
+func (s *step) abandon(e *Abandon) (Output, error) {
+	tail, p := s.in.Tail, s.producer(e.Run)
+	var err error
+	switch {
+	case tail.Cancelled:
+		return Output{}, ErrRunCancelled
+	case tail.Waiting != nil:
+		err = lifecycle.EmitCancelledFrom(p, tail.Status, tail.Waiting.Run.Events[0].Payload, e.Why)
+	case e.Handoff != nil:
+		err = lifecycle.EmitCancelled(p, e.Handoff, e.Retry, e.Why)
+	default:
+		err = errors.New("the run does not wait")
+	}
+	if err != nil {
+		return Output{}, fmt.Errorf("machine: the events of a run: %w", err)
+	}
+	return s.onRun(e.Run, p.Run().Events, true), nil
+}

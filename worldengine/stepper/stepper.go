@@ -1,0 +1,149 @@
+// Package stepper has the machine decide about inputs, and commits the records that it returns: it
+// gives each input its time and its ids, and each record its subject and its guard.
+package stepper
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/nats-io/nats.go"
+
+	"worldengine/runevents"
+	"worldengine/worldengine/commitlog"
+	"worldengine/worldengine/failpoint"
+	"worldengine/worldengine/machine"
+	"worldengine/worldengine/wire"
+)
+
+// Stepper steps the towns of a world. Every member must be set. It is safe for concurrent use.
+type Stepper struct {
+	Log      *commitlog.Log
+	Settings machine.Settings
+	// Now is the clock of the inputs, and NewID draws a UUID v4.
+	Now   func() time.Time
+	NewID func() string
+}
+
+// Input returns an input of now. drawn are the ids that its events had in a step before.
+func (s *Stepper) Input(
+	townID string, drawn []runevents.DrawnID, event machine.Event,
+) *machine.Input {
+	at := s.Now().UTC().Truncate(time.Millisecond) // as events have it
+	return &machine.Input{TownID: townID, At: at, IDs: s.ids(event), Drawn: drawn, Event: event}
+}
+
+func (s *Stepper) ids(event machine.Event) []string {
+	ids := make([]string, machine.IDs(event))
+	for i := range ids {
+		ids[i] = s.NewID()
+	}
+	return ids
+}
+
+// Step has the machine decide about an input of a town, and commits the record. Its errors are
+// machine.Step's and commitlog.Log.Commit's. If the town has changed meanwhile, it returns
+// commitlog.ErrLostRace, and in.Drawn has the ids for the next try.
+func (s *Stepper) Step(
+	ctx context.Context, t machine.Town, in *machine.Input,
+) (machine.Output, error) {
+	out, err := machine.Step(t, in, &s.Settings)
+	if _, ok := in.Event.(*machine.Handoff); ok {
+		failpoint.At(failpoint.Judged)
+	}
+	if err != nil || out.Record == nil {
+		return out, err
+	}
+	err = s.commit(ctx, t, in.Tail, &out)
+	switch {
+	case errors.Is(err, commitlog.ErrLostRace) && out.Record.Run != nil:
+		in.Drawn = out.Record.Run.Drawn()
+	case err == nil:
+		pass(t, &out)
+	}
+	return out, err
+}
+
+// OfCommand is Step for an event of the run of the town's pending command.
+func (s *Stepper) OfCommand(
+	ctx context.Context, t machine.Town, in *machine.Input,
+) (machine.Output, error) {
+	if t.Pending == nil {
+		return s.Step(ctx, t, in)
+	}
+	return s.OfRun(ctx, t, in, t.Pending.Run.RunID, t.Pending.Emitted)
+}
+
+// OfRun is Step for an event of a run, of which emitted events stand in a record of the town. It
+// reads in.Tail, unless that is given.
+func (s *Stepper) OfRun(
+	ctx context.Context, t machine.Town, in *machine.Input, runID string, emitted int64,
+) (machine.Output, error) {
+	if in.Tail == nil {
+		tail, err := s.Log.Tail(ctx, runID, emitted)
+		if err != nil {
+			return machine.Output{}, err
+		}
+		in.Tail = &tail
+	}
+	for {
+		out, err := s.Step(ctx, t, in)
+		if err != nil || !out.Again {
+			return out, err
+		}
+		in.IDs, in.Drawn = s.ids(in.Event), nil
+	}
+}
+
+// commit stores the record of an output of a town, and sets out.After.Seq, or adds the record to
+// the tail of its run.
+func (s *Stepper) commit(
+	ctx context.Context, t machine.Town, tail *machine.RunTail, out *machine.Output,
+) (err error) {
+	rec, world := out.Record, s.Log.World
+	switch out.On {
+	case machine.OfTown:
+		return s.Log.CommitTown(ctx, rec, &out.After, t.Seq)
+	case machine.OfRun:
+		seq, err := s.Log.CommitRun(ctx, rec, tail.Guard)
+		if err == nil {
+			tail.Add(rec, seq)
+		}
+		return err
+	case machine.OfWorld:
+		var msg *nats.Msg
+		if msg, err = commitlog.Encode(rec, wire.ControlSubject(world), nil); err == nil {
+			out.After.Seq, err = s.Log.Commit(ctx, msg, t.Seq)
+		}
+		return err
+	case machine.OfSignals:
+		return s.Log.RefuseRecord(ctx, rec, wire.SignalSubject(world), nil)
+	}
+	token, judged := wire.TownToken(rec.TownID), &t.Seq
+	if !t.State.Exists() {
+		token = wire.UnknownTownToken
+	}
+	if out.Free {
+		judged = nil
+	}
+	return s.Log.RefuseRecord(ctx, rec, wire.RefusedSubject(world, token), judged)
+}
+
+// pass passes the failpoint behind a record of a town.
+func pass(t machine.Town, out *machine.Output) {
+	switch kind, p := out.Record.Kind, out.After.Pending; {
+	case out.Again:
+		failpoint.At(failpoint.Closing)
+	case kind == machine.KindPending && t.Pending == nil:
+		failpoint.At(failpoint.Accepted)
+	case kind == machine.KindPending && p.Attempt != t.Pending.Attempt:
+		failpoint.At(failpoint.Again)
+	case kind == machine.KindCancelled:
+		failpoint.At(failpoint.Withdrawn)
+	case kind == machine.KindHandoff && t.Pending != nil:
+		failpoint.At(failpoint.Concluded)
+	case kind == machine.KindHandoff, kind == machine.KindRefused, kind == machine.KindAsked,
+		kind == machine.KindDecided:
+		failpoint.At(failpoint.Committed)
+	}
+}
