@@ -221,6 +221,17 @@ func TestPlanStoresWhatWasWritten(t *testing.T) {
 	require.Equal(t, runevents.Timestamp(storedAt(1)), records[0].PersistedAt)
 }
 
+func TestPlan_TimesEndInZ(t *testing.T) {
+	t.Parallel()
+	w := newWrite("Told", "a", 3)
+	w.EmittedAt = "2016-12-31t23:59:60.5+00:00"
+	require.NoError(t, runevents.CheckAppend([]runevents.Write{w}))
+	plan, err := runevents.NewRunState(identity.RunID,
+		runevents.AppendPolicy{}).Plan([]runevents.Write{w})
+	require.NoError(t, err)
+	require.Equal(t, "2016-12-31T23:59:59.5Z", plan.Run.Records(storedAt(1))[0].EmittedAt)
+}
+
 // A duplicate is answered with what is persisted, whatever else it says.
 func TestDuplicateOfAnotherTenantIsOne(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,8 @@ import (
 
 	"github.com/go-json-experiment/json"
 	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/schemas"
 )
 
 // details are the members of a payload that a snapshot has a place for. A member of another shape
@@ -27,7 +29,7 @@ func detailsOf(e *Record) details {
 // it was emitted (v1, appendix A.1: durations are of these times).
 func (d details) at(e *Record) string {
 	if at := decoded[string](d.OccurredAt); !parsedTime(at).IsZero() {
-		return at
+		return schemas.UTC(at)
 	}
 	return e.EmittedAt
 }
@@ -39,6 +41,9 @@ func (d details) artifacts() []Artifact {
 	}
 	if artifacts == nil {
 		return []Artifact{}
+	}
+	for i := range artifacts {
+		artifacts[i].ExpiresAt = schemas.UTC(artifacts[i].ExpiresAt)
 	}
 	return artifacts
 }
@@ -54,7 +59,7 @@ func decoded[T any](v jsontext.Value) T {
 
 // parsedTime returns the zero time for what is no RFC 3339.
 func parsedTime(s string) time.Time {
-	at, err := time.Parse(time.RFC3339, s)
+	at, err := schemas.ParseTime(s)
 	if err != nil {
 		return time.Time{}
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 
 	"github.com/go-json-experiment/json/jsontext"
+
+	"worldengine/schemas"
 )
 
 // Project derives the snapshot of a run from its events (ExecutionSemantics v1, section 1.5). It is
@@ -187,7 +189,7 @@ func (r *reduction) start(e *Record) {
 	r.EngineRunRef = decoded[string](d.EngineRunRef)
 	r.StartedAt = d.at(e)
 	if at := decoded[string](d.StartedAt); !parsedTime(at).IsZero() {
-		r.StartedAt = at
+		r.StartedAt = schemas.UTC(at)
 	}
 	r.Metadata.Started = decoded[jsontext.Value](e.Payload)
 }

@@ -305,6 +305,17 @@ func TestDurationsAreOfTheSource(t *testing.T) {
 		})
 }
 
+func TestProject_TimesEndInZ(t *testing.T) {
+	t.Parallel()
+	s, _ := project(t, told(
+		happening(of("RunStarted")).with(`{"startedAt":"2016-12-31T23:59:60+00:00"}`),
+		happening(of("RunCompleted")).with(`{"sourceOccurredAt":"2017-01-01t00:00:01z",
+			"artifacts":[{"uri":"s3://a","expiresAt":"2017-01-02T00:00:00-00:00"}]}`)))
+	require.Equal(t, []string{"2016-12-31T23:59:59Z", "2017-01-01T00:00:01Z",
+		"2017-01-02T00:00:00Z"}, []string{s.StartedAt, s.CompletedAt, s.Artifacts[0].ExpiresAt})
+	require.Equal(t, int64(2_000), *s.TotalDurationMs)
+}
+
 func TestWhatIsNoRecordOfTheRunIsRefused(t *testing.T) {
 	t.Parallel()
 	records := told(of("RunStarted"), of("RunPaused"))

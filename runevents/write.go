@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json"
@@ -89,7 +88,7 @@ func (w *Write) violations() []schemas.Violation {
 	if len(violations) > 0 {
 		return violations
 	}
-	if _, err := time.Parse(time.RFC3339Nano, w.EmittedAt); err != nil {
+	if _, err := schemas.ParseTime(w.EmittedAt); err != nil {
 		violations = append(violations, schemas.Violation{
 			Path: "/emittedAt", Message: "must be a time that there is",
 		})
@@ -166,11 +165,13 @@ func (w *Write) identity() Identity {
 	}
 }
 
-// event returns what w has of its own. Its payload is a copy, without white space.
+// event returns what w has of its own. Its payload is a copy, without white space, and its time ends
+// in Z.
 func (w *Write) event() (Event, error) {
 	e := Event{
 		EventID: w.EventID, EventType: w.EventType, StepID: w.StepID,
-		LogicalAttemptID: w.LogicalAttemptID, EmittedAt: w.EmittedAt, Payload: w.Payload.Clone(),
+		LogicalAttemptID: w.LogicalAttemptID, EmittedAt: schemas.UTC(w.EmittedAt),
+		Payload: w.Payload.Clone(),
 	}
 	if w.EngineAttemptID != engineAttempt {
 		e.EngineAttemptID = w.EngineAttemptID

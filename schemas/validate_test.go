@@ -128,7 +128,7 @@ func TestMessages(t *testing.T) {
 			"must be a UUID v4 in lower-case text"},
 		{w, "/eventId", "9b2f6a1e-7c4d-1e0b-8a53-1f6f0c9d2e77", same,
 			"must be a UUID v4 in lower-case text"},
-		{w, "/emittedAt", "2026-02-16T10:00:00+00:00", same,
+		{w, "/emittedAt", "2026-02-16T10:00:00+01:00", same,
 			"must be an RFC 3339 time in UTC such as 2026-02-16T10:00:00Z"},
 		{schemas.RunEventRecord, "/runSeq", 0.0, same, "must be >= 1 but is 0"},
 		{schemas.RunEventRecord, "/persistedAt", remove, same, "is required"},

@@ -255,7 +255,7 @@ func timeOf(member, text string) (time.Time, error) {
 	if text == "" {
 		return time.Time{}, nil
 	}
-	t, err := time.Parse(time.RFC3339Nano, text)
+	t, err := schemas.ParseTime(text)
 	if err != nil {
 		return time.Time{}, invalidMember(member, "must be a time that there is")
 	}
