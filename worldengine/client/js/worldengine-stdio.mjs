@@ -2,9 +2,10 @@
 // worldengine-stdio is an engine script for bridges that speak to their engine over standard input and
 // output, such as the mineflayer bridge in its mode engine_proxy (ENGINE_SCRIPT=worldengine-stdio.mjs).
 //
-// It prints `--- WORLD ONLINE ---` when the world answers. Each line of standard input is an
+// It prints `--- WORLD ONLINE ---` when the world answers, and nothing before. Each line of standard input is an
 // execution-handoff.v1, and gets one line: its execution-result.v1 of revision 1, or {"type": "error",
-// "code", "message"}. Lines come in the order in which the handoffs are done. While the server is away
+// "code", "message", "handoffId", "idempotencyKey"}, with the ids that its line has. Lines come in the order in
+// which the handoffs are done. While the server is away
 // the same handoff is asked again, and its line comes when there is a result. `exit` and the end of the
 // input end the script, before the world answers too. Its exit status is 0, or 1 where the server does not
 // let it in, or not any more; standard error says why.
@@ -22,8 +23,9 @@ const world = process.env.WORLDENGINE_WORLD || "main";
 
 /** @param {unknown} line */
 const print = (line) => { process.stdout.write(`${JSON.stringify(line)}\n`); };
-/** @param {string} code @param {string} message */
-const printError = (code, message) => print({ type: "error", code, message });
+/** @param {string} code @param {string} message @param {any} [handoff] */
+const printError = (code, message, handoff) =>
+  print({ type: "error", code, message, handoffId: handoff?.handoffId, idempotencyKey: handoff?.idempotencyKey });
 /** @param {string} text */
 const warn = (text) => { process.stderr.write(`worldengine-stdio: ${text}\n`); };
 process.stdout.on("error", () => process.exit(0)); // nobody reads any more
@@ -61,19 +63,22 @@ async function online(engine) {
 
 /** Answers one line. @param {string} line @returns {Promise<void>} */
 async function answer(line) {
+  const engine = await ready;
+  const [word] = line.split(/\s/, 1);
+  if (word === "talk" || word === "god") {
+    return printError("NOT_SERVED", `${word} is not served here: this engine takes one execution-handoff.v1 a line`);
+  }
   let handoff;
   try {
     handoff = JSON.parse(line);
   } catch (error) {
     return printError("INVALID_JSON", `the line is no JSON: ${/** @type {Error} */ (error).message}`);
   }
-  const engine = await ready;
   try {
     print((await engine.send(handoff, { revision: 1 })).result);
   } catch (error) {
-    const { code = "INTERNAL", message, details = [] } = /** @type {any} */ (error);
-    const where = details.filter((/** @type {any} */ d) => d.path !== "");
-    printError(code, [message, ...where.map((/** @type {any} */ d) => `${d.path}: ${d.message}`)].join("; "));
+    const { code = "INTERNAL", message } = /** @type {any} */ (error);
+    printError(code, message, handoff);
   }
 }
 
@@ -105,12 +110,9 @@ const lines = createInterface({ input: process.stdin, crlfDelay: Infinity });
 lines.on("line", (raw) => {
   const line = raw.trim();
   if (line === "" || ended) return;
-  const [word] = line.split(/\s/, 1);
-  if (word === "exit") {
+  if (/^exit(\s|$)/.test(line)) {
     told = true;
     end(afterExit);
-  } else if (word === "talk" || word === "god") {
-    printError("NOT_SERVED", `${word} is not served here: this engine takes one execution-handoff.v1 a line`);
   } else {
     const work = answer(line).finally(() => underWay.delete(work));
     work.catch(() => {}); // ready says why

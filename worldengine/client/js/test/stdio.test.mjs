@@ -87,6 +87,10 @@ test("the mineflayer bridge starts it as its engine", async (t) => {
   const codes = it.errors.map(({ type, code, message }) => (assert.equal(type, "error"), assert.ok(message), code));
   assert.deepEqual(codes.sort(),
     ["INVALID_JSON", "NOT_SERVED", "NOT_SERVED", "SCHEMA_VALIDATION_FAILED", "SCHEMA_VALIDATION_FAILED"]);
+  const refused = it.errors.find(({ handoffId }) => handoffId === handoff.handoffId);
+  assert.equal(refused.idempotencyKey, handoff.idempotencyKey);
+  assert.equal(refused.message.split("/command").length, 2, `the text stands once: ${refused.message}`);
+  for (const error of it.errors) if (error !== refused) assert.ok(!("handoffId" in error));
 
   it.write("exit");
   assert.equal(await it.ended, 0);
@@ -111,6 +115,20 @@ test("each handoff gets one line, whatever becomes of the server", async (t) => 
   assert.deepEqual(it.errors, []);
   assert.deepEqual(it.results.map((r) => r.handoffId).sort(), handoffs.map((h) => h.handoffId).sort());
   for (const result of it.results) assert.equal(result.status, "executed", "a lost answer is not a duplicate");
+});
+
+test("it writes nothing before the world is online", async (t) => {
+  const world = await serve(t);
+  await world.stop("SIGKILL");
+  const it = bridge(t, world.url);
+  let first = "";
+  it.child.stdout.once("data", (chunk) => { first = String(chunk); });
+  for (const line of ["talk Ada hello", "{", "null"]) it.write(line);
+  await it.until(() => it.complaint.includes("is handoffd started"));
+  assert.equal(first, "");
+  await world.start();
+  await it.until(() => it.errors.length === 3);
+  assert.match(first, /^--- WORLD ONLINE ---\n/);
 });
 
 test("it ends when it is told to, although no server is there, and says that it waits for one", async (t) => {
