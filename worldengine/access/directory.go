@@ -12,6 +12,8 @@ import (
 // server without access control, gives all requests all rights.
 type Directory struct {
 	byID atomic.Pointer[map[string]Rights]
+	// own are the names of the users in the world's account.
+	own atomic.Pointer[map[string]bool]
 }
 
 // NewDirectory returns the directory of the users of an access file.
@@ -24,15 +26,17 @@ func NewDirectory(users []User) *Directory {
 // Replace makes the directory that of other users. Requests that it was asked about before keep
 // their rights.
 func (d *Directory) Replace(users []User) {
-	byID := make(map[string]Rights, len(users))
+	byID, own := make(map[string]Rights, len(users)), map[string]bool{}
 	for i := range users {
 		u := &users[i]
 		byID[u.ID()] = Rights{
 			noRights: !u.Role.Spec().Client, user: u.Name, role: u.Role, towns: u.Towns,
 			actors: u.Actors, read: u.Read,
 		}
+		own[u.Name] = !u.Role.Spec().Client
 	}
 	d.byID.Store(&byID)
+	d.own.Store(&own)
 }
 
 // Headers are those of a request as nats.go decoded them, and the bytes of the block that they came
@@ -47,13 +51,22 @@ type Headers struct {
 func (h Headers) Readable() bool { return h.Bytes == 0 || h.Decoded != nil }
 
 // OfWorld returns the rights of a request that was made in the world's account, where only the
-// engine and operators are. It has all rights, but for a mark, which can only take some away.
-func (d *Directory) OfWorld(h Headers) Rights {
+// engine and operators are. It has all rights, but for a mark, which can only take some away. NATS
+// marks nothing there: the user is the one whose inbox takes the answer, and no other user can read
+// it.
+func (d *Directory) OfWorld(h Headers, inbox string) Rights {
 	marks := h.Decoded[wire.UserHeader]
-	if d == nil || len(marks) == 0 {
+	if d == nil {
 		return Rights{}
 	}
-	return d.ofMarks(marks)
+	if len(marks) > 0 {
+		return d.ofMarks(marks)
+	}
+	user := wire.InboxUser(inbox)
+	if !(*d.own.Load())[user] {
+		user = ""
+	}
+	return Rights{user: user}
 }
 
 // OfClient returns the rights of a request that came from the clients' account, which are those of

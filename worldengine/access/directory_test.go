@@ -50,11 +50,11 @@ func TestDirectory(t *testing.T) {
 		require.Equal(t, c.actor, r.Actor("m") == nil, c.mark)
 		require.Equal(t, c.stranger, r.Actor("n") == nil, c.mark)
 		if c.mark != nil {
-			require.Equal(t, r, d.OfWorld(marked(c.mark)), "a mark can only take rights away: %s",
+			require.Equal(t, r, d.OfWorld(marked(c.mark), "_INBOX_o.x"), "a mark can only take rights away: %s",
 				c.mark)
 		}
 	}
-	require.Zero(t, d.OfWorld(Headers{}), "the world's own account has all rights")
+	require.Zero(t, d.OfWorld(Headers{}, "_INBOX.x"), "the world's own account has all rights")
 	open, certain := (*Directory)(nil).OfClient(marked([]string{"x"}))
 	require.Zero(t, open)
 	require.True(t, certain)
@@ -89,9 +89,14 @@ func TestIdentity(t *testing.T) {
 	require.Contains(t, id.Verbs, wire.Handoff)
 	require.NotContains(t, id.Verbs, wire.TownPut)
 
-	operator := d.OfWorld(Headers{}).Identity(d)
-	require.Equal(t, Operator, operator.Role)
-	require.ElementsMatch(t, wire.Verbs(), operator.Verbs)
+	for inbox, user := range map[string]string{
+		"_INBOX_o.x": "o", "_INBOX_a.x": "", "_INBOX_p.x": "", "_INBOX.o": "", "": "",
+	} {
+		operator := d.OfWorld(Headers{}, inbox).Identity(d)
+		require.Equal(t, user, operator.User, inbox)
+		require.Equal(t, Operator, operator.Role)
+		require.ElementsMatch(t, wire.Verbs(), operator.Verbs)
+	}
 
 	anyone := Rights{}.Identity(nil)
 	require.Empty(t, anyone.Role)
@@ -138,7 +143,7 @@ func TestNoRights(t *testing.T) {
 	}
 	_, certain := (*Directory)(nil).OfClient(Headers{Bytes: 100})
 	require.False(t, certain, "headers that cannot be read may ask for something else")
-	require.Zero(t, (*Directory)(nil).OfWorld(marked([]string{`{"user":"a"}`})))
+	require.Zero(t, (*Directory)(nil).OfWorld(marked([]string{`{"user":"a"}`}), "_INBOX_a.x"))
 }
 
 // The block of a client's request has room for so many headers, its mark included, and no more.

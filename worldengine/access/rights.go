@@ -35,8 +35,8 @@ type Rights struct {
 
 // Identity says who sent a request, and what it may do.
 type Identity struct {
-	// User is the name in the access file. It is empty without access control, and for a user in
-	// the world's account, whom NATS does not name.
+	// User is the name in the access file. It is empty without access control, and in the world's
+	// account if the answer does not go to the inbox of one of its users.
 	User string
 	// Role is empty without access control.
 	Role Role

@@ -85,7 +85,7 @@ func TestAlertsAreAcknowledged(t *testing.T) {
 	}
 	got := ack(map[string]any{"seq": middle.Seq, "actorId": "ada", "reason": "It was applied."})
 	require.Equal(t, middle.ID, got.ID)
-	require.Equal(t, []string{"ada", "It was applied."},
+	require.Equal(t, []string{"operator", "It was applied."},
 		[]string{got.Acknowledged.By, got.Acknowledged.Reason})
 	require.Equal(t, got, ack(map[string]any{"seq": middle.Seq, "actorId": "bob"}),
 		"the first one counts")

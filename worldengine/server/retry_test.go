@@ -340,7 +340,7 @@ func TestWhoMayRetry(t *testing.T) {
 	at := c.put(snapshot("t"), "")
 	first := c.unreached(marshalled(t, propose(at, handoff.AdvanceProject, "wall")))
 	require.False(t, as(t, srv.URL(), agent).mayPublish("worldengine.v1.main.run.retry"))
-	require.Equal(t, "ada", c.actorOf(c.retry(first.runID).RunID))
+	require.Equal(t, operator.Name, c.actorOf(c.retry(first.runID).RunID))
 }
 
 func (c *client) actorOf(runID string) string {

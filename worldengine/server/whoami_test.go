@@ -3,11 +3,14 @@ package server_test
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"worldengine/handoff"
 	"worldengine/schemas"
 	"worldengine/worldengine/access"
+	"worldengine/worldengine/messages"
 	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
@@ -22,6 +25,31 @@ type identity struct {
 func whoAmI(c *client) identity {
 	c.t.Helper()
 	return call[identity](c, "whoami", schemas.WhoAmIReply, map[string]any{})
+}
+
+// Operators sign with the name of their user, whatever actorId their requests have.
+func TestOperator_SignsAsItself(t *testing.T) {
+	t.Parallel()
+	ada := servertest.Person(access.Operator, func(u *access.User) { u.Name = "ada" })
+	srv := start(t, askFor("PROJECT_ADVANCE"), servertest.WithUsers(ada))
+	c := as(t, srv.URL(), ada)
+	at := c.put(snapshot("t"), "")
+	body := marshalled(t, propose(at, handoff.AdvanceProject, "wall"))
+	id := c.send(body).result.HandoffID
+	require.Equal(t, "ada", c.decide(decision(id, "reject", "somebody else")).ActorID)
+	paused := call[messages.Control](c, "control.pause", schemas.ControlReply,
+		map[string]any{"townId": "t", "actorId": "somebody else"})
+	require.Equal(t, "ada", paused.PausedBy.ActorID)
+	history := call[struct{ Revisions []struct{ ActorID string } }](c, "town.history",
+		schemas.TownHistoryReply, map[string]any{"townId": "t"})
+	require.Equal(t, "ada", history.Revisions[0].ActorID)
+
+	require.NoError(t, c.nc.Publish(wire.Subject("main", wire.ControlPause),
+		[]byte(`{"actorId":"somebody else"}`)))
+	require.Eventually(t, func() bool {
+		world := call[messages.Control](c, "control.get", schemas.ControlReply, map[string]any{})
+		return world.PausedBy != nil && world.PausedBy.ActorID == "operator"
+	}, 20*time.Second, 10*time.Millisecond, "nobody's inbox")
 }
 
 // What whoami says of a user is what NATS and the service let the user do.
@@ -40,9 +68,7 @@ func TestWhoAmI(t *testing.T) {
 		id := whoAmI(c)
 		require.Equal(t, string(u.Role), id.Role)
 		require.Equal(t, []any{u.Towns, u.Actors, u.Read}, []any{id.Towns, id.Actors, id.Read})
-		if u.Role != access.Operator { // whom NATS does not name
-			require.Equal(t, u.Name, id.User)
-		}
+		require.Equal(t, u.Name, id.User)
 		for _, verb := range wire.Verbs() {
 			require.Equal(t, c.mayPublish(wire.Subject("main", verb)),
 				slices.Contains(id.Verbs, verb), "%s %s", u.Role, verb)

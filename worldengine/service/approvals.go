@@ -60,7 +60,7 @@ func (s *Service) approvalDecide(ctx context.Context, in *incoming) (*nats.Msg, 
 	given := worldengine.Signal{
 		Kind: lifecycle.SignalDeny, TownID: r.TownID, Reason: r.Reason,
 		HandoffID: r.HandoffID, HandoffHash: r.HandoffHash,
-		ActorID: cmp.Or(in.rights.Identity(s.config.Access).User, r.ActorID),
+		ActorID: cmp.Or(s.actorOf(in.rights), r.ActorID),
 	}
 	if r.Decision == messages.Approve {
 		given.Kind = lifecycle.SignalApprove

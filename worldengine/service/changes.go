@@ -77,8 +77,8 @@ func attributesFor(
 	return a, err
 }
 
-// actorOf returns who changes a town or appends events: the user or, if NATS names none, its role;
-// "" without access control.
+// actorOf returns the name in which a request changes something: the user or, if it is unknown, its
+// role; "" without access control.
 func (s *Service) actorOf(rights access.Rights) string {
 	id := rights.Identity(s.config.Access)
 	return cmp.Or(id.User, string(id.Role))

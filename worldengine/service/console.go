@@ -36,7 +36,7 @@ func (s *Service) alertList(ctx context.Context, in *incoming) (*nats.Msg, error
 	return reply(messages.Alerts{Alerts: page.Alerts, Next: page.Next})
 }
 
-// alertAck acknowledges an alert: in the name of the user, where NATS names one.
+// alertAck acknowledges an alert, in the name of the user.
 func (s *Service) alertAck(ctx context.Context, in *incoming) (*nats.Msg, error) {
 	r, err := parseRequest[messages.AlertAck](schemas.AlertAckRequest, in.data)
 	if err != nil {
@@ -45,7 +45,7 @@ func (s *Service) alertAck(ctx context.Context, in *incoming) (*nats.Msg, error)
 	if err := in.rights.ReadWorld(); err != nil {
 		return nil, err
 	}
-	by := cmp.Or(in.rights.Identity(s.config.Access).User, r.ActorID, "operator")
+	by := cmp.Or(s.actorOf(in.rights), r.ActorID, "operator")
 	acknowledged, err := s.engine.Alerts().Acknowledge(ctx, r.Seq, by, r.Reason)
 	if full := s.engine.MayStore(); full != nil && errors.Is(err, alerts.ErrUnavailable) {
 		err = fmt.Errorf("%w: %w", commitlog.ErrStorageFull, full)

@@ -45,7 +45,7 @@ func (s *Service) signal(
 		}
 		given := worldengine.Signal{
 			Kind: kind, TownID: r.TownID, RunID: r.RunID, Reason: r.Reason, Force: r.Force,
-			ActorID:      cmp.Or(in.rights.Identity(s.config.Access).User, r.ActorID),
+			ActorID:      cmp.Or(s.actorOf(in.rights), r.ActorID),
 			DrainTimeout: time.Duration(r.DrainTimeoutMs) * time.Millisecond,
 		}
 		if refused != nil {

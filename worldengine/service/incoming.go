@@ -60,7 +60,7 @@ func (s *Service) handle(entrance *Entrance, e *endpoint, msg *nats.Msg, crossed
 // take admits a request to an endpoint. The error is why it may not be worked on.
 func (s *Service) take(e *endpoint, in *incoming, headers access.Headers, crossed bool) error {
 	certain := headers.Readable()
-	in.rights = s.config.Access.OfWorld(headers)
+	in.rights = s.config.Access.OfWorld(headers, in.inbox)
 	if crossed {
 		in.rights, certain = s.config.Access.OfClient(headers)
 	}

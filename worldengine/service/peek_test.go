@@ -157,7 +157,7 @@ func TestSlotsOfOwnTowns(t *testing.T) {
 	s := &Service{config: Config{Access: access.NewDirectory([]access.User{own})}}
 	rights := s.config.Access.OfWorld(access.Headers{
 		Decoded: nats.Header{wire.UserHeader: {`{"user":"ada"}`}},
-	})
+	}, "")
 	subject := func(data string, reads bool) string {
 		e := &endpoint{about: aboutTown, reads: reads}
 		return string(s.subject(e, &incoming{rights: rights, data: []byte(data)}))

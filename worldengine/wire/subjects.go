@@ -141,6 +141,16 @@ const userInbox = "_INBOX_"
 // other user reads its replies.
 func InboxPrefix(user string) string { return userInbox + user }
 
+// InboxUser returns the user whose inbox it is; "" for an inbox of no user.
+func InboxUser(inbox string) string {
+	name, ok := strings.CutPrefix(inbox, userInbox)
+	user, _, in := strings.Cut(name, ".")
+	if !ok || !in {
+		return ""
+	}
+	return user
+}
+
 // IsInbox reports whether the service may answer on a reply subject. A reply on any other subject
 // could be taken for a command or an event.
 func IsInbox(reply string) bool {

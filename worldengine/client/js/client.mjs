@@ -338,7 +338,7 @@ export class Client {
 
   /**
    * Acknowledges the alert with a seq, and returns it. The first acknowledgement counts, and `acknowledged`
-   * is that one. `actorId` is who does it where NATS does not name the user. Operators may acknowledge.
+   * is that one. `actorId` is who does it, if the server has no access control. Operators may acknowledge.
    * @param {number} seq
    * @param {RequestOptions & { actorId?: string, reason?: string }} [options]
    * @returns {Promise<Alert>}
