@@ -122,6 +122,8 @@ type Events struct {
 	Events       []jsontext.Value `json:"events"` // each a RunEventRecord
 	LastEventSeq int64            `json:"lastEventSeq"`
 	Mark         uint64           `json:"mark,omitzero"`
+	// Snapshot is the state that the events follow, of FROM_SNAPSHOT.
+	Snapshot *runevents.Snapshot `json:"snapshot,omitzero"`
 }
 
 // Commit is a commit of the log as its readers see it: a commit message.

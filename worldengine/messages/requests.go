@@ -4,6 +4,7 @@ import (
 	"github.com/go-json-experiment/json/jsontext"
 
 	"worldengine/handoff"
+	"worldengine/runevents"
 )
 
 // TownGet is the request of town.get.
@@ -76,7 +77,10 @@ type RunEvents struct {
 	RunID     string `json:"runId"`
 	AfterSeq  int64  `json:"afterSeq,omitzero"`
 	AfterMark uint64 `json:"afterMark,omitzero"`
-	Limit     int    `json:"limit,omitzero"`
+	// Mode and SnapshotSeq read the run again from the start, or from a snapshot.
+	Mode        runevents.ResyncMode `json:"mode,omitzero"`
+	SnapshotSeq *int64               `json:"snapshotSeq,omitzero"`
+	Limit       int                  `json:"limit,omitzero"`
 }
 
 // EventListRequest is the request of event.list: the commits after a cursor.

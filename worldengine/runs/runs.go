@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/go-json-experiment/json/jsontext"
 
@@ -88,6 +89,24 @@ func (s *Store) Get(ctx context.Context, runID string) (runevents.Snapshot, erro
 		return runevents.Snapshot{}, err
 	}
 	return s.project(runID, records)
+}
+
+// SnapshotAt returns the state of a run after its events up to a runSeq, or nil if it has none of
+// them. It fails as Events does.
+func (s *Store) SnapshotAt(
+	ctx context.Context, runID string, seq int64,
+) (*runevents.Snapshot, error) {
+	records, err := s.Records(ctx, runID, 0)
+	if err != nil {
+		return nil, err
+	}
+	records = slices.DeleteFunc(records,
+		func(r runevents.Record) bool { return r.RunSeq > seq })
+	if len(records) == 0 {
+		return nil, nil
+	}
+	snapshot, err := s.project(runID, records)
+	return &snapshot, err
 }
 
 // Records returns the events of a run whose runSeq is above afterSeq. It fails as Events does.

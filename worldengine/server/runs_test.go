@@ -220,3 +220,51 @@ func TestRunListSelects(t *testing.T) {
 	require.Equal(t, []any{400, "SCHEMA_VALIDATION_FAILED", "/status"},
 		[]any{f.Status, f.Code, f.Details[0].Path})
 }
+
+// A projector reads a run again as ExecutionSemantics v1, section 1.5.1, has it: from the first
+// event, or from a snapshot with the events behind it.
+func TestRunEvents_Resync(t *testing.T) {
+	t.Parallel()
+	c := connect(t, start(t))
+	c.put(snapshot("t"), "")
+	c.append("t", written("r", runevents.RunStarted, "", 1), written("r", runevents.StepStarted, "a", 1),
+		written("r", runevents.StepCompleted, "a", 1), written("r", runevents.RunCompleted, "", 1))
+	all := c.events("r")
+	type page struct {
+		Events       []runevents.Record
+		LastEventSeq int64
+		Snapshot     *runevents.Snapshot
+	}
+	ask := func(mode runevents.ResyncMode, members map[string]any) page {
+		members["runId"], members["mode"] = "r", mode
+		return call[page](c, "run.events", schemas.RunEventsReply, members)
+	}
+	require.Equal(t, page{Events: all, LastEventSeq: 4}, ask(runevents.Full, map[string]any{}))
+	none := ask(runevents.FromSnapshot, map[string]any{"snapshotSeq": 0})
+	require.Equal(t, page{Events: all, LastEventSeq: 4}, none, "no snapshot: as FULL")
+	whole, _, err := runevents.Project("r", all)
+	require.NoError(t, err)
+	for seq := range 6 {
+		got := ask(runevents.FromSnapshot, map[string]any{"snapshotSeq": seq, "limit": 1})
+		require.Equal(t, min(max(4-seq, 0), 1), len(got.Events), "a page")
+		got = ask(runevents.FromSnapshot, map[string]any{"snapshotSeq": seq})
+		require.Equal(t, int64(4), got.LastEventSeq)
+		require.Equal(t, all[min(seq, 4):], append([]runevents.Record{}, got.Events...))
+		base := runevents.NewSnapshot("r")
+		if got.Snapshot != nil {
+			require.Equal(t, int64(min(seq, 4)), got.Snapshot.LastEventSeq)
+			base = *got.Snapshot
+		}
+		caughtUp, _, err := runevents.Incremental(base, got.Events)
+		require.NoError(t, err)
+		require.Equal(t, whole.Status, caughtUp.Status)
+		require.Equal(t, whole.Steps, caughtUp.Steps)
+	}
+	for _, wrong := range []map[string]any{
+		{"mode": "SOME"}, {"mode": "FROM_SNAPSHOT"}, {"mode": "FULL", "snapshotSeq": 1},
+		{"snapshotSeq": 1}, {"mode": "FULL", "afterSeq": 1},
+	} {
+		wrong["runId"] = "r"
+		require.Equal(t, 400, c.refused("run.events", mustJSON(t, wrong)).Status, wrong)
+	}
+}

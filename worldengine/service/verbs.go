@@ -172,12 +172,20 @@ func (s *Service) runEvents(ctx context.Context, in *incoming) (*nats.Msg, error
 		return nil, err
 	}
 	after := runs.After{Seq: r.AfterSeq, Mark: r.AfterMark}
+	var base *runevents.Snapshot
+	if r.SnapshotSeq != nil {
+		after.Seq = *r.SnapshotSeq
+		if base, err = s.engine.Runs().SnapshotAt(ctx, r.RunID, after.Seq); err != nil {
+			return nil, err
+		}
+	}
 	page, err := s.engine.Runs().EventsAfter(ctx, r.RunID, after, r.Limit)
 	if err != nil {
 		return nil, err
 	}
 	return reply(messages.Events{
 		Events: page.Events, LastEventSeq: page.LastEventSeq, Mark: page.Mark,
+		Snapshot: base,
 	})
 }
 

@@ -157,8 +157,8 @@ var verbSpecs = []VerbSpec{
 		Reply: "`{runs, next?, mark}`, each as `run.get` with `{townId?, actorId?, type?, " +
 			"command?, resultStatus?, reasonCode?}`; the window is of `persistedAt`"},
 	{Verb: RunEvents, Roles: readers, About: AboutRun,
-		Request: "`{runId, afterSeq?, afterMark?, limit?}`",
-		Reply: "`{events, lastEventSeq, mark?}`; a page ends before it has more than 1 MB: ask " +
+		Request: "`{runId, afterSeq?, afterMark?, limit?}`, or `{runId, mode, snapshotSeq?, limit?}`",
+		Reply: "`{events, lastEventSeq, mark?, snapshot?}`; a page ends before it has more than 1 MB: ask " +
 			"again with the last `runSeq` until it is `lastEventSeq`"},
 	{Verb: EventList, Roles: readers, AnswerWithin: time.Minute,
 		Request: "`{after?, townId?, limit?, waitMs?}`",
