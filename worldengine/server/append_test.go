@@ -14,11 +14,13 @@ import (
 	"worldengine/handoff"
 	"worldengine/runevents"
 	"worldengine/schemas"
+	"worldengine/worldengine/access"
 	"worldengine/worldengine/apply"
 	"worldengine/worldengine/emit"
 	"worldengine/worldengine/lifecycle"
 	"worldengine/worldengine/runs"
 	"worldengine/worldengine/server"
+	"worldengine/worldengine/server/servertest"
 	"worldengine/worldengine/wire"
 )
 
@@ -442,6 +444,35 @@ func TestEmitterIntoRunOfEngine(t *testing.T) {
 		require.Equal(t, id, after[len(before)+i].EventID)
 		require.Equal(t, int64(2), after[len(before)+i].EngineAttemptID)
 	}
+}
+
+// A plugin emits with its user's rights, and after a restart keeps the eventIds of what is stored.
+func TestEmitterOfAPlugin(t *testing.T) {
+	t.Parallel()
+	plugin := servertest.Person(access.Plugin, ofTowns("t"),
+		func(u *access.User) { u.Read = []string{"t"} })
+	srv := start(t, servertest.WithUsers(plugin, servertest.Person(access.Operator)))
+	as(t, srv.URL(), servertest.Person(access.Operator)).put(snapshot("t"), "")
+	c := as(t, srv.URL(), plugin)
+	emitAll := func() (ids []string) {
+		e, err := emit.New(emit.Config{Conn: c.nc, TownID: "t", Identity: runevents.Identity{
+			RunID: "run-1", TenantID: "default", ProjectID: "main", EnvironmentID: "local",
+			PlanID: "plan", PlanVersion: "1",
+		}})
+		require.NoError(t, err)
+		for _, event := range []runevents.EventType{runevents.RunStarted, runevents.RunStarted,
+			runevents.RunCompleted} {
+			appended, err := e.Emit(t.Context(), event, "", 1, nil)
+			require.NoError(t, err)
+			ids = append(ids, appended.EventID)
+		}
+		return ids
+	}
+	ids := emitAll()
+	require.Equal(t, ids, emitAll())
+	stored := c.events("run-1")
+	require.Equal(t, []string{stored[0].EventID, stored[0].EventID, stored[1].EventID}, ids)
+	require.Equal(t, plugin.Name, stored[0].AppendedBy)
 }
 
 // Appends beyond what may wait for a run are told to come back, and what was taken is answered.

@@ -54,9 +54,20 @@ func events(out *strings.Builder) {
 	object(out, "The status of a run after each event about it.", "statusAfter",
 		runevents.EventTypes(runevents.OfRun),
 		func(t runevents.EventType) string { return strconv.Quote(t.Spec().To) })
+	object(out, "The statuses in which an event is valid, and the one that follows.", "transitions",
+		append(runevents.EventTypes(runevents.OfRun), runevents.EventTypes(runevents.OfStep)...), transition)
 	constant(out, "The events that end a run.", "endsRun", list(ends, ""))
 	object(out, "The tones of the events that are no plain ones.", "eventTones", shown,
 		func(t runevents.EventType) string { return strconv.Quote(t.Spec().Tone) })
+}
+
+func transition(t runevents.EventType) string {
+	spec, stays := t.Spec(), ""
+	if spec.Stays {
+		stays = ", stays: true"
+	}
+	return fmt.Sprintf(`{ ofStep: %t, from: ["%s"], to: %q%s }`, t.OfStep(),
+		strings.Join(spec.From, `", "`), spec.To, stays)
 }
 
 // advice returns a module of the console by itself: its first page does without.

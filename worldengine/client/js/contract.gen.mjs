@@ -34,6 +34,22 @@ export const statusAfter = /** @type {const} */ ({
   RunCancelled: "CANCELLED",
 });
 
+/** The statuses in which an event is valid, and the one that follows. */
+export const transitions = /** @type {const} */ ({
+  RunQueued: { ofStep: false, from: ["PENDING", "APPROVED"], to: "PENDING", stays: true },
+  RunApproved: { ofStep: false, from: ["PENDING"], to: "APPROVED" },
+  RunStarted: { ofStep: false, from: ["PENDING", "APPROVED"], to: "RUNNING" },
+  RunPaused: { ofStep: false, from: ["RUNNING"], to: "PAUSED" },
+  RunResumed: { ofStep: false, from: ["PAUSED"], to: "RUNNING" },
+  RunCompleted: { ofStep: false, from: ["RUNNING"], to: "COMPLETED" },
+  RunFailed: { ofStep: false, from: ["RUNNING"], to: "FAILED" },
+  RunCancelled: { ofStep: false, from: ["RUNNING", "PAUSED"], to: "CANCELLED" },
+  StepStarted: { ofStep: true, from: ["PENDING"], to: "RUNNING" },
+  StepCompleted: { ofStep: true, from: ["RUNNING"], to: "SUCCESS" },
+  StepFailed: { ofStep: true, from: ["RUNNING"], to: "FAILED" },
+  StepSkipped: { ofStep: true, from: ["PENDING"], to: "SKIPPED" },
+});
+
 /** The events that end a run. */
 export const endsRun = /** @type {const} */ (["RunCompleted", "RunFailed", "RunCancelled"]);
 

@@ -7,6 +7,7 @@ import { transport } from "#transport";
 
 export { canonicalJson, hash, sha256 } from "./canonical.mjs";
 export { Client } from "./client.mjs";
+export { Emitter, InvalidTransitionError } from "./emit.mjs";
 export { ReplyError, UnavailableError } from "./errors.mjs";
 export { makeHandoff } from "./handoff.mjs";
 export { deriveResultId, isRevision1, verifyResult } from "./result.mjs";

@@ -121,6 +121,7 @@
  * @property {string} runId
  * @property {number} runSeq
  * @property {string} emittedAt
+ * @property {string} idempotencyKey
  * @property {string} persistedAt
  * @property {string} planId
  * @property {string} [stepId]
