@@ -12,6 +12,8 @@ type ProposalType string
 // The proposal types of proposal.v2.
 const (
 	AcceptMission   ProposalType = "MAYOR_ACCEPT_MISSION"
+	CompleteMission ProposalType = "MISSION_COMPLETE"
+	FailMission     ProposalType = "MISSION_FAIL"
 	AdvanceProject  ProposalType = "PROJECT_ADVANCE"
 	PlanSalvage     ProposalType = "SALVAGE_PLAN"
 	TalkToTownsfolk ProposalType = "TOWNSFOLK_TALK"
@@ -43,8 +45,9 @@ type Target string
 
 // The targets.
 const (
-	SideQuest Target = "sideQuest" // a side quest, if no mission is active
-	Project   Target = "project"
+	SideQuest     Target = "sideQuest" // a side quest, if no mission is active
+	ActiveMission Target = "mission"
+	Project       Target = "project"
 )
 
 // argument stands for the argument of the proposal in the preconditions of a TypeSpec.
@@ -58,6 +61,20 @@ var proposalTypes = []TypeSpec{
 		Argument: "missionId", Means: "The id of the side quest that becomes the mission.",
 		Target:        SideQuest,
 		Preconditions: []Precondition{{Kind: MissionAbsent}, {Kind: SideQuestExists, TargetID: argument}},
+	},
+	{
+		Type: CompleteMission, Name: "complete-mission", Verb: "mission complete",
+		Does:     "ends the mission, and adds to hope",
+		Argument: "missionId", Means: "The id of the mission, which is complete.",
+		Target:        ActiveMission,
+		Preconditions: []Precondition{{Kind: MissionActive, TargetID: argument}},
+	},
+	{
+		Type: FailMission, Name: "fail-mission", Verb: "mission fail",
+		Does:     "ends the mission, and adds to dread",
+		Argument: "missionId", Means: "The id of the mission, which has failed.",
+		Target:        ActiveMission,
+		Preconditions: []Precondition{{Kind: MissionActive, TargetID: argument}},
 	},
 	{
 		Type: AdvanceProject, Name: "advance-project", Verb: "project advance",

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -92,7 +93,10 @@ func TestALanguageModelReadsTriesAndProposes(t *testing.T) {
 		Proposals []proposable `json:"proposals"`
 	}](t, m.ok("list_proposals", map[string]any{"townId": threatened}))
 	require.Len(t, possible.Proposals, len(handoff.ProposalTypes()))
-	assert.Contains(t, possible.Proposals[1].Arguments, "wall-perimeter")
+	for _, p := range possible.Proposals {
+		assert.Equal(t, p.Type == handoff.AdvanceProject,
+			slices.Contains(p.Arguments, "wall-perimeter"), p.Type)
+	}
 
 	proposal := map[string]any{
 		"townId": threatened, "type": "PROJECT_ADVANCE", "argument": "wall-perimeter",

@@ -99,6 +99,8 @@ func otherwise(t *testing.T, flag *kong.Flag) string {
 		value = accessFile(t, mara)
 	case flag.Name == "rcon-config":
 		value = rconConfig(t, "127.0.0.1:1", "list")
+	case strings.HasPrefix(flag.Name, "rules-"):
+		value = "0.7"
 	case flag.Name == "log-level":
 		value = "WARN"
 	case flag.Name == "min-free-disk", flag.Name == "memory":

@@ -72,7 +72,7 @@ type serveCommand struct {
 	Projector       bool          `help:"Project the runs that others append events to, raise alerts about invalid events, and report in the statistics how far that is behind." default:"true" negatable:""`
 	Validate        bool          `name:"validate-transitions" help:"Refuse an event of run.append that its run or step cannot make from where it is, with 409 INVALID_TRANSITION. Without it such an event is stored, and projections ignore it and mark the run INCONSISTENT."`
 	Revision        int           `name:"result-revision" help:"Revision of the result in answers to requests that ask for none: 0, the form of the contract, or 1; see docs/contracts.md." enum:"0,1" default:"0"`
-	Rules           rulesFlags    `embed:"" prefix:"rules-"`
+	Rules           town.Rules    `embed:"" prefix:"rules-"`
 
 	DrainTimeout time.Duration `help:"How long the server waits for requests in hand when it is stopped." default:"20s"`
 	LogFormat    string        `help:"Format of the log: text or json." enum:"text,json" default:"text"`
@@ -105,15 +105,6 @@ func (f clientsFlags) connection(as natsconn.Options) natsconn.Options {
 	return as
 }
 
-// rulesFlags are the amounts of the built-in rules.
-type rulesFlags struct {
-	ProjectStep    float64 `help:"What PROJECT_ADVANCE adds to the progress of the project." default:"0.1"`
-	SalvageFocused float64 `help:"What SALVAGE_PLAN takes off scarcity or dread." default:"0.1"`
-	SalvageGeneral float64 `help:"What SALVAGE_PLAN with the focus general takes off both." default:"0.05"`
-	MoraleBoost    float64 `help:"What the talk morale-boost adds to hope." default:"0.1"`
-	CasualTalk     float64 `help:"What the talk casual adds to hope." default:"0.03"`
-}
-
 func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 	var console *rcon.Config
 	if c.RCONConfig != "" {
@@ -135,7 +126,6 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 	if err != nil {
 		return server.Config{}, err
 	}
-	rules := town.Rules(c.Rules)
 	return server.Config{
 		Access: users, InsecureListen: c.InsecureListen, Open: c.Open,
 		Clients: c.Clients.connection(c.Connection),
@@ -144,7 +134,7 @@ func (c *serveCommand) config(log io.Writer) (server.Config, error) {
 		HTTP: c.http(), NATSWebSocket: c.WebSocket,
 		NATS: c.NATS, Connection: c.Connection, WorldFile: c.WorldFile, RCON: console,
 		Engine: worldengine.Config{
-			World: c.World, Rules: &rules,
+			World: c.World, Rules: &c.Rules,
 			RequireApproval: c.Approval, ApprovalTimeout: c.ApprovalTimeout,
 			Compress: commitlog.Compression(c.Compress),
 			Apply:    apply.Binding(c.Apply), Plugin: apply.Policy(c.Plugin),
@@ -243,9 +233,6 @@ func (c *serveCommand) validate() error {
 	}
 	if err := wire.ValidateWorld(c.World); err != nil {
 		return fmt.Errorf("%w: --world: %w", errUsage, err)
-	}
-	if err := town.Rules(c.Rules).Validate(); err != nil {
-		return fmt.Errorf("%w: --rules-…: %w", errUsage, err)
 	}
 	return nil
 }

@@ -25,6 +25,11 @@ export function plan(command, place) {
       const title = command.expectedSnapshot.mission?.title ?? command.args.missionId;
       return { steps: [{ say: `[${town}] The mayor accepts a mission: ${cleanText(title, 80)}` }] };
     }
+    case "MISSION_COMPLETE":
+    case "MISSION_FAIL": { // the snapshot has no mission any more, and so no title
+      const end = command.type === "MISSION_COMPLETE" ? "is complete" : "has failed";
+      return { steps: [{ say: `[${town}] The mission ${end}: ${cleanText(command.args.missionId, 80)}` }] };
+    }
     case "TOWNSFOLK_TALK": {
       const { talkType } = command.args;
       const line = Object.hasOwn(TALK, talkType) && TALK[talkType];

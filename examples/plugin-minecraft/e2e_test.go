@@ -37,6 +37,8 @@ func TestAPlayerSeesEveryCommandOnce(t *testing.T) {
 	s.mustCarryOut(handoff.AdvanceProject, "wall-perimeter", blocks("stone_bricks", 10))
 	s.mustCarryOut(handoff.AcceptMission, "sq-scout-ridge",
 		chatWith(townID, "Scout the northern ridge"))
+	s.mustCarryOut(handoff.CompleteMission, "sq-scout-ridge",
+		chatWith(townID, "The mission is complete: sq-scout-ridge"))
 	s.mustCarryOut(handoff.PlanSalvage, "general", blocks("trapped_chest", 1))
 	// no § and line feed
 	talk := s.mustCarryOut(handoff.TalkToTownsfolk, "casual", chatWith("mayor 4Ada: "))

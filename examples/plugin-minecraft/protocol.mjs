@@ -1,14 +1,9 @@
 // The wire between the world engine and a plugin: command-apply.v1 is asked, command-applied.v1 is
 // answered. `handoffctl schema` prints both.
 import { createHash } from "node:crypto";
+import { TYPES } from "./types.gen.mjs";
 
-// The types of command, and the one argument of each.
-export const TYPES = {
-  MAYOR_ACCEPT_MISSION: "missionId",
-  PROJECT_ADVANCE: "projectId",
-  SALVAGE_PLAN: "focus",
-  TOWNSFOLK_TALK: "talkType",
-};
+export { TYPES };
 
 // The subject on which the engine asks about a town.
 export const applySubject = (world, townId) => `worldengine.v1.${world}.apply.${townToken(townId)}`;

@@ -33,9 +33,9 @@ var rewrite = flag.Bool("rewrite", false, "write the outputs of testdata/*.txt a
 //	> wait DURATION
 //	> put | patch JSON
 //	> bind local|plugin, > approve TYPE,…|none: a put with attributes
-//	> handoff NAME [advance|talk|salvage|accept ARGUMENT [if PROJECT] [of NAME] [old]] [dry|retry]:
-//	  the kind only at first; "if" requires a project, "of" takes the key of another handoff, "old"
-//	  proposes from the state before the last change, "retry" tries its failed run again
+//	> handoff NAME [advance|talk|salvage|accept|complete|fail ARGUMENT [if PROJECT] [of NAME] [old]]
+//	  [dry|retry]: the kind only at first; "if" requires a project, "of" takes the key of another
+//	  handoff, "old" proposes from the state before the last change, "retry" tries its failed run again
 //	> pause|resume [REASON] · > yes|no NAME by PERSON
 //	> applied [STATE], rejected [later], silent, unreached [arrived]: how the attempt of the pending
 //	  command ended; a STATE is a snapshot.v1 that the game reports
@@ -444,7 +444,8 @@ func (s *scenario) run(planID, version string) runevents.Identity {
 func (s *scenario) propose(words []string) *handoff.Handoff {
 	kinds := map[string]handoff.ProposalType{"advance": handoff.AdvanceProject,
 		"talk": handoff.TalkToTownsfolk, "salvage": handoff.PlanSalvage,
-		"accept": handoff.AcceptMission}
+		"accept": handoff.AcceptMission, "complete": handoff.CompleteMission,
+		"fail": handoff.FailMission}
 	p, from := handoff.Proposal{
 		Type: kinds[words[1]], ActorID: "mayor-1", TownID: "town-threatened", Priority: 0.8,
 		Reason: "Threat level 70% demands it.", ReasonTags: []string{"high_threat"},

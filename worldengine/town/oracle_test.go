@@ -100,9 +100,16 @@ func (g generator) proposal(tree map[string]any) *handoff.Proposal {
 		}
 		return pick(g, ids)
 	}
-	switch g.IntN(5) {
+	switch g.IntN(6) {
 	case 0:
 		return propose(handoff.AcceptMission, known("sideQuests"))
+	case 5:
+		id := pick(g, ids)
+		if mission, ok := tree["mission"].(map[string]any); ok && g.IntN(4) > 0 {
+			id = mission["id"].(string)
+		}
+		return propose(pick(g, []handoff.ProposalType{handoff.CompleteMission,
+			handoff.FailMission}), id)
 	case 1, 2:
 		return propose(handoff.AdvanceProject, known("projects"))
 	case 3:
@@ -139,6 +146,17 @@ func oracle(tree map[string]any, kind, argument string) string {
 		if reason := acceptOracle(tree, argument); reason != "" {
 			return reason
 		}
+	}
+	if end, ok := map[string]string{"MISSION_COMPLETE": "hope", "MISSION_FAIL": "dread"}[kind]; ok {
+		mission, active := tree["mission"].(map[string]any)
+		switch {
+		case !active:
+			return "NO_ACTIVE_MISSION"
+		case mission["id"] != argument:
+			return "UNKNOWN_MISSION"
+		}
+		tree["mission"] = nil
+		add(pressure, end, 0.1)
 	}
 	if kind == "PROJECT_ADVANCE" {
 		reason := "UNKNOWN_PROJECT"
@@ -222,7 +240,7 @@ func TestApplyEqualsTheOracle(t *testing.T) {
 			}
 			for _, reason := range []string{
 				"", "MISSION_ALREADY_ACTIVE", "UNKNOWN_MISSION", "UNKNOWN_PROJECT",
-				"PROJECT_BLOCKED", "PROJECT_COMPLETE", "EPOCH_EXHAUSTED",
+				"NO_ACTIVE_MISSION", "PROJECT_BLOCKED", "PROJECT_COMPLETE", "EPOCH_EXHAUSTED",
 			} {
 				require.NotZero(t, reasons[reason], "%q was never met", reason)
 			}

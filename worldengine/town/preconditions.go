@@ -168,6 +168,10 @@ func (s *Snapshot) Arguments(t handoff.ProposalType) []string {
 				ids = append(ids, quest.ID)
 			}
 		}
+	case handoff.ActiveMission:
+		if s.Mission != nil {
+			ids = append(ids, s.Mission.ID)
+		}
 	case handoff.Project:
 		for _, project := range s.Projects {
 			ids = append(ids, project.ID)

@@ -1,6 +1,7 @@
 package town
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 
@@ -29,6 +30,7 @@ const (
 // The reasons why the built-in rules cannot apply a command.
 const (
 	MissionAlreadyActive handoff.ReasonCode = "MISSION_ALREADY_ACTIVE"
+	NoActiveMission      handoff.ReasonCode = "NO_ACTIVE_MISSION"
 	UnknownMission       handoff.ReasonCode = "UNKNOWN_MISSION"
 	UnknownProject       handoff.ReasonCode = "UNKNOWN_PROJECT"
 	ProjectBlocked       handoff.ReasonCode = "PROJECT_BLOCKED"
@@ -37,21 +39,37 @@ const (
 	EpochExhausted handoff.ReasonCode = "EPOCH_EXHAUSTED"
 )
 
-// Rules are the amounts of the built-in rules. DefaultRules gives the documented ones; the zero
-// Rules moves the day on and changes no amount.
+// Rules are the amounts of the built-in rules, which are flags of handoffd. DefaultRules gives the
+// documented ones; the zero Rules moves the day on and changes no amount.
 type Rules struct {
-	ProjectStep    float64 `json:"projectStep"`    // added to a project's progress
-	SalvageFocused float64 `json:"salvageFocused"` // taken off scarcity or dread
-	SalvageGeneral float64 `json:"salvageGeneral"` // taken off both, for the focus general
-	MoraleBoost    float64 `json:"moraleBoost"`    // added to hope by morale-boost
-	CasualTalk     float64 `json:"casualTalk"`     // added to hope by casual
+	ProjectStep     float64 `json:"projectStep" help:"The amount that PROJECT_ADVANCE adds to the progress of the project." default:"0.1"`
+	SalvageFocused  float64 `json:"salvageFocused" help:"The amount that SALVAGE_PLAN takes off scarcity or dread." default:"0.1"`
+	SalvageGeneral  float64 `json:"salvageGeneral" help:"The amount that SALVAGE_PLAN with the focus general takes off both." default:"0.05"`
+	MoraleBoost     float64 `json:"moraleBoost" help:"The amount that the talk morale-boost adds to hope." default:"0.1"`
+	CasualTalk      float64 `json:"casualTalk" help:"The amount that the talk casual adds to hope." default:"0.03"`
+	MissionComplete Amount  `json:"missionComplete,omitzero" help:"The amount that MISSION_COMPLETE adds to hope." default:"0.1"`
+	MissionFail     Amount  `json:"missionFail,omitzero" help:"The amount that MISSION_FAIL adds to dread." default:"0.1"`
+}
+
+// Amount is an amount of a rule that records leave out if it is 0.1, the default: there are records
+// from before the rule.
+type Amount float64
+
+// IsZero reports whether records leave the amount out.
+func (a Amount) IsZero() bool { return a == 0.1 }
+
+// UnmarshalJSON reads the amounts of a record. An absent one is the default.
+func (r *Rules) UnmarshalJSON(data []byte) error {
+	type members Rules
+	*r = DefaultRules()
+	return json.Unmarshal(data, (*members)(r))
 }
 
 // DefaultRules are the amounts of the design.
 func DefaultRules() Rules {
 	return Rules{
 		ProjectStep: 0.1, SalvageFocused: 0.1, SalvageGeneral: 0.05, MoraleBoost: 0.1,
-		CasualTalk: 0.03,
+		CasualTalk: 0.03, MissionComplete: 0.1, MissionFail: 0.1,
 	}
 }
 
@@ -59,6 +77,7 @@ func DefaultRules() Rules {
 func (r Rules) Validate() error {
 	for _, amount := range []float64{
 		r.ProjectStep, r.SalvageFocused, r.SalvageGeneral, r.MoraleBoost, r.CasualTalk,
+		float64(r.MissionComplete), float64(r.MissionFail),
 	} {
 		if !(amount >= 0 && amount <= 1) {
 			return fmt.Errorf("town: every amount of the rules must lie in 0..1, not %v", amount)
@@ -88,6 +107,10 @@ func (r Rules) change(next *Snapshot, p *handoff.Proposal) handoff.ReasonCode {
 	switch p.Type {
 	case handoff.AcceptMission:
 		return acceptMission(next, p.Argument())
+	case handoff.CompleteMission:
+		return endMission(next, p.Argument(), &next.Pressure.Hope, r.MissionComplete)
+	case handoff.FailMission:
+		return endMission(next, p.Argument(), &next.Pressure.Dread, r.MissionFail)
 	case handoff.AdvanceProject:
 		return r.advanceProject(next, p.Argument())
 	case handoff.PlanSalvage:
@@ -114,6 +137,18 @@ func acceptMission(next *Snapshot, id string) handoff.ReasonCode {
 	next.Mission = &Mission{ID: quest.ID, Title: quest.Title}
 	rest := make([]SideQuest, 0, len(next.SideQuests)-1)
 	next.SideQuests = append(append(rest, next.SideQuests[:i]...), next.SideQuests[i+1:]...)
+	return ""
+}
+
+func endMission(next *Snapshot, id string, moves *float64, amount Amount) handoff.ReasonCode {
+	if next.Mission == nil {
+		return NoActiveMission
+	}
+	if next.Mission.ID != id {
+		return UnknownMission
+	}
+	next.Mission = nil
+	*moves = moved(*moves, float64(amount))
 	return ""
 }
 

@@ -2,13 +2,18 @@ package town_test
 
 import (
 	"math"
+	"strings"
 	"testing"
 
+	"github.com/go-json-experiment/json"
 	"github.com/stretchr/testify/require"
 
 	"worldengine/handoff"
 	"worldengine/worldengine/town"
 )
+
+// active makes a mission active.
+func active(s *town.Snapshot) { s.Mission = &town.Mission{ID: "m", Title: "M"} }
 
 // TestTheBuiltInRules is the design's paragraph about them, row by row: change makes the town
 // before, want the town after; the day moves on in every one.
@@ -115,6 +120,21 @@ func TestTheBuiltInRules(t *testing.T) {
 			pressure(0.123456, 0.123456, 0.654321), pressure(0.123456, 0.1535, 0.654321),
 		},
 		{
+			"mission complete takes the mission off and adds 0.1 to hope",
+			propose(handoff.CompleteMission, "m"), active,
+			func(s *town.Snapshot) { s.Mission, s.Pressure.Hope = nil, 0.65 },
+		},
+		{
+			"mission fail takes the mission off and adds 0.1 to dread",
+			propose(handoff.FailMission, "m"), active,
+			func(s *town.Snapshot) { s.Mission, s.Pressure.Dread = nil, 0.35 },
+		},
+		{
+			"dread stops at 1", propose(handoff.FailMission, "m"),
+			func(s *town.Snapshot) { active(s); s.Pressure.Dread = 0.95 },
+			func(s *town.Snapshot) { s.Mission, s.Pressure.Dread = nil, 1 },
+		},
+		{
 			"the last day can be reached", propose(handoff.AdvanceProject, "wall"),
 			func(s *town.Snapshot) { s.Day = town.MaxDay - 1 }, progress("wall", 0.5, town.Active),
 		},
@@ -144,13 +164,16 @@ func TestWhatTheRulesCannotApplyChangesNothing(t *testing.T) {
 		change   func(*town.Snapshot)
 		want     handoff.ReasonCode
 	}{
-		{"a mission is active", propose(handoff.AcceptMission, "sq-1"), func(s *town.Snapshot) {
-			s.Mission = &town.Mission{ID: "m", Title: "M"}
-		}, "MISSION_ALREADY_ACTIVE"},
+		{"a mission is active", propose(handoff.AcceptMission, "sq-1"), active, "MISSION_ALREADY_ACTIVE"},
 		{"the very mission is active", propose(handoff.AcceptMission, "sq-1"),
 			func(s *town.Snapshot) {
 				s.Mission = &town.Mission{ID: "sq-1", Title: "Gather Wood"}
 			}, "MISSION_ALREADY_ACTIVE"},
+		{"no mission to complete", propose(handoff.CompleteMission, "sq-1"), nil, "NO_ACTIVE_MISSION"},
+		{"no mission to fail", propose(handoff.FailMission, "sq-1"), nil, "NO_ACTIVE_MISSION"},
+		{"another mission to complete", propose(handoff.CompleteMission, "sq-1"), active,
+			"UNKNOWN_MISSION"},
+		{"another mission to fail", propose(handoff.FailMission, "M"), active, "UNKNOWN_MISSION"},
 		{"no such side quest", propose(handoff.AcceptMission, "sq-3"), nil, "UNKNOWN_MISSION"},
 		{"a project is no side quest", propose(handoff.AcceptMission, "wall"), nil,
 			"UNKNOWN_MISSION"},
@@ -217,10 +240,12 @@ func TestTheAmountsAreConfiguration(t *testing.T) {
 	t.Parallel()
 	rules := town.Rules{
 		ProjectStep: 0.25, SalvageFocused: 0.2, SalvageGeneral: 0.125, MoraleBoost: 0.3,
-		CasualTalk: 0.01,
+		CasualTalk: 0.01, MissionComplete: 0.15, MissionFail: 0.05,
 	}
 	require.NoError(t, rules.Validate())
-	state := town.NewState(snapshot())
+	s := snapshot()
+	active(s)
+	state := town.NewState(s)
 	apply := func(kind handoff.ProposalType, argument string) *town.Snapshot {
 		after, reason := rules.Apply(state.Snapshot, propose(kind, argument))
 		require.Empty(t, reason)
@@ -232,6 +257,8 @@ func TestTheAmountsAreConfiguration(t *testing.T) {
 	require.Equal(t, 0.175, apply(handoff.PlanSalvage, "general").Pressure.Scarcity)
 	require.Equal(t, 0.125, apply(handoff.PlanSalvage, "general").Pressure.Dread)
 	require.Equal(t, 0.85, apply(handoff.TalkToTownsfolk, "morale-boost").Pressure.Hope)
+	require.Equal(t, 0.7, apply(handoff.CompleteMission, "m").Pressure.Hope)
+	require.Equal(t, 0.3, apply(handoff.FailMission, "m").Pressure.Dread)
 	require.Equal(t, 0.56, apply(handoff.TalkToTownsfolk, "casual").Pressure.Hope)
 }
 
@@ -261,9 +288,29 @@ func TestRulesAreAmountsBetween0And1(t *testing.T) {
 	for _, bad := range []float64{-0.1, 1.0001, math.NaN(), math.Inf(1), math.Inf(-1)} {
 		for _, rules := range []town.Rules{
 			{ProjectStep: bad}, {SalvageFocused: bad}, {SalvageGeneral: bad},
-			{MoraleBoost: bad}, {CasualTalk: bad},
+			{MoraleBoost: bad}, {CasualTalk: bad}, {MissionComplete: town.Amount(bad)},
+			{MissionFail: town.Amount(bad)},
 		} {
 			require.ErrorContains(t, rules.Validate(), "0..1", "%v", rules)
 		}
+	}
+}
+
+// Records from before missions could end hold five amounts. They are read and written as they are.
+func TestRules_RecordsKeepTheirBytes(t *testing.T) {
+	t.Parallel()
+	for _, record := range []string{
+		`{"projectStep":0.2,"salvageFocused":0.1,"salvageGeneral":0.05,"moraleBoost":0.1,"casualTalk":0}`,
+		`{"projectStep":0.1,"salvageFocused":0.1,"salvageGeneral":0.05,"moraleBoost":0.1,"casualTalk":0.03,"missionComplete":0}`,
+		`{"projectStep":0,"salvageFocused":0,"salvageGeneral":0,"moraleBoost":0,"casualTalk":0,"missionComplete":1,"missionFail":0.2}`,
+	} {
+		var rules town.Rules
+		require.NoError(t, json.Unmarshal([]byte(record), &rules))
+		if !strings.Contains(record, "missionFail") {
+			require.Equal(t, town.DefaultRules().MissionFail, rules.MissionFail)
+		}
+		written, err := json.Marshal(&rules)
+		require.NoError(t, err)
+		require.Equal(t, record, string(written))
 	}
 }

@@ -39,6 +39,16 @@ func contract() string {
 	return out.String()
 }
 
+// commandTypes returns a module of the example plugin, which stands alone.
+func commandTypes() string {
+	var out strings.Builder
+	out.WriteString(generated)
+	object(&out, "The types of command, and the one argument of each.", "TYPES",
+		handoff.ProposalTypes(),
+		func(t handoff.ProposalType) string { return strconv.Quote(t.ArgumentName()) })
+	return out.String()
+}
+
 // events writes the types of run events, and what each does to its run.
 func events(out *strings.Builder) {
 	var ends, shown []runevents.EventType

@@ -41,6 +41,7 @@ func generate(root string) (map[string]string, error) {
 	g.schemas()
 	g.files["worldengine/client/js/contract.gen.mjs"] = contract()
 	g.files["worldengine/console/web/src/advice.gen.js"] = advice()
+	g.files["examples/plugin-minecraft/types.gen.mjs"] = commandTypes()
 	g.docs()
 	return g.files, g.err
 }

@@ -60,6 +60,12 @@ test("every type has a plan", () => {
     [{ say: "[a] ada: Nice weather today." }]);
 });
 
+test("the end of a mission is announced by its id", () => {
+  const steps = (type) => plan(command(1, { type, args: { missionId: "m-1" } }), place).steps;
+  assert.deepEqual(steps("MISSION_COMPLETE"), [{ say: "[a] The mission is complete: m-1" }]);
+  assert.deepEqual(steps("MISSION_FAIL"), [{ say: "[a] The mission has failed: m-1" }]);
+});
+
 test("a mission is announced by its title", () => {
   const expectedSnapshot = { townId: "a", day: 1, projects: [], mission: { id: "m", title: "Scout §cnorth" } };
   const { steps } = plan(command(1, { type: "MAYOR_ACCEPT_MISSION", args: { missionId: "m" }, expectedSnapshot }), place);

@@ -3,6 +3,8 @@
 /** The proposal types: a name for people, the member of args, and the beginning of the command. */
 export const proposalTypes = /** @type {const} */ ({
   MAYOR_ACCEPT_MISSION: { name: "accept mission", argument: "missionId", verb: "mission accept" },
+  MISSION_COMPLETE: { name: "complete mission", argument: "missionId", verb: "mission complete" },
+  MISSION_FAIL: { name: "fail mission", argument: "missionId", verb: "mission fail" },
   PROJECT_ADVANCE: { name: "advance project", argument: "projectId", verb: "project advance" },
   SALVAGE_PLAN: { name: "salvage", argument: "focus", verb: "salvage initiate" },
   TOWNSFOLK_TALK: { name: "talk", argument: "talkType", verb: "townsfolk talk" },
