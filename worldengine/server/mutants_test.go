@@ -228,8 +228,7 @@ func (h *hostile) handoffRequests() (list []valid) {
 	at, err := town.Parse(h.at.Snapshot, schemas.Limits{})
 	require.NoError(h.t, err)
 	for _, kind := range handoff.ProposalTypes() {
-		arguments := at.Snapshot.Arguments(kind)
-		require.NotEmpty(h.t, arguments, kind)
+		arguments := append(at.Snapshot.Arguments(kind), "gone") // of a mission there may be none
 		list = append(list, valid{"handoff", schemas.ExecutionHandoff, schemas.ExecutionResult,
 			json.RawMessage(marshalled(h.t, propose(h.at, kind, arguments[0], handoff.Precondition{
 				Kind: handoff.PressureAtLeast, Field: "hope", Expected: 0.1})))})
