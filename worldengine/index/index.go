@@ -260,8 +260,12 @@ func (ix *Index) Counts() Counts {
 	defer ix.mu.RUnlock()
 	s := ix.s
 	slots := len(s.keys.slots) + len(s.anyKeys.slots) + len(s.runIDs.slots)
+	bytes := int64(len(s.chunks)*chunkRows*rowSize + 4*slots + 24*(cap(s.runs)+cap(s.towns)+cap(s.results)))
+	for _, lists := range s.results {
+		bytes += lists.bytes()
+	}
 	return Counts{
 		Rows: int(s.count), Runs: len(s.runs) - 1, Towns: len(s.towns) - 1,
-		Bytes: int64(len(s.chunks)*chunkRows*rowSize + 4*slots + 24*(cap(s.runs)+cap(s.towns))),
+		Bytes: bytes,
 	}
 }

@@ -189,6 +189,7 @@ func TestIndex_AnswersAsOracle(t *testing.T) {
 			defer ix.Close()
 			requireFound(t, o, ix)
 			requireTowns(t, o, ix)
+			requireResults(t, g, o, ix)
 			ix.maxSearch = pick(g, maxSearch, 1, 7)
 			for range 50 {
 				f := g.filter(o, l.end)

@@ -20,6 +20,7 @@ type state struct {
 	position uint64 // every kept message of the log up to here is in
 	towns    []chain
 	runs     []chain
+	results  []results           // of each town, and of the world under number 0
 	keys     table               // the newest accepting row of a key in a town
 	anyKeys  table               // of a key in any town
 	runIDs   table               // run numbers
@@ -63,7 +64,8 @@ func (d *dictionary) number(name string, limit int) uint32 {
 
 // newState returns a state without rows, with room for some. Number 0 is taken by none.
 func newState(rows int64) *state {
-	s := &state{towns: make([]chain, 1), runs: make([]chain, 1), flagged: map[uint32]struct{}{}}
+	s := &state{towns: make([]chain, 1), runs: make([]chain, 1), results: make([]results, 1),
+		flagged: map[uint32]struct{}{}}
 	for class := range s.names {
 		s.names[class] = dictionary{[]string{""}, map[string]uint32{"": 0}}
 	}
@@ -144,7 +146,7 @@ func (s *state) insert(r row) *row {
 		s.runs = append(s.runs, chain{first: n})
 	}
 	for len(s.towns) <= int(r.Town) {
-		s.towns = append(s.towns, chain{})
+		s.towns, s.results = append(s.towns, chain{}), append(s.results, nil)
 	}
 	if into.Run != 0 {
 		into.PrevRun = s.runs[into.Run].extend(n, r.At)
@@ -153,6 +155,7 @@ func (s *state) insert(r row) *row {
 		into.PrevTown = s.towns[into.Town].extend(n, r.At)
 	}
 	s.find(n, into)
+	s.addResult(n, into)
 	return into
 }
 

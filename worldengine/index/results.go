@@ -1,0 +1,125 @@
+package index
+
+import (
+	"slices"
+	"sort"
+
+	"worldengine/worldengine/wire"
+)
+
+// results are the rows with results of a town, or of the world: a list for each status and subject,
+// in the order of the log. The end of a list behind any sequence has its count without a walk.
+type results []resultRows
+
+type resultRows struct {
+	status uint16
+	ofTown bool // on the log subject
+	rows   []uint32
+}
+
+func (r *results) add(n uint32, row *row) {
+	for i := range *r {
+		if list := &(*r)[i]; list.status == row.ResultStatus && list.ofTown == row.has(OfTown) {
+			list.rows = append(list.rows, n)
+			return
+		}
+	}
+	*r = append(*r, resultRows{row.ResultStatus, row.has(OfTown), []uint32{n}})
+}
+
+// bytes is how much memory the lists take.
+func (r results) bytes() (n int64) {
+	for i := range r {
+		n += 32 + 4*int64(cap(r[i].rows))
+	}
+	return n
+}
+
+// addResult makes a row one of the results of its town and of the world. Towns that do not exist
+// are no part of the world.
+func (s *state) addResult(n uint32, r *row) {
+	if r.ResultStatus == 0 || r.Town == 0 {
+		return
+	}
+	s.results[r.Town].add(n, r)
+	if s.names[townNames].names[r.Town] != wire.UnknownTownToken {
+		s.results[0].add(n, r)
+	}
+}
+
+// Kept are the first sequences that a log keeps of a town: on its log subject, and of its refused
+// runs. Rows before them are of forgotten messages.
+type Kept struct{ Log, Refused uint64 }
+
+// Results are the results of a town, of several, or of the world.
+type Results struct {
+	// State is the sequence of the newest record on the log subject of a town; 0 if there is none.
+	State uint64
+	// Counts are how many results there are of each status.
+	Counts map[string]int
+	// Newest are the sequences of the newest results of each status, the newest first.
+	Newest map[string][]uint64
+}
+
+// TownResults returns the results that the log keeps of a town, at most so many of each status in
+// Newest.
+func (ix *Index) TownResults(token string, kept Kept, most int) Results {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	found := newResults()
+	town := ix.s.town(token)
+	if town == 0 {
+		return found
+	}
+	if n := ix.s.towns[town].log; n != 0 {
+		found.State = ix.s.row(n).Seq
+	}
+	found.take(ix.s, ix.s.results[town], kept, most)
+	return found
+}
+
+// WorldResults is TownResults for towns together, or for all with nil. Rows of messages that the
+// log has forgotten may be among them.
+func (ix *Index) WorldResults(tokens []string, most int) Results {
+	ix.mu.RLock()
+	defer ix.mu.RUnlock()
+	found := newResults()
+	if tokens == nil {
+		found.take(ix.s, ix.s.results[0], Kept{}, most)
+	}
+	for _, token := range tokens {
+		if town := ix.s.town(token); town != 0 {
+			found.take(ix.s, ix.s.results[town], Kept{}, most)
+		}
+	}
+	return found
+}
+
+func newResults() Results {
+	return Results{Counts: map[string]int{}, Newest: map[string][]uint64{}}
+}
+
+// take adds results to the ones that were found.
+func (f *Results) take(s *state, lists results, kept Kept, most int) {
+	for i := range lists {
+		list, first := &lists[i], kept.Refused
+		if list.ofTown {
+			first = kept.Log
+		}
+		from := sort.Search(len(list.rows), func(i int) bool {
+			return s.row(list.rows[i]).Seq >= first
+		})
+		status, rows := s.names[wordNames].names[list.status], list.rows[from:]
+		if len(rows) == 0 {
+			continue
+		}
+		f.Counts[status] += len(rows)
+		newest := f.Newest[status]
+		for _, n := range rows[max(0, len(rows)-most):] {
+			newest = append(newest, s.row(n).Seq)
+		}
+		slices.Sort(newest)
+		slices.Reverse(newest)
+		f.Newest[status] = newest[:min(len(newest), most)]
+	}
+}

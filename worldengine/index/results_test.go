@@ -1,0 +1,58 @@
+package index
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"worldengine/worldengine/wire"
+)
+
+// results answers TownResults, and WorldResults for several towns, or for all with nil.
+func (o *oracleRows) results(tokens []string, kept Kept, most int) Results {
+	want := newResults()
+	for _, r := range slices.Backward(o.rows) {
+		world := tokens == nil && r.Town != "" && r.Town != wire.UnknownTownToken
+		if !world && !slices.Contains(tokens, r.Town) || r.Town == "" {
+			continue
+		}
+		first := kept.Refused
+		if r.Flags&OfTown != 0 {
+			want.State, first = max(want.State, r.Seq), kept.Log
+		}
+		if r.ResultStatus == "" || r.Seq < first {
+			continue
+		}
+		want.Counts[r.ResultStatus]++
+		if newest := want.Newest[r.ResultStatus]; len(newest) < most {
+			want.Newest[r.ResultStatus] = append(newest, r.Seq)
+		}
+	}
+	return want
+}
+
+func requireResults(t *testing.T, g *generator, o *oracleRows, ix *Index) {
+	t.Helper()
+	towns := []string{"t0", "t1", "t2", "t3", "t4", "ghost", wire.UnknownTownToken}
+	for range 20 {
+		most, town := 1+g.IntN(10), pick(g, towns...)
+		kept := Kept{Log: g.Uint64N(ix.Position() + 2), Refused: g.Uint64N(ix.Position() + 2)}
+		require.Equal(t, o.results([]string{town}, kept, most), ix.TownResults(town, kept, most))
+		some := pick(g, nil, []string{}, []string{town}, []string{"t1", "t3"})
+		want := o.results(some, Kept{}, most)
+		want.State = 0
+		require.Equal(t, want, ix.WorldResults(some, most))
+	}
+}
+
+// An index that was read from its file has the results too.
+func TestResults_OfFile(t *testing.T) {
+	t.Parallel()
+	g := newGenerator(1)
+	l, dir := randomLog(g, 200), t.TempDir()
+	require.NoError(t, open(t, l, dir).Close())
+	ix := open(t, l, dir)
+	requireResults(t, g, newOracle(l.messages), ix)
+	require.NoError(t, ix.Close())
+}
